@@ -1,0 +1,40 @@
+package core
+
+// Never is the RetryAfter of a request that the rule can never admit: it costs more than the limit can ever hold.
+const Never int64 = -1
+
+// Decision is what one rule says of one request. Times are microseconds from now.
+type Decision struct {
+	Allowed    bool
+	Limit      int64 // the quota: a bucket's burst, else the requests per period
+	Remaining  int64 // how many units are left, never below 0
+	RetryAfter int64 // when the same request would be admitted: 0 if it is, Never if it cannot be
+	ResetAfter int64 // when the quota is whole again, if nothing else comes
+	Delay      int64 // how long an admitted request waits for its turn (leaky_bucket)
+}
+
+// State is what a store keeps of a key for the algorithms of constant size: two words whose meaning is the
+// algorithm's. The zero State is a key that was never seen. It holds what was used and when, never what is left, so
+// that a limit can change under it.
+type State struct {
+	A, B uint64
+}
+
+// decide is the pure heart: what limit l says at time now of a request of that cost on state s, and in next the state
+// to keep: if the request is allowed, the one after it; if not, the one that a rule with count_rejected keeps, in which
+// the limit is used up.
+//
+// A cost of 0 asks how things stand, and is always allowed; ResetAfter is then 0 only for a state that makes no
+// difference any more. The log's state is of another kind: see decideLog.
+func decide(l *Limit, s State, now, cost int64, next *State, d *Decision) {
+	switch l.algorithm {
+	case TokenBucket:
+		decideTokenBucket(l, s, now, cost, next, d)
+	case LeakyBucket:
+		decideLeakyBucket(l, s, now, cost, next, d)
+	case FixedWindow:
+		decideFixedWindow(l, s, now, cost, next, d)
+	default:
+		decideSlidingWindowCounter(l, s, now, cost, next, d)
+	}
+}

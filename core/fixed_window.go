@@ -1,0 +1,53 @@
+package core
+
+// decideFixedWindow: at most R in each window of length P, aligned to the Unix epoch, or of each day, week or month. Twice R
+// can pass within one P, half at the end of a window and half at the start of the next: the known edge of the algorithm.
+//
+// The state is the window's start (A) and the units counted in it (B).
+func decideFixedWindow(l *Limit, s State, now, cost int64, next *State, d *Decision) {
+	at := now
+	if last := int64(s.A); last > now { // the clock stepped back
+		if last-now <= l.period {
+			at = last
+		} else {
+			s.B = 0
+		}
+	}
+	var start, end int64
+	if l.calendar != nil {
+		w := l.calendar.at(at)
+		start, end = w.start, w.end
+	} else {
+		start = at - at%l.period
+		end = start + l.period
+	}
+	count := int64(0)
+	if int64(s.A) == start {
+		count = int64(s.B)
+	}
+	d.Limit = l.quota
+	d.Delay = 0
+	d.RetryAfter = 0
+	d.Allowed = cost <= l.requests-count || cost == 0
+	next.A = uint64(start)
+	if d.Allowed {
+		count += cost
+	} else {
+		d.RetryAfter = Never
+		if cost <= l.requests {
+			d.RetryAfter = end - now
+		}
+	}
+	next.B = uint64(count)
+	if !d.Allowed && count < l.requests {
+		next.B = uint64(l.requests)
+	}
+	d.Remaining = l.requests - count
+	if d.Remaining < 0 {
+		d.Remaining = 0
+	}
+	d.ResetAfter = 0
+	if count > 0 {
+		d.ResetAfter = end - now
+	}
+}

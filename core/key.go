@@ -1,0 +1,135 @@
+package core
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// Source is one part of a key, taken from a request without the help of a proxy's own language.
+type Source struct {
+	kind string // a word of sourceKinds
+	name string // the field's, cookie's or parameter's; the text of static
+}
+
+var sourceKinds = []string{"client_ip", "remote_ip", "host", "method", "path", "header", "cookie", "query", "static"}
+
+// ParseSource reads client_ip, remote_ip, host, method, path, header:NAME, cookie:NAME, query:NAME or static:TEXT.
+func ParseSource(s string) (Source, error) {
+	kind, name, named := strings.Cut(s, ":")
+	known := false
+	for _, k := range sourceKinds {
+		known = known || k == kind
+	}
+	switch {
+	case !known:
+		return Source{}, fmt.Errorf("key %q: the source %s", s, oneOf(kind, sourceKinds))
+	case kind == "header" || kind == "cookie" || kind == "query" || kind == "static":
+		if name == "" {
+			return Source{}, fmt.Errorf("key %q: write %s:%s", s, kind, map[bool]string{true: "TEXT", false: "NAME"}[kind == "static"])
+		}
+	case named:
+		return Source{}, fmt.Errorf("key %q: %s takes no name", s, kind)
+	}
+	if kind == "header" {
+		name = http.CanonicalHeaderKey(name)
+	}
+	return Source{kind, name}, nil
+}
+
+// String returns the source as it is written.
+func (s Source) String() string {
+	if s.name == "" {
+		return s.kind
+	}
+	return s.kind + ":" + s.name
+}
+
+// Value returns what the source is for a request, "" where the request has none. clientIP is the client's address as the
+// proxy knows it. A header that is sent several times is the list of its values.
+func (s Source) Value(r *http.Request, clientIP string) string {
+	switch s.kind {
+	case "client_ip":
+		return clientIP
+	case "remote_ip":
+		return HostOf(r.RemoteAddr)
+	case "host":
+		return strings.ToLower(HostOf(r.Host))
+	case "method":
+		return r.Method
+	case "path":
+		return r.URL.Path
+	case "header":
+		if s.name == "Host" {
+			return r.Host
+		}
+		return strings.Join(r.Header[s.name], ",")
+	case "cookie":
+		c, err := r.Cookie(s.name)
+		if err != nil {
+			return ""
+		}
+		return c.Value
+	case "query":
+		return r.URL.Query().Get(s.name)
+	}
+	return s.name
+}
+
+// HostOf returns the host of "host:port", of "[host]:port", or of a host without a port.
+func HostOf(hostport string) string {
+	i := strings.LastIndexByte(hostport, ':')
+	if i >= 0 && strings.IndexByte(hostport, ':') == i || i > 0 && hostport[i-1] == ']' {
+		hostport = hostport[:i]
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(hostport, "["), "]")
+}
+
+// AppendKeyPart adds one part to a key made of several: its length, a colon and its bytes, so that the parts "a" and "bc"
+// are not the key that "ab" and "c" are.
+func AppendKeyPart(key []byte, part string) []byte {
+	key = strconv.AppendInt(key, int64(len(part)), 10)
+	key = append(key, ':')
+	return append(key, part...)
+}
+
+// Prefixes says how far the addresses in a key are masked: to a network of that many bits. Zero leaves them whole.
+type Prefixes struct {
+	IPv4, IPv6 int
+}
+
+// Check says what is wrong with the numbers.
+func (p Prefixes) Check() error {
+	if p.IPv4 < 0 || p.IPv4 > 32 {
+		return fmt.Errorf("ipv4_prefix %d: must be from 1 to 32", p.IPv4)
+	}
+	if p.IPv6 < 0 || p.IPv6 > 128 {
+		return fmt.Errorf("ipv6_prefix %d: must be from 1 to 128", p.IPv6)
+	}
+	return nil
+}
+
+// Mask returns the network that an address lies in ("192.0.2.0/24"), or the address in its shortest form where its kind is
+// not masked. An IPv4-mapped IPv6 address is its IPv4, and an IPv6 zone is left out where the address is masked. What is no
+// address is returned as it is.
+func (p Prefixes) Mask(address string) string {
+	ip, err := netip.ParseAddr(address)
+	if err != nil {
+		return address
+	}
+	ip = ip.Unmap()
+	bits := p.IPv6
+	if ip.Is4() {
+		bits = p.IPv4
+	}
+	if bits == 0 || bits == ip.BitLen() && ip.Zone() == "" {
+		return ip.String()
+	}
+	network, err := ip.WithZone("").Prefix(bits)
+	if err != nil {
+		return address
+	}
+	return network.String()
+}

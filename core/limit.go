@@ -1,0 +1,363 @@
+package core
+
+import (
+	"fmt"
+	"math/bits"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Algorithm names one of the five ways of counting.
+type Algorithm int
+
+// The algorithms. The zero value stands for "not said": NewLimit then takes SlidingWindowCounter, or FixedWindow
+// where the period is a calendar's.
+const (
+	TokenBucket Algorithm = 1 + iota
+	LeakyBucket
+	FixedWindow
+	SlidingWindowLog
+	SlidingWindowCounter
+)
+
+// AlgorithmNames lists the names that ParseAlgorithm accepts, in the order of the constants.
+var AlgorithmNames = []string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_window_log", "sliding_window_counter"}
+
+// String returns the configuration's name of the algorithm, or "" for the zero value.
+func (a Algorithm) String() string {
+	if a < TokenBucket || a > SlidingWindowCounter {
+		return ""
+	}
+	return AlgorithmNames[a-1]
+}
+
+// ParseAlgorithm returns the algorithm of that name. The error lists the names that exist.
+func ParseAlgorithm(name string) (Algorithm, error) {
+	for i, n := range AlgorithmNames {
+		if n == name {
+			return Algorithm(i + 1), nil
+		}
+	}
+	return 0, fmt.Errorf("algorithm %q: %s", name, oneOf(name, AlgorithmNames))
+}
+
+// Calendar is the unit that a fixed window is aligned to, where it is not the Unix epoch.
+type Calendar int
+
+// The calendar's units: a day from midnight, a week from Monday's midnight, a month from its first day's midnight,
+// each in the limit's time zone. The zero value means the epoch.
+const (
+	Epoch Calendar = iota
+	Day
+	Week
+	Month
+)
+
+var calendarNames = []string{"", "day", "week", "month"}
+
+// String returns the word that a limit is written with ("day"), or "" for Epoch.
+func (c Calendar) String() string {
+	if c < Day || c > Month {
+		return ""
+	}
+	return calendarNames[c]
+}
+
+// Bounds of what a limit may say. Within them no computation overflows an int64 in Go, nor needs more than the 2⁵³
+// of a double in Lua.
+const (
+	MaxRequests    = 1_000_000_000           // R and B
+	MaxLogRequests = 100_000                 // R of a sliding_window_log, which stores a time for each request
+	MinPeriod      = time.Millisecond        // P
+	MaxPeriod      = 366 * 24 * time.Hour    // P
+	MaxDrain       = 3650 * 24 * time.Hour   // B·P/R: how long a full bucket takes to become whole again
+	DefaultDelay   = 10 * time.Second        // a leaky bucket's max_delay
+	maxDelay       = time.Hour               // what max_delay may be
+	microsPerDay   = 24 * 60 * 60 * 1000_000 // in microseconds
+)
+
+// LimitConfig is a limit as it is written. NewLimit checks it and makes the Limit that decides.
+type LimitConfig struct {
+	Algorithm Algorithm
+	Requests  int64         // R: units per period; 1 to MaxRequests
+	Period    time.Duration // P: whole microseconds, MinPeriod to MaxPeriod; zero with a Calendar
+	Calendar  Calendar      // instead of Period; a FixedWindow only
+	Location  *time.Location
+	Burst     int64         // B: 0 means R; buckets only
+	Interval  bool          // a TokenBucket is refilled with R tokens at each whole P of the epoch, not continuously
+	MaxDelay  time.Duration // the longest that a LeakyBucket holds a request; 0 means DefaultDelay
+}
+
+// Limit is an algorithm with its numbers: checked, immutable, safe for concurrent use. Times in it are microseconds.
+type Limit struct {
+	algorithm Algorithm
+	requests  int64 // R
+	period    int64 // P; with a calendar the longest that its unit can be
+	burst     int64 // B, for buckets
+	interval  bool
+	maxDelay  int64
+	calendar  *calendar // nil: aligned to the epoch
+
+	capacity int64 // what the state can hold: B, B+1 for a leaky bucket (the one that leaves and B waiting), R
+	quota    int64 // what a client is told: B, or R
+	narrow   bool  // requests·period and (capacity+1)·period fit an int64
+	quantum  int64 // of a log's times
+	window   int64 // of a log, in quanta, rounded up
+}
+
+// Algorithm returns the limit's algorithm.
+func (l *Limit) Algorithm() Algorithm { return l.algorithm }
+
+// Requests returns R, the units that the limit lets through in a period.
+func (l *Limit) Requests() int64 { return l.requests }
+
+// Period returns P in microseconds; of a calendar's unit, the longest that it can be.
+func (l *Limit) Period() int64 { return l.period }
+
+// Quota returns what clients are told as the limit: a bucket's burst, else R.
+func (l *Limit) Quota() int64 { return l.quota }
+
+// Identity returns what of the limit belongs to the identity of its state: algorithm, period and alignment, never
+// the numbers that a reload may change.
+func (l *Limit) Identity() string {
+	id := l.algorithm.String()
+	if l.interval {
+		id += "+interval"
+	}
+	if l.calendar != nil {
+		return id + "/" + l.calendar.unit.String() + "@" + l.calendar.location.String()
+	}
+	return id + "/" + strconv.FormatInt(l.period, 10) + "us"
+}
+
+// Same reports whether two limits decide alike.
+func (l *Limit) Same(o *Limit) bool {
+	return l.Identity() == o.Identity() && l.requests == o.requests && l.burst == o.burst && l.maxDelay == o.maxDelay
+}
+
+// String writes the limit as a configuration does: "100/1m sliding_window_counter".
+func (l *Limit) String() string {
+	s := strconv.FormatInt(l.requests, 10) + "/"
+	if l.calendar != nil {
+		s += l.calendar.unit.String()
+	} else {
+		s += formatPeriod(time.Duration(l.period) * time.Microsecond)
+	}
+	s += " " + l.algorithm.String()
+	if l.burst != 0 && l.burst != l.requests {
+		s += " burst " + strconv.FormatInt(l.burst, 10)
+	}
+	return s
+}
+
+// NewLimit checks c and returns the limit it describes. The error names the field, its value and what would be
+// accepted.
+func NewLimit(c LimitConfig) (*Limit, error) {
+	if c.Algorithm == 0 {
+		c.Algorithm = SlidingWindowCounter
+		if c.Calendar != Epoch {
+			c.Algorithm = FixedWindow
+		}
+	}
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	l := &Limit{
+		algorithm: c.Algorithm,
+		requests:  c.Requests,
+		period:    int64(c.Period / time.Microsecond),
+		interval:  c.Interval,
+		capacity:  c.Requests,
+		quota:     c.Requests,
+	}
+	if c.Calendar != Epoch {
+		l.calendar = newCalendar(c.Calendar, c.Location)
+		l.period = l.calendar.longest()
+	}
+	if c.Algorithm == TokenBucket || c.Algorithm == LeakyBucket {
+		l.burst = c.Burst
+		if l.burst == 0 {
+			l.burst = c.Requests
+		}
+		l.capacity, l.quota = l.burst, l.burst
+		if over(l.burst, l.period, l.requests, int64(MaxDrain/time.Microsecond)) {
+			return nil, fmt.Errorf("burst %d: at %d per %s a full bucket would take more than 10 years to drain", l.burst, l.requests, formatPeriod(c.Period))
+		}
+	}
+	if c.Algorithm == LeakyBucket {
+		l.capacity = l.burst + 1
+		l.maxDelay = int64(c.MaxDelay / time.Microsecond)
+		if c.MaxDelay == 0 {
+			l.maxDelay = int64(DefaultDelay / time.Microsecond)
+		}
+	}
+	if c.Algorithm == SlidingWindowLog {
+		// Times are kept as 32-bit counts of quanta. A log that was not touched for a whole period is empty, so no age
+		// is ever above twice the window, which must not wrap around.
+		l.quantum = (l.period + 1<<31 - 2) / (1<<31 - 1)
+		l.window = (l.period + l.quantum - 1) / l.quantum
+	}
+	widest := l.capacity + 1
+	if l.requests > widest {
+		widest = l.requests
+	}
+	hi, lo := bits.Mul64(uint64(widest), uint64(l.period))
+	l.narrow = hi == 0 && lo < 1<<62
+	return l, nil
+}
+
+func (c LimitConfig) check() error {
+	if c.Algorithm < TokenBucket || c.Algorithm > SlidingWindowCounter {
+		return fmt.Errorf("algorithm %d: %s", int(c.Algorithm), oneOf("", AlgorithmNames))
+	}
+	if c.Requests < 1 || c.Requests > MaxRequests {
+		return fmt.Errorf("requests %d: must be from 1 to %d", c.Requests, MaxRequests)
+	}
+	if c.Algorithm == SlidingWindowLog && c.Requests > MaxLogRequests {
+		return fmt.Errorf("requests %d: a sliding_window_log keeps a time for each request and takes at most %d; sliding_window_counter takes more", c.Requests, MaxLogRequests)
+	}
+	if c.Calendar == Epoch {
+		if c.Period < MinPeriod || c.Period > MaxPeriod {
+			return fmt.Errorf("period %s: must be from 1ms to 366d", formatPeriod(c.Period))
+		}
+		if c.Period%time.Microsecond != 0 {
+			return fmt.Errorf("period %s: must be whole microseconds", c.Period)
+		}
+		if c.Location != nil {
+			return fmt.Errorf("time_zone %q: only windows of the calendar have one (limit <requests>/day, /week or /month)", c.Location.String())
+		}
+	} else {
+		if c.Calendar < Day || c.Calendar > Month {
+			return fmt.Errorf("calendar %d: must be day, week or month", int(c.Calendar))
+		}
+		if c.Algorithm != FixedWindow {
+			return fmt.Errorf("period %q: only fixed_window follows the calendar, not %s; write a duration such as 24h", c.Calendar, c.Algorithm)
+		}
+		if c.Period != 0 {
+			return fmt.Errorf("period %s: a window of the calendar has none of its own", formatPeriod(c.Period))
+		}
+	}
+	isBucket := c.Algorithm == TokenBucket || c.Algorithm == LeakyBucket
+	if c.Burst != 0 && !isBucket {
+		return fmt.Errorf("burst %d: only token_bucket and leaky_bucket have a burst, not %s", c.Burst, c.Algorithm)
+	}
+	if c.Burst < 0 || c.Burst > MaxRequests {
+		return fmt.Errorf("burst %d: must be from 1 to %d", c.Burst, MaxRequests)
+	}
+	if c.Interval && c.Algorithm != TokenBucket {
+		return fmt.Errorf("refill interval: only token_bucket is refilled, not %s", c.Algorithm)
+	}
+	if c.MaxDelay != 0 && c.Algorithm != LeakyBucket {
+		return fmt.Errorf("max_delay %s: only leaky_bucket holds requests, not %s", c.MaxDelay, c.Algorithm)
+	}
+	if c.MaxDelay < 0 || c.MaxDelay > maxDelay {
+		return fmt.Errorf("max_delay %s: must be from 1µs to %s", c.MaxDelay, formatPeriod(maxDelay))
+	}
+	return nil
+}
+
+// over reports whether a·b/c > most, without overflow.
+func over(a, b, c, most int64) bool {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	hi2, lo2 := bits.Mul64(uint64(c), uint64(most))
+	return hi > hi2 || hi == hi2 && lo > lo2
+}
+
+// ParseLimit reads "<requests>/<period>": requests a whole number, the period a duration ("10s", "1m30s", "7d") or a
+// word of the calendar ("day", "week", "month"). It sets c's Requests and Period or Calendar.
+func ParseLimit(s string, c *LimitConfig) error {
+	number, period, found := strings.Cut(s, "/")
+	if !found {
+		return fmt.Errorf("limit %q: has no period; write <requests>/<period>, such as %s/1m", s, digitsOr(s, "100"))
+	}
+	requests, err := ParseCount(number)
+	if err != nil {
+		return fmt.Errorf("limit %q: the requests must be a whole number from 1 to %d", s, MaxRequests)
+	}
+	c.Requests = requests
+	for i, name := range calendarNames {
+		if i > 0 && period == name {
+			c.Calendar = Calendar(i)
+			c.Period = 0
+			return nil
+		}
+	}
+	c.Calendar = Epoch
+	c.Period, err = ParsePeriod(period)
+	if err != nil {
+		return fmt.Errorf("limit %q: %w", s, err)
+	}
+	return nil
+}
+
+// ParseCount reads a whole number from 1 to MaxRequests, in digits alone.
+func ParseCount(s string) (int64, error) {
+	if s == "" || strings.Trim(s, "0123456789") != "" {
+		return 0, fmt.Errorf("%q: must be a whole number from 1 to %d", s, MaxRequests)
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < 1 || n > MaxRequests {
+		return 0, fmt.Errorf("%q: must be a whole number from 1 to %d", s, MaxRequests)
+	}
+	return n, nil
+}
+
+// ParsePeriod reads a duration from 1ms to 366d: Go's syntax, with days ("7d", "1d12h") in front where wanted.
+func ParsePeriod(s string) (time.Duration, error) {
+	if s == "s" || s == "m" || s == "h" || s == "d" {
+		return 0, fmt.Errorf("the period %q has no number; write 1%s", s, s)
+	}
+	d, err := parseDuration(s)
+	if err != nil {
+		return 0, fmt.Errorf("the period %q must be a duration such as 10s, 1m, 24h or 7d, or day, week or month", s)
+	}
+	if d < MinPeriod || d > MaxPeriod {
+		return 0, fmt.Errorf("the period must be from 1ms to 366d")
+	}
+	if d%time.Microsecond != 0 {
+		return 0, fmt.Errorf("the period must be whole microseconds")
+	}
+	return d, nil
+}
+
+func parseDuration(s string) (time.Duration, error) {
+	days, rest, found := strings.Cut(s, "d")
+	if !found {
+		return time.ParseDuration(s)
+	}
+	n, err := strconv.ParseUint(days, 10, 16)
+	if err != nil {
+		return 0, err
+	}
+	d := time.Duration(n) * 24 * time.Hour
+	if rest == "" {
+		return d, nil
+	}
+	if strings.HasPrefix(rest, "-") || strings.HasPrefix(rest, "+") {
+		return 0, fmt.Errorf("duration %q: a sign in the middle", s)
+	}
+	more, err := time.ParseDuration(rest)
+	return d + more, err
+}
+
+// formatPeriod writes 1m, not 1m0s.
+func formatPeriod(d time.Duration) string {
+	day := 24 * time.Hour
+	switch {
+	case d >= day && d%day == 0:
+		return strconv.FormatInt(int64(d/day), 10) + "d"
+	case d >= time.Hour && d%time.Hour == 0:
+		return strconv.FormatInt(int64(d/time.Hour), 10) + "h"
+	case d >= time.Minute && d%time.Minute == 0:
+		return strconv.FormatInt(int64(d/time.Minute), 10) + "m"
+	}
+	return d.String()
+}
+
+func digitsOr(s, fallback string) string {
+	if s == "" || len(s) > 9 || strings.Trim(s, "0123456789") != "" {
+		return fallback
+	}
+	return s
+}

@@ -1,0 +1,347 @@
+package core
+
+import (
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// DefaultMaxKeys is how many keys a Memory holds if it is not told.
+const DefaultMaxKeys = 1_000_000
+
+// Index says how a Memory finds a key.
+type Index int
+
+// Probing looks keys up in open-addressing tables: one cache miss, which is what compiled code pays for. Mapped looks
+// them up in Go's map: one operation, which is what interpreted code pays for. docs/performance.md has the figures.
+const (
+	Probing Index = iota
+	Mapped
+)
+
+// MemoryConfig is what NewMemory takes; the zero value is ready to use.
+type MemoryConfig struct {
+	// MaxKeys bounds the keys held, over all rules; 0 means DefaultMaxKeys. Logs are bounded besides: all together they
+	// hold at most 64 times that many times of 4 bytes, but never fewer than a million.
+	MaxKeys int
+
+	// Clock returns the time in microseconds since the Unix epoch; nil means the wall clock.
+	Clock func() int64
+
+	Index Index
+}
+
+// Memory is the Store of one process: safe for concurrent use, made by NewMemory.
+//
+// Keys are kept as 64-bit hashes under a random seed, so that nobody can choose keys that collide. With n keys of a rule in
+// memory the odds that any two of them share a counter are below n²/2⁶⁵: one in 37 million for a million keys.
+//
+// A key that is unused again (its quota whole) is forgotten bit by bit as others come, and by Sweep. Past MaxKeys, what
+// costs least to forget makes way for the new: see evict. No goroutine runs in the background.
+type Memory struct {
+	shards []shard // a power of two of them
+	mask   uint64
+	seed   maphash.Seed
+	clock  func() int64
+
+	maxKeys   atomic.Int64
+	keys      atomic.Int64
+	logTimes  atomic.Int64 // the capacity of all logs, in times of 4 bytes
+	evictions atomic.Int64
+
+	mu     sync.Mutex        // guards what follows, for writing
+	byName map[string]*space // by the rules' identity
+	spaces atomic.Value      // []*space, by number; a number is never given twice
+}
+
+// space is where a rule's keys live: those with its salt, and its number as owner.
+type space struct {
+	number uint32
+	salt   uint64
+	keys   atomic.Int64
+	isLog  bool
+	rules  []*Rule
+	limits atomic.Value // []*Limit: those of rules, without repeats; a key is expired when all of them say so
+}
+
+// NewMemory returns an empty store.
+func NewMemory(c MemoryConfig) *Memory {
+	m := &Memory{
+		seed:   maphash.MakeSeed(),
+		clock:  c.Clock,
+		byName: make(map[string]*space),
+	}
+	if m.clock == nil {
+		m.clock = wallClock
+	}
+	if c.MaxKeys <= 0 {
+		c.MaxKeys = DefaultMaxKeys
+	}
+	m.maxKeys.Store(int64(c.MaxKeys))
+	shards := 16 // of some 4000 keys each, which are copied in microseconds when a table grows
+	for shards < 1024 && shards*4096 < c.MaxKeys {
+		shards *= 2
+	}
+	m.shards = make([]shard, shards)
+	m.mask = uint64(shards - 1)
+	if c.Index == Mapped {
+		for i := range m.shards {
+			m.shards[i].index = make(map[uint64]int)
+		}
+	}
+	m.spaces.Store([]*space{})
+	return m
+}
+
+func wallClock() int64 {
+	return time.Now().UnixMicro()
+}
+
+// Open implements Store. It never fails.
+func (m *Memory) Open(r *Rule) error {
+	m.mu.Lock()
+	sp := m.byName[r.identity]
+	if sp == nil {
+		sp = m.newSpace(r)
+	}
+	sp.rules = append(sp.rules, r)
+	sp.setLimits()
+	r.space = sp
+	m.mu.Unlock()
+	return nil
+}
+
+// newSpace gives the rule's identity the next number.
+func (m *Memory) newSpace(r *Rule) *space {
+	spaces := m.spaces.Load().([]*space)
+	number := len(spaces)
+	sp := &space{number: uint32(number), isLog: r.limit.algorithm == SlidingWindowLog}
+	// The salt is new each time, so that keys of a space that was let go of, and are still to be swept, are not found.
+	sp.salt = maphash.String(m.seed, r.identity) + uint64(number+1)*0x9e3779b97f4a7c15
+	m.spaces.Store(append(spaces, sp))
+	m.byName[r.identity] = sp
+	return sp
+}
+
+// Release implements Store.
+func (m *Memory) Release(r *Rule) {
+	m.mu.Lock()
+	sp := r.space
+	for i := range sp.rules {
+		if sp.rules[i] == r {
+			sp.rules = append(sp.rules[:i:i], sp.rules[i+1:]...)
+			break
+		}
+	}
+	sp.setLimits()
+	if len(sp.rules) == 0 && m.byName[r.identity] == sp {
+		delete(m.byName, r.identity)
+	}
+	m.mu.Unlock()
+}
+
+func (sp *space) setLimits() {
+	limits := make([]*Limit, 0, 1)
+	for _, r := range sp.rules {
+		known := false
+		for _, l := range limits {
+			known = known || l.Same(r.limit)
+		}
+		if !known {
+			limits = append(limits, r.limit)
+		}
+	}
+	sp.limits.Store(limits)
+}
+
+// SetMaxKeys changes MaxKeys; 0 means DefaultMaxKeys. Where there are more keys already, they make way as others come.
+func (m *Memory) SetMaxKeys(n int) {
+	if n <= 0 {
+		n = DefaultMaxKeys
+	}
+	m.maxKeys.Store(int64(n))
+}
+
+// MemoryStats is what a Memory holds.
+type MemoryStats struct {
+	Keys      int64 // over all rules
+	LogBytes  int64 // reserved for the times of logs
+	Evictions int64 // keys that were forgotten while they still counted
+}
+
+// Stats returns what the store holds.
+func (m *Memory) Stats() MemoryStats {
+	return MemoryStats{Keys: m.keys.Load(), LogBytes: 4 * m.logTimes.Load(), Evictions: m.evictions.Load()}
+}
+
+// Keys returns how many keys of the rule the store holds.
+func (m *Memory) Keys(r *Rule) int64 {
+	return r.space.keys.Load()
+}
+
+// Decide implements Store. It never fails.
+func (m *Memory) Decide(checks []Check, peek bool) error {
+	if len(checks) == 0 {
+		return nil
+	}
+	if len(checks) == 1 {
+		m.decideOne(&checks[0], peek)
+	} else {
+		m.decideAll(checks, peek)
+	}
+	if m.keys.Load() > m.maxKeys.Load() || m.logTimes.Load() > logBudgetFloor {
+		m.evict(checks)
+	}
+	return nil
+}
+
+// decideOne is decideAll for the one check that most requests have.
+func (m *Memory) decideOne(c *Check, peek bool) {
+	r := c.Rule
+	h := maphash.String(m.seed, c.Key) ^ r.space.salt
+	if h == 0 {
+		h = 1
+	}
+	c.hash = h
+	s := &m.shards[h&m.mask]
+	now := m.clock()
+	s.mu.Lock()
+	i := find(s, h)
+	if r.space.isLog {
+		m.decideInLog(s, c, i, now)
+	} else {
+		if i >= 0 {
+			c.state.A = s.slots[i].a
+			c.state.B = s.slots[i].b
+		} else {
+			c.state.A = 0
+			c.state.B = 0
+		}
+		decide(r.limit, c.state, now, c.Cost, &c.next, &c.Decision)
+	}
+	if !peek {
+		if c.Decision.Allowed || r.countRejected {
+			m.charge(s, c, i, now)
+		}
+		if !c.Decision.Allowed && i >= 0 {
+			s.owners[i] |= rejected
+		}
+	}
+	s.mu.Unlock()
+}
+
+// decideAll locks the shards of all keys, in ascending order, evaluates every check, and charges what is to be charged.
+func (m *Memory) decideAll(checks []Check, peek bool) {
+	for i := range checks {
+		c := &checks[i]
+		c.hash = maphash.String(m.seed, c.Key) ^ c.Rule.space.salt
+		if c.hash == 0 {
+			c.hash = 1
+		}
+	}
+	for s := m.nextShard(checks, -1); s >= 0; s = m.nextShard(checks, s) {
+		m.shards[s].mu.Lock()
+	}
+	now := m.clock()
+	admit := true
+	for i := range checks {
+		c := &checks[i]
+		s := &m.shards[c.hash&m.mask]
+		slot := find(s, c.hash)
+		if c.Rule.space.isLog {
+			m.decideInLog(s, c, slot, now)
+		} else {
+			c.state = State{}
+			if slot >= 0 {
+				c.state.A = s.slots[slot].a
+				c.state.B = s.slots[slot].b
+			}
+			decide(c.Rule.limit, c.state, now, c.Cost, &c.next, &c.Decision)
+		}
+		if !c.Decision.Allowed && !c.Rule.shadow {
+			admit = false
+		}
+	}
+	for i := range checks {
+		c := &checks[i]
+		s := &m.shards[c.hash&m.mask]
+		slot := find(s, c.hash) // again: charging another may have moved it
+		switch {
+		case c.Decision.Allowed && admit, !c.Decision.Allowed && c.Rule.countRejected:
+			if !peek {
+				m.charge(s, c, slot, now)
+			}
+		case c.Decision.Allowed:
+			m.withoutCharge(s, c, slot, now)
+		}
+		if !c.Decision.Allowed && !peek && slot >= 0 {
+			if slot = find(s, c.hash); slot >= 0 {
+				s.owners[slot] |= rejected
+			}
+		}
+	}
+	for s := m.nextShard(checks, -1); s >= 0; s = m.nextShard(checks, s) {
+		m.shards[s].mu.Unlock()
+	}
+}
+
+// nextShard returns the least shard above last that a check's key is in, or -1.
+func (m *Memory) nextShard(checks []Check, last int) int {
+	next := -1
+	for i := range checks {
+		s := int(checks[i].hash & m.mask)
+		if s > last && (next < 0 || s < next) {
+			next = s
+		}
+	}
+	return next
+}
+
+// charge writes the state after the request, of a key in slot i, or of a new one where i is negative. The decision on a
+// rejected request is taken again on what is kept of it: with count_rejected it puts off the retry.
+func (m *Memory) charge(s *shard, c *Check, i int, now int64) {
+	allowed := c.Decision.Allowed
+	if i < 0 {
+		i = m.insert(s, c, now)
+	}
+	if c.Rule.space.isLog {
+		slot := &s.slots[i]
+		log := &s.logs[slot.a]
+		m.logTimes.Add(int64(chargeLog(c.Rule.limit, log, int64(slot.b), c.Cost)))
+		if !allowed {
+			decideLog(c.Rule.limit, log, int64(slot.b), now, c.Cost, &c.Decision)
+		}
+		return
+	}
+	s.slots[i].a = c.next.A
+	s.slots[i].b = c.next.B
+	if !allowed {
+		c.state = c.next
+		decide(c.Rule.limit, c.state, now, c.Cost, &c.next, &c.Decision)
+	}
+}
+
+// withoutCharge says how things stand for a rule that would have allowed what another rejected.
+func (m *Memory) withoutCharge(s *shard, c *Check, i int, now int64) {
+	cost := c.Cost
+	c.Cost = 0
+	if c.Rule.space.isLog {
+		m.decideInLog(s, c, i, now)
+	} else {
+		decide(c.Rule.limit, c.state, now, 0, &c.next, &c.Decision)
+	}
+	c.Cost = cost
+}
+
+// decideInLog evaluates a check of a rule that keeps logs. A log's slot holds its number in a, and in b the time that it
+// was last looked at.
+func (m *Memory) decideInLog(s *shard, c *Check, i int, now int64) {
+	if i < 0 {
+		var none eventLog
+		decideLog(c.Rule.limit, &none, 0, now, c.Cost, &c.Decision)
+		return
+	}
+	slot := &s.slots[i]
+	slot.b = uint64(decideLog(c.Rule.limit, &s.logs[slot.a], int64(slot.b), now, c.Cost, &c.Decision))
+}

@@ -1,0 +1,217 @@
+package core
+
+// logBudgetFloor is the number of times that all logs together may hold in the smallest of stores: ten full logs of the
+// largest limit, 4 MB.
+const logBudgetFloor = 10 * MaxLogRequests
+
+// logBudget returns how many times all logs together may hold.
+func (m *Memory) logBudget() int64 {
+	budget := 64 * m.maxKeys.Load()
+	if budget < logBudgetFloor {
+		return logBudgetFloor
+	}
+	return budget
+}
+
+// standing says what forgetting the key in slot i would cost.
+type standing struct {
+	class      int     // see below
+	share      float64 // of the quota that is in use, by the strictest open limit
+	population int64   // keys that its rule has
+	reset      int64   // microseconds until it is unused again
+}
+
+// The classes, from what costs nothing to forget to what costs most.
+const (
+	expired   = iota // unused, or of a rule that is gone
+	inUse            // some of the quota is left
+	exhausted        // a request would be rejected now
+	rejecting        // and one was
+)
+
+// appraise says how the key in slot i stands.
+func (m *Memory) appraise(s *shard, i int, now int64, st *standing) {
+	owner := s.owners[i]
+	sp := m.spaces.Load().([]*space)[owner&^rejected]
+	*st = standing{}
+	for _, l := range sp.limits.Load().([]*Limit) {
+		var d Decision
+		if sp.isLog {
+			s.slots[i].b = uint64(decideLog(l, &s.logs[s.slots[i].a], int64(s.slots[i].b), now, 0, &d))
+		} else {
+			var next State
+			decide(l, State{s.slots[i].a, s.slots[i].b}, now, 0, &next, &d)
+		}
+		if d.ResetAfter == 0 {
+			continue
+		}
+		if st.class < inUse {
+			st.class = inUse
+		}
+		if d.Remaining == 0 && st.class < exhausted {
+			st.class = exhausted
+		}
+		if share := 1 - float64(d.Remaining)/float64(d.Limit); share > st.share {
+			st.share = share
+		}
+		if d.ResetAfter > st.reset {
+			st.reset = d.ResetAfter
+		}
+	}
+	if st.class == exhausted && owner&rejected != 0 {
+		st.class = rejecting
+	}
+	st.population = sp.keys.Load()
+}
+
+// cheaper reports whether a costs less to forget than b. Among keys that would be rejected, one goes first whose rule has
+// the more of them, so that a flood on one rule does not reset the counters of another; then the one that recovers sooner.
+func cheaper(a, b *standing) bool {
+	if a.class != b.class {
+		return a.class < b.class
+	}
+	if a.class == inUse && a.share != b.share {
+		return a.share < b.share
+	}
+	if a.population/2 > b.population || b.population/2 > a.population {
+		return a.population > b.population
+	}
+	return a.reset < b.reset
+}
+
+// expire looks at the next k slots of a shard, and forgets the keys in them that are unused again.
+func (m *Memory) expire(s *shard, k int, now int64) {
+	var st standing
+	for ; k > 0 && s.n > 0; k-- {
+		if s.cursor >= len(s.slots) {
+			s.cursor = 0
+		}
+		i := s.cursor
+		if s.slots[i].hash == 0 {
+			s.cursor++
+			continue
+		}
+		m.appraise(s, i, now, &st)
+		if st.class == expired {
+			m.remove(s, i) // another key may have moved here
+		} else {
+			s.cursor++
+		}
+	}
+}
+
+// evict brings the store back within its bounds after checks were charged, by forgetting of eight keys sampled from all
+// shards the one that costs least: what is unused, else what is nearest to unused, and a key that is rejecting now last.
+// The keys just charged are spared. It holds one lock at a time.
+func (m *Memory) evict(checks []Check) {
+	budget := m.logBudget()
+	for tries := 0; tries < 4; tries++ {
+		overLogs := m.logTimes.Load() > budget
+		if m.keys.Load() <= m.maxKeys.Load() && !overLogs {
+			return
+		}
+		m.evictOne(checks, overLogs)
+	}
+}
+
+const samples = 8
+
+func (m *Memory) evictOne(checks []Check, fromLogs bool) {
+	now := m.clock()
+	random := scramble(checks[0].hash ^ uint64(now))
+	first := random
+	var best, st standing
+	bestHash, bestShard, seen := uint64(0), -1, 0
+	for visited := 0; visited < len(m.shards) && seen < samples; visited++ {
+		number := int((first + uint64(visited)) & m.mask)
+		s := &m.shards[number]
+		s.mu.Lock()
+		for look := 0; look < 4*samples && s.n > 0 && seen < samples; look++ {
+			random = scramble(random)
+			i := int(random % uint64(len(s.slots)))
+			h := s.slots[i].hash
+			if h == 0 || charged(checks, h) || fromLogs && !m.spaces.Load().([]*space)[s.owners[i]&^rejected].isLog {
+				continue
+			}
+			seen++
+			m.appraise(s, i, now, &st)
+			if bestShard < 0 || cheaper(&st, &best) {
+				best, bestHash, bestShard = st, h, number
+			}
+		}
+		s.mu.Unlock()
+	}
+	if bestShard < 0 {
+		return
+	}
+	s := &m.shards[bestShard]
+	s.mu.Lock()
+	if i := find(s, bestHash); i >= 0 {
+		m.remove(s, i)
+		if best.class != expired {
+			m.evictions.Add(1)
+		}
+	}
+	s.mu.Unlock()
+}
+
+// scramble is a step of splitmix64 (Steele, Lea and Flood, 2014).
+func scramble(z uint64) uint64 {
+	z += 0x9e3779b97f4a7c15
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+func charged(checks []Check, h uint64) bool {
+	for i := range checks {
+		if checks[i].hash == h {
+			return true
+		}
+	}
+	return false
+}
+
+// Sweep forgets every key that is unused again, and gives back what memory the tables no longer need. It looks at a few
+// hundred keys at a time under a shard's lock, and may run beside anything else.
+func (m *Memory) Sweep() {
+	for i := range m.shards {
+		s := &m.shards[i]
+		s.mu.Lock()
+		s.cursor = 0
+		s.mu.Unlock()
+		for done := false; !done; {
+			s.mu.Lock()
+			before := s.cursor
+			m.expire(s, 256, m.clock())
+			done = s.n == 0 || s.cursor <= before || s.cursor >= len(s.slots)
+			if done {
+				m.shrink(s)
+			}
+			s.mu.Unlock()
+		}
+	}
+}
+
+// shrink gives back memory that a shard has no use for.
+func (m *Memory) shrink(s *shard) {
+	if s.n == 0 {
+		s.slots, s.owners, s.logs, s.freeLogs = nil, nil, nil, nil
+		s.home, s.cursor = 0, 0
+		if s.index != nil {
+			s.index = make(map[uint64]int)
+		}
+		return
+	}
+	if s.index == nil && s.home > 4*minHome && s.n < s.home/3 {
+		m.rebuild(s, s.n*3/2)
+	}
+	for i := range s.logs {
+		log := &s.logs[i]
+		if len(log.times) > 16 && log.n < len(log.times)/4 {
+			before := len(log.times)
+			resizeLog(log, before/2)
+			m.logTimes.Add(int64(len(log.times) - before))
+		}
+	}
+}

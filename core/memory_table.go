@@ -1,0 +1,209 @@
+package core
+
+import (
+	"math/bits"
+	"sync"
+)
+
+// shard is a part of the keys under a lock of its own.
+//
+// Its table is one of open addressing with linear probing, in which the keys stand in the order of their hashes: a hash's
+// home is proportional to it, and a key stands at its home or behind it, after all that have a smaller hash. A look-up
+// stops at the first greater one, so a key that is absent costs no more than one that is there, and the tables may be
+// filled to 84 %. Slots hold no pointer, so the garbage collector never reads them.
+//
+// With the index (Mapped) the slots are packed without gaps, in no order, and the map says where a key's is.
+type shard struct {
+	mu     sync.Mutex
+	home   int // how many slots are homes; the table has some more behind them, the last of them always free
+	n      int // keys
+	slots  []slot
+	owners []uint32 // whose key it is: a space's number, and a mark; apart from the slots, being seldom needed
+	cursor int      // where expire goes on
+
+	logs     []eventLog
+	freeLogs []int // numbers of logs that no key has
+
+	index map[uint64]int
+	_     [56]byte // three cache lines in all, so that neighbours' locks do not share one
+}
+
+// slot holds a key's hash, 0 where it is free, and its State.
+type slot struct {
+	hash, a, b uint64
+}
+
+// rejected marks the owner of a key of which a request was rejected.
+const rejected = 1 << 31
+
+// minHome is the size of the smallest table.
+const minHome = 8
+
+// find returns where hash h stands, or a negative number: -1-i where it would have to be inserted at i.
+func find(s *shard, h uint64) int {
+	if s.index != nil {
+		if i, ok := s.index[h]; ok {
+			return i
+		}
+		return -1
+	}
+	if s.home == 0 {
+		return -1
+	}
+	home, _ := bits.Mul64(h, uint64(s.home))
+	slots := s.slots
+	for i := int(home); i < len(slots); i++ {
+		at := slots[i].hash
+		if at == h {
+			return i
+		}
+		if at == 0 || at > h {
+			return -1 - i
+		}
+	}
+	return -1 - len(slots) // not reached: the last slot is free
+}
+
+// insert gives a check's new key a slot, and returns its index. Two old keys are looked at
+// meanwhile, and forgotten if they have expired: so memory is given back at the rate at which it is taken.
+func (m *Memory) insert(s *shard, c *Check, now int64) int {
+	m.expire(s, 2, now)
+	if s.index == nil && s.n >= s.home*27/32 {
+		m.resize(s, now)
+	}
+	i := m.place(s, c.hash)
+	s.owners[i] = c.Rule.space.number
+	if c.Rule.space.isLog {
+		s.slots[i].a = uint64(newLog(s))
+		s.slots[i].b = uint64(now)
+	}
+	s.n++
+	c.Rule.space.keys.Add(1)
+	m.keys.Add(1)
+	return i
+}
+
+// place makes room for a hash that is not in the table.
+func (m *Memory) place(s *shard, h uint64) int {
+	if s.index != nil {
+		i := len(s.slots)
+		s.index[h] = i
+		s.slots = append(s.slots, slot{hash: h})
+		s.owners = append(s.owners, 0)
+		return i
+	}
+	for {
+		i := -1 - find(s, h)
+		free := i
+		for s.slots[free].hash != 0 {
+			free++
+		}
+		if free < len(s.slots)-1 {
+			copy(s.slots[i+1:free+1], s.slots[i:free])
+			copy(s.owners[i+1:free+1], s.owners[i:free])
+			s.slots[i] = slot{hash: h}
+			return i
+		}
+		m.rebuild(s, s.home+s.home/4+minHome) // the slots behind the homes are full, which happens next to never
+	}
+}
+
+// remove forgets the key in slot i. What stood behind it moves up, as far as its home allows.
+func (m *Memory) remove(s *shard, i int) {
+	sp := m.spaces.Load().([]*space)[s.owners[i]&^rejected]
+	sp.keys.Add(-1)
+	m.keys.Add(-1)
+	s.n--
+	if sp.isLog {
+		m.freeLog(s, int(s.slots[i].a))
+	}
+	if s.index != nil {
+		last := len(s.slots) - 1
+		delete(s.index, s.slots[i].hash)
+		if i != last {
+			s.slots[i] = s.slots[last]
+			s.owners[i] = s.owners[last]
+			s.index[s.slots[i].hash] = i
+		}
+		s.slots = s.slots[:last]
+		s.owners = s.owners[:last]
+		return
+	}
+	end := i + 1
+	for s.slots[end].hash != 0 {
+		home, _ := bits.Mul64(s.slots[end].hash, uint64(s.home))
+		if int(home) == end {
+			break
+		}
+		end++
+	}
+	copy(s.slots[i:], s.slots[i+1:end])
+	copy(s.owners[i:], s.owners[i+1:end])
+	s.slots[end-1] = slot{}
+}
+
+// resize makes room in a full table: by forgetting what has expired, and if that is not much by a table a quarter larger.
+func (m *Memory) resize(s *shard, now int64) {
+	if s.home > 0 {
+		m.expire(s, len(s.slots), now)
+		if s.n < s.home*5/8 {
+			return
+		}
+	}
+	size := s.home + s.home/4
+	if s.home < 512 {
+		size = 2 * s.home
+	}
+	if size < minHome {
+		size = minHome
+	}
+	m.rebuild(s, size)
+}
+
+// rebuild moves the keys into a table with that many homes. They are in order, so each goes behind the one before it.
+func (m *Memory) rebuild(s *shard, home int) {
+	size := home + home/64 + 16
+	for {
+		slots := make([]slot, size)
+		owners := make([]uint32, size)
+		next := 0
+		for i := range s.slots {
+			h := s.slots[i].hash
+			if h == 0 {
+				continue
+			}
+			at, _ := bits.Mul64(h, uint64(home))
+			if next < int(at) {
+				next = int(at)
+			}
+			if next >= size-1 {
+				break
+			}
+			slots[next] = s.slots[i]
+			owners[next] = s.owners[i]
+			next++
+		}
+		if next < size-1 {
+			s.slots, s.owners, s.home, s.cursor = slots, owners, home, 0
+			return
+		}
+		size += home / 4
+	}
+}
+
+// newLog returns the number of an empty log.
+func newLog(s *shard) int {
+	if k := len(s.freeLogs); k > 0 {
+		number := s.freeLogs[k-1]
+		s.freeLogs = s.freeLogs[:k-1]
+		return number
+	}
+	s.logs = append(s.logs, eventLog{})
+	return len(s.logs) - 1
+}
+
+func (m *Memory) freeLog(s *shard, number int) {
+	m.logTimes.Add(-int64(len(s.logs[number].times)))
+	s.logs[number] = eventLog{}
+	s.freeLogs = append(s.freeLogs, number)
+}

@@ -1,0 +1,73 @@
+package core
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// DefaultMessage is the text of a rejection's body where none is configured.
+const DefaultMessage = "Too many requests: you have used up what you may send for now."
+
+// QuotaExceeded is the problem type of a rejection, from the IANA registry of HTTP problem types.
+const QuotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+
+// problem is a rejection as RFC 9457 has it.
+type problem struct {
+	Type     string   `json:"type"`
+	Title    string   `json:"title"`
+	Status   int      `json:"status"`
+	Detail   string   `json:"detail"`
+	Violated []string `json:"violated-policies"`
+}
+
+// WantsProblem reports whether the Accept field of a request names JSON, so that a rejection's body is a problem's.
+func WantsProblem(h http.Header) bool {
+	for _, accept := range h["Accept"] {
+		if strings.Contains(accept, "json") {
+			return true
+		}
+	}
+	return false
+}
+
+// IsGRPC reports whether a request is a gRPC call.
+func IsGRPC(h http.Header) bool {
+	types := h["Content-Type"]
+	return len(types) > 0 && strings.HasPrefix(types[0], "application/grpc")
+}
+
+// Body returns the content type and the body of a rejected request's response: problem details where they are asked for,
+// else text. The message is followed by when to come back, where that is known.
+func Body(asProblem bool, message string, checks []Check, v *Verdict) (contentType string, body []byte) {
+	if message == "" {
+		message = DefaultMessage
+		if v.RetryAfter == Never {
+			message = "This request takes more than its limit can ever hold."
+		} else if s := RetrySeconds(v.RetryAfter); s == 1 {
+			message += " Try again in 1 second."
+		} else {
+			message += " Try again in " + strconv.FormatInt(s, 10) + " seconds."
+		}
+	}
+	if !asProblem {
+		return "text/plain; charset=utf-8", []byte(message + "\n")
+	}
+	p := problem{
+		Type:   QuotaExceeded,
+		Title:  "Request cannot be satisfied as assigned quota has been exceeded",
+		Status: http.StatusTooManyRequests,
+		Detail: message,
+	}
+	for i := range checks {
+		if !checks[i].Decision.Allowed && !checks[i].Rule.shadow {
+			p.Violated = append(p.Violated, checks[i].Rule.name)
+		}
+	}
+	body, err := json.Marshal(p)
+	if err != nil { // not reached: strings and numbers always marshal
+		return "text/plain; charset=utf-8", []byte(message + "\n")
+	}
+	return "application/problem+json", append(body, '\n')
+}

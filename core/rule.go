@@ -1,0 +1,98 @@
+package core
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// RuleConfig is what NewRule makes a Rule of.
+type RuleConfig struct {
+	Namespace     string // rules of different namespaces share nothing
+	Name          string // unique in the namespace; 1 to 64 of A-Z a-z 0-9 _ . -
+	KeySpec       string // what the key is made of ("client_ip"): a rule whose key changes starts afresh
+	Limit         *Limit
+	Shadow        bool // evaluated and charged, but never rejects and is never shown
+	CountRejected bool // the requests that this rule rejects are charged to it too
+}
+
+// Rule is a named limit, as a store and the header fields need it: immutable, safe for concurrent use. Which requests a
+// rule covers, and how it makes their keys, is the adapter's.
+type Rule struct {
+	namespace     string
+	name          string
+	identity      string
+	limit         *Limit
+	shadow        bool
+	countRejected bool
+
+	limitText  string // X-RateLimit-Limit
+	policyText string // the member of RateLimit-Policy
+	stateText  string // how the member of RateLimit begins
+	space      *space // where a Memory keeps the rule's keys; set by Memory.Open
+}
+
+// NewRule checks c and returns its rule. The error names the rule, the field, the value and what would be accepted.
+func NewRule(c RuleConfig) (*Rule, error) {
+	if err := CheckName(c.Name); err != nil {
+		return nil, fmt.Errorf("rule %w", err)
+	}
+	if c.Namespace != "" {
+		if err := CheckName(c.Namespace); err != nil {
+			return nil, fmt.Errorf("rule %q: namespace %w", c.Name, err)
+		}
+	}
+	if c.Limit == nil {
+		return nil, fmt.Errorf("rule %q: has no limit; write <requests>/<period>, such as 100/1m", c.Name)
+	}
+	r := &Rule{
+		namespace:     c.Namespace,
+		name:          c.Name,
+		limit:         c.Limit,
+		shadow:        c.Shadow,
+		countRejected: c.CountRejected,
+		limitText:     strconv.FormatInt(c.Limit.quota, 10),
+	}
+	r.identity = strings.Join([]string{c.Namespace, c.Name, c.Limit.Identity(), c.KeySpec}, "|")
+	r.policyText = `"` + c.Name + `";q=` + r.limitText
+	if c.Limit.calendar == nil && c.Limit.period%1_000_000 == 0 {
+		r.policyText += ";w=" + strconv.FormatInt(c.Limit.period/1_000_000, 10)
+	}
+	r.stateText = `"` + c.Name + `";r=`
+	return r, nil
+}
+
+// CheckName says what is wrong with the name of a rule or a namespace.
+func CheckName(name string) error {
+	ok := len(name) >= 1 && len(name) <= 64
+	for i := 0; ok && i < len(name); i++ {
+		ok = isNameByte(name[i])
+	}
+	if !ok {
+		return fmt.Errorf("name %q: must be 1 to 64 of A-Z a-z 0-9 _ . -", name)
+	}
+	return nil
+}
+
+func isNameByte(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '.' || c == '-'
+}
+
+// Name returns the rule's name.
+func (r *Rule) Name() string { return r.name }
+
+// Namespace returns the rule's namespace, "" for the one that all share.
+func (r *Rule) Namespace() string { return r.namespace }
+
+// Limit returns the rule's limit.
+func (r *Rule) Limit() *Limit { return r.limit }
+
+// Shadow reports whether the rule only watches.
+func (r *Rule) Shadow() bool { return r.shadow }
+
+// CountRejected reports whether rejected requests are charged too.
+func (r *Rule) CountRejected() bool { return r.countRejected }
+
+// Identity names the state that the rule counts in. Rules with equal identities share counters, whatever their limits'
+// numbers; it is made of namespace, name, algorithm, period, alignment and what the key is made of.
+func (r *Rule) Identity() string { return r.identity }

@@ -1,0 +1,105 @@
+package core
+
+import "math/bits"
+
+// decideSlidingWindowCounter: windows of length P aligned to the Unix epoch are counted, and the sliding window is taken
+// to hold the part of the previous one that it still overlaps, as if its units had come evenly:
+//
+//	⌊previous × overlap⌋ + current + cost ≤ R
+//
+// (the approximation that Cloudflare described in 2017; exact in its arithmetic here). The state is the current
+// window's start (A) and the two counts (B: previous in the high 32 bits, current in the low).
+func decideSlidingWindowCounter(l *Limit, s State, now, cost int64, next *State, d *Decision) {
+	at := now
+	last := int64(s.A)
+	previous, current := int64(s.B>>32), int64(s.B&(1<<32-1))
+	if last > now { // the clock stepped back
+		if last-now <= l.period {
+			at = last
+		} else {
+			previous, current = 0, 0
+		}
+	}
+	into := at % l.period
+	start := at - into
+	if start != last {
+		if start-last == l.period {
+			previous = current
+		} else {
+			previous = 0
+		}
+		current = 0
+	}
+	weighted := int64(0)
+	if previous != 0 {
+		weighted = overlap(l, previous, l.period-into)
+	}
+	room := l.requests - weighted - current
+	wait := at - now
+	d.Limit = l.quota
+	d.Delay = 0
+	d.RetryAfter = 0
+	d.Allowed = cost <= room || cost == 0
+	if d.Allowed {
+		current += cost
+		room -= cost
+		next.B = uint64(previous)<<32 | uint64(current)
+	} else {
+		d.RetryAfter = Never
+		if cost <= l.requests {
+			// In this window, when enough of the previous one has been left behind; else in the next one, of which this
+			// one is then the previous.
+			d.RetryAfter = wait + l.period - into
+			if room := l.requests - cost - current; room >= 0 {
+				d.RetryAfter = wait + leftBehind(l, previous, room) - into
+			} else {
+				d.RetryAfter += leftBehind(l, current, l.requests-cost)
+			}
+		}
+		// Rejected requests count in full, and weigh on the next window as they would have: past 2³²−1 no more are counted.
+		counted := current + cost
+		if counted > 1<<32-1 {
+			counted = 1<<32 - 1
+		}
+		next.B = uint64(previous)<<32 | uint64(counted)
+	}
+	next.A = uint64(start)
+	d.Remaining = room
+	if room < 0 {
+		d.Remaining = 0
+	}
+	d.ResetAfter = 0
+	if current > 0 {
+		d.ResetAfter = wait + l.period - into + leftBehind(l, current, 0)
+	} else if weighted > 0 {
+		d.ResetAfter = wait + leftBehind(l, previous, 0) - into
+	}
+}
+
+// overlap returns ⌊count × left/P⌋.
+func overlap(l *Limit, count, left int64) int64 {
+	if l.narrow && count <= l.capacity {
+		return count * left / l.period
+	}
+	hi, lo := bits.Mul64(uint64(count), uint64(left))
+	q, _ := bits.Div64(hi, lo, uint64(l.period)) // left ≤ P, so the quotient is at most count
+	return int64(q)
+}
+
+// leftBehind returns how far into a window the weight of the previous one's count has fallen to room: the least into with
+// ⌊count × (P−into)/P⌋ ≤ room, which is P−into < (room+1)·P/count.
+func leftBehind(l *Limit, count, room int64) int64 {
+	if count <= room {
+		return 0
+	}
+	var overlap int64 // the longest overlap that will do: ⌈(room+1)·P/count⌉ − 1
+	if l.narrow && room < l.capacity {
+		overlap = ((room+1)*l.period+count-1)/count - 1
+	} else {
+		hi, lo := bits.Mul64(uint64(room+1), uint64(l.period))
+		lo, carry := bits.Add64(lo, uint64(count)-1, 0)
+		q, _ := bits.Div64(hi+carry, lo, uint64(count)) // room+1 ≤ count, so the quotient is at most P
+		overlap = int64(q) - 1
+	}
+	return l.period - overlap
+}

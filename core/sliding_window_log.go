@@ -1,0 +1,133 @@
+package core
+
+// eventLog is the state of a sliding_window_log: a ring of the times at which units were taken, oldest at head. A time is
+// 4 bytes: a count of the limit's quanta, rounded up, of which 32 bits are kept. Ages are differences and so survive the
+// wrap; no age is ever above twice the window, which is below 2³².
+type eventLog struct {
+	times []uint32
+	head  int
+	n     int
+}
+
+// decideLog: never more than R in any window of length P, (now−P, now]: a unit taken at t counts until t+P, and not at it.
+// With periods up to 35 minutes times are exact; above, they are kept in quanta of ⌈P/(2³¹−1)⌉ µs and expire late by less
+// than two of them. last is the time that the log was last looked at, and expired entries dropped from it.
+//
+// It returns the time of this look, at which the request is to be charged: now, or last where the clock has stepped
+// back by no more than a period. A step back of more than that empties the log.
+func decideLog(l *Limit, log *eventLog, last, now, cost int64, d *Decision) int64 {
+	at := now
+	if last > now {
+		if last-now <= l.period {
+			at = last
+		} else {
+			log.head, log.n = 0, 0
+		}
+	}
+	tick := at / l.quantum
+	if log.n > 0 {
+		if tick-last/l.quantum > l.window {
+			log.head, log.n = 0, 0
+		}
+		for log.n > 0 && int64(uint32(tick+1)-log.times[log.head]) > l.window {
+			log.head++
+			if log.head == len(log.times) {
+				log.head = 0
+			}
+			log.n--
+		}
+	}
+	room := l.requests - int64(log.n)
+	d.Limit = l.quota
+	d.Delay = 0
+	d.RetryAfter = 0
+	d.Allowed = cost <= room || cost == 0
+	d.ResetAfter = 0
+	if d.Allowed && cost > 0 {
+		room -= cost
+		d.ResetAfter = ((at+l.quantum-1)/l.quantum+l.window)*l.quantum - now
+	} else {
+		if !d.Allowed {
+			d.RetryAfter = Never
+			if cost <= l.requests {
+				d.RetryAfter = logExpiry(l, log, int(cost-room)-1, tick) - now
+			}
+		}
+		if log.n > 0 {
+			d.ResetAfter = logExpiry(l, log, log.n-1, tick) - now
+		}
+	}
+	d.Remaining = room
+	if room < 0 {
+		d.Remaining = 0
+	}
+	return at
+}
+
+// logExpiry returns when the i-th oldest entry expires, tick being now in quanta.
+func logExpiry(l *Limit, log *eventLog, i int, tick int64) int64 {
+	i += log.head
+	if i >= len(log.times) {
+		i -= len(log.times)
+	}
+	age := int64(uint32(tick+1) - log.times[i])
+	return (tick + 1 - age + l.window) * l.quantum
+}
+
+// chargeLog adds cost entries at time at, and keeps the newest R of them, or as many as there were before.
+// It returns by how much the ring has grown: it grows as entries come, up to what R needs, and is never reserved.
+func chargeLog(l *Limit, log *eventLog, at, cost int64) int {
+	most := int(l.requests)
+	if log.n > most {
+		most = log.n
+	}
+	add := int(cost)
+	if cost > int64(most) {
+		add = most
+	}
+	grown := 0
+	if need := log.n + add; need > len(log.times) && len(log.times) < most {
+		size := 2 * len(log.times)
+		if size < need {
+			size = need
+		}
+		if size < 4 {
+			size = 4
+		}
+		if size > most {
+			size = most
+		}
+		grown = size - len(log.times)
+		resizeLog(log, size)
+	}
+	entry := uint32((at + l.quantum - 1) / l.quantum)
+	for ; add > 0; add-- {
+		i := log.head + log.n
+		if i >= len(log.times) {
+			i -= len(log.times)
+		}
+		log.times[i] = entry
+		if log.n < len(log.times) {
+			log.n++
+		} else { // full: the oldest made way
+			log.head++
+			if log.head == len(log.times) {
+				log.head = 0
+			}
+		}
+	}
+	return grown
+}
+
+// resizeLog moves the entries into a ring of that size, which must hold them.
+func resizeLog(log *eventLog, size int) {
+	times := make([]uint32, size)
+	if end := log.head + log.n; end <= len(log.times) {
+		copy(times, log.times[log.head:end])
+	} else {
+		k := copy(times, log.times[log.head:])
+		copy(times[k:], log.times[:end-len(log.times)])
+	}
+	log.times = times
+	log.head = 0
+}

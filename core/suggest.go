@@ -1,0 +1,53 @@
+package core
+
+import "strings"
+
+// Nearest returns the known word that a misspelled one most likely meant, or "" where none is near: at most a third of
+// the letters may differ (Levenshtein's distance).
+func Nearest(word string, known []string) string {
+	best, least := "", len(word)/3+1
+	for _, k := range known {
+		if d := distance(strings.ToLower(word), strings.ToLower(k), least); d <= least && (best == "" || d < least) {
+			best, least = k, d
+		}
+	}
+	return best
+}
+
+// oneOf says what a word must be, and which was probably meant.
+func oneOf(word string, known []string) string {
+	s := "must be one of " + strings.Join(known, ", ")
+	if near := Nearest(word, known); near != "" && word != "" {
+		s += " (did you mean " + near + "?)"
+	}
+	return s
+}
+
+// distance is Levenshtein's, or something above most where it is more than that.
+func distance(a, b string, most int) int {
+	if len(a)-len(b) > most || len(b)-len(a) > most || len(a) > 64 {
+		return most + 1
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		corner := row[0]
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			d := corner
+			if a[i-1] != b[j-1] {
+				d++
+			}
+			if row[j]+1 < d {
+				d = row[j] + 1
+			}
+			if row[j-1]+1 < d {
+				d = row[j-1] + 1
+			}
+			corner, row[j] = row[j], d
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,3 @@
+module github.com/proxyweir/weir
+
+go 1.26.0
