@@ -1,0 +1,562 @@
+package ratelimit
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/core"
+)
+
+func init() {
+	httpcaddyfile.RegisterDirective("rate_limit", parseDirective)
+	httpcaddyfile.RegisterDirectiveOrder("rate_limit", httpcaddyfile.Before, "basic_auth")
+	httpcaddyfile.RegisterGlobalOption("rate_limit", parseGlobalOption)
+}
+
+// parseDirective reads a rate_limit directive of a site.
+func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
+	if !h.Next() {
+		return nil, h.ArgErr()
+	}
+	matcher := ""
+	if h.NextArg() {
+		matcher = h.Val()
+	}
+	h.Reset()
+	h.Next()
+	matcherSet, err := h.ExtractMatcherSet()
+	if err != nil {
+		return nil, err
+	}
+	if matcherSet == nil {
+		matcher = ""
+	}
+	handler := &Handler{}
+	if err := handler.unmarshalCaddyfile(h.Dispenser, matcher); err != nil {
+		return nil, err
+	}
+	return h.NewRoute(matcherSet, handler), nil
+}
+
+// UnmarshalCaddyfile sets up the handler from Caddyfile tokens. Syntax:
+//
+//	rate_limit [<matcher>] <requests>/<period> [<key>]
+//
+//	rate_limit [<matcher>] {
+//		zone <name> {
+//			match {
+//				<matchers>
+//			}
+//			key            <string>
+//			limit          <requests>/<period>
+//			time_zone      <name>
+//			algorithm      token_bucket | leaky_bucket | fixed_window | sliding_window_log | sliding_window_counter
+//			burst          <n>
+//			refill         continuous | interval
+//			cost           <n | placeholder>
+//			max_delay      <duration>
+//			ipv4_prefix    <bits>
+//			ipv6_prefix    <bits>
+//			enforcement    hard | shadow
+//			on_limit       reject
+//			on_error       open | closed | local
+//			on_missing_key share | skip | reject
+//			count_rejected
+//			events         <n>          # with window: as in caddy-ratelimit, instead of limit
+//			window         <duration>
+//		}
+//		namespace      <name>
+//		store          memory
+//		headers        x_ratelimit ietf | none
+//		response       auto | direct | error_routes
+//		message        <text>
+//		jitter         <fraction>
+//		sweep_interval <duration>
+//		log_key
+//	}
+//
+// In the short form the zone is named after its matcher and key, and the key is {client_ip} if it is left out.
+func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	return h.unmarshalCaddyfile(d, "")
+}
+
+func (h *Handler) unmarshalCaddyfile(d *caddyfile.Dispenser, matcher string) error {
+	d.Next() // the directive's name
+	h.RateLimits = make(map[string]*Zone)
+	args := d.RemainingArgs()
+	if len(args) > 0 {
+		if err := h.shortForm(d, matcher, args); err != nil {
+			return err
+		}
+		if d.NextBlock(d.Nesting()) {
+			return d.Errf("rate_limit: the short form takes no block; write the limit in a zone: zone %s { limit %s }", "<name>", args[0])
+		}
+		return nil
+	}
+	line := d.Token()
+	said := make(map[string]bool)
+	for nesting := d.Nesting(); d.NextBlock(nesting); {
+		word := d.Val()
+		if word != "zone" && said[word] {
+			return d.Errf("rate_limit: %s is set twice", word)
+		}
+		said[word] = true
+		if err := h.subdirective(d, word); err != nil {
+			return err
+		}
+	}
+	if len(h.RateLimits) == 0 {
+		return fmt.Errorf("rate_limit has no zone: write a limit such as rate_limit 100/1m, or a block with at least one zone, at %s:%d", line.File, line.Line)
+	}
+	return nil
+}
+
+// shortForm reads <requests>/<period> [<key>].
+func (h *Handler) shortForm(d *caddyfile.Dispenser, matcher string, args []string) error {
+	if len(args) > 2 {
+		return d.Errf("rate_limit: too many arguments: %q; write rate_limit [<matcher>] <requests>/<period> [<key>]", args[2])
+	}
+	zone := &Zone{Key: clientIPPlaceholder}
+	var c core.LimitConfig
+	if err := core.ParseLimit(args[0], &c); err != nil {
+		return d.Errf("rate_limit: %v", err)
+	}
+	zone.Requests, zone.Period = c.Requests, periodOf(args[0])
+	if len(args) == 2 {
+		if !hasPlaceholder(args[1]) {
+			hint := "write one such as {client_ip}"
+			if strings.HasPrefix(args[1], "/") || strings.HasPrefix(args[1], "@") {
+				hint = fmt.Sprintf("a matcher stands in front of the limit: rate_limit %s %s", args[1], args[0])
+			}
+			return d.Errf("rate_limit: the key %q has no placeholder, so all clients would share one counter; %s", args[1], hint)
+		}
+		zone.Key = args[1]
+	}
+	name := shortName(matcher, zone.Key)
+	if err := zone.compile(name, ""); err != nil {
+		return d.WrapErr(err)
+	}
+	h.RateLimits[name] = zone
+	return nil
+}
+
+// shortName names a short form's zone after its matcher and key, never after its limit or place, so that counts stay when
+// those change. What a name cannot hold is left out, and a digest of the whole keeps the names apart.
+func shortName(matcher, key string) string {
+	readable := strings.TrimSuffix(strings.TrimPrefix(key, "{"), "}")
+	for _, prefix := range []string{"http.vars.", "http.request."} {
+		readable = strings.TrimPrefix(readable, prefix)
+	}
+	if matcher != "" && matcher != "*" {
+		readable = strings.TrimLeft(matcher, "/@") + "." + readable
+	}
+	clean := strings.Map(func(r rune) rune {
+		if r < 128 && core.CheckName(string(r)) == nil {
+			return r
+		}
+		return '_'
+	}, readable)
+	if clean == readable && len(clean) <= 64 && !strings.HasPrefix(matcher, "@") && strings.Count(matcher, "/") <= 1 {
+		return clean
+	}
+	digest := fnv.New32a()
+	_, _ = digest.Write([]byte(matcher + " " + key))
+	if len(clean) > 55 {
+		clean = clean[:55]
+	}
+	return fmt.Sprintf("%s-%08x", clean, digest.Sum32())
+}
+
+// subdirective reads one of the handler's own subdirectives.
+func (h *Handler) subdirective(d *caddyfile.Dispenser, word string) error {
+	switch word {
+	case "zone":
+		return h.zone(d)
+	case "namespace":
+		return oneArg(d, func(s string) error {
+			h.Namespace = s
+			return core.CheckName(s)
+		})
+	case "store":
+		raw, err := parseStore(d)
+		h.StoreRaw = raw
+		return err
+	case "headers":
+		h.Headers = d.RemainingArgs()
+		if len(h.Headers) == 0 {
+			return d.Errf("headers: is empty; write %s", strings.Join(core.FieldNames, ", "))
+		}
+		if _, err := core.ParseFields(h.Headers); err != nil {
+			return d.WrapErr(err)
+		}
+		return nil
+	case "response":
+		return oneArg(d, func(s string) error {
+			h.Response = s
+			return checkWord("response", s, "auto", "direct", "error_routes")
+		})
+	case "message":
+		return oneArg(d, func(s string) error {
+			h.Message = s
+			return nil
+		})
+	case "jitter":
+		return oneArg(d, func(s string) error {
+			jitter, err := strconv.ParseFloat(s, 64)
+			if err != nil || !(jitter >= 0 && jitter <= 10) {
+				return fmt.Errorf("jitter %q: must be a fraction from 0 to 10, such as 0.2 for up to 20 %%", s)
+			}
+			h.Jitter = jitter
+			return nil
+		})
+	case "sweep_interval":
+		return oneArg(d, func(s string) error {
+			interval, err := caddy.ParseDuration(s)
+			if err != nil || interval < time.Second || interval > 24*time.Hour {
+				return fmt.Errorf("sweep_interval %q: must be a duration from 1s to 1d", s)
+			}
+			h.SweepInterval = caddy.Duration(interval)
+			return nil
+		})
+	case "log_key":
+		h.LogKey = true
+		return noArg(d)
+	}
+	if why := refusal(word); why != "" {
+		return d.Errf("rate_limit: %s", why)
+	}
+	return unknownWord(d, "rate_limit", word, handlerWords)
+}
+
+var handlerWords = []string{"zone", "namespace", "store", "headers", "response", "message", "jitter", "sweep_interval", "log_key"}
+
+// refusal says what to use instead of a word of caddy-ratelimit that Weir does not honour, or "".
+func refusal(word string) string {
+	switch word {
+	case "distributed":
+		return "distributed is not supported: this version counts in the memory of each Caddy; take the line out and give each of n instances the n-th part of the limit"
+	case "storage":
+		return "storage is not supported: counters are not kept in Caddy's storage, which cannot count; take the line out, they live in memory"
+	case "disable_metrics":
+		return "disable_metrics is not supported: this version has no metrics to disable; take the line out"
+	}
+	return ""
+}
+
+// zone reads a zone's block.
+func (h *Handler) zone(d *caddyfile.Dispenser) error {
+	args := d.RemainingArgs()
+	if len(args) != 1 {
+		return d.Errf("zone: takes one name, not %d", len(args))
+	}
+	name := args[0]
+	if err := core.CheckName(name); err != nil {
+		return d.Errf("zone: %v", err)
+	}
+	if h.RateLimits[name] != nil {
+		return d.Errf("zone %q: is defined twice", name)
+	}
+	zone := &Zone{}
+	at := map[string]caddyfile.Token{"": d.Token()} // where each word stands
+	for nesting := d.Nesting(); d.NextBlock(nesting); {
+		word := d.Val()
+		if _, twice := at[word]; twice && word != "match" {
+			return d.Errf("zone %q: %s is set twice", name, word)
+		}
+		at[word] = d.Token()
+		if err := zone.subdirective(d, name, word); err != nil {
+			return err
+		}
+	}
+	// Which fields go together is known at the end; the error is told at the line of the word that it begins with.
+	if err := zone.compile(name, ""); err != nil {
+		word, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), fmt.Sprintf("zone %q: ", name)), " ")
+		token, ok := at[fieldWords[strings.TrimSuffix(word, ":")]]
+		if !ok {
+			token = at[""]
+		}
+		return fmt.Errorf("%w, at %s:%d", err, token.File, token.Line)
+	}
+	h.RateLimits[name] = zone
+	return nil
+}
+
+// fieldWords says which word of the Caddyfile an error about a field is about.
+var fieldWords = map[string]string{
+	"requests": "limit", "period": "limit", "max_events": "events", "algorithm": "algorithm", "burst": "burst", "refill": "refill",
+	"max_delay": "max_delay", "time_zone": "time_zone", "ipv4_prefix": "ipv4_prefix", "ipv6_prefix": "ipv6_prefix", "key": "key", "cost": "cost",
+}
+
+var zoneWords = []string{
+	"match", "key", "limit", "time_zone", "algorithm", "burst", "refill", "cost", "max_delay", "ipv4_prefix", "ipv6_prefix",
+	"enforcement", "on_limit", "on_error", "on_missing_key", "count_rejected", "events", "window",
+}
+
+// subdirective reads one subdirective of a zone. What is wrong with a single value is told at its line.
+func (z *Zone) subdirective(d *caddyfile.Dispenser, name, word string) error {
+	inZone := func(set func(string) error) error {
+		return oneArg(d, func(s string) error {
+			if err := set(s); err != nil {
+				return fmt.Errorf("zone %q: %w", name, err)
+			}
+			return nil
+		})
+	}
+	number := func(to *int64) error {
+		return inZone(func(s string) (err error) {
+			if *to, err = core.ParseCount(s); err != nil {
+				return fmt.Errorf("%s %w", word, err)
+			}
+			return nil
+		})
+	}
+	duration := func(to *caddy.Duration, most time.Duration) error {
+		return inZone(func(s string) error {
+			v, err := caddy.ParseDuration(s)
+			if err != nil || v <= 0 || v > most {
+				return fmt.Errorf("%s %q: must be a duration such as 10s, and at most %s", word, s, most)
+			}
+			*to = caddy.Duration(v)
+			return nil
+		})
+	}
+	bits := func(to *int, most int) error {
+		return inZone(func(s string) (err error) {
+			if *to, err = strconv.Atoi(s); err != nil || *to < 1 || *to > most {
+				return fmt.Errorf("%s %q: must be from 1 to %d; leave it out to tell every address apart", word, s, most)
+			}
+			return nil
+		})
+	}
+	set := func(to *string, check func() error) error {
+		return inZone(func(s string) error {
+			*to = s
+			return check()
+		})
+	}
+	switch word {
+	case "match":
+		return z.match(d, name)
+	case "key":
+		return inZone(func(s string) error {
+			if z.Key = s; s == "" {
+				return fmt.Errorf("key: is empty; write a placeholder such as {client_ip}, or a word for one counter for all")
+			}
+			return nil
+		})
+	case "limit":
+		return inZone(func(s string) error {
+			var c core.LimitConfig
+			err := core.ParseLimit(s, &c)
+			z.Requests, z.Period = c.Requests, periodOf(s)
+			return err
+		})
+	case "events":
+		return number(&z.MaxEvents)
+	case "window":
+		return duration(&z.Window, core.MaxPeriod)
+	case "time_zone":
+		return set(&z.TimeZone, func() error { return nil })
+	case "algorithm":
+		return set(&z.Algorithm, func() error {
+			_, err := core.ParseAlgorithm(z.Algorithm)
+			return err
+		})
+	case "burst":
+		return number(&z.Burst)
+	case "refill":
+		return set(&z.Refill, func() error { return checkWord("refill", z.Refill, "continuous", "interval") })
+	case "cost":
+		return set(&z.Cost, func() error {
+			_, err := newCostMaker(z.Cost)
+			return err
+		})
+	case "max_delay":
+		return duration(&z.MaxDelay, time.Hour)
+	case "ipv4_prefix":
+		return bits(&z.IPv4Prefix, 32)
+	case "ipv6_prefix":
+		return bits(&z.IPv6Prefix, 128)
+	case "enforcement":
+		z.Enforcement = strings.Join(d.RemainingArgs(), " ")
+		if err := z.checkEnforcement(); err != nil || z.Enforcement == "" {
+			return d.Errf("zone %q: %v", name, orMissing(err, "enforcement: must be hard, shadow"))
+		}
+		return nil
+	case "on_limit":
+		return set(&z.OnLimit, z.checkOnLimit)
+	case "on_error":
+		return set(&z.OnError, func() error { return checkWord("on_error", z.OnError, "open", "closed", "local") })
+	case "on_missing_key":
+		return set(&z.OnMissingKey, func() error { return checkWord("on_missing_key", z.OnMissingKey, "share", "skip", "reject") })
+	case "count_rejected":
+		z.CountRejected = true
+		return noArg(d)
+	}
+	return unknownWord(d, fmt.Sprintf("zone %q", name), word, zoneWords)
+}
+
+// match reads a zone's matchers; several blocks are alternatives.
+func (z *Zone) match(d *caddyfile.Dispenser, name string) error {
+	token := d.Token()
+	set, err := caddyhttp.ParseCaddyfileNestedMatcherSet(d)
+	if err != nil {
+		return fmt.Errorf("zone %q: match: %w", name, err)
+	}
+	if len(set) == 0 {
+		return fmt.Errorf("zone %q: match: is empty; write matchers in it, or leave it out to cover all requests, at %s:%d", name, token.File, token.Line)
+	}
+	z.MatcherSetsRaw = append(z.MatcherSetsRaw, set)
+	return nil
+}
+
+// parseGlobalOption reads the global option rate_limit. Syntax:
+//
+//	rate_limit {
+//		store memory {
+//			max_keys <n>
+//		}
+//	}
+func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
+	if existing != nil {
+		return nil, d.Err("rate_limit: the global option is set twice")
+	}
+	app := &App{}
+	d.Next() // the option's name
+	if args := d.RemainingArgs(); len(args) > 0 {
+		return nil, d.Errf("rate_limit: the global option takes a block, not %q; limits are written in sites", args[0])
+	}
+	for nesting := d.Nesting(); d.NextBlock(nesting); {
+		switch word := d.Val(); word {
+		case "store":
+			if app.StoreRaw != nil {
+				return nil, d.Err("rate_limit: store is set twice")
+			}
+			raw, err := parseStore(d)
+			if err != nil {
+				return nil, err
+			}
+			app.StoreRaw = raw
+		case "zone":
+			return nil, d.Err("rate_limit: zones are written in sites; the global option says what they share")
+		default:
+			return nil, unknownWord(d, "the global option rate_limit", word, []string{"store"})
+		}
+	}
+	return httpcaddyfile.App{Name: "rate_limit", Value: caddyconfig.JSON(app, nil)}, nil
+}
+
+// parseStore reads store <name> { … } into the JSON of the module.
+func parseStore(d *caddyfile.Dispenser) (json.RawMessage, error) {
+	if !d.NextArg() {
+		return nil, d.Err("store: takes the name of a store: memory")
+	}
+	name := d.Val()
+	if _, err := caddy.GetModule("http.rate_limit.stores." + name); err != nil {
+		if name == "redis" {
+			return nil, d.Err("store redis: is not in this version; take it out, and counters live in the memory of each Caddy")
+		}
+		return nil, d.Errf("store %q: there is no such store; write memory", name)
+	}
+	unmarshaler, err := caddyfile.UnmarshalModule(d, "http.rate_limit.stores."+name)
+	if err != nil {
+		return nil, err
+	}
+	return caddyconfig.JSONModuleObject(unmarshaler, "store", name, nil), nil
+}
+
+// UnmarshalCaddyfile sets up the store from Caddyfile tokens. Syntax:
+//
+//	memory {
+//		max_keys <n>
+//	}
+func (m *MemoryStore) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next() // the store's name
+	if args := d.RemainingArgs(); len(args) > 0 {
+		return d.Errf("store memory: takes a block, not %q", args[0])
+	}
+	for nesting := d.Nesting(); d.NextBlock(nesting); {
+		word := d.Val()
+		if word != "max_keys" {
+			return unknownWord(d, "store memory", word, []string{"max_keys"})
+		}
+		if m.MaxKeys != 0 {
+			return d.Err("store memory: max_keys is set twice")
+		}
+		err := oneArg(d, func(s string) (err error) {
+			if m.MaxKeys, err = strconv.Atoi(s); err != nil || m.MaxKeys < 1 || m.MaxKeys > maxMaxKeys {
+				return fmt.Errorf("store memory: max_keys %q: must be from 1 to %d", s, maxMaxKeys)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// periodOf returns the period in "<requests>/<period>".
+func periodOf(limit string) string {
+	_, period, _ := strings.Cut(limit, "/")
+	return period
+}
+
+// oneArg reads the one argument of a subdirective.
+func oneArg(d *caddyfile.Dispenser, set func(string) error) error {
+	word := d.Val()
+	args := d.RemainingArgs()
+	if len(args) != 1 {
+		return d.Errf("%s: takes one value, not %d", word, len(args))
+	}
+	if err := set(args[0]); err != nil {
+		return d.WrapErr(err)
+	}
+	return noBlock(d, word)
+}
+
+// noArg makes sure that a subdirective stands alone.
+func noArg(d *caddyfile.Dispenser) error {
+	word := d.Val()
+	if args := d.RemainingArgs(); len(args) > 0 {
+		return d.Errf("%s: takes no value, not %q", word, args[0])
+	}
+	return noBlock(d, word)
+}
+
+// noBlock makes sure that no block follows on a subdirective's line.
+func noBlock(d *caddyfile.Dispenser, word string) error {
+	if d.NextBlock(d.Nesting()) {
+		return d.Errf("%s: takes no block", word)
+	}
+	return nil
+}
+
+func orMissing(err error, missing string) any {
+	if err != nil {
+		return err
+	}
+	return missing
+}
+
+func unknownWord(d *caddyfile.Dispenser, where, word string, known []string) error {
+	if near := core.Nearest(word, known); near != "" {
+		return d.Errf("%s: unknown subdirective %s (did you mean %s?)", where, word, near)
+	}
+	return d.Errf("%s: unknown subdirective %s; it takes %s", where, word, strings.Join(known, ", "))
+}
+
+// Interface guards
+var (
+	_ caddyfile.Unmarshaler = (*Handler)(nil)
+	_ caddyfile.Unmarshaler = (*MemoryStore)(nil)
+)

@@ -1,0 +1,312 @@
+// Package ratelimit is Weir for Caddy: the HTTP handler http.handlers.rate_limit, the app rate_limit that the handlers
+// share, and their Caddyfile. It is a thin adapter: what a request is told comes from package core.
+package ratelimit
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyevents"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/core"
+	"go.uber.org/zap"
+)
+
+func init() {
+	caddy.RegisterModule(Handler{})
+}
+
+// Handler limits the rate of requests. Each of its zones is a rule: which requests it covers, what tells their clients
+// apart, and how many it lets through. A request that is over the limit of any zone is answered with status 429, and costs
+// the other zones nothing.
+//
+// A rejected request is told when to come back (`Retry-After`), and every request its quota (`X-RateLimit-*`, `RateLimit`
+// and `RateLimit-Policy`). Where the site has error routes that would take a 429 they get to answer it; the placeholder
+// `{http.rate_limit.exceeded.name}` then holds the name of the zone that was exceeded, and
+// `{http.rate_limit.exceeded.retry_after}` the seconds to wait. The event `rate_limit_exceeded` is emitted with the zone,
+// the wait and the client's address.
+//
+// Counters live in memory and outlive reloads of the configuration. A changed number of a limit applies at once to what was
+// counted; a zone whose algorithm, period or key has changed starts afresh. Several handlers in a row decide one after the
+// other: what the first has charged stays charged, even if the second rejects.
+type Handler struct {
+	// The zones, by name. A name is 1 to 64 of A-Z a-z 0-9 _ . - and is unique in its namespace: handlers that use the
+	// same one share its counters, and must define it alike.
+	RateLimits map[string]*Zone `json:"rate_limits,omitempty"`
+
+	// Sets the zones of this handler apart from those of the same names elsewhere. The default is the empty namespace,
+	// which all handlers share.
+	Namespace string `json:"namespace,omitempty"`
+
+	// Where the counters live. The default is what the app `rate_limit` says, which is memory.
+	StoreRaw json.RawMessage `json:"store,omitempty" caddy:"namespace=http.rate_limit.stores inline_key=store"`
+
+	// Which header fields clients are told their quota in: `x_ratelimit` (X-RateLimit-Limit, -Remaining, -Reset), `ietf`
+	// (RateLimit and RateLimit-Policy), or `none`. The default is the first two. A rejection has Retry-After in any case.
+	Headers []string `json:"headers,omitempty"`
+
+	// Who answers a rejected request. `direct`: this handler, with a short body. `error_routes`: the handler returns an
+	// error, for the site's error routes. `auto`, the default: the error routes if there are any that would take a 429
+	// of this request, else this handler.
+	Response string `json:"response,omitempty"`
+
+	// The text of a direct answer's body. Placeholders are replaced. The default says what happened and when to try again.
+	Message string `json:"message,omitempty"`
+
+	// A random fraction, from nothing to this much, is added to the time that a rejected client is told to wait, so that
+	// not all come back at once: 0.2 adds up to 20 %. From 0, the default, to 10.
+	Jitter float64 `json:"jitter,omitempty"`
+
+	// How often memory is searched for counters that have expired. Of several handlers the shortest interval counts.
+	// From 1s to 1d; the default is 1m.
+	SweepInterval caddy.Duration `json:"sweep_interval,omitempty"`
+
+	// Whether the key of a rejected request is written to the log. Keys are often addresses of people, so the default is
+	// that it is not.
+	LogKey bool `json:"log_key,omitempty"`
+
+	app      *App
+	store    core.Store
+	limiter  *core.Limiter
+	zones    []*Zone
+	fields   core.Fields
+	events   *caddyevents.App
+	ctx      caddy.Context
+	logger   *zap.Logger
+	outer    []*caddyhttp.HTTPErrorConfig // of enclosing subroutes
+	stopping chan struct{}                // closed when this handler's servers stop
+}
+
+// CaddyModule returns the Caddy module information.
+func (Handler) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "http.handlers.rate_limit",
+		New: func() caddy.Module { return new(Handler) },
+	}
+}
+
+// Provision sets up the handler and its zones. Nothing that is running is changed by it.
+func (h *Handler) Provision(ctx caddy.Context) error {
+	h.ctx = ctx
+	h.logger = ctx.Logger()
+	if err := h.check(); err != nil {
+		return err
+	}
+	app, err := ctx.App("rate_limit")
+	if err != nil {
+		return err
+	}
+	h.app = app.(*App)
+	h.store, err = h.provisionStore(ctx)
+	if err != nil {
+		return err
+	}
+	h.limiter = core.NewLimiter(h.store)
+	events, err := ctx.App("events")
+	if err != nil {
+		return fmt.Errorf("getting events app: %v", err)
+	}
+	h.events = events.(*caddyevents.App)
+	h.fields, _ = core.ParseFields(h.Headers)
+
+	for _, name := range sortedNames(h.RateLimits) {
+		zone := h.RateLimits[name]
+		if err := zone.provision(ctx, h, name); err != nil {
+			return err
+		}
+		h.zones = append(h.zones, zone)
+	}
+	h.app.wantSweep(time.Duration(h.SweepInterval))
+	h.provisionSurroundings(ctx)
+	return nil
+}
+
+// provisionStore returns the handler's own store, or the app's.
+func (h *Handler) provisionStore(ctx caddy.Context) (core.Store, error) {
+	if h.StoreRaw == nil {
+		return h.app.store, nil
+	}
+	mod, err := ctx.LoadModule(h, "StoreRaw")
+	if err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	if m, ok := mod.(*MemoryStore); ok && m.MaxKeys != 0 {
+		return nil, errors.New("store memory: max_keys is set in the global rate_limit option, since there is one memory for all handlers")
+	}
+	return mod.(StoreModule).Store(), nil
+}
+
+// provisionSurroundings finds out where the handler stands: which error routes are around it, and which servers will tell
+// it that they stop.
+func (h *Handler) provisionSurroundings(ctx caddy.Context) {
+	h.stopping = make(chan struct{})
+	stop := sync.OnceFunc(func() { close(h.stopping) })
+	holds := false
+	for _, zone := range h.zones {
+		holds = holds || zone.rule.Limit().Algorithm() == core.LeakyBucket
+	}
+	for _, mod := range ctx.Modules() {
+		switch mod := mod.(type) {
+		case *caddyhttp.Subroute:
+			if mod.Errors != nil {
+				h.outer = append(h.outer, mod.Errors)
+			}
+		case *caddyhttp.App:
+			if holds {
+				for _, server := range mod.Servers {
+					server.RegisterOnShutdown(stop)
+				}
+			}
+		}
+	}
+}
+
+// check says what is wrong with the handler's own fields.
+func (h *Handler) check() error {
+	if len(h.RateLimits) == 0 {
+		return errors.New("rate_limit has no zone: write a limit such as 100/1m, or a block with at least one zone")
+	}
+	if h.Namespace != "" {
+		if err := core.CheckName(h.Namespace); err != nil {
+			return fmt.Errorf("namespace: %w", err)
+		}
+	}
+	if _, err := core.ParseFields(h.Headers); err != nil {
+		return err
+	}
+	if err := checkWord("response", h.Response, "auto", "direct", "error_routes"); err != nil {
+		return err
+	}
+	if !(h.Jitter >= 0 && h.Jitter <= 10) {
+		return fmt.Errorf("jitter %v: must be a fraction from 0 to 10, such as 0.2 for up to 20 %%", h.Jitter)
+	}
+	if d := time.Duration(h.SweepInterval); d != 0 && (d < time.Second || d > 24*time.Hour) {
+		return fmt.Errorf("sweep_interval %s: must be from 1s to 1d", d)
+	}
+	return nil
+}
+
+// Cleanup lets go of the zones that this handler has opened.
+func (h *Handler) Cleanup() error {
+	for _, zone := range h.RateLimits {
+		if zone != nil && zone.opened {
+			h.store.Release(zone.rule)
+			zone.opened = false
+		}
+	}
+	return nil
+}
+
+// inquiry is what one request needs to be decided, kept for the next.
+type inquiry struct {
+	checks  []core.Check
+	zones   []*Zone // of the checks
+	verdict core.Verdict
+	key     []byte
+}
+
+var inquiries = sync.Pool{New: func() any { return new(inquiry) }}
+
+// ServeHTTP decides on the request and passes it on, holds it, or rejects it.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	q := inquiries.Get().(*inquiry)
+	if err := h.inquire(q, r); err != nil {
+		q.free()
+		return caddyhttp.Error(http.StatusInternalServerError, err)
+	}
+	if len(q.checks) == 0 {
+		q.free()
+		return next.ServeHTTP(w, r)
+	}
+	if err := h.limiter.Decide(q.checks, false, &q.verdict); err != nil {
+		q.free()
+		return caddyhttp.Error(http.StatusInternalServerError, err)
+	}
+	if q.verdict.Outcome == core.Reject {
+		err := h.reject(w, r, q)
+		q.free()
+		return err
+	}
+	core.WriteHeaders(w.Header(), h.fields, q.checks, &q.verdict)
+	delay := q.verdict.Delay
+	q.free()
+	if delay > 0 {
+		if passed, err := h.hold(w, r, time.Duration(delay)*time.Microsecond); !passed {
+			return err
+		}
+	}
+	return next.ServeHTTP(w, r)
+}
+
+// inquire fills in a check for each zone that covers the request. An error is a matcher's.
+func (h *Handler) inquire(q *inquiry, r *http.Request) error {
+	for _, zone := range h.zones {
+		if len(zone.matcherSets) > 0 {
+			covered, err := zone.matcherSets.AnyMatchWithError(r)
+			if err != nil {
+				return err
+			}
+			if !covered {
+				continue
+			}
+		}
+		key, missing := zone.key.make(r, q)
+		cost := zone.cost.of(r)
+		if missing {
+			zone.noteMissing(h)
+			if zone.OnMissingKey == "skip" {
+				continue
+			}
+			if zone.OnMissingKey == "reject" {
+				cost = core.Unaffordable
+			}
+		}
+		q.checks = append(q.checks, core.Check{Rule: zone.rule, Key: key, Cost: cost})
+		q.zones = append(q.zones, zone)
+	}
+	return nil
+}
+
+// free gives q back to the pool, without what it remembers of the request.
+func (q *inquiry) free() {
+	for i := range q.checks {
+		q.checks[i] = core.Check{}
+	}
+	for i := range q.zones {
+		q.zones[i] = nil
+	}
+	q.checks = q.checks[:0]
+	q.zones = q.zones[:0]
+	inquiries.Put(q)
+}
+
+// jittered returns a wait with the configured jitter added to it, in microseconds.
+func (h *Handler) jittered(wait int64) int64 {
+	if h.Jitter == 0 || wait <= 0 {
+		return wait
+	}
+	return wait + int64(rand.Float64()*h.Jitter*float64(wait)) //nolint:gosec // spreads clients, keeps no secret
+}
+
+func sortedNames(zones map[string]*Zone) []string {
+	names := make([]string, 0, len(zones))
+	for name := range zones {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// Interface guards
+var (
+	_ caddy.Provisioner           = (*Handler)(nil)
+	_ caddy.CleanerUpper          = (*Handler)(nil)
+	_ caddyhttp.MiddlewareHandler = (*Handler)(nil)
+)

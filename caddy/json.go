@@ -1,0 +1,95 @@
+package ratelimit
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// UnmarshalJSON reads the handler's JSON as strictly as Caddy does, and says of an unknown field which one was meant, of a
+// zone which it is, and of a zone that is there twice that it is.
+func (h *Handler) UnmarshalJSON(data []byte) error {
+	type plain Handler // without this method
+	p := struct {
+		Handler    string          `json:"handler"` // Caddy leaves the module's name in
+		RateLimits json.RawMessage `json:"rate_limits"`
+		*plain
+	}{plain: (*plain)(h)}
+	if err := unmarshalStrict(data, &p, fieldNames(reflect.TypeFor[Handler]())); err != nil {
+		return err
+	}
+	if p.RateLimits == nil {
+		return nil
+	}
+	return h.unmarshalZones(p.RateLimits)
+}
+
+// unmarshalZones reads an object of zones name by name, since a map would not tell of two equal ones.
+func (h *Handler) unmarshalZones(data []byte) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	if start, err := d.Token(); err != nil || start != json.Delim('{') {
+		return fmt.Errorf("rate_limits: must be an object of zones by their names")
+	}
+	h.RateLimits = make(map[string]*Zone)
+	for d.More() {
+		token, err := d.Token()
+		if err != nil {
+			return fmt.Errorf("rate_limits: %w", err)
+		}
+		name := token.(string) // an object's keys are strings
+		var raw json.RawMessage
+		if err := d.Decode(&raw); err != nil {
+			return fmt.Errorf("zone %q: %w", name, err)
+		}
+		if _, twice := h.RateLimits[name]; twice {
+			return fmt.Errorf("zone %q: is defined twice", name)
+		}
+		zone := new(Zone)
+		if err := unmarshalStrict(raw, zone, fieldNames(reflect.TypeFor[Zone]())); err != nil {
+			return fmt.Errorf("zone %q: %w", name, err)
+		}
+		h.RateLimits[name] = zone
+	}
+	return nil
+}
+
+// unmarshalStrict refuses unknown fields, and names the known one that is nearest.
+func unmarshalStrict(data []byte, v any, known []string) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	err := d.Decode(v)
+	if err == nil {
+		return nil
+	}
+	_, field, found := strings.Cut(err.Error(), "unknown field ")
+	if !found {
+		return err
+	}
+	word := strings.Trim(field, `"`)
+	if why := refusal(word); why != "" {
+		return fmt.Errorf("%s", why)
+	}
+	if near := core.Nearest(word, known); near != "" {
+		return fmt.Errorf("unknown field %q (did you mean %s?)", word, near)
+	}
+	return fmt.Errorf("unknown field %q; there are %s", word, strings.Join(known, ", "))
+}
+
+// fieldNames lists the names of a struct's fields in JSON.
+func fieldNames(t reflect.Type) []string {
+	var names []string
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		if name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Interface guard
+var _ json.Unmarshaler = (*Handler)(nil)

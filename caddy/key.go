@@ -1,0 +1,226 @@
+package ratelimit
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/textproto"
+	"slices"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/core"
+)
+
+const clientIPPlaceholder = "{http.vars.client_ip}"
+
+// keyMaker makes the keys of requests: a template taken apart once, of which the placeholders that nearly every key is
+// made of are looked up without Caddy's replacer.
+type keyMaker struct {
+	parts               []keyPart // the placeholders, in order
+	static              string    // the key, where there are none
+	prefixes            core.Prefixes
+	masks               bool
+	template            string
+	spec                string // what the key is made of, for the rule's identity
+	needsAuthentication bool
+}
+
+// keyPart is one placeholder of a key.
+type keyPart struct {
+	kind   partKind
+	name   string // of the placeholder
+	header string // of the field, in canonical form
+}
+
+type partKind int
+
+const (
+	anyPlaceholder partKind = iota
+	clientIP
+	remoteHost
+	requestHeader
+)
+
+// newKeyMaker takes a template apart. The error says which placeholder is wrong.
+func newKeyMaker(template string, prefixes core.Prefixes) (*keyMaker, error) {
+	k := &keyMaker{template: template, prefixes: prefixes, masks: prefixes != core.Prefixes{}}
+	text, err := splitPlaceholders(template, func(name string) error {
+		if err := checkPlaceholder(name); err != nil {
+			return fmt.Errorf("key %q: %w", template, err)
+		}
+		part := keyPart{name: name}
+		switch {
+		case name == "http.vars.client_ip":
+			part.kind = clientIP
+		case name == "http.request.remote.host":
+			part.kind = remoteHost
+		case strings.HasPrefix(name, "http.request.header."):
+			part.kind = requestHeader
+			part.header = textproto.CanonicalMIMEHeaderKey(strings.TrimPrefix(name, "http.request.header."))
+		case strings.HasPrefix(name, "http.auth."):
+			k.needsAuthentication = true
+		}
+		k.parts = append(k.parts, part)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(k.parts) == 0 {
+		k.static = text
+	}
+	k.spec = template
+	if template == clientIPPlaceholder {
+		k.spec = "client_ip" // as core's own sources are written, so that one counter serves several proxies
+	}
+	if k.masks {
+		k.spec += fmt.Sprintf(" /%d /%d", prefixes.IPv4, prefixes.IPv6)
+	}
+	return k, nil
+}
+
+// make returns the request's key, and whether any part of it was missing. A key of one placeholder is its value; of
+// several, the values with their lengths, so that no client can put together another's.
+func (k *keyMaker) make(r *http.Request, q *inquiry) (key string, missing bool) {
+	if len(k.parts) == 0 {
+		return k.static, false
+	}
+	if len(k.parts) == 1 {
+		value := k.value(&k.parts[0], r)
+		return value, value == ""
+	}
+	q.key = q.key[:0]
+	for i := range k.parts {
+		value := k.value(&k.parts[i], r)
+		missing = missing || value == ""
+		q.key = core.AppendKeyPart(q.key, value)
+	}
+	return string(q.key), missing
+}
+
+// value returns a part's value, with addresses masked.
+func (k *keyMaker) value(part *keyPart, r *http.Request) string {
+	var value string
+	switch part.kind {
+	case clientIP:
+		value, _ = caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
+	case remoteHost:
+		var err error
+		if value, _, err = net.SplitHostPort(r.RemoteAddr); err != nil {
+			value = r.RemoteAddr
+		}
+	case requestHeader:
+		value = headerValue(r, part.header)
+	default:
+		value, _ = replacerOf(r).GetString(part.name)
+	}
+	if k.masks || strings.HasPrefix(value, "::") {
+		return k.prefixes.Mask(value) // an IPv4-mapped address is its IPv4 in any case
+	}
+	return value
+}
+
+func headerValue(r *http.Request, name string) string {
+	values := r.Header[name]
+	if len(values) == 1 {
+		return values[0]
+	}
+	return strings.Join(values, ",")
+}
+
+// readable returns the key as a person wants to read it in a log: the template with its placeholders replaced.
+func (k *keyMaker) readable(r *http.Request) string {
+	return replacerOf(r).ReplaceAll(k.template, "")
+}
+
+func replacerOf(r *http.Request) *caddy.Replacer {
+	return r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+}
+
+// splitPlaceholders calls f for each placeholder of a template, as Caddy's replacer finds them, and returns the text
+// around them, without the backslashes that escape braces.
+func splitPlaceholders(template string, f func(name string) error) (text string, err error) {
+	var around strings.Builder
+	for i := 0; i < len(template); i++ {
+		c := template[i]
+		if c == '\\' && i+1 < len(template) && (template[i+1] == '{' || template[i+1] == '}') {
+			i++
+			around.WriteByte(template[i])
+			continue
+		}
+		end := -1
+		if c == '{' {
+			end = strings.IndexByte(template[i:], '}')
+		}
+		if end < 0 {
+			around.WriteByte(c)
+			continue
+		}
+		if err := f(template[i+1 : i+end]); err != nil {
+			return "", err
+		}
+		i += end
+	}
+	return around.String(), nil
+}
+
+// placeholderName returns the name in a text that is one placeholder and nothing else.
+func placeholderName(text string) (name string, ok bool) {
+	if len(text) < 3 || text[0] != '{' || strings.IndexByte(text, '}') != len(text)-1 {
+		return "", false
+	}
+	return text[1 : len(text)-1], true
+}
+
+// hasPlaceholder reports whether a template has a placeholder.
+func hasPlaceholder(template string) bool {
+	found := false
+	_, _ = splitPlaceholders(template, func(string) error { found = true; return nil })
+	return found
+}
+
+// checkPlaceholder refuses a shorthand of the Caddyfile. Caddy replaces those in sites; where one is left it would be
+// empty, and all clients would share one key.
+func checkPlaceholder(name string) error {
+	if name == "" {
+		return fmt.Errorf("has an empty placeholder; write \\{ for a brace")
+	}
+	segment := caddyfile.Segment{{Text: "{" + name + "}"}}
+	httpcaddyfile.NewShorthandReplacer().ApplyToSegment(&segment)
+	if full := segment[0].Text; full != "{"+name+"}" {
+		return fmt.Errorf("{%s} is a shorthand that Caddy knows in the sites of a Caddyfile only; write %s", name, full)
+	}
+	return nil
+}
+
+// authenticatedBefore reports whether a handler that authenticates runs before the one that is being provisioned: in a
+// route that is ready already, of those around it.
+func authenticatedBefore(ctx caddy.Context) bool {
+	authenticates := func(routes caddyhttp.RouteList) bool {
+		return slices.ContainsFunc(routes, func(route caddyhttp.Route) bool {
+			return slices.ContainsFunc(route.Handlers, func(h caddyhttp.MiddlewareHandler) bool {
+				mod, ok := h.(caddy.Module)
+				return ok && mod.CaddyModule().ID == "http.handlers.authentication"
+			})
+		})
+	}
+	for _, mod := range ctx.Modules() {
+		switch mod := mod.(type) {
+		case *caddyhttp.Subroute:
+			if authenticates(mod.Routes) {
+				return true
+			}
+		case *caddyhttp.App:
+			for _, server := range mod.Servers {
+				if authenticates(server.Routes) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,84 @@
+package ratelimit
+
+import (
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/core"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// Of a zone's rejections this many a second are written to the log. The next line says how many were left out.
+const loggedPerSecond = 10
+
+// provisionLog gives the zone a logger that samples.
+func (z *Zone) provisionLog(logger *zap.Logger) {
+	unlogged := new(atomic.Int64)
+	count := zapcore.SamplerHook(func(_ zapcore.Entry, decision zapcore.SamplingDecision) {
+		if decision&zapcore.LogDropped != 0 {
+			unlogged.Add(1)
+		}
+	})
+	z.unlogged = unlogged
+	z.logger = logger.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core {
+		return zapcore.NewSamplerWithOptions(c, time.Second, loggedPerSecond, 0, count)
+	}))
+}
+
+// report writes a rejection to the log and emits its event.
+func (h *Handler) report(r *http.Request, zone *Zone, v *core.Verdict) {
+	wait := time.Duration(0)
+	if v.RetryAfter != core.Never {
+		wait = time.Duration(v.RetryAfter) * time.Microsecond
+	}
+	if c := zone.logger.Check(zapcore.InfoLevel, errExceeded.Error()); c != nil {
+		id, _ := replacerOf(r).GetString("http.request.uuid")
+		fields := []zap.Field{
+			zap.String("zone", zone.rule.Name()),
+			zap.Duration("wait", wait),
+			zap.String("client_ip", clientAddress(r)),
+			zap.String("method", r.Method),
+			zap.String("host", r.Host),
+			zap.String("uri", r.RequestURI),
+			zap.String("request_id", id),
+		}
+		if trace, ok := caddyhttp.GetVar(r.Context(), "trace_id").(string); ok {
+			fields = append(fields, zap.String("trace_id", trace))
+		}
+		if h.LogKey {
+			fields = append(fields, zap.String("key", zone.key.readable(r)))
+		}
+		if n := zone.unlogged.Swap(0); n > 0 {
+			fields = append(fields, zap.Int64("rejections_not_logged", n))
+		}
+		c.Write(fields...)
+	}
+	if h.events.ShouldEmit("rate_limit_exceeded") {
+		h.events.Emit(h.ctx, "rate_limit_exceeded", map[string]any{
+			"zone":      zone.rule.Name(),
+			"wait":      wait,
+			"remote_ip": core.HostOf(r.RemoteAddr),
+			"client_ip": clientAddress(r),
+		})
+	}
+}
+
+// clientAddress returns the client's address as Caddy knows it, behind trusted proxies not the peer's.
+func clientAddress(r *http.Request) string {
+	if ip, ok := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string); ok && ip != "" {
+		return ip
+	}
+	return core.HostOf(r.RemoteAddr)
+}
+
+// noteMissing warns once of a key that needs authentication and has none: the one case of a missing key that is surely a
+// slip of the configuration.
+func (z *Zone) noteMissing(h *Handler) {
+	if z.key.needsAuthentication && z.warned.CompareAndSwap(false, true) {
+		h.logger.Warn("the zone's key is empty for a request that nobody has authenticated; does rate_limit run before authentication?",
+			zap.String("zone", z.rule.Name()), zap.String("key", z.Key))
+	}
+}

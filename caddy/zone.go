@@ -1,0 +1,309 @@
+package ratelimit
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/core"
+	"go.uber.org/zap"
+)
+
+// Zone is a rule: the requests it covers, the key that tells their clients apart, and the limit of each key.
+//
+// The limit is `requests` per `period`. The words of caddy-ratelimit, `max_events` in a `window`, are understood too, and
+// mean there what they mean here: a sliding window log.
+type Zone struct {
+	// Which requests the zone covers: those that one of the matcher sets matches. The default is all.
+	MatcherSetsRaw caddyhttp.RawMatcherSets `json:"match,omitempty" caddy:"namespace=http.matchers"`
+
+	// What tells clients apart: a text with placeholders, of which each value has counters of its own. A text without
+	// placeholders makes one counter for all. The default is `{http.vars.client_ip}`, the client's address; with
+	// `max_events` it is one counter for all.
+	Key string `json:"key,omitempty"`
+
+	// The requests that a key may make in a period: 1 to 1000000000, with a sliding window log up to 100000.
+	Requests int64 `json:"requests,omitempty"`
+
+	// The period of `requests`: a duration from 1ms to 366d, or `day`, `week` or `month` for fixed windows that follow the
+	// calendar.
+	Period string `json:"period,omitempty"`
+
+	// As `requests`, in the words of caddy-ratelimit.
+	MaxEvents int64 `json:"max_events,omitempty"`
+
+	// As `period`, in the words of caddy-ratelimit.
+	Window caddy.Duration `json:"window,omitempty"`
+
+	// The time zone of a calendar period, such as `Europe/Berlin`. The default is UTC.
+	TimeZone string `json:"time_zone,omitempty"`
+
+	// How requests are counted: `token_bucket`, `leaky_bucket`, `fixed_window`, `sliding_window_log` or
+	// `sliding_window_counter`. The default is `sliding_window_counter`; for a calendar period it is `fixed_window`, and for
+	// `max_events` it is `sliding_window_log`.
+	Algorithm string `json:"algorithm,omitempty"`
+
+	// How many requests a token bucket holds, or how many may wait in a leaky bucket. The default is the limit's requests.
+	Burst int64 `json:"burst,omitempty"`
+
+	// How a token bucket is refilled: `continuous`, the default, or `interval`: with all its requests at each whole period
+	// of the Unix epoch.
+	Refill string `json:"refill,omitempty"`
+
+	// How many requests one counts for: a whole number, or a placeholder that yields one. Less than 1, and what is no
+	// number, counts as 1. The default is 1.
+	Cost string `json:"cost,omitempty"`
+
+	// The longest that a leaky bucket holds a request; one that would have to wait longer is rejected at once. Up to 1h;
+	// the default is 10s.
+	MaxDelay caddy.Duration `json:"max_delay,omitempty"`
+
+	// Masks IPv4 addresses in the key to a network of so many bits, 1 to 32, so that the network shares a counter. The
+	// default is that every address has its own.
+	IPv4Prefix int `json:"ipv4_prefix,omitempty"`
+
+	// Masks IPv6 addresses in the key to a network of so many bits, 1 to 128. Since whole networks of 64 bits are given to
+	// single customers, 64 is what most want. The default is that every address has its own.
+	IPv6Prefix int `json:"ipv6_prefix,omitempty"`
+
+	// `hard`, the default, rejects what is over the limit. `shadow` counts, but lets everything pass and tells clients
+	// nothing.
+	Enforcement string `json:"enforcement,omitempty"`
+
+	// What happens to a request over the limit: `reject`, the default.
+	OnLimit string `json:"on_limit,omitempty"`
+
+	// What happens when the store fails: `open` lets requests pass, `closed` answers 503, `local`, the default, counts in
+	// memory. Memory itself does not fail.
+	OnError string `json:"on_error,omitempty"`
+
+	// What happens to a request for which a placeholder of the key is empty: `share`, the default, takes the empty value
+	// for a value as any other, so that leaving a header out is no way round; `skip` lets it pass uncounted; `reject`
+	// rejects it.
+	OnMissingKey string `json:"on_missing_key,omitempty"`
+
+	// Whether rejected requests count against the limit too, so that a client that does not slow down stays out.
+	CountRejected bool `json:"count_rejected,omitempty"`
+
+	matcherSets caddyhttp.MatcherSets
+	rule        *core.Rule
+	key         *keyMaker
+	cost        costMaker
+	logger      *zap.Logger
+	unlogged    *atomic.Int64 // rejections that were left out of the log since the last line
+	warned      atomic.Bool   // of a key that needs authentication
+	opened      bool
+}
+
+// provision makes the zone ready and enters it in the app's registry.
+func (z *Zone) provision(ctx caddy.Context, h *Handler, name string) error {
+	if z == nil {
+		return fmt.Errorf("zone %q: is null; it needs a limit", name)
+	}
+	if err := z.compile(name, h.Namespace); err != nil {
+		return err
+	}
+	if len(z.MatcherSetsRaw) > 0 {
+		matchers, err := ctx.LoadModule(z, "MatcherSetsRaw")
+		if err != nil {
+			return fmt.Errorf("zone %q: match: %w", name, err)
+		}
+		if err := z.matcherSets.FromInterface(matchers); err != nil {
+			return fmt.Errorf("zone %q: match: %w", name, err)
+		}
+	}
+	if err := h.app.register(z.rule); err != nil {
+		return err
+	}
+	if err := h.store.Open(z.rule); err != nil {
+		return fmt.Errorf("zone %q: %w", name, err)
+	}
+	z.opened = true
+	z.provisionLog(h.logger)
+	if z.key.needsAuthentication && !authenticatedBefore(ctx) {
+		h.logger.Warn("the zone's key is about who is authenticated, but this handler runs before authentication: "+
+			"put rate_limit after it in a route block, or set the global option: order rate_limit after basic_auth",
+			zap.String("zone", name), zap.String("key", z.Key))
+	}
+	return nil
+}
+
+// compile checks every field that can be checked without Caddy running, and makes the zone's rule, key and cost.
+func (z *Zone) compile(name, namespace string) error {
+	limit, err := z.limit()
+	if err != nil {
+		return fmt.Errorf("zone %q: %w", name, err)
+	}
+	prefixes := core.Prefixes{IPv4: z.IPv4Prefix, IPv6: z.IPv6Prefix}
+	if err := prefixes.Check(); err != nil {
+		return fmt.Errorf("zone %q: %w", name, err)
+	}
+	key := z.Key
+	if key == "" && z.MaxEvents == 0 {
+		key = clientIPPlaceholder
+	}
+	if z.key, err = newKeyMaker(key, prefixes); err != nil {
+		return fmt.Errorf("zone %q: %w", name, err)
+	}
+	if z.cost, err = newCostMaker(z.Cost); err != nil {
+		return fmt.Errorf("zone %q: %w", name, err)
+	}
+	if err := z.checkWords(); err != nil {
+		return fmt.Errorf("zone %q: %w", name, err)
+	}
+	z.rule, err = core.NewRule(core.RuleConfig{
+		Namespace:     namespace,
+		Name:          name,
+		KeySpec:       z.key.spec,
+		Limit:         limit,
+		Shadow:        z.Enforcement == "shadow",
+		CountRejected: z.CountRejected,
+	})
+	if err != nil {
+		return fmt.Errorf("zone: %w", err)
+	}
+	return nil
+}
+
+// limit makes the zone's limit of whichever words it is written in.
+func (z *Zone) limit() (*core.Limit, error) {
+	c := core.LimitConfig{
+		Requests: z.Requests,
+		Burst:    z.Burst,
+		Interval: z.Refill == "interval",
+		MaxDelay: time.Duration(z.MaxDelay),
+	}
+	native, dialect := z.Requests != 0 || z.Period != "", z.MaxEvents != 0 || z.Window != 0
+	switch {
+	case native && dialect:
+		return nil, errors.New("has both a limit and events in a window: they are two ways to write the same; keep one")
+	case dialect:
+		if z.MaxEvents < 1 || z.MaxEvents > core.MaxRequests {
+			return nil, fmt.Errorf("max_events %d: must be from 1 to %d", z.MaxEvents, core.MaxRequests)
+		}
+		if z.Window == 0 {
+			return nil, errors.New("has events but no window; write both, or a limit such as 100/1m")
+		}
+		c.Requests = z.MaxEvents
+		c.Period = time.Duration(z.Window)
+		c.Algorithm = core.SlidingWindowLog
+	case !native:
+		return nil, errors.New("has no limit; write one such as 100/1m")
+	default:
+		if z.Period == "" {
+			return nil, errors.New("period: is missing; write a duration such as 1m, or day, week or month")
+		}
+		if err := core.ParseLimit("1/"+z.Period, &c); err != nil {
+			return nil, fmt.Errorf("period %q: must be a duration from 1ms to 366d such as 10s, 1m or 7d, or day, week or month", z.Period)
+		}
+		c.Requests = z.Requests
+	}
+	if z.Algorithm != "" {
+		a, err := core.ParseAlgorithm(z.Algorithm)
+		if err != nil {
+			return nil, err
+		}
+		c.Algorithm = a
+	}
+	if z.TimeZone != "" {
+		location, err := time.LoadLocation(z.TimeZone)
+		if err != nil || z.TimeZone == "Local" {
+			return nil, fmt.Errorf("time_zone %q: must be a name of the time zone database, such as UTC or Europe/Berlin", z.TimeZone)
+		}
+		c.Location = location
+	}
+	if z.Refill != "" && c.Algorithm != core.TokenBucket {
+		return nil, fmt.Errorf("refill %s: only token_bucket is refilled", z.Refill)
+	}
+	return core.NewLimit(c)
+}
+
+// checkWords says which of the fields that take one of a few words has another.
+func (z *Zone) checkWords() error {
+	return errors.Join(
+		checkWord("refill", z.Refill, "continuous", "interval"),
+		z.checkEnforcement(),
+		z.checkOnLimit(),
+		checkWord("on_error", z.OnError, "open", "closed", "local"),
+		checkWord("on_missing_key", z.OnMissingKey, "share", "skip", "reject"),
+	)
+}
+
+func (z *Zone) checkEnforcement() error {
+	if strings.HasPrefix(z.Enforcement, "soft") {
+		return fmt.Errorf("enforcement %q: soft limits are not in this version; use hard, with a burst, or shadow", z.Enforcement)
+	}
+	return checkWord("enforcement", z.Enforcement, "hard", "shadow")
+}
+
+func (z *Zone) checkOnLimit() error {
+	if z.OnLimit == "delay" {
+		return errors.New("on_limit delay: is not in this version; algorithm leaky_bucket holds requests until their turn")
+	}
+	if z.OnLimit == "defer" {
+		return errors.New("on_limit defer: is not in this version; use reject")
+	}
+	return checkWord("on_limit", z.OnLimit, "reject")
+}
+
+// checkWord says what a field may be, where it is none of it. An empty one has its default.
+func checkWord(field, value string, words ...string) error {
+	if value == "" {
+		return nil
+	}
+	for _, w := range words {
+		if w == value {
+			return nil
+		}
+	}
+	err := fmt.Errorf("%s %q: must be %s", field, value, strings.Join(words, ", "))
+	if near := core.Nearest(value, words); near != "" {
+		err = fmt.Errorf("%w (did you mean %s?)", err, near)
+	}
+	return err
+}
+
+// costMaker says what a request costs: a number, or what a placeholder yields.
+type costMaker struct {
+	number      int64
+	placeholder string
+}
+
+func newCostMaker(cost string) (costMaker, error) {
+	if cost == "" {
+		return costMaker{number: 1}, nil
+	}
+	if name, ok := placeholderName(cost); ok {
+		if err := checkPlaceholder(name); err != nil {
+			return costMaker{}, fmt.Errorf("cost %q: %w", cost, err)
+		}
+		return costMaker{placeholder: name}, nil
+	}
+	n, err := core.ParseCount(cost)
+	if err != nil {
+		return costMaker{}, fmt.Errorf("cost %w, or one placeholder", err)
+	}
+	return costMaker{number: n}, nil
+}
+
+// of returns the request's cost. A number too large for an int64 is unaffordable rather than unreadable.
+func (c costMaker) of(r *http.Request) int64 {
+	if c.placeholder == "" {
+		return c.number
+	}
+	value, _ := replacerOf(r).GetString(c.placeholder)
+	n, err := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
+	if errors.Is(err, strconv.ErrRange) && n > 0 {
+		return core.Unaffordable
+	}
+	if err != nil {
+		return 1
+	}
+	return n
+}
