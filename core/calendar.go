@@ -52,28 +52,42 @@ func (c *calendar) at(now int64) *span {
 
 func (c *calendar) find(now int64) *span {
 	year, month, day := time.UnixMicro(now).In(c.location).Date()
-	var start, end time.Time
-	switch c.unit {
-	case Day:
-		start, end = c.midnight(year, month, day), c.midnight(year, month, day+1)
-	case Week:
-		weekday := int(time.Date(year, month, day, 12, 0, 0, 0, time.UTC).Weekday())
-		monday := day - (weekday+6)%7
-		start, end = c.midnight(year, month, monday), c.midnight(year, month, monday+7)
-	default:
-		start, end = c.midnight(year, month, 1), c.midnight(year, month+1, 1)
+	for {
+		var start, end time.Time
+		switch c.unit {
+		case Day:
+			start, end = c.midnight(year, month, day), c.midnight(year, month, day+1)
+		case Week:
+			weekday := int(time.Date(year, month, day, 12, 0, 0, 0, time.UTC).Weekday())
+			monday := day - (weekday+6)%7
+			start, end = c.midnight(year, month, monday), c.midnight(year, month, monday+7)
+		default:
+			start, end = c.midnight(year, month, 1), c.midnight(year, month+1, 1)
+		}
+		if now < end.UnixMicro() {
+			return &span{start.UnixMicro(), end.UnixMicro()}
+		}
+		// Clocks that are set back over midnight show the old date again, but the new day has begun.
+		year, month, day = end.Date()
 	}
-	return &span{start.UnixMicro(), end.UnixMicro()}
 }
 
-// midnight returns the first instant of a day. Where the clocks are set forward at midnight there is no 0:00, and
-// time.Date may answer with an instant of the day before: the day begins when the clocks have been set.
+// midnight returns the first instant at which the clocks show that day or a later one. It walks through the times between
+// which the clocks are not set: where they are set forward at midnight there is no 0:00, where they are set back to it
+// there are two, and where a zone changed its side of the date line a day is missing.
 func (c *calendar) midnight(year int, month time.Month, day int) time.Time {
-	t := time.Date(year, month, day, 0, 0, 0, 0, c.location)
-	noon := time.Date(year, month, day, 12, 0, 0, 0, c.location)
-	if t.Day() == noon.Day() {
-		return t
+	wall := time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
+	t := wall.Add(-26 * time.Hour).In(c.location) // the day before, in every zone
+	for {
+		_, offset := t.Zone()
+		start := wall.Add(-time.Duration(offset) * time.Second).In(c.location)
+		if start.Before(t) {
+			start = t
+		}
+		_, end := t.ZoneBounds()
+		if end.IsZero() || start.Before(end) {
+			return start
+		}
+		t = end
 	}
-	_, after := t.ZoneBounds()
-	return after
 }

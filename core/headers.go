@@ -48,6 +48,8 @@ const (
 	headerRateLimit  = "Ratelimit"
 	headerPolicy     = "Ratelimit-Policy"
 	headerRetryAfter = "Retry-After"
+
+	headerCacheControl = "Cache-Control"
 )
 
 // WriteHeaders sets the fields that tell the client of the verdict on its request, and on a rejection Retry-After and
@@ -61,47 +63,49 @@ func WriteHeaders(h http.Header, f Fields, checks []Check, v *Verdict) {
 	if v.Told < 0 {
 		return
 	}
-	rejected := v.Outcome == Reject
+	// One array for the values of all fields. Each field's slice of it has one element and no room behind, so that an
+	// append copies, and nobody's change of one response is seen in another.
+	values := new([8]string)
 	retry := ""
-	if rejected {
-		h["Cache-Control"] = []string{"no-store"}
+	if v.Outcome == Reject {
+		values[0] = "no-store"
+		h[headerCacheControl] = values[0:1:1]
 		if v.RetryAfter != Never {
 			retry = decimal(RetrySeconds(v.RetryAfter))
-			h[headerRetryAfter] = []string{retry}
+			values[1] = retry
+			h[headerRetryAfter] = values[1:2:2]
 		}
 	}
 	if f.XRateLimit {
-		writeXRateLimit(h, &checks[v.Told], retry, rejected)
+		writeXRateLimit(h, &checks[v.Told], retry, v.Outcome == Reject, values)
 	}
 	if f.IETF {
-		writeIETF(h, checks, v, retry)
+		writeIETF(h, checks, v, retry, values)
 	}
 }
 
-func writeXRateLimit(h http.Header, told *Check, retry string, rejected bool) {
+func writeXRateLimit(h http.Header, told *Check, retry string, rejected bool, values *[8]string) {
 	d := &told.Decision
 	if earlier := h[headerRemaining]; !rejected && len(earlier) == 1 && len(h[headerLimit]) == 1 {
-		remaining, err1 := strconv.ParseInt(earlier[0], 10, 64)
-		limit, err2 := strconv.ParseInt(h[headerLimit][0], 10, 64)
+		remaining, err1 := strconv.ParseInt(earlier[0], 10, 32)
+		limit, err2 := strconv.ParseInt(h[headerLimit][0], 10, 32)
 		if err1 != nil || err2 != nil || remaining*d.Limit <= d.Remaining*limit {
 			return
 		}
 	}
-	// One array for all the values: each of its one-element slices has no room behind it, so an append copies.
-	values := new([4]string)
-	values[0] = told.Rule.limitText
-	values[1] = decimal(d.Remaining)
-	values[2] = decimal(seconds(d.ResetAfter))
-	h[headerLimit] = values[0:1:1]
-	h[headerRemaining] = values[1:2:2]
-	h[headerReset] = values[2:3:3]
+	values[2] = told.Rule.limitText
+	values[3] = decimal(d.Remaining)
+	values[4] = decimal(seconds(d.ResetAfter))
+	h[headerLimit] = values[2:3:3]
+	h[headerRemaining] = values[3:4:4]
+	h[headerReset] = values[4:5:5]
 	if retry != "" {
-		values[3] = retry
-		h[headerXRetry] = values[3:4:4]
+		values[5] = retry
+		h[headerXRetry] = values[5:6:6]
 	}
 }
 
-func writeIETF(h http.Header, checks []Check, v *Verdict, retry string) {
+func writeIETF(h http.Header, checks []Check, v *Verdict, retry string, values *[8]string) {
 	var room [160]byte
 	states := room[:0]
 	policies := ""
@@ -130,17 +134,16 @@ func writeIETF(h http.Header, checks []Check, v *Verdict, retry string) {
 			states = strconv.AppendInt(states, RetrySeconds(d.RetryAfter), 10)
 		}
 	}
-	values := new([2]string)
-	values[0] = string(states)
-	values[1] = policies
+	values[6] = string(states)
+	values[7] = policies
 	if earlier := h[headerRateLimit]; len(earlier) > 0 {
-		values[0] = strings.Join(earlier, ", ") + ", " + values[0]
+		values[6] = strings.Join(earlier, ", ") + ", " + values[6]
 	}
 	if earlier := h[headerPolicy]; len(earlier) > 0 {
-		values[1] = strings.Join(earlier, ", ") + ", " + values[1]
+		values[7] = strings.Join(earlier, ", ") + ", " + values[7]
 	}
-	h[headerRateLimit] = values[0:1:1]
-	h[headerPolicy] = values[1:2:2]
+	h[headerRateLimit] = values[6:7:7]
+	h[headerPolicy] = values[7:8:8]
 }
 
 // seconds rounds microseconds up to whole seconds.

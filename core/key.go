@@ -124,10 +124,14 @@ func (p Prefixes) Mask(address string) string {
 	if ip.Is4() {
 		bits = p.IPv4
 	}
-	if bits == 0 || bits == ip.BitLen() && ip.Zone() == "" {
+	if bits == 0 {
 		return ip.String()
 	}
-	network, err := ip.WithZone("").Prefix(bits)
+	ip = ip.WithZone("")
+	if bits == ip.BitLen() {
+		return ip.String()
+	}
+	network, err := ip.Prefix(bits)
 	if err != nil {
 		return address
 	}

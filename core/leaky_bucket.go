@@ -45,11 +45,11 @@ func decideLeakyBucket(l *Limit, s State, now, cost int64, next *State, d *Decis
 			}
 		}
 		*next = s
-		if cost > room {
-			cost = room
-		}
-		if cost > 0 {
+		if cost <= room {
 			next.B += uint64(cost) << fracLow
+		} else if used < l.capacity { // the queue is full, and stays so for who does not slow down
+			next.A = uint64(at) << fracHigh
+			next.B = uint64(l.capacity) << fracLow
 		}
 	}
 	d.Remaining = room

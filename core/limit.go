@@ -12,9 +12,10 @@ import (
 type Algorithm int
 
 // The algorithms. The zero value stands for "not said": NewLimit then takes SlidingWindowCounter, or FixedWindow
-// where the period is a calendar's.
+// where the period is a calendar's. (The blank one counts, not `1 + iota`: under Yaegi a constant so computed equals nothing.)
 const (
-	TokenBucket Algorithm = 1 + iota
+	_ Algorithm = iota
+	TokenBucket
 	LeakyBucket
 	FixedWindow
 	SlidingWindowLog
@@ -251,8 +252,11 @@ func (c LimitConfig) check() error {
 	if c.MaxDelay != 0 && c.Algorithm != LeakyBucket {
 		return fmt.Errorf("max_delay %s: only leaky_bucket holds requests, not %s", c.MaxDelay, c.Algorithm)
 	}
-	if c.MaxDelay < 0 || c.MaxDelay > maxDelay {
+	if c.MaxDelay != 0 && c.MaxDelay < time.Microsecond || c.MaxDelay > maxDelay {
 		return fmt.Errorf("max_delay %s: must be from 1µs to %s", c.MaxDelay, formatPeriod(maxDelay))
+	}
+	if c.MaxDelay%time.Microsecond != 0 {
+		return fmt.Errorf("max_delay %s: must be whole microseconds", c.MaxDelay)
 	}
 	return nil
 }

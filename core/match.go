@@ -40,11 +40,12 @@ func (m Match) Compile() (*Matcher, error) {
 	}
 	for _, host := range m.Hosts {
 		host = strings.ToLower(host)
+		name := strings.TrimPrefix(host, "*.")
 		switch {
-		case strings.HasPrefix(host, "*.") && !strings.Contains(host[2:], "*"):
-			c.suffixes = append(c.suffixes, host[1:])
-		case host == "" || strings.ContainsAny(host, "*/ "):
+		case name == "" || strings.ContainsAny(name, "*/ "):
 			return nil, fmt.Errorf("match: hosts: %q must be a host name, or *. and one", host)
+		case name != host:
+			c.suffixes = append(c.suffixes, host[1:])
 		default:
 			c.hosts = append(c.hosts, host)
 		}

@@ -34,8 +34,8 @@ type MemoryConfig struct {
 
 // Memory is the Store of one process: safe for concurrent use, made by NewMemory.
 //
-// Keys are kept as 64-bit hashes under a random seed, so that nobody can choose keys that collide. With n keys of a rule in
-// memory the odds that any two of them share a counter are below n²/2⁶⁵: one in 37 million for a million keys.
+// Keys are kept as 64-bit hashes under a random seed, so that nobody can choose keys that collide. With n keys in memory
+// the odds that any two of them share a counter are below n²/2⁶⁵: one in 37 million for a million keys.
 //
 // A key that is unused again (its quota whole) is forgotten bit by bit as others come, and by Sweep. Past MaxKeys, what
 // costs least to forget makes way for the new: see evict. No goroutine runs in the background.
@@ -45,24 +45,27 @@ type Memory struct {
 	seed   maphash.Seed
 	clock  func() int64
 
-	maxKeys   atomic.Int64
-	keys      atomic.Int64
-	logTimes  atomic.Int64 // the capacity of all logs, in times of 4 bytes
-	evictions atomic.Int64
+	maxKeys atomic.Int64
 
 	mu     sync.Mutex        // guards what follows, for writing
 	byName map[string]*space // by the rules' identity
 	spaces atomic.Value      // []*space, by number; a number is never given twice
+
+	_         [64]byte // what is only read, above, does not share a cache line with what is written
+	keys      atomic.Int64
+	logTimes  atomic.Int64 // the capacity of all logs, in times of 4 bytes
+	evictions atomic.Int64
 }
 
 // space is where a rule's keys live: those with its salt, and its number as owner.
 type space struct {
 	number uint32
 	salt   uint64
-	keys   atomic.Int64
 	isLog  bool
 	rules  []*Rule
 	limits atomic.Value // []*Limit: those of rules, without repeats; a key is expired when all of them say so
+	_      [64]byte     // as in Memory
+	keys   atomic.Int64
 }
 
 // NewMemory returns an empty store.
@@ -267,13 +270,11 @@ func (m *Memory) decideAll(checks []Check, peek bool) {
 		c := &checks[i]
 		s := &m.shards[c.hash&m.mask]
 		slot := find(s, c.hash) // again: charging another may have moved it
-		switch {
-		case c.Decision.Allowed && admit, !c.Decision.Allowed && c.Rule.countRejected:
-			if !peek {
-				m.charge(s, c, slot, now)
-			}
-		case c.Decision.Allowed:
+		allowed := c.Decision.Allowed
+		if allowed && !admit {
 			m.withoutCharge(s, c, slot, now)
+		} else if !peek && (allowed || c.Rule.countRejected) {
+			m.charge(s, c, slot, now)
 		}
 		if !c.Decision.Allowed && !peek && slot >= 0 {
 			if slot = find(s, c.hash); slot >= 0 {
@@ -306,6 +307,9 @@ func (m *Memory) charge(s *shard, c *Check, i int, now int64) {
 		i = m.insert(s, c, now)
 	}
 	if c.Rule.space.isLog {
+		if !ownsLog(s, c, i) {
+			return
+		}
 		slot := &s.slots[i]
 		log := &s.logs[slot.a]
 		m.logTimes.Add(int64(chargeLog(c.Rule.limit, log, int64(slot.b), c.Cost)))
@@ -337,11 +341,17 @@ func (m *Memory) withoutCharge(s *shard, c *Check, i int, now int64) {
 // decideInLog evaluates a check of a rule that keeps logs. A log's slot holds its number in a, and in b the time that it
 // was last looked at.
 func (m *Memory) decideInLog(s *shard, c *Check, i int, now int64) {
-	if i < 0 {
+	if i < 0 || !ownsLog(s, c, i) {
 		var none eventLog
 		decideLog(c.Rule.limit, &none, 0, now, c.Cost, &c.Decision)
 		return
 	}
 	slot := &s.slots[i]
 	slot.b = uint64(decideLog(c.Rule.limit, &s.logs[slot.a], int64(slot.b), now, c.Cost, &c.Decision))
+}
+
+// ownsLog reports whether slot i is of the check's own rule. It is, but for a collision of hashes with a key of another
+// rule, whose state may be no log's.
+func ownsLog(s *shard, c *Check, i int) bool {
+	return s.owners[i]&^rejected == c.Rule.space.number
 }

@@ -58,29 +58,38 @@ func (m *Memory) appraise(s *shard, i int, now int64, st *standing) {
 			st.reset = d.ResetAfter
 		}
 	}
+	if st.class == expired {
+		return
+	}
 	if st.class == exhausted && owner&rejected != 0 {
 		st.class = rejecting
 	}
 	st.population = sp.keys.Load()
 }
 
-// cheaper reports whether a costs less to forget than b. Among keys that would be rejected, one goes first whose rule has
-// the more of them, so that a flood on one rule does not reset the counters of another; then the one that recovers sooner.
+// cheaper reports whether a costs less to forget than b. What is unused goes first. Then a rule pays that has far more keys
+// than the other, whatever state they are in, so that a flood on one rule does not reset the counters of another; then the
+// class decides, then the share in use, and of keys that would be rejected the one that recovers sooner goes first.
 func cheaper(a, b *standing) bool {
+	if a.class == expired || b.class == expired {
+		return a.class < b.class
+	}
+	if a.population/8 > b.population || b.population/8 > a.population {
+		return a.population > b.population
+	}
 	if a.class != b.class {
 		return a.class < b.class
 	}
 	if a.class == inUse && a.share != b.share {
 		return a.share < b.share
 	}
-	if a.population/2 > b.population || b.population/2 > a.population {
-		return a.population > b.population
-	}
 	return a.reset < b.reset
 }
 
-// expire looks at the next k slots of a shard, and forgets the keys in them that are unused again.
-func (m *Memory) expire(s *shard, k int, now int64) {
+// expire looks at the next k slots of a shard, and forgets the keys in them that are unused again. It returns how many of
+// those were uncounted's, which are left for the caller to count.
+func (m *Memory) expire(s *shard, k int, now int64, uncounted *space) int64 {
+	forgotten := int64(0)
 	var st standing
 	for ; k > 0 && s.n > 0; k-- {
 		if s.cursor >= len(s.slots) {
@@ -92,33 +101,47 @@ func (m *Memory) expire(s *shard, k int, now int64) {
 			continue
 		}
 		m.appraise(s, i, now, &st)
-		if st.class == expired {
-			m.remove(s, i) // another key may have moved here
-		} else {
+		if st.class != expired {
 			s.cursor++
+			continue
+		}
+		if sp := m.remove(s, i); sp == uncounted { // another key may have moved to i
+			forgotten++
+		} else {
+			m.count(sp, -1)
 		}
 	}
+	return forgotten
 }
 
 // evict brings the store back within its bounds after checks were charged, by forgetting of eight keys sampled from all
 // shards the one that costs least: what is unused, else what is nearest to unused, and a key that is rejecting now last.
 // The keys just charged are spared. It holds one lock at a time.
+//
+// More may go than have come, so that a lowered bound is reached; where one dear request has made its log grow by thousands
+// of times, the logs of thousands of cheap ones go for it.
 func (m *Memory) evict(checks []Check) {
 	budget := m.logBudget()
-	for tries := 0; tries < 4; tries++ {
+	for try := 0; try < 4096; try++ {
 		overLogs := m.logTimes.Load() > budget
-		if m.keys.Load() <= m.maxKeys.Load() && !overLogs {
+		overKeys := m.keys.Load() > m.maxKeys.Load() && try < 4+len(checks)
+		if !overKeys && !overLogs || !m.evictOne(checks, overLogs, try) {
 			return
 		}
-		m.evictOne(checks, overLogs)
 	}
 }
 
-const samples = 8
+// How many keys are compared, and how many of one shard at most: shards differ in how full they are, and the only key of one
+// must not go for want of others.
+const (
+	samples       = 8
+	samplesAShard = 2
+)
 
-func (m *Memory) evictOne(checks []Check, fromLogs bool) {
+// evictOne is one try of evict's. It reports whether there was any key to forget.
+func (m *Memory) evictOne(checks []Check, fromLogs bool, try int) bool {
 	now := m.clock()
-	random := scramble(checks[0].hash ^ uint64(now))
+	random := scramble(checks[0].hash ^ uint64(now) + uint64(try))
 	first := random
 	var best, st standing
 	bestHash, bestShard, seen := uint64(0), -1, 0
@@ -126,9 +149,16 @@ func (m *Memory) evictOne(checks []Check, fromLogs bool) {
 		number := int((first + uint64(visited)) & m.mask)
 		s := &m.shards[number]
 		s.mu.Lock()
-		for look := 0; look < 4*samples && s.n > 0 && seen < samples; look++ {
+		enough := seen + samplesAShard
+		for look := 0; look < 4*samplesAShard && s.n > 0 && seen < samples && seen < enough; look++ {
 			random = scramble(random)
 			i := int(random % uint64(len(s.slots)))
+			for gap := 0; gap < 64 && s.slots[i].hash == 0; gap++ { // a table that many keys have left is nearly empty
+				i++
+				if i == len(s.slots) {
+					i = 0
+				}
+			}
 			h := s.slots[i].hash
 			if h == 0 || charged(checks, h) || fromLogs && !m.spaces.Load().([]*space)[s.owners[i]&^rejected].isLog {
 				continue
@@ -142,17 +172,18 @@ func (m *Memory) evictOne(checks []Check, fromLogs bool) {
 		s.mu.Unlock()
 	}
 	if bestShard < 0 {
-		return
+		return false
 	}
 	s := &m.shards[bestShard]
 	s.mu.Lock()
 	if i := find(s, bestHash); i >= 0 {
-		m.remove(s, i)
+		m.count(m.remove(s, i), -1)
 		if best.class != expired {
 			m.evictions.Add(1)
 		}
 	}
 	s.mu.Unlock()
+	return true
 }
 
 // scramble is a step of splitmix64 (Steele, Lea and Flood, 2014).
@@ -179,14 +210,16 @@ func (m *Memory) Sweep() {
 		s := &m.shards[i]
 		s.mu.Lock()
 		s.cursor = 0
+		left := len(s.slots)
 		s.mu.Unlock()
-		for done := false; !done; {
+		for left >= 0 {
 			s.mu.Lock()
-			before := s.cursor
-			m.expire(s, 256, m.clock())
-			done = s.n == 0 || s.cursor <= before || s.cursor >= len(s.slots)
-			if done {
+			before := s.n
+			m.expire(s, 256, m.clock(), nil)
+			left -= 256 - (before - s.n) // where a key was forgotten there is another now, to be looked at
+			if s.n == 0 || left <= 0 {
 				m.shrink(s)
+				left = -1
 			}
 			s.mu.Unlock()
 		}
@@ -196,8 +229,12 @@ func (m *Memory) Sweep() {
 // shrink gives back memory that a shard has no use for.
 func (m *Memory) shrink(s *shard) {
 	if s.n == 0 {
-		s.slots, s.owners, s.logs, s.freeLogs = nil, nil, nil, nil
-		s.home, s.cursor = 0, 0
+		s.slots = nil // one by one: Yaegi knows no `a, b = nil, nil`
+		s.owners = nil
+		s.logs = nil
+		s.freeLogs = nil
+		s.home = 0
+		s.cursor = 0
 		if s.index != nil {
 			s.index = make(map[uint64]int)
 		}

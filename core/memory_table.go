@@ -65,22 +65,31 @@ func find(s *shard, h uint64) int {
 }
 
 // insert gives a check's new key a slot, and returns its index. Two old keys are looked at
-// meanwhile, and forgotten if they have expired: so memory is given back at the rate at which it is taken.
+// meanwhile, and forgotten if they have expired: so memory is given back at the rate at which it is taken. What comes and
+// what goes is counted together: often as much, and then the counters, for which all cores contend, are left alone.
 func (m *Memory) insert(s *shard, c *Check, now int64) int {
-	m.expire(s, 2, now)
+	sp := c.Rule.space
+	more := 1 - m.expire(s, 2, now, sp)
 	if s.index == nil && s.n >= s.home*27/32 {
-		m.resize(s, now)
+		more -= m.resize(s, now, sp)
 	}
 	i := m.place(s, c.hash)
-	s.owners[i] = c.Rule.space.number
-	if c.Rule.space.isLog {
+	s.owners[i] = sp.number
+	if sp.isLog {
 		s.slots[i].a = uint64(newLog(s))
 		s.slots[i].b = uint64(now)
 	}
 	s.n++
-	c.Rule.space.keys.Add(1)
-	m.keys.Add(1)
+	m.count(sp, more)
 	return i
+}
+
+// count adds n to the number of keys.
+func (m *Memory) count(sp *space, n int64) {
+	if n != 0 {
+		sp.keys.Add(n)
+		m.keys.Add(n)
+	}
 }
 
 // place makes room for a hash that is not in the table.
@@ -108,11 +117,10 @@ func (m *Memory) place(s *shard, h uint64) int {
 	}
 }
 
-// remove forgets the key in slot i. What stood behind it moves up, as far as its home allows.
-func (m *Memory) remove(s *shard, i int) {
+// remove forgets the key in slot i, and returns the space that has one less, for the caller to count. What stood behind
+// it moves up, as far as its home allows.
+func (m *Memory) remove(s *shard, i int) *space {
 	sp := m.spaces.Load().([]*space)[s.owners[i]&^rejected]
-	sp.keys.Add(-1)
-	m.keys.Add(-1)
 	s.n--
 	if sp.isLog {
 		m.freeLog(s, int(s.slots[i].a))
@@ -127,7 +135,7 @@ func (m *Memory) remove(s *shard, i int) {
 		}
 		s.slots = s.slots[:last]
 		s.owners = s.owners[:last]
-		return
+		return sp
 	}
 	end := i + 1
 	for s.slots[end].hash != 0 {
@@ -140,14 +148,17 @@ func (m *Memory) remove(s *shard, i int) {
 	copy(s.slots[i:], s.slots[i+1:end])
 	copy(s.owners[i:], s.owners[i+1:end])
 	s.slots[end-1] = slot{}
+	return sp
 }
 
 // resize makes room in a full table: by forgetting what has expired, and if that is not much by a table a quarter larger.
-func (m *Memory) resize(s *shard, now int64) {
+// It returns what expire does.
+func (m *Memory) resize(s *shard, now int64, uncounted *space) int64 {
+	forgotten := int64(0)
 	if s.home > 0 {
-		m.expire(s, len(s.slots), now)
+		forgotten = m.expire(s, len(s.slots), now, uncounted)
 		if s.n < s.home*5/8 {
-			return
+			return forgotten
 		}
 	}
 	size := s.home + s.home/4
@@ -158,6 +169,7 @@ func (m *Memory) resize(s *shard, now int64) {
 		size = minHome
 	}
 	m.rebuild(s, size)
+	return forgotten
 }
 
 // rebuild moves the keys into a table with that many homes. They are in order, so each goes behind the one before it.

@@ -44,7 +44,7 @@ func Body(asProblem bool, message string, checks []Check, v *Verdict) (contentTy
 	if message == "" {
 		message = DefaultMessage
 		if v.RetryAfter == Never {
-			message = "This request takes more than its limit can ever hold."
+			message = "This request is over its limit, and waiting does not change that."
 		} else if s := RetrySeconds(v.RetryAfter); s == 1 {
 			message += " Try again in 1 second."
 		} else {
@@ -69,5 +69,6 @@ func Body(asProblem bool, message string, checks []Check, v *Verdict) (contentTy
 	if err != nil { // not reached: strings and numbers always marshal
 		return "text/plain; charset=utf-8", []byte(message + "\n")
 	}
-	return "application/problem+json", append(body, '\n')
+	body = append(body, '\n') // apart: Yaegi panics on a built-in function's value as a second result
+	return "application/problem+json", body
 }

@@ -85,8 +85,15 @@ func chargeLog(l *Limit, log *eventLog, at, cost int64) int {
 	if cost > int64(most) {
 		add = most
 	}
+	if excess := log.n + add - most; excess > 0 { // the oldest make way
+		log.head += excess
+		if log.head >= len(log.times) {
+			log.head -= len(log.times)
+		}
+		log.n -= excess
+	}
 	grown := 0
-	if need := log.n + add; need > len(log.times) && len(log.times) < most {
+	if need := log.n + add; need > len(log.times) {
 		size := 2 * len(log.times)
 		if size < need {
 			size = need
@@ -107,14 +114,7 @@ func chargeLog(l *Limit, log *eventLog, at, cost int64) int {
 			i -= len(log.times)
 		}
 		log.times[i] = entry
-		if log.n < len(log.times) {
-			log.n++
-		} else { // full: the oldest made way
-			log.head++
-			if log.head == len(log.times) {
-				log.head = 0
-			}
-		}
+		log.n++
 	}
 	return grown
 }

@@ -9,6 +9,10 @@ import "math/bits"
 // that was so. Refilling is draining the level, so nothing is ever rounded. (As in x/time/rate the state is brought up
 // to date when it is looked at; what is kept is use and not tokens, so that a changed B or R applies to it.)
 func decideTokenBucket(l *Limit, s State, now, cost int64, next *State, d *Decision) {
+	if int64(s.B>>fracLow) >= l.capacity { // the burst was lowered: the bucket was empty then, not in debt
+		s.A &^= 1<<fracHigh - 1
+		s.B = uint64(l.capacity) << fracLow
+	}
 	if l.interval {
 		drainInterval(l, &s, now)
 	} else {
@@ -18,9 +22,6 @@ func decideTokenBucket(l *Limit, s State, now, cost int64, next *State, d *Decis
 	wait := at - now // above 0 where the clock has stepped back: counted from the key's own time
 	used := int64(s.B >> fracLow)
 	frac := int64(s.A&(1<<fracHigh-1))<<fracLow | int64(s.B&(1<<fracLow-1))
-	if used >= l.capacity { // the burst was lowered: the bucket is empty, not in debt
-		used, frac = l.capacity, 0
-	}
 	room := l.capacity - used
 	if frac > 0 {
 		room--

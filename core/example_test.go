@@ -1,0 +1,105 @@
+//go:build gc
+// +build gc
+
+package core_test
+
+// Yaegi leaves this file out: to it a package that imports itself is a cycle.
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// Two rules decide on each request together: ten a minute from one address, and three in ten seconds to log in.
+func ExampleLimiter() {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	store := core.NewMemory(core.MemoryConfig{Clock: func() int64 { return now.UnixMicro() }})
+	limiter := core.NewLimiter(store)
+
+	rule := func(name, limit string) *core.Rule {
+		c := core.LimitConfig{Algorithm: core.SlidingWindowLog}
+		if err := core.ParseLimit(limit, &c); err != nil {
+			panic(err)
+		}
+		l, err := core.NewLimit(c)
+		if err != nil {
+			panic(err)
+		}
+		r, err := core.NewRule(core.RuleConfig{Name: name, Limit: l})
+		if err != nil {
+			panic(err)
+		}
+		if err := store.Open(r); err != nil {
+			panic(err)
+		}
+		return r
+	}
+	checks := []core.Check{
+		{Rule: rule("per-address", "10/1m"), Key: "192.0.2.1"},
+		{Rule: rule("login", "3/10s"), Key: "alice"},
+	}
+
+	var v core.Verdict
+	for i := 0; i < 4; i++ {
+		if err := limiter.Decide(checks, false, &v); err != nil {
+			panic(err)
+		}
+		told := checks[v.Told]
+		fmt.Println(v.Outcome, "by", told.Rule.Name(), "with", told.Decision.Remaining, "left")
+		now = now.Add(time.Second)
+	}
+	fmt.Println("try again in", time.Duration(v.RetryAfter)*time.Microsecond)
+	// Output:
+	// allow by login with 2 left
+	// allow by login with 1 left
+	// allow by login with 0 left
+	// reject by login with 0 left
+	// try again in 7s
+}
+
+func ExampleParseLimit() {
+	var c core.LimitConfig
+	fmt.Println(core.ParseLimit("100/1m", &c), c.Requests, c.Period)
+	fmt.Println(core.ParseLimit("1000/day", &c), c.Requests, c.Calendar)
+	fmt.Println(core.ParseLimit("5/0s", &c))
+	fmt.Println(core.ParseLimit("100", &c))
+	// Output:
+	// <nil> 100 1m0s
+	// <nil> 1000 day
+	// limit "5/0s": the period must be from 1ms to 366d
+	// limit "100": has no period; write <requests>/<period>, such as 100/1m
+}
+
+func ExampleWriteHeaders() {
+	limit, err := core.NewLimit(core.LimitConfig{Algorithm: core.FixedWindow, Requests: 1, Period: time.Minute})
+	if err != nil {
+		panic(err)
+	}
+	rule, err := core.NewRule(core.RuleConfig{Name: "search", Limit: limit})
+	if err != nil {
+		panic(err)
+	}
+	now := time.Date(2026, 11, 20, 12, 0, 48, 0, time.UTC)
+	store := core.NewMemory(core.MemoryConfig{Clock: func() int64 { return now.UnixMicro() }})
+	if err := store.Open(rule); err != nil {
+		panic(err)
+	}
+	limiter := core.NewLimiter(store)
+
+	checks := []core.Check{{Rule: rule, Key: "192.0.2.1"}}
+	var v core.Verdict
+	for i := 0; i < 2; i++ {
+		if err := limiter.Decide(checks, false, &v); err != nil {
+			panic(err)
+		}
+		h := http.Header{}
+		core.WriteHeaders(h, core.Fields{IETF: true}, checks, &v)
+		fmt.Printf("%s: %s, %s, retry after %q\n", v.Outcome, h.Get("RateLimit-Policy"), h.Get("RateLimit"), h.Get("Retry-After"))
+	}
+	// Output:
+	// allow: "search";q=1;w=60, "search";r=0;t=12, retry after ""
+	// reject: "search";q=1;w=60, "search";r=0;t=12, retry after "12"
+}

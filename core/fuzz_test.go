@@ -1,0 +1,208 @@
+//go:build gc
+// +build gc
+
+package core
+
+// Yaegi leaves this file out, as it does compiled_test.go: it has no fuzzing.
+
+import (
+	"encoding/binary"
+	"math/rand"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+)
+
+func FuzzParseLimit(f *testing.F) {
+	for _, s := range []string{"100/1m", "5/0s", "-1/1m", "1e99/1m", "100", "100/m", "1000/day", "3/1d12h", "1/65535d2562047h", "/", "1/1d-1ns"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		var c LimitConfig
+		if err := ParseLimit(s, &c); err != nil {
+			if !strings.HasPrefix(err.Error(), "limit ") {
+				t.Errorf("%q: the error does not say its subject: %v", s, err)
+			}
+			return
+		}
+		l, err := NewLimit(c)
+		if err != nil {
+			t.Fatalf("%q is read, and refused: %v", s, err)
+		}
+		// What is written back is read as the same.
+		written, _, _ := strings.Cut(l.String(), " ")
+		var again LimitConfig
+		if err := ParseLimit(written, &again); err != nil || again != c {
+			t.Errorf("%q is written %q, which is %+v, not %+v: %v", s, written, again, c, err)
+		}
+	})
+}
+
+func FuzzParsePeriod(f *testing.F) {
+	for _, s := range []string{"10s", "1m30s", "7d", "1d12h", "s", "d", "366d", "1ms", "999us", "-1m", "1.5d", "1d1d", "0", ""} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		d, err := ParsePeriod(s)
+		if err == nil && (d < MinPeriod || d > MaxPeriod || d%time.Microsecond != 0) {
+			t.Errorf("%q: %s", s, d)
+		}
+		if err != nil && d != 0 {
+			t.Errorf("%q: %s and %v", s, d, err)
+		}
+		if again, err2 := ParsePeriod(formatPeriod(d)); err == nil && (again != d || err2 != nil) {
+			t.Errorf("%q is written %q, which is %s: %v", s, formatPeriod(d), again, err2)
+		}
+	})
+}
+
+func FuzzParseSource(f *testing.F) {
+	for _, s := range []string{"client_ip", "header:X-Plan", "cookie:a", "query:b", "static:c:d", "header", "header:", "path:", ":", ""} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		source, err := ParseSource(s)
+		if err != nil {
+			return
+		}
+		again, err := ParseSource(source.String())
+		if err != nil || again != source {
+			t.Errorf("%q is written %q, which is another: %v", s, source, err)
+		}
+	})
+}
+
+func FuzzMask(f *testing.F) {
+	f.Add("192.0.2.77", 24, 64)
+	f.Add("::ffff:192.0.2.77", 24, 64)
+	f.Add("2001:db8::1", 32, 56)
+	f.Add("fe80::1%eth0", 0, 128)
+	f.Add("not an address", 8, 8)
+	f.Fuzz(func(t *testing.T, address string, v4, v6 int) {
+		p := Prefixes{v4, v6}
+		if p.Check() != nil {
+			return
+		}
+		masked := p.Mask(address)
+		ip, err := netip.ParseAddr(address)
+		if err != nil {
+			if masked != address {
+				t.Errorf("%q is no address, and becomes %q", address, masked)
+			}
+			return
+		}
+		// All of one network have one key, and the key of an address is in its network.
+		if network, err := netip.ParsePrefix(masked); err == nil {
+			if !network.Contains(ip.Unmap().WithZone("")) || network != network.Masked() {
+				t.Errorf("%s is not in %s", address, masked)
+			}
+			if other := p.Mask(network.Addr().String()); other != masked {
+				t.Errorf("%s is in %s, whose first address is in %s", address, masked, other)
+			}
+		} else if whole, err := netip.ParseAddr(masked); err != nil || whole.WithZone("") != ip.Unmap().WithZone("") {
+			t.Errorf("%s becomes %q", address, masked)
+		}
+	})
+}
+
+func FuzzParseNetwork(f *testing.F) {
+	for _, s := range []string{"10.0.0.0/8", "10.1.2.3", "::1", "::ffff:10.0.0.0/104", "::ffff:10.0.0.0/8", "fe80::1%eth0", "1.2.3.4/33", "/", ""} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		p, err := ParseNetwork(s)
+		if err != nil {
+			return
+		}
+		if !p.IsValid() || p != p.Masked() || p.Addr().Is4In6() || p.Addr().Zone() != "" {
+			t.Errorf("%q is read as %s", s, p)
+		}
+		if again, err := ParseNetwork(p.String()); err != nil || again != p {
+			t.Errorf("%q is written %s, which is %s: %v", s, p, again, err)
+		}
+	})
+}
+
+// Two lists of parts have one key only if they are one list: the key can be read back.
+func FuzzAppendKeyPart(f *testing.F) {
+	f.Add("a", "bc", "ab", "c")
+	f.Add("1:a", "", "a", "")
+	f.Add("", "1:", "0:", "1")
+	f.Fuzz(func(t *testing.T, a, b, c, d string) {
+		one := string(AppendKeyPart(AppendKeyPart(nil, a), b))
+		two := string(AppendKeyPart(AppendKeyPart(nil, c), d))
+		if (one == two) != (a == c && b == d) {
+			t.Errorf("%q and %q, %q and %q: %q and %q", a, b, c, d, one, two)
+		}
+		if single := string(AppendKeyPart(nil, a)); single == one || !strings.HasPrefix(one, single) {
+			t.Errorf("%q alone is %q, with %q %q", a, single, b, one)
+		}
+	})
+}
+
+// FuzzDecide reads a limit and a history of requests from bytes, and holds every decision to the oracle.
+func FuzzDecide(f *testing.F) {
+	r := rand.New(rand.NewSource(1))
+	for algorithm := byte(0); algorithm < 6; algorithm++ {
+		for i := 0; i < 8; i++ {
+			seed := make([]byte, 120)
+			r.Read(seed)
+			seed[0] = algorithm
+			f.Add(seed)
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		next := func() int64 { // of three bytes a number of up to 56 bits, large ones and small ones alike
+			var b [3]byte
+			n := copy(b[:], data)
+			data = data[n:]
+			return int64(binary.LittleEndian.Uint16(b[:])) << (b[2] % 40)
+		}
+		kind := next()
+		n := numbers{algorithm: TokenBucket}
+		if kind%6 > 0 {
+			n.algorithm = Algorithm(kind % 6)
+		} else {
+			n.interval = true
+		}
+		most := int64(MaxRequests)
+		if n.algorithm == SlidingWindowLog {
+			most = 5000
+		}
+		n.requests = 1 + next()%most
+		n.period = 1000 + next()%(int64(MaxPeriod/time.Microsecond)-999)
+		if n.algorithm == TokenBucket || n.algorithm == LeakyBucket {
+			n.burst = 1 + next()%most
+		}
+		if n.algorithm == LeakyBucket {
+			n.maxDelay = 1 + next()%3600_000_000
+		}
+		if !legal(&n) {
+			return
+		}
+		h := newHistory(rand.New(rand.NewSource(kind)), n, &tally{})
+		h.now = 1_700_000_000_000_000
+		if err := h.open(); err != nil {
+			t.Fatal(err)
+		}
+		for len(data) > 0 {
+			flags := next()
+			step := next()
+			if flags&1 != 0 {
+				step = -step
+			}
+			if h.now += step; h.now < 1_000_000_000_000 || h.now > 8_000_000_000_000_000 {
+				h.now = 1_700_000_000_000_000
+			}
+			h.edge = true
+			d, err := h.step(1+next()%(2*most), flags&6 == 6)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d.Remaining < 0 || d.Remaining > d.Limit || d.ResetAfter < 0 || d.Delay < 0 || d.RetryAfter < Never || d.Allowed != (d.RetryAfter == 0) {
+				t.Fatalf("%+v", d)
+			}
+		}
+	})
+}

@@ -1,0 +1,111 @@
+package core
+
+import (
+	"net/http"
+	"net/url"
+	"testing"
+)
+
+func TestMatchCoversWhatMeetsEveryField(t *testing.T) {
+	api := &http.Request{
+		Method: "POST", Host: "Api.Example.com:443", URL: &url.URL{Path: "/v1/users"},
+		Header: http.Header{"X-Plan": {"free", "trial"}},
+	}
+	for _, c := range []struct {
+		name  string
+		match Match
+		want  bool
+	}{
+		{"nothing said", Match{}, true},
+		{"method", Match{Methods: []string{"GET", "post"}}, true},
+		{"another method", Match{Methods: []string{"GET"}}, false},
+		{"host", Match{Hosts: []string{"API.example.com"}}, true},
+		{"another host", Match{Hosts: []string{"example.com"}}, false},
+		{"one level below", Match{Hosts: []string{"*.example.com"}}, true},
+		{"two levels below", Match{Hosts: []string{"*.com"}}, false},
+		{"the level itself", Match{Hosts: []string{"*.api.example.com"}}, false},
+		{"path", Match{Paths: []string{"/v1/users"}}, true},
+		{"part of a path", Match{Paths: []string{"/v1"}}, false},
+		{"prefix", Match{PathPrefixes: []string{"/v1"}}, true},
+		{"prefix with a slash", Match{PathPrefixes: []string{"/v1/"}}, true},
+		{"the whole path as prefix", Match{PathPrefixes: []string{"/v1/users"}}, true},
+		{"half a segment", Match{PathPrefixes: []string{"/v1/use"}}, false},
+		{"the root", Match{PathPrefixes: []string{"/"}}, true},
+		{"path or prefix", Match{Paths: []string{"/login"}, PathPrefixes: []string{"/v1"}}, true},
+		{"header", Match{Headers: map[string]string{"x-plan": "trial"}}, true},
+		{"another value", Match{Headers: map[string]string{"X-Plan": "paid"}}, false},
+		{"any value", Match{Headers: map[string]string{"X-Plan": "*"}}, true},
+		{"an absent header", Match{Headers: map[string]string{"X-Other": "*"}}, false},
+		{"two headers, one of them", Match{Headers: map[string]string{"X-Plan": "free", "X-Other": "1"}}, false},
+		{"excepted address", Match{ExceptIPs: []string{"10.0.0.0/8", "192.0.2.1"}}, false},
+		{"excepted network", Match{ExceptIPs: []string{"192.0.2.0/24"}}, false},
+		{"excepted network as IPv6", Match{ExceptIPs: []string{"::ffff:192.0.2.0/120"}}, false},
+		{"others excepted", Match{ExceptIPs: []string{"10.0.0.0/8", "2001:db8::/32"}}, true},
+		{"all of it", Match{Methods: []string{"POST"}, Hosts: []string{"api.example.com"}, PathPrefixes: []string{"/v1"}}, true},
+		{"all but one", Match{Methods: []string{"POST"}, Hosts: []string{"api.example.com"}, PathPrefixes: []string{"/v2"}}, false},
+	} {
+		m, err := c.match.Compile()
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		if got := m.Covers(api, "192.0.2.1"); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+	m, err := Match{ExceptIPs: []string{"192.0.2.0/24", "fe80::1"}}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for address, want := range map[string]bool{"": true, "unknown": true, "::ffff:192.0.2.9": false, "fe80::1%eth0": false, "192.0.3.1": true} {
+		if m.Covers(api, address) != want {
+			t.Errorf("a client %q: must be %v", address, want)
+		}
+	}
+}
+
+func TestCompileSaysWhatIsWrong(t *testing.T) {
+	for _, c := range []struct {
+		match Match
+		want  string
+	}{
+		{Match{Methods: []string{""}}, `match: methods: "" is not a method`},
+		{Match{Hosts: []string{""}}, `match: hosts: "" must be a host name, or *. and one`},
+		{Match{Hosts: []string{"a.*.com"}}, `match: hosts: "a.*.com" must be a host name, or *. and one`},
+		{Match{Hosts: []string{"*.*.com"}}, `match: hosts: "*.*.com" must be a host name, or *. and one`},
+		{Match{Hosts: []string{"*"}}, `match: hosts: "*" must be a host name, or *. and one`},
+		{Match{Hosts: []string{"*."}}, `match: hosts: "*." must be a host name, or *. and one`},
+		{Match{Hosts: []string{"http://a"}}, `match: hosts: "http://a" must be a host name, or *. and one`},
+		{Match{Paths: []string{"v1"}}, `match: paths: "v1" must begin with /`},
+		{Match{PathPrefixes: []string{""}}, `match: path prefixes: "" must begin with /`},
+		{Match{Headers: map[string]string{"": "x"}}, `match: headers: a field has no name`},
+		{Match{ExceptIPs: []string{"10.0.0.0/33"}}, `match: except IPs: "10.0.0.0/33" must be an address or a network such as 10.0.0.0/8`},
+		{Match{ExceptIPs: []string{"localhost"}}, `match: except IPs: "localhost" must be an address or a network such as 10.0.0.0/8`},
+	} {
+		if _, err := c.match.Compile(); err == nil || err.Error() != c.want {
+			t.Errorf("%+v:\n got %v\nwant %s", c.match, err, c.want)
+		}
+	}
+}
+
+func TestParseNetworkReadsAddressesAndNetworks(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"10.0.0.0/8", "10.0.0.0/8"}, {"10.1.2.3/8", "10.0.0.0/8"}, {"10.1.2.3", "10.1.2.3/32"}, {"::1", "::1/128"},
+		{"2001:db8::1/32", "2001:db8::/32"}, {"::ffff:10.1.2.3", "10.1.2.3/32"}, {"::ffff:10.1.2.3/104", "10.0.0.0/8"},
+		{"fe80::1%eth0", "fe80::1/128"}, {"0.0.0.0/0", "0.0.0.0/0"},
+	} {
+		if got, err := ParseNetwork(c.text); err != nil || got.String() != c.want {
+			t.Errorf("%s: %s, %v", c.text, got.String(), err)
+		}
+	}
+	for _, c := range []struct{ text, want string }{
+		{"", `"" must be an address or a network such as 10.0.0.0/8`},
+		{"10.0.0.0/", `"10.0.0.0/" must be an address or a network such as 10.0.0.0/8`},
+		{"10.0.0/8", `"10.0.0/8" must be an address or a network such as 10.0.0.0/8`},
+		{"::ffff:10.0.0.0/8", `"::ffff:10.0.0.0/8" mixes IPv4 and IPv6 addresses`},
+	} {
+		if _, err := ParseNetwork(c.text); err == nil || err.Error() != c.want {
+			t.Errorf("%q:\n got %v\nwant %s", c.text, err, c.want)
+		}
+	}
+}

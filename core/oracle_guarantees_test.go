@@ -1,0 +1,265 @@
+package core
+
+import (
+	"math/big"
+	"math/rand"
+	"testing"
+	"time"
+)
+
+// What each algorithm promises of everything that it admits, whatever came before: counted from the requests that passed,
+// with no model of how they were decided. The clock only goes forward here.
+
+// passed is a request that was admitted.
+type passed struct {
+	at, cost, delay int64
+}
+
+// flood sends requests at a limit, mostly more than it lets through, and returns what passed.
+func flood(t *testing.T, r *rand.Rand, l *Limit, requests int) []passed {
+	now := 1_700_000_000_000_000 + r.Int63n(1_000_000_000)
+	store := NewMemory(MemoryConfig{Clock: func() int64 { return now }})
+	rule, err := NewRule(RuleConfig{Name: "r", Limit: l})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Open(rule); err != nil {
+		t.Fatal(err)
+	}
+	each := l.Period()/l.Requests() + 1
+	var through []passed
+	checks := []Check{{Rule: rule, Key: "k"}}
+	for i := 0; i < requests; i++ {
+		switch r.Intn(20) {
+		case 0:
+			now += r.Int63n(2 * l.Period())
+		case 1:
+			now += l.Period() - now%l.Period() // to where an aligned window begins
+		case 2, 3, 4, 5, 6, 7:
+			now += r.Int63n(2 * each)
+		}
+		c := &checks[0]
+		c.Cost = 1
+		if r.Intn(6) == 0 && l.Algorithm() != LeakyBucket {
+			c.Cost = 1 + r.Int63n(l.Quota())
+		}
+		if err := store.Decide(checks, false); err != nil {
+			t.Fatal(err)
+		}
+		if c.Decision.Allowed {
+			through = append(through, passed{now, c.Cost, c.Decision.Delay})
+		} else if c.Decision.RetryAfter != Never && r.Intn(3) == 0 {
+			now += c.Decision.RetryAfter // the keenest of clients
+		}
+	}
+	return through
+}
+
+// floods returns what passed limits of that kind, small enough that pairs of requests can be gone through.
+func floods(t *testing.T, c LimitConfig, check func(l *Limit, through []passed)) {
+	r := rand.New(rand.NewSource(1))
+	limits, requests := 60, 400
+	if interpreted {
+		limits, requests = 3, 80
+	}
+	for i := 0; i < limits; i++ {
+		c.Requests = 1 + r.Int63n(20)
+		c.Period = time.Duration(spread(r, 1000, 100_000_000_000)) * time.Microsecond
+		if c.Algorithm == TokenBucket || c.Algorithm == LeakyBucket {
+			c.Burst = 1 + r.Int63n(20)
+		}
+		if c.Algorithm == LeakyBucket {
+			c.MaxDelay = time.Duration(spread(r, 1, 3600_000_000)) * time.Microsecond
+		}
+		l, err := NewLimit(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		through := flood(t, r, l, requests)
+		if len(through) < requests/40 {
+			t.Errorf("%s: only %d of %d passed: nothing is shown", l.String(), len(through), requests)
+		}
+		check(l, through)
+	}
+}
+
+func TestSlidingWindowLogNeverAdmitsMoreThanRequestsInAnyPeriod(t *testing.T) {
+	floods(t, LimitConfig{Algorithm: SlidingWindowLog}, func(l *Limit, through []passed) {
+		for i := range through {
+			sum := int64(0)
+			for j := i; j >= 0 && through[j].at > through[i].at-l.Period(); j-- {
+				sum += through[j].cost
+			}
+			if sum > l.Requests() {
+				t.Fatalf("%s: %d units in the period up to %d", l.String(), sum, through[i].at)
+			}
+		}
+	})
+}
+
+func TestTokenBucketNeverAdmitsMoreThanBurstAndRefillInAnyInterval(t *testing.T) {
+	floods(t, LimitConfig{Algorithm: TokenBucket}, func(l *Limit, through []passed) {
+		for i := range through {
+			sum := int64(0)
+			for j := i; j >= 0; j-- {
+				sum += through[j].cost
+				refill := product(through[i].at-through[j].at, l.Requests(), l.Period())
+				if whole(sum-l.Quota()).Cmp(refill) > 0 {
+					t.Fatalf("%s burst %d: %d units from %d to %d", l.String(), l.Quota(), sum, through[j].at, through[i].at)
+				}
+			}
+		}
+	})
+}
+
+func TestIntervalRefillNeverAdmitsMoreThanBurstAndItsRefills(t *testing.T) {
+	floods(t, LimitConfig{Algorithm: TokenBucket, Interval: true}, func(l *Limit, through []passed) {
+		for i := range through {
+			sum := int64(0)
+			for j := i; j >= 0; j-- {
+				sum += through[j].cost
+				refills := through[i].at/l.Period() - through[j].at/l.Period()
+				if sum > l.Quota()+refills*l.Requests() {
+					t.Fatalf("%s burst %d: %d units from %d to %d", l.String(), l.Quota(), sum, through[j].at, through[i].at)
+				}
+			}
+		}
+	})
+}
+
+func TestFixedWindowNeverAdmitsMoreThanRequestsInAWindow(t *testing.T) {
+	floods(t, LimitConfig{Algorithm: FixedWindow}, func(l *Limit, through []passed) {
+		windows := make(map[int64]int64)
+		for i := range through {
+			window := through[i].at / l.Period()
+			windows[window] += through[i].cost
+			if windows[window] > l.Requests() {
+				t.Fatalf("%s: %d units in window %d", l.String(), windows[window], window)
+			}
+		}
+	})
+}
+
+// Two windows that meet in the middle of a period: the counter's estimate lets through at most R in any aligned window, and
+// so at most twice that in a sliding one.
+func TestSlidingWindowCounterNeverAdmitsMoreThanRequestsInAWindow(t *testing.T) {
+	floods(t, LimitConfig{Algorithm: SlidingWindowCounter}, func(l *Limit, through []passed) {
+		windows := make(map[int64]int64)
+		for i := range through {
+			window := through[i].at / l.Period()
+			windows[window] += through[i].cost
+			if windows[window] > l.Requests() {
+				t.Fatalf("%s: %d units in window %d", l.String(), windows[window], window)
+			}
+		}
+	})
+}
+
+// The queue kept as a list: each request's slot is a whole P/R after that of the one before it, or its arrival.
+func TestLeakyBucketLetsThemLeaveInOrderOneAtATime(t *testing.T) {
+	waited := 0
+	floods(t, LimitConfig{Algorithm: LeakyBucket}, func(l *Limit, through []passed) {
+		var slots []*big.Rat
+		next := new(big.Rat) // when the next one may leave
+		spacing := product(l.Period(), 1, l.Requests())
+		for i := range through {
+			at := whole(through[i].at)
+			waiting := int64(0) // ahead of this one
+			for j := len(slots) - 1; j >= 0 && slots[j].Cmp(at) > 0; j-- {
+				waiting++
+			}
+			slot := at
+			if next.Cmp(at) > 0 {
+				slot = next
+				waited++
+				if waiting+1 > l.Quota() {
+					t.Fatalf("%s: %d wait at %d, and another was admitted", l.String(), waiting, through[i].at)
+				}
+			}
+			slots = append(slots, slot)
+			next = new(big.Rat).Add(slot, spacing)
+			if left := through[i].at + through[i].delay; left != ceilOf(slot) {
+				t.Fatalf("%s: the request of %d leaves at %d, its slot is %s", l.String(), through[i].at, left, slot.FloatString(3))
+			}
+			if through[i].delay > l.maxDelay {
+				t.Fatalf("%s: a delay of %d, at most %d", l.String(), through[i].delay, l.maxDelay)
+			}
+		}
+	})
+	if waited == 0 {
+		t.Error("nobody waited: nothing is shown")
+	}
+}
+
+// A client that used up a large bucket, which was then made small, is told the truth of when it may come back.
+func TestALoweredBurstLeavesNoDebt(t *testing.T) {
+	for _, interval := range []bool{false, true} {
+		large, err := NewLimit(LimitConfig{Algorithm: TokenBucket, Requests: 1000, Period: time.Minute, Interval: interval})
+		if err != nil {
+			t.Fatal(err)
+		}
+		small, err := NewLimit(LimitConfig{Algorithm: TokenBucket, Requests: 10, Period: time.Minute, Interval: interval})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var s, next State
+		var d Decision
+		now := int64(1_700_000_010_000_000)
+		decide(large, s, now, 1000, &s, &d)
+		if !d.Allowed {
+			t.Fatal("a whole bucket was refused")
+		}
+		decide(small, s, now, 1, &next, &d)
+		if d.Allowed || d.RetryAfter > 60_000_000 {
+			t.Fatalf("interval %v: from an exhausted bucket: %+v", interval, d)
+		}
+		retry := now + d.RetryAfter
+		if decide(small, s, retry-1, 1, &next, &d); d.Allowed {
+			t.Errorf("interval %v: admitted before RetryAfter was over", interval)
+		}
+		if decide(small, s, retry, 1, &next, &d); !d.Allowed {
+			t.Errorf("interval %v: not admitted when RetryAfter was over", interval)
+		}
+	}
+}
+
+// A defect that the oracle found: a log grown large under a large limit kept more rejections than its limit, once that
+// was lowered, and held them against the client when it was raised again.
+func TestALogUnderALoweredLimitKeepsNoMoreThanItsLimit(t *testing.T) {
+	large, err := NewLimit(LimitConfig{Algorithm: SlidingWindowLog, Requests: 100, Period: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	small, err := NewLimit(LimitConfig{Algorithm: SlidingWindowLog, Requests: 2, Period: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log eventLog
+	now := int64(1_700_000_000_000_000)
+	chargeLog(large, &log, now, 100)
+	now += 60_000_000
+	var d Decision
+	decideLog(small, &log, now-60_000_000, now, 1, &d) // all have expired
+	for i := 0; i < 50; i++ {
+		chargeLog(small, &log, now, 1)
+	}
+	if log.n != 2 {
+		t.Errorf("a log of at most 2 holds %d", log.n)
+	}
+}
+
+// The two counts share a word: one that grew past its half would be taken for the other's.
+func TestRejectionsPastWhatACounterHoldsAreNotCounted(t *testing.T) {
+	l, err := NewLimit(LimitConfig{Algorithm: SlidingWindowCounter, Requests: 10, Period: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s State
+	var d Decision
+	for i := 0; i < 5; i++ {
+		decide(l, s, 1_700_000_000_000_000, Unaffordable, &s, &d)
+	}
+	if previous, current := s.B>>32, s.B&(1<<32-1); previous != 0 || current != 1<<32-1 {
+		t.Errorf("previous %d and current %d, want 0 and all that 32 bits can say", previous, current)
+	}
+}

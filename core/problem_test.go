@@ -1,0 +1,85 @@
+package core
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+func TestBodiesArePlainTextUnlessJSONIsAskedFor(t *testing.T) {
+	for _, c := range []struct {
+		accept []string
+		want   bool
+	}{
+		{nil, false},
+		{[]string{"*/*"}, false},
+		{[]string{"text/html,application/xhtml+xml"}, false},
+		{[]string{"application/json"}, true},
+		{[]string{"text/html", "application/problem+json;q=0.5"}, true},
+	} {
+		if got := WantsProblem(http.Header{"Accept": c.accept}); got != c.want {
+			t.Errorf("Accept %q: %v", c.accept, got)
+		}
+	}
+	for kind, want := range map[string]bool{"application/grpc": true, "application/grpc+proto": true, "application/json": false, "": false} {
+		if IsGRPC(http.Header{"Content-Type": {kind}}) != want {
+			t.Errorf("Content-Type %q: gRPC must be %v", kind, want)
+		}
+	}
+	if IsGRPC(http.Header{}) {
+		t.Error("without a Content-Type it is no gRPC")
+	}
+}
+
+func TestTextSaysWhenToComeBack(t *testing.T) {
+	for _, c := range []struct {
+		message string
+		retry   int64
+		want    string
+	}{
+		{"", 1, "Too many requests: you have used up what you may send for now. Try again in 1 second.\n"},
+		{"", 1_000_001, "Too many requests: you have used up what you may send for now. Try again in 2 seconds.\n"},
+		{"", Never, "This request is over its limit, and waiting does not change that.\n"},
+		{"Slow down.", 1, "Slow down.\n"},
+	} {
+		kind, body := Body(false, c.message, nil, &Verdict{Outcome: Reject, RetryAfter: c.retry})
+		if string(body) != c.want || kind != "text/plain; charset=utf-8" {
+			t.Errorf("%q of %q, want %q", body, kind, c.want)
+		}
+	}
+}
+
+func TestProblemNamesTheRulesThatRejected(t *testing.T) {
+	checks := []Check{
+		decided(t, "a", 10, Decision{RetryAfter: 3_000_000}),
+		decided(t, "b", 10, Decision{Allowed: true}),
+		{Rule: mustRule(t, RuleConfig{Name: "s", Shadow: true}), Key: "secret"},
+		decided(t, "c", 10, Decision{RetryAfter: 1_000_000}),
+	}
+	checks[0].Key = "secret"
+	kind, body := Body(true, "", checks, &Verdict{Outcome: Reject, RetryAfter: 3_000_000})
+	if kind != "application/problem+json" {
+		t.Errorf("the content type is %q", kind)
+	}
+	var p struct {
+		Type, Title, Detail string
+		Status              int
+		Violated            []string `json:"violated-policies"`
+	}
+	if err := json.Unmarshal(body, &p); err != nil {
+		t.Fatal(err)
+	}
+	if p.Type != QuotaExceeded || p.Status != 429 || p.Title == "" || !strings.HasSuffix(p.Detail, "Try again in 3 seconds.") {
+		t.Errorf("%+v", p)
+	}
+	if strings.Join(p.Violated, " ") != "a c" {
+		t.Errorf("violated-policies %q, want a and c", p.Violated)
+	}
+	if strings.Contains(string(body), "secret") {
+		t.Error("a key is in the body")
+	}
+	if _, body := Body(true, "\"<\x00>", checks, &Verdict{}); !json.Valid(body) {
+		t.Errorf("no JSON: %s", body)
+	}
+}

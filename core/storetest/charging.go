@@ -1,0 +1,194 @@
+package storetest
+
+import (
+	"testing"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// testCharging: one decision for all the rules of a request, for every pair of algorithms.
+func testCharging(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) {
+	for _, x := range variants() {
+		for _, y := range variants() {
+			s := newScene(t, newStore)
+			t.Run(x.name+" with "+y.name, func(t *testing.T) {
+				s.t = t
+				rejectionCostsTheOthersNothing(s, x, y)
+				rejectionIsCountedWhereAsked(s, x, y)
+				shadowNeverVetoes(s, x, y)
+				shadowIsChargedIfAllAdmit(s, x, y)
+				peekChargesNothing(s, x, y)
+			})
+		}
+	}
+	for _, v := range variants() {
+		s := newScene(t, newStore)
+		t.Run("count_rejected of "+v.name, func(t *testing.T) {
+			s.t = t
+			countRejectedSaturates(s, v)
+		})
+	}
+}
+
+func rejectionCostsTheOthersNothing(s *scene, x, y variant) {
+	s.t.Helper()
+	tight := s.open(core.RuleConfig{Namespace: "nothing", Name: "tight", Limit: x.limit(s.t, 3, minute)})
+	wide := s.open(core.RuleConfig{Namespace: "nothing", Name: "wide", Limit: y.limit(s.t, 5, minute)})
+	s.exhaust(tight, "alice", 3)
+	s.take(wide, "alice", 1)
+	tightBefore, wideBefore := s.peek(tight, "alice", 1), s.peek(wide, "alice", 1)
+	for i := 0; i < 6; i++ {
+		dTight, dWide := s.both(tight, wide, "alice", i%2 == 1, false)
+		if dTight.Allowed || !dWide.Allowed {
+			s.t.Fatalf("tight says %+v and wide %+v; want no and yes", dTight, dWide)
+		}
+		// What is told of a rule that was not charged is how it stands: four of five are left.
+		if dWide.Remaining != 4 || dWide.RetryAfter != 0 || dWide.Delay != 0 || dWide.ResetAfter <= 0 {
+			s.t.Fatalf("wide, not charged, says %+v; want remaining 4 and no wait", dWide)
+		}
+	}
+	s.unchanged("tight, which rejected", tightBefore, s.peek(tight, "alice", 1))
+	s.unchanged("wide, which did not", wideBefore, s.peek(wide, "alice", 1))
+
+	// A key that a rule has not seen is told to be whole.
+	whole := s.peek(wide, "bob", 1)
+	checks := []core.Check{{Rule: tight, Key: "alice", Cost: 1}, {Rule: wide, Key: "bob", Cost: 1}}
+	s.decide(checks, false)
+	if d := checks[1].Decision; !d.Allowed || d.Remaining != d.Limit || d.ResetAfter != 0 {
+		s.t.Fatalf("wide, never charged, says %+v; want the whole quota", d)
+	}
+	s.unchanged("wide for bob", whole, s.peek(wide, "bob", 1))
+	s.exhaust(wide, "bob", 5)
+}
+
+// rejectionIsCountedWhereAsked: of two rules with count_rejected only the one that rejects is charged.
+func rejectionIsCountedWhereAsked(s *scene, x, y variant) {
+	s.t.Helper()
+	s.clock.Set(start())
+	tight := s.open(core.RuleConfig{Namespace: "counted", Name: "tight", Limit: x.limit(s.t, 3, minute), CountRejected: true})
+	wide := s.open(core.RuleConfig{Namespace: "counted", Name: "wide", Limit: y.limit(s.t, 5, minute), CountRejected: true})
+	plain := s.open(core.RuleConfig{Namespace: "counted", Name: "plain", Limit: x.limit(s.t, 3, minute)})
+	s.exhaust(tight, "alice", 3)
+	s.exhaust(plain, "alice", 3)
+	s.clock.Add(10 * second)
+	before := s.peek(wide, "alice", 1)
+	var d core.Decision
+	for i := 0; i < 6; i++ {
+		d, _ = s.both(tight, wide, "alice", i%2 == 1, false)
+		if d.Allowed {
+			s.t.Fatalf("tight says %+v; want no", d)
+		}
+	}
+	s.unchanged("wide, which rejected nothing", before, s.peek(wide, "alice", 1))
+	s.unchanged("tight, told and asked again", d, s.peek(tight, "alice", 1))
+	uncounted := s.take(plain, "alice", 1)
+	switch x.name {
+	case "token_bucket", "leaky_bucket", "sliding_window_log", "sliding_window_counter":
+		if d.RetryAfter <= uncounted.RetryAfter {
+			s.t.Fatalf("retry after %d; want more than the %d of a rule without count_rejected", d.RetryAfter, uncounted.RetryAfter)
+		}
+	default: // a window has one end, and an interval's refill one time
+		if d.RetryAfter != uncounted.RetryAfter {
+			s.t.Fatalf("retry after %d; want the %d of a rule without count_rejected", d.RetryAfter, uncounted.RetryAfter)
+		}
+	}
+	s.clock.Set(start())
+}
+
+func shadowNeverVetoes(s *scene, x, y variant) {
+	s.t.Helper()
+	shadow := s.open(core.RuleConfig{Namespace: "veto", Name: "shadow", Limit: x.limit(s.t, 3, minute), Shadow: true})
+	enforced := s.open(core.RuleConfig{Namespace: "veto", Name: "enforced", Limit: y.limit(s.t, 5, minute)})
+	s.exhaust(shadow, "alice", 3)
+	before := s.peek(shadow, "alice", 1)
+	limiter := core.NewLimiter(s.store)
+	for i := int64(0); i < 5; i++ {
+		checks := []core.Check{{Rule: shadow, Key: "alice", Cost: 1}, {Rule: enforced, Key: "alice", Cost: 1}}
+		var v core.Verdict
+		if err := limiter.Decide(checks, false, &v); err != nil {
+			s.t.Fatal(err)
+		}
+		if v.Outcome == core.Reject || v.Told != 1 || checks[0].Decision.Allowed || checks[1].Decision.Remaining != 4-i {
+			s.t.Fatalf("request %d: %+v of %+v and %+v; want it admitted and charged to the enforced rule", i+1, v, checks[0].Decision, checks[1].Decision)
+		}
+	}
+	s.unchanged("a shadow that would have rejected", before, s.peek(shadow, "alice", 1))
+	if d := s.take(enforced, "alice", 1); d.Allowed {
+		s.t.Fatalf("enforced after 5 of 5: %+v; want no", d)
+	}
+}
+
+func shadowIsChargedIfAllAdmit(s *scene, x, y variant) {
+	s.t.Helper()
+	shadow := s.open(core.RuleConfig{Namespace: "shadow", Name: "shadow", Limit: x.limit(s.t, 5, minute), Shadow: true})
+	enforced := s.open(core.RuleConfig{Namespace: "shadow", Name: "enforced", Limit: y.limit(s.t, 3, minute)})
+	for i := int64(0); i < 3; i++ {
+		d, e := s.both(shadow, enforced, "alice", i%2 == 1, false)
+		if !d.Allowed || !e.Allowed || d.Remaining != 4-i || e.Remaining != 2-i {
+			s.t.Fatalf("request %d: shadow says %+v, enforced %+v; want both charged", i+1, d, e)
+		}
+	}
+	before := s.peek(shadow, "alice", 1)
+	for i := 0; i < 4; i++ {
+		if _, e := s.both(shadow, enforced, "alice", i%2 == 1, false); e.Allowed {
+			s.t.Fatalf("enforced after 3 of 3: %+v; want no", e)
+		}
+	}
+	s.unchanged("a shadow beside a rule that rejects", before, s.peek(shadow, "alice", 1))
+}
+
+func peekChargesNothing(s *scene, x, y variant) {
+	s.t.Helper()
+	a := s.open(core.RuleConfig{Namespace: "peek", Name: "a", Limit: x.limit(s.t, 3, minute), CountRejected: true})
+	b := s.open(core.RuleConfig{Namespace: "peek", Name: "b", Limit: y.limit(s.t, 5, minute)})
+	for i := int64(0); i < 3; i++ {
+		for again := 0; again < 2; again++ {
+			s.both(a, b, "alice", again == 1, true)
+			s.peek(a, "alice", 1)
+			s.peek(b, "alice", 5)
+		}
+		peekA, peekB := s.both(a, b, "alice", false, true)
+		dA, dB := s.both(a, b, "alice", false, false)
+		s.unchanged("what a peek said of a", peekA, dA)
+		s.unchanged("what a peek said of b", peekB, dB)
+		if dA.Remaining != 2-i || dB.Remaining != 4-i {
+			s.t.Fatalf("request %d: a says %+v, b %+v; peeks were charged", i+1, dA, dB)
+		}
+	}
+	s.clock.Add(10 * second)
+	beforeA, beforeB := s.peek(a, "alice", 1), s.peek(b, "alice", 1)
+	for i := 0; i < 4; i++ {
+		s.both(a, b, "alice", i%2 == 1, true)
+	}
+	s.unchanged("a, which would reject", beforeA, s.peek(a, "alice", 1))
+	s.unchanged("b, which would not", beforeB, s.peek(b, "alice", 1))
+	s.clock.Set(start())
+}
+
+// countRejectedSaturates: however many are rejected, the key is admitted again within two periods of silence.
+func countRejectedSaturates(s *scene, v variant) {
+	s.t.Helper()
+	r := s.open(core.RuleConfig{Name: "flooded", Limit: v.limit(s.t, 3, minute), CountRejected: true})
+	s.exhaust(r, "alice", 3)
+	flood := 300
+	if Interpreted() {
+		flood = 30
+	}
+	var d core.Decision
+	for i := 0; i < flood; i++ {
+		if d = s.take(r, "alice", 1+int64(i%5)); d.Allowed {
+			s.t.Fatalf("request %d past the limit: %+v", i+1, d)
+		}
+	}
+	if d = s.take(r, "alice", core.Unaffordable); d.Allowed || d.RetryAfter != core.Never {
+		s.t.Fatalf("a cost that no limit can hold: %+v; want no, and never", d)
+	}
+	d = s.peek(r, "alice", 1)
+	if d.Allowed || d.Remaining != 0 || d.RetryAfter <= 0 || d.RetryAfter > 2*minute || d.ResetAfter > 2*minute {
+		s.t.Fatalf("after the flood: %+v; want no, for at most two periods", d)
+	}
+	s.clock.Add(d.RetryAfter)
+	if d = s.take(r, "alice", 1); !d.Allowed {
+		s.t.Fatalf("at the time that was told: %+v; want yes", d)
+	}
+}

@@ -1,0 +1,122 @@
+package storetest
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// testHonesty: what a client is told comes true to the microsecond. On random histories:
+// a rejected request is admitted RetryAfter later and not a microsecond before, if nothing else comes;
+// Remaining units are to be had and not one more; ResetAfter later the key is as one that was never seen.
+func testHonesty(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) {
+	sizes := []struct{ units, period int64 }{
+		{2, second}, {3, second}, {7, minute}, {100, minute}, {5, 1000}, {3, 7001}, {1000, 10 * second}, {2, 30 * minute},
+	}
+	steps := 60
+	if Interpreted() {
+		steps = 6
+	}
+	for n, v := range variants() {
+		s := newScene(t, newStore)
+		t.Run(v.name, func(t *testing.T) {
+			s.t = t
+			for i, size := range sizes {
+				l := v.limit(t, size.units, size.period)
+				h := history{scene: s, units: size.units, period: size.period, random: uint64(1000*n + i)}
+				h.rule = s.open(core.RuleConfig{Name: "plain" + strconv.Itoa(i), Limit: l})
+				h.run(steps)
+				h.rule = s.open(core.RuleConfig{Name: "counted" + strconv.Itoa(i), Limit: l, CountRejected: true})
+				h.run(steps)
+			}
+		})
+	}
+	t.Run("leaky_bucket with a short max_delay", func(t *testing.T) {
+		s := newScene(t, newStore)
+		l, err := core.NewLimit(core.LimitConfig{
+			Algorithm: core.LeakyBucket,
+			Requests:  7,
+			Period:    time.Second,
+			Burst:     20,
+			MaxDelay:  1234567 * time.Microsecond,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := history{scene: s, units: 21, period: second, impatient: true}
+		h.rule = s.open(core.RuleConfig{Name: "impatient", Limit: l})
+		h.run(4 * steps)
+	})
+}
+
+// history is a random one, the same in every run: random is its seed.
+type history struct {
+	scene         *scene
+	rule          *core.Rule
+	units, period int64
+	random        uint64
+	impatient     bool // what remains may be refused for the wait alone
+}
+
+// below returns a random number from 0 to n-1 (Knuth's MMIX generator).
+func (h *history) below(n int64) int64 {
+	h.random = h.random*6364136223846793005 + 1442695040888963407
+	return int64(h.random>>33) % n
+}
+
+func (h *history) run(steps int) {
+	s := h.scene
+	t := s.t
+	t.Helper()
+	for i := 0; i < steps; i++ {
+		if h.below(3) == 0 {
+			s.clock.Add(h.below(h.period))
+		} else {
+			s.clock.Add(h.below(h.period/h.units + 2))
+		}
+		cost := 1 + h.below(h.units)
+		if h.below(2) == 0 {
+			cost = 1 + h.below(h.units/10+1)
+		}
+		now := s.clock.Now()
+		d := s.take(h.rule, "alice", cost)
+		if d.Remaining < 0 || d.Remaining > d.Limit || d.ResetAfter < 0 || d.Delay < 0 {
+			t.Fatalf("%s at %d: cost %d: %+v; something is negative, or more than the limit", h.rule.Limit(), now, cost, d)
+		}
+		if d.Allowed {
+			if d.RetryAfter != 0 {
+				t.Fatalf("%s at %d: cost %d: %+v; admitted, and to be tried again", h.rule.Limit(), now, cost, d)
+			}
+			if more := s.peek(h.rule, "alice", d.Remaining+1); more.Allowed {
+				t.Fatalf("%s at %d: %+v; yet %d are to be had", h.rule.Limit(), now, d, d.Remaining+1)
+			}
+			if d.Remaining > 0 && !h.impatient {
+				if rest := s.peek(h.rule, "alice", d.Remaining); !rest.Allowed {
+					t.Fatalf("%s at %d: %+v; yet these are not to be had: %+v", h.rule.Limit(), now, d, rest)
+				}
+			}
+		} else {
+			if d.RetryAfter <= 0 {
+				t.Fatalf("%s at %d: cost %d: %+v; rejected, and not told when to come again", h.rule.Limit(), now, cost, d)
+			}
+			s.clock.Set(now + d.RetryAfter - 1)
+			if early := s.peek(h.rule, "alice", cost); early.Allowed {
+				t.Fatalf("%s at %d: cost %d: %+v; yet it is admitted a microsecond earlier: %+v", h.rule.Limit(), now, cost, d, early)
+			}
+			s.clock.Add(1)
+			if late := s.take(h.rule, "alice", cost); !late.Allowed {
+				t.Fatalf("%s at %d: cost %d: %+v; yet it is not admitted then: %+v", h.rule.Limit(), now, cost, d, late)
+			}
+		}
+		if h.below(8) == 0 {
+			now = s.clock.Now()
+			d = s.take(h.rule, "alice", 1)
+			s.clock.Add(d.ResetAfter)
+			if d.Allowed {
+				s.unchanged(h.rule.Limit().String()+" after ResetAfter, beside a new key", s.peek(h.rule, "new", 1), s.peek(h.rule, "alice", 1))
+			}
+		}
+	}
+}

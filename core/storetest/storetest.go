@@ -1,0 +1,215 @@
+// Package storetest is the conformance suite that every core.Store must pass: the memory, Redis through either client,
+// compiled and under the interpreter.
+//
+// A store's test is one line:
+//
+//	storetest.Run(t, func(t *testing.T, clock *storetest.Clock) core.Store { … })
+//
+// The suite never sleeps and never reads the wall clock: it sets the Clock, and the store must take its time from there.
+// It keeps to the Go that Yaegi can run, and asks less of a store there.
+package storetest
+
+import (
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// Run holds a store to everything that core.Store promises, each part in a subtest. newStore returns an empty store
+// that takes its time from that clock and nowhere else; what is to be closed goes into t.Cleanup. Each call must return
+// a store that shares nothing with those before.
+func Run(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) {
+	t.Run("vectors", func(t *testing.T) { testVectors(t, newStore) })
+	t.Run("charging", func(t *testing.T) { testCharging(t, newStore) })
+	t.Run("changed limits", func(t *testing.T) { testChangedLimits(t, newStore) })
+	t.Run("isolation", func(t *testing.T) { testIsolation(t, newStore) })
+	t.Run("cost", func(t *testing.T) { testCost(t, newStore) })
+	t.Run("honesty", func(t *testing.T) { testHonesty(t, newStore) })
+	t.Run("concurrency", func(t *testing.T) { testConcurrency(t, newStore) })
+}
+
+// Clock is the time that a store under test goes by, in microseconds since the Unix epoch. It stands still until it is
+// set, and may be set back. It is safe for concurrent use.
+type Clock struct {
+	mu     sync.Mutex
+	now    int64
+	follow func(now int64)
+}
+
+// Now returns the time. A store that asks a clock is given this method.
+func (c *Clock) Now() int64 {
+	c.mu.Lock()
+	now := c.now
+	c.mu.Unlock()
+	return now
+}
+
+// Set sets the time.
+func (c *Clock) Set(now int64) {
+	c.mu.Lock()
+	c.now = now
+	if c.follow != nil {
+		c.follow(now)
+	}
+	c.mu.Unlock()
+}
+
+// Add moves the time by that many microseconds.
+func (c *Clock) Add(micros int64) {
+	c.Set(c.Now() + micros)
+}
+
+// Follow is for a store that asks no clock, such as one that goes by its server's TIME: f is told the time, now and
+// whenever it is set, before anything is asked of the store. f must not call the clock.
+func (c *Clock) Follow(f func(now int64)) {
+	c.mu.Lock()
+	c.follow = f
+	f(c.now)
+	c.mu.Unlock()
+}
+
+// Interpreted reports whether the suite runs under the interpreter, a hundred times slower: long tests then do less.
+func Interpreted() bool {
+	_, file, _, _ := runtime.Caller(0) // the interpreter's own, not this one
+	return !strings.HasSuffix(file, "storetest.go")
+}
+
+// start is when the tests begin: 20 seconds into a minute, so that what happens at one instant, or some seconds later, is
+// in one window of a minute.
+func start() int64 {
+	return time.Date(2026, 3, 2, 12, 0, 20, 0, time.UTC).UnixMicro()
+}
+
+const (
+	second = int64(1_000_000)
+	minute = 60 * second
+)
+
+// variant is an algorithm, or one of its ways.
+type variant struct {
+	name      string
+	algorithm core.Algorithm
+	interval  bool
+}
+
+func variants() []variant {
+	return []variant{
+		{"token_bucket", core.TokenBucket, false},
+		{"token_bucket interval", core.TokenBucket, true},
+		{"leaky_bucket", core.LeakyBucket, false},
+		{"fixed_window", core.FixedWindow, false},
+		{"sliding_window_log", core.SlidingWindowLog, false},
+		{"sliding_window_counter", core.SlidingWindowCounter, false},
+	}
+}
+
+// limit returns a limit that lets a new key have that many units, at least 2, at one instant. (Of a leaky bucket: one that
+// leaves, and the others in the queue, for up to an hour.)
+func (v variant) limit(t *testing.T, units, period int64) *core.Limit {
+	t.Helper()
+	c := core.LimitConfig{
+		Algorithm: v.algorithm,
+		Requests:  units,
+		Period:    time.Duration(period) * time.Microsecond,
+		Interval:  v.interval,
+	}
+	if v.algorithm == core.LeakyBucket {
+		c.Burst = units - 1
+		c.MaxDelay = time.Hour
+	}
+	l, err := core.NewLimit(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// scene is a store under test, with its clock.
+type scene struct {
+	t     *testing.T
+	clock *Clock
+	store core.Store
+}
+
+func newScene(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) *scene {
+	t.Helper()
+	clock := &Clock{now: start()}
+	return &scene{t, clock, newStore(t, clock)}
+}
+
+func (s *scene) open(c core.RuleConfig) *core.Rule {
+	s.t.Helper()
+	if c.KeySpec == "" {
+		c.KeySpec = "client_ip"
+	}
+	r, err := core.NewRule(c)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err = s.store.Open(r); err != nil {
+		s.t.Fatal(err)
+	}
+	return r
+}
+
+func (s *scene) decide(checks []core.Check, peek bool) {
+	s.t.Helper()
+	if err := s.store.Decide(checks, peek); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// take asks for so many units of a rule, and returns the decision.
+func (s *scene) take(r *core.Rule, key string, cost int64) core.Decision {
+	s.t.Helper()
+	checks := []core.Check{{Rule: r, Key: key, Cost: cost}}
+	s.decide(checks, false)
+	return checks[0].Decision
+}
+
+// peek returns what take would.
+func (s *scene) peek(r *core.Rule, key string, cost int64) core.Decision {
+	s.t.Helper()
+	checks := []core.Check{{Rule: r, Key: key, Cost: cost}}
+	s.decide(checks, true)
+	return checks[0].Decision
+}
+
+// both asks for a unit of each of two rules in one call, and returns the decisions in that order. With swapped the
+// checks stand the other way round.
+func (s *scene) both(x, y *core.Rule, key string, swapped, peek bool) (core.Decision, core.Decision) {
+	s.t.Helper()
+	if swapped {
+		checks := []core.Check{{Rule: y, Key: key, Cost: 1}, {Rule: x, Key: key, Cost: 1}}
+		s.decide(checks, peek)
+		return checks[1].Decision, checks[0].Decision
+	}
+	checks := []core.Check{{Rule: x, Key: key, Cost: 1}, {Rule: y, Key: key, Cost: 1}}
+	s.decide(checks, peek)
+	return checks[0].Decision, checks[1].Decision
+}
+
+// exhaust takes all units that a new key of a rule has, one by one.
+func (s *scene) exhaust(r *core.Rule, key string, units int64) {
+	s.t.Helper()
+	for i := int64(0); i < units; i++ {
+		if d := s.take(r, key, 1); !d.Allowed {
+			s.t.Fatalf("%s, %s: request %d of %d is rejected: %+v", r.Identity(), key, i+1, units, d)
+		}
+	}
+	if d := s.peek(r, key, 1); d.Allowed {
+		s.t.Fatalf("%s, %s: after %d units one more would be admitted: %+v", r.Identity(), key, units, d)
+	}
+}
+
+// unchanged fails unless a decision is the one that was made before.
+func (s *scene) unchanged(what string, before, after core.Decision) {
+	s.t.Helper()
+	if before != after {
+		s.t.Fatalf("%s: was %+v, is %+v", what, before, after)
+	}
+}

@@ -1,0 +1,269 @@
+package storetest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// VectorDir returns the directory of the vectors: testdata/vectors of the module, or of the first directory above the
+// working directory that has it. `go test` and the interpreter's both work in the package's own directory.
+func VectorDir() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		vectors := filepath.Join(dir, "testdata", "vectors")
+		if info, err := os.Stat(vectors); err == nil && info.IsDir() {
+			return vectors, nil
+		}
+		above := filepath.Dir(dir)
+		if above == dir {
+			return "", fmt.Errorf("testdata/vectors: not found in the working directory or above it")
+		}
+		dir = above
+	}
+}
+
+// testVectors plays every file of testdata/vectors; the README.md there says how they are written.
+func testVectors(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) {
+	dir, err := VectorDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.txt"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s: no vectors (%v)", dir, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := filepath.Base(file)
+		var v *vector
+		for i, line := range strings.Split(string(text), "\n") {
+			line, _, _ = strings.Cut(line, "#")
+			words := strings.Fields(line)
+			if len(words) == 0 {
+				continue
+			}
+			place := name + ":" + strconv.Itoa(i+1)
+			if words[0] == "vector" {
+				v.play(t, newStore)
+				v = &vector{title: strings.Join(words[1:], " ")}
+				continue
+			}
+			if v == nil {
+				t.Fatalf("%s: %q comes before the first vector", place, line)
+			}
+			v.lines = append(v.lines, vectorLine{place, words})
+		}
+		v.play(t, newStore)
+	}
+}
+
+// vector is one history of one rule.
+type vector struct {
+	title string
+	lines []vectorLine
+}
+
+type vectorLine struct {
+	place string // file:line
+	words []string
+}
+
+// play runs a vector as a subtest. A nil vector is the one before the first.
+func (v *vector) play(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) {
+	if v == nil {
+		return
+	}
+	t.Run(v.title, func(t *testing.T) {
+		p := &player{scene: newScene(t, newStore)}
+		asked := 0
+		for i := range v.lines {
+			line := v.lines[i]
+			var err error
+			switch line.words[0] {
+			case "base":
+				err = p.setBase(line.words[1:])
+			case "limit":
+				err = p.setLimit(line.words[1:])
+			default:
+				asked++
+				err = p.ask(line.words)
+			}
+			if err != nil {
+				t.Fatalf("%s: %s\n\t%v", line.place, strings.Join(line.words, " "), err)
+			}
+		}
+		if asked == 0 {
+			t.Fatal("the vector asks nothing")
+		}
+	})
+}
+
+// player is where the play of a vector stands.
+type player struct {
+	scene   *scene
+	base    int64
+	hasBase bool
+	rule    *core.Rule
+}
+
+func (p *player) setBase(words []string) error {
+	base, err := time.Parse(time.RFC3339, strings.Join(words, " "))
+	if err != nil {
+		return err
+	}
+	p.base = base.UnixMicro()
+	p.hasBase = true
+	return nil
+}
+
+// setLimit opens the vector's rule. A second limit in a vector is a reload: the rule before is released.
+func (p *player) setLimit(words []string) error {
+	if len(words) < 2 {
+		return fmt.Errorf("want limit <requests>/<period> <algorithm>")
+	}
+	var c core.LimitConfig
+	err := core.ParseLimit(words[0], &c)
+	if err != nil {
+		return err
+	}
+	if c.Algorithm, err = core.ParseAlgorithm(words[1]); err != nil {
+		return err
+	}
+	countRejected := false
+	for i := 2; i < len(words); i++ {
+		word, value := words[i], ""
+		if i+1 < len(words) {
+			value = words[i+1]
+		}
+		switch {
+		case word == "count_rejected":
+			countRejected = true
+			continue
+		case word == "refill" && value == "interval":
+			c.Interval = true
+		case word == "burst":
+			c.Burst, err = core.ParseCount(value)
+		case word == "max_delay":
+			c.MaxDelay, err = core.ParsePeriod(value)
+		case word == "time_zone":
+			c.Location, err = time.LoadLocation(value)
+		default:
+			err = fmt.Errorf("want burst, refill interval, max_delay, time_zone or count_rejected, not %q", word)
+		}
+		if err != nil {
+			return err
+		}
+		i++
+	}
+	l, err := core.NewLimit(c)
+	if err != nil {
+		return err
+	}
+	before := p.rule
+	p.rule = p.scene.open(core.RuleConfig{Name: "vector", Limit: l, CountRejected: countRejected})
+	if before != nil {
+		p.scene.store.Release(before)
+	}
+	return nil
+}
+
+// ask plays <time> <key> [<n>x] take|peek <cost> yes|no [<field> <value>]…
+func (p *player) ask(words []string) error {
+	if p.rule == nil || !p.hasBase {
+		return fmt.Errorf("want a base and a limit before it")
+	}
+	at, err := parseOffset(words[0])
+	if err != nil {
+		return err
+	}
+	times := 1
+	if len(words) > 2 && strings.HasSuffix(words[2], "x") {
+		if times, err = strconv.Atoi(strings.TrimSuffix(words[2], "x")); err != nil {
+			return err
+		}
+		words = append([]string{words[0], words[1]}, words[3:]...)
+	}
+	if len(words) < 5 || len(words)%2 != 1 || words[2] != "take" && words[2] != "peek" || words[4] != "yes" && words[4] != "no" {
+		return fmt.Errorf("want <time> <key> [<n>x] take|peek <cost> yes|no [<field> <value>]…")
+	}
+	cost, err := strconv.ParseInt(words[3], 10, 64)
+	if err != nil {
+		return err
+	}
+	p.scene.clock.Set(p.base + at)
+	want := words[4] == "yes"
+	var d core.Decision
+	for i := 0; i < times; i++ {
+		if words[2] == "peek" {
+			d = p.scene.peek(p.rule, words[1], cost)
+		} else {
+			d = p.scene.take(p.rule, words[1], cost)
+		}
+		if d.Allowed != want {
+			return fmt.Errorf("time %d of %d: got %+v", i+1, times, d)
+		}
+	}
+	if want && d.RetryAfter != 0 || !want && d.Delay != 0 {
+		return fmt.Errorf("got %+v; retry is for a no, and delay for a yes", d)
+	}
+	delay := int64(0) // where none is written
+	for i := 5; i+1 < len(words); i += 2 {
+		var got, expected int64
+		if words[i] == "remaining" || words[i] == "limit" {
+			expected, err = strconv.ParseInt(words[i+1], 10, 64)
+		} else if words[i+1] == "never" {
+			expected = core.Never
+		} else {
+			expected, err = parseOffset(words[i+1])
+		}
+		if err != nil {
+			return err
+		}
+		switch words[i] {
+		case "remaining":
+			got = d.Remaining
+		case "limit":
+			got = d.Limit
+		case "retry":
+			got = d.RetryAfter
+		case "reset":
+			got = d.ResetAfter
+		case "delay":
+			got = d.Delay
+			delay = expected
+		default:
+			return fmt.Errorf("want limit, remaining, retry, reset or delay, not %q", words[i])
+		}
+		if got != expected {
+			return fmt.Errorf("%s is %d; want %d (all: %+v)", words[i], got, expected, d)
+		}
+	}
+	if d.Delay != delay {
+		return fmt.Errorf("delay is %d; want none", d.Delay)
+	}
+	return nil
+}
+
+// parseOffset reads a time of day ("1:00:05", "2:00:59.999999", above 24 hours too) or a duration ("90s", "-5m") and
+// returns it in microseconds.
+func parseOffset(s string) (int64, error) {
+	parts := strings.Split(s, ":")
+	if len(parts) == 3 {
+		s = parts[0] + "h" + parts[1] + "m" + parts[2] + "s"
+	}
+	d, err := time.ParseDuration(s)
+	return int64(d / time.Microsecond), err
+}
