@@ -82,7 +82,7 @@ func (a *App) register(r *core.Rule) error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("zone %q: is defined twice, with %s; zones of one name share their counters and must be alike: rename one, or give its handler a namespace", r.Name(), what)
+	return fmt.Errorf("zone %q: is defined twice, with %s; zones of one name share their counters and must be alike: rename one (a short form is named after its matcher and key: write a zone instead), or give its handler a namespace", r.Name(), what)
 }
 
 // wantSweep says how often a handler wants memory to be swept; 0 means it does not mind.
@@ -92,25 +92,26 @@ func (a *App) wantSweep(interval time.Duration) {
 	}
 }
 
-// Start puts in force what the new configuration changes for all.
+// Start puts in force what the new configuration changes for all: at once where there is no other, else when the one that
+// is in force stops. Until then another app may fail to start, and the new configuration be refused.
 func (a *App) Start() error {
-	a.memory.store.SetMaxKeys(a.maxKeys)
-	a.memory.sweepEvery(a.sweep)
-	for _, r := range a.memory.commit(a.rules) {
-		a.logger.Info("the zone starts counting afresh, since its algorithm, period or key has changed",
-			zap.String("zone", r.Name()), zap.Stringer("limit", r.Limit()))
-	}
+	a.memory.start(a)
 	return nil
 }
 
-// Stop does nothing: what the app holds is let go of by Cleanup, after the next configuration has taken over.
-func (a *App) Stop() error { return nil }
+// Stop hands over to the configuration that has started, or takes back a start that came to nothing. What the app holds is
+// let go of by Cleanup, after the next configuration has taken over.
+func (a *App) Stop() error {
+	a.memory.leave(a)
+	return nil
+}
 
 // Cleanup lets go of the memory, which ends with the last configuration that uses it.
 func (a *App) Cleanup() error {
 	if a.memory == nil {
 		return nil
 	}
+	a.memory.leave(a)
 	return releaseMemory()
 }
 
@@ -125,8 +126,8 @@ type sharedMemory struct {
 	interval chan time.Duration
 	stop     chan struct{}
 
-	mu         sync.Mutex
-	identities map[string]string // of the rules in force, by namespace and name
+	mu            sync.Mutex
+	inForce, next *App // the app that has started, and the one that has started to replace it
 }
 
 func acquireMemory() (*sharedMemory, error) {
@@ -156,20 +157,50 @@ func (s *sharedMemory) Destruct() error {
 	return nil
 }
 
-// commit remembers which rules are in force, and returns those that count anew under an old name.
-func (s *sharedMemory) commit(rules map[string]*core.Rule) []*core.Rule {
+// start puts a in force, or has it wait for the app that is to leave.
+func (s *sharedMemory) start(a *App) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var fresh []*core.Rule
-	identities := make(map[string]string, len(rules))
-	for id, r := range rules {
-		identities[id] = r.Identity()
-		if before, ok := s.identities[id]; ok && before != r.Identity() {
-			fresh = append(fresh, r)
+	if s.inForce != nil {
+		s.next = a
+		return
+	}
+	s.putInForce(a)
+}
+
+// leave ends what start began, and is harmless where it has ended.
+func (s *sharedMemory) leave(a *App) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch a {
+	case s.next:
+		s.next = nil
+	case s.inForce:
+		next := s.next
+		s.next = nil
+		s.putInForce(next)
+	}
+}
+
+// putInForce makes a, or nobody where it is nil, the app in force, and says in the log which rules count anew under an old
+// name.
+func (s *sharedMemory) putInForce(a *App) {
+	before := s.inForce
+	s.inForce = a
+	if a == nil {
+		return
+	}
+	s.store.SetMaxKeys(a.maxKeys)
+	s.sweepEvery(a.sweep)
+	if before == nil {
+		return
+	}
+	for id, r := range a.rules {
+		if old := before.rules[id]; old != nil && old.Identity() != r.Identity() {
+			a.logger.Info("the zone starts counting afresh, since its algorithm, period or key has changed",
+				zap.String("zone", r.Name()), zap.Stringer("limit", r.Limit()))
 		}
 	}
-	s.identities = identities
-	return fresh
 }
 
 const defaultSweepInterval = time.Minute

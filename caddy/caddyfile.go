@@ -2,8 +2,10 @@ package ratelimit
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -97,8 +99,8 @@ func (h *Handler) unmarshalCaddyfile(d *caddyfile.Dispenser, matcher string) err
 		if err := h.shortForm(d, matcher, args); err != nil {
 			return err
 		}
-		if d.NextBlock(d.Nesting()) {
-			return d.Errf("rate_limit: the short form takes no block; write the limit in a zone: zone %s { limit %s }", "<name>", args[0])
+		if opensBlock(d) {
+			return d.Errf("rate_limit: the short form %q takes no block; write the limit in a zone of the block, as limit %s", args[0], args[0])
 		}
 		return nil
 	}
@@ -115,7 +117,7 @@ func (h *Handler) unmarshalCaddyfile(d *caddyfile.Dispenser, matcher string) err
 		}
 	}
 	if len(h.RateLimits) == 0 {
-		return fmt.Errorf("rate_limit has no zone: write a limit such as rate_limit 100/1m, or a block with at least one zone, at %s:%d", line.File, line.Line)
+		return errorAt(line, errors.New("has no zone: write a limit such as rate_limit 100/1m, or a block with at least one zone"))
 	}
 	return nil
 }
@@ -182,35 +184,36 @@ func (h *Handler) subdirective(d *caddyfile.Dispenser, word string) error {
 	case "zone":
 		return h.zone(d)
 	case "namespace":
-		return oneArg(d, func(s string) error {
+		return oneArg(d, "", func(s string) error {
 			h.Namespace = s
-			return core.CheckName(s)
+			if err := core.CheckName(s); err != nil {
+				return fmt.Errorf("namespace: %w", err)
+			}
+			return nil
 		})
 	case "store":
-		raw, err := parseStore(d)
-		h.StoreRaw = raw
-		return err
+		return h.ownStore(d)
 	case "headers":
 		h.Headers = d.RemainingArgs()
 		if len(h.Headers) == 0 {
-			return d.Errf("headers: is empty; write %s", strings.Join(core.FieldNames, ", "))
+			return d.Err("headers: is empty; write x_ratelimit, ietf, both of them, or none")
 		}
 		if _, err := core.ParseFields(h.Headers); err != nil {
 			return d.WrapErr(err)
 		}
-		return nil
+		return noBlock(d, "", word)
 	case "response":
-		return oneArg(d, func(s string) error {
+		return oneArg(d, "", func(s string) error {
 			h.Response = s
 			return checkWord("response", s, "auto", "direct", "error_routes")
 		})
 	case "message":
-		return oneArg(d, func(s string) error {
+		return oneArg(d, "", func(s string) error {
 			h.Message = s
 			return nil
 		})
 	case "jitter":
-		return oneArg(d, func(s string) error {
+		return oneArg(d, "", func(s string) error {
 			jitter, err := strconv.ParseFloat(s, 64)
 			if err != nil || !(jitter >= 0 && jitter <= 10) {
 				return fmt.Errorf("jitter %q: must be a fraction from 0 to 10, such as 0.2 for up to 20 %%", s)
@@ -219,7 +222,7 @@ func (h *Handler) subdirective(d *caddyfile.Dispenser, word string) error {
 			return nil
 		})
 	case "sweep_interval":
-		return oneArg(d, func(s string) error {
+		return oneArg(d, "", func(s string) error {
 			interval, err := caddy.ParseDuration(s)
 			if err != nil || interval < time.Second || interval > 24*time.Hour {
 				return fmt.Errorf("sweep_interval %q: must be a duration from 1s to 1d", s)
@@ -229,15 +232,35 @@ func (h *Handler) subdirective(d *caddyfile.Dispenser, word string) error {
 		})
 	case "log_key":
 		h.LogKey = true
-		return noArg(d)
+		return noArg(d, "")
 	}
 	if why := refusal(word); why != "" {
 		return d.Errf("rate_limit: %s", why)
+	}
+	if slices.Contains(zoneWords, word) {
+		return d.Errf("rate_limit: %s stands in a zone's block, not beside the zones", word)
 	}
 	return unknownWord(d, "rate_limit", word, handlerWords)
 }
 
 var handlerWords = []string{"zone", "namespace", "store", "headers", "response", "message", "jitter", "sweep_interval", "log_key"}
+
+var errOwnMaxKeys = errors.New("store memory: max_keys is set in the global rate_limit option, since there is one memory for all handlers")
+
+// ownStore reads the store of one handler, which says nothing of what all handlers share.
+func (h *Handler) ownStore(d *caddyfile.Dispenser) error {
+	line := d.Token()
+	raw, err := parseStore(d)
+	if err != nil {
+		return err
+	}
+	var memory MemoryStore
+	if json.Unmarshal(raw, &memory) == nil && memory.MaxKeys != 0 {
+		return errorAt(line, errOwnMaxKeys)
+	}
+	h.StoreRaw = raw
+	return nil
+}
 
 // refusal says what to use instead of a word of caddy-ratelimit that Weir does not honour, or "".
 func refusal(word string) string {
@@ -266,7 +289,7 @@ func (h *Handler) zone(d *caddyfile.Dispenser) error {
 		return d.Errf("zone %q: is defined twice", name)
 	}
 	zone := &Zone{}
-	at := map[string]caddyfile.Token{"": d.Token()} // where each word stands
+	line, at := d.Token(), make(map[string]caddyfile.Token) // where each word stands
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
 		word := d.Val()
 		if _, twice := at[word]; twice && word != "match" {
@@ -277,23 +300,30 @@ func (h *Handler) zone(d *caddyfile.Dispenser) error {
 			return err
 		}
 	}
-	// Which fields go together is known at the end; the error is told at the line of the word that it begins with.
 	if err := zone.compile(name, ""); err != nil {
-		word, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), fmt.Sprintf("zone %q: ", name)), " ")
-		token, ok := at[fieldWords[strings.TrimSuffix(word, ":")]]
-		if !ok {
-			token = at[""]
-		}
-		return fmt.Errorf("%w, at %s:%d", err, token.File, token.Line)
+		told := strings.Replace(err.Error(), ": max_events", ": events", 1) // as the Caddyfile calls it
+		return errorAt(lineOf(err, name, at, line), errors.New(told))
 	}
 	h.RateLimits[name] = zone
 	return nil
 }
 
-// fieldWords says which word of the Caddyfile an error about a field is about.
-var fieldWords = map[string]string{
-	"requests": "limit", "period": "limit", "max_events": "events", "algorithm": "algorithm", "burst": "burst", "refill": "refill",
-	"max_delay": "max_delay", "time_zone": "time_zone", "ipv4_prefix": "ipv4_prefix", "ipv6_prefix": "ipv6_prefix", "key": "key", "cost": "cost",
+// lineOf finds the word that an error is about, which compile's errors begin with. Which fields go together is known at the
+// zone's end only, but the error is told at the line of the word.
+func lineOf(err error, name string, at map[string]caddyfile.Token, otherwise caddyfile.Token) caddyfile.Token {
+	field, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), fmt.Sprintf("zone %q: ", name)), " ")
+	field = strings.TrimSuffix(field, ":")
+	for _, word := range append(fieldWords[field], field) {
+		if token, ok := at[word]; ok {
+			return token
+		}
+	}
+	return otherwise
+}
+
+// fieldWords has the words of the Caddyfile for the fields that are called otherwise there.
+var fieldWords = map[string][]string{
+	"requests": {"limit"}, "period": {"limit"}, "max_events": {"events", "window"}, "window": {"window", "events"},
 }
 
 var zoneWords = []string{
@@ -303,13 +333,9 @@ var zoneWords = []string{
 
 // subdirective reads one subdirective of a zone. What is wrong with a single value is told at its line.
 func (z *Zone) subdirective(d *caddyfile.Dispenser, name, word string) error {
+	inZoneName := fmt.Sprintf("zone %q: ", name)
 	inZone := func(set func(string) error) error {
-		return oneArg(d, func(s string) error {
-			if err := set(s); err != nil {
-				return fmt.Errorf("zone %q: %w", name, err)
-			}
-			return nil
-		})
+		return oneArg(d, inZoneName, set)
 	}
 	number := func(to *int64) error {
 		return inZone(func(s string) (err error) {
@@ -319,11 +345,11 @@ func (z *Zone) subdirective(d *caddyfile.Dispenser, name, word string) error {
 			return nil
 		})
 	}
-	duration := func(to *caddy.Duration, most time.Duration) error {
+	duration := func(to *caddy.Duration, most time.Duration, longest string) error {
 		return inZone(func(s string) error {
 			v, err := caddy.ParseDuration(s)
 			if err != nil || v <= 0 || v > most {
-				return fmt.Errorf("%s %q: must be a duration such as 10s, and at most %s", word, s, most)
+				return fmt.Errorf("%s %q: must be a duration such as 10s, and at most %s", word, s, longest)
 			}
 			*to = caddy.Duration(v)
 			return nil
@@ -347,12 +373,7 @@ func (z *Zone) subdirective(d *caddyfile.Dispenser, name, word string) error {
 	case "match":
 		return z.match(d, name)
 	case "key":
-		return inZone(func(s string) error {
-			if z.Key = s; s == "" {
-				return fmt.Errorf("key: is empty; write a placeholder such as {client_ip}, or a word for one counter for all")
-			}
-			return nil
-		})
+		return set(&z.Key, func() error { return nil })
 	case "limit":
 		return inZone(func(s string) error {
 			var c core.LimitConfig
@@ -363,7 +384,7 @@ func (z *Zone) subdirective(d *caddyfile.Dispenser, name, word string) error {
 	case "events":
 		return number(&z.MaxEvents)
 	case "window":
-		return duration(&z.Window, core.MaxPeriod)
+		return duration(&z.Window, core.MaxPeriod, "366d")
 	case "time_zone":
 		return set(&z.TimeZone, func() error { return nil })
 	case "algorithm":
@@ -381,17 +402,20 @@ func (z *Zone) subdirective(d *caddyfile.Dispenser, name, word string) error {
 			return err
 		})
 	case "max_delay":
-		return duration(&z.MaxDelay, time.Hour)
+		return duration(&z.MaxDelay, time.Hour, "1h")
 	case "ipv4_prefix":
 		return bits(&z.IPv4Prefix, 32)
 	case "ipv6_prefix":
 		return bits(&z.IPv6Prefix, 128)
 	case "enforcement":
 		z.Enforcement = strings.Join(d.RemainingArgs(), " ")
-		if err := z.checkEnforcement(); err != nil || z.Enforcement == "" {
-			return d.Errf("zone %q: %v", name, orMissing(err, "enforcement: must be hard, shadow"))
+		if z.Enforcement == "" {
+			return d.Errf("zone %q: enforcement: is empty; write hard or shadow", name)
 		}
-		return nil
+		if err := z.checkEnforcement(); err != nil {
+			return d.Errf("zone %q: %w", name, err)
+		}
+		return noBlock(d, inZoneName, word)
 	case "on_limit":
 		return set(&z.OnLimit, z.checkOnLimit)
 	case "on_error":
@@ -400,20 +424,37 @@ func (z *Zone) subdirective(d *caddyfile.Dispenser, name, word string) error {
 		return set(&z.OnMissingKey, func() error { return checkWord("on_missing_key", z.OnMissingKey, "share", "skip", "reject") })
 	case "count_rejected":
 		z.CountRejected = true
-		return noArg(d)
+		return noArg(d, inZoneName)
+	}
+	if slices.Contains(handlerWords, word) {
+		return d.Errf("zone %q: %s stands beside the zones, in the block of rate_limit", name, word)
 	}
 	return unknownWord(d, fmt.Sprintf("zone %q", name), word, zoneWords)
 }
 
 // match reads a zone's matchers; several blocks are alternatives.
 func (z *Zone) match(d *caddyfile.Dispenser, name string) error {
-	token := d.Token()
-	set, err := caddyhttp.ParseCaddyfileNestedMatcherSet(d)
+	segment := d.NextSegment()
+	// Caddy tells of an unknown matcher at the end of the block, so the names are looked at first.
+	names := caddyfile.NewDispenser(segment)
+	names.Next()
+	for nesting := names.Nesting(); names.NextArg() || names.NextBlock(nesting); {
+		if names.Token().Quoted() {
+			continue // an expression
+		}
+		if _, err := caddy.GetModule("http.matchers." + names.Val()); err != nil {
+			return names.Errf("zone %q: match: there is no matcher %q; write one such as path /login or method POST", name, names.Val())
+		}
+		names.NextSegment()
+	}
+	matchers := caddyfile.NewDispenser(segment)
+	matchers.Next()
+	set, err := caddyhttp.ParseCaddyfileNestedMatcherSet(matchers)
 	if err != nil {
 		return fmt.Errorf("zone %q: match: %w", name, err)
 	}
 	if len(set) == 0 {
-		return fmt.Errorf("zone %q: match: is empty; write matchers in it, or leave it out to cover all requests, at %s:%d", name, token.File, token.Line)
+		return errorAt(segment[0], fmt.Errorf("zone %q: match: is empty; write matchers in it, or leave it out to cover all requests", name))
 	}
 	z.MatcherSetsRaw = append(z.MatcherSetsRaw, set)
 	return nil
@@ -427,14 +468,15 @@ func (z *Zone) match(d *caddyfile.Dispenser, name string) error {
 //		}
 //	}
 func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
+	d.Next() // the option's name
 	if existing != nil {
 		return nil, d.Err("rate_limit: the global option is set twice")
 	}
 	app := &App{}
-	d.Next() // the option's name
 	if args := d.RemainingArgs(); len(args) > 0 {
 		return nil, d.Errf("rate_limit: the global option takes a block, not %q; limits are written in sites", args[0])
 	}
+	line := d.Token()
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
 		switch word := d.Val(); word {
 		case "store":
@@ -451,6 +493,9 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 		default:
 			return nil, unknownWord(d, "the global option rate_limit", word, []string{"store"})
 		}
+	}
+	if app.StoreRaw == nil {
+		return nil, errorAt(line, errors.New("rate_limit: the global option is empty; write a store in it, or take it out"))
 	}
 	return httpcaddyfile.App{Name: "rate_limit", Value: caddyconfig.JSON(app, nil)}, nil
 }
@@ -492,9 +537,9 @@ func (m *MemoryStore) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		if m.MaxKeys != 0 {
 			return d.Err("store memory: max_keys is set twice")
 		}
-		err := oneArg(d, func(s string) (err error) {
+		err := oneArg(d, "store memory: ", func(s string) (err error) {
 			if m.MaxKeys, err = strconv.Atoi(s); err != nil || m.MaxKeys < 1 || m.MaxKeys > maxMaxKeys {
-				return fmt.Errorf("store memory: max_keys %q: must be from 1 to %d", s, maxMaxKeys)
+				return fmt.Errorf("max_keys %q: must be from 1 to %d", s, maxMaxKeys)
 			}
 			return nil
 		})
@@ -511,41 +556,56 @@ func periodOf(limit string) string {
 	return period
 }
 
-// oneArg reads the one argument of a subdirective.
-func oneArg(d *caddyfile.Dispenser, set func(string) error) error {
+// oneArg reads the one argument of a subdirective. Its errors begin with where the subdirective stands.
+func oneArg(d *caddyfile.Dispenser, where string, set func(string) error) error {
 	word := d.Val()
 	args := d.RemainingArgs()
 	if len(args) != 1 {
-		return d.Errf("%s: takes one value, not %d", word, len(args))
+		return d.Errf("%s%s: takes one value, not %d", where, word, len(args))
 	}
 	if err := set(args[0]); err != nil {
-		return d.WrapErr(err)
+		return d.Errf("%s%w", where, err)
 	}
-	return noBlock(d, word)
+	if args[0] == "" { // which would mean the default
+		return d.Errf("%s%s: is empty; write a value, or leave it out", where, word)
+	}
+	return noBlock(d, where, word)
 }
 
 // noArg makes sure that a subdirective stands alone.
-func noArg(d *caddyfile.Dispenser) error {
+func noArg(d *caddyfile.Dispenser, where string) error {
 	word := d.Val()
 	if args := d.RemainingArgs(); len(args) > 0 {
-		return d.Errf("%s: takes no value, not %q", word, args[0])
+		return d.Errf("%s%s: takes no value, not %q", where, word, args[0])
 	}
-	return noBlock(d, word)
+	return noBlock(d, where, word)
 }
 
-// noBlock makes sure that no block follows on a subdirective's line.
-func noBlock(d *caddyfile.Dispenser, word string) error {
-	if d.NextBlock(d.Nesting()) {
-		return d.Errf("%s: takes no block", word)
+// noBlock makes sure that no block follows a subdirective, not even an empty one.
+func noBlock(d *caddyfile.Dispenser, where, word string) error {
+	if opensBlock(d) {
+		return d.Errf("%s%s: takes no block", where, word)
 	}
 	return nil
 }
 
-func orMissing(err error, missing string) any {
-	if err != nil {
-		return err
+// opensBlock reports whether the next token opens a block, and moves on to it.
+func opensBlock(d *caddyfile.Dispenser) bool {
+	if !d.Next() {
+		return false
 	}
-	return missing
+	if d.Val() == "{" && !d.Token().Quoted() {
+		return true
+	}
+	d.Prev()
+	return false
+}
+
+// errorAt says where an error is that is found when the dispenser has moved on.
+func errorAt(token caddyfile.Token, err error) error {
+	d := caddyfile.NewDispenser([]caddyfile.Token{token})
+	d.Next()
+	return d.WrapErr(err)
 }
 
 func unknownWord(d *caddyfile.Dispenser, where, word string, known []string) error {

@@ -11,11 +11,11 @@ import (
 )
 
 // UnmarshalJSON reads the handler's JSON as strictly as Caddy does, and says of an unknown field which one was meant, of a
-// zone which it is, and of a zone that is there twice that it is.
+// zone which it is, and of a zone that is there twice that it is. (Caddy's own loader has kept the last of two equal names
+// before it asks a module, so of a whole configuration the last counts.)
 func (h *Handler) UnmarshalJSON(data []byte) error {
 	type plain Handler // without this method
 	p := struct {
-		Handler    string          `json:"handler"` // Caddy leaves the module's name in
 		RateLimits json.RawMessage `json:"rate_limits"`
 		*plain
 	}{plain: (*plain)(h)}
@@ -47,6 +47,9 @@ func (h *Handler) unmarshalZones(data []byte) error {
 		}
 		if _, twice := h.RateLimits[name]; twice {
 			return fmt.Errorf("zone %q: is defined twice", name)
+		}
+		if string(raw) == "null" {
+			return fmt.Errorf("zone %q: is null; it needs a limit", name)
 		}
 		zone := new(Zone)
 		if err := unmarshalStrict(raw, zone, fieldNames(reflect.TypeFor[Zone]())); err != nil {

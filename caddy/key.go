@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -50,7 +51,7 @@ func newKeyMaker(template string, prefixes core.Prefixes) (*keyMaker, error) {
 	k := &keyMaker{template: template, prefixes: prefixes, masks: prefixes != core.Prefixes{}}
 	text, err := splitPlaceholders(template, func(name string) error {
 		if err := checkPlaceholder(name); err != nil {
-			return fmt.Errorf("key %q: %w", template, err)
+			return err
 		}
 		part := keyPart{name: name}
 		switch {
@@ -68,7 +69,7 @@ func newKeyMaker(template string, prefixes core.Prefixes) (*keyMaker, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("key %q: %w", template, err)
 	}
 	if len(k.parts) == 0 {
 		k.static = text
@@ -142,7 +143,7 @@ func replacerOf(r *http.Request) *caddy.Replacer {
 }
 
 // splitPlaceholders calls f for each placeholder of a template, as Caddy's replacer finds them, and returns the text
-// around them, without the backslashes that escape braces.
+// around them, without the backslashes that escape braces. A brace that opens a placeholder and is never closed is an error.
 func splitPlaceholders(template string, f func(name string) error) (text string, err error) {
 	var around strings.Builder
 	for i := 0; i < len(template); i++ {
@@ -152,20 +153,31 @@ func splitPlaceholders(template string, f func(name string) error) (text string,
 			around.WriteByte(template[i])
 			continue
 		}
-		end := -1
-		if c == '{' {
-			end = strings.IndexByte(template[i:], '}')
-		}
-		if end < 0 {
+		if c != '{' {
 			around.WriteByte(c)
 			continue
 		}
-		if err := f(template[i+1 : i+end]); err != nil {
+		end := closingBrace(template, i)
+		if end < 0 {
+			return "", fmt.Errorf("%q has no closing brace; write \\{ for a brace that opens nothing", template[i:])
+		}
+		if err := f(template[i+1 : end]); err != nil {
 			return "", err
 		}
-		i += end
+		i = end
 	}
 	return around.String(), nil
+}
+
+// closingBrace returns where the placeholder ends that begins at open: at the first closing brace that is not escaped. The
+// last character of a template closes in any case, as it does for Caddy.
+func closingBrace(template string, open int) int {
+	for i := open + 1; i < len(template); i++ {
+		if template[i] == '}' && (template[i-1] != '\\' || i == len(template)-1) {
+			return i
+		}
+	}
+	return -1
 }
 
 // placeholderName returns the name in a text that is one placeholder and nothing else.
@@ -197,28 +209,91 @@ func checkPlaceholder(name string) error {
 	return nil
 }
 
-// authenticatedBefore reports whether a handler that authenticates runs before the one that is being provisioned: in a
-// route that is ready already, of those around it.
-func authenticatedBefore(ctx caddy.Context) bool {
-	authenticates := func(routes caddyhttp.RouteList) bool {
-		return slices.ContainsFunc(routes, func(route caddyhttp.Route) bool {
-			return slices.ContainsFunc(route.Handlers, func(h caddyhttp.MiddlewareHandler) bool {
-				mod, ok := h.(caddy.Module)
-				return ok && mod.CaddyModule().ID == "http.handlers.authentication"
-			})
-		})
-	}
+// authenticatedBefore reports whether a handler that authenticates runs before h, which is being provisioned: in an earlier
+// route of those around it, or earlier in its own.
+func authenticatedBefore(ctx caddy.Context, h *Handler) bool {
 	for _, mod := range ctx.Modules() {
 		switch mod := mod.(type) {
 		case *caddyhttp.Subroute:
-			if authenticates(mod.Routes) {
+			if h.authenticatedIn(mod.Routes) {
 				return true
 			}
 		case *caddyhttp.App:
 			for _, server := range mod.Servers {
-				if authenticates(server.Routes) {
+				if h.authenticatedIn(server.Routes) {
 					return true
 				}
+			}
+		}
+	}
+	return false
+}
+
+// authenticatedIn looks through routes. If they are being provisioned, those before h's have their handlers by now, and h's
+// own is raw JSON still; in the routes of another server h is not.
+func (h *Handler) authenticatedIn(routes caddyhttp.RouteList) bool {
+	own := slices.IndexFunc(routes, func(route caddyhttp.Route) bool { return len(route.HandlersRaw) > 0 })
+	if own < 0 {
+		return false
+	}
+	before, found := false, false // in h's own route
+	for _, raw := range routes[own].HandlersRaw {
+		var handler any
+		if json.Unmarshal(raw, &handler) != nil {
+			return false
+		}
+		if h.isIn(handler) {
+			found = true
+			break
+		}
+		before = before || authenticates(handler)
+	}
+	return found && (before || slices.ContainsFunc(routes[:own], func(route caddyhttp.Route) bool {
+		exclusive := route.Group != "" && route.Group == routes[own].Group
+		return !exclusive && slices.ContainsFunc(route.Handlers, handlerAuthenticates)
+	}))
+}
+
+func handlerAuthenticates(handler caddyhttp.MiddlewareHandler) bool {
+	if sub, ok := handler.(*caddyhttp.Subroute); ok {
+		return slices.ContainsFunc(sub.Routes, func(route caddyhttp.Route) bool {
+			return slices.ContainsFunc(route.Handlers, handlerAuthenticates)
+		})
+	}
+	mod, ok := handler.(caddy.Module)
+	return ok && mod.CaddyModule().ID == "http.handlers.authentication"
+}
+
+// authenticates is handlerAuthenticates for the JSON of a handler.
+func authenticates(handler any) bool {
+	return anyObject(handler, func(o map[string]any) bool { return o["handler"] == "authentication" })
+}
+
+// isIn reports whether a handler's JSON is h's, or has it inside.
+func (h *Handler) isIn(handler any) bool {
+	return anyObject(handler, func(o map[string]any) bool {
+		zones, _ := o["rate_limits"].(map[string]any)
+		for name := range zones {
+			if h.RateLimits[name] == nil {
+				return false
+			}
+		}
+		return o["handler"] == "rate_limit" && len(zones) == len(h.RateLimits)
+	})
+}
+
+// anyObject reports whether f is true of any object in a JSON value.
+func anyObject(value any, f func(map[string]any) bool) bool {
+	switch value := value.(type) {
+	case []any:
+		return slices.ContainsFunc(value, func(v any) bool { return anyObject(v, f) })
+	case map[string]any:
+		if f(value) {
+			return true
+		}
+		for _, v := range value {
+			if anyObject(v, f) {
+				return true
 			}
 		}
 	}

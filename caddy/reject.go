@@ -3,7 +3,6 @@ package ratelimit
 import (
 	"errors"
 	"net/http"
-	"strconv"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -12,6 +11,9 @@ import (
 )
 
 var errExceeded = errors.New("rate limit exceeded")
+
+// tooMany is the error that error routes get. It is made by hand: caddyhttp.Error would look up where it was called from.
+var tooMany = caddyhttp.HandlerError{StatusCode: http.StatusTooManyRequests, Err: errExceeded}
 
 // reject tells the client, the log and whoever listens that the request is over a limit. The error it returns is for the
 // site's error routes; where it has answered the request itself that is nil.
@@ -36,7 +38,7 @@ func (h *Handler) reject(w http.ResponseWriter, r *http.Request, q *inquiry) err
 	h.report(r, zone, v)
 
 	if h.Response == "error_routes" || h.Response != "direct" && h.errorRoutesTake(r, server) {
-		return caddyhttp.HandlerError{StatusCode: http.StatusTooManyRequests, Err: errExceeded}
+		return tooMany
 	}
 	h.answer(w, r, repl, q)
 	return nil
@@ -60,39 +62,34 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, repl *caddy.Rep
 	}
 	contentType, body := core.Body(core.WantsProblem(r.Header), message, q.checks, &q.verdict)
 	header["Content-Type"] = []string{contentType}
-	header["Content-Length"] = []string{strconv.Itoa(len(body))}
 	w.WriteHeader(http.StatusTooManyRequests)
-	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // the client may be gone; there is nobody to tell
-	}
+	_, _ = w.Write(body) // the client may be gone; there is nobody to tell
 }
 
 // errorRoutesTake reports whether error routes would take a 429 of this request: those of the server, of which each site
 // has its own behind a matcher, and those of subroutes around this handler.
 func (h *Handler) errorRoutesTake(r *http.Request, server *caddyhttp.Server) bool {
-	if len(h.outer) == 0 && (server == nil || server.Errors == nil || len(server.Errors.Routes) == 0) {
-		return false
-	}
-	// Error routes match on the error's placeholders, so they are asked with the request that they would get.
-	r = (*caddyhttp.HTTPErrorConfig)(nil).WithError(r, caddyhttp.HandlerError{StatusCode: http.StatusTooManyRequests, Err: errExceeded})
+	probe := errorProbe{request: r}
 	for _, errs := range h.outer {
-		if routesTake(errs.Routes, r) {
+		if probe.taken(errs.Routes) {
 			return true
 		}
 	}
-	return server != nil && server.Errors != nil && routesTake(server.Errors.Routes, r)
+	return server != nil && server.Errors != nil && probe.taken(server.Errors.Routes)
 }
 
-// routesTake reports whether any of the routes would handle the request: one that matches and has a handler, in itself or
-// in its subroutes.
-func routesTake(routes caddyhttp.RouteList, r *http.Request) bool {
+// errorProbe asks error routes whether they would handle a request that failed with a 429.
+type errorProbe struct {
+	request *http.Request
+	failed  bool // the request has the error's placeholders, as error routes get it
+}
+
+// taken reports whether any of the routes would: one that matches and has a handler, in itself or in its subroutes.
+func (p *errorProbe) taken(routes caddyhttp.RouteList) bool {
 	var satisfied map[string]bool // groups of which a route has matched
 	for i := range routes {
 		route := &routes[i]
-		if route.Group != "" && satisfied[route.Group] {
-			continue
-		}
-		if matches, err := route.MatcherSets.AnyMatchWithError(r); err != nil || !matches {
+		if route.Group != "" && satisfied[route.Group] || !p.matches(route.MatcherSets) {
 			continue
 		}
 		if route.Group != "" {
@@ -103,7 +100,7 @@ func routesTake(routes caddyhttp.RouteList, r *http.Request) bool {
 		}
 		for _, handler := range route.Handlers {
 			sub, ok := handler.(*caddyhttp.Subroute)
-			if !ok || routesTake(sub.Routes, r) {
+			if !ok || p.taken(sub.Routes) {
 				return true
 			}
 		}
@@ -112,4 +109,19 @@ func routesTake(routes caddyhttp.RouteList, r *http.Request) bool {
 		}
 	}
 	return false
+}
+
+// matches asks the matchers of a route. Those that are not about the host alone may look at the error's placeholders,
+// which are costly to set and so set only for them.
+func (p *errorProbe) matches(sets caddyhttp.MatcherSets) bool {
+	for _, set := range sets {
+		for _, matcher := range set {
+			if _, host := matcher.(*caddyhttp.MatchHost); !host && !p.failed {
+				p.request = (*caddyhttp.HTTPErrorConfig)(nil).WithError(p.request, tooMany)
+				p.failed = true
+			}
+		}
+	}
+	matches, err := sets.AnyMatchWithError(p.request)
+	return matches && err == nil
 }

@@ -126,7 +126,7 @@ func (z *Zone) provision(ctx caddy.Context, h *Handler, name string) error {
 	}
 	z.opened = true
 	z.provisionLog(h.logger)
-	if z.key.needsAuthentication && !authenticatedBefore(ctx) {
+	if z.key.needsAuthentication && !authenticatedBefore(ctx, h) {
 		h.logger.Warn("the zone's key is about who is authenticated, but this handler runs before authentication: "+
 			"put rate_limit after it in a route block, or set the global option: order rate_limit after basic_auth",
 			zap.String("zone", name), zap.String("key", z.Key))
@@ -182,13 +182,16 @@ func (z *Zone) limit() (*core.Limit, error) {
 	native, dialect := z.Requests != 0 || z.Period != "", z.MaxEvents != 0 || z.Window != 0
 	switch {
 	case native && dialect:
-		return nil, errors.New("has both a limit and events in a window: they are two ways to write the same; keep one")
+		return nil, errors.New("max_events and window: stand beside a limit; they are two ways to write the same, keep one")
 	case dialect:
-		if z.MaxEvents < 1 || z.MaxEvents > core.MaxRequests {
-			return nil, fmt.Errorf("max_events %d: must be from 1 to %d", z.MaxEvents, core.MaxRequests)
+		if z.MaxEvents == 0 {
+			return nil, fmt.Errorf("max_events: is missing or 0; a window needs a number from 1 to %d", core.MaxLogRequests)
+		}
+		if z.MaxEvents < 0 {
+			return nil, fmt.Errorf("max_events %d: must be from 1 to %d", z.MaxEvents, core.MaxLogRequests)
 		}
 		if z.Window == 0 {
-			return nil, errors.New("has events but no window; write both, or a limit such as 100/1m")
+			return nil, fmt.Errorf("max_events %d: has no window beside it; write a duration such as 1m", z.MaxEvents)
 		}
 		c.Requests = z.MaxEvents
 		c.Period = time.Duration(z.Window)
@@ -221,22 +224,34 @@ func (z *Zone) limit() (*core.Limit, error) {
 	if z.Refill != "" && c.Algorithm != core.TokenBucket {
 		return nil, fmt.Errorf("refill %s: only token_bucket is refilled", z.Refill)
 	}
-	return core.NewLimit(c)
+	limit, err := core.NewLimit(c)
+	if err != nil && dialect { // in the dialect's words
+		told := err.Error()
+		told = strings.Replace(told, "requests ", "max_events ", 1)
+		told = strings.Replace(told, "period ", "window ", 1)
+		return nil, errors.New(told)
+	}
+	return limit, err
 }
 
 // checkWords says which of the fields that take one of a few words has another.
 func (z *Zone) checkWords() error {
-	return errors.Join(
+	for _, err := range []error{
 		checkWord("refill", z.Refill, "continuous", "interval"),
 		z.checkEnforcement(),
 		z.checkOnLimit(),
 		checkWord("on_error", z.OnError, "open", "closed", "local"),
 		checkWord("on_missing_key", z.OnMissingKey, "share", "skip", "reject"),
-	)
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (z *Zone) checkEnforcement() error {
-	if strings.HasPrefix(z.Enforcement, "soft") {
+	if word, _, _ := strings.Cut(z.Enforcement, " "); word == "soft" {
 		return fmt.Errorf("enforcement %q: soft limits are not in this version; use hard, with a burst, or shadow", z.Enforcement)
 	}
 	return checkWord("enforcement", z.Enforcement, "hard", "shadow")
@@ -262,7 +277,11 @@ func checkWord(field, value string, words ...string) error {
 			return nil
 		}
 	}
-	err := fmt.Errorf("%s %q: must be %s", field, value, strings.Join(words, ", "))
+	list := strings.Join(words, ", ")
+	if comma := strings.LastIndex(list, ", "); comma >= 0 {
+		list = list[:comma] + " or " + list[comma+2:]
+	}
+	err := fmt.Errorf("%s %q: must be %s", field, value, list)
 	if near := core.Nearest(value, words); near != "" {
 		err = fmt.Errorf("%w (did you mean %s?)", err, near)
 	}

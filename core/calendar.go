@@ -27,7 +27,7 @@ func newCalendar(unit Calendar, location *time.Location) *calendar {
 	return c
 }
 
-// longest returns how long the unit can be, in microseconds, with an hour that the clocks are set back.
+// longest returns how long the unit can be, in microseconds, with the two hours that clocks are set back at most (Troll).
 func (c *calendar) longest() int64 {
 	days := int64(1)
 	if c.unit == Week {
@@ -36,7 +36,7 @@ func (c *calendar) longest() int64 {
 	if c.unit == Month {
 		days = 31
 	}
-	return days*microsPerDay + microsPerDay/24
+	return days*microsPerDay + microsPerDay/12
 }
 
 // at returns the window that now lies in.

@@ -60,7 +60,7 @@ const (
 // has set the fields, its members of the lists are kept in front, and the X-RateLimit fields that are the stricter.
 // All times are whole seconds, rounded up.
 func WriteHeaders(h http.Header, f Fields, checks []Check, v *Verdict) {
-	if v.Told < 0 {
+	if v.Told < 0 || v.Outcome != Reject && !f.XRateLimit && !f.IETF {
 		return
 	}
 	// One array for the values of all fields. Each field's slice of it has one element and no room behind, so that an
