@@ -138,7 +138,7 @@ func (h *Handler) provisionStore(ctx caddy.Context) (core.Store, error) {
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	if m, ok := mod.(*MemoryStore); ok && m.MaxKeys != 0 {
-		return nil, errors.New("store memory: max_keys is set in the global rate_limit option, since there is one memory for all handlers")
+		return nil, errOwnMaxKeys
 	}
 	return mod.(StoreModule).Store(), nil
 }

@@ -28,6 +28,8 @@ func (h *Handler) reject(w http.ResponseWriter, r *http.Request, q *inquiry) err
 	repl.Set("http.rate_limit.exceeded.name", name)
 	if v.RetryAfter != core.Never {
 		repl.Set("http.rate_limit.exceeded.retry_after", core.RetrySeconds(v.RetryAfter))
+	} else {
+		repl.Set("http.rate_limit.exceeded.retry_after", "") // left unset, it would be shown as it is written
 	}
 	server, _ := r.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	if server != nil && server.Logs != nil {
@@ -58,7 +60,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, repl *caddy.Rep
 	}
 	message := h.Message
 	if message != "" {
-		message = repl.ReplaceAll(message, "")
+		message = repl.ReplaceKnown(message, "")
 	}
 	contentType, body := core.Body(core.WantsProblem(r.Header), message, q.checks, &q.verdict)
 	header["Content-Type"] = []string{contentType}
@@ -69,6 +71,9 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, repl *caddy.Rep
 // errorRoutesTake reports whether error routes would take a 429 of this request: those of the server, of which each site
 // has its own behind a matcher, and those of subroutes around this handler.
 func (h *Handler) errorRoutesTake(r *http.Request, server *caddyhttp.Server) bool {
+	if r.Context().Value(caddyhttp.ErrorCtxKey) != nil {
+		return false // this handler stands in an error route itself, behind which there is no other
+	}
 	probe := errorProbe{request: r}
 	for _, errs := range h.outer {
 		if probe.taken(errs.Routes) {

@@ -1,0 +1,71 @@
+package main
+
+import "fmt"
+
+const plain = "plain"
+
+// contestant is a Caddy with a configuration of its limiter.
+type contestant struct {
+	name   string
+	binary string
+	zone   func(key string, events int, window string) string // the rate_limit directive
+}
+
+// scenario is a limit and how the load meets it.
+type scenario struct {
+	name    string
+	title   string
+	events  int
+	window  string
+	keys    int  // the load's keys; 1: the client's address, else a header
+	status  int  // what a limiter answers after the first request
+	routes  bool // the site has handle_errors
+	silence bool // Weir without header fields takes part too
+}
+
+var scenarios = []scenario{
+	{name: "allowed", title: "Allowed, one key", events: 1_000_000, window: "1m", keys: 1, status: 200, silence: true},
+	{name: "keys", title: "Allowed, 20,000 keys", events: 1000, window: "1m", keys: 20_000, status: 200, silence: true},
+	{name: "rejected", title: "Rejected, without error routes", events: 1, window: "1h", keys: 1, status: 429, silence: true},
+	{name: "routed", title: "Rejected, with error routes", events: 1, window: "1h", keys: 1, status: 429, routes: true, silence: true},
+}
+
+// keyHeader tells clients apart where there are more than one.
+const keyHeader = "X-Bench-Key"
+
+func (s scenario) contestants() []contestant {
+	all := []contestant{
+		{"no limiter", plain, func(string, int, string) string { return "" }},
+		{"Weir", "weir", func(key string, events int, window string) string { return weirZone(key, events, window, "") }},
+	}
+	if s.silence {
+		all = append(all, contestant{"Weir, `headers none`", "weir", func(key string, events int, window string) string {
+			return weirZone(key, events, window, "headers none")
+		}})
+	}
+	return append(all, contestant{"caddy-ratelimit", "ratelimit", func(key string, events int, window string) string {
+		if key == "{client_ip}" {
+			key = "{remote_host}"
+		}
+		return fmt.Sprintf("rate_limit {\n\t\tzone bench {\n\t\t\tkey %s\n\t\t\tevents %d\n\t\t\twindow %s\n\t\t}\n\t}", key, events, window)
+	}})
+}
+
+func weirZone(key string, events int, window, more string) string {
+	return fmt.Sprintf("rate_limit {\n\t\tzone bench {\n\t\t\tkey %s\n\t\t\tlimit %d/%s\n\t\t}\n\t\t%s\n\t}", key, events, window, more)
+}
+
+// caddyfile returns the configuration, with %s for the address to listen on. Logging is Caddy's default, to a standard
+// error that nobody reads.
+func (s scenario) caddyfile(c contestant) string {
+	key := "{client_ip}"
+	if s.keys > 1 {
+		key = "{header." + keyHeader + "}"
+	}
+	errors := ""
+	if s.routes {
+		errors = "handle_errors {\n\t\trespond \"slow down\"\n\t}"
+	}
+	return "{\n\tadmin off\n\tpersist_config off\n\tauto_https off\n}\nhttp://%s {\n\t" +
+		c.zone(key, s.events, s.window) + "\n\trespond \"ok\"\n\t" + errors + "\n}\n"
+}

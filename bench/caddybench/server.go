@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// server is a running Caddy.
+type server struct {
+	address string
+	process *exec.Cmd
+	ended   chan error
+}
+
+// start runs a Caddy with that configuration, on one core, and waits until it accepts connections.
+func start(binary, caddyfile, file string) (*server, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	address := listener.Addr().String()
+	listener.Close()
+	if err := os.WriteFile(file, []byte(fmt.Sprintf(caddyfile, address)), 0o600); err != nil {
+		return nil, err
+	}
+	s := &server{address: address, ended: make(chan error, 1)}
+	s.process = onCore(0, binary, "run", "--config", file, "--adapter", "caddyfile")
+	s.process.Env = append(os.Environ(), "GOMAXPROCS=1")
+	if err := s.process.Start(); err != nil {
+		return nil, err
+	}
+	go func() { s.ended <- s.process.Wait() }()
+	for range 100 {
+		if c, err := net.Dial("tcp", address); err == nil {
+			c.Close()
+			return s, nil
+		}
+		select {
+		case err := <-s.ended:
+			return nil, fmt.Errorf("it ended at once (%v); its configuration was\n%s", err, caddyfile)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	s.stop()
+	return nil, fmt.Errorf("it does not listen on %s", address)
+}
+
+// expect makes two requests, of which the second must be answered with that status.
+func (s *server) expect(status int) error {
+	got := 0
+	for range 2 {
+		request, err := http.NewRequest("GET", "http://"+s.address+"/", nil)
+		if err != nil {
+			return err
+		}
+		request.Header.Set(keyHeader, "none of the load's")
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		response.Body.Close()
+		got = response.StatusCode
+	}
+	if got != status {
+		return fmt.Errorf("status %d where it should be %d", got, status)
+	}
+	return nil
+}
+
+// cpu returns the CPU time that the process has used, in user and kernel mode.
+func (s *server) cpu() (time.Duration, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.process.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ") // behind the name: fields 3 and on
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("/proc/%d/stat: %q", s.process.Process.Pid, stat)
+	}
+	ticks := 0
+	for _, f := range fields[11:13] {
+		n, err := strconv.Atoi(f)
+		if err != nil {
+			return 0, err
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * (time.Second / 100), nil // of USER_HZ, which is 100 wherever Go runs
+}
+
+func (s *server) stop() {
+	s.process.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-s.ended:
+	case <-time.After(10 * time.Second):
+		s.process.Process.Kill()
+		<-s.ended
+	}
+}
+
+// onCore is exec.Command, on one core where there are several and taskset is there.
+func onCore(core int, name string, args ...string) *exec.Cmd {
+	if taskset, err := exec.LookPath("taskset"); err == nil && runtime.NumCPU() > core {
+		return exec.Command(taskset, append([]string{"-c", strconv.Itoa(core), name}, args...)...)
+	}
+	return exec.Command(name, args...)
+}

@@ -1,0 +1,9 @@
+// Command plain is Caddy without a rate limiter: what the others are measured against.
+package main
+
+import (
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	_ "github.com/caddyserver/caddy/v2/modules/standard"
+)
+
+func main() { caddycmd.Main() }

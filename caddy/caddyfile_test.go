@@ -1,0 +1,428 @@
+package ratelimit
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	_ "github.com/caddyserver/caddy/v2/modules/standard" // the adapter and the matchers
+)
+
+var update = flag.Bool("update", false, "write what the golden files of testdata/adapt come to now; read the difference before you commit it")
+
+const (
+	goldenSeparator = "\n----------\n"
+	markOfError     = "# here" // the comment on the line that an error must name
+)
+
+// golden is a file of testdata/adapt: a Caddyfile, ten dashes, and the JSON it comes to or the error it is refused with.
+type golden struct {
+	path, caddyfile, want string
+}
+
+func (g golden) isError() bool {
+	return strings.HasPrefix(filepath.Base(g.path), "error_")
+}
+
+func readGolden(t *testing.T) []golden {
+	t.Helper()
+	paths, err := filepath.Glob("testdata/adapt/*.caddyfiletest")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no golden files: %v", err)
+	}
+	files := make([]golden, len(paths))
+	for i, path := range paths {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := strings.ReplaceAll(string(data), "\r\n", "\n")
+		config, want, found := strings.Cut(text, goldenSeparator)
+		if !found {
+			t.Fatalf("%s: has no line of ten dashes", path)
+		}
+		files[i] = golden{path, config + "\n", strings.TrimSpace(want)}
+	}
+	return files
+}
+
+// adapt turns a Caddyfile into JSON as `caddy adapt` does.
+func adapt(config string) ([]byte, []caddyconfig.Warning, error) {
+	return caddyconfig.GetAdapter("caddyfile").Adapt([]byte(config), nil)
+}
+
+// TestCaddyfileComesToItsGoldenJSONOrError holds every subdirective and every error message to the files of testdata/adapt.
+func TestCaddyfileComesToItsGoldenJSONOrError(t *testing.T) {
+	for _, g := range readGolden(t) {
+		t.Run(strings.TrimSuffix(filepath.Base(g.path), ".caddyfiletest"), func(t *testing.T) {
+			adapted, _, err := adapt(g.caddyfile)
+			got := ""
+			if err != nil {
+				got = err.Error()
+			} else {
+				got = indented(t, adapted)
+			}
+			if *update {
+				text := strings.TrimSuffix(g.caddyfile, "\n") + goldenSeparator + got + "\n"
+				if err := os.WriteFile(g.path, []byte(text), 0o644); err != nil { //nolint:gosec // for all to read
+					t.Fatal(err)
+				}
+				g.want = got
+			}
+			if g.isError() != (err != nil) {
+				t.Errorf("the file's name says error: %v, but it came to\n%s", g.isError(), got)
+			}
+			if got != g.want {
+				t.Errorf("got\n%s\nwant\n%s", got, g.want)
+			}
+		})
+	}
+}
+
+// TestCaddyfileErrorNamesFileLineAndZone does not trust the golden files' own line numbers: the line is the one that a
+// comment marks.
+func TestCaddyfileErrorNamesFileLineAndZone(t *testing.T) {
+	for _, g := range readGolden(t) {
+		if !g.isError() {
+			continue
+		}
+		t.Run(filepath.Base(g.path), func(t *testing.T) {
+			before, after, marked := strings.Cut(g.caddyfile, markOfError)
+			if !marked || strings.Contains(after, markOfError) {
+				t.Fatalf("exactly one line must be marked with %q", markOfError)
+			}
+			line := strings.Count(before, "\n") + 1
+			_, _, err := adapt(g.caddyfile)
+			if err == nil {
+				t.Fatal("there is no error")
+			}
+			if at := fmt.Sprintf("Caddyfile:%d", line); !containsPlace(err.Error(), at) {
+				t.Errorf("does not say %s: %v", at, err)
+			}
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("has several lines: %v", err)
+			}
+			if zone := zoneOf(before); zone != "" && !strings.Contains(err.Error(), fmt.Sprintf("zone %q", zone)) {
+				t.Errorf("does not say zone %q: %v", zone, err)
+			}
+		})
+	}
+}
+
+// containsPlace reports whether an error has a place that is not the beginning of a longer number.
+func containsPlace(text, place string) bool {
+	i := strings.Index(text, place)
+	return i >= 0 && (i+len(place) == len(text) || strings.IndexByte("0123456789", text[i+len(place)]) < 0)
+}
+
+// zoneOf returns the zone in whose block a text ends, "" where it is in none.
+func zoneOf(text string) string {
+	zone := ""
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		switch {
+		case strings.HasSuffix(line, "\n") && len(words) == 3 && words[0] == "zone" && words[2] == "{":
+			zone = words[1]
+		case strings.HasPrefix(line, "\t\t}"):
+			zone = ""
+		}
+	}
+	return zone
+}
+
+// TestGoldenCaddyfilesAreFormatted holds the good ones to `caddy fmt`.
+func TestGoldenCaddyfilesAreFormatted(t *testing.T) {
+	for _, g := range readGolden(t) {
+		if g.isError() {
+			continue
+		}
+		if _, warnings, err := adapt(g.caddyfile); err != nil || len(warnings) > 0 {
+			t.Errorf("%s: %v %v", g.path, warnings, err)
+		}
+	}
+}
+
+// TestGoldenCaddyfilesProvision loads what the good ones come to, as `caddy validate` does.
+func TestGoldenCaddyfilesProvision(t *testing.T) {
+	for _, g := range readGolden(t) {
+		if g.isError() {
+			continue
+		}
+		adapted, _, err := adapt(g.caddyfile)
+		if err != nil {
+			t.Errorf("%s: %v", g.path, err)
+			continue
+		}
+		if log, err := validate(t, string(adapted)); err != nil || strings.Contains(log, `"level":"warn"`) {
+			t.Errorf("%s: %v\n%s", g.path, err, log)
+		}
+	}
+}
+
+// TestEveryWordOfTheCaddyfileHasAGoldenFile fails when a word is added without one.
+func TestEveryWordOfTheCaddyfileHasAGoldenFile(t *testing.T) {
+	good, refused := "", ""
+	for _, g := range readGolden(t) {
+		if g.isError() {
+			refused += g.caddyfile
+		} else {
+			good += g.caddyfile
+		}
+	}
+	for _, word := range append(append([]string{"max_keys"}, handlerWords...), zoneWords...) {
+		if !hasLineOf(good, word) {
+			t.Errorf("no golden file has %s in a Caddyfile that is accepted", word)
+		}
+		if !hasLineOf(refused, word) {
+			t.Errorf("no golden file has %s in a Caddyfile that is refused", word)
+		}
+	}
+}
+
+func hasLineOf(text, word string) bool {
+	for line := range strings.Lines(text) {
+		if words := strings.Fields(line); len(words) > 0 && words[0] == word {
+			return true
+		}
+	}
+	return false
+}
+
+// TestShortFormIsNamedAfterMatcherAndKeyNotAfterItsLimit: so counts stand when the limit is changed.
+func TestShortFormIsNamedAfterMatcherAndKeyNotAfterItsLimit(t *testing.T) {
+	name := func(line string) string {
+		t.Helper()
+		h := new(Handler)
+		if err := h.unmarshalCaddyfile(tokens(t, line), matcherOf(line)); err != nil {
+			t.Fatal(err)
+		}
+		return sortedNames(h.RateLimits)[0]
+	}
+	if a, b := name("rate_limit 100/1m"), name("rate_limit 5/1s"); a != b {
+		t.Errorf("another limit has another name: %s, %s", a, b)
+	}
+	seen := make(map[string]string)
+	for _, key := range []string{"", "{http.vars.client_ip}", "{http.request.host}", "{http.request.host}{http.vars.client_ip}", "{http.vars.client_ip}{http.request.host}"} {
+		for _, matcher := range []string{"", "/a", "/b", "/a/b", "/a_b", "/a/*", "@a", "@b", "/" + strings.Repeat("x", 90), "/" + strings.Repeat("x", 91)} {
+			if key == "{http.vars.client_ip}" {
+				continue // the key that is left out
+			}
+			got := shortName(matcher, orDefault(key))
+			if other, taken := seen[got]; taken {
+				t.Errorf("%q is the name of %q and of %q", got, other, matcher+" "+key)
+			}
+			seen[got] = matcher + " " + key
+			if err := checkedName(got); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+func orDefault(key string) string {
+	if key == "" {
+		return clientIPPlaceholder
+	}
+	return key
+}
+
+func matcherOf(line string) string {
+	if words := strings.Fields(line); strings.HasPrefix(words[1], "/") || strings.HasPrefix(words[1], "@") {
+		return words[1]
+	}
+	return ""
+}
+
+func checkedName(name string) error {
+	return (&Zone{Requests: 1, Period: "1s"}).compile(name, "")
+}
+
+func tokens(t testing.TB, text string) *caddyfile.Dispenser {
+	t.Helper()
+	list, err := caddyfile.Tokenize([]byte(text), "Caddyfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return caddyfile.NewDispenser(list)
+}
+
+// TestCaddyfileSurvivesTheWayThroughJSON: what a Caddyfile says is what its JSON says.
+func TestCaddyfileSurvivesTheWayThroughJSON(t *testing.T) {
+	for _, g := range readGolden(t) {
+		if g.isError() {
+			continue
+		}
+		for _, raw := range handlersIn(t, g.want) {
+			h := new(Handler)
+			if err := json.Unmarshal(raw, h); err != nil {
+				t.Errorf("%s: %v", g.path, err)
+				continue
+			}
+			again := caddyconfig.JSON(h, nil)
+			if !sameJSON(t, raw, again) {
+				t.Errorf("%s: %s became %s", g.path, raw, again)
+			}
+		}
+	}
+}
+
+// handlersIn returns the JSON of the rate_limit handlers of a configuration.
+func handlersIn(t *testing.T, config string) []json.RawMessage {
+	t.Helper()
+	var root any
+	if err := json.Unmarshal([]byte(config), &root); err != nil {
+		t.Fatal(err)
+	}
+	var found []json.RawMessage
+	var walk func(v any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case []any:
+			for _, each := range v {
+				walk(each)
+			}
+		case map[string]any:
+			if v["handler"] == "rate_limit" {
+				delete(v, "handler") // as Caddy does before it asks the module
+				raw, err := json.Marshal(v)
+				if err != nil {
+					t.Fatal(err)
+				}
+				found = append(found, raw)
+				return
+			}
+			for _, each := range v {
+				walk(each)
+			}
+		}
+	}
+	walk(root)
+	return found
+}
+
+func sameJSON(t testing.TB, a, b []byte) bool {
+	t.Helper()
+	var va, vb any
+	if err := json.Unmarshal(a, &va); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(b, &vb); err != nil {
+		t.Fatal(err)
+	}
+	return reflect.DeepEqual(va, vb)
+}
+
+func indented(t testing.TB, data []byte) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := json.Indent(&b, data, "", "\t"); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// validate provisions a configuration in JSON as `caddy validate` does, and returns what was logged.
+func validate(t testing.TB, config string) (log string, err error) {
+	t.Helper()
+	var cfg caddy.Config
+	if err := caddy.StrictUnmarshalJSON([]byte(config), &cfg); err != nil {
+		return "", err
+	}
+	path := filepath.Join(t.TempDir(), "log")
+	cfg.Admin = &caddy.AdminConfig{Disabled: true}
+	cfg.Logging = &caddy.Logging{Logs: map[string]*caddy.CustomLog{"default": {
+		BaseLog: caddy.BaseLog{
+			WriterRaw:  caddyconfig.JSON(map[string]any{"output": "file", "filename": path}, nil),
+			EncoderRaw: json.RawMessage(`{"format": "json"}`),
+		},
+		Include: []string{"http.handlers.rate_limit", "rate_limit"},
+	}}}
+	err = caddy.Validate(&cfg)
+	data, readErr := os.ReadFile(path)
+	if readErr != nil && !os.IsNotExist(readErr) {
+		t.Fatal(readErr)
+	}
+	return string(data), err
+}
+
+// TestCaddyfileWithABrokenTokenIsRefusedWithItsPlace breaks the good golden files at each token in turn.
+func TestCaddyfileWithABrokenTokenIsRefusedWithItsPlace(t *testing.T) {
+	broken := []string{"", `""`, "{", "}", "{}", "{client_ip", "-1", "0", "99999999999999999999", "NaN", "zone", "match", `"a\nb"`, "\x00", "5/0s"}
+	for _, g := range readGolden(t) {
+		_, block, found := strings.Cut(g.caddyfile, "\trate_limit ")
+		if g.isError() || !found {
+			continue
+		}
+		words := strings.SplitAfter(block, " ")
+		for i := range words {
+			kept := words[i]
+			for _, b := range broken {
+				words[i] = b + strings.TrimLeft(kept, "abcdefghijklmnopqrstuvwxyz0123456789_/{}.-@*")
+				checkCaddyfile(t, "rate_limit "+strings.Join(words, ""))
+			}
+			words[i] = kept
+		}
+	}
+}
+
+// FuzzCaddyfile: whatever stands in a block, it is refused with its place, or it is a configuration that survives JSON.
+func FuzzCaddyfile(f *testing.F) {
+	paths, err := filepath.Glob("testdata/adapt/*.caddyfiletest")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		config, _, _ := strings.Cut(string(data), goldenSeparator)
+		if _, block, found := strings.Cut(config, "\trate_limit {\n"); found {
+			f.Add(block)
+		}
+	}
+	f.Fuzz(func(t *testing.T, block string) {
+		checkCaddyfile(t, "rate_limit {\n"+block+"\n}")
+	})
+}
+
+// checkCaddyfile makes sure that a text is refused with its place, or is a configuration that survives JSON.
+func checkCaddyfile(t *testing.T, text string) {
+	t.Helper()
+	list, err := caddyfile.Tokenize([]byte(text), "Caddyfile")
+	if err != nil {
+		return
+	}
+	h := new(Handler)
+	if err := h.UnmarshalCaddyfile(caddyfile.NewDispenser(list)); err != nil {
+		if !strings.Contains(err.Error(), "Caddyfile:") && !strings.Contains(err.Error(), "match: ") { // some of Caddy's matchers do not say
+			t.Errorf("%q: does not say where: %v", text, err)
+		}
+		return
+	}
+	raw := caddyconfig.JSON(h, nil)
+	again := new(Handler)
+	if err := json.Unmarshal(raw, again); err != nil {
+		t.Fatalf("%s: %v", raw, err)
+	}
+	if err := again.check(); err != nil {
+		t.Errorf("%s: %v", raw, err)
+	}
+	for name, zone := range again.RateLimits {
+		if err := zone.compile(name, again.Namespace); err != nil {
+			t.Errorf("%s: %v", raw, err)
+		}
+	}
+	if !sameJSON(t, raw, caddyconfig.JSON(again, nil)) {
+		t.Errorf("%s became %s", raw, caddyconfig.JSON(again, nil))
+	}
+}

@@ -1,0 +1,372 @@
+package ratelimit
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/core"
+)
+
+// configOf is a configuration of one server whose first routes have these handlers, one each.
+func configOf(handlers ...string) string {
+	return `{"apps": {"http": {"servers": {"main": ` + serverOf(":8080", handlers...) + `}}}}`
+}
+
+func serverOf(listen string, handlers ...string) string {
+	routes := make([]string, len(handlers))
+	for i, h := range handlers {
+		routes[i] = `{"handle": [` + h + `]}`
+	}
+	return `{"listen": ["` + listen + `"], "automatic_https": {"disable": true}, "routes": [` + strings.Join(routes, ", ") + `]}`
+}
+
+// handlerOf is a rate_limit handler in JSON, of its zones and its other fields.
+func handlerOf(zones string, more ...string) string {
+	return `{"handler": "rate_limit", "rate_limits": {` + zones + `}` + strings.Join(append([]string{""}, more...), ", ") + `}`
+}
+
+const (
+	apiZone        = `"api": {"requests": 100, "period": "1m"}`
+	authentication = `{"handler": "authentication", "providers": {"http_basic": {"accounts": [{"username": "bob", "password": "$2a$14$Zkx19XLiW6VYouLHR5NmfOFU0z2GTNmpkT/5qqR7hx4IjWJPDhjvG"}]}}}`
+	userZone       = `"user": {"key": "{http.auth.user.id}", "requests": 100, "period": "1m"}`
+)
+
+// TestConfigurationIsRefusedWhenItLoads: what JSON alone can say is refused at `caddy validate` with the zone, the field,
+// the value and what would be accepted.
+func TestConfigurationIsRefusedWhenItLoads(t *testing.T) {
+	zone := func(fields string) string { return configOf(handlerOf(`"api": {` + fields + `}`)) }
+	limited := func(fields string) string { return zone(`"requests": 100, "period": "1m", ` + fields) }
+	with := func(fields string) string { return configOf(handlerOf(apiZone, fields)) }
+	app := func(fields string) string { return `{"apps": {"rate_limit": {` + fields + `}}}` }
+	for _, c := range []struct{ name, config, want string }{
+		{"no zones", configOf(handlerOf("")), "rate_limit has no zone: write a limit such as 100/1m"},
+		{"zones left out", configOf(`{"handler": "rate_limit"}`), "rate_limit has no zone"},
+		{"zone is null", configOf(handlerOf(`"api": null`)), `zone "api": is null; it needs a limit`},
+		{"zone is empty", zone(``), `zone "api": has no limit; write one such as 100/1m`},
+		{"zone's name is bad", configOf(handlerOf(`"a b": {"requests": 1, "period": "1s"}`)), `name "a b": must be 1 to 64 of A-Z a-z 0-9 _ . -`},
+		{"zone's name is empty", configOf(handlerOf(`"": {"requests": 1, "period": "1s"}`)), `name "": must be 1 to 64`},
+		{"unknown field", limited(`"burts": 5`), `zone "api": unknown field "burts" (did you mean burst?)`},
+		{"unknown field of the handler", with(`"respons": "auto"`), `unknown field "respons" (did you mean response?)`},
+		{"distributed", with(`"distributed": {}`), "distributed is not supported: this version counts in the memory of each Caddy; take the line out"},
+		{"storage", with(`"storage": {"module": "file_system"}`), "storage is not supported"},
+
+		// caddy-ratelimit panics on a ring of no events.
+		{"max_events 0", zone(`"max_events": 0, "window": "1m"`), `zone "api": max_events: is missing or 0; a window needs a number from 1 to 100000`},
+		{"max_events missing", zone(`"window": "1m"`), `zone "api": max_events: is missing or 0`},
+		{"max_events negative", zone(`"max_events": -1, "window": "1m"`), `zone "api": max_events -1: must be from 1 to 100000`},
+		{"max_events too large", zone(`"max_events": 100001, "window": "1m"`), `zone "api": max_events 100001: a sliding_window_log keeps a time for each request and takes at most 100000`},
+		{"window missing", zone(`"max_events": 5`), `zone "api": max_events 5: has no window beside it; write a duration such as 1m`},
+		{"window negative", zone(`"max_events": 5, "window": -1`), `zone "api": window -1ns: must be from 1ms to 366d`},
+		{"both dialects", limited(`"max_events": 5, "window": "1m"`), `zone "api": max_events and window: stand beside a limit; they are two ways to write the same, keep one`},
+
+		{"requests missing", zone(`"period": "1m"`), `zone "api": requests 0: must be from 1 to 1000000000`},
+		{"requests negative", zone(`"requests": -5, "period": "1m"`), `zone "api": requests -5: must be from 1 to 1000000000`},
+		{"period missing", zone(`"requests": 5`), `zone "api": period: is missing; write a duration such as 1m, or day, week or month`},
+		{"period zero", zone(`"requests": 5, "period": "0s"`), `zone "api": period "0s": must be a duration from 1ms to 366d`},
+		{"period unknown", zone(`"requests": 5, "period": "year"`), `zone "api": period "year": must be a duration from 1ms to 366d such as 10s, 1m or 7d, or day, week or month`},
+		{"period is a whole limit", zone(`"requests": 5, "period": "100/1m"`), `zone "api": period "100/1m": must be a duration`},
+		{"burst negative", limited(`"algorithm": "token_bucket", "burst": -1`), `zone "api": burst -1: must be from 1 to 1000000000`},
+		{"max_delay negative", limited(`"algorithm": "leaky_bucket", "max_delay": -1`), `zone "api": max_delay -1ns: must be from 1`},
+		{"max_delay too long", limited(`"algorithm": "leaky_bucket", "max_delay": "2h"`), `zone "api": max_delay 2h0m0s: must be from 1`},
+		{"algorithm unknown", limited(`"algorithm": "gcra"`), `zone "api": algorithm "gcra": must be one of token_bucket, leaky_bucket,`},
+		{"time_zone unknown", zone(`"requests": 5, "period": "day", "time_zone": "Mars/Olympus"`), `zone "api": time_zone "Mars/Olympus": must be a name of the time zone database`},
+		{"time_zone without calendar", limited(`"time_zone": "UTC"`), `zone "api": time_zone "UTC": only windows of the calendar have one`},
+		{"refill unknown", limited(`"algorithm": "token_bucket", "refill": "hourly"`), `zone "api": refill "hourly": must be continuous or interval`},
+		{"cost zero", limited(`"cost": "0"`), `zone "api": cost "0": must be a whole number from 1 to 1000000000, or one placeholder`},
+		{"ipv4_prefix 33", limited(`"ipv4_prefix": 33`), `zone "api": ipv4_prefix 33: must be from 1 to 32`},
+		{"ipv6_prefix -1", limited(`"ipv6_prefix": -1`), `zone "api": ipv6_prefix -1: must be from 1 to 128`},
+		{"enforcement soft", limited(`"enforcement": "soft 80 10s"`), `zone "api": enforcement "soft 80 10s": soft limits are not in this version`},
+		{"on_limit delay", limited(`"on_limit": "delay"`), `zone "api": on_limit delay: is not in this version; algorithm leaky_bucket holds requests`},
+		{"on_limit defer", limited(`"on_limit": "defer"`), `zone "api": on_limit defer: is not in this version; use reject`},
+		{"on_error unknown", limited(`"on_error": "fail"`), `zone "api": on_error "fail": must be open, closed or local`},
+		{"on_missing_key unknown", limited(`"on_missing_key": "ignore"`), `zone "api": on_missing_key "ignore": must be share, skip or reject`},
+
+		// A shorthand is empty outside a site of the Caddyfile, so that all clients would share one key.
+		{"shorthand client_ip", limited(`"key": "{client_ip}"`), `zone "api": key "{client_ip}": {client_ip} is a shorthand that Caddy knows in the sites of a Caddyfile only; write {http.vars.client_ip}`},
+		{"shorthand header", limited(`"key": "{http.vars.client_ip}{header.X-User}"`), `write {http.request.header.X-User}`},
+		{"shorthand cost", limited(`"cost": "{query.n}"`), `zone "api": cost "{query.n}": {query.n} is a shorthand that Caddy knows in the sites of a Caddyfile only; write {http.request.uri.query.n}`},
+		{"empty placeholder", limited(`"key": "{}"`), `zone "api": key "{}": has an empty placeholder`},
+		{"unclosed placeholder", limited(`"key": "{http.vars.client_ip"`), `zone "api": key "{http.vars.client_ip": "{http.vars.client_ip" has no closing brace`},
+
+		{"matcher unknown", limited(`"match": [{"methd": ["POST"]}]`), `zone "api": match: `},
+		{"matcher's field unknown", limited(`"match": [{"path_regexp": {"patern": "x"}}]`), `zone "api": match: `},
+		{"matcher's pattern is bad", limited(`"match": [{"path_regexp": {"pattern": "["}}]`), `zone "api": match: `},
+		{"matcher's expression is bad", limited(`"match": [{"expression": "nobody("}]`), `zone "api": match: `},
+
+		{"namespace bad", with(`"namespace": "a/b"`), `namespace: name "a/b": must be 1 to 64 of A-Z a-z 0-9 _ . -`},
+		{"headers unknown", with(`"headers": ["ietff"]`), `headers "ietff": must be one of x_ratelimit, ietf, none (did you mean ietf?)`},
+		{"response unknown", with(`"response": "directt"`), `response "directt": must be auto, direct or error_routes (did you mean direct?)`},
+		{"jitter -1", with(`"jitter": -1`), `jitter -1: must be a fraction from 0 to 10`},
+		{"jitter 11", with(`"jitter": 11`), `jitter 11: must be a fraction from 0 to 10`},
+		{"sweep_interval negative", with(`"sweep_interval": -1`), `sweep_interval -1ns: must be from 1s to 1d`},
+		{"store unknown", with(`"store": {"store": "redis"}`), `redis`},
+		{"store's max_keys in a handler", with(`"store": {"store": "memory", "max_keys": 5}`), `store memory: max_keys is set in the global rate_limit option, since there is one memory for all handlers`},
+		{"app's max_keys negative", app(`"store": {"store": "memory", "max_keys": -1}`), `max_keys -1: must be from 1 to 100000000`},
+		{"app's max_keys too large", app(`"store": {"store": "memory", "max_keys": 100000001}`), `max_keys 100000001: must be from 1 to 100000000`},
+		{"app's field unknown", app(`"stoer": {}`), `stoer`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := validate(t, c.config)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v\nwant %s", err, c.want)
+			}
+		})
+	}
+	if _, err := validate(t, configOf(handlerOf(apiZone))); err != nil {
+		t.Errorf("what all of these are made of is refused: %v", err)
+	}
+}
+
+// TestZonesOfOneNameMustBeAlike: caddy-ratelimit lets two handlers share a counter in silence, whatever their limits.
+func TestZonesOfOneNameMustBeAlike(t *testing.T) {
+	zone := func(fields string) string { return `"api": {"requests": 100, "period": "1m"` + fields + `}` }
+	for _, c := range []struct{ name, first, second, want string }{
+		{"the same limit", handlerOf(zone("")), handlerOf(zone("")), ""},
+		{"the same limit in the dialect's words", handlerOf(`"api": {"max_events": 5, "window": "1m"}`), handlerOf(`"api": {"max_events": 5, "window": "60s"}`), ""},
+		{"the same limit of other requests", handlerOf(zone(`, "match": [{"method": ["GET"]}]`)), handlerOf(zone(`, "match": [{"method": ["POST"]}]`)), ""},
+		{"another number", handlerOf(zone("")), handlerOf(`"api": {"requests": 200, "period": "1m"}`), "another limit: 100/1m sliding_window_counter and 200/1m sliding_window_counter"},
+		{"another period", handlerOf(zone("")), handlerOf(`"api": {"requests": 100, "period": "1h"}`), "another limit: 100/1m sliding_window_counter and 100/1h sliding_window_counter"},
+		{"another algorithm", handlerOf(zone("")), handlerOf(zone(`, "algorithm": "token_bucket"`)), "another limit: 100/1m sliding_window_counter and 100/1m token_bucket"},
+		{"another key", handlerOf(zone("")), handlerOf(zone(`, "key": "{http.request.host}"`)), "another key"},
+		{"another prefix", handlerOf(zone("")), handlerOf(zone(`, "ipv4_prefix": 24`)), "another key"},
+		{"another enforcement", handlerOf(zone("")), handlerOf(zone(`, "enforcement": "shadow"`)), "another enforcement"},
+		{"another count_rejected", handlerOf(zone("")), handlerOf(zone(`, "count_rejected": true`)), "another count_rejected"},
+		{"another limit in another namespace", handlerOf(zone("")), handlerOf(`"api": {"requests": 200, "period": "1m"}`, `"namespace": "blue"`), ""},
+		{"another limit in one namespace", handlerOf(zone(""), `"namespace": "blue"`), handlerOf(`"api": {"requests": 200, "period": "1m"}`, `"namespace": "blue"`), "another limit"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := validate(t, configOf(c.first, c.second))
+			if c.want == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			for _, want := range []string{`zone "api": is defined twice, with ` + c.want, "rename one", "namespace"} {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("got %v\nwant %s", err, want)
+				}
+			}
+		})
+	}
+}
+
+// TestZonesOfOneNameMustBeAlikeWhereverTheyStand: in one route, in subroutes, in other servers.
+func TestZonesOfOneNameMustBeAlikeWhereverTheyStand(t *testing.T) {
+	first, second := handlerOf(apiZone), handlerOf(`"api": {"requests": 5, "period": "1s"}`)
+	subroute := func(handler string) string {
+		return `{"handler": "subroute", "routes": [{"handle": [` + handler + `]}]}`
+	}
+	for name, config := range map[string]string{
+		"one route":     configOf(first + ", " + second),
+		"subroutes":     configOf(subroute(first), subroute(second)),
+		"other servers": `{"apps": {"http": {"servers": {"a": ` + serverOf(":8080", first) + `, "b": ` + serverOf(":8081", second) + `}}}}`,
+	} {
+		if _, err := validate(t, config); err == nil || !strings.Contains(err.Error(), `zone "api": is defined twice`) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestRefusedConfigurationKeepsNothing: what a refused one has taken hold of, it lets go of.
+func TestRefusedConfigurationKeepsNothing(t *testing.T) {
+	before, held := memories.References(memoryKey)
+	for range 3 {
+		if _, err := validate(t, configOf(handlerOf(apiZone), handlerOf(`"api": {"requests": 5, "period": "1s"}`))); err == nil {
+			t.Fatal("is not refused")
+		}
+		if _, err := validate(t, configOf(handlerOf(apiZone, `"store": {"store": "memory", "max_keys": 5}`))); err == nil {
+			t.Fatal("is not refused")
+		}
+		if _, err := validate(t, `{"apps": {"rate_limit": {"store": {"store": "memory", "max_keys": -5}}}}`); err == nil {
+			t.Fatal("is not refused")
+		}
+	}
+	if after, stillHeld := memories.References(memoryKey); after != before || stillHeld != held {
+		t.Errorf("the memory is held %d times (%v), and was %d times (%v) before", after, stillHeld, before, held)
+	}
+}
+
+// TestKeyOfTheUserBeforeAuthenticationIsWarnedOf, and none that stands after it.
+func TestKeyOfTheUserBeforeAuthenticationIsWarnedOf(t *testing.T) {
+	user := handlerOf(userZone)
+	subroute := func(handlers ...string) string {
+		routes := make([]string, len(handlers))
+		for i, h := range handlers {
+			routes[i] = `{"handle": [` + h + `]}`
+		}
+		return `{"handler": "subroute", "routes": [` + strings.Join(routes, ", ") + `]}`
+	}
+	const account = "\n\tbasic_auth {\n\t\tbob $2a$14$Zkx19XLiW6VYouLHR5NmfOFU0z2GTNmpkT/5qqR7hx4IjWJPDhjvG\n\t}\n"
+	const limit = "\n\trate_limit 100/1m {http.auth.user.id}\n"
+	caddyfile := func(config string) string {
+		adapted, _, err := adapt(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(adapted)
+	}
+	for _, c := range []struct {
+		name, config string
+		warned       bool
+	}{
+		{"no authentication", configOf(user), true},
+		{"before, in another route", configOf(user, authentication), true},
+		{"before, in one route", configOf(user + ", " + authentication), true},
+		{"before, in one subroute", configOf(subroute(user, authentication)), true},
+		{"before a subroute with it", configOf(user, subroute(authentication)), true},
+		{"in a subroute before it", configOf(subroute(user), authentication), true},
+		{"in a subroute before it in one route", configOf(subroute(user) + ", " + authentication), true},
+		{"after, in another route", configOf(authentication, user), false},
+		{"after, in one route", configOf(authentication + ", " + user), false},
+		{"after, in one subroute", configOf(subroute(authentication, user)), false},
+		{"after, in one route of a subroute", configOf(subroute(authentication + ", " + user)), false},
+		{"in a subroute after it", configOf(authentication, subroute(user)), false},
+		{"in a subroute after it in one route", configOf(authentication + ", " + subroute(user)), false},
+		{"after a subroute with it", configOf(subroute(authentication), user), false},
+		{"Caddyfile's order", caddyfile(":8080 {" + account + limit + "}"), true},
+		{"Caddyfile's route, before", caddyfile(":8080 {\nroute {" + limit + account + "}\n}"), true},
+		{"Caddyfile's route, after", caddyfile(":8080 {\nroute {" + account + limit + "}\n}"), false},
+		{"Caddyfile's order changed", caddyfile("{\norder rate_limit after basic_auth\n}\n:8080 {" + limit + account + "}"), false},
+		{"Caddyfile's host", caddyfile("http://a.example:8080 {\nroute {" + account + limit + "}\n}"), false},
+		{"Caddyfile's other path", caddyfile(":8080 {\nhandle /admin {" + account + "}\nhandle {" + limit + "}\n}"), true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			log, err := validate(t, c.config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if warned := strings.Contains(log, "runs before authentication"); warned != c.warned {
+				t.Errorf("warned: %v, want %v\n%s", warned, c.warned, log)
+			}
+		})
+	}
+}
+
+// TestAuthenticationOfAnotherServerIsNone: Caddy provisions servers in any order, so this is tried several times.
+func TestAuthenticationOfAnotherServerIsNone(t *testing.T) {
+	config := `{"apps": {"http": {"servers": {"a": ` + serverOf(":8080", authentication) + `, "b": ` + serverOf(":8081", handlerOf(userZone)) + `}}}}`
+	for range 8 {
+		log, err := validate(t, config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(log, "runs before authentication") {
+			t.Fatalf("is not warned of\n%s", log)
+		}
+	}
+}
+
+// newKeyRequest is a request as a handler gets it from Caddy.
+func newKeyRequest(headers ...string) *http.Request {
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	repl := caddyhttp.NewTestReplacer(r)
+	ctx := context.WithValue(r.Context(), caddy.ReplacerCtxKey, repl)
+	ctx = context.WithValue(ctx, caddyhttp.VarsCtxKey, map[string]any{})
+	r = r.WithContext(ctx)
+	for i, value := range headers {
+		r.Header["X-"+string(rune('A'+i))] = []string{value}
+	}
+	return r
+}
+
+// FuzzKeyTemplate: a template has the placeholders that Caddy's replacer finds in it, and the text around them.
+func FuzzKeyTemplate(f *testing.F) {
+	for _, template := range []string{
+		"{http.vars.client_ip}", "{a}{b}", "user-{a}.{b}", `\{a}`, `{a\}b}`, `\\{a}`, "{", "}", "{}", "{{a}}", "{a", `{a\}`, `{a}\`, `\}{a}`, "{client_ip}", "",
+	} {
+		f.Add(template)
+	}
+	f.Fuzz(func(t *testing.T, template string) {
+		var names []string
+		text, err := splitPlaceholders(template, func(name string) error {
+			names = append(names, name)
+			return nil
+		})
+		if _, makerErr := newKeyMaker(template, core.Prefixes{}); makerErr != nil {
+			if !strings.HasPrefix(makerErr.Error(), fmt.Sprintf("key %q: ", template)) {
+				t.Errorf("does not say which key: %v", makerErr)
+			}
+		} else if err != nil {
+			t.Errorf("%q: is accepted, though %v", template, err)
+		}
+		if err != nil {
+			return
+		}
+		var asked []string
+		repl := caddy.NewEmptyReplacer()
+		repl.Map(func(name string) (any, bool) {
+			asked = append(asked, name)
+			return "", true
+		})
+		if replaced := repl.ReplaceAll(template, ""); replaced != text {
+			t.Errorf("%q: the text around is %q, for Caddy %q", template, text, replaced)
+		}
+		if strings.Join(names, "\x00") != strings.Join(asked, "\x00") || len(names) != len(asked) {
+			t.Errorf("%q: has the placeholders %q, for Caddy %q", template, names, asked)
+		}
+	})
+}
+
+// FuzzKeysOfDifferentValuesDiffer: no client can put together the key of another, whatever it writes in its header fields.
+func FuzzKeysOfDifferentValuesDiffer(f *testing.F) {
+	f.Add("a", "bc", "", "ab", "c", "")
+	f.Add("1:a", "b", "c", "a", "1:b", "c")
+	f.Add("", "1:x", "", "1:x", "", "")
+	f.Add("2:ab1", "c", "d", "ab", "1:c", "d")
+	f.Add("::ffff:192.0.2.1", "", "", "192.0.2.1", "", "")
+	makers := make([]*keyMaker, 4)
+	for n := 1; n < len(makers); n++ {
+		template := "user"
+		for i := range n {
+			template += "-{http.request.header.X-" + string(rune('A'+i)) + "}"
+		}
+		maker, err := newKeyMaker(template, core.Prefixes{})
+		if err != nil {
+			f.Fatal(err)
+		}
+		makers[n] = maker
+	}
+	f.Fuzz(func(t *testing.T, a1, a2, a3, b1, b2, b3 string) {
+		q := new(inquiry)
+		a, b := []string{a1, a2, a3}, []string{b1, b2, b3}
+		for n := 1; n < len(makers); n++ {
+			keyA, missingA := makers[n].make(newKeyRequest(a[:n]...), q)
+			keyB, _ := makers[n].make(newKeyRequest(b[:n]...), q)
+			if same := sameValues(a[:n], b[:n]); (keyA == keyB) != same {
+				t.Errorf("%q and %q have the keys %q and %q", a[:n], b[:n], keyA, keyB)
+			}
+			empty := false
+			for _, value := range a[:n] {
+				empty = empty || value == ""
+			}
+			if missingA != empty {
+				t.Errorf("%q: missing is %v", a[:n], missingA)
+			}
+		}
+	})
+}
+
+// sameValues compares values as keys do: an address is one however it is written.
+func sameValues(a, b []string) bool {
+	for i := range a {
+		if plainAddress(a[i]) != plainAddress(b[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func plainAddress(s string) string {
+	if ip, err := netip.ParseAddr(s); err == nil && strings.HasPrefix(s, "::") {
+		return ip.Unmap().String()
+	}
+	return s
+}

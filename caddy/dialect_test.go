@@ -1,0 +1,200 @@
+package ratelimit
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/proxyweir/weir/core"
+)
+
+// dialectCaddyfile has every word of caddy-ratelimit but distributed and storage, in the shape that its users write: a site
+// without braces, and the order that they had to set.
+const dialectCaddyfile = `{
+	order rate_limit before basic_auth
+}
+
+:8080
+
+rate_limit {
+	zone everyone_reads {
+		match {
+			method GET HEAD
+			path /catalogue/*
+		}
+		key fixed
+		events 300
+		window 30s
+	}
+	zone each_visitor {
+		key {remote_host}
+		events 4
+		window 10s
+		ipv4_prefix 24
+		ipv6_prefix 56
+	}
+	zone each_token {
+		match {
+			header Authorization *
+		}
+		key {header.Authorization}
+		window 1h
+		events 5000
+	}
+	jitter 0.1
+	sweep_interval 2m
+	log_key
+}
+
+respond "catalogue"
+`
+
+// dialectJSON is the same as caddy-ratelimit's users have it in JSON.
+const dialectJSON = `{
+	"rate_limits": {
+		"everyone_reads": {
+			"match": [{"method": ["GET", "HEAD"], "path": ["/catalogue/*"]}],
+			"key": "fixed",
+			"window": 30000000000,
+			"max_events": 300
+		},
+		"each_visitor": {
+			"key": "{http.request.remote.host}",
+			"window": 10000000000,
+			"max_events": 4,
+			"ipv4_prefix": 24,
+			"ipv6_prefix": 56
+		},
+		"each_token": {
+			"match": [{"header": {"Authorization": ["*"]}}],
+			"key": "{http.request.header.Authorization}",
+			"window": 3600000000000,
+			"max_events": 5000
+		}
+	},
+	"jitter": 0.1,
+	"sweep_interval": 120000000000,
+	"log_key": true
+}`
+
+// TestDialectKeepsTheModulesName: a configuration in JSON names it.
+func TestDialectKeepsTheModulesName(t *testing.T) {
+	if _, err := caddy.GetModule("http.handlers.rate_limit"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDialectsCaddyfileComesToTheDialectsJSON, field by field, and provisions.
+func TestDialectsCaddyfileComesToTheDialectsJSON(t *testing.T) {
+	adapted, warnings, err := adapt(dialectCaddyfile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(warnings) > 0 {
+		t.Error(warnings)
+	}
+	handlers := handlersIn(t, string(adapted))
+	if len(handlers) != 1 || !sameJSON(t, handlers[0], []byte(dialectJSON)) {
+		t.Errorf("got\n%s\nwant\n%s", handlers, dialectJSON)
+	}
+	if _, err := validate(t, string(adapted)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDialectsJSONProvisions, with durations in words and in nanoseconds.
+func TestDialectsJSONProvisions(t *testing.T) {
+	handler := `{"handler": "rate_limit", ` + strings.TrimPrefix(dialectJSON, "{")
+	for _, config := range []string{handler, strings.NewReplacer(" 30000000000", ` "30s"`, " 120000000000", ` "2m"`).Replace(handler)} {
+		if _, err := validate(t, configOf(config)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestDialectWithoutBracesAndWithItsOwnOrder: the order that caddy-ratelimit's users had to write does no harm, and is not
+// needed.
+func TestDialectWithoutBracesAndWithItsOwnOrder(t *testing.T) {
+	var first string
+	for _, order := range []string{"order rate_limit before basic_auth", "order rate_limit before basicauth", ""} {
+		config := strings.Replace(dialectCaddyfile, "\torder rate_limit before basic_auth", "\t"+order, 1)
+		adapted, _, err := adapt(config)
+		if err != nil {
+			t.Errorf("%q: %v", order, err)
+			continue
+		}
+		if first == "" {
+			first = string(adapted)
+		}
+		if string(adapted) != first {
+			t.Errorf("%q: comes to\n%s\nand not to\n%s", order, adapted, first)
+		}
+	}
+}
+
+// TestRateLimitIsOrderedBeforeBasicAuth: a flood of wrong passwords costs no hashing.
+func TestRateLimitIsOrderedBeforeBasicAuth(t *testing.T) {
+	adapted, _, err := adapt(":8080 {\nrespond ok\nbasic_auth {\nbob $2a$14$Zkx19XLiW6VYouLHR5NmfOFU0z2GTNmpkT/5qqR7hx4IjWJPDhjvG\n}\nrate_limit 100/1m\nheader X-Site 1\n}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(adapted)
+	var at []int
+	for _, handler := range []string{"headers", "rate_limit", "authentication", "static_response"} {
+		at = append(at, strings.Index(text, `"handler":"`+handler+`"`))
+	}
+	for i := range at {
+		if at[i] < 0 || i > 0 && at[i] < at[i-1] {
+			t.Fatalf("headers, rate_limit, authentication and static_response stand at %v in\n%s", at, text)
+		}
+	}
+}
+
+// TestEventsInAWindowAreASlidingWindowLog, which is exact, as caddy-ratelimit's ring is.
+func TestEventsInAWindowAreASlidingWindowLog(t *testing.T) {
+	h := new(Handler)
+	if err := json.Unmarshal([]byte(dialectJSON), h); err != nil {
+		t.Fatal(err)
+	}
+	for name, zone := range h.RateLimits {
+		if err := zone.compile(name, ""); err != nil {
+			t.Fatal(err)
+		}
+		limit := zone.rule.Limit()
+		if limit.Algorithm() != core.SlidingWindowLog || limit.Requests() != zone.MaxEvents || limit.Period() != int64(zone.Window)/1000 {
+			t.Errorf("%s: is %s", name, limit)
+		}
+	}
+}
+
+// TestDialectsZoneWithoutKeyHasOneCounterForAll, where a limit in Weir's own words is for each client.
+func TestDialectsZoneWithoutKeyHasOneCounterForAll(t *testing.T) {
+	dialect, own := &Zone{MaxEvents: 5, Window: caddy.Duration(1e9)}, &Zone{Requests: 5, Period: "1s"}
+	for _, zone := range []*Zone{dialect, own} {
+		if err := zone.compile("z", ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(dialect.key.parts) != 0 {
+		t.Errorf("the dialect's key has %v", dialect.key.parts)
+	}
+	if len(own.key.parts) != 1 || own.key.parts[0].kind != clientIP {
+		t.Errorf("the other key has %v", own.key.parts)
+	}
+}
+
+// TestDialectsPrefixesAreOffUnlessSaid: every address has a counter of its own, as there.
+func TestDialectsPrefixesAreOffUnlessSaid(t *testing.T) {
+	for text, masked := range map[string]bool{"": false, "ipv4_prefix 24\n": true, "ipv6_prefix 64\n": true} {
+		h := new(Handler)
+		d := caddyfile.NewTestDispenser("rate_limit {\nzone z {\nkey {http.request.remote.host}\nevents 5\nwindow 1m\n" + text + "}\n}")
+		if err := h.UnmarshalCaddyfile(d); err != nil {
+			t.Fatal(err)
+		}
+		if got := h.RateLimits["z"].key.masks; got != masked {
+			t.Errorf("%q: addresses are masked: %v", text, got)
+		}
+	}
+}

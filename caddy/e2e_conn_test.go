@@ -1,0 +1,355 @@
+package ratelimit_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2"
+)
+
+func TestAConnectionIsKeptThroughRejections(t *testing.T) {
+	s := startSite(t, "rate_limit 1/366d\nrespond ok")
+	connections := 0
+	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+		if !info.Reused {
+			connections++
+		}
+	}}
+	for i := range 5 {
+		ctx := httptrace.WithClientTrace(context.Background(), trace)
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.addr+"/", strings.NewReader(strings.Repeat("x", 1000)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := s.client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, answer.Body)
+		answer.Body.Close()
+		if (answer.StatusCode == http.StatusOK) != (i == 0) {
+			t.Errorf("request %d: status %d", i+1, answer.StatusCode)
+		}
+	}
+	if connections != 1 {
+		t.Errorf("%d connections, want 1", connections)
+	}
+}
+
+func TestHTTP2RequestsAtOnceAdmitExactlyTheLimit(t *testing.T) {
+	s := start(t, "servers {\nprotocols h1 h2c\n}\n", ":PORT {\nrate_limit 10/366d\nrespond ok\n}")
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	client := s.newClient(protocols)
+	defer client.CloseIdleConnections()
+	var admitted, rejected atomic.Int64
+	var streams sync.WaitGroup
+	for range 40 {
+		streams.Go(func() {
+			r, err := s.try(client, "/")
+			switch {
+			case err != nil || r.proto != "HTTP/2.0":
+				t.Errorf("%s, %v, want HTTP/2.0", r.proto, err)
+			case r.status == http.StatusOK:
+				admitted.Add(1)
+			case r.status == http.StatusTooManyRequests:
+				rejected.Add(1)
+			}
+		})
+	}
+	streams.Wait()
+	if admitted.Load() != 10 || rejected.Load() != 30 {
+		t.Errorf("%d admitted and %d rejected, want 10 and 30", admitted.Load(), rejected.Load())
+	}
+}
+
+// The peer of a Unix socket has no address: such clients share a counter, until a trusted proxy says who they are.
+func TestClientsOnAUnixSocket(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		trusted string
+		client  string // in the log
+	}{
+		{"that is not trusted", "", "@"},
+		{"that is trusted", "servers {\ntrusted_proxies_unix\n}\n", "192.0.2.2"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir, err := os.MkdirTemp("", "weir") // short, as a socket's path must be
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer os.RemoveAll(dir)
+			socket := filepath.Join(dir, "s")
+			s := start(t, test.trusted, "http:// {\nbind unix/"+socket+"\nrate_limit 1/366d\nrespond ok\n}")
+			s.client.Transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) {
+				return net.Dial("unix", socket)
+			}
+			s.admit(1, "/", "X-Forwarded-For", "192.0.2.1")
+			if test.trusted != "" {
+				s.admit(1, "/", "X-Forwarded-For", "192.0.2.2")
+				s.admit(1, "/") // @
+			}
+			s.reject("/", "X-Forwarded-For", "192.0.2.2")
+			s.reject("/")
+			if got := s.logs("rate limit exceeded")[0]["client_ip"]; got != test.client {
+				t.Errorf("client_ip in the log: %v, want %s", got, test.client)
+			}
+		})
+	}
+}
+
+func TestAWebSocketPassesUntouched(t *testing.T) {
+	upstream, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer upstream.Close()
+	go func() { // shakes hands and sends back what it gets
+		for {
+			conn, err := upstream.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				in := bufio.NewReader(conn)
+				r, err := http.ReadRequest(in)
+				if err != nil || r.Header.Get("Upgrade") != "websocket" {
+					return
+				}
+				fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n")
+				_, _ = io.Copy(conn, in)
+			}()
+		}
+	}()
+	s := startSite(t, "rate_limit 1/366d\nreverse_proxy "+upstream.Addr().String())
+	for _, status := range []int{http.StatusSwitchingProtocols, http.StatusTooManyRequests} {
+		conn, err := net.Dial("tcp", s.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprint(conn, "GET /chat HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n")
+		in := bufio.NewReader(conn)
+		answer, err := http.ReadResponse(in, nil)
+		if err != nil || answer.StatusCode != status {
+			t.Fatalf("%v, %v, want status %d", answer, err, status)
+		}
+		if status != http.StatusSwitchingProtocols {
+			continue
+		}
+		if answer.Header.Get("X-RateLimit-Remaining") != "0" || answer.Header.Get("Sec-WebSocket-Accept") == "" {
+			t.Errorf("header fields %v, want the upstream's and ours", answer.Header)
+		}
+		for _, frame := range []string{"\x81\x85\x37\xfa\x21\x3d\x7f\x9f\x4d\x51\x58", strings.Repeat("\x00\xff", 50_000)} {
+			go func() { fmt.Fprint(conn, frame) }()
+			echo := make([]byte, len(frame))
+			if _, err := io.ReadFull(in, echo); err != nil || string(echo) != frame {
+				t.Fatalf("%d bytes came back as %d others, %v", len(frame), len(echo), err)
+			}
+		}
+	}
+}
+
+// The upstream sends an event only when the client has read the one before: a response that is held back never ends.
+func TestAStreamIsFlushedEventByEvent(t *testing.T) {
+	read := make(chan int)
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for i := range 5 {
+			fmt.Fprintf(w, "data: %d\n\n", i)
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-read:
+			case <-r.Context().Done():
+				return
+			}
+		}
+	}))
+	defer upstream.Close()
+	s := startSite(t, "rate_limit {\nzone all {\nlimit 10/366d\n}\nzone queue {\nalgorithm leaky_bucket\nlimit 1000/1s\n}\n}\nreverse_proxy "+upstream.URL)
+	answer, err := s.client.Get("http://" + s.addr + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	lines := bufio.NewScanner(answer.Body)
+	for i := range 5 {
+		if !lines.Scan() || lines.Text() != fmt.Sprintf("data: %d", i) || !lines.Scan() {
+			t.Fatalf("event %d: %q, %v", i, lines.Text(), lines.Err())
+		}
+		read <- i
+	}
+}
+
+// queue is a leaky bucket between two probes: "decided" tells of requests that were admitted, "served" of those whose turn
+// has come.
+func queue(zone string) string {
+	return httpApp(`[{"handler":"weir_test_probe","name":"decided","decided":true},
+		{"handler":"rate_limit","rate_limits":{"queue":{"key":"everyone","algorithm":"leaky_bucket",` + zone + `}}},
+		{"handler":"weir_test_probe","name":"served"},
+		{"handler":"static_response","body":"ok"}]`)
+}
+
+// Where the machine stalls for longer than the 100 ms between two turns, both come at once and may change places: one try of
+// three must be in order, which no queue in disorder comes to by chance (1 in 720).
+func TestALeakyBucketServesInTheOrderOfArrival(t *testing.T) {
+	decided, served := watch(t, "decided"), watch(t, "served")
+	s := startJSON(t, queue(`"requests":10,"period":"1s","burst":10`))
+	const n = 6
+	order := ""
+	for range 3 {
+		var clients sync.WaitGroup
+		for i := range n {
+			path := fmt.Sprintf("/%d", i)
+			clients.Go(func() {
+				if r, err := s.try(s.client, path); err != nil || r.status != http.StatusOK || r.header.Get("X-RateLimit-Limit") != "10" {
+					t.Errorf("%s: %+v, %v, want 200", path, r, err)
+				}
+			})
+			if got := awaitOne(t, "a decision", decided).URL.Path; got != path {
+				t.Fatalf("decided on %s, want %s", got, path)
+			}
+		}
+		order = ""
+		for range n {
+			order += awaitOne(t, "a turn", served).URL.Path
+		}
+		clients.Wait()
+		if order == "/0/1/2/3/4/5" {
+			return
+		}
+	}
+	t.Errorf("served %s, want the order of arrival", order)
+}
+
+// An hour between two requests: whoever is queued waits longer than any test.
+const hourly = `"requests":1,"period":"1h","burst":5,"max_delay":"1h"`
+
+func TestAQueuedClientThatLeavesIsNotServed(t *testing.T) {
+	for name, leave := range map[string]func(t *testing.T, s *server) (left func()){
+		"by closing its connection": func(t *testing.T, s *server) func() {
+			conn, err := net.Dial("tcp", s.addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprint(conn, "GET /gone HTTP/1.1\r\nHost: x\r\n\r\n")
+			return func() { conn.Close() }
+		},
+		"by resetting its stream": func(t *testing.T, s *server) func() {
+			protocols := new(http.Protocols)
+			protocols.SetUnencryptedHTTP2(true)
+			client := s.newClient(protocols)
+			t.Cleanup(client.CloseIdleConnections)
+			ctx, cancel := context.WithCancel(context.Background())
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.addr+"/gone", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				if answer, err := client.Do(r); err == nil {
+					answer.Body.Close()
+				}
+			}()
+			return cancel
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			decided, served := watch(t, "decided"), watch(t, "served")
+			s := startJSON(t, strings.Replace(queue(hourly), `"listen"`, `"protocols": ["h1", "h2c"], "listen"`, 1))
+			s.admit(1, "/first")
+			awaitOne(t, "a decision", decided)
+			awaitOne(t, "the first request", served)
+			left := leave(t, s)
+			awaitOne(t, "a decision", decided)
+			eventually(t, "the request is held", func() bool { return held() == 1 })
+			left()
+			eventually(t, "no goroutine holds it", func() bool { return held() == 0 })
+			select {
+			case r := <-served:
+				t.Errorf("%s was served, though its client had left", r.URL.Path)
+			default:
+			}
+			if r := s.do("/late"); r.status != http.StatusTooManyRequests {
+				t.Errorf("status %d, want 429: the slot stays used, and the next turn is past max_delay", r.status)
+			}
+		})
+	}
+}
+
+// held is how many requests are waiting for their turn.
+func held() int { return strings.Count(stacks(), "weir/caddy.(*Handler).hold(") }
+
+func TestQueuedRequestsAreLetGo(t *testing.T) {
+	for name, end := range map[string]func(s *server){
+		"at a reload":                     func(s *server) { s.load(s.json(queue(`"requests":2,"period":"1h","burst":5,"max_delay":"1h"`))) },
+		"at a reload that removes it":     func(s *server) { s.load(s.json(httpApp(`[{"handler":"static_response","body":"ok"}]`))) },
+		"at a reload that changes none":   func(s *server) { s.load(s.json(queue(hourly))) },
+		"at a reload without an HTTP app": func(s *server) { s.load(s.json(`{}`)) },
+		"at shutdown": func(s *server) {
+			if err := caddy.Stop(); err != nil {
+				s.t.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			decided, served := watch(t, "decided"), watch(t, "served")
+			s := startJSON(t, queue(hourly))
+			s.admit(1, "/")
+			awaitOne(t, "a decision", decided)
+			awaitOne(t, "the first request", served)
+			answers := make(chan response, 1)
+			go func() {
+				r, err := s.try(s.client, "/queued")
+				if err != nil {
+					t.Errorf("the queued request: %v", err)
+				}
+				answers <- r
+			}()
+			awaitOne(t, "a decision", decided)
+			end(s)
+			r := awaitOne(t, "the answer to the queued request", answers)
+			if r.status != http.StatusServiceUnavailable {
+				t.Errorf("status %d, want 503", r.status)
+			}
+			r.seconds(t, "Retry-After", 3500, 3600)
+			r.want(t, "Cache-Control", "no-store")
+			select {
+			case r := <-served:
+				t.Errorf("%s was served", r.URL.Path)
+			default:
+			}
+		})
+	}
+}
+
+// A refused configuration is none of the queue's business.
+func TestARefusedConfigurationLeavesTheQueueAlone(t *testing.T) {
+	decided, served := watch(t, "decided"), watch(t, "served")
+	s := startJSON(t, queue(`"requests":1,"period":"1s","burst":5`))
+	s.admit(1, "/")
+	awaitOne(t, "a decision", decided)
+	awaitOne(t, "the first request", served)
+	answers := make(chan response, 1)
+	go func() {
+		r, _ := s.try(s.client, "/queued")
+		answers <- r
+	}()
+	awaitOne(t, "a decision", decided)
+	s.refused(s.json(queue(`"requests":0,"period":"1s"`)))
+	if r := awaitOne(t, "the answer to the queued request", answers); r.status != http.StatusOK {
+		t.Errorf("status %d, want 200", r.status)
+	}
+}

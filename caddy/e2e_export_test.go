@@ -1,0 +1,13 @@
+package ratelimit
+
+import "github.com/proxyweir/weir/core"
+
+// MemoryInUse returns what the memory of the running configuration holds.
+func MemoryInUse() (core.MemoryStats, error) {
+	memory, err := acquireMemory()
+	if err != nil {
+		return core.MemoryStats{}, err
+	}
+	defer func() { _ = releaseMemory() }()
+	return memory.store.Stats(), nil
+}

@@ -1,0 +1,304 @@
+package ratelimit_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2"
+	ratelimit "github.com/proxyweir/weir/caddy"
+)
+
+func init() {
+	caddy.RegisterModule(failing{})
+}
+
+// failing is an app that provisions, and then does not start.
+type failing struct{}
+
+func (failing) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "weir_test_failing", New: func() caddy.Module { return new(failing) }}
+}
+func (*failing) Start() error { return errors.New("this app never starts") }
+func (*failing) Stop() error  { return nil }
+
+// zoneOf is a site with one zone for all.
+func zoneOf(lines string) string {
+	return "rate_limit {\nzone z {\nkey everyone\n" + lines + "\n}\n}\nrespond ok"
+}
+
+func TestCountsSurviveAReload(t *testing.T) {
+	for _, algorithm := range []string{"token_bucket", "fixed_window", "sliding_window_log", "sliding_window_counter"} {
+		t.Run(algorithm, func(t *testing.T) {
+			site := zoneOf("algorithm " + algorithm + "\nlimit 5/366d")
+			s := startSite(t, site)
+			for left := 4; left >= 0; left-- {
+				if r := s.do("/"); r.status != http.StatusOK || r.remaining(t) != left {
+					t.Fatalf("status %d, %d remaining, want 200 and %d", r.status, r.remaining(t), left)
+				}
+				s.reload(strings.Replace(site, "respond ok", "respond again", left%2))
+			}
+			s.reject("/")
+		})
+	}
+}
+
+// Defect of others: while the ring of a key is full a raised limit does not take effect.
+func TestAChangedLimitAppliesAtOnceToTheCountsThatStand(t *testing.T) {
+	for _, words := range []string{
+		"algorithm token_bucket\nlimit %d/366d",
+		"algorithm token_bucket\nrefill interval\nlimit %d/366d",
+		"algorithm fixed_window\nlimit %d/366d",
+		"limit %d/month",
+		"algorithm sliding_window_log\nlimit %d/366d",
+		"algorithm sliding_window_counter\nlimit %d/366d",
+		"events %d\nwindow 8784h",
+	} {
+		t.Run(words, func(t *testing.T) {
+			limit := func(n int) string { return zoneOf(fmt.Sprintf(words, n)) }
+			s := startSite(t, limit(10))
+			s.admit(10, "/")
+			s.reject("/")
+			s.reload(limit(100))
+			s.admit(90, "/")
+			s.reject("/")
+			s.reload(limit(10))
+			if r := s.reject("/"); r.remaining(t) != 0 {
+				t.Errorf("%d remaining, want 0", r.remaining(t))
+			}
+			s.reload(limit(100))
+			s.reject("/")
+			s.reload(limit(101))
+			s.admit(1, "/")
+			s.reject("/")
+			if lines := s.logs("the zone starts counting afresh, since its algorithm, period or key has changed"); len(lines) != 0 {
+				t.Errorf("the log says that counts were lost: %v", lines)
+			}
+		})
+	}
+}
+
+func TestAFasterLeakyBucketTakesTheNextAtOnce(t *testing.T) {
+	s := startSite(t, zoneOf("algorithm leaky_bucket\nlimit 1/1h"))
+	s.admit(1, "/")
+	s.reject("/")
+	s.reload(zoneOf("algorithm leaky_bucket\nlimit 3600000/1h"))
+	s.admit(1, "/")
+}
+
+func TestAChangedZoneStartsAfreshAndSaysSo(t *testing.T) {
+	const before = "algorithm fixed_window\nlimit 1/366d"
+	for name, after := range map[string]string{
+		"algorithm": "algorithm sliding_window_counter\nlimit 1/366d",
+		"period":    "algorithm fixed_window\nlimit 1/365d",
+		"alignment": "algorithm fixed_window\nlimit 1/month",
+		"prefix":    before + "\nipv4_prefix 24",
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startSite(t, zoneOf(before))
+			s.admit(1, "/")
+			s.reject("/")
+			s.reload(zoneOf(after))
+			s.admit(1, "/")
+			s.reject("/")
+			lines := s.logs("the zone starts counting afresh, since its algorithm, period or key has changed")
+			if len(lines) != 1 || lines[0]["zone"] != "z" || lines[0]["level"] != "info" {
+				t.Errorf("log: %v, want one line about zone z", lines)
+			}
+			s.reload(zoneOf(after))
+			s.reject("/")
+		})
+	}
+}
+
+func TestCountsMoveWithTheirZone(t *testing.T) {
+	s := startSite(t, zoneOf("limit 2/366d"))
+	s.admit(1, "/")
+	s.reload("handle /here {\n" + zoneOf("limit 2/366d") + "\n}\nhandle {\n" + zoneOf("limit 2/366d") + "\n}")
+	s.admit(1, "/here")
+	s.reject("/")
+}
+
+func TestAZoneThatWasRemovedStartsAfresh(t *testing.T) {
+	const other = "\nroute /other {\nrate_limit 1/366d\nrespond ok\n}\n"
+	for name, rest := range map[string]string{"with another that stays": other, "with none that stays": ""} {
+		t.Run(name, func(t *testing.T) {
+			s := startSite(t, rest+zoneOf("limit 1/366d"))
+			s.admit(1, "/other")
+			s.reject("/")
+			s.reload(rest + "respond ok")
+			s.admit(3, "/")
+			s.do("/").want(t, "RateLimit", "-")
+			if rest != "" {
+				s.reject("/other")
+			}
+			s.reload(rest + zoneOf("limit 1/366d"))
+			s.admit(1, "/")
+			s.reject("/")
+			if rest != "" {
+				s.reject("/other")
+			}
+		})
+	}
+}
+
+// Defect of others: a reload that is refused wipes or changes what is in force.
+func TestARefusedConfigurationChangesNothing(t *testing.T) {
+	occupied, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer occupied.Close()
+	zones := func(zones string) string {
+		return httpApp(`[{"handler":"rate_limit","rate_limits":{` + zones + `}},{"handler":"static_response","body":"ok"}]`)
+	}
+	const (
+		good    = `"z":{"key":"everyone","requests":5,"period":"366d"}`
+		lowered = `"z":{"key":"everyone","requests":1,"period":"366d"}`
+		raised  = `"z":{"key":"everyone","requests":9,"period":"366d"}`
+		other   = `"z":{"key":"everyone","requests":5,"period":"365d","algorithm":"token_bucket"}`
+		bad     = `{"requests":5,"period":"366d","ipv4_prefix":99}`
+		clients = `"clients":{"key":"{http.request.header.X-Client}","requests":1,"period":"366d","on_missing_key":"skip"}`
+		small   = `"rate_limit":{"store":{"store":"memory","max_keys":1}}`
+	)
+	with := func(app, config string) string { return config[:len(config)-1] + "," + app + "}" }
+	for _, test := range []struct{ name, config, why string }{
+		{"a bad zone first", zones(`"a":` + bad + `,` + lowered), `zone "a"`},
+		{"a bad zone last", zones(lowered + `,"zz":` + bad), `zone "zz"`},
+		{"a bad zone first, the other raised", zones(`"a":` + bad + `,` + raised), `zone "a"`},
+		{"a bad zone last, the other with another algorithm", zones(other + `,"zz":` + bad), `zone "zz"`},
+		{"an unknown field", zones(lowered + `,"zz":{"request":5}`), "did you mean requests?"},
+		{"an unknown handler after it", strings.Replace(zones(lowered), "static_response", "no_such_handler", 1), "no_such_handler"},
+		{"two handlers that differ", httpApp(`[{"handler":"rate_limit","rate_limits":{` + lowered + `}},{"handler":"rate_limit","rate_limits":{` + raised + `}}]`), "is defined twice"},
+		{"an app that does not load", with(`"tls":{"no_such_field":1},`+small, zones(other)), "no_such_field"},
+		{"an app that does not start", with(`"weir_test_failing":{},`+small, zones(other)), "never starts"},
+		{"a port that is taken", with(small, strings.Replace(zones(other), "127.0.0.1:PORT", occupied.Addr().String(), 1)), "address already in use"},
+		{"a store of a size that cannot be", with(`"rate_limit":{"store":{"store":"memory","max_keys":-1}}`, zones(lowered)), "max_keys -1"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := startJSON(t, zones(good+","+clients))
+			s.admit(1, "/", "X-Client", "0")
+			s.admit(1, "/", "X-Client", "1")
+			// Apps start in no order: often enough for each order.
+			for range 8 {
+				if why := s.refused(s.json(test.config)); !strings.Contains(why, test.why) {
+					t.Fatalf("refused with %q, want it to say %q", why, test.why)
+				}
+			}
+			for _, client := range []string{"0", "1"} {
+				s.reject("/", "X-Client", client)
+			}
+			for left := 2; left >= 0; left-- {
+				r := s.do("/")
+				if r.status != http.StatusOK || r.remaining(t) != left {
+					t.Fatalf("status %d, %d of %s remaining, want 200 and %d of 5", r.status, r.remaining(t), r.header.Get("X-RateLimit-Limit"), left)
+				}
+			}
+			s.reject("/")
+			if lines := s.logs("the zone starts counting afresh, since its algorithm, period or key has changed"); len(lines) != 0 {
+				t.Errorf("the log says that counts were lost: %v", lines)
+			}
+			// And the next good one takes up the counts.
+			s.load(s.json(zones(strings.Replace(good, "5", "6", 1))))
+			s.settle()
+			s.admit(1, "/")
+			s.reject("/")
+		})
+	}
+}
+
+// The bound of memory is that of the configuration in force, too.
+func TestARefusedConfigurationDoesNotShrinkTheMemory(t *testing.T) {
+	zones := httpApp(`[{"handler":"rate_limit","rate_limits":{"z":{"key":"{http.request.header.X-Client}","requests":1,"period":"366d"}}},{"handler":"static_response","body":"ok"}]`)
+	with := func(apps string) string { return zones[:len(zones)-1] + "," + apps + "}" }
+	s := startJSON(t, zones)
+	for range 16 { // apps start in no order: often enough for each order
+		s.refused(s.json(with(`"weir_test_failing":{},"rate_limit":{"store":{"store":"memory","max_keys":1}}`)))
+	}
+	for i := range 100 {
+		s.admit(1, "/", "X-Client", fmt.Sprint(i))
+	}
+	for i := range 100 {
+		s.reject("/", "X-Client", fmt.Sprint(i))
+	}
+	stats, err := ratelimit.MemoryInUse()
+	if err != nil || stats.Keys != 100 {
+		t.Errorf("%+v, %v, want 100 keys", stats, err)
+	}
+}
+
+// What configurations take hold of, refused ones too, they let go of: when Caddy stops nothing is left.
+func TestNothingIsLeftWhenCaddyStops(t *testing.T) {
+	s := startSite(t, zoneOf("limit 5/366d"))
+	s.admit(2, "/")
+	for range 3 {
+		s.refused(s.json(httpApp(`[{"handler":"rate_limit","store":{"store":"memory"},"rate_limits":{"a":{"requests":1,"period":"1m"},"z":{"requests":0}}}]`)))
+		s.refused(s.json(`{"weir_test_failing":{},"rate_limit":{"store":{"store":"memory"}}}`))
+		s.refused(s.json(`{"rate_limit":{"store":{"store":"memory","max_keys":-1}}}`))
+		s.refused(s.json(`{"rate_limit":{"store":{"store":"none"}}}`))
+		s.reload(zoneOf("limit 5/366d"))
+	}
+	s.admit(1, "/")
+	if err := caddy.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the memory is gone", func() bool { return !strings.Contains(stacks(), "sharedMemory") })
+	if stats, err := ratelimit.MemoryInUse(); err != nil || stats.Keys != 0 {
+		t.Errorf("%+v, %v, want no key", stats, err)
+	}
+}
+
+func TestReloadsUnderLoadLoseNoRequestAndNoCount(t *testing.T) {
+	const reloads = 200
+	site := func(i int) string { return zoneOf(fmt.Sprintf("limit %d/366d", 1_000_000+i)) }
+	s := startSite(t, site(0))
+	s.admit(1, "/")
+	s.reload(site(0))
+	s.client.CloseIdleConnections()
+	eventually(t, "Caddy has closed the connection", func() bool { return !strings.Contains(stacks(), "net/http.(*conn).serve") })
+	before := runtime.NumGoroutine()
+
+	var admitted atomic.Int64
+	var clients sync.WaitGroup
+	done := make(chan struct{})
+	for i := range 4 {
+		client := s.newClient(nil)
+		client.Transport.(*http.Transport).DisableKeepAlives = i == 0 // one makes a new connection each time
+		clients.Go(func() {
+			defer client.CloseIdleConnections()
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				r, err := s.try(client, "/")
+				if err != nil || r.status != http.StatusOK {
+					t.Errorf("a request was lost: status %d, %v", r.status, err)
+					return
+				}
+				admitted.Add(1)
+			}
+		})
+	}
+	for i := range reloads {
+		s.load(s.caddyfile("", ":PORT {\n"+site(i+1)+"\n}"))
+	}
+	close(done)
+	clients.Wait()
+	s.settle()
+	r := s.do("/")
+	counted := int64(1_000_000 + reloads - r.remaining(t))
+	if want := admitted.Load() + 2; counted != want {
+		t.Errorf("%d requests were admitted and %d counted", want, counted)
+	}
+	t.Logf("%d requests admitted during %d reloads", admitted.Load(), reloads)
+	s.client.CloseIdleConnections()
+	settledGoroutines(t, before)
+}

@@ -1,0 +1,100 @@
+package ratelimit
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+)
+
+// TestJSONIsReadStrictly: an error says the zone, the field, its value and what would be accepted.
+func TestJSONIsReadStrictly(t *testing.T) {
+	zone := func(fields string) string { return `{"rate_limits": {"api": {` + fields + `}}}` }
+	for _, c := range []struct{ name, config, want string }{
+		{"handler's field with suggestion", `{"jiter": 1}`, `unknown field "jiter" (did you mean jitter?)`},
+		{"handler's field without", `{"frobnicate": 1}`, `unknown field "frobnicate"; there are rate_limits, namespace, store, headers, response, message, jitter, sweep_interval, log_key`},
+		{"zone's field with suggestion", zone(`"algoritm": "token_bucket"`), `zone "api": unknown field "algoritm" (did you mean algorithm?)`},
+		{"zone's field without", zone(`"frobnicate": 1`), `zone "api": unknown field "frobnicate"; there are match, key, requests, period,`},
+		{"word of the Caddyfile", zone(`"events": 1`), `zone "api": unknown field "events"`},
+		{"distributed", `{"distributed": {}}`, "distributed is not supported: this version counts in the memory of each Caddy"},
+		{"storage", `{"storage": {"module": "file_system"}}`, "storage is not supported: counters are not kept in Caddy's storage"},
+		{"disable_metrics", `{"disable_metrics": true}`, "disable_metrics is not supported: this version has no metrics"},
+		{"zone that is null", `{"rate_limits": {"api": null}}`, `zone "api": is null; it needs a limit`},
+		{"zone that is no object", `{"rate_limits": {"api": 5}}`, `zone "api": `},
+		{"zone that is there twice", `{"rate_limits": {"api": {"requests": 1, "period": "1s"}, "api": {"requests": 2, "period": "1s"}}}`, `zone "api": is defined twice`},
+		{"zones in a list", `{"rate_limits": [{}]}`, "rate_limits: must be an object of zones by their names"},
+		{"zones that are null", `{"rate_limits": null}`, "rate_limits: must be an object of zones by their names"},
+		{"number in quotes", zone(`"requests": "5"`), `zone "api": json: cannot unmarshal string into Go struct field Zone.requests`},
+		{"number with a fraction", zone(`"max_events": 1.5`), `zone "api": json: cannot unmarshal number 1.5`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err := json.Unmarshal([]byte(c.config), new(Handler))
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %s", err, c.want)
+			}
+		})
+	}
+}
+
+// TestEveryFieldNameIsKnownByItself keeps the list that suggestions are made from to the structs.
+func TestEveryFieldNameIsKnownByItself(t *testing.T) {
+	const config = `{
+		"rate_limits": {"api": {
+			"match": [{"method": ["POST"]}], "key": "{http.request.host}", "requests": 100, "period": "1m", "max_events": 5,
+			"window": "1m", "time_zone": "UTC", "algorithm": "token_bucket", "burst": 20, "refill": "interval", "cost": "2",
+			"max_delay": "1s", "ipv4_prefix": 24, "ipv6_prefix": 64, "enforcement": "hard", "on_limit": "reject",
+			"on_error": "local", "on_missing_key": "share", "count_rejected": true
+		}},
+		"namespace": "blue", "store": {"store": "memory"}, "headers": ["ietf"], "response": "auto", "message": "no",
+		"jitter": 0.5, "sweep_interval": 60000000000, "log_key": true
+	}`
+	h := new(Handler)
+	if err := json.Unmarshal([]byte(config), h); err != nil {
+		t.Fatal(err)
+	}
+	raw := caddyconfig.JSON(h, nil)
+	again := strings.NewReplacer(`"1m"`, "60000000000", `"1s"`, "1000000000").Replace(config)
+	again = strings.Replace(again, `"period": 60000000000`, `"period": "1m"`, 1)
+	if !sameJSON(t, []byte(again), raw) {
+		t.Errorf("%s became %s", config, raw)
+	}
+}
+
+// FuzzJSON: whatever the handler is given, it is refused, or it is a configuration that survives being written and read.
+func FuzzJSON(f *testing.F) {
+	f.Add([]byte(`{"rate_limits": {"api": {"key": "{http.vars.client_ip}", "requests": 100, "period": "1m"}}, "jitter": 0.2}`))
+	f.Add([]byte(`{"rate_limits": {"api": {"match": [{"method": ["GET"]}], "key": "static", "max_events": 10, "window": "1m"}}}`))
+	f.Add([]byte(`{"rate_limits": {"a": null, "a": {}}, "store": {"store": "memory"}}`))
+	f.Add([]byte(`{"rate_limits": {"a": {"algorithm": "leaky_bucket", "burst": 9, "max_delay": -1, "period": "day", "time_zone": "x"}}}`))
+	f.Add([]byte(`null`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		h := new(Handler)
+		if err := json.Unmarshal(data, h); err != nil {
+			return
+		}
+		if err := h.check(); err != nil {
+			return
+		}
+		for _, name := range sortedNames(h.RateLimits) {
+			zone := h.RateLimits[name]
+			if err := zone.compile(name, h.Namespace); err != nil {
+				if !strings.HasPrefix(err.Error(), "zone") {
+					t.Errorf("does not say which zone: %v", err)
+				}
+				return
+			}
+			if zone.rule == nil || zone.key == nil || zone.rule.Name() != name {
+				t.Errorf("zone %q is accepted and not ready", name)
+			}
+		}
+		raw := caddyconfig.JSON(h, nil)
+		again := new(Handler)
+		if err := json.Unmarshal(raw, again); err != nil {
+			t.Fatalf("%s: %v", raw, err)
+		}
+		if second := caddyconfig.JSON(again, nil); !sameJSON(t, raw, second) {
+			t.Errorf("%s became %s", raw, second)
+		}
+	})
+}

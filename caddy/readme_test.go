@@ -1,0 +1,471 @@
+package ratelimit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	_ "github.com/caddyserver/caddy/v2/modules/standard" // what the snippets use
+	"github.com/proxyweir/weir/core"
+)
+
+// snippet is a fenced block of a page.
+type snippet struct {
+	place    string // page:line
+	language string
+	marker   string // what an HTML comment right before the fence says: "in: site", "refused: …", "session"
+	text     string
+}
+
+var (
+	fenceLine  = regexp.MustCompile("^( *)```([a-z]*)$")
+	markerLine = regexp.MustCompile(`^ *<!-- (.*) -->$`)
+)
+
+// manualPages returns the README and the pages of docs.
+func manualPages(t *testing.T) map[string]string {
+	t.Helper()
+	paths, err := filepath.Glob("../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages := make(map[string]string)
+	for _, path := range append(paths, "../README.md") {
+		pages[strings.TrimPrefix(path, "../")] = readPage(t, path)
+	}
+	return pages
+}
+
+func readPage(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.ReplaceAll(string(data), "\r\n", "\n")
+}
+
+// snippetsOf takes the fenced blocks out of a page.
+func snippetsOf(t *testing.T, name, page string) []snippet {
+	t.Helper()
+	var found []snippet
+	var open *snippet
+	indent, marker := "", ""
+	for i, line := range strings.Split(page, "\n") {
+		switch fence := fenceLine.FindStringSubmatch(line); {
+		case open != nil && fence != nil && fence[2] == "":
+			found = append(found, *open)
+			open = nil
+		case open != nil:
+			open.text += strings.TrimPrefix(line, indent) + "\n"
+		case fence != nil:
+			indent = fence[1]
+			open = &snippet{place: fmt.Sprintf("%s:%d", name, i+1), language: fence[2], marker: marker}
+			marker = ""
+		default:
+			marker = ""
+			if m := markerLine.FindStringSubmatch(line); m != nil {
+				marker = m[1]
+			}
+		}
+	}
+	if open != nil {
+		t.Fatalf("%s: the block is never closed", open.place)
+	}
+	return found
+}
+
+// whole makes a Caddyfile of a fragment that is marked with where it stands.
+func (s snippet) whole() (string, error) {
+	switch where, marked := strings.CutPrefix(s.marker, "in: "); {
+	case !marked && s.marker != "" && !strings.HasPrefix(s.marker, "refused: "):
+		return "", fmt.Errorf("the marker %q is unknown", s.marker)
+	case !marked:
+		return s.text, nil
+	case where == "global":
+		return "{\n" + s.text + "}\n", nil
+	case where == "site":
+		return ":8080 {\n" + s.text + "}\n", nil
+	case where == "rate_limit":
+		return ":8080 {\nrate_limit {\n" + s.text + "}\n}\n", nil
+	case where == "zone":
+		return ":8080 {\nrate_limit {\nzone example {\n" + s.text + "}\n}\n}\n", nil
+	default:
+		return "", fmt.Errorf("the marker %q is unknown: a block is in global, site, rate_limit or zone", s.marker)
+	}
+}
+
+// validateSnippet adapts and provisions a snippet as `caddy validate` does, without touching the user's files.
+func validateSnippet(t *testing.T, s snippet) error {
+	t.Helper()
+	config := []byte(s.text)
+	if s.language == "caddyfile" {
+		text, err := s.whole()
+		if err != nil {
+			t.Fatal(err)
+		}
+		adapted, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(text), nil)
+		if err != nil {
+			return err
+		}
+		config = adapted
+	}
+	var c caddy.Config
+	if err := caddy.StrictUnmarshalJSON(config, &c); err != nil {
+		return err
+	}
+	c.StorageRaw = caddyconfig.JSONModuleObject(map[string]string{"root": t.TempDir()}, "module", "file_system", nil)
+	c.Logging = &caddy.Logging{Logs: map[string]*caddy.CustomLog{
+		"default": {BaseLog: caddy.BaseLog{WriterRaw: json.RawMessage(`{"output": "discard"}`)}},
+	}}
+	return caddy.Validate(&c)
+}
+
+func TestManualsConfigurationsLoad(t *testing.T) {
+	configurations := 0
+	for name, page := range manualPages(t) {
+		for _, s := range snippetsOf(t, name, page) {
+			if s.language != "caddyfile" && (s.language != "json" || !strings.Contains(s.text, `"apps"`)) {
+				continue
+			}
+			configurations++
+			t.Run(s.place, func(t *testing.T) {
+				err := validateSnippet(t, s)
+				why, refused := strings.CutPrefix(s.marker, "refused: ")
+				switch {
+				case !refused && err != nil:
+					t.Errorf("is refused: %v", err)
+				case refused && err == nil:
+					t.Error("is marked as refused, but it loads")
+				case refused && !strings.Contains(err.Error(), why):
+					t.Errorf("is refused for another reason than %q: %v", why, err)
+				}
+			})
+		}
+	}
+	if configurations == 0 {
+		t.Error("no configuration found")
+	}
+}
+
+// section returns what stands on a page between a heading and the next that is not below it.
+func section(t *testing.T, page, heading string) string {
+	t.Helper()
+	_, after, found := strings.Cut(page, "\n"+heading+"\n")
+	if !found {
+		t.Fatalf("there is no heading %q", heading)
+	}
+	level, _, _ := strings.Cut(heading, " ")
+	if end := regexp.MustCompile(`(?m)^#{1,` + fmt.Sprint(len(level)) + `} `).FindStringIndex(after); end != nil {
+		after = after[:end[0]]
+	}
+	return after
+}
+
+// words returns what a pattern's group finds in a text, in order and without repeats.
+func words(text, pattern string) []string {
+	var found []string
+	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+		found = append(found, m[1])
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+// firstCells returns the words in code of the first column of a section's table.
+func firstCells(section string) []string {
+	cells := ""
+	for _, m := range regexp.MustCompile(`(?m)^\| (.*?) \|`).FindAllStringSubmatch(section, -1) {
+		cells += m[1] + "\n"
+	}
+	return words(cells, "`([a-z0-9_]+)`")
+}
+
+func sameWords(t *testing.T, where string, got, want []string) {
+	t.Helper()
+	want = slices.Clone(want)
+	slices.Sort(want)
+	for _, w := range want {
+		if !slices.Contains(got, w) {
+			t.Errorf("%s: %s is missing", where, w)
+		}
+	}
+	for _, w := range got {
+		if !slices.Contains(want, w) {
+			t.Errorf("%s: there is no %s in the code", where, w)
+		}
+	}
+}
+
+func TestManualHasTheSettingsThatTheCodeHas(t *testing.T) {
+	readme := readPage(t, "../README.md")
+	sameWords(t, "README, settings of a zone", firstCells(section(t, readme, "### Of a zone")), zoneWords)
+	sameWords(t, "README, settings of the handler", firstCells(section(t, readme, "### Of the handler")), handlerWords)
+
+	reference := readPage(t, "../docs/caddy.md")
+	const headings = "(?m)^### `([a-z0-9_]+)`$"
+	sameWords(t, "docs/caddy.md, zones", words(section(t, reference, "## Zones"), headings), zoneWords)
+	sameWords(t, "docs/caddy.md, the handler", words(section(t, reference, "## The handler"), headings), handlerWords)
+	sameWords(t, "docs/caddy.md, the global option", words(section(t, reference, "## The global option"), headings), fieldNames(reflect.TypeFor[MemoryStore]()))
+
+	syntax := section(t, reference, "## Syntax")
+	sameWords(t, "docs/caddy.md, syntax of a zone", words(syntax, `(?m)^\t\t([a-z0-9_]+)(?: |$)`), zoneWords)
+	sameWords(t, "docs/caddy.md, syntax of the handler", words(syntax, `(?m)^\t([a-z0-9_]+)(?: |$)`), handlerWords)
+}
+
+func TestManualHasTheJSONFieldsThatTheCodeHas(t *testing.T) {
+	reference := readPage(t, "../docs/caddy.md")
+	zones := section(t, reference, "## Zones")
+	handler := section(t, reference, "## The handler")
+	for _, name := range fieldNames(reflect.TypeFor[Zone]()) {
+		if !regexp.MustCompile("JSON:[^#]*`" + name + "`").MatchString(zones) {
+			t.Errorf("docs/caddy.md does not say what the field %s of a zone is", name)
+		}
+	}
+	for _, name := range fieldNames(reflect.TypeFor[Handler]()) {
+		if !regexp.MustCompile("JSON:[^#]*`" + name + "`").MatchString(handler) {
+			t.Errorf("docs/caddy.md does not say what the field %s of the handler is", name)
+		}
+	}
+}
+
+func TestManualHasTheAlgorithmsThatTheCodeHas(t *testing.T) {
+	table := section(t, readPage(t, "../README.md"), "## Which algorithm")
+	sameWords(t, "README, which algorithm", words(table, "(?m)^\\|.*?\\| `([a-z_]+)` \\|"), core.AlgorithmNames)
+	sameWords(t, "docs/algorithms.md", words(readPage(t, "../docs/algorithms.md"), "(?m)^## ([a-z]+_[a-z_]+)$"), core.AlgorithmNames)
+}
+
+func TestManualsLinksLead(t *testing.T) {
+	pages := manualPages(t)
+	for _, name := range []string{"CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"} {
+		pages[name] = readPage(t, "../"+name)
+	}
+	for name, page := range pages {
+		for _, link := range words(page, `\]\(([^)\s]+)\)`) {
+			if strings.Contains(link, "://") {
+				continue
+			}
+			path, anchor, _ := strings.Cut(link, "#")
+			target := filepath.Join("..", filepath.Dir(name), path)
+			if path == "" {
+				target = filepath.Join("..", name)
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s: the link %s leads nowhere", name, link)
+			} else if anchor != "" && !hasAnchor(readPage(t, target), anchor) {
+				t.Errorf("%s: the link %s leads to no heading", name, link)
+			}
+		}
+	}
+}
+
+// hasAnchor reports whether a page has a heading of that anchor, as GitHub makes them.
+func hasAnchor(page, anchor string) bool {
+	for _, heading := range words(page, `(?m)^#+ (.*)$`) {
+		heading = regexp.MustCompile(`[^a-z0-9_ -]`).ReplaceAllString(strings.ToLower(heading), "")
+		if strings.ReplaceAll(heading, " ", "-") == anchor {
+			return true
+		}
+	}
+	return false
+}
+
+// errAcrossMinutes says that a session is to be played again: Caddyfile.example counts by windows of a minute, and the
+// sixth request of five a minute may pass where a new one has begun.
+var errAcrossMinutes = errors.New("a minute ended while the session was played")
+
+func TestReadmesSessionIsWhatCaddyAnswers(t *testing.T) {
+	var session string
+	for _, s := range snippetsOf(t, "README.md", readPage(t, "../README.md")) {
+		if s.marker == "session" {
+			session += s.text
+		}
+	}
+	if session == "" {
+		t.Fatal("the README has no session")
+	}
+	var got string
+	var err error
+	for range 3 { // it takes far less than a minute, so two in a row cannot be across
+		if got, err = playSession(t, session); !errors.Is(err, errAcrossMinutes) {
+			break
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := masked(session); got != want {
+		t.Errorf("the README shows (masked, header fields sorted)\n%s\nand Caddy answers\n%s", want, got)
+	}
+}
+
+// playSession starts Caddy with Caddyfile.example on a free port of the loopback, plays the session's commands, and returns
+// the session with the answers that came, masked.
+func playSession(t *testing.T, session string) (string, error) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	_ = listener.Close()
+	_, port, _ := net.SplitHostPort(address)
+
+	const adminOff = "\tadmin off\n"
+	example := readPage(t, "../Caddyfile.example")
+	if !strings.Contains(example, adminOff) || !strings.Contains(example, "\n:8080 {") {
+		t.Fatal("Caddyfile.example: has no longer the lines that this test replaces")
+	}
+	example = strings.Replace(example, "\n:8080 {", "\n:"+port+" {", 1)
+	example = strings.Replace(example, adminOff, adminOff+"\tpersist_config off\n\tdefault_bind 127.0.0.1\n\tstorage file_system "+
+		t.TempDir()+"\n\tlog {\n\t\toutput discard\n\t}\n", 1)
+	adapted, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(example), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := caddy.Load(adapted, true); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := caddy.Stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+
+	transport := &http.Transport{
+		DisableCompression: true,
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) { // whatever port the session names
+			return new(net.Dialer).DialContext(ctx, network, address)
+		},
+	}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport}
+	minute := time.Now().Truncate(time.Minute)
+	var played strings.Builder
+	for _, line := range strings.Split(session, "\n") {
+		command, isCommand := strings.CutPrefix(line, "$ ")
+		if !isCommand {
+			continue
+		}
+		answer, err := playCommand(client, command)
+		if err != nil {
+			t.Fatalf("%s: %v", command, err)
+		}
+		played.WriteString(line + "\n" + answer)
+	}
+	if !time.Now().Truncate(time.Minute).Equal(minute) {
+		return "", errAcrossMinutes
+	}
+	return masked(played.String()), nil
+}
+
+var (
+	forLoop  = regexp.MustCompile(`^for i in ([0-9 ]+); do (curl .*); done$`)
+	argument = regexp.MustCompile(`'[^']*'|\S+`)
+)
+
+// playCommand does what a curl, or a loop of them, would do, and returns what it would print.
+func playCommand(client *http.Client, command string) (string, error) {
+	if loop := forLoop.FindStringSubmatch(command); loop != nil {
+		answers := ""
+		for range strings.Fields(loop[1]) {
+			answer, err := playCommand(client, loop[2])
+			if err != nil {
+				return "", err
+			}
+			answers += answer
+		}
+		return answers, nil
+	}
+	args := argument.FindAllString(command, -1)
+	request, err := http.NewRequest(http.MethodGet, "", nil)
+	if err != nil {
+		return "", err
+	}
+	request.Header.Set("Accept", "*/*")
+	include, silent := false, false
+	for i := 1; i < len(args); i++ {
+		switch arg := strings.Trim(args[i], "'"); {
+		case arg == "-i":
+			include = true
+		case arg == "-s":
+		case arg == "-o" && i+1 < len(args):
+			i++
+			silent = true
+		case arg == "-H" && i+1 < len(args):
+			i++
+			name, value, _ := strings.Cut(strings.Trim(args[i], "'"), ": ")
+			request.Header.Set(name, value)
+		case strings.HasPrefix(arg, "http://"):
+			if request.URL, err = request.URL.Parse(arg); err != nil {
+				return "", err
+			}
+		default:
+			return "", fmt.Errorf("this test does not know the argument %q", arg)
+		}
+	}
+	if args[0] != "curl" || request.URL.Host == "" {
+		return "", errors.New("this test plays curl and a URL only")
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	if err != nil || silent {
+		return "", err
+	}
+	answer := strings.TrimSuffix(string(body), "\n") + "\n"
+	if include {
+		var head strings.Builder
+		fmt.Fprintf(&head, "%s %s\r\n", response.Proto, response.Status)
+		if err := response.Header.Write(&head); err != nil {
+			return "", err
+		}
+		answer = strings.ReplaceAll(head.String(), "\r\n", "\n") + "\n" + answer
+	}
+	return answer, nil
+}
+
+var masks = []struct {
+	pattern *regexp.Regexp
+	with    string
+}{
+	{regexp.MustCompile(`(?m)^(Date): .*$`), "$1: …"},
+	{regexp.MustCompile(`(?m)^(Content-Length|Retry-After|X-Ratelimit-Reset|X-Ratelimit-Retry-After): \d+$`), "$1: …"},
+	{regexp.MustCompile(`;t=\d+`), ";t=…"},
+	{regexp.MustCompile(`in \d+ seconds?`), "in … seconds"},
+}
+
+// masked takes out of a session what differs from one minute to the next, and sorts header fields.
+func masked(session string) string {
+	for _, m := range masks {
+		session = m.pattern.ReplaceAllString(session, m.with)
+	}
+	lines := strings.Split(session, "\n")
+	for i, line := range lines {
+		if strings.HasPrefix(line, "HTTP/") {
+			end := i + 1
+			for end < len(lines) && lines[end] != "" {
+				end++
+			}
+			slices.Sort(lines[i+1 : end])
+		}
+	}
+	return strings.Join(lines, "\n")
+}
