@@ -111,7 +111,6 @@ func (h *history) run(steps int) {
 			}
 		}
 		if h.below(8) == 0 {
-			now = s.clock.Now()
 			d = s.take(h.rule, "alice", 1)
 			s.clock.Add(d.ResetAfter)
 			if d.Allowed {
