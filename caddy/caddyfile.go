@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -21,7 +20,6 @@ import (
 func init() {
 	httpcaddyfile.RegisterDirective("rate_limit", parseDirective)
 	httpcaddyfile.RegisterDirectiveOrder("rate_limit", httpcaddyfile.Before, "basic_auth")
-	httpcaddyfile.RegisterGlobalOption("rate_limit", parseGlobalOption)
 }
 
 // parseDirective reads a rate_limit directive of a site.
@@ -460,96 +458,6 @@ func (z *Zone) match(d *caddyfile.Dispenser, name string) error {
 	return nil
 }
 
-// parseGlobalOption reads the global option rate_limit. Syntax:
-//
-//	rate_limit {
-//		store memory {
-//			max_keys <n>
-//		}
-//	}
-func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
-	d.Next() // the option's name
-	if existing != nil {
-		return nil, d.Err("rate_limit: the global option is set twice")
-	}
-	app := &App{}
-	if args := d.RemainingArgs(); len(args) > 0 {
-		return nil, d.Errf("rate_limit: the global option takes a block, not %q; limits are written in sites", args[0])
-	}
-	line := d.Token()
-	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		switch word := d.Val(); word {
-		case "store":
-			if app.StoreRaw != nil {
-				return nil, d.Err("rate_limit: store is set twice")
-			}
-			raw, err := parseStore(d)
-			if err != nil {
-				return nil, err
-			}
-			app.StoreRaw = raw
-		case "zone":
-			return nil, d.Err("rate_limit: zones are written in sites; the global option says what they share")
-		default:
-			return nil, unknownWord(d, "the global option rate_limit", word, []string{"store"})
-		}
-	}
-	if app.StoreRaw == nil {
-		return nil, errorAt(line, errors.New("rate_limit: the global option is empty; write a store in it, or take it out"))
-	}
-	return httpcaddyfile.App{Name: "rate_limit", Value: caddyconfig.JSON(app, nil)}, nil
-}
-
-// parseStore reads store <name> { … } into the JSON of the module.
-func parseStore(d *caddyfile.Dispenser) (json.RawMessage, error) {
-	if !d.NextArg() {
-		return nil, d.Err("store: takes the name of a store: memory")
-	}
-	name := d.Val()
-	if _, err := caddy.GetModule("http.rate_limit.stores." + name); err != nil {
-		if name == "redis" {
-			return nil, d.Err("store redis: is not in this version; take it out, and counters live in the memory of each Caddy")
-		}
-		return nil, d.Errf("store %q: there is no such store; write memory", name)
-	}
-	unmarshaler, err := caddyfile.UnmarshalModule(d, "http.rate_limit.stores."+name)
-	if err != nil {
-		return nil, err
-	}
-	return caddyconfig.JSONModuleObject(unmarshaler, "store", name, nil), nil
-}
-
-// UnmarshalCaddyfile sets up the store from Caddyfile tokens. Syntax:
-//
-//	memory {
-//		max_keys <n>
-//	}
-func (m *MemoryStore) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
-	d.Next() // the store's name
-	if args := d.RemainingArgs(); len(args) > 0 {
-		return d.Errf("store memory: takes a block, not %q", args[0])
-	}
-	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		word := d.Val()
-		if word != "max_keys" {
-			return unknownWord(d, "store memory", word, []string{"max_keys"})
-		}
-		if m.MaxKeys != 0 {
-			return d.Err("store memory: max_keys is set twice")
-		}
-		err := oneArg(d, "store memory: ", func(s string) (err error) {
-			if m.MaxKeys, err = strconv.Atoi(s); err != nil || m.MaxKeys < 1 || m.MaxKeys > maxMaxKeys {
-				return fmt.Errorf("max_keys %q: must be from 1 to %d", s, maxMaxKeys)
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // periodOf returns the period in "<requests>/<period>".
 func periodOf(limit string) string {
 	_, period, _ := strings.Cut(limit, "/")
@@ -615,8 +523,5 @@ func unknownWord(d *caddyfile.Dispenser, where, word string, known []string) err
 	return d.Errf("%s: unknown subdirective %s; it takes %s", where, word, strings.Join(known, ", "))
 }
 
-// Interface guards
-var (
-	_ caddyfile.Unmarshaler = (*Handler)(nil)
-	_ caddyfile.Unmarshaler = (*MemoryStore)(nil)
-)
+// Interface guard
+var _ caddyfile.Unmarshaler = (*Handler)(nil)

@@ -1,12 +1,10 @@
 package ratelimit
 
 import (
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
 	"net/textproto"
-	"slices"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
@@ -207,95 +205,4 @@ func checkPlaceholder(name string) error {
 		return fmt.Errorf("{%s} is a shorthand that Caddy knows in the sites of a Caddyfile only; write %s", name, full)
 	}
 	return nil
-}
-
-// authenticatedBefore reports whether a handler that authenticates runs before h, which is being provisioned: in an earlier
-// route of those around it, or earlier in its own.
-func authenticatedBefore(ctx caddy.Context, h *Handler) bool {
-	for _, mod := range ctx.Modules() {
-		switch mod := mod.(type) {
-		case *caddyhttp.Subroute:
-			if h.authenticatedIn(mod.Routes) {
-				return true
-			}
-		case *caddyhttp.App:
-			for _, server := range mod.Servers {
-				if h.authenticatedIn(server.Routes) {
-					return true
-				}
-			}
-		}
-	}
-	return false
-}
-
-// authenticatedIn looks through routes. If they are being provisioned, those before h's have their handlers by now, and h's
-// own is raw JSON still; in the routes of another server h is not.
-func (h *Handler) authenticatedIn(routes caddyhttp.RouteList) bool {
-	own := slices.IndexFunc(routes, func(route caddyhttp.Route) bool { return len(route.HandlersRaw) > 0 })
-	if own < 0 {
-		return false
-	}
-	before, found := false, false // in h's own route
-	for _, raw := range routes[own].HandlersRaw {
-		var handler any
-		if json.Unmarshal(raw, &handler) != nil {
-			return false
-		}
-		if h.isIn(handler) {
-			found = true
-			break
-		}
-		before = before || authenticates(handler)
-	}
-	return found && (before || slices.ContainsFunc(routes[:own], func(route caddyhttp.Route) bool {
-		exclusive := route.Group != "" && route.Group == routes[own].Group
-		return !exclusive && slices.ContainsFunc(route.Handlers, handlerAuthenticates)
-	}))
-}
-
-func handlerAuthenticates(handler caddyhttp.MiddlewareHandler) bool {
-	if sub, ok := handler.(*caddyhttp.Subroute); ok {
-		return slices.ContainsFunc(sub.Routes, func(route caddyhttp.Route) bool {
-			return slices.ContainsFunc(route.Handlers, handlerAuthenticates)
-		})
-	}
-	mod, ok := handler.(caddy.Module)
-	return ok && mod.CaddyModule().ID == "http.handlers.authentication"
-}
-
-// authenticates is handlerAuthenticates for the JSON of a handler.
-func authenticates(handler any) bool {
-	return anyObject(handler, func(o map[string]any) bool { return o["handler"] == "authentication" })
-}
-
-// isIn reports whether a handler's JSON is h's, or has it inside.
-func (h *Handler) isIn(handler any) bool {
-	return anyObject(handler, func(o map[string]any) bool {
-		zones, _ := o["rate_limits"].(map[string]any)
-		for name := range zones {
-			if h.RateLimits[name] == nil {
-				return false
-			}
-		}
-		return o["handler"] == "rate_limit" && len(zones) == len(h.RateLimits)
-	})
-}
-
-// anyObject reports whether f is true of any object in a JSON value.
-func anyObject(value any, f func(map[string]any) bool) bool {
-	switch value := value.(type) {
-	case []any:
-		return slices.ContainsFunc(value, func(v any) bool { return anyObject(v, f) })
-	case map[string]any:
-		if f(value) {
-			return true
-		}
-		for _, v := range value {
-			if anyObject(v, f) {
-				return true
-			}
-		}
-	}
-	return false
 }
