@@ -35,7 +35,8 @@ type MemoryConfig struct {
 // Memory is the Store of one process: safe for concurrent use, made by NewMemory.
 //
 // Keys are kept as 64-bit hashes under a random seed, so that nobody can choose keys that collide. With n keys in memory
-// the odds that any two of them share a counter are below n²/2⁶⁵: one in 37 million for a million keys.
+// the odds that any two of them share a counter are below n²/2⁶⁴: one in 18 million for a million keys. (One bit of the hash
+// says whether the key has a log, so that a log is never taken for another state.)
 //
 // A key that is unused again (its quota whole) is forgotten bit by bit as others come, and by Sweep. Past MaxKeys, what
 // costs least to forget makes way for the new: see evict. No goroutine runs in the background.
@@ -60,13 +61,19 @@ type Memory struct {
 // space is where a rule's keys live: those with its salt, and its number as owner.
 type space struct {
 	number uint32
-	salt   uint64
 	isLog  bool
+	salt   uint64
+	kind   uint64 // isLog, as the bit of a hash
 	rules  []*Rule
 	limits atomic.Value // []*Limit: those of rules, without repeats; a key is expired when all of them say so
 	_      [64]byte     // as in Memory
 	keys   atomic.Int64
+
+	logTimes atomic.Int64 // as in Memory, of this rule's logs
 }
+
+// kindBit is set in the hashes of keys that have logs.
+const kindBit = 1 << 32
 
 // NewMemory returns an empty store.
 func NewMemory(c MemoryConfig) *Memory {
@@ -82,8 +89,8 @@ func NewMemory(c MemoryConfig) *Memory {
 		c.MaxKeys = DefaultMaxKeys
 	}
 	m.maxKeys.Store(int64(c.MaxKeys))
-	shards := 16 // of some 4000 keys each, which are copied in microseconds when a table grows
-	for shards < 1024 && shards*4096 < c.MaxKeys {
+	shards := 16 // of some 1000 keys each, up to a million, which are copied in microseconds when a table grows
+	for shards < 1024 && shards*1024 < c.MaxKeys {
 		shards *= 2
 	}
 	m.shards = make([]shard, shards)
@@ -120,6 +127,9 @@ func (m *Memory) newSpace(r *Rule) *space {
 	spaces := m.spaces.Load().([]*space)
 	number := len(spaces)
 	sp := &space{number: uint32(number), isLog: r.limit.algorithm == SlidingWindowLog}
+	if sp.isLog {
+		sp.kind = kindBit
+	}
 	// The salt is new each time, so that keys of a space that was let go of, and are still to be swept, are not found.
 	sp.salt = maphash.String(m.seed, r.identity) + uint64(number+1)*0x9e3779b97f4a7c15
 	m.spaces.Store(append(spaces, sp))
@@ -202,7 +212,7 @@ func (m *Memory) Decide(checks []Check, peek bool) error {
 // decideOne is decideAll for the one check that most requests have.
 func (m *Memory) decideOne(c *Check, peek bool) {
 	r := c.Rule
-	h := maphash.String(m.seed, c.Key) ^ r.space.salt
+	h := (maphash.String(m.seed, c.Key)^r.space.salt)&^kindBit | r.space.kind
 	if h == 0 {
 		h = 1
 	}
@@ -238,7 +248,7 @@ func (m *Memory) decideOne(c *Check, peek bool) {
 func (m *Memory) decideAll(checks []Check, peek bool) {
 	for i := range checks {
 		c := &checks[i]
-		c.hash = maphash.String(m.seed, c.Key) ^ c.Rule.space.salt
+		c.hash = (maphash.String(m.seed, c.Key)^c.Rule.space.salt)&^kindBit | c.Rule.space.kind
 		if c.hash == 0 {
 			c.hash = 1
 		}
@@ -307,12 +317,9 @@ func (m *Memory) charge(s *shard, c *Check, i int, now int64) {
 		i = m.insert(s, c, now)
 	}
 	if c.Rule.space.isLog {
-		if !ownsLog(s, c, i) {
-			return
-		}
 		slot := &s.slots[i]
 		log := &s.logs[slot.a]
-		m.logTimes.Add(int64(chargeLog(c.Rule.limit, log, int64(slot.b), c.Cost)))
+		m.countTimes(c.Rule.space, chargeLog(c.Rule.limit, log, int64(slot.b), c.Cost))
 		if !allowed {
 			decideLog(c.Rule.limit, log, int64(slot.b), now, c.Cost, &c.Decision)
 		}
@@ -341,17 +348,11 @@ func (m *Memory) withoutCharge(s *shard, c *Check, i int, now int64) {
 // decideInLog evaluates a check of a rule that keeps logs. A log's slot holds its number in a, and in b the time that it
 // was last looked at.
 func (m *Memory) decideInLog(s *shard, c *Check, i int, now int64) {
-	if i < 0 || !ownsLog(s, c, i) {
+	if i < 0 {
 		var none eventLog
 		decideLog(c.Rule.limit, &none, 0, now, c.Cost, &c.Decision)
 		return
 	}
 	slot := &s.slots[i]
 	slot.b = uint64(decideLog(c.Rule.limit, &s.logs[slot.a], int64(slot.b), now, c.Cost, &c.Decision))
-}
-
-// ownsLog reports whether slot i is of the check's own rule. It is, but for a collision of hashes with a key of another
-// rule, whose state may be no log's.
-func ownsLog(s *shard, c *Check, i int) bool {
-	return s.owners[i]&^rejected == c.Rule.space.number
 }

@@ -17,7 +17,7 @@ func (m *Memory) logBudget() int64 {
 type standing struct {
 	class      int     // see below
 	share      float64 // of the quota that is in use, by the strictest open limit
-	population int64   // keys that its rule has
+	population int64   // keys that its rule has; where the budget of logs is passed, times that its logs have room for
 	reset      int64   // microseconds until it is unused again
 }
 
@@ -65,11 +65,15 @@ func (m *Memory) appraise(s *shard, i int, now int64, st *standing) {
 		st.class = rejecting
 	}
 	st.population = sp.keys.Load()
+	if sp.isLog && m.logTimes.Load() > m.logBudget() {
+		st.population = sp.logTimes.Load()
+	}
 }
 
 // cheaper reports whether a costs less to forget than b. What is unused goes first. Then a rule pays that has far more keys
 // than the other, whatever state they are in, so that a flood on one rule does not reset the counters of another; then the
-// class decides, then the share in use, and of keys that would be rejected the one that recovers sooner goes first.
+// class decides, then the share in use. Of keys that would be rejected now the newest goes, which recovers last: a flood
+// that is rejected is newer than those whom it is to wash away.
 func cheaper(a, b *standing) bool {
 	if a.class == expired || b.class == expired {
 		return a.class < b.class
@@ -80,7 +84,10 @@ func cheaper(a, b *standing) bool {
 	if a.class != b.class {
 		return a.class < b.class
 	}
-	if a.class == inUse && a.share != b.share {
+	if a.class != inUse {
+		return a.reset > b.reset
+	}
+	if a.share != b.share {
 		return a.share < b.share
 	}
 	return a.reset < b.reset
@@ -114,20 +121,14 @@ func (m *Memory) expire(s *shard, k int, now int64, uncounted *space) int64 {
 	return forgotten
 }
 
-// evict brings the store back within its bounds after checks were charged, by forgetting of eight keys sampled from all
-// shards the one that costs least: what is unused, else what is nearest to unused, and a key that is rejecting now last.
-// The keys just charged are spared. It holds one lock at a time.
-//
-// More may go than have come, so that a lowered bound is reached; where one dear request has made its log grow by thousands
-// of times, the logs of thousands of cheap ones go for it.
+// evict brings the store back within its bounds after checks were charged. The keys just charged are spared. More keys may
+// go than have come, so that a lowered bound is reached, but not so many that a request would be held up by it. It holds one
+// lock at a time.
 func (m *Memory) evict(checks []Check) {
 	budget := m.logBudget()
-	for try := 0; try < 4096; try++ {
-		overLogs := m.logTimes.Load() > budget
-		overKeys := m.keys.Load() > m.maxKeys.Load() && try < 4+len(checks)
-		if !overKeys && !overLogs || !m.evictOne(checks, overLogs, try) {
-			return
-		}
+	for try := 0; try < 64 && m.logTimes.Load() > budget && m.evictLog(checks, try); try++ {
+	}
+	for try := 0; try < 4+len(checks) && m.keys.Load() > m.maxKeys.Load() && m.evictKey(checks, try); try++ {
 	}
 }
 
@@ -138,19 +139,56 @@ const (
 	samplesAShard = 2
 )
 
-// evictOne is one try of evict's. It reports whether there was any key to forget.
-func (m *Memory) evictOne(checks []Check, fromLogs bool, try int) bool {
+// victim is the key that costs least to forget of those considered.
+type victim struct {
+	standing
+	hash  uint64
+	shard int
+	seen  int // how many were considered
+}
+
+// consider compares the key in slot i with the victim so far.
+func (m *Memory) consider(v *victim, number, i int, now int64) {
+	s := &m.shards[number]
+	var st standing
+	m.appraise(s, i, now, &st)
+	if v.seen == 0 || cheaper(&st, &v.standing) {
+		v.standing = st
+		v.hash = s.slots[i].hash
+		v.shard = number
+	}
+	v.seen++
+}
+
+// forget removes the victim, and reports whether there was any.
+func (m *Memory) forget(v *victim) bool {
+	if v.seen == 0 {
+		return false
+	}
+	s := &m.shards[v.shard]
+	s.mu.Lock()
+	if i := find(s, v.hash); i >= 0 {
+		m.count(m.remove(s, i), -1)
+		if v.class != expired {
+			m.evictions.Add(1)
+		}
+	}
+	s.mu.Unlock()
+	return true
+}
+
+// evictKey forgets one of eight keys sampled from all shards.
+func (m *Memory) evictKey(checks []Check, try int) bool {
 	now := m.clock()
 	random := scramble(checks[0].hash ^ uint64(now) + uint64(try))
 	first := random
-	var best, st standing
-	bestHash, bestShard, seen := uint64(0), -1, 0
-	for visited := 0; visited < len(m.shards) && seen < samples; visited++ {
+	var v victim
+	for visited := 0; visited < len(m.shards) && v.seen < samples; visited++ {
 		number := int((first + uint64(visited)) & m.mask)
 		s := &m.shards[number]
 		s.mu.Lock()
-		enough := seen + samplesAShard
-		for look := 0; look < 4*samplesAShard && s.n > 0 && seen < samples && seen < enough; look++ {
+		enough := v.seen + samplesAShard
+		for look := 0; look < 4*samplesAShard && s.n > 0 && v.seen < samples && v.seen < enough; look++ {
 			random = scramble(random)
 			i := int(random % uint64(len(s.slots)))
 			for gap := 0; gap < 64 && s.slots[i].hash == 0; gap++ { // a table that many keys have left is nearly empty
@@ -159,31 +197,38 @@ func (m *Memory) evictOne(checks []Check, fromLogs bool, try int) bool {
 					i = 0
 				}
 			}
-			h := s.slots[i].hash
-			if h == 0 || charged(checks, h) || fromLogs && !m.spaces.Load().([]*space)[s.owners[i]&^rejected].isLog {
-				continue
-			}
-			seen++
-			m.appraise(s, i, now, &st)
-			if bestShard < 0 || cheaper(&st, &best) {
-				best, bestHash, bestShard = st, h, number
+			if h := s.slots[i].hash; h != 0 && !charged(checks, h) {
+				m.consider(&v, number, i, now)
 			}
 		}
 		s.mu.Unlock()
 	}
-	if bestShard < 0 {
-		return false
-	}
-	s := &m.shards[bestShard]
-	s.mu.Lock()
-	if i := find(s, bestHash); i >= 0 {
-		m.count(m.remove(s, i), -1)
-		if best.class != expired {
-			m.evictions.Add(1)
+	return m.forget(&v)
+}
+
+// evictLog forgets one of eight logs that hold more than a key's share of the budget: whose log is smaller never pays for
+// the memory of the others, and there are larger ones whenever the budget is passed. The rule whose logs take most pays.
+func (m *Memory) evictLog(checks []Check, try int) bool {
+	share := int(m.logBudget() / m.maxKeys.Load())
+	now := m.clock()
+	random := scramble(checks[0].hash ^ uint64(now) + uint64(try))
+	var v victim
+	for visited := 0; visited < len(m.shards) && v.seen < samples; visited++ {
+		number := int((random + uint64(visited)) & m.mask)
+		s := &m.shards[number]
+		s.mu.Lock()
+		for look := 0; look < 256 && look < len(s.logs) && v.seen < samples; look++ {
+			k := int((random>>32 + uint64(look)) % uint64(len(s.logs)))
+			if len(s.logs[k].times) <= share || charged(checks, s.logHashes[k]) {
+				continue
+			}
+			if i := find(s, s.logHashes[k]); i >= 0 {
+				m.consider(&v, number, i, now)
+			}
 		}
+		s.mu.Unlock()
 	}
-	s.mu.Unlock()
-	return true
+	return m.forget(&v)
 }
 
 // scramble is a step of splitmix64 (Steele, Lea and Flood, 2014).
@@ -232,6 +277,7 @@ func (m *Memory) shrink(s *shard) {
 		s.slots = nil // one by one: Yaegi knows no `a, b = nil, nil`
 		s.owners = nil
 		s.logs = nil
+		s.logHashes = nil
 		s.freeLogs = nil
 		s.home = 0
 		s.cursor = 0
@@ -248,7 +294,9 @@ func (m *Memory) shrink(s *shard) {
 		if len(log.times) > 16 && log.n < len(log.times)/4 {
 			before := len(log.times)
 			resizeLog(log, before/2)
-			m.logTimes.Add(int64(len(log.times) - before))
+			if slot := find(s, s.logHashes[i]); slot >= 0 {
+				m.countTimes(m.spaces.Load().([]*space)[s.owners[slot]&^rejected], len(log.times)-before)
+			}
 		}
 	}
 }

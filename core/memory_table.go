@@ -21,11 +21,12 @@ type shard struct {
 	owners []uint32 // whose key it is: a space's number, and a mark; apart from the slots, being seldom needed
 	cursor int      // where expire goes on
 
-	logs     []eventLog
-	freeLogs []int // numbers of logs that no key has
+	logs      []eventLog
+	logHashes []uint64 // whose the logs are
+	freeLogs  []int    // numbers of logs that no key has
 
 	index map[uint64]int
-	_     [56]byte // three cache lines in all, so that neighbours' locks do not share one
+	_     [32]byte // three cache lines in all, so that neighbours' locks do not share one
 }
 
 // slot holds a key's hash, 0 where it is free, and its State.
@@ -76,7 +77,7 @@ func (m *Memory) insert(s *shard, c *Check, now int64) int {
 	i := m.place(s, c.hash)
 	s.owners[i] = sp.number
 	if sp.isLog {
-		s.slots[i].a = uint64(newLog(s))
+		s.slots[i].a = uint64(newLog(s, c.hash))
 		s.slots[i].b = uint64(now)
 	}
 	s.n++
@@ -123,7 +124,7 @@ func (m *Memory) remove(s *shard, i int) *space {
 	sp := m.spaces.Load().([]*space)[s.owners[i]&^rejected]
 	s.n--
 	if sp.isLog {
-		m.freeLog(s, int(s.slots[i].a))
+		m.freeLog(s, sp, int(s.slots[i].a))
 	}
 	if s.index != nil {
 		last := len(s.slots) - 1
@@ -203,19 +204,29 @@ func (m *Memory) rebuild(s *shard, home int) {
 	}
 }
 
-// newLog returns the number of an empty log.
-func newLog(s *shard) int {
+// newLog returns the number of an empty log for the key with hash h.
+func newLog(s *shard, h uint64) int {
 	if k := len(s.freeLogs); k > 0 {
 		number := s.freeLogs[k-1]
 		s.freeLogs = s.freeLogs[:k-1]
+		s.logHashes[number] = h
 		return number
 	}
 	s.logs = append(s.logs, eventLog{})
+	s.logHashes = append(s.logHashes, h)
 	return len(s.logs) - 1
 }
 
-func (m *Memory) freeLog(s *shard, number int) {
-	m.logTimes.Add(-int64(len(s.logs[number].times)))
+func (m *Memory) freeLog(s *shard, sp *space, number int) {
+	m.countTimes(sp, -len(s.logs[number].times))
 	s.logs[number] = eventLog{}
 	s.freeLogs = append(s.freeLogs, number)
+}
+
+// countTimes counts n more times that a rule's logs have room for.
+func (m *Memory) countTimes(sp *space, n int) {
+	if n != 0 {
+		sp.logTimes.Add(int64(n))
+		m.logTimes.Add(int64(n))
+	}
 }

@@ -529,3 +529,43 @@ func TestDecidingDoesNotAllocate(t *testing.T) {
 		}
 	}
 }
+
+// A defect that was: the rule with more keys paid for the memory that a few dear logs of another took.
+func TestDearLogsOfOneRuleDoNotResetAnother(t *testing.T) {
+	const clients = 3000
+	m := newMemory(core.MemoryConfig{MaxKeys: 5000})
+	login := m.open(t, "login", core.LimitConfig{Algorithm: core.SlidingWindowLog}, 5, time.Hour)
+	bulk := m.open(t, "bulk", core.LimitConfig{Algorithm: core.SlidingWindowLog}, core.MaxLogRequests, time.Hour)
+	for i := 0; i < fewer(clients); i++ {
+		m.exhaust(login, strconv.Itoa(i))
+	}
+	for i := 0; i < 40; i++ {
+		m.take(bulk, "bulk "+strconv.Itoa(i), core.MaxLogRequests)
+	}
+	if n := m.Stats().LogBytes; n > 4*10*core.MaxLogRequests {
+		t.Errorf("the logs hold %d bytes; want at most %d", n, 4*10*core.MaxLogRequests)
+	}
+	for i := 0; i < fewer(clients); i++ {
+		if d := m.take(login, strconv.Itoa(i), 1); d.Allowed {
+			t.Fatalf("login's client %d was forgotten: %+v", i, d)
+		}
+	}
+}
+
+// A defect that was: of keys that are all being rejected the oldest went first, which is the one that a flood is after.
+func TestFloodOfRejectedKeysDoesNotResetAnOlderVictimOfItsOwnRule(t *testing.T) {
+	for _, algorithm := range []core.Algorithm{core.TokenBucket, core.SlidingWindowLog} {
+		m := newMemory(core.MemoryConfig{MaxKeys: 1000})
+		r := m.open(t, "flooded", core.LimitConfig{Algorithm: algorithm}, 5, time.Hour)
+		m.exhaust(r, "victim")
+		m.take(r, "victim", 1)
+		for i := 0; i < fewer(8000); i++ {
+			m.clock.Add(100)
+			m.exhaust(r, strconv.Itoa(i))
+			m.take(r, strconv.Itoa(i), 1)
+		}
+		if d := m.take(r, "victim", 1); d.Allowed {
+			t.Errorf("%s: the victim was forgotten: %+v", algorithm, d)
+		}
+	}
+}
