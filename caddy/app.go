@@ -23,6 +23,7 @@ type App struct {
 
 	store   core.Store
 	memory  *sharedMemory
+	local   *core.Limiter // by memory, for when another store fails
 	maxKeys int
 	sweep   time.Duration
 	rules   map[string]*core.Rule // by namespace and name
@@ -47,6 +48,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 	}
 	a.memory = memory
 	a.store = memory.store
+	a.local = core.NewLimiter(memory.store)
 	if a.StoreRaw == nil {
 		return nil
 	}
@@ -57,8 +59,8 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if m, ok := mod.(*MemoryStore); ok {
 		a.maxKeys = m.MaxKeys
 	}
-	a.store = mod.(StoreModule).Store()
-	return nil
+	a.store, err = storeOf(mod)
+	return err
 }
 
 // register enters a rule, or says that there is one of its name that differs.
@@ -133,10 +135,12 @@ type sharedMemory struct {
 func acquireMemory() (*sharedMemory, error) {
 	value, _, err := memories.LoadOrNew(memoryKey, func() (caddy.Destructor, error) {
 		s := &sharedMemory{
-			store:    core.NewMemory(core.MemoryConfig{}),
+			// Made for the most keys there can be, so that its shards are many, and each is small.
+			store:    core.NewMemory(core.MemoryConfig{MaxKeys: maxMaxKeys}),
 			interval: make(chan time.Duration, 1),
 			stop:     make(chan struct{}),
 		}
+		s.store.SetMaxKeys(0)
 		go s.sweeper()
 		return s, nil
 	})

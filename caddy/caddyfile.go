@@ -39,6 +39,8 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 	}
 	if matcherSet == nil {
 		matcher = ""
+	} else if strings.HasPrefix(matcher, "@") {
+		matcher += string(h.JSON(matcherSet)) // another site's matcher of that name is another
 	}
 	handler := &Handler{}
 	if err := handler.unmarshalCaddyfile(h.Dispenser, matcher); err != nil {
@@ -150,14 +152,19 @@ func (h *Handler) shortForm(d *caddyfile.Dispenser, matcher string, args []strin
 }
 
 // shortName names a short form's zone after its matcher and key, never after its limit or place, so that counts stay when
-// those change. What a name cannot hold is left out, and a digest of the whole keeps the names apart.
+// those change. A digest keeps apart what looks alike when it is written in the characters of a name, and the named matchers
+// of different sites, which come with their definitions.
 func shortName(matcher, key string) string {
 	readable := strings.TrimSuffix(strings.TrimPrefix(key, "{"), "}")
 	for _, prefix := range []string{"http.vars.", "http.request."} {
 		readable = strings.TrimPrefix(readable, prefix)
 	}
 	if matcher != "" && matcher != "*" {
-		readable = strings.TrimLeft(matcher, "/@") + "." + readable
+		word := strings.TrimPrefix(matcher, "/")
+		if named := strings.TrimPrefix(matcher, "@"); named != matcher {
+			word, _, _ = strings.Cut(named, "{")
+		}
+		readable = word + "." + readable
 	}
 	clean := strings.Map(func(r rune) rune {
 		if r < 128 && core.CheckName(string(r)) == nil {
@@ -165,7 +172,7 @@ func shortName(matcher, key string) string {
 		}
 		return '_'
 	}, readable)
-	if clean == readable && len(clean) <= 64 && !strings.HasPrefix(matcher, "@") && strings.Count(matcher, "/") <= 1 {
+	if clean == readable && len(clean) <= 64 && !strings.HasPrefix(matcher, "@") {
 		return clean
 	}
 	digest := fnv.New32a()

@@ -155,12 +155,12 @@ func TestARequestThatOneZoneRejectsCostsTheOthersNothing(t *testing.T) {
 						}
 						key everyone
 						limit 1/366d
-						cost 2
+						cost {query.cost}
 					}
 				}
 				respond ok`)
 			for range 10 {
-				r := s.reject("/big")
+				r := s.reject("/big?cost=2")
 				if !strings.Contains(r.header.Get("RateLimit"), `"big";r=1`) {
 					t.Fatalf("RateLimit: %s, want big to reject", r.header.Get("RateLimit"))
 				}

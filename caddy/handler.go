@@ -72,16 +72,17 @@ type Handler struct {
 	// that it is not.
 	LogKey bool `json:"log_key,omitempty"`
 
-	app      *App
-	store    core.Store
-	limiter  *core.Limiter
-	zones    []*Zone
-	fields   core.Fields
-	events   *caddyevents.App
-	ctx      caddy.Context
-	logger   *zap.Logger
-	outer    []*caddyhttp.HTTPErrorConfig // of enclosing subroutes
-	stopping chan struct{}                // closed when this handler's servers stop
+	app       *App
+	store     core.Store
+	limiter   *core.Limiter
+	zones     []*Zone
+	fields    core.Fields
+	shadows   bool // any zone is a shadow
+	events    *caddyevents.App
+	ctx       caddy.Context
+	logger    *zap.Logger
+	enclosing *caddyhttp.HTTPErrorConfig // error routes of the innermost subroute around that has any
+	stopping  chan struct{}              // closed when this handler's servers stop
 }
 
 // CaddyModule returns the Caddy module information.
@@ -140,7 +141,7 @@ func (h *Handler) provisionStore(ctx caddy.Context) (core.Store, error) {
 	if m, ok := mod.(*MemoryStore); ok && m.MaxKeys != 0 {
 		return nil, errOwnMaxKeys
 	}
-	return mod.(StoreModule).Store(), nil
+	return storeOf(mod)
 }
 
 // provisionSurroundings finds out where the handler stands: which error routes are around it, and which servers will tell
@@ -150,13 +151,14 @@ func (h *Handler) provisionSurroundings(ctx caddy.Context) {
 	stop := sync.OnceFunc(func() { close(h.stopping) })
 	holds := false
 	for _, zone := range h.zones {
+		h.shadows = h.shadows || zone.rule.Shadow()
 		holds = holds || zone.rule.Limit().Algorithm() == core.LeakyBucket
 	}
 	for _, mod := range ctx.Modules() {
 		switch mod := mod.(type) {
 		case *caddyhttp.Subroute:
 			if mod.Errors != nil {
-				h.outer = append(h.outer, mod.Errors)
+				h.enclosing = mod.Errors // outer ones come first
 			}
 		case *caddyhttp.App:
 			if holds {
@@ -196,19 +198,29 @@ func (h *Handler) check() error {
 // Cleanup lets go of the zones that this handler has opened.
 func (h *Handler) Cleanup() error {
 	for _, zone := range h.RateLimits {
-		if zone != nil && zone.opened {
+		if zone == nil {
+			continue
+		}
+		if zone.opened {
 			h.store.Release(zone.rule)
 			zone.opened = false
+		}
+		if zone.local != nil {
+			h.app.memory.store.Release(zone.local)
+			zone.local = nil
 		}
 	}
 	return nil
 }
+
+var errTooEarly = errors.New("rate limit: the TLS handshake is not complete, so the client's address is not known to be its own")
 
 // inquiry is what one request needs to be decided, kept for the next.
 type inquiry struct {
 	checks  []core.Check
 	zones   []*Zone // of the checks
 	verdict core.Verdict
+	lacking bool // a zone rejects the request for want of a key
 	key     []byte
 }
 
@@ -226,8 +238,14 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return next.ServeHTTP(w, r)
 	}
 	if err := h.limiter.Decide(q.checks, false, &q.verdict); err != nil {
-		q.free()
-		return caddyhttp.Error(http.StatusInternalServerError, err)
+		if !h.decideWithoutStore(r, q, err) {
+			q.free()
+			unavailable(w, r, time.Second, "The rate limit cannot be checked.")
+			return nil
+		}
+	}
+	if h.shadows {
+		h.reportShadows(r, q)
 	}
 	if q.verdict.Outcome == core.Reject {
 		err := h.reject(w, r, q)
@@ -257,15 +275,20 @@ func (h *Handler) inquire(q *inquiry, r *http.Request) error {
 				continue
 			}
 		}
+		if zone.key.ofAddress && r.TLS != nil && !r.TLS.HandshakeComplete {
+			// As Caddy's own matchers of addresses: before the handshake is complete anybody can have sent this.
+			return caddyhttp.Error(http.StatusTooEarly, errTooEarly)
+		}
 		key, missing := zone.key.make(r, q)
 		cost := zone.cost.of(r)
 		if missing {
-			zone.noteMissing(h)
+			zone.noteMissing(h, r)
 			if zone.OnMissingKey == "skip" {
 				continue
 			}
 			if zone.OnMissingKey == "reject" {
 				cost = core.Unaffordable
+				q.lacking = true
 			}
 		}
 		q.checks = append(q.checks, core.Check{Rule: zone.rule, Key: key, Cost: cost})
@@ -284,6 +307,7 @@ func (q *inquiry) free() {
 	}
 	q.checks = q.checks[:0]
 	q.zones = q.zones[:0]
+	q.lacking = false
 	inquiries.Put(q)
 }
 

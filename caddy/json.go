@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/proxyweir/weir/core"
 )
 
@@ -55,7 +56,30 @@ func (h *Handler) unmarshalZones(data []byte) error {
 		if err := unmarshalStrict(raw, zone, fieldNames(reflect.TypeFor[Zone]())); err != nil {
 			return fmt.Errorf("zone %q: %w", name, err)
 		}
+		if err := refuseZero(raw, "burst", "max_delay"); err != nil {
+			return fmt.Errorf("zone %q: %w", name, err)
+		}
 		h.RateLimits[name] = zone
+	}
+	return nil
+}
+
+// refuseZero refuses fields that are written as zero, which would otherwise be taken for their defaults.
+func refuseZero(data []byte, fields ...string) error {
+	var written map[string]any
+	if err := json.Unmarshal(data, &written); err != nil {
+		return err
+	}
+	for _, field := range fields {
+		value, ok := written[field]
+		zero := value == float64(0)
+		if text, isText := value.(string); isText {
+			d, err := caddy.ParseDuration(text)
+			zero = err == nil && d == 0
+		}
+		if ok && zero {
+			return fmt.Errorf("%s %v: must be more than zero; for the default leave it out", field, value)
+		}
 	}
 	return nil
 }

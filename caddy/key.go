@@ -26,6 +26,7 @@ type keyMaker struct {
 	template            string
 	spec                string // what the key is made of, for the rule's identity
 	needsAuthentication bool
+	ofAddress           bool // the client's, or the peer's
 }
 
 // keyPart is one placeholder of a key.
@@ -55,8 +56,10 @@ func newKeyMaker(template string, prefixes core.Prefixes) (*keyMaker, error) {
 		switch {
 		case name == "http.vars.client_ip":
 			part.kind = clientIP
+			k.ofAddress = true
 		case name == "http.request.remote.host":
 			part.kind = remoteHost
+			k.ofAddress = true
 		case strings.HasPrefix(name, "http.request.header."):
 			part.kind = requestHeader
 			part.header = textproto.CanonicalMIMEHeaderKey(strings.TrimPrefix(name, "http.request.header."))
@@ -71,6 +74,9 @@ func newKeyMaker(template string, prefixes core.Prefixes) (*keyMaker, error) {
 	}
 	if len(k.parts) == 0 {
 		k.static = text
+		if full := fullPlaceholder(text); full != "" || text == "remote_ip" {
+			return nil, fmt.Errorf("key %q: has no braces, and would be one counter for all; write {%s}", template, strings.Replace(text, "remote_ip", "remote_host", 1))
+		}
 	}
 	k.spec = template
 	if template == clientIPPlaceholder {
@@ -117,8 +123,8 @@ func (k *keyMaker) value(part *keyPart, r *http.Request) string {
 	default:
 		value, _ = replacerOf(r).GetString(part.name)
 	}
-	if k.masks || strings.HasPrefix(value, "::") {
-		return k.prefixes.Mask(value) // an IPv4-mapped address is its IPv4 in any case
+	if k.masks || value != "" && (value[0] == ':' || value[0] == '0') {
+		return k.prefixes.Mask(value) // an IPv4-mapped address is its IPv4 in any case, and begins so however it is written
 	}
 	return value
 }
@@ -199,10 +205,18 @@ func checkPlaceholder(name string) error {
 	if name == "" {
 		return fmt.Errorf("has an empty placeholder; write \\{ for a brace")
 	}
-	segment := caddyfile.Segment{{Text: "{" + name + "}"}}
-	httpcaddyfile.NewShorthandReplacer().ApplyToSegment(&segment)
-	if full := segment[0].Text; full != "{"+name+"}" {
+	if full := fullPlaceholder(name); full != "" {
 		return fmt.Errorf("{%s} is a shorthand that Caddy knows in the sites of a Caddyfile only; write %s", name, full)
 	}
 	return nil
+}
+
+// fullPlaceholder returns the placeholder that a shorthand of the Caddyfile stands for, or "" where it is none.
+func fullPlaceholder(shorthand string) string {
+	segment := caddyfile.Segment{{Text: "{" + shorthand + "}"}}
+	httpcaddyfile.NewShorthandReplacer().ApplyToSegment(&segment)
+	if full := segment[0].Text; full != "{"+shorthand+"}" {
+		return full
+	}
+	return ""
 }

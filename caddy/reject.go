@@ -39,7 +39,7 @@ func (h *Handler) reject(w http.ResponseWriter, r *http.Request, q *inquiry) err
 	}
 	h.report(r, zone, v)
 
-	if h.Response == "error_routes" || h.Response != "direct" && h.errorRoutesTake(r, server) {
+	if h.leaveToErrorRoutes(r, server) {
 		return tooMany
 	}
 	h.answer(w, r, repl, q)
@@ -49,18 +49,15 @@ func (h *Handler) reject(w http.ResponseWriter, r *http.Request, q *inquiry) err
 // answer writes the response of a rejected request.
 func (h *Handler) answer(w http.ResponseWriter, r *http.Request, repl *caddy.Replacer, q *inquiry) {
 	header := w.Header()
-	if core.IsGRPC(r.Header) {
-		// A response without messages: its status is in the header fields. Clients take the code of a gRPC response
-		// only from one with HTTP status 200.
-		header.Set("Content-Type", "application/grpc")
-		header.Set("Grpc-Status", "8") // RESOURCE_EXHAUSTED
-		header.Set("Grpc-Message", errExceeded.Error())
-		w.WriteHeader(http.StatusOK)
+	if core.IsGRPC(r) {
+		answerGRPC(w, grpcResourceExhausted, errExceeded.Error())
 		return
 	}
 	message := h.Message
 	if message != "" {
 		message = repl.ReplaceKnown(message, "")
+	} else if q.lacking && q.verdict.RetryAfter == core.Never {
+		message = "This request lacks what its limit tells clients apart by."
 	}
 	contentType, body := core.Body(core.WantsProblem(r.Header), message, q.checks, &q.verdict)
 	header["Content-Type"] = []string{contentType}
@@ -68,65 +65,18 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, repl *caddy.Rep
 	_, _ = w.Write(body) // the client may be gone; there is nobody to tell
 }
 
-// errorRoutesTake reports whether error routes would take a 429 of this request: those of the server, of which each site
-// has its own behind a matcher, and those of subroutes around this handler.
-func (h *Handler) errorRoutesTake(r *http.Request, server *caddyhttp.Server) bool {
-	if r.Context().Value(caddyhttp.ErrorCtxKey) != nil {
-		return false // this handler stands in an error route itself, behind which there is no other
-	}
-	probe := errorProbe{request: r}
-	for _, errs := range h.outer {
-		if probe.taken(errs.Routes) {
-			return true
-		}
-	}
-	return server != nil && server.Errors != nil && probe.taken(server.Errors.Routes)
-}
+// The codes of gRPC that Weir answers with.
+const (
+	grpcResourceExhausted = "8"
+	grpcUnavailable       = "14"
+)
 
-// errorProbe asks error routes whether they would handle a request that failed with a 429.
-type errorProbe struct {
-	request *http.Request
-	failed  bool // the request has the error's placeholders, as error routes get it
-}
-
-// taken reports whether any of the routes would: one that matches and has a handler, in itself or in its subroutes.
-func (p *errorProbe) taken(routes caddyhttp.RouteList) bool {
-	var satisfied map[string]bool // groups of which a route has matched
-	for i := range routes {
-		route := &routes[i]
-		if route.Group != "" && satisfied[route.Group] || !p.matches(route.MatcherSets) {
-			continue
-		}
-		if route.Group != "" {
-			if satisfied == nil {
-				satisfied = make(map[string]bool)
-			}
-			satisfied[route.Group] = true
-		}
-		for _, handler := range route.Handlers {
-			sub, ok := handler.(*caddyhttp.Subroute)
-			if !ok || p.taken(sub.Routes) {
-				return true
-			}
-		}
-		if route.Terminal {
-			return false
-		}
-	}
-	return false
-}
-
-// matches asks the matchers of a route. Those that are not about the host alone may look at the error's placeholders,
-// which are costly to set and so set only for them.
-func (p *errorProbe) matches(sets caddyhttp.MatcherSets) bool {
-	for _, set := range sets {
-		for _, matcher := range set {
-			if _, host := matcher.(*caddyhttp.MatchHost); !host && !p.failed {
-				p.request = (*caddyhttp.HTTPErrorConfig)(nil).WithError(p.request, tooMany)
-				p.failed = true
-			}
-		}
-	}
-	matches, err := sets.AnyMatchWithError(p.request)
-	return matches && err == nil
+// answerGRPC writes a gRPC response without messages, whose status is in the header fields. Clients take the code only from
+// a response with HTTP status 200.
+func answerGRPC(w http.ResponseWriter, code, message string) {
+	header := w.Header()
+	header.Set("Content-Type", "application/grpc")
+	header.Set("Grpc-Status", code)
+	header.Set("Grpc-Message", message)
+	w.WriteHeader(http.StatusOK)
 }

@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -34,28 +35,7 @@ func (h *Handler) report(r *http.Request, zone *Zone, v *core.Verdict) {
 	if v.RetryAfter != core.Never {
 		wait = time.Duration(v.RetryAfter) * time.Microsecond
 	}
-	if c := zone.logger.Check(zapcore.InfoLevel, errExceeded.Error()); c != nil {
-		id, _ := replacerOf(r).GetString("http.request.uuid")
-		fields := []zap.Field{
-			zap.String("zone", zone.rule.Name()),
-			zap.Duration("wait", wait),
-			zap.String("client_ip", clientAddress(r)),
-			zap.String("method", r.Method),
-			zap.String("host", r.Host),
-			zap.String("uri", r.RequestURI),
-			zap.String("request_id", id),
-		}
-		if trace, ok := caddyhttp.GetVar(r.Context(), "trace_id").(string); ok {
-			fields = append(fields, zap.String("trace_id", trace))
-		}
-		if h.LogKey {
-			fields = append(fields, zap.String("key", zone.key.readable(r)))
-		}
-		if n := zone.unlogged.Swap(0); n > 0 {
-			fields = append(fields, zap.Int64("rejections_not_logged", n))
-		}
-		c.Write(fields...)
-	}
+	h.log(r, zone, errExceeded.Error(), wait)
 	if h.events.ShouldEmit("rate_limit_exceeded") {
 		h.events.Emit(h.ctx, "rate_limit_exceeded", map[string]any{
 			"zone":      zone.rule.Name(),
@@ -66,6 +46,45 @@ func (h *Handler) report(r *http.Request, zone *Zone, v *core.Verdict) {
 	}
 }
 
+// reportShadows writes to the log what shadow zones would have rejected.
+func (h *Handler) reportShadows(r *http.Request, q *inquiry) {
+	for i := range q.checks {
+		if d := &q.checks[i].Decision; !d.Allowed && q.zones[i].rule.Shadow() {
+			h.log(r, q.zones[i], "rate limit exceeded in shadow", time.Duration(max(d.RetryAfter, 0))*time.Microsecond)
+		}
+	}
+}
+
+// log writes a line on a request that is over a zone's limit, unless there have been enough of them this second. The query
+// of the URI is left out: it may hold secrets, or the key.
+func (h *Handler) log(r *http.Request, zone *Zone, message string, wait time.Duration) {
+	c := zone.logger.Check(zapcore.InfoLevel, message)
+	if c == nil {
+		return
+	}
+	id, _ := replacerOf(r).GetString("http.request.uuid")
+	path, _, _ := strings.Cut(r.RequestURI, "?")
+	fields := []zap.Field{
+		zap.String("zone", zone.rule.Name()),
+		zap.Duration("wait", wait),
+		zap.String("client_ip", clientAddress(r)),
+		zap.String("method", r.Method),
+		zap.String("host", r.Host),
+		zap.String("uri", path),
+		zap.String("request_id", id),
+	}
+	if trace, ok := caddyhttp.GetVar(r.Context(), "trace_id").(string); ok {
+		fields = append(fields, zap.String("trace_id", trace))
+	}
+	if h.LogKey {
+		fields = append(fields, zap.String("key", zone.key.readable(r)))
+	}
+	if n := zone.unlogged.Swap(0); n > 0 {
+		fields = append(fields, zap.Int64("rejections_not_logged", n))
+	}
+	c.Write(fields...)
+}
+
 // clientAddress returns the client's address as Caddy knows it, behind trusted proxies not the peer's.
 func clientAddress(r *http.Request) string {
 	if ip, ok := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string); ok && ip != "" {
@@ -74,11 +93,20 @@ func clientAddress(r *http.Request) string {
 	return core.HostOf(r.RemoteAddr)
 }
 
-// noteMissing warns once of a key that needs authentication and has none: the one case of a missing key that is surely a
-// slip of the configuration.
-func (z *Zone) noteMissing(h *Handler) {
-	if z.key.needsAuthentication && z.warned.CompareAndSwap(false, true) {
-		h.logger.Warn("the zone's key is empty for a request that nobody has authenticated; does rate_limit run before authentication?",
-			zap.String("zone", z.rule.Name()), zap.String("key", z.Key))
+// noteMissing warns, at the first request without a key, of the two cases that are a slip of the configuration: a placeholder
+// that nothing provides, and a key of who is authenticated where nobody is yet.
+func (z *Zone) noteMissing(h *Handler, r *http.Request) {
+	if !z.warned.CompareAndSwap(false, true) {
+		return
+	}
+	fields := []zap.Field{zap.String("zone", z.rule.Name()), zap.String("key", z.Key)}
+	if z.key.needsAuthentication {
+		h.logger.Warn("the zone's key is empty for a request that nobody has authenticated; does rate_limit run before authentication?", fields...)
+	}
+	for _, part := range z.key.parts {
+		if _, known := replacerOf(r).Get(part.name); !known {
+			h.logger.Warn("the zone's key has a placeholder that nothing provides, so requests that differ in it share one counter",
+				append(fields, zap.String("placeholder", part.name))...)
+		}
 	}
 }

@@ -16,6 +16,15 @@ type StoreModule interface {
 	Store() core.Store
 }
 
+// storeOf returns the store of a loaded module.
+func storeOf(mod any) (core.Store, error) {
+	m, ok := mod.(StoreModule)
+	if !ok {
+		return nil, fmt.Errorf("store: the module %T has no store for rate limits", mod)
+	}
+	return m.Store(), nil
+}
+
 // MemoryStore keeps counters in the memory of this process. There is one memory for all handlers.
 type MemoryStore struct {
 	// How many keys the memory holds, over all zones: from 1 to 100000000, by default 1000000, which take about 40 bytes

@@ -93,6 +93,8 @@ type Zone struct {
 
 	matcherSets caddyhttp.MatcherSets
 	rule        *core.Rule
+	ruleConfig  core.RuleConfig
+	local       *core.Rule // the rule in memory, for when the store fails and is not memory itself
 	key         *keyMaker
 	cost        costMaker
 	logger      *zap.Logger
@@ -125,6 +127,9 @@ func (z *Zone) provision(ctx caddy.Context, h *Handler, name string) error {
 		return fmt.Errorf("zone %q: %w", name, err)
 	}
 	z.opened = true
+	if err := z.provisionLocal(h); err != nil {
+		return fmt.Errorf("zone %q: %w", name, err)
+	}
 	z.provisionLog(h.logger)
 	if z.key.needsAuthentication && !authenticatedBefore(ctx, h) {
 		h.logger.Warn("the zone's key is about who is authenticated, but this handler runs before authentication: "+
@@ -154,17 +159,21 @@ func (z *Zone) compile(name, namespace string) error {
 	if z.cost, err = newCostMaker(z.Cost); err != nil {
 		return fmt.Errorf("zone %q: %w", name, err)
 	}
+	if z.cost.number > limit.Capacity() {
+		return fmt.Errorf("zone %q: cost %d: is more than the limit can ever hold, which is %d, so that every request would be rejected", name, z.cost.number, limit.Capacity())
+	}
 	if err := z.checkWords(); err != nil {
 		return fmt.Errorf("zone %q: %w", name, err)
 	}
-	z.rule, err = core.NewRule(core.RuleConfig{
+	z.ruleConfig = core.RuleConfig{
 		Namespace:     namespace,
 		Name:          name,
 		KeySpec:       z.key.spec,
 		Limit:         limit,
 		Shadow:        z.Enforcement == "shadow",
 		CountRejected: z.CountRejected,
-	})
+	}
+	z.rule, err = core.NewRule(z.ruleConfig)
 	if err != nil {
 		return fmt.Errorf("zone: %w", err)
 	}

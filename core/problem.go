@@ -22,20 +22,40 @@ type problem struct {
 	Violated []string `json:"violated-policies"`
 }
 
-// WantsProblem reports whether the Accept field of a request names JSON, so that a rejection's body is a problem's.
+// WantsProblem reports whether the Accept field of a request names JSON (and not with q=0, which refuses it), so that a
+// rejection's body is a problem's.
 func WantsProblem(h http.Header) bool {
 	for _, accept := range h["Accept"] {
-		if strings.Contains(accept, "json") {
-			return true
+		for _, part := range strings.Split(strings.ToLower(accept), ",") {
+			media, parameters, _ := strings.Cut(part, ";")
+			if strings.Contains(media, "json") && !refuses(parameters) {
+				return true
+			}
 		}
 	}
 	return false
 }
 
-// IsGRPC reports whether a request is a gRPC call.
-func IsGRPC(h http.Header) bool {
-	types := h["Content-Type"]
-	return len(types) > 0 && strings.HasPrefix(types[0], "application/grpc")
+// refuses reports whether the parameters of a media range have a weight of zero.
+func refuses(parameters string) bool {
+	parameters = strings.Replace(parameters, " ", "", -1)
+	for _, p := range strings.Split(parameters, ";") {
+		if weight := strings.TrimPrefix(p, "q="); weight != p {
+			return strings.Trim(weight, "0.") == ""
+		}
+	}
+	return false
+}
+
+// IsGRPC reports whether a request is a gRPC call, as gRPC's protocol over HTTP/2 defines one.
+func IsGRPC(r *http.Request) bool {
+	types := r.Header["Content-Type"]
+	if r.ProtoMajor < 2 || r.Method != http.MethodPost || len(types) == 0 {
+		return false
+	}
+	media := strings.ToLower(types[0])
+	rest := strings.TrimPrefix(media, "application/grpc")
+	return rest != media && (rest == "" || rest[0] == '+' || rest[0] == ';')
 }
 
 // Body returns the content type and the body of a rejected request's response: problem details where they are asked for,

@@ -1,0 +1,191 @@
+package ratelimit_test
+
+import (
+	"crypto/tls"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	ratelimit "github.com/proxyweir/weir/caddy"
+	"github.com/proxyweir/weir/core"
+)
+
+// A defect that was: where the error routes of an enclosing subroute do not answer, Caddy goes on behind the subroute, and
+// the rejected request reached what the limit was to protect.
+func TestARejectedRequestNeverReachesWhatIsBehindASubroute(t *testing.T) {
+	for _, response := range []string{"auto", "error_routes", "direct"} {
+		for name, errorRoute := range map[string]string{
+			"that does not match":  `{"match": [{"path": ["/nothing"]}], "handle": [{"handler": "static_response", "body": "sub"}]}`,
+			"that does not answer": `{"handle": [{"handler": "headers", "response": {"set": {"X-Sub": ["1"]}}}]}`,
+			"that answers":         `{"handle": [{"handler": "static_response", "body": "sub", "status_code": "429"}]}`,
+		} {
+			t.Run(response+", an error route "+name, func(t *testing.T) {
+				s := startJSON(t, `{"http": {"servers": {"srv0": {"listen": ["127.0.0.1:PORT"], "automatic_https": {"disable": true},
+					"errors": {"routes": [{"handle": [{"handler": "static_response", "body": "of the server", "status_code": "429"}]}]},
+					"routes": [{"handle": [
+						{"handler": "subroute",
+							"routes": [{"handle": [{"handler": "rate_limit", "response": "`+response+`", "rate_limits": {"z": {"requests": 1, "period": "366d"}}}]}],
+							"errors": {"routes": [`+errorRoute+`]}},
+						{"handler": "static_response", "body": "protected"}]}]}}}}`)
+				if r := s.do("/"); r.body != "protected" {
+					t.Fatalf("%d %q; want the protected page", r.status, r.body)
+				}
+				if r := s.do("/"); r.status != http.StatusTooManyRequests || strings.Contains(r.body, "protected") {
+					t.Errorf("%d %q; want 429 and nothing of the protected page", r.status, r.body)
+				}
+			})
+		}
+	}
+}
+
+// A defect that was: error routes were asked about the URI as handle_path had rewritten it, which Caddy takes back first.
+func TestErrorRoutesAreAskedAboutTheOriginalURI(t *testing.T) {
+	const site = "handle_path /api/* {\nrate_limit 1/366d\nrespond ok\n}\nhandle_errors {\n"
+	s := startSite(t, site+"@api path /api/*\nrespond @api \"page of the api\"\n}")
+	s.admit(1, "/api/x")
+	if r := s.reject("/api/x"); r.body != "page of the api" {
+		t.Errorf("body %q; want the error route's", r.body)
+	}
+	s.reload(site + "@x path /x\nrespond @x \"page of x\"\n}")
+	if r := s.reject("/api/x"); !strings.HasPrefix(r.body, "Too many requests") {
+		t.Errorf("body %q; want Weir's own, since no error route takes /api/x", r.body)
+	}
+}
+
+func TestAGRPCCallIsToldByItsOwnStatusOnASiteWithErrorRoutes(t *testing.T) {
+	s := start(t, "servers {\nprotocols h1 h2c\n}\n", ":PORT {\nrate_limit 1/366d\nrespond ok\nhandle_errors {\nrespond sorry\n}\n}")
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	client := s.newClient(protocols)
+	defer client.CloseIdleConnections()
+	for _, want := range []string{"", "8"} {
+		r, err := s.try(client, "POST /package.Service/Method", "Content-Type", "application/grpc")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.header.Get("Grpc-Status"); r.status != http.StatusOK || got != want {
+			t.Errorf("status %d, grpc-status %q; want 200 and %q", r.status, got, want)
+		}
+	}
+}
+
+// A defect that was: any client could turn its 429 into a 200 by calling its request gRPC.
+func TestAHeaderAloneMakesNoGRPCCall(t *testing.T) {
+	s := startSite(t, "rate_limit 1/366d\nrespond ok")
+	s.admit(1, "/")
+	s.reject("POST /", "Content-Type", "application/grpc")
+}
+
+// As Caddy's own matchers of addresses do: until the TLS handshake is complete the sender may be anybody.
+func TestEarlyDataIsNotCountedForAnAddress(t *testing.T) {
+	for _, key := range []string{"{remote_host}", "{client_ip}"} {
+		startSite(t, "rate_limit {\nzone z {\nkey "+key+"\nlimit 1/366d\n}\n}\nrespond ok")
+		handler := httpServer(t).Routes[0].Handlers[0].(*ratelimit.Handler)
+		ask := func(complete bool) error {
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			r.RemoteAddr = "198.51.100.7:443"
+			r.TLS = &tls.ConnectionState{HandshakeComplete: complete}
+			w := httptest.NewRecorder()
+			r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, httpServer(t))
+			err := handler.ServeHTTP(w, r, caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error { return nil }))
+			if err == nil && w.Code != http.StatusOK {
+				t.Errorf("%s: status %d", key, w.Code)
+			}
+			return err
+		}
+		var failed caddyhttp.HandlerError
+		if err := ask(false); !errors.As(err, &failed) || failed.StatusCode != http.StatusTooEarly {
+			t.Errorf("%s: early data: %v; want 425", key, err)
+		}
+		if err := ask(true); err != nil {
+			t.Errorf("%s: the owner of the address: %v", key, err)
+		}
+	}
+}
+
+func TestAShadowZoneIsSeenInTheLog(t *testing.T) {
+	s := startSite(t, "rate_limit {\nzone ghost {\nlimit 1/366d\nenforcement shadow\n}\n}\nrespond ok")
+	s.admit(3, "/")
+	if lines := s.logs("rate limit exceeded in shadow"); len(lines) != 2 || lines[0]["zone"] != "ghost" {
+		t.Errorf("%d lines: %v; want 2 of ghost", len(lines), lines)
+	}
+}
+
+func TestAPlaceholderThatNothingProvidesIsWarnedOf(t *testing.T) {
+	s := startSite(t, "rate_limit {\nzone z {\nkey {clientip}\nlimit 5/366d\n}\n}\nrespond ok")
+	s.admit(2, "/")
+	lines := s.logs("the zone's key has a placeholder that nothing provides, so requests that differ in it share one counter")
+	if len(lines) != 1 || lines[0]["placeholder"] != "clientip" {
+		t.Errorf("%v; want one line on clientip", lines)
+	}
+}
+
+func TestNamedMatchersOfTwoSitesAreNotOneZone(t *testing.T) {
+	s := start(t, "", "http://a.test:PORT {\n@api path /a*\nrate_limit @api 1/366d\nrespond ok\n}\nhttp://b.test:PORT {\n@api path /b*\nrate_limit @api 1/366d\nrespond ok\n}")
+	s.admit(1, "http://a.test/a")
+	s.admit(1, "http://b.test/b")
+	s.reject("http://a.test/a")
+}
+
+func TestAMissingKeyIsNotToldToWait(t *testing.T) {
+	s := startSite(t, "rate_limit {\nzone z {\nkey {header.X-Key}\nlimit 5/366d\non_missing_key reject\n}\n}\nrespond ok")
+	if r := s.reject("/"); !strings.Contains(r.body, "lacks") || r.header.Get("Retry-After") != "" {
+		t.Errorf("body %q, Retry-After %q", r.body, r.header.Get("Retry-After"))
+	}
+}
+
+// failingStore is a fault that memory cannot have.
+type failingStore struct{}
+
+func (failingStore) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "http.rate_limit.stores.weir_test_failing", New: func() caddy.Module { return new(failingStore) }}
+}
+func (*failingStore) Store() core.Store              { return failingStore{} }
+func (failingStore) Open(*core.Rule) error           { return nil }
+func (failingStore) Release(*core.Rule)              {}
+func (failingStore) Decide([]core.Check, bool) error { return errors.New("the store is down") }
+
+// noStore is a module of the namespace that is no store.
+type noStore struct{}
+
+func (noStore) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "http.rate_limit.stores.weir_test_none", New: func() caddy.Module { return new(noStore) }}
+}
+
+func init() {
+	caddy.RegisterModule(failingStore{})
+	caddy.RegisterModule(noStore{})
+}
+
+func handlerWithStore(store, onError string) string {
+	return httpApp(`[{"handler": "rate_limit", "store": {"store": "` + store + `"}, "rate_limits": {"z": {"requests": 2, "period": "366d", "on_error": "` + onError + `"}}},
+		{"handler": "static_response", "body": "ok"}]`)
+}
+
+func TestOnErrorSaysWhatHappensWhenAStoreFails(t *testing.T) {
+	for onError, want := range map[string][]int{"open": {200, 200, 200}, "closed": {503, 503, 503}, "local": {200, 200, 429}} {
+		t.Run(onError, func(t *testing.T) {
+			s := startJSON(t, handlerWithStore("weir_test_failing", onError))
+			for i, status := range want {
+				r := s.do("/")
+				if r.status != status {
+					t.Errorf("request %d: status %d; want %d", i, r.status, status)
+				}
+				if status == 503 && r.header.Get("Retry-After") != "1" {
+					t.Errorf("Retry-After %q; want 1", r.header.Get("Retry-After"))
+				}
+			}
+		})
+	}
+}
+
+func TestAModuleThatIsNoStoreIsRefused(t *testing.T) {
+	s := newServer(t)
+	if why := s.refused(s.json(handlerWithStore("weir_test_none", "open"))); !strings.Contains(why, "has no store for rate limits") {
+		t.Error(why)
+	}
+}

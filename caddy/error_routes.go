@@ -1,0 +1,119 @@
+package ratelimit
+
+import (
+	"net/http"
+	"net/url"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/core"
+)
+
+// leaveToErrorRoutes reports whether a rejection is to be returned as an error, for error routes to answer.
+func (h *Handler) leaveToErrorRoutes(r *http.Request, server *caddyhttp.Server) bool {
+	if h.Response == "direct" || r.Context().Value(caddyhttp.ErrorCtxKey) != nil {
+		return false // a handler that stands in an error route has no other behind it
+	}
+	if h.enclosing != nil {
+		// The routes of an enclosing subroute, where there are any, get the error first. If none of them answers it, Caddy
+		// goes on behind the subroute as if there had been no error, to what the limit is there to protect.
+		probe := errorProbe{request: r, answering: true}
+		defer probe.forget()
+		return probe.taken(h.enclosing.Routes)
+	}
+	if h.Response == "error_routes" {
+		return true
+	}
+	if core.IsGRPC(r) || server == nil || server.Errors == nil {
+		return false // a gRPC client understands no page
+	}
+	probe := errorProbe{request: r, restores: true}
+	taken := probe.taken(server.Errors.Routes)
+	if !taken {
+		probe.forget()
+	}
+	return taken
+}
+
+// errorProbe asks error routes whether they would handle a request that failed with a 429.
+type errorProbe struct {
+	request   *http.Request
+	restores  bool // before its error routes a server takes back how the request was rewritten
+	answering bool // only routes count that surely answer
+	failed    bool // the request has the error's placeholders, as error routes get it
+}
+
+// taken reports whether any of the routes would: one that matches and has a handler, in itself or in its subroutes.
+func (p *errorProbe) taken(routes caddyhttp.RouteList) bool {
+	var satisfied map[string]bool // groups of which a route has matched
+	for i := range routes {
+		route := &routes[i]
+		if route.Group != "" && satisfied[route.Group] || !p.matches(route.MatcherSets) {
+			continue
+		}
+		if route.Group != "" {
+			if satisfied == nil {
+				satisfied = make(map[string]bool)
+			}
+			satisfied[route.Group] = true
+		}
+		for _, handler := range route.Handlers {
+			if p.handles(handler) {
+				return true
+			}
+		}
+		if route.Terminal {
+			return false
+		}
+	}
+	return false
+}
+
+func (p *errorProbe) handles(handler caddyhttp.MiddlewareHandler) bool {
+	switch handler := handler.(type) {
+	case *caddyhttp.Subroute:
+		return p.taken(handler.Routes)
+	case caddyhttp.StaticResponse, *caddyhttp.StaticResponse:
+		return true
+	}
+	return !p.answering
+}
+
+// matches asks the matchers of a route. Those that are not about the host alone may look at the error's placeholders or at
+// the URI, which are costly to set and so set only for them.
+func (p *errorProbe) matches(sets caddyhttp.MatcherSets) bool {
+	for _, set := range sets {
+		for _, matcher := range set {
+			if _, host := matcher.(*caddyhttp.MatchHost); !host && !p.failed {
+				p.fail()
+			}
+		}
+	}
+	matches, err := sets.AnyMatchWithError(p.request)
+	return matches && err == nil
+}
+
+// fail makes the request what error routes would get.
+func (p *errorProbe) fail() {
+	p.failed = true
+	original, ok := p.request.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request)
+	p.request = (*caddyhttp.HTTPErrorConfig)(nil).WithError(p.request, tooMany) // a copy
+	if ok && p.restores {
+		p.request.Method = original.Method
+		p.request.RemoteAddr = original.RemoteAddr
+		p.request.RequestURI = original.RequestURI
+		p.request.URL = new(url.URL)
+		*p.request.URL = *original.URL
+	}
+}
+
+// forget takes the error's placeholders back, where no error is returned.
+func (p *errorProbe) forget() {
+	if !p.failed {
+		return
+	}
+	repl := p.request.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	for _, name := range []string{"", ".status_code", ".status_text", ".id", ".trace", ".message"} {
+		repl.Delete("http.error" + name)
+	}
+}
