@@ -51,6 +51,7 @@ type Memory struct {
 	mu     sync.Mutex        // guards what follows, for writing
 	byName map[string]*space // by the rules' identity
 	spaces atomic.Value      // []*space, by number; a number is never given twice
+	buried []*space          // what stands for those that were let go of: [0] without logs, [1] with
 
 	_         [64]byte // what is only read, above, does not share a cache line with what is written
 	keys      atomic.Int64
@@ -101,6 +102,11 @@ func NewMemory(c MemoryConfig) *Memory {
 		}
 	}
 	m.spaces.Store([]*space{})
+	for i := 0; i < 2; i++ {
+		sp := &space{isLog: i == 1}
+		sp.setLimits()
+		m.buried = append(m.buried, sp)
+	}
 	return m
 }
 

@@ -269,6 +269,26 @@ func (m *Memory) Sweep() {
 			s.mu.Unlock()
 		}
 	}
+	m.bury()
+}
+
+// bury lets go of the spaces that no rule and no key needs any more, but for their numbers. A request that is still under way
+// by a released rule may yet charge a key under such a number: it finds a space in which every key is expired.
+func (m *Memory) bury() {
+	m.mu.Lock()
+	old := m.spaces.Load().([]*space)
+	spaces := make([]*space, len(old))
+	copy(spaces, old)
+	for i, sp := range old {
+		if len(sp.rules) == 0 && sp.keys.Load() <= 0 {
+			spaces[i] = m.buried[0]
+			if sp.isLog {
+				spaces[i] = m.buried[1]
+			}
+		}
+	}
+	m.spaces.Store(spaces)
+	m.mu.Unlock()
 }
 
 // shrink gives back memory that a shard has no use for.

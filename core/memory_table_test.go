@@ -186,3 +186,35 @@ func TestSweptTableIsRebuiltInOrder(t *testing.T) {
 		tt.check()
 	}
 }
+
+func TestReleasedIdentitiesLeaveNothingButTheirNumbers(t *testing.T) {
+	m := NewMemory(MemoryConfig{MaxKeys: 100})
+	var last *Rule
+	for i := 0; i < 50; i++ {
+		for _, algorithm := range []Algorithm{TokenBucket, SlidingWindowLog} {
+			l, err := NewLimit(LimitConfig{Algorithm: algorithm, Requests: 5, Period: time.Hour})
+			if err != nil {
+				t.Fatal(err)
+			}
+			last, err = NewRule(RuleConfig{Name: "r" + strconv.Itoa(i), Limit: l})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = m.Open(last)
+			_ = m.Decide([]Check{{Rule: last, Key: "k", Cost: 1}}, false)
+			m.Release(last)
+		}
+	}
+	m.Sweep()
+	for number, sp := range m.spaces.Load().([]*space) {
+		if sp != m.buried[0] && sp != m.buried[1] {
+			t.Fatalf("space %d is still there", number)
+		}
+	}
+	// A request that was under way when its rule was released.
+	_ = m.Decide([]Check{{Rule: last, Key: "late", Cost: 1}}, false)
+	m.Sweep()
+	if stats := m.Stats(); stats.Keys != 0 || stats.LogBytes != 0 {
+		t.Errorf("%+v; want nothing", stats)
+	}
+}

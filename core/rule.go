@@ -16,8 +16,8 @@ type RuleConfig struct {
 	CountRejected bool // the requests that this rule rejects are charged to it too
 }
 
-// Rule is a named limit, as a store and the header fields need it: immutable, safe for concurrent use. Which requests a
-// rule covers, and how it makes their keys, is the adapter's.
+// Rule is a named limit, as a store and the header fields need it: immutable once a store has opened it, and safe for
+// concurrent use then. Which requests a rule covers, and how it makes their keys, is the adapter's.
 type Rule struct {
 	namespace     string
 	name          string
