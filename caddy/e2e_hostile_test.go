@@ -151,9 +151,9 @@ func (s *sink) WriteHeader(int)             {}
 
 // The requests go to the handler without a server and a network in front of it, for the sake of their number.
 func TestMillionsOfKeysStayWithinTheBoundAndDoNotResetAVictim(t *testing.T) {
-	total, bound := 2_000_000, 1_000_000
+	total, bound, bytes := 2_000_000, 1_000_000, 64.0
 	if raceDetector {
-		total, bound = 100_000, 50_000
+		total, bound, bytes = 100_000, 50_000, 96 // among as many shards, whose small tables are up to half empty
 		t.Logf("under the race detector: %d keys, of which %d are kept", total, bound)
 	}
 	s := start(t, fmt.Sprintf("rate_limit {\nstore memory {\nmax_keys %d\n}\n}\n", bound), ":PORT {\nrate_limit {\nzone z {\nlimit 2/366d\n}\n}\nrespond ok\n}")
@@ -200,8 +200,8 @@ func TestMillionsOfKeysStayWithinTheBoundAndDoNotResetAVictim(t *testing.T) {
 	}
 	perKey := float64(heap()-before) / float64(stats.Keys)
 	t.Logf("%d keys held, %.1f bytes each, %d evicted", stats.Keys, perKey, stats.Evictions)
-	if perKey > 64 {
-		t.Errorf("%.1f bytes a key, want at most 64", perKey)
+	if perKey > bytes {
+		t.Errorf("%.1f bytes a key, want at most %.0f", perKey, bytes)
 	}
 	s.reject("/")
 }
