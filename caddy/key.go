@@ -123,8 +123,14 @@ func (k *keyMaker) value(part *keyPart, r *http.Request) string {
 	default:
 		value, _ = replacerOf(r).GetString(part.name)
 	}
-	if k.masks || value != "" && (value[0] == ':' || value[0] == '0') {
-		return k.prefixes.Mask(value) // an IPv4-mapped address is its IPv4 in any case, and begins so however it is written
+	// An IPv4-mapped address is its IPv4 in any case. Caddy writes the addresses that it knows in one way; elsewhere the same
+	// IPv6 address may be written in many.
+	respell := strings.HasPrefix(value, "::")
+	if part.kind != clientIP && part.kind != remoteHost {
+		respell = strings.IndexByte(value, ':') >= 0
+	}
+	if k.masks || respell {
+		return k.prefixes.Mask(value)
 	}
 	return value
 }
