@@ -569,3 +569,20 @@ func TestFloodOfRejectedKeysDoesNotResetAnOlderVictimOfItsOwnRule(t *testing.T) 
 		}
 	}
 }
+
+// A log that is smaller than a key's share of the budget does not pay for larger ones, not even for those of its own rule.
+func TestSmallLogsDoNotPayForDearOnes(t *testing.T) {
+	m := newMemory(core.MemoryConfig{MaxKeys: 5000})
+	r := m.open(t, "bulk", core.LimitConfig{Algorithm: core.SlidingWindowLog}, core.MaxLogRequests, time.Hour)
+	for i := 0; i < fewer(2000); i++ {
+		m.take(r, "small "+strconv.Itoa(i), 5)
+	}
+	for i := 0; i < 30; i++ {
+		m.take(r, "dear "+strconv.Itoa(i), core.MaxLogRequests)
+	}
+	for i := 0; i < fewer(2000); i++ {
+		if d := m.take(r, "small "+strconv.Itoa(i), 1); d.Remaining != core.MaxLogRequests-6 {
+			t.Fatalf("small %d was forgotten: %+v", i, d)
+		}
+	}
+}
