@@ -21,6 +21,7 @@ func TestARejectedRequestNeverReachesWhatIsBehindASubroute(t *testing.T) {
 		for name, errorRoute := range map[string]string{
 			"that does not match":  `{"match": [{"path": ["/nothing"]}], "handle": [{"handler": "static_response", "body": "sub"}]}`,
 			"that does not answer": `{"handle": [{"handler": "headers", "response": {"set": {"X-Sub": ["1"]}}}]}`,
+			"that is rewritten":    `{"handle": [{"handler": "rewrite", "uri": "/error.html"}]}, {"match": [{"path": ["/"]}], "handle": [{"handler": "static_response", "body": "sub"}]}`,
 			"that answers":         `{"handle": [{"handler": "static_response", "body": "sub", "status_code": "429"}]}`,
 		} {
 			t.Run(response+", an error route "+name, func(t *testing.T) {
@@ -80,6 +81,21 @@ func TestAHeaderAloneMakesNoGRPCCall(t *testing.T) {
 	s.reject("POST /", "Content-Type", "application/grpc")
 }
 
+// A shadow zone changes nothing for a client, and that includes early data.
+func TestAShadowZoneLetsEarlyDataPass(t *testing.T) {
+	startSite(t, "rate_limit {\nzone z {\nlimit 1/366d\nenforcement shadow\n}\n}\nrespond ok")
+	handler := httpServer(t).Routes[0].Handlers[0].(*ratelimit.Handler)
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.TLS = new(tls.ConnectionState)
+	w := httptest.NewRecorder()
+	r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, httpServer(t))
+	passed := false
+	err := handler.ServeHTTP(w, r, caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error { passed = true; return nil }))
+	if err != nil || !passed {
+		t.Errorf("passed: %v, error: %v", passed, err)
+	}
+}
+
 // As Caddy's own matchers of addresses do: until the TLS handshake is complete the sender may be anybody.
 func TestEarlyDataIsNotCountedForAnAddress(t *testing.T) {
 	for _, key := range []string{"{remote_host}", "{client_ip}"} {
@@ -118,7 +134,7 @@ func TestAShadowZoneIsSeenInTheLog(t *testing.T) {
 func TestAPlaceholderThatNothingProvidesIsWarnedOf(t *testing.T) {
 	s := startSite(t, "rate_limit {\nzone z {\nkey {clientip}\nlimit 5/366d\n}\n}\nrespond ok")
 	s.admit(2, "/")
-	lines := s.logs("the zone's key has a placeholder that nothing provides, so requests that differ in it share one counter")
+	lines := s.logs("the zone's key has a placeholder that nothing provides, so it is empty for every request")
 	if len(lines) != 1 || lines[0]["placeholder"] != "clientip" {
 		t.Errorf("%v; want one line on clientip", lines)
 	}

@@ -14,12 +14,10 @@ func (h *Handler) leaveToErrorRoutes(r *http.Request, server *caddyhttp.Server) 
 	if h.Response == "direct" || r.Context().Value(caddyhttp.ErrorCtxKey) != nil {
 		return false // a handler that stands in an error route has no other behind it
 	}
-	if h.enclosing != nil {
-		// The routes of an enclosing subroute, where there are any, get the error first. If none of them answers it, Caddy
-		// goes on behind the subroute as if there had been no error, to what the limit is there to protect.
-		probe := errorProbe{request: r, answering: true}
-		defer probe.forget()
-		return probe.taken(h.enclosing.Routes)
+	if h.enclosed {
+		// The routes of an enclosing subroute would get the error first. If none of them answers it, Caddy goes on behind
+		// the subroute as if there had been no error, to what the limit is there to protect.
+		return false
 	}
 	if h.Response == "error_routes" {
 		return true
@@ -35,12 +33,21 @@ func (h *Handler) leaveToErrorRoutes(r *http.Request, server *caddyhttp.Server) 
 	return taken
 }
 
+// refuse answers a request that the handler does not pass on for another reason than a limit: with an error, for Caddy to
+// handle, or by itself where an enclosing subroute would get the error.
+func (h *Handler) refuse(w http.ResponseWriter, status int, err error) error {
+	if !h.enclosed {
+		return caddyhttp.HandlerError{StatusCode: status, Err: err}
+	}
+	w.WriteHeader(status)
+	return nil
+}
+
 // errorProbe asks error routes whether they would handle a request that failed with a 429.
 type errorProbe struct {
-	request   *http.Request
-	restores  bool // before its error routes a server takes back how the request was rewritten
-	answering bool // only routes count that surely answer
-	failed    bool // the request has the error's placeholders, as error routes get it
+	request  *http.Request
+	restores bool // before its error routes a server takes back how the request was rewritten
+	failed   bool // the request has the error's placeholders, as error routes get it
 }
 
 // taken reports whether any of the routes would: one that matches and has a handler, in itself or in its subroutes.
@@ -58,7 +65,8 @@ func (p *errorProbe) taken(routes caddyhttp.RouteList) bool {
 			satisfied[route.Group] = true
 		}
 		for _, handler := range route.Handlers {
-			if p.handles(handler) {
+			sub, ok := handler.(*caddyhttp.Subroute)
+			if !ok || p.taken(sub.Routes) {
 				return true
 			}
 		}
@@ -67,16 +75,6 @@ func (p *errorProbe) taken(routes caddyhttp.RouteList) bool {
 		}
 	}
 	return false
-}
-
-func (p *errorProbe) handles(handler caddyhttp.MiddlewareHandler) bool {
-	switch handler := handler.(type) {
-	case *caddyhttp.Subroute:
-		return p.taken(handler.Routes)
-	case caddyhttp.StaticResponse, *caddyhttp.StaticResponse:
-		return true
-	}
-	return !p.answering
 }
 
 // matches asks the matchers of a route. Those that are not about the host alone may look at the error's placeholders or at

@@ -54,7 +54,8 @@ type Handler struct {
 
 	// Who answers a rejected request. `direct`: this handler, with a short body. `error_routes`: the handler returns an
 	// error, for the site's error routes. `auto`, the default: the error routes if there are any that would take a 429
-	// of this request, else this handler.
+	// of this request, else this handler. Error routes of a subroute around the handler, which only JSON can have, get no
+	// rejection: where they do not answer, Caddy goes on behind the subroute.
 	Response string `json:"response,omitempty"`
 
 	// The text of a direct answer's body. Placeholders are replaced. The default says what happened and when to try again.
@@ -72,17 +73,17 @@ type Handler struct {
 	// that it is not.
 	LogKey bool `json:"log_key,omitempty"`
 
-	app       *App
-	store     core.Store
-	limiter   *core.Limiter
-	zones     []*Zone
-	fields    core.Fields
-	shadows   bool // any zone is a shadow
-	events    *caddyevents.App
-	ctx       caddy.Context
-	logger    *zap.Logger
-	enclosing *caddyhttp.HTTPErrorConfig // error routes of the innermost subroute around that has any
-	stopping  chan struct{}              // closed when this handler's servers stop
+	app      *App
+	store    core.Store
+	limiter  *core.Limiter
+	zones    []*Zone
+	fields   core.Fields
+	shadows  bool // any zone is a shadow
+	events   *caddyevents.App
+	ctx      caddy.Context
+	logger   *zap.Logger
+	enclosed bool          // a subroute around this handler has error routes of its own
+	stopping chan struct{} // closed when this handler's servers stop
 }
 
 // CaddyModule returns the Caddy module information.
@@ -158,7 +159,7 @@ func (h *Handler) provisionSurroundings(ctx caddy.Context) {
 		switch mod := mod.(type) {
 		case *caddyhttp.Subroute:
 			if mod.Errors != nil {
-				h.enclosing = mod.Errors // outer ones come first
+				h.enclosed = true
 			}
 		case *caddyhttp.App:
 			if holds {
@@ -231,7 +232,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	q := inquiries.Get().(*inquiry)
 	if err := h.inquire(q, r); err != nil {
 		q.free()
-		return caddyhttp.Error(http.StatusInternalServerError, err)
+		var failed caddyhttp.HandlerError
+		if !errors.As(err, &failed) {
+			failed.StatusCode = http.StatusInternalServerError
+		}
+		return h.refuse(w, failed.StatusCode, err)
 	}
 	if len(q.checks) == 0 {
 		q.free()
@@ -277,7 +282,10 @@ func (h *Handler) inquire(q *inquiry, r *http.Request) error {
 		}
 		if zone.key.ofAddress && r.TLS != nil && !r.TLS.HandshakeComplete {
 			// As Caddy's own matchers of addresses: before the handshake is complete anybody can have sent this.
-			return caddyhttp.Error(http.StatusTooEarly, errTooEarly)
+			if zone.rule.Shadow() {
+				continue
+			}
+			return caddyhttp.HandlerError{StatusCode: http.StatusTooEarly, Err: errTooEarly}
 		}
 		key, missing := zone.key.make(r, q)
 		cost := zone.cost.of(r)
@@ -288,7 +296,7 @@ func (h *Handler) inquire(q *inquiry, r *http.Request) error {
 			}
 			if zone.OnMissingKey == "reject" {
 				cost = core.Unaffordable
-				q.lacking = true
+				q.lacking = q.lacking || !zone.rule.Shadow()
 			}
 		}
 		q.checks = append(q.checks, core.Check{Rule: zone.rule, Key: key, Cost: cost})
@@ -299,12 +307,8 @@ func (h *Handler) inquire(q *inquiry, r *http.Request) error {
 
 // free gives q back to the pool, without what it remembers of the request.
 func (q *inquiry) free() {
-	for i := range q.checks {
-		q.checks[i] = core.Check{}
-	}
-	for i := range q.zones {
-		q.zones[i] = nil
-	}
+	clear(q.checks[:cap(q.checks)])
+	clear(q.zones[:cap(q.zones)])
 	q.checks = q.checks[:0]
 	q.zones = q.zones[:0]
 	q.lacking = false

@@ -3,8 +3,6 @@ package ratelimit
 import (
 	"net/http"
 	"time"
-
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
 // statusClientClosedRequest is what Caddy's reverse proxy, too, logs for a client that left before it was answered.
@@ -22,7 +20,7 @@ func (h *Handler) hold(w http.ResponseWriter, r *http.Request, delay time.Durati
 	case <-timer.C:
 		return true, nil
 	case <-r.Context().Done():
-		return false, caddyhttp.HandlerError{StatusCode: statusClientClosedRequest, Err: r.Context().Err()}
+		return false, h.refuse(w, statusClientClosedRequest, r.Context().Err())
 	case <-h.stopping:
 	case <-h.ctx.Done():
 	}

@@ -74,8 +74,9 @@ func newKeyMaker(template string, prefixes core.Prefixes) (*keyMaker, error) {
 	}
 	if len(k.parts) == 0 {
 		k.static = text
-		if full := fullPlaceholder(text); full != "" || text == "remote_ip" {
-			return nil, fmt.Errorf("key %q: has no braces, and would be one counter for all; write {%s}", template, strings.Replace(text, "remote_ip", "remote_host", 1))
+		full := fullPlaceholder(strings.Replace(text, "remote_ip", "remote_host", 1))
+		if full != "" {
+			return nil, fmt.Errorf("key %q: has no braces, and would be one counter for all; write %s", template, full)
 		}
 	}
 	k.spec = template

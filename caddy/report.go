@@ -18,8 +18,8 @@ const loggedPerSecond = 10
 // provisionLog gives the zone a logger that samples.
 func (z *Zone) provisionLog(logger *zap.Logger) {
 	unlogged := new(atomic.Int64)
-	count := zapcore.SamplerHook(func(_ zapcore.Entry, decision zapcore.SamplingDecision) {
-		if decision&zapcore.LogDropped != 0 {
+	count := zapcore.SamplerHook(func(entry zapcore.Entry, decision zapcore.SamplingDecision) {
+		if decision&zapcore.LogDropped != 0 && entry.Message == errExceeded.Error() {
 			unlogged.Add(1)
 		}
 	})
@@ -79,8 +79,10 @@ func (h *Handler) log(r *http.Request, zone *Zone, message string, wait time.Dur
 	if h.LogKey {
 		fields = append(fields, zap.String("key", zone.key.readable(r)))
 	}
-	if n := zone.unlogged.Swap(0); n > 0 {
-		fields = append(fields, zap.Int64("rejections_not_logged", n))
+	if message == errExceeded.Error() {
+		if n := zone.unlogged.Swap(0); n > 0 {
+			fields = append(fields, zap.Int64("rejections_not_logged", n))
+		}
 	}
 	c.Write(fields...)
 }
@@ -104,8 +106,11 @@ func (z *Zone) noteMissing(h *Handler, r *http.Request) {
 		h.logger.Warn("the zone's key is empty for a request that nobody has authenticated; does rate_limit run before authentication?", fields...)
 	}
 	for _, part := range z.key.parts {
+		if strings.HasPrefix(part.name, "http.auth.") || strings.HasPrefix(part.name, "http.regexp.") {
+			continue // which are there only sometimes
+		}
 		if _, known := replacerOf(r).Get(part.name); !known {
-			h.logger.Warn("the zone's key has a placeholder that nothing provides, so requests that differ in it share one counter",
+			h.logger.Warn("the zone's key has a placeholder that nothing provides, so it is empty for every request",
 				append(fields, zap.String("placeholder", part.name))...)
 		}
 	}

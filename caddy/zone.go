@@ -99,7 +99,7 @@ type Zone struct {
 	cost        costMaker
 	logger      *zap.Logger
 	unlogged    *atomic.Int64 // rejections that were left out of the log since the last line
-	warned      atomic.Bool   // of a key that needs authentication
+	warned      atomic.Bool   // of a key that is empty
 	opened      bool
 }
 

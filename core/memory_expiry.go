@@ -15,9 +15,10 @@ func (m *Memory) logBudget() int64 {
 
 // standing says what forgetting the key in slot i would cost.
 type standing struct {
+	space      *space
 	class      int     // see below
 	share      float64 // of the quota that is in use, by the strictest open limit
-	population int64   // keys that its rule has; where the budget of logs is passed, times that its logs have room for
+	population int64   // keys that its rule has
 	reset      int64   // microseconds until it is unused again
 }
 
@@ -65,15 +66,13 @@ func (m *Memory) appraise(s *shard, i int, now int64, st *standing) {
 		st.class = rejecting
 	}
 	st.population = sp.keys.Load()
-	if sp.isLog && m.logTimes.Load() > m.logBudget() {
-		st.population = sp.logTimes.Load()
-	}
+	st.space = sp
 }
 
 // cheaper reports whether a costs less to forget than b. What is unused goes first. Then a rule pays that has far more keys
 // than the other, whatever state they are in, so that a flood on one rule does not reset the counters of another; then the
-// class decides, then the share in use. Of keys that would be rejected now the newest goes, which recovers last: a flood
-// that is rejected is newer than those whom it is to wash away.
+// class decides, then the share in use, then which recovers sooner. But of keys of one rule that would be rejected now the
+// newest goes, which recovers last: a flood that is rejected is newer than those whom it is to wash away.
 func cheaper(a, b *standing) bool {
 	if a.class == expired || b.class == expired {
 		return a.class < b.class
@@ -84,11 +83,11 @@ func cheaper(a, b *standing) bool {
 	if a.class != b.class {
 		return a.class < b.class
 	}
-	if a.class != inUse {
-		return a.reset > b.reset
-	}
-	if a.share != b.share {
+	if a.class == inUse && a.share != b.share {
 		return a.share < b.share
+	}
+	if a.class != inUse && a.space == b.space {
+		return a.reset > b.reset
 	}
 	return a.reset < b.reset
 }
@@ -126,9 +125,13 @@ func (m *Memory) expire(s *shard, k int, now int64, uncounted *space) int64 {
 // lock at a time.
 func (m *Memory) evict(checks []Check) {
 	budget := m.logBudget()
-	for try := 0; try < 64 && m.logTimes.Load() > budget && m.evictLog(checks, try); try++ {
-	}
 	for try := 0; try < 4+len(checks) && m.keys.Load() > m.maxKeys.Load() && m.evictKey(checks, try); try++ {
+	}
+	missed := 0
+	for try := 0; try < 8 && missed < 3 && m.logTimes.Load() > budget; try++ {
+		if !m.evictLog(checks, try) {
+			missed++
+		}
 	}
 }
 
@@ -137,6 +140,7 @@ func (m *Memory) evict(checks []Check) {
 const (
 	samples       = 8
 	samplesAShard = 2
+	looks         = 4 * samplesAShard // in a shard, of which some find free slots
 )
 
 // victim is the key that costs least to forget of those considered.
@@ -188,10 +192,12 @@ func (m *Memory) evictKey(checks []Check, try int) bool {
 		s := &m.shards[number]
 		s.mu.Lock()
 		enough := v.seen + samplesAShard
-		for look := 0; look < 4*samplesAShard && s.n > 0 && v.seen < samples && v.seen < enough; look++ {
+		for look := 0; look < looks && s.n > 0 && v.seen < samples && v.seen < enough; look++ {
 			random = scramble(random)
 			i := int(random % uint64(len(s.slots)))
-			for gap := 0; gap < 64 && s.slots[i].hash == 0; gap++ { // a table that many keys have left is nearly empty
+			// Only where nothing else was found is the next key behind a gap taken: it stays the next one for long if it is
+			// worth keeping, so it would come up too often.
+			for gap := 0; gap < 64 && look == looks-1 && v.seen == enough-samplesAShard && s.slots[i].hash == 0; gap++ {
 				i++
 				if i == len(s.slots) {
 					i = 0
@@ -206,24 +212,52 @@ func (m *Memory) evictKey(checks []Check, try int) bool {
 	return m.forget(&v)
 }
 
-// evictLog forgets one of eight logs that hold more than a key's share of the budget: whose log is smaller never pays for
-// the memory of the others, and there are larger ones whenever the budget is passed. The rule whose logs take most pays.
+// How many logs a try looks at, and up to how many in one shard.
+const (
+	logLooks       = 2048
+	logLooksAShard = 256
+)
+
+// evictLog forgets one of some thousand logs, one that holds more than a key's share of the budget: whose log is smaller
+// never pays for the memory of the others, and while the bound on keys is kept there are larger ones whenever the budget is
+// passed. The rule pays whose logs take far the most, then what is far the largest, so that one dear request makes one dear
+// log go; then what costs least.
 func (m *Memory) evictLog(checks []Check, try int) bool {
 	share := int(m.logBudget() / m.maxKeys.Load())
+	spaces := m.spaces.Load().([]*space)
 	now := m.clock()
 	random := scramble(checks[0].hash ^ uint64(now) + uint64(try))
 	var v victim
-	for visited := 0; visited < len(m.shards) && v.seen < samples; visited++ {
+	ruleTimes, size := int64(0), 0 // of the victim so far
+	looked := 0
+	for visited := 0; visited < len(m.shards) && looked < logLooks; visited++ {
 		number := int((random + uint64(visited)) & m.mask)
 		s := &m.shards[number]
 		s.mu.Lock()
-		for look := 0; look < 256 && look < len(s.logs) && v.seen < samples; look++ {
+		for look := 0; look < logLooksAShard && look < len(s.logs); look++ {
+			looked++
 			k := int((random>>32 + uint64(look)) % uint64(len(s.logs)))
-			if len(s.logs[k].times) <= share || charged(checks, s.logHashes[k]) {
+			n := len(s.logs[k].times)
+			if n <= share || charged(checks, s.logHashes[k]) {
 				continue
 			}
-			if i := find(s, s.logHashes[k]); i >= 0 {
+			i := find(s, s.logHashes[k])
+			if i < 0 || int(s.owners[i]&^rejected) >= len(spaces) {
+				continue
+			}
+			times := spaces[s.owners[i]&^rejected].logTimes.Load()
+			switch {
+			case v.seen == 0 || times/8 > ruleTimes || times >= ruleTimes/8 && n/2 > size:
+				v.seen = 0
 				m.consider(&v, number, i, now)
+			case times < ruleTimes/8 || n < size/2 || v.seen >= samples:
+				continue
+			default:
+				m.consider(&v, number, i, now)
+			}
+			if v.hash == s.logHashes[k] {
+				ruleTimes = times
+				size = n
 			}
 		}
 		s.mu.Unlock()
@@ -279,15 +313,20 @@ func (m *Memory) bury() {
 	old := m.spaces.Load().([]*space)
 	spaces := make([]*space, len(old))
 	copy(spaces, old)
+	buried := 0
 	for i, sp := range old {
-		if len(sp.rules) == 0 && sp.keys.Load() <= 0 {
-			spaces[i] = m.buried[0]
-			if sp.isLog {
-				spaces[i] = m.buried[1]
-			}
+		if len(sp.rules) > 0 || sp.keys.Load() > 0 || sp == m.buried[0] || sp == m.buried[1] {
+			continue
 		}
+		spaces[i] = m.buried[0]
+		if sp.isLog {
+			spaces[i] = m.buried[1]
+		}
+		buried++
 	}
-	m.spaces.Store(spaces)
+	if buried > 0 {
+		m.spaces.Store(spaces)
+	}
 	m.mu.Unlock()
 }
 

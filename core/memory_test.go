@@ -586,3 +586,45 @@ func TestSmallLogsDoNotPayForDearOnes(t *testing.T) {
 		}
 	}
 }
+
+// A defect that was: a dear request made a few cheap logs go for it, so that the logs grew past their budget.
+func TestADearRequestMakesAsMuchGo(t *testing.T) {
+	m := newMemory(core.MemoryConfig{MaxKeys: 20_000})
+	r := m.open(t, "bulk", core.LimitConfig{Algorithm: core.SlidingWindowLog}, core.MaxLogRequests, time.Hour)
+	for i := 0; i < fewer(9900); i++ {
+		m.take(r, "cheap "+strconv.Itoa(i), 66) // just above a key's share
+	}
+	const budget = 64 * 20_000
+	most := int64(0)
+	for i := 0; i < 100; i++ {
+		m.take(r, "dear "+strconv.Itoa(i), core.MaxLogRequests)
+		if n := m.Stats().LogBytes / 4; n > most {
+			most = n
+		}
+	}
+	if most > budget+5*core.MaxLogRequests {
+		t.Errorf("the logs held up to %d times; want %d, and a few dear logs at most", most, budget)
+	}
+}
+
+// A defect that was: that the newest of rejected keys goes first was taken to hold across rules, where the longer period then
+// always lost.
+func TestFloodOnAShortPeriodDoesNotResetVictimsOfALongOne(t *testing.T) {
+	m := newMemory(core.MemoryConfig{MaxKeys: 1000})
+	day := m.open(t, "day", core.LimitConfig{Algorithm: core.TokenBucket}, 5, 24*time.Hour)
+	minute := m.open(t, "minute", core.LimitConfig{Algorithm: core.TokenBucket}, 5, time.Minute)
+	for i := 0; i < 120; i++ {
+		m.exhaust(day, strconv.Itoa(i))
+		m.take(day, strconv.Itoa(i), 1)
+	}
+	for i := 0; i < fewer(4000); i++ {
+		m.clock.Add(10)
+		m.exhaust(minute, strconv.Itoa(i))
+		m.take(minute, strconv.Itoa(i), 1)
+	}
+	for i := 0; i < 120; i++ {
+		if d := m.take(day, strconv.Itoa(i), 1); d.Allowed {
+			t.Fatalf("victim %d was forgotten", i)
+		}
+	}
+}
