@@ -1,0 +1,108 @@
+package core_test
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// A defect that was: the rule with more keys paid for the memory that a few dear logs of another took.
+func TestDearLogsOfOneRuleDoNotResetAnother(t *testing.T) {
+	const clients = 3000
+	m := newMemory(core.MemoryConfig{MaxKeys: 5000})
+	login := m.open(t, "login", core.LimitConfig{Algorithm: core.SlidingWindowLog}, 5, time.Hour)
+	bulk := m.open(t, "bulk", core.LimitConfig{Algorithm: core.SlidingWindowLog}, core.MaxLogRequests, time.Hour)
+	for i := 0; i < fewer(clients); i++ {
+		m.exhaust(login, strconv.Itoa(i))
+	}
+	for i := 0; i < 40; i++ {
+		m.take(bulk, "bulk "+strconv.Itoa(i), core.MaxLogRequests)
+	}
+	if n := m.Stats().LogBytes; n > 4*10*core.MaxLogRequests {
+		t.Errorf("the logs hold %d bytes; want at most %d", n, 4*10*core.MaxLogRequests)
+	}
+	for i := 0; i < fewer(clients); i++ {
+		if d := m.take(login, strconv.Itoa(i), 1); d.Allowed {
+			t.Fatalf("login's client %d was forgotten: %+v", i, d)
+		}
+	}
+}
+
+// A defect that was: of keys that are all being rejected the oldest went first, which is the one that a flood is after.
+func TestFloodOfRejectedKeysDoesNotResetAnOlderVictimOfItsOwnRule(t *testing.T) {
+	for _, algorithm := range []core.Algorithm{core.TokenBucket, core.SlidingWindowLog} {
+		m := newMemory(core.MemoryConfig{MaxKeys: 1000})
+		r := m.open(t, "flooded", core.LimitConfig{Algorithm: algorithm}, 5, time.Hour)
+		m.exhaust(r, "victim")
+		m.take(r, "victim", 1)
+		for i := 0; i < fewer(8000); i++ {
+			m.clock.Add(100)
+			m.exhaust(r, strconv.Itoa(i))
+			m.take(r, strconv.Itoa(i), 1)
+		}
+		if d := m.take(r, "victim", 1); d.Allowed {
+			t.Errorf("%s: the victim was forgotten: %+v", algorithm, d)
+		}
+	}
+}
+
+// A log that is smaller than a key's share of the budget does not pay for larger ones, not even for those of its own rule.
+func TestSmallLogsDoNotPayForDearOnes(t *testing.T) {
+	m := newMemory(core.MemoryConfig{MaxKeys: 5000})
+	r := m.open(t, "bulk", core.LimitConfig{Algorithm: core.SlidingWindowLog}, core.MaxLogRequests, time.Hour)
+	for i := 0; i < fewer(2000); i++ {
+		m.take(r, "small "+strconv.Itoa(i), 5)
+	}
+	for i := 0; i < 30; i++ {
+		m.take(r, "dear "+strconv.Itoa(i), core.MaxLogRequests)
+	}
+	for i := 0; i < fewer(2000); i++ {
+		if d := m.take(r, "small "+strconv.Itoa(i), 1); d.Remaining != core.MaxLogRequests-6 {
+			t.Fatalf("small %d was forgotten: %+v", i, d)
+		}
+	}
+}
+
+// A defect that was: a dear request made a few cheap logs go for it, so that the logs grew past their budget.
+func TestADearRequestMakesAsMuchGo(t *testing.T) {
+	m := newMemory(core.MemoryConfig{MaxKeys: 20_000})
+	r := m.open(t, "bulk", core.LimitConfig{Algorithm: core.SlidingWindowLog}, core.MaxLogRequests, time.Hour)
+	for i := 0; i < fewer(9900); i++ {
+		m.take(r, "cheap "+strconv.Itoa(i), 66) // just above a key's share
+	}
+	const budget = 64 * 20_000
+	most := int64(0)
+	for i := 0; i < 100; i++ {
+		m.take(r, "dear "+strconv.Itoa(i), core.MaxLogRequests)
+		if n := m.Stats().LogBytes / 4; n > most {
+			most = n
+		}
+	}
+	if most > budget+5*core.MaxLogRequests {
+		t.Errorf("the logs held up to %d times; want %d, and a few dear logs at most", most, budget)
+	}
+}
+
+// A defect that was: that the newest of rejected keys goes first was taken to hold across rules, where the longer period then
+// always lost.
+func TestFloodOnAShortPeriodDoesNotResetVictimsOfALongOne(t *testing.T) {
+	m := newMemory(core.MemoryConfig{MaxKeys: 1000})
+	day := m.open(t, "day", core.LimitConfig{Algorithm: core.TokenBucket}, 5, 24*time.Hour)
+	minute := m.open(t, "minute", core.LimitConfig{Algorithm: core.TokenBucket}, 5, time.Minute)
+	for i := 0; i < 120; i++ {
+		m.exhaust(day, strconv.Itoa(i))
+		m.take(day, strconv.Itoa(i), 1)
+	}
+	for i := 0; i < fewer(4000); i++ {
+		m.clock.Add(10)
+		m.exhaust(minute, strconv.Itoa(i))
+		m.take(minute, strconv.Itoa(i), 1)
+	}
+	for i := 0; i < 120; i++ {
+		if d := m.take(day, strconv.Itoa(i), 1); d.Allowed {
+			t.Fatalf("victim %d was forgotten", i)
+		}
+	}
+}
