@@ -81,6 +81,25 @@ func TestAHeaderAloneMakesNoGRPCCall(t *testing.T) {
 	s.reject("POST /", "Content-Type", "application/grpc")
 }
 
+// Nor may any other refusal be left to the error routes of a subroute around the handler.
+func TestEarlyDataNeverReachesWhatIsBehindASubroute(t *testing.T) {
+	startJSON(t, httpApp(`[{"handler": "subroute", "errors": {"routes": []},
+		"routes": [{"handle": [{"handler": "rate_limit", "rate_limits": {"z": {"requests": 1, "period": "366d"}}}]}]}]`))
+	sub := httpServer(t).Routes[0].Handlers[0].(*caddyhttp.Subroute)
+	handler := sub.Routes[0].Handlers[0].(*ratelimit.Handler)
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.TLS = new(tls.ConnectionState)
+	w := httptest.NewRecorder()
+	r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, httpServer(t))
+	err := handler.ServeHTTP(w, r, caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error {
+		t.Error("it was passed on")
+		return nil
+	}))
+	if err != nil || w.Code != http.StatusTooEarly {
+		t.Errorf("status %d, error %v; want 425 and no error", w.Code, err)
+	}
+}
+
 // A shadow zone changes nothing for a client, and that includes early data.
 func TestAShadowZoneLetsEarlyDataPass(t *testing.T) {
 	startSite(t, "rate_limit {\nzone z {\nlimit 1/366d\nenforcement shadow\n}\n}\nrespond ok")

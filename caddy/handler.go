@@ -234,9 +234,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		q.free()
 		var failed caddyhttp.HandlerError
 		if !errors.As(err, &failed) {
-			failed.StatusCode = http.StatusInternalServerError
+			failed = caddyhttp.HandlerError{StatusCode: http.StatusInternalServerError, Err: err}
 		}
-		return h.refuse(w, failed.StatusCode, err)
+		return h.refuse(w, failed.StatusCode, failed.Err)
 	}
 	if len(q.checks) == 0 {
 		q.free()
@@ -268,7 +268,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	return next.ServeHTTP(w, r)
 }
 
-// inquire fills in a check for each zone that covers the request. An error is a matcher's.
+// inquire fills in a check for each zone that covers the request. An error is a matcher's, or that the client's address is
+// not yet to be trusted.
 func (h *Handler) inquire(q *inquiry, r *http.Request) error {
 	for _, zone := range h.zones {
 		if len(zone.matcherSets) > 0 {

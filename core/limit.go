@@ -122,26 +122,6 @@ func (l *Limit) Quota() int64 { return l.quota }
 // Capacity returns the most that one request may cost: what the limit can hold at all.
 func (l *Limit) Capacity() int64 { return l.capacity }
 
-// Interval reports whether a token bucket is refilled at each whole period, not continuously.
-func (l *Limit) Interval() bool { return l.interval }
-
-// MaxDelay returns the longest that a leaky bucket holds a request, in microseconds.
-func (l *Limit) MaxDelay() int64 { return l.maxDelay }
-
-// Quantum returns the resolution of a log's times, in microseconds.
-func (l *Limit) Quantum() int64 { return l.quantum }
-
-// Window returns the window, of the calendar or aligned to the epoch, that an instant lies in: start ≤ now < end.
-func (l *Limit) Window(now int64) (start, end int64) {
-	if l.calendar != nil {
-		w := l.calendar.at(now)
-		return w.start, w.end
-	}
-	start = now - now%l.period
-	end = start + l.period
-	return start, end
-}
-
 // Identity returns what of the limit belongs to the identity of its state: algorithm, period and alignment, never
 // the numbers that a reload may change.
 func (l *Limit) Identity() string {

@@ -65,9 +65,9 @@ func find(s *shard, h uint64) int {
 	return -1 - len(slots) // not reached: the last slot is free
 }
 
-// insert gives a check's new key a slot, and returns its index. Two old keys are looked at
-// meanwhile, and forgotten if they have expired: so memory is given back at the rate at which it is taken. What comes and
-// what goes is counted together: often as much, and then the counters, for which all cores contend, are left alone.
+// insert gives a check's new key a slot, and returns its index. Two old keys are looked at meanwhile, and forgotten if they
+// have expired: so memory is given back at the rate at which it is taken. What comes and what goes is counted together:
+// often as much, and then the counters, for which all cores contend, are left alone.
 func (m *Memory) insert(s *shard, c *Check, now int64) int {
 	sp := c.Rule.space
 	more := 1 - m.expire(s, 2, now, sp)

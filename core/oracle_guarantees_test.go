@@ -128,22 +128,18 @@ func TestIntervalRefillNeverAdmitsMoreThanBurstAndItsRefills(t *testing.T) {
 }
 
 func TestFixedWindowNeverAdmitsMoreThanRequestsInAWindow(t *testing.T) {
-	floods(t, LimitConfig{Algorithm: FixedWindow}, func(l *Limit, through []passed) {
-		windows := make(map[int64]int64)
-		for i := range through {
-			window := through[i].at / l.Period()
-			windows[window] += through[i].cost
-			if windows[window] > l.Requests() {
-				t.Fatalf("%s: %d units in window %d", l.String(), windows[window], window)
-			}
-		}
-	})
+	floods(t, LimitConfig{Algorithm: FixedWindow}, atMostRequestsInAWindow(t))
 }
 
 // Two windows that meet in the middle of a period: the counter's estimate lets through at most R in any aligned window, and
 // so at most twice that in a sliding one.
 func TestSlidingWindowCounterNeverAdmitsMoreThanRequestsInAWindow(t *testing.T) {
-	floods(t, LimitConfig{Algorithm: SlidingWindowCounter}, func(l *Limit, through []passed) {
+	floods(t, LimitConfig{Algorithm: SlidingWindowCounter}, atMostRequestsInAWindow(t))
+}
+
+// atMostRequestsInAWindow checks what passed in each window that is aligned to the epoch.
+func atMostRequestsInAWindow(t *testing.T) func(l *Limit, through []passed) {
+	return func(l *Limit, through []passed) {
 		windows := make(map[int64]int64)
 		for i := range through {
 			window := through[i].at / l.Period()
@@ -152,7 +148,7 @@ func TestSlidingWindowCounterNeverAdmitsMoreThanRequestsInAWindow(t *testing.T) 
 				t.Fatalf("%s: %d units in window %d", l.String(), windows[window], window)
 			}
 		}
-	})
+	}
 }
 
 // The queue kept as a list: each request's slot is a whole P/R after that of the one before it, or its arrival.

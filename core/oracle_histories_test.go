@@ -18,9 +18,6 @@ var interpreted = true
 // another number, WEIR_ORACLE_SEED another seed.
 func oracleDecisions(t *testing.T) (decisions int, seed int64) {
 	decisions, seed = 100_000, 1
-	if testing.Short() {
-		decisions = 20_000
-	}
 	if interpreted {
 		decisions = 1_500
 	}
