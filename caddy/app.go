@@ -21,9 +21,8 @@ type App struct {
 	// Where handlers keep their counters unless they say otherwise. The default is memory.
 	StoreRaw json.RawMessage `json:"store,omitempty" caddy:"namespace=http.rate_limit.stores inline_key=store"`
 
-	store   core.Store
+	limiter *core.Limiter // over the store
 	memory  *sharedMemory
-	local   *core.Limiter // by memory, for when another store fails
 	maxKeys int
 	sweep   time.Duration
 	rules   map[string]*core.Rule // by namespace and name
@@ -47,8 +46,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 		return err
 	}
 	a.memory = memory
-	a.store = memory.store
-	a.local = core.NewLimiter(memory.store)
+	a.limiter = core.NewLimiter(memory.store)
 	if a.StoreRaw == nil {
 		return nil
 	}
@@ -59,7 +57,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if m, ok := mod.(*MemoryStore); ok {
 		a.maxKeys = m.MaxKeys
 	}
-	a.store, err = storeOf(mod)
+	a.limiter, err = a.limiterOver(mod)
 	return err
 }
 

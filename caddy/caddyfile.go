@@ -424,7 +424,10 @@ func (z *Zone) subdirective(d *caddyfile.Dispenser, name, word string) error {
 	case "on_limit":
 		return set(&z.OnLimit, z.checkOnLimit)
 	case "on_error":
-		return set(&z.OnError, func() error { return checkWord("on_error", z.OnError, "open", "closed", "local") })
+		return set(&z.OnError, func() error {
+			_, err := core.ParseOnError(z.OnError)
+			return err
+		})
 	case "on_missing_key":
 		return set(&z.OnMissingKey, func() error { return checkWord("on_missing_key", z.OnMissingKey, "share", "skip", "reject") })
 	case "count_rejected":

@@ -74,7 +74,6 @@ type Handler struct {
 	LogKey bool `json:"log_key,omitempty"`
 
 	app      *App
-	store    core.Store
 	limiter  *core.Limiter
 	zones    []*Zone
 	fields   core.Fields
@@ -106,11 +105,10 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		return err
 	}
 	h.app = app.(*App)
-	h.store, err = h.provisionStore(ctx)
+	h.limiter, err = h.provisionLimiter(ctx)
 	if err != nil {
 		return err
 	}
-	h.limiter = core.NewLimiter(h.store)
 	events, err := ctx.App("events")
 	if err != nil {
 		return fmt.Errorf("getting events app: %v", err)
@@ -130,10 +128,10 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	return nil
 }
 
-// provisionStore returns the handler's own store, or the app's.
-func (h *Handler) provisionStore(ctx caddy.Context) (core.Store, error) {
+// provisionLimiter returns the limiter over the handler's own store, or the app's.
+func (h *Handler) provisionLimiter(ctx caddy.Context) (*core.Limiter, error) {
 	if h.StoreRaw == nil {
-		return h.app.store, nil
+		return h.app.limiter, nil
 	}
 	mod, err := ctx.LoadModule(h, "StoreRaw")
 	if err != nil {
@@ -142,7 +140,7 @@ func (h *Handler) provisionStore(ctx caddy.Context) (core.Store, error) {
 	if m, ok := mod.(*MemoryStore); ok && m.MaxKeys != 0 {
 		return nil, errOwnMaxKeys
 	}
-	return storeOf(mod)
+	return h.app.limiterOver(mod)
 }
 
 // provisionSurroundings finds out where the handler stands: which error routes are around it, and which servers will tell
@@ -199,16 +197,9 @@ func (h *Handler) check() error {
 // Cleanup lets go of the zones that this handler has opened.
 func (h *Handler) Cleanup() error {
 	for _, zone := range h.RateLimits {
-		if zone == nil {
-			continue
-		}
-		if zone.opened {
-			h.store.Release(zone.rule)
+		if zone != nil && zone.opened {
+			h.limiter.Release(zone.rule)
 			zone.opened = false
-		}
-		if zone.local != nil {
-			h.app.memory.store.Release(zone.local)
-			zone.local = nil
 		}
 	}
 	return nil
@@ -243,11 +234,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return next.ServeHTTP(w, r)
 	}
 	if err := h.limiter.Decide(q.checks, false, &q.verdict); err != nil {
-		if !h.decideWithoutStore(r, q, err) {
-			q.free()
-			unavailable(w, r, time.Second, "The rate limit cannot be checked.")
-			return nil
-		}
+		reportFailure(q, err)
+	}
+	if q.verdict.Outcome == core.Unavailable {
+		after := time.Duration(h.jittered(q.verdict.RetryAfter)) * time.Microsecond
+		q.free()
+		unavailable(w, r, after, "The rate limit cannot be checked.")
+		return nil
 	}
 	if h.shadows {
 		h.reportShadows(r, q)

@@ -1,46 +1,29 @@
 package ratelimit
 
 import (
+	"errors"
 	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/redis"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 )
 
-// provisionLocal makes the rule that the zone counts by in memory when its own store fails.
-func (z *Zone) provisionLocal(h *Handler) error {
-	if h.store == core.Store(h.app.memory.store) || z.OnError == "open" || z.OnError == "closed" {
-		return nil
+// reportFailure writes to the log that the store of a request's zones has failed. It is sampled, as rejections are; a Redis
+// that is known to be down has said so once, and is not worth a line a request.
+func reportFailure(q *inquiry, failure error) {
+	level := zapcore.ErrorLevel
+	if errors.Is(failure, redis.ErrUnavailable) {
+		level = zapcore.DebugLevel
 	}
-	local, err := core.NewRule(z.ruleConfig)
-	if err != nil {
-		return err
-	}
-	z.local = local
-	return h.app.memory.store.Open(local)
-}
-
-// decideWithoutStore comes to a verdict where the store has failed: zones with on_error open are left out, the others are
-// counted in memory. With one that is closed it returns false: the request cannot be served.
-func (h *Handler) decideWithoutStore(r *http.Request, q *inquiry, failure error) bool {
-	zones, checks := q.zones[:0], q.checks[:0]
-	for i, zone := range q.zones {
-		if c := zone.logger.Check(zapcore.ErrorLevel, "the store of rate limits has failed"); c != nil {
+	for _, zone := range q.zones {
+		if c := zone.logger.Check(level, "the store of rate limits has failed"); c != nil {
 			c.Write(zap.String("zone", zone.rule.Name()), zap.Error(failure))
 		}
-		if zone.OnError == "closed" && !zone.rule.Shadow() {
-			return false
-		}
-		if zone.local != nil {
-			q.checks[i].Rule = zone.local
-			zones, checks = append(zones, zone), append(checks, q.checks[i])
-		}
 	}
-	q.zones, q.checks = zones, checks
-	return h.app.local.Decide(q.checks, false, &q.verdict) == nil
 }
 
 // unavailable answers a request that cannot be served now, but after a while.

@@ -16,13 +16,30 @@ type StoreModule interface {
 	Store() core.Store
 }
 
-// storeOf returns the store of a loaded module.
-func storeOf(mod any) (core.Store, error) {
+// FleetStoreModule is a StoreModule whose store several nodes share.
+type FleetStoreModule interface {
+	StoreModule
+
+	// Nodes returns how many nodes share the store; 0 if nobody has said.
+	Nodes() int
+}
+
+// limiterOver returns a limiter over the store of a loaded module: one that counts in the app's memory where the store
+// fails.
+func (a *App) limiterOver(mod any) (*core.Limiter, error) {
 	m, ok := mod.(StoreModule)
 	if !ok {
 		return nil, fmt.Errorf("store: the module %T has no store for rate limits", mod)
 	}
-	return m.Store(), nil
+	limiter := core.NewLimiter(m.Store())
+	if _, isMemory := mod.(*MemoryStore); !isMemory {
+		nodes := 0
+		if fleet, ok := mod.(FleetStoreModule); ok {
+			nodes = fleet.Nodes()
+		}
+		limiter.FallBack(a.memory.store, nodes)
+	}
+	return limiter, nil
 }
 
 // MemoryStore keeps counters in the memory of this process. There is one memory for all handlers.

@@ -93,8 +93,6 @@ type Zone struct {
 
 	matcherSets caddyhttp.MatcherSets
 	rule        *core.Rule
-	ruleConfig  core.RuleConfig
-	local       *core.Rule // the rule in memory, for when the store fails and is not memory itself
 	key         *keyMaker
 	cost        costMaker
 	logger      *zap.Logger
@@ -123,13 +121,10 @@ func (z *Zone) provision(ctx caddy.Context, h *Handler, name string) error {
 	if err := h.app.register(z.rule); err != nil {
 		return err
 	}
-	if err := h.store.Open(z.rule); err != nil {
+	if err := h.limiter.Open(z.rule); err != nil {
 		return fmt.Errorf("zone %q: %w", name, err)
 	}
 	z.opened = true
-	if err := z.provisionLocal(h); err != nil {
-		return fmt.Errorf("zone %q: %w", name, err)
-	}
 	z.provisionLog(h.logger)
 	if z.key.needsAuthentication && !authenticatedBefore(ctx, h) {
 		h.logger.Warn("the zone's key is about who is authenticated, but this handler runs before authentication: "+
@@ -165,15 +160,19 @@ func (z *Zone) compile(name, namespace string) error {
 	if err := z.checkWords(); err != nil {
 		return fmt.Errorf("zone %q: %w", name, err)
 	}
-	z.ruleConfig = core.RuleConfig{
+	onError, err := core.ParseOnError(z.OnError)
+	if err != nil {
+		return fmt.Errorf("zone %q: %w", name, err)
+	}
+	z.rule, err = core.NewRule(core.RuleConfig{
 		Namespace:     namespace,
 		Name:          name,
 		KeySpec:       z.key.spec,
 		Limit:         limit,
 		Shadow:        z.Enforcement == "shadow",
 		CountRejected: z.CountRejected,
-	}
-	z.rule, err = core.NewRule(z.ruleConfig)
+		OnError:       onError,
+	})
 	if err != nil {
 		return fmt.Errorf("zone: %w", err)
 	}
@@ -249,7 +248,6 @@ func (z *Zone) checkWords() error {
 		checkWord("refill", z.Refill, "continuous", "interval"),
 		z.checkEnforcement(),
 		z.checkOnLimit(),
-		checkWord("on_error", z.OnError, "open", "closed", "local"),
 		checkWord("on_missing_key", z.OnMissingKey, "share", "skip", "reject"),
 	} {
 		if err != nil {

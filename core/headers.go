@@ -111,7 +111,7 @@ func writeIETF(h http.Header, checks []Check, v *Verdict, retry string, values *
 	policies := ""
 	for i := range checks {
 		r := checks[i].Rule
-		if r.shadow {
+		if r.shadow || checks[i].Uncounted {
 			continue
 		}
 		d := &checks[i].Decision

@@ -122,6 +122,58 @@ func (l *Limit) Quota() int64 { return l.quota }
 // Capacity returns the most that one request may cost: what the limit can hold at all.
 func (l *Limit) Capacity() int64 { return l.capacity }
 
+// Interval reports whether a token bucket is refilled at each whole period, not continuously.
+func (l *Limit) Interval() bool { return l.interval }
+
+// MaxDelay returns the longest that a leaky bucket holds a request, in microseconds.
+func (l *Limit) MaxDelay() int64 { return l.maxDelay }
+
+// Quantum returns the unit that a sliding_window_log keeps times in, in microseconds, and its window in such units.
+func (l *Limit) Quantum() (quantum, window int64) { return l.quantum, l.window }
+
+// Windows returns the bounds of the calendar's windows around time now: the starts of the one before, of now's, of the one
+// after, and that one's end. It returns nil where the limit does not follow the calendar.
+func (l *Limit) Windows(now int64) []int64 {
+	if l.calendar == nil {
+		return nil
+	}
+	w := l.calendar.find(now)
+	return []int64{l.calendar.find(w.start - 1).start, w.start, w.end, l.calendar.find(w.end).end}
+}
+
+// Share returns the limit that each of so many nodes may let through for all of them to keep to l: a part of requests
+// and burst, rounded down, but at least 1. Its identity is l's.
+func (l *Limit) Share(nodes int) *Limit {
+	if nodes <= 1 {
+		return l
+	}
+	n := int64(nodes)
+	share := *l
+	share.requests = atLeastOne(l.requests / n)
+	share.capacity = share.requests
+	share.quota = share.requests
+	if l.algorithm == TokenBucket || l.algorithm == LeakyBucket {
+		share.burst = atLeastOne(l.burst / n)
+		// A rounded rate must not make the bucket drain for longer than the limit's bounds allow for.
+		for over(share.burst, share.period, share.requests, int64(MaxDrain/time.Microsecond)) {
+			share.burst /= 2
+		}
+		share.capacity = share.burst
+		share.quota = share.burst
+	}
+	if l.algorithm == LeakyBucket {
+		share.capacity++
+	}
+	return &share
+}
+
+func atLeastOne(n int64) int64 {
+	if n < 1 {
+		return 1
+	}
+	return n
+}
+
 // Identity returns what of the limit belongs to the identity of its state: algorithm, period and alignment, never
 // the numbers that a reload may change.
 func (l *Limit) Identity() string {

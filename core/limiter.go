@@ -1,5 +1,7 @@
 package core
 
+import "sync"
+
 // Check is one rule's part in the decision on a request. The caller sets Rule, Key and Cost; the store fills in Decision.
 // Checks are reused from request to request where allocations matter.
 type Check struct {
@@ -7,6 +9,9 @@ type Check struct {
 	Key      string
 	Cost     int64 // units; below 1 counts as 1; above what the limit can hold is rejected without a RetryAfter
 	Decision Decision
+
+	// Uncounted is set by the limiter where the store has failed and the rule lets requests pass then: Decision says nothing.
+	Uncounted bool
 
 	// The store's notes between evaluating and charging.
 	hash        uint64
@@ -25,7 +30,10 @@ type Store interface {
 	// Decide fills in every check's Decision, in one atomic step at one time. Unless peek is set it charges them: all
 	// if every enforced (not shadow) rule allows the request, else none, but for the rules with count_rejected that
 	// themselves reject it. A shadow rule is charged if it and the enforced ones all admit. A rule may stand in the
-	// checks only once. On an error nothing is known of what was charged.
+	// checks only once.
+	//
+	// On an error nothing is known of what was charged. Each Decision is then what was last known of the key's Limit and
+	// Remaining, or zero.
 	Decide(checks []Check, peek bool) error
 }
 
@@ -34,14 +42,15 @@ type Outcome int
 
 // The outcomes.
 const (
-	Allow  Outcome = iota
-	Delay          // allowed, after waiting for Verdict.Delay
-	Reject         // over a limit
+	Allow       Outcome = iota
+	Delay               // allowed, after waiting for Verdict.Delay
+	Reject              // over a limit
+	Unavailable         // the store has failed, and a rule turns requests away then
 )
 
 // String returns the outcome's name.
 func (o Outcome) String() string {
-	return [...]string{"allow", "delay", "reject"}[o]
+	return [...]string{"allow", "delay", "reject", "unavailable"}[o]
 }
 
 // Verdict is what all the rules of a request come to.
@@ -52,9 +61,12 @@ type Verdict struct {
 	Delay      int64 // of a delayed one: the longest that a rule asks for
 }
 
-// Limiter comes to a verdict on requests, by the decisions of one store.
+// Limiter comes to a verdict on requests, by the decisions of a store.
 type Limiter struct {
-	store Store
+	store    Store
+	local    Store
+	nodes    int
+	starting sync.Mutex // while memory takes over what the store last knew of a key
 }
 
 // NewLimiter returns a limiter over that store.
@@ -62,25 +74,81 @@ func NewLimiter(store Store) *Limiter {
 	return &Limiter{store: store}
 }
 
+// FallBack names what counts instead of the store when it fails, for rules whose OnError is CountLocally: a store that does
+// not fail. nodes is how many limiters share the one that does; each lets through that share of a limit then, and 0 means 1.
+// It must be called before Open.
+func (l *Limiter) FallBack(local Store, nodes int) {
+	l.local = local
+	l.nodes = nodes
+}
+
+// Open makes the limiter ready for a rule, as Store.Open does. A rule belongs to one limiter.
+func (l *Limiter) Open(r *Rule) error {
+	if err := l.store.Open(r); err != nil {
+		return err
+	}
+	if l.local == nil || r.onError != CountLocally {
+		return nil
+	}
+	local, err := NewRule(RuleConfig{
+		Namespace:     r.namespace,
+		Name:          r.name,
+		KeySpec:       r.keySpec,
+		Limit:         r.limit.Share(l.nodes),
+		Shadow:        r.shadow,
+		CountRejected: r.countRejected,
+	})
+	if err == nil {
+		err = l.local.Open(local)
+	}
+	if err != nil {
+		l.store.Release(r)
+		return err
+	}
+	r.local = local
+	return nil
+}
+
+// Release ends what Open began.
+func (l *Limiter) Release(r *Rule) {
+	l.store.Release(r)
+	if r.local != nil {
+		l.local.Release(r.local)
+	}
+}
+
 // Decide asks the store of all the checks at once and writes what they come to into v. With peek nothing is charged:
-// the verdict is what it would be. An error is the store's.
+// the verdict is what it would be.
+//
+// An error is the store's. The verdict was then come to without it, by each rule's OnError; of a rule that was counted
+// locally the check has the local rule in place of its own.
 func (l *Limiter) Decide(checks []Check, peek bool, v *Verdict) error {
 	for i := range checks {
 		c := &checks[i]
+		c.Uncounted = false
 		if c.Cost < 1 {
 			c.Cost = 1
 		} else if c.Cost > Unaffordable {
 			c.Cost = Unaffordable
 		}
 	}
+	var failure error
 	if len(checks) > 0 {
-		if err := l.store.Decide(checks, peek); err != nil {
-			return err
+		failure = l.store.Decide(checks, peek)
+		if failure != nil && !l.decideWithout(checks, peek) {
+			v.Outcome = Unavailable
+			v.Told = -1
+			v.RetryAfter = unavailableFor
+			v.Delay = 0
+			return failure
 		}
 	}
 	conclude(checks, v)
-	return nil
+	return failure
 }
+
+// unavailableFor is when to come back if the store has failed: by then it may be asked again.
+const unavailableFor int64 = 1_000_000
 
 // Unaffordable is a cost that no limit can ever hold.
 const Unaffordable int64 = 2 * MaxRequests
@@ -93,7 +161,7 @@ func conclude(checks []Check, v *Verdict) {
 	v.Delay = 0
 	for i := range checks {
 		c := &checks[i]
-		if c.Rule.shadow {
+		if c.Rule.shadow || c.Uncounted {
 			continue
 		}
 		d := &c.Decision

@@ -14,6 +14,33 @@ type RuleConfig struct {
 	Limit         *Limit
 	Shadow        bool // evaluated and charged, but never rejects and is never shown
 	CountRejected bool // the requests that this rule rejects are charged to it too
+	OnError       OnError
+}
+
+// OnError says what becomes of a rule's requests when its store fails.
+type OnError int
+
+// What can become of them.
+const (
+	CountLocally OnError = iota // they are counted in memory, by this node's share of the limit
+	LetPass                     // they pass, uncounted
+	TurnAway                    // they are turned away: Verdict.Outcome is Unavailable
+)
+
+// OnErrorNames lists the names that ParseOnError accepts, in the order of the constants.
+var OnErrorNames = []string{"local", "open", "closed"}
+
+// ParseOnError returns what the configuration's word means; "" is the default, CountLocally.
+func ParseOnError(word string) (OnError, error) {
+	if word == "" {
+		return CountLocally, nil
+	}
+	for i, name := range OnErrorNames {
+		if name == word {
+			return OnError(i), nil
+		}
+	}
+	return 0, fmt.Errorf("on_error %q: %s", word, oneOf(word, OnErrorNames))
 }
 
 // Rule is a named limit, as a store and the header fields need it: immutable once a store has opened it, and safe for
@@ -21,10 +48,13 @@ type RuleConfig struct {
 type Rule struct {
 	namespace     string
 	name          string
+	keySpec       string
 	identity      string
 	limit         *Limit
 	shadow        bool
 	countRejected bool
+	onError       OnError
+	local         *Rule // the rule by this node's share, in memory; set by Limiter.Open
 
 	limitText  string // X-RateLimit-Limit
 	policyText string // the member of RateLimit-Policy
@@ -48,9 +78,11 @@ func NewRule(c RuleConfig) (*Rule, error) {
 	r := &Rule{
 		namespace:     c.Namespace,
 		name:          c.Name,
+		keySpec:       c.KeySpec,
 		limit:         c.Limit,
 		shadow:        c.Shadow,
 		countRejected: c.CountRejected,
+		onError:       c.OnError,
 		limitText:     strconv.FormatInt(c.Limit.quota, 10),
 	}
 	r.identity = strings.Join([]string{c.Namespace, c.Name, c.Limit.Identity(), c.KeySpec}, "|")

@@ -1,0 +1,60 @@
+package redis
+
+import (
+	"errors"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// Client finds the server that has a key. It is safe for concurrent use.
+type Client interface {
+	// Server returns the server that has the key, or nil while none is known: without waiting for one.
+	Server(key string) *Server
+
+	// Cluster reports whether only keys with one hash tag, the part in braces, may be in one call.
+	Cluster() bool
+
+	// Close ends the client. Calls that are under way fail.
+	Close() error
+}
+
+// Conn runs scripts on one server. It is safe for concurrent use.
+type Conn interface {
+	// Run runs the call's script, and sets its Reply. It returns within the time that the client is configured to wait
+	// for, connecting included: with ErrTimeout where that did not do, and the call may have been executed, or yet be.
+	// A call that was surely not executed may be sent again by Run; one that may have been is not.
+	Run(c *Call) error
+}
+
+// Call is one run of a script. After ErrTimeout its Conn may still read from it: it must not be changed any more.
+type Call struct {
+	Script *Script
+	Keys   []string
+	Args   []string
+	Reply  []int64
+}
+
+// Errors of decisions that were not come to.
+var (
+	ErrTimeout     = errors.New("redis: no answer in time")
+	ErrUnavailable = errors.New("redis: not available")
+	errReply       = errors.New("redis: the reply is not that of the script")
+)
+
+// Server is one that answers for itself: a master of a Cluster, or the only one. Made by NewServer.
+type Server struct {
+	name    string
+	conn    Conn
+	breaker core.Breaker
+}
+
+// NewServer returns a server that is reached by conn; name is what messages call it.
+func NewServer(name string, conn Conn) *Server {
+	return &Server{name: name, conn: conn}
+}
+
+// Name returns what messages call the server.
+func (s *Server) Name() string { return s.name }
+
+// Available reports whether the server is asked: its breaker is closed.
+func (s *Server) Available() bool { return !s.breaker.Open() }

@@ -1,0 +1,66 @@
+package redis
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// appendArgument appends what a script must know of a rule: see luaRule. windows are the calendar's, if there is one.
+func appendArgument(b []byte, r *core.Rule, cost int64, peek bool, windows []int64) []byte {
+	l := r.Limit()
+	var flags [4]byte
+	flags[0] = byte(l.Algorithm())
+	if r.CountRejected() {
+		flags[1] = 1
+	}
+	if r.Shadow() {
+		flags[2] = 1
+	}
+	if peek {
+		flags[3] = 1
+	}
+	var x, y int64
+	switch l.Algorithm() {
+	case core.TokenBucket:
+		x = l.Capacity()
+		if l.Interval() {
+			y = 1
+		}
+	case core.LeakyBucket:
+		x, y = l.Capacity(), l.MaxDelay()
+	case core.SlidingWindowLog:
+		x, y = l.Quantum()
+	}
+	b = append(b, flags[:]...)
+	b = appendDouble(b, cost)
+	b = appendDouble(b, l.Requests())
+	b = appendDouble(b, l.Period())
+	b = appendDouble(b, x)
+	b = appendDouble(b, y)
+	for _, w := range windows {
+		b = appendDouble(b, w)
+	}
+	return b
+}
+
+func appendDouble(b []byte, n int64) []byte {
+	return binary.LittleEndian.AppendUint64(b, math.Float64bits(float64(n)))
+}
+
+// readDecision reads the three numbers of a reply that are one rule's.
+func readDecision(r *core.Rule, remaining, wait, reset int64, d *core.Decision) {
+	d.Limit = r.Limit().Quota()
+	d.ResetAfter = reset
+	d.Allowed = remaining >= 0
+	if d.Allowed {
+		d.Remaining = remaining
+		d.Delay = wait
+		d.RetryAfter = 0
+		return
+	}
+	d.Remaining = -1 - remaining
+	d.Delay = 0
+	d.RetryAfter = wait
+}

@@ -1,0 +1,159 @@
+package goredis
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/proxyweir/weir/redis"
+)
+
+// cluster is the client of a Redis Cluster. go-redis knows which node has which slot, and the clients of the nodes; each
+// has a conn and a server of ours.
+type cluster struct {
+	config Config
+	client *goredis.ClusterClient
+	known  atomic.Bool // where the slots are
+	stop   context.CancelFunc
+
+	mu        sync.RWMutex
+	nodes     map[*goredis.Client]*node
+	referrals map[string]*goredis.Client // those that other nodes have referred to, by address
+}
+
+type node struct {
+	conn   *conn
+	server *redis.Server
+}
+
+func newCluster(c Config) *cluster {
+	o := c.options("")
+	ctx, stop := context.WithCancel(context.Background())
+	k := &cluster{
+		config: c,
+		client: goredis.NewClusterClient(&goredis.ClusterOptions{
+			Addrs:            c.Addresses,
+			MaxRedirects:     -1, // followed by conn, which knows what must not be sent again
+			Dialer:           o.Dialer,
+			Username:         o.Username,
+			Password:         o.Password,
+			DialTimeout:      o.DialTimeout,
+			ReadTimeout:      o.ReadTimeout,
+			WriteTimeout:     o.WriteTimeout,
+			PoolSize:         o.PoolSize,
+			PipelinePoolSize: o.PipelinePoolSize,
+			MaxRetries:       o.MaxRetries,
+			DialerRetries:    o.DialerRetries,
+			Protocol:         o.Protocol,
+			DisableIdentity:  o.DisableIdentity,
+			TLSConfig:        o.TLSConfig,
+			MaintNotificationsConfig: &maintnotifications.Config{
+				Mode: maintnotifications.ModeDisabled,
+			},
+		}),
+		stop:      stop,
+		nodes:     make(map[*goredis.Client]*node),
+		referrals: make(map[string]*goredis.Client),
+	}
+	go k.discover(ctx)
+	return k
+}
+
+// discover finds out where the slots are. From then on go-redis keeps that up to date.
+func (k *cluster) discover(ctx context.Context) {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		if _, err := k.client.MasterForKey(ctx, ""); err == nil {
+			k.known.Store(true)
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// Server implements redis.Client.
+func (k *cluster) Server(key string) *redis.Server {
+	if !k.known.Load() {
+		return nil
+	}
+	client, err := k.client.MasterForKey(context.Background(), key)
+	if err != nil {
+		return nil // no node has the slot
+	}
+	k.mu.RLock()
+	n := k.nodes[client]
+	k.mu.RUnlock()
+	if n == nil {
+		n = k.addNode(client)
+	}
+	return n.server
+}
+
+func (k *cluster) addNode(client *goredis.Client) *node {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	n := k.nodes[client]
+	if n != nil {
+		return n
+	}
+	n = &node{conn: newConn(client, k.config.PoolSize, k.config.Timeout)}
+	n.conn.elsewhere = k.elsewhere
+	n.conn.failed = k.failed
+	n.conn.gone = func() { k.dropNode(client) }
+	n.server = redis.NewServer(client.Options().Addr, n.conn)
+	k.nodes[client] = n
+	return n
+}
+
+// dropNode forgets a node that go-redis has closed the client of.
+func (k *cluster) dropNode(client *goredis.Client) {
+	k.mu.Lock()
+	n := k.nodes[client]
+	delete(k.nodes, client)
+	k.mu.Unlock()
+	if n != nil {
+		n.conn.close()
+	}
+}
+
+// failed has go-redis look where the slots are, after a node has not answered: another may have taken over.
+func (k *cluster) failed() { k.client.ReloadState(context.Background()) }
+
+// elsewhere returns the client of the node that another has referred to.
+func (k *cluster) elsewhere(addr string, moved bool) *goredis.Client {
+	if moved {
+		k.failed()
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	client := k.referrals[addr]
+	if client == nil {
+		client = goredis.NewClient(k.config.options(addr))
+		k.referrals[addr] = client
+	}
+	return client
+}
+
+// Cluster implements redis.Client.
+func (k *cluster) Cluster() bool { return true }
+
+// Close implements redis.Client.
+func (k *cluster) Close() error {
+	k.stop()
+	k.mu.Lock()
+	for _, n := range k.nodes {
+		n.conn.close()
+	}
+	for _, client := range k.referrals {
+		_ = client.Close() // the error would be that of closing a socket
+	}
+	k.mu.Unlock()
+	return k.client.Close()
+}

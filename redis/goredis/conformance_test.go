@@ -1,0 +1,50 @@
+package goredis_test
+
+import (
+	"strconv"
+	"sync/atomic"
+	"testing"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/storetest"
+	"github.com/proxyweir/weir/redis"
+	"github.com/proxyweir/weir/redis/goredis"
+	"github.com/proxyweir/weir/redis/redistest"
+)
+
+// TestConformance holds the store to what the memory keeps to. The server goes by the suite's clock.
+func TestConformance(t *testing.T) {
+	server := redistest.Start(t, redistest.WithClock())
+	storetest.Run(t, func(t *testing.T, clock *storetest.Clock) core.Store {
+		clock.Follow(server.SetTime)
+		return newStore(t, redis.Config{Clock: clock.Now, WallClock: clock.Now}, goredis.Config{Addresses: []string{server.Addr()}})
+	})
+}
+
+var stores atomic.Int64
+
+// newStore returns a store with keys of its own. It waits for its answers for as long as they take.
+func newStore(t testing.TB, c redis.Config, g goredis.Config) *redis.Store {
+	t.Helper()
+	if g.Timeout == 0 {
+		g.Timeout = patience
+	}
+	client, err := goredis.New(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Client = client
+	if c.Prefix == "" {
+		c.Prefix = "test" + strconv.FormatInt(stores.Add(1), 10) + ":"
+	}
+	s, err := redis.NewStore(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}

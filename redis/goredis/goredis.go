@@ -1,0 +1,338 @@
+// Package goredis is the client of package redis for compiled programs, on go-redis: a single server, a master that
+// Sentinel watches over, or a Cluster; over TCP, TLS or a Unix socket.
+package goredis
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/proxyweir/weir/redis"
+)
+
+// Config says where Redis is, and how it is spoken to. Only Addresses is required.
+type Config struct {
+	// Addresses are host:port (the port is 6379 if it is left out), or paths of Unix sockets: of the server, of the
+	// Sentinels where MasterName is set, or of some nodes of a Cluster. One URL may stand instead, as go-redis reads it:
+	//
+	//	redis://user:password@host:6379/0
+	//	rediss://…                          over TLS
+	//	unix:///path?db=0
+	//	redis-sentinel://user:password@host:26379/0?master_name=name&addr=host:26379
+	//
+	// It sets what else it has in it. (A sentinel URL has the Sentinels' user and password; username and password, in its
+	// query, are the servers'.)
+	Addresses []string
+
+	// MasterName is the name that Sentinel has for the master.
+	MasterName string
+
+	// Cluster says that the addresses are nodes of a Redis Cluster.
+	Cluster bool
+
+	Username string // an ACL user; "" is the default user
+	Password string
+	Database int // 0 in a Cluster
+
+	SentinelUsername string
+	SentinelPassword string
+
+	TLS *tls.Config // nil: no TLS
+
+	PoolSize    int           // to each server; 0 means DefaultPoolSize
+	Timeout     time.Duration // the longest that a decision is waited for; 0 means DefaultTimeout
+	DialTimeout time.Duration // for connecting, in the background; 0 means DefaultDialTimeout
+	ReadTimeout time.Duration // for a reply, in the background: then the connection is given up; 0 means DefaultReadTimeout
+}
+
+// Defaults of Config.
+const (
+	DefaultPoolSize    = 2
+	DefaultTimeout     = 50 * time.Millisecond
+	DefaultDialTimeout = time.Second
+	DefaultReadTimeout = 500 * time.Millisecond
+)
+
+// New returns a client. It does not wait for a server, nor fails if there is none yet; the error says what is wrong with
+// the configuration, without its secrets.
+func New(c Config) (redis.Client, error) {
+	if err := c.complete(); err != nil {
+		return nil, err
+	}
+	if c.Cluster {
+		return newCluster(c), nil
+	}
+	var client *goredis.Client
+	name := c.Addresses[0]
+	if c.MasterName != "" {
+		client = goredis.NewFailoverClient(c.failoverOptions())
+		name = "the master " + c.MasterName
+	} else {
+		client = goredis.NewClient(c.options(c.Addresses[0]))
+	}
+	one := newConn(client, c.PoolSize, c.Timeout)
+	return &single{client: client, conn: one, server: redis.NewServer(name, one)}, nil
+}
+
+// single is the client of one server.
+type single struct {
+	client *goredis.Client
+	conn   *conn
+	server *redis.Server
+}
+
+// Server implements redis.Client.
+func (s *single) Server(string) *redis.Server { return s.server }
+
+// Cluster implements redis.Client.
+func (s *single) Cluster() bool { return false }
+
+// Close implements redis.Client.
+func (s *single) Close() error {
+	s.conn.close()
+	return s.client.Close()
+}
+
+// options returns what go-redis needs to know to speak with one server.
+func (c *Config) options(addr string) *goredis.Options {
+	o := &goredis.Options{
+		Network:          network(addr),
+		Addr:             addr,
+		Username:         c.Username,
+		Password:         c.Password,
+		DB:               c.Database,
+		DialTimeout:      c.DialTimeout,
+		ReadTimeout:      c.ReadTimeout,
+		WriteTimeout:     c.ReadTimeout,
+		PoolSize:         c.PoolSize,
+		PipelinePoolSize: -1, // pipelines are all there is
+		MaxRetries:       -1, // what may have been executed is not sent again
+		DialerRetries:    1,
+		Protocol:         2,
+		DisableIdentity:  true,
+		TLSConfig:        c.TLS,
+		MaintNotificationsConfig: &maintnotifications.Config{
+			Mode: maintnotifications.ModeDisabled,
+		},
+	}
+	o.Dialer = c.dialer()
+	return o
+}
+
+// failoverOptions is options for a master that Sentinel watches over.
+func (c *Config) failoverOptions() *goredis.FailoverOptions {
+	return &goredis.FailoverOptions{
+		MasterName:       c.MasterName,
+		SentinelAddrs:    c.Addresses,
+		SentinelUsername: c.SentinelUsername,
+		SentinelPassword: c.SentinelPassword,
+		Username:         c.Username,
+		Password:         c.Password,
+		DB:               c.Database,
+		DialTimeout:      c.DialTimeout,
+		ReadTimeout:      c.ReadTimeout,
+		WriteTimeout:     c.ReadTimeout,
+		PoolSize:         c.PoolSize,
+		PipelinePoolSize: -1,
+		MaxRetries:       -1,
+		DialerRetries:    1,
+		Protocol:         2,
+		DisableIdentity:  true,
+		TLSConfig:        c.TLS,
+		Dialer:           c.dialer(),
+	}
+}
+
+// dialer returns go-redis's own, whose connections are guarded.
+func (c *Config) dialer() func(ctx context.Context, network, addr string) (net.Conn, error) {
+	dial := goredis.NewDialer(&goredis.Options{DialTimeout: c.DialTimeout, TLSConfig: c.TLS})
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return guard(conn), nil
+	}
+}
+
+func network(addr string) string {
+	if strings.HasPrefix(addr, "/") {
+		return "unix"
+	}
+	return "tcp"
+}
+
+// complete reads a URL, puts in the defaults, and says what is wrong.
+func (c *Config) complete() error {
+	if len(c.Addresses) == 0 {
+		return errors.New("address: is missing; write one such as 127.0.0.1:6379")
+	}
+	addresses := make([]string, len(c.Addresses))
+	copy(addresses, c.Addresses)
+	c.Addresses = addresses
+	if strings.Contains(addresses[0], "://") {
+		if len(addresses) > 1 {
+			return errors.New("address: a URL stands alone; write further addresses in it, as ?addr=host:port")
+		}
+		if err := c.readURL(addresses[0]); err != nil {
+			return err
+		}
+	}
+	for i, addr := range c.Addresses {
+		complete, err := completeAddress(addr)
+		if err != nil {
+			return err
+		}
+		c.Addresses[i] = complete
+	}
+	if c.Cluster && c.MasterName != "" {
+		return fmt.Errorf("master_name %q: stands beside cluster; a Cluster has no Sentinels, keep one", c.MasterName)
+	}
+	if c.Cluster && c.Database != 0 {
+		return fmt.Errorf("database %d: a Cluster has only the database 0", c.Database)
+	}
+	if c.Database < 0 {
+		return fmt.Errorf("database %d: must be 0 or more", c.Database)
+	}
+	if !c.Cluster && c.MasterName == "" && len(c.Addresses) > 1 {
+		return fmt.Errorf("address %q: is a second one; say cluster, or the master_name that Sentinel has, or take it out", c.Addresses[1])
+	}
+	if c.MasterName == "" && (c.SentinelUsername != "" || c.SentinelPassword != "") {
+		return errors.New("sentinel_password: has no use without a master_name")
+	}
+	if c.PoolSize < 0 || c.PoolSize > 1000 {
+		return fmt.Errorf("pool_size %d: must be from 1 to 1000", c.PoolSize)
+	}
+	for _, d := range []struct {
+		name     string
+		value    *time.Duration
+		standard time.Duration
+	}{
+		{"timeout", &c.Timeout, DefaultTimeout},
+		{"dial_timeout", &c.DialTimeout, DefaultDialTimeout},
+		{"read_timeout", &c.ReadTimeout, max(DefaultReadTimeout, c.Timeout)},
+	} {
+		if *d.value == 0 {
+			*d.value = d.standard
+		}
+		if *d.value < time.Millisecond || *d.value > time.Minute {
+			return fmt.Errorf("%s %s: must be from 1ms to 1m", d.name, *d.value)
+		}
+	}
+	if c.ReadTimeout < c.Timeout {
+		return fmt.Errorf("read_timeout %s: must not be shorter than the timeout of a decision, %s", c.ReadTimeout, c.Timeout)
+	}
+	if c.PoolSize == 0 {
+		c.PoolSize = DefaultPoolSize
+	}
+	return nil
+}
+
+// completeAddress adds the port, if it is left out, and says what is no address.
+func completeAddress(addr string) (string, error) {
+	if strings.HasPrefix(addr, "/") {
+		return addr, nil
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		host, port = strings.Trim(addr, "[]"), "6379"
+		if strings.Contains(host, ":") && net.ParseIP(host) == nil {
+			host = ""
+		}
+	}
+	if host == "" || port == "" || strings.ContainsAny(host, " /@?") {
+		return "", fmt.Errorf("address %q: must be host:port, the path of a Unix socket, or a URL", addr)
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// The settings that a URL's query may have, besides what go-redis takes the address from.
+var urlSettings = map[string]bool{"db": true, "master_name": true, "addr": true, "username": true, "password": true}
+
+// readURL sets what a URL says. No error of it repeats the URL, which may have a password in it.
+func (c *Config) readURL(text string) error {
+	u, err := url.Parse(text)
+	if err != nil {
+		return errors.New("address: the URL cannot be read; write redis://host:6379/0, for example")
+	}
+	for name := range u.Query() {
+		if !urlSettings[name] {
+			return fmt.Errorf("address: %s in the URL: is not known; it may have db, master_name and addr, and what else there is is set beside it", name)
+		}
+	}
+	sentinel := strings.TrimSuffix(u.Scheme, "-sentinel")
+	if sentinel != u.Scheme || u.Query().Has("master_name") {
+		u.Scheme = sentinel
+		o, err := goredis.ParseFailoverURL(u.String())
+		if err != nil {
+			return errURL(u.Scheme)
+		}
+		if o.MasterName == "" {
+			return errors.New("address: a Sentinel's URL needs the master's name: ?master_name=name")
+		}
+		c.Addresses, c.MasterName, c.Database = o.SentinelAddrs, o.MasterName, o.DB
+		c.SentinelUsername, c.SentinelPassword = o.SentinelUsername, o.SentinelPassword
+		c.setCredentials(o.Username, o.Password)
+		c.setTLS(o.TLSConfig)
+		return nil
+	}
+	if u.Query().Has("username") || u.Query().Has("password") {
+		return errors.New("address: username and password stand in front of the host: redis://username:password@host")
+	}
+	if c.Cluster {
+		o, err := goredis.ParseClusterURL(text)
+		if err != nil {
+			return errURL(u.Scheme)
+		}
+		c.Addresses = o.Addrs
+		c.setCredentials(o.Username, o.Password)
+		c.setTLS(o.TLSConfig)
+		return nil
+	}
+	if u.Query().Has("addr") {
+		return errors.New("address: addr in the URL: is for a Cluster or Sentinels; say cluster, or master_name")
+	}
+	o, err := goredis.ParseURL(text)
+	if err != nil {
+		return errURL(u.Scheme)
+	}
+	c.Addresses = []string{o.Addr}
+	if o.DB != 0 {
+		c.Database = o.DB
+	}
+	c.setCredentials(o.Username, o.Password)
+	c.setTLS(o.TLSConfig)
+	return nil
+}
+
+func errURL(scheme string) error {
+	switch scheme {
+	case "redis", "rediss", "unix":
+		return errors.New("address: the URL cannot be read; write redis://host:6379/0, for example")
+	}
+	return fmt.Errorf("address: the URL's scheme %q: must be redis, rediss, unix, redis-sentinel or rediss-sentinel", scheme)
+}
+
+func (c *Config) setCredentials(username, password string) {
+	if username != "" {
+		c.Username = username
+	}
+	if password != "" {
+		c.Password = password
+	}
+}
+
+// setTLS turns TLS on where a URL asks for it, by what else is configured of it.
+func (c *Config) setTLS(t *tls.Config) {
+	if t != nil && c.TLS == nil {
+		c.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+}

@@ -1,0 +1,112 @@
+package redis
+
+// luaDrain brings a bucket's state to now, as core's drain does: at is when, used and frac are the units in use, frac of
+// them in P-ths. A clock that stepped back leaves the state at its own time, unless by more than a period. The state is kept
+// in 17 bytes.
+const luaDrain = `
+local v = pcall('GET', key)
+local at, used, frac = now, 0, 0
+if v and #v == 17 then at, used, frac = unpack('<I7I4I6', v) end
+if full and used >= full then used, frac = full, 0 end
+if at > now then
+	if at - now > P then at, used, frac = now, 0, 0 end
+else
+	if interval then
+		used = used - ((now - now % P) - (at - at % P)) / P * R
+	elseif used > 0 or frac > 0 then
+		local whole, rest = divide(now - at, R, P)
+		used, frac = used - whole, frac - rest
+		if frac < 0 then used, frac = used - 1, frac + P end
+	end
+	if used < 0 then used, frac = 0, 0 end
+	at = now
+end
+local late = at - now
+`
+
+// luaTokenBucket is core's decideTokenBucket. X is the capacity; Y is 1 with refill interval.
+const luaTokenBucket = `
+local full, interval = X, Y == 1
+` + luaDrain + `
+local room = X - used
+if frac > 0 then room = room - 1 end
+ok = cost <= room
+if ok then
+	if denied then cost = 0 end
+	used, room = used + cost, room - cost
+	if cost > 0 then value = pack('<I7I4I6', at, used, frac) end
+else
+	if counts then
+		used, frac, room = X, 0, 0
+		value = pack('<I7I4I6', at, used, frac)
+	end
+	wait = -1
+	if cost <= X then
+		local short = used + cost - X
+		if interval then
+			wait = late + ((at - at % P) / P + (short + (-short) % R) / R) * P - at
+		else
+			local whole, rest = divide(short, P, R)
+			rest = rest + frac
+			wait = late + whole + (rest + (-rest) % R) / R
+		end
+	end
+end
+remaining = room
+if used > 0 or frac > 0 then
+	if interval then
+		reset = late + ((at - at % P) / P + (used + (-used) % R) / R) * P - at
+	else
+		local whole, rest = divide(used, P, R)
+		rest = rest + frac
+		reset = late + whole + (rest + (-rest) % R) / R
+	end
+end
+`
+
+// luaLeakyBucket is core's decideLeakyBucket. X is the capacity: the queue, and the one that leaves. Y is max_delay.
+// No time is longer than a hundred years, which a lowered limit could ask for.
+const luaLeakyBucket = `
+local full, interval
+` + luaDrain + `
+local function drainTime(used, frac)
+	local whole, rest = divide(used, P, R)
+	rest = rest + frac
+	whole = whole + (rest + (-rest) % R) / R
+	if whole > 3153600000000000 then whole = 3153600000000000 end
+	return late + whole
+end
+repeat
+	local room = X - used
+	if frac > 0 then room = room - 1 end
+	local queue, again = 0, false
+	if used > 0 or frac > 0 then queue = drainTime(used, frac) end
+	reset = queue
+	ok = cost <= room and queue <= Y
+	if ok and not denied then
+		room, used, wait = room - cost, used + cost, queue
+		reset = drainTime(used, frac)
+		value = pack('<I7I4I6', at, used, frac)
+	elseif not ok then
+		if counts then
+			counts, again = false, true
+			if cost <= room then
+				used = used + cost
+			elseif used < X then
+				used, frac = X, 0
+			end
+			value = pack('<I7I4I6', at, used, frac)
+		end
+		wait = -1
+		if cost <= X then
+			wait = queue - Y
+			if cost > room then
+				local whole = drainTime(used + cost - X, frac)
+				if whole > wait then wait = whole end
+			end
+		end
+	end
+	remaining = room
+	if room < 0 then remaining = 0 elseif room > X - 1 then remaining = X - 1 end
+until not again
+`

@@ -1,0 +1,45 @@
+package redis
+
+// luaRefund gives back what one key was charged, where a later call of the same request was denied: ARGV[1] is the rule's
+// argument, ARGV[2] the time of the charge. What is no longer there is not given back: a bucket that has drained, a window
+// that has ended, a log's entries that are not among the newest.
+const luaRefund = `
+local i, key = 1, KEYS[1]
+` + luaRule + `
+local charged = tonumber(ARGV[2])
+local v = call('GET', key)
+if not v then return {} end
+if algorithm <= 2 then
+	if #v ~= 17 then return {} end
+	local at, used, frac = unpack('<I7I4I6', v)
+	used = used - cost
+	if used < 0 then used, frac = 0, 0 end
+	value = pack('<I7I4I6', at, used, frac)
+elseif algorithm == 3 then
+	if #v ~= 11 then return {} end
+	local start, count = unpack('<I7I4', v)
+	if start > charged or count < cost then return {} end
+	value = pack('<I7I4', start, count - cost)
+elseif algorithm == 4 then
+	local newest, length = pack('<I4', (charged + (-charged) % X) / X % 4294967296), #v
+	local first, charge = length - 4 * cost, string.rep(newest, cost)
+	while first >= 11 and length - first <= 4 * cost + 4096 do
+		if string.sub(v, first + 1, first + 4 * cost) == charge then
+			value = string.sub(v, 1, first) .. string.sub(v, first + 4 * cost + 1)
+			break
+		end
+		first = first - 4
+	end
+else
+	if #v ~= 15 then return {} end
+	local start, previous, current = unpack('<I7I4I4', v)
+	if start <= charged and current >= cost then
+		current = current - cost
+	elseif start > charged and start - charged <= P and previous >= cost then
+		previous = previous - cost
+	end
+	value = pack('<I7I4I4', start, previous, current)
+end
+if value then call('SET', key, value, 'KEEPTTL') end
+return {}
+`

@@ -1,0 +1,56 @@
+package redis
+
+// luaSlidingWindowCounter is core's decideSlidingWindowCounter.
+const luaSlidingWindowCounter = `
+local v = pcall('GET', key)
+local start, previous, current = 0, 0, 0
+if v and #v == 15 then start, previous, current = unpack('<I7I4I4', v) end
+local at = now
+if start > now then
+	if start - now <= P then at = start else previous, current = 0, 0 end
+end
+local into = at % P
+local from = at - into
+if start ~= from then
+	if from - start == P then previous = current else previous = 0 end
+	current = 0
+end
+local weighted = 0
+if previous > 0 then weighted = divide(previous, P - into, P) end
+local late = at - now
+
+local function leftBehind(count, room)
+	if count <= room then return 0 end
+	return P - divideUp(room + 1, P, count) + 1
+end
+
+ok = cost <= R - weighted - current
+if ok then
+	if not denied then
+		current = current + cost
+		value = pack('<I7I4I4', from, previous, current)
+	end
+else
+	if counts then
+		current = current + cost
+		if current > 4294967295 then current = 4294967295 end
+		value = pack('<I7I4I4', from, previous, current)
+	end
+	wait = -1
+	if cost <= R then
+		local room = R - cost - current
+		if room >= 0 then
+			wait = late + leftBehind(previous, room) - into
+		else
+			wait = late + P - into + leftBehind(current, R - cost)
+		end
+	end
+end
+remaining = R - weighted - current
+if remaining < 0 then remaining = 0 end
+if current > 0 then
+	reset = late + P - into + leftBehind(current, 0)
+elseif weighted > 0 then
+	reset = late + leftBehind(previous, 0) - into
+end
+`

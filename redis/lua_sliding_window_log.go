@@ -1,0 +1,86 @@
+package redis
+
+// luaSlidingWindowLog is core's decideLog. X is the quantum, Y the window in quanta.
+//
+// The log is a string: when it was written (7 bytes) and how many of its entries are dead (4), then 4 bytes an entry, oldest
+// first. A log of up to 256 entries is read and written whole. Of a longer one only what a decision needs is read: entries
+// are appended, dead ones counted in the header, and the string is written anew when most of it is dead. The first live
+// entry is found in steps that double and then halve, so that a decision costs the same however long the log is.
+const luaSlidingWindowLog = `
+local longest = 11 + 4 * 256
+local v = pcall('GETRANGE', key, 0, longest - 1)
+local last, dead, size, long = 0, 0, 0, false
+if v and #v >= 11 then
+	local length = #v
+	if length == longest then length = call('STRLEN', key) end
+	last, dead = unpack('<I7I4', v)
+	size, long = (length - 11) / 4, length > longest
+	if dead > size or size % 1 > 0 then last, dead, size, long = 0, 0, 0, false end
+end
+
+local function entry(n)
+	local from = 12 + 4 * n
+	if from < longest then return (unpack('<I4', v, from)) end
+	return (unpack('<I4', call('GETRANGE', key, from - 1, from + 2)))
+end
+
+local at = now
+if last > now then
+	if last - now <= P then at = last else dead = size end
+end
+local tick = (at - at % X) / X
+if tick - (last - last % X) / X > Y then dead = size end
+
+local function expired(n)
+	return (tick + 1 - entry(n)) % 4294967296 > Y
+end
+
+if dead < size and expired(dead) then
+	local low, step = dead, 1
+	while low + step < size and expired(low + step) do low, step = low + step, step * 2 end
+	local high = low + step
+	if high > size then high = size end
+	while high - low > 1 do
+		local middle = (low + high - (low + high) % 2) / 2
+		if expired(middle) then low = middle else high = middle end
+	end
+	dead = high
+end
+
+local live, added = size - dead, 0
+local room = R - live
+local newest = (at + (-at) % X) / X
+ok = cost <= room
+if ok then
+	if not denied then added = cost end
+elseif counts then
+	local most = R
+	if live > most then most = live end
+	added = cost
+	if added > most then added = most end
+	if live + added > most then dead = dead + live + added - most end
+end
+
+local function expiry(n)
+	if n >= size then return (newest + Y) * X - now end
+	return (tick + 1 - (tick + 1 - entry(n)) % 4294967296 + Y) * X - now
+end
+
+remaining = R - (size + added - dead)
+if not ok then
+	wait = -1
+	if cost <= R then wait = expiry(dead + cost - remaining - 1) end
+end
+if remaining < 0 then remaining = 0 end
+if size + added > dead then reset = expiry(size + added - 1) end
+if added > 0 and peek == 0 then
+	value = string.rep(pack('<I4', newest % 4294967296), added)
+	if not long then
+		value = pack('<I7I4', at, 0) .. string.sub(v, 12 + 4 * dead, 11 + 4 * size) .. value
+	elseif dead * 2 > size then
+		value = pack('<I7I4', at, 0) .. call('GETRANGE', key, 11 + 4 * dead, -1) .. value
+	else
+		header = pack('<I7I4', at, dead)
+	end
+end
+`

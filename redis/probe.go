@@ -1,0 +1,99 @@
+package redis
+
+import (
+	"fmt"
+	"math/rand"
+	"strings"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// failed notes that a call to a server, about that key, has failed.
+func (s *Store) failed(server *Server, key string, err error) {
+	if !server.breaker.Fail() {
+		return
+	}
+	if s.changed != nil {
+		s.changed(server.name, err)
+	}
+	s.probeLater(server, key)
+}
+
+// probeLater has the server probed after a while.
+func (s *Store) probeLater(server *Server, key string) {
+	wait := time.Duration(server.breaker.Wait(rand.Float64())) * time.Microsecond //nolint:gosec // spreads nodes, keeps no secret
+	s.mu.Lock()
+	if !s.closed {
+		s.timers[server] = time.AfterFunc(wait, func() { s.probe(server, key) })
+	}
+	s.mu.Unlock()
+}
+
+// probe asks a server whether it decides again. One that does not have the key's slot any more is not asked: nobody else
+// will ask it either.
+func (s *Store) probe(server *Server, key string) {
+	if !server.breaker.Probe() {
+		return
+	}
+	var err error
+	defer func() {
+		if p := recover(); p != nil { // in an interpreted program nobody above would
+			err = fmt.Errorf("probing panicked: %v", p)
+		}
+		server.breaker.Probed(err == nil)
+		if err != nil {
+			s.probeLater(server, key)
+			return
+		}
+		s.mu.Lock()
+		delete(s.timers, server)
+		s.mu.Unlock()
+		if s.changed != nil {
+			s.changed(server.name, nil)
+		}
+	}()
+	if s.client.Server(key) == server {
+		err = server.conn.Run(probeCall(key))
+	}
+}
+
+// Check reports whether Redis decides, by a charge to a key of its own, for which it tries for so long at most.
+func (s *Store) Check(most time.Duration) error {
+	end := time.Now().Add(most)
+	key := s.naming.key("", "}:")
+	for {
+		err := ErrUnavailable
+		if server := s.client.Server(key); server != nil {
+			err = server.conn.Run(probeCall(key))
+		}
+		if err != ErrUnavailable && err != ErrTimeout || time.Now().After(end) {
+			return err
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// probeCall returns a charge to a key that lies in the slot of the one given.
+func probeCall(key string) *Call {
+	return &Call{
+		Script: scriptsOfOne[core.TokenBucket],
+		Keys:   []string{key[:strings.LastIndex(key, "}:")] + "}:probe"},
+		Args:   []string{probeArgument},
+	}
+}
+
+// probeArgument is that of a limit which is whole again at once, so that the probe's key does not stay.
+var probeArgument = makeProbeArgument()
+
+func makeProbeArgument() string {
+	limit, err := core.NewLimit(core.LimitConfig{Algorithm: core.TokenBucket, Requests: core.MaxRequests, Period: core.MinPeriod})
+	if err != nil {
+		panic(err)
+	}
+	rule, err := core.NewRule(core.RuleConfig{Name: "probe", Limit: limit})
+	if err != nil {
+		panic(err)
+	}
+	return string(appendArgument(nil, rule, 1, false, nil))
+}

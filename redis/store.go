@@ -1,0 +1,334 @@
+package redis
+
+import (
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// Config is what NewStore takes. Only Client is required.
+type Config struct {
+	Client Client
+
+	// Prefix begins every key; "" means DefaultPrefix. What shares a prefix on one Redis shares its counters.
+	Prefix string
+
+	// KeySecret makes the clients' keys an HMAC, which nobody can guess who has not got the secret. All nodes must have
+	// the same. Without it they are a plain hash: a pseudonym, of which an address can be found by trying all.
+	KeySecret string
+
+	// PlainKeys keeps the clients' keys readable in Redis.
+	PlainKeys bool
+
+	// Changed is told when a server is not asked any more, after that error, and when it is again, with a nil one. It
+	// must not wait. nil means nobody is told.
+	Changed func(server string, err error)
+
+	// Clock returns the node's time in microseconds, from which only differences are taken; nil means a monotonic clock.
+	// Limits never go by it, only what the node remembers.
+	Clock func() int64
+
+	// WallClock returns the time in microseconds since the Unix epoch; nil means the wall clock. It guesses which windows
+	// of the calendar the server will ask for; a wrong guess costs a second call, and nothing else.
+	WallClock func() int64
+}
+
+// Store keeps counters in Redis: the core.Store of a fleet, safe for concurrent use. Limits hold over all nodes, whatever their
+// clocks say: the time is the server's.
+//
+// All the rules of a request are decided in one atomic step. In a Cluster that is so for keys of one hash slot, as are those of
+// one client; of a request with several see askBySlot.
+type Store struct {
+	client    Client
+	naming    *naming
+	changed   func(server string, err error)
+	clock     func() int64
+	wallClock func() int64
+	seed      maphash.Seed
+	memo      memo
+	ahead     atomic.Int64 // how far the server's clock is ahead of the node's, once that has mattered
+
+	mu     sync.Mutex   // guards what follows, for writing
+	rules  atomic.Value // map[*core.Rule]*openRule
+	opened uint64
+	closed bool
+	timers map[*Server]*time.Timer // of probes to come
+}
+
+// openRule is what the store keeps of a rule.
+type openRule struct {
+	suffix  string
+	salt    uint64 // in what is remembered of its keys: a rule that is opened again starts with an empty memory
+	charge  string // the argument of a request that costs 1
+	peek    string
+	atOnce  bool
+	windows atomic.Value // *windows, with a calendar
+}
+
+// windows are the calendar's around the middle one, and the arguments that have them.
+type windows struct {
+	bounds       []int64
+	charge, peek string
+}
+
+// NewStore returns a store. The error says which setting is wrong, and what would be right. It does not wait for a server,
+// nor fails if there is none yet.
+func NewStore(c Config) (*Store, error) {
+	naming, err := newNaming(c.Prefix, c.KeySecret, c.PlainKeys)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{
+		client:    c.Client,
+		naming:    naming,
+		changed:   c.Changed,
+		clock:     c.Clock,
+		wallClock: c.WallClock,
+		seed:      maphash.MakeSeed(),
+		timers:    make(map[*Server]*time.Timer),
+	}
+	if s.clock == nil {
+		s.clock = monotonic
+	}
+	if s.wallClock == nil {
+		s.wallClock = wallClock
+	}
+	s.rules.Store(make(map[*core.Rule]*openRule))
+	return s, nil
+}
+
+var started = time.Now()
+
+func monotonic() int64 { return int64(time.Since(started) / time.Microsecond) }
+
+func wallClock() int64 { return time.Now().UnixMicro() }
+
+// Open implements core.Store. It asks nothing of Redis.
+func (s *Store) Open(r *core.Rule) error {
+	o := &openRule{
+		suffix: ruleSuffix(r),
+		atOnce: r.Limit().Algorithm() == core.FixedWindow || r.Limit().Interval(),
+	}
+	if r.Limit().Windows(0) == nil {
+		o.charge = string(appendArgument(nil, r, 1, false, nil))
+		o.peek = string(appendArgument(nil, r, 1, true, nil))
+	} else {
+		o.windows.Store(&windows{bounds: []int64{0, 0, 0, 0}})
+	}
+	s.mu.Lock()
+	s.opened++
+	o.salt = s.opened * 0x9e3779b97f4a7c15
+	s.setRule(r, o)
+	s.mu.Unlock()
+	return nil
+}
+
+// Release implements core.Store. What is in Redis expires by itself.
+func (s *Store) Release(r *core.Rule) {
+	s.mu.Lock()
+	s.setRule(r, nil)
+	s.mu.Unlock()
+}
+
+// setRule replaces the map of rules by one in which r is o, or missing.
+func (s *Store) setRule(r *core.Rule, o *openRule) {
+	before := s.rules.Load().(map[*core.Rule]*openRule)
+	after := make(map[*core.Rule]*openRule, len(before)+1)
+	for other, open := range before {
+		after[other] = open
+	}
+	if o == nil {
+		delete(after, r)
+	} else {
+		after[r] = o
+	}
+	s.rules.Store(after)
+}
+
+// Close ends the store and its client.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	for _, timer := range s.timers {
+		timer.Stop()
+	}
+	s.mu.Unlock()
+	return s.client.Close()
+}
+
+// inquiry is what one decision needs, kept for the next.
+type inquiry struct {
+	rules  []*openRule
+	hashes []uint64
+	call   *Call
+}
+
+var inquiries = sync.Pool{New: newInquiry}
+
+func newInquiry() interface{} { return &inquiry{call: &Call{}} }
+
+// Decide implements core.Store.
+func (s *Store) Decide(checks []core.Check, peek bool) error {
+	if len(checks) == 0 {
+		return nil
+	}
+	q := inquiries.Get().(*inquiry)
+	now := s.clock()
+	rules := s.rules.Load().(map[*core.Rule]*openRule)
+	q.rules = q.rules[:0]
+	q.hashes = q.hashes[:0]
+	for i := range checks {
+		o := rules[checks[i].Rule]
+		if o == nil {
+			return fmt.Errorf("rule %q: is not open in this store", checks[i].Rule.Name())
+		}
+		q.rules = append(q.rules, o)
+		q.hashes = append(q.hashes, maphash.String(s.seed, checks[i].Key)^o.salt)
+	}
+	if s.recall(q, checks, now) {
+		inquiries.Put(q)
+		return nil
+	}
+	err := s.ask(q, checks, peek)
+	if err == nil {
+		for i := range checks {
+			if !peek || !checks[i].Decision.Allowed { // a peek tells of a charge that was not made
+				s.memo.learn(q.hashes[i], now, checks[i].Cost, &checks[i].Decision)
+			}
+		}
+	} else {
+		s.lastKnown(q, checks, now)
+	}
+	if errors.Is(err, ErrTimeout) {
+		q.call = &Call{} // the other is still being read
+	}
+	inquiries.Put(q)
+	return err
+}
+
+// recall decides on a request of which it is known that a rule rejects it, and of whose other rules something is known too.
+// With count_rejected a rejection must be charged, and so be asked for.
+func (s *Store) recall(q *inquiry, checks []core.Check, now int64) bool {
+	rejected := false
+	var k known
+	for i := range checks {
+		r := checks[i].Rule
+		if r.CountRejected() || !s.memo.find(q.hashes[i], &k) {
+			return false
+		}
+		k.decision(now, checks[i].Cost, &checks[i].Decision)
+		if !checks[i].Decision.Allowed && !r.Shadow() {
+			rejected = true
+		}
+	}
+	return rejected
+}
+
+// lastKnown writes into the checks what was last known of their keys.
+func (s *Store) lastKnown(q *inquiry, checks []core.Check, now int64) {
+	var k known
+	for i := range checks {
+		checks[i].Decision = core.Decision{}
+		if s.memo.find(q.hashes[i], &k) {
+			k.last(now, q.rules[i].atOnce, &checks[i].Decision)
+		}
+	}
+}
+
+// ask has Redis decide: in one call, or where the keys are of several slots in one for each.
+func (s *Store) ask(q *inquiry, checks []core.Check, peek bool) error {
+	c := q.call
+	c.Keys = c.Keys[:0]
+	for i := range checks {
+		c.Keys = append(c.Keys, s.naming.key(checks[i].Key, q.rules[i].suffix))
+	}
+	if len(checks) > 1 && s.client.Cluster() {
+		for i := 1; i < len(checks); i++ {
+			if checks[i].Key != checks[0].Key {
+				return s.askBySlot(q, checks, peek)
+			}
+		}
+	}
+	_, err := s.run(c, q.rules, checks, peek, false)
+	return err
+}
+
+// run makes one call for all the checks, whose keys are in c, and reads its reply into them. With timed it returns the
+// server's time.
+func (s *Store) run(c *Call, rules []*openRule, checks []core.Check, peek, timed bool) (int64, error) {
+	server := s.client.Server(c.Keys[0])
+	if server == nil || server.breaker.Open() {
+		return 0, ErrUnavailable
+	}
+	if len(checks) == 1 {
+		c.Script = scriptsOfOne[checks[0].Rule.Limit().Algorithm()]
+	} else {
+		c.Script = scriptOfSeveral
+	}
+	for try := 0; ; try++ {
+		c.Args = c.Args[:0]
+		for i := range checks {
+			c.Args = append(c.Args, s.argument(rules[i], &checks[i], peek))
+		}
+		if timed {
+			c.Args = append(c.Args, "t")
+		}
+		if err := server.conn.Run(c); err != nil {
+			s.failed(server, c.Keys[0], err)
+			return 0, fmt.Errorf("%s: %w", server.name, err)
+		}
+		server.breaker.Succeed()
+		if len(c.Reply) != 1 || try > 0 {
+			break
+		}
+		s.ahead.Store(c.Reply[0] - s.wallClock()) // it lies in none of the windows that were sent
+	}
+	want := 3 * len(checks)
+	if timed {
+		want++
+	}
+	if len(c.Reply) != want {
+		return 0, fmt.Errorf("%s: %w", server.name, errReply)
+	}
+	for i := range checks {
+		readDecision(checks[i].Rule, c.Reply[3*i], c.Reply[3*i+1], c.Reply[3*i+2], &checks[i].Decision)
+	}
+	return c.Reply[want-1], nil
+}
+
+// argument returns the script's argument for a check.
+func (s *Store) argument(o *openRule, c *core.Check, peek bool) string {
+	w := o.windows.Load()
+	if w == nil {
+		if c.Cost != 1 {
+			return string(appendArgument(nil, c.Rule, c.Cost, peek, nil))
+		}
+		if peek {
+			return o.peek
+		}
+		return o.charge
+	}
+	around := w.(*windows)
+	now := s.wallClock() + s.ahead.Load()
+	if now < around.bounds[1] || now >= around.bounds[2] {
+		bounds := c.Rule.Limit().Windows(now)
+		around = &windows{
+			bounds: bounds,
+			charge: string(appendArgument(nil, c.Rule, 1, false, bounds)),
+			peek:   string(appendArgument(nil, c.Rule, 1, true, bounds)),
+		}
+		o.windows.Store(around)
+	}
+	if c.Cost != 1 {
+		return string(appendArgument(nil, c.Rule, c.Cost, peek, around.bounds))
+	}
+	if peek {
+		return around.peek
+	}
+	return around.charge
+}
