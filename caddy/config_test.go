@@ -85,7 +85,7 @@ func TestConfigurationIsRefusedWhenItLoads(t *testing.T) {
 		{"enforcement soft", limited(`"enforcement": "soft 80 10s"`), `zone "api": enforcement "soft 80 10s": soft limits are not in this version`},
 		{"on_limit delay", limited(`"on_limit": "delay"`), `zone "api": on_limit delay: is not in this version; algorithm leaky_bucket holds requests`},
 		{"on_limit defer", limited(`"on_limit": "defer"`), `zone "api": on_limit defer: is not in this version; use reject`},
-		{"on_error unknown", limited(`"on_error": "fail"`), `zone "api": on_error "fail": must be open, closed or local`},
+		{"on_error unknown", limited(`"on_error": "fail"`), `zone "api": on_error "fail": must be one of local, open, closed`},
 		{"on_missing_key unknown", limited(`"on_missing_key": "ignore"`), `zone "api": on_missing_key "ignore": must be share, skip or reject`},
 
 		// A shorthand is empty outside a site of the Caddyfile, so that all clients would share one key.

@@ -20,8 +20,8 @@ type StoreModule interface {
 type FleetStoreModule interface {
 	StoreModule
 
-	// Nodes returns how many nodes share the store; 0 if nobody has said.
-	Nodes() int
+	// Fleet returns how many nodes share the store; 0 if nobody has said.
+	Fleet() int
 }
 
 // limiterOver returns a limiter over the store of a loaded module: one that counts in the app's memory where the store
@@ -35,7 +35,7 @@ func (a *App) limiterOver(mod any) (*core.Limiter, error) {
 	if _, isMemory := mod.(*MemoryStore); !isMemory {
 		nodes := 0
 		if fleet, ok := mod.(FleetStoreModule); ok {
-			nodes = fleet.Nodes()
+			nodes = fleet.Fleet()
 		}
 		limiter.FallBack(a.memory.store, nodes)
 	}

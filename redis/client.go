@@ -14,6 +14,9 @@ type Client interface {
 	// Cluster reports whether only keys with one hash tag, the part in braces, may be in one call.
 	Cluster() bool
 
+	// Name returns what messages call the servers together: an address, the first of several.
+	Name() string
+
 	// Close ends the client. Calls that are under way fail.
 	Close() error
 }

@@ -3,11 +3,11 @@ package redis
 // luaSlidingWindowLog is core's decideLog. X is the quantum, Y the window in quanta.
 //
 // The log is a string: when it was written (7 bytes) and how many of its entries are dead (4), then 4 bytes an entry, oldest
-// first. A log of up to 256 entries is read and written whole. Of a longer one only what a decision needs is read: entries
+// first. A log of up to 192 entries is read and written whole. Of a longer one only what a decision needs is read: entries
 // are appended, dead ones counted in the header, and the string is written anew when most of it is dead. The first live
 // entry is found in steps that double and then halve, so that a decision costs the same however long the log is.
 const luaSlidingWindowLog = `
-local longest = 11 + 4 * 256
+local longest = 11 + 4 * 192
 local v = pcall('GETRANGE', key, 0, longest - 1)
 local last, dead, size, long = 0, 0, 0, false
 if v and #v >= 11 then

@@ -38,6 +38,12 @@ type Config struct {
 	WallClock func() int64
 }
 
+// Check says what is wrong with the configuration, as NewStore does.
+func (c Config) Check() error {
+	_, err := newNaming(c.Prefix, c.KeySecret, c.PlainKeys)
+	return err
+}
+
 // Store keeps counters in Redis: the core.Store of a fleet, safe for concurrent use. Limits hold over all nodes, whatever their
 // clocks say: the time is the server's.
 //

@@ -144,6 +144,9 @@ func (k *cluster) elsewhere(addr string, moved bool) *goredis.Client {
 // Cluster implements redis.Client.
 func (k *cluster) Cluster() bool { return true }
 
+// Name implements redis.Client.
+func (k *cluster) Name() string { return "the Cluster of " + k.config.Addresses[0] }
+
 // Close implements redis.Client.
 func (k *cluster) Close() error {
 	k.stop()

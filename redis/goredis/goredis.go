@@ -95,6 +95,9 @@ func (s *single) Server(string) *redis.Server { return s.server }
 // Cluster implements redis.Client.
 func (s *single) Cluster() bool { return false }
 
+// Name implements redis.Client.
+func (s *single) Name() string { return s.server.Name() }
+
 // Close implements redis.Client.
 func (s *single) Close() error {
 	s.conn.close()
@@ -169,6 +172,9 @@ func network(addr string) string {
 	}
 	return "tcp"
 }
+
+// Check says what is wrong with the configuration, as New does.
+func (c Config) Check() error { return c.complete() }
 
 // complete reads a URL, puts in the defaults, and says what is wrong.
 func (c *Config) complete() error {

@@ -1,0 +1,377 @@
+package ratelimit
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/redis"
+	"github.com/proxyweir/weir/redis/goredis"
+	client "github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+)
+
+func init() {
+	caddy.RegisterModule(RedisStore{})
+}
+
+// RedisStore keeps counters in Redis, so that a limit holds over all Caddys that share it. One client serves all handlers
+// with the same settings, and lives through reloads.
+//
+// While Redis cannot be reached, each zone's `on_error` says what happens; Caddy starts, validates and reloads all the same.
+//
+// All settings take global placeholders such as `{env.REDIS_PASSWORD}` or `{file./run/secrets/redis}`.
+type RedisStore struct {
+	// Where Redis is: `host:port` (6379 if the port is left out), or the path of a Unix socket. Several are the Sentinels
+	// of `master_name`, or nodes of a `cluster`. One URL may stand instead: `redis://user:password@host:port/database`,
+	// `rediss://` for TLS, `unix://path`, or `redis-sentinel://host:port/database?master_name=name&addr=host:port`.
+	Addresses []string `json:"addresses,omitempty"`
+
+	// The name of the master that Sentinel watches over, at the addresses.
+	MasterName string `json:"master_name,omitempty"`
+
+	// Whether the addresses are nodes of a Redis Cluster.
+	Cluster bool `json:"cluster,omitempty"`
+
+	// The ACL user. The default is Redis's default user.
+	Username string `json:"username,omitempty"`
+
+	// The password.
+	Password string `json:"password,omitempty"`
+
+	// The user and password of the Sentinels, where they want any.
+	SentinelUsername string `json:"sentinel_username,omitempty"`
+	SentinelPassword string `json:"sentinel_password,omitempty"`
+
+	// The number of the database. The default is 0, which is the only one in a Cluster.
+	Database int `json:"database,omitempty"`
+
+	// Connects over TLS. An empty object is enough where the system knows the server's CA.
+	TLS *RedisTLS `json:"tls,omitempty"`
+
+	// Connections to each server. The default is 2: requests that wait together travel together.
+	PoolSize int `json:"pool_size,omitempty"`
+
+	// The longest that a request waits for a decision. The default is 50ms.
+	Timeout caddy.Duration `json:"timeout,omitempty"`
+
+	// How long connecting may take, in the background. The default is 1s.
+	DialTimeout caddy.Duration `json:"dial_timeout,omitempty"`
+
+	// After how long without a reply a connection is given up, in the background. The default is 500ms, or the timeout
+	// if that is longer.
+	ReadTimeout caddy.Duration `json:"read_timeout,omitempty"`
+
+	// What the keys in Redis begin with. The default is `weir:`. Caddys that share a prefix on one Redis share counters.
+	Prefix string `json:"prefix,omitempty"`
+
+	// Makes the clients' keys in Redis an HMAC, so that who reads Redis cannot find out addresses by trying all. All
+	// Caddys must have the same.
+	KeySecret string `json:"key_secret,omitempty"`
+
+	// Keeps the clients' keys in Redis readable, instead of hashing them.
+	PlainKeys bool `json:"plain_keys,omitempty"`
+
+	// How many Caddys share the Redis. While it cannot be reached, each lets its part of a limit through, for `on_error
+	// local`. The default is 1: each lets all of it through.
+	Nodes int `json:"nodes,omitempty"`
+
+	shared *sharedRedis
+	key    string
+}
+
+// RedisTLS says how TLS is spoken with Redis.
+type RedisTLS struct {
+	// A file with the CA's certificates in PEM. The default is the system's.
+	CA string `json:"ca,omitempty"`
+
+	// Files with the client's certificate and its key in PEM, where the server asks for one.
+	ClientCertificate string `json:"client_certificate,omitempty"`
+	ClientKey         string `json:"client_key,omitempty"`
+
+	// The name that the server's certificate must be for. The default is the address's host.
+	ServerName string `json:"server_name,omitempty"`
+}
+
+// CaddyModule returns the Caddy module information.
+func (RedisStore) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "http.rate_limit.stores.redis",
+		New: func() caddy.Module { return new(RedisStore) },
+	}
+}
+
+const maxNodes = 100_000
+
+// Provision takes hold of the client for these settings.
+func (s *RedisStore) Provision(ctx caddy.Context) error {
+	if s.Nodes < 0 || s.Nodes > maxNodes {
+		return fmt.Errorf("nodes %d: must be from 1 to %d", s.Nodes, maxNodes)
+	}
+	settings, err := s.resolve()
+	if err != nil {
+		return err
+	}
+	shared, err := acquireRedis(settings)
+	if err != nil {
+		return err
+	}
+	s.shared, s.key = shared, settings.key
+	logger := ctx.Logger()
+	shared.started.Do(func() {
+		if s.Nodes == 0 {
+			logger.Warn("nodes is not set: if Redis cannot be reached, each node lets the whole limit through",
+				zap.String("server", shared.name))
+		}
+		if err := shared.store.Check(time.Second); err != nil {
+			logger.Warn("Redis does not answer yet; until it does, rate limits go by the zones' on_error",
+				zap.String("server", shared.name), zap.Error(err))
+		}
+	})
+	return nil
+}
+
+// Store implements StoreModule.
+func (s *RedisStore) Store() core.Store { return s.shared.store }
+
+// Fleet implements FleetStoreModule.
+func (s *RedisStore) Fleet() int { return s.Nodes }
+
+// Cleanup lets go of the client.
+func (s *RedisStore) Cleanup() error {
+	if s.shared == nil {
+		return nil
+	}
+	s.shared = nil
+	_, err := redisStores.Delete(s.key)
+	return err
+}
+
+// redisSettings are a RedisStore's with the placeholders' values in place, and the key that equal ones share.
+type redisSettings struct {
+	client goredis.Config
+	store  redis.Config
+	key    string
+}
+
+// resolve puts the placeholders' values in and reads the files of TLS. The key is a hash: it has secrets in it.
+func (s *RedisStore) resolve() (*redisSettings, error) {
+	resolved := *s
+	resolved.shared, resolved.Nodes = nil, 0
+	repl := caddy.NewReplacer()
+	for _, field := range []struct {
+		name  string
+		value *string
+	}{
+		{"master_name", &resolved.MasterName},
+		{"username", &resolved.Username},
+		{"password", &resolved.Password},
+		{"sentinel_username", &resolved.SentinelUsername},
+		{"sentinel_password", &resolved.SentinelPassword},
+		{"prefix", &resolved.Prefix},
+		{"key_secret", &resolved.KeySecret},
+	} {
+		if err := resolvePlaceholders(repl, field.name, field.value); err != nil {
+			return nil, err
+		}
+	}
+	resolved.Addresses = nil
+	for _, addr := range s.Addresses {
+		if err := resolvePlaceholders(repl, "address", &addr); err != nil {
+			return nil, err
+		}
+		resolved.Addresses = append(resolved.Addresses, addr)
+	}
+	settings := &redisSettings{}
+	settings.client, settings.store = resolved.configs()
+	digest := sha256.New()
+	if s.TLS != nil {
+		t := *s.TLS
+		config, files, err := t.load(repl)
+		if err != nil {
+			return nil, fmt.Errorf("tls: %w", err)
+		}
+		settings.client.TLS = config
+		resolved.TLS = &t
+		digest.Write(files) // a renewed certificate is another setting
+	}
+	text, err := json.Marshal(resolved)
+	if err != nil {
+		return nil, err
+	}
+	digest.Write(text)
+	settings.key = string(digest.Sum(nil))
+	return settings, nil
+}
+
+// configs returns the configurations of client and store, without TLS.
+func (s *RedisStore) configs() (goredis.Config, redis.Config) {
+	return goredis.Config{
+			Addresses:        s.Addresses,
+			MasterName:       s.MasterName,
+			Cluster:          s.Cluster,
+			Username:         s.Username,
+			Password:         s.Password,
+			Database:         s.Database,
+			SentinelUsername: s.SentinelUsername,
+			SentinelPassword: s.SentinelPassword,
+			PoolSize:         s.PoolSize,
+			Timeout:          time.Duration(s.Timeout),
+			DialTimeout:      time.Duration(s.DialTimeout),
+			ReadTimeout:      time.Duration(s.ReadTimeout),
+		}, redis.Config{
+			Prefix:    s.Prefix,
+			KeySecret: s.KeySecret,
+			PlainKeys: s.PlainKeys,
+		}
+}
+
+// checkAsWritten says what is wrong with the settings, as far as that can be told before placeholders have values.
+func (s *RedisStore) checkAsWritten() error {
+	clientConfig, storeConfig := s.configs()
+	for _, addr := range s.Addresses {
+		if strings.Contains(addr, "{") {
+			return nil
+		}
+	}
+	if err := clientConfig.Check(); err != nil {
+		return err
+	}
+	if strings.Contains(s.Prefix, "{") {
+		return nil
+	}
+	return storeConfig.Check()
+}
+
+// resolvePlaceholders puts a setting's value in. Secrets end where the file does that has them, without its last line break.
+func resolvePlaceholders(repl *caddy.Replacer, name string, value *string) error {
+	if !strings.Contains(*value, "{") {
+		return nil
+	}
+	resolved, err := repl.ReplaceOrErr(*value, true, true)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	*value = strings.TrimRight(resolved, "\r\n")
+	return nil
+}
+
+// load reads the files, and returns their contents too.
+func (t *RedisTLS) load(repl *caddy.Replacer) (*tls.Config, []byte, error) {
+	for _, field := range []struct {
+		name  string
+		value *string
+	}{
+		{"ca", &t.CA},
+		{"client_certificate", &t.ClientCertificate},
+		{"client_key", &t.ClientKey},
+		{"server_name", &t.ServerName},
+	} {
+		if err := resolvePlaceholders(repl, field.name, field.value); err != nil {
+			return nil, nil, err
+		}
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
+	var files []byte
+	if t.CA != "" {
+		pem, err := os.ReadFile(t.CA)
+		if err != nil {
+			return nil, nil, fmt.Errorf("ca: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, nil, fmt.Errorf("ca %q: has no certificate in PEM", t.CA)
+		}
+		files = append(files, pem...)
+	}
+	if (t.ClientCertificate == "") != (t.ClientKey == "") {
+		return nil, nil, errors.New("client_certificate and client_key: need each other")
+	}
+	if t.ClientCertificate != "" {
+		certificate, err := tls.LoadX509KeyPair(t.ClientCertificate, t.ClientKey)
+		if err != nil {
+			return nil, nil, fmt.Errorf("client_certificate: %w", err)
+		}
+		config.Certificates = []tls.Certificate{certificate}
+		for _, der := range certificate.Certificate {
+			files = append(files, der...)
+		}
+	}
+	return config, files, nil
+}
+
+// redisStores has the stores of all configurations, by their settings, so that a reload keeps connections and what is
+// remembered.
+var redisStores = caddy.NewUsagePool()
+
+// sharedRedis is a store, for all who have the same settings.
+type sharedRedis struct {
+	store   *redis.Store
+	name    string
+	started sync.Once // what is said once of a store has been
+}
+
+func acquireRedis(settings *redisSettings) (*sharedRedis, error) {
+	quietGoRedis()
+	value, _, err := redisStores.LoadOrNew(settings.key, func() (caddy.Destructor, error) {
+		c, err := goredis.New(settings.client)
+		if err != nil {
+			return nil, err
+		}
+		config := settings.store
+		config.Client = c
+		config.Changed = logAvailability
+		store, err := redis.NewStore(config)
+		if err != nil {
+			_ = c.Close() // nothing was sent yet
+			return nil, err
+		}
+		return &sharedRedis{store: store, name: c.Name()}, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return value.(*sharedRedis), nil
+}
+
+// Destruct implements caddy.Destructor.
+func (s *sharedRedis) Destruct() error { return s.store.Close() }
+
+// logAvailability writes to the log in force when a server is not asked any more, and when it is again.
+func logAvailability(server string, err error) {
+	logger := caddy.Log().Named("http.rate_limit.stores.redis")
+	if err != nil {
+		logger.Error("Redis does not answer; until it does, rate limits go by the zones' on_error",
+			zap.String("server", server), zap.Error(err))
+		return
+	}
+	logger.Info("Redis answers again", zap.String("server", server))
+}
+
+// quietGoRedis has what the client library writes to standard error written to Caddy's log.
+var quietGoRedis = sync.OnceFunc(func() { client.SetLogger(clientLogger{}) })
+
+type clientLogger struct{}
+
+// Printf implements go-redis's Logging.
+func (clientLogger) Printf(_ context.Context, format string, v ...any) {
+	caddy.Log().Named("http.rate_limit.stores.redis").Debug(fmt.Sprintf(format, v...))
+}
+
+// Interface guards
+var (
+	_ FleetStoreModule   = (*RedisStore)(nil)
+	_ caddy.Provisioner  = (*RedisStore)(nil)
+	_ caddy.CleanerUpper = (*RedisStore)(nil)
+	_ caddy.Destructor   = (*sharedRedis)(nil)
+)

@@ -1,0 +1,122 @@
+package redistest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// Certificates is an authority with a certificate for a server on loopback (127.0.0.1, ::1 and localhost) and one for a
+// client, as PEM files that last as long as the test. They are valid from 1970 to 9999, whatever a server's clock is set
+// to.
+type Certificates struct {
+	// CAFile is the authority's certificate.
+	CAFile string
+	// ClientCertFile and ClientKeyFile are the client's.
+	ClientCertFile, ClientKeyFile string
+
+	serverCertFile, serverKeyFile string
+
+	roots  *x509.CertPool
+	client tls.Certificate
+}
+
+// NewCertificates makes an authority and its certificates. Those of one call are not trusted by those of another.
+func NewCertificates(t testing.TB) *Certificates {
+	t.Helper()
+	dir := t.TempDir()
+	c := &Certificates{
+		CAFile:         filepath.Join(dir, "ca.pem"),
+		ClientCertFile: filepath.Join(dir, "client.pem"),
+		ClientKeyFile:  filepath.Join(dir, "client-key.pem"),
+		serverCertFile: filepath.Join(dir, "server.pem"),
+		serverKeyFile:  filepath.Join(dir, "server-key.pem"),
+		roots:          x509.NewCertPool(),
+	}
+	ca := issue(t, nil, &x509.Certificate{
+		Subject:               pkix.Name{CommonName: "redistest"},
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+	})
+	server := issue(t, &ca, &x509.Certificate{
+		Subject:     pkix.Name{CommonName: "redistest server"},
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, // both, to other nodes
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+		DNSNames:    []string{"localhost"},
+	})
+	c.client = issue(t, &ca, &x509.Certificate{
+		Subject:     pkix.Name{CommonName: "redistest client"},
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	c.roots.AddCert(ca.Leaf)
+	writePEM(t, c.CAFile, "CERTIFICATE", ca.Certificate[0])
+	writePEM(t, c.serverCertFile, "CERTIFICATE", server.Certificate[0])
+	writePEM(t, c.serverKeyFile, "PRIVATE KEY", privateKey(t, server))
+	writePEM(t, c.ClientCertFile, "CERTIFICATE", c.client.Certificate[0])
+	writePEM(t, c.ClientKeyFile, "PRIVATE KEY", privateKey(t, c.client))
+	return c
+}
+
+// Config returns a configuration that trusts the authority and shows the client's certificate. It is the caller's own.
+func (c *Certificates) Config() *tls.Config {
+	return &tls.Config{RootCAs: c.roots, Certificates: []tls.Certificate{c.client}}
+}
+
+// issue makes a key and a certificate for it, signed by the authority, or by itself if that is nil.
+func issue(t testing.TB, authority *tls.Certificate, template *x509.Certificate) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
+	if err != nil {
+		t.Fatal(err)
+	}
+	template.SerialNumber = serial
+	template.NotBefore = time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC)
+	template.NotAfter = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+	parent, signer := template, any(key)
+	if authority != nil {
+		parent, signer = authority.Leaf, authority.PrivateKey
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
+}
+
+func privateKey(t testing.TB, c tls.Certificate) []byte {
+	t.Helper()
+	der, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return der
+}
+
+func writePEM(t testing.TB, path, kind string, der []byte) {
+	t.Helper()
+	b := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

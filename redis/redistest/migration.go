@@ -1,0 +1,64 @@
+package redistest
+
+import (
+	"strconv"
+)
+
+// Migration is a slot on its way from one master of a cluster to another. Meanwhile From answers for the keys that it has,
+// and with ASK for all others; To answers those that say ASKING, and others with MOVED.
+type Migration struct {
+	Slot     int
+	From, To *Server
+
+	cluster *Cluster
+	toID    string
+}
+
+// Migrate begins to move a slot to another master. No key is moved yet.
+func (c *Cluster) Migrate(slot int) *Migration {
+	c.t.Helper()
+	m := &Migration{Slot: slot, From: c.Master(slot), cluster: c}
+	for other := 0; ; other += slots / 8 {
+		if m.To = c.Master(other % slots); m.To != m.From {
+			break
+		}
+	}
+	m.toID = c.id(m.To)
+	m.setSlot(m.To, "IMPORTING", c.id(m.From))
+	m.setSlot(m.From, "MIGRATING", m.toID)
+	return m
+}
+
+func (m *Migration) setSlot(n *Server, args ...string) {
+	t := m.cluster.t
+	t.Helper()
+	n.MustDo(t, append([]string{"CLUSTER", "SETSLOT", strconv.Itoa(m.Slot)}, args...)...)
+}
+
+// Move moves keys of the slot. Those that do not exist are passed over.
+func (m *Migration) Move(keys ...string) {
+	m.cluster.t.Helper()
+	command := []string{"MIGRATE", "127.0.0.1", strconv.Itoa(m.To.port), "", "0", "5000"}
+	if password := m.From.options.password; password != "" {
+		command = append(command, "AUTH", password)
+	}
+	command = append(command, "KEYS")
+	m.From.MustDo(m.cluster.t, append(command, keys...)...)
+}
+
+// Finish moves the keys that are left, gives the slot to To, and waits as Settle does. From then on From answers with
+// MOVED.
+func (m *Migration) Finish() {
+	t := m.cluster.t
+	t.Helper()
+	for {
+		keys := m.From.MustDo(t, "CLUSTER", "GETKEYSINSLOT", strconv.Itoa(m.Slot), "100").Strings()
+		if len(keys) == 0 {
+			break
+		}
+		m.Move(keys...)
+	}
+	m.setSlot(m.To, "NODE", m.toID)
+	m.setSlot(m.From, "NODE", m.toID)
+	m.cluster.Settle()
+}

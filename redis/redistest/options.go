@@ -1,0 +1,106 @@
+package redistest
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Option is something that a server is started with.
+type Option func(*options)
+
+type options struct {
+	lines        []string
+	password     string
+	certificates *Certificates
+	clients      string
+	clock        bool
+
+	cluster  bool
+	sentinel bool
+}
+
+func newOptions(opts []Option) options {
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	return o
+}
+
+// WithConfig adds lines to the configuration file, after those that Start writes.
+func WithConfig(lines ...string) Option {
+	return func(o *options) { o.lines = append(o.lines, lines...) }
+}
+
+// WithPassword asks the default user for a password. The servers of a cluster and those under Sentinel use it among
+// themselves, and the sentinels ask for it too.
+func WithPassword(password string) Option {
+	return func(o *options) { o.password = password }
+}
+
+// WithUser adds a user, with rules as ACL SETUSER takes them, such as "~weir:*" and "+@all". What this package sends, it
+// sends as the default user.
+func WithUser(name, password string, rules ...string) Option {
+	line := fmt.Sprintf("user %s on >%s %s", name, password, strings.Join(rules, " "))
+	return WithConfig(line)
+}
+
+// WithTLS lets the server speak nothing but TLS, with those certificates. Clients says whether it asks its clients for
+// one of that authority: "yes", "no", or "optional", as in tls-auth-clients.
+func WithTLS(c *Certificates, clients string) Option {
+	return func(o *options) { o.certificates, o.clients = c, clients }
+}
+
+// WithClock lets the server go by the time that SetTime sets. Before the first SetTime it goes by the real one. Timeouts
+// that Redis measures by the monotonic clock are not touched: a script that hangs is still interrupted.
+func WithClock() Option {
+	return func(o *options) { o.clock = true }
+}
+
+// config returns a configuration file. The bus is the port on which the nodes of a cluster talk.
+func (o *options) config(port, bus int) string {
+	var b strings.Builder
+	line := func(words ...string) {
+		b.WriteString(strings.Join(words, " "))
+		b.WriteByte('\n')
+	}
+	line("bind 127.0.0.1")
+	if c := o.certificates; c != nil {
+		line("port 0")
+		line("tls-port", strconv.Itoa(port))
+		line("tls-ca-cert-file", strconv.Quote(c.CAFile))
+		line("tls-cert-file", strconv.Quote(c.serverCertFile))
+		line("tls-key-file", strconv.Quote(c.serverKeyFile))
+		line("tls-auth-clients", o.clients)
+		line("tls-replication yes")
+	} else {
+		line("port", strconv.Itoa(port))
+	}
+	if o.password != "" {
+		line("requirepass", strconv.Quote(o.password))
+	}
+	if !o.sentinel {
+		line(`save ""`)
+		line("appendonly no")
+		line("rdb-del-sync-files yes") // a restart is empty on a replica too
+		line("repl-diskless-sync-delay 0")
+		line("shutdown-timeout 0")
+		line("hz 100") // how often it looks whether it is asked to end
+		line("enable-debug-command local")
+		if o.password != "" {
+			line("masterauth", strconv.Quote(o.password))
+		}
+	}
+	if o.cluster {
+		line("cluster-enabled yes")
+		line("cluster-port", strconv.Itoa(bus))
+		if o.certificates != nil {
+			line("tls-cluster yes")
+		}
+	}
+	for _, l := range o.lines {
+		line(l)
+	}
+	return b.String()
+}

@@ -1,0 +1,106 @@
+package redistest
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// pause is how long a wait rests between two looks.
+const pause = 5 * time.Millisecond
+
+// grace is how long a server has for ending by itself.
+const grace = time.Second
+
+// process is a redis-server that has been started.
+type process struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed when it is gone
+}
+
+// startProcess starts redis-server in a folder. Its output goes into the file log there.
+func startProcess(t testing.TB, dir string, env []string, args ...string) (*process, error) {
+	t.Helper()
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		t.Fatal("redis-server is not installed: apt-get install redis-server")
+	}
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := exec.Command(path, args...)
+	cmd.Dir = dir
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH")}, env...)
+	cmd.Stdout = log
+	cmd.Stderr = log
+	cmd.SysProcAttr = endWithParent()
+	if err = cmd.Start(); err != nil {
+		return nil, err
+	}
+	p := &process{cmd, make(chan struct{})}
+	go func() {
+		_ = cmd.Wait()
+		close(p.done)
+	}()
+	return p, nil
+}
+
+func (p *process) running() bool {
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
+
+func (p *process) signal(s os.Signal) error {
+	return p.cmd.Process.Signal(s)
+}
+
+// stop ends the process, paused or not, by force if it does not end by itself.
+func (p *process) stop() {
+	if errors.Is(p.signal(syscall.SIGTERM), os.ErrProcessDone) {
+		<-p.done
+		return
+	}
+	_ = p.signal(sigcont)
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+	case <-timer.C:
+		p.kill()
+	}
+}
+
+// kill ends the process by force.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+// freePort returns a port that nobody listens on, below those that systems give to outgoing connections: so none of
+// these takes it while a server is down. Another process still may.
+func freePort(t testing.TB) int {
+	t.Helper()
+	for range 1000 {
+		port := 10_000 + rand.IntN(22_000)
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err == nil {
+			l.Close()
+			return port
+		}
+	}
+	t.Fatal("no free port found from 10000 to 31999")
+	return 0
+}

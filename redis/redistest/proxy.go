@@ -1,0 +1,342 @@
+package redistest
+
+import (
+	"errors"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Proxy stands between clients and a server, and passes what they say until it is told to do otherwise. Pass, Delay,
+// BlackHole, Garble, HangUp and Refuse each end the one before; Cut, CutAfter and DropReply do their thing once. All may
+// be called while it runs, and from any goroutine.
+type Proxy struct {
+	t      testing.TB
+	addr   string
+	target string
+	wg     sync.WaitGroup
+
+	mu       sync.Mutex
+	listener net.Listener // nil while it refuses
+	closed   bool
+	mode     mode
+	delay    time.Duration
+	junk     func([]byte) []byte
+	links    map[*link]bool
+	cutAfter int    // how many bytes more the clients get; negative: all
+	drop     string // what the request has whose reply is dropped
+	dropping bool
+	stats    ProxyStats
+}
+
+type mode int
+
+const (
+	passing mode = iota
+	blackHole
+	garbling
+	hangingUp
+	refusing
+)
+
+// ProxyStats is what a proxy has seen.
+type ProxyStats struct {
+	Accepted int // connections so far
+	Open     int // connections now
+	ToServer int // bytes that were passed to the server
+	ToClient int // bytes that were passed to the clients
+}
+
+// NewProxy starts a proxy before an address, which is closed when the test ends.
+func NewProxy(t testing.TB, target string) *Proxy {
+	t.Helper()
+	p := &Proxy{t: t, target: target, links: make(map[*link]bool), cutAfter: -1}
+	t.Cleanup(p.close)
+	for attempt := 0; p.listener == nil; attempt++ {
+		p.addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t)))
+		if err := p.listen(); err != nil && attempt == 10 {
+			t.Fatal(err)
+		}
+	}
+	return p
+}
+
+// Addr returns the address that clients connect to.
+func (p *Proxy) Addr() string { return p.addr }
+
+// Stats returns what the proxy has seen.
+func (p *Proxy) Stats() ProxyStats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	stats := p.stats
+	stats.Open = len(p.links)
+	return stats
+}
+
+// Pass passes everything, and forgets a CutAfter or DropReply that has not come to pass.
+func (p *Proxy) Pass() {
+	p.mu.Lock()
+	p.cutAfter, p.dropping = -1, false
+	p.mu.Unlock()
+	p.set(passing, 0, nil)
+}
+
+// Delay passes everything at least that much later, in either direction.
+func (p *Proxy) Delay(d time.Duration) { p.set(passing, d, nil) }
+
+// BlackHole accepts and reads, but passes nothing, be there a server or not. What it has swallowed stays lost.
+func (p *Proxy) BlackHole() { p.set(blackHole, 0, nil) }
+
+// Garble passes, in place of what the server replies, what junk makes of it; nil makes a question mark of each byte that
+// does not end a line, which is no reply in any version of the protocol.
+func (p *Proxy) Garble(junk func(reply []byte) []byte) {
+	if junk == nil {
+		junk = questionMarks
+	}
+	p.set(garbling, 0, junk)
+}
+
+func questionMarks(reply []byte) []byte {
+	for i, c := range reply {
+		if c != '\r' && c != '\n' {
+			reply[i] = '?'
+		}
+	}
+	return reply
+}
+
+// HangUp closes all connections, and new ones as soon as they are accepted.
+func (p *Proxy) HangUp() {
+	p.set(hangingUp, 0, nil)
+	p.Cut()
+}
+
+// Refuse closes all connections, and does not listen any more.
+func (p *Proxy) Refuse() {
+	p.set(refusing, 0, nil)
+	p.mu.Lock()
+	l := p.listener
+	p.listener = nil
+	p.mu.Unlock()
+	if l != nil {
+		l.Close()
+	}
+	p.Cut()
+}
+
+// Cut closes all connections that are open. New ones are treated as before.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cut()
+}
+
+func (p *Proxy) cut() {
+	p.cutAfter = -1
+	for l := range p.links {
+		l.close()
+	}
+}
+
+// CutAfter passes that many bytes more from the server, over all connections, and then does as Cut: a reply that is half
+// there.
+func (p *Proxy) CutAfter(bytes int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cutAfter = bytes; bytes == 0 {
+		p.cut()
+	}
+}
+
+// DropReply passes the next request that has this text in it, in any case, and closes its connection when the server
+// replies: the server has done what it was asked, and the client cannot know.
+func (p *Proxy) DropReply(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dropping, p.drop = true, strings.ToLower(text)
+}
+
+func (p *Proxy) set(m mode, delay time.Duration, junk func([]byte) []byte) {
+	p.t.Helper()
+	p.mu.Lock()
+	p.mode, p.delay, p.junk = m, delay, junk
+	down := p.listener == nil
+	p.mu.Unlock()
+	if m == refusing || !down {
+		return
+	}
+	await(p.t, "the proxy listens again", func() error {
+		err := p.listen()
+		if err != nil && !errors.Is(err, syscall.EADDRINUSE) {
+			p.t.Fatal(err)
+		}
+		return err
+	})
+}
+
+func (p *Proxy) listen() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.listener != nil || p.closed {
+		return nil
+	}
+	l, err := net.Listen("tcp", p.addr)
+	if err != nil {
+		return err
+	}
+	p.listener = l
+	p.wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			p.accept(c)
+		}
+	})
+	return nil
+}
+
+func (p *Proxy) close() {
+	p.mu.Lock()
+	p.closed = true
+	if p.listener != nil {
+		p.listener.Close()
+		p.listener = nil
+	}
+	p.cut()
+	p.mu.Unlock()
+	p.wg.Wait()
+}
+
+func (p *Proxy) accept(client net.Conn) {
+	l := &link{client: client, done: make(chan struct{})}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stats.Accepted++
+	if p.closed || p.mode == hangingUp || p.mode == refusing {
+		client.Close()
+		return
+	}
+	p.links[l] = true
+	p.wg.Go(func() { p.serve(l) })
+}
+
+// serve passes what the client and the server say, until one of them or the proxy closes.
+func (p *Proxy) serve(l *link) {
+	defer func() {
+		l.close()
+		p.mu.Lock()
+		delete(p.links, l)
+		p.mu.Unlock()
+	}()
+	server, err := net.Dial("tcp", p.target)
+	if err != nil {
+		if p.swallows() {
+			_, _ = io.Copy(io.Discard, l.client)
+		}
+		return
+	}
+	if !l.attach(server) {
+		return
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { p.pump(l, server, l.client, p.request) })
+	wg.Go(func() { p.pump(l, l.client, server, p.reply) })
+	wg.Wait()
+}
+
+func (p *Proxy) swallows() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mode == blackHole
+}
+
+// pump passes bytes in one direction: what the filter returns. Then it calls what the filter returns besides, and ends, if
+// that is not nil.
+func (p *Proxy) pump(l *link, to, from net.Conn, filter func(*link, []byte) ([]byte, func())) {
+	defer l.close()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		if n > 0 {
+			if !p.wait(l) {
+				return
+			}
+			b, end := filter(l, buf[:n])
+			if _, err := to.Write(b); err != nil {
+				return
+			}
+			if end != nil {
+				end()
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// wait waits for the delay, and reports whether the link is open then.
+func (p *Proxy) wait(l *link) bool {
+	p.mu.Lock()
+	delay := p.delay
+	p.mu.Unlock()
+	if delay == 0 {
+		return true
+	}
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-l.done:
+		return false
+	}
+}
+
+// request is the filter for what a client says.
+func (p *Proxy) request(l *link, b []byte) ([]byte, func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mode == blackHole {
+		return nil, nil
+	}
+	if p.dropping && strings.Contains(strings.ToLower(string(b)), p.drop) {
+		p.dropping = false
+		l.dropping = true
+	}
+	p.stats.ToServer += len(b)
+	return b, nil
+}
+
+// reply is the filter for what the server says.
+func (p *Proxy) reply(l *link, b []byte) ([]byte, func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l.dropping {
+		return nil, l.close
+	}
+	switch p.mode {
+	case blackHole:
+		return nil, nil
+	case garbling:
+		b = p.junk(b)
+	}
+	var end func()
+	if p.cutAfter >= 0 {
+		if p.cutAfter <= len(b) {
+			b = b[:p.cutAfter]
+			end = p.Cut
+		}
+		p.cutAfter -= len(b)
+	}
+	p.stats.ToClient += len(b)
+	return b, end
+}

@@ -1,0 +1,51 @@
+package redistest
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// await asks until there is no error. One that stays too long ends the test, with what was waited for.
+func await(t testing.TB, what string, f func() error) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(4 * pause) {
+		err := f()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %v: %v", what, patience, err)
+		}
+	}
+}
+
+// stopTogether stops servers at the end of the test at one time rather than one by one.
+func stopTogether(t testing.TB, servers []*Server) {
+	t.Cleanup(func() {
+		var wg sync.WaitGroup
+		for _, s := range servers {
+			wg.Go(s.Stop)
+		}
+		wg.Wait()
+	})
+}
+
+func addrs(servers []*Server) []string {
+	list := make([]string, len(servers))
+	for i, s := range servers {
+		list[i] = s.Addr()
+	}
+	return list
+}
+
+// field returns the value of a line "name:value" of INFO or CLUSTER INFO.
+func field(info, name string) string {
+	for line := range strings.Lines(info) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
