@@ -6,8 +6,10 @@ replace github.com/proxyweir/weir => ../
 
 require (
 	github.com/caddyserver/caddy/v2 v2.11.9
+	github.com/go-redis/redis_rate/v10 v10.0.1
 	github.com/mholt/caddy-ratelimit v0.1.0
 	github.com/proxyweir/weir v0.0.0
+	github.com/redis/go-redis/v9 v9.23.0
 	github.com/sethvargo/go-limiter v0.7.1
 	github.com/throttled/throttled/v2 v2.15.0
 	golang.org/x/time v0.16.0
@@ -155,6 +157,7 @@ require (
 	go.opentelemetry.io/otel/trace v1.46.0 // indirect
 	go.opentelemetry.io/proto/otlp v1.11.0 // indirect
 	go.step.sm/crypto v0.91.0 // indirect
+	go.uber.org/atomic v1.12.0 // indirect
 	go.uber.org/automaxprocs v1.6.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
 	go.uber.org/zap v1.28.0 // indirect

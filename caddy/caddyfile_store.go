@@ -265,6 +265,9 @@ func (t *RedisTLS) unmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			if len(args) != 2 {
 				return d.Errf("%sclient_certificate: takes the certificate's file and the key's, not %d", where, len(args))
 			}
+			if args[0] == "" || args[1] == "" {
+				return d.Errf("%sclient_certificate: has an empty name; write the certificate's file and the key's", where)
+			}
 			t.ClientCertificate, t.ClientKey = args[0], args[1]
 			if err := noBlock(d, where, word); err != nil {
 				return err

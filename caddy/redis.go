@@ -260,7 +260,13 @@ func resolvePlaceholders(repl *caddy.Replacer, name string, value *string) error
 	}
 	resolved, err := repl.ReplaceOrErr(*value, true, true)
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		for _, source := range []string{"{env.", "{file.", "{system.", "{time.", "{http."} {
+			if strings.Contains(err.Error(), source) {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		// Of a secret that has braces in it nothing is repeated.
+		return fmt.Errorf(`%s: has braces around what is no global placeholder such as {env.NAME}; write a brace that is meant as one \{`, name)
 	}
 	*value = strings.TrimRight(resolved, "\r\n")
 	return nil

@@ -1,6 +1,7 @@
 package redis
 
-// luaSlidingWindowCounter is core's decideSlidingWindowCounter.
+// luaSlidingWindowCounter is core's decideSlidingWindowCounter. The weight of a window's count falls to room when so much of
+// the next one has passed that the overlap is below (room+1)·P/count.
 const luaSlidingWindowCounter = `
 local v = pcall('GET', key)
 local start, previous, current = 0, 0, 0
@@ -19,11 +20,6 @@ local weighted = 0
 if previous > 0 then weighted = divide(previous, P - into, P) end
 local late = at - now
 
-local function leftBehind(count, room)
-	if count <= room then return 0 end
-	return P - divideUp(room + 1, P, count) + 1
-end
-
 ok = cost <= R - weighted - current
 if ok then
 	if not denied then
@@ -38,19 +34,24 @@ else
 	end
 	wait = -1
 	if cost <= R then
-		local room = R - cost - current
-		if room >= 0 then
-			wait = late + leftBehind(previous, room) - into
-		else
-			wait = late + P - into + leftBehind(current, R - cost)
+		local room, count = R - cost - current, previous
+		wait = late - into
+		if room < 0 then
+			room, count = R - cost, current
+			wait = wait + P
+		end
+		if count > room then
+			local overlap, rest = divide(room + 1, P, count)
+			if rest == 0 then overlap = overlap - 1 end
+			wait = wait + P - overlap
 		end
 	end
 end
 remaining = R - weighted - current
 if remaining < 0 then remaining = 0 end
 if current > 0 then
-	reset = late + P - into + leftBehind(current, 0)
+	reset = late - into + 2 * P - (P + (-P) % current) / current + 1
 elseif weighted > 0 then
-	reset = late + leftBehind(previous, 0) - into
+	reset = late - into + P - (P + (-P) % previous) / previous + 1
 end
 `

@@ -34,8 +34,11 @@ var (
 	scriptOfRefund  = newScript(luaBegin + luaRefund)
 )
 
-// pieces are those of the algorithms, by core.Algorithm.
-var pieces = []string{"", luaTokenBucket, luaLeakyBucket, luaFixedWindow, luaSlidingWindowLog, luaSlidingWindowCounter}
+// pieces returns those of the algorithms, by core.Algorithm. (A function: the interpreter sets variables in their order, and
+// not in the order that they need each other.)
+func pieces() []string {
+	return []string{"", luaTokenBucket, luaLeakyBucket, luaFixedWindow, luaSlidingWindowLog, luaSlidingWindowCounter}
+}
 
 func newScript(source string) *Script {
 	sum := sha1.Sum([]byte(source)) //nolint:gosec // not a secret
@@ -43,9 +46,10 @@ func newScript(source string) *Script {
 }
 
 func makeScriptsOfOne() []*Script {
-	list := make([]*Script, len(pieces))
-	for i := 1; i < len(pieces); i++ {
-		list[i] = newScript(luaBegin + luaOneBegin + luaRule + pieces[i] + luaOneEnd)
+	algorithms := pieces()
+	list := make([]*Script, len(algorithms))
+	for i := 1; i < len(algorithms); i++ {
+		list[i] = newScript(luaBegin + luaOneBegin + luaRule + algorithms[i] + luaOneEnd)
 	}
 	return list
 }
@@ -53,8 +57,9 @@ func makeScriptsOfOne() []*Script {
 func makeScriptOfSeveral() string {
 	source := luaBegin + luaSeveralBegin + luaRule
 	word := "if"
-	for i := 1; i < len(pieces); i++ {
-		source += word + " algorithm == " + strconv.Itoa(i) + " then\n" + pieces[i]
+	algorithms := pieces()
+	for i := 1; i < len(algorithms); i++ {
+		source += word + " algorithm == " + strconv.Itoa(i) + " then\n" + algorithms[i]
 		word = "elseif"
 	}
 	return source + "end\n" + luaSeveralEnd
@@ -62,9 +67,10 @@ func makeScriptOfSeveral() string {
 
 // luaBegin: now is the server's time in microseconds. divide returns a·b div c and the remainder, exactly, for whole
 // numbers: where the product does not fit a double it takes six bits of a at a time, the highest first, for which b and c
-// must be below 2⁴⁶. divideUp rounds up.
+// must be below 2⁴⁶.
 const luaBegin = `
-local pack, unpack, call, pcall = struct.pack, struct.unpack, redis.call, redis.pcall
+local pack, unpack, format = struct.pack, struct.unpack, string.format
+local call, pcall = redis.call, redis.pcall
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 
@@ -85,12 +91,6 @@ local function divide(a, b, c)
 	end
 	return quotient, rest
 end
-
-local function divideUp(a, b, c)
-	local quotient, rest = divide(a, b, c)
-	if rest > 0 then quotient = quotient + 1 end
-	return quotient
-end
 `
 
 // luaRule reads a rule's argument: cost is what the request takes, R and P are the limit's requests and period, X and Y
@@ -104,15 +104,16 @@ counts = counts == 1 and peek == 0
 local ok, remaining, wait, reset, value, header = false, 0, 0, 0
 `
 
-// luaKeep keeps value under key until expiry, the millisecond by which it makes no difference any more. A value with a
-// header is added to a long log: see luaSlidingWindowLog.
+// luaKeep keeps value under key until the reset, when it makes no difference any more. (A millisecond is added for a server
+// whose expiries count from the script's start.) A value with a header is added to a long log: see luaSlidingWindowLog.
 const luaKeep = `
+local life = format('%d', (reset + (-reset) % 1000) / 1000 + 1)
 if header then
 	call('SETRANGE', key, 0, header)
-	if value ~= '' then call('APPEND', key, value) end
-	call('PEXPIREAT', key, expiry)
+	call('APPEND', key, value)
+	call('PEXPIRE', key, life)
 else
-	call('SET', key, value, 'PXAT', expiry)
+	call('PSETEX', key, life, value)
 end
 `
 
@@ -122,8 +123,6 @@ local i, key, denied = 1, KEYS[1], false
 
 const luaOneEnd = `
 if value and peek == 0 then
-	local expiry = now + reset
-	expiry = (expiry + (-expiry) % 1000) / 1000
 ` + luaKeep + `
 end
 if not ok then remaining = -1 - remaining end
@@ -133,34 +132,43 @@ return {remaining, wait, reset, ARGV[2] and now}
 // luaSeveralBegin: the first pass evaluates every rule as if all admitted. If an enforced one does not, a second pass finds
 // out what is told and kept then. Nothing is written before all is known.
 const luaSeveralBegin = `
-local reply, keys, values, headers, expiries, denied, writes = {}, {}, {}, {}, {}, false
+local n, denied, headers = #KEYS
+local reply = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+for i = 3 * n + 1, 12 do reply[i] = nil end
+local values = {false, false, false, false}
 for pass = 1, 2 do
 local rejects = false
-writes = 0
-for i = 1, #KEYS do
+for i = 1, n do
 local key = KEYS[i]
 `
 
 const luaSeveralEnd = `
 	if value and peek == 0 then
-		writes = writes + 1
-		keys[writes], values[writes], headers[writes] = key, value, header or false
-		local expiry = now + reset
-		expiries[writes] = (expiry + (-expiry) % 1000) / 1000
+		values[i] = value
+		if header then
+			headers = headers or {}
+			headers[i] = header
+		end
+	else
+		values[i] = false
 	end
 	if not ok then
 		remaining = -1 - remaining
 		rejects = rejects or shadow == 0
 	end
-	reply[3 * i - 2], reply[3 * i - 1], reply[3 * i] = remaining, wait, reset
+	local place = 3 * i
+	reply[place - 2], reply[place - 1], reply[place] = remaining, wait, reset
 end
 if denied or not rejects then break end
 denied = true
 end
-for i = 1, writes do
-	local key, value, header, expiry = keys[i], values[i], headers[i], expiries[i]
+for i = 1, n do
+	local value = values[i]
+	if value then
+		local key, header, reset = KEYS[i], headers and headers[i], reply[3 * i]
 ` + luaKeep + `
+	end
 end
-if ARGV[#KEYS + 1] then reply[#reply + 1] = now end
+if ARGV[n + 1] then reply[3 * n + 1] = now end
 return reply
 `

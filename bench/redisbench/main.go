@@ -1,0 +1,284 @@
+// Command redisbench measures decisions through Redis: beside redis-benchmark running the same script, and beside
+// go-redis/redis_rate in the same program.
+//
+// It starts a redis-server of its own on the loopback, without persistence. The subjects take turns, for some seconds each
+// and several rounds, so that what else the machine does falls on all alike.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/redis"
+	client "github.com/proxyweir/weir/redis/goredis"
+)
+
+const (
+	callers  = 64
+	keys     = 100_000
+	requests = 1_000_000 // a limit that nobody exceeds
+)
+
+func main() {
+	log.SetFlags(0)
+	rounds := flag.Int("rounds", 5, "rounds")
+	length := flag.Duration("length", 3*time.Second, "of each subject in a round")
+	only := flag.String("only", "", "the subjects with this in their names alone")
+	pool := flag.Int("pool", 0, "connections; 0: the default")
+	flag.Parse()
+	if err := run(*rounds, *length, *pool, *only); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// subject is something that decides; run does it for so long and returns how many decisions a second.
+type subject struct {
+	name string
+	run  func(time.Duration) (float64, error)
+}
+
+func run(rounds int, length time.Duration, pool int, only string) error {
+	addr, stop, err := startRedis()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	var subjects []subject
+	names := []string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_window_log", "sliding_window_counter"}
+	for i, name := range names {
+		limit, err := core.NewLimit(core.LimitConfig{Algorithm: core.Algorithm(i + 1), Requests: requestsOf(i + 1), Period: time.Minute})
+		if err != nil {
+			return err
+		}
+		subjects = append(subjects, weir(addr, pool, name, limit, 1))
+		if name == "sliding_window_counter" || name == "token_bucket" {
+			subjects = append(subjects, weir(addr, pool, name, limit, 4))
+		}
+		bench, err := redisBenchmark(addr, name, limit)
+		if err != nil {
+			return err
+		}
+		subjects = append(subjects, bench)
+	}
+	subjects = append(subjects, redisRate(addr))
+
+	subjects = slices.DeleteFunc(subjects, func(s subject) bool { return !strings.Contains(s.name, only) })
+	rates := make([][]float64, len(subjects))
+	for round := range rounds {
+		for k := range subjects {
+			i := (k + round) % len(subjects)
+			rate, err := subjects[i].run(length)
+			if err != nil {
+				return fmt.Errorf("%s: %w", subjects[i].name, err)
+			}
+			rates[i] = append(rates[i], rate)
+		}
+		fmt.Fprintf(os.Stderr, "round %d of %d\n", round+1, rounds)
+	}
+	fmt.Printf("| | decisions a second |\n| --- | --- |\n")
+	for i, s := range subjects {
+		sort.Float64s(rates[i])
+		fmt.Printf("| %s | %.0f (%.0f–%.0f) |\n", s.name, rates[i][len(rates[i])/2], rates[i][0], rates[i][len(rates[i])-1])
+	}
+	return nil
+}
+
+func requestsOf(algorithm int) int64 {
+	if core.Algorithm(algorithm) == core.SlidingWindowLog {
+		return core.MaxLogRequests
+	}
+	return requests
+}
+
+func startRedis() (addr string, stop func(), err error) {
+	dir, err := os.MkdirTemp("", "redisbench")
+	if err != nil {
+		return "", nil, err
+	}
+	const port = "17399"
+	server := exec.Command("redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", dir)
+	if err := server.Start(); err != nil {
+		return "", nil, fmt.Errorf("redis-server (apt-get install redis-server): %w", err)
+	}
+	stop = func() {
+		_ = server.Process.Kill()
+		_ = server.Wait()
+		os.RemoveAll(dir)
+	}
+	addr = "127.0.0.1:" + port
+	c := goredis.NewClient(&goredis.Options{Addr: addr})
+	defer c.Close()
+	for range 100 {
+		if c.Ping(context.Background()).Err() == nil {
+			return addr, stop, nil
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	stop()
+	return "", nil, fmt.Errorf("redis-server does not answer on %s", addr)
+}
+
+// decide has 64 callers decide for so long.
+func decide(length time.Duration, one func(random *rand.Rand) error) (float64, error) {
+	var count atomic.Int64
+	var failure atomic.Value
+	var done sync.WaitGroup
+	end := time.Now().Add(length)
+	begin := time.Now()
+	for range callers {
+		done.Go(func() {
+			random := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+			n := int64(0)
+			for time.Now().Before(end) {
+				if err := one(random); err != nil {
+					failure.Store(err)
+					return
+				}
+				n++
+			}
+			count.Add(n)
+		})
+	}
+	done.Wait()
+	if err, _ := failure.Load().(error); err != nil {
+		return 0, err
+	}
+	return float64(count.Load()) / time.Since(begin).Seconds(), nil
+}
+
+// weir decides through the store, under so many rules at once.
+func weir(addr string, pool int, name string, limit *core.Limit, rules int) subject {
+	c, err := client.New(client.Config{Addresses: []string{addr}, PoolSize: pool, Timeout: 5 * time.Second})
+	if err != nil {
+		log.Fatal(err)
+	}
+	store, err := redis.NewStore(redis.Config{Client: c, Prefix: fmt.Sprintf("%s%d:", name, rules)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	var opened []*core.Rule
+	for i := range rules {
+		rule, err := core.NewRule(core.RuleConfig{Name: "rule" + strconv.Itoa(i), KeySpec: "client_ip", Limit: limit})
+		if err != nil {
+			log.Fatal(err)
+		}
+		if err := store.Open(rule); err != nil {
+			log.Fatal(err)
+		}
+		opened = append(opened, rule)
+	}
+	title := "Weir, " + name
+	if rules > 1 {
+		title += fmt.Sprintf(", %d rules", rules)
+	}
+	pooled := sync.Pool{New: func() any { return make([]core.Check, rules) }}
+	return subject{title, func(length time.Duration) (float64, error) {
+		return decide(length, func(random *rand.Rand) error {
+			key := "192.0.2." + strconv.Itoa(random.IntN(keys))
+			checks := pooled.Get().([]core.Check)
+			for i := range checks {
+				checks[i] = core.Check{Rule: opened[i], Key: key, Cost: 1}
+			}
+			err := store.Decide(checks, false)
+			pooled.Put(checks)
+			return err
+		})
+	}}
+}
+
+// redisRate decides through redis_rate.
+func redisRate(addr string) subject {
+	c := goredis.NewClient(&goredis.Options{Addr: addr})
+	limiter := redis_rate.NewLimiter(c)
+	limit := redis_rate.PerMinute(requests)
+	ctx := context.Background()
+	return subject{"redis_rate/v10", func(length time.Duration) (float64, error) {
+		return decide(length, func(random *rand.Rand) error {
+			_, err := limiter.Allow(ctx, "192.0.2."+strconv.Itoa(random.IntN(keys)), limit)
+			return err
+		})
+	}}
+}
+
+// recorder is a client that keeps the calls it is to make, and makes none.
+type recorder struct {
+	call   redis.Call
+	server *redis.Server
+}
+
+func (r *recorder) Server(string) *redis.Server { return r.server }
+func (r *recorder) Cluster() bool               { return false }
+func (r *recorder) Name() string                { return "recorder" }
+func (r *recorder) Close() error                { return nil }
+func (r *recorder) Run(c *redis.Call) error {
+	r.call = *c
+	c.Reply = append(c.Reply[:0], 0, 0, 0)
+	return nil
+}
+
+// redisBenchmark runs the script of such a limit, with the arguments that the store would send.
+func redisBenchmark(addr, name string, limit *core.Limit) (subject, error) {
+	r := &recorder{}
+	r.server = redis.NewServer("recorder", r)
+	store, err := redis.NewStore(redis.Config{Client: r, Prefix: "bench" + name + ":"})
+	if err != nil {
+		return subject{}, err
+	}
+	rule, err := core.NewRule(core.RuleConfig{Name: "rule0", KeySpec: "client_ip", Limit: limit})
+	if err != nil {
+		return subject{}, err
+	}
+	if err := store.Open(rule); err != nil {
+		return subject{}, err
+	}
+	if err := store.Decide([]core.Check{{Rule: rule, Key: "k", Cost: 1}}, false); err != nil {
+		return subject{}, err
+	}
+	c := goredis.NewClient(&goredis.Options{Addr: addr})
+	defer c.Close()
+	// redis-benchmark cannot send the zero bytes of an argument: they stand in the script, and a text as long goes in their
+	// place.
+	literal := "local ARGV = {'"
+	for _, b := range []byte(r.call.Args[0]) {
+		literal += fmt.Sprintf("\\%03d", b)
+	}
+	sha, err := c.ScriptLoad(context.Background(), literal+"'}\n"+r.call.Script.Source).Result()
+	if err != nil {
+		return subject{}, err
+	}
+	key := r.call.Keys[0]
+	open, end := strings.Index(key, "{"), strings.Index(key, "}")
+	key = key[:open+1] + "0123456789__rand_int__"[:end-open-1] + key[end:] // of the same length
+	_, port, _ := strings.Cut(addr, ":")
+	return subject{"redis-benchmark, " + name, func(length time.Duration) (float64, error) {
+		n := int(length.Seconds() * 120_000)
+		bench := exec.Command("redis-benchmark", "-p", port, "-c", "4", "-P", "16", "-n", strconv.Itoa(n), "-r", strconv.Itoa(keys),
+			"--csv", "evalsha", sha, "1", key, strings.Repeat("x", len(r.call.Args[0])))
+		out, err := bench.CombinedOutput()
+		if err != nil {
+			return 0, fmt.Errorf("%w: %s", err, out)
+		}
+		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+		fields := strings.Split(lines[len(lines)-1], `","`)
+		if len(fields) < 2 {
+			return 0, fmt.Errorf("redis-benchmark said %q", out)
+		}
+		return strconv.ParseFloat(strings.Trim(fields[1], `"`), 64)
+	}}, nil
+}

@@ -1,0 +1,354 @@
+package ratelimit
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+)
+
+func init() {
+	// What golden files mean by a secret in the environment.
+	if err := os.Setenv("WEIR_TEST_REDIS_PASSWORD", "hunter2"); err != nil {
+		panic(err)
+	}
+}
+
+// nobody is an address where no Redis is.
+const nobody = `"addresses": ["127.0.0.1:1"]`
+
+// storeRedis is a configuration whose handler has that store redis.
+func storeRedis(fields string) string {
+	return configOf(handlerOf(apiZone, `"store": {"store": "redis", `+fields+`}`))
+}
+
+// TestStoreRedisIsRefusedWhenItLoads: what JSON can say that is wrong is refused with the field, the value and what would
+// be accepted, wherever the store stands.
+func TestStoreRedisIsRefusedWhenItLoads(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	prose := write("prose.pem", "this is no certificate")
+	const (
+		certificate = `"client_certificate": "testdata/redis/client.pem"`
+		key         = `"client_key": "testdata/redis/client-key.pem"`
+	)
+	for _, c := range []struct{ name, fields, want string }{
+		{"unknown field", nobody + `, "frobnicate": 1`, `unknown field "frobnicate"`},
+		{"unknown field of TLS", nobody + `, "tls": {"insecure": true}`, `unknown field "insecure"`},
+		{"word of the Caddyfile", `"address": "127.0.0.1:1"`, `unknown field "address"`},
+		{"text for a list", `"addresses": "127.0.0.1:1"`, `addresses`},
+		{"text for a number", nobody + `, "nodes": "4"`, `nodes`},
+		{"fraction", nobody + `, "nodes": 1.5`, `nodes`},
+		{"text for yes", nobody + `, "cluster": "yes"`, `cluster`},
+		{"no duration", nobody + `, "timeout": "fast"`, `fast`},
+
+		{"no address", `"nodes": 4`, "address: is missing; write one such as 127.0.0.1:6379"},
+		{"empty list of addresses", `"addresses": []`, "address: is missing"},
+		{"empty address", `"addresses": [""]`, `address "": must be host:port, the path of a Unix socket, or a URL`},
+		{"address with a space", `"addresses": ["127.0.0.1 6379"]`, `address "127.0.0.1 6379": must be host:port`},
+		{"address of a placeholder that is not set", `"addresses": ["{env.WEIR_TEST_UNSET}:1"]`, `address: `},
+		{"two addresses", `"addresses": ["127.0.0.1:1", "127.0.0.1:2"]`, `address "127.0.0.1:2": is a second one; say cluster, or the master_name that Sentinel has`},
+		{"URL of another scheme", `"addresses": ["http://127.0.0.1:1"]`, `the URL's scheme "http": must be redis, rediss, unix`},
+		{"URL beside another address", `"addresses": ["redis://127.0.0.1:1", "127.0.0.1:2"]`, "a URL stands alone"},
+		{"URL with a setting", `"addresses": ["redis://127.0.0.1:1?pool_size=1"]`, "pool_size in the URL: is not known"},
+		{"master_name beside cluster", nobody + `, "master_name": "m", "cluster": true`, `master_name "m": stands beside cluster`},
+		{"database in a cluster", nobody + `, "database": 3, "cluster": true`, "database 3: a Cluster has only the database 0"},
+		{"database negative", nobody + `, "database": -1`, "database -1: must be 0 or more"},
+		{"sentinel_password without master_name", nobody + `, "sentinel_password": "hunter2"`, "sentinel_password: has no use without a master_name"},
+		{"password that is not set", nobody + `, "password": "{env.WEIR_TEST_UNSET}"`, "password: "},
+		{"password of a file that is not there", nobody + `, "password": "{file.testdata/redis/none}"`, "password: "},
+		{"placeholder of requests", nobody + `, "prefix": "{http.request.host}:"`, "prefix: "},
+
+		{"pool_size negative", nobody + `, "pool_size": -1`, "pool_size -1: must be from 1 to 1000"},
+		{"pool_size too large", nobody + `, "pool_size": 1001`, "pool_size 1001: must be from 1 to 1000"},
+		{"timeout negative", nobody + `, "timeout": "-1s"`, "timeout -1s: must be from 1ms to 1m"},
+		{"timeout of nanoseconds", nobody + `, "timeout": 50`, "timeout 50ns: must be from 1ms to 1m"},
+		{"timeout too long", nobody + `, "timeout": "61s"`, "timeout 1m1s: must be from 1ms to 1m"},
+		{"dial_timeout negative", nobody + `, "dial_timeout": "-1s"`, "dial_timeout -1s: must be from 1ms to 1m"},
+		{"dial_timeout too long", nobody + `, "dial_timeout": "2m"`, "dial_timeout 2m0s: must be from 1ms to 1m"},
+		{"read_timeout negative", nobody + `, "read_timeout": "-1s"`, "read_timeout -1s: must be from 1ms to 1m"},
+		{"read_timeout shorter than timeout", nobody + `, "timeout": "1s", "read_timeout": "999ms"`, "read_timeout 999ms: must not be shorter than the timeout of a decision, 1s"},
+		{"nodes negative", nobody + `, "nodes": -1`, "nodes -1: must be from 1 to 100000"},
+		{"nodes too many", nobody + `, "nodes": 100001`, "nodes 100001: must be from 1 to 100000"},
+
+		{"prefix with a brace", nobody + `, "prefix": "weir}:"`, `prefix "weir}:": must not have braces`},
+		{"prefix of a placeholder with a brace", nobody + `, "prefix": "{file.` + write("brace", "weir{") + `}"`, `prefix "weir{": must not have braces`},
+		{"prefix too long", nobody + `, "prefix": "` + strings.Repeat("x", 65) + `"`, "must be at most 64 bytes"},
+		{"key_secret beside plain_keys", nobody + `, "key_secret": "hunter2", "plain_keys": true`, "key_secret: has no use beside plain_keys; take one of them out"},
+
+		{"CA that is not there", nobody + `, "tls": {"ca": "testdata/redis/none.pem"}`, "tls: ca: open testdata/redis/none.pem: no such file"},
+		{"CA that is prose", nobody + `, "tls": {"ca": "` + prose + `"}`, `tls: ca "` + prose + `": has no certificate in PEM`},
+		{"certificate without key", nobody + `, "tls": {` + certificate + `}`, "tls: client_certificate and client_key: need each other"},
+		{"key without certificate", nobody + `, "tls": {` + key + `}`, "tls: client_certificate and client_key: need each other"},
+		{"certificate that is not there", nobody + `, "tls": {"client_certificate": "none.pem", ` + key + `}`, "tls: client_certificate: open none.pem: no such file"},
+		{"key that is prose", nobody + `, "tls": {` + certificate + `, "client_key": "` + prose + `"}`, "tls: client_certificate: "},
+		{"certificate and another's key", nobody + `, "tls": {"client_certificate": "testdata/redis/ca.pem", ` + key + `}`, "tls: client_certificate: "},
+		{"server_name that is not set", nobody + `, "tls": {"server_name": "{env.WEIR_TEST_UNSET}"}`, "tls: server_name: "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for where, config := range map[string]string{
+				"handler": storeRedis(c.fields),
+				"app":     `{"apps": {"rate_limit": {"store": {"store": "redis", ` + c.fields + `}}}}`,
+			} {
+				_, err := validate(t, config)
+				if err == nil {
+					t.Errorf("in the %s: is not refused", where)
+					continue
+				}
+				text := err.Error()
+				if !strings.Contains(text, c.want) {
+					t.Errorf("in the %s: got %v\nwant %s", where, err, c.want)
+				}
+				if strings.Contains(text, "hunter2") {
+					t.Errorf("in the %s: shows the secret: %v", where, err)
+				}
+			}
+		})
+	}
+	if held := RedisStoresInUse(); held != 0 {
+		t.Errorf("%d stores are held by configurations that were refused", held)
+	}
+}
+
+// RedisStoresInUse returns how many stores there are.
+func RedisStoresInUse() int {
+	n := 0
+	redisStores.Range(func(_, _ any) bool {
+		n++
+		return true
+	})
+	return n
+}
+
+// TestStoreRedisSurvivesTheWayThroughJSON: each field is read, and written again as it was.
+func TestStoreRedisSurvivesTheWayThroughJSON(t *testing.T) {
+	const config = `{
+		"addresses": ["127.0.0.1:1", "127.0.0.1:2"], "master_name": "m", "cluster": true, "username": "u", "password": "p",
+		"sentinel_username": "su", "sentinel_password": "sp", "database": 3,
+		"tls": {"ca": "ca.pem", "client_certificate": "c.pem", "client_key": "k.pem", "server_name": "redis.internal"},
+		"pool_size": 4, "timeout": 40000000, "dial_timeout": 2000000000, "read_timeout": 400000000, "prefix": "shop:",
+		"key_secret": "s", "plain_keys": true, "nodes": 4
+	}`
+	s := new(RedisStore)
+	if err := caddy.StrictUnmarshalJSON([]byte(config), s); err != nil {
+		t.Fatal(err)
+	}
+	if again := caddyconfig.JSON(s, nil); !sameJSON(t, []byte(config), again) {
+		t.Errorf("%s became %s", config, again)
+	}
+	var fields, tlsFields map[string]any
+	if err := json.Unmarshal([]byte(config), &fields); err != nil {
+		t.Fatal(err)
+	}
+	tlsFields = fields["tls"].(map[string]any)
+	for _, name := range fieldNames(reflect.TypeFor[RedisStore]()) {
+		if fields[name] == nil {
+			t.Errorf("the field %s is not in this test", name)
+		}
+	}
+	for _, name := range fieldNames(reflect.TypeFor[RedisTLS]()) {
+		if tlsFields[name] == nil {
+			t.Errorf("the field %s of TLS is not in this test", name)
+		}
+	}
+}
+
+// TestEveryWordOfStoreRedisHasAGoldenFile fails when a word is added without one.
+func TestEveryWordOfStoreRedisHasAGoldenFile(t *testing.T) {
+	good, refused := "", ""
+	for _, g := range readGolden(t) {
+		if !strings.Contains(filepath.Base(g.path), "store_redis") {
+			continue
+		}
+		if g.isError() {
+			refused += g.caddyfile
+		} else {
+			good += g.caddyfile
+		}
+	}
+	for _, word := range append(append([]string{}, redisWords...), redisTLSWords...) {
+		if !hasLineOf(good, word) {
+			t.Errorf("no golden file has %s in a Caddyfile that is accepted", word)
+		}
+		if !hasLineOf(refused, word) {
+			t.Errorf("no golden file has %s in a Caddyfile that is refused", word)
+		}
+	}
+}
+
+// TestEveryWordOfStoreRedisIsAFieldInJSON: what JSON can say the Caddyfile can, and the other way round.
+func TestEveryWordOfStoreRedisIsAFieldInJSON(t *testing.T) {
+	jsonOf := map[string]string{"address": "addresses"}
+	said := map[string]bool{"client_key": true} // the second value of client_certificate
+	for _, word := range append(append([]string{}, redisWords...), redisTLSWords...) {
+		if name := jsonOf[word]; name != "" {
+			word = name
+		}
+		said[word] = true
+	}
+	names := append(fieldNames(reflect.TypeFor[RedisStore]()), fieldNames(reflect.TypeFor[RedisTLS]())...)
+	for _, name := range names {
+		if !said[name] {
+			t.Errorf("the Caddyfile has no word for %s", name)
+		}
+		delete(said, name)
+	}
+	for word := range said {
+		t.Errorf("JSON has no field for %s", word)
+	}
+}
+
+// TestNoErrorOfTheCaddyfileShowsASecret: errors of the Caddyfile end in logs and tickets.
+func TestNoErrorOfTheCaddyfileShowsASecret(t *testing.T) {
+	for _, g := range readGolden(t) {
+		if g.isError() && strings.Contains(g.want, "hunter2") {
+			t.Errorf("%s: shows the secret: %s", filepath.Base(g.path), g.want)
+		}
+	}
+}
+
+// TestPlaceholdersOfStoreRedisGetTheirValues, each of them. A file's last line break is not part of the secret in it; of a
+// value without a placeholder every byte counts.
+func TestPlaceholdersOfStoreRedisGetTheirValues(t *testing.T) {
+	file := func(text string) string {
+		path := filepath.Join(t.TempDir(), "secret")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return "{file." + path + "}"
+	}
+	const placeholder = "{env.WEIR_TEST_REDIS_PASSWORD}"
+	s := &RedisStore{
+		Addresses:        []string{placeholder + ":1"},
+		MasterName:       placeholder + "-master",
+		Username:         placeholder,
+		Password:         file("correct horse {env.HOME}\n"),
+		SentinelUsername: file("watcher\r\n"),
+		SentinelPassword: file(" spaces are kept "),
+		Prefix:           placeholder + ":",
+		KeySecret:        file("p\x00\xff\n"),
+		TLS:              &RedisTLS{CA: file("testdata/redis/ca.pem\n"), ServerName: placeholder},
+	}
+	settings, err := s.resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ name, got, want string }{
+		{"address", settings.client.Addresses[0], "hunter2:1"},
+		{"master_name", settings.client.MasterName, "hunter2-master"},
+		{"username", settings.client.Username, "hunter2"},
+		{"password", settings.client.Password, "correct horse {env.HOME}"}, // a value is not looked into
+		{"sentinel_username", settings.client.SentinelUsername, "watcher"},
+		{"sentinel_password", settings.client.SentinelPassword, " spaces are kept "},
+		{"prefix", settings.store.Prefix, "hunter2:"},
+		{"key_secret", settings.store.KeySecret, "p\x00\xff"},
+		{"tls server_name", settings.client.TLS.ServerName, "hunter2"},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, c.got, c.want)
+		}
+	}
+	if settings.client.TLS.RootCAs == nil {
+		t.Error("the CA's file was not read")
+	}
+	for _, kept := range []string{s.Addresses[0], s.Username, s.Password, s.KeySecret, s.TLS.CA} {
+		if !strings.HasPrefix(kept, "{") {
+			t.Errorf("the module's own field has become %q; it must stay as it was written", kept)
+		}
+	}
+}
+
+// TestALiteralSecretWithBracesIsNotShown: such a secret looks like a placeholder that nobody knows.
+func TestALiteralSecretWithBracesIsNotShown(t *testing.T) {
+	for _, field := range []string{"password", "sentinel_password", "key_secret"} {
+		_, err := validate(t, storeRedis(nobody+`, "master_name": "m", "`+field+`": "hun{ter}2"`))
+		if err == nil || !strings.Contains(err.Error(), field+": ") {
+			t.Errorf("%s: %v; want an error that names the field", field, err)
+		} else if strings.Contains(err.Error(), "ter}") {
+			t.Errorf("%s: shows a part of the secret: %v", field, err)
+		}
+	}
+}
+
+// TestStoresWithEqualSettingsAreOne, however the settings are spelled, and others are not.
+func TestStoresWithEqualSettingsAreOne(t *testing.T) {
+	keyOf := func(fields string) string {
+		t.Helper()
+		s := new(RedisStore)
+		if err := caddy.StrictUnmarshalJSON([]byte("{"+fields+"}"), s); err != nil {
+			t.Fatal(err)
+		}
+		settings, err := s.resolve()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return settings.key
+	}
+	one := keyOf(nobody + `, "password": "hunter2"`)
+	for _, same := range []string{
+		nobody + `, "password": "{env.WEIR_TEST_REDIS_PASSWORD}"`,
+		nobody + `, "password": "hunter2", "nodes": 4`, // which only says what happens without Redis
+	} {
+		if keyOf(same) != one {
+			t.Errorf("%s: is another store", same)
+		}
+	}
+	for _, other := range []string{
+		nobody,
+		nobody + `, "password": "hunter3"`,
+		nobody + `, "username": "hunter2"`,
+		nobody + `, "password": "hunter2", "database": 1`,
+		nobody + `, "password": "hunter2", "prefix": "other:"`,
+		nobody + `, "password": "hunter2", "plain_keys": true`,
+		nobody + `, "password": "hunter2", "key_secret": "x"`,
+		nobody + `, "password": "hunter2", "timeout": "60ms"`,
+		nobody + `, "password": "hunter2", "pool_size": 3`,
+		nobody + `, "password": "hunter2", "tls": {}`,
+		nobody + `, "password": "hunter2", "cluster": true`,
+	} {
+		if keyOf(other) == one {
+			t.Errorf("%s: is the same store", other)
+		}
+	}
+	if strings.Contains(one, "hunter2") {
+		t.Error("the key of the store has the password in it")
+	}
+}
+
+// TestARenewedCertificateMakesAnotherStore: a reload after it connects anew, with the new one.
+func TestARenewedCertificateMakesAnotherStore(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ca.pem")
+	keyWith := func(certificate string) string {
+		t.Helper()
+		data, err := os.ReadFile(certificate)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		settings, err := (&RedisStore{Addresses: []string{"127.0.0.1:1"}, TLS: &RedisTLS{CA: path}}).resolve()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return settings.key
+	}
+	first := keyWith("testdata/redis/ca.pem")
+	if keyWith("testdata/redis/ca.pem") != first {
+		t.Error("the same certificate makes another store")
+	}
+	if keyWith("testdata/redis/client.pem") == first {
+		t.Error("another certificate makes the same store")
+	}
+}
