@@ -77,7 +77,7 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 //			window         <duration>
 //		}
 //		namespace      <name>
-//		store          memory
+//		store          memory | redis
 //		headers        x_ratelimit ietf | none
 //		response       auto | direct | error_routes
 //		message        <text>
@@ -271,7 +271,7 @@ func (h *Handler) ownStore(d *caddyfile.Dispenser) error {
 func refusal(word string) string {
 	switch word {
 	case "distributed":
-		return "distributed is not supported: this version counts in the memory of each Caddy; take the line out and give each of n instances the n-th part of the limit"
+		return "distributed is not supported: several Caddys share their counters in Redis; write store redis <address> beside the zones instead"
 	case "storage":
 		return "storage is not supported: counters are not kept in Caddy's storage, which cannot count; take the line out, they live in memory"
 	case "disable_metrics":

@@ -54,7 +54,7 @@ func TestConfigurationIsRefusedWhenItLoads(t *testing.T) {
 		{"zone's name is empty", configOf(handlerOf(`"": {"requests": 1, "period": "1s"}`)), `name "": must be 1 to 64`},
 		{"unknown field", limited(`"burts": 5`), `zone "api": unknown field "burts" (did you mean burst?)`},
 		{"unknown field of the handler", with(`"respons": "auto"`), `unknown field "respons" (did you mean response?)`},
-		{"distributed", with(`"distributed": {}`), "distributed is not supported: this version counts in the memory of each Caddy; take the line out"},
+		{"distributed", with(`"distributed": {}`), "distributed is not supported: several Caddys share their counters in Redis; write store redis <address> beside the zones instead"},
 		{"storage", with(`"storage": {"module": "file_system"}`), "storage is not supported"},
 
 		// caddy-ratelimit panics on a ring of no events.

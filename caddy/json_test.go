@@ -17,7 +17,7 @@ func TestJSONIsReadStrictly(t *testing.T) {
 		{"zone's field with suggestion", zone(`"algoritm": "token_bucket"`), `zone "api": unknown field "algoritm" (did you mean algorithm?)`},
 		{"zone's field without", zone(`"frobnicate": 1`), `zone "api": unknown field "frobnicate"; there are match, key, requests, period,`},
 		{"word of the Caddyfile", zone(`"events": 1`), `zone "api": unknown field "events"`},
-		{"distributed", `{"distributed": {}}`, "distributed is not supported: this version counts in the memory of each Caddy"},
+		{"distributed", `{"distributed": {}}`, "distributed is not supported: several Caddys share their counters in Redis"},
 		{"storage", `{"storage": {"module": "file_system"}}`, "storage is not supported: counters are not kept in Caddy's storage"},
 		{"disable_metrics", `{"disable_metrics": true}`, "disable_metrics is not supported: this version has no metrics"},
 		{"zone that is null", `{"rate_limits": {"api": null}}`, `zone "api": is null; it needs a limit`},

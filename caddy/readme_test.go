@@ -136,6 +136,8 @@ func validateSnippet(t *testing.T, s snippet) error {
 }
 
 func TestManualsConfigurationsLoad(t *testing.T) {
+	t.Setenv("REDIS_PASSWORD", "a password")
+	t.Setenv("WEIR_KEY_SECRET", "a secret")
 	configurations := 0
 	for name, page := range manualPages(t) {
 		for _, s := range snippetsOf(t, name, page) {
@@ -222,10 +224,19 @@ func TestManualHasTheSettingsThatTheCodeHas(t *testing.T) {
 	sameWords(t, "docs/caddy.md, the handler", words(section(t, reference, "## The handler"), headings), handlerWords)
 	sameWords(t, "docs/caddy.md, the global option", words(section(t, reference, "## The global option"), headings), fieldNames(reflect.TypeFor[MemoryStore]()))
 
+	redis := section(t, readPage(t, "../docs/redis.md"), "## Settings")
+	settings := strings.Split(redis, "In JSON they are")[0]
+	sameWords(t, "docs/redis.md, settings", words(settings, "(?m)^\\| `([a-z0-9_]+)`"), slices.DeleteFunc(slices.Clone(redisWords), isSentinelPassword))
+	sameWords(t, "docs/redis.md, syntax", words(settings, `(?m)^\t([a-z0-9_]+)(?: |$)`), redisWords)
+	sameWords(t, "docs/redis.md, syntax of tls", words(settings, `(?m)^\t\t([a-z0-9_]+)(?: |$)`), redisTLSWords)
+
 	syntax := section(t, reference, "## Syntax")
 	sameWords(t, "docs/caddy.md, syntax of a zone", words(syntax, `(?m)^\t\t([a-z0-9_]+)(?: |$)`), zoneWords)
 	sameWords(t, "docs/caddy.md, syntax of the handler", words(syntax, `(?m)^\t([a-z0-9_]+)(?: |$)`), handlerWords)
 }
+
+// isSentinelPassword: one line of the table has both of Sentinel's credentials.
+func isSentinelPassword(word string) bool { return word == "sentinel_password" }
 
 func TestManualHasTheJSONFieldsThatTheCodeHas(t *testing.T) {
 	reference := readPage(t, "../docs/caddy.md")
