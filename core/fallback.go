@@ -61,23 +61,32 @@ func (l *Limiter) decideWithout(checks []Check, peek bool) bool {
 
 // startFrom charges a local rule's key until it has used at least as much of its quota as used is of the whole one.
 func (l *Limiter) startFrom(c *Check, used, whole int64) {
-	l.starting.Lock()
 	one := make([]Check, 1)
 	one[0].Rule = c.Rule
 	one[0].Key = c.Key
-	if l.local.Decide(one, true) == nil { // a cost of 0 asks how things stand
-		quota := c.Rule.limit.quota
-		share := (used*quota + whole - 1) / whole
-		room := one[0].Decision.Remaining
-		if missing := share - (quota - room); missing > 0 {
-			one[0].Cost = missing
-			if missing > room {
-				one[0].Cost = room
-			}
-			if l.local.Decide(one, false) != nil {
-				one[0].Cost = 0
-			}
+	quota := c.Rule.limit.quota
+	share := (used*quota + whole - 1) / whole
+	if l.missing(one, share) <= 0 {
+		return
+	}
+	l.starting.Lock() // so that requests at the same time do not charge it twice
+	if missing := l.missing(one, share); missing > 0 {
+		one[0].Cost = missing
+		if missing > one[0].Decision.Remaining {
+			one[0].Cost = one[0].Decision.Remaining
+		}
+		if one[0].Cost > 0 {
+			_ = l.local.Decide(one, false) // it does not fail; if it did, the request's own decision would say so
 		}
 	}
 	l.starting.Unlock()
+}
+
+// missing returns how many units of the check's key are to be charged until that many are used.
+func (l *Limiter) missing(one []Check, share int64) int64 {
+	one[0].Cost = 0 // asks how things stand
+	if l.local.Decide(one, true) != nil {
+		return 0
+	}
+	return share - (one[0].Rule.limit.quota - one[0].Decision.Remaining)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// appendArgument appends what a script must know of a rule: see luaRule. windows are the calendar's, if there is one.
+// appendArgument appends the part of a script's argument that is a rule's: see luaRule. windows are the calendar's, if there is one.
 func appendArgument(b []byte, r *core.Rule, cost int64, peek bool, windows []int64) []byte {
 	l := r.Limit()
 	var flags [4]byte
@@ -30,6 +30,10 @@ func appendArgument(b []byte, r *core.Rule, cost int64, peek bool, windows []int
 		}
 	case core.LeakyBucket:
 		x, y = l.Capacity(), l.MaxDelay()
+	case core.FixedWindow:
+		if len(windows) > 0 {
+			y = 1
+		}
 	case core.SlidingWindowLog:
 		x, y = l.Quantum()
 	}

@@ -1,7 +1,7 @@
 package redis
 
-// luaFixedWindow is core's decideFixedWindow. With a calendar the bounds of the windows around now follow in the argument:
-// four of them, computed by the node, of which the server's time picks.
+// luaFixedWindow is core's decideFixedWindow. Where Y is 1 there is a calendar, and the bounds of the windows around now follow in
+// the argument: four of them, computed by the node, of which the server's time picks.
 const luaFixedWindow = `
 local v = pcall('GET', key)
 local start, count = 0, 0
@@ -11,8 +11,9 @@ if start > now then
 	if start - now <= P then at = start else count = 0 end
 end
 local from, to
-if #ARGV[i] > 44 then
-	local a, b, c, d = unpack('<dddd', ARGV[i], 45)
+if Y == 1 then
+	local a, b, c, d
+	a, b, c, d, position = unpack('<dddd', argument, position)
 	if at < a or at >= d then return {now} end
 	if at < b then from, to = a, b elseif at < c then from, to = b, c else from, to = c, d end
 else

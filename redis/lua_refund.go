@@ -4,7 +4,7 @@ package redis
 // argument, ARGV[2] the time of the charge. What is no longer there is not given back: a bucket that has drained, a window
 // that has ended, a log's entries that are not among the newest.
 const luaRefund = `
-local i, key = 1, KEYS[1]
+local key, argument, position = KEYS[1], ARGV[1], 1
 ` + luaRule + `
 local charged = tonumber(ARGV[2])
 local v = call('GET', key)

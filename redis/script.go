@@ -20,8 +20,8 @@ type Script struct {
 //	luaTokenBucket and the like  what the rule says, and what to keep
 //	luaKeep                      keeping it
 //
-// Each is called with the keys, and for each key with an argument made by appendArgument. One more argument asks for the
-// server's time at the end of the reply. The reply has three whole numbers for each key: how many units remain, or -1 less
+// Each is called with the keys, and with one argument that has a part for each key, made by appendArgument. (A single one: each
+// costs Redis a quarter of a microsecond.) A second argument asks for the server's time at the end of the reply. The reply has three whole numbers for each key: how many units remain, or -1 less
 // that many if the request is rejected; how long it is to wait, for its turn or until it would be admitted (-1: never); and
 // when the quota is whole again. Times are microseconds from now. A reply of one number is the server's time alone: it
 // lies in none of the calendar's windows that came with the arguments, and nothing was done.
@@ -93,13 +93,13 @@ local function divide(a, b, c)
 end
 `
 
-// luaRule reads a rule's argument: cost is what the request takes, R and P are the limit's requests and period, X and Y
+// luaRule reads a rule's part of the argument, which begins at position: cost is what the request takes, R and P are the limit's requests and period, X and Y
 // what else its algorithm has. counts: a rejected request is charged too. shadow: the rule vetoes nothing. peek: nothing is
 // kept. denied: another rule rejects the request, so that one that this rule would admit is not charged.
 //
 // The algorithm's piece sets ok, remaining, wait and reset, and in value what is to be kept until the reset.
 const luaRule = `
-local algorithm, counts, shadow, peek, cost, R, P, X, Y = unpack('<BBBBddddd', ARGV[i])
+local algorithm, counts, shadow, peek, cost, R, P, X, Y, position = unpack('<BBBBddddd', argument, position)
 counts = counts == 1 and peek == 0
 local ok, remaining, wait, reset, value, header = false, 0, 0, 0
 `
@@ -118,7 +118,7 @@ end
 `
 
 const luaOneBegin = `
-local i, key, denied = 1, KEYS[1], false
+local key, argument, position, denied = KEYS[1], ARGV[1], 1, false
 `
 
 const luaOneEnd = `
@@ -132,17 +132,18 @@ return {remaining, wait, reset, ARGV[2] and now}
 // luaSeveralBegin: the first pass evaluates every rule as if all admitted. If an enforced one does not, a second pass finds
 // out what is told and kept then. Nothing is written before all is known.
 const luaSeveralBegin = `
-local n, denied, headers = #KEYS
+local n, argument, denied, headers = #KEYS, ARGV[1]
 local reply = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 for i = 3 * n + 1, 12 do reply[i] = nil end
 local values = {false, false, false, false}
 for pass = 1, 2 do
-local rejects = false
+local rejects, next = false, 1
 for i = 1, n do
-local key = KEYS[i]
+local key, position = KEYS[i], next
 `
 
 const luaSeveralEnd = `
+	next = position
 	if value and peek == 0 then
 		values[i] = value
 		if header then
@@ -169,6 +170,6 @@ for i = 1, n do
 ` + luaKeep + `
 	end
 end
-if ARGV[n + 1] then reply[3 * n + 1] = now end
+if ARGV[2] then reply[3 * n + 1] = now end
 return reply
 `

@@ -277,10 +277,11 @@ func (s *Store) run(c *Call, rules []*openRule, checks []core.Check, peek, timed
 		c.Script = scriptOfSeveral
 	}
 	for try := 0; ; try++ {
-		c.Args = c.Args[:0]
-		for i := range checks {
-			c.Args = append(c.Args, s.argument(rules[i], &checks[i], peek))
+		argument := s.argument(rules[0], &checks[0], peek)
+		for i := 1; i < len(checks); i++ {
+			argument += s.argument(rules[i], &checks[i], peek)
 		}
+		c.Args = append(c.Args[:0], argument)
 		if timed {
 			c.Args = append(c.Args, "t")
 		}
@@ -307,7 +308,7 @@ func (s *Store) run(c *Call, rules []*openRule, checks []core.Check, peek, timed
 	return c.Reply[want-1], nil
 }
 
-// argument returns the script's argument for a check.
+// argument returns a check's part of the script's argument.
 func (s *Store) argument(o *openRule, c *core.Check, peek bool) string {
 	w := o.windows.Load()
 	if w == nil {

@@ -14,7 +14,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"sync"
@@ -91,12 +90,59 @@ func run(rounds int, length time.Duration, pool int, only string) error {
 		}
 		fmt.Fprintf(os.Stderr, "round %d of %d\n", round+1, rounds)
 	}
+	fmt.Printf("Decisions a second, %d callers, %d keys. Medians of %d rounds, and in brackets the least and the greatest.\n\n", callers, keys, rounds)
 	fmt.Printf("| | decisions a second |\n| --- | --- |\n")
 	for i, s := range subjects {
-		sort.Float64s(rates[i])
-		fmt.Printf("| %s | %.0f (%.0f–%.0f) |\n", s.name, rates[i][len(rates[i])/2], rates[i][0], rates[i][len(rates[i])-1])
+		fmt.Printf("| %s | %s |\n", s.name, spread("%.0f", rates[i]))
 	}
-	return nil
+	fmt.Printf("\n| | ratio |\n| --- | --- |\n")
+	for i, s := range subjects {
+		for j, other := range subjects {
+			if comparable(s.name, other.name) {
+				fmt.Printf("| %s to %s | %s |\n", s.name, other.name, spread("%.2f", quotients(rates[i], rates[j])))
+			}
+		}
+	}
+	if only != "" {
+		return nil
+	}
+	fmt.Println()
+	if err := printMemory(addr); err != nil {
+		return err
+	}
+	if err := printFlood(addr); err != nil {
+		return err
+	}
+	return printDown(rounds, length)
+}
+
+// comparable reports whether two subjects stand beside each other in the table of ratios.
+func comparable(name, other string) bool {
+	algorithm, isWeir := strings.CutPrefix(name, "Weir, ")
+	one, several := strings.CutSuffix(name, ", 4 rules")
+	switch {
+	case several:
+		return other == one
+	case !isWeir:
+		return false
+	}
+	return other == "redis-benchmark, "+algorithm || other == "redis_rate/v10"
+}
+
+// quotients divides the figures of each round.
+func quotients(a, b []float64) []float64 {
+	q := make([]float64, len(a))
+	for i := range a {
+		q[i] = a[i] / b[i]
+	}
+	return q
+}
+
+// spread writes the median and the extremes.
+func spread(format string, values []float64) string {
+	sorted := slices.Sorted(slices.Values(values))
+	n := len(sorted)
+	return fmt.Sprintf(format+" ("+format+"–"+format+")", sorted[n/2], sorted[0], sorted[n-1])
 }
 
 func requestsOf(algorithm int) int64 {
