@@ -64,6 +64,13 @@ func run(work, bin, only string, rounds int, length time.Duration, builtin bool)
 
 // measure starts every contestant's Caddy and loads them in turn. It returns each one's figures by round.
 func measure(s scenario, work, bin string, load generator, rounds int, length time.Duration) (results [][]figures, err error) {
+	if s.redis {
+		stop, err := startRedis()
+		if err != nil {
+			return nil, err
+		}
+		defer stop()
+	}
 	contestants := s.contestants()
 	servers := make([]*server, len(contestants))
 	defer func() {
@@ -128,15 +135,16 @@ type figures struct {
 }
 
 func print(s scenario, results [][]figures) {
-	fmt.Printf("%s\n\n| | CPU µs a request | × no limiter | requests a second |\n| --- | --- | --- | --- |\n", s.title)
+	fmt.Printf("%s\n\n| | CPU µs a request | × no limiter | requests a second | × no limiter |\n| --- | --- | --- | --- | --- |\n", s.title)
 	for i, c := range s.contestants() {
-		var micros, ratios, rates []float64
+		var micros, ratios, rates, speeds []float64
 		for round, f := range results[i] {
 			micros = append(micros, f.micros)
 			ratios = append(ratios, f.micros/results[0][round].micros)
 			rates = append(rates, f.rate)
+			speeds = append(speeds, f.rate/results[0][round].rate)
 		}
-		fmt.Printf("| %s | %s | %s | %s |\n", c.name, spread("%.2f", micros), spread("%.3f", ratios), spread("%.0f", rates))
+		fmt.Printf("| %s | %s | %s | %s | %s |\n", c.name, spread("%.2f", micros), spread("%.3f", ratios), spread("%.0f", rates), spread("%.3f", speeds))
 	}
 	fmt.Println()
 }

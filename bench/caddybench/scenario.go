@@ -21,6 +21,7 @@ type scenario struct {
 	status  int  // what a limiter answers after the first request
 	routes  bool // the site has handle_errors
 	silence bool // Weir without header fields takes part too
+	redis   bool // Weir counts in Redis, and its peers do not take part
 }
 
 var scenarios = []scenario{
@@ -28,6 +29,7 @@ var scenarios = []scenario{
 	{name: "keys", title: "Allowed, 20,000 keys", events: 1000, window: "1m", keys: 20_000, status: 200, silence: true},
 	{name: "rejected", title: "Rejected, without error routes", events: 1, window: "1h", keys: 1, status: 429, silence: true},
 	{name: "routed", title: "Rejected, with error routes", events: 1, window: "1h", keys: 1, status: 429, routes: true, silence: true},
+	{name: "redis", title: "Allowed, 20,000 keys, counted in Redis", events: 1_000_000, window: "1m", keys: 20_000, status: 200, silence: true, redis: true},
 }
 
 // keyHeader tells clients apart where there are more than one.
@@ -42,6 +44,9 @@ func (s scenario) contestants() []contestant {
 		all = append(all, contestant{"Weir, `headers none`", "weir", func(key string, events int, window string) string {
 			return weirZone(key, events, window, "headers none")
 		}})
+	}
+	if s.redis {
+		return all
 	}
 	return append(all, contestant{"caddy-ratelimit", "ratelimit", func(key string, events int, window string) string {
 		if key == "{client_ip}" {
@@ -66,6 +71,10 @@ func (s scenario) caddyfile(c contestant) string {
 	if s.routes {
 		errors = "handle_errors {\n\t\trespond \"slow down\"\n\t}"
 	}
-	return "{\n\tadmin off\n\tpersist_config off\n\tauto_https off\n}\nhttp://%s {\n\t" +
+	store := ""
+	if s.redis && c.binary != plain {
+		store = "\trate_limit {\n\t\tstore redis " + redisAddress + " {\n\t\t\tnodes 1\n\t\t}\n\t}\n"
+	}
+	return "{\n\tadmin off\n\tpersist_config off\n\tauto_https off\n" + store + "}\nhttp://%s {\n\t" +
 		c.zone(key, s.events, s.window) + "\n\trespond \"ok\"\n\t" + errors + "\n}\n"
 }

@@ -114,3 +114,28 @@ func onCore(core int, name string, args ...string) *exec.Cmd {
 	}
 	return exec.Command(name, args...)
 }
+
+// redisAddress is where the Redis of the benchmark listens.
+const redisAddress = "127.0.0.1:17398"
+
+// startRedis runs a redis-server without persistence, on the core of the load: a fleet's Redis is on another machine.
+func startRedis() (stop func(), err error) {
+	_, port, _ := strings.Cut(redisAddress, ":")
+	server := onCore(1, "redis-server", "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no")
+	if err := server.Start(); err != nil {
+		return nil, fmt.Errorf("redis-server (apt-get install redis-server): %w", err)
+	}
+	stop = func() {
+		server.Process.Kill()
+		server.Wait()
+	}
+	for range 100 {
+		if c, err := net.Dial("tcp", redisAddress); err == nil {
+			c.Close()
+			return stop, nil
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	stop()
+	return nil, fmt.Errorf("redis-server does not listen on %s", redisAddress)
+}

@@ -13,6 +13,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"runtime/pprof"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,7 +41,18 @@ func main() {
 	length := flag.Duration("length", 3*time.Second, "of each subject in a round")
 	only := flag.String("only", "", "the subjects with this in their names alone")
 	pool := flag.Int("pool", 0, "connections; 0: the default")
+	profile := flag.String("cpuprofile", "", "write a CPU profile to this file")
 	flag.Parse()
+	if *profile != "" {
+		f, err := os.Create(*profile)
+		if err != nil {
+			log.Fatal(err)
+		}
+		if err := pprof.StartCPUProfile(f); err != nil {
+			log.Fatal(err)
+		}
+		defer pprof.StopCPUProfile()
+	}
 	if err := run(*rounds, *length, *pool, *only); err != nil {
 		log.Fatal(err)
 	}
