@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -134,8 +135,10 @@ func (s *RedisStore) Provision(ctx caddy.Context) error {
 				zap.String("server", shared.name))
 		}
 		if err := shared.store.Check(time.Second); err != nil {
+			shared.silent.Store(true)
 			logger.Warn("Redis does not answer yet; until it does, rate limits go by the zones' on_error",
 				zap.String("server", shared.name), zap.Error(err))
+			go shared.awaitAnswer()
 		}
 	})
 	return nil
@@ -324,8 +327,14 @@ var redisStores = caddy.NewUsagePool()
 type sharedRedis struct {
 	store   *redis.Store
 	name    string
-	started sync.Once // what is said once of a store has been
+	started sync.Once   // what is said once of a store has been
+	silent  atomic.Bool // it did not answer when it was made, and nothing was heard of it since
+	ended   atomic.Bool // no configuration has it any more
 }
+
+// lingering is how long a store serves a configuration that Caddy has let go of. Caddy does so after it has told the servers
+// to stop, and does not wait for the requests that they have already taken.
+const lingering = 2 * time.Second
 
 func acquireRedis(settings *redisSettings) (*sharedRedis, error) {
 	quietGoRedis()
@@ -334,15 +343,15 @@ func acquireRedis(settings *redisSettings) (*sharedRedis, error) {
 		if err != nil {
 			return nil, err
 		}
+		shared := &sharedRedis{name: c.Name()}
 		config := settings.store
 		config.Client = c
-		config.Changed = logAvailability
-		store, err := redis.NewStore(config)
-		if err != nil {
+		config.Changed = shared.logAvailability
+		if shared.store, err = redis.NewStore(config); err != nil {
 			_ = c.Close() // nothing was sent yet
 			return nil, err
 		}
-		return &sharedRedis{store: store, name: c.Name()}, nil
+		return shared, nil
 	})
 	if err != nil {
 		return nil, err
@@ -350,12 +359,32 @@ func acquireRedis(settings *redisSettings) (*sharedRedis, error) {
 	return value.(*sharedRedis), nil
 }
 
+// awaitAnswer looks for the first answer of a store that did not answer when it was made, until that has become the
+// breakers' concern: a Cluster that was not found has none.
+func (s *sharedRedis) awaitAnswer() {
+	for s.silent.Load() && !s.ended.Load() {
+		if s.store.Check(time.Second) == nil && s.silent.Load() {
+			s.logAvailability(s.name, nil)
+			return
+		}
+		time.Sleep(time.Second)
+	}
+}
+
 // Destruct implements caddy.Destructor.
-func (s *sharedRedis) Destruct() error { return s.store.Close() }
+func (s *sharedRedis) Destruct() error {
+	s.ended.Store(true)
+	time.AfterFunc(lingering, func() { _ = s.store.Close() }) // the error would be that of closing a socket
+	return nil
+}
 
 // logAvailability writes to the log in force when a server is not asked any more, and when it is again.
-func logAvailability(server string, err error) {
+func (s *sharedRedis) logAvailability(server string, err error) {
+	if s.ended.Load() {
+		return
+	}
 	logger := caddy.Log().Named("http.rate_limit.stores.redis")
+	s.silent.Store(false)
 	if err != nil {
 		logger.Error("Redis does not answer; until it does, rate limits go by the zones' on_error",
 			zap.String("server", server), zap.Error(err))

@@ -65,7 +65,7 @@ func TestStoreRedisIsRefusedWhenItLoads(t *testing.T) {
 		{"master_name beside cluster", nobody + `, "master_name": "m", "cluster": true`, `master_name "m": stands beside cluster`},
 		{"database in a cluster", nobody + `, "database": 3, "cluster": true`, "database 3: a Cluster has only the database 0"},
 		{"database negative", nobody + `, "database": -1`, "database -1: must be 0 or more"},
-		{"sentinel_password without master_name", nobody + `, "sentinel_password": "hunter2"`, "sentinel_password: has no use without a master_name"},
+		{"sentinel_password without master_name", nobody + `, "sentinel_password": "hunter2"`, "sentinel_username and sentinel_password: have no use without a master_name"},
 		{"password that is not set", nobody + `, "password": "{env.WEIR_TEST_UNSET}"`, "password: "},
 		{"password of a file that is not there", nobody + `, "password": "{file.testdata/redis/none}"`, "password: "},
 		{"placeholder of requests", nobody + `, "prefix": "{http.request.host}:"`, "prefix: "},

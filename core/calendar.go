@@ -85,7 +85,7 @@ func (c *calendar) midnight(year int, month time.Month, day int) time.Time {
 			start = t
 		}
 		_, end := t.ZoneBounds()
-		if end.IsZero() || start.Before(end) {
+		if end.IsZero() || start.Before(end) || !t.Before(end) { // the last: Go is a day short at the end of leap years after 2037
 			return start
 		}
 		t = end

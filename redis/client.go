@@ -2,17 +2,21 @@ package redis
 
 import (
 	"errors"
+	"time"
 
 	"github.com/proxyweir/weir/core"
 )
 
 // Client finds the server that has a key. It is safe for concurrent use.
 type Client interface {
-	// Server returns the server that has the key, or nil while none is known: without waiting for one.
-	Server(key string) *Server
+	// Server returns the server that has the key, without waiting for one; the error says why none is known.
+	Server(key string) (*Server, error)
 
 	// Cluster reports whether only keys with one hash tag, the part in braces, may be in one call.
 	Cluster() bool
+
+	// Timeout returns how long a decision is waited for.
+	Timeout() time.Duration
 
 	// Name returns what messages call the servers together: an address, the first of several.
 	Name() string
@@ -23,24 +27,26 @@ type Client interface {
 
 // Conn runs scripts on one server. It is safe for concurrent use.
 type Conn interface {
-	// Run runs the call's script, and sets its Reply. It returns within the time that the client is configured to wait
-	// for, connecting included: with ErrTimeout where that did not do, and the call may have been executed, or yet be.
-	// A call that was surely not executed may be sent again by Run; one that may have been is not.
+	// Run runs the call's script, and sets its Reply. It returns within the client's timeout, connecting included, and by
+	// the call's deadline: with ErrTimeout where that did not do, and the call may have been executed, or yet be. A call
+	// that was surely not executed may be sent again by Run; one that may have been is not.
 	Run(c *Call) error
 }
 
 // Call is one run of a script. After ErrTimeout its Conn may still read from it: it must not be changed any more.
 type Call struct {
-	Script *Script
-	Keys   []string
-	Args   []string
-	Reply  []int64
+	Script   *Script
+	Keys     []string
+	Args     []string
+	Deadline time.Time // zero: the client's timeout from now
+	Reply    []int64
 }
 
 // Errors of decisions that were not come to.
 var (
 	ErrTimeout     = errors.New("redis: no answer in time")
 	ErrUnavailable = errors.New("redis: not available")
+	ErrMoving      = errors.New("redis: the keys are on their way to another node") // nothing was executed, and no server has failed
 	errReply       = errors.New("redis: the reply is not that of the script")
 )
 

@@ -7,8 +7,8 @@ const luaRefund = `
 local key, argument, position = KEYS[1], ARGV[1], 1
 ` + luaRule + `
 local charged = tonumber(ARGV[2])
-local v = call('GET', key)
-if not v then return {} end
+local v = pcall('GET', key)
+if type(v) ~= 'string' then return {} end
 if algorithm <= 2 then
 	if #v ~= 17 then return {} end
 	local at, used, frac = unpack('<I7I4I6', v)

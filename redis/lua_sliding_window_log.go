@@ -9,8 +9,9 @@ package redis
 const luaSlidingWindowLog = `
 local longest = 11 + 4 * 192
 local v = pcall('GETRANGE', key, 0, longest - 1)
+if type(v) ~= 'string' then v = '' end
 local last, dead, size, long = 0, 0, 0, false
-if v and #v >= 11 then
+if #v >= 11 then
 	local length = #v
 	if length == longest then length = call('STRLEN', key) end
 	last, dead = unpack('<I7I4', v)

@@ -30,6 +30,7 @@ const (
 
 // known is what was learned of a key. Times are the node's own, in microseconds.
 type known struct {
+	terms     uint64 // of the limit by which it was decided
 	at        int64
 	until     int64 // requests of that cost are rejected until then; 0: not known to be
 	cost      int64
@@ -54,9 +55,9 @@ func (m *memo) find(hash uint64, k *known) bool {
 	return ok
 }
 
-// learn remembers a decision that was come to at the node's time now on a request of that cost.
-func (m *memo) learn(hash uint64, now, cost int64, d *core.Decision) {
-	k := known{at: now, resetAt: now + d.ResetAfter, limit: d.Limit, remaining: d.Remaining}
+// learn remembers a decision that was come to at the node's time now, by a limit of those terms, on a request of that cost.
+func (m *memo) learn(hash, terms uint64, now, cost int64, d *core.Decision) {
+	k := known{terms: terms, at: now, resetAt: now + d.ResetAfter, limit: d.Limit, remaining: d.Remaining}
 	if !d.Allowed {
 		k.cost = cost
 		k.retryAt = core.Never
@@ -108,10 +109,9 @@ func (k *known) decision(now, cost int64, d *core.Decision) {
 	}
 }
 
-// last writes what is known at time now of how many units are left, for counting on without Redis: units that were used
-// come back evenly until the quota is whole, but for windows that end for all at once.
-func (k *known) last(now int64, atOnce bool, d *core.Decision) {
-	d.Limit = k.limit
+// last writes what is known at time now of how many units of the quota are left, for counting on without Redis: units that
+// were used come back evenly until the quota is whole, but for windows that end for all at once.
+func (k *known) last(now, quota int64, atOnce bool, d *core.Decision) {
 	used := k.limit - k.remaining
 	if now >= k.resetAt || now < k.at {
 		used = 0
@@ -119,5 +119,9 @@ func (k *known) last(now int64, atOnce bool, d *core.Decision) {
 		left := float64(k.resetAt-now) / float64(k.resetAt-k.at)
 		used = int64(float64(used)*left + 0.999)
 	}
-	d.Remaining = k.limit - used
+	if used > quota { // the limit was lowered
+		used = quota
+	}
+	d.Limit = quota
+	d.Remaining = quota - used
 }

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"errors"
 	"fmt"
 	"math/rand"
 	"strings"
@@ -11,7 +12,7 @@ import (
 
 // failed notes that a call to a server, about that key, has failed.
 func (s *Store) failed(server *Server, key string, err error) {
-	if !server.breaker.Fail() {
+	if errors.Is(err, ErrMoving) || !server.breaker.Fail() {
 		return
 	}
 	if s.changed != nil {
@@ -53,7 +54,8 @@ func (s *Store) probe(server *Server, key string) {
 			s.changed(server.name, nil)
 		}
 	}()
-	if s.client.Server(key) == server {
+	now, _ := s.client.Server(key)
+	if now == server {
 		err = server.conn.Run(probeCall(key))
 	}
 }
@@ -63,11 +65,11 @@ func (s *Store) Check(most time.Duration) error {
 	end := time.Now().Add(most)
 	key := s.naming.key("", "}:")
 	for {
-		err := ErrUnavailable
-		if server := s.client.Server(key); server != nil {
+		server, err := s.client.Server(key)
+		if err == nil {
 			err = server.conn.Run(probeCall(key))
 		}
-		if err != ErrUnavailable && err != ErrTimeout || time.Now().After(end) {
+		if !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrTimeout) || time.Now().After(end) {
 			return err
 		}
 		time.Sleep(5 * time.Millisecond)

@@ -3,6 +3,7 @@ package redis
 import (
 	"sort"
 	"strconv"
+	"time"
 
 	"github.com/proxyweir/weir/core"
 )
@@ -28,21 +29,19 @@ type part struct {
 // a slot, one after the other. Each call is atomic, but all of them together are not. The part that is the most likely to
 // deny goes first: the one with the least left, as far as is known. After a denial nothing more is charged, and what was
 // charged is given back. Until it is, others find less than there is, and where giving back fails it stays used: never is
-// more admitted than a limit allows.
+// more admitted than a limit allows. All of it is waited for no longer than one decision is.
 func (s *Store) askBySlot(q *inquiry, checks []core.Check, peek bool) error {
+	deadline := time.Now().Add(s.client.Timeout())
 	parts := s.split(q, checks)
 	denied := false
 	for i, p := range parts {
 		p.peeked = peek || denied && !p.counts
-		call := &Call{Keys: p.keys}
-		time, err := s.run(call, p.rules, p.checks, p.peeked, true)
+		at, err := s.run(&Call{Keys: p.keys, Deadline: deadline}, p.rules, p.checks, p.peeked, true)
 		if err != nil {
-			for _, charged := range parts[:i] {
-				s.giveBack(charged)
-			}
+			s.giveBack(parts[:i], deadline)
 			return err
 		}
-		p.time = time
+		p.time = at
 		p.admitted = true
 		for j := range p.checks {
 			if !p.checks[j].Decision.Allowed && !p.checks[j].Rule.Shadow() {
@@ -51,10 +50,10 @@ func (s *Store) askBySlot(q *inquiry, checks []core.Check, peek bool) error {
 			}
 		}
 	}
+	if denied {
+		s.giveBack(parts, deadline)
+	}
 	for _, p := range parts {
-		if denied {
-			s.giveBack(p)
-		}
 		for j, place := range p.places {
 			checks[place].Decision = p.checks[j].Decision
 		}
@@ -90,7 +89,7 @@ func (s *Store) split(q *inquiry, checks []core.Check) []*part {
 		var k known
 		if s.memo.find(q.hashes[i], &k) {
 			var d core.Decision
-			k.last(now, q.rules[i].atOnce, &d)
+			k.last(now, c.Rule.Limit().Quota(), q.rules[i].atOnce, &d)
 			if share := float64(d.Remaining) / float64(d.Limit); share < p.share {
 				p.share = share
 			}
@@ -105,12 +104,31 @@ func (s *Store) split(q *inquiry, checks []core.Check) []*part {
 	return parts
 }
 
-// giveBack takes back what a part was charged if it has admitted the request, as well as it can be done, and tells how
-// things stand without the charge.
-func (s *Store) giveBack(p *part) {
-	if !p.admitted {
-		return // its script has charged nothing that is to be given back
+// giveBack takes back what the parts that have admitted a request were charged, as well as it can be done, and tells how
+// things stand without the charge. What takes longer than the deadline goes on in the background.
+func (s *Store) giveBack(parts []*part, deadline time.Time) {
+	var refunds []*Call
+	for _, p := range parts {
+		if p.admitted { // else its script has charged nothing that is to be given back
+			refunds = append(refunds, s.uncharge(p)...)
+		}
 	}
+	if len(refunds) == 0 {
+		return
+	}
+	done := make(chan struct{})
+	go s.refund(refunds, done)
+	timer := time.NewTimer(time.Until(deadline))
+	select {
+	case <-done:
+	case <-timer.C:
+	}
+	timer.Stop()
+}
+
+// uncharge writes into the decisions of a part how things stand without its charge, and returns the calls that give it back.
+func (s *Store) uncharge(p *part) []*Call {
+	var refunds []*Call
 	for i := range p.checks {
 		c := &p.checks[i]
 		d := &c.Decision
@@ -122,20 +140,30 @@ func (s *Store) giveBack(p *part) {
 		if d.Remaining > d.Limit {
 			d.Remaining = d.Limit
 		}
-		if p.peeked {
+		if !p.peeked {
+			refunds = append(refunds, &Call{
+				Script: scriptOfRefund,
+				Keys:   p.keys[i : i+1],
+				Args:   []string{s.argument(p.rules[i], c, false), strconv.FormatInt(p.time, 10)},
+			})
+		}
+	}
+	return refunds
+}
+
+// refund makes the calls. One that fails is not made again: it may have been executed.
+func (s *Store) refund(calls []*Call, done chan struct{}) {
+	defer func() {
+		_ = recover() // in an interpreted program nobody above would
+		close(done)
+	}()
+	for _, c := range calls {
+		server, err := s.client.Server(c.Keys[0])
+		if err != nil || server.breaker.Open() {
 			continue
 		}
-		server := s.client.Server(p.keys[i])
-		if server == nil || server.breaker.Open() {
-			continue
-		}
-		refund := &Call{
-			Script: scriptOfRefund,
-			Keys:   p.keys[i : i+1],
-			Args:   []string{s.argument(p.rules[i], c, false), strconv.FormatInt(p.time, 10)},
-		}
-		if err := server.conn.Run(refund); err != nil {
-			s.failed(server, p.keys[i], err)
+		if err = server.conn.Run(c); err != nil {
+			s.failed(server, c.Keys[0], err)
 		}
 	}
 }

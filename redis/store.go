@@ -61,7 +61,6 @@ type Store struct {
 
 	mu     sync.Mutex   // guards what follows, for writing
 	rules  atomic.Value // map[*core.Rule]*openRule
-	opened uint64
 	closed bool
 	timers map[*Server]*time.Timer // of probes to come
 }
@@ -69,7 +68,8 @@ type Store struct {
 // openRule is what the store keeps of a rule.
 type openRule struct {
 	suffix  string
-	salt    uint64 // in what is remembered of its keys: a rule that is opened again starts with an empty memory
+	salt    uint64 // in what is remembered of its keys: the identity's
+	terms   uint64 // stands for the numbers of the limit: a rejection is remembered as long as they are the same
 	charge  string // the argument of a request that costs 1
 	peek    string
 	atOnce  bool
@@ -116,22 +116,29 @@ func wallClock() int64 { return time.Now().UnixMicro() }
 
 // Open implements core.Store. It asks nothing of Redis.
 func (s *Store) Open(r *core.Rule) error {
+	o := s.prepare(r)
+	s.mu.Lock()
+	s.setRule(r, o)
+	s.mu.Unlock()
+	return nil
+}
+
+// prepare returns what the store keeps of a rule.
+func (s *Store) prepare(r *core.Rule) *openRule {
+	l := r.Limit()
 	o := &openRule{
 		suffix: ruleSuffix(r),
-		atOnce: r.Limit().Algorithm() == core.FixedWindow || r.Limit().Interval(),
+		salt:   maphash.String(s.seed, r.Identity()),
+		terms:  maphash.String(s.seed, fmt.Sprint(l.Requests(), l.Capacity(), l.MaxDelay())),
+		atOnce: l.Algorithm() == core.FixedWindow || l.Interval(),
 	}
-	if r.Limit().Windows(0) == nil {
+	if l.Windows(0) == nil {
 		o.charge = string(appendArgument(nil, r, 1, false, nil))
 		o.peek = string(appendArgument(nil, r, 1, true, nil))
 	} else {
 		o.windows.Store(&windows{bounds: []int64{0, 0, 0, 0}})
 	}
-	s.mu.Lock()
-	s.opened++
-	o.salt = s.opened * 0x9e3779b97f4a7c15
-	s.setRule(r, o)
-	s.mu.Unlock()
-	return nil
+	return o
 }
 
 // Release implements core.Store. What is in Redis expires by itself.
@@ -190,8 +197,8 @@ func (s *Store) Decide(checks []core.Check, peek bool) error {
 	q.hashes = q.hashes[:0]
 	for i := range checks {
 		o := rules[checks[i].Rule]
-		if o == nil {
-			return fmt.Errorf("rule %q: is not open in this store", checks[i].Rule.Name())
+		if o == nil { // released meanwhile, of a configuration that has been replaced
+			o = s.prepare(checks[i].Rule)
 		}
 		q.rules = append(q.rules, o)
 		q.hashes = append(q.hashes, maphash.String(s.seed, checks[i].Key)^o.salt)
@@ -204,7 +211,7 @@ func (s *Store) Decide(checks []core.Check, peek bool) error {
 	if err == nil {
 		for i := range checks {
 			if !peek || !checks[i].Decision.Allowed { // a peek tells of a charge that was not made
-				s.memo.learn(q.hashes[i], now, checks[i].Cost, &checks[i].Decision)
+				s.memo.learn(q.hashes[i], q.rules[i].terms, now, checks[i].Cost, &checks[i].Decision)
 			}
 		}
 	} else {
@@ -227,6 +234,9 @@ func (s *Store) recall(q *inquiry, checks []core.Check, now int64) bool {
 		if r.CountRejected() || !s.memo.find(q.hashes[i], &k) {
 			return false
 		}
+		if k.terms != q.rules[i].terms {
+			return false
+		}
 		k.decision(now, checks[i].Cost, &checks[i].Decision)
 		if !checks[i].Decision.Allowed && !r.Shadow() {
 			rejected = true
@@ -241,7 +251,7 @@ func (s *Store) lastKnown(q *inquiry, checks []core.Check, now int64) {
 	for i := range checks {
 		checks[i].Decision = core.Decision{}
 		if s.memo.find(q.hashes[i], &k) {
-			k.last(now, q.rules[i].atOnce, &checks[i].Decision)
+			k.last(now, checks[i].Rule.Limit().Quota(), q.rules[i].atOnce, &checks[i].Decision)
 		}
 	}
 }
@@ -267,8 +277,11 @@ func (s *Store) ask(q *inquiry, checks []core.Check, peek bool) error {
 // run makes one call for all the checks, whose keys are in c, and reads its reply into them. With timed it returns the
 // server's time.
 func (s *Store) run(c *Call, rules []*openRule, checks []core.Check, peek, timed bool) (int64, error) {
-	server := s.client.Server(c.Keys[0])
-	if server == nil || server.breaker.Open() {
+	server, err := s.client.Server(c.Keys[0])
+	if err != nil {
+		return 0, err
+	}
+	if server.breaker.Open() {
 		return 0, ErrUnavailable
 	}
 	if len(checks) == 1 {

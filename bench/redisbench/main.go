@@ -280,10 +280,11 @@ type recorder struct {
 	server *redis.Server
 }
 
-func (r *recorder) Server(string) *redis.Server { return r.server }
-func (r *recorder) Cluster() bool               { return false }
-func (r *recorder) Name() string                { return "recorder" }
-func (r *recorder) Close() error                { return nil }
+func (r *recorder) Server(string) (*redis.Server, error) { return r.server, nil }
+func (r *recorder) Timeout() time.Duration               { return time.Second }
+func (r *recorder) Cluster() bool                        { return false }
+func (r *recorder) Name() string                         { return "recorder" }
+func (r *recorder) Close() error                         { return nil }
 func (r *recorder) Run(c *redis.Call) error {
 	r.call = *c
 	c.Reply = append(c.Reply[:0], 0, 0, 0)

@@ -2,6 +2,7 @@ package goredis
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,10 +18,12 @@ import (
 type cluster struct {
 	config Config
 	client *goredis.ClusterClient
-	known  atomic.Bool // where the slots are
+	known  atomic.Bool  // where the slots are
+	why    atomic.Value // error: why they are not known yet
 	stop   context.CancelFunc
 
 	mu        sync.RWMutex
+	closed    bool
 	nodes     map[*goredis.Client]*node
 	referrals map[string]*goredis.Client // those that other nodes have referred to, by address
 }
@@ -66,10 +69,12 @@ func newCluster(c Config) *cluster {
 // discover finds out where the slots are. From then on go-redis keeps that up to date.
 func (k *cluster) discover(ctx context.Context) {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		if _, err := k.client.MasterForKey(ctx, ""); err == nil {
+		_, err := k.client.MasterForKey(ctx, "")
+		if err == nil {
 			k.known.Store(true)
 			return
 		}
+		k.why.Store(fmt.Errorf("%w: the Cluster's slots are not known: %w", redis.ErrUnavailable, err))
 		select {
 		case <-ctx.Done():
 			return
@@ -79,13 +84,16 @@ func (k *cluster) discover(ctx context.Context) {
 }
 
 // Server implements redis.Client.
-func (k *cluster) Server(key string) *redis.Server {
+func (k *cluster) Server(key string) (*redis.Server, error) {
 	if !k.known.Load() {
-		return nil
+		if why, ok := k.why.Load().(error); ok {
+			return nil, why
+		}
+		return nil, redis.ErrUnavailable
 	}
 	client, err := k.client.MasterForKey(context.Background(), key)
 	if err != nil {
-		return nil // no node has the slot
+		return nil, fmt.Errorf("%w: no node has the slot: %w", redis.ErrUnavailable, err)
 	}
 	k.mu.RLock()
 	n := k.nodes[client]
@@ -93,7 +101,7 @@ func (k *cluster) Server(key string) *redis.Server {
 	if n == nil {
 		n = k.addNode(client)
 	}
-	return n.server
+	return n.server, nil
 }
 
 func (k *cluster) addNode(client *goredis.Client) *node {
@@ -104,15 +112,47 @@ func (k *cluster) addNode(client *goredis.Client) *node {
 		return n
 	}
 	n = &node{conn: newConn(client, k.config.PoolSize, k.config.Timeout)}
+	if k.closed { // meanwhile
+		n.conn.close()
+	}
 	n.conn.elsewhere = k.elsewhere
 	n.conn.failed = k.failed
 	n.conn.gone = func() { k.dropNode(client) }
 	n.server = redis.NewServer(client.Options().Addr, n.conn)
 	k.nodes[client] = n
+	if len(k.nodes) > 1 {
+		go k.prune() // where there is a new node, an old one may have gone
+	}
 	return n
 }
 
-// dropNode forgets a node that go-redis has closed the client of.
+// prune forgets the nodes that are no masters any more.
+func (k *cluster) prune() {
+	var mu sync.Mutex
+	masters := make(map[*goredis.Client]bool)
+	err := k.client.ForEachMaster(context.Background(), func(_ context.Context, client *goredis.Client) error {
+		mu.Lock()
+		masters[client] = true
+		mu.Unlock()
+		return nil
+	})
+	if err != nil {
+		return
+	}
+	k.mu.RLock()
+	var gone []*goredis.Client
+	for client := range k.nodes {
+		if !masters[client] {
+			gone = append(gone, client)
+		}
+	}
+	k.mu.RUnlock()
+	for _, client := range gone {
+		k.dropNode(client)
+	}
+}
+
+// dropNode forgets a node.
 func (k *cluster) dropNode(client *goredis.Client) {
 	k.mu.Lock()
 	n := k.nodes[client]
@@ -136,6 +176,9 @@ func (k *cluster) elsewhere(addr string, moved bool) *goredis.Client {
 	client := k.referrals[addr]
 	if client == nil {
 		client = goredis.NewClient(k.config.options(addr))
+		if k.closed { // meanwhile
+			_ = client.Close()
+		}
 		k.referrals[addr] = client
 	}
 	return client
@@ -144,6 +187,9 @@ func (k *cluster) elsewhere(addr string, moved bool) *goredis.Client {
 // Cluster implements redis.Client.
 func (k *cluster) Cluster() bool { return true }
 
+// Timeout implements redis.Client.
+func (k *cluster) Timeout() time.Duration { return k.config.Timeout }
+
 // Name implements redis.Client.
 func (k *cluster) Name() string { return "the Cluster of " + k.config.Addresses[0] }
 
@@ -151,6 +197,7 @@ func (k *cluster) Name() string { return "the Cluster of " + k.config.Addresses[
 func (k *cluster) Close() error {
 	k.stop()
 	k.mu.Lock()
+	k.closed = true
 	for _, n := range k.nodes {
 		n.conn.close()
 	}

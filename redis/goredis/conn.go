@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -81,7 +82,11 @@ func (c *conn) Run(call *redis.Call) error {
 	c.mu.Unlock()
 	c.ready.Signal()
 
-	f.timer.Reset(c.timeout)
+	timeout := c.timeout
+	if !call.Deadline.IsZero() {
+		timeout = min(timeout, time.Until(call.Deadline))
+	}
+	f.timer.Reset(timeout)
 	select {
 	case <-f.done:
 		f.timer.Stop()
@@ -152,15 +157,6 @@ type group struct {
 // send sends the batch, and what of it a server surely has not executed again: with the script's source where it did not know
 // the script, to the server that has the slot, over a new connection where a master has become a replica.
 func (c *conn) send(batch []*flight) {
-	defer func() {
-		if p := recover(); p != nil { // by what is not RESP
-			for _, f := range batch {
-				if f.state.Load() == sent {
-					f.land(fmt.Errorf("redis: reading the reply: %v", p))
-				}
-			}
-		}
-	}()
 	groups := []group{{client: c.client, flights: batch}}
 	for try := 1; len(groups) > 0; try++ {
 		var again []group
@@ -176,19 +172,28 @@ func (c *conn) exchange(g *group, last bool) []group {
 	ctx := context.Background()
 	pipe := g.client.Pipeline()
 	commands := make([]*goredis.IntSliceCmd, len(g.flights))
+	var sources []*redis.Script // that are in this pipeline already: the first of a script loads it
 	for i, f := range g.flights {
 		if g.asking {
 			pipe.Do(ctx, "asking")
 		}
+		if f.source {
+			f.source = !slices.Contains(sources, f.call.Script)
+			sources = append(sources, f.call.Script)
+		}
 		commands[i] = f.command(ctx)
 		_ = pipe.Process(ctx, commands[i])
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
-		c.noteFailure(err)
+	failure := execute(ctx, pipe, commands)
+	if failure != nil {
+		c.noteFailure(failure)
 	}
 	var again []group
 	for i, f := range g.flights {
 		reply, err := commands[i].Result()
+		if err == nil && reply == nil {
+			err = failure // such as that of a password: the commands themselves were not sent, and do not have it
+		}
 		if err == nil {
 			f.call.Reply = append(f.call.Reply[:0], reply...)
 			f.land(nil)
@@ -206,6 +211,20 @@ func (c *conn) exchange(g *group, last bool) []group {
 		again = add(again, next, f)
 	}
 	return again
+}
+
+// execute sends a pipeline and reads the replies. Of a panic, by what is not RESP, it makes an error of all the commands.
+func execute(ctx context.Context, pipe goredis.Pipeliner, commands []*goredis.IntSliceCmd) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("reading the reply: %v", p)
+			for _, command := range commands {
+				command.SetErr(err)
+			}
+		}
+	}()
+	_, err = pipe.Exec(ctx)
+	return err
 }
 
 // noteFailure tells those who want to know of errors that are not a server's replies.
@@ -282,6 +301,9 @@ func (f *flight) command(ctx context.Context) *goredis.IntSliceCmd {
 
 // explain adds to an error what a user can do about it.
 func explain(err error) error {
+	if goredis.IsTryAgainError(err) {
+		return redis.ErrMoving
+	}
 	if _, moved := goredis.IsMovedError(err); moved {
 		return fmt.Errorf("redis: %w (the server is a node of a Cluster: configure it as one)", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -90,10 +91,13 @@ type single struct {
 }
 
 // Server implements redis.Client.
-func (s *single) Server(string) *redis.Server { return s.server }
+func (s *single) Server(string) (*redis.Server, error) { return s.server, nil }
 
 // Cluster implements redis.Client.
 func (s *single) Cluster() bool { return false }
+
+// Timeout implements redis.Client.
+func (s *single) Timeout() time.Duration { return s.conn.timeout }
 
 // Name implements redis.Client.
 func (s *single) Name() string { return s.server.Name() }
@@ -212,7 +216,7 @@ func (c *Config) complete() error {
 		return fmt.Errorf("address %q: is a second one; say cluster, or the master_name that Sentinel has, or take it out", c.Addresses[1])
 	}
 	if c.MasterName == "" && (c.SentinelUsername != "" || c.SentinelPassword != "") {
-		return errors.New("sentinel_password: has no use without a master_name")
+		return errors.New("sentinel_username and sentinel_password: have no use without a master_name")
 	}
 	if c.PoolSize < 0 || c.PoolSize > 1000 {
 		return fmt.Errorf("pool_size %d: must be from 1 to 1000", c.PoolSize)
@@ -254,8 +258,14 @@ func completeAddress(addr string) (string, error) {
 			host = ""
 		}
 	}
-	if host == "" || port == "" || strings.ContainsAny(host, " /@?") {
+	if strings.Contains(addr, "@") { // what stands before it may be a password
+		return "", errors.New("address: must be host:port, the path of a Unix socket, or a URL; a user and a password stand in a URL, or beside it")
+	}
+	if host == "" || port == "" || strings.ContainsAny(host, " /?") {
 		return "", fmt.Errorf("address %q: must be host:port, the path of a Unix socket, or a URL", addr)
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+		return "", fmt.Errorf("address %q: the port must be from 1 to 65535", addr)
 	}
 	return net.JoinHostPort(host, port), nil
 }
@@ -267,25 +277,44 @@ var urlSettings = map[string]bool{"db": true, "master_name": true, "addr": true,
 func (c *Config) readURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil {
-		return errors.New("address: the URL cannot be read; write redis://host:6379/0, for example")
+		return errURL("redis")
+	}
+	if u.Fragment != "" { // most likely of a password
+		return errURL(u.Scheme)
 	}
 	for name := range u.Query() {
 		if !urlSettings[name] {
+			if strings.ContainsAny(name, "@:/") { // it began in a password
+				return errURL(u.Scheme)
+			}
 			return fmt.Errorf("address: %s in the URL: is not known; it may have db, master_name and addr, and what else there is is set beside it", name)
 		}
 	}
-	sentinel := strings.TrimSuffix(u.Scheme, "-sentinel")
-	if sentinel != u.Scheme || u.Query().Has("master_name") {
-		u.Scheme = sentinel
+	if servers := strings.TrimSuffix(u.Scheme, "-sentinel"); servers != u.Scheme || u.Query().Has("master_name") || c.MasterName != "" {
+		if servers == "unix" {
+			return errScheme(u.Scheme)
+		}
+		u.Scheme = servers
 		o, err := goredis.ParseFailoverURL(u.String())
 		if err != nil {
 			return errURL(u.Scheme)
 		}
-		if o.MasterName == "" {
+		if o.MasterName != "" {
+			c.MasterName = o.MasterName
+		}
+		if c.MasterName == "" {
 			return errors.New("address: a Sentinel's URL needs the master's name: ?master_name=name")
 		}
-		c.Addresses, c.MasterName, c.Database = o.SentinelAddrs, o.MasterName, o.DB
-		c.SentinelUsername, c.SentinelPassword = o.SentinelUsername, o.SentinelPassword
+		c.Addresses = o.SentinelAddrs
+		if o.DB != 0 {
+			c.Database = o.DB
+		}
+		if o.SentinelUsername != "" {
+			c.SentinelUsername = o.SentinelUsername
+		}
+		if o.SentinelPassword != "" {
+			c.SentinelPassword = o.SentinelPassword
+		}
 		c.setCredentials(o.Username, o.Password)
 		c.setTLS(o.TLSConfig)
 		return nil
@@ -297,6 +326,9 @@ func (c *Config) readURL(text string) error {
 		o, err := goredis.ParseClusterURL(text)
 		if err != nil {
 			return errURL(u.Scheme)
+		}
+		if database := strings.Trim(u.Path, "/"); database != "" && database != "0" {
+			return errors.New("database in the URL: a Cluster has only the database 0")
 		}
 		c.Addresses = o.Addrs
 		c.setCredentials(o.Username, o.Password)
@@ -322,8 +354,12 @@ func (c *Config) readURL(text string) error {
 func errURL(scheme string) error {
 	switch scheme {
 	case "redis", "rediss", "unix":
-		return errors.New("address: the URL cannot be read; write redis://host:6379/0, for example")
+		return errors.New("address: the URL cannot be read; write redis://host:6379/0, for example, and in a password %xx for what is not a letter or digit, or the password beside it")
 	}
+	return errScheme(scheme)
+}
+
+func errScheme(scheme string) error {
 	return fmt.Errorf("address: the URL's scheme %q: must be redis, rediss, unix, redis-sentinel or rediss-sentinel", scheme)
 }
 

@@ -14,8 +14,8 @@ type guarded struct {
 	digits int  // that are still allowed in the length that is being read; 0: none is
 }
 
-// Lengths have at most so many digits. The longest reply is a large Cluster's table of slots.
-const lengthDigits = 7
+// Lengths have at most so many digits. The longest reply is a large Cluster's table of slots, of which there are 16,384.
+const lengthDigits = 5
 
 var errMalformed = errors.New("the reply is malformed: it announces more than a reply ever has")
 
@@ -35,6 +35,7 @@ func (g *guarded) Read(b []byte) (int, error) {
 			if g.digits--; g.digits == 0 {
 				return 0, errMalformed
 			}
+		case g.digits > 0 && c == '+': // which the client takes for a part of the number
 		default:
 			g.digits = 0
 		}

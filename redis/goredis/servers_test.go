@@ -1,0 +1,760 @@
+package goredis_test
+
+import (
+	"crypto/tls"
+	"errors"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/redis"
+	"github.com/proxyweir/weir/redis/goredis"
+	"github.com/proxyweir/weir/redis/redistest"
+)
+
+// long is a period of which nothing comes back while a test runs.
+const long = 300 * 24 * time.Hour
+
+// rule returns the configuration of a rule that admits so many units, and then none while a test runs.
+func rule(t testing.TB, name string, a core.Algorithm, units int64) core.RuleConfig {
+	t.Helper()
+	c := core.LimitConfig{Algorithm: a, Requests: units, Period: long}
+	if a == core.LeakyBucket { // one leaves at once, and the others wait
+		c = core.LimitConfig{Algorithm: a, Requests: 1, Period: 80 * time.Second, Burst: units - 1, MaxDelay: time.Hour}
+	}
+	l, err := core.NewLimit(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return core.RuleConfig{Name: name, Limit: l}
+}
+
+// oneOfEach returns rules of all the algorithms that admit so many units.
+func oneOfEach(t testing.TB, units int64) []core.RuleConfig {
+	t.Helper()
+	var list []core.RuleConfig
+	for i, name := range core.AlgorithmNames {
+		list = append(list, rule(t, name, core.Algorithm(i+1), units))
+	}
+	return list
+}
+
+// node is a proxy of a fleet: a store, and the rules as it has opened them.
+type node struct {
+	store *redis.Store
+	rules []*core.Rule
+}
+
+// newFleet returns nodes that count together.
+func newFleet(t testing.TB, nodes int, g goredis.Config, rules ...core.RuleConfig) []*node {
+	t.Helper()
+	prefix := "fleet" + strconv.FormatInt(stores.Add(1), 10) + ":"
+	var list []*node
+	for range nodes {
+		n := &node{store: newStore(t, redis.Config{Prefix: prefix, PlainKeys: true}, g)}
+		for _, c := range rules {
+			n.open(t, c)
+		}
+		list = append(list, n)
+	}
+	if g.Cluster { // nothing is decided before it is known where the slots are
+		for _, n := range list {
+			if err := n.store.Check(patience); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return list
+}
+
+// open opens a rule.
+func (n *node) open(t testing.TB, c core.RuleConfig) {
+	t.Helper()
+	r, err := core.NewRule(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = n.store.Open(r); err != nil {
+		t.Fatal(err)
+	}
+	n.rules = append(n.rules, r)
+}
+
+// checks returns those of a request under some rules, with a key for each, or with one for all.
+func (n *node) checks(rules []int, keys ...string) []core.Check {
+	list := make([]core.Check, len(rules))
+	for i, r := range rules {
+		list[i] = core.Check{Rule: n.rules[r], Key: keys[i%len(keys)], Cost: 1}
+	}
+	return list
+}
+
+// ask reports whether a request is admitted.
+func (n *node) ask(rules []int, keys ...string) (bool, error) {
+	checks := n.checks(rules, keys...)
+	err := n.store.Decide(checks, false)
+	admitted := err == nil
+	for i := range checks {
+		admitted = admitted && (checks[i].Decision.Allowed || checks[i].Rule.Shadow())
+	}
+	return admitted, err
+}
+
+// used returns how many units of a key Redis has counted.
+func (n *node) used(t testing.TB, r int, key string) int64 {
+	t.Helper()
+	checks := []core.Check{{Rule: n.rules[r], Key: key}}
+	eventually(t, "asking what is used", func() error { return n.store.Decide(checks, true) })
+	d := checks[0].Decision
+	used := d.Limit - d.Remaining
+	if n.rules[r].Limit().Algorithm() == core.LeakyBucket && d.ResetAfter > 0 {
+		used++ // the one that has left: what is told is the queue
+	}
+	return used
+}
+
+// crowd has 64 callers, spread over the nodes, ask so often each, and returns how many requests were admitted. An error is
+// none of the admitted, and reported to failed, which may be nil: then it is the test's.
+func crowd(t testing.TB, nodes []*node, each int, failed func(error), ask func(n *node, caller, i int) (bool, error)) int64 {
+	t.Helper()
+	var admitted atomic.Int64
+	var wg sync.WaitGroup
+	begin := make(chan struct{})
+	for caller := range 64 {
+		wg.Go(func() {
+			<-begin
+			for i := range each {
+				ok, err := ask(nodes[caller%len(nodes)], caller, i)
+				switch {
+				case err == nil:
+				case failed != nil:
+					failed(err)
+				default:
+					t.Error(err)
+					return
+				}
+				if ok {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	close(begin)
+	wg.Wait()
+	return admitted.Load()
+}
+
+// exact checks that three nodes keep together to a limit of each algorithm, and to all of them at once.
+func exact(t *testing.T, g goredis.Config) {
+	t.Helper()
+	const units = 41
+	fleet := newFleet(t, 3, g, oneOfEach(t, units)...)
+	all := []int{0, 1, 2, 3, 4}
+	for r := range all {
+		got := crowd(t, fleet, 3, nil, func(n *node, _, _ int) (bool, error) { return n.ask([]int{r}, "everybody") })
+		if want := fleet[0].rules[r].Limit().Capacity(); got != want {
+			t.Errorf("%s: %d requests were admitted, want %d", fleet[0].rules[r].Name(), got, want)
+		}
+	}
+	got := crowd(t, fleet, 3, nil, func(n *node, caller, _ int) (bool, error) {
+		order := append(all[caller%5:5:5], all[:caller%5]...)
+		return n.ask(order, "under all")
+	})
+	if got != units {
+		t.Errorf("under five rules %d requests were admitted, want %d", got, units)
+	}
+	for r := range all {
+		if used := fleet[1].used(t, r, "under all"); used != units {
+			t.Errorf("under five rules %d units of %s were charged, want %d", used, fleet[0].rules[r].Name(), units)
+		}
+	}
+}
+
+// eventually asks until there is no error. It ends the test with one that stays.
+func eventually(t testing.TB, what string, f func() error) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
+		err := f()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
+// What an ACL user of the store needs, besides what begins its keys: the scripts, and the commands in them; in a Cluster also
+// where the slots are, and giving back.
+const (
+	acl        = "+evalsha +eval +time +get +psetex +getrange +strlen +setrange +append +pexpire"
+	aclCluster = acl + " +cluster|slots +asking +set"
+)
+
+func TestOneLimitForAFleet(t *testing.T) {
+	t.Parallel()
+	one := func(addr string) goredis.Config { return goredis.Config{Addresses: []string{addr}} }
+
+	t.Run("on a server", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t)
+		exact(t, one(server.Addr()))
+		exact(t, one("redis://"+server.Addr()))
+
+		g := one(server.Addr())
+		g.Database = 3
+		exact(t, g)
+		exact(t, one("redis://"+server.Addr()+"/5"))
+		keyspace := server.MustDo(t, "INFO", "keyspace").Text
+		for _, db := range []string{"db0", "db3", "db5"} {
+			counts := regexp.MustCompile(db + `:keys=(\d+),expires=(\d+)`).FindStringSubmatch(keyspace)
+			if counts == nil || counts[1] != counts[2] {
+				t.Errorf("%s: %q has either no keys or some that do not expire", db, keyspace)
+			}
+		}
+	})
+
+	t.Run("with a password", func(t *testing.T) {
+		t.Parallel()
+		const password = `p@ss:w/o?r#d%`
+		server := redistest.Start(t, redistest.WithPassword(password))
+		g := one(server.Addr())
+		g.Password = password
+		exact(t, g)
+		exact(t, one("redis://:"+url.QueryEscape(password)+"@"+server.Addr()))
+	})
+
+	t.Run("as an ACL user with no other right", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t, redistest.WithUser("weir", "secret", "~fleet* "+acl))
+		g := one(server.Addr())
+		g.Username, g.Password = "weir", "secret"
+		exact(t, g)
+		longLog(t, g)
+		server.MustDo(t, "ACL", "SETUSER", "weir", "+select")
+		exact(t, one("redis://weir:secret@"+server.Addr()+"/1"))
+		if log := server.MustDo(t, "ACL", "LOG"); len(log.List) != 0 {
+			t.Errorf("the server has refused something: %v", log)
+		}
+	})
+
+	t.Run("over TLS", func(t *testing.T) {
+		t.Parallel()
+		certificates := redistest.NewCertificates(t)
+		server := redistest.Start(t, redistest.WithTLS(certificates, "yes"), redistest.WithPassword("secret"))
+		g := one(server.Addr())
+		g.Password = "secret"
+		g.TLS = certificates.Config()
+		exact(t, g)
+		g = one("rediss://:secret@" + server.Addr())
+		g.TLS = certificates.Config()
+		exact(t, g)
+	})
+
+	t.Run("over a Unix socket", func(t *testing.T) {
+		t.Parallel()
+		dir, err := os.MkdirTemp("", "weir") // the test's own may be too long for a socket's path
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		socket := filepath.Join(dir, "redis.sock")
+		redistest.Start(t, redistest.WithConfig("unixsocket "+socket), redistest.WithPassword("secret"))
+		g := one(socket)
+		g.Password = "secret"
+		exact(t, g)
+		exact(t, one("unix://:secret@"+socket+"?db=2"))
+	})
+}
+
+// longLog checks that a log of more entries than are read at once is charged, trimmed and asked about.
+func longLog(t *testing.T, g goredis.Config) {
+	t.Helper()
+	l, err := core.NewLimit(core.LimitConfig{Algorithm: core.SlidingWindowLog, Requests: 900, Period: 300 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := newFleet(t, 1, g, core.RuleConfig{Name: "log", Limit: l})[0]
+	for range 40 {
+		checks := n.checks([]int{0}, "everybody")
+		checks[0].Cost = 100
+		if err := n.store.Decide(checks, false); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(10 * time.Millisecond) // the server's clock must go on
+	}
+}
+
+func TestWhatTheServerRefusesIsSaid(t *testing.T) {
+	t.Parallel()
+	certificates := redistest.NewCertificates(t)
+	plain := redistest.Start(t, redistest.WithPassword("right"), redistest.WithUser("weir", "right", "~other:* "+acl))
+	encrypted := redistest.Start(t, redistest.WithTLS(certificates, "yes"))
+	bare := &tls.Config{RootCAs: certificates.Config().RootCAs}
+	for _, c := range []struct {
+		name   string
+		config goredis.Config
+		want   string
+	}{
+		{"no password", goredis.Config{Addresses: []string{plain.Addr()}}, "NOAUTH"},
+		{"a wrong password", goredis.Config{Addresses: []string{plain.Addr()}, Password: "hunter2"}, "WRONGPASS"},
+		{"a wrong password in a URL", goredis.Config{Addresses: []string{"redis://weir:hunter2@" + plain.Addr()}}, "WRONGPASS"},
+		{"keys of others", goredis.Config{Addresses: []string{plain.Addr()}, Username: "weir", Password: "right"}, "NOPERM"},
+		{"no such database", goredis.Config{Addresses: []string{plain.Addr()}, Password: "right", Database: 99}, "DB index"},
+		{"TLS to a server without", goredis.Config{Addresses: []string{"rediss://" + plain.Addr()}, DialTimeout: 100 * time.Millisecond}, "deadline exceeded"},
+		{"no TLS to a server with it", goredis.Config{Addresses: []string{encrypted.Addr()}}, "EOF|reset|broken pipe"},
+		{"no client certificate", goredis.Config{Addresses: []string{encrypted.Addr()}, TLS: bare}, "certificate required|reset|broken pipe"},
+		{"an unknown authority", goredis.Config{Addresses: []string{"rediss://" + encrypted.Addr()}}, "certificate signed by unknown authority"},
+		{"a Cluster's way on a server", goredis.Config{Addresses: []string{plain.Addr()}, Password: "right", Cluster: true}, "not available"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			n := &node{store: newStore(t, redis.Config{}, c.config)}
+			n.open(t, rule(t, "one", core.TokenBucket, 1))
+			_, err := n.ask([]int{0}, "key")
+			if err == nil || !regexp.MustCompile(c.want).MatchString(err.Error()) {
+				t.Errorf("error %v, want %s", err, c.want)
+			}
+			if err != nil && (strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "right")) {
+				t.Errorf("error %q has a password in it", err)
+			}
+		})
+	}
+}
+
+// load has callers ask of a node, until the returned function is called: that returns how many requests were admitted, how
+// many calls failed, and the last error.
+func load(nodes []*node, callers int, ask func(n *node) (bool, error)) (stop func() (admitted, failed int64, last error)) {
+	var admitted, failures atomic.Int64
+	var lastError atomic.Value
+	var wg sync.WaitGroup
+	done := make(chan struct{})
+	for i := range callers {
+		wg.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				ok, err := ask(nodes[i%len(nodes)])
+				if err != nil {
+					failures.Add(1)
+					lastError.Store(&err)
+					time.Sleep(time.Millisecond) // an open breaker answers at once
+				} else if ok {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	return func() (int64, int64, error) {
+		close(done)
+		wg.Wait()
+		var last error
+		if e, ok := lastError.Load().(*error); ok {
+			last = *e
+		}
+		return admitted.Load(), failures.Load(), last
+	}
+}
+
+func TestSentinelsLeadToTheMaster(t *testing.T) {
+	t.Parallel()
+	s := redistest.StartSentinel(t, redistest.WithPassword("secret"))
+	g := goredis.Config{
+		Addresses:        s.Addrs(),
+		MasterName:       redistest.MasterName,
+		Password:         "secret",
+		SentinelPassword: "secret",
+	}
+	exact(t, g)
+	exact(t, goredis.Config{Addresses: []string{
+		"redis-sentinel://:secret@" + s.Addrs()[0] + "?master_name=" + redistest.MasterName + "&password=secret&addr=" + s.Addrs()[1],
+	}})
+
+	const units = 60
+	impatient := g
+	impatient.Timeout = time.Second
+	fleet := newFleet(t, 2, impatient, rule(t, "kept", core.FixedWindow, units), rule(t, "load", core.TokenBucket, core.MaxRequests))
+	take := func(want int) {
+		t.Helper()
+		taken := 0
+		for range 4 * want {
+			for _, n := range fleet {
+				eventually(t, "a decision", func() error {
+					ok, err := n.ask([]int{0}, "everybody")
+					if ok {
+						taken++
+					}
+					return err
+				})
+				if taken == want {
+					return
+				}
+			}
+		}
+		t.Errorf("%d of %d were admitted", taken, want)
+	}
+	for _, change := range []struct {
+		name string
+		make func() *redistest.Server
+	}{{"replaced", s.Failover}, {"killed", s.KillMaster}} {
+		take(units / 3)
+		s.Master().MustDo(t, "WAIT", "2", "10000")
+		stop := load(fleet, 8, func(n *node) (bool, error) { return n.ask([]int{1}, "load") })
+		change.make()
+		for _, n := range fleet {
+			eventually(t, "deciding when the master was "+change.name, func() error {
+				_, err := n.ask([]int{1}, "load")
+				return err
+			})
+		}
+		admitted, failed, last := stop()
+		t.Logf("the master was %s: %d calls were answered, %d failed: %v", change.name, admitted, failed, last)
+	}
+	take(units / 3)
+	for _, n := range fleet {
+		if ok, err := n.ask([]int{0}, "everybody"); ok || err != nil {
+			t.Errorf("over the limit: %v, %v", ok, err)
+		}
+	}
+	if used := fleet[0].used(t, 0, "everybody"); used != units {
+		t.Errorf("%d are used, want %d", used, units)
+	}
+}
+
+// slotOf returns the slot of a client's keys.
+func slotOf(client string) int { return redistest.Slot("{" + client + "}") }
+
+// apart returns the names of so many clients whose keys lie on different masters.
+func apart(c *redistest.Cluster, name string, n int) []string {
+	var list []string
+	var masters []*redistest.Server
+	for i := 0; len(list) < n; i++ {
+		client := name + strconv.Itoa(i)
+		if master := c.Master(slotOf(client)); !slices.Contains(masters, master) {
+			masters = append(masters, master)
+			list = append(list, client)
+		}
+	}
+	return list
+}
+
+func TestACluster(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, redistest.WithPassword("other"), redistest.WithUser("weir", "secret", "~fleet* "+aclCluster))
+	g := goredis.Config{Addresses: c.Addrs()[:2], Cluster: true, Username: "weir", Password: "secret"}
+	for _, test := range []struct {
+		name string
+		run  func(t *testing.T, c *redistest.Cluster, g goredis.Config)
+	}{
+		{"keeps to one limit", func(t *testing.T, _ *redistest.Cluster, g goredis.Config) {
+			exact(t, g)
+			exact(t, goredis.Config{Addresses: []string{"redis://weir:secret@" + c.Addrs()[5] + "?addr=" + c.Addrs()[0]}, Cluster: true})
+		}},
+		{"is asked once about one client", oneClientIsOneCall},
+		{"gives back what a denial elsewhere has charged", denialsAreGivenBack},
+		{"gives back what was charged before a slot did not answer", failuresAreGivenBack},
+		{"admits to no limit too many, of several in different slots", limitsInDifferentSlots},
+		{"is followed when a slot moves", slotsThatMove},
+		{"has its replicas take over", replicasTakeOver},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, c, g) })
+	}
+	for _, server := range c.Nodes() {
+		if !server.Running() {
+			continue
+		}
+		if log := server.MustDo(t, "ACL", "LOG"); len(log.List) != 0 {
+			t.Errorf("%s has refused something: %v", server.Addr(), log)
+		}
+		until(t, "all connections of the stores, which are closed, are closed", func() bool {
+			return !strings.Contains(server.MustDo(t, "CLIENT", "LIST").Text, " user=weir ")
+		})
+	}
+}
+
+func oneClientIsOneCall(t *testing.T, c *redistest.Cluster, g goredis.Config) {
+	denying := rule(t, "denying", core.FixedWindow, 3)
+	denying.CountRejected = true // or what is remembered would be enough
+	n := newFleet(t, 1, g, append(oneOfEach(t, 1000), denying)...)[0]
+	all := []int{0, 1, 2, 3, 4}
+	asked := func() int {
+		sum := 0
+		for _, s := range c.Nodes() {
+			calls, _ := runs(t, s)
+			sum += calls
+		}
+		return sum
+	}
+	clients := apart(c, "client", 3)
+	for _, test := range []struct {
+		keys []string
+		want int
+	}{
+		{clients[:1], 1},
+		{[]string{clients[0], clients[0], clients[1], clients[0], clients[1]}, 2},
+		{[]string{clients[0], clients[1], clients[2], clients[1], clients[0]}, 3},
+	} {
+		var before int
+		for range 2 { // the first time a script may have to be loaded
+			before = asked()
+			if ok, err := n.ask(all, test.keys...); !ok || err != nil {
+				t.Errorf("%v, %v", ok, err)
+			}
+		}
+		if got := asked() - before; got != test.want {
+			t.Errorf("a request of %v was asked about %d times, want %d", test.keys, got, test.want)
+		}
+	}
+
+	// Whoever is known to deny is asked first, so that nothing is charged which must be given back.
+	for call := range 6 {
+		before := asked()
+		ok, err := n.ask([]int{0, 2, 5}, clients...)
+		if ok != (call < 3) || err != nil {
+			t.Errorf("call %d: %v, %v", call, ok, err)
+		}
+		if got := asked() - before; call > 0 && got != 3 {
+			t.Errorf("call %d was asked about %d times, want 3", call, got)
+		}
+	}
+}
+
+func denialsAreGivenBack(t *testing.T, c *redistest.Cluster, g goredis.Config) {
+	shadow := rule(t, "shadow", core.FixedWindow, 10)
+	shadow.Shadow = true
+	counting := rule(t, "counting", core.FixedWindow, 10)
+	counting.CountRejected = true
+	const enforced, one, two, counted, watching = 0, 1, 2, 3, 4
+	for a := core.TokenBucket; a <= core.SlidingWindowCounter; a++ {
+		fleet := newFleet(t, 3, g, rule(t, "enforced", a, 2), rule(t, "one", a, 10), rule(t, "two", a, 10), counting, shadow)
+		keys := apart(c, a.String(), 3)
+		var rules []int
+		var of []string
+		ask := func(n *node, want bool) {
+			t.Helper()
+			if ok, err := n.ask(rules, of...); ok != want || err != nil {
+				t.Errorf("%v: %v, %v; want %v", a, ok, err, want)
+			}
+		}
+		expect := func(r int, key string, want int64) {
+			t.Helper()
+			if used := fleet[0].used(t, r, key); used != want {
+				t.Errorf("%v: %d units of %s are used, want %d", a, used, fleet[0].rules[r].Name(), want)
+			}
+		}
+		// The order is that of the rules as long as nothing is known: the one that denies is asked last.
+		rules, of = []int{one, two, counted, watching, enforced}, []string{keys[0], keys[0], keys[1], keys[1], keys[2]}
+		ask(fleet[0], true)
+		ask(fleet[0], true)
+		for range 3 {
+			ask(fleet[1], false) // which knows nothing yet, and then that it is the one
+		}
+		for r, key := range of {
+			expect(rules[r], key, 2)
+		}
+
+		// Another client of the same rules, whom a rule with count_rejected turns away: that is charged, and no other.
+		rules, of = []int{counted}, []string{keys[1] + "x"}
+		for range 10 {
+			ask(fleet[0], true)
+		}
+		rules, of = []int{one, watching, counted}, []string{keys[0] + "x", keys[2] + "x", keys[1] + "x"}
+		for range 2 {
+			ask(fleet[1], false)
+		}
+		expect(one, keys[0]+"x", 0)
+		expect(watching, keys[2]+"x", 0)
+		expect(counted, keys[1]+"x", 10)
+
+		// A shadow that is over its limit denies nothing, and gets nothing back that it was not charged.
+		rules, of = []int{watching}, []string{keys[1] + "y"}
+		for range 10 {
+			ask(fleet[0], true)
+		}
+		rules, of = []int{watching, one}, []string{keys[1] + "y", keys[0] + "y"}
+		ask(fleet[1], true)
+		expect(one, keys[0]+"y", 1)
+		expect(watching, keys[1]+"y", 10)
+		rules, of = []int{watching, one, enforced}, []string{keys[1] + "y", keys[1] + "y", keys[2]}
+		ask(fleet[2], false) // which asks about the shadow and its neighbour before it knows of the denial
+		expect(one, keys[1]+"y", 0)
+		expect(watching, keys[1]+"y", 10)
+
+		// Where a rule denies, its neighbours of the same key were not charged, and get nothing back.
+		rules, of = []int{one}, []string{keys[2]}
+		ask(fleet[0], true)
+		rules, of = []int{one, enforced, two}, []string{keys[2], keys[2], keys[0]}
+		ask(fleet[2], false)
+		expect(one, keys[2], 1)
+		expect(two, keys[0], 2)
+	}
+}
+
+func failuresAreGivenBack(t *testing.T, c *redistest.Cluster, g goredis.Config) {
+	g.Timeout = 100 * time.Millisecond
+	g.ReadTimeout = patience
+	n := newFleet(t, 1, g, rule(t, "one", core.FixedWindow, 10), rule(t, "two", core.SlidingWindowLog, 10))[0]
+	keys := apart(c, "failing", 2)
+	both := []int{0, 1}
+	eventually(t, "the first decision", func() error { _, err := n.ask(both, keys...); return err })
+	before := n.used(t, 0, keys[0])
+	master := c.Master(slotOf(keys[1]))
+	master.Pause() // for less than the others wait before they take it for dead
+	_, err := n.ask(both, keys...)
+	master.Resume()
+	if !errors.Is(err, redis.ErrTimeout) {
+		t.Errorf("a request of which one slot does not answer: %v", err)
+	}
+	if after := n.used(t, 0, keys[0]); after != before {
+		t.Errorf("what is used of the slot that did answer has changed from %d to %d", before, after)
+	}
+	c.Settle()
+}
+
+func limitsInDifferentSlots(t *testing.T, _ *redistest.Cluster, g goredis.Config) {
+	shadow := rule(t, "shadow", core.TokenBucket, plenty)
+	shadow.Shadow = true
+	counting := rule(t, "counting", core.FixedWindow, plenty)
+	counting.CountRejected = true
+	for a := core.TokenBucket; a <= core.SlidingWindowCounter; a++ {
+		fleet := newFleet(t, 3, g, rule(t, "address", a, 20), rule(t, "account", a, 30), shadow, counting)
+		var mu sync.Mutex
+		admitted := make(map[string]int64)
+		ask := func(n *node, address, account string) (bool, error) {
+			ok, err := n.ask([]int{0, 1, 2, 3}, address, account, "all", "everybody")
+			if ok {
+				mu.Lock()
+				admitted[address]++
+				admitted[account]++
+				admitted["all"]++
+				admitted["everybody"]++
+				mu.Unlock()
+			}
+			return ok, err
+		}
+		crowd(t, fleet, 6, nil, func(n *node, caller, i int) (bool, error) {
+			return ask(n, "address "+strconv.Itoa((caller+i)%4), "account "+strconv.Itoa((caller/4+i)%3))
+		})
+		for r, name := range []string{"address ", "account "} {
+			for i := range 4 - r {
+				key := name + strconv.Itoa(i)
+				if used := fleet[0].used(t, r, key); used != admitted[key] || used > fleet[0].rules[r].Limit().Capacity() {
+					t.Errorf("%v: %d units of %s are used, %d requests were admitted", a, used, key, admitted[key])
+				}
+			}
+		}
+		for r, key := range map[int]string{2: "all", 3: "everybody"} {
+			if used := fleet[0].used(t, r, key); used != admitted[key] {
+				t.Errorf("%v: %d units of %s are used, %d requests were admitted", a, used, fleet[0].rules[r].Name(), admitted[key])
+			}
+		}
+		// What was given back is there for others.
+		before := admitted["account 0"]
+		for range 100 {
+			if ok, err := ask(fleet[1], "address of one", "account 0"); err != nil || !ok {
+				break
+			}
+		}
+		if got, want := admitted["account 0"], min(30, before+20); got != want {
+			t.Errorf("%v: %d requests of an account were admitted, want %d", a, got, want)
+		}
+	}
+}
+
+func slotsThatMove(t *testing.T, c *redistest.Cluster, g goredis.Config) {
+	const units = 2000
+	fleet := newFleet(t, 3, g, rule(t, "limit", core.FixedWindow, units), rule(t, "plenty", core.TokenBucket, plenty))
+	clients := apart(c, "moving", 3)
+	for round, client := range clients {
+		first := fleet[0]
+		if ok, err := first.ask([]int{0}, client); !ok || err != nil { // its key is there, and those of others are not
+			t.Fatalf("%v, %v", ok, err)
+		}
+		stop := load(fleet, 9, func(n *node) (bool, error) { return n.ask([]int{0}, client) })
+		m := c.Migrate(slotOf(client))
+		m.To.MustDo(t, "SCRIPT", "FLUSH")
+		if _, err := first.ask([]int{1}, client); err != nil { // made at the other end
+			t.Errorf("round %d: asking for a key that is not there yet: %v", round, err)
+		}
+		if _, err := first.ask([]int{0, 1}, client); err == nil || !strings.Contains(err.Error(), "TRYAGAIN") {
+			t.Errorf("round %d: a request of keys at both ends: %v", round, err)
+		}
+		m.Move(m.From.MustDo(t, "CLUSTER", "GETKEYSINSLOT", strconv.Itoa(m.Slot), "10").Strings()...)
+		if _, err := first.ask([]int{0, 1}, client); err != nil {
+			t.Errorf("round %d: a request of keys that have moved: %v", round, err)
+		}
+		m.Finish()
+		if _, err := first.ask([]int{0, 1}, client); err != nil {
+			t.Errorf("round %d: a request when all is over: %v", round, err)
+		}
+		until(t, "the limit is used up", func() bool {
+			ok, err := first.ask([]int{0}, client)
+			return err == nil && !ok
+		})
+		_, failed, last := stop()
+		if failed != 0 {
+			t.Errorf("round %d: %d calls failed: %v", round, failed, last)
+		}
+		for _, n := range fleet {
+			if used := n.used(t, 0, client); used != units {
+				t.Errorf("round %d: %d units are used, want %d", round, used, units)
+			}
+			if used := n.used(t, 1, client); used < 1 || used > 3 {
+				t.Errorf("round %d: %d units of the other rule are used", round, used)
+			}
+		}
+	}
+}
+
+func replicasTakeOver(t *testing.T, c *redistest.Cluster, g goredis.Config) {
+	const units = 60
+	g.Timeout = time.Second
+	fleet := newFleet(t, 2, g, rule(t, "limit", core.SlidingWindowLog, units), rule(t, "plenty", core.TokenBucket, plenty))
+	clients := apart(c, "orphan", 3)
+	master := c.Master(slotOf(clients[0]))
+	for _, client := range clients {
+		for i := range units / 2 {
+			eventually(t, "a decision", func() error { _, err := fleet[i%2].ask([]int{0}, client); return err })
+		}
+		c.Master(slotOf(client)).MustDo(t, "WAIT", "1", "10000")
+	}
+	var next atomic.Int64
+	stop := load(fleet, 12, func(n *node) (bool, error) {
+		return n.ask([]int{1}, clients[next.Add(1)%3])
+	})
+	c.KillMaster(slotOf(clients[0]))
+	for _, n := range fleet {
+		for _, client := range clients {
+			eventually(t, "deciding when the master is dead", func() error { _, err := n.ask([]int{1}, client); return err })
+		}
+	}
+	answered, failed, last := stop()
+	t.Logf("%s was killed: %d calls were answered, %d failed: %v", master.Addr(), answered, failed, last)
+	for _, client := range clients {
+		admitted := 0
+		for i := range 2 * units {
+			eventually(t, "a decision", func() error {
+				ok, err := fleet[i%2].ask([]int{0}, client)
+				if ok {
+					admitted++
+				}
+				return err
+			})
+		}
+		if admitted != units/2 {
+			t.Errorf("%d of the %d that were left to %s were admitted", admitted, units/2, client)
+		}
+	}
+}
