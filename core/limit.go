@@ -131,14 +131,15 @@ func (l *Limit) MaxDelay() int64 { return l.maxDelay }
 // Quantum returns the unit that a sliding_window_log keeps times in, in microseconds, and its window in such units.
 func (l *Limit) Quantum() (quantum, window int64) { return l.quantum, l.window }
 
-// Windows returns the bounds of the calendar's windows around time now: the starts of the one before, of now's, of the one
-// after, and that one's end. It returns nil where the limit does not follow the calendar.
+// Windows returns the bounds of the calendar's windows around time now: the starts of the one before, of now's, of the two
+// after, and the end of the last. It returns nil where the limit does not follow the calendar.
 func (l *Limit) Windows(now int64) []int64 {
 	if l.calendar == nil {
 		return nil
 	}
 	w := l.calendar.find(now)
-	return []int64{l.calendar.find(w.start - 1).start, w.start, w.end, l.calendar.find(w.end).end}
+	next := l.calendar.find(w.end)
+	return []int64{l.calendar.find(w.start - 1).start, w.start, w.end, next.end, l.calendar.find(next.end).end}
 }
 
 // Share returns the limit that each of so many nodes may let through for all of them to keep to l: a part of requests

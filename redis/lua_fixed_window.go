@@ -1,7 +1,8 @@
 package redis
 
 // luaFixedWindow is core's decideFixedWindow. Where Y is 1 there is a calendar, and the bounds of the windows around now follow in
-// the argument: four of them, computed by the node, of which the server's time picks.
+// the argument, computed by the node, of which the server's time picks: of the one before, of now's, and of two after, which
+// a clock that was set back can have left behind.
 const luaFixedWindow = `
 local v = pcall('GET', key)
 local start, count = 0, 0
@@ -12,10 +13,10 @@ if start > now then
 end
 local from, to
 if Y == 1 then
-	local a, b, c, d
-	a, b, c, d, position = unpack('<dddd', argument, position)
-	if at < a or at >= d then return {now} end
-	if at < b then from, to = a, b elseif at < c then from, to = b, c else from, to = c, d end
+	local a, b, c, d, e
+	a, b, c, d, e, position = unpack('<ddddd', argument, position)
+	if at < a or at >= e then return {now} end
+	if at < b then from, to = a, b elseif at < c then from, to = b, c elseif at < d then from, to = c, d else from, to = d, e end
 else
 	from = at - at % P
 	to = from + P

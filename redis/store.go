@@ -136,7 +136,7 @@ func (s *Store) prepare(r *core.Rule) *openRule {
 		o.charge = string(appendArgument(nil, r, 1, false, nil))
 		o.peek = string(appendArgument(nil, r, 1, true, nil))
 	} else {
-		o.windows.Store(&windows{bounds: []int64{0, 0, 0, 0}})
+		o.windows.Store(&windows{bounds: []int64{0, 0, 0, 0, 0}})
 	}
 	return o
 }

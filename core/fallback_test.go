@@ -1,0 +1,441 @@
+package core
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// shared is a store that can fail, as one that nodes share does. On a failure each Decision is what known says of the
+// check's key, which is nothing of most.
+type shared struct {
+	*Memory
+	failure error
+	known   map[string]Decision
+	opened  int
+}
+
+func (s *shared) Open(r *Rule) error {
+	s.opened++
+	return s.Memory.Open(r)
+}
+
+func (s *shared) Release(r *Rule) {
+	s.opened--
+	s.Memory.Release(r)
+}
+
+func (s *shared) Decide(checks []Check, peek bool) error {
+	if s.failure == nil {
+		return s.Memory.Decide(checks, peek)
+	}
+	for i := range checks {
+		checks[i].Decision = s.known[checks[i].Key]
+	}
+	return s.failure
+}
+
+// fallen is a limiter whose store has failed.
+type fallen struct {
+	t       *testing.T
+	now     int64
+	store   *shared
+	local   *Memory
+	limiter *Limiter
+}
+
+func newFallen(t *testing.T, nodes int) *fallen {
+	f := &fallen{t: t, now: 1_772_452_820_000_000} // 12:00:20, in the middle of a minute's and an hour's window
+	f.store = &shared{
+		Memory:  NewMemory(MemoryConfig{Clock: f.clock}),
+		failure: errors.New("down"),
+		known:   make(map[string]Decision),
+	}
+	f.local = NewMemory(MemoryConfig{Clock: f.clock})
+	f.limiter = NewLimiter(f.store)
+	f.limiter.FallBack(f.local, nodes)
+	return f
+}
+
+func (f *fallen) clock() int64 { return atomic.LoadInt64(&f.now) }
+
+func (f *fallen) open(c RuleConfig) *Rule {
+	r := mustRule(f.t, c)
+	if err := f.limiter.Open(r); err != nil {
+		f.t.Fatal(err)
+	}
+	return r
+}
+
+// ask decides on a request that costs so much of each of the rules.
+func (f *fallen) ask(key string, cost int64, peek bool, rules ...*Rule) ([]Check, Verdict) {
+	checks := make([]Check, len(rules))
+	for i := range rules {
+		checks[i] = Check{Rule: rules[i], Key: key, Cost: cost}
+	}
+	var v Verdict
+	if err := f.limiter.Decide(checks, peek, &v); err != f.store.failure {
+		f.t.Fatalf("the error is %v, want the store's, %v", err, f.store.failure)
+	}
+	return checks, v
+}
+
+// admits returns how many of so many requests are let through.
+func (f *fallen) admits(key string, requests int, rules ...*Rule) int {
+	n := 0
+	for i := 0; i < requests; i++ {
+		if _, v := f.ask(key, 1, false, rules...); v.Outcome == Allow || v.Outcome == Delay {
+			n++
+		}
+	}
+	return n
+}
+
+func perHour(t *testing.T, a Algorithm, requests int64) *Limit {
+	return mustLimit(t, LimitConfig{Algorithm: a, Requests: requests, Period: time.Hour})
+}
+
+func TestWithoutItsStoreARuleDoesWhatItsOnErrorSays(t *testing.T) {
+	f := newFallen(t, 1)
+	open := f.open(RuleConfig{Name: "open", Limit: perHour(t, FixedWindow, 1), OnError: LetPass})
+	closed := f.open(RuleConfig{Name: "closed", Limit: perHour(t, FixedWindow, 1), OnError: TurnAway})
+	local := f.open(RuleConfig{Name: "local", Limit: perHour(t, FixedWindow, 1)})
+	pass := Verdict{Outcome: Allow, Told: -1}
+	turned := Verdict{Outcome: Unavailable, Told: -1, RetryAfter: 1_000_000}
+	nothing := Decision{Allowed: true}
+	for i := 0; i < 3; i++ {
+		checks, v := f.ask("k", 1, false, open)
+		if v != pass || !checks[0].Uncounted || checks[0].Decision != nothing {
+			t.Errorf("open: %+v, %+v; want it to pass and nobody told", v, checks[0])
+		}
+		_, v = f.ask("k", 1, false, closed)
+		if v != turned {
+			t.Errorf("closed: %+v; want unavailable for a second", v)
+		}
+	}
+	checks, v := f.ask("k", 1, false, local)
+	if v.Outcome != Allow || v.Told != 0 || checks[0].Uncounted || checks[0].Decision.Limit != 1 {
+		t.Errorf("local: %+v, %+v", v, checks[0])
+	}
+	if _, v = f.ask("k", 1, false, local); v.Outcome != Reject || v.RetryAfter <= 0 {
+		t.Errorf("local, used up: %+v", v)
+	}
+
+	f.store.failure = nil
+	for _, r := range []*Rule{open, closed, local} {
+		checks, v := f.ask("k", 1, false, r)
+		if v.Outcome != Allow || v.Told != 0 || checks[0].Uncounted || checks[0].Rule != r {
+			t.Errorf("%s, with the store back: %+v, %+v", r.Name(), v, checks[0])
+		}
+		if _, v = f.ask("k", 1, false, r); v.Outcome != Reject {
+			t.Errorf("%s, with the store back and used up: %+v", r.Name(), v)
+		}
+	}
+}
+
+func TestChecksThatAreUsedAgainAreCountedWhenTheStoreIsBack(t *testing.T) {
+	f := newFallen(t, 1)
+	checks := []Check{{Rule: f.open(RuleConfig{Name: "r", Limit: perHour(t, FixedWindow, 1), OnError: LetPass}), Key: "k"}}
+	for i := 0; i < 3; i++ {
+		var v Verdict
+		if err := f.limiter.Decide(checks, false, &v); err == nil || !checks[0].Uncounted {
+			t.Fatalf("%v, %+v", err, checks[0])
+		}
+	}
+	f.store.failure = nil
+	for i := 0; i < 3; i++ {
+		var v Verdict
+		err := f.limiter.Decide(checks, false, &v)
+		want := Allow
+		if i > 0 {
+			want = Reject
+		}
+		if err != nil || v.Outcome != want || v.Told != 0 || checks[0].Uncounted {
+			t.Errorf("request %d: %v, %+v, %+v", i+1, err, v, checks[0])
+		}
+	}
+}
+
+func TestWithoutAMemoryToFallBackOnALocalRuleTurnsAway(t *testing.T) {
+	store := &shared{failure: errors.New("down"), Memory: NewMemory(MemoryConfig{})}
+	l := NewLimiter(store)
+	enforced, shadow := mustRule(t, RuleConfig{Name: "r"}), mustRule(t, RuleConfig{Name: "s", Shadow: true})
+	for _, r := range []*Rule{enforced, shadow} {
+		if err := l.Open(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var v Verdict
+	if err := l.Decide([]Check{{Rule: enforced, Key: "k"}}, false, &v); err != store.failure || v.Outcome != Unavailable {
+		t.Errorf("%+v, %v", v, err)
+	}
+	if err := l.Decide([]Check{{Rule: shadow, Key: "k"}}, false, &v); err != store.failure || v.Outcome != Allow {
+		t.Errorf("a shadow: %+v, %v", v, err)
+	}
+}
+
+func TestEachNodeLetsItsShareThrough(t *testing.T) {
+	for a := TokenBucket; a <= SlidingWindowCounter; a++ {
+		for _, c := range []struct {
+			requests int64
+			nodes    int
+			want     int
+		}{
+			{12, 0, 12},
+			{12, 1, 12},
+			{12, 3, 4},
+			{12, 5, 2},
+			{12, 12, 1},
+			{12, 100, 1},
+			{1, 1, 1},
+			{1, 10, 1},
+		} {
+			f := newFallen(t, c.nodes)
+			config := LimitConfig{Algorithm: a, Requests: c.requests, Period: time.Hour}
+			want := c.want
+			if a == LeakyBucket { // one leaves at once, and a burst waits
+				config.MaxDelay = time.Hour
+				want++
+			}
+			r := f.open(RuleConfig{Name: "r", Limit: mustLimit(t, config)})
+			if got := f.admits("k", 20, r); got != want {
+				t.Errorf("%s, %d by %d nodes: %d are let through, want %d", a.String(), c.requests, c.nodes, got, want)
+			}
+			if got := f.admits("another", 20, r); got != want {
+				t.Errorf("%s, %d by %d nodes: of another key %d, want %d", a.String(), c.requests, c.nodes, got, want)
+			}
+		}
+	}
+}
+
+func TestCountingStartsFromWhatWasLastKnown(t *testing.T) {
+	for a := TokenBucket; a <= SlidingWindowCounter; a++ {
+		if a == LeakyBucket {
+			continue // see below
+		}
+		for _, c := range []struct {
+			remaining int64 // of 10, as was last known
+			nodes     int
+			want      int
+		}{
+			{10, 1, 10},
+			{7, 1, 7},
+			{1, 1, 1},
+			{0, 1, 0},
+			{5, 2, 2}, // of a share of 5 half is used: 2½, rounded up
+			{9, 5, 1}, // of a share of 2 a tenth: 0.2, rounded up
+			{1, 5, 0},
+			{9, 10, 0},
+			{10, 10, 1},
+		} {
+			f := newFallen(t, c.nodes)
+			r := f.open(RuleConfig{Name: "r", Limit: perHour(t, a, 10)})
+			f.store.known["k"] = Decision{Limit: 10, Remaining: c.remaining}
+			if got := f.admits("k", 15, r); got != c.want {
+				t.Errorf("%s, %d of 10 left, %d nodes: %d are let through, want %d", a.String(), c.remaining, c.nodes, got, c.want)
+			}
+			if got := f.admits("unknown", 15, r); got != int(r.limit.Share(c.nodes).quota) {
+				t.Errorf("%s, a key of which nothing is known: %d are let through", a.String(), got)
+			}
+		}
+	}
+}
+
+func TestAQueueStartsFromWhatWasLastKnown(t *testing.T) {
+	f := newFallen(t, 2)
+	r := f.open(RuleConfig{Name: "r", Limit: mustLimit(t, LimitConfig{Algorithm: LeakyBucket, Requests: 10, Burst: 10, Period: time.Minute, MaxDelay: time.Hour})})
+	f.store.known["k"] = Decision{Limit: 10, Remaining: 4}
+	checks, v := f.ask("k", 1, false, r)
+	// Six of ten places are taken, so three of this node's five: at five a minute the fourth waits for 36 seconds.
+	if v.Outcome != Delay || v.Delay != 36_000_000 || checks[0].Decision.Limit != 5 {
+		t.Errorf("%+v, %+v", v, checks[0].Decision)
+	}
+	if got := f.admits("k", 15, r); got != 2 { // six in all: the one that leaves, and five that wait
+		t.Errorf("%d more are let through", got)
+	}
+}
+
+func TestWhatWasLastKnownIsChargedOnce(t *testing.T) {
+	f := newFallen(t, 1)
+	r := f.open(RuleConfig{Name: "r", Limit: perHour(t, FixedWindow, 10)})
+	f.store.known["k"] = Decision{Limit: 10, Remaining: 6}
+	if got := f.admits("k", 3, r); got != 3 {
+		t.Fatalf("%d are let through, want 3", got)
+	}
+	f.store.known["k"] = Decision{Limit: 10, Remaining: 5} // memory has used seven already
+	if got := f.admits("k", 1, r); got != 1 {
+		t.Fatal("what memory has counted is charged again")
+	}
+	f.store.known["k"] = Decision{Limit: 10, Remaining: 1} // the store was back, and others have used more
+	if got := f.admits("k", 3, r); got != 1 {
+		t.Fatalf("%d are let through, want the one that remained", got)
+	}
+}
+
+func TestAPeekWithoutTheStoreChargesNothing(t *testing.T) {
+	f := newFallen(t, 1)
+	r := f.open(RuleConfig{Name: "r", Limit: perHour(t, FixedWindow, 10)})
+	f.store.known["k"] = Decision{Limit: 10, Remaining: 0}
+	for i := 0; i < 20; i++ {
+		f.ask("k", 1, true, r)
+	}
+	if keys := f.local.Stats().Keys; keys != 0 {
+		t.Errorf("%d keys were charged", keys)
+	}
+}
+
+func TestAMixtureOfRulesWithoutTheStore(t *testing.T) {
+	f := newFallen(t, 2)
+	open := f.open(RuleConfig{Name: "open", Limit: perHour(t, FixedWindow, 1), OnError: LetPass})
+	closed := f.open(RuleConfig{Name: "closed", Limit: perHour(t, FixedWindow, 100), OnError: TurnAway})
+	closedShadow := f.open(RuleConfig{Name: "closedShadow", Limit: perHour(t, FixedWindow, 1), OnError: TurnAway, Shadow: true})
+	wide := f.open(RuleConfig{Name: "wide", Limit: perHour(t, FixedWindow, 8)})
+	tight := f.open(RuleConfig{Name: "tight", Limit: perHour(t, TokenBucket, 4)})
+	shadow := f.open(RuleConfig{Name: "shadow", Limit: perHour(t, SlidingWindowLog, 2), Shadow: true})
+
+	for i := 0; i < 5; i++ {
+		if _, v := f.ask("k", 1, false, wide, open, closed); v.Outcome != Unavailable || v.Told != -1 {
+			t.Fatalf("one that turns away among others: %+v", v)
+		}
+	}
+	if keys := f.local.Stats().Keys; keys != 0 {
+		t.Fatalf("a request that was turned away has charged %d keys", keys)
+	}
+
+	for i := 0; i < 2; i++ { // the tight one's share is 2, the shadow's 1
+		checks, v := f.ask("k", 1, false, open, wide, closedShadow, tight, shadow)
+		if v.Outcome != Allow || v.Told != 3 {
+			t.Fatalf("request %d: %+v; want it told of the tightest", i, v)
+		}
+		if !checks[0].Uncounted || !checks[2].Uncounted || checks[1].Uncounted || checks[3].Uncounted || checks[4].Uncounted {
+			t.Fatalf("request %d: uncounted are %+v", i, checks)
+		}
+		if checks[0].Rule != open || checks[2].Rule != closedShadow {
+			t.Fatalf("request %d: rules that are not counted were replaced", i)
+		}
+		for j, r := range []*Rule{1: wide, 3: tight, 4: shadow} {
+			if r != nil && (checks[j].Rule != r.local || checks[j].Rule.Name() != r.Name() || checks[j].Rule.Shadow() != r.Shadow() || checks[j].Key != "k") {
+				t.Fatalf("request %d: check %d is of %s", i, j, checks[j].Rule.Identity())
+			}
+		}
+		if checks[1].Decision.Remaining != int64(3-i) || checks[3].Decision.Remaining != int64(1-i) || checks[4].Decision.Allowed != (i == 0) {
+			t.Fatalf("request %d: %+v", i, checks)
+		}
+	}
+	checks, v := f.ask("k", 1, false, open, wide, closedShadow, tight, shadow)
+	if v.Outcome != Reject || v.Told != 3 || checks[1].Decision.Remaining != 2 {
+		t.Fatalf("the third: %+v, %+v; want the tight one to reject, and the wide one not charged", v, checks)
+	}
+	if got := f.admits("k", 10, wide); got != 2 {
+		t.Errorf("the wide one has let %d more through, want 2", got)
+	}
+}
+
+func TestWhatCostsMoreThanTheShareTakesAllOfIt(t *testing.T) {
+	for a := TokenBucket; a <= SlidingWindowCounter; a++ {
+		f := newFallen(t, 5)
+		config := LimitConfig{Algorithm: a, Requests: 10, Period: time.Hour}
+		if a == LeakyBucket {
+			config.MaxDelay = time.Hour
+		}
+		limit := mustLimit(t, config)
+		r := f.open(RuleConfig{Name: "r", Limit: limit})
+		if _, v := f.ask("k", limit.Capacity()+1, false, r); v.Outcome != Reject || v.RetryAfter != Never {
+			t.Errorf("%s, more than the whole limit holds: %+v; want never", a.String(), v)
+		}
+		if checks, v := f.ask("k", limit.Capacity(), false, r); v.Outcome != Allow || checks[0].Decision.Remaining != 0 {
+			t.Errorf("%s, all of the limit: %+v, %+v; want it let through", a.String(), v, checks[0].Decision)
+		}
+		if _, v := f.ask("k", limit.Capacity(), false, r); v.Outcome != Reject || v.RetryAfter <= 0 {
+			t.Errorf("%s, once more: %+v; want it to wait", a.String(), v)
+		}
+		if got := f.admits("k", 5, r); got != 0 {
+			t.Errorf("%s: %d are let through after that", a.String(), got)
+		}
+	}
+}
+
+func TestRejectedRequestsCountLocallyToo(t *testing.T) {
+	f := newFallen(t, 1)
+	r := f.open(RuleConfig{Name: "r", Limit: perHour(t, SlidingWindowLog, 2), CountRejected: true})
+	f.admits("k", 2, r)
+	atomic.AddInt64(&f.now, 3_000_000_000)
+	if _, v := f.ask("k", 1, false, r); v.Outcome != Reject || v.RetryAfter != 600_000_000 {
+		t.Fatalf("%+v", v)
+	}
+	atomic.AddInt64(&f.now, 700_000_000) // the two are over, and the rejected one is not
+	if got := f.admits("k", 2, r); got != 1 {
+		t.Errorf("%d are let through, want 1", got)
+	}
+}
+
+func TestManyAtOnceStartFromWhatWasLastKnownTogether(t *testing.T) {
+	for round := 0; round < 20; round++ {
+		f := newFallen(t, 2)
+		r := f.open(RuleConfig{Name: "r", Limit: perHour(t, FixedWindow, 40)})
+		f.store.known["k"] = Decision{Limit: 40, Remaining: 30} // of this node's 20 five are used
+		var admitted atomic.Int64
+		var wg sync.WaitGroup
+		for i := 0; i < 8; i++ {
+			wg.Add(1)
+			go func() {
+				for j := 0; j < 5; j++ {
+					checks := []Check{{Rule: r, Key: "k"}}
+					var v Verdict
+					if err := f.limiter.Decide(checks, false, &v); err != f.store.failure {
+						t.Error(err)
+					}
+					if v.Outcome == Allow {
+						admitted.Add(1)
+					}
+				}
+				wg.Done()
+			}()
+		}
+		wg.Wait()
+		if n := admitted.Load(); n != 15 {
+			t.Fatalf("%d are let through, want 15", n)
+		}
+	}
+}
+
+func TestReleasingARuleReleasesItsLocalOne(t *testing.T) {
+	f := newFallen(t, 1)
+	r := f.open(RuleConfig{Name: "r", Limit: perHour(t, FixedWindow, 1)})
+	if got := f.admits("k", 3, r); got != 1 {
+		t.Fatalf("%d are let through", got)
+	}
+	changed := f.open(RuleConfig{Name: "r", Limit: perHour(t, FixedWindow, 3)}) // of the same identity: it goes on counting
+	f.limiter.Release(r)
+	if got := f.admits("k", 3, changed); got != 2 {
+		t.Errorf("%d are let through by a raised limit, want 2", got)
+	}
+	f.limiter.Release(changed)
+	f.local.Sweep()
+	if f.store.opened != 0 || f.local.Stats().Keys != 0 {
+		t.Errorf("%d rules are open, %d keys are held", f.store.opened, f.local.Stats().Keys)
+	}
+}
+
+// unopenable is a store that opens nothing.
+type unopenable struct{ err error }
+
+func (u *unopenable) Open(r *Rule) error { return u.err }
+
+func (u *unopenable) Release(r *Rule) {}
+
+func (u *unopenable) Decide(checks []Check, peek bool) error { return u.err }
+
+func TestARuleThatCannotBeOpenedLocallyIsNotOpen(t *testing.T) {
+	store := &shared{Memory: NewMemory(MemoryConfig{})}
+	l := NewLimiter(store)
+	l.FallBack(&unopenable{errors.New("no")}, 1)
+	if err := l.Open(mustRule(t, RuleConfig{Name: "r"})); err == nil || store.opened != 0 {
+		t.Errorf("%v, %d rules are open", err, store.opened)
+	}
+	if err := l.Open(mustRule(t, RuleConfig{Name: "r", OnError: LetPass})); err != nil || store.opened != 1 {
+		t.Errorf("one that needs no memory: %v, %d rules are open", err, store.opened)
+	}
+}

@@ -1,0 +1,278 @@
+package goredis_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/storetest"
+	"github.com/proxyweir/weir/redis"
+	"github.com/proxyweir/weir/redis/goredis"
+	"github.com/proxyweir/weir/redis/redistest"
+)
+
+// wrongClocks are nodes over one server, each with a clock that is wrong by so much, and a memory that goes by the server's.
+type wrongClocks struct {
+	t      *testing.T
+	clock  *storetest.Clock // the server's and the memory's
+	recall bool             // the nodes answer what they remember
+	conn   *redistest.Conn
+	nodes  []*redis.Store
+	wrong  []time.Duration
+	rules  [][]*core.Rule // by node; the memory's are the last
+	memory *core.Memory
+	calls  int // of scripts, before what is counted
+	asked  int
+}
+
+// newWrongClocks returns them with rules of those limits. remember lets the nodes answer what they remember.
+func newWrongClocks(t *testing.T, remember bool, wrong []time.Duration, limits ...core.LimitConfig) *wrongClocks {
+	t.Helper()
+	server := redistest.Start(t, redistest.WithClock())
+	conn, err := server.Dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	w := &wrongClocks{t: t, clock: &storetest.Clock{}, recall: remember, conn: conn, wrong: wrong}
+	w.clock.Set(time.Date(2026, 3, 2, 12, 0, 20, 0, time.UTC).UnixMicro())
+	w.clock.Follow(server.SetTime)
+	w.memory = core.NewMemory(core.MemoryConfig{Clock: w.clock.Now})
+	for i := range wrong {
+		own := func() int64 { return w.clock.Now() + w.wrong[i].Microseconds() }
+		c := redis.Config{Prefix: "clocks:", Clock: own, WallClock: own}
+		if !remember {
+			day := int64(0)
+			c.Clock = func() int64 {
+				day += 24 * time.Hour.Microseconds()
+				return day
+			}
+		}
+		w.nodes = append(w.nodes, newStore(t, c, goredis.Config{Addresses: []string{server.Addr()}}))
+	}
+	// So that the server has the scripts.
+	w.open(core.LimitConfig{Algorithm: core.FixedWindow, Requests: 1, Period: time.Second}, "warm")
+	w.open(core.LimitConfig{Algorithm: core.FixedWindow, Requests: 1, Period: time.Second}, "up")
+	w.take(0, "k", 0)
+	w.take(0, "k", 0, 1)
+	for i := range w.rules {
+		w.rules[i] = nil
+	}
+	for i, l := range limits {
+		w.open(l, "r"+string(rune('0'+i)))
+	}
+	w.calls, w.asked = scriptCalls(conn), 0
+	return w
+}
+
+func (w *wrongClocks) open(l core.LimitConfig, name string) {
+	w.t.Helper()
+	limit, err := core.NewLimit(l)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if w.rules == nil {
+		w.rules = make([][]*core.Rule, len(w.nodes)+1)
+	}
+	for i := range w.rules {
+		r, err := core.NewRule(core.RuleConfig{Name: name, Limit: limit})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		var s core.Store = w.memory
+		if i < len(w.nodes) {
+			s = w.nodes[i]
+		}
+		if err := s.Open(r); err != nil {
+			w.t.Fatal(err)
+		}
+		w.rules[i] = append(w.rules[i], r)
+	}
+}
+
+// take asks a node for a unit of each of those rules, and fails unless the memory says the same. It reports whether the
+// request is admitted.
+func (w *wrongClocks) take(node int, client string, rules ...int) bool {
+	w.t.Helper()
+	last := len(w.nodes)
+	var checks, wants []core.Check
+	for _, r := range rules {
+		checks = append(checks, core.Check{Rule: w.rules[node][r], Key: client, Cost: 1})
+		wants = append(wants, core.Check{Rule: w.rules[last][r], Key: client, Cost: 1})
+	}
+	if err := w.nodes[node].Decide(checks, false); err != nil {
+		w.t.Fatalf("at %s, node %d: %v", w.time(), node, err)
+	}
+	if err := w.memory.Decide(wants, false); err != nil {
+		w.t.Fatal(err)
+	}
+	w.asked++
+	admitted := true
+	for i := range checks {
+		got, want := checks[i].Decision, wants[i].Decision
+		if w.recall && !got.Allowed && got.Remaining < want.Remaining {
+			got.Remaining = want.Remaining // what is remembered is how many remained
+		}
+		if got != want {
+			w.t.Fatalf("at %s, node %d, %s: %+v, the memory says %+v", w.time(), node, checks[i].Rule.Identity(), got, want)
+		}
+		admitted = admitted && checks[i].Decision.Allowed
+	}
+	return admitted
+}
+
+func (w *wrongClocks) time() string {
+	return time.UnixMicro(w.clock.Now()).UTC().Format("2006-01-02T15:04:05.000000")
+}
+
+// extra returns how many more calls there were than requests.
+func (w *wrongClocks) extra() int { return scriptCalls(w.conn) - w.calls - w.asked }
+
+func TestNodesWithWrongClocksKeepToOneLimit(t *testing.T) {
+	for i, a := range core.AlgorithmNames {
+		t.Run(a, func(t *testing.T) {
+			t.Parallel()
+			w := newWrongClocks(t, true, []time.Duration{time.Hour, -time.Hour, 0},
+				core.LimitConfig{Algorithm: core.Algorithm(i + 1), Requests: 7, Period: time.Minute})
+			admitted := 0
+			for step := range 500 { // of 0.7 s: more than five minutes
+				for k := range 3 {
+					if w.take((step+k)%3, "k", 0) {
+						admitted++
+					}
+				}
+				w.clock.Add(700_000)
+			}
+			if admitted < 7*5 || admitted > 7*8 {
+				t.Errorf("%d admitted in 350 seconds at 7 a minute", admitted)
+			}
+		})
+	}
+}
+
+// boundaries are instants at which windows of the calendar begin.
+var boundaries = []struct {
+	name string
+	unit core.Calendar
+	zone string
+	at   time.Time // UTC
+}{
+	{"midnight", core.Day, "UTC", time.Date(2026, 3, 3, 0, 0, 0, 0, time.UTC)},
+	{"midnight elsewhere", core.Day, "Asia/Kathmandu", time.Date(2026, 3, 2, 18, 15, 0, 0, time.UTC)},
+	{"Monday", core.Week, "Europe/Berlin", time.Date(2026, 3, 1, 23, 0, 0, 0, time.UTC)},
+	{"the end of February", core.Month, "UTC", time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)},
+	{"the end of the year", core.Month, "America/Sao_Paulo", time.Date(2027, 1, 1, 3, 0, 0, 0, time.UTC)},
+	{"the start of a day of 23 hours", core.Day, "Europe/Berlin", time.Date(2026, 3, 28, 23, 0, 0, 0, time.UTC)},
+	{"its end", core.Day, "Europe/Berlin", time.Date(2026, 3, 29, 22, 0, 0, 0, time.UTC)},
+	{"the start of a day of 25 hours", core.Day, "Europe/Berlin", time.Date(2026, 10, 24, 22, 0, 0, 0, time.UTC)},
+	{"its end", core.Day, "Europe/Berlin", time.Date(2026, 10, 25, 23, 0, 0, 0, time.UTC)},
+	{"a week with a day of 25 hours", core.Week, "Europe/Berlin", time.Date(2026, 10, 25, 23, 0, 0, 0, time.UTC)},
+	{"a day without a midnight", core.Day, "America/Sao_Paulo", time.Date(2018, 11, 4, 3, 0, 0, 0, time.UTC)},
+	{"a day that was left out", core.Day, "Pacific/Apia", time.Date(2011, 12, 30, 10, 0, 0, 0, time.UTC)},
+}
+
+// across takes units from a window's last hours and the next one's first, by all nodes in turn, and fails unless each
+// window admits as many as its limit. The second rule is so wide that it is never used up.
+func (w *wrongClocks) across(at time.Time, client string) {
+	w.t.Helper()
+	for window := range 2 {
+		admitted := 0
+		for _, offset := range []time.Duration{-2 * time.Hour, -90 * time.Minute, -time.Hour, -30 * time.Minute, -time.Microsecond} {
+			if window == 1 {
+				offset = 2*time.Hour + offset
+			}
+			w.clock.Set(at.Add(offset).UnixMicro())
+			for node := range w.nodes {
+				if w.take(node, client, 0, 1) {
+					admitted++
+				}
+				w.take(node, client, 1)
+			}
+		}
+		if admitted != 5 {
+			w.t.Fatalf("window %d: %d admitted, the limit is 5", window, admitted)
+		}
+	}
+}
+
+func calendarLimits(t *testing.T, unit core.Calendar, zone string) []core.LimitConfig {
+	t.Helper()
+	location, err := time.LoadLocation(zone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []core.LimitConfig{
+		{Requests: 5, Calendar: unit, Location: location},
+		{Requests: 1000, Calendar: unit, Location: location},
+	}
+}
+
+// Windows of the calendar are the server's, whatever a node's clock says; an hour of difference costs no call.
+func TestNodesWithWrongClocksAgreeOnTheCalendar(t *testing.T) {
+	for _, b := range boundaries {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWrongClocks(t, false, []time.Duration{time.Hour, -time.Hour, 0}, calendarLimits(t, b.unit, b.zone)...)
+			w.across(b.at, "k")
+			if extra := w.extra(); extra != 0 {
+				t.Errorf("%d calls more than requests", extra)
+			}
+		})
+	}
+}
+
+// A node whose clock is off by years asks twice once, and knows from then on.
+func TestANodeWhoseClockIsYearsOffAsksTwiceOnce(t *testing.T) {
+	year := 365 * 24 * time.Hour
+	for _, b := range boundaries {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWrongClocks(t, false, []time.Duration{-7 * year, 7 * year}, calendarLimits(t, b.unit, b.zone)...)
+			w.across(b.at, "k")
+			for range 70 { // windows come and go
+				w.clock.Add(13 * time.Hour.Microseconds())
+				w.take(0, "another", 0, 1)
+				w.take(1, "another", 1)
+			}
+			if extra := w.extra(); extra != 2 {
+				t.Errorf("%d calls more than requests, of two nodes; want one each", extra)
+			}
+		})
+	}
+}
+
+// A node whose clock is put right while it runs asks twice again, and no request of it fails.
+func TestANodeWhoseClockLeapsAsksTwiceOnce(t *testing.T) {
+	w := newWrongClocks(t, false, []time.Duration{0}, calendarLimits(t, core.Day, "Europe/Berlin")...)
+	w.take(0, "k", 0)
+	for i, wrong := range []time.Duration{2000 * time.Hour, 0, -72 * time.Hour, 30 * time.Hour} {
+		w.wrong[0] = wrong
+		w.take(0, "k", 0, 1)
+		w.take(0, "k", 1)
+		if extra := w.extra(); extra != i+1 {
+			t.Errorf("after a leap to %s: %d calls more than requests in all, want %d", wrong, extra, i+1)
+		}
+	}
+}
+
+// TestAClockSetBackOverAWholeWindowOfTheCalendarIsNoError is for a defect: the server's clock was set back so far that the
+// key's window is the one after the next, which none of those is that the node sends. The memory then goes on counting in
+// the key's window.
+func TestAClockSetBackOverAWholeWindowOfTheCalendarIsNoError(t *testing.T) {
+	for _, c := range []struct {
+		unit     core.Calendar
+		from, to time.Time
+	}{
+		{core.Day, time.Date(2026, 3, 4, 0, 30, 0, 0, time.UTC), time.Date(2026, 3, 2, 22, 30, 0, 0, time.UTC)},
+		{core.Week, time.Date(2026, 3, 16, 0, 30, 0, 0, time.UTC), time.Date(2026, 3, 8, 23, 0, 0, 0, time.UTC)},
+		{core.Month, time.Date(2026, 3, 1, 0, 30, 0, 0, time.UTC), time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)},
+	} {
+		t.Run(c.unit.String(), func(t *testing.T) {
+			w := newWrongClocks(t, false, []time.Duration{0}, calendarLimits(t, c.unit, "UTC")...)
+			w.clock.Set(c.from.UnixMicro())
+			w.take(0, "k", 0)
+			w.clock.Set(c.to.UnixMicro())
+			w.take(0, "k", 0)
+		})
+	}
+}

@@ -1,0 +1,201 @@
+package redis
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+func mustNaming(t *testing.T, prefix, secret string, plain bool) *naming {
+	n, err := newNaming(prefix, secret, plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// mustRule returns a rule of 10 a minute, or of the limit that is given.
+func mustRule(t *testing.T, c core.RuleConfig, l core.LimitConfig) *core.Rule {
+	if l.Requests == 0 {
+		l.Requests = 10
+	}
+	if l.Period == 0 && l.Calendar == core.Epoch {
+		l.Period = time.Minute
+	}
+	limit, err := core.NewLimit(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Limit = limit
+	r, err := core.NewRule(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// hostileKeys are clients' keys that somebody may have made up, all of them different.
+func hostileKeys() []string {
+	keys := []string{
+		"", " ", "%", "%%", "%25", "%25%25", "a", "A", "a%", "a%2", "a%20", "a ", "{a}", "{", "}", "{}", "}{", "}:", "}:r:AAAAAAAA",
+		"a}:r", "\x00", "\x00\x00", "a\r\nFLUSHALL\r\n", "\n", "\t", "\x7f", "\xff", "\xfe\xff", "ä", "a\xcc\x88", "192.0.2.1", "2001:db8::1", "user:1", "*", "?",
+		"%%" + strings.Repeat("A", 22),
+	}
+	for _, n := range []int{255, 256, 257, 258, 1 << 20, 1<<20 + 1} {
+		keys = append(keys, strings.Repeat("k", n), strings.Repeat("{", n))
+	}
+	sum := sha256.Sum256([]byte(strings.Repeat("k", 257)))
+	return append(keys, "%%"+base64.RawURLEncoding.EncodeToString(sum[:16]))
+}
+
+// Whatever a client's key is, its names differ from all others', and have the client's part, and nothing else, in braces.
+func TestDifferentKeysHaveDifferentNames(t *testing.T) {
+	suffix := ruleSuffix(mustRule(t, core.RuleConfig{Name: "r"}, core.LimitConfig{}))
+	for _, c := range []struct {
+		name   string
+		naming *naming
+	}{
+		{"hash", mustNaming(t, "", "", false)},
+		{"HMAC", mustNaming(t, "", "secret", false)},
+		{"plain", mustNaming(t, "", "", true)},
+	} {
+		seen := make(map[string]string)
+		for _, key := range hostileKeys() {
+			name := c.naming.key(key, suffix)
+			if other, ok := seen[name]; ok {
+				t.Errorf("%s: %.40q and %.40q are both called %q", c.name, key, other, name)
+			}
+			seen[name] = key
+			if !strings.HasPrefix(name, "weir:{") || !strings.HasSuffix(name, suffix) ||
+				strings.Count(name, "{") != 1 || strings.Count(name, "}") != 1 || strings.Contains(name, "{}") {
+				t.Errorf("%s: %.40q is called %q", c.name, key, name)
+			}
+			if len(name) > 3*longestPlain+100 {
+				t.Errorf("%s: %.40q has a name of %d bytes", c.name, key, len(name))
+			}
+			for i := 0; i < len(name); i++ {
+				if name[i] <= ' ' || name[i] > '~' {
+					t.Errorf("%s: %.40q is called %q, which does not print", c.name, key, name)
+					break
+				}
+			}
+			if again := c.naming.key(key, suffix); again != name {
+				t.Errorf("%s: %.40q is called %q, and then %q", c.name, key, name, again)
+			}
+		}
+	}
+}
+
+func TestKeysAreTheFirst128BitsOfAHash(t *testing.T) {
+	sum := sha256.Sum256([]byte("192.0.2.1"))
+	mac := hmac.New(sha256.New, []byte("secret"))
+	mac.Write([]byte("192.0.2.1"))
+	for _, c := range []struct {
+		naming *naming
+		want   string
+	}{
+		{mustNaming(t, "", "", false), "weir:{" + base64.RawURLEncoding.EncodeToString(sum[:16]) + "}:r"},
+		{mustNaming(t, "mine/", "", false), "mine/{" + base64.RawURLEncoding.EncodeToString(sum[:16]) + "}:r"},
+		{mustNaming(t, "", "secret", false), "weir:{" + base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:16]) + "}:r"},
+		{mustNaming(t, "", "", true), "weir:{192.0.2.1}:r"},
+	} {
+		if got := c.naming.key("192.0.2.1", "}:r"); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+	if mustNaming(t, "", "a", false).key("k", "}:r") == mustNaming(t, "", "b", false).key("k", "}:r") {
+		t.Error("two secrets make the same name")
+	}
+}
+
+func TestPlainKeysAreEscapedSoThatTheyPrint(t *testing.T) {
+	for _, c := range []struct{ key, want string }{
+		{"192.0.2.1", "192.0.2.1"},
+		{"user:1|host", "user:1|host"},
+		{"", "%"},
+		{"%", "%25"},
+		{"{a} b", "%7ba%7d%20b"},
+		{"\x00\n\x7f\xff", "%00%0a%7f%ff"},
+		{"ä", "%c3%a4"},
+	} {
+		if got := plainKey(c.key); got != c.want {
+			t.Errorf("%q is %q, want %q", c.key, got, c.want)
+		}
+	}
+	if got := plainKey(strings.Repeat("a", 256)); got != strings.Repeat("a", 256) {
+		t.Errorf("256 bytes are %q", got)
+	}
+	if got := plainKey(strings.Repeat("a", 257)); len(got) != 24 || got[:2] != "%%" {
+		t.Errorf("257 bytes are %q, want a hash", got)
+	}
+}
+
+// What is behind the braces stands for all of the rule's identity, and for no number of its limit.
+func TestTheNameOfARuleStandsForItsIdentity(t *testing.T) {
+	same := []string{
+		ruleSuffix(mustRule(t, core.RuleConfig{Name: "r"}, core.LimitConfig{})),
+		ruleSuffix(mustRule(t, core.RuleConfig{Name: "r", Shadow: true, CountRejected: true, OnError: core.TurnAway}, core.LimitConfig{Requests: 20})),
+	}
+	if same[0] != same[1] {
+		t.Errorf("%q is %q after its numbers have changed", same[0], same[1])
+	}
+	seen := make(map[string]int)
+	for i, r := range []*core.Rule{
+		mustRule(t, core.RuleConfig{Name: "r"}, core.LimitConfig{}),
+		mustRule(t, core.RuleConfig{Name: "R"}, core.LimitConfig{}),
+		mustRule(t, core.RuleConfig{Name: "r", Namespace: "n"}, core.LimitConfig{}),
+		mustRule(t, core.RuleConfig{Name: "n", Namespace: "r"}, core.LimitConfig{}),
+		mustRule(t, core.RuleConfig{Name: "r", KeySpec: "client_ip"}, core.LimitConfig{}),
+		mustRule(t, core.RuleConfig{Name: "r", KeySpec: "host"}, core.LimitConfig{}),
+		mustRule(t, core.RuleConfig{Name: "r"}, core.LimitConfig{Period: time.Second}),
+		mustRule(t, core.RuleConfig{Name: "r"}, core.LimitConfig{Algorithm: core.TokenBucket}),
+		mustRule(t, core.RuleConfig{Name: "r"}, core.LimitConfig{Algorithm: core.TokenBucket, Interval: true}),
+		mustRule(t, core.RuleConfig{Name: "r"}, core.LimitConfig{Algorithm: core.LeakyBucket}),
+		mustRule(t, core.RuleConfig{Name: "r"}, core.LimitConfig{Algorithm: core.FixedWindow}),
+		mustRule(t, core.RuleConfig{Name: "r"}, core.LimitConfig{Algorithm: core.SlidingWindowLog}),
+		mustRule(t, core.RuleConfig{Name: "r"}, core.LimitConfig{Calendar: core.Day}),
+		mustRule(t, core.RuleConfig{Name: "r"}, core.LimitConfig{Calendar: core.Month}),
+		mustRule(t, core.RuleConfig{Name: "r"}, core.LimitConfig{Calendar: core.Day, Location: time.FixedZone("CET", 3600)}),
+	} {
+		suffix := ruleSuffix(r)
+		if other, ok := seen[suffix]; ok {
+			t.Errorf("rules %d and %d are both called %q", i, other, suffix)
+		}
+		seen[suffix] = i
+		name := "}:" + r.Name() + ":"
+		if r.Namespace() != "" {
+			name = "}:" + r.Namespace() + "/" + r.Name() + ":"
+		}
+		if !strings.HasPrefix(suffix, name) || len(suffix) != len(name)+8 {
+			t.Errorf("rule %d is called %q, want %q and eight characters", i, suffix, name)
+		}
+	}
+}
+
+func TestNamesThatCannotBeAreRefused(t *testing.T) {
+	for _, c := range []struct {
+		config Config
+		want   string
+	}{
+		{Config{Prefix: "a{"}, `prefix "a{": must not have braces, which a Redis Cluster finds slots by`},
+		{Config{Prefix: "}a"}, `prefix "}a": must not have braces, which a Redis Cluster finds slots by`},
+		{Config{Prefix: "a{b}c"}, `prefix "a{b}c": must not have braces, which a Redis Cluster finds slots by`},
+		{Config{Prefix: strings.Repeat("a", 65)}, `prefix "` + strings.Repeat("a", 65) + `": must be at most 64 bytes`},
+		{Config{PlainKeys: true, KeySecret: "hidden"}, `key_secret: has no use beside plain_keys; take one of them out`},
+	} {
+		s, err := NewStore(c.config)
+		if err == nil || err.Error() != c.want || s != nil {
+			t.Errorf("%v, want %s", err, c.want)
+		}
+	}
+	for _, c := range []Config{{}, {Prefix: strings.Repeat("a", 64)}, {Prefix: ":"}, {KeySecret: "s"}, {PlainKeys: true}} {
+		if _, err := NewStore(c); err != nil {
+			t.Error(err)
+		}
+	}
+}

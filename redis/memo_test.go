@@ -1,0 +1,313 @@
+package redis
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+const second = 1_000_000 // µs
+
+// keys returns how many keys a memo holds.
+func (m *memo) keys() int {
+	n := 0
+	for i := range m.shards {
+		n += len(m.shards[i].young) + len(m.shards[i].old)
+	}
+	return n
+}
+
+// spread makes hashes of numbers, as maphash does of keys.
+func spread(n uint64) uint64 {
+	n *= 0x9e3779b97f4a7c15
+	return n ^ n>>29
+}
+
+func TestAMemoHoldsTwoGenerations(t *testing.T) {
+	var m memo
+	var k known
+	if m.find(1, &k) {
+		t.Error("an empty memo knows something")
+	}
+	d := core.Decision{Limit: 10, Remaining: 3, Allowed: true}
+	most := 2 * memoShards * generation
+	for i := 0; i < 3*most; i++ {
+		m.learn(spread(uint64(i)), 0, 1, 1, &d)
+		if i%1000 == 0 && m.keys() > most {
+			t.Fatalf("%d keys after %d were learned, want %d at most", m.keys(), i+1, most)
+		}
+	}
+	if n := m.keys(); n > most || n < most/2 {
+		t.Errorf("%d keys, want from %d to %d", n, most/2, most)
+	}
+	for i := 3*most - 1; i >= 3*most-memoShards*generation/2; i-- {
+		if !m.find(spread(uint64(i)), &k) || k.remaining != 3 {
+			t.Fatalf("what was learned %d keys ago is forgotten", 3*most-i)
+		}
+	}
+	if m.find(spread(0), &k) {
+		t.Error("the first is still there")
+	}
+
+	// What is learned anew of the same keys makes no generation old.
+	var same memo
+	for i := 0; i < generation; i++ {
+		same.learn(uint64(i*memoShards), 0, 1, 1, &d)
+	}
+	for i := 0; i < generation; i++ {
+		d.Remaining = 2
+		same.learn(uint64(i*memoShards), 0, 1, 1, &d)
+	}
+	if n := same.keys(); n != generation || same.shards[0].old != nil {
+		t.Errorf("%d keys, want %d", n, generation)
+	}
+	if !same.find(0, &k) || k.remaining != 2 {
+		t.Errorf("known is %+v, want what was learned last", k)
+	}
+}
+
+// asks reports whether a request is asked about, and returns what is told of its first rule.
+func (s *scene) asks(peek bool, checks ...core.Check) (bool, core.Decision) {
+	s.t.Helper()
+	s.forget()
+	if err := s.store.Decide(checks, peek); err != nil {
+		s.t.Fatal(err)
+	}
+	return len(s.calls) > 0, checks[0].Decision
+}
+
+func TestARejectionIsRememberedUntilItsTimeHasCome(t *testing.T) {
+	s := newScene(t, false)
+	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{})
+	s.answer = always([]int64{-3, 4 * second, 9 * second})
+	if asked, d := s.asks(false, check(r, "k", 4)); !asked || d.Allowed {
+		t.Fatalf("the first: %v, %+v", asked, d)
+	}
+	for _, c := range []struct {
+		after int64
+		asked bool
+	}{
+		{0, false},
+		{second, false},
+		{4*second - 1, false},
+	} {
+		s.now = 1 + c.after
+		asked, d := s.asks(false, check(r, "k", 4))
+		if want := (core.Decision{Limit: 10, Remaining: 2, RetryAfter: 4*second - c.after, ResetAfter: 9*second - c.after}); asked || d != want {
+			t.Errorf("after %d µs: asked %v, %+v; want %+v without being asked", c.after, asked, d, want)
+		}
+	}
+	if asked, _ := s.asks(true, check(r, "k", 4)); asked {
+		t.Error("a peek is asked about")
+	}
+	for _, cost := range []int64{1, 3, 5} { // fewer units may be there, and more may never be
+		s.now = 1
+		s.answer = always([]int64{-3, 4 * second, 9 * second})
+		s.asks(false, check(r, "k", 4))
+		if asked, _ := s.asks(false, check(r, "k", cost)); !asked {
+			t.Errorf("a request that costs %d is not asked about", cost)
+		}
+	}
+	if asked, _ := s.asks(false, check(r, "another", 4)); !asked {
+		t.Error("another key is not asked about")
+	}
+	s.asks(false, check(r, "k", 4))
+	s.now = 1 + 4*second
+	s.answer = always(told(5))
+	if asked, d := s.asks(false, check(r, "k", 4)); !asked || !d.Allowed {
+		t.Errorf("when its time has come: asked %v, %+v", asked, d)
+	}
+	if asked, _ := s.asks(false, check(r, "k", 4)); !asked {
+		t.Error("after it was admitted it is not asked about")
+	}
+}
+
+func TestARejectionIsRememberedForTenSecondsAtMost(t *testing.T) {
+	s := newScene(t, false)
+	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{})
+	for _, c := range []struct {
+		name  string
+		wait  int64
+		until int64
+	}{
+		{"an hour", 3600 * second, 10 * second},
+		{"a microsecond more", 10*second + 1, 10 * second},
+		{"ten seconds", 10 * second, 10 * second},
+		{"a microsecond", 1, 1},
+		{"never", -1, second},
+	} {
+		start := s.now
+		s.answer = always([]int64{-1, c.wait, 3600 * second})
+		s.asks(false, check(r, c.name, 1))
+		s.now = start + c.until - 1
+		asked, d := s.asks(false, check(r, c.name, 1))
+		want := c.wait - (c.until - 1)
+		if c.wait == -1 {
+			want = core.Never
+		}
+		if asked || d.Allowed || d.RetryAfter != want {
+			t.Errorf("%s: asked %v, %+v a microsecond before", c.name, asked, d)
+		}
+		s.now++
+		if asked, _ := s.asks(false, check(r, c.name, 1)); !asked {
+			t.Errorf("%s: not asked about after %d µs", c.name, c.until)
+		}
+		s.now = start - 1 // the node's clock was set back
+		if asked, _ := s.asks(false, check(r, c.name, 1)); !asked {
+			t.Errorf("%s: remembered by a clock that was set back", c.name)
+		}
+		s.now = start + 7200*second
+	}
+}
+
+func TestARejectionThatIsCountedIsAskedAbout(t *testing.T) {
+	s := newScene(t, false)
+	counts, other := s.open(core.RuleConfig{Name: "counts", CountRejected: true}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "other"}, core.LimitConfig{})
+	s.answer = always(denied())
+	for i := 0; i < 3; i++ {
+		if asked, _ := s.asks(false, check(counts, "k", 1)); !asked {
+			t.Error("it is not asked about")
+		}
+		if asked, _ := s.asks(false, check(other, "k", 1), check(counts, "k", 1)); !asked {
+			t.Error("beside a rule that rejects it is not asked about")
+		}
+	}
+}
+
+func TestWhatOneLimitHasRejectedAnotherIsAskedAbout(t *testing.T) {
+	for i, changed := range []core.LimitConfig{
+		{Algorithm: core.LeakyBucket, Requests: 10, Burst: 20},
+		{Algorithm: core.LeakyBucket, Requests: 20, Burst: 10},
+		{Algorithm: core.LeakyBucket, Requests: 10, Burst: 10, MaxDelay: time.Second},
+	} {
+		s := newScene(t, false)
+		before := core.LimitConfig{Algorithm: core.LeakyBucket, Requests: 10, Burst: 10}
+		r := s.open(core.RuleConfig{Name: "r"}, before)
+		s.answer = always(denied())
+		s.asks(false, check(r, "k", 1))
+		if asked, _ := s.asks(false, check(s.open(core.RuleConfig{Name: "r"}, before), "k", 1)); asked {
+			t.Errorf("%d: a reload that has changed nothing has forgotten it", i)
+		}
+		if asked, _ := s.asks(false, check(s.open(core.RuleConfig{Name: "r"}, changed), "k", 1)); !asked {
+			t.Errorf("%d: what a limit has rejected another is taken to reject", i)
+		}
+		if asked, _ := s.asks(false, check(s.open(core.RuleConfig{Name: "another"}, before), "k", 1)); !asked {
+			t.Errorf("%d: what a rule has rejected another is taken to reject", i)
+		}
+	}
+}
+
+// What was used is what was learned, and what is left of it goes by the limit of now.
+func TestWhatWasLastKnownIsToldByTheLimitOfNow(t *testing.T) {
+	for _, c := range []struct{ requests, want int64 }{{10, 4}, {20, 14}, {7, 1}, {6, 0}, {3, 0}} {
+		s := newScene(t, false)
+		s.answer = always([]int64{4, 0, 60 * second})
+		s.asks(false, check(s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{}), "k", 1))
+		s.answer = func(*sentCall) ([]int64, error) { return nil, errDown }
+		checks := []core.Check{check(s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{Requests: c.requests}), "k", 1)}
+		want := core.Decision{Limit: c.requests, Remaining: c.want}
+		if err := s.store.Decide(checks, false); err == nil || checks[0].Decision != want {
+			t.Errorf("6 used, and then %d a minute: %v, %+v, want %+v", c.requests, err, checks[0].Decision, want)
+		}
+	}
+}
+
+func TestOfSeveralRulesAllMustBeKnown(t *testing.T) {
+	s := newScene(t, false)
+	a, b := s.open(core.RuleConfig{Name: "a"}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "b"}, core.LimitConfig{})
+	shadow := s.open(core.RuleConfig{Name: "shadow", Shadow: true}, core.LimitConfig{})
+	s.answer = always(denied())
+	s.asks(false, check(a, "k", 1))
+	s.asks(false, check(shadow, "k", 1))
+	s.answer = func(*sentCall) ([]int64, error) {
+		return []int64{-1, 20 * second, 60 * second, 7, 0, 18 * second}, nil
+	}
+	if asked, _ := s.asks(false, check(a, "k", 1), check(b, "k", 1)); !asked {
+		t.Error("with a rule of which nothing is known it is not asked about")
+	}
+	s.now += 5 * second
+	checks := []core.Check{check(a, "k", 1), check(b, "k", 1)}
+	asked, d := s.asks(false, checks...)
+	if want := (core.Decision{Limit: 10, RetryAfter: 15 * second, ResetAfter: 55 * second}); asked || d != want {
+		t.Errorf("asked %v, %+v; want %+v without being asked", asked, d, want)
+	}
+	if want := (core.Decision{Allowed: true, Limit: 10, Remaining: 7, ResetAfter: 13 * second}); checks[1].Decision != want {
+		t.Errorf("of the other it is told %+v; want %+v, as it stood", checks[1].Decision, want)
+	}
+	if asked, _ := s.asks(false, check(b, "k", 1), check(a, "k", 1)); asked {
+		t.Error("in another order it is asked about")
+	}
+	s.answer = always(told(3))
+	if asked, _ := s.asks(false, check(b, "k", 1)); !asked {
+		t.Error("the one that admits is not asked about alone")
+	}
+	s.now = 1
+	if asked, _ := s.asks(false, check(shadow, "k", 1), check(b, "k", 1)); !asked {
+		t.Error("a shadow that rejects answers for the request")
+	}
+	// When the quota was to be whole again it is.
+	s.now = 1
+	s.answer = func(*sentCall) ([]int64, error) { return []int64{-1, 9 * second, 60 * second, 7, 0, 2 * second}, nil }
+	s.asks(false, check(a, "j", 1), check(b, "j", 1))
+	s.now += 3 * second
+	checks = []core.Check{check(a, "j", 1), check(b, "j", 1)}
+	if asked, _ := s.asks(false, checks...); asked || checks[1].Decision.ResetAfter != 0 {
+		t.Errorf("asked %v, %+v", asked, checks[1].Decision)
+	}
+}
+
+func TestAPeekThatIsAllowedTeachesNothing(t *testing.T) {
+	s := newScene(t, false)
+	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{})
+	s.answer = always(told(2))
+	s.asks(true, check(r, "k", 8))
+	s.answer = func(*sentCall) ([]int64, error) { return nil, errDown }
+	checks := []core.Check{check(r, "k", 1)}
+	if err := s.store.Decide(checks, false); !errors.Is(err, errDown) || checks[0].Decision != (core.Decision{}) {
+		t.Errorf("%v, %+v; want nothing to be known", err, checks[0].Decision)
+	}
+	s.answer = always(denied())
+	if asked, _ := s.asks(true, check(r, "j", 1)); !asked {
+		t.Fatal("it is not asked about")
+	}
+	if asked, _ := s.asks(false, check(r, "j", 1)); asked {
+		t.Error("a peek that is rejected is not remembered")
+	}
+}
+
+// On an error it is told how a key was last known to stand: what was used comes back evenly, or all at once where windows
+// end.
+func TestWhatWasLastKnownComesBackWithTime(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		limit  core.LimitConfig
+		atHalf int64 // of the time until it is whole
+		almost int64
+	}{
+		{"token bucket", core.LimitConfig{Algorithm: core.TokenBucket}, 6, 9},
+		{"leaky bucket", core.LimitConfig{Algorithm: core.LeakyBucket}, 6, 9},
+		{"sliding window log", core.LimitConfig{Algorithm: core.SlidingWindowLog}, 6, 9},
+		{"sliding window counter", core.LimitConfig{}, 6, 9},
+		{"fixed window", core.LimitConfig{Algorithm: core.FixedWindow}, 2, 2},
+		{"calendar", core.LimitConfig{Calendar: core.Day}, 2, 2},
+		{"interval refill", core.LimitConfig{Algorithm: core.TokenBucket, Interval: true}, 2, 2},
+	} {
+		s := newScene(t, false)
+		r := s.open(core.RuleConfig{Name: "r"}, c.limit)
+		s.answer = always([]int64{2, 0, 40 * second})
+		s.asks(false, check(r, "k", 1))
+		start := s.now
+		s.answer = func(*sentCall) ([]int64, error) { return nil, errDown }
+		for _, v := range []struct{ after, want int64 }{
+			{0, 2}, {20 * second, c.atHalf}, {39 * second, c.almost}, {40 * second, 10}, {400 * second, 10}, {-1, 10},
+		} {
+			s.now = start + v.after
+			checks := []core.Check{check(r, "k", 1)}
+			if err := s.store.Decide(checks, false); err == nil || checks[0].Decision != (core.Decision{Limit: 10, Remaining: v.want}) {
+				t.Errorf("%s, %d µs later: %v, %+v; want %d remaining", c.name, v.after, err, checks[0].Decision, v.want)
+			}
+		}
+	}
+}
