@@ -205,7 +205,7 @@ func TestWhatWasLastKnownIsToldByTheLimitOfNow(t *testing.T) {
 		s := newScene(t, false)
 		s.answer = always([]int64{4, 0, 60 * second})
 		s.asks(false, check(s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{}), "k", 1))
-		s.answer = func(*sentCall) ([]int64, error) { return nil, errDown }
+		s.answer = func(c *sentCall) ([]int64, error) { return nil, errDown }
 		checks := []core.Check{check(s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{Requests: c.requests}), "k", 1)}
 		want := core.Decision{Limit: c.requests, Remaining: c.want}
 		if err := s.store.Decide(checks, false); err == nil || checks[0].Decision != want {
@@ -221,7 +221,7 @@ func TestOfSeveralRulesAllMustBeKnown(t *testing.T) {
 	s.answer = always(denied())
 	s.asks(false, check(a, "k", 1))
 	s.asks(false, check(shadow, "k", 1))
-	s.answer = func(*sentCall) ([]int64, error) {
+	s.answer = func(c *sentCall) ([]int64, error) {
 		return []int64{-1, 20 * second, 60 * second, 7, 0, 18 * second}, nil
 	}
 	if asked, _ := s.asks(false, check(a, "k", 1), check(b, "k", 1)); !asked {
@@ -249,7 +249,7 @@ func TestOfSeveralRulesAllMustBeKnown(t *testing.T) {
 	}
 	// When the quota was to be whole again it is.
 	s.now = 1
-	s.answer = func(*sentCall) ([]int64, error) { return []int64{-1, 9 * second, 60 * second, 7, 0, 2 * second}, nil }
+	s.answer = func(c *sentCall) ([]int64, error) { return []int64{-1, 9 * second, 60 * second, 7, 0, 2 * second}, nil }
 	s.asks(false, check(a, "j", 1), check(b, "j", 1))
 	s.now += 3 * second
 	checks = []core.Check{check(a, "j", 1), check(b, "j", 1)}
@@ -263,7 +263,7 @@ func TestAPeekThatIsAllowedTeachesNothing(t *testing.T) {
 	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{})
 	s.answer = always(told(2))
 	s.asks(true, check(r, "k", 8))
-	s.answer = func(*sentCall) ([]int64, error) { return nil, errDown }
+	s.answer = func(c *sentCall) ([]int64, error) { return nil, errDown }
 	checks := []core.Check{check(r, "k", 1)}
 	if err := s.store.Decide(checks, false); !errors.Is(err, errDown) || checks[0].Decision != (core.Decision{}) {
 		t.Errorf("%v, %+v; want nothing to be known", err, checks[0].Decision)
@@ -299,7 +299,7 @@ func TestWhatWasLastKnownComesBackWithTime(t *testing.T) {
 		s.answer = always([]int64{2, 0, 40 * second})
 		s.asks(false, check(r, "k", 1))
 		start := s.now
-		s.answer = func(*sentCall) ([]int64, error) { return nil, errDown }
+		s.answer = func(c *sentCall) ([]int64, error) { return nil, errDown }
 		for _, v := range []struct{ after, want int64 }{
 			{0, 2}, {20 * second, c.atHalf}, {39 * second, c.almost}, {40 * second, 10}, {400 * second, 10}, {-1, 10},
 		} {

@@ -263,7 +263,7 @@ func TestAReplyOfAnotherScriptIsAnError(t *testing.T) {
 	s := newScene(t, false)
 	a, b := s.open(core.RuleConfig{Name: "a"}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "b"}, core.LimitConfig{})
 	for i, reply := range [][]int64{nil, {1, 2}, {1, 2, 3, 4}, {1, 2, 3, 4, 5}, {1, 2, 3, 4, 5, 6, 7}} {
-		s.answer = func(*sentCall) ([]int64, error) { return reply, nil }
+		s.answer = func(c *sentCall) ([]int64, error) { return reply, nil }
 		if err := s.store.Decide([]core.Check{check(a, "k", 1), check(b, "k", 1)}, false); !errors.Is(err, errReply) {
 			t.Errorf("reply %d of two rules: %v", i, err)
 		}
@@ -321,7 +321,7 @@ func TestAServerThatIsDownIsNotAskedUntilAProbeSucceeds(t *testing.T) {
 	s := newScene(t, false)
 	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{})
 	decide := func() error { return s.store.Decide([]core.Check{check(r, "k", 1)}, false) }
-	s.answer = func(*sentCall) ([]int64, error) { return nil, errDown }
+	s.answer = func(c *sentCall) ([]int64, error) { return nil, errDown }
 	for i := 0; i < 5; i++ {
 		if err := decide(); !errors.Is(err, errDown) || err.Error() != "one: down" {
 			t.Fatalf("call %d: %v", i+1, err)
@@ -340,7 +340,7 @@ func TestAServerThatIsDownIsNotAskedUntilAProbeSucceeds(t *testing.T) {
 
 	s.forget()
 	s.store.probe(server, key)
-	s.answer = func(*sentCall) ([]int64, error) { panic("in the client") }
+	s.answer = func(c *sentCall) ([]int64, error) { panic("in the client") }
 	s.store.probe(server, key)
 	if server.Available() || len(s.changes) != 1 || len(s.calls) != 2 {
 		t.Fatalf("after probes that failed: available %v, changes %q, %d calls", server.Available(), s.changes, len(s.calls))
@@ -370,7 +370,7 @@ func TestAnAnswerBetweenFailuresKeepsAServerInUse(t *testing.T) {
 	for i := 0; i < 20; i++ {
 		s.answer = always(told(5))
 		if i%5 != 0 {
-			s.answer = func(*sentCall) ([]int64, error) { return nil, errDown }
+			s.answer = func(c *sentCall) ([]int64, error) { return nil, errDown }
 		}
 		if err := s.store.Decide([]core.Check{check(r, "k", 1)}, false); errors.Is(err, ErrUnavailable) {
 			t.Fatalf("call %d: not asked any more, after four failures in a row at most", i+1)
@@ -381,7 +381,7 @@ func TestAnAnswerBetweenFailuresKeepsAServerInUse(t *testing.T) {
 func TestASlotOnItsWayIsNoFailureOfItsServer(t *testing.T) {
 	s := newScene(t, true)
 	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{})
-	s.answer = func(*sentCall) ([]int64, error) { return nil, ErrMoving }
+	s.answer = func(c *sentCall) ([]int64, error) { return nil, ErrMoving }
 	for i := 0; i < 20; i++ {
 		if err := s.store.Decide([]core.Check{check(r, "k", 1)}, false); !errors.Is(err, ErrMoving) {
 			t.Fatal(err)
@@ -414,7 +414,7 @@ func TestAProbesLimitIsWholeAgainAtOnce(t *testing.T) {
 	if len(c.keys) != 1 || !strings.HasSuffix(c.keys[0], "}:probe") || c.parts[0].peek != 0 || c.parts[0].requests != core.MaxRequests {
 		t.Errorf("%+v", c)
 	}
-	s.answer = func(*sentCall) ([]int64, error) { return nil, errDown }
+	s.answer = func(c *sentCall) ([]int64, error) { return nil, errDown }
 	if err := s.store.Check(time.Minute); err != errDown {
 		t.Errorf("an error that time does not mend: %v", err)
 	}
@@ -426,7 +426,7 @@ func TestACallThatTimedOutIsNotChangedAnyMore(t *testing.T) {
 	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{})
 	var late []*sentCall
 	for i := 0; i < 4; i++ {
-		s.answer = func(*sentCall) ([]int64, error) { return nil, ErrTimeout }
+		s.answer = func(c *sentCall) ([]int64, error) { return nil, ErrTimeout }
 		s.forget()
 		if err := s.store.Decide([]core.Check{check(r, fmt.Sprint("late", i), int64(10+i))}, false); !errors.Is(err, ErrTimeout) {
 			t.Fatal(err)
