@@ -2,6 +2,7 @@ package core
 
 import (
 	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -371,9 +372,21 @@ func TestRejectedRequestsCountLocallyToo(t *testing.T) {
 	}
 }
 
+// yielding is a memory that lets others run after it was looked at.
+type yielding struct{ *Memory }
+
+func (y *yielding) Decide(checks []Check, peek bool) error {
+	err := y.Memory.Decide(checks, peek)
+	if peek {
+		runtime.Gosched()
+	}
+	return err
+}
+
 func TestManyAtOnceStartFromWhatWasLastKnownTogether(t *testing.T) {
 	for round := 0; round < 20; round++ {
 		f := newFallen(t, 2)
+		f.limiter.FallBack(&yielding{f.local}, 2)
 		r := f.open(RuleConfig{Name: "r", Limit: perHour(t, FixedWindow, 40)})
 		f.store.known["k"] = Decision{Limit: 40, Remaining: 30} // of this node's 20 five are used
 		var admitted atomic.Int64

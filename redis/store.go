@@ -215,7 +215,7 @@ func (s *Store) Decide(checks []core.Check, peek bool) error {
 			}
 		}
 	} else {
-		s.lastKnown(q, checks, now)
+		s.lastKnown(q, checks, s.clock()) // not now: others may have learned since
 	}
 	if errors.Is(err, ErrTimeout) {
 		q.call = &Call{} // the other is still being read

@@ -681,3 +681,26 @@ func TestRefundsThatTakeLongGoOnInTheBackground(t *testing.T) {
 		t.Error("a single call has a deadline of its own")
 	}
 }
+
+// TestAFailureIsToldWhatOthersHaveLearnedMeanwhile is for a defect: what a request learned that began later than a failing one
+// was taken for knowledge from before a step back of the clock, and the client had its whole limit again.
+func TestAFailureIsToldWhatOthersHaveLearnedMeanwhile(t *testing.T) {
+	s := newScene(t, false)
+	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{})
+	later := []core.Check{check(r, "k", 1)}
+	s.answer = func(c *sentCall) ([]int64, error) {
+		s.answer = always(denied())
+		s.now++
+		if err := s.store.Decide(later, false); err != nil {
+			t.Error(err)
+		}
+		return nil, errDown
+	}
+	checks := []core.Check{check(r, "k", 1)}
+	if err := s.store.Decide(checks, false); !errors.Is(err, errDown) {
+		t.Fatal(err)
+	}
+	if d := checks[0].Decision; d.Limit == 0 || d.Remaining != 0 {
+		t.Errorf("%+v; want nothing left, as the other was told", d)
+	}
+}

@@ -501,7 +501,6 @@ const (
 //     back; and a look at a time so early that the log starts over empties it. Redis writes where it charges, and only there.
 type trail struct {
 	at      int64 // the key's own time, of buckets and logs: the last charge's, or the one before if the clock had stepped back
-	start   int64 // of the calendar's window that was counted last
 	looked  int64 // the memory's time of a log
 	emptied bool  // the memory has emptied the log, and Redis has not
 	expires int64 // when the key expires in Redis, in milliseconds
@@ -534,11 +533,6 @@ func (c *contender) follow(client string, now int64, told *core.Decision, charge
 	}
 	k.looked = k.at
 	k.emptied = false
-	if c.variant.calendar {
-		if k.start < now || k.start-now > p {
-			k.start = c.rule.Limit.Windows(now)[1]
-		}
-	}
 	if k.gone && c.variant == slidingCount {
 		// Under the count of this window the memory still has that of the one before: it makes no difference, unless the
 		// clock is set back.
@@ -573,9 +567,6 @@ func (c *contender) agree(k *trail, to int64) bool {
 		return false
 	}
 	p := c.period()
-	if c.variant.calendar && k.start > to && k.start-to <= p && k.start >= c.rule.Limit.Windows(to)[3] {
-		return false // see TestAClockSetBackOverAWholeWindowOfTheCalendarIsNoError
-	}
 	if c.variant.algorithm == core.SlidingWindowLog {
 		startsOver := to < k.at-p
 		if k.emptied {

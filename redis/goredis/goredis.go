@@ -108,6 +108,10 @@ func (s *single) Close() error {
 	return s.client.Close()
 }
 
+// dialErrors is the size of go-redis's pools. There are as many connections as there are workers, which is fewer; but after as
+// many failed attempts to connect as the pool is large, go-redis tries only once a second, which is the breaker's business.
+const dialErrors = 1024
+
 // options returns what go-redis needs to know to speak with one server.
 func (c *Config) options(addr string) *goredis.Options {
 	o := &goredis.Options{
@@ -119,7 +123,7 @@ func (c *Config) options(addr string) *goredis.Options {
 		DialTimeout:      c.DialTimeout,
 		ReadTimeout:      c.ReadTimeout,
 		WriteTimeout:     c.ReadTimeout,
-		PoolSize:         c.PoolSize,
+		PoolSize:         dialErrors,
 		PipelinePoolSize: -1, // pipelines are all there is
 		MaxRetries:       -1, // what may have been executed is not sent again
 		DialerRetries:    1,
@@ -147,7 +151,7 @@ func (c *Config) failoverOptions() *goredis.FailoverOptions {
 		DialTimeout:      c.DialTimeout,
 		ReadTimeout:      c.ReadTimeout,
 		WriteTimeout:     c.ReadTimeout,
-		PoolSize:         c.PoolSize,
+		PoolSize:         dialErrors,
 		PipelinePoolSize: -1,
 		MaxRetries:       -1,
 		DialerRetries:    1,
