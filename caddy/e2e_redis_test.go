@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -17,8 +16,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -295,43 +292,14 @@ func TestReloadsUnderLoadLoseNoRequestAndNoCountInRedis(t *testing.T) {
 		return zoneIn(storeAt(redis.Addr(), patiently, "prefix "+strconv.Itoa(i/2%2)+":"), fmt.Sprintf("limit %d/366d", 1_000_000+i))
 	}
 	s := startSite(t, site(0))
-	var admitted atomic.Int64
-	var clients sync.WaitGroup
-	done := make(chan struct{})
-	for range 4 {
-		client := s.newClient(nil)
-		clients.Go(func() {
-			defer client.CloseIdleConnections()
-			for {
-				select {
-				case <-done:
-					return
-				default:
-				}
-				r, err := s.try(client, "/")
-				if errors.Is(err, syscall.EPIPE) {
-					continue // as in try: the server had hung up before it read anything
-				}
-				if err != nil || r.status != http.StatusOK || r.header.Get("X-RateLimit-Limit") == "" {
-					t.Errorf("a request was lost: status %d, %v", r.status, err)
-					return
-				}
-				admitted.Add(1)
-			}
-		})
-	}
-	for i := range reloads {
-		s.load(s.caddyfile("", ":PORT {\n"+site(i+1)+"\n}"))
-	}
-	close(done)
-	clients.Wait()
+	admitted := s.underReloads(reloads, site)
 	counted := int64(-2)
 	for i := range 2 {
 		s.reload(site(2 * i))
 		counted += int64(1_000_000 + 2*i - s.do("/").remaining(t))
 	}
-	if counted != admitted.Load() {
-		t.Errorf("%d requests were admitted and %d counted", admitted.Load(), counted)
+	if counted != admitted {
+		t.Errorf("%d requests were admitted and %d counted", admitted, counted)
 	}
 	s.said(0, saysOfRequest, saysDown, saysNotYet)
 }

@@ -85,7 +85,7 @@ func (c *calendar) midnight(year int, month time.Month, day int) time.Time {
 			start = t
 		}
 		_, end := t.ZoneBounds()
-		if end.IsZero() || start.Before(end) || !t.Before(end) { // the last: Go is a day short at the end of leap years after 2037
+		if end.IsZero() || start.Before(end) || !t.Before(end) { // the last; and behind a zone's table of changes Go is a day short in leap years
 			return start
 		}
 		t = end

@@ -9,8 +9,8 @@ import (
 // memo remembers what was last learned of keys, for two ends: a key that was rejected is rejected until its time has come,
 // without asking again; and when Redis is gone, counting starts from there.
 //
-// It holds at most two generations of keys: when the young one is full it becomes the old one, and what nobody asked about
-// since then is forgotten with the next.
+// It holds at most two generations of keys: when the young one is full it becomes the old one, and what nothing was
+// learned of since then is forgotten with the next.
 type memo struct {
 	shards [memoShards]memoShard
 }

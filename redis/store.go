@@ -128,7 +128,7 @@ func (s *Store) prepare(r *core.Rule) *openRule {
 	l := r.Limit()
 	o := &openRule{
 		suffix: ruleSuffix(r),
-		salt:   maphash.String(s.seed, r.Identity()),
+		salt:   maphash.String(s.seed, r.Identity()) * 0x9e3779b97f4a7c15, // else it could meet a key of the same text
 		terms:  maphash.String(s.seed, fmt.Sprint(l.Requests(), l.Capacity(), l.MaxDelay())),
 		atOnce: l.Algorithm() == core.FixedWindow || l.Interval(),
 	}
