@@ -125,6 +125,9 @@ func run(rounds int, length time.Duration, pool int, only string) error {
 	if err := printFlood(addr); err != nil {
 		return err
 	}
+	if err := printLogs(addr); err != nil {
+		return err
+	}
 	return printDown(rounds, length)
 }
 
@@ -291,45 +294,55 @@ func (r *recorder) Run(c *redis.Call) error {
 	return nil
 }
 
-// redisBenchmark runs the script of such a limit, with the arguments that the store would send.
-func redisBenchmark(addr, name string, limit *core.Limit) (subject, error) {
+// capture returns the call that the store would make for a request under such a limit.
+func capture(prefix string, limit *core.Limit) (redis.Call, error) {
 	r := &recorder{}
 	r.server = redis.NewServer("recorder", r)
-	store, err := redis.NewStore(redis.Config{Client: r, Prefix: "bench" + name + ":"})
+	store, err := redis.NewStore(redis.Config{Client: r, Prefix: prefix})
 	if err != nil {
-		return subject{}, err
+		return redis.Call{}, err
 	}
 	rule, err := core.NewRule(core.RuleConfig{Name: "rule0", KeySpec: "client_ip", Limit: limit})
 	if err != nil {
-		return subject{}, err
+		return redis.Call{}, err
 	}
 	if err := store.Open(rule); err != nil {
-		return subject{}, err
+		return redis.Call{}, err
 	}
-	if err := store.Decide([]core.Check{{Rule: rule, Key: "k", Cost: 1}}, false); err != nil {
+	err = store.Decide([]core.Check{{Rule: rule, Key: "k", Cost: 1}}, false)
+	return r.call, err
+}
+
+// literal returns Lua that sets ARGV to an argument: redis-benchmark cannot send the zero bytes in it.
+func literal(argument string) string {
+	text := "local ARGV = {'"
+	for _, b := range []byte(argument) {
+		text += fmt.Sprintf("\\%03d", b)
+	}
+	return text + "'}\n"
+}
+
+// redisBenchmark runs the script of such a limit, with the argument that the store would send: in the script, and a text as
+// long goes in its place.
+func redisBenchmark(addr, name string, limit *core.Limit) (subject, error) {
+	call, err := capture("bench"+name+":", limit)
+	if err != nil {
 		return subject{}, err
 	}
 	c := goredis.NewClient(&goredis.Options{Addr: addr})
 	defer c.Close()
-	// redis-benchmark cannot send the zero bytes of an argument: they stand in the script, and a text as long goes in their
-	// place.
-	literal := "local ARGV = {'"
-	for _, b := range []byte(r.call.Args[0]) {
-		literal += fmt.Sprintf("\\%03d", b)
-	}
-	sha, err := c.ScriptLoad(context.Background(), literal+"'}\n"+r.call.Script.Source).Result()
+	sha, err := c.ScriptLoad(context.Background(), literal(call.Args[0])+call.Script.Source).Result()
 	if err != nil {
 		return subject{}, err
 	}
-	key := r.call.Keys[0]
+	key := call.Keys[0]
 	open, end := strings.Index(key, "{"), strings.Index(key, "}")
 	key = key[:open+1] + "0123456789__rand_int__"[:end-open-1] + key[end:] // of the same length
 	_, port, _ := strings.Cut(addr, ":")
 	return subject{"redis-benchmark, " + name, func(length time.Duration) (float64, error) {
 		n := int(length.Seconds() * 120_000)
-		bench := exec.Command("redis-benchmark", "-p", port, "-c", "4", "-P", "16", "-n", strconv.Itoa(n), "-r", strconv.Itoa(keys),
-			"--csv", "evalsha", sha, "1", key, strings.Repeat("x", len(r.call.Args[0])))
-		out, err := bench.CombinedOutput()
+		out, err := exec.Command("redis-benchmark", "-p", port, "-c", "4", "-P", "16", "-n", strconv.Itoa(n), "-r", strconv.Itoa(keys),
+			"--csv", "evalsha", sha, "1", key, strings.Repeat("x", len(call.Args[0]))).CombinedOutput()
 		if err != nil {
 			return 0, fmt.Errorf("%w: %s", err, out)
 		}
