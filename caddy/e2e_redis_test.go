@@ -84,7 +84,7 @@ func keys(t testing.TB, server *redistest.Server) []string {
 // Messages of the log.
 const (
 	saysNodes     = "nodes is not set: if Redis cannot be reached, each node lets the whole limit through"
-	saysNotYet    = "Redis does not answer yet; until it does, rate limits go by the zones' on_error"
+	saysNotYet    = "Redis cannot be used yet; until it can, rate limits go by the zones' on_error"
 	saysDown      = "Redis does not answer; until it does, rate limits go by the zones' on_error"
 	saysUpAgain   = "Redis answers again"
 	saysOfRequest = "the store of rate limits has failed"

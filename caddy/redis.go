@@ -134,9 +134,9 @@ func (s *RedisStore) Provision(ctx caddy.Context) error {
 			logger.Warn("nodes is not set: if Redis cannot be reached, each node lets the whole limit through",
 				zap.String("server", shared.name))
 		}
-		if err := shared.store.Check(time.Second); err != nil {
+		if err := shared.store.Check(250 * time.Millisecond); err != nil {
 			shared.silent.Store(true)
-			logger.Warn("Redis does not answer yet; until it does, rate limits go by the zones' on_error",
+			logger.Warn("Redis cannot be used yet; until it can, rate limits go by the zones' on_error",
 				zap.String("server", shared.name), zap.Error(err))
 			go shared.awaitAnswer()
 		}

@@ -53,8 +53,14 @@ func appendDouble(b []byte, n int64) []byte {
 	return binary.LittleEndian.AppendUint64(b, math.Float64bits(float64(n)))
 }
 
-// readDecision reads the three numbers of a reply that are one rule's.
-func readDecision(r *core.Rule, remaining, wait, reset int64, d *core.Decision) {
+// longest is more than any time that the scripts tell, in microseconds: two hundred years.
+const longest = 200 * 366 * 24 * 3600 * 1_000_000
+
+// readDecision reads the three numbers of a reply that are one rule's, and reports whether they can be.
+func readDecision(r *core.Rule, remaining, wait, reset int64, d *core.Decision) bool {
+	if remaining > r.Limit().Quota() || remaining < -1-r.Limit().Quota() || wait < core.Never || wait > longest || reset < 0 || reset > longest {
+		return false
+	}
 	d.Limit = r.Limit().Quota()
 	d.ResetAfter = reset
 	d.Allowed = remaining >= 0
@@ -62,9 +68,10 @@ func readDecision(r *core.Rule, remaining, wait, reset int64, d *core.Decision) 
 		d.Remaining = remaining
 		d.Delay = wait
 		d.RetryAfter = 0
-		return
+		return true
 	}
 	d.Remaining = -1 - remaining
 	d.Delay = 0
 	d.RetryAfter = wait
+	return true
 }

@@ -1,8 +1,8 @@
 package redis
 
 // luaRefund gives back what one key was charged, where a later call of the same request was denied: ARGV[1] is the rule's
-// argument, ARGV[2] the time of the charge. What is no longer there is not given back: a bucket that has drained, a window
-// that has ended, a log's entries that are not among the newest.
+// argument, ARGV[2] the time of the charge. What may no longer be there is not given back: what a bucket has drained since, a
+// window that has ended, a log's entries that are not among the newest.
 const luaRefund = `
 local key, argument, position = KEYS[1], ARGV[1], 1
 ` + luaRule + `
@@ -12,7 +12,15 @@ if type(v) ~= 'string' then return {} end
 if algorithm <= 2 then
 	if #v ~= 17 then return {} end
 	local at, used, frac = unpack('<I7I4I6', v)
-	used = used - cost
+	local drained, rest = 0, 0
+	if algorithm == 1 and Y == 1 then
+		drained = ((now - now % P) - (charged - charged % P)) / P * R
+	elseif now > charged then
+		drained, rest = divide(now - charged, R, P)
+	end
+	if drained >= cost then return {} end
+	used, frac = used - cost + drained, frac + rest
+	if frac >= P then used, frac = used + 1, frac - P end
 	if used < 0 then used, frac = 0, 0 end
 	value = pack('<I7I4I6', at, used, frac)
 elseif algorithm == 3 then

@@ -33,6 +33,15 @@ type part struct {
 func (s *Store) askBySlot(q *inquiry, checks []core.Check, peek bool) error {
 	deadline := time.Now().Add(s.client.Timeout())
 	parts := s.split(q, checks)
+	for _, p := range parts { // before anything is charged
+		server, err := s.client.Server(p.keys[0])
+		if err != nil {
+			return err
+		}
+		if server.breaker.Open() {
+			return ErrUnavailable
+		}
+	}
 	denied := false
 	for i, p := range parts {
 		p.peeked = peek || denied && !p.counts

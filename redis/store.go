@@ -298,8 +298,11 @@ func (s *Store) run(c *Call, rules []*openRule, checks []core.Check, peek, timed
 		if timed {
 			c.Args = append(c.Args, "t")
 		}
+		short := !c.Deadline.IsZero() && time.Until(c.Deadline) < s.client.Timeout()/2 // others have used up the time
 		if err := server.conn.Run(c); err != nil {
-			s.failed(server, c.Keys[0], err)
+			if !short || !errors.Is(err, ErrTimeout) {
+				s.failed(server, c.Keys[0], err)
+			}
 			return 0, fmt.Errorf("%s: %w", server.name, err)
 		}
 		server.breaker.Succeed()
@@ -316,7 +319,9 @@ func (s *Store) run(c *Call, rules []*openRule, checks []core.Check, peek, timed
 		return 0, fmt.Errorf("%s: %w", server.name, errReply)
 	}
 	for i := range checks {
-		readDecision(checks[i].Rule, c.Reply[3*i], c.Reply[3*i+1], c.Reply[3*i+2], &checks[i].Decision)
+		if !readDecision(checks[i].Rule, c.Reply[3*i], c.Reply[3*i+1], c.Reply[3*i+2], &checks[i].Decision) {
+			return 0, fmt.Errorf("%s: %w", server.name, errReply)
+		}
 	}
 	return c.Reply[want-1], nil
 }

@@ -221,6 +221,7 @@ func TestARequestIsOneCall(t *testing.T) {
 	s := newScene(t, false)
 	a := s.open(core.RuleConfig{Name: "a", CountRejected: true}, core.LimitConfig{Algorithm: core.FixedWindow, Requests: 3})
 	b := s.open(core.RuleConfig{Name: "b", Shadow: true}, core.LimitConfig{Calendar: core.Day})
+	s.answer = always(told(2))
 	if err := s.store.Decide(nil, false); err != nil || len(s.calls) != 0 {
 		t.Fatalf("nothing asked: %v, %d calls", err, len(s.calls))
 	}
@@ -702,5 +703,20 @@ func TestAFailureIsToldWhatOthersHaveLearnedMeanwhile(t *testing.T) {
 	}
 	if d := checks[0].Decision; d.Limit == 0 || d.Remaining != 0 {
 		t.Errorf("%+v; want nothing left, as the other was told", d)
+	}
+}
+
+// TestNothingIsChargedWhereASlotsServerIsKnownToBeDown is for a defect: the other slots were charged, and given back, by every
+// request.
+func TestNothingIsChargedWhereASlotsServerIsKnownToBeDown(t *testing.T) {
+	s := newScene(t, true)
+	a, b := s.open(core.RuleConfig{Name: "a"}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "b"}, core.LimitConfig{})
+	s.answer = always(told(5))
+	for i := 0; i < 5; i++ {
+		s.server("y").breaker.Fail()
+	}
+	checks := []core.Check{check(a, "x", 1), check(b, "y", 1)}
+	if err := s.store.Decide(checks, false); !errors.Is(err, ErrUnavailable) || len(s.calls) != 0 {
+		t.Errorf("%v, %d calls; want none", err, len(s.calls))
 	}
 }

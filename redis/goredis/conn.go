@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -306,6 +307,9 @@ func explain(err error) error {
 	}
 	if _, moved := goredis.IsMovedError(err); moved {
 		return fmt.Errorf("redis: %w (the server is a node of a Cluster: configure it as one)", err)
+	}
+	if strings.HasPrefix(err.Error(), "redis: ") {
+		return err
 	}
 	return fmt.Errorf("redis: %w", err)
 }

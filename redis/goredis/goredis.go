@@ -167,6 +167,9 @@ func (c *Config) dialer() func(ctx context.Context, network, addr string) (net.C
 	dial := goredis.NewDialer(&goredis.Options{DialTimeout: c.DialTimeout, TLSConfig: c.TLS})
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
+		if err != nil && c.TLS != nil {
+			return nil, fmt.Errorf("over TLS: %w", err)
+		}
 		if err != nil {
 			return nil, err
 		}
