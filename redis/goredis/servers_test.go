@@ -634,6 +634,10 @@ func limitsInDifferentSlots(t *testing.T, _ *redistest.Cluster, g goredis.Config
 	counting := rule(t, "counting", core.FixedWindow, plenty)
 	counting.CountRejected = true
 	for a := core.TokenBucket; a <= core.SlidingWindowCounter; a++ {
+		kept := int64(0) // what is not given back of a bucket is what it drained meanwhile: a part of a unit here
+		if a == core.TokenBucket || a == core.LeakyBucket {
+			kept = 1
+		}
 		fleet := newFleet(t, 3, g, rule(t, "address", a, 20), rule(t, "account", a, 30), shadow, counting)
 		var mu sync.Mutex
 		admitted := make(map[string]int64)
@@ -656,17 +660,13 @@ func limitsInDifferentSlots(t *testing.T, _ *redistest.Cluster, g goredis.Config
 			for i := range 4 - r {
 				key := name + strconv.Itoa(i)
 				used := fleet[0].used(t, r, key)
-				kept := admitted[key] // what is not given back of a bucket is what it drained meanwhile: a part of a unit here
-				if a == core.TokenBucket || a == core.LeakyBucket {
-					kept++
-				}
-				if used < admitted[key] || used > kept || admitted[key] > fleet[0].rules[r].Limit().Capacity() {
+				if used < admitted[key] || used > admitted[key]+kept || admitted[key] > fleet[0].rules[r].Limit().Capacity() {
 					t.Errorf("%v: %d units of %s are used, %d requests were admitted", a, used, key, admitted[key])
 				}
 			}
 		}
 		for r, key := range map[int]string{2: "all", 3: "everybody"} {
-			if used := fleet[0].used(t, r, key); used != admitted[key] {
+			if used := fleet[0].used(t, r, key); used < admitted[key] || used > admitted[key]+1 {
 				t.Errorf("%v: %d units of %s are used, %d requests were admitted", a, used, fleet[0].rules[r].Name(), admitted[key])
 			}
 		}
@@ -677,7 +677,7 @@ func limitsInDifferentSlots(t *testing.T, _ *redistest.Cluster, g goredis.Config
 				break
 			}
 		}
-		if got, want := admitted["account 0"], min(30, before+20); got != want {
+		if got, want := admitted["account 0"], min(30, before+20); got > want || got < want-kept {
 			t.Errorf("%v: %d requests of an account were admitted, want %d", a, got, want)
 		}
 	}
