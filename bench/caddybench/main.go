@@ -71,6 +71,13 @@ func measure(s scenario, work, bin string, load generator, rounds int, length ti
 		}
 		defer stop()
 	}
+	if s.proxied {
+		stop, err := startUpstream(filepath.Join(bin, plain), filepath.Join(work, "upstream.caddyfile"))
+		if err != nil {
+			return nil, err
+		}
+		defer stop()
+	}
 	contestants := s.contestants()
 	servers := make([]*server, len(contestants))
 	defer func() {

@@ -22,6 +22,7 @@ type scenario struct {
 	routes  bool // the site has handle_errors
 	silence bool // Weir without header fields takes part too
 	redis   bool // Weir counts in Redis, and its peers do not take part
+	proxied bool // the site is a reverse proxy, as most are
 }
 
 var scenarios = []scenario{
@@ -30,6 +31,7 @@ var scenarios = []scenario{
 	{name: "rejected", title: "Rejected, without error routes", events: 1, window: "1h", keys: 1, status: 429, silence: true},
 	{name: "routed", title: "Rejected, with error routes", events: 1, window: "1h", keys: 1, status: 429, routes: true, silence: true},
 	{name: "redis", title: "Allowed, 20,000 keys, counted in Redis", events: 1_000_000, window: "1m", keys: 20_000, status: 200, silence: true, redis: true},
+	{name: "redis-proxied", title: "Allowed, 20,000 keys, counted in Redis, by a reverse proxy", events: 1_000_000, window: "1m", keys: 20_000, status: 200, silence: true, redis: true, proxied: true},
 }
 
 // keyHeader tells clients apart where there are more than one.
@@ -71,10 +73,14 @@ func (s scenario) caddyfile(c contestant) string {
 	if s.routes {
 		errors = "handle_errors {\n\t\trespond \"slow down\"\n\t}"
 	}
+	answer := "respond \"ok\""
+	if s.proxied {
+		answer = "reverse_proxy " + upstreamAddress
+	}
 	store := ""
 	if s.redis && c.binary != plain {
 		store = "\trate_limit {\n\t\tstore redis " + redisAddress + " {\n\t\t\tnodes 1\n\t\t}\n\t}\n"
 	}
 	return "{\n\tadmin off\n\tpersist_config off\n\tauto_https off\n" + store + "}\nhttp://%s {\n\t" +
-		c.zone(key, s.events, s.window) + "\n\trespond \"ok\"\n\t" + errors + "\n}\n"
+		c.zone(key, s.events, s.window) + "\n\t" + answer + "\n\t" + errors + "\n}\n"
 }

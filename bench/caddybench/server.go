@@ -115,27 +115,48 @@ func onCore(core int, name string, args ...string) *exec.Cmd {
 	return exec.Command(name, args...)
 }
 
-// redisAddress is where the Redis of the benchmark listens.
-const redisAddress = "127.0.0.1:17398"
+// Where the Redis and the upstream of the benchmark listen.
+const (
+	redisAddress    = "127.0.0.1:17398"
+	upstreamAddress = "127.0.0.1:17397"
+)
 
 // startRedis runs a redis-server without persistence, on the core of the load: a fleet's Redis is on another machine.
 func startRedis() (stop func(), err error) {
 	_, port, _ := strings.Cut(redisAddress, ":")
-	server := onCore(1, "redis-server", "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no")
-	if err := server.Start(); err != nil {
+	stop, err = startBeside(redisAddress, "redis-server", "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no")
+	if err != nil {
 		return nil, fmt.Errorf("redis-server (apt-get install redis-server): %w", err)
+	}
+	return stop, nil
+}
+
+// startUpstream runs a Caddy that answers, on the core of the load.
+func startUpstream(binary, file string) (stop func(), err error) {
+	config := "{\n\tadmin off\n\tpersist_config off\n\tauto_https off\n}\nhttp://" + upstreamAddress + " {\n\trespond \"ok\"\n}\n"
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		return nil, err
+	}
+	return startBeside(upstreamAddress, binary, "run", "--config", file, "--adapter", "caddyfile")
+}
+
+// startBeside runs a server on the core of the load and waits until it accepts connections.
+func startBeside(address, name string, args ...string) (stop func(), err error) {
+	server := onCore(1, name, args...)
+	if err := server.Start(); err != nil {
+		return nil, err
 	}
 	stop = func() {
 		server.Process.Kill()
 		server.Wait()
 	}
 	for range 100 {
-		if c, err := net.Dial("tcp", redisAddress); err == nil {
+		if c, err := net.Dial("tcp", address); err == nil {
 			c.Close()
 			return stop, nil
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
 	stop()
-	return nil, fmt.Errorf("redis-server does not listen on %s", redisAddress)
+	return nil, fmt.Errorf("%s does not listen on %s", name, address)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -110,6 +111,10 @@ func (c *conn) work() {
 		c.mu.Lock()
 		for len(c.waiting) == 0 && !c.closed {
 			c.ready.Wait()
+			// Those that are about to ask do so first, and come along; where nobody is, this takes no time.
+			c.mu.Unlock()
+			runtime.Gosched()
+			c.mu.Lock()
 		}
 		if c.closed {
 			for _, f := range c.waiting {
