@@ -248,16 +248,20 @@ func weir(addr string, pool int, name string, limit *core.Limit, rules int) subj
 	if rules > 1 {
 		title += fmt.Sprintf(", %d rules", rules)
 	}
-	pooled := sync.Pool{New: func() any { return make([]core.Check, rules) }}
+	pooled := sync.Pool{New: func() any {
+		checks := make([]core.Check, rules)
+		return &checks
+	}}
 	return subject{title, func(length time.Duration) (float64, error) {
 		return decide(length, func(random *rand.Rand) error {
 			key := "192.0.2." + strconv.Itoa(random.IntN(keys))
-			checks := pooled.Get().([]core.Check)
+			room := pooled.Get().(*[]core.Check)
+			checks := *room
 			for i := range checks {
 				checks[i] = core.Check{Rule: opened[i], Key: key, Cost: 1}
 			}
 			err := store.Decide(checks, false)
-			pooled.Put(checks)
+			pooled.Put(room)
 			return err
 		})
 	}}
