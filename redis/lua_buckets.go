@@ -24,6 +24,21 @@ end
 local late = at - now
 `
 
+// luaSpan sets span to how long it takes from now until so many units, and frac, have drained: core's refillTime and drainTime.
+// No time is longer than a hundred years, which a lowered limit could ask for. (A piece of text: a function would be made anew
+// in every run.)
+const luaSpan = `
+	if interval then
+		span = late + ((at - at % P) / P + (units + (-units) % R) / R) * P - at
+	else
+		local whole, rest = divide(units, P, R)
+		rest = rest + frac
+		span = whole + (rest + (-rest) % R) / R
+		if span > 3153600000000000 then span = 3153600000000000 end
+		span = late + span
+	end
+`
+
 // luaTokenBucket is core's decideTokenBucket. X is the capacity; Y is 1 with refill interval.
 const luaTokenBucket = `
 local full, interval = X, Y == 1
@@ -42,39 +57,27 @@ else
 	end
 	wait = -1
 	if cost <= X then
-		local short = used + cost - X
-		if interval then
-			wait = late + ((at - at % P) / P + (short + (-short) % R) / R) * P - at
-		else
-			local whole, rest = divide(short, P, R)
-			rest = rest + frac
-			wait = late + whole + (rest + (-rest) % R) / R
-		end
+		local units, span = used + cost - X
+` + luaSpan + `
+		wait = span
 	end
 end
 remaining = room
 if used > 0 or frac > 0 then
-	if interval then
-		reset = late + ((at - at % P) / P + (used + (-used) % R) / R) * P - at
-	else
-		local whole, rest = divide(used, P, R)
-		rest = rest + frac
-		reset = late + whole + (rest + (-rest) % R) / R
-	end
+	local units, span = used
+` + luaSpan + `
+	reset = span
 end
 `
 
 // luaLeakyBucket is core's decideLeakyBucket. X is the capacity: the queue, and the one that leaves. Y is max_delay.
-// No time is longer than a hundred years, which a lowered limit could ask for.
 const luaLeakyBucket = `
 local full, interval
 ` + luaDrain + `
-local function drainTime(used, frac)
-	local whole, rest = divide(used, P, R)
-	rest = rest + frac
-	whole = whole + (rest + (-rest) % R) / R
-	if whole > 3153600000000000 then whole = 3153600000000000 end
-	return late + whole
+local function drainTime(units, frac)
+	local span
+` + luaSpan + `
+	return span
 end
 repeat
 	local room = X - used

@@ -48,7 +48,7 @@ type Config struct {
 
 	TLS *tls.Config // nil: no TLS
 
-	PoolSize    int           // to each server; 0 means DefaultPoolSize
+	PoolSize    int           // connections to each server; 0 means DefaultPoolSize
 	Timeout     time.Duration // the longest that a decision is waited for; 0 means DefaultTimeout
 	DialTimeout time.Duration // for connecting, in the background; 0 means DefaultDialTimeout
 	ReadTimeout time.Duration // for a reply, in the background: then the connection is given up; 0 means DefaultReadTimeout
