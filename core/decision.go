@@ -22,11 +22,11 @@ type State struct {
 
 // decide is the pure heart: what limit l says at time now of a request of that cost on state s, and in next the state
 // to keep: if the request is allowed, the one after it; if not, the one that a rule with count_rejected keeps, in which
-// the limit is used up.
+// the limit is used up. next may be s.
 //
 // A cost of 0 asks how things stand, and is always allowed; ResetAfter is then 0 only for a state that makes no
 // difference any more. The log's state is of another kind: see decideLog.
-func decide(l *Limit, s State, now, cost int64, next *State, d *Decision) {
+func decide(l *Limit, s *State, now, cost int64, next *State, d *Decision) {
 	switch l.algorithm {
 	case TokenBucket:
 		decideTokenBucket(l, s, now, cost, next, d)

@@ -4,13 +4,37 @@ package core
 // can pass within one P, half at the end of a window and half at the start of the next: the known edge of the algorithm.
 //
 // The state is the window's start (A) and the units counted in it (B).
-func decideFixedWindow(l *Limit, s State, now, cost int64, next *State, d *Decision) {
+//
+// Here is what most requests need; decideAnyFixedWindow does the same for all.
+func decideFixedWindow(l *Limit, s *State, now, cost int64, next *State, d *Decision) {
+	start := now - now%l.period
+	count := cost
+	if int64(s.A) == start {
+		count = cost + int64(s.B)
+	}
+	if int64(s.A) > start || count > l.requests || cost == 0 || l.calendar != nil {
+		decideAnyFixedWindow(l, s, now, cost, next, d)
+		return
+	}
+	next.A = uint64(start)
+	next.B = uint64(count)
+	d.Allowed = true
+	d.Limit = l.quota
+	d.Remaining = l.requests - count
+	d.RetryAfter = 0
+	d.ResetAfter = start + l.period - now
+	d.Delay = 0
+}
+
+// decideAnyFixedWindow is decideFixedWindow for every limit, state and request.
+func decideAnyFixedWindow(l *Limit, s *State, now, cost int64, next *State, d *Decision) {
 	at := now
+	counted := int64(s.B)
 	if last := int64(s.A); last > now { // the clock stepped back
 		if last-now <= l.period {
 			at = last
 		} else {
-			s.B = 0
+			counted = 0
 		}
 	}
 	var start, end int64
@@ -23,7 +47,7 @@ func decideFixedWindow(l *Limit, s State, now, cost int64, next *State, d *Decis
 	}
 	count := int64(0)
 	if int64(s.A) == start {
-		count = int64(s.B)
+		count = counted
 	}
 	d.Limit = l.quota
 	d.Delay = 0

@@ -5,51 +5,46 @@ package core
 //
 // The state is a token bucket's, and its level is the queue: with a level of L units a request leaves L·P/R from now. The
 // capacity is B+1: those that wait, and the one that leaves. A lowered B does not shorten the queue that stands.
-func decideLeakyBucket(l *Limit, s State, now, cost int64, next *State, d *Decision) {
-	drain(l, &s, now)
-	at := int64(s.A >> fracHigh)
+func decideLeakyBucket(l *Limit, s *State, now, cost int64, next *State, d *Decision) {
+	at, hi, lo := drain(l, s, now)
 	wait := at - now
-	used := int64(s.B >> fracLow)
-	frac := int64(s.A&(1<<fracHigh-1))<<fracLow | int64(s.B&(1<<fracLow-1))
-	room := l.capacity - used
-	if frac > 0 {
-		room--
-	}
+	room := l.capacity - unitsIn(l, hi, lo)
 	queue := int64(0)
-	if used|frac != 0 {
-		queue = wait + drainTime(l, used, frac)
+	if hi|lo != 0 {
+		queue = wait + drainTime(l, hi, lo)
 	}
+	setLevel(next, at, hi, lo)
 	d.Limit = l.quota
 	d.Delay = 0
 	d.RetryAfter = 0
 	d.ResetAfter = queue
 	d.Allowed = cost == 0 || cost <= room && queue <= l.maxDelay
-	if cost == 0 {
-		*next = s
-	} else if d.Allowed {
-		room -= cost
-		used += cost
-		next.A = s.A
-		next.B = uint64(used)<<fracLow | s.B&(1<<fracLow-1)
-		d.Delay = queue
-		d.ResetAfter = wait + drainTime(l, used, frac)
+	if d.Allowed {
+		if cost != 0 {
+			room -= cost
+			hi, lo = addUnits(l, hi, lo, cost)
+			setLevel(next, at, hi, lo)
+			d.Delay = queue
+			d.ResetAfter = wait + drainTime(l, hi, lo)
+		}
 	} else {
 		d.RetryAfter = Never
+		afterHi, afterLo := addUnits(l, hi, lo, cost)
 		if cost <= l.capacity {
 			d.RetryAfter = queue - l.maxDelay
 			if cost > room {
-				full := wait + drainTime(l, used+cost-l.capacity, frac)
+				overHi, overLo := addUnits(l, afterHi, afterLo, -l.capacity)
+				full := wait + drainTime(l, overHi, overLo)
 				if full > d.RetryAfter {
 					d.RetryAfter = full
 				}
 			}
 		}
-		*next = s
 		if cost <= room {
-			next.B += uint64(cost) << fracLow
-		} else if used < l.capacity { // the queue is full, and stays so for who does not slow down
-			next.A = uint64(at) << fracHigh
-			next.B = uint64(l.capacity) << fracLow
+			setLevel(next, at, afterHi, afterLo)
+		} else if room >= 0 { // the queue is full, and stays so for who does not slow down
+			fullHi, fullLo := addUnits(l, 0, 0, l.capacity)
+			setLevel(next, at, fullHi, fullLo)
 		}
 	}
 	d.Remaining = room

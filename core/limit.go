@@ -105,6 +105,12 @@ type Limit struct {
 	narrow   bool  // requests·period and (capacity+1)·period fit an int64
 	quantum  int64 // of a log's times
 	window   int64 // of a log, in quanta, rounded up
+
+	// For the shortest way through an algorithm, which only narrow limits take.
+	plain     bool   // of a bucket: that and refilled continuously
+	full      uint64 // the level of a full bucket: capacity·period
+	emptied   int64  // how long that takes to drain, in microseconds, rounded up
+	weighable int64  // the largest count of a previous window that may be multiplied with a period; -1 if none
 }
 
 // Algorithm returns the limit's algorithm.
@@ -165,6 +171,7 @@ func (l *Limit) Share(nodes int) *Limit {
 	if l.algorithm == LeakyBucket {
 		share.capacity++
 	}
+	share.widths()
 	return &share
 }
 
@@ -255,13 +262,27 @@ func NewLimit(c LimitConfig) (*Limit, error) {
 		l.quantum = (l.period + 1<<31 - 2) / (1<<31 - 1)
 		l.window = (l.period + l.quantum - 1) / l.quantum
 	}
+	l.widths()
+	return l, nil
+}
+
+// widths sets what follows from how large the numbers are.
+func (l *Limit) widths() {
 	widest := l.capacity + 1
 	if l.requests > widest {
 		widest = l.requests
 	}
 	hi, lo := bits.Mul64(uint64(widest), uint64(l.period))
 	l.narrow = hi == 0 && lo < 1<<62
-	return l, nil
+	l.plain = l.narrow && !l.interval
+	l.full = 0
+	l.emptied = 0
+	l.weighable = -1
+	if l.narrow {
+		l.full = uint64(l.capacity * l.period)
+		l.emptied = (l.capacity*l.period + l.requests - 1) / l.requests
+		l.weighable = l.capacity
+	}
 }
 
 func (c LimitConfig) check() error {

@@ -73,7 +73,7 @@ func TestSharesAreWithinTheLimitAndItsBounds(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s by %d: %v", whole.String(), nodes, err)
 		}
-		if accepted.capacity != share.capacity || accepted.quota != share.quota || share.narrow && !accepted.narrow {
+		if accepted.capacity != share.capacity || accepted.quota != share.quota || accepted.narrow != share.narrow || accepted.full != share.full || accepted.emptied != share.emptied {
 			t.Fatalf("%s by %d: %+v, configured it would be %+v", whole.String(), nodes, *share, *accepted)
 		}
 	}

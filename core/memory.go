@@ -230,14 +230,11 @@ func (m *Memory) decideOne(c *Check, peek bool) {
 	if r.space.isLog {
 		m.decideInLog(s, c, i, now)
 	} else {
+		c.state = State{}
 		if i >= 0 {
-			c.state.A = s.slots[i].a
-			c.state.B = s.slots[i].b
-		} else {
-			c.state.A = 0
-			c.state.B = 0
+			c.state = s.slots[i].state
 		}
-		decide(r.limit, c.state, now, c.Cost, &c.next, &c.Decision)
+		decide(r.limit, &c.state, now, c.Cost, &c.next, &c.Decision)
 	}
 	if !peek {
 		if c.Decision.Allowed || r.countRejected {
@@ -273,10 +270,9 @@ func (m *Memory) decideAll(checks []Check, peek bool) {
 		} else {
 			c.state = State{}
 			if slot >= 0 {
-				c.state.A = s.slots[slot].a
-				c.state.B = s.slots[slot].b
+				c.state = s.slots[slot].state
 			}
-			decide(c.Rule.limit, c.state, now, c.Cost, &c.next, &c.Decision)
+			decide(c.Rule.limit, &c.state, now, c.Cost, &c.next, &c.Decision)
 		}
 		if !c.Decision.Allowed && !c.Rule.shadow {
 			admit = false
@@ -324,18 +320,17 @@ func (m *Memory) charge(s *shard, c *Check, i int, now int64) {
 	}
 	if c.Rule.space.isLog {
 		slot := &s.slots[i]
-		log := &s.logs[slot.a]
-		m.countTimes(c.Rule.space, chargeLog(c.Rule.limit, log, int64(slot.b), c.Cost))
+		log := &s.logs[slot.state.A]
+		m.countTimes(c.Rule.space, chargeLog(c.Rule.limit, log, int64(slot.state.B), c.Cost))
 		if !allowed {
-			decideLog(c.Rule.limit, log, int64(slot.b), now, c.Cost, &c.Decision)
+			decideLog(c.Rule.limit, log, int64(slot.state.B), now, c.Cost, &c.Decision)
 		}
 		return
 	}
-	s.slots[i].a = c.next.A
-	s.slots[i].b = c.next.B
+	s.slots[i].state = c.next
 	if !allowed {
 		c.state = c.next
-		decide(c.Rule.limit, c.state, now, c.Cost, &c.next, &c.Decision)
+		decide(c.Rule.limit, &c.state, now, c.Cost, &c.next, &c.Decision)
 	}
 }
 
@@ -346,12 +341,12 @@ func (m *Memory) withoutCharge(s *shard, c *Check, i int, now int64) {
 	if c.Rule.space.isLog {
 		m.decideInLog(s, c, i, now)
 	} else {
-		decide(c.Rule.limit, c.state, now, 0, &c.next, &c.Decision)
+		decide(c.Rule.limit, &c.state, now, 0, &c.next, &c.Decision)
 	}
 	c.Cost = cost
 }
 
-// decideInLog evaluates a check of a rule that keeps logs. A log's slot holds its number in a, and in b the time that it
+// decideInLog evaluates a check of a rule that keeps logs. A log's state holds its number in A, and in B the time that it
 // was last looked at.
 func (m *Memory) decideInLog(s *shard, c *Check, i int, now int64) {
 	if i < 0 {
@@ -360,5 +355,5 @@ func (m *Memory) decideInLog(s *shard, c *Check, i int, now int64) {
 		return
 	}
 	slot := &s.slots[i]
-	slot.b = uint64(decideLog(c.Rule.limit, &s.logs[slot.a], int64(slot.b), now, c.Cost, &c.Decision))
+	slot.state.B = uint64(decideLog(c.Rule.limit, &s.logs[slot.state.A], int64(slot.state.B), now, c.Cost, &c.Decision))
 }

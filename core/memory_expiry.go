@@ -38,10 +38,10 @@ func (m *Memory) appraise(s *shard, i int, now int64, st *standing) {
 	for _, l := range sp.limits.Load().([]*Limit) {
 		var d Decision
 		if sp.isLog {
-			s.slots[i].b = uint64(decideLog(l, &s.logs[s.slots[i].a], int64(s.slots[i].b), now, 0, &d))
+			s.slots[i].state.B = uint64(decideLog(l, &s.logs[s.slots[i].state.A], int64(s.slots[i].state.B), now, 0, &d))
 		} else {
 			var next State
-			decide(l, State{s.slots[i].a, s.slots[i].b}, now, 0, &next, &d)
+			decide(l, &s.slots[i].state, now, 0, &next, &d)
 		}
 		if d.ResetAfter == 0 {
 			continue

@@ -31,7 +31,8 @@ type shard struct {
 
 // slot holds a key's hash, 0 where it is free, and its State.
 type slot struct {
-	hash, a, b uint64
+	hash  uint64
+	state State
 }
 
 // rejected marks the owner of a key of which a request was rejected.
@@ -77,8 +78,8 @@ func (m *Memory) insert(s *shard, c *Check, now int64) int {
 	i := m.place(s, c.hash)
 	s.owners[i] = sp.number
 	if sp.isLog {
-		s.slots[i].a = uint64(newLog(s, c.hash))
-		s.slots[i].b = uint64(now)
+		s.slots[i].state.A = uint64(newLog(s, c.hash))
+		s.slots[i].state.B = uint64(now)
 	}
 	s.n++
 	m.count(sp, more)
@@ -124,7 +125,7 @@ func (m *Memory) remove(s *shard, i int) *space {
 	sp := m.spaces.Load().([]*space)[s.owners[i]&^rejected]
 	s.n--
 	if sp.isLog {
-		m.freeLog(s, sp, int(s.slots[i].a))
+		m.freeLog(s, sp, int(s.slots[i].state.A))
 	}
 	if s.index != nil {
 		last := len(s.slots) - 1

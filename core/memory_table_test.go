@@ -41,8 +41,8 @@ func (tt *tableTest) insert(h uint64) {
 	c := Check{Rule: tt.rule, Cost: 1, hash: h}
 	i := tt.m.insert(tt.s, &c, tt.now)
 	used := uint64(len(tt.model) + 1) // never 0, which would be an expired key
-	tt.s.slots[i].a = uint64(tt.now - tt.now%int64(time.Hour/time.Microsecond))
-	tt.s.slots[i].b = used
+	tt.s.slots[i].state.A = uint64(tt.now - tt.now%int64(time.Hour/time.Microsecond))
+	tt.s.slots[i].state.B = used
 	tt.model[h] = used
 }
 
@@ -66,7 +66,7 @@ func (tt *tableTest) check() {
 	}
 	for h, used := range tt.model {
 		i := find(s, h)
-		if i < 0 || s.slots[i].hash != h || s.slots[i].b != used || s.owners[i] != tt.rule.space.number {
+		if i < 0 || s.slots[i].hash != h || s.slots[i].state.B != used || s.owners[i] != tt.rule.space.number {
 			t.Fatalf("%x is found at %d; want it, with what was put there", h, i)
 		}
 		if _, there := tt.model[h+1]; !there && h+1 != 0 {

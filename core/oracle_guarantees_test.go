@@ -201,19 +201,19 @@ func TestALoweredBurstLeavesNoDebt(t *testing.T) {
 		var s, next State
 		var d Decision
 		now := int64(1_700_000_010_000_000)
-		decide(large, s, now, 1000, &s, &d)
+		decide(large, &s, now, 1000, &s, &d)
 		if !d.Allowed {
 			t.Fatal("a whole bucket was refused")
 		}
-		decide(small, s, now, 1, &next, &d)
+		decide(small, &s, now, 1, &next, &d)
 		if d.Allowed || d.RetryAfter > 60_000_000 {
 			t.Fatalf("interval %v: from an exhausted bucket: %+v", interval, d)
 		}
 		retry := now + d.RetryAfter
-		if decide(small, s, retry-1, 1, &next, &d); d.Allowed {
+		if decide(small, &s, retry-1, 1, &next, &d); d.Allowed {
 			t.Errorf("interval %v: admitted before RetryAfter was over", interval)
 		}
-		if decide(small, s, retry, 1, &next, &d); !d.Allowed {
+		if decide(small, &s, retry, 1, &next, &d); !d.Allowed {
 			t.Errorf("interval %v: not admitted when RetryAfter was over", interval)
 		}
 	}
@@ -253,7 +253,7 @@ func TestRejectionsPastWhatACounterHoldsAreNotCounted(t *testing.T) {
 	var s State
 	var d Decision
 	for i := 0; i < 5; i++ {
-		decide(l, s, 1_700_000_000_000_000, Unaffordable, &s, &d)
+		decide(l, &s, 1_700_000_000_000_000, Unaffordable, &s, &d)
 	}
 	if previous, current := s.B>>32, s.B&(1<<32-1); previous != 0 || current != 1<<32-1 {
 		t.Errorf("previous %d and current %d, want 0 and all that 32 bits can say", previous, current)

@@ -9,7 +9,33 @@ import "math/bits"
 //
 // (the approximation that Cloudflare described in 2017; exact in its arithmetic here). The state is the current
 // window's start (A) and the two counts (B: previous in the high 32 bits, current in the low).
-func decideSlidingWindowCounter(l *Limit, s State, now, cost int64, next *State, d *Decision) {
+//
+// Here is what most requests need; decideAnySlidingWindowCounter does the same for all.
+func decideSlidingWindowCounter(l *Limit, s *State, now, cost int64, next *State, d *Decision) {
+	left := l.period - now%l.period
+	previous := int64(s.B >> 32)
+	if int64(s.A) != now+left-l.period || previous > l.weighable || cost == 0 {
+		decideAnySlidingWindowCounter(l, s, now, cost, next, d)
+		return
+	}
+	current := int64(s.B&(1<<32-1)) + cost
+	room := l.requests - current - previous*left/l.period
+	if room < 0 {
+		decideAnySlidingWindowCounter(l, s, now, cost, next, d)
+		return
+	}
+	next.A = s.A
+	next.B = s.B + uint64(cost)
+	d.Allowed = true
+	d.Limit = l.quota
+	d.Remaining = room
+	d.RetryAfter = 0
+	d.ResetAfter = left + l.period + 1 - (l.period+current-1)/current // as leftBehind has it
+	d.Delay = 0
+}
+
+// decideAnySlidingWindowCounter is decideSlidingWindowCounter for every limit, state and request.
+func decideAnySlidingWindowCounter(l *Limit, s *State, now, cost int64, next *State, d *Decision) {
 	at := now
 	last := int64(s.A)
 	previous, current := int64(s.B>>32), int64(s.B&(1<<32-1))

@@ -1,0 +1,79 @@
+package core
+
+import "math/bits"
+
+// The State of both buckets is a level: how many units are used, in P-ths of a unit, and when that was so. What drains in a
+// microsecond is then R of them, a whole number, and nothing is ever rounded. A holds the time (53 bits of microseconds: until
+// the year 2255) and the level's high 11 bits, B its low 64: a level is at most (10⁹+1)·P, below 2⁷⁵.
+const levelBits = 11
+
+// drain returns a bucket's level at time now, in two words, what R/P has drained since taken off; with refill interval R
+// for each whole P of the epoch since. It is the level at time at: now, or the key's own time where the clock has stepped
+// back, unless by more than a period: then the key starts over.
+func drain(l *Limit, s *State, now int64) (at int64, hi, lo uint64) {
+	at = int64(s.A >> levelBits)
+	hi = s.A & (1<<levelBits - 1)
+	lo = s.B
+	elapsed := now - at
+	if elapsed < 0 {
+		if -elapsed <= l.period {
+			return at, hi, lo
+		}
+		return now, 0, 0
+	}
+	if l.interval {
+		elapsed = now - now%l.period - (at - at%l.period)
+	}
+	drainedHi, drainedLo := bits.Mul64(uint64(elapsed), uint64(l.requests))
+	low, borrow := bits.Sub64(lo, drainedLo, 0)
+	high, below := bits.Sub64(hi, drainedHi, borrow)
+	if below != 0 {
+		return now, 0, 0
+	}
+	return now, high, low
+}
+
+// addUnits returns a level with that many units more, or with fewer where n is negative; below 0 it is 0.
+func addUnits(l *Limit, hi, lo uint64, n int64) (uint64, uint64) {
+	if n >= 0 {
+		moreHi, moreLo := bits.Mul64(uint64(n), uint64(l.period))
+		low, carry := bits.Add64(lo, moreLo, 0)
+		return hi + moreHi + carry, low
+	}
+	lessHi, lessLo := bits.Mul64(uint64(-n), uint64(l.period))
+	low, borrow := bits.Sub64(lo, lessLo, 0)
+	high, below := bits.Sub64(hi, lessHi, borrow)
+	if below != 0 {
+		return 0, 0
+	}
+	return high, low
+}
+
+// unitsIn returns how many units a level is, a begun one counted whole.
+func unitsIn(l *Limit, hi, lo uint64) int64 {
+	low, carry := bits.Add64(lo, uint64(l.period)-1, 0)
+	q, _ := bits.Div64(hi+carry, low, uint64(l.period)) // below 2³², so the high word is below P
+	return int64(q)
+}
+
+// drainTime returns how long a level takes to drain at R/P, rounded up to a microsecond.
+func drainTime(l *Limit, hi, lo uint64) int64 {
+	low, carry := bits.Add64(lo, uint64(l.requests)-1, 0)
+	hi += carry
+	if hi >= uint64(l.requests) { // after a limit was lowered, more than an int64 can say
+		return forever
+	}
+	q, _ := bits.Div64(hi, low, uint64(l.requests))
+	if q > uint64(forever) {
+		return forever
+	}
+	return int64(q)
+}
+
+// forever is the longest time that is told: a hundred years.
+const forever = 100 * 365 * microsPerDay
+
+func setLevel(s *State, at int64, hi, lo uint64) {
+	s.A = uint64(at)<<levelBits | hi
+	s.B = lo
+}
