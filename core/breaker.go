@@ -29,6 +29,10 @@ const (
 // Open reports whether the server is not to be asked.
 func (b *Breaker) Open() bool { return b.open.Load() }
 
+// Trouble returns the counter of failures in a row: as long as it is 0 the breaker is closed, and Succeed has nothing to note.
+// It is for reading only.
+func (b *Breaker) Trouble() *atomic.Int64 { return &b.failures }
+
 // Succeed notes that a call has been answered. It does not close an open breaker: a late answer says little.
 func (b *Breaker) Succeed() {
 	if b.failures.Load() != 0 {

@@ -17,7 +17,7 @@ type Decision struct {
 // algorithm's. The zero State is a key that was never seen. It holds what was used and when, never what is left, so
 // that a limit can change under it.
 type State struct {
-	A, B uint64
+	A, B int64
 }
 
 // decide is the pure heart: what limit l says at time now of a request of that cost on state s, and in next the state
@@ -27,6 +27,14 @@ type State struct {
 // A cost of 0 asks how things stand, and is always allowed; ResetAfter is then 0 only for a state that makes no
 // difference any more. The log's state is of another kind: see decideLog.
 func decide(l *Limit, s *State, now, cost int64, next *State, d *Decision) {
+	if cost == 1 {
+		*next = *s
+		if remaining, reset := take(l, next, now); remaining >= 0 {
+			*d = Decision{Allowed: true, Limit: l.quota, Remaining: remaining, ResetAfter: reset}
+			return
+		}
+	}
+	*d = Decision{Limit: l.quota}
 	switch l.algorithm {
 	case TokenBucket:
 		decideTokenBucket(l, s, now, cost, next, d)
@@ -37,4 +45,19 @@ func decide(l *Limit, s *State, now, cost int64, next *State, d *Decision) {
 	default:
 		decideSlidingWindowCounter(l, s, now, cost, next, d)
 	}
+}
+
+// take is the short way to decide on a request that costs 1, as most do: if it is allowed, and the limit's numbers and the
+// state are none of the rare ones, the state is charged, and what remains and when the quota is whole again is returned.
+// Else remaining is -1, and nothing has changed.
+func take(l *Limit, s *State, now int64) (remaining, reset int64) {
+	switch l.algorithm {
+	case TokenBucket:
+		return takeFromTokenBucket(l, s, now)
+	case LeakyBucket:
+		return takeFromLeakyBucket(l, s, now)
+	case FixedWindow:
+		return takeFromFixedWindow(l, s, now)
+	}
+	return takeFromSlidingWindowCounter(l, s, now)
 }

@@ -4,33 +4,10 @@ package core
 // can pass within one P, half at the end of a window and half at the start of the next: the known edge of the algorithm.
 //
 // The state is the window's start (A) and the units counted in it (B).
-//
-// Here is what most requests need; decideAnyFixedWindow does the same for all.
 func decideFixedWindow(l *Limit, s *State, now, cost int64, next *State, d *Decision) {
-	start := now - now%l.period
-	count := cost
-	if int64(s.A) == start {
-		count = cost + int64(s.B)
-	}
-	if int64(s.A) > start || count > l.requests || cost == 0 || l.calendar != nil {
-		decideAnyFixedWindow(l, s, now, cost, next, d)
-		return
-	}
-	next.A = uint64(start)
-	next.B = uint64(count)
-	d.Allowed = true
-	d.Limit = l.quota
-	d.Remaining = l.requests - count
-	d.RetryAfter = 0
-	d.ResetAfter = start + l.period - now
-	d.Delay = 0
-}
-
-// decideAnyFixedWindow is decideFixedWindow for every limit, state and request.
-func decideAnyFixedWindow(l *Limit, s *State, now, cost int64, next *State, d *Decision) {
 	at := now
-	counted := int64(s.B)
-	if last := int64(s.A); last > now { // the clock stepped back
+	counted := s.B
+	if last := s.A; last > now { // the clock stepped back
 		if last-now <= l.period {
 			at = last
 		} else {
@@ -46,14 +23,11 @@ func decideAnyFixedWindow(l *Limit, s *State, now, cost int64, next *State, d *D
 		end = start + l.period
 	}
 	count := int64(0)
-	if int64(s.A) == start {
+	if s.A == start {
 		count = counted
 	}
-	d.Limit = l.quota
-	d.Delay = 0
-	d.RetryAfter = 0
 	d.Allowed = cost <= l.requests-count || cost == 0
-	next.A = uint64(start)
+	next.A = start
 	if d.Allowed {
 		count += cost
 	} else {
@@ -62,16 +36,30 @@ func decideAnyFixedWindow(l *Limit, s *State, now, cost int64, next *State, d *D
 			d.RetryAfter = end - now
 		}
 	}
-	next.B = uint64(count)
+	next.B = count
 	if !d.Allowed && count < l.requests {
-		next.B = uint64(l.requests)
+		next.B = l.requests
 	}
 	d.Remaining = l.requests - count
 	if d.Remaining < 0 {
 		d.Remaining = 0
 	}
-	d.ResetAfter = 0
 	if count > 0 {
 		d.ResetAfter = end - now
 	}
+}
+
+// takeFromFixedWindow is the short way: see take.
+func takeFromFixedWindow(l *Limit, s *State, now int64) (remaining, reset int64) {
+	start := now - now%l.period
+	count := int64(1)
+	if s.A == start {
+		count += s.B
+	}
+	if s.A > start || count > l.requests || l.calendar != nil {
+		return -1, 0
+	}
+	s.A = start
+	s.B = count
+	return l.requests - count, start + l.period - now
 }

@@ -14,9 +14,6 @@ func decideLeakyBucket(l *Limit, s *State, now, cost int64, next *State, d *Deci
 		queue = wait + drainTime(l, hi, lo)
 	}
 	setLevel(next, at, hi, lo)
-	d.Limit = l.quota
-	d.Delay = 0
-	d.RetryAfter = 0
 	d.ResetAfter = queue
 	d.Allowed = cost == 0 || cost <= room && queue <= l.maxDelay
 	if d.Allowed {
@@ -53,4 +50,15 @@ func decideLeakyBucket(l *Limit, s *State, now, cost int64, next *State, d *Deci
 	} else if room > l.quota {
 		d.Remaining = l.quota
 	}
+}
+
+// takeFromLeakyBucket is the short way of a request that does not wait: see take.
+func takeFromLeakyBucket(l *Limit, s *State, now int64) (remaining, reset int64) {
+	elapsed := now - s.A
+	if elapsed|s.A|s.B < 0 || s.B > l.full || elapsed < l.emptied && s.B > elapsed*l.requests {
+		return -1, 0
+	}
+	s.A = now
+	s.B = l.period
+	return l.quota, (l.period + l.requests - 1) / l.requests
 }

@@ -3,17 +3,16 @@ package core
 import "math/bits"
 
 // The State of both buckets is a level: how many units are used, in P-ths of a unit, and when that was so. What drains in a
-// microsecond is then R of them, a whole number, and nothing is ever rounded. A holds the time (53 bits of microseconds: until
-// the year 2255) and the level's high 11 bits, B its low 64: a level is at most (10⁹+1)·P, below 2⁷⁵.
-const levelBits = 11
+// microsecond is then R of them, a whole number, and nothing is ever rounded. A level is at most (10⁹+1)·P, below 2⁷⁵: its low
+// 64 bits are in B, and its high 11 bits, which few limits need, are in A above the time (53 bits of microseconds: until the
+// year 2255).
+const timeBits = 53
 
 // drain returns a bucket's level at time now, in two words, what R/P has drained since taken off; with refill interval R
 // for each whole P of the epoch since. It is the level at time at: now, or the key's own time where the clock has stepped
 // back, unless by more than a period: then the key starts over.
 func drain(l *Limit, s *State, now int64) (at int64, hi, lo uint64) {
-	at = int64(s.A >> levelBits)
-	hi = s.A & (1<<levelBits - 1)
-	lo = s.B
+	at, hi, lo = s.A&(1<<timeBits-1), uint64(s.A)>>timeBits, uint64(s.B)
 	elapsed := now - at
 	if elapsed < 0 {
 		if -elapsed <= l.period {
@@ -74,6 +73,6 @@ func drainTime(l *Limit, hi, lo uint64) int64 {
 const forever = 100 * 365 * microsPerDay
 
 func setLevel(s *State, at int64, hi, lo uint64) {
-	s.A = uint64(at)<<levelBits | hi
-	s.B = lo
+	s.A = at | int64(hi<<timeBits)
+	s.B = int64(lo)
 }

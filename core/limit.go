@@ -106,11 +106,10 @@ type Limit struct {
 	quantum  int64 // of a log's times
 	window   int64 // of a log, in quanta, rounded up
 
-	// For the shortest way through an algorithm, which only narrow limits take.
-	plain     bool   // of a bucket: that and refilled continuously
-	full      uint64 // the level of a full bucket: capacity·period
-	emptied   int64  // how long that takes to drain, in microseconds, rounded up
-	weighable int64  // the largest count of a previous window that may be multiplied with a period; -1 if none
+	// For take, which is for narrow limits: of others they are such that it never applies.
+	full      int64 // the level of a full bucket that is refilled continuously: capacity·period; else -1
+	emptied   int64 // how long that takes to drain, in microseconds, rounded up
+	weighable int64 // the largest count of a previous window that may be multiplied with a period; else -1
 }
 
 // Algorithm returns the limit's algorithm.
@@ -274,14 +273,13 @@ func (l *Limit) widths() {
 	}
 	hi, lo := bits.Mul64(uint64(widest), uint64(l.period))
 	l.narrow = hi == 0 && lo < 1<<62
-	l.plain = l.narrow && !l.interval
-	l.full = 0
-	l.emptied = 0
-	l.weighable = -1
+	l.full, l.emptied, l.weighable = -1, 0, -1
 	if l.narrow {
-		l.full = uint64(l.capacity * l.period)
-		l.emptied = (l.capacity*l.period + l.requests - 1) / l.requests
 		l.weighable = l.capacity
+	}
+	if l.narrow && !l.interval {
+		l.full = l.capacity * l.period
+		l.emptied = (l.full + l.requests - 1) / l.requests
 	}
 }
 

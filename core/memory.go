@@ -46,6 +46,8 @@ type Memory struct {
 	seed   maphash.Seed
 	clock  func() int64
 
+	ownClock func() int64 // MemoryConfig.Clock
+
 	maxKeys atomic.Int64
 
 	mu     sync.Mutex        // guards what follows, for writing
@@ -79,9 +81,11 @@ const kindBit = 1 << 32
 // NewMemory returns an empty store.
 func NewMemory(c MemoryConfig) *Memory {
 	m := &Memory{
-		seed:   maphash.MakeSeed(),
-		clock:  c.Clock,
-		byName: make(map[string]*space),
+		seed:  maphash.MakeSeed(),
+		clock: c.Clock,
+
+		ownClock: c.Clock,
+		byName:   make(map[string]*space),
 	}
 	if m.clock == nil {
 		m.clock = wallClock
@@ -321,9 +325,9 @@ func (m *Memory) charge(s *shard, c *Check, i int, now int64) {
 	if c.Rule.space.isLog {
 		slot := &s.slots[i]
 		log := &s.logs[slot.state.A]
-		m.countTimes(c.Rule.space, chargeLog(c.Rule.limit, log, int64(slot.state.B), c.Cost))
+		m.countTimes(c.Rule.space, chargeLog(c.Rule.limit, log, slot.state.B, c.Cost))
 		if !allowed {
-			decideLog(c.Rule.limit, log, int64(slot.state.B), now, c.Cost, &c.Decision)
+			decideLog(c.Rule.limit, log, slot.state.B, now, c.Cost, &c.Decision)
 		}
 		return
 	}
@@ -355,5 +359,5 @@ func (m *Memory) decideInLog(s *shard, c *Check, i int, now int64) {
 		return
 	}
 	slot := &s.slots[i]
-	slot.state.B = uint64(decideLog(c.Rule.limit, &s.logs[slot.state.A], int64(slot.state.B), now, c.Cost, &c.Decision))
+	slot.state.B = decideLog(c.Rule.limit, &s.logs[slot.state.A], slot.state.B, now, c.Cost, &c.Decision)
 }

@@ -38,7 +38,7 @@ func (m *Memory) appraise(s *shard, i int, now int64, st *standing) {
 	for _, l := range sp.limits.Load().([]*Limit) {
 		var d Decision
 		if sp.isLog {
-			s.slots[i].state.B = uint64(decideLog(l, &s.logs[s.slots[i].state.A], int64(s.slots[i].state.B), now, 0, &d))
+			s.slots[i].state.B = decideLog(l, &s.logs[s.slots[i].state.A], s.slots[i].state.B, now, 0, &d)
 		} else {
 			var next State
 			decide(l, &s.slots[i].state, now, 0, &next, &d)

@@ -78,8 +78,8 @@ func (m *Memory) insert(s *shard, c *Check, now int64) int {
 	i := m.place(s, c.hash)
 	s.owners[i] = sp.number
 	if sp.isLog {
-		s.slots[i].state.A = uint64(newLog(s, c.hash))
-		s.slots[i].state.B = uint64(now)
+		s.slots[i].state.A = int64(newLog(s, c.hash))
+		s.slots[i].state.B = now
 	}
 	s.n++
 	m.count(sp, more)

@@ -13,7 +13,7 @@ type tableTest struct {
 	m     *Memory
 	s     *shard
 	rule  *Rule
-	model map[uint64]uint64 // hash to what is in its slot
+	model map[uint64]int64 // hash to what is in its slot
 	now   int64
 }
 
@@ -30,7 +30,7 @@ func newTableTest(t *testing.T, index Index) *tableTest {
 	}
 	m := NewMemory(MemoryConfig{Index: index, Clock: func() int64 { return now }})
 	_ = m.Open(r)
-	return &tableTest{t: t, m: m, s: &m.shards[0], rule: r, model: make(map[uint64]uint64), now: now}
+	return &tableTest{t: t, m: m, s: &m.shards[0], rule: r, model: make(map[uint64]int64), now: now}
 }
 
 func (tt *tableTest) insert(h uint64) {
@@ -40,8 +40,8 @@ func (tt *tableTest) insert(h uint64) {
 	}
 	c := Check{Rule: tt.rule, Cost: 1, hash: h}
 	i := tt.m.insert(tt.s, &c, tt.now)
-	used := uint64(len(tt.model) + 1) // never 0, which would be an expired key
-	tt.s.slots[i].state.A = uint64(tt.now - tt.now%int64(time.Hour/time.Microsecond))
+	used := int64(len(tt.model) + 1) // never 0, which would be an expired key
+	tt.s.slots[i].state.A = tt.now - tt.now%int64(time.Hour/time.Microsecond)
 	tt.s.slots[i].state.B = used
 	tt.model[h] = used
 }

@@ -9,36 +9,10 @@ import "math/bits"
 //
 // (the approximation that Cloudflare described in 2017; exact in its arithmetic here). The state is the current
 // window's start (A) and the two counts (B: previous in the high 32 bits, current in the low).
-//
-// Here is what most requests need; decideAnySlidingWindowCounter does the same for all.
 func decideSlidingWindowCounter(l *Limit, s *State, now, cost int64, next *State, d *Decision) {
-	left := l.period - now%l.period
-	previous := int64(s.B >> 32)
-	if int64(s.A) != now+left-l.period || previous > l.weighable || cost == 0 {
-		decideAnySlidingWindowCounter(l, s, now, cost, next, d)
-		return
-	}
-	current := int64(s.B&(1<<32-1)) + cost
-	room := l.requests - current - previous*left/l.period
-	if room < 0 {
-		decideAnySlidingWindowCounter(l, s, now, cost, next, d)
-		return
-	}
-	next.A = s.A
-	next.B = s.B + uint64(cost)
-	d.Allowed = true
-	d.Limit = l.quota
-	d.Remaining = room
-	d.RetryAfter = 0
-	d.ResetAfter = left + l.period + 1 - (l.period+current-1)/current // as leftBehind has it
-	d.Delay = 0
-}
-
-// decideAnySlidingWindowCounter is decideSlidingWindowCounter for every limit, state and request.
-func decideAnySlidingWindowCounter(l *Limit, s *State, now, cost int64, next *State, d *Decision) {
 	at := now
-	last := int64(s.A)
-	previous, current := int64(s.B>>32), int64(s.B&(1<<32-1))
+	last := s.A
+	previous, current := int64(uint64(s.B)>>32), s.B&(1<<32-1)
 	if last > now { // the clock stepped back
 		if last-now <= l.period {
 			at = last
@@ -62,14 +36,11 @@ func decideAnySlidingWindowCounter(l *Limit, s *State, now, cost int64, next *St
 	}
 	room := l.requests - weighted - current
 	wait := at - now
-	d.Limit = l.quota
-	d.Delay = 0
-	d.RetryAfter = 0
 	d.Allowed = cost <= room || cost == 0
 	if d.Allowed {
 		current += cost
 		room -= cost
-		next.B = uint64(previous)<<32 | uint64(current)
+		next.B = previous<<32 | current
 	} else {
 		d.RetryAfter = Never
 		if cost <= l.requests {
@@ -87,19 +58,33 @@ func decideAnySlidingWindowCounter(l *Limit, s *State, now, cost int64, next *St
 		if counted > 1<<32-1 {
 			counted = 1<<32 - 1
 		}
-		next.B = uint64(previous)<<32 | uint64(counted)
+		next.B = previous<<32 | counted
 	}
-	next.A = uint64(start)
+	next.A = start
 	d.Remaining = room
 	if room < 0 {
 		d.Remaining = 0
 	}
-	d.ResetAfter = 0
 	if current > 0 {
 		d.ResetAfter = wait + l.period - into + leftBehind(l, current, 0)
 	} else if weighted > 0 {
 		d.ResetAfter = wait + leftBehind(l, previous, 0) - into
 	}
+}
+
+// takeFromSlidingWindowCounter is the short way, in a window that has begun: see take.
+func takeFromSlidingWindowCounter(l *Limit, s *State, now int64) (remaining, reset int64) {
+	left := l.period - now%l.period
+	if s.A != now+left-l.period || s.B < 0 || s.B>>32 > l.weighable {
+		return -1, 0
+	}
+	current := s.B&(1<<32-1) + 1
+	remaining = l.requests - current - (s.B>>32)*left/l.period
+	if remaining < 0 {
+		return -1, 0
+	}
+	s.B++
+	return remaining, left + l.period + 1 - (l.period+current-1)/current // the reset as leftBehind has it
 }
 
 // overlap returns ⌊count × left/P⌋.

@@ -38,11 +38,8 @@ func decideLog(l *Limit, log *eventLog, last, now, cost int64, d *Decision) int6
 		}
 	}
 	room := l.requests - int64(log.n)
-	d.Limit = l.quota
-	d.Delay = 0
-	d.RetryAfter = 0
+	*d = Decision{Limit: l.quota}
 	d.Allowed = cost <= room || cost == 0
-	d.ResetAfter = 0
 	if d.Allowed && cost > 0 {
 		room -= cost
 		d.ResetAfter = ((at+l.quantum-1)/l.quantum+l.window)*l.quantum - now

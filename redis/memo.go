@@ -17,7 +17,7 @@ type memo struct {
 
 type memoShard struct {
 	mu         sync.Mutex
-	young, old map[uint64]known
+	young, old map[uint64]*known
 	_          [64]byte // shards do not share a cache line
 }
 
@@ -38,6 +38,7 @@ type known struct {
 	resetAt   int64
 	limit     int64
 	remaining int64
+	name      string // of the key in Redis, where Express has noted it
 }
 
 // find returns what is known of the key with that hash.
@@ -48,10 +49,10 @@ func (m *memo) find(hash uint64, k *known) bool {
 	if !ok {
 		found, ok = s.old[hash]
 	}
-	s.mu.Unlock()
 	if ok {
-		*k = found
+		*k = *found
 	}
+	s.mu.Unlock()
 	return ok
 }
 
@@ -72,17 +73,30 @@ func (m *memo) learn(hash, terms uint64, now, cost int64, d *core.Decision) {
 	}
 	s := &m.shards[hash%memoShards]
 	s.mu.Lock()
+	entry := m.entry(s, hash)
+	k.name = entry.name
+	*entry = k
+	s.mu.Unlock()
+}
+
+// entry returns what is known of a key, in the young generation of its shard.
+func (m *memo) entry(s *memoShard, hash uint64) *known {
+	if k := s.young[hash]; k != nil {
+		return k
+	}
+	k := s.old[hash]
+	if k == nil {
+		k = &known{}
+	}
 	if len(s.young) >= generation {
-		if _, ok := s.young[hash]; !ok {
-			s.old = s.young
-			s.young = nil
-		}
+		s.old = s.young
+		s.young = nil
 	}
 	if s.young == nil {
-		s.young = make(map[uint64]known)
+		s.young = make(map[uint64]*known)
 	}
 	s.young[hash] = k
-	s.mu.Unlock()
+	return k
 }
 
 // rejects reports whether a request of that cost is known to be rejected at time now.

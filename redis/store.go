@@ -54,6 +54,7 @@ type Store struct {
 	naming    *naming
 	changed   func(server string, err error)
 	clock     func() int64
+	ownClock  func() int64 // Config.Clock
 	wallClock func() int64
 	seed      maphash.Seed
 	memo      memo
@@ -94,6 +95,7 @@ func NewStore(c Config) (*Store, error) {
 		naming:    naming,
 		changed:   c.Changed,
 		clock:     c.Clock,
+		ownClock:  c.Clock,
 		wallClock: c.WallClock,
 		seed:      maphash.MakeSeed(),
 		timers:    make(map[*Server]*time.Timer),

@@ -1,0 +1,111 @@
+package core
+
+import (
+	"math/rand"
+	"net/http"
+	"reflect"
+	"testing"
+	"time"
+)
+
+// That Take decides as Decide does is seen beside the oracles, in history.decide.
+
+func TestWhatHasAnExpressWay(t *testing.T) {
+	perMinute := LimitConfig{Algorithm: TokenBucket, Requests: 5, Period: time.Minute}
+	for name, c := range map[string]struct {
+		index Index
+		limit LimitConfig
+		want  bool
+	}{
+		"a bucket":                   {Mapped, perMinute, true},
+		"a store that is not mapped": {Probing, perMinute, false},
+		"a log":                      {Mapped, LimitConfig{Algorithm: SlidingWindowLog, Requests: 5, Period: time.Minute}, false},
+	} {
+		m := NewMemory(MemoryConfig{Index: c.index})
+		r := mustRule(t, RuleConfig{Name: "r", Limit: mustLimit(t, c.limit)})
+		if err := m.Open(r); err != nil {
+			t.Fatal(err)
+		}
+		if got := NewExpress(m, r) != nil; got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+func TestTheExpressWayLeavesWhatIsRareAlone(t *testing.T) {
+	now := int64(1_700_000_000_000_000)
+	m := NewMemory(MemoryConfig{Index: Mapped, Clock: func() int64 { return now }})
+	r := mustRule(t, RuleConfig{Name: "r", Limit: mustLimit(t, LimitConfig{Algorithm: TokenBucket, Requests: 2, Period: time.Minute})})
+	if err := m.Open(r); err != nil {
+		t.Fatal(err)
+	}
+	e := NewExpress(m, r)
+	checks := []Check{{Rule: r, Key: "k", Cost: 1}}
+	for i, want := range []int64{-1, 0, -1, -1} { // a new key, an allowed request, rejected ones
+		remaining, _ := Take(e, "k")
+		if remaining != want {
+			t.Fatalf("request %d: remaining %d, want %d", i, remaining, want)
+		}
+		if remaining >= 0 {
+			continue
+		}
+		if m.Keys(r) != int64(smaller(1, int64(i))) {
+			t.Fatalf("request %d: %d keys", i, m.Keys(r))
+		}
+		if err := m.Decide(checks, false); err != nil || checks[0].Decision.Allowed != (i == 0) {
+			t.Fatalf("request %d: %+v, %v", i, checks[0].Decision, err)
+		}
+	}
+	now += 30_000_000
+	if remaining, reset := Take(e, "k"); remaining != 0 || reset != 60_000_000 {
+		t.Errorf("after half a minute: remaining %d, reset %d", remaining, reset)
+	}
+}
+
+func TestTellSaysWhatWriteHeadersSays(t *testing.T) {
+	r := rand.New(rand.NewSource(1))
+	earlier := []http.Header{
+		{},
+		{"Content-Type": {"text/plain"}},
+		{"X-Ratelimit-Limit": {"7"}, "X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"3"}, "Ratelimit": {`"a";r=0;t=3`}, "Ratelimit-Policy": {`"a";q=7`}},
+		{"X-Ratelimit-Limit": {"7"}, "X-Ratelimit-Remaining": {"7"}, "X-Ratelimit-Reset": {"3"}},
+	}
+	for i := 0; i < 2000; i++ {
+		f := Fields{XRateLimit: r.Intn(4) > 0, IETF: r.Intn(4) > 0}
+		quota := spread(r, 1, 5000)
+		c := decided(t, "r", quota, Decision{Allowed: true, Remaining: r.Int63n(quota + 1), ResetAfter: spread(r, 1, 5_000_000_000) - 1})
+		if i == 0 {
+			c.Decision.Remaining, c.Decision.ResetAfter = 0, 0
+		}
+		h := earlier[r.Intn(len(earlier))]
+		want := written(h.Clone(), f, []Check{c})
+		got := h.Clone()
+		Tell(NewTold(c.Rule, f), got, c.Decision.Remaining, c.Decision.ResetAfter)
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("%+v, %+v, after %v:\n%v, want\n%v", c.Decision, f, h, got, want)
+		}
+	}
+}
+
+// What one response is told must not change by what is done to another.
+func TestToldValuesHaveNoRoomBehind(t *testing.T) {
+	c := decided(t, "r", 10, Decision{})
+	told := NewTold(c.Rule, allFields)
+	first := http.Header{}
+	Tell(told, first, 9, 1_000_000)
+	for name := range first {
+		first.Add(name, "more")
+	}
+	second := http.Header{}
+	Tell(told, second, 9, 1_000_000)
+	third := http.Header{}
+	Tell(told, third, 10, 2_000_000)
+	for name, values := range second {
+		if len(values) != 1 {
+			t.Errorf("%s: %q", name, values)
+		}
+	}
+	if third.Get("X-RateLimit-Remaining") != "10" || third.Get("X-RateLimit-Reset") != "2" {
+		t.Errorf("%v", third)
+	}
+}
