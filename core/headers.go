@@ -41,12 +41,12 @@ func ParseFields(words []string) (Fields, error) {
 
 // The fields' names as http.Header has them.
 const (
-	headerLimit      = "X-Ratelimit-Limit"
-	headerRemaining  = "X-Ratelimit-Remaining"
-	headerReset      = "X-Ratelimit-Reset"
+	HeaderLimit      = "X-Ratelimit-Limit"
+	HeaderRemaining  = "X-Ratelimit-Remaining"
+	HeaderReset      = "X-Ratelimit-Reset"
 	headerXRetry     = "X-Ratelimit-Retry-After"
-	headerRateLimit  = "Ratelimit"
-	headerPolicy     = "Ratelimit-Policy"
+	HeaderRateLimit  = "Ratelimit"
+	HeaderPolicy     = "Ratelimit-Policy"
 	headerRetryAfter = "Retry-After"
 
 	headerCacheControl = "Cache-Control"
@@ -86,9 +86,9 @@ func WriteHeaders(h http.Header, f Fields, checks []Check, v *Verdict) {
 
 func writeXRateLimit(h http.Header, told *Check, retry string, rejected bool, values *[8]string) {
 	d := &told.Decision
-	if earlier := h[headerRemaining]; !rejected && len(earlier) == 1 && len(h[headerLimit]) == 1 {
+	if earlier := h[HeaderRemaining]; !rejected && len(earlier) == 1 && len(h[HeaderLimit]) == 1 {
 		remaining, err1 := strconv.ParseInt(earlier[0], 10, 32)
-		limit, err2 := strconv.ParseInt(h[headerLimit][0], 10, 32)
+		limit, err2 := strconv.ParseInt(h[HeaderLimit][0], 10, 32)
 		if err1 != nil || err2 != nil || remaining*d.Limit <= d.Remaining*limit {
 			return
 		}
@@ -96,9 +96,9 @@ func writeXRateLimit(h http.Header, told *Check, retry string, rejected bool, va
 	values[2] = told.Rule.limitText
 	values[3] = decimal(d.Remaining)
 	values[4] = decimal(seconds(d.ResetAfter))
-	h[headerLimit] = values[2:3:3]
-	h[headerRemaining] = values[3:4:4]
-	h[headerReset] = values[4:5:5]
+	h[HeaderLimit] = values[2:3:3]
+	h[HeaderRemaining] = values[3:4:4]
+	h[HeaderReset] = values[4:5:5]
 	if retry != "" {
 		values[5] = retry
 		h[headerXRetry] = values[5:6:6]
@@ -136,14 +136,14 @@ func writeIETF(h http.Header, checks []Check, v *Verdict, retry string, values *
 	}
 	values[6] = string(states)
 	values[7] = policies
-	if earlier := h[headerRateLimit]; len(earlier) > 0 {
+	if earlier := h[HeaderRateLimit]; len(earlier) > 0 {
 		values[6] = strings.Join(earlier, ", ") + ", " + values[6]
 	}
-	if earlier := h[headerPolicy]; len(earlier) > 0 {
+	if earlier := h[HeaderPolicy]; len(earlier) > 0 {
 		values[7] = strings.Join(earlier, ", ") + ", " + values[7]
 	}
-	h[headerRateLimit] = values[6:7:7]
-	h[headerPolicy] = values[7:8:8]
+	h[HeaderRateLimit] = values[6:7:7]
+	h[HeaderPolicy] = values[7:8:8]
 }
 
 // seconds rounds microseconds up to whole seconds.
@@ -161,8 +161,19 @@ func RetrySeconds(micros int64) int64 {
 
 // decimal is strconv.FormatInt without an allocation for the numbers that most quotas are made of.
 func decimal(n int64) string {
-	if n >= 0 && n < tabled {
+	if n >= 0 && n < int64(len(decimals)) {
 		return decimals[n]
 	}
 	return strconv.FormatInt(n, 10)
+}
+
+// decimals are the numbers that most quotas are made of.
+var decimals = makeDecimals()
+
+func makeDecimals() []string {
+	list := make([]string, 1024)
+	for i := range list {
+		list[i] = strconv.Itoa(i)
+	}
+	return list
 }

@@ -2,6 +2,7 @@ package core
 
 import (
 	"hash/maphash"
+	"net/http"
 	"time"
 )
 
@@ -47,12 +48,12 @@ func Take(e *Express, key string) (remaining, reset int64) {
 	)
 	hash = (maphash.String(e.seed, key) ^ e.salt) &^ kindBit
 	s = e.shards[hash&e.mask]
-	if e.clock == nil {
+	s.mu.Lock()
+	if e.clock == nil { // under the lock, so that for a key the clock does not go back
 		now = time.Now().UnixMicro()
 	} else {
 		now = e.clock()
 	}
-	s.mu.Lock()
 	i, ok = s.index[hash]
 	if !ok {
 		s.mu.Unlock()
@@ -70,4 +71,37 @@ func Take(e *Express, key string) (remaining, reset int64) {
 	}
 	s.mu.Unlock()
 	return remaining, reset
+}
+
+//go:generate go run ./flatten
+
+// ServeConfig is what Serve makes a handler of.
+type ServeConfig struct {
+	Told *Told
+
+	// Keys makes the requests' keys; nil is for a key that is the client's address as the connection has it.
+	Keys Keyer
+
+	Next http.Handler // where requests go that are allowed at once
+	Rest http.Handler // sees to all others, of which nothing has been charged: it decides on them
+}
+
+// Keyer makes the keys of requests.
+type Keyer interface {
+	// Key returns a request's key; "" is for a request that is to be left to ServeConfig.Rest.
+	Key(r *http.Request) string
+}
+
+// Serve returns a handler that does what Take and Tell do, in one function. What is rare is left to c.Rest, and without c.Keys
+// a client with an IPv6 address too.
+func Serve(e *Express, c ServeConfig) http.Handler {
+	switch e.algorithm {
+	case TokenBucket:
+		return newFlatTokenBucket(e, c)
+	case LeakyBucket:
+		return newFlatLeakyBucket(e, c)
+	case FixedWindow:
+		return newFlatFixedWindow(e, c)
+	}
+	return newFlatSlidingWindowCounter(e, c)
 }

@@ -80,7 +80,7 @@ func TestTellSaysWhatWriteHeadersSays(t *testing.T) {
 		h := earlier[r.Intn(len(earlier))]
 		want := written(h.Clone(), f, []Check{c})
 		got := h.Clone()
-		Tell(NewTold(c.Rule, f), got, c.Decision.Remaining, c.Decision.ResetAfter)
+		Tell(NewTold(c.Rule, f), got, c.Decision.Remaining, seconds(c.Decision.ResetAfter))
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("%+v, %+v, after %v:\n%v, want\n%v", c.Decision, f, h, got, want)
 		}
@@ -92,14 +92,14 @@ func TestToldValuesHaveNoRoomBehind(t *testing.T) {
 	c := decided(t, "r", 10, Decision{})
 	told := NewTold(c.Rule, allFields)
 	first := http.Header{}
-	Tell(told, first, 9, 1_000_000)
+	Tell(told, first, 9, 1)
 	for name := range first {
 		first.Add(name, "more")
 	}
 	second := http.Header{}
-	Tell(told, second, 9, 1_000_000)
+	Tell(told, second, 9, 1)
 	third := http.Header{}
-	Tell(told, third, 10, 2_000_000)
+	Tell(told, third, 10, 2)
 	for name, values := range second {
 		if len(values) != 1 {
 			t.Errorf("%s: %q", name, values)

@@ -3,98 +3,90 @@ package core
 import (
 	"net/http"
 	"strconv"
+	"sync"
 )
 
-// Told is what clients are told of a rule whose requests go by Express, made ready. Made by NewTold, safe for concurrent use.
+// Told is what clients are told of one rule, made ready: what Tell needs, and handlers that do as Tell does without calling it,
+// which an interpreter is the slower for. Made by NewTold, read only from then on, safe for concurrent use.
 type Told struct {
-	rule          *Rule
-	fields        Fields
-	limit, policy []string // the fields' values
-	state         string   // how the member of RateLimit begins
+	All    bool     // all fields are set, as most want it; if not, only Tell knows which
+	Limit  []string // the value of X-RateLimit-Limit
+	Policy []string // the value of RateLimit-Policy
+	State  string   // how RateLimit begins
+
+	// The numberTexts from 0 that most quotas are made of: as texts, as values of fields, and as the ends of RateLimit, for
+	// seconds. They are of one length.
+	Numbers []string
+	Values  [][]string
+	Ends    []string
+
+	rule   *Rule
+	fields Fields
 }
 
 // NewTold returns what clients are told of a rule, in those fields.
 func NewTold(r *Rule, f Fields) *Told {
-	return &Told{rule: r, fields: f, limit: []string{r.limitText}, policy: []string{r.policyText}, state: r.stateText}
-}
-
-// Tell sets the fields for a request that the rule has allowed at once, as WriteHeaders does: remaining and reset are what
-// Take has returned. Values that are the same for many responses are shared between them: nobody may change one in place.
-func Tell(told *Told, h http.Header, remaining, reset int64) {
-	reset = (reset + 999_999) / 1_000_000
-	if len(h) != 0 || remaining >= tabled || reset >= tabled {
-		tellAny(told, h, remaining, reset)
-		return
-	}
-	if told.fields.XRateLimit {
-		h[headerLimit] = told.limit
-		h[headerRemaining] = decimalValues[remaining]
-		h[headerReset] = decimalValues[reset]
-	}
-	if told.fields.IETF {
-		h[headerRateLimit] = []string{told.state + decimals[remaining] + resetTexts[reset]}
-		h[headerPolicy] = told.policy
+	tables.Do(makeTables)
+	return &Told{
+		All:     f.XRateLimit && f.IETF,
+		Limit:   []string{r.limitText},
+		Policy:  []string{r.policyText},
+		State:   r.stateText,
+		Numbers: numberTexts,
+		Values:  numberValues,
+		Ends:    numberEnds,
+		rule:    r,
+		fields:  f,
 	}
 }
 
-// tellAny is Tell for large numbers, and for a response that has fields already, which may be an earlier handler's.
-func tellAny(told *Told, h http.Header, remaining, reset int64) {
+// Tell sets the fields for a request that the rule has allowed at once, as WriteHeaders does. reset is in seconds, rounded up.
+// Values that are the same for many responses are shared between them: nobody may change one in place.
+func Tell(t *Told, h http.Header, remaining, reset int64) {
 	var left, seconds string
-	if len(h) != 0 {
-		tellAfter(told, h, remaining, reset)
+	if len(h) > 1 && (h[HeaderRemaining] != nil || h[HeaderRateLimit] != nil || h[HeaderPolicy] != nil) {
+		tellAfter(t, h, remaining, reset)
 		return
 	}
 	left = strconv.FormatInt(remaining, 10)
 	seconds = strconv.FormatInt(reset, 10)
-	if told.fields.XRateLimit {
-		h[headerLimit] = told.limit
-		h[headerRemaining] = []string{left}
-		h[headerReset] = []string{seconds}
+	if t.fields.XRateLimit {
+		h[HeaderLimit] = t.Limit
+		h[HeaderRemaining] = []string{left}
+		h[HeaderReset] = []string{seconds}
 	}
-	if told.fields.IETF {
-		h[headerRateLimit] = []string{told.state + left + ";t=" + seconds}
-		h[headerPolicy] = told.policy
+	if t.fields.IETF {
+		h[HeaderRateLimit] = []string{t.State + left + ";t=" + seconds}
+		h[HeaderPolicy] = t.Policy
 	}
 }
 
-func tellAfter(told *Told, h http.Header, remaining, reset int64) {
-	checks := []Check{{Rule: told.rule}}
-	checks[0].Decision = Decision{Allowed: true, Limit: told.rule.limit.quota, Remaining: remaining, ResetAfter: reset * 1_000_000}
+// tellAfter is Tell where an earlier handler has set fields.
+func tellAfter(t *Told, h http.Header, remaining, reset int64) {
+	checks := []Check{{Rule: t.rule}}
+	checks[0].Decision = Decision{Allowed: true, Limit: t.rule.limit.quota, Remaining: remaining, ResetAfter: reset * 1_000_000}
 	v := Verdict{}
-	WriteHeaders(h, told.fields, checks, &v)
+	WriteHeaders(h, t.fields, checks, &v)
 }
 
-// tabled is how many of the numbers that most quotas are made of stand ready as texts.
-const tabled = 1024
+// tabled is how many numberTexts stand ready: some the seconds of two hours, and as many units.
+const tabled = 8192
 
-// Variables are set in their order here, and not in that of their needs: the interpreter knows no other.
 var (
-	decimals      = makeDecimals()
-	decimalValues = makeDecimalValues()
-	resetTexts    = makeResetTexts()
+	tables       sync.Once
+	numberTexts  []string
+	numberValues [][]string
+	numberEnds   []string
 )
 
-func makeDecimals() []string {
-	list := make([]string, tabled)
-	for i := range list {
-		list[i] = strconv.Itoa(i)
+// makeTables makes the texts of numberTexts. There is no room behind a value, so that an append copies.
+func makeTables() {
+	numberTexts = make([]string, tabled)
+	numberValues = make([][]string, tabled)
+	numberEnds = make([]string, tabled)
+	for i := range numberTexts {
+		numberTexts[i] = strconv.Itoa(i)
+		numberValues[i] = numberTexts[i : i+1 : i+1]
+		numberEnds[i] = ";t=" + numberTexts[i]
 	}
-	return list
-}
-
-// makeDecimalValues returns the decimals as values of fields. There is no room behind them, so that an append copies.
-func makeDecimalValues() [][]string {
-	list := make([][]string, tabled)
-	for i := range list {
-		list[i] = decimals[i : i+1 : i+1]
-	}
-	return list
-}
-
-func makeResetTexts() []string {
-	list := make([]string, tabled)
-	for i := range list {
-		list[i] = ";t=" + decimals[i]
-	}
-	return list
 }
