@@ -29,9 +29,10 @@ type Script struct {
 // Numbers are exact: they are kept and sent as packed integers or doubles, never as Lua's decimal text, and what could
 // exceed the 2⁵³ of a double is divided in steps.
 var (
-	scriptsOfOne    = makeScriptsOfOne()
-	scriptOfSeveral = newScript(makeScriptOfSeveral())
-	scriptOfRefund  = newScript(luaBegin + luaRefund)
+	scriptsOfOne     = makeScriptsOfOne(luaOneEnd)
+	scriptsOfOneLine = makeScriptsOfOne(luaOneLineEnd)
+	scriptOfSeveral  = newScript(makeScriptOfSeveral())
+	scriptOfRefund   = newScript(luaBegin + luaRefund)
 )
 
 // pieces returns those of the algorithms, by core.Algorithm. (A function: the interpreter sets variables in their order, and
@@ -45,11 +46,11 @@ func newScript(source string) *Script {
 	return &Script{Source: source, SHA1: hex.EncodeToString(sum[:])}
 }
 
-func makeScriptsOfOne() []*Script {
+func makeScriptsOfOne(end string) []*Script {
 	algorithms := pieces()
 	list := make([]*Script, len(algorithms))
 	for i := 1; i < len(algorithms); i++ {
-		list[i] = newScript(luaBegin + luaOneBegin + luaRule + algorithms[i] + luaOneEnd)
+		list[i] = newScript(luaBegin + luaOneBegin + luaRule + algorithms[i] + end)
 	}
 	return list
 }
@@ -121,12 +122,21 @@ const luaOneBegin = `
 local key, argument, position, denied = KEYS[1], ARGV[1], 1, false
 `
 
-const luaOneEnd = `
+const luaOneEnd = luaOneKeep + `
+return {remaining, wait, reset, ARGV[2] and now}
+`
+
+// luaOneLineEnd replies with a line in place of an array, but where the server's time is asked for.
+const luaOneLineEnd = luaOneKeep + `
+if ARGV[2] then return {remaining, wait, reset, now} end
+return {ok = format('%d %d %d', remaining, wait, reset)}
+`
+
+const luaOneKeep = `
 if value and peek == 0 then
 ` + luaKeep + `
 end
 if not ok then remaining = -1 - remaining end
-return {remaining, wait, reset, ARGV[2] and now}
 `
 
 // luaSeveralBegin: the first pass evaluates every rule as if all admitted. If an enforced one does not, a second pass finds

@@ -25,6 +25,10 @@ type Config struct {
 	// PlainKeys keeps the clients' keys readable in Redis.
 	PlainKeys bool
 
+	// Lines has the scripts of one rule reply with a line of text, "<remaining> <wait> <reset>", in place of an array. The
+	// client must give both as Call.Reply. For an interpreted client a line is cheaper to read.
+	Lines bool
+
 	// Changed is told when a server is not asked any more, after that error, and when it is again, with a nil one. It
 	// must not wait. nil means nobody is told.
 	Changed func(server string, err error)
@@ -52,6 +56,7 @@ func (c Config) Check() error {
 type Store struct {
 	client    Client
 	naming    *naming
+	scripts   []*Script // of one rule, by core.Algorithm
 	changed   func(server string, err error)
 	clock     func() int64
 	ownClock  func() int64 // Config.Clock
@@ -93,12 +98,16 @@ func NewStore(c Config) (*Store, error) {
 	s := &Store{
 		client:    c.Client,
 		naming:    naming,
+		scripts:   scriptsOfOne,
 		changed:   c.Changed,
 		clock:     c.Clock,
 		ownClock:  c.Clock,
 		wallClock: c.WallClock,
 		seed:      maphash.MakeSeed(),
 		timers:    make(map[*Server]*time.Timer),
+	}
+	if c.Lines {
+		s.scripts = scriptsOfOneLine
 	}
 	if s.clock == nil {
 		s.clock = monotonic
@@ -287,7 +296,7 @@ func (s *Store) run(c *Call, rules []*openRule, checks []core.Check, peek, timed
 		return 0, ErrUnavailable
 	}
 	if len(checks) == 1 {
-		c.Script = scriptsOfOne[checks[0].Rule.Limit().Algorithm()]
+		c.Script = s.scriptOfOne(checks[0].Rule)
 	} else {
 		c.Script = scriptOfSeveral
 	}
@@ -327,6 +336,9 @@ func (s *Store) run(c *Call, rules []*openRule, checks []core.Check, peek, timed
 	}
 	return c.Reply[want-1], nil
 }
+
+// scriptOfOne returns the script of a request under that rule alone.
+func (s *Store) scriptOfOne(r *core.Rule) *Script { return s.scripts[r.Limit().Algorithm()] }
 
 // argument returns a check's part of the script's argument.
 func (s *Store) argument(o *openRule, c *core.Check, peek bool) string {

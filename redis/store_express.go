@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,9 +13,10 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// Express is the way of a request under one rule, as most are, in as few steps as it can have: for interpreted programs,
-// which pay for each of them. Made by NewExpress, safe for concurrent use.
-type Express struct {
+// express is the way of a request under one rule that costs 1, as most are, in as few steps as it can have: a handler for
+// interpreted programs, which pay for each of them. Key, decision and header fields are in one function, and what is rare is left to
+// others.
+type express struct {
 	store   *Store
 	rule    *core.Rule
 	open    *openRule
@@ -27,11 +30,25 @@ type Express struct {
 	salt    uint64
 	terms   uint64
 	quota   int64
+	keys    core.Keyer
+	told    *core.Told
+	next    http.Handler
+	rest    Rest
 }
 
-// NewExpress returns the express way of a rule that has been opened in the store. Where the rule's limit follows the calendar, or
-// the server depends on the key, there is none: it returns nil then.
-func NewExpress(s *Store, r *core.Rule) *Express {
+// Rest sees to the requests that are not allowed at once by the express way.
+type Rest interface {
+	// ServeHTTP decides on a request of which nothing has been charged.
+	http.Handler
+
+	// Conclude goes on with a request that has been decided on: c has the decision, or err says why there is none.
+	Conclude(w http.ResponseWriter, r *http.Request, c *core.Check, err error)
+}
+
+// Serve returns a handler that does for a rule that has been opened in the store what Store.Decide and core.Tell do, in one
+// function. c.Rest is not used. Where the rule's limit follows the calendar, or the server depends on the key, there is
+// none: it returns nil then.
+func Serve(s *Store, r *core.Rule, c core.ServeConfig, rest Rest) http.Handler {
 	o := s.rules.Load().(map[*core.Rule]*openRule)[r]
 	if o == nil || o.charge == "" || s.client.Cluster() {
 		return nil
@@ -40,7 +57,7 @@ func NewExpress(s *Store, r *core.Rule) *Express {
 	if err != nil {
 		return nil
 	}
-	e := &Express{
+	e := &express{
 		store:   s,
 		rule:    r,
 		open:    o,
@@ -52,43 +69,63 @@ func NewExpress(s *Store, r *core.Rule) *Express {
 		salt:    o.salt,
 		terms:   o.terms,
 		quota:   r.Limit().Quota(),
+		keys:    c.Keys,
+		told:    c.Told,
+		next:    c.Next,
+		rest:    rest,
 	}
 	for i := range s.memo.shards {
 		e.shards = append(e.shards, &s.memo.shards[i])
 	}
-	script := scriptsOfOne[r.Limit().Algorithm()]
+	script := s.scriptOfOne(r)
 	e.calls = &sync.Pool{New: func() interface{} {
 		return &Call{Script: script, Keys: make([]string, 1), Args: []string{o.charge}}
 	}}
 	return e
 }
 
-// Take decides on a request that costs 1 and of which c has the rule and the key, as Store.Decide does. If the request is allowed
-// at once, it returns what remains and when the quota is whole again, in microseconds; else remaining is -1, and the decision
-// is in c, or the error. What is rare goes the way of all: a key of which little is known or that is rejected, a server that
-// has failed.
-func Take(e *Express, c *core.Check) (remaining, reset int64, err error) {
+// ServeHTTP implements http.Handler. It is written for the interpreter: a variable that is declared before it is set is made once;
+// each call of a function makes all that is in it.
+func (e *express) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var (
-		hash  uint64
-		now   int64
-		shard *memoShard
-		k     *known
-		name  string
-		call  *Call
+		key              string
+		i                int
+		hash             uint64
+		now              int64
+		shard            *memoShard
+		k                *known
+		name             string
+		call             *Call
+		err              error
+		remaining, reset int64
+		h                http.Header
+		t                *core.Told
 	)
-	hash = maphash.String(e.seed, c.Key) ^ e.salt
+	if e.keys != nil {
+		key = e.keys.Key(r)
+	} else if key = r.RemoteAddr; key != "" && key[0] != '[' {
+		i = strings.LastIndexByte(key, ':')
+		if i > 0 {
+			key = key[:i]
+		}
+	} else {
+		key = ""
+	}
+	if key == "" || e.trouble.Load() != 0 {
+		e.rest.ServeHTTP(w, r)
+		return
+	}
+	hash = maphash.String(e.seed, key) ^ e.salt
 	shard = e.shards[hash%memoShards]
 	shard.mu.Lock()
 	k = shard.young[hash]
 	if k == nil || k.until != 0 || k.terms != e.terms || k.name == "" {
 		shard.mu.Unlock()
-		return -1, 0, takeSlowly(e, c, hash)
+		decideSeldom(e, w, r, key, hash)
+		return
 	}
 	name = k.name
 	shard.mu.Unlock()
-	if e.trouble.Load() != 0 {
-		return -1, 0, takeSlowly(e, c, hash)
-	}
 	if e.clock == nil {
 		now = int64(time.Since(started) / time.Microsecond)
 	} else {
@@ -97,13 +134,15 @@ func Take(e *Express, c *core.Check) (remaining, reset int64, err error) {
 	call = e.calls.Get().(*Call)
 	call.Keys[0] = name
 	err = e.conn.Run(call)
-	if err != nil || len(call.Reply) != 3 {
-		return -1, 0, settle(e, c, call, hash, now, err)
+	if err == nil && len(call.Reply) == 3 && call.Reply[1] == 0 {
+		remaining = call.Reply[0]
+		reset = call.Reply[2]
+	} else {
+		remaining = -1
 	}
-	remaining = call.Reply[0]
-	reset = call.Reply[2]
-	if remaining < 0 || remaining > e.quota || call.Reply[1] != 0 || reset < 0 || reset > longest {
-		return -1, 0, settle(e, c, call, hash, now, nil)
+	if remaining < 0 || remaining > e.quota || reset < 0 || reset > longest {
+		settle(e, w, r, key, call, hash, now, err)
+		return
 	}
 	e.calls.Put(call)
 	shard.mu.Lock()
@@ -111,43 +150,60 @@ func Take(e *Express, c *core.Check) (remaining, reset int64, err error) {
 	k.resetAt = now + reset
 	k.remaining = remaining
 	shard.mu.Unlock()
-	return remaining, reset, nil
+	reset = (reset + 999_999) / 1_000_000
+	h = w.Header()
+	t = e.told
+	if len(h) > 1 || remaining >= int64(len(t.Values)) || reset >= int64(len(t.Values)) || !t.All { // one field stands in each of Traefik's responses
+		core.Tell(t, h, remaining, reset)
+	} else {
+		h[core.HeaderLimit] = t.Limit
+		h[core.HeaderRemaining] = t.Values[remaining]
+		h[core.HeaderReset] = t.Values[reset]
+		h[core.HeaderRateLimit] = []string{t.State + t.Numbers[remaining] + t.Ends[reset]}
+		h[core.HeaderPolicy] = t.Policy
+	}
+	e.next.ServeHTTP(w, r)
 }
 
-// takeSlowly goes the way of all, and notes what the next request of the key needs.
-func takeSlowly(e *Express, c *core.Check, hash uint64) error {
+// decideSeldom goes the way of all, with a key of which little is known or that is rejected, and notes what its next
+// request needs.
+func decideSeldom(e *express, w http.ResponseWriter, r *http.Request, key string, hash uint64) {
+	checks := make([]core.Check, 1)
+	c := &checks[0]
+	c.Rule = e.rule
+	c.Key = key
 	c.Cost = 1
-	checks := []core.Check{*c}
 	err := e.store.Decide(checks, false)
-	*c = checks[0]
 	if err == nil {
-		name := e.store.naming.key(c.Key, e.open.suffix)
+		name := e.store.naming.key(key, e.open.suffix)
 		shard := e.shards[hash%memoShards]
 		shard.mu.Lock()
 		e.store.memo.entry(shard, hash).name = name
 		shard.mu.Unlock()
 	}
-	return err
+	e.rest.Conclude(w, r, c, err)
 }
 
 // settle reads what a call has come to, where that is not that the request is allowed at once.
-func settle(e *Express, c *core.Check, call *Call, hash uint64, now int64, err error) error {
+func settle(e *express, w http.ResponseWriter, r *http.Request, key string, call *Call, hash uint64, now int64, err error) {
+	checks := make([]core.Check, 1)
+	c := &checks[0]
+	c.Rule = e.rule
+	c.Key = key
 	c.Cost = 1
 	if err != nil {
 		e.store.failed(e.server, call.Keys[0], err)
-	} else if len(call.Reply) != 3 || !readDecision(c.Rule, call.Reply[0], call.Reply[1], call.Reply[2], &c.Decision) {
+	} else if len(call.Reply) != 3 || !readDecision(e.rule, call.Reply[0], call.Reply[1], call.Reply[2], &c.Decision) {
 		err = errReply
 	}
 	if err == nil {
 		e.store.memo.learn(hash, e.terms, now, 1, &c.Decision)
 	} else {
 		err = fmt.Errorf("%s: %w", e.server.name, err)
-		checks := []core.Check{*c}
 		e.store.lastKnown(&inquiry{rules: []*openRule{e.open}, hashes: []uint64{hash}}, checks, e.store.clock())
-		*c = checks[0]
 	}
 	if !errors.Is(err, ErrTimeout) { // the other is still being read
 		e.calls.Put(call)
 	}
-	return err
+	e.rest.Conclude(w, r, c, err)
 }

@@ -266,3 +266,13 @@ func (s *Server) SetTime(micros int64) {
 	}
 	s.clock.set(micros)
 }
+
+// ClockFile returns the file that the time of a server lies in which was started with WithClock, for a process of its own that
+// sets it: the microseconds since the Unix epoch, as eight bytes in the machine's order.
+func (s *Server) ClockFile() string {
+	s.t.Helper()
+	if s.clock == nil {
+		s.t.Fatalf("redis-server on %s: ClockFile needs a server that was started with WithClock", s.Addr())
+	}
+	return s.clock.file
+}

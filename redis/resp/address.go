@@ -1,0 +1,165 @@
+package resp
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+const (
+	defaultPort = "6379"
+	addressForm = "must be host:port, the path of a Unix socket, or a URL"
+	oneServer   = "this client speaks to one server: write its address, or that of a proxy or a name that leads to the master"
+)
+
+// completeAddress reads a URL, adds the port if it is left out, and says what is no address. No error repeats what may have
+// a password in it.
+func completeAddress(c *Config) error {
+	addr := c.Address
+	if addr == "" {
+		return errors.New("address: is missing; write one such as 127.0.0.1:6379")
+	}
+	if strings.HasPrefix(addr, "/") {
+		return nil
+	}
+	if strings.Contains(addr, "://") {
+		return readURL(c)
+	}
+	if strings.Contains(addr, "@") { // what stands before it may be a password
+		return errors.New("address: " + addressForm + "; a user and a password stand in a URL, or beside it")
+	}
+	if strings.ContainsAny(addr, ",; ") {
+		return fmt.Errorf("address %q: is more than one; %s", addr, oneServer)
+	}
+	complete, err := hostPort(addr)
+	if err != nil {
+		return err
+	}
+	c.Address = complete
+	return nil
+}
+
+// hostPort adds the port, if it is left out.
+func hostPort(addr string) (string, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		host = strings.Trim(addr, "[]")
+		port = defaultPort
+		if strings.Contains(host, ":") && net.ParseIP(host) == nil {
+			host = ""
+		}
+	}
+	if host == "" || port == "" || strings.ContainsAny(host, " /?") {
+		return "", fmt.Errorf("address %q: %s", addr, addressForm)
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil || n < 1 || n > 65535 {
+		return "", fmt.Errorf("address %q: the port must be from 1 to 65535", addr)
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// readURL sets what a URL says.
+func readURL(c *Config) error {
+	u, err := url.Parse(c.Address)
+	if err != nil {
+		return errURL()
+	}
+	if err := checkScheme(u.Scheme); err != nil {
+		return err
+	}
+	query := u.Query()
+	if err := checkQuery(query); err != nil {
+		return err
+	}
+	if u.Fragment != "" { // most likely of a password
+		return errURL()
+	}
+	database := query.Get("db")
+	if u.Scheme == "unix" {
+		if u.Host != "" || u.Path == "" {
+			return errors.New("address: the URL of a Unix socket must have its path behind three slashes: unix:///run/redis.sock?db=0")
+		}
+		c.Address = u.Path
+	} else {
+		if strings.Contains(u.Host, ",") {
+			return errors.New("address: the URL has more than one host; " + oneServer)
+		}
+		if u.Hostname() == "" {
+			return errURL()
+		}
+		port := u.Port()
+		if port == "" {
+			port = defaultPort
+		}
+		if c.Address, err = hostPort(net.JoinHostPort(u.Hostname(), port)); err != nil {
+			return err
+		}
+		path := strings.Trim(u.Path, "/")
+		if path != "" && database != "" && path != database {
+			return errors.New("address: the URL has a database in its path and another as db; keep one")
+		}
+		if path != "" {
+			database = path
+		}
+	}
+	if database != "" {
+		n, err := strconv.Atoi(database)
+		if err != nil {
+			return errURL()
+		}
+		c.Database = n
+	}
+	if u.User != nil {
+		if name := u.User.Username(); name != "" {
+			c.Username = name
+		}
+		if password, ok := u.User.Password(); ok && password != "" {
+			c.Password = password
+		}
+	}
+	if u.Scheme == "rediss" && c.TLS == nil {
+		c.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	return nil
+}
+
+func errURL() error {
+	return errors.New("address: the URL cannot be read; write redis://host:6379/0, for example, and in a password %xx for what is not a letter or digit, or the password beside it")
+}
+
+func checkScheme(scheme string) error {
+	switch scheme {
+	case "redis", "rediss", "unix":
+		return nil
+	case "redis-sentinel", "rediss-sentinel", "sentinel", "redis+sentinel":
+		return fmt.Errorf("address: the URL's scheme %q: Sentinel is not supported; %s", scheme, oneServer)
+	case "redis-cluster", "rediss-cluster", "redis+cluster":
+		return fmt.Errorf("address: the URL's scheme %q: a Cluster is not supported; %s", scheme, oneServer)
+	}
+	return fmt.Errorf("address: the URL's scheme %q: must be redis, rediss or unix", scheme)
+}
+
+func checkQuery(query url.Values) error {
+	for name := range query {
+		switch name {
+		case "db":
+		case "master_name":
+			return errors.New("address: master_name in the URL: Sentinel is not supported; " + oneServer)
+		case "addr":
+			return errors.New("address: addr in the URL: is a second address; " + oneServer)
+		case "username", "password":
+			return errors.New("address: username and password stand in front of the host: redis://username:password@host")
+		default:
+			if strings.ContainsAny(name, "@:/") { // it began in a password
+				return errURL()
+			}
+			return fmt.Errorf("address: %s in the URL: is not known; it may have db, and what else there is is set beside it", name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,53 @@
+package resp
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/proxyweir/weir/redis"
+)
+
+// The command of one key and one argument, as most calls are, is put together from pieces that are ready.
+const (
+	evalSHA      = "*5\r\n$7\r\nEVALSHA\r\n$40\r\n"
+	sha1Length   = 40
+	oneKey       = "\r\n$1\r\n1"
+	longestReady = 1024
+)
+
+// lengths are the pieces that end one argument and announce the next, by its length.
+var lengths = makeLengths()
+
+func makeLengths() []string {
+	list := make([]string, longestReady)
+	for i := range list {
+		list[i] = "\r\n$" + strconv.Itoa(i) + "\r\n"
+	}
+	return list
+}
+
+// command returns a command as it is sent.
+func command(words []string) string {
+	list := make([]string, 0, 2*len(words)+2)
+	list = append(list, "*"+strconv.Itoa(len(words)))
+	for _, word := range words {
+		list = append(list, "\r\n$"+strconv.Itoa(len(word))+"\r\n", word)
+	}
+	list = append(list, "\r\n")
+	return strings.Join(list, "")
+}
+
+// script returns the command of any call. Where the server did not know the script it has the source, which the server
+// then keeps.
+func script(call *redis.Call, source bool) string {
+	words := make([]string, 0, 3+len(call.Keys)+len(call.Args))
+	if source {
+		words = append(words, "EVAL", call.Script.Source)
+	} else {
+		words = append(words, "EVALSHA", call.Script.SHA1)
+	}
+	words = append(words, strconv.Itoa(len(call.Keys)))
+	words = append(words, call.Keys...)
+	words = append(words, call.Args...)
+	return command(words)
+}

@@ -1,0 +1,266 @@
+package resp
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math/rand"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/proxyweir/weir/redis"
+)
+
+const (
+	firstWait = 10 * time.Millisecond // before connecting again, twice as long after each failure
+	lastWait  = time.Second
+	interest  = 10 * time.Second // how long a connection is tried for that nobody asks for
+)
+
+var errClosed = fmt.Errorf("%w: the client is closed", redis.ErrUnavailable)
+
+// await returns the connection when there is one, or nil, and why in the flight's error. The conn's mutex is held before it,
+// and after it unless it returns nil. While an attempt to connect is under way it waits for that; between two it does not
+// wait.
+func await(c *conn, f *flight) *link {
+	if c.closed {
+		c.mu.Unlock()
+		f.err = errClosed
+		return nil
+	}
+	c.asked = time.Since(c.started)
+	if !c.connecting {
+		c.failures = 0
+		connectNow(c)
+	}
+	attempt := c.attempt
+	if attempt != nil {
+		reason := c.reason
+		c.mu.Unlock()
+		timer := time.NewTimer(f.deadline - time.Since(c.started))
+		select {
+		case <-attempt:
+			timer.Stop()
+		case <-timer.C:
+			f.err = fmt.Errorf("%w: connecting", redis.ErrTimeout)
+			if reason != nil {
+				f.err = fmt.Errorf("%w: connecting again, after %w", redis.ErrTimeout, reason)
+			}
+			return nil
+		}
+		c.mu.Lock()
+		if c.link != nil {
+			return c.link
+		}
+	}
+	f.err = errClosed
+	if !c.closed {
+		f.err = fmt.Errorf("%w: %w", redis.ErrUnavailable, c.reason)
+	}
+	c.mu.Unlock()
+	return nil
+}
+
+// fail notes that a connection has come to an end, and has another made if there is somebody to use it. The conn's mutex is
+// held.
+func fail(c *conn, l *link, err error) {
+	c.reason = err
+	if c.closed || c.connecting {
+		return
+	}
+	if l.number == 0 && time.Since(c.started)-c.asked > interest { // such as one that the server has closed for idling
+		return
+	}
+	c.asked = time.Since(c.started)
+	if !l.proved {
+		c.failures++
+	}
+	if c.failures <= 1 {
+		connectNow(c)
+		return
+	}
+	c.connecting = true // after a while
+	go connect(c)
+}
+
+// connectNow starts an attempt. The conn's mutex is held.
+func connectNow(c *conn) {
+	c.connecting = true
+	c.attempt = make(chan struct{})
+	go connect(c)
+}
+
+// connect tries to connect, again and again for as long as somebody wants to, and until the conn is closed.
+func connect(c *conn) {
+	defer func() {
+		if p := recover(); p != nil { // in an interpreted program nobody above would
+			c.mu.Lock()
+			c.connecting = false
+			attempted(c, fmt.Errorf("connecting panicked: %v", p))
+			c.mu.Unlock()
+		}
+	}()
+	c.mu.Lock()
+	for {
+		if c.attempt == nil {
+			wait := backoff(c.failures, rand.Float64()) //nolint:gosec // spreads nodes, keeps no secret
+			c.mu.Unlock()
+			timer := time.NewTimer(wait)
+			select {
+			case <-timer.C:
+			case <-c.ctx.Done():
+				timer.Stop()
+			}
+			c.mu.Lock()
+			c.attempt = make(chan struct{})
+		}
+		c.mu.Unlock()
+		l, err := dial(c)
+		c.mu.Lock()
+		if err == nil && c.closed {
+			hangUp(l)
+			err = errClosed
+		}
+		if err == nil {
+			c.link = l
+			c.links[l] = true
+			c.connecting = false
+			attempted(c, nil)
+			c.mu.Unlock()
+			read(c, l)
+			return
+		}
+		c.failures++
+		attempted(c, err)
+		if c.closed || time.Since(c.started)-c.asked > interest {
+			c.connecting = false
+			c.mu.Unlock()
+			return
+		}
+	}
+}
+
+// attempted ends an attempt to connect. The conn's mutex is held.
+func attempted(c *conn, err error) {
+	if err != nil {
+		c.reason = err
+	}
+	if c.attempt != nil {
+		close(c.attempt)
+		c.attempt = nil
+	}
+}
+
+// backoff returns how long to wait after so many failures. random is from 0 up to 1: nodes of a fleet do not come in step.
+func backoff(failures int, random float64) time.Duration {
+	wait := lastWait
+	if failures < 8 {
+		wait = firstWait << (failures - 1)
+	}
+	if wait > lastWait {
+		wait = lastWait
+	}
+	return wait/2 + time.Duration(random*float64(wait/2))
+}
+
+// dial makes a connection, and gets it ready.
+func dial(c *conn) (*link, error) {
+	ctx, cancel := context.WithTimeout(c.ctx, c.config.DialTimeout)
+	defer cancel()
+	network := "tcp"
+	if strings.HasPrefix(c.config.Address, "/") {
+		network = "unix"
+	}
+	dialer := &net.Dialer{}
+	raw, err := dialer.DialContext(ctx, network, c.config.Address)
+	if err != nil {
+		return nil, err
+	}
+	l := &link{net: raw, raw: raw, watched: never}
+	stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
+	if c.config.TLS != nil {
+		l.net, err = encrypt(ctx, raw, c.config)
+	}
+	if err == nil {
+		err = introduce(l.net, c.config)
+	}
+	if !stop() { // the time was over, or the conn closed
+		err = fmt.Errorf("not connected in %s", c.config.DialTimeout)
+		if c.ctx.Err() != nil {
+			err = errClosed
+		}
+	}
+	if err != nil {
+		_ = raw.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// encrypt begins TLS over a connection.
+func encrypt(ctx context.Context, raw net.Conn, config Config) (net.Conn, error) {
+	settings := config.TLS.Clone()
+	if settings.ServerName == "" && !settings.InsecureSkipVerify {
+		host, _, err := net.SplitHostPort(config.Address)
+		if err != nil { // a Unix socket
+			host = "localhost"
+		}
+		settings.ServerName = host
+	}
+	encrypted := tls.Client(raw, settings)
+	if err := encrypted.HandshakeContext(ctx); err != nil {
+		return nil, fmt.Errorf("over TLS: %w", err)
+	}
+	return encrypted, nil
+}
+
+// introduce logs in and selects the database, as far as that is configured.
+func introduce(nc net.Conn, config Config) error {
+	out := ""
+	replies := 0
+	if config.Username != "" {
+		out += command([]string{"AUTH", config.Username, config.Password})
+		replies++
+	} else if config.Password != "" {
+		out += command([]string{"AUTH", config.Password})
+		replies++
+	}
+	if config.Database != 0 {
+		out += command([]string{"SELECT", fmt.Sprint(config.Database)})
+		replies++
+	}
+	if replies == 0 {
+		return nil
+	}
+	if _, err := nc.Write([]byte(out)); err != nil {
+		return err
+	}
+	in := ""
+	buffer := make([]byte, 1024)
+	for strings.Count(in, "\r\n") < replies && len(in) < longestLine {
+		n, err := nc.Read(buffer)
+		if err != nil {
+			return err
+		}
+		in += string(buffer[:n])
+	}
+	lines := strings.Split(in, "\r\n")
+	for i := 0; i < replies; i++ {
+		if lines[i] == "+OK" {
+			continue
+		}
+		if !strings.HasPrefix(lines[i], "-") {
+			return errors.New("what answers is no Redis")
+		}
+		if config.Password != "" && strings.Contains(lines[i], config.Password) {
+			return errors.New("the server refuses the password, and repeats it")
+		}
+		return errors.New(readable(lines[i][1:]))
+	}
+	if len(lines) != replies+1 || lines[replies] != "" {
+		return errors.New("what answers is no Redis")
+	}
+	return nil
+}

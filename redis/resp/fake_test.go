@@ -1,0 +1,635 @@
+package resp
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/redis"
+)
+
+// fake is a server that answers a script with its last argument, a number, when it is told to.
+type fake struct {
+	listener net.Listener
+	wg       sync.WaitGroup
+
+	mu       sync.Mutex
+	changed  sync.Cond
+	conns    []net.Conn
+	scripts  int // that have arrived
+	answered int
+	most     int      // how many may be answered; negative: all
+	replies  []string // what the next scripts are answered with
+	log      []string // the names of the commands, each after the number of its connection
+}
+
+func newFake(t *testing.T) *fake {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fake{listener: l, most: -1}
+	f.changed.L = &f.mu
+	together(&f.wg, func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			f.mu.Lock()
+			number := len(f.conns)
+			f.conns = append(f.conns, c)
+			f.mu.Unlock()
+			together(&f.wg, func() { f.serve(c, number) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		f.answer(-1)
+		f.mu.Lock()
+		for _, c := range f.conns {
+			_ = c.Close()
+		}
+		f.mu.Unlock()
+		f.wg.Wait()
+	})
+	return f
+}
+
+// together runs a function in a goroutine that the group waits for.
+func together(wg *sync.WaitGroup, f func()) {
+	wg.Add(1)
+	go func() {
+		defer wg.Done()
+		f()
+	}()
+}
+
+// answer lets the fake answer so many scripts in all; a negative number, however many there are.
+func (f *fake) answer(most int) {
+	f.mu.Lock()
+	f.most = most
+	f.mu.Unlock()
+	f.changed.Broadcast()
+}
+
+// arrived returns how many scripts have arrived.
+func (f *fake) arrived() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.scripts
+}
+
+// connections returns how many there have been.
+func (f *fake) connections() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.conns)
+}
+
+// serve reads what comes in one goroutine, and answers in another: so what is sent arrives though nothing is answered.
+func (f *fake) serve(c net.Conn, number int) {
+	replies := make(chan string, 100_000)
+	together(&f.wg, func() {
+		for reply := range replies {
+			f.mu.Lock()
+			for f.most >= 0 && f.answered >= f.most {
+				f.changed.Wait()
+			}
+			f.answered++
+			f.mu.Unlock()
+			if _, err := io.WriteString(c, reply); err != nil {
+				_ = c.Close()
+			}
+		}
+	})
+	defer close(replies)
+	r := bufio.NewReader(c)
+	for {
+		words, err := readCommand(r)
+		if err != nil {
+			return
+		}
+		reply := "*1\r\n:" + words[len(words)-1] + "\r\n"
+		f.mu.Lock()
+		f.scripts++
+		f.log = append(f.log, fmt.Sprintf("%d %s", number, strings.ToLower(words[0])))
+		if len(f.replies) > 0 {
+			reply = f.replies[0] + "\r\n"
+			f.replies = f.replies[1:]
+		}
+		f.mu.Unlock()
+		replies <- reply
+	}
+}
+
+func readCommand(r *bufio.Reader) ([]string, error) {
+	var n, length int
+	if _, err := fmt.Fscanf(r, "*%d\r\n", &n); err != nil {
+		return nil, err
+	}
+	list := make([]string, n)
+	for i := range list {
+		if _, err := fmt.Fscanf(r, "$%d\r\n", &length); err != nil {
+			return nil, err
+		}
+		b := make([]byte, length+2)
+		if _, err := io.ReadFull(r, b); err != nil {
+			return nil, err
+		}
+		list[i] = string(b[:length])
+	}
+	return list, nil
+}
+
+var echo = &redis.Script{SHA1: strings.Repeat("0", sha1Length), Source: "echo"}
+
+// ask makes a call to a fake, and checks that the answer is its own.
+func ask(c *Client, n int, deadline time.Time) error {
+	call := &redis.Call{Script: echo, Keys: []string{"key"}, Args: []string{strconv.Itoa(n)}, Deadline: deadline}
+	err := c.conn.Run(call)
+	if err == nil && (len(call.Reply) != 1 || call.Reply[0] != int64(n)) {
+		return fmt.Errorf("call %d has the reply %v", n, call.Reply)
+	}
+	return err
+}
+
+func TestWhatWaitsTogetherIsSentTogether(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.answer(0)
+	c := newClient(t, Config{Address: f.listener.Addr().String()})
+	l, err := dial(c.conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate := make(chan struct{})
+	var writes atomic.Int64
+	inner := l.net
+	l.net = &hooked{read: inner.Read, deadline: func(at time.Time) { _ = inner.SetReadDeadline(at) }, write: func(b []byte) (int, error) {
+		<-gate
+		writes.Add(1)
+		return inner.Write(b)
+	}}
+	c.conn.mu.Lock()
+	c.conn.link = l
+	c.conn.links[l] = true
+	c.conn.mu.Unlock()
+	go read(c.conn, l)
+	const callers = 300
+	var wg sync.WaitGroup
+	for i := 0; i < callers; i++ {
+		n := i
+		together(&wg, func() {
+			if err := ask(c, n, time.Time{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	until(t, "all have asked", func() bool {
+		c.conn.mu.Lock()
+		defer c.conn.mu.Unlock()
+		return l.number == callers
+	})
+	close(gate) // until now the first write has waited
+	until(t, "all arrive, though none of them is answered", func() bool { return f.arrived() == callers })
+	if got := writes.Load(); got > 3 {
+		t.Errorf("%d calls were sent in %d pieces", callers, got)
+	}
+	f.answer(-1)
+	wg.Wait()
+	if got := f.connections(); got != 1 {
+		t.Errorf("there were %d connections", got)
+	}
+}
+
+// hooked is a connection that does what a test has it do.
+type hooked struct {
+	read, write func(b []byte) (int, error)
+	close       func()
+	deadline    func(t time.Time)
+}
+
+func (h *hooked) Read(b []byte) (int, error)  { return h.read(b) }
+func (h *hooked) Write(b []byte) (int, error) { return h.write(b) }
+func (h *hooked) Close() error {
+	if h.close != nil {
+		h.close()
+	}
+	return nil
+}
+func (h *hooked) LocalAddr() net.Addr           { return nil }
+func (h *hooked) RemoteAddr() net.Addr          { return nil }
+func (h *hooked) SetDeadline(t time.Time) error { return nil }
+func (h *hooked) SetReadDeadline(t time.Time) error {
+	if h.deadline != nil {
+		h.deadline(t)
+	}
+	return nil
+}
+func (h *hooked) SetWriteDeadline(t time.Time) error { return nil }
+
+func TestALoneCallIsSentAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.answer(0)
+	c := newClient(t, Config{Address: f.listener.Addr().String()})
+	var wg sync.WaitGroup
+	for i := 0; i < 3; i++ { // each while those before are not answered, and nobody else comes
+		n := i
+		together(&wg, func() {
+			if err := ask(c, n, time.Time{}); err != nil {
+				t.Error(err)
+			}
+		})
+		until(t, "the call is sent", func() bool { return f.arrived() == n+1 })
+	}
+	f.answer(-1)
+	wg.Wait()
+}
+
+func TestRepliesReachWhoeverHasAsked(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.answer(0)
+	c := newClient(t, Config{Address: f.listener.Addr().String(), Timeout: 2 * time.Millisecond, ReadTimeout: patience})
+	var callers sync.WaitGroup
+	done := make(chan struct{})
+	var answered, late atomic.Int64
+	for i := 0; i < 32; i++ {
+		caller := i
+		together(&callers, func() {
+			for n := caller * 1_000_000; ; n++ {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				err := ask(c, n, time.Time{})
+				switch {
+				case err == nil:
+					answered.Add(1)
+				case errors.Is(err, redis.ErrTimeout):
+					late.Add(1)
+				default:
+					t.Error(err)
+				}
+			}
+		})
+	}
+	allowed := 0
+	until(t, "calls are answered and given up", func() bool {
+		allowed += 50 // the pace of the answers is such that some come in time, and some do not
+		if f.arrived() > allowed+2000 {
+			allowed += 2000
+		}
+		f.answer(allowed)
+		return answered.Load() >= 1000 && late.Load() >= 300
+	})
+	close(done)
+	f.answer(-1)
+	callers.Wait()
+	if got := f.connections(); got != 1 {
+		t.Errorf("there were %d connections: late replies are no reason for another one", got)
+	}
+}
+
+func TestACallWithAnEarlierDeadlineHarmsNoOther(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.answer(0)
+	c := newClient(t, Config{Address: f.listener.Addr().String()})
+	var others sync.WaitGroup
+	for i := 0; i < 3; i++ {
+		n := i
+		together(&others, func() {
+			if err := ask(c, n, time.Time{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	until(t, "the others are sent", func() bool { return f.arrived() == 3 })
+	for n := 3; n < 6; n++ {
+		if err := ask(c, n, time.Now().Add(5*time.Millisecond)); !errors.Is(err, redis.ErrTimeout) {
+			t.Errorf("of a call with a deadline: %v", err)
+		}
+	}
+	f.answer(-1)
+	others.Wait()
+	if err := ask(c, 7, time.Now().Add(patience)); err != nil {
+		t.Error(err)
+	}
+	if got := f.connections(); got != 1 {
+		t.Errorf("there were %d connections", got)
+	}
+}
+
+func TestAConnectionWithoutRepliesIsGivenUp(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.answer(0)
+	c := newClient(t, Config{Address: f.listener.Addr().String(), Timeout: 5 * time.Millisecond, ReadTimeout: 20 * time.Millisecond})
+	until(t, "another connection is made", func() bool {
+		if err := ask(c, 1, time.Time{}); !errors.Is(err, redis.ErrTimeout) && !errors.Is(err, redis.ErrUnavailable) {
+			t.Errorf("without a reply: %v", err)
+		}
+		return f.connections() >= 3
+	})
+	f.answer(-1)
+	until(t, "it answers again", func() bool { return ask(c, 2, time.Time{}) == nil })
+}
+
+// A server that does not read holds up who sends, too: nothing but closing the connection helps.
+func TestACallerDoesNotWaitForAServerThatDoesNotRead(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c := newClient(t, Config{Address: l.Addr().String(), Timeout: 50 * time.Millisecond, ReadTimeout: time.Minute})
+	call := func() error {
+		return c.conn.Run(&redis.Call{Script: echo, Keys: []string{"key"}, Args: []string{strings.Repeat("x", 64<<20)}})
+	}
+	began := time.Now()
+	if err := call(); !errors.Is(err, redis.ErrTimeout) {
+		t.Errorf("a call that could not be sent: %v", err)
+	}
+	if took := time.Since(began); took > 30*time.Second { // the connection would be given up after a minute
+		t.Errorf("the call took %v", took)
+	}
+}
+
+func TestWhatWasNotExecutedIsSentAgain(t *testing.T) {
+	t.Parallel()
+	const (
+		readOnly   = "-READONLY You can't write against a read only replica. script: 1, on @user_script:1."
+		readOnly62 = "-ERR Error running script (call to f_1): @user_script:1: -READONLY You can't write against a read only replica."
+		noScript   = "-NOSCRIPT No matching script. Please use EVAL."
+		cluster    = "a node of a Cluster, which is not supported"
+	)
+	for _, test := range []struct {
+		name    string
+		replies []string // to the call, when the connection has brought a reply before
+		log     string
+		fails   string // what the error has
+	}{
+		{"nothing is wrong", nil, "0 evalsha", ""},
+		{"the script is not known", []string{noScript}, "0 evalsha, 0 eval", ""},
+		{"the script is not known with its source", []string{noScript, noScript, noScript}, "0 evalsha, 0 eval, 0 eval", "NOSCRIPT"},
+		{"the server is a replica", []string{readOnly}, "0 evalsha, 1 evalsha", ""},
+		{"the server is an old replica", []string{readOnly62}, "0 evalsha, 1 evalsha", ""},
+		{"one after the other", []string{readOnly, noScript}, "0 evalsha, 1 evalsha, 1 eval", ""},
+		{"the server stays a replica", []string{readOnly, readOnly, readOnly, readOnly}, "0 evalsha, 1 evalsha, 2 evalsha", "READONLY"},
+		{"the server has an error", []string{"-ERR user_script:1: something"}, "0 evalsha", "redis: ERR user_script:1: something"},
+		{"the server loads", []string{"-LOADING Redis is loading the dataset in memory"}, "0 evalsha", "redis: LOADING Redis"},
+		{"the master is down", []string{"-MASTERDOWN Link with MASTER is down"}, "0 evalsha", "redis: MASTERDOWN"},
+		{"the server has no memory", []string{"-OOM command not allowed when used memory > 'maxmemory'."}, "0 evalsha", "OOM"},
+		{"the server cannot save", []string{"-MISCONF Redis is configured to save RDB snapshots"}, "0 evalsha", "MISCONF"},
+		{"the server is busy", []string{"-BUSY Redis is busy running a script."}, "0 evalsha", "BUSY"},
+		{"a password is missing", []string{"-NOAUTH Authentication required."}, "0 evalsha", "NOAUTH"},
+		{"a right is missing", []string{"-NOPERM this user has no permissions"}, "0 evalsha", "NOPERM"},
+		{"the slot is elsewhere", []string{"-MOVED 1 127.0.0.1:1"}, "0 evalsha", cluster},
+		{"the slot is on its way", []string{"-ASK 1 127.0.0.1:1"}, "0 evalsha", cluster},
+		{"the Cluster is down", []string{"-CLUSTERDOWN The cluster is down"}, "0 evalsha", cluster},
+		{"the keys are of two slots", []string{"-CROSSSLOT Keys in request don't hash to the same slot"}, "0 evalsha", cluster},
+		{"the error has what a log must not have", []string{"-ERR a\nb\x1b[31m" + strings.Repeat("x", 1000)}, "0 evalsha", `"ERR a\nb\x1b[31m`},
+	} {
+		test := test // the interpreter has one variable for all rounds
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t)
+			c := newClient(t, Config{Address: f.listener.Addr().String()})
+			if err := ask(c, 0, time.Time{}); err != nil {
+				t.Fatal(err)
+			}
+			f.mu.Lock()
+			f.replies = test.replies
+			f.log = nil
+			f.mu.Unlock()
+			err := ask(c, 1, time.Time{})
+			says := ""
+			if err != nil {
+				says = err.Error()
+			}
+			if test.fails == "" && says != "" {
+				t.Error(says)
+			}
+			if !strings.Contains(says, test.fails) || len(says) > 600 {
+				t.Errorf("error %q, want %q", says, test.fails)
+			}
+			f.mu.Lock()
+			got := strings.Join(f.log, ", ")
+			f.mu.Unlock()
+			if got != test.log && !(test.fails == "READONLY" && strings.HasPrefix(test.log, got)) { // fails at once where connecting again has to wait
+				t.Errorf("the connections and commands were %s, want %s", got, test.log)
+			}
+		})
+	}
+}
+
+// malformed is what a server never replies to a script with.
+var malformed = []string{
+	"*99999999999\r\n", "*9999999\r\n", "*1025\r\n", "*-5\r\n", "*-1\r\n", "*0\r\n", "*\r\n", "*x\r\n", "*?\r\n",
+	"$-5\r\n", "$99999999999\r\n", "$9223372036854775807\r\n", "$-1\r\n", "$0\r\n\r\n", "$5\r\nhello\r\n", "$\r\n",
+	"*3\r\n$99999999999\r\n", "*3\r\n$-1\r\n", "*3\r\n*3\r\n", "*3\r\n+1\r\n", "*3\r\n-ERR\r\n",
+	"*3\r\n:99999999999999999999\r\n", "*3\r\n:\r\n", "*1\r\n:1 \r\n", "*1\r\n:1.5\r\n", "*1\r\n: 1\r\n",
+	"%1\r\n", "~1\r\n", ">1\r\n", "|1\r\n", "=1\r\n", "!1\r\n", ",1.5\r\n", "#t\r\n", "(123\r\n", "_\r\n", ":\r\n", ":1\r\n", "-\r\n", "+\r\n",
+	"+OK\r\n", "+1  2\r\n", "+1 2 \r\n", "+ 1\r\n", "+1,2\r\n", "+0x1\r\n", "+99999999999999999999\r\n", "+" + strings.Repeat("1 ", 1024) + "1\r\n",
+	"\r\n", "\x00\r\n", "HTTP/1.1 400 Bad Request\r\n\r\n", strings.Repeat("x", longestLine+1), "*1\r\n:" + strings.Repeat("0", longestLine),
+}
+
+func TestAfterWhatIsNoReplyTheConnectionIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	for _, line := range malformed {
+		junk := line
+		t.Run(fmt.Sprintf("%.30q", junk), func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t)
+			c := newClient(t, Config{Address: f.listener.Addr().String()})
+			if err := ask(c, 0, time.Time{}); err != nil {
+				t.Fatal(err)
+			}
+			f.mu.Lock()
+			f.replies = []string{strings.TrimSuffix(junk, "\r\n")}
+			f.mu.Unlock()
+			if err := ask(c, 1, time.Time{}); !errors.Is(err, redis.ErrUnavailable) || !strings.Contains(err.Error(), "is no reply") {
+				t.Errorf("error %v", err)
+			}
+			if err := ask(c, 2, time.Time{}); err != nil {
+				t.Errorf("the next call: %v", err)
+			}
+			if got := f.connections(); got != 2 {
+				t.Errorf("there were %d connections, want 2", got)
+			}
+		})
+	}
+}
+
+func TestAReplyThatNobodyHasAskedForEndsTheConnection(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	c := newClient(t, Config{Address: f.listener.Addr().String()})
+	if err := ask(c, 0, time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	f.mu.Lock()
+	_, _ = io.WriteString(f.conns[0], "*1\r\n:7\r\n") // the next call must not take this for its own
+	f.mu.Unlock()
+	until(t, "there is another connection", func() bool { return f.connections() == 2 })
+	if err := ask(c, 2, time.Time{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// played returns a connection on which that comes, in pieces.
+func played(pieces []string) net.Conn {
+	return &hooked{read: func(b []byte) (int, error) {
+		if len(pieces) == 0 {
+			return 0, io.EOF
+		}
+		n := copy(b, pieces[0])
+		pieces[0] = pieces[0][n:]
+		if pieces[0] == "" {
+			pieces = pieces[1:]
+		}
+		return n, nil
+	}}
+}
+
+// cut cuts a text into pieces of that size.
+func cut(text string, size int) []string {
+	var pieces []string
+	for len(text) > size {
+		pieces = append(pieces, text[:size])
+		text = text[size:]
+	}
+	return append(pieces, text)
+}
+
+// play has five calls wait for their replies, reads what comes in pieces, and returns what became of the calls.
+func play(t *testing.T, pieces []string) string {
+	t.Helper()
+	c := newConn(Config{Timeout: time.Minute, ReadTimeout: time.Minute})
+	defer c.cancel()
+	c.closed = true // nothing is connected
+	p := played(pieces)
+	l := &link{net: p, raw: p, watched: never}
+	var list []*flight
+	for i := 0; i < 5; i++ {
+		f := &flight{call: &redis.Call{Reply: make([]int64, 1, 2)}, deadline: time.Hour, number: int64(i + 1), done: make(chan struct{}, 1)}
+		if i == 2 { // who has asked has left
+			f.call = nil
+		}
+		if l.last == nil {
+			l.queue = f
+		} else {
+			l.last.next = f
+		}
+		l.last = f
+		list = append(list, f)
+	}
+	read(c, l)
+	var b strings.Builder
+	for i, f := range list {
+		if i == 2 {
+			if len(f.done) != 0 {
+				t.Error("somebody is told who has left")
+			}
+			continue
+		}
+		if len(f.done) != 1 {
+			t.Fatalf("call %d has not ended", i)
+		}
+		if f.err != nil {
+			fmt.Fprintf(&b, "%v; ", f.err)
+		} else {
+			fmt.Fprintf(&b, "%v; ", f.call.Reply)
+			if len(f.call.Reply) == 0 || len(f.call.Reply) > mostNumbers {
+				t.Errorf("a reply of %d numbers", len(f.call.Reply))
+			}
+		}
+	}
+	return b.String()
+}
+
+func TestRepliesThatComeInPieces(t *testing.T) {
+	t.Parallel()
+	const lost = "redis: not available: the client is closed; "
+	for _, test := range []struct{ stream, want string }{
+		{"", lost + lost + lost + lost},
+		{"*3\r\n:1\r\n:-2\r\n:3\r\n+4 5 -6\r\n:7", "[1 -2 3]; [4 5 -6]; " + lost + lost},
+		{"+1\r\n-ERR no\r\n*1\r\n:3\r\n+4\r\n*2\r\n:9223372036854775807\r\n:-9223372036854775808\r\n", "[1]; redis: ERR no; [4]; [9223372036854775807 -9223372036854775808]; "},
+		{"+1\r\n+2\r\n+3\r\n+4\r\n+5\r\n+6\r\n", "[1]; [2]; [4]; [5]; "},
+		{"+1\r\n+2\r\n-NOSCRIPT of nobody\r\n+4\r\n+5\r\n", "[1]; [2]; [4]; [5]; "},
+		{"+1\n\r\n+2\r\n", lost + lost + lost + lost},
+		{"*2\r\n:1\r\n", lost + lost + lost + lost},
+	} {
+		for size := 1; size <= len(test.stream)+1; size++ {
+			if got := play(t, cut(test.stream, size)); got != test.want {
+				t.Errorf("%q in pieces of %d:\n got %s\nwant %s", test.stream, size, got, test.want)
+			}
+		}
+	}
+}
+
+// In an interpreted program a panic in a goroutine would end the proxy.
+func TestAPanicEndsTheConnectionAndNothingElse(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	c := newClient(t, Config{Address: f.listener.Addr().String()})
+	if err := ask(c, 0, time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	nc := &hooked{read: func(b []byte) (int, error) { panic("reading") }}
+	l := &link{net: nc, raw: nc, watched: never}
+	waits := &flight{call: &redis.Call{}, deadline: time.Hour, done: make(chan struct{}, 1)}
+	l.queue = waits
+	l.last = waits
+	read(c.conn, l)
+	if len(waits.done) != 1 || waits.err == nil || !strings.Contains(waits.err.Error(), "reading panicked") {
+		t.Errorf("after a panic of the reader: %v", waits.err)
+	}
+
+	var closed atomic.Bool
+	nc = &hooked{write: func(b []byte) (int, error) { panic("writing") }, close: func() { closed.Store(true) }}
+	l = &link{net: nc, raw: nc, watched: never, out: []byte("x"), writing: true}
+	flushOn(c.conn, l)
+	if !closed.Load() {
+		t.Error("after a panic of the writer the connection is open")
+	}
+
+	c.conn.mu.Lock()
+	c.conn.ctx = nil // makes connecting panic
+	hangUp(c.conn.link)
+	c.conn.link = nil
+	c.conn.mu.Unlock()
+	if err := ask(c, 1, time.Time{}); !errors.Is(err, redis.ErrUnavailable) || !strings.Contains(err.Error(), "panicked") {
+		t.Errorf("after a panic of what connects: %v", err)
+	}
+}
+
+func TestWaitsForConnectingGrow(t *testing.T) {
+	t.Parallel()
+	want := []time.Duration{10, 20, 40, 80, 160, 320, 640, 1000, 1000}
+	for i, w := range want {
+		for _, random := range []float64{0, 0.5, 0.999} {
+			got := backoff(i+1, random)
+			if got < w*time.Millisecond/2 || got > w*time.Millisecond {
+				t.Errorf("after %d failures: %v, want up to %v", i+1, got, w*time.Millisecond)
+			}
+		}
+	}
+	if got := backoff(1<<40, 0.999); got > lastWait {
+		t.Errorf("after very many failures: %v", got)
+	}
+}

@@ -1,0 +1,405 @@
+//go:build gc
+// +build gc
+
+package resp
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/redis"
+	"github.com/proxyweir/weir/redis/redistest"
+)
+
+// rights are those that a user needs for the script of these tests.
+const rights = "+evalsha +eval +incr"
+
+func TestEveryWayToAServer(t *testing.T) {
+	t.Parallel()
+	const password = `p@ss:w/o?r#d%`
+	certificates := redistest.NewCertificates(t)
+	dir, err := os.MkdirTemp("", "weir") // the test's own may be too long for a socket's path
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "redis.sock")
+	plain := redistest.Start(t, redistest.WithPassword(password), redistest.WithUser("weir", "right", "~test* "+rights), redistest.WithConfig("unixsocket "+socket))
+	encrypted := redistest.Start(t, redistest.WithTLS(certificates, "yes"), redistest.WithPassword(password))
+	bare := &tls.Config{RootCAs: certificates.Config().RootCAs}
+	escaped := url.QueryEscape(password)
+	for _, c := range []struct {
+		name   string
+		config Config
+		fails  string // what the error has
+	}{
+		{"a password", Config{Address: plain.Addr(), Password: password}, ""},
+		{"a password in a URL", Config{Address: "redis://:" + escaped + "@" + plain.Addr() + "/2"}, ""},
+		{"a user with no other right", Config{Address: plain.Addr(), Username: "weir", Password: "right"}, ""},
+		{"a user in a URL", Config{Address: "redis://weir:right@" + plain.Addr()}, ""},
+		{"a Unix socket", Config{Address: socket, Password: password, Database: 3}, ""},
+		{"a Unix socket's URL", Config{Address: "unix://:" + escaped + "@" + socket + "?db=4"}, ""},
+		{"TLS", Config{Address: encrypted.Addr(), Password: password, TLS: certificates.Config()}, ""},
+		{"TLS by a URL", Config{Address: "rediss://:" + escaped + "@" + encrypted.Addr() + "/1", TLS: certificates.Config()}, ""},
+
+		{"no password", Config{Address: plain.Addr()}, "NOAUTH"},
+		{"no password, and a database", Config{Address: plain.Addr(), Database: 1}, "not available: NOAUTH"},
+		{"a wrong password", Config{Address: plain.Addr(), Password: secret}, "not available: WRONGPASS"},
+		{"a wrong password in a URL", Config{Address: "redis://weir:" + secret + "@" + plain.Addr()}, "not available: WRONGPASS"},
+		{"no such database", Config{Address: plain.Addr(), Password: password, Database: 99}, "not available: ERR DB index"},
+		{"a right is missing", Config{Address: plain.Addr(), Username: "weir", Password: "right", Database: 1}, "NOPERM"},
+		{"TLS to a server without", Config{Address: "rediss://" + plain.Addr(), DialTimeout: 100 * time.Millisecond}, "not connected in 100ms"},
+		{"no TLS to a server with it", Config{Address: encrypted.Addr()}, "EOF|reset|broken pipe"},
+		{"no client certificate", Config{Address: encrypted.Addr(), TLS: bare}, "certificate required|reset|broken pipe"},
+		{"an unknown authority", Config{Address: "rediss://" + encrypted.Addr()}, "certificate signed by unknown authority"},
+		{"nobody there", Config{Address: "127.0.0.1:1"}, "not available: .*refused"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			client := newClient(t, c.config)
+			_, err := take(client, newName(), 1)
+			if c.fails == "" && err != nil || c.fails != "" && (err == nil || !regexp.MustCompile(c.fails).MatchString(err.Error())) {
+				t.Errorf("error %v, want %q", err, c.fails)
+			}
+			if err != nil && (strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), password)) {
+				t.Errorf("error %q has a password in it", err)
+			}
+		})
+	}
+	t.Run("nothing else is asked for", func(t *testing.T) {
+		if log := plain.MustDo(t, "ACL", "LOG").String(); strings.Contains(log, "reason command") && !strings.Contains(log, "select") {
+			t.Errorf("the server has refused something: %v", log)
+		}
+	})
+}
+
+// counted returns how many calls a server has counted under a key.
+func counted(t *testing.T, s *redistest.Server, key string) int64 {
+	t.Helper()
+	n := int64(0)
+	_, _ = fmt.Sscan(s.MustDo(t, "GET", key).Text, &n)
+	return n
+}
+
+// recovers waits until a client's calls are answered again.
+func recovers(t *testing.T, c *Client) {
+	t.Helper()
+	until(t, "being answered again", func() bool { _, err := take(c, newName(), 1); return err == nil })
+}
+
+// load has callers count under a key until the returned function is called, which returns how many calls were answered and
+// how many failed.
+func load(c *Client, callers int, key string) (stop func() (answered, failed int64, last error)) {
+	var answered, failed atomic.Int64
+	var last atomic.Value
+	var wg sync.WaitGroup
+	done := make(chan struct{})
+	for i := range callers {
+		wg.Go(func() {
+			for n := int64(i) * 1_000_000_000; ; n++ {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				if _, err := take(c, key, n); err != nil {
+					failed.Add(1)
+					last.Store(&err)
+					time.Sleep(time.Millisecond)
+				} else {
+					answered.Add(1)
+				}
+			}
+		})
+	}
+	return func() (int64, int64, error) {
+		close(done)
+		wg.Wait()
+		var err error
+		if e, ok := last.Load().(*error); ok {
+			err = *e
+		}
+		return answered.Load(), failed.Load(), err
+	}
+}
+
+func TestACallThatMayHaveBeenExecutedIsNotSentAgain(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	proxy := redistest.NewProxy(t, server.Addr())
+	c := newClient(t, Config{Address: proxy.Addr()})
+	key := newName()
+	lost := func(what string, spoil func()) {
+		t.Helper()
+		recovers(t, c)
+		before := counted(t, server, key)
+		spoil()
+		if _, err := take(c, key, 1); err == nil {
+			t.Errorf("%s: no error", what)
+		}
+		proxy.Pass()
+		if after := counted(t, server, key); after != before+1 {
+			t.Errorf("%s: the call was counted %d times", what, after-before)
+		}
+	}
+	lost("the reply is dropped", func() { proxy.DropReply("evalsha") })
+	for n := 1; n < len("*3\r\n:1\r\n:0\r\n:1\r\n"); n++ {
+		lost(fmt.Sprintf("the reply is cut after %d bytes", n), func() { proxy.CutAfter(n) })
+	}
+	lost("the reply is garbled", func() { proxy.Garble(nil) })
+	recovers(t, c)
+}
+
+func TestKilledConnectionsAreMadeAnew(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	c := newClient(t, Config{Address: server.Addr(), Timeout: time.Second})
+	key := newName()
+	stop := load(c, 32, key)
+	for range 50 {
+		until(t, "a connection is killed", func() bool { return server.MustDo(t, "CLIENT", "KILL", "TYPE", "normal").Int > 0 })
+	}
+	recovers(t, c)
+	answered, failed, last := stop()
+	if used := counted(t, server, key); used < answered || used > answered+failed {
+		t.Errorf("%d calls were counted; %d were answered, and %d failed", used, answered, failed)
+	}
+	t.Logf("%d calls were answered, %d failed: %v", answered, failed, last)
+}
+
+func TestFlushedScriptsUnderLoad(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	c := newClient(t, Config{Address: server.Addr()})
+	key := newName()
+	stop := load(c, 32, key)
+	for range 100 {
+		server.MustDo(t, "SCRIPT", "FLUSH")
+	}
+	answered, failed, last := stop()
+	if used := counted(t, server, key); failed != 0 || used != answered {
+		t.Errorf("%d calls were counted; %d were answered, and %d failed: %v", used, answered, failed, last)
+	}
+}
+
+func TestServersThatDoNotAnswer(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	proxy := redistest.NewProxy(t, server.Addr())
+	c := newClient(t, Config{Address: proxy.Addr(), Timeout: 50 * time.Millisecond, DialTimeout: 100 * time.Millisecond, ReadTimeout: 100 * time.Millisecond})
+	for _, fault := range []struct {
+		name  string
+		begin func()
+		end   func()
+		want  error // of every call; nil: none in particular
+	}{
+		{"a black hole", proxy.BlackHole, proxy.Pass, nil},
+		{"a slow network", func() { proxy.Delay(time.Second) }, proxy.Pass, nil},
+		{"a stopped server", server.Pause, server.Resume, nil},
+		{"closed connections", proxy.HangUp, proxy.Pass, redis.ErrUnavailable},
+		{"refused connections", proxy.Refuse, proxy.Pass, redis.ErrUnavailable},
+		{"garbage", func() { proxy.Garble(nil) }, proxy.Pass, redis.ErrUnavailable},
+		{"a dead server", server.Kill, server.Restart, redis.ErrUnavailable},
+	} {
+		recovers(t, c)
+		fault.begin()
+		for range 10 {
+			began := time.Now()
+			_, err := take(c, newName(), 1)
+			if !errors.Is(err, redis.ErrTimeout) && !errors.Is(err, redis.ErrUnavailable) || fault.want != nil && !errors.Is(err, fault.want) {
+				t.Errorf("%s: error %v", fault.name, err)
+			}
+			if took := time.Since(began); took > 10*time.Second {
+				t.Errorf("%s: a call took %v", fault.name, took)
+			}
+		}
+		stop := load(c, 16, newName())
+		until(t, "another connection is tried", func() bool {
+			c.conn.mu.Lock()
+			defer c.conn.mu.Unlock()
+			return c.conn.failures > 0 || c.conn.link == nil
+		})
+		fault.end()
+		recovers(t, c)
+		if answered, failed, last := stop(); failed == 0 && fault.want == nil {
+			t.Errorf("%s: no call of %d has failed: %v", fault.name, answered, last)
+		}
+	}
+}
+
+func TestAReplicaIsAskedAgainWhenItIsTheMaster(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	c := newClient(t, Config{Address: server.Addr()})
+	key := newName()
+	if _, err := take(c, key, 1); err != nil {
+		t.Fatal(err)
+	}
+	server.MustDo(t, "REPLICAOF", "127.0.0.1", "1")
+	for range 20 {
+		if _, err := take(c, key, 1); err == nil || !strings.Contains(err.Error(), "READONLY") {
+			t.Fatalf("of a replica: %v", err)
+		}
+	}
+	server.MustDo(t, "REPLICAOF", "NO", "ONE")
+	recovers(t, c)
+	if used := counted(t, server, key); used != 1 {
+		t.Errorf("%d calls were counted, want 1", used)
+	}
+
+	// Back and forth under load: what was answered was counted once, and what failed was not.
+	stop := load(c, 8, key)
+	for range 10 {
+		server.MustDo(t, "REPLICAOF", "127.0.0.1", "1")
+		before := c.conn.failuresSeen()
+		until(t, "it has refused", func() bool { return c.conn.failuresSeen() > before || c.conn.failuresSeen() > 0 })
+		server.MustDo(t, "REPLICAOF", "NO", "ONE")
+		recovers(t, c)
+	}
+	answered, failed, last := stop()
+	if used := counted(t, server, key); used != answered+1 {
+		t.Errorf("%d calls were counted, and %d were answered; %d failed: %v", used, answered, failed, last)
+	}
+}
+
+func (c *conn) failuresSeen() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.failures
+}
+
+func TestAServerThatComesLaterIsFound(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	server.Stop()
+	c := newClient(t, Config{Address: server.Addr(), Timeout: time.Second})
+	if _, err := take(c, newName(), 1); !errors.Is(err, redis.ErrUnavailable) {
+		t.Errorf("of a server that is not there: %v", err)
+	}
+	server.Restart()
+	until(t, "a connection is made, though nobody asks", func() bool {
+		c.conn.mu.Lock()
+		defer c.conn.mu.Unlock()
+		return c.conn.link != nil
+	})
+	if n, err := take(c, newName(), 1); n != 1 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	began := time.Now() // a call is answered in no time while a connection is not even tried
+	server.Stop()
+	for range 10_000 {
+		_, _ = take(c, newName(), 1)
+	}
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("10000 calls to a dead server took %v", took)
+	}
+}
+
+// A connection that nobody has used is not made again when the server closes it, which some do with those that idle.
+func TestAnIdleConnectionIsMadeAgainOnce(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	c := newClient(t, Config{Address: server.Addr()})
+	if _, err := take(c, newName(), 1); err != nil {
+		t.Fatal(err)
+	}
+	kill := func() {
+		until(t, "the connection is closed", func() bool { return server.MustDo(t, "CLIENT", "KILL", "TYPE", "normal").Int > 0 })
+	}
+	state := func() (connected, connecting bool) {
+		c.conn.mu.Lock()
+		defer c.conn.mu.Unlock()
+		return c.conn.link != nil, c.conn.connecting
+	}
+	c.conn.mu.Lock()
+	first := c.conn.link
+	c.conn.mu.Unlock()
+	kill()
+	until(t, "it is made again", func() bool {
+		c.conn.mu.Lock()
+		defer c.conn.mu.Unlock()
+		return c.conn.link != nil && c.conn.link != first
+	})
+	c.conn.mu.Lock()
+	c.conn.asked = -time.Hour // long ago
+	c.conn.mu.Unlock()
+	kill()
+	until(t, "it is not made again", func() bool { connected, connecting := state(); return !connected && !connecting })
+	if _, err := take(c, newName(), 1); err != nil {
+		t.Error(err)
+	}
+}
+
+// ours returns the stacks of goroutines that clients have started.
+func ours() []string {
+	buf := make([]byte, 4<<20)
+	buf = buf[:runtime.Stack(buf, true)]
+	var list []string
+	for stack := range strings.SplitSeq(string(buf), "\n\n") {
+		if strings.Contains(stack, "redis/resp.connect(") || strings.Contains(stack, "redis/resp.flushOn(") || strings.Contains(stack, "redis/resp.dial") {
+			list = append(list, stack)
+		}
+	}
+	return list
+}
+
+// Not parallel: it looks at all goroutines that there are.
+func TestNothingIsLeftAfterClose(t *testing.T) {
+	server := redistest.Start(t)
+	proxy := redistest.NewProxy(t, server.Addr())
+	dead := redistest.Start(t)
+	dead.Stop()
+	if left := ours(); len(left) != 0 {
+		t.Fatalf("before it begins there are goroutines:\n%s", strings.Join(left, "\n\n"))
+	}
+	var clients []*Client
+	var stops []func() (int64, int64, error)
+	for _, addr := range []string{server.Addr(), proxy.Addr(), dead.Addr()} {
+		for _, address := range []string{addr, "rediss://" + addr} {
+			c, err := New(Config{Address: address, Timeout: 20 * time.Millisecond, DialTimeout: time.Minute, ReadTimeout: time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			clients = append(clients, c)
+			stops = append(stops, load(c, 4, newName()))
+		}
+	}
+	for _, fault := range []func(){
+		proxy.Cut,
+		func() { proxy.Garble(nil) },
+		proxy.HangUp,
+		proxy.Refuse,
+		proxy.BlackHole,
+		func() { server.MustDo(t, "REPLICAOF", "127.0.0.1", "1") },
+	} {
+		fault()
+		for range 20 {
+			_, _ = take(clients[0], newName(), 1)
+			_, _ = take(clients[2], newName(), 1)
+		}
+	}
+	if n := len(ours()); n == 0 || n > 2*len(clients) {
+		t.Errorf("%d clients have %d goroutines", len(clients), n)
+	}
+	for _, c := range clients {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, stop := range stops {
+		stop()
+	}
+	left := ours
+	until(t, "all goroutines end", func() bool { return len(left()) == 0 })
+}

@@ -1,0 +1,81 @@
+package resp
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/proxyweir/weir/redis"
+)
+
+const (
+	longestLine = 8 << 10 // more is no reply of a script's
+	mostNumbers = 1024
+)
+
+// prove notes that a connection has brought a decision.
+func prove(c *conn, l *link) {
+	c.mu.Lock()
+	if !l.retired {
+		l.proved = true
+		c.failures = 0
+	}
+	c.mu.Unlock()
+}
+
+// over reports whether a connection that no new calls go over has brought all replies.
+func over(c *conn, l *link) bool {
+	c.mu.Lock()
+	l.take()
+	c.mu.Unlock()
+	return l.first == nil
+}
+
+// refuse ends a flight that the server has replied to with an error.
+func refuse(c *conn, l *link, f *flight, text string) {
+	l.first = f.next
+	err := explain(text)
+	retry := 0
+	if strings.HasPrefix(text, "NOSCRIPT") {
+		retry = withSource
+	}
+	if strings.HasPrefix(text, "READONLY") || strings.Contains(text, ": -READONLY") { // the latter of Redis 6.2
+		retry = overAnother
+		retire(c, l, errors.New(readable(text)))
+	}
+	if f.call != nil {
+		f.retry = retry
+		land(f, err)
+	}
+}
+
+// explain returns what a server has replied as an error, and adds what a user can do about it.
+func explain(text string) error {
+	word, _, _ := strings.Cut(text, " ")
+	switch word {
+	case "MOVED", "ASK", "CLUSTERDOWN", "CROSSSLOT", "TRYAGAIN":
+		return fmt.Errorf("redis: %s (the server is a node of a Cluster, which is not supported; %s)", readable(text), oneServer)
+	}
+	return errors.New("redis: " + readable(text))
+}
+
+// readable returns what a server has said as it may stand in a log.
+func readable(text string) string {
+	if len(text) > 300 {
+		text = text[:300] + "…"
+	}
+	if quoted := strconv.QuoteToASCII(text); len(quoted) != len(text)+len(`""`) {
+		return quoted
+	}
+	return text
+}
+
+func errMalformed(line string) error {
+	if len(line) > 20 {
+		line = line[:20] + "…"
+	}
+	return fmt.Errorf("%q is no reply to a script", line)
+}
+
+var _ redis.Conn = (*conn)(nil)

@@ -1,0 +1,172 @@
+package traefik
+
+// Config is what a middleware is configured with. It has rules; a middleware with one rule may have that rule's fields at
+// the top instead, or the words of Traefik's own RateLimit.
+//
+// Fields that hold a number, a duration or a boolean are strings here: so it is this package, and not the decoder, that says
+// which rule, field and value is wrong.
+type Config struct {
+	// The one rule of a middleware that has no list of them.
+	Rule `json:",inline" yaml:",inline" mapstructure:",squash"`
+
+	// The rules. They are decided in one step: if one that is not a shadow rejects the request, none is charged.
+	Rules []Rule `json:"rules,omitempty" yaml:"rules,omitempty"`
+
+	// Sets the rules of this middleware apart from those of the same names elsewhere; middlewares with the same namespace
+	// share the counters of rules with the same name. The default is the middleware's name, with @ written as a dot.
+	Namespace string `json:"namespace,omitempty" yaml:"namespace,omitempty"`
+
+	// Where counters live: memory or redis. The default is memory.
+	Store interface{} `json:"store,omitempty" yaml:"store,omitempty"`
+
+	// Which address is the client's, in Traefik's own words. The default is that of the connection.
+	IPStrategy interface{} `json:"ipStrategy,omitempty" yaml:"ipStrategy,omitempty"`
+
+	// Which header fields clients are told their quota in: x_ratelimit (X-RateLimit-Limit, -Remaining, -Reset), ietf
+	// (RateLimit and RateLimit-Policy), or none. The default is the first two. A rejection has Retry-After in any case.
+	Headers []string `json:"headers,omitempty" yaml:"headers,omitempty"`
+
+	// The text of a rejected request's response. The default says what happened and when to try again.
+	Message string `json:"message,omitempty" yaml:"message,omitempty"`
+
+	// A random fraction, from nothing to this much, is added to the time that a rejected client is told to wait, so that
+	// not all come back at once: 0.2 adds up to 20 %. From 0, the default, to 10.
+	Jitter string `json:"jitter,omitempty" yaml:"jitter,omitempty"`
+
+	// As in Traefik's RateLimit: the requests in a period that a client may make in the long run. 0 means no limit.
+	Average string `json:"average,omitempty" yaml:"average,omitempty"`
+
+	// As in Traefik's RateLimit: the period of average, a duration, or a number of seconds. The default is 1s.
+	Period string `json:"period,omitempty" yaml:"period,omitempty"`
+
+	// As in Traefik's RateLimit: what tells clients apart.
+	SourceCriterion interface{} `json:"sourceCriterion,omitempty" yaml:"sourceCriterion,omitempty"`
+
+	// As in Traefik's RateLimit: the Redis that counters live in.
+	Redis interface{} `json:"redis,omitempty" yaml:"redis,omitempty"`
+}
+
+// Rule is a named limit: the requests it covers, the key that tells their clients apart, and the limit of each key.
+type Rule struct {
+	// The rule's name: 1 to 64 of A-Z a-z 0-9 _ . -, unique in the middleware. Required in a list of rules; for the one rule
+	// of a middleware the default is the middleware's name without its provider.
+	Name string `json:"name,omitempty" yaml:"name,omitempty"`
+
+	// Which requests the rule covers. The default is all.
+	Match interface{} `json:"match,omitempty" yaml:"match,omitempty"`
+
+	// What tells clients apart, one or more of client_ip, remote_ip, host, method, path, header:NAME, cookie:NAME, query:NAME
+	// and static:TEXT. The default is client_ip.
+	Key []string `json:"key,omitempty" yaml:"key,omitempty"`
+
+	// The requests that a key may make in a period: 100/1m. The requests are 1 to 1000000000, with a sliding window log up to
+	// 100000; the period is a duration from 1ms to 366d, or day, week or month for fixed windows that follow the calendar.
+	Limit string `json:"limit,omitempty" yaml:"limit,omitempty"`
+
+	// The time zone of a calendar period, such as Europe/Berlin. The default is UTC.
+	TimeZone string `json:"timeZone,omitempty" yaml:"timeZone,omitempty"`
+
+	// How requests are counted: token_bucket, leaky_bucket, fixed_window, sliding_window_log or sliding_window_counter. The
+	// default is sliding_window_counter; for a calendar period it is fixed_window, and for average it is token_bucket.
+	Algorithm string `json:"algorithm,omitempty" yaml:"algorithm,omitempty"`
+
+	// How many requests a token bucket holds, or how many may wait in a leaky bucket. The default is the limit's requests;
+	// beside average it is 1.
+	Burst string `json:"burst,omitempty" yaml:"burst,omitempty"`
+
+	// How a token bucket is refilled: continuous, the default, or interval: with all its requests at each whole period of the
+	// Unix epoch.
+	Refill string `json:"refill,omitempty" yaml:"refill,omitempty"`
+
+	// How many requests one counts for: a whole number, or header:NAME, query:NAME or cookie:NAME that has one. Less than 1,
+	// and what is no number, counts as 1. The default is 1.
+	Cost string `json:"cost,omitempty" yaml:"cost,omitempty"`
+
+	// The longest that a leaky bucket holds a request; one that would have to wait longer is rejected at once. Up to 1h; the
+	// default is 10s.
+	MaxDelay string `json:"maxDelay,omitempty" yaml:"maxDelay,omitempty"`
+
+	// Masks the IPv4 addresses in a key to a network of so many bits, 1 to 32, so that the network shares a counter. The
+	// default is 32: every address has its own.
+	IPv4Prefix string `json:"ipv4Prefix,omitempty" yaml:"ipv4Prefix,omitempty"`
+
+	// The same for IPv6, 1 to 128. The default is 64, since whole networks of 64 bits are given to single customers; beside
+	// average it is 128.
+	IPv6Prefix string `json:"ipv6Prefix,omitempty" yaml:"ipv6Prefix,omitempty"`
+
+	// hard, the default, rejects what is over the limit. shadow counts, but lets everything pass and tells clients nothing.
+	Enforcement string `json:"enforcement,omitempty" yaml:"enforcement,omitempty"`
+
+	// What happens to a request over the limit: reject, the default.
+	OnLimit string `json:"onLimit,omitempty" yaml:"onLimit,omitempty"`
+
+	// What happens when Redis fails: open lets requests pass, closed answers 503, local, the default, counts in memory.
+	OnError string `json:"onError,omitempty" yaml:"onError,omitempty"`
+
+	// What happens to a request for which a part of the key is empty: share, the default, takes the empty value for a value as
+	// any other, so that leaving a header out is no way round; skip lets it pass uncounted; reject rejects it.
+	OnMissingKey string `json:"onMissingKey,omitempty" yaml:"onMissingKey,omitempty"`
+
+	// Whether rejected requests count against the limit too, so that a client that does not slow down stays out. The default
+	// is false.
+	CountRejected string `json:"countRejected,omitempty" yaml:"countRejected,omitempty"`
+
+	// Keys of the configuration that are no fields: of the rule, or of the middleware where it has no list of rules.
+	Unknown map[string]interface{} `json:"-" yaml:"-" mapstructure:",remain"`
+}
+
+// Match says which requests a rule covers. Of the fields that are set a request must meet every one; of the values in a
+// field, one.
+type Match struct {
+	// The request's method.
+	Methods []string `json:"methods,omitempty" yaml:"methods,omitempty"`
+
+	// The host that it is for, without port. *.example.com is every name one level below.
+	Hosts []string `json:"hosts,omitempty" yaml:"hosts,omitempty"`
+
+	// Its whole path.
+	Paths []string `json:"paths,omitempty" yaml:"paths,omitempty"`
+
+	// What its path begins with, in whole segments: /v1 covers /v1 and /v1/users, not /v10.
+	PathPrefixes []string `json:"pathPrefixes,omitempty" yaml:"pathPrefixes,omitempty"`
+
+	// Header fields and the values that they must have; * is any value.
+	Headers map[string]string `json:"headers,omitempty" yaml:"headers,omitempty"`
+
+	// Addresses and networks of clients that the rule does not cover.
+	ExceptIPs []string `json:"exceptIPs,omitempty" yaml:"exceptIPs,omitempty"`
+}
+
+// Store says where counters live: one of its fields.
+type Store struct {
+	// In the memory of this process.
+	Memory interface{} `json:"memory,omitempty" yaml:"memory,omitempty"`
+
+	// In Redis, shared with all who use the same.
+	Redis interface{} `json:"redis,omitempty" yaml:"redis,omitempty"`
+}
+
+// Memory has the settings of the memory, of which a process has one for all middlewares.
+type Memory struct {
+	// How many keys the memory holds: from 1 to 100000000, by default 1000000. Past it the key makes way that costs least to
+	// forget. Of several middlewares the largest counts.
+	MaxKeys string `json:"maxKeys,omitempty" yaml:"maxKeys,omitempty"`
+}
+
+// IPStrategy says which address is the client's. It has the words and the meaning of Traefik's own ipStrategy.
+type IPStrategy struct {
+	// The client's address is the one at this place of X-Forwarded-For, counted from the right, from 1.
+	Depth string `json:"depth,omitempty" yaml:"depth,omitempty"`
+
+	// The client's address is the rightmost of X-Forwarded-For that is none of these addresses and networks. It has no effect
+	// beside depth.
+	ExcludedIPs []string `json:"excludedIPs,omitempty" yaml:"excludedIPs,omitempty"`
+
+	// Takes IPv6 addresses of one network of so many bits for one: from 1 to 128. It has no effect with excludedIPs.
+	IPv6Subnet string `json:"ipv6Subnet,omitempty" yaml:"ipv6Subnet,omitempty"`
+}
+
+// CreateConfig returns the configuration that Traefik fills in.
+func CreateConfig() *Config {
+	return &Config{}
+}

@@ -1,0 +1,287 @@
+package traefik
+
+import (
+	"context"
+	"math/rand"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+func TestEveryMistakeIsSaidWithRuleFieldAndValue(t *testing.T) {
+	secret := writeFile(t, t.TempDir()+"/secret", "hunter2\n")
+	setenv(t, "WEIR_TEST_SECRET", "hunter2")
+	list := func(rules ...Rule) *Config { return &Config{Rules: rules} }
+	one := func(r Rule) *Config { return &Config{Rule: r} }
+	redis := func(o object) *Config {
+		return &Config{Rule: Rule{Limit: "1/1s"}, Store: object{"redis": o}}
+	}
+	dialect := func(o object) *Config { return &Config{Average: "1", Redis: o} }
+	good := Rule{Limit: "5/1m"}
+	tests := []struct {
+		config *Config
+		want   string // what stands behind the middleware's name
+	}{
+		{nil, `rule "api": limit: is missing; write one such as 100/1m`},
+		{&Config{}, `rule "api": limit: is missing; write one such as 100/1m`},
+		{one(Rule{Limit: "5"}), `rule "api": limit "5": has no period; write <requests>/<period>, such as 5/1m`},
+		{one(Rule{Limit: "5/0s"}), `rule "api": limit "5/0s": the period must be from 1ms to 366d`},
+		{one(Rule{Limit: "x/1m"}), `rule "api": limit "x/1m": the requests must be a whole number from 1 to 1000000000`},
+		{one(Rule{Limit: "5/fortnight"}), `rule "api": limit "5/fortnight": the period "fortnight" must be a duration such as 10s, 1m, 24h or 7d, or day, week or month`},
+		{one(Rule{Limit: "200000/1m", Algorithm: "sliding_window_log"}), `rule "api": limit "200000/1m": requests 200000: a sliding_window_log keeps a time for each request and takes at most 100000; sliding_window_counter takes more`},
+		{one(Rule{Limit: "5/1m", Algorithm: "token_buckets"}), `rule "api": algorithm "token_buckets": must be one of token_bucket, leaky_bucket, fixed_window, sliding_window_log, sliding_window_counter (did you mean token_bucket?)`},
+		{one(Rule{Limit: "5/1m", Burst: "9"}), `rule "api": burst 9: only token_bucket and leaky_bucket have a burst, not sliding_window_counter`},
+		{one(Rule{Limit: "5/1m", Algorithm: "token_bucket", Burst: "0"}), `rule "api": burst "0": must be a whole number from 1 to 1000000000`},
+		{one(Rule{Limit: "5/1m", Algorithm: "token_bucket", Burst: "many"}), `rule "api": burst "many": must be a whole number from 1 to 1000000000`},
+		{one(Rule{Limit: "1/366d", Algorithm: "token_bucket", Burst: "1000"}), `rule "api": burst 1000: at 1 per 366d a full bucket would take more than 10 years to drain`},
+		{one(Rule{Limit: "5/1m", Refill: "interval"}), `rule "api": refill "interval": only token_bucket is refilled`},
+		{one(Rule{Limit: "5/1m", Algorithm: "token_bucket", Refill: "intervals"}), `rule "api": refill "intervals": must be continuous or interval (did you mean interval?)`},
+		{one(Rule{Limit: "5/1m", MaxDelay: "1s"}), `rule "api": maxDelay 1s: only leaky_bucket holds requests, not sliding_window_counter`},
+		{one(Rule{Limit: "5/1m", Algorithm: "leaky_bucket", MaxDelay: "2h"}), `rule "api": maxDelay "2h": must be a duration from 1ms to 1h`},
+		{one(Rule{Limit: "5/1m", Algorithm: "leaky_bucket", MaxDelay: "10"}), `rule "api": maxDelay "10": must be a duration from 1ms to 1h`},
+		{one(Rule{Limit: "5/1m", TimeZone: "UTC"}), `rule "api": timeZone "UTC": only windows of the calendar have one (limit <requests>/day, /week or /month)`},
+		{one(Rule{Limit: "5/day", TimeZone: "Mars/Olympus"}), `rule "api": timeZone "Mars/Olympus": must be a name of the time zone database, such as UTC or Europe/Berlin`},
+		{one(Rule{Limit: "5/day", Algorithm: "token_bucket"}), `rule "api": limit "5/day": period "day": only fixed_window follows the calendar, not token_bucket; write a duration such as 24h`},
+		{one(Rule{Limit: "5/1m", Key: []string{"clientip"}}), `rule "api": key "clientip": the source must be one of client_ip, remote_ip, host, method, path, header, cookie, query, static (did you mean client_ip?)`},
+		{one(Rule{Limit: "5/1m", Key: []string{"client_ip", "header"}}), `rule "api": key "header": write header:NAME`},
+		{one(Rule{Limit: "5/1m", Cost: "0"}), `rule "api": cost "0": must be a whole number from 1 to 1000000000, or header:NAME, query:NAME or cookie:NAME that has one`},
+		{one(Rule{Limit: "5/1m", Cost: "header:"}), `rule "api": cost "header:": write header:NAME`},
+		{one(Rule{Limit: "5/1m", Cost: "6"}), `rule "api": cost 6: is more than the limit can ever hold, which is 5, so that every request would be rejected`},
+		{one(Rule{Limit: "5/1m", IPv4Prefix: "33"}), `rule "api": ipv4Prefix "33": must be a whole number from 1 to 32`},
+		{one(Rule{Limit: "5/1m", IPv6Prefix: "0"}), `rule "api": ipv6Prefix "0": must be a whole number from 1 to 128`},
+		{one(Rule{Limit: "5/1m", Enforcement: "soft 10 1m"}), `rule "api": enforcement "soft 10 1m": soft limits are not in this version; use hard, with a burst, or shadow`},
+		{one(Rule{Limit: "5/1m", Enforcement: "shadows"}), `rule "api": enforcement "shadows": must be hard or shadow (did you mean shadow?)`},
+		{one(Rule{Limit: "5/1m", OnLimit: "delay"}), `rule "api": onLimit "delay": is not in this version; algorithm leaky_bucket holds requests until their turn`},
+		{one(Rule{Limit: "5/1m", OnLimit: "defer"}), `rule "api": onLimit "defer": is not in this version; use reject`},
+		{one(Rule{Limit: "5/1m", OnLimit: "drop"}), `rule "api": onLimit "drop": must be reject`},
+		{one(Rule{Limit: "5/1m", OnError: "pass"}), `rule "api": onError "pass": must be one of local, open, closed`},
+		{one(Rule{Limit: "5/1m", OnMissingKey: "skips"}), `rule "api": onMissingKey "skips": must be share, skip or reject (did you mean skip?)`},
+		{one(Rule{Limit: "5/1m", CountRejected: "yes"}), `rule "api": countRejected "yes": must be true or false`},
+		{one(Rule{Limit: "5/1m", Name: "a b"}), `rule name "a b": must be 1 to 64 of A-Z a-z 0-9 _ . -`},
+		{one(Rule{Limit: "5/1m", Match: "all"}), `rule "api": match "all": must be an object with some of methods, hosts, paths, pathPrefixes, headers, exceptIPs`},
+		{one(Rule{Limit: "5/1m", Match: object{"pathPrefix": "/x"}}), `rule "api": match: "pathPrefix" is not a field (did you mean pathPrefixes?)`},
+		{one(Rule{Limit: "5/1m", Match: object{"paths": "x"}}), `rule "api": match: paths: "x" must begin with /`},
+		{one(Rule{Limit: "5/1m", Match: object{"pathPrefixes": []interface{}{"v1"}}}), `rule "api": match: pathPrefixes: "v1" must begin with /`},
+		{one(Rule{Limit: "5/1m", Match: object{"exceptIPs": "10.0.0.0/33"}}), `rule "api": match: exceptIPs: "10.0.0.0/33" must be an address or a network such as 10.0.0.0/8`},
+		{one(Rule{Limit: "5/1m", Match: object{"headers": "X-A"}}), `rule "api": match: headers X-A: must be an object`},
+		{one(Rule{Limit: "5/1m", Match: object{"methods": object{"a": "b"}}}), `rule "api": match: methods map[a:b]: must be a list`},
+		{one(Rule{Limit: "5/1m", Unknown: object{"limits": "5/1m"}}), `"limits" is not a field (did you mean limit?)`},
+		{one(Rule{Limit: "5/1m", Unknown: object{"header": "none"}}), `"header" is not a field (did you mean headers?)`},
+		{one(Rule{Limit: "5/1m", Unknown: object{"on_error": "open"}}), `"on_error" is not a field (did you mean onError?)`},
+
+		{list(good), `rules[0]: name: is missing; write 1 to 64 of A-Z a-z 0-9 _ . -`},
+		{list(Rule{Name: "a", Limit: "1/1s"}, Rule{Name: "a", Limit: "1/1s"}), `rule "a": is there twice; a name is unique in its middleware`},
+		{list(Rule{Name: "a", Limit: "1/1s"}, Rule{Name: "b"}), `rule "b": limit: is missing; write one such as 100/1m`},
+		{list(Rule{Name: "a", Limit: "1/1s"}, Rule{Name: "b", Limit: "1/1s", Unknown: object{"algoritm": "x"}}), `rule "b": "algoritm" is not a field (did you mean algorithm?)`},
+		{list(Rule{Limit: "1/1s", Unknown: object{"nam": "x"}}), `rules[0]: "nam" is not a field (did you mean name?)`},
+		{list(Rule{Name: "x y", Limit: "1/1s"}), `rule name "x y": must be 1 to 64 of A-Z a-z 0-9 _ . -`},
+		{&Config{Rule: good, Rules: []Rule{{Name: "a", Limit: "1/1s"}}}, `limit: stands beside rules; a rule's fields are at the top only where it is the only one: write it into the rules`},
+		{&Config{Rule: Rule{Match: object{"paths": "/"}}, Rules: []Rule{{Name: "a", Limit: "1/1s"}}}, `match: stands beside rules; a rule's fields are at the top only where it is the only one: write it into the rules`},
+		{&Config{Rule: Rule{Key: []string{"host"}}, Rules: []Rule{{Name: "a", Limit: "1/1s"}}}, `key: stands beside rules; a rule's fields are at the top only where it is the only one: write it into the rules`},
+
+		{&Config{Rule: good, Namespace: "a b"}, `namespace "a b": must be 1 to 64 of A-Z a-z 0-9 _ . -`},
+		{&Config{Rule: good, Headers: []string{"x-ratelimit"}}, `headers "x-ratelimit": must be one of x_ratelimit, ietf, none (did you mean x_ratelimit?)`},
+		{&Config{Rule: good, Headers: []string{"none", "ietf"}}, `headers "none ietf": none stands alone`},
+		{&Config{Rule: good, Jitter: "20%"}, `jitter "20%": must be a fraction from 0 to 10, such as 0.2 for up to 20 %`},
+		{&Config{Rule: good, Jitter: "NaN"}, `jitter "NaN": must be a fraction from 0 to 10, such as 0.2 for up to 20 %`},
+		{&Config{Rule: good, IPStrategy: object{"depth": "-1"}}, `ipStrategy: depth "-1": must be a whole number from 0 to 1000`},
+		{&Config{Rule: good, IPStrategy: object{"depht": 1}}, `ipStrategy: "depht" is not a field (did you mean depth?)`},
+		{&Config{Rule: good, IPStrategy: object{"excludedIPs": "10.0.0.300"}}, `ipStrategy: excludedIPs: "10.0.0.300" must be an address or a network such as 10.0.0.0/8`},
+		{&Config{Rule: good, IPStrategy: object{"ipv6Subnet": 129}}, `ipStrategy: ipv6Subnet "129": must be a whole number from 1 to 128`},
+		{&Config{Rule: good, Store: object{}}, `store: is empty; write memory or redis into it, or leave it out`},
+		{&Config{Rule: good, Store: "memory"}, `store "memory": must be an object with some of memory, redis`},
+		{&Config{Rule: good, Store: object{"rediss": object{}}}, `store: "rediss" is not a field (did you mean redis?)`},
+		{&Config{Rule: good, Store: object{"memory": object{}, "redis": object{}}}, `store: has memory and redis; keep one`},
+		{&Config{Rule: good, Store: object{"memory": object{"maxKeys": 0}}}, `store: memory: maxKeys "0": must be a whole number from 1 to 100000000`},
+		{&Config{Rule: good, Store: object{"memory": object{"max_keys": 9}}}, `store: memory: "max_keys" is not a field (did you mean maxKeys?)`},
+
+		{redis(object{}), `store: redis: address: is missing; write one such as 127.0.0.1:6379`},
+		{redis(object{"address": "a:1,b:1"}), `store: redis: address "a:1, b:1": are several; the Traefik plugin speaks to one server, without Sentinel or Cluster`},
+		{redis(object{"address": "host:port"}), `store: redis: address "host:port": the port must be from 1 to 65535`},
+		{redis(object{"addresses": "a:1"}), `store: redis: addresses: write address; the Traefik plugin speaks to one server`},
+		{redis(object{"address": "a:1", "masterName": "m"}), `store: redis: masterName: Sentinel is not in the Traefik plugin; write the address of a proxy, or a name, that leads to the master`},
+		{redis(object{"address": "a:1", "cluster": true}), `store: redis: cluster: Redis Cluster is not in the Traefik plugin; write the address of a single server`},
+		{redis(object{"address": "a:1", "poolSize": 2}), `store: redis: poolSize: is not in the Traefik plugin; its requests travel together over one connection`},
+		{redis(object{"address": "a:1", "adress": "b"}), `store: redis: "adress" is not a field (did you mean address?)`},
+		{redis(object{"address": "a:1", "database": -1}), `store: redis: database "-1": must be a whole number from 0 to 1000000`},
+		{redis(object{"address": "a:1", "timeout": "1h"}), `store: redis: timeout "1h": must be a duration from 1ms to 1m`},
+		{redis(object{"address": "a:1", "timeout": 50}), `store: redis: timeout "50": must be a duration from 1ms to 1m`},
+		{redis(object{"address": "a:1", "dialTimeout": "0s"}), `store: redis: dialTimeout "0s": must be a duration from 1ms to 1m`},
+		{redis(object{"address": "a:1", "timeout": "1s", "readTimeout": "100ms"}), `store: redis: readTimeout 100ms: must not be shorter than the timeout of a decision, 1s`},
+		{redis(object{"address": "a:1", "prefix": "a{b"}), `store: redis: prefix "a{b": must not have braces, which a Redis Cluster finds slots by`},
+		{redis(object{"address": "a:1", "keySecret": "file:" + secret, "plainKeys": "true"}), `store: redis: keySecret: has no use beside plainKeys; take one of them out`},
+		{redis(object{"address": "a:1", "plainKeys": "maybe"}), `store: redis: plainKeys "maybe": must be true or false`},
+		{redis(object{"address": "a:1", "nodes": 0}), `store: redis: nodes "0": must be a whole number from 1 to 100000`},
+		{redis(object{"address": "a:1", "password": "env:WEIR_TEST_MISSING"}), `store: redis: password "env:WEIR_TEST_MISSING": there is no environment variable of that name`},
+		{redis(object{"address": "a:1", "password": "env:"}), `store: redis: password "env:": must have a name behind the colon`},
+		{redis(object{"address": "a:1", "keySecret": "file:/nonexistent/key"}), `store: redis: keySecret "file:/nonexistent/key": open /nonexistent/key: no such file or directory`},
+		{redis(object{"address": "a:1", "tls": object{"ca": "/nonexistent/ca"}}), `store: redis: tls: ca: open /nonexistent/ca: no such file or directory`},
+		{redis(object{"address": "a:1", "tls": object{"ca": secret}}), `store: redis: tls: ca: has no certificate in PEM`},
+		{redis(object{"address": "a:1", "tls": object{"clientKey": secret}}), `store: redis: tls: clientCertificate and clientKey: need each other`},
+		{redis(object{"address": "a:1", "tls": object{"insecureSkipVerify": true}}), `store: redis: tls: "insecureSkipVerify" is not a field; there are ca, clientCertificate, clientKey, serverName`},
+		{redis(object{"address": "a:1", "tls": "no"}), `store: redis: tls "no": must be an object with some of ca, clientCertificate, clientKey, serverName`},
+
+		{&Config{Average: "x"}, `rule "api": average "x": must be a whole number from 0 to 1000000000`},
+		{&Config{Average: "-1"}, `rule "api": average "-1": must be a whole number from 0 to 1000000000`},
+		{&Config{Average: "1", Period: "-1s"}, `rule "api": period "-1s": must be a duration from 1ms to 366d, such as 1s or 1m, or a number of seconds`},
+		{&Config{Average: "1", Period: "minute"}, `rule "api": period "minute": must be a duration from 1ms to 366d, such as 1s or 1m, or a number of seconds`},
+		{&Config{Average: "1", Rule: Rule{Burst: "-1"}}, `rule "api": burst "-1": must be a whole number from 0 to 1000000000`},
+		{&Config{Average: "1", Rule: Rule{Limit: "1/1s"}}, `rule "api": limit "1/1s": stands beside average, which is of Traefik's rateLimit; they are two ways to write the same, keep one`},
+		{&Config{Period: "1", Rule: Rule{Limit: "1/1s"}}, `rule "api": limit "1/1s": stands beside period, which is of Traefik's rateLimit; they are two ways to write the same, keep one`},
+		{&Config{Average: "1", Rules: []Rule{{Name: "a", Limit: "1/1s"}}}, `average: stands beside rules; it is of Traefik's rateLimit and makes a rule of its own, keep one`},
+		{&Config{Average: "1", Rule: Rule{Algorithm: "fixed_window"}}, `rule "api": algorithm "fixed_window": beside average it can only be token_bucket; write limit instead of average`},
+		{&Config{Average: "1", Rule: Rule{Key: []string{"host"}}, SourceCriterion: object{"requestHost": true}}, `rule "api": key "host": stands beside sourceCriterion; they are two ways to write the same, keep one`},
+		{&Config{Average: "1", SourceCriterion: object{"requestHost": true, "requestHeaderName": "X-A"}}, `rule "api": sourceCriterion: requestHeaderName and requestHost exclude each other; keep one`},
+		{&Config{Average: "1", SourceCriterion: object{"requestHost": true, "ipStrategy": ""}}, `rule "api": sourceCriterion: ipStrategy and requestHost exclude each other; keep one`},
+		{&Config{Average: "1", SourceCriterion: object{"requestHosts": true}}, `sourceCriterion: "requestHosts" is not a field (did you mean requestHost?)`},
+		{&Config{Average: "1", SourceCriterion: object{"requestHost": "maybe"}}, `rule "api": sourceCriterion: requestHost "maybe": must be true or false`},
+		{&Config{Average: "1", IPStrategy: object{}, SourceCriterion: object{"ipStrategy": object{"depth": 1}}}, `ipStrategy: stands beside sourceCriterion.ipStrategy; keep one`},
+		{&Config{Average: "1", SourceCriterion: object{"ipStrategy": object{"depth": "one"}}}, `sourceCriterion: ipStrategy: depth "one": must be a whole number from 0 to 1000`},
+		{&Config{Average: "1", Redis: object{}, Store: object{}}, `redis: stands beside store; it is of Traefik's rateLimit, keep one`},
+		{dialect(object{"endpoints": "a:1,b:1"}), `redis: endpoints "a:1, b:1": are several; the Traefik plugin speaks to one server, without Sentinel or Cluster`},
+		{dialect(object{"endpoint": "a:1"}), `redis: "endpoint" is not a field (did you mean endpoints?)`},
+		{dialect(object{"db": "x"}), `redis: db "x": must be a whole number from 0 to 1000000`},
+		{dialect(object{"readTimeout": "x"}), `redis: readTimeout "x": must be a duration from 0s to 24h`},
+		{dialect(object{"poolSize": "x"}), `redis: poolSize "x": must be a whole number from 0 to 1000000`},
+		{dialect(object{"tls": object{"cert": secret}}), `redis: tls: cert and key: need each other`},
+		{dialect(object{"tls": object{"ca": "hunter2"}}), `redis: tls: ca: is neither a file that can be read nor PEM`},
+		{dialect(object{"tls": object{"insecureSkipVerify": "x"}}), `redis: tls: insecureSkipVerify "x": must be true or false`},
+	}
+	for _, test := range tests {
+		s := newStage(t)
+		got := s.refused(test.config, "api@file")
+		if want := `middleware "api@file": ` + test.want; got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+		if strings.Contains(got, "hunter2") {
+			t.Errorf("the error has a secret in it: %s", got)
+		}
+		if len(s.engines)+s.pending() > 0 || len(s.redis) > 0 {
+			t.Errorf("%s: something of it was kept", got)
+		}
+	}
+}
+
+func TestObjectsComeInTheFormsThatProvidersWriteThemIn(t *testing.T) {
+	// From a file an empty object comes as an empty text, from labels as true, from Kubernetes as itself; numbers and
+	// booleans come as texts or as what they are; lists as such or with commas.
+	configs := []*Config{
+		{Rule: Rule{Limit: "2/1m", Match: ""}, IPStrategy: "", Store: object{"memory": ""}},
+		{Rule: Rule{Limit: "2/1m", Match: "true"}, IPStrategy: "true", Store: object{"memory": "true"}},
+		{Rule: Rule{Limit: "2/1m", Match: true}, IPStrategy: true, Store: object{"memory": true}},
+		{Rule: Rule{Limit: "2/1m", Match: object{}}, IPStrategy: object{}, Store: object{"memory": object{}}},
+		{Rule: Rule{Limit: "2/1m", Match: object{"METHODS": "GET,POST"}}, IPStrategy: object{"depth": ""}, Store: object{"Memory": object{"maxkeys": "7"}}},
+		{Rule: Rule{Limit: "2/1m", Match: object{"methods": []interface{}{"GET"}, "hosts": nil}}, IPStrategy: object{"Depth": 0}, Store: object{"memory": object{"maxKeys": 7.0}}},
+		{Rule: Rule{Limit: " 2/1m ", Match: object{"methods": []string{" GET "}, "headers": ""}}, IPStrategy: object{"excludedIPs": ""}, Store: object{"memory": object{"maxKeys": int64(7)}}},
+		{Rule: Rule{Limit: "2/1m", CountRejected: "0"}, Store: object{"memory": map[string]string{"maxKeys": "7"}}},
+	}
+	for i, c := range configs {
+		s := newStage(t)
+		h := s.handler(context.Background(), c, "m@file")
+		if got := statuses(h, "192.0.2.1", 3); got != "200 200 429" {
+			t.Errorf("configuration %d: %s", i, got)
+		}
+	}
+}
+
+func TestNewNeverPanics(t *testing.T) {
+	words := []string{"", "true", "1", "-1", "0", "x", "5/1m", "1/day", "header:", "client_ip", "1s", "10.0.0.0/8", "::1", "/", "a b", "\x00", "{", "999999999999999999999", "NaN", "env:", "file:/", "token_bucket", "leaky_bucket", "redis://a:b@c/d", "interval", "shadow", "UTC"}
+	rnd := rand.New(rand.NewSource(1))
+	word := func() string { return words[rnd.Intn(len(words))] }
+	keys := append(fieldsOf(Redis{}), "depth", "excludedIPs", "ipv6Subnet", "methods", "hosts", "paths", "pathPrefixes", "headers", "exceptIPs", "memory", "redis", "maxKeys", "requestHost", "requestHeaderName", "ipStrategy", "endpoints", "db", "ca", "cert", "key", "")
+	var thing func(depth int) interface{}
+	thing = func(depth int) interface{} {
+		kinds := 9
+		if depth > 3 {
+			kinds = 7
+		}
+		switch rnd.Intn(kinds) {
+		case 0:
+			return nil
+		case 1:
+			return rnd.Intn(3) - 1
+		case 2:
+			return rnd.Float64() * 1e18
+		case 3:
+			b := rnd.Intn(2) == 0 // apart: Yaegi cannot return a comparison as an interface
+			return b
+		case 4:
+			return []string{word(), word()}
+		case 5:
+			return []interface{}{word(), nil, 1}
+		case 6:
+			return word()
+		}
+		m := object{}
+		for i := rnd.Intn(4); i > 0; i-- {
+			m[keys[rnd.Intn(len(keys))]] = thing(depth + 1)
+		}
+		return m
+	}
+	sometimes := func() string {
+		if rnd.Intn(12) > 0 {
+			return ""
+		}
+		return word()
+	}
+	rule := func() Rule {
+		r := Rule{Name: "r", Limit: "5/1m" + sometimes(), TimeZone: sometimes(), Algorithm: sometimes(), Burst: sometimes(), Refill: sometimes(),
+			Cost: sometimes(), MaxDelay: sometimes(), IPv4Prefix: sometimes(), IPv6Prefix: sometimes(), Enforcement: sometimes(), OnLimit: sometimes(),
+			OnError: sometimes(), OnMissingKey: sometimes(), CountRejected: sometimes()}
+		if rnd.Intn(2) == 0 {
+			r.Match = thing(0)
+		}
+		if rnd.Intn(2) == 0 {
+			r.Key = []string{word()}
+		}
+		return r
+	}
+	s := newStage(t)
+	rounds := 20_000
+	if interpreted {
+		rounds = 300
+	}
+	taken := 0
+	for i := 0; i < rounds; i++ {
+		c := &Config{Namespace: sometimes(), Message: word(), Jitter: sometimes(), Average: sometimes(), Period: sometimes()}
+		if rnd.Intn(3) == 0 {
+			c.Rule = rule()
+		} else {
+			for j := rnd.Intn(3); j > 0; j-- {
+				c.Rules = append(c.Rules, rule())
+			}
+		}
+		if rnd.Intn(2) == 0 {
+			c.IPStrategy = thing(0)
+		}
+		if rnd.Intn(2) == 0 {
+			c.Store = object{"memory": thing(0)}
+		}
+		if rnd.Intn(4) == 0 {
+			c.SourceCriterion = thing(0)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		h, err := s.newHandler(ctx, http.NotFoundHandler(), c, word())
+		if err != nil {
+			if strings.Contains(err.Error(), "panic") {
+				t.Fatalf("%+v: %v", *c, err)
+			}
+		} else {
+			taken++
+			get(h, "192.0.2.1", nil)
+		}
+		s.end(ctx, cancel)
+	}
+	if taken < rounds/100 {
+		t.Errorf("of %d configurations only %d were taken", rounds, taken)
+	}
+}
+
+func TestNewWithNothing(t *testing.T) {
+	if _, err := New(context.Background(), nil, CreateConfig(), ""); err == nil {
+		t.Error("a configuration without a limit was taken")
+	}
+	if _, err := New(context.Background(), nil, nil, ""); err == nil {
+		t.Error("no configuration was taken")
+	}
+}

@@ -1,0 +1,153 @@
+package traefik
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestTraefiksOwnWordsAreATokenBucket(t *testing.T) {
+	tests := []struct {
+		config   Config
+		requests int64
+		period   time.Duration
+		burst    int64
+	}{
+		{Config{Average: "10"}, 10, time.Second, 1},
+		{Config{Average: "10", Rule: Rule{Burst: "50"}}, 10, time.Second, 50},
+		{Config{Average: "10", Rule: Rule{Burst: "0"}}, 10, time.Second, 1},
+		{Config{Average: "6", Period: "1m"}, 6, time.Minute, 1},
+		{Config{Average: "6", Period: "60"}, 6, time.Minute, 1},
+		{Config{Average: "6", Period: "0"}, 6, time.Second, 1},
+		{Config{Average: "6", Period: "1h30m"}, 6, 90 * time.Minute, 1},
+		{Config{Average: "6", Rule: Rule{Algorithm: "token_bucket"}}, 6, time.Second, 1},
+	}
+	for _, test := range tests {
+		s := newStage(t)
+		e := s.handler(context.Background(), &test.config, "m@file").(*handler).engine
+		l := e.rules[0].rule.Limit()
+		if l.Algorithm().String() != "token_bucket" || l.Requests() != test.requests || l.Period() != int64(test.period/time.Microsecond) || l.Quota() != test.burst {
+			t.Errorf("%+v: is %s", test.config, l)
+		}
+	}
+}
+
+func TestNoAverageIsNoLimit(t *testing.T) {
+	for _, c := range []*Config{
+		{Average: "0"},
+		{Average: "0", Period: "1m", Rule: Rule{Burst: "1"}},
+		{Period: "1m"},
+		{SourceCriterion: object{"requestHost": "true"}, Rule: Rule{Burst: "5"}},
+	} {
+		s := newStage(t)
+		h := s.handler(context.Background(), c, "m@file")
+		for i := 0; i < 10; i++ {
+			response := get(h, "192.0.2.1", nil)
+			if response.StatusCode != 200 || len(response.Header) != 0 {
+				t.Fatalf("%+v: %s %v", *c, response.Status, response.Header)
+			}
+		}
+		if got, want := s.log.count("nothing is limited"), strings.Count("x"+c.Average, "x")-len(c.Average); got != want {
+			t.Errorf("%+v: %d warnings, want %d", *c, got, want)
+		}
+	}
+}
+
+func TestSourceCriterionTellsClientsApart(t *testing.T) {
+	header := func(name, value string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set(name, value) }
+	}
+	host := func(host string) func(*http.Request) { return func(r *http.Request) { r.Host = host } }
+	tests := []struct {
+		criterion    interface{}
+		first, other func(*http.Request)
+		shared       bool
+	}{
+		{nil, header("X-A", "1"), header("X-A", "2"), true},
+		{"", header("X-A", "1"), header("X-A", "2"), true},
+		{object{"requestHeaderName": "x-a"}, header("X-A", "1"), header("X-A", "2"), false},
+		{object{"requestHeaderName": "x-a"}, header("X-B", "1"), header("X-B", "2"), true}, // who has none shares one
+		{object{"requestHost": true}, host("a.example"), host("b.example"), false},
+		{object{"requestHost": true}, host("a.example"), host("A.example:80"), true},
+		{object{"ipStrategy": object{"depth": "1"}}, header(forwardedFor, "198.51.100.1"), header(forwardedFor, "198.51.100.2"), false},
+		{object{"ipStrategy": object{"depth": "2"}}, header(forwardedFor, "198.51.100.1"), header(forwardedFor, "198.51.100.2"), true},
+		{object{"ipStrategy": object{"depth": 1}}, header(forwardedFor, "2001:db8::1"), header(forwardedFor, "2001:db8::2"), false},
+		{object{"ipStrategy": object{"depth": 1, "ipv6Subnet": 64}}, header(forwardedFor, "2001:db8::1"), header(forwardedFor, "2001:db8::2"), true},
+	}
+	for i, test := range tests {
+		s := newStage(t)
+		h := s.handler(context.Background(), &Config{Average: "1", Period: "1h", SourceCriterion: test.criterion}, "m@file")
+		if got := get(h, "192.0.2.1", test.first).StatusCode; got != 200 {
+			t.Errorf("%d: the first request: %d", i, got)
+		}
+		if got := get(h, "192.0.2.1", test.first).StatusCode; got != 429 {
+			t.Errorf("%d: the second request: %d", i, got)
+		}
+		want := 200
+		if test.shared {
+			want = 429
+		}
+		if got := get(h, "192.0.2.1", test.other).StatusCode; got != want {
+			t.Errorf("%d, %v: another client: %d, want %d", i, test.criterion, got, want)
+		}
+	}
+}
+
+func TestOurOptionsMayStandBesideTraefiksWords(t *testing.T) {
+	s := newStage(t)
+	h := s.handler(context.Background(), &Config{
+		Average:   "1",
+		Period:    "1m",
+		Namespace: "shop",
+		Message:   "Slowly.",
+		Headers:   []string{"ietf"},
+		Rule:      Rule{Name: "calm", Burst: "2", Key: []string{"path"}, Match: object{"methods": "GET"}, CountRejected: "true", OnError: "open"},
+	}, "m@file")
+	if got := statuses(h, "192.0.2.1", 3); got != "200 200 429" {
+		t.Error(got)
+	}
+	response := get(h, "192.0.2.2", nil)
+	if got := response.Header["Ratelimit-Policy"]; len(got) != 1 || got[0] != `"calm";q=2;w=60` || response.Header["X-Ratelimit-Limit"] != nil {
+		t.Errorf("%v", response.Header)
+	}
+	post := func(r *http.Request) { r.Method = "POST" }
+	if got := get(h, "192.0.2.1", post).StatusCode; got != 200 {
+		t.Errorf("what the rule does not cover: %d", got)
+	}
+	e := h.(*handler).engine
+	if r := e.rules[0].rule; r.Namespace() != "shop" || !r.CountRejected() {
+		t.Errorf("%s", r.Identity())
+	}
+}
+
+func TestTraefiksRedisWords(t *testing.T) {
+	setenv(t, "WEIR_TEST_SECRET", "hunter2")
+	var s storeSettings
+	if err := s.setDialectRedis(""); err != nil {
+		t.Fatal(err)
+	}
+	if c := s.redis.client; c.Address != "localhost:6379" || c.TLS != nil || c.Timeout != 0 || s.redis.nodes != 0 {
+		t.Errorf("an empty one: %+v", c)
+	}
+	err := s.setDialectRedis(object{"endpoints": []interface{}{"redis.internal:7000"}, "username": "u", "password": "env:WEIR_TEST_SECRET", "db": 3,
+		"poolSize": 10, "minIdleConns": 0, "maxActiveConns": "5", "readTimeout": "100ms", "writeTimeout": 2, "dialTimeout": "3s",
+		"tls": object{"insecureSkipVerify": true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := s.redis.client
+	if c.Address != "redis.internal:7000" || c.Username != "u" || c.Password != "hunter2" || c.Database != 3 || c.Timeout != 2*time.Second || c.DialTimeout != 3*time.Second || c.TLS == nil || !c.TLS.InsecureSkipVerify {
+		t.Errorf("%+v", c)
+	}
+	if got := strings.Join(s.redis.unused, " "); got != "poolSize maxActiveConns" {
+		t.Errorf("unused: %s", got)
+	}
+	if err := s.setDialectRedis(object{"readTimeout": 0, "writeTimeout": "-1s"}); err == nil {
+		t.Error("a negative timeout was taken")
+	}
+	if err := s.setDialectRedis(object{"readTimeout": 0}); err != nil || s.redis.client.Timeout != time.Minute {
+		t.Errorf("no timeout, which is the longest: %v %+v", err, s.redis.client)
+	}
+}

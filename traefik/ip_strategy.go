@@ -1,0 +1,110 @@
+package traefik
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// addressing finds the address of a request's client, as Traefik's ipStrategy does:
+//
+//   - with a depth it is the one at that place of X-Forwarded-For, from the right; none, where the list is shorter;
+//   - with excluded networks it is the rightmost of the list that is in none of them; none, where all are;
+//   - else it is the connection's.
+//
+// Of a request that has the field several times the first counts. The zero value takes the connection's address.
+type addressing struct {
+	depth    int
+	excluded []netip.Prefix
+	subnet   int // bits of the networks that are taken for one address; 0: none
+}
+
+const forwardedFor = "X-Forwarded-For"
+
+// newAddressing reads an ipStrategy. field is what messages call it.
+func newAddressing(field string, s *IPStrategy) (addressing, error) {
+	var a addressing
+	depth, err := parseNumber("depth", s.Depth, 0, 1000, 0)
+	if err != nil {
+		return a, fmt.Errorf("%s: %w", field, err)
+	}
+	a.depth = int(depth)
+	subnet, err := parseNumber("ipv6Subnet", s.IPv6Subnet, 1, 128, 0)
+	if err != nil {
+		return a, fmt.Errorf("%s: %w", field, err)
+	}
+	a.subnet = int(subnet)
+	for _, text := range trimmed(s.ExcludedIPs) {
+		network, err := core.ParseNetwork(text)
+		if err != nil {
+			return a, fmt.Errorf("%s: excludedIPs: %w", field, err)
+		}
+		a.excluded = append(a.excluded, network)
+	}
+	return a, nil
+}
+
+// clientAddress returns the address of a request's client, "" where the strategy finds none.
+func clientAddress(a *addressing, r *http.Request) string {
+	address := ""
+	if a.depth > 0 {
+		list := strings.Split(r.Header.Get(forwardedFor), ",")
+		if len(list) < a.depth {
+			return ""
+		}
+		address = strings.TrimSpace(list[len(list)-a.depth])
+	} else if len(a.excluded) > 0 {
+		return firstNotExcluded(a.excluded, strings.Split(r.Header.Get(forwardedFor), ","))
+	} else {
+		host, _, err := net.SplitHostPort(r.RemoteAddr)
+		if err != nil {
+			return r.RemoteAddr
+		}
+		address = host
+	}
+	if a.subnet > 0 {
+		return networkOf(address, a.subnet)
+	}
+	return address
+}
+
+// firstNotExcluded returns the rightmost of a list that lies in none of the networks. What is no address lies in none.
+func firstNotExcluded(excluded []netip.Prefix, list []string) string {
+	for i := len(list) - 1; i >= 0; i-- {
+		text := strings.TrimSpace(list[i])
+		if text == "" {
+			continue
+		}
+		ip, err := netip.ParseAddr(text)
+		if err != nil {
+			return text
+		}
+		ip = ip.Unmap().WithZone("")
+		found := false
+		for j := range excluded {
+			found = found || excluded[j].Contains(ip)
+		}
+		if !found {
+			return text
+		}
+	}
+	return ""
+}
+
+// networkOf returns the first address of the network of so many bits that an IPv6 address lies in, and any other text as it
+// is. Here, as for Traefik, an IPv4-mapped address is an IPv6 address.
+func networkOf(address string, bits int) string {
+	ip, err := netip.ParseAddr(address)
+	if err != nil || !ip.Is6() {
+		return address
+	}
+	network, err := ip.Prefix(bits)
+	if err != nil {
+		return address
+	}
+	return network.Addr().String()
+}

@@ -1,0 +1,122 @@
+//go:build gc
+// +build gc
+
+package traefik
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"os/exec"
+	"path"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/proxyweir/weir"
+
+// goList returns the lines that `go list` prints.
+func goList(t *testing.T, args ...string) []string {
+	t.Helper()
+	command := exec.Command("go", append([]string{"list"}, args...)...)
+	command.Dir = ".."
+	out, err := command.Output()
+	if err != nil {
+		t.Fatalf("go list %s: %v", strings.Join(args, " "), err)
+	}
+	return strings.Fields(string(out))
+}
+
+// Traefik loads the plugin as source, with the standard library and nothing else.
+func TestThePluginImportsTheStandardLibraryAndItsOwnPackagesAlone(t *testing.T) {
+	want := map[string]bool{module + "/traefik": false, module + "/core": false, module + "/redis": false, module + "/redis/resp": false}
+	for _, imported := range goList(t, "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", "./traefik") {
+		if _, ours := want[imported]; !ours {
+			t.Errorf("the plugin imports %s", imported)
+		}
+		want[imported] = true
+	}
+	for imported, found := range want {
+		if !found {
+			t.Errorf("the plugin does not import %s", imported)
+		}
+	}
+	// What the interpreter has no symbols for, or gives to a plugin only if the user allows it.
+	for _, imported := range goList(t, "-f", "{{join .Imports \"\\n\"}}", "./traefik", "./core", "./redis", "./redis/resp") {
+		switch imported {
+		case "C", "unsafe", "syscall", "embed", "iter", "unique", "math/rand/v2", "weak":
+			t.Errorf("the plugin imports %s", imported)
+		}
+	}
+}
+
+// The catalogue refuses a plugin whose module requires Traefik or its interpreter, tests included.
+func TestTheModuleRequiresNeitherTraefikNorYaegi(t *testing.T) {
+	contents, err := os.ReadFile("../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, refused := range []string{"github.com/traefik/yaegi", "github.com/traefik/traefik", "github.com/containous/"} {
+		if strings.Contains(string(contents), refused) {
+			t.Errorf("go.mod has %s", refused)
+		}
+	}
+}
+
+func TestTheManifestIsOneThatTheCatalogueTakes(t *testing.T) {
+	contents, err := os.ReadFile("../.traefik.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := make(map[string]string)
+	testData := false
+	for _, line := range strings.Split(string(contents), "\n") {
+		if name, value, found := strings.Cut(line, ":"); found && line[0] != ' ' {
+			fields[name] = strings.TrimSpace(value)
+			testData = name == "testData"
+		} else if testData && strings.TrimSpace(line) != "" {
+			fields["testData"] += line + "\n"
+		}
+	}
+	if fields["type"] != "middleware" || fields["displayName"] == "" || fields["summary"] == "" || fields["testData"] == "" {
+		t.Errorf("%v", fields)
+	}
+	if fields["import"] != module+"/traefik" {
+		t.Errorf("import %s", fields["import"])
+	}
+	for name := range fields {
+		switch name {
+		case "displayName", "type", "import", "summary", "testData", "basePkg", "compatibility", "iconPath", "bannerPath", "runtime":
+		default:
+			t.Errorf("the field %s is not a manifest's", name)
+		}
+	}
+	// The package's name is the import's last element, or basePkg says it.
+	if name := goList(t, "-f", "{{.Name}}", "./traefik")[0]; fields["basePkg"] == "" && name != path.Base(fields["import"]) {
+		t.Errorf("package %s is imported as %s", name, fields["import"])
+	}
+	if got := goList(t, "-m"); got[0] != module {
+		t.Errorf("module %s", got[0])
+	}
+	if strings.Contains(fields["testData"], "redis") {
+		t.Error("where the catalogue tries it there is no Redis")
+	}
+}
+
+// What the manifest has as testData, as Traefik decodes it. The file itself is tried in a real Traefik elsewhere.
+func TestTheManifestsConfigurationWorks(t *testing.T) {
+	c := &Config{
+		Rules: []Rule{
+			{Name: "per-client", Key: []string{"client_ip"}, Limit: "100/1m"},
+			{Name: "logins", Match: object{"methods": []interface{}{"POST"}, "pathPrefixes": []interface{}{"/login"}}, Limit: "5/10m", Algorithm: "sliding_window_log", CountRejected: "true"},
+		},
+		Headers: []string{"x_ratelimit", "ietf"},
+	}
+	h, err := New(context.Background(), http.NotFoundHandler(), c, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := get(h, "192.0.2.1", nil); got.StatusCode != 404 || got.Header.Get("X-Ratelimit-Limit") != "100" {
+		t.Errorf("%s %v", got.Status, got.Header)
+	}
+}

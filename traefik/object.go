@@ -1,0 +1,149 @@
+package traefik
+
+import (
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+)
+
+// Objects inside a configuration arrive here undecoded, as interface{} fields: an empty one comes as an empty text from
+// some of Traefik's providers, and from labels as "true", which the decoder that Traefik uses would refuse.
+
+// decodeObject fills in a struct, given by a pointer, from an object of the configuration, and reports whether there is one.
+// It takes names regardless of case, scalars for texts, and texts with commas for lists, as Traefik's decoder does. The keys that
+// there are no fields for are refused. field is what messages call the object.
+func decodeObject(field string, value, into interface{}) (present bool, err error) {
+	if value == nil {
+		return false, nil
+	}
+	target := reflect.ValueOf(into).Elem()
+	known := fieldsOf(target.Interface())
+	source := reflect.ValueOf(value)
+	if source.Kind() != reflect.Map || source.Type().Key().Kind() != reflect.String {
+		text := strings.ToLower(strings.TrimSpace(fmt.Sprint(source.Interface())))
+		if text == "" || text == "true" {
+			return true, nil
+		}
+		if text == "false" {
+			return false, nil
+		}
+		return false, fmt.Errorf("%s %q: must be an object with some of %s", field, fmt.Sprint(value), strings.Join(known, ", "))
+	}
+	keys := source.MapKeys()
+	unknown := make(map[string]interface{})
+	for i := range keys {
+		key := keys[i].String()
+		member := source.MapIndex(keys[i])
+		for member.Kind() == reflect.Interface && !member.IsNil() {
+			member = member.Elem()
+		}
+		index := fieldIndex(target.Type(), key)
+		if index < 0 {
+			unknown[key] = nil
+			continue
+		}
+		if err := decodeMember(field+": "+key, member, target.Field(index)); err != nil {
+			return false, err
+		}
+	}
+	return true, checkUnknown(field+": ", unknown, known)
+}
+
+// decodeMember fills in one field of a struct.
+func decodeMember(name string, value, into reflect.Value) error {
+	if value.Kind() == reflect.Interface { // null
+		return nil
+	}
+	kind := into.Kind()
+	if kind == reflect.Interface {
+		into.Set(value)
+		return nil
+	}
+	if kind == reflect.String {
+		text, ok := scalar(value)
+		if !ok {
+			return fmt.Errorf("%s %v: must be a single value", name, value.Interface())
+		}
+		into.SetString(text)
+		return nil
+	}
+	if kind == reflect.Map {
+		return decodeMap(name, value, into)
+	}
+	list, ok := texts(value)
+	if !ok {
+		return fmt.Errorf("%s %v: must be a list", name, value.Interface())
+	}
+	into.Set(reflect.ValueOf(list))
+	return nil
+}
+
+// decodeMap fills in a map of texts.
+func decodeMap(name string, value, into reflect.Value) error {
+	if text, ok := scalar(value); ok && text == "" {
+		return nil
+	}
+	if value.Kind() != reflect.Map {
+		return fmt.Errorf("%s %v: must be an object", name, value.Interface())
+	}
+	m := make(map[string]string)
+	keys := value.MapKeys()
+	for i := range keys {
+		text, ok := scalar(value.MapIndex(keys[i]))
+		if !ok {
+			return fmt.Errorf("%s: %s: must be a single value", name, keys[i].String())
+		}
+		m[keys[i].String()] = text
+	}
+	into.Set(reflect.ValueOf(m))
+	return nil
+}
+
+// scalar returns a text, number or boolean as a text.
+func scalar(v reflect.Value) (text string, ok bool) {
+	for v.Kind() == reflect.Interface && !v.IsNil() {
+		v = v.Elem()
+	}
+	switch v.Kind() {
+	case reflect.String:
+		return v.String(), true
+	case reflect.Bool, reflect.Int, reflect.Int64, reflect.Int32, reflect.Uint, reflect.Uint64, reflect.Uint32:
+		return fmt.Sprint(v.Interface()), true
+	case reflect.Float64, reflect.Float32:
+		return strconv.FormatFloat(v.Float(), 'f', -1, 64), true
+	}
+	return "", false
+}
+
+// texts returns a list of texts, which may be written as one text with commas.
+func texts(v reflect.Value) (list []string, ok bool) {
+	if text, single := scalar(v); single {
+		if text == "" {
+			return list, true
+		}
+		list = strings.Split(text, ",")
+		return list, true
+	}
+	if v.Kind() != reflect.Slice {
+		return list, false
+	}
+	for i := 0; i < v.Len(); i++ {
+		text, single := scalar(v.Index(i))
+		if !single {
+			return list, false
+		}
+		list = append(list, text)
+	}
+	return list, true
+}
+
+// fieldIndex returns which field of a struct has that name in a configuration, in whichever case; -1: none.
+func fieldIndex(t reflect.Type, name string) int {
+	for i := 0; i < t.NumField(); i++ {
+		if strings.EqualFold(nameOf(t.Field(i)), name) {
+			return i
+		}
+	}
+	return -1
+}

@@ -1,0 +1,107 @@
+package traefik
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// parseBool reads true or false. (The decoder makes 1 and 0 of a boolean.)
+func parseBool(field, value string) (bool, error) {
+	switch strings.ToLower(strings.TrimSpace(value)) {
+	case "true", "1":
+		return true, nil
+	case "false", "0", "":
+		return false, nil
+	}
+	return false, fmt.Errorf("%s %q: must be true or false", field, value)
+}
+
+// parseNumber reads a whole number from least to most, or takes the standard one where there is none.
+func parseNumber(field, value string, least, most, standard int64) (int64, error) {
+	text := strings.TrimSpace(value)
+	if text == "" {
+		return standard, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < least || n > most {
+		return 0, fmt.Errorf("%s %q: must be a whole number from %d to %d", field, value, least, most)
+	}
+	return n, nil
+}
+
+// parseDuration reads a duration from least to most, or takes the standard one where there is none.
+func parseDuration(field, value string, least, most, standard time.Duration) (time.Duration, error) {
+	text := strings.TrimSpace(value)
+	if text == "" {
+		return standard, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < least || d > most {
+		return 0, fmt.Errorf("%s %q: must be a duration from %s to %s", field, value, shortly(least), shortly(most))
+	}
+	return d, nil
+}
+
+// shortly writes 1m, not 1m0s.
+func shortly(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// checkWord says what a field may be, where it is none of it. An empty one has its default.
+func checkWord(field, value string, words []string) error {
+	if value == "" {
+		return nil
+	}
+	for _, w := range words {
+		if w == value {
+			return nil
+		}
+	}
+	list := strings.Join(words, ", ")
+	if comma := strings.LastIndex(list, ", "); comma >= 0 {
+		list = list[:comma] + " or " + list[comma+2:]
+	}
+	text := fmt.Sprintf("%s %q: must be %s", field, value, list)
+	if near := core.Nearest(value, words); near != "" {
+		text += " (did you mean " + near + "?)"
+	}
+	return fmt.Errorf("%s", text)
+}
+
+// trimmed returns a list without the spaces around its members: lists are often written "a, b".
+func trimmed(list []string) []string {
+	out := make([]string, 0, len(list))
+	for _, s := range list {
+		out = append(out, strings.TrimSpace(s))
+	}
+	return out
+}
+
+// ourWords are core's names of settings, and what they are called here.
+var ourWords = strings.NewReplacer(
+	"path prefixes:", "pathPrefixes:",
+	"except IPs:", "exceptIPs:",
+	"time_zone", "timeZone",
+	"max_delay", "maxDelay",
+	"ipv4_prefix", "ipv4Prefix",
+	"ipv6_prefix", "ipv6Prefix",
+	"on_error", "onError",
+	"key_secret", "keySecret",
+	"plain_keys", "plainKeys",
+)
+
+// inOurWords returns an error of core's with the settings' names of this package.
+func inOurWords(err error) error {
+	return fmt.Errorf("%s", ourWords.Replace(err.Error()))
+}

@@ -1,0 +1,17 @@
+// Package traefik is Weir for Traefik: a middleware plugin, which Traefik loads as source and interprets. It is a thin
+// adapter: what a request is told comes from package core.
+//
+// Traefik makes a handler for each router that has the middleware, and makes all of them anew whenever its configuration
+// changes. What they count lives longer: see registry.
+package traefik
+
+import (
+	"context"
+	"net/http"
+)
+
+// New returns the handler of a middleware for one router. The error says which rule, field and value is wrong, and what
+// would be accepted. name is the middleware's, with its provider: "api-limit@file".
+func New(ctx context.Context, next http.Handler, config *Config, name string) (http.Handler, error) {
+	return process.newHandler(ctx, next, config, name)
+}

@@ -1,0 +1,101 @@
+package traefik
+
+import (
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/proxyweir/weir/redis"
+	"github.com/proxyweir/weir/redis/resp"
+)
+
+// sharedRedis is a store in Redis, for all middlewares with the same settings.
+type sharedRedis struct {
+	store       *redis.Store
+	name        string // the server's
+	fingerprint string
+	uses        int         // engines
+	silent      atomic.Bool // it did not answer when it was made, and nothing was heard of it since
+	ended       atomic.Bool // no engine has it any more
+}
+
+// acquireRedis returns the store for these settings: the one that there is, or a new one, which a middleware is named for in
+// what it says of itself.
+func (g *registry) acquireRedis(s *redisSettings, middleware string) (*sharedRedis, error) {
+	if len(s.unused) > 0 {
+		g.say(middleware, "redis: "+strings.Join(s.unused, ", ")+": of no effect, since all requests travel over one connection")
+	}
+	if s.nodes == 0 {
+		g.say(middleware, "nodes is not set: if Redis cannot be reached, each node lets the whole limit through; set store.redis.nodes to the number of nodes that share it")
+	}
+	shared := g.redis[s.fingerprint]
+	if shared != nil {
+		shared.uses++
+		return shared, nil
+	}
+	client, err := resp.New(s.client)
+	if err != nil {
+		return nil, redisWords(err)
+	}
+	shared = &sharedRedis{name: client.Name(), fingerprint: s.fingerprint, uses: 1}
+	config := s.store
+	config.Client = client
+	config.Changed = func(server string, err error) { shared.tell(middleware, server, err) }
+	shared.store, err = redis.NewStore(config)
+	if err != nil {
+		_ = client.Close() // nothing was sent yet
+		return nil, redisWords(err)
+	}
+	g.redis[s.fingerprint] = shared
+	go shared.greet(middleware)
+	return shared, nil
+}
+
+// releaseRedis ends what acquireRedis began. It returns the store if nobody uses it any more: it is to be closed then.
+func (g *registry) releaseRedis(s *sharedRedis) *sharedRedis {
+	if s == nil {
+		return nil
+	}
+	s.uses--
+	if s.uses > 0 {
+		return nil
+	}
+	delete(g.redis, s.fingerprint)
+	return s
+}
+
+func (s *sharedRedis) close() {
+	s.ended.Store(true)
+	_ = s.store.Close() // the error would be that of closing a socket
+}
+
+// greet finds out whether a new store's Redis answers, and says so if it does not, and when it does.
+func (s *sharedRedis) greet(middleware string) {
+	defer guard()
+	err := s.store.Check(250 * time.Millisecond)
+	if err == nil || s.ended.Load() {
+		return
+	}
+	s.silent.Store(true)
+	warn(middleware, "Redis at "+s.name+" cannot be used yet; until it can, rate limits go by the rules' onError: "+err.Error())
+	for s.silent.Load() && !s.ended.Load() {
+		if s.store.Check(time.Second) == nil && s.silent.Load() {
+			s.tell(middleware, s.name, nil)
+			return
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+// tell writes to the log when a server is not asked any more, and when it is again.
+func (s *sharedRedis) tell(middleware, server string, err error) {
+	if s.ended.Load() {
+		return
+	}
+	s.silent.Store(false)
+	if err != nil {
+		warn(middleware, "Redis at "+server+" does not answer; until it does, rate limits go by the rules' onError: "+err.Error())
+		return
+	}
+	warn(middleware, "Redis at "+server+" answers again")
+}

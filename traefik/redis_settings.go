@@ -1,0 +1,164 @@
+package traefik
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/proxyweir/weir/redis"
+	"github.com/proxyweir/weir/redis/resp"
+)
+
+// redisSettings are those of a Redis, in whichever words, checked and with what stands elsewhere in place.
+type redisSettings struct {
+	client      resp.Config
+	store       redis.Config
+	nodes       int
+	fingerprint string   // a hash: it has secrets in it
+	unused      []string // settings of Traefik's that have nothing to set here
+}
+
+const (
+	maxNodes     = 100_000
+	shortestWait = time.Millisecond
+	longestWait  = time.Minute
+)
+
+// refusedRedis are settings that other adapters have, and why they are not here.
+var refusedRedis = map[string]string{
+	"addresses":        "write address; the Traefik plugin speaks to one server",
+	"mastername":       "Sentinel is not in the Traefik plugin; write the address of a proxy, or a name, that leads to the master",
+	"sentinelusername": "Sentinel is not in the Traefik plugin; write the address of a proxy, or a name, that leads to the master",
+	"sentinelpassword": "Sentinel is not in the Traefik plugin; write the address of a proxy, or a name, that leads to the master",
+	"cluster":          "Redis Cluster is not in the Traefik plugin; write the address of a single server",
+	"poolsize":         "is not in the Traefik plugin; its requests travel together over one connection",
+}
+
+// setRedis reads the settings of a Redis.
+func (s *storeSettings) setRedis(value interface{}) error {
+	keys, _ := value.(map[string]interface{})
+	for key := range keys {
+		if why := refusedRedis[strings.ToLower(key)]; why != "" {
+			return fmt.Errorf("store: redis: %s: %s", key, why)
+		}
+	}
+	var r Redis
+	present, err := decodeObject("store: redis", value, &r)
+	if err != nil {
+		return err
+	}
+	if !present {
+		return errors.New("store: is empty; write memory or redis into it, or leave it out")
+	}
+	settings := &redisSettings{}
+	if err := settings.read(&r); err != nil {
+		return fmt.Errorf("store: redis: %w", err)
+	}
+	s.redis = settings
+	return nil
+}
+
+func (s *redisSettings) read(r *Redis) error {
+	if len(r.Address) > 1 {
+		return fmt.Errorf("address %q: are several; the Traefik plugin speaks to one server, without Sentinel or Cluster", strings.Join(r.Address, ", "))
+	}
+	text := *r
+	address := ""
+	if len(r.Address) == 1 {
+		address = strings.TrimSpace(r.Address[0])
+	}
+	fields := []struct {
+		name  string
+		value *string
+	}{
+		{"address", &address},
+		{"username", &text.Username},
+		{"password", &text.Password},
+		{"prefix", &text.Prefix},
+		{"keySecret", &text.KeySecret},
+	}
+	for i := range fields {
+		if err := resolve(fields[i].name, fields[i].value); err != nil {
+			return err
+		}
+	}
+	text.Address = []string{address}
+	s.client = resp.Config{Address: address, Username: text.Username, Password: text.Password}
+	s.store = redis.Config{Prefix: text.Prefix, KeySecret: text.KeySecret}
+	database, err := parseNumber("database", r.Database, 0, 1_000_000, 0)
+	if err != nil {
+		return err
+	}
+	s.client.Database = int(database)
+	if s.client.Timeout, err = parseDuration("timeout", r.Timeout, shortestWait, longestWait, 0); err != nil {
+		return err
+	}
+	if s.client.DialTimeout, err = parseDuration("dialTimeout", r.DialTimeout, shortestWait, longestWait, 0); err != nil {
+		return err
+	}
+	if s.client.ReadTimeout, err = parseDuration("readTimeout", r.ReadTimeout, shortestWait, longestWait, 0); err != nil {
+		return err
+	}
+	if s.store.PlainKeys, err = parseBool("plainKeys", r.PlainKeys); err != nil {
+		return err
+	}
+	nodes, err := parseNumber("nodes", r.Nodes, 1, maxNodes, 0)
+	if err != nil {
+		return err
+	}
+	s.nodes = int(nodes)
+	var t RedisTLS
+	secure, err := decodeObject("tls", r.TLS, &t)
+	if err != nil {
+		return err
+	}
+	text.Nodes = ""
+	text.TLS = nil // it may be written in several ways
+	if !secure {
+		return s.check(text, nil)
+	}
+	text.TLS = t
+	config, files, err := newTLS(&t)
+	if err != nil {
+		return fmt.Errorf("tls: %w", err)
+	}
+	s.client.TLS = config
+	return s.check(text, files)
+}
+
+// check says what client and store find wrong, and sets the fingerprint of all there is but nodes.
+func (s *redisSettings) check(settings interface{}, files []byte) error {
+	if err := s.client.Check(); err != nil {
+		return redisWords(err)
+	}
+	if err := s.store.Check(); err != nil {
+		return redisWords(err)
+	}
+	text, err := json.Marshal(settings)
+	if err != nil {
+		return err
+	}
+	digest := sha256.New()
+	digest.Write(text)
+	digest.Write(files)
+	s.fingerprint = string(digest.Sum(nil))
+	return nil
+}
+
+// redisWords returns an error of client's or store's with the settings' names of this package.
+func redisWords(err error) error {
+	text := err.Error()
+	text = strings.Replace(text, "dial_timeout", "dialTimeout", -1)
+	text = strings.Replace(text, "read_timeout", "readTimeout", -1)
+	return fmt.Errorf("%s", ourWords.Replace(text))
+}
+
+// newTLS reads the files of a RedisTLS, and returns their contents too.
+func newTLS(t *RedisTLS) (*tls.Config, []byte, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
+	return loadTLS(config, "ca", "clientCertificate", "clientKey", certificates{t.CA, t.ClientCertificate, t.ClientKey, false})
+}

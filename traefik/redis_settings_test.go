@@ -1,0 +1,85 @@
+package traefik
+
+import (
+	"testing"
+	"time"
+)
+
+func TestRedisSettings(t *testing.T) {
+	setenv(t, "WEIR_TEST_SECRET", "hunter2")
+	file := writeFile(t, t.TempDir()+"/secret", "hunter3\r\n")
+	var s storeSettings
+	err := s.setRedis(object{
+		"address": "env:WEIR_TEST_ADDRESS_" + "NONE",
+	})
+	if err == nil {
+		t.Error("an address that is nowhere was taken")
+	}
+	setenv(t, "WEIR_TEST_ADDRESS", "redis.internal:7000")
+	err = s.setRedis(object{
+		"address":     "env:WEIR_TEST_ADDRESS",
+		"username":    "weir",
+		"password":    "env:WEIR_TEST_SECRET",
+		"keySecret":   "file:" + file,
+		"database":    3,
+		"tls":         "true",
+		"timeout":     "100ms",
+		"dialTimeout": "2s",
+		"readTimeout": "1s",
+		"prefix":      "shop:",
+		"plainKeys":   "false",
+		"nodes":       3,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := s.redis.client
+	if c.Address != "redis.internal:7000" || c.Username != "weir" || c.Password != "hunter2" || c.Database != 3 || c.TLS == nil || c.TLS.InsecureSkipVerify {
+		t.Errorf("%+v", c)
+	}
+	if c.Timeout != 100*time.Millisecond || c.DialTimeout != 2*time.Second || c.ReadTimeout != time.Second {
+		t.Errorf("%+v", c)
+	}
+	if r := s.redis.store; r.Prefix != "shop:" || r.KeySecret != "hunter3" || r.PlainKeys || s.redis.nodes != 3 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestAChangedSecretIsAnotherSetting(t *testing.T) {
+	file := writeFile(t, t.TempDir()+"/secret", "one\n")
+	read := func(o object) string {
+		var s storeSettings
+		if err := s.setRedis(o); err != nil {
+			t.Fatal(err)
+		}
+		return s.redis.fingerprint
+	}
+	settings := object{"address": "a:1", "password": "file:" + file, "nodes": 2}
+	first := read(settings)
+	if read(settings) != first {
+		t.Error("the same settings are others")
+	}
+	if read(object{"address": "a:1", "password": "one", "nodes": 3}) != first {
+		t.Error("settings that come to the same do not share a store")
+	}
+	writeFile(t, file, "two\n")
+	if read(settings) == first {
+		t.Error("another password shares a store")
+	}
+	if read(object{"address": "a:1", "password": "one", "tls": ""}) == first {
+		t.Error("with TLS it shares a store with one without")
+	}
+	if read(object{"address": "a:1", "password": "one", "tls": ""}) != read(object{"address": "a:1", "password": "one", "tls": "true"}) {
+		t.Error("TLS that is written in two ways is two stores")
+	}
+	if read(object{"address": "a:1", "tls": object{"serverName": "b"}}) == read(object{"address": "a:1", "tls": object{}}) {
+		t.Error("with another server's name it shares a store")
+	}
+	careful, careless := storeSettings{}, storeSettings{}
+	if careful.setDialectRedis(object{"tls": ""}) != nil || careless.setDialectRedis(object{"tls": object{"insecureSkipVerify": true}}) != nil {
+		t.Fatal("refused")
+	}
+	if careful.redis.fingerprint == careless.redis.fingerprint {
+		t.Error("who looks at certificates shares a store with who does not")
+	}
+}

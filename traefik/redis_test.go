@@ -1,0 +1,167 @@
+//go:build gc
+// +build gc
+
+package traefik
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/redis/redistest"
+)
+
+// inRedis is a middleware whose counters live in a Redis.
+func inRedis(r Rule, settings object) *Config {
+	return &Config{Rule: r, Store: object{"redis": settings}}
+}
+
+func TestALimitHoldsOverTwoTraefiks(t *testing.T) {
+	server := redistest.Start(t)
+	settings := object{"address": server.Addr(), "nodes": 2}
+	one, two := newStage(t), newStage(t)
+	for _, algorithm := range []string{"token_bucket", "fixed_window", "sliding_window_log", "sliding_window_counter"} {
+		c := inRedis(Rule{Limit: "20/1h", Algorithm: algorithm}, settings)
+		h := []http.Handler{one.handler(context.Background(), c, algorithm+"@file"), two.handler(context.Background(), c, algorithm+"@file")}
+		until(t, func() bool { return get(h[0], "192.0.2.99", nil).Header.Get("X-Ratelimit-Limit") == "20" })
+		admitted := 0
+		for i := 0; i < 60; i++ {
+			if get(h[i%2], "192.0.2.1", nil).StatusCode == 200 {
+				admitted++
+			}
+		}
+		if admitted != 20 {
+			t.Errorf("%s: %d were admitted of 20", algorithm, admitted)
+		}
+	}
+	if len(one.redis) != 1 {
+		t.Errorf("%d stores for one Redis", len(one.redis))
+	}
+}
+
+func TestAStoreIsSharedAndClosedWhenNobodyUsesIt(t *testing.T) {
+	server := redistest.Start(t, redistest.WithPassword("hunter2"))
+	settings := object{"address": server.Addr(), "password": "hunter2"}
+	s := newStage(t)
+	_, ctx, cancel := generationOf(s, inRedis(Rule{Limit: "2/1h"}, settings), "one@file", 2)
+	h := s.handler(ctx, inRedis(Rule{Limit: "2/1h"}, settings), "two@file")
+	if got := statuses(h, "192.0.2.1", 3); got != "200 200 429" {
+		t.Error(got)
+	}
+	if len(s.redis) != 1 {
+		t.Errorf("%d stores", len(s.redis))
+	}
+	if got := s.log.count("nodes is not set"); got != 2 { // once for each middleware
+		t.Errorf("the log: %s", s.log)
+	}
+	var shared *sharedRedis
+	for _, shared = range s.redis {
+	}
+	s.end(ctx, cancel)
+	_, ctx, cancel = generationOf(s, inRedis(Rule{Limit: "3/1h"}, settings), "one@file", 1)
+	s.step(lingering)
+	if len(s.redis) != 1 || shared.ended.Load() {
+		t.Error("closed while it is used")
+	}
+	s.end(ctx, cancel)
+	s.step(lingering)
+	if len(s.redis) != 0 || !shared.ended.Load() {
+		t.Error("not closed when nobody uses it")
+	}
+	until(t, func() bool { // and the connection is gone
+		list := server.MustDo(t, "CLIENT", "LIST").String()
+		return strings.Count(list, "id=") == 1
+	})
+	if strings.Contains(s.log.String(), "hunter2") {
+		t.Error("the log has the password in it")
+	}
+}
+
+func TestRedisOverTLS(t *testing.T) {
+	certificates := redistest.NewCertificates(t)
+	server := redistest.Start(t, redistest.WithTLS(certificates, "yes"))
+	native := object{"ca": certificates.CAFile, "clientCertificate": certificates.ClientCertFile, "clientKey": certificates.ClientKeyFile}
+	dialect := object{"ca": certificates.CAFile, "cert": certificates.ClientCertFile, "key": certificates.ClientKeyFile}
+	careless := object{"insecureSkipVerify": "true", "cert": certificates.ClientCertFile, "key": certificates.ClientKeyFile}
+	for i, c := range []*Config{
+		inRedis(Rule{Limit: "2/1h", OnError: "closed"}, object{"address": server.Addr(), "tls": native}),
+		{Average: "2", Period: "1h", Rule: Rule{Burst: "2", OnError: "closed"}, Redis: object{"endpoints": server.Addr(), "tls": dialect}},
+		{Average: "2", Period: "1h", Rule: Rule{Burst: "2", OnError: "closed"}, Redis: object{"endpoints": server.Addr(), "tls": careless}},
+	} {
+		s := newStage(t)
+		h := s.handler(context.Background(), c, "m"+strings.Repeat("x", i)+"@file")
+		until(t, func() bool { return get(h, "192.0.2.99", nil).StatusCode != 503 })
+		if got := statuses(h, "192.0.2.1", 3); got != "200 200 429" {
+			t.Errorf("%d: %s", i, got)
+		}
+	}
+}
+
+func TestARenewedCertificateIsAnotherSetting(t *testing.T) {
+	path := t.TempDir() + "/ca.pem"
+	prints := make(map[string]bool)
+	for i := 0; i < 2; i++ {
+		contents, err := os.ReadFile(redistest.NewCertificates(t).CAFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		writeFile(t, path, string(contents))
+		var s storeSettings
+		if err := s.setRedis(object{"address": "a:1", "tls": object{"ca": path}}); err != nil {
+			t.Fatal(err)
+		}
+		prints[s.redis.fingerprint] = true
+	}
+	if len(prints) != 2 {
+		t.Error("a store goes on with the certificates that there were")
+	}
+}
+
+func TestAChangedSecretTakesEffectWithTheNextReload(t *testing.T) {
+	server := redistest.Start(t, redistest.WithPassword("hunter2"))
+	file := writeFile(t, t.TempDir()+"/secret", "hunter1")
+	c := inRedis(Rule{Limit: "2/1h", OnError: "closed"}, object{"address": server.Addr(), "password": "file:" + file})
+	s := newStage(t)
+	h := s.handler(context.Background(), c, "m@file")
+	if got := get(h, "192.0.2.1", nil).StatusCode; got != 503 {
+		t.Errorf("with a wrong password: %d", got)
+	}
+	writeFile(t, file, "hunter2")
+	h = s.handler(context.Background(), c, "m@file")
+	until(t, func() bool { return get(h, "192.0.2.1", nil).StatusCode != 503 })
+	if text := s.log.String(); strings.Contains(text, "hunter") {
+		t.Errorf("the log has a password in it: %s", text)
+	}
+}
+
+func TestARedisThatIsDownIsSaidAndGoneWithout(t *testing.T) {
+	server := redistest.Start(t)
+	address := server.Addr()
+	server.Kill()
+	s := newStage(t)
+	began := time.Now()
+	h := s.handler(context.Background(), inRedis(Rule{Limit: "4/1h"}, object{"address": address, "nodes": 2}), "m@file")
+	if took := time.Since(began); took > 200*time.Millisecond {
+		t.Errorf("New took %s", took)
+	}
+	if got := statuses(h, "192.0.2.1", 4); got != "200 200 429 429" { // half of the limit
+		t.Error(got)
+	}
+	until(t, func() bool { return s.log.count("Redis at "+address) > 0 })
+	server.Restart()
+	until(t, func() bool { return s.log.count("answers again") > 0 })
+	until(t, func() bool { return get(h, "192.0.2.2", nil).Header.Get("X-Ratelimit-Limit") == "4" })
+}
+
+// until waits for something that other goroutines, and other processes, bring about.
+func until(t *testing.T, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !done(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it does not come about")
+		}
+	}
+}

@@ -1,0 +1,390 @@
+package traefik
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// registry keeps what outlives the handlers that Traefik makes.
+//
+// On every change of its configuration Traefik cancels the context of the handlers that there are, calls New again for each
+// router, and lets the old handlers finish what they are at. All handlers of one context are a generation. What a
+// generation uses is let go of a while after its context was cancelled, unless a later one uses it too. So counters live on
+// where a configuration stays as it is, and where the numbers of a limit change, since rules that count the same share
+// their counters in the store; and where a middleware is away for a moment.
+//
+// Nothing runs in the background but two timers, while there is something for them to do: one for what is to be let go of,
+// and one that sweeps the memory.
+type registry struct {
+	clock func() time.Duration                 // since some time
+	after func(time.Duration, func())          // runs a function later
+	wait  func(time.Duration) <-chan time.Time // for a request's turn in a leaky bucket
+	wall  func() int64                         // the memory's clock; nil: the wall clock
+
+	// What timers run: made once, since in Yaegi a function that is made by the one that the last timer has run keeps all that
+	// ran before it in memory.
+	expireLater, sweepLater func()
+
+	mu          sync.Mutex
+	engines     map[string]*engine // by fingerprint
+	generations map[<-chan struct{}]*generation
+	ended       []*generation // those whose context was cancelled, the first to be let go of first
+	expiring    bool          // a timer for them is set
+	sweeping    bool          // a timer to sweep memory is set
+	nextSweep   time.Duration // not before that; only the timer's
+	memory      *core.Memory  // nil where there is no engine
+	engineCount int           // of all there have been
+	redis       map[string]*sharedRedis
+	warned      map[string]map[string]bool // what was said already, by middleware
+}
+
+// generation is what the handlers of one context use.
+type generation struct {
+	ctx     context.Context
+	engines []*engine
+	until   time.Duration // of the registry's clock: when they are let go of
+}
+
+const (
+	lingering     = 60 * time.Second // of what no handler with a living context uses
+	sweepInterval = time.Minute
+)
+
+// process is the registry of the process: of the interpreter, that is, of which Traefik has one for the plugin.
+var process = newRegistry()
+
+func newRegistry() *registry {
+	started := time.Now()
+	g := &registry{
+		clock:       func() time.Duration { return time.Since(started) },
+		after:       func(d time.Duration, f func()) { time.AfterFunc(d, f) },
+		wait:        func(d time.Duration) <-chan time.Time { return time.After(d) },
+		engines:     make(map[string]*engine),
+		generations: make(map[<-chan struct{}]*generation),
+		redis:       make(map[string]*sharedRedis),
+		warned:      make(map[string]map[string]bool),
+	}
+	g.expireLater = func() { g.expire() }
+	g.sweepLater = func() { g.sweep() }
+	return g
+}
+
+// newHandler is New.
+func (g *registry) newHandler(ctx context.Context, next http.Handler, config *Config, name string) (h http.Handler, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			h = nil
+			err = fmt.Errorf("middleware %q: the configuration made the plugin panic, which is a defect: %v", name, p)
+		}
+	}()
+	if config == nil {
+		config = CreateConfig()
+	}
+	e, err := g.engineOf(ctx, config, name)
+	if err != nil {
+		return nil, fmt.Errorf("middleware %q: %w", name, err)
+	}
+	return &handler{next: next, engine: e}, nil
+}
+
+// engineOf returns the engine of a middleware, for handlers that live as long as ctx: the one that there is, or a new one.
+func (g *registry) engineOf(ctx context.Context, config *Config, name string) (*engine, error) {
+	if err := checkFields(config); err != nil {
+		return nil, err
+	}
+	store, err := newStoreSettings(config)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(config)
+	if err != nil {
+		return nil, err
+	}
+	digest := sha256.New()
+	digest.Write([]byte(name + "\n"))
+	digest.Write(text)
+	if store.redis != nil {
+		digest.Write([]byte(store.redis.fingerprint)) // what was read from the environment and from files
+	}
+	fingerprint := string(digest.Sum(nil))
+
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	e := g.engines[fingerprint]
+	if e == nil {
+		if e, err = newEngine(config, name); err != nil {
+			return nil, err
+		}
+		e.fingerprint = fingerprint
+		e.store = store
+		e.registry = g
+		if err = g.open(e); err != nil {
+			return nil, err
+		}
+	}
+	g.join(ctx, e)
+	return e, nil
+}
+
+// open gives an engine its store, and opens its rules there.
+func (g *registry) open(e *engine) error {
+	if g.memory == nil {
+		g.memory = core.NewMemory(core.MemoryConfig{Index: core.Mapped, Clock: g.wall})
+	}
+	memory := g.memory // apart: in Yaegi a Store made of the field would change with the field
+	e.limiter = core.NewLimiter(memory)
+	if e.store.redis != nil {
+		shared, err := g.acquireRedis(e.store.redis, e.name)
+		if err != nil {
+			return err
+		}
+		e.shared = shared
+		e.limiter = core.NewLimiter(shared.store)
+		e.limiter.FallBack(memory, e.store.redis.nodes)
+	}
+	for i, r := range e.rules {
+		if err := e.limiter.Open(r.rule); err != nil {
+			for _, opened := range e.rules[:i] {
+				e.limiter.Release(opened.rule)
+			}
+			g.releaseRedis(e.shared)
+			return fmt.Errorf("rule %q: %w", r.rule.Name(), err)
+		}
+	}
+	for _, text := range e.advice {
+		g.say(e.name, text)
+	}
+	g.compare(e)
+	g.engines[e.fingerprint] = e
+	g.bound()
+	if !g.sweeping {
+		g.sweeping = true
+		g.after(sweepInterval, g.sweepLater)
+	}
+	return nil
+}
+
+// compare says in the log what changes with a new engine: which rules count afresh under an old name, and which share their
+// counters with another middleware's though their limits are not the same.
+func (g *registry) compare(e *engine) {
+	g.engineCount++
+	e.number = g.engineCount
+	var before *engine
+	for _, other := range g.engines {
+		if other.name == e.name && (before == nil || other.number > before.number) {
+			before = other
+		}
+	}
+	for _, r := range e.rules {
+		if old := namesake(before, r.rule); old != nil && old.Identity() != r.rule.Identity() {
+			inform(e.name, "rule \""+r.rule.Name()+"\" starts counting afresh, since its algorithm, period or key has changed")
+		}
+	}
+	if !e.named {
+		return
+	}
+	for _, gen := range g.generations {
+		if gen.ctx.Err() != nil {
+			continue
+		}
+		for _, other := range gen.engines {
+			if other.name == e.name {
+				continue
+			}
+			for _, r := range e.rules {
+				if theirs := namesake(other, r.rule); theirs != nil && differ(theirs, r.rule) {
+					g.say(e.name, fmt.Sprintf("rule %q of namespace %q is defined in another way by middleware %s: %s there, %s here; make them alike, or rename one",
+						r.rule.Name(), r.rule.Namespace(), other.name, theirs.Limit(), r.rule.Limit()))
+				}
+			}
+		}
+	}
+}
+
+// namesake returns the rule of an engine, which may be nil, that has the namespace and the name of another.
+func namesake(e *engine, r *core.Rule) *core.Rule {
+	if e == nil {
+		return nil
+	}
+	for _, other := range e.rules {
+		if other.rule.Name() == r.Name() && other.rule.Namespace() == r.Namespace() {
+			return other.rule
+		}
+	}
+	return nil
+}
+
+// differ reports whether two rules of one name do not do the same.
+func differ(a, b *core.Rule) bool {
+	return a.Identity() != b.Identity() || !a.Limit().Same(b.Limit()) || a.Shadow() != b.Shadow() || a.CountRejected() != b.CountRejected()
+}
+
+// join enters an engine in the generation of a context.
+func (g *registry) join(ctx context.Context, e *engine) {
+	done := ctx.Done()
+	gen := g.generations[done]
+	if gen == nil {
+		gen = &generation{ctx: ctx}
+		g.generations[done] = gen
+		if done != nil {
+			context.AfterFunc(ctx, func() { g.end(done) })
+		}
+	}
+	for _, other := range gen.engines {
+		if other == e {
+			return
+		}
+	}
+	gen.engines = append(gen.engines, e)
+	e.uses++
+}
+
+// end notes that the context of a generation was cancelled. What it uses is let go of after a while.
+func (g *registry) end(done <-chan struct{}) {
+	defer guard()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	gen := g.generations[done]
+	if gen == nil {
+		return
+	}
+	delete(g.generations, done)
+	gen.until = g.clock() + lingering
+	g.ended = append(g.ended, gen)
+	if !g.expiring {
+		g.expiring = true
+		g.after(lingering, g.expireLater)
+	}
+}
+
+// expire lets go of what the generations use whose time has come.
+func (g *registry) expire() {
+	defer guard()
+	for _, shared := range g.letGo() {
+		shared.close()
+	}
+}
+
+// letGo does what expire does, but for closing the stores that nobody uses any more: those it returns.
+func (g *registry) letGo() []*sharedRedis {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := g.clock()
+	var unused []*sharedRedis
+	for len(g.ended) > 0 && g.ended[0].until <= now {
+		for _, e := range g.ended[0].engines {
+			e.uses--
+			if e.uses == 0 {
+				if shared := g.close(e); shared != nil {
+					unused = append(unused, shared)
+				}
+			}
+		}
+		g.ended[0] = nil
+		g.ended = g.ended[1:]
+	}
+	g.expiring = len(g.ended) > 0
+	if g.expiring {
+		g.after(g.ended[0].until-now, g.expireLater)
+	}
+	return unused
+}
+
+// close ends an engine. It returns its store if nobody else uses that any more.
+func (g *registry) close(e *engine) *sharedRedis {
+	delete(g.engines, e.fingerprint)
+	for _, r := range e.rules {
+		e.limiter.Release(r.rule)
+	}
+	alone := true
+	for _, other := range g.engines {
+		alone = alone && other.name != e.name
+	}
+	if alone {
+		delete(g.warned, e.name)
+	}
+	if len(g.engines) == 0 {
+		g.memory = nil
+	}
+	g.bound()
+	return g.releaseRedis(e.shared)
+}
+
+// bound sets how many keys the memory holds: the most that an engine asks for.
+func (g *registry) bound() {
+	if g.memory == nil {
+		return
+	}
+	most := 0
+	for _, e := range g.engines {
+		if e.store.maxKeys > most {
+			most = e.store.maxKeys
+		}
+	}
+	g.memory.SetMaxKeys(most)
+}
+
+// sweep forgets what memory need not keep, and does so again after a while, as long as there is an engine. Interpreted it
+// takes some 50 µs for a key, so a memory of a million is swept less often: one hundredth of the time at most.
+func (g *registry) sweep() {
+	defer guard()
+	memory := g.toSweep()
+	if memory == nil {
+		return
+	}
+	defer g.after(sweepInterval, g.sweepLater)
+	began := g.clock()
+	if began < g.nextSweep {
+		return
+	}
+	memory.Sweep()
+	now := g.clock()
+	g.nextSweep = now + 100*(now-began)
+}
+
+// toSweep returns the memory, nil if nobody uses one any more. It writes to the log what is said once a minute.
+func (g *registry) toSweep() *core.Memory {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.sweeping = len(g.engines) > 0
+	for _, e := range g.engines {
+		e.reportShadows()
+	}
+	memory := g.memory
+	return memory
+}
+
+// warnOnce writes a line about a middleware to the log, unless it has been written since the middleware is there.
+func (g *registry) warnOnce(middleware, message string) {
+	g.mu.Lock()
+	g.say(middleware, message)
+	g.mu.Unlock()
+}
+
+// say is warnOnce for who holds the lock.
+func (g *registry) say(middleware, message string) {
+	said := g.warned[middleware]
+	if said == nil {
+		said = make(map[string]bool)
+		g.warned[middleware] = said
+	}
+	already := said[message]
+	said[message] = true
+	if !already {
+		warn(middleware, message)
+	}
+}
+
+// guard keeps a panic in a goroutine of the plugin from ending Traefik.
+func guard() {
+	if p := recover(); p != nil {
+		warn("", fmt.Sprintf("a panic, which is a defect: %v", p))
+	}
+}

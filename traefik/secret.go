@@ -1,0 +1,95 @@
+package traefik
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// resolve puts in place what a setting takes from elsewhere: env:NAME from the environment, file:PATH from a file, without
+// the last line break. Errors say where it was looked for, and nothing of what was there.
+func resolve(field string, value *string) error {
+	kind, where, found := strings.Cut(*value, ":")
+	if !found || kind != "env" && kind != "file" {
+		return nil
+	}
+	if where == "" {
+		return fmt.Errorf("%s %q: must have a name behind the colon", field, *value)
+	}
+	if kind == "env" {
+		text, set := os.LookupEnv(where)
+		if !set {
+			return fmt.Errorf("%s %q: there is no environment variable of that name", field, *value)
+		}
+		*value = text
+		return nil
+	}
+	contents, err := os.ReadFile(where)
+	if err != nil {
+		return fmt.Errorf("%s %q: %w", field, *value, err)
+	}
+	text := strings.TrimSuffix(string(contents), "\n")
+	*value = strings.TrimSuffix(text, "\r")
+	return nil
+}
+
+// certificates are files in PEM, or their contents where they may be.
+type certificates struct {
+	ca, cert, key string
+	inline        bool
+}
+
+// loadTLS completes a configuration with certificates, and returns their contents too. The names are those of the settings.
+func loadTLS(config *tls.Config, ca, cert, key string, c certificates) (*tls.Config, []byte, error) {
+	var contents []byte
+	if c.ca != "" {
+		pem, err := c.read(ca, c.ca)
+		if err != nil {
+			return nil, nil, err
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, nil, fmt.Errorf("%s: has no certificate in PEM", ca)
+		}
+		contents = append(contents, pem...)
+	}
+	if (c.cert == "") != (c.key == "") {
+		return nil, nil, fmt.Errorf("%s and %s: need each other", cert, key)
+	}
+	if c.cert == "" {
+		return config, contents, nil
+	}
+	certPEM, err := c.read(cert, c.cert)
+	if err != nil {
+		return nil, nil, err
+	}
+	keyPEM, err := c.read(key, c.key)
+	if err != nil {
+		return nil, nil, err
+	}
+	certificate, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", cert, err)
+	}
+	config.Certificates = []tls.Certificate{certificate}
+	contents = append(contents, certPEM...)
+	contents = append(contents, keyPEM...)
+	return config, contents, nil
+}
+
+// read returns the contents of a file; of no file the text itself, where that may be.
+func (c certificates) read(field, text string) ([]byte, error) {
+	pem, err := os.ReadFile(text)
+	if err == nil {
+		return pem, nil
+	}
+	if c.inline {
+		if strings.Contains(text, "-----BEGIN ") {
+			return []byte(text), nil
+		}
+		return nil, fmt.Errorf("%s: is neither a file that can be read nor PEM", field) // and may be a secret
+	}
+	return nil, fmt.Errorf("%s: %w", field, err)
+}

@@ -1,0 +1,236 @@
+package traefik
+
+import (
+	"errors"
+	"math/rand"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// handler is a middleware in one router.
+type handler struct {
+	next   http.Handler
+	engine *engine
+}
+
+// inquiry is what one request needs to be decided, kept for the next.
+type inquiry struct {
+	checks  []core.Check
+	verdict core.Verdict
+	lacking bool // a rule rejects the request for want of a key
+	key     []byte
+}
+
+var inquiries = sync.Pool{New: func() interface{} { return &inquiry{} }}
+
+// ServeHTTP decides on the request and passes it on, holds it, or rejects it.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	e := h.engine
+	q := inquiries.Get().(*inquiry)
+	inquire(e, q, r)
+	if len(q.checks) == 0 {
+		free(q)
+		h.next.ServeHTTP(w, r)
+		return
+	}
+	if err := e.limiter.Decide(q.checks, false, &q.verdict); err != nil {
+		e.reportFailure(err)
+	}
+	if e.shadows {
+		countShadows(e, q)
+	}
+	v := &q.verdict
+	if v.Outcome == core.Unavailable {
+		v.RetryAfter = jittered(e, v.RetryAfter)
+		unavailable(w, r, v.RetryAfter)
+		free(q)
+		return
+	}
+	if v.Outcome == core.Reject {
+		v.RetryAfter = jittered(e, v.RetryAfter)
+		reject(e, w, r, q)
+		free(q)
+		return
+	}
+	core.WriteHeaders(w.Header(), e.fields, q.checks, v)
+	delay := v.Delay
+	free(q)
+	if delay > 0 && !hold(e, w, r, time.Duration(delay)*time.Microsecond) {
+		return
+	}
+	h.next.ServeHTTP(w, r)
+}
+
+// inquire fills in a check for each rule that covers the request.
+func inquire(e *engine, q *inquiry, r *http.Request) {
+	address := ""
+	if e.needsAddress {
+		address = clientAddress(&e.addressing, r)
+	}
+	if e.watchForwarded && len(r.Header[forwardedFor]) > 0 && !e.forwarded.Load() {
+		e.forwarded.Store(true)
+		e.registry.warnOnce(e.name, "requests come with X-Forwarded-For, but clients are told apart by the address of the connection, "+
+			"which behind a load balancer is the same for all; set ipStrategy.depth to the number of proxies in front of Traefik")
+	}
+	for _, rule := range e.rules {
+		if rule.matcher != nil && !rule.matcher.Covers(r, address) {
+			continue
+		}
+		cost := rule.cost
+		if rule.costFrom != nil {
+			cost = readCost(rule.costFrom.Value(r, address))
+		}
+		key, missing := makeKey(rule, q, r, address)
+		if missing && rule.skipMissing {
+			continue
+		}
+		if missing && rule.rejectMissing {
+			cost = core.Unaffordable
+			q.lacking = q.lacking || !rule.rule.Shadow()
+		}
+		q.checks = append(q.checks, core.Check{Rule: rule.rule, Key: key, Cost: cost})
+	}
+}
+
+// makeKey returns the request's key, and whether any part of it was missing. A key of one part is its value; of several, the
+// values with their lengths, so that no client can put together another's.
+func makeKey(rule *rule, q *inquiry, r *http.Request, address string) (key string, missing bool) {
+	if len(rule.parts) == 1 {
+		key = partOf(rule, &rule.parts[0], r, address)
+		missing = key == ""
+		return key, missing
+	}
+	q.key = q.key[:0]
+	for i := range rule.parts {
+		value := partOf(rule, &rule.parts[i], r, address)
+		missing = missing || value == ""
+		q.key = core.AppendKeyPart(q.key, value)
+	}
+	key = string(q.key)
+	return key, missing
+}
+
+// partOf returns the value of a part, with addresses masked.
+func partOf(rule *rule, part *keyPart, r *http.Request, address string) string {
+	value := part.source.Value(r, address)
+	if part.masked {
+		return rule.prefixes.Mask(value)
+	}
+	return value
+}
+
+// readCost returns the cost that a request names. A number too large for an int64 is unaffordable rather than unreadable.
+func readCost(text string) int64 {
+	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+	if err == nil {
+		return n
+	}
+	if errors.Is(err, strconv.ErrRange) && n > 0 {
+		return core.Unaffordable
+	}
+	return 1
+}
+
+// countShadows notes what shadow rules would have rejected.
+func countShadows(e *engine, q *inquiry) {
+	for i := range q.checks {
+		c := &q.checks[i]
+		if !c.Rule.Shadow() || c.Decision.Allowed {
+			continue
+		}
+		for _, rule := range e.rules {
+			if rule.rule.Name() == c.Rule.Name() { // not the same where it was counted in memory
+				rule.shadowed.Add(1)
+			}
+		}
+	}
+}
+
+// free gives q back to the pool, without what it remembers of the request.
+func free(q *inquiry) {
+	for i := range q.checks {
+		q.checks[i] = core.Check{}
+	}
+	q.checks = q.checks[:0]
+	q.lacking = false
+	inquiries.Put(q)
+}
+
+// jittered returns a wait with the configured jitter added to it, in microseconds.
+func jittered(e *engine, wait int64) int64 {
+	if e.jitter == 0 || wait <= 0 {
+		return wait
+	}
+	return wait + int64(rand.Float64()*e.jitter*float64(wait)) //nolint:gosec // spreads clients, keeps no secret
+}
+
+// reject answers a request that is over a limit.
+func reject(e *engine, w http.ResponseWriter, r *http.Request, q *inquiry) {
+	header := w.Header()
+	core.WriteHeaders(header, e.fields, q.checks, &q.verdict)
+	if core.IsGRPC(r) {
+		answerGRPC(w, grpcResourceExhausted, "rate limit exceeded")
+		return
+	}
+	message := e.message
+	if message == "" && q.lacking && q.verdict.RetryAfter == core.Never {
+		message = "This request lacks what its limit tells clients apart by."
+	}
+	contentType, body := core.Body(core.WantsProblem(r.Header), message, q.checks, &q.verdict)
+	header["Content-Type"] = []string{contentType}
+	w.WriteHeader(http.StatusTooManyRequests)
+	_, _ = w.Write(body) // the client may be gone; there is nobody to tell
+}
+
+// unavailable answers a request on which nothing can be decided, because the store has failed and a rule is closed then.
+func unavailable(w http.ResponseWriter, r *http.Request, after int64) {
+	header := w.Header()
+	header["Cache-Control"] = []string{"no-store"}
+	header["Retry-After"] = []string{strconv.FormatInt(core.RetrySeconds(after), 10)}
+	if core.IsGRPC(r) {
+		answerGRPC(w, grpcUnavailable, "the rate limit cannot be checked")
+		return
+	}
+	header["Content-Type"] = []string{"text/plain; charset=utf-8"}
+	w.WriteHeader(http.StatusServiceUnavailable)
+	_, _ = w.Write([]byte("The rate limit cannot be checked. Try again.\n"))
+}
+
+// The codes of gRPC that Weir answers with.
+const (
+	grpcResourceExhausted = "8"
+	grpcUnavailable       = "14"
+)
+
+// answerGRPC writes a gRPC response without messages, whose status is in the header fields. Clients take the code only from
+// a response with HTTP status 200.
+func answerGRPC(w http.ResponseWriter, code, message string) {
+	header := w.Header()
+	header["Content-Type"] = []string{"application/grpc"}
+	header["Grpc-Status"] = []string{code}
+	header["Grpc-Message"] = []string{message}
+	w.WriteHeader(http.StatusOK)
+}
+
+// statusClientClosedRequest is what Traefik, too, logs for a client that left before it was answered.
+const statusClientClosedRequest = 499
+
+// hold waits for the turn of a request in a leaky bucket, and returns true when it has come. A client that leaves gives its
+// place up: it is not served, and its slot stays used.
+func hold(e *engine, w http.ResponseWriter, r *http.Request, delay time.Duration) bool {
+	passed := false
+	select {
+	case <-e.registry.wait(delay):
+		passed = true
+	case <-r.Context().Done():
+	}
+	if !passed {
+		w.WriteHeader(statusClientClosedRequest)
+	}
+	return passed
+}

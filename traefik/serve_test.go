@@ -1,0 +1,336 @@
+package traefik
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+func bodyOf(r *http.Response) string {
+	b, _ := io.ReadAll(r.Body)
+	return string(b)
+}
+
+func TestAllowedRequestsAreToldTheirQuota(t *testing.T) {
+	s := newStage(t)
+	h := s.handler(context.Background(), &Config{Rules: []Rule{
+		{Name: "wide", Limit: "100/1m"},
+		{Name: "tight", Limit: "3/1m", Algorithm: "fixed_window"},
+		{Name: "hidden", Limit: "1/1m", Enforcement: "shadow"},
+	}}, "m@file")
+	want := map[string]string{
+		"X-Ratelimit-Limit":     "3",
+		"X-Ratelimit-Remaining": "2",
+		"X-Ratelimit-Reset":     "60",
+		"Ratelimit-Policy":      `"wide";q=100;w=60, "tight";q=3;w=60`,
+		"Ratelimit":             `"wide";r=99;t=61, "tight";r=2;t=60`,
+	}
+	response := get(h, "192.0.2.1", nil)
+	if response.StatusCode != 200 || len(response.Header) != len(want) {
+		t.Errorf("%s %v", response.Status, response.Header)
+	}
+	for name, value := range want {
+		if got := response.Header.Get(name); got != value {
+			t.Errorf("%s: %s, want %s", name, got, value)
+		}
+	}
+}
+
+func TestTheChosenHeadersAreSet(t *testing.T) {
+	for _, test := range []struct {
+		headers string
+		x, ietf bool
+	}{
+		{"x_ratelimit", true, false},
+		{"ietf", false, true},
+		{"x_ratelimit, ietf", true, true},
+		{"none", false, false},
+	} {
+		s := newStage(t)
+		h := s.handler(context.Background(), &Config{Rule: Rule{Limit: "1/1m"}, Headers: strings.Split(test.headers, ",")}, "m@file")
+		for i := 0; i < 2; i++ {
+			response := get(h, "192.0.2.1", nil)
+			if got := response.Header["X-Ratelimit-Limit"] != nil; got != test.x {
+				t.Errorf("%s: X-RateLimit %v", test.headers, got)
+			}
+			if got := response.Header["Ratelimit"] != nil; got != test.ietf {
+				t.Errorf("%s: RateLimit %v", test.headers, got)
+			}
+			if got := response.Header["Retry-After"] != nil; got != (i == 1) {
+				t.Errorf("%s: Retry-After %v", test.headers, got)
+			}
+		}
+	}
+}
+
+func TestRejectedRequestsAreToldWhenToComeBack(t *testing.T) {
+	s := newStage(t)
+	h := s.handler(context.Background(), &Config{Rules: []Rule{
+		{Name: "minute", Limit: "1/1m", Algorithm: "fixed_window"},
+		{Name: "wide", Limit: "2/1m", Algorithm: "fixed_window"},
+	}}, "m@file")
+	get(h, "192.0.2.1", nil)
+	response := get(h, "192.0.2.1", nil)
+	body := bodyOf(response)
+	if response.StatusCode != 429 || response.Header.Get("Retry-After") != "60" || response.Header.Get("X-Ratelimit-Retry-After") != "60" || response.Header.Get("Cache-Control") != "no-store" {
+		t.Errorf("%s %v", response.Status, response.Header)
+	}
+	if got := response.Header.Get("Ratelimit"); got != `"minute";r=0;t=60, "wide";r=1;t=60` {
+		t.Errorf("RateLimit %s: the rule that would have admitted the request was charged", got)
+	}
+	if want := core.DefaultMessage + " Try again in 60 seconds.\n"; body != want || response.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
+		t.Errorf("%s %q", response.Header.Get("Content-Type"), body)
+	}
+	response = get(h, "192.0.2.1", func(r *http.Request) { r.Header.Set("Accept", "application/json") })
+	var problem struct {
+		Type     string
+		Status   int
+		Violated []string `json:"violated-policies"`
+	}
+	if err := json.Unmarshal([]byte(bodyOf(response)), &problem); err != nil {
+		t.Fatal(err)
+	}
+	if response.Header.Get("Content-Type") != "application/problem+json" || problem.Type != core.QuotaExceeded || problem.Status != 429 || len(problem.Violated) != 1 || problem.Violated[0] != "minute" {
+		t.Errorf("%+v", problem)
+	}
+	if s.passed != 1 {
+		t.Errorf("%d requests reached the service", s.passed)
+	}
+}
+
+func TestMessageAndJitter(t *testing.T) {
+	s := newStage(t)
+	h := s.handler(context.Background(), &Config{Rule: Rule{Limit: "1/100s", Algorithm: "fixed_window"}, Message: "Slowly, please.", Jitter: "0.5"}, "m@file")
+	get(h, "192.0.2.1", nil)
+	waits := make(map[string]bool)
+	for i := 0; i < 50; i++ {
+		response := get(h, "192.0.2.1", nil)
+		if body := bodyOf(response); body != "Slowly, please.\n" {
+			t.Fatalf("%q", body)
+		}
+		wait := response.Header.Get("Retry-After")
+		waits[wait] = true
+		if len(wait) < 2 || len(wait) > 3 || len(wait) == 3 && wait > "150" {
+			t.Errorf("Retry-After %s of a wait of at most 100 s and a half", wait)
+		}
+		if response.Header.Get("X-Ratelimit-Retry-After") != wait || !strings.HasSuffix(response.Header.Get("Ratelimit"), "t="+wait) {
+			t.Errorf("the fields differ: %v", response.Header)
+		}
+	}
+	if len(waits) < 5 {
+		t.Errorf("only %d waits", len(waits))
+	}
+}
+
+func TestGRPCCallsAreAnsweredInTheirWay(t *testing.T) {
+	s := newStage(t)
+	h := s.handler(context.Background(), &Config{Rule: Rule{Limit: "1/1m"}}, "m@file")
+	call := func(r *http.Request) {
+		r.Method = "POST"
+		r.ProtoMajor = 2
+		r.Header.Set("Content-Type", "application/grpc+proto")
+	}
+	get(h, "192.0.2.1", call)
+	response := get(h, "192.0.2.1", call)
+	if response.StatusCode != 200 || response.Header.Get("Grpc-Status") != "8" || response.Header.Get("Content-Type") != "application/grpc" || response.Header.Get("Retry-After") == "" {
+		t.Errorf("%s %v", response.Status, response.Header)
+	}
+	if s.passed != 1 {
+		t.Errorf("%d calls reached the service", s.passed)
+	}
+}
+
+func TestAShadowOnlyWatches(t *testing.T) {
+	s := newStage(t)
+	h := s.handler(context.Background(), &Config{Rule: Rule{Limit: "1/1m", Enforcement: "shadow"}}, "m@file")
+	if got := statuses(h, "192.0.2.1", 4); got != "200 200 200 200" {
+		t.Error(got)
+	}
+	if response := get(h, "192.0.2.1", nil); len(response.Header) != 0 {
+		t.Errorf("%v", response.Header)
+	}
+	s.step(time.Minute)
+	if got := s.log.count("rule \"m\", a shadow, would have rejected 4 requests in the last minute"); got != 1 {
+		t.Errorf("the log: %s", s.log)
+	}
+	s.step(time.Minute)
+	if got := s.log.count("a shadow"); got != 1 {
+		t.Errorf("what did not happen was logged: %s", s.log)
+	}
+}
+
+func TestALeakyBucketHoldsRequestsUntilTheirTurn(t *testing.T) {
+	s := newStage(t)
+	h := s.handler(context.Background(), &Config{Rule: Rule{Limit: "1/1s", Algorithm: "leaky_bucket", Burst: "4"}}, "m@file")
+	answers := make(chan int, 10)
+	for i := 0; i < 6; i++ {
+		if i == 0 || i == 5 {
+			answers <- get(h, "192.0.2.1", nil).StatusCode
+			continue
+		}
+		go func() { answers <- get(h, "192.0.2.1", nil).StatusCode }()
+		s.untilWaiting(i)
+	}
+	first := <-answers
+	last := <-answers
+	if first != 200 || last != 429 {
+		t.Fatalf("the first %d, the sixth %d", first, last)
+	}
+	for i := 0; i < 4; i++ {
+		s.step(time.Second - time.Microsecond)
+		if n := s.reached(); n != 1+i {
+			t.Fatalf("%d passed before %d s", n, i+1)
+		}
+		s.step(time.Microsecond)
+		if got := <-answers; got != 200 {
+			t.Fatalf("held, and answered %d", got)
+		}
+	}
+	if n := s.reached(); n != 5 {
+		t.Errorf("%d passed", n)
+	}
+}
+
+// untilWaiting returns when so many requests are held.
+func (s *stage) untilWaiting(n int) {
+	s.t.Helper()
+	for i := 0; i < 10_000; i++ {
+		s.mu.Lock()
+		waiting := len(s.waits)
+		s.mu.Unlock()
+		if waiting == n {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	s.t.Fatalf("there are never %d requests held", n)
+}
+
+func (s *stage) reached() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.passed
+}
+
+func TestAClientThatLeavesIsNotServed(t *testing.T) {
+	s := newStage(t)
+	h := s.handler(context.Background(), &Config{Rule: Rule{Limit: "1/1s", Algorithm: "leaky_bucket", Burst: "4"}}, "m@file")
+	get(h, "192.0.2.1", nil)
+	ctx, leave := context.WithCancel(context.Background())
+	var answered sync.WaitGroup
+	answered.Add(1)
+	status := 0
+	go func() {
+		defer answered.Done()
+		r := httptest.NewRequest("GET", "/", nil).WithContext(ctx)
+		r.RemoteAddr = "192.0.2.1:1"
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		status = w.Code
+	}()
+	s.untilWaiting(1)
+	leave()
+	answered.Wait()
+	if status != 499 || s.reached() != 1 {
+		t.Errorf("status %d, and %d requests reached the service", status, s.reached())
+	}
+}
+
+func TestALongerWaitThanMaxDelayIsRejectedAtOnce(t *testing.T) {
+	s := newStage(t)
+	h := s.handler(context.Background(), &Config{Rule: Rule{Limit: "1/1s", Algorithm: "leaky_bucket", Burst: "4", MaxDelay: "500ms"}}, "m@file")
+	if got := statuses(h, "192.0.2.1", 2); got != "200 429" {
+		t.Error(got)
+	}
+}
+
+// failing is a store that fails.
+type failing struct{ err error }
+
+func (f *failing) Open(*core.Rule) error                       { return nil }
+func (f *failing) Release(*core.Rule)                          {}
+func (f *failing) Decide(checks []core.Check, peek bool) error { return f.err }
+
+func TestWhatHappensWhenTheStoreFails(t *testing.T) {
+	for _, test := range []struct {
+		onError, want string
+	}{
+		{"", "200 200 429"},
+		{"local", "200 200 429"},
+		{"open", "200 200 200"},
+		{"closed", "503 503 503"},
+	} {
+		s := newStage(t)
+		h := s.handler(context.Background(), &Config{Rule: Rule{Limit: "2/1m", OnError: test.onError}}, "m@file")
+		fail(s, h, errors.New("it broke"))
+		if got := statuses(h, "192.0.2.1", 3); got != test.want {
+			t.Errorf("%s: %s, want %s", test.onError, got, test.want)
+		}
+		response := get(h, "192.0.2.1", nil)
+		if test.onError == "closed" && (response.Header.Get("Retry-After") != "1" || response.Header.Get("Cache-Control") != "no-store" || bodyOf(response) != "The rate limit cannot be checked. Try again.\n") {
+			t.Errorf("%v", response.Header)
+		}
+		if test.onError == "open" && len(response.Header) != 0 {
+			t.Errorf("uncounted, but told %v", response.Header)
+		}
+		if got := s.log.count("it broke"); got != 1 {
+			t.Errorf("%d lines in the log: %s", got, s.log)
+		}
+		s.step(time.Second)
+		get(h, "192.0.2.1", nil)
+		if got := s.log.count("it broke"); got != 2 {
+			t.Errorf("%d lines in the log a second later", got)
+		}
+	}
+}
+
+// fail has the store of a handler's engine fail from now on.
+func fail(s *stage, h http.Handler, err error) {
+	e := h.(*handler).engine
+	e.limiter = core.NewLimiter(&failing{err})
+	e.limiter.FallBack(s.memory, 1)
+	for _, r := range e.rules {
+		if err := e.limiter.Open(r.rule); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+func TestAClosedGRPCCallIsUnavailable(t *testing.T) {
+	s := newStage(t)
+	h := s.handler(context.Background(), &Config{Rule: Rule{Limit: "2/1m", OnError: "closed"}}, "m@file")
+	fail(s, h, errors.New("it broke"))
+	response := get(h, "192.0.2.1", func(r *http.Request) {
+		r.Method = "POST"
+		r.ProtoMajor = 2
+		r.Header.Set("Content-Type", "application/grpc")
+	})
+	if response.StatusCode != 200 || response.Header.Get("Grpc-Status") != "14" {
+		t.Errorf("%s %v", response.Status, response.Header)
+	}
+}
+
+func TestTheResponseWriterIsPassedOnAsItIs(t *testing.T) {
+	s := newStage(t)
+	var got http.ResponseWriter
+	next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { got = w })
+	h, err := s.newHandler(context.Background(), next, &Config{Rule: Rule{Limit: "2/1m"}}, "m@file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest("GET", "/", nil)
+	h.ServeHTTP(w, r)
+	if recorder, ok := got.(*httptest.ResponseRecorder); !ok || recorder != w {
+		t.Errorf("the service got a %T", got)
+	}
+}

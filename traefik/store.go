@@ -1,0 +1,42 @@
+package traefik
+
+import (
+	"errors"
+	"fmt"
+)
+
+const maxMaxKeys = 100_000_000
+
+// newStoreSettings reads where a middleware's counters live, whichever words that is said in, and what of it stands in the
+// environment and in files.
+func newStoreSettings(c *Config) (storeSettings, error) {
+	var settings storeSettings
+	if c.Redis != nil {
+		if c.Store != nil {
+			return settings, errors.New("redis: stands beside store; it is of Traefik's rateLimit, keep one")
+		}
+		return settings, settings.setDialectRedis(c.Redis)
+	}
+	var s Store
+	present, err := decodeObject("store", c.Store, &s)
+	if err != nil || !present {
+		return settings, err
+	}
+	if s.Memory != nil && s.Redis != nil {
+		return settings, errors.New("store: has memory and redis; keep one")
+	}
+	var m Memory
+	memory, err := decodeObject("store: memory", s.Memory, &m)
+	if err != nil {
+		return settings, err
+	}
+	n, err := parseNumber("maxKeys", m.MaxKeys, 1, maxMaxKeys, 0)
+	if err != nil {
+		return settings, fmt.Errorf("store: memory: %w", err)
+	}
+	settings.maxKeys = int(n)
+	if memory {
+		return settings, nil
+	}
+	return settings, settings.setRedis(s.Redis)
+}

@@ -1,0 +1,89 @@
+package traefik
+
+import (
+	"fmt"
+	"reflect"
+	"sort"
+	"strings"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// checkFields refuses keys of a configuration that there are no fields for. (Those in objects are refused by decodeObject.)
+func checkFields(c *Config) error {
+	if len(c.Rule.Unknown) > 0 { // of the top
+		known := append(fieldsOf(Config{}), fieldsOf(Rule{})...)
+		if err := checkUnknown("", c.Rule.Unknown, known); err != nil {
+			return err
+		}
+	}
+	for i := range c.Rules {
+		r := &c.Rules[i]
+		if len(r.Unknown) == 0 {
+			continue
+		}
+		where := fmt.Sprintf("rule %q: ", r.Name)
+		if r.Name == "" {
+			where = fmt.Sprintf("rules[%d]: ", i)
+		}
+		if err := checkUnknown(where, r.Unknown, fieldsOf(Rule{})); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkUnknown refuses the first of the keys that there are no fields for, and names the field that was most likely meant.
+// where stands in front of the message.
+func checkUnknown(where string, unknown map[string]interface{}, known []string) error {
+	if len(unknown) == 0 {
+		return nil
+	}
+	keys := make([]string, 0, len(unknown))
+	for key := range unknown {
+		keys = append(keys, key)
+	}
+	sort.Strings(keys)
+	text := fmt.Sprintf("%s%q is not a field; there are %s", where, keys[0], strings.Join(known, ", "))
+	if near := core.Nearest(keys[0], known); near != "" {
+		text = fmt.Sprintf("%s%q is not a field (did you mean %s?)", where, keys[0], near)
+	}
+	return fmt.Errorf("%s", text)
+}
+
+// fieldsOf returns the names that the fields of a struct have in a configuration.
+func fieldsOf(v interface{}) []string {
+	t := reflect.TypeOf(v)
+	names := make([]string, 0, t.NumField())
+	for i := 0; i < t.NumField(); i++ {
+		if name := nameOf(t.Field(i)); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// nameOf returns the name that a field has in a configuration, "" for one that is only the decoder's.
+func nameOf(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	if name == "-" {
+		return ""
+	}
+	return name
+}
+
+// firstSet returns the name of the first field of a rule that is set, or "".
+func firstSet(r Rule) string {
+	value := reflect.ValueOf(r)
+	for i := 0; i < value.NumField(); i++ {
+		name := nameOf(value.Type().Field(i))
+		if name == "" {
+			continue
+		}
+		f := value.Field(i)
+		if f.Kind() == reflect.Slice && f.Len() > 0 || f.Kind() != reflect.Slice && !f.IsZero() {
+			return name
+		}
+	}
+	return ""
+}
