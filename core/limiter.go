@@ -135,13 +135,19 @@ func (l *Limiter) Decide(checks []Check, peek bool, v *Verdict) error {
 	var failure error
 	if len(checks) > 0 {
 		failure = l.store.Decide(checks, peek)
-		if failure != nil && !l.decideWithout(checks, peek) {
-			v.Outcome = Unavailable
-			v.Told = -1
-			v.RetryAfter = unavailableFor
-			v.Delay = 0
-			return failure
-		}
+	}
+	return l.Conclude(checks, peek, failure, v)
+}
+
+// Conclude is the second half of Decide, for who has asked the store otherwise, of a rule that the limiter has opened: failure
+// is the error of Store.Decide, and what it returns.
+func (l *Limiter) Conclude(checks []Check, peek bool, failure error, v *Verdict) error {
+	if failure != nil && !l.decideWithout(checks, peek) {
+		v.Outcome = Unavailable
+		v.Told = -1
+		v.RetryAfter = unavailableFor
+		v.Delay = 0
+		return failure
 	}
 	conclude(checks, v)
 	return failure

@@ -78,9 +78,10 @@ func Take(e *Express, key string) (remaining, reset int64) {
 // ServeConfig is what Serve makes a handler of.
 type ServeConfig struct {
 	Told *Told
-
-	// Keys makes the requests' keys; nil is for a key that is the client's address as the connection has it.
 	Keys Keyer
+
+	// Direct says that a client's IPv4 address as the connection has it, all of it, is the key. Keys is asked for others.
+	Direct bool
 
 	Next http.Handler // where requests go that are allowed at once
 	Rest http.Handler // sees to all others, of which nothing has been charged: it decides on them
@@ -92,8 +93,7 @@ type Keyer interface {
 	Key(r *http.Request) string
 }
 
-// Serve returns a handler that does what Take and Tell do, in one function. What is rare is left to c.Rest, and without c.Keys
-// a client with an IPv6 address too.
+// Serve returns a handler that does what Take and Tell do, in one function. What is rare is left to c.Rest.
 func Serve(e *Express, c ServeConfig) http.Handler {
 	switch e.algorithm {
 	case TokenBucket:

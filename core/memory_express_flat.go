@@ -18,6 +18,7 @@ type flatTokenBucket struct {
 	clock      func() int64
 	limit      *Limit
 	keys       Keyer
+	direct     bool
 	told       *Told
 	next, rest http.Handler
 }
@@ -26,7 +27,7 @@ type flatTokenBucket struct {
 func newFlatTokenBucket(e *Express, c ServeConfig) http.Handler {
 	return &flatTokenBucket{
 		shards: e.shards, mask: e.mask, seed: e.seed, salt: e.salt, clock: e.clock, limit: e.limit,
-		keys: c.Keys, told: c.Told, next: c.Next, rest: c.Rest,
+		keys: c.Keys, direct: c.Direct, told: c.Told, next: c.Next, rest: c.Rest,
 	}
 }
 
@@ -46,15 +47,14 @@ func (e *flatTokenBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h                http.Header
 		t                *Told
 	)
-	if e.keys != nil {
-		key = e.keys.Key(r)
-	} else if key = r.RemoteAddr; key != "" && key[0] != '[' {
+	key = r.RemoteAddr
+	if e.direct && key != "" && key[0] != '[' {
 		i = strings.LastIndexByte(key, ':')
 		if i > 0 {
 			key = key[:i]
 		}
 	} else {
-		key = ""
+		key = e.keys.Key(r)
 	}
 	if key == "" {
 		e.rest.ServeHTTP(w, r)
@@ -125,6 +125,7 @@ type flatLeakyBucket struct {
 	clock      func() int64
 	limit      *Limit
 	keys       Keyer
+	direct     bool
 	told       *Told
 	next, rest http.Handler
 }
@@ -133,7 +134,7 @@ type flatLeakyBucket struct {
 func newFlatLeakyBucket(e *Express, c ServeConfig) http.Handler {
 	return &flatLeakyBucket{
 		shards: e.shards, mask: e.mask, seed: e.seed, salt: e.salt, clock: e.clock, limit: e.limit,
-		keys: c.Keys, told: c.Told, next: c.Next, rest: c.Rest,
+		keys: c.Keys, direct: c.Direct, told: c.Told, next: c.Next, rest: c.Rest,
 	}
 }
 
@@ -153,15 +154,14 @@ func (e *flatLeakyBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h                http.Header
 		t                *Told
 	)
-	if e.keys != nil {
-		key = e.keys.Key(r)
-	} else if key = r.RemoteAddr; key != "" && key[0] != '[' {
+	key = r.RemoteAddr
+	if e.direct && key != "" && key[0] != '[' {
 		i = strings.LastIndexByte(key, ':')
 		if i > 0 {
 			key = key[:i]
 		}
 	} else {
-		key = ""
+		key = e.keys.Key(r)
 	}
 	if key == "" {
 		e.rest.ServeHTTP(w, r)
@@ -219,6 +219,7 @@ type flatFixedWindow struct {
 	clock      func() int64
 	limit      *Limit
 	keys       Keyer
+	direct     bool
 	told       *Told
 	next, rest http.Handler
 }
@@ -227,7 +228,7 @@ type flatFixedWindow struct {
 func newFlatFixedWindow(e *Express, c ServeConfig) http.Handler {
 	return &flatFixedWindow{
 		shards: e.shards, mask: e.mask, seed: e.seed, salt: e.salt, clock: e.clock, limit: e.limit,
-		keys: c.Keys, told: c.Told, next: c.Next, rest: c.Rest,
+		keys: c.Keys, direct: c.Direct, told: c.Told, next: c.Next, rest: c.Rest,
 	}
 }
 
@@ -247,15 +248,14 @@ func (e *flatFixedWindow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h                http.Header
 		t                *Told
 	)
-	if e.keys != nil {
-		key = e.keys.Key(r)
-	} else if key = r.RemoteAddr; key != "" && key[0] != '[' {
+	key = r.RemoteAddr
+	if e.direct && key != "" && key[0] != '[' {
 		i = strings.LastIndexByte(key, ':')
 		if i > 0 {
 			key = key[:i]
 		}
 	} else {
-		key = ""
+		key = e.keys.Key(r)
 	}
 	if key == "" {
 		e.rest.ServeHTTP(w, r)
@@ -317,6 +317,7 @@ type flatSlidingWindowCounter struct {
 	clock      func() int64
 	limit      *Limit
 	keys       Keyer
+	direct     bool
 	told       *Told
 	next, rest http.Handler
 }
@@ -325,7 +326,7 @@ type flatSlidingWindowCounter struct {
 func newFlatSlidingWindowCounter(e *Express, c ServeConfig) http.Handler {
 	return &flatSlidingWindowCounter{
 		shards: e.shards, mask: e.mask, seed: e.seed, salt: e.salt, clock: e.clock, limit: e.limit,
-		keys: c.Keys, told: c.Told, next: c.Next, rest: c.Rest,
+		keys: c.Keys, direct: c.Direct, told: c.Told, next: c.Next, rest: c.Rest,
 	}
 }
 
@@ -345,15 +346,14 @@ func (e *flatSlidingWindowCounter) ServeHTTP(w http.ResponseWriter, r *http.Requ
 		h                http.Header
 		t                *Told
 	)
-	if e.keys != nil {
-		key = e.keys.Key(r)
-	} else if key = r.RemoteAddr; key != "" && key[0] != '[' {
+	key = r.RemoteAddr
+	if e.direct && key != "" && key[0] != '[' {
 		i = strings.LastIndexByte(key, ':')
 		if i > 0 {
 			key = key[:i]
 		}
 	} else {
-		key = ""
+		key = e.keys.Key(r)
 	}
 	if key == "" {
 		e.rest.ServeHTTP(w, r)

@@ -109,3 +109,132 @@ func TestToldValuesHaveNoRoomBehind(t *testing.T) {
 		t.Errorf("%v", third)
 	}
 }
+
+// keys is a Keyer that takes a header field for the key.
+type fieldKeys struct{}
+
+func (*fieldKeys) Key(r *http.Request) string { return r.Header.Get("Key") }
+
+// plainWay decides as Limiter.Decide and WriteHeaders do, and notes what was left to it.
+type plainWay struct {
+	t     *testing.T
+	store *Memory
+	rule  *Rule
+	next  http.Handler
+	asked int
+}
+
+func (p *plainWay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.asked++
+	key := HostOf(r.RemoteAddr)
+	if named := r.Header.Get("Key"); named != "" {
+		key = named
+	}
+	checks := []Check{{Rule: p.rule, Key: key, Cost: 1}}
+	var v Verdict
+	limiter := NewLimiter(p.store)
+	if err := limiter.Decide(checks, false, &v); err != nil {
+		p.t.Fatal(err)
+	}
+	if v.Outcome == Delay {
+		w.Header().Set("Delay", decimal(v.Delay))
+	}
+	WriteHeaders(w.Header(), allFields, checks, &v)
+	if v.Outcome == Reject {
+		w.WriteHeader(http.StatusTooManyRequests)
+		return
+	}
+	p.next.ServeHTTP(w, r)
+}
+
+func TestServeDoesAsDecideAndWriteHeaders(t *testing.T) {
+	steps := 4000
+	if interpreted {
+		steps = 400
+	}
+	for _, c := range []LimitConfig{
+		{Algorithm: TokenBucket, Requests: 10, Period: time.Second, Burst: 5},
+		{Algorithm: TokenBucket, Requests: 20_000, Period: time.Second},
+		{Algorithm: TokenBucket, Requests: 10, Period: time.Second, Interval: true},
+		{Algorithm: LeakyBucket, Requests: 10, Period: time.Second, Burst: 3},
+		{Algorithm: FixedWindow, Requests: 8, Period: time.Second},
+		{Algorithm: SlidingWindowCounter, Requests: 8, Period: time.Second},
+		{Algorithm: SlidingWindowCounter, Requests: 30_000, Period: time.Hour * 10},
+	} {
+		random := rand.New(rand.NewSource(2))
+		now := int64(1_700_000_000_000_000)
+		clock := func() int64 { return now }
+		passed := 0
+		next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			passed++
+			w.WriteHeader(http.StatusOK)
+		})
+		ways := make([]*plainWay, 2) // of requests left by Serve, and of all
+		for i := range ways {
+			m := NewMemory(MemoryConfig{Index: Mapped, Clock: clock})
+			r := mustRule(t, RuleConfig{Name: "r", Limit: mustLimit(t, c)})
+			if err := m.Open(r); err != nil {
+				t.Fatal(err)
+			}
+			ways[i] = &plainWay{t: t, store: m, rule: r, next: next}
+		}
+		express := NewExpress(ways[0].store, ways[0].rule)
+		config := ServeConfig{Told: NewTold(ways[0].rule, allFields), Keys: &fieldKeys{}, Next: next, Rest: ways[0]}
+		named := Serve(express, config)
+		config.Direct = true
+		direct := Serve(express, config)
+		for i := 0; i < steps; i++ {
+			now += random.Int63n(200_000)
+			if random.Intn(50) == 0 {
+				now -= random.Int63n(3_000_000)
+			}
+			r := &http.Request{Header: http.Header{}, RemoteAddr: []string{"192.0.2.1:80", "192.0.2.2:81", "[2001:db8::1]:80", "", ":", "x"}[random.Intn(6)]}
+			handler := direct
+			byField := random.Intn(2) == 0
+			if byField {
+				r.Header.Set("Key", []string{"a", "b", ""}[random.Intn(3)])
+				handler = named
+			}
+			got, want := newWritten(), newWritten()
+			if random.Intn(3) == 0 {
+				got.Header()["Content-Type"] = nil // as in Traefik
+				want.Header()["Content-Type"] = nil
+			}
+			if random.Intn(5) == 0 { // an earlier handler's
+				for _, w := range []*writtenResponse{got, want} {
+					w.header["X-Ratelimit-Limit"] = []string{"4"}
+					w.header["X-Ratelimit-Remaining"] = []string{"2"}
+					w.header["Ratelimit"] = []string{`"a";r=2`}
+				}
+			}
+			handler.ServeHTTP(got, r)
+			if !byField {
+				r.Header.Del("Key")
+			}
+			ways[1].ServeHTTP(want, r)
+			if got.status != want.status || !reflect.DeepEqual(got.header, want.header) {
+				t.Fatalf("%s, request %d of %q %v: %d %v, want %d %v", mustLimit(t, c).String(), i, r.RemoteAddr, r.Header, got.status, got.header, want.status, want.header)
+			}
+		}
+		if ways[0].store.Stats() != ways[1].store.Stats() {
+			t.Errorf("%+v, want %+v", ways[0].store.Stats(), ways[1].store.Stats())
+		}
+		if left := ways[0].asked; left > steps*9/10 && !c.Interval {
+			t.Errorf("%s: of %d requests %d were left to the rest", mustLimit(t, c).String(), steps, left)
+		}
+	}
+}
+
+// writtenResponse is what a handler has answered.
+type writtenResponse struct {
+	header http.Header
+	status int
+}
+
+func newWritten() *writtenResponse { return &writtenResponse{header: http.Header{}} }
+
+func (w *writtenResponse) Header() http.Header { return w.header }
+
+func (w *writtenResponse) Write(b []byte) (int, error) { return len(b), nil }
+
+func (w *writtenResponse) WriteHeader(status int) { w.status = status }

@@ -31,6 +31,7 @@ type express struct {
 	terms   uint64
 	quota   int64
 	keys    core.Keyer
+	direct  bool
 	told    *core.Told
 	next    http.Handler
 	rest    Rest
@@ -70,6 +71,7 @@ func Serve(s *Store, r *core.Rule, c core.ServeConfig, rest Rest) http.Handler {
 		terms:   o.terms,
 		quota:   r.Limit().Quota(),
 		keys:    c.Keys,
+		direct:  c.Direct,
 		told:    c.Told,
 		next:    c.Next,
 		rest:    rest,
@@ -101,15 +103,14 @@ func (e *express) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h                http.Header
 		t                *core.Told
 	)
-	if e.keys != nil {
-		key = e.keys.Key(r)
-	} else if key = r.RemoteAddr; key != "" && key[0] != '[' {
+	key = r.RemoteAddr
+	if e.direct && key != "" && key[0] != '[' {
 		i = strings.LastIndexByte(key, ':')
 		if i > 0 {
 			key = key[:i]
 		}
 	} else {
-		key = ""
+		key = e.keys.Key(r)
 	}
 	if key == "" || e.trouble.Load() != 0 {
 		e.rest.ServeHTTP(w, r)

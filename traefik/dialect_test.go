@@ -26,7 +26,7 @@ func TestTraefiksOwnWordsAreATokenBucket(t *testing.T) {
 	}
 	for _, test := range tests {
 		s := newStage(t)
-		e := s.handler(context.Background(), &test.config, "m@file").(*handler).engine
+		e := s.made(&test.config, "m@file")
 		l := e.rules[0].rule.Limit()
 		if l.Algorithm().String() != "token_bucket" || l.Requests() != test.requests || l.Period() != int64(test.period/time.Microsecond) || l.Quota() != test.burst {
 			t.Errorf("%+v: is %s", test.config, l)
@@ -116,7 +116,7 @@ func TestOurOptionsMayStandBesideTraefiksWords(t *testing.T) {
 	if got := get(h, "192.0.2.1", post).StatusCode; got != 200 {
 		t.Errorf("what the rule does not cover: %d", got)
 	}
-	e := h.(*handler).engine
+	e := s.newest("m@file")
 	if r := e.rules[0].rule; r.Namespace() != "shop" || !r.CountRejected() {
 		t.Errorf("%s", r.Identity())
 	}

@@ -40,6 +40,7 @@ type engine struct {
 	number      int // of all engines there have been
 	uses        int // by generations
 	store       storeSettings
+	memory      *core.Memory
 	shared      *sharedRedis // nil: memory
 }
 

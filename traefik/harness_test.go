@@ -62,6 +62,26 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
+// made returns what a configuration comes to.
+func (s *stage) made(c *Config, middleware string) *engine {
+	s.t.Helper()
+	s.handler(context.Background(), c, middleware)
+	return s.newest(middleware)
+}
+
+// newest returns the engine that was made last for a middleware.
+func (s *stage) newest(middleware string) *engine {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var last *engine
+	for _, e := range s.engines {
+		if e.name == middleware && (last == nil || e.number > last.number) {
+			last = e
+		}
+	}
+	return last
+}
+
 // epoch is when a stage's time begins: a whole hour, minute and second.
 var epoch = time.Date(2026, 1, 1, 1, 0, 0, 0, time.UTC)
 

@@ -48,6 +48,9 @@ func newAddressing(field string, s *IPStrategy) (addressing, error) {
 	return a, nil
 }
 
+// direct reports whether the client's address is the connection's as it is.
+func (a *addressing) direct() bool { return a.depth == 0 && len(a.excluded) == 0 && a.subnet == 0 }
+
 // clientAddress returns the address of a request's client, "" where the strategy finds none.
 func clientAddress(a *addressing, r *http.Request) string {
 	address := ""

@@ -108,7 +108,7 @@ func TestForwardedRequestsWithoutAStrategyAreWarnedOfOnce(t *testing.T) {
 		s := newStage(t)
 		ctx, cancel := context.WithCancel(context.Background())
 		h := s.handler(ctx, test.config, "m@file")
-		get(h, "192.0.2.1", nil)
+		get(h, "192.0.2.2", nil)
 		if strings.Contains(s.log.String(), text) {
 			t.Errorf("%+v: warned of without such a request", *test.config)
 		}
@@ -136,5 +136,18 @@ func TestExcludedIPsBesideADepthAreWarnedOf(t *testing.T) {
 	s.handler(context.Background(), &Config{Rule: Rule{Limit: "9/1m"}, IPStrategy: object{"depth": 1, "excludedIPs": "10.0.0.1"}}, "m@file")
 	if got := s.log.count("middleware m@file: ipStrategy: excludedIPs has no effect beside depth"); got != 1 {
 		t.Errorf("the log: %s", s.log)
+	}
+}
+
+// A load balancer may ask for something itself before it passes requests on.
+func TestForwardedRequestsAreWarnedOfWhenOneIsRejectedAtTheLatest(t *testing.T) {
+	s := newStage(t)
+	h := s.handler(context.Background(), &Config{Rule: Rule{Limit: "3/1m", Algorithm: "token_bucket"}}, "m@file")
+	get(h, "192.0.2.1", nil)
+	for i := 0; i < 3; i++ {
+		get(h, "192.0.2.1", func(r *http.Request) { r.Header.Set("X-Forwarded-For", "198.51.100.1") })
+	}
+	if got := s.log.count("requests come with X-Forwarded-For"); got != 1 {
+		t.Errorf("%d warnings", got)
 	}
 }

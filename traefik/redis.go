@@ -40,6 +40,7 @@ func (g *registry) acquireRedis(s *redisSettings, middleware string) (*sharedRed
 	shared = &sharedRedis{name: client.Name(), fingerprint: s.fingerprint, uses: 1}
 	config := s.store
 	config.Client = client
+	config.Lines = true
 	config.Changed = func(server string, err error) { shared.tell(middleware, server, err) }
 	shared.store, err = redis.NewStore(config)
 	if err != nil {

@@ -91,7 +91,7 @@ func (g *registry) newHandler(ctx context.Context, next http.Handler, config *Co
 	if err != nil {
 		return nil, fmt.Errorf("middleware %q: %w", name, err)
 	}
-	return &handler{next: next, engine: e}, nil
+	return express(&handler{next: next, engine: e}), nil
 }
 
 // engineOf returns the engine of a middleware, for handlers that live as long as ctx: the one that there is, or a new one.
@@ -139,6 +139,7 @@ func (g *registry) open(e *engine) error {
 		g.memory = core.NewMemory(core.MemoryConfig{Index: core.Mapped, Clock: g.wall})
 	}
 	memory := g.memory // apart: in Yaegi a Store made of the field would change with the field
+	e.memory = memory
 	e.limiter = core.NewLimiter(memory)
 	if e.store.redis != nil {
 		shared, err := g.acquireRedis(e.store.redis, e.name)

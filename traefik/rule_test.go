@@ -241,7 +241,7 @@ func TestARuleHasTheIdentityThatCaddyGivesIt(t *testing.T) {
 		}
 		s := newStage(t)
 		c := &Config{Rules: []Rule{test.rule}, Namespace: "shop"}
-		got := s.handler(context.Background(), c, "m@file").(*handler).engine.rules[0].rule
+		got := s.made(c, "m@file").rules[0].rule
 		if got.Identity() != want.Identity() {
 			t.Errorf("%+v: %s, in Caddy %s", test.rule, got.Identity(), want.Identity())
 		}
@@ -264,7 +264,7 @@ func TestTheKeyIsPartOfTheIdentity(t *testing.T) {
 	for _, test := range tests {
 		s := newStage(t)
 		test.rule.Limit = "5/1m"
-		e := s.handler(context.Background(), &Config{Rule: test.rule}, "m@file").(*handler).engine
+		e := s.made(&Config{Rule: test.rule}, "m@file")
 		if got := e.rules[0].keySpec(); got != test.want {
 			t.Errorf("%+v: %q, want %q", test.rule, got, test.want)
 		}
@@ -284,7 +284,7 @@ func TestNamesAreMadeValid(t *testing.T) {
 	}
 	for _, test := range tests {
 		s := newStage(t)
-		r := s.handler(context.Background(), &Config{Rule: Rule{Limit: "1/1s"}}, test.middleware).(*handler).engine.rules[0].rule
+		r := s.made(&Config{Rule: Rule{Limit: "1/1s"}}, test.middleware).rules[0].rule
 		if !strings.HasPrefix(r.Namespace(), test.namespace) || !strings.HasPrefix(r.Name(), test.rule) || len(r.Namespace()) > 64 || len(r.Name()) > 64 {
 			t.Errorf("%q: namespace %q and rule %q, want %q and %q", test.middleware, r.Namespace(), r.Name(), test.namespace, test.rule)
 		}

@@ -38,7 +38,22 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.next.ServeHTTP(w, r)
 		return
 	}
-	if err := e.limiter.Decide(q.checks, false, &q.verdict); err != nil {
+	err := e.limiter.Decide(q.checks, false, &q.verdict)
+	goOn(h, w, r, q, err)
+}
+
+// Conclude goes on with a request on which redis.Serve has decided.
+func (h *handler) Conclude(w http.ResponseWriter, r *http.Request, c *core.Check, err error) {
+	q := inquiries.Get().(*inquiry)
+	q.checks = append(q.checks, *c)
+	err = h.engine.limiter.Conclude(q.checks, false, err, &q.verdict)
+	goOn(h, w, r, q, err)
+}
+
+// goOn does what the verdict says. The error is the store's.
+func goOn(h *handler, w http.ResponseWriter, r *http.Request, q *inquiry, err error) {
+	e := h.engine
+	if err != nil {
 		e.reportFailure(err)
 	}
 	if e.shadows {
@@ -72,10 +87,8 @@ func inquire(e *engine, q *inquiry, r *http.Request) {
 	if e.needsAddress {
 		address = clientAddress(&e.addressing, r)
 	}
-	if e.watchForwarded && len(r.Header[forwardedFor]) > 0 && !e.forwarded.Load() {
-		e.forwarded.Store(true)
-		e.registry.warnOnce(e.name, "requests come with X-Forwarded-For, but clients are told apart by the address of the connection, "+
-			"which behind a load balancer is the same for all; set ipStrategy.depth to the number of proxies in front of Traefik")
+	if e.watchForwarded {
+		noteForwarded(e, r)
 	}
 	for _, rule := range e.rules {
 		if rule.matcher != nil && !rule.matcher.Covers(r, address) {
@@ -95,6 +108,16 @@ func inquire(e *engine, q *inquiry, r *http.Request) {
 		}
 		q.checks = append(q.checks, core.Check{Rule: rule.rule, Key: key, Cost: cost})
 	}
+}
+
+// noteForwarded warns, once, of a request that comes through a proxy, which nobody has said how to see through. The express way of
+// a key that is the connection's address comes by here with new keys, and with rejections.
+func noteForwarded(e *engine, r *http.Request) {
+	if len(r.Header[forwardedFor]) == 0 || e.forwarded.Swap(true) {
+		return
+	}
+	e.registry.warnOnce(e.name, "requests come with X-Forwarded-For, but clients are told apart by the address of the connection, "+
+		"which behind a load balancer is the same for all; set ipStrategy.depth to the number of proxies in front of Traefik")
 }
 
 // makeKey returns the request's key, and whether any part of it was missing. A key of one part is its value; of several, the

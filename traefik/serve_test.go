@@ -271,7 +271,7 @@ func TestWhatHappensWhenTheStoreFails(t *testing.T) {
 	} {
 		s := newStage(t)
 		h := s.handler(context.Background(), &Config{Rule: Rule{Limit: "2/1m", OnError: test.onError}}, "m@file")
-		fail(s, h, errors.New("it broke"))
+		h = fail(s, errors.New("it broke"))
 		if got := statuses(h, "192.0.2.1", 3); got != test.want {
 			t.Errorf("%s: %s, want %s", test.onError, got, test.want)
 		}
@@ -293,9 +293,9 @@ func TestWhatHappensWhenTheStoreFails(t *testing.T) {
 	}
 }
 
-// fail has the store of a handler's engine fail from now on.
-func fail(s *stage, h http.Handler, err error) {
-	e := h.(*handler).engine
+// fail returns a handler of the middleware m@file whose store fails.
+func fail(s *stage, err error) http.Handler {
+	e := s.newest("m@file")
 	e.limiter = core.NewLimiter(&failing{err})
 	e.limiter.FallBack(s.memory, 1)
 	for _, r := range e.rules {
@@ -303,12 +303,13 @@ func fail(s *stage, h http.Handler, err error) {
 			s.t.Fatal(err)
 		}
 	}
+	return &handler{next: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusOK) }), engine: e}
 }
 
 func TestAClosedGRPCCallIsUnavailable(t *testing.T) {
 	s := newStage(t)
-	h := s.handler(context.Background(), &Config{Rule: Rule{Limit: "2/1m", OnError: "closed"}}, "m@file")
-	fail(s, h, errors.New("it broke"))
+	s.made(&Config{Rule: Rule{Limit: "2/1m", OnError: "closed"}}, "m@file")
+	h := fail(s, errors.New("it broke"))
 	response := get(h, "192.0.2.1", func(r *http.Request) {
 		r.Method = "POST"
 		r.ProtoMajor = 2

@@ -112,6 +112,7 @@ type flat{{.Type}} struct {
 	clock      func() int64
 	limit      *Limit
 	keys       Keyer
+	direct     bool
 	told       *Told
 	next, rest http.Handler
 }
@@ -120,7 +121,7 @@ type flat{{.Type}} struct {
 func newFlat{{.Type}}(e *Express, c ServeConfig) http.Handler {
 	return &flat{{.Type}}{
 		shards: e.shards, mask: e.mask, seed: e.seed, salt: e.salt, clock: e.clock, limit: e.limit,
-		keys: c.Keys, told: c.Told, next: c.Next, rest: c.Rest,
+		keys: c.Keys, direct: c.Direct, told: c.Told, next: c.Next, rest: c.Rest,
 	}
 }
 
@@ -140,15 +141,14 @@ func (e *flat{{.Type}}) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h                http.Header
 		t                *Told
 	)
-	if e.keys != nil {
-		key = e.keys.Key(r)
-	} else if key = r.RemoteAddr; key != "" && key[0] != '[' {
+	key = r.RemoteAddr
+	if e.direct && key != "" && key[0] != '[' {
 		i = strings.LastIndexByte(key, ':')
 		if i > 0 {
 			key = key[:i]
 		}
 	} else {
-		key = ""
+		key = e.keys.Key(r)
 	}
 	if key == "" {
 		e.rest.ServeHTTP(w, r)
