@@ -2,8 +2,15 @@ module github.com/proxyweir/weir/e2e
 
 go 1.26.0
 
+replace github.com/proxyweir/weir => ../
+
 require (
-	github.com/BurntSushi/toml v1.4.1-0.20240526193622-a339e1f7089c // indirect
+	github.com/proxyweir/weir v0.0.0
+	go.yaml.in/yaml/v3 v3.0.5
+)
+
+require (
+	github.com/BurntSushi/toml v1.6.0 // indirect
 	github.com/traefik/yaegi v0.16.1 // indirect
 	golang.org/x/exp/typeparams v0.0.0-20231108232855-2478ac86f678 // indirect
 	golang.org/x/mod v0.41.0 // indirect

@@ -270,8 +270,8 @@ func TestWhatHappensWhenTheStoreFails(t *testing.T) {
 		{"closed", "503 503 503"},
 	} {
 		s := newStage(t)
-		h := s.handler(context.Background(), &Config{Rule: Rule{Limit: "2/1m", OnError: test.onError}}, "m@file")
-		h = fail(s, errors.New("it broke"))
+		s.made(&Config{Rule: Rule{Limit: "2/1m", OnError: test.onError}}, "m@file")
+		h := fail(s, errors.New("it broke"))
 		if got := statuses(h, "192.0.2.1", 3); got != test.want {
 			t.Errorf("%s: %s, want %s", test.onError, got, test.want)
 		}
