@@ -75,33 +75,17 @@ func Take(e *Express, key string) (remaining, reset int64) {
 
 //go:generate go run ./flatten
 
-// ServeConfig is what Serve makes a handler of.
-type ServeConfig struct {
-	Told *Told
-	Keys Keyer
-
-	// Direct says that a client's IPv4 address as the connection has it, all of it, is the key. Keys is asked for others.
-	Direct bool
-
-	Next http.Handler // where requests go that are allowed at once
-	Rest http.Handler // sees to all others, of which nothing has been charged: it decides on them
-}
-
-// Keyer makes the keys of requests.
-type Keyer interface {
-	// Key returns a request's key; "" is for a request that is to be left to ServeConfig.Rest.
-	Key(r *http.Request) string
-}
-
-// Serve returns a handler that does what Take and Tell do, in one function. What is rare is left to c.Rest.
-func Serve(e *Express, c ServeConfig) http.Handler {
+// Serve returns a handler that does what Take and Tell do, in one function, where the key is the client's IPv4 address as the
+// connection has it, all of it, and all fields are set. Requests that are allowed at once go to next. All others, of which
+// nothing has been charged, and those of clients with IPv6 addresses, are left to rest.
+func Serve(e *Express, t *Told, next, rest http.Handler) http.Handler {
 	switch e.algorithm {
 	case TokenBucket:
-		return newFlatTokenBucket(e, c)
+		return newFlatTokenBucket(e, t, next, rest)
 	case LeakyBucket:
-		return newFlatLeakyBucket(e, c)
+		return newFlatLeakyBucket(e, t, next, rest)
 	case FixedWindow:
-		return newFlatFixedWindow(e, c)
+		return newFlatFixedWindow(e, t, next, rest)
 	}
-	return newFlatSlidingWindowCounter(e, c)
+	return newFlatSlidingWindowCounter(e, t, next, rest)
 }

@@ -17,17 +17,18 @@ type flatTokenBucket struct {
 	salt       uint64
 	clock      func() int64
 	limit      *Limit
-	keys       Keyer
-	direct     bool
+	quota      []string // of Told
+	policy     []string
+	state      string
 	told       *Told
 	next, rest http.Handler
 }
 
 // newFlatTokenBucket returns the flat form of a rule's express way.
-func newFlatTokenBucket(e *Express, c ServeConfig) http.Handler {
+func newFlatTokenBucket(e *Express, t *Told, next, rest http.Handler) http.Handler {
 	return &flatTokenBucket{
 		shards: e.shards, mask: e.mask, seed: e.seed, salt: e.salt, clock: e.clock, limit: e.limit,
-		keys: c.Keys, direct: c.Direct, told: c.Told, next: c.Next, rest: c.Rest,
+		quota: t.Limit, policy: t.Policy, state: t.State, told: t, next: next, rest: rest,
 	}
 }
 
@@ -45,22 +46,14 @@ func (e *flatTokenBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		remaining, reset int64
 		elapsed, level   int64
 		h                http.Header
-		t                *Told
 	)
 	key = r.RemoteAddr
-	if e.direct && key != "" && key[0] != '[' {
-		i = strings.LastIndexByte(key, ':')
-		if i > 0 {
-			key = key[:i]
-		}
-	} else {
-		key = e.keys.Key(r)
-	}
-	if key == "" {
+	i = strings.IndexByte(key, ':')
+	if i <= 0 {
 		e.rest.ServeHTTP(w, r)
 		return
 	}
-	hash = (maphash.String(e.seed, key) ^ e.salt) &^ kindBit
+	hash = (maphash.String(e.seed, key[:i]) ^ e.salt) &^ kindBit // of an IPv6 address what is not found
 	s = e.shards[hash&e.mask]
 	s.mu.Lock()
 	if e.clock == nil {
@@ -99,15 +92,14 @@ func (e *flatTokenBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Unlock()
 	reset = (reset + 999_999) / 1_000_000
 	h = w.Header()
-	t = e.told
-	if len(h) > 1 || remaining >= tabled || reset >= tabled || !t.All { // one field stands in each of Traefik's responses
-		Tell(t, h, remaining, reset)
+	if len(h) > 1 || remaining|reset >= tabled { // one field stands in each of Traefik's responses
+		Tell(e.told, h, remaining, reset)
 	} else {
-		h[HeaderLimit] = t.Limit
-		h[HeaderRemaining] = t.Values[remaining]
-		h[HeaderReset] = t.Values[reset]
-		h[HeaderRateLimit] = []string{t.State + t.Numbers[remaining] + t.Ends[reset]}
-		h[HeaderPolicy] = t.Policy
+		h[HeaderLimit] = e.quota
+		h[HeaderRemaining] = numberValues[remaining]
+		h[HeaderReset] = numberValues[reset]
+		h[HeaderRateLimit] = []string{e.state + numberTexts[remaining] + numberEnds[reset]}
+		h[HeaderPolicy] = e.policy
 	}
 	e.next.ServeHTTP(w, r)
 	return
@@ -124,17 +116,18 @@ type flatLeakyBucket struct {
 	salt       uint64
 	clock      func() int64
 	limit      *Limit
-	keys       Keyer
-	direct     bool
+	quota      []string // of Told
+	policy     []string
+	state      string
 	told       *Told
 	next, rest http.Handler
 }
 
 // newFlatLeakyBucket returns the flat form of a rule's express way.
-func newFlatLeakyBucket(e *Express, c ServeConfig) http.Handler {
+func newFlatLeakyBucket(e *Express, t *Told, next, rest http.Handler) http.Handler {
 	return &flatLeakyBucket{
 		shards: e.shards, mask: e.mask, seed: e.seed, salt: e.salt, clock: e.clock, limit: e.limit,
-		keys: c.Keys, direct: c.Direct, told: c.Told, next: c.Next, rest: c.Rest,
+		quota: t.Limit, policy: t.Policy, state: t.State, told: t, next: next, rest: rest,
 	}
 }
 
@@ -152,22 +145,14 @@ func (e *flatLeakyBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		remaining, reset int64
 		elapsed          int64
 		h                http.Header
-		t                *Told
 	)
 	key = r.RemoteAddr
-	if e.direct && key != "" && key[0] != '[' {
-		i = strings.LastIndexByte(key, ':')
-		if i > 0 {
-			key = key[:i]
-		}
-	} else {
-		key = e.keys.Key(r)
-	}
-	if key == "" {
+	i = strings.IndexByte(key, ':')
+	if i <= 0 {
 		e.rest.ServeHTTP(w, r)
 		return
 	}
-	hash = (maphash.String(e.seed, key) ^ e.salt) &^ kindBit
+	hash = (maphash.String(e.seed, key[:i]) ^ e.salt) &^ kindBit // of an IPv6 address what is not found
 	s = e.shards[hash&e.mask]
 	s.mu.Lock()
 	if e.clock == nil {
@@ -193,15 +178,14 @@ func (e *flatLeakyBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Unlock()
 	reset = (reset + 999_999) / 1_000_000
 	h = w.Header()
-	t = e.told
-	if len(h) > 1 || remaining >= tabled || reset >= tabled || !t.All { // one field stands in each of Traefik's responses
-		Tell(t, h, remaining, reset)
+	if len(h) > 1 || remaining|reset >= tabled { // one field stands in each of Traefik's responses
+		Tell(e.told, h, remaining, reset)
 	} else {
-		h[HeaderLimit] = t.Limit
-		h[HeaderRemaining] = t.Values[remaining]
-		h[HeaderReset] = t.Values[reset]
-		h[HeaderRateLimit] = []string{t.State + t.Numbers[remaining] + t.Ends[reset]}
-		h[HeaderPolicy] = t.Policy
+		h[HeaderLimit] = e.quota
+		h[HeaderRemaining] = numberValues[remaining]
+		h[HeaderReset] = numberValues[reset]
+		h[HeaderRateLimit] = []string{e.state + numberTexts[remaining] + numberEnds[reset]}
+		h[HeaderPolicy] = e.policy
 	}
 	e.next.ServeHTTP(w, r)
 	return
@@ -218,17 +202,18 @@ type flatFixedWindow struct {
 	salt       uint64
 	clock      func() int64
 	limit      *Limit
-	keys       Keyer
-	direct     bool
+	quota      []string // of Told
+	policy     []string
+	state      string
 	told       *Told
 	next, rest http.Handler
 }
 
 // newFlatFixedWindow returns the flat form of a rule's express way.
-func newFlatFixedWindow(e *Express, c ServeConfig) http.Handler {
+func newFlatFixedWindow(e *Express, t *Told, next, rest http.Handler) http.Handler {
 	return &flatFixedWindow{
 		shards: e.shards, mask: e.mask, seed: e.seed, salt: e.salt, clock: e.clock, limit: e.limit,
-		keys: c.Keys, direct: c.Direct, told: c.Told, next: c.Next, rest: c.Rest,
+		quota: t.Limit, policy: t.Policy, state: t.State, told: t, next: next, rest: rest,
 	}
 }
 
@@ -246,22 +231,14 @@ func (e *flatFixedWindow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		remaining, reset int64
 		start, count     int64
 		h                http.Header
-		t                *Told
 	)
 	key = r.RemoteAddr
-	if e.direct && key != "" && key[0] != '[' {
-		i = strings.LastIndexByte(key, ':')
-		if i > 0 {
-			key = key[:i]
-		}
-	} else {
-		key = e.keys.Key(r)
-	}
-	if key == "" {
+	i = strings.IndexByte(key, ':')
+	if i <= 0 {
 		e.rest.ServeHTTP(w, r)
 		return
 	}
-	hash = (maphash.String(e.seed, key) ^ e.salt) &^ kindBit
+	hash = (maphash.String(e.seed, key[:i]) ^ e.salt) &^ kindBit // of an IPv6 address what is not found
 	s = e.shards[hash&e.mask]
 	s.mu.Lock()
 	if e.clock == nil {
@@ -291,15 +268,14 @@ func (e *flatFixedWindow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Unlock()
 	reset = (reset + 999_999) / 1_000_000
 	h = w.Header()
-	t = e.told
-	if len(h) > 1 || remaining >= tabled || reset >= tabled || !t.All { // one field stands in each of Traefik's responses
-		Tell(t, h, remaining, reset)
+	if len(h) > 1 || remaining|reset >= tabled { // one field stands in each of Traefik's responses
+		Tell(e.told, h, remaining, reset)
 	} else {
-		h[HeaderLimit] = t.Limit
-		h[HeaderRemaining] = t.Values[remaining]
-		h[HeaderReset] = t.Values[reset]
-		h[HeaderRateLimit] = []string{t.State + t.Numbers[remaining] + t.Ends[reset]}
-		h[HeaderPolicy] = t.Policy
+		h[HeaderLimit] = e.quota
+		h[HeaderRemaining] = numberValues[remaining]
+		h[HeaderReset] = numberValues[reset]
+		h[HeaderRateLimit] = []string{e.state + numberTexts[remaining] + numberEnds[reset]}
+		h[HeaderPolicy] = e.policy
 	}
 	e.next.ServeHTTP(w, r)
 	return
@@ -316,17 +292,18 @@ type flatSlidingWindowCounter struct {
 	salt       uint64
 	clock      func() int64
 	limit      *Limit
-	keys       Keyer
-	direct     bool
+	quota      []string // of Told
+	policy     []string
+	state      string
 	told       *Told
 	next, rest http.Handler
 }
 
 // newFlatSlidingWindowCounter returns the flat form of a rule's express way.
-func newFlatSlidingWindowCounter(e *Express, c ServeConfig) http.Handler {
+func newFlatSlidingWindowCounter(e *Express, t *Told, next, rest http.Handler) http.Handler {
 	return &flatSlidingWindowCounter{
 		shards: e.shards, mask: e.mask, seed: e.seed, salt: e.salt, clock: e.clock, limit: e.limit,
-		keys: c.Keys, direct: c.Direct, told: c.Told, next: c.Next, rest: c.Rest,
+		quota: t.Limit, policy: t.Policy, state: t.State, told: t, next: next, rest: rest,
 	}
 }
 
@@ -344,22 +321,14 @@ func (e *flatSlidingWindowCounter) ServeHTTP(w http.ResponseWriter, r *http.Requ
 		remaining, reset int64
 		left, current    int64
 		h                http.Header
-		t                *Told
 	)
 	key = r.RemoteAddr
-	if e.direct && key != "" && key[0] != '[' {
-		i = strings.LastIndexByte(key, ':')
-		if i > 0 {
-			key = key[:i]
-		}
-	} else {
-		key = e.keys.Key(r)
-	}
-	if key == "" {
+	i = strings.IndexByte(key, ':')
+	if i <= 0 {
 		e.rest.ServeHTTP(w, r)
 		return
 	}
-	hash = (maphash.String(e.seed, key) ^ e.salt) &^ kindBit
+	hash = (maphash.String(e.seed, key[:i]) ^ e.salt) &^ kindBit // of an IPv6 address what is not found
 	s = e.shards[hash&e.mask]
 	s.mu.Lock()
 	if e.clock == nil {
@@ -388,15 +357,14 @@ func (e *flatSlidingWindowCounter) ServeHTTP(w http.ResponseWriter, r *http.Requ
 	s.mu.Unlock()
 	reset = (reset + 999_999) / 1_000_000
 	h = w.Header()
-	t = e.told
-	if len(h) > 1 || remaining >= tabled || reset >= tabled || !t.All { // one field stands in each of Traefik's responses
-		Tell(t, h, remaining, reset)
+	if len(h) > 1 || remaining|reset >= tabled { // one field stands in each of Traefik's responses
+		Tell(e.told, h, remaining, reset)
 	} else {
-		h[HeaderLimit] = t.Limit
-		h[HeaderRemaining] = t.Values[remaining]
-		h[HeaderReset] = t.Values[reset]
-		h[HeaderRateLimit] = []string{t.State + t.Numbers[remaining] + t.Ends[reset]}
-		h[HeaderPolicy] = t.Policy
+		h[HeaderLimit] = e.quota
+		h[HeaderRemaining] = numberValues[remaining]
+		h[HeaderReset] = numberValues[reset]
+		h[HeaderRateLimit] = []string{e.state + numberTexts[remaining] + numberEnds[reset]}
+		h[HeaderPolicy] = e.policy
 	}
 	e.next.ServeHTTP(w, r)
 	return

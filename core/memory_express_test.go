@@ -110,11 +110,6 @@ func TestToldValuesHaveNoRoomBehind(t *testing.T) {
 	}
 }
 
-// keys is a Keyer that takes a header field for the key.
-type fieldKeys struct{}
-
-func (*fieldKeys) Key(r *http.Request) string { return r.Header.Get("Key") }
-
 // plainWay decides as Limiter.Decide and WriteHeaders do, and notes what was left to it.
 type plainWay struct {
 	t     *testing.T
@@ -126,11 +121,7 @@ type plainWay struct {
 
 func (p *plainWay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.asked++
-	key := HostOf(r.RemoteAddr)
-	if named := r.Header.Get("Key"); named != "" {
-		key = named
-	}
-	checks := []Check{{Rule: p.rule, Key: key, Cost: 1}}
+	checks := []Check{{Rule: p.rule, Key: HostOf(r.RemoteAddr), Cost: 1}}
 	var v Verdict
 	limiter := NewLimiter(p.store)
 	if err := limiter.Decide(checks, false, &v); err != nil {
@@ -178,23 +169,13 @@ func TestServeDoesAsDecideAndWriteHeaders(t *testing.T) {
 			}
 			ways[i] = &plainWay{t: t, store: m, rule: r, next: next}
 		}
-		express := NewExpress(ways[0].store, ways[0].rule)
-		config := ServeConfig{Told: NewTold(ways[0].rule, allFields), Keys: &fieldKeys{}, Next: next, Rest: ways[0]}
-		named := Serve(express, config)
-		config.Direct = true
-		direct := Serve(express, config)
+		handler := Serve(NewExpress(ways[0].store, ways[0].rule), NewTold(ways[0].rule, allFields), next, ways[0])
 		for i := 0; i < steps; i++ {
 			now += random.Int63n(200_000)
 			if random.Intn(50) == 0 {
 				now -= random.Int63n(3_000_000)
 			}
 			r := &http.Request{Header: http.Header{}, RemoteAddr: []string{"192.0.2.1:80", "192.0.2.2:81", "[2001:db8::1]:80", "", ":", "x"}[random.Intn(6)]}
-			handler := direct
-			byField := random.Intn(2) == 0
-			if byField {
-				r.Header.Set("Key", []string{"a", "b", ""}[random.Intn(3)])
-				handler = named
-			}
 			got, want := newWritten(), newWritten()
 			if random.Intn(3) == 0 {
 				got.Header()["Content-Type"] = nil // as in Traefik
@@ -208,9 +189,6 @@ func TestServeDoesAsDecideAndWriteHeaders(t *testing.T) {
 				}
 			}
 			handler.ServeHTTP(got, r)
-			if !byField {
-				r.Header.Del("Key")
-			}
 			ways[1].ServeHTTP(want, r)
 			if got.status != want.status || !reflect.DeepEqual(got.header, want.header) {
 				t.Fatalf("%s, request %d of %q %v: %d %v, want %d %v", mustLimit(t, c).String(), i, r.RemoteAddr, r.Header, got.status, got.header, want.status, want.header)

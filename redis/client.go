@@ -40,6 +40,11 @@ type Call struct {
 	Args     []string
 	Deadline time.Time // zero: the client's timeout from now
 	Reply    []int64
+
+	// Constant promises that the call is made again with other keys only. The Conn may keep in Head and Tail, which are its
+	// own, what it has made of the rest.
+	Constant   bool
+	Head, Tail string
 }
 
 // Errors of decisions that were not come to.

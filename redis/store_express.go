@@ -30,14 +30,32 @@ type express struct {
 	salt    uint64
 	terms   uint64
 	quota   int64
-	keys    core.Keyer
+	keys    Keyer
 	direct  bool
 	told    *core.Told
 	next    http.Handler
 	rest    Rest
 }
 
-// Rest sees to the requests that are not allowed at once by the express way.
+// ServeConfig is what Serve makes a handler of.
+type ServeConfig struct {
+	Told *core.Told
+	Keys Keyer
+
+	// Direct says that a client's IPv4 address as the connection has it, all of it, is the key. Keys is asked for others.
+	Direct bool
+
+	Next http.Handler // where requests go that are allowed at once
+	Rest Rest         // sees to all others
+}
+
+// Keyer makes the keys of requests.
+type Keyer interface {
+	// Key returns a request's key; "" is for a request that is to be left to the Rest.
+	Key(r *http.Request) string
+}
+
+// Rest sees to the requests that are not allowed at once.
 type Rest interface {
 	// ServeHTTP decides on a request of which nothing has been charged.
 	http.Handler
@@ -47,9 +65,8 @@ type Rest interface {
 }
 
 // Serve returns a handler that does for a rule that has been opened in the store what Store.Decide and core.Tell do, in one
-// function. c.Rest is not used. Where the rule's limit follows the calendar, or the server depends on the key, there is
-// none: it returns nil then.
-func Serve(s *Store, r *core.Rule, c core.ServeConfig, rest Rest) http.Handler {
+// function. Where the rule's limit follows the calendar, or the server depends on the key, there is none: it returns nil then.
+func Serve(s *Store, r *core.Rule, c ServeConfig) http.Handler {
 	o := s.rules.Load().(map[*core.Rule]*openRule)[r]
 	if o == nil || o.charge == "" || s.client.Cluster() {
 		return nil
@@ -74,14 +91,14 @@ func Serve(s *Store, r *core.Rule, c core.ServeConfig, rest Rest) http.Handler {
 		direct:  c.Direct,
 		told:    c.Told,
 		next:    c.Next,
-		rest:    rest,
+		rest:    c.Rest,
 	}
 	for i := range s.memo.shards {
 		e.shards = append(e.shards, &s.memo.shards[i])
 	}
 	script := s.scriptOfOne(r)
 	e.calls = &sync.Pool{New: func() interface{} {
-		return &Call{Script: script, Keys: make([]string, 1), Args: []string{o.charge}}
+		return &Call{Script: script, Keys: make([]string, 1), Args: []string{o.charge}, Constant: true}
 	}}
 	return e
 }

@@ -26,7 +26,7 @@ type visit struct {
 func newVisit(s *Store, r *core.Rule) *visit {
 	v := &visit{store: s, rule: r}
 	next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { v.passed = true })
-	v.handler = Serve(s, r, core.ServeConfig{Direct: true, Told: core.NewTold(r, core.Fields{XRateLimit: true, IETF: true}), Next: next}, v)
+	v.handler = Serve(s, r, ServeConfig{Direct: true, Told: core.NewTold(r, core.Fields{XRateLimit: true, IETF: true}), Next: next, Rest: v})
 	return v
 }
 

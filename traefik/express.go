@@ -18,18 +18,17 @@ func express(h *handler) http.Handler {
 	if r.rule.Shadow() || r.cost != 1 || r.costFrom != nil {
 		return h
 	}
-	config := core.ServeConfig{
-		Told:   core.NewTold(r.rule, e.fields),
-		Keys:   &keyer{engine: e, rule: r},
-		Direct: len(r.parts) == 1 && r.parts[0].source.String() == "client_ip" && e.addressing.direct() && r.prefixes.IPv4 == 32,
-		Next:   h.next,
-		Rest:   h,
-	}
+	told := core.NewTold(r.rule, e.fields)
+	direct := len(r.parts) == 1 && r.parts[0].source.String() == "client_ip" && e.addressing.direct() && r.prefixes.IPv4 == 32
 	var quick http.Handler
 	if e.shared != nil {
-		quick = redis.Serve(e.shared.store, r.rule, config, h)
+		quick = redis.Serve(e.shared.store, r.rule, redis.ServeConfig{Told: told, Keys: &keyer{engine: e, rule: r}, Direct: direct, Next: h.next, Rest: h})
 	} else if way := core.NewExpress(e.memory, r.rule); way != nil {
-		quick = core.Serve(way, config)
+		byKey := &keyed{way: way, told: told, engine: e, rule: r, next: h.next, rest: h}
+		quick = byKey
+		if direct && told.All {
+			quick = core.Serve(way, told, h.next, &undirected{byKey: byKey, rest: h})
+		}
 	}
 	if quick == nil {
 		return h
@@ -64,23 +63,73 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.next.ServeHTTP(w, r)
 }
 
-// keyer makes the keys of one rule: see core.Keyer.
+// undirected has what core.Serve does not do: requests of clients with IPv6 addresses, and what is rare.
+type undirected struct {
+	byKey *keyed
+	rest  *handler
+}
+
+// ServeHTTP implements http.Handler.
+func (u *undirected) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.RemoteAddr != "" && r.RemoteAddr[0] == '[' {
+		serveByKey(u.byKey, w, r)
+		return
+	}
+	serve(u.rest, w, r)
+}
+
+// keyed goes the express way of a rule in memory, by any key.
+type keyed struct {
+	way    *core.Express
+	told   *core.Told
+	engine *engine
+	rule   *rule
+	next   http.Handler
+	rest   *handler
+}
+
+// ServeHTTP implements http.Handler.
+func (k *keyed) ServeHTTP(w http.ResponseWriter, r *http.Request) { serveByKey(k, w, r) }
+
+func serveByKey(k *keyed, w http.ResponseWriter, r *http.Request) {
+	var (
+		key              string
+		remaining, reset int64
+	)
+	key = keyOf(k.engine, k.rule, r)
+	if key == "" {
+		serve(k.rest, w, r)
+		return
+	}
+	remaining, reset = core.Take(k.way, key)
+	if remaining < 0 {
+		serve(k.rest, w, r)
+		return
+	}
+	core.Tell(k.told, w.Header(), remaining, (reset+999_999)/1_000_000)
+	k.next.ServeHTTP(w, r)
+}
+
+// keyer makes the keys of one rule for redis.Serve.
 type keyer struct {
 	engine *engine
 	rule   *rule
 }
 
-// Key returns a request's key, or "" where a part of it is missing.
-func (k *keyer) Key(r *http.Request) string {
+// Key implements redis.Keyer.
+func (k *keyer) Key(r *http.Request) string { return keyOf(k.engine, k.rule, r) }
+
+// keyOf returns a request's key, or "" where a part of it is missing.
+func keyOf(e *engine, rule *rule, r *http.Request) string {
 	address := ""
-	if k.engine.needsAddress {
-		address = clientAddress(&k.engine.addressing, r)
+	if e.needsAddress {
+		address = clientAddress(&e.addressing, r)
 	}
-	if len(k.rule.parts) == 1 {
-		return partOf(k.rule, &k.rule.parts[0], r, address)
+	if len(rule.parts) == 1 {
+		return partOf(rule, &rule.parts[0], r, address)
 	}
 	var q inquiry
-	key, missing := makeKey(k.rule, &q, r, address)
+	key, missing := makeKey(rule, &q, r, address)
 	if missing {
 		return ""
 	}

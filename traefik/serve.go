@@ -29,7 +29,9 @@ type inquiry struct {
 var inquiries = sync.Pool{New: func() interface{} { return &inquiry{} }}
 
 // ServeHTTP decides on the request and passes it on, holds it, or rejects it.
-func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { serve(h, w, r) }
+
+func serve(h *handler, w http.ResponseWriter, r *http.Request) {
 	e := h.engine
 	q := inquiries.Get().(*inquiry)
 	inquire(e, q, r)

@@ -111,17 +111,18 @@ type flat{{.Type}} struct {
 	salt       uint64
 	clock      func() int64
 	limit      *Limit
-	keys       Keyer
-	direct     bool
+	quota      []string // of Told
+	policy     []string
+	state      string
 	told       *Told
 	next, rest http.Handler
 }
 
 // newFlat{{.Type}} returns the flat form of a rule's express way.
-func newFlat{{.Type}}(e *Express, c ServeConfig) http.Handler {
+func newFlat{{.Type}}(e *Express, t *Told, next, rest http.Handler) http.Handler {
 	return &flat{{.Type}}{
 		shards: e.shards, mask: e.mask, seed: e.seed, salt: e.salt, clock: e.clock, limit: e.limit,
-		keys: c.Keys, direct: c.Direct, told: c.Told, next: c.Next, rest: c.Rest,
+		quota: t.Limit, policy: t.Policy, state: t.State, told: t, next: next, rest: rest,
 	}
 }
 
@@ -139,22 +140,14 @@ func (e *flat{{.Type}}) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		remaining, reset int64
 		{{range $i, $v := .Variables}}{{if $i}}, {{end}}{{$v}}{{end}} int64
 		h                http.Header
-		t                *Told
 	)
 	key = r.RemoteAddr
-	if e.direct && key != "" && key[0] != '[' {
-		i = strings.LastIndexByte(key, ':')
-		if i > 0 {
-			key = key[:i]
-		}
-	} else {
-		key = e.keys.Key(r)
-	}
-	if key == "" {
+	i = strings.IndexByte(key, ':')
+	if i <= 0 {
 		e.rest.ServeHTTP(w, r)
 		return
 	}
-	hash = (maphash.String(e.seed, key) ^ e.salt) &^ kindBit
+	hash = (maphash.String(e.seed, key[:i]) ^ e.salt) &^ kindBit // of an IPv6 address what is not found
 	s = e.shards[hash&e.mask]
 	s.mu.Lock()
 	if e.clock == nil {
@@ -172,15 +165,14 @@ func (e *flat{{.Type}}) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Unlock()
 	reset = (reset + 999_999) / 1_000_000
 	h = w.Header()
-	t = e.told
-	if len(h) > 1 || remaining >= tabled || reset >= tabled || !t.All { // one field stands in each of Traefik's responses
-		Tell(t, h, remaining, reset)
+	if len(h) > 1 || remaining|reset >= tabled { // one field stands in each of Traefik's responses
+		Tell(e.told, h, remaining, reset)
 	} else {
-		h[HeaderLimit] = t.Limit
-		h[HeaderRemaining] = t.Values[remaining]
-		h[HeaderReset] = t.Values[reset]
-		h[HeaderRateLimit] = []string{t.State + t.Numbers[remaining] + t.Ends[reset]}
-		h[HeaderPolicy] = t.Policy
+		h[HeaderLimit] = e.quota
+		h[HeaderRemaining] = numberValues[remaining]
+		h[HeaderReset] = numberValues[reset]
+		h[HeaderRateLimit] = []string{e.state + numberTexts[remaining] + numberEnds[reset]}
+		h[HeaderPolicy] = e.policy
 	}
 	e.next.ServeHTTP(w, r)
 	return

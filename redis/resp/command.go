@@ -7,7 +7,7 @@ import (
 	"github.com/proxyweir/weir/redis"
 )
 
-// The command of one key and one argument, as most calls are, is put together from pieces that are ready.
+// The command of a call that is made often, with other keys, is put together from pieces that are ready.
 const (
 	evalSHA      = "*5\r\n$7\r\nEVALSHA\r\n$40\r\n"
 	sha1Length   = 40
@@ -35,6 +35,15 @@ func command(words []string) string {
 	}
 	list = append(list, "\r\n")
 	return strings.Join(list, "")
+}
+
+// commandOf returns the command of any call, and notes of one that is made often what is always the same.
+func commandOf(call *redis.Call) string {
+	if call.Constant && len(call.Args) == 1 && len(call.Args[0]) < longestReady {
+		call.Head = evalSHA + call.Script.SHA1 + oneKey
+		call.Tail = lengths[len(call.Args[0])] + call.Args[0] + "\r\n"
+	}
+	return script(call, false)
 }
 
 // script returns the command of any call. Where the server did not know the script it has the source, which the server

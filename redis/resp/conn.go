@@ -2,16 +2,15 @@ package resp
 
 import (
 	"context"
-	"runtime"
 	"sync"
 	"time"
 
 	"github.com/proxyweir/weir/redis"
 )
 
-// conn runs calls on one server, over one connection that all callers share. Who calls adds the command to those that are to
-// be sent, and if nobody is sending, sends them, and what others have added meanwhile: so what waits together goes together,
-// without a timer, and a lone call is sent at once. One goroutine reads the replies, which come in the order of the commands.
+// conn runs calls on one server, over one connection that all callers share. Who calls adds the command to those that are to be
+// sent. One goroutine sends them, and what has been added while it did: so what waits together goes together, without a timer,
+// and a lone call is sent at once. Another reads the replies, which come in the order of the commands.
 //
 // A call has no timer. The goroutine that reads has a deadline, that of the oldest call, and looks after those that are late
 // when it passes. So a call costs little where each operation is interpreted, and an idle connection nothing.
@@ -53,7 +52,6 @@ type flight struct {
 	retry    int           // what may be done about the error
 	sent     time.Duration // when Run was called
 	deadline time.Duration // of the call, or where nobody waits any more, of the connection
-	number   int64         // the how manieth it is on its link
 	next     *flight       // that was sent after it
 	done     chan struct{} // has room for one
 }
@@ -72,33 +70,39 @@ var flights = sync.Pool{New: newFlight}
 
 func newFlight() interface{} { return &flight{done: make(chan struct{}, 1)} }
 
-// Run implements redis.Conn. It does without what is rare, which again and others do: interpreted, each call of a function
-// makes all the variables that are in it.
+// Run implements redis.Conn. It does without what is rare, which again and others do, and leaves sending to a goroutine:
+// interpreted, each call of a function makes all the variables that are in it.
 func (c *conn) Run(call *redis.Call) error {
-	f := flights.Get().(*flight)
+	var (
+		f       *flight
+		l       *link
+		command string
+		key     string
+	)
+	f = flights.Get().(*flight)
 	f.call = call
 	f.sent = time.Since(c.started)
 	f.deadline = f.sent + c.timeout
 	if !call.Deadline.IsZero() && late(f) {
 		return failed(f)
 	}
-	command := ""
-	if len(call.Keys) == 1 && len(call.Args) == 1 && len(call.Keys[0]) < longestReady && len(call.Args[0]) < longestReady {
-		command = evalSHA + call.Script.SHA1 + oneKey + lengths[len(call.Keys[0])] + call.Keys[0] + lengths[len(call.Args[0])] + call.Args[0] + "\r\n"
+	if len(call.Keys) == 1 && call.Constant {
+		key = call.Keys[0]
+	}
+	if key != "" && len(key) < longestReady && call.Head != "" {
+		command = call.Head + lengths[len(key)] + key + call.Tail
 	} else {
-		command = script(call, false)
+		command = commandOf(call)
 	}
 	c.mu.Lock()
-	l := c.link
+	l = c.link
 	if l == nil {
 		if l = await(c, f); l == nil { // which has unlocked
 			return failed(f)
 		}
 	}
 	l.number++
-	f.number = l.number
-	alone := l.last == nil
-	if alone {
+	if l.last == nil {
 		l.queue = f
 	} else {
 		l.last.next = f
@@ -107,30 +111,12 @@ func (c *conn) Run(call *redis.Call) error {
 	if f.deadline < l.watched {
 		watch(c, l, f.deadline)
 	}
-	if l.writing {
-		l.out = append(l.out, command...)
-		c.mu.Unlock()
-	} else if alone {
+	l.out = append(l.out, command...)
+	if !l.writing {
 		l.writing = true
-		c.mu.Unlock()
-		_, err := l.net.Write([]byte(command))
-		c.mu.Lock()
-		if err != nil || len(l.out) > 0 {
-			flush(c, l, err, rounds)
-		} else {
-			l.written = f.number
-			l.writing = false
-		}
-		c.mu.Unlock()
-	} else {
-		l.writing = true
-		l.out = append(l.out, command...)
-		c.mu.Unlock()
-		runtime.Gosched()
-		c.mu.Lock()
-		flush(c, l, nil, rounds)
-		c.mu.Unlock()
+		l.wake <- struct{}{}
 	}
+	c.mu.Unlock()
 	<-f.done
 	if f.err != nil {
 		return again(c, f)
@@ -158,7 +144,6 @@ func again(c *conn, f *flight) error {
 			}
 		}
 		l.number++
-		f.number = l.number
 		if l.last == nil {
 			l.queue = f
 		} else {
@@ -171,7 +156,7 @@ func again(c *conn, f *flight) error {
 		l.out = append(l.out, script(f.call, source)...)
 		if !l.writing {
 			l.writing = true
-			flush(c, l, nil, rounds)
+			l.wake <- struct{}{}
 		}
 		c.mu.Unlock()
 		<-f.done
@@ -202,52 +187,6 @@ func late(f *flight) bool {
 	}
 	f.err = redis.ErrTimeout
 	return true
-}
-
-// rounds is how often one caller sends what others have added; then a goroutine goes on.
-const rounds = 4
-
-// flush sends what has been added while somebody was sending, until nothing has. The conn's mutex is held before and
-// after it.
-func flush(c *conn, l *link, err error, most int) {
-	for round := 0; ; round++ {
-		if err != nil { // the reader sees to the rest
-			l.broken = err
-			hangUp(l)
-			return
-		}
-		if len(l.out) == 0 {
-			break
-		}
-		if round == most {
-			go flushOn(c, l)
-			return
-		}
-		out := l.out
-		number := l.number
-		l.out = l.spare
-		c.mu.Unlock()
-		_, err = l.net.Write(out)
-		c.mu.Lock()
-		l.written = number
-		l.spare = nil
-		if cap(out) <= largestBuffer {
-			l.spare = out[:0]
-		}
-	}
-	l.writing = false
-}
-
-// flushOn flushes in a goroutine.
-func flushOn(c *conn, l *link) {
-	defer func() {
-		if p := recover(); p != nil { // in an interpreted program nobody above would
-			hangUp(l)
-		}
-	}()
-	c.mu.Lock()
-	flush(c, l, nil, -1)
-	c.mu.Unlock()
 }
 
 // close ends the conn. Calls that are under way fail.

@@ -129,6 +129,7 @@ func connect(c *conn) {
 			c.connecting = false
 			attempted(c, nil)
 			c.mu.Unlock()
+			go write(c, l)
 			read(c, l)
 			return
 		}
@@ -178,7 +179,7 @@ func dial(c *conn) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &link{net: raw, raw: raw, watched: never}
+	l := newLink(raw)
 	stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
 	if c.config.TLS != nil {
 		l.net, err = encrypt(ctx, raw, c.config)

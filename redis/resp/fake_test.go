@@ -184,6 +184,7 @@ func TestWhatWaitsTogetherIsSentTogether(t *testing.T) {
 	c.conn.link = l
 	c.conn.links[l] = true
 	c.conn.mu.Unlock()
+	go write(c.conn, l)
 	go read(c.conn, l)
 	const callers = 300
 	var wg sync.WaitGroup
@@ -523,10 +524,10 @@ func play(t *testing.T, pieces []string) string {
 	defer c.cancel()
 	c.closed = true // nothing is connected
 	p := played(pieces)
-	l := &link{net: p, raw: p, watched: never}
+	l := newLink(p)
 	var list []*flight
 	for i := 0; i < 5; i++ {
-		f := &flight{call: &redis.Call{Reply: make([]int64, 1, 2)}, deadline: time.Hour, number: int64(i + 1), done: make(chan struct{}, 1)}
+		f := &flight{call: &redis.Call{Reply: make([]int64, 1, 2)}, deadline: time.Hour, done: make(chan struct{}, 1)}
 		if i == 2 { // who has asked has left
 			f.call = nil
 		}
@@ -591,7 +592,7 @@ func TestAPanicEndsTheConnectionAndNothingElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	nc := &hooked{read: func(b []byte) (int, error) { panic("reading") }}
-	l := &link{net: nc, raw: nc, watched: never}
+	l := newLink(nc)
 	waits := &flight{call: &redis.Call{}, deadline: time.Hour, done: make(chan struct{}, 1)}
 	l.queue = waits
 	l.last = waits
@@ -602,8 +603,11 @@ func TestAPanicEndsTheConnectionAndNothingElse(t *testing.T) {
 
 	var closed atomic.Bool
 	nc = &hooked{write: func(b []byte) (int, error) { panic("writing") }, close: func() { closed.Store(true) }}
-	l = &link{net: nc, raw: nc, watched: never, out: []byte("x"), writing: true}
-	flushOn(c.conn, l)
+	l = newLink(nc)
+	l.out = []byte("x")
+	l.writing = true
+	l.wake <- struct{}{}
+	write(c.conn, l)
 	if !closed.Load() {
 		t.Error("after a panic of the writer the connection is open")
 	}

@@ -347,7 +347,7 @@ func ours() []string {
 	buf = buf[:runtime.Stack(buf, true)]
 	var list []string
 	for stack := range strings.SplitSeq(string(buf), "\n\n") {
-		if strings.Contains(stack, "redis/resp.connect(") || strings.Contains(stack, "redis/resp.flushOn(") || strings.Contains(stack, "redis/resp.dial") {
+		if strings.Contains(stack, "redis/resp.connect(") || strings.Contains(stack, "redis/resp.write(") || strings.Contains(stack, "redis/resp.dial") {
 			list = append(list, stack)
 		}
 	}

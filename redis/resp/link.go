@@ -18,11 +18,12 @@ type link struct {
 	net net.Conn
 	raw net.Conn // below TLS, or the same: closing it does not wait for anything
 
+	wake chan struct{} // tells the goroutine that sends that there is something; has room for one
+
 	// The conn's mutex guards these.
 	queue, last *flight // whose replies are to come, after those that the reader has taken over
-	number      int64   // of the last flight
-	written     int64   // the number of the last flight that was sent as a whole
-	writing     bool    // somebody is sending
+	number      int64   // flights so far
+	writing     bool    // what is to be sent is being sent, or will be at once
 	out         []byte  // what is to be sent next
 	spare       []byte  // a buffer for it
 	watched     time.Duration
@@ -30,17 +31,18 @@ type link struct {
 	retired     bool  // no new calls go over it
 
 	// The reader's own.
-	first  *flight       // whose replies come next
-	proved bool          // it has brought a reply
-	stuck  int64         // the number of a flight that was late before it was sent; 0: none
-	look   time.Duration // when to see whether it is
+	first  *flight // whose replies come next
+	proved bool    // it has brought a reply
+}
+
+func newLink(raw net.Conn) *link {
+	return &link{net: raw, raw: raw, watched: never, wake: make(chan struct{}, 1)}
 }
 
 const (
 	never         = time.Duration(1<<63 - 1)
 	bufferSize    = 16 << 10
 	largestBuffer = 64 << 10
-	secondLook    = 10 * time.Millisecond
 )
 
 // hangUp closes a connection. What reads and writes fails then, and the reader sees to the rest.
@@ -186,28 +188,17 @@ func (l *link) take() {
 }
 
 // seeToLate ends the calls whose deadline has passed. Their replies may still come, and are thrown away then. When one is so
-// late that the connection is given up, or a command could not even be sent, the error says so. (Who is sending it does not
-// return before. A second look tells a server that does not read from a process that did not run for a while.)
+// late that the connection is given up, the error says so.
 func seeToLate(c *conn, l *link) error {
 	now := time.Since(c.started)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if l.stuck != 0 && l.look <= now {
-		if l.stuck > l.written {
-			return errors.New("the server does not read")
-		}
-		l.stuck = 0
-	}
 	l.take()
 	next := never
 	var before *flight
 	for f := l.first; f != nil; f = f.next {
 		if f.call != nil && f.deadline <= now {
-			if f.number > l.written && l.stuck == 0 {
-				l.stuck = f.number
-				l.look = now + secondLook
-			}
-			left := &flight{deadline: f.sent + c.readTimeout, number: f.number, next: f.next}
+			left := &flight{deadline: f.sent + c.readTimeout, next: f.next}
 			if before == nil {
 				l.first = left
 			} else {
@@ -223,9 +214,6 @@ func seeToLate(c *conn, l *link) error {
 			next = f.deadline
 		}
 		before = f
-	}
-	if l.stuck != 0 && l.look < next {
-		next = l.look
 	}
 	watch(c, l, next)
 	return nil
@@ -246,6 +234,7 @@ func lose(c *conn, l *link, err error) {
 	defer c.mu.Unlock()
 	delete(c.links, l)
 	l.take()
+	close(l.wake) // nobody adds to it any more: under the lock it is not the conn's link from here on
 	if l.broken != nil {
 		err = l.broken
 	}

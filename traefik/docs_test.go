@@ -1,0 +1,644 @@
+//go:build gc
+// +build gc
+
+package traefik
+
+// The manual of the plugin is held to its code: what docs/traefik.md and the README show of a configuration must load, as Traefik
+// would have it, and the tables must have the settings that there are.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httputil"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"sort"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+	"gopkg.in/yaml.v3"
+)
+
+// snippet is a fenced block of a page.
+type snippet struct {
+	place    string // page:line
+	language string
+	marker   string // what an HTML comment right before the fence says: "in: weir", "refused", "answer: 1", "keys", "log: …"
+	text     string
+}
+
+var (
+	fenceLine  = regexp.MustCompile("^( *)```([a-z]*)$")
+	markerLine = regexp.MustCompile(`^ *<!-- (.*) -->$`)
+)
+
+func readPage(t *testing.T, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("..", filepath.FromSlash(name)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.ReplaceAll(string(data), "\r\n", "\n")
+}
+
+// snippetsOf takes the fenced blocks out of a page.
+func snippetsOf(t *testing.T, name string) []snippet {
+	t.Helper()
+	var found []snippet
+	var open *snippet
+	indent, marker := "", ""
+	for i, line := range strings.Split(readPage(t, name), "\n") {
+		switch fence := fenceLine.FindStringSubmatch(line); {
+		case open != nil && fence != nil && fence[2] == "":
+			found = append(found, *open)
+			open = nil
+		case open != nil:
+			open.text += strings.TrimPrefix(line, indent) + "\n"
+		case fence != nil:
+			indent = fence[1]
+			open = &snippet{place: fmt.Sprintf("%s:%d", name, i+1), language: fence[2], marker: marker}
+			marker = ""
+		default:
+			marker = ""
+			if m := markerLine.FindStringSubmatch(line); m != nil {
+				marker = m[1]
+			}
+		}
+	}
+	if open != nil {
+		t.Fatalf("%s: the block is never closed", open.place)
+	}
+	return found
+}
+
+// shown is a middleware's configuration on a page.
+type shown struct {
+	middleware string
+	config     object
+}
+
+// documents decodes a block of YAML.
+func (s snippet) documents(t *testing.T) []interface{} {
+	t.Helper()
+	var list []interface{}
+	decoder := yaml.NewDecoder(strings.NewReader(s.text))
+	for {
+		var document interface{}
+		err := decoder.Decode(&document)
+		if errors.Is(err, io.EOF) {
+			return list
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", s.place, err)
+		}
+		list = append(list, document)
+	}
+}
+
+// label is one that configures the plugin; key is a path in a key-value store that does.
+var (
+	label = regexp.MustCompile(`^traefik\.http\.middlewares\.([^.]+)\.plugin\.weir\.([^=]+)(?:=(.*))?$`)
+	key   = regexp.MustCompile(`(?m)\btraefik/http/middlewares/([^/]+)/plugin/weir/(\S+) (.*)$`)
+)
+
+// find collects the plugin's configurations in a document, wherever they are. name is that of what the value is of.
+func find(t *testing.T, name string, value interface{}, found *[]shown) {
+	t.Helper()
+	labels := make(map[string]object)
+	set := func(name, path string, value interface{}) {
+		if labels[name] == nil {
+			labels[name] = object{}
+		}
+		setPath(t, labels[name], path, fmt.Sprint(value))
+	}
+	switch v := value.(type) {
+	case object:
+		if metadata, ok := v["metadata"].(object); ok { // of Kubernetes
+			name = fmt.Sprint(metadata["name"])
+		}
+		for k, member := range v {
+			if plugin, ok := member.(object); ok && k == "plugin" {
+				if config, ok := plugin["weir"].(object); ok {
+					*found = append(*found, shown{name, config})
+				}
+				continue
+			}
+			if m := label.FindStringSubmatch(k); m != nil {
+				set(m[1], m[2], member)
+				continue
+			}
+			inner := k
+			if k == "spec" {
+				inner = name
+			}
+			find(t, inner, member, found)
+		}
+	case []interface{}:
+		for _, member := range v {
+			if text, ok := member.(string); ok {
+				if m := label.FindStringSubmatch(text); m != nil {
+					set(m[1], m[2], m[3])
+				}
+				continue
+			}
+			find(t, name, member, found)
+		}
+	}
+	for name, config := range labels {
+		*found = append(*found, shown{name, config})
+	}
+}
+
+// setPath sets a.b[0].c in an object of objects and lists. Lists come in order.
+func setPath(t *testing.T, in object, path, value string) {
+	t.Helper()
+	head, rest, deeper := strings.Cut(path, ".")
+	name, index, listed := strings.Cut(head, "[")
+	if !listed {
+		if !deeper {
+			in[name] = value
+			return
+		}
+		member, _ := in[name].(object)
+		if member == nil {
+			member = object{}
+			in[name] = member
+		}
+		setPath(t, member, rest, value)
+		return
+	}
+	n, err := strconv.Atoi(strings.TrimSuffix(index, "]"))
+	list, _ := in[name].([]interface{})
+	if err != nil || n > len(list) {
+		t.Fatalf("%s: does not come in order", path)
+	}
+	if n == len(list) {
+		list = append(list, interface{}(object{}))
+		in[name] = list
+	}
+	if !deeper {
+		list[n] = value
+		return
+	}
+	setPath(t, list[n].(object), rest, value)
+}
+
+// configurations returns the plugin's configurations in a block of YAML.
+func (s snippet) configurations(t *testing.T) []shown {
+	t.Helper()
+	var found []shown
+	for _, document := range s.documents(t) {
+		if s.marker == "in: weir" {
+			document = object{"example": object{"plugin": object{"weir": document}}}
+		}
+		find(t, "", document, &found)
+	}
+	return found
+}
+
+// asTexts returns a configuration as a file comes out of Traefik: with numbers and booleans as texts, and nothing for an
+// empty object.
+func asTexts(value interface{}) interface{} {
+	switch v := value.(type) {
+	case object:
+		if len(v) == 0 {
+			return ""
+		}
+		members := object{}
+		for k, member := range v {
+			members[k] = asTexts(member)
+		}
+		return members
+	case []interface{}:
+		list := make([]interface{}, 0, len(v))
+		for _, member := range v {
+			list = append(list, asTexts(member))
+		}
+		return list
+	}
+	return fmt.Sprint(value)
+}
+
+// decode fills in a Config as Traefik does: by mapstructure, weakly typed, with texts split at commas for lists. Names go by
+// the fields', regardless of case; what is no field goes to the one that takes what remains.
+func decode(in object, into reflect.Value) error {
+	var fields []reflect.Value
+	var names []string
+	var remain reflect.Value
+	var collect func(of reflect.Value)
+	collect = func(of reflect.Value) {
+		for i := 0; i < of.NumField(); i++ {
+			switch field := of.Type().Field(i); field.Tag.Get("mapstructure") {
+			case ",squash":
+				collect(of.Field(i))
+			case ",remain":
+				remain = of.Field(i)
+			default:
+				fields = append(fields, of.Field(i))
+				names = append(names, field.Name)
+			}
+		}
+	}
+	collect(into)
+	rest := object{}
+	for name, value := range in {
+		at := -1
+		for i := range names {
+			if strings.EqualFold(names[i], name) {
+				at = i
+			}
+		}
+		if at < 0 {
+			rest[name] = value
+			continue
+		}
+		if err := decodeInto(value, fields[at]); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if len(rest) > 0 {
+		remain.Set(reflect.ValueOf(rest))
+	}
+	return nil
+}
+
+func decodeInto(value interface{}, into reflect.Value) error {
+	switch into.Kind() {
+	case reflect.Interface:
+		into.Set(reflect.ValueOf(value))
+		return nil
+	case reflect.String:
+		text := ""
+		switch v := value.(type) {
+		case string:
+			text = v
+		case bool:
+			text = map[bool]string{true: "1", false: "0"}[v]
+		case int:
+			text = strconv.Itoa(v)
+		case float64:
+			text = strconv.FormatFloat(v, 'f', -1, 64)
+		default:
+			return fmt.Errorf("is a %T", value)
+		}
+		into.SetString(text)
+		return nil
+	case reflect.Slice:
+		var list []interface{}
+		switch v := value.(type) {
+		case string:
+			for _, part := range strings.Split(v, ",") {
+				list = append(list, part)
+			}
+		case []interface{}:
+			list = v
+		default:
+			list = []interface{}{v}
+		}
+		slice := reflect.MakeSlice(into.Type(), len(list), len(list))
+		for i := range list {
+			if err := decodeInto(list[i], slice.Index(i)); err != nil {
+				return err
+			}
+		}
+		into.Set(slice)
+		return nil
+	case reflect.Struct:
+		if v, ok := value.(object); ok {
+			return decode(v, into)
+		}
+	}
+	return fmt.Errorf("is a %T", value)
+}
+
+// load makes a handler of a configuration, in the ways that Traefik's providers would give it.
+func load(t *testing.T, s shown) error {
+	t.Helper()
+	for _, config := range []interface{}{s.config, asTexts(s.config)} {
+		fields, ok := config.(object)
+		if !ok {
+			return errors.New("is empty")
+		}
+		c := CreateConfig()
+		if err := decode(fields, reflect.ValueOf(c).Elem()); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		h, err := newStage(t).newHandler(ctx, http.NotFoundHandler(), c, s.middleware+"@file")
+		if err != nil {
+			return err
+		}
+		if h == nil {
+			return errors.New("there is no handler")
+		}
+	}
+	return nil
+}
+
+var manualPages = []string{"README.md", "docs/traefik.md", "docs/redis.md", "docs/caddy.md"}
+
+func TestDocsConfigurationsLoad(t *testing.T) {
+	setenv(t, "REDIS_PASSWORD", "a password")
+	secret := writeFile(t, filepath.Join(t.TempDir(), "weir-key"), "a secret\n")
+	loaded := 0
+	for _, page := range manualPages {
+		snippets := snippetsOf(t, page)
+		for i, s := range snippets {
+			if s.language != "yaml" {
+				continue
+			}
+			s.text = strings.ReplaceAll(s.text, "/run/secrets/weir-key", secret)
+			found := s.configurations(t)
+			if len(found) == 0 && !isStatic(t, s) {
+				t.Errorf("%s: is neither a configuration of the plugin nor Traefik's static one", s.place)
+			}
+			for _, config := range found {
+				err := load(t, config)
+				if s.marker != "refused" {
+					loaded++
+					if err != nil {
+						t.Errorf("%s: %s is refused: %v", s.place, config.middleware, err)
+					}
+					continue
+				}
+				if err == nil {
+					t.Errorf("%s: %s is said to be refused, and is not", s.place, config.middleware)
+				} else if says := strings.ReplaceAll(snippets[i+1].text, `\"`, `"`); !strings.Contains(says, err.Error()+"\n") && !strings.Contains(says, `error="`+err.Error()+`" `) {
+					t.Errorf("%s: the error is %s", snippets[i+1].place, err)
+				}
+			}
+			if s.marker == "refused" && strings.Count(snippets[i+1].text, `middleware `) != len(found) {
+				t.Errorf("%s: has other errors than configurations", snippets[i+1].place)
+			}
+		}
+	}
+	if loaded < 10 {
+		t.Errorf("only %d configurations found", loaded)
+	}
+}
+
+// isStatic reports whether a block is a static configuration. It must name the plugin's module.
+func isStatic(t *testing.T, s snippet) bool {
+	t.Helper()
+	static := false
+	for _, document := range s.documents(t) {
+		top, _ := document.(object)
+		_, entryPoints := top["entryPoints"]
+		experimental, plugins := top["experimental"].(object)
+		static = static || entryPoints || plugins
+		for _, kind := range []string{"plugins", "localPlugins"} {
+			list, ok := experimental[kind].(object)
+			if !ok {
+				continue
+			}
+			weir, _ := list["weir"].(object)
+			if weir["moduleName"] != module {
+				t.Errorf("%s: the plugin's module is %v", s.place, weir["moduleName"])
+			}
+			if _, versioned := weir["version"]; versioned != (kind == "plugins") {
+				t.Errorf("%s: a plugin of the catalogue has a version, a local one has none", s.place)
+			}
+		}
+	}
+	return static
+}
+
+// What the manual has in the words of Traefik's RateLimit loads as the plugin's too, unchanged.
+func TestDocsRateLimitsMoveOver(t *testing.T) {
+	moved := 0
+	for _, s := range snippetsOf(t, "docs/traefik.md") {
+		if !strings.Contains(s.text, "rateLimit:") || s.language != "yaml" {
+			continue
+		}
+		middlewares := s.documents(t)[0].(object)["http"].(object)["middlewares"].(object)
+		before := middlewares["before"].(object)["rateLimit"].(object)
+		after := middlewares["after"].(object)["plugin"].(object)["weir"].(object)
+		if !reflect.DeepEqual(before, after) {
+			t.Errorf("%s: %v has become %v", s.place, before, after)
+		}
+		moved++
+	}
+	if moved != 1 {
+		t.Errorf("%d examples", moved)
+	}
+}
+
+func TestDocsKeysOfAKeyValueStoreLoad(t *testing.T) {
+	found := 0
+	for _, s := range snippetsOf(t, "docs/traefik.md") {
+		if s.marker != "keys" {
+			continue
+		}
+		configs := make(map[string]object)
+		for _, m := range key.FindAllStringSubmatch(s.text, -1) {
+			if configs[m[1]] == nil {
+				configs[m[1]] = object{}
+			}
+			path := regexp.MustCompile(`/(\d+)(/|$)`).ReplaceAllString(m[2], "[$1]$2")
+			setPath(t, configs[m[1]], strings.ReplaceAll(path, "/", "."), m[3])
+		}
+		for name, config := range configs {
+			found++
+			if err := load(t, shown{name, config}); err != nil {
+				t.Errorf("%s: %v", s.place, err)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no keys found")
+	}
+}
+
+// The answers that the manual shows are those of its first configuration, 23 seconds into a minute.
+func TestDocsAnswersAreThePlugins(t *testing.T) {
+	snippets := snippetsOf(t, "docs/traefik.md")
+	var config *shown
+	answers := 0
+	for _, s := range snippets {
+		if s.language == "yaml" && config == nil {
+			if found := s.configurations(t); len(found) > 0 {
+				config = &found[0]
+			}
+		}
+		if !strings.HasPrefix(s.marker, "answer: ") {
+			continue
+		}
+		answers++
+		n, err := strconv.Atoi(strings.TrimPrefix(s.marker, "answer: "))
+		if err != nil || config == nil {
+			t.Fatalf("%s: %q", s.place, s.marker)
+		}
+		c := CreateConfig()
+		if err := decode(config.config, reflect.ValueOf(c).Elem()); err != nil {
+			t.Fatal(err)
+		}
+		st := newStage(t)
+		st.step(23 * time.Second)
+		h := st.handler(context.Background(), c, config.middleware+"@file")
+		statuses(h, "192.0.2.1", n-1)
+		response := get(h, "192.0.2.1", nil)
+		dump, err := httputil.DumpResponse(response, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := strings.ReplaceAll(string(dump), "\r\n", "\n")
+		got = strings.Replace(got, "Connection: close\n", "", 1)
+		if strings.TrimSpace(got) != strings.TrimSpace(s.text) {
+			t.Errorf("%s: the answer is\n%s", s.place, got)
+		}
+	}
+	if answers != 2 {
+		t.Errorf("%d answers", answers)
+	}
+}
+
+func TestDocsWarningIsThePlugins(t *testing.T) {
+	for _, s := range snippetsOf(t, "docs/traefik.md") {
+		if s.marker != "log: forwarded" {
+			continue
+		}
+		st := newStage(t)
+		h := st.handler(context.Background(), &Config{Rule: Rule{Limit: "100/1m"}}, "api-limit@file")
+		get(h, "192.0.2.1", func(r *http.Request) { r.Header.Set("X-Forwarded-For", "198.51.100.1") })
+		if got := st.log.String(); strings.TrimSpace(got) != strings.TrimSpace(s.text) {
+			t.Errorf("%s: the log has %s", s.place, got)
+		}
+		return
+	}
+	t.Error("the warning is not there")
+}
+
+// section returns what stands on a page between a heading and the next that is not below it.
+func section(t *testing.T, page, heading string) string {
+	t.Helper()
+	_, after, found := strings.Cut(page, "\n"+heading+"\n")
+	if !found {
+		t.Fatalf("there is no heading %q", heading)
+	}
+	level, _, _ := strings.Cut(heading, " ")
+	if end := regexp.MustCompile(`(?m)^#{1,` + fmt.Sprint(len(level)) + `} `).FindStringIndex(after); end != nil {
+		after = after[:end[0]]
+	}
+	return after
+}
+
+// tableWords returns the words in code of the first column of the table with such a heading of that column.
+func tableWords(t *testing.T, text, heading string) []string {
+	t.Helper()
+	_, table, found := strings.Cut(text, "\n| "+heading+" |")
+	if !found {
+		t.Fatalf("there is no table of %q", heading)
+	}
+	table, _, _ = strings.Cut(table, "\n\n")
+	var words []string
+	for _, row := range strings.Split(table, "\n")[2:] {
+		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(strings.Split(row, "|")[1], -1) {
+			words = append(words, m[1])
+		}
+	}
+	return words
+}
+
+func sameWords(t *testing.T, where string, got, want []string) {
+	t.Helper()
+	got = append([]string(nil), got...)
+	want = append([]string(nil), want...)
+	sort.Strings(got)
+	sort.Strings(want)
+	if strings.Join(got, " ") != strings.Join(want, " ") {
+		t.Errorf("%s: there are\n%v, in the code\n%v", where, got, want)
+	}
+}
+
+// dotted returns the fields of a struct in an object of that name.
+func dotted(name string, of interface{}) []string {
+	var words []string
+	for _, field := range fieldsOf(of) {
+		words = append(words, name+"."+field)
+	}
+	return words
+}
+
+func without(list []string, words ...string) []string {
+	var left []string
+	for _, item := range list {
+		keep := true
+		for _, word := range words {
+			keep = keep && item != word
+		}
+		if keep {
+			left = append(left, item)
+		}
+	}
+	return left
+}
+
+func TestDocsHaveTheSettingsThatTheCodeHas(t *testing.T) {
+	page := readPage(t, "docs/traefik.md")
+	rateLimit := []string{"average", "period", "sourceCriterion", "redis"}
+	sameWords(t, "of the middleware", tableWords(t, section(t, page, "### Of the middleware"), "setting"), without(fieldsOf(Config{}), rateLimit...))
+	sameWords(t, "of a rule", tableWords(t, section(t, page, "### Of a rule"), "setting"), fieldsOf(Rule{}))
+	sameWords(t, "of match", tableWords(t, section(t, page, "### Of `match`"), "setting"), fieldsOf(Match{}))
+	sameWords(t, "of ipStrategy", tableWords(t, section(t, page, "### Of `ipStrategy`"), "setting"), fieldsOf(IPStrategy{}))
+	store := section(t, page, "### Of `store`")
+	sameWords(t, "of store", tableWords(t, store, "setting"), fieldsOf(Store{}))
+	sameWords(t, "of store.memory", tableWords(t, store, "setting of memory"), fieldsOf(Memory{}))
+	sameWords(t, "of store.redis", tableWords(t, store, "setting of redis"), fieldsOf(Redis{}))
+	sameWords(t, "of store.redis.tls", tableWords(t, store, "setting of tls"), fieldsOf(RedisTLS{}))
+
+	words := append(without(rateLimit, "sourceCriterion", "redis"), "burst")
+	words = append(words, dotted("sourceCriterion", SourceCriterion{})...)
+	words = append(words, without(dotted("redis", RateLimitRedis{}), "redis.tls")...)
+	words = append(words, dotted("redis.tls", RateLimitTLS{})...)
+	sameWords(t, "words of RateLimit", tableWords(t, section(t, page, "## Coming from Traefik's RateLimit"), "word"), words)
+}
+
+func TestDocsHaveTheWordsThatTheCodeTakes(t *testing.T) {
+	page := readPage(t, "docs/traefik.md")
+	_, err := core.ParseSource("?")
+	_, list, found := strings.Cut(fmt.Sprint(err), "must be one of ")
+	if !found {
+		t.Fatalf("the error is %v", err)
+	}
+	sources := tableWords(t, section(t, page, "### Sources of a key"), "source")
+	for i := range sources {
+		sources[i], _, _ = strings.Cut(sources[i], ":")
+	}
+	sameWords(t, "sources of a key", sources, strings.Split(list, ", "))
+
+	rules := section(t, page, "### Of a rule")
+	for setting, words := range map[string][]string{"algorithm": core.AlgorithmNames, "onError": core.OnErrorNames} {
+		row := regexp.MustCompile("(?m)^\\| `" + setting + "` .*$").FindString(rules)
+		for _, word := range words {
+			if !strings.Contains(row, "`"+word+"`") {
+				t.Errorf("%s: %s is missing", setting, word)
+			}
+		}
+	}
+	row := regexp.MustCompile("(?m)^\\| `headers` .*$").FindString(section(t, page, "### Of the middleware"))
+	for _, word := range core.FieldNames {
+		if !strings.Contains(row, "`"+word+"`") {
+			t.Errorf("headers: %s is missing", word)
+		}
+	}
+
+	var refused []string
+	for word := range refusedRedis {
+		refused = append(refused, word)
+	}
+	refused = append(refused, "enforcement: soft", "onlimit: delay", "onlimit: defer")
+	shown := tableWords(t, section(t, page, "### Not in this version"), "refused")
+	for i := range shown {
+		shown[i] = strings.ToLower(shown[i])
+	}
+	sameWords(t, "what is not in this version", without(shown, "address"), refused)
+}
