@@ -63,6 +63,10 @@ func WriteHeaders(h http.Header, f Fields, checks []Check, v *Verdict) {
 	if v.Told < 0 || v.Outcome != Reject && !f.XRateLimit && !f.IETF {
 		return
 	}
+	if v.Outcome != Reject && len(h) <= 1 && f.XRateLimit && f.IETF {
+		writeAllowed(h, checks, v)
+		return
+	}
 	// One array for the values of all fields. Each field's slice of it has one element and no room behind, so that an
 	// append copies, and nobody's change of one response is seen in another.
 	values := new([8]string)
@@ -82,6 +86,44 @@ func WriteHeaders(h http.Header, f Fields, checks []Check, v *Verdict) {
 	if f.IETF {
 		writeIETF(h, checks, v, retry, values)
 	}
+}
+
+// writeAllowed is WriteHeaders for what it is mostly called for: a request that is let through, all fields, and none of them
+// set by an earlier handler. (Of one field, which each response has in Traefik, it can be no part: there are always two.)
+func writeAllowed(h http.Header, checks []Check, v *Verdict) {
+	var room [160]byte
+	states := room[:0]
+	policies := ""
+	values := new([5]string)
+	for i := range checks {
+		c := &checks[i]
+		if c.Rule.shadow || c.Uncounted {
+			continue
+		}
+		if policies == "" {
+			policies = c.Rule.policyText
+		} else {
+			policies += ", " + c.Rule.policyText
+			states = append(states, ", "...)
+		}
+		reset := (c.Decision.ResetAfter + 999_999) / 1_000_000
+		states = append(states, c.Rule.stateText...)
+		states = strconv.AppendInt(states, c.Decision.Remaining, 10)
+		states = append(states, ";t="...)
+		states = strconv.AppendInt(states, reset, 10)
+		if i == v.Told {
+			values[0] = c.Rule.limitText
+			values[1] = decimal(c.Decision.Remaining)
+			values[2] = decimal(reset)
+		}
+	}
+	values[3] = string(states)
+	values[4] = policies
+	h[HeaderLimit] = values[0:1:1]
+	h[HeaderRemaining] = values[1:2:2]
+	h[HeaderReset] = values[2:3:3]
+	h[HeaderRateLimit] = values[3:4:4]
+	h[HeaderPolicy] = values[4:5:5]
 }
 
 func writeXRateLimit(h http.Header, told *Check, retry string, rejected bool, values *[8]string) {

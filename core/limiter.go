@@ -15,6 +15,8 @@ type Check struct {
 
 	// The store's notes between evaluating and charging.
 	hash        uint64
+	slot        int
+	locked      bool // by this check, of those in one shard
 	state, next State
 }
 

@@ -253,22 +253,19 @@ func (m *Memory) decideOne(c *Check, peek bool) {
 
 // decideAll locks the shards of all keys, in ascending order, evaluates every check, and charges what is to be charged.
 func (m *Memory) decideAll(checks []Check, peek bool) {
-	for i := range checks {
-		c := &checks[i]
-		c.hash = (maphash.String(m.seed, c.Key)^c.Rule.space.salt)&^kindBit | c.Rule.space.kind
-		if c.hash == 0 {
-			c.hash = 1
-		}
-	}
-	for s := m.nextShard(checks, -1); s >= 0; s = m.nextShard(checks, s) {
-		m.shards[s].mu.Lock()
-	}
+	lockAll(m, checks)
 	now := m.clock()
 	admit := true
 	for i := range checks {
 		c := &checks[i]
 		s := &m.shards[c.hash&m.mask]
-		slot := find(s, c.hash)
+		slot := -1
+		if s.index == nil {
+			slot = find(s, c.hash)
+		} else if at, ok := s.index[c.hash]; ok {
+			slot = at
+		}
+		c.slot = slot
 		if c.Rule.space.isLog {
 			m.decideInLog(s, c, slot, now)
 		} else {
@@ -282,37 +279,64 @@ func (m *Memory) decideAll(checks []Check, peek bool) {
 			admit = false
 		}
 	}
+	moved := false // a new key has come, so that others may not be where they were
 	for i := range checks {
 		c := &checks[i]
 		s := &m.shards[c.hash&m.mask]
-		slot := find(s, c.hash) // again: charging another may have moved it
-		allowed := c.Decision.Allowed
-		if allowed && !admit {
-			m.withoutCharge(s, c, slot, now)
-		} else if !peek && (allowed || c.Rule.countRejected) {
-			m.charge(s, c, slot, now)
+		if moved {
+			c.slot = find(s, c.hash)
 		}
-		if !c.Decision.Allowed && !peek && slot >= 0 {
-			if slot = find(s, c.hash); slot >= 0 {
+		allowed := c.Decision.Allowed
+		if allowed && admit && !peek && c.slot >= 0 && !c.Rule.space.isLog { // as charge does
+			s.slots[c.slot].state = c.next
+			continue
+		}
+		if allowed && !admit {
+			m.withoutCharge(s, c, c.slot, now)
+		} else if !peek && (allowed || c.Rule.countRejected) {
+			moved = moved || c.slot < 0
+			m.charge(s, c, c.slot, now)
+		}
+		if !c.Decision.Allowed && !peek {
+			if slot := find(s, c.hash); slot >= 0 {
 				s.owners[slot] |= rejected
 			}
 		}
 	}
-	for s := m.nextShard(checks, -1); s >= 0; s = m.nextShard(checks, s) {
-		m.shards[s].mu.Unlock()
+	for i := range checks {
+		if checks[i].locked {
+			m.shards[checks[i].hash&m.mask].mu.Unlock()
+		}
 	}
 }
 
-// nextShard returns the least shard above last that a check's key is in, or -1.
-func (m *Memory) nextShard(checks []Check, last int) int {
-	next := -1
+// lockAll finds out the checks' hashes, and locks their shards in ascending order.
+func lockAll(m *Memory, checks []Check) {
 	for i := range checks {
-		s := int(checks[i].hash & m.mask)
-		if s > last && (next < 0 || s < next) {
-			next = s
+		c := &checks[i]
+		c.hash = (maphash.String(m.seed, c.Key)^c.Rule.space.salt)&^kindBit | c.Rule.space.kind
+		if c.hash == 0 {
+			c.hash = 1
 		}
+		c.locked = false
 	}
-	return next
+	last := -1
+	for {
+		next, which := -1, 0
+		for i := range checks {
+			s := int(checks[i].hash & m.mask)
+			if s > last && (next < 0 || s < next) {
+				next = s
+				which = i
+			}
+		}
+		if next < 0 {
+			return
+		}
+		m.shards[next].mu.Lock()
+		checks[which].locked = true
+		last = next
+	}
 }
 
 // charge writes the state after the request, of a key in slot i, or of a new one where i is negative. The decision on a

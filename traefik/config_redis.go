@@ -3,7 +3,8 @@ package traefik
 // Redis says where Redis is, and how it is used. Texts may be taken from elsewhere: env:NAME is the environment variable of
 // that name, file:PATH is what the file has in it, without its last line break.
 type Redis struct {
-	// Where Redis is: host:port (6379 if the port is left out), or the path of a Unix socket.
+	// Where Redis is: host:port (6379 if the port is left out), the path of a Unix socket, or a URL: redis://, rediss:// for
+	// TLS, or unix://.
 	Address []string `json:"address,omitempty" yaml:"address,omitempty"`
 
 	// The ACL user. The default is Redis's default user.

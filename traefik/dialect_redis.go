@@ -16,7 +16,7 @@ func (s *storeSettings) setDialectRedis(value interface{}) error {
 	if err != nil || !present {
 		return err
 	}
-	settings := &redisSettings{}
+	settings := &redisSettings{dialect: true}
 	if err := settings.readDialect(&r); err != nil {
 		return fmt.Errorf("redis: %w", err)
 	}

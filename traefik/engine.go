@@ -28,12 +28,14 @@ type engine struct {
 	needsAddress   bool // any rule needs the client's address
 	watchForwarded bool // and takes the connection's because nobody has said otherwise
 	shadows        bool // any rule is a shadow
+	oneKey         bool // all rules have the same key
 	named          bool // the namespace is configured
 
 	advice []string // what the configuration says to no effect
 
-	forwarded atomic.Bool  // that requests come with X-Forwarded-For was noted
-	reported  atomic.Int64 // the second of the registry's clock in which a failure was last written to the log, and one
+	forwarded   atomic.Bool  // that requests come with X-Forwarded-For was noted
+	addressless atomic.Bool  // and that the strategy finds no address
+	reported    atomic.Int64 // the second of the registry's clock in which a failure was last written to the log, and one
 
 	registry    *registry
 	fingerprint string
@@ -78,7 +80,9 @@ func newEngine(c *Config, name string) (*engine, error) {
 	if len(e.rules) == 0 && c.Average == "" {
 		e.advice = append(e.advice, "average is not set, so nothing is limited")
 	}
+	e.oneKey = true
 	for _, r := range e.rules {
+		e.oneKey = e.oneKey && r.keySpec() == e.rules[0].keySpec()
 		e.needsAddress = e.needsAddress || needsAddress(r)
 		e.shadows = e.shadows || r.rule.Shadow()
 	}

@@ -52,8 +52,8 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	address := ""
 	if g.excepts {
 		address = clientAddress(&g.engine.addressing, r)
-		if g.engine.watchForwarded {
-			noteForwarded(g.engine, r)
+		if address == "" || g.engine.watchForwarded {
+			noteAddress(g.engine, r, address)
 		}
 	}
 	if g.matcher.Covers(r, address) {

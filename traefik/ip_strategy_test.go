@@ -151,3 +151,20 @@ func TestForwardedRequestsAreWarnedOfWhenOneIsRejectedAtTheLatest(t *testing.T) 
 		t.Errorf("%d warnings", got)
 	}
 }
+
+func TestAStrategyThatFindsNoAddressIsWarnedOfOnce(t *testing.T) {
+	for _, rule := range []Rule{{Limit: "9/1m"}, {Limit: "9/1m", Key: []string{"host"}, Match: object{"exceptIPs": "10.0.0.1"}}} {
+		s := newStage(t)
+		h := s.handler(context.Background(), &Config{Rule: rule, IPStrategy: object{"depth": 2}}, "m@file")
+		get(h, "192.0.2.1", func(r *http.Request) { r.Header.Set(forwardedFor, "198.51.100.1, 198.51.100.2") })
+		if s.log.count("finds no address") != 0 {
+			t.Error("warned of though there is one")
+		}
+		for i := 0; i < 3; i++ {
+			get(h, "192.0.2.1", func(r *http.Request) { r.Header.Set(forwardedFor, "198.51.100.1") })
+		}
+		if got := s.log.count("finds no address"); got != 1 {
+			t.Errorf("%d warnings", got)
+		}
+	}
+}

@@ -26,7 +26,11 @@ func (g *registry) acquireRedis(s *redisSettings, middleware string) (*sharedRed
 		g.say(middleware, "redis: "+strings.Join(s.unused, ", ")+": of no effect, since all requests travel over one connection")
 	}
 	if s.nodes == 0 {
-		g.say(middleware, "nodes is not set: if Redis cannot be reached, each node lets the whole limit through; set store.redis.nodes to the number of nodes that share it")
+		advice := "set store.redis.nodes to the number of nodes that share it"
+		if s.dialect {
+			advice = "write store.redis in place of redis, with nodes as the number of those that share it"
+		}
+		g.say(middleware, "nodes is not set: if Redis cannot be reached, each node lets the whole limit through; "+advice)
 	}
 	shared := g.redis[s.fingerprint]
 	if shared != nil {

@@ -20,6 +20,7 @@ type redisSettings struct {
 	nodes       int
 	fingerprint string   // a hash: it has secrets in it
 	unused      []string // settings of Traefik's that have nothing to set here
+	dialect     bool     // they are written in the words of Traefik's RateLimit
 }
 
 const (

@@ -18,6 +18,8 @@ type rule struct {
 	parts    []keyPart
 	prefixes core.Prefixes
 
+	masksIPv4 bool // so that IPv4 addresses do not stay as they are
+
 	cost     int64 // where it is not taken from the request
 	costFrom *core.Source
 
@@ -28,13 +30,14 @@ type rule struct {
 
 // keyPart is one part of a key.
 type keyPart struct {
-	source core.Source
-	masked bool // it may be an address, in any spelling
+	source  core.Source
+	address bool // it is client_ip
+	masked  bool // it may be an address, in any spelling
 }
 
 // newRule checks r and makes it ready. The error does not say which rule it is about.
 func newRule(r *Rule, namespace, name string, limit *core.Limit, prefixes core.Prefixes) (*rule, error) {
-	compiled := &rule{prefixes: prefixes, cost: 1}
+	compiled := &rule{prefixes: prefixes, cost: 1, masksIPv4: prefixes.IPv4 > 0 && prefixes.IPv4 < 32}
 	if err := compiled.setMatcher(r.Match); err != nil {
 		return nil, err
 	}
@@ -105,7 +108,7 @@ func (r *rule) setKey(key []string) error {
 			return err
 		}
 		kind, _, _ := strings.Cut(text, ":")
-		r.parts = append(r.parts, keyPart{source: source, masked: kind == "client_ip" || kind == "remote_ip" || kind == "header"})
+		r.parts = append(r.parts, keyPart{source: source, address: kind == "client_ip", masked: kind == "client_ip" || kind == "remote_ip" || kind == "header"})
 	}
 	return nil
 }

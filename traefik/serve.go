@@ -85,12 +85,13 @@ func goOn(h *handler, w http.ResponseWriter, r *http.Request, q *inquiry, err er
 
 // inquire fills in a check for each rule that covers the request.
 func inquire(e *engine, q *inquiry, r *http.Request) {
-	address := ""
+	address, key := "", ""
+	missing, made := false, false
 	if e.needsAddress {
 		address = clientAddress(&e.addressing, r)
-	}
-	if e.watchForwarded {
-		noteForwarded(e, r)
+		if address == "" || e.watchForwarded && len(r.Header[forwardedFor]) > 0 {
+			noteAddress(e, r, address)
+		}
 	}
 	for _, rule := range e.rules {
 		if rule.matcher != nil && !rule.matcher.Covers(r, address) {
@@ -100,7 +101,10 @@ func inquire(e *engine, q *inquiry, r *http.Request) {
 		if rule.costFrom != nil {
 			cost = readCost(rule.costFrom.Value(r, address))
 		}
-		key, missing := makeKey(rule, q, r, address)
+		if !made {
+			key, missing = makeKey(rule, q, r, address)
+			made = e.oneKey
+		}
 		if missing && rule.skipMissing {
 			continue
 		}
@@ -112,14 +116,21 @@ func inquire(e *engine, q *inquiry, r *http.Request) {
 	}
 }
 
-// noteForwarded warns, once, of a request that comes through a proxy, which nobody has said how to see through. The express way of
-// a key that is the connection's address comes by here with new keys, and with rejections.
-func noteForwarded(e *engine, r *http.Request) {
-	if len(r.Header[forwardedFor]) == 0 || e.forwarded.Swap(true) {
+// noteAddress warns, once, of a request that comes through a proxy which nobody has said how to see through, and of one of
+// which the configured strategy finds no address. The express way of a key that is the connection's address comes by here
+// with new keys, and with rejections.
+func noteAddress(e *engine, r *http.Request, address string) {
+	if address == "" {
+		if !e.addressless.Swap(true) {
+			e.registry.warnOnce(e.name, "ipStrategy finds no address in the X-Forwarded-For of a request, and all such requests share one counter; "+
+				"check depth and excludedIPs, and that the entry point's forwardedHeaders.trustedIPs has the load balancer")
+		}
 		return
 	}
-	e.registry.warnOnce(e.name, "requests come with X-Forwarded-For, but clients are told apart by the address of the connection, "+
-		"which behind a load balancer is the same for all; set ipStrategy.depth to the number of proxies in front of Traefik")
+	if e.watchForwarded && len(r.Header[forwardedFor]) > 0 && !e.forwarded.Swap(true) {
+		e.registry.warnOnce(e.name, "requests come with X-Forwarded-For, but clients are told apart by the address of the connection, "+
+			"which behind a load balancer is the same for all; set ipStrategy.depth to the number of proxies in front of Traefik")
+	}
 }
 
 // makeKey returns the request's key, and whether any part of it was missing. A key of one part is its value; of several, the
@@ -142,8 +153,11 @@ func makeKey(rule *rule, q *inquiry, r *http.Request, address string) (key strin
 
 // partOf returns the value of a part, with addresses masked.
 func partOf(rule *rule, part *keyPart, r *http.Request, address string) string {
-	value := part.source.Value(r, address)
-	if part.masked {
+	value := address
+	if !part.address {
+		value = part.source.Value(r, address)
+	}
+	if part.masked && (rule.masksIPv4 || strings.IndexByte(value, ':') >= 0) { // Mask leaves others as they are
 		return rule.prefixes.Mask(value)
 	}
 	return value
