@@ -61,3 +61,32 @@ func take(l *Limit, s *State, now int64) (remaining, reset int64) {
 	}
 	return takeFromSlidingWindowCounter(l, s, now)
 }
+
+// unused reports whether a state makes no difference any more: whether decide, asked at a cost of 0, would tell a ResetAfter
+// of 0. It is the short way for what most limits and states are.
+func unused(l *Limit, s *State, now int64) bool {
+	elapsed := now - s.A
+	if elapsed >= 0 && s.A|s.B >= 0 {
+		switch l.algorithm {
+		case TokenBucket, LeakyBucket:
+			if s.B <= l.full {
+				return elapsed >= l.emptied || s.B <= elapsed*l.requests
+			}
+		case FixedWindow:
+			if l.calendar == nil {
+				return elapsed >= l.period || s.B == 0
+			}
+		case SlidingWindowCounter:
+			if elapsed >= 2*l.period {
+				return true
+			}
+			if elapsed < l.period && s.B&(1<<32-1) != 0 {
+				return false
+			}
+		}
+	}
+	var next State
+	var d Decision
+	decide(l, s, now, 0, &next, &d)
+	return d.ResetAfter == 0
+}

@@ -69,6 +69,23 @@ func (m *Memory) appraise(s *shard, i int, now int64, st *standing) {
 	st.space = sp
 }
 
+// isExpired reports whether the key in slot i is unused: appraise says more, and costs more.
+func (m *Memory) isExpired(s *shard, i int, now int64) bool {
+	sp := m.spaces.Load().([]*space)[s.owners[i]&^rejected]
+	for _, l := range sp.limits.Load().([]*Limit) {
+		if sp.isLog {
+			var d Decision
+			s.slots[i].state.B = decideLog(l, &s.logs[s.slots[i].state.A], s.slots[i].state.B, now, 0, &d)
+			if d.ResetAfter != 0 {
+				return false
+			}
+		} else if !unused(l, &s.slots[i].state, now) {
+			return false
+		}
+	}
+	return true
+}
+
 // cheaper reports whether a costs less to forget than b. What is unused goes first. Then a rule pays that has far more keys
 // than the other, whatever state they are in, so that a flood on one rule does not reset the counters of another; then the
 // class decides, then the share in use, then which recovers sooner. But of keys of one rule that would be rejected now the
@@ -96,7 +113,6 @@ func cheaper(a, b *standing) bool {
 // those were uncounted's, which are left for the caller to count.
 func (m *Memory) expire(s *shard, k int, now int64, uncounted *space) int64 {
 	forgotten := int64(0)
-	var st standing
 	for ; k > 0 && s.n > 0; k-- {
 		if s.cursor >= len(s.slots) {
 			s.cursor = 0
@@ -106,8 +122,7 @@ func (m *Memory) expire(s *shard, k int, now int64, uncounted *space) int64 {
 			s.cursor++
 			continue
 		}
-		m.appraise(s, i, now, &st)
-		if st.class != expired {
+		if !m.isExpired(s, i, now) {
 			s.cursor++
 			continue
 		}
@@ -282,9 +297,13 @@ func charged(checks []Check, h uint64) bool {
 	return false
 }
 
-// Sweep forgets every key that is unused again, and gives back what memory the tables no longer need. It looks at a few
-// hundred keys at a time under a shard's lock, and may run beside anything else.
+// Sweep forgets every key that is unused again, and gives back what memory the tables no longer need. It looks at
+// some keys at a time under a shard's lock, for microseconds, and may run beside anything else.
 func (m *Memory) Sweep() {
+	batch := 256
+	if m.shards[0].index != nil { // interpreted, each takes microseconds
+		batch = 16
+	}
 	for i := range m.shards {
 		s := &m.shards[i]
 		s.mu.Lock()
@@ -294,8 +313,8 @@ func (m *Memory) Sweep() {
 		for left >= 0 {
 			s.mu.Lock()
 			before := s.n
-			m.expire(s, 256, m.clock(), nil)
-			left -= 256 - (before - s.n) // where a key was forgotten there is another now, to be looked at
+			m.expire(s, batch, m.clock(), nil)
+			left -= batch - (before - s.n) // where a key was forgotten there is another now, to be looked at
 			if s.n == 0 || left <= 0 {
 				m.shrink(s)
 				left = -1

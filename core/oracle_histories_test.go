@@ -279,6 +279,9 @@ func (h *history) step(cost int64, peek bool) (Decision, error) {
 	if err != nil {
 		return got, err
 	}
+	if err := h.checkUnused(); err != nil {
+		return got, err
+	}
 	if o, ok := h.oracle.(*logOracle); ok && o.last > h.now {
 		h.edge = true // the key's time stands still, perhaps at an instant chosen for being the edge
 	}
@@ -338,6 +341,27 @@ func (h *history) decide(cost int64, peek bool) (Decision, error) {
 	checks := []Check{{Rule: h.rule, Key: "k", Cost: cost}}
 	err := h.store.Decide(checks, peek)
 	return checks[0].Decision, err
+}
+
+// checkUnused holds unused to what decide says of a request that costs nothing.
+func (h *history) checkUnused() error {
+	if h.n.algorithm == SlidingWindowLog {
+		return nil
+	}
+	c := Check{Rule: h.rule, Key: "k"}
+	checks := []Check{c}
+	if err := h.store.Decide(checks, true); err != nil {
+		return err
+	}
+	s := &h.store.shards[checks[0].hash&h.store.mask]
+	i := find(s, checks[0].hash)
+	if i < 0 {
+		return nil
+	}
+	if got := unused(h.rule.limit, &s.slots[i].state, h.now); got != (checks[0].Decision.ResetAfter == 0) {
+		return h.failed("unused says %v of %+v", got, checks[0].Decision)
+	}
+	return nil
 }
 
 // within reports whether a time is that of the oracle, or later by less than two quanta.

@@ -25,7 +25,11 @@ func (s *Store) failed(server *Server, key string, err error) {
 func (s *Store) probeLater(server *Server, key string) {
 	wait := time.Duration(server.breaker.Wait(rand.Float64())) * time.Microsecond //nolint:gosec // spreads nodes, keeps no secret
 	s.mu.Lock()
-	if !s.closed {
+	if timer := s.timers[server]; s.closed {
+		// nobody asks any more
+	} else if timer != nil { // not a new one: a function made by what the last timer runs would keep all before it in Yaegi's memory
+		timer.Reset(wait)
+	} else {
 		s.timers[server] = time.AfterFunc(wait, func() { s.probe(server, key) })
 	}
 	s.mu.Unlock()
