@@ -63,8 +63,8 @@ func WriteHeaders(h http.Header, f Fields, checks []Check, v *Verdict) {
 	if v.Told < 0 || v.Outcome != Reject && !f.XRateLimit && !f.IETF {
 		return
 	}
-	if v.Outcome != Reject && len(h) <= 1 && f.XRateLimit && f.IETF {
-		writeAllowed(h, checks, v)
+	if f.XRateLimit && f.IETF && (len(h) == 0 || len(h) == 1 && h[HeaderLimit] == nil && h[HeaderRemaining] == nil && h[HeaderRateLimit] == nil && h[HeaderPolicy] == nil) {
+		writeAll(h, checks, v)
 		return
 	}
 	// One array for the values of all fields. Each field's slice of it has one element and no room behind, so that an
@@ -88,13 +88,24 @@ func WriteHeaders(h http.Header, f Fields, checks []Check, v *Verdict) {
 	}
 }
 
-// writeAllowed is WriteHeaders for what it is mostly called for: a request that is let through, all fields, and none of them
-// set by an earlier handler. (Of one field, which each response has in Traefik, it can be no part: there are always two.)
-func writeAllowed(h http.Header, checks []Check, v *Verdict) {
+// writeAll is WriteHeaders for what it is mostly called for: all fields, of which an earlier handler has set none. It does in
+// one function what writeXRateLimit and writeIETF do, because an interpreter pays for each of them.
+func writeAll(h http.Header, checks []Check, v *Verdict) {
 	var room [160]byte
 	states := room[:0]
-	policies := ""
-	values := new([5]string)
+	policies, retry := "", ""
+	values := new([8]string)
+	if v.Outcome == Reject {
+		values[0] = "no-store"
+		h[headerCacheControl] = values[0:1:1]
+		if v.RetryAfter != Never {
+			retry = decimal(RetrySeconds(v.RetryAfter))
+			values[1] = retry
+			values[7] = retry
+			h[headerRetryAfter] = values[1:2:2]
+			h[headerXRetry] = values[7:8:8]
+		}
+	}
 	for i := range checks {
 		c := &checks[i]
 		if c.Rule.shadow || c.Uncounted {
@@ -106,24 +117,32 @@ func writeAllowed(h http.Header, checks []Check, v *Verdict) {
 			policies += ", " + c.Rule.policyText
 			states = append(states, ", "...)
 		}
-		reset := (c.Decision.ResetAfter + 999_999) / 1_000_000
 		states = append(states, c.Rule.stateText...)
 		states = strconv.AppendInt(states, c.Decision.Remaining, 10)
-		states = append(states, ";t="...)
-		states = strconv.AppendInt(states, reset, 10)
+		reset := (c.Decision.ResetAfter + 999_999) / 1_000_000
+		if c.Decision.Allowed {
+			states = append(states, ";t="...)
+			states = strconv.AppendInt(states, reset, 10)
+		} else if i == v.Told && retry != "" {
+			states = append(states, ";t="...)
+			states = append(states, retry...)
+		} else if c.Decision.RetryAfter != Never {
+			states = append(states, ";t="...)
+			states = strconv.AppendInt(states, RetrySeconds(c.Decision.RetryAfter), 10)
+		}
 		if i == v.Told {
-			values[0] = c.Rule.limitText
-			values[1] = decimal(c.Decision.Remaining)
-			values[2] = decimal(reset)
+			values[2] = c.Rule.limitText
+			values[3] = decimal(c.Decision.Remaining)
+			values[4] = decimal(reset)
 		}
 	}
-	values[3] = string(states)
-	values[4] = policies
-	h[HeaderLimit] = values[0:1:1]
-	h[HeaderRemaining] = values[1:2:2]
-	h[HeaderReset] = values[2:3:3]
-	h[HeaderRateLimit] = values[3:4:4]
-	h[HeaderPolicy] = values[4:5:5]
+	values[5] = string(states)
+	values[6] = policies
+	h[HeaderLimit] = values[2:3:3]
+	h[HeaderRemaining] = values[3:4:4]
+	h[HeaderReset] = values[4:5:5]
+	h[HeaderRateLimit] = values[5:6:6]
+	h[HeaderPolicy] = values[6:7:7]
 }
 
 func writeXRateLimit(h http.Header, told *Check, retry string, rejected bool, values *[8]string) {

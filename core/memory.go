@@ -230,7 +230,12 @@ func (m *Memory) decideOne(c *Check, peek bool) {
 	s := &m.shards[h&m.mask]
 	now := m.clock()
 	s.mu.Lock()
-	i := find(s, h)
+	i := -1
+	if s.index == nil {
+		i = find(s, h)
+	} else if at, ok := s.index[h]; ok {
+		i = at
+	}
 	if r.space.isLog {
 		m.decideInLog(s, c, i, now)
 	} else {

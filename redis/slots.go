@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"context"
 	"sort"
 	"strconv"
 	"time"
@@ -125,14 +126,10 @@ func (s *Store) giveBack(parts []*part, deadline time.Time) {
 	if len(refunds) == 0 {
 		return
 	}
-	done := make(chan struct{})
-	go s.refund(refunds, done)
-	timer := time.NewTimer(time.Until(deadline))
-	select {
-	case <-done:
-	case <-timer.C:
-	}
-	timer.Stop()
+	done, end := context.WithDeadline(context.Background(), deadline)
+	go s.refund(refunds, end)
+	<-done.Done() // a context, for Yaegi's sake: see CONTRIBUTING.md on select
+	end()
 }
 
 // uncharge writes into the decisions of a part how things stand without its charge, and returns the calls that give it back.
@@ -161,10 +158,10 @@ func (s *Store) uncharge(p *part) []*Call {
 }
 
 // refund makes the calls. One that fails is not made again: it may have been executed.
-func (s *Store) refund(calls []*Call, done chan struct{}) {
+func (s *Store) refund(calls []*Call, end func()) {
 	defer func() {
 		_ = recover() // in an interpreted program nobody above would
-		close(done)
+		end()
 	}()
 	for _, c := range calls {
 		server, err := s.client.Server(c.Keys[0])

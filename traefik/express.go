@@ -2,6 +2,7 @@ package traefik
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/redis"
@@ -63,7 +64,8 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.next.ServeHTTP(w, r)
 }
 
-// undirected has what core.Serve does not do: requests of clients with IPv6 addresses, and what is rare.
+// undirected has what core.Serve does not do: requests of clients with IPv6 addresses, and what is rare, such as those that
+// are rejected.
 type undirected struct {
 	byKey *keyed
 	rest  *handler
@@ -71,11 +73,23 @@ type undirected struct {
 
 // ServeHTTP implements http.Handler.
 func (u *undirected) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.RemoteAddr != "" && r.RemoteAddr[0] == '[' {
+	var (
+		i int
+		q *inquiry
+		e *engine
+	)
+	i = strings.IndexByte(r.RemoteAddr, ':')
+	if i <= 0 || r.RemoteAddr[0] == '[' {
 		serveByKey(u.byKey, w, r)
 		return
 	}
-	serve(u.rest, w, r)
+	e = u.rest.engine
+	if e.watchForwarded && len(r.Header[forwardedFor]) > 0 {
+		noteAddress(e, r, r.RemoteAddr)
+	}
+	q = inquiries.Get().(*inquiry)
+	q.checks = append(q.checks, core.Check{Rule: u.byKey.rule.rule, Key: r.RemoteAddr[:i], Cost: 1})
+	goOn(u.rest, w, r, q, e.limiter.Decide(q.checks, false, &q.verdict))
 }
 
 // keyed goes the express way of a rule in memory, by any key.

@@ -35,7 +35,6 @@ type stage struct {
 type timer struct {
 	due time.Duration
 	run func()
-	ch  chan time.Time
 }
 
 func newStage(t *testing.T) *stage {
@@ -51,12 +50,12 @@ func newStage(t *testing.T) *stage {
 		s.timers = append(s.timers, &timer{due: s.now + d, run: f})
 		s.mu.Unlock()
 	}
-	s.wait = func(d time.Duration) <-chan time.Time {
+	s.turn = func(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+		turn, letGo := context.WithCancel(ctx)
 		s.mu.Lock()
-		ch := make(chan time.Time, 1)
-		s.waits = append(s.waits, &timer{due: s.now + d, ch: ch})
+		s.waits = append(s.waits, &timer{due: s.now + d, run: letGo})
 		s.mu.Unlock()
-		return ch
+		return turn, letGo
 	}
 	s.wall = func() int64 { return epoch.UnixMicro() + int64(s.clock()/time.Microsecond) }
 	return s
@@ -114,11 +113,7 @@ func (s *stage) step(d time.Duration) {
 		*list = append((*list)[:at], (*list)[at+1:]...)
 		s.now = next.due
 		s.mu.Unlock()
-		if next.ch != nil {
-			next.ch <- time.Now()
-		} else {
-			next.run()
-		}
+		next.run()
 	}
 }
 

@@ -5,10 +5,14 @@ package traefik
 
 import (
 	"context"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"net/http"
 	"os"
 	"os/exec"
 	"path"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -51,6 +55,37 @@ func TestThePluginImportsTheStandardLibraryAndItsOwnPackagesAlone(t *testing.T) 
 }
 
 // The catalogue refuses a plugin whose module requires Traefik or its interpreter, tests included.
+// In Yaegi goroutines that are at the same select statement wait for each other's channels.
+func TestWhatIsInterpretedHasNoSelect(t *testing.T) {
+	files := 0
+	for _, folder := range []string{"core", "redis", "redis/resp", "traefik"} {
+		names, err := filepath.Glob("../" + folder + "/*.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			files++
+			set := token.NewFileSet()
+			file, err := parser.ParseFile(set, name, nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				if s, ok := n.(*ast.SelectStmt); ok {
+					t.Errorf("%s: a select", set.Position(s.Select))
+				}
+				return true
+			})
+		}
+	}
+	if files < 40 {
+		t.Errorf("only %d files were looked at", files)
+	}
+}
+
 func TestTheModuleRequiresNeitherTraefikNorYaegi(t *testing.T) {
 	contents, err := os.ReadFile("../go.mod")
 	if err != nil {

@@ -23,10 +23,11 @@ import (
 // Nothing runs in the background but two timers, while there is something for them to do: one for what is to be let go of,
 // and one that sweeps the memory.
 type registry struct {
-	clock func() time.Duration                 // since some time
-	after func(time.Duration, func())          // runs a function later
-	wait  func(time.Duration) <-chan time.Time // for a request's turn in a leaky bucket
-	wall  func() int64                         // the memory's clock; nil: the wall clock
+	clock func() time.Duration        // since some time
+	after func(time.Duration, func()) // runs a function later
+	// For a request's turn in a leaky bucket: returns a context that ends then, or with the one given, and what lets go of it.
+	turn func(context.Context, time.Duration) (context.Context, context.CancelFunc)
+	wall func() int64 // the memory's clock; nil: the wall clock
 
 	// What timers run: made once, since in Yaegi a function that is made by the one that the last timer has run keeps all that
 	// ran before it in memory.
@@ -63,9 +64,11 @@ var process = newRegistry()
 func newRegistry() *registry {
 	started := time.Now()
 	g := &registry{
-		clock:       func() time.Duration { return time.Since(started) },
-		after:       func(d time.Duration, f func()) { time.AfterFunc(d, f) },
-		wait:        func(d time.Duration) <-chan time.Time { return time.After(d) },
+		clock: func() time.Duration { return time.Since(started) },
+		after: func(d time.Duration, f func()) { time.AfterFunc(d, f) },
+		turn: func(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, d)
+		},
 		engines:     make(map[string]*engine),
 		generations: make(map[<-chan struct{}]*generation),
 		redis:       make(map[string]*sharedRedis),

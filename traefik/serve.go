@@ -260,16 +260,15 @@ func answerGRPC(w http.ResponseWriter, code, message string) {
 const statusClientClosedRequest = 499
 
 // hold waits for the turn of a request in a leaky bucket, and returns true when it has come. A client that leaves gives its
-// place up: it is not served, and its slot stays used.
+// place up: it is not served, and its slot stays used. (There is no select here: in Yaegi, requests at the same one would
+// wait for each other's channels.)
 func hold(e *engine, w http.ResponseWriter, r *http.Request, delay time.Duration) bool {
-	passed := false
-	select {
-	case <-e.registry.wait(delay):
-		passed = true
-	case <-r.Context().Done():
-	}
-	if !passed {
+	turn, letGo := e.registry.turn(r.Context(), delay)
+	<-turn.Done()
+	letGo()
+	if r.Context().Err() != nil {
 		w.WriteHeader(statusClientClosedRequest)
+		return false
 	}
-	return passed
+	return true
 }

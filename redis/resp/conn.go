@@ -29,13 +29,18 @@ type conn struct {
 type making struct {
 	links      map[*link]bool // all that are still read from: also those that no new call goes over
 	connecting bool           // a goroutine sees to it that there is a connection
-	attempt    chan struct{}  // closed when the attempt to connect that is under way has ended; nil: there is none
-	failures   int            // attempts, and connections that came to nothing, in a row
-	reason     error          // of the last failure
-	asked      time.Duration  // when somebody last asked for a connection that was not there
-	closed     bool
-	ctx        context.Context //nolint:containedctx // ends with the conn
-	cancel     context.CancelFunc
+
+	// attempt ends with the attempt to connect that is under way; nil: there is none. (What waits, waits for a context, and
+	// never by a select: in Yaegi, goroutines at the same select would wait for each other's channels.)
+	attempt     context.Context //nolint:containedctx // see above
+	attemptEnds context.CancelFunc
+
+	failures int           // attempts, and connections that came to nothing, in a row
+	reason   error         // of the last failure
+	asked    time.Duration // when somebody last asked for a connection that was not there
+	closed   bool
+	ctx      context.Context //nolint:containedctx // ends with the conn
+	cancel   context.CancelFunc
 }
 
 func newConn(config Config) *conn {

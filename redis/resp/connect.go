@@ -39,11 +39,10 @@ func await(c *conn, f *flight) *link {
 	if attempt != nil {
 		reason := c.reason
 		c.mu.Unlock()
-		timer := time.NewTimer(f.deadline - time.Since(c.started))
-		select {
-		case <-attempt:
-			timer.Stop()
-		case <-timer.C:
+		ended, letGo := context.WithTimeout(attempt, f.deadline-time.Since(c.started))
+		<-ended.Done()
+		letGo()
+		if attempt.Err() == nil {
 			f.err = fmt.Errorf("%w: connecting", redis.ErrTimeout)
 			if reason != nil {
 				f.err = fmt.Errorf("%w: connecting again, after %w", redis.ErrTimeout, reason)
@@ -88,7 +87,7 @@ func fail(c *conn, l *link, err error) {
 // connectNow starts an attempt. The conn's mutex is held.
 func connectNow(c *conn) {
 	c.connecting = true
-	c.attempt = make(chan struct{})
+	c.attempt, c.attemptEnds = context.WithCancel(context.Background())
 	go connect(c)
 }
 
@@ -107,14 +106,11 @@ func connect(c *conn) {
 		if c.attempt == nil {
 			wait := backoff(c.failures, rand.Float64()) //nolint:gosec // spreads nodes, keeps no secret
 			c.mu.Unlock()
-			timer := time.NewTimer(wait)
-			select {
-			case <-timer.C:
-			case <-c.ctx.Done():
-				timer.Stop()
-			}
+			over, letGo := context.WithTimeout(c.ctx, wait)
+			<-over.Done()
+			letGo()
 			c.mu.Lock()
-			c.attempt = make(chan struct{})
+			c.attempt, c.attemptEnds = context.WithCancel(context.Background())
 		}
 		c.mu.Unlock()
 		l, err := dial(c)
@@ -149,7 +145,7 @@ func attempted(c *conn, err error) {
 		c.reason = err
 	}
 	if c.attempt != nil {
-		close(c.attempt)
+		c.attemptEnds()
 		c.attempt = nil
 	}
 }

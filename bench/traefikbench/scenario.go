@@ -1,0 +1,157 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// scenario is a middleware of Traefik, and how the load meets it.
+type scenario struct {
+	name       string
+	title      string
+	limit      string
+	middleware string // in YAML; REDIS stands for Redis's address
+	status     int    // what a request is answered with, when one has gone before
+	fields     bool   // answers must have all the fields of fieldNames
+	redis      bool   // Redis is in it
+	clients    clients
+}
+
+// clients says where the requests of a load seem to come from.
+type clients int
+
+const (
+	one       clients = iota // one address
+	forwarded                // an address in X-Forwarded-For, which Traefik trusts, for each connection
+	many                     // addresses of connections, far more than there are requests at a time
+	keyed                    // one address, with as many keys in keyHeader
+	fresh                    // one address, and a key in keyHeader that never was before
+)
+
+// base returns the name of the scenario without a middleware that this one is set against.
+func (s scenario) base() string {
+	switch s.clients {
+	case forwarded:
+		return "none-forwarded"
+	case many:
+		return "none-many"
+	}
+	return "none"
+}
+
+// keyHeader tells clients apart where they are keyed. Every request has it, in every scenario.
+const keyHeader = "X-Bench-Key"
+
+// fieldNames are the header fields that Weir's answers have, and those of the plugin that has them prebuilt.
+var fieldNames = []string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "Ratelimit", "Ratelimit-Policy"}
+
+// The limits. Nobody exceeds those but the last; they are in small numbers as most are: what is left of them is written into the answers.
+const (
+	perMilli = "1000/1ms"
+	perTick  = "1000/20ms" // 50,000 a second: what one core of Traefik does not reach
+	perHour  = "5000/1h"   // for many clients: none is forgotten between two of its requests
+	large    = "500000/1m"
+	hourly   = "1/1h" // which all exceed
+)
+
+const legend = `All requests pass, but for those that are said to be rejected, and they have one key where nothing else is said. Of a limit per
+millisecond all is left at nearly every request; of one per 20 ms less. A leaky bucket never holds a request. Traefik's rateLimit
+sets no header fields; Weir's five are X-RateLimit-Limit, -Remaining and -Reset, RateLimit and RateLimit-Policy.
+`
+
+// scenarios come in the order of the table. Each has a router on an entry point of its own: routers on one would be tried
+// one after the other, the last of them at a price.
+var scenarios = []scenario{
+	{name: "none", title: "no middleware", status: 200},
+	{name: "plugin-nothing", title: "a plugin that does nothing", middleware: "plugin: {tiny: {kind: nothing}}", status: 200},
+	{name: "plugin-headers", title: "a plugin that sets five prebuilt header fields", middleware: "plugin: {tiny: {kind: headers}}", status: 200, fields: true},
+	{name: "native", title: "Traefik's rateLimit", limit: perMilli, middleware: "rateLimit: {average: 1000, period: 1ms, burst: 1000}", status: 200},
+	weir("token-bucket", "Weir, token_bucket", perMilli, tokenBucket),
+	weir("large", "Weir, token_bucket, a large limit", large, tokenBucket),
+	weir("sliding-window-counter", "Weir, sliding_window_counter", perTick, "algorithm: sliding_window_counter"),
+	weir("fixed-window", "Weir, fixed_window", perTick, "algorithm: fixed_window"),
+	weir("leaky-bucket", "Weir, leaky_bucket", perMilli, "algorithm: leaky_bucket"),
+	weir("sliding-window-log", "Weir, sliding_window_log", perTick, "algorithm: sliding_window_log"),
+	weir("no-fields", "Weir, token_bucket, `headers: none`", perMilli, tokenBucket+", headers: none"),
+	weir("two-rules", "Weir, two rules: token_bucket and sliding_window_counter", perMilli+", "+perTick, twoRules),
+	weir("header", "Weir, token_bucket, 512 keys in a header", perHour, tokenBucket+byHeader).from(keyed),
+	weir("new-keys", "Weir, token_bucket, a new key in every request's header", perHour, tokenBucket+byHeader).from(fresh),
+	{name: "none-forwarded", title: "no middleware, X-Forwarded-For trusted", status: 200, clients: forwarded},
+	weir("depth", "Weir, token_bucket, `ipStrategy.depth: 1`", perMilli, tokenBucket+", ipStrategy: {depth: 1}").from(forwarded),
+	{name: "none-many", title: "no middleware, 512 addresses", status: 200, clients: many},
+	weir("addresses", "Weir, token_bucket, 512 addresses", perHour, tokenBucket).from(many),
+	{name: "native-redis", title: "Traefik's rateLimit, Redis", limit: perMilli, middleware: "rateLimit: {average: 1000, period: 1ms, burst: 1000, redis: {endpoints: ['REDIS']}}", status: 200, redis: true},
+	weir("redis-token-bucket", "Weir, token_bucket, Redis", perMilli, tokenBucket).inRedis(),
+	weir("redis-sliding-window-counter", "Weir, sliding_window_counter, Redis", perTick, "algorithm: sliding_window_counter").inRedis(),
+	weir("redis-two-rules", "Weir, two rules, Redis", perMilli+", "+perTick, twoRules).inRedis(),
+	{name: "native-rejected", title: "rejected: Traefik's rateLimit", limit: hourly, middleware: "rateLimit: {average: 1, period: 1h, burst: 1}", status: 429},
+	weir("rejected", "rejected: Weir, token_bucket", hourly, tokenBucket).rejected(),
+	{name: "native-redis-rejected", title: "rejected: Traefik's rateLimit, Redis", limit: hourly, middleware: "rateLimit: {average: 1, period: 1h, burst: 1, redis: {endpoints: ['REDIS']}}", status: 429, redis: true},
+	weir("redis-rejected", "rejected: Weir, token_bucket, Redis", hourly, tokenBucket).inRedis().rejected(),
+}
+
+const (
+	tokenBucket = "algorithm: token_bucket"
+	byHeader    = ", key: 'header:" + keyHeader + "'"
+	twoRules    = "rules: [{name: short, limit: " + perMilli + ", algorithm: token_bucket}, {name: long, limit: " + perTick + ", algorithm: sliding_window_counter}]"
+)
+
+// weir returns a scenario of Weir in memory. If config has no rules it is of the one rule that has the limit.
+func weir(name, title, limit, config string) scenario {
+	if !strings.HasPrefix(config, "rules") {
+		config = "limit: " + limit + ", " + config
+	}
+	return scenario{name: "weir-" + name, title: title, limit: limit, middleware: "plugin: {weir: {" + config + "}}", status: 200, fields: !strings.Contains(config, "headers: none")}
+}
+
+func (s scenario) from(c clients) scenario {
+	s.clients = c
+	return s
+}
+
+func (s scenario) inRedis() scenario {
+	s.redis = true
+	s.middleware = strings.TrimSuffix(s.middleware, "}}") + ", store: {redis: {address: 'REDIS', nodes: 1}}}}"
+	return s
+}
+
+func (s scenario) rejected() scenario {
+	s.status = 429
+	return s
+}
+
+// selected returns the scenarios whose names a pattern finds, and those that they are set against.
+func selected(pattern *regexp.Regexp) []scenario {
+	needed := make(map[string]bool)
+	for _, s := range scenarios {
+		if pattern.MatchString(s.name) {
+			needed[s.name], needed[s.base()] = true, true
+		}
+	}
+	var list []scenario
+	for _, s := range scenarios {
+		if needed[s.name] {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// dynamic returns the dynamic configuration: for each scenario a router, with its middleware.
+func dynamic(list []scenario, service, redis string) string {
+	var routers, middlewares strings.Builder
+	for _, s := range list {
+		uses := ""
+		if s.middleware != "" {
+			uses = ", middlewares: [" + s.name + "]"
+			fmt.Fprintf(&middlewares, "    %s: {%s}\n", s.name, strings.ReplaceAll(s.middleware, "REDIS", redis))
+		}
+		fmt.Fprintf(&routers, "    %s: {entryPoints: [%s], rule: 'PathPrefix(`/`)', service: ok%s}\n", s.name, s.name, uses)
+	}
+	all := "http:\n  services:\n    ok: {loadBalancer: {servers: [{url: 'http://" + service + "'}]}}\n  routers:\n" + routers.String()
+	if middlewares.Len() > 0 {
+		all += "  middlewares:\n" + middlewares.String()
+	}
+	return all
+}

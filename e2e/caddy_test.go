@@ -1,0 +1,90 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// caddy is a running Caddy with Weir: a process of its own.
+type caddy struct {
+	addr   string
+	client *http.Client
+}
+
+// caddyProgram builds Caddy from this checkout.
+var caddyProgram = sync.OnceValues(func() (string, error) {
+	path, err := filepath.Abs(filepath.Join("..", "bin", "caddy"))
+	if err != nil {
+		return "", err
+	}
+	build := exec.Command("go", "build", "-o", path, "./cmd/caddy")
+	build.Dir = ".."
+	if text, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building Caddy: %w\n%s", err, text)
+	}
+	return path, nil
+})
+
+// startCaddy starts a Caddy with one site.
+func startCaddy(t testing.TB, site string) *caddy {
+	t.Helper()
+	path, err := caddyProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	c := &caddy{addr: freeAddr(), client: new(http.Client)}
+	_, port, _ := net.SplitHostPort(c.addr)
+	c.client.Transport = &http.Transport{MaxIdleConnsPerHost: 256}
+	config := "{\nadmin off\nauto_https off\npersist_config off\ndefault_bind 127.0.0.1\nstorage file_system " + dir + "\n}\n:" + port + " {\n" + site + "\n}\n"
+	file := filepath.Join(dir, "Caddyfile")
+	if err = os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	output, err := os.Create(filepath.Join(dir, "caddy.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer output.Close()
+	program := exec.Command(path, "run", "--config", file, "--adapter", "caddyfile")
+	program.Dir = dir
+	program.Env = append(os.Environ(), "XDG_CONFIG_HOME="+dir, "XDG_DATA_HOME="+dir)
+	program.Stdout, program.Stderr = output, output
+	program.SysProcAttr = endWithParent()
+	if err = program.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.client.CloseIdleConnections()
+		_ = program.Process.Kill()
+		_ = program.Wait()
+		if text, _ := os.ReadFile(output.Name()); strings.Contains(string(text), "panic") {
+			t.Errorf("Caddy says: %s", text)
+		}
+	})
+	up := await(func() bool {
+		answer, err := c.client.Get("http://" + c.addr + "/up")
+		if err != nil {
+			return false
+		}
+		_ = answer.Body.Close()
+		return answer.StatusCode == http.StatusOK
+	})
+	if !up {
+		text, _ := os.ReadFile(output.Name())
+		t.Fatalf("Caddy does not come up:\n%s", text)
+	}
+	return c
+}
+
+// try makes a request of "[METHOD ]path" with header fields in pairs, from any goroutine.
+func (c *caddy) try(request string, fields ...string) (response, error) {
+	return send(c.client, c.addr, request, fields...)
+}

@@ -1,0 +1,237 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/proxyweir/weir/redis/redistest"
+)
+
+// limits is one configuration that has something of everything, in each of the ways that Traefik takes it.
+//
+// A middleware with one rule: five requests a year and a day for each X-User.
+//
+// A middleware with two: those with X-Plan: free may make three of them, POSTs to /v1 by anyone but 10.0.0.0/8 two; behind
+// one proxy.
+var oneRule = []string{
+	"limit", "5/366d",
+	"key", "header:X-User",
+	"algorithm", "token_bucket",
+	"headers", "x_ratelimit",
+}
+
+var twoRules = []string{
+	"rules[0].name", "free",
+	"rules[0].match.headers.X-Plan", "free",
+	"rules[0].limit", "3/366d",
+	"rules[0].countRejected", "true",
+	"rules[1].name", "posts",
+	"rules[1].match.methods", "POST, PUT",
+	"rules[1].match.pathPrefixes", "/two/v1,/two/v2",
+	"rules[1].match.exceptIPs", "10.0.0.0/8",
+	"rules[1].key[0]", "client_ip",
+	"rules[1].key[1]", "query:a",
+	"rules[1].limit", "2/366d",
+	"rules[1].ipv4Prefix", "24",
+	"ipStrategy.depth", "1",
+	"jitter", "0.5",
+	"message", "Slow down, please.",
+}
+
+// checkLimits checks that a host's /one and /two are limited by oneRule and twoRules.
+func checkLimits(t *testing.T, s *site) {
+	t.Helper()
+	for _, user := range []string{"a", "b"} {
+		s.admit(1, "/one", "X-User", user).want(t, "X-RateLimit-Limit", "5", "X-RateLimit-Remaining", "4", "RateLimit", "-")
+		s.exactly(4, "/one", "X-User", user)
+	}
+	s.admit(9, "/two")
+	s.exactly(3, "/two", "X-Plan", "free")
+	s.exactly(2, "POST /two/v1/x?a=b", "X-Forwarded-For", "192.0.2.7")
+	if r := s.reject("PUT /two/v2?a=b", "X-Forwarded-For", "192.0.2.8"); r.body != "Slow down, please.\n" {
+		t.Errorf("body %q, want the message", r.body)
+	}
+	s.exactly(2, "POST /two/v1?a=c", "X-Forwarded-For", "192.0.2.7")
+	s.admit(3, "POST /two/v10?a=b", "X-Forwarded-For", "192.0.2.7")
+	s.admit(3, "POST /two/v1?a=b", "X-Forwarded-For", "10.1.2.3")
+}
+
+func TestAFileOfYAML(t *testing.T) {
+	s := newSite(t)
+	s.limit("one", `
+		limit: 5/366d
+		key: [header:X-User]
+		algorithm: token_bucket
+		headers: [x_ratelimit]`)
+	s.limit("two", `
+		rules:
+		  - name: free
+		    match:
+		      headers:
+		        X-Plan: free
+		    limit: 3/366d
+		    countRejected: true
+		  - name: posts
+		    match:
+		      methods: [POST, PUT]
+		      pathPrefixes: [/two/v1, /two/v2]
+		      exceptIPs: [10.0.0.0/8]
+		    key: [client_ip, 'query:a']
+		    limit: 2/366d
+		    ipv4Prefix: 24
+		ipStrategy:
+		  depth: 1
+		jitter: 0.5
+		message: Slow down, please.`)
+	s.route("/one", "one")
+	s.route("/two", "two")
+	s.apply()
+	checkLimits(t, s)
+}
+
+func TestAFileOfTOML(t *testing.T) {
+	s := newSite(t)
+	s.publish(filepath.Join(s.dynamic, s.name+".toml"), strings.NewReplacer("HOST", s.host(), "NAME", s.name, "URL", upstream.url).Replace(`
+[http.services.NAME.loadBalancer]
+  [[http.services.NAME.loadBalancer.servers]]
+    url = "URL"
+
+[http.routers.NAME-one]
+  rule = "Host(`+"`HOST`) && PathPrefix(`/one`)"+`"
+  service = "NAME"
+  middlewares = ["NAME-one"]
+
+[http.routers.NAME-two]
+  rule = "Host(`+"`HOST`) && PathPrefix(`/two`)"+`"
+  service = "NAME"
+  middlewares = ["NAME-two"]
+
+[http.middlewares.NAME-one.plugin.weir]
+  limit = "5/366d"
+  key = ["header:X-User"]
+  algorithm = "token_bucket"
+  headers = ["x_ratelimit"]
+
+[http.middlewares.NAME-two.plugin.weir]
+  jitter = 0.5
+  message = "Slow down, please."
+
+  [http.middlewares.NAME-two.plugin.weir.ipStrategy]
+    depth = 1
+
+  [[http.middlewares.NAME-two.plugin.weir.rules]]
+    name = "free"
+    limit = "3/366d"
+    countRejected = true
+
+    [http.middlewares.NAME-two.plugin.weir.rules.match.headers]
+      X-Plan = "free"
+
+  [[http.middlewares.NAME-two.plugin.weir.rules]]
+    name = "posts"
+    key = ["client_ip", "query:a"]
+    limit = "2/366d"
+    ipv4Prefix = 24
+
+    [http.middlewares.NAME-two.plugin.weir.rules.match]
+      methods = ["POST", "PUT"]
+      pathPrefixes = ["/two/v1", "/two/v2"]
+      exceptIPs = ["10.0.0.0/8"]
+`))
+	t.Cleanup(func() { s.publish(filepath.Join(s.dynamic, s.name+".toml"), "") })
+	awaitRoute(t, s)
+	checkLimits(t, s)
+}
+
+// awaitRoute waits until a host is served at all.
+func awaitRoute(t *testing.T, s *site) {
+	t.Helper()
+	eventually(t, "Traefik has the site", func() bool {
+		r, err := s.try("/two/up")
+		return err == nil && r.status == http.StatusOK
+	})
+}
+
+// labels are a container's, with a service and routers beside the settings of the middlewares.
+func labels(s *site) map[string]string {
+	service, _ := url.Parse(upstream.url)
+	_, port, _ := net.SplitHostPort(service.Host)
+	l := map[string]string{
+		"traefik.enable": "true",
+		"traefik.http.services.backend.loadbalancer.server.port": port,
+	}
+	for name, rule := range map[string][]string{"one": oneRule, "two": twoRules} {
+		l["traefik.http.routers."+name+".rule"] = fmt.Sprintf("Host(`%s`) && PathPrefix(`/%s`)", s.host(), name)
+		l["traefik.http.routers."+name+".entrypoints"] = "web"
+		l["traefik.http.routers."+name+".middlewares"] = name
+		l["traefik.http.routers."+name+".service"] = "backend"
+		for i := 0; i < len(rule); i += 2 {
+			l["traefik.http.middlewares."+name+".plugin.weir."+rule[i]] = rule[i+1]
+		}
+	}
+	return l
+}
+
+func TestLabelsOfADockerContainer(t *testing.T) {
+	docker := startDockerd(t)
+	tr := startTraefik(t, settings{providers: "docker: {endpoint: '" + docker.endpoint + "', exposedByDefault: false}"})
+	s := tr.newSite(t)
+	docker.run("web", labels(s))
+	awaitRoute(t, s)
+	checkLimits(t, s)
+
+	// Another container comes: the counts stand.
+	other := tr.newSite(t)
+	docker.run("other", map[string]string{
+		"traefik.enable": "true",
+		"traefik.http.services.other.loadbalancer.server.port":    labels(s)["traefik.http.services.backend.loadbalancer.server.port"],
+		"traefik.http.routers.other.rule":                         "Host(`" + other.host() + "`)",
+		"traefik.http.routers.other.middlewares":                  "other",
+		"traefik.http.middlewares.other.plugin.weir.average":      "2",
+		"traefik.http.middlewares.other.plugin.weir.period":       "8784h",
+		"traefik.http.middlewares.other.plugin.weir.burst":        "2",
+		"traefik.http.middlewares.other.plugin.weir.no.such.word": "1",
+	})
+	eventually(t, "the second container's middleware is refused", func() bool {
+		return strings.Contains(strings.Join(errorsOf(other, "other@docker"), "\n"), `"no" is not a field`)
+	})
+	s.reject("/one", "X-User", "a")
+	s.admit(1, "/one", "X-User", "c")
+}
+
+// errorsOf returns the errors in the log that name a middleware.
+func errorsOf(s *site, middleware string) []string {
+	var list []string
+	for _, e := range s.log() {
+		if e.Level == "error" && strings.Contains(e.raw, middleware) {
+			list = append(list, e.Message+" "+e.Error)
+		}
+	}
+	return list
+}
+
+// A key of a path for each setting, as Traefik's providers of Redis, Consul, etcd and ZooKeeper have it.
+func TestKeysOfAKeyValueStore(t *testing.T) {
+	store := redistest.Start(t, redistest.WithConfig("notify-keyspace-events KEA"))
+	tr := startTraefik(t, settings{providers: "redis: {endpoints: ['" + store.Addr() + "']}"})
+	s := tr.newSite(t)
+	pairs := []string{"MSET", "traefik/http/services/backend/loadBalancer/servers/0/url", upstream.url}
+	for name, rule := range map[string][]string{"one": oneRule, "two": twoRules} {
+		pairs = append(pairs,
+			"traefik/http/routers/"+name+"/rule", fmt.Sprintf("Host(`%s`) && PathPrefix(`/%s`)", s.host(), name),
+			"traefik/http/routers/"+name+"/middlewares/0", name,
+			"traefik/http/routers/"+name+"/service", "backend")
+		for i := 0; i < len(rule); i += 2 {
+			path := strings.NewReplacer(".", "/", "[", "/", "]", "").Replace(rule[i])
+			pairs = append(pairs, "traefik/http/middlewares/"+name+"/plugin/weir/"+path, rule[i+1])
+		}
+	}
+	store.MustDo(t, pairs...)
+	awaitRoute(t, s)
+	checkLimits(t, s)
+}

@@ -1,0 +1,154 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// What the fields say of a bucket and of a log with a period below 35 minutes is exact on a first request.
+func TestClientsAreToldTheirQuota(t *testing.T) {
+	const rules = `
+		rules:
+		  - {name: bucket, algorithm: token_bucket, limit: 2/1h, burst: 5}
+		  - {name: log, algorithm: sliding_window_log, limit: 2/30m}
+		  - {name: short, match: {paths: [/short]}, algorithm: token_bucket, limit: 1/1500ms, burst: 1000}
+		  - {name: unseen, enforcement: shadow, limit: 1/1h}`
+	all := []string{
+		"X-RateLimit-Limit", "2", "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "1800", // the log is the tighter
+		"RateLimit", `"bucket";r=4;t=1800, "log";r=1;t=1800`,
+		"RateLimit-Policy", `"bucket";q=5;w=3600, "log";q=2;w=1800`,
+		"Retry-After", "-", "Cache-Control", "-",
+	}
+	none := []string{
+		"X-RateLimit-Limit", "-", "X-RateLimit-Remaining", "-", "X-RateLimit-Reset", "-",
+		"RateLimit", "-", "RateLimit-Policy", "-",
+	}
+	for _, c := range []struct {
+		headers, path string
+		fields        []string
+	}{
+		{"", "/", all},
+		{"", "/short", []string{ // no w for a period that is not whole seconds
+			"RateLimit", `"bucket";r=4;t=1800, "log";r=1;t=1800, "short";r=999;t=2`,
+			"RateLimit-Policy", `"bucket";q=5;w=3600, "log";q=2;w=1800, "short";q=1000`,
+		}},
+		{"headers: [x_ratelimit, ietf]", "/", all},
+		{"headers: ietf, x_ratelimit", "/", all}, // as in a label
+		{"headers: [x_ratelimit]", "/", append(none[6:], all[:6]...)},
+		{"headers: [ietf]", "/", append(none[:6:6], all[6:10]...)},
+		{"headers: [none]", "/", none},
+	} {
+		t.Run(c.headers+" "+c.path, func(t *testing.T) {
+			limited(t, rules+"\n\t\t"+c.headers).admit(1, c.path).want(t, c.fields...)
+		})
+	}
+}
+
+func TestARejectionTellsWhenToTryAgain(t *testing.T) {
+	s := limited(t, "{name: hourly, limit: 1/1h, algorithm: token_bucket}")
+	s.admit(1, "/")
+	r := s.reject("/")
+	wait := r.number(t, "Retry-After", 3500, 3600)
+	r.want(t,
+		"X-RateLimit-Limit", "1", "X-RateLimit-Remaining", "0", "X-RateLimit-Retry-After", fmt.Sprint(wait),
+		"RateLimit", fmt.Sprintf(`"hourly";r=0;t=%d`, wait), "RateLimit-Policy", `"hourly";q=1;w=3600`,
+		"Cache-Control", "no-store", "Content-Type", "text/plain; charset=utf-8")
+	if want := fmt.Sprintf("Too many requests: you have used up what you may send for now. Try again in %d seconds.\n", wait); r.body != want {
+		t.Errorf("body %q, want %q", r.body, want)
+	}
+	s.reject("HEAD /")
+}
+
+func TestARejectionInProblemDetails(t *testing.T) {
+	s := limited(t, `
+		message: Slow down.
+		rules:
+		  - {name: z, limit: 1/366d}
+		  - {name: y, limit: 1/366d}
+		  - {name: unseen, limit: 1/366d, enforcement: shadow}`)
+	s.admit(1, "/")
+	r := s.reject("/", "Accept", "text/html, application/json;q=0.9")
+	r.want(t, "Content-Type", "application/problem+json")
+	var problem map[string]any
+	if err := json.Unmarshal([]byte(r.body), &problem); err != nil {
+		t.Fatalf("body %q: %v", r.body, err)
+	}
+	for field, want := range map[string]string{
+		"type":              "https://iana.org/assignments/http-problem-types#quota-exceeded",
+		"status":            "429",
+		"detail":            "Slow down.",
+		"violated-policies": "[z y]",
+	} {
+		if got := fmt.Sprint(problem[field]); got != want {
+			t.Errorf("%s is %s, want %s", field, got, want)
+		}
+	}
+	if r = s.reject("/"); r.body != "Slow down.\n" {
+		t.Errorf("body %q, want the message", r.body)
+	}
+}
+
+func TestJitterIsAdded(t *testing.T) {
+	s := limited(t, "{limit: 1/1h, algorithm: token_bucket, jitter: 10}")
+	s.admit(1, "/")
+	seen := make(map[int]bool)
+	for range 20 {
+		seen[s.reject("/").number(t, "Retry-After", 3500, 11*3600)] = true
+	}
+	if len(seen) < 5 { // chance has 36000 to choose from
+		t.Errorf("20 rejections were told %d different times", len(seen))
+	}
+}
+
+func TestTheBackendsOwnFieldsStay(t *testing.T) {
+	for headers, want := range map[string][]string{
+		"none":        {"X-RateLimit-Limit", "999", "RateLimit", `"theirs";r=998;t=5`, "Retry-After", "7"},
+		"x_ratelimit": {"X-RateLimit-Limit", "2 & 999", "RateLimit", `"theirs";r=998;t=5`, "Retry-After", "7"},
+	} {
+		t.Run(headers, func(t *testing.T) {
+			s := limited(t, "{limit: 2/366d, headers: ["+headers+"]}")
+			upstream.handle(s.host(), func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("X-RateLimit-Limit", "999")
+				w.Header().Set("RateLimit", `"theirs";r=998;t=5`)
+				w.Header().Set("Retry-After", "7")
+			})
+			s.admit(1, "/").want(t, want...)
+		})
+	}
+}
+
+func TestAGRPCCallIsToldByItsOwnStatus(t *testing.T) {
+	s := limited(t, "limit: 1/366d")
+	for i := range 2 {
+		r := s.overHTTP2().admit(1, "POST /package.Service/Method", "Content-Type", "application/grpc+proto", "Te", "trailers")
+		if i == 0 {
+			r.want(t, "Grpc-Status", "-")
+			continue
+		}
+		r.want(t, "Grpc-Status", "8", "Content-Type", "application/grpc")
+		r.number(t, "Retry-After", 1, 366*86400)
+		if r.body != "" {
+			t.Errorf("body %q, want none", r.body)
+		}
+	}
+	s.reject("/") // who does not speak gRPC gets a status of HTTP
+}
+
+// The values of keys are the clients' own business.
+func TestNoKeyIsInAHeaderOrTheLog(t *testing.T) {
+	const secret = "sekretkey4711"
+	s := limited(t, "{limit: 1/366d, key: [header:X-Key]}")
+	s.admit(1, "/", "X-Key", secret)
+	r := s.reject("/", "X-Key", secret)
+	if strings.Contains(fmt.Sprint(r.header)+r.body, secret) {
+		t.Errorf("%v %q has the key", r.header, r.body)
+	}
+	for _, e := range s.log() {
+		if strings.Contains(e.raw, secret) {
+			t.Errorf("the log has the key: %s", e.raw)
+		}
+	}
+}

@@ -1,0 +1,285 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha1"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"strings"
+	"testing"
+	"time"
+)
+
+// patience is how long a test waits for what comes over a connection.
+const patience = 20 * time.Second
+
+// A handshake and frames, written by hand: nothing here or there hides what the middleware does to them.
+func TestAWebSocketPassesUntouched(t *testing.T) {
+	s := limited(t, "{limit: 1/366d, headers: [x_ratelimit]}")
+	upstream.handle(s.host(), echoFrames)
+	conn, err := net.Dial("tcp", s.web)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	const key = "dGhlIHNhbXBsZSBub25jZQ==" // of RFC 6455, as is what is answered to it
+	handshake := "GET /ws HTTP/1.1\r\nHost: " + s.host() + "\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " + key + "\r\n\r\n"
+	fmt.Fprint(conn, handshake)
+	answers := bufio.NewReader(conn)
+	answer, err := http.ReadResponse(answers, nil)
+	if err != nil || answer.StatusCode != http.StatusSwitchingProtocols || answer.Header.Get("Sec-Websocket-Accept") != "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" {
+		t.Fatalf("%+v, %v, want 101", answer, err)
+	}
+	for _, text := range []string{"hello", "", strings.Repeat("long ", 2000)} {
+		writeFrame(t, conn, text)
+		if got := readFrame(t, answers); got != text {
+			t.Errorf("%d bytes came back, want %d", len(got), len(text))
+		}
+	}
+
+	// A second one is over the limit: it is told so in plain HTTP.
+	r := s.reject("/ws", "Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", key)
+	r.want(t, "X-RateLimit-Remaining", "0")
+	writeFrame(t, conn, "still here")
+	if got := readFrame(t, answers); got != "still here" {
+		t.Errorf("%q came back", got)
+	}
+
+	// It lives on when the configuration changes.
+	s.limit("limit", "limit: 2/366d")
+	s.apply()
+	writeFrame(t, conn, "and here")
+	if got := readFrame(t, answers); got != "and here" {
+		t.Errorf("%q came back", got)
+	}
+}
+
+// echoFrames accepts a WebSocket and sends back each frame that it gets.
+func echoFrames(w http.ResponseWriter, r *http.Request) {
+	sum := sha1.Sum([]byte(r.Header.Get("Sec-Websocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
+	conn, stream, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: %s\r\n\r\n",
+		base64.StdEncoding.EncodeToString(sum[:]))
+	for {
+		text, err := frame(stream)
+		if err != nil {
+			return
+		}
+		header := []byte{0x81, 126, 0, 0}
+		binary.BigEndian.PutUint16(header[2:], uint16(len(text)))
+		if _, err = conn.Write(append(header, text...)); err != nil {
+			return
+		}
+	}
+}
+
+// frame reads a text frame, masked or not.
+func frame(from io.Reader) ([]byte, error) {
+	var header [2]byte
+	if _, err := io.ReadFull(from, header[:]); err != nil {
+		return nil, err
+	}
+	if header[0] != 0x81 {
+		return nil, fmt.Errorf("no whole text frame: %#x", header[0])
+	}
+	length := int(header[1] & 0x7f)
+	if length == 126 {
+		var long [2]byte
+		if _, err := io.ReadFull(from, long[:]); err != nil {
+			return nil, err
+		}
+		length = int(binary.BigEndian.Uint16(long[:]))
+	}
+	var mask [4]byte
+	if header[1]&0x80 != 0 {
+		if _, err := io.ReadFull(from, mask[:]); err != nil {
+			return nil, err
+		}
+	}
+	text := make([]byte, length)
+	if _, err := io.ReadFull(from, text); err != nil {
+		return nil, err
+	}
+	for i := range text {
+		text[i] ^= mask[i%4]
+	}
+	return text, nil
+}
+
+func readFrame(t *testing.T, from io.Reader) string {
+	t.Helper()
+	text, err := frame(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// writeFrame writes a text frame as a client does: masked.
+func writeFrame(t *testing.T, to io.Writer, text string) {
+	t.Helper()
+	header := []byte{0x81, 0x80 | 126, 0, 0, 1, 2, 3, 4}
+	binary.BigEndian.PutUint16(header[2:], uint16(len(text)))
+	masked := []byte(text)
+	for i := range masked {
+		masked[i] ^= header[4+i%4]
+	}
+	if _, err := to.Write(append(header, masked...)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Each piece is sent when the one before it has been seen: were they kept back, there would be no next one.
+func TestAStreamIsFlushedPieceByPiece(t *testing.T) {
+	for _, kind := range []string{"text/event-stream", "text/plain"} {
+		t.Run(kind, func(t *testing.T) {
+			s := limited(t, "limit: 100/366d")
+			seen := make(chan struct{})
+			upstream.handle(s.host(), func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", kind)
+				for i := range 5 {
+					fmt.Fprintf(w, "data: %d\n\n", i)
+					if err := http.NewResponseController(w).Flush(); err != nil {
+						t.Error(err)
+					}
+					select {
+					case <-seen:
+					case <-r.Context().Done():
+						return
+					}
+				}
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.host()+"/events", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer, err := s.client.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer answer.Body.Close()
+			if answer.Header.Get("X-RateLimit-Remaining") != "99" {
+				t.Errorf("the stream was not counted: %v", answer.Header)
+			}
+			lines := bufio.NewReader(answer.Body)
+			for i := range 5 {
+				line, err := lines.ReadString('\n')
+				if want := fmt.Sprintf("data: %d\n", i); err != nil || line != want {
+					t.Fatalf("%q, %v, want %q", line, err, want)
+				}
+				_, _ = lines.ReadString('\n')
+				seen <- struct{}{}
+			}
+			if rest, err := io.ReadAll(lines); err != nil || len(rest) > 0 {
+				t.Errorf("%q, %v after the last piece", rest, err)
+			}
+		})
+	}
+}
+
+func TestLargeBodiesPassWhole(t *testing.T) {
+	s := limited(t, "limit: 100/366d")
+	upstream.handle(s.host(), func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Trailer", "X-Sum")
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		_, _ = w.Write(body)
+		sum := sha256.Sum256(body)
+		w.Header().Set("X-Sum", hex.EncodeToString(sum[:]))
+	})
+	body := make([]byte, 8<<20)
+	_, _ = rand.Read(body)
+	for name, reader := range map[string]io.Reader{
+		"with a length": bytes.NewReader(body),
+		"in chunks":     io.MultiReader(bytes.NewReader(body)),
+	} {
+		r, err := http.NewRequest(http.MethodPost, "http://"+s.host()+"/", reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := exchange(s.client, r)
+		if err != nil || answer.body != string(body) {
+			t.Errorf("%s: status %d, %d bytes came back of %d, %v", name, answer.status, len(answer.body), len(body), err)
+		}
+		sum := sha256.Sum256(body)
+		if got := answer.trailer.Get("X-Sum"); got != hex.EncodeToString(sum[:]) {
+			t.Errorf("%s: the trailer is %q", name, got)
+		}
+	}
+}
+
+// The backend says first that it will take its time.
+func TestInterimResponsesPass(t *testing.T) {
+	s := limited(t, "limit: 100/366d")
+	upstream.handle(s.host(), func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Link", "</style.css>; rel=preload")
+		w.WriteHeader(http.StatusEarlyHints)
+		_, _ = w.Write([]byte("done"))
+	})
+	hints := 0
+	trace := &httptrace.ClientTrace{Got1xxResponse: func(code int, header textproto.MIMEHeader) error {
+		if code == http.StatusEarlyHints && header.Get("Link") != "" {
+			hints++
+		}
+		return nil
+	}}
+	r, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet, "http://"+s.host()+"/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := exchange(s.client, r); err != nil || answer.body != "done" || hints != 1 {
+		t.Errorf("%d, %q, %v, %d early hints, want one", answer.status, answer.body, err, hints)
+	}
+}
+
+// The backend hears that its client has left, as without the middleware.
+func TestTheBackendHearsThatAClientHasLeft(t *testing.T) {
+	s := limited(t, "limit: 100/366d")
+	began, left := make(chan struct{}), make(chan struct{})
+	upstream.handle(s.host(), func(_ http.ResponseWriter, r *http.Request) {
+		close(began)
+		<-r.Context().Done()
+		close(left)
+	})
+	ctx, leave := context.WithCancel(t.Context())
+	go func() {
+		<-began
+		leave()
+	}()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.host()+"/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = exchange(s.client, r); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want that it was cancelled", err)
+	}
+	select {
+	case <-left:
+	case <-time.After(patience):
+		t.Error("the backend has not heard of it")
+	}
+	upstream.handle(s.host(), nil)
+	s.admit(1, "/").want(t, "X-RateLimit-Remaining", "98") // it was counted
+}

@@ -1,0 +1,14 @@
+// Package certcrypto has the names of key types.
+package certcrypto
+
+// KeyType is one of the constants below.
+type KeyType string
+
+// The types that Traefik's configuration knows.
+const (
+	EC256   KeyType = "P256"
+	EC384   KeyType = "P384"
+	RSA2048 KeyType = "2048"
+	RSA4096 KeyType = "4096"
+	RSA8192 KeyType = "8192"
+)
