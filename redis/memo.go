@@ -38,7 +38,7 @@ type known struct {
 	resetAt   int64
 	limit     int64
 	remaining int64
-	name      string // of the key in Redis, where Express has noted it
+	name      string // of the key in Redis, where an express handler has noted it, and requests are not known to be rejected
 }
 
 // find returns what is known of the key with that hash.
@@ -74,7 +74,9 @@ func (m *memo) learn(hash, terms uint64, now, cost int64, d *core.Decision) {
 	s := &m.shards[hash%memoShards]
 	s.mu.Lock()
 	entry := m.entry(s, hash)
-	k.name = entry.name
+	if k.until == 0 {
+		k.name = entry.name
+	}
 	*entry = k
 	s.mu.Unlock()
 }

@@ -30,11 +30,14 @@ type express struct {
 	salt    uint64
 	terms   uint64
 	quota   int64
+	tabled  int64 // what is below has a text in told
 	keys    Keyer
 	direct  bool
 	told    *core.Told
 	next    http.Handler
 	rest    Rest
+
+	indirect *express // the same, of which all keys are made by keys
 }
 
 // ServeConfig is what Serve makes a handler of.
@@ -92,14 +95,23 @@ func Serve(s *Store, r *core.Rule, c ServeConfig) http.Handler {
 		told:    c.Told,
 		next:    c.Next,
 		rest:    c.Rest,
+		tabled:  int64(len(c.Told.Values)),
 	}
 	for i := range s.memo.shards {
 		e.shards = append(e.shards, &s.memo.shards[i])
+	}
+	if !c.Told.All {
+		e.tabled = 0
 	}
 	script := s.scriptOfOne(r)
 	e.calls = &sync.Pool{New: func() interface{} {
 		return &Call{Script: script, Keys: make([]string, 1), Args: []string{o.charge}, Constant: true}
 	}}
+	if e.direct {
+		indirect := *e
+		indirect.direct = false
+		e.indirect = &indirect
+	}
 	return e
 }
 
@@ -121,23 +133,19 @@ func (e *express) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		t                *core.Told
 	)
 	key = r.RemoteAddr
-	if e.direct && key != "" && key[0] != '[' {
-		i = strings.LastIndexByte(key, ':')
+	if e.direct {
+		i = strings.IndexByte(key, ':')
 		if i > 0 {
-			key = key[:i]
+			key = key[:i] // of an IPv6 address what decideSeldom sees to
 		}
 	} else {
 		key = e.keys.Key(r)
-	}
-	if key == "" || e.trouble.Load() != 0 {
-		e.rest.ServeHTTP(w, r)
-		return
 	}
 	hash = maphash.String(e.seed, key) ^ e.salt
 	shard = e.shards[hash%memoShards]
 	shard.mu.Lock()
 	k = shard.young[hash]
-	if k == nil || k.until != 0 || k.terms != e.terms || k.name == "" {
+	if k == nil || k.name == "" || e.trouble.Load() != 0 {
 		shard.mu.Unlock()
 		decideSeldom(e, w, r, key, hash)
 		return
@@ -152,26 +160,27 @@ func (e *express) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	call = e.calls.Get().(*Call)
 	call.Keys[0] = name
 	err = e.conn.Run(call)
-	if err == nil && len(call.Reply) == 3 && call.Reply[1] == 0 {
-		remaining = call.Reply[0]
-		reset = call.Reply[2]
-	} else {
-		remaining = -1
-	}
-	if remaining < 0 || remaining > e.quota || reset < 0 || reset > longest {
+	if err != nil || len(call.Reply) != 3 {
 		settle(e, w, r, key, call, hash, now, err)
+		return
+	}
+	remaining = call.Reply[0]
+	reset = call.Reply[2]
+	if remaining|reset < 0 || call.Reply[1] != 0 || remaining > e.quota || reset > longest {
+		settle(e, w, r, key, call, hash, now, nil)
 		return
 	}
 	e.calls.Put(call)
 	shard.mu.Lock()
 	k.at = now
 	k.resetAt = now + reset
+	k.limit = e.quota
 	k.remaining = remaining
 	shard.mu.Unlock()
 	reset = (reset + 999_999) / 1_000_000
 	h = w.Header()
 	t = e.told
-	if len(h) > 1 || remaining >= int64(len(t.Values)) || reset >= int64(len(t.Values)) || !t.All { // one field stands in each of Traefik's responses
+	if len(h) > 1 || remaining|reset >= e.tabled { // one field stands in each of Traefik's responses
 		core.Tell(t, h, remaining, reset)
 	} else {
 		h[core.HeaderLimit] = t.Limit
@@ -184,8 +193,17 @@ func (e *express) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // decideSeldom goes the way of all, with a key of which little is known or that is rejected, and notes what its next
-// request needs.
+// request needs. A client's IPv6 address has not been made a key yet. Where a part of the key is missing or the server has
+// failed it leaves the request to others.
 func decideSeldom(e *express, w http.ResponseWriter, r *http.Request, key string, hash uint64) {
+	if key != "" && key[0] == '[' && e.direct {
+		e.indirect.ServeHTTP(w, r)
+		return
+	}
+	if key == "" || e.trouble.Load() != 0 {
+		e.rest.ServeHTTP(w, r)
+		return
+	}
 	checks := make([]core.Check, 1)
 	c := &checks[0]
 	c.Rule = e.rule
@@ -196,7 +214,9 @@ func decideSeldom(e *express, w http.ResponseWriter, r *http.Request, key string
 		name := e.store.naming.key(key, e.open.suffix)
 		shard := e.shards[hash%memoShards]
 		shard.mu.Lock()
-		e.store.memo.entry(shard, hash).name = name
+		if k := e.store.memo.entry(shard, hash); k.until == 0 {
+			k.name = name
+		}
 		shard.mu.Unlock()
 	}
 	e.rest.Conclude(w, r, c, err)
