@@ -34,9 +34,23 @@ func ParseSource(s string) (Source, error) {
 		return Source{}, fmt.Errorf("key %q: %s takes no name", s, kind)
 	}
 	if kind == "header" {
+		if !isToken(name) {
+			return Source{}, fmt.Errorf("key %q: %q cannot be the name of a header field", s, name)
+		}
 		name = http.CanonicalHeaderKey(name)
 	}
 	return Source{kind, name}, nil
+}
+
+// isToken reports whether a text is a token, as RFC 9110 has it: what the name of a field is.
+func isToken(s string) bool {
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if !isNameByte(c) && strings.IndexByte("!#$%&'*+^`|~", c) < 0 {
+			return false
+		}
+	}
+	return s != ""
 }
 
 // String returns the source as it is written.

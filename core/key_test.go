@@ -58,6 +58,7 @@ func TestParseSourceSaysWhatIsWrong(t *testing.T) {
 		{"Header:X", `key "Header:X": the source must be one of ` + kinds + " (did you mean header?)"},
 		{"header", `key "header": write header:NAME`},
 		{"header:", `key "header:": write header:NAME`},
+		{"header:A B", `key "header:A B": "A B" cannot be the name of a header field`},
 		{"cookie", `key "cookie": write cookie:NAME`},
 		{"query:", `key "query:": write query:NAME`},
 		{"static", `key "static": write static:TEXT`},

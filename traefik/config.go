@@ -149,7 +149,7 @@ type Store struct {
 // Memory has the settings of the memory, of which a process has one for all middlewares.
 type Memory struct {
 	// How many keys the memory holds: from 1 to 100000000, by default 1000000. Past it the key makes way that costs least to
-	// forget. Of several middlewares that say it the largest counts, for all.
+	// forget. Of several middlewares the largest number counts, for all; one that says none counts as the default.
 	MaxKeys string `json:"maxKeys,omitempty" yaml:"maxKeys,omitempty"`
 }
 

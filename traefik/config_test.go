@@ -285,3 +285,19 @@ func TestNewWithNothing(t *testing.T) {
 		t.Error("no configuration was taken")
 	}
 }
+
+func TestAMessageIsNotAsLongAsTheValueThatIsWrong(t *testing.T) {
+	s := newStage(t)
+	_, err := s.newHandler(context.Background(), http.NotFoundHandler(), &Config{Rule: Rule{Limit: strings.Repeat("ü", 5000)}}, "m@file")
+	if err == nil || len(err.Error()) > 700 || !strings.Contains(err.Error(), `middleware "m@file": rule "m": limit "ü`) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestAFieldThatIsThereTwiceIsRefused(t *testing.T) {
+	s := newStage(t)
+	_, err := s.newHandler(context.Background(), http.NotFoundHandler(), &Config{Rule: Rule{Limit: "1/1m"}, IPStrategy: object{"depth": 1, "Depth": 2}}, "m@file")
+	if err == nil || !strings.Contains(err.Error(), "is there twice") {
+		t.Errorf("%v", err)
+	}
+}

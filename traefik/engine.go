@@ -77,7 +77,7 @@ func newEngine(c *Config, name string) (*engine, error) {
 	if e.rules, err = newRules(c, &criterion, namespace, name); err != nil {
 		return nil, err
 	}
-	if len(e.rules) == 0 && c.Average == "" {
+	if len(e.rules) == 0 && strings.TrimSpace(c.Average) == "" {
 		e.advice = append(e.advice, "average is not set, so nothing is limited")
 	}
 	e.oneKey = true

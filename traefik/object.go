@@ -32,6 +32,7 @@ func decodeObject(field string, value, into interface{}) (present bool, err erro
 	}
 	keys := source.MapKeys()
 	unknown := make(map[string]interface{})
+	set := make(map[int]bool)
 	for i := range keys {
 		key := keys[i].String()
 		member := source.MapIndex(keys[i])
@@ -43,6 +44,10 @@ func decodeObject(field string, value, into interface{}) (present bool, err erro
 			unknown[key] = nil
 			continue
 		}
+		if set[index] {
+			return false, fmt.Errorf("%s: %s: is there twice, in upper and lower case; keep one", field, key)
+		}
+		set[index] = true
 		if err := decodeMember(field+": "+key, member, target.Field(index)); err != nil {
 			return false, err
 		}

@@ -7,7 +7,9 @@ import (
 	"context"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -163,5 +165,41 @@ func until(t *testing.T, done func() bool) {
 		if time.Now().After(end) {
 			t.Fatal("it does not come about")
 		}
+	}
+}
+
+// A device or a pipe may have no end: reading one would take Traefik's memory, or hold up its configuration.
+func TestOnlyRegularFilesAreRead(t *testing.T) {
+	folder := t.TempDir()
+	pipe := filepath.Join(folder, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	large := filepath.Join(folder, "large")
+	if err := os.WriteFile(large, make([]byte, largestFile+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{pipe: "is not a regular file", "/dev/zero": "is not a regular file", folder: "is not a regular file", large: "has at most"} {
+		for _, store := range []object{
+			{"redis": object{"address": "127.0.0.1:1", "password": "file:" + name}},
+			{"redis": object{"address": "127.0.0.1:1", "tls": object{"ca": name}}},
+		} {
+			s := newStage(t)
+			_, err := s.newHandler(context.Background(), http.NotFoundHandler(), &Config{Rule: Rule{Limit: "1/1h"}, Store: store}, "m@file")
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v: %v, want %q", store, err, want)
+			}
+		}
+	}
+	link := filepath.Join(folder, "link")
+	secret := filepath.Join(folder, "secret")
+	if err := os.WriteFile(secret, []byte("x\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(secret, link); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := readFile(link); err != nil || string(text) != "x\n" {
+		t.Errorf("by a link: %q, %v", text, err)
 	}
 }

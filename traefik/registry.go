@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -92,9 +93,18 @@ func (g *registry) newHandler(ctx context.Context, next http.Handler, config *Co
 	}
 	e, err := g.engineOf(ctx, config, name)
 	if err != nil {
-		return nil, fmt.Errorf("middleware %q: %w", name, err)
+		return nil, fmt.Errorf("middleware %q: %s", name, brief(err.Error()))
 	}
 	return express(&handler{next: next, engine: e}), nil
+}
+
+// brief returns a message without most of a value that is very long.
+func brief(message string) string {
+	const most = 600
+	if len(message) <= most {
+		return message
+	}
+	return strings.ToValidUTF8(message[:most/2], "") + " … " + strings.ToValidUTF8(message[len(message)-most/2:], "")
 }
 
 // engineOf returns the engine of a middleware, for handlers that live as long as ctx: the one that there is, or a new one.
@@ -321,15 +331,20 @@ func (g *registry) close(e *engine) *sharedRedis {
 	return g.releaseRedis(e.shared)
 }
 
-// bound sets how many keys the memory holds: the most that an engine asks for.
+// bound sets how many keys the memory holds: the most that an engine asks for, of those whose counters live there. One that
+// does not say a number asks for the default, so that nobody's small number makes others' limits be forgotten.
 func (g *registry) bound() {
 	if g.memory == nil {
 		return
 	}
 	most := 0
 	for _, e := range g.engines {
-		if e.store.maxKeys > most {
-			most = e.store.maxKeys
+		asked := e.store.maxKeys
+		if asked == 0 && e.store.redis == nil {
+			asked = core.DefaultMaxKeys
+		}
+		if asked > most {
+			most = asked
 		}
 	}
 	g.memory.SetMaxKeys(most)

@@ -245,7 +245,8 @@ func TestMemoryHoldsAsManyKeysAsTheMostThatIsAskedFor(t *testing.T) {
 	memory := func(keys string) object { return object{"memory": object{"maxKeys": keys}} }
 	_, ctx, cancel := generationOf(s, &Config{Rule: Rule{Limit: "1/1h"}, Store: memory("100")}, "large@file", 1)
 	small := s.handler(context.Background(), &Config{Rule: Rule{Limit: "1/1h"}, Store: memory("10")}, "small@file")
-	s.handler(context.Background(), &Config{Rule: Rule{Limit: "1/1h"}}, "silent@file")
+	redis := object{"redis": object{"address": "127.0.0.1:1", "nodes": 1}} // its memory is for when Redis fails
+	s.handler(context.Background(), &Config{Rule: Rule{Limit: "1/1h"}, Store: redis}, "fleet@file")
 	flood := func() int64 {
 		for i := 0; i < 300; i++ {
 			get(small, fmt.Sprintf("192.0.%d.%d", i/250, i%250), nil)
@@ -259,6 +260,10 @@ func TestMemoryHoldsAsManyKeysAsTheMostThatIsAskedFor(t *testing.T) {
 	s.step(lingering)
 	if n := flood(); n > 20 {
 		t.Errorf("%d keys of 10", n)
+	}
+	s.handler(context.Background(), &Config{Rule: Rule{Limit: "1/1h"}}, "silent@file")
+	if n := flood(); n < 300 {
+		t.Errorf("%d keys, though a middleware has said no number", n)
 	}
 }
 

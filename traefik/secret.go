@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 )
@@ -26,13 +27,40 @@ func resolve(field string, value *string) error {
 		*value = text
 		return nil
 	}
-	contents, err := os.ReadFile(where)
+	contents, err := readFile(where)
 	if err != nil {
 		return fmt.Errorf("%s %q: %w", field, *value, err)
 	}
 	text := strings.TrimSuffix(string(contents), "\n")
 	*value = strings.TrimSuffix(text, "\r")
 	return nil
+}
+
+// largestFile is how much of a file is read: more than any secret or chain of certificates has.
+const largestFile = 1 << 20
+
+// readFile returns the contents of a regular file, or of one that a link leads to: not of a device or a pipe, which may have no end.
+func readFile(name string) ([]byte, error) {
+	info, err := os.Stat(name)
+	if failed, ok := err.(*os.PathError); ok {
+		failed.Op = "open" // which is what it is for
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("is not a regular file")
+	}
+	if info.Size() > largestFile {
+		return nil, fmt.Errorf("has %d bytes; a secret or a certificate has at most %d", info.Size(), largestFile)
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	contents, err := io.ReadAll(io.LimitReader(file, largestFile))
+	_ = file.Close() // it was only read
+	return contents, err
 }
 
 // certificates are files in PEM, or their contents where they may be.
@@ -81,7 +109,7 @@ func loadTLS(config *tls.Config, ca, cert, key string, c certificates) (*tls.Con
 
 // read returns the contents of a file; of no file the text itself, where that may be.
 func (c certificates) read(field, text string) ([]byte, error) {
-	pem, err := os.ReadFile(text)
+	pem, err := readFile(text)
 	if err == nil {
 		return pem, nil
 	}

@@ -16,6 +16,9 @@ func TestSentinelsReplaceTheMaster(t *testing.T) {
 	if second == first || s.Master() != second || first.Running() {
 		t.Errorf("master %s after the death of %s, running %v", second.Addr(), first.Addr(), first.Running())
 	}
+	// A replica that is just being sent all data anew has none, and would take over with that.
+	second.MustDo(t, "SET", "key", "value")
+	second.MustDo(t, "WAIT", "1", "0")
 	third := s.Failover()
 	if third == second || third == first || s.Master() != third || !second.Running() {
 		t.Errorf("master %s after a failover from %s, running %v", third.Addr(), second.Addr(), second.Running())
