@@ -2,7 +2,9 @@
 // load them.
 //
 //	go test -bench . -benchmem -run '^$' ./...
+//	go run ./redisbench
 //	go run ./caddybench
+//	go run ./traefikbench
 //
 // docs/performance.md says what came out, and on which machine.
 package bench
