@@ -234,7 +234,7 @@ func lose(c *conn, l *link, err error) {
 	defer c.mu.Unlock()
 	delete(c.links, l)
 	l.take()
-	close(l.wake) // nobody adds to it any more: under the lock it is not the conn's link from here on
+	close(l.wake)                                                         // nobody adds to it any more: under the lock it is not the conn's link from here on
 	if l.broken != nil && (err == nil || errors.Is(err, net.ErrClosed)) { // because of which it was closed
 		err = l.broken
 	}
