@@ -210,7 +210,7 @@ func (h *Handler) subdirective(d *caddyfile.Dispenser, word string) error {
 	case "response":
 		return oneArg(d, "", func(s string) error {
 			h.Response = s
-			return checkWord("response", s, "auto", "direct", "error_routes")
+			return core.CheckWord("response", s, []string{"auto", "direct", "error_routes"})
 		})
 	case "message":
 		return oneArg(d, "", func(s string) error {
@@ -400,7 +400,7 @@ func (z *Zone) subdirective(d *caddyfile.Dispenser, name, word string) error {
 	case "burst":
 		return number(&z.Burst)
 	case "refill":
-		return set(&z.Refill, func() error { return checkWord("refill", z.Refill, "continuous", "interval") })
+		return set(&z.Refill, func() error { return core.CheckWord("refill", z.Refill, []string{"continuous", "interval"}) })
 	case "cost":
 		return set(&z.Cost, func() error {
 			_, err := newCostMaker(z.Cost)
@@ -429,7 +429,9 @@ func (z *Zone) subdirective(d *caddyfile.Dispenser, name, word string) error {
 			return err
 		})
 	case "on_missing_key":
-		return set(&z.OnMissingKey, func() error { return checkWord("on_missing_key", z.OnMissingKey, "share", "skip", "reject") })
+		return set(&z.OnMissingKey, func() error {
+			return core.CheckWord("on_missing_key", z.OnMissingKey, []string{"share", "skip", "reject"})
+		})
 	case "count_rejected":
 		z.CountRejected = true
 		return noArg(d, inZoneName)

@@ -182,7 +182,7 @@ func (h *Handler) check() error {
 	if _, err := core.ParseFields(h.Headers); err != nil {
 		return err
 	}
-	if err := checkWord("response", h.Response, "auto", "direct", "error_routes"); err != nil {
+	if err := core.CheckWord("response", h.Response, []string{"auto", "direct", "error_routes"}); err != nil {
 		return err
 	}
 	if !(h.Jitter >= 0 && h.Jitter <= 10) {

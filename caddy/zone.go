@@ -245,10 +245,10 @@ func (z *Zone) limit() (*core.Limit, error) {
 // checkWords says which of the fields that take one of a few words has another.
 func (z *Zone) checkWords() error {
 	for _, err := range []error{
-		checkWord("refill", z.Refill, "continuous", "interval"),
+		core.CheckWord("refill", z.Refill, []string{"continuous", "interval"}),
 		z.checkEnforcement(),
 		z.checkOnLimit(),
-		checkWord("on_missing_key", z.OnMissingKey, "share", "skip", "reject"),
+		core.CheckWord("on_missing_key", z.OnMissingKey, []string{"share", "skip", "reject"}),
 	} {
 		if err != nil {
 			return err
@@ -261,7 +261,7 @@ func (z *Zone) checkEnforcement() error {
 	if word, _, _ := strings.Cut(z.Enforcement, " "); word == "soft" {
 		return fmt.Errorf("enforcement %q: soft limits are not in this version; use hard, with a burst, or shadow", z.Enforcement)
 	}
-	return checkWord("enforcement", z.Enforcement, "hard", "shadow")
+	return core.CheckWord("enforcement", z.Enforcement, []string{"hard", "shadow"})
 }
 
 func (z *Zone) checkOnLimit() error {
@@ -271,28 +271,7 @@ func (z *Zone) checkOnLimit() error {
 	if z.OnLimit == "defer" {
 		return errors.New("on_limit defer: is not in this version; use reject")
 	}
-	return checkWord("on_limit", z.OnLimit, "reject")
-}
-
-// checkWord says what a field may be, where it is none of it. An empty one has its default.
-func checkWord(field, value string, words ...string) error {
-	if value == "" {
-		return nil
-	}
-	for _, w := range words {
-		if w == value {
-			return nil
-		}
-	}
-	list := strings.Join(words, ", ")
-	if comma := strings.LastIndex(list, ", "); comma >= 0 {
-		list = list[:comma] + " or " + list[comma+2:]
-	}
-	err := fmt.Errorf("%s %q: must be %s", field, value, list)
-	if near := core.Nearest(value, words); near != "" {
-		err = fmt.Errorf("%w (did you mean %s?)", err, near)
-	}
-	return err
+	return core.CheckWord("on_limit", z.OnLimit, []string{"reject"})
 }
 
 // costMaker says what a request costs: a number, or what a placeholder yields.

@@ -1,6 +1,9 @@
 package core
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // Nearest returns the known word that a misspelled one most likely meant, or "" where none is near: at most a third of
 // the letters and one more may differ (Levenshtein's distance).
@@ -21,6 +24,28 @@ func oneOf(word string, known []string) string {
 		s += " (did you mean " + near + "?)"
 	}
 	return s
+}
+
+// CheckWord says what a field of a configuration may be, where its value is none of the words. An empty one has its default, and is
+// right.
+func CheckWord(field, value string, words []string) error {
+	if value == "" {
+		return nil
+	}
+	for _, w := range words {
+		if w == value {
+			return nil
+		}
+	}
+	list := strings.Join(words, ", ")
+	if comma := strings.LastIndex(list, ", "); comma >= 0 {
+		list = list[:comma] + " or " + list[comma+2:]
+	}
+	text := fmt.Sprintf("%s %q: must be %s", field, value, list)
+	if near := Nearest(value, words); near != "" {
+		text += " (did you mean " + near + "?)"
+	}
+	return fmt.Errorf("%s", text)
 }
 
 // distance is Levenshtein's, or something above most where it is more than that.

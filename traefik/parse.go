@@ -5,8 +5,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/proxyweir/weir/core"
 )
 
 // parseBool reads true or false. (The decoder makes 1 and 0 of a boolean.)
@@ -56,27 +54,6 @@ func shortly(d time.Duration) string {
 		s = strings.TrimSuffix(s, "0m")
 	}
 	return s
-}
-
-// checkWord says what a field may be, where it is none of it. An empty one has its default.
-func checkWord(field, value string, words []string) error {
-	if value == "" {
-		return nil
-	}
-	for _, w := range words {
-		if w == value {
-			return nil
-		}
-	}
-	list := strings.Join(words, ", ")
-	if comma := strings.LastIndex(list, ", "); comma >= 0 {
-		list = list[:comma] + " or " + list[comma+2:]
-	}
-	text := fmt.Sprintf("%s %q: must be %s", field, value, list)
-	if near := core.Nearest(value, words); near != "" {
-		text += " (did you mean " + near + "?)"
-	}
-	return fmt.Errorf("%s", text)
 }
 
 // trimmed returns a list without the spaces around its members: lists are often written "a, b".

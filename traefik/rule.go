@@ -201,7 +201,7 @@ func completeLimit(r *Rule, c *core.LimitConfig) error {
 		return err
 	}
 	c.Burst = burst
-	if err = checkWord("refill", r.Refill, []string{"continuous", "interval"}); err != nil {
+	if err = core.CheckWord("refill", r.Refill, []string{"continuous", "interval"}); err != nil {
 		return err
 	}
 	if r.Refill != "" && c.Algorithm != core.TokenBucket {
@@ -237,7 +237,7 @@ func checkWords(r *Rule) error {
 	if word, _, _ := strings.Cut(r.Enforcement, " "); word == "soft" {
 		return fmt.Errorf("enforcement %q: soft limits are not in this version; use hard, with a burst, or shadow", r.Enforcement)
 	}
-	if err := checkWord("enforcement", r.Enforcement, []string{"hard", "shadow"}); err != nil {
+	if err := core.CheckWord("enforcement", r.Enforcement, []string{"hard", "shadow"}); err != nil {
 		return err
 	}
 	if r.OnLimit == "delay" {
@@ -246,8 +246,8 @@ func checkWords(r *Rule) error {
 	if r.OnLimit == "defer" {
 		return fmt.Errorf("onLimit \"defer\": is not in this version; use reject")
 	}
-	if err := checkWord("onLimit", r.OnLimit, []string{"reject"}); err != nil {
+	if err := core.CheckWord("onLimit", r.OnLimit, []string{"reject"}); err != nil {
 		return err
 	}
-	return checkWord("onMissingKey", r.OnMissingKey, []string{"share", "skip", "reject"})
+	return core.CheckWord("onMissingKey", r.OnMissingKey, []string{"share", "skip", "reject"})
 }
