@@ -14,8 +14,8 @@ type Told struct {
 	Policy []string // the value of RateLimit-Policy
 	State  string   // how RateLimit begins
 
-	// The numberTexts from 0 that most quotas are made of: as texts, as values of fields, and as the ends of RateLimit, for
-	// seconds. They are of one length.
+	// The numbers from 0 that most quotas are made of: as texts, as values of fields, and as the ends of RateLimit, for
+	// seconds. They are of one length, a power of two: a|b is below it where both are.
 	Numbers []string
 	Values  [][]string
 	Ends    []string
@@ -69,7 +69,7 @@ func tellAfter(t *Told, h http.Header, remaining, reset int64) {
 	WriteHeaders(h, t.fields, checks, &v)
 }
 
-// tabled is how many numberTexts stand ready: some the seconds of two hours, and as many units.
+// tabled is how many numbers stand ready: the seconds of two hours, and as many units.
 const tabled = 8192
 
 var (
@@ -79,7 +79,7 @@ var (
 	numberEnds   []string
 )
 
-// makeTables makes the texts of numberTexts. There is no room behind a value, so that an append copies.
+// makeTables makes the texts of the numbers. There is no room behind a value, so that an append copies.
 func makeTables() {
 	numberTexts = make([]string, tabled)
 	numberValues = make([][]string, tabled)

@@ -10,7 +10,6 @@ import (
 // The command of a call that is made often, with other keys, is put together from pieces that are ready.
 const (
 	evalSHA      = "*5\r\n$7\r\nEVALSHA\r\n$40\r\n"
-	sha1Length   = 40
 	oneKey       = "\r\n$1\r\n1"
 	longestReady = 1024
 )

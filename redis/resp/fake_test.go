@@ -151,7 +151,7 @@ func readCommand(r *bufio.Reader) ([]string, error) {
 	return list, nil
 }
 
-var echo = &redis.Script{SHA1: strings.Repeat("0", sha1Length), Source: "echo"}
+var echo = &redis.Script{SHA1: strings.Repeat("0", 40), Source: "echo"}
 
 // ask makes a call to a fake, and checks that the answer is its own.
 func ask(c *Client, n int, deadline time.Time) error {
