@@ -1,6 +1,7 @@
 package core
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 	"strconv"
@@ -196,7 +197,12 @@ func (l *Limit) Identity() string {
 
 // Same reports whether two limits decide alike.
 func (l *Limit) Same(o *Limit) bool {
-	return l.Identity() == o.Identity() && l.requests == o.requests && l.burst == o.burst && l.maxDelay == o.maxDelay
+	return l.requests == o.requests && l.burst == o.burst && l.maxDelay == o.maxDelay && l.Identity() == o.Identity()
+}
+
+// terms is a text that is the same for limits that are the Same, and for no others.
+func (l *Limit) terms() string {
+	return l.Identity() + " " + strconv.FormatInt(l.requests, 10) + " " + strconv.FormatInt(l.burst, 10) + " " + strconv.FormatInt(l.maxDelay, 10)
 }
 
 // String writes the limit as a configuration does: "100/1m sliding_window_counter".
@@ -380,6 +386,19 @@ func ParseCount(s string) (int64, error) {
 		return 0, fmt.Errorf("%q: must be a whole number from 1 to %d", s, MaxRequests)
 	}
 	return n, nil
+}
+
+// ReadCost returns the cost that a request names. What is no number costs 1; one too large for an int64 is unaffordable rather than
+// unreadable.
+func ReadCost(text string) int64 {
+	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+	if err == nil {
+		return n
+	}
+	if errors.Is(err, strconv.ErrRange) && n > 0 {
+		return Unaffordable
+	}
+	return 1
 }
 
 // ParsePeriod reads a duration from 1ms to 366d: Go's syntax, with days ("7d", "1d12h") in front where wanted.

@@ -99,6 +99,7 @@ func (l *Limiter) Open(r *Rule) error {
 		Limit:         r.limit.Share(l.nodes),
 		Shadow:        r.shadow,
 		CountRejected: r.countRejected,
+		Blocks:        r.blocks,
 	})
 	if err == nil {
 		err = l.local.Open(local)
@@ -131,6 +132,9 @@ func (l *Limiter) Decide(checks []Check, peek bool, v *Verdict) error {
 		if c.Cost < 1 {
 			c.Cost = 1
 		} else if c.Cost > Unaffordable {
+			c.Cost = Unaffordable
+		}
+		if c.Rule.blocks {
 			c.Cost = Unaffordable
 		}
 	}
@@ -173,6 +177,9 @@ func conclude(checks []Check, v *Verdict) {
 			continue
 		}
 		d := &c.Decision
+		if c.Rule.blocks {
+			*d = Decision{RetryAfter: Never}
+		}
 		if !d.Allowed {
 			if v.Outcome != Reject || longer(d.RetryAfter, v.RetryAfter) {
 				v.Told = i

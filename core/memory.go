@@ -68,7 +68,7 @@ type space struct {
 	salt   uint64
 	kind   uint64 // isLog, as the bit of a hash
 	rules  []*Rule
-	limits atomic.Value // []*Limit: those of rules, without repeats; a key is expired when all of them say so
+	limits atomic.Value // []*Limit: the strictest of rules; a key is expired when all of them say so
 	_      [64]byte     // as in Memory
 	keys   atomic.Int64
 
@@ -126,7 +126,7 @@ func (m *Memory) Open(r *Rule) error {
 		sp = m.newSpace(r)
 	}
 	sp.rules = append(sp.rules, r)
-	sp.setLimits()
+	sp.limits.Store(stricter(sp.limits.Load().([]*Limit), r.limit))
 	r.space = sp
 	m.mu.Unlock()
 	return nil
@@ -142,6 +142,7 @@ func (m *Memory) newSpace(r *Rule) *space {
 	}
 	// The salt is new each time, so that keys of a space that was let go of, and are still to be swept, are not found.
 	sp.salt = maphash.String(m.seed, r.identity) + uint64(number+1)*0x9e3779b97f4a7c15
+	sp.limits.Store([]*Limit(nil))
 	m.spaces.Store(append(spaces, sp))
 	m.byName[r.identity] = sp
 	return sp
@@ -157,25 +158,48 @@ func (m *Memory) Release(r *Rule) {
 			break
 		}
 	}
-	sp.setLimits()
+	for _, l := range sp.limits.Load().([]*Limit) {
+		if l == r.limit { // else others are stricter
+			sp.setLimits()
+			break
+		}
+	}
 	if len(sp.rules) == 0 && m.byName[r.identity] == sp {
 		delete(m.byName, r.identity)
 	}
 	m.mu.Unlock()
 }
 
+// setLimits finds out which of the rules' limits the strictest are. They count alike, so those are the one with the fewest
+// requests, and of buckets the one with the least burst: what is unused by them is unused by all.
 func (sp *space) setLimits() {
-	limits := make([]*Limit, 0, 1)
+	limits := make([]*Limit, 0, 2)
 	for _, r := range sp.rules {
-		known := false
-		for _, l := range limits {
-			known = known || l.Same(r.limit)
-		}
-		if !known {
-			limits = append(limits, r.limit)
-		}
+		limits = stricter(limits, r.limit)
 	}
 	sp.limits.Store(limits)
+}
+
+// stricter returns the strictest of limits, which has at most two, and one more.
+func stricter(limits []*Limit, l *Limit) []*Limit {
+	if len(limits) == 0 {
+		return []*Limit{l}
+	}
+	slowest := limits[0]
+	smallest := limits[len(limits)-1]
+	if l.requests >= slowest.requests && l.burst >= smallest.burst {
+		return limits
+	}
+	if l.requests < slowest.requests || l.requests == slowest.requests && l.burst < slowest.burst {
+		slowest = l
+	}
+	if l.burst < smallest.burst {
+		smallest = l
+	}
+	if slowest.burst <= smallest.burst {
+		return []*Limit{slowest}
+	}
+	return []*Limit{slowest, smallest}
 }
 
 // SetMaxKeys changes MaxKeys; 0 means DefaultMaxKeys. Where there are more keys already, they make way as others come.

@@ -65,8 +65,7 @@ type Store struct {
 	memo      memo
 	ahead     atomic.Int64 // how far the server's clock is ahead of the node's, once that has mattered
 
-	mu     sync.Mutex   // guards what follows, for writing
-	rules  atomic.Value // map[*core.Rule]*openRule
+	mu     sync.Mutex // guards what follows
 	closed bool
 	timers map[*Server]*time.Timer // of probes to come
 }
@@ -115,7 +114,6 @@ func NewStore(c Config) (*Store, error) {
 	if s.wallClock == nil {
 		s.wallClock = wallClock
 	}
-	s.rules.Store(make(map[*core.Rule]*openRule))
 	return s, nil
 }
 
@@ -128,10 +126,14 @@ func wallClock() int64 { return time.Now().UnixMicro() }
 // Open implements core.Store. It asks nothing of Redis.
 func (s *Store) Open(r *core.Rule) error {
 	o := s.prepare(r)
-	s.mu.Lock()
-	s.setRule(r, o)
-	s.mu.Unlock()
+	r.Keep(o)
 	return nil
+}
+
+// opened returns what Open has prepared.
+func opened(r *core.Rule) *openRule {
+	o, _ := r.Kept().(*openRule)
+	return o
 }
 
 // prepare returns what the store keeps of a rule.
@@ -153,26 +155,7 @@ func (s *Store) prepare(r *core.Rule) *openRule {
 }
 
 // Release implements core.Store. What is in Redis expires by itself.
-func (s *Store) Release(r *core.Rule) {
-	s.mu.Lock()
-	s.setRule(r, nil)
-	s.mu.Unlock()
-}
-
-// setRule replaces the map of rules by one in which r is o, or missing.
-func (s *Store) setRule(r *core.Rule, o *openRule) {
-	before := s.rules.Load().(map[*core.Rule]*openRule)
-	after := make(map[*core.Rule]*openRule, len(before)+1)
-	for other, open := range before {
-		after[other] = open
-	}
-	if o == nil {
-		delete(after, r)
-	} else {
-		after[r] = o
-	}
-	s.rules.Store(after)
-}
+func (s *Store) Release(*core.Rule) {}
 
 // Close ends the store and its client.
 func (s *Store) Close() error {
@@ -203,14 +186,10 @@ func (s *Store) Decide(checks []core.Check, peek bool) error {
 	}
 	q := inquiries.Get().(*inquiry)
 	now := s.clock()
-	rules := s.rules.Load().(map[*core.Rule]*openRule)
 	q.rules = q.rules[:0]
 	q.hashes = q.hashes[:0]
 	for i := range checks {
-		o := rules[checks[i].Rule]
-		if o == nil { // released meanwhile, of a configuration that has been replaced
-			o = s.prepare(checks[i].Rule)
-		}
+		o := opened(checks[i].Rule)
 		q.rules = append(q.rules, o)
 		q.hashes = append(q.hashes, maphash.String(s.seed, checks[i].Key)^o.salt)
 	}

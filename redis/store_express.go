@@ -70,7 +70,7 @@ type Rest interface {
 // Serve returns a handler that does for a rule that has been opened in the store what Store.Decide and core.Tell do, in one
 // function. Where the rule's limit follows the calendar, or the server depends on the key, there is none: it returns nil then.
 func Serve(s *Store, r *core.Rule, c ServeConfig) http.Handler {
-	o := s.rules.Load().(map[*core.Rule]*openRule)[r]
+	o := opened(r)
 	if o == nil || o.charge == "" || s.client.Cluster() {
 		return nil
 	}

@@ -24,7 +24,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
-	"gopkg.in/yaml.v3"
+	"go.yaml.in/yaml/v3"
 )
 
 // snippet is a fenced block of a page.

@@ -1,0 +1,252 @@
+package ruleset
+
+import (
+	"strings"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// Domain is a tree of descriptors made ready: immutable but for what stores keep in its core.Rules, so that it belongs to one
+// store. It is safe for concurrent use.
+type Domain struct {
+	name  string
+	root  level
+	rules []*core.Rule
+}
+
+// level has the descriptors of one depth, by their keys.
+type level map[string]*values
+
+// values has the descriptors of one key, by their values.
+type values struct {
+	exact     map[string]*descriptor
+	wildcards []*descriptor // in the order in which they are written, of which the first that fits counts
+	any       *descriptor
+}
+
+// descriptor is a Descriptor made ready.
+type descriptor struct {
+	rule     *core.Rule // nil: no limit here
+	name     string
+	replaces []string
+	wild     bool   // it is a wildcard
+	prefix   string // that it fits
+	shared   bool   // all values that it fits count together
+	below    level
+}
+
+// Entry is a pair of a request's descriptor.
+type Entry struct {
+	Key, Value string
+}
+
+// Found is a limit that a request comes under, and the key that it is counted by there.
+type Found struct {
+	Rule *core.Rule
+	Key  string
+	Cost int64 // how many of the request's descriptors came to it
+}
+
+// newDomain makes a domain ready.
+func newDomain(f *FileDomain, namespace string) (*Domain, error) {
+	d := &Domain{name: f.Name}
+	b := &domainBuilder{domain: d, namespace: namespace, names: make(map[string]int)}
+	b.count(f.Name, f.Descriptors)
+	root, err := b.level(f.Name, core.AppendKeyPart(nil, f.Name), f.Descriptors)
+	d.root = root
+	return d, err
+}
+
+// domainBuilder makes the rules of descriptors.
+type domainBuilder struct {
+	domain    *Domain
+	namespace string
+	names     map[string]int // how many descriptors are called so
+}
+
+// count notes how many descriptors have the same path, as Envoy's service writes it: "a_b" is the key a_b, or the key a with the
+// value b.
+func (b *domainBuilder) count(path string, list []*Descriptor) {
+	for _, one := range list {
+		name := pathTo(path, one)
+		b.names[name]++
+		b.count(name, one.Descriptors)
+	}
+}
+
+// level makes the descriptors of a list ready. spec is the path in a form that nothing else has.
+func (b *domainBuilder) level(path string, spec []byte, list []*Descriptor) (level, error) {
+	at := make(level)
+	for _, one := range list {
+		name := pathTo(path, one)
+		own := core.AppendKeyPart(core.AppendKeyPart(append([]byte(nil), spec...), one.Key), one.Value)
+		made := &descriptor{name: one.Name, replaces: one.Replaces, shared: one.ShareThreshold}
+		if one.Limit != nil {
+			rule, err := b.rule(name, string(own), one)
+			if err != nil {
+				return nil, err
+			}
+			made.rule = rule
+			b.domain.rules = append(b.domain.rules, rule)
+		}
+		below, err := b.level(name, own, one.Descriptors)
+		if err != nil {
+			return nil, err
+		}
+		made.below = below
+		at.add(one, made)
+	}
+	return at, nil
+}
+
+// add enters a descriptor.
+func (at level) add(one *Descriptor, made *descriptor) {
+	v := at[one.Key]
+	if v == nil {
+		v = &values{exact: make(map[string]*descriptor)}
+		at[one.Key] = v
+	}
+	if one.Value == "" {
+		v.any = made
+		return
+	}
+	v.exact[one.Value] = made // a value with a * is itself, too
+	if prefix := strings.TrimSuffix(one.Value, "*"); prefix != one.Value {
+		made.wild = true
+		made.prefix = prefix
+		v.wildcards = append(v.wildcards, made)
+	}
+}
+
+// rule makes the rule of a descriptor's limit.
+func (b *domainBuilder) rule(path, spec string, one *Descriptor) (*core.Rule, error) {
+	return core.NewRule(core.RuleConfig{
+		Namespace: b.namespace,
+		Name:      nameOf(path, spec, b.names[path] > 1),
+		KeySpec:   "descriptor " + spec,
+		Limit:     one.Limit,
+		Shadow:    one.Shadow,
+		Blocks:    one.Blocks,
+	})
+}
+
+// nameOf returns the name of a descriptor's rule: its path, as Envoy's service has it in its metrics, where that can be a name and
+// is no other's. Else it is what can be kept of it, and eight characters that stand for the whole.
+func nameOf(path, spec string, ambiguous bool) string {
+	if !ambiguous && core.CheckName(path) == nil {
+		return path
+	}
+	return core.NameFor(path, spec)
+}
+
+// Rules returns all rules of the domain, which a store is to open.
+func (d *Domain) Rules() []*core.Rule { return d.rules }
+
+// Lookup finds the limits of requests, one after the other: it is kept from one to the next, and not for concurrent use.
+type Lookup struct {
+	Found []Found // the result of Finish
+
+	found    []*descriptor
+	keys     []string
+	key      []byte
+	replaces bool
+}
+
+// find returns the descriptor that a value comes to; nil: none.
+func (v *values) find(value string) *descriptor {
+	node := v.exact[value]
+	if node != nil {
+		return node
+	}
+	for _, w := range v.wildcards {
+		if strings.HasPrefix(value, w.prefix) {
+			return w
+		}
+	}
+	return v.any
+}
+
+// Begin begins a request.
+func (l *Lookup) Begin() {
+	for i := range l.Found {
+		l.Found[i] = Found{}
+	}
+	l.Found = l.Found[:0]
+	l.found = l.found[:0]
+	l.keys = l.keys[:0]
+	l.replaces = false
+}
+
+// Add looks a descriptor of the request up. It takes the most specific entry at each depth, and does not come back from it: the
+// value itself, then the first wildcard that fits, then the key alone. There must be as many depths as entries.
+func (l *Lookup) Add(d *Domain, entries []Entry) {
+	at := d.root
+	var node *descriptor
+	varying := 0
+	single := ""
+	l.key = l.key[:0]
+	for i := range entries {
+		e := &entries[i]
+		v := at[e.Key]
+		if v == nil {
+			return
+		}
+		node = v.find(e.Value)
+		if node == nil {
+			return
+		}
+		if !node.shared && (node.wild || node == v.any) {
+			varying++
+			single = e.Value
+			l.key = core.AppendKeyPart(l.key, e.Value)
+		}
+		at = node.below
+	}
+	if node == nil {
+		return
+	}
+	if len(node.replaces) > 0 {
+		l.replaces = true
+	}
+	if node.rule == nil && len(node.replaces) == 0 {
+		return
+	}
+	key := single
+	if varying > 1 {
+		key = string(l.key)
+	}
+	l.found = append(l.found, node)
+	l.keys = append(l.keys, key)
+}
+
+// Finish sets Found: the limits that none of the others replaces, each with a key once.
+func (l *Lookup) Finish() {
+	for i, node := range l.found {
+		if node.rule == nil || l.replaces && node.name != "" && l.replaced(node.name) {
+			continue
+		}
+		l.add(node.rule, l.keys[i])
+	}
+}
+
+func (l *Lookup) add(rule *core.Rule, key string) {
+	for i := range l.Found {
+		if l.Found[i].Rule == rule && l.Found[i].Key == key {
+			l.Found[i].Cost++
+			return
+		}
+	}
+	l.Found = append(l.Found, Found{Rule: rule, Key: key, Cost: 1})
+}
+
+// replaced reports whether a limit of that name gives way.
+func (l *Lookup) replaced(name string) bool {
+	for _, node := range l.found {
+		for _, other := range node.replaces {
+			if other == name {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,234 @@
+package ruleset
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// FileDomain is a domain of Envoy's ratelimit service, as a file has it.
+type FileDomain struct {
+	Name        string
+	Descriptors []*Descriptor
+	Count       int // of descriptors, at all depths
+	Limits      int // of those that have a limit, or are unlimited
+
+	Line, Column int // of the name
+}
+
+// Descriptor is one entry of a tree of descriptors.
+type Descriptor struct {
+	Key            string
+	Value          string // "" stands for any; with * at its end, for any that begin so
+	Limit          *core.Limit
+	Unlimited      bool
+	Blocks         bool // the limit is no request at all
+	Name           string
+	Replaces       []string
+	Shadow         bool
+	ShareThreshold bool
+	Line           int
+	Descriptors    []*Descriptor
+}
+
+var (
+	descriptorFields = []string{"key", "value", "rate_limit", "descriptors", "shadow_mode", "detailed_metric", "share_threshold"}
+	rateLimitFields  = []string{"unit", "requests_per_unit", "unlimited", "name", "replaces"}
+	unitNames        = []string{"second", "minute", "hour", "day", "week", "month", "year"}
+	unitLengths      = []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour, 7 * 24 * time.Hour, 30 * 24 * time.Hour, 365 * 24 * time.Hour}
+)
+
+// domain reads a domain and its descriptors, of which either may be missing.
+func (d *decoder) domain(root, name, descriptors *Node) *FileDomain {
+	domain := &FileDomain{}
+	if name == nil {
+		d.fail(descriptors, "descriptors: have no domain; write domain: and a name beside them")
+	} else {
+		domain.Name = d.text(name, "domain")
+		domain.Line = name.Line
+		domain.Column = name.Column
+	}
+	if descriptors == nil { // a domain that limits nothing yet
+		return domain
+	}
+	domain.Descriptors = d.descriptors(domain, descriptors, domain.Name)
+	return domain
+}
+
+// descriptors reads a list of descriptors. path is what leads to them, for messages.
+func (d *decoder) descriptors(domain *FileDomain, n *Node, path string) []*Descriptor {
+	if n.Kind != List {
+		d.fail(n, fmt.Sprintf("descriptors: must be a list, each item with a dash in front: - key: …, not %s", n.Kind.String()))
+		return nil
+	}
+	list := make([]*Descriptor, 0, len(n.Items))
+	lines := make(map[string]int)
+	for _, item := range n.Items {
+		if item.Kind != Map {
+			d.fail(item, fmt.Sprintf("descriptors: an item must be a map with a key, not %s", item.Kind.String()))
+			continue
+		}
+		one := d.descriptor(domain, item, path)
+		pair := string(core.AppendKeyPart(core.AppendKeyPart(nil, one.Key), one.Value))
+		if first := lines[pair]; first > 0 && one.Key != "" {
+			d.fail(item, fmt.Sprintf("descriptor %q: is there twice, first in line %d; keep one", pathTo(path, one), first))
+		}
+		lines[pair] = item.Line
+		list = append(list, one)
+	}
+	return list
+}
+
+// pathTo returns a descriptor's path, as Envoy's service calls it.
+func pathTo(path string, one *Descriptor) string {
+	if one.Value == "" {
+		return path + "." + one.Key
+	}
+	return path + "." + one.Key + "_" + one.Value
+}
+
+// descriptor reads one descriptor and what is below it.
+func (d *decoder) descriptor(domain *FileDomain, n *Node, path string) *Descriptor {
+	f := d.fields(n, "a descriptor", descriptorFields)
+	domain.Count++
+	one := &Descriptor{Line: n.Line}
+	if f["key"] == nil {
+		d.fail(n, "the descriptor has no key; write key: and the name of what it tells apart")
+	} else {
+		one.Key = d.text(f["key"], "key")
+	}
+	if v := f["value"]; v != nil && (v.Kind != String || v.Value != "") { // an empty one is none, as there
+		one.Value = d.text(v, "value")
+	}
+	if strings.HasSuffix(one.Key, "*") && one.Value == "" {
+		d.fail(f["key"], fmt.Sprintf("key %q: a wildcard stands at the end of a value, not of a key", shorten(one.Key)))
+	}
+	in := fmt.Sprintf("descriptor %q: ", shorten(pathTo(path, one)))
+	one.Shadow = d.boolean(f["shadow_mode"], in+"shadow_mode")
+	_ = d.boolean(f["detailed_metric"], in+"detailed_metric") // which says how a metric of Envoy's is called
+	one.ShareThreshold = d.boolean(f["share_threshold"], in+"share_threshold")
+	if one.ShareThreshold && !strings.HasSuffix(one.Value, "*") {
+		d.fail(f["share_threshold"], in+"share_threshold: only descriptors with a wildcard share a limit between values; write a value that ends with *")
+	}
+	if f["rate_limit"] != nil {
+		d.rateLimit(domain, one, f["rate_limit"], in)
+	}
+	if f["descriptors"] != nil {
+		one.Descriptors = d.descriptors(domain, f["descriptors"], pathTo(path, one))
+	}
+	return one
+}
+
+// rateLimit reads a descriptor's limit.
+func (d *decoder) rateLimit(domain *FileDomain, one *Descriptor, n *Node, in string) {
+	domain.Limits++
+	f := d.fields(n, "rate_limit", rateLimitFields)
+	if n.Kind != Map {
+		return
+	}
+	one.Name = d.text(f["name"], in+"name")
+	if f["replaces"] != nil {
+		d.replaces(one, f["replaces"], in)
+	}
+	one.Unlimited = d.boolean(f["unlimited"], in+"unlimited")
+	unit := f["unit"]
+	if one.Unlimited {
+		if unit != nil {
+			d.fail(unit, in+"unit: stands beside unlimited: true, which has none; keep one")
+		}
+		return
+	}
+	if unit == nil {
+		d.fail(n, fmt.Sprintf("%srate_limit: has no unit; write one of %s", in, strings.Join(unitNames, ", ")))
+		return
+	}
+	period := d.unit(unit, in)
+	if f["requests_per_unit"] == nil {
+		// Envoy's service takes it for 0, and rejects all: nobody means that by leaving it out.
+		d.fail(n, in+"rate_limit: has no requests_per_unit; write how many requests a unit has, 0 to reject all")
+		return
+	}
+	requests, ok := d.requests(f["requests_per_unit"], in)
+	if !ok || period == 0 {
+		return
+	}
+	one.Blocks = requests == 0
+	if one.Blocks {
+		requests = 1
+	}
+	limit, err := core.NewLimit(core.LimitConfig{Algorithm: core.FixedWindow, Requests: requests, Period: period})
+	if err != nil {
+		d.fail(n, in+err.Error())
+		return
+	}
+	one.Limit = limit
+}
+
+// unit reads a unit, in whichever case it is written, as Envoy's service does; 0 is none.
+func (d *decoder) unit(n *Node, in string) time.Duration {
+	text := d.text(n, in+"unit")
+	for i, name := range unitNames {
+		if name == strings.ToLower(text) {
+			return unitLengths[i]
+		}
+	}
+	if text != "" {
+		err := core.CheckWord("unit", shorten(text), unitNames)
+		d.fail(n, in+err.Error())
+	}
+	return 0
+}
+
+// requests reads a number of requests.
+func (d *decoder) requests(n *Node, in string) (requests int64, ok bool) {
+	text := d.text(n, in+"requests_per_unit")
+	requests, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || requests < 0 || requests > core.MaxRequests {
+		if text != "" {
+			d.fail(n, fmt.Sprintf("%srequests_per_unit %q: must be a whole number from 0, which rejects all, to %d; for more write unlimited: true", in, shorten(text), core.MaxRequests))
+		}
+		return 0, false
+	}
+	return requests, true
+}
+
+// replaces reads the names of the limits that give way to this one.
+func (d *decoder) replaces(one *Descriptor, n *Node, in string) {
+	if n.Kind != List {
+		d.fail(n, in+"replaces: must be a list, each item with a dash in front: - name: …")
+		return
+	}
+	for _, item := range n.Items {
+		f := d.fields(item, "replaces", []string{"name"})
+		if item.Kind != Map {
+			continue
+		}
+		if f["name"] == nil {
+			d.fail(item, in+"replaces: has no name; write the name of the limit that gives way")
+			continue
+		}
+		name := d.text(f["name"], in+"replaces: name")
+		if name == one.Name && name != "" {
+			d.fail(f["name"], fmt.Sprintf("%sreplaces: %q is the name of this limit, which cannot replace itself", in, shorten(name)))
+		}
+		one.Replaces = append(one.Replaces, name)
+	}
+}
+
+// boolean reads true or false.
+func (d *decoder) boolean(n *Node, field string) bool {
+	if n == nil {
+		return false
+	}
+	text := d.text(n, field)
+	if n.Kind == Boolean {
+		return strings.ToLower(text) == "true"
+	}
+	if text != "" {
+		d.fail(n, fmt.Sprintf("%s %q: must be true or false", field, shorten(text)))
+	}
+	return false
+}

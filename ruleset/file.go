@@ -1,0 +1,337 @@
+package ruleset
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// File is what a file has.
+type File struct {
+	Name   string
+	Rules  []FileRule
+	Domain *FileDomain // nil: no descriptors
+}
+
+// FileRule is a rule in a file.
+type FileRule struct {
+	RuleText
+	Line, Column int
+}
+
+// Decode reads a file's rules and descriptors, and returns all that is wrong with them. root is what a parser made of it.
+func Decode(file string, root *Node) (*File, Problems) {
+	d := &decoder{file: file}
+	f := &File{Name: file}
+	if root.Kind == Null {
+		d.fail(root, "is empty; write rules, or a domain with descriptors")
+		return f, d.problems
+	}
+	fields := d.fields(root, "the file", fileFields)
+	rules, domain, descriptors := fields["rules"], fields["domain"], fields["descriptors"]
+	if rules != nil {
+		f.Rules = d.rules(rules)
+	}
+	if domain != nil || descriptors != nil {
+		f.Domain = d.domain(root, domain, descriptors)
+	}
+	if len(d.problems) == 0 && rules == nil && domain == nil {
+		d.fail(root, "has neither rules nor a domain; write rules: and a list of them")
+	}
+	return f, d.problems.inOrder()
+}
+
+// The fields that there are, in the order in which they are shown.
+var (
+	fileFields = []string{"rules", "domain", "descriptors"}
+	ruleFields = []string{
+		"name", "match", "key", "limit", "tiers", "overrides", "time_zone", "algorithm", "burst", "refill", "cost", "max_delay",
+		"ipv4_prefix", "ipv6_prefix", "enforcement", "on_limit", "on_error", "on_missing_key", "count_rejected",
+	}
+	matchFields    = []string{"methods", "hosts", "paths", "path_prefixes", "headers", "except_ips"}
+	tiersFields    = []string{"source", "limits"}
+	overrideFields = []string{"key", "limit"}
+)
+
+// decoder gathers what is wrong in a file.
+type decoder struct {
+	file     string
+	problems Problems
+}
+
+// mostKept is how many problems are gathered. Nobody reads more.
+const mostKept = 1000
+
+func (d *decoder) fail(n *Node, text string) {
+	if len(d.problems) < mostKept {
+		d.problems = append(d.problems, Problem{File: d.file, Line: n.Line, Column: n.Column, Text: text})
+	}
+}
+
+// fields returns the members of a map by their keys, of which it refuses those that are not known. Members without a value are left
+// out. what says which map it is, for messages.
+func (d *decoder) fields(n *Node, what string, known []string) map[string]*Node {
+	fields := make(map[string]*Node)
+	if n.Kind != Map {
+		d.fail(n, fmt.Sprintf("%s must be a map with some of %s, not %s", what, strings.Join(known, ", "), n.Kind.String()))
+		return fields
+	}
+	for i := range n.Members {
+		key := n.Members[i].Key
+		value := n.Members[i].Value
+		if !isOneOf(key.Value, known) {
+			d.unknown(key, what, known)
+			continue
+		}
+		if value.Kind != Null {
+			fields[key.Value] = value
+		}
+	}
+	return fields
+}
+
+// unknown refuses a key that there is no field for.
+func (d *decoder) unknown(key *Node, what string, known []string) {
+	word := shorten(key.Value)
+	if why := refusals[key.Value]; why != "" {
+		d.fail(key, word+": "+why)
+		return
+	}
+	if near := core.Nearest(key.Value, known); near != "" {
+		d.fail(key, fmt.Sprintf("%q is not a field of %s (did you mean %s?)", word, what, near))
+		return
+	}
+	if near := core.Nearest(strings.Replace(key.Value, "-", "_", -1), known); near != "" {
+		d.fail(key, fmt.Sprintf("%q is not a field of %s (did you mean %s?)", word, what, near))
+		return
+	}
+	d.fail(key, fmt.Sprintf("%q is not a field of %s; there are %s", word, what, strings.Join(known, ", ")))
+}
+
+// refusals say what to do about fields that are of other programs, or of handlers.
+var refusals = map[string]string{
+	"quota_mode":      "is not supported, since nobody here reads the metadata that it is for; shadow_mode: true counts without rejecting",
+	"value_to_metric": "is not supported: clients' values are never labels of metrics; take it out",
+	"store":           "stands in the handler, not in a rule file",
+	"namespace":       "stands in the handler, not in a rule file",
+	"on_rejected":     "there is no such field; on_limit says what happens past the limit",
+}
+
+func isOneOf(word string, list []string) bool {
+	for _, w := range list {
+		if w == word {
+			return true
+		}
+	}
+	return false
+}
+
+// text returns a single value.
+func (d *decoder) text(n *Node, field string) string {
+	if n == nil {
+		return ""
+	}
+	text, ok := n.scalar()
+	if !ok {
+		d.fail(n, fmt.Sprintf("%s: must be a single value, not %s", field, n.Kind.String()))
+		return ""
+	}
+	if text == "" {
+		d.fail(n, field+": is empty; write a value, or leave it out")
+	}
+	return text
+}
+
+// texts returns a list of single values, of which one may be written without the list.
+func (d *decoder) texts(n *Node, field string) []string {
+	if n == nil {
+		return nil
+	}
+	if n.Kind != List {
+		text := d.text(n, field)
+		return []string{text}
+	}
+	if len(n.Items) == 0 {
+		d.fail(n, field+": is empty; write a value, or leave it out")
+	}
+	list := make([]string, 0, len(n.Items))
+	for _, item := range n.Items {
+		list = append(list, d.text(item, field))
+	}
+	return list
+}
+
+// rules reads the list of rules, and checks them.
+func (d *decoder) rules(n *Node) []FileRule {
+	if n.Kind != List {
+		d.fail(n, "rules: must be a list, each item with a dash in front: - name: …")
+		return nil
+	}
+	if len(n.Items) == 0 {
+		d.fail(n, "rules: is empty; write a rule, such as - {name: per-client, limit: 100/1m}, or leave rules out")
+	}
+	rules := make([]FileRule, 0, len(n.Items))
+	lines := make(map[string]int)
+	for _, item := range n.Items {
+		wrong := len(d.problems)
+		text := d.rule(item)
+		if first := lines[text.Name]; first > 0 && text.Name != "" {
+			d.fail(item, fmt.Sprintf("rule %q: is there twice, first in line %d; a name is unique", text.Name, first))
+		}
+		lines[text.Name] = item.Line
+		if wrong == len(d.problems) {
+			d.compile(item, text)
+		}
+		rules = append(rules, FileRule{RuleText: *text, Line: item.Line, Column: item.Column})
+	}
+	return rules
+}
+
+// compile checks a rule, whatever it will be compiled for.
+func (d *decoder) compile(item *Node, text *RuleText) {
+	_, errors := Compile(text, Context{Prefixes: Standard})
+	for _, e := range errors {
+		told := e.Text
+		if e.Path[0] != "name" || text.Name != "" {
+			told = fmt.Sprintf("rule %q: %s", text.Name, e.Text)
+		}
+		d.fail(item.find(e.Path), told)
+	}
+}
+
+// find returns the node at a path of members and items: the last that there is on the way.
+func (n *Node) find(path []string) *Node {
+	at := n
+	for _, step := range path {
+		next := at.step(step)
+		if next == nil {
+			break
+		}
+		at = next
+	}
+	return at
+}
+
+// step returns the member of that name, or the item of that place; nil if there is none.
+func (n *Node) step(name string) *Node {
+	for i := range n.Members {
+		if n.Members[i].Key.Value == name {
+			return n.Members[i].Value
+		}
+	}
+	place := 0
+	for i := range name {
+		if name[i] < '0' || name[i] > '9' || i > 8 {
+			return nil
+		}
+		place = 10*place + int(name[i]-'0')
+	}
+	if name == "" || place >= len(n.Items) {
+		return nil
+	}
+	return n.Items[place]
+}
+
+// rule reads one rule.
+func (d *decoder) rule(n *Node) *RuleText {
+	f := d.fields(n, "a rule", ruleFields)
+	t := &RuleText{Name: d.text(f["name"], "name")}
+	if f["name"] == nil && n.Kind == Map {
+		d.fail(n, "the rule has no name; write one of 1 to 64 of A-Z a-z 0-9 _ . -")
+	}
+	in := fmt.Sprintf("rule %q: ", shorten(t.Name))
+	if m := f["match"]; m != nil {
+		t.Match = d.match(m, in)
+	}
+	t.Key = d.texts(f["key"], in+"key")
+	t.Limit = d.text(f["limit"], in+"limit")
+	if tiers := f["tiers"]; tiers != nil {
+		t.Tiers = d.tiers(tiers, in)
+	}
+	if overrides := f["overrides"]; overrides != nil {
+		t.Overrides = d.overrides(overrides, in)
+	}
+	t.TimeZone = d.text(f["time_zone"], in+"time_zone")
+	t.Algorithm = d.text(f["algorithm"], in+"algorithm")
+	t.Burst = d.text(f["burst"], in+"burst")
+	t.Refill = d.text(f["refill"], in+"refill")
+	t.Cost = d.text(f["cost"], in+"cost")
+	t.MaxDelay = d.text(f["max_delay"], in+"max_delay")
+	t.IPv4Prefix = d.text(f["ipv4_prefix"], in+"ipv4_prefix")
+	t.IPv6Prefix = d.text(f["ipv6_prefix"], in+"ipv6_prefix")
+	t.Enforcement = d.text(f["enforcement"], in+"enforcement")
+	t.OnLimit = d.text(f["on_limit"], in+"on_limit")
+	t.OnError = d.text(f["on_error"], in+"on_error")
+	t.OnMissingKey = d.text(f["on_missing_key"], in+"on_missing_key")
+	t.CountRejected = d.text(f["count_rejected"], in+"count_rejected")
+	return t
+}
+
+// match reads which requests a rule covers.
+func (d *decoder) match(n *Node, in string) *core.Match {
+	f := d.fields(n, "match", matchFields)
+	m := &core.Match{
+		Methods:      d.texts(f["methods"], in+"match: methods"),
+		Hosts:        d.texts(f["hosts"], in+"match: hosts"),
+		Paths:        d.texts(f["paths"], in+"match: paths"),
+		PathPrefixes: d.texts(f["path_prefixes"], in+"match: path_prefixes"),
+		ExceptIPs:    d.texts(f["except_ips"], in+"match: except_ips"),
+	}
+	headers := f["headers"]
+	if headers == nil {
+		return m
+	}
+	if headers.Kind != Map {
+		d.fail(headers, in+"match: headers: must be a map of fields and their values, such as X-Plan: free")
+		return m
+	}
+	m.Headers = make(map[string]string)
+	for i := range headers.Members {
+		name := headers.Members[i].Key.Value
+		m.Headers[name] = d.text(headers.Members[i].Value, in+"match: headers: "+shorten(name))
+	}
+	return m
+}
+
+// tiers reads the limits by a value.
+func (d *decoder) tiers(n *Node, in string) *Tiers {
+	f := d.fields(n, "tiers", tiersFields)
+	t := &Tiers{Source: d.text(f["source"], in+"tiers: source")}
+	limits := f["limits"]
+	if limits == nil {
+		return t
+	}
+	if limits.Kind != Map {
+		d.fail(limits, in+"tiers: limits: must be a map of values and their limits, such as pro: 1000/1m")
+		return t
+	}
+	for i := range limits.Members {
+		value := limits.Members[i].Key.Value
+		limit := limits.Members[i].Value
+		if limit.Kind == Null {
+			d.fail(limits.Members[i].Key, fmt.Sprintf("%stiers: %q: has no limit; write one such as 100/1m, or unlimited", in, value))
+			continue
+		}
+		t.Limits = append(t.Limits, Tier{Value: value, Limit: d.text(limit, fmt.Sprintf("%stiers: %q", in, shorten(value)))})
+	}
+	return t
+}
+
+// overrides reads the limits of single keys.
+func (d *decoder) overrides(n *Node, in string) []Override {
+	if n.Kind != List {
+		d.fail(n, in+"overrides: must be a list, such as - {key: 192.0.2.1, limit: 1000/1m}")
+		return nil
+	}
+	list := make([]Override, 0, len(n.Items))
+	for _, item := range n.Items {
+		f := d.fields(item, "an override", overrideFields)
+		if item.Kind == Map && (f["key"] == nil || f["limit"] == nil) {
+			d.fail(item, in+"overrides: an override has a key and a limit, such as {key: 192.0.2.1, limit: 1000/1m}")
+			continue
+		}
+		list = append(list, Override{Key: d.texts(f["key"], in+"overrides: key"), Limit: d.text(f["limit"], in+"overrides: limit")})
+	}
+	return list
+}

@@ -1,0 +1,217 @@
+package ruleset
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+)
+
+// Kind is what a Node is.
+type Kind int
+
+// The kinds of nodes.
+const (
+	Null Kind = iota
+	String
+	Number
+	Boolean
+	List
+	Map
+)
+
+// String returns the kind with its article, for messages.
+func (k Kind) String() string {
+	return [...]string{"nothing", "a text", "a number", "true or false", "a list", "a map"}[k]
+}
+
+// Node is a value in a file, and where it stands there.
+type Node struct {
+	Kind    Kind
+	Line    int    // from 1
+	Column  int    // from 1, in characters
+	Value   string // of a text, number or boolean: as it is written, without quotes
+	Items   []*Node
+	Members []Member // of a map, in the order in which they are written
+}
+
+// Member is a key of a map with its value.
+type Member struct {
+	Key   *Node // a text
+	Value *Node
+}
+
+// Bounds of what is read.
+const (
+	MaxFile    = 8 << 20 // bytes of a file
+	MaxFiles   = 1000    // files that a list of patterns may name
+	MaxTotal   = 64 << 20
+	MaxNesting = 64 // maps and lists in each other
+)
+
+// ParseJSON reads a file in JSON. It refuses what has no meaning in one: keys that are there twice, and anything behind the value.
+func ParseJSON(file string, data []byte) (*Node, Problems) {
+	p := &jsonParser{file: file, data: data, line: 1}
+	if !json.Valid(data) {
+		return nil, p.syntax()
+	}
+	p.decoder = json.NewDecoder(bytes.NewReader(data))
+	p.decoder.UseNumber()
+	n := p.value(0)
+	if p.problem != nil {
+		return nil, Problems{*p.problem}
+	}
+	return n, nil
+}
+
+// jsonParser makes nodes of tokens, of which encoding/json says where they end.
+type jsonParser struct {
+	file    string
+	data    []byte
+	decoder *json.Decoder
+	problem *Problem // the first
+
+	line, start, counted int // the line that begins at start, as counted up to an offset
+}
+
+// syntax says what is wrong with data that is no JSON.
+func (p *jsonParser) syntax() Problems {
+	var anything interface{}
+	err := json.Unmarshal(p.data, &anything)
+	offset := len(p.data)
+	text := "is no JSON"
+	if err != nil {
+		text = "is no JSON: " + err.Error()
+	}
+	if syntax, ok := err.(*json.SyntaxError); ok && int(syntax.Offset) <= offset {
+		offset = int(syntax.Offset)
+		if offset > 0 {
+			offset-- // it is behind the character
+		}
+	}
+	line, column := p.position(offset)
+	return Problems{{File: p.file, Line: line, Column: column, Text: text}}
+}
+
+// position returns the line and column of an offset, which is not before the last one asked for.
+func (p *jsonParser) position(offset int) (line, column int) {
+	for i := p.counted; i < offset; {
+		next := bytes.IndexByte(p.data[i:offset], '\n')
+		if next < 0 {
+			break
+		}
+		i += next + 1
+		p.line++
+		p.start = i
+	}
+	if offset > p.counted {
+		p.counted = offset
+	}
+	column = 1 + len([]rune(string(p.data[p.start:offset])))
+	line = p.line
+	return line, column
+}
+
+// next returns a token, and where it begins.
+func (p *jsonParser) next() (token json.Token, line, column int, err error) {
+	from := int(p.decoder.InputOffset())
+	skipped := len(p.data[from:]) - len(bytes.TrimLeft(p.data[from:], " \t\r\n,:"))
+	line, column = p.position(from + skipped)
+	token, err = p.decoder.Token()
+	return token, line, column, err
+}
+
+func (p *jsonParser) fail(line, column int, text string) {
+	if p.problem == nil {
+		p.problem = &Problem{File: p.file, Line: line, Column: column, Text: text}
+	}
+}
+
+// value reads the next value. After a problem it returns anything.
+func (p *jsonParser) value(nesting int) *Node {
+	token, line, column, err := p.next()
+	n := &Node{Line: line, Column: column}
+	if err != nil && err != io.EOF {
+		p.fail(line, column, "is no JSON: "+err.Error())
+		return n
+	}
+	if nesting > MaxNesting {
+		p.fail(line, column, fmt.Sprintf("is nested more than %d deep", MaxNesting))
+		return n
+	}
+	if delim, ok := token.(json.Delim); ok {
+		if delim == '[' {
+			n.Kind = List
+			p.items(n, nesting)
+			return n
+		}
+		n.Kind = Map
+		p.members(n, nesting)
+		return n
+	}
+	if text, ok := token.(string); ok {
+		n.Kind = String
+		n.Value = text
+		return n
+	}
+	if number, ok := token.(json.Number); ok {
+		n.Kind = Number
+		n.Value = number.String()
+		return n
+	}
+	if truth, ok := token.(bool); ok {
+		n.Kind = Boolean
+		n.Value = "false"
+		if truth {
+			n.Value = "true"
+		}
+	}
+	return n
+}
+
+// items reads a list up to its end.
+func (p *jsonParser) items(n *Node, nesting int) {
+	for p.problem == nil && p.decoder.More() {
+		item := p.value(nesting + 1)
+		n.Items = append(n.Items, item)
+	}
+	p.end()
+}
+
+// members reads a map up to its end.
+func (p *jsonParser) members(n *Node, nesting int) {
+	seen := make(map[string]int)
+	for p.problem == nil && p.decoder.More() {
+		token, line, column, err := p.next()
+		key, ok := token.(string)
+		if err != nil || !ok {
+			p.fail(line, column, "is no JSON")
+			return
+		}
+		if first := seen[key]; first > 0 {
+			p.fail(line, column, fmt.Sprintf("%q is there twice, first in line %d; keep one", key, first))
+			return
+		}
+		seen[key] = line
+		value := p.value(nesting + 1)
+		n.Members = append(n.Members, Member{Key: &Node{Kind: String, Line: line, Column: column, Value: key}, Value: value})
+	}
+	p.end()
+}
+
+// end reads the bracket that closes a list or a map.
+func (p *jsonParser) end() {
+	if p.problem != nil {
+		return
+	}
+	if _, line, column, err := p.next(); err != nil {
+		p.fail(line, column, "is no JSON: "+err.Error())
+	}
+}
+
+// scalar returns the text of a node that is a single value.
+func (n *Node) scalar() (text string, ok bool) {
+	ok = n.Kind == String || n.Kind == Number || n.Kind == Boolean
+	text = n.Value
+	return text, ok
+}

@@ -1,0 +1,531 @@
+package ruleset
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// Rule is a RuleText made ready: immutable but for what stores keep in its core.Rules, so that it belongs to one store.
+type Rule struct {
+	Name    string
+	Limits  *core.Limits
+	Matcher *core.Matcher // nil: all requests
+	Excepts bool          // the matcher looks at the client's address
+	Parts   []Part        // of the key
+	Shadow  bool
+
+	Cost     int64        // where it is not taken from the request
+	CostFrom *core.Source // nil: it is Cost
+
+	SkipMissing, RejectMissing bool // on_missing_key; neither: share
+
+	Advice []string // what is most likely not meant, though it can be
+
+	tier      *core.Source // nil: no tiers
+	prefixes  core.Prefixes
+	masksIPv4 bool // so that IPv4 addresses do not stay as they are
+}
+
+// Part is one part of a key.
+type Part struct {
+	Source  core.Source
+	Address bool // it is client_ip
+	Masked  bool // it may be an address, in any spelling
+}
+
+// Standard has what rules are that do not say otherwise.
+var Standard = core.Prefixes{IPv4: 32, IPv6: 64}
+
+// Context is what a rule is compiled for.
+type Context struct {
+	Namespace string
+	Name      string        // in place of the RuleText's, where it has none
+	Prefixes  core.Prefixes // of a rule that does not say any
+
+	// Limit is the rule's, for who reads it otherwise; the RuleText's Limit is not looked at then.
+	Limit *core.Limit
+}
+
+// compiler gathers what is wrong.
+type compiler struct {
+	text   *RuleText
+	rule   *Rule
+	errors []*FieldError
+}
+
+// fail notes an error of a field. The text begins with the field's name.
+func (c *compiler) fail(text string, path ...string) {
+	c.errors = append(c.errors, &FieldError{Path: path, Text: text})
+}
+
+// Compile checks a rule and makes it ready. It returns all that is wrong with it; the rule is nil then.
+func Compile(t *RuleText, in Context) (*Rule, []*FieldError) {
+	c := &compiler{text: t, rule: &Rule{Name: t.Name, Cost: 1}}
+	r := c.rule
+	if r.Name == "" {
+		r.Name = in.Name
+	}
+	if err := core.CheckName(r.Name); err != nil {
+		c.fail(err.Error(), "name")
+	}
+	c.setMatcher()
+	c.setPrefixes(in.Prefixes)
+	c.setKey()
+	config := core.RuleConfig{Namespace: in.Namespace, Name: r.Name, KeySpec: KeySpec(r.Parts, r.prefixes), Limit: in.Limit}
+	more := c.setLimits(&config)
+	c.setCost(config.Limit, more)
+	c.setWords(&config)
+	if len(c.errors) > 0 {
+		return nil, c.errors
+	}
+	limits, err := core.NewLimits(config, more)
+	if err != nil {
+		c.fail(err.Error(), "name")
+		return nil, c.errors
+	}
+	r.Limits = limits
+	r.Shadow = config.Shadow
+	return r, nil
+}
+
+// setMatcher reads which requests the rule covers.
+func (c *compiler) setMatcher() {
+	m := c.text.Match
+	if m == nil || len(m.Methods)+len(m.Hosts)+len(m.Paths)+len(m.PathPrefixes)+len(m.Headers)+len(m.ExceptIPs) == 0 {
+		return
+	}
+	matcher, err := m.Compile()
+	if err != nil {
+		text := strings.Replace(strings.Replace(err.Error(), "path prefixes:", "path_prefixes:", 1), "except IPs:", "except_ips:", 1)
+		field, _, _ := strings.Cut(strings.TrimPrefix(text, "match: "), ":")
+		c.fail(text, "match", field)
+		return
+	}
+	c.rule.Matcher = matcher
+	c.rule.Excepts = len(m.ExceptIPs) > 0
+}
+
+// setPrefixes reads how far addresses are masked.
+func (c *compiler) setPrefixes(standard core.Prefixes) {
+	ipv4 := c.number("ipv4_prefix", c.text.IPv4Prefix, 1, 32, int64(standard.IPv4))
+	ipv6 := c.number("ipv6_prefix", c.text.IPv6Prefix, 1, 128, int64(standard.IPv6))
+	c.rule.prefixes = core.Prefixes{IPv4: int(ipv4), IPv6: int(ipv6)}
+	c.rule.masksIPv4 = ipv4 > 0 && ipv4 < 32
+}
+
+// setKey reads the sources of the key.
+func (c *compiler) setKey() {
+	key := c.text.Key
+	if len(key) == 0 {
+		key = []string{"client_ip"}
+	}
+	for i, text := range key {
+		source, err := core.ParseSource(strings.TrimSpace(text))
+		if err != nil {
+			c.fail(err.Error()+placeholderHint(text), "key", strconv.Itoa(i))
+			continue
+		}
+		kind, _, _ := strings.Cut(strings.TrimSpace(text), ":")
+		masked := kind == "client_ip" || kind == "remote_ip" || kind == "header"
+		c.rule.Parts = append(c.rule.Parts, Part{Source: source, Address: kind == "client_ip", Masked: masked})
+	}
+}
+
+// placeholderHint says why a placeholder is not taken.
+func placeholderHint(text string) string {
+	if !strings.HasPrefix(strings.TrimSpace(text), "{") {
+		return ""
+	}
+	return "; placeholders are Caddy's alone: have request_header set a field to it, and take header:NAME"
+}
+
+// KeySpec returns what a key is made of, for the rule's identity. A prefix that leaves addresses whole is not said, nor is one
+// where the key has no address.
+func KeySpec(parts []Part, p core.Prefixes) string {
+	spec := ""
+	masked := false
+	for i := range parts {
+		if i > 0 {
+			spec += " "
+		}
+		spec += parts[i].Source.String()
+		masked = masked || parts[i].Masked
+	}
+	if p.IPv4 == 32 {
+		p.IPv4 = 0
+	}
+	if p.IPv6 == 128 {
+		p.IPv6 = 0
+	}
+	if masked && p.IPv4+p.IPv6 > 0 {
+		spec += " /" + strconv.Itoa(p.IPv4) + " /" + strconv.Itoa(p.IPv6)
+	}
+	return spec
+}
+
+// setLimits reads the rule's own limit into the configuration, unless it has one, and returns the others.
+func (c *compiler) setLimits(config *core.RuleConfig) core.MoreLimits {
+	t := c.text
+	var more core.MoreLimits
+	wrong := len(c.errors)
+	common := c.commonLimit()
+	if len(c.errors) > wrong {
+		return more
+	}
+	if config.Limit == nil {
+		if t.Tiers == nil && strings.TrimSpace(t.Limit) == "" {
+			c.fail("limit: is missing; write one such as 100/1m", "limit")
+			return more
+		}
+		if strings.TrimSpace(t.Limit) != "" {
+			config.Limit = c.limit(common, t.Limit, "limit", "limit")
+		}
+	}
+	if t.Tiers != nil {
+		more.Tiers = c.tiers(config, common)
+	}
+	if len(t.Overrides) > 0 {
+		more.Overrides = c.overrides(common)
+	}
+	return more
+}
+
+// commonLimit reads what all limits of the rule have in common.
+func (c *compiler) commonLimit() core.LimitConfig {
+	t := c.text
+	var common core.LimitConfig
+	if text := strings.TrimSpace(t.Algorithm); text != "" {
+		a, err := core.ParseAlgorithm(text)
+		if err != nil {
+			c.fail(err.Error(), "algorithm")
+		}
+		common.Algorithm = a
+	}
+	common.Burst = c.number("burst", t.Burst, 1, core.MaxRequests, 0)
+	if err := core.CheckWord("refill", t.Refill, []string{"continuous", "interval"}); err != nil {
+		c.fail(err.Error(), "refill")
+	} else if t.Refill != "" && common.Algorithm != core.TokenBucket {
+		c.fail(fmt.Sprintf("refill %q: only token_bucket is refilled", t.Refill), "refill")
+	}
+	common.Interval = t.Refill == "interval"
+	common.MaxDelay = c.duration("max_delay", t.MaxDelay, time.Millisecond, time.Hour)
+	if t.TimeZone != "" {
+		location, err := time.LoadLocation(t.TimeZone)
+		if err != nil || t.TimeZone == "Local" {
+			c.fail(fmt.Sprintf("time_zone %q: must be a name of the time zone database, such as UTC or Europe/Berlin", t.TimeZone), "time_zone")
+		} else {
+			common.Location = location
+		}
+	}
+	return common
+}
+
+// limit reads one limit. It returns nil for Unlimited, and after an error, which it calls by name.
+func (c *compiler) limit(common core.LimitConfig, text, name string, path ...string) *core.Limit {
+	text = strings.TrimSpace(text)
+	if text == Unlimited {
+		return nil
+	}
+	in := "" // where a limit is that is not the rule's own
+	if name != "limit" {
+		in = name + ": "
+	}
+	if err := core.ParseLimit(text, &common); err != nil {
+		hint := ""
+		if near := core.Nearest(text, []string{Unlimited}); near != "" {
+			hint = " (did you mean unlimited?)"
+		}
+		c.fail(in+err.Error()+hint, path...)
+		return nil
+	}
+	if common.Calendar == core.Epoch && in != "" { // which has a time zone only where it is a calendar's
+		common.Location = nil
+	}
+	limit, err := core.NewLimit(common)
+	if err == nil {
+		return limit
+	}
+	told := err.Error()
+	if field, _, _ := strings.Cut(told, " "); field != "requests" && field != "period" {
+		c.fail(in+told, strings.TrimSuffix(field, ":"))
+		return nil
+	}
+	c.fail(fmt.Sprintf("%slimit %q: %s", in, text, told), path...)
+	return nil
+}
+
+// tiers reads the limits by tier. The one for any value is the rule's own.
+func (c *compiler) tiers(config *core.RuleConfig, common core.LimitConfig) map[string]*core.Limit {
+	t := c.text.Tiers
+	source, err := core.ParseSource(strings.TrimSpace(t.Source))
+	if t.Source == "" {
+		c.fail("tiers: source: is missing; write what the tier is read from, such as header:X-Plan", "tiers")
+	} else if err != nil {
+		c.fail("tiers: "+strings.Replace(err.Error(), "key ", "source ", 1)+placeholderHint(t.Source), "tiers", "source")
+	}
+	c.rule.tier = &source
+	if kind, name, _ := strings.Cut(source.String(), ":"); kind == "header" || kind == "cookie" || kind == "query" {
+		c.rule.Advice = append(c.rule.Advice, fmt.Sprintf("tiers: the %s %s is what the client sends, so that it can choose its own limit; have the proxy set it to what it knows, or delete it from requests", kind, name))
+	}
+	limits := make(map[string]*core.Limit, len(t.Limits))
+	for i := range t.Limits {
+		tier := &t.Limits[i]
+		name := fmt.Sprintf("tiers: %q", tier.Value)
+		limit := c.limit(common, tier.Limit, name, "tiers", "limits", tier.Value)
+		if _, twice := limits[tier.Value]; twice {
+			c.fail(name+": is there twice; keep one", "tiers", "limits", tier.Value)
+		}
+		limits[tier.Value] = limit
+	}
+	if len(limits) == 0 {
+		c.fail("tiers: limits: is missing; write a limit for each value, such as pro: 1000/1m", "tiers")
+	}
+	other, said := limits[AnyTier]
+	own := strings.TrimSpace(c.text.Limit) != "" || config.Limit != nil
+	if said && own {
+		c.fail("tiers: \"*\": stands beside limit, which is for all values without a tier, too; keep one", "tiers", "limits", AnyTier)
+	} else if !said && !own {
+		c.fail("tiers: say nothing of other values; write \"*\": 50/1m, or limit beside the tiers", "tiers", "limits")
+	}
+	if said {
+		config.Limit = other
+		delete(limits, AnyTier)
+	}
+	return limits
+}
+
+// overrides reads the limits of single keys.
+func (c *compiler) overrides(common core.LimitConfig) map[string]*core.Limit {
+	limits := make(map[string]*core.Limit, len(c.text.Overrides))
+	for i := range c.text.Overrides {
+		o := &c.text.Overrides[i]
+		place := strconv.Itoa(i)
+		name := fmt.Sprintf("overrides: %q", strings.Join(o.Key, " "))
+		if len(o.Key) == 0 || len(o.Key) == 1 && o.Key[0] == "" {
+			c.fail("overrides: key: is missing; write the key whose limit it is", "overrides", place)
+			continue
+		}
+		if len(c.rule.Parts) > 0 && len(o.Key) != len(c.rule.Parts) {
+			c.fail(fmt.Sprintf("%s: has %d values, and the rule's key %d parts", name, len(o.Key), len(c.rule.Parts)), "overrides", place, "key")
+			continue
+		}
+		limit := c.limit(common, o.Limit, name, "overrides", place, "limit")
+		key := c.keyOf(o.Key)
+		if _, twice := limits[key]; twice {
+			c.fail(name+": is there twice; keep one", "overrides", place, "key")
+		}
+		limits[key] = limit
+	}
+	return limits
+}
+
+// keyOf returns the key that requests with these values have.
+func (c *compiler) keyOf(values []string) string {
+	r := c.rule
+	if len(r.Parts) == 1 {
+		return mask(r, &r.Parts[0], values[0])
+	}
+	var key []byte
+	for i := range r.Parts {
+		key = core.AppendKeyPart(key, mask(r, &r.Parts[i], values[i]))
+	}
+	return string(key)
+}
+
+// setCost reads what a request costs.
+func (c *compiler) setCost(own *core.Limit, more core.MoreLimits) {
+	text := strings.TrimSpace(c.text.Cost)
+	if text == "" {
+		return
+	}
+	kind, _, named := strings.Cut(text, ":")
+	if named && (kind == "header" || kind == "query" || kind == "cookie") {
+		source, err := core.ParseSource(text)
+		if err != nil {
+			c.fail(fmt.Sprintf("cost %q: write %s:NAME", c.text.Cost, kind), "cost")
+		}
+		c.rule.CostFrom = &source
+		return
+	}
+	n, err := core.ParseCount(text)
+	if err != nil {
+		c.fail("cost "+err.Error()+", or header:NAME, query:NAME or cookie:NAME that has one", "cost")
+		return
+	}
+	c.checkCost(n, own)
+	for _, l := range more.Tiers {
+		c.checkCost(n, l)
+	}
+	for _, l := range more.Overrides {
+		c.checkCost(n, l)
+	}
+	c.rule.Cost = n
+}
+
+// checkCost refuses a cost that a limit can never hold, once.
+func (c *compiler) checkCost(n int64, l *core.Limit) {
+	if l == nil || n <= l.Capacity() {
+		return
+	}
+	for _, e := range c.errors {
+		if e.Path[0] == "cost" {
+			return
+		}
+	}
+	c.fail(fmt.Sprintf("cost %d: is more than the limit %s can ever hold, which is %d, so that every request would be rejected", n, l, l.Capacity()), "cost")
+}
+
+// setWords reads the fields that take one of a few words.
+func (c *compiler) setWords(config *core.RuleConfig) {
+	t := c.text
+	word, _, _ := strings.Cut(t.Enforcement, " ")
+	if word == "soft" {
+		c.fail(fmt.Sprintf("enforcement %q: soft limits are not in this version; use hard, with a burst, or shadow", t.Enforcement), "enforcement")
+	} else if err := core.CheckWord("enforcement", t.Enforcement, []string{"hard", "shadow"}); err != nil {
+		c.fail(err.Error(), "enforcement")
+	}
+	config.Shadow = t.Enforcement == "shadow"
+	if t.OnLimit == "delay" {
+		c.fail("on_limit \"delay\": is not in this version; algorithm leaky_bucket holds requests until their turn", "on_limit")
+	} else if t.OnLimit == "defer" {
+		c.fail("on_limit \"defer\": is not in this version; use reject", "on_limit")
+	} else if err := core.CheckWord("on_limit", t.OnLimit, []string{"reject"}); err != nil {
+		c.fail(err.Error(), "on_limit")
+	}
+	if err := core.CheckWord("on_missing_key", t.OnMissingKey, []string{"share", "skip", "reject"}); err != nil {
+		c.fail(err.Error(), "on_missing_key")
+	}
+	c.rule.SkipMissing = t.OnMissingKey == "skip"
+	c.rule.RejectMissing = t.OnMissingKey == "reject"
+	onError, err := core.ParseOnError(t.OnError)
+	if err != nil {
+		c.fail(err.Error(), "on_error")
+	}
+	config.OnError = onError
+	switch strings.ToLower(strings.TrimSpace(t.CountRejected)) {
+	case "true", "1": // a decoder may make 1 of it
+		config.CountRejected = true
+	case "false", "0", "":
+	default:
+		c.fail(fmt.Sprintf("count_rejected %q: must be true or false", t.CountRejected), "count_rejected")
+	}
+}
+
+// number reads a whole number from least to most, or takes the standard one where there is none.
+func (c *compiler) number(field, value string, least, most, standard int64) int64 {
+	text := strings.TrimSpace(value)
+	if text == "" {
+		return standard
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < least || n > most {
+		c.fail(fmt.Sprintf("%s %q: must be a whole number from %d to %d", field, value, least, most), field)
+		return standard
+	}
+	return n
+}
+
+// duration reads a duration from least to most, 0 where there is none.
+func (c *compiler) duration(field, value string, least, most time.Duration) time.Duration {
+	text := strings.TrimSpace(value)
+	if text == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < least || d > most {
+		c.fail(fmt.Sprintf("%s %q: must be a duration from %s to %s", field, value, shortly(least), shortly(most)), field)
+		return 0
+	}
+	return d
+}
+
+// shortly writes 1h, not 1h0m0s.
+func shortly(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// NeedsAddress reports whether the rule needs the client's address.
+func NeedsAddress(r *Rule) bool {
+	for i := range r.Parts {
+		if r.Parts[i].Address {
+			return true
+		}
+	}
+	return r.Excepts || r.tier != nil && r.tier.String() == "client_ip"
+}
+
+// Plain reports whether all of the rule's requests cost 1 under one limit.
+func Plain(r *Rule) bool {
+	return r.Cost == 1 && r.CostFrom == nil && r.Limits.Single()
+}
+
+// Whole reports whether the rule's key is the client's IPv4 address as it is.
+func Whole(r *Rule) bool {
+	return len(r.Parts) == 1 && r.Parts[0].Address && r.prefixes.IPv4 == 32
+}
+
+// KeyOf returns a request's key, and whether any part of it was missing. A key of one part is its value; of several, the values
+// with their lengths, so that no client can put together another's. buffer is for those, and may be nil. address is the client's.
+func KeyOf(rule *Rule, r *http.Request, address string, buffer []byte) (key string, missing bool) {
+	if len(rule.Parts) == 1 {
+		key = valueOf(rule, &rule.Parts[0], r, address)
+		missing = key == ""
+		return key, missing
+	}
+	buffer = buffer[:0]
+	for i := range rule.Parts {
+		value := valueOf(rule, &rule.Parts[i], r, address)
+		missing = missing || value == ""
+		buffer = core.AppendKeyPart(buffer, value)
+	}
+	key = string(buffer)
+	return key, missing
+}
+
+// valueOf returns the value of a part, with addresses masked.
+func valueOf(rule *Rule, part *Part, r *http.Request, address string) string {
+	value := address
+	if !part.Address {
+		value = part.Source.Value(r, address)
+	}
+	if part.Masked && (rule.masksIPv4 || strings.IndexByte(value, ':') >= 0) { // Mask leaves others as they are
+		return rule.prefixes.Mask(value)
+	}
+	return value
+}
+
+// mask is what valueOf does to a value.
+func mask(rule *Rule, part *Part, value string) string {
+	if part.Masked {
+		return rule.prefixes.Mask(value)
+	}
+	return value
+}
+
+// LimitOf returns the rule that a request of that key comes under; nil: none, it is not counted.
+func LimitOf(rule *Rule, r *http.Request, address, key string) *core.Rule {
+	if rule.tier == nil {
+		return rule.Limits.Of("", key)
+	}
+	return rule.Limits.Of(rule.tier.Value(r, address), key)
+}
+
+// CostOf returns what a request costs.
+func CostOf(rule *Rule, r *http.Request, address string) int64 {
+	if rule.CostFrom == nil {
+		return rule.Cost
+	}
+	return core.ReadCost(rule.CostFrom.Value(r, address))
+}

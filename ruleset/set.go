@@ -1,0 +1,114 @@
+package ruleset
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// Set is what files come to, made ready for one store: immutable but for what the store keeps in its core.Rules. Where a rule stands
+// is in Files.
+type Set struct {
+	Files   []*File
+	Rules   []*Rule // of all files, in their order
+	Domains []*Domain
+	index   *core.MatchIndex // nil: there are so few rules that looking at each is as quick
+}
+
+// fewRules is how many rules are looked at one by one.
+const fewRules = 8
+
+// NewSet makes the rules of files ready that Parse has found nothing wrong with.
+func NewSet(files []*File, namespace string) (*Set, error) {
+	s := &Set{Files: files}
+	for _, f := range files {
+		for i := range f.Rules {
+			r, errors := Compile(&f.Rules[i].RuleText, Context{Namespace: namespace, Prefixes: Standard})
+			if len(errors) > 0 {
+				return nil, fmt.Errorf("%s: rule %q: %s", f.Name, f.Rules[i].Name, errors[0].Text)
+			}
+			s.Rules = append(s.Rules, r)
+		}
+		if f.Domain == nil {
+			continue
+		}
+		d, err := newDomain(f.Domain, namespace)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.Name, err)
+		}
+		s.Domains = append(s.Domains, d)
+	}
+	if len(s.Rules) > fewRules {
+		matchers := make([]*core.Matcher, len(s.Rules))
+		for i, r := range s.Rules {
+			matchers[i] = r.Matcher
+		}
+		s.index = core.NewMatchIndex(matchers)
+	}
+	return s, nil
+}
+
+// All returns all rules that a store is to open.
+func (s *Set) All() []*core.Rule {
+	var all []*core.Rule
+	for _, r := range s.Rules {
+		all = append(all, r.Limits.Rules()...)
+	}
+	for _, d := range s.Domains {
+		all = append(all, d.rules...)
+	}
+	return all
+}
+
+// Covering appends to into the places of the rules that may cover a request: their Matchers are still to be asked.
+func (s *Set) Covering(r *http.Request, into []int) []int {
+	if s.index != nil {
+		return s.index.Candidates(r, into)
+	}
+	for i := range s.Rules {
+		into = append(into, i)
+	}
+	return into
+}
+
+// Domain returns the domain of that name, or where the name is "" the only one. The error says which there are.
+func (s *Set) Domain(name string) (*Domain, error) {
+	if name == "" && len(s.Domains) == 1 {
+		return s.Domains[0], nil
+	}
+	names := make([]string, 0, len(s.Domains))
+	for _, d := range s.Domains {
+		if d.name == name && name != "" {
+			return d, nil
+		}
+		names = append(names, d.name)
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("the rule files have no domain with descriptors")
+	}
+	if name == "" {
+		return nil, fmt.Errorf("the rule files have the domains %s; say which with domain <name>", strings.Join(names, ", "))
+	}
+	text := fmt.Sprintf("domain %q: is not in the rule files, which have %s", name, strings.Join(names, ", "))
+	if near := core.Nearest(name, names); near != "" {
+		text += " (did you mean " + near + "?)"
+	}
+	return nil, fmt.Errorf("%s", text)
+}
+
+// Advice returns what in the files is most likely not meant, though it can be.
+func (s *Set) Advice() []string {
+	var advice []string
+	at := 0
+	for _, f := range s.Files {
+		for i := range f.Rules {
+			for _, text := range s.Rules[at].Advice {
+				advice = append(advice, fmt.Sprintf("%s:%d: rule %q: %s", f.Name, f.Rules[i].Line, f.Rules[i].Name, text))
+			}
+			at++
+		}
+	}
+	return advice
+}
