@@ -108,7 +108,7 @@ func writeAll(h http.Header, checks []Check, v *Verdict) {
 	}
 	for i := range checks {
 		c := &checks[i]
-		if c.Rule.shadow || c.Uncounted {
+		if c.Rule.shadow || c.Uncounted || len(checks) > 1 && repeats(checks, i, v.Told) {
 			continue
 		}
 		if policies == "" {
@@ -145,6 +145,25 @@ func writeAll(h http.Header, checks []Check, v *Verdict) {
 	h[HeaderPolicy] = values[6:7:7]
 }
 
+// repeats reports whether a check's rule is told by another check: where several keys of one request come under a rule, clients are
+// told of the tightest. told is the check that the verdict tells of.
+func repeats(checks []Check, i, told int) bool {
+	for j := range checks {
+		if j == i || checks[j].Rule != checks[i].Rule || checks[j].Uncounted || i == told {
+			continue
+		}
+		if j == told {
+			return true
+		}
+		a := &checks[i].Decision
+		b := &checks[j].Decision
+		if tighter(b, a) || j < i && !tighter(a, b) {
+			return true
+		}
+	}
+	return false
+}
+
 func writeXRateLimit(h http.Header, told *Check, retry string, rejected bool, values *[8]string) {
 	d := &told.Decision
 	if earlier := h[HeaderRemaining]; !rejected && len(earlier) == 1 && len(h[HeaderLimit]) == 1 {
@@ -172,7 +191,7 @@ func writeIETF(h http.Header, checks []Check, v *Verdict, retry string, values *
 	policies := ""
 	for i := range checks {
 		r := checks[i].Rule
-		if r.shadow || checks[i].Uncounted {
+		if r.shadow || checks[i].Uncounted || len(checks) > 1 && repeats(checks, i, v.Told) {
 			continue
 		}
 		d := &checks[i].Decision

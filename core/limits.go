@@ -1,5 +1,7 @@
 package core
 
+import "sort"
+
 // MoreLimits says which limits a rule has besides its own. A nil Limit stands for none: the requests that it is for are not
 // counted at all.
 type MoreLimits struct {
@@ -19,52 +21,64 @@ type Limits struct {
 // NewLimits checks c and returns its limits. A nil Limit of c is none, as those of more are.
 func NewLimits(c RuleConfig, more MoreLimits) (*Limits, error) {
 	l := &Limits{}
+	if c.Limit != nil && len(more.Tiers)+len(more.Overrides) == 0 { // as most have it, in fewer steps
+		own, err := NewRule(c)
+		if err != nil {
+			return nil, err
+		}
+		l.own = own
+		l.rules = []*Rule{own}
+		return l, nil
+	}
+	known := make(map[string]*Rule)
 	var err error
-	if l.own, err = l.rule(c); err != nil {
+	if l.own, err = l.rule(c, known); err != nil {
 		return nil, err
 	}
-	if l.tiers, err = l.byValue(c, more.Tiers); err != nil {
+	if l.tiers, err = l.byValue(c, more.Tiers, known); err != nil {
 		return nil, err
 	}
-	if l.overrides, err = l.byValue(c, more.Overrides); err != nil {
+	if l.overrides, err = l.byValue(c, more.Overrides, known); err != nil {
 		return nil, err
 	}
 	return l, nil
 }
 
 // byValue returns the rules of many limits.
-func (l *Limits) byValue(c RuleConfig, limits map[string]*Limit) (map[string]*Rule, error) {
+func (l *Limits) byValue(c RuleConfig, limits map[string]*Limit, known map[string]*Rule) (map[string]*Rule, error) {
+	values := make([]string, 0, len(limits))
+	for value := range limits {
+		values = append(values, value)
+	}
+	sort.Strings(values) // so that the rules are in the same order each time
 	rules := make(map[string]*Rule, len(limits))
-	known := make(map[string]*Rule) // by what the limits say
-	for value, limit := range limits {
-		c.Limit = limit
-		text := ""
-		if limit != nil {
-			text = limit.terms()
-		}
-		r := known[text]
-		if r == nil {
-			made, err := l.rule(c)
-			if err != nil {
-				return nil, err
-			}
-			r = made
-			known[text] = r
+	for _, value := range values {
+		c.Limit = limits[value]
+		r, err := l.rule(c, known)
+		if err != nil {
+			return nil, err
 		}
 		rules[value] = r
 	}
 	return rules, nil
 }
 
-// rule returns the rule of one limit, nil where that is none: the one that there is already, or a new one.
-func (l *Limits) rule(c RuleConfig) (*Rule, error) {
+// rule returns the rule of one limit, nil where that is none: the one that there is already, or a new one. known has them by what
+// the limits say.
+func (l *Limits) rule(c RuleConfig, known map[string]*Rule) (*Rule, error) {
 	if c.Limit == nil {
 		return nil, checkNames(c)
+	}
+	terms := c.Limit.terms()
+	r := known[terms]
+	if r != nil {
+		return r, nil
 	}
 	r, err := NewRule(c)
 	if err != nil {
 		return nil, err
 	}
+	known[terms] = r
 	l.rules = append(l.rules, r)
 	return r, nil
 }
@@ -94,3 +108,44 @@ func (l *Limits) Own() *Rule { return l.own }
 
 // Rules returns all rules, each once: those that a store is to open.
 func (l *Limits) Rules() []*Rule { return l.rules }
+
+// Same reports whether two rules' limits choose alike, and decide alike.
+func (l *Limits) Same(o *Limits) bool {
+	return sameRule(l.own, o.own) && sameRules(l.tiers, o.tiers) && sameRules(l.overrides, o.overrides)
+}
+
+func sameRules(a, b map[string]*Rule) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for value, r := range a {
+		other, ok := b[value]
+		if !ok || !sameRule(r, other) {
+			return false
+		}
+	}
+	return true
+}
+
+// sameRule reports whether two rules of one name, or two that there are not, do the same.
+func sameRule(a, b *Rule) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return Difference(a, b) == ""
+}
+
+// Difference says what two rules of one name, which are to count together, do not do alike; "": nothing.
+func Difference(a, b *Rule) string {
+	switch {
+	case a.identity != b.identity && a.limit.Identity() == b.limit.Identity():
+		return "another key"
+	case !a.limit.Same(b.limit) || a.blocks != b.blocks:
+		return "another limit: " + a.limit.String() + " and " + b.limit.String()
+	case a.shadow != b.shadow:
+		return "another enforcement"
+	case a.countRejected != b.countRejected:
+		return "another count_rejected"
+	}
+	return ""
+}

@@ -170,8 +170,7 @@ func (m *Memory) Release(r *Rule) {
 	m.mu.Unlock()
 }
 
-// setLimits finds out which of the rules' limits the strictest are. They count alike, so those are the one with the fewest
-// requests, and of buckets the one with the least burst: what is unused by them is unused by all.
+// setLimits finds out which of the rules' limits the strictest are.
 func (sp *space) setLimits() {
 	limits := make([]*Limit, 0, 2)
 	for _, r := range sp.rules {
@@ -180,26 +179,29 @@ func (sp *space) setLimits() {
 	sp.limits.Store(limits)
 }
 
-// stricter returns the strictest of limits, which has at most two, and one more.
+// stricter returns the strictest of limits, which are that already, and one more: those of which none is as strict as another. What
+// is unused by them is unused by all. The tiers of a rule have one burst, or each the burst that is its requests, so that the one
+// with the fewest requests is stricter than all.
 func stricter(limits []*Limit, l *Limit) []*Limit {
-	if len(limits) == 0 {
-		return []*Limit{l}
+	for _, other := range limits {
+		if asStrict(other, l) {
+			return limits
+		}
 	}
-	slowest := limits[0]
-	smallest := limits[len(limits)-1]
-	if l.requests >= slowest.requests && l.burst >= smallest.burst {
-		return limits
+	list := make([]*Limit, 0, 2)
+	for _, other := range limits {
+		if !asStrict(l, other) {
+			list = append(list, other)
+		}
 	}
-	if l.requests < slowest.requests || l.requests == slowest.requests && l.burst < slowest.burst {
-		slowest = l
-	}
-	if l.burst < smallest.burst {
-		smallest = l
-	}
-	if slowest.burst <= smallest.burst {
-		return []*Limit{slowest}
-	}
-	return []*Limit{slowest, smallest}
+	return append(list, l)
+}
+
+// asStrict reports whether a state is used by a as long as it is by b, and never leaves less by b than by a. They count alike, and
+// differ in their numbers. A token bucket takes no more than its burst for used, so that one that is refilled more slowly, but is
+// smaller, may be whole sooner.
+func asStrict(a, b *Limit) bool {
+	return a.requests <= b.requests && a.burst <= b.burst && (a.algorithm != TokenBucket || a.burst*b.requests >= b.burst*a.requests)
 }
 
 // SetMaxKeys changes MaxKeys; 0 means DefaultMaxKeys. Where there are more keys already, they make way as others come.

@@ -1,6 +1,8 @@
 package ruleset
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"strings"
 
 	"github.com/proxyweir/weir/core"
@@ -27,6 +29,7 @@ type values struct {
 // descriptor is a Descriptor made ready.
 type descriptor struct {
 	rule     *core.Rule // nil: no limit here
+	place    int        // of the rule, in Domain.Rules
 	name     string
 	replaces []string
 	wild     bool   // it is a wildcard
@@ -42,17 +45,17 @@ type Entry struct {
 
 // Found is a limit that a request comes under, and the key that it is counted by there.
 type Found struct {
-	Rule *core.Rule
-	Key  string
-	Cost int64 // how many of the request's descriptors came to it
+	Rule  *core.Rule
+	Place int // of the rule, in Domain.Rules
+	Key   string
+	Cost  int64 // how many of the request's descriptors came to it
 }
 
-// newDomain makes a domain ready.
-func newDomain(f *FileDomain, namespace string) (*Domain, error) {
+// newDomain makes a domain ready. names has how many rules and descriptors of the set are called what.
+func newDomain(f *FileDomain, namespace string, names map[string]int) (*Domain, error) {
 	d := &Domain{name: f.Name}
-	b := &domainBuilder{domain: d, namespace: namespace, names: make(map[string]int)}
-	b.count(f.Name, f.Descriptors)
-	root, err := b.level(f.Name, core.AppendKeyPart(nil, f.Name), f.Descriptors)
+	b := &domainBuilder{domain: d, namespace: namespace, names: names}
+	root, err := b.level(begin(f.Name), core.AppendKeyPart(nil, f.Name), f.Descriptors)
 	d.root = root
 	return d, err
 }
@@ -61,18 +64,34 @@ func newDomain(f *FileDomain, namespace string) (*Domain, error) {
 type domainBuilder struct {
 	domain    *Domain
 	namespace string
-	names     map[string]int // how many descriptors are called so
+	names     map[string]int
 }
 
-// count notes how many descriptors have the same path, as Envoy's service writes it: "a_b" is the key a_b, or the key a with the
-// value b.
-func (b *domainBuilder) count(path string, list []*Descriptor) {
+// countNames notes how many rules have a name, and how many descriptors a path, as Envoy's service writes it: "a_b" is the key a_b,
+// or the key a with the value b.
+func countNames(files []*File) map[string]int {
+	names := make(map[string]int)
+	for _, f := range files {
+		for i := range f.Rules {
+			names[f.Rules[i].Name]++
+		}
+		if f.Domain != nil {
+			countPaths(names, begin(f.Domain.Name), f.Domain.Descriptors)
+		}
+	}
+	return names
+}
+
+func countPaths(names map[string]int, path string, list []*Descriptor) {
 	for _, one := range list {
 		name := pathTo(path, one)
-		b.names[name]++
-		b.count(name, one.Descriptors)
+		names[name]++
+		countPaths(names, name, one.Descriptors)
 	}
 }
+
+// longestSpec is how long a path may be before a hash stands for it.
+const longestSpec = 500
 
 // level makes the descriptors of a list ready. spec is the path in a form that nothing else has.
 func (b *domainBuilder) level(path string, spec []byte, list []*Descriptor) (level, error) {
@@ -80,6 +99,10 @@ func (b *domainBuilder) level(path string, spec []byte, list []*Descriptor) (lev
 	for _, one := range list {
 		name := pathTo(path, one)
 		own := core.AppendKeyPart(core.AppendKeyPart(append([]byte(nil), spec...), one.Key), one.Value)
+		if len(own) > longestSpec { // thousands may be below it, and each has it in its own; others begin with a digit
+			sum := sha256.Sum256(own)
+			own = append([]byte("#"), hex.EncodeToString(sum[:])...)
+		}
 		made := &descriptor{name: one.Name, replaces: one.Replaces, shared: one.ShareThreshold}
 		if one.Limit != nil {
 			rule, err := b.rule(name, string(own), one)
@@ -87,6 +110,7 @@ func (b *domainBuilder) level(path string, spec []byte, list []*Descriptor) (lev
 				return nil, err
 			}
 			made.rule = rule
+			made.place = len(b.domain.rules)
 			b.domain.rules = append(b.domain.rules, rule)
 		}
 		below, err := b.level(name, own, one.Descriptors)
@@ -138,6 +162,9 @@ func nameOf(path, spec string, ambiguous bool) string {
 	}
 	return core.NameFor(path, spec)
 }
+
+// Name returns the domain's name.
+func (d *Domain) Name() string { return d.name }
 
 // Rules returns all rules of the domain, which a store is to open.
 func (d *Domain) Rules() []*core.Rule { return d.rules }
@@ -225,18 +252,18 @@ func (l *Lookup) Finish() {
 		if node.rule == nil || l.replaces && node.name != "" && l.replaced(node.name) {
 			continue
 		}
-		l.add(node.rule, l.keys[i])
+		l.add(node, l.keys[i])
 	}
 }
 
-func (l *Lookup) add(rule *core.Rule, key string) {
+func (l *Lookup) add(node *descriptor, key string) {
 	for i := range l.Found {
-		if l.Found[i].Rule == rule && l.Found[i].Key == key {
+		if l.Found[i].Rule == node.rule && l.Found[i].Key == key {
 			l.Found[i].Cost++
 			return
 		}
 	}
-	l.Found = append(l.Found, Found{Rule: rule, Key: key, Cost: 1})
+	l.Found = append(l.Found, Found{Rule: node.rule, Place: node.place, Key: key, Cost: 1})
 }
 
 // replaced reports whether a limit of that name gives way.

@@ -35,7 +35,7 @@ type Descriptor struct {
 }
 
 var (
-	descriptorFields = []string{"key", "value", "rate_limit", "descriptors", "shadow_mode", "detailed_metric", "share_threshold"}
+	descriptorFields = []string{"key", "value", "rate_limit", "descriptors", "shadow_mode", "detailed_metric", "share_threshold", "quota_mode", "value_to_metric"}
 	rateLimitFields  = []string{"unit", "requests_per_unit", "unlimited", "name", "replaces"}
 	unitNames        = []string{"second", "minute", "hour", "day", "week", "month", "year"}
 	unitLengths      = []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour, 7 * 24 * time.Hour, 30 * 24 * time.Hour, 365 * 24 * time.Hour}
@@ -47,14 +47,14 @@ func (d *decoder) domain(root, name, descriptors *Node) *FileDomain {
 	if name == nil {
 		d.fail(descriptors, "descriptors: have no domain; write domain: and a name beside them")
 	} else {
-		domain.Name = d.text(name, "domain")
+		domain.Name = d.needed(name, "domain")
 		domain.Line = name.Line
 		domain.Column = name.Column
 	}
 	if descriptors == nil { // a domain that limits nothing yet
 		return domain
 	}
-	domain.Descriptors = d.descriptors(domain, descriptors, domain.Name)
+	domain.Descriptors = d.descriptors(domain, descriptors, begin(domain.Name))
 	return domain
 }
 
@@ -74,7 +74,7 @@ func (d *decoder) descriptors(domain *FileDomain, n *Node, path string) []*Descr
 		one := d.descriptor(domain, item, path)
 		pair := string(core.AppendKeyPart(core.AppendKeyPart(nil, one.Key), one.Value))
 		if first := lines[pair]; first > 0 && one.Key != "" {
-			d.fail(item, fmt.Sprintf("descriptor %q: is there twice, first in line %d; keep one", pathTo(path, one), first))
+			d.fail(item, fmt.Sprintf("descriptor %q: is there twice, first in line %d; keep one", shorten(pathTo(path, one)), first))
 		}
 		lines[pair] = item.Line
 		list = append(list, one)
@@ -82,12 +82,26 @@ func (d *decoder) descriptors(domain *FileDomain, n *Node, path string) []*Descr
 	return list
 }
 
-// pathTo returns a descriptor's path, as Envoy's service calls it.
+// pathTo returns a descriptor's path, as Envoy's service calls it: of one that is too long for a name or a message, the beginning,
+// since thousands of descriptors may be below it.
 func pathTo(path string, one *Descriptor) string {
-	if one.Value == "" {
-		return path + "." + one.Key
+	if len(path) >= longestPath {
+		return path
 	}
-	return path + "." + one.Key + "_" + one.Value
+	path += "." + begin(one.Key)
+	if one.Value != "" {
+		path += "_" + begin(one.Value)
+	}
+	return begin(path)
+}
+
+const longestPath = 200
+
+func begin(s string) string {
+	if len(s) > longestPath {
+		return s[:longestPath]
+	}
+	return s
 }
 
 // descriptor reads one descriptor and what is below it.
@@ -98,7 +112,7 @@ func (d *decoder) descriptor(domain *FileDomain, n *Node, path string) *Descript
 	if f["key"] == nil {
 		d.fail(n, "the descriptor has no key; write key: and the name of what it tells apart")
 	} else {
-		one.Key = d.text(f["key"], "key")
+		one.Key = d.needed(f["key"], "key")
 	}
 	if v := f["value"]; v != nil && (v.Kind != String || v.Value != "") { // an empty one is none, as there
 		one.Value = d.text(v, "value")
@@ -109,6 +123,11 @@ func (d *decoder) descriptor(domain *FileDomain, n *Node, path string) *Descript
 	in := fmt.Sprintf("descriptor %q: ", shorten(pathTo(path, one)))
 	one.Shadow = d.boolean(f["shadow_mode"], in+"shadow_mode")
 	_ = d.boolean(f["detailed_metric"], in+"detailed_metric") // which says how a metric of Envoy's is called
+	for _, field := range []string{"quota_mode", "value_to_metric"} {
+		if d.boolean(f[field], in+field) {
+			d.fail(f[field], in+field+": "+refusals[field])
+		}
+	}
 	one.ShareThreshold = d.boolean(f["share_threshold"], in+"share_threshold")
 	if one.ShareThreshold && !strings.HasSuffix(one.Value, "*") {
 		d.fail(f["share_threshold"], in+"share_threshold: only descriptors with a wildcard share a limit between values; write a value that ends with *")
@@ -134,8 +153,14 @@ func (d *decoder) rateLimit(domain *FileDomain, one *Descriptor, n *Node, in str
 		d.replaces(one, f["replaces"], in)
 	}
 	one.Unlimited = d.boolean(f["unlimited"], in+"unlimited")
+	if u := f["unlimited"]; u != nil && u.Kind != Boolean { // which was said already
+		return
+	}
 	unit := f["unit"]
 	if one.Unlimited {
+		if f["requests_per_unit"] != nil { // as there, it does not matter then
+			_, _ = d.requests(f["requests_per_unit"], in)
+		}
 		if unit != nil {
 			d.fail(unit, in+"unit: stands beside unlimited: true, which has none; keep one")
 		}
@@ -186,7 +211,8 @@ func (d *decoder) unit(n *Node, in string) time.Duration {
 func (d *decoder) requests(n *Node, in string) (requests int64, ok bool) {
 	text := d.text(n, in+"requests_per_unit")
 	requests, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || requests < 0 || requests > core.MaxRequests {
+	octal := len(text) > 1 && text[0] == '0' // to Envoy's YAML
+	if err != nil || octal || requests < 0 || requests > core.MaxRequests {
 		if text != "" {
 			d.fail(n, fmt.Sprintf("%srequests_per_unit %q: must be a whole number from 0, which rejects all, to %d; for more write unlimited: true", in, shorten(text), core.MaxRequests))
 		}
@@ -210,7 +236,7 @@ func (d *decoder) replaces(one *Descriptor, n *Node, in string) {
 			d.fail(item, in+"replaces: has no name; write the name of the limit that gives way")
 			continue
 		}
-		name := d.text(f["name"], in+"replaces: name")
+		name := d.needed(f["name"], in+"replaces: name")
 		if name == one.Name && name != "" {
 			d.fail(f["name"], fmt.Sprintf("%sreplaces: %q is the name of this limit, which cannot replace itself", in, shorten(name)))
 		}

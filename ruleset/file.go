@@ -80,33 +80,38 @@ func (d *decoder) fields(n *Node, what string, known []string) map[string]*Node 
 	for i := range n.Members {
 		key := n.Members[i].Key
 		value := n.Members[i].Value
-		if !isOneOf(key.Value, known) {
-			d.unknown(key, what, known)
-			continue
+		field := key.Value
+		if !isOneOf(field, known) {
+			field = d.unknown(key, what, known)
+			if fields[field] != nil {
+				continue
+			}
 		}
-		if value.Kind != Null {
-			fields[key.Value] = value
+		if field != "" && value.Kind != Null {
+			fields[field] = value
 		}
 	}
 	return fields
 }
 
-// unknown refuses a key that there is no field for.
-func (d *decoder) unknown(key *Node, what string, known []string) {
+// unknown refuses a key that there is no field for. It returns the field that was most likely meant, which is read on as that: it is not
+// missing, then.
+func (d *decoder) unknown(key *Node, what string, known []string) string {
 	word := shorten(key.Value)
 	if why := refusals[key.Value]; why != "" {
 		d.fail(key, word+": "+why)
-		return
+		return ""
 	}
-	if near := core.Nearest(key.Value, known); near != "" {
-		d.fail(key, fmt.Sprintf("%q is not a field of %s (did you mean %s?)", word, what, near))
-		return
+	near := core.Nearest(key.Value, known)
+	if near == "" {
+		near = core.Nearest(strings.Replace(key.Value, "-", "_", -1), known)
 	}
-	if near := core.Nearest(strings.Replace(key.Value, "-", "_", -1), known); near != "" {
+	if near != "" {
 		d.fail(key, fmt.Sprintf("%q is not a field of %s (did you mean %s?)", word, what, near))
-		return
+		return near
 	}
 	d.fail(key, fmt.Sprintf("%q is not a field of %s; there are %s", word, what, strings.Join(known, ", ")))
+	return ""
 }
 
 // refusals say what to do about fields that are of other programs, or of handlers.
@@ -143,6 +148,15 @@ func (d *decoder) text(n *Node, field string) string {
 	return text
 }
 
+// needed returns a single value that cannot be left out.
+func (d *decoder) needed(n *Node, field string) string {
+	if n != nil && n.Kind == String && n.Value == "" {
+		d.fail(n, field+": is empty; write a value")
+		return ""
+	}
+	return d.text(n, field)
+}
+
 // texts returns a list of single values, of which one may be written without the list.
 func (d *decoder) texts(n *Node, field string) []string {
 	if n == nil {
@@ -177,7 +191,7 @@ func (d *decoder) rules(n *Node) []FileRule {
 		wrong := len(d.problems)
 		text := d.rule(item)
 		if first := lines[text.Name]; first > 0 && text.Name != "" {
-			d.fail(item, fmt.Sprintf("rule %q: is there twice, first in line %d; a name is unique", text.Name, first))
+			d.fail(item, fmt.Sprintf("rule %q: is there twice, first in line %d; a name is unique", shorten(text.Name), first))
 		}
 		lines[text.Name] = item.Line
 		if wrong == len(d.problems) {
@@ -192,9 +206,12 @@ func (d *decoder) rules(n *Node) []FileRule {
 func (d *decoder) compile(item *Node, text *RuleText) {
 	_, errors := Compile(text, Context{Prefixes: Standard})
 	for _, e := range errors {
+		if len(d.problems) >= mostKept { // finding the place takes its time
+			break
+		}
 		told := e.Text
 		if e.Path[0] != "name" || text.Name != "" {
-			told = fmt.Sprintf("rule %q: %s", text.Name, e.Text)
+			told = fmt.Sprintf("rule %q: %s", shorten(text.Name), e.Text)
 		}
 		d.fail(item.find(e.Path), told)
 	}
@@ -236,7 +253,7 @@ func (n *Node) step(name string) *Node {
 // rule reads one rule.
 func (d *decoder) rule(n *Node) *RuleText {
 	f := d.fields(n, "a rule", ruleFields)
-	t := &RuleText{Name: d.text(f["name"], "name")}
+	t := &RuleText{Name: d.needed(f["name"], "name")}
 	if f["name"] == nil && n.Kind == Map {
 		d.fail(n, "the rule has no name; write one of 1 to 64 of A-Z a-z 0-9 _ . -")
 	}
@@ -310,10 +327,10 @@ func (d *decoder) tiers(n *Node, in string) *Tiers {
 		value := limits.Members[i].Key.Value
 		limit := limits.Members[i].Value
 		if limit.Kind == Null {
-			d.fail(limits.Members[i].Key, fmt.Sprintf("%stiers: %q: has no limit; write one such as 100/1m, or unlimited", in, value))
+			d.fail(limits.Members[i].Key, fmt.Sprintf("%stiers: %q: has no limit; write one such as 100/1m, or unlimited", in, shorten(value)))
 			continue
 		}
-		t.Limits = append(t.Limits, Tier{Value: value, Limit: d.text(limit, fmt.Sprintf("%stiers: %q", in, shorten(value)))})
+		t.Limits = append(t.Limits, Tier{Value: value, Limit: d.needed(limit, fmt.Sprintf("%stiers: %q", in, shorten(value)))})
 	}
 	return t
 }
@@ -331,7 +348,7 @@ func (d *decoder) overrides(n *Node, in string) []Override {
 			d.fail(item, in+"overrides: an override has a key and a limit, such as {key: 192.0.2.1, limit: 1000/1m}")
 			continue
 		}
-		list = append(list, Override{Key: d.texts(f["key"], in+"overrides: key"), Limit: d.text(f["limit"], in+"overrides: limit")})
+		list = append(list, Override{Key: d.texts(f["key"], in+"overrides: key"), Limit: d.needed(f["limit"], in+"overrides: limit")})
 	}
 	return list
 }

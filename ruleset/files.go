@@ -12,23 +12,28 @@ import (
 
 // Contents is what the files of a list of patterns hold.
 type Contents struct {
-	Names  []string // in the order of the patterns, and by name in each
-	Digest string   // of names and contents
-	data   [][]byte
+	Names     []string // in the order of the patterns, and by name in each
+	Sums      []string // of the contents of each
+	Digest    string   // of all names and contents
+	ByPattern map[string][]string
+	data      [][]byte
 }
 
-// Read reads the files that patterns name: paths, or globs as filepath.Match has them, in which a * does not stand for files whose
-// name begins with a dot. A file is read once. Every pattern must name a file that is there.
+// Read reads the files that patterns name: paths, or globs as filepath.Match has them, in which a * does not stand for files and
+// folders whose name begins with a dot. A file is read once. Every pattern must name a file that is there.
 func Read(patterns []string) (*Contents, Problems) {
-	c := &Contents{}
+	c := &Contents{ByPattern: make(map[string][]string)}
 	var problems Problems
+	known := make(map[string]bool)
 	for _, pattern := range patterns {
-		names, problem := expand(pattern)
-		if problem != "" {
-			problems = append(problems, Problem{File: pattern, Text: problem})
+		names, err := expand(pattern)
+		if err != nil {
+			problems = append(problems, Problem{File: pattern, Text: err.Error()})
 		}
+		c.ByPattern[pattern] = names
 		for _, name := range names {
-			if !isOneOf(name, c.Names) {
+			if !known[name] {
+				known[name] = true
 				c.Names = append(c.Names, name)
 			}
 		}
@@ -55,6 +60,7 @@ func Read(patterns []string) (*Contents, Problems) {
 		c.data = append(c.data, data)
 		sum := sha256.Sum256(data)
 		digest.Write([]byte(name + "\n"))
+		c.Sums = append(c.Sums, string(sum[:]))
 		digest.Write(sum[:])
 	}
 	if len(problems) > 0 {
@@ -64,32 +70,47 @@ func Read(patterns []string) (*Contents, Problems) {
 	return c, nil
 }
 
-// expand returns the files that a pattern names.
-func expand(pattern string) (names []string, problem string) {
+// expand returns the files that a pattern names. (What is wrong is an error, not a text: under Yaegi that of an earlier call stayed.)
+func expand(pattern string) ([]string, error) {
 	if pattern == "" {
-		return nil, "the name of a file is empty"
+		return nil, fmt.Errorf("the name of a file is empty")
 	}
-	if !strings.ContainsAny(pattern, "*?[") {
-		return []string{filepath.Clean(pattern)}, ""
-	}
-	if _, err := os.Lstat(pattern); err == nil { // a file is really called so
-		return []string{filepath.Clean(pattern)}, ""
+	if !strings.ContainsAny(pattern, "*?[") || isThere(pattern) { // or a file is really called so
+		return []string{filepath.Clean(pattern)}, nil
 	}
 	found, err := filepath.Glob(pattern)
 	if err != nil {
-		return nil, "is no pattern that can match: " + err.Error()
+		return nil, fmt.Errorf("is no pattern that can match: %w", err)
 	}
-	dotted := strings.HasPrefix(filepath.Base(pattern), ".")
+	var names []string
 	for _, name := range found {
-		if dotted || !strings.HasPrefix(filepath.Base(name), ".") {
+		if !hides(filepath.Clean(pattern), filepath.Clean(name)) {
 			names = append(names, filepath.Clean(name))
 		}
 	}
 	sort.Strings(names)
 	if len(names) == 0 {
-		return nil, "no file matches"
+		return nil, fmt.Errorf("no file matches")
 	}
-	return names, ""
+	return names, nil
+}
+
+func isThere(name string) bool {
+	_, err := os.Lstat(name)
+	return err == nil
+}
+
+// hides reports whether a file that matches a pattern, or a folder on the way to it, has a name that begins with a dot, and the
+// pattern does not say so.
+func hides(pattern, name string) bool {
+	asked := strings.Split(pattern, string(filepath.Separator))
+	parts := strings.Split(name, string(filepath.Separator))
+	for i := range parts {
+		if strings.HasPrefix(parts[i], ".") && i < len(asked) && !strings.HasPrefix(asked[i], ".") {
+			return true
+		}
+	}
+	return false
 }
 
 // readFile returns the contents of a regular file, or of one that a link leads to: not of a device or a pipe, which may have no end.
@@ -134,21 +155,28 @@ type Parser func(file string, data []byte) (*Node, Problems)
 func Parse(c *Contents, parser Parser) ([]*File, Problems) {
 	var problems Problems
 	files := make([]*File, 0, len(c.Names))
-	for i, name := range c.Names {
-		root, wrong := parser(name, c.data[i])
-		if len(wrong) == 0 {
-			f, more := Decode(name, root)
-			wrong = more
+	for i := range c.Names {
+		f, wrong := ParseFile(c, i, parser)
+		if f != nil {
 			files = append(files, f)
 		}
 		problems = append(problems, wrong...)
 	}
-	problems = append(problems, conflicts(files)...)
+	problems = append(problems, Conflicts(files)...)
 	return files, problems
 }
 
-// conflicts says which rules and domains are in more than one file.
-func conflicts(files []*File) Problems {
+// ParseFile reads the rules of one file, the i-th of c.
+func ParseFile(c *Contents, i int, parser Parser) (*File, Problems) {
+	root, wrong := parser(c.Names[i], c.data[i])
+	if len(wrong) > 0 {
+		return nil, wrong
+	}
+	return Decode(c.Names[i], root)
+}
+
+// Conflicts says which rules and domains are in more than one file.
+func Conflicts(files []*File) Problems {
 	var problems Problems
 	rules := make(map[string]string)
 	domains := make(map[string]string)
@@ -157,7 +185,7 @@ func conflicts(files []*File) Problems {
 		for i := range f.Rules {
 			r := &f.Rules[i]
 			if first := rules[r.Name]; first != "" && r.Name != "" && !inFile[r.Name] {
-				problems = append(problems, Problem{File: f.Name, Line: r.Line, Column: r.Column, Text: fmt.Sprintf("rule %q: is in %s, too; a name is unique", r.Name, first)})
+				problems = append(problems, Problem{File: f.Name, Line: r.Line, Column: r.Column, Text: fmt.Sprintf("rule %q: is in %s, too; a name is unique", shorten(r.Name), first)})
 			}
 			inFile[r.Name] = true
 			rules[r.Name] = f.Name
@@ -166,7 +194,7 @@ func conflicts(files []*File) Problems {
 			continue
 		}
 		if first := domains[f.Domain.Name]; first != "" {
-			problems = append(problems, Problem{File: f.Name, Line: f.Domain.Line, Column: f.Domain.Column, Text: fmt.Sprintf("domain %q: is in %s, too; write all its descriptors in one file", f.Domain.Name, first)})
+			problems = append(problems, Problem{File: f.Name, Line: f.Domain.Line, Column: f.Domain.Column, Text: fmt.Sprintf("domain %q: is in %s, too; write all its descriptors in one file", shorten(f.Domain.Name), first)})
 		}
 		domains[f.Domain.Name] = f.Name
 	}

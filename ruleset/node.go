@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"unicode/utf8"
 )
 
 // Kind is what a Node is.
@@ -47,11 +48,19 @@ const (
 	MaxFiles   = 1000    // files that a list of patterns may name
 	MaxTotal   = 64 << 20
 	MaxNesting = 64 // maps and lists in each other
+
+	MaxValues = 1_000_000 // of a file, about: each takes some 200 bytes while it is read
 )
 
 // ParseJSON reads a file in JSON. It refuses what has no meaning in one: keys that are there twice, and anything behind the value.
+// A byte order mark in front is passed over.
 func ParseJSON(file string, data []byte) (*Node, Problems) {
-	p := &jsonParser{file: file, data: data, line: 1}
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	p := &jsonParser{file: file, data: data, line: 1, column: 1}
+	if wrong := invalidUTF8(data); wrong >= 0 { // which encoding/json makes other characters of
+		line, column := p.position(wrong)
+		return nil, Problems{{File: file, Line: line, Column: column, Text: fmt.Sprintf("the byte 0x%02x is no UTF-8; save the file in that encoding", data[wrong])}}
+	}
 	if !json.Valid(data) {
 		return nil, p.syntax()
 	}
@@ -64,14 +73,30 @@ func ParseJSON(file string, data []byte) (*Node, Problems) {
 	return n, nil
 }
 
+// invalidUTF8 returns where the first byte is that is no UTF-8; -1: nowhere.
+func invalidUTF8(data []byte) int {
+	if utf8.Valid(data) {
+		return -1
+	}
+	at := 0
+	for {
+		r, size := utf8.DecodeRune(data[at:])
+		if r == utf8.RuneError && size == 1 {
+			return at
+		}
+		at += size
+	}
+}
+
 // jsonParser makes nodes of tokens, of which encoding/json says where they end.
 type jsonParser struct {
 	file    string
 	data    []byte
 	decoder *json.Decoder
 	problem *Problem // the first
+	values  int
 
-	line, start, counted int // the line that begins at start, as counted up to an offset
+	counted, line, column int // the offset up to which lines and columns are counted, and what they are there
 }
 
 // syntax says what is wrong with data that is no JSON.
@@ -95,21 +120,15 @@ func (p *jsonParser) syntax() Problems {
 
 // position returns the line and column of an offset, which is not before the last one asked for.
 func (p *jsonParser) position(offset int) (line, column int) {
-	for i := p.counted; i < offset; {
-		next := bytes.IndexByte(p.data[i:offset], '\n')
-		if next < 0 {
-			break
-		}
-		i += next + 1
-		p.line++
-		p.start = i
+	passed := p.data[p.counted:offset]
+	if last := bytes.LastIndexByte(passed, '\n'); last >= 0 {
+		p.line += bytes.Count(passed, []byte("\n"))
+		p.column = 1
+		passed = passed[last+1:]
 	}
-	if offset > p.counted {
-		p.counted = offset
-	}
-	column = 1 + len([]rune(string(p.data[p.start:offset])))
-	line = p.line
-	return line, column
+	p.column += utf8.RuneCount(passed)
+	p.counted = offset
+	return p.line, p.column
 }
 
 // next returns a token, and where it begins.
@@ -137,6 +156,11 @@ func (p *jsonParser) value(nesting int) *Node {
 	}
 	if nesting > MaxNesting {
 		p.fail(line, column, fmt.Sprintf("is nested more than %d deep", MaxNesting))
+		return n
+	}
+	p.values++
+	if p.values > MaxValues {
+		p.fail(line, column, fmt.Sprintf("has more than %d values up to here; write several files", MaxValues))
 		return n
 	}
 	if delim, ok := token.(json.Delim); ok {
@@ -189,7 +213,7 @@ func (p *jsonParser) members(n *Node, nesting int) {
 			return
 		}
 		if first := seen[key]; first > 0 {
-			p.fail(line, column, fmt.Sprintf("%q is there twice, first in line %d; keep one", key, first))
+			p.fail(line, column, fmt.Sprintf("%q is there twice, first in line %d; keep one", shorten(key), first))
 			return
 		}
 		seen[key] = line

@@ -3,6 +3,7 @@ package ruleset
 import (
 	"fmt"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -174,7 +175,12 @@ func (c *compiler) setLimits(config *core.RuleConfig) core.MoreLimits {
 	var more core.MoreLimits
 	wrong := len(c.errors)
 	common := c.commonLimit()
-	if len(c.errors) > wrong {
+	if len(c.errors) > wrong { // whether the limits agree with it cannot be said; but whether one can be read
+		if text := strings.TrimSpace(t.Limit); text != "" && text != Unlimited && config.Limit == nil {
+			if err := core.ParseLimit(text, &common); err != nil {
+				c.fail(err.Error(), "limit")
+			}
+		}
 		return more
 	}
 	if config.Limit == nil {
@@ -187,12 +193,63 @@ func (c *compiler) setLimits(config *core.RuleConfig) core.MoreLimits {
 		}
 	}
 	if t.Tiers != nil {
-		more.Tiers = c.tiers(config, common)
+		c.setTier()
 	}
 	if len(t.Overrides) > 0 {
-		more.Overrides = c.overrides(common)
+		if len(c.rule.Parts) == 0 || len(c.rule.Parts) < len(t.Key) { // of a key that is wrong nothing can be said
+			without := *t
+			without.Overrides = nil
+			t = &without
+		} else {
+			c.checkAddresses()
+		}
+	}
+	hasOwn := strings.TrimSpace(t.Limit) != "" || config.Limit != nil
+	own, more, errors := More(t, config.Limit, hasOwn, common, len(c.rule.Parts), c.keyOf)
+	config.Limit = own
+	c.errors = append(c.errors, errors...)
+	if common.Location != nil && len(c.errors) == wrong && !followsCalendar(own, more) {
+		c.fail(fmt.Sprintf("time_zone %q: only windows of the calendar have one (limit <requests>/day, /week or /month)", t.TimeZone), "time_zone")
 	}
 	return more
+}
+
+// followsCalendar reports whether any of the limits does.
+func followsCalendar(own *core.Limit, more core.MoreLimits) bool {
+	follows := own != nil && own.Windows(0) != nil
+	for _, l := range more.Tiers {
+		follows = follows || l != nil && l.Windows(0) != nil
+	}
+	for _, l := range more.Overrides {
+		follows = follows || l != nil && l.Windows(0) != nil
+	}
+	return follows
+}
+
+// checkAddresses refuses overrides that no client could ever come under: of networks, where the rule does not count by those.
+func (c *compiler) checkAddresses() {
+	for i := range c.text.Overrides {
+		values := c.text.Overrides[i].Key
+		for j := range c.rule.Parts {
+			part := &c.rule.Parts[j]
+			if j >= len(values) || values[j] == "" || !isAddress(part) {
+				continue
+			}
+			if _, err := netip.ParseAddr(values[j]); err == nil {
+				continue
+			}
+			network, err := netip.ParsePrefix(values[j])
+			if err == nil && (network.IsSingleIP() || c.rule.prefixes.Mask(network.Addr().String()) == network.Masked().String()) {
+				continue
+			}
+			c.fail(fmt.Sprintf("overrides: %q: must be an address, or a network that the rule counts by (ipv4_prefix %d, ipv6_prefix %d); for other networks write match: except_ips", values[j], c.rule.prefixes.IPv4, c.rule.prefixes.IPv6), "overrides", strconv.Itoa(i), "key")
+		}
+	}
+}
+
+// isAddress reports whether a part is an address and nothing else.
+func isAddress(part *Part) bool {
+	return part.Address || part.Source.String() == "remote_ip"
 }
 
 // commonLimit reads what all limits of the rule have in common.
@@ -259,18 +316,48 @@ func (c *compiler) limit(common core.LimitConfig, text, name string, path ...str
 	return nil
 }
 
-// tiers reads the limits by tier. The one for any value is the rule's own.
-func (c *compiler) tiers(config *core.RuleConfig, common core.LimitConfig) map[string]*core.Limit {
-	t := c.text.Tiers
-	source, err := core.ParseSource(strings.TrimSpace(t.Source))
-	if t.Source == "" {
-		c.fail("tiers: source: is missing; write what the tier is read from, such as header:X-Plan", "tiers")
-	} else if err != nil {
-		c.fail("tiers: "+strings.Replace(err.Error(), "key ", "source ", 1)+placeholderHint(t.Source), "tiers", "source")
+// setTier reads what the tier of a request is taken from.
+func (c *compiler) setTier() {
+	text := strings.TrimSpace(c.text.Tiers.Source)
+	if text == "" {
+		return
+	}
+	source, err := core.ParseSource(text)
+	if err != nil {
+		c.fail("tiers: "+strings.Replace(err.Error(), "key ", "source ", 1)+placeholderHint(text), "tiers", "source")
+		return
 	}
 	c.rule.tier = &source
-	if kind, name, _ := strings.Cut(source.String(), ":"); kind == "header" || kind == "cookie" || kind == "query" {
-		c.rule.Advice = append(c.rule.Advice, fmt.Sprintf("tiers: the %s %s is what the client sends, so that it can choose its own limit; have the proxy set it to what it knows, or delete it from requests", kind, name))
+	if kind, name, _ := strings.Cut(text, ":"); kind == "header" || kind == "cookie" || kind == "query" {
+		c.rule.Advice = append(c.rule.Advice, TierAdvice(kind, name))
+	}
+}
+
+// TierAdvice says what to heed where clients send the value that their limit is chosen by.
+func TierAdvice(kind, name string) string {
+	return fmt.Sprintf("tiers: the %s %s is what the client sends, so that it can choose its own limit; have the proxy set it to what it knows, or delete it from requests", kind, name)
+}
+
+// More reads the tiers and overrides of a rule, for who reads the rest of it otherwise. own is the rule's own limit, which it may
+// leave to the tiers: hasOwn says whether it has said anything; common is what all its limits have in common; keyOf returns the key
+// that requests with these values have, of which there are so many as the key has parts. It returns the limit of all others, too.
+func More(t *RuleText, own *core.Limit, hasOwn bool, common core.LimitConfig, parts int, keyOf func([]string) string) (*core.Limit, core.MoreLimits, []*FieldError) {
+	c := &compiler{text: t}
+	var more core.MoreLimits
+	if t.Tiers != nil {
+		own, more.Tiers = c.tiers(own, hasOwn, common)
+	}
+	if len(t.Overrides) > 0 {
+		more.Overrides = c.overrides(common, parts, keyOf)
+	}
+	return own, more, c.errors
+}
+
+// tiers reads the limits by tier, and returns the rule's own, which may be the one for any value, too.
+func (c *compiler) tiers(own *core.Limit, hasOwn bool, common core.LimitConfig) (*core.Limit, map[string]*core.Limit) {
+	t := c.text.Tiers
+	if strings.TrimSpace(t.Source) == "" {
+		c.fail("tiers: source: is missing; write what the tier is read from, such as header:X-Plan", "tiers")
 	}
 	limits := make(map[string]*core.Limit, len(t.Limits))
 	for i := range t.Limits {
@@ -284,23 +371,23 @@ func (c *compiler) tiers(config *core.RuleConfig, common core.LimitConfig) map[s
 	}
 	if len(limits) == 0 {
 		c.fail("tiers: limits: is missing; write a limit for each value, such as pro: 1000/1m", "tiers")
+		return own, limits
 	}
 	other, said := limits[AnyTier]
-	own := strings.TrimSpace(c.text.Limit) != "" || config.Limit != nil
-	if said && own {
+	if said && hasOwn {
 		c.fail("tiers: \"*\": stands beside limit, which is for all values without a tier, too; keep one", "tiers", "limits", AnyTier)
-	} else if !said && !own {
+	} else if !said && !hasOwn {
 		c.fail("tiers: say nothing of other values; write \"*\": 50/1m, or limit beside the tiers", "tiers", "limits")
 	}
 	if said {
-		config.Limit = other
+		own = other
 		delete(limits, AnyTier)
 	}
-	return limits
+	return own, limits
 }
 
 // overrides reads the limits of single keys.
-func (c *compiler) overrides(common core.LimitConfig) map[string]*core.Limit {
+func (c *compiler) overrides(common core.LimitConfig, parts int, keyOf func([]string) string) map[string]*core.Limit {
 	limits := make(map[string]*core.Limit, len(c.text.Overrides))
 	for i := range c.text.Overrides {
 		o := &c.text.Overrides[i]
@@ -310,12 +397,12 @@ func (c *compiler) overrides(common core.LimitConfig) map[string]*core.Limit {
 			c.fail("overrides: key: is missing; write the key whose limit it is", "overrides", place)
 			continue
 		}
-		if len(c.rule.Parts) > 0 && len(o.Key) != len(c.rule.Parts) {
-			c.fail(fmt.Sprintf("%s: has %d values, and the rule's key %d parts", name, len(o.Key), len(c.rule.Parts)), "overrides", place, "key")
+		if len(o.Key) != parts {
+			c.fail(fmt.Sprintf("%s: has %d values, and the rule's key %d parts", name, len(o.Key), parts), "overrides", place, "key")
 			continue
 		}
 		limit := c.limit(common, o.Limit, name, "overrides", place, "limit")
-		key := c.keyOf(o.Key)
+		key := keyOf(o.Key)
 		if _, twice := limits[key]; twice {
 			c.fail(name+": is there twice; keep one", "overrides", place, "key")
 		}
@@ -357,27 +444,25 @@ func (c *compiler) setCost(own *core.Limit, more core.MoreLimits) {
 		c.fail("cost "+err.Error()+", or header:NAME, query:NAME or cookie:NAME that has one", "cost")
 		return
 	}
-	c.checkCost(n, own)
+	smallest := smaller(nil, own)
 	for _, l := range more.Tiers {
-		c.checkCost(n, l)
+		smallest = smaller(smallest, l)
 	}
 	for _, l := range more.Overrides {
-		c.checkCost(n, l)
+		smallest = smaller(smallest, l)
+	}
+	if smallest != nil && n > smallest.Capacity() {
+		c.fail(fmt.Sprintf("cost %d: is more than the limit %s can ever hold, which is %d, so that every request would be rejected", n, smallest, smallest.Capacity()), "cost")
 	}
 	c.rule.Cost = n
 }
 
-// checkCost refuses a cost that a limit can never hold, once.
-func (c *compiler) checkCost(n int64, l *core.Limit) {
-	if l == nil || n <= l.Capacity() {
-		return
+// smaller returns the limit that can hold less; of two that are called otherwise and hold the same, the first by name. nil is none.
+func smaller(a, b *core.Limit) *core.Limit {
+	if a == nil || b != nil && (b.Capacity() < a.Capacity() || b.Capacity() == a.Capacity() && b.String() < a.String()) {
+		return b
 	}
-	for _, e := range c.errors {
-		if e.Path[0] == "cost" {
-			return
-		}
-	}
-	c.fail(fmt.Sprintf("cost %d: is more than the limit %s can ever hold, which is %d, so that every request would be rejected", n, l, l.Capacity()), "cost")
+	return a
 }
 
 // setWords reads the fields that take one of a few words.
@@ -480,13 +565,13 @@ func Whole(r *Rule) bool {
 // with their lengths, so that no client can put together another's. buffer is for those, and may be nil. address is the client's.
 func KeyOf(rule *Rule, r *http.Request, address string, buffer []byte) (key string, missing bool) {
 	if len(rule.Parts) == 1 {
-		key = valueOf(rule, &rule.Parts[0], r, address)
+		key = ValueOf(rule, &rule.Parts[0], r, address)
 		missing = key == ""
 		return key, missing
 	}
 	buffer = buffer[:0]
 	for i := range rule.Parts {
-		value := valueOf(rule, &rule.Parts[i], r, address)
+		value := ValueOf(rule, &rule.Parts[i], r, address)
 		missing = missing || value == ""
 		buffer = core.AppendKeyPart(buffer, value)
 	}
@@ -494,8 +579,8 @@ func KeyOf(rule *Rule, r *http.Request, address string, buffer []byte) (key stri
 	return key, missing
 }
 
-// valueOf returns the value of a part, with addresses masked.
-func valueOf(rule *Rule, part *Part, r *http.Request, address string) string {
+// ValueOf returns the value of a part of a rule's key, with addresses masked.
+func ValueOf(rule *Rule, part *Part, r *http.Request, address string) string {
 	value := address
 	if !part.Address {
 		value = part.Source.Value(r, address)
@@ -506,8 +591,16 @@ func valueOf(rule *Rule, part *Part, r *http.Request, address string) string {
 	return value
 }
 
-// mask is what valueOf does to a value.
+// mask is what ValueOf does to a value. A network, which no request has, is written as those are that addresses are masked to.
 func mask(rule *Rule, part *Part, value string) string {
+	if isAddress(part) {
+		if network, err := netip.ParsePrefix(value); err == nil {
+			if network.IsSingleIP() {
+				return rule.prefixes.Mask(network.Addr().String())
+			}
+			return network.Masked().String()
+		}
+	}
 	if part.Masked {
 		return rule.prefixes.Mask(value)
 	}

@@ -23,9 +23,11 @@ const fewRules = 8
 // NewSet makes the rules of files ready that Parse has found nothing wrong with.
 func NewSet(files []*File, namespace string) (*Set, error) {
 	s := &Set{Files: files}
+	compiler := newAlike(Context{Namespace: namespace, Prefixes: Standard})
+	names := countNames(files)
 	for _, f := range files {
 		for i := range f.Rules {
-			r, errors := Compile(&f.Rules[i].RuleText, Context{Namespace: namespace, Prefixes: Standard})
+			r, errors := compiler.compile(&f.Rules[i].RuleText)
 			if len(errors) > 0 {
 				return nil, fmt.Errorf("%s: rule %q: %s", f.Name, f.Rules[i].Name, errors[0].Text)
 			}
@@ -34,7 +36,7 @@ func NewSet(files []*File, namespace string) (*Set, error) {
 		if f.Domain == nil {
 			continue
 		}
-		d, err := newDomain(f.Domain, namespace)
+		d, err := newDomain(f.Domain, namespace, names)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", f.Name, err)
 		}

@@ -3,26 +3,37 @@ package yaml
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/proxyweir/weir/ruleset"
 	"go.yaml.in/yaml/v3"
 )
 
-// maxTokens is how many values a file may have, about: each takes some 200 bytes while it is read.
-const maxTokens = 1_000_000
-
 // Parse reads one document. It refuses what a list of limits has no use for, and what makes files larger than they look: anchors
-// and aliases, tags, a second document, keys that are there twice or are no texts.
+// and aliases, tags, a second document, keys that are there twice or are no texts. A map in JSON is read as JSON, which has escapes
+// and long keys that the parser of YAML does not take.
 func Parse(file string, data []byte) (*ruleset.Node, ruleset.Problems) {
+	if text := bytes.TrimPrefix(data, []byte("\ufeff")); bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) && json.Valid(text) {
+		return ruleset.ParseJSON(file, data)
+	}
+	return parse(file, data)
+}
+
+// parse is Parse for YAML.
+func parse(file string, data []byte) (*ruleset.Node, ruleset.Problems) {
 	c := &converter{file: file}
-	if countTokens(data) > maxTokens {
-		return nil, ruleset.Problems{{File: file, Text: fmt.Sprintf("has more than %d values; write several files", maxTokens)}}
+	if countTokens(data) > ruleset.MaxValues {
+		return nil, ruleset.Problems{{File: file, Text: fmt.Sprintf("has more than %d values; write several files", ruleset.MaxValues)}}
+	}
+	if p := unreadable(file, data); p != nil {
+		return nil, ruleset.Problems{*p}
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var document yaml.Node
@@ -31,7 +42,7 @@ func Parse(file string, data []byte) (*ruleset.Node, ruleset.Problems) {
 		return &ruleset.Node{Line: 1, Column: 1}, nil
 	}
 	if err != nil {
-		return nil, ruleset.Problems{syntax(file, err)}
+		return nil, ruleset.Problems{syntax(file, data, err)}
 	}
 	root := c.node(document.Content[0], 0)
 	if len(c.problems) > 0 {
@@ -41,7 +52,7 @@ func Parse(file string, data []byte) (*ruleset.Node, ruleset.Problems) {
 	if err := decoder.Decode(&second); err == nil {
 		return nil, ruleset.Problems{{File: file, Line: second.Line, Column: second.Column, Text: "a second document begins here; a file has one: take the --- out, or write a file of its own"}}
 	} else if !errors.Is(err, io.EOF) {
-		return nil, ruleset.Problems{syntax(file, err)}
+		return nil, ruleset.Problems{syntax(file, data, err)}
 	}
 	return root, nil
 }
@@ -58,10 +69,54 @@ func countTokens(data []byte) int {
 	return n
 }
 
-var lineOf = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+// unreadable says where the first character is that no YAML has, which the parser does not say; nil: nowhere.
+func unreadable(file string, data []byte) *ruleset.Problem {
+	for at := 0; at < len(data); {
+		r, size := utf8.DecodeRune(data[at:])
+		text := ""
+		switch {
+		case r == utf8.RuneError && size == 1:
+			text = fmt.Sprintf("the byte 0x%02x is no UTF-8; save the file in that encoding", data[at])
+		case r < ' ' && r != '\t' && r != '\n' && r != '\r' || r >= 0x7f && r < 0xa0 && r != 0x85:
+			text = fmt.Sprintf("the control character %U; take it out", r)
+		}
+		if text != "" {
+			line, column := position(data, at)
+			return &ruleset.Problem{File: file, Line: line, Column: column, Text: text}
+		}
+		at += size
+	}
+	return nil
+}
+
+// position returns the line and column of an offset.
+func position(data []byte, offset int) (line, column int) {
+	before := bytes.TrimPrefix(data[:offset], []byte("\ufeff"))
+	start := bytes.LastIndexByte(before, '\n') + 1
+	return 1 + bytes.Count(before, []byte("\n")), 1 + utf8.RuneCount(before[start:])
+}
+
+var (
+	lineOf    = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+	unknownOf = regexp.MustCompile(`^unknown anchor '(.+)' referenced$`)
+)
+
+// afterLine is how the errors of the parser's second stage begin, which count lines from 0.
+var afterLine = []string{"did not find expected node content", "did not find expected key", "did not find expected ',' or", "did not find expected '-'", "did not find expected <"}
+
+// breaks returns how many line breaks there are, as YAML has them.
+func breaks(data []byte) int {
+	n := 0
+	for i, c := range string(data) {
+		if c == '\n' || c == '\r' && !bytes.HasPrefix(data[i+1:], []byte("\n")) || c == 0x85 || c == 0x2028 || c == 0x2029 {
+			n++
+		}
+	}
+	return n
+}
 
 // syntax says what the parser says, and where.
-func syntax(file string, err error) ruleset.Problem {
+func syntax(file string, data []byte, err error) ruleset.Problem {
 	p := ruleset.Problem{File: file, Line: 1, Column: 1}
 	text := err.Error()
 	found := lineOf.FindStringSubmatch(text)
@@ -69,7 +124,22 @@ func syntax(file string, err error) ruleset.Problem {
 		text = strings.TrimPrefix(text, found[0])
 		if line, err := strconv.Atoi(found[1]); err == nil {
 			p.Line = line
+			for _, beginning := range afterLine {
+				if strings.HasPrefix(text, beginning) {
+					p.Line++
+				}
+			}
 		}
+	}
+	if last := breaks(data) + 1; p.Line > last { // where the end of the file is in the way
+		p.Line = last
+	}
+	if alias := unknownOf.FindStringSubmatch(text); alias != nil {
+		if at := bytes.Index(data, []byte("*"+alias[1])); at >= 0 {
+			p.Line, p.Column = position(data, at)
+		}
+		p.Text = fmt.Sprintf("*%s: aliases are not taken; write the value out, or in quotes if it is meant as it is", alias[1])
+		return p
 	}
 	p.Text = "is no YAML: " + text
 	if strings.Contains(text, "cannot start any token") {

@@ -1,0 +1,98 @@
+package core
+
+import (
+	"net/http"
+	"testing"
+	"time"
+)
+
+func TestARuleThatBlocksRejectsEveryRequest(t *testing.T) {
+	for _, index := range []Index{Probing, Mapped} {
+		now := int64(1_700_000_000_000_000)
+		store := NewMemory(MemoryConfig{Clock: func() int64 { return now }, Index: index})
+		limiter := NewLimiter(store)
+		blocks := mustRule(t, RuleConfig{Name: "none", Blocks: true, Limit: mustLimit(t, LimitConfig{Algorithm: FixedWindow, Requests: 1, Period: time.Minute})})
+		other := mustRule(t, RuleConfig{Name: "other", Limit: mustLimit(t, LimitConfig{Algorithm: FixedWindow, Requests: 2, Period: time.Minute})})
+		watcher := mustRule(t, RuleConfig{Name: "watcher", Blocks: true, Shadow: true})
+		for _, r := range []*Rule{blocks, other, watcher} {
+			if err := limiter.Open(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var v Verdict
+		checks := []Check{{Rule: blocks, Key: "k"}, {Rule: other, Key: "k"}}
+		for i := 0; i < 3; i++ {
+			checks[0].Cost = 1
+			checks[1].Cost = 1
+			if err := limiter.Decide(checks, i == 2, &v); err != nil || v.Outcome != Reject || v.Told != 0 || v.RetryAfter != Never {
+				t.Fatalf("%v, %+v", err, v)
+			}
+			if d := checks[0].Decision; d.Allowed || d.Limit != 0 || d.Remaining != 0 || d.RetryAfter != Never {
+				t.Errorf("%+v", d)
+			}
+			now += 3_600_000_000
+		}
+		if !blocks.Blocks() || other.Blocks() {
+			t.Error("which rules block")
+		}
+
+		// Nothing of it was charged to the other, which a request that is not blocked comes under, too; a shadow blocks nothing.
+		alone := []Check{{Rule: other, Key: "k"}, {Rule: watcher, Key: "k"}}
+		for i, want := range []Outcome{Allow, Allow, Reject} {
+			alone[0].Cost = 1
+			alone[1].Cost = 1
+			if err := limiter.Decide(alone, false, &v); err != nil || v.Outcome != want || alone[1].Decision.Allowed {
+				t.Errorf("request %d: %v, %+v, the shadow %+v", i, err, v, alone[1].Decision)
+			}
+		}
+	}
+}
+
+func TestABlockedRequestIsToldALimitOfNone(t *testing.T) {
+	limiter := NewLimiter(NewMemory(MemoryConfig{Clock: func() int64 { return 1_700_000_000_000_000 }}))
+	blocks := mustRule(t, RuleConfig{Name: "none", Blocks: true, Limit: mustLimit(t, LimitConfig{Algorithm: FixedWindow, Requests: 1, Period: time.Minute})})
+	if err := limiter.Open(blocks); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []Fields{{XRateLimit: true, IETF: true}, {XRateLimit: true}, {IETF: true}} {
+		var v Verdict
+		checks := []Check{{Rule: blocks, Key: "k", Cost: 1}}
+		if err := limiter.Decide(checks, false, &v); err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]string{HeaderLimit: "", HeaderRemaining: "", HeaderReset: "", HeaderPolicy: "", HeaderRateLimit: "", "Retry-After": "", "Cache-Control": "no-store"}
+		if f.XRateLimit {
+			want[HeaderLimit] = "0"
+			want[HeaderRemaining] = "0"
+			want[HeaderReset] = "0"
+		}
+		if f.IETF {
+			want[HeaderPolicy] = `"none";q=0;w=60`
+			want[HeaderRateLimit] = `"none";r=0`
+		}
+		h := http.Header{}
+		WriteHeaders(h, f, checks, &v)
+		for name, value := range want {
+			if got := h.Get(name); got != value {
+				t.Errorf("%+v: %s is %q, want %q", f, name, got, value)
+			}
+		}
+	}
+}
+
+// Where the store has failed a rule that blocks still does, unless it lets all pass then.
+func TestABlockedRequestIsRejectedWithoutTheStoreToo(t *testing.T) {
+	for _, c := range []struct {
+		onError OnError
+		want    Outcome
+	}{{CountLocally, Reject}, {LetPass, Allow}, {TurnAway, Unavailable}} {
+		f := newFallen(t, 2)
+		r := f.open(RuleConfig{Name: "none", Blocks: true, OnError: c.onError, Limit: perHour(t, FixedWindow, 1)})
+		for i := 0; i < 2; i++ {
+			checks, v := f.ask("k", 1, false, r)
+			if v.Outcome != c.want || v.Outcome == Reject && checks[0].Decision.Limit != 0 {
+				t.Errorf("%v: %s, want %s; %+v", c.onError, v.Outcome.String(), c.want.String(), checks[0].Decision)
+			}
+		}
+	}
+}

@@ -1,0 +1,370 @@
+package ruleset
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// compiledRule compiles a rule, whose name and limit are there unless they are said, and returns what is wrong with it as
+// "path: text".
+func compiledRule(text RuleText) (*Rule, []string) {
+	if text.Name == "" {
+		text.Name = "r"
+	}
+	if text.Limit == "" && text.Tiers == nil {
+		text.Limit = "100/1m"
+	}
+	r, errors := Compile(&text, Context{Prefixes: Standard})
+	list := make([]string, 0, len(errors))
+	for _, e := range errors {
+		list = append(list, strings.Join(e.Path, ".")+": "+e.Error())
+	}
+	return r, list
+}
+
+func mustCompile(t *testing.T, text RuleText) *Rule {
+	t.Helper()
+	r, errors := compiledRule(text)
+	if len(errors) > 0 {
+		t.Fatalf("%+v: %s", text, strings.Join(errors, "\n"))
+	}
+	return r
+}
+
+func tiers(source string, pairs ...string) *Tiers {
+	t := &Tiers{Source: source}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		t.Limits = append(t.Limits, Tier{pairs[i], pairs[i+1]})
+	}
+	return t
+}
+
+func TestCompileSaysAllThatIsWrong(t *testing.T) {
+	const sources = "client_ip, remote_ip, host, method, path, header, cookie, query, static"
+	for _, c := range []struct {
+		text RuleText
+		want []string
+	}{
+		{RuleText{Name: "a b"}, []string{`name: name "a b": must be 1 to 64 of A-Z a-z 0-9 _ . -`}},
+		{RuleText{Limit: " "}, []string{`limit: limit: is missing; write one such as 100/1m`}},
+		{RuleText{Limit: "100"}, []string{`limit: limit "100": has no period; write <requests>/<period>, such as 100/1m`}},
+		{RuleText{Limit: "0/1m"}, []string{`limit: limit "0/1m": the requests must be a whole number from 1 to 1000000000`}},
+		{RuleText{Limit: "Unlimited"}, []string{`limit: limit "Unlimited": has no period; write <requests>/<period>, such as 100/1m (did you mean unlimited?)`}},
+		{RuleText{Limit: "100001/1m", Algorithm: "sliding_window_log"}, []string{`limit: limit "100001/1m": requests 100001: a sliding_window_log keeps a time for each request and takes at most 100000; sliding_window_counter takes more`}},
+		{RuleText{Limit: "5/day", Algorithm: "token_bucket"}, []string{`limit: limit "5/day": period "day": only fixed_window follows the calendar, not token_bucket; write a duration such as 24h`}},
+		{RuleText{Match: &core.Match{Methods: []string{""}}}, []string{`match.methods: match: methods: "" is not a method`}},
+		{RuleText{Match: &core.Match{Hosts: []string{"a/b"}}}, []string{`match.hosts: match: hosts: "a/b" must be a host name, or *. and one`}},
+		{RuleText{Match: &core.Match{PathPrefixes: []string{"v1"}}}, []string{`match.path_prefixes: match: path_prefixes: "v1" must begin with /`}},
+		{RuleText{Match: &core.Match{ExceptIPs: []string{"x"}}}, []string{`match.except_ips: match: except_ips: "x" must be an address or a network such as 10.0.0.0/8`}},
+		{RuleText{Match: &core.Match{Headers: map[string]string{"": "x"}}}, []string{`match.headers: match: headers: a field has no name`}},
+		{RuleText{Key: []string{"ip"}}, []string{`key.0: key "ip": the source must be one of ` + sources}},
+		{RuleText{Key: []string{"host", "header"}}, []string{`key.1: key "header": write header:NAME`}},
+		{RuleText{Key: []string{"{http.request.host}"}}, []string{`key.0: key "{http.request.host}": the source must be one of ` + sources + `; placeholders are Caddy's alone: have request_header set a field to it, and take header:NAME`}},
+		{RuleText{Algorithm: "bucket"}, []string{`algorithm: algorithm "bucket": must be one of token_bucket, leaky_bucket, fixed_window, sliding_window_log, sliding_window_counter`}},
+		{RuleText{Algorithm: "bucket", Limit: "x"}, []string{`algorithm: algorithm "bucket": must be one of token_bucket, leaky_bucket, fixed_window, sliding_window_log, sliding_window_counter`, `limit: limit "x": has no period; write <requests>/<period>, such as 100/1m`}},
+		{RuleText{Burst: "0"}, []string{`burst: burst "0": must be a whole number from 1 to 1000000000`}},
+		{RuleText{Burst: "5"}, []string{`burst: burst 5: only token_bucket and leaky_bucket have a burst, not sliding_window_counter`}},
+		{RuleText{Algorithm: "token_bucket", Limit: "1/366d", Burst: "1000"}, []string{`burst: burst 1000: at 1 per 366d a full bucket would take more than 10 years to drain`}},
+		{RuleText{Refill: "intervall"}, []string{`refill: refill "intervall": must be continuous or interval (did you mean interval?)`}},
+		{RuleText{Refill: "interval"}, []string{`refill: refill "interval": only token_bucket is refilled`}},
+		{RuleText{Cost: "0"}, []string{`cost: cost "0": must be a whole number from 1 to 1000000000, or header:NAME, query:NAME or cookie:NAME that has one`}},
+		{RuleText{Cost: "header:"}, []string{`cost: cost "header:": write header:NAME`}},
+		{RuleText{Cost: "path"}, []string{`cost: cost "path": must be a whole number from 1 to 1000000000, or header:NAME, query:NAME or cookie:NAME that has one`}},
+		{RuleText{Cost: "101"}, []string{`cost: cost 101: is more than the limit 100/1m sliding_window_counter can ever hold, which is 100, so that every request would be rejected`}},
+		{RuleText{Cost: "9", Tiers: tiers("path", "a", "8/1m", "b", "7/1m", "c", "7/1h", "*", "10/1m")}, []string{`cost: cost 9: is more than the limit 7/1h sliding_window_counter can ever hold, which is 7, so that every request would be rejected`}},
+		{RuleText{Cost: "9", Overrides: []Override{{[]string{"192.0.2.1"}, "8/1m"}}}, []string{`cost: cost 9: is more than the limit 8/1m sliding_window_counter can ever hold, which is 8, so that every request would be rejected`}},
+		{RuleText{MaxDelay: "5s"}, []string{`max_delay: max_delay 5s: only leaky_bucket holds requests, not sliding_window_counter`}},
+		{RuleText{Algorithm: "leaky_bucket", MaxDelay: "2h"}, []string{`max_delay: max_delay "2h": must be a duration from 1ms to 1h`}},
+		{RuleText{Algorithm: "leaky_bucket", MaxDelay: "5"}, []string{`max_delay: max_delay "5": must be a duration from 1ms to 1h`}},
+		{RuleText{TimeZone: "Berlin", Limit: "5/day"}, []string{`time_zone: time_zone "Berlin": must be a name of the time zone database, such as UTC or Europe/Berlin`}},
+		{RuleText{TimeZone: "Local", Limit: "5/day"}, []string{`time_zone: time_zone "Local": must be a name of the time zone database, such as UTC or Europe/Berlin`}},
+		{RuleText{TimeZone: "UTC"}, []string{`time_zone: time_zone "UTC": only windows of the calendar have one (limit <requests>/day, /week or /month)`}},
+		{RuleText{TimeZone: "UTC", Tiers: tiers("path", "*", "5/1m")}, []string{`time_zone: time_zone "UTC": only windows of the calendar have one (limit <requests>/day, /week or /month)`}},
+		{RuleText{TimeZone: "UTC", Limit: "unlimited"}, []string{`time_zone: time_zone "UTC": only windows of the calendar have one (limit <requests>/day, /week or /month)`}},
+		{RuleText{IPv4Prefix: "33"}, []string{`ipv4_prefix: ipv4_prefix "33": must be a whole number from 1 to 32`}},
+		{RuleText{IPv6Prefix: "0"}, []string{`ipv6_prefix: ipv6_prefix "0": must be a whole number from 1 to 128`}},
+		{RuleText{Enforcement: "soft 10% 1h"}, []string{`enforcement: enforcement "soft 10% 1h": soft limits are not in this version; use hard, with a burst, or shadow`}},
+		{RuleText{Enforcement: "shadows"}, []string{`enforcement: enforcement "shadows": must be hard or shadow (did you mean shadow?)`}},
+		{RuleText{OnLimit: "delay"}, []string{`on_limit: on_limit "delay": is not in this version; algorithm leaky_bucket holds requests until their turn`}},
+		{RuleText{OnLimit: "defer"}, []string{`on_limit: on_limit "defer": is not in this version; use reject`}},
+		{RuleText{OnLimit: "drop"}, []string{`on_limit: on_limit "drop": must be reject`}},
+		{RuleText{OnError: "close"}, []string{`on_error: on_error "close": must be one of local, open, closed (did you mean closed?)`}},
+		{RuleText{OnMissingKey: "skipp"}, []string{`on_missing_key: on_missing_key "skipp": must be share, skip or reject (did you mean skip?)`}},
+		{RuleText{CountRejected: "yes"}, []string{`count_rejected: count_rejected "yes": must be true or false`}},
+		{RuleText{Tiers: tiers("", "*", "5/1m")}, []string{`tiers: tiers: source: is missing; write what the tier is read from, such as header:X-Plan`}},
+		{RuleText{Tiers: tiers("plan", "*", "5/1m")}, []string{`tiers.source: tiers: source "plan": the source must be one of ` + sources}},
+		{RuleText{Tiers: tiers("path")}, []string{`tiers: tiers: limits: is missing; write a limit for each value, such as pro: 1000/1m`}},
+		{RuleText{Tiers: tiers("path", "pro", "9/1m")}, []string{`tiers.limits: tiers: say nothing of other values; write "*": 50/1m, or limit beside the tiers`}},
+		{RuleText{Limit: "5/1m", Tiers: tiers("path", "pro", "9/1m", "*", "5/1m")}, []string{`tiers.limits.*: tiers: "*": stands beside limit, which is for all values without a tier, too; keep one`}},
+		{RuleText{Limit: "unlimited", Tiers: tiers("path", "pro", "9/1m", "*", "5/1m")}, []string{`tiers.limits.*: tiers: "*": stands beside limit, which is for all values without a tier, too; keep one`}},
+		{RuleText{Tiers: tiers("path", "pro", "9/1m", "pro", "8/1m", "*", "5/1m")}, []string{`tiers.limits.pro: tiers: "pro": is there twice; keep one`}},
+		{RuleText{Tiers: tiers("path", "pro", "9", "*", "many")}, []string{
+			`tiers.limits.pro: tiers: "pro": limit "9": has no period; write <requests>/<period>, such as 9/1m`,
+			`tiers.limits.*: tiers: "*": limit "many": has no period; write <requests>/<period>, such as 100/1m`,
+		}},
+		{RuleText{Overrides: []Override{{nil, "5/1m"}, {[]string{""}, "5/1m"}}}, []string{
+			`overrides.0: overrides: key: is missing; write the key whose limit it is`,
+			`overrides.1: overrides: key: is missing; write the key whose limit it is`,
+		}},
+		{RuleText{Key: []string{"client_ip", "path"}, Overrides: []Override{{[]string{"192.0.2.1"}, "5/1m"}, {[]string{"192.0.2.1", "/a"}, "x"}}}, []string{
+			`overrides.0.key: overrides: "192.0.2.1": has 1 values, and the rule's key 2 parts`,
+			`overrides.1.limit: overrides: "192.0.2.1 /a": limit "x": has no period; write <requests>/<period>, such as 100/1m`,
+		}},
+		// Two addresses of one network are one key.
+		{RuleText{IPv4Prefix: "24", Overrides: []Override{{[]string{"192.0.2.1"}, "5/1m"}, {[]string{"192.0.2.2"}, "5/1m"}, {[]string{"192.0.2.0/24"}, "5/1m"}}}, []string{
+			`overrides.1.key: overrides: "192.0.2.2": is there twice; keep one`,
+			`overrides.2.key: overrides: "192.0.2.0/24": is there twice; keep one`,
+		}},
+		{RuleText{Overrides: []Override{{[]string{"10.0.0.0/8"}, "5/1m"}, {[]string{"2001:db8::/32"}, "5/1m"}, {[]string{"home"}, "5/1m"}}}, []string{
+			`overrides.0.key: overrides: "10.0.0.0/8": must be an address, or a network that the rule counts by (ipv4_prefix 32, ipv6_prefix 64); for other networks write match: except_ips`,
+			`overrides.1.key: overrides: "2001:db8::/32": must be an address, or a network that the rule counts by (ipv4_prefix 32, ipv6_prefix 64); for other networks write match: except_ips`,
+			`overrides.2.key: overrides: "home": must be an address, or a network that the rule counts by (ipv4_prefix 32, ipv6_prefix 64); for other networks write match: except_ips`,
+		}},
+		// Of a key that is wrong the overrides cannot be judged, but for all else can.
+		{RuleText{Key: []string{"client_ip", "pat"}, Overrides: []Override{{[]string{"192.0.2.1", "/a"}, "5/1m"}}, OnError: "x"}, []string{
+			`key.1: key "pat": the source must be one of ` + sources + ` (did you mean path?)`,
+			`on_error: on_error "x": must be one of local, open, closed`,
+		}},
+		{RuleText{Key: []string{"pat"}, Tiers: tiers("path", "*", "x"), Overrides: []Override{{[]string{"a"}, "5/1m"}, {[]string{"b"}, "5/1m"}}}, []string{
+			`key.0: key "pat": the source must be one of ` + sources + ` (did you mean path?)`,
+			`tiers.limits.*: tiers: "*": limit "x": has no period; write <requests>/<period>, such as 100/1m`,
+		}},
+		{RuleText{Name: "a b", Key: []string{"x"}, IPv4Prefix: "x", Cost: "x", Enforcement: "x", OnLimit: "x", OnMissingKey: "x", OnError: "x", CountRejected: "x", Burst: "x", MaxDelay: "x", Limit: "x"}, []string{
+			`name: name "a b": must be 1 to 64 of A-Z a-z 0-9 _ . -`,
+			`ipv4_prefix: ipv4_prefix "x": must be a whole number from 1 to 32`,
+			`key.0: key "x": the source must be one of ` + sources,
+			`burst: burst "x": must be a whole number from 1 to 1000000000`,
+			`max_delay: max_delay "x": must be a duration from 1ms to 1h`,
+			`limit: limit "x": has no period; write <requests>/<period>, such as 100/1m`,
+			`cost: cost "x": must be a whole number from 1 to 1000000000, or header:NAME, query:NAME or cookie:NAME that has one`,
+			`enforcement: enforcement "x": must be hard or shadow`,
+			`on_limit: on_limit "x": must be reject`,
+			`on_missing_key: on_missing_key "x": must be share, skip or reject`,
+			`on_error: on_error "x": must be one of local, open, closed`,
+			`count_rejected: count_rejected "x": must be true or false`,
+		}},
+	} {
+		r, got := compiledRule(c.text)
+		if r != nil || strings.Join(got, "\n") != strings.Join(c.want, "\n") {
+			t.Errorf("%+v:\n got %s\nwant %s", c.text, strings.Join(got, "\n     "), strings.Join(c.want, "\n     "))
+		}
+	}
+}
+
+func TestARuleIsWhatItsFieldsSay(t *testing.T) {
+	plain := mustCompile(t, RuleText{})
+	if plain.Name != "r" || plain.Matcher != nil || plain.Excepts || plain.Shadow || plain.Cost != 1 || plain.CostFrom != nil || plain.SkipMissing || plain.RejectMissing ||
+		len(plain.Advice) != 0 || !Plain(plain) || !Whole(plain) || !NeedsAddress(plain) || Spec(plain) != "client_ip /0 /64" {
+		t.Errorf("%+v, %s", plain, Spec(plain))
+	}
+	own := plain.Limits.Own()
+	if own.Name() != "r" || own.Limit().String() != "100/1m sliding_window_counter" || own.Shadow() || own.CountRejected() || own.Namespace() != "" {
+		t.Errorf("%+v", own)
+	}
+	full := mustCompile(t, RuleText{
+		Match: &core.Match{Paths: []string{"/a"}, ExceptIPs: []string{"10.0.0.0/8"}}, Key: []string{" host ", "cookie:id"}, Limit: " 5/10s ", Algorithm: "token_bucket", Burst: " 7 ", Refill: "interval",
+		Cost: "7", IPv4Prefix: "24", IPv6Prefix: "48", Enforcement: "shadow", OnLimit: "reject", OnError: "closed", OnMissingKey: "reject", CountRejected: "true",
+	})
+	l := full.Limits.Own().Limit()
+	if full.Matcher == nil || !full.Excepts || !full.Shadow || full.Cost != 7 || !full.RejectMissing || full.SkipMissing || Plain(full) || Whole(full) || !NeedsAddress(full) || Spec(full) != "host cookie:id" {
+		t.Errorf("%+v, %s", full, Spec(full))
+	}
+	if l.Requests() != 5 || l.Period() != 10_000_000 || l.Quota() != 7 || !l.Interval() || !full.Limits.Own().CountRejected() || !full.Limits.Own().Shadow() {
+		t.Errorf("%+v", l)
+	}
+	named, errors := Compile(&RuleText{Limit: "5/1m"}, Context{Name: "from-the-handler", Namespace: "n", Prefixes: core.Prefixes{}})
+	if len(errors) > 0 || named.Name != "from-the-handler" || named.Limits.Own().Namespace() != "n" || Spec(named) != "client_ip" {
+		t.Errorf("%v, %+v", errors, named)
+	}
+	given, errors := Compile(&RuleText{Name: "r", Limit: "not looked at"}, Context{Limit: l})
+	if len(errors) > 0 || given.Limits.Own().Limit() != l {
+		t.Errorf("%v, %+v", errors, given)
+	}
+	if r := mustCompile(t, RuleText{OnMissingKey: "skip", Enforcement: "hard", Match: &core.Match{}, TimeZone: "UTC", Limit: "5/month"}); !r.SkipMissing || r.Matcher != nil || r.Limits.Own().Limit().Windows(0) == nil {
+		t.Errorf("%+v", r)
+	}
+	for _, text := range []string{"false", "0", "", "False"} {
+		if r := mustCompile(t, RuleText{CountRejected: text}); r.Limits.Own().CountRejected() {
+			t.Errorf("%q counts rejected requests", text)
+		}
+	}
+}
+
+func TestTheKeysSpecTellsWhatChangesKeys(t *testing.T) {
+	for _, c := range []struct {
+		key        []string
+		ipv4, ipv6 string
+		want       string
+	}{
+		{nil, "", "", "client_ip /0 /64"},
+		{nil, "32", "128", "client_ip"},
+		{nil, "24", "", "client_ip /24 /64"},
+		{[]string{"path"}, "24", "48", "path"},
+		{[]string{"header:x-user"}, "", "", "header:X-User /0 /64"},
+		{[]string{"static:a b", "remote_ip"}, "", "", "static:a b remote_ip /0 /64"},
+	} {
+		if r := mustCompile(t, RuleText{Key: c.key, IPv4Prefix: c.ipv4, IPv6Prefix: c.ipv6}); Spec(r) != c.want {
+			t.Errorf("%v: %s, want %s", c.key, Spec(r), c.want)
+		}
+	}
+}
+
+// request is one with what the tests' keys are made of.
+func request(header http.Header) *http.Request {
+	return &http.Request{Method: "GET", Host: "Example.com:80", RemoteAddr: "198.51.100.7:1234", URL: &url.URL{Path: "/a", RawQuery: "q=5&n=x"}, Header: header}
+}
+
+func TestKeysAreMadeOfTheirSources(t *testing.T) {
+	r := request(http.Header{"X-User": {"bob"}, "X-Real": {"::ffff:192.0.2.77"}, "Cookie": {"id=c1"}})
+	for _, c := range []struct {
+		text    RuleText
+		address string
+		want    string
+		missing bool
+	}{
+		{RuleText{}, "192.0.2.1", "192.0.2.1", false},
+		{RuleText{}, "::ffff:192.0.2.1", "192.0.2.1", false},
+		{RuleText{}, "2001:db8::1", "2001:db8::/64", false},
+		{RuleText{IPv6Prefix: "128"}, "2001:DB8:0::1", "2001:db8::1", false},
+		{RuleText{IPv4Prefix: "24"}, "192.0.2.1", "192.0.2.0/24", false},
+		{RuleText{}, "", "", true},
+		{RuleText{Key: []string{"remote_ip"}}, "192.0.2.1", "198.51.100.7", false},
+		{RuleText{Key: []string{"host"}}, "", "example.com", false},
+		{RuleText{Key: []string{"header:X-User"}}, "", "bob", false},
+		{RuleText{Key: []string{"header:X-Real"}}, "", "192.0.2.77", false},
+		{RuleText{Key: []string{"header:X-Real"}, IPv4Prefix: "24"}, "", "192.0.2.0/24", false},
+		{RuleText{Key: []string{"header:X-None"}}, "", "", true},
+		{RuleText{Key: []string{"cookie:id"}}, "", "c1", false},
+		{RuleText{Key: []string{"query:q"}}, "", "5", false},
+		{RuleText{Key: []string{"static:all"}}, "", "all", false},
+		{RuleText{Key: []string{"client_ip", "path"}}, "192.0.2.1", "9:192.0.2.12:/a", false},
+		{RuleText{Key: []string{"header:X-None", "path"}}, "", "0:2:/a", true},
+	} {
+		rule := mustCompile(t, c.text)
+		for _, buffer := range [][]byte{nil, []byte("something from before")} {
+			if key, missing := KeyOf(rule, r, c.address, buffer); key != c.want || missing != c.missing {
+				t.Errorf("%v of %q: %q %v, want %q", c.text.Key, c.address, key, missing, c.want)
+			}
+		}
+	}
+}
+
+func TestALimitIsChosenByKeyThenTier(t *testing.T) {
+	rule := mustCompile(t, RuleText{
+		Key:   []string{"client_ip"},
+		Tiers: tiers("header:X-Plan", "pro", "1000/1m", "staff", "unlimited", "", "1/1m", "*", "50/1m"),
+		Overrides: []Override{
+			{[]string{"192.0.2.1"}, "7/1m"}, {[]string{"192.0.2.2"}, "unlimited"}, {[]string{"2001:db8::1"}, "8/1m"}, {[]string{"2001:DB8:1::/64"}, "9/1m"}, {[]string{"192.0.2.9/32"}, "9/1m"},
+		},
+	})
+	if Plain(rule) || len(rule.Advice) != 1 || !strings.Contains(rule.Advice[0], "header X-Plan is what the client sends") {
+		t.Errorf("%v", rule.Advice)
+	}
+	for _, c := range []struct {
+		plan, address string
+		want          int64 // 0: none
+	}{
+		{"pro", "192.0.2.99", 1000}, {"staff", "192.0.2.99", 0}, {"free", "192.0.2.99", 50}, {"*", "192.0.2.99", 50}, {"Pro", "192.0.2.99", 50}, {"", "192.0.2.99", 1},
+		{"pro", "192.0.2.1", 7}, {"staff", "192.0.2.1", 7}, {"pro", "::ffff:192.0.2.1", 7}, {"pro", "192.0.2.2", 0},
+		{"pro", "2001:db8::ffff", 8}, {"pro", "2001:db8:1::5", 9}, {"pro", "2001:db8:2::5", 1000}, {"pro", "192.0.2.9", 9},
+	} {
+		r := request(http.Header{})
+		if c.plan != "" {
+			r.Header["X-Plan"] = []string{c.plan}
+		}
+		key, _ := KeyOf(rule, r, c.address, nil)
+		limit := LimitOf(rule, r, c.address, key)
+		if c.want == 0 && limit != nil || c.want > 0 && (limit == nil || limit.Limit().Requests() != c.want) {
+			t.Errorf("%q from %s: %v, want %d", c.plan, c.address, limit, c.want)
+		}
+	}
+	pair := mustCompile(t, RuleText{Key: []string{"header:X-User", "client_ip"}, Overrides: []Override{{[]string{"bob", "192.0.2.1"}, "7/1m"}, {[]string{"", "192.0.2.1"}, "8/1m"}}})
+	for user, want := range map[string]int64{"bob": 7, "": 8, "eve": 100} {
+		r := request(http.Header{})
+		if user != "" {
+			r.Header["X-User"] = []string{user}
+		}
+		key, _ := KeyOf(pair, r, "192.0.2.1", nil)
+		if got := LimitOf(pair, r, "192.0.2.1", key).Limit().Requests(); got != want {
+			t.Errorf("%q: %d, want %d", user, got, want)
+		}
+	}
+}
+
+func TestTiersThatAClientChoosesAreAdvisedOf(t *testing.T) {
+	for source, want := range map[string]string{
+		"header:X-Plan": "header X-Plan", "cookie:plan": "cookie plan", "query:plan": "query plan", "client_ip": "", "host": "", "path": "", "method": "", "static:a": "",
+	} {
+		r := mustCompile(t, RuleText{Tiers: tiers(source, "*", "5/1m")})
+		text := strings.Join(r.Advice, "\n")
+		if (want == "") != (text == "") || !strings.Contains(text, want) {
+			t.Errorf("%s: %q", source, text)
+		}
+		if NeedsAddress(r) != true {
+			t.Errorf("%s: the key is an address", source)
+		}
+	}
+	byAddress := mustCompile(t, RuleText{Key: []string{"path"}, Tiers: tiers("client_ip", "192.0.2.1", "9/1m", "*", "5/1m")})
+	if !NeedsAddress(byAddress) || NeedsAddress(mustCompile(t, RuleText{Key: []string{"path"}})) {
+		t.Error("which rules need the client's address")
+	}
+	if got := LimitOf(byAddress, request(nil), "192.0.2.1", "/a").Limit().Requests(); got != 9 {
+		t.Errorf("by address: %d", got)
+	}
+}
+
+func TestUnlimitedIsNoLimit(t *testing.T) {
+	for _, text := range []RuleText{{Limit: "unlimited"}, {Limit: " unlimited "}, {Tiers: tiers("path", "*", "unlimited")}} {
+		r := mustCompile(t, text)
+		if r.Limits.Own() != nil || len(r.Limits.Rules()) != 0 || Plain(r) || LimitOf(r, request(nil), "192.0.2.1", "192.0.2.1") != nil {
+			t.Errorf("%+v: %v", text, r.Limits.Own())
+		}
+	}
+	r := mustCompile(t, RuleText{Limit: "unlimited", Cost: "5", Overrides: []Override{{[]string{"192.0.2.1"}, "5/1m"}}})
+	if got := LimitOf(r, request(nil), "192.0.2.1", "192.0.2.1"); got == nil || got.Limit().Requests() != 5 || LimitOf(r, request(nil), "192.0.2.2", "192.0.2.2") != nil {
+		t.Errorf("beside an override: %v", got)
+	}
+}
+
+func TestTimeZonesAreTheCalendarsWhereverOneIs(t *testing.T) {
+	r := mustCompile(t, RuleText{TimeZone: "UTC", Tiers: tiers("path", "a", "5/day", "*", "5/1m"), Overrides: []Override{{[]string{"192.0.2.1"}, "5/1h"}}})
+	if len(r.Limits.Rules()) != 3 {
+		t.Errorf("%v", r.Limits.Rules())
+	}
+}
+
+func TestCostsAreReadFromRequests(t *testing.T) {
+	r := request(http.Header{"X-Cost": {" 7 "}, "X-Bad": {"many"}, "X-Less": {"-3"}, "X-Huge": {strings.Repeat("9", 40)}, "X-Tiny": {"-" + strings.Repeat("9", 40)}})
+	for _, c := range []struct {
+		cost string
+		want int64
+	}{
+		{"", 1}, {"5", 5}, {"header:X-Cost", 7}, {"header:X-None", 1}, {"header:X-Bad", 1}, {"header:X-Less", -3}, {"header:X-Huge", core.Unaffordable}, {"header:X-Tiny", 1}, {"query:q", 5}, {"query:n", 1}, {"cookie:c", 1},
+	} {
+		rule := mustCompile(t, RuleText{Cost: c.cost})
+		if got := CostOf(rule, r, ""); got != c.want {
+			t.Errorf("%s: %d, want %d", c.cost, got, c.want)
+		}
+		if Plain(rule) != (c.cost == "") {
+			t.Errorf("%s: plain %v", c.cost, Plain(rule))
+		}
+	}
+}
+
+// A place that is not there any more, or never was, is told as near as there is one.
+func TestFindGoesAsFarAsThereIsAWay(t *testing.T) {
+	root, _ := ParseJSON("f", []byte(`{"a": {"b": ["x", "y"]}, "c": "z"}`))
+	for _, c := range []struct{ path, want string }{
+		{"a.b.1", "1:19"}, {"a.b.2", "1:13"}, {"a.b.x", "1:13"}, {"a.b.", "1:13"}, {"a.b.9999999999", "1:13"}, {"a.c", "1:7"}, {"c.0", "1:31"}, {"d", "1:1"},
+	} {
+		n := root.find(strings.Split(c.path, "."))
+		if got := fmt.Sprintf("%d:%d", n.Line, n.Column); got != c.want {
+			t.Errorf("%s: %s, want %s", c.path, got, c.want)
+		}
+	}
+}

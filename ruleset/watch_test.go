@@ -1,0 +1,250 @@
+package ruleset
+
+import (
+	"os"
+	"testing"
+	"time"
+)
+
+// watched is a folder with a watch of it, and the time of the next look.
+type watched struct {
+	*folder
+	watch *Watch
+	now   time.Duration
+}
+
+func newWatched(t *testing.T, patterns []string, files ...string) *watched {
+	t.Helper()
+	w := &watched{folder: newFolder(t, files...), now: time.Hour}
+	patterns = w.patterns(patterns...)
+	contents, problems := Read(patterns)
+	if problems != nil {
+		t.Fatal(problems)
+	}
+	w.watch = NewWatch(patterns, contents)
+	return w
+}
+
+// look looks after a while, and returns what is found in a word, and what it has: of a change the files' texts.
+func (w *watched) look(after time.Duration) string {
+	w.now += after
+	c := w.watch.Look(w.now)
+	switch {
+	case c.Contents != nil:
+		text := "changed:"
+		for _, data := range c.Contents.data {
+			text += " " + string(data)
+		}
+		if c.Again != 0 || c.Problems != nil || c.Restored {
+			text += " and more"
+		}
+		return text
+	case c.Problems != nil:
+		return "problems: " + w.said(c.Problems.Error())
+	case c.Restored:
+		return "restored"
+	case c.Again != 0:
+		return "again in " + c.Again.String()
+	}
+	return ""
+}
+
+// expect looks, and says what should have been found.
+func (w *watched) expect(after time.Duration, want string) {
+	w.t.Helper()
+	if got := w.look(after); got != want {
+		w.t.Fatalf("after %s: %q, want %q", after, got, want)
+	}
+}
+
+// take takes what is there now, as it were after a change was found.
+func (w *watched) take() {
+	w.t.Helper()
+	contents, problems := Read(w.watch.patterns)
+	if problems != nil {
+		w.t.Fatal(problems)
+	}
+	w.watch.Take(contents)
+}
+
+// refuse says that what is there now is wrong.
+func (w *watched) refuse() {
+	w.t.Helper()
+	contents, problems := Read(w.watch.patterns)
+	if problems != nil {
+		w.t.Fatal(problems)
+	}
+	w.watch.Refuse(contents)
+}
+
+const ms = time.Millisecond
+
+func TestAChangeIsTakenWhenItHasSettled(t *testing.T) {
+	w := newWatched(t, []string{"a.yaml"}, "a.yaml")
+	w.expect(0, "")
+	w.expect(time.Hour, "")
+	w.write("a.yaml", "new")
+	w.expect(time.Second, "again in 100ms")
+	w.expect(30*ms, "again in 70ms")
+	w.expect(70*ms, "changed: new")
+	w.take()
+	w.expect(0, "")
+	w.expect(time.Hour, "")
+	w.write("a.yaml", "newer")
+	w.expect(0, "again in 100ms")
+	w.expect(time.Hour, "changed: newer")
+}
+
+func TestAFileIsNotReadWhileItIsWritten(t *testing.T) {
+	w := newWatched(t, []string{"a.yaml"}, "a.yaml")
+	w.write("a.yaml", "")
+	w.expect(0, "again in 100ms")
+	w.write("a.yaml", "ha")
+	w.expect(90*ms, "again in 100ms")
+	w.write("a.yaml", "half")
+	w.expect(200*ms, "again in 100ms") // however late the look was
+	w.expect(100*ms, "changed: half")
+}
+
+func TestWhatIsAsItWasIsNoChange(t *testing.T) {
+	w := newWatched(t, []string{"a.yaml"}, "a.yaml")
+	w.write("a.yaml", "new")
+	w.expect(0, "again in 100ms")
+	w.write("a.yaml", "in a.yaml")
+	w.expect(50*ms, "")
+	w.write("a.yaml", "new")
+	w.expect(60*ms, "again in 100ms") // it has not been there all the time
+	w.expect(100*ms, "changed: new")
+	// It is told until somebody takes or refuses it.
+	w.expect(0, "again in 100ms")
+	w.expect(100*ms, "changed: new")
+}
+
+func TestARenamedFileIsAChange(t *testing.T) {
+	w := newWatched(t, []string{"a.yaml"}, "a.yaml")
+	w.write(".a.yaml.tmp", "new")
+	w.expect(0, "")
+	w.must(os.Rename(w.in(".a.yaml.tmp"), w.in("a.yaml")))
+	w.expect(0, "again in 100ms")
+	w.expect(100*ms, "changed: new")
+}
+
+// As Kubernetes mounts a ConfigMap: the files are links into ..data, which is a link itself, and is what is swapped.
+func TestASwappedLinkIsAChange(t *testing.T) {
+	f := newFolder(t, "..2026_01/a.yaml", "..2026_01/b.yaml", "..2026_02/a.yaml", "..2026_02/b.yaml")
+	f.must(os.Symlink("..2026_01", f.in("..data")))
+	f.must(os.Symlink("..data/a.yaml", f.in("a.yaml")))
+	f.must(os.Symlink("..data/b.yaml", f.in("b.yaml")))
+	patterns := f.patterns("*.yaml")
+	contents, problems := Read(patterns)
+	if problems != nil {
+		t.Fatal(problems)
+	}
+	if len(contents.Names) != 2 {
+		t.Fatalf("%q", contents.Names)
+	}
+	w := &watched{folder: f, watch: NewWatch(patterns, contents), now: time.Hour}
+	w.expect(0, "")
+	w.must(os.Symlink("..2026_02", w.in("..data_tmp")))
+	w.expect(0, "")
+	w.must(os.Rename(w.in("..data_tmp"), w.in("..data")))
+	w.expect(0, "again in 100ms")
+	w.must(os.RemoveAll(w.in("..2026_01")))
+	w.expect(100*ms, "changed: in ..2026_02/a.yaml in ..2026_02/b.yaml")
+	w.take()
+	w.expect(0, "")
+}
+
+func TestANamedFileThatVanishesIsToldOnce(t *testing.T) {
+	w := newWatched(t, []string{"a.yaml", "b.yaml"}, "a.yaml", "b.yaml")
+	w.must(os.Remove(w.in("a.yaml")))
+	w.expect(0, "again in 1s")
+	w.expect(900*ms, "again in 100ms")
+	w.expect(100*ms, "problems: a.yaml: no such file or directory")
+	w.expect(0, "")
+	w.expect(time.Hour, "")
+	w.must(os.Remove(w.in("b.yaml"))) // another problem is told
+	w.expect(0, "again in 1s")
+	w.expect(time.Second, "problems: a.yaml: no such file or directory\nb.yaml: no such file or directory")
+	w.expect(time.Hour, "")
+	w.write("a.yaml", "in a.yaml")
+	w.write("b.yaml", "in b.yaml")
+	w.expect(0, "restored")
+	w.expect(0, "")
+	w.must(os.Remove(w.in("a.yaml"))) // and again, since it was back
+	w.expect(0, "again in 1s")
+	w.expect(time.Second, "problems: a.yaml: no such file or directory")
+	w.write("a.yaml", "new")
+	w.expect(0, "again in 100ms")
+	w.expect(100*ms, "changed: new in b.yaml")
+	w.take()
+	w.expect(0, "")
+}
+
+// Editors put a file away and another in its place.
+func TestAFileThatIsAwayForAMomentIsNotMissed(t *testing.T) {
+	w := newWatched(t, []string{"a.yaml"}, "a.yaml")
+	w.must(os.Remove(w.in("a.yaml")))
+	w.expect(0, "again in 1s")
+	w.write("a.yaml", "in a.yaml")
+	w.expect(999*ms, "")
+	w.must(os.Remove(w.in("a.yaml")))
+	w.expect(0, "again in 1s")
+	w.write("a.yaml", "new")
+	w.expect(500*ms, "again in 100ms")
+	w.expect(100*ms, "changed: new")
+}
+
+func TestAFileOfAGlobIsMissedAfterASecond(t *testing.T) {
+	w := newWatched(t, []string{"*.yaml"}, "a.yaml", "b.yaml")
+	w.must(os.Remove(w.in("b.yaml")))
+	w.expect(0, "again in 1s")
+	w.expect(500*ms, "again in 500ms")
+	w.expect(500*ms, "changed: in a.yaml")
+	w.take()
+	w.write("c.yaml", "in c.yaml")
+	w.expect(0, "again in 100ms") // what is new need not wait
+	w.expect(100*ms, "changed: in a.yaml in c.yaml")
+	w.take()
+	w.write(".d.yaml", "in d.yaml")
+	w.expect(time.Hour, "")
+	w.must(os.Remove(w.in("a.yaml")))
+	w.must(os.Remove(w.in("c.yaml")))
+	w.expect(0, "again in 1s")
+	w.expect(time.Second, "problems: *.yaml: no file matches") // which keeps what was in force
+	w.expect(time.Hour, "")
+}
+
+func TestWhatIsRefusedIsToldOnceAChange(t *testing.T) {
+	w := newWatched(t, []string{"a.yaml"}, "a.yaml")
+	w.write("a.yaml", "wrong")
+	w.expect(0, "again in 100ms")
+	w.expect(100*ms, "changed: wrong")
+	w.refuse()
+	w.expect(0, "")
+	w.expect(time.Hour, "")
+	w.write("a.yaml", "wrong, too")
+	w.expect(0, "again in 100ms")
+	w.write("a.yaml", "wrong")
+	w.expect(50*ms, "") // as it was refused
+	w.write("a.yaml", "wrong, too")
+	w.expect(60*ms, "again in 100ms")
+	w.expect(100*ms, "changed: wrong, too")
+	w.refuse()
+	w.expect(0, "")
+	w.write("a.yaml", "in a.yaml")
+	w.expect(0, "restored")
+	w.expect(time.Hour, "")
+	w.write("a.yaml", "wrong")
+	w.expect(0, "again in 100ms")
+	w.expect(100*ms, "changed: wrong")
+	w.refuse()
+	w.write("a.yaml", "right")
+	w.expect(0, "again in 100ms")
+	w.expect(100*ms, "changed: right")
+	w.take()
+	w.expect(0, "")
+	w.write("a.yaml", "wrong")
+	w.expect(0, "again in 100ms")
+	w.expect(100*ms, "changed: wrong")
+}
