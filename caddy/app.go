@@ -21,12 +21,24 @@ type App struct {
 	// Where handlers keep their counters unless they say otherwise. The default is memory.
 	StoreRaw json.RawMessage `json:"store,omitempty" caddy:"namespace=http.rate_limit.stores inline_key=store"`
 
+	// Rule files that handlers go by which have neither zones nor rule files of their own, or which make descriptors of requests:
+	// paths, or globs such as `/etc/caddy/rules/*.yaml`. They are read again when they change.
+	RulesFiles []string `json:"rules_files,omitempty"`
+
+	// How often rule files are looked at, where the system does not say that they have changed: from 1s to 1h; the default is
+	// 10s. Of this and what handlers say the shortest interval counts.
+	RulesInterval caddy.Duration `json:"rules_interval,omitempty"`
+
 	limiter *core.Limiter // over the store
 	memory  *sharedMemory
 	maxKeys int
 	sweep   time.Duration
-	rules   map[string]*core.Rule // by namespace and name
-	logger  *zap.Logger
+	zones   map[string]*core.Limits // by namespace and name
+	files   *ruleFiles
+	watcher *watcher // while the app runs
+
+	usesFiles bool // any handler goes by RulesFiles
+	logger    *zap.Logger
 }
 
 // CaddyModule returns the Caddy module information.
@@ -40,7 +52,11 @@ func (App) CaddyModule() caddy.ModuleInfo {
 // Provision takes hold of the memory that the process has for counters, and loads the configured store.
 func (a *App) Provision(ctx caddy.Context) error {
 	a.logger = ctx.Logger()
-	a.rules = make(map[string]*core.Rule)
+	a.zones = make(map[string]*core.Limits)
+	a.files = &ruleFiles{app: a}
+	if err := checkRulesInterval(a.RulesInterval); err != nil {
+		return err
+	}
 	memory, err := acquireMemory()
 	if err != nil {
 		return err
@@ -61,28 +77,72 @@ func (a *App) Provision(ctx caddy.Context) error {
 	return err
 }
 
-// register enters a rule, or says that there is one of its name that differs.
-func (a *App) register(r *core.Rule) error {
-	id := r.Namespace() + "/" + r.Name()
-	other := a.rules[id]
-	if other == nil {
-		a.rules[id] = r
+// register enters a zone, or says that there is one of its name, or a rule in a file, that differs.
+func (a *App) register(namespace, name string, limits *core.Limits) error {
+	id := namespace + "/" + name
+	if other := a.zones[id]; other != nil {
+		if what := difference(other, limits); what != "" {
+			return fmt.Errorf("zone %q: is defined twice, with %s; zones of one name share their counters and must be alike: rename one (a short form is named after its matcher and key: write a zone instead), or give its handler a namespace", name, what)
+		}
 		return nil
 	}
-	what := ""
-	switch {
-	case other.Identity() != r.Identity() && other.Limit().Identity() == r.Limit().Identity():
-		what = "another key"
-	case !other.Limit().Same(r.Limit()):
-		what = fmt.Sprintf("another limit: %s and %s", other.Limit(), r.Limit())
-	case other.Shadow() != r.Shadow():
-		what = "another enforcement"
-	case other.CountRejected() != r.CountRejected():
-		what = "another count_rejected"
-	default:
-		return nil
+	for _, set := range a.files.allSets() {
+		if other := set.byName[name]; other != nil && set.namespace == namespace {
+			if what := difference(other, limits); what != "" {
+				return set.definedElsewhere(name, what)
+			}
+		}
 	}
-	return fmt.Errorf("zone %q: is defined twice, with %s; zones of one name share their counters and must be alike: rename one (a short form is named after its matcher and key: write a zone instead), or give its handler a namespace", r.Name(), what)
+	a.zones[id] = limits
+	return nil
+}
+
+// checkFiles says which rule of these sets has the name of another, or of a zone, and is not the same.
+func (a *App) checkFiles(sets []*fileSet) error {
+	for i, set := range sets {
+		for _, r := range set.Rules {
+			if other := a.zones[set.namespace+"/"+r.Name]; other != nil {
+				if what := difference(other, r.Limits); what != "" {
+					return set.definedElsewhere(r.Name, what)
+				}
+			}
+			for _, earlier := range sets[:i] {
+				if other := earlier.byName[r.Name]; other != nil && earlier.namespace == set.namespace {
+					if what := difference(other, r.Limits); what != "" {
+						return set.definedElsewhere(r.Name, what)
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// difference says what two rules of one name do not have alike; "" if they do.
+func difference(a, b *core.Limits) string {
+	if a.Own() != nil && b.Own() != nil {
+		if what := core.Difference(a.Own(), b.Own()); what != "" {
+			return what
+		}
+	}
+	if !a.Same(b) {
+		return "other limits of tiers or single keys"
+	}
+	return ""
+}
+
+// wantRules says how often a handler wants rule files to be looked at; 0 means it does not mind.
+func (a *App) wantRules(interval caddy.Duration) {
+	if interval > 0 && (a.RulesInterval == 0 || interval < a.RulesInterval) {
+		a.RulesInterval = interval
+	}
+}
+
+func checkRulesInterval(interval caddy.Duration) error {
+	if d := time.Duration(interval); d != 0 && (d < time.Second || d > time.Hour) {
+		return fmt.Errorf("rules_interval %s: must be from 1s to 1h", d)
+	}
+	return nil
 }
 
 // wantSweep says how often a handler wants memory to be swept; 0 means it does not mind.
@@ -96,12 +156,23 @@ func (a *App) wantSweep(interval time.Duration) {
 // is in force stops. Until then another app may fail to start, and the new configuration be refused.
 func (a *App) Start() error {
 	a.memory.start(a)
+	if len(a.RulesFiles) > 0 && !a.usesFiles {
+		a.logger.Warn("the rules_file of the global option is not read: every rate_limit has zones or files of its own; write a bare rate_limit in a site, or take rules_file out")
+	}
+	if len(a.files.groups) > 0 {
+		ruleFileMetrics.started()
+		a.watcher = startWatcher(a.files, time.Duration(a.RulesInterval), a.logger, ruleFileMetrics)
+	}
 	return nil
 }
 
 // Stop hands over to the configuration that has started, or takes back a start that came to nothing. What the app holds is
 // let go of by Cleanup, after the next configuration has taken over.
 func (a *App) Stop() error {
+	if a.watcher != nil {
+		a.watcher.close()
+		a.watcher = nil
+	}
 	a.memory.leave(a)
 	return nil
 }
@@ -111,6 +182,7 @@ func (a *App) Cleanup() error {
 	if a.memory == nil {
 		return nil
 	}
+	a.files.leave()
 	a.memory.leave(a)
 	return releaseMemory()
 }
@@ -197,12 +269,36 @@ func (s *sharedMemory) putInForce(a *App) {
 	if before == nil {
 		return
 	}
-	for id, r := range a.rules {
-		if old := before.rules[id]; old != nil && old.Identity() != r.Identity() {
-			a.logger.Info("the zone starts counting afresh, since its algorithm, period or key has changed",
-				zap.String("zone", r.Name()), zap.Stringer("limit", r.Limit()))
+	for id, limits := range a.zones {
+		if other := before.zones[id]; other != nil {
+			a.reportChange(other.Own(), limits.Own())
 		}
 	}
+	a.reportAfresh(before.files.inUse(), a.files.inUse())
+}
+
+// reportAfresh says in the log which rules of files count anew under an old name.
+func (a *App) reportAfresh(before, after []*fileSet) {
+	old := make(map[string]*core.Rule)
+	for _, s := range before {
+		for _, r := range s.owns() {
+			old[s.namespace+"/"+r.Name()] = r
+		}
+	}
+	for _, s := range after {
+		for _, r := range s.owns() {
+			a.reportChange(old[s.namespace+"/"+r.Name()], r)
+		}
+	}
+}
+
+// reportChange says in the log that a rule counts anew under an old name, if it does. Either may be nil.
+func (a *App) reportChange(before, after *core.Rule) {
+	if before == nil || after == nil || before.Identity() == after.Identity() {
+		return
+	}
+	a.logger.Info("the zone starts counting afresh, since its algorithm, period or key has changed",
+		zap.String("zone", after.Name()), zap.Stringer("limit", after.Limit()))
 }
 
 const defaultSweepInterval = time.Minute

@@ -15,6 +15,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/ruleset"
 )
 
 func init() {
@@ -27,7 +28,7 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 	if !h.Next() {
 		return nil, h.ArgErr()
 	}
-	matcher := ""
+	line, matcher := h.Token(), ""
 	if h.NextArg() {
 		matcher = h.Val()
 	}
@@ -46,8 +47,25 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 	if err := handler.unmarshalCaddyfile(h.Dispenser, matcher); err != nil {
 		return nil, err
 	}
+	if !globalRules(h) {
+		if len(handler.RulesFiles) == 0 && len(handler.Descriptors) > 0 {
+			return nil, errorAt(line, errNoRulesFile)
+		}
+		if len(handler.RulesFiles) == 0 && len(handler.RateLimits) == 0 {
+			return nil, errorAt(line, errNoZone)
+		}
+	}
 	return h.NewRoute(matcherSet, handler), nil
 }
+
+// globalRules reports whether the global option names rule files.
+func globalRules(h httpcaddyfile.Helper) bool {
+	option, ok := h.Option("rate_limit").(httpcaddyfile.App)
+	var app App
+	return ok && json.Unmarshal(option.Value, &app) == nil && len(app.RulesFiles) > 0
+}
+
+var errNoZone = errors.New("has no zone: write a limit such as rate_limit 100/1m, or a block with at least one zone, or with rules_file and the name of a file with rules")
 
 // UnmarshalCaddyfile sets up the handler from Caddyfile tokens. Syntax:
 //
@@ -58,8 +76,14 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 //			match {
 //				<matchers>
 //			}
+//			except         <addresses and networks...> | private_ranges
 //			key            <string>
-//			limit          <requests>/<period>
+//			limit          <requests>/<period> | unlimited
+//			tiers <placeholder> {
+//				<value>    <requests>/<period> | unlimited
+//				*          <requests>/<period> | unlimited
+//			}
+//			override       <key...> <requests>/<period> | unlimited
 //			time_zone      <name>
 //			algorithm      token_bucket | leaky_bucket | fixed_window | sliding_window_log | sliding_window_counter
 //			burst          <n>
@@ -76,6 +100,10 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 //			events         <n>          # with window: as in caddy-ratelimit, instead of limit
 //			window         <duration>
 //		}
+//		rules_file     <path or glob...>
+//		rules_interval <duration>
+//		domain         <name>
+//		descriptor     <key> <placeholder> [<key> <placeholder>...]
 //		namespace      <name>
 //		store          memory | redis
 //		headers        x_ratelimit ietf | none
@@ -86,7 +114,8 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 //		log_key
 //	}
 //
-// In the short form the zone is named after its matcher and key, and the key is {client_ip} if it is left out.
+// In the short form the zone is named after its matcher and key, and the key is {client_ip} if it is left out. Without any zone or
+// rules_file, the handler goes by the rules_file of the global option.
 func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return h.unmarshalCaddyfile(d, "")
 }
@@ -104,20 +133,16 @@ func (h *Handler) unmarshalCaddyfile(d *caddyfile.Dispenser, matcher string) err
 		}
 		return nil
 	}
-	line := d.Token()
 	said := make(map[string]bool)
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
 		word := d.Val()
-		if word != "zone" && said[word] {
+		if word != "zone" && word != "descriptor" && word != "rules_file" && said[word] {
 			return d.Errf("rate_limit: %s is set twice", word)
 		}
 		said[word] = true
 		if err := h.subdirective(d, word); err != nil {
 			return err
 		}
-	}
-	if len(h.RateLimits) == 0 {
-		return errorAt(line, errors.New("has no zone: write a limit such as rate_limit 100/1m, or a block with at least one zone"))
 	}
 	return nil
 }
@@ -188,6 +213,17 @@ func (h *Handler) subdirective(d *caddyfile.Dispenser, word string) error {
 	switch word {
 	case "zone":
 		return h.zone(d)
+	case "rules_file":
+		return rulesFiles(d, &h.RulesFiles)
+	case "rules_interval":
+		return rulesInterval(d, &h.RulesInterval)
+	case "domain":
+		return oneArg(d, "", func(s string) error {
+			h.Domain = s
+			return nil
+		})
+	case "descriptor":
+		return h.descriptor(d)
 	case "namespace":
 		return oneArg(d, "", func(s string) error {
 			h.Namespace = s
@@ -248,7 +284,57 @@ func (h *Handler) subdirective(d *caddyfile.Dispenser, word string) error {
 	return unknownWord(d, "rate_limit", word, handlerWords)
 }
 
-var handlerWords = []string{"zone", "namespace", "store", "headers", "response", "message", "jitter", "sweep_interval", "log_key"}
+var handlerWords = []string{"zone", "rules_file", "rules_interval", "domain", "descriptor", "namespace", "store", "headers", "response", "message", "jitter", "sweep_interval", "log_key"}
+
+// rulesFiles reads the names of rule files.
+func rulesFiles(d *caddyfile.Dispenser, to *[]string) error {
+	args := d.RemainingArgs()
+	if len(args) == 0 || slices.Contains(args, "") {
+		return d.Err("rules_file: is empty; write the path of a file, or a glob such as /etc/caddy/rules/*.yaml")
+	}
+	for _, arg := range args {
+		if slices.Contains(*to, arg) {
+			return d.Errf("rules_file %s: is there twice", arg)
+		}
+		*to = append(*to, arg)
+	}
+	return noBlock(d, "", "rules_file")
+}
+
+// rulesInterval reads how often rule files are looked at.
+func rulesInterval(d *caddyfile.Dispenser, to *caddy.Duration) error {
+	return oneArg(d, "", func(s string) error {
+		interval, err := caddy.ParseDuration(s)
+		if err != nil || interval < time.Second || interval > time.Hour {
+			return fmt.Errorf("rules_interval %q: must be a duration from 1s to 1h", s)
+		}
+		*to = caddy.Duration(interval)
+		return nil
+	})
+}
+
+// descriptor reads <key> <placeholder> [<key> <placeholder>...].
+func (h *Handler) descriptor(d *caddyfile.Dispenser) error {
+	args := d.RemainingArgs()
+	if len(args) == 0 || len(args)%2 != 0 {
+		return d.Errf("descriptor: takes keys, each with a placeholder behind it, such as message_type {header.X-Message-Type}, not %d values", len(args))
+	}
+	var entries []DescriptorEntry
+	for i := 0; i < len(args); i += 2 {
+		if args[i] == "" || args[i+1] == "" {
+			return d.Err("descriptor: has an empty key or value; write a text or a placeholder")
+		}
+		if hasPlaceholder(args[i]) {
+			return d.Errf("descriptor %s: the key is a text, as the rule files have it; the placeholder stands behind it", args[i])
+		}
+		if _, err := newKeyMaker(args[i+1], core.Prefixes{}); err != nil {
+			return d.Errf("descriptor %s: %w", args[i], err)
+		}
+		entries = append(entries, DescriptorEntry{args[i], args[i+1]})
+	}
+	h.Descriptors = append(h.Descriptors, entries)
+	return noBlock(d, "", "descriptor")
+}
 
 var errOwnMaxKeys = errors.New("store memory: max_keys is set in the global rate_limit option, since there is one memory for all handlers")
 
@@ -275,7 +361,7 @@ func refusal(word string) string {
 	case "storage":
 		return "storage is not supported: counters are not kept in Caddy's storage, which cannot count; take the line out, they live in memory"
 	case "disable_metrics":
-		return "disable_metrics is not supported: this version has no metrics to disable; take the line out"
+		return "disable_metrics is not supported: this version has no metrics of requests to disable; take the line out"
 	}
 	return ""
 }
@@ -297,7 +383,7 @@ func (h *Handler) zone(d *caddyfile.Dispenser) error {
 	line, at := d.Token(), make(map[string]caddyfile.Token) // where each word stands
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
 		word := d.Val()
-		if _, twice := at[word]; twice && word != "match" {
+		if _, twice := at[word]; twice && word != "match" && word != "override" && word != "except" {
 			return d.Errf("zone %q: %s is set twice", name, word)
 		}
 		at[word] = d.Token()
@@ -328,11 +414,11 @@ func lineOf(err error, name string, at map[string]caddyfile.Token, otherwise cad
 
 // fieldWords has the words of the Caddyfile for the fields that are called otherwise there.
 var fieldWords = map[string][]string{
-	"requests": {"limit"}, "period": {"limit"}, "max_events": {"events", "window"}, "window": {"window", "events"},
+	"requests": {"limit"}, "period": {"limit"}, "unlimited": {"limit"}, "overrides": {"override"}, "max_events": {"events", "window"}, "window": {"window", "events"},
 }
 
 var zoneWords = []string{
-	"match", "key", "limit", "time_zone", "algorithm", "burst", "refill", "cost", "max_delay", "ipv4_prefix", "ipv6_prefix",
+	"match", "except", "key", "limit", "tiers", "override", "time_zone", "algorithm", "burst", "refill", "cost", "max_delay", "ipv4_prefix", "ipv6_prefix",
 	"enforcement", "on_limit", "on_error", "on_missing_key", "count_rejected", "events", "window",
 }
 
@@ -379,8 +465,34 @@ func (z *Zone) subdirective(d *caddyfile.Dispenser, name, word string) error {
 		return z.match(d, name)
 	case "key":
 		return set(&z.Key, func() error { return nil })
+	case "except":
+		networks := d.RemainingArgs()
+		if len(networks) == 0 {
+			return d.Errf("zone %q: except: is empty; write addresses, networks such as 10.0.0.0/8, or private_ranges", name)
+		}
+		z.Except = append(z.Except, networks...)
+		if err := z.setExcept(); err != nil {
+			return d.Errf("zone %q: %w", name, err)
+		}
+		return noBlock(d, inZoneName, word)
+	case "tiers":
+		return z.tiers(d, name)
+	case "override":
+		args := d.RemainingArgs()
+		if len(args) < 2 {
+			return d.Errf("zone %q: override: takes a key and its limit, such as override 192.0.2.1 1000/1m", name)
+		}
+		z.Overrides = append(z.Overrides, Override{Key: args[:len(args)-1], Limit: args[len(args)-1]})
+		if err := checkLimit(args[len(args)-1]); err != nil {
+			return d.Errf("zone %q: override: %w", name, err)
+		}
+		return noBlock(d, inZoneName, word)
 	case "limit":
 		return inZone(func(s string) error {
+			if s == ruleset.Unlimited {
+				z.Unlimited = true
+				return nil
+			}
 			var c core.LimitConfig
 			err := core.ParseLimit(s, &c)
 			z.Requests, z.Period = c.Requests, periodOf(s)
@@ -440,6 +552,39 @@ func (z *Zone) subdirective(d *caddyfile.Dispenser, name, word string) error {
 		return d.Errf("zone %q: %s stands beside the zones, in the block of rate_limit", name, word)
 	}
 	return unknownWord(d, fmt.Sprintf("zone %q", name), word, zoneWords)
+}
+
+// checkLimit says what is wrong with the limit of a tier or a single key.
+func checkLimit(s string) error {
+	if s == ruleset.Unlimited {
+		return nil
+	}
+	var c core.LimitConfig
+	return core.ParseLimit(s, &c)
+}
+
+// tiers reads the block of a zone's limits by a value.
+func (z *Zone) tiers(d *caddyfile.Dispenser, name string) error {
+	args := d.RemainingArgs()
+	if len(args) != 1 {
+		return d.Errf("zone %q: tiers: takes one placeholder, such as {http.auth.user.plan}, and a block of limits, not %d values", name, len(args))
+	}
+	z.Tiers = &Tiers{Source: args[0], Limits: make(map[string]string)}
+	for nesting := d.Nesting(); d.NextBlock(nesting); {
+		value := d.Val()
+		limits := d.RemainingArgs()
+		if len(limits) != 1 {
+			return d.Errf("zone %q: tiers: a line has a value and its limit, such as pro 1000/1m", name)
+		}
+		if _, twice := z.Tiers.Limits[value]; twice {
+			return d.Errf("zone %q: tiers: %q is there twice; keep one", name, value)
+		}
+		if err := checkLimit(limits[0]); err != nil {
+			return d.Errf("zone %q: tiers: %q: %w", name, value, err)
+		}
+		z.Tiers.Limits[value] = limits[0]
+	}
+	return nil
 }
 
 // match reads a zone's matchers; several blocks are alternatives.

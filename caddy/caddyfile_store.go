@@ -23,6 +23,8 @@ func init() {
 //		store memory | redis {
 //			...
 //		}
+//		rules_file     <path or glob...>
+//		rules_interval <duration>
 //	}
 func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 	d.Next() // the option's name
@@ -45,14 +47,25 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 				return nil, err
 			}
 			app.StoreRaw = raw
+		case "rules_file":
+			if err := rulesFiles(d, &app.RulesFiles); err != nil {
+				return nil, err
+			}
+		case "rules_interval":
+			if app.RulesInterval != 0 {
+				return nil, d.Err("rate_limit: rules_interval is set twice")
+			}
+			if err := rulesInterval(d, &app.RulesInterval); err != nil {
+				return nil, err
+			}
 		case "zone":
 			return nil, d.Err("rate_limit: zones are written in sites; the global option says what they share")
 		default:
-			return nil, unknownWord(d, "the global option rate_limit", word, []string{"store"})
+			return nil, unknownWord(d, "the global option rate_limit", word, []string{"store", "rules_file", "rules_interval"})
 		}
 	}
-	if app.StoreRaw == nil {
-		return nil, errorAt(line, errors.New("rate_limit: the global option is empty; write a store in it, or take it out"))
+	if app.StoreRaw == nil && len(app.RulesFiles) == 0 {
+		return nil, errorAt(line, errors.New("rate_limit: the global option is empty; write a store or a rules_file in it, or take it out"))
 	}
 	return httpcaddyfile.App{Name: "rate_limit", Value: caddyconfig.JSON(app, nil)}, nil
 }

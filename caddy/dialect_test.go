@@ -162,7 +162,7 @@ func TestEventsInAWindowAreASlidingWindowLog(t *testing.T) {
 		if err := zone.compile(name, ""); err != nil {
 			t.Fatal(err)
 		}
-		limit := zone.rule.Limit()
+		limit := zone.limits.Own().Limit()
 		if limit.Algorithm() != core.SlidingWindowLog || limit.Requests() != zone.MaxEvents || limit.Period() != int64(zone.Window)/1000 {
 			t.Errorf("%s: is %s", name, limit)
 		}

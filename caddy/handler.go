@@ -10,17 +10,19 @@ import (
 	"net/http"
 	"sort"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyevents"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/ruleset"
 	"go.uber.org/zap"
 )
 
 func init() {
-	caddy.RegisterModule(Handler{})
+	caddy.RegisterModule(new(Handler))
 }
 
 // Handler limits the rate of requests. Each of its zones is a rule: which requests it covers, what tells their clients
@@ -40,6 +42,22 @@ type Handler struct {
 	// The zones, by name. A name is 1 to 64 of A-Z a-z 0-9 _ . - and is unique in its namespace: handlers that use the
 	// same one share its counters, and must define it alike.
 	RateLimits map[string]*Zone `json:"rate_limits,omitempty"`
+
+	// Rule files, in YAML or JSON, whose rules are decided together with the zones: paths, or globs such as
+	// `/etc/caddy/rules/*.yaml`. They are read again when they change. A handler that has neither zones nor files goes by those
+	// of the app `rate_limit`; so does one that has descriptors and no files.
+	RulesFiles []string `json:"rules_files,omitempty"`
+
+	// How often the rule files are looked at, where the system does not say that they have changed: from 1s to 1h; the default
+	// is 10s. Of several handlers the shortest interval counts.
+	RulesInterval caddy.Duration `json:"rules_interval,omitempty"`
+
+	// The domain of the rule files that the descriptors are looked up in. The default is the only one that there is.
+	Domain string `json:"domain,omitempty"`
+
+	// How a request becomes descriptors, in the sense of Envoy's ratelimit service: each is a list of keys and values. One with
+	// an empty value is left out.
+	Descriptors [][]DescriptorEntry `json:"descriptors,omitempty"`
 
 	// Sets the zones of this handler apart from those of the same names elsewhere. The default is the empty namespace,
 	// which all handlers share.
@@ -73,20 +91,22 @@ type Handler struct {
 	// that it is not.
 	LogKey bool `json:"log_key,omitempty"`
 
-	app      *App
-	limiter  *core.Limiter
-	zones    []*Zone
-	fields   core.Fields
-	shadows  bool // any zone is a shadow
-	events   *caddyevents.App
-	ctx      caddy.Context
-	logger   *zap.Logger
-	enclosed bool          // a subroute around this handler has error routes of its own
-	stopping chan struct{} // closed when this handler's servers stop
+	app         *App
+	limiter     *core.Limiter
+	zones       []*Zone
+	files       atomic.Pointer[inForce] // nil: the handler goes by no rule files
+	descriptors []descriptor
+	fields      core.Fields
+	shadows     bool // any zone is a shadow
+	events      *caddyevents.App
+	ctx         caddy.Context
+	logger      *zap.Logger
+	enclosed    bool          // a subroute around this handler has error routes of its own
+	stopping    chan struct{} // closed when this handler's servers stop
 }
 
 // CaddyModule returns the Caddy module information.
-func (Handler) CaddyModule() caddy.ModuleInfo {
+func (*Handler) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{
 		ID:  "http.handlers.rate_limit",
 		New: func() caddy.Module { return new(Handler) },
@@ -97,14 +117,14 @@ func (Handler) CaddyModule() caddy.ModuleInfo {
 func (h *Handler) Provision(ctx caddy.Context) error {
 	h.ctx = ctx
 	h.logger = ctx.Logger()
-	if err := h.check(); err != nil {
-		return err
-	}
 	app, err := ctx.App("rate_limit")
 	if err != nil {
 		return err
 	}
 	h.app = app.(*App)
+	if err := h.check(); err != nil {
+		return err
+	}
 	h.limiter, err = h.provisionLimiter(ctx)
 	if err != nil {
 		return err
@@ -123,9 +143,52 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		}
 		h.zones = append(h.zones, zone)
 	}
+	if err := h.provisionFiles(ctx); err != nil {
+		return err
+	}
 	h.app.wantSweep(time.Duration(h.SweepInterval))
 	h.provisionSurroundings(ctx)
 	return nil
+}
+
+// provisionFiles reads the rule files that the handler goes by.
+func (h *Handler) provisionFiles(ctx caddy.Context) (err error) {
+	if h.descriptors, err = h.newDescriptors(); err != nil {
+		return err
+	}
+	patterns := h.patterns()
+	if len(patterns) == 0 {
+		if len(h.Descriptors) > 0 {
+			return errNoRulesFile
+		}
+		if h.RulesInterval != 0 {
+			return fmt.Errorf("rules_interval %s: has no effect without rules_file", time.Duration(h.RulesInterval))
+		}
+		if len(h.RateLimits) == 0 {
+			return errors.New("rate_limit has no zone: write a limit such as 100/1m, or a block with at least one zone, or rules_file and the name of a file with rules")
+		}
+		return nil
+	}
+	if err := ruleFileMetrics.register(ctx); err != nil {
+		return err
+	}
+	h.app.wantRules(h.RulesInterval)
+	h.app.usesFiles = h.app.usesFiles || len(h.RulesFiles) == 0
+	return h.app.files.join(h, patterns)
+}
+
+// patterns returns which rule files the handler goes by: its own, else the app's where it has nothing without them.
+func (h *Handler) patterns() []string {
+	files := h.RulesFiles
+	if len(files) == 0 && (len(h.RateLimits) == 0 || len(h.Descriptors) > 0) {
+		files = h.app.RulesFiles
+	}
+	patterns := make([]string, 0, len(files))
+	repl := caddy.NewReplacer()
+	for _, file := range files {
+		patterns = append(patterns, repl.ReplaceKnown(file, ""))
+	}
+	return patterns
 }
 
 // provisionLimiter returns the limiter over the handler's own store, or the app's.
@@ -150,9 +213,12 @@ func (h *Handler) provisionSurroundings(ctx caddy.Context) {
 	stop := sync.OnceFunc(func() { close(h.stopping) })
 	holds := false
 	for _, zone := range h.zones {
-		h.shadows = h.shadows || zone.rule.Shadow()
-		holds = holds || zone.rule.Limit().Algorithm() == core.LeakyBucket
+		h.shadows = h.shadows || zone.shadow
+		for _, r := range zone.limits.Rules() {
+			holds = holds || r.Limit().Algorithm() == core.LeakyBucket
+		}
 	}
+	holds = holds || h.files.Load() != nil // a file may come to have one
 	for _, mod := range ctx.Modules() {
 		switch mod := mod.(type) {
 		case *caddyhttp.Subroute:
@@ -171,8 +237,11 @@ func (h *Handler) provisionSurroundings(ctx caddy.Context) {
 
 // check says what is wrong with the handler's own fields.
 func (h *Handler) check() error {
-	if len(h.RateLimits) == 0 {
-		return errors.New("rate_limit has no zone: write a limit such as 100/1m, or a block with at least one zone")
+	if h.Domain != "" && len(h.Descriptors) == 0 {
+		return fmt.Errorf("domain %q: has no effect without a descriptor; write how a request becomes one: descriptor <key> {header.X-Key}", h.Domain)
+	}
+	if err := checkRulesInterval(h.RulesInterval); err != nil {
+		return err
 	}
 	if h.Namespace != "" {
 		if err := core.CheckName(h.Namespace); err != nil {
@@ -197,31 +266,50 @@ func (h *Handler) check() error {
 // Cleanup lets go of the zones that this handler has opened.
 func (h *Handler) Cleanup() error {
 	for _, zone := range h.RateLimits {
-		if zone != nil && zone.opened {
-			h.limiter.Release(zone.rule)
-			zone.opened = false
+		if zone == nil {
+			continue
 		}
+		for _, r := range zone.opened {
+			h.limiter.Release(r)
+		}
+		zone.opened = nil
 	}
 	return nil
 }
+
+var tooEarly = caddyhttp.HandlerError{StatusCode: http.StatusTooEarly, Err: errTooEarly}
 
 var errTooEarly = errors.New("rate limit: the TLS handshake is not complete, so the client's address is not known to be its own")
 
 // inquiry is what one request needs to be decided, kept for the next.
 type inquiry struct {
-	checks  []core.Check
-	zones   []*Zone // of the checks
-	verdict core.Verdict
-	lacking bool // a zone rejects the request for want of a key
-	key     []byte
+	checks    []core.Check
+	reporters []*reporter // of the checks
+	verdict   core.Verdict
+	lacking   bool // a rule rejects the request for want of a key
+	key       []byte
+
+	places  []int // of the rules in files that may cover it
+	entries []ruleset.Entry
+	lookup  ruleset.Lookup
 }
 
-var inquiries = sync.Pool{New: func() any { return new(inquiry) }}
+var inquiries = sync.Pool{New: func() any { return &inquiry{key: make([]byte, 0, 128)} }}
+
+func (q *inquiry) add(rule *core.Rule, key string, cost int64, rep *reporter) {
+	q.checks = append(q.checks, core.Check{Rule: rule, Key: key, Cost: cost})
+	q.reporters = append(q.reporters, rep)
+}
 
 // ServeHTTP decides on the request and passes it on, holds it, or rejects it.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	q := inquiries.Get().(*inquiry)
-	if err := h.inquire(q, r); err != nil {
+	files := h.files.Load()
+	err := h.inquire(q, r)
+	if err == nil && files != nil {
+		err = h.inquireFiles(q, r, files)
+	}
+	if err != nil {
 		q.free()
 		var failed caddyhttp.HandlerError
 		if !errors.As(err, &failed) {
@@ -242,7 +330,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		unavailable(w, r, after, "The rate limit cannot be checked.")
 		return nil
 	}
-	if h.shadows {
+	if h.shadows || files != nil && files.set.shadows {
 		h.reportShadows(r, q)
 	}
 	if q.verdict.Outcome == core.Reject {
@@ -274,12 +362,15 @@ func (h *Handler) inquire(q *inquiry, r *http.Request) error {
 				continue
 			}
 		}
-		if zone.key.ofAddress && r.TLS != nil && !r.TLS.HandshakeComplete {
+		if (zone.key.ofAddress || zone.except != nil || zone.tier != nil && zone.tier.ofAddress) && r.TLS != nil && !r.TLS.HandshakeComplete {
 			// As Caddy's own matchers of addresses: before the handshake is complete anybody can have sent this.
-			if zone.rule.Shadow() {
+			if zone.shadow {
 				continue
 			}
-			return caddyhttp.HandlerError{StatusCode: http.StatusTooEarly, Err: errTooEarly}
+			return tooEarly
+		}
+		if zone.except != nil && !zone.except.Covers(r, clientIPOf(r)) {
+			continue
 		}
 		key, missing := zone.key.make(r, q)
 		cost := zone.cost.of(r)
@@ -290,11 +381,12 @@ func (h *Handler) inquire(q *inquiry, r *http.Request) error {
 			}
 			if zone.OnMissingKey == "reject" {
 				cost = core.Unaffordable
-				q.lacking = q.lacking || !zone.rule.Shadow()
+				q.lacking = q.lacking || !zone.shadow
 			}
 		}
-		q.checks = append(q.checks, core.Check{Rule: zone.rule, Key: key, Cost: cost})
-		q.zones = append(q.zones, zone)
+		if rule := zone.ruleOf(r, key); rule != nil {
+			q.add(rule, key, cost, zone.reporter)
+		}
 	}
 	return nil
 }
@@ -302,9 +394,10 @@ func (h *Handler) inquire(q *inquiry, r *http.Request) error {
 // free gives q back to the pool, without what it remembers of the request.
 func (q *inquiry) free() {
 	clear(q.checks[:cap(q.checks)])
-	clear(q.zones[:cap(q.zones)])
+	clear(q.reporters[:cap(q.reporters)])
+	clear(q.entries[:cap(q.entries)])
 	q.checks = q.checks[:0]
-	q.zones = q.zones[:0]
+	q.reporters = q.reporters[:0]
 	q.lacking = false
 	inquiries.Put(q)
 }

@@ -2,8 +2,12 @@ package ratelimit
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
@@ -63,3 +67,70 @@ type discardWriter struct{ header http.Header }
 func (w *discardWriter) Header() http.Header         { return w.header }
 func (w *discardWriter) Write(p []byte) (int, error) { return len(p), nil }
 func (w *discardWriter) WriteHeader(int)             {}
+
+// BenchmarkRuleFiles shows what a request costs that comes under one of so many rules of files, or descriptors.
+func BenchmarkRuleFiles(b *testing.B) {
+	for _, bm := range []struct {
+		name, config string
+		file         func(n int) string
+		counts       []int
+	}{
+		{"descriptor", `{"rules_files": [%q], "descriptors": [[{"key": "client", "value": "{http.request.header.X-Client}"}]]}`, func(n int) string {
+			return "domain: d\ndescriptors:\n" + lines(n, "  - {key: client, value: client-%d, rate_limit: {unit: minute, requests_per_unit: 1000000000}}\n")
+		}, []int{1, 10_000}},
+		{"rule by path", `{"rules_files": [%q]}`, func(n int) string {
+			return "rules:\n" + lines(n, "  - {name: rule-%d, match: {paths: [/client-%[1]d]}, limit: 1000000000/1m}\n")
+		}, []int{1, 10, 10_000}},
+		{"rule by prefix", `{"rules_files": [%q]}`, func(n int) string {
+			return "rules:\n" + lines(n, "  - {name: rule-%d, match: {path_prefixes: [/client-%[1]d]}, limit: 1000000000/1m}\n")
+		}, []int{1, 10, 10_000}},
+		{"rule by host", `{"rules_files": [%q]}`, func(n int) string {
+			return "rules:\n" + lines(n, "  - {name: rule-%d, match: {hosts: [client-%[1]d]}, limit: 1000000000/1m}\n")
+		}, []int{1, 10, 10_000}},
+	} {
+		for _, n := range bm.counts {
+			b.Run(fmt.Sprintf("%s of %d", bm.name, n), func(b *testing.B) {
+				file := filepath.Join(b.TempDir(), "rules.yaml")
+				if err := os.WriteFile(file, []byte(bm.file(n)), 0o600); err != nil {
+					b.Fatal(err)
+				}
+				handler := provisionHandler(b, fmt.Sprintf(bm.config, file))
+				w := &discardWriter{header: make(http.Header)}
+				r := requestInCaddy(w)
+				clients := make([]string, n) // all in turn, so that each request needs another part of the memory
+				paths := make([]string, n)
+				for i := range n {
+					clients[i] = fmt.Sprintf("client-%d", i*7919%n)
+					paths[i] = "/" + clients[i]
+				}
+				r.Header.Set("X-Client", "")
+				values := r.Header["X-Client"]
+				i := 0
+				next := caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error { return nil })
+				b.ReportAllocs()
+				for b.Loop() {
+					values[0], r.Host, r.URL.Path = clients[i], clients[i], paths[i]
+					if i++; i == n {
+						i = 0
+					}
+					clear(w.header)
+					if err := handler.ServeHTTP(w, r, next); err != nil {
+						b.Fatal(err)
+					}
+				}
+				if w.header.Get("RateLimit") == "" {
+					b.Fatal("the request comes under no rule")
+				}
+			})
+		}
+	}
+}
+
+// lines returns n lines of a format, numbered.
+func lines(n int, format string) string {
+	var all strings.Builder
+	for i := range n {
+		fmt.Fprintf(&all, format, i)
+	}
+	return all.String()
+}

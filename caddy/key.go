@@ -12,6 +12,8 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/ruleset"
+	"go.uber.org/zap"
 )
 
 const clientIPPlaceholder = "{http.vars.client_ip}"
@@ -27,6 +29,7 @@ type keyMaker struct {
 	spec                string // what the key is made of, for the rule's identity
 	needsAuthentication bool
 	ofAddress           bool // the client's, or the peer's
+	whole               bool // the template is one placeholder, and no text
 }
 
 // keyPart is one placeholder of a key.
@@ -79,6 +82,7 @@ func newKeyMaker(template string, prefixes core.Prefixes) (*keyMaker, error) {
 			return nil, fmt.Errorf("key %q: has no braces, and would be one counter for all; write %s", template, full)
 		}
 	}
+	k.whole = len(k.parts) == 1 && text == ""
 	k.spec = template
 	if template == clientIPPlaceholder {
 		k.spec = "client_ip" // as core's own sources are written, so that one counter serves several proxies
@@ -113,7 +117,7 @@ func (k *keyMaker) value(part *keyPart, r *http.Request) string {
 	var value string
 	switch part.kind {
 	case clientIP:
-		value, _ = caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
+		value = clientIPOf(r)
 	case remoteHost:
 		var err error
 		if value, _, err = net.SplitHostPort(r.RemoteAddr); err != nil {
@@ -124,6 +128,11 @@ func (k *keyMaker) value(part *keyPart, r *http.Request) string {
 	default:
 		value, _ = replacerOf(r).GetString(part.name)
 	}
+	return k.masked(part, value)
+}
+
+// masked returns a value of a part as keys have it: an address as its network, and in one spelling.
+func (k *keyMaker) masked(part *keyPart, value string) string {
 	// An IPv4-mapped address is its IPv4 in any case. Caddy writes the addresses that it knows in one way; elsewhere the same
 	// IPv6 address may be written in many.
 	respell := strings.HasPrefix(value, "::")
@@ -134,6 +143,46 @@ func (k *keyMaker) value(part *keyPart, r *http.Request) string {
 		return k.prefixes.Mask(value)
 	}
 	return value
+}
+
+// of returns the key of requests whose placeholders have these values.
+func (k *keyMaker) of(values []string) string {
+	if len(k.parts) == 1 {
+		return k.masked(&k.parts[0], values[0])
+	}
+	var key []byte
+	for i := range k.parts {
+		key = core.AppendKeyPart(key, k.masked(&k.parts[i], values[i]))
+	}
+	return string(key)
+}
+
+// text returns the value of the template, with the text around its placeholders.
+func (k *keyMaker) text(r *http.Request) string {
+	if len(k.parts) == 0 {
+		return k.static
+	}
+	if k.whole {
+		return k.value(&k.parts[0], r)
+	}
+	return k.readable(r)
+}
+
+// warnOfClients warns of a tier that clients can choose themselves.
+func (k *keyMaker) warnOfClients(logger *zap.Logger, zone string) {
+	for _, part := range k.parts {
+		for prefix, kind := range map[string]string{"http.request.header.": "header", "http.request.cookie.": "cookie", "http.request.uri.query.": "query"} {
+			if name, found := strings.CutPrefix(part.name, prefix); found {
+				logger.Warn(ruleset.TierAdvice(kind, name), zap.String("zone", zone))
+			}
+		}
+	}
+}
+
+// clientIPOf returns the client's address as Caddy knows it. It can be empty.
+func clientIPOf(r *http.Request) string {
+	ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
+	return ip
 }
 
 func headerValue(r *http.Request, name string) string {

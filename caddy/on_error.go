@@ -12,16 +12,16 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// reportFailure writes to the log that the store of a request's zones has failed. It is sampled, as rejections are; a Redis
+// reportFailure writes to the log that the store of a request's rules has failed. It is sampled, as rejections are; a Redis
 // that is known to be down has said so once, and is not worth a line a request.
 func reportFailure(q *inquiry, failure error) {
 	level := zapcore.ErrorLevel
 	if errors.Is(failure, redis.ErrUnavailable) {
 		level = zapcore.DebugLevel
 	}
-	for _, zone := range q.zones {
-		if c := zone.logger.Check(level, "the store of rate limits has failed"); c != nil {
-			c.Write(zap.String("zone", zone.rule.Name()), zap.Error(failure))
+	for _, rule := range q.reporters {
+		if rule.logger.Core().Enabled(level) && rule.failed.admit(time.Now()) {
+			rule.logger.Log(level, "the store of rate limits has failed", zap.String("zone", rule.name), zap.Error(failure))
 		}
 	}
 }

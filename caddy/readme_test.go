@@ -92,7 +92,7 @@ func snippetsOf(t *testing.T, name, page string) []snippet {
 // whole makes a Caddyfile of a fragment that is marked with where it stands.
 func (s snippet) whole() (string, error) {
 	switch where, marked := strings.CutPrefix(s.marker, "in: "); {
-	case !marked && s.marker != "" && !strings.HasPrefix(s.marker, "refused: "):
+	case !marked && s.marker != "" && !strings.HasPrefix(s.marker, "refused: ") && !strings.HasPrefix(s.marker, "file: "):
 		return "", fmt.Errorf("the marker %q is unknown", s.marker)
 	case !marked:
 		return s.text, nil
@@ -109,9 +109,34 @@ func (s snippet) whole() (string, error) {
 	}
 }
 
+// ruleFolder is where the examples have their rule files.
+const ruleFolder = "/etc/caddy/rules"
+
+// writeRuleFiles writes the blocks of a page that are marked as files of ruleFolder into a folder, and returns it. A page without
+// any speaks of those of docs/rules.md.
+func writeRuleFiles(t *testing.T, page string) string {
+	t.Helper()
+	folder := t.TempDir()
+	none := true
+	for _, s := range snippetsOf(t, page, readPage(t, "../"+page)) {
+		if file, marked := strings.CutPrefix(s.marker, "file: "); marked {
+			none = false
+			if err := os.WriteFile(filepath.Join(folder, file), []byte(s.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if none && page != "docs/rules.md" {
+		return writeRuleFiles(t, "docs/rules.md")
+	}
+	return folder
+}
+
 // validateSnippet adapts and provisions a snippet as `caddy validate` does, without touching the user's files.
 func validateSnippet(t *testing.T, s snippet) error {
 	t.Helper()
+	page, _, _ := strings.Cut(s.place, ":")
+	s.text = strings.ReplaceAll(s.text, ruleFolder, writeRuleFiles(t, page))
 	config := []byte(s.text)
 	if s.language == "caddyfile" {
 		text, err := s.whole()
@@ -222,7 +247,7 @@ func TestManualHasTheSettingsThatTheCodeHas(t *testing.T) {
 	const headings = "(?m)^### `([a-z0-9_]+)`$"
 	sameWords(t, "docs/caddy.md, zones", words(section(t, reference, "## Zones"), headings), zoneWords)
 	sameWords(t, "docs/caddy.md, the handler", words(section(t, reference, "## The handler"), headings), handlerWords)
-	sameWords(t, "docs/caddy.md, the global option", words(section(t, reference, "## The global option"), headings), fieldNames(reflect.TypeFor[MemoryStore]()))
+	sameWords(t, "docs/caddy.md, the global option", words(section(t, reference, "## The global option"), headings), append(fieldNames(reflect.TypeFor[MemoryStore]()), "rules_file"))
 
 	redis := section(t, readPage(t, "../docs/redis.md"), "## Settings")
 	settings := strings.Split(redis, "In JSON they are")[0]

@@ -20,8 +20,7 @@ var tooMany = caddyhttp.HandlerError{StatusCode: http.StatusTooManyRequests, Err
 func (h *Handler) reject(w http.ResponseWriter, r *http.Request, q *inquiry) error {
 	v := &q.verdict
 	v.RetryAfter = h.jittered(v.RetryAfter)
-	zone := q.zones[v.Told]
-	name := zone.rule.Name()
+	name := q.reporters[v.Told].name
 	core.WriteHeaders(w.Header(), h.fields, q.checks, v)
 
 	repl := replacerOf(r)
@@ -37,7 +36,7 @@ func (h *Handler) reject(w http.ResponseWriter, r *http.Request, q *inquiry) err
 			extra.Set(zap.String("rate_limit_rule", name))
 		}
 	}
-	h.report(r, zone, v)
+	h.report(r, q)
 
 	if h.leaveToErrorRoutes(r, server) {
 		return tooMany

@@ -12,33 +12,44 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// Of a zone's rejections this many a second are written to the log. The next line says how many were left out.
+// reporter writes to the log what becomes of the requests of one rule.
+type reporter struct {
+	name     string
+	logger   *zap.Logger
+	key      func(*http.Request) string // as a person wants to read it; nil: as it is
+	exceeded sampler                    // of rejections
+	failed   sampler                    // of the store
+	unlogged atomic.Int64               // rejections that were left out of the log since the last line
+}
+
+// Of a rule's rejections this many a second are written to the log. The next line says how many were left out.
 const loggedPerSecond = 10
 
-// provisionLog gives the zone a logger that samples.
-func (z *Zone) provisionLog(logger *zap.Logger) {
-	unlogged := new(atomic.Int64)
-	count := zapcore.SamplerHook(func(entry zapcore.Entry, decision zapcore.SamplingDecision) {
-		if decision&zapcore.LogDropped != 0 && entry.Message == errExceeded.Error() {
-			unlogged.Add(1)
-		}
-	})
-	z.unlogged = unlogged
-	z.logger = logger.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core {
-		return zapcore.NewSamplerWithOptions(c, time.Second, loggedPerSecond, 0, count)
-	}))
+// sampler lets the first lines of each second through.
+type sampler struct {
+	second, lines atomic.Int64
+}
+
+// admit reports whether a line at that time is one of the first.
+func (s *sampler) admit(now time.Time) bool {
+	second := now.Unix()
+	if s.second.Swap(second) != second {
+		s.lines.Store(0)
+	}
+	return s.lines.Add(1) <= loggedPerSecond
 }
 
 // report writes a rejection to the log and emits its event.
-func (h *Handler) report(r *http.Request, zone *Zone, v *core.Verdict) {
+func (h *Handler) report(r *http.Request, q *inquiry) {
+	rule, v := q.reporters[q.verdict.Told], &q.verdict
 	wait := time.Duration(0)
 	if v.RetryAfter != core.Never {
 		wait = time.Duration(v.RetryAfter) * time.Microsecond
 	}
-	h.log(r, zone, errExceeded.Error(), wait)
+	h.log(r, rule, q.checks[v.Told].Key, errExceeded.Error(), wait)
 	if h.events.ShouldEmit("rate_limit_exceeded") {
 		h.events.Emit(h.ctx, "rate_limit_exceeded", map[string]any{
-			"zone":      zone.rule.Name(),
+			"zone":      rule.name,
 			"wait":      wait,
 			"remote_ip": core.HostOf(r.RemoteAddr),
 			"client_ip": clientAddress(r),
@@ -46,26 +57,35 @@ func (h *Handler) report(r *http.Request, zone *Zone, v *core.Verdict) {
 	}
 }
 
-// reportShadows writes to the log what shadow zones would have rejected.
+// reportShadows writes to the log what shadows would have rejected.
 func (h *Handler) reportShadows(r *http.Request, q *inquiry) {
 	for i := range q.checks {
-		if d := &q.checks[i].Decision; !d.Allowed && q.zones[i].rule.Shadow() {
-			h.log(r, q.zones[i], "rate limit exceeded in shadow", time.Duration(max(d.RetryAfter, 0))*time.Microsecond)
+		if d := &q.checks[i].Decision; !d.Allowed && q.checks[i].Rule.Shadow() {
+			h.log(r, q.reporters[i], q.checks[i].Key, "rate limit exceeded in shadow", time.Duration(max(d.RetryAfter, 0))*time.Microsecond)
 		}
 	}
 }
 
-// log writes a line on a request that is over a zone's limit, unless there have been enough of them this second. The query
+// log writes a line on a request that is over a rule's limit, unless there have been enough of them this second. The query
 // of the URI is left out: it may hold secrets, or the key.
-func (h *Handler) log(r *http.Request, zone *Zone, message string, wait time.Duration) {
-	c := zone.logger.Check(zapcore.InfoLevel, message)
+func (h *Handler) log(r *http.Request, rule *reporter, key, message string, wait time.Duration) {
+	if !rule.logger.Core().Enabled(zapcore.InfoLevel) {
+		return
+	}
+	if !rule.exceeded.admit(time.Now()) {
+		if message == errExceeded.Error() {
+			rule.unlogged.Add(1)
+		}
+		return
+	}
+	c := rule.logger.Check(zapcore.InfoLevel, message)
 	if c == nil {
 		return
 	}
 	id, _ := replacerOf(r).GetString("http.request.uuid")
 	path, _, _ := strings.Cut(r.RequestURI, "?")
 	fields := []zap.Field{
-		zap.String("zone", zone.rule.Name()),
+		zap.String("zone", rule.name),
 		zap.Duration("wait", wait),
 		zap.String("client_ip", clientAddress(r)),
 		zap.String("method", r.Method),
@@ -77,10 +97,13 @@ func (h *Handler) log(r *http.Request, zone *Zone, message string, wait time.Dur
 		fields = append(fields, zap.String("trace_id", trace))
 	}
 	if h.LogKey {
-		fields = append(fields, zap.String("key", zone.key.readable(r)))
+		if rule.key != nil {
+			key = rule.key(r)
+		}
+		fields = append(fields, zap.String("key", key))
 	}
 	if message == errExceeded.Error() {
-		if n := zone.unlogged.Swap(0); n > 0 {
+		if n := rule.unlogged.Swap(0); n > 0 {
 			fields = append(fields, zap.Int64("rejections_not_logged", n))
 		}
 	}
@@ -89,7 +112,7 @@ func (h *Handler) log(r *http.Request, zone *Zone, message string, wait time.Dur
 
 // clientAddress returns the client's address as Caddy knows it, behind trusted proxies not the peer's.
 func clientAddress(r *http.Request) string {
-	if ip, ok := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string); ok && ip != "" {
+	if ip := clientIPOf(r); ip != "" {
 		return ip
 	}
 	return core.HostOf(r.RemoteAddr)
@@ -101,7 +124,7 @@ func (z *Zone) noteMissing(h *Handler, r *http.Request) {
 	if !z.warned.CompareAndSwap(false, true) {
 		return
 	}
-	fields := []zap.Field{zap.String("zone", z.rule.Name()), zap.String("key", z.Key)}
+	fields := []zap.Field{zap.String("zone", z.name), zap.String("key", z.Key)}
 	if z.key.needsAuthentication {
 		h.logger.Warn("the zone's key is empty for a request that nobody has authenticated; does rate_limit run before authentication?", fields...)
 	}

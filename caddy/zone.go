@@ -3,8 +3,9 @@ package ratelimit
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
-	"strconv"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/ruleset"
 	"go.uber.org/zap"
 )
 
@@ -40,6 +42,20 @@ type Zone struct {
 
 	// As `period`, in the words of caddy-ratelimit.
 	Window caddy.Duration `json:"window,omitempty"`
+
+	// No limit for the keys that neither `tiers` nor `overrides` have one for: their requests are not counted. It stands in place
+	// of `requests` and `period`.
+	Unlimited bool `json:"unlimited,omitempty"`
+
+	// Limits that depend on a value of the request. They have the zone's algorithm, burst and the like.
+	Tiers *Tiers `json:"tiers,omitempty"`
+
+	// The limits of single keys, which go before those of tiers.
+	Overrides []Override `json:"overrides,omitempty"`
+
+	// Addresses and networks of clients that the zone does not cover, such as `10.0.0.0/8`; `private_ranges` stands for all
+	// private networks.
+	Except []string `json:"except,omitempty"`
 
 	// The time zone of a calendar period, such as `Europe/Berlin`. The default is UTC.
 	TimeZone string `json:"time_zone,omitempty"`
@@ -92,13 +108,36 @@ type Zone struct {
 	CountRejected bool `json:"count_rejected,omitempty"`
 
 	matcherSets caddyhttp.MatcherSets
-	rule        *core.Rule
+	except      *core.Matcher // nil: covers all addresses
+	name        string
+	limits      *core.Limits
+	single      *core.Rule // nil: limits has several
+	shadow      bool
 	key         *keyMaker
+	tier        *keyMaker // nil: no tiers
 	cost        costMaker
-	logger      *zap.Logger
-	unlogged    *atomic.Int64 // rejections that were left out of the log since the last line
-	warned      atomic.Bool   // of a key that is empty
-	opened      bool
+	reporter    *reporter
+	warned      atomic.Bool // of a key that is empty
+	opened      []*core.Rule
+}
+
+// Tiers choose a limit by a value of the request, such as the plan of the customer who is authenticated.
+type Tiers struct {
+	// Where the value is taken from: a text with placeholders. What clients can set themselves, they can choose their limit by.
+	Source string `json:"source,omitempty"`
+
+	// The limits by value, such as `100/1m`; `unlimited` is none. The one of `*` is for all other values, and stands in place of
+	// the zone's own limit.
+	Limits map[string]string `json:"limits,omitempty"`
+}
+
+// Override is the limit of a single key.
+type Override struct {
+	// The values of the key's placeholders, in their order.
+	Key []string `json:"key,omitempty"`
+
+	// The limit, such as `1000/1m`; `unlimited` is none.
+	Limit string `json:"limit,omitempty"`
 }
 
 // provision makes the zone ready and enters it in the app's registry.
@@ -118,14 +157,19 @@ func (z *Zone) provision(ctx caddy.Context, h *Handler, name string) error {
 			return fmt.Errorf("zone %q: match: %w", name, err)
 		}
 	}
-	if err := h.app.register(z.rule); err != nil {
+	if err := h.app.register(h.Namespace, name, z.limits); err != nil {
 		return err
 	}
-	if err := h.limiter.Open(z.rule); err != nil {
-		return fmt.Errorf("zone %q: %w", name, err)
+	for _, r := range z.limits.Rules() {
+		if err := h.limiter.Open(r); err != nil {
+			return fmt.Errorf("zone %q: %w", name, err)
+		}
+		z.opened = append(z.opened, r)
 	}
-	z.opened = true
-	z.provisionLog(h.logger)
+	z.reporter = &reporter{name: name, logger: h.logger, key: z.key.readable}
+	if z.tier != nil {
+		z.tier.warnOfClients(h.logger, name)
+	}
 	if z.key.needsAuthentication && !authenticatedBefore(ctx, h) {
 		h.logger.Warn("the zone's key is about who is authenticated, but this handler runs before authentication: "+
 			"put rate_limit after it in a route block, or set the global option: order rate_limit after basic_auth",
@@ -134,63 +178,163 @@ func (z *Zone) provision(ctx caddy.Context, h *Handler, name string) error {
 	return nil
 }
 
-// compile checks every field that can be checked without Caddy running, and makes the zone's rule, key and cost.
+// compile checks every field that can be checked without Caddy running, and makes the zone's rules, key and cost.
 func (z *Zone) compile(name, namespace string) error {
-	limit, err := z.limit()
-	if err != nil {
+	if err := z.compileFields(name, namespace); err != nil {
 		return fmt.Errorf("zone %q: %w", name, err)
 	}
+	return nil
+}
+
+func (z *Zone) compileFields(name, namespace string) error {
 	prefixes := core.Prefixes{IPv4: z.IPv4Prefix, IPv6: z.IPv6Prefix}
+	common, err := z.common()
+	if err != nil {
+		return err
+	}
+	own, err := z.limit(common)
+	if err != nil {
+		return err
+	}
 	if err := prefixes.Check(); err != nil {
-		return fmt.Errorf("zone %q: %w", name, err)
+		return err
 	}
 	key := z.Key
 	if key == "" && z.MaxEvents == 0 {
 		key = clientIPPlaceholder
 	}
 	if z.key, err = newKeyMaker(key, prefixes); err != nil {
-		return fmt.Errorf("zone %q: %w", name, err)
+		return err
+	}
+	own, more, err := z.more(own, common)
+	if err != nil {
+		return err
 	}
 	if z.cost, err = newCostMaker(z.Cost); err != nil {
-		return fmt.Errorf("zone %q: %w", name, err)
+		return err
 	}
-	if z.cost.number > limit.Capacity() {
-		return fmt.Errorf("zone %q: cost %d: is more than the limit can ever hold, which is %d, so that every request would be rejected", name, z.cost.number, limit.Capacity())
+	if err := z.cost.check(own, more); err != nil {
+		return err
 	}
 	if err := z.checkWords(); err != nil {
-		return fmt.Errorf("zone %q: %w", name, err)
+		return err
+	}
+	if err := z.setExcept(); err != nil {
+		return err
 	}
 	onError, err := core.ParseOnError(z.OnError)
 	if err != nil {
-		return fmt.Errorf("zone %q: %w", name, err)
+		return err
 	}
-	z.rule, err = core.NewRule(core.RuleConfig{
+	z.name = name
+	z.shadow = z.Enforcement == "shadow"
+	z.limits, err = core.NewLimits(core.RuleConfig{
 		Namespace:     namespace,
 		Name:          name,
 		KeySpec:       z.key.spec,
-		Limit:         limit,
-		Shadow:        z.Enforcement == "shadow",
+		Limit:         own,
+		Shadow:        z.shadow,
 		CountRejected: z.CountRejected,
 		OnError:       onError,
-	})
+	}, more)
 	if err != nil {
-		return fmt.Errorf("zone: %w", err)
+		return err
+	}
+	if z.limits.Single() {
+		z.single = z.limits.Own()
 	}
 	return nil
 }
 
-// limit makes the zone's limit of whichever words it is written in.
-func (z *Zone) limit() (*core.Limit, error) {
-	c := core.LimitConfig{
-		Requests: z.Requests,
-		Burst:    z.Burst,
-		Interval: z.Refill == "interval",
-		MaxDelay: time.Duration(z.MaxDelay),
+// more reads the tiers and overrides, and returns the zone's own limit with them.
+func (z *Zone) more(own *core.Limit, common core.LimitConfig) (*core.Limit, core.MoreLimits, error) {
+	var text ruleset.RuleText
+	if z.Tiers != nil {
+		tier, err := newKeyMaker(z.Tiers.Source, core.Prefixes{})
+		if err == nil && z.Tiers.Source != "" && len(tier.parts) == 0 {
+			err = fmt.Errorf("source %q: has no placeholder, so that it is the same for all; write one such as {http.auth.user.plan}", z.Tiers.Source)
+		}
+		if err != nil {
+			return nil, core.MoreLimits{}, fmt.Errorf("tiers: %w", err)
+		}
+		z.tier = tier
+		text.Tiers = &ruleset.Tiers{Source: z.Tiers.Source}
+		for _, value := range slices.Sorted(maps.Keys(z.Tiers.Limits)) {
+			text.Tiers.Limits = append(text.Tiers.Limits, ruleset.Tier{Value: value, Limit: z.Tiers.Limits[value]})
+		}
 	}
+	for _, o := range z.Overrides {
+		text.Overrides = append(text.Overrides, ruleset.Override(o))
+	}
+	if len(z.Overrides) > 0 && len(z.key.parts) == 0 {
+		return nil, core.MoreLimits{}, fmt.Errorf("overrides: the key %q is the same for all, and has no other that could have a limit of its own", z.Key)
+	}
+	own, more, errs := ruleset.More(&text, own, z.hasLimit(), common, len(z.key.parts), z.key.of)
+	if len(errs) > 0 {
+		return nil, more, errs[0]
+	}
+	return own, more, nil
+}
+
+// hasLimit reports whether the zone says what its own limit is, in whichever words.
+func (z *Zone) hasLimit() bool {
+	return z.Unlimited || z.Requests != 0 || z.Period != "" || z.MaxEvents != 0 || z.Window != 0
+}
+
+// setExcept reads which addresses the zone does not cover.
+func (z *Zone) setExcept() (err error) {
+	var networks []string
+	for _, s := range z.Except {
+		if s == "private_ranges" {
+			networks = append(networks, caddyhttp.PrivateRangesCIDR()...)
+		} else {
+			networks = append(networks, s)
+		}
+	}
+	if len(networks) == 0 {
+		return nil
+	}
+	z.except, err = core.Match{ExceptIPs: networks}.Compile()
+	if err != nil {
+		return errors.New(strings.Replace(err.Error(), "match: except IPs", "except", 1))
+	}
+	return nil
+}
+
+// common reads what all limits of the zone have in common.
+func (z *Zone) common() (core.LimitConfig, error) {
+	c := core.LimitConfig{Burst: z.Burst, Interval: z.Refill == "interval", MaxDelay: time.Duration(z.MaxDelay)}
+	if z.MaxEvents != 0 || z.Window != 0 {
+		c.Algorithm = core.SlidingWindowLog
+	}
+	if z.Algorithm != "" {
+		a, err := core.ParseAlgorithm(z.Algorithm)
+		if err != nil {
+			return c, err
+		}
+		c.Algorithm = a
+	}
+	if z.TimeZone != "" {
+		location, err := time.LoadLocation(z.TimeZone)
+		if err != nil || z.TimeZone == "Local" {
+			return c, fmt.Errorf("time_zone %q: must be a name of the time zone database, such as UTC or Europe/Berlin", z.TimeZone)
+		}
+		c.Location = location
+	}
+	if z.Refill != "" && c.Algorithm != core.TokenBucket {
+		return c, fmt.Errorf("refill %s: only token_bucket is refilled", z.Refill)
+	}
+	return c, nil
+}
+
+// limit makes the zone's own limit of whichever words it is written in. It is nil where there is none, or the tiers have it.
+func (z *Zone) limit(c core.LimitConfig) (*core.Limit, error) {
 	native, dialect := z.Requests != 0 || z.Period != "", z.MaxEvents != 0 || z.Window != 0
 	switch {
 	case native && dialect:
 		return nil, errors.New("max_events and window: stand beside a limit; they are two ways to write the same, keep one")
+	case z.Unlimited && (native || dialect):
+		return nil, errors.New("unlimited: stands beside a limit; keep one")
 	case dialect:
 		if z.MaxEvents == 0 {
 			return nil, fmt.Errorf("max_events: is missing or 0; a window needs a number from 1 to %d", core.MaxLogRequests)
@@ -203,8 +347,12 @@ func (z *Zone) limit() (*core.Limit, error) {
 		}
 		c.Requests = z.MaxEvents
 		c.Period = time.Duration(z.Window)
-		c.Algorithm = core.SlidingWindowLog
+	case z.Unlimited:
+		return nil, nil
 	case !native:
+		if z.Tiers != nil {
+			return nil, nil
+		}
 		return nil, errors.New("has no limit; write one such as 100/1m")
 	default:
 		if z.Period == "" {
@@ -214,23 +362,6 @@ func (z *Zone) limit() (*core.Limit, error) {
 			return nil, fmt.Errorf("period %q: must be a duration from 1ms to 366d such as 10s, 1m or 7d, or day, week or month", z.Period)
 		}
 		c.Requests = z.Requests
-	}
-	if z.Algorithm != "" {
-		a, err := core.ParseAlgorithm(z.Algorithm)
-		if err != nil {
-			return nil, err
-		}
-		c.Algorithm = a
-	}
-	if z.TimeZone != "" {
-		location, err := time.LoadLocation(z.TimeZone)
-		if err != nil || z.TimeZone == "Local" {
-			return nil, fmt.Errorf("time_zone %q: must be a name of the time zone database, such as UTC or Europe/Berlin", z.TimeZone)
-		}
-		c.Location = location
-	}
-	if z.Refill != "" && c.Algorithm != core.TokenBucket {
-		return nil, fmt.Errorf("refill %s: only token_bucket is refilled", z.Refill)
 	}
 	limit, err := core.NewLimit(c)
 	if err != nil && dialect { // in the dialect's words
@@ -297,18 +428,34 @@ func newCostMaker(cost string) (costMaker, error) {
 	return costMaker{number: n}, nil
 }
 
-// of returns the request's cost. A number too large for an int64 is unaffordable rather than unreadable.
+// check refuses a cost that a limit can never hold.
+func (c costMaker) check(own *core.Limit, more core.MoreLimits) error {
+	limits := append(slices.Collect(maps.Values(more.Tiers)), slices.Collect(maps.Values(more.Overrides))...)
+	for _, l := range append(limits, own) {
+		if l != nil && c.number > l.Capacity() {
+			return fmt.Errorf("cost %d: is more than the limit can ever hold, which is %d, so that every request would be rejected", c.number, l.Capacity())
+		}
+	}
+	return nil
+}
+
+// of returns the request's cost.
 func (c costMaker) of(r *http.Request) int64 {
 	if c.placeholder == "" {
 		return c.number
 	}
 	value, _ := replacerOf(r).GetString(c.placeholder)
-	n, err := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
-	if errors.Is(err, strconv.ErrRange) && n > 0 {
-		return core.Unaffordable
+	return core.ReadCost(value)
+}
+
+// ruleOf returns the rule that a request of that key comes under; nil: none, it is not counted.
+func (z *Zone) ruleOf(r *http.Request, key string) *core.Rule {
+	if z.single != nil {
+		return z.single
 	}
-	if err != nil {
-		return 1
+	tier := ""
+	if z.tier != nil {
+		tier = z.tier.text(r)
 	}
-	return n
+	return z.limits.Of(tier, key)
 }

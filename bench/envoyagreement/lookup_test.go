@@ -1,0 +1,463 @@
+package envoyagreement
+
+import (
+	"fmt"
+	"maps"
+	"math/rand"
+	"strings"
+	"testing"
+
+	envoy "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/envoyproxy/ratelimit/src/config"
+	"github.com/envoyproxy/ratelimit/src/limiter"
+	"github.com/envoyproxy/ratelimit/src/utils"
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/ruleset"
+)
+
+// How much is compared: files of two domains each, and requests to them.
+const (
+	rounds  = 520
+	singles = 200 // requests of one descriptor, a round
+	several = 50  // requests of one to four, a round
+)
+
+// now is the time at which all keys are made.
+const now = 1_700_000_000
+
+// counter is what a request is counted by in Weir.
+type counter struct {
+	rule *core.Rule
+	key  string
+}
+
+// comparison is one round: the same files on both sides, and what has been seen of them.
+type comparison struct {
+	r     *rand.Rand
+	trees []*tree
+	texts []string // of the trees
+	envoy config.RateLimitConfig
+	weir  *ruleset.Set
+	limit *ruleset.Set // of the marked texts: where the service has unlimited, it has a limit
+	seen  map[string]int
+
+	lookup    ruleset.Lookup
+	generator limiter.CacheKeyGenerator
+	counters  map[string]counter // by the service's cache keys
+	cacheKeys map[counter]string
+	rules     map[string]*core.Rule // by the service's paths
+	paths     map[*core.Rule]string
+	asked     map[string]string // the last request that came to a cache key
+}
+
+func newComparison(t *testing.T, r *rand.Rand, seen map[string]int) *comparison {
+	t.Helper()
+	c := &comparison{
+		r:         r,
+		trees:     []*tree{newTree(r, "shop"), newTree(r, "till.eu")},
+		seen:      seen,
+		generator: limiter.NewCacheKeyGenerator(""),
+		counters:  make(map[string]counter),
+		cacheKeys: make(map[counter]string),
+		rules:     make(map[string]*core.Rule),
+		paths:     make(map[*core.Rule]string),
+		asked:     make(map[string]string),
+	}
+	style := r.Int63()
+	var markedTexts []string
+	for _, one := range c.trees {
+		c.texts = append(c.texts, one.text(t, rand.New(rand.NewSource(style)), true))
+		markedTexts = append(markedTexts, one.text(t, rand.New(rand.NewSource(style)), false))
+	}
+	var err error
+	if c.envoy, err = loadEnvoy(c.texts...); err != nil {
+		t.Fatalf("the test makes a file that Envoy's service refuses: %v\n%s", err, c.texts)
+	}
+	if c.weir, err = loadWeir(c.texts...); err != nil {
+		t.Fatalf("Envoy's service takes what Weir refuses: %v\n%s", err, c.texts)
+	}
+	if c.limit, err = loadWeir(markedTexts...); err != nil {
+		t.Fatalf("the test makes a file that Weir refuses: %v\n%s", err, markedTexts)
+	}
+	return c
+}
+
+func TestTheSameLimits(t *testing.T) {
+	r, seed := newRandom(t)
+	seen := make(map[string]int)
+	for round := range rounds {
+		c := newComparison(t, r, seen)
+		fail := func(request any, err error) {
+			t.Fatalf("seed %d, round %d: %q: %v, in\n%s", seed, round, request, err, strings.Join(c.texts, "---\n"))
+		}
+		for range singles {
+			tree := oneOf(r, c.trees)
+			entries := newEntries(r, tree)
+			if err := c.compare(tree.domain, entries); err != nil {
+				fail(entries, err)
+			}
+		}
+		for range several {
+			tree := oneOf(r, c.trees)
+			request := make([][][2]string, 1+r.Intn(4))
+			for i := range request {
+				request[i] = newEntries(r, tree)
+			}
+			if i := r.Intn(len(request)); i > 0 && chance(r, 20) {
+				request[i] = request[0] // the same twice
+			}
+			if err := c.compareSeveral(tree.domain, request); err != nil {
+				fail(request, err)
+			}
+		}
+	}
+	total := rounds * singles
+	t.Logf("%d look-ups of one descriptor, %d of several: %v", total, rounds*several, seen)
+	// What was hardly ever met was not compared.
+	for kind, least := range map[string]int{
+		"none": total / 10, "unlimited": total / 50, "limit": total / 5, "blocked": total / 50, "shadow": total / 50,
+		"exact": total / 50, "wildcard": total / 50, "bare": total / 50, "depth 1": total / 50, "depth 2": total / 50, "depth 3": total / 100, "depth 4": total / 200,
+		"deeper than the tree": total / 100, "not as deep": total / 100, "shared by several values": total / 100,
+		"replaced": rounds, "replaced by unlimited": rounds / 10, "twice": rounds,
+	} {
+		if seen[kind] < least {
+			t.Errorf("%s: seen only %d times, not %d: the trees or the requests are too plain", kind, seen[kind], least)
+		}
+	}
+	for _, seconds := range []int{1, 60, 3600, 86400, 7 * 86400, 30 * 86400, 365 * 86400} {
+		if kind := fmt.Sprintf("%ds", seconds); seen[kind] < total/100 {
+			t.Errorf("%s: seen only %d times", kind, seen[kind])
+		}
+	}
+}
+
+// compare asks both sides for the limit of one descriptor, and says where they part.
+func (c *comparison) compare(domain string, entries [][2]string) error {
+	theirs, want := askEnvoy(c.envoy, domain, entries)
+	found, err := askWeir(&c.lookup, c.weir, domain, entries)
+	if err != nil {
+		return err
+	}
+	found = append([]ruleset.Found(nil), found...)
+	instead, err := askWeir(&c.lookup, c.limit, domain, entries)
+	if err != nil {
+		return err
+	}
+	got := answer{kind: "none"}
+	switch {
+	case len(found) > 1 || len(instead) > 1:
+		return fmt.Errorf("Weir finds %d limits for one descriptor", len(found))
+	case len(found) == 1:
+		got = answerOf(found[0].Rule)
+	case len(instead) == 1 && instead[0].Rule.Limit().Requests() == marked:
+		got = answer{kind: "unlimited"}
+	case len(instead) == 1:
+		return fmt.Errorf("Weir finds a limit only where others are unlimited: %q", instead[0].Rule.Name())
+	}
+	if got != want {
+		return fmt.Errorf("Weir finds %+v, Envoy's service %+v", got, want)
+	}
+	c.note(domain, entries, want)
+	if want.kind != "limit" {
+		return nil
+	}
+	if found[0].Cost != 1 {
+		return fmt.Errorf("Weir charges %d for one descriptor", found[0].Cost)
+	}
+	return c.comparePlaces(domain, entries, theirs, found[0])
+}
+
+// comparePlaces checks that both sides count requests together or apart alike, and have the limit from the same descriptor.
+func (c *comparison) comparePlaces(domain string, entries [][2]string, theirs *config.RateLimit, found ruleset.Found) error {
+	cacheKey := c.generator.GenerateCacheKey(domain, descriptorOf(entries), theirs, now).Key
+	ours := counter{found.Rule, found.Key}
+	if was, known := c.counters[cacheKey]; known && was != ours {
+		return fmt.Errorf("Envoy's service counts it by %s, as another for which Weir has the rule %q with key %q; for this it has %q with key %q", cacheKey, was.rule.Name(), was.key, ours.rule.Name(), ours.key)
+	}
+	if was, known := c.cacheKeys[ours]; known && was != cacheKey {
+		return fmt.Errorf("Weir has rule %q with key %q, as for another that Envoy's service counts by %s; this by %s", ours.rule.Name(), ours.key, was, cacheKey)
+	}
+	c.counters[cacheKey] = ours
+	c.cacheKeys[ours] = cacheKey
+	request := fmt.Sprintf("%q", entries)
+	if was, known := c.asked[cacheKey]; known && was != request {
+		c.seen["shared by several values"]++
+	}
+	c.asked[cacheKey] = request
+	if theirs.DetailedMetric { // its path is not the descriptor's, but the request's
+		return nil
+	}
+	if was, known := c.rules[theirs.FullKey]; known && was != found.Rule {
+		return fmt.Errorf("Envoy's service has it from %s, as another; Weir has it from %q, and that from %q", theirs.FullKey, found.Rule.Name(), was.Name())
+	}
+	if was, known := c.paths[found.Rule]; known && was != theirs.FullKey {
+		return fmt.Errorf("Weir has it from %q, as another; Envoy's service has it from %s, and that from %s", found.Rule.Name(), theirs.FullKey, was)
+	}
+	c.rules[theirs.FullKey] = found.Rule
+	c.paths[found.Rule] = theirs.FullKey
+	return nil
+}
+
+// note counts what was met.
+func (c *comparison) note(domain string, entries [][2]string, a answer) {
+	c.seen[a.kind]++
+	for _, one := range c.trees {
+		if one.domain == domain && a.kind == "none" {
+			c.noteWhy(one.top, entries)
+		}
+	}
+	if a.kind != "limit" {
+		return
+	}
+	c.seen[fmt.Sprintf("depth %d", len(entries))]++
+	c.seen[fmt.Sprintf("%ds", a.seconds)]++
+	if a.requests == 0 {
+		c.seen["blocked"]++
+	}
+	if a.shadow {
+		c.seen["shadow"]++
+	}
+	for _, one := range c.trees {
+		if one.domain != domain {
+			continue
+		}
+		kind := "" // of the last entry, by what has its key: a rough count
+		for _, n := range at(one.top, entries) {
+			switch {
+			case n.value == entries[len(entries)-1][1]:
+				kind = "exact"
+			case n.value == "" && kind == "":
+				kind = "bare"
+			case n.value != "" && kind == "":
+				kind = "wildcard"
+			}
+		}
+		c.seen[kind]++
+	}
+}
+
+// noteWhy tells apart why there is no limit, where it is for the depth.
+func (c *comparison) noteWhy(list []*node, entries [][2]string) {
+	for i := range entries {
+		var below []*node
+		for _, n := range list {
+			if n.key == entries[i][0] && n.value == entries[i][1] {
+				below = n.below
+				if n.limit != nil && i < len(entries)-1 {
+					c.seen["deeper than the tree"]++
+				}
+				if n.limit == nil && i == len(entries)-1 && len(below) > 0 {
+					c.seen["not as deep"]++
+				}
+			}
+		}
+		list = below
+	}
+}
+
+// at returns the descriptors of the tree that the last entry could be, if all above it were exact.
+func at(list []*node, entries [][2]string) []*node {
+	for _, e := range entries[:len(entries)-1] {
+		var below []*node
+		for _, n := range list {
+			if n.key == e[0] {
+				below = append(below, n.below...)
+			}
+		}
+		list = below
+	}
+	var last []*node
+	for _, n := range list {
+		if n.key == entries[len(entries)-1][0] {
+			last = append(last, n)
+		}
+	}
+	return last
+}
+
+// compareSeveral asks both sides which counters a request of several descriptors is charged to, and how often.
+func (c *comparison) compareSeveral(domain string, request [][][2]string) error {
+	limits := limitsToCheck(c.envoy, domain, request, c.seen)
+	want := make(map[string]int64)
+	for i, l := range limits {
+		if l != nil {
+			want[c.generator.GenerateCacheKey(domain, descriptorOf(request[i]), l, now).Key]++
+		}
+	}
+	for _, n := range want {
+		if n > 1 {
+			c.seen["twice"]++
+		}
+	}
+	// The counters' names on the other side are learned one by one.
+	for _, entries := range request {
+		if err := c.compare(domain, entries); err != nil {
+			return err
+		}
+	}
+	found, err := askWeir(&c.lookup, c.weir, domain, request...)
+	if err != nil {
+		return err
+	}
+	got := make(map[string]int64)
+	for _, f := range found {
+		cacheKey := c.cacheKeys[counter{f.Rule, f.Key}]
+		if got[cacheKey] > 0 {
+			return fmt.Errorf("Weir finds the rule %q with key %q twice", f.Rule.Name(), f.Key)
+		}
+		got[cacheKey] = f.Cost
+	}
+	if !maps.Equal(got, want) {
+		return fmt.Errorf("Weir charges %v, Envoy's service %v", got, want)
+	}
+	return nil
+}
+
+// limitsToCheck is the rule of the service's constructLimitsToCheck, which is private to package service: every limit that was found,
+// an unlimited one too, replaces those whose names it lists, wherever they stand in the request; one that is replaced itself still
+// replaces others.
+func limitsToCheck(c config.RateLimitConfig, domain string, request [][][2]string, seen map[string]int) []*config.RateLimit {
+	limits := make([]*config.RateLimit, len(request))
+	replaced := make(map[string]bool)
+	byUnlimited := make(map[string]bool)
+	for i, entries := range request {
+		l, _ := askEnvoy(c, domain, entries)
+		if l == nil {
+			continue
+		}
+		for _, name := range l.Replaces {
+			replaced[name] = true
+			byUnlimited[name] = byUnlimited[name] || l.Unlimited
+		}
+		if !l.Unlimited {
+			limits[i] = l
+		}
+	}
+	for i, l := range limits {
+		if l == nil || l.Name == "" || !replaced[l.Name] {
+			continue
+		}
+		limits[i] = nil
+		seen["replaced"]++
+		if byUnlimited[l.Name] {
+			seen["replaced by unlimited"]++
+		}
+	}
+	return limits
+}
+
+// clock is a time that stands still, in seconds since the Unix epoch.
+type clock int64
+
+func (c clock) UnixNow() int64 { return int64(c) }
+
+// A week begins on Thursday there, a month after 30 days and a year after 365, all counted from the Unix epoch.
+func TestWindowsEndAtTheSameTime(t *testing.T) {
+	r, seed := newRandom(t)
+	for number, unit := range envoy.RateLimitResponse_RateLimit_Unit_name {
+		unit := strings.ToLower(unit)
+		if unit == "unknown" {
+			continue
+		}
+		file := fmt.Sprintf("{domain: d, descriptors: [{key: a, rate_limit: {unit: %s, requests_per_unit: 5}}]}", unit)
+		weir, err := loadWeir(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rule := weir.Domains[0].Rules()[0]
+		var at clock
+		memory := core.NewMemory(core.MemoryConfig{Clock: func() int64 { return int64(at) * 1e6 }})
+		if err := memory.Open(rule); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 1000 {
+			at = clock(r.Int63n(4_000_000_000))
+			check := []core.Check{{Rule: rule, Key: fmt.Sprint(i), Cost: 1}}
+			if err := memory.Decide(check, false); err != nil {
+				t.Fatal(err)
+			}
+			of := envoy.RateLimitResponse_RateLimit_Unit(number)
+			theirs := utils.CalculateReset(&of, at).Seconds
+			if ours := check[0].Decision.ResetAfter / 1e6; ours != theirs {
+				t.Fatalf("seed %d: at %d a %s ends after %d s, in Envoy's service after %d s", seed, at, unit, ours, theirs)
+			}
+		}
+	}
+}
+
+// The service writes a path as a text, so that the key a with the value b_c, the key a_b with the value c, and the key a_b_c without
+// a value are one to it. In Weir they are three.
+func TestPathsThatTheServiceConfuses(t *testing.T) {
+	const file = `{domain: d, descriptors: [
+		{key: a_b, rate_limit: {unit: minute, requests_per_unit: 1}},
+		{key: k, value: v_w, rate_limit: {unit: minute, requests_per_unit: 2}},
+		{key: p, rate_limit: {unit: minute, requests_per_unit: 3}},
+		{key: p, descriptors: [], value: "q*", rate_limit: {unit: minute, requests_per_unit: 4}}]}`
+	envoy, err := loadEnvoy(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	weir, err := loadWeir(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		entries     [][2]string
+		theirs      int64 // requests a minute; 0: none
+		ours        int64
+		explanation string
+	}{
+		{[][2]string{{"a_b", "x"}}, 1, 1, "as it is written"},
+		{[][2]string{{"a", "b"}}, 1, 0, "the file has no key a"},
+		{[][2]string{{"k", "v_w"}}, 2, 2, "as it is written"},
+		{[][2]string{{"k_v", "w"}}, 2, 0, "the file has no key k_v"},
+		{[][2]string{{"p", "qx"}}, 4, 4, "as it is written"},
+		{[][2]string{{"p_qx", "y"}}, 4, 0, "a wildcard of one key is none of another's"},
+	} {
+		_, theirs := askEnvoy(envoy, "d", c.entries)
+		var l ruleset.Lookup
+		found, err := askWeir(&l, weir, "d", c.entries)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ours := answer{kind: "none"}
+		if len(found) == 1 {
+			ours = answerOf(found[0].Rule)
+		}
+		if theirs.requests != c.theirs || ours.requests != c.ours {
+			t.Errorf("%q: Envoy's service finds %+v, Weir %+v, not %d and %d: %s", c.entries, theirs, ours, c.theirs, c.ours, c.explanation)
+		}
+	}
+}
+
+// Requests that the service counts together by accident, since it joins keys and values with underscores, have counters of their own.
+func TestCountersThatTheServiceConfuses(t *testing.T) {
+	const file = `{domain: d, descriptors: [{key: a, descriptors: [{key: b, rate_limit: {unit: minute, requests_per_unit: 5}}]}]}`
+	envoy, err := loadEnvoy(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	weir, err := loadWeir(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	generator := limiter.NewCacheKeyGenerator("")
+	var cacheKeys []string
+	var ours []counter
+	for _, entries := range [][][2]string{{{"a", "x_b_y"}, {"b", "z"}}, {{"a", "x"}, {"b", "y_b_z"}}} {
+		theirs, _ := askEnvoy(envoy, "d", entries)
+		cacheKeys = append(cacheKeys, generator.GenerateCacheKey("d", descriptorOf(entries), theirs, now).Key)
+		var l ruleset.Lookup
+		found, err := askWeir(&l, weir, "d", entries)
+		if err != nil || len(found) != 1 {
+			t.Fatalf("%q: found %v, %v", entries, found, err)
+		}
+		ours = append(ours, counter{found[0].Rule, found[0].Key})
+	}
+	if cacheKeys[0] != cacheKeys[1] {
+		t.Errorf("Envoy's service no longer confuses them: %q", cacheKeys)
+	}
+	if ours[0] == ours[1] {
+		t.Errorf("Weir counts them together: %q", ours[0].key)
+	}
+}

@@ -1,0 +1,314 @@
+package envoyagreement
+
+import (
+	"math/rand"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// breaks is how often each way to break a file is tried, on trees that have a place for it.
+const breaks = 30
+
+// broken has the ways to break a file that the service has a check for. Each changes a tree's nodes at a random place, and reports
+// whether there was one.
+var broken = map[string]func(r *rand.Rand, root *yaml.Node) bool{
+	"empty domain":   func(r *rand.Rand, root *yaml.Node) bool { return set(root, "domain", text("")) },
+	"no domain":      func(r *rand.Rand, root *yaml.Node) bool { return remove(root, "domain") },
+	"null domain":    func(r *rand.Rand, root *yaml.Node) bool { return set(root, "domain", null()) },
+	"empty key":      onDescriptor(func(r *rand.Rand, d *yaml.Node) bool { return set(d, "key", text("")) }),
+	"no key":         onDescriptor(func(r *rand.Rand, d *yaml.Node) bool { return remove(d, "key") }),
+	"null key":       onDescriptor(func(r *rand.Rand, d *yaml.Node) bool { return set(d, "key", null()) }),
+	"key is a map":   onDescriptor(func(r *rand.Rand, d *yaml.Node) bool { return set(d, "key", newMap("name", text("a"))) }),
+	"value is a map": onDescriptor(func(r *rand.Rand, d *yaml.Node) bool { return set(d, "value", newMap("name", text("a"))) }),
+	"key is a list": onDescriptor(func(r *rand.Rand, d *yaml.Node) bool {
+		return set(d, "key", &yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{text("a")}})
+	}),
+
+	"duplicate composite key": func(r *rand.Rand, root *yaml.Node) bool {
+		list := oneOf(r, lists(root))
+		if len(list.Content) == 0 {
+			return false
+		}
+		first := oneOf(r, list.Content)
+		second := newMap("key", get(first, "key"))
+		if v := get(first, "value"); v != nil {
+			add(second, "value", v)
+		}
+		list.Content = append(list.Content, second)
+		return true
+	},
+
+	"bad unit":           onLimit(false, func(r *rand.Rand, l *yaml.Node) bool { return set(l, "unit", text(oneOf(r, badUnits))) }),
+	"no unit":            onLimit(false, func(r *rand.Rand, l *yaml.Node) bool { return remove(l, "unit") }),
+	"null unit":          onLimit(false, func(r *rand.Rand, l *yaml.Node) bool { return set(l, "unit", null()) }),
+	"empty rate_limit":   onLimit(false, func(r *rand.Rand, l *yaml.Node) bool { l.Content = nil; return true }),
+	"unlimited and unit": onLimit(true, func(r *rand.Rand, l *yaml.Node) bool { return set(l, "unit", text(oneOf(r, units))) }),
+	"replaces itself": onAnyLimit(func(r *rand.Rand, l *yaml.Node) bool {
+		set(l, "name", text("own"))
+		return insert(r, l, "replaces", newMap("name", text("own")))
+	}),
+	"replaces nothing":   onAnyLimit(func(r *rand.Rand, l *yaml.Node) bool { return insert(r, l, "replaces", newMap("name", text(""))) }),
+	"replaces an empty":  onAnyLimit(func(r *rand.Rand, l *yaml.Node) bool { return insert(r, l, "replaces", newMap()) }),
+	"replaces null":      onAnyLimit(func(r *rand.Rand, l *yaml.Node) bool { return insert(r, l, "replaces", newMap("name", null())) }),
+	"replaces is a text": onAnyLimit(func(r *rand.Rand, l *yaml.Node) bool { return set(l, "replaces", text("n1")) }),
+	"replaces is a map":  onAnyLimit(func(r *rand.Rand, l *yaml.Node) bool { return set(l, "replaces", newMap("name", text("n1"))) }),
+	"requests are no number": onLimit(false, func(r *rand.Rand, l *yaml.Node) bool {
+		return set(l, "requests_per_unit", text(oneOf(r, []string{"many", "5/minute", "", "five"})))
+	}),
+	"requests below 0":        onLimit(false, func(r *rand.Rand, l *yaml.Node) bool { return set(l, "requests_per_unit", number(-1-r.Intn(9))) }),
+	"requests above 32 bits":  onLimit(false, func(r *rand.Rand, l *yaml.Node) bool { return set(l, "requests_per_unit", number(1<<32+r.Intn(9))) }),
+	"requests are a fraction": onLimit(false, func(r *rand.Rand, l *yaml.Node) bool { return set(l, "requests_per_unit", plain("!!float", "1.5")) }),
+	"rate_limit is a number":  onDescriptor(func(r *rand.Rand, d *yaml.Node) bool { return set(d, "rate_limit", number(5)) }),
+	"rate_limit is a list": onDescriptor(func(r *rand.Rand, d *yaml.Node) bool {
+		return set(d, "rate_limit", &yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{newMap("unit", text("day"))}})
+	}),
+	"unlimited is no truth":   onAnyLimit(func(r *rand.Rand, l *yaml.Node) bool { return set(l, "unlimited", text("perhaps")) }),
+	"shadow_mode is no truth": onDescriptor(func(r *rand.Rand, d *yaml.Node) bool { return set(d, "shadow_mode", number(1)) }),
+
+	"misspelled key": func(r *rand.Rand, root *yaml.Node) bool {
+		m := oneOf(r, mapsIn(root))
+		if len(m.Content) == 0 {
+			return false
+		}
+		misspell(r, m.Content[2*r.Intn(len(m.Content)/2)])
+		return true
+	},
+	"unknown key": func(r *rand.Rand, root *yaml.Node) bool {
+		add(oneOf(r, mapsIn(root)), oneOf(r, []string{"ratelimit", "limits", "requestsPerUnit", "Domain", "x", "<"}), text("5"))
+		return true
+	},
+	"key that is no text": func(r *rand.Rand, root *yaml.Node) bool {
+		m := oneOf(r, mapsIn(root))
+		m.Content = append(m.Content, oneOf(r, []*yaml.Node{number(5), boolean(true), null(), plain("!!float", "1.5")}), text("5"))
+		return true
+	},
+	"list of no maps": func(r *rand.Rand, root *yaml.Node) bool {
+		list := oneOf(r, lists(root))
+		item := oneOf(r, []*yaml.Node{text("a"), number(5), boolean(true), null(), {Kind: yaml.SequenceNode}})
+		place := r.Intn(len(list.Content) + 1)
+		list.Content = append(list.Content[:place:place], append([]*yaml.Node{item}, list.Content[place:]...)...)
+		return true
+	},
+	"descriptors are a map": func(r *rand.Rand, root *yaml.Node) bool {
+		return set(oneOf(r, append([]*yaml.Node{root}, all(root)...)), "descriptors", newMap("key", text("a")))
+	},
+	"descriptors are a text": onDescriptor(func(r *rand.Rand, d *yaml.Node) bool { return set(d, "descriptors", text("a")) }),
+	"share_threshold without a wildcard": onDescriptor(func(r *rand.Rand, d *yaml.Node) bool {
+		if v := get(d, "value"); v != nil && strings.HasSuffix(v.Value, "*") {
+			return false
+		}
+		return set(d, "share_threshold", boolean(true))
+	}),
+	"the file is a list": func(r *rand.Rand, root *yaml.Node) bool {
+		*root = yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{newMap("domain", text("d"))}}
+		return true
+	},
+	"the file is a text":  func(r *rand.Rand, root *yaml.Node) bool { *root = *text("domain"); return true },
+	"the file is nothing": func(r *rand.Rand, root *yaml.Node) bool { *root = *null(); return true },
+}
+
+var badUnits = []string{"", "seconds", "min", "fortnight", "unknown", "UNKNOWN", "1m", "sec ond", " day", "0"}
+
+func TestWhatTheServiceRefusesIsRefused(t *testing.T) {
+	for name, breakIt := range broken {
+		t.Run(name, func(t *testing.T) {
+			r, seed := newRandom(t) // of its own, since the order of a map is another every time
+			for done, tries := 0, 0; done < breaks; tries++ {
+				if tries > 50*breaks {
+					t.Fatal("hardly any tree has a place for it")
+				}
+				root := newTree(r, "d").node(r, true)
+				if !breakIt(r, root) {
+					continue
+				}
+				done++
+				file := marshal(t, root)
+				if _, err := loadEnvoy(file); err == nil {
+					t.Fatalf("seed %d: Envoy's service takes it, so that it tests nothing:\n%s", seed, file)
+				}
+				if _, err := loadWeir(file); err == nil {
+					t.Fatalf("seed %d: Weir takes it, Envoy's service does not:\n%s", seed, file)
+				}
+			}
+		})
+	}
+}
+
+func TestADomainInTwoFilesIsRefused(t *testing.T) {
+	r, seed := newRandom(t)
+	for range breaks {
+		a, b, other := newTree(r, "d").text(t, r, true), newTree(r, "d").text(t, r, true), newTree(r, "e").text(t, r, true)
+		for _, files := range [][]string{{a, b}, {a, other, b}, {other, a, a}} {
+			if _, err := loadEnvoy(files...); err == nil || !strings.Contains(err.Error(), "duplicate domain") {
+				t.Fatalf("seed %d: Envoy's service says %v of\n%s", seed, err, files)
+			}
+			if _, err := loadWeir(files...); err == nil || !strings.Contains(err.Error(), `domain "d": is in`) {
+				t.Fatalf("seed %d: Weir says %v of\n%s", seed, err, files)
+			}
+		}
+	}
+}
+
+// What the service takes, and Weir does not: each of these means something else than it seems to, or nothing at all.
+func TestWhatIsRefusedHereAlone(t *testing.T) {
+	for _, c := range []struct {
+		why, file string
+		says      string // in Weir's message
+	}{
+		{"nobody means 0 by leaving the number out", `{domain: d, descriptors: [{key: a, rate_limit: {unit: day}}]}`, "requests_per_unit"},
+		{"the service does not look where a known field stands, and has no limit here", `{domain: d, descriptors: [{key: a, unit: day, requests_per_unit: 5}]}`, `"unit" is not a field of a descriptor`},
+		{"the service does not look where a known field stands, and has no shadow here", `{domain: d, descriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 5, shadow_mode: true}}]}`, `"shadow_mode" is not a field of rate_limit`},
+		{"a wildcard in a key covers other keys", `{domain: d, descriptors: [{key: "a*", rate_limit: {unit: day, requests_per_unit: 5}}]}`, "wildcard"},
+		{"it is for metadata that nobody here reads", `{domain: d, descriptors: [{key: a, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 5}}]}`, "quota_mode"},
+		{"it makes metrics of what clients send", `{domain: d, descriptors: [{key: a, value_to_metric: true, rate_limit: {unit: day, requests_per_unit: 5}}]}`, "value_to_metric"},
+		{"the service ignores a unit that it does not know beside unlimited", `{domain: d, descriptors: [{key: a, rate_limit: {unlimited: true, unit: fortnight}}]}`, "unlimited"},
+		{"limits of more than a thousand million are none", `{domain: d, descriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1000000001}}]}`, "unlimited: true"},
+		{"the last of two wins", `{domain: d, domain: e, descriptors: []}`, "twice"},
+		{"YAML 1.1 took yes for true, YAML 1.2 does not", `{domain: d, descriptors: [{key: a, shadow_mode: yes}]}`, "true or false"},
+		{"YAML 1.1 took 5_000 for a number, YAML 1.2 does not", `{domain: d, descriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 5_000}}]}`, "whole number"},
+		{"YAML 1.1 took 010 for eight, YAML 1.2 takes it for ten", `{domain: d, descriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 010}}]}`, "whole number"},
+		{"the service reads the first document alone", "domain: d\n---\ndomain: e\n", "document"},
+		{"aliases make files larger than they look", "domain: d\ndescriptors:\n- {key: a, rate_limit: &l {unit: day, requests_per_unit: 5}}\n- {key: b, rate_limit: *l}\n", "aliases"},
+	} {
+		if _, err := loadEnvoy(c.file); err != nil {
+			t.Errorf("%s: Envoy's service refuses it too: %v, of %s", c.why, err, c.file)
+		}
+		if _, err := loadWeir(c.file); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: Weir says %v of %s", c.why, err, c.file)
+		}
+	}
+}
+
+// What Weir takes, and the service does not: it can mean one thing only.
+func TestWhatIsTakenHereAlone(t *testing.T) {
+	for _, c := range []struct{ why, file string }{
+		{"a number in quotes", `{domain: d, descriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: "5"}}]}`},
+		{"a value is a text, whatever it looks like", `{domain: d, descriptors: [{key: version, value: 1.5}]}`},
+		{"the key a_b is not the key a with the value b", `{domain: d, descriptors: [{key: a_b}, {key: a, value: b}]}`},
+		{"rules of Weir's own stand in the same file", `{domain: d, rules: [{name: n, limit: 5/1m}]}`},
+	} {
+		if _, err := loadEnvoy(c.file); err == nil {
+			t.Errorf("%s: Envoy's service takes it too: %s", c.why, c.file)
+		}
+		if _, err := loadWeir(c.file); err != nil {
+			t.Errorf("%s: Weir refuses it: %v", c.why, err)
+		}
+	}
+}
+
+// onDescriptor applies a change to a descriptor.
+func onDescriptor(change func(r *rand.Rand, d *yaml.Node) bool) func(*rand.Rand, *yaml.Node) bool {
+	return func(r *rand.Rand, root *yaml.Node) bool { return change(r, oneOf(r, all(root))) }
+}
+
+// onLimit applies a change to the limit of a descriptor that is unlimited, or not.
+func onLimit(unlimited bool, change func(r *rand.Rand, l *yaml.Node) bool) func(*rand.Rand, *yaml.Node) bool {
+	return onAnyLimit(func(r *rand.Rand, l *yaml.Node) bool {
+		is := get(l, "unlimited")
+		return (is != nil && is.Value == "true") == unlimited && change(r, l)
+	})
+}
+
+func onAnyLimit(change func(r *rand.Rand, l *yaml.Node) bool) func(*rand.Rand, *yaml.Node) bool {
+	return onDescriptor(func(r *rand.Rand, d *yaml.Node) bool {
+		l := get(d, "rate_limit")
+		return l != nil && change(r, l)
+	})
+}
+
+// lists returns all lists of descriptors.
+func lists(n *yaml.Node) []*yaml.Node {
+	list := get(n, "descriptors")
+	if list == nil {
+		return nil
+	}
+	found := []*yaml.Node{list}
+	for _, d := range list.Content {
+		found = append(found, lists(d)...)
+	}
+	return found
+}
+
+// all returns all descriptors.
+func all(root *yaml.Node) []*yaml.Node {
+	var found []*yaml.Node
+	for _, list := range lists(root) {
+		found = append(found, list.Content...)
+	}
+	return found
+}
+
+// mapsIn returns all maps of a file.
+func mapsIn(n *yaml.Node) []*yaml.Node {
+	var found []*yaml.Node
+	if n.Kind == yaml.MappingNode {
+		found = append(found, n)
+	}
+	for _, c := range n.Content {
+		found = append(found, mapsIn(c)...)
+	}
+	return found
+}
+
+func get(m *yaml.Node, field string) *yaml.Node {
+	for i := 0; i < len(m.Content); i += 2 {
+		if m.Content[i].Value == field {
+			return m.Content[i+1]
+		}
+	}
+	return nil
+}
+
+// set sets a field, or adds it.
+func set(m *yaml.Node, field string, value *yaml.Node) bool {
+	remove(m, field)
+	add(m, field, value)
+	return true
+}
+
+// remove reports whether there was such a field.
+func remove(m *yaml.Node, field string) bool {
+	for i := 0; i < len(m.Content); i += 2 {
+		if m.Content[i].Value == field {
+			m.Content = append(m.Content[:i:i], m.Content[i+2:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// insert puts an item into a field's list.
+func insert(r *rand.Rand, m *yaml.Node, field string, item *yaml.Node) bool {
+	list := get(m, field)
+	if list == nil {
+		list = &yaml.Node{Kind: yaml.SequenceNode}
+		add(m, field, list)
+	}
+	place := r.Intn(len(list.Content) + 1)
+	list.Content = append(list.Content[:place:place], append([]*yaml.Node{item}, list.Content[place:]...)...)
+	return true
+}
+
+// misspell changes a key so that it is no field's.
+func misspell(r *rand.Rand, key *yaml.Node) {
+	s := key.Value
+	switch i := r.Intn(len(s)); r.Intn(4) {
+	case 0:
+		s = s[:i] + s[i:i+1] + s[i:]
+	case 1:
+		s = strings.ToUpper(s[:1]) + s[1:]
+	case 2:
+		s = strings.ReplaceAll(s, "_", " ") + "s"
+	default:
+		s = s[:i] + "x" + s[i:]
+	}
+	key.Value = s
+}
+
+func null() *yaml.Node { return plain("!!null", "null") }
+
+func plain(tag, value string) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: value}
+}

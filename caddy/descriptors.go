@@ -1,0 +1,124 @@
+package ratelimit
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/ruleset"
+)
+
+// DescriptorEntry is one pair of a descriptor, in the sense of Envoy's ratelimit service.
+type DescriptorEntry struct {
+	// The key, as the rule files have it.
+	Key string `json:"key,omitempty"`
+
+	// The value: a text with placeholders. A descriptor with an empty value is left out.
+	Value string `json:"value,omitempty"`
+}
+
+// descriptor is what makes one descriptor of requests.
+type descriptor []descriptorEntry
+
+type descriptorEntry struct {
+	key   string
+	value *keyMaker
+}
+
+// newDescriptors makes the handler's descriptors ready.
+func (h *Handler) newDescriptors() ([]descriptor, error) {
+	list := make([]descriptor, 0, len(h.Descriptors))
+	for i, entries := range h.Descriptors {
+		if len(entries) == 0 {
+			return nil, fmt.Errorf("descriptors[%d]: is empty; it needs a key and a value", i)
+		}
+		made := make(descriptor, 0, len(entries))
+		for _, e := range entries {
+			if e.Key == "" || e.Value == "" {
+				return nil, fmt.Errorf("descriptor %q %q: needs a key and a value", e.Key, e.Value)
+			}
+			value, err := newKeyMaker(e.Value, core.Prefixes{})
+			if err != nil {
+				return nil, fmt.Errorf("descriptor %q: %w", e.Key, err)
+			}
+			made = append(made, descriptorEntry{e.Key, value})
+		}
+		list = append(list, made)
+	}
+	return list, nil
+}
+
+// ofAddress reports whether the descriptor has the client's address.
+func (d descriptor) ofAddress() bool {
+	for _, e := range d {
+		if e.value.ofAddress {
+			return true
+		}
+	}
+	return false
+}
+
+// entries appends the descriptor of a request; ok is false where a value is empty, and there is none.
+func (d descriptor) entries(r *http.Request, into []ruleset.Entry) (entries []ruleset.Entry, ok bool) {
+	for i := range d {
+		value := d[i].value.text(r)
+		if value == "" {
+			return into, false
+		}
+		into = append(into, ruleset.Entry{Key: d[i].key, Value: value})
+	}
+	return into, true
+}
+
+// inquireFiles fills in the checks of what stands in rule files.
+func (h *Handler) inquireFiles(q *inquiry, r *http.Request, f *inForce) error {
+	address := clientIPOf(r)
+	early := r.TLS != nil && !r.TLS.HandshakeComplete
+	q.places = f.set.Covering(r, q.places[:0])
+	for _, i := range q.places {
+		rule := f.set.Rules[i]
+		if rule.Matcher != nil && !(early && rule.Excepts) && !rule.Matcher.Covers(r, address) {
+			continue
+		}
+		if early && f.set.addressed[i] {
+			if rule.Shadow {
+				continue
+			}
+			return tooEarly
+		}
+		key, missing := ruleset.KeyOf(rule, r, address, q.key)
+		cost := ruleset.CostOf(rule, r, address)
+		if missing {
+			if rule.SkipMissing {
+				continue
+			}
+			if rule.RejectMissing {
+				cost = core.Unaffordable
+				q.lacking = q.lacking || !rule.Shadow
+			}
+		}
+		if one := ruleset.LimitOf(rule, r, address, key); one != nil {
+			q.add(one, key, cost, f.set.reporters[i])
+		}
+	}
+	if f.domain == nil {
+		return nil
+	}
+	q.lookup.Begin()
+	for _, d := range h.descriptors {
+		if early && d.ofAddress() {
+			return tooEarly
+		}
+		entries, ok := d.entries(r, q.entries[:0])
+		q.entries = entries
+		if ok {
+			q.lookup.Add(f.domain, entries)
+		}
+	}
+	q.lookup.Finish()
+	for i := range q.lookup.Found {
+		found := &q.lookup.Found[i]
+		q.add(found.Rule, found.Key, found.Cost, f.reporters[found.Place])
+	}
+	return nil
+}

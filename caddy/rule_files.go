@@ -1,0 +1,473 @@
+package ratelimit
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/ruleset/yaml"
+	"go.uber.org/zap"
+)
+
+// ruleFiles are all rule files of a configuration. They are read when it is loaded, and again when they change: then all that is in
+// force is replaced in one step, or where anything is wrong nothing is.
+type ruleFiles struct {
+	app *App
+
+	mu     sync.Mutex // guards what follows; held while the files are read and replaced
+	groups []*fileGroup
+	parsed map[string]parsedFile // by name
+}
+
+// parsedFile is a file that nothing is wrong with, by itself.
+type parsedFile struct {
+	sum  string
+	file *ruleset.File
+}
+
+// fileGroup are the files that one list of patterns names, and the handlers that go by them.
+type fileGroup struct {
+	patterns []string
+	files    []*ruleset.File
+	sets     []*fileSet
+	handlers []*Handler
+}
+
+// fileSet is the rules of a group made ready for one limiter and namespace, which handlers share.
+type fileSet struct {
+	*ruleset.Set
+	limiter     *core.Limiter
+	namespace   string
+	byName      map[string]*core.Limits
+	opened      []*core.Rule
+	reporters   []*reporter // of Set.Rules
+	descriptors map[*ruleset.Domain][]*reporter
+	addressed   []bool // which of Set.Rules need the client's address, or its peer's
+	shadows     bool   // any rule is a shadow
+}
+
+// inForce is what a handler goes by of its rule files.
+type inForce struct {
+	set       *fileSet
+	domain    *ruleset.Domain // nil: the handler has no descriptors
+	reporters []*reporter     // of the domain's rules
+}
+
+// join reads the files of a handler, which is being provisioned, and has it go by them from then on.
+func (f *ruleFiles) join(h *Handler, patterns []string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	g, err := f.group(patterns)
+	if err != nil {
+		return err
+	}
+	set := g.setOf(h)
+	if set == nil {
+		if set, err = newFileSet(g.files, h.limiter, h.Namespace, h.logger); err != nil {
+			return err
+		}
+		if err = f.app.checkFiles(append(f.allSets(), set)); err != nil {
+			return err
+		}
+		if err = set.open(); err != nil {
+			return err
+		}
+		f.advise(f.allSets(), []*fileSet{set})
+		g.sets = append(g.sets, set)
+	}
+	view, err := h.viewOf(set)
+	if err != nil {
+		return err
+	}
+	if err := h.checkUse(set); err != nil {
+		return err
+	}
+	h.files.Store(view)
+	g.handlers = append(g.handlers, h)
+	return nil
+}
+
+// group returns the group of patterns, which it reads where there is none yet.
+func (f *ruleFiles) group(patterns []string) (*fileGroup, error) {
+	for _, g := range f.groups {
+		if slices.Equal(g.patterns, patterns) {
+			return g, nil
+		}
+	}
+	contents, problems := ruleset.Read(patterns)
+	if problems != nil {
+		return nil, inRuleFiles(problems)
+	}
+	parsed, problems := f.parse(contents)
+	if problems != nil {
+		return nil, inRuleFiles(problems)
+	}
+	files := filesOf(contents, patterns, parsed)
+	if problems := ruleset.Conflicts(files); problems != nil {
+		return nil, inRuleFiles(problems)
+	}
+	if f.parsed == nil {
+		f.parsed = make(map[string]parsedFile)
+	}
+	for name, p := range parsed {
+		f.parsed[name] = p
+	}
+	g := &fileGroup{patterns: patterns, files: files}
+	f.groups = append(f.groups, g)
+	return g, nil
+}
+
+// inRuleFiles makes one error of problems, on a line of its own each where there are several.
+func inRuleFiles(problems ruleset.Problems) error {
+	if len(problems) == 1 {
+		return fmt.Errorf("rules_file: %w", problems)
+	}
+	return fmt.Errorf("rules_file: %d problems:\n%w", len(problems), problems)
+}
+
+// parse reads all files of contents, but for those that are as they were.
+func (f *ruleFiles) parse(c *ruleset.Contents) (map[string]parsedFile, ruleset.Problems) {
+	parsed := make(map[string]parsedFile, len(c.Names))
+	var problems ruleset.Problems
+	for i, name := range c.Names {
+		if p, ok := f.parsed[name]; ok && p.sum == c.Sums[i] {
+			parsed[name] = p
+			continue
+		}
+		file, wrong := ruleset.ParseFile(c, i, yaml.Parse)
+		problems = append(problems, wrong...)
+		parsed[name] = parsedFile{c.Sums[i], file}
+	}
+	return parsed, problems
+}
+
+// filesOf returns the files that patterns name.
+func filesOf(c *ruleset.Contents, patterns []string, parsed map[string]parsedFile) []*ruleset.File {
+	var files []*ruleset.File
+	for _, pattern := range patterns {
+		for _, name := range c.ByPattern[pattern] {
+			if file := parsed[name].file; !slices.Contains(files, file) {
+				files = append(files, file)
+			}
+		}
+	}
+	return files
+}
+
+// inUse returns the sets of all groups.
+func (f *ruleFiles) inUse() []*fileSet {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.allSets()
+}
+
+func (f *ruleFiles) allSets() []*fileSet {
+	var sets []*fileSet
+	for _, g := range f.groups {
+		sets = append(sets, g.sets...)
+	}
+	return sets
+}
+
+// patterns returns the patterns of all groups, each once.
+func (f *ruleFiles) patterns() []string {
+	var all []string
+	for _, g := range f.groups {
+		for _, pattern := range g.patterns {
+			if !slices.Contains(all, pattern) {
+				all = append(all, pattern)
+			}
+		}
+	}
+	return all
+}
+
+// setOf returns the set that a handler can share, nil if there is none yet.
+func (g *fileGroup) setOf(h *Handler) *fileSet {
+	for _, s := range g.sets {
+		if s.limiter == h.limiter && s.namespace == h.Namespace {
+			return s
+		}
+	}
+	return nil
+}
+
+// newFileSet makes the rules of files ready, but does not open them.
+func newFileSet(files []*ruleset.File, limiter *core.Limiter, namespace string, logger *zap.Logger) (*fileSet, error) {
+	set, err := ruleset.NewSet(files, namespace)
+	if err != nil {
+		return nil, err
+	}
+	s := &fileSet{
+		Set:         set,
+		limiter:     limiter,
+		namespace:   namespace,
+		byName:      make(map[string]*core.Limits, len(set.Rules)),
+		descriptors: make(map[*ruleset.Domain][]*reporter),
+	}
+	for _, r := range set.Rules {
+		s.byName[r.Name] = r.Limits
+		s.reporters = append(s.reporters, &reporter{name: r.Name, logger: logger, key: keyReader(r)})
+		s.addressed = append(s.addressed, ruleset.NeedsAddress(r) || slices.ContainsFunc(r.Parts, isPeer))
+		s.shadows = s.shadows || r.Shadow
+	}
+	for _, d := range set.Domains {
+		reporters := make([]*reporter, 0, len(d.Rules()))
+		for _, r := range d.Rules() {
+			reporters = append(reporters, &reporter{name: r.Name(), logger: logger})
+			s.shadows = s.shadows || r.Shadow()
+		}
+		s.descriptors[d] = reporters
+	}
+	return s, nil
+}
+
+// isPeer reports whether a part of a key is the address that the connection comes from.
+func isPeer(p ruleset.Part) bool { return p.Source.String() == "remote_ip" }
+
+// owns returns the rules that hold where no tier or override does, and those of descriptors.
+func (s *fileSet) owns() []*core.Rule {
+	var rules []*core.Rule
+	for _, r := range s.Rules {
+		if own := r.Limits.Own(); own != nil {
+			rules = append(rules, own)
+		}
+	}
+	for _, d := range s.Domains {
+		rules = append(rules, d.Rules()...)
+	}
+	return rules
+}
+
+// definedElsewhere says that a rule of the set has the name of another, and how they differ.
+func (s *fileSet) definedElsewhere(name, what string) error {
+	return s.problem(name, fmt.Sprintf("is defined elsewhere, too, with %s; rules and zones of one name share their counters and must be alike: rename one, or give its handler a namespace", what))
+}
+
+// problem says what is wrong with a rule of the set, and where it stands.
+func (s *fileSet) problem(name, text string) error {
+	for _, f := range s.Files {
+		for i := range f.Rules {
+			if r := &f.Rules[i]; r.Name == name {
+				return ruleset.Problems{{File: f.Name, Line: r.Line, Column: r.Column, Text: fmt.Sprintf("rule %q: %s", name, text)}}
+			}
+		}
+	}
+	return fmt.Errorf("rule %q: %s", name, text)
+}
+
+// keyReader returns what makes a request's key of a rule for the log: its values with spaces between.
+func keyReader(rule *ruleset.Rule) func(*http.Request) string {
+	return func(r *http.Request) string {
+		values := make([]string, 0, len(rule.Parts))
+		for i := range rule.Parts {
+			values = append(values, rule.Parts[i].Source.Value(r, clientIPOf(r)))
+		}
+		return strings.Join(values, " ")
+	}
+}
+
+// open opens all rules in the limiter, or none.
+func (s *fileSet) open() error {
+	for _, r := range s.All() {
+		if err := s.limiter.Open(r); err != nil {
+			s.release()
+			return fmt.Errorf("rule %q: %w", r.Name(), err)
+		}
+		s.opened = append(s.opened, r)
+	}
+	return nil
+}
+
+// release lets go of the rules that are open.
+func (s *fileSet) release() {
+	for _, r := range s.opened {
+		s.limiter.Release(r)
+	}
+	s.opened = nil
+}
+
+// viewOf returns what the handler goes by of a set.
+func (h *Handler) viewOf(s *fileSet) (*inForce, error) {
+	view := &inForce{set: s}
+	if len(h.Descriptors) == 0 {
+		return view, nil
+	}
+	domain, err := s.Domain(h.Domain)
+	if err != nil {
+		return nil, err
+	}
+	view.domain = domain
+	view.reporters = s.descriptors[domain]
+	return view, nil
+}
+
+// checkUse says what in a configuration that is being loaded would have no effect, or count twice.
+func (h *Handler) checkUse(s *fileSet) error {
+	if err := h.checkNames(s); err != nil {
+		return err
+	}
+	if len(h.Descriptors) > 0 || len(s.Domains) == 0 {
+		return nil
+	}
+	name := s.Domains[0].Name()
+	if len(s.Rules) == 0 && len(h.RateLimits) == 0 {
+		return fmt.Errorf("rules_file: the files have descriptors alone, of domain %q, and nothing says what of a request they are: write a line such as descriptor <key> {header.X-Key} beside rules_file", name)
+	}
+	h.logger.Warn("the rule files have descriptors that nothing uses, since the handler has no line that makes descriptors of a request", zap.String("domain", name))
+	return nil
+}
+
+// checkNames refuses a rule of a file that has the name of a zone beside it: both would count each request, in one place.
+func (h *Handler) checkNames(s *fileSet) error {
+	if len(h.RateLimits) == 0 {
+		return nil
+	}
+	for _, r := range s.Rules {
+		if h.RateLimits[r.Name] != nil {
+			return s.problem(r.Name, "has the name of a zone of the handler that reads the file; rename one")
+		}
+	}
+	return nil
+}
+
+// replace puts new contents of the files in force, or says what is wrong with them. Counts stay: what has the same identity as
+// before is open in its store all along.
+func (f *ruleFiles) replace(c *ruleset.Contents) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	parsed, problems := f.parse(c)
+	if problems != nil {
+		return problems
+	}
+	var made []*fileSet // of all groups, in the order of allSets
+	var files [][]*ruleset.File
+	fail := func(err error) error {
+		for _, s := range made {
+			s.release()
+		}
+		return err
+	}
+	views := make(map[*Handler]*inForce)
+	for _, g := range f.groups {
+		files = append(files, filesOf(c, g.patterns, parsed))
+		if problems := ruleset.Conflicts(files[len(files)-1]); problems != nil {
+			return fail(problems)
+		}
+		sets, err := g.remake(files[len(files)-1], views)
+		made = append(made, sets...)
+		if err != nil {
+			return fail(err)
+		}
+	}
+	if err := f.app.checkFiles(made); err != nil {
+		return fail(err)
+	}
+	before := f.allSets()
+	f.app.reportAfresh(before, made)
+	f.advise(before, made)
+	for h, view := range views {
+		h.files.Store(view)
+	}
+	f.parsed = parsed
+	for i, g := range f.groups {
+		g.files = files[i]
+		g.sets, made = made[:len(g.sets)], made[len(g.sets):]
+	}
+	for _, s := range before {
+		s.release()
+	}
+	return nil
+}
+
+// advise writes to the log what in the sets is most likely not meant, but for what was told of those before.
+func (f *ruleFiles) advise(before, after []*fileSet) {
+	told := make(map[string]bool)
+	for _, s := range before {
+		for _, advice := range s.Advice() {
+			told[advice] = true
+		}
+	}
+	for _, s := range after {
+		for _, advice := range s.Advice() {
+			if !told[advice] {
+				f.app.logger.Warn(advice)
+				told[advice] = true
+			}
+		}
+	}
+}
+
+// remake makes the group's sets anew of files, opens them, and enters the views of the group's handlers.
+func (g *fileGroup) remake(files []*ruleset.File, views map[*Handler]*inForce) ([]*fileSet, error) {
+	var made []*fileSet
+	for _, old := range g.sets {
+		s, err := newFileSet(files, old.limiter, old.namespace, g.handlers[0].logger)
+		if err != nil {
+			return made, err
+		}
+		if err := s.open(); err != nil {
+			return made, err
+		}
+		made = append(made, s)
+		for _, h := range g.handlers {
+			if h.limiter != old.limiter || h.Namespace != old.namespace {
+				continue
+			}
+			view, err := h.viewOf(s)
+			if err == nil {
+				err = h.checkNames(s)
+			}
+			if err != nil {
+				return made, err
+			}
+			views[h] = view
+		}
+	}
+	return made, nil
+}
+
+// areInForce reports whether contents are those that the rules in force were made of.
+func (f *ruleFiles) areInForce(c *ruleset.Contents) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, name := range c.Names {
+		if p, ok := f.parsed[name]; !ok || p.sum != c.Sums[i] {
+			return false
+		}
+	}
+	for _, g := range f.groups { // of which one may have been read later than another
+		if !slices.Equal(g.files, filesOf(c, g.patterns, f.parsed)) {
+			return false
+		}
+	}
+	return len(c.Names) == len(f.parsed)
+}
+
+// leave lets go of all rules, when no handler serves any more.
+func (f *ruleFiles) leave() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.allSets() {
+		s.release()
+	}
+	f.groups = nil
+}
+
+// counts returns how many rules and descriptors with limits there are in all files.
+func (f *ruleFiles) counts() (rules, descriptors int) {
+	for _, p := range f.parsed {
+		rules += len(p.file.Rules)
+		if p.file.Domain != nil {
+			descriptors += p.file.Domain.Limits
+		}
+	}
+	return rules, descriptors
+}
+
+var errNoRulesFile = errors.New("descriptor: stands without rules_file; the limits of descriptors are in a file")

@@ -1,0 +1,285 @@
+package ratelimit
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/proxyweir/weir/ruleset"
+	"go.uber.org/zap"
+)
+
+const defaultRulesInterval = 10 * time.Second
+
+// watcher looks at the rule files of a configuration while it is in force: when the system says that something in their folders
+// has changed, and at an interval, since not every file system says so.
+type watcher struct {
+	files    *ruleFiles
+	watch    *ruleset.Watch
+	patterns []string
+	interval time.Duration
+	logger   *zap.Logger
+	metrics  *fileMetrics
+
+	notifier *fsnotify.Watcher // nil: the system says nothing
+	watched  []string          // the folders that it is asked about
+	places   places            // where something may change what the patterns name
+	refusing bool              // what is there is not what is in force
+	stop     chan struct{}
+	stopped  chan struct{}
+}
+
+// startWatcher starts watching the files that are in force.
+func startWatcher(f *ruleFiles, interval time.Duration, logger *zap.Logger, metrics *fileMetrics) *watcher {
+	if interval == 0 {
+		interval = defaultRulesInterval
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	w := &watcher{
+		files:    f,
+		patterns: f.patterns(),
+		interval: interval,
+		logger:   logger,
+		metrics:  metrics,
+		stop:     make(chan struct{}),
+		stopped:  make(chan struct{}),
+	}
+	// What was read a moment ago is not taken for what is there now: the first look finds out.
+	w.watch = ruleset.NewWatch(w.patterns, &ruleset.Contents{})
+	notifier, err := fsnotify.NewWatcher()
+	if err != nil {
+		logger.Warn("the system cannot say when rule files change; they are looked at now and then", zap.Duration("rules_interval", interval), zap.Error(err))
+	} else {
+		w.notifier = notifier
+	}
+	go w.run()
+	return w
+}
+
+// close stops watching, and returns when nothing is replaced any more.
+func (w *watcher) close() {
+	close(w.stop)
+	<-w.stopped
+}
+
+func (w *watcher) run() {
+	defer close(w.stopped)
+	var events chan fsnotify.Event
+	var failures chan error
+	if w.notifier != nil {
+		defer func() { _ = w.notifier.Close() }() // there is nobody left to tell
+		events, failures = w.notifier.Events, w.notifier.Errors
+	}
+	started := time.Now()
+	next := time.NewTimer(0)
+	defer next.Stop()
+	soon := false // the next look is about an event
+	for {
+		select {
+		case <-w.stop:
+			return
+		case event := <-events:
+			if !soon && w.matters(event) {
+				soon = true
+				next.Reset(afterEvent)
+			}
+			continue
+		case <-failures: // such as events that were lost
+		case <-next.C:
+		}
+		soon = false
+		again := w.look(time.Since(started))
+		if again == 0 || again > w.interval {
+			again = w.interval
+		}
+		next.Reset(again)
+	}
+}
+
+// afterEvent is how long other events are waited for: one look answers all.
+const afterEvent = 50 * time.Millisecond
+
+// matters reports whether an event may be about the rule files: what happens to another file in their folders is not, unless it is
+// new or gone and called as a pattern says.
+func (w *watcher) matters(event fsnotify.Event) bool {
+	name := filepath.Clean(event.Name)
+	if w.places.named[name] {
+		return true
+	}
+	if !event.Has(fsnotify.Create) && !event.Has(fsnotify.Rename) && !event.Has(fsnotify.Remove) {
+		return false
+	}
+	base := filepath.Base(name)
+	return slices.ContainsFunc(w.places.wild, func(pattern string) bool {
+		fits, _ := filepath.Match(pattern, base)
+		return fits && (base[0] != '.' || pattern[0] == '.')
+	})
+}
+
+// look looks at the files, and puts in force what has changed. It returns when to look again if that is soon, else 0.
+func (w *watcher) look(now time.Duration) time.Duration {
+	if w.notifier != nil {
+		w.ask() // first, so that nothing happens between the look and the question
+	}
+	change := w.watch.Look(now)
+	switch {
+	case change.Problems != nil:
+		w.report(change.Problems)
+	case change.Restored:
+		w.restored()
+	case change.Contents != nil:
+		w.take(change.Contents)
+	}
+	return change.Again
+}
+
+// take puts contents in force, or says why not.
+func (w *watcher) take(c *ruleset.Contents) {
+	if w.files.areInForce(c) {
+		w.watch.Take(c)
+		if w.refusing { // what was there when the configuration came into force was taken back
+			w.restored()
+		}
+		return
+	}
+	if err := w.files.replace(c); err != nil {
+		w.watch.Refuse(c)
+		w.report(err)
+		return
+	}
+	w.watch.Take(c)
+	w.refusing = false
+	w.metrics.taken()
+	rules, descriptors := w.files.counts()
+	w.logger.Info("new rule files are in force", zap.Int("rules", rules), zap.Int("descriptors", descriptors))
+}
+
+// restored says that what was wrong is again as it was.
+func (w *watcher) restored() {
+	w.refusing = false
+	w.metrics.taken()
+	w.logger.Info("the rule files are again as they are in force")
+}
+
+// mostProblems is how many problems of one change are written to the log.
+const mostProblems = 10
+
+// report writes to the log what is wrong with the files.
+func (w *watcher) report(err error) {
+	w.refusing = true
+	w.metrics.refused()
+	const message = "the rule files are not taken; what was in force stays so"
+	var problems ruleset.Problems
+	if !errors.As(err, &problems) {
+		w.logger.Error(message, zap.Error(err))
+		return
+	}
+	for i, p := range problems {
+		if i == mostProblems {
+			w.logger.Error(message, zap.Int("more_problems", len(problems)-i))
+			return
+		}
+		w.logger.Error(message, zap.String("file", p.File), zap.Int("line", p.Line), zap.Int("column", p.Column), zap.String("problem", p.Text))
+	}
+}
+
+// ask has the system tell of changes in the folders where they matter. Folders that are gone are forgotten by themselves.
+func (w *watcher) ask() {
+	w.places = placesOf(w.patterns)
+	known := w.notifier.WatchList()
+	for _, folder := range w.places.folders {
+		if !slices.Contains(known, folder) {
+			_ = w.notifier.Add(folder) // what cannot be watched is looked at all the same
+		}
+	}
+	for _, folder := range w.watched {
+		if !slices.Contains(w.places.folders, folder) {
+			_ = w.notifier.Remove(folder) // it may be gone
+		}
+	}
+	w.watched = w.places.folders
+}
+
+// places is where something may change what patterns name. No path leads over links.
+type places struct {
+	folders []string
+	named   map[string]bool // in them: the files and folders that there are now, and the links on the way to them
+	wild    []string        // what others that come must be called
+}
+
+// mostFolders is how many folders are watched. All are looked at in any case.
+const mostFolders = 256
+
+func placesOf(patterns []string) places {
+	p := places{named: make(map[string]bool)}
+	for _, pattern := range patterns {
+		fixed := filepath.Dir(pattern)
+		for strings.ContainsAny(fixed, "*?[") {
+			fixed = filepath.Dir(fixed)
+		}
+		_, folder := follow(fixed)
+		p.add(folder)
+		for part := range strings.SplitSeq(pattern, string(filepath.Separator)) {
+			if strings.ContainsAny(part, "*?[") {
+				p.wild = append(p.wild, part)
+			}
+		}
+		names, err := filepath.Glob(pattern)
+		if err != nil || len(names) == 0 {
+			names = []string{pattern}
+		}
+		for _, name := range names {
+			links, real := follow(name)
+			for _, place := range append(links, real) {
+				p.named[place] = true
+				p.add(filepath.Dir(place))
+			}
+		}
+	}
+	return p
+}
+
+// add adds a folder.
+func (p *places) add(folder string) {
+	if !p.named[folder] && len(p.folders) < mostFolders {
+		p.folders = append(p.folders, folder)
+		p.named[folder] = true // it may be moved away itself
+	}
+}
+
+// follow returns the links on the way to a file, and where they lead in the end.
+func follow(name string) (links []string, real string) {
+	const most = 40 // which are more than the system follows
+	name, err := filepath.Abs(name)
+	if err != nil {
+		return nil, name
+	}
+	var rest []string
+	begin := func(path string) string {
+		root := filepath.VolumeName(path) + string(filepath.Separator)
+		rest = append(strings.Split(strings.TrimPrefix(path, root), string(filepath.Separator)), rest...)
+		return root
+	}
+	real = begin(name)
+	for len(rest) > 0 {
+		next := filepath.Join(real, rest[0])
+		rest = rest[1:]
+		target, err := os.Readlink(next)
+		if err != nil || len(links) == most {
+			real = next
+			continue
+		}
+		links = append(links, next)
+		if filepath.IsAbs(target) {
+			real = begin(target)
+		} else {
+			rest = append(strings.Split(target, string(filepath.Separator)), rest...)
+		}
+	}
+	return links, real
+}

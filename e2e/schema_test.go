@@ -1,0 +1,337 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/ruleset"
+	rulesyaml "github.com/proxyweir/weir/ruleset/yaml"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v3"
+)
+
+var schemaFile = filepath.Join("..", "docs", "rules.schema.json")
+
+// readSchema returns the schema of rule files: as what validates, and as it is written.
+func readSchema(t *testing.T) (*jsonschema.Schema, object) {
+	t.Helper()
+	text, err := os.ReadFile(schemaFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := jsonschema.UnmarshalJSON(strings.NewReader(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiler := jsonschema.NewCompiler()
+	compiler.DefaultDraft(jsonschema.Draft2020)
+	if err := compiler.AddResource("rules.schema.json", document); err != nil {
+		t.Fatal(err)
+	}
+	schema, err := compiler.Compile("rules.schema.json") // which validates it against its own schema
+	if err != nil {
+		t.Fatal(err)
+	}
+	var written object
+	if err := json.Unmarshal(text, &written); err != nil {
+		t.Fatal(err)
+	}
+	return schema, written
+}
+
+// object is what the schema says of a map, or of a field.
+type object struct {
+	Schema               string             `json:"$schema"`
+	Description          string             `json:"description"`
+	AdditionalProperties any                `json:"additionalProperties"`
+	Properties           map[string]object  `json:"properties"`
+	Enum                 []string           `json:"enum"`
+	AnyOf                []object           `json:"anyOf"`
+	Defs                 map[string]*object `json:"$defs"`
+}
+
+func TestTheSchemaHasTheFieldsThatThereAre(t *testing.T) {
+	_, root := readSchema(t)
+	if root.Schema != "https://json-schema.org/draft/2020-12/schema" {
+		t.Errorf("it is of %s", root.Schema)
+	}
+	for kind, fields := range ruleset.Fields() {
+		of := &root
+		if kind != "file" {
+			of = root.Defs[kind]
+		}
+		if of == nil {
+			t.Errorf("the schema has no %s", kind)
+			continue
+		}
+		if of.AdditionalProperties != false {
+			t.Errorf("%s: additionalProperties are %v", kind, of.AdditionalProperties)
+		}
+		for _, name := range fields {
+			if _, there := of.Properties[name]; !there {
+				t.Errorf("%s: the schema lacks %s", kind, name)
+			}
+		}
+		for name, property := range of.Properties {
+			if !slices.Contains(fields, name) {
+				t.Errorf("%s: the schema has %s, which is no field", kind, name)
+			}
+			if !strings.HasSuffix(property.Description, ".") {
+				t.Errorf("%s: %s has no description that is a sentence: %q", kind, name, property.Description)
+			}
+		}
+	}
+	for kind, of := range root.Defs {
+		if _, there := ruleset.Fields()[kind]; len(of.Properties) > 0 && !there {
+			t.Errorf("the schema has %s, which there is not", kind)
+		}
+	}
+}
+
+// Every word that the schema offers for a field is taken there, and every one that there is is offered.
+func TestTheSchemaHasTheWordsThatThereAre(t *testing.T) {
+	_, root := readSchema(t)
+	rule := root.Defs["rule"].Properties
+	for field, want := range map[string][]string{"algorithm": core.AlgorithmNames, "on_error": core.OnErrorNames} {
+		if !slices.Equal(rule[field].Enum, want) {
+			t.Errorf("%s: the schema has %q, not %q", field, rule[field].Enum, want)
+		}
+	}
+	words := 0
+	for field, property := range rule {
+		for _, word := range property.Enum {
+			words++
+			more := ""
+			if field == "refill" {
+				more = "algorithm: token_bucket, "
+			}
+			if problems := loadRules("rules.yaml", fmt.Sprintf("rules: [{name: a, limit: 5/1m, %s%s: %s}]", more, field, word)); problems != "" {
+				t.Errorf("%s: %s is in the schema: %s", field, word, problems)
+			}
+		}
+	}
+	for _, of := range root.Defs["source"].AnyOf {
+		for _, word := range of.Enum {
+			words++
+			if problems := loadRules("rules.yaml", fmt.Sprintf("rules: [{name: a, limit: 5/1m, key: %s}]", word)); problems != "" {
+				t.Errorf("key: %s is in the schema: %s", word, problems)
+			}
+		}
+	}
+	for _, of := range root.Defs["rate_limit"].Properties["unit"].AnyOf {
+		for _, word := range of.Enum {
+			words++
+			if problems := loadRules("rules.yaml", fmt.Sprintf("{domain: d, descriptors: [{key: a, rate_limit: {unit: %s, requests_per_unit: 5}}]}", word)); problems != "" {
+				t.Errorf("unit: %s is in the schema: %s", word, problems)
+			}
+		}
+	}
+	if words < 28 {
+		t.Errorf("only %d words were found", words)
+	}
+}
+
+// loadRules loads a rule file as Weir does, and returns what it says.
+func loadRules(name, text string) string {
+	parse := rulesyaml.Parse
+	if strings.HasSuffix(name, ".json") {
+		parse = ruleset.ParseJSON
+	}
+	root, problems := parse(name, []byte(text))
+	if len(problems) > 0 {
+		return problems.Error()
+	}
+	f, problems := ruleset.Decode(name, root)
+	if len(problems) > 0 {
+		return problems.Error()
+	}
+	if _, err := ruleset.NewSet([]*ruleset.File{f}, ""); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// validate holds a rule file to the schema, as editors do, and returns what it says.
+func validate(t *testing.T, schema *jsonschema.Schema, text string) string {
+	t.Helper()
+	var document any
+	if err := yaml.Unmarshal([]byte(text), &document); err != nil {
+		return err.Error()
+	}
+	asJSON, err := json.Marshal(document)
+	if err != nil { // a key that is no text
+		return err.Error()
+	}
+	value, err := jsonschema.UnmarshalJSON(strings.NewReader(string(asJSON)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := schema.Validate(value); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// A fenced block of a page, which may stand in a list, and what an HTML comment right before it says: "in: weir", "refused: …".
+var fenced = regexp.MustCompile("(?ms)(?:<!-- ([^\n]*) -->\n)?^( *)```(yaml|yml|json)[^\n]*\n(.*?)^ *```")
+
+// isRuleFile reports whether a block has rules or a domain at its top.
+func isRuleFile(text string) bool {
+	var top map[string]any
+	if yaml.Unmarshal([]byte(text), &top) != nil {
+		// It may be a rule file that is broken.
+		return regexp.MustCompile(`(?m)^(rules|domain):`).MatchString(text)
+	}
+	if _, there := top["domain"]; there {
+		return true
+	}
+	rules, ok := top["rules"].([]any)
+	if !ok || len(rules) == 0 {
+		return false
+	}
+	_, ok = rules[0].(map[string]any)
+	return ok
+}
+
+func TestRuleFilesInTheDocs(t *testing.T) {
+	schema, _ := readSchema(t)
+	pages, err := filepath.Glob(filepath.Join("..", "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, page := range append(pages, filepath.Join("..", "README.md")) {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, at := range fenced.FindAllStringSubmatchIndex(string(text), -1) {
+			marker := ""
+			if at[2] >= 0 {
+				marker = string(text[at[2]:at[3]])
+			}
+			indent, kind, block := string(text[at[4]:at[5]]), string(text[at[6]:at[7]]), string(text[at[8]:at[9]])
+			block = strings.TrimPrefix(strings.ReplaceAll("\n"+block, "\n"+indent, "\n"), "\n")
+			// What is a part of another file is no rule file: the plugin's configuration has rules, too.
+			if strings.HasPrefix(marker, "in: ") || !isRuleFile(block) {
+				continue
+			}
+			found++
+			where := fmt.Sprintf("%s:%d", filepath.Base(page), 1+strings.Count(string(text[:at[0]]), "\n"))
+			if strings.HasPrefix(marker, "refused") {
+				if loadRules("rules."+kind, block) == "" {
+					t.Errorf("%s: Weir takes\n%s", where, block)
+				}
+				continue
+			}
+			if said := validate(t, schema, block); said != "" {
+				t.Errorf("%s: the schema refuses\n%s\n%s", where, block, said)
+			}
+			if said := loadRules("rules."+kind, block); said != "" {
+				t.Errorf("%s: Weir refuses\n%s\n%s", where, block, said)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("the docs have no rule file")
+	}
+}
+
+// inRule puts fields into a rule that is right without them.
+func inRule(fields string) string {
+	return "rules: [{name: a, limit: 5/1m, " + fields + "}]"
+}
+
+// inDescriptor puts fields into a descriptor.
+func inDescriptor(fields string) string {
+	return "{domain: d, descriptors: [{" + fields + "}]}"
+}
+
+func TestTheSchemaTakesWhatWeirTakes(t *testing.T) {
+	schema, _ := readSchema(t)
+	for _, file := range []string{
+		`{"rules": [{"name": "a", "limit": "5/1m"}]}`,
+		"domain: d",
+		"{domain: d, descriptors: []}",
+		"{rules: [{name: a, limit: 5/1m}], domain: d, descriptors: [{key: a}]}",
+		"rules: [{name: 404, limit: 5/1m}]",
+		"rules: [{name: a, limit: unlimited}]",
+		"rules: [{name: a, limit: 1000/day, time_zone: Europe/Berlin}]",
+		"rules: [{name: a, limit: 5/1m30s}]", "rules: [{name: a, limit: 5/7d}]", "rules: [{name: a, limit: 5/1d12h}]", "rules: [{name: a, limit: 5/1.5s}]",
+		"rules: [{name: a, limit: 1000000000/1ms}]",
+		inRule("key: client_ip"), inRule("key: [client_ip, path]"), inRule("key: 'header:X-Api-Key'"), inRule("key: ['static:all']"), inRule("key: ['cookie:a b']"),
+		inRule("match: {}"), inRule("match: {methods: get}"), inRule("match: {methods: [GET, POST], hosts: '*.example.com', paths: /a, path_prefixes: [/v1, /v2]}"),
+		inRule("match: {headers: {X-Plan: free, X-Version: 2, X-Beta: true, Authorization: '*'}}"),
+		inRule("match: {except_ips: [10.0.0.0/8, '2001:db8::1', '2001:db8::/32']}"),
+		inRule("tiers: {source: 'header:X-Plan', limits: {free: 100/1m, pro: unlimited}}"),
+		"rules: [{name: a, tiers: {source: 'header:X-Plan', limits: {free: 100/1m, '*': 50/1m}}}]",
+		inRule("overrides: [{key: 192.0.2.1, limit: 1000/1m}]"), inRule("key: 'header:X-User', overrides: [{key: 5, limit: unlimited}]"), inRule("overrides: []"),
+		inRule("key: [client_ip, path], overrides: [{key: [192.0.2.1, /search], limit: 1000/1m}]"),
+		inRule("algorithm: token_bucket, burst: 20, refill: interval"), inRule("algorithm: token_bucket, burst: '20'"),
+		inRule("algorithm: leaky_bucket, max_delay: 1m30s, burst: 4"), "rules: [{name: a, limit: 5/week, algorithm: fixed_window}]",
+		inRule("cost: 5"), inRule("cost: '5'"), inRule("cost: 'header:X-Cost'"),
+		inRule("ipv4_prefix: 24, ipv6_prefix: 48"), inRule("ipv4_prefix: '32', ipv6_prefix: '128'"),
+		inRule("enforcement: shadow, on_limit: reject, on_error: closed, on_missing_key: skip, count_rejected: true"),
+		inDescriptor("key: message_type, value: marketing, rate_limit: {unit: day, requests_per_unit: 5}"),
+		inDescriptor("key: a, value: 404"), inDescriptor("key: a, value: 1.5"), inDescriptor("key: a, value: true"), inDescriptor("key: a, value: ''"),
+		inDescriptor("key: a, rate_limit: {unit: Minute, requests_per_unit: 0}"), inDescriptor("key: a, rate_limit: {unit: SECOND, requests_per_unit: '5'}"),
+		inDescriptor("key: a, rate_limit: {unlimited: true}"), inDescriptor("key: a, rate_limit: {unlimited: false, unit: week, requests_per_unit: 1000000000}"),
+		inDescriptor("key: a, rate_limit: {unit: year, requests_per_unit: 5, name: n, replaces: [{name: m}]}"), inDescriptor("key: a, rate_limit: {unlimited: true, replaces: []}"),
+		inDescriptor("key: a, shadow_mode: true, detailed_metric: false, share_threshold: false, quota_mode: false, value_to_metric: false"),
+		inDescriptor("key: a, value: 'b*', share_threshold: true"), inDescriptor("key: 'a*', value: b"),
+		inDescriptor("key: a, descriptors: [{key: b, value: c, descriptors: [{key: d}]}]"),
+	} {
+		if said := loadRules("rules.yaml", file); said != "" {
+			t.Errorf("Weir refuses %s: %s", file, said)
+		}
+		if said := validate(t, schema, file); said != "" {
+			t.Errorf("the schema refuses %s: %s", file, said)
+		}
+	}
+}
+
+func TestTheSchemaRefusesWhatWeirRefuses(t *testing.T) {
+	schema, _ := readSchema(t)
+	for _, file := range []string{
+		"", "[]", "text", "{}", "rules:", "rules: []", "rules: {name: a, limit: 5/1m}", "rules: [a]", "{rule: [{name: a, limit: 5/1m}]}",
+		"rules: [{limit: 5/1m}]", "rules: [{name: a}]", "rules: [{name: '', limit: 5/1m}]", "rules: [{name: a b, limit: 5/1m}]",
+		"rules: [{name: " + strings.Repeat("a", 65) + ", limit: 5/1m}]",
+		"rules: [{name: a, limit: 5}]", "rules: [{name: a, limit: 5/}]", "rules: [{name: a, limit: 0/1m}]", "rules: [{name: a, limit: -5/1m}]", "rules: [{name: a, limit: five/1m}]",
+		"rules: [{name: a, limit: 5/m}]", "rules: [{name: a, limit: 5/1 minute}]", "rules: [{name: a, limit: 5/year}]", "rules: [{name: a, limit: 5/1}]", "rules: [{name: a, limit: Unlimited}]", "rules: [{name: a, limit: [5/1m]}]",
+		inRule("limits: 5/1m"), inRule("Algorithm: token_bucket"), inRule("count-rejected: true"), inRule("store: memory"),
+		inRule("key: []"), inRule("key: ''"), inRule("key: client-ip"), inRule("key: 'header:'"), inRule("key: 'header:a b'"), inRule("key: 'path:a'"), inRule("key: {source: path}"), inRule("key: ['{client_ip}']"),
+		inRule("match: [/a]"), inRule("match: {path: /a}"), inRule("match: {paths: a}"), inRule("match: {path_prefixes: [v1]}"), inRule("match: {methods: []}"), inRule("match: {methods: ['']}"),
+		inRule("match: {hosts: 'a*.example.com'}"), inRule("match: {hosts: ['*.']}"), inRule("match: {headers: [X-Plan]}"), inRule("match: {headers: {X-Plan: [free]}}"), inRule("match: {headers: {'': free}}"), inRule("match: {except_ips: localhost}"),
+		inRule("tiers: {limits: {free: 5/1m}}"), inRule("tiers: {source: 'header:X-Plan'}"), inRule("tiers: {source: 'header:X-Plan', limits: {}}"), inRule("tiers: {source: plan, limits: {free: 5/1m}}"),
+		inRule("tiers: {source: 'header:X-Plan', limits: {free: 5}}"), inRule("tiers: {source: 'header:X-Plan', limits: {'*': 5/1m}}"), inRule("tiers: {source: 'header:X-Plan', limits: [5/1m]}"),
+		"rules: [{name: a, tiers: {source: 'header:X-Plan', limits: {free: 5/1m}}}]",
+		inRule("overrides: {key: a, limit: 5/1m}"), inRule("overrides: [{key: a}]"), inRule("overrides: [{limit: 5/1m}]"), inRule("overrides: [{key: a, limit: 5}]"), inRule("overrides: [{key: [], limit: 5/1m}]"), inRule("overrides: [a]"),
+		inRule("algorithm: tokenbucket"), inRule("algorithm: token_bucket, burst: 0"), inRule("algorithm: token_bucket, burst: some"), inRule("algorithm: token_bucket, burst: 1.5"), inRule("algorithm: token_bucket, refill: never"),
+		inRule("burst: 5"), inRule("algorithm: fixed_window, burst: 5"), inRule("refill: interval"), inRule("algorithm: leaky_bucket, refill: interval"), inRule("max_delay: 5s"), inRule("algorithm: token_bucket, max_delay: 5s"),
+		"rules: [{name: a, limit: 5/day, algorithm: token_bucket}]",
+		inRule("cost: 0"), inRule("cost: -1"), inRule("cost: 'header:'"), inRule("cost: 'path'"), inRule("algorithm: leaky_bucket, max_delay: 10"), inRule("algorithm: leaky_bucket, max_delay: soon"),
+		inRule("ipv4_prefix: 33"), inRule("ipv4_prefix: 0"), inRule("ipv6_prefix: 129"), inRule("ipv6_prefix: '129'"),
+		inRule("enforcement: soft"), inRule("on_limit: delay"), inRule("on_error: maybe"), inRule("on_missing_key: ignore"), inRule("count_rejected: perhaps"), inRule("time_zone: Local"),
+		"{descriptors: [{key: a}]}", "{domain: '', descriptors: [{key: a}]}", "{domain: [d]}", "{domain: d, descriptors: {key: a}}", "{domain: d, descriptors: [a]}", "{domain: d, Descriptors: []}",
+		inDescriptor("value: a"), inDescriptor("key: ''"), inDescriptor("key: a, Value: b"), inDescriptor("key: a, value: [b]"), inDescriptor("key: 'a*'"), inDescriptor("key: a, unit: day"),
+		inDescriptor("key: a, quota_mode: true"), inDescriptor("key: a, value_to_metric: true"), inDescriptor("key: a, shadow_mode: perhaps"), inDescriptor("key: a, value: b, share_threshold: true"), inDescriptor("key: a, share_threshold: true"),
+		inDescriptor("key: a, rate_limit: 5"), inDescriptor("key: a, rate_limit: {}"), inDescriptor("key: a, rate_limit: {unit: day}"), inDescriptor("key: a, rate_limit: {requests_per_unit: 5}"), inDescriptor("key: a, rate_limit: {unit: days, requests_per_unit: 5}"),
+		inDescriptor("key: a, rate_limit: {unit: day, requests per_unit: 5}"), inDescriptor("key: a, rate_limit: {unit: day, requests_per_unit: -1}"), inDescriptor("key: a, rate_limit: {unit: day, requests_per_unit: 1000000001}"), inDescriptor("key: a, rate_limit: {unit: day, requests_per_unit: 1.5}"), inDescriptor("key: a, rate_limit: {unit: day, requests_per_unit: '010'}"),
+		inDescriptor("key: a, rate_limit: {unlimited: true, unit: day}"), inDescriptor("key: a, rate_limit: {unlimited: false}"), inDescriptor("key: a, rate_limit: {unlimited: perhaps}"),
+		inDescriptor("key: a, rate_limit: {unlimited: true, replaces: n}"), inDescriptor("key: a, rate_limit: {unlimited: true, replaces: [n]}"), inDescriptor("key: a, rate_limit: {unlimited: true, replaces: [{}]}"), inDescriptor("key: a, rate_limit: {unlimited: true, replaces: [{name: ''}]}"),
+	} {
+		if said := loadRules("rules.yaml", file); said == "" {
+			t.Errorf("Weir takes %s", file)
+		}
+		if said := validate(t, schema, file); said == "" {
+			t.Errorf("the schema takes %s", file)
+		}
+	}
+}
