@@ -58,13 +58,20 @@ var (
 type decoder struct {
 	file     string
 	problems Problems
+	misspelt int // how many of them are about names of fields
 }
+
+// longestText is how long a message may be.
+const longestText = 500
 
 // mostKept is how many problems are gathered. Nobody reads more.
 const mostKept = 1000
 
 func (d *decoder) fail(n *Node, text string) {
 	if len(d.problems) < mostKept {
+		if len(text) > longestText { // it has a value of the file, then
+			text = strings.ToValidUTF8(text[:longestText/2], "") + "…" + strings.ToValidUTF8(text[len(text)-longestText/2:], "")
+		}
 		d.problems = append(d.problems, Problem{File: d.file, Line: n.Line, Column: n.Column, Text: text})
 	}
 }
@@ -86,6 +93,9 @@ func (d *decoder) fields(n *Node, what string, known []string) map[string]*Node 
 			if fields[field] != nil {
 				continue
 			}
+			if field != "" {
+				key.Value = field // so that what else is wrong is found there
+			}
 		}
 		if field != "" && value.Kind != Null {
 			fields[field] = value
@@ -98,6 +108,7 @@ func (d *decoder) fields(n *Node, what string, known []string) map[string]*Node 
 // missing, then.
 func (d *decoder) unknown(key *Node, what string, known []string) string {
 	word := shorten(key.Value)
+	d.misspelt++
 	if why := refusals[key.Value]; why != "" {
 		d.fail(key, word+": "+why)
 		return ""
@@ -188,15 +199,15 @@ func (d *decoder) rules(n *Node) []FileRule {
 	rules := make([]FileRule, 0, len(n.Items))
 	lines := make(map[string]int)
 	for _, item := range n.Items {
-		wrong := len(d.problems)
+		wrong := len(d.problems) - d.misspelt
 		text := d.rule(item)
+		if wrong == len(d.problems)-d.misspelt { // else what could not be read would be said to be missing
+			d.compile(item, text)
+		}
 		if first := lines[text.Name]; first > 0 && text.Name != "" {
 			d.fail(item, fmt.Sprintf("rule %q: is there twice, first in line %d; a name is unique", shorten(text.Name), first))
 		}
 		lines[text.Name] = item.Line
-		if wrong == len(d.problems) {
-			d.compile(item, text)
-		}
 		rules = append(rules, FileRule{RuleText: *text, Line: item.Line, Column: item.Column})
 	}
 	return rules

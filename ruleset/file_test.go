@@ -56,6 +56,11 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 		{`"rules"`, []string{
 			`1:1: the file must be a map with some of rules, domain, descriptors, not a text`,
 		}},
+		{`{"rules": [{"name": "a", "limt": "5/1x", "burst": 7, "enforcement": "hart"}]}`, []string{
+			`1:26: "limt" is not a field of a rule (did you mean limit?)`,
+			`1:34: rule "a": limit "5/1x": the period "1x" must be a duration such as 10s, 1m, 24h or 7d, or day, week or month`,
+			`1:69: rule "a": enforcement "hart": must be hard or shadow (did you mean hard?)`,
+		}},
 		{`{}`, []string{
 			`1:1: has neither rules nor a domain; write rules: and a list of them`,
 		}},

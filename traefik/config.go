@@ -12,6 +12,19 @@ type Config struct {
 	// The rules. They are decided in one step: if one that is not a shadow rejects the request, none is charged.
 	Rules []Rule `json:"rules,omitempty" yaml:"rules,omitempty"`
 
+	// Files of rules in JSON, beside those of the configuration: paths, or globs in which * stands for a part of a name. They are
+	// read again when they change.
+	RulesFile []string `json:"rulesFile,omitempty" yaml:"rulesFile,omitempty"`
+
+	// How often the files are looked at: from 1s to 1h. The default is 10s.
+	RulesInterval string `json:"rulesInterval,omitempty" yaml:"rulesInterval,omitempty"`
+
+	// The domain in the files whose descriptors limit requests. The default is the only one there is.
+	Domain string `json:"domain,omitempty" yaml:"domain,omitempty"`
+
+	// How a request becomes descriptors for the domain: a list of them.
+	Descriptors interface{} `json:"descriptors,omitempty" yaml:"descriptors,omitempty"`
+
 	// Sets the rules of this middleware apart from those of the same names elsewhere; middlewares with the same namespace
 	// share the counters of rules with the same name. The default is the middleware's name, with @ written as a dot.
 	Namespace string `json:"namespace,omitempty" yaml:"namespace,omitempty"`
@@ -61,7 +74,14 @@ type Rule struct {
 
 	// The requests that a key may make in a period: 100/1m. The requests are 1 to 1000000000, with a sliding window log up to
 	// 100000; the period is a duration from 1ms to 366d, or day, week or month for fixed windows that follow the calendar.
+	// unlimited is no limit.
 	Limit string `json:"limit,omitempty" yaml:"limit,omitempty"`
+
+	// Limits that a value of the request chooses.
+	Tiers interface{} `json:"tiers,omitempty" yaml:"tiers,omitempty"`
+
+	// Limits of single keys: a list of them. They go before the tiers.
+	Overrides interface{} `json:"overrides,omitempty" yaml:"overrides,omitempty"`
 
 	// The time zone of a calendar period, such as Europe/Berlin. The default is UTC.
 	TimeZone string `json:"timeZone,omitempty" yaml:"timeZone,omitempty"`
@@ -135,6 +155,39 @@ type Match struct {
 
 	// Addresses and networks of clients that the rule does not cover.
 	ExceptIPs []string `json:"exceptIPs,omitempty" yaml:"exceptIPs,omitempty"`
+}
+
+// Tiers has the limits that a value of the request chooses.
+type Tiers struct {
+	// What has the value: a source, as in a key.
+	Source string `json:"source,omitempty" yaml:"source,omitempty"`
+
+	// The limits by the value: 100/1m, or unlimited. "*" is the limit of all other values, where the rule has no limit.
+	Limits map[string]string `json:"limits,omitempty" yaml:"limits,omitempty"`
+}
+
+// Override is the limit of one key.
+type Override struct {
+	// The key: a value for each of the rule's sources, in their order.
+	Key []string `json:"key,omitempty" yaml:"key,omitempty"`
+
+	// Its limit: 1000/1m, or unlimited.
+	Limit string `json:"limit,omitempty" yaml:"limit,omitempty"`
+}
+
+// Descriptor says how a request becomes one descriptor.
+type Descriptor struct {
+	// Its entries, in the order in which the files have them in each other.
+	Entries interface{} `json:"entries,omitempty" yaml:"entries,omitempty"`
+}
+
+// DescriptorEntry is one entry of a descriptor.
+type DescriptorEntry struct {
+	// What the files call it.
+	Key string `json:"key,omitempty" yaml:"key,omitempty"`
+
+	// What its value is taken from: a source, as in a rule's key. Where a request has none, the descriptor is left out.
+	Source string `json:"source,omitempty" yaml:"source,omitempty"`
 }
 
 // Store says where counters live: one of its fields.

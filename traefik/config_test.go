@@ -46,7 +46,7 @@ func TestEveryMistakeIsSaidWithRuleFieldAndValue(t *testing.T) {
 		{one(Rule{Limit: "5/1m", Key: []string{"client_ip", "header"}}), `rule "api": key "header": write header:NAME`},
 		{one(Rule{Limit: "5/1m", Cost: "0"}), `rule "api": cost "0": must be a whole number from 1 to 1000000000, or header:NAME, query:NAME or cookie:NAME that has one`},
 		{one(Rule{Limit: "5/1m", Cost: "header:"}), `rule "api": cost "header:": write header:NAME`},
-		{one(Rule{Limit: "5/1m", Cost: "6"}), `rule "api": cost 6: is more than the limit can ever hold, which is 5, so that every request would be rejected`},
+		{one(Rule{Limit: "5/1m", Cost: "6"}), `rule "api": cost 6: is more than the limit 5/1m sliding_window_counter can ever hold, which is 5, so that every request would be rejected`},
 		{one(Rule{Limit: "5/1m", IPv4Prefix: "33"}), `rule "api": ipv4Prefix "33": must be a whole number from 1 to 32`},
 		{one(Rule{Limit: "5/1m", IPv6Prefix: "0"}), `rule "api": ipv6Prefix "0": must be a whole number from 1 to 128`},
 		{one(Rule{Limit: "5/1m", Enforcement: "soft 10 1m"}), `rule "api": enforcement "soft 10 1m": soft limits are not in this version; use hard, with a burst, or shadow`},
@@ -68,6 +68,45 @@ func TestEveryMistakeIsSaidWithRuleFieldAndValue(t *testing.T) {
 		{one(Rule{Limit: "5/1m", Unknown: object{"limits": "5/1m"}}), `"limits" is not a field (did you mean limit?)`},
 		{one(Rule{Limit: "5/1m", Unknown: object{"header": "none"}}), `"header" is not a field (did you mean headers?)`},
 		{one(Rule{Limit: "5/1m", Unknown: object{"on_error": "open"}}), `"on_error" is not a field (did you mean onError?)`},
+
+		{one(Rule{Limit: "unlimitted"}), `rule "api": limit "unlimitted": has no period; write <requests>/<period>, such as 100/1m (did you mean unlimited?)`},
+		{one(Rule{Limit: "5/1m", Key: []string{"{client_ip}"}}), `rule "api": key "{client_ip}": the source must be one of client_ip, remote_ip, host, method, path, header, cookie, query, static (did you mean client_ip?); placeholders are Caddy's alone: write header:NAME for a field`},
+		{one(Rule{Limit: "5/1m", Tiers: "free"}), `rule "api": tiers "free": must be an object with some of source, limits`},
+		{one(Rule{Limit: "5/1m", Tiers: object{}}), `rule "api": tiers: source: is missing; write what the tier is read from, such as header:X-Plan`},
+		{one(Rule{Limit: "5/1m", Tiers: object{"source": "header"}}), `rule "api": tiers: source "header": write header:NAME`},
+		{one(Rule{Limit: "5/1m", Tiers: object{"source": "header:X-Plan"}}), `rule "api": tiers: limits: is missing; write a limit for each value, such as pro: 1000/1m`},
+		{one(Rule{Limit: "5/1m", Tiers: object{"source": "header:X-Plan", "limit": object{"pro": "9/1m"}}}), `rule "api": tiers: "limit" is not a field (did you mean limits?)`},
+		{one(Rule{Limit: "5/1m", Tiers: object{"source": "header:X-Plan", "limits": object{"pro": "9"}}}), `rule "api": tiers: "pro": limit "9": has no period; write <requests>/<period>, such as 9/1m`},
+		{one(Rule{Limit: "5/1m", Tiers: object{"source": "header:X-Plan", "limits": object{"pro": object{}}}}), `rule "api": tiers: limits: pro: must be a single value`},
+		{one(Rule{Limit: "5/1m", Tiers: object{"source": "header:X-Plan", "limits": object{"*": "9/1m"}}}), `rule "api": tiers: "*": stands beside limit, which is for all values without a tier, too; keep one`},
+		{one(Rule{Tiers: object{"source": "header:X-Plan", "limits": object{"pro": "9/1m"}}}), `rule "api": tiers: say nothing of other values; write "*": 50/1m, or limit beside the tiers`},
+		{one(Rule{Limit: "5/1m", Tiers: object{"source": "header:X-Plan", "limits": object{"<int Value>": "9/1m"}}}), `rule "api": tiers: limits: a value is a number, or true or false, which Traefik does not read there; put it in quotes`},
+		{one(Rule{Limit: "5/1m", Overrides: object{"key": "a"}}), `rule "api": overrides map[key:a]: must be a list`},
+		{one(Rule{Limit: "5/1m", Overrides: []interface{}{"a"}}), `rule "api": overrides[0] "a": must be an object with some of key, limit`},
+		{one(Rule{Limit: "5/1m", Overrides: []interface{}{object{"keys": "a"}}}), `rule "api": overrides[0]: "keys" is not a field (did you mean key?)`},
+		{one(Rule{Limit: "5/1m", Overrides: []interface{}{object{"key": "a"}}}), `rule "api": overrides[0]: limit: is missing; write one such as 1000/1m`},
+		{one(Rule{Limit: "5/1m", Overrides: []interface{}{object{"limit": "9/1m"}}}), `rule "api": overrides: key: is missing; write the key whose limit it is`},
+		{one(Rule{Limit: "5/1m", Overrides: []interface{}{object{"key": "192.0.2.1,192.0.2.2", "limit": "9/1m"}}}), `rule "api": overrides: "192.0.2.1 192.0.2.2": has 2 values, and the rule's key 1 parts`},
+		{one(Rule{Limit: "5/1m", Overrides: []interface{}{object{"key": "192.0.2.1", "limit": "9/1m"}, object{"key": "::ffff:192.0.2.1", "limit": "9/1m"}}}), `rule "api": overrides: "::ffff:192.0.2.1": is there twice; keep one`},
+		{one(Rule{Limit: "5/1m", Overrides: []interface{}{object{"key": "192.0.2.1", "limit": "0/1m"}}}), `rule "api": overrides: "192.0.2.1": limit "0/1m": the requests must be a whole number from 1 to 1000000000`},
+		{one(Rule{Limit: "5/1m", Overrides: []interface{}{object{"key": "10.0.0.0/8", "limit": "9/1m"}}}), `rule "api": overrides: "10.0.0.0/8": must be an address, or a network that the rule counts by (ipv4Prefix 32, ipv6Prefix 64); for other networks write match: exceptIPs`},
+		{&Config{Rule: good, Descriptors: []interface{}{object{"entries": []interface{}{object{"key": "a", "source": "path"}}}}}, `descriptors: are looked up in rule files; write rulesFile beside them`},
+		{&Config{Rule: good, Domain: "auth"}, `domain: is one of rule files; write rulesFile beside it`},
+		{&Config{Rule: good, RulesInterval: "1m"}, `rulesInterval: says how often rule files are looked at; write rulesFile beside it`},
+		{&Config{RulesFile: []string{"x.json"}, RulesInterval: "0s"}, `rulesInterval "0s": must be a duration from 1s to 1h`},
+		{&Config{RulesFile: []string{""}}, `rulesFile: the name of a file is empty`},
+		{&Config{RulesFile: []string{"x.json"}, Domain: "auth"}, `domain: says which descriptors limit requests; write descriptors beside it, or leave it out`},
+		{&Config{RulesFile: []string{"/nonexistent/x.json"}}, `rulesFile: /nonexistent/x.json: no such file or directory`},
+		{&Config{RulesFile: []string{"/nonexistent/*.json"}}, `rulesFile: /nonexistent/*.json: no file matches`},
+		{&Config{RulesFile: []string{secret}}, `rulesFile: ` + secret + `:1:1: is no JSON: invalid character 'h' looking for beginning of value`},
+		{&Config{RulesFile: []string{"x.json"}, Descriptors: "a"}, `descriptors a: must be a list`},
+		{&Config{RulesFile: []string{"x.json"}, Descriptors: []interface{}{object{"key": "a", "source": "path"}}}, `descriptors[0]: write its entries as a list: entries: [{key: …, source: …}]`},
+		{&Config{RulesFile: []string{"x.json"}, Descriptors: []interface{}{object{"entry": "a"}}}, `descriptors[0]: "entry" is not a field; there are entries`},
+		{&Config{RulesFile: []string{"x.json"}, Descriptors: []interface{}{object{}}}, `descriptors[0]: entries: is empty; write a list such as [{key: path, source: path}]`},
+		{&Config{RulesFile: []string{"x.json"}, Descriptors: []interface{}{[]interface{}{}}}, `descriptors[0]: is empty; write a list such as [{key: path, source: path}]`},
+		{&Config{RulesFile: []string{"x.json"}, Descriptors: []interface{}{[]interface{}{object{"key": "a"}}}}, `descriptors[0][0]: source: is missing; write what the value is taken from, such as header:X-Plan`},
+		{&Config{RulesFile: []string{"x.json"}, Descriptors: []interface{}{object{"entries": []interface{}{object{"source": "path"}}}}}, `descriptors[0]: entries[0]: key: is missing; write what the rule files call it`},
+		{&Config{RulesFile: []string{"x.json"}, Descriptors: []interface{}{object{"entries": []interface{}{object{"key": "a", "source": "header"}}}}}, `descriptors[0]: entries[0]: source "header": write header:NAME`},
 
 		{list(good), `rules[0]: name: is missing; write 1 to 64 of A-Z a-z 0-9 _ . -`},
 		{list(Rule{Name: "a", Limit: "1/1s"}, Rule{Name: "a", Limit: "1/1s"}), `rule "a": is there twice; a name is unique in its middleware`},
@@ -188,10 +227,10 @@ func TestNewNeverPanics(t *testing.T) {
 	words := []string{"", "true", "1", "-1", "0", "x", "5/1m", "1/day", "header:", "client_ip", "1s", "10.0.0.0/8", "::1", "/", "a b", "\x00", "{", "999999999999999999999", "NaN", "env:", "file:/", "token_bucket", "leaky_bucket", "redis://a:b@c/d", "interval", "shadow", "UTC"}
 	rnd := rand.New(rand.NewSource(1))
 	word := func() string { return words[rnd.Intn(len(words))] }
-	keys := append(fieldsOf(Redis{}), "depth", "excludedIPs", "ipv6Subnet", "methods", "hosts", "paths", "pathPrefixes", "headers", "exceptIPs", "memory", "redis", "maxKeys", "requestHost", "requestHeaderName", "ipStrategy", "endpoints", "db", "ca", "cert", "key", "")
+	keys := append(fieldsOf(Redis{}), "depth", "excludedIPs", "ipv6Subnet", "methods", "hosts", "paths", "pathPrefixes", "headers", "exceptIPs", "memory", "redis", "maxKeys", "requestHost", "requestHeaderName", "ipStrategy", "endpoints", "db", "ca", "cert", "key", "source", "limits", "limit", "*", "entries", "")
 	var thing func(depth int) interface{}
 	thing = func(depth int) interface{} {
-		kinds := 9
+		kinds := 10
 		if depth > 3 {
 			kinds = 7
 		}
@@ -211,6 +250,9 @@ func TestNewNeverPanics(t *testing.T) {
 			return []interface{}{word(), nil, 1}
 		case 6:
 			return word()
+		case 7:
+			list := []interface{}{thing(depth + 1), thing(depth + 1)}
+			return list
 		}
 		m := object{}
 		for i := rnd.Intn(4); i > 0; i-- {
@@ -234,9 +276,16 @@ func TestNewNeverPanics(t *testing.T) {
 		if rnd.Intn(2) == 0 {
 			r.Key = []string{word()}
 		}
+		if rnd.Intn(30) == 0 {
+			r.Tiers = thing(0)
+		}
+		if rnd.Intn(30) == 0 {
+			r.Overrides = thing(0)
+		}
 		return r
 	}
 	s := newStage(t)
+	file := writeFile(t, t.TempDir()+"/rules.json", `{"rules": [{"name": "of-file", "limit": "5/1m"}], "domain": "d", "descriptors": [{"key": "1", "rate_limit": {"unit": "day", "requests_per_unit": 1}}]}`)
 	rounds := 20_000
 	if interpreted {
 		rounds = 300
@@ -259,6 +308,12 @@ func TestNewNeverPanics(t *testing.T) {
 		}
 		if rnd.Intn(4) == 0 {
 			c.SourceCriterion = thing(0)
+		}
+		if rnd.Intn(8) == 0 {
+			c.RulesFile = []string{file}
+			if rnd.Intn(2) == 0 {
+				c.Descriptors = thing(0)
+			}
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		h, err := s.newHandler(ctx, http.NotFoundHandler(), c, word())

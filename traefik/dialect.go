@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/ruleset"
 )
 
 // isDialect reports whether a middleware is configured in the words of Traefik's RateLimit.
@@ -14,25 +15,20 @@ func isDialect(c *Config) bool {
 	return c.Average != "" || c.Period != "" || c.SourceCriterion != nil || c.Redis != nil
 }
 
-// dialectRule reads the words of Traefik's RateLimit into a rule and its limit, which is nil where nothing is limited.
-func dialectRule(c *Config, criterion *SourceCriterion) (*Rule, *core.Limit, error) {
+// dialectRule reads the words of Traefik's RateLimit into a rule: a token bucket that holds burst and is refilled with average a
+// period.
+func dialectRule(c *Config, criterion *SourceCriterion) (*Rule, error) {
 	if c.Limit != "" {
-		return nil, nil, fmt.Errorf("limit %q: stands beside %s, which is of Traefik's rateLimit; they are two ways to write the same, keep one", c.Limit, firstOfDialect(c))
+		return nil, fmt.Errorf("limit %q: stands beside %s, which is of Traefik's rateLimit; they are two ways to write the same, keep one", c.Limit, firstOfDialect(c))
 	}
 	if c.Algorithm != "" && c.Algorithm != "token_bucket" {
-		return nil, nil, fmt.Errorf("algorithm %q: beside average it can only be token_bucket; write limit instead of average", c.Algorithm)
+		return nil, fmt.Errorf("algorithm %q: beside average it can only be token_bucket; write limit instead of average", c.Algorithm)
 	}
 	r := c.Rule
 	r.Algorithm = "token_bucket"
 	if err := setCriterion(&r, criterion, c.SourceCriterion != nil); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	limit, err := dialectLimit(&r, c)
-	return &r, limit, err
-}
-
-// dialectLimit returns a token bucket that holds burst and is refilled with average a period.
-func dialectLimit(r *Rule, c *Config) (*core.Limit, error) {
 	average, err := parseNumber("average", c.Average, 0, core.MaxRequests, 0)
 	if err != nil {
 		return nil, err
@@ -49,22 +45,11 @@ func dialectLimit(r *Rule, c *Config) (*core.Limit, error) {
 		burst = 1
 	}
 	r.Burst = strconv.FormatInt(burst, 10)
-	limit := core.LimitConfig{Requests: average, Period: period}
+	r.Limit = fmt.Sprintf("%d/%s", average, period)
 	if average == 0 {
-		limit.Requests = 1 // what else there is is checked all the same
+		r.Limit = ruleset.Unlimited
 	}
-	if err := completeLimit(r, &limit); err != nil {
-		return nil, err
-	}
-	checked, err := core.NewLimit(limit)
-	if err != nil {
-		text := ourWords.Replace(err.Error())
-		return nil, fmt.Errorf("%s", strings.Replace(text, "requests ", "average ", 1))
-	}
-	if average == 0 {
-		return nil, nil
-	}
-	return checked, nil
+	return &r, nil
 }
 
 // dialectPeriod reads a period as Traefik does: a bare number is seconds, and nothing or 0 is one of them.

@@ -8,6 +8,7 @@ package traefik
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -24,6 +25,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/ruleset"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -31,7 +33,7 @@ import (
 type snippet struct {
 	place    string // page:line
 	language string
-	marker   string // what an HTML comment right before the fence says: "in: weir", "refused", "answer: 1", "keys", "log: …"
+	marker   string // what an HTML comment right before the fence says: "in: weir", "refused", "answer: 1", "keys", "log: …", "file: …"
 	text     string
 }
 
@@ -349,14 +351,16 @@ var manualPages = []string{"README.md", "docs/traefik.md", "docs/redis.md", "doc
 func TestDocsConfigurationsLoad(t *testing.T) {
 	setenv(t, "REDIS_PASSWORD", "a password")
 	secret := writeFile(t, filepath.Join(t.TempDir(), "weir-key"), "a secret\n")
+	files := writeRuleFiles(t)
 	loaded := 0
 	for _, page := range manualPages {
 		snippets := snippetsOf(t, page)
 		for i, s := range snippets {
-			if s.language != "yaml" {
+			if s.language != "yaml" || isRuleFile(t, s) {
 				continue
 			}
 			s.text = strings.ReplaceAll(s.text, "/run/secrets/weir-key", secret)
+			s.text = strings.ReplaceAll(s.text, ruleFolder, files)
 			found := s.configurations(t)
 			if len(found) == 0 && !isStatic(t, s) {
 				t.Errorf("%s: is neither a configuration of the plugin nor Traefik's static one", s.place)
@@ -384,6 +388,67 @@ func TestDocsConfigurationsLoad(t *testing.T) {
 	if loaded < 10 {
 		t.Errorf("only %d configurations found", loaded)
 	}
+}
+
+// ruleFolder is where the manual has rule files.
+const ruleFolder = "/etc/traefik/rules"
+
+// writeRuleFiles writes the blocks that the manual marks as files into a folder, and returns it.
+func writeRuleFiles(t *testing.T) string {
+	t.Helper()
+	folder := t.TempDir()
+	for _, s := range snippetsOf(t, "docs/traefik.md") {
+		if file, marked := strings.CutPrefix(s.marker, "file: "); marked {
+			writeFile(t, filepath.Join(folder, file), s.text)
+		}
+	}
+	return folder
+}
+
+// What the log has of a broken rule file is what the manual shows.
+func TestDocsRefusalOfARuleFileIsThePlugins(t *testing.T) {
+	s := newStage(t)
+	folder := writeRuleFiles(t)
+	file := filepath.Join(folder, "limits.json")
+	s.handler(context.Background(), &Config{RulesFile: []string{file}}, "shop-limit@file")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, file, strings.Replace(string(text), "5/1m", "5/0s", 1))
+	s.step(2 * standardInterval)
+	said := strings.TrimSpace(strings.ReplaceAll(s.log.String(), folder, ruleFolder))
+	for _, snippet := range snippetsOf(t, "docs/traefik.md") {
+		if strings.TrimSpace(snippet.text) == said {
+			return
+		}
+	}
+	t.Errorf("the manual does not show\n%s", said)
+}
+
+// isRuleFile reports whether a block is a rule file, and checks it: it must be right in JSON, too.
+func isRuleFile(t *testing.T, s snippet) bool {
+	t.Helper()
+	documents := s.documents(t)
+	if len(documents) != 1 {
+		return false
+	}
+	top, _ := documents[0].(object)
+	if top["rules"] == nil && top["domain"] == nil || s.marker == "in: weir" {
+		return false
+	}
+	text, err := json.Marshal(top)
+	if err != nil {
+		t.Fatalf("%s: %v", s.place, err)
+	}
+	root, wrong := ruleset.ParseJSON(s.place, text)
+	if wrong == nil {
+		_, wrong = ruleset.Decode(s.place, root)
+	}
+	if wrong != nil {
+		t.Error(wrong)
+	}
+	return true
 }
 
 // isStatic reports whether a block is a static configuration. It must name the plugin's module.
@@ -587,6 +652,12 @@ func TestDocsHaveTheSettingsThatTheCodeHas(t *testing.T) {
 	rateLimit := []string{"average", "period", "sourceCriterion", "redis"}
 	sameWords(t, "of the middleware", tableWords(t, section(t, page, "### Of the middleware"), "setting"), without(fieldsOf(Config{}), rateLimit...))
 	sameWords(t, "of a rule", tableWords(t, section(t, page, "### Of a rule"), "setting"), fieldsOf(Rule{}))
+	more := section(t, page, "### Of `tiers` and `overrides`")
+	sameWords(t, "of tiers", tableWords(t, more, "setting of tiers"), fieldsOf(Tiers{}))
+	sameWords(t, "of overrides", tableWords(t, more, "setting of an override"), fieldsOf(Override{}))
+	descriptors := section(t, page, "### Of `descriptors`")
+	sameWords(t, "of descriptors", tableWords(t, descriptors, "setting of a descriptor"), fieldsOf(Descriptor{}))
+	sameWords(t, "of a descriptor's entries", tableWords(t, descriptors, "setting of an entry"), fieldsOf(DescriptorEntry{}))
 	sameWords(t, "of match", tableWords(t, section(t, page, "### Of `match`"), "setting"), fieldsOf(Match{}))
 	sameWords(t, "of ipStrategy", tableWords(t, section(t, page, "### Of `ipStrategy`"), "setting"), fieldsOf(IPStrategy{}))
 	store := section(t, page, "### Of `store`")

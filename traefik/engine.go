@@ -1,8 +1,6 @@
 package traefik
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -15,21 +13,26 @@ import (
 )
 
 // engine is all that a request needs, made of a middleware's name and configuration: the same for all routers that have the
-// middleware. It is immutable once the registry has opened it, but for what it says only once.
+// middleware. It is immutable once the registry has opened it, but for the rules of its files, and for what it says only once.
 type engine struct {
 	name       string // the middleware's
-	rules      []*rule
+	namespace  string // of its rules
 	limiter    *core.Limiter
 	fields     core.Fields
 	message    string
 	jitter     float64
 	addressing addressing
+	unsaid     bool // which address is the client's was not said
+	named      bool // the namespace is configured
 
-	needsAddress   bool // any rule needs the client's address
-	watchForwarded bool // and takes the connection's because nobody has said otherwise
-	shadows        bool // any rule is a shadow
-	oneKey         bool // all rules have the same key
-	named          bool // the namespace is configured
+	own      []*rule // of the configuration
+	ownNames map[string]bool
+
+	fixed       *ruleSet     // all rules; nil where there are files
+	changing    atomic.Value // where there are files: *ruleSet
+	files       *ruleFiles   // nil: none
+	domain      string       // the one that descriptors are looked up in; "": the only one
+	descriptors []descriptor
 
 	advice []string // what the configuration says to no effect
 
@@ -41,6 +44,7 @@ type engine struct {
 	fingerprint string
 	number      int // of all engines there have been
 	uses        int // by generations
+	living      int // of those, the ones that have not ended
 	store       storeSettings
 	memory      *core.Memory
 	shared      *sharedRedis // nil: memory
@@ -59,6 +63,7 @@ func newEngine(c *Config, name string) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	e.namespace = namespace
 	e.fields, err = core.ParseFields(trimmed(c.Headers))
 	if err != nil {
 		return nil, err
@@ -74,20 +79,55 @@ func newEngine(c *Config, name string) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if e.rules, err = newRules(c, &criterion, namespace, name); err != nil {
+	e.unsaid = !chosen
+	e.domain = c.Domain
+	if e.files, e.descriptors, err = newRuleFiles(c); err != nil {
 		return nil, err
 	}
-	if len(e.rules) == 0 && strings.TrimSpace(c.Average) == "" {
+	if err = e.setOwn(c, &criterion, name); err != nil {
+		return nil, err
+	}
+	if e.files == nil {
+		e.fixed = newRuleSet(e, nil, nil)
+	}
+	return e, nil
+}
+
+// inForce returns the rules that are in force.
+func (e *engine) inForce() *ruleSet {
+	if e.fixed != nil {
+		return e.fixed
+	}
+	return e.changing.Load().(*ruleSet)
+}
+
+// setOwn makes the configuration's own rules ready.
+func (e *engine) setOwn(c *Config, criterion *SourceCriterion, name string) error {
+	rules, err := ownRules(c, criterion, e.namespace, name)
+	if err != nil {
+		return err
+	}
+	e.ownNames = make(map[string]bool)
+	for _, r := range rules {
+		e.own = append(e.own, newRule(r))
+		e.ownNames[r.Name] = true
+		for _, text := range r.Advice {
+			e.advice = append(e.advice, fmt.Sprintf("rule %q: %s", r.Name, ourWords.Replace(text)))
+		}
+	}
+	if isDialect(c) && strings.TrimSpace(c.Average) == "" && e.files == nil {
 		e.advice = append(e.advice, "average is not set, so nothing is limited")
 	}
-	e.oneKey = true
-	for _, r := range e.rules {
-		e.oneKey = e.oneKey && r.keySpec() == e.rules[0].keySpec()
-		e.needsAddress = e.needsAddress || needsAddress(r)
-		e.shadows = e.shadows || r.rule.Shadow()
+	return nil
+}
+
+// ownCore returns what the store opens for the configuration's own rules.
+func (e *engine) ownCore() []*core.Rule {
+	var rules []*core.Rule
+	for _, r := range e.own {
+		rules = append(rules, r.ruled.Limits.Rules()...)
 	}
-	e.watchForwarded = e.needsAddress && !chosen
-	return e, nil
+	return rules
 }
 
 // setAddressing reads the ipStrategy, from the one or the other of the places where it can be, and reports whether it is
@@ -111,99 +151,6 @@ func (e *engine) setAddressing(own, criterions interface{}) (chosen bool, err er
 		e.advice = append(e.advice, field+": excludedIPs has no effect beside depth")
 	}
 	return chosen, err
-}
-
-// newRules makes the rules ready, in whichever words they are written.
-func newRules(c *Config, criterion *SourceCriterion, namespace, middleware string) ([]*rule, error) {
-	if len(c.Rules) == 0 {
-		name := c.Name
-		if name == "" {
-			name = validName(withoutProvider(middleware))
-		}
-		r, limit, err := onlyRule(c, criterion)
-		if err != nil {
-			return nil, fmt.Errorf("rule %q: %w", name, err)
-		}
-		standard := core.Prefixes{IPv4: 32, IPv6: 64}
-		if isDialect(c) {
-			standard = core.Prefixes{IPv4: 32, IPv6: 128}
-		}
-		compiled, err := compileRule(r, namespace, name, limit, standard)
-		if err != nil || limit == nil {
-			return nil, err
-		}
-		return []*rule{compiled}, nil
-	}
-	if isDialect(c) {
-		return nil, fmt.Errorf("%s: stands beside rules; it is of Traefik's rateLimit and makes a rule of its own, keep one", firstOfDialect(c))
-	}
-	if field := firstSet(c.Rule); field != "" {
-		return nil, fmt.Errorf("%s: stands beside rules; a rule's fields are at the top only where it is the only one: write it into the rules", field)
-	}
-	rules := make([]*rule, 0, len(c.Rules))
-	names := make(map[string]bool)
-	for i := range c.Rules {
-		r := &c.Rules[i]
-		if r.Name == "" {
-			return nil, fmt.Errorf("rules[%d]: name: is missing; write 1 to 64 of A-Z a-z 0-9 _ . -", i)
-		}
-		if names[r.Name] {
-			return nil, fmt.Errorf("rule %q: is there twice; a name is unique in its middleware", r.Name)
-		}
-		names[r.Name] = true
-		limit, err := newLimit(r)
-		if err != nil {
-			return nil, fmt.Errorf("rule %q: %w", r.Name, err)
-		}
-		compiled, err := compileRule(r, namespace, r.Name, limit, core.Prefixes{IPv4: 32, IPv6: 64})
-		if err != nil {
-			return nil, err
-		}
-		rules = append(rules, compiled)
-	}
-	return rules, nil
-}
-
-// onlyRule returns the one rule of a middleware without a list, and its limit: nil where nothing is limited.
-func onlyRule(c *Config, criterion *SourceCriterion) (*Rule, *core.Limit, error) {
-	if isDialect(c) {
-		return dialectRule(c, criterion)
-	}
-	limit, err := newLimit(&c.Rule)
-	return &c.Rule, limit, err
-}
-
-// compileRule makes a rule ready. One without a limit is checked by another's.
-func compileRule(r *Rule, namespace, name string, limit *core.Limit, standard core.Prefixes) (*rule, error) {
-	if err := core.CheckName(name); err != nil {
-		return nil, fmt.Errorf("rule %w", err)
-	}
-	if limit == nil {
-		widest, err := core.NewLimit(core.LimitConfig{Requests: core.MaxRequests, Period: core.MaxPeriod})
-		if err != nil {
-			return nil, err
-		}
-		limit = widest
-	}
-	prefixes, err := newPrefixes(r, standard)
-	if err != nil {
-		return nil, fmt.Errorf("rule %q: %w", name, err)
-	}
-	compiled, err := newRule(r, namespace, name, limit, prefixes)
-	if err != nil {
-		return nil, fmt.Errorf("rule %q: %w", name, err)
-	}
-	return compiled, nil
-}
-
-// needsAddress reports whether a rule needs the client's address.
-func needsAddress(r *rule) bool {
-	for i := range r.parts {
-		if r.parts[i].source.String() == "client_ip" {
-			return true
-		}
-	}
-	return r.excepts
 }
 
 // parseJitter reads the fraction that waits are lengthened by at most.
@@ -243,20 +190,7 @@ func validName(text string) string {
 	if core.CheckName(text) == nil {
 		return text
 	}
-	const allowed = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
-	kept := make([]byte, 0, len(text))
-	for i := 0; i < len(text); i++ {
-		if strings.IndexByte(allowed, text[i]) >= 0 {
-			kept = append(kept, text[i])
-		} else {
-			kept = append(kept, '_')
-		}
-	}
-	if len(kept) > 55 {
-		kept = kept[:55]
-	}
-	sum := sha256.Sum256([]byte(text))
-	return string(kept) + "-" + hex.EncodeToString(sum[:4])
+	return core.NameFor(text, text)
 }
 
 // reportFailure writes to the log that the store has failed, once a second at most. A Redis that is known to be down has said
@@ -270,16 +204,4 @@ func (e *engine) reportFailure(err error) {
 		return
 	}
 	warn(e.name, "the store of rate limits has failed: "+err.Error())
-}
-
-// reportShadows writes to the log what shadow rules would have rejected since that was last asked.
-func (e *engine) reportShadows() {
-	if !e.shadows {
-		return
-	}
-	for _, r := range e.rules {
-		if n := r.shadowed.Swap(0); n > 0 {
-			warn(e.name, fmt.Sprintf("rule %q, a shadow, would have rejected %d requests in the last minute", r.rule.Name(), n))
-		}
-	}
 }

@@ -6,25 +6,26 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/redis"
+	"github.com/proxyweir/weir/ruleset"
 )
 
 // express returns the handler of a router: where the middleware has one rule, as most have, one that is quick for the interpreter,
 // and leaves to h what it does not do.
 func express(h *handler) http.Handler {
 	e := h.engine
-	if len(e.rules) != 1 {
+	if e.fixed == nil || len(e.fixed.rules) != 1 {
 		return h
 	}
-	r := e.rules[0]
-	if r.rule.Shadow() || r.cost != 1 || r.costFrom != nil {
+	r := e.fixed.rules[0]
+	if r.ruled.Shadow || !ruleset.Plain(r.ruled) {
 		return h
 	}
-	told := core.NewTold(r.rule, e.fields)
-	direct := len(r.parts) == 1 && r.parts[0].source.String() == "client_ip" && e.addressing.direct() && r.prefixes.IPv4 == 32
+	told := core.NewTold(r.only, e.fields)
+	direct := ruleset.Whole(r.ruled) && e.addressing.direct()
 	var quick http.Handler
 	if e.shared != nil {
-		quick = redis.Serve(e.shared.store, r.rule, redis.ServeConfig{Told: told, Keys: &keyer{engine: e, rule: r}, Direct: direct, Next: h.next, Rest: h})
-	} else if way := core.NewExpress(e.memory, r.rule); way != nil {
+		quick = redis.Serve(e.shared.store, r.only, redis.ServeConfig{Told: told, Keys: &keyer{engine: e, rule: r}, Direct: direct, Next: h.next, Rest: h})
+	} else if way := core.NewExpress(e.memory, r.only); way != nil {
 		byKey := &keyed{way: way, told: told, engine: e, rule: r, next: h.next, rest: h}
 		quick = byKey
 		if direct && told.All {
@@ -34,8 +35,8 @@ func express(h *handler) http.Handler {
 	if quick == nil {
 		return h
 	}
-	if r.matcher != nil {
-		return &gate{engine: e, matcher: r.matcher, excepts: r.excepts, covered: quick, next: h.next}
+	if r.ruled.Matcher != nil {
+		return &gate{engine: e, matcher: r.ruled.Matcher, excepts: r.ruled.Excepts, covered: quick, next: h.next}
 	}
 	return quick
 }
@@ -53,7 +54,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	address := ""
 	if g.excepts {
 		address = clientAddress(&g.engine.addressing, r)
-		if address == "" || g.engine.watchForwarded {
+		if address == "" || g.engine.unsaid {
 			noteAddress(g.engine, r, address)
 		}
 	}
@@ -84,11 +85,11 @@ func (u *undirected) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	e = u.rest.engine
-	if e.watchForwarded && len(r.Header[forwardedFor]) > 0 {
+	if e.unsaid && len(r.Header[forwardedFor]) > 0 {
 		noteAddress(e, r, r.RemoteAddr)
 	}
 	q = inquiries.Get().(*inquiry)
-	q.checks = append(q.checks, core.Check{Rule: u.byKey.rule.rule, Key: r.RemoteAddr[:i], Cost: 1})
+	q.checks = append(q.checks, core.Check{Rule: u.byKey.rule.only, Key: r.RemoteAddr[:i], Cost: 1})
 	goOn(u.rest, w, r, q, e.limiter.Decide(q.checks, false, &q.verdict))
 }
 
@@ -136,14 +137,13 @@ func (k *keyer) Key(r *http.Request) string { return keyOf(k.engine, k.rule, r) 
 // keyOf returns a request's key, or "" where a part of it is missing.
 func keyOf(e *engine, rule *rule, r *http.Request) string {
 	address := ""
-	if e.needsAddress {
+	if e.fixed.needsAddress {
 		address = clientAddress(&e.addressing, r)
 	}
-	if len(rule.parts) == 1 {
-		return partOf(rule, &rule.parts[0], r, address)
+	if len(rule.ruled.Parts) == 1 {
+		return ruleset.ValueOf(rule.ruled, &rule.ruled.Parts[0], r, address)
 	}
-	var q inquiry
-	key, missing := makeKey(rule, &q, r, address)
+	key, missing := ruleset.KeyOf(rule.ruled, r, address, nil)
 	if missing {
 		return ""
 	}

@@ -33,7 +33,7 @@ func goList(t *testing.T, args ...string) []string {
 
 // Traefik loads the plugin as source, with the standard library and nothing else.
 func TestThePluginImportsTheStandardLibraryAndItsOwnPackagesAlone(t *testing.T) {
-	want := map[string]bool{module + "/traefik": false, module + "/core": false, module + "/redis": false, module + "/redis/resp": false}
+	want := map[string]bool{module + "/traefik": false, module + "/core": false, module + "/redis": false, module + "/redis/resp": false, module + "/ruleset": false}
 	for _, imported := range goList(t, "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", "./traefik") {
 		if _, ours := want[imported]; !ours {
 			t.Errorf("the plugin imports %s", imported)
@@ -46,7 +46,7 @@ func TestThePluginImportsTheStandardLibraryAndItsOwnPackagesAlone(t *testing.T) 
 		}
 	}
 	// What the interpreter has no symbols for, or gives to a plugin only if the user allows it.
-	for _, imported := range goList(t, "-f", "{{join .Imports \"\\n\"}}", "./traefik", "./core", "./redis", "./redis/resp") {
+	for _, imported := range goList(t, "-f", "{{join .Imports \"\\n\"}}", "./traefik", "./core", "./redis", "./redis/resp", "./ruleset") {
 		switch imported {
 		case "C", "unsafe", "syscall", "embed", "iter", "unique", "math/rand/v2", "weak":
 			t.Errorf("the plugin imports %s", imported)
@@ -58,7 +58,7 @@ func TestThePluginImportsTheStandardLibraryAndItsOwnPackagesAlone(t *testing.T) 
 // In Yaegi goroutines that are at the same select statement wait for each other's channels.
 func TestWhatIsInterpretedHasNoSelect(t *testing.T) {
 	files := 0
-	for _, folder := range []string{"core", "redis", "redis/resp", "traefik"} {
+	for _, folder := range []string{"core", "redis", "redis/resp", "ruleset", "traefik"} {
 		names, err := filepath.Glob("../" + folder + "/*.go")
 		if err != nil {
 			t.Fatal(err)

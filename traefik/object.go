@@ -152,3 +152,22 @@ func fieldIndex(t reflect.Type, name string) int {
 	}
 	return -1
 }
+
+// listOf returns the members of a list in the configuration, none where there is no list. An empty one comes as an empty text.
+func listOf(field string, value interface{}) ([]interface{}, error) {
+	var list []interface{}
+	if value == nil {
+		return list, nil
+	}
+	source := reflect.ValueOf(value)
+	if text, ok := scalar(source); ok && strings.TrimSpace(text) == "" {
+		return list, nil
+	}
+	if source.Kind() != reflect.Slice {
+		return list, fmt.Errorf("%s %v: must be a list", field, value)
+	}
+	for i := 0; i < source.Len(); i++ {
+		list = append(list, source.Index(i).Interface())
+	}
+	return list, nil
+}

@@ -65,20 +65,19 @@ func trimmed(list []string) []string {
 	return out
 }
 
-// ourWords are core's names of settings, and what they are called here.
+// ourWords are the names that core and ruleset have for settings, and what they are called here.
 var ourWords = strings.NewReplacer(
-	"path prefixes:", "pathPrefixes:",
-	"except IPs:", "exceptIPs:",
 	"time_zone", "timeZone",
 	"max_delay", "maxDelay",
 	"ipv4_prefix", "ipv4Prefix",
 	"ipv6_prefix", "ipv6Prefix",
+	"path_prefixes", "pathPrefixes",
+	"except_ips", "exceptIPs",
+	"on_limit", "onLimit",
 	"on_error", "onError",
+	"on_missing_key", "onMissingKey",
+	"count_rejected", "countRejected",
+	"have request_header set a field to it, and take header:NAME", "write header:NAME for a field",
 	"key_secret", "keySecret",
 	"plain_keys", "plainKeys",
 )
-
-// inOurWords returns an error of core's with the settings' names of this package.
-func inOurWords(err error) error {
-	return fmt.Errorf("%s", ourWords.Replace(err.Error()))
-}

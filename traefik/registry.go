@@ -41,6 +41,7 @@ type registry struct {
 	expiring    bool          // a timer for them is set
 	sweeping    bool          // a timer to sweep memory is set
 	nextSweep   time.Duration // not before that; only the timer's
+	retired     []*retired    // rules of files that have changed, the first to be let go of first
 	memory      *core.Memory  // nil where there is no engine
 	engineCount int           // of all there have been
 	redis       map[string]*sharedRedis
@@ -52,6 +53,13 @@ type generation struct {
 	ctx     context.Context
 	engines []*engine
 	until   time.Duration // of the registry's clock: when they are let go of
+}
+
+// retired are rules of files that are no longer in force. Requests that came before may still be at them.
+type retired struct {
+	engine *engine
+	rules  []*core.Rule
+	until  time.Duration // of the registry's clock: when they are let go of
 }
 
 const (
@@ -93,7 +101,7 @@ func (g *registry) newHandler(ctx context.Context, next http.Handler, config *Co
 	}
 	e, err := g.engineOf(ctx, config, name)
 	if err != nil {
-		return nil, fmt.Errorf("middleware %q: %s", name, brief(err.Error()))
+		return nil, fmt.Errorf("middleware %q: %s", name, strings.Join(fewLines(strings.Split(err.Error(), "\n")), "; "))
 	}
 	return express(&handler{next: next, engine: e}), nil
 }
@@ -128,22 +136,53 @@ func (g *registry) engineOf(ctx context.Context, config *Config, name string) (*
 	}
 	fingerprint := string(digest.Sum(nil))
 
+	if e := g.joined(ctx, fingerprint); e != nil {
+		return e, nil
+	}
+	// Without the lock: large files take an interpreter seconds.
+	e, err := newEngine(config, name)
+	if err == nil {
+		err = g.readFiles(e)
+	}
+	if err != nil {
+		return nil, err
+	}
+	e.fingerprint = fingerprint
+	e.store = store
+	e.registry = g
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	e := g.engines[fingerprint]
-	if e == nil {
-		if e, err = newEngine(config, name); err != nil {
-			return nil, err
-		}
-		e.fingerprint = fingerprint
-		e.store = store
-		e.registry = g
-		if err = g.open(e); err != nil {
-			return nil, err
-		}
+	if other := g.engines[fingerprint]; other != nil { // meanwhile it was made for another router
+		g.join(ctx, other)
+		return other, nil
+	}
+	if err = g.open(e); err != nil {
+		return nil, err
 	}
 	g.join(ctx, e)
 	return e, nil
+}
+
+// joined returns the engine that there is, which has joined the generation of a context; nil if there is none.
+func (g *registry) joined(ctx context.Context, fingerprint string) *engine {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	e := g.engines[fingerprint]
+	if e != nil {
+		g.join(ctx, e)
+	}
+	return e
+}
+
+// newestOf returns the engine that was made last for a middleware, nil if there is none.
+func (g *registry) newestOf(middleware string) *engine {
+	var last *engine
+	for _, e := range g.engines {
+		if e.name == middleware && (last == nil || e.number > last.number) {
+			last = e
+		}
+	}
+	return last
 }
 
 // open gives an engine its store, and opens its rules there.
@@ -163,14 +202,13 @@ func (g *registry) open(e *engine) error {
 		e.limiter = core.NewLimiter(shared.store)
 		e.limiter.FallBack(memory, e.store.redis.nodes)
 	}
-	for i, r := range e.rules {
-		if err := e.limiter.Open(r.rule); err != nil {
-			for _, opened := range e.rules[:i] {
-				e.limiter.Release(opened.rule)
-			}
-			g.releaseRedis(e.shared)
-			return fmt.Errorf("rule %q: %w", r.rule.Name(), err)
-		}
+	if err := openRules(e.limiter, append(e.ownCore(), e.inForce().ofFiles...)); err != nil {
+		g.releaseRedis(e.shared)
+		return err
+	}
+	if e.files != nil {
+		e.advice = append(e.advice, adviceOf(e, e.inForce())...)
+		g.watchFiles(e.files, e.fingerprint)
 	}
 	for _, text := range e.advice {
 		g.say(e.name, text)
@@ -190,16 +228,8 @@ func (g *registry) open(e *engine) error {
 func (g *registry) compare(e *engine) {
 	g.engineCount++
 	e.number = g.engineCount
-	var before *engine
-	for _, other := range g.engines {
-		if other.name == e.name && (before == nil || other.number > before.number) {
-			before = other
-		}
-	}
-	for _, r := range e.rules {
-		if old := namesake(before, r.rule); old != nil && old.Identity() != r.rule.Identity() {
-			inform(e.name, "rule \""+r.rule.Name()+"\" starts counting afresh, since its algorithm, period or key has changed")
-		}
+	if before := g.newestOf(e.name); before != nil {
+		e.inForce().tellAfresh(e.name, before.inForce())
 	}
 	if !e.named {
 		return
@@ -212,32 +242,9 @@ func (g *registry) compare(e *engine) {
 			if other.name == e.name {
 				continue
 			}
-			for _, r := range e.rules {
-				if theirs := namesake(other, r.rule); theirs != nil && differ(theirs, r.rule) {
-					g.say(e.name, fmt.Sprintf("rule %q of namespace %q is defined in another way by middleware %s: %s there, %s here; make them alike, or rename one",
-						r.rule.Name(), r.rule.Namespace(), other.name, theirs.Limit(), r.rule.Limit()))
-				}
-			}
+			g.tellDifferent(e, other)
 		}
 	}
-}
-
-// namesake returns the rule of an engine, which may be nil, that has the namespace and the name of another.
-func namesake(e *engine, r *core.Rule) *core.Rule {
-	if e == nil {
-		return nil
-	}
-	for _, other := range e.rules {
-		if other.rule.Name() == r.Name() && other.rule.Namespace() == r.Namespace() {
-			return other.rule
-		}
-	}
-	return nil
-}
-
-// differ reports whether two rules of one name do not do the same.
-func differ(a, b *core.Rule) bool {
-	return a.Identity() != b.Identity() || !a.Limit().Same(b.Limit()) || a.Shadow() != b.Shadow() || a.CountRejected() != b.CountRejected()
 }
 
 // join enters an engine in the generation of a context.
@@ -258,6 +265,7 @@ func (g *registry) join(ctx context.Context, e *engine) {
 	}
 	gen.engines = append(gen.engines, e)
 	e.uses++
+	e.living++
 }
 
 // end notes that the context of a generation was cancelled. What it uses is let go of after a while.
@@ -270,6 +278,9 @@ func (g *registry) end(done <-chan struct{}) {
 		return
 	}
 	delete(g.generations, done)
+	for _, e := range gen.engines {
+		e.living--
+	}
 	gen.until = g.clock() + lingering
 	g.ended = append(g.ended, gen)
 	if !g.expiring {
@@ -304,19 +315,28 @@ func (g *registry) letGo() []*sharedRedis {
 		g.ended[0] = nil
 		g.ended = g.ended[1:]
 	}
-	g.expiring = len(g.ended) > 0
+	g.letGoOfRetired(now, nil)
+	g.expiring = len(g.ended)+len(g.retired) > 0
 	if g.expiring {
-		g.after(g.ended[0].until-now, g.expireLater)
+		g.after(g.nextToExpire()-now, g.expireLater)
 	}
 	return unused
+}
+
+// nextToExpire returns when the next is to be let go of, of what there is.
+func (g *registry) nextToExpire() time.Duration {
+	if len(g.retired) == 0 || len(g.ended) > 0 && g.ended[0].until < g.retired[0].until {
+		return g.ended[0].until
+	}
+	return g.retired[0].until
 }
 
 // close ends an engine. It returns its store if nobody else uses that any more.
 func (g *registry) close(e *engine) *sharedRedis {
 	delete(g.engines, e.fingerprint)
-	for _, r := range e.rules {
-		e.limiter.Release(r.rule)
-	}
+	releaseRules(e.limiter, e.ownCore())
+	releaseRules(e.limiter, e.inForce().ofFiles)
+	g.letGoOfRetired(0, e)
 	alone := true
 	for _, other := range g.engines {
 		alone = alone && other.name != e.name

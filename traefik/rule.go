@@ -2,252 +2,181 @@ package traefik
 
 import (
 	"fmt"
-	"strconv"
+	"sort"
 	"strings"
-	"sync/atomic"
-	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/ruleset"
 )
 
-// rule is a Rule made ready: immutable but for what stores keep in the core.Rule, of which it has one of its own.
+// rule is a rule in force: one of the configuration, or of a file.
 type rule struct {
-	rule     *core.Rule
-	matcher  *core.Matcher // nil: all requests
-	excepts  bool          // the matcher looks at the client's address
-	parts    []keyPart
-	prefixes core.Prefixes
-
-	masksIPv4 bool // so that IPv4 addresses do not stay as they are
-
-	cost     int64 // where it is not taken from the request
-	costFrom *core.Source
-
-	skipMissing, rejectMissing bool // onMissingKey; neither: share
-
-	shadowed atomic.Int64 // requests that a shadow would have rejected since that was last said
+	ruled *ruleset.Rule
+	only  *core.Rule // the limit of all its requests; nil: there are several, or none, and ruleset.LimitOf says which
 }
 
-// keyPart is one part of a key.
-type keyPart struct {
-	source  core.Source
-	address bool // it is client_ip
-	masked  bool // it may be an address, in any spelling
+// newRule returns the rule of one that was made ready.
+func newRule(ruled *ruleset.Rule) *rule {
+	r := &rule{ruled: ruled}
+	if ruled.Limits.Single() {
+		r.only = ruled.Limits.Own()
+	}
+	return r
 }
 
-// newRule checks r and makes it ready. The error does not say which rule it is about.
-func newRule(r *Rule, namespace, name string, limit *core.Limit, prefixes core.Prefixes) (*rule, error) {
-	compiled := &rule{prefixes: prefixes, cost: 1, masksIPv4: prefixes.IPv4 > 0 && prefixes.IPv4 < 32}
-	if err := compiled.setMatcher(r.Match); err != nil {
-		return nil, err
+// ownRules makes the rules of a configuration ready, in whichever words they are written.
+func ownRules(c *Config, criterion *SourceCriterion, namespace, middleware string) ([]*ruleset.Rule, error) {
+	rules := make([]*ruleset.Rule, 0, len(c.Rules))
+	if len(c.Rules) == 0 {
+		if len(c.RulesFile) > 0 && firstSet(c.Rule) == "" && !isDialect(c) {
+			return rules, nil
+		}
+		r, err := onlyRule(c, criterion, namespace, middleware)
+		if r != nil && len(r.Limits.Rules()) > 0 { // else nothing is limited
+			rules = append(rules, r)
+		}
+		return rules, err
 	}
-	if err := compiled.setKey(r.Key); err != nil {
-		return nil, err
+	if isDialect(c) {
+		return nil, fmt.Errorf("%s: stands beside rules; it is of Traefik's rateLimit and makes a rule of its own, keep one", firstOfDialect(c))
 	}
-	if err := compiled.setCost(r.Cost, limit); err != nil {
-		return nil, err
+	if field := firstSet(c.Rule); field != "" {
+		return nil, fmt.Errorf("%s: stands beside rules; a rule's fields are at the top only where it is the only one: write it into the rules", field)
 	}
-	if err := checkWords(r); err != nil {
-		return nil, err
+	names := make(map[string]bool)
+	for i := range c.Rules {
+		r := &c.Rules[i]
+		if r.Name == "" {
+			return nil, fmt.Errorf("rules[%d]: name: is missing; write 1 to 64 of A-Z a-z 0-9 _ . -", i)
+		}
+		if names[r.Name] {
+			return nil, fmt.Errorf("rule %q: is there twice; a name is unique in its middleware", r.Name)
+		}
+		names[r.Name] = true
+		compiled, err := compile(r, ruleset.Context{Namespace: namespace, Name: r.Name, Prefixes: ruleset.Standard})
+		if err != nil {
+			return nil, err
+		}
+		rules = append(rules, compiled)
 	}
-	compiled.skipMissing = r.OnMissingKey == "skip"
-	compiled.rejectMissing = r.OnMissingKey == "reject"
-	countRejected, err := parseBool("countRejected", r.CountRejected)
+	return rules, nil
+}
+
+// onlyRule makes the one rule of a middleware without a list ready.
+func onlyRule(c *Config, criterion *SourceCriterion, namespace, middleware string) (*ruleset.Rule, error) {
+	in := ruleset.Context{Namespace: namespace, Name: c.Name, Prefixes: ruleset.Standard}
+	if in.Name == "" {
+		in.Name = validName(withoutProvider(middleware))
+	}
+	if !isDialect(c) {
+		return compile(&c.Rule, in)
+	}
+	r, err := dialectRule(c, criterion)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("rule %q: %w", in.Name, err)
 	}
-	onError, err := core.ParseOnError(r.OnError)
-	if err != nil {
-		return nil, inOurWords(err)
-	}
-	compiled.rule, err = core.NewRule(core.RuleConfig{
-		Namespace:     namespace,
-		Name:          name,
-		KeySpec:       compiled.keySpec(),
-		Limit:         limit,
-		Shadow:        r.Enforcement == "shadow",
-		CountRejected: countRejected,
-		OnError:       onError,
-	})
-	return compiled, err
+	in.Prefixes.IPv6 = 128
+	return compile(r, in)
 }
 
-// setMatcher reads which requests the rule covers.
-func (r *rule) setMatcher(value interface{}) error {
+// compile checks a rule and makes it ready. The error is the first of what is wrong with it.
+func compile(r *Rule, in ruleset.Context) (*ruleset.Rule, error) {
+	text, err := textOf(r)
+	if err != nil {
+		return nil, fmt.Errorf("rule %q: %w", in.Name, err)
+	}
+	compiled, wrong := ruleset.Compile(text, in)
+	if len(wrong) == 0 {
+		return compiled, nil
+	}
+	told := ourWords.Replace(wrong[0].Text)
+	if wrong[0].Path[0] == "name" {
+		return nil, fmt.Errorf("rule %s", told)
+	}
+	return nil, fmt.Errorf("rule %q: %s", in.Name, told)
+}
+
+// textOf returns a rule as package ruleset has it.
+func textOf(r *Rule) (*ruleset.RuleText, error) {
+	text := &ruleset.RuleText{
+		Name:          r.Name,
+		Key:           trimmed(r.Key),
+		Limit:         r.Limit,
+		TimeZone:      r.TimeZone,
+		Algorithm:     r.Algorithm,
+		Burst:         r.Burst,
+		Refill:        r.Refill,
+		Cost:          r.Cost,
+		MaxDelay:      r.MaxDelay,
+		IPv4Prefix:    r.IPv4Prefix,
+		IPv6Prefix:    r.IPv6Prefix,
+		Enforcement:   r.Enforcement,
+		OnLimit:       r.OnLimit,
+		OnError:       r.OnError,
+		OnMissingKey:  r.OnMissingKey,
+		CountRejected: r.CountRejected,
+	}
 	var m Match
-	present, err := decodeObject("match", value, &m)
+	present, err := decodeObject("match", r.Match, &m)
+	if err != nil {
+		return nil, err
+	}
+	if present {
+		text.Match = &core.Match{
+			Methods:      trimmed(m.Methods),
+			Hosts:        trimmed(m.Hosts),
+			Paths:        trimmed(m.Paths),
+			PathPrefixes: trimmed(m.PathPrefixes),
+			Headers:      m.Headers,
+			ExceptIPs:    trimmed(m.ExceptIPs),
+		}
+	}
+	if text.Tiers, err = tiersOf(r.Tiers); err != nil {
+		return nil, err
+	}
+	text.Overrides, err = overridesOf(r.Overrides)
+	return text, err
+}
+
+// tiersOf reads the limits that a value chooses.
+func tiersOf(value interface{}) (*ruleset.Tiers, error) {
+	var t Tiers
+	present, err := decodeObject("tiers", value, &t)
 	if err != nil || !present {
-		return err
-	}
-	if len(m.Methods)+len(m.Hosts)+len(m.Paths)+len(m.PathPrefixes)+len(m.Headers)+len(m.ExceptIPs) == 0 {
-		return nil
-	}
-	r.matcher, err = core.Match{
-		Methods:      trimmed(m.Methods),
-		Hosts:        trimmed(m.Hosts),
-		Paths:        trimmed(m.Paths),
-		PathPrefixes: trimmed(m.PathPrefixes),
-		Headers:      m.Headers,
-		ExceptIPs:    trimmed(m.ExceptIPs),
-	}.Compile()
-	if err != nil {
-		return inOurWords(err)
-	}
-	r.excepts = len(m.ExceptIPs) > 0
-	return nil
-}
-
-// setKey reads the sources of the key.
-func (r *rule) setKey(key []string) error {
-	if len(key) == 0 {
-		key = []string{"client_ip"}
-	}
-	for _, text := range trimmed(key) {
-		source, err := core.ParseSource(text)
-		if err != nil {
-			return err
-		}
-		kind, _, _ := strings.Cut(text, ":")
-		r.parts = append(r.parts, keyPart{source: source, address: kind == "client_ip", masked: kind == "client_ip" || kind == "remote_ip" || kind == "header"})
-	}
-	return nil
-}
-
-// keySpec returns what the key is made of, for the rule's identity. A prefix that leaves addresses whole is not said, nor is
-// one where the key has no address.
-func (r *rule) keySpec() string {
-	spec := ""
-	masked := false
-	for i := range r.parts {
-		if i > 0 {
-			spec += " "
-		}
-		spec += r.parts[i].source.String()
-		masked = masked || r.parts[i].masked
-	}
-	p := r.prefixes
-	if p.IPv4 == 32 {
-		p.IPv4 = 0
-	}
-	if p.IPv6 == 128 {
-		p.IPv6 = 0
-	}
-	if masked && p.IPv4+p.IPv6 > 0 {
-		spec += " /" + strconv.Itoa(p.IPv4) + " /" + strconv.Itoa(p.IPv6)
-	}
-	return spec
-}
-
-// setCost reads what a request costs.
-func (r *rule) setCost(cost string, limit *core.Limit) error {
-	text := strings.TrimSpace(cost)
-	if text == "" {
-		return nil
-	}
-	kind, _, named := strings.Cut(text, ":")
-	if named && (kind == "header" || kind == "query" || kind == "cookie") {
-		source, err := core.ParseSource(text)
-		if err != nil {
-			return fmt.Errorf("cost %q: write %s:NAME", cost, kind)
-		}
-		r.costFrom = &source
-		return nil
-	}
-	n, err := core.ParseCount(text)
-	if err != nil {
-		return fmt.Errorf("cost %w, or header:NAME, query:NAME or cookie:NAME that has one", err)
-	}
-	if n > limit.Capacity() {
-		return fmt.Errorf("cost %d: is more than the limit can ever hold, which is %d, so that every request would be rejected", n, limit.Capacity())
-	}
-	r.cost = n
-	return nil
-}
-
-// newLimit reads the limit of a rule.
-func newLimit(r *Rule) (*core.Limit, error) {
-	var c core.LimitConfig
-	if strings.TrimSpace(r.Limit) == "" {
-		return nil, fmt.Errorf("limit: is missing; write one such as 100/1m")
-	}
-	if err := core.ParseLimit(strings.TrimSpace(r.Limit), &c); err != nil {
 		return nil, err
 	}
-	if err := completeLimit(r, &c); err != nil {
+	values := make([]string, 0, len(t.Limits))
+	for v := range t.Limits {
+		values = append(values, v)
+	}
+	sort.Strings(values)
+	tiers := &ruleset.Tiers{Source: t.Source}
+	for _, v := range values {
+		if strings.HasPrefix(v, "<") && strings.HasSuffix(v, " Value>") { // what Traefik makes of it
+			return nil, fmt.Errorf("tiers: limits: a value is a number, or true or false, which Traefik does not read there; put it in quotes")
+		}
+		tiers.Limits = append(tiers.Limits, ruleset.Tier{Value: v, Limit: t.Limits[v]})
+	}
+	return tiers, nil
+}
+
+// overridesOf reads the limits of single keys.
+func overridesOf(value interface{}) ([]ruleset.Override, error) {
+	list, err := listOf("overrides", value)
+	if err != nil {
 		return nil, err
 	}
-	limit, err := core.NewLimit(c)
-	if err != nil {
-		text := ourWords.Replace(err.Error())
-		if strings.HasPrefix(text, "requests ") || strings.HasPrefix(text, "period ") {
-			text = fmt.Sprintf("limit %q: %s", r.Limit, text)
+	overrides := make([]ruleset.Override, 0, len(list))
+	for i := range list {
+		field := fmt.Sprintf("overrides[%d]", i)
+		var o Override
+		if _, err := decodeObject(field, list[i], &o); err != nil {
+			return nil, err
 		}
-		return nil, fmt.Errorf("%s", text)
-	}
-	return limit, nil
-}
-
-// completeLimit reads what a rule says of its limit beside the numbers.
-func completeLimit(r *Rule, c *core.LimitConfig) error {
-	if r.Algorithm != "" {
-		a, err := core.ParseAlgorithm(strings.TrimSpace(r.Algorithm))
-		if err != nil {
-			return err
+		if o.Limit == "" {
+			return nil, fmt.Errorf("%s: limit: is missing; write one such as 1000/1m", field)
 		}
-		c.Algorithm = a
+		overrides = append(overrides, ruleset.Override{Key: trimmed(o.Key), Limit: o.Limit})
 	}
-	burst, err := parseNumber("burst", r.Burst, 1, core.MaxRequests, 0)
-	if err != nil {
-		return err
-	}
-	c.Burst = burst
-	if err = core.CheckWord("refill", r.Refill, []string{"continuous", "interval"}); err != nil {
-		return err
-	}
-	if r.Refill != "" && c.Algorithm != core.TokenBucket {
-		return fmt.Errorf("refill %q: only token_bucket is refilled", r.Refill)
-	}
-	c.Interval = r.Refill == "interval"
-	c.MaxDelay, err = parseDuration("maxDelay", r.MaxDelay, time.Millisecond, time.Hour, 0)
-	if err != nil {
-		return err
-	}
-	if r.TimeZone != "" {
-		location, err := time.LoadLocation(r.TimeZone)
-		if err != nil || r.TimeZone == "Local" {
-			return fmt.Errorf("timeZone %q: must be a name of the time zone database, such as UTC or Europe/Berlin", r.TimeZone)
-		}
-		c.Location = location
-	}
-	return nil
-}
-
-// newPrefixes reads how far addresses are masked; standard is what is not said.
-func newPrefixes(r *Rule, standard core.Prefixes) (core.Prefixes, error) {
-	ipv4, err := parseNumber("ipv4Prefix", r.IPv4Prefix, 1, 32, int64(standard.IPv4))
-	if err != nil {
-		return core.Prefixes{}, err
-	}
-	ipv6, err := parseNumber("ipv6Prefix", r.IPv6Prefix, 1, 128, int64(standard.IPv6))
-	return core.Prefixes{IPv4: int(ipv4), IPv6: int(ipv6)}, err
-}
-
-// checkWords says which of the fields that take one of a few words has another.
-func checkWords(r *Rule) error {
-	if word, _, _ := strings.Cut(r.Enforcement, " "); word == "soft" {
-		return fmt.Errorf("enforcement %q: soft limits are not in this version; use hard, with a burst, or shadow", r.Enforcement)
-	}
-	if err := core.CheckWord("enforcement", r.Enforcement, []string{"hard", "shadow"}); err != nil {
-		return err
-	}
-	if r.OnLimit == "delay" {
-		return fmt.Errorf("onLimit \"delay\": is not in this version; algorithm leaky_bucket holds requests until their turn")
-	}
-	if r.OnLimit == "defer" {
-		return fmt.Errorf("onLimit \"defer\": is not in this version; use reject")
-	}
-	if err := core.CheckWord("onLimit", r.OnLimit, []string{"reject"}); err != nil {
-		return err
-	}
-	return core.CheckWord("onMissingKey", r.OnMissingKey, []string{"share", "skip", "reject"})
+	return overrides, nil
 }

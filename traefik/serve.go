@@ -1,15 +1,14 @@
 package traefik
 
 import (
-	"errors"
 	"math/rand"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/ruleset"
 )
 
 // handler is a middleware in one router.
@@ -24,9 +23,17 @@ type inquiry struct {
 	verdict core.Verdict
 	lacking bool // a rule rejects the request for want of a key
 	key     []byte
+
+	set *ruleSet // whose rules the checks are of; nil: of the one rule of an engine that goes the express way
+
+	// Of an engine with rule files.
+	rules   []*rule
+	places  []int
+	lookup  *ruleset.Lookup // nil: never used
+	entries []ruleset.Entry
 }
 
-var inquiries = sync.Pool{New: func() interface{} { return &inquiry{} }}
+var inquiries = sync.Pool{New: func() interface{} { return &inquiry{key: make([]byte, 0, 128)} }}
 
 // ServeHTTP decides on the request and passes it on, holds it, or rejects it.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { serve(h, w, r) }
@@ -58,8 +65,8 @@ func goOn(h *handler, w http.ResponseWriter, r *http.Request, q *inquiry, err er
 	if err != nil {
 		e.reportFailure(err)
 	}
-	if e.shadows {
-		countShadows(e, q)
+	if q.set != nil && q.set.shadowed != nil {
+		countShadows(q.set, q)
 	}
 	v := &q.verdict
 	if v.Outcome == core.Unavailable {
@@ -85,34 +92,61 @@ func goOn(h *handler, w http.ResponseWriter, r *http.Request, q *inquiry, err er
 
 // inquire fills in a check for each rule that covers the request.
 func inquire(e *engine, q *inquiry, r *http.Request) {
-	address, key := "", ""
-	missing, made := false, false
-	if e.needsAddress {
+	var (
+		ruled         *ruleset.Rule
+		limit         *core.Rule
+		cost          int64
+		address, key  string
+		missing, made bool
+	)
+	s := e.fixed
+	if s == nil {
+		s = e.changing.Load().(*ruleSet)
+	}
+	q.set = s
+	if s.needsAddress {
 		address = clientAddress(&e.addressing, r)
-		if address == "" || e.watchForwarded && len(r.Header[forwardedFor]) > 0 {
+		if address == "" || s.watchForwarded && len(r.Header[forwardedFor]) > 0 {
 			noteAddress(e, r, address)
 		}
 	}
-	for _, rule := range e.rules {
-		if rule.matcher != nil && !rule.matcher.Covers(r, address) {
+	rules := s.rules
+	if s.files != nil {
+		rules = candidates(s, q, r)
+	}
+	for _, rule := range rules {
+		ruled = rule.ruled
+		if ruled.Matcher != nil && !ruled.Matcher.Covers(r, address) {
 			continue
 		}
-		cost := rule.cost
-		if rule.costFrom != nil {
-			cost = readCost(rule.costFrom.Value(r, address))
+		cost = ruled.Cost
+		if ruled.CostFrom != nil {
+			cost = core.ReadCost(ruled.CostFrom.Value(r, address))
 		}
 		if !made {
-			key, missing = makeKey(rule, q, r, address)
-			made = e.oneKey
+			key, missing = ruleset.KeyOf(ruled, r, address, q.key)
+			made = s.oneKey
 		}
-		if missing && rule.skipMissing {
+		if missing && ruled.SkipMissing {
 			continue
 		}
-		if missing && rule.rejectMissing {
-			cost = core.Unaffordable
-			q.lacking = q.lacking || !rule.rule.Shadow()
+		limit = rule.only
+		if limit == nil {
+			limit = ruleset.LimitOf(ruled, r, address, key)
 		}
-		q.checks = append(q.checks, core.Check{Rule: rule.rule, Key: key, Cost: cost})
+		if missing && ruled.RejectMissing {
+			cost = core.Unaffordable
+			if limit == nil && len(ruled.Limits.Rules()) > 0 { // what has no limit is rejected all the same
+				limit = ruled.Limits.Rules()[0]
+			}
+			q.lacking = q.lacking || limit != nil && !ruled.Shadow
+		}
+		if limit != nil {
+			q.checks = append(q.checks, core.Check{Rule: limit, Key: key, Cost: cost})
+		}
+	}
+	if s.domain != nil {
+		describe(e, s.domain, q, r, address)
 	}
 }
 
@@ -127,66 +161,9 @@ func noteAddress(e *engine, r *http.Request, address string) {
 		}
 		return
 	}
-	if e.watchForwarded && len(r.Header[forwardedFor]) > 0 && !e.forwarded.Swap(true) {
+	if e.unsaid && len(r.Header[forwardedFor]) > 0 && !e.forwarded.Swap(true) {
 		e.registry.warnOnce(e.name, "requests come with X-Forwarded-For, but clients are told apart by the address of the connection, "+
 			"which behind a load balancer is the same for all; set ipStrategy.depth to the number of proxies in front of Traefik")
-	}
-}
-
-// makeKey returns the request's key, and whether any part of it was missing. A key of one part is its value; of several, the
-// values with their lengths, so that no client can put together another's.
-func makeKey(rule *rule, q *inquiry, r *http.Request, address string) (key string, missing bool) {
-	if len(rule.parts) == 1 {
-		key = partOf(rule, &rule.parts[0], r, address)
-		missing = key == ""
-		return key, missing
-	}
-	q.key = q.key[:0]
-	for i := range rule.parts {
-		value := partOf(rule, &rule.parts[i], r, address)
-		missing = missing || value == ""
-		q.key = core.AppendKeyPart(q.key, value)
-	}
-	key = string(q.key)
-	return key, missing
-}
-
-// partOf returns the value of a part, with addresses masked.
-func partOf(rule *rule, part *keyPart, r *http.Request, address string) string {
-	value := address
-	if !part.address {
-		value = part.source.Value(r, address)
-	}
-	if part.masked && (rule.masksIPv4 || strings.IndexByte(value, ':') >= 0) { // Mask leaves others as they are
-		return rule.prefixes.Mask(value)
-	}
-	return value
-}
-
-// readCost returns the cost that a request names. A number too large for an int64 is unaffordable rather than unreadable.
-func readCost(text string) int64 {
-	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
-	if err == nil {
-		return n
-	}
-	if errors.Is(err, strconv.ErrRange) && n > 0 {
-		return core.Unaffordable
-	}
-	return 1
-}
-
-// countShadows notes what shadow rules would have rejected.
-func countShadows(e *engine, q *inquiry) {
-	for i := range q.checks {
-		c := &q.checks[i]
-		if !c.Rule.Shadow() || c.Decision.Allowed {
-			continue
-		}
-		for _, rule := range e.rules {
-			if rule.rule.Name() == c.Rule.Name() { // not the same where it was counted in memory
-				rule.shadowed.Add(1)
-			}
-		}
 	}
 }
 
@@ -197,6 +174,7 @@ func free(q *inquiry) {
 	}
 	q.checks = q.checks[:0]
 	q.lacking = false
+	q.set = nil
 	inquiries.Put(q)
 }
 

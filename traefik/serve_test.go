@@ -298,10 +298,8 @@ func fail(s *stage, err error) http.Handler {
 	e := s.newest("m@file")
 	e.limiter = core.NewLimiter(&failing{err})
 	e.limiter.FallBack(s.memory, 1)
-	for _, r := range e.rules {
-		if err := e.limiter.Open(r.rule); err != nil {
-			s.t.Fatal(err)
-		}
+	if err := openRules(e.limiter, e.ownCore()); err != nil {
+		s.t.Fatal(err)
 	}
 	return &handler{next: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusOK) }), engine: e}
 }

@@ -1,0 +1,122 @@
+package traefik
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// known has the examples that everybody knows.
+const known = `{"domain": "messaging", "descriptors": [
+	{"key": "message_type", "value": "marketing", "rate_limit": {"unit": "day", "requests_per_unit": 5}},
+	{"key": "message_type", "descriptors": [{"key": "to", "rate_limit": {"unit": "day", "requests_per_unit": 2}}]},
+	{"key": "address", "rate_limit": {"unit": "hour", "requests_per_unit": 3}},
+	{"key": "blocked", "value": "yes", "rate_limit": {"unit": "day", "requests_per_unit": 0}}
+]}`
+
+func header(pairs ...string) func(*http.Request) {
+	return func(r *http.Request) {
+		for i := 0; i < len(pairs); i += 2 {
+			r.Header.Set(pairs[i], pairs[i+1])
+		}
+	}
+}
+
+func TestDescriptorsLimitRequests(t *testing.T) {
+	list := func(members ...interface{}) []interface{} { return members }
+	entry := func(key, source string) interface{} { return object{"key": key, "source": source} }
+	forms := []interface{}{
+		list(list(entry("message_type", "header:X-Type")), list(entry("message_type", "header:X-Type"), entry("to", "header:X-To")), list(entry("address", "client_ip")), list(entry("blocked", "query:blocked"))),
+		list(object{"entries": list(entry("message_type", "header:X-Type"))}, object{"entries": list(entry("message_type", "header:X-Type"), entry("to", "header:X-To"))},
+			object{"Entries": []object{{"Key": "address", "Source": " client_ip "}}}, object{"entries": list(entry("blocked", "query:blocked"))}),
+	}
+	for i, form := range forms {
+		f := newFiled(t, known, &Config{Descriptors: form, Domain: map[int]string{0: "", 1: "messaging"}[i]})
+		for _, test := range []struct {
+			what   string
+			from   string // for each request another address, where it ends with a dot
+			change func(*http.Request)
+			want   int // of seven
+		}{
+			{"a value", "198.51.100.", header("X-Type", "marketing"), 5},
+			{"its neighbour", "198.51.101.", header("X-Type", "alert"), 7},
+			{"two entries", "198.51.102.", header("X-Type", "alert", "X-To", "a"), 2},
+			{"two entries, another value", "198.51.103.", header("X-Type", "alert", "X-To", "b"), 2},
+			{"an address", "192.0.2.1", nil, 3},
+			{"another address", "192.0.2.2", nil, 3},
+			{"nothing at all", "192.0.2.3", func(r *http.Request) { r.URL.RawQuery = "blocked=yes" }, 0},
+			{"nothing of the kind", "192.0.2.4", func(r *http.Request) { r.URL.RawQuery = "blocked=no" }, 3},
+		} {
+			passed := 0
+			for n := 1; n <= 7; n++ {
+				from := test.from
+				if strings.HasSuffix(from, ".") {
+					from += strconv.Itoa(n)
+				}
+				passed += admitted(f.h, from, 1, test.change)
+			}
+			if passed != test.want {
+				t.Errorf("form %d, %s: %d were admitted, want %d", i, test.what, passed, test.want)
+			}
+		}
+	}
+}
+
+func TestTheExampleThatEverybodyKnows(t *testing.T) {
+	f := newFiled(t, known, &Config{Descriptors: []interface{}{object{"entries": []interface{}{object{"key": "message_type", "source": "header:X-Type"}}}}})
+	if got := admitted(f.h, "192.0.2.1", 9, header("X-Type", "marketing")); got != 5 {
+		t.Errorf("marketing: %d were admitted", got)
+	}
+	if got := admitted(f.h, "192.0.2.2", 9, header("X-Type", "marketing")); got != 0 { // of a value all have one counter
+		t.Errorf("marketing, from elsewhere: %d were admitted", got)
+	}
+	response := get(f.h, "192.0.2.1", header("X-Type", "alert"))
+	if response.StatusCode != 200 || len(response.Header) != 0 {
+		t.Errorf("what has no limit: %s %v", response.Status, response.Header)
+	}
+	response = get(f.h, "192.0.2.1", header("X-Type", "marketing"))
+	if got := response.Header.Get("Ratelimit-Policy"); got != `"messaging.message_type_marketing";q=5;w=86400` {
+		t.Errorf("the policy is %s", got)
+	}
+	f.edit(strings.Replace(known, `"requests_per_unit": 5`, `"requests_per_unit": 7`, 1))
+	if got := admitted(f.h, "192.0.2.1", 9, header("X-Type", "marketing")); got != 2 {
+		t.Errorf("7 after 5: %d were admitted", got)
+	}
+}
+
+func TestADomainThatIsNotInTheFilesIsRefused(t *testing.T) {
+	descriptors := []interface{}{object{"entries": []interface{}{object{"key": "a", "source": "path"}}}}
+	s := newStage(t)
+	path := writeFile(t, t.TempDir()+"/rules.json", known)
+	got := s.refused(&Config{RulesFile: []string{path}, Domain: "message", Descriptors: descriptors}, "m@file")
+	if !strings.Contains(got, `domain "message": is not in the rule files, which have messaging (did you mean messaging?)`) {
+		t.Errorf("%s", got)
+	}
+	path = writeFile(t, t.TempDir()+"/rules.json", oneRule("a", "1/1h"))
+	got = s.refused(&Config{RulesFile: []string{path}, Descriptors: descriptors}, "m@file")
+	if !strings.Contains(got, "the rule files have no domain with descriptors") {
+		t.Errorf("%s", got)
+	}
+	// An edit that takes the domain away is refused too.
+	f := newFiled(t, known, &Config{Descriptors: descriptors})
+	f.edit(oneRule("a", "1/1h"))
+	if f.log.count("the rule files have no domain with descriptors") != 1 {
+		t.Errorf("the log: %s", f.log)
+	}
+}
+
+func TestRulesAndDescriptorsOfOneFileAreDecidedTogether(t *testing.T) {
+	s := newStage(t)
+	text := strings.Replace(known, `{"domain"`, `{"rules": [{"name": "a", "limit": "4/1h"}], "domain"`, 1)
+	path := writeFile(t, t.TempDir()+"/rules.json", text)
+	c := &Config{RulesFile: []string{path}, Descriptors: []interface{}{object{"entries": []interface{}{object{"key": "address", "source": "client_ip"}}}}}
+	h := s.handler(context.Background(), c, "m@file")
+	if got := statuses(h, "192.0.2.1", 4); got != "200 200 200 429" {
+		t.Error(got)
+	}
+	if got := get(h, "192.0.2.1", nil).Header.Get("Ratelimit"); !strings.HasPrefix(got, `"a";r=1;`) || !strings.Contains(got, `"messaging.address";r=0;`) {
+		t.Errorf("RateLimit %s", got)
+	}
+}

@@ -1,0 +1,379 @@
+package traefik
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/ruleset"
+)
+
+// ruleFiles are the files that an engine has rules of. (It does not refer to the engine, which refers to it: see CONTRIBUTING.md.)
+type ruleFiles struct {
+	patterns []string
+	interval time.Duration
+	of       string // the engine's fingerprint
+	later    func() // looks at them: made once, see registry
+
+	// Of who looks at them alone.
+	watch   *ruleset.Watch
+	due     time.Duration // of the registry's clock: when they are to be looked at
+	refused bool          // what was found last is not in force
+
+	contents *ruleset.Contents // in force; with the registry's lock
+}
+
+// How often files are looked at.
+const (
+	standardInterval = 10 * time.Second
+	shortestInterval = time.Second
+	longestInterval  = time.Hour
+)
+
+// newRuleFiles reads what a configuration says of files, and how requests become descriptors for them. It returns nil where there
+// are none.
+func newRuleFiles(c *Config) (*ruleFiles, []descriptor, error) {
+	interval, err := parseDuration("rulesInterval", c.RulesInterval, shortestInterval, longestInterval, standardInterval)
+	if err != nil {
+		return nil, nil, err
+	}
+	descriptors, err := newDescriptors(c.Descriptors)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(c.RulesFile) == 0 {
+		if len(descriptors) > 0 {
+			return nil, nil, errors.New("descriptors: are looked up in rule files; write rulesFile beside them")
+		}
+		if c.Domain != "" {
+			return nil, nil, errors.New("domain: is one of rule files; write rulesFile beside it")
+		}
+		if c.RulesInterval != "" {
+			return nil, nil, errors.New("rulesInterval: says how often rule files are looked at; write rulesFile beside it")
+		}
+		return nil, nil, nil
+	}
+	if c.Domain != "" && len(descriptors) == 0 {
+		return nil, nil, errors.New("domain: says which descriptors limit requests; write descriptors beside it, or leave it out")
+	}
+	f := &ruleFiles{interval: interval}
+	for _, pattern := range trimmed(c.RulesFile) {
+		if pattern == "" {
+			return nil, nil, errors.New("rulesFile: the name of a file is empty")
+		}
+		f.patterns = append(f.patterns, pattern)
+	}
+	return f, descriptors, nil
+}
+
+func isYAML(file string) bool {
+	suffix := strings.ToLower(filepath.Ext(file))
+	return suffix == ".yaml" || suffix == ".yml"
+}
+
+// parseFile is ruleset.ParseJSON, and says what to do with YAML.
+func parseFile(file string, data []byte) (*ruleset.Node, ruleset.Problems) {
+	if isYAML(file) {
+		text := fmt.Sprintf("is YAML, and the interpreter that Traefik runs plugins with can read JSON only; convert it: yq -o=json . %s > %s (JSON is YAML, so Caddy reads that file too)",
+			file, strings.TrimSuffix(file, filepath.Ext(file))+".json")
+		return nil, ruleset.Problems{{File: file, Text: text}}
+	}
+	return ruleset.ParseJSON(file, data)
+}
+
+// readFiles reads the files of a new engine. If they are wrong, what an engine of the same middleware has in force stays so: a change
+// of the middleware's configuration does not take its routers out because a file happens to be broken.
+func (g *registry) readFiles(e *engine) error {
+	if e.files == nil {
+		return nil
+	}
+	contents, problems := ruleset.Read(e.files.patterns)
+	wrong := lines(problems)
+	if len(wrong) == 0 {
+		wrong = e.takeFiles(contents)
+	}
+	if len(wrong) > 0 {
+		contents = g.lastGood(e)
+		if contents == nil || len(e.takeFiles(contents)) > 0 {
+			return fmt.Errorf("rulesFile: %s", strings.Join(wrong, "\n"))
+		}
+	}
+	e.files.contents = contents
+	e.files.watch = ruleset.NewWatch(e.files.patterns, contents)
+	return nil
+}
+
+// lastGood returns the contents of the same files that an engine of the same middleware has in force, or nil.
+func (g *registry) lastGood(e *engine) *ruleset.Contents {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	before := g.newestOf(e.name)
+	if before == nil || before.files == nil || strings.Join(before.files.patterns, "\n") != strings.Join(e.files.patterns, "\n") {
+		return nil
+	}
+	return before.files.contents
+}
+
+// takeFiles puts contents in force in a new engine, or says what is wrong with them.
+func (e *engine) takeFiles(contents *ruleset.Contents) []string {
+	set, wrong := e.newSet(contents)
+	if len(wrong) == 0 {
+		e.changing.Store(set)
+	}
+	return wrong
+}
+
+// newSet makes the rules of files ready, with the engine's own. It returns a line for all that is wrong.
+func (e *engine) newSet(contents *ruleset.Contents) (*ruleSet, []string) {
+	set := quickSet(contents, e.namespace)
+	if set == nil || e.hasNameOf(set) {
+		careful, wrong := e.parseSet(contents)
+		if len(wrong) > 0 {
+			return nil, wrong
+		}
+		set = careful
+	}
+	var domain *ruleset.Domain
+	if len(e.descriptors) > 0 {
+		found, err := set.Domain(e.domain)
+		if err != nil {
+			return nil, []string{err.Error()}
+		}
+		domain = found
+	}
+	return newRuleSet(e, set, domain), nil
+}
+
+// quickSet returns what files come to that are plainly right, else nil.
+func quickSet(contents *ruleset.Contents, namespace string) *ruleset.Set {
+	for _, name := range contents.Names {
+		if isYAML(name) {
+			return nil
+		}
+	}
+	return ruleset.QuickSet(contents, namespace)
+}
+
+// hasNameOf reports whether the configuration has a rule of its own with a name of a set's.
+func (e *engine) hasNameOf(set *ruleset.Set) bool {
+	if len(e.ownNames) == 0 {
+		return false
+	}
+	for _, r := range set.Rules {
+		if e.ownNames[r.Name] {
+			return true
+		}
+	}
+	return false
+}
+
+// parseSet returns what files come to, or a line for all that is wrong with them.
+func (e *engine) parseSet(contents *ruleset.Contents) (*ruleset.Set, []string) {
+	files, problems := ruleset.Parse(contents, parseFile)
+	for _, f := range files {
+		for i := range f.Rules {
+			r := &f.Rules[i]
+			if r.Name != "" && e.ownNames[r.Name] {
+				text := fmt.Sprintf("rule %q: is among the middleware's own rules, too; a name is unique", r.Name)
+				problems = append(problems, ruleset.Problem{File: f.Name, Line: r.Line, Column: r.Column, Text: text})
+			}
+		}
+	}
+	if len(problems) > 0 {
+		return nil, lines(problems)
+	}
+	set, err := ruleset.NewSet(files, e.namespace)
+	if err != nil {
+		return nil, []string{err.Error()}
+	}
+	return set, nil
+}
+
+// lines returns a line for each problem.
+func lines(problems ruleset.Problems) []string {
+	list := make([]string, 0, len(problems))
+	for i := range problems {
+		list = append(list, problems[i].String())
+	}
+	return list
+}
+
+// fewLines leaves out all but the first of many lines, and shortens those that are very long.
+func fewLines(list []string) []string {
+	const most = 10
+	few := make([]string, 0, len(list))
+	for i := range list {
+		if i == most {
+			few = append(few, fmt.Sprintf("and %d more", len(list)-i))
+			break
+		}
+		few = append(few, brief(list[i]))
+	}
+	return few
+}
+
+// adviceOf returns what in a set's files is most likely not meant.
+func adviceOf(e *engine, s *ruleSet) []string {
+	var advice []string
+	for _, r := range s.files.Rules {
+		for _, text := range r.Advice {
+			advice = append(advice, fmt.Sprintf("rule %q: %s", r.Name, ourWords.Replace(text)))
+		}
+	}
+	if len(s.files.Domains) > 0 && s.domain == nil {
+		advice = append(advice, "the rule files have a domain with descriptors, and nothing says how requests become some; write descriptors beside rulesFile")
+	}
+	return advice
+}
+
+// watchFiles has the files of an engine looked at, as long as it is there.
+func (g *registry) watchFiles(f *ruleFiles, fingerprint string) {
+	f.of = fingerprint
+	f.later = func() { g.look(f) }
+	f.due = g.clock() + f.interval
+	g.lookLater(f)
+}
+
+// lookLater sets the timer of files: for when they are due, or sooner, so that it does not hold them long when the engine has ended.
+func (g *registry) lookLater(f *ruleFiles) {
+	wait := f.due - g.clock()
+	if wait > lingering {
+		wait = lingering
+	}
+	g.after(wait, f.later)
+}
+
+// look looks at files if they are due, and has it done again after a while.
+func (g *registry) look(f *ruleFiles) {
+	e, living := g.watching(f)
+	if e == nil {
+		return
+	}
+	defer g.lookLater(f)
+	defer guard()
+	now := g.clock()
+	if now < f.due {
+		return
+	}
+	f.due = now + f.interval
+	if !living { // it leaves them to its successor
+		return
+	}
+	change := f.watch.Look(now)
+	if change.Again > 0 && change.Again < f.interval {
+		f.due = now + change.Again
+	}
+	if change.Restored && f.refused {
+		f.refused = false
+		warn(e.name, "the rule files are again those whose rules are in force")
+	}
+	if len(change.Problems) > 0 {
+		f.refuse(e.name, lines(change.Problems))
+	}
+	if change.Contents != nil {
+		g.reload(f, e, change.Contents)
+	}
+}
+
+// watching returns the engine that has files, nil if it has ended, and whether handlers with a living context use it.
+func (g *registry) watching(f *ruleFiles) (e *engine, living bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	e = g.engines[f.of]
+	if e == nil || e.files != f { // another has come in its place
+		var none *engine
+		return none, false
+	}
+	living = e.living > 0
+	return e, living
+}
+
+// reload puts changed files in force, or says why not.
+func (g *registry) reload(f *ruleFiles, e *engine, contents *ruleset.Contents) {
+	f.watch.Refuse(contents) // unless it turns out to be right: also if it makes the plugin panic
+	next, wrong := e.newSet(contents)
+	if len(wrong) == 0 {
+		wrong = g.replace(f, e, next, contents)
+	}
+	if len(wrong) > 0 {
+		f.refuse(e.name, wrong)
+		return
+	}
+	f.watch.Take(contents)
+	const taken = "the rule files have changed, and what they say now is in force"
+	if f.refused {
+		warn(e.name, taken)
+	} else {
+		inform(e.name, taken)
+	}
+	f.refused = false
+}
+
+// refuse writes to the log what is wrong with changed files.
+func (f *ruleFiles) refuse(middleware string, wrong []string) {
+	f.refused = true
+	warn(middleware, "the rule files have changed, and what they say now is refused; what they said before stays in force:")
+	for _, line := range fewLines(wrong) {
+		warn(middleware, line)
+	}
+}
+
+// replace puts a set in force, in place of the one that is. Rules that count the same go on with what was counted.
+func (g *registry) replace(f *ruleFiles, e *engine, next *ruleSet, contents *ruleset.Contents) []string {
+	if err := openRules(e.limiter, next.ofFiles); err != nil {
+		return []string{err.Error()}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.engines[f.of] != e { // meanwhile it has ended
+		releaseRules(e.limiter, next.ofFiles)
+		return nil
+	}
+	before := e.inForce()
+	next.keepShadows(before)
+	next.tellAfresh(e.name, before)
+	e.changing.Store(next)
+	f.contents = contents
+	for _, text := range adviceOf(e, next) {
+		g.say(e.name, text)
+	}
+	g.retired = append(g.retired, &retired{engine: e, rules: before.ofFiles, until: g.clock() + lingering})
+	if !g.expiring {
+		g.expiring = true
+		g.after(lingering, g.expireLater)
+	}
+	return nil
+}
+
+// openRules opens rules, all or none.
+func openRules(limiter *core.Limiter, rules []*core.Rule) error {
+	for i, r := range rules {
+		if err := limiter.Open(r); err != nil {
+			releaseRules(limiter, rules[:i])
+			return fmt.Errorf("rule %q: %w", r.Name(), err)
+		}
+	}
+	return nil
+}
+
+func releaseRules(limiter *core.Limiter, rules []*core.Rule) {
+	for _, r := range rules {
+		limiter.Release(r)
+	}
+}
+
+// letGoOfRetired releases the rules whose time has come, and those of an engine that ends.
+func (g *registry) letGoOfRetired(now time.Duration, ending *engine) {
+	kept := make([]*retired, 0, len(g.retired))
+	for _, r := range g.retired {
+		if r.until <= now || r.engine == ending {
+			releaseRules(r.engine.limiter, r.rules)
+			continue
+		}
+		kept = append(kept, r)
+	}
+	g.retired = kept
+}

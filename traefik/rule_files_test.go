@@ -1,0 +1,462 @@
+package traefik
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// oneRule is a file with one rule.
+func oneRule(name, limit string) string {
+	return fmt.Sprintf(`{"rules": [{"name": %q, "limit": %q}]}`, name, limit)
+}
+
+// filed is a stage with a file of rules, and a middleware that has them.
+type filed struct {
+	*stage
+	path string
+	h    http.Handler
+}
+
+func newFiled(t *testing.T, text string, c *Config) *filed {
+	t.Helper()
+	f := &filed{stage: newStage(t), path: t.TempDir() + "/rules.json"}
+	writeFile(t, f.path, text)
+	c.RulesFile = []string{f.path}
+	f.h = f.handler(context.Background(), c, "m@file")
+	return f
+}
+
+// edit writes the file, and lets pass until it has been looked at.
+func (f *filed) edit(text string) {
+	f.t.Helper()
+	writeFile(f.t, f.path, text)
+	f.step(standardInterval + 200*time.Millisecond)
+}
+
+func TestRulesOfAFileLimit(t *testing.T) {
+	f := newFiled(t, `{"rules": [
+		{"name": "all", "limit": "3/1h"},
+		{"name": "posts", "match": {"methods": ["POST"]}, "limit": "1/1h", "key": ["host"]}
+	]}`, &Config{})
+	if got := statuses(f.h, "192.0.2.1", 4); got != "200 200 200 429" {
+		t.Errorf("all: %s", got)
+	}
+	post := func(r *http.Request) { r.Method = "POST" }
+	if got := admitted(f.h, "192.0.2.2", 3, post); got != 1 {
+		t.Errorf("%d POSTs were admitted", got)
+	}
+	if got := get(f.h, "192.0.2.3", nil).Header.Get("Ratelimit-Policy"); got != `"all";q=3;w=3600` {
+		t.Errorf("the policy is %s", got)
+	}
+}
+
+func TestRulesOfFilesAreDecidedTogetherWithTheConfigurations(t *testing.T) {
+	for _, c := range []*Config{
+		{Rules: []Rule{{Name: "own", Limit: "2/1h"}}},
+		{Rule: Rule{Name: "own", Limit: "2/1h"}},
+		{Average: "2", Period: "1h", Rule: Rule{Name: "own", Burst: "2"}},
+	} {
+		f := newFiled(t, oneRule("of-file", "3/1h"), c)
+		if got := statuses(f.h, "192.0.2.1", 3); got != "200 200 429" {
+			t.Errorf("%+v: %s", *c, got)
+		}
+		if got := get(f.h, "192.0.2.1", nil).Header.Get("Ratelimit"); !strings.HasPrefix(got, `"own";r=0;`) || !strings.Contains(got, `"of-file";r=1;`) {
+			t.Errorf("%+v: RateLimit %s", *c, got)
+		}
+	}
+}
+
+func TestARuleOfAFileMustHaveAnotherNameThanTheConfigurations(t *testing.T) {
+	s := newStage(t)
+	path := writeFile(t, t.TempDir()+"/rules.json", "{\"rules\": [\n  {\"name\": \"twice\", \"limit\": \"1/1h\"}]}")
+	got := s.refused(&Config{Rules: []Rule{{Name: "twice", Limit: "1/1h"}}, RulesFile: []string{path}}, "m@file")
+	if want := `middleware "m@file": rulesFile: ` + path + `:2:3: rule "twice": is among the middleware's own rules, too; a name is unique`; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestSeveralFilesAndGlobs(t *testing.T) {
+	folder := t.TempDir()
+	writeFile(t, folder+"/a.json", oneRule("a", "1/1h"))
+	writeFile(t, folder+"/b.json", oneRule("b", "2/1h"))
+	other := writeFile(t, t.TempDir()+"/c.json", oneRule("c", "3/1h"))
+	s := newStage(t)
+	h := s.handler(context.Background(), &Config{RulesFile: []string{folder + "/*.json", " " + other}}, "m@file")
+	if got := get(h, "192.0.2.1", nil).Header.Get("Ratelimit-Policy"); got != `"a";q=1;w=3600, "b";q=2;w=3600, "c";q=3;w=3600` {
+		t.Errorf("the policy is %s", got)
+	}
+	writeFile(t, folder+"/d.json", oneRule("d", "9/1h"))
+	if err := os.Remove(folder + "/b.json"); err != nil {
+		t.Fatal(err)
+	}
+	s.step(2 * standardInterval)
+	if got := get(h, "192.0.2.1", nil).Header.Get("Ratelimit-Policy"); got != `"a";q=1;w=3600, "d";q=9;w=3600, "c";q=3;w=3600` {
+		t.Errorf("after one file came and one went: %s", got)
+	}
+	got := s.refused(&Config{RulesFile: []string{folder + "/a.json", writeFile(t, folder+"/e.json", oneRule("a", "1/1h"))}}, "n@file")
+	if !strings.Contains(got, `rule "a": is in `+folder+`/a.json, too`) {
+		t.Errorf("%s", got)
+	}
+}
+
+func TestYAMLIsRefusedWithAWayOut(t *testing.T) {
+	s := newStage(t)
+	path := writeFile(t, t.TempDir()+"/limits.yaml", "rules:\n  - {name: a, limit: 1/1h}\n")
+	got := s.refused(&Config{RulesFile: []string{path}}, "m@file")
+	json := strings.TrimSuffix(path, "yaml") + "json"
+	want := `middleware "m@file": rulesFile: ` + path + `: is YAML, and the interpreter that Traefik runs plugins with can read JSON only; convert it: yq -o=json . ` + path + ` > ` + json + ` (JSON is YAML, so Caddy reads that file too)`
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestAllThatIsWrongInFilesIsSaid(t *testing.T) {
+	s := newStage(t)
+	var list []string
+	for i := 0; i < 12; i++ {
+		list = append(list, fmt.Sprintf(`{"name": "r%d", "limit": "x"}`, i))
+	}
+	path := writeFile(t, t.TempDir()+"/rules.json", "{\"rules\": [\n"+strings.Join(list, ",\n")+"\n]}")
+	got := s.refused(&Config{RulesFile: []string{path}}, "m@file")
+	if n := strings.Count(got, path); n != 10 || !strings.HasSuffix(got, "; and 2 more") {
+		t.Errorf("%d problems in %s", n, got)
+	}
+}
+
+func TestAnEditIsInForceAndKeepsWhatWasCounted(t *testing.T) {
+	f := newFiled(t, oneRule("a", "3/1h"), &Config{})
+	if got := statuses(f.h, "192.0.2.1", 2); got != "200 200" {
+		t.Fatal(got)
+	}
+	f.step(5 * standardInterval) // nothing changes
+	f.edit(oneRule("a", "5/1h"))
+	if got := statuses(f.h, "192.0.2.1", 4); got != "200 200 200 429" {
+		t.Errorf("5 after 2 of 3: %s", got)
+	}
+	f.edit(oneRule("a", "6/1h"))
+	if got := statuses(f.h, "192.0.2.1", 2); got != "200 429" {
+		t.Errorf("6 after 5: %s", got)
+	}
+	f.step(2 * lingering) // the rules of before are released
+	if got := statuses(f.h, "192.0.2.1", 1); got != "429" {
+		t.Errorf("long after: %s", got)
+	}
+	f.edit(oneRule("a", "1/2h")) // another period counts afresh
+	if got := statuses(f.h, "192.0.2.1", 2); got != "200 429" {
+		t.Errorf("of another period: %s", got)
+	}
+	if f.log.count("m@file") > 0 {
+		t.Errorf("the log: %s", f.log)
+	}
+}
+
+func TestABrokenEditChangesNothingAndIsSaidOnce(t *testing.T) {
+	f := newFiled(t, oneRule("a", "3/1h"), &Config{})
+	statuses(f.h, "192.0.2.1", 2)
+	for i, broken := range []struct{ text, says string }{
+		{"{\"rules\": [\n  {\"name\": \"a\", \"limit\": \"3/0s\"}\n]}", `:2:26: rule "a": limit "3/0s": the period must be from 1ms to 366d`},
+		{"{\"rules\": [\n  {\"name\": \"a\", \"limit\": \"3/1h\"},\n]}", `:3:1: is no JSON: invalid character ']' looking for beginning of value`},
+		{"{\"rules\": [\n  {\"name\": \"a\", \"limits\": \"3/1h\"}\n]}", `:2:17: "limits" is not a field of a rule (did you mean limit?)`},
+		{"", `:1:1: is no JSON: unexpected end of JSON input`},
+		{"{}", `:1:1: has neither rules nor a domain; write rules: and a list of them`},
+	} {
+		f.edit(broken.text)
+		f.step(10 * standardInterval)
+		if got := f.log.count("middleware m@file: the rule files have changed, and what they say now is refused; what they said before stays in force:"); got != i+1 {
+			t.Fatalf("said %d times, want %d: %s", got, i+1, f.log)
+		}
+		if got := f.log.count("weir: middleware m@file: " + f.path + broken.says + "\n"); got != 1 {
+			t.Errorf("%s: said %d times: %s", broken.says, got, f.log)
+		}
+	}
+	if got := statuses(f.h, "192.0.2.1", 2); got != "200 429" {
+		t.Errorf("the last good rules: %s", got)
+	}
+	f.edit(oneRule("a", "4/1h"))
+	if got := f.log.count("the rule files have changed, and what they say now is in force"); got != 1 {
+		t.Errorf("that it is right again is said %d times: %s", got, f.log)
+	}
+	if got := statuses(f.h, "192.0.2.1", 2); got != "200 429" {
+		t.Errorf("when it is right again: %s", got)
+	}
+	f.edit("x")
+	f.edit(oneRule("a", "4/1h"))
+	if got := f.log.count("the rule files are again those whose rules are in force"); got != 1 {
+		t.Errorf("that it is as before is said %d times: %s", got, f.log)
+	}
+}
+
+func TestAFileThatVanishesKeepsTheLastGoodRules(t *testing.T) {
+	f := newFiled(t, oneRule("a", "3/1h"), &Config{})
+	statuses(f.h, "192.0.2.1", 2)
+	if err := os.Remove(f.path); err != nil {
+		t.Fatal(err)
+	}
+	f.step(5 * standardInterval)
+	if got := f.log.count("weir: middleware m@file: " + f.path + ": no such file or directory\n"); got != 1 {
+		t.Errorf("said %d times: %s", got, f.log)
+	}
+	if got := statuses(f.h, "192.0.2.1", 2); got != "200 429" {
+		t.Errorf("the last good rules: %s", got)
+	}
+	f.edit(oneRule("a", "4/1h"))
+	if got := statuses(f.h, "192.0.2.1", 2); got != "200 429" {
+		t.Errorf("when it is back, with another limit: %s", got)
+	}
+}
+
+// A mounted ConfigMap is a link to a folder that is another after a change.
+func TestALinkThatLeadsElsewhereIsAnEdit(t *testing.T) {
+	s := newStage(t)
+	folder := t.TempDir()
+	for _, name := range []string{"one", "two"} {
+		if err := os.Mkdir(folder+"/"+name, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	writeFile(t, folder+"/one/rules.json", oneRule("a", "1/1h"))
+	writeFile(t, folder+"/two/rules.json", oneRule("a", "2/1h"))
+	if err := os.Symlink("one", folder+"/data"); err != nil {
+		t.Fatal(err)
+	}
+	h := s.handler(context.Background(), &Config{RulesFile: []string{folder + "/data/rules.json"}, RulesInterval: "1s"}, "m@file")
+	if got := statuses(h, "192.0.2.1", 2); got != "200 429" {
+		t.Error(got)
+	}
+	if err := os.Symlink("two", folder+"/new"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(folder+"/new", folder+"/data"); err != nil {
+		t.Fatal(err)
+	}
+	s.step(1500 * time.Millisecond)
+	if got := statuses(h, "192.0.2.1", 2); got != "200 429" {
+		t.Errorf("two after one: %s", got)
+	}
+}
+
+func TestFilesAreLookedAtAsOftenAsIsSaid(t *testing.T) {
+	f := newFiled(t, oneRule("a", "1/1h"), &Config{RulesInterval: "5m"})
+	writeFile(t, f.path, oneRule("a", "2/1h"))
+	f.step(5*time.Minute - time.Second)
+	if got := statuses(f.h, "192.0.2.1", 2); got != "200 429" {
+		t.Errorf("before the time: %s", got)
+	}
+	f.step(2 * time.Second)
+	if got := statuses(f.h, "192.0.2.1", 2); got != "200 429" {
+		t.Errorf("then: %s", got)
+	}
+	if n := f.pending(); n > 3 {
+		t.Errorf("%d timers", n)
+	}
+}
+
+func TestAnEngineThatEndsNoLongerLooksAtItsFiles(t *testing.T) {
+	s := newStage(t)
+	path := writeFile(t, t.TempDir()+"/rules.json", oneRule("a", "3/1h"))
+	c := &Config{RulesFile: []string{path}}
+	h, ctx, cancel := generationOf(s, c, "m@file", 2)
+	statuses(h[0], "192.0.2.1", 2)
+	writeFile(t, path, oneRule("a", "4/1h"))
+	s.step(standardInterval + time.Second)
+	s.end(ctx, cancel)
+	// The same configuration again: the engine goes on, with what it has read.
+	h, ctx, cancel = generationOf(s, c, "m@file", 2)
+	if len(s.engines) != 1 {
+		t.Errorf("%d engines", len(s.engines))
+	}
+	if got := statuses(h[1], "192.0.2.1", 3); got != "200 200 429" {
+		t.Errorf("after a reload: %s", got)
+	}
+	writeFile(t, path, oneRule("a", "5/1h"))
+	s.step(2 * lingering)
+	if got := statuses(h[1], "192.0.2.1", 2); got != "200 429" {
+		t.Errorf("after a reload and an edit: %s", got)
+	}
+	writeFile(t, path, oneRule("a", "6/1h"))
+	s.step(standardInterval + 50*time.Millisecond) // it has been seen, and is not yet in force
+	s.end(ctx, cancel)
+	s.step(lingering + sweepInterval)
+	if len(s.engines)+len(s.retired)+len(s.ended)+s.pending() != 0 || s.memory != nil {
+		t.Errorf("kept: %d engines, %d sets of rules, %d timers", len(s.engines), len(s.retired), s.pending())
+	}
+}
+
+func TestAMiddlewareThatChangesWhileItsFileIsBrokenKeepsTheLastGoodRules(t *testing.T) {
+	s := newStage(t)
+	path := writeFile(t, t.TempDir()+"/rules.json", oneRule("a", "3/1h"))
+	h, ctx, cancel := generationOf(s, &Config{RulesFile: []string{path}}, "m@file", 1)
+	statuses(h[0], "192.0.2.1", 2)
+	writeFile(t, path, "{")
+	s.end(ctx, cancel)
+	h, _, cancel = generationOf(s, &Config{RulesFile: []string{path}, Message: "Slowly."}, "m@file", 1)
+	defer cancel()
+	if got := statuses(h[0], "192.0.2.1", 2); got != "200 429" {
+		t.Errorf("with a broken file: %s", got)
+	}
+	s.step(standardInterval + time.Second)
+	if got := s.log.count(path + ":1:1: is no JSON"); got != 1 {
+		t.Errorf("said %d times: %s", got, s.log)
+	}
+	writeFile(t, path, oneRule("a", "4/1h"))
+	s.step(2 * standardInterval)
+	if got := statuses(h[0], "192.0.2.1", 2); got != "200 429" {
+		t.Errorf("when it is right again: %s", got)
+	}
+	if got := s.refused(&Config{RulesFile: []string{writeFile(t, t.TempDir()+"/other.json", "{")}}, "m@file"); !strings.Contains(got, "is no JSON") {
+		t.Errorf("other files: %s", got)
+	}
+}
+
+func TestAThousandEditsLeaveNothingBehind(t *testing.T) {
+	edits := 1000
+	if interpreted {
+		edits = 60
+	}
+	f := newFiled(t, oneRule("a", "1000000/1h"), &Config{RulesInterval: "1s"})
+	statuses(f.h, "192.0.2.1", 5)
+	goroutines := runtime.NumGoroutine()
+	heap := heapInUse()
+	good := 0
+	for i := 0; i < edits; i++ {
+		text := oneRule("a", strconv.Itoa(1_000_000+i)+"/1h")
+		if i%3 == 2 {
+			text = oneRule("a", strconv.Itoa(i)+"/never")
+		} else {
+			good = i
+		}
+		writeFile(t, f.path, text)
+		f.step(1200 * time.Millisecond)
+		if n := len(f.timers); n > 3 {
+			t.Fatalf("%d timers after %d edits", n, i+1)
+		}
+		if n := len(f.retired); n > 70 {
+			t.Fatalf("%d sets of rules are kept after %d edits", n, i+1)
+		}
+	}
+	if got := get(f.h, "192.0.2.1", nil).Header.Get("X-Ratelimit-Remaining"); got != strconv.Itoa(1_000_000+good-6) {
+		t.Errorf("%s are left after 6 of %d", got, 1_000_000+good)
+	}
+	f.step(2 * lingering)
+	if n := runtime.NumGoroutine(); n > goroutines+2 {
+		t.Errorf("%d goroutines, before the edits %d", n, goroutines)
+	}
+	if grown := heapInUse() - heap; grown > 2<<20 {
+		t.Errorf("%d KiB more of heap after %d edits", grown>>10, edits)
+	}
+	if len(f.retired) != 0 {
+		t.Errorf("%d sets of rules are kept", len(f.retired))
+	}
+}
+
+func TestEditsUnderLoadLoseNoCount(t *testing.T) {
+	const limit = 600
+	file := func(other int) string {
+		return fmt.Sprintf(`{"rules": [{"name": "a", "limit": "%d/1h", "algorithm": "fixed_window"}, {"name": "other", "limit": "%d/1h"}]}`, limit, 10_000+other)
+	}
+	f := newFiled(t, file(0), &Config{RulesInterval: "1s"})
+	passed := make(chan int, 4)
+	for i := 0; i < 4; i++ {
+		go countAdmitted(f.h, limit, passed)
+	}
+	for i := 1; i <= 20; i++ {
+		writeFile(t, f.path, file(i))
+		f.step(1200 * time.Millisecond)
+	}
+	total := 0
+	for i := 0; i < 4; i++ {
+		n := <-passed
+		total += n
+	}
+	if total != limit {
+		t.Errorf("%d were admitted of a limit of %d", total, limit)
+	}
+}
+
+func countAdmitted(h http.Handler, n int, passed chan int) {
+	passed <- admitted(h, "192.0.2.1", n, nil)
+}
+
+func TestOfManyRulesThoseThatCoverARequestLimitIt(t *testing.T) {
+	rules := 2000
+	if interpreted {
+		rules = 200
+	}
+	list := make([]string, 0, rules)
+	for i := 0; i < rules; i++ {
+		list = append(list, fmt.Sprintf(`{"name": "r%d", "match": {"hosts": ["h%d.example"]}, "limit": "%d/1h"}`, i, i, 1+i%3))
+	}
+	c := &Config{Rules: []Rule{{Name: "own", Limit: "100/1h"}}}
+	f := newFiled(t, `{"rules": [`+strings.Join(list, ",\n")+`]}`, c)
+	for i := 0; i < rules; i += 61 {
+		host := fmt.Sprintf("h%d.example", i)
+		from := fmt.Sprintf("192.0.2.%d", i/61)
+		if got := admitted(f.h, from, 5, func(r *http.Request) { r.Host = host }); got != 1+i%3 {
+			t.Errorf("%s: %d were admitted, want %d", host, got, 1+i%3)
+		}
+	}
+	if got := admitted(f.h, "198.51.100.1", 5, nil); got != 5 {
+		t.Errorf("of another host %d were admitted", got)
+	}
+}
+
+func TestAShadowInAFileIsReported(t *testing.T) {
+	file := func(limit string) string {
+		return fmt.Sprintf(`{"rules": [{"name": "a", "limit": %q, "enforcement": "shadow"}], "domain": "d", "descriptors": [
+			{"key": "path", "shadow_mode": true, "rate_limit": {"unit": "hour", "requests_per_unit": 1}}]}`, limit)
+	}
+	c := &Config{Descriptors: []interface{}{object{"entries": []interface{}{object{"key": "path", "source": "path"}}}}}
+	f := newFiled(t, file("1/1h"), c)
+	if got := statuses(f.h, "192.0.2.1", 3); got != "200 200 200" {
+		t.Error(got)
+	}
+	f.edit(file("2/1h")) // what was counted is not lost
+	if got := statuses(f.h, "192.0.2.1", 2); got != "200 200" {
+		t.Error(got)
+	}
+	f.step(time.Minute)
+	for _, want := range []string{`rule "a", a shadow, would have rejected 3 requests`, `rule "d.path", a shadow, would have rejected 4 requests`} {
+		if f.log.count(want) != 1 {
+			t.Errorf("the log lacks %s: %s", want, f.log)
+		}
+	}
+}
+
+func TestAPanicWhileFilesAreReadIsSaidOnceAndTheyAreLookedAtAgain(t *testing.T) {
+	f := newFiled(t, oneRule("a", "3/1h"), &Config{})
+	e := f.newest("m@file")
+	names := e.limiter
+	e.limiter = nil // so that opening a rule panics
+	f.edit(oneRule("a", "4/1h"))
+	f.step(5 * standardInterval)
+	if got := f.log.count("a panic, which is a defect"); got != 1 {
+		t.Errorf("said %d times: %s", got, f.log)
+	}
+	e.limiter = names
+	f.edit(oneRule("a", "5/1h"))
+	if got := admitted(f.h, "192.0.2.1", 9, nil); got != 5 {
+		t.Errorf("%d were admitted after the next edit", got)
+	}
+}
+
+func TestWhatIsNotMeantInFilesIsWarnedOfOnce(t *testing.T) {
+	file := func(limit string) string {
+		return fmt.Sprintf(`{"rules": [{"name": "a", "limit": %q, "tiers": {"source": "header:X-Plan", "limits": {"pro": "9/1h"}}}], "domain": "d", "descriptors": []}`, limit)
+	}
+	f := newFiled(t, file("1/1h"), &Config{})
+	f.edit(file("2/1h"))
+	f.edit("\n" + file("2/1h"))
+	if got := f.log.count(`rule "a": tiers: the header X-Plan is what the client sends`); got != 1 {
+		t.Errorf("the tiers: %d times: %s", got, f.log)
+	}
+	if got := f.log.count("the rule files have a domain with descriptors, and nothing says how requests become some"); got != 1 {
+		t.Errorf("the domain: %d times: %s", got, f.log)
+	}
+}

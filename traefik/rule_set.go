@@ -1,0 +1,192 @@
+package traefik
+
+import (
+	"fmt"
+	"net/http"
+	"sort"
+	"strings"
+	"sync/atomic"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/ruleset"
+)
+
+// ruleSet is what the rules of a middleware come to: its own, and those of its files. It is immutable, but for what it counts.
+type ruleSet struct {
+	rules  []*rule // its own first
+	own    int     // how many those are
+	files  *ruleset.Set
+	domain *ruleset.Domain // nil: requests have no descriptors
+
+	needsAddress   bool // any rule needs the client's address
+	watchForwarded bool // and takes the connection's because nobody has said otherwise
+	oneKey         bool // all rules have the same key
+
+	ofFiles  []*core.Rule             // what the store has opened for the files
+	shadowed map[string]*atomic.Int64 // by shadow: requests that it would have rejected since that was last said; nil: there is none
+}
+
+// newRuleSet returns the set of an engine's own rules and of those in its files, nil where it has none.
+func newRuleSet(e *engine, files *ruleset.Set, domain *ruleset.Domain) *ruleSet {
+	s := &ruleSet{own: len(e.own), files: files, domain: domain, oneKey: true}
+	s.rules = append(s.rules, e.own...)
+	if files != nil {
+		for _, r := range files.Rules {
+			s.rules = append(s.rules, newRule(r))
+			s.ofFiles = append(s.ofFiles, r.Limits.Rules()...)
+		}
+	}
+	if domain != nil {
+		s.ofFiles = append(s.ofFiles, domain.Rules()...)
+		s.needsAddress = descriptorsNeedAddress(e.descriptors)
+		for _, r := range domain.Rules() {
+			if r.Shadow() {
+				s.watchShadow(r.Name())
+			}
+		}
+	}
+	for _, r := range s.rules {
+		s.oneKey = s.oneKey && ruleset.Spec(r.ruled) == ruleset.Spec(s.rules[0].ruled)
+		s.needsAddress = s.needsAddress || ruleset.NeedsAddress(r.ruled)
+		if r.ruled.Shadow {
+			s.watchShadow(r.ruled.Name)
+		}
+	}
+	s.watchForwarded = s.needsAddress && e.unsaid
+	return s
+}
+
+func (s *ruleSet) watchShadow(name string) {
+	if s.shadowed == nil {
+		s.shadowed = make(map[string]*atomic.Int64)
+	}
+	s.shadowed[name] = &atomic.Int64{}
+}
+
+// keepShadows goes on with the counts of the set that was in force before.
+func (s *ruleSet) keepShadows(before *ruleSet) {
+	for name := range s.shadowed {
+		if count := before.shadowed[name]; count != nil {
+			s.shadowed[name] = count
+		}
+	}
+}
+
+// candidates returns the rules that may cover a request, of a set that has files.
+func candidates(s *ruleSet, q *inquiry, r *http.Request) []*rule {
+	q.rules = append(q.rules[:0], s.rules[:s.own]...)
+	q.places = s.files.Covering(r, q.places[:0])
+	for _, place := range q.places {
+		q.rules = append(q.rules, s.rules[s.own+place])
+	}
+	return q.rules
+}
+
+// countShadows notes what shadow rules would have rejected.
+func countShadows(s *ruleSet, q *inquiry) {
+	for i := range q.checks {
+		c := &q.checks[i]
+		if !c.Rule.Shadow() || c.Decision.Allowed {
+			continue
+		}
+		if count := s.shadowed[c.Rule.Name()]; count != nil {
+			count.Add(1)
+		}
+	}
+}
+
+// reportShadows writes to the log what shadow rules would have rejected since that was last asked.
+func (e *engine) reportShadows() {
+	s := e.inForce()
+	names := make([]string, 0, len(s.shadowed))
+	for name := range s.shadowed {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	for _, name := range names {
+		if n := s.shadowed[name].Swap(0); n > 0 {
+			warn(e.name, fmt.Sprintf("rule %q, a shadow, would have rejected %d requests in the last minute", name, n))
+		}
+	}
+}
+
+// byName returns what the rules of a set count by, as the limiter has it: a rule's name has several where a value chooses the limit.
+func (s *ruleSet) byName() map[string][]*core.Rule {
+	names := make(map[string][]*core.Rule, len(s.rules))
+	for _, r := range s.rules {
+		names[r.ruled.Name] = r.ruled.Limits.Rules()
+	}
+	if s.domain != nil {
+		for _, r := range s.domain.Rules() {
+			names[r.Name()] = []*core.Rule{r}
+		}
+	}
+	return names
+}
+
+// tellAfresh writes to the log which rules do not go on with what they have counted.
+func (s *ruleSet) tellAfresh(middleware string, before *ruleSet) {
+	const most = 10
+	old := before.byName()
+	told := 0
+	for name, rules := range s.byName() {
+		if len(rules) == 0 || len(old[name]) == 0 || shareCounter(rules, old[name]) {
+			continue
+		}
+		told++
+		if told <= most {
+			inform(middleware, "rule \""+name+"\" starts counting afresh, since its algorithm, period or key has changed")
+		}
+	}
+	if told > most {
+		inform(middleware, fmt.Sprintf("and %d more rules start counting afresh", told-most))
+	}
+}
+
+// shareCounter reports whether any of the one rules counts in the same place as any of the others.
+func shareCounter(a, b []*core.Rule) bool {
+	for _, one := range a {
+		for _, other := range b {
+			if one.Identity() == other.Identity() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// tellDifferent says in the log which rules share their counters with another middleware's, though their limits are not the same.
+func (g *registry) tellDifferent(e, other *engine) {
+	theirs := other.inForce().byName()
+	ours := e.inForce().byName()
+	names := make([]string, 0, len(ours))
+	for name := range ours {
+		if len(theirs[name]) > 0 {
+			names = append(names, name)
+		}
+	}
+	sort.Strings(names)
+	for _, name := range names {
+		a, b := ours[name], theirs[name]
+		if len(a) == 0 || a[0].Namespace() != b[0].Namespace() || termsOf(a, true) == termsOf(b, true) {
+			continue
+		}
+		g.say(e.name, fmt.Sprintf("rule %q of namespace %q is defined in another way by middleware %s: %s there, %s here; make them alike, or rename one",
+			name, a[0].Namespace(), other.name, termsOf(b, false), termsOf(a, false)))
+	}
+}
+
+// termsOf writes what rules of one name do: their limits, and if it is to be exact all that there is.
+func termsOf(rules []*core.Rule, exact bool) string {
+	terms := make([]string, 0, len(rules))
+	for _, r := range rules {
+		l := r.Limit()
+		text := l.String()
+		if exact {
+			text = fmt.Sprint(r.Identity(), " ", text, " ", l.MaxDelay(), r.Shadow(), r.CountRejected(), r.Blocks())
+		}
+		terms = append(terms, text)
+	}
+	sort.Strings(terms)
+	return strings.Join(terms, ", ")
+}
