@@ -1,0 +1,72 @@
+package e2e
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// A thousand edits of a rule file, a third of them broken, while clients make requests as fast as they can: no request is lost, and of
+// each key's count nothing. The plugin looks once a second, so the edits come in bursts, of which it must come to see the last.
+func TestRuleFileEditedAThousandTimesUnderLoad(t *testing.T) {
+	t.Parallel()
+	const (
+		bursts  = 20
+		edits   = 50 // of a burst
+		highest = 4000
+	)
+	path := filepath.Join(t.TempDir(), "rules.json")
+	text := func(limit int, version string) string {
+		return fmt.Sprintf(`{"rules": [
+			{"name": "counted", "match": {"path_prefixes": ["/counted"]}, "limit": "%d/366d", "algorithm": "sliding_window_log", "key": "path"},
+			{"name": "version", "match": {"paths": ["/version"]}, "limit": "%s/366d", "enforcement": "hard", "key": "header:X-Probe"}
+		]}`, limit, version)
+	}
+	text = func(text func(int, string) string) func(int, string) string {
+		return func(limit int, version string) string {
+			return strings.Replace(text(limit, version), "path_prefixes", "path_prefixes", 1)
+		}
+	}(text)
+	ruleFile(t, path, text(100, "1000"))
+	s := limited(t, "{rulesFile: "+path+", rulesInterval: 1s}")
+	s.admit(1, "/version", "X-Probe", "a")
+
+	l := startLoad(8, 0, func(client, n int) (response, error) { return s.try(fmt.Sprintf("/counted/%d", (client+n)%4)) })
+	probes := 0
+	for burst := range bursts {
+		version := 2000 + burst
+		for edit := range edits {
+			if edit%3 == 2 {
+				ruleFile(t, path, strings.Replace(text(1, "1"), `"limit"`, `"limt"`, 1+edit%2))
+				continue
+			}
+			ruleFile(t, path, text(200+10*burst+edit, "3000"))
+		}
+		ruleFile(t, path, text(200+10*burst, strconv.Itoa(version)))
+		eventually(t, "the last edit of a burst is in force", func() bool {
+			probes++
+			return s.do("/version", "X-Probe", strconv.Itoa(probes)).header.Get("X-RateLimit-Limit") == strconv.Itoa(version)
+		})
+	}
+	ruleFile(t, path, text(highest/4, "9000"))
+	eventually(t, "the last edit is in force", func() bool {
+		probes++
+		return s.do("/version", "X-Probe", strconv.Itoa(probes)).header.Get("X-RateLimit-Limit") == "9000"
+	})
+	rest := startLoad(8, 4*highest/8, func(client, n int) (response, error) { return s.try(fmt.Sprintf("/counted/%d", (client+n)%4)) })
+	rest.wait()
+	l.stop()
+	if l.lost+rest.lost > 0 {
+		t.Errorf("of %d requests %d were lost: %q", l.requests()+rest.requests(), l.lost+rest.lost, append(l.losses, rest.losses...))
+	}
+	for i := range 4 {
+		path := fmt.Sprintf("/counted/%d", i)
+		s.reject(path)
+		if n := upstream.reached(s.host(), path); n != highest/4 {
+			t.Errorf("%s: %d requests were admitted, want %d", path, n, highest/4)
+		}
+	}
+	t.Logf("%d edits, %d requests", bursts*(edits+1)+1, l.requests()+rest.requests())
+}
