@@ -68,61 +68,69 @@ func (w *discardWriter) Header() http.Header         { return w.header }
 func (w *discardWriter) Write(p []byte) (int, error) { return len(p), nil }
 func (w *discardWriter) WriteHeader(int)             {}
 
-// BenchmarkRuleFiles shows what a request costs that comes under one of so many rules of files, or descriptors.
+// BenchmarkRuleFiles shows what a request costs that comes under one of so many rules of files, or descriptors. Where n clients come
+// in turn each of their requests needs another part of the memory; they do under a single rule, too.
 func BenchmarkRuleFiles(b *testing.B) {
+	const (
+		rules       = `{"rules_files": [%q]}`
+		descriptors = `{"rules_files": [%q], "descriptors": [[{"key": "client", "value": "{http.request.header.X-Client}"}]]}`
+		exact       = "  - {key: client, value: client-%d, rate_limit: {unit: minute, requests_per_unit: 1000000000}}\n"
+		any         = "  - {key: client, rate_limit: {unit: minute, requests_per_unit: 1000000000}} # %d\n"
+		path        = "  - {name: rule-%d, match: {paths: [/client-%[1]d]}, limit: 1000000000/1m}\n"
+		prefix      = "  - {name: rule-%d, match: {path_prefixes: [/client-%[1]d]}, limit: 1000000000/1m}\n"
+		host        = "  - {name: rule-%d, match: {hosts: [client-%[1]d]}, limit: 1000000000/1m}\n"
+		byHeader    = "  - {name: rule-%d, key: header:X-Client, limit: 1000000000/1m}\n"
+	)
 	for _, bm := range []struct {
-		name, config string
-		file         func(n int) string
-		counts       []int
+		name, config, begin, line string
+		n, clients                int
 	}{
-		{"descriptor", `{"rules_files": [%q], "descriptors": [[{"key": "client", "value": "{http.request.header.X-Client}"}]]}`, func(n int) string {
-			return "domain: d\ndescriptors:\n" + lines(n, "  - {key: client, value: client-%d, rate_limit: {unit: minute, requests_per_unit: 1000000000}}\n")
-		}, []int{1, 10_000}},
-		{"rule by path", `{"rules_files": [%q]}`, func(n int) string {
-			return "rules:\n" + lines(n, "  - {name: rule-%d, match: {paths: [/client-%[1]d]}, limit: 1000000000/1m}\n")
-		}, []int{1, 10, 10_000}},
-		{"rule by prefix", `{"rules_files": [%q]}`, func(n int) string {
-			return "rules:\n" + lines(n, "  - {name: rule-%d, match: {path_prefixes: [/client-%[1]d]}, limit: 1000000000/1m}\n")
-		}, []int{1, 10, 10_000}},
-		{"rule by host", `{"rules_files": [%q]}`, func(n int) string {
-			return "rules:\n" + lines(n, "  - {name: rule-%d, match: {hosts: [client-%[1]d]}, limit: 1000000000/1m}\n")
-		}, []int{1, 10, 10_000}},
+		{"1 descriptor", descriptors, "domain: d\ndescriptors:\n", exact, 1, 1},
+		{"10000 descriptors", descriptors, "domain: d\ndescriptors:\n", exact, 10_000, 1},
+		{"1 descriptor, 10000 clients", descriptors, "domain: d\ndescriptors:\n", any, 1, 10_000},
+		{"10000 descriptors, 10000 clients", descriptors, "domain: d\ndescriptors:\n", exact, 10_000, 10_000},
+		{"10 rules by path", rules, "rules:\n", path, 10, 1},
+		{"10000 rules by path", rules, "rules:\n", path, 10_000, 1},
+		{"1 rule, 10000 clients", rules, "rules:\n", byHeader, 1, 10_000},
+		{"10000 rules by path, 10000 clients", rules, "rules:\n", path, 10_000, 10_000},
+		{"10 rules by prefix", rules, "rules:\n", prefix, 10, 1},
+		{"10000 rules by prefix", rules, "rules:\n", prefix, 10_000, 1},
+		{"10 rules by host", rules, "rules:\n", host, 10, 1},
+		{"10000 rules by host", rules, "rules:\n", host, 10_000, 1},
 	} {
-		for _, n := range bm.counts {
-			b.Run(fmt.Sprintf("%s of %d", bm.name, n), func(b *testing.B) {
-				file := filepath.Join(b.TempDir(), "rules.yaml")
-				if err := os.WriteFile(file, []byte(bm.file(n)), 0o600); err != nil {
+		b.Run(bm.name, func(b *testing.B) {
+			file := filepath.Join(b.TempDir(), "rules.yaml")
+			if err := os.WriteFile(file, []byte(bm.begin+lines(bm.n, bm.line)), 0o600); err != nil {
+				b.Fatal(err)
+			}
+			handler := provisionHandler(b, fmt.Sprintf(bm.config, file))
+			w := &discardWriter{header: make(http.Header)}
+			r := requestInCaddy(w)
+			clients := make([]string, bm.clients)
+			paths := make([]string, bm.clients)
+			for i := range clients {
+				clients[i] = fmt.Sprintf("client-%d", (bm.n/2+i*7919)%max(bm.n, bm.clients))
+				paths[i] = "/" + clients[i]
+			}
+			r.Header.Set("X-Client", "")
+			values := r.Header["X-Client"]
+			next := caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error { return nil })
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				values[0], r.Host, r.URL.Path = clients[i], clients[i], paths[i]
+				if i++; i == len(clients) {
+					i = 0
+				}
+				clear(w.header)
+				if err := handler.ServeHTTP(w, r, next); err != nil {
 					b.Fatal(err)
 				}
-				handler := provisionHandler(b, fmt.Sprintf(bm.config, file))
-				w := &discardWriter{header: make(http.Header)}
-				r := requestInCaddy(w)
-				clients := make([]string, n) // all in turn, so that each request needs another part of the memory
-				paths := make([]string, n)
-				for i := range n {
-					clients[i] = fmt.Sprintf("client-%d", i*7919%n)
-					paths[i] = "/" + clients[i]
-				}
-				r.Header.Set("X-Client", "")
-				values := r.Header["X-Client"]
-				i := 0
-				next := caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error { return nil })
-				b.ReportAllocs()
-				for b.Loop() {
-					values[0], r.Host, r.URL.Path = clients[i], clients[i], paths[i]
-					if i++; i == n {
-						i = 0
-					}
-					clear(w.header)
-					if err := handler.ServeHTTP(w, r, next); err != nil {
-						b.Fatal(err)
-					}
-				}
-				if w.header.Get("RateLimit") == "" {
-					b.Fatal("the request comes under no rule")
-				}
-			})
-		}
+			}
+			if w.header.Get("RateLimit") == "" {
+				b.Fatal("the request comes under no rule")
+			}
+		})
 	}
 }
 

@@ -1,0 +1,81 @@
+package ratelimit_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func makePipe(path string) error { return syscall.Mkfifo(path, 0o600) }
+
+// reads returns a function that says how often a file has been opened since.
+func reads(t *testing.T, path string) func() int {
+	t.Helper()
+	fd, err := syscall.InotifyInit1(syscall.IN_NONBLOCK | syscall.IN_CLOEXEC)
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = syscall.Close(fd) })
+	if _, err := syscall.InotifyAddWatch(fd, path, syscall.IN_OPEN|syscall.IN_CLOSE); err != nil {
+		t.Skip(err)
+	}
+	opened := 0
+	buffer := make([]byte, 64<<10)
+	return func() int {
+		for {
+			n, err := syscall.Read(fd, buffer)
+			if err != nil || n <= 0 {
+				return opened
+			}
+			for at := 0; at+syscall.SizeofInotifyEvent <= n; {
+				if binary.NativeEndian.Uint32(buffer[at+4:])&syscall.IN_OPEN != 0 {
+					opened++
+				}
+				at += syscall.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(buffer[at+12:]))
+			}
+		}
+	}
+}
+
+// A folder in which much goes on, such as one with logs, is no reason to read the rules all the time.
+func TestOtherFilesInTheFolderDoNotMakeCaddyReadTheRules(t *testing.T) {
+	s := startFiles(t, strings.Replace(byFiles(""), "1s", "1h", 1), "a.yaml", rulesOf(versionOf(1)))
+	opened := reads(t, filepath.Join(s.dir, "rules", "a.yaml"))
+	s.awaitVersion(1)
+	other, err := os.Create(filepath.Join(s.dir, "rules", "busy.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	begun, events := time.Now(), 0
+	for ; time.Since(begun) < 2*time.Second || events < 10_000; events += 6 {
+		if _, err := other.WriteString("line\n"); err != nil {
+			t.Fatal(err)
+		}
+		name := filepath.Join(s.dir, "rules", fmt.Sprintf("busy.log.%d", events))
+		if err := os.WriteFile(name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(name, name+".gz"); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(name + ".gz"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Two at start, until what was read with the configuration is seen to have stayed; the others are of an overflowing queue.
+	if n := opened(); n > 6 {
+		t.Errorf("the file was read %d times during %d events", n, events)
+	} else {
+		t.Logf("read %d times during %d events", n, events)
+	}
+	s.said(0, saysTaken, saysRefused, saysRestored) // nothing has changed
+	// And it is still looked at when it changes.
+	s.put("a.yaml", rulesOf(versionOf(2)))
+	s.awaitVersion(2)
+}

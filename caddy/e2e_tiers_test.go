@@ -1,0 +1,227 @@
+package ratelimit_test
+
+import (
+	"crypto/tls"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	ratelimit "github.com/proxyweir/weir/caddy"
+)
+
+// Zones with tiers and single keys, as both languages have them.
+const (
+	tiersCaddyfile = `rate_limit {
+		zone plan {
+			key {header.X-Key}
+			algorithm fixed_window
+			tiers {header.X-Plan} {
+				free 2/366d
+				pro 4/366d
+				yearly 3/365d
+				staff unlimited
+				* 1/366d
+			}
+			override vip 6/366d
+			override robot unlimited
+		}
+	}
+	respond ok`
+	tiersJSON = `[{"handler": "rate_limit", "rate_limits": {"plan": {
+		"key": "{http.request.header.X-Key}",
+		"algorithm": "fixed_window",
+		"tiers": {"source": "{http.request.header.X-Plan}", "limits": {"free": "2/366d", "pro": "4/366d", "yearly": "3/365d", "staff": "unlimited", "*": "1/366d"}},
+		"overrides": [{"key": ["vip"], "limit": "6/366d"}, {"key": ["robot"], "limit": "unlimited"}]
+	}}}, {"handler": "static_response", "body": "ok"}]`
+)
+
+func TestTiersOfAZoneChooseTheLimitAndOverridesGoBeforeThem(t *testing.T) {
+	for language, begin := range map[string]func(t *testing.T) *server{
+		"Caddyfile": func(t *testing.T) *server { return startSite(t, tiersCaddyfile) },
+		"JSON":      func(t *testing.T) *server { return startJSON(t, httpApp(tiersJSON)) },
+	} {
+		t.Run(language, func(t *testing.T) {
+			s := begin(t)
+			s.admit(2, "/", "X-Key", "anna", "X-Plan", "free")
+			s.reject("/", "X-Key", "anna", "X-Plan", "free").want(t, "X-RateLimit-Limit", "2", "RateLimit-Policy", `"plan";q=2;w=31622400`)
+			// A client that changes its tier takes along what it has used, where the period is the same.
+			if r := s.do("/", "X-Key", "anna", "X-Plan", "pro"); r.status != http.StatusOK || r.remaining(t) != 1 {
+				t.Errorf("status %d, %d remaining, want 200 and 1", r.status, r.remaining(t))
+			}
+			s.do("/", "X-Key", "anna", "X-Plan", "staff").want(t, "RateLimit", "-")
+			s.reject("/", "X-Key", "anna", "X-Plan", "free")
+			s.admit(1, "/", "X-Key", "anna", "X-Plan", "pro")
+			s.reject("/", "X-Key", "anna", "X-Plan", "pro")
+			s.admit(3, "/", "X-Key", "anna", "X-Plan", "yearly") // which counts in another window
+			s.reject("/", "X-Key", "anna", "X-Plan", "yearly")
+			s.reject("/", "X-Key", "anna", "X-Plan", "nosuch")
+			s.reject("/", "X-Key", "anna")
+			s.admit(1, "/", "X-Key", "bert")
+			s.reject("/", "X-Key", "bert", "X-Plan", "*")
+			s.admit(6, "/", "X-Key", "vip", "X-Plan", "free")
+			s.reject("/", "X-Key", "vip", "X-Plan", "staff").want(t, "X-RateLimit-Limit", "6")
+			s.admit(10, "/", "X-Key", "robot", "X-Plan", "free")
+			lines := s.serious()
+			if len(lines) != 1 || !strings.Contains(lines[0], "tiers: the header X-Plan is what the client sends, so that it can choose its own limit") || !strings.Contains(lines[0], `"zone":"plan"`) {
+				t.Errorf("log: %q, want one warning about the header", lines)
+			}
+		})
+	}
+}
+
+func TestAReloadChangesTiersAndKeepsWhatWasUsed(t *testing.T) {
+	s := startSite(t, tiersCaddyfile)
+	s.admit(2, "/", "X-Key", "anna", "X-Plan", "free")
+	s.admit(6, "/", "X-Key", "vip")
+	s.reload(strings.NewReplacer("free 2/366d", "free 3/366d", "vip 6/366d", "vip 5/366d", "staff unlimited", "staff 4/366d").Replace(tiersCaddyfile))
+	s.admit(1, "/", "X-Key", "anna", "X-Plan", "free")
+	s.reject("/", "X-Key", "anna", "X-Plan", "free")
+	s.admit(1, "/", "X-Key", "anna", "X-Plan", "staff")
+	s.reject("/", "X-Key", "anna", "X-Plan", "staff")
+	s.reject("/", "X-Key", "vip")
+	s.said(0, saysAfresh)
+}
+
+// No warning where what the tier is taken from is not the client's to choose.
+func TestTiersOfWhatTheProxyKnowsAreNotWarnedOf(t *testing.T) {
+	s := startSite(t, `vars plan pro
+		rate_limit {
+			zone plan {
+				key everyone
+				tiers {vars.plan} {
+					pro 2/366d
+				}
+				limit unlimited
+			}
+		}
+		respond ok`)
+	s.admit(2, "/")
+	s.reject("/")
+	if lines := s.serious(); len(lines) != 0 {
+		t.Errorf("log: %q, want no warning", lines)
+	}
+}
+
+// A request's address is masked, and so is that of the override: any address of the network names it.
+func TestOverridesOfMaskedAddresses(t *testing.T) {
+	const trusting = "servers {\ntrusted_proxies static private_ranges\n}\n"
+	for name, site := range map[string]string{
+		"of a zone": `rate_limit {
+			zone z {
+				ipv6_prefix 64
+				ipv4_prefix 24
+				limit 1/366d
+				override 2001:db8:0:1:ffff::9 3/366d
+				override 192.0.2.77 unlimited
+			}
+		}
+		respond ok`,
+		"of a file": "rate_limit {\nrules_file DIR/rules/*.yaml\n}\nrespond ok",
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			s.put("a.yaml", rulesOf(`{name: f, ipv4_prefix: 24, limit: 1/366d, overrides: [{key: "2001:db8:0:1::/64", limit: 3/366d}, {key: 192.0.2.0/24, limit: unlimited}]}`))
+			s.load(s.caddyfile(trusting, ":PORT {\n"+site+"\n}"))
+			s.admit(2, "/", "X-Forwarded-For", "2001:db8:0:1::1")
+			s.admit(1, "/", "X-Forwarded-For", "2001:0DB8:0:1:2::")
+			s.reject("/", "X-Forwarded-For", "2001:db8:0:1::2")
+			s.admit(1, "/", "X-Forwarded-For", "2001:db8:0:2::1")
+			s.reject("/", "X-Forwarded-For", "2001:db8:0:2::2")
+			s.admit(5, "/", "X-Forwarded-For", "192.0.2.1")
+			s.admit(1, "/", "X-Forwarded-For", "192.0.3.1")
+			s.reject("/", "X-Forwarded-For", "192.0.3.2")
+		})
+	}
+}
+
+func TestExceptedAddressesAreNotCounted(t *testing.T) {
+	const trusting = "servers {\ntrusted_proxies static private_ranges\n}\n"
+	for name, except := range map[string]string{
+		"one by one":     "except 192.0.2.1 2001:db8::/32\nexcept 198.51.100.0/24",
+		"private ranges": "except private_ranges 192.0.2.1 2001:db8::/32 198.51.100.0/24",
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, trusting, ":PORT {\nrate_limit {\nzone z {\nkey everyone\nlimit 1/366d\n"+except+"\n}\n}\nrespond ok\n}")
+			for _, address := range []string{"192.0.2.1", "::ffff:192.0.2.1", "2001:db8:1::1", "198.51.100.255"} {
+				r := s.do("/", "X-Forwarded-For", address)
+				if r.status != http.StatusOK {
+					t.Errorf("%s: status %d, want 200", address, r.status)
+				}
+				r.want(t, "RateLimit", "-")
+			}
+			s.admit(1, "/", "X-Forwarded-For", "192.0.2.2")
+			s.reject("/", "X-Forwarded-For", "203.0.113.1")
+			if own := s.do("/"); (own.status == http.StatusOK) != strings.Contains(except, "private_ranges") {
+				t.Errorf("127.0.0.1: status %d", own.status)
+			}
+		})
+	}
+}
+
+// Until the TLS handshake is complete the sender may be anybody: neither an exception nor a tier nor a descriptor of the address is
+// to be had then. What has nothing to do with addresses is decided.
+func TestEarlyDataGetsNothingByItsAddress(t *testing.T) {
+	for name, test := range map[string]struct {
+		site  string
+		early int
+	}{
+		"an exception":             {"rate_limit {\nzone z {\nkey everyone\nlimit 9/366d\nexcept 198.51.100.0/24\n}\n}", http.StatusTooEarly},
+		"a tier":                   {"rate_limit {\nzone z {\nkey everyone\ntiers {client_ip} {\n198.51.100.7 unlimited\n* 9/366d\n}\n}\n}", http.StatusTooEarly},
+		"a file's client_ip":       {"rate_limit {\nrules_file DIR/rules/ip.yaml\n}", http.StatusTooEarly},
+		"a file's remote_ip":       {"rate_limit {\nrules_file DIR/rules/remote.yaml\n}", http.StatusTooEarly},
+		"a file's exception":       {"rate_limit {\nrules_file DIR/rules/except.yaml\n}", http.StatusTooEarly},
+		"a file's shadow":          {"rate_limit {\nrules_file DIR/rules/shadow.yaml\n}", http.StatusOK},
+		"a file's header":          {"rate_limit {\nrules_file DIR/rules/header.yaml\n}", http.StatusOK},
+		"a file's other path":      {"rate_limit {\nrules_file DIR/rules/path.yaml\n}", http.StatusOK},
+		"a descriptor":             {"rate_limit {\nrules_file DIR/rules/d.yaml\ndescriptor k {client_ip}\n}", http.StatusTooEarly},
+		"a descriptor of a header": {"rate_limit {\nrules_file DIR/rules/d.yaml\ndescriptor k {header.K}\n}", http.StatusOK},
+		"a zone of a header":       {"rate_limit 9/366d {header.K}", http.StatusOK},
+	} {
+		t.Run(name, func(t *testing.T) {
+			startFiles(t, test.site+"\nrespond ok",
+				"ip.yaml", rulesOf("{name: r, limit: 9/366d}"),
+				"remote.yaml", rulesOf("{name: r, key: remote_ip, limit: 9/366d}"),
+				"except.yaml", rulesOf("{name: r, key: header:K, match: {except_ips: [198.51.100.0/24]}, limit: 9/366d}"),
+				"shadow.yaml", rulesOf("{name: r, limit: 9/366d, enforcement: shadow}"),
+				"header.yaml", rulesOf("{name: r, key: header:K, limit: 9/366d}"),
+				"path.yaml", rulesOf("{name: r, match: {paths: [/other]}, limit: 9/366d}"),
+				"d.yaml", "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: year, requests_per_unit: 9}}\n")
+			handler := httpServer(t).Routes[0].Handlers[0].(*ratelimit.Handler)
+			for _, complete := range []bool{false, true} {
+				r := httptest.NewRequest(http.MethodGet, "/", nil)
+				r.RemoteAddr = "198.51.100.7:443"
+				r.TLS = &tls.ConnectionState{HandshakeComplete: complete}
+				w := httptest.NewRecorder()
+				r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, httpServer(t))
+				err := handler.ServeHTTP(w, r, caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error { return nil }))
+				status := w.Code
+				var failed caddyhttp.HandlerError
+				if errors.As(err, &failed) {
+					status = failed.StatusCode
+				}
+				want := http.StatusOK
+				if !complete {
+					want = test.early
+				}
+				if status != want {
+					t.Errorf("handshake complete: %v: status %d, want %d", complete, status, want)
+				}
+			}
+		})
+	}
+}
+
+// Several placeholders make a key of several values: an override has as many.
+func TestOverridesOfKeysWithSeveralParts(t *testing.T) {
+	s := startSite(t, "rate_limit {\nzone z {\nkey \"{header.A} {header.B}\"\nlimit 1/366d\noverride a b 2/366d\noverride \"a b\" \"\" 3/366d\n}\n}\nrespond ok")
+	s.admit(2, "/", "A", "a", "B", "b")
+	s.reject("/", "A", "a", "B", "b")
+	s.admit(3, "/", "A", "a b")
+	s.reject("/", "A", "a b")
+	s.admit(1, "/", "A", "b", "B", "a")
+	s.reject("/", "A", "b", "B", "a")
+}
