@@ -114,6 +114,13 @@ func (a *App) checkFiles(sets []*fileSet) error {
 				}
 			}
 		}
+		for name, r := range set.described {
+			for _, earlier := range sets[:i] {
+				if other := earlier.described[name]; other != nil && earlier.namespace == set.namespace && core.Difference(other, r) != "" {
+					return fmt.Errorf("descriptor %q of the rule files: is defined in files of another handler, too, with %s; descriptors of one domain share their counters and must be alike: rename a domain, or give its handler a namespace", name, core.Difference(other, r))
+				}
+			}
+		}
 	}
 	return nil
 }

@@ -64,7 +64,7 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 			return nil, unknownWord(d, "the global option rate_limit", word, []string{"store", "rules_file", "rules_interval"})
 		}
 	}
-	if app.StoreRaw == nil && len(app.RulesFiles) == 0 {
+	if app.StoreRaw == nil && len(app.RulesFiles) == 0 && app.RulesInterval == 0 {
 		return nil, errorAt(line, errors.New("rate_limit: the global option is empty; write a store or a rules_file in it, or take it out"))
 	}
 	return httpcaddyfile.App{Name: "rate_limit", Value: caddyconfig.JSON(app, nil)}, nil

@@ -176,10 +176,14 @@ c.test {
 		`a.test b.test | messaging.message_type_marketing | descriptor message_type=marketing | - | 5/1d | fixed_window | - | d.yaml:3`,
 		`a.test b.test | - | descriptor to, staff | - | unlimited | - | - | d.yaml:8`,
 		`a.test b.test | messaging.to.none | descriptor to, none | - | 0/1h | fixed_window | shadow | d.yaml:9`,
-		`a.test b.test | header.X-Key | all | {http.request.header.X-Key} | 100/1m | sliding_window_counter | - | -`,
-		`c.test | login | [{"path":["/login"]}] except private_ranges | {http.vars.client_ip} | 5/day | fixed_window | 1 tier by {http.auth.user.plan}, 1 override | -`,
+		`a.test b.test | header.X-Key | path /deep | {http.request.header.X-Key} | 100/1m | sliding_window_counter | - | -`,
+		`c.test | login | path /login; except private_ranges | {http.vars.client_ip} | 5/day | fixed_window | - | -`,
+		`c.test | login | path /login; except private_ranges | {http.vars.client_ip} | 10/day | fixed_window | tier pro of {http.auth.user.plan} | -`,
+		`c.test | login | path /login; except private_ranges | {http.vars.client_ip} | unlimited | - | key 192.0.2.1 | -`,
 		`c.test | api | method GET,PUT; path prefix /api; header X-A=b; except 10.0.0.0/8 | header:X-Key client_ip | 100/1m | token_bucket | - | r.yaml:2`,
-		`c.test | plans | all | client_ip | 2/1m | sliding_window_counter | 2 tiers by cookie:plan, 1 override, shadow | r.yaml:3`,
+		`c.test | plans | all | client_ip | 2/1m | sliding_window_counter | shadow | r.yaml:3`,
+		`c.test | plans | all | client_ip | 10/1m | sliding_window_counter | tier pro of cookie:plan, shadow | r.yaml:3`,
+		`c.test | plans | all | client_ip | unlimited | - | key 192.0.2.1, shadow | r.yaml:3`,
 		`c.test | open | all | client_ip | unlimited | - | - | r.yaml:4`,
 	}
 	for i := range max(len(got), len(want)) {

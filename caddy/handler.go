@@ -398,6 +398,7 @@ func (q *inquiry) free() {
 	clear(q.entries[:cap(q.entries)])
 	q.checks = q.checks[:0]
 	q.reporters = q.reporters[:0]
+	q.lookup.Begin()
 	q.lacking = false
 	inquiries.Put(q)
 }

@@ -44,6 +44,7 @@ type fileSet struct {
 	limiter     *core.Limiter
 	namespace   string
 	byName      map[string]*core.Limits
+	described   map[string]*core.Rule // of descriptors, by name
 	opened      []*core.Rule
 	reporters   []*reporter // of Set.Rules
 	descriptors map[*ruleset.Domain][]*reporter
@@ -208,27 +209,26 @@ func newFileSet(files []*ruleset.File, limiter *core.Limiter, namespace string, 
 		limiter:     limiter,
 		namespace:   namespace,
 		byName:      make(map[string]*core.Limits, len(set.Rules)),
+		described:   make(map[string]*core.Rule),
 		descriptors: make(map[*ruleset.Domain][]*reporter),
 	}
 	for _, r := range set.Rules {
 		s.byName[r.Name] = r.Limits
 		s.reporters = append(s.reporters, &reporter{name: r.Name, logger: logger, key: keyReader(r)})
-		s.addressed = append(s.addressed, ruleset.NeedsAddress(r) || slices.ContainsFunc(r.Parts, isPeer))
+		s.addressed = append(s.addressed, ruleset.OfAddress(r))
 		s.shadows = s.shadows || r.Shadow
 	}
 	for _, d := range set.Domains {
 		reporters := make([]*reporter, 0, len(d.Rules()))
 		for _, r := range d.Rules() {
 			reporters = append(reporters, &reporter{name: r.Name(), logger: logger})
+			s.described[r.Name()] = r
 			s.shadows = s.shadows || r.Shadow()
 		}
 		s.descriptors[d] = reporters
 	}
 	return s, nil
 }
-
-// isPeer reports whether a part of a key is the address that the connection comes from.
-func isPeer(p ruleset.Part) bool { return p.Source.String() == "remote_ip" }
 
 // owns returns the rules that hold where no tier or override does, and those of descriptors.
 func (s *fileSet) owns() []*core.Rule {

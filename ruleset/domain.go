@@ -193,10 +193,14 @@ func (v *values) find(value string) *descriptor {
 	return v.any
 }
 
-// Begin begins a request.
+// Begin begins a request, and forgets the one before.
 func (l *Lookup) Begin() {
 	for i := range l.Found {
 		l.Found[i] = Found{}
+	}
+	for i := range l.keys {
+		l.keys[i] = ""
+		l.found[i] = nil
 	}
 	l.Found = l.Found[:0]
 	l.found = l.found[:0]

@@ -184,10 +184,16 @@ func (d *decoder) rateLimit(domain *FileDomain, one *Descriptor, n *Node, in str
 	if one.Blocks {
 		requests = 1
 	}
-	limit, err := core.NewLimit(core.LimitConfig{Algorithm: core.FixedWindow, Requests: requests, Period: period})
-	if err != nil {
-		d.fail(n, in+err.Error())
-		return
+	terms := strconv.FormatInt(requests, 10) + "/" + period.String()
+	limit := d.limits[terms]
+	if limit == nil {
+		made, err := core.NewLimit(core.LimitConfig{Algorithm: core.FixedWindow, Requests: requests, Period: period})
+		if err != nil {
+			d.fail(n, in+err.Error())
+			return
+		}
+		limit = made
+		d.limits[terms] = limit
 	}
 	one.Limit = limit
 }

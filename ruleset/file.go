@@ -22,7 +22,7 @@ type FileRule struct {
 
 // Decode reads a file's rules and descriptors, and returns all that is wrong with them. root is what a parser made of it.
 func Decode(file string, root *Node) (*File, Problems) {
-	d := &decoder{file: file}
+	d := &decoder{file: file, limits: make(map[string]*core.Limit)}
 	f := &File{Name: file}
 	if root.Kind == Null {
 		d.fail(root, "is empty; write rules, or a domain with descriptors")
@@ -59,6 +59,8 @@ type decoder struct {
 	file     string
 	problems Problems
 	misspelt int // how many of them are about names of fields
+
+	limits map[string]*core.Limit // of descriptors, of which thousands have the same
 }
 
 // longestText is how long a message may be.

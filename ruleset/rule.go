@@ -411,9 +411,10 @@ func (c *compiler) overrides(common core.LimitConfig, parts int, keyOf func([]st
 	return limits
 }
 
-// keyOf returns the key that requests with these values have.
-func (c *compiler) keyOf(values []string) string {
-	r := c.rule
+func (c *compiler) keyOf(values []string) string { return KeyFor(c.rule, values) }
+
+// KeyFor returns the key that requests have whose parts of it have these values, as overrides name them.
+func KeyFor(r *Rule, values []string) string {
 	if len(r.Parts) == 1 {
 		return mask(r, &r.Parts[0], values[0])
 	}
@@ -549,6 +550,16 @@ func NeedsAddress(r *Rule) bool {
 		}
 	}
 	return r.Excepts || r.tier != nil && r.tier.String() == "client_ip"
+}
+
+// OfAddress reports whether what the rule does depends on where the connection comes from.
+func OfAddress(r *Rule) bool {
+	for i := range r.Parts {
+		if r.Parts[i].Source.String() == "remote_ip" {
+			return true
+		}
+	}
+	return NeedsAddress(r) || r.tier != nil && r.tier.String() == "remote_ip"
 }
 
 // Plain reports whether all of the rule's requests cost 1 under one limit.

@@ -1,0 +1,355 @@
+package ratelimit
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/ruleset/yaml"
+)
+
+// printRules writes the rules of a configuration as a table.
+func printRules(config []byte, out io.Writer) error {
+	var c struct {
+		Apps map[string]json.RawMessage `json:"apps"`
+	}
+	if err := json.Unmarshal(config, &c); err != nil {
+		return err
+	}
+	var app App
+	if raw := c.Apps["rate_limit"]; raw != nil {
+		if err := json.Unmarshal(raw, &app); err != nil {
+			return fmt.Errorf("app rate_limit: %w", err)
+		}
+	}
+	table := &ruleTable{app: &app}
+	if raw := c.Apps["http"]; raw != nil {
+		if err := table.servers(raw); err != nil {
+			return err
+		}
+	}
+	return table.write(out)
+}
+
+// ruleTable gathers the lines of `caddy rate-limit rules`.
+type ruleTable struct {
+	app  *App
+	rows [][]string
+}
+
+// servers looks for handlers in the HTTP app.
+func (t *ruleTable) servers(raw []byte) error {
+	var http struct {
+		Servers map[string]json.RawMessage `json:"servers"`
+	}
+	if err := json.Unmarshal(raw, &http); err != nil {
+		return fmt.Errorf("app http: %w", err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(http.Servers)) {
+		var server any
+		if err := json.Unmarshal(http.Servers[name], &server); err != nil {
+			return fmt.Errorf("server %s: %w", name, err)
+		}
+		if err := t.look(server, place{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// place is where a handler stands.
+type place struct {
+	hosts  string // of the routes around it
+	routes string // which of their requests come to it
+}
+
+// look looks for handlers in a part of the configuration.
+func (t *ruleTable) look(part any, at place) error {
+	switch part := part.(type) {
+	case []any:
+		for _, item := range part {
+			if err := t.look(item, at); err != nil {
+				return err
+			}
+		}
+	case map[string]any:
+		if part["handler"] == "rate_limit" {
+			return t.handler(part, at)
+		}
+		if sets, isRoute := part["match"].([]any); isRoute {
+			at = at.within(sets)
+		}
+		for _, name := range slices.Sorted(maps.Keys(part)) {
+			if err := t.look(part[name], at); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// within returns the place that is in a route with these matcher sets.
+func (p place) within(sets []any) place {
+	var hosts, routes []string
+	for _, set := range sets {
+		matchers, _ := set.(map[string]any)
+		var all []string
+		for _, name := range slices.Sorted(maps.Keys(matchers)) {
+			if name == "host" {
+				hosts = append(hosts, valuesOf(matchers[name])...)
+			} else {
+				all = append(all, name+" "+strings.Join(valuesOf(matchers[name]), ","))
+			}
+		}
+		if len(all) > 0 {
+			routes = append(routes, strings.Join(all, "; "))
+		}
+	}
+	if len(hosts) > 0 {
+		p.hosts = strings.Join(hosts, " ")
+	}
+	if len(routes) > 0 {
+		if p.routes != "" {
+			p.routes += "; "
+		}
+		p.routes += strings.Join(routes, " or ")
+	}
+	return p
+}
+
+// valuesOf returns a matcher's values: those of a list, or all of it as JSON.
+func valuesOf(matcher any) []string {
+	list, _ := matcher.([]any)
+	values := make([]string, 0, len(list))
+	for _, item := range list {
+		if text, ok := item.(string); ok {
+			values = append(values, text)
+		}
+	}
+	if len(values) == len(list) && len(list) > 0 {
+		return values
+	}
+	text, err := json.Marshal(matcher)
+	if err != nil { // not reached: it was read from JSON
+		return nil
+	}
+	return []string{string(text)}
+}
+
+// handler adds the rules of a handler.
+func (t *ruleTable) handler(part map[string]any, at place) error {
+	delete(part, "handler")
+	raw, err := json.Marshal(part)
+	if err != nil {
+		return err
+	}
+	h := &Handler{app: t.app}
+	if err := json.Unmarshal(raw, h); err != nil {
+		return err
+	}
+	for _, name := range sortedNames(h.RateLimits) {
+		if err := t.zone(at, name, h.Namespace, h.RateLimits[name]); err != nil {
+			return err
+		}
+	}
+	patterns := h.patterns()
+	if len(patterns) == 0 {
+		return nil
+	}
+	contents, problems := ruleset.Read(patterns)
+	if problems != nil {
+		return problems
+	}
+	files, problems := ruleset.Parse(contents, yaml.Parse)
+	if problems != nil {
+		return problems
+	}
+	set, err := ruleset.NewSet(files, h.Namespace)
+	if err != nil {
+		return err
+	}
+	t.set(at, set)
+	if len(h.Descriptors) == 0 {
+		return nil
+	}
+	domain, err := set.Domain(h.Domain)
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		if file.Domain != nil && file.Domain.Name == domain.Name() {
+			t.descriptors(at, file, domain)
+		}
+	}
+	return nil
+}
+
+// zone adds a zone.
+func (t *ruleTable) zone(at place, name, namespace string, z *Zone) error {
+	if err := z.compile(name, namespace); err != nil {
+		return err
+	}
+	var covers []string
+	for _, set := range z.MatcherSetsRaw {
+		var all []string
+		for _, name := range slices.Sorted(maps.Keys(set)) {
+			var matcher any
+			if err := json.Unmarshal(set[name], &matcher); err != nil {
+				return err
+			}
+			all = append(all, name+" "+strings.Join(valuesOf(matcher), ","))
+		}
+		covers = append(covers, strings.Join(all, "; "))
+	}
+	what := strings.Join(covers, " or ")
+	if len(z.Except) > 0 {
+		what += "; except " + strings.Join(z.Except, ",")
+	}
+	row := tableRow{at: at, name: name, covers: strings.TrimPrefix(what, "; "), key: z.key.template, shadow: z.shadow}
+	t.add(row, z.limits.Own(), "")
+	if z.Tiers != nil {
+		for _, value := range slices.Sorted(maps.Keys(z.Tiers.Limits)) {
+			if value != ruleset.AnyTier {
+				t.add(row, z.limits.Of(value, ""), fmt.Sprintf("tier %s of %s", value, z.Tiers.Source))
+			}
+		}
+	}
+	for _, o := range z.Overrides {
+		t.add(row, z.limits.Of("", z.key.of(o.Key)), "key "+strings.Join(o.Key, " "))
+	}
+	return nil
+}
+
+// set adds the rules of files.
+func (t *ruleTable) set(at place, set *ruleset.Set) {
+	i := 0
+	for _, file := range set.Files {
+		for _, r := range file.Rules {
+			rule := set.Rules[i]
+			i++
+			key := "client_ip"
+			if len(r.Key) > 0 {
+				key = strings.Join(r.Key, " ")
+			}
+			row := tableRow{at: at, name: r.Name, covers: coverage(r.Match), key: key, shadow: rule.Shadow, file: fmt.Sprintf("%s:%d", file.Name, r.Line)}
+			t.add(row, rule.Limits.Own(), "")
+			if r.Tiers != nil {
+				for _, tier := range r.Tiers.Limits {
+					if tier.Value != ruleset.AnyTier {
+						t.add(row, rule.Limits.Of(tier.Value, ""), fmt.Sprintf("tier %s of %s", tier.Value, r.Tiers.Source))
+					}
+				}
+			}
+			for _, o := range r.Overrides {
+				t.add(row, rule.Limits.Of("", ruleset.KeyFor(rule, o.Key)), "key "+strings.Join(o.Key, " "))
+			}
+		}
+	}
+}
+
+// coverage says in words which requests a rule covers.
+func coverage(m *core.Match) string {
+	if m == nil {
+		return ""
+	}
+	var parts []string
+	add := func(word string, values []string) {
+		if len(values) > 0 {
+			parts = append(parts, word+" "+strings.Join(values, ","))
+		}
+	}
+	add("method", m.Methods)
+	add("host", m.Hosts)
+	add("path", m.Paths)
+	add("path prefix", m.PathPrefixes)
+	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
+		parts = append(parts, "header "+name+"="+m.Headers[name])
+	}
+	add("except", m.ExceptIPs)
+	return strings.Join(parts, "; ")
+}
+
+// descriptors adds the limits of a domain.
+func (t *ruleTable) descriptors(at place, file *ruleset.File, domain *ruleset.Domain) {
+	rules := domain.Rules()
+	var walk func(list []*ruleset.Descriptor, path []string)
+	walk = func(list []*ruleset.Descriptor, path []string) {
+		for _, d := range list {
+			entry := d.Key
+			if d.Value != "" {
+				entry += "=" + d.Value
+			}
+			here := append(slices.Clone(path), entry)
+			row := tableRow{at: at, covers: "descriptor " + strings.Join(here, ", "), file: fmt.Sprintf("%s:%d", file.Name, d.Line)}
+			if d.Unlimited {
+				t.add(row, nil, "")
+			} else if d.Limit != nil {
+				row.name, row.shadow = rules[0].Name(), rules[0].Shadow()
+				t.add(row, rules[0], "")
+				rules = rules[1:]
+			}
+			walk(d.Descriptors, here)
+		}
+	}
+	walk(file.Domain.Descriptors, nil)
+}
+
+// tableRow is what is said of a rule, besides the limit.
+type tableRow struct {
+	at                place
+	name, covers, key string
+	shadow            bool
+	file              string
+}
+
+// add adds a line for one limit of a rule, which may be none. whose says for whom it is, where it is not for all.
+func (t *ruleTable) add(r tableRow, limit *core.Rule, whose string) {
+	written, algorithm := ruleset.Unlimited, ""
+	if limit != nil {
+		written, algorithm, _ = strings.Cut(limit.Limit().String(), " ")
+		if limit.Blocks() {
+			written = "0" + strings.TrimPrefix(written, "1")
+		}
+	}
+	site, covers := r.at.hosts, r.covers
+	if site == "" {
+		site = "any"
+	}
+	if r.at.routes != "" {
+		covers = strings.TrimSuffix(r.at.routes+"; "+covers, "; ")
+	}
+	if covers == "" {
+		covers = "all"
+	}
+	notes := whose
+	if r.shadow {
+		notes = strings.TrimPrefix(notes+", shadow", ", ")
+	}
+	t.rows = append(t.rows, []string{site, r.name, covers, r.key, written, algorithm, notes, r.file})
+}
+
+// write writes the table.
+func (t *ruleTable) write(out io.Writer) error {
+	if len(t.rows) == 0 {
+		_, err := fmt.Fprintln(out, "the configuration has no rate_limit handler")
+		return err
+	}
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	for _, row := range append([][]string{{"SITE", "RULE", "COVERS", "KEY", "LIMIT", "ALGORITHM", "NOTES", "FILE"}}, t.rows...) {
+		for i := range row {
+			if row[i] == "" {
+				row[i] = "-"
+			}
+		}
+		if _, err := fmt.Fprintln(w, strings.Join(row, "\t")); err != nil {
+			return err
+		}
+	}
+	return w.Flush()
+}
