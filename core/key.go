@@ -62,7 +62,7 @@ func (s Source) String() string {
 }
 
 // Value returns what the source is for a request, "" where the request has none. clientIP is the client's address as the
-// proxy knows it. A header that is sent several times is the list of its values.
+// proxy knows it. A header that is sent several times is the list of its values. The path is as CleanPath has it.
 func (s Source) Value(r *http.Request, clientIP string) string {
 	switch s.kind {
 	case "client_ip":
@@ -70,11 +70,11 @@ func (s Source) Value(r *http.Request, clientIP string) string {
 	case "remote_ip":
 		return HostOf(r.RemoteAddr)
 	case "host":
-		return strings.ToLower(HostOf(r.Host))
+		return plainHost(HostOf(r.Host))
 	case "method":
 		return r.Method
 	case "path":
-		return r.URL.Path
+		return CleanPath(r.URL.Path)
 	case "header":
 		if s.name == "Host" {
 			return r.Host

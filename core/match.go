@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"path"
 	"strings"
 )
 
@@ -12,8 +13,8 @@ import (
 type Match struct {
 	Methods      []string          // "GET"
 	Hosts        []string          // without port; "*.example.com" is every name one level below
-	Paths        []string          // exact
-	PathPrefixes []string          // whole segments: "/v1" covers /v1 and /v1/users, not /v10
+	Paths        []string          // whole, in any of the spellings that CleanPath takes for the same
+	PathPrefixes []string          // the same, in whole segments: "/v1" covers /v1 and /v1/users, not /v10
 	Headers      map[string]string // each must have that value; "*" is any value
 	ExceptIPs    []string          // addresses and networks of clients that are not covered
 }
@@ -31,41 +32,45 @@ type headerMatch struct {
 
 // Compile checks m and makes it ready. The error says which field and value are wrong.
 func (m Match) Compile() (*Matcher, error) {
-	c := &Matcher{paths: m.Paths}
+	c := &Matcher{}
 	for _, method := range m.Methods {
-		if method == "" {
-			return nil, fmt.Errorf("match: methods: %q is not a method", method)
+		if !isToken(method) {
+			return nil, fmt.Errorf("match: methods: %q is not a method; write one such as POST, each for itself", method)
 		}
 		c.methods = append(c.methods, strings.ToUpper(method))
 	}
 	for _, host := range m.Hosts {
-		host = strings.ToLower(host)
-		name := strings.TrimPrefix(host, "*.")
-		switch {
-		case name == "" || strings.ContainsAny(name, "*/ "):
-			return nil, fmt.Errorf("match: hosts: %q must be a host name, or *. and one", host)
-		case name != host:
+		if err := checkHost(host); err != nil {
+			return nil, err
+		}
+		host = plainHost(host)
+		if strings.HasPrefix(host, "*.") {
 			c.suffixes = append(c.suffixes, host[1:])
-		default:
+		} else {
 			c.hosts = append(c.hosts, host)
 		}
 	}
 	for _, path := range m.Paths {
-		if !strings.HasPrefix(path, "/") {
-			return nil, fmt.Errorf("match: paths: %q must begin with /", path)
+		if err := checkPath("paths", path); err != nil {
+			return nil, err
 		}
+		c.paths = append(c.paths, CleanPath(path))
 	}
 	for _, prefix := range m.PathPrefixes {
-		if !strings.HasPrefix(prefix, "/") {
-			return nil, fmt.Errorf("match: path prefixes: %q must begin with /", prefix)
+		if err := checkPath("path prefixes", prefix); err != nil {
+			return nil, err
 		}
-		c.prefixes = append(c.prefixes, strings.TrimSuffix(prefix, "/"))
+		c.prefixes = append(c.prefixes, strings.TrimSuffix(CleanPath(prefix), "/"))
 	}
 	for name, value := range m.Headers {
-		if name == "" {
-			return nil, fmt.Errorf("match: headers: a field has no name")
+		if !isToken(name) {
+			return nil, fmt.Errorf("match: headers: %q cannot be the name of a header field", name)
 		}
-		c.headers = append(c.headers, headerMatch{http.CanonicalHeaderKey(name), value})
+		name = http.CanonicalHeaderKey(name)
+		if name == "Host" {
+			return nil, fmt.Errorf("match: headers: Host: is not among the fields of a request; write hosts")
+		}
+		c.headers = append(c.headers, headerMatch{name, value})
 	}
 	for _, s := range m.ExceptIPs {
 		network, err := ParseNetwork(s)
@@ -75,6 +80,67 @@ func (m Match) Compile() (*Matcher, error) {
 		c.except = append(c.except, network)
 	}
 	return c, nil
+}
+
+// checkHost says what is wrong with a host that no request could be for.
+func checkHost(host string) error {
+	name := strings.TrimPrefix(host, "*.")
+	for i := 0; i < len(name); i++ {
+		if name[i] >= 0x80 {
+			return fmt.Errorf("match: hosts: %q must be written as it is sent, in Punycode: xn--…", host)
+		}
+	}
+	plain := plainHost(name)
+	if plain == "" || strings.ContainsAny(plain, "*/ []") || HostOf(plain) != plain {
+		return fmt.Errorf("match: hosts: %q must be a host name without port, or *. and one", host)
+	}
+	return nil
+}
+
+// plainHost returns a host in lower case, without the dot that may end it, and an IPv6 address without brackets.
+func plainHost(host string) string {
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
+		host = host[1 : len(host)-1]
+	}
+	return host
+}
+
+// checkPath says what is wrong with a path that no request could have.
+func checkPath(field, path string) error {
+	if !strings.HasPrefix(path, "/") {
+		return fmt.Errorf("match: %s: %q must begin with /", field, path)
+	}
+	if strings.ContainsAny(path, "*?#") {
+		if field == "paths" {
+			return fmt.Errorf("match: paths: %q must be a path as it is; what is below one is covered by a path prefix, without a *", path)
+		}
+		return fmt.Errorf("match: %s: %q covers all that is below it, without a *; write it as /v1", field, path)
+	}
+	for i := 0; i+2 < len(path); i++ {
+		if path[i] == '%' && isHex(path[i+1]) && isHex(path[i+2]) {
+			return fmt.Errorf("match: %s: %q must be written decoded, without %s", field, path, path[i:i+3])
+		}
+	}
+	return nil
+}
+
+func isHex(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
+}
+
+// CleanPath returns a path in the one of its spellings that limits go by: in lower case, without empty segments, and without those
+// that are dots. So nobody comes round a limit by another spelling, which the proxy or what is behind it may take for the same. A slash
+// at the end is kept: such a path is another.
+func CleanPath(p string) string {
+	if strings.HasPrefix(p, "/") && (strings.Contains(p, "//") || strings.Contains(p, "/.")) {
+		ended := strings.HasSuffix(p, "/") || strings.HasSuffix(p, "/.") || strings.HasSuffix(p, "/..")
+		p = path.Clean(p)
+		if ended && p != "/" {
+			p += "/"
+		}
+	}
+	return strings.ToLower(p)
 }
 
 // ParseNetwork reads a network in CIDR notation, or a single address. An IPv4-mapped IPv6 address is its IPv4.
@@ -105,10 +171,10 @@ func (m *Matcher) Covers(r *http.Request, clientIP string) bool {
 	if len(m.methods) > 0 && !contains(m.methods, r.Method) {
 		return false
 	}
-	if len(m.hosts)+len(m.suffixes) > 0 && !m.coversHost(strings.ToLower(HostOf(r.Host))) {
+	if len(m.hosts)+len(m.suffixes) > 0 && !m.coversHost(plainHost(HostOf(r.Host))) {
 		return false
 	}
-	if len(m.paths)+len(m.prefixes) > 0 && !m.coversPath(r.URL.Path) {
+	if len(m.paths)+len(m.prefixes) > 0 && !m.coversPath(CleanPath(r.URL.Path)) {
 		return false
 	}
 	for i := range m.headers {

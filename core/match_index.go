@@ -120,15 +120,15 @@ func (x *MatchIndex) Candidates(r *http.Request, into []int) []int {
 	into = append(into, x.always...)
 	sources := 1
 	if len(x.hosts) > 0 {
-		into = append(into, x.hosts[strings.ToLower(HostOf(r.Host))]...)
+		into = append(into, x.hosts[plainHost(HostOf(r.Host))]...)
 		sources++
 	}
-	if len(x.paths) > 0 {
-		into = append(into, x.paths[r.URL.Path]...)
-		sources++
-	}
-	if len(x.prefixes) > 0 {
-		into = x.byPrefix(r.URL.Path, into)
+	if len(x.paths)+len(x.prefixes) > 0 {
+		path := CleanPath(r.URL.Path)
+		into = append(into, x.paths[path]...)
+		if len(x.prefixes) > 0 {
+			into = x.byPrefix(path, into)
+		}
 		sources++
 	}
 	if len(x.headers) > 0 {

@@ -69,16 +69,24 @@ func TestCompileSaysWhatIsWrong(t *testing.T) {
 		match Match
 		want  string
 	}{
-		{Match{Methods: []string{""}}, `match: methods: "" is not a method`},
-		{Match{Hosts: []string{""}}, `match: hosts: "" must be a host name, or *. and one`},
-		{Match{Hosts: []string{"a.*.com"}}, `match: hosts: "a.*.com" must be a host name, or *. and one`},
-		{Match{Hosts: []string{"*.*.com"}}, `match: hosts: "*.*.com" must be a host name, or *. and one`},
-		{Match{Hosts: []string{"*"}}, `match: hosts: "*" must be a host name, or *. and one`},
-		{Match{Hosts: []string{"*."}}, `match: hosts: "*." must be a host name, or *. and one`},
-		{Match{Hosts: []string{"http://a"}}, `match: hosts: "http://a" must be a host name, or *. and one`},
+		{Match{Methods: []string{""}}, `match: methods: "" is not a method; write one such as POST, each for itself`},
+		{Match{Hosts: []string{""}}, `match: hosts: "" must be a host name without port, or *. and one`},
+		{Match{Hosts: []string{"a.*.com"}}, `match: hosts: "a.*.com" must be a host name without port, or *. and one`},
+		{Match{Hosts: []string{"*.*.com"}}, `match: hosts: "*.*.com" must be a host name without port, or *. and one`},
+		{Match{Hosts: []string{"*"}}, `match: hosts: "*" must be a host name without port, or *. and one`},
+		{Match{Hosts: []string{"*."}}, `match: hosts: "*." must be a host name without port, or *. and one`},
+		{Match{Hosts: []string{"http://a"}}, `match: hosts: "http://a" must be a host name without port, or *. and one`},
+		{Match{Paths: []string{"/a*"}}, `match: paths: "/a*" must be a path as it is; what is below one is covered by a path prefix, without a *`},
+		{Match{Paths: []string{"/a%20b"}}, `match: paths: "/a%20b" must be written decoded, without %20`},
+		{Match{PathPrefixes: []string{"/v1/*"}}, `match: path prefixes: "/v1/*" covers all that is below it, without a *; write it as /v1`},
+		{Match{Hosts: []string{"a.com:8080"}}, `match: hosts: "a.com:8080" must be a host name without port, or *. and one`},
+		{Match{Hosts: []string{"münchen.de"}}, `match: hosts: "münchen.de" must be written as it is sent, in Punycode: xn--…`},
+		{Match{Methods: []string{"GET,POST"}}, `match: methods: "GET,POST" is not a method; write one such as POST, each for itself`},
+		{Match{Headers: map[string]string{"X A": "v"}}, `match: headers: "X A" cannot be the name of a header field`},
+		{Match{Headers: map[string]string{"host": "v"}}, `match: headers: Host: is not among the fields of a request; write hosts`},
 		{Match{Paths: []string{"v1"}}, `match: paths: "v1" must begin with /`},
 		{Match{PathPrefixes: []string{""}}, `match: path prefixes: "" must begin with /`},
-		{Match{Headers: map[string]string{"": "x"}}, `match: headers: a field has no name`},
+		{Match{Headers: map[string]string{"": "x"}}, `match: headers: "" cannot be the name of a header field`},
 		{Match{ExceptIPs: []string{"10.0.0.0/33"}}, `match: except IPs: "10.0.0.0/33" must be an address or a network such as 10.0.0.0/8`},
 		{Match{ExceptIPs: []string{"localhost"}}, `match: except IPs: "localhost" must be an address or a network such as 10.0.0.0/8`},
 	} {
@@ -106,6 +114,58 @@ func TestParseNetworkReadsAddressesAndNetworks(t *testing.T) {
 	} {
 		if _, err := ParseNetwork(c.text); err == nil || err.Error() != c.want {
 			t.Errorf("%q:\n got %v\nwant %s", c.text, err, c.want)
+		}
+	}
+}
+
+// Another spelling of a path, which the proxy or what is behind it takes for the same, is no way round a limit.
+func TestEverySpellingOfAPathIsCovered(t *testing.T) {
+	exact, err := Match{Paths: []string{"/Login"}, Hosts: []string{"A.com."}}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	prefix, err := Match{PathPrefixes: []string{"/v1/"}, Hosts: []string{"[::1]", "a.com"}}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	index := NewMatchIndex([]*Matcher{exact, prefix})
+	source, err := ParseSource("path")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]struct {
+		matcher *Matcher
+		key     string
+	}{
+		"/login":          {exact, "/login"},
+		"//login":         {exact, "/login"},
+		"/LOGIN":          {exact, "/login"},
+		"/./login":        {exact, "/login"},
+		"/x/../login":     {exact, "/login"},
+		"/../login":       {exact, "/login"},
+		"/login/":         {nil, "/login/"},
+		"/login/.":        {nil, "/login/"},
+		"/v1":             {prefix, "/v1"},
+		"//v1/x":          {prefix, "/v1/x"},
+		"/V1/x":           {prefix, "/v1/x"},
+		"/x/.././v1/..":   {nil, "/"},
+		"/v10":            {nil, "/v10"},
+		"/.well-known/v1": {nil, "/.well-known/v1"},
+		"*":               {nil, "*"},
+		"":                {nil, ""},
+	} {
+		r := &http.Request{Host: "A.COM.:8080", URL: &url.URL{Path: path}, Header: http.Header{}}
+		if got := exact.Covers(r, ""); got != (want.matcher == exact) {
+			t.Errorf("%q: the path covers it: %v", path, got)
+		}
+		if got := prefix.Covers(r, ""); got != (want.matcher == prefix) {
+			t.Errorf("%q: the prefix covers it: %v", path, got)
+		}
+		if got := len(index.Candidates(r, nil)); got == 0 && want.matcher != nil {
+			t.Errorf("%q: is not found", path)
+		}
+		if got := source.Value(r, ""); got != want.key {
+			t.Errorf("%q: the key is %q, want %q", path, got, want.key)
 		}
 	}
 }
