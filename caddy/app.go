@@ -37,6 +37,8 @@ type App struct {
 	files   *ruleFiles
 	watcher *watcher // while the app runs
 
+	fileRules fileRules // in force; once the app has started, with the lock of files
+
 	usesFiles bool // any handler goes by RulesFiles
 	logger    *zap.Logger
 }
@@ -54,6 +56,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 	a.logger = ctx.Logger()
 	a.zones = make(map[string]*core.Limits)
 	a.files = &ruleFiles{app: a}
+	a.fileRules = newFileRules()
 	if err := checkRulesInterval(a.RulesInterval); err != nil {
 		return err
 	}
@@ -86,39 +89,54 @@ func (a *App) register(namespace, name string, limits *core.Limits) error {
 		}
 		return nil
 	}
-	for _, set := range a.files.allSets() {
-		if other := set.byName[name]; other != nil && set.namespace == namespace {
-			if what := difference(other, limits); what != "" {
-				return set.definedElsewhere(name, what)
-			}
+	if other, ok := a.fileRules.limits[id]; ok {
+		if what := difference(other.limits, limits); what != "" {
+			return other.set.definedElsewhere(name, what)
 		}
 	}
 	a.zones[id] = limits
 	return nil
 }
 
-// checkFiles says which rule of these sets has the name of another, or of a zone, and is not the same.
-func (a *App) checkFiles(sets []*fileSet) error {
-	for i, set := range sets {
-		for _, r := range set.Rules {
-			if other := a.zones[set.namespace+"/"+r.Name]; other != nil {
-				if what := difference(other, r.Limits); what != "" {
-					return set.definedElsewhere(r.Name, what)
-				}
-			}
-			for _, earlier := range sets[:i] {
-				if other := earlier.byName[r.Name]; other != nil && earlier.namespace == set.namespace {
-					if what := difference(other, r.Limits); what != "" {
-						return set.definedElsewhere(r.Name, what)
-					}
-				}
+// fileRules are the rules and descriptors of rule files by namespace and name: those of each set that have a name first.
+type fileRules struct {
+	limits      map[string]limitsOfSet
+	descriptors map[string]*core.Rule
+}
+
+type limitsOfSet struct {
+	limits *core.Limits
+	set    *fileSet
+}
+
+func newFileRules() fileRules {
+	return fileRules{limits: make(map[string]limitsOfSet), descriptors: make(map[string]*core.Rule)}
+}
+
+// enter enters what a set has, or says which rule of it has the name of another, or of a zone, and is not the same.
+func (a *App) enter(known fileRules, set *fileSet) error {
+	for _, r := range set.Rules {
+		id := set.namespace + "/" + r.Name
+		other := a.zones[id]
+		if first, ok := known.limits[id]; ok {
+			other = first.limits
+		} else {
+			known.limits[id] = limitsOfSet{r.Limits, set}
+		}
+		if other != nil {
+			if what := difference(other, r.Limits); what != "" {
+				return set.definedElsewhere(r.Name, what)
 			}
 		}
-		for name, r := range set.described {
-			for _, earlier := range sets[:i] {
-				if other := earlier.described[name]; other != nil && earlier.namespace == set.namespace && core.Difference(other, r) != "" {
-					return fmt.Errorf("descriptor %q of the rule files: is defined in files of another handler, too, with %s; descriptors of one domain share their counters and must be alike: rename a domain, or give its handler a namespace", name, core.Difference(other, r))
-				}
+	}
+	for _, d := range set.Domains {
+		for _, r := range d.Rules() {
+			id := set.namespace + "/" + r.Name()
+			other := known.descriptors[id]
+			if other == nil {
+				known.descriptors[id] = r
+			} else if what := core.Difference(other, r); what != "" {
+				return fmt.Errorf("descriptor %q of the rule files: is defined in files of another handler, too, with %s; descriptors of one domain share their counters and must be alike: rename a domain, or give its handler a namespace", r.Name(), what)
 			}
 		}
 	}

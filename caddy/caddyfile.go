@@ -65,7 +65,7 @@ func globalRules(h httpcaddyfile.Helper) bool {
 	return ok && json.Unmarshal(option.Value, &app) == nil && len(app.RulesFiles) > 0
 }
 
-var errNoZone = errors.New("has no zone: write a limit such as rate_limit 100/1m, or a block with at least one zone, or with rules_file and the name of a file with rules")
+var errNoZone = errors.New("has no zone: write a limit such as rate_limit 100/1m, or a block with at least one zone, or with rules_file and the name of a file with rules; or write rules_file into the global option")
 
 // UnmarshalCaddyfile sets up the handler from Caddyfile tokens. Syntax:
 //

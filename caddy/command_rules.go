@@ -46,18 +46,23 @@ type ruleTable struct {
 // servers looks for handlers in the HTTP app.
 func (t *ruleTable) servers(raw []byte) error {
 	var http struct {
-		Servers map[string]json.RawMessage `json:"servers"`
+		Servers map[string]map[string]any `json:"servers"`
 	}
 	if err := json.Unmarshal(raw, &http); err != nil {
 		return fmt.Errorf("app http: %w", err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(http.Servers)) {
-		var server any
-		if err := json.Unmarshal(http.Servers[name], &server); err != nil {
-			return fmt.Errorf("server %s: %w", name, err)
+		server := http.Servers[name]
+		at := place{hosts: strings.Join(valuesOf(server["listen"]), " ")}
+		routes := map[string]any{"": server["routes"], "in error routes": server["errors"]}
+		named, _ := server["named_routes"].(map[string]any)
+		for route := range named {
+			routes["in route "+route] = named[route]
 		}
-		if err := t.look(server, place{}); err != nil {
-			return err
+		for _, where := range slices.Sorted(maps.Keys(routes)) {
+			if err := t.look(routes[where], place{at.hosts, where}); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -158,9 +163,9 @@ func (t *ruleTable) handler(part map[string]any, at place) error {
 			return err
 		}
 	}
-	patterns := h.patterns()
-	if len(patterns) == 0 {
-		return nil
+	patterns, err := h.patterns()
+	if err != nil || len(patterns) == 0 {
+		return err
 	}
 	contents, problems := ruleset.Read(patterns)
 	if problems != nil {
@@ -174,7 +179,7 @@ func (t *ruleTable) handler(part map[string]any, at place) error {
 	if err != nil {
 		return err
 	}
-	t.set(at, set)
+	t.set(at, h.Namespace, set)
 	if len(h.Descriptors) == 0 {
 		return nil
 	}
@@ -184,7 +189,7 @@ func (t *ruleTable) handler(part map[string]any, at place) error {
 	}
 	for _, file := range files {
 		if file.Domain != nil && file.Domain.Name == domain.Name() {
-			t.descriptors(at, file, domain)
+			t.descriptors(at, h.Namespace, file, domain)
 		}
 	}
 	return nil
@@ -211,7 +216,7 @@ func (t *ruleTable) zone(at place, name, namespace string, z *Zone) error {
 	if len(z.Except) > 0 {
 		what += "; except " + strings.Join(z.Except, ",")
 	}
-	row := tableRow{at: at, name: name, covers: strings.TrimPrefix(what, "; "), key: z.key.template, shadow: z.shadow}
+	row := tableRow{at: at, name: inNamespace(namespace, name), covers: strings.TrimPrefix(what, "; "), key: z.key.template, shadow: z.shadow}
 	t.add(row, z.limits.Own(), "")
 	if z.Tiers != nil {
 		for _, value := range slices.Sorted(maps.Keys(z.Tiers.Limits)) {
@@ -226,8 +231,12 @@ func (t *ruleTable) zone(at place, name, namespace string, z *Zone) error {
 	return nil
 }
 
+func inNamespace(namespace, name string) string {
+	return strings.TrimPrefix(namespace+"/"+name, "/")
+}
+
 // set adds the rules of files.
-func (t *ruleTable) set(at place, set *ruleset.Set) {
+func (t *ruleTable) set(at place, namespace string, set *ruleset.Set) {
 	i := 0
 	for _, file := range set.Files {
 		for _, r := range file.Rules {
@@ -237,7 +246,7 @@ func (t *ruleTable) set(at place, set *ruleset.Set) {
 			if len(r.Key) > 0 {
 				key = strings.Join(r.Key, " ")
 			}
-			row := tableRow{at: at, name: r.Name, covers: coverage(r.Match), key: key, shadow: rule.Shadow, file: fmt.Sprintf("%s:%d", file.Name, r.Line)}
+			row := tableRow{at: at, name: inNamespace(namespace, r.Name), covers: coverage(r.Match), key: key, shadow: rule.Shadow, file: fmt.Sprintf("%s:%d", file.Name, r.Line)}
 			t.add(row, rule.Limits.Own(), "")
 			if r.Tiers != nil {
 				for _, tier := range r.Tiers.Limits {
@@ -276,7 +285,7 @@ func coverage(m *core.Match) string {
 }
 
 // descriptors adds the limits of a domain.
-func (t *ruleTable) descriptors(at place, file *ruleset.File, domain *ruleset.Domain) {
+func (t *ruleTable) descriptors(at place, namespace string, file *ruleset.File, domain *ruleset.Domain) {
 	rules := domain.Rules()
 	var walk func(list []*ruleset.Descriptor, path []string)
 	walk = func(list []*ruleset.Descriptor, path []string) {
@@ -290,7 +299,7 @@ func (t *ruleTable) descriptors(at place, file *ruleset.File, domain *ruleset.Do
 			if d.Unlimited {
 				t.add(row, nil, "")
 			} else if d.Limit != nil {
-				row.name, row.shadow = rules[0].Name(), rules[0].Shadow()
+				row.name, row.shadow = inNamespace(namespace, rules[0].Name()), rules[0].Shadow()
 				t.add(row, rules[0], "")
 				rules = rules[1:]
 			}

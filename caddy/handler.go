@@ -156,7 +156,10 @@ func (h *Handler) provisionFiles(ctx caddy.Context) (err error) {
 	if h.descriptors, err = h.newDescriptors(); err != nil {
 		return err
 	}
-	patterns := h.patterns()
+	patterns, err := h.patterns()
+	if err != nil {
+		return err
+	}
 	if len(patterns) == 0 {
 		if len(h.Descriptors) > 0 {
 			return errNoRulesFile
@@ -178,7 +181,7 @@ func (h *Handler) provisionFiles(ctx caddy.Context) (err error) {
 }
 
 // patterns returns which rule files the handler goes by: its own, else the app's where it has nothing without them.
-func (h *Handler) patterns() []string {
+func (h *Handler) patterns() ([]string, error) {
 	files := h.RulesFiles
 	if len(files) == 0 && (len(h.RateLimits) == 0 || len(h.Descriptors) > 0) {
 		files = h.app.RulesFiles
@@ -186,9 +189,13 @@ func (h *Handler) patterns() []string {
 	patterns := make([]string, 0, len(files))
 	repl := caddy.NewReplacer()
 	for _, file := range files {
-		patterns = append(patterns, repl.ReplaceKnown(file, ""))
+		pattern, err := repl.ReplaceOrErr(file, true, true)
+		if err != nil {
+			return nil, fmt.Errorf("rules_file %q: %w", file, err)
+		}
+		patterns = append(patterns, pattern)
 	}
-	return patterns
+	return patterns, nil
 }
 
 // provisionLimiter returns the limiter over the handler's own store, or the app's.

@@ -22,11 +22,13 @@ type ruleFiles struct {
 	mu     sync.Mutex // guards what follows; held while the files are read and replaced
 	groups []*fileGroup
 	parsed map[string]parsedFile // by name
+	told   map[string]bool       // what the log has of what is most likely not meant
 }
 
 // parsedFile is a file that nothing is wrong with, by itself.
 type parsedFile struct {
 	sum  string
+	size int
 	file *ruleset.File
 }
 
@@ -43,8 +45,6 @@ type fileSet struct {
 	*ruleset.Set
 	limiter     *core.Limiter
 	namespace   string
-	byName      map[string]*core.Limits
-	described   map[string]*core.Rule // of descriptors, by name
 	opened      []*core.Rule
 	reporters   []*reporter // of Set.Rules
 	descriptors map[*ruleset.Domain][]*reporter
@@ -72,13 +72,13 @@ func (f *ruleFiles) join(h *Handler, patterns []string) error {
 		if set, err = newFileSet(g.files, h.limiter, h.Namespace, h.logger); err != nil {
 			return err
 		}
-		if err = f.app.checkFiles(append(f.allSets(), set)); err != nil {
+		if err = f.app.enter(f.app.fileRules, set); err != nil {
 			return err
 		}
 		if err = set.open(); err != nil {
 			return err
 		}
-		f.advise(f.allSets(), []*fileSet{set})
+		f.advise(set)
 		g.sets = append(g.sets, set)
 	}
 	view, err := h.viewOf(set)
@@ -87,6 +87,9 @@ func (f *ruleFiles) join(h *Handler, patterns []string) error {
 	}
 	if err := h.checkUse(set); err != nil {
 		return err
+	}
+	if view.domain != nil {
+		h.adviseDescriptors(view.domain)
 	}
 	h.files.Store(view)
 	g.handlers = append(g.handlers, h)
@@ -118,9 +121,24 @@ func (f *ruleFiles) group(patterns []string) (*fileGroup, error) {
 	for name, p := range parsed {
 		f.parsed[name] = p
 	}
+	if err := f.checkBounds(); err != nil {
+		return nil, err
+	}
 	g := &fileGroup{patterns: patterns, files: files}
 	f.groups = append(f.groups, g)
 	return g, nil
+}
+
+// checkBounds refuses more files than can be looked at together, as they will be when they change.
+func (f *ruleFiles) checkBounds() error {
+	total := 0
+	for _, p := range f.parsed {
+		total += p.size
+	}
+	if len(f.parsed) > ruleset.MaxFiles || total > ruleset.MaxTotal {
+		return fmt.Errorf("rules_file: all handlers together read %d files with %d MB; there may be %d with %d MB", len(f.parsed), total>>20, ruleset.MaxFiles, ruleset.MaxTotal>>20)
+	}
+	return nil
 }
 
 // inRuleFiles makes one error of problems, on a line of its own each where there are several.
@@ -142,7 +160,7 @@ func (f *ruleFiles) parse(c *ruleset.Contents) (map[string]parsedFile, ruleset.P
 		}
 		file, wrong := ruleset.ParseFile(c, i, yaml.Parse)
 		problems = append(problems, wrong...)
-		parsed[name] = parsedFile{c.Sums[i], file}
+		parsed[name] = parsedFile{c.Sums[i], c.Sizes[i], file}
 	}
 	return parsed, problems
 }
@@ -208,12 +226,9 @@ func newFileSet(files []*ruleset.File, limiter *core.Limiter, namespace string, 
 		Set:         set,
 		limiter:     limiter,
 		namespace:   namespace,
-		byName:      make(map[string]*core.Limits, len(set.Rules)),
-		described:   make(map[string]*core.Rule),
 		descriptors: make(map[*ruleset.Domain][]*reporter),
 	}
 	for _, r := range set.Rules {
-		s.byName[r.Name] = r.Limits
 		s.reporters = append(s.reporters, &reporter{name: r.Name, logger: logger, key: keyReader(r)})
 		s.addressed = append(s.addressed, ruleset.OfAddress(r))
 		s.shadows = s.shadows || r.Shadow
@@ -222,7 +237,6 @@ func newFileSet(files []*ruleset.File, limiter *core.Limiter, namespace string, 
 		reporters := make([]*reporter, 0, len(d.Rules()))
 		for _, r := range d.Rules() {
 			reporters = append(reporters, &reporter{name: r.Name(), logger: logger})
-			s.described[r.Name()] = r
 			s.shadows = s.shadows || r.Shadow()
 		}
 		s.descriptors[d] = reporters
@@ -323,6 +337,19 @@ func (h *Handler) checkUse(s *fileSet) error {
 	return nil
 }
 
+// adviseDescriptors warns of descriptors that no limit is for.
+func (h *Handler) adviseDescriptors(domain *ruleset.Domain) {
+	for _, d := range h.Descriptors {
+		keys := make([]string, 0, len(d))
+		for _, e := range d {
+			keys = append(keys, e.Key)
+		}
+		if !domain.Knows(keys) {
+			h.logger.Warn("a descriptor has no effect: the rule files have no limit for its keys", zap.String("domain", domain.Name()), zap.Strings("keys", keys))
+		}
+	}
+}
+
 // checkNames refuses a rule of a file that has the name of a zone beside it: both would count each request, in one place.
 func (h *Handler) checkNames(s *fileSet) error {
 	if len(h.RateLimits) == 0 {
@@ -365,15 +392,21 @@ func (f *ruleFiles) replace(c *ruleset.Contents) error {
 			return fail(err)
 		}
 	}
-	if err := f.app.checkFiles(made); err != nil {
-		return fail(err)
+	known := newFileRules()
+	for _, s := range made {
+		if err := f.app.enter(known, s); err != nil {
+			return fail(err)
+		}
 	}
 	before := f.allSets()
 	f.app.reportAfresh(before, made)
-	f.advise(before, made)
+	for _, s := range made {
+		f.advise(s)
+	}
 	for h, view := range views {
 		h.files.Store(view)
 	}
+	f.app.fileRules = known
 	f.parsed = parsed
 	for i, g := range f.groups {
 		g.files = files[i]
@@ -385,20 +418,15 @@ func (f *ruleFiles) replace(c *ruleset.Contents) error {
 	return nil
 }
 
-// advise writes to the log what in the sets is most likely not meant, but for what was told of those before.
-func (f *ruleFiles) advise(before, after []*fileSet) {
-	told := make(map[string]bool)
-	for _, s := range before {
-		for _, advice := range s.Advice() {
-			told[advice] = true
-		}
+// advise writes to the log what in a set is most likely not meant, once.
+func (f *ruleFiles) advise(s *fileSet) {
+	if f.told == nil {
+		f.told = make(map[string]bool)
 	}
-	for _, s := range after {
-		for _, advice := range s.Advice() {
-			if !told[advice] {
-				f.app.logger.Warn(advice)
-				told[advice] = true
-			}
+	for _, advice := range s.Advice() {
+		if !f.told[advice] {
+			f.app.logger.Warn(advice)
+			f.told[advice] = true
 		}
 	}
 }

@@ -61,11 +61,22 @@ func startWatcher(f *ruleFiles, interval time.Duration, logger *zap.Logger, metr
 	return w
 }
 
-// close stops watching, and returns when nothing is replaced any more.
+// close stops watching. It returns when nothing is replaced any more, but does not wait for long: a disk may not answer.
 func (w *watcher) close() {
 	close(w.stop)
-	<-w.stopped
+	timer := time.NewTimer(longClose)
+	defer timer.Stop()
+	select {
+	case <-w.stopped:
+	case <-timer.C:
+		w.logger.Warn("the rule files are still being read, though they are needed no more; is their disk there?")
+	}
 }
+
+const (
+	longClose = 3 * time.Second
+	longLook  = 30 * time.Second
+)
 
 func (w *watcher) run() {
 	defer close(w.stopped)
@@ -126,7 +137,16 @@ func (w *watcher) look(now time.Duration) time.Duration {
 	if w.notifier != nil {
 		w.ask() // first, so that nothing happens between the look and the question
 	}
+	late := time.AfterFunc(longLook, func() {
+		w.logger.Warn("reading the rule files takes long, and what has changed is not in force; is their disk there?", zap.Duration("longer_than", longLook))
+	})
 	change := w.watch.Look(now)
+	late.Stop()
+	select {
+	case <-w.stop: // nobody waits for it any more
+		return 0
+	default:
+	}
 	switch {
 	case change.Problems != nil:
 		w.report(change.Problems)
@@ -184,7 +204,11 @@ func (w *watcher) report(err error) {
 			w.logger.Error(message, zap.Int("more_problems", len(problems)-i))
 			return
 		}
-		w.logger.Error(message, zap.String("file", p.File), zap.Int("line", p.Line), zap.Int("column", p.Column), zap.String("problem", p.Text))
+		fields := []zap.Field{zap.String("file", p.File), zap.String("problem", p.Text)}
+		if p.Line > 0 {
+			fields = append(fields, zap.Int("line", p.Line), zap.Int("column", p.Column))
+		}
+		w.logger.Error(message, fields...)
 	}
 }
 

@@ -56,7 +56,8 @@ const (
 // Cache-Control: no-store.
 //
 // X-RateLimit speaks of the rule that Verdict.Told names: Limit its quota, Remaining the units left, Reset the seconds
-// until the quota is whole. RateLimit and RateLimit-Policy list every rule that is not a shadow. Where an earlier handler
+// until the quota is whole. RateLimit and RateLimit-Policy list every rule that is not a shadow: of more than 32 the first, and the one
+// told of. Where an earlier handler
 // has set the fields, its members of the lists are kept in front, and the X-RateLimit fields that are the stricter.
 // All times are whole seconds, rounded up.
 func WriteHeaders(h http.Header, f Fields, checks []Check, v *Verdict) {
@@ -94,6 +95,7 @@ func writeAll(h http.Header, checks []Check, v *Verdict) {
 	var room [160]byte
 	states := room[:0]
 	policies, retry := "", ""
+	listed := 0
 	values := new([8]string)
 	if v.Outcome == Reject {
 		values[0] = "no-store"
@@ -110,6 +112,12 @@ func writeAll(h http.Header, checks []Check, v *Verdict) {
 		c := &checks[i]
 		if c.Rule.shadow || c.Uncounted || len(checks) > 1 && repeats(checks, i, v.Told) {
 			continue
+		}
+		if i != v.Told {
+			listed++
+			if listed >= mostListed {
+				continue
+			}
 		}
 		if policies == "" {
 			policies = c.Rule.policyText
@@ -144,6 +152,9 @@ func writeAll(h http.Header, checks []Check, v *Verdict) {
 	h[HeaderRateLimit] = values[5:6:6]
 	h[HeaderPolicy] = values[6:7:7]
 }
+
+// mostListed is how many rules the lists of RateLimit and RateLimit-Policy have. Proxies and clients bound what header fields they take.
+const mostListed = 32
 
 // repeats reports whether a check's rule is told by another check: where several keys of one request come under a rule, clients are
 // told of the tightest. told is the check that the verdict tells of.
@@ -189,10 +200,17 @@ func writeIETF(h http.Header, checks []Check, v *Verdict, retry string, values *
 	var room [160]byte
 	states := room[:0]
 	policies := ""
+	listed := 0
 	for i := range checks {
 		r := checks[i].Rule
 		if r.shadow || checks[i].Uncounted || len(checks) > 1 && repeats(checks, i, v.Told) {
 			continue
+		}
+		if i != v.Told {
+			listed++
+			if listed >= mostListed {
+				continue
+			}
 		}
 		d := &checks[i].Decision
 		if policies == "" {

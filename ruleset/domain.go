@@ -169,6 +169,33 @@ func (d *Domain) Name() string { return d.name }
 // Rules returns all rules of the domain, which a store is to open.
 func (d *Domain) Rules() []*core.Rule { return d.rules }
 
+// Knows reports whether there is a limit that descriptors with these keys can come to, whatever their values are. One that there is
+// none for does nothing, which is most likely a slip.
+func (d *Domain) Knows(keys []string) bool {
+	return d.root.knows(keys)
+}
+
+func (at level) knows(keys []string) bool {
+	v := at[keys[0]]
+	if v == nil {
+		return false
+	}
+	if v.any != nil && v.any.knows(keys[1:]) {
+		return true
+	}
+	for _, one := range v.exact {
+		if one.knows(keys[1:]) {
+			return true
+		}
+	}
+	return false
+}
+
+// knows is about what is below a descriptor; of no keys it is the descriptor itself, which is there.
+func (d *descriptor) knows(keys []string) bool {
+	return len(keys) == 0 || d.below.knows(keys)
+}
+
 // Lookup finds the limits of requests, one after the other: it is kept from one to the next, and not for concurrent use.
 type Lookup struct {
 	Found []Found // the result of Finish

@@ -338,3 +338,19 @@ func TestDomainsAreFoundByName(t *testing.T) {
 		}
 	}
 }
+
+func TestADomainKnowsTheKeysThatItsDescriptorsHave(t *testing.T) {
+	f := accepted(t, `{"domain": "d", "descriptors": [
+		{"key": "a", "value": "x", "descriptors": [{"key": "b", "rate_limit": {"unit": "day", "requests_per_unit": 1}}]},
+		{"key": "a", "value": "y*", "descriptors": [{"key": "c", "value": "z", "rate_limit": {"unlimited": true}}]}
+	]}`)
+	s, err := NewSet([]*File{f}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for keys, want := range map[string]bool{"a": true, "a b": true, "a c": true, "b": false, "a a": false, "a b c": false, "A": false} {
+		if got := s.Domains[0].Knows(strings.Fields(keys)); got != want {
+			t.Errorf("%s: %v", keys, got)
+		}
+	}
+}

@@ -106,6 +106,19 @@ func (d *decoder) fields(n *Node, what string, known []string) map[string]*Node 
 	return fields
 }
 
+// filled is fields for maps of which a member without a value is a slip: one that says nothing would be taken for one that is not there,
+// and so a rule without match for one that covers all.
+func (d *decoder) filled(n *Node, what string, known []string) map[string]*Node {
+	fields := d.fields(n, what, known)
+	for i := range n.Members {
+		key := n.Members[i].Key
+		if n.Members[i].Value.Kind == Null && isOneOf(key.Value, known) {
+			d.fail(key, fmt.Sprintf("%s: has no value; write one, or take the line out", key.Value))
+		}
+	}
+	return fields
+}
+
 // unknown refuses a key that there is no field for. It returns the field that was most likely meant, which is read on as that: it is not
 // missing, then.
 func (d *decoder) unknown(key *Node, what string, known []string) string {
@@ -265,7 +278,7 @@ func (n *Node) step(name string) *Node {
 
 // rule reads one rule.
 func (d *decoder) rule(n *Node) *RuleText {
-	f := d.fields(n, "a rule", ruleFields)
+	f := d.filled(n, "a rule", ruleFields)
 	t := &RuleText{Name: d.needed(f["name"], "name")}
 	if f["name"] == nil && n.Kind == Map {
 		d.fail(n, "the rule has no name; write one of 1 to 64 of A-Z a-z 0-9 _ . -")
@@ -300,7 +313,10 @@ func (d *decoder) rule(n *Node) *RuleText {
 
 // match reads which requests a rule covers.
 func (d *decoder) match(n *Node, in string) *core.Match {
-	f := d.fields(n, "match", matchFields)
+	f := d.filled(n, "match", matchFields)
+	if n.Kind == Map && len(n.Members) == 0 {
+		d.fail(n, in+"match: is empty; write what the rule covers, or leave match out to cover all requests")
+	}
 	m := &core.Match{
 		Methods:      d.texts(f["methods"], in+"match: methods"),
 		Hosts:        d.texts(f["hosts"], in+"match: hosts"),
@@ -326,7 +342,7 @@ func (d *decoder) match(n *Node, in string) *core.Match {
 
 // tiers reads the limits by a value.
 func (d *decoder) tiers(n *Node, in string) *Tiers {
-	f := d.fields(n, "tiers", tiersFields)
+	f := d.filled(n, "tiers", tiersFields)
 	t := &Tiers{Source: d.text(f["source"], in+"tiers: source")}
 	limits := f["limits"]
 	if limits == nil {
@@ -356,7 +372,7 @@ func (d *decoder) overrides(n *Node, in string) []Override {
 	}
 	list := make([]Override, 0, len(n.Items))
 	for _, item := range n.Items {
-		f := d.fields(item, "an override", overrideFields)
+		f := d.filled(item, "an override", overrideFields)
 		if item.Kind == Map && (f["key"] == nil || f["limit"] == nil) {
 			d.fail(item, in+"overrides: an override has a key and a limit, such as {key: 192.0.2.1, limit: 1000/1m}")
 			continue

@@ -61,6 +61,11 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 			`1:34: rule "a": limit "5/1x": the period "1x" must be a duration such as 10s, 1m, 24h or 7d, or day, week or month`,
 			`1:69: rule "a": enforcement "hart": must be hard or shadow (did you mean hard?)`,
 		}},
+		{`{"rules": [{"name": "a", "limit": "5/1m", "match": null, "burst": null}, {"name": "b", "limit": "5/1m", "match": {}}]}`, []string{
+			`1:43: match: has no value; write one, or take the line out`,
+			`1:58: burst: has no value; write one, or take the line out`,
+			`1:114: rule "b": match: is empty; write what the rule covers, or leave match out to cover all requests`,
+		}},
 		{`{}`, []string{
 			`1:1: has neither rules nor a domain; write rules: and a list of them`,
 		}},
@@ -254,7 +259,7 @@ func TestAllFieldsOfARuleAreRead(t *testing.T) {
 		"ipv4_prefix": 24, "ipv6_prefix": "56",
 		"enforcement": "shadow", "on_limit": "reject", "on_error": "open", "on_missing_key": "skip", "count_rejected": true
 	},
-	{"name": "daily", "limit": "1000/day", "time_zone": "UTC", "match": null, "burst": null},
+	{"name": "daily", "limit": "1000/day", "time_zone": "UTC"},
 	{"name": "queue", "limit": "5/1s", "algorithm": "leaky_bucket", "max_delay": "2s"}
 ]}`)
 	if len(f.Rules) != 3 || f.Domain != nil || f.Name != "f" {

@@ -14,6 +14,7 @@ import (
 type Contents struct {
 	Names     []string // in the order of the patterns, and by name in each
 	Sums      []string // of the contents of each
+	Sizes     []int    // in bytes
 	Digest    string   // of all names and contents
 	ByPattern map[string][]string
 	data      [][]byte
@@ -61,6 +62,7 @@ func Read(patterns []string) (*Contents, Problems) {
 		sum := sha256.Sum256(data)
 		digest.Write([]byte(name + "\n"))
 		c.Sums = append(c.Sums, string(sum[:]))
+		c.Sizes = append(c.Sizes, len(data))
 		digest.Write(sum[:])
 	}
 	if len(problems) > 0 {
@@ -75,22 +77,19 @@ func expand(pattern string) ([]string, error) {
 	if pattern == "" {
 		return nil, fmt.Errorf("the name of a file is empty")
 	}
-	if !strings.ContainsAny(pattern, "*?[") || isThere(pattern) { // or a file is really called so
+	if !strings.ContainsAny(pattern, wildcards) || isThere(pattern) { // or a file is really called so
 		return []string{filepath.Clean(pattern)}, nil
 	}
-	found, err := filepath.Glob(pattern)
-	if err != nil {
+	if _, err := filepath.Match(pattern, ""); err != nil {
 		return nil, fmt.Errorf("is no pattern that can match: %w", err)
 	}
-	var names []string
-	for _, name := range found {
-		if !hides(filepath.Clean(pattern), filepath.Clean(name)) {
-			names = append(names, filepath.Clean(name))
-		}
+	names, err := glob(filepath.Clean(pattern))
+	if err != nil {
+		return nil, err
 	}
 	sort.Strings(names)
 	if len(names) == 0 {
-		return nil, fmt.Errorf("no file matches")
+		return nil, fmt.Errorf("no file matches%s", from(pattern))
 	}
 	return names, nil
 }
@@ -100,24 +99,81 @@ func isThere(name string) bool {
 	return err == nil
 }
 
-// hides reports whether a file that matches a pattern, or a folder on the way to it, has a name that begins with a dot, and the
-// pattern does not say so.
-func hides(pattern, name string) bool {
-	asked := strings.Split(pattern, string(filepath.Separator))
-	parts := strings.Split(name, string(filepath.Separator))
-	for i := range parts {
-		if strings.HasPrefix(parts[i], ".") && i < len(asked) && !strings.HasPrefix(asked[i], ".") {
-			return true
+const wildcards = "*?["
+
+// glob returns what a pattern matches. Where filepath.Glob passes over folders that cannot be read, this says so: or rules would go as
+// if their files had been removed. A name that begins with a dot is matched only where the pattern begins so.
+func glob(pattern string) ([]string, error) {
+	folder, last := filepath.Split(pattern)
+	folder = filepath.Clean(folder)
+	folders := []string{folder}
+	if strings.ContainsAny(folder, wildcards) {
+		found, err := glob(folder)
+		if err != nil {
+			return nil, err
+		}
+		folders = found
+	}
+	var names []string
+	for _, folder := range folders {
+		info, err := os.Stat(folder)
+		if os.IsNotExist(err) || err == nil && !info.IsDir() {
+			continue
+		}
+		found, err := namesIn(folder, last, err)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", folder, plainly(err))
+		}
+		names = append(names, found...)
+	}
+	return names, nil
+}
+
+// namesIn returns what the last part of a pattern matches in a folder, of which err is what is wrong with it.
+func namesIn(folder, last string, err error) ([]string, error) {
+	if err != nil {
+		return nil, err
+	}
+	if !strings.ContainsAny(last, wildcards) {
+		name := filepath.Join(folder, last)
+		_, err := os.Lstat(name)
+		if os.IsNotExist(err) {
+			return nil, nil
+		}
+		return []string{name}, err
+	}
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, entry := range entries {
+		name := entry.Name()
+		matches, _ := filepath.Match(last, name) // the pattern was found to be one
+		if matches && (!strings.HasPrefix(name, ".") || strings.HasPrefix(last, ".")) {
+			names = append(names, filepath.Join(folder, name))
 		}
 	}
-	return false
+	return names, nil
+}
+
+// from says where a relative path begins.
+func from(name string) string {
+	if filepath.IsAbs(name) {
+		return ""
+	}
+	folder, err := os.Getwd()
+	if err != nil {
+		return ""
+	}
+	return " (from " + folder + ")"
 }
 
 // readFile returns the contents of a regular file, or of one that a link leads to: not of a device or a pipe, which may have no end.
 func readFile(name string) ([]byte, error) {
 	info, err := os.Stat(name)
 	if err != nil {
-		return nil, plainly(err)
+		return nil, fmt.Errorf("%w%s", plainly(err), from(name))
 	}
 	if info.IsDir() {
 		return nil, fmt.Errorf("is a directory; write %s for the files in it", filepath.Join(name, "*.yaml"))

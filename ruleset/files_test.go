@@ -142,7 +142,7 @@ func TestAsManyFilesAsAllowedAreRead(t *testing.T) {
 		t.Fatal(problems)
 	}
 	f.write("one.yaml", "")
-	if _, problems = Read(f.patterns("*.yaml")); len(problems) != 1 || problems[0].Text != "1001 files are named; at most 1000 are read" {
+	if _, problems = Read(f.patterns("*.yaml")); len(problems) != 1 || problems[0].Text != fmt.Sprintf("%d files are named; at most %d are read", MaxFiles+1, MaxFiles) {
 		t.Error(problems)
 	}
 }

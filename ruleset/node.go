@@ -44,10 +44,10 @@ type Member struct {
 
 // Bounds of what is read.
 const (
-	MaxFile    = 8 << 20 // bytes of a file
-	MaxFiles   = 1000    // files that a list of patterns may name
-	MaxTotal   = 64 << 20
-	MaxNesting = 64 // maps and lists in each other
+	MaxFile    = 8 << 20  // bytes of a file
+	MaxFiles   = 5000     // files that a list of patterns may name
+	MaxTotal   = 64 << 20 // bytes of all of them
+	MaxNesting = 64       // maps and lists in each other
 
 	MaxValues = 1_000_000 // of a file, about: each takes some 200 bytes while it is read
 )

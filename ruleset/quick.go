@@ -169,28 +169,24 @@ func quickRule(m map[string]interface{}, t *RuleText) bool {
 		case "limit":
 			into = &t.Limit
 		case "key":
-			if value != nil && !quickTexts(value, &t.Key) {
+			if !quickTexts(value, &t.Key) {
 				return false
 			}
 			continue
 		case "match":
-			if value != nil {
-				t.Match = &core.Match{}
-				if !quickMatch(value, t.Match) {
-					return false
-				}
+			t.Match = &core.Match{}
+			if !quickMatch(value, t.Match) {
+				return false
 			}
 			continue
 		case "tiers":
-			if value != nil {
-				t.Tiers = &Tiers{}
-				if !quickTiers(value, t.Tiers) {
-					return false
-				}
+			t.Tiers = &Tiers{}
+			if !quickTiers(value, t.Tiers) {
+				return false
 			}
 			continue
 		case "overrides":
-			if value != nil && !quickOverrides(value, t) {
+			if !quickOverrides(value, t) {
 				return false
 			}
 			continue
@@ -223,7 +219,7 @@ func quickRule(m map[string]interface{}, t *RuleText) bool {
 		default:
 			return false
 		}
-		if value != nil && !quickText(value, into) {
+		if !quickText(value, into) {
 			return false
 		}
 	}
@@ -269,7 +265,7 @@ func quickTexts(value interface{}, into *[]string) bool {
 // quickMatch reads which requests a rule covers.
 func quickMatch(value interface{}, match *core.Match) bool {
 	m, ok := value.(map[string]interface{})
-	if !ok {
+	if !ok || len(m) == 0 {
 		return false
 	}
 	for key, v := range m {

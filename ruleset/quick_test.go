@@ -66,7 +66,7 @@ var quickFiles = []struct {
 	{`{"rules": [{"name": "a", "limit": "9/1m", "algorithm": "token_bucket", "burst": 20, "count_rejected": true, "cost": 2, "ipv4_prefix": 24, "key": ["client_ip", "header:X-A"], "match": {"methods": "GET", "hosts": ["h.example"], "path_prefixes": ["/a"], "headers": {"X-B": "b"}, "except_ips": ["10.0.0.0/8"]}}]}`, true},
 	{`{"rules": [{"name": "a", "limit": "9/1m", "enforcement": "shadow", "on_error": "open", "on_missing_key": "skip"}, {"name": "b", "limit": "9/1m", "enforcement": "shadow", "on_error": "open", "on_missing_key": "skip"}, {"name": "c", "limit": "9/1m"}]}`, true},
 	{`{"rules": [{"name": "a", "tiers": {"source": "header:X-Plan", "limits": {"free": "1/1m", "*": "unlimited"}}, "overrides": [{"key": "192.0.2.1", "limit": "9/1m"}]}]}`, true},
-	{`{"rules": [{"name": "a", "limit": "unlimited"}, {"name": "b", "limit": "unlimited", "match": null}]}`, true},
+	{`{"rules": [{"name": "a", "limit": "unlimited"}, {"name": "b", "limit": "unlimited", "match": null}]}`, false},
 	{`{"domain": "d", "descriptors": [{"key": "a", "value": "b", "rate_limit": {"unit": "day", "requests_per_unit": 5}, "descriptors": [{"key": "c", "shadow_mode": true, "rate_limit": {"unit": "year", "requests_per_unit": 0}}]}]}`, true},
 	{`{"domain": "d"}`, true},
 	{`{"rules": [{"name": "\u0061", "limit": "1/1m"}]}`, false}, // right, but not plain

@@ -327,9 +327,26 @@ func (c *compiler) setTier() {
 		c.fail("tiers: "+strings.Replace(err.Error(), "key ", "source ", 1)+placeholderHint(text), "tiers", "source")
 		return
 	}
+	kind, _, _ := strings.Cut(text, ":")
+	if kind == "static" {
+		c.fail("tiers: source "+strconv.Quote(text)+": is the same for all requests; write what their tier is read from, such as header:X-Plan", "tiers", "source")
+		return
+	}
+	if kind == "client_ip" || kind == "remote_ip" {
+		c.checkTierAddresses()
+	}
 	c.rule.tier = &source
 	if kind, name, _ := strings.Cut(text, ":"); kind == "header" || kind == "cookie" || kind == "query" {
 		c.rule.Advice = append(c.rule.Advice, TierAdvice(kind, name))
+	}
+}
+
+// checkTierAddresses refuses tiers that no address can be.
+func (c *compiler) checkTierAddresses() {
+	for _, tier := range c.text.Tiers.Limits {
+		if _, err := netip.ParseAddr(tier.Value); err != nil && tier.Value != AnyTier {
+			c.fail(fmt.Sprintf("tiers: %q: must be an address, since the tier is one; overrides with a prefix beside them are for networks", tier.Value), "tiers", "limits", tier.Value)
+		}
 	}
 }
 

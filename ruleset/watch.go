@@ -9,14 +9,18 @@ type Watch struct {
 	taken    *Contents // what is in force
 	seen     string    // what was found at the last look, where that is something else
 	since    time.Duration
-	told     string // what was found and is not in force: it has been told, and is not again
+	restless time.Duration // since when what is found has been something else, and another each time
+	told     string        // what was found and is not in force: it has been told, and is not again
 }
 
 // How long what is found must stay as it is before it counts: so that a file which is being written is not read half, and that one
 // which is away for a moment, since an editor puts another in its place, is not missed.
 const (
 	settled = 100 * time.Millisecond
-	gone    = time.Second // where a file is no longer there
+	gone    = time.Second // where a file is no longer there, or much shorter
+
+	// Files that change all the time are taken as they are: one of them must not keep the others from coming into force.
+	patience = 5 * time.Second
 )
 
 // NewWatch returns a watch of files of which that much is in force.
@@ -57,11 +61,15 @@ func (w *Watch) Look(now time.Duration) Change {
 		return Change{}
 	}
 	if found != w.seen {
+		if w.seen == "" {
+			w.restless = now
+		}
 		w.seen = found
 		w.since = now
-		return Change{Again: wait}
-	}
-	if rest := wait - (now - w.since); rest > 0 {
+		if now-w.restless < patience {
+			return Change{Again: wait}
+		}
+	} else if rest := wait - (now - w.since); rest > 0 {
 		return Change{Again: rest}
 	}
 	w.seen = ""
@@ -72,10 +80,16 @@ func (w *Watch) Look(now time.Duration) Change {
 	return Change{Contents: contents}
 }
 
-// lacks reports whether a file that is in force is no longer there.
+// lacks reports whether a file that is in force is no longer there, or much shorter: as one is that is being written.
 func (w *Watch) lacks(c *Contents) bool {
-	for _, name := range w.taken.Names {
-		if !isOneOf(name, c.Names) {
+	sizes := make(map[string]int, len(c.Names))
+	for i, name := range c.Names {
+		sizes[name] = c.Sizes[i]
+	}
+	for i, name := range w.taken.Names {
+		size, ok := sizes[name]
+		before := w.taken.Sizes[i]
+		if !ok || 4*size < 3*before && before-size >= 16 {
 			return true
 		}
 	}

@@ -1,6 +1,7 @@
 package ruleset
 
 import (
+	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -104,6 +105,40 @@ func TestAFileIsNotReadWhileItIsWritten(t *testing.T) {
 	w.write("a.yaml", "half")
 	w.expect(200*ms, "again in 100ms") // however late the look was
 	w.expect(100*ms, "changed: half")
+}
+
+// A file that is written slowly rests where it ends, for now, on a rule that is whole.
+func TestAFileThatIsMuchShorterIsWaitedFor(t *testing.T) {
+	w := newWatched(t, []string{"a.yaml"}, "a.yaml")
+	whole := "two rules, each of which is a line\nand this is the other of them\n"
+	w.write("a.yaml", whole)
+	w.expect(0, "again in 100ms")
+	w.expect(100*ms, "changed: "+whole)
+	w.take()
+	w.write("a.yaml", whole[:35])
+	w.expect(0, "again in 1s")
+	w.expect(300*ms, "again in 700ms")
+	w.write("a.yaml", whole)
+	w.expect(300*ms, "")
+	w.write("a.yaml", whole[:35])
+	w.expect(0, "again in 1s")
+	w.expect(time.Second, "changed: "+whole[:35])
+}
+
+// One file that changes all the time does not keep the others from coming into force.
+func TestFilesThatNeverSettleAreTakenAfterAWhile(t *testing.T) {
+	w := newWatched(t, []string{"a.yaml"}, "a.yaml")
+	w.write("a.yaml", "version 0")
+	w.expect(0, "again in 100ms")
+	for i := 1; i < 50; i++ {
+		w.write("a.yaml", fmt.Sprintf("version %d", i))
+		w.expect(100*ms, "again in 100ms")
+	}
+	w.write("a.yaml", "version 50")
+	w.expect(100*ms, "changed: version 50")
+	w.take()
+	w.write("a.yaml", "version 51")
+	w.expect(100*ms, "again in 100ms")
 }
 
 func TestWhatIsAsItWasIsNoChange(t *testing.T) {
