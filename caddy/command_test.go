@@ -70,7 +70,7 @@ func TestCheckPrintsEveryProblemAtOnce(t *testing.T) {
 		{"those of files that cannot be read, too", []string{"nosuch.yaml", "rules.yaml", "folder", "broken.yaml", "*.toml", "good.yaml", "again.json"}, []string{
 			`nosuch.yaml: no such file or directory`,
 			`rules.yaml:2:22: `, `rules.yaml:3:15: `, `rules.yaml:4:5: `,
-			`folder: is a directory; write folder/*.yaml for the files in it`,
+			`folder: is a directory; name the files in it, as in folder/*.yaml or *.json`,
 			`broken.yaml:1:`,
 			`*.toml: no file matches`,
 			`again.json:1:12: rule "good": is in good.yaml, too`,

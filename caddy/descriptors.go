@@ -75,9 +75,13 @@ func (h *Handler) inquireFiles(q *inquiry, r *http.Request, f *inForce) error {
 	address := clientIPOf(r)
 	early := r.TLS != nil && !r.TLS.HandshakeComplete
 	q.places = f.set.Covering(r, q.places[:0])
+	path := ""
+	if len(q.places) > 0 {
+		path = core.CleanPath(r.URL.Path)
+	}
 	for _, i := range q.places {
 		rule := f.set.Rules[i]
-		if rule.Matcher != nil && !(early && rule.Excepts) && !rule.Matcher.Covers(r, address) {
+		if rule.Matcher != nil && !(early && rule.Excepts) && !rule.Matcher.CoversAt(r, path, address) {
 			continue
 		}
 		if early && f.set.addressed[i] {

@@ -487,7 +487,7 @@ func TestAThousandEditsUnderLoadLoseNoRequestAndNoCount(t *testing.T) {
 			write = s.overwrite
 		}
 		if n%3 == 0 {
-			write("a.yaml", broken[n/3%len(broken)])
+			write("a.yaml", broken[n/3%len(broken)]+"\n"+strings.Repeat("# so that it is as long as the others\n", 8)) // else it is waited for
 		} else {
 			write("a.yaml", edit(n))
 			last = n

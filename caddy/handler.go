@@ -398,6 +398,9 @@ func (h *Handler) inquire(q *inquiry, r *http.Request) error {
 	return nil
 }
 
+// mostPlaces is how many candidates a request may have had for their room to be kept for the next.
+const mostPlaces = 1024
+
 // free gives q back to the pool, without what it remembers of the request.
 func (q *inquiry) free() {
 	clear(q.checks[:cap(q.checks)])
@@ -406,6 +409,9 @@ func (q *inquiry) free() {
 	q.checks = q.checks[:0]
 	q.reporters = q.reporters[:0]
 	q.lookup.Begin()
+	if cap(q.places) > mostPlaces {
+		q.places = nil
+	}
 	q.lacking = false
 	inquiries.Put(q)
 }

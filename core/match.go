@@ -70,6 +70,11 @@ func (m Match) Compile() (*Matcher, error) {
 		if name == "Host" {
 			return nil, fmt.Errorf("match: headers: Host: is not among the fields of a request; write hosts")
 		}
+		for i := range c.headers {
+			if c.headers[i].name == name {
+				return nil, fmt.Errorf("match: headers: %s: is there twice, in upper and lower case; keep one", name)
+			}
+		}
 		c.headers = append(c.headers, headerMatch{name, value})
 	}
 	for _, s := range m.ExceptIPs {
@@ -168,13 +173,22 @@ func ParseNetwork(s string) (netip.Prefix, error) {
 
 // Covers reports whether the rule covers a request whose client has that address.
 func (m *Matcher) Covers(r *http.Request, clientIP string) bool {
+	path := ""
+	if len(m.paths)+len(m.prefixes) > 0 {
+		path = CleanPath(r.URL.Path)
+	}
+	return m.CoversAt(r, path, clientIP)
+}
+
+// CoversAt is Covers for who has the request's CleanPath, as one has who asks many matchers.
+func (m *Matcher) CoversAt(r *http.Request, path, clientIP string) bool {
 	if len(m.methods) > 0 && !contains(m.methods, r.Method) {
 		return false
 	}
 	if len(m.hosts)+len(m.suffixes) > 0 && !m.coversHost(plainHost(HostOf(r.Host))) {
 		return false
 	}
-	if len(m.paths)+len(m.prefixes) > 0 && !m.coversPath(CleanPath(r.URL.Path)) {
+	if len(m.paths)+len(m.prefixes) > 0 && !m.coversPath(path) {
 		return false
 	}
 	for i := range m.headers {
@@ -226,8 +240,12 @@ func contains(list []string, s string) bool {
 	return false
 }
 
+// manyValues is how many times a field may be sent for its values to be looked at. What is sent more often has any value: who sends it
+// so wants to come round a limit, or to make it cost much.
+const manyValues = 64
+
 func hasValue(values []string, want string) bool {
-	if want == "*" {
+	if want == "*" || len(values) > manyValues {
 		return len(values) > 0
 	}
 	return contains(values, want)

@@ -11,6 +11,7 @@ import (
 type MatchIndex struct {
 	always        []int // matchers that have no field to be found by
 	hosts         map[string][]int
+	suffixes      map[string][]int
 	paths         map[string][]int
 	prefixes      map[string][]int
 	headers       map[string]map[string][]int // by the field's name, and its value
@@ -32,6 +33,7 @@ func NewMatchIndex(matchers []*Matcher) *MatchIndex {
 	}
 	x := &MatchIndex{
 		hosts:    make(map[string][]int),
+		suffixes: make(map[string][]int),
 		paths:    make(map[string][]int),
 		prefixes: make(map[string][]int),
 		headers:  make(map[string]map[string][]int),
@@ -42,18 +44,14 @@ func NewMatchIndex(matchers []*Matcher) *MatchIndex {
 	return x
 }
 
-// handles returns the values that a request must have one of, by field, each with its field's sign in front: there may be no
-// suffixes of hosts, and no mixture of paths and prefixes, in what can be looked up.
+// handles returns the values that a request must have one of, by field, each with its field's sign in front.
 func (m *Matcher) handles() [][]string {
 	var all [][]string
-	if len(m.hosts) > 0 && len(m.suffixes) == 0 {
-		all = append(all, signed("h", m.hosts))
+	if len(m.hosts)+len(m.suffixes) > 0 {
+		all = append(all, append(signed("h", m.hosts), signed("s", m.suffixes)...))
 	}
-	if len(m.paths) > 0 && len(m.prefixes) == 0 {
-		all = append(all, signed("=", m.paths))
-	}
-	if len(m.prefixes) > 0 && len(m.paths) == 0 {
-		all = append(all, signed("/", m.prefixes))
+	if len(m.paths)+len(m.prefixes) > 0 {
+		all = append(all, append(signed("=", m.paths), signed("/", m.prefixes)...))
 	}
 	for i := range m.headers {
 		all = append(all, []string{"f" + m.headers[i].name + ":" + m.headers[i].value})
@@ -94,6 +92,8 @@ func (x *MatchIndex) enter(i int, m *Matcher, counts map[string]int) {
 	for _, v := range best {
 		value := v[1:]
 		switch v[0] {
+		case 's':
+			x.suffixes[value] = append(x.suffixes[value], i)
 		case 'h':
 			x.hosts[value] = append(x.hosts[value], i)
 		case '=':
@@ -119,8 +119,12 @@ func (x *MatchIndex) Candidates(r *http.Request, into []int) []int {
 	start := len(into)
 	into = append(into, x.always...)
 	sources := 1
-	if len(x.hosts) > 0 {
-		into = append(into, x.hosts[plainHost(HostOf(r.Host))]...)
+	if len(x.hosts)+len(x.suffixes) > 0 {
+		host := plainHost(HostOf(r.Host))
+		into = append(into, x.hosts[host]...)
+		if dot := strings.IndexByte(host, '.'); dot > 0 {
+			into = append(into, x.suffixes[host[dot:]]...)
+		}
 		sources++
 	}
 	if len(x.paths)+len(x.prefixes) > 0 {
@@ -180,9 +184,15 @@ func appendValues(entered map[string][]int, values []string, into []int) []int {
 	if len(entered) == 0 || len(values) == 0 {
 		return into
 	}
+	if len(values) > manyValues { // which are any
+		for _, list := range entered {
+			into = append(into, list...)
+		}
+		return into
+	}
 	into = append(into, entered["*"]...)
-	for _, v := range values {
-		if v != "*" {
+	for i, v := range values {
+		if v != "*" && !contains(values[:i], v) {
 			into = append(into, entered[v]...)
 		}
 	}

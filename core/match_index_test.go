@@ -191,3 +191,36 @@ func TestAnEmptyIndexHasNoCandidates(t *testing.T) {
 		t.Error(list)
 	}
 }
+
+// A field that is sent ten thousand times costs no more than one that is sent once, and is no way round.
+func TestAFieldThatIsSentManyTimesIsLookedUpOnce(t *testing.T) {
+	matches := make([]Match, 100)
+	for i := range matches {
+		matches[i] = Match{Headers: map[string]string{"X-Env": "prod"}}
+	}
+	x := mustIndex(t, matches)
+	last, err := matches[0].Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{1, 2, 64, 65, 10_000} {
+		values := make([]string, n)
+		for i := range values {
+			values[i] = "prod"
+		}
+		r := &http.Request{URL: &url.URL{Path: "/"}, Header: http.Header{"X-Env": values}}
+		list := x.Candidates(r, nil)
+		if len(list) != len(matches) || cap(list) > 4*len(matches) {
+			t.Errorf("%d values: %d candidates, room for %d", n, len(list), cap(list))
+		}
+	}
+	other := make([]string, 65)
+	r := &http.Request{URL: &url.URL{Path: "/"}, Header: http.Header{"X-Env": other}}
+	if !last.Covers(r, "") {
+		t.Error("65 values, none of which is looked at: not covered")
+	}
+	r.Header["X-Env"] = other[:64]
+	if last.Covers(r, "") {
+		t.Error("64 other values: covered")
+	}
+}

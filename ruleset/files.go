@@ -176,7 +176,7 @@ func readFile(name string) ([]byte, error) {
 		return nil, fmt.Errorf("%w%s", plainly(err), from(name))
 	}
 	if info.IsDir() {
-		return nil, fmt.Errorf("is a directory; write %s for the files in it", filepath.Join(name, "*.yaml"))
+		return nil, fmt.Errorf("is a directory; name the files in it, as in %s or *.json", filepath.Join(name, "*.yaml"))
 	}
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("is not a regular file")

@@ -115,11 +115,11 @@ func TestReadSaysAllThatCannotBeRead(t *testing.T) {
 		{[]string{"a.yaml/b.yaml"}, "a.yaml/b.yaml: not a directory"},
 		{[]string{"*.json"}, "*.json: no file matches"},
 		{[]string{"[.yaml"}, "[.yaml: is no pattern that can match: syntax error in pattern"},
-		{[]string{"folder"}, "folder: is a directory; write folder/*.yaml for the files in it"},
+		{[]string{"folder"}, "folder: is a directory; name the files in it, as in folder/*.yaml or *.json"},
 		{[]string{"large.yaml"}, "large.yaml: has more than 8 MB, the most that a rule file can have; write several files"},
 		{[]string{"link.yaml"}, "link.yaml: no such file or directory"},
 		{[]string{"circle.yaml"}, "circle.yaml: too many levels of symbolic links"},
-		{[]string{"a.yaml", "missing.yaml", "*.json", "folder", "missing.yaml"}, "*.json: no file matches\nmissing.yaml: no such file or directory\nfolder: is a directory; write folder/*.yaml for the files in it"},
+		{[]string{"a.yaml", "missing.yaml", "*.json", "folder", "missing.yaml"}, "*.json: no file matches\nmissing.yaml: no such file or directory\nfolder: is a directory; name the files in it, as in folder/*.yaml or *.json"},
 	} {
 		contents, problems := Read(f.patterns(c.patterns...))
 		if contents != nil || problems == nil {
@@ -195,5 +195,28 @@ func TestConflictsBetweenFilesAreSaidOnce(t *testing.T) {
 	}
 	if problems := Conflicts(files[:1]); problems != nil {
 		t.Error(problems)
+	}
+}
+
+// Rules must not go because a folder cannot be read.
+func TestAFolderThatCannotBeReadIsAProblem(t *testing.T) {
+	f := newFolder(t)
+	f.must(os.Mkdir(f.in("one"), 0o700))
+	f.write("one/rules.yaml", "a")
+	f.must(os.Symlink("loop", f.in("loop")))
+	for _, pattern := range []string{"*/rules.yaml", "*/*.yaml", "*o*/*.yaml"} {
+		_, problems := Read(f.patterns(pattern))
+		if len(problems) != 1 || !strings.Contains(problems[0].Text, "loop: too many") {
+			t.Errorf("%s: %v", pattern, problems)
+		}
+	}
+	f.must(os.Remove(f.in("loop")))
+	f.must(os.Symlink("nowhere", f.in("dangling"))) // that which is not there cannot be read, and has nothing
+	f.write("file", "")
+	for _, pattern := range []string{"*/rules.yaml", "*/*.yaml", "o*/r*"} {
+		contents, problems := Read(f.patterns(pattern))
+		if problems != nil || len(contents.Names) != 1 {
+			t.Errorf("%s: %v", pattern, problems)
+		}
 	}
 }

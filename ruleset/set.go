@@ -100,17 +100,27 @@ func (s *Set) Domain(name string) (*Domain, error) {
 	return nil, fmt.Errorf("%s", text)
 }
 
+// mostAdvice is how many rules are spoken of.
+const mostAdvice = 10
+
 // Advice returns what in the files is most likely not meant, though it can be.
 func (s *Set) Advice() []string {
 	var advice []string
-	at := 0
+	at, more := 0, 0
 	for _, f := range s.Files {
 		for i := range f.Rules {
 			for _, text := range s.Rules[at].Advice {
+				if len(advice) == mostAdvice {
+					more++
+					continue
+				}
 				advice = append(advice, fmt.Sprintf("%s:%d: rule %q: %s", f.Name, f.Rules[i].Line, f.Rules[i].Name, text))
 			}
 			at++
 		}
+	}
+	if more > 0 {
+		advice = append(advice, fmt.Sprintf("so it is with %d more rules", more))
 	}
 	return advice
 }

@@ -42,9 +42,10 @@ type engine struct {
 
 	registry    *registry
 	fingerprint string
-	number      int // of all engines there have been
-	uses        int // by generations
-	living      int // of those, the ones that have not ended
+	number      int  // of all engines there have been
+	uses        int  // by generations
+	living      int  // of those, the ones that have not ended
+	returned    bool // it is used again, after living was 0; until its files have been looked at
 	store       storeSettings
 	memory      *core.Memory
 	shared      *sharedRedis // nil: memory

@@ -265,6 +265,7 @@ func (g *registry) join(ctx context.Context, e *engine) {
 	}
 	gen.engines = append(gen.engines, e)
 	e.uses++
+	e.returned = e.returned || e.uses > 1 && e.living == 0
 	e.living++
 }
 

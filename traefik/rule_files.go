@@ -237,25 +237,25 @@ func (g *registry) watchFiles(f *ruleFiles, fingerprint string) {
 	g.lookLater(f)
 }
 
-// lookLater sets the timer of files: for when they are due, or sooner, so that it does not hold them long when the engine has ended.
+// lookLater sets the timer of files: for when they are due, or sooner, to find out whether the engine has ended, or is used again.
 func (g *registry) lookLater(f *ruleFiles) {
 	wait := f.due - g.clock()
-	if wait > lingering {
-		wait = lingering
+	if wait > shortestInterval {
+		wait = shortestInterval
 	}
 	g.after(wait, f.later)
 }
 
 // look looks at files if they are due, and has it done again after a while.
 func (g *registry) look(f *ruleFiles) {
-	e, living := g.watching(f)
+	e, living, again := g.watching(f)
 	if e == nil {
 		return
 	}
 	defer g.lookLater(f)
 	defer guard()
 	now := g.clock()
-	if now < f.due {
+	if now < f.due && !again {
 		return
 	}
 	f.due = now + f.interval
@@ -278,17 +278,20 @@ func (g *registry) look(f *ruleFiles) {
 	}
 }
 
-// watching returns the engine that has files, nil if it has ended, and whether handlers with a living context use it.
-func (g *registry) watching(f *ruleFiles) (e *engine, living bool) {
+// watching returns the engine that has files, nil if it has ended, and whether handlers with a living context use it: whether they do
+// so again, after there was none for a while in which nobody looked.
+func (g *registry) watching(f *ruleFiles) (e *engine, living, again bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	e = g.engines[f.of]
 	if e == nil || e.files != f { // another has come in its place
 		var none *engine
-		return none, false
+		return none, false, false
 	}
 	living = e.living > 0
-	return e, living
+	again = e.returned
+	e.returned = false
+	return e, living, again
 }
 
 // reload puts changed files in force, or says why not.

@@ -37,7 +37,7 @@ func newFiled(t *testing.T, text string, c *Config) *filed {
 func (f *filed) edit(text string) {
 	f.t.Helper()
 	writeFile(f.t, f.path, text)
-	f.step(standardInterval + 200*time.Millisecond)
+	f.step(standardInterval + 1200*time.Millisecond) // a file that has become much shorter is waited for
 }
 
 func TestRulesOfAFileLimit(t *testing.T) {

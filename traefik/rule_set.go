@@ -143,13 +143,15 @@ func (s *ruleSet) tellAfresh(middleware string, before *ruleSet) {
 	}
 }
 
-// shareCounter reports whether any of the one rules counts in the same place as any of the others.
+// shareCounter reports whether any of the one rules counts in the same place as any of the others. Each may be thousands.
 func shareCounter(a, b []*core.Rule) bool {
+	places := make(map[string]bool)
 	for _, one := range a {
-		for _, other := range b {
-			if one.Identity() == other.Identity() {
-				return true
-			}
+		places[one.Identity()] = true
+	}
+	for _, other := range b {
+		if places[other.Identity()] {
+			return true
 		}
 	}
 	return false

@@ -111,12 +111,17 @@ func inquire(e *engine, q *inquiry, r *http.Request) {
 		}
 	}
 	rules := s.rules
+	path := ""
 	if s.files != nil {
 		rules = candidates(s, q, r)
+		path = core.CleanPath(r.URL.Path)
 	}
 	for _, rule := range rules {
 		ruled = rule.ruled
-		if ruled.Matcher != nil && !ruled.Matcher.Covers(r, address) {
+		if ruled.Matcher != nil && s.files == nil && !ruled.Matcher.Covers(r, address) {
+			continue
+		}
+		if ruled.Matcher != nil && s.files != nil && !ruled.Matcher.CoversAt(r, path, address) {
 			continue
 		}
 		cost = ruled.Cost
@@ -167,6 +172,9 @@ func noteAddress(e *engine, r *http.Request, address string) {
 	}
 }
 
+// mostPlaces is how many candidates a request may have had for their room to be kept for the next.
+const mostPlaces = 1024
+
 // free gives q back to the pool, without what it remembers of the request.
 func free(q *inquiry) {
 	for i := range q.checks {
@@ -175,6 +183,11 @@ func free(q *inquiry) {
 	q.checks = q.checks[:0]
 	q.lacking = false
 	q.set = nil
+	if cap(q.places) > mostPlaces {
+		var none []int
+		q.places = none
+		q.rules = q.rules[:0:0]
+	}
 	inquiries.Put(q)
 }
 
