@@ -289,6 +289,26 @@ func TestAnEngineThatEndsNoLongerLooksAtItsFiles(t *testing.T) {
 	}
 }
 
+// A configuration that comes back within the minute finds its engine, which has not looked at its files since.
+func TestAConfigurationThatComesBackDoesNotBringOldRules(t *testing.T) {
+	s := newStage(t)
+	path := writeFile(t, t.TempDir()+"/rules.json", oneRule("a", "100/1h"))
+	a := &Config{RulesFile: []string{path}, RulesInterval: "1h"}
+	_, ctx, cancel := generationOf(s, a, "m@file", 1)
+	s.step(5 * time.Second)
+	s.end(ctx, cancel)
+	writeFile(t, path, oneRule("a", "2/1h"))
+	_, ctx, cancel = generationOf(s, &Config{RulesFile: []string{path}, RulesInterval: "1h", Message: "Slowly."}, "m@file", 1)
+	s.step(5 * time.Second)
+	s.end(ctx, cancel)
+	h, _, cancel := generationOf(s, a, "m@file", 1)
+	defer cancel()
+	s.step(4 * time.Second)
+	if got := statuses(h[0], "192.0.2.1", 3); got != "200 200 429" {
+		t.Errorf("two an hour: %s", got)
+	}
+}
+
 func TestAMiddlewareThatChangesWhileItsFileIsBrokenKeepsTheLastGoodRules(t *testing.T) {
 	s := newStage(t)
 	path := writeFile(t, t.TempDir()+"/rules.json", oneRule("a", "3/1h"))
