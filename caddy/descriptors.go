@@ -72,6 +72,7 @@ func (d descriptor) entries(r *http.Request, into []ruleset.Entry) (entries []ru
 
 // inquireFiles fills in the checks of what stands in rule files.
 func (h *Handler) inquireFiles(q *inquiry, r *http.Request, f *inForce) error {
+	q.inFiles = true
 	address := clientIPOf(r)
 	early := r.TLS != nil && !r.TLS.HandshakeComplete
 	q.places = f.set.Covering(r, q.places[:0])

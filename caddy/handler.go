@@ -296,6 +296,7 @@ type inquiry struct {
 	lacking   bool // a rule rejects the request for want of a key
 	key       []byte
 
+	inFiles bool  // what follows is used
 	places  []int // of the rules in files that may cover it
 	entries []ruleset.Entry
 	lookup  ruleset.Lookup
@@ -405,15 +406,23 @@ const mostPlaces = 1024
 func (q *inquiry) free() {
 	clear(q.checks[:cap(q.checks)])
 	clear(q.reporters[:cap(q.reporters)])
-	clear(q.entries[:cap(q.entries)])
 	q.checks = q.checks[:0]
 	q.reporters = q.reporters[:0]
+	q.lacking = false
+	if q.inFiles {
+		q.freeFiles()
+	}
+	inquiries.Put(q)
+}
+
+// freeFiles forgets what rule files had to do with the request.
+func (q *inquiry) freeFiles() {
+	clear(q.entries[:cap(q.entries)])
 	q.lookup.Begin()
 	if cap(q.places) > mostPlaces {
 		q.places = nil
 	}
-	q.lacking = false
-	inquiries.Put(q)
+	q.inFiles = false
 }
 
 // jittered returns a wait with the configured jitter added to it, in microseconds.
