@@ -133,16 +133,19 @@ func (h *Handler) unmarshalCaddyfile(d *caddyfile.Dispenser, matcher string) err
 		}
 		return nil
 	}
-	said := make(map[string]bool)
+	at := make(map[string]caddyfile.Token) // where each word stands
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
 		word := d.Val()
-		if word != "zone" && word != "descriptor" && word != "rules_file" && said[word] {
+		if _, twice := at[word]; twice && word != "zone" && word != "descriptor" && word != "rules_file" {
 			return d.Errf("rate_limit: %s is set twice", word)
 		}
-		said[word] = true
+		at[word] = d.Token()
 		if err := h.subdirective(d, word); err != nil {
 			return err
 		}
+	}
+	if err := h.checkDomain(); err != nil {
+		return errorAt(at["domain"], err)
 	}
 	return nil
 }

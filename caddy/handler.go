@@ -244,8 +244,8 @@ func (h *Handler) provisionSurroundings(ctx caddy.Context) {
 
 // check says what is wrong with the handler's own fields.
 func (h *Handler) check() error {
-	if h.Domain != "" && len(h.Descriptors) == 0 {
-		return fmt.Errorf("domain %q: has no effect without a descriptor; write how a request becomes one: descriptor <key> {header.X-Key}", h.Domain)
+	if err := h.checkDomain(); err != nil {
+		return err
 	}
 	if err := checkRulesInterval(h.RulesInterval); err != nil {
 		return err
@@ -266,6 +266,13 @@ func (h *Handler) check() error {
 	}
 	if d := time.Duration(h.SweepInterval); d != 0 && (d < time.Second || d > 24*time.Hour) {
 		return fmt.Errorf("sweep_interval %s: must be from 1s to 1d", d)
+	}
+	return nil
+}
+
+func (h *Handler) checkDomain() error {
+	if h.Domain != "" && len(h.Descriptors) == 0 {
+		return fmt.Errorf("domain %q: has no effect without a descriptor; write how a request becomes one: descriptor <key> {header.X-Key}", h.Domain)
 	}
 	return nil
 }
