@@ -102,7 +102,11 @@ func (h *Handler) inquireFiles(q *inquiry, r *http.Request, f *inForce) error {
 				q.lacking = q.lacking || !rule.Shadow
 			}
 		}
-		if one := ruleset.LimitOf(rule, r, address, key); one != nil {
+		one := ruleset.LimitOf(rule, r, address, key)
+		if missing && rule.RejectMissing {
+			one = anyOf(rule.Limits, one)
+		}
+		if one != nil {
 			q.add(one, key, cost, f.set.reporters[i])
 		}
 	}

@@ -225,3 +225,24 @@ func TestOverridesOfKeysWithSeveralParts(t *testing.T) {
 	s.admit(1, "/", "A", "b", "B", "a")
 	s.reject("/", "A", "b", "B", "a")
 }
+
+// Who leaves the key out is rejected also where its limit would be none; where there is no limit at all, rejecting has no effect, and is
+// refused.
+func TestAMissingKeyIsRejectedWhereItsLimitIsNone(t *testing.T) {
+	s := startSite(t, `rate_limit {
+		zone keyed {
+			key {header.X-Key}
+			limit unlimited
+			override slow 1/366d
+			on_missing_key reject
+		}
+	}
+	respond ok`)
+	s.admit(3, "/", "X-Key", "a")
+	s.admit(1, "/", "X-Key", "slow")
+	s.reject("/", "X-Key", "slow")
+	s.reject("/").want(t, "Retry-After", "-")
+	if _, err := s.adapt("", ":PORT {\nrate_limit {\nzone a {\nkey {header.X-Key}\nlimit unlimited\non_missing_key reject\n}\n}\n}"); err == nil || !strings.Contains(err.Error(), "on_missing_key reject: has no effect on a zone without any limit") {
+		t.Errorf("got %v", err)
+	}
+}

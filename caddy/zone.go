@@ -240,6 +240,9 @@ func (z *Zone) compileFields(name, namespace string) error {
 	if err != nil {
 		return err
 	}
+	if z.OnMissingKey == "reject" && len(z.limits.Rules()) == 0 {
+		return errors.New("on_missing_key reject: has no effect on a zone without any limit; write a limit, or leave it out")
+	}
 	if z.limits.Single() {
 		z.single = z.limits.Own()
 	}

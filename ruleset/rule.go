@@ -89,6 +89,10 @@ func Compile(t *RuleText, in Context) (*Rule, []*FieldError) {
 		c.fail(err.Error(), "name")
 		return nil, c.errors
 	}
+	if r.RejectMissing && len(limits.Rules()) == 0 {
+		c.fail("on_missing_key \"reject\": has no effect on a rule without any limit; write a limit, or leave it out", "on_missing_key")
+		return nil, c.errors
+	}
 	r.Limits = limits
 	r.Shadow = config.Shadow
 	return r, nil

@@ -51,6 +51,7 @@ func TestCompileSaysAllThatIsWrong(t *testing.T) {
 		want []string
 	}{
 		{RuleText{Name: "a b"}, []string{`name: name "a b": must be 1 to 64 of A-Z a-z 0-9 _ . -`}},
+		{RuleText{Limit: "unlimited", OnMissingKey: "reject"}, []string{`on_missing_key: on_missing_key "reject": has no effect on a rule without any limit; write a limit, or leave it out`}},
 		{RuleText{Limit: " "}, []string{`limit: limit: is missing; write one such as 100/1m`}},
 		{RuleText{Limit: "100"}, []string{`limit: limit "100": has no period; write <requests>/<period>, such as 100/1m`}},
 		{RuleText{Limit: "0/1m"}, []string{`limit: limit "0/1m": the requests must be a whole number from 1 to 1000000000`}},
