@@ -173,6 +173,9 @@ func KeySpec(parts []Part, p core.Prefixes) string {
 	return spec
 }
 
+// Spec returns what the rule's key is made of, as KeySpec has it: rules with the same have the same key for every request.
+func Spec(r *Rule) string { return KeySpec(r.Parts, r.prefixes) }
+
 // setLimits reads the rule's own limit into the configuration, unless it has one, and returns the others.
 func (c *compiler) setLimits(config *core.RuleConfig) core.MoreLimits {
 	t := c.text
