@@ -1,6 +1,7 @@
 package traefik
 
 import (
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -68,7 +69,7 @@ func decodeMember(name string, value, into reflect.Value) error {
 	if kind == reflect.String {
 		text, ok := scalar(value)
 		if !ok {
-			return fmt.Errorf("%s %v: must be a single value", name, value.Interface())
+			return fmt.Errorf("%s %s: must be a single value", name, asJSON(value.Interface()))
 		}
 		into.SetString(text)
 		return nil
@@ -78,7 +79,7 @@ func decodeMember(name string, value, into reflect.Value) error {
 	}
 	list, ok := texts(value)
 	if !ok {
-		return fmt.Errorf("%s %v: must be a list", name, value.Interface())
+		return fmt.Errorf("%s %s: must be a list", name, asJSON(value.Interface()))
 	}
 	into.Set(reflect.ValueOf(list))
 	return nil
@@ -90,7 +91,7 @@ func decodeMap(name string, value, into reflect.Value) error {
 		return nil
 	}
 	if value.Kind() != reflect.Map {
-		return fmt.Errorf("%s %v: must be an object", name, value.Interface())
+		return fmt.Errorf("%s %s: must be an object", name, asJSON(value.Interface()))
 	}
 	m := make(map[string]string)
 	keys := value.MapKeys()
@@ -143,6 +144,15 @@ func texts(v reflect.Value) (list []string, ok bool) {
 	return list, true
 }
 
+// asJSON writes a value for a message.
+func asJSON(value interface{}) string {
+	text, err := json.Marshal(value)
+	if err != nil { // a map whose keys are no texts, from some decoders
+		return fmt.Sprint(value)
+	}
+	return string(text)
+}
+
 // fieldIndex returns which field of a struct has that name in a configuration, in whichever case; -1: none.
 func fieldIndex(t reflect.Type, name string) int {
 	for i := 0; i < t.NumField(); i++ {
@@ -164,7 +174,7 @@ func listOf(field string, value interface{}) ([]interface{}, error) {
 		return list, nil
 	}
 	if source.Kind() != reflect.Slice {
-		return list, fmt.Errorf("%s %v: must be a list", field, value)
+		return list, fmt.Errorf("%s %s: must be a list of objects, in YAML each with a dash in front", field, asJSON(value))
 	}
 	for i := 0; i < source.Len(); i++ {
 		list = append(list, source.Index(i).Interface())
