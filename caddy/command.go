@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/proxyweir/weir/ruleset"
 	"github.com/proxyweir/weir/ruleset/yaml"
@@ -133,6 +132,3 @@ func count(n int, what string) string {
 	}
 	return strconv.Itoa(n) + " " + what + "s"
 }
-
-// Interface guard
-var _ caddy.Module = (*Handler)(nil)

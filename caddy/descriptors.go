@@ -82,7 +82,7 @@ func (h *Handler) inquireFiles(q *inquiry, r *http.Request, f *inForce) error {
 	}
 	for _, i := range q.places {
 		rule := f.set.Rules[i]
-		if rule.Matcher != nil && !(early && rule.Excepts) && !rule.Matcher.CoversAt(r, path, address) {
+		if rule.Matcher != nil && !(early && rule.Excepts) && !core.Covers(rule.Matcher, r, path, address) {
 			continue
 		}
 		if early && f.set.addressed[i] {
@@ -104,7 +104,7 @@ func (h *Handler) inquireFiles(q *inquiry, r *http.Request, f *inForce) error {
 		}
 		one := ruleset.LimitOf(rule, r, address, key)
 		if missing && rule.RejectMissing {
-			one = anyOf(rule.Limits, one)
+			one = rule.Limits.Rejecting(one)
 		}
 		if one != nil {
 			q.add(one, key, cost, f.set.reporters[i])

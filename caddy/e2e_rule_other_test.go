@@ -4,4 +4,4 @@ package ratelimit_test
 
 import "errors"
 
-func makePipe(string) error { return errors.New("pipes are made on Linux here") }
+func makePipe(string) error { return errors.ErrUnsupported }

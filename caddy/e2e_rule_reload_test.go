@@ -427,12 +427,15 @@ func TestRulesOfFilesCountInRedisAndAnEditKeepsThem(t *testing.T) {
 	s.reject("/k", "K", "v")
 }
 
-// openFiles returns how many file descriptors this process has.
+// openFiles returns how many file descriptors this process has: always 0 where the system does not say.
 func openFiles(t testing.TB) int {
 	t.Helper()
 	list, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
-		t.Skip(err)
+		if runtime.GOOS == "linux" {
+			t.Fatal(err)
+		}
+		t.Log("file descriptors are not counted here:", err)
 	}
 	return len(list)
 }

@@ -401,21 +401,13 @@ func (h *Handler) inquire(q *inquiry, r *http.Request) error {
 		}
 		rule := zone.ruleOf(r, key)
 		if missing && zone.OnMissingKey == "reject" {
-			rule = anyOf(zone.limits, rule)
+			rule = zone.limits.Rejecting(rule)
 		}
 		if rule != nil {
 			q.add(rule, key, cost, zone.reporter)
 		}
 	}
 	return nil
-}
-
-// anyOf returns the rule that rejects a request for want of a key, also where it would have no limit.
-func anyOf(limits *core.Limits, rule *core.Rule) *core.Rule {
-	if rules := limits.Rules(); rule == nil && len(rules) > 0 {
-		return rules[0]
-	}
-	return rule
 }
 
 // mostPlaces is how many candidates a request may have had for their room to be kept for the next.
@@ -463,6 +455,7 @@ func sortedNames(zones map[string]*Zone) []string {
 
 // Interface guards
 var (
+	_ caddy.Module                = (*Handler)(nil)
 	_ caddy.Provisioner           = (*Handler)(nil)
 	_ caddy.CleanerUpper          = (*Handler)(nil)
 	_ caddyhttp.MiddlewareHandler = (*Handler)(nil)

@@ -103,6 +103,15 @@ func (l *Limits) Single() bool {
 	return l.own != nil && len(l.tiers) == 0 && len(l.overrides) == 0
 }
 
+// Rejecting returns the rule that rejects a request for want of a key: the one that holds for it, which is given, or where none does
+// any of the others; nil if there is none at all.
+func (l *Limits) Rejecting(r *Rule) *Rule {
+	if r == nil && len(l.rules) > 0 {
+		return l.rules[0]
+	}
+	return r
+}
+
 // Own returns the rule of all requests for which there is no other; nil: they have no limit.
 func (l *Limits) Own() *Rule { return l.own }
 

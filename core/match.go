@@ -177,11 +177,11 @@ func (m *Matcher) Covers(r *http.Request, clientIP string) bool {
 	if len(m.paths)+len(m.prefixes) > 0 {
 		path = CleanPath(r.URL.Path)
 	}
-	return m.CoversAt(r, path, clientIP)
+	return Covers(m, r, path, clientIP)
 }
 
-// CoversAt is Covers for who has the request's CleanPath, as one has who asks many matchers.
-func (m *Matcher) CoversAt(r *http.Request, path, clientIP string) bool {
+// Covers is Matcher.Covers for who has the request's CleanPath already, as one has who asks many matchers.
+func Covers(m *Matcher, r *http.Request, path, clientIP string) bool {
 	if len(m.methods) > 0 && !contains(m.methods, r.Method) {
 		return false
 	}

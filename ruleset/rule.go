@@ -47,9 +47,6 @@ type Context struct {
 	Namespace string
 	Name      string        // in place of the RuleText's, where it has none
 	Prefixes  core.Prefixes // of a rule that does not say any
-
-	// Limit is the rule's, for who reads it otherwise; the RuleText's Limit is not looked at then.
-	Limit *core.Limit
 }
 
 // compiler gathers what is wrong.
@@ -77,7 +74,7 @@ func Compile(t *RuleText, in Context) (*Rule, []*FieldError) {
 	c.setMatcher()
 	c.setPrefixes(in.Prefixes)
 	c.setKey()
-	config := core.RuleConfig{Namespace: in.Namespace, Name: r.Name, KeySpec: KeySpec(r.Parts, r.prefixes), Limit: in.Limit}
+	config := core.RuleConfig{Namespace: in.Namespace, Name: r.Name, KeySpec: KeySpec(r.Parts, r.prefixes)}
 	more := c.setLimits(&config)
 	c.setCost(config.Limit, more)
 	c.setWords(&config)
@@ -176,28 +173,27 @@ func KeySpec(parts []Part, p core.Prefixes) string {
 // Spec returns what the rule's key is made of, as KeySpec has it: rules with the same have the same key for every request.
 func Spec(r *Rule) string { return KeySpec(r.Parts, r.prefixes) }
 
-// setLimits reads the rule's own limit into the configuration, unless it has one, and returns the others.
+// setLimits reads the rule's own limit into the configuration, and returns the others.
 func (c *compiler) setLimits(config *core.RuleConfig) core.MoreLimits {
 	t := c.text
 	var more core.MoreLimits
 	wrong := len(c.errors)
 	common := c.commonLimit()
 	if len(c.errors) > wrong { // whether the limits agree with it cannot be said; but whether one can be read
-		if text := strings.TrimSpace(t.Limit); text != "" && text != Unlimited && config.Limit == nil {
+		if text := strings.TrimSpace(t.Limit); text != "" && text != Unlimited {
 			if err := core.ParseLimit(text, &common); err != nil {
 				c.fail(err.Error(), "limit")
 			}
 		}
 		return more
 	}
-	if config.Limit == nil {
-		if t.Tiers == nil && strings.TrimSpace(t.Limit) == "" {
-			c.fail("limit: is missing; write one such as 100/1m", "limit")
-			return more
-		}
-		if strings.TrimSpace(t.Limit) != "" {
-			config.Limit = c.limit(common, t.Limit, "limit", "limit")
-		}
+	hasOwn := strings.TrimSpace(t.Limit) != ""
+	if t.Tiers == nil && !hasOwn {
+		c.fail("limit: is missing; write one such as 100/1m", "limit")
+		return more
+	}
+	if hasOwn {
+		config.Limit = c.limit(common, t.Limit, "limit", "limit")
 	}
 	if t.Tiers != nil {
 		c.setTier()
@@ -211,7 +207,6 @@ func (c *compiler) setLimits(config *core.RuleConfig) core.MoreLimits {
 			c.checkAddresses()
 		}
 	}
-	hasOwn := strings.TrimSpace(t.Limit) != "" || config.Limit != nil
 	own, more, errors := More(t, config.Limit, hasOwn, common, len(c.rule.Parts), c.keyOf)
 	config.Limit = own
 	c.errors = append(c.errors, errors...)

@@ -182,10 +182,6 @@ func TestARuleIsWhatItsFieldsSay(t *testing.T) {
 	if len(errors) > 0 || named.Name != "from-the-handler" || named.Limits.Own().Namespace() != "n" || Spec(named) != "client_ip" {
 		t.Errorf("%v, %+v", errors, named)
 	}
-	given, errors := Compile(&RuleText{Name: "r", Limit: "not looked at"}, Context{Limit: l})
-	if len(errors) > 0 || given.Limits.Own().Limit() != l {
-		t.Errorf("%v, %+v", errors, given)
-	}
 	if r := mustCompile(t, RuleText{OnMissingKey: "skip", Enforcement: "hard", Match: &core.Match{}, TimeZone: "UTC", Limit: "5/month"}); !r.SkipMissing || r.Matcher != nil || r.Limits.Own().Limit().Windows(0) == nil {
 		t.Errorf("%+v", r)
 	}

@@ -107,7 +107,7 @@ func TestAFileIsNotReadWhileItIsWritten(t *testing.T) {
 	w.expect(100*ms, "changed: half")
 }
 
-// A file that is written slowly rests where it ends, for now, on a rule that is whole.
+// What there is of a file while it is slowly written may end with a whole rule.
 func TestAFileThatIsMuchShorterIsWaitedFor(t *testing.T) {
 	w := newWatched(t, []string{"a.yaml"}, "a.yaml")
 	whole := "two rules, each of which is a line\nand this is the other of them\n"

@@ -114,15 +114,16 @@ func inquire(e *engine, q *inquiry, r *http.Request) {
 	path := ""
 	if s.files != nil {
 		rules = candidates(s, q, r)
-		path = core.CleanPath(r.URL.Path)
 	}
 	for _, rule := range rules {
 		ruled = rule.ruled
-		if ruled.Matcher != nil && s.files == nil && !ruled.Matcher.Covers(r, address) {
-			continue
-		}
-		if ruled.Matcher != nil && s.files != nil && !ruled.Matcher.CoversAt(r, path, address) {
-			continue
+		if ruled.Matcher != nil {
+			if path == "" { // once a request
+				path = core.CleanPath(r.URL.Path)
+			}
+			if !core.Covers(ruled.Matcher, r, path, address) {
+				continue
+			}
 		}
 		cost = ruled.Cost
 		if ruled.CostFrom != nil {
@@ -141,9 +142,7 @@ func inquire(e *engine, q *inquiry, r *http.Request) {
 		}
 		if missing && ruled.RejectMissing {
 			cost = core.Unaffordable
-			if limit == nil && len(ruled.Limits.Rules()) > 0 { // what has no limit is rejected all the same
-				limit = ruled.Limits.Rules()[0]
-			}
+			limit = ruled.Limits.Rejecting(limit)
 			q.lacking = q.lacking || limit != nil && !ruled.Shadow
 		}
 		if limit != nil {
