@@ -114,7 +114,7 @@ tiers.yaml: 2 rules
 	if code != 0 || out != want {
 		t.Errorf("exit code %d:\n%swant\n%s", code, out, want)
 	}
-	if !strings.HasPrefix(problems, `warning: tiers.yaml:3: rule "b": tiers: the header X-Plan is what the client sends`) || strings.Count(problems, "\n") != 1 {
+	if !strings.HasPrefix(problems, `warning: tiers.yaml:3:5: rule "b": tiers: the header X-Plan is what the client sends`) || strings.Count(problems, "\n") != 1 {
 		t.Errorf("problems:\n%s", problems)
 	}
 }

@@ -17,6 +17,10 @@ type FileDomain struct {
 	Limits      int // of those that have a limit, or are unlimited
 
 	Line, Column int // of the name
+
+	// The first detailed_metric that is true. (Not its Node: of types in a circle only those of an earlier file can be taken.)
+	detailed                     bool
+	detailedLine, detailedColumn int
 }
 
 // Descriptor is one entry of a tree of descriptors.
@@ -122,7 +126,11 @@ func (d *decoder) descriptor(domain *FileDomain, n *Node, path string) *Descript
 	}
 	in := fmt.Sprintf("descriptor %q: ", shorten(pathTo(path, one)))
 	one.Shadow = d.boolean(f["shadow_mode"], in+"shadow_mode")
-	_ = d.boolean(f["detailed_metric"], in+"detailed_metric") // which says how a metric of Envoy's is called
+	if d.boolean(f["detailed_metric"], in+"detailed_metric") && !domain.detailed {
+		domain.detailed = true
+		domain.detailedLine = f["detailed_metric"].Line
+		domain.detailedColumn = f["detailed_metric"].Column
+	}
 	for _, field := range []string{"quota_mode", "value_to_metric"} {
 		if d.boolean(f[field], in+field) {
 			d.fail(f[field], in+field+": "+refusals[field])

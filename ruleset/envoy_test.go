@@ -1,6 +1,7 @@
 package ruleset
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -209,6 +210,24 @@ func TestADomainMayHaveNothingYet(t *testing.T) {
 	for _, text := range []string{`{"domain": "d"}`, `{"domain": "d", "descriptors": []}`, `{"domain": "d", "descriptors": null}`} {
 		if f := accepted(t, text); f.Domain == nil || f.Domain.Name != "d" || f.Domain.Count != 0 {
 			t.Errorf("%s: %+v", text, f.Domain)
+		}
+	}
+}
+
+// What is taken without effect is said, once a file.
+func TestADetailedMetricIsAdvisedOf(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"domain": "d", "descriptors": [
+			{"key": "a", "detailed_metric": true}, {"key": "b",
+			"detailed_metric": true}]}`: "f:2:36: detailed_metric: has no effect: no value of a request is ever the label of a metric",
+		`{"domain": "d", "descriptors": [{"key": "a", "detailed_metric": false}]}`: "",
+	} {
+		s, err := NewSet([]*File{accepted(t, text)}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(s.Advice(), "\n"); got != want {
+			t.Errorf("%s: %q", text, got)
 		}
 	}
 }

@@ -65,6 +65,7 @@ func quickFile(name string, data []byte) *File {
 			return nil
 		}
 		f.Domain = decoded.Domain
+		f.Domain.detailedLine = 0 // which is not known
 	}
 	if f.Rules == nil && f.Domain == nil {
 		return nil

@@ -114,9 +114,14 @@ func (s *Set) Advice() []string {
 					more++
 					continue
 				}
-				advice = append(advice, fmt.Sprintf("%s:%d: rule %q: %s", f.Name, f.Rules[i].Line, f.Rules[i].Name, text))
+				told := Problem{File: f.Name, Line: f.Rules[i].Line, Column: f.Rules[i].Column, Text: fmt.Sprintf("rule %q: %s", f.Rules[i].Name, text)}
+				advice = append(advice, told.String())
 			}
 			at++
+		}
+		if f.Domain != nil && f.Domain.detailed {
+			told := Problem{File: f.Name, Line: f.Domain.detailedLine, Column: f.Domain.detailedColumn, Text: "detailed_metric: has no effect: no value of a request is ever the label of a metric"}
+			advice = append(advice, told.String())
 		}
 	}
 	if more > 0 {

@@ -61,7 +61,7 @@ func TestASetHasTheRulesOfAllFiles(t *testing.T) {
 	if len(s.Rules) != 3 || names != "a c c d.k " {
 		t.Errorf("%d rules, %s", len(s.Rules), names)
 	}
-	want := `f:1: rule "c": tiers: the header X-Plan is what the client sends, so that it can choose its own limit; have the proxy set it to what it knows, or delete it from requests`
+	want := `f:1:12: rule "c": tiers: the header X-Plan is what the client sends, so that it can choose its own limit; have the proxy set it to what it knows, or delete it from requests`
 	if advice := strings.Join(s.Advice(), "\n"); advice != want {
 		t.Errorf("\n got %s\nwant %s", advice, want)
 	}

@@ -218,10 +218,8 @@ func fewLines(list []string) []string {
 // adviceOf returns what in a set's files is most likely not meant.
 func adviceOf(e *engine, s *ruleSet) []string {
 	var advice []string
-	for _, r := range s.files.Rules {
-		for _, text := range r.Advice {
-			advice = append(advice, fmt.Sprintf("rule %q: %s", r.Name, ourWords.Replace(text)))
-		}
+	for _, text := range s.files.Advice() {
+		advice = append(advice, ourWords.Replace(text))
 	}
 	if len(s.files.Domains) > 0 && s.domain == nil {
 		advice = append(advice, "the rule files have a domain with descriptors, and nothing says how requests become some; write descriptors beside rulesFile")
