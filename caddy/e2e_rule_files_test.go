@@ -324,7 +324,7 @@ func TestTiersAndOverridesOfRulesInFiles(t *testing.T) {
 	s.admit(6, "/", "X-Key", "vip", "X-Plan", "free")
 	s.reject("/", "X-Key", "vip", "X-Plan", "staff")
 	s.admit(20, "/", "X-Key", "robot", "X-Plan", "free")
-	if lines := s.serious(); len(lines) != 1 || !strings.Contains(lines[0], "tiers.yaml:2: rule \\\"plan\\\": tiers: the header X-Plan is what the client sends") {
+	if lines := s.serious(); len(lines) != 1 || !strings.Contains(lines[0], "tiers.yaml:2:5: rule \\\"plan\\\": tiers: the header X-Plan is what the client sends") {
 		t.Errorf("log: %q, want one warning that clients choose their tier", lines)
 	}
 }
