@@ -183,6 +183,10 @@ func (*failingStore) Store() core.Store              { return failingStore{} }
 func (failingStore) Open(*core.Rule) error           { return nil }
 func (failingStore) Release(*core.Rule)              {}
 func (failingStore) Decide([]core.Check, bool) error { return errors.New("the store is down") }
+func (failingStore) Settle([]core.Hold) error        { return errors.New("the store is down") }
+func (failingStore) ShutOut(*core.Rule, string, int64) error {
+	return errors.New("the store is down")
+}
 
 // noStore is a module of the namespace that is no store.
 type noStore struct{}

@@ -6,6 +6,7 @@ const Never int64 = -1
 // Decision is what one rule says of one request. Times are microseconds from now.
 type Decision struct {
 	Allowed    bool
+	Soft       bool  // it is, by the tolerance of a rule whose limit it exceeds
 	Limit      int64 // the quota: a bucket's burst, else the requests per period
 	Remaining  int64 // how many units are left, never below 0
 	RetryAfter int64 // when the same request would be admitted: 0 if it is, Never if it cannot be

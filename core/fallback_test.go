@@ -442,6 +442,10 @@ func (u *unopenable) Open(r *Rule) error { return u.err }
 
 func (u *unopenable) Release(r *Rule) {}
 
+func (u *unopenable) Settle(holds []Hold) error { return u.err }
+
+func (u *unopenable) ShutOut(r *Rule, key string, duration int64) error { return u.err }
+
 func (u *unopenable) Decide(checks []Check, peek bool) error { return u.err }
 
 func TestARuleThatCannotBeOpenedLocallyIsNotOpen(t *testing.T) {

@@ -7,8 +7,8 @@ package core
 func decideFixedWindow(l *Limit, s *State, now, cost int64, next *State, d *Decision) {
 	at := now
 	counted := s.B
-	if last := s.A; last > now { // the clock stepped back
-		if last-now <= l.period {
+	if last := s.A; last > now { // the clock stepped back, or requests wait for a window to come
+		if last-now <= l.slack {
 			at = last
 		} else {
 			counted = 0

@@ -45,6 +45,7 @@ const (
 	HeaderRemaining  = "X-Ratelimit-Remaining"
 	HeaderReset      = "X-Ratelimit-Reset"
 	headerXRetry     = "X-Ratelimit-Retry-After"
+	headerSoft       = "X-Ratelimit-Soft"
 	HeaderRateLimit  = "Ratelimit"
 	HeaderPolicy     = "Ratelimit-Policy"
 	headerRetryAfter = "Retry-After"
@@ -59,8 +60,11 @@ const (
 // until the quota is whole. RateLimit and RateLimit-Policy list every rule that is not a shadow: of more than 32 the first, and the one
 // told of. Where an earlier handler
 // has set the fields, its members of the lists are kept in front, and the X-RateLimit fields that are the stricter.
-// All times are whole seconds, rounded up.
+// X-RateLimit-Soft: exceeded says of a request that it was let through by tolerance. All times are whole seconds, rounded up.
 func WriteHeaders(h http.Header, f Fields, checks []Check, v *Verdict) {
+	if v.Soft && f.XRateLimit {
+		h[headerSoft] = []string{"exceeded"}
+	}
 	if v.Told < 0 || v.Outcome != Reject && !f.XRateLimit && !f.IETF {
 		return
 	}

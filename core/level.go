@@ -10,12 +10,13 @@ const timeBits = 53
 
 // drain returns a bucket's level at time now, in two words, what R/P has drained since taken off; with refill interval R
 // for each whole P of the epoch since. It is the level at time at: now, or the key's own time where the clock has stepped
-// back, unless by more than a period: then the key starts over.
+// back, unless by more than a period: then the key starts over. (Of a limit that delays the key's time may be that of the last
+// departure, and is then ahead.)
 func drain(l *Limit, s *State, now int64) (at int64, hi, lo uint64) {
 	at, hi, lo = s.A&(1<<timeBits-1), uint64(s.A)>>timeBits, uint64(s.B)
 	elapsed := now - at
 	if elapsed < 0 {
-		if -elapsed <= l.period {
+		if -elapsed <= l.slack {
 			return at, hi, lo
 		}
 		return now, 0, 0

@@ -26,8 +26,14 @@ const (
 // AlgorithmNames lists the names that ParseAlgorithm accepts, in the order of the constants.
 var AlgorithmNames = []string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_window_log", "sliding_window_counter"}
 
+// inFlight is the algorithm of a limit of requests in flight, which no configuration names: see NewConcurrency.
+const inFlight Algorithm = 6
+
 // String returns the configuration's name of the algorithm, or "" for the zero value.
 func (a Algorithm) String() string {
+	if a == inFlight {
+		return "concurrency"
+	}
 	if a < TokenBucket || a > SlidingWindowCounter {
 		return ""
 	}
@@ -88,7 +94,8 @@ type LimitConfig struct {
 	Location  *time.Location
 	Burst     int64         // B: 0 means R; buckets only
 	Interval  bool          // a TokenBucket is refilled with R tokens at each whole P of the epoch, not continuously
-	MaxDelay  time.Duration // the longest that a LeakyBucket holds a request; 0 means DefaultDelay
+	Delays    bool          // requests over the limit wait for their turn; all but a SlidingWindowCounter can have them do so
+	MaxDelay  time.Duration // the longest that a LeakyBucket, or a limit that Delays, holds a request; 0 means DefaultDelay
 }
 
 // Limit is an algorithm with its numbers: checked, immutable, safe for concurrent use. Times in it are microseconds.
@@ -98,7 +105,9 @@ type Limit struct {
 	period    int64 // P; with a calendar the longest that its unit can be
 	burst     int64 // B, for buckets
 	interval  bool
+	delays    bool
 	maxDelay  int64
+	slack     int64     // how far a key's time may be ahead of the clock's without being taken for a step back of the clock
 	calendar  *calendar // nil: aligned to the epoch
 
 	capacity int64 // what the state can hold: B, B+1 for a leaky bucket (the one that leaves and B waiting), R
@@ -131,8 +140,14 @@ func (l *Limit) Capacity() int64 { return l.capacity }
 // Interval reports whether a token bucket is refilled at each whole period, not continuously.
 func (l *Limit) Interval() bool { return l.interval }
 
-// MaxDelay returns the longest that a leaky bucket holds a request, in microseconds.
+// Delays reports whether requests over the limit wait for their turn.
+func (l *Limit) Delays() bool { return l.delays }
+
+// MaxDelay returns the longest that a leaky bucket, or a limit that Delays, holds a request, in microseconds.
 func (l *Limit) MaxDelay() int64 { return l.maxDelay }
+
+// InFlight reports whether the limit is one of requests in flight: see NewConcurrency.
+func (l *Limit) InFlight() bool { return l.algorithm == inFlight }
 
 // Quantum returns the unit that a sliding_window_log keeps times in, in microseconds, and its window in such units.
 func (l *Limit) Quantum() (quantum, window int64) { return l.quantum, l.window }
@@ -186,6 +201,9 @@ func atLeastOne(n int64) int64 {
 // the numbers that a reload may change.
 func (l *Limit) Identity() string {
 	id := l.algorithm.String()
+	if l.algorithm == inFlight {
+		return id
+	}
 	if l.interval {
 		id += "+interval"
 	}
@@ -197,16 +215,19 @@ func (l *Limit) Identity() string {
 
 // Same reports whether two limits decide alike.
 func (l *Limit) Same(o *Limit) bool {
-	return l.requests == o.requests && l.burst == o.burst && l.maxDelay == o.maxDelay && l.Identity() == o.Identity()
+	return l.requests == o.requests && l.burst == o.burst && l.delays == o.delays && l.maxDelay == o.maxDelay && l.Identity() == o.Identity()
 }
 
 // terms is a text that is the same for limits that are the Same, and for no others.
 func (l *Limit) terms() string {
-	return l.Identity() + " " + strconv.FormatInt(l.requests, 10) + " " + strconv.FormatInt(l.burst, 10) + " " + strconv.FormatInt(l.maxDelay, 10)
+	return l.Identity() + " " + strconv.FormatInt(l.requests, 10) + " " + strconv.FormatInt(l.burst, 10) + " " + strconv.FormatInt(l.maxDelay, 10) + " " + strconv.FormatBool(l.delays)
 }
 
 // String writes the limit as a configuration does: "100/1m sliding_window_counter".
 func (l *Limit) String() string {
+	if l.algorithm == inFlight {
+		return "concurrency " + strconv.FormatInt(l.requests, 10)
+	}
 	s := strconv.FormatInt(l.requests, 10) + "/"
 	if l.calendar != nil {
 		s += l.calendar.unit.String()
@@ -237,6 +258,7 @@ func NewLimit(c LimitConfig) (*Limit, error) {
 		requests:  c.Requests,
 		period:    int64(c.Period / time.Microsecond),
 		interval:  c.Interval,
+		delays:    c.Delays,
 		capacity:  c.Requests,
 		quota:     c.Requests,
 	}
@@ -256,10 +278,16 @@ func NewLimit(c LimitConfig) (*Limit, error) {
 	}
 	if c.Algorithm == LeakyBucket {
 		l.capacity = l.burst + 1
+	}
+	l.slack = l.period
+	if c.Algorithm == LeakyBucket || c.Delays {
 		l.maxDelay = int64(c.MaxDelay / time.Microsecond)
 		if c.MaxDelay == 0 {
 			l.maxDelay = int64(DefaultDelay / time.Microsecond)
 		}
+	}
+	if c.Delays {
+		l.slack += l.maxDelay
 	}
 	if c.Algorithm == SlidingWindowLog {
 		// Times are kept as 32-bit counts of quanta. A log that was not touched for a whole period is empty, so no age
@@ -269,6 +297,50 @@ func NewLimit(c LimitConfig) (*Limit, error) {
 	}
 	l.widths()
 	return l, nil
+}
+
+// NewConcurrency returns a limit of so many requests in flight, 1 to MaxRequests. It has no period: a unit is in use from the
+// decision until Limiter.Finish is told that the request is over.
+func NewConcurrency(n int64) (*Limit, error) {
+	if n < 1 || n > MaxRequests {
+		return nil, fmt.Errorf("concurrency %d: must be from 1 to %d", n, MaxRequests)
+	}
+	// A period there must be, for what divides by it; no state is ever kept that would be weighed by it.
+	l := &Limit{algorithm: inFlight, requests: n, period: 1, slack: 1, capacity: n, quota: n}
+	l.widths()
+	return l, nil
+}
+
+// widen returns the limit with so many percent more requests and burst, rounded down. Its identity is l's.
+func (l *Limit) widen(percent int64) (*Limit, error) {
+	wide := *l
+	most := int64(MaxRequests)
+	if l.algorithm == SlidingWindowLog {
+		most = MaxLogRequests
+	}
+	wide.requests += l.requests * percent / 100
+	wide.capacity = wide.requests
+	wide.quota = wide.requests
+	if l.algorithm == TokenBucket || l.algorithm == LeakyBucket {
+		wide.burst += l.burst * percent / 100
+		// Of the rounded numbers the rate may be the one that has grown less.
+		if over(wide.burst, wide.period, wide.requests, int64(MaxDrain/time.Microsecond)) {
+			return nil, fmt.Errorf("%d %% of %s: a full bucket would take more than 10 years to drain", percent, l)
+		}
+		wide.capacity = wide.burst
+		wide.quota = wide.burst
+	}
+	if l.algorithm == LeakyBucket {
+		wide.capacity++
+	}
+	if wide.requests == l.requests && wide.burst == l.burst {
+		return nil, fmt.Errorf("%d %% of %s is less than one request, so that there would be no tolerance", percent, l)
+	}
+	if wide.requests > most || wide.burst > most {
+		return nil, fmt.Errorf("%d %% more than %s is above %d, the most that such a limit can have", percent, l, most)
+	}
+	wide.widths()
+	return &wide, nil
 }
 
 // widths sets what follows from how large the numbers are.
@@ -330,8 +402,11 @@ func (c LimitConfig) check() error {
 	if c.Interval && c.Algorithm != TokenBucket {
 		return fmt.Errorf("refill interval: only token_bucket is refilled, not %s", c.Algorithm)
 	}
-	if c.MaxDelay != 0 && c.Algorithm != LeakyBucket {
-		return fmt.Errorf("max_delay %s: only leaky_bucket holds requests, not %s", c.MaxDelay, c.Algorithm)
+	if c.Delays && c.Algorithm == SlidingWindowCounter {
+		return fmt.Errorf("on_limit delay: sliding_window_counter cannot say when a request's turn is; choose the algorithm token_bucket, sliding_window_log or fixed_window")
+	}
+	if c.MaxDelay != 0 && c.Algorithm != LeakyBucket && !c.Delays {
+		return fmt.Errorf("max_delay %s: only leaky_bucket and on_limit delay hold requests, not %s", c.MaxDelay, c.Algorithm)
 	}
 	if c.MaxDelay != 0 && c.MaxDelay < time.Microsecond || c.MaxDelay > maxDelay {
 		return fmt.Errorf("max_delay %s: must be from 1µs to %s", c.MaxDelay, formatPeriod(maxDelay))

@@ -13,6 +13,12 @@ type Check struct {
 	// Uncounted is set by the limiter where the store has failed and the rule lets requests pass then: Decision says nothing.
 	Uncounted bool
 
+	// Ticket names what the request has reserved of the rule, in the store; 0: nothing. Holds makes use of it.
+	Ticket uint64
+
+	// The limiter's note: the request is counted among those that wait.
+	waits bool
+
 	// The store's notes between evaluating and charging.
 	hash        uint64
 	slot        int
@@ -36,7 +42,18 @@ type Store interface {
 	//
 	// On an error nothing is known of what was charged. Each Decision is then what was last known of the key's Limit and
 	// Remaining, or zero.
+	//
+	// Some rules have a conduct. Of a candidate the check before it, in whose place it is, is left out of what rejects the request.
+	// Where a limit delays and the request departs later than now, all rules are charged at its departure; where a rule counts by
+	// status, or in flight, units are only reserved. Check.Ticket names what is not charged yet.
 	Decide(checks []Check, peek bool) error
+
+	// Settle ends what Decide has reserved: it is charged now if Keep is set, and else given back. The turn of a request that
+	// waits is given back only where it is the last in line.
+	Settle(holds []Hold) error
+
+	// ShutOut shuts a key of a rule with penalties out for that many microseconds from now; 0 lets it in, and forgets its offences.
+	ShutOut(r *Rule, key string, duration int64) error
 }
 
 // Outcome is what becomes of a request.
@@ -61,6 +78,8 @@ type Verdict struct {
 	Told       int   // index of the check that clients are told of: of those that reject, the one with the longest wait; else the tightest; -1: none
 	RetryAfter int64 // of a rejected request, in microseconds: the longest wait that a rule asks for, or Never
 	Delay      int64 // of a delayed one: the longest that a rule asks for
+	Soft       bool  // the request is let through by a rule's tolerance
+	Holds      bool  // the request has reserved something: Holds says what, and Limiter.Finish or Leave is to be called
 }
 
 // Limiter comes to a verdict on requests, by the decisions of a store.
@@ -89,31 +108,35 @@ func (l *Limiter) Open(r *Rule) error {
 	if err := l.store.Open(r); err != nil {
 		return err
 	}
-	if l.local == nil || r.onError != CountLocally {
-		return nil
+	if l.local != nil && r.onError == CountLocally {
+		local := r.sharedBy(l.nodes)
+		if err := l.local.Open(local); err != nil {
+			l.store.Release(r)
+			return err
+		}
+		r.local = local
 	}
-	local, err := NewRule(RuleConfig{
-		Namespace:     r.namespace,
-		Name:          r.name,
-		KeySpec:       r.keySpec,
-		Limit:         r.limit.Share(l.nodes),
-		Shadow:        r.shadow,
-		CountRejected: r.countRejected,
-		Blocks:        r.blocks,
-	})
-	if err == nil {
-		err = l.local.Open(local)
+	for i, other := range r.beside {
+		if err := l.Open(other); err != nil {
+			for _, opened := range r.beside[:i] {
+				l.Release(opened)
+			}
+			l.release(r)
+			return err
+		}
 	}
-	if err != nil {
-		l.store.Release(r)
-		return err
-	}
-	r.local = local
 	return nil
 }
 
 // Release ends what Open began.
 func (l *Limiter) Release(r *Rule) {
+	l.release(r)
+	for _, other := range r.beside {
+		l.Release(other)
+	}
+}
+
+func (l *Limiter) release(r *Rule) {
 	l.store.Release(r)
 	if r.local != nil {
 		l.local.Release(r.local)
@@ -129,6 +152,8 @@ func (l *Limiter) Decide(checks []Check, peek bool, v *Verdict) error {
 	for i := range checks {
 		c := &checks[i]
 		c.Uncounted = false
+		c.Ticket = 0
+		c.waits = false
 		if c.Cost < 1 {
 			c.Cost = 1
 		} else if c.Cost > Unaffordable {
@@ -156,7 +181,40 @@ func (l *Limiter) Conclude(checks []Check, peek bool, failure error, v *Verdict)
 		return failure
 	}
 	conclude(checks, v)
+	if v.Outcome == Delay {
+		l.enter(checks, v)
+	}
 	return failure
+}
+
+// enter counts a request among those that wait for the rules that have it wait. If there are too many of one, because others have
+// come at the same time, it is rejected after all.
+func (l *Limiter) enter(checks []Check, v *Verdict) {
+	full := -1
+	for i := range checks {
+		c := &checks[i]
+		if !c.Rule.delays() || c.Uncounted || c.Ticket == 0 {
+			continue
+		}
+		c.waits = true
+		v.Holds = true
+		if c.Rule.conduct.waiting.Add(1) > c.Rule.conduct.maxWaiting && full < 0 {
+			full = i
+		}
+	}
+	if full < 0 {
+		return
+	}
+	_ = l.Leave(Holds(nil, checks)) // what is not given back expires
+	v.Outcome = Reject
+	v.Told = full
+	v.RetryAfter = v.Delay
+	v.Delay = 0
+	v.Holds = false
+	d := &checks[full].Decision
+	d.Allowed = false
+	d.RetryAfter = v.RetryAfter
+	d.Delay = 0
 }
 
 // unavailableFor is when to come back if the store has failed: by then it may be asked again.
@@ -171,8 +229,13 @@ func conclude(checks []Check, v *Verdict) {
 	v.Told = -1
 	v.RetryAfter = 0
 	v.Delay = 0
+	v.Soft = false
+	v.Holds = false
 	for i := range checks {
 		c := &checks[i]
+		if c.Ticket != 0 {
+			v.Holds = true
+		}
 		if c.Rule.shadow || c.Uncounted {
 			continue
 		}
@@ -195,12 +258,16 @@ func conclude(checks []Check, v *Verdict) {
 			v.Delay = d.Delay
 			v.Outcome = Delay
 		}
+		if d.Soft {
+			v.Soft = true
+		}
 		if v.Told < 0 || tighter(d, &checks[v.Told].Decision) {
 			v.Told = i
 		}
 	}
 	if v.Outcome == Reject {
 		v.Delay = 0
+		v.Soft = false
 	}
 }
 

@@ -70,8 +70,12 @@ type recorder struct {
 	err   error
 }
 
-func (r *recorder) Open(*Rule) error { return nil }
-func (r *recorder) Release(*Rule)    {}
+func (r *recorder) Open(*Rule) error          { return nil }
+func (r *recorder) Release(*Rule)             {}
+func (r *recorder) Settle(holds []Hold) error { return r.err }
+
+func (r *recorder) ShutOut(rule *Rule, key string, duration int64) error { return r.err }
+
 func (r *recorder) Decide(checks []Check, peek bool) error {
 	for i := range checks {
 		r.costs = append(r.costs, checks[i].Cost)

@@ -155,6 +155,29 @@ func Difference(a, b *Rule) string {
 		return "another enforcement"
 	case a.countRejected != b.countRejected:
 		return "another count_rejected"
+	case a.conductText() != b.conductText():
+		return "another enforcement, max_waiting, count or penalty"
+	case !sameBeside(a.beside, b.beside):
+		return "another candidate or concurrency"
 	}
 	return ""
+}
+
+func (r *Rule) conductText() string {
+	if r.conduct == nil {
+		return ""
+	}
+	return r.conduct.text
+}
+
+func sameBeside(a, b []*Rule) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if Difference(a[i], b[i]) != "" {
+			return false
+		}
+	}
+	return true
 }

@@ -59,6 +59,7 @@ type Memory struct {
 	keys      atomic.Int64
 	logTimes  atomic.Int64 // the capacity of all logs, in times of 4 bytes
 	evictions atomic.Int64
+	tickets   atomic.Uint64 // of what requests have reserved
 }
 
 // space is where a rule's keys live: those with its salt, and its number as owner.
@@ -234,8 +235,10 @@ func (m *Memory) Decide(checks []Check, peek bool) error {
 	if len(checks) == 0 {
 		return nil
 	}
-	if len(checks) == 1 {
+	if len(checks) == 1 && checks[0].Rule.conduct == nil {
 		m.decideOne(&checks[0], peek)
+	} else if accountsNeeded(checks) {
+		m.decideWithAccounts(checks, peek)
 	} else {
 		m.decideAll(checks, peek)
 	}

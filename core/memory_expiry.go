@@ -28,13 +28,18 @@ const (
 	inUse            // some of the quota is left
 	exhausted        // a request would be rejected now
 	rejecting        // and one was
+	shutOut          // by a penalty
+	underWay         // requests have reserved something: it is not forgotten at all
 )
 
 // appraise says how the key in slot i stands.
 func (m *Memory) appraise(s *shard, i int, now int64, st *standing) {
 	owner := s.owners[i]
-	sp := m.spaces.Load().([]*space)[owner&^rejected]
+	sp := m.spaces.Load().([]*space)[owner&^marks]
 	*st = standing{}
+	if owner&accounted != 0 {
+		m.fallDueIn(s, i, now)
+	}
 	for _, l := range sp.limits.Load().([]*Limit) {
 		var d Decision
 		if sp.isLog {
@@ -59,6 +64,9 @@ func (m *Memory) appraise(s *shard, i int, now int64, st *standing) {
 			st.reset = d.ResetAfter
 		}
 	}
+	if owner&accounted != 0 {
+		m.appraiseAccount(s, i, now, st)
+	}
 	if st.class == expired {
 		return
 	}
@@ -71,7 +79,11 @@ func (m *Memory) appraise(s *shard, i int, now int64, st *standing) {
 
 // isExpired reports whether the key in slot i is unused: appraise says more, and costs more.
 func (m *Memory) isExpired(s *shard, i int, now int64) bool {
-	sp := m.spaces.Load().([]*space)[s.owners[i]&^rejected]
+	owner := s.owners[i]
+	if owner&accounted != 0 && !m.isIdle(s, i, now) {
+		return false
+	}
+	sp := m.spaces.Load().([]*space)[owner&^marks]
 	for _, l := range sp.limits.Load().([]*Limit) {
 		if sp.isLog {
 			var d Decision
@@ -86,12 +98,15 @@ func (m *Memory) isExpired(s *shard, i int, now int64) bool {
 	return true
 }
 
-// cheaper reports whether a costs less to forget than b. What is unused goes first. Then a rule pays that has far more keys
+// cheaper reports whether a costs less to forget than b. What is unused goes first, and who is shut out goes last. Then a rule pays that has far more keys
 // than the other, whatever state they are in, so that a flood on one rule does not reset the counters of another; then the
 // class decides, then the share in use, then which recovers sooner. But of keys of one rule that would be rejected now the
 // newest goes, which recovers last: a flood that is rejected is newer than those whom it is to wash away.
 func cheaper(a, b *standing) bool {
 	if a.class == expired || b.class == expired {
+		return a.class < b.class
+	}
+	if a.class != b.class && (a.class >= shutOut || b.class >= shutOut) {
 		return a.class < b.class
 	}
 	if a.population/8 > b.population || b.population/8 > a.population {
@@ -181,7 +196,7 @@ func (m *Memory) consider(v *victim, number, i int, now int64) {
 
 // forget removes the victim, and reports whether there was any.
 func (m *Memory) forget(v *victim) bool {
-	if v.seen == 0 {
+	if v.seen == 0 || v.class == underWay {
 		return false
 	}
 	s := &m.shards[v.shard]
@@ -257,10 +272,10 @@ func (m *Memory) evictLog(checks []Check, try int) bool {
 				continue
 			}
 			i := find(s, s.logHashes[k])
-			if i < 0 || int(s.owners[i]&^rejected) >= len(spaces) {
+			if i < 0 || int(s.owners[i]&^marks) >= len(spaces) {
 				continue
 			}
-			times := spaces[s.owners[i]&^rejected].logTimes.Load()
+			times := spaces[s.owners[i]&^marks].logTimes.Load()
 			switch {
 			case v.seen == 0 || times/8 > ruleTimes || times >= ruleTimes/8 && n/2 > size:
 				v.seen = 0
@@ -357,6 +372,7 @@ func (m *Memory) shrink(s *shard) {
 		s.logs = nil
 		s.logHashes = nil
 		s.freeLogs = nil
+		s.accounts = nil
 		s.home = 0
 		s.cursor = 0
 		if s.index != nil {
@@ -373,7 +389,7 @@ func (m *Memory) shrink(s *shard) {
 			before := len(log.times)
 			resizeLog(log, before/2)
 			if slot := find(s, s.logHashes[i]); slot >= 0 {
-				m.countTimes(m.spaces.Load().([]*space)[s.owners[slot]&^rejected], len(log.times)-before)
+				m.countTimes(m.spaces.Load().([]*space)[s.owners[slot]&^marks], len(log.times)-before)
 			}
 		}
 	}

@@ -25,8 +25,9 @@ type shard struct {
 	logHashes []uint64 // whose the logs are
 	freeLogs  []int    // numbers of logs that no key has
 
-	index map[uint64]int
-	_     [32]byte // three cache lines in all, so that neighbours' locks do not share one
+	index    map[uint64]int
+	accounts map[uint64]*account // of keys whose owner has the mark
+	_        [24]byte            // three cache lines in all, so that neighbours' locks do not share one
 }
 
 // slot holds a key's hash, 0 where it is free, and its State.
@@ -35,8 +36,12 @@ type slot struct {
 	state State
 }
 
-// rejected marks the owner of a key of which a request was rejected.
-const rejected = 1 << 31
+// The marks of an owner: rejected, of a key of which a request was rejected; accounted, of one that has an account.
+const (
+	rejected  = 1 << 31
+	accounted = 1 << 30
+	marks     = rejected | accounted
+)
 
 // minHome is the size of the smallest table.
 const minHome = 8
@@ -122,8 +127,11 @@ func (m *Memory) place(s *shard, h uint64) int {
 // remove forgets the key in slot i, and returns the space that has one less, for the caller to count. What stood behind
 // it moves up, as far as its home allows.
 func (m *Memory) remove(s *shard, i int) *space {
-	sp := m.spaces.Load().([]*space)[s.owners[i]&^rejected]
+	sp := m.spaces.Load().([]*space)[s.owners[i]&^marks]
 	s.n--
+	if s.owners[i]&accounted != 0 {
+		delete(s.accounts, s.slots[i].hash)
+	}
 	if sp.isLog {
 		m.freeLog(s, sp, int(s.slots[i].state.A))
 	}

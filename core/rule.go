@@ -18,6 +18,17 @@ type RuleConfig struct {
 	CountRejected bool // the requests that this rule rejects are charged to it too
 	OnError       OnError
 
+	// Conduct is what else the rule does past its limit.
+	Conduct Conduct
+
+	// Concurrency limits, besides Limit, how many requests of a key are in flight; 0: it does not. (A rule that limits nothing else
+	// has a Limit of NewConcurrency.)
+	Concurrency int64
+
+	// Candidate is a limit that is decided in place of Limit, on the same requests, and changes nothing: its decisions, beside
+	// Limit's, say what it would do. nil: there is none.
+	Candidate *Limit
+
 	// Blocks has the rule reject every request, as a limit of no requests would, whatever Limit says. It is told as one.
 	Blocks bool
 }
@@ -60,8 +71,12 @@ type Rule struct {
 	countRejected bool
 	onError       OnError
 	blocks        bool
-	local         *Rule // the rule by this node's share, in memory; set by Limiter.Open
+	conduct       *conduct // nil: it rejects, and counts all
+	beside        []*Rule  // see Beside
+	local         *Rule    // the rule by this node's share, in memory; set by Limiter.Open
+	isLocal       bool     // it is one
 
+	policy     string // its name in the lists of policies; "": its own
 	limitText  string // X-RateLimit-Limit
 	policyText string // the member of RateLimit-Policy
 	stateText  string // how the member of RateLimit begins
@@ -87,17 +102,105 @@ func NewRule(c RuleConfig) (*Rule, error) {
 		countRejected: c.CountRejected,
 		onError:       c.OnError,
 		blocks:        c.Blocks,
-		limitText:     strconv.FormatInt(c.Limit.quota, 10),
 	}
-	if c.Blocks {
-		r.limitText = "0"
+	var err error
+	if r.conduct, err = newConduct(&c); err != nil {
+		return nil, fmt.Errorf("rule %q: %w", c.Name, err)
 	}
 	r.identity = strings.Join([]string{c.Namespace, c.Name, c.Limit.Identity(), c.KeySpec}, "|")
-	r.policyText = `"` + c.Name + `";q=` + r.limitText
-	if c.Limit.calendar == nil && c.Limit.period%1_000_000 == 0 {
-		r.policyText += ";w=" + strconv.FormatInt(c.Limit.period/1_000_000, 10)
+	r.setTexts()
+	if r.beside, err = besides(&c); err != nil {
+		return nil, fmt.Errorf("rule %q: %w", c.Name, err)
 	}
-	r.stateText = `"` + c.Name + `";r=`
+	return r, nil
+}
+
+// setTexts makes what clients are told of the rule.
+func (r *Rule) setTexts() {
+	name := r.policy
+	if name == "" {
+		name = r.name
+	}
+	l := r.limit
+	r.limitText = strconv.FormatInt(l.quota, 10)
+	if r.blocks {
+		r.limitText = "0"
+	}
+	r.policyText = `"` + name + `";q=` + r.limitText
+	if l.algorithm == inFlight {
+		r.policyText += `;qu="concurrent-requests"`
+	} else if l.calendar == nil && l.period%1_000_000 == 0 {
+		r.policyText += ";w=" + strconv.FormatInt(l.period/1_000_000, 10)
+	}
+	r.stateText = `"` + name + `";r=`
+}
+
+// sharedBy returns the rule by the share that each of so many nodes has of its limit: what counts where the store has failed.
+func (r *Rule) sharedBy(nodes int) *Rule {
+	limit := r.limit.Share(nodes)
+	local := &Rule{
+		namespace:     r.namespace,
+		name:          r.name,
+		keySpec:       r.keySpec,
+		identity:      r.identity,
+		limit:         limit,
+		shadow:        r.shadow,
+		countRejected: r.countRejected,
+		blocks:        r.blocks,
+		policy:        r.policy,
+		conduct:       r.conduct.sharedBy(nodes),
+		isLocal:       true,
+	}
+	local.setTexts()
+	return local
+}
+
+// besides returns the rules that are decided beside the one of a configuration.
+func besides(c *RuleConfig) (rules []*Rule, err error) {
+	if c.Candidate != nil {
+		candidate, err := newCandidate(c)
+		if err != nil {
+			return rules, err
+		}
+		rules = append(rules, candidate)
+	}
+	if c.Concurrency != 0 {
+		limit, err := NewConcurrency(c.Concurrency)
+		if err != nil {
+			return rules, err
+		}
+		if c.Limit.algorithm == inFlight {
+			return rules, fmt.Errorf("concurrency %d: the rule has one already", c.Concurrency)
+		}
+		inFlight, err := NewRule(RuleConfig{Namespace: c.Namespace, Name: c.Name, KeySpec: c.KeySpec, Limit: limit, Shadow: c.Shadow, OnError: c.OnError})
+		if err != nil {
+			return rules, err
+		}
+		inFlight.policy = c.Name + ".concurrency" // clients tell policies apart by their names, and the limit has the rule's
+		inFlight.setTexts()
+		rules = append(rules, inFlight)
+	}
+	return rules, nil
+}
+
+// newCandidate returns the rule of a configuration's candidate.
+func newCandidate(c *RuleConfig) (*Rule, error) {
+	switch {
+	case c.Limit.algorithm == inFlight:
+		return nil, fmt.Errorf("candidate: there is no limit for it to be compared with")
+	case c.Limit.delays || c.Candidate.delays:
+		return nil, fmt.Errorf("candidate: stands beside on_limit delay; it can be compared only with a limit that rejects")
+	case c.Conduct.Count != nil:
+		return nil, fmt.Errorf("candidate: stands beside count; what it lets through and the limit rejects never has a status, keep one")
+	case c.Blocks:
+		return nil, fmt.Errorf("candidate: the rule rejects every request, and has no limit for it to be compared with")
+	}
+	r, err := NewRule(RuleConfig{Namespace: c.Namespace, Name: c.Name, KeySpec: c.KeySpec, Limit: c.Candidate, Shadow: true, CountRejected: c.CountRejected, OnError: c.OnError})
+	if err != nil {
+		return nil, err
+	}
+	r.identity = strings.Join([]string{c.Namespace, c.Name, "candidate " + c.Candidate.Identity(), c.KeySpec}, "|")
+	r.conduct = &conduct{candidate: true, text: "candidate"}
 	return r, nil
 }
 
@@ -167,6 +270,13 @@ func (r *Rule) Keep(v interface{}) { r.kept = v }
 
 // Kept returns what Keep noted; nil before that.
 func (r *Rule) Kept() interface{} { return r.kept }
+
+// Beside returns the rules that are decided together with this one: whoever has a Check of it appends one of each behind it, with
+// the same key and cost. Limiter.Open opens them with it.
+func (r *Rule) Beside() []*Rule { return r.beside }
+
+// IsCandidate reports whether the rule is a candidate: its decision is to be compared with that of the check before it.
+func (r *Rule) IsCandidate() bool { return r.conduct != nil && r.conduct.candidate }
 
 // Identity names the state that the rule counts in. Rules with equal identities share counters, whatever their limits'
 // numbers; it is made of namespace, name, algorithm, period, alignment and what the key is made of.

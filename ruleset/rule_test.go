@@ -79,7 +79,7 @@ func TestCompileSaysAllThatIsWrong(t *testing.T) {
 		{RuleText{Cost: "101"}, []string{`cost: cost 101: is more than the limit 100/1m sliding_window_counter can ever hold, which is 100, so that every request would be rejected`}},
 		{RuleText{Cost: "9", Tiers: tiers("path", "a", "8/1m", "b", "7/1m", "c", "7/1h", "*", "10/1m")}, []string{`cost: cost 9: is more than the limit 7/1h sliding_window_counter can ever hold, which is 7, so that every request would be rejected`}},
 		{RuleText{Cost: "9", Overrides: []Override{{[]string{"192.0.2.1"}, "8/1m"}}}, []string{`cost: cost 9: is more than the limit 8/1m sliding_window_counter can ever hold, which is 8, so that every request would be rejected`}},
-		{RuleText{MaxDelay: "5s"}, []string{`max_delay: max_delay 5s: only leaky_bucket holds requests, not sliding_window_counter`}},
+		{RuleText{MaxDelay: "5s"}, []string{`max_delay: max_delay 5s: only leaky_bucket and on_limit delay hold requests, not sliding_window_counter`}},
 		{RuleText{Algorithm: "leaky_bucket", MaxDelay: "2h"}, []string{`max_delay: max_delay "2h": must be a duration from 1ms to 1h`}},
 		{RuleText{Algorithm: "leaky_bucket", MaxDelay: "5"}, []string{`max_delay: max_delay "5": must be a duration from 1ms to 1h`}},
 		{RuleText{TimeZone: "Berlin", Limit: "5/day"}, []string{`time_zone: time_zone "Berlin": must be a name of the time zone database, such as UTC or Europe/Berlin`}},

@@ -36,7 +36,7 @@ func TestEveryMistakeIsSaidWithRuleFieldAndValue(t *testing.T) {
 		{one(Rule{Limit: "1/366d", Algorithm: "token_bucket", Burst: "1000"}), `rule "api": burst 1000: at 1 per 366d a full bucket would take more than 10 years to drain`},
 		{one(Rule{Limit: "5/1m", Refill: "interval"}), `rule "api": refill "interval": only token_bucket is refilled`},
 		{one(Rule{Limit: "5/1m", Algorithm: "token_bucket", Refill: "intervals"}), `rule "api": refill "intervals": must be continuous or interval (did you mean interval?)`},
-		{one(Rule{Limit: "5/1m", MaxDelay: "1s"}), `rule "api": maxDelay 1s: only leaky_bucket holds requests, not sliding_window_counter`},
+		{one(Rule{Limit: "5/1m", MaxDelay: "1s"}), `rule "api": maxDelay 1s: only leaky_bucket and onLimit delay hold requests, not sliding_window_counter`},
 		{one(Rule{Limit: "5/1m", Algorithm: "leaky_bucket", MaxDelay: "2h"}), `rule "api": maxDelay "2h": must be a duration from 1ms to 1h`},
 		{one(Rule{Limit: "5/1m", Algorithm: "leaky_bucket", MaxDelay: "10"}), `rule "api": maxDelay "10": must be a duration from 1ms to 1h`},
 		{one(Rule{Limit: "5/1m", TimeZone: "UTC"}), `rule "api": timeZone "UTC": only windows of the calendar have one (limit <requests>/day, /week or /month)`},

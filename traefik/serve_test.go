@@ -259,6 +259,10 @@ type failing struct{ err error }
 func (f *failing) Open(*core.Rule) error                       { return nil }
 func (f *failing) Release(*core.Rule)                          {}
 func (f *failing) Decide(checks []core.Check, peek bool) error { return f.err }
+func (f *failing) Settle(holds []core.Hold) error              { return f.err }
+func (f *failing) ShutOut(rule *core.Rule, key string, duration int64) error {
+	return f.err
+}
 
 func TestWhatHappensWhenTheStoreFails(t *testing.T) {
 	for _, test := range []struct {

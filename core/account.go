@@ -1,0 +1,129 @@
+package core
+
+// account is what a store keeps of a key, besides what its limit has counted, for a rule with a conduct. The zero account is a key
+// of which there is nothing to keep. Times are microseconds since the Unix epoch.
+type account struct {
+	last int64 // when it was last looked at
+
+	// Of requests under way: units that they have reserved and may be charged (count), or how many there are (concurrency).
+	held int64
+
+	// Of requests that wait, in the order in which they depart.
+	pending []pendingCharge // those that another rule makes wait, and all of a log
+	units   int64           // of pending
+	line    []turn          // those that this rule makes wait, whose charges are in the state already
+	tail    int64           // when the last departs that this rule made wait
+
+	softUntil int64 // there is tolerance until then; 0: it has not been used
+	softAgain int64 // and again from then on, where nothing exceeds the limit before
+
+	shutUntil  int64 // no request is let in before
+	quietUntil int64 // who offends before that is not a first offender
+	offences   int   // that there have been
+}
+
+// pendingCharge is charged when its time has come.
+type pendingCharge struct {
+	ticket uint64
+	at     int64
+	cost   int64
+}
+
+// turn is the place of a request that waits.
+type turn struct {
+	ticket uint64
+	at     int64 // when it departs
+	before State // the state without it and all behind it
+	tail   int64 // and when the one before it departs
+}
+
+// idle reports whether an account says nothing any more.
+func (a *account) idle(now int64) bool {
+	return a.held == 0 && len(a.pending) == 0 && a.tail <= now && a.softUntil <= now && a.softAgain <= now && a.shutUntil <= now && a.quietUntil <= now
+}
+
+// look brings an account to the time at which it is looked at. Where the clock has stepped back since the last time, all instants
+// step back with it, so that nothing lasts longer than it was to.
+func (a *account) look(now int64) {
+	if back := a.last - now; back > 0 {
+		a.tail -= back
+		a.softUntil -= back
+		a.softAgain -= back
+		a.shutUntil -= back
+		a.quietUntil -= back
+		for i := range a.pending {
+			a.pending[i].at -= back
+		}
+		for i := range a.line {
+			a.line[i].at -= back
+			a.line[i].tail -= back
+		}
+	}
+	a.last = now
+	gone := 0
+	for gone < len(a.line) && a.line[gone].at <= now {
+		gone++
+	}
+	a.line = a.line[gone:]
+}
+
+// wait adds a charge to come, in the order of time.
+func (a *account) wait(ticket uint64, at, cost int64) {
+	a.pending = append(a.pending, pendingCharge{ticket, at, cost})
+	for i := len(a.pending) - 1; i > 0 && a.pending[i-1].at > at; i-- {
+		a.pending[i] = a.pending[i-1]
+		a.pending[i-1] = pendingCharge{ticket, at, cost}
+	}
+	a.units += cost
+}
+
+// leave takes back what a request that waits was to be charged, by its ticket. In the line that is so only of the last, whose state
+// is then to be what it was before it: restore.
+func (a *account) leave(ticket uint64) (before State, restore bool) {
+	for i := range a.pending {
+		if a.pending[i].ticket == ticket {
+			a.units -= a.pending[i].cost
+			a.pending = append(a.pending[:i], a.pending[i+1:]...)
+			return before, false
+		}
+	}
+	if last := len(a.line) - 1; last >= 0 && a.line[last].ticket == ticket {
+		before = a.line[last].before
+		a.tail = a.line[last].tail
+		a.line = a.line[:last]
+		return before, true
+	}
+	return before, false
+}
+
+// tolerance says of a rule with enforcement soft whether there is tolerance, and whether it has begun.
+func (a *account) tolerance(now int64) (there, begun bool) {
+	if a == nil || now >= a.softUntil && now >= a.softAgain {
+		return true, false
+	}
+	return now < a.softUntil, now < a.softUntil
+}
+
+// exceed notes that a request has exceeded the limit, or would have without tolerance.
+func (a *account) exceed(r *Rule, begins bool, now int64) {
+	if begins {
+		a.softUntil = now + r.conduct.softFor
+	}
+	if now < a.softUntil || now < a.softAgain {
+		a.softAgain = now + r.limit.period
+	}
+}
+
+// offend shuts the key out for the time of its next offence.
+func (a *account) offend(co *conduct, now int64) {
+	if now >= a.quietUntil {
+		a.offences = 0
+	}
+	which := a.offences
+	if which >= len(co.penalties) {
+		which = len(co.penalties) - 1
+	}
+	a.offences++
+	a.shutUntil = now + co.penalties[which]
+	a.quietUntil = a.shutUntil + co.longest
+}

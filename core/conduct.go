@@ -1,0 +1,175 @@
+package core
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// Bounds of what a rule may say of its conduct past the limit.
+const (
+	MaxSoftPercent    = 1000 // eleven times the limit
+	MaxPenalties      = 16
+	DefaultMaxWaiting = 1000      // requests of a rule that wait at a time
+	MaxMaxWaiting     = 1_000_000 // each is a request that the proxy holds open
+)
+
+// Conduct is what a rule does past its limit, besides rejecting, and which requests it counts. The zero value rejects and counts
+// all.
+type Conduct struct {
+	// SoftPercent is how many percent more than the limit are let through, 1 to MaxSoftPercent, for SoftFor from the first request
+	// on that exceeds it; 0: none. The limit holds again then, until no request would have exceeded it for a whole period.
+	SoftPercent int64
+	SoftFor     time.Duration // 1 ms to 366 days, whole microseconds
+
+	// MaxWaiting is how many requests of the rule may wait at a time in one process, where the limit Delays; 0 means
+	// DefaultMaxWaiting.
+	MaxWaiting int64
+
+	// Count names the responses whose requests stay charged; nil: all. A request reserves its charge, and Limiter.Finish keeps it
+	// or gives it back.
+	Count *Statuses
+
+	// Penalties are how long a key is shut out that exceeds the limit: for the first offence, the second and so on, the last for
+	// all further ones. Who has not exceeded it for as long as the longest since it was last let in starts over. Each is 1 ms to
+	// 366 days, in whole microseconds; none: no penalty.
+	Penalties []time.Duration
+}
+
+// conduct is a Conduct made ready. A rule without has none. Times are microseconds.
+type conduct struct {
+	wide       *Limit // the limit while there is tolerance; nil: there never is
+	softFor    int64
+	maxWaiting int64
+	waiting    *atomic.Int64 // of maxWaiting
+	count      *Statuses
+	penalties  []int64
+	longest    int64 // of penalties
+	candidate  bool  // the rule is decided in place of the one in the check before it
+	text       string
+}
+
+// newConduct checks how a rule is to behave and makes it ready; nil: it does nothing but reject.
+func newConduct(c *RuleConfig) (*conduct, error) {
+	l := c.Limit
+	co := &conduct{count: c.Conduct.Count}
+	var text []string
+	if c.Conduct.SoftPercent != 0 || c.Conduct.SoftFor != 0 {
+		if err := co.setSoft(&c.Conduct, l); err != nil {
+			return nil, err
+		}
+		text = append(text, fmt.Sprintf("soft %d %s", c.Conduct.SoftPercent, c.Conduct.SoftFor))
+	}
+	if c.Conduct.MaxWaiting < 0 || c.Conduct.MaxWaiting > MaxMaxWaiting {
+		return nil, fmt.Errorf("max_waiting %d: must be from 1 to %d", c.Conduct.MaxWaiting, MaxMaxWaiting)
+	}
+	if c.Conduct.MaxWaiting != 0 && !l.delays {
+		return nil, fmt.Errorf("max_waiting %d: requests wait only with on_limit delay", c.Conduct.MaxWaiting)
+	}
+	if l.delays {
+		co.maxWaiting = c.Conduct.MaxWaiting
+		if co.maxWaiting == 0 {
+			co.maxWaiting = DefaultMaxWaiting
+		}
+		co.waiting = &atomic.Int64{}
+		text = append(text, "max_waiting "+strconv.FormatInt(co.maxWaiting, 10))
+	}
+	if co.count != nil {
+		text = append(text, "count "+co.count.String())
+	}
+	if len(c.Conduct.Penalties) > 0 {
+		if err := co.setPenalties(c.Conduct.Penalties); err != nil {
+			return nil, err
+		}
+		text = append(text, fmt.Sprint("penalty ", c.Conduct.Penalties))
+	}
+	if len(text) == 0 && l.algorithm != inFlight {
+		return nil, nil
+	}
+	if err := co.agree(c); err != nil {
+		return nil, err
+	}
+	co.text = strings.Join(text, "; ")
+	return co, nil
+}
+
+// setSoft reads how much tolerance there is, and for how long.
+func (co *conduct) setSoft(c *Conduct, l *Limit) error {
+	if c.SoftPercent < 1 || c.SoftPercent > MaxSoftPercent {
+		return fmt.Errorf("enforcement soft %d: must be from 1 to %d percent", c.SoftPercent, MaxSoftPercent)
+	}
+	if c.SoftFor < MinPeriod || c.SoftFor > MaxPeriod || c.SoftFor%time.Microsecond != 0 {
+		return fmt.Errorf("enforcement soft %d %s: the duration must be from 1ms to 366d, in whole microseconds", c.SoftPercent, c.SoftFor)
+	}
+	wide, err := l.widen(c.SoftPercent)
+	if err != nil {
+		return fmt.Errorf("enforcement soft: %w", err)
+	}
+	co.wide = wide
+	co.softFor = int64(c.SoftFor / time.Microsecond)
+	return nil
+}
+
+// setPenalties reads how long offenders are shut out.
+func (co *conduct) setPenalties(durations []time.Duration) error {
+	if len(durations) > MaxPenalties {
+		return fmt.Errorf("penalty: has %d durations; at most %d are taken", len(durations), MaxPenalties)
+	}
+	for _, d := range durations {
+		if d < MinPeriod || d > MaxPeriod || d%time.Microsecond != 0 {
+			return fmt.Errorf("penalty %s: must be from 1ms to 366d, in whole microseconds", d)
+		}
+		micros := int64(d / time.Microsecond)
+		co.penalties = append(co.penalties, micros)
+		if micros > co.longest {
+			co.longest = micros
+		}
+	}
+	return nil
+}
+
+// agree says which parts of a rule's conduct exclude each other.
+func (co *conduct) agree(c *RuleConfig) error {
+	l := c.Limit
+	switch {
+	case l.algorithm == inFlight && (co.wide != nil || co.count != nil || len(co.penalties) > 0 || c.CountRejected):
+		return fmt.Errorf("concurrency: stands alone; enforcement soft, count, penalty and count_rejected need a limit beside it")
+	case c.Shadow && co.wide != nil:
+		return fmt.Errorf("enforcement: is soft or shadow; keep one")
+	case c.Shadow && len(co.penalties) > 0:
+		return fmt.Errorf("penalty: a shadow shuts nobody out; leave out one of the two")
+	case c.Shadow && l.delays:
+		return fmt.Errorf("on_limit delay: a shadow makes nobody wait; leave out one of the two")
+	case l.delays && co.wide != nil:
+		return fmt.Errorf("on_limit delay: stands beside enforcement soft; past the limit requests are let through or wait, keep one")
+	case l.delays && co.count != nil:
+		return fmt.Errorf("on_limit delay: stands beside count; whether a request is charged is known too late to say whose turn is next, keep one")
+	case l.delays && c.CountRejected:
+		return fmt.Errorf("on_limit delay: stands beside count_rejected; a rejected request has no turn, keep one")
+	case co.count != nil && co.wide != nil:
+		return fmt.Errorf("count: stands beside enforcement soft; keep one")
+	case co.count != nil && c.CountRejected:
+		return fmt.Errorf("count: stands beside count_rejected; a rejected request has status 429, so write count 429 %s and leave count_rejected out, or keep one", co.count)
+	case co.count != nil && l.algorithm == LeakyBucket:
+		return fmt.Errorf("count: leaky_bucket gives each request its turn on arrival, before its status is known; choose another algorithm")
+	case co.wide != nil && l.algorithm == LeakyBucket:
+		return fmt.Errorf("enforcement soft: leaky_bucket makes requests wait; write a larger burst, or choose another algorithm")
+	case c.Blocks:
+		return fmt.Errorf("a rule that rejects every request: enforcement soft, on_limit delay, count and penalty have no effect")
+	}
+	return nil
+}
+
+// sharedBy returns the conduct for a rule whose limit is a share of the one it was made for.
+func (co *conduct) sharedBy(nodes int) *conduct {
+	if co == nil {
+		return nil
+	}
+	share := *co
+	if co.wide != nil {
+		share.wide = co.wide.Share(nodes)
+	}
+	return &share
+}

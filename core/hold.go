@@ -1,0 +1,112 @@
+package core
+
+import "fmt"
+
+// Hold is what a request under way has reserved of a rule: units that may be charged when its status is known, a place among the
+// requests in flight, or its turn while it waits. Holds returns those of a request; Finish or Leave ends them.
+type Hold struct {
+	Rule   *Rule
+	Key    string
+	Cost   int64
+	Ticket uint64 // names it in the store
+	Keep   bool   // for Store.Settle: what was reserved is charged; else it is given back
+}
+
+// holds reports whether requests of the rule hold something of it for as long as they are under way.
+func (r *Rule) holds() bool {
+	return r.conduct != nil && (r.conduct.count != nil || r.limit.algorithm == inFlight)
+}
+
+// delays reports whether requests of the rule may wait.
+func (r *Rule) delays() bool { return r.limit.delays }
+
+var errNoPenalty = fmt.Errorf("the rule has no penalty, so that nobody looks whether a key is shut out; give it one, such as penalty 1m")
+
+// Holds appends what a request that was admitted has reserved, by its checks, to a list.
+func Holds(list []Hold, checks []Check) []Hold {
+	for i := range checks {
+		c := &checks[i]
+		if c.Ticket != 0 || c.waits {
+			list = append(list, Hold{Rule: c.Rule, Key: c.Key, Cost: c.Cost, Ticket: c.Ticket})
+		}
+	}
+	return list
+}
+
+// Depart is called when a request has waited for its turn: its place is free for others that want to wait.
+func (l *Limiter) Depart(holds []Hold) {
+	for i := range holds {
+		if r := holds[i].Rule; r.delays() {
+			r.conduct.waiting.Add(-1)
+		}
+	}
+}
+
+// Leave ends the holds of a request that was admitted, but is not served, because it has left while it waited. Its turn is given to
+// others where it is the last in line, and else is lost; all else that it has reserved is given back.
+func (l *Limiter) Leave(holds []Hold) error {
+	l.Depart(holds)
+	for i := range holds {
+		holds[i].Keep = false
+	}
+	return l.settle(holds)
+}
+
+// Finish ends the holds of a request that was served: by its status it is charged, where a rule counts by it, or not. It must be
+// called for each request that has any, whatever has become of it.
+func (l *Limiter) Finish(holds []Hold, status int) error {
+	kept := holds[:0]
+	for i := range holds {
+		h := holds[i]
+		if !h.Rule.holds() { // its turn has been charged
+			continue
+		}
+		count := h.Rule.conduct.count
+		h.Keep = count != nil && count.Has(status)
+		kept = append(kept, h)
+	}
+	return l.settle(kept)
+}
+
+// settle has each hold settled by the store that it is in.
+func (l *Limiter) settle(holds []Hold) error {
+	var there, here []Hold
+	for i := range holds {
+		if holds[i].Rule.isLocal {
+			here = append(here, holds[i])
+		} else {
+			there = append(there, holds[i])
+		}
+	}
+	var err error
+	if len(there) > 0 {
+		err = l.store.Settle(there)
+	}
+	if len(here) > 0 {
+		_ = l.local.Settle(here) // memory does not fail
+	}
+	return err
+}
+
+// ShutOut shuts a key of a rule out for that many microseconds, as a penalty does, in place of one that there is. The error is the
+// store's, or that the rule has no penalty, and so none is looked for.
+func (l *Limiter) ShutOut(r *Rule, key string, duration int64) error {
+	if duration <= 0 || duration > int64(MaxPeriod/1000) {
+		return fmt.Errorf("a key is shut out for 1µs to 366d, not for %d µs", duration)
+	}
+	return l.shutOut(r, key, duration)
+}
+
+// LetIn lifts a penalty, and forgets the offences of the key.
+func (l *Limiter) LetIn(r *Rule, key string) error { return l.shutOut(r, key, 0) }
+
+func (l *Limiter) shutOut(r *Rule, key string, duration int64) error {
+	if r.conduct == nil || len(r.conduct.penalties) == 0 {
+		return fmt.Errorf("rule %q: %w", r.name, errNoPenalty)
+	}
+	err := l.store.ShutOut(r, key, duration)
+	if r.local != nil {
+		_ = l.local.ShutOut(r.local, key, duration) // for as long as the store has failed
+	}
+	return err
+}

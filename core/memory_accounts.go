@@ -1,0 +1,608 @@
+package core
+
+import (
+	"hash/maphash"
+	"sync"
+)
+
+// weighing is what the evaluation of a check has found out for charging it.
+type weighing struct {
+	account  *account // nil: the key has none
+	limit    *Limit   // by which it was decided: the rule's, or the wide one
+	depart   int64    // when the rule would let the request go; not before now
+	begins   bool     // tolerance begins with the request
+	shut     bool     // it was rejected because its key is shut out
+	reserved bool     // it was rejected for what others have reserved alone, of which nobody knows whether it will be charged
+}
+
+var weighings = sync.Pool{New: func() interface{} { return &[]weighing{} }}
+
+// reservedRetry is when to come back who was rejected for what others have reserved: nobody knows for how long.
+const reservedRetry = 1_000_000
+
+// accountsNeeded reports whether any of the rules needs more than decideAll does.
+func accountsNeeded(checks []Check) bool {
+	for i := range checks {
+		if checks[i].Rule.conduct != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// decideWithAccounts is decideAll for checks of which a rule has a conduct.
+func (m *Memory) decideWithAccounts(checks []Check, peek bool) {
+	pooled := weighings.Get().(*[]weighing)
+	list := (*pooled)[:0]
+	for range checks {
+		list = append(list, weighing{})
+	}
+	lockAll(m, checks)
+	now := m.clock()
+	rejecting := 0
+	depart := now // of the request: when the last of its rules lets it go
+	for i := range checks {
+		c := &checks[i]
+		c.Ticket = 0
+		m.weigh(&m.shards[c.hash&m.mask], c, &list[i], now)
+		if c.Rule.shadow {
+			continue
+		}
+		if !c.Decision.Allowed {
+			rejecting++
+		} else if list[i].depart > depart {
+			depart = list[i].depart
+		}
+	}
+	if rejecting > 0 {
+		depart = now
+	}
+	for i := range checks {
+		c := &checks[i]
+		w := &list[i]
+		s := &m.shards[c.hash&m.mask]
+		others := rejecting
+		if i > 0 && c.Rule.conduct != nil && c.Rule.conduct.candidate && !checks[i-1].Rule.shadow && !checks[i-1].Decision.Allowed {
+			others-- // the rule in whose place it is
+		}
+		if !c.Decision.Allowed {
+			if !peek {
+				m.turnAway(s, c, w, now)
+			}
+		} else if others > 0 {
+			m.standWithout(s, c, w, now)
+		} else if !peek {
+			m.admit(s, c, w, now, depart)
+		}
+	}
+	for i := range checks {
+		if checks[i].locked {
+			m.shards[checks[i].hash&m.mask].mu.Unlock()
+		}
+	}
+	for i := range list {
+		list[i] = weighing{}
+	}
+	*pooled = list
+	weighings.Put(pooled)
+}
+
+// weigh evaluates a check.
+func (m *Memory) weigh(s *shard, c *Check, w *weighing, now int64) {
+	r := c.Rule
+	co := r.conduct
+	c.slot = find(s, c.hash)
+	w.limit = r.limit
+	w.depart = now
+	if c.slot >= 0 && s.owners[c.slot]&accounted != 0 {
+		w.account = s.accounts[c.hash]
+		m.fallDue(s, c.slot, w.account, r.limit, now)
+	}
+	a := w.account
+	if r.limit.algorithm == inFlight {
+		weighInFlight(c, a)
+		return
+	}
+	reserved := int64(0)
+	if a != nil {
+		reserved = a.held + a.units
+	}
+	if co != nil && co.wide != nil {
+		m.weighSoft(s, c, w, now, reserved)
+	} else if r.limit.delays {
+		m.weighTurn(s, c, w, now, reserved)
+	} else {
+		m.weighPlain(s, c, w, now, reserved)
+	}
+	if a != nil && a.shutUntil > now {
+		w.shut = true
+		c.Decision.shut(a.shutUntil - now)
+	}
+}
+
+// weighInFlight evaluates a check of a limit of requests in flight.
+func weighInFlight(c *Check, a *account) {
+	l := c.Rule.limit
+	used := int64(0)
+	if a != nil {
+		used = a.held
+	}
+	c.Decision = Decision{Allowed: used < l.requests && c.Cost <= MaxRequests, Limit: l.quota}
+	if c.Decision.Allowed {
+		c.Decision.Remaining = l.requests - used - 1
+		return
+	}
+	c.Decision.RetryAfter = reservedRetry
+	if c.Cost > MaxRequests { // as where a request is to be rejected for want of a key
+		c.Decision.RetryAfter = Never
+	}
+}
+
+// shut makes a decision one on a key that is shut out for that long. It may be that the limit has it come back later yet.
+func (d *Decision) shut(wait int64) {
+	if d.Allowed {
+		d.RetryAfter = 0
+	}
+	d.Allowed = false
+	d.Soft = false
+	d.Delay = 0
+	d.Remaining = 0
+	if d.RetryAfter != Never && d.RetryAfter < wait {
+		d.RetryAfter = wait
+	}
+	if d.ResetAfter < wait {
+		d.ResetAfter = wait
+	}
+}
+
+// evaluate writes a limit's decision on a check at a time and cost that may be others than the check's.
+func (m *Memory) evaluate(s *shard, c *Check, l *Limit, at, cost int64) {
+	if c.Rule.space.isLog {
+		if c.slot < 0 {
+			var none eventLog
+			decideLog(l, &none, 0, at, cost, &c.Decision)
+			return
+		}
+		slot := &s.slots[c.slot]
+		slot.state.B = decideLog(l, &s.logs[slot.state.A], slot.state.B, at, cost, &c.Decision)
+		return
+	}
+	c.state = State{}
+	if c.slot >= 0 {
+		c.state = s.slots[c.slot].state
+	}
+	decide(l, &c.state, at, cost, &c.next, &c.Decision)
+}
+
+// weighPlain evaluates a check of a rule that rejects, where so many units are reserved.
+func (m *Memory) weighPlain(s *shard, c *Check, w *weighing, now, reserved int64) {
+	m.evaluate(s, c, w.limit, now, c.Cost+reserved)
+	d := &c.Decision
+	if d.Allowed {
+		w.depart = now + d.Delay
+		return
+	}
+	if reserved == 0 {
+		return
+	}
+	m.evaluate(s, c, w.limit, now, c.Cost)
+	if !d.Allowed {
+		d.Remaining -= reserved
+		if d.Remaining < 0 {
+			d.Remaining = 0
+		}
+		return
+	}
+	w.reserved = true
+	d.Allowed = false
+	d.Delay = 0
+	d.Remaining = 0
+	d.RetryAfter = reservedRetry
+	if a := w.account; a.held == 0 && a.pending[0].at-now > 0 {
+		d.RetryAfter = a.pending[0].at - now
+	}
+}
+
+// weighSoft evaluates a check of a rule with tolerance: by its limit, and where that is exceeded by the wide one.
+func (m *Memory) weighSoft(s *shard, c *Check, w *weighing, now, reserved int64) {
+	there, begun := w.account.tolerance(now)
+	m.weighPlain(s, c, w, now, reserved)
+	if !there || c.Decision.Allowed && !begun {
+		return
+	}
+	hard := c.Decision
+	next := c.next
+	wasReserved := w.reserved
+	w.reserved = false
+	w.limit = c.Rule.conduct.wide
+	m.weighPlain(s, c, w, now, reserved)
+	d := &c.Decision
+	d.Limit = hard.Limit
+	if !d.Allowed && !begun { // tolerance would not help, and does not begin
+		w.limit = c.Rule.limit
+		w.reserved = wasReserved
+		c.Decision = hard
+		c.next = next
+		return
+	}
+	if !d.Allowed && now+d.RetryAfter > w.account.softUntil { // by then the limit holds again
+		d.RetryAfter = hard.RetryAfter
+	}
+	d.Soft = d.Allowed && !hard.Allowed
+	w.begins = d.Soft && !begun
+	d.Remaining = 0
+	if hard.Allowed {
+		d.Remaining = hard.Remaining
+	}
+}
+
+// weighTurn evaluates a check of a rule whose requests wait: it finds out when the request's turn is.
+func (m *Memory) weighTurn(s *shard, c *Check, w *weighing, now, reserved int64) {
+	l := w.limit
+	a := w.account
+	d := &c.Decision
+	if c.Rule.space.isLog && a != nil && c.slot >= 0 {
+		m.evaluate(s, c, l, now, 0)
+		log := &s.logs[s.slots[c.slot].state.A]
+		room := l.requests - int64(log.n) - a.units - c.Cost
+		d.Allowed = room >= 0
+		d.Remaining = room
+		if !d.Allowed {
+			d.Remaining = 0
+			d.RetryAfter = Never
+			if c.Cost <= l.requests {
+				d.RetryAfter = unitExpiry(l, log, a, int(-room)-1, now) - now
+			}
+		}
+	} else {
+		m.evaluate(s, c, l, now, c.Cost+reserved)
+		if d.RetryAfter == Never && c.Cost <= l.capacity { // what is reserved is more than the limit can hold beside it
+			d.RetryAfter = a.pending[0].at - now
+			return
+		}
+	}
+	if d.RetryAfter == Never || !d.Allowed && l.algorithm == LeakyBucket { // whose queue is full
+		return
+	}
+	w.depart = now + d.RetryAfter + d.Delay
+	if a != nil && a.tail > w.depart {
+		w.depart = a.tail
+	}
+	wait := w.depart - now
+	patience := l.maxDelay
+	if c.Rule.conduct.waiting.Load() >= c.Rule.conduct.maxWaiting {
+		patience = 0
+	}
+	d.Allowed = wait <= patience
+	if d.Allowed {
+		d.Delay = wait
+		d.RetryAfter = 0
+		if wait > 0 {
+			d.Remaining = 0
+		}
+		return
+	}
+	d.Delay = 0
+	d.Remaining = 0
+	d.RetryAfter = wait
+	if patience > 0 {
+		d.RetryAfter = wait - patience
+	}
+}
+
+// unitExpiry returns when the i-th unit counts no longer, of those in a log and those to come behind it.
+func unitExpiry(l *Limit, log *eventLog, a *account, i int, now int64) int64 {
+	if i < log.n {
+		return logExpiry(l, log, i, now/l.quantum)
+	}
+	left := int64(i - log.n)
+	for j := range a.pending {
+		p := &a.pending[j]
+		if left < p.cost {
+			return ((p.at+l.quantum-1)/l.quantum + l.window) * l.quantum
+		}
+		left -= p.cost
+	}
+	return now // not reached: there are as many units
+}
+
+// standWithout says how things stand for a rule that would have allowed what another rejected.
+func (m *Memory) standWithout(s *shard, c *Check, w *weighing, now int64) {
+	d := &c.Decision
+	if c.Rule.limit.algorithm == inFlight {
+		d.Remaining++
+		return
+	}
+	reserved := int64(0)
+	if w.account != nil {
+		reserved = w.account.held + w.account.units
+	}
+	m.evaluate(s, c, c.Rule.limit, now, 0)
+	d.Remaining -= reserved
+	if d.Remaining < 0 {
+		d.Remaining = 0
+	}
+	d.Delay = 0
+}
+
+// turnAway notes a rejection where the rule's conduct wants it.
+func (m *Memory) turnAway(s *shard, c *Check, w *weighing, now int64) {
+	r := c.Rule
+	co := r.conduct
+	if c.slot = find(s, c.hash); c.slot >= 0 {
+		s.owners[c.slot] |= rejected
+	}
+	if w.shut || w.reserved || r.limit.algorithm == inFlight {
+		return
+	}
+	if r.countRejected {
+		m.chargeRejected(s, c, w, now)
+	}
+	if co == nil || c.Decision.RetryAfter == Never {
+		return
+	}
+	if co.wide != nil && w.account != nil {
+		w.account.exceed(r, false, now)
+	}
+	if len(co.penalties) > 0 {
+		a := m.accountOf(s, c, now)
+		a.offend(co, now)
+		c.Decision.shut(a.shutUntil - now)
+	}
+}
+
+// chargeRejected charges a request to the rule that rejects it, and decides again on what is kept of it, as charge does.
+func (m *Memory) chargeRejected(s *shard, c *Check, w *weighing, now int64) {
+	if c.slot < 0 {
+		c.slot = m.insert(s, c, now)
+	}
+	quota := c.Decision.Limit
+	m.evaluate(s, c, w.limit, now, c.Cost)
+	if c.Decision.Allowed { // not by its own state; nothing is rejected by that
+		return
+	}
+	m.write(s, c, w.limit, now)
+	m.evaluate(s, c, w.limit, now, c.Cost)
+	c.Decision.Limit = quota
+	if w.limit != c.Rule.limit {
+		c.Decision.Remaining = 0
+	}
+}
+
+// write charges what was evaluated at a time to the key in the check's slot.
+func (m *Memory) write(s *shard, c *Check, l *Limit, at int64) {
+	slot := &s.slots[c.slot]
+	if c.Rule.space.isLog {
+		m.countTimes(c.Rule.space, chargeLog(l, &s.logs[slot.state.A], slot.state.B, c.Cost))
+		return
+	}
+	slot.state = c.next
+}
+
+// accountOf returns the account of a check's key, which is made where there is none.
+func (m *Memory) accountOf(s *shard, c *Check, now int64) *account {
+	c.slot = find(s, c.hash)
+	if c.slot < 0 {
+		c.slot = m.insert(s, c, now)
+	}
+	if s.owners[c.slot]&accounted != 0 {
+		return s.accounts[c.hash]
+	}
+	if s.accounts == nil {
+		s.accounts = make(map[uint64]*account)
+	}
+	a := &account{last: now}
+	s.accounts[c.hash] = a
+	s.owners[c.slot] |= accounted
+	return a
+}
+
+// admit charges a request that departs at that time.
+func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
+	r := c.Rule
+	co := r.conduct
+	if r.limit.algorithm == inFlight || co != nil && co.count != nil {
+		a := m.accountOf(s, c, now)
+		a.held += heldBy(r, c.Cost)
+		c.Ticket = m.tickets.Add(1)
+		return
+	}
+	if w.begins || c.Decision.Soft {
+		m.accountOf(s, c, now).exceed(r, w.begins, now)
+	}
+	if depart > now && (w.depart < depart || r.space.isLog) {
+		a := m.accountOf(s, c, now)
+		c.Ticket = m.tickets.Add(1)
+		a.wait(c.Ticket, depart, c.Cost)
+		if r.limit.delays && w.depart == depart {
+			a.tail = depart
+			c.Decision.ResetAfter = depart - now + r.limit.period
+		}
+		return
+	}
+	c.slot = find(s, c.hash)
+	if c.slot < 0 {
+		c.slot = m.insert(s, c, now)
+	}
+	decision := c.Decision
+	at := now
+	if r.limit.algorithm != LeakyBucket { // whose state has the queue in it
+		at = depart
+	}
+	m.evaluate(s, c, w.limit, at, c.Cost)
+	decision.ResetAfter = at - now + c.Decision.ResetAfter
+	c.Decision = decision
+	before := c.state
+	m.write(s, c, w.limit, at)
+	if depart > now && r.limit.delays {
+		a := m.accountOf(s, c, now)
+		c.Ticket = m.tickets.Add(1)
+		a.line = append(a.line, turn{c.Ticket, depart, before, a.tail})
+		a.tail = depart
+	}
+}
+
+// heldBy returns what a request under way holds of a rule that counts by status, or in flight.
+func heldBy(r *Rule, cost int64) int64 {
+	if r.limit.algorithm == inFlight {
+		return 1
+	}
+	return cost
+}
+
+// fallDue charges what was to be charged by now to the key in slot i.
+func (m *Memory) fallDue(s *shard, i int, a *account, l *Limit, now int64) {
+	a.look(now)
+	due := 0
+	for due < len(a.pending) && a.pending[due].at <= now {
+		p := &a.pending[due]
+		due++
+		a.units -= p.cost
+		slot := &s.slots[i]
+		var d Decision
+		sp := m.spaces.Load().([]*space)[s.owners[i]&^marks]
+		if sp.isLog {
+			log := &s.logs[slot.state.A]
+			slot.state.B = decideLog(l, log, slot.state.B, p.at, 0, &d)
+			m.countTimes(sp, chargeLog(l, log, slot.state.B, p.cost))
+			continue
+		}
+		state := slot.state
+		decide(l, &state, p.at, p.cost, &slot.state, &d)
+		a.line = a.line[:0] // the states in it are without this charge
+	}
+	a.pending = a.pending[due:]
+	if len(a.pending) == 0 {
+		a.pending = nil
+	}
+}
+
+// fallDueIn is fallDue for who has no check: by the first of the limits that the key's rule has.
+func (m *Memory) fallDueIn(s *shard, i int, now int64) *account {
+	a := s.accounts[s.slots[i].hash]
+	limits := m.spaces.Load().([]*space)[s.owners[i]&^marks].limits.Load().([]*Limit)
+	if len(limits) > 0 {
+		m.fallDue(s, i, a, limits[0], now)
+	}
+	return a
+}
+
+// isIdle reports whether the account of the key in slot i says nothing any more. That of a rule that is gone says what requests
+// under way hold, and nothing else.
+func (m *Memory) isIdle(s *shard, i int, now int64) bool {
+	a := m.fallDueIn(s, i, now)
+	if len(m.spaces.Load().([]*space)[s.owners[i]&^marks].limits.Load().([]*Limit)) == 0 {
+		return a.held == 0
+	}
+	return a.idle(now)
+}
+
+// appraiseAccount says how the key in slot i stands by its account, where that weighs more than its state.
+func (m *Memory) appraiseAccount(s *shard, i int, now int64, st *standing) {
+	a := s.accounts[s.slots[i].hash]
+	reset := int64(0)
+	class := expired
+	if a.held > 0 || len(a.pending) > 0 || a.tail > now {
+		class = underWay
+	} else if a.shutUntil > now {
+		class = shutOut
+		reset = a.shutUntil - now
+	} else if a.quietUntil > now || a.softAgain > now || a.softUntil > now {
+		class = exhausted
+		reset = latest(a.quietUntil, latest(a.softAgain, a.softUntil)) - now
+	}
+	if class > st.class {
+		st.class = class
+	}
+	if reset > st.reset {
+		st.reset = reset
+	}
+}
+
+func latest(a, b int64) int64 {
+	if a > b {
+		return a
+	}
+	return b
+}
+
+// Settle implements Store.
+func (m *Memory) Settle(holds []Hold) error {
+	for i := range holds {
+		m.settle(&holds[i])
+	}
+	return nil
+}
+
+func (m *Memory) settle(h *Hold) {
+	c := Check{Rule: h.Rule, Key: h.Key, Cost: h.Cost}
+	s := m.shardOf(&c)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := m.clock()
+	c.slot = find(s, c.hash)
+	if c.slot < 0 || s.owners[c.slot]&accounted == 0 {
+		return // the rule has been away
+	}
+	a := s.accounts[c.hash]
+	m.fallDue(s, c.slot, a, h.Rule.limit, now)
+	if before, restore := a.leave(h.Ticket); restore {
+		s.slots[c.slot].state = before
+	} else if h.Rule.holds() && a.held > 0 {
+		a.held -= heldBy(h.Rule, h.Cost)
+		if a.held < 0 {
+			a.held = 0
+		}
+		if h.Keep {
+			m.evaluate(s, &c, h.Rule.limit, now, h.Cost)
+			m.write(s, &c, h.Rule.limit, now)
+		}
+	}
+	m.dropIdle(s, &c, a, now)
+}
+
+// dropIdle forgets the account of the key in the check's slot, if it says nothing any more.
+func (m *Memory) dropIdle(s *shard, c *Check, a *account, now int64) {
+	if a.idle(now) {
+		delete(s.accounts, c.hash)
+		s.owners[c.slot] &^= accounted
+	}
+}
+
+// shardOf finds out the check's hash, and returns its shard.
+func (m *Memory) shardOf(c *Check) *shard {
+	c.hash = (maphash.String(m.seed, c.Key)^c.Rule.space.salt)&^kindBit | c.Rule.space.kind
+	if c.hash == 0 {
+		c.hash = 1
+	}
+	return &m.shards[c.hash&m.mask]
+}
+
+// ShutOut implements Store.
+func (m *Memory) ShutOut(r *Rule, key string, duration int64) error {
+	if r.conduct == nil || len(r.conduct.penalties) == 0 {
+		return errNoPenalty
+	}
+	c := Check{Rule: r, Key: key}
+	s := m.shardOf(&c)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := m.clock()
+	if duration <= 0 {
+		c.slot = find(s, c.hash)
+		if c.slot >= 0 && s.owners[c.slot]&accounted != 0 {
+			a := s.accounts[c.hash]
+			a.look(now)
+			a.shutUntil = 0
+			a.quietUntil = 0
+			a.offences = 0
+			m.dropIdle(s, &c, a, now)
+		}
+		return nil
+	}
+	a := m.accountOf(s, &c, now)
+	m.fallDue(s, c.slot, a, r.limit, now)
+	a.shutUntil = now + duration
+	a.quietUntil = latest(a.quietUntil, a.shutUntil+r.conduct.longest)
+	return nil
+}
