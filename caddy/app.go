@@ -65,6 +65,9 @@ func (a *App) Provision(ctx caddy.Context) error {
 		return err
 	}
 	a.memory = memory
+	if err := enter(ctx.GetMetricsRegistry(), requestsTotal, candidatesTotal); err != nil {
+		return err
+	}
 	a.limiter = core.NewLimiter(memory.store)
 	if a.StoreRaw == nil {
 		return nil
@@ -86,6 +89,10 @@ func (a *App) register(namespace, name string, limits *core.Limits) error {
 	if other := a.zones[id]; other != nil {
 		if what := difference(other, limits); what != "" {
 			return fmt.Errorf("zone %q: is defined twice, with %s; zones of one name share their counters and must be alike: rename one (a short form is named after its matcher and key: write a zone instead), or give its handler a namespace", name, what)
+		}
+		if other.Accompanied() || limits.Accompanied() { // they count together
+			other.Accompany()
+			limits.Accompany()
 		}
 		return nil
 	}

@@ -89,11 +89,22 @@ var errNoZone = errors.New("has no zone: write a limit such as rate_limit 100/1m
 //			burst          <n>
 //			refill         continuous | interval
 //			cost           <n | placeholder>
-//			max_delay      <duration>
 //			ipv4_prefix    <bits>
 //			ipv6_prefix    <bits>
-//			enforcement    hard | shadow
-//			on_limit       reject
+//			enforcement    hard | shadow | soft <percent> <duration>
+//			on_limit       reject | delay
+//			max_delay      <duration>
+//			max_waiting    <n>
+//			count          <statuses...>
+//			penalty        <durations...>
+//			concurrency    <n>
+//			candidate {
+//				limit      <requests>/<period>
+//				algorithm  <as above>
+//				burst      <n>
+//				refill     continuous | interval
+//				time_zone  <name>
+//			}
 //			on_error       open | closed | local
 //			on_missing_key share | skip | reject
 //			count_rejected
@@ -421,8 +432,8 @@ var fieldWords = map[string][]string{
 }
 
 var zoneWords = []string{
-	"match", "except", "key", "limit", "tiers", "override", "time_zone", "algorithm", "burst", "refill", "cost", "max_delay", "ipv4_prefix", "ipv6_prefix",
-	"enforcement", "on_limit", "on_error", "on_missing_key", "count_rejected", "events", "window",
+	"match", "except", "key", "limit", "tiers", "override", "time_zone", "algorithm", "burst", "refill", "cost", "ipv4_prefix", "ipv6_prefix",
+	"enforcement", "on_limit", "max_delay", "max_waiting", "count", "penalty", "concurrency", "candidate", "on_error", "on_missing_key", "count_rejected", "events", "window",
 }
 
 // subdirective reads one subdirective of a zone. What is wrong with a single value is told at its line.
@@ -438,6 +449,12 @@ func (z *Zone) subdirective(d *caddyfile.Dispenser, name, word string) error {
 			}
 			return nil
 		})
+	}
+	waiting := func(s string) (err error) {
+		if z.MaxWaiting, err = core.ParseCount(s); err != nil || z.MaxWaiting > core.MaxMaxWaiting {
+			return fmt.Errorf("max_waiting %q: must be a whole number from 1 to %d", s, core.MaxMaxWaiting)
+		}
+		return nil
 	}
 	duration := func(to *caddy.Duration, most time.Duration, longest string) error {
 		return inZone(func(s string) error {
@@ -521,8 +538,6 @@ func (z *Zone) subdirective(d *caddyfile.Dispenser, name, word string) error {
 			_, err := newCostMaker(z.Cost)
 			return err
 		})
-	case "max_delay":
-		return duration(&z.MaxDelay, time.Hour, "1h")
 	case "ipv4_prefix":
 		return bits(&z.IPv4Prefix, 32)
 	case "ipv6_prefix":
@@ -530,7 +545,7 @@ func (z *Zone) subdirective(d *caddyfile.Dispenser, name, word string) error {
 	case "enforcement":
 		z.Enforcement = strings.Join(d.RemainingArgs(), " ")
 		if z.Enforcement == "" {
-			return d.Errf("zone %q: enforcement: is empty; write hard or shadow", name)
+			return d.Errf("zone %q: enforcement: is empty; write hard, shadow, or soft with a percentage and a duration, such as soft 20%% 30s", name)
 		}
 		if err := z.checkEnforcement(); err != nil {
 			return d.Errf("zone %q: %w", name, err)
@@ -538,6 +553,26 @@ func (z *Zone) subdirective(d *caddyfile.Dispenser, name, word string) error {
 		return noBlock(d, inZoneName, word)
 	case "on_limit":
 		return set(&z.OnLimit, z.checkOnLimit)
+	case "max_delay":
+		return duration(&z.MaxDelay, time.Hour, "1h")
+	case "max_waiting":
+		return inZone(waiting)
+	case "count":
+		z.Count = ruleset.SplitWords(d.RemainingArgs())
+		if _, err := core.ParseStatuses(z.Count); err != nil {
+			return d.Errf("zone %q: %w", name, err)
+		}
+		return noBlock(d, inZoneName, word)
+	case "penalty":
+		z.Penalty = ruleset.SplitWords(d.RemainingArgs())
+		if _, err := ruleset.ParsePenalties(z.Penalty); err != nil {
+			return d.Errf("zone %q: %w", name, err)
+		}
+		return noBlock(d, inZoneName, word)
+	case "concurrency":
+		return number(&z.Concurrency)
+	case "candidate":
+		return z.candidate(d, name)
 	case "on_error":
 		return set(&z.OnError, func() error {
 			_, err := core.ParseOnError(z.OnError)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/ruleset"
@@ -217,6 +218,7 @@ func (t *ruleTable) zone(at place, name, namespace string, z *Zone) error {
 		what += "; except " + strings.Join(z.Except, ",")
 	}
 	row := tableRow{at: at, name: inNamespace(namespace, name), covers: strings.TrimPrefix(what, "; "), key: z.key.template, shadow: z.shadow}
+	row.conduct = conductNotes(z.Enforcement, z.Count, z.Penalty)
 	t.add(row, z.limits.Own(), "")
 	if z.Tiers != nil {
 		for _, value := range slices.Sorted(maps.Keys(z.Tiers.Limits)) {
@@ -247,6 +249,7 @@ func (t *ruleTable) set(at place, namespace string, set *ruleset.Set) {
 				key = strings.Join(r.Key, " ")
 			}
 			row := tableRow{at: at, name: inNamespace(namespace, r.Name), covers: coverage(r.Match), key: key, shadow: rule.Shadow, file: fmt.Sprintf("%s:%d", file.Name, r.Line)}
+			row.conduct = conductNotes(r.Enforcement, r.Count, r.Penalty)
 			t.add(row, rule.Limits.Own(), "")
 			if r.Tiers != nil {
 				for _, tier := range r.Tiers.Limits {
@@ -314,7 +317,39 @@ type tableRow struct {
 	at                place
 	name, covers, key string
 	shadow            bool
+	conduct           []string // what it does past its limit, in a few words
 	file              string
+}
+
+// conductNotes says in words what a rule does past its limit, besides rejecting, and which requests it counts.
+func conductNotes(enforcement string, count, penalty []string) []string {
+	var notes []string
+	if words := strings.Fields(enforcement); len(words) > 0 && words[0] == "soft" {
+		notes = append(notes, strings.Join(words, " "))
+	}
+	if len(count) > 0 {
+		notes = append(notes, "counts "+strings.Join(ruleset.SplitWords(count), " "))
+	}
+	if len(penalty) > 0 {
+		notes = append(notes, "penalty "+strings.Join(ruleset.SplitWords(penalty), " "))
+	}
+	return notes
+}
+
+// limitNotes says in words what belongs to a limit besides its numbers.
+func limitNotes(r *core.Rule) []string {
+	var notes []string
+	if l := r.Limit(); l.Delays() {
+		notes = append(notes, fmt.Sprintf("delays up to %s", time.Duration(l.MaxDelay())*time.Microsecond))
+	}
+	for _, beside := range r.Beside() {
+		if beside.IsCandidate() {
+			notes = append(notes, "candidate "+beside.Limit().String())
+		} else {
+			notes = append(notes, beside.Limit().String()) // concurrency 5
+		}
+	}
+	return notes
 }
 
 // add adds a line for one limit of a rule, which may be none. whose says for whom it is, where it is not for all.
@@ -324,6 +359,9 @@ func (t *ruleTable) add(r tableRow, limit *core.Rule, whose string) {
 		written, algorithm, _ = strings.Cut(limit.Limit().String(), " ")
 		if limit.Blocks() {
 			written = "0" + strings.TrimPrefix(written, "1")
+		}
+		if l := limit.Limit(); l.InFlight() {
+			written, algorithm = fmt.Sprint(l.Requests()), l.Algorithm().String()
 		}
 	}
 	site, covers := r.at.hosts, r.covers
@@ -336,11 +374,17 @@ func (t *ruleTable) add(r tableRow, limit *core.Rule, whose string) {
 	if covers == "" {
 		covers = "all"
 	}
-	notes := whose
-	if r.shadow {
-		notes = strings.TrimPrefix(notes+", shadow", ", ")
+	var notes []string
+	if whose != "" {
+		notes = append(notes, whose)
 	}
-	t.rows = append(t.rows, []string{site, r.name, covers, r.key, written, algorithm, notes, r.file})
+	if r.shadow {
+		notes = append(notes, "shadow")
+	}
+	if limit != nil {
+		notes = append(append(notes, r.conduct...), limitNotes(limit)...)
+	}
+	t.rows = append(t.rows, []string{site, r.name, covers, r.key, written, algorithm, strings.Join(notes, ", "), r.file})
 }
 
 // write writes the table.

@@ -134,7 +134,11 @@ descriptors:
 		"r.yaml", rulesOf(
 			`{name: api, match: {methods: [GET, PUT], path_prefixes: [/api], headers: {X-A: b}, except_ips: [10.0.0.0/8]}, key: ["header:X-Key", client_ip], limit: 100/1m, algorithm: token_bucket}`,
 			`{name: plans, tiers: {source: "cookie:plan", limits: {pro: 10/1m, "*": 2/1m}}, overrides: [{key: 192.0.2.1, limit: unlimited}], enforcement: shadow}`,
-			`{name: open, limit: unlimited}`),
+			`{name: open, limit: unlimited}`,
+			`{name: past, limit: 100/1m, enforcement: soft 20% 30s, penalty: [1m, 1h], concurrency: 5, candidate: {limit: 50/1m, algorithm: token_bucket, burst: 9}}`,
+			`{name: turns, limit: 10/1s, algorithm: token_bucket, on_limit: delay, overrides: [{key: 192.0.2.1, limit: unlimited}]}`,
+			`{name: failures, limit: 5/10m, count: "401, 4xx"}`,
+			`{name: few, concurrency: 5, enforcement: shadow}`),
 		"Caddyfile", `{
 	rate_limit {
 		rules_file d.yaml
@@ -162,6 +166,19 @@ c.test {
 			override 192.0.2.1 unlimited
 			except private_ranges
 		}
+		zone upload {
+			limit 10/1m
+			algorithm fixed_window
+			count 201 5xx
+			penalty 10m
+			concurrency 2
+		}
+		zone waits {
+			limit 10/1m
+			algorithm sliding_window_log
+			on_limit delay
+			max_delay 90s
+		}
 	}
 }
 `)
@@ -180,11 +197,18 @@ c.test {
 		`c.test | login | path /login; except private_ranges | {http.vars.client_ip} | 5/day | fixed_window | - | -`,
 		`c.test | login | path /login; except private_ranges | {http.vars.client_ip} | 10/day | fixed_window | tier pro of {http.auth.user.plan} | -`,
 		`c.test | login | path /login; except private_ranges | {http.vars.client_ip} | unlimited | - | key 192.0.2.1 | -`,
+		`c.test | upload | all | {http.vars.client_ip} | 10/1m | fixed_window | counts 201 5xx, penalty 10m, concurrency 2 | -`,
+		`c.test | waits | all | {http.vars.client_ip} | 10/1m | sliding_window_log | delays up to 1m30s | -`,
 		`c.test | api | method GET,PUT; path prefix /api; header X-A=b; except 10.0.0.0/8 | header:X-Key client_ip | 100/1m | token_bucket | - | r.yaml:2`,
 		`c.test | plans | all | client_ip | 2/1m | sliding_window_counter | shadow | r.yaml:3`,
 		`c.test | plans | all | client_ip | 10/1m | sliding_window_counter | tier pro of cookie:plan, shadow | r.yaml:3`,
 		`c.test | plans | all | client_ip | unlimited | - | key 192.0.2.1, shadow | r.yaml:3`,
 		`c.test | open | all | client_ip | unlimited | - | - | r.yaml:4`,
+		`c.test | past | all | client_ip | 100/1m | sliding_window_counter | soft 20% 30s, penalty 1m 1h, candidate 50/1m token_bucket burst 9, concurrency 5 | r.yaml:5`,
+		`c.test | turns | all | client_ip | 10/1s | token_bucket | delays up to 10s | r.yaml:6`,
+		`c.test | turns | all | client_ip | unlimited | - | key 192.0.2.1 | r.yaml:6`,
+		`c.test | failures | all | client_ip | 5/10m | sliding_window_counter | counts 401 4xx | r.yaml:7`,
+		`c.test | few | all | client_ip | 5 | concurrency | shadow | r.yaml:8`,
 	}
 	for i := range max(len(got), len(want)) {
 		if i >= len(got) || i >= len(want) || got[i] != want[i] {

@@ -97,7 +97,8 @@ type Handler struct {
 	files       atomic.Pointer[inForce] // nil: the handler goes by no rule files
 	descriptors []descriptor
 	fields      core.Fields
-	shadows     bool // any zone is a shadow
+	shadows     bool // any zone is a shadow, or has a candidate
+	waits       bool // any zone makes requests wait
 	events      *caddyevents.App
 	ctx         caddy.Context
 	logger      *zap.Logger
@@ -138,10 +139,23 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 
 	for _, name := range sortedNames(h.RateLimits) {
 		zone := h.RateLimits[name]
-		if err := zone.provision(ctx, h, name); err != nil {
+		if err := zone.compile(name, h.Namespace); err != nil {
 			return err
 		}
 		h.zones = append(h.zones, zone)
+		h.waits = h.waits || zone.limits.Delays()
+	}
+	files, err := h.patterns()
+	if err != nil {
+		return err
+	}
+	for _, zone := range h.zones {
+		if h.waits || len(files) > 0 { // a file may come to have a rule that makes requests wait
+			zone.limits.Accompany()
+		}
+		if err := zone.provision(ctx, h, zone.name); err != nil {
+			return err
+		}
 	}
 	if err := h.provisionFiles(ctx); err != nil {
 		return err
@@ -172,7 +186,7 @@ func (h *Handler) provisionFiles(ctx caddy.Context) (err error) {
 		}
 		return nil
 	}
-	if err := ruleFileMetrics.register(ctx); err != nil {
+	if err := ruleFileMetrics.register(ctx.GetMetricsRegistry()); err != nil {
 		return err
 	}
 	h.app.wantRules(h.RulesInterval)
@@ -220,9 +234,9 @@ func (h *Handler) provisionSurroundings(ctx caddy.Context) {
 	stop := sync.OnceFunc(func() { close(h.stopping) })
 	holds := false
 	for _, zone := range h.zones {
-		h.shadows = h.shadows || zone.shadow
+		h.shadows = h.shadows || zone.limits.Watches()
 		for _, r := range zone.limits.Rules() {
-			holds = holds || r.Limit().Algorithm() == core.LeakyBucket
+			holds = holds || r.Limit().Algorithm() == core.LeakyBucket || r.Limit().Delays()
 		}
 	}
 	holds = holds || h.files.Load() != nil // a file may come to have one
@@ -314,6 +328,10 @@ var inquiries = sync.Pool{New: func() any { return &inquiry{key: make([]byte, 0,
 func (q *inquiry) add(rule *core.Rule, key string, cost int64, rep *reporter) {
 	q.checks = append(q.checks, core.Check{Rule: rule, Key: key, Cost: cost})
 	q.reporters = append(q.reporters, rep)
+	for _, other := range rule.Beside() {
+		q.checks = append(q.checks, core.Check{Rule: other, Key: key, Cost: cost})
+		q.reporters = append(q.reporters, rep)
+	}
 }
 
 // ServeHTTP decides on the request and passes it on, holds it, or rejects it.
@@ -336,9 +354,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		q.free()
 		return next.ServeHTTP(w, r)
 	}
-	if err := h.limiter.Decide(q.checks, false, &q.verdict); err != nil {
-		reportFailure(q, err)
+	failure := h.limiter.Decide(q.checks, false, &q.verdict)
+	if failure != nil {
+		reportFailure(q, failure)
 	}
+	q.count(failure != nil)
 	if q.verdict.Outcome == core.Unavailable {
 		after := time.Duration(h.jittered(q.verdict.RetryAfter)) * time.Microsecond
 		q.free()
@@ -354,6 +374,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return err
 	}
 	core.WriteHeaders(w.Header(), h.fields, q.checks, &q.verdict)
+	if q.verdict.Holds {
+		return h.serveUnderWay(w, r, next, q)
+	}
 	delay := q.verdict.Delay
 	q.free()
 	if delay > 0 {

@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -56,7 +57,7 @@ func (h *Handler) unmarshalZones(data []byte) error {
 		if err := unmarshalStrict(raw, zone, fieldNames(reflect.TypeFor[Zone]())); err != nil {
 			return fmt.Errorf("zone %q: %w", name, err)
 		}
-		if err := refuseZero(raw, "burst", "max_delay"); err != nil {
+		if err := refuseZero(raw, "burst", "max_delay", "max_waiting", "concurrency"); err != nil {
 			return fmt.Errorf("zone %q: %w", name, err)
 		}
 		h.RateLimits[name] = zone
@@ -89,8 +90,8 @@ func unmarshalStrict(data []byte, v any, known []string) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	err := d.Decode(v)
-	if err == nil {
-		return nil
+	if told := new(toldError); err == nil || errors.As(err, &told) {
+		return err
 	}
 	_, field, found := strings.Cut(err.Error(), "unknown field ")
 	if !found {

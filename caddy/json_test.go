@@ -43,7 +43,9 @@ func TestEveryFieldNameIsKnownByItself(t *testing.T) {
 		"rate_limits": {"api": {
 			"match": [{"method": ["POST"]}], "key": "{http.request.host}", "requests": 100, "period": "1m", "max_events": 5,
 			"window": "1m", "time_zone": "UTC", "algorithm": "token_bucket", "burst": 20, "refill": "interval", "cost": "2",
-			"max_delay": "1s", "ipv4_prefix": 24, "ipv6_prefix": 64, "enforcement": "hard", "on_limit": "reject",
+			"max_delay": "1s", "max_waiting": 9, "count": ["401", "5xx"], "penalty": ["2m", "1h"], "concurrency": 5,
+			"candidate": {"limit": "9/day", "algorithm": "token_bucket", "burst": 5, "refill": "interval", "time_zone": "UTC"},
+			"ipv4_prefix": 24, "ipv6_prefix": 64, "enforcement": "hard", "on_limit": "reject",
 			"on_error": "local", "on_missing_key": "share", "count_rejected": true
 		}},
 		"namespace": "blue", "store": {"store": "memory"}, "headers": ["ietf"], "response": "auto", "message": "no",
@@ -67,6 +69,9 @@ func FuzzJSON(f *testing.F) {
 	f.Add([]byte(`{"rate_limits": {"api": {"match": [{"method": ["GET"]}], "key": "static", "max_events": 10, "window": "1m"}}}`))
 	f.Add([]byte(`{"rate_limits": {"a": null, "a": {}}, "store": {"store": "memory"}}`))
 	f.Add([]byte(`{"rate_limits": {"a": {"algorithm": "leaky_bucket", "burst": 9, "max_delay": -1, "period": "day", "time_zone": "x"}}}`))
+	f.Add([]byte(`{"rate_limits": {"a": {"requests": 9, "period": "1m", "enforcement": "soft 20% 30s", "penalty": ["1m"], "concurrency": 5, "candidate": {"limit": "8/1m"}}}}`))
+	f.Add([]byte(`{"rate_limits": {"a": {"requests": 9, "period": "day", "on_limit": "delay", "max_waiting": 5}, "b": {"requests": 9, "period": "1m", "count": ["401", "5xx"]}}}`))
+	f.Add([]byte(`{"rate_limits": {"a": {"concurrency": 5}, "b": {"concurrency": -5, "candidate": null, "count": null}}}`))
 	f.Add([]byte(`null`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		h := new(Handler)

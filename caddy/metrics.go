@@ -2,10 +2,133 @@ package ratelimit
 
 import (
 	"errors"
+	"sync/atomic"
 
-	"github.com/caddyserver/caddy/v2"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/proxyweir/weir/core"
 )
+
+// requestsTotal counts what becomes of requests, and candidatesTotal what becomes of those that a candidate is compared on. There is
+// one of each a process, which every configuration enters in its registry, so that they go on over reloads. Of a rule they have no more
+// series than there are outcomes.
+var (
+	requestsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_requests_total",
+		Help: "Requests that came under a rule, by what the rule had become of them.",
+	}, []string{"rule", "outcome"})
+	candidatesTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_candidate_decisions_total",
+		Help: "Requests that came under a rule with a candidate, by what the limit and the candidate have decided.",
+	}, []string{"rule", "limit", "candidate"})
+)
+
+// enter enters metrics in a configuration's registry.
+func enter(registry *prometheus.Registry, collectors ...prometheus.Collector) error {
+	if registry == nil {
+		return nil
+	}
+	for _, c := range collectors {
+		if err := registry.Register(c); err != nil && !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
+			return err
+		}
+	}
+	return nil
+}
+
+// outcome is what a rule has become of a request.
+type outcome int
+
+// The outcomes. A rule that would have allowed a request that another rejects counts none.
+const (
+	allowed outcome = iota
+	allowedSoft
+	delayed
+	rejected
+	shadowRejected
+	errorOpen
+	errorClosed
+	fallback
+	outcomes
+)
+
+var outcomeNames = [outcomes]string{"allowed", "allowed_soft", "delayed", "rejected", "shadow_rejected", "error_open", "error_closed", "fallback"}
+
+// counters are the series of one rule. A series is made when it is first needed.
+type counters struct {
+	label      string
+	requests   [outcomes]atomic.Pointer[prometheus.Counter]
+	candidates [4]atomic.Pointer[prometheus.Counter]
+}
+
+func (c *counters) inc(o outcome) {
+	counter := c.requests[o].Load()
+	if counter == nil {
+		made := requestsTotal.WithLabelValues(c.label, outcomeNames[o])
+		counter = &made
+		c.requests[o].Store(counter)
+	}
+	(*counter).Inc()
+}
+
+// compare counts what a limit and its candidate have decided.
+func (c *counters) compare(limit, candidate bool) {
+	which := 0
+	words := [2]string{"rejected", "rejected"}
+	if limit {
+		which++
+		words[0] = "allowed"
+	}
+	if candidate {
+		which += 2
+		words[1] = "allowed"
+	}
+	counter := c.candidates[which].Load()
+	if counter == nil {
+		made := candidatesTotal.WithLabelValues(c.label, words[0], words[1])
+		counter = &made
+		c.candidates[which].Store(counter)
+	}
+	(*counter).Inc()
+}
+
+// count counts what has become of a request, rule by rule. Where the store has failed that is how it was come to.
+func (q *inquiry) count(failed bool) {
+	for i := range q.checks {
+		c := &q.checks[i]
+		d := &c.Decision
+		if c.Rule.IsCandidate() {
+			if !failed {
+				q.reporters[i].counters.compare(q.checks[i-1].Decision.Allowed, d.Allowed)
+			}
+			continue
+		}
+		o := allowed
+		switch {
+		case failed && q.verdict.Outcome == core.Unavailable:
+			o = errorClosed
+		case failed && c.Uncounted:
+			o = errorOpen
+		case failed:
+			o = fallback
+		case c.Rule.Shadow():
+			if !d.Allowed {
+				o = shadowRejected
+			}
+		case !d.Allowed:
+			o = rejected
+		case q.verdict.Outcome == core.Reject:
+			continue
+		case d.Soft:
+			o = allowedSoft
+		case d.Delay > 0:
+			o = delayed
+		}
+		if i > 0 && q.reporters[i] == q.reporters[i-1] && c.Rule.Limit().InFlight() && o != rejected && o != shadowRejected {
+			continue // the rule's limit has counted the request
+		}
+		q.reporters[i].counters.inc(o)
+	}
+}
 
 // fileMetrics tell whether the rule files that are there are those in force. There is one of them a process, which every
 // configuration that has rule files enters in its registry.
@@ -31,15 +154,9 @@ var ruleFileMetrics = &fileMetrics{
 }
 
 // register enters the metrics in a configuration's registry.
-func (m *fileMetrics) register(ctx caddy.Context) error {
-	registry := ctx.GetMetricsRegistry()
-	if registry == nil {
-		return nil
-	}
-	for _, c := range []prometheus.Collector{m.successful, m.loaded, m.reloads} {
-		if err := registry.Register(c); err != nil && !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
-			return err
-		}
+func (m *fileMetrics) register(registry *prometheus.Registry) error {
+	if err := enter(registry, m.successful, m.loaded, m.reloads); err != nil {
+		return err
 	}
 	for _, outcome := range []string{"taken", "refused"} { // there from the beginning, so that the first is an increase
 		m.reloads.WithLabelValues(outcome)

@@ -16,10 +16,20 @@ import (
 type reporter struct {
 	name     string
 	logger   *zap.Logger
-	key      func(*http.Request) string // as a person wants to read it; nil: as it is
+	key      func(*http.Request) string // see newReporter
 	exceeded sampler                    // of rejections
 	failed   sampler                    // of the store
 	unlogged atomic.Int64               // rejections that were left out of the log since the last line
+	counters counters
+}
+
+// newReporter returns a reporter of a rule. key makes a request's key as a person wants to read it; nil: as it is.
+func newReporter(namespace, name string, logger *zap.Logger, key func(*http.Request) string) *reporter {
+	label := name
+	if namespace != "" {
+		label = namespace + "/" + name
+	}
+	return &reporter{name: name, logger: logger, key: key, counters: counters{label: label}}
 }
 
 // Of a rule's rejections this many a second are written to the log. The next line says how many were left out.
@@ -60,7 +70,7 @@ func (h *Handler) report(r *http.Request, q *inquiry) {
 // reportShadows writes to the log what shadows would have rejected.
 func (h *Handler) reportShadows(r *http.Request, q *inquiry) {
 	for i := range q.checks {
-		if d := &q.checks[i].Decision; !d.Allowed && q.checks[i].Rule.Shadow() {
+		if d := &q.checks[i].Decision; !d.Allowed && q.checks[i].Rule.Shadow() && !q.checks[i].Rule.IsCandidate() {
 			h.log(r, q.reporters[i], q.checks[i].Key, "rate limit exceeded in shadow", time.Duration(max(d.RetryAfter, 0))*time.Microsecond)
 		}
 	}

@@ -49,7 +49,9 @@ type fileSet struct {
 	reporters   []*reporter // of Set.Rules
 	descriptors map[*ruleset.Domain][]*reporter
 	addressed   []bool // which of Set.Rules need the client's address, or its peer's
-	shadows     bool   // any rule is a shadow
+	shadows     bool   // any rule is a shadow, or has a candidate
+	zonesWait   bool   // a zone of its handlers makes requests wait
+	waits       bool   // and so they may while they are under its rules; or one of those does
 }
 
 // inForce is what a handler goes by of its rule files.
@@ -69,7 +71,7 @@ func (f *ruleFiles) join(h *Handler, patterns []string) error {
 	}
 	set := g.setOf(h)
 	if set == nil {
-		if set, err = newFileSet(g.files, h.limiter, h.Namespace, h.logger); err != nil {
+		if set, err = newFileSet(g.files, h.limiter, h.Namespace, h.waits, h.logger); err != nil {
 			return err
 		}
 		if err = f.app.enter(f.app.fileRules, set); err != nil {
@@ -209,7 +211,7 @@ func (f *ruleFiles) patterns() []string {
 // setOf returns the set that a handler can share, nil if there is none yet.
 func (g *fileGroup) setOf(h *Handler) *fileSet {
 	for _, s := range g.sets {
-		if s.limiter == h.limiter && s.namespace == h.Namespace {
+		if s.isOf(h) {
 			return s
 		}
 	}
@@ -217,7 +219,7 @@ func (g *fileGroup) setOf(h *Handler) *fileSet {
 }
 
 // newFileSet makes the rules of files ready, but does not open them.
-func newFileSet(files []*ruleset.File, limiter *core.Limiter, namespace string, logger *zap.Logger) (*fileSet, error) {
+func newFileSet(files []*ruleset.File, limiter *core.Limiter, namespace string, waits bool, logger *zap.Logger) (*fileSet, error) {
 	set, err := ruleset.NewSet(files, namespace)
 	if err != nil {
 		return nil, err
@@ -226,20 +228,28 @@ func newFileSet(files []*ruleset.File, limiter *core.Limiter, namespace string, 
 		Set:         set,
 		limiter:     limiter,
 		namespace:   namespace,
+		zonesWait:   waits,
+		waits:       waits,
 		descriptors: make(map[*ruleset.Domain][]*reporter),
 	}
 	for _, r := range set.Rules {
-		s.reporters = append(s.reporters, &reporter{name: r.Name, logger: logger, key: keyReader(r)})
+		s.reporters = append(s.reporters, newReporter(namespace, r.Name, logger, keyReader(r)))
 		s.addressed = append(s.addressed, ruleset.OfAddress(r))
-		s.shadows = s.shadows || r.Shadow
+		s.shadows = s.shadows || r.Limits.Watches()
+		s.waits = s.waits || r.Limits.Delays()
 	}
 	for _, d := range set.Domains {
 		reporters := make([]*reporter, 0, len(d.Rules()))
 		for _, r := range d.Rules() {
-			reporters = append(reporters, &reporter{name: r.Name(), logger: logger})
+			reporters = append(reporters, newReporter(namespace, r.Name(), logger, nil))
 			s.shadows = s.shadows || r.Shadow()
 		}
 		s.descriptors[d] = reporters
+	}
+	if s.waits {
+		for _, r := range s.All() {
+			r.Accompany()
+		}
 	}
 	return s, nil
 }
@@ -284,6 +294,11 @@ func keyReader(rule *ruleset.Rule) func(*http.Request) string {
 		}
 		return strings.Join(values, " ")
 	}
+}
+
+// isOf reports whether a handler that goes by the group's files goes by this set.
+func (s *fileSet) isOf(h *Handler) bool {
+	return s.limiter == h.limiter && s.namespace == h.Namespace && s.zonesWait == h.waits
 }
 
 // open opens all rules in the limiter, or none.
@@ -435,7 +450,7 @@ func (f *ruleFiles) advise(s *fileSet) {
 func (g *fileGroup) remake(files []*ruleset.File, views map[*Handler]*inForce) ([]*fileSet, error) {
 	var made []*fileSet
 	for _, old := range g.sets {
-		s, err := newFileSet(files, old.limiter, old.namespace, g.handlers[0].logger)
+		s, err := newFileSet(files, old.limiter, old.namespace, old.zonesWait, g.handlers[0].logger)
 		if err != nil {
 			return made, err
 		}
@@ -444,7 +459,7 @@ func (g *fileGroup) remake(files []*ruleset.File, views map[*Handler]*inForce) (
 		}
 		made = append(made, s)
 		for _, h := range g.handlers {
-			if h.limiter != old.limiter || h.Namespace != old.namespace {
+			if !old.isOf(h) {
 				continue
 			}
 			view, err := h.viewOf(s)

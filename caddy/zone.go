@@ -76,10 +76,6 @@ type Zone struct {
 	// number, counts as 1. The default is 1.
 	Cost string `json:"cost,omitempty"`
 
-	// The longest that a leaky bucket holds a request; one that would have to wait longer is rejected at once. Up to 1h;
-	// the default is 10s.
-	MaxDelay caddy.Duration `json:"max_delay,omitempty"`
-
 	// Masks IPv4 addresses in the key to a network of so many bits, 1 to 32, so that the network shares a counter. The
 	// default is that every address has its own.
 	IPv4Prefix int `json:"ipv4_prefix,omitempty"`
@@ -89,11 +85,40 @@ type Zone struct {
 	IPv6Prefix int `json:"ipv6_prefix,omitempty"`
 
 	// `hard`, the default, rejects what is over the limit. `shadow` counts, but lets everything pass and tells clients
-	// nothing.
+	// nothing. `soft 20% 30s` lets through 20 % more than the limit, for 30 s from the first request on that exceeds it; then
+	// the limit holds, until for one whole period no request would have exceeded it. The percentage is a whole number from 1 to
+	// 1000, and such that it is at least one request; the duration is from 1ms to 366d. Not with a leaky bucket.
 	Enforcement string `json:"enforcement,omitempty"`
 
-	// What happens to a request over the limit: `reject`, the default.
+	// What happens to a request over the limit: `reject`, the default, or `delay`, which has it wait for its turn, first come,
+	// first served. A sliding window counter cannot delay, and a shadow does not.
 	OnLimit string `json:"on_limit,omitempty"`
+
+	// The longest that a request waits, in a leaky bucket and with `on_limit` `delay`; one that would have to wait longer is
+	// rejected at once. Up to 1h; the default is 10s.
+	MaxDelay caddy.Duration `json:"max_delay,omitempty"`
+
+	// How many requests of the zone may wait at a time in this process, with `on_limit` `delay`; more are rejected. From 1 to
+	// 1000000; the default is 1000.
+	MaxWaiting int64 `json:"max_waiting,omitempty"`
+
+	// The statuses of the responses whose requests count: codes such as `401`, and classes of them such as `4xx`. A request
+	// takes its place until its response's status is known, and then keeps it or gives it back. The default is that all count.
+	// Not with a leaky bucket.
+	Count []string `json:"count,omitempty"`
+
+	// How long a key is shut out that exceeds the limit: for the first time, the second and so on, the last for all further
+	// ones. It starts over when it has not exceeded the limit for as long as the longest of them, since it was last let in. Up
+	// to 16 durations from 1ms to 366d, such as `1m`, `10m` and `1h`. The default is none.
+	Penalty []string `json:"penalty,omitempty"`
+
+	// How many requests of a key may be under way at a time, beside the limit or in place of it: 1 to 1000000000. A request is
+	// under way until its response has ended. The default is any number.
+	Concurrency int64 `json:"concurrency,omitempty"`
+
+	// A limit that is tried out on the same requests, beside the zone's own: what it would do is counted and compared, and
+	// changes nothing.
+	Candidate *Candidate `json:"candidate,omitempty"`
 
 	// What happens when the store fails: `open` lets requests pass, `closed` answers 503, `local`, the default, counts in
 	// memory. Memory itself does not fail.
@@ -140,14 +165,8 @@ type Override struct {
 	Limit string `json:"limit,omitempty"`
 }
 
-// provision makes the zone ready and enters it in the app's registry.
+// provision makes the zone, which has been compiled, ready and enters it in the app's registry.
 func (z *Zone) provision(ctx caddy.Context, h *Handler, name string) error {
-	if z == nil {
-		return fmt.Errorf("zone %q: is null; it needs a limit", name)
-	}
-	if err := z.compile(name, h.Namespace); err != nil {
-		return err
-	}
 	if len(z.MatcherSetsRaw) > 0 {
 		matchers, err := ctx.LoadModule(z, "MatcherSetsRaw")
 		if err != nil {
@@ -166,7 +185,7 @@ func (z *Zone) provision(ctx caddy.Context, h *Handler, name string) error {
 		}
 		z.opened = append(z.opened, r)
 	}
-	z.reporter = &reporter{name: name, logger: h.logger, key: z.key.readable}
+	z.reporter = newReporter(h.Namespace, name, h.logger, z.key.readable)
 	if z.tier != nil {
 		z.tier.warnOfClients(h.logger, name)
 	}
@@ -180,6 +199,9 @@ func (z *Zone) provision(ctx caddy.Context, h *Handler, name string) error {
 
 // compile checks every field that can be checked without Caddy running, and makes the zone's rules, key and cost.
 func (z *Zone) compile(name, namespace string) error {
+	if z == nil {
+		return fmt.Errorf("zone %q: is null; it needs a limit", name)
+	}
 	if err := z.compileFields(name, namespace); err != nil {
 		return fmt.Errorf("zone %q: %w", name, err)
 	}
@@ -188,6 +210,11 @@ func (z *Zone) compile(name, namespace string) error {
 
 func (z *Zone) compileFields(name, namespace string) error {
 	prefixes := core.Prefixes{IPv4: z.IPv4Prefix, IPv6: z.IPv6Prefix}
+	if z.isAlone() {
+		if err := z.checkAlone(); err != nil {
+			return err
+		}
+	}
 	common, err := z.common()
 	if err != nil {
 		return err
@@ -226,19 +253,20 @@ func (z *Zone) compileFields(name, namespace string) error {
 	if err != nil {
 		return err
 	}
-	z.name = name
-	z.shadow = z.Enforcement == "shadow"
-	z.limits, err = core.NewLimits(core.RuleConfig{
-		Namespace:     namespace,
-		Name:          name,
-		KeySpec:       z.key.spec,
-		Limit:         own,
-		Shadow:        z.shadow,
-		CountRejected: z.CountRejected,
-		OnError:       onError,
-	}, more)
-	if err != nil {
+	config := core.RuleConfig{Namespace: namespace, Name: name, KeySpec: z.key.spec, CountRejected: z.CountRejected, OnError: onError}
+	if err := z.setConduct(&config, own, common); err != nil {
 		return err
+	}
+	z.name = name
+	z.shadow = config.Shadow
+	z.limits, err = core.NewLimits(config, more)
+	if err != nil {
+		return ruleset.FieldOf(err, name)
+	}
+	if len(z.limits.Rules()) == 0 {
+		if err := z.checkEffect(); err != nil {
+			return err
+		}
 	}
 	if z.OnMissingKey == "reject" && len(z.limits.Rules()) == 0 {
 		return errors.New("on_missing_key reject: has no effect on a zone without any limit; write a limit, or leave it out")
@@ -306,7 +334,7 @@ func (z *Zone) setExcept() (err error) {
 
 // common reads what all limits of the zone have in common.
 func (z *Zone) common() (core.LimitConfig, error) {
-	c := core.LimitConfig{Burst: z.Burst, Interval: z.Refill == "interval", MaxDelay: time.Duration(z.MaxDelay)}
+	c := core.LimitConfig{Burst: z.Burst, Interval: z.Refill == "interval", Delays: z.OnLimit == "delay", MaxDelay: time.Duration(z.MaxDelay)}
 	if z.MaxEvents != 0 || z.Window != 0 {
 		c.Algorithm = core.SlidingWindowLog
 	}
@@ -353,7 +381,7 @@ func (z *Zone) limit(c core.LimitConfig) (*core.Limit, error) {
 	case z.Unlimited:
 		return nil, nil
 	case !native:
-		if z.Tiers != nil {
+		if z.Tiers != nil || z.isAlone() {
 			return nil, nil
 		}
 		return nil, errors.New("has no limit; write one such as 100/1m")
@@ -389,23 +417,6 @@ func (z *Zone) checkWords() error {
 		}
 	}
 	return nil
-}
-
-func (z *Zone) checkEnforcement() error {
-	if word, _, _ := strings.Cut(z.Enforcement, " "); word == "soft" {
-		return fmt.Errorf("enforcement %q: soft limits are not in this version; use hard, with a burst, or shadow", z.Enforcement)
-	}
-	return core.CheckWord("enforcement", z.Enforcement, []string{"hard", "shadow"})
-}
-
-func (z *Zone) checkOnLimit() error {
-	if z.OnLimit == "delay" {
-		return errors.New("on_limit delay: is not in this version; algorithm leaky_bucket holds requests until their turn")
-	}
-	if z.OnLimit == "defer" {
-		return errors.New("on_limit defer: is not in this version; use reject")
-	}
-	return core.CheckWord("on_limit", z.OnLimit, []string{"reject"})
 }
 
 // costMaker says what a request costs: a number, or what a placeholder yields.

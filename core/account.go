@@ -3,7 +3,7 @@ package core
 // account is what a store keeps of a key, besides what its limit has counted, for a rule with a conduct. The zero account is a key
 // of which there is nothing to keep. Times are microseconds since the Unix epoch.
 type account struct {
-	last int64 // when it was last looked at
+	last int64 // when it was last written
 
 	// Of requests under way: units that they have reserved and may be charged (count), or how many there are (concurrency).
 	held int64
@@ -11,11 +11,12 @@ type account struct {
 	// Of requests that wait, in the order in which they depart.
 	pending []pendingCharge // those that another rule makes wait, and all of a log
 	units   int64           // of pending
-	line    []turn          // those that this rule makes wait, whose charges are in the state already
+	line    []turn          // those that this rule makes wait, whose charges are in the state already (or, of a log, pending)
 	tail    int64           // when the last departs that this rule made wait
 
-	softUntil int64 // there is tolerance until then; 0: it has not been used
-	softAgain int64 // and again from then on, where nothing exceeds the limit before
+	softUntil int64  // there is tolerance until then; 0: it has not been used
+	softAgain int64  // and again from then on, where nothing exceeds the limit before
+	wide      *Limit // what decides until softUntil
 
 	shutUntil  int64 // no request is let in before
 	quietUntil int64 // who offends before that is not a first offender
@@ -42,8 +43,8 @@ func (a *account) idle(now int64) bool {
 	return a.held == 0 && len(a.pending) == 0 && a.tail <= now && a.softUntil <= now && a.softAgain <= now && a.shutUntil <= now && a.quietUntil <= now
 }
 
-// look brings an account to the time at which it is looked at. Where the clock has stepped back since the last time, all instants
-// step back with it, so that nothing lasts longer than it was to.
+// look brings an account to the time at which it is looked at. Where the clock has stepped back to before the account was written, all
+// instants step back with it, so that nothing lasts longer than it was to.
 func (a *account) look(now int64) {
 	if back := a.last - now; back > 0 {
 		a.tail -= back
@@ -54,12 +55,9 @@ func (a *account) look(now int64) {
 		for i := range a.pending {
 			a.pending[i].at -= back
 		}
-		for i := range a.line {
-			a.line[i].at -= back
-			a.line[i].tail -= back
-		}
+		a.line = a.line[:0] // the states in it are of times to come
+		a.last = now
 	}
-	a.last = now
 	gone := 0
 	for gone < len(a.line) && a.line[gone].at <= now {
 		gone++
@@ -79,21 +77,23 @@ func (a *account) wait(ticket uint64, at, cost int64) {
 
 // leave takes back what a request that waits was to be charged, by its ticket. In the line that is so only of the last, whose state
 // is then to be what it was before it: restore.
-func (a *account) leave(ticket uint64) (before State, restore bool) {
+func (a *account) leave(ticket uint64, now int64) (before State, restore bool) {
+	if last := len(a.line) - 1; last >= 0 && a.line[last].ticket == ticket {
+		before = a.line[last].before
+		restore = true
+		a.last = now
+		a.tail = a.line[last].tail
+		a.line = a.line[:last]
+	}
 	for i := range a.pending {
 		if a.pending[i].ticket == ticket {
+			a.last = now
 			a.units -= a.pending[i].cost
 			a.pending = append(a.pending[:i], a.pending[i+1:]...)
 			return before, false
 		}
 	}
-	if last := len(a.line) - 1; last >= 0 && a.line[last].ticket == ticket {
-		before = a.line[last].before
-		a.tail = a.line[last].tail
-		a.line = a.line[:last]
-		return before, true
-	}
-	return before, false
+	return before, restore
 }
 
 // tolerance says of a rule with enforcement soft whether there is tolerance, and whether it has begun.
@@ -108,8 +108,10 @@ func (a *account) tolerance(now int64) (there, begun bool) {
 func (a *account) exceed(r *Rule, begins bool, now int64) {
 	if begins {
 		a.softUntil = now + r.conduct.softFor
+		a.wide = r.conduct.wide
 	}
 	if now < a.softUntil || now < a.softAgain {
+		a.last = now
 		a.softAgain = now + r.limit.period
 	}
 }
@@ -124,6 +126,7 @@ func (a *account) offend(co *conduct, now int64) {
 		which = len(co.penalties) - 1
 	}
 	a.offences++
+	a.last = now
 	a.shutUntil = now + co.penalties[which]
 	a.quietUntil = a.shutUntil + co.longest
 }

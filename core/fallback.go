@@ -59,8 +59,12 @@ func (l *Limiter) decideWithout(checks []Check, peek bool) bool {
 	return true
 }
 
-// startFrom charges a local rule's key until it has used at least as much of its quota as used is of the whole one.
+// startFrom charges a local rule's key until it has used at least as much of its quota as used is of the whole one. Not of requests in
+// flight: those that the store counts end there, and nobody would end them here.
 func (l *Limiter) startFrom(c *Check, used, whole int64) {
+	if c.Rule.limit.algorithm == inFlight {
+		return
+	}
 	one := make([]Check, 1)
 	one[0].Rule = c.Rule
 	one[0].Key = c.Key
@@ -77,6 +81,11 @@ func (l *Limiter) startFrom(c *Check, used, whole int64) {
 		}
 		if one[0].Cost > 0 {
 			_ = l.local.Decide(one, false) // it does not fail; if it did, the request's own decision would say so
+			if one[0].Ticket != 0 {        // of a rule that counts by status: the statuses are known already
+				holds := Holds(nil, one)
+				holds[0].Keep = true
+				_ = l.local.Settle(holds)
+			}
 		}
 	}
 	l.starting.Unlock()

@@ -10,6 +10,7 @@ type Hold struct {
 	Cost   int64
 	Ticket uint64 // names it in the store
 	Keep   bool   // for Store.Settle: what was reserved is charged; else it is given back
+	waits  bool   // it is counted among those that wait for the rule
 }
 
 // holds reports whether requests of the rule hold something of it for as long as they are under way.
@@ -20,24 +21,46 @@ func (r *Rule) holds() bool {
 // delays reports whether requests of the rule may wait.
 func (r *Rule) delays() bool { return r.limit.delays }
 
-var errNoPenalty = fmt.Errorf("the rule has no penalty, so that nobody looks whether a key is shut out; give it one, such as penalty 1m")
+// ErrNoPenalty is why a key cannot be shut out.
+var ErrNoPenalty = fmt.Errorf("the rule has no penalty, so that nobody looks whether a key is shut out; give it one, such as penalty 1m")
 
 // Holds appends what a request that was admitted has reserved, by its checks, to a list.
 func Holds(list []Hold, checks []Check) []Hold {
 	for i := range checks {
 		c := &checks[i]
 		if c.Ticket != 0 || c.waits {
-			list = append(list, Hold{Rule: c.Rule, Key: c.Key, Cost: c.Cost, Ticket: c.Ticket})
+			list = append(list, Hold{Rule: c.Rule, Key: c.Key, Cost: c.Cost, Ticket: c.Ticket, waits: c.waits})
 		}
 	}
 	return list
 }
 
+// UnderWay reports whether any of the holds lasts until the request is over: whether Limiter.Finish is to be called.
+func UnderWay(holds []Hold) bool {
+	for i := range holds {
+		if holds[i].Rule.holds() {
+			return true
+		}
+	}
+	return false
+}
+
+// ByStatus reports whether any of the holds ends by the status of the response, so that Finish must be told the true one.
+func ByStatus(holds []Hold) bool {
+	for i := range holds {
+		if co := holds[i].Rule.conduct; co != nil && co.count != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // Depart is called when a request has waited for its turn: its place is free for others that want to wait.
 func (l *Limiter) Depart(holds []Hold) {
 	for i := range holds {
-		if r := holds[i].Rule; r.delays() {
-			r.conduct.waiting.Add(-1)
+		if holds[i].waits {
+			holds[i].waits = false
+			holds[i].Rule.conduct.waiting.Add(-1)
 		}
 	}
 }
@@ -102,7 +125,7 @@ func (l *Limiter) LetIn(r *Rule, key string) error { return l.shutOut(r, key, 0)
 
 func (l *Limiter) shutOut(r *Rule, key string, duration int64) error {
 	if r.conduct == nil || len(r.conduct.penalties) == 0 {
-		return fmt.Errorf("rule %q: %w", r.name, errNoPenalty)
+		return fmt.Errorf("rule %q: %w", r.name, ErrNoPenalty)
 	}
 	err := l.store.ShutOut(r, key, duration)
 	if r.local != nil {

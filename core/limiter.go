@@ -178,6 +178,8 @@ func (l *Limiter) Conclude(checks []Check, peek bool, failure error, v *Verdict)
 		v.Told = -1
 		v.RetryAfter = unavailableFor
 		v.Delay = 0
+		v.Soft = false
+		v.Holds = false
 		return failure
 	}
 	conclude(checks, v)
@@ -193,7 +195,7 @@ func (l *Limiter) enter(checks []Check, v *Verdict) {
 	full := -1
 	for i := range checks {
 		c := &checks[i]
-		if !c.Rule.delays() || c.Uncounted || c.Ticket == 0 {
+		if !c.Rule.delays() || c.Uncounted || c.Ticket == 0 || c.Decision.Delay == 0 { // the last: others have it wait
 			continue
 		}
 		c.waits = true

@@ -118,6 +118,43 @@ func (l *Limits) Own() *Rule { return l.own }
 // Rules returns all rules, each once: those that a store is to open.
 func (l *Limits) Rules() []*Rule { return l.rules }
 
+// Delays reports whether any of the limits has requests wait.
+func (l *Limits) Delays() bool {
+	for _, r := range l.rules {
+		if r.limit.delays {
+			return true
+		}
+	}
+	return false
+}
+
+// Watches reports whether any of the limits only watches, or has a candidate, which does.
+func (l *Limits) Watches() bool {
+	for _, r := range l.rules {
+		if r.shadow || len(r.beside) > 0 && r.beside[0].shadow {
+			return true
+		}
+	}
+	return false
+}
+
+// Accompany is Rule.Accompany for all of the limits.
+func (l *Limits) Accompany() {
+	for _, r := range l.rules {
+		r.Accompany()
+	}
+}
+
+// Accompanied reports whether all of the limits see what requests that wait have reserved, as after Accompany.
+func (l *Limits) Accompanied() bool {
+	for _, r := range l.rules {
+		if r.conduct == nil {
+			return false
+		}
+	}
+	return true
+}
+
 // Same reports whether two rules' limits choose alike, and decide alike.
 func (l *Limits) Same(o *Limits) bool {
 	return sameRule(l.own, o.own) && sameRules(l.tiers, o.tiers) && sameRules(l.overrides, o.overrides)

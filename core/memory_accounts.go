@@ -40,11 +40,13 @@ func (m *Memory) decideWithAccounts(checks []Check, peek bool) {
 	lockAll(m, checks)
 	now := m.clock()
 	rejecting := 0
+	delays := false
 	depart := now // of the request: when the last of its rules lets it go
 	for i := range checks {
 		c := &checks[i]
 		c.Ticket = 0
 		m.weigh(&m.shards[c.hash&m.mask], c, &list[i], now)
+		delays = delays || c.Rule.limit.delays
 		if c.Rule.shadow {
 			continue
 		}
@@ -54,7 +56,7 @@ func (m *Memory) decideWithAccounts(checks []Check, peek bool) {
 			depart = list[i].depart
 		}
 	}
-	if rejecting > 0 {
+	if rejecting > 0 || !delays { // a leaky bucket alone has the others charged on arrival, as decideAll does
 		depart = now
 	}
 	for i := range checks {
@@ -225,7 +227,7 @@ func (m *Memory) weighSoft(s *shard, c *Check, w *weighing, now, reserved int64)
 		c.next = next
 		return
 	}
-	if !d.Allowed && now+d.RetryAfter > w.account.softUntil { // by then the limit holds again
+	if !d.Allowed && now+d.RetryAfter >= w.account.softUntil { // by then the limit holds again
 		d.RetryAfter = hard.RetryAfter
 	}
 	d.Soft = d.Allowed && !hard.Allowed
@@ -241,17 +243,22 @@ func (m *Memory) weighTurn(s *shard, c *Check, w *weighing, now, reserved int64)
 	l := w.limit
 	a := w.account
 	d := &c.Decision
-	if c.Rule.space.isLog && a != nil && c.slot >= 0 {
+	if c.Rule.space.isLog {
 		m.evaluate(s, c, l, now, 0)
-		log := &s.logs[s.slots[c.slot].state.A]
-		room := l.requests - int64(log.n) - a.units - c.Cost
+		log := &eventLog{}
+		looked := now
+		if c.slot >= 0 {
+			log = &s.logs[s.slots[c.slot].state.A]
+			looked = s.slots[c.slot].state.B
+		}
+		room := l.requests - int64(log.n) - reserved - c.Cost
 		d.Allowed = room >= 0
 		d.Remaining = room
 		if !d.Allowed {
 			d.Remaining = 0
 			d.RetryAfter = Never
 			if c.Cost <= l.requests {
-				d.RetryAfter = unitExpiry(l, log, a, int(-room)-1, now) - now
+				d.RetryAfter = unitExpiry(l, log, a, int(-room)-1, looked) - now
 			}
 		}
 	} else {
@@ -269,10 +276,7 @@ func (m *Memory) weighTurn(s *shard, c *Check, w *weighing, now, reserved int64)
 		w.depart = a.tail
 	}
 	wait := w.depart - now
-	patience := l.maxDelay
-	if c.Rule.conduct.waiting.Load() >= c.Rule.conduct.maxWaiting {
-		patience = 0
-	}
+	patience := c.Rule.Patience()
 	d.Allowed = wait <= patience
 	if d.Allowed {
 		d.Delay = wait
@@ -290,10 +294,11 @@ func (m *Memory) weighTurn(s *shard, c *Check, w *weighing, now, reserved int64)
 	}
 }
 
-// unitExpiry returns when the i-th unit counts no longer, of those in a log and those to come behind it.
-func unitExpiry(l *Limit, log *eventLog, a *account, i int, now int64) int64 {
+// unitExpiry returns when the i-th unit counts no longer, of those in a log, which was looked at at a time, and those to come
+// behind it.
+func unitExpiry(l *Limit, log *eventLog, a *account, i int, at int64) int64 {
 	if i < log.n {
-		return logExpiry(l, log, i, now/l.quantum)
+		return logExpiry(l, log, i, at/l.quantum)
 	}
 	left := int64(i - log.n)
 	for j := range a.pending {
@@ -303,7 +308,7 @@ func unitExpiry(l *Limit, log *eventLog, a *account, i int, now int64) int64 {
 		}
 		left -= p.cost
 	}
-	return now // not reached: there are as many units
+	return at // not reached: there are as many units
 }
 
 // standWithout says how things stand for a rule that would have allowed what another rejected.
@@ -317,6 +322,7 @@ func (m *Memory) standWithout(s *shard, c *Check, w *weighing, now int64) {
 	if w.account != nil {
 		reserved = w.account.held + w.account.units
 	}
+	c.slot = find(s, c.hash) // what was noted of the rules that reject may have moved it
 	m.evaluate(s, c, c.Rule.limit, now, 0)
 	d.Remaining -= reserved
 	if d.Remaining < 0 {
@@ -414,10 +420,12 @@ func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
 		a := m.accountOf(s, c, now)
 		c.Ticket = m.tickets.Add(1)
 		a.wait(c.Ticket, depart, c.Cost)
+		a.last = now
 		if r.limit.delays && w.depart == depart {
+			a.line = append(a.line, turn{c.Ticket, depart, State{}, a.tail})
 			a.tail = depart
-			c.Decision.ResetAfter = depart - now + r.limit.period
 		}
+		c.Decision.ResetAfter = latest(c.Decision.ResetAfter, depart-now+r.limit.period)
 		return
 	}
 	c.slot = find(s, c.hash)
@@ -439,6 +447,7 @@ func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
 		c.Ticket = m.tickets.Add(1)
 		a.line = append(a.line, turn{c.Ticket, depart, before, a.tail})
 		a.tail = depart
+		a.last = now
 	}
 }
 
@@ -458,18 +467,25 @@ func (m *Memory) fallDue(s *shard, i int, a *account, l *Limit, now int64) {
 		p := &a.pending[due]
 		due++
 		a.units -= p.cost
+		by := l
+		if a.wide != nil && p.at < a.softUntil { // else what is used beyond the limit would be cut off
+			by = a.wide
+		}
 		slot := &s.slots[i]
 		var d Decision
 		sp := m.spaces.Load().([]*space)[s.owners[i]&^marks]
 		if sp.isLog {
 			log := &s.logs[slot.state.A]
-			slot.state.B = decideLog(l, log, slot.state.B, p.at, 0, &d)
-			m.countTimes(sp, chargeLog(l, log, slot.state.B, p.cost))
+			slot.state.B = decideLog(by, log, slot.state.B, p.at, 0, &d)
+			m.countTimes(sp, chargeLog(by, log, slot.state.B, p.cost))
 			continue
 		}
 		state := slot.state
-		decide(l, &state, p.at, p.cost, &slot.state, &d)
+		decide(by, &state, p.at, p.cost, &slot.state, &d)
 		a.line = a.line[:0] // the states in it are without this charge
+	}
+	if due > 0 {
+		a.last = now
 	}
 	a.pending = a.pending[due:]
 	if len(a.pending) == 0 {
@@ -546,7 +562,7 @@ func (m *Memory) settle(h *Hold) {
 	}
 	a := s.accounts[c.hash]
 	m.fallDue(s, c.slot, a, h.Rule.limit, now)
-	if before, restore := a.leave(h.Ticket); restore {
+	if before, restore := a.leave(h.Ticket, now); restore {
 		s.slots[c.slot].state = before
 	} else if h.Rule.holds() && a.held > 0 {
 		a.held -= heldBy(h.Rule, h.Cost)
@@ -581,7 +597,7 @@ func (m *Memory) shardOf(c *Check) *shard {
 // ShutOut implements Store.
 func (m *Memory) ShutOut(r *Rule, key string, duration int64) error {
 	if r.conduct == nil || len(r.conduct.penalties) == 0 {
-		return errNoPenalty
+		return ErrNoPenalty
 	}
 	c := Check{Rule: r, Key: key}
 	s := m.shardOf(&c)
@@ -593,6 +609,7 @@ func (m *Memory) ShutOut(r *Rule, key string, duration int64) error {
 		if c.slot >= 0 && s.owners[c.slot]&accounted != 0 {
 			a := s.accounts[c.hash]
 			a.look(now)
+			a.last = now
 			a.shutUntil = 0
 			a.quietUntil = 0
 			a.offences = 0
@@ -602,6 +619,10 @@ func (m *Memory) ShutOut(r *Rule, key string, duration int64) error {
 	}
 	a := m.accountOf(s, &c, now)
 	m.fallDue(s, c.slot, a, r.limit, now)
+	if now >= a.quietUntil {
+		a.offences = 0
+	}
+	a.last = now
 	a.shutUntil = now + duration
 	a.quietUntil = latest(a.quietUntil, a.shutUntil+r.conduct.longest)
 	return nil

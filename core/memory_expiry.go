@@ -201,7 +201,15 @@ func (m *Memory) forget(v *victim) bool {
 	}
 	s := &m.shards[v.shard]
 	s.mu.Lock()
-	if i := find(s, v.hash); i >= 0 {
+	i := find(s, v.hash)
+	if i >= 0 && s.owners[i]&accounted != 0 { // a request may have come since it was looked at
+		var now standing
+		m.appraiseAccount(s, i, m.clock(), &now)
+		if now.class == underWay {
+			i = -1
+		}
+	}
+	if i >= 0 {
 		m.count(m.remove(s, i), -1)
 		if v.class != expired {
 			m.evictions.Add(1)

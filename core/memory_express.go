@@ -19,9 +19,9 @@ type Express struct {
 }
 
 // NewExpress returns the express way of a rule that has been opened in the store. For a Memory that is not Mapped, and a sliding
-// window log, there is none: it returns nil then.
+// window log, or a rule with a conduct, there is none: it returns nil then.
 func NewExpress(m *Memory, r *Rule) *Express {
-	if m.shards[0].index == nil || r.space.isLog {
+	if m.shards[0].index == nil || r.space.isLog || r.conduct != nil {
 		return nil
 	}
 	e := &Express{mask: m.mask, seed: m.seed, salt: r.space.salt, clock: m.ownClock, limit: r.limit, algorithm: r.limit.algorithm}

@@ -275,6 +275,49 @@ func (r *Rule) Kept() interface{} { return r.kept }
 // the same key and cost. Limiter.Open opens them with it.
 func (r *Rule) Beside() []*Rule { return r.beside }
 
+// Terms are what a store needs to know of a rule's conduct. Times are microseconds.
+type Terms struct {
+	Wide      *Limit // the limit while there is tolerance; nil: there never is
+	SoftFor   int64
+	Counts    bool // by the status of responses
+	Penalties []int64
+}
+
+// Terms returns the terms of a rule's conduct; ok is false for a rule that has none, which rejects and does nothing else.
+func (r *Rule) Terms() (t Terms, ok bool) {
+	co := r.conduct
+	if co == nil {
+		return t, false
+	}
+	t.Wide = co.wide
+	t.SoftFor = co.softFor
+	t.Counts = co.count != nil
+	t.Penalties = co.penalties
+	return t, true
+}
+
+// HasConduct reports whether there are Terms.
+func (r *Rule) HasConduct() bool { return r.conduct != nil }
+
+// Patience returns how long a request may wait for the rule now, in microseconds: 0 where as many wait as may.
+func (r *Rule) Patience() int64 {
+	if r.conduct == nil || !r.limit.delays || r.conduct.waiting.Load() >= r.conduct.maxWaiting {
+		return 0
+	}
+	return r.limit.maxDelay
+}
+
+// Accompany is called, before the rule is asked for the first time, where requests may come under it together with a rule that has them wait: what
+// they reserve of it is then seen by all.
+func (r *Rule) Accompany() {
+	if r.conduct == nil {
+		r.conduct = &conduct{}
+	}
+	if r.local != nil {
+		r.local.Accompany()
+	}
+}
+
 // IsCandidate reports whether the rule is a candidate: its decision is to be compared with that of the check before it.
 func (r *Rule) IsCandidate() bool { return r.conduct != nil && r.conduct.candidate }
 

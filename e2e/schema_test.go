@@ -99,6 +99,9 @@ func TestTheSchemaHasTheFieldsThatThereAre(t *testing.T) {
 func TestTheSchemaHasTheWordsThatThereAre(t *testing.T) {
 	_, root := readSchema(t)
 	rule := root.Defs["rule"].Properties
+	if got := root.Defs["candidate"].Properties["algorithm"].Enum; !slices.Equal(got, core.AlgorithmNames) {
+		t.Errorf("candidate: algorithm: the schema has %q, not %q", got, core.AlgorithmNames)
+	}
 	for field, want := range map[string][]string{"algorithm": core.AlgorithmNames, "on_error": core.OnErrorNames} {
 		if !slices.Equal(rule[field].Enum, want) {
 			t.Errorf("%s: the schema has %q, not %q", field, rule[field].Enum, want)
@@ -106,10 +109,14 @@ func TestTheSchemaHasTheWordsThatThereAre(t *testing.T) {
 	}
 	words := 0
 	for field, property := range rule {
-		for _, word := range property.Enum {
+		offered := property.Enum
+		for _, of := range property.AnyOf {
+			offered = append(offered, of.Enum...)
+		}
+		for _, word := range offered {
 			words++
 			more := ""
-			if field == "refill" {
+			if field == "refill" || word == "delay" {
 				more = "algorithm: token_bucket, "
 			}
 			if problems := loadRules("rules.yaml", fmt.Sprintf("rules: [{name: a, limit: 5/1m, %s%s: %s}]", more, field, word)); problems != "" {
@@ -133,7 +140,7 @@ func TestTheSchemaHasTheWordsThatThereAre(t *testing.T) {
 			}
 		}
 	}
-	if words < 28 {
+	if words < 29 {
 		t.Errorf("only %d words were found", words)
 	}
 }
@@ -279,6 +286,16 @@ func TestTheSchemaTakesWhatWeirTakes(t *testing.T) {
 		inRule("cost: 5"), inRule("cost: '5'"), inRule("cost: 'header:X-Cost'"),
 		inRule("ipv4_prefix: 24, ipv6_prefix: 48"), inRule("ipv4_prefix: '32', ipv6_prefix: '128'"),
 		inRule("enforcement: shadow, on_limit: reject, on_error: closed, on_missing_key: skip, count_rejected: true"),
+		inRule("enforcement: soft 20% 30s"), inRule("enforcement: ' soft  100 1d12h '"), inRule("algorithm: token_bucket, enforcement: soft 1000 366d"),
+		inRule("algorithm: token_bucket, on_limit: delay, max_delay: 3s, max_waiting: 50"), inRule("algorithm: leaky_bucket, on_limit: delay, max_waiting: '50'"),
+		"rules: [{name: a, limit: 5/day, on_limit: delay, max_delay: 1h}]", "rules: [{name: a, on_limit: delay, tiers: {source: path, limits: {'*': 5/day}}}]",
+		inRule("algorithm: sliding_window_log, on_limit: delay, enforcement: hard, count_rejected: false"),
+		inRule("count: 401"), inRule("count: [401, 4xx, '5XX', 101]"), inRule("count: '401, 403 5xx'"), inRule("count: [401], enforcement: shadow, count_rejected: false"),
+		inRule("penalty: 10m"), inRule("penalty: [1m, 1h, 1d12h]"), inRule("penalty: '1m 10m, 7d'"), inRule("penalty: 1m, enforcement: soft 20% 30s, count_rejected: true"),
+		inRule("concurrency: 5"), inRule("concurrency: '5', tiers: {source: 'header:X-Plan', limits: {pro: unlimited}}"), "rules: [{name: a, concurrency: 5}]",
+		"rules: [{name: a, concurrency: 5, key: host, match: {paths: /a}, enforcement: shadow, on_limit: reject, count_rejected: false, on_error: open, on_missing_key: reject, ipv4_prefix: 24, overrides: []}]",
+		inRule("candidate: {limit: 4/1m}"), inRule("candidate: {limit: 4/day, algorithm: fixed_window, time_zone: Europe/Berlin}, overrides: []"),
+		inRule("candidate: {limit: 5/1m, algorithm: token_bucket, burst: 9, refill: interval}, enforcement: shadow"),
 		inDescriptor("key: message_type, value: marketing, rate_limit: {unit: day, requests_per_unit: 5}"),
 		inDescriptor("key: a, value: 404"), inDescriptor("key: a, value: 1.5"), inDescriptor("key: a, value: true"), inDescriptor("key: a, value: ''"),
 		inDescriptor("key: a, rate_limit: {unit: Minute, requests_per_unit: 0}"), inDescriptor("key: a, rate_limit: {unit: SECOND, requests_per_unit: '5'}"),
@@ -318,7 +335,23 @@ func TestTheSchemaRefusesWhatWeirRefuses(t *testing.T) {
 		"rules: [{name: a, limit: 5/day, algorithm: token_bucket}]",
 		inRule("cost: 0"), inRule("cost: -1"), inRule("cost: 'header:'"), inRule("cost: 'path'"), inRule("algorithm: leaky_bucket, max_delay: 10"), inRule("algorithm: leaky_bucket, max_delay: soon"),
 		inRule("ipv4_prefix: 33"), inRule("ipv4_prefix: 0"), inRule("ipv6_prefix: 129"), inRule("ipv6_prefix: '129'"),
-		inRule("enforcement: soft"), inRule("on_limit: delay"), inRule("on_error: maybe"), inRule("on_missing_key: ignore"), inRule("count_rejected: perhaps"), inRule("time_zone: Local"),
+		inRule("enforcement: soft"), inRule("enforcement: soft 20%"), inRule("enforcement: soft 0% 30s"), inRule("enforcement: soft 1001 30s"), inRule("enforcement: soft 20% 30"), inRule("enforcement: Soft 20% 30s"),
+		inRule("enforcement: soft 20% day"), inRule("algorithm: leaky_bucket, enforcement: soft 20% 30s"), "rules: [{name: a, limit: unlimited, enforcement: soft 20% 30s}]",
+		inRule("on_limit: delay"), inRule("on_limit: defer"), inRule("algorithm: sliding_window_counter, on_limit: delay"), inRule("algorithm: token_bucket, on_limit: delay, count_rejected: true"),
+		inRule("algorithm: token_bucket, on_limit: delay, enforcement: shadow"), inRule("algorithm: token_bucket, on_limit: delay, enforcement: soft 20% 30s"), inRule("algorithm: token_bucket, on_limit: delay, count: 401"),
+		inRule("algorithm: token_bucket, on_limit: delay, candidate: {limit: 4/1m}"), "rules: [{name: a, limit: unlimited, algorithm: token_bucket, on_limit: delay}]",
+		inRule("max_waiting: 5"), inRule("algorithm: token_bucket, on_limit: delay, max_waiting: 0"), inRule("algorithm: token_bucket, on_limit: delay, max_waiting: 1000001"), inRule("algorithm: leaky_bucket, max_waiting: 5"),
+		inRule("count: []"), inRule("count: ''"), inRule("count: 40"), inRule("count: [401, 600]"), inRule("count: 1xx"), inRule("count: '401; 403'"), inRule("count: {status: 401}"), inRule("count: 401, count_rejected: true"),
+		inRule("count: 401, enforcement: soft 20% 30s"), inRule("algorithm: leaky_bucket, count: 401"), inRule("count: 401, candidate: {limit: 4/1m}"), "rules: [{name: a, limit: unlimited, count: 401}]",
+		inRule("penalty: []"), inRule("penalty: ''"), inRule("penalty: 10"), inRule("penalty: [1m, soon]"), inRule("penalty: day"), inRule("penalty: 1m, enforcement: shadow"), "rules: [{name: a, limit: unlimited, penalty: 1m}]",
+		inRule("penalty: [1s, 1s, 1s, 1s, 1s, 1s, 1s, 1s, 1s, 1s, 1s, 1s, 1s, 1s, 1s, 1s, 1s]"),
+		inRule("concurrency: 0"), inRule("concurrency: many"), inRule("concurrency: [5]"), "rules: [{name: a, limit: unlimited, concurrency: 5}]", "rules: [{name: a, concurrency: 5, tiers: {source: path, limits: {pro: 5/1m}}}]",
+		"rules: [{name: a, concurrency: 5, algorithm: token_bucket}]", "rules: [{name: a, concurrency: 5, cost: 5}]", "rules: [{name: a, concurrency: 5, enforcement: soft 20% 30s}]", "rules: [{name: a, concurrency: 5, count: 401}]",
+		"rules: [{name: a, concurrency: 5, overrides: [{key: 192.0.2.1, limit: 5/1m}]}]", "rules: [{name: a, concurrency: 5, count_rejected: true}]", "rules: [{name: a, concurrency: 5, candidate: {limit: 5/1m}}]",
+		inRule("candidate: {}"), inRule("candidate: 4/1m"), inRule("candidate: {limit: 4}"), inRule("candidate: {limit: unlimited}"), inRule("candidate: {limit: 4/1m, limits: 4/1m}"), inRule("candidate: {limit: 4/1m, algorithm: bucket}"),
+		inRule("candidate: {limit: 4/day, algorithm: fixed_window, time_zone: Local}"), inRule("candidate: {limit: 4/1m, algorithm: token_bucket, burst: 0}"), inRule("candidate: {limit: 4/1m}, overrides: [{key: 192.0.2.1, limit: 5/1m}]"),
+		inRule("candidate: {limit: 4/1m}, tiers: {source: path, limits: {pro: 9/1m}}"), "rules: [{name: a, limit: unlimited, candidate: {limit: 4/1m}}]",
+		inRule("on_error: maybe"), inRule("on_missing_key: ignore"), inRule("count_rejected: perhaps"), inRule("time_zone: Local"),
 		"{descriptors: [{key: a}]}", "{domain: '', descriptors: [{key: a}]}", "{domain: [d]}", "{domain: d, descriptors: {key: a}}", "{domain: d, descriptors: [a]}", "{domain: d, Descriptors: []}",
 		inDescriptor("value: a"), inDescriptor("key: ''"), inDescriptor("key: a, Value: b"), inDescriptor("key: a, value: [b]"), inDescriptor("key: 'a*'"), inDescriptor("key: a, unit: day"),
 		inDescriptor("key: a, quota_mode: true"), inDescriptor("key: a, value_to_metric: true"), inDescriptor("key: a, shadow_mode: perhaps"), inDescriptor("key: a, value: b, share_threshold: true"), inDescriptor("key: a, share_threshold: true"),

@@ -81,6 +81,15 @@ func (m *memo) learn(hash, terms uint64, now, cost int64, d *core.Decision) {
 	s.mu.Unlock()
 }
 
+// forget forgets what is known of the key with that hash.
+func (m *memo) forget(hash uint64) {
+	s := &m.shards[hash%memoShards]
+	s.mu.Lock()
+	delete(s.young, hash)
+	delete(s.old, hash)
+	s.mu.Unlock()
+}
+
 // entry returns what is known of a key, in the young generation of its shard.
 func (m *memo) entry(s *memoShard, hash uint64) *known {
 	if k := s.young[hash]; k != nil {
@@ -104,6 +113,11 @@ func (m *memo) entry(s *memoShard, hash uint64) *known {
 // rejects reports whether a request of that cost is known to be rejected at time now.
 func (k *known) rejects(now, cost int64) bool {
 	return k.at <= now && now < k.until && cost == k.cost
+}
+
+// rejectsAll reports whether all requests are known to be rejected at time now, whatever they cost.
+func (k *known) rejectsAll(now int64) bool {
+	return k.at <= now && now < k.until
 }
 
 // decision writes what is known at time now: of a key that is not known to reject, how it stood.

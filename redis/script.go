@@ -4,6 +4,9 @@ import (
 	"crypto/sha1" // what EVALSHA names scripts by, not a secret
 	"encoding/hex"
 	"strconv"
+	"strings"
+
+	"github.com/proxyweir/weir/core"
 )
 
 // Script is a Lua script, and the name that a server which has it knows it by.
@@ -33,6 +36,12 @@ var (
 	scriptsOfOneLine = makeScriptsOfOne(luaOneLineEnd)
 	scriptOfSeveral  = newScript(makeScriptOfSeveral())
 	scriptOfRefund   = newScript(luaBegin + luaRefund)
+
+	// Of requests under rules with a conduct: see luaConductBegin.
+	scriptOfConduct = newScript(makeScriptOfConduct(luaConductEnd))
+	scriptOfSettle  = newScript(makeScriptOfConduct(luaSettleEnd))
+	scriptOfShutOut = newScript(makeScriptOfConduct(luaShutOutEnd))
+	scriptOfRenewal = newScript(luaBegin + luaRenew)
 )
 
 // pieces returns those of the algorithms, by core.Algorithm. (A function: the interpreter sets variables in their order, and
@@ -64,6 +73,25 @@ func makeScriptOfSeveral() string {
 		word = "elseif"
 	}
 	return source + "end\n" + luaSeveralEnd
+}
+
+// makeScriptOfConduct puts a script together in which the algorithms are a function: it is asked at other times and costs than the
+// request's. Some of what they say differs there: a key's time may be ahead of now, and a time may lie in none of the windows sent.
+func makeScriptOfConduct(end string) string {
+	source := luaBegin + luaConductBegin
+	word := "if"
+	algorithms := pieces()
+	for i := 1; i < len(algorithms); i++ {
+		piece := strings.Replace(algorithms[i], "at - now > P", "at - now > P + ahead", 1)
+		piece = strings.Replace(piece, "start - now <= P", "start - now <= P + ahead", 1)
+		piece = strings.Replace(piece, "return {now}", "redirected = true return true", 1)
+		source += word + " algorithm == " + strconv.Itoa(i) + " then\n" + piece
+		if i == int(core.SlidingWindowLog) {
+			source += "logLive, expiryOf = size - dead, function(i) return expiry(dead + i) end\n"
+		}
+		word = "elseif"
+	}
+	return source + "end\n" + luaConduct + end
 }
 
 // luaBegin: now is the server's time in microseconds. divide returns a·b div c and the remainder, exactly, for whole

@@ -46,7 +46,7 @@ func (s *Store) askBySlot(q *inquiry, checks []core.Check, peek bool) error {
 	denied := false
 	for i, p := range parts {
 		p.peeked = peek || denied && !p.counts
-		at, err := s.run(&Call{Keys: p.keys, Deadline: deadline}, p.rules, p.checks, p.peeked, true)
+		at, err := s.askPart(p, deadline)
 		if err != nil {
 			s.giveBack(parts[:i], deadline)
 			return err
@@ -66,9 +66,19 @@ func (s *Store) askBySlot(q *inquiry, checks []core.Check, peek bool) error {
 	for _, p := range parts {
 		for j, place := range p.places {
 			checks[place].Decision = p.checks[j].Decision
+			checks[place].Ticket = p.checks[j].Ticket
 		}
 	}
 	return nil
+}
+
+// askPart makes the call for a part, and returns the server's time.
+func (s *Store) askPart(p *part, deadline time.Time) (int64, error) {
+	c := &Call{Keys: append([]string{}, p.keys...), Deadline: deadline}
+	if conducted(p.rules) {
+		return s.runConduct(c, &inquiry{rules: p.rules}, p.checks, p.peeked, true)
+	}
+	return s.run(c, p.rules, p.checks, p.peeked, true)
 }
 
 // split returns the parts of a request, in the order that they are to be asked in. Shadows, which deny nothing, come last.
@@ -146,7 +156,13 @@ func (s *Store) uncharge(p *part) []*Call {
 		if d.Remaining > d.Limit {
 			d.Remaining = d.Limit
 		}
-		if !p.peeked {
+		if c.Ticket != 0 {
+			if leased(c.Rule) {
+				s.leases.remove(p.keys[i]+":h", member(c.Rule, c.Cost, c.Ticket))
+			}
+			refunds = append(refunds, s.callOf(scriptOfSettle, p.keys[i], c, "0"))
+			c.Ticket = 0
+		} else if !p.peeked {
 			refunds = append(refunds, &Call{
 				Script: scriptOfRefund,
 				Keys:   p.keys[i : i+1],

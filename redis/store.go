@@ -29,6 +29,10 @@ type Config struct {
 	// client must give both as Call.Reply. For an interpreted client a line is cheaper to read.
 	Lines bool
 
+	// Lease is how long what a request under way has reserved is kept for it, if its node does not say again that the request is
+	// still there, which it does three times as often: by then it has died. 0 means DefaultLease.
+	Lease time.Duration
+
 	// Changed is told when a server is not asked any more, after that error, and when it is again, with a nil one. It
 	// must not wait. nil means nobody is told.
 	Changed func(server string, err error)
@@ -63,6 +67,7 @@ type Store struct {
 	wallClock func() int64
 	seed      maphash.Seed
 	memo      memo
+	leases    leases
 	ahead     atomic.Int64 // how far the server's clock is ahead of the node's, once that has mattered
 
 	mu     sync.Mutex // guards what follows
@@ -79,6 +84,7 @@ type openRule struct {
 	peek    string
 	atOnce  bool
 	windows atomic.Value // *windows, with a calendar
+	further []byte       // what is behind the argument, of a rule with a conduct: see appendConduct; nil: it has none
 }
 
 // windows are the calendar's around the middle one, and the arguments that have them.
@@ -108,6 +114,7 @@ func NewStore(c Config) (*Store, error) {
 	if c.Lines {
 		s.scripts = scriptsOfOneLine
 	}
+	s.leases.begin(s, c.Lease)
 	if s.clock == nil {
 		s.clock = monotonic
 	}
@@ -151,6 +158,9 @@ func (s *Store) prepare(r *core.Rule) *openRule {
 	} else {
 		o.windows.Store(&windows{bounds: []int64{0, 0, 0, 0, 0}})
 	}
+	if r.HasConduct() {
+		o.further = appendConduct(nil, r, s.leases.lasts)
+	}
 	return o
 }
 
@@ -161,6 +171,7 @@ func (s *Store) Release(*core.Rule) {}
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true
+	s.leases.close()
 	for _, timer := range s.timers {
 		timer.Stop()
 	}
@@ -173,7 +184,11 @@ type inquiry struct {
 	rules  []*openRule
 	hashes []uint64
 	call   *Call
+	bits   []int64 // of a reply to scriptOfConduct, by check; else none
 }
+
+// shut reports whether a reply says that the key of a check is shut out.
+func (q *inquiry) shut(i int) bool { return i < len(q.bits) && q.bits[i]&isShut != 0 }
 
 var inquiries = sync.Pool{New: newInquiry}
 
@@ -188,6 +203,7 @@ func (s *Store) Decide(checks []core.Check, peek bool) error {
 	now := s.clock()
 	q.rules = q.rules[:0]
 	q.hashes = q.hashes[:0]
+	q.bits = q.bits[:0]
 	for i := range checks {
 		o := opened(checks[i].Rule)
 		q.rules = append(q.rules, o)
@@ -200,6 +216,9 @@ func (s *Store) Decide(checks []core.Check, peek bool) error {
 	err := s.ask(q, checks, peek)
 	if err == nil {
 		for i := range checks {
+			if q.rules[i].further != nil && !q.shut(i) { // others change what is told of it
+				continue
+			}
 			if !peek || !checks[i].Decision.Allowed { // a peek tells of a charge that was not made
 				s.memo.learn(q.hashes[i], q.rules[i].terms, now, checks[i].Cost, &checks[i].Decision)
 			}
@@ -221,10 +240,13 @@ func (s *Store) recall(q *inquiry, checks []core.Check, now int64) bool {
 	var k known
 	for i := range checks {
 		r := checks[i].Rule
-		if r.CountRejected() || !s.memo.find(q.hashes[i], &k) {
+		if r.CountRejected() || r.Limit().InFlight() || !s.memo.find(q.hashes[i], &k) {
 			return false
 		}
 		if k.terms != q.rules[i].terms {
+			return false
+		}
+		if r.HasConduct() && !k.rejectsAll(now) {
 			return false
 		}
 		k.decision(now, checks[i].Cost, &checks[i].Decision)
@@ -260,46 +282,35 @@ func (s *Store) ask(q *inquiry, checks []core.Check, peek bool) error {
 			}
 		}
 	}
+	if conducted(q.rules) {
+		_, err := s.runConduct(c, q, checks, peek, false)
+		return err
+	}
 	_, err := s.run(c, q.rules, checks, peek, false)
 	return err
+}
+
+// conducted reports whether any of the rules has a conduct.
+func conducted(rules []*openRule) bool {
+	for _, o := range rules {
+		if o.further != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // run makes one call for all the checks, whose keys are in c, and reads its reply into them. With timed it returns the
 // server's time.
 func (s *Store) run(c *Call, rules []*openRule, checks []core.Check, peek, timed bool) (int64, error) {
-	server, err := s.client.Server(c.Keys[0])
-	if err != nil {
-		return 0, err
-	}
-	if server.breaker.Open() {
-		return 0, ErrUnavailable
-	}
 	if len(checks) == 1 {
 		c.Script = s.scriptOfOne(checks[0].Rule)
 	} else {
 		c.Script = scriptOfSeveral
 	}
-	for try := 0; ; try++ {
-		argument := s.argument(rules[0], &checks[0], peek)
-		for i := 1; i < len(checks); i++ {
-			argument += s.argument(rules[i], &checks[i], peek)
-		}
-		c.Args = append(c.Args[:0], argument)
-		if timed {
-			c.Args = append(c.Args, "t")
-		}
-		short := !c.Deadline.IsZero() && time.Until(c.Deadline) < s.client.Timeout()/2 // others have used up the time
-		if err := server.conn.Run(c); err != nil {
-			if !short || !errors.Is(err, ErrTimeout) {
-				s.failed(server, c.Keys[0], err)
-			}
-			return 0, fmt.Errorf("%s: %w", server.name, err)
-		}
-		server.breaker.Succeed()
-		if len(c.Reply) != 1 || try > 0 {
-			break
-		}
-		s.ahead.Store(c.Reply[0] - s.wallClock()) // it lies in none of the windows that were sent
+	server, err := s.make(c, rules, checks, peek, timed)
+	if err != nil {
+		return 0, err
 	}
 	want := 3 * len(checks)
 	if timed {
@@ -314,6 +325,47 @@ func (s *Store) run(c *Call, rules []*openRule, checks []core.Check, peek, timed
 		}
 	}
 	return c.Reply[want-1], nil
+}
+
+// make makes the call of a script that decides: twice, where the server's time lies in none of the calendar's windows that were sent.
+func (s *Store) make(c *Call, rules []*openRule, checks []core.Check, peek, timed bool) (*Server, error) {
+	server, err := s.client.Server(c.Keys[0])
+	if err != nil {
+		return nil, err
+	}
+	if server.breaker.Open() {
+		return nil, ErrUnavailable
+	}
+	for try := 0; ; try++ {
+		argument := s.argumentOf(c, rules[0], &checks[0], peek)
+		for i := 1; i < len(checks); i++ {
+			argument += s.argumentOf(c, rules[i], &checks[i], peek)
+		}
+		c.Args = append(c.Args[:0], argument)
+		if timed {
+			c.Args = append(c.Args, "t")
+		}
+		short := !c.Deadline.IsZero() && time.Until(c.Deadline) < s.client.Timeout()/2 // others have used up the time
+		if err := server.conn.Run(c); err != nil {
+			if !short || !errors.Is(err, ErrTimeout) {
+				s.failed(server, c.Keys[0], err)
+			}
+			return nil, fmt.Errorf("%s: %w", server.name, err)
+		}
+		server.breaker.Succeed()
+		if len(c.Reply) != 1 || try > 0 {
+			return server, nil
+		}
+		s.ahead.Store(c.Reply[0] - s.wallClock()) // it lies in none of the windows that were sent
+	}
+}
+
+// argumentOf returns a check's part of a script's argument.
+func (s *Store) argumentOf(c *Call, o *openRule, check *core.Check, peek bool) string {
+	if c.Script == scriptOfConduct {
+		return s.argument(o, check, peek) + s.furtherOf(o, check)
+	}
+	return s.argument(o, check, peek)
 }
 
 // scriptOfOne returns the script of a request under that rule alone.

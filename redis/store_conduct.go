@@ -1,15 +1,212 @@
 package redis
 
 import (
-	"errors"
+	"encoding/binary"
+	"fmt"
+	"hash/maphash"
+	"strconv"
 
 	"github.com/proxyweir/weir/core"
 )
 
-var errNotYet = errors.New("redis: not yet")
+// Bits of a reply to scriptOfConduct, and of a rule's kind: see luaConductBegin.
+const (
+	isSoft     = 1
+	isReserved = 2
+	isShut     = 4
 
-// Settle implements core.Store.
-func (s *Store) Settle(holds []core.Hold) error { return errNotYet }
+	kindInFlight  = 1
+	kindCounts    = 2
+	kindSoft      = 4
+	kindDelays    = 8
+	kindCandidate = 16
+)
+
+// Where the numbers that differ from request to request are, in what appendConduct writes.
+const (
+	patienceAt = 1 + 3*8
+	ticketAt   = 1 + 6*8
+)
+
+// appendConduct appends what luaConductBegin reads of a check behind its rule's argument. lease is in microseconds.
+func appendConduct(b []byte, r *core.Rule, lease int64) []byte {
+	t, _ := r.Terms()
+	l := r.Limit()
+	kind := 0
+	if l.InFlight() {
+		kind += kindInFlight
+	}
+	if t.Counts {
+		kind += kindCounts
+	}
+	if t.Wide != nil {
+		kind += kindSoft
+	}
+	ahead := int64(0)
+	if l.Delays() {
+		kind += kindDelays
+		ahead = l.MaxDelay()
+	}
+	if r.IsCandidate() {
+		kind += kindCandidate
+	}
+	wide := t.Wide
+	if wide == nil {
+		wide = l
+	}
+	x := wide.Capacity()
+	if l.Algorithm() == core.SlidingWindowLog {
+		x, _ = l.Quantum()
+	}
+	b = append(b, byte(kind))
+	b = appendDouble(b, wide.Requests())
+	b = appendDouble(b, x)
+	b = appendDouble(b, t.SoftFor)
+	b = appendDouble(b, 0) // patience
+	b = appendDouble(b, ahead)
+	b = appendDouble(b, lease)
+	b = append(b, 0, 0, 0, 0, 0, 0, 0, 0) // the ticket
+	b = append(b, byte(len(t.Penalties)))
+	for _, p := range t.Penalties {
+		b = appendDouble(b, p)
+	}
+	return b
+}
+
+// furtherOf returns what is behind a check's argument. A check of a rule that has no conduct has one that says nothing.
+func (s *Store) furtherOf(o *openRule, c *core.Check) string {
+	further := o.further
+	if further == nil {
+		further = appendConduct(nil, c.Rule, s.leases.lasts)
+	}
+	b := make([]byte, 0, len(further))
+	b = append(b, further[:patienceAt]...)
+	b = appendDouble(b, c.Rule.Patience())
+	b = append(b, further[patienceAt+8:ticketAt]...)
+	b = binary.LittleEndian.AppendUint64(b, c.Ticket)
+	b = append(b, further[ticketAt+8:]...)
+	return string(b)
+}
+
+// furtherKeys appends the keys that a check has, of which name is the first.
+func furtherKeys(keys []string, name string) []string {
+	return append(keys, name, name+":a", name+":h", name+":p", name+":l")
+}
+
+// runConduct makes one call for checks of which a rule has a conduct; the first keys of the checks are in c. With timed it returns the
+// server's time.
+func (s *Store) runConduct(c *Call, q *inquiry, checks []core.Check, peek, timed bool) (int64, error) {
+	names := append([]string{}, c.Keys...)
+	c.Keys = c.Keys[:0]
+	for i := range checks {
+		c.Keys = furtherKeys(c.Keys, names[i])
+		checks[i].Ticket = s.leases.ticket()
+	}
+	c.Script = scriptOfConduct
+	server, err := s.make(c, q.rules, checks, peek, timed)
+	want := 4 * len(checks)
+	if timed {
+		want++
+	}
+	if err == nil && len(c.Reply) != want {
+		err = fmt.Errorf("%s: %w", server.name, errReply)
+	}
+	for i := range checks {
+		ticket := checks[i].Ticket
+		checks[i].Ticket = 0
+		if err != nil {
+			continue
+		}
+		reply := c.Reply[4*i : 4*i+4]
+		if !readDecision(checks[i].Rule, reply[0], reply[1], reply[2], &checks[i].Decision) {
+			err = fmt.Errorf("%s: %w", server.name, errReply)
+			continue
+		}
+		checks[i].Decision.Soft = reply[3]&isSoft != 0
+		q.bits = append(q.bits, reply[3])
+		if reply[3]&isReserved != 0 {
+			checks[i].Ticket = ticket
+			if leased(checks[i].Rule) {
+				s.leases.add(names[i]+":h", member(checks[i].Rule, checks[i].Cost, ticket))
+			}
+		}
+	}
+	if err != nil {
+		return 0, err
+	}
+	return c.Reply[want-1], nil
+}
+
+// leased reports whether requests of the rule reserve units for as long as they are under way.
+func leased(r *core.Rule) bool {
+	t, _ := r.Terms()
+	return t.Counts || r.Limit().InFlight()
+}
+
+// member returns what stands for a reservation in a sorted set.
+func member(r *core.Rule, cost int64, ticket uint64) string {
+	if r.Limit().InFlight() {
+		cost = 1
+	}
+	return string(appendDouble(binary.LittleEndian.AppendUint64(nil, ticket), cost))
+}
+
+// Settle implements core.Store. Each hold is settled by itself. One whose settling fails is given back when its lease has run out.
+func (s *Store) Settle(holds []core.Hold) error {
+	var failure error
+	for i := range holds {
+		h := &holds[i]
+		keep := "0"
+		if h.Keep {
+			keep = "1"
+		}
+		name := s.naming.key(h.Key, opened(h.Rule).suffix)
+		if leased(h.Rule) {
+			s.leases.remove(name+":h", member(h.Rule, h.Cost, h.Ticket))
+		}
+		c := core.Check{Rule: h.Rule, Key: h.Key, Cost: h.Cost, Ticket: h.Ticket}
+		if err := s.tell(scriptOfSettle, name, &c, keep); err != nil {
+			failure = err
+		}
+	}
+	return failure
+}
 
 // ShutOut implements core.Store.
-func (s *Store) ShutOut(r *core.Rule, key string, duration int64) error { return errNotYet }
+func (s *Store) ShutOut(r *core.Rule, key string, duration int64) error {
+	if t, _ := r.Terms(); len(t.Penalties) == 0 {
+		return core.ErrNoPenalty
+	}
+	s.memo.forget(maphash.String(s.seed, key) ^ opened(r).salt)
+	c := core.Check{Rule: r, Key: key, Cost: 1}
+	return s.tell(scriptOfShutOut, s.naming.key(key, opened(r).suffix), &c, strconv.FormatInt(duration, 10))
+}
+
+// tell runs a script of one check that has no reply.
+func (s *Store) tell(script *Script, name string, check *core.Check, what string) error {
+	server, err := s.client.Server(name)
+	if err != nil {
+		return err
+	}
+	if server.breaker.Open() {
+		return ErrUnavailable
+	}
+	for try := 0; ; try++ {
+		c := s.callOf(script, name, check, what)
+		if err := server.conn.Run(c); err != nil {
+			s.failed(server, name, err)
+			return fmt.Errorf("%s: %w", server.name, err)
+		}
+		server.breaker.Succeed()
+		if len(c.Reply) != 1 || try > 0 {
+			return nil
+		}
+		s.ahead.Store(c.Reply[0] - s.wallClock())
+	}
+}
+
+// callOf returns a call of a script of one check.
+func (s *Store) callOf(script *Script, name string, check *core.Check, what string) *Call {
+	o := opened(check.Rule)
+	return &Call{Script: script, Keys: furtherKeys(nil, name), Args: []string{s.argument(o, check, false) + s.furtherOf(o, check), what}}
+}

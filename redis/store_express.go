@@ -68,10 +68,10 @@ type Rest interface {
 }
 
 // Serve returns a handler that does for a rule that has been opened in the store what Store.Decide and core.Tell do, in one
-// function. Where the rule's limit follows the calendar, or the server depends on the key, there is none: it returns nil then.
+// function. Where the rule's limit follows the calendar, the rule has a conduct, or the server depends on the key, there is none: it returns nil then.
 func Serve(s *Store, r *core.Rule, c ServeConfig) http.Handler {
 	o := opened(r)
-	if o == nil || o.charge == "" || s.client.Cluster() {
+	if o == nil || o.charge == "" || o.further != nil || s.client.Cluster() {
 		return nil
 	}
 	server, err := s.client.Server("")

@@ -25,18 +25,21 @@ func newAlike(in Context) *alike {
 
 // compile is Compile.
 func (a *alike) compile(t *RuleText) (*Rule, []*FieldError) {
-	if t.Tiers != nil || len(t.Overrides) > 0 || t.Name == "" {
+	if t.Tiers != nil || len(t.Overrides) > 0 || t.Candidate != nil || t.Name == "" {
 		return Compile(t, a.in)
 	}
 	terms := strings.Join([]string{
 		strings.Join(t.Key, "\x00"), t.Limit, t.TimeZone, t.Algorithm, t.Burst, t.Refill, t.Cost, t.MaxDelay, t.IPv4Prefix, t.IPv6Prefix,
 		t.Enforcement, t.OnLimit, t.OnError, t.OnMissingKey, t.CountRejected,
+		t.MaxWaiting, t.Concurrency, strings.Join(t.Count, ","), strings.Join(t.Penalty, ","),
 	}, "\x01")
 	like := a.first[terms]
 	if like == nil {
-		r, errors := Compile(t, a.in)
+		made := &likeness{}
+		r, errors := compile(t, a.in, &made.config)
 		if len(errors) == 0 && r.Limits.Single() {
-			a.note(terms, t, r)
+			made.rule = r
+			a.first[terms] = made
 		}
 		return r, errors
 	}
@@ -60,21 +63,4 @@ func (a *alike) compile(t *RuleText) (*Rule, []*FieldError) {
 	}
 	r.Limits = limits
 	return r, nil
-}
-
-// note keeps what other rules can take over.
-func (a *alike) note(terms string, t *RuleText, r *Rule) {
-	own := r.Limits.Own()
-	onError, err := core.ParseOnError(t.OnError)
-	if err != nil { // not reached: it was compiled
-		return
-	}
-	a.first[terms] = &likeness{rule: r, config: core.RuleConfig{
-		Namespace:     a.in.Namespace,
-		KeySpec:       Spec(r),
-		Limit:         own.Limit(),
-		Shadow:        own.Shadow(),
-		CountRejected: own.CountRejected(),
-		OnError:       onError,
-	}}
 }

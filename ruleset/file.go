@@ -22,7 +22,12 @@ type FileRule struct {
 
 // Decode reads a file's rules and descriptors, and returns all that is wrong with them. root is what a parser made of it.
 func Decode(file string, root *Node) (*File, Problems) {
-	d := &decoder{file: file, limits: make(map[string]*core.Limit)}
+	return decode(file, root, "")
+}
+
+// decode is Decode where a rule may not be able to have count: see Context.
+func decode(file string, root *Node, noCount string) (*File, Problems) {
+	d := &decoder{file: file, noCount: noCount, limits: make(map[string]*core.Limit)}
 	f := &File{Name: file}
 	if root.Kind == Null {
 		d.fail(root, "is empty; write rules, or a domain with descriptors")
@@ -46,17 +51,21 @@ func Decode(file string, root *Node) (*File, Problems) {
 var (
 	fileFields = []string{"rules", "domain", "descriptors"}
 	ruleFields = []string{
-		"name", "match", "key", "limit", "tiers", "overrides", "time_zone", "algorithm", "burst", "refill", "cost", "max_delay",
-		"ipv4_prefix", "ipv6_prefix", "enforcement", "on_limit", "on_error", "on_missing_key", "count_rejected",
+		"name", "match", "key", "limit", "tiers", "overrides", "time_zone", "algorithm", "burst", "refill", "cost", "ipv4_prefix",
+		"ipv6_prefix", "enforcement", "on_limit", "max_delay", "max_waiting", "count", "penalty", "concurrency", "candidate", "on_error",
+		"on_missing_key", "count_rejected",
 	}
 	matchFields    = []string{"methods", "hosts", "paths", "path_prefixes", "headers", "except_ips"}
 	tiersFields    = []string{"source", "limits"}
 	overrideFields = []string{"key", "limit"}
+
+	candidateFields = []string{"limit", "algorithm", "burst", "refill", "time_zone"}
 )
 
 // decoder gathers what is wrong in a file.
 type decoder struct {
 	file     string
+	noCount  string // as in Context
 	problems Problems
 	misspelt int // how many of them are about names of fields
 
@@ -230,7 +239,7 @@ func (d *decoder) rules(n *Node) []FileRule {
 
 // compile checks a rule, whatever it will be compiled for.
 func (d *decoder) compile(item *Node, text *RuleText) {
-	_, errors := Compile(text, Context{Prefixes: Standard})
+	_, errors := Compile(text, Context{Prefixes: Standard, NoCount: d.noCount})
 	for _, e := range errors {
 		if len(d.problems) >= mostKept { // finding the place takes its time
 			break
@@ -300,11 +309,18 @@ func (d *decoder) rule(n *Node) *RuleText {
 	t.Burst = d.text(f["burst"], in+"burst")
 	t.Refill = d.text(f["refill"], in+"refill")
 	t.Cost = d.text(f["cost"], in+"cost")
-	t.MaxDelay = d.text(f["max_delay"], in+"max_delay")
 	t.IPv4Prefix = d.text(f["ipv4_prefix"], in+"ipv4_prefix")
 	t.IPv6Prefix = d.text(f["ipv6_prefix"], in+"ipv6_prefix")
 	t.Enforcement = d.text(f["enforcement"], in+"enforcement")
 	t.OnLimit = d.text(f["on_limit"], in+"on_limit")
+	t.MaxDelay = d.text(f["max_delay"], in+"max_delay")
+	t.MaxWaiting = d.text(f["max_waiting"], in+"max_waiting")
+	t.Count = d.texts(f["count"], in+"count")
+	t.Penalty = d.texts(f["penalty"], in+"penalty")
+	t.Concurrency = d.text(f["concurrency"], in+"concurrency")
+	if candidate := f["candidate"]; candidate != nil {
+		t.Candidate = d.candidate(candidate, in+"candidate: ")
+	}
 	t.OnError = d.text(f["on_error"], in+"on_error")
 	t.OnMissingKey = d.text(f["on_missing_key"], in+"on_missing_key")
 	t.CountRejected = d.text(f["count_rejected"], in+"count_rejected")
@@ -362,6 +378,18 @@ func (d *decoder) tiers(n *Node, in string) *Tiers {
 		t.Limits = append(t.Limits, Tier{Value: value, Limit: d.needed(limit, fmt.Sprintf("%stiers: %q", in, shorten(value)))})
 	}
 	return t
+}
+
+// candidate reads the limit that is compared with a rule's.
+func (d *decoder) candidate(n *Node, in string) *Candidate {
+	f := d.filled(n, "candidate", candidateFields)
+	return &Candidate{
+		Limit:     d.text(f["limit"], in+"limit"),
+		Algorithm: d.text(f["algorithm"], in+"algorithm"),
+		Burst:     d.text(f["burst"], in+"burst"),
+		Refill:    d.text(f["refill"], in+"refill"),
+		TimeZone:  d.text(f["time_zone"], in+"time_zone"),
+	}
 }
 
 // overrides reads the limits of single keys.

@@ -59,7 +59,7 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 		{`{"rules": [{"name": "a", "limt": "5/1x", "burst": 7, "enforcement": "hart"}]}`, []string{
 			`1:26: "limt" is not a field of a rule (did you mean limit?)`,
 			`1:34: rule "a": limit "5/1x": the period "1x" must be a duration such as 10s, 1m, 24h or 7d, or day, week or month`,
-			`1:69: rule "a": enforcement "hart": must be hard or shadow (did you mean hard?)`,
+			`1:69: rule "a": enforcement "hart": must be hard, shadow or soft <percent> <duration> (did you mean hard?)`,
 		}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "match": null, "burst": null}, {"name": "b", "limit": "5/1m", "match": {}}]}`, []string{
 			`1:43: match: has no value; write one, or take the line out`,
@@ -79,7 +79,7 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 			`1:11: rules: is empty; write a rule, such as - {name: per-client, limit: 100/1m}, or leave rules out`,
 		}},
 		{`{"rules": ["a"]}`, []string{
-			`1:12: a rule must be a map with some of name, match, key, limit, tiers, overrides, time_zone, algorithm, burst, refill, cost, max_delay, ipv4_prefix, ipv6_prefix, enforcement, on_limit, on_error, on_missing_key, count_rejected, not a text`,
+			`1:12: a rule must be a map with some of name, match, key, limit, tiers, overrides, time_zone, algorithm, burst, refill, cost, ipv4_prefix, ipv6_prefix, enforcement, on_limit, max_delay, max_waiting, count, penalty, concurrency, candidate, on_error, on_missing_key, count_rejected, not a text`,
 		}},
 		{`{"ruls": []}`, []string{
 			`1:2: "ruls" is not a field of the file (did you mean rules?)`,
@@ -140,7 +140,7 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 			`1:43: store: stands in the handler, not in a rule file`,
 		}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "window": "1m"}]}`, []string{
-			`1:43: "window" is not a field of a rule; there are name, match, key, limit, tiers, overrides, time_zone, algorithm, burst, refill, cost, max_delay, ipv4_prefix, ipv6_prefix, enforcement, on_limit, on_error, on_missing_key, count_rejected`,
+			`1:43: "window" is not a field of a rule; there are name, match, key, limit, tiers, overrides, time_zone, algorithm, burst, refill, cost, ipv4_prefix, ipv6_prefix, enforcement, on_limit, max_delay, max_waiting, count, penalty, concurrency, candidate, on_error, on_missing_key, count_rejected`,
 		}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "match": {"path": ["/a"]}}]}`, []string{
 			`1:53: "path" is not a field of match (did you mean paths?)`,
@@ -204,6 +204,41 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 		{`{"rules": [{"name": "a", "tiers": {"limit": {"*": "1/1m"}, "source": "path"}}]}`, []string{
 			`1:36: "limit" is not a field of tiers (did you mean limits?)`,
 		}},
+		{`{"rules": [{"name": "a", "limit": "5/1m", "candidate": "50/1m"}]}`, []string{
+			`1:56: candidate must be a map with some of limit, algorithm, burst, refill, time_zone, not a text`,
+		}},
+		{`{"rules": [{"name": "a", "limit": "5/1m", "candidate": {"limit": "5/0s", "bursts": 5}}, {"name": "b", "limit": "5/1m", "candidate": null}]}`, []string{
+			`1:66: rule "a": candidate: limit "5/0s": the period must be from 1ms to 366d`,
+			`1:74: "bursts" is not a field of candidate (did you mean burst?)`,
+			`1:120: candidate: has no value; write one, or take the line out`,
+		}},
+		{`{"rules": [{"name": "a", "limit": "5/1m", "candidate": {"algorithm": ["token_bucket"]}}, {"name": "b", "limit": "5/1m", "candidate": {}}]}`, []string{
+			`1:70: rule "a": candidate: algorithm: must be a single value, not a list`,
+			`1:134: rule "b": candidate: limit: is missing; write one such as 100/1m`,
+		}},
+		// What the parts of a rule say together has the place of the field that it is told of.
+		{`{"rules": [
+	{"name": "a", "limit": "5/1m", "enforcement": "soft 10% 30s"},
+	{"name": "b", "limit": "5/1m", "enforcement": "shadow", "penalty": "10m"},
+	{"name": "c", "limit": "5/1m", "on_limit": "delay"},
+	{"name": "d", "limit": "5/1m", "max_waiting": 5},
+	{"name": "e", "limit": "5/1m", "count_rejected": true, "count": [401, 999]},
+	{"name": "f", "limit": "5/1m", "count_rejected": true, "count": [401]},
+	{"name": "g", "limit": "unlimited", "concurrency": 5},
+	{"name": "h", "limit": "5/1m", "algorithm": "token_bucket", "candidate": {"limit": "6/1m"}, "on_limit": "delay"},
+	{"name": "i", "limit": "5/1m", "penalty": ["1m", "x"]},
+	{"name": "j", "concurrency": 5, "burst": 5}]}`, []string{
+			`2:48: rule "a": enforcement soft: 10 % of 5/1m sliding_window_counter is less than one request, so that there would be no tolerance`,
+			`3:69: rule "b": penalty: a shadow shuts nobody out; leave out one of the two`,
+			`4:45: rule "c": on_limit delay: sliding_window_counter cannot say when a request's turn is; choose the algorithm token_bucket, sliding_window_log or fixed_window`,
+			`5:48: rule "d": max_waiting 5: requests wait only with on_limit delay`,
+			`6:72: rule "e": count "999": must be the status code of a response, 101 or 200 to 599, or a class of them such as 4xx`,
+			`7:66: rule "f": count: stands beside count_rejected; a rejected request has status 429, so write count 429 401 and leave count_rejected out, or keep one`,
+			`8:53: rule "g": concurrency: has no effect beside unlimited, by which no request is counted; leave that out to have concurrency alone`,
+			`9:75: rule "h": candidate: stands beside on_limit delay; it can be compared only with a limit that rejects`,
+			`10:51: rule "i": penalty "x": must be a duration from 1ms to 366d, in whole microseconds, such as 10m or 1d`,
+			`11:43: rule "j": burst: needs a limit, and concurrency is none; write one such as 100/1m beside it, or leave it out`,
+		}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "overrides": {"192.0.2.1": "1/1m"}}]}`, []string{
 			`1:56: rule "a": overrides: must be a list, such as - {key: 192.0.2.1, limit: 1000/1m}`,
 		}},
@@ -260,9 +295,15 @@ func TestAllFieldsOfARuleAreRead(t *testing.T) {
 		"enforcement": "shadow", "on_limit": "reject", "on_error": "open", "on_missing_key": "skip", "count_rejected": true
 	},
 	{"name": "daily", "limit": "1000/day", "time_zone": "UTC"},
-	{"name": "queue", "limit": "5/1s", "algorithm": "leaky_bucket", "max_delay": "2s"}
+	{"name": "queue", "limit": "5/1s", "algorithm": "leaky_bucket", "max_delay": "2s"},
+	{
+		"name": "conduct", "limit": "100/1m", "algorithm": "token_bucket", "enforcement": "soft 20% 30s", "penalty": ["1m", "1h"], "concurrency": 5,
+		"candidate": {"limit": "50/1m", "algorithm": "token_bucket", "burst": 9, "refill": "interval"}
+	},
+	{"name": "wait", "limit": "5/1s", "algorithm": "fixed_window", "on_limit": "delay", "max_waiting": 9},
+	{"name": "failures", "limit": "5/1m", "count": [401, "4xx"], "penalty": "10m"}
 ]}`)
-	if len(f.Rules) != 3 || f.Domain != nil || f.Name != "f" {
+	if len(f.Rules) != 6 || f.Domain != nil || f.Name != "f" {
 		t.Fatalf("%+v", f)
 	}
 	first := f.Rules[0]
@@ -290,6 +331,18 @@ func TestAllFieldsOfARuleAreRead(t *testing.T) {
 	}
 	if !reflect.DeepEqual(first.RuleText, want) {
 		t.Errorf("\n got %+v\nwant %+v", first.RuleText, want)
+	}
+	for i, want := range []RuleText{
+		{
+			Name: "conduct", Limit: "100/1m", Algorithm: "token_bucket", Enforcement: "soft 20% 30s", Penalty: []string{"1m", "1h"}, Concurrency: "5",
+			Candidate: &Candidate{Limit: "50/1m", Algorithm: "token_bucket", Burst: "9", Refill: "interval"},
+		},
+		{Name: "wait", Limit: "5/1s", Algorithm: "fixed_window", OnLimit: "delay", MaxWaiting: "9"},
+		{Name: "failures", Limit: "5/1m", Count: []string{"401", "4xx"}, Penalty: []string{"10m"}},
+	} {
+		if got := f.Rules[3+i].RuleText; !reflect.DeepEqual(got, want) {
+			t.Errorf("\n got %+v\nwant %+v", got, want)
+		}
 	}
 	daily := f.Rules[1]
 	if daily.Name != "daily" || daily.Limit != "1000/day" || daily.TimeZone != "UTC" || daily.Match != nil || daily.Burst != "" || f.Rules[2].MaxDelay != "2s" {

@@ -209,10 +209,15 @@ type Parser func(file string, data []byte) (*Node, Problems)
 
 // Parse reads the rules of all files, and returns all that is wrong with them: with each by itself, and with several together.
 func Parse(c *Contents, parser Parser) ([]*File, Problems) {
+	return ParseFor(c, parser, Context{})
+}
+
+// ParseFor is Parse for a proxy whose rules may not be able to have all that there is: that is all that it takes from in.
+func ParseFor(c *Contents, parser Parser, in Context) ([]*File, Problems) {
 	var problems Problems
 	files := make([]*File, 0, len(c.Names))
 	for i := range c.Names {
-		f, wrong := ParseFile(c, i, parser)
+		f, wrong := parseFile(c, i, parser, in)
 		if f != nil {
 			files = append(files, f)
 		}
@@ -224,11 +229,15 @@ func Parse(c *Contents, parser Parser) ([]*File, Problems) {
 
 // ParseFile reads the rules of one file, the i-th of c.
 func ParseFile(c *Contents, i int, parser Parser) (*File, Problems) {
+	return parseFile(c, i, parser, Context{})
+}
+
+func parseFile(c *Contents, i int, parser Parser, in Context) (*File, Problems) {
 	root, wrong := parser(c.Names[i], c.data[i])
 	if len(wrong) > 0 {
 		return nil, wrong
 	}
-	return Decode(c.Names[i], root)
+	return decode(c.Names[i], root, in.NoCount)
 }
 
 // Conflicts says which rules and domains are in more than one file.

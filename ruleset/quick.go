@@ -10,8 +10,8 @@ import (
 
 // QuickSet is Parse and NewSet for files in JSON, for interpreters: what is compiled there does most of the work, and a rule is made
 // ready once. It returns nil where anything is wrong, or not plain: Parse, which knows the lines and columns, says what, or takes it.
-// The lines and columns in the set's files say nothing.
-func QuickSet(c *Contents, namespace string) *Set {
+// The lines and columns in the set's files say nothing. in is what the rules are made ready for, as NewSet has it.
+func QuickSet(c *Contents, in Context) *Set {
 	files := make([]*File, 0, len(c.Names))
 	for i, name := range c.Names {
 		f := quickFile(name, c.data[i])
@@ -23,7 +23,7 @@ func QuickSet(c *Contents, namespace string) *Set {
 	if len(Conflicts(files)) > 0 {
 		return nil
 	}
-	s, err := NewSet(files, namespace)
+	s, err := newSet(files, in)
 	if err != nil {
 		return nil
 	}
@@ -201,8 +201,6 @@ func quickRule(m map[string]interface{}, t *RuleText) bool {
 			into = &t.Refill
 		case "cost":
 			into = &t.Cost
-		case "max_delay":
-			into = &t.MaxDelay
 		case "ipv4_prefix":
 			into = &t.IPv4Prefix
 		case "ipv6_prefix":
@@ -211,6 +209,28 @@ func quickRule(m map[string]interface{}, t *RuleText) bool {
 			into = &t.Enforcement
 		case "on_limit":
 			into = &t.OnLimit
+		case "max_delay":
+			into = &t.MaxDelay
+		case "max_waiting":
+			into = &t.MaxWaiting
+		case "concurrency":
+			into = &t.Concurrency
+		case "count":
+			if !quickTexts(value, &t.Count) {
+				return false
+			}
+			continue
+		case "penalty":
+			if !quickTexts(value, &t.Penalty) {
+				return false
+			}
+			continue
+		case "candidate":
+			t.Candidate = &Candidate{}
+			if !quickCandidate(value, t.Candidate) {
+				return false
+			}
+			continue
 		case "on_error":
 			into = &t.OnError
 		case "on_missing_key":
@@ -329,6 +349,35 @@ func quickTiers(value interface{}, t *Tiers) bool {
 				return false
 			}
 			t.Limits = append(t.Limits, tier)
+		}
+	}
+	return true
+}
+
+// quickCandidate reads the limit that is compared with a rule's.
+func quickCandidate(value interface{}, t *Candidate) bool {
+	m, ok := value.(map[string]interface{})
+	if !ok {
+		return false
+	}
+	for key, v := range m {
+		var into *string
+		switch key {
+		case "limit":
+			into = &t.Limit
+		case "algorithm":
+			into = &t.Algorithm
+		case "burst":
+			into = &t.Burst
+		case "refill":
+			into = &t.Refill
+		case "time_zone":
+			into = &t.TimeZone
+		default:
+			return false
+		}
+		if !quickText(v, into) {
+			return false
 		}
 	}
 	return true

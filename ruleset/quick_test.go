@@ -8,8 +8,13 @@ import (
 	"testing"
 )
 
-// quickly returns what QuickSet and what Parse and NewSet make of a file.
-func quickly(t testing.TB, name, text string) (quick, careful *Set, problems Problems) {
+// contentsOf returns the contents of a file with a text.
+func contentsOf(t *testing.T, text string) *Contents {
+	t.Helper()
+	return contentsIn(t, t.TempDir()+"/rules.json", text)
+}
+
+func contentsIn(t testing.TB, name, text string) *Contents {
 	t.Helper()
 	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -18,7 +23,14 @@ func quickly(t testing.TB, name, text string) (quick, careful *Set, problems Pro
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
-	quick = QuickSet(contents, "space")
+	return contents
+}
+
+// quickly returns what QuickSet and what Parse and NewSet make of a file.
+func quickly(t testing.TB, name, text string) (quick, careful *Set, problems Problems) {
+	t.Helper()
+	contents := contentsIn(t, name, text)
+	quick = QuickSet(contents, Context{Namespace: "space"})
 	files, problems := Parse(contents, ParseJSON)
 	if len(problems) > 0 {
 		return quick, nil, problems
@@ -46,7 +58,10 @@ func wordsOf(s *Set) string {
 			fmt.Fprintln(&b, text.Tiers.Source, tiers)
 		}
 		for _, one := range r.Limits.Rules() {
-			fmt.Fprintln(&b, one.Identity(), one.Limit(), one.CountRejected())
+			fmt.Fprintln(&b, one.Identity(), one.Limit().String(), one.CountRejected(), one.Limit().Delays(), one.Limit().MaxDelay())
+			for _, beside := range one.Beside() {
+				fmt.Fprintln(&b, beside.Identity(), beside.Limit().String(), beside.IsCandidate())
+			}
 		}
 	}
 	for _, d := range s.Domains {
@@ -66,6 +81,19 @@ var quickFiles = []struct {
 	{`{"rules": [{"name": "a", "limit": "9/1m", "algorithm": "token_bucket", "burst": 20, "count_rejected": true, "cost": 2, "ipv4_prefix": 24, "key": ["client_ip", "header:X-A"], "match": {"methods": "GET", "hosts": ["h.example"], "path_prefixes": ["/a"], "headers": {"X-B": "b"}, "except_ips": ["10.0.0.0/8"]}}]}`, true},
 	{`{"rules": [{"name": "a", "limit": "9/1m", "enforcement": "shadow", "on_error": "open", "on_missing_key": "skip"}, {"name": "b", "limit": "9/1m", "enforcement": "shadow", "on_error": "open", "on_missing_key": "skip"}, {"name": "c", "limit": "9/1m"}]}`, true},
 	{`{"rules": [{"name": "a", "tiers": {"source": "header:X-Plan", "limits": {"free": "1/1m", "*": "unlimited"}}, "overrides": [{"key": "192.0.2.1", "limit": "9/1m"}]}]}`, true},
+	{`{"rules": [{"name": "a", "limit": "9/1m", "enforcement": "soft 20% 30s", "penalty": ["1m", "1d"], "concurrency": 5}, {"name": "b", "limit": "9/1m", "enforcement": "soft 20% 30s", "penalty": ["1m", "1d"], "concurrency": 5}, {"name": "c", "limit": "9/1m", "penalty": "1m 2m"}]}`, true},
+	{`{"rules": [{"name": "a", "limit": "9/1m", "count": [401, "4xx"]}, {"name": "b", "limit": "9/1m", "count": 401}, {"name": "c", "limit": "9/1m", "count": ["401"]}]}`, true},
+	{`{"rules": [{"name": "a", "limit": "9/1m", "algorithm": "token_bucket", "on_limit": "delay", "max_delay": "3s", "max_waiting": 7}, {"name": "b", "limit": "9/1m", "algorithm": "token_bucket", "on_limit": "delay", "max_delay": "4s", "max_waiting": 7}]}`, true},
+	{`{"rules": [{"name": "a", "concurrency": 5}, {"name": "b", "concurrency": 6}, {"name": "c", "concurrency": 5}]}`, true},
+	{`{"rules": [{"name": "a", "limit": "9/1m", "candidate": {"limit": "8/day", "algorithm": "fixed_window", "time_zone": "UTC"}}, {"name": "b", "limit": "9/1m", "candidate": {"limit": "8/1m", "algorithm": "token_bucket", "burst": 3, "refill": "interval"}}]}`, true},
+	{`{"rules": [{"name": "a", "limit": "9/1m", "candidate": {"limit": "9/1m"}}]}`, false},
+	{`{"rules": [{"name": "a", "limit": "9/1m", "candidate": {"limits": "8/1m"}}]}`, false},
+	{`{"rules": [{"name": "a", "limit": "9/1m", "candidate": "8/1m"}]}`, false},
+	{`{"rules": [{"name": "a", "limit": "9/1m", "candidate": {"limit": ["8/1m"]}}]}`, false},
+	{`{"rules": [{"name": "a", "limit": "9/1m", "count": []}]}`, false},
+	{`{"rules": [{"name": "a", "limit": "9/1m", "penalty": {}}]}`, false},
+	{`{"rules": [{"name": "a", "limit": "9/1m", "max_waiting": 7}]}`, false},
+	{`{"rules": [{"name": "a", "limit": "9/1m", "concurrency": 0}]}`, false},
 	{`{"rules": [{"name": "a", "limit": "unlimited"}, {"name": "b", "limit": "unlimited", "match": null}]}`, false},
 	{`{"domain": "d", "descriptors": [{"key": "a", "value": "b", "rate_limit": {"unit": "day", "requests_per_unit": 5}, "descriptors": [{"key": "c", "shadow_mode": true, "rate_limit": {"unit": "year", "requests_per_unit": 0}}]}]}`, true},
 	{`{"domain": "d"}`, true},
@@ -107,6 +135,18 @@ func TestQuickSetTakesWhatIsPlainlyRight(t *testing.T) {
 		if got, want := wordsOf(quick), wordsOf(careful); got != want {
 			t.Errorf("%s: is\n%s, want\n%s", file.text, got, want)
 		}
+		checkRules(t, quick)
+	}
+}
+
+// checkRules makes sure that the rules of a set are what each of them comes to by itself.
+func checkRules(t *testing.T, s *Set) {
+	t.Helper()
+	for i, r := range s.Rules {
+		alone, errors := Compile(&s.Files[0].Rules[i].RuleText, Context{Namespace: "space", Prefixes: Standard})
+		if len(errors) > 0 || !alone.Limits.Same(r.Limits) {
+			t.Errorf("rule %q is not what it is by itself: %v", r.Name, errors)
+		}
 	}
 }
 
@@ -125,5 +165,6 @@ func FuzzQuickSetTakesNothingElseThanParse(f *testing.F) {
 		if got, want := wordsOf(quick), wordsOf(careful); got != want {
 			t.Errorf("%q: is\n%s, want\n%s", text, got, want)
 		}
+		checkRules(t, quick)
 	})
 }

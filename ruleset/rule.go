@@ -47,6 +47,7 @@ type Context struct {
 	Namespace string
 	Name      string        // in place of the RuleText's, where it has none
 	Prefixes  core.Prefixes // of a rule that does not say any
+	NoCount   string        // why a rule cannot have count here, where the proxy does not see statuses; "": it can
 }
 
 // compiler gathers what is wrong.
@@ -63,6 +64,12 @@ func (c *compiler) fail(text string, path ...string) {
 
 // Compile checks a rule and makes it ready. It returns all that is wrong with it; the rule is nil then.
 func Compile(t *RuleText, in Context) (*Rule, []*FieldError) {
+	var config core.RuleConfig
+	return compile(t, in, &config)
+}
+
+// compile is Compile, and fills in what the rule's limits are made of.
+func compile(t *RuleText, in Context, config *core.RuleConfig) (*Rule, []*FieldError) {
 	c := &compiler{text: t, rule: &Rule{Name: t.Name, Cost: 1}}
 	r := c.rule
 	if r.Name == "" {
@@ -74,16 +81,23 @@ func Compile(t *RuleText, in Context) (*Rule, []*FieldError) {
 	c.setMatcher()
 	c.setPrefixes(in.Prefixes)
 	c.setKey()
-	config := core.RuleConfig{Namespace: in.Namespace, Name: r.Name, KeySpec: KeySpec(r.Parts, r.prefixes)}
-	more := c.setLimits(&config)
-	c.setCost(config.Limit, more)
-	c.setWords(&config)
+	config.Namespace = in.Namespace
+	config.Name = r.Name
+	config.KeySpec = KeySpec(r.Parts, r.prefixes)
+	more := c.setLimits(config)
+	c.setCandidate(config)
+	c.setCost(config, more)
+	c.setWords(config)
+	c.setConduct(config, in)
+	if len(c.errors) == 0 && config.Limit == nil && !hasLimit(more.Tiers) && !hasLimit(more.Overrides) {
+		c.checkEffect()
+	}
 	if len(c.errors) > 0 {
 		return nil, c.errors
 	}
-	limits, err := core.NewLimits(config, more)
+	limits, err := core.NewLimits(*config, more)
 	if err != nil {
-		c.fail(err.Error(), "name")
+		c.errors = append(c.errors, FieldOf(err, r.Name))
 		return nil, c.errors
 	}
 	if r.RejectMissing && len(limits.Rules()) == 0 {
@@ -93,6 +107,16 @@ func Compile(t *RuleText, in Context) (*Rule, []*FieldError) {
 	r.Limits = limits
 	r.Shadow = config.Shadow
 	return r, nil
+}
+
+// hasLimit reports whether any of the limits is one.
+func hasLimit(limits map[string]*core.Limit) bool {
+	for _, l := range limits {
+		if l != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // setMatcher reads which requests the rule covers.
@@ -177,6 +201,11 @@ func Spec(r *Rule) string { return KeySpec(r.Parts, r.prefixes) }
 func (c *compiler) setLimits(config *core.RuleConfig) core.MoreLimits {
 	t := c.text
 	var more core.MoreLimits
+	config.Concurrency = c.number("concurrency", t.Concurrency, 1, core.MaxRequests, 0)
+	if c.isAlone() {
+		c.setAlone(config)
+		return more
+	}
 	wrong := len(c.errors)
 	common := c.commonLimit()
 	if len(c.errors) > wrong { // whether the limits agree with it cannot be said; but whether one can be read
@@ -272,6 +301,11 @@ func (c *compiler) commonLimit() core.LimitConfig {
 		c.fail(fmt.Sprintf("refill %q: only token_bucket is refilled", t.Refill), "refill")
 	}
 	common.Interval = t.Refill == "interval"
+	delays, err := ParseOnLimit(t.OnLimit)
+	if err != nil {
+		c.fail(err.Error(), "on_limit")
+	}
+	common.Delays = delays
 	common.MaxDelay = c.duration("max_delay", t.MaxDelay, time.Millisecond, time.Hour)
 	if t.TimeZone != "" {
 		location, err := time.LoadLocation(t.TimeZone)
@@ -445,9 +479,9 @@ func KeyFor(r *Rule, values []string) string {
 }
 
 // setCost reads what a request costs.
-func (c *compiler) setCost(own *core.Limit, more core.MoreLimits) {
+func (c *compiler) setCost(config *core.RuleConfig, more core.MoreLimits) {
 	text := strings.TrimSpace(c.text.Cost)
-	if text == "" {
+	if text == "" || c.isAlone() {
 		return
 	}
 	kind, _, named := strings.Cut(text, ":")
@@ -464,7 +498,7 @@ func (c *compiler) setCost(own *core.Limit, more core.MoreLimits) {
 		c.fail("cost "+err.Error()+", or header:NAME, query:NAME or cookie:NAME that has one", "cost")
 		return
 	}
-	smallest := smaller(nil, own)
+	smallest := smaller(nil, config.Limit)
 	for _, l := range more.Tiers {
 		smallest = smaller(smallest, l)
 	}
@@ -473,6 +507,9 @@ func (c *compiler) setCost(own *core.Limit, more core.MoreLimits) {
 	}
 	if smallest != nil && n > smallest.Capacity() {
 		c.fail(fmt.Sprintf("cost %d: is more than the limit %s can ever hold, which is %d, so that every request would be rejected", n, smallest, smallest.Capacity()), "cost")
+	}
+	if l := config.Candidate; l != nil && n > l.Capacity() {
+		c.fail(fmt.Sprintf("cost %d: is more than the candidate %s can ever hold, which is %d, so that it would reject every request", n, l, l.Capacity()), "cost")
 	}
 	c.rule.Cost = n
 }
@@ -488,20 +525,6 @@ func smaller(a, b *core.Limit) *core.Limit {
 // setWords reads the fields that take one of a few words.
 func (c *compiler) setWords(config *core.RuleConfig) {
 	t := c.text
-	word, _, _ := strings.Cut(t.Enforcement, " ")
-	if word == "soft" {
-		c.fail(fmt.Sprintf("enforcement %q: soft limits are not in this version; use hard, with a burst, or shadow", t.Enforcement), "enforcement")
-	} else if err := core.CheckWord("enforcement", t.Enforcement, []string{"hard", "shadow"}); err != nil {
-		c.fail(err.Error(), "enforcement")
-	}
-	config.Shadow = t.Enforcement == "shadow"
-	if t.OnLimit == "delay" {
-		c.fail("on_limit \"delay\": is not in this version; algorithm leaky_bucket holds requests until their turn", "on_limit")
-	} else if t.OnLimit == "defer" {
-		c.fail("on_limit \"defer\": is not in this version; use reject", "on_limit")
-	} else if err := core.CheckWord("on_limit", t.OnLimit, []string{"reject"}); err != nil {
-		c.fail(err.Error(), "on_limit")
-	}
 	if err := core.CheckWord("on_missing_key", t.OnMissingKey, []string{"share", "skip", "reject"}); err != nil {
 		c.fail(err.Error(), "on_missing_key")
 	}
@@ -512,13 +535,18 @@ func (c *compiler) setWords(config *core.RuleConfig) {
 		c.fail(err.Error(), "on_error")
 	}
 	config.OnError = onError
+	config.CountRejected = isTrue(t.CountRejected)
 	switch strings.ToLower(strings.TrimSpace(t.CountRejected)) {
-	case "true", "1": // a decoder may make 1 of it
-		config.CountRejected = true
-	case "false", "0", "":
+	case "true", "1", "false", "0", "":
 	default:
 		c.fail(fmt.Sprintf("count_rejected %q: must be true or false", t.CountRejected), "count_rejected")
 	}
+}
+
+// isTrue reports whether a text is true, or the 1 that a decoder may make of it.
+func isTrue(text string) bool {
+	word := strings.ToLower(strings.TrimSpace(text))
+	return word == "true" || word == "1"
 }
 
 // number reads a whole number from least to most, or takes the standard one where there is none.

@@ -22,8 +22,13 @@ const fewRules = 8
 
 // NewSet makes the rules of files ready that Parse has found nothing wrong with.
 func NewSet(files []*File, namespace string) (*Set, error) {
+	return newSet(files, Context{Namespace: namespace})
+}
+
+func newSet(files []*File, in Context) (*Set, error) {
+	in.Prefixes = Standard
 	s := &Set{Files: files}
-	compiler := newAlike(Context{Namespace: namespace, Prefixes: Standard})
+	compiler := newAlike(in)
 	names := countNames(files)
 	for _, f := range files {
 		for i := range f.Rules {
@@ -36,7 +41,7 @@ func NewSet(files []*File, namespace string) (*Set, error) {
 		if f.Domain == nil {
 			continue
 		}
-		d, err := newDomain(f.Domain, namespace, names)
+		d, err := newDomain(f.Domain, in.Namespace, names)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", f.Name, err)
 		}

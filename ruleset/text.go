@@ -16,11 +16,16 @@ type RuleText struct {
 	Burst         string
 	Refill        string
 	Cost          string
-	MaxDelay      string
 	IPv4Prefix    string
 	IPv6Prefix    string
-	Enforcement   string
+	Enforcement   string // hard, shadow, "soft 20% 30s"
 	OnLimit       string
+	MaxDelay      string
+	MaxWaiting    string
+	Count         []string // status codes and classes of them; nil: all
+	Penalty       []string // durations; nil: none
+	Concurrency   string
+	Candidate     *Candidate // nil: none
 	OnError       string
 	OnMissingKey  string
 	CountRejected string
@@ -47,6 +52,11 @@ const AnyTier = "*"
 type Override struct {
 	Key   []string // its parts, as the rule's Key has them
 	Limit string
+}
+
+// Candidate is a limit that is compared with the rule's. Where it says no algorithm, it has the rule's.
+type Candidate struct {
+	Limit, Algorithm, Burst, Refill, TimeZone string
 }
 
 // FieldError says what is wrong with one field of a RuleText.

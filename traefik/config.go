@@ -102,10 +102,6 @@ type Rule struct {
 	// and what is no number, counts as 1. The default is 1.
 	Cost string `json:"cost,omitempty" yaml:"cost,omitempty"`
 
-	// The longest that a leaky bucket holds a request; one that would have to wait longer is rejected at once. Up to 1h; the
-	// default is 10s.
-	MaxDelay string `json:"maxDelay,omitempty" yaml:"maxDelay,omitempty"`
-
 	// Masks the IPv4 addresses in a key to a network of so many bits, 1 to 32, so that the network shares a counter. The
 	// default is 32: every address has its own.
 	IPv4Prefix string `json:"ipv4Prefix,omitempty" yaml:"ipv4Prefix,omitempty"`
@@ -115,10 +111,38 @@ type Rule struct {
 	IPv6Prefix string `json:"ipv6Prefix,omitempty" yaml:"ipv6Prefix,omitempty"`
 
 	// hard, the default, rejects what is over the limit. shadow counts, but lets everything pass and tells clients nothing.
+	// soft 20% 30s lets through 20 % more than the limit, for 30 s from the first request on that exceeds it; then the limit
+	// holds, until for one whole period no request would have exceeded it. The percentage is 1 to 1000, and such that it is at
+	// least one request; the duration is 1ms to 366d. Not with a leaky bucket.
 	Enforcement string `json:"enforcement,omitempty" yaml:"enforcement,omitempty"`
 
-	// What happens to a request over the limit: reject, the default.
+	// What happens to a request over the limit: reject, the default, or delay, which has it wait for its turn, first come, first
+	// served. A sliding window counter cannot delay, and a shadow does not.
 	OnLimit string `json:"onLimit,omitempty" yaml:"onLimit,omitempty"`
+
+	// The longest that a request waits, in a leaky bucket and with onLimit delay; one that would have to wait longer is rejected at
+	// once. From 1ms to 1h; the default is 10s.
+	MaxDelay string `json:"maxDelay,omitempty" yaml:"maxDelay,omitempty"`
+
+	// How many requests of the rule may wait at a time in this process, with onLimit delay; more are rejected. From 1 to 1000000;
+	// the default is 1000.
+	MaxWaiting string `json:"maxWaiting,omitempty" yaml:"maxWaiting,omitempty"`
+
+	// Which responses' requests stay charged. It cannot be had in Traefik, where a plugin does not see a response's status, and is
+	// refused.
+	Count []string `json:"count,omitempty" yaml:"count,omitempty"`
+
+	// How long a key is shut out that exceeds the limit: for the first time, the second and so on, the last for all further ones.
+	// It starts over when it has not exceeded the limit for as long as the longest of them, since it was last let in. Up to 16
+	// durations of 1ms to 366d, such as 1m, 10m and 1h. The default is none.
+	Penalty []string `json:"penalty,omitempty" yaml:"penalty,omitempty"`
+
+	// How many requests of a key may be under way at a time, beside the limit or in place of it: 1 to 1000000000. One has ended
+	// when its response has. The default is any number.
+	Concurrency string `json:"concurrency,omitempty" yaml:"concurrency,omitempty"`
+
+	// A limit that is tried out on the same requests: what it would do is counted and compared, and changes nothing.
+	Candidate interface{} `json:"candidate,omitempty" yaml:"candidate,omitempty"`
 
 	// What happens when Redis fails: open lets requests pass, closed answers 503, local, the default, counts in memory.
 	OnError string `json:"onError,omitempty" yaml:"onError,omitempty"`
@@ -173,6 +197,25 @@ type Override struct {
 
 	// Its limit: 1000/1m, or unlimited.
 	Limit string `json:"limit,omitempty" yaml:"limit,omitempty"`
+}
+
+// Candidate is a limit that is compared with the rule's. It cannot stand beside tiers, overrides or onLimit delay.
+type Candidate struct {
+	// The limit, as a rule's: 100/1m. Required.
+	Limit string `json:"limit,omitempty" yaml:"limit,omitempty"`
+
+	// How it counts, as a rule's algorithm. The default is what the rule says, since mostly the numbers are compared; where that
+	// says nothing, the default is a rule's.
+	Algorithm string `json:"algorithm,omitempty" yaml:"algorithm,omitempty"`
+
+	// As a rule's burst. The default is the candidate's requests, whatever the rule's burst is.
+	Burst string `json:"burst,omitempty" yaml:"burst,omitempty"`
+
+	// As a rule's refill. The default is continuous.
+	Refill string `json:"refill,omitempty" yaml:"refill,omitempty"`
+
+	// The time zone of a calendar period. The default is UTC.
+	TimeZone string `json:"timeZone,omitempty" yaml:"timeZone,omitempty"`
 }
 
 // Descriptor says how a request becomes one descriptor.

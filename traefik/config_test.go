@@ -49,11 +49,9 @@ func TestEveryMistakeIsSaidWithRuleFieldAndValue(t *testing.T) {
 		{one(Rule{Limit: "5/1m", Cost: "6"}), `rule "api": cost 6: is more than the limit 5/1m sliding_window_counter can ever hold, which is 5, so that every request would be rejected`},
 		{one(Rule{Limit: "5/1m", IPv4Prefix: "33"}), `rule "api": ipv4Prefix "33": must be a whole number from 1 to 32`},
 		{one(Rule{Limit: "5/1m", IPv6Prefix: "0"}), `rule "api": ipv6Prefix "0": must be a whole number from 1 to 128`},
-		{one(Rule{Limit: "5/1m", Enforcement: "soft 10 1m"}), `rule "api": enforcement "soft 10 1m": soft limits are not in this version; use hard, with a burst, or shadow`},
-		{one(Rule{Limit: "5/1m", Enforcement: "shadows"}), `rule "api": enforcement "shadows": must be hard or shadow (did you mean shadow?)`},
-		{one(Rule{Limit: "5/1m", OnLimit: "delay"}), `rule "api": onLimit "delay": is not in this version; algorithm leaky_bucket holds requests until their turn`},
-		{one(Rule{Limit: "5/1m", OnLimit: "defer"}), `rule "api": onLimit "defer": is not in this version; use reject`},
-		{one(Rule{Limit: "5/1m", OnLimit: "drop"}), `rule "api": onLimit "drop": must be reject`},
+		{one(Rule{Limit: "5/1m", Enforcement: "shadows"}), `rule "api": enforcement "shadows": must be hard, shadow or soft <percent> <duration> (did you mean shadow?)`},
+		{one(Rule{Limit: "5/1m", OnLimit: "defer"}), `rule "api": onLimit "defer": is not in this version; use reject or delay`},
+		{one(Rule{Limit: "5/1m", OnLimit: "drop"}), `rule "api": onLimit "drop": must be reject or delay`},
 		{one(Rule{Limit: "5/1m", OnError: "pass"}), `rule "api": onError "pass": must be one of local, open, closed`},
 		{one(Rule{Limit: "5/1m", OnMissingKey: "skips"}), `rule "api": onMissingKey "skips": must be share, skip or reject (did you mean skip?)`},
 		{one(Rule{Limit: "5/1m", CountRejected: "yes"}), `rule "api": countRejected "yes": must be true or false`},
@@ -224,10 +222,10 @@ func TestObjectsComeInTheFormsThatProvidersWriteThemIn(t *testing.T) {
 }
 
 func TestNewNeverPanics(t *testing.T) {
-	words := []string{"", "true", "1", "-1", "0", "x", "5/1m", "1/day", "header:", "client_ip", "1s", "10.0.0.0/8", "::1", "/", "a b", "\x00", "{", "999999999999999999999", "NaN", "env:", "file:/", "token_bucket", "leaky_bucket", "redis://a:b@c/d", "interval", "shadow", "UTC"}
+	words := []string{"", "true", "1", "-1", "0", "x", "5/1m", "1/day", "header:", "client_ip", "1s", "10.0.0.0/8", "::1", "/", "a b", "\x00", "{", "999999999999999999999", "NaN", "env:", "file:/", "token_bucket", "leaky_bucket", "redis://a:b@c/d", "interval", "shadow", "UTC", "soft 20% 30s", "delay"}
 	rnd := rand.New(rand.NewSource(1))
 	word := func() string { return words[rnd.Intn(len(words))] }
-	keys := append(fieldsOf(Redis{}), "depth", "excludedIPs", "ipv6Subnet", "methods", "hosts", "paths", "pathPrefixes", "headers", "exceptIPs", "memory", "redis", "maxKeys", "requestHost", "requestHeaderName", "ipStrategy", "endpoints", "db", "ca", "cert", "key", "source", "limits", "limit", "*", "entries", "")
+	keys := append(fieldsOf(Redis{}), "depth", "excludedIPs", "ipv6Subnet", "methods", "hosts", "paths", "pathPrefixes", "headers", "exceptIPs", "memory", "redis", "maxKeys", "requestHost", "requestHeaderName", "ipStrategy", "endpoints", "db", "ca", "cert", "key", "source", "limits", "limit", "*", "entries", "algorithm", "burst", "")
 	var thing func(depth int) interface{}
 	thing = func(depth int) interface{} {
 		kinds := 10
@@ -261,7 +259,7 @@ func TestNewNeverPanics(t *testing.T) {
 		return m
 	}
 	sometimes := func() string {
-		if rnd.Intn(12) > 0 {
+		if rnd.Intn(16) > 0 {
 			return ""
 		}
 		return word()
@@ -269,7 +267,7 @@ func TestNewNeverPanics(t *testing.T) {
 	rule := func() Rule {
 		r := Rule{Name: "r", Limit: "5/1m" + sometimes(), TimeZone: sometimes(), Algorithm: sometimes(), Burst: sometimes(), Refill: sometimes(),
 			Cost: sometimes(), MaxDelay: sometimes(), IPv4Prefix: sometimes(), IPv6Prefix: sometimes(), Enforcement: sometimes(), OnLimit: sometimes(),
-			OnError: sometimes(), OnMissingKey: sometimes(), CountRejected: sometimes()}
+			OnError: sometimes(), OnMissingKey: sometimes(), CountRejected: sometimes(), MaxWaiting: sometimes(), Concurrency: sometimes()}
 		if rnd.Intn(2) == 0 {
 			r.Match = thing(0)
 		}
@@ -281,6 +279,12 @@ func TestNewNeverPanics(t *testing.T) {
 		}
 		if rnd.Intn(30) == 0 {
 			r.Overrides = thing(0)
+		}
+		if rnd.Intn(30) == 0 {
+			r.Candidate = thing(0)
+		}
+		if rnd.Intn(30) == 0 {
+			r.Penalty = []string{word(), word()}
 		}
 		return r
 	}

@@ -25,7 +25,6 @@ func dialectRule(c *Config, criterion *SourceCriterion) (*Rule, error) {
 		return nil, fmt.Errorf("algorithm %q: beside average it can only be token_bucket; write limit instead of average", c.Algorithm)
 	}
 	r := c.Rule
-	r.Algorithm = "token_bucket"
 	if err := setCriterion(&r, criterion, c.SourceCriterion != nil); err != nil {
 		return nil, err
 	}
@@ -37,6 +36,10 @@ func dialectRule(c *Config, criterion *SourceCriterion) (*Rule, error) {
 	if err != nil {
 		return nil, err
 	}
+	if average == 0 && strings.TrimSpace(r.Concurrency) != "" { // which is then what the rule has
+		return &r, nil
+	}
+	r.Algorithm = "token_bucket"
 	burst, err := parseNumber("burst", r.Burst, 0, core.MaxRequests, 1)
 	if err != nil {
 		return nil, err

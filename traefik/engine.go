@@ -116,7 +116,7 @@ func (e *engine) setOwn(c *Config, criterion *SourceCriterion, name string) erro
 			e.advice = append(e.advice, fmt.Sprintf("rule %q: %s", r.Name, ourWords.Replace(text)))
 		}
 	}
-	if isDialect(c) && strings.TrimSpace(c.Average) == "" && e.files == nil {
+	if isDialect(c) && strings.TrimSpace(c.Average) == "" && len(e.own) == 0 && e.files == nil {
 		e.advice = append(e.advice, "average is not set, so nothing is limited")
 	}
 	return nil

@@ -17,7 +17,7 @@ func express(h *handler) http.Handler {
 		return h
 	}
 	r := e.fixed.rules[0]
-	if r.ruled.Shadow || !ruleset.Plain(r.ruled) {
+	if r.ruled.Shadow || r.beside || !ruleset.Plain(r.ruled) || r.only.HasConduct() {
 		return h
 	}
 	told := core.NewTold(r.only, e.fields)

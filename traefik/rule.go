@@ -13,13 +13,21 @@ import (
 type rule struct {
 	ruled *ruleset.Rule
 	only  *core.Rule // the limit of all its requests; nil: there are several, or none, and ruleset.LimitOf says which
+
+	beside bool // any of its limits has others that are decided with it
 }
+
+// noCount is why no rule can have count: a writer that is wrapped loses Flush, Hijack and Unwrap on the way through the interpreter.
+const noCount = "cannot be had in Traefik, where a plugin cannot see a response's status without breaking streaming and upgrades; use the limit without it, or Caddy"
 
 // newRule returns the rule of one that was made ready.
 func newRule(ruled *ruleset.Rule) *rule {
 	r := &rule{ruled: ruled}
 	if ruled.Limits.Single() {
 		r.only = ruled.Limits.Own()
+	}
+	for _, limit := range ruled.Limits.Rules() {
+		r.beside = r.beside || len(limit.Beside()) > 0
 	}
 	return r
 }
@@ -53,7 +61,7 @@ func ownRules(c *Config, criterion *SourceCriterion, namespace, middleware strin
 			return nil, fmt.Errorf("rule %q: is there twice; a name is unique in its middleware", r.Name)
 		}
 		names[r.Name] = true
-		compiled, err := compile(r, ruleset.Context{Namespace: namespace, Name: r.Name, Prefixes: ruleset.Standard})
+		compiled, err := compile(r, ruleset.Context{Namespace: namespace, Name: r.Name, Prefixes: ruleset.Standard, NoCount: noCount})
 		if err != nil {
 			return nil, err
 		}
@@ -64,7 +72,7 @@ func ownRules(c *Config, criterion *SourceCriterion, namespace, middleware strin
 
 // onlyRule makes the one rule of a middleware without a list ready.
 func onlyRule(c *Config, criterion *SourceCriterion, namespace, middleware string) (*ruleset.Rule, error) {
-	in := ruleset.Context{Namespace: namespace, Name: c.Name, Prefixes: ruleset.Standard}
+	in := ruleset.Context{Namespace: namespace, Name: c.Name, Prefixes: ruleset.Standard, NoCount: noCount}
 	if in.Name == "" {
 		in.Name = validName(withoutProvider(middleware))
 	}
@@ -107,11 +115,13 @@ func textOf(r *Rule) (*ruleset.RuleText, error) {
 		Burst:         r.Burst,
 		Refill:        r.Refill,
 		Cost:          r.Cost,
-		MaxDelay:      r.MaxDelay,
 		IPv4Prefix:    r.IPv4Prefix,
 		IPv6Prefix:    r.IPv6Prefix,
 		Enforcement:   r.Enforcement,
 		OnLimit:       r.OnLimit,
+		MaxDelay:      r.MaxDelay,
+		MaxWaiting:    r.MaxWaiting,
+		Concurrency:   r.Concurrency,
 		OnError:       r.OnError,
 		OnMissingKey:  r.OnMissingKey,
 		CountRejected: r.CountRejected,
@@ -134,8 +144,27 @@ func textOf(r *Rule) (*ruleset.RuleText, error) {
 	if text.Tiers, err = tiersOf(r.Tiers); err != nil {
 		return nil, err
 	}
+	if len(r.Count) > 0 { // an empty list is what some providers make of none
+		text.Count = trimmed(r.Count)
+	}
+	if len(r.Penalty) > 0 {
+		text.Penalty = trimmed(r.Penalty)
+	}
+	if text.Candidate, err = candidateOf(r.Candidate); err != nil {
+		return nil, err
+	}
 	text.Overrides, err = overridesOf(r.Overrides)
 	return text, err
+}
+
+// candidateOf reads the limit that is compared with a rule's.
+func candidateOf(value interface{}) (*ruleset.Candidate, error) {
+	var c Candidate
+	present, err := decodeObject("candidate", value, &c)
+	if err != nil || !present {
+		return nil, err
+	}
+	return &ruleset.Candidate{Limit: c.Limit, Algorithm: c.Algorithm, Burst: c.Burst, Refill: c.Refill, TimeZone: c.TimeZone}, nil
 }
 
 // tiersOf reads the limits that a value chooses.

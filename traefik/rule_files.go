@@ -154,7 +154,7 @@ func quickSet(contents *ruleset.Contents, namespace string) *ruleset.Set {
 			return nil
 		}
 	}
-	return ruleset.QuickSet(contents, namespace)
+	return ruleset.QuickSet(contents, ruleset.Context{Namespace: namespace, NoCount: noCount})
 }
 
 // hasNameOf reports whether the configuration has a rule of its own with a name of a set's.
@@ -172,7 +172,7 @@ func (e *engine) hasNameOf(set *ruleset.Set) bool {
 
 // parseSet returns what files come to, or a line for all that is wrong with them.
 func (e *engine) parseSet(contents *ruleset.Contents) (*ruleset.Set, []string) {
-	files, problems := ruleset.Parse(contents, parseFile)
+	files, problems := ruleset.ParseFor(contents, parseFile, ruleset.Context{NoCount: noCount})
 	for _, f := range files {
 		for i := range f.Rules {
 			r := &f.Rules[i]

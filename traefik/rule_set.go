@@ -24,6 +24,15 @@ type ruleSet struct {
 
 	ofFiles  []*core.Rule             // what the store has opened for the files
 	shadowed map[string]*atomic.Int64 // by shadow: requests that it would have rejected since that was last said; nil: there is none
+	compared map[string]*comparison   // by rule with a candidate
+	watches  bool                     // there are any of either
+}
+
+// comparison counts how a limit and its candidate have decided differently since that was last said.
+type comparison struct {
+	stricter atomic.Int64 // the candidate would have rejected what the limit allowed
+	laxer    atomic.Int64 // the candidate would have allowed what the limit rejected
+	requests atomic.Int64 // on which they were compared
 }
 
 // newRuleSet returns the set of an engine's own rules and of those in its files, nil where it has none.
@@ -45,7 +54,14 @@ func newRuleSet(e *engine, files *ruleset.Set, domain *ruleset.Domain) *ruleSet 
 			}
 		}
 	}
+	waits := false
 	for _, r := range s.rules {
+		waits = waits || r.ruled.Limits.Delays()
+		for _, limit := range r.ruled.Limits.Rules() {
+			if hasCandidate(limit) {
+				s.compare(r.ruled.Name)
+			}
+		}
 		s.oneKey = s.oneKey && ruleset.Spec(r.ruled) == ruleset.Spec(s.rules[0].ruled)
 		s.needsAddress = s.needsAddress || ruleset.NeedsAddress(r.ruled)
 		if r.ruled.Shadow {
@@ -53,7 +69,35 @@ func newRuleSet(e *engine, files *ruleset.Set, domain *ruleset.Domain) *ruleSet 
 		}
 	}
 	s.watchForwarded = s.needsAddress && e.unsaid
+	for _, limit := range e.ownCore() {
+		if waits || e.files != nil { // which may come to have a rule that makes requests wait
+			limit.Accompany()
+		}
+	}
+	for _, limit := range s.ofFiles {
+		if waits {
+			limit.Accompany()
+		}
+	}
 	return s
+}
+
+// hasCandidate reports whether there is a candidate for a limit.
+func hasCandidate(limit *core.Rule) bool {
+	for _, other := range limit.Beside() {
+		if other.IsCandidate() {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *ruleSet) compare(name string) {
+	if s.compared == nil {
+		s.compared = make(map[string]*comparison)
+	}
+	s.compared[name] = &comparison{}
+	s.watches = true
 }
 
 func (s *ruleSet) watchShadow(name string) {
@@ -61,6 +105,7 @@ func (s *ruleSet) watchShadow(name string) {
 		s.shadowed = make(map[string]*atomic.Int64)
 	}
 	s.shadowed[name] = &atomic.Int64{}
+	s.watches = true
 }
 
 // keepShadows goes on with the counts of the set that was in force before.
@@ -68,6 +113,11 @@ func (s *ruleSet) keepShadows(before *ruleSet) {
 	for name := range s.shadowed {
 		if count := before.shadowed[name]; count != nil {
 			s.shadowed[name] = count
+		}
+	}
+	for name := range s.compared {
+		if count := before.compared[name]; count != nil {
+			s.compared[name] = count
 		}
 	}
 }
@@ -82,10 +132,16 @@ func candidates(s *ruleSet, q *inquiry, r *http.Request) []*rule {
 	return q.rules
 }
 
-// countShadows notes what shadow rules would have rejected.
+// countShadows notes what shadow rules would have rejected, and how candidates would have decided.
 func countShadows(s *ruleSet, q *inquiry) {
 	for i := range q.checks {
 		c := &q.checks[i]
+		if c.Rule.IsCandidate() {
+			if count := s.compared[c.Rule.Name()]; count != nil {
+				count.note(q.checks[i-1].Decision.Allowed, c.Decision.Allowed)
+			}
+			continue
+		}
 		if !c.Rule.Shadow() || c.Decision.Allowed {
 			continue
 		}
@@ -95,7 +151,18 @@ func countShadows(s *ruleSet, q *inquiry) {
 	}
 }
 
-// reportShadows writes to the log what shadow rules would have rejected since that was last asked.
+func (c *comparison) note(limit, candidate bool) {
+	c.requests.Add(1)
+	if limit && !candidate {
+		c.stricter.Add(1)
+	}
+	if !limit && candidate {
+		c.laxer.Add(1)
+	}
+}
+
+// reportShadows writes to the log what shadow rules would have rejected, and how candidates would have decided, since that was last
+// asked.
 func (e *engine) reportShadows() {
 	s := e.inForce()
 	names := make([]string, 0, len(s.shadowed))
@@ -106,6 +173,18 @@ func (e *engine) reportShadows() {
 	for _, name := range names {
 		if n := s.shadowed[name].Swap(0); n > 0 {
 			warn(e.name, fmt.Sprintf("rule %q, a shadow, would have rejected %d requests in the last minute", name, n))
+		}
+	}
+	names = names[:0]
+	for name := range s.compared {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	for _, name := range names {
+		c := s.compared[name]
+		if n := c.requests.Swap(0); n > 0 {
+			inform(e.name, fmt.Sprintf("rule %q, of %d requests in the last minute: the candidate would have rejected %d that the limit allowed, and allowed %d that it rejected",
+				name, n, c.stricter.Swap(0), c.laxer.Swap(0)))
 		}
 	}
 }

@@ -65,7 +65,7 @@ func goOn(h *handler, w http.ResponseWriter, r *http.Request, q *inquiry, err er
 	if err != nil {
 		e.reportFailure(err)
 	}
-	if q.set != nil && q.set.shadowed != nil {
+	if q.set != nil && q.set.watches {
 		countShadows(q.set, q)
 	}
 	v := &q.verdict
@@ -82,6 +82,10 @@ func goOn(h *handler, w http.ResponseWriter, r *http.Request, q *inquiry, err er
 		return
 	}
 	core.WriteHeaders(w.Header(), e.fields, q.checks, v)
+	if v.Holds {
+		serveUnderWay(h, w, r, q)
+		return
+	}
 	delay := v.Delay
 	free(q)
 	if delay > 0 && !hold(e, w, r, time.Duration(delay)*time.Microsecond) {
@@ -147,10 +151,20 @@ func inquire(e *engine, q *inquiry, r *http.Request) {
 		}
 		if limit != nil {
 			q.checks = append(q.checks, core.Check{Rule: limit, Key: key, Cost: cost})
+			if rule.beside {
+				addBeside(q, limit, key, cost)
+			}
 		}
 	}
 	if s.domain != nil {
 		describe(e, s.domain, q, r, address)
+	}
+}
+
+// addBeside adds checks of what is decided together with a limit.
+func addBeside(q *inquiry, limit *core.Rule, key string, cost int64) {
+	for _, other := range limit.Beside() {
+		q.checks = append(q.checks, core.Check{Rule: other, Key: key, Cost: cost})
 	}
 }
 
@@ -248,6 +262,36 @@ func answerGRPC(w http.ResponseWriter, code, message string) {
 
 // statusClientClosedRequest is what Traefik, too, logs for a client that left before it was answered.
 const statusClientClosedRequest = 499
+
+// serveUnderWay serves a request that was admitted and has reserved something: its turn, for which it waits, or a place among those in
+// flight. Whatever becomes of the request, what it has reserved comes to an end.
+func serveUnderWay(h *handler, w http.ResponseWriter, r *http.Request, q *inquiry) {
+	var holds []core.Hold
+	e := h.engine
+	holds = core.Holds(holds, q.checks)
+	delay := q.verdict.Delay
+	free(q)
+	if delay > 0 {
+		if !hold(e, w, r, time.Duration(delay)*time.Microsecond) {
+			if err := e.limiter.Leave(holds); err != nil {
+				e.reportFailure(err)
+			}
+			return
+		}
+		e.limiter.Depart(holds)
+	}
+	if core.UnderWay(holds) {
+		defer finish(e, holds)
+	}
+	h.next.ServeHTTP(w, r)
+}
+
+// finish ends what a request under way has reserved.
+func finish(e *engine, holds []core.Hold) {
+	if err := e.limiter.Finish(holds, 0); err != nil { // no rule counts by status here
+		e.reportFailure(err)
+	}
+}
 
 // hold waits for the turn of a request in a leaky bucket, and returns true when it has come. A client that leaves gives its
 // place up: it is not served, and its slot stays used. (There is no select here: in Yaegi, requests at the same one would

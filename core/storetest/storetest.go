@@ -30,6 +30,12 @@ func Run(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) {
 	t.Run("cost", func(t *testing.T) { testCost(t, newStore) })
 	t.Run("honesty", func(t *testing.T) { testHonesty(t, newStore) })
 	t.Run("concurrency", func(t *testing.T) { testConcurrency(t, newStore) })
+	t.Run("soft", func(t *testing.T) { testSoft(t, newStore) })
+	t.Run("penalty", func(t *testing.T) { testPenalty(t, newStore) })
+	t.Run("count", func(t *testing.T) { testCount(t, newStore) })
+	t.Run("in flight", func(t *testing.T) { testInFlight(t, newStore) })
+	t.Run("candidate", func(t *testing.T) { testCandidate(t, newStore) })
+	t.Run("delay", func(t *testing.T) { testDelay(t, newStore) })
 }
 
 // Clock is the time that a store under test goes by, in microseconds since the Unix epoch. It stands still until it is

@@ -117,6 +117,7 @@ type player struct {
 	base    int64
 	hasBase bool
 	rule    *core.Rule
+	holds   map[string][]core.Hold // by the names that requests have
 }
 
 func (p *player) setBase(words []string) error {
@@ -135,23 +136,41 @@ func (p *player) setLimit(words []string) error {
 		return fmt.Errorf("want limit <requests>/<period> <algorithm>")
 	}
 	var c core.LimitConfig
-	err := core.ParseLimit(words[0], &c)
+	rule := core.RuleConfig{Name: "vector"}
+	err := readLimit(words, &c, &rule)
 	if err != nil {
 		return err
 	}
-	if c.Algorithm, err = core.ParseAlgorithm(words[1]); err != nil {
-		return err
-	}
-	countRejected := false
 	for i := 2; i < len(words); i++ {
-		word, value := words[i], ""
+		word, value, second := words[i], "", ""
 		if i+1 < len(words) {
 			value = words[i+1]
 		}
+		if i+2 < len(words) {
+			second = words[i+2]
+		}
 		switch {
 		case word == "count_rejected":
-			countRejected = true
+			rule.CountRejected = true
 			continue
+		case word == "soft":
+			rule.Conduct.SoftPercent, err = strconv.ParseInt(value, 10, 64)
+			if err == nil {
+				rule.Conduct.SoftFor, err = core.ParsePeriod(second)
+			}
+			i++
+		case word == "penalty":
+			err = readPenalties(value, &rule.Conduct)
+		case word == "count":
+			rule.Conduct.Count, err = core.ParseStatuses([]string{value})
+		case word == "on_limit" && value == "delay":
+			c.Delays = true
+		case word == "candidate":
+			var candidate core.LimitConfig
+			if err = readLimit([]string{value, second}, &candidate, nil); err == nil {
+				rule.Candidate, err = core.NewLimit(candidate)
+			}
+			i++
 		case word == "refill" && value == "interval":
 			c.Interval = true
 		case word == "burst":
@@ -161,23 +180,109 @@ func (p *player) setLimit(words []string) error {
 		case word == "time_zone":
 			c.Location, err = time.LoadLocation(value)
 		default:
-			err = fmt.Errorf("want burst, refill interval, max_delay, time_zone or count_rejected, not %q", word)
+			err = fmt.Errorf("want burst, refill interval, max_delay, time_zone, count_rejected, soft, penalty, count, on_limit delay or candidate, not %q", word)
 		}
 		if err != nil {
 			return err
 		}
 		i++
 	}
-	l, err := core.NewLimit(c)
-	if err != nil {
-		return err
+	if rule.Limit == nil {
+		if rule.Limit, err = core.NewLimit(c); err != nil {
+			return err
+		}
 	}
 	before := p.rule
-	p.rule = p.scene.open(core.RuleConfig{Name: "vector", Limit: l, CountRejected: countRejected})
+	p.rule = p.scene.open(rule)
+	for _, beside := range p.rule.Beside() {
+		if err = p.scene.store.Open(beside); err != nil {
+			return err
+		}
+	}
 	if before != nil {
 		p.scene.store.Release(before)
+		for _, beside := range before.Beside() {
+			p.scene.store.Release(beside)
+		}
 	}
 	return nil
+}
+
+// readLimit reads <requests>/<period> <algorithm> into c; or <requests> concurrency, which is a limit already, into a rule.
+func readLimit(words []string, c *core.LimitConfig, rule *core.RuleConfig) error {
+	if words[1] == "concurrency" && rule != nil {
+		n, err := core.ParseCount(words[0])
+		if err == nil {
+			rule.Limit, err = core.NewConcurrency(n)
+		}
+		return err
+	}
+	err := core.ParseLimit(words[0], c)
+	if err == nil {
+		c.Algorithm, err = core.ParseAlgorithm(words[1])
+	}
+	return err
+}
+
+// readPenalties reads durations with commas between them.
+func readPenalties(text string, c *core.Conduct) error {
+	for _, span := range strings.Split(text, ",") {
+		d, err := core.ParsePeriod(span)
+		if err != nil {
+			return err
+		}
+		c.Penalties = append(c.Penalties, d)
+	}
+	return nil
+}
+
+// request takes, or peeks, and returns the decisions of the rule and of its candidate, if it has one. What it holds is kept under a
+// name.
+func (p *player) request(key string, cost int64, peek bool, name string) (d, candidate core.Decision) {
+	p.scene.t.Helper()
+	checks := []core.Check{{Rule: p.rule, Key: key, Cost: cost}}
+	for _, beside := range p.rule.Beside() {
+		checks = append(checks, core.Check{Rule: beside, Key: key, Cost: cost})
+	}
+	p.scene.decide(checks, peek)
+	if name != "" {
+		if p.holds == nil {
+			p.holds = make(map[string][]core.Hold)
+		}
+		p.holds[name] = core.Holds(p.holds[name], checks)
+	}
+	last := len(checks) - 1
+	return checks[0].Decision, checks[last].Decision
+}
+
+// end plays <time> <name> kept|given back, and <time> <key> shut out <duration>|let in. It returns false for a request.
+func (p *player) end(words []string) (bool, error) {
+	if len(words) < 3 {
+		return false, nil
+	}
+	said := strings.Join(words[2:], " ")
+	who := words[1]
+	if said == "kept" || said == "given back" {
+		holds := p.holds[who]
+		if len(holds) == 0 {
+			return true, fmt.Errorf("no request named %q holds anything; write as %s behind one", who, who)
+		}
+		p.scene.settle(holds, said == "kept")
+		delete(p.holds, who)
+		return true, nil
+	}
+	if said == "let in" {
+		p.scene.shutOut(p.rule, who, 0)
+		return true, nil
+	}
+	if strings.HasPrefix(said, "shut out ") {
+		span, err := parseOffset(words[len(words)-1])
+		if err == nil {
+			p.scene.shutOut(p.rule, who, span)
+		}
+		return true, err
+	}
+	return false, nil
 }
 
 // ask plays <time> <key> [<n>x] take|peek <cost> yes|no [<field> <value>]…
@@ -187,6 +292,11 @@ func (p *player) ask(words []string) error {
 	}
 	at, err := parseOffset(words[0])
 	if err != nil {
+		return err
+	}
+	p.scene.clock.Set(p.base + at)
+	ended, err := p.end(words)
+	if ended || err != nil {
 		return err
 	}
 	times := 1
@@ -203,15 +313,16 @@ func (p *player) ask(words []string) error {
 	if err != nil {
 		return err
 	}
-	p.scene.clock.Set(p.base + at)
 	want := words[4] == "yes"
-	var d core.Decision
-	for i := 0; i < times; i++ {
-		if words[2] == "peek" {
-			d = p.scene.peek(p.rule, words[1], cost)
-		} else {
-			d = p.scene.take(p.rule, words[1], cost)
+	name := ""
+	for i := 5; i+1 < len(words); i += 2 {
+		if words[i] == "as" {
+			name = words[i+1]
 		}
+	}
+	var d, candidate core.Decision
+	for i := 0; i < times; i++ {
+		d, candidate = p.request(words[1], cost, words[2] == "peek", name)
 		if d.Allowed != want {
 			return fmt.Errorf("time %d of %d: got %+v", i+1, times, d)
 		}
@@ -220,7 +331,20 @@ func (p *player) ask(words []string) error {
 		return fmt.Errorf("got %+v; retry is for a no, and delay for a yes", d)
 	}
 	delay := int64(0) // where none is written
+	soft := false
 	for i := 5; i+1 < len(words); i += 2 {
+		switch words[i] {
+		case "as":
+			continue
+		case "soft":
+			soft = words[i+1] == "yes"
+			continue
+		case "candidate":
+			if len(p.rule.Beside()) == 0 || candidate.Allowed != (words[i+1] == "yes") {
+				return fmt.Errorf("got %+v of the candidate", candidate)
+			}
+			continue
+		}
 		var got, expected int64
 		if words[i] == "remaining" || words[i] == "limit" {
 			expected, err = strconv.ParseInt(words[i+1], 10, 64)
@@ -245,7 +369,7 @@ func (p *player) ask(words []string) error {
 			got = d.Delay
 			delay = expected
 		default:
-			return fmt.Errorf("want limit, remaining, retry, reset or delay, not %q", words[i])
+			return fmt.Errorf("want limit, remaining, retry, reset, delay, soft, candidate or as, not %q", words[i])
 		}
 		if got != expected {
 			return fmt.Errorf("%s is %d; want %d (all: %+v)", words[i], got, expected, d)
@@ -253,6 +377,9 @@ func (p *player) ask(words []string) error {
 	}
 	if d.Delay != delay {
 		return fmt.Errorf("delay is %d; want none", d.Delay)
+	}
+	if d.Soft != soft {
+		return fmt.Errorf("soft is %t; want %t", d.Soft, soft)
 	}
 	return nil
 }

@@ -1,0 +1,71 @@
+package ratelimit
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/core"
+)
+
+// serveUnderWay serves a request that was admitted and has reserved something: its turn, for which it waits, a place among those in
+// flight, or a charge that depends on the response's status. Whatever becomes of the request, what it has reserved comes to an end.
+func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, q *inquiry) error {
+	holds := core.Holds(nil, q.checks)
+	delay := q.verdict.Delay
+	reporters := q.reportersOf(holds)
+	q.free()
+	if delay > 0 {
+		passed, err := h.hold(w, r, time.Duration(delay)*time.Microsecond)
+		if !passed {
+			reportSettling(reporters, h.limiter.Leave(holds))
+			return err
+		}
+		h.limiter.Depart(holds)
+	}
+	if !core.UnderWay(holds) {
+		return next.ServeHTTP(w, r)
+	}
+	status := http.StatusInternalServerError // of a handler that panics
+	defer func() { reportSettling(reporters, h.limiter.Finish(holds, status)) }()
+	if !core.ByStatus(holds) {
+		return next.ServeHTTP(w, r)
+	}
+	recorder := caddyhttp.NewResponseRecorder(w, nil, nil)
+	defer func() {
+		if written := recorder.Status(); written != 0 { // before a panic, or an error
+			status = written
+		}
+	}()
+	err := next.ServeHTTP(recorder, r)
+	status = statusOf(err)
+	return err
+}
+
+// statusOf returns the status of a response that a handler has left to others by returning an error; of one that has returned none,
+// and written nothing, it is 200.
+func statusOf(err error) int {
+	if err == nil {
+		return http.StatusOK
+	}
+	var failed caddyhttp.HandlerError
+	if errors.As(err, &failed) && failed.StatusCode != 0 {
+		return failed.StatusCode
+	}
+	return http.StatusInternalServerError
+}
+
+// reportersOf returns the reporters of the rules of which something is held.
+func (q *inquiry) reportersOf(holds []core.Hold) []*reporter {
+	list := make([]*reporter, 0, len(holds))
+	for i := range q.checks {
+		for j := range holds {
+			if holds[j].Rule == q.checks[i].Rule {
+				list = append(list, q.reporters[i])
+				break
+			}
+		}
+	}
+	return list
+}

@@ -1,0 +1,122 @@
+package storetest
+
+import (
+	"testing"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// testCandidate: a candidate is decided in place of its rule, on the same requests, and changes nothing.
+func testCandidate(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) {
+	for _, v := range variants() {
+		for _, w := range variants() {
+			s := newScene(t, newStore)
+			t.Run(w.name+" for "+v.name, func(t *testing.T) {
+				s.t = t
+				aWiderCandidateGoesOn(s, v, w)
+				aTighterCandidateRejectsNobody(s, v, w)
+				anotherRulesRejectionIsTheCandidatesToo(s, v, w)
+				peeksLeaveTheCandidateAlone(s, v, w)
+			})
+		}
+	}
+}
+
+// candidate opens a rule, and its candidate.
+func (s *scene) candidate(name string, limit, other *core.Limit) (r, candidate *core.Rule) {
+	s.t.Helper()
+	r = s.open(core.RuleConfig{Name: name, Limit: limit, Candidate: other})
+	if len(r.Beside()) != 1 || !r.Beside()[0].IsCandidate() || r.IsCandidate() || !r.Beside()[0].Shadow() {
+		s.t.Fatalf("beside the rule are %v", r.Beside())
+	}
+	candidate = r.Beside()[0]
+	if err := s.store.Open(candidate); err != nil {
+		s.t.Fatal(err)
+	}
+	return r, candidate
+}
+
+// pair asks for a unit of both, in the order in which they must stand.
+func (s *scene) pair(r, candidate *core.Rule) (core.Decision, core.Decision) {
+	s.t.Helper()
+	a, b := s.ask(one(r, "alice"), one(candidate, "alice"), false)
+	return a.Decision, b.Decision
+}
+
+// aWiderCandidateGoesOn: it is charged what its rule rejects, and has counters of its own.
+func aWiderCandidateGoesOn(s *scene, v, w variant) {
+	s.t.Helper()
+	r, candidate := s.candidate("wider", v.limit(s.t, 3, hour), w.limit(s.t, 5, hour))
+	for i := int64(0); i < 7; i++ {
+		d, c := s.pair(r, candidate)
+		if d.Allowed != (i < 3) || c.Allowed != (i < 5) {
+			s.t.Fatalf("request %d: the rule says %+v, its candidate %+v; want 3 and 5 admitted", i+1, d, c)
+		}
+		if c.Allowed && c.Remaining != 4-i {
+			s.t.Fatalf("request %d: the candidate says %+v; want it charged", i+1, c)
+		}
+	}
+}
+
+func aTighterCandidateRejectsNobody(s *scene, v, w variant) {
+	s.t.Helper()
+	r, candidate := s.candidate("tighter", v.limit(s.t, 5, hour), w.limit(s.t, 3, hour))
+	for i := int64(0); i < 7; i++ {
+		d, c := s.pair(r, candidate)
+		if d.Allowed != (i < 5) || c.Allowed != (i < 3) || d.Allowed && d.Remaining != 4-i {
+			s.t.Fatalf("request %d: the rule says %+v, its candidate %+v; want 5 and 3 admitted", i+1, d, c)
+		}
+	}
+}
+
+// anotherRulesRejectionIsTheCandidatesToo: it would not have let the request through.
+func anotherRulesRejectionIsTheCandidatesToo(s *scene, v, w variant) {
+	s.t.Helper()
+	r, candidate := s.candidate("innocent", v.limit(s.t, 3, hour), w.limit(s.t, 9, hour))
+	other := s.open(core.RuleConfig{Name: "other", Limit: v.limit(s.t, 2, hour)})
+	s.exhaust(other, "alice", 2)
+	s.pair(r, candidate)
+	before := s.peek(candidate, "alice", 1)
+	for i := 0; i < 6; i++ {
+		checks := []core.Check{one(r, "alice"), one(candidate, "alice"), one(other, "alice")}
+		if i%2 == 1 {
+			checks = []core.Check{one(other, "alice"), one(r, "alice"), one(candidate, "alice")}
+		}
+		s.decide(checks, false)
+	}
+	s.asBefore("the candidate of a rule beside one that rejects", before, s.peek(candidate, "alice", 1))
+
+	// Also where its own rule rejects beside the other.
+	s.exhaust(r, "bob", 3)
+	s.exhaust(other, "bob", 2)
+	before = s.peek(candidate, "bob", 1)
+	for i := 0; i < 3; i++ {
+		s.decide([]core.Check{one(r, "bob"), one(candidate, "bob"), one(other, "bob")}, false)
+	}
+	s.asBefore("the candidate, where both reject", before, s.peek(candidate, "bob", 1))
+
+	// And of two rules with candidates each candidate stands for its own.
+	r2, candidate2 := s.candidate("second", w.limit(s.t, 9, hour), v.limit(s.t, 9, hour))
+	s.exhaust(r, "carol", 3)
+	before = s.peek(candidate2, "carol", 1)
+	after := s.peek(candidate, "carol", 1)
+	s.decide([]core.Check{one(r, "carol"), one(candidate, "carol"), one(r2, "carol"), one(candidate2, "carol")}, false)
+	s.asBefore("the second rule's candidate", before, s.peek(candidate2, "carol", 1))
+	if now := s.peek(candidate, "carol", 1); now.Remaining != after.Remaining-1 {
+		s.t.Fatalf("the first rule's candidate: was %+v, is %+v; want one more charged", after, now)
+	}
+	if d := s.peek(r2, "carol", 1); d.Remaining != before.Remaining {
+		s.t.Fatalf("the second rule: %+v; want nothing charged", d)
+	}
+}
+
+func peeksLeaveTheCandidateAlone(s *scene, v, w variant) {
+	s.t.Helper()
+	r, candidate := s.candidate("peeks", v.limit(s.t, 3, hour), w.limit(s.t, 5, hour))
+	s.pair(r, candidate)
+	before := s.peek(candidate, "alice", 1)
+	for i := 0; i < 4; i++ {
+		s.ask(one(r, "alice"), one(candidate, "alice"), true)
+	}
+	s.asBefore("after peeks", before, s.peek(candidate, "alice", 1))
+}

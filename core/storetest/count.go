@@ -1,0 +1,269 @@
+package storetest
+
+import (
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// testCount: where a rule counts by status, a request reserves its charge, which is kept or given back when the status is known.
+func testCount(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) {
+	for _, v := range but(core.LeakyBucket) {
+		s := newScene(t, newStore)
+		t.Run(v.name, func(t *testing.T) {
+			s.t = t
+			reservationsCountAgainstTheRoom(s, v)
+			whatIsGivenBackWasNeverThere(s, v)
+			reservationsOfCostsAboveOne(s, v)
+			anotherRulesRejectionReservesNothing(s, v)
+			peeksReserveNothing(s, v)
+			reservationsAreNoOffence(s, v)
+		})
+		t.Run("all at once, "+v.name, func(t *testing.T) {
+			s.t = t
+			guessesAtOnce(s, v)
+		})
+	}
+	t.Run("charged when it ends", func(t *testing.T) {
+		s := newScene(t, newStore)
+		// The window in which a request ends is charged, and a log's unit counts for a minute from then on.
+		for _, v := range variants() {
+			if v.algorithm != core.FixedWindow && v.algorithm != core.SlidingWindowLog {
+				continue
+			}
+			s.clock.Set(start())
+			r := s.counting(v, "ends "+v.name, 1, minute)
+			holds := s.held(r, "alice", 1)
+			s.clock.Add(50 * second) // the next minute
+			s.is("one, another being under way", s.take(r, "alice", 1), core.Decision{Limit: 1, RetryAfter: second})
+			s.settle(holds, true)
+			left := 50 * second // of that minute
+			if v.algorithm == core.SlidingWindowLog {
+				left = minute
+			}
+			s.is("one, another being charged", s.take(r, "alice", 1), core.Decision{Limit: 1, RetryAfter: left})
+			s.clock.Add(left - 1)
+			s.is("a microsecond before", s.take(r, "alice", 1), core.Decision{Limit: 1, RetryAfter: 1})
+			s.clock.Add(1)
+			s.is("then", s.take(r, "alice", 1), core.Decision{Allowed: true, Limit: 1})
+		}
+	})
+}
+
+// counting opens a rule that counts by status.
+func (s *scene) counting(v variant, name string, units, period int64) *core.Rule {
+	s.t.Helper()
+	// A name is of letters, digits and few others; what the key is made of may be anything.
+	return s.open(core.RuleConfig{Name: "count", KeySpec: name, Limit: v.limit(s.t, units, period), Conduct: core.Conduct{Count: statuses(s.t, "401")}})
+}
+
+func reservationsCountAgainstTheRoom(s *scene, v variant) {
+	s.t.Helper()
+	r := s.counting(v, "room", 3, hour)
+	var holds [][]core.Hold
+	for i := int64(0); i < 3; i++ {
+		d, h := s.hold(r, "alice", 1)
+		s.is("within the limit", d, core.Decision{Allowed: true, Limit: 3, Remaining: 2 - i})
+		if len(h) != 1 || h[0].Rule != r || h[0].Key != "alice" || h[0].Cost != 1 || h[0].Ticket == 0 {
+			s.t.Fatalf("request %d holds %+v", i+1, h)
+		}
+		holds = append(holds, h)
+	}
+	full := core.Decision{Limit: 3, RetryAfter: second}
+	d, none := s.hold(r, "alice", 1)
+	s.is("where all is reserved", d, full)
+	if len(none) > 0 {
+		s.t.Fatalf("a rejected request holds %+v", none)
+	}
+	s.clock.Add(10 * second) // a reservation lasts as long as the request
+	s.is("later", s.take(r, "alice", 1), full)
+	s.settle(holds[1], true)
+	s.is("where one is charged, and two are reserved", s.take(r, "alice", 1), full)
+	s.settle(holds[0], false)
+	s.is("where one was given back", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 3})
+	s.settle(holds[2], true)
+	s.is("where two are charged, and none is reserved", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 3})
+	s.settle(s.held(r, "alice", 1), true)
+	if d = s.take(r, "alice", 1); d.Allowed || d.RetryAfter <= second || d.Remaining != 0 {
+		s.t.Fatalf("where all is charged: %+v; want no, for as long as the limit says", d)
+	}
+}
+
+func whatIsGivenBackWasNeverThere(s *scene, v variant) {
+	s.t.Helper()
+	r := s.counting(v, "back", 3, hour)
+	s.settle(s.held(r, "alice", 1), true)
+	before := s.peek(r, "alice", 1)
+	for i := 0; i < 10; i++ {
+		s.settle(s.held(r, "alice", 2), false)
+	}
+	s.asBefore("after ten that were given back", before, s.peek(r, "alice", 1))
+	s.is("a new key", s.peek(r, "bob", 1), core.Decision{Allowed: true, Limit: 3, Remaining: 2})
+}
+
+func reservationsOfCostsAboveOne(s *scene, v variant) {
+	s.t.Helper()
+	r := s.counting(v, "cost", 10, hour)
+	seven := s.held(r, "alice", 7)
+	s.is("4 of 10, 7 being reserved", s.take(r, "alice", 4), core.Decision{Limit: 10, RetryAfter: second})
+	three := s.held(r, "alice", 3)
+	s.is("1 of 10, all being reserved", s.take(r, "alice", 1), core.Decision{Limit: 10, RetryAfter: second})
+	s.settle(seven, false)
+	s.is("1 of 10, 3 being reserved", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 10, Remaining: 6})
+	s.settle(three, true)
+	s.is("1 of 10, 3 being charged", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 10, Remaining: 6})
+	s.held(r, "alice", 2)
+	s.is("8 of 10, 3 being charged, 2 reserved", s.take(r, "alice", 8), core.Decision{Limit: 10, Remaining: 5, RetryAfter: some})
+	s.is("11 of 10", s.take(r, "alice", 11), core.Decision{Limit: 10, Remaining: 5, RetryAfter: core.Never})
+}
+
+func anotherRulesRejectionReservesNothing(s *scene, v variant) {
+	s.t.Helper()
+	r := s.counting(v, "innocent", 3, hour)
+	other := s.open(core.RuleConfig{Name: "other", Limit: v.limit(s.t, 2, hour)})
+	s.held(r, "alice", 1)
+	s.exhaust(other, "alice", 2)
+	before := s.peek(r, "alice", 1)
+	for i := 0; i < 6; i++ {
+		a, b := s.ask(one(r, "alice"), one(other, "alice"), false)
+		s.is("beside a rule that rejects", a.Decision, core.Decision{Allowed: true, Limit: 3, Remaining: 2})
+		if b.Decision.Allowed || a.Ticket != 0 || b.Ticket != 0 {
+			s.t.Fatalf("%+v and %+v; want the second to reject, and no tickets", a, b)
+		}
+	}
+	s.asBefore("after that", before, s.peek(r, "alice", 1))
+
+	// And the other way round: where all is reserved, other rules are not charged.
+	s.held(r, "alice", 2)
+	before = s.peek(other, "bob", 1)
+	for i := 0; i < 3; i++ {
+		a, _ := s.ask(one(r, "alice"), one(other, "bob"), false)
+		s.is("where all is reserved", a.Decision, core.Decision{Limit: 3, RetryAfter: second})
+	}
+	s.asBefore("the other rule", before, s.peek(other, "bob", 1))
+}
+
+func peeksReserveNothing(s *scene, v variant) {
+	s.t.Helper()
+	r := s.counting(v, "peeks", 3, hour)
+	s.held(r, "alice", 1)
+	for i := 0; i < 5; i++ {
+		checks := []core.Check{one(r, "alice")}
+		s.decide(checks, true)
+		s.is("a peek", checks[0].Decision, core.Decision{Allowed: true, Limit: 3, Remaining: 1})
+		if checks[0].Ticket != 0 {
+			s.t.Fatal("a peek has a ticket")
+		}
+	}
+}
+
+// reservationsAreNoOffence: nobody knows whether what is reserved will count, so nobody is shut out for it.
+func reservationsAreNoOffence(s *scene, v variant) {
+	s.t.Helper()
+	s.clock.Set(start())
+	c := core.Conduct{Count: statuses(s.t, "4xx"), Penalties: []time.Duration{10 * time.Second}}
+	r := s.open(core.RuleConfig{Name: "penal", Limit: v.limit(s.t, 2, second), Conduct: c})
+	first := s.held(r, "alice", 1)
+	second1 := s.held(r, "alice", 1)
+	s.is("where all is reserved", s.take(r, "alice", 1), core.Decision{Limit: 2, RetryAfter: second})
+	s.settle(first, true)
+	s.is("where one is reserved", s.take(r, "alice", 1), core.Decision{Limit: 2, RetryAfter: second})
+	s.settle(second1, true)
+	s.is("where all is charged", s.take(r, "alice", 1), shutFor(r, 10*second))
+	s.clock.Add(10 * second)
+	s.settle(s.held(r, "alice", 2), false)
+}
+
+// guessesAtOnce: as many guesses as the limit has are under way at a time, however many come.
+func guessesAtOnce(s *scene, v variant) {
+	s.t.Helper()
+	each := 4
+	if Interpreted() {
+		each = 1
+	}
+	const units = 20
+	r := s.counting(v, "guesses", units, hour)
+	g := &guesses{scene: s, rule: r, each: each}
+	g.begin.Add(1)
+	for i := 0; i < goroutines; i++ {
+		g.done.Add(1)
+		go guess(g)
+	}
+	g.begin.Done()
+	g.done.Wait()
+	if len(g.holds) != units {
+		s.t.Fatalf("%d of %d guesses are under way; want %d", len(g.holds), goroutines*each, units)
+	}
+	tickets := make(map[string]bool)
+	for i := range g.holds {
+		tickets[strconv.FormatUint(g.holds[i].Ticket, 10)] = true
+	}
+	if len(tickets) != units {
+		s.t.Fatalf("%d tickets of %d guesses; want each to have its own", len(tickets), units)
+	}
+	s.settle(g.holds[:7], true)
+	s.settle(g.holds[7:], false)
+	s.is("after 7 wrong guesses", s.peek(r, "everybody", 1), core.Decision{Allowed: true, Limit: units, Remaining: units - 8})
+
+	// And as many of those that end at once, each right or wrong, as there is room for.
+	g.settles = true
+	g.begin.Add(1)
+	for i := 0; i < goroutines; i++ {
+		g.done.Add(1)
+		go guess(g)
+	}
+	g.begin.Done()
+	g.done.Wait()
+	wrong := g.wrong.Load()
+	want := core.Decision{Allowed: true, Limit: units, Remaining: units - 8 - wrong}
+	if wrong == units-7 {
+		want = core.Decision{Limit: units, RetryAfter: some}
+	}
+	if wrong > units-7 {
+		s.t.Fatalf("%d wrong guesses; want at most %d", wrong, units-7)
+	}
+	s.is("after "+strconv.FormatInt(wrong, 10)+" more", s.peek(r, "everybody", 1), want)
+}
+
+// guesses is a crowd of them.
+type guesses struct {
+	scene       *scene
+	rule        *core.Rule
+	each        int
+	settles     bool
+	begin, done sync.WaitGroup
+	mu          sync.Mutex
+	holds       []core.Hold
+	wrong       atomic.Int64
+}
+
+func guess(g *guesses) {
+	g.begin.Wait()
+	for i := 0; i < g.each; i++ {
+		checks := []core.Check{one(g.rule, "everybody")}
+		if err := g.scene.store.Decide(checks, false); err != nil {
+			g.scene.t.Error(err)
+		}
+		holds := core.Holds(nil, checks)
+		if !g.settles {
+			g.mu.Lock()
+			g.holds = append(g.holds, holds...)
+			g.mu.Unlock()
+			continue
+		}
+		for j := range holds {
+			holds[j].Keep = i%2 == 0
+			if holds[j].Keep {
+				g.wrong.Add(1)
+			}
+		}
+		if err := g.scene.store.Settle(holds); err != nil {
+			g.scene.t.Error(err)
+		}
+	}
+	g.done.Done()
+}

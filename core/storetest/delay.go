@@ -1,0 +1,511 @@
+package storetest
+
+import (
+	"sort"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// testDelay: requests over a limit that delays wait for their turn, depart in the order in which they came, and are charged when they
+// depart.
+func testDelay(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) {
+	for _, turns := range turnTable() {
+		s := newScene(t, newStore)
+		t.Run(turns.name, func(t *testing.T) {
+			s.t = t
+			turnsComeWhenTheyMust(s, turns)
+		})
+	}
+	for _, v := range waiters() {
+		s := newScene(t, newStore)
+		t.Run(v.name, func(t *testing.T) {
+			s.t = t
+			theDearOneIsNotOvertaken(s, v)
+			peeksTakeNoTurn(s, v)
+			anotherRulesRejectionTakesNoTurn(s, v)
+			otherRulesKeepTheirUnitsReserved(s, v)
+			theLatestTurnCounts(s, v)
+			theLastInLineGivesItsTurnBack(s, v)
+			whatIsReservedComesBack(s, v)
+			whoHasDepartedGivesNothingBack(s, v)
+			aCrowdWaits(s, v)
+		})
+		t.Run("at random, "+v.name, func(t *testing.T) {
+			s.t = t
+			departuresKeepToTheLimit(s, v)
+		})
+		if v.algorithm != core.SlidingWindowLog {
+			t.Run("who leaves the middle, "+v.name, func(t *testing.T) {
+				s.t = t
+				theMiddleOfTheLineIsLost(s, v)
+			})
+		}
+	}
+}
+
+// delaying returns a limit that has requests wait.
+func delaying(t *testing.T, a core.Algorithm, requests, period, longest int64) *core.Limit {
+	t.Helper()
+	return variant{"", a, false}.delaying(t, requests, period, longest)
+}
+
+func (v variant) delaying(t *testing.T, requests, period, longest int64) *core.Limit {
+	t.Helper()
+	var c core.LimitConfig
+	c.Algorithm = v.algorithm
+	c.Interval = v.interval
+	c.Requests = requests
+	c.Period = time.Duration(period) * time.Microsecond
+	c.Delays = true
+	c.MaxDelay = time.Duration(longest) * time.Microsecond
+	l, err := core.NewLimit(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// waiters returns the variants whose requests can be made to wait by on_limit delay. (Of a leaky bucket they wait anyway, and its turns are
+// its own: it is in the table.)
+func waiters() []variant {
+	var list []variant
+	for _, v := range variants() {
+		if v.algorithm != core.LeakyBucket && v.algorithm != core.SlidingWindowCounter {
+			list = append(list, v)
+		}
+	}
+	return list
+}
+
+// turns is a history of one key: requests, all at their times, and when they depart.
+type turns struct {
+	name     string
+	variant  variant
+	requests int64
+	period   int64 // in seconds, as all that follows
+	longest  int64
+	events   []turnEvent
+}
+
+// turnEvent is a request: that departs so long after the beginning, or is rejected with a RetryAfter (both in seconds).
+type turnEvent struct {
+	at, cost      int64
+	departs       float64
+	rejectedUntil float64
+}
+
+// turnTable is what departs when. Tests begin 20 seconds into a minute, where windows and refills of 10 seconds begin.
+func turnTable() []turns {
+	all := variants()
+	token, interval, leaky, fixed, log := all[0], all[1], all[2], all[3], all[4]
+	return []turns{
+		{"one after the other, token_bucket", token, 2, 10, 20, []turnEvent{{3, 1, 3, 0}, {3, 1, 3, 0}, {3, 1, 8, 0}, {3, 1, 13, 0}, {3, 1, 18, 0}, {3, 1, 23, 0}, {3, 1, 0, 5}, {4, 1, 0, 4}, {8, 1, 28, 0}, {60, 1, 60, 0}}},
+		{"one after the other, token_bucket interval", interval, 2, 10, 20, []turnEvent{{3, 1, 3, 0}, {3, 1, 3, 0}, {3, 1, 10, 0}, {3, 1, 10, 0}, {3, 1, 20, 0}, {3, 1, 20, 0}, {3, 1, 0, 7}, {10, 1, 30, 0}, {60, 1, 60, 0}}},
+		{"one after the other, fixed_window", fixed, 2, 10, 20, []turnEvent{{3, 1, 3, 0}, {3, 1, 3, 0}, {3, 1, 10, 0}, {3, 1, 10, 0}, {3, 1, 20, 0}, {3, 1, 20, 0}, {3, 1, 0, 7}, {10, 1, 30, 0}, {60, 1, 60, 0}}},
+		{"one after the other, sliding_window_log", log, 2, 10, 20, []turnEvent{{3, 1, 3, 0}, {5, 1, 5, 0}, {5, 1, 13, 0}, {5, 1, 15, 0}, {5, 1, 23, 0}, {5, 1, 25, 0}, {5, 1, 0, 8}, {13, 1, 33, 0}, {60, 1, 60, 0}}},
+		{"one after the other, leaky_bucket", leaky, 2, 10, 20, []turnEvent{{3, 1, 3, 0}, {3, 1, 8, 0}, {3, 1, 13, 0}, {3, 1, 0, 5}, {8, 1, 18, 0}, {60, 1, 60, 0}}},
+
+		{"costs above 1, token_bucket", token, 4, 10, 20, []turnEvent{{0, 4, 0, 0}, {0, 2, 5, 0}, {0, 4, 15, 0}, {0, 1, 17.5, 0}, {0, 4, 0, 7.5}, {0, 1, 20, 0}, {0, 5, 0, -1}}},
+		{"costs above 1, token_bucket interval", interval, 4, 10, 20, []turnEvent{{0, 4, 0, 0}, {0, 2, 10, 0}, {0, 3, 20, 0}, {0, 1, 20, 0}, {0, 4, 0, 10}, {0, 5, 0, -1}}},
+		{"costs above 1, fixed_window", fixed, 4, 10, 20, []turnEvent{{0, 4, 0, 0}, {0, 2, 10, 0}, {0, 3, 20, 0}, {0, 1, 20, 0}, {0, 4, 0, 10}, {0, 5, 0, -1}}},
+		{"costs above 1, sliding_window_log", log, 4, 10, 20, []turnEvent{{0, 3, 0, 0}, {2, 1, 2, 0}, {2, 2, 10, 0}, {2, 2, 12, 0}, {2, 1, 20, 0}, {2, 3, 22, 0}, {2, 1, 0, 8}, {2, 5, 0, -1}}},
+	}
+}
+
+func turnsComeWhenTheyMust(s *scene, turns turns) {
+	s.t.Helper()
+	r := s.open(core.RuleConfig{Name: "turns", Limit: turns.variant.delaying(s.t, turns.requests, turns.period*second, turns.longest*second)})
+	for i, e := range turns.events {
+		s.clock.Set(start() + e.at*second)
+		what := "request " + strconv.Itoa(i+1) + ", at " + strconv.FormatInt(e.at, 10) + " s"
+		if e.rejectedUntil != 0 {
+			d, holds := s.hold(r, "alice", e.cost)
+			wait := int64(e.rejectedUntil * float64(second))
+			if e.rejectedUntil < 0 {
+				wait = core.Never
+			}
+			if d.Allowed || d.RetryAfter != wait || d.Delay != 0 || len(holds) > 0 {
+				s.t.Fatalf("%s: %+v; want it rejected for %d", what, d, wait)
+			}
+			if wait != core.Never {
+				s.clock.Add(wait - 1)
+				if early := s.peek(r, "alice", e.cost); early.Allowed {
+					s.t.Fatalf("%s: %+v; yet a microsecond before that %+v", what, d, early)
+				}
+				s.clock.Add(1)
+				if late := s.peek(r, "alice", e.cost); !late.Allowed || late.Delay > turns.longest*second {
+					s.t.Fatalf("%s: %+v; yet then %+v", what, d, late)
+				}
+			}
+			continue
+		}
+		delay := int64(e.departs*float64(second)) - e.at*second
+		d, holds := s.hold(r, "alice", e.cost)
+		if !d.Allowed || d.Delay != delay || d.RetryAfter != 0 || (delay > 0) != (len(holds) == 1) {
+			s.t.Fatalf("%s: %+v, %d holds; want it to depart in %d", what, d, len(holds), delay)
+		}
+		if turns.variant.algorithm != core.LeakyBucket && delay > 0 && d.Remaining != 0 {
+			s.t.Fatalf("%s: %+v; it waits, and yet there is more", what, d)
+		}
+	}
+	s.clock.Set(start())
+	if d := s.take(r, "bob", turns.requests); !d.Allowed || d.Delay != 0 {
+		s.t.Fatalf("another key: %+v; want it at once", d)
+	}
+}
+
+// theDearOneIsNotOvertaken: what would fit in now waits behind what does not.
+func theDearOneIsNotOvertaken(s *scene, v variant) {
+	s.t.Helper()
+	s.clock.Set(start())
+	r := s.open(core.RuleConfig{Name: "dear", Limit: v.delaying(s.t, 4, 10*second, minute)})
+	s.take(r, "alice", 3)
+	dear := s.take(r, "alice", 3)
+	cheap := s.take(r, "alice", 1)
+	want := 10 * second
+	cheapest := want
+	if v.name == "token_bucket" { // two drain in 5 seconds, and one more in 2.5
+		want = 5 * second
+		cheapest = 7500 * second / 1000
+	}
+	s.is("3 of 4, 3 being used", dear, core.Decision{Allowed: true, Limit: 4, Delay: want})
+	s.is("1 behind it", cheap, core.Decision{Allowed: true, Limit: 4, Delay: cheapest})
+}
+
+func peeksTakeNoTurn(s *scene, v variant) {
+	s.t.Helper()
+	s.clock.Set(start())
+	r := s.open(core.RuleConfig{Name: "peeks", Limit: v.delaying(s.t, 1, 10*second, 15*second)})
+	s.take(r, "alice", 1)
+	for i := 0; i < 4; i++ {
+		checks := []core.Check{one(r, "alice")}
+		s.decide(checks, true)
+		s.is("a peek", checks[0].Decision, core.Decision{Allowed: true, Limit: 1, Delay: 10 * second})
+		if checks[0].Ticket != 0 {
+			s.t.Fatal("a peek has a ticket")
+		}
+	}
+	s.is("the second", s.take(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 10 * second})
+	s.is("a peek behind it", s.peek(r, "alice", 1), core.Decision{Limit: 1, RetryAfter: 5 * second})
+}
+
+func anotherRulesRejectionTakesNoTurn(s *scene, v variant) {
+	s.t.Helper()
+	s.clock.Set(start())
+	r := s.open(core.RuleConfig{Name: "innocent", Limit: v.delaying(s.t, 1, 10*second, minute)})
+	for _, w := range variants() {
+		other := s.open(core.RuleConfig{Name: "other", Limit: w.limit(s.t, 2, hour)})
+		key := w.name
+		s.exhaust(other, key, 2)
+		s.take(r, key, 1)
+		for i := 0; i < 4; i++ {
+			checks := []core.Check{one(r, key), one(other, key)}
+			s.decide(checks, false)
+			if d := checks[0].Decision; !d.Allowed || d.Delay != 0 || checks[1].Decision.Allowed || len(core.Holds(nil, checks)) > 0 {
+				s.t.Fatalf("beside a rule that rejects: %+v, %+v", checks[0], checks[1])
+			}
+		}
+		s.is("the next", s.take(r, key, 1), core.Decision{Allowed: true, Limit: 1, Delay: 10 * second})
+	}
+}
+
+// otherRulesKeepTheirUnitsReserved: from the decision until the departure, when they are charged.
+func otherRulesKeepTheirUnitsReserved(s *scene, v variant) {
+	s.t.Helper()
+	for _, w := range but(core.LeakyBucket) {
+		s.clock.Set(start())
+		slow := s.open(core.RuleConfig{Name: "slow", KeySpec: w.name, Limit: v.delaying(s.t, 1, 10*second, minute)})
+		wide := s.accompany(core.RuleConfig{Name: "wide", Limit: w.limit(s.t, 3, hour)})
+		s.take(slow, "alice", 1)
+		checks := []core.Check{one(wide, v.name), one(slow, "alice")}
+		s.decide(checks, false)
+		s.is("the rule that has it wait", checks[1].Decision, core.Decision{Allowed: true, Limit: 1, Delay: 10 * second})
+		s.is("the one that does not", checks[0].Decision, core.Decision{Allowed: true, Limit: 3, Remaining: 2})
+		if holds := core.Holds(nil, checks); len(holds) != 2 || holds[0].Cost != 1 || holds[0].Key != v.name {
+			s.t.Fatalf("what waits holds %+v; want a unit of one rule and a turn of the other", holds)
+		}
+		s.is("beside what is reserved", s.take(wide, v.name, 1), core.Decision{Allowed: true, Limit: 3, Remaining: 1})
+		s.is("beside what is reserved", s.take(wide, v.name, 1), core.Decision{Allowed: true, Limit: 3})
+		full := core.Decision{Limit: 3, RetryAfter: 10 * second}
+		s.is("where the last is reserved", s.take(wide, v.name, 1), full)
+		s.clock.Add(10*second - 1)
+		full.RetryAfter = 1
+		s.is("a microsecond before it departs", s.take(wide, v.name, 1), full)
+		s.is("another key of the rule that has it wait", s.take(slow, "bob", 1), core.Decision{Allowed: true, Limit: 1})
+		s.clock.Add(1)
+		d := s.take(wide, v.name, 1)
+		if d.Allowed || d.RetryAfter < minute {
+			s.t.Fatalf("%s, when it has departed: %+v; want it charged", w.name, d)
+		}
+		if w.algorithm == core.SlidingWindowLog { // the unit counts from the departure on
+			s.clock.Set(start() + hour)
+			s.is("when the two others have gone", s.take(wide, v.name, 2), core.Decision{Allowed: true, Limit: 3})
+			s.is("and the third has not", s.take(wide, v.name, 1), core.Decision{Limit: 3, RetryAfter: 10 * second})
+		}
+	}
+}
+
+// theLatestTurnCounts: a request departs at the latest of its turns, and holds up nobody of the rule that would have let it go before.
+func theLatestTurnCounts(s *scene, v variant) {
+	s.t.Helper()
+	s.clock.Set(start() + 4*second) // where windows and refills of 6 seconds begin
+	quick := s.open(core.RuleConfig{Name: "quick", Limit: v.delaying(s.t, 2, 6*second, minute)})
+	slow := s.open(core.RuleConfig{Name: "late", Limit: delaying(s.t, core.TokenBucket, 1, 20*second, minute)})
+	s.take(quick, "alice", 2)
+	s.take(slow, "bob", 1)
+	mine := 6 * second
+	if v.name == "token_bucket" {
+		mine = 3 * second
+	}
+	a, b := s.ask(one(quick, "alice"), one(slow, "bob"), false)
+	s.is("the quick rule", a.Decision, core.Decision{Allowed: true, Limit: 2, Delay: mine})
+	s.is("the slow one", b.Decision, core.Decision{Allowed: true, Limit: 1, Delay: 20 * second})
+	s.is("another of the quick rule", s.take(quick, "alice", 1), core.Decision{Allowed: true, Limit: 2, Delay: 6 * second})
+	s.is("a key of the slow rule", s.take(slow, "carol", 1), core.Decision{Allowed: true, Limit: 1})
+	s.clock.Add(20 * second) // it departs, and is charged to both
+	s.is("one beside it", s.take(quick, "alice", 1), core.Decision{Allowed: true, Limit: 2})
+	if d := s.take(quick, "alice", 1); !d.Allowed || d.Delay == 0 {
+		s.t.Fatalf("one more: %+v; want it to wait", d)
+	}
+	s.is("the slow rule", s.take(slow, "bob", 1), core.Decision{Allowed: true, Limit: 1, Delay: 20 * second})
+}
+
+func theLastInLineGivesItsTurnBack(s *scene, v variant) {
+	s.t.Helper()
+	for _, patience := range []int64{0, 3 * second} {
+		s.clock.Set(start())
+		r := s.open(core.RuleConfig{Name: "last", KeySpec: strconv.FormatInt(patience, 10), Limit: v.delaying(s.t, 1, 10*second, minute)})
+		s.take(r, "alice", 1)
+		var line [][]core.Hold
+		for i := int64(1); i <= 3; i++ {
+			d, h := s.hold(r, "alice", 1)
+			s.is("in line", d, core.Decision{Allowed: true, Limit: 1, Delay: 10 * i * second})
+			line = append(line, h)
+		}
+		s.clock.Add(patience)
+		s.settle(line[2], false)
+		s.is("in place of the last", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 30*second - patience})
+		s.settle(line[1], false)
+		d, h := s.hold(r, "alice", 1)
+		s.is("in place of the last but one", d, core.Decision{Allowed: true, Limit: 1, Delay: 20*second - patience})
+		s.settle(h, false)
+		s.settle(line[0], false)
+		s.is("in place of the first", s.take(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 10*second - patience})
+	}
+}
+
+func theMiddleOfTheLineIsLost(s *scene, v variant) {
+	s.t.Helper()
+	s.clock.Set(start())
+	r := s.open(core.RuleConfig{Name: "middle", Limit: v.delaying(s.t, 1, 10*second, minute)})
+	s.take(r, "alice", 1)
+	var line [][]core.Hold
+	for i := int64(1); i <= 3; i++ {
+		line = append(line, s.held(r, "alice", 1))
+	}
+	s.settle(line[1], false)
+	s.is("behind the last", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 40 * second})
+	s.settle(line[2], false)
+	s.is("in place of the last", s.take(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 30 * second})
+	s.settle(line[0], false)
+	s.is("behind it", s.take(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 40 * second})
+}
+
+func whatIsReservedComesBack(s *scene, v variant) {
+	s.t.Helper()
+	for _, w := range but(core.LeakyBucket) {
+		s.clock.Set(start())
+		slow := s.open(core.RuleConfig{Name: "gone", KeySpec: w.name, Limit: v.delaying(s.t, 1, 10*second, minute)})
+		wide := s.accompany(core.RuleConfig{Name: "reserved", Limit: w.limit(s.t, 5, hour)})
+		s.take(slow, "alice", 1)
+		before := s.peek(wide, v.name, 1)
+		first := []core.Check{{Rule: wide, Key: v.name, Cost: 2}, one(slow, "alice")}
+		s.decide(first, false)
+		next := []core.Check{{Rule: wide, Key: v.name, Cost: 3}, one(slow, "alice")}
+		s.decide(next, false)
+		s.is("where all is reserved", s.take(wide, v.name, 1), core.Decision{Limit: 5, RetryAfter: 10 * second})
+		s.clock.Add(second)
+		s.settle(core.Holds(nil, first), false) // not the last in line, but of this rule nobody stands in line
+		s.is("where 2 came back", s.peek(wide, v.name, 1), core.Decision{Allowed: true, Limit: 5, Remaining: 1})
+		s.settle(core.Holds(nil, next), false)
+		s.asBefore("where all came back", before, s.peek(wide, v.name, 1))
+		s.clock.Add(hour / 60)
+		s.asBefore("later", before, s.peek(wide, v.name, 1))
+	}
+}
+
+func whoHasDepartedGivesNothingBack(s *scene, v variant) {
+	s.t.Helper()
+	s.clock.Set(start())
+	r := s.open(core.RuleConfig{Name: "departed", Limit: v.delaying(s.t, 1, 10*second, minute)})
+	wide := s.accompany(core.RuleConfig{Name: "charged", Limit: v.limit(s.t, 5, hour)})
+	s.take(r, "alice", 1)
+	checks := []core.Check{one(r, "alice"), one(wide, v.name)}
+	s.decide(checks, false)
+	s.clock.Add(10 * second)
+	s.settle(core.Holds(nil, checks), false)
+	s.is("the next", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 10 * second})
+	s.is("the rule beside it", s.peek(wide, v.name, 1), core.Decision{Allowed: true, Limit: 5, Remaining: 3})
+}
+
+// aCrowdWaits: of many at once as many are admitted as depart within the longest wait, and no two are given one place.
+func aCrowdWaits(s *scene, v variant) {
+	s.t.Helper()
+	s.clock.Set(start())
+	c := &waiting{scene: s, rule: s.open(core.RuleConfig{Name: "crowd", Limit: v.delaying(s.t, 10, 10*second, 30*second)})}
+	c.begin.Add(1)
+	for i := 0; i < goroutines; i++ {
+		c.done.Add(1)
+		go await(c)
+	}
+	c.begin.Done()
+	c.done.Wait()
+	sort.Slice(c.delays, func(i, j int) bool { return c.delays[i] < c.delays[j] })
+	if len(c.delays) != 40 {
+		s.t.Fatalf("%d were admitted; want 10 at once, and the 30 of 30 seconds: %v", len(c.delays), c.delays)
+	}
+	for i, d := range c.delays {
+		want := int64(i/10) * 10 * second
+		if v.name == "token_bucket" {
+			want = 0
+			if i >= 10 {
+				want = int64(i-9) * second
+			}
+		}
+		if d != want {
+			s.t.Fatalf("number %d waits for %d; want %d: %v", i+1, d, want, c.delays)
+		}
+	}
+}
+
+// waiting is a crowd that waits.
+type waiting struct {
+	scene       *scene
+	rule        *core.Rule
+	begin, done sync.WaitGroup
+	mu          sync.Mutex
+	delays      []int64
+}
+
+func await(c *waiting) {
+	c.begin.Wait()
+	checks := []core.Check{one(c.rule, "everybody")}
+	if err := c.scene.store.Decide(checks, false); err != nil {
+		c.scene.t.Error(err)
+	}
+	if checks[0].Decision.Allowed {
+		c.mu.Lock()
+		c.delays = append(c.delays, checks[0].Decision.Delay)
+		c.mu.Unlock()
+	}
+	c.done.Done()
+}
+
+// departuresKeepToTheLimit: on random histories of one key, of one rule alone and beside a second, all who are let through depart in the
+// order in which they came, no later than they may have to wait, and no window has more of them than the limit.
+func departuresKeepToTheLimit(s *scene, v variant) {
+	s.t.Helper()
+	sizes := []struct{ units, period, longest int64 }{
+		{1, second, 5 * second}, {3, 7001, 20_000}, {5, 10 * second, 10 * second}, {10, second, 300_000},
+	}
+	steps := 150
+	if Interpreted() {
+		steps = 20
+	}
+	for i, size := range sizes {
+		h := history{scene: s, random: uint64(i)}
+		s.clock.Set(start())
+		name := "random" + strconv.Itoa(i)
+		r := s.open(core.RuleConfig{Name: name, Limit: v.delaying(s.t, size.units, size.period, size.longest)})
+		wide := s.accompany(core.RuleConfig{Name: name + "wide", Limit: variant{"", core.SlidingWindowLog, false}.limit(s.t, 2*size.units, 2*size.period)})
+		var list, all departures
+		for n := 0; n < steps; n++ {
+			s.clock.Add(h.below(2*size.period/size.units + 2))
+			if h.below(20) == 0 {
+				s.clock.Add(h.below(2*size.period + size.longest))
+			}
+			now := s.clock.Now()
+			cost := 1 + h.below(size.units)
+			if h.below(3) > 0 {
+				cost = 1
+			}
+			checks := []core.Check{{Rule: r, Key: "alice", Cost: cost}}
+			if h.below(2) == 0 {
+				checks = append(checks, core.Check{Rule: wide, Key: "alice", Cost: cost})
+			}
+			s.decide(checks, false)
+			if len(checks) == 2 && !checks[1].Decision.Allowed {
+				continue
+			}
+			d := checks[0].Decision
+			if !d.Allowed {
+				if d.RetryAfter <= 0 || d.Delay != 0 {
+					s.t.Fatalf("%s at %d: %+v", r.Limit(), now, d)
+				}
+				continue
+			}
+			if d.Delay < 0 || d.Delay > size.longest {
+				s.t.Fatalf("%s at %d: %+v; it waits for longer than %d", r.Limit(), now, d, size.longest)
+			}
+			if k := len(list); k > 0 && list[k-1].at > now+d.Delay {
+				s.t.Fatalf("%s at %d: %+v; the one before it departs at %d", r.Limit(), now, d, list[k-1].at)
+			}
+			if h.below(8) == 0 && d.Delay > 0 { // it leaves at once
+				s.settle(core.Holds(nil, checks), false)
+				continue
+			}
+			list = append(list, departure{now + d.Delay, cost})
+			if len(checks) == 2 {
+				all = append(all, departure{now + d.Delay, cost})
+			}
+		}
+		if len(list) < steps/4 {
+			s.t.Fatalf("%s: only %d of %d were let through", r.Limit(), len(list), steps)
+		}
+		list.keepTo(s, v, size.units, size.period)
+		all.keepTo(s, variant{"", core.SlidingWindowLog, false}, 2*size.units, 2*size.period)
+	}
+}
+
+// departure is when how many units were let through.
+type departure struct{ at, cost int64 }
+
+type departures []departure
+
+// keepTo fails where the departures, which are in order, exceed a limit: in exact arithmetic.
+func (list departures) keepTo(s *scene, v variant, units, period int64) {
+	s.t.Helper()
+	level := int64(0) // of a bucket, in P-ths of a unit
+	for i, d := range list {
+		used := int64(0)
+		switch {
+		case v.algorithm == core.TokenBucket:
+			if i > 0 {
+				before := list[i-1].at
+				level -= (d.at - before) * units
+				if v.interval {
+					level += (d.at-before)*units - (d.at/period-before/period)*units*period
+				}
+				if level < 0 {
+					level = 0
+				}
+			}
+			level += d.cost * period
+			used = (level + period - 1) / period
+		default:
+			for j := i; j >= 0; j-- {
+				if v.algorithm == core.FixedWindow && list[j].at/period != d.at/period || v.algorithm == core.SlidingWindowLog && list[j].at <= d.at-period {
+					break
+				}
+				used += list[j].cost
+			}
+		}
+		if used > units {
+			s.t.Fatalf("%s, %d in %d µs: with departure %d of %v there are %d", v.name, units, period, i+1, list[:i+1], used)
+		}
+	}
+}

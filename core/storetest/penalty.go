@@ -1,0 +1,255 @@
+package storetest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// testPenalty: who exceeds the limit of a rule with penalties is shut out, for longer each time.
+func testPenalty(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) {
+	for _, v := range variants() {
+		s := newScene(t, newStore)
+		t.Run(v.name, func(t *testing.T) {
+			s.t = t
+			offendersAreShutOutForLongerEachTime(s, v)
+			offendersStartOverAfterAQuietTime(s, v)
+			whoIsShutOutIsChargedNothing(s, v)
+			peeksAreNoOffence(s, v)
+			onlyTheRulesOwnRejectionIsAnOffence(s, v)
+			whatCanNeverBeAdmittedIsNoOffence(s, v)
+			theLimitMayHaveOneWaitLonger(s, v)
+			keysAreShutOutAndLetInByHand(s, v)
+		})
+	}
+	for _, v := range but(core.LeakyBucket) {
+		s := newScene(t, newStore)
+		t.Run("with tolerance, "+v.name, func(t *testing.T) {
+			s.t = t
+			toleratedRequestsAreNoOffence(s, v)
+		})
+	}
+	t.Run("all at once", func(t *testing.T) {
+		each := 10
+		if Interpreted() {
+			each = 2
+		}
+		units := int64(goroutines * each / 4)
+		for _, v := range variants() {
+			s := newScene(t, newStore)
+			r := s.open(core.RuleConfig{Name: "crowd", Limit: v.limit(t, units, second), Conduct: penalized()})
+			if n := crowd(s, []*core.Rule{r}, each); n != units {
+				t.Errorf("%s: %d were admitted; want the limit, %d", v.name, n, units)
+			}
+			// However many were rejected, one of them was the first, and shut the others out.
+			s.is("after the crowd", s.peek(r, "everybody", 1), core.Decision{Limit: r.Limit().Quota(), RetryAfter: 10 * second})
+			s.clock.Add(40 * second) // a leaky bucket's queue is empty by then, too
+			for i := int64(0); i < units; i++ {
+				s.take(r, "everybody", 1)
+			}
+			s.is("the second offence", s.take(r, "everybody", 1), core.Decision{Limit: r.Limit().Quota(), RetryAfter: minute})
+		}
+	})
+}
+
+func penalized() core.Conduct {
+	return core.Conduct{Penalties: []time.Duration{10 * time.Second, time.Minute}}
+}
+
+// penal opens a rule of 3 units a second, whose offenders are shut out for 10 seconds and then a minute.
+func (s *scene) penal(v variant, name string) *core.Rule {
+	s.t.Helper()
+	s.clock.Set(start())
+	return s.open(core.RuleConfig{Name: name, Limit: v.limit(s.t, 3, second), Conduct: penalized()})
+}
+
+// offend exceeds the limit of a key that has used nothing, and wants it shut out for so long.
+func (s *scene) offend(what string, r *core.Rule, key string, span int64) {
+	s.t.Helper()
+	s.exhaust(r, key, 3)
+	s.is(what, s.take(r, key, 1), shutFor(r, span))
+}
+
+func shutFor(r *core.Rule, span int64) core.Decision {
+	return core.Decision{Limit: r.Limit().Quota(), RetryAfter: span}
+}
+
+func offendersAreShutOutForLongerEachTime(s *scene, v variant) {
+	s.t.Helper()
+	r := s.penal(v, "longer")
+	s.offend("the first offence", r, "alice", 10*second)
+	s.clock.Add(5 * second)
+	s.is("who is shut out", s.take(r, "alice", 1), shutFor(r, 5*second))
+	s.clock.Add(5*second - 1)
+	s.is("who is shut out", s.take(r, "alice", 1), shutFor(r, 1))
+	s.clock.Add(1)
+	s.offend("the second offence", r, "alice", minute)
+	s.exhaust(r, "bob", 3) // is another
+	s.clock.Add(minute - 1)
+	s.is("who is shut out", s.take(r, "alice", 2), shutFor(r, 1))
+	s.clock.Add(1)
+	s.offend("the third offence", r, "alice", minute)
+	s.clock.Add(minute)
+	s.offend("the fourth offence", r, "alice", minute)
+}
+
+// offendersStartOverAfterAQuietTime: as long as the longest penalty, since they were let in.
+func offendersStartOverAfterAQuietTime(s *scene, v variant) {
+	s.t.Helper()
+	r := s.penal(v, "quiet")
+	for _, key := range []string{"early", "in time"} {
+		s.clock.Set(start())
+		s.offend("the first offence", r, key, 10*second)
+		s.clock.Add(10 * second)
+		s.offend("the second offence", r, key, minute)
+		s.clock.Add(2*minute - 1)
+		if key == "early" {
+			s.offend("a microsecond too early to start over", r, key, minute)
+		} else {
+			s.clock.Add(1)
+			s.offend("who starts over", r, key, 10*second)
+			s.clock.Add(10 * second)
+			s.offend("the second offence again", r, key, minute)
+		}
+	}
+}
+
+func whoIsShutOutIsChargedNothing(s *scene, v variant) {
+	s.t.Helper()
+	s.clock.Set(start())
+	for _, counted := range []bool{false, true} {
+		name := "nothing"
+		if counted {
+			name = "nothing, counted"
+		}
+		r := s.open(core.RuleConfig{Name: "nothing", KeySpec: name, Limit: v.limit(s.t, 3, minute), CountRejected: counted, Conduct: core.Conduct{Penalties: []time.Duration{2 * time.Hour}}})
+		other := s.open(core.RuleConfig{Name: "other", KeySpec: name, Limit: v.limit(s.t, 5, 3*hour)})
+		s.exhaust(r, "alice", 3)
+		s.is("the offence", s.take(r, "alice", 1), shutFor(r, 2*hour))
+		s.clock.Add(2*hour - second)
+		for i := 0; i < 10; i++ {
+			s.is("who is shut out", s.take(r, "alice", 1), shutFor(r, second))
+			d, o := s.both(r, other, "alice", i%2 == 1, false)
+			s.is("who is shut out", d, shutFor(r, second))
+			s.is("the other rule", o, core.Decision{Allowed: true, Limit: other.Limit().Quota(), Remaining: other.Limit().Quota()})
+		}
+		s.clock.Add(second)
+		s.exhaust(r, "alice", 3)
+	}
+}
+
+func peeksAreNoOffence(s *scene, v variant) {
+	s.t.Helper()
+	r := s.penal(v, "peeks")
+	s.exhaust(r, "alice", 3)
+	for i := 0; i < 3; i++ {
+		if d := s.peek(r, "alice", 1); d.Allowed || d.RetryAfter <= 0 || d.RetryAfter > 2*second {
+			s.t.Fatalf("a peek past the limit: %+v; want no, and what the limit has one wait", d)
+		}
+	}
+	s.clock.Add(4 * second)
+	s.offend("the first offence", r, "alice", 10*second)
+	s.clock.Add(5 * second)
+	s.is("a peek of who is shut out", s.peek(r, "alice", 1), shutFor(r, 5*second))
+	s.clock.Add(5 * second)
+	s.offend("the second offence", r, "alice", minute)
+}
+
+func onlyTheRulesOwnRejectionIsAnOffence(s *scene, v variant) {
+	s.t.Helper()
+	r := s.penal(v, "own")
+	other := s.open(core.RuleConfig{Name: "other", Limit: v.limit(s.t, 2, hour)})
+	s.exhaust(other, "alice", 2)
+	before := s.peek(r, "alice", 1)
+	for i := 0; i < 8; i++ {
+		d, o := s.both(r, other, "alice", i%2 == 1, false)
+		if !d.Allowed || o.Allowed || d.RetryAfter != 0 {
+			s.t.Fatalf("beside a rule that rejects: %+v, and the other %+v", d, o)
+		}
+	}
+	s.asBefore("what the others' rejections have not changed", before, s.peek(r, "alice", 1))
+
+	// Where both reject it is one.
+	s.exhaust(r, "alice", 3)
+	d, _ := s.both(r, other, "alice", false, false)
+	s.is("an offence that another rule rejects too", d, shutFor(r, 10*second))
+	s.clock.Add(10 * second)
+	s.offend("the second offence", r, "alice", minute)
+}
+
+func whatCanNeverBeAdmittedIsNoOffence(s *scene, v variant) {
+	s.t.Helper()
+	r := s.penal(v, "never")
+	for _, cost := range []int64{4, core.Unaffordable} {
+		if d := s.take(r, "alice", cost); d.Allowed || d.RetryAfter != core.Never {
+			s.t.Fatalf("a cost of %d, of 3: %+v; want no, and never", cost, d)
+		}
+	}
+	s.offend("the first offence", r, "alice", 10*second)
+	if d := s.take(r, "alice", core.Unaffordable); d.Allowed || d.RetryAfter != core.Never {
+		s.t.Fatalf("who is shut out, for what can never be admitted: %+v; want never", d)
+	}
+}
+
+func theLimitMayHaveOneWaitLonger(s *scene, v variant) {
+	s.t.Helper()
+	s.clock.Set(start())
+	r := s.open(core.RuleConfig{Name: "short", Limit: v.limit(s.t, 3, hour), Conduct: core.Conduct{Penalties: []time.Duration{time.Second}}})
+	s.exhaust(r, "alice", 3)
+	wait := s.peek(r, "alice", 1).RetryAfter
+	if wait <= second {
+		s.t.Fatalf("the limit has one wait for %d", wait)
+	}
+	s.is("an offence", s.take(r, "alice", 1), shutFor(r, wait))
+	s.clock.Add(second)
+	s.is("another", s.take(r, "alice", 1), shutFor(r, wait-second))
+}
+
+func keysAreShutOutAndLetInByHand(s *scene, v variant) {
+	s.t.Helper()
+	r := s.penal(v, "by-hand")
+	s.shutOut(r, "alice", 0) // who is not shut out is let in, and nothing happens
+	s.shutOut(r, "alice", minute)
+	s.is("shut out by hand", s.take(r, "alice", 1), shutFor(r, minute))
+	if d := s.take(r, "bob", 1); !d.Allowed {
+		s.t.Fatalf("another key: %+v", d)
+	}
+	s.shutOut(r, "alice", 5*second)
+	s.is("shut out for less", s.take(r, "alice", 1), shutFor(r, 5*second))
+	s.clock.Add(5*second - 1)
+	s.is("who is shut out", s.take(r, "alice", 1), shutFor(r, 1))
+	s.clock.Add(1)
+	s.offend("the first offence", r, "alice", 10*second)
+	s.shutOut(r, "alice", 0)
+	if d := s.peek(r, "alice", 1); d.Allowed || d.RetryAfter > 2*second {
+		s.t.Fatalf("who is let in is still over the limit: %+v", d)
+	}
+	s.clock.Add(4 * second)
+	s.offend("the first offence again, the other being forgotten", r, "alice", 10*second)
+	s.shutOut(r, "alice", hour)
+	s.is("shut out for more", s.take(r, "alice", 1), shutFor(r, hour))
+	s.clock.Add(hour)
+	s.offend("the second offence", r, "alice", minute)
+
+	plain := s.open(core.RuleConfig{Name: "plain", Limit: v.limit(s.t, 3, second)})
+	if err := s.store.ShutOut(plain, "alice", second); err == nil {
+		s.t.Fatal("a rule without penalties: want an error, since nobody looks")
+	}
+}
+
+func toleratedRequestsAreNoOffence(s *scene, v variant) {
+	s.t.Helper()
+	s.clock.Set(start())
+	c := penalized()
+	c.SoftPercent = 50
+	c.SoftFor = time.Minute
+	r := s.open(core.RuleConfig{Name: "tolerant", Limit: v.limit(s.t, 4, second), Conduct: c})
+	s.use(r, "alice", 4)
+	for i := 0; i < 2; i++ {
+		s.is("past the limit, on tolerance", s.take(r, "alice", 1), softYes)
+	}
+	s.is("past the tolerance", s.take(r, "alice", 1), shutFor(r, 10*second))
+	s.clock.Add(second)
+	s.is("who is shut out", s.take(r, "alice", 1), shutFor(r, 9*second))
+}

@@ -1,0 +1,252 @@
+package storetest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// testSoft: past its limit a rule with enforcement soft lets some percent more through, for a time, and then no more until nothing
+// would have exceeded the limit for a whole period.
+func testSoft(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) {
+	for _, v := range but(core.LeakyBucket) {
+		s := newScene(t, newStore)
+		t.Run(v.name, func(t *testing.T) {
+			s.t = t
+			toleranceBeginsAndEnds(s, v)
+			toleranceComesAgainAfterAQuietPeriod(s, v)
+			toleranceIsForEachKey(s, v)
+			costsAboveOneAreTolerated(s, v)
+			whatToleranceDoesNotHelpDoesNotBeginIt(s, v)
+			peeksBeginNoTolerance(s, v)
+			anotherRulesRejectionBeginsNoTolerance(s, v)
+			retryInToleranceComesTrue(s, v)
+			tolerancePastASecondRuleIsCharged(s, v)
+		})
+	}
+	t.Run("all at once", func(t *testing.T) {
+		each := 10
+		if Interpreted() {
+			each = 2
+		}
+		units := int64(goroutines * each / 4)
+		for _, v := range but(core.LeakyBucket) {
+			s := newScene(t, newStore)
+			r := s.open(core.RuleConfig{Name: "crowd", Limit: v.limit(t, units, hour), Conduct: tolerant(50, 10*time.Second)})
+			if n := crowd(s, []*core.Rule{r}, each); n != units+units/2 {
+				t.Errorf("%s: %d were admitted; want the limit and half of it, %d", v.name, n, units+units/2)
+			}
+		}
+	})
+}
+
+func tolerant(percent int64, span time.Duration) core.Conduct {
+	return core.Conduct{SoftPercent: percent, SoftFor: span}
+}
+
+// soft opens a rule of 4 units, and 2 more for 10 seconds. With an hour none comes back in the seconds of a test.
+func (s *scene) soft(v variant, name string, period int64) *core.Rule {
+	s.t.Helper()
+	s.clock.Set(start())
+	return s.open(core.RuleConfig{Name: name, Limit: v.limit(s.t, 4, period), Conduct: tolerant(50, 10*time.Second)})
+}
+
+// use takes as many units as there are within the limit, one by one.
+func (s *scene) use(r *core.Rule, key string, units int64) {
+	s.t.Helper()
+	for i := int64(0); i < units; i++ {
+		d := s.take(r, key, 1)
+		if !d.Allowed || d.Soft {
+			s.t.Fatalf("%s, %s: unit %d of %d: %+v; want it within the limit", r.Identity(), key, i+1, units, d)
+		}
+	}
+}
+
+var (
+	softYes = core.Decision{Allowed: true, Soft: true, Limit: 4}
+	softNo  = core.Decision{Limit: 4, RetryAfter: some}
+)
+
+func toleranceBeginsAndEnds(s *scene, v variant) {
+	s.t.Helper()
+	r := s.soft(v, "begins", hour)
+	for i := int64(0); i < 4; i++ {
+		s.is("within the limit", s.take(r, "alice", 1), core.Decision{Allowed: true, Limit: 4, Remaining: 3 - i})
+	}
+	s.is("the fifth of 4", s.take(r, "alice", 1), softYes)
+	s.is("the sixth of 4", s.take(r, "alice", 1), softYes)
+	s.is("the seventh, of 4 and 2 more", s.take(r, "alice", 1), softNo)
+
+	// Tolerance is over after its time, counted from the first request that exceeded the limit.
+	s.use(r, "in time", 4)
+	s.use(r, "late", 4)
+	s.is("the fifth", s.take(r, "in time", 1), softYes)
+	s.is("the fifth", s.take(r, "late", 1), softYes)
+	s.clock.Add(10*second - 1)
+	s.is("in the last microsecond", s.take(r, "in time", 1), softYes)
+	s.clock.Add(1)
+	s.is("after the last microsecond", s.take(r, "late", 1), softNo)
+}
+
+// toleranceComesAgainAfterAQuietPeriod: quiet is where no request would have exceeded the limit, whether it was let through or not.
+func toleranceComesAgainAfterAQuietPeriod(s *scene, v variant) {
+	s.t.Helper()
+	r := s.soft(v, "again", minute)
+	for _, key := range []string{"early", "in time"} {
+		s.clock.Set(start())
+		s.use(r, key, 4)
+		s.is("the fifth", s.take(r, key, 1), softYes)
+		s.clock.Add(59 * second) // a second before tolerance came again
+		room := int64(0)
+		if d := s.peek(r, key, 1); d.Allowed {
+			room = d.Remaining + 1
+		}
+		if room == 4 { // more than that can never be admitted
+			s.use(r, key, 1)
+			room = 3
+		}
+		s.is("one more than there is, a second before a minute was quiet", s.take(r, key, room+1), core.Decision{Limit: 4, Remaining: room, RetryAfter: some})
+		s.clock.Add(minute - 1)
+		if key == "in time" {
+			s.clock.Add(1)
+		}
+		s.use(r, key, 4)
+		if key == "early" {
+			s.is("a microsecond before a minute was quiet", s.take(r, key, 1), softNo)
+		} else {
+			s.is("when a minute was quiet", s.take(r, key, 1), softYes)
+		}
+	}
+}
+
+func toleranceIsForEachKey(s *scene, v variant) {
+	s.t.Helper()
+	r := s.soft(v, "keys", hour)
+	s.use(r, "alice", 4)
+	s.is("the fifth", s.take(r, "alice", 1), softYes)
+	s.clock.Add(10 * second)
+	s.is("alice, whose time is over", s.take(r, "alice", 1), softNo)
+	s.use(r, "bob", 4)
+	s.is("bob, whose time has not begun", s.take(r, "bob", 1), softYes)
+}
+
+func costsAboveOneAreTolerated(s *scene, v variant) {
+	s.t.Helper()
+	r := s.soft(v, "costs", hour)
+	s.is("3 of 4", s.take(r, "alice", 3), core.Decision{Allowed: true, Limit: 4, Remaining: 1})
+	s.is("2, one of them more than 4", s.take(r, "alice", 2), softYes)
+	s.is("2, one of them more than 4 and 2", s.take(r, "alice", 2), softNo)
+	s.is("the last", s.take(r, "alice", 1), softYes)
+	s.is("one more", s.take(r, "alice", 1), softNo)
+}
+
+// whatToleranceDoesNotHelpDoesNotBeginIt: nor does it keep tolerance from beginning.
+func whatToleranceDoesNotHelpDoesNotBeginIt(s *scene, v variant) {
+	s.t.Helper()
+	r := s.soft(v, "helpless", hour)
+	s.use(r, "alice", 4)
+	s.is("3 more than 4, of 2", s.take(r, "alice", 3), softNo)
+	s.clock.Add(5 * second)
+	s.is("the fifth", s.take(r, "alice", 1), softYes)
+	s.clock.Add(10*second - 1)
+	s.is("in the last microsecond since then", s.take(r, "alice", 1), softYes)
+}
+
+func peeksBeginNoTolerance(s *scene, v variant) {
+	s.t.Helper()
+	r := s.soft(v, "peeks", hour)
+	s.use(r, "alice", 4)
+	for i := 0; i < 4; i++ {
+		s.is("a peek past the limit", s.peek(r, "alice", 1+int64(i%2)), softYes)
+	}
+	s.clock.Add(10 * second)
+	s.is("the fifth", s.take(r, "alice", 1), softYes)
+	s.clock.Add(10*second - 1)
+	s.is("in the last microsecond since then", s.take(r, "alice", 1), softYes)
+
+	// Nor do they put off that it comes again.
+	r = s.soft(v, "peeks-later", minute)
+	s.use(r, "alice", 4)
+	s.is("the fifth", s.take(r, "alice", 1), softYes)
+	s.clock.Add(30 * second)
+	s.peek(r, "alice", 4)
+	s.clock.Add(2*minute - 30*second)
+	s.use(r, "alice", 4)
+	s.is("when more than a minute was quiet", s.take(r, "alice", 1), softYes)
+}
+
+func anotherRulesRejectionBeginsNoTolerance(s *scene, v variant) {
+	s.t.Helper()
+	r := s.soft(v, "innocent", hour)
+	other := s.open(core.RuleConfig{Name: "other", Limit: v.limit(s.t, 2, hour)})
+	s.exhaust(other, "alice", 2)
+	s.use(r, "alice", 4)
+	before := s.peek(r, "alice", 1)
+	for i := 0; i < 6; i++ {
+		d, o := s.both(r, other, "alice", i%2 == 1, false)
+		s.is("past the limit, beside a rule that rejects", d, core.Decision{Allowed: true, Limit: 4})
+		if o.Allowed {
+			s.t.Fatalf("the rule that is exhausted says %+v", o)
+		}
+	}
+	s.asBefore("what none of them has changed", before, s.peek(r, "alice", 1))
+	s.clock.Add(5 * second)
+	s.is("the fifth", s.take(r, "alice", 1), softYes)
+	s.clock.Add(10*second - 1)
+	s.is("in the last microsecond since then", s.take(r, "alice", 1), softYes)
+}
+
+// retryInToleranceComesTrue: also where what the client waits for would come with the end of tolerance, and then is not enough.
+func retryInToleranceComesTrue(s *scene, v variant) {
+	s.t.Helper()
+	s.clock.Set(start())
+	r := s.open(core.RuleConfig{Name: "honest", Limit: v.limit(s.t, 4, minute), Conduct: tolerant(50, 59*time.Second)})
+	s.use(r, "alice", 1)
+	s.clock.Add(second)
+	s.use(r, "alice", 3)
+	var d core.Decision
+	for i := 0; i < 3 && (i == 0 || d.Allowed); i++ { // a bucket has a little more by now
+		d = s.take(r, "alice", 1)
+	}
+	s.is("the seventh", d, softNo)
+	s.clock.Add(d.RetryAfter - 1)
+	if early := s.peek(r, "alice", 1); early.Allowed {
+		s.t.Fatalf("told %+v; a microsecond earlier: %+v", d, early)
+	}
+	s.clock.Add(1)
+	if late := s.peek(r, "alice", 1); !late.Allowed {
+		s.t.Fatalf("told %+v; then: %+v", d, late)
+	}
+}
+
+// tolerancePastASecondRuleIsCharged: what is let through on tolerance, and waits for another rule, counts when it departs.
+func tolerancePastASecondRuleIsCharged(s *scene, v variant) {
+	s.t.Helper()
+	r := s.soft(v, "departs", hour)
+	slow := s.open(core.RuleConfig{Name: "slow", Limit: delaying(s.t, core.TokenBucket, 1, 10*second, minute)})
+	s.clock.Set(start())
+	s.use(r, "alice", 4)
+	s.is("the fifth", s.take(r, "alice", 1), softYes)
+	s.take(slow, "alice", 1)
+	s.clock.Add(second)
+	a, b := s.ask(one(r, "alice"), one(slow, "alice"), false)
+	s.is("the sixth", a.Decision, softYes)
+	s.is("the slow rule", b.Decision, core.Decision{Allowed: true, Limit: 1, Delay: 9 * second})
+	s.is("the seventh, the sixth waiting", s.peek(r, "alice", 1), core.Decision{Limit: 4, RetryAfter: some})
+	s.clock.Add(9*second - 1)
+	s.is("the seventh, a microsecond before the sixth departs", s.peek(r, "alice", 1), core.Decision{Limit: 4, RetryAfter: some})
+	s.clock.Set(start() + 10*second)
+	s.is("the seventh, after tolerance", s.take(r, "alice", 1), softNo)
+
+	// The same, and the tolerance goes on.
+	s.clock.Set(start())
+	r = s.open(core.RuleConfig{Name: "goes-on", Limit: v.limit(s.t, 4, hour), Conduct: tolerant(50, time.Minute)})
+	s.use(r, "bob", 4)
+	s.is("the fifth", s.take(r, "bob", 1), softYes)
+	s.take(slow, "bob", 1)
+	a, _ = s.ask(one(r, "bob"), one(slow, "bob"), false)
+	s.is("the sixth", a.Decision, softYes)
+	s.clock.Add(10 * second)
+	s.is("the seventh, the sixth having departed", s.take(r, "bob", 1), softNo)
+}

@@ -1,0 +1,142 @@
+package redis
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// DefaultLease is how long what a request under way has reserved outlives its node.
+const DefaultLease = 15 * time.Second
+
+// leases has what the requests under way of this node have reserved in Redis, and renews it. A node that dies renews nothing any more.
+type leases struct {
+	store   *Store
+	lasts   int64 // in microseconds
+	tickets atomic.Uint64
+	again   func() // renews all, and sets the timer again: made once, since in Yaegi a timer's function keeps what made it
+
+	mu     sync.Mutex
+	held   map[string]map[string]bool // the members by their key
+	timer  *time.Timer                // nil: none is set
+	closed bool
+}
+
+// leaseCalls is how many keys are renewed in one call.
+const leaseCalls = 64
+
+// begin makes the leases of a store ready.
+func (l *leases) begin(s *Store, lasts time.Duration) {
+	if lasts <= 0 {
+		lasts = DefaultLease
+	}
+	l.store = s
+	l.lasts = int64(lasts / time.Microsecond)
+	l.held = make(map[string]map[string]bool)
+	l.again = func() { l.renewLater() }
+	var first [8]byte
+	_, _ = rand.Read(first[:]) // nodes count from different numbers, so that they have different tickets
+	l.tickets.Store(binary.LittleEndian.Uint64(first[:]))
+}
+
+// ticket returns a name for what a request reserves. It is not 0.
+func (l *leases) ticket() uint64 {
+	n := l.tickets.Add(1)
+	if n == 0 {
+		n = l.tickets.Add(1)
+	}
+	return n
+}
+
+// every is how often leases are renewed.
+func (l *leases) every() time.Duration { return time.Duration(l.lasts) * time.Microsecond / 3 }
+
+func (l *leases) add(key, member string) {
+	l.mu.Lock()
+	members := l.held[key]
+	if members == nil {
+		members = make(map[string]bool)
+		l.held[key] = members
+	}
+	members[member] = true
+	if l.timer == nil && !l.closed {
+		l.timer = time.AfterFunc(l.every(), l.again)
+	}
+	l.mu.Unlock()
+}
+
+func (l *leases) remove(key, member string) {
+	l.mu.Lock()
+	members := l.held[key]
+	delete(members, member)
+	if len(members) == 0 {
+		delete(l.held, key)
+	}
+	l.mu.Unlock()
+}
+
+func (l *leases) close() {
+	l.mu.Lock()
+	l.closed = true
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+	l.mu.Unlock()
+}
+
+// renewLater renews all leases, and has that done again after a while if there are any.
+func (l *leases) renewLater() {
+	defer func() {
+		_ = recover() // in an interpreted program nobody above would
+		l.mu.Lock()
+		if l.closed || len(l.held) == 0 {
+			l.timer = nil
+		} else {
+			l.timer.Reset(l.every())
+		}
+		l.mu.Unlock()
+	}()
+	l.renew()
+}
+
+// renew has all that is held last for another lease from now. What is not there any more is not made again: it may just have been
+// given back.
+func (l *leases) renew() {
+	batch := leaseCalls
+	if l.store.client.Cluster() {
+		batch = 1 // since keys of several slots cannot be in one call
+	}
+	keys, members := l.all()
+	for from := 0; from < len(keys); from += batch {
+		to := from + batch
+		if to > len(keys) {
+			to = len(keys)
+		}
+		server, err := l.store.client.Server(keys[from])
+		if err != nil || server.breaker.Open() {
+			continue
+		}
+		c := &Call{Script: scriptOfRenewal, Keys: keys[from:to], Args: append([]string{strconv.FormatInt(l.lasts, 10)}, members[from:to]...)}
+		if err = server.conn.Run(c); err != nil {
+			l.store.failed(server, keys[from], err)
+		}
+	}
+}
+
+// all returns the keys under which something is held, and of each its members, put together.
+func (l *leases) all() (keys, members []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key, held := range l.held {
+		together := make([]byte, 0, 16*len(held))
+		for member := range held {
+			together = append(together, member...)
+		}
+		keys = append(keys, key)
+		members = append(members, string(together))
+	}
+	return keys, members
+}

@@ -1,0 +1,431 @@
+package redis
+
+// luaConductBegin reads the arguments of a request of which a rule has a conduct. Each check has five keys: the state of its limit;
+// its account; the reservations of requests under way (a sorted set, by when they expire); the charges to come (by when they are due); and
+// the line of those that wait (a list). A member of the sets is a ticket of eight bytes, and the cost.
+//
+// It is core's memory_accounts.go in Lua, with the same names. Behind what luaRule reads each check has: its kind, in bits (1: in flight,
+// 2: counts by status, 4: soft, 8: delays, 16: candidate); requests and capacity of the wide limit; how long tolerance lasts; how long the
+// request may wait; how far the key's time may be ahead; how long a reservation lasts; the ticket; and the penalties.
+const luaConductBegin = `
+local real, argument, place = now, ARGV[1], 1
+local n = #KEYS / 5
+local checks = {}
+for i = 1, n do
+	local c, kind, penalties = {}
+	c.algorithm, c.counts, c.shadow, c.peek, c.cost, c.R, c.P, c.X, c.Y, place = unpack('<BBBBddddd', argument, place)
+	if c.algorithm == 3 and c.Y == 1 then c.windows, place = place, place + 40 end
+	kind, c.wideR, c.wideX, c.softFor, c.patience, c.ahead, c.lease, c.ticket, penalties, place = unpack('<Bddddddc8B', argument, place)
+	c.penalties, c.longest = {}, 0
+	for j = 1, penalties do
+		c.penalties[j], place = unpack('<d', argument, place)
+		c.longest = math.max(c.longest, c.penalties[j])
+	end
+	c.inflight, c.count, c.isSoft, c.delays, c.candidate = kind % 2 >= 1, kind % 4 >= 2, kind % 8 >= 4, kind % 16 >= 8, kind % 32 >= 16
+	c.key, c.account, c.holds, c.pending, c.line = KEYS[5 * i - 4], KEYS[5 * i - 3], KEYS[5 * i - 2], KEYS[5 * i - 1], KEYS[5 * i]
+	c.flags = 0
+	checks[i] = c
+end
+
+local algorithm, key, cost, R, P, X, Y, counts, denied, ahead, position
+local peek, redirected = 0, false
+local ok, remaining, wait, reset, value, header
+local logLive, expiryOf -- of a log: its entries, and when the i-th of them expires
+
+-- evaluate has the check's limit, or its wide one, decide at a time and a cost. With force a request that is over the limit is
+-- charged, too. It returns true, and has decided nothing, where the time lies in none of the calendar's windows that were sent.
+local function evaluate(c, at, units, wide, force)
+	now, algorithm, key, cost, R, P, X, Y = at, c.algorithm, c.key, units, c.R, c.P, c.X, c.Y
+	if wide then R, X = c.wideR, c.wideX end
+	counts, denied, ahead, position = force, false, c.ahead, c.windows
+	ok, remaining, wait, reset, value, header = false, 0, 0, 0, nil, nil
+`
+
+// luaConduct is what follows the algorithms, in the function evaluate.
+const luaConduct = `
+end
+
+-- keep writes what was evaluated, until it makes no difference any more. What the wide limit has let into a bucket drains more slowly
+-- when tolerance ends.
+local function keep(c)
+	if not value then return end
+	if c.algorithm == 1 and R ~= c.R then reset = math.ceil((reset + c.Y * c.P) * R / c.R) + 1 end
+	reset = reset + now - real
+	if reset < 1000 then reset = 1000 end
+	local key = c.key
+	` + luaKeep + `
+end
+
+local function costOf(member) return (unpack('<d', member, 9)) end
+
+-- load reads a check's account, and charges what is due by now.
+local function load(c)
+	local v = pcall('GET', c.account)
+	c.softUntil, c.softAgain, c.shutUntil, c.quietUntil, c.tail, c.units, c.offences = 0, 0, 0, 0, 0, 0, 0
+	if type(v) == 'string' and #v == 52 then
+		local last
+		last, c.softUntil, c.softAgain, c.shutUntil, c.quietUntil, c.tail, c.units, c.offences = unpack('<I7I7I7I7I7I7I6I4', v)
+		if last > real then -- the clock has stepped back, and with it all instants
+			local back = last - real
+			for _, member in ipairs(call('ZRANGE', c.pending, 0, -1)) do call('ZINCRBY', c.pending, format('%.0f', -back), member) end
+			call('DEL', c.line)
+			for _, name in ipairs({'softUntil', 'softAgain', 'shutUntil', 'quietUntil', 'tail'}) do
+				c[name] = c[name] - back
+				if c[name] < 0 then c[name] = 0 end
+			end
+			c.dirty = true
+		end
+	end
+	if c.units > 0 then
+		local due = call('ZRANGEBYSCORE', c.pending, '-inf', format('%.0f', real), 'WITHSCORES')
+		for i = 1, #due, 2 do
+			local units, at = costOf(due[i]), tonumber(due[i + 1])
+			if not evaluate(c, at, units, c.isSoft and at < c.softUntil, true) then
+				keep(c)
+				c.units = c.units - units
+			end
+		end
+		if #due > 0 then
+			call('ZREMRANGEBYSCORE', c.pending, '-inf', format('%.0f', real))
+			if c.algorithm ~= 4 then call('DEL', c.line) end
+			c.dirty = true
+		end
+		if c.units > 0 and call('ZCARD', c.pending) == 0 then c.units, c.dirty = 0, true end
+	end
+	while c.delays do
+		local first = call('LINDEX', c.line, 0)
+		if not first or unpack('<I7', first, 9) > real then break end
+		call('LPOP', c.line)
+	end
+end
+
+-- save writes a check's account, until it says nothing any more. A state that charges are to come to is kept for them, too.
+local function save(c)
+	local last = math.max(c.softUntil, c.softAgain, c.shutUntil, c.quietUntil, c.tail)
+	if c.units > 0 then
+		local charge = call('ZREVRANGE', c.pending, 0, 0, 'WITHSCORES')
+		local span = 2 * c.P
+		if c.algorithm <= 2 then span = math.max(span, (divide(c.X, c.P, c.R))) end
+		last = math.max(last, tonumber(charge[2]) + span)
+		call('PEXPIRE', c.key, format('%d', (last - real) / 1000 + 1))
+		call('PEXPIRE', c.pending, format('%d', (last - real) / 1000 + 1))
+	end
+	if not c.dirty then return end
+	if last <= real then
+		call('DEL', c.account)
+		return
+	end
+	value = pack('<I7I7I7I7I7I7I6I4', real, c.softUntil, c.softAgain, c.shutUntil, c.quietUntil, c.tail, c.units, c.offences)
+	call('PSETEX', c.account, format('%d', (last - real) / 1000 + 1), value)
+end
+
+-- heldOf returns how many units requests under way have reserved.
+local function heldOf(c)
+	if not c.count and not c.inflight then return 0 end
+	call('ZREMRANGEBYSCORE', c.holds, '-inf', format('%.0f', real))
+	if c.inflight then return call('ZCARD', c.holds) end
+	local held = 0
+	for _, member in ipairs(call('ZRANGE', c.holds, 0, -1)) do held = held + costOf(member) end
+	return held
+end
+
+local function hold(c, units)
+	call('ZADD', c.holds, format('%.0f', real + c.lease), c.ticket .. pack('<d', units))
+	call('PEXPIRE', c.holds, format('%d', c.lease / 1000 + 1000))
+	c.flags = c.flags + 2
+end
+
+local function take(c)
+	c.ok, c.remaining, c.wait, c.reset = ok, remaining, wait, reset
+end
+
+-- shut makes a decision one on a key that is shut out for that long.
+local function shut(c, span)
+	if c.ok then c.wait = 0 end
+	c.ok, c.soft, c.remaining = false, false, 0
+	if c.wait ~= -1 and c.wait < span then c.wait = span end
+	if c.reset < span then c.reset = span end
+end
+
+local function firstDue(c)
+	local first = call('ZRANGE', c.pending, 0, 0, 'WITHSCORES')
+	return first[2] and tonumber(first[2]) or real
+end
+
+local function weighPlain(c, wide)
+	c.wide = wide
+	if evaluate(c, real, c.cost + c.reserved, wide) then return end
+	take(c)
+	if ok then
+		c.depart = real + wait
+		return
+	end
+	if c.reserved == 0 then return end
+	evaluate(c, real, c.cost, wide)
+	take(c)
+	if not ok then
+		c.remaining = math.max(0, remaining - c.reserved)
+		return
+	end
+	c.onlyReserved, c.ok, c.remaining, c.wait = true, false, 0, 1000000
+	if c.held == 0 and firstDue(c) > real then c.wait = firstDue(c) - real end
+end
+
+local function weighSoft(c)
+	local begun = real < c.softUntil
+	local there = begun or real >= c.softAgain
+	weighPlain(c, false)
+	if not there or c.ok and not begun then return end
+	local hardOk, hardRemaining, hardWait, hardReset, hardReserved = c.ok, c.remaining, c.wait, c.reset, c.onlyReserved
+	c.onlyReserved = false
+	weighPlain(c, true)
+	if not c.ok and not begun then
+		c.wide, c.onlyReserved = false, hardReserved
+		c.ok, c.remaining, c.wait, c.reset = hardOk, hardRemaining, hardWait, hardReset
+		return
+	end
+	if not c.ok and real + c.wait >= c.softUntil then c.wait = hardWait end
+	c.soft = c.ok and not hardOk
+	c.begins = c.soft and not begun
+	c.remaining = 0
+	if hardOk then c.remaining = hardRemaining end
+end
+
+-- unitExpiry returns when the i-th unit to come counts no longer, of a log.
+local function unitExpiry(c, i)
+	local members
+	if c.units == call('ZCARD', c.pending) then
+		members, i = call('ZRANGE', c.pending, i, i, 'WITHSCORES'), 0
+	else
+		members = call('ZRANGE', c.pending, 0, -1, 'WITHSCORES')
+	end
+	for j = 1, #members, 2 do
+		local units = costOf(members[j])
+		local at = tonumber(members[j + 1])
+		if i < units then return ((at + (-at) % c.X) / c.X + c.Y) * c.X end
+		i = i - units
+	end
+	return real
+end
+
+local function weighTurn(c)
+	if c.algorithm == 4 then
+		if evaluate(c, real, 0) then return end
+		take(c)
+		local room = c.R - logLive - c.units - c.cost
+		c.ok, c.remaining, c.wait = room >= 0, math.max(0, room), 0
+		if not c.ok then
+			c.wait = -1
+			if c.cost <= c.R then
+				local unit = -room - 1
+				if unit < logLive then c.wait = expiryOf(unit) else c.wait = unitExpiry(c, unit - logLive) - real end
+			end
+		end
+	else
+		if evaluate(c, real, c.cost + c.reserved) then return end
+		take(c)
+		local capacity = c.R
+		if c.algorithm <= 2 then capacity = c.X end
+		if wait == -1 and c.cost <= capacity then
+			c.wait = firstDue(c) - real
+			return
+		end
+	end
+	if c.wait == -1 or not c.ok and c.algorithm == 2 then return end
+	c.depart = math.max(real + c.wait, c.tail)
+	local span = c.depart - real
+	c.ok = span <= c.patience
+	if c.ok then
+		c.wait = span
+		if span > 0 then c.remaining = 0 end
+		return
+	end
+	c.remaining, c.wait = 0, span - c.patience
+end
+
+local function weigh(c)
+	c.depart = real
+	load(c)
+	c.held = heldOf(c)
+	if c.inflight then
+		c.ok, c.remaining, c.wait, c.reset = c.held < c.R and c.cost <= 1000000000, 0, 0, 0
+		if c.ok then c.remaining = c.R - c.held - 1 elseif c.cost > 1000000000 then c.wait = -1 else c.wait = 1000000 end
+		return
+	end
+	c.reserved = c.held + c.units
+	if c.isSoft then weighSoft(c) elseif c.delays then weighTurn(c) else weighPlain(c, false) end
+	if c.shutUntil > real then
+		c.isShut = true
+		c.flags = c.flags + 4
+		shut(c, c.shutUntil - real)
+	end
+end
+
+local function standWithout(c)
+	if c.inflight then
+		c.remaining = c.remaining + 1
+		return
+	end
+	evaluate(c, real, 0)
+	c.remaining, c.wait, c.reset = math.max(0, remaining - c.reserved), 0, reset
+end
+
+local function turnAway(c)
+	if c.isShut or c.onlyReserved or c.inflight then return end
+	if c.counts == 1 then
+		evaluate(c, real, c.cost, c.wide, true)
+		if not ok then
+			take(c)
+			if c.wide then c.remaining = 0 end
+			keep(c)
+		end
+	end
+	if c.wait == -1 then return end
+	if c.isSoft and (real < c.softUntil or real < c.softAgain) then c.softAgain, c.dirty = real + c.P, true end
+	if #c.penalties > 0 then
+		if real >= c.quietUntil then c.offences = 0 end
+		c.offences = c.offences + 1
+		c.shutUntil = real + c.penalties[math.min(c.offences, #c.penalties)]
+		c.quietUntil = c.shutUntil + c.longest
+		c.dirty = true
+		c.flags = c.flags + 4
+		shut(c, c.shutUntil - real)
+	end
+end
+
+-- queue puts a request that waits at the end of the line.
+local function queue(c, depart, before)
+	call('RPUSH', c.line, pack('<c8I7I7', c.ticket, depart, c.tail) .. before)
+	call('PEXPIRE', c.line, format('%d', (depart - real) / 1000 + 1))
+	c.tail = depart
+end
+
+local function admit(c, depart)
+	if c.inflight or c.count then
+		hold(c, c.inflight and 1 or c.cost)
+		return
+	end
+	if c.soft then
+		if c.begins then c.softUntil = real + c.softFor end
+		c.softAgain, c.dirty = real + c.P, true
+	end
+	if depart > real and (c.depart < depart or c.algorithm == 4) then
+		call('ZADD', c.pending, format('%.0f', depart), c.ticket .. pack('<d', c.cost))
+		c.units, c.dirty, c.flags = c.units + c.cost, true, c.flags + 2
+		if c.delays and c.depart == depart then queue(c, depart, '') end
+		c.reset = math.max(c.reset, depart - real + c.P)
+		return
+	end
+	local at, before = depart, ''
+	if c.algorithm == 2 then at = real end
+	if depart > real and c.delays then before = pcall('GET', c.key) end
+	evaluate(c, at, c.cost, c.wide)
+	c.reset = at - real + reset
+	keep(c)
+	if depart > real and c.delays then
+		if type(before) ~= 'string' then before = '' end
+		queue(c, depart, before)
+		c.dirty, c.flags = true, c.flags + 2
+	end
+end
+`
+
+// luaConductEnd decides on all checks, as decideWithAccounts does. The reply has four numbers a check: those of the other scripts, and bits
+// (1: let through on tolerance; 2: something is reserved under the ticket; 4: shut out).
+const luaConductEnd = `
+local rejecting, delays, depart = 0, false, real
+for i = 1, n do
+	local c = checks[i]
+	weigh(c)
+	if redirected then return {real} end
+	delays = delays or c.delays
+	if c.shadow == 0 then
+		if not c.ok then rejecting = rejecting + 1 elseif c.depart > depart then depart = c.depart end
+	end
+end
+if rejecting > 0 or not delays then depart = real end
+local reply = {}
+for i = 1, n do
+	local c, others = checks[i], rejecting
+	if c.candidate and i > 1 and checks[i - 1].shadow == 0 and not checks[i - 1].ok then others = others - 1 end
+	if not c.ok then
+		if c.peek == 0 then turnAway(c) end
+	elseif others > 0 then
+		c.soft = false
+		standWithout(c)
+	elseif c.peek == 0 then
+		admit(c, depart)
+	end
+	if redirected then return {real} end
+	save(c)
+	local place = 4 * i
+	if c.soft then c.flags = c.flags + 1 end
+	if not c.ok then c.remaining = -1 - c.remaining end
+	reply[place - 3], reply[place - 2], reply[place - 1], reply[place] = c.remaining, c.wait, c.reset, c.flags
+end
+if ARGV[2] then reply[4 * n + 1] = real end
+return reply
+`
+
+// luaSettleEnd ends what a request has reserved, as core's Memory.settle does. ARGV[2] is 1 where it is to be charged.
+const luaSettleEnd = `
+local c = checks[1]
+load(c)
+if redirected then return {real} end
+if c.inflight or c.count then
+	call('ZREM', c.holds, c.ticket .. pack('<d', c.inflight and 1 or c.cost))
+	if ARGV[2] == '1' then
+		evaluate(c, real, c.cost, false, true)
+		if redirected then return {real} end
+		keep(c)
+	end
+else
+	local last = call('LINDEX', c.line, -1)
+	if last and string.sub(last, 1, 8) == c.ticket then
+		call('RPOP', c.line)
+		c.tail, c.dirty = unpack('<I7', last, 16), true
+		if #last > 22 then
+			call('SET', c.key, string.sub(last, 23), 'KEEPTTL')
+		elseif c.algorithm ~= 4 then
+			call('DEL', c.key)
+		end
+	end
+	if call('ZREM', c.pending, c.ticket .. pack('<d', c.cost)) == 1 then c.units, c.dirty = c.units - c.cost, true end
+end
+save(c)
+return {0, 0}
+`
+
+// luaShutOutEnd shuts a key out for ARGV[2] microseconds, or lets it in.
+const luaShutOutEnd = `
+local c, span = checks[1], tonumber(ARGV[2])
+load(c)
+if redirected then return {real} end
+c.dirty = true
+if span > 0 then
+	if real >= c.quietUntil then c.offences = 0 end
+	c.shutUntil = real + span
+	c.quietUntil = math.max(c.quietUntil, c.shutUntil + c.longest)
+else
+	c.shutUntil, c.quietUntil, c.offences = 0, 0, 0
+end
+save(c)
+return {0, 0}
+`
+
+// luaRenew has reservations that are there yet last for ARGV[1] microseconds from now. For each key, ARGV has its members, put together.
+const luaRenew = `
+local until_ = format('%.0f', now + ARGV[1])
+for i, key in ipairs(KEYS) do
+	local members, there = ARGV[i + 1], false
+	for from = 1, #members, 16 do
+		local member = string.sub(members, from, from + 15)
+		if call('ZSCORE', key, member) then
+			call('ZADD', key, until_, member)
+			there = true
+		end
+	end
+	if there then call('PEXPIRE', key, format('%d', ARGV[1] / 1000 + 1000)) end
+end
+return {0, 0}
+`

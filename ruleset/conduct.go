@@ -1,0 +1,284 @@
+package ruleset
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// SetEnforcement reads what becomes of requests over the limit into a configuration: hard, shadow, or soft with a percentage and a
+// duration, such as "soft 20% 30s". "" is hard. The error begins with the field.
+func SetEnforcement(text string, c *core.RuleConfig) error {
+	words := strings.Fields(text)
+	if len(words) == 0 || words[0] != "soft" {
+		c.Shadow = text == "shadow"
+		return core.CheckWord("enforcement", text, []string{"hard", "shadow", "soft <percent> <duration>"})
+	}
+	if len(words) != 3 {
+		return fmt.Errorf("enforcement %q: soft takes a percentage and a duration, such as soft 20%% 30s", text)
+	}
+	percent, err := core.ParseCount(strings.TrimSuffix(words[1], "%"))
+	if err != nil || percent > core.MaxSoftPercent {
+		return fmt.Errorf("enforcement %q: the percentage must be a whole number from 1 to %d, such as 20%%", text, core.MaxSoftPercent)
+	}
+	duration, err := core.ParsePeriod(words[2])
+	if err != nil {
+		return fmt.Errorf("enforcement %q: the duration must be from 1ms to 366d, in whole microseconds, such as 30s or 1d", text)
+	}
+	c.Conduct.SoftPercent = percent
+	c.Conduct.SoftFor = duration
+	return nil
+}
+
+// isSoft reports whether an enforcement is meant to be soft.
+func isSoft(text string) bool {
+	words := strings.Fields(text)
+	return len(words) > 0 && words[0] == "soft"
+}
+
+// ParseOnLimit reports whether requests over the limit wait for their turn: on "delay", not on "reject" and "". The error begins with
+// the field.
+func ParseOnLimit(text string) (delays bool, err error) {
+	if text == "delay" {
+		return true, nil
+	}
+	if text == "defer" {
+		return false, fmt.Errorf("on_limit \"defer\": is not in this version; use reject or delay")
+	}
+	return false, core.CheckWord("on_limit", text, []string{"reject", "delay"})
+}
+
+// ParsePenalties reads a list of durations, in words or with commas between them. The error begins with the field. (That there are too
+// many is core's to say.)
+func ParsePenalties(words []string) ([]time.Duration, error) {
+	list := SplitWords(words)
+	if len(list) == 0 {
+		return nil, fmt.Errorf("penalty: names no duration; write how long a key is shut out that exceeds the limit, such as 10m, or 1m 10m 1h")
+	}
+	durations := make([]time.Duration, 0, len(list))
+	for _, word := range list {
+		d, err := core.ParsePeriod(word)
+		if err != nil {
+			return nil, fmt.Errorf("penalty %q: must be a duration from 1ms to 366d, in whole microseconds, such as 10m or 1d", word)
+		}
+		durations = append(durations, d)
+	}
+	return durations, nil
+}
+
+// SplitWords returns the members of a list, of which several may be written in one text, with commas or spaces between them.
+func SplitWords(list []string) []string {
+	return strings.FieldsFunc(strings.Join(list, ","), isSeparator)
+}
+
+func isSeparator(r rune) bool { return r == ',' || r == ' ' || r == '\t' }
+
+// setConduct reads what the rule does past its limit, besides what its limits themselves do.
+func (c *compiler) setConduct(config *core.RuleConfig, in Context) {
+	t := c.text
+	if err := SetEnforcement(t.Enforcement, config); err != nil {
+		c.fail(err.Error(), "enforcement")
+	}
+	config.Conduct.MaxWaiting = c.number("max_waiting", t.MaxWaiting, 1, core.MaxMaxWaiting, 0)
+	if t.Count != nil && in.NoCount != "" {
+		c.fail("count: "+in.NoCount, "count")
+	} else if t.Count != nil {
+		c.setCount(config)
+	}
+	if t.Penalty != nil {
+		c.setPenalty(config)
+	}
+}
+
+// setCount reads the responses whose requests stay charged.
+func (c *compiler) setCount(config *core.RuleConfig) {
+	wrong := len(c.errors)
+	for i, text := range c.text.Count {
+		if _, err := core.ParseStatuses([]string{text}); err != nil {
+			c.fail(err.Error(), "count", strconv.Itoa(i))
+		}
+	}
+	if len(c.errors) > wrong {
+		return
+	}
+	statuses, err := core.ParseStatuses(c.text.Count)
+	if err != nil {
+		c.fail(err.Error(), "count")
+		return
+	}
+	config.Conduct.Count = statuses
+}
+
+// setPenalty reads how long offenders are shut out.
+func (c *compiler) setPenalty(config *core.RuleConfig) {
+	if len(c.text.Penalty) == 0 {
+		_, err := ParsePenalties(c.text.Penalty)
+		c.fail(err.Error(), "penalty")
+	}
+	for i, text := range c.text.Penalty {
+		durations, err := ParsePenalties([]string{text})
+		if err != nil {
+			c.fail(err.Error(), "penalty", strconv.Itoa(i))
+			continue
+		}
+		config.Conduct.Penalties = append(config.Conduct.Penalties, durations...)
+	}
+}
+
+// isAlone reports whether the rule limits how many requests are under way, and nothing else.
+func (c *compiler) isAlone() bool {
+	t := c.text
+	return t.Tiers == nil && strings.TrimSpace(t.Limit) == "" && strings.TrimSpace(t.Concurrency) != ""
+}
+
+// setAlone makes the limit of a rule that has concurrency alone.
+func (c *compiler) setAlone(config *core.RuleConfig) {
+	t := c.text
+	c.needLimit("overrides", len(t.Overrides) > 0)
+	c.needLimit("time_zone", t.TimeZone != "")
+	c.needLimit("algorithm", t.Algorithm != "")
+	c.needLimit("burst", t.Burst != "")
+	c.needLimit("refill", t.Refill != "")
+	c.needLimit("cost", t.Cost != "")
+	c.needLimit("on_limit delay", t.OnLimit == "delay")
+	c.needLimit("max_delay", t.MaxDelay != "")
+	c.needLimit("max_waiting", t.MaxWaiting != "")
+	c.needLimit("enforcement soft", isSoft(t.Enforcement))
+	c.needLimit("count", t.Count != nil)
+	c.needLimit("penalty", t.Penalty != nil)
+	c.needLimit("count_rejected", isTrue(t.CountRejected))
+	c.needLimit("candidate", t.Candidate != nil)
+	limit, err := core.NewConcurrency(config.Concurrency)
+	if err != nil { // it was no number, which is said already
+		return
+	}
+	config.Limit = limit
+	config.Concurrency = 0
+}
+
+// needLimit refuses what is said, a field or a field and its value, of a rule with concurrency alone.
+func (c *compiler) needLimit(what string, said bool) {
+	if said {
+		field, _, _ := strings.Cut(what, " ")
+		c.fail(NeedsLimit(what), field)
+	}
+}
+
+// NeedsLimit says what is wrong with what a rule with concurrency alone cannot have.
+func NeedsLimit(what string) string {
+	return what + ": needs a limit, and concurrency is none; write one such as 100/1m beside it, or leave it out"
+}
+
+// checkEffect refuses what a rule without any limit says of its limits.
+func (c *compiler) checkEffect() {
+	t := c.text
+	c.noEffect("enforcement soft", isSoft(t.Enforcement))
+	c.noEffect("on_limit delay", t.OnLimit == "delay")
+	c.noEffect("max_waiting", t.MaxWaiting != "")
+	c.noEffect("count", t.Count != nil)
+	c.noEffect("penalty", t.Penalty != nil)
+	c.noEffect("candidate", t.Candidate != nil)
+	if strings.TrimSpace(t.Concurrency) != "" {
+		c.fail(NoConcurrency, "concurrency")
+	}
+}
+
+func (c *compiler) noEffect(what string, said bool) {
+	if said {
+		field, _, _ := strings.Cut(what, " ")
+		c.fail(what+": has no effect on a rule without any limit; write a limit, or leave it out", field)
+	}
+}
+
+// NoConcurrency is said of a rule whose limits are all unlimited.
+const NoConcurrency = "concurrency: has no effect beside unlimited, by which no request is counted; leave that out to have concurrency alone"
+
+// CandidateAlone is said of a candidate of a rule with several limits.
+const CandidateAlone = "candidate: stands beside tiers or overrides; it can be compared only with one limit, keep one"
+
+// setCandidate reads the limit that is compared with the rule's.
+func (c *compiler) setCandidate(config *core.RuleConfig) {
+	t := c.text
+	if t.Candidate == nil || c.isAlone() {
+		return
+	}
+	if t.Tiers != nil || len(t.Overrides) > 0 {
+		c.fail(CandidateAlone, "candidate")
+		return
+	}
+	var algorithm core.Algorithm
+	if text := strings.TrimSpace(t.Algorithm); text != "" {
+		a, err := core.ParseAlgorithm(text)
+		if err != nil { // which is said already
+			return
+		}
+		algorithm = a
+	}
+	maxDelay, err := time.ParseDuration(strings.TrimSpace(t.MaxDelay))
+	if err != nil {
+		maxDelay = 0
+	}
+	limit, errors := NewCandidate(t.Candidate, algorithm, maxDelay)
+	c.errors = append(c.errors, errors...)
+	if limit == nil {
+		return
+	}
+	config.Candidate = limit
+	if config.Limit != nil && limit.Same(config.Limit) {
+		c.fail(SameCandidate(limit), "candidate")
+	}
+}
+
+// SameCandidate is said of a candidate that decides as the rule's limit does.
+func SameCandidate(limit *core.Limit) string {
+	return fmt.Sprintf("candidate: is the same as the limit, %s, so that it would say nothing; write what is to be tried out, or leave it out", limit)
+}
+
+// NewCandidate makes the limit of a candidate. algorithm is the rule's, 0 where it says none, and the candidate's where that says none;
+// maxDelay is the rule's, 0 where it says none, and that of a candidate which is a leaky bucket. The errors begin with candidate.
+func NewCandidate(t *Candidate, algorithm core.Algorithm, maxDelay time.Duration) (*core.Limit, []*FieldError) {
+	text := &RuleText{Limit: t.Limit, Algorithm: t.Algorithm, Burst: t.Burst, Refill: t.Refill, TimeZone: t.TimeZone}
+	if strings.TrimSpace(text.Algorithm) == "" {
+		text.Algorithm = algorithm.String()
+	}
+	c := &compiler{text: text}
+	common := c.commonLimit()
+	if common.Algorithm == core.LeakyBucket {
+		common.MaxDelay = maxDelay
+	}
+	var limit *core.Limit
+	written := strings.TrimSpace(text.Limit)
+	if written == "" {
+		c.fail("limit: is missing; write one such as 100/1m", "limit")
+	} else if written == Unlimited {
+		c.fail("limit \"unlimited\": there would be nothing to compare; write one such as 100/1m", "limit")
+	} else if len(c.errors) == 0 {
+		limit = c.limit(common, written, "limit", "limit")
+	}
+	for _, e := range c.errors {
+		e.Text = "candidate: " + e.Text
+		e.Path = append([]string{"candidate"}, e.Path...)
+	}
+	return limit, c.errors
+}
+
+// FieldOf says which field of a rule an error of core.NewLimits is about, and what is wrong with it: without the rule's name, which is
+// in front of it.
+func FieldOf(err error, name string) *FieldError {
+	text := err.Error()
+	prefix := fmt.Sprintf("rule %q: ", name)
+	for strings.HasPrefix(text, prefix) {
+		text = text[len(prefix):]
+	}
+	field := text
+	if end := strings.IndexAny(text, " :"); end >= 0 {
+		field = text[:end]
+	}
+	if !isOneOf(field, ruleFields) {
+		field = "name"
+	}
+	return &FieldError{Path: []string{field}, Text: text}
+}
