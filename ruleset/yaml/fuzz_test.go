@@ -21,6 +21,8 @@ func FuzzDecode(f *testing.F) {
 		"rules:\n- name: a\n  limit: 5/1m\n  key: [client_ip, header:X-User]\n  match: {paths: [/a], except_ips: 10.0.0.0/8}\n  overrides: [{key: [192.0.2.1, bob], limit: unlimited}]\n",
 		"rules:\n- name: a\n  tiers: {source: header:X-Plan, limits: {free: 5/day, \"*\": 1/week}}\n  time_zone: UTC\n",
 		"rules:\n- {name: a, limit: 5/1m, algorithm: token_bucket, burst: 7, refill: interval, cost: 3, ipv4_prefix: 24, enforcement: shadow}\n",
+		"rules:\n- {name: a, limit: 9/1m, enforcement: soft 20% 30s, penalty: [1m, 1d], concurrency: 5, candidate: {limit: 8/day, algorithm: fixed_window, time_zone: UTC}}\n- {name: b, concurrency: 5}\n",
+		"rules:\n- {name: a, limit: 9/1m, algorithm: token_bucket, on_limit: delay, max_delay: 3s, max_waiting: 50}\n- {name: b, limit: 9/1m, count: [401, 4xx], penalty: 1m 2m}\n",
 		"domain: d\ndescriptors:\n- {key: a_b, rate_limit: {unit: day, requests_per_unit: 0}}\n- {key: a, value: b, rate_limit: {unit: day, requests_per_unit: 5, name: n, replaces: [{name: m}]}}\n- {key: a, value: 'b*', share_threshold: true, descriptors: [{key: c, rate_limit: {unlimited: true}}]}\n",
 		"a: b\n---\nc: d\n", "a:\n\tb", "? a\n: b", "<<: *x", "&a [*a]", "--- !x\n...\n", "%YAML 1.1\n---\n", "a: |\n x\n#", "? \n", "...", "\ufeff",
 	} {

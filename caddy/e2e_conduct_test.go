@@ -1,0 +1,412 @@
+package ratelimit_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/core/storetest"
+	"github.com/proxyweir/weir/redis/redistest"
+	"golang.org/x/crypto/bcrypt"
+)
+
+// What rules do past their limit, in a real Caddy. The arithmetic of it is the stores' own tests' to hold.
+
+// withMetrics is a site that tells its metrics, too.
+func withMetrics(directives string) string {
+	return "handle /metrics {\nmetrics\n}\nhandle {\nroute {\n" + directives + "\n}\n}"
+}
+
+// grown returns by how much a series grows while f runs. The series of a process outlive its tests.
+func (s *server) grown(series string, f func()) int {
+	s.t.Helper()
+	read := func() (n int) {
+		_, _ = fmt.Sscan(s.metric(series), &n)
+		return n
+	}
+	before := read()
+	f()
+	return read() - before
+}
+
+func TestToleranceIsToldAndCountedApart(t *testing.T) {
+	s := startSite(t, withMetrics("rate_limit {\nzone tolerant {\nkey everyone\nlimit 4/366d\nenforcement soft 50% 1h\n}\n}\nrespond ok"))
+	var last response
+	soft := s.grown(`weir_requests_total{outcome="allowed_soft",rule="tolerant"}`, func() {
+		for i := range 6 {
+			r := s.do("/")
+			want := "-"
+			if i >= 4 {
+				want = "exceeded"
+			}
+			if r.status != http.StatusOK {
+				t.Fatalf("request %d: status %d, want 200", i+1, r.status)
+			}
+			r.want(t, "X-RateLimit-Soft", want, "X-RateLimit-Limit", "4", "X-RateLimit-Remaining", fmt.Sprint(max(0, 3-i)))
+		}
+		last = s.reject("/")
+	})
+	last.want(t, "X-RateLimit-Soft", "-", "X-RateLimit-Limit", "4")
+	if soft != 2 {
+		t.Errorf("%d requests are counted as let through on tolerance, want 2", soft)
+	}
+}
+
+func TestWhatAShadowWouldHaveRejectedIsCounted(t *testing.T) {
+	s := startSite(t, withMetrics("rate_limit {\nzone watching {\nkey everyone\nlimit 2/366d\nenforcement shadow\n}\n}\nrespond ok"))
+	n := s.grown(`weir_requests_total{outcome="shadow_rejected",rule="watching"}`, func() { s.admit(5, "/") })
+	if n != 3 {
+		t.Errorf("%d requests are counted, want 3", n)
+	}
+	s.do("/").want(t, "X-RateLimit-Limit", "-", "RateLimit", "-")
+	if lines := s.logs("rate limit exceeded in shadow"); len(lines) < 3 || lines[0]["zone"] != "watching" {
+		t.Errorf("the log has %v", lines)
+	}
+}
+
+// A candidate of 5 beside a limit of 3, and one of 2: the four combinations of what they decide.
+func TestACandidateIsComparedOnRealRequests(t *testing.T) {
+	for name, test := range map[string]struct {
+		candidate string
+		want      map[string]int // by limit and candidate
+	}{
+		"laxer":    {"5/366d", map[string]int{"allowed allowed": 3, "rejected allowed": 2, "rejected rejected": 3}},
+		"stricter": {"2/366d", map[string]int{"allowed allowed": 2, "allowed rejected": 1, "rejected rejected": 5}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startSite(t, withMetrics("rate_limit {\nzone "+name+" {\nkey everyone\nlimit 3/366d\ncandidate {\nlimit "+test.candidate+"\n}\n}\n}\nrespond ok"))
+			s.admit(3, "/")
+			for range 5 {
+				s.reject("/").want(t, "RateLimit-Policy", `"`+name+`";q=3;w=31622400`)
+			}
+			for _, limit := range []string{"allowed", "rejected"} {
+				for _, candidate := range []string{"allowed", "rejected"} {
+					got := s.metric(fmt.Sprintf(`weir_candidate_decisions_total{candidate="%s",limit="%s",rule="%s"}`, candidate, limit, name))
+					want := test.want[limit+" "+candidate]
+					if got != fmt.Sprint(want) && (got != "" || want != 0) {
+						t.Errorf("limit %s, candidate %s: %q, want %d", limit, candidate, got, want)
+					}
+				}
+			}
+			if lines := s.logs("rate limit exceeded in shadow"); len(lines) != 0 {
+				t.Errorf("the log has lines of the candidate: %v", lines)
+			}
+		})
+	}
+}
+
+// login is a site behind basic authentication: who fails is counted, and is shut out.
+func login(t *testing.T, limit, store string) string {
+	hash, err := bcrypt.GenerateFromPassword([]byte("right"), bcrypt.MinCost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "handle /up {\n" + up + "}\nhandle {\nroute {\nrate_limit {\nzone login {\nkey {header.X-Client}\nlimit " + limit + "\ncount 401\npenalty 10m 1h\n}\n" + store +
+		"}\nbasic_auth {\nalice " + string(hash) + "\n}\nrespond welcome\n}\n}\n"
+}
+
+// password returns the header field of somebody who says the password.
+func password(word string) string {
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte("alice:"+word))
+}
+
+func TestAPersonWithTheRightPasswordIsNeverStopped(t *testing.T) {
+	s := startSite(t, login(t, "3/1h", ""))
+	s.admit(300, "/", "Authorization", password("right"), "X-Client", "alice")
+	for range 3 {
+		if r := s.do("/", "Authorization", password("wrong"), "X-Client", "mallory"); r.status != http.StatusUnauthorized {
+			t.Fatalf("status %d, want 401", r.status)
+		}
+	}
+	r := s.reject("/", "Authorization", password("right"), "X-Client", "mallory")
+	r.seconds(t, "Retry-After", 600, 2*3600) // the limit's, where that is longer than the first penalty
+	s.admit(1, "/", "Authorization", password("right"), "X-Client", "alice")
+}
+
+// Two proxies on one Redis, and 200 guesses at once: exactly as many get an answer as may fail. Who has then exceeded the limit is shut
+// out of both, with the right password too.
+func TestGuessesAtOnceGetExactlyTheTriesThatThereAre(t *testing.T) {
+	redis := redistest.Start(t)
+	fleet := startFleet(t, 2, login(t, "5/1s", storeAt(redis.Addr(), patiently)))
+	for round := range 3 { // of different clients
+		client := fmt.Sprintf("mallory%d", round)
+		var wrong, stopped atomic.Int64
+		var guesses sync.WaitGroup
+		for i := range 200 {
+			guesses.Go(func() {
+				m := fleet[i%2]
+				r, err := m.once(m.client, "/", "Authorization", password(fmt.Sprint("guess", i)), "X-Client", client)
+				switch {
+				case err != nil:
+					t.Error(err)
+				case r.status == http.StatusUnauthorized:
+					wrong.Add(1)
+				case r.status == http.StatusTooManyRequests:
+					stopped.Add(1)
+				default:
+					t.Errorf("status %d", r.status)
+				}
+			})
+		}
+		guesses.Wait()
+		if wrong.Load() != 5 || stopped.Load() != 195 {
+			t.Errorf("%d guesses were answered and %d stopped, want 5 and 195", wrong.Load(), stopped.Load())
+		}
+		for _, m := range fleet {
+			if r := m.do("/", "Authorization", password("right"), "X-Client", client); r.status != http.StatusTooManyRequests {
+				t.Errorf("status %d for whoever is shut out, want 429", r.status)
+			} else {
+				r.seconds(t, "Retry-After", 500, 600)
+			}
+		}
+		if r := fleet[0].do("/", "Authorization", password("right"), "X-Client", "alice"); r.status != http.StatusOK {
+			t.Errorf("status %d for another client, want 200", r.status)
+		}
+	}
+}
+
+// broken is a handler that comes to an end as the request's path says.
+type broken struct{}
+
+func (broken) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "http.handlers.weir_test_broken", New: func() caddy.Module { return new(broken) }}
+}
+
+func (*broken) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
+	switch r.URL.Path {
+	case "/writes":
+		w.WriteHeader(http.StatusForbidden)
+	case "/returns":
+		return caddyhttp.Error(http.StatusForbidden, errors.New("forbidden"))
+	case "/hints": // an informational response is not the final one
+		w.WriteHeader(http.StatusEarlyHints)
+		w.WriteHeader(http.StatusForbidden)
+	case "/writes-and-returns": // what is written counts
+		w.WriteHeader(http.StatusForbidden)
+		return caddyhttp.Error(http.StatusInternalServerError, errors.New("too late"))
+	case "/streams":
+		w.WriteHeader(http.StatusForbidden)
+		for range 3 {
+			_, _ = io.WriteString(w, "part\n")
+			_ = http.NewResponseController(w).Flush()
+		}
+	case "/aborts":
+		w.WriteHeader(http.StatusForbidden)
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	case "/flushes": // which sends 200
+		_ = http.NewResponseController(w).Flush()
+	case "/fails":
+		return errors.New("a plain error is a 500")
+	case "/aborts-first":
+		panic(http.ErrAbortHandler)
+	}
+	return nil
+}
+
+func init() {
+	caddy.RegisterModule(broken{})
+}
+
+// Each way of ending is tried with a limit of one that counts 403: what has ended with it has used the limit up, and what has not has
+// given it back. A place among those in flight is given back in any case.
+func TestARequestIsCountedByHowItEnds(t *testing.T) {
+	for path, counted := range map[string]bool{
+		"/writes": true, "/returns": true, "/hints": true, "/writes-and-returns": true, "/streams": true, "/aborts": true,
+		"/flushes": false, "/fails": false, "/aborts-first": false, "/": false,
+	} {
+		t.Run(path, func(t *testing.T) {
+			s := startJSON(t, httpApp(`[{"handler":"rate_limit","rate_limits":{
+				"forbidden":{"key":"{http.request.header.X-Client}","requests":1,"period":"366d","count":["403"]},
+				"few":{"key":"everyone","concurrency":1}}},
+				{"handler":"weir_test_broken"}]`))
+			for _, client := range []string{"a", "b", "c"} { // one after the other: none stays in flight
+				_, _ = s.once(s.client, path, "X-Client", client)
+			}
+			r := s.do("/", "X-Client", "a")
+			if got := r.status == http.StatusTooManyRequests; got != counted {
+				t.Errorf("status %d afterwards, want the request counted: %v", r.status, counted)
+			}
+			if lines := s.logs("the store of rate limits has failed at the end of a request"); len(lines) != 0 {
+				t.Errorf("log: %v", lines)
+			}
+		})
+	}
+}
+
+// A client that leaves while the upstream is at its request: what it has reserved comes back, and the status is Caddy's 499.
+func TestAClientThatLeavesGivesBackWhatItHasReserved(t *testing.T) {
+	came := make(chan struct{})
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		came <- struct{}{}
+		<-r.Context().Done()
+	}))
+	defer upstream.Close()
+	for name, test := range map[string]struct {
+		zone    string
+		admits2 bool
+	}{
+		"concurrency":       {"concurrency 1", true},
+		"count 401":         {"limit 1/366d\ncount 401", true},
+		"count 401,499,4xx": {"limit 1/366d\ncount 401,499,4xx", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startSite(t, "handle /slow {\nrate_limit {\nzone z {\nkey everyone\n"+test.zone+"\n}\n}\nreverse_proxy "+upstream.URL+"\n}\nhandle {\nrate_limit {\nzone z {\nkey everyone\n"+test.zone+"\n}\n}\nrespond ok\n}")
+			ctx, leave := context.WithCancel(context.Background())
+			r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.addr+"/slow", nil)
+			gone := make(chan error, 1)
+			go func() {
+				answer, err := s.client.Do(r)
+				if err == nil {
+					answer.Body.Close()
+				}
+				gone <- err
+			}()
+			awaitOne(t, "the request at the upstream", came)
+			s.reject("/").seconds(t, "Retry-After", 1, 1)
+			leave()
+			if err := awaitOne(t, "the client to have gone", gone); err == nil {
+				t.Fatal("the client got an answer")
+			}
+			if test.admits2 {
+				eventually(t, "the reservation comes back", func() bool { return s.do("/").status == http.StatusOK })
+			} else {
+				eventually(t, "the reservation is charged", func() bool {
+					return s.reject("/").header.Get("Retry-After") != "1"
+				})
+			}
+		})
+	}
+}
+
+// An upgraded connection is in flight until it is closed, from either side.
+func TestAnUpgradedConnectionIsInFlightUntilItIsClosed(t *testing.T) {
+	upstream, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer upstream.Close()
+	go func() {
+		for {
+			conn, err := upstream.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				in := bufio.NewReader(conn)
+				if _, err := http.ReadRequest(in); err != nil {
+					return
+				}
+				fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")
+				_, _ = io.Copy(conn, in)
+			}()
+		}
+	}()
+	s := startSite(t, "rate_limit {\nzone z {\nkey everyone\nlimit 4/366d\ncount 101\nconcurrency 2\n}\n}\nreverse_proxy "+upstream.Addr().String())
+	open := func() (net.Conn, int) {
+		conn, err := net.Dial("tcp", s.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conn, answer.StatusCode
+	}
+	var conns []net.Conn
+	for i, want := range []int{101, 101, 429, 429} {
+		conn, status := open()
+		defer conn.Close()
+		if status != want {
+			t.Fatalf("connection %d: status %d, want %d", i+1, status, want)
+		}
+		conns = append(conns, conn)
+	}
+	for round := range 2 {
+		conns[round].Close()
+		eventually(t, "the place of a closed connection is free", func() bool {
+			conn, status := open()
+			if status != 101 {
+				conn.Close()
+				return false
+			}
+			t.Cleanup(func() { conn.Close() })
+			return true
+		})
+	}
+	// Four have been opened, and 101 is counted: none is left, even where there is a place. (The first two are closed.)
+	if conn, status := open(); status != 429 {
+		t.Errorf("status %d for the fifth, want 429", status)
+	} else {
+		conn.Close()
+	}
+}
+
+// Whatever leases a proxy has that is killed, they are free when they have run out, and not before while it lives.
+func TestTheLeasesOfAKilledProxyRunOut(t *testing.T) {
+	redis := redistest.Start(t, redistest.WithClock())
+	clock := &storetest.Clock{}
+	clock.Set(time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC).UnixMicro())
+	clock.Follow(redis.SetTime)
+	conn, err := redis.Dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	came := make(chan struct{})
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		came <- struct{}{}
+		<-r.Context().Done()
+	}))
+	defer upstream.Close()
+	zone := "rate_limit {\nzone z {\nkey everyone\nconcurrency 2\n}\n" + storeAt(redis.Addr(), patiently, "plain_keys") + "}\n"
+	fleet := startFleet(t, 2, up+"route /slow {\n"+zone+"reverse_proxy "+upstream.URL+"\n}\nroute /quick {\n"+zone+"respond ok\n}\n")
+	for range 2 {
+		go func() { _, _ = fleet[0].once(fleet[0].client, "/slow") }()
+		awaitOne(t, "the request at the upstream", came)
+	}
+	quick := func() int { return fleet[1].do("/quick").status }
+	keys, err := conn.Do("KEYS", "*:h")
+	if err != nil || len(keys.List) != 1 {
+		t.Fatalf("%v, %v: want one key with leases", keys, err)
+	}
+	until := func() string {
+		r, err := conn.Do("ZRANGE", keys.List[0].Text, "0", "0", "WITHSCORES")
+		if err != nil || len(r.List) < 2 {
+			return ""
+		}
+		return r.List[1].Text
+	}
+	for range 3 { // in all, twice as long as a lease
+		before := until()
+		clock.Add(10 * time.Second.Microseconds())
+		eventually(t, "the leases are renewed", func() bool { now := until(); return now != "" && now != before })
+		if got := quick(); got != http.StatusTooManyRequests {
+			t.Fatalf("status %d while both are under way, want 429", got)
+		}
+	}
+	fleet[0].kill()
+	clock.Add(14 * time.Second.Microseconds())
+	if got := quick(); got != http.StatusTooManyRequests {
+		t.Errorf("status %d before the leases have run out, want 429", got)
+	}
+	clock.Add(2 * time.Second.Microseconds())
+	if got := quick(); got != http.StatusOK {
+		t.Errorf("status %d when the leases have run out, want 200", got)
+	}
+}

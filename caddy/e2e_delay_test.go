@@ -1,0 +1,236 @@
+package ratelimit_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+)
+
+// turns is a zone whose requests wait, between two probes: "decided" tells of requests on which is decided, "served" of those whose turn
+// has come.
+func turns(zone string) string {
+	return strings.Replace(httpApp(`[{"handler":"weir_test_probe","name":"decided","decided":true},
+		{"handler":"rate_limit","rate_limits":{"turns":{"key":"everyone","on_limit":"delay",`+zone+`}}},
+		{"handler":"weir_test_probe","name":"served"},
+		{"handler":"static_response","body":"ok"}]`), `"listen"`, `"protocols": ["h1", "h2c"], "listen"`, 1)
+}
+
+// As TestALeakyBucketServesInTheOrderOfArrival: where the machine stalls for longer than the 100 ms between two turns they may change
+// places, and one try of three must be in order.
+func TestRequestsWaitInTheOrderOfArrival(t *testing.T) {
+	for _, algorithm := range []string{"token_bucket", "sliding_window_log"} {
+		t.Run(algorithm, func(t *testing.T) {
+			decided, served := watch(t, "decided"), watch(t, "served")
+			zone := `"algorithm":"` + algorithm + `","requests":1,"period":"100ms"`
+			s := startJSON(t, turns(zone))
+			const n = 6
+			order := ""
+			for range 3 {
+				var clients sync.WaitGroup
+				for i := range n {
+					path := fmt.Sprintf("/%d", i)
+					clients.Go(func() {
+						if r, err := s.try(s.client, path); err != nil || r.status != http.StatusOK || r.header.Get("X-RateLimit-Remaining") != "0" {
+							t.Errorf("%s: %+v, %v, want 200", path, r, err)
+						}
+					})
+					if got := awaitOne(t, "a decision", decided).URL.Path; got != path {
+						t.Fatalf("decided on %s, want %s", got, path)
+					}
+				}
+				order = ""
+				for range n {
+					order += awaitOne(t, "a turn", served).URL.Path
+				}
+				clients.Wait()
+				if order == "/0/1/2/3/4/5" {
+					return
+				}
+			}
+			t.Errorf("served %s, want the order of arrival", order)
+		})
+	}
+}
+
+// An hour between two requests: whoever waits does so for longer than any test.
+const hourlyTurns = `"algorithm":"token_bucket","requests":1,"period":"1h","max_delay":"1h"`
+
+func TestNobodyWaitsForLongerThanMaxDelayOrBehindMoreThanMaxWaiting(t *testing.T) {
+	for name, test := range map[string]struct {
+		zone  string
+		waits int
+		retry [2]int
+	}{
+		"max_delay":   {`"algorithm":"token_bucket","requests":2,"period":"1h","burst":1,"max_delay":"1h"`, 2, [2]int{1700, 1800}},
+		"max_waiting": {`"algorithm":"token_bucket","requests":60,"period":"1h","burst":1,"max_delay":"1h","max_waiting":3`, 3, [2]int{200, 240}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			decided := watch(t, "decided")
+			s := startJSON(t, turns(test.zone))
+			s.admit(1, "/")
+			awaitOne(t, "a decision", decided)
+			ctx, leave := context.WithCancel(context.Background())
+			defer leave()
+			for range test.waits {
+				go s.abandon(ctx, s.client, "/")
+				awaitOne(t, "a decision", decided)
+			}
+			eventually(t, "they wait", func() bool { return held() == test.waits })
+			r := s.reject("/")
+			r.seconds(t, "Retry-After", test.retry[0], test.retry[1])
+			awaitOne(t, "a decision", decided)
+			leave()
+			eventually(t, "nobody waits", func() bool { return held() == 0 })
+			// All of them have given their turns back, the last in line first or not: at least the last turn is free again.
+			ctx, leave = context.WithCancel(context.Background())
+			defer leave()
+			go s.abandon(ctx, s.client, "/")
+			awaitOne(t, "a decision", decided)
+			eventually(t, "another waits", func() bool { return held() == 1 })
+		})
+	}
+}
+
+// abandon makes a request that is over when ctx ends.
+func (s *server) abandon(ctx context.Context, client *http.Client, path string) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.addr+path, nil)
+	if err != nil {
+		s.t.Error(err)
+		return
+	}
+	if answer, err := client.Do(r); err == nil {
+		answer.Body.Close()
+	}
+}
+
+// Ten thousand wait, on streams of HTTP/2. When their clients leave, all of them are gone, with their goroutines.
+func TestTenThousandWait(t *testing.T) {
+	const n = 10_000
+	s := startJSON(t, turns(strings.Replace(hourlyTurns, `"requests":1,`, `"requests":100000,"burst":1,`, 1)+`,"max_waiting":10000`))
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	client := s.newClient(protocols)
+	client.Timeout = 0
+	s.admit(1, "/")
+	before := runtime.NumGoroutine()
+	ctx, leave := context.WithCancel(context.Background())
+	var clients sync.WaitGroup
+	for range n {
+		clients.Go(func() { s.abandon(ctx, client, "/") })
+	}
+	// One in 36 ms has its turn, so that some are served already while others come.
+	eventually(t, "ten thousand have come", func() bool { return heldAtMost(n) > n*9/10 })
+	leave()
+	left := time.Now()
+	eventually(t, "nobody waits", func() bool { return heldAtMost(n) == 0 })
+	t.Logf("all were gone %v after their clients had left", time.Since(left).Round(time.Millisecond))
+	clients.Wait()
+	client.CloseIdleConnections()
+	settledGoroutines(t, before)
+}
+
+// heldAtMost is held, where that may be many.
+func heldAtMost(n int) int {
+	profile := make([]runtime.StackRecord, 8*n)
+	count, ok := runtime.GoroutineProfile(profile)
+	if !ok {
+		return -1
+	}
+	waiting := 0
+	for _, record := range profile[:count] {
+		frames := runtime.CallersFrames(record.Stack())
+		for {
+			frame, more := frames.Next()
+			if strings.HasSuffix(frame.Function, "weir/caddy.(*Handler).hold") {
+				waiting++
+				break
+			}
+			if !more {
+				break
+			}
+		}
+	}
+	return waiting
+}
+
+// Those that wait when the configuration is replaced, or the server ends, are told so, and when to come again.
+func TestNobodyWhoWaitsIsLostSilently(t *testing.T) {
+	for name, end := range map[string]func(s *server){
+		"at a reload":                 func(s *server) { s.load(s.json(turns(strings.Replace(hourlyTurns, "1h", "2h", 1)))) },
+		"at a reload that removes it": func(s *server) { s.load(s.json(httpApp(`[{"handler":"static_response","body":"ok"}]`))) },
+		"at shutdown": func(s *server) {
+			if err := caddy.Stop(); err != nil {
+				s.t.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const n = 200
+			decided := watch(t, "decided")
+			s := startJSON(t, turns(`"algorithm":"token_bucket","requests":1000,"period":"1h","burst":1,"max_delay":"1h"`))
+			s.admit(1, "/")
+			awaitOne(t, "a decision", decided)
+			var told atomic.Int64
+			var clients sync.WaitGroup
+			for range n {
+				clients.Go(func() {
+					r, err := s.try(s.client, "/queued")
+					switch {
+					case err != nil:
+						t.Errorf("a request that waited: %v", err)
+					case r.status == http.StatusServiceUnavailable && r.header.Get("Retry-After") != "":
+						told.Add(1)
+					case r.status != http.StatusOK: // whose turn it was
+						t.Errorf("status %d", r.status)
+					}
+				})
+				awaitOne(t, "a decision", decided)
+			}
+			eventually(t, "they wait", func() bool { return heldAtMost(n) > n*9/10 })
+			end(s)
+			clients.Wait()
+			if told.Load() < n*9/10 {
+				t.Errorf("%d of %d were told", told.Load(), n)
+			}
+		})
+	}
+}
+
+// A rule without delays that covers more than the one that has requests wait: they reserve their place in it, and hold nobody else up.
+func TestWhoWaitsForOneRuleKeepsItsPlaceInTheOthers(t *testing.T) {
+	decided := watch(t, "decided")
+	s := startJSON(t, httpApp(`[{"handler":"weir_test_probe","name":"decided","decided":true},
+		{"handler":"rate_limit","rate_limits":{
+			"turns":{"key":"{http.request.header.X-Client}","on_limit":"delay",`+hourlyTurns+`},
+			"all":{"key":"everyone","requests":4,"period":"366d"}}},
+		{"handler":"static_response","body":"ok"}]`))
+	ctx, leave := context.WithCancel(context.Background())
+	defer leave()
+	s.admit(1, "/", "X-Client", "a")
+	awaitOne(t, "a decision", decided)
+	go func() {
+		r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.addr+"/", nil)
+		r.Header.Set("X-Client", "a")
+		if answer, err := s.client.Do(r); err == nil {
+			answer.Body.Close()
+		}
+	}()
+	awaitOne(t, "a decision", decided)
+	eventually(t, "it waits", func() bool { return held() == 1 })
+	if r := s.do("/", "X-Client", "b"); r.status != http.StatusOK { // at once
+		t.Fatalf("status %d for another client, want 200", r.status)
+	}
+	s.admit(1, "/", "X-Client", "c")
+	s.reject("/", "X-Client", "d") // three were served, and one waits
+	leave()
+	eventually(t, "its place is free", func() bool { return s.do("/", "X-Client", "e").status == http.StatusOK })
+	s.reject("/", "X-Client", "f")
+}
