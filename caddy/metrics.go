@@ -123,11 +123,23 @@ func (q *inquiry) count(failed bool) {
 		case d.Delay > 0:
 			o = delayed
 		}
-		if i > 0 && q.reporters[i] == q.reporters[i-1] && c.Rule.Limit().InFlight() && o != rejected && o != shadowRejected {
+		if limit := q.besideOf(i); limit != nil && (d.Allowed || !limit.Decision.Allowed) {
 			continue // the rule's limit has counted the request
 		}
 		q.reporters[i].counters.inc(o)
 	}
+}
+
+// besideOf returns the check of the rule whose concurrency a check is about, nil where it is about something else, or the rule limits
+// nothing else.
+func (q *inquiry) besideOf(i int) *core.Check {
+	if i == 0 || q.reporters[i] != q.reporters[i-1] || !q.checks[i].Rule.Limit().InFlight() {
+		return nil
+	}
+	if q.checks[i-1].Rule.IsCandidate() {
+		return &q.checks[i-2]
+	}
+	return &q.checks[i-1]
 }
 
 // fileMetrics tell whether the rule files that are there are those in force. There is one of them a process, which every

@@ -31,23 +31,34 @@ func (s *conductScene) peek(r *Rule, key string, cost int64) Decision {
 func TestWhatARejectionMovesIsFoundAgain(t *testing.T) {
 	for _, index := range []Index{Probing, Mapped} {
 		for _, a := range []Algorithm{TokenBucket, SlidingWindowLog} {
-			s := newConductScene(t, MemoryConfig{Index: index, MaxKeys: 10_000})
+			s := newConductScene(t, MemoryConfig{Index: index, MaxKeys: 50_000})
 			tight := s.open(RuleConfig{Name: "tight", Limit: perHour(t, a, 1), CountRejected: true})
-			wide := s.open(RuleConfig{Name: "wide", Limit: perHour(t, a, 9), Conduct: Conduct{Penalties: []time.Duration{time.Minute}}})
+			// Many rules, so that some of their keys stand in the table behind the new one.
+			var wide []*Rule
+			for n := 0; n < 8; n++ {
+				wide = append(wide, s.open(RuleConfig{Name: "wide" + strconv.Itoa(n), Limit: perHour(t, a, 9), Conduct: Conduct{Penalties: []time.Duration{time.Minute}}}))
+			}
 			n := fewerRounds(2000)
 			for i := 0; i < n; i++ {
-				checks := []Check{{Rule: wide, Key: strconv.Itoa(i), Cost: 1 + int64(i%7)}}
-				if err := s.store.Decide(checks, false); err != nil {
-					t.Fatal(err)
+				for _, r := range wide {
+					checks := []Check{{Rule: r, Key: strconv.Itoa(i), Cost: 1 + int64(i%7)}}
+					if err := s.store.Decide(checks, false); err != nil {
+						t.Fatal(err)
+					}
 				}
 			}
 			for i := 0; i < n; i++ {
-				checks := []Check{{Rule: tight, Key: strconv.Itoa(i), Cost: 2}, {Rule: wide, Key: strconv.Itoa(i), Cost: 2}}
+				checks := []Check{{Rule: tight, Key: "new " + strconv.Itoa(i), Cost: 2}}
+				for _, r := range wide {
+					checks = append(checks, Check{Rule: r, Key: strconv.Itoa(i), Cost: 2})
+				}
 				if err := s.store.Decide(checks, false); err != nil {
 					t.Fatal(err)
 				}
-				if d := checks[1].Decision; checks[0].Decision.Allowed || d.Remaining != 8-int64(i%7) {
-					t.Fatalf("%s, key %d: %+v; want %d left", a.String(), i, d, 8-i%7)
+				for _, c := range checks[1:] {
+					if d := c.Decision; checks[0].Decision.Allowed || d.Remaining != 8-int64(i%7) {
+						t.Fatalf("%s, key %d: %+v; want %d left", a.String(), i, d, 8-i%7)
+					}
 				}
 			}
 		}
@@ -220,6 +231,50 @@ func TestAccountsAreForgottenWhenTheySayNothing(t *testing.T) {
 	}
 }
 
+// What holds nothing more needs no sweep, and no clock.
+func TestAccountsAreForgottenWithWhatTheyHeld(t *testing.T) {
+	s := newConductScene(t, MemoryConfig{})
+	places := s.open(RuleConfig{Name: "places", Limit: mustConcurrency(t, 2)})
+	count := s.open(RuleConfig{Name: "count", Limit: perHour(t, SlidingWindowLog, 2), Conduct: Conduct{Count: mustStatuses(t, "401")}})
+	for i := 0; i < 100; i++ {
+		_, holds := s.ask(strconv.Itoa(i), places, count)
+		if err := s.limiter.Finish(holds, 401); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range s.store.shards {
+		if n := len(s.store.shards[i].accounts); n > 0 {
+			t.Fatalf("%d accounts are left in shard %d", n, i)
+		}
+	}
+}
+
+// Nor do they stay behind where other keys of their shards do.
+func TestAccountsAreForgottenWithTheirKeys(t *testing.T) {
+	for _, index := range []Index{Probing, Mapped} {
+		s := newConductScene(t, MemoryConfig{Index: index})
+		limit := mustLimit(t, LimitConfig{Algorithm: FixedWindow, Requests: 1, Period: time.Second})
+		penal := s.open(RuleConfig{Name: "penal", Limit: limit, Conduct: Conduct{Penalties: []time.Duration{time.Second}}})
+		plain := s.open(RuleConfig{Name: "plain", Limit: perHour(t, FixedWindow, 2)})
+		n := fewerRounds(20_000)
+		for i := 0; i < n; i++ {
+			s.ask(strconv.Itoa(i), plain)
+			s.ask(strconv.Itoa(i), penal)
+			s.ask(strconv.Itoa(i), penal)
+		}
+		s.now += 10 * inSeconds
+		s.store.Sweep()
+		if keys := s.store.Stats().Keys; keys != int64(n) {
+			t.Errorf("%d keys are left; want the %d of the plain rule", keys, n)
+		}
+		for i := range s.store.shards {
+			if left := len(s.store.shards[i].accounts); left > 0 {
+				t.Fatalf("%d accounts are left in shard %d", left, i)
+			}
+		}
+	}
+}
+
 // A reload opens the new rule and releases the old one; what was under way by the old one ends all the same.
 func TestRequestsUnderWaySurviveAReload(t *testing.T) {
 	s := newConductScene(t, MemoryConfig{})
@@ -276,23 +331,56 @@ func TestAClockThatStepsBackShutsNobodyOutForLonger(t *testing.T) {
 	s.now -= 3600 * inSeconds
 	v, _ := s.ask("alice", penal)
 	s.wants("an hour before it was shut out", v, Reject, 60*inSeconds, 0)
+	s.peek(soft, "alice", 1)
+	s.now += 99 * inSeconds / 10
 	for i := 0; i < 2; i++ {
 		s.ask("alice", soft)
 	}
 	if v, _ = s.ask("alice", soft); !v.Soft {
-		t.Errorf("an hour before tolerance began: %+v", v)
+		t.Errorf("10 seconds since an hour before tolerance began are not over: %+v", v)
 	}
-	s.now += 11 * inSeconds
+	s.now += 6 * inSeconds / 10
 	for i := 0; i < 2; i++ {
 		s.ask("alice", soft)
 	}
-	v, _ = s.ask("alice", soft)
-	if v.Outcome != Allow { // 11 quiet seconds are more than a second
-		t.Errorf("11 seconds later: %+v", v)
+	if v, _ = s.ask("alice", soft); v.Outcome != Reject {
+		t.Errorf("they are over, and no second was quiet: %+v", v)
 	}
 	s.now += 50 * inSeconds
 	if v, _ = s.ask("alice", penal); v.Outcome != Allow {
 		t.Errorf("a minute later: %+v", v)
+	}
+}
+
+// Who leaves the line takes along nothing that others were charged while it waited.
+func TestWhoLeavesTakesNobodysChargeAlong(t *testing.T) {
+	for _, a := range []Algorithm{TokenBucket, SlidingWindowLog} {
+		s := newConductScene(t, MemoryConfig{})
+		quick := s.open(RuleConfig{Name: "quick", Limit: mustLimit(t, LimitConfig{Algorithm: a, Requests: 2, Period: 6 * time.Second, Delays: true, MaxDelay: time.Minute})})
+		slow := s.open(RuleConfig{Name: "slow", Limit: slowly(t, 1, 7*time.Second, time.Minute)})
+		s.ask("alice", quick)
+		s.ask("alice", quick, slow)
+		v, _ := s.ask("alice", quick, slow) // departs when the slow rule lets it go
+		s.wants("the third", v, Delay, 0, 7*inSeconds)
+		v, last := s.ask("alice", quick)
+		s.wants("the fourth", v, Delay, 0, 6*inSeconds)
+		if a == TokenBucket {
+			s.now += inSeconds
+			v, last = s.ask("alice", quick)
+			s.wants("the fifth", v, Delay, 0, 8*inSeconds)
+		} else {
+			v, last = s.ask("alice", quick)
+			s.wants("the fifth", v, Delay, 0, 12*inSeconds)
+			s.now += inSeconds
+		}
+		s.now += 13 * inSeconds / 2 // the third departs
+		want := s.peek(quick, "alice", 1).Delay
+		if err := s.limiter.Leave(last); err != nil {
+			t.Fatal(err)
+		}
+		if d := s.peek(quick, "alice", 1); d.Delay == 0 || d.Delay > want {
+			t.Errorf("%s: %+v; before the fifth left a sixth was to wait for %d", a.String(), d, want)
+		}
 	}
 }
 

@@ -93,6 +93,18 @@ func (l *Limiter) Finish(holds []Hold, status int) error {
 
 // settle has each hold settled by the store that it is in.
 func (l *Limiter) settle(holds []Hold) error {
+	if len(holds) == 0 {
+		return nil
+	}
+	local := 0
+	for i := range holds {
+		if holds[i].Rule.isLocal {
+			local++
+		}
+	}
+	if local == 0 {
+		return l.store.Settle(holds)
+	}
 	var there, here []Hold
 	for i := range holds {
 		if holds[i].Rule.isLocal {
@@ -101,14 +113,11 @@ func (l *Limiter) settle(holds []Hold) error {
 			there = append(there, holds[i])
 		}
 	}
-	var err error
-	if len(there) > 0 {
-		err = l.store.Settle(there)
+	_ = l.local.Settle(here) // memory does not fail
+	if len(there) == 0 {
+		return nil
 	}
-	if len(here) > 0 {
-		_ = l.local.Settle(here) // memory does not fail
-	}
-	return err
+	return l.store.Settle(there)
 }
 
 // ShutOut shuts a key of a rule out for that many microseconds, as a penalty does, in place of one that there is. The error is the

@@ -158,7 +158,7 @@ func TestNewLimitTakesTheExtremes(t *testing.T) {
 	}
 }
 
-func mustLimit(t *testing.T, c LimitConfig) *Limit {
+func mustLimit(t testing.TB, c LimitConfig) *Limit {
 	l, err := NewLimit(c)
 	if err != nil {
 		t.Fatal(err)

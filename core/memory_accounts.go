@@ -17,6 +17,9 @@ type weighing struct {
 
 var weighings = sync.Pool{New: func() interface{} { return &[]weighing{} }}
 
+// accounts are kept for the next, since those of requests under way come and go with each.
+var accounts = sync.Pool{New: func() interface{} { return &account{} }}
+
 // reservedRetry is when to come back who was rejected for what others have reserved: nobody knows for how long.
 const reservedRetry = 1_000_000
 
@@ -397,7 +400,8 @@ func (m *Memory) accountOf(s *shard, c *Check, now int64) *account {
 	if s.accounts == nil {
 		s.accounts = make(map[uint64]*account)
 	}
-	a := &account{last: now}
+	a := accounts.Get().(*account)
+	a.last = now
 	s.accounts[c.hash] = a
 	s.owners[c.slot] |= accounted
 	return a
@@ -582,6 +586,8 @@ func (m *Memory) dropIdle(s *shard, c *Check, a *account, now int64) {
 	if a.idle(now) {
 		delete(s.accounts, c.hash)
 		s.owners[c.slot] &^= accounted
+		*a = account{}
+		accounts.Put(a)
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func mustRule(t *testing.T, c RuleConfig) *Rule {
+func mustRule(t testing.TB, c RuleConfig) *Rule {
 	if c.Limit == nil {
 		c.Limit = mustLimit(t, LimitConfig{Requests: 10, Period: time.Minute})
 	}

@@ -132,20 +132,24 @@ func candidates(s *ruleSet, q *inquiry, r *http.Request) []*rule {
 	return q.rules
 }
 
-// countShadows notes what shadow rules would have rejected, and how candidates would have decided.
-func countShadows(s *ruleSet, q *inquiry) {
+// countShadows notes what shadow rules would have rejected, and how candidates would have decided. Where the store has failed nothing is
+// compared: nodes count by their shares then, if at all.
+func countShadows(s *ruleSet, q *inquiry, failed bool) {
+	var name, last string
 	for i := range q.checks {
 		c := &q.checks[i]
+		name = c.Rule.Name()
 		if c.Rule.IsCandidate() {
-			if count := s.compared[c.Rule.Name()]; count != nil {
+			if count := s.compared[name]; count != nil && !failed {
 				count.note(q.checks[i-1].Decision.Allowed, c.Decision.Allowed)
 			}
 			continue
 		}
-		if !c.Rule.Shadow() || c.Decision.Allowed {
+		if !c.Rule.Shadow() || c.Decision.Allowed || name == last { // the last: the rule's limit has rejected it, and its concurrency too
 			continue
 		}
-		if count := s.shadowed[c.Rule.Name()]; count != nil {
+		last = name
+		if count := s.shadowed[name]; count != nil {
 			count.Add(1)
 		}
 	}
@@ -249,12 +253,31 @@ func (g *registry) tellDifferent(e, other *engine) {
 	sort.Strings(names)
 	for _, name := range names {
 		a, b := ours[name], theirs[name]
-		if len(a) == 0 || a[0].Namespace() != b[0].Namespace() || termsOf(a, true) == termsOf(b, true) {
+		if len(a) == 0 || a[0].Namespace() != b[0].Namespace() {
+			continue
+		}
+		if termsOf(a, true) == termsOf(b, true) {
+			if what := otherConduct(a, b); what != "" {
+				g.say(e.name, fmt.Sprintf("rule %q of namespace %q has %s in middleware %s; make them alike, or rename one",
+					name, a[0].Namespace(), ourWords.Replace(what), other.name))
+			}
 			continue
 		}
 		g.say(e.name, fmt.Sprintf("rule %q of namespace %q is defined in another way by middleware %s: %s there, %s here; make them alike, or rename one",
 			name, a[0].Namespace(), other.name, termsOf(b, false), termsOf(a, false)))
 	}
+}
+
+// otherConduct says what rules of one name, whose limits are the same, do not do alike past them; "": nothing. All limits of a rule have
+// one conduct, so that one of them is looked at: there may be thousands.
+func otherConduct(a, b []*core.Rule) string {
+	terms := termsOf(a[:1], true)
+	for i := range b {
+		if termsOf(b[i:i+1], true) == terms {
+			return core.Difference(a[0], b[i])
+		}
+	}
+	return ""
 }
 
 // termsOf writes what rules of one name do: their limits, and if it is to be exact all that there is.

@@ -65,15 +65,15 @@ func goOn(h *handler, w http.ResponseWriter, r *http.Request, q *inquiry, err er
 	if err != nil {
 		e.reportFailure(err)
 	}
-	if q.set != nil && q.set.watches {
-		countShadows(q.set, q)
-	}
 	v := &q.verdict
 	if v.Outcome == core.Unavailable {
 		v.RetryAfter = jittered(e, v.RetryAfter)
 		unavailable(w, r, v.RetryAfter)
 		free(q)
 		return
+	}
+	if q.set != nil && q.set.watches {
+		countShadows(q.set, q, err != nil)
 	}
 	if v.Outcome == core.Reject {
 		v.RetryAfter = jittered(e, v.RetryAfter)

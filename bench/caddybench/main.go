@@ -22,6 +22,7 @@ func main() {
 	length := flag.Duration("length", 2*time.Second, "of the load on one Caddy in one round, in whole seconds")
 	only := flag.String("only", "", "run this scenario alone")
 	dir := flag.String("bin", "", "folder with the binaries plain, weir and ratelimit; empty: build them")
+	flag.StringVar(&earlier, "before", "", "binary of a Caddy with an earlier Weir, which then takes part in place of caddy-ratelimit")
 	builtin := flag.Bool("builtin", false, "use the built-in load generator even where wrk is there")
 	flag.Parse()
 	log.SetFlags(0)
@@ -88,7 +89,11 @@ func measure(s scenario, work, bin string, load generator, rounds int, length ti
 		}
 	}()
 	for i, c := range contestants {
-		servers[i], err = start(filepath.Join(bin, c.binary), s.caddyfile(c), filepath.Join(work, fmt.Sprintf("%s-%d.caddyfile", s.name, i)))
+		binary := c.binary
+		if !filepath.IsAbs(binary) {
+			binary = filepath.Join(bin, binary)
+		}
+		servers[i], err = start(binary, s.caddyfile(c), filepath.Join(work, fmt.Sprintf("%s-%d.caddyfile", s.name, i)))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", c.name, err)
 		}

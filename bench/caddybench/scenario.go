@@ -4,6 +4,9 @@ import "fmt"
 
 const plain = "plain"
 
+// earlier is the absolute path of a Caddy with an earlier Weir; "": there is none to compare with.
+var earlier string
+
 // contestant is a Caddy with a configuration of its limiter.
 type contestant struct {
 	name   string
@@ -46,6 +49,9 @@ func (s scenario) contestants() []contestant {
 		all = append(all, contestant{"Weir, `headers none`", "weir", func(key string, events int, window string) string {
 			return weirZone(key, events, window, "headers none")
 		}})
+	}
+	if earlier != "" {
+		return append(all, contestant{"Weir, before", earlier, all[1].zone})
 	}
 	if s.redis {
 		return all
