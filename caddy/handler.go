@@ -149,8 +149,9 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
+	accompanied := h.waits || h.app.files.delays(files)
 	for _, zone := range h.zones {
-		if h.waits || len(files) > 0 { // a file may come to have a rule that makes requests wait
+		if accompanied {
 			zone.limits.Accompany()
 		}
 		if err := zone.provision(ctx, h, zone.name); err != nil {

@@ -98,6 +98,39 @@ func (f *ruleFiles) join(h *Handler, patterns []string) error {
 	return nil
 }
 
+// delays reports whether files have a rule that makes requests wait. What is wrong with the files join says.
+func (f *ruleFiles) delays(patterns []string) bool {
+	if len(patterns) == 0 {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	g, err := f.group(patterns)
+	return err == nil && firstDelaying(g.files) != ""
+}
+
+// firstDelaying returns the name of the first rule that makes requests wait, "" if there is none.
+func firstDelaying(files []*ruleset.File) string {
+	for _, file := range files {
+		for i := range file.Rules {
+			if file.Rules[i].OnLimit == "delay" {
+				return file.Rules[i].Name
+			}
+		}
+	}
+	return ""
+}
+
+// checkZones refuses files that have come to make requests wait beside zones which were made ready without.
+func (h *Handler) checkZones(s *fileSet) error {
+	for _, zone := range h.zones {
+		if s.waits && !zone.limits.Accompanied() {
+			return s.problem(firstDelaying(s.Files), "on_limit delay: has come to stand beside zones of the same rate_limit, and is taken when Caddy's configuration is loaded again")
+		}
+	}
+	return nil
+}
+
 // group returns the group of patterns, which it reads where there is none yet.
 func (f *ruleFiles) group(patterns []string) (*fileGroup, error) {
 	for _, g := range f.groups {
@@ -465,6 +498,9 @@ func (g *fileGroup) remake(files []*ruleset.File, views map[*Handler]*inForce) (
 			view, err := h.viewOf(s)
 			if err == nil {
 				err = h.checkNames(s)
+			}
+			if err == nil {
+				err = h.checkZones(s)
 			}
 			if err != nil {
 				return made, err

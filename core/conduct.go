@@ -73,7 +73,10 @@ func newConduct(c *RuleConfig) (*conduct, error) {
 		if co.maxWaiting == 0 {
 			co.maxWaiting = DefaultMaxWaiting
 		}
-		co.waiting = &atomic.Int64{}
+		co.waiting = c.waiting
+		if co.waiting == nil {
+			co.waiting = &atomic.Int64{}
+		}
 		text = append(text, "max_waiting "+strconv.FormatInt(co.maxWaiting, 10))
 	}
 	if co.count != nil {
@@ -151,7 +154,7 @@ func (co *conduct) agree(c *RuleConfig) error {
 	case co.count != nil && co.wide != nil:
 		return fmt.Errorf("count: stands beside enforcement soft; keep one")
 	case co.count != nil && c.CountRejected:
-		return fmt.Errorf("count: stands beside count_rejected; a rejected request has status 429, so write count 429 %s and leave count_rejected out, or keep one", co.count)
+		return fmt.Errorf("count: stands beside count_rejected; a rejected request has no response by which it could be counted, keep one")
 	case co.count != nil && l.algorithm == LeakyBucket:
 		return fmt.Errorf("count: leaky_bucket gives each request its turn on arrival, before its status is known; choose another algorithm")
 	case co.wide != nil && l.algorithm == LeakyBucket:

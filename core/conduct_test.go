@@ -124,7 +124,7 @@ func TestNewRuleSaysWhatOfAConductItRefuses(t *testing.T) {
 		{RuleConfig{Limit: delays, Conduct: count}, "on_limit delay: stands beside count; whether a request is charged is known too late to say whose turn is next, keep one"},
 		{RuleConfig{Limit: delays, CountRejected: true}, "on_limit delay: stands beside count_rejected; a rejected request has no turn, keep one"},
 		{RuleConfig{Limit: limit, Conduct: softCount}, "count: stands beside enforcement soft; keep one"},
-		{RuleConfig{Limit: limit, CountRejected: true, Conduct: count}, "count: stands beside count_rejected; a rejected request has status 429, so write count 429 401,5xx and leave count_rejected out, or keep one"},
+		{RuleConfig{Limit: limit, CountRejected: true, Conduct: count}, "count: stands beside count_rejected; a rejected request has no response by which it could be counted, keep one"},
 		{RuleConfig{Limit: leaky, Conduct: count}, "count: leaky_bucket gives each request its turn on arrival, before its status is known; choose another algorithm"},
 		{RuleConfig{Limit: leaky, Conduct: soft}, "enforcement soft: leaky_bucket makes requests wait; write a larger burst, or choose another algorithm"},
 		{RuleConfig{Limit: limit, Blocks: true, Conduct: soft}, "a rule that rejects every request: enforcement soft, on_limit delay, count and penalty have no effect"},

@@ -1,6 +1,9 @@
 package core
 
-import "sort"
+import (
+	"sort"
+	"sync/atomic"
+)
 
 // MoreLimits says which limits a rule has besides its own. A nil Limit stands for none: the requests that it is for are not
 // counted at all.
@@ -21,6 +24,7 @@ type Limits struct {
 // NewLimits checks c and returns its limits. A nil Limit of c is none, as those of more are.
 func NewLimits(c RuleConfig, more MoreLimits) (*Limits, error) {
 	l := &Limits{}
+	c.waiting = &atomic.Int64{}                                     // one for all of them
 	if c.Limit != nil && len(more.Tiers)+len(more.Overrides) == 0 { // as most have it, in fewer steps
 		own, err := NewRule(c)
 		if err != nil {

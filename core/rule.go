@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 )
 
 // RuleConfig is what NewRule makes a Rule of.
@@ -31,6 +32,8 @@ type RuleConfig struct {
 
 	// Blocks has the rule reject every request, as a limit of no requests would, whatever Limit says. It is told as one.
 	Blocks bool
+
+	waiting *atomic.Int64 // counts against Conduct.MaxWaiting; nil: a counter of the rule's own
 }
 
 // OnError says what becomes of a rule's requests when its store fails.

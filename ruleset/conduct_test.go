@@ -58,7 +58,7 @@ func TestCompileSaysAllThatIsWrongWithTheConduct(t *testing.T) {
 		{RuleText{Count: []string{"401, 99"}}, []string{`count.0: ` + status("99")}},
 		{RuleText{Count: []string{" "}}, []string{`count.0: count: names no status; write those of the responses that stay charged, such as 401 or 4xx`}},
 		{RuleText{Count: []string{}}, []string{`count: count: names no status; write those of the responses that stay charged, such as 401 or 4xx`}},
-		{RuleText{Count: []string{"401"}, CountRejected: "true"}, []string{`count: count: stands beside count_rejected; a rejected request has status 429, so write count 429 401 and leave count_rejected out, or keep one`}},
+		{RuleText{Count: []string{"401"}, CountRejected: "true"}, []string{`count: count: stands beside count_rejected; a rejected request has no response by which it could be counted, keep one`}},
 		{RuleText{Count: []string{"401"}, Enforcement: "soft 20% 30s"}, []string{`count: count: stands beside enforcement soft; keep one`}},
 		{RuleText{Count: []string{"401"}, Algorithm: "leaky_bucket"}, []string{`count: count: leaky_bucket gives each request its turn on arrival, before its status is known; choose another algorithm`}},
 		{RuleText{Count: []string{"401"}, Limit: "unlimited"}, []string{`count: count` + effect}},

@@ -233,7 +233,7 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 			`4:45: rule "c": on_limit delay: sliding_window_counter cannot say when a request's turn is; choose the algorithm token_bucket, sliding_window_log or fixed_window`,
 			`5:48: rule "d": max_waiting 5: requests wait only with on_limit delay`,
 			`6:72: rule "e": count "999": must be the status code of a response, 101 or 200 to 599, or a class of them such as 4xx`,
-			`7:66: rule "f": count: stands beside count_rejected; a rejected request has status 429, so write count 429 401 and leave count_rejected out, or keep one`,
+			`7:66: rule "f": count: stands beside count_rejected; a rejected request has no response by which it could be counted, keep one`,
 			`8:53: rule "g": concurrency: has no effect beside unlimited, by which no request is counted; leave that out to have concurrency alone`,
 			`9:75: rule "h": candidate: stands beside on_limit delay; it can be compared only with a limit that rejects`,
 			`10:51: rule "i": penalty "x": must be a duration from 1ms to 366d, in whole microseconds, such as 10m or 1d`,

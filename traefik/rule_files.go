@@ -296,6 +296,9 @@ func (g *registry) watching(f *ruleFiles) (e *engine, living, again bool) {
 func (g *registry) reload(f *ruleFiles, e *engine, contents *ruleset.Contents) {
 	f.watch.Refuse(contents) // unless it turns out to be right: also if it makes the plugin panic
 	next, wrong := e.newSet(contents)
+	if len(wrong) == 0 && !next.accompanied() {
+		wrong = append(wrong, "a rule with onLimit delay has come to stand beside rules of the middleware's own, and is taken when the middleware's configuration changes")
+	}
 	if len(wrong) == 0 {
 		wrong = g.replace(f, e, next, contents)
 	}

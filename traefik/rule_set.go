@@ -26,6 +26,7 @@ type ruleSet struct {
 	shadowed map[string]*atomic.Int64 // by shadow: requests that it would have rejected since that was last said; nil: there is none
 	compared map[string]*comparison   // by rule with a candidate
 	watches  bool                     // there are any of either
+	waits    bool                     // any rule makes requests wait
 }
 
 // comparison counts how a limit and its candidate have decided differently since that was last said.
@@ -54,9 +55,8 @@ func newRuleSet(e *engine, files *ruleset.Set, domain *ruleset.Domain) *ruleSet 
 			}
 		}
 	}
-	waits := false
 	for _, r := range s.rules {
-		waits = waits || r.ruled.Limits.Delays()
+		s.waits = s.waits || r.ruled.Limits.Delays()
 		for _, limit := range r.ruled.Limits.Rules() {
 			if hasCandidate(limit) {
 				s.compare(r.ruled.Name)
@@ -69,17 +69,27 @@ func newRuleSet(e *engine, files *ruleset.Set, domain *ruleset.Domain) *ruleSet 
 		}
 	}
 	s.watchForwarded = s.needsAddress && e.unsaid
-	for _, limit := range e.ownCore() {
-		if waits || e.files != nil { // which may come to have a rule that makes requests wait
+	if s.waits {
+		for _, limit := range s.ofFiles {
 			limit.Accompany()
 		}
-	}
-	for _, limit := range s.ofFiles {
-		if waits {
-			limit.Accompany()
+		if e.files == nil || e.changing.Load() == nil { // else they are in use: see accompanied
+			for _, limit := range e.ownCore() {
+				limit.Accompany()
+			}
 		}
 	}
 	return s
+}
+
+// accompanied reports whether the middleware's own rules see what requests that wait have reserved, or none waits.
+func (s *ruleSet) accompanied() bool {
+	for _, r := range s.rules[:s.own] {
+		if s.waits && !r.ruled.Limits.Accompanied() {
+			return false
+		}
+	}
+	return true
 }
 
 // hasCandidate reports whether there is a candidate for a limit.
