@@ -239,3 +239,37 @@ func TestWhoWaitsForOneRuleKeepsItsPlaceInTheOthers(t *testing.T) {
 	eventually(t, "its place is free", func() bool { return s.do("/", "X-Client", "e").status == http.StatusOK })
 	s.reject("/", "X-Client", "f")
 }
+
+// A file with a rule that makes requests wait is taken beside zones when the configuration is loaded. One that comes to have such a rule
+// is refused: the zones that are in force do not see what requests that wait have reserved.
+func TestARuleInAFileThatMakesRequestsWaitBesideZones(t *testing.T) {
+	const zone = "rate_limit {\nrules_file DIR/rules/*.yaml\nrules_interval 1s\nzone all {\nkey everyone\nlimit 3/366d\n}\n}\nrespond ok"
+	plain := rulesOf("{name: clients, key: header:X-Client, limit: 9/366d}")
+	delaying := rulesOf("{name: turns, key: header:X-Client, algorithm: token_bucket, limit: 1/1h, on_limit: delay, max_delay: 1h}")
+	t.Run("from the beginning", func(t *testing.T) {
+		s := startFiles(t, zone, "a.yaml", delaying)
+		s.admit(1, "/", "X-Client", "a")
+		ctx, leave := context.WithCancel(context.Background())
+		defer leave()
+		go func() {
+			r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.addr+"/", nil)
+			r.Header.Set("X-Client", "a")
+			if answer, err := s.client.Do(r); err == nil {
+				answer.Body.Close()
+			}
+		}()
+		eventually(t, "it waits", func() bool { return held() == 1 })
+		s.admit(1, "/", "X-Client", "b")
+		s.reject("/", "X-Client", "c") // the zone: two were served, and one waits
+	})
+	t.Run("by a change", func(t *testing.T) {
+		s := startFiles(t, zone, "a.yaml", plain)
+		s.admit(1, "/", "X-Client", "a")
+		s.put("a.yaml", delaying)
+		told := s.awaitLog(1, saysRefused)[0]
+		if problem := fmt.Sprint(told["problem"]); !strings.Contains(problem, `rule "turns": on_limit delay: has come to stand beside zones`) || told["line"] == nil {
+			t.Errorf("log: %v", told)
+		}
+		s.admit(1, "/", "X-Client", "a")
+	})
+}

@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -410,30 +411,48 @@ func playSession(t *testing.T, session string) (string, error) {
 }
 
 var (
-	forLoop  = regexp.MustCompile(`^for i in ([0-9 ]+); do (curl .*); done$`)
+	forLoop  = regexp.MustCompile(`^for i in ([0-9 ]+); do (curl .*?)(; | & )done$`)
 	argument = regexp.MustCompile(`'[^']*'|\S+`)
 )
 
-// playCommand does what a curl, or a loop of them, would do, and returns what it would print.
+// playCommand does what a curl, or a loop of them, would do, and returns what it would print. What a loop has begun in the background
+// is waited for, and printed in the order in which it ends.
 func playCommand(client *http.Client, command string) (string, error) {
-	if loop := forLoop.FindStringSubmatch(command); loop != nil {
-		answers := ""
-		for range strings.Fields(loop[1]) {
-			answer, err := playCommand(client, loop[2])
-			if err != nil {
-				return "", err
-			}
-			answers += answer
-		}
-		return answers, nil
+	loop := forLoop.FindStringSubmatch(command)
+	if loop == nil {
+		return playCurl(client, command)
 	}
+	var mu sync.Mutex
+	var failed error
+	answers := ""
+	note := func() {
+		answer, err := playCurl(client, loop[2])
+		mu.Lock()
+		defer mu.Unlock()
+		answers += answer
+		failed = errors.Join(failed, err)
+	}
+	var started sync.WaitGroup
+	for range strings.Fields(loop[1]) {
+		if loop[3] == " & " {
+			started.Go(note)
+		} else {
+			note()
+		}
+	}
+	started.Wait()
+	return answers, failed
+}
+
+// playCurl does what one curl would do.
+func playCurl(client *http.Client, command string) (string, error) {
 	args := argument.FindAllString(command, -1)
 	request, err := http.NewRequest(http.MethodGet, "", nil)
 	if err != nil {
 		return "", err
 	}
 	request.Header.Set("Accept", "*/*")
-	include, silent := false, false
+	include, silent, format := false, false, ""
 	for i := 1; i < len(args); i++ {
 		switch arg := strings.Trim(args[i], "'"); {
 		case arg == "-i":
@@ -446,6 +465,13 @@ func playCommand(client *http.Client, command string) (string, error) {
 			i++
 			name, value, _ := strings.Cut(strings.Trim(args[i], "'"), ": ")
 			request.Header.Set(name, value)
+		case arg == "-u" && i+1 < len(args):
+			i++
+			name, password, _ := strings.Cut(strings.Trim(args[i], "'"), ":")
+			request.SetBasicAuth(name, password)
+		case arg == "-w" && i+1 < len(args):
+			i++
+			format = strings.ReplaceAll(strings.Trim(args[i], "'"), `\n`, "\n")
 		case strings.HasPrefix(arg, "http://"):
 			if request.URL, err = request.URL.Parse(arg); err != nil {
 				return "", err
@@ -457,14 +483,20 @@ func playCommand(client *http.Client, command string) (string, error) {
 	if args[0] != "curl" || request.URL.Host == "" {
 		return "", errors.New("this test plays curl and a URL only")
 	}
+	begun := time.Now()
 	response, err := client.Do(request)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(response.Body)
-	if err != nil || silent {
+	if err != nil {
 		return "", err
+	}
+	format = strings.NewReplacer("%{http_code}", fmt.Sprint(response.StatusCode), "%header{retry-after}", response.Header.Get("Retry-After"),
+		"%{time_total}", fmt.Sprintf("%f", time.Since(begun).Seconds())).Replace(format)
+	if silent {
+		return format, nil
 	}
 	answer := strings.TrimSuffix(string(body), "\n") + "\n"
 	if include {
@@ -475,7 +507,7 @@ func playCommand(client *http.Client, command string) (string, error) {
 		}
 		answer = strings.ReplaceAll(head.String(), "\r\n", "\n") + "\n" + answer
 	}
-	return answer, nil
+	return answer + format, nil
 }
 
 var masks = []struct {

@@ -398,6 +398,10 @@ func TestAClockThatStepsBackGivesNoTurnInThePast(t *testing.T) {
 			if v.Outcome == Reject || v.Delay < 0 || v.Delay > 20*inSeconds+back {
 				t.Errorf("%s, %d µs back: %+v", a.String(), back, v)
 			}
+			// A log's units count until ten seconds after they came, whatever the clock says; but after a step of more than a period none do.
+			if a == SlidingWindowLog && back < 10*inSeconds && v.Delay != 10*inSeconds+back {
+				t.Errorf("%s, %d µs back: %+v; want it to wait for 10 s and that", a.String(), back, v)
+			}
 		}
 	}
 }

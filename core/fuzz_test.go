@@ -39,6 +39,30 @@ func FuzzParseLimit(f *testing.F) {
 	})
 }
 
+func FuzzParseStatuses(f *testing.F) {
+	for _, s := range []string{"401", "4xx", "401,403", "2xx 5XX 101", "99", "600", "4x", "", ",", "١٠١", "+401"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		s, err := ParseStatuses([]string{text})
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), "count") {
+				t.Errorf("%q: the error does not say its subject: %v", text, err)
+			}
+			return
+		}
+		again, err := ParseStatuses(strings.Split(s.String(), ","))
+		if err != nil || again.String() != s.String() {
+			t.Fatalf("%q is written %q, which is read as %v, %v", text, s, again, err)
+		}
+		for code := -1; code < 700; code++ {
+			if s.Has(code) != again.Has(code) || s.Has(code) && (code < 101 || code > 101 && code < 200 || code > 599) {
+				t.Fatalf("%q has %d: %v; what it is written as: %v", text, code, s.Has(code), again.Has(code))
+			}
+		}
+	})
+}
+
 func FuzzParsePeriod(f *testing.F) {
 	for _, s := range []string{"10s", "1m30s", "7d", "1d12h", "s", "d", "366d", "1ms", "999us", "-1m", "1.5d", "1d1d", "0", ""} {
 		f.Add(s)

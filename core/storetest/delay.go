@@ -20,6 +20,12 @@ func testDelay(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Stor
 			turnsComeWhenTheyMust(s, turns)
 		})
 	}
+	t.Run("a leaky bucket alone", func(t *testing.T) {
+		s := newScene(t, newStore)
+		for _, v := range but(core.LeakyBucket) {
+			aLeakyBucketReservesNothing(s, v)
+		}
+	})
 	for _, v := range waiters() {
 		s := newScene(t, newStore)
 		t.Run(v.name, func(t *testing.T) {
@@ -32,6 +38,7 @@ func testDelay(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Stor
 			theLastInLineGivesItsTurnBack(s, v)
 			whatIsReservedComesBack(s, v)
 			whoHasDepartedGivesNothingBack(s, v)
+			theCandidateOfWhatIsRejectedWaitsForNobody(s, v)
 			aCrowdWaits(s, v)
 		})
 		t.Run("at random, "+v.name, func(t *testing.T) {
@@ -350,6 +357,51 @@ func whoHasDepartedGivesNothingBack(s *scene, v variant) {
 	s.settle(core.Holds(nil, checks), false)
 	s.is("the next", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 10 * second})
 	s.is("the rule beside it", s.peek(wide, v.name, 1), core.Decision{Allowed: true, Limit: 5, Remaining: 3})
+}
+
+// theCandidateOfWhatIsRejectedWaitsForNobody: it is charged at once, and nothing is held.
+func theCandidateOfWhatIsRejectedWaitsForNobody(s *scene, v variant) {
+	s.t.Helper()
+	for _, w := range variants() {
+		s.clock.Set(start())
+		slow := s.open(core.RuleConfig{Name: "shown", KeySpec: w.name, Limit: v.delaying(s.t, 1, 10*second, minute)})
+		r, candidate := s.candidate("shown."+strconv.Itoa(int(w.algorithm))+strconv.FormatBool(w.interval), w.limit(s.t, 2, hour), w.limit(s.t, 5, hour))
+		s.take(slow, "alice", 1)
+		s.exhaust(r, "alice", 2)
+		before := s.peek(candidate, "alice", 1)
+		checks := []core.Check{one(slow, "alice"), one(r, "alice"), one(candidate, "alice")}
+		s.decide(checks, false)
+		if holds := core.Holds(nil, checks); len(holds) > 0 || checks[1].Decision.Allowed || !checks[2].Decision.Allowed {
+			s.t.Fatalf("%s: a rejected request holds %+v: %+v", w.name, holds, checks)
+		}
+		if d := s.peek(candidate, "alice", 1); d.Remaining >= before.Remaining {
+			s.t.Fatalf("%s: its candidate: was %+v, is %+v; want it charged", w.name, before, d)
+		}
+	}
+}
+
+// aLeakyBucketReservesNothing: it has requests wait, but was never told of those that leave, and the rules beside it are charged on
+// arrival.
+func aLeakyBucketReservesNothing(s *scene, v variant) {
+	s.t.Helper()
+	s.clock.Set(start())
+	queue := s.open(core.RuleConfig{Name: "queue", KeySpec: v.name, Limit: variant{"", core.LeakyBucket, false}.limit(s.t, 4, minute)})
+	r := s.open(core.RuleConfig{Name: "charged", Limit: v.limit(s.t, 3, hour), Conduct: penalized()})
+	s.take(queue, "alice", 1)
+	for i := int64(0); i < 3; i++ {
+		checks := []core.Check{one(queue, "alice"), one(r, "alice")}
+		s.decide(checks, false)
+		if d := checks[0].Decision; !d.Allowed || d.Delay == 0 {
+			s.t.Fatalf("%s: the queue says %+v; want it to wait", v.name, d)
+		}
+		if holds := core.Holds(nil, checks); len(holds) > 0 {
+			s.t.Fatalf("%s: it holds %+v", v.name, holds)
+		}
+		s.is("the rule beside it", checks[1].Decision, core.Decision{Allowed: true, Limit: 3, Remaining: 2 - i})
+	}
+	if d := s.take(r, "alice", 1); d.Allowed || d.RetryAfter < minute {
+		s.t.Fatalf("%s: the fourth of 3: %+v; want all three charged", v.name, d)
+	}
 }
 
 // aCrowdWaits: of many at once as many are admitted as depart within the longest wait, and no two are given one place.

@@ -1,0 +1,240 @@
+package ratelimit
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+const pastTheLimit = "docs/past-the-limit.md"
+
+// Every session of the page is played against a Caddy of its own, with the Caddyfile that stands before it.
+func TestSessionsPastTheLimitAreWhatCaddyAnswers(t *testing.T) {
+	caddyfile, played := "", 0
+	for _, s := range snippetsOf(t, pastTheLimit, readPage(t, "../"+pastTheLimit)) {
+		if s.language == "caddyfile" {
+			caddyfile = s.text
+		}
+		if s.language != "console" {
+			continue
+		}
+		if s.marker != "session" || caddyfile == "" {
+			t.Errorf("%s: is not marked as a session, or there is no Caddyfile for it", s.place)
+			continue
+		}
+		played++
+		config := caddyfile
+		t.Run(s.place, func(t *testing.T) {
+			t.Parallel()
+			var problem error
+			for range 3 { // where the machine stalls, requests that are to come at the same time may not
+				if problem = sameSession(s.text, startDocumented(t, config).play(s.text)); problem == nil {
+					return
+				}
+			}
+			t.Error(problem)
+		})
+	}
+	if played < 7 {
+		t.Errorf("only %d sessions are there", played)
+	}
+}
+
+// documented is a process of Caddy with a configuration of the manual.
+type documented struct {
+	t      *testing.T
+	client *http.Client
+	ports  *strings.Replacer // of those of the page by its own
+}
+
+// startDocumented starts the process, on other ports than the page has, until the test ends.
+func startDocumented(t *testing.T, config string) *documented {
+	t.Helper()
+	dir := t.TempDir()
+	config = "{\n\tadmin localhost:2019\n\tauto_https off\n\tpersist_config off\n\tdefault_bind 127.0.0.1\n\tstorage file_system " + dir +
+		"\n\tlog {\n\t\toutput discard\n\t}\n}\n" + config
+	var listening, ports []string
+	for _, port := range words(config, `(:(?:2019|80\d\d)\b)`) {
+		listening = append(listening, freePort(t))
+		ports = append(ports, port, listening[len(listening)-1])
+	}
+	d := &documented{t: t, ports: strings.NewReplacer(ports...)}
+	file := filepath.Join(dir, "Caddyfile")
+	if err := os.WriteFile(file, []byte(d.ports.Replace(config)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0], "run", "--config", file, "--adapter", "caddyfile")
+	cmd.Env = append(os.Environ(), "WEIR_TEST_AS_CADDY=1", "XDG_CONFIG_HOME="+dir, "XDG_DATA_HOME="+dir) // see TestMain
+	var output strings.Builder
+	cmd.Stdout, cmd.Stderr = &output, &output
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{DisableCompression: true}
+	d.client = &http.Client{Transport: transport, Timeout: 30 * time.Second}
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		_ = stdin.Close()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("Caddy has written:\n%s", output.String())
+		}
+	})
+	deadline := time.Now().Add(30 * time.Second)
+	for _, port := range listening {
+		for {
+			conn, err := net.Dial("tcp", "localhost"+port)
+			if err == nil {
+				_ = conn.Close()
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("Caddy does not listen: %v", err)
+			}
+		}
+	}
+	return d
+}
+
+// freePort returns a port that nobody listens on, as ":port".
+func freePort(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	return ":" + port
+}
+
+// play plays the commands of a session, and returns it with the answers that came.
+func (d *documented) play(session string) string {
+	d.t.Helper()
+	played := ""
+	for _, line := range strings.Split(session, "\n") {
+		command, isCommand := strings.CutPrefix(line, "$ ")
+		if !isCommand {
+			continue
+		}
+		command, filters, _ := strings.Cut(d.ports.Replace(command), " | ")
+		answer, err := playCommand(d.client, command)
+		if err == nil && filters != "" {
+			answer, err = filtered(answer, strings.Split(filters, " | "))
+		}
+		if err != nil {
+			d.t.Fatalf("%s: %v", line, err)
+		}
+		played += line + "\n" + strings.TrimSuffix(answer, "\n") + "\n"
+	}
+	return played
+}
+
+// filtered does what grep ^…, sort and uniq -c would do.
+func filtered(text string, filters []string) (string, error) {
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	for _, filter := range filters {
+		word, prefix, _ := strings.Cut(filter, " ^")
+		switch {
+		case word == "grep" && prefix != "":
+			lines = slices.DeleteFunc(lines, func(line string) bool { return !strings.HasPrefix(line, prefix) })
+		case filter == "sort":
+			slices.Sort(lines)
+		case filter == "uniq -c":
+			counted := []string{}
+			for i := 0; i < len(lines); {
+				n := i
+				for n < len(lines) && lines[n] == lines[i] {
+					n++
+				}
+				counted = append(counted, fmt.Sprintf("%7d %s", n-i, lines[i]))
+				i = n
+			}
+			lines = counted
+		default:
+			return "", fmt.Errorf("this test does not know the filter %q", filter)
+		}
+	}
+	return strings.Join(lines, "\n") + "\n", nil
+}
+
+var (
+	waitOf        = regexp.MustCompile(`(?:^(?:Retry-After|X-Ratelimit-Reset|X-Ratelimit-Retry-After): |;t=|in )(\d+)`)
+	insignificant = []*regexp.Regexp{regexp.MustCompile(`^Date: .*$`), regexp.MustCompile(`after [0-9.]+ s`)}
+)
+
+// sameSession says how what was answered differs from a session: more than in the date, in how long something took, and in waits that
+// are up to ten seconds shorter. The order of header fields makes no difference.
+func sameSession(want, got string) error {
+	wanted, gotten := lineByLine(want), lineByLine(got)
+	for i := range max(len(wanted), len(gotten)) {
+		if i >= len(wanted) || i >= len(gotten) || !sameLine(wanted[i], gotten[i]) {
+			return fmt.Errorf("the page shows\n%s\nand Caddy answers\n%s", want, got)
+		}
+	}
+	return nil
+}
+
+func lineByLine(session string) []string {
+	lines := strings.Split(strings.TrimSuffix(session, "\n"), "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimRight(line, " ")
+		if strings.HasPrefix(line, "HTTP/") {
+			end := i + slices.Index(append(lines[i:], ""), "")
+			slices.Sort(lines[i+1 : end])
+		}
+	}
+	return lines
+}
+
+func sameLine(want, got string) bool {
+	for _, pattern := range insignificant {
+		want, got = pattern.ReplaceAllString(want, ""), pattern.ReplaceAllString(got, "")
+	}
+	wanted, gotten := waitOf.FindAllStringSubmatch(want, -1), waitOf.FindAllStringSubmatch(got, -1)
+	if len(wanted) != len(gotten) {
+		return false
+	}
+	for i := range wanted {
+		w, _ := strconv.Atoi(wanted[i][1])
+		g, _ := strconv.Atoi(gotten[i][1])
+		if g > w || g < min(w, max(1, w-10)) {
+			return false
+		}
+	}
+	return waitOf.ReplaceAllString(want, "") == waitOf.ReplaceAllString(got, "")
+}
+
+func TestASessionThatIsAnotherIsFound(t *testing.T) {
+	const session = "$ curl -i http://localhost:8080/\nHTTP/1.1 429 Too Many Requests\nRetry-After: 60\nServer: Caddy\n\nTry again in 60 seconds.\n"
+	for change, same := range map[[2]string]bool{
+		{"", ""}:                               true,
+		{"Retry-After: 60", "Retry-After: 58"}: true,
+		{"Retry-After: 60\nServer: Caddy", "Server: Caddy\nRetry-After: 60"}: true,
+		{"429", "200"}:                               false,
+		{"Retry-After: 60", "Retry-After: 1"}:        false,
+		{"Retry-After: 60", "Retry-After: 61"}:       false,
+		{"Retry-After: 60\n", ""}:                    false,
+		{"Server: Caddy\n", "Server: Caddy\nX: y\n"}: false,
+		{"in 60 seconds", "in 49 seconds"}:           false,
+		{"Try", "Do not try"}:                        false,
+	} {
+		if err := sameSession(session, strings.Replace(session, change[0], change[1], 1)); (err == nil) != same {
+			t.Errorf("%q in place of %q: %v", change[1], change[0], err)
+		}
+	}
+}
