@@ -36,7 +36,8 @@ func TestWhatARejectionMovesIsFoundAgain(t *testing.T) {
 			// Many rules, so that some of their keys stand in the table behind the new one.
 			var wide []*Rule
 			for n := 0; n < 8; n++ {
-				wide = append(wide, s.open(RuleConfig{Name: "wide" + strconv.Itoa(n), Limit: perHour(t, a, 9), Conduct: Conduct{Penalties: []time.Duration{time.Minute}}}))
+				penalty := Conduct{Penalties: []time.Duration{time.Minute}}
+				wide = append(wide, s.open(RuleConfig{Name: "wide" + strconv.Itoa(n), Limit: perHour(t, a, 9), Conduct: penalty}))
 			}
 			n := fewerRounds(2000)
 			for i := 0; i < n; i++ {
@@ -80,7 +81,8 @@ func TestAFloodDoesNotLetInWhoIsShutOut(t *testing.T) {
 	for _, index := range []Index{Probing, Mapped} {
 		for _, a := range []Algorithm{TokenBucket, FixedWindow, SlidingWindowLog} {
 			s := newConductScene(t, MemoryConfig{Index: index, MaxKeys: 200})
-			penal := s.open(RuleConfig{Name: "penal", Limit: mustLimit(t, LimitConfig{Algorithm: a, Requests: 1, Period: time.Second}), Conduct: Conduct{Penalties: []time.Duration{time.Hour}}})
+			limit := mustLimit(t, LimitConfig{Algorithm: a, Requests: 1, Period: time.Second})
+			penal := s.open(RuleConfig{Name: "penal", Limit: limit, Conduct: Conduct{Penalties: []time.Duration{time.Hour}}})
 			plain := s.open(RuleConfig{Name: "plain", Limit: perHour(t, a, 2)})
 			for i := 0; i < 3; i++ { // few, so that samples of keys have others
 				s.ask("victim "+strconv.Itoa(i), penal)
@@ -200,14 +202,16 @@ func beBusy(c *busy, number int) {
 // What ends by itself is forgotten by Sweep when it has, and not a microsecond before.
 func TestAccountsAreForgottenWhenTheySayNothing(t *testing.T) {
 	short := mustLimit(t, LimitConfig{Algorithm: FixedWindow, Requests: 2, Period: time.Second})
+	long := mustLimit(t, LimitConfig{Algorithm: FixedWindow, Requests: 2, Period: 20 * time.Second})
+	soft := Conduct{SoftPercent: 50, SoftFor: 10 * time.Second}
 	for _, c := range []struct {
 		name   string
 		config RuleConfig
 		asks   int
 		after  int64 // seconds
 	}{
-		{"soft", RuleConfig{Limit: short, Conduct: Conduct{SoftPercent: 50, SoftFor: 10 * time.Second}}, 3, 10},
-		{"soft, again", RuleConfig{Limit: mustLimit(t, LimitConfig{Algorithm: FixedWindow, Requests: 2, Period: 20 * time.Second}), Conduct: Conduct{SoftPercent: 50, SoftFor: 10 * time.Second}}, 3, 20},
+		{"soft", RuleConfig{Limit: short, Conduct: soft}, 3, 10},
+		{"soft, again", RuleConfig{Limit: long, Conduct: soft}, 3, 20},
 		{"penalty", RuleConfig{Limit: short, Conduct: Conduct{Penalties: []time.Duration{10 * time.Second, time.Minute}}}, 3, 70},
 		{"delay", RuleConfig{Limit: slowly(t, 1, 10*time.Second, time.Minute)}, 3, 30},
 	} {
@@ -356,24 +360,22 @@ func TestAClockThatStepsBackShutsNobodyOutForLonger(t *testing.T) {
 func TestWhoLeavesTakesNobodysChargeAlong(t *testing.T) {
 	for _, a := range []Algorithm{TokenBucket, SlidingWindowLog} {
 		s := newConductScene(t, MemoryConfig{})
-		quick := s.open(RuleConfig{Name: "quick", Limit: mustLimit(t, LimitConfig{Algorithm: a, Requests: 2, Period: 6 * time.Second, Delays: true, MaxDelay: time.Minute})})
+		limit := mustLimit(t, LimitConfig{Algorithm: a, Requests: 2, Period: 6 * time.Second, Delays: true, MaxDelay: time.Minute})
+		quick := s.open(RuleConfig{Name: "quick", Limit: limit})
 		slow := s.open(RuleConfig{Name: "slow", Limit: slowly(t, 1, 7*time.Second, time.Minute)})
 		s.ask("alice", quick)
 		s.ask("alice", quick, slow)
 		v, _ := s.ask("alice", quick, slow) // departs when the slow rule lets it go
 		s.wants("the third", v, Delay, 0, 7*inSeconds)
-		v, last := s.ask("alice", quick)
+		v, _ = s.ask("alice", quick)
 		s.wants("the fourth", v, Delay, 0, 6*inSeconds)
-		if a == TokenBucket {
-			s.now += inSeconds
-			v, last = s.ask("alice", quick)
-			s.wants("the fifth", v, Delay, 0, 8*inSeconds)
-		} else {
-			v, last = s.ask("alice", quick)
-			s.wants("the fifth", v, Delay, 0, 12*inSeconds)
-			s.now += inSeconds
+		turn := 9 * inSeconds
+		if a == SlidingWindowLog {
+			turn = 12 * inSeconds
 		}
-		s.now += 13 * inSeconds / 2 // the third departs
+		v, last := s.ask("alice", quick)
+		s.wants("the fifth", v, Delay, 0, turn)
+		s.now += 15 * inSeconds / 2 // the third departs
 		want := s.peek(quick, "alice", 1).Delay
 		if err := s.limiter.Leave(last); err != nil {
 			t.Fatal(err)
@@ -389,7 +391,8 @@ func TestAClockThatStepsBackGivesNoTurnInThePast(t *testing.T) {
 	for _, a := range []Algorithm{TokenBucket, FixedWindow, SlidingWindowLog} {
 		for _, back := range []int64{1, inSeconds, 9 * inSeconds, 11 * inSeconds, 100 * inSeconds} {
 			s := newConductScene(t, MemoryConfig{})
-			r := s.open(RuleConfig{Name: "r", Limit: mustLimit(t, LimitConfig{Algorithm: a, Requests: 2, Period: 10 * time.Second, Delays: true, MaxDelay: time.Minute})})
+			limit := mustLimit(t, LimitConfig{Algorithm: a, Requests: 2, Period: 10 * time.Second, Delays: true, MaxDelay: time.Minute})
+			r := s.open(RuleConfig{Name: "r", Limit: limit})
 			for i := 0; i < 3; i++ {
 				s.ask("alice", r)
 			}

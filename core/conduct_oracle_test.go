@@ -535,7 +535,10 @@ func TestTurnsAgreeWithTheirOracle(t *testing.T) {
 func playTurns(r *rand.Rand, a Algorithm, seen map[string]int) error {
 	o := &queued{algorithm: a, requests: 1 + r.Int63n(6), period: []int64{1000, 1_000_000, 7_000_001, 60_000_000}[r.Intn(4)]}
 	o.longest = 1 + r.Int63n(3*o.period)
-	limit, err := NewLimit(LimitConfig{Algorithm: a, Requests: o.requests, Period: time.Duration(o.period) * time.Microsecond, Delays: true, MaxDelay: time.Duration(o.longest) * time.Microsecond})
+	lc := LimitConfig{Algorithm: a, Requests: o.requests, Delays: true}
+	lc.Period = time.Duration(o.period) * time.Microsecond
+	lc.MaxDelay = time.Duration(o.longest) * time.Microsecond
+	limit, err := NewLimit(lc)
 	if err != nil {
 		return err
 	}
@@ -583,7 +586,8 @@ func playTurns(r *rand.Rand, a Algorithm, seen map[string]int) error {
 			seen["rejected"]++
 		}
 		if d.Allowed != want.Allowed || d.Delay != want.Delay || d.RetryAfter != want.RetryAfter {
-			return fmt.Errorf("%s, max_delay %d µs, request %d at %d, cost %d, peek %t, after %v: %+v, want %+v", limit, o.longest, i+1, now, cost, peek, o.departures, d, want)
+			return fmt.Errorf("%s, max_delay %d µs, request %d at %d, cost %d, peek %t, after %v: %+v, want %+v",
+				limit, o.longest, i+1, now, cost, peek, o.departures, d, want)
 		}
 		if d.Allowed && !peek {
 			o.departures = append(o.departures, chargedUnits{now + wait, cost})

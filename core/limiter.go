@@ -49,7 +49,8 @@ type Store interface {
 	Decide(checks []Check, peek bool) error
 
 	// Settle ends what Decide has reserved: it is charged now if Keep is set, and else given back. The turn of a request that
-	// waits is given back only where it is the last in line.
+	// waits is given back only where it is the last in line; what others than the rule that has it wait have reserved for it, and what a
+	// log has, is in any case.
 	Settle(holds []Hold) error
 
 	// ShutOut shuts a key of a rule with penalties out for that many microseconds from now; 0 lets it in, and forgets its offences.

@@ -267,6 +267,7 @@ func (m *Memory) weighTurn(s *shard, c *Check, w *weighing, now, reserved int64)
 	} else {
 		m.evaluate(s, c, l, now, c.Cost+reserved)
 		if d.RetryAfter == Never && c.Cost <= l.capacity { // what is reserved is more than the limit can hold beside it
+			w.reserved = true
 			d.RetryAfter = a.pending[0].at - now
 			return
 		}

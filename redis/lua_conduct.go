@@ -227,7 +227,7 @@ local function weighTurn(c)
 		local capacity = c.R
 		if c.algorithm <= 2 then capacity = c.X end
 		if wait == -1 and c.cost <= capacity then
-			c.wait = firstDue(c) - real
+			c.onlyReserved, c.wait = true, firstDue(c) - real
 			return
 		end
 	end

@@ -123,7 +123,8 @@ func whoIsShutOutIsChargedNothing(s *scene, v variant) {
 		if counted {
 			name = "nothing, counted"
 		}
-		r := s.open(core.RuleConfig{Name: "nothing", KeySpec: name, Limit: v.limit(s.t, 3, minute), CountRejected: counted, Conduct: core.Conduct{Penalties: []time.Duration{2 * time.Hour}}})
+		penalty := core.Conduct{Penalties: []time.Duration{2 * time.Hour}}
+		r := s.open(core.RuleConfig{Name: "nothing", KeySpec: name, Limit: v.limit(s.t, 3, minute), CountRejected: counted, Conduct: penalty})
 		other := s.open(core.RuleConfig{Name: "other", KeySpec: name, Limit: v.limit(s.t, 5, 3*hour)})
 		s.exhaust(r, "alice", 3)
 		s.is("the offence", s.take(r, "alice", 1), shutFor(r, 2*hour))
