@@ -119,7 +119,7 @@ func (m *Memory) weigh(s *shard, c *Check, w *weighing, now int64) {
 	} else {
 		m.weighPlain(s, c, w, now, reserved)
 	}
-	if a != nil && a.shutUntil > now {
+	if a != nil && a.shutUntil > now && co != nil && len(co.penalties) > 0 { // a reload may have taken the penalties out
 		w.shut = true
 		c.Decision.shut(a.shutUntil - now)
 	}

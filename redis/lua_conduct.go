@@ -254,7 +254,7 @@ local function weigh(c)
 	end
 	c.reserved = c.held + c.units
 	if c.isSoft then weighSoft(c) elseif c.delays then weighTurn(c) else weighPlain(c, false) end
-	if c.shutUntil > real then
+	if c.shutUntil > real and #c.penalties > 0 then
 		c.isShut = true
 		c.flags = c.flags + 4
 		shut(c, c.shutUntil - real)

@@ -79,7 +79,7 @@ type Store struct {
 type openRule struct {
 	suffix  string
 	salt    uint64 // in what is remembered of its keys: the identity's
-	terms   uint64 // stands for the numbers of the limit: a rejection is remembered as long as they are the same
+	terms   uint64 // stands for the numbers of the limit and its penalties: a rejection is remembered as long as they are the same
 	charge  string // the argument of a request that costs 1
 	peek    string
 	atOnce  bool
@@ -146,10 +146,11 @@ func opened(r *core.Rule) *openRule {
 // prepare returns what the store keeps of a rule.
 func (s *Store) prepare(r *core.Rule) *openRule {
 	l := r.Limit()
+	t, _ := r.Terms()
 	o := &openRule{
 		suffix: ruleSuffix(r),
 		salt:   maphash.String(s.seed, r.Identity()) * 0x9e3779b97f4a7c15, // else it could meet a key of the same text
-		terms:  maphash.String(s.seed, fmt.Sprint(l.Requests(), l.Capacity(), l.MaxDelay())),
+		terms:  maphash.String(s.seed, fmt.Sprint(l.Requests(), l.Capacity(), l.MaxDelay(), t.Penalties)),
 		atOnce: l.Algorithm() == core.FixedWindow || l.Interval(),
 	}
 	if l.Windows(0) == nil {

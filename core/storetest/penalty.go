@@ -21,6 +21,7 @@ func testPenalty(t *testing.T, newStore func(t *testing.T, clock *Clock) core.St
 			whatCanNeverBeAdmittedIsNoOffence(s, v)
 			theLimitMayHaveOneWaitLonger(s, v)
 			keysAreShutOutAndLetInByHand(s, v)
+			whereThereIsNoPenaltyAnyMoreNobodyIsShutOut(s, v)
 		})
 	}
 	for _, v := range but(core.LeakyBucket) {
@@ -253,4 +254,23 @@ func toleratedRequestsAreNoOffence(s *scene, v variant) {
 	s.is("past the tolerance", s.take(r, "alice", 1), shutFor(r, 10*second))
 	s.clock.Add(second)
 	s.is("who is shut out", s.take(r, "alice", 1), shutFor(r, 9*second))
+}
+
+// whereThereIsNoPenaltyAnyMoreNobodyIsShutOut: a reload has taken the penalties out of a rule that has a conduct yet.
+func whereThereIsNoPenaltyAnyMoreNobodyIsShutOut(s *scene, v variant) {
+	s.t.Helper()
+	before := s.open(core.RuleConfig{Namespace: "gone", Name: "penal", Limit: v.limit(s.t, 3, second), Conduct: penalized()})
+	after := s.open(core.RuleConfig{Namespace: "gone", Name: "penal", Limit: v.limit(s.t, 3, second)})
+	after.Accompany()
+	s.exhaust(before, "alice", 3)
+	if d := s.take(before, "alice", 1); d.Allowed || d.RetryAfter < 10*second {
+		s.t.Fatalf("%s, past the limit: %+v; want a penalty", v.name, d)
+	}
+	s.clock.Add(5 * second) // the limit is whole again, and the penalty is not over
+	if d := s.take(before, "alice", 1); d.Allowed {
+		s.t.Fatalf("%s, shut out: %+v", v.name, d)
+	}
+	if d := s.take(after, "alice", 1); !d.Allowed {
+		s.t.Fatalf("%s, without penalties: %+v; want yes", v.name, d)
+	}
 }

@@ -18,7 +18,8 @@ import (
 // soft limits, turns of requests that wait, reservations of requests under way, penalties, candidates, and rules without beside them.
 func TestScriptsBehaveAsMemoryDoes(t *testing.T) {
 	decisions, seed := differentialDecisions(t)
-	server := redistest.Start(t, redistest.WithClock())
+	// As a user that may do no more than docs/redis.md says it must.
+	server := redistest.Start(t, redistest.WithClock(), redistest.WithUser("weir", "secret", "~c:* "+acl+" "+aclConduct))
 	conn, err := server.Dial()
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +88,7 @@ func (h *conductHistory) begin(server *redistest.Server) {
 		return day
 	}
 	c := redis.Config{WallClock: h.clock.Now, Clock: forgets, PlainKeys: true, Prefix: "c:", Lease: 100 * 366 * 24 * time.Hour}
-	h.redis = newStore(h.t, c, goredis.Config{Addresses: []string{server.Addr()}})
+	h.redis = newStore(h.t, c, goredis.Config{Addresses: []string{server.Addr()}, Username: "weir", Password: "secret"})
 	h.clock.Set(1_600_000_000_000_000 + h.r.Int64N(200_000_000_000_000))
 	h.memory = core.NewMemory(core.MemoryConfig{Clock: h.clock.Now})
 	for i := range 1 + h.r.IntN(3) {
