@@ -21,6 +21,7 @@ type account struct {
 	shutUntil  int64 // no request is let in before
 	quietUntil int64 // who offends before that is not a first offender
 	offences   int   // that there have been
+	byHand     bool  // it was shut out by ShutOut, and not for an offence
 }
 
 // pendingCharge is charged when its time has come.
@@ -30,12 +31,13 @@ type pendingCharge struct {
 	cost   int64
 }
 
-// turn is the place of a request that waits.
+// turn is the place of a request that waits. Those that have left are not in the line any more: what they have used is given back with the
+// turn behind them.
 type turn struct {
-	ticket uint64
-	at     int64 // when it departs
-	before State // the state without it and all behind it
-	tail   int64 // and when the one before it departs
+	ticket        uint64
+	at            int64 // when it departs
+	before, after State // the state without it and all behind it, and the state with it; of a log, whose charges are pending, neither
+	tail          int64 // when the one before it departs
 }
 
 // idle reports whether an account says nothing any more.
@@ -65,6 +67,18 @@ func (a *account) look(now int64) {
 	a.line = a.line[gone:]
 }
 
+// reserved returns how many units of a rule requests have reserved. Where the rule does not count by status any more, those that are under
+// way since before are charged when they end.
+func (a *account) reserved(r *Rule) int64 {
+	if a == nil {
+		return 0
+	}
+	if r.conduct != nil && r.conduct.count != nil {
+		return a.held + a.units
+	}
+	return a.units
+}
+
 // wait adds a charge to come, in the order of time.
 func (a *account) wait(ticket uint64, at, cost int64) {
 	a.pending = append(a.pending, pendingCharge{ticket, at, cost})
@@ -75,15 +89,25 @@ func (a *account) wait(ticket uint64, at, cost int64) {
 	a.units += cost
 }
 
-// leave takes back what a request that waits was to be charged, by its ticket. In the line that is so only of the last, whose state
-// is then to be what it was before it: restore.
-func (a *account) leave(ticket uint64, now int64) (before State, restore bool) {
-	if last := len(a.line) - 1; last >= 0 && a.line[last].ticket == ticket {
-		before = a.line[last].before
-		restore = true
+// leave takes back what a request that waits was to be charged, by its ticket. In the line that is so only of the last: the state is then
+// to be what it was before it, if it is what it was after it (restore), and nobody else has been charged since.
+func (a *account) leave(ticket uint64, now int64, state State) (before State, restore bool) {
+	last := len(a.line) - 1
+	for i := last; i >= 0; i-- {
+		if a.line[i].ticket != ticket {
+			continue
+		}
 		a.last = now
-		a.tail = a.line[last].tail
-		a.line = a.line[:last]
+		if i < last { // its turn passes unused, unless those behind it leave, too
+			a.line[i+1].before = a.line[i].before
+			a.line[i+1].tail = a.line[i].tail
+		} else {
+			restore = state == a.line[i].after
+			before = a.line[i].before
+			a.tail = a.line[i].tail
+		}
+		a.line = append(a.line[:i], a.line[i+1:]...)
+		break
 	}
 	for i := range a.pending {
 		if a.pending[i].ticket == ticket {
@@ -126,6 +150,7 @@ func (a *account) offend(co *conduct, now int64) {
 		which = len(co.penalties) - 1
 	}
 	a.offences++
+	a.byHand = false
 	a.last = now
 	a.shutUntil = now + co.penalties[which]
 	a.quietUntil = a.shutUntil + co.longest

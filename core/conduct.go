@@ -40,15 +40,16 @@ type Conduct struct {
 
 // conduct is a Conduct made ready. A rule without has none. Times are microseconds.
 type conduct struct {
-	wide       *Limit // the limit while there is tolerance; nil: there never is
-	softFor    int64
-	maxWaiting int64
-	waiting    *atomic.Int64 // of maxWaiting
-	count      *Statuses
-	penalties  []int64
-	longest    int64 // of penalties
-	candidate  bool  // the rule is decided in place of the one in the check before it
-	text       string
+	wide        *Limit // the limit while there is tolerance; nil: there never is
+	softFor     int64
+	maxWaiting  int64
+	waiting     *atomic.Int64 // of maxWaiting
+	count       *Statuses
+	penalties   []int64
+	longest     int64 // of penalties
+	accompanied bool  // see Rule.Accompany
+	candidate   bool  // the rule is decided in place of the one in the check before it
+	text        string
 }
 
 // newConduct checks how a rule is to behave and makes it ready; nil: it does nothing but reject.

@@ -149,10 +149,26 @@ func (l *Limits) Accompany() {
 	}
 }
 
+// GoOnWaiting has the limits go on with how many requests wait for others of the same name, in whose place they come. It is called
+// before they are asked for the first time.
+func (l *Limits) GoOnWaiting(before *Limits) {
+	for _, old := range before.rules {
+		if old.conduct == nil || old.conduct.waiting == nil {
+			continue
+		}
+		for _, r := range l.rules {
+			if r.conduct != nil && r.conduct.waiting != nil {
+				r.conduct.waiting = old.conduct.waiting
+			}
+		}
+		return
+	}
+}
+
 // Accompanied reports whether all of the limits see what requests that wait have reserved, as after Accompany.
 func (l *Limits) Accompanied() bool {
 	for _, r := range l.rules {
-		if r.conduct == nil {
+		if !r.SeesWaiting() {
 			return false
 		}
 	}

@@ -43,6 +43,7 @@ type MemoryConfig struct {
 type Memory struct {
 	shards []shard // a power of two of them
 	mask   uint64
+	mapped bool // Index is Mapped
 	seed   maphash.Seed
 	clock  func() int64
 
@@ -102,6 +103,7 @@ func NewMemory(c MemoryConfig) *Memory {
 	m.shards = make([]shard, shards)
 	m.mask = uint64(shards - 1)
 	if c.Index == Mapped {
+		m.mapped = true
 		for i := range m.shards {
 			m.shards[i].index = make(map[uint64]int)
 		}
@@ -125,6 +127,11 @@ func (m *Memory) Open(r *Rule) error {
 	sp := m.byName[r.identity]
 	if sp == nil {
 		sp = m.newSpace(r)
+	}
+	for _, other := range sp.rules {
+		if other.SeesWaiting() {
+			r.Accompany()
+		}
 	}
 	sp.rules = append(sp.rules, r)
 	sp.limits.Store(stricter(sp.limits.Load().([]*Limit), r.limit))

@@ -11,6 +11,7 @@ type weighing struct {
 	limit    *Limit   // by which it was decided: the rule's, or the wide one
 	depart   int64    // when the rule would let the request go; not before now
 	begins   bool     // tolerance begins with the request
+	behind   bool     // the turn is behind all charges to come, and is one of them
 	shut     bool     // it was rejected because its key is shut out
 	reserved bool     // it was rejected for what others have reserved alone, of which nobody knows whether it will be charged
 }
@@ -41,6 +42,7 @@ func (m *Memory) decideWithAccounts(checks []Check, peek bool) {
 		list = append(list, weighing{})
 	}
 	lockAll(m, checks)
+	defer unlockAll(m, checks) // even where this panics, which would be a defect, but not one that all other requests have to bear
 	now := m.clock()
 	rejecting := 0
 	delays := false
@@ -80,16 +82,20 @@ func (m *Memory) decideWithAccounts(checks []Check, peek bool) {
 			m.admit(s, c, w, now, depart)
 		}
 	}
-	for i := range checks {
-		if checks[i].locked {
-			m.shards[checks[i].hash&m.mask].mu.Unlock()
-		}
-	}
 	for i := range list {
 		list[i] = weighing{}
 	}
 	*pooled = list
 	weighings.Put(pooled)
+}
+
+// unlockAll unlocks what lockAll has locked.
+func unlockAll(m *Memory, checks []Check) {
+	for i := range checks {
+		if checks[i].locked {
+			m.shards[checks[i].hash&m.mask].mu.Unlock()
+		}
+	}
 }
 
 // weigh evaluates a check.
@@ -108,10 +114,7 @@ func (m *Memory) weigh(s *shard, c *Check, w *weighing, now int64) {
 		weighInFlight(c, a)
 		return
 	}
-	reserved := int64(0)
-	if a != nil {
-		reserved = a.held + a.units
-	}
+	reserved := a.reserved(r)
 	if co != nil && co.wide != nil {
 		m.weighSoft(s, c, w, now, reserved)
 	} else if r.limit.delays {
@@ -203,7 +206,7 @@ func (m *Memory) weighPlain(s *shard, c *Check, w *weighing, now, reserved int64
 	d.Delay = 0
 	d.Remaining = 0
 	d.RetryAfter = reservedRetry
-	if a := w.account; a.held == 0 && a.pending[0].at-now > 0 {
+	if a := w.account; a.units == reserved && a.pending[0].at-now > 0 {
 		d.RetryAfter = a.pending[0].at - now
 	}
 }
@@ -267,15 +270,20 @@ func (m *Memory) weighTurn(s *shard, c *Check, w *weighing, now, reserved int64)
 	} else {
 		m.evaluate(s, c, l, now, c.Cost+reserved)
 		if d.RetryAfter == Never && c.Cost <= l.capacity { // what is reserved is more than the limit can hold beside it
-			w.reserved = true
-			d.RetryAfter = a.pending[0].at - now
-			return
+			if len(a.pending) > mostPending {
+				w.reserved = true
+				d.RetryAfter = a.pending[0].at - now
+				return
+			}
+			m.weighBehind(s, c, w, now)
 		}
 	}
 	if d.RetryAfter == Never || !d.Allowed && l.algorithm == LeakyBucket { // whose queue is full
 		return
 	}
-	w.depart = now + d.RetryAfter + d.Delay
+	if !w.behind {
+		w.depart = now + d.RetryAfter + d.Delay
+	}
 	if a != nil && a.tail > w.depart {
 		w.depart = a.tail
 	}
@@ -293,9 +301,38 @@ func (m *Memory) weighTurn(s *shard, c *Check, w *weighing, now, reserved int64)
 	d.Delay = 0
 	d.Remaining = 0
 	d.RetryAfter = wait
+	w.reserved = patience == 0 // as many wait as may, of whatever keys: this one has done nothing wrong
 	if patience > 0 {
 		d.RetryAfter = wait - patience
 	}
+}
+
+// mostPending is behind how many charges to come a turn is looked for.
+const mostPending = 1000
+
+// weighBehind finds out when the turn of a request is that has its turn behind all charges to come.
+func (m *Memory) weighBehind(s *shard, c *Check, w *weighing, now int64) {
+	l := w.limit
+	d := &c.Decision
+	c.state = State{}
+	if c.slot >= 0 {
+		c.state = s.slots[c.slot].state
+	}
+	w.depart = now
+	for i := range w.account.pending {
+		p := &w.account.pending[i]
+		w.depart = p.at
+		decide(l, &c.state, p.at, p.cost, &c.next, d)
+		c.state = c.next
+	}
+	decide(l, &c.state, w.depart, c.Cost, &c.next, d)
+	w.behind = true
+	d.ResetAfter += w.depart - now
+	if !d.Allowed && l.algorithm == LeakyBucket { // its queue is full then, too
+		d.RetryAfter += w.depart - now
+		return
+	}
+	w.depart += d.RetryAfter + d.Delay
 }
 
 // unitExpiry returns when the i-th unit counts no longer, of those in a log, which was looked at at a time, and those to come
@@ -322,10 +359,7 @@ func (m *Memory) standWithout(s *shard, c *Check, w *weighing, now int64) {
 		d.Remaining++
 		return
 	}
-	reserved := int64(0)
-	if w.account != nil {
-		reserved = w.account.held + w.account.units
-	}
+	reserved := w.account.reserved(c.Rule)
 	c.slot = find(s, c.hash) // what was noted of the rules that reject may have moved it
 	m.evaluate(s, c, c.Rule.limit, now, 0)
 	d.Remaining -= reserved
@@ -421,13 +455,13 @@ func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
 	if w.begins || c.Decision.Soft {
 		m.accountOf(s, c, now).exceed(r, w.begins, now)
 	}
-	if depart > now && (w.depart < depart || r.space.isLog) {
+	if depart > now && (w.depart < depart || r.space.isLog || w.behind) {
 		a := m.accountOf(s, c, now)
 		c.Ticket = m.tickets.Add(1)
 		a.wait(c.Ticket, depart, c.Cost)
 		a.last = now
 		if r.limit.delays && w.depart == depart {
-			a.line = append(a.line, turn{c.Ticket, depart, State{}, a.tail})
+			a.line = append(a.line, turn{ticket: c.Ticket, at: depart, tail: a.tail})
 			a.tail = depart
 		}
 		c.Decision.ResetAfter = latest(c.Decision.ResetAfter, depart-now+r.limit.period)
@@ -450,7 +484,7 @@ func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
 	if depart > now && r.limit.delays {
 		a := m.accountOf(s, c, now)
 		c.Ticket = m.tickets.Add(1)
-		a.line = append(a.line, turn{c.Ticket, depart, before, a.tail})
+		a.line = append(a.line, turn{c.Ticket, depart, before, c.next, a.tail})
 		a.tail = depart
 		a.last = now
 	}
@@ -523,14 +557,18 @@ func (m *Memory) appraiseAccount(s *shard, i int, now int64, st *standing) {
 	a := s.accounts[s.slots[i].hash]
 	reset := int64(0)
 	class := expired
-	if a.held > 0 || len(a.pending) > 0 || a.tail > now {
+	if a.held > 0 || len(a.pending)+len(a.line) > 0 {
 		class = underWay
 	} else if a.shutUntil > now {
 		class = shutOut
 		reset = a.shutUntil - now
-	} else if a.quietUntil > now || a.softAgain > now || a.softUntil > now {
+		st.offences = a.offences
+		if a.byHand {
+			st.offences = MaxPenalties + 1
+		}
+	} else if a.quietUntil > now || a.softAgain > now || a.softUntil > now || a.tail > now {
 		class = exhausted
-		reset = latest(a.quietUntil, latest(a.softAgain, a.softUntil)) - now
+		reset = latest(latest(a.quietUntil, a.tail), latest(a.softAgain, a.softUntil)) - now
 	}
 	if class > st.class {
 		st.class = class
@@ -567,7 +605,7 @@ func (m *Memory) settle(h *Hold) {
 	}
 	a := s.accounts[c.hash]
 	m.fallDue(s, c.slot, a, h.Rule.limit, now)
-	if before, restore := a.leave(h.Ticket, now); restore {
+	if before, restore := a.leave(h.Ticket, now, s.slots[c.slot].state); restore && !h.Rule.space.isLog {
 		s.slots[c.slot].state = before
 	} else if h.Rule.holds() && a.held > 0 {
 		a.held -= heldBy(h.Rule, h.Cost)
@@ -631,6 +669,7 @@ func (m *Memory) ShutOut(r *Rule, key string, duration int64) error {
 	}
 	a.last = now
 	a.shutUntil = now + duration
+	a.byHand = true
 	a.quietUntil = latest(a.quietUntil, a.shutUntil+r.conduct.longest)
 	return nil
 }

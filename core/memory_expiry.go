@@ -19,6 +19,7 @@ type standing struct {
 	class      int     // see below
 	share      float64 // of the quota that is in use, by the strictest open limit
 	population int64   // keys that its rule has
+	offences   int     // of a key that is shut out
 	reset      int64   // microseconds until it is unused again
 }
 
@@ -100,7 +101,7 @@ func (m *Memory) isExpired(s *shard, i int, now int64) bool {
 
 // cheaper reports whether a costs less to forget than b. What is unused goes first, and who is shut out goes last. Then a rule pays that has far more keys
 // than the other, whatever state they are in, so that a flood on one rule does not reset the counters of another; then the
-// class decides, then the share in use, then which recovers sooner. But of keys of one rule that would be rejected now the
+// class decides, then the offences of who is shut out, or the share in use, then which recovers sooner. But of keys of one rule that would be rejected now the
 // newest goes, which recovers last: a flood that is rejected is newer than those whom it is to wash away.
 func cheaper(a, b *standing) bool {
 	if a.class == expired || b.class == expired {
@@ -117,6 +118,9 @@ func cheaper(a, b *standing) bool {
 	}
 	if a.class == inUse && a.share != b.share {
 		return a.share < b.share
+	}
+	if a.class == shutOut && a.offences != b.offences {
+		return a.offences < b.offences
 	}
 	if a.class != inUse && a.space == b.space {
 		return a.reset > b.reset
@@ -324,7 +328,7 @@ func charged(checks []Check, h uint64) bool {
 // some keys at a time under a shard's lock, for microseconds, and may run beside anything else.
 func (m *Memory) Sweep() {
 	batch := 256
-	if m.shards[0].index != nil { // interpreted, each takes microseconds
+	if m.mapped { // interpreted, each takes microseconds
 		batch = 16
 	}
 	for i := range m.shards {

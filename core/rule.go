@@ -316,9 +316,24 @@ func (r *Rule) Accompany() {
 	if r.conduct == nil {
 		r.conduct = &conduct{}
 	}
+	r.conduct.accompanied = true
 	if r.local != nil {
 		r.local.Accompany()
 	}
+	if store, ok := r.kept.(Accompanier); ok {
+		store.Accompany(r)
+	}
+}
+
+// Accompanier is what a store may Keep of a rule that wants to know that the rule was accompanied after it was opened.
+type Accompanier interface {
+	Accompany(*Rule)
+}
+
+// SeesWaiting reports whether requests wait for the rule, or for others beside it: a store opens rules that count in the same place
+// so that they see what those have reserved.
+func (r *Rule) SeesWaiting() bool {
+	return r.limit.delays || r.conduct != nil && r.conduct.accompanied
 }
 
 // IsCandidate reports whether the rule is a candidate: its decision is to be compared with that of the check before it.

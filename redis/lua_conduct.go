@@ -1,15 +1,15 @@
 package redis
 
-// luaConductBegin reads the arguments of a request of which a rule has a conduct. Each check has five keys: the state of its limit;
-// its account; the reservations of requests under way (a sorted set, by when they expire); the charges to come (by when they are due); and
-// the line of those that wait (a list). A member of the sets is a ticket of eight bytes, and the cost.
+// luaConductBegin reads the arguments of a request of which a rule has a conduct. Each check has six keys: the state of its limit;
+// its account; the reservations of requests under way (sorted sets, by when they expire), of one unit and of more; the charges to come (by
+// when they are due); and the line of those that wait (a list). A member of the sets is a ticket of eight bytes, and the cost.
 //
 // It is core's memory_accounts.go in Lua, with the same names. Behind what luaRule reads each check has: its kind, in bits (1: in flight,
 // 2: counts by status, 4: soft, 8: delays, 16: candidate); requests and capacity of the wide limit; how long tolerance lasts; how long the
 // request may wait; how far the key's time may be ahead; how long a reservation lasts; the ticket; and the penalties.
 const luaConductBegin = `
 local real, argument, place = now, ARGV[1], 1
-local n = #KEYS / 5
+local n = #KEYS / 6
 local checks = {}
 for i = 1, n do
 	local c, kind, penalties = {}
@@ -22,7 +22,7 @@ for i = 1, n do
 		c.longest = math.max(c.longest, c.penalties[j])
 	end
 	c.inflight, c.count, c.isSoft, c.delays, c.candidate = kind % 2 >= 1, kind % 4 >= 2, kind % 8 >= 4, kind % 16 >= 8, kind % 32 >= 16
-	c.key, c.account, c.holds, c.pending, c.line = KEYS[5 * i - 4], KEYS[5 * i - 3], KEYS[5 * i - 2], KEYS[5 * i - 1], KEYS[5 * i]
+	c.key, c.account, c.holds, c.larger, c.pending, c.line = KEYS[6 * i - 5], KEYS[6 * i - 4], KEYS[6 * i - 3], KEYS[6 * i - 2], KEYS[6 * i - 1], KEYS[6 * i]
 	c.flags = 0
 	checks[i] = c
 end
@@ -77,7 +77,8 @@ local function load(c)
 		end
 	end
 	if c.units > 0 then
-		local due = call('ZRANGEBYSCORE', c.pending, '-inf', format('%.0f', real), 'WITHSCORES')
+		-- So many at a time: those that are left stay reserved until the next call.
+		local due = call('ZRANGEBYSCORE', c.pending, '-inf', format('%.0f', real), 'WITHSCORES', 'LIMIT', 0, 500)
 		for i = 1, #due, 2 do
 			local units, at = costOf(due[i]), tonumber(due[i + 1])
 			if not evaluate(c, at, units, c.isSoft and at < c.softUntil, true) then
@@ -86,7 +87,7 @@ local function load(c)
 			end
 		end
 		if #due > 0 then
-			call('ZREMRANGEBYSCORE', c.pending, '-inf', format('%.0f', real))
+			call('ZREMRANGEBYRANK', c.pending, 0, #due / 2 - 1)
 			if c.algorithm ~= 4 then call('DEL', c.line) end
 			c.dirty = true
 		end
@@ -123,15 +124,23 @@ end
 local function heldOf(c)
 	if not c.count and not c.inflight then return 0 end
 	call('ZREMRANGEBYSCORE', c.holds, '-inf', format('%.0f', real))
-	if c.inflight then return call('ZCARD', c.holds) end
-	local held = 0
-	for _, member in ipairs(call('ZRANGE', c.holds, 0, -1)) do held = held + costOf(member) end
+	local held = call('ZCARD', c.holds)
+	if c.inflight then return held end
+	call('ZREMRANGEBYSCORE', c.larger, '-inf', format('%.0f', real))
+	for _, member in ipairs(call('ZRANGE', c.larger, 0, -1)) do held = held + costOf(member) end
 	return held
 end
 
-local function hold(c, units)
-	call('ZADD', c.holds, format('%.0f', real + c.lease), c.ticket .. pack('<d', units))
-	call('PEXPIRE', c.holds, format('%d', c.lease / 1000 + 1000))
+-- heldUnder returns the set that a check's reservation is in, and its member there.
+local function heldUnder(c)
+	if c.inflight or c.cost == 1 then return c.holds, c.ticket .. pack('<d', 1) end
+	return c.larger, c.ticket .. pack('<d', c.cost)
+end
+
+local function hold(c)
+	local key, member = heldUnder(c)
+	call('ZADD', key, format('%.0f', real + c.lease), member)
+	call('PEXPIRE', key, format('%d', c.lease / 1000 + 1000))
 	c.flags = c.flags + 2
 end
 
@@ -143,7 +152,10 @@ end
 local function shut(c, span)
 	if c.ok then c.wait = 0 end
 	c.ok, c.soft, c.remaining = false, false, 0
-	if c.wait ~= -1 and c.wait < span then c.wait = span end
+	if c.wait ~= -1 and c.wait <= span then
+		c.wait = span
+		c.flags = c.flags + 4
+	end
 	if c.reset < span then c.reset = span end
 end
 
@@ -208,6 +220,27 @@ local function unitExpiry(c, i)
 	return real
 end
 
+-- weighBehind finds out when the turn of a request is that has its turn behind all charges to come. The state that they would make is
+-- written for a moment.
+local function weighBehind(c)
+	local before = pcall('GET', c.key)
+	c.depart = real
+	local members = call('ZRANGE', c.pending, 0, -1, 'WITHSCORES')
+	for i = 1, #members, 2 do
+		c.depart = tonumber(members[i + 1])
+		if evaluate(c, c.depart, costOf(members[i]), false, true) then break end
+		if value then call('SET', c.key, value, 'KEEPTTL') end
+	end
+	if not redirected then evaluate(c, c.depart, c.cost) end
+	if type(before) == 'string' then call('SET', c.key, before, 'KEEPTTL') else call('DEL', c.key) end
+	c.behind, c.ok, c.remaining, c.reset, c.wait = true, ok, remaining, reset + now - real, 0
+	if not ok and c.algorithm == 2 then
+		c.wait = c.depart - real + wait
+		return
+	end
+	c.depart = c.depart + wait
+end
+
 local function weighTurn(c)
 	if c.algorithm == 4 then
 		if evaluate(c, real, 0) then return end
@@ -227,12 +260,17 @@ local function weighTurn(c)
 		local capacity = c.R
 		if c.algorithm <= 2 then capacity = c.X end
 		if wait == -1 and c.cost <= capacity then
-			c.onlyReserved, c.wait = true, firstDue(c) - real
-			return
+			if call('ZCARD', c.pending) > 1000 then
+				c.onlyReserved, c.wait = true, firstDue(c) - real
+				return
+			end
+			weighBehind(c)
+			if redirected then return end
 		end
 	end
 	if c.wait == -1 or not c.ok and c.algorithm == 2 then return end
-	c.depart = math.max(real + c.wait, c.tail)
+	if not c.behind then c.depart = real + c.wait end
+	c.depart = math.max(c.depart, c.tail)
 	local span = c.depart - real
 	c.ok = span <= c.patience
 	if c.ok then
@@ -240,6 +278,7 @@ local function weighTurn(c)
 		if span > 0 then c.remaining = 0 end
 		return
 	end
+	c.onlyReserved = c.patience == 0
 	c.remaining, c.wait = 0, span - c.patience
 end
 
@@ -256,7 +295,6 @@ local function weigh(c)
 	if c.isSoft then weighSoft(c) elseif c.delays then weighTurn(c) else weighPlain(c, false) end
 	if c.shutUntil > real and #c.penalties > 0 then
 		c.isShut = true
-		c.flags = c.flags + 4
 		shut(c, c.shutUntil - real)
 	end
 end
@@ -288,31 +326,30 @@ local function turnAway(c)
 		c.shutUntil = real + c.penalties[math.min(c.offences, #c.penalties)]
 		c.quietUntil = c.shutUntil + c.longest
 		c.dirty = true
-		c.flags = c.flags + 4
 		shut(c, c.shutUntil - real)
 	end
 end
 
--- queue puts a request that waits at the end of the line.
-local function queue(c, depart, before)
-	call('RPUSH', c.line, pack('<c8I7I7', c.ticket, depart, c.tail) .. before)
+-- queue puts a request that waits at the end of the line. before and after are the states without it and with it.
+local function queue(c, depart, before, after)
+	call('RPUSH', c.line, pack('<c8I7I7I4', c.ticket, depart, c.tail, #before) .. before .. after)
 	call('PEXPIRE', c.line, format('%d', (depart - real) / 1000 + 1))
 	c.tail = depart
 end
 
 local function admit(c, depart)
 	if c.inflight or c.count then
-		hold(c, c.inflight and 1 or c.cost)
+		hold(c)
 		return
 	end
 	if c.soft then
 		if c.begins then c.softUntil = real + c.softFor end
 		c.softAgain, c.dirty = real + c.P, true
 	end
-	if depart > real and (c.depart < depart or c.algorithm == 4) then
+	if depart > real and (c.depart < depart or c.algorithm == 4 or c.behind) then
 		call('ZADD', c.pending, format('%.0f', depart), c.ticket .. pack('<d', c.cost))
 		c.units, c.dirty, c.flags = c.units + c.cost, true, c.flags + 2
-		if c.delays and c.depart == depart then queue(c, depart, '') end
+		if c.delays and c.depart == depart then queue(c, depart, '', '') end
 		c.reset = math.max(c.reset, depart - real + c.P)
 		return
 	end
@@ -324,14 +361,14 @@ local function admit(c, depart)
 	keep(c)
 	if depart > real and c.delays then
 		if type(before) ~= 'string' then before = '' end
-		queue(c, depart, before)
+		queue(c, depart, before, value)
 		c.dirty, c.flags = true, c.flags + 2
 	end
 end
 `
 
 // luaConductEnd decides on all checks, as decideWithAccounts does. The reply has four numbers a check: those of the other scripts, and bits
-// (1: let through on tolerance; 2: something is reserved under the ticket; 4: shut out).
+// (1: let through on tolerance; 2: something is reserved under the ticket; 4: shut out until the end of the wait).
 const luaConductEnd = `
 local rejecting, delays, depart = 0, false, real
 for i = 1, n do
@@ -373,21 +410,36 @@ local c = checks[1]
 load(c)
 if redirected then return {real} end
 if c.inflight or c.count then
-	call('ZREM', c.holds, c.ticket .. pack('<d', c.inflight and 1 or c.cost))
+	call('ZREM', heldUnder(c))
 	if ARGV[2] == '1' then
 		evaluate(c, real, c.cost, false, true)
 		if redirected then return {real} end
 		keep(c)
 	end
 else
-	local last = call('LINDEX', c.line, -1)
-	if last and string.sub(last, 1, 8) == c.ticket then
-		call('RPOP', c.line)
-		c.tail, c.dirty = unpack('<I7', last, 16), true
-		if #last > 22 then
-			call('SET', c.key, string.sub(last, 23), 'KEEPTTL')
-		elseif c.algorithm ~= 4 then
-			call('DEL', c.key)
+	local line = call('LRANGE', c.line, -1000, -1)
+	for i = #line, 1, -1 do
+		if string.sub(line[i], 1, 8) == c.ticket then
+			local tail, length = unpack('<I7I4', line[i], 16)
+			local before, after = string.sub(line[i], 27, 26 + length), string.sub(line[i], 27 + length)
+			if i == #line then
+				call('RPOP', c.line)
+				c.tail = tail
+				if c.algorithm == 4 or pcall('GET', c.key) ~= after then
+					-- a log's charges are pending; and where somebody has been charged since, the turn is lost
+				elseif length > 0 then
+					call('SET', c.key, before, 'KEEPTTL')
+				else
+					call('DEL', c.key)
+				end
+			else -- its turn passes unused, unless those behind it leave, too
+				local behind = line[i + 1]
+				local skipped = unpack('<I4', behind, 23)
+				call('LSET', c.line, i - #line, string.sub(behind, 1, 15) .. pack('<I7I4', tail, length) .. before .. string.sub(behind, 27 + skipped))
+				call('LREM', c.line, -1, line[i])
+			end
+			c.dirty = true
+			break
 		end
 	end
 	if call('ZREM', c.pending, c.ticket .. pack('<d', c.cost)) == 1 then c.units, c.dirty = c.units - c.cost, true end

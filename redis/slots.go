@@ -158,7 +158,7 @@ func (s *Store) uncharge(p *part) []*Call {
 		}
 		if c.Ticket != 0 {
 			if leased(c.Rule) {
-				s.leases.remove(p.keys[i]+":h", member(c.Rule, c.Cost, c.Ticket))
+				s.leases.remove(heldUnder(p.keys[i], c.Rule, c.Cost), member(c.Rule, c.Cost, c.Ticket))
 			}
 			refunds = append(refunds, s.callOf(scriptOfSettle, p.keys[i], c, "0"))
 			c.Ticket = 0

@@ -73,6 +73,8 @@ type Store struct {
 	mu     sync.Mutex // guards what follows
 	closed bool
 	timers map[*Server]*time.Timer // of probes to come
+
+	waiting map[string]int // by identity: how many open rules see what requests that wait have reserved
 }
 
 // openRule is what the store keeps of a rule.
@@ -84,6 +86,7 @@ type openRule struct {
 	peek    string
 	atOnce  bool
 	windows atomic.Value // *windows, with a calendar
+	lease   int64        // how long reservations last, in microseconds
 	further []byte       // what is behind the argument, of a rule with a conduct: see appendConduct; nil: it has none
 }
 
@@ -110,6 +113,7 @@ func NewStore(c Config) (*Store, error) {
 		wallClock: c.WallClock,
 		seed:      maphash.MakeSeed(),
 		timers:    make(map[*Server]*time.Timer),
+		waiting:   make(map[string]int),
 	}
 	if c.Lines {
 		s.scripts = scriptsOfOneLine
@@ -132,9 +136,22 @@ func wallClock() int64 { return time.Now().UnixMicro() }
 
 // Open implements core.Store. It asks nothing of Redis.
 func (s *Store) Open(r *core.Rule) error {
+	s.mu.Lock()
+	if s.waiting[r.Identity()] > 0 {
+		r.Accompany()
+	}
+	if r.SeesWaiting() {
+		s.waiting[r.Identity()]++
+	}
+	s.mu.Unlock()
 	o := s.prepare(r)
 	r.Keep(o)
 	return nil
+}
+
+// Accompany implements core.Accompanier.
+func (o *openRule) Accompany(r *core.Rule) {
+	o.further = appendConduct(nil, r, o.lease)
 }
 
 // opened returns what Open has prepared.
@@ -148,6 +165,7 @@ func (s *Store) prepare(r *core.Rule) *openRule {
 	l := r.Limit()
 	t, _ := r.Terms()
 	o := &openRule{
+		lease:  s.leases.lasts,
 		suffix: ruleSuffix(r),
 		salt:   maphash.String(s.seed, r.Identity()) * 0x9e3779b97f4a7c15, // else it could meet a key of the same text
 		terms:  maphash.String(s.seed, fmt.Sprint(l.Requests(), l.Capacity(), l.MaxDelay(), t.Penalties)),
@@ -166,13 +184,32 @@ func (s *Store) prepare(r *core.Rule) *openRule {
 }
 
 // Release implements core.Store. What is in Redis expires by itself.
-func (s *Store) Release(*core.Rule) {}
+func (s *Store) Release(r *core.Rule) {
+	s.mu.Lock()
+	if s.waiting[r.Identity()] > 0 && r.SeesWaiting() {
+		s.waiting[r.Identity()]--
+	}
+	if s.waiting[r.Identity()] == 0 {
+		delete(s.waiting, r.Identity())
+	}
+	s.mu.Unlock()
+}
 
-// Close ends the store and its client.
+// Close ends the store and its client: at once, or where requests under way hold something in Redis, when the last of them is over.
 func (s *Store) Close() error {
+	if !s.leases.close(s.closeLater) {
+		return nil
+	}
+	return s.end()
+}
+
+// closeLater is end for who cannot tell anybody what has gone wrong.
+func (s *Store) closeLater() { _ = s.end() }
+
+// end ends the store and its client.
+func (s *Store) end() error {
 	s.mu.Lock()
 	s.closed = true
-	s.leases.close()
 	for _, timer := range s.timers {
 		timer.Stop()
 	}

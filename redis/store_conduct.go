@@ -90,7 +90,7 @@ func (s *Store) furtherOf(o *openRule, c *core.Check) string {
 
 // furtherKeys appends the keys that a check has, of which name is the first.
 func furtherKeys(keys []string, name string) []string {
-	return append(keys, name, name+":a", name+":h", name+":p", name+":l")
+	return append(keys, name, name+":a", name+":h", name+":m", name+":p", name+":l")
 }
 
 // runConduct makes one call for checks of which a rule has a conduct; the first keys of the checks are in c. With timed it returns the
@@ -127,7 +127,7 @@ func (s *Store) runConduct(c *Call, q *inquiry, checks []core.Check, peek, timed
 		if reply[3]&isReserved != 0 {
 			checks[i].Ticket = ticket
 			if leased(checks[i].Rule) {
-				s.leases.add(names[i]+":h", member(checks[i].Rule, checks[i].Cost, ticket))
+				s.leases.add(heldUnder(names[i], checks[i].Rule, checks[i].Cost), member(checks[i].Rule, checks[i].Cost, ticket))
 			}
 		}
 	}
@@ -141,6 +141,14 @@ func (s *Store) runConduct(c *Call, q *inquiry, checks []core.Check, peek, timed
 func leased(r *core.Rule) bool {
 	t, _ := r.Terms()
 	return t.Counts || r.Limit().InFlight()
+}
+
+// heldUnder returns the key of the sorted set that a reservation is in: those of one unit need not be looked at to count them.
+func heldUnder(name string, r *core.Rule, cost int64) string {
+	if cost == 1 || r.Limit().InFlight() {
+		return name + ":h"
+	}
+	return name + ":m"
 }
 
 // member returns what stands for a reservation in a sorted set.
@@ -162,13 +170,14 @@ func (s *Store) Settle(holds []core.Hold) error {
 		}
 		name := s.naming.key(h.Key, opened(h.Rule).suffix)
 		if leased(h.Rule) {
-			s.leases.remove(name+":h", member(h.Rule, h.Cost, h.Ticket))
+			s.leases.remove(heldUnder(name, h.Rule, h.Cost), member(h.Rule, h.Cost, h.Ticket))
 		}
 		c := core.Check{Rule: h.Rule, Key: h.Key, Cost: h.Cost, Ticket: h.Ticket}
 		if err := s.tell(scriptOfSettle, name, &c, keep); err != nil {
 			failure = err
 		}
 	}
+	s.leases.settled()
 	return failure
 }
 

@@ -23,10 +23,14 @@ type leases struct {
 	held   map[string]map[string]bool // the members by their key
 	timer  *time.Timer                // nil: none is set
 	closed bool
+	ending func() // ends the store when nothing is held any more; nil: it goes on
 }
 
-// leaseCalls is how many keys are renewed in one call.
-const leaseCalls = 64
+// How many keys and leases are renewed in one call: others must not wait for it.
+const (
+	leaseKeys    = 64
+	leaseMembers = 500
+)
 
 // begin makes the leases of a store ready.
 func (l *leases) begin(s *Store, lasts time.Duration) {
@@ -78,13 +82,38 @@ func (l *leases) remove(key, member string) {
 	l.mu.Unlock()
 }
 
-func (l *leases) close() {
+// close ends the renewals when nothing is held any more, and then calls end. It returns false where that is later.
+func (l *leases) close(end func()) bool {
 	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.held) > 0 && !l.closed {
+		l.ending = end
+		return false
+	}
+	l.stop()
+	return true
+}
+
+// settled is called when what a request has held is ended in Redis.
+func (l *leases) settled() {
+	l.mu.Lock()
+	end := l.ending
+	if end == nil || len(l.held) > 0 {
+		l.mu.Unlock()
+		return
+	}
+	l.ending = nil
+	l.stop()
+	l.mu.Unlock()
+	end()
+}
+
+// stop ends the renewals. The caller has the lock.
+func (l *leases) stop() {
 	l.closed = true
 	if l.timer != nil {
 		l.timer.Stop()
 	}
-	l.mu.Unlock()
 }
 
 // renewLater renews all leases, and has that done again after a while if there are any.
@@ -105,38 +134,53 @@ func (l *leases) renewLater() {
 // renew has all that is held last for another lease from now. What is not there any more is not made again: it may just have been
 // given back.
 func (l *leases) renew() {
-	batch := leaseCalls
-	if l.store.client.Cluster() {
-		batch = 1 // since keys of several slots cannot be in one call
-	}
 	keys, members := l.all()
-	for from := 0; from < len(keys); from += batch {
-		to := from + batch
-		if to > len(keys) {
-			to = len(keys)
+	single := l.store.client.Cluster() // since keys of several slots cannot be in one call
+	for from := 0; from < len(keys); {
+		to := from
+		length := 0
+		for to < len(keys) && (to == from || !single && to-from < leaseKeys && length+len(members[to]) <= leaseMembers*memberLength) {
+			length += len(members[to])
+			to++
 		}
-		server, err := l.store.client.Server(keys[from])
-		if err != nil || server.breaker.Open() {
-			continue
-		}
-		c := &Call{Script: scriptOfRenewal, Keys: keys[from:to], Args: append([]string{strconv.FormatInt(l.lasts, 10)}, members[from:to]...)}
-		if err = server.conn.Run(c); err != nil {
-			l.store.failed(server, keys[from], err)
-		}
+		l.renewSome(keys[from:to], members[from:to])
+		from = to
 	}
 }
 
-// all returns the keys under which something is held, and of each its members, put together.
+// renewSome makes one call.
+func (l *leases) renewSome(keys, members []string) {
+	server, err := l.store.client.Server(keys[0])
+	if err != nil || server.breaker.Open() {
+		return
+	}
+	c := &Call{Script: scriptOfRenewal, Keys: keys, Args: append([]string{strconv.FormatInt(l.lasts, 10)}, members...)}
+	if err = server.conn.Run(c); err != nil {
+		l.store.failed(server, keys[0], err)
+	}
+}
+
+// all returns the keys under which something is held, and of each its members, put together. A key with many is there several times.
 func (l *leases) all() (keys, members []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for key, held := range l.held {
-		together := make([]byte, 0, 16*len(held))
+		together := make([]byte, 0, memberLength*len(held))
 		for member := range held {
 			together = append(together, member...)
+			if len(together) == leaseMembers*memberLength {
+				keys = append(keys, key)
+				members = append(members, string(together))
+				together = together[:0]
+			}
 		}
-		keys = append(keys, key)
-		members = append(members, string(together))
+		if len(together) > 0 {
+			keys = append(keys, key)
+			members = append(members, string(together))
+		}
 	}
 	return keys, members
 }
+
+// memberLength is how many bytes a member has: the ticket, and the cost.
+const memberLength = 16

@@ -197,7 +197,7 @@ func (e *engine) reportShadows() {
 	for _, name := range names {
 		c := s.compared[name]
 		if n := c.requests.Swap(0); n > 0 {
-			inform(e.name, fmt.Sprintf("rule %q, of %d requests in the last minute: the candidate would have rejected %d that the limit allowed, and allowed %d that it rejected",
+			warn(e.name, fmt.Sprintf("rule %q, of %d requests in the last minute: the candidate would have rejected %d that the limit allowed, and allowed %d that it rejected",
 				name, n, c.stricter.Swap(0), c.laxer.Swap(0)))
 		}
 	}

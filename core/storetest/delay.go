@@ -344,9 +344,9 @@ func theMiddleOfTheLineIsLost(s *scene, v variant) {
 	s.settle(line[1], false)
 	s.is("behind the last", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 40 * second})
 	s.settle(line[2], false)
-	s.is("in place of the last", s.take(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 30 * second})
+	s.is("in place of the middle, with the last", s.take(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 20 * second})
 	s.settle(line[0], false)
-	s.is("behind it", s.take(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 40 * second})
+	s.is("behind it", s.take(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 30 * second})
 }
 
 func whatIsReservedComesBack(s *scene, v variant) {

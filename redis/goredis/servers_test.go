@@ -198,7 +198,7 @@ func eventually(t testing.TB, what string, f func() error) {
 // where the slots are, and giving back.
 const (
 	acl        = "+evalsha +eval +time +get +psetex +getrange +strlen +setrange +append +pexpire"
-	aclConduct = "+set +del +zadd +zcard +zincrby +zrange +zrangebyscore +zrem +zremrangebyscore +zrevrange +zscore +lindex +lpop +rpop +rpush"
+	aclConduct = "+set +del +zadd +zcard +zincrby +zrange +zrangebyscore +zrem +zremrangebyrank +zremrangebyscore +zrevrange +zscore +lindex +lpop +lrange +lrem +lset +rpop +rpush"
 	aclCluster = acl + " +cluster|slots +asking +set"
 )
 

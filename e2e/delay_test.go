@@ -1,0 +1,329 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/redis/redistest"
+)
+
+// Requests that wait for their turn, in a real Traefik. When whose turn is, is the stores' own tests' to hold.
+
+var profiled = regexp.MustCompile(`(?m)^(\d+) @ 0x.*\n((?:#.*\n?)*)`)
+
+// waiting returns how many requests wait in the plugin: goroutines of requests that do so for a channel in interpreted code.
+func (tr *traefik) waiting(t testing.TB) int {
+	t.Helper()
+	n := 0
+	for _, group := range profiled.FindAllStringSubmatch(string(tr.get(t, "/debug/pprof/goroutine?debug=1")), -1) {
+		if strings.Contains(group[2], "yaegi/interp.recv.") && strings.Contains(group[2], "net/http.(*conn).serve") {
+			many, _ := strconv.Atoi(group[1])
+			n += many
+		}
+	}
+	return n
+}
+
+// eventuallyWaiting waits until that many requests wait.
+func (s *site) eventuallyWaiting(n int) {
+	s.t.Helper()
+	last := 0
+	if !await(func() bool { last = s.waiting(s.t); return last == n }) {
+		s.t.Fatalf("%d requests wait, want %d", last, n)
+	}
+}
+
+// abandon makes a request that is over when ctx ends, and returns whether it was answered before.
+func (s *site) abandon(ctx context.Context, path string) (r response, answered bool) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.host()+path, nil)
+	if err != nil {
+		s.t.Error(err)
+		return r, false
+	}
+	r, err = exchange(s.client, request)
+	return r, err == nil
+}
+
+// stores calls f for a store in memory, and one in Redis, as a middleware's configuration has them.
+func stores(t *testing.T, f func(t *testing.T, store string)) {
+	t.Run("memory", func(t *testing.T) { f(t, "{memory: {}}") })
+	t.Run("redis", func(t *testing.T) { f(t, inRedis(redistest.Start(t).Addr())) })
+}
+
+// Where the machine stalls for longer than there is between two turns they may change places: one try of three must be in order.
+func TestRequestsWaitInTheOrderOfArrival(t *testing.T) {
+	stores(t, func(t *testing.T, store string) {
+		for _, algorithm := range []string{"token_bucket", "sliding_window_log"} {
+			t.Run(algorithm, func(t *testing.T) {
+				s := limited(t, "{limit: 1/150ms, algorithm: "+algorithm+", onLimit: delay, store: "+store+"}")
+				var mu sync.Mutex
+				order := ""
+				upstream.handle(s.host(), func(_ http.ResponseWriter, r *http.Request) {
+					mu.Lock()
+					order += r.URL.Path
+					mu.Unlock()
+				})
+				served := func() int {
+					mu.Lock()
+					defer mu.Unlock()
+					return strings.Count(order, "/")
+				}
+				for range 3 {
+					order = ""
+					var clients sync.WaitGroup
+					for i := range 6 {
+						clients.Go(func() {
+							r, err := s.try(fmt.Sprintf("/%d", i))
+							if err != nil || r.status != http.StatusOK || r.header.Get("X-RateLimit-Remaining") != "0" {
+								t.Errorf("request %d: %+v, %v, want 200", i, r, err)
+							}
+						})
+						eventually(t, "a request is decided on", func() bool { return s.waiting(t)+served() > i })
+					}
+					clients.Wait()
+					if order == "/0/1/2/3/4/5" {
+						return
+					}
+				}
+				t.Errorf("served %s, want the order of arrival", order)
+			})
+		}
+	})
+}
+
+// An hour, or half of one, lies between two turns: nobody's comes while the test runs.
+func TestNobodyWaitsForLongerThanMaxDelayOrBehindMoreThanMaxWaiting(t *testing.T) {
+	stores(t, func(t *testing.T, store string) {
+		for name, c := range map[string]struct {
+			config string
+			waits  int
+			retry  [2]int
+		}{
+			"maxDelay":   {"limit: 2/1h, algorithm: token_bucket, burst: 1, maxDelay: 1h", 2, [2]int{1700, 1800}},
+			"maxWaiting": {"limit: 60/1h, algorithm: token_bucket, burst: 1, maxDelay: 1h, maxWaiting: 3", 3, [2]int{200, 240}},
+		} {
+			t.Run(name, func(t *testing.T) {
+				s := limited(t, "{"+c.config+", onLimit: delay, store: "+store+"}")
+				s.admit(1, "/")
+				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
+				for i := range c.waits {
+					go s.abandon(ctx, "/queued")
+					s.eventuallyWaiting(i + 1)
+				}
+				s.reject("/").number(t, "Retry-After", c.retry[0], c.retry[1])
+				leave()
+				s.eventuallyWaiting(0)
+				// In whichever order they have left, the last turn at least is free again.
+				ctx, leave = context.WithCancel(t.Context())
+				defer leave()
+				go s.abandon(ctx, "/queued")
+				s.eventuallyWaiting(1)
+				leave()
+				s.eventuallyWaiting(0)
+				if n := upstream.reached(s.host(), "/queued"); n != 0 {
+					t.Errorf("%d requests have reached the backend whose clients have left", n)
+				}
+			})
+		}
+	})
+}
+
+// A turn that is given back is the next one's: were it lost, that would have to wait longer than it may.
+func TestAClientThatLeavesGivesItsTurnBack(t *testing.T) {
+	stores(t, func(t *testing.T, store string) {
+		for _, algorithm := range []string{"token_bucket", "sliding_window_log", "fixed_window"} {
+			t.Run(algorithm, func(t *testing.T) {
+				s := limited(t, "{limit: 1/1h, algorithm: "+algorithm+", onLimit: delay, maxDelay: 1h, store: "+store+"}")
+				s.admit(1, "/")
+				for range 3 {
+					ctx, leave := context.WithCancel(t.Context())
+					go s.abandon(ctx, "/queued")
+					s.eventuallyWaiting(1)
+					s.reject("/queued")
+					leave()
+					s.eventuallyWaiting(0)
+				}
+				if n := upstream.reached(s.host(), "/queued"); n != 0 {
+					t.Errorf("%d requests have reached the backend whose clients have left", n)
+				}
+			})
+		}
+	})
+}
+
+// Where some hundred clients leave the line, nothing of them is left: no goroutine, and nobody in line.
+func TestNothingIsLeftOfHundredsWhoLeaveTheLine(t *testing.T) {
+	const clients = 400
+	stores(t, func(t *testing.T, store string) {
+		s := limited(t, fmt.Sprintf("{limit: %d/1h, algorithm: token_bucket, burst: 1, onLimit: delay, maxDelay: 1h, maxWaiting: %d, store: %s}", clients, clients, store))
+		s.client = s.newClient(nil)
+		s.admit(1, "/")
+		before := s.figures(t).goroutines
+		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
+		var gone sync.WaitGroup
+		for range clients { // one has its turn each 9 s: the first few may be served
+			gone.Go(func() {
+				if r, answered := s.abandon(ctx, "/queued"); answered && r.status != http.StatusOK {
+					t.Errorf("status %d", r.status)
+				}
+			})
+		}
+		eventually(t, "hundreds wait", func() bool { return s.waiting(t) >= clients*9/10 })
+		leave()
+		gone.Wait()
+		s.client.CloseIdleConnections()
+		s.eventuallyWaiting(0)
+		eventually(t, "their goroutines are gone", func() bool { return s.figures(t).goroutines <= before+3 })
+		if n := upstream.reached(s.host(), "/queued"); n > clients/10 {
+			t.Errorf("%d requests have reached the backend", n)
+		}
+	})
+}
+
+// Nobody's turn is taken by another's leaving, in whichever order they do. (Those of who leaves from the middle of the line are lost: there
+// are so many that they all come within the test.)
+func TestWhoeverHasATurnIsServedThoughOthersLeave(t *testing.T) {
+	stores(t, func(t *testing.T, store string) {
+		s := limited(t, "{limit: 1000/1s, algorithm: token_bucket, burst: 1, onLimit: delay, maxDelay: 1h, store: "+store+"}")
+		leavers := startLoad(16, 20, func(int, int) (response, error) {
+			ctx, leave := context.WithTimeout(t.Context(), 3*time.Millisecond)
+			defer leave()
+			r, _ := s.abandon(ctx, "/")
+			return r, nil
+		})
+		startLoad(32, 20, func(int, int) (response, error) { return s.try("/") }).wait().want(t, 640)
+		leavers.stop()
+		s.eventuallyWaiting(0)
+	})
+}
+
+// Those that wait when the configuration changes keep their turns, and are served when they come, by what there was; or leave.
+func TestNobodyWhoWaitsIsLostInAReload(t *testing.T) {
+	const clients = 40
+	stores(t, func(t *testing.T, store string) {
+		for name, change := range map[string]func(s *site){
+			"of another limit": func(s *site) {
+				s.limit("limit", "{limit: 41/1s, algorithm: token_bucket, burst: 1, onLimit: delay, store: "+store+"}")
+			},
+			"that takes the middleware away": func(s *site) { s.route("/") },
+			"that takes the router away":     func(s *site) { s.unroute("/") },
+		} {
+			t.Run(name, func(t *testing.T) {
+				s := limited(t, "{limit: 40/1s, algorithm: token_bucket, burst: 1, onLimit: delay, store: "+store+"}")
+				s.admit(1, "/")
+				l := startLoad(clients, 1, func(int, int) (response, error) { return s.try("/queued") })
+				eventually(t, "they wait", func() bool { return s.waiting(t)+upstream.reached(s.host(), "/queued") == clients })
+				change(s)
+				s.apply()
+				if upstream.reached(s.host(), "/queued") == clients {
+					t.Error("nobody waited any more when the configuration was in force")
+				}
+				l.wait().want(t, clients)
+			})
+		}
+	})
+}
+
+func TestWhoLeavesAfterAReloadGivesItsTurnBack(t *testing.T) {
+	stores(t, func(t *testing.T, store string) {
+		s := newSite(t)
+		set := func(message string) {
+			s.limit("limit", "{limit: 1/1h, algorithm: token_bucket, onLimit: delay, maxDelay: 1h, message: "+message+", store: "+store+"}")
+			s.apply()
+		}
+		s.route("/", "limit")
+		set("before")
+		s.admit(1, "/")
+		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
+		go s.abandon(ctx, "/queued")
+		s.eventuallyWaiting(1)
+		set("after")
+		if r := s.reject("/"); !strings.Contains(r.body, "after") {
+			t.Errorf("the new configuration is not in force: %s", r.body)
+		}
+		leave()
+		s.eventuallyWaiting(0)
+		ctx, leave = context.WithCancel(t.Context())
+		defer leave()
+		go s.abandon(ctx, "/queued")
+		s.eventuallyWaiting(1)
+		leave()
+		s.eventuallyWaiting(0)
+	})
+}
+
+// Whoever waits has been decided on: it does not matter to them what befalls Redis meanwhile.
+func TestWhoWaitsIsServedThoughRedisIsGone(t *testing.T) {
+	const clients = 40
+	redis := redistest.Start(t)
+	s := limited(t, "{limit: 40/1s, algorithm: token_bucket, burst: 1, onLimit: delay, store: {redis: {address: '"+redis.Addr()+"', nodes: 1}}}")
+	eventually(t, "Redis decides", func() bool {
+		_ = s.do("/")
+		return scripts(t, redis) > 0
+	})
+	l := startLoad(clients, 1, func(int, int) (response, error) { return s.try("/queued") })
+	eventually(t, "they wait", func() bool { return s.waiting(t)+upstream.reached(s.host(), "/queued") == clients })
+	redis.Kill()
+	l.wait().want(t, clients)
+	redis.Restart()
+}
+
+// Traefik waits for requests that are under way, ten seconds unless it is told otherwise, and so for those whose turn comes by then.
+func TestTraefikServesThoseWhoWaitBeforeItEnds(t *testing.T) {
+	const clients = 40
+	stores(t, func(t *testing.T, store string) {
+		tr := startTraefik(t, settings{})
+		s := tr.newSite(t)
+		s.limit("limit", "{limit: 40/1s, algorithm: token_bucket, burst: 1, onLimit: delay, store: "+store+"}")
+		s.route("/", "limit")
+		s.apply()
+		s.admit(1, "/")
+		l := startLoad(clients, 1, func(int, int) (response, error) { return s.try("/queued") })
+		eventually(t, "they wait", func() bool { return s.waiting(t)+upstream.reached(s.host(), "/queued") == clients })
+		if err := tr.program.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		l.wait().want(t, clients)
+		eventually(t, "Traefik has ended", func() bool { return !tr.running() })
+		if code := tr.program.ProcessState.ExitCode(); code != 0 {
+			t.Errorf("exit code %d", code)
+		}
+	})
+}
+
+// A rule that lets nobody wait keeps the places of those who wait for another, and holds nobody else up.
+func TestWhoWaitsForOneRuleKeepsItsPlaceInTheOthers(t *testing.T) {
+	stores(t, func(t *testing.T, store string) {
+		s := limited(t, `
+			store: `+store+`
+			rules:
+			  - {name: turns, key: ['header:X-Client'], limit: 1/1h, algorithm: token_bucket, onLimit: delay, maxDelay: 1h}
+			  - {name: all, key: [static:all], limit: 4/366d}`)
+		s.admit(1, "/", "X-Client", "a")
+		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
+		go func() {
+			r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.host()+"/queued", nil)
+			r.Header.Set("X-Client", "a")
+			_, _ = exchange(s.client, r)
+		}()
+		s.eventuallyWaiting(1)
+		s.admit(1, "/", "X-Client", "b")
+		s.admit(1, "/", "X-Client", "c")
+		s.reject("/", "X-Client", "d") // three were served, and one waits
+		leave()
+		eventually(t, "its place is free", func() bool { return s.do("/", "X-Client", "e").status == http.StatusOK })
+		s.reject("/", "X-Client", "f")
+	})
+}
