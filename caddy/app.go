@@ -29,13 +29,14 @@ type App struct {
 	// 10s. Of this and what handlers say the shortest interval counts.
 	RulesInterval caddy.Duration `json:"rules_interval,omitempty"`
 
-	limiter *core.Limiter // over the store
-	memory  *sharedMemory
-	maxKeys int
-	sweep   time.Duration
-	zones   map[string]*core.Limits // by namespace and name
-	files   *ruleFiles
-	watcher *watcher // while the app runs
+	limiter  *core.Limiter // over the store
+	memory   *sharedMemory
+	maxKeys  int
+	sweep    time.Duration
+	zones    map[string]*core.Limits   // by namespace and name
+	together map[string][]*core.Limits // the same, of all handlers that have the zone
+	files    *ruleFiles
+	watcher  *watcher // while the app runs
 
 	fileRules fileRules // in force; once the app has started, with the lock of files
 
@@ -55,6 +56,7 @@ func (App) CaddyModule() caddy.ModuleInfo {
 func (a *App) Provision(ctx caddy.Context) error {
 	a.logger = ctx.Logger()
 	a.zones = make(map[string]*core.Limits)
+	a.together = make(map[string][]*core.Limits)
 	a.files = &ruleFiles{app: a}
 	a.fileRules = newFileRules()
 	if err := checkRulesInterval(a.RulesInterval); err != nil {
@@ -90,24 +92,40 @@ func (a *App) register(namespace, name string, limits *core.Limits) error {
 		if what := difference(other, limits); what != "" {
 			return fmt.Errorf("zone %q: is defined twice, with %s; zones of one name share their counters and must be alike: rename one (a short form is named after its matcher and key: write a zone instead), or give its handler a namespace", name, what)
 		}
-		if other.Accompanied() || limits.Accompanied() { // they count together
-			other.Accompany()
-			limits.Accompany()
+	} else {
+		if other, ok := a.fileRules.limits[id]; ok {
+			if what := difference(other.limits, limits); what != "" {
+				return other.set.definedElsewhere(name, what)
+			}
 		}
-		return nil
+		a.zones[id] = limits
 	}
-	if other, ok := a.fileRules.limits[id]; ok {
-		if what := difference(other.limits, limits); what != "" {
-			return other.set.definedElsewhere(name, what)
-		}
-	}
-	a.zones[id] = limits
+	a.together[id] = append(a.together[id], limits)
+	keepCompany(a.together[id], a.fileRules.together[id])
 	return nil
+}
+
+// keepCompany has limits that count together see what requests that wait have reserved, if any of them does. None is in force yet.
+func keepCompany(lists ...[]*core.Limits) {
+	accompanied := false
+	for _, list := range lists {
+		for _, limits := range list {
+			accompanied = accompanied || limits.Accompanied()
+		}
+	}
+	for _, list := range lists {
+		for _, limits := range list {
+			if accompanied {
+				limits.Accompany()
+			}
+		}
+	}
 }
 
 // fileRules are the rules and descriptors of rule files by namespace and name: those of each set that have a name first.
 type fileRules struct {
 	limits      map[string]limitsOfSet
+	together    map[string][]*core.Limits // of all sets
 	descriptors map[string]*core.Rule
 }
 
@@ -117,11 +135,14 @@ type limitsOfSet struct {
 }
 
 func newFileRules() fileRules {
-	return fileRules{limits: make(map[string]limitsOfSet), descriptors: make(map[string]*core.Rule)}
+	return fileRules{limits: make(map[string]limitsOfSet), together: make(map[string][]*core.Limits), descriptors: make(map[string]*core.Rule)}
 }
 
 // enter enters what a set has, or says which rule of it has the name of another, or of a zone, and is not the same.
-func (a *App) enter(known fileRules, set *fileSet) error {
+//
+// Once zones are in force they do not change any more: a rule that has come to stand beside one that makes requests wait is refused if it
+// counts together with a zone that does not.
+func (a *App) enter(known fileRules, set *fileSet, zonesInForce bool) error {
 	for _, r := range set.Rules {
 		id := set.namespace + "/" + r.Name
 		other := a.zones[id]
@@ -135,6 +156,20 @@ func (a *App) enter(known fileRules, set *fileSet) error {
 				return set.definedElsewhere(r.Name, what)
 			}
 		}
+		known.together[id] = append(known.together[id], r.Limits)
+		if !zonesInForce {
+			keepCompany(a.together[id], known.together[id])
+			continue
+		}
+		for _, zone := range a.together[id] {
+			if r.Limits.Accompanied() && !zone.Accompanied() {
+				return set.problem(r.Name, "on_limit delay: has come to stand beside it, and it counts together with a zone of its name; this is taken when Caddy's configuration is loaded again")
+			}
+			if zone.Accompanied() {
+				r.Limits.Accompany()
+			}
+		}
+		keepCompany(known.together[id])
 	}
 	for _, d := range set.Domains {
 		for _, r := range d.Rules() {

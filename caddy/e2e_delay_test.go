@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/proxyweir/weir/redis/redistest"
 )
 
 // turns is a zone whose requests wait, between two probes: "decided" tells of requests on which is decided, "served" of those whose turn
@@ -116,19 +117,25 @@ func TestTenThousandWait(t *testing.T) {
 	const n = 10_000
 	decided := watch(t, "decided")
 	s := startJSON(t, turns(strings.Replace(hourlyTurns, `"requests":1,`, `"requests":12000,"burst":1,`, 1)+`,"max_waiting":10000`))
-	protocols := new(http.Protocols)
-	protocols.SetUnencryptedHTTP2(true)
-	client := s.newClient(protocols)
-	client.Timeout = 0
 	s.admit(1, "/")
 	awaitOne(t, "a decision", decided)
 	before := runtime.NumGoroutine()
 	ctx, leave := context.WithCancel(context.Background())
 	var clients sync.WaitGroup
-	for range n {
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	var used []*http.Client
+	for range n / 200 {
+		client := s.newClient(protocols)
+		client.Timeout = 0
+		used = append(used, client)
 		clients.Go(func() { s.abandon(ctx, client, "/") })
+		awaitOne(t, "a decision", decided) // so that there is one connection, which the others have streams on
+		for range 199 {
+			clients.Go(func() { s.abandon(ctx, client, "/") })
+		}
 	}
-	for range n {
+	for range n - n/200 {
 		awaitOne(t, "a decision", decided)
 	}
 	// One in 300 ms has its turn, so that some may be served already.
@@ -138,7 +145,9 @@ func TestTenThousandWait(t *testing.T) {
 	eventually(t, "nobody waits", func() bool { return heldAtMost(n) == 0 })
 	t.Logf("all were gone %v after their clients had left", time.Since(left).Round(time.Millisecond))
 	clients.Wait()
-	client.CloseIdleConnections()
+	for _, client := range used {
+		client.CloseIdleConnections()
+	}
 	settledGoroutines(t, before)
 }
 
@@ -272,4 +281,32 @@ func TestARuleInAFileThatMakesRequestsWaitBesideZones(t *testing.T) {
 		}
 		s.admit(1, "/", "X-Client", "a")
 	})
+}
+
+// A zone that stands in two handlers, in one of them beside a zone that makes requests wait: what those have reserved of it is seen by
+// both, whichever stands first, in memory and in Redis.
+func TestAZoneSharedWithAHandlerThatDelaysSeesWhatIsReserved(t *testing.T) {
+	redis := redistest.Start(t)
+	const shared = "zone x {\nkey all\nlimit 3/366d\nalgorithm sliding_window_log\n}\n"
+	const delaying = "zone d {\nkey all\nlimit 1/1h\nalgorithm token_bucket\nburst 1\non_limit delay\nmax_delay 1h\n}\n"
+	for i, store := range []string{"", storeAt(redis.Addr(), patiently)} {
+		for _, paths := range [][2]string{{"/a", "/bbbb"}, {"/aaaa", "/b"}} { // the longer path's route stands first
+			plain, waiting := paths[0], paths[1]
+			s := startSite(t, "route "+plain+" {\nrate_limit {\n"+shared+store+"}\nrespond ok\n}\nroute "+waiting+" {\nrate_limit {\n"+shared+delaying+store+"}\nrespond ok\n}")
+			if i == 1 {
+				redis.MustDo(t, "FLUSHALL")
+			}
+			ctx, leave := context.WithCancel(context.Background())
+			s.admit(1, waiting)
+			go s.abandon(ctx, s.client, waiting)
+			eventually(t, "it waits", func() bool { return held() == 1 })
+			s.admit(1, plain)
+			s.reject(plain)
+			leave()
+			eventually(t, "nobody waits", func() bool { return held() == 0 })
+			if err := caddy.Stop(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 }

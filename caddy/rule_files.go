@@ -74,7 +74,7 @@ func (f *ruleFiles) join(h *Handler, patterns []string) error {
 		if set, err = newFileSet(g.files, h.limiter, h.Namespace, h.waits, h.logger); err != nil {
 			return err
 		}
-		if err = f.app.enter(f.app.fileRules, set); err != nil {
+		if err = f.app.enter(f.app.fileRules, set, false); err != nil {
 			return err
 		}
 		if err = set.open(); err != nil {
@@ -329,6 +329,19 @@ func keyReader(rule *ruleset.Rule) func(*http.Request) string {
 	}
 }
 
+// goOn has the set's rules go on with how many requests wait for those of the set in whose place it comes.
+func (s *fileSet) goOn(before *fileSet) {
+	old := make(map[string]*core.Limits, len(before.Rules))
+	for _, r := range before.Rules {
+		old[r.Name] = r.Limits
+	}
+	for _, r := range s.Rules {
+		if limits := old[r.Name]; limits != nil {
+			r.Limits.GoOnWaiting(limits)
+		}
+	}
+}
+
 // isOf reports whether a handler that goes by the group's files goes by this set.
 func (s *fileSet) isOf(h *Handler) bool {
 	return s.limiter == h.limiter && s.namespace == h.Namespace && s.zonesWait == h.waits
@@ -442,7 +455,7 @@ func (f *ruleFiles) replace(c *ruleset.Contents) error {
 	}
 	known := newFileRules()
 	for _, s := range made {
-		if err := f.app.enter(known, s); err != nil {
+		if err := f.app.enter(known, s, true); err != nil {
 			return fail(err)
 		}
 	}
@@ -490,6 +503,7 @@ func (g *fileGroup) remake(files []*ruleset.File, views map[*Handler]*inForce) (
 		if err := s.open(); err != nil {
 			return made, err
 		}
+		s.goOn(old)
 		made = append(made, s)
 		for _, h := range g.handlers {
 			if !old.isOf(h) {

@@ -481,3 +481,58 @@ func TestAClockThatJumpsLeavesNothingBehind(t *testing.T) {
 		}
 	}
 }
+
+// Of those that are shut out who has offended more often stays for longer: a flood of first offenders washes nobody away who is worse.
+func TestTheWorstOffenderIsForgottenLast(t *testing.T) {
+	now := int64(1_700_000_000_000_000)
+	m := NewMemory(MemoryConfig{MaxKeys: 100, Clock: func() int64 { return now }})
+	r := mustRule(t, RuleConfig{
+		Name:    "r",
+		Limit:   mustLimit(t, LimitConfig{Algorithm: TokenBucket, Requests: 1, Period: time.Second}),
+		Conduct: Conduct{Penalties: []time.Duration{time.Minute, time.Hour}},
+	})
+	_ = m.Open(r)
+	take := func(key string) bool {
+		checks := []Check{{Rule: r, Key: key, Cost: 1}}
+		_ = m.Decide(checks, false)
+		return checks[0].Decision.Allowed
+	}
+	take("worst")
+	take("worst")
+	now += 61_000_000
+	take("worst")
+	take("worst") // for an hour
+	for i := 0; i < 1000; i++ {
+		key := "flood " + strconv.Itoa(i)
+		take(key)
+		take(key)
+	}
+	if take("worst") {
+		t.Error("the worst offender was forgotten")
+	}
+}
+
+// Where as many wait as may, others are rejected, and nobody is shut out for it.
+func TestNobodyIsShutOutBecauseOthersWait(t *testing.T) {
+	now := int64(1_700_000_000_000_000)
+	l := NewLimiter(NewMemory(MemoryConfig{Clock: func() int64 { return now }}))
+	r := mustRule(t, RuleConfig{
+		Name:    "r",
+		Limit:   mustLimit(t, LimitConfig{Algorithm: TokenBucket, Requests: 1, Period: time.Second, Delays: true}),
+		Conduct: Conduct{MaxWaiting: 1, Penalties: []time.Duration{time.Hour}},
+	})
+	if err := l.Open(r); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(key string) Verdict {
+		var v Verdict
+		_ = l.Decide([]Check{{Rule: r, Key: key, Cost: 1}}, false, &v)
+		return v
+	}
+	ask("crowd")
+	ask("crowd") // waits
+	ask("alice")
+	if v := ask("alice"); v.Outcome != Reject || v.RetryAfter != 1_000_000 {
+		t.Errorf("%+v; want her rejected for a second", v)
+	}
+}

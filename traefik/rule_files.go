@@ -144,7 +144,11 @@ func (e *engine) newSet(contents *ruleset.Contents) (*ruleSet, []string) {
 		}
 		domain = found
 	}
-	return newRuleSet(e, set, domain), nil
+	next := newRuleSet(e, set, domain)
+	if before, ok := e.changing.Load().(*ruleSet); ok {
+		next.goOn(before)
+	}
+	return next, nil
 }
 
 // quickSet returns what files come to that are plainly right, else nil.

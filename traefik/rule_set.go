@@ -82,6 +82,22 @@ func newRuleSet(e *engine, files *ruleset.Set, domain *ruleset.Domain) *ruleSet 
 	return s
 }
 
+// goOn has the rules of files go on with how many requests wait for those in whose place they come.
+func (s *ruleSet) goOn(before *ruleSet) {
+	if !s.waits || !before.waits {
+		return
+	}
+	old := make(map[string]*core.Limits)
+	for _, r := range before.rules[before.own:] {
+		old[r.ruled.Name] = r.ruled.Limits
+	}
+	for _, r := range s.rules[s.own:] {
+		if limits := old[r.ruled.Name]; limits != nil {
+			r.ruled.Limits.GoOnWaiting(limits)
+		}
+	}
+}
+
 // accompanied reports whether the middleware's own rules see what requests that wait have reserved, or none waits.
 func (s *ruleSet) accompanied() bool {
 	for _, r := range s.rules[:s.own] {

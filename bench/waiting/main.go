@@ -88,7 +88,7 @@ func run(work string, n int) error {
 			break
 		}
 		if try > 1000 {
-			return fmt.Errorf("Caddy does not answer: %w", err)
+			return fmt.Errorf("no answer from Caddy: %w", err)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}

@@ -35,6 +35,7 @@ func Run(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) {
 	t.Run("count", func(t *testing.T) { testCount(t, newStore) })
 	t.Run("in flight", func(t *testing.T) { testInFlight(t, newStore) })
 	t.Run("candidate", func(t *testing.T) { testCandidate(t, newStore) })
+	t.Run("reload", func(t *testing.T) { testReload(t, newStore) })
 	t.Run("delay", func(t *testing.T) { testDelay(t, newStore) })
 }
 

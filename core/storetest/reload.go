@@ -1,0 +1,120 @@
+package storetest
+
+import (
+	"testing"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// testReload: what requests have reserved outlives a reload that changes what the rule does past its limit. Each of these has been a
+// defect.
+func testReload(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) {
+	for _, v := range waiters() {
+		s := newScene(t, newStore)
+		t.Run(v.name, func(t *testing.T) {
+			s.t = t
+			fromCountToDelay(s, v)
+			whoLeavesTakesNobodysChargeBack(s, v)
+			aRuleThatDelaysNoMoreSeesWhatWaits(s, v)
+			severalTurnsBehindABacklog(s, v)
+		})
+	}
+}
+
+// fromCountToDelay: requests that were counted by status are under way when the rule comes to delay. Their charges come when they end.
+func fromCountToDelay(s *scene, v variant) {
+	s.t.Helper()
+	s.clock.Set(start())
+	counts := s.open(core.RuleConfig{Namespace: "count", Name: "x", Limit: v.limit(s.t, 3, minute), Conduct: core.Conduct{Count: statuses(s.t, "401")}})
+	var under [][]core.Hold
+	for i := 0; i < 3; i++ {
+		under = append(under, s.held(counts, "alice", 1))
+	}
+	delays := s.open(core.RuleConfig{Namespace: "count", Name: "x", Limit: v.delaying(s.t, 3, minute, 2*minute)})
+	if d := s.take(delays, "alice", 1); !d.Allowed || d.Delay != 0 {
+		s.t.Fatalf("%s, after the reload: %+v; want yes, at once", v.name, d)
+	}
+	for i := range under {
+		s.settle(under[i], true)
+	}
+	if d := s.take(delays, "alice", 1); !d.Allowed || d.Delay == 0 {
+		s.t.Fatalf("%s, when all were charged: %+v; want it to wait", v.name, d)
+	}
+}
+
+// whoLeavesTakesNobodysChargeBack: a request waits, the rule comes to reject under a larger limit, others are charged, and then the one
+// that waits leaves.
+func whoLeavesTakesNobodysChargeBack(s *scene, v variant) {
+	s.t.Helper()
+	s.clock.Set(start())
+	before := s.open(core.RuleConfig{Namespace: "leave", Name: "x", Limit: v.delaying(s.t, 3, minute, 2*minute)})
+	for i := 0; i < 3; i++ {
+		s.take(before, "alice", 1)
+	}
+	waits := s.held(before, "alice", 1)
+	after := s.open(core.RuleConfig{Namespace: "leave", Name: "x", Limit: v.limit(s.t, 30, minute)})
+	most := 27
+	if v.algorithm == core.FixedWindow || v.interval { // which go by the window that the request waits for
+		most = 29
+	}
+	admitted := 0
+	for s.take(after, "alice", 1).Allowed {
+		admitted++
+	}
+	if admitted > most {
+		s.t.Fatalf("%s: %d more are admitted under a limit of 30; want %d at most", v.name, admitted, most)
+	}
+	s.settle(waits, false)
+	admitted = 0
+	for s.take(after, "alice", 1).Allowed {
+		admitted++
+	}
+	if admitted > 1 { // what was reserved for the one that has left
+		s.t.Fatalf("%s: when the one that waited has left, %d more are admitted; want 1 at most", v.name, admitted)
+	}
+}
+
+// aRuleThatDelaysNoMoreSeesWhatWaits: charges to come are charges.
+func aRuleThatDelaysNoMoreSeesWhatWaits(s *scene, v variant) {
+	s.t.Helper()
+	s.clock.Set(start())
+	before := s.open(core.RuleConfig{Namespace: "plain", Name: "x", Limit: v.delaying(s.t, 3, minute, 2*minute)})
+	for i := 0; i < 6; i++ {
+		if d := s.take(before, "alice", 1); !d.Allowed {
+			s.t.Fatalf("%s, request %d: %+v; want yes", v.name, i+1, d)
+		}
+	}
+	after := s.open(core.RuleConfig{Namespace: "plain", Name: "x", Limit: v.limit(s.t, 3, minute)})
+	s.clock.Add(minute) // all of them have departed
+	admitted := 0
+	for s.take(after, "alice", 1).Allowed {
+		admitted++
+	}
+	if admitted > 1 {
+		s.t.Fatalf("%s: %d are admitted when three have departed in this minute; want 1 at most", v.name, admitted)
+	}
+}
+
+// severalTurnsBehindABacklog: a rule of all clients has a backlog, so that one client's requests reserve more of its own rule than that
+// can hold at a time. They have their turns nevertheless, by both rules.
+func severalTurnsBehindABacklog(s *scene, v variant) {
+	s.t.Helper()
+	s.clock.Set(start())
+	all := s.open(core.RuleConfig{Namespace: "backlog", Name: "all", Limit: v.delaying(s.t, 2, second, minute)})
+	own := s.open(core.RuleConfig{Namespace: "backlog", Name: "own", Limit: v.delaying(s.t, 2, second, minute)})
+	for i := 0; i < 10; i++ {
+		s.take(all, "all", 1)
+	}
+	last := int64(0)
+	for i := 0; i < 8; i++ {
+		a, b := s.ask(core.Check{Rule: own, Key: "alice", Cost: 1}, core.Check{Rule: all, Key: "all", Cost: 1}, false)
+		delay := a.Decision.Delay
+		if b.Decision.Delay > delay {
+			delay = b.Decision.Delay
+		}
+		if !a.Decision.Allowed || !b.Decision.Allowed || delay < last || delay < 4*second || delay > 10*second {
+			s.t.Fatalf("%s, request %d: %+v and %+v; want it to wait behind the one before it, at %d", v.name, i+1, a.Decision, b.Decision, last)
+		}
+		last = delay
+	}
+}

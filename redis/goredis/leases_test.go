@@ -1,0 +1,87 @@
+package goredis_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/redis"
+	"github.com/proxyweir/weir/redis/goredis"
+	"github.com/proxyweir/weir/redis/redistest"
+)
+
+// TestAStoreIsClosedWhenTheLastRequestIsOver: a reload closes a store while requests are under way that have reserved something in it. What
+// they hold is renewed, and charged when they end.
+func TestAStoreIsClosedWhenTheLastRequestIsOver(t *testing.T) {
+	server := redistest.Start(t)
+	limit, err := core.NewLimit(core.LimitConfig{Algorithm: core.FixedWindow, Requests: 1, Period: 24 * time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	statuses, _ := core.ParseStatuses([]string{"401"})
+	open := func(lease time.Duration) (*redis.Store, *core.Rule) {
+		client, err := goredis.New(goredis.Config{Addresses: []string{server.Addr()}, Timeout: patience})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := redis.NewStore(redis.Config{Client: client, Prefix: "closing:", Lease: lease})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() }) // of one that is closed already, too
+		r, err := core.NewRule(core.RuleConfig{Name: "login", Limit: limit, Conduct: core.Conduct{Count: statuses}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Open(r); err != nil {
+			t.Fatal(err)
+		}
+		return s, r
+	}
+	before, rule := open(300 * time.Millisecond)
+	after, same := open(0)
+	checks := []core.Check{{Rule: rule, Key: "a", Cost: 1}}
+	if err := before.Decide(checks, false); err != nil || !checks[0].Decision.Allowed {
+		t.Fatalf("%+v, %v", checks[0].Decision, err)
+	}
+	holds := core.Holds(nil, checks)
+	if err := before.Close(); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := server.Dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	keys, err := conn.Do("KEYS", "closing:*:h")
+	if err != nil || len(keys.List) != 1 {
+		t.Fatalf("%v, %v: want one key with a lease", keys, err)
+	}
+	score := func() string {
+		r, err := conn.Do("ZRANGE", keys.List[0].Text, "0", "0", "WITHSCORES")
+		if err != nil || len(r.List) != 2 {
+			t.Fatalf("the lease: %v, %v", r, err)
+		}
+		return r.List[1].Text
+	}
+	for first, deadline := score(), time.Now().Add(patience); score() == first; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the lease is not renewed")
+		}
+	}
+	checks = []core.Check{{Rule: same, Key: "a", Cost: 1}}
+	if err := after.Decide(checks, false); err != nil || checks[0].Decision.Allowed {
+		t.Errorf("while it is under way: %+v, %v; want no", checks[0].Decision, err)
+	}
+	holds[0].Keep = true
+	if err := before.Settle(holds); err != nil {
+		t.Fatal(err)
+	}
+	if err := after.Decide(checks, false); err != nil || checks[0].Decision.Allowed || checks[0].Decision.RetryAfter <= 1_000_000 {
+		t.Errorf("when it was charged: %+v, %v; want no, until the window ends", checks[0].Decision, err)
+	}
+	checks[0].Rule = rule
+	if err := before.Decide(checks, false); err == nil {
+		t.Error("the store still decides, though it was closed")
+	}
+}
