@@ -500,10 +500,10 @@ func (g *fileGroup) remake(files []*ruleset.File, views map[*Handler]*inForce) (
 		if err != nil {
 			return made, err
 		}
+		s.goOn(old)
 		if err := s.open(); err != nil {
 			return made, err
 		}
-		s.goOn(old)
 		made = append(made, s)
 		for _, h := range g.handlers {
 			if !old.isOf(h) {

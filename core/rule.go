@@ -85,7 +85,8 @@ type Rule struct {
 	stateText  string // how the member of RateLimit begins
 	space      *space // where a Memory keeps the rule's keys; set by Memory.Open
 
-	kept interface{} // what another store keeps of the rule; set by Keep
+	kept        interface{} // what another store keeps of the rule; set by Keep
+	onAccompany func()      // what it does when the rule is accompanied; set by OnAccompany
 }
 
 // NewRule checks c and returns its rule. The error names the rule, the field, the value and what would be accepted.
@@ -320,15 +321,13 @@ func (r *Rule) Accompany() {
 	if r.local != nil {
 		r.local.Accompany()
 	}
-	if store, ok := r.kept.(Accompanier); ok {
-		store.Accompany(r)
+	if r.onAccompany != nil {
+		r.onAccompany()
 	}
 }
 
-// Accompanier is what a store may Keep of a rule that wants to know that the rule was accompanied after it was opened.
-type Accompanier interface {
-	Accompany(*Rule)
-}
+// OnAccompany has f called by Accompany. It is for the store alone, and for Open alone: a rule may be accompanied after it was opened.
+func (r *Rule) OnAccompany(f func()) { r.onAccompany = f }
 
 // SeesWaiting reports whether requests wait for the rule, or for others beside it: a store opens rules that count in the same place
 // so that they see what those have reserved.

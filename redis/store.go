@@ -86,7 +86,6 @@ type openRule struct {
 	peek    string
 	atOnce  bool
 	windows atomic.Value // *windows, with a calendar
-	lease   int64        // how long reservations last, in microseconds
 	further []byte       // what is behind the argument, of a rule with a conduct: see appendConduct; nil: it has none
 }
 
@@ -146,12 +145,8 @@ func (s *Store) Open(r *core.Rule) error {
 	s.mu.Unlock()
 	o := s.prepare(r)
 	r.Keep(o)
+	r.OnAccompany(func() { o.further = appendConduct(nil, r, s.leases.lasts) })
 	return nil
-}
-
-// Accompany implements core.Accompanier.
-func (o *openRule) Accompany(r *core.Rule) {
-	o.further = appendConduct(nil, r, o.lease)
 }
 
 // opened returns what Open has prepared.
@@ -165,7 +160,6 @@ func (s *Store) prepare(r *core.Rule) *openRule {
 	l := r.Limit()
 	t, _ := r.Terms()
 	o := &openRule{
-		lease:  s.leases.lasts,
 		suffix: ruleSuffix(r),
 		salt:   maphash.String(s.seed, r.Identity()) * 0x9e3779b97f4a7c15, // else it could meet a key of the same text
 		terms:  maphash.String(s.seed, fmt.Sprint(l.Requests(), l.Capacity(), l.MaxDelay(), t.Penalties)),
@@ -200,6 +194,12 @@ func (s *Store) Close() error {
 	if !s.leases.close(s.closeLater) {
 		return nil
 	}
+	return s.end()
+}
+
+// CloseNow ends the store and its client, whatever requests under way hold: that is free when their leases have run out.
+func (s *Store) CloseNow() error {
+	s.leases.abandon()
 	return s.end()
 }
 

@@ -94,6 +94,14 @@ func (l *leases) close(end func()) bool {
 	return true
 }
 
+// abandon ends the renewals, whatever is held.
+func (l *leases) abandon() {
+	l.mu.Lock()
+	l.ending = nil
+	l.stop()
+	l.mu.Unlock()
+}
+
 // settled is called when what a request has held is ended in Redis.
 func (l *leases) settled() {
 	l.mu.Lock()

@@ -200,7 +200,7 @@ func newStoreOver(t testing.TB, c redis.Config, g goredis.Config, slots bool) *r
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
+		if err := s.CloseNow(); err != nil { // whatever the test has left under way
 			t.Error(err)
 		}
 	})
