@@ -139,7 +139,7 @@ func TestAPersonWithTheRightPasswordIsNeverStopped(t *testing.T) {
 // out of both, with the right password too.
 func TestGuessesAtOnceGetExactlyTheTriesThatThereAre(t *testing.T) {
 	redis := redistest.Start(t)
-	fleet := startFleet(t, 2, login(t, "5/1s", storeAt(redis.Addr(), patiently)))
+	fleet := startFleet(t, 2, login(t, "5/1m", storeAt(redis.Addr(), patiently)))
 	for round := range 3 { // of different clients
 		client := fmt.Sprintf("mallory%d", round)
 		var wrong, stopped atomic.Int64
