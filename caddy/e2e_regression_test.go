@@ -143,10 +143,11 @@ func TestEarlyDataIsNotCountedForAnAddress(t *testing.T) {
 }
 
 func TestAShadowZoneIsSeenInTheLog(t *testing.T) {
-	s := startSite(t, "rate_limit {\nzone ghost {\nlimit 1/366d\nenforcement shadow\n}\n}\nrespond ok")
-	s.admit(3, "/")
+	s := startSite(t, "rate_limit {\nzone ghost {\nkey {header.X-Key}\nlimit 1/366d\nenforcement shadow\n}\n}\nrespond ok")
+	s.admit(3, "/", "X-Key", "anna")
+	s.admit(3, "/", "X-Key", "berta")
 	if lines := s.logs("rate limit exceeded in shadow"); len(lines) != 2 || lines[0]["zone"] != "ghost" {
-		t.Errorf("%d lines: %v; want 2 of ghost", len(lines), lines)
+		t.Errorf("%d lines: %v; want one of ghost for each key", len(lines), lines)
 	}
 }
 
@@ -187,6 +188,7 @@ func (failingStore) Settle([]core.Hold) error        { return errors.New("the st
 func (failingStore) ShutOut(*core.Rule, string, int64) error {
 	return errors.New("the store is down")
 }
+func (failingStore) Reset(*core.Rule, string) error { return errors.New("the store is down") }
 
 // noStore is a module of the namespace that is no store.
 type noStore struct{}

@@ -21,7 +21,6 @@ type account struct {
 	shutUntil  int64 // no request is let in before
 	quietUntil int64 // who offends before that is not a first offender
 	offences   int   // that there have been
-	byHand     bool  // it was shut out by ShutOut, and not for an offence
 }
 
 // pendingCharge is charged when its time has come.
@@ -150,8 +149,47 @@ func (a *account) offend(co *conduct, now int64) {
 		which = len(co.penalties) - 1
 	}
 	a.offences++
-	a.byHand = false
 	a.last = now
 	a.shutUntil = now + co.penalties[which]
 	a.quietUntil = a.shutUntil + co.longest
+}
+
+// yield lifts the penalty that there is, in whose place the key is shut out by hand until that time. What it has offended is remembered
+// for as long from then on as it would be behind a penalty. Requests that depart before are not charged. The states in the line are not
+// the key's any more: turns pass unused.
+func (a *account) yield(co *conduct, until, now int64) {
+	longest := int64(0)
+	if co != nil {
+		longest = co.longest
+	}
+	a.last = now
+	a.shutUntil = 0
+	a.line = a.line[:0]
+	gone := 0
+	for gone < len(a.pending) && a.pending[gone].at < until {
+		a.units -= a.pending[gone].cost
+		gone++
+	}
+	a.pending = a.pending[gone:]
+	if now < a.quietUntil {
+		a.quietUntil = latest(a.quietUntil, until+longest)
+	}
+}
+
+// pardon lifts the penalty, and forgets the offences.
+func (a *account) pardon(now int64) {
+	a.last = now
+	a.shutUntil = 0
+	a.quietUntil = 0
+	a.offences = 0
+}
+
+// forget leaves of an account what requests under way hold. Whoever waits departs as it was told, and behind it whoever comes then; a
+// turn is not given back any more, as in yield.
+func (a *account) forget(now int64) {
+	a.pardon(now)
+	a.softUntil = 0
+	a.softAgain = 0
+	a.wide = nil
+	a.line = a.line[:0]
 }

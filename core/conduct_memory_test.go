@@ -14,6 +14,9 @@ func fewerRounds(n int) int {
 	if interpreted {
 		return n / 40
 	}
+	if underRace {
+		return n / 10
+	}
 	return n
 }
 

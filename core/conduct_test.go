@@ -411,37 +411,34 @@ func TestWhoHasWaitedIsFinishedLikeOthers(t *testing.T) {
 	}
 }
 
-func TestPenaltiesAreSetAndLiftedThroughTheLimiter(t *testing.T) {
+func TestKeysAreShutOutAndLetInThroughTheLimiter(t *testing.T) {
 	s := newConductScene(t, MemoryConfig{})
-	r := s.open(RuleConfig{Name: "r", Limit: perHour(t, FixedWindow, 3), Conduct: Conduct{Penalties: []time.Duration{time.Minute}}})
+	penal := s.open(RuleConfig{Name: "penal", Limit: perHour(t, FixedWindow, 3), Conduct: Conduct{Penalties: []time.Duration{time.Minute}}})
 	plain := s.open(RuleConfig{Name: "plain", Limit: perHour(t, FixedWindow, 3)})
-	for _, c := range []struct {
-		rule     *Rule
-		duration int64
-		want     string
-	}{
-		{r, 0, "a key is shut out for 1µs to 366d, not for 0 µs"},
-		{r, -1, "a key is shut out for 1µs to 366d, not for -1 µs"},
-		{r, 366*24*3600*inSeconds + 1, "a key is shut out for 1µs to 366d, not for 31622400000001 µs"},
-		{plain, 1, `rule "plain": the rule has no penalty, so that nobody looks whether a key is shut out; give it one, such as penalty 1m`},
-	} {
-		if err := s.limiter.ShutOut(c.rule, "alice", c.duration); err == nil || err.Error() != c.want {
-			t.Errorf("got %v, want %s", err, c.want)
+	for _, r := range []*Rule{penal, plain} {
+		for _, c := range []struct {
+			duration int64
+			want     string
+		}{
+			{0, "a key is shut out for 1µs to 366d, not for 0 µs"},
+			{-1, "a key is shut out for 1µs to 366d, not for -1 µs"},
+			{366*24*3600*inSeconds + 1, "a key is shut out for 1µs to 366d, not for 31622400000001 µs"},
+		} {
+			if err := s.limiter.ShutOut(r, "alice", c.duration); err == nil || err.Error() != c.want {
+				t.Errorf("got %v, want %s", err, c.want)
+			}
 		}
+		if err := s.limiter.ShutOut(r, "alice", 366*24*3600*inSeconds); err != nil {
+			t.Fatal(err)
+		}
+		v, _ := s.ask("alice", r)
+		s.wants("who is shut out", v, Reject, 366*24*3600*inSeconds, 0)
+		if err := s.limiter.LetIn(r, "alice"); err != nil {
+			t.Fatal(err)
+		}
+		v, _ = s.ask("alice", r)
+		s.wants("who was let in", v, Allow, 0, 0)
 	}
-	if err := s.limiter.LetIn(plain, "alice"); !errors.Is(err, ErrNoPenalty) {
-		t.Error(err)
-	}
-	if err := s.limiter.ShutOut(r, "alice", 366*24*3600*inSeconds); err != nil {
-		t.Fatal(err)
-	}
-	v, _ := s.ask("alice", r)
-	s.wants("who is shut out", v, Reject, 366*24*3600*inSeconds, 0)
-	if err := s.limiter.LetIn(r, "alice"); err != nil {
-		t.Fatal(err)
-	}
-	v, _ = s.ask("alice", r)
-	s.wants("who was let in", v, Allow, 0, 0)
 }
 
 func TestAVerdictSaysThatARequestIsTolerated(t *testing.T) {

@@ -7,6 +7,7 @@ const Never int64 = -1
 type Decision struct {
 	Allowed    bool
 	Soft       bool  // it is, by the tolerance of a rule whose limit it exceeds
+	Penalty    bool  // it is not, and is the offence for which the key is shut out from now on
 	Limit      int64 // the quota: a bucket's burst, else the requests per period
 	Remaining  int64 // how many units are left, never below 0
 	RetryAfter int64 // when the same request would be admitted: 0 if it is, Never if it cannot be
@@ -26,12 +27,19 @@ type State struct {
 // the limit is used up. next may be s.
 //
 // A cost of 0 asks how things stand, and is always allowed; ResetAfter is then 0 only for a state that makes no
-// difference any more. The log's state is of another kind: see decideLog.
+// difference any more. The log's state is of another kind: see decideLog. For that of a key that is shut out see shut_out.go.
 func decide(l *Limit, s *State, now, cost int64, next *State, d *Decision) {
 	if cost == 1 {
 		*next = *s
 		if remaining, reset := take(l, next, now); remaining >= 0 {
 			*d = Decision{Allowed: true, Limit: l.quota, Remaining: remaining, ResetAfter: reset}
+			return
+		}
+	}
+	if s.A >= shutMark { // of which take allows nothing, and which when it is over is of a time so far ahead that the key starts over
+		if left := shutFor(s, now); left > 0 {
+			*next = *s
+			decideShut(l, left, cost, d)
 			return
 		}
 	}

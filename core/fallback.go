@@ -1,5 +1,10 @@
 package core
 
+// TurnsAway reports whether requests under the rule are turned away while the store has failed.
+func (r *Rule) TurnsAway() bool {
+	return !r.shadow && (r.onError == TurnAway || r.onError == CountLocally && r.local == nil)
+}
+
 // decideWithout comes to the decisions of a request where the store has failed: rules that let pass are left out, the others
 // are counted in memory, by this node's share. It returns false if an enforced rule turns the request away then.
 //
@@ -10,14 +15,10 @@ func (l *Limiter) decideWithout(checks []Check, peek bool) bool {
 	for i := range checks {
 		c := &checks[i]
 		r := c.Rule
-		how := r.onError
-		if how == CountLocally && r.local == nil {
-			how = TurnAway
-		}
-		if how == TurnAway && !r.shadow {
+		if r.TurnsAway() {
 			return false
 		}
-		if how != CountLocally {
+		if r.onError != CountLocally || r.local == nil {
 			c.Uncounted = true
 			c.Decision = Decision{Allowed: true}
 			uncounted++

@@ -446,6 +446,8 @@ func (u *unopenable) Settle(holds []Hold) error { return u.err }
 
 func (u *unopenable) ShutOut(r *Rule, key string, duration int64) error { return u.err }
 
+func (u *unopenable) Reset(r *Rule, key string) error { return u.err }
+
 func (u *unopenable) Decide(checks []Check, peek bool) error { return u.err }
 
 func TestARuleThatCannotBeOpenedLocallyIsNotOpen(t *testing.T) {

@@ -1,7 +1,5 @@
 package core
 
-import "fmt"
-
 // Hold is what a request under way has reserved of a rule: units that may be charged when its status is known, a place among the
 // requests in flight, or its turn while it waits. Holds returns those of a request; Finish or Leave ends them.
 type Hold struct {
@@ -20,9 +18,6 @@ func (r *Rule) holds() bool {
 
 // delays reports whether requests of the rule may wait.
 func (r *Rule) delays() bool { return r.limit.delays }
-
-// ErrNoPenalty is why a key cannot be shut out.
-var ErrNoPenalty = fmt.Errorf("the rule has no penalty, so that nobody looks whether a key is shut out; give it one, such as penalty 1m")
 
 // Holds appends what a request that was admitted has reserved, by its checks, to a list.
 func Holds(list []Hold, checks []Check) []Hold {
@@ -118,27 +113,4 @@ func (l *Limiter) settle(holds []Hold) error {
 		return nil
 	}
 	return l.store.Settle(there)
-}
-
-// ShutOut shuts a key of a rule out for that many microseconds, as a penalty does, in place of one that there is. The error is the
-// store's, or that the rule has no penalty, and so none is looked for.
-func (l *Limiter) ShutOut(r *Rule, key string, duration int64) error {
-	if duration <= 0 || duration > int64(MaxPeriod/1000) {
-		return fmt.Errorf("a key is shut out for 1µs to 366d, not for %d µs", duration)
-	}
-	return l.shutOut(r, key, duration)
-}
-
-// LetIn lifts a penalty, and forgets the offences of the key.
-func (l *Limiter) LetIn(r *Rule, key string) error { return l.shutOut(r, key, 0) }
-
-func (l *Limiter) shutOut(r *Rule, key string, duration int64) error {
-	if r.conduct == nil || len(r.conduct.penalties) == 0 {
-		return fmt.Errorf("rule %q: %w", r.name, ErrNoPenalty)
-	}
-	err := l.store.ShutOut(r, key, duration)
-	if r.local != nil {
-		_ = l.local.ShutOut(r.local, key, duration) // for as long as the store has failed
-	}
-	return err
 }

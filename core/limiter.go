@@ -53,8 +53,14 @@ type Store interface {
 	// log has, is in any case.
 	Settle(holds []Hold) error
 
-	// ShutOut shuts a key of a rule with penalties out for that many microseconds from now; 0 lets it in, and forgets its offences.
+	// ShutOut shuts a key of a rule out for that many microseconds from now, in place of what its limit has counted, and of a penalty or a
+	// shut-out that there is; 0 lets it in, and forgets its offences. When its time is over the key starts afresh. No charge, and no
+	// reload that keeps the rule's identity, ends it before.
 	ShutOut(r *Rule, key string, duration int64) error
+
+	// Reset forgets what was counted of a key of a rule, its tolerance, its offences and penalties, and that it is shut out. What
+	// requests under way hold stays, and ends as it would have; but a turn is not given back any more.
+	Reset(r *Rule, key string) error
 }
 
 // Outcome is what becomes of a request.

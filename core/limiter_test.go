@@ -65,9 +65,10 @@ func TestVerdictTellsOfTheTightestOfThoseThatAllow(t *testing.T) {
 
 // recorder is a store that notes the costs it was asked for.
 type recorder struct {
-	costs []int64
-	peeks int
-	err   error
+	costs     []int64
+	peeks     int
+	err       error
+	limitless bool // it knows nothing of keys
 }
 
 func (r *recorder) Open(*Rule) error          { return nil }
@@ -76,10 +77,15 @@ func (r *recorder) Settle(holds []Hold) error { return r.err }
 
 func (r *recorder) ShutOut(rule *Rule, key string, duration int64) error { return r.err }
 
+func (r *recorder) Reset(rule *Rule, key string) error { return r.err }
+
 func (r *recorder) Decide(checks []Check, peek bool) error {
 	for i := range checks {
 		r.costs = append(r.costs, checks[i].Cost)
 		checks[i].Decision = Decision{Allowed: true, Limit: 1}
+		if r.limitless {
+			checks[i].Decision = Decision{}
+		}
 	}
 	if peek {
 		r.peeks++

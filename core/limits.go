@@ -102,6 +102,12 @@ func (l *Limits) Of(tier, key string) *Rule {
 	return l.own
 }
 
+// Overrides reports whether a key has a limit of its own, or none of its own.
+func (l *Limits) Overrides(key string) bool {
+	_, ok := l.overrides[key]
+	return ok
+}
+
 // Single reports whether one rule holds for all requests.
 func (l *Limits) Single() bool {
 	return l.own != nil && len(l.tiers) == 0 && len(l.overrides) == 0

@@ -223,13 +223,14 @@ func (m *Memory) SetMaxKeys(n int) {
 // MemoryStats is what a Memory holds.
 type MemoryStats struct {
 	Keys      int64 // over all rules
+	MaxKeys   int64 // how many there may be
 	LogBytes  int64 // reserved for the times of logs
 	Evictions int64 // keys that were forgotten while they still counted
 }
 
 // Stats returns what the store holds.
 func (m *Memory) Stats() MemoryStats {
-	return MemoryStats{Keys: m.keys.Load(), LogBytes: 4 * m.logTimes.Load(), Evictions: m.evictions.Load()}
+	return MemoryStats{Keys: m.keys.Load(), MaxKeys: m.maxKeys.Load(), LogBytes: 4 * m.logTimes.Load(), Evictions: m.evictions.Load()}
 }
 
 // Keys returns how many keys of the rule the store holds.
@@ -273,7 +274,7 @@ func (m *Memory) decideOne(c *Check, peek bool) {
 		i = at
 	}
 	if r.space.isLog {
-		m.decideInLog(s, c, i, now)
+		decideInLog(s, i, r.limit, now, c.Cost, &c.Decision)
 	} else {
 		c.state = State{}
 		if i >= 0 {
@@ -281,12 +282,15 @@ func (m *Memory) decideOne(c *Check, peek bool) {
 		}
 		decide(r.limit, &c.state, now, c.Cost, &c.next, &c.Decision)
 	}
-	if !peek {
-		if c.Decision.Allowed || r.countRejected {
-			m.charge(s, c, i, now)
-		}
-		if !c.Decision.Allowed && i >= 0 {
+	if !peek && (c.Decision.Allowed || r.countRejected) {
+		m.charge(s, c, i, now)
+	}
+	if !c.Decision.Allowed && i >= 0 {
+		if !peek {
 			s.owners[i] |= rejected
+		}
+		if s.slots[i].state.A >= shutMark {
+			stepBack(&s.slots[i].state, now)
 		}
 	}
 	s.mu.Unlock()
@@ -308,7 +312,7 @@ func (m *Memory) decideAll(checks []Check, peek bool) {
 		}
 		c.slot = slot
 		if c.Rule.space.isLog {
-			m.decideInLog(s, c, slot, now)
+			decideInLog(s, slot, c.Rule.limit, now, c.Cost, &c.Decision)
 		} else {
 			c.state = State{}
 			if slot >= 0 {
@@ -338,9 +342,12 @@ func (m *Memory) decideAll(checks []Check, peek bool) {
 			moved = moved || c.slot < 0
 			m.charge(s, c, c.slot, now)
 		}
-		if !c.Decision.Allowed && !peek {
+		if !c.Decision.Allowed {
 			if slot := find(s, c.hash); slot >= 0 {
-				s.owners[slot] |= rejected
+				if !peek {
+					s.owners[slot] |= rejected
+				}
+				stepBack(&s.slots[slot].state, now)
 			}
 		}
 	}
@@ -388,11 +395,9 @@ func (m *Memory) charge(s *shard, c *Check, i int, now int64) {
 		i = m.insert(s, c, now)
 	}
 	if c.Rule.space.isLog {
-		slot := &s.slots[i]
-		log := &s.logs[slot.state.A]
-		m.countTimes(c.Rule.space, chargeLog(c.Rule.limit, log, slot.state.B, c.Cost))
+		chargeInLog(m, s, i, c.Rule.space, c.Rule.limit, c.Cost)
 		if !allowed {
-			decideLog(c.Rule.limit, log, slot.state.B, now, c.Cost, &c.Decision)
+			decideInLog(s, i, c.Rule.limit, now, c.Cost, &c.Decision)
 		}
 		return
 	}
@@ -405,24 +410,42 @@ func (m *Memory) charge(s *shard, c *Check, i int, now int64) {
 
 // withoutCharge says how things stand for a rule that would have allowed what another rejected.
 func (m *Memory) withoutCharge(s *shard, c *Check, i int, now int64) {
-	cost := c.Cost
-	c.Cost = 0
 	if c.Rule.space.isLog {
-		m.decideInLog(s, c, i, now)
+		decideInLog(s, i, c.Rule.limit, now, 0, &c.Decision)
 	} else {
 		decide(c.Rule.limit, &c.state, now, 0, &c.next, &c.Decision)
 	}
-	c.Cost = cost
 }
 
-// decideInLog evaluates a check of a rule that keeps logs. A log's state holds its number in A, and in B the time that it
-// was last looked at.
-func (m *Memory) decideInLog(s *shard, c *Check, i int, now int64) {
+// decideInLog has a limit decide by the log of the key in slot i, or of a new one where i is negative. A log's state holds its number
+// in A, and in B the time that it was last looked at. A key that is shut out has no log.
+func decideInLog(s *shard, i int, l *Limit, now, cost int64, d *Decision) {
 	if i < 0 {
 		var none eventLog
-		decideLog(c.Rule.limit, &none, 0, now, c.Cost, &c.Decision)
+		decideLog(l, &none, 0, now, cost, d)
 		return
 	}
 	slot := &s.slots[i]
-	slot.state.B = decideLog(c.Rule.limit, &s.logs[slot.state.A], slot.state.B, now, c.Cost, &c.Decision)
+	if slot.state.A >= shutMark {
+		if left := shutFor(&slot.state, now); left > 0 {
+			decideShut(l, left, cost, d)
+			return
+		}
+		startLog(s, i, now)
+	}
+	slot.state.B = decideLog(l, &s.logs[slot.state.A], slot.state.B, now, cost, d)
+}
+
+// startLog gives the key in slot i an empty log.
+func startLog(s *shard, i int, now int64) {
+	s.slots[i].state.A = int64(newLog(s, s.slots[i].hash))
+	s.slots[i].state.B = now
+}
+
+// chargeInLog charges the log of the key in slot i, as it was last looked at.
+func chargeInLog(m *Memory, s *shard, i int, sp *space, l *Limit, cost int64) {
+	slot := &s.slots[i]
+	if !isShut(&slot.state) {
+		m.countTimes(sp, chargeLog(l, &s.logs[slot.state.A], slot.state.B, cost))
+	}
 }

@@ -110,6 +110,11 @@ func (m *Memory) weigh(s *shard, c *Check, w *weighing, now int64) {
 		m.fallDue(s, c.slot, w.account, r.limit, now)
 	}
 	a := w.account
+	if c.slot >= 0 && s.slots[c.slot].state.A >= shutMark && stillShut(s, c.slot, r.space.isLog, now) {
+		w.shut = true
+		decideShut(r.limit, shutFor(&s.slots[c.slot].state, now), c.Cost, &c.Decision)
+		return
+	}
 	if r.limit.algorithm == inFlight {
 		weighInFlight(c, a)
 		return
@@ -166,13 +171,7 @@ func (d *Decision) shut(wait int64) {
 // evaluate writes a limit's decision on a check at a time and cost that may be others than the check's.
 func (m *Memory) evaluate(s *shard, c *Check, l *Limit, at, cost int64) {
 	if c.Rule.space.isLog {
-		if c.slot < 0 {
-			var none eventLog
-			decideLog(l, &none, 0, at, cost, &c.Decision)
-			return
-		}
-		slot := &s.slots[c.slot]
-		slot.state.B = decideLog(l, &s.logs[slot.state.A], slot.state.B, at, cost, &c.Decision)
+		decideInLog(s, c.slot, l, at, cost, &c.Decision)
 		return
 	}
 	c.state = State{}
@@ -392,6 +391,7 @@ func (m *Memory) turnAway(s *shard, c *Check, w *weighing, now int64) {
 		a := m.accountOf(s, c, now)
 		a.offend(co, now)
 		c.Decision.shut(a.shutUntil - now)
+		c.Decision.Penalty = true
 	}
 }
 
@@ -415,12 +415,11 @@ func (m *Memory) chargeRejected(s *shard, c *Check, w *weighing, now int64) {
 
 // write charges what was evaluated at a time to the key in the check's slot.
 func (m *Memory) write(s *shard, c *Check, l *Limit, at int64) {
-	slot := &s.slots[c.slot]
 	if c.Rule.space.isLog {
-		m.countTimes(c.Rule.space, chargeLog(l, &s.logs[slot.state.A], slot.state.B, c.Cost))
+		chargeInLog(m, s, c.slot, c.Rule.space, l, c.Cost)
 		return
 	}
-	slot.state = c.next
+	s.slots[c.slot].state = c.next
 }
 
 // accountOf returns the account of a check's key, which is made where there is none.
@@ -510,17 +509,15 @@ func (m *Memory) fallDue(s *shard, i int, a *account, l *Limit, now int64) {
 		if a.wide != nil && p.at < a.softUntil { // else what is used beyond the limit would be cut off
 			by = a.wide
 		}
-		slot := &s.slots[i]
 		var d Decision
 		sp := m.spaces.Load().([]*space)[s.owners[i]&^marks]
 		if sp.isLog {
-			log := &s.logs[slot.state.A]
-			slot.state.B = decideLog(by, log, slot.state.B, p.at, 0, &d)
-			m.countTimes(sp, chargeLog(by, log, slot.state.B, p.cost))
+			decideInLog(s, i, by, p.at, 0, &d)
+			chargeInLog(m, s, i, sp, by, p.cost)
 			continue
 		}
-		state := slot.state
-		decide(by, &state, p.at, p.cost, &slot.state, &d)
+		state := s.slots[i].state
+		decide(by, &state, p.at, p.cost, &s.slots[i].state, &d)
 		a.line = a.line[:0] // the states in it are without this charge
 	}
 	if due > 0 {
@@ -562,9 +559,8 @@ func (m *Memory) appraiseAccount(s *shard, i int, now int64, st *standing) {
 	} else if a.shutUntil > now {
 		class = shutOut
 		reset = a.shutUntil - now
-		st.offences = a.offences
-		if a.byHand {
-			st.offences = MaxPenalties + 1
+		if st.offences < a.offences {
+			st.offences = a.offences
 		}
 	} else if a.quietUntil > now || a.softAgain > now || a.softUntil > now || a.tail > now {
 		class = exhausted
@@ -637,39 +633,4 @@ func (m *Memory) shardOf(c *Check) *shard {
 		c.hash = 1
 	}
 	return &m.shards[c.hash&m.mask]
-}
-
-// ShutOut implements Store.
-func (m *Memory) ShutOut(r *Rule, key string, duration int64) error {
-	if r.conduct == nil || len(r.conduct.penalties) == 0 {
-		return ErrNoPenalty
-	}
-	c := Check{Rule: r, Key: key}
-	s := m.shardOf(&c)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := m.clock()
-	if duration <= 0 {
-		c.slot = find(s, c.hash)
-		if c.slot >= 0 && s.owners[c.slot]&accounted != 0 {
-			a := s.accounts[c.hash]
-			a.look(now)
-			a.last = now
-			a.shutUntil = 0
-			a.quietUntil = 0
-			a.offences = 0
-			m.dropIdle(s, &c, a, now)
-		}
-		return nil
-	}
-	a := m.accountOf(s, &c, now)
-	m.fallDue(s, c.slot, a, r.limit, now)
-	if now >= a.quietUntil {
-		a.offences = 0
-	}
-	a.last = now
-	a.shutUntil = now + duration
-	a.byHand = true
-	a.quietUntil = latest(a.quietUntil, a.shutUntil+r.conduct.longest)
-	return nil
 }

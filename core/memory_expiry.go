@@ -19,7 +19,7 @@ type standing struct {
 	class      int     // see below
 	share      float64 // of the quota that is in use, by the strictest open limit
 	population int64   // keys that its rule has
-	offences   int     // of a key that is shut out
+	offences   int     // of a key that is shut out; above all of them where it is by hand
 	reset      int64   // microseconds until it is unused again
 }
 
@@ -29,7 +29,7 @@ const (
 	inUse            // some of the quota is left
 	exhausted        // a request would be rejected now
 	rejecting        // and one was
-	shutOut          // by a penalty
+	shutOut          // by a penalty, or by hand
 	underWay         // requests have reserved something: it is not forgotten at all
 )
 
@@ -41,10 +41,17 @@ func (m *Memory) appraise(s *shard, i int, now int64, st *standing) {
 	if owner&accounted != 0 {
 		m.fallDueIn(s, i, now)
 	}
-	for _, l := range sp.limits.Load().([]*Limit) {
+	limits := sp.limits.Load().([]*Limit)
+	if left := shutFor(&s.slots[i].state, now); left > 0 && len(limits) > 0 {
+		st.class = shutOut
+		st.offences = MaxPenalties + 1
+		st.reset = left
+		limits = nil
+	}
+	for _, l := range limits {
 		var d Decision
 		if sp.isLog {
-			s.slots[i].state.B = decideLog(l, &s.logs[s.slots[i].state.A], s.slots[i].state.B, now, 0, &d)
+			decideInLog(s, i, l, now, 0, &d)
 		} else {
 			var next State
 			decide(l, &s.slots[i].state, now, 0, &next, &d)
@@ -88,7 +95,7 @@ func (m *Memory) isExpired(s *shard, i int, now int64) bool {
 	for _, l := range sp.limits.Load().([]*Limit) {
 		if sp.isLog {
 			var d Decision
-			s.slots[i].state.B = decideLog(l, &s.logs[s.slots[i].state.A], s.slots[i].state.B, now, 0, &d)
+			decideInLog(s, i, l, now, 0, &d)
 			if d.ResetAfter != 0 {
 				return false
 			}
@@ -99,7 +106,7 @@ func (m *Memory) isExpired(s *shard, i int, now int64) bool {
 	return true
 }
 
-// cheaper reports whether a costs less to forget than b. What is unused goes first, and who is shut out goes last. Then a rule pays that has far more keys
+// cheaper reports whether a costs less to forget than b. What is unused goes first, and who is shut out goes last, by hand last of all. Then a rule pays that has far more keys
 // than the other, whatever state they are in, so that a flood on one rule does not reset the counters of another; then the
 // class decides, then the offences of who is shut out, or the share in use, then which recovers sooner. But of keys of one rule that would be rejected now the
 // newest goes, which recovers last: a flood that is rejected is newer than those whom it is to wash away.
@@ -109,6 +116,9 @@ func cheaper(a, b *standing) bool {
 	}
 	if a.class != b.class && (a.class >= shutOut || b.class >= shutOut) {
 		return a.class < b.class
+	}
+	if byHand := a.offences > MaxPenalties; a.class == shutOut && byHand != (b.offences > MaxPenalties) {
+		return !byHand
 	}
 	if a.population/8 > b.population || b.population/8 > a.population {
 		return a.population > b.population
@@ -206,7 +216,10 @@ func (m *Memory) forget(v *victim) bool {
 	s := &m.shards[v.shard]
 	s.mu.Lock()
 	i := find(s, v.hash)
-	if i >= 0 && s.owners[i]&accounted != 0 { // a request may have come since it was looked at
+	if i >= 0 && v.class != shutOut && isShut(&s.slots[i].state) { // by hand, since it was looked at
+		i = -1
+	}
+	if i >= 0 && s.owners[i]&accounted != 0 { // a request may have come since then
 		var now standing
 		m.appraiseAccount(s, i, m.clock(), &now)
 		if now.class == underWay {

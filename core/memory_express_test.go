@@ -178,6 +178,17 @@ func TestServeDoesAsDecideAndWriteHeaders(t *testing.T) {
 			if random.Intn(50) == 0 {
 				now -= random.Int63n(3_000_000)
 			}
+			if random.Intn(40) == 0 {
+				key := []string{"192.0.2.1", "192.0.2.2", "2001:db8::1", "x"}[random.Intn(4)]
+				span := random.Int63n(2) * random.Int63n(2_000_000)
+				for _, way := range ways {
+					if span%5 == 1 {
+						_ = way.store.Reset(way.rule, key)
+					} else {
+						_ = way.store.ShutOut(way.rule, key, span)
+					}
+				}
+			}
 			r := &http.Request{Header: http.Header{}, RemoteAddr: []string{"192.0.2.1:80", "192.0.2.2:81", "[2001:db8::1]:80", "", ":", "x"}[random.Intn(6)]}
 			got, want := newWritten(), newWritten()
 			if random.Intn(3) == 0 {

@@ -83,8 +83,7 @@ func (m *Memory) insert(s *shard, c *Check, now int64) int {
 	i := m.place(s, c.hash)
 	s.owners[i] = sp.number
 	if sp.isLog {
-		s.slots[i].state.A = int64(newLog(s, c.hash))
-		s.slots[i].state.B = now
+		startLog(s, i, now)
 	}
 	s.n++
 	m.count(sp, more)
@@ -132,7 +131,7 @@ func (m *Memory) remove(s *shard, i int) *space {
 	if s.owners[i]&accounted != 0 {
 		delete(s.accounts, s.slots[i].hash)
 	}
-	if sp.isLog {
+	if sp.isLog && !isShut(&s.slots[i].state) {
 		m.freeLog(s, sp, int(s.slots[i].state.A))
 	}
 	if s.index != nil {

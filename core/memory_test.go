@@ -525,6 +525,14 @@ func TestDecidingDoesNotAllocate(t *testing.T) {
 						t.Errorf("%s: %v allocations", c.what, n)
 					}
 				}
+				if err := m.ShutOut(one[0].Rule, "alice", minute); err != nil {
+					t.Fatal(err)
+				}
+				for _, checks := range [][]core.Check{one, two} {
+					if n := testing.AllocsPerRun(100, ask(checks, 0, false)); n != 0 {
+						t.Errorf("of %d rules, the key being shut out: %v allocations", len(checks), n)
+					}
+				}
 			})
 		}
 	}

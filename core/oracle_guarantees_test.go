@@ -61,6 +61,8 @@ func floods(t *testing.T, c LimitConfig, check func(l *Limit, through []passed))
 	limits, requests := 60, 400
 	if interpreted {
 		limits, requests = 3, 80
+	} else if underRace {
+		limits = 10
 	}
 	for i := 0; i < limits; i++ {
 		c.Requests = 1 + r.Int63n(20)

@@ -14,12 +14,18 @@ import (
 // interpreted says that Yaegi runs the tests. The file that says otherwise is one that Yaegi leaves out.
 var interpreted = true
 
+// underRace says that the race detector watches, which makes everything ten times as slow, and sees nothing in what one goroutine does:
+// oracles are then compared with a tenth of the decisions. `make test` runs all of them without it, too.
+var underRace = false
+
 // oracleDecisions is how many decisions of each algorithm are compared with its oracle's; WEIR_ORACLE (1e6) says
 // another number, WEIR_ORACLE_SEED another seed.
 func oracleDecisions(t *testing.T) (decisions int, seed int64) {
 	decisions, seed = 100_000, 1
 	if interpreted {
 		decisions = 1_500
+	} else if underRace {
+		decisions = 10_000
 	}
 	if s := os.Getenv("WEIR_ORACLE"); s != "" {
 		f, err := strconv.ParseFloat(s, 64)

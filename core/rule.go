@@ -311,6 +311,14 @@ func (r *Rule) Patience() int64 {
 	return r.limit.maxDelay
 }
 
+// Waiting returns how many requests wait for the rule now, in this process: 0 for a rule that has none wait.
+func (r *Rule) Waiting() int64 {
+	if r.conduct == nil || !r.limit.delays {
+		return 0
+	}
+	return r.conduct.waiting.Load()
+}
+
 // Accompany is called, before the rule is asked for the first time, where requests may come under it together with a rule that has them wait: what
 // they reserve of it is then seen by all.
 func (r *Rule) Accompany() {

@@ -2,6 +2,8 @@ package redis
 
 import (
 	"errors"
+	"fmt"
+	"sort"
 	"time"
 
 	"github.com/proxyweir/weir/core"
@@ -17,6 +19,9 @@ type Client interface {
 
 	// Timeout returns how long a decision is waited for.
 	Timeout() time.Duration
+
+	// Servers returns the servers that are known by now: of a Cluster the masters that have been asked for.
+	Servers() []*Server
 
 	// Name returns what messages call the servers together: an address, the first of several.
 	Name() string
@@ -52,8 +57,32 @@ var (
 	ErrTimeout     = errors.New("redis: no answer in time")
 	ErrUnavailable = errors.New("redis: not available")
 	ErrMoving      = errors.New("redis: the keys are on their way to another node") // nothing was executed, and no server has failed
-	errReply       = errors.New("redis: the reply is not that of the script")
+
+	// ErrOpen is an ErrUnavailable, of a server that was not asked, since its breaker is open.
+	ErrOpen = fmt.Errorf("%w", ErrUnavailable)
+
+	// ErrReply is in errors that a server has replied, and of replies that make no sense. It adds nothing to their text.
+	ErrReply = errors.New("")
+
+	errReply = fmt.Errorf("redis: the reply is not that of the script%w", ErrReply)
 )
+
+// ErrorKind returns what kind of error a store has returned, in one of a few words: "timeout", where there was no answer in time;
+// "unavailable", where the server was not asked, since it has failed too often; "reply", where it has answered with an error, or with
+// nonsense; and "connection" otherwise, where there is none or it was lost. Of nil it is "".
+func ErrorKind(err error) string {
+	switch {
+	case err == nil:
+		return ""
+	case errors.Is(err, ErrTimeout):
+		return "timeout"
+	case errors.Is(err, ErrOpen):
+		return "unavailable"
+	case errors.Is(err, ErrReply) || errors.Is(err, ErrMoving):
+		return "reply"
+	}
+	return "connection"
+}
 
 // Server is one that answers for itself: a master of a Cluster, or the only one. Made by NewServer.
 type Server struct {
@@ -72,3 +101,19 @@ func (s *Server) Name() string { return s.name }
 
 // Available reports whether the server is asked: its breaker is closed.
 func (s *Server) Available() bool { return !s.breaker.Open() }
+
+// ServerState is how a server stands.
+type ServerState struct {
+	Name string // what messages call it
+	Open bool   // its breaker is open: it has failed, and is not asked until a probe succeeds
+}
+
+// Servers returns how the servers stand that are known by now, by their names.
+func (s *Store) Servers() []ServerState {
+	var list []ServerState
+	for _, server := range s.client.Servers() {
+		list = append(list, ServerState{Name: server.name, Open: server.breaker.Open()})
+	}
+	sort.SliceStable(list, func(i, j int) bool { return list[i].Name < list[j].Name })
+	return list
+}

@@ -63,6 +63,8 @@ func readDecision(r *core.Rule, remaining, wait, reset int64, d *core.Decision) 
 	}
 	d.Limit = r.Limit().Quota()
 	d.ResetAfter = reset
+	d.Soft = false
+	d.Penalty = false
 	d.Allowed = remaining >= 0
 	if d.Allowed {
 		d.Remaining = remaining

@@ -4,7 +4,6 @@ package redis
 // them in P-ths. A clock that stepped back leaves the state at its own time, unless by more than a period. The state is kept
 // in 17 bytes.
 const luaDrain = `
-local v = pcall('GET', key)
 local at, used, frac = now, 0, 0
 if v and #v == 17 then at, used, frac = unpack('<I7I4I6', v) end
 if full and used >= full then used, frac = full, 0 end

@@ -8,7 +8,7 @@ package redis
 // 2: counts by status, 4: soft, 8: delays, 16: candidate); requests and capacity of the wide limit; how long tolerance lasts; how long the
 // request may wait; how far the key's time may be ahead; how long a reservation lasts; the ticket; and the penalties.
 const luaConductBegin = `
-local real, argument, place = now, ARGV[1], 1
+local argument, place = ARGV[1], 1
 local n = #KEYS / 6
 local checks = {}
 for i = 1, n do
@@ -29,7 +29,7 @@ end
 
 local algorithm, key, cost, R, P, X, Y, counts, denied, ahead, position
 local peek, redirected = 0, false
-local ok, remaining, wait, reset, value, header
+local ok, remaining, wait, reset, left, value, header
 local logLive, expiryOf -- of a log: its entries, and when the i-th of them expires
 
 -- evaluate has the check's limit, or its wide one, decide at a time and a cost. With force a request that is over the limit is
@@ -38,7 +38,12 @@ local function evaluate(c, at, units, wide, force)
 	now, algorithm, key, cost, R, P, X, Y = at, c.algorithm, c.key, units, c.R, c.P, c.X, c.Y
 	if wide then R, X = c.wideR, c.wideX end
 	counts, denied, ahead, position = force, false, c.ahead, c.windows
-	ok, remaining, wait, reset, value, header = false, 0, 0, 0, nil, nil
+	ok, remaining, wait, reset, left, value, header = false, 0, 0, 0, 0, nil, nil
+`
+
+// luaEntries follows the log's piece.
+const luaEntries = `
+logLive, expiryOf = size - dead, function(i) return expiry(dead + i) end
 `
 
 // luaConduct is what follows the algorithms, in the function evaluate.
@@ -56,6 +61,9 @@ local function keep(c)
 	` + luaKeep + `
 end
 
+-- isShutState says whether the key has, in place of its state, that it is or was shut out by hand: see luaShutOut.
+local function isShutState(c) return pcall('STRLEN', c.key) == 14 end
+
 local function costOf(member) return (unpack('<d', member, 9)) end
 
 -- load reads a check's account, and charges what is due by now.
@@ -63,6 +71,7 @@ local function load(c)
 	local v = pcall('GET', c.account)
 	c.softUntil, c.softAgain, c.shutUntil, c.quietUntil, c.tail, c.units, c.offences = 0, 0, 0, 0, 0, 0, 0
 	if type(v) == 'string' and #v == 52 then
+		c.there = true
 		local last
 		last, c.softUntil, c.softAgain, c.shutUntil, c.quietUntil, c.tail, c.units, c.offences = unpack('<I7I7I7I7I7I7I6I4', v)
 		if last > real then -- the clock has stepped back, and with it all instants
@@ -108,7 +117,7 @@ local function save(c)
 		local span = 2 * c.P
 		if c.algorithm <= 2 then span = math.max(span, (divide(c.X, c.P, c.R))) end
 		last = math.max(last, tonumber(charge[2]) + span)
-		call('PEXPIRE', c.key, format('%d', (last - real) / 1000 + 1))
+		if not isShutState(c) then call('PEXPIRE', c.key, format('%d', (last - real) / 1000 + 1)) end
 		call('PEXPIRE', c.pending, format('%d', (last - real) / 1000 + 1))
 	end
 	if not c.dirty then return end
@@ -243,7 +252,7 @@ end
 
 local function weighTurn(c)
 	if c.algorithm == 4 then
-		if evaluate(c, real, 0) then return end
+		if evaluate(c, real, 0) or left > 0 then return end
 		take(c)
 		local room = c.R - logLive - c.units - c.cost
 		c.ok, c.remaining, c.wait = room >= 0, math.max(0, room), 0
@@ -255,7 +264,7 @@ local function weighTurn(c)
 			end
 		end
 	else
-		if evaluate(c, real, c.cost + c.reserved) then return end
+		if evaluate(c, real, c.cost + c.reserved) or left > 0 then return end
 		take(c)
 		local capacity = c.R
 		if c.algorithm <= 2 then capacity = c.X end
@@ -282,17 +291,28 @@ local function weighTurn(c)
 	c.remaining, c.wait = 0, span - c.patience
 end
 
+-- shutByHand makes a decision one on a key that is shut out by hand, as evaluate has found.
+local function shutByHand(c)
+	local most = c.R
+	if c.inflight then most = 1000000000 elseif c.algorithm <= 2 then most = c.X end
+	c.isShut, c.ok, c.soft, c.remaining, c.wait, c.reset = true, false, false, 0, left, left
+	if c.cost > most then c.wait = -1 else c.flags = c.flags + 4 end
+end
+
 local function weigh(c)
 	c.depart = real
 	load(c)
 	c.held = heldOf(c)
 	if c.inflight then
+		evaluate(c, real, c.cost)
+		if left > 0 then return shutByHand(c) end
 		c.ok, c.remaining, c.wait, c.reset = c.held < c.R and c.cost <= 1000000000, 0, 0, 0
 		if c.ok then c.remaining = c.R - c.held - 1 elseif c.cost > 1000000000 then c.wait = -1 else c.wait = 1000000 end
 		return
 	end
 	c.reserved = c.held + c.units
 	if c.isSoft then weighSoft(c) elseif c.delays then weighTurn(c) else weighPlain(c, false) end
+	if left > 0 then return shutByHand(c) end
 	if c.shutUntil > real and #c.penalties > 0 then
 		c.isShut = true
 		shut(c, c.shutUntil - real)
@@ -327,6 +347,7 @@ local function turnAway(c)
 		c.quietUntil = c.shutUntil + c.longest
 		c.dirty = true
 		shut(c, c.shutUntil - real)
+		c.flags = c.flags + 8
 	end
 end
 
@@ -368,7 +389,7 @@ end
 `
 
 // luaConductEnd decides on all checks, as decideWithAccounts does. The reply has four numbers a check: those of the other scripts, and bits
-// (1: let through on tolerance; 2: something is reserved under the ticket; 4: shut out until the end of the wait).
+// (1: let through on tolerance; 2: something is reserved under the ticket; 4: shut out until the end of the wait; 8: from now on, for an offence).
 const luaConductEnd = `
 local rejecting, delays, depart = 0, false, real
 for i = 1, n do
@@ -443,23 +464,6 @@ else
 		end
 	end
 	if call('ZREM', c.pending, c.ticket .. pack('<d', c.cost)) == 1 then c.units, c.dirty = c.units - c.cost, true end
-end
-save(c)
-return {0, 0}
-`
-
-// luaShutOutEnd shuts a key out for ARGV[2] microseconds, or lets it in.
-const luaShutOutEnd = `
-local c, span = checks[1], tonumber(ARGV[2])
-load(c)
-if redirected then return {real} end
-c.dirty = true
-if span > 0 then
-	if real >= c.quietUntil then c.offences = 0 end
-	c.shutUntil = real + span
-	c.quietUntil = math.max(c.quietUntil, c.shutUntil + c.longest)
-else
-	c.shutUntil, c.quietUntil, c.offences = 0, 0, 0
 end
 save(c)
 return {0, 0}

@@ -4,7 +4,6 @@ package redis
 // the argument, computed by the node, of which the server's time picks: of the one before, of now's, and of two after, which
 // a clock that was set back can have left behind.
 const luaFixedWindow = `
-local v = pcall('GET', key)
 local start, count = 0, 0
 if v and #v == 11 then start, count = unpack('<I7I4', v) end
 local at = now

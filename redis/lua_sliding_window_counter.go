@@ -3,7 +3,6 @@ package redis
 // luaSlidingWindowCounter is core's decideSlidingWindowCounter. The weight of a window's count falls to room when so much of
 // the next one has passed that the overlap is below (room+1)·P/count.
 const luaSlidingWindowCounter = `
-local v = pcall('GET', key)
 local start, previous, current = 0, 0, 0
 if v and #v == 15 then start, previous, current = unpack('<I7I4I4', v) end
 local at = now

@@ -7,8 +7,6 @@ package redis
 // are appended, dead ones counted in the header, and the string is written anew when most of it is dead. The first live
 // entry is found in steps that double and then halve, so that a decision costs the same however long the log is.
 const luaSlidingWindowLog = `
-local longest = 11 + 4 * 192
-local v = pcall('GETRANGE', key, 0, longest - 1)
 if type(v) ~= 'string' then v = '' end
 local last, dead, size, long = 0, 0, 0, false
 if #v >= 11 then

@@ -124,6 +124,8 @@ func (k *known) rejectsAll(now int64) bool {
 func (k *known) decision(now, cost int64, d *core.Decision) {
 	d.Limit = k.limit
 	d.Remaining = k.remaining
+	d.Soft = false
+	d.Penalty = false
 	d.Delay = 0
 	d.RetryAfter = 0
 	d.Allowed = !k.rejects(now, cost)

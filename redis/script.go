@@ -5,8 +5,6 @@ import (
 	"encoding/hex"
 	"strconv"
 	"strings"
-
-	"github.com/proxyweir/weir/core"
 )
 
 // Script is a Lua script, and the name that a server which has it knows it by.
@@ -20,6 +18,7 @@ type Script struct {
 //
 //	luaBegin                     the time, and arithmetic
 //	luaRule                      a rule's arguments
+//	luaShutOut                   the state, and whether the key is shut out in its place
 //	luaTokenBucket and the like  what the rule says, and what to keep
 //	luaKeep                      keeping it
 //
@@ -40,14 +39,29 @@ var (
 	// Of requests under rules with a conduct: see luaConductBegin.
 	scriptOfConduct = newScript(makeScriptOfConduct(luaConductEnd))
 	scriptOfSettle  = newScript(makeScriptOfConduct(luaSettleEnd))
-	scriptOfShutOut = newScript(makeScriptOfConduct(luaShutOutEnd))
 	scriptOfRenewal = newScript(luaBegin + luaRenew)
+
+	// Of keys that are shut out, let in or reset by hand, whatever their rule.
+	scriptOfShutOut = newScript(makeScriptOfConduct(luaShutOutEnd))
+	scriptOfReset   = newScript(makeScriptOfConduct(luaResetEnd))
 )
 
-// pieces returns those of the algorithms, by core.Algorithm. (A function: the interpreter sets variables in their order, and
-// not in the order that they need each other.)
-func pieces() []string {
-	return []string{"", luaTokenBucket, luaLeakyBucket, luaFixedWindow, luaSlidingWindowLog, luaSlidingWindowCounter}
+// pieces returns those of the algorithms, by core.Algorithm, each behind what decides where the key is shut out. logs is what follows
+// that of a log. (A function: the interpreter sets variables in their order, and not in the order that they need each other.)
+func pieces(logs string) []string {
+	return []string{
+		"",
+		luaState + shutOutOr("X", luaTokenBucket),
+		luaState + shutOutOr("X", luaLeakyBucket),
+		luaState + shutOutOr("R", luaFixedWindow),
+		luaStateOfLog + shutOutOr("R", luaSlidingWindowLog+logs),
+		luaState + shutOutOr("R", luaSlidingWindowCounter),
+	}
+}
+
+// shutOutOr returns an algorithm's piece behind luaShutOut. most is the most that a request may cost.
+func shutOutOr(most, piece string) string {
+	return strings.Replace(luaShutOut, "MOST", most, 1) + piece + "end\n"
 }
 
 func newScript(source string) *Script {
@@ -56,7 +70,7 @@ func newScript(source string) *Script {
 }
 
 func makeScriptsOfOne(end string) []*Script {
-	algorithms := pieces()
+	algorithms := pieces("")
 	list := make([]*Script, len(algorithms))
 	for i := 1; i < len(algorithms); i++ {
 		list[i] = newScript(luaBegin + luaOneBegin + luaRule + algorithms[i] + end)
@@ -67,7 +81,7 @@ func makeScriptsOfOne(end string) []*Script {
 func makeScriptOfSeveral() string {
 	source := luaBegin + luaSeveralBegin + luaRule
 	word := "if"
-	algorithms := pieces()
+	algorithms := pieces("")
 	for i := 1; i < len(algorithms); i++ {
 		source += word + " algorithm == " + strconv.Itoa(i) + " then\n" + algorithms[i]
 		word = "elseif"
@@ -80,21 +94,19 @@ func makeScriptOfSeveral() string {
 func makeScriptOfConduct(end string) string {
 	source := luaBegin + luaConductBegin
 	word := "if"
-	algorithms := pieces()
+	algorithms := pieces(luaEntries)
 	for i := 1; i < len(algorithms); i++ {
 		piece := strings.Replace(algorithms[i], "at - now > P", "at - now > P + ahead", 1)
 		piece = strings.Replace(piece, "start - now <= P", "start - now <= P + ahead", 1)
 		piece = strings.Replace(piece, "return {now}", "redirected = true return true", 1)
 		source += word + " algorithm == " + strconv.Itoa(i) + " then\n" + piece
-		if i == int(core.SlidingWindowLog) {
-			source += "logLive, expiryOf = size - dead, function(i) return expiry(dead + i) end\n"
-		}
 		word = "elseif"
 	}
+	source += "else\n" + luaState + shutOutOr("1000000000", "") // of requests in flight, which keep no state there
 	return source + "end\n" + luaConduct + end
 }
 
-// luaBegin: now is the server's time in microseconds. divide returns a·b div c and the remainder, exactly, for whole
+// luaBegin: now, and real, is the server's time in microseconds. divide returns a·b div c and the remainder, exactly, for whole
 // numbers: where the product does not fit a double it takes six bits of a at a time, the highest first, for which b and c
 // must be below 2⁴⁶.
 const luaBegin = `
@@ -102,6 +114,7 @@ local pack, unpack, format = struct.pack, struct.unpack, string.format
 local call, pcall = redis.call, redis.pcall
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
+local real = now
 
 local function divide(a, b, c)
 	local product = a * b
@@ -130,7 +143,7 @@ end
 const luaRule = `
 local algorithm, counts, shadow, peek, cost, R, P, X, Y, position = unpack('<BBBBddddd', argument, position)
 counts = counts == 1 and peek == 0
-local ok, remaining, wait, reset, value, header = false, 0, 0, 0
+local ok, remaining, wait, reset, left, value, header = false, 0, 0, 0, 0
 `
 
 // luaKeep keeps value under key until the reset, when it makes no difference any more. (A millisecond is added for a server

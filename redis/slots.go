@@ -40,7 +40,7 @@ func (s *Store) askBySlot(q *inquiry, checks []core.Check, peek bool) error {
 			return err
 		}
 		if server.breaker.Open() {
-			return ErrUnavailable
+			return ErrOpen
 		}
 	}
 	denied := false

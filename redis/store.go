@@ -372,7 +372,7 @@ func (s *Store) make(c *Call, rules []*openRule, checks []core.Check, peek, time
 		return nil, err
 	}
 	if server.breaker.Open() {
-		return nil, ErrUnavailable
+		return nil, ErrOpen
 	}
 	for try := 0; ; try++ {
 		argument := s.argumentOf(c, rules[0], &checks[0], peek)

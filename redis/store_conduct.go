@@ -14,6 +14,7 @@ const (
 	isSoft     = 1
 	isReserved = 2
 	isShut     = 4
+	isPenalty  = 8
 
 	kindInFlight  = 1
 	kindCounts    = 2
@@ -123,6 +124,7 @@ func (s *Store) runConduct(c *Call, q *inquiry, checks []core.Check, peek, timed
 			continue
 		}
 		checks[i].Decision.Soft = reply[3]&isSoft != 0
+		checks[i].Decision.Penalty = reply[3]&isPenalty != 0
 		q.bits = append(q.bits, reply[3])
 		if reply[3]&isReserved != 0 {
 			checks[i].Ticket = ticket
@@ -183,12 +185,22 @@ func (s *Store) Settle(holds []core.Hold) error {
 
 // ShutOut implements core.Store.
 func (s *Store) ShutOut(r *core.Rule, key string, duration int64) error {
-	if t, _ := r.Terms(); len(t.Penalties) == 0 {
-		return core.ErrNoPenalty
-	}
-	s.memo.forget(maphash.String(s.seed, key) ^ opened(r).salt)
+	return s.tellOf(scriptOfShutOut, r, key, strconv.FormatInt(duration, 10))
+}
+
+// Reset implements core.Store.
+func (s *Store) Reset(r *core.Rule, key string) error {
+	return s.tellOf(scriptOfReset, r, key, "")
+}
+
+// tellOf runs a script of one key that somebody sees to by hand. What was learned of the key until then is forgotten, also where the
+// call has failed: it may have been executed.
+func (s *Store) tellOf(script *Script, r *core.Rule, key, what string) error {
+	o := opened(r)
 	c := core.Check{Rule: r, Key: key, Cost: 1}
-	return s.tell(scriptOfShutOut, s.naming.key(key, opened(r).suffix), &c, strconv.FormatInt(duration, 10))
+	err := s.tell(script, s.naming.key(key, o.suffix), &c, what)
+	s.memo.forget(maphash.String(s.seed, key) ^ o.salt)
+	return err
 }
 
 // tell runs a script of one check that has no reply.
@@ -198,7 +210,7 @@ func (s *Store) tell(script *Script, name string, check *core.Check, what string
 		return err
 	}
 	if server.breaker.Open() {
-		return ErrUnavailable
+		return ErrOpen
 	}
 	for try := 0; ; try++ {
 		c := s.callOf(script, name, check, what)

@@ -87,6 +87,16 @@ func (f *fake) Timeout() time.Duration { return f.timeout }
 
 func (f *fake) Cluster() bool { return f.cluster }
 
+func (f *fake) Servers() []*Server {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var list []*Server
+	for _, s := range f.servers {
+		list = append(list, s)
+	}
+	return list
+}
+
 func (f *fake) Name() string { return "fake" }
 
 func (f *fake) Close() error {
@@ -329,8 +339,11 @@ func TestAServerThatIsDownIsNotAskedUntilAProbeSucceeds(t *testing.T) {
 		}
 	}
 	for i := 0; i < 3; i++ {
-		if err := decide(); err != ErrUnavailable {
-			t.Fatalf("after five failures: %v", err)
+		if err := decide(); err != ErrOpen || err.Error() != ErrUnavailable.Error() || ErrorKind(err) != "unavailable" {
+			t.Fatalf("after five failures: %v, %q", err, ErrorKind(err))
+		}
+		if got := s.store.Servers(); len(got) != 1 || got[0] != (ServerState{Name: "one", Open: true}) {
+			t.Fatalf("the servers after five failures: %+v", got)
 		}
 	}
 	server := s.server("")
@@ -718,5 +731,53 @@ func TestNothingIsChargedWhereASlotsServerIsKnownToBeDown(t *testing.T) {
 	checks := []core.Check{check(a, "x", 1), check(b, "y", 1)}
 	if err := s.store.Decide(checks, false); !errors.Is(err, ErrUnavailable) || len(s.calls) != 0 {
 		t.Errorf("%v, %d calls; want none", err, len(s.calls))
+	}
+}
+
+func TestServersAreListedByTheirNames(t *testing.T) {
+	s := newScene(t, true)
+	if got := s.store.Servers(); len(got) != 0 {
+		t.Fatalf("before any is known: %+v", got)
+	}
+	for _, name := range []string{"c", "a", "d", "b"} {
+		s.fake.server(name)
+	}
+	for i := 0; i < 5; i++ {
+		s.fake.server("d").breaker.Fail()
+	}
+	want := []ServerState{{"a", false}, {"b", false}, {"c", false}, {"d", true}}
+	got := s.store.Servers()
+	if len(got) != len(want) {
+		t.Fatalf("got %+v, want %+v", got, want)
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+}
+
+func TestAnErrorHasAKind(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{nil, ""},
+		{ErrTimeout, "timeout"},
+		{fmt.Errorf("one: %w: connecting again, after %w", ErrTimeout, errReply), "timeout"},
+		{ErrOpen, "unavailable"},
+		{fmt.Errorf("one: %w", errReply), "reply"},
+		{fmt.Errorf("%w: the connection was lost: nonsense%w", ErrUnavailable, ErrReply), "reply"},
+		{ErrMoving, "reply"},
+		{ErrUnavailable, "connection"},
+		{fmt.Errorf("%w: refused", ErrUnavailable), "connection"},
+		{errDown, "connection"},
+	} {
+		if got := ErrorKind(c.err); got != c.want {
+			t.Errorf("%v: got %q, want %q", c.err, got, c.want)
+		}
+	}
+	if got := errReply.Error(); got != "redis: the reply is not that of the script" {
+		t.Errorf("the text of an error with a mark is %q", got)
 	}
 }

@@ -46,6 +46,12 @@ type Config struct {
 	// not all come back at once: 0.2 adds up to 20 %. From 0, the default, to 10.
 	Jitter string `json:"jitter,omitempty" yaml:"jitter,omitempty"`
 
+	// Counts what becomes of requests, and says where that is served for Prometheus. The default is neither.
+	Metrics interface{} `json:"metrics,omitempty" yaml:"metrics,omitempty"`
+
+	// The path under which clients are told their own quotas, at no cost. The default is none.
+	StatusPath string `json:"statusPath,omitempty" yaml:"statusPath,omitempty"`
+
 	// As in Traefik's RateLimit: the requests in a period that a client may make in the long run. 0 means no limit.
 	Average string `json:"average,omitempty" yaml:"average,omitempty"`
 
@@ -247,6 +253,16 @@ type Memory struct {
 	// How many keys the memory holds: from 1 to 100000000, by default 1000000. Past it the key makes way that costs least to
 	// forget. Of several middlewares the largest number counts, for all; one that says none counts as the default.
 	MaxKeys string `json:"maxKeys,omitempty" yaml:"maxKeys,omitempty"`
+}
+
+// Metrics says where the metrics of the process are served. The rules of a middleware that has it are counted, wherever that is; one
+// that has neither field is counted and leaves it to others.
+type Metrics struct {
+	// Serves them at /metrics on that address of its own: host:port. All middlewares that name an address share it.
+	Address string `json:"address,omitempty" yaml:"address,omitempty"`
+
+	// Serves them in place of what the middleware's routers have under exactly that path.
+	Path string `json:"path,omitempty" yaml:"path,omitempty"`
 }
 
 // IPStrategy says which address is the client's. It has the words and the meaning of Traefik's own ipStrategy.

@@ -33,7 +33,7 @@ import (
 type snippet struct {
 	place    string // page:line
 	language string
-	marker   string // what an HTML comment right before the fence says: "in: weir", "refused", "answer: 1", "keys", "log: …", "file: …"
+	marker   string // what an HTML comment right before the fence says: "in: weir", "refused", "answer: 1", "quotas: 3", "keys", "log: …", "file: …"
 	text     string
 }
 
@@ -459,7 +459,8 @@ func isStatic(t *testing.T, s snippet) bool {
 		top, _ := document.(object)
 		_, entryPoints := top["entryPoints"]
 		experimental, plugins := top["experimental"].(object)
-		static = static || entryPoints || plugins
+		_, scrapes := top["scrape_configs"] // Prometheus's
+		static = static || entryPoints || plugins || scrapes
 		for _, kind := range []string{"plugins", "localPlugins"} {
 			list, ok := experimental[kind].(object)
 			if !ok {
@@ -566,6 +567,86 @@ func TestDocsAnswersAreThePlugins(t *testing.T) {
 	}
 }
 
+// What the manual shows of a client's quotas is what its configuration tells after so many requests, 19 seconds into a minute.
+func TestDocsQuotasAreThePlugins(t *testing.T) {
+	answers := 0
+	var config shown
+	for _, s := range snippetsOf(t, "docs/traefik.md") {
+		if s.language == "yaml" {
+			if found := s.configurations(t); len(found) > 0 {
+				config = found[0]
+			}
+		}
+		requests, marked := strings.CutPrefix(s.marker, "quotas: ")
+		if !marked {
+			continue
+		}
+		answers++
+		n, err := strconv.Atoi(requests)
+		if err != nil {
+			t.Fatalf("%s: %v", s.place, err)
+		}
+		c := CreateConfig()
+		if err := decode(config.config, reflect.ValueOf(c).Elem()); err != nil {
+			t.Fatal(err)
+		}
+		st := newStage(t)
+		st.step(19 * time.Second)
+		h := st.handler(context.Background(), c, config.middleware+"@file")
+		statuses(h, "192.0.2.1", n)
+		if got := quotas(t, h, "192.0.2.1", nil); got != strings.TrimSpace(s.text) {
+			t.Errorf("%s: the answer is\n%s", s.place, got)
+		}
+	}
+	if answers != 1 {
+		t.Errorf("%d answers", answers)
+	}
+}
+
+// The manual's table has every series that there is, and no other.
+func TestDocsHaveTheSeriesThatTheCodeHas(t *testing.T) {
+	st := newStage(t)
+	c := withMetrics(Config{Rule: Rule{Limit: "5/1m", Penalty: []string{"1h"}, Candidate: object{"limit": "6/1m"}}})
+	h := st.handler(context.Background(), c, "m@file")
+	families := map[string]bool{"weir_breaker_open{server}": true} // there with Redis alone
+	for series := range scrape(t, h) {
+		name, labels, _ := strings.Cut(strings.TrimSuffix(series, "}"), "{")
+		for _, end := range []string{"_bucket", "_sum", "_count"} {
+			name = strings.TrimSuffix(name, end)
+		}
+		var words []string
+		for _, label := range strings.Split(labels, ",") {
+			word, _, _ := strings.Cut(label, "=")
+			if word != "le" && word != "" {
+				words = append(words, word)
+			}
+		}
+		if len(words) > 0 {
+			name += "{" + strings.Join(words, ",") + "}"
+		}
+		families[name] = true
+	}
+	var want []string
+	for name := range families {
+		want = append(want, name)
+	}
+	table := section(t, readPage(t, "docs/traefik.md"), "## Metrics")
+	sameWords(t, "series", tableWords(t, table, "series"), want)
+	for _, outcome := range outcomeNames {
+		if !strings.Contains(table, "`"+outcome+"`") {
+			t.Errorf("the outcome %s is missing", outcome)
+		}
+	}
+	for _, kind := range failureKinds {
+		if !strings.Contains(table, "`"+kind+"`") {
+			t.Errorf("the kind %s is missing", kind)
+		}
+	}
+	if !strings.Contains(table, fmt.Sprintf("One decision in %d ", core.TimedShare)) {
+		t.Error("how many decisions are timed is another number")
+	}
+}
+
 func TestDocsWarningIsThePlugins(t *testing.T) {
 	for _, s := range snippetsOf(t, "docs/traefik.md") {
 		if s.marker != "log: forwarded" {
@@ -660,6 +741,7 @@ func TestDocsHaveTheSettingsThatTheCodeHas(t *testing.T) {
 	sameWords(t, "of a descriptor's entries", tableWords(t, descriptors, "setting of an entry"), fieldsOf(DescriptorEntry{}))
 	sameWords(t, "of match", tableWords(t, section(t, page, "### Of `match`"), "setting"), fieldsOf(Match{}))
 	sameWords(t, "of ipStrategy", tableWords(t, section(t, page, "### Of `ipStrategy`"), "setting"), fieldsOf(IPStrategy{}))
+	sameWords(t, "of metrics", tableWords(t, section(t, page, "### Of `metrics`"), "setting of metrics"), fieldsOf(Metrics{}))
 	store := section(t, page, "### Of `store`")
 	sameWords(t, "of store", tableWords(t, store, "setting"), fieldsOf(Store{}))
 	sameWords(t, "of store.memory", tableWords(t, store, "setting of memory"), fieldsOf(Memory{}))

@@ -34,6 +34,10 @@ type engine struct {
 	domain      string       // the one that descriptors are looked up in; "": the only one
 	descriptors []descriptor
 
+	counts   bool   // the rules have metrics
+	turn     *int64 // decisions that were begun on the way of all
+	watching watching
+
 	advice []string // what the configuration says to no effect
 
 	forwarded   atomic.Bool  // that requests come with X-Forwarded-For was noted
@@ -59,7 +63,7 @@ type storeSettings struct {
 
 // newEngine checks a configuration and makes it ready, but for the store. The error does not name the middleware.
 func newEngine(c *Config, name string) (*engine, error) {
-	e := &engine{name: name, message: c.Message, named: c.Namespace != ""}
+	e := &engine{name: name, turn: new(int64), message: c.Message, named: c.Namespace != ""}
 	namespace, err := namespaceOf(c, name)
 	if err != nil {
 		return nil, err
@@ -70,6 +74,9 @@ func newEngine(c *Config, name string) (*engine, error) {
 		return nil, err
 	}
 	if e.jitter, err = parseJitter(c.Jitter); err != nil {
+		return nil, err
+	}
+	if err = e.setWatching(c); err != nil {
 		return nil, err
 	}
 	var criterion SourceCriterion
@@ -197,6 +204,9 @@ func validName(text string) string {
 // reportFailure writes to the log that the store has failed, once a second at most. A Redis that is known to be down has said
 // so once, and is not worth a line a request.
 func (e *engine) reportFailure(err error) {
+	if e.counts {
+		e.registry.metrics.countFailure(err)
+	}
 	if errors.Is(err, redis.ErrUnavailable) {
 		return
 	}

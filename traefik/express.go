@@ -13,11 +13,11 @@ import (
 // and leaves to h what it does not do.
 func express(h *handler) http.Handler {
 	e := h.engine
-	if e.fixed == nil || len(e.fixed.rules) != 1 {
-		return h
+	if e.counts || e.watching.asides() {
+		return watched(h)
 	}
-	r := e.fixed.rules[0]
-	if r.ruled.Shadow || r.beside || !ruleset.Plain(r.ruled) || r.only.HasConduct() {
+	r := onlyPlain(e)
+	if r == nil {
 		return h
 	}
 	told := core.NewTold(r.only, e.fields)
@@ -39,6 +39,18 @@ func express(h *handler) http.Handler {
 		return &gate{engine: e, matcher: r.ruled.Matcher, excepts: r.ruled.Excepts, covered: quick, next: h.next}
 	}
 	return quick
+}
+
+// onlyPlain returns the rule of a middleware that has only one, which does nothing but reject; nil: it is not so.
+func onlyPlain(e *engine) *rule {
+	if e.fixed == nil || len(e.fixed.rules) != 1 {
+		return nil
+	}
+	r := e.fixed.rules[0]
+	if r.ruled.Shadow || r.beside || !ruleset.Plain(r.ruled) || r.only.HasConduct() {
+		return nil
+	}
+	return r
 }
 
 // gate lets those requests pass by that the only rule does not cover.

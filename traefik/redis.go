@@ -12,7 +12,8 @@ import (
 // sharedRedis is a store in Redis, for all middlewares with the same settings.
 type sharedRedis struct {
 	store       *redis.Store
-	name        string // the server's
+	server      *redis.Server // the only one
+	name        string        // the server's
 	fingerprint string
 	uses        int         // engines
 	silent      atomic.Bool // it did not answer when it was made, and nothing was heard of it since
@@ -41,7 +42,11 @@ func (g *registry) acquireRedis(s *redisSettings, middleware string) (*sharedRed
 	if err != nil {
 		return nil, redisWords(err)
 	}
-	shared = &sharedRedis{name: client.Name(), fingerprint: s.fingerprint, uses: 1}
+	server, err := client.Server("")
+	if err != nil {
+		return nil, redisWords(err)
+	}
+	shared = &sharedRedis{server: server, name: client.Name(), fingerprint: s.fingerprint, uses: 1}
 	config := s.store
 	config.Client = client
 	config.Lines = true

@@ -158,16 +158,6 @@ func TestARedisThatIsDownIsSaidAndGoneWithout(t *testing.T) {
 	until(t, func() bool { return get(h, "192.0.2.2", nil).Header.Get("X-Ratelimit-Limit") == "4" })
 }
 
-// until waits for something that other goroutines, and other processes, bring about.
-func until(t *testing.T, done func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !done(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it does not come about")
-		}
-	}
-}
-
 // A device or a pipe may have no end: reading one would take Traefik's memory, or hold up its configuration.
 func TestOnlyRegularFilesAreRead(t *testing.T) {
 	folder := t.TempDir()

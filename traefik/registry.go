@@ -32,7 +32,7 @@ type registry struct {
 
 	// What timers run: made once, since in Yaegi a function that is made by the one that the last timer has run keeps all that
 	// ran before it in memory.
-	expireLater, sweepLater func()
+	expireLater, sweepLater, settleLater func()
 
 	mu          sync.Mutex
 	engines     map[string]*engine // by fingerprint
@@ -46,6 +46,12 @@ type registry struct {
 	engineCount int           // of all there have been
 	redis       map[string]*sharedRedis
 	warned      map[string]map[string]bool // what was said already, by middleware
+
+	metrics   *processMetrics
+	page      *page
+	meters    map[string]*meter // by their labels
+	listeners map[string]*metricsListener
+	maxKeys   int // of the memory
 }
 
 // generation is what the handlers of one context use.
@@ -82,9 +88,14 @@ func newRegistry() *registry {
 		generations: make(map[<-chan struct{}]*generation),
 		redis:       make(map[string]*sharedRedis),
 		warned:      make(map[string]map[string]bool),
+		metrics:     newProcessMetrics(),
+		meters:      make(map[string]*meter),
+		listeners:   make(map[string]*metricsListener),
 	}
+	g.page = &page{write: func() []byte { return g.writeMetrics() }}
 	g.expireLater = func() { g.expire() }
 	g.sweepLater = func() { g.sweep() }
+	g.settleLater = func() { g.settle() }
 	return g
 }
 
@@ -213,6 +224,9 @@ func (g *registry) open(e *engine) error {
 	for _, text := range e.advice {
 		g.say(e.name, text)
 	}
+	if e.counts {
+		g.meter(e.inForce())
+	}
 	g.compare(e)
 	g.engines[e.fingerprint] = e
 	g.bound()
@@ -267,6 +281,9 @@ func (g *registry) join(ctx context.Context, e *engine) {
 	e.uses++
 	e.returned = e.returned || e.uses > 1 && e.living == 0
 	e.living++
+	if e.watching.address != "" {
+		g.listen(e.watching.address, e.name)
+	}
 }
 
 // end notes that the context of a generation was cancelled. What it uses is let go of after a while.
@@ -281,6 +298,9 @@ func (g *registry) end(done <-chan struct{}) {
 	delete(g.generations, done)
 	for _, e := range gen.engines {
 		e.living--
+	}
+	if len(g.listeners) > 0 {
+		g.after(shownFor, g.settleLater)
 	}
 	gen.until = g.clock() + lingering
 	g.ended = append(g.ended, gen)
@@ -317,6 +337,7 @@ func (g *registry) letGo() []*sharedRedis {
 		g.ended = g.ended[1:]
 	}
 	g.letGoOfRetired(now, nil)
+	g.forgetMeters()
 	g.expiring = len(g.ended)+len(g.retired) > 0
 	if g.expiring {
 		g.after(g.nextToExpire()-now, g.expireLater)
@@ -346,6 +367,7 @@ func (g *registry) close(e *engine) *sharedRedis {
 		delete(g.warned, e.name)
 	}
 	if len(g.engines) == 0 {
+		g.metrics.evicted += g.memory.Stats().Evictions
 		g.memory = nil
 	}
 	g.bound()
@@ -369,6 +391,10 @@ func (g *registry) bound() {
 		}
 	}
 	g.memory.SetMaxKeys(most)
+	g.maxKeys = most
+	if most == 0 { // all counters are in Redis
+		g.maxKeys = core.DefaultMaxKeys
+	}
 }
 
 // sweep forgets what memory need not keep, and does so again after a while, as long as there is an engine. Interpreted it
@@ -397,6 +423,7 @@ func (g *registry) toSweep() *core.Memory {
 	for _, e := range g.engines {
 		e.reportShadows()
 	}
+	g.adviseMetrics()
 	memory := g.memory
 	return memory
 }

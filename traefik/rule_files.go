@@ -343,6 +343,9 @@ func (g *registry) replace(f *ruleFiles, e *engine, next *ruleSet, contents *rul
 	before := e.inForce()
 	next.keepShadows(before)
 	next.tellAfresh(e.name, before)
+	if e.counts {
+		g.meter(next)
+	}
 	e.changing.Store(next)
 	f.contents = contents
 	for _, text := range adviceOf(e, next) {

@@ -26,7 +26,13 @@ type ruleSet struct {
 	shadowed map[string]*atomic.Int64 // by shadow: requests that it would have rejected since that was last said; nil: there is none
 	compared map[string]*comparison   // by rule with a candidate
 	watches  bool                     // there are any of either
-	waits    bool                     // any rule makes requests wait
+
+	// Where the rules are counted.
+	meters   map[string]*meter     // by name; nil: they are not counted
+	byRule   map[*core.Rule]*meter // the same, by what requests are checked by
+	series   []*series             // what the metrics have of each rule
+	enforced bool                  // no rule only watches, or has a concurrency beside its limit
+	waits    bool                  // any rule makes requests wait
 }
 
 // comparison counts how a limit and its candidate have decided differently since that was last said.

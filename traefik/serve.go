@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/proxyweir/weir/core"
@@ -47,7 +48,12 @@ func serve(h *handler, w http.ResponseWriter, r *http.Request) {
 		h.next.ServeHTTP(w, r)
 		return
 	}
-	err := e.limiter.Decide(q.checks, false, &q.verdict)
+	var err error
+	if e.counts && atomic.AddInt64(e.turn, 1)%core.TimedShare == 1 {
+		err = decideTimed(e, q)
+	} else {
+		err = e.limiter.Decide(q.checks, false, &q.verdict)
+	}
 	goOn(h, w, r, q, err)
 }
 
@@ -64,6 +70,13 @@ func goOn(h *handler, w http.ResponseWriter, r *http.Request, q *inquiry, err er
 	e := h.engine
 	if err != nil {
 		e.reportFailure(err)
+	}
+	if e.counts {
+		if q.set == nil {
+			count(e.fixed, q, err != nil)
+		} else {
+			count(q.set, q, err != nil)
+		}
 	}
 	v := &q.verdict
 	if v.Outcome == core.Unavailable {
@@ -86,10 +99,15 @@ func goOn(h *handler, w http.ResponseWriter, r *http.Request, q *inquiry, err er
 		serveUnderWay(h, w, r, q)
 		return
 	}
-	delay := v.Delay
-	free(q)
-	if delay > 0 && !hold(e, w, r, time.Duration(delay)*time.Microsecond) {
-		return
+	if v.Delay > 0 {
+		delay := v.Delay
+		waiting := waitingOf(e, q)
+		free(q)
+		if !hold(e, w, r, time.Duration(delay)*time.Microsecond, waiting) {
+			return
+		}
+	} else {
+		free(q)
 	}
 	h.next.ServeHTTP(w, r)
 }
@@ -270,9 +288,10 @@ func serveUnderWay(h *handler, w http.ResponseWriter, r *http.Request, q *inquir
 	e := h.engine
 	holds = core.Holds(holds, q.checks)
 	delay := q.verdict.Delay
+	waiting := waitingOf(e, q)
 	free(q)
 	if delay > 0 {
-		if !hold(e, w, r, time.Duration(delay)*time.Microsecond) {
+		if !hold(e, w, r, time.Duration(delay)*time.Microsecond, waiting) {
 			if err := e.limiter.Leave(holds); err != nil {
 				e.reportFailure(err)
 			}
@@ -295,11 +314,17 @@ func finish(e *engine, holds []core.Hold) {
 
 // hold waits for the turn of a request in a leaky bucket, and returns true when it has come. A client that leaves gives its
 // place up: it is not served, and its slot stays used. (There is no select here: in Yaegi, requests at the same one would
-// wait for each other's channels.)
-func hold(e *engine, w http.ResponseWriter, r *http.Request, delay time.Duration) bool {
+// wait for each other's channels.) meters are of the rules that it waits for.
+func hold(e *engine, w http.ResponseWriter, r *http.Request, delay time.Duration, meters []*meter) bool {
+	for _, m := range meters {
+		atomic.AddInt64(&m.waiting, 1)
+	}
 	turn, letGo := e.registry.turn(r.Context(), delay)
 	<-turn.Done()
 	letGo()
+	for _, m := range meters {
+		atomic.AddInt64(&m.waiting, -1)
+	}
 	if r.Context().Err() != nil {
 		w.WriteHeader(statusClientClosedRequest)
 		return false

@@ -264,6 +264,8 @@ func (f *failing) ShutOut(rule *core.Rule, key string, duration int64) error {
 	return f.err
 }
 
+func (f *failing) Reset(rule *core.Rule, key string) error { return f.err }
+
 func TestWhatHappensWhenTheStoreFails(t *testing.T) {
 	for _, test := range []struct {
 		onError, want string

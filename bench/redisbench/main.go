@@ -288,6 +288,7 @@ type recorder struct {
 }
 
 func (r *recorder) Server(string) (*redis.Server, error) { return r.server, nil }
+func (r *recorder) Servers() []*redis.Server             { return []*redis.Server{r.server} }
 func (r *recorder) Timeout() time.Duration               { return time.Second }
 func (r *recorder) Cluster() bool                        { return false }
 func (r *recorder) Name() string                         { return "recorder" }

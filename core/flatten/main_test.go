@@ -6,16 +6,18 @@ import (
 	"testing"
 )
 
-func TestTheFileIsUpToDate(t *testing.T) {
-	want, err := generate("..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := os.ReadFile("../memory_express_flat.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Error("memory_express_flat.go is not what the algorithms' files say now: run go generate ./core")
+func TestTheFilesAreUpToDate(t *testing.T) {
+	for _, file := range files {
+		want, err := generate("..", file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile("../" + file.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s is not what the algorithms' files say now: run go generate ./core", file.Name)
+		}
 	}
 }

@@ -83,6 +83,13 @@ func (s *scene) shutOut(r *core.Rule, key string, duration int64) {
 	}
 }
 
+func (s *scene) reset(r *core.Rule, key string) {
+	s.t.Helper()
+	if err := s.store.Reset(r, key); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
 // accompany opens a rule that rejects, whose requests may come under one that delays, too.
 func (s *scene) accompany(c core.RuleConfig) *core.Rule {
 	s.t.Helper()

@@ -173,7 +173,7 @@ func reservationsAreNoOffence(s *scene, v variant) {
 	s.settle(first, true)
 	s.is("where one is reserved", s.take(r, "alice", 1), core.Decision{Limit: 2, RetryAfter: second})
 	s.settle(second1, true)
-	s.is("where all is charged", s.take(r, "alice", 1), shutFor(r, 10*second))
+	s.is("where all is charged", s.take(r, "alice", 1), offence(r, 10*second))
 	s.clock.Add(10 * second)
 	s.settle(s.held(r, "alice", 2), false)
 }

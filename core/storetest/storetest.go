@@ -37,6 +37,7 @@ func Run(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) {
 	t.Run("candidate", func(t *testing.T) { testCandidate(t, newStore) })
 	t.Run("reload", func(t *testing.T) { testReload(t, newStore) })
 	t.Run("delay", func(t *testing.T) { testDelay(t, newStore) })
+	t.Run("by hand", func(t *testing.T) { testByHand(t, newStore) })
 }
 
 // Clock is the time that a store under test goes by, in microseconds since the Unix epoch. It stands still until it is

@@ -255,7 +255,7 @@ func (p *player) request(key string, cost int64, peek bool, name string) (d, can
 	return checks[0].Decision, checks[last].Decision
 }
 
-// end plays <time> <name> kept|given back, and <time> <key> shut out <duration>|let in. It returns false for a request.
+// end plays <time> <name> kept|given back, and <time> <key> shut out <duration>|let in|reset. It returns false for a request.
 func (p *player) end(words []string) (bool, error) {
 	if len(words) < 3 {
 		return false, nil
@@ -269,6 +269,13 @@ func (p *player) end(words []string) (bool, error) {
 		}
 		p.scene.settle(holds, said == "kept")
 		delete(p.holds, who)
+		return true, nil
+	}
+	if said == "reset" {
+		p.scene.reset(p.rule, who)
+		for _, beside := range p.rule.Beside() {
+			p.scene.reset(beside, who)
+		}
 		return true, nil
 	}
 	if said == "let in" {

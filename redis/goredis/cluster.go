@@ -74,7 +74,7 @@ func (k *cluster) discover(ctx context.Context) {
 			k.known.Store(true)
 			return
 		}
-		k.why.Store(fmt.Errorf("%w: the Cluster's slots are not known: %w", redis.ErrUnavailable, err))
+		k.why.Store(fmt.Errorf("%w: the Cluster's slots are not known: %w", redis.ErrUnavailable, mark(err)))
 		select {
 		case <-ctx.Done():
 			return
@@ -93,7 +93,7 @@ func (k *cluster) Server(key string) (*redis.Server, error) {
 	}
 	client, err := k.client.MasterForKey(context.Background(), key)
 	if err != nil {
-		return nil, fmt.Errorf("%w: no node has the slot: %w", redis.ErrUnavailable, err)
+		return nil, fmt.Errorf("%w: no node has the slot: %w", redis.ErrUnavailable, mark(err))
 	}
 	k.mu.RLock()
 	n := k.nodes[client]
@@ -182,6 +182,17 @@ func (k *cluster) elsewhere(addr string, moved bool) *goredis.Client {
 		k.referrals[addr] = client
 	}
 	return client
+}
+
+// Servers implements redis.Client.
+func (k *cluster) Servers() []*redis.Server {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	var list []*redis.Server
+	for _, n := range k.nodes {
+		list = append(list, n.server)
+	}
+	return list
 }
 
 // Cluster implements redis.Client.

@@ -40,7 +40,7 @@ func TestScriptsBehaveAsMemoryDoes(t *testing.T) {
 		}
 	}
 	t.Logf("seed %d: %d histories: %v", seed, histories, seen)
-	for _, what := range []string{"rejected", "soft", "delayed", "held", "kept", "given back", "left", "shut out", "let in", "back", "peeks", "candidate"} {
+	for _, what := range []string{"rejected", "soft", "delayed", "held", "kept", "given back", "left", "shut out", "let in", "reset", "penalties", "back", "peeks", "candidate"} {
 		if seen[what] < 10 {
 			t.Errorf("%q was seen %d times; the histories do not show what they are to show", what, seen[what])
 		}
@@ -67,7 +67,6 @@ type conducted struct {
 	ofRedis, ofStore []*core.Rule
 	limit            *core.Limit
 	delays           bool
-	penalties        bool
 }
 
 // underWay is a request that has reserved something, in both stores.
@@ -125,12 +124,11 @@ func (h *conductHistory) open(number int) {
 			h.logs = h.logs || r.Limit().Algorithm() == core.SlidingWindowLog
 		}
 		h.rules = append(h.rules, &conducted{
-			name:      config.Name,
-			ofRedis:   append([]*core.Rule{a}, a.Beside()...),
-			ofStore:   append([]*core.Rule{b}, b.Beside()...),
-			limit:     config.Limit,
-			delays:    config.Limit.Delays(),
-			penalties: len(config.Conduct.Penalties) > 0,
+			name:    config.Name,
+			ofRedis: append([]*core.Rule{a}, a.Beside()...),
+			ofStore: append([]*core.Rule{b}, b.Beside()...),
+			limit:   config.Limit,
+			delays:  config.Limit.Delays(),
 		})
 		h.note("%s: %s delays %v max %d shadow %v count_rejected %v %+v concurrency %d candidate %v", config.Name, config.Limit, config.Limit.Delays(),
 			config.Limit.MaxDelay(), config.Shadow, config.CountRejected, config.Conduct, config.Concurrency, config.Candidate)
@@ -281,7 +279,7 @@ func (h *conductHistory) request() error {
 
 func (h *conductHistory) count(c *core.Check, peek bool) {
 	d := &c.Decision
-	for what, is := range map[string]bool{"rejected": !d.Allowed, "soft": d.Soft, "delayed": d.Delay > 0 && c.Ticket != 0, "held": c.Ticket != 0, "peeks": peek, "candidate": c.Rule.IsCandidate()} {
+	for what, is := range map[string]bool{"rejected": !d.Allowed, "soft": d.Soft, "delayed": d.Delay > 0 && c.Ticket != 0, "held": c.Ticket != 0, "peeks": peek, "penalties": d.Penalty, "candidate": c.Rule.IsCandidate()} {
 		if is {
 			h.seen[what]++
 		}
@@ -317,13 +315,19 @@ func (h *conductHistory) end() error {
 	return h.memory.Settle(u.ofMemory)
 }
 
-// shutOut shuts a key out, or lets it in.
+// shutOut shuts a key out, lets it in, or resets it.
 func (h *conductHistory) shutOut() error {
 	c := h.rules[h.r.IntN(len(h.rules))]
-	if !c.penalties {
-		return nil
-	}
+	which := h.r.IntN(len(c.ofRedis)) // the rule, or one beside it
 	key := []string{"a", "b"}[h.r.IntN(2)]
+	if h.r.IntN(4) == 0 {
+		h.seen["reset"]++
+		h.note("at %d, %s is reset under %s", h.clock.Now(), key, c.ofStore[which].Identity())
+		if err := h.redis.Reset(c.ofRedis[which], key); err != nil {
+			return err
+		}
+		return h.memory.Reset(c.ofStore[which], key)
+	}
 	span := h.randomSpan().Microseconds()
 	if h.r.IntN(2) == 0 {
 		span = 0
@@ -331,9 +335,9 @@ func (h *conductHistory) shutOut() error {
 	} else {
 		h.seen["shut out"]++
 	}
-	h.note("at %d, %s is shut out of %s for %d", h.clock.Now(), key, c.name, span)
-	if err := h.redis.ShutOut(c.ofRedis[0], key, span); err != nil {
+	h.note("at %d, %s is shut out of %s for %d", h.clock.Now(), key, c.ofStore[which].Identity(), span)
+	if err := h.redis.ShutOut(c.ofRedis[which], key, span); err != nil {
 		return err
 	}
-	return h.memory.ShutOut(c.ofStore[0], key, span)
+	return h.memory.ShutOut(c.ofStore[which], key, span)
 }

@@ -311,8 +311,9 @@ func explain(err error) error {
 		return redis.ErrMoving
 	}
 	if _, moved := goredis.IsMovedError(err); moved {
-		return fmt.Errorf("redis: %w (the server is a node of a Cluster: configure it as one)", err)
+		return fmt.Errorf("redis: %w (the server is a node of a Cluster: configure it as one)", mark(err))
 	}
+	err = mark(err)
 	if strings.HasPrefix(err.Error(), "redis: ") {
 		return err
 	}

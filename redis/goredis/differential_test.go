@@ -58,6 +58,12 @@ func TestWhatAnotherSlotDeniedIsGivenBack(t *testing.T) {
 	playAll(t, duel{slots: true, forward: true}, everyKind[len(everyKind)-1:])
 }
 
+// TestScriptsAgreeOnWhatIsDoneByHand plays them with keys that are shut out, let in and reset. The clock never steps back: what the
+// memory has looked at, and Redis has let expire, they would not agree on.
+func TestScriptsAgreeOnWhatIsDoneByHand(t *testing.T) {
+	playAll(t, duel{byHand: true, forward: true}, everyKind)
+}
+
 // kind is what histories of one subtest are about.
 type kind struct {
 	name     string
@@ -114,8 +120,11 @@ func playAll(t *testing.T, like duel, kinds []kind) {
 			}
 			t.Logf("seed %d: %d histories, %d decisions, %d allowed, %d of several rules; %d steps back, %d of more than a period; %d limits changed; %d calls",
 				seed, d.histories, d.decisions, d.allowed, d.several, d.back, d.farBack, d.changes, d.calls())
-			if d.allowed == 0 || d.allowed == d.decisions || d.changes == 0 || !d.forward && (d.back == 0 || d.farBack == 0) {
+			if d.allowed == 0 || d.allowed == d.decisions || d.changes == 0 && !d.byHand || !d.forward && (d.back == 0 || d.farBack == 0) {
 				t.Error("the histories do not show what they are to show")
+			}
+			if d.byHand && d.handled < d.histories {
+				t.Errorf("in %d histories %d keys were shut out or let in", d.histories, d.handled)
 			}
 			if d.remembers && d.calls() >= d.decisions {
 				t.Errorf("%d calls for %d decisions: nothing was remembered", d.calls(), d.decisions)
@@ -129,6 +138,7 @@ type duel struct {
 	remembers bool // Redis's store answers what it remembers: then only who is admitted is compared, and when one would be
 	slots     bool // each client's keys are in a slot of their own
 	forward   bool // the clock never steps back
+	byHand    bool // keys are shut out, let in and reset
 
 	kind   kind
 	r      *rand.Rand
@@ -145,7 +155,7 @@ type duel struct {
 	told      map[string]int64 // by rule and client: the latest expiry by what was told
 	trace     []string
 
-	histories, decisions, allowed, several, back, farBack, changes int
+	histories, decisions, allowed, several, back, farBack, changes, handled int
 }
 
 // contender is a rule in both stores.
@@ -237,6 +247,11 @@ func (d *duel) play() error {
 			}
 		}
 		d.move()
+		if d.byHand && d.r.IntN(10) == 0 {
+			if err := d.seeTo(d.rules[d.r.IntN(len(d.rules))], d.clients[d.r.IntN(len(d.clients))]); err != nil {
+				return err
+			}
+		}
 		if err := d.request(); err != nil {
 			return err
 		}
@@ -325,6 +340,10 @@ func (d *duel) change(c *contender) error {
 		// the time since the last charge is reckoned at the new one.
 		return nil
 	}
+	if d.byHand && c.isBucket() {
+		// A key that comes again after a reset has the memory forget others, whose levels might be whole no more.
+		return nil
+	}
 	before := *c
 	d.randomNumbers(&c.config)
 	if _, err := core.NewLimit(c.config); err != nil {
@@ -381,6 +400,33 @@ func (c *contender) isBucket() bool {
 }
 
 func (c *contender) period() int64 { return c.rule.Limit.Period() }
+
+// seeTo shuts a client out, lets it in or resets it.
+func (d *duel) seeTo(c *contender, client string) error {
+	now := d.clock.Now()
+	span := int64(0)
+	switch d.r.IntN(4) {
+	case 0:
+		d.note("at %d %s %s is reset", now, c.rule.Name, client)
+		delete(c.trails, client)
+		if err := d.redis.Reset(c.ofRedis, client); err != nil {
+			return err
+		}
+		return d.memory.Reset(c.ofMemory, client)
+	case 1, 2:
+		span = 1 + d.r.Int64N(2*c.period())
+		d.until = now + span
+		delete(c.trails, client)
+	}
+	d.note("at %d %s %s is shut out for %d", now, c.rule.Name, client, span)
+	name := c.rule.Name + " " + client
+	d.told[name] = max(d.told[name], expiry(now, span))
+	d.handled++
+	if err := d.redis.ShutOut(c.ofRedis, client, span); err != nil {
+		return err
+	}
+	return d.memory.ShutOut(c.ofMemory, client, span)
+}
 
 // request asks for something of some of the rules.
 func (d *duel) request() error {
@@ -765,6 +811,8 @@ type between struct {
 func (b *between) Server(string) (*redis.Server, error) { return b.server, nil }
 
 func (b *between) Cluster() bool { return true }
+
+func (b *between) Servers() []*redis.Server { return []*redis.Server{b.server} }
 
 func (b *between) Name() string { return "between" }
 

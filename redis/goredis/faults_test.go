@@ -463,7 +463,10 @@ func TestWhatIsNoReplyDoesNoHarm(t *testing.T) {
 	for _, reply := range malformed {
 		proxy.Garble(func([]byte) []byte { return []byte(reply) })
 		for range 3 { // too few to open the breaker
-			_ = w.take()
+			err := w.take()
+			if kind := redis.ErrorKind(err); err != nil && kind != "reply" && kind != "timeout" && kind != "connection" {
+				t.Errorf("%.20q: error %v is of the kind %q", reply, err, kind)
+			}
 		}
 		proxy.Pass()
 		proxy.Cut() // what was garbled may have been taken for the beginning of a reply that is yet to come
@@ -508,15 +511,20 @@ func TestABlackHoleIsWaitedForNoLongerThanTheTimeout(t *testing.T) {
 			t.Fatal("the breaker does not open")
 		}
 		began := time.Now()
-		if err := w.take(); err == nil {
+		err := w.take()
+		if err == nil {
 			t.Fatal("a black hole has answered")
+		}
+		// Its connections are given up, and others are not greeted.
+		if kind := redis.ErrorKind(err); kind != "timeout" && kind != "connection" {
+			t.Errorf("error %v is of the kind %q", err, kind)
 		}
 		if took := time.Since(began); took > 10*time.Second {
 			t.Errorf("a call took %v", took)
 		}
 	}
 	for range 10_000 {
-		if err := w.take(); !errors.Is(err, redis.ErrUnavailable) {
+		if err := w.take(); !errors.Is(err, redis.ErrUnavailable) || redis.ErrorKind(err) != "unavailable" {
 			t.Fatalf("with the breaker open: %v", err)
 		}
 	}

@@ -93,6 +93,9 @@ type single struct {
 // Server implements redis.Client.
 func (s *single) Server(string) (*redis.Server, error) { return s.server, nil }
 
+// Servers implements redis.Client.
+func (s *single) Servers() []*redis.Server { return []*redis.Server{s.server} }
+
 // Cluster implements redis.Client.
 func (s *single) Cluster() bool { return false }
 
@@ -168,7 +171,7 @@ func (c *Config) dialer() func(ctx context.Context, network, addr string) (net.C
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err != nil && c.TLS != nil {
-			return nil, fmt.Errorf("over TLS: %w", err)
+			return nil, &errTLS{err}
 		}
 		if err != nil {
 			return nil, err

@@ -306,25 +306,32 @@ func TestWhatTheServerRefusesIsSaid(t *testing.T) {
 		name   string
 		config goredis.Config
 		want   string
+		kind   string // of the error
 	}{
-		{"no password", goredis.Config{Addresses: []string{plain.Addr()}}, "NOAUTH"},
-		{"a wrong password", goredis.Config{Addresses: []string{plain.Addr()}, Password: "hunter2"}, "WRONGPASS"},
-		{"a wrong password in a URL", goredis.Config{Addresses: []string{"redis://weir:hunter2@" + plain.Addr()}}, "WRONGPASS"},
-		{"keys of others", goredis.Config{Addresses: []string{plain.Addr()}, Username: "weir", Password: "right"}, "NOPERM"},
-		{"no such database", goredis.Config{Addresses: []string{plain.Addr()}, Password: "right", Database: 99}, "DB index"},
-		{"TLS to a server without", goredis.Config{Addresses: []string{"rediss://" + plain.Addr()}, DialTimeout: 100 * time.Millisecond}, "deadline exceeded"},
-		{"no TLS to a server with it", goredis.Config{Addresses: []string{encrypted.Addr()}}, "EOF|reset|broken pipe"},
-		{"no client certificate", goredis.Config{Addresses: []string{encrypted.Addr()}, TLS: bare}, "certificate required|reset|broken pipe"},
-		{"an unknown authority", goredis.Config{Addresses: []string{"rediss://" + encrypted.Addr()}}, "certificate signed by unknown authority"},
-		{"a Cluster's way on a server", goredis.Config{Addresses: []string{plain.Addr()}, Password: "right", Cluster: true}, "not available"},
+		{"no password", goredis.Config{Addresses: []string{plain.Addr()}}, "NOAUTH", "reply"},
+		{"a wrong password", goredis.Config{Addresses: []string{plain.Addr()}, Password: "hunter2"}, "WRONGPASS", "reply"},
+		{"a wrong password in a URL", goredis.Config{Addresses: []string{"redis://weir:hunter2@" + plain.Addr()}}, "WRONGPASS", "reply"},
+		{"keys of others", goredis.Config{Addresses: []string{plain.Addr()}, Username: "weir", Password: "right"}, "NOPERM", "reply"},
+		{"no such database", goredis.Config{Addresses: []string{plain.Addr()}, Password: "right", Database: 99}, "DB index", "reply"},
+		{"TLS to a server without", goredis.Config{Addresses: []string{"rediss://" + plain.Addr()}, DialTimeout: 100 * time.Millisecond}, "deadline exceeded", "connection"},
+		{"no TLS to a server with it", goredis.Config{Addresses: []string{encrypted.Addr()}}, "EOF|reset|broken pipe", "connection"},
+		{"no client certificate", goredis.Config{Addresses: []string{encrypted.Addr()}, TLS: bare}, "certificate required|reset|broken pipe", "connection"},
+		{"an unknown authority", goredis.Config{Addresses: []string{"rediss://" + encrypted.Addr()}}, "certificate signed by unknown authority", "connection"},
+		{"a Cluster's way on a server", goredis.Config{Addresses: []string{plain.Addr()}, Password: "right", Cluster: true}, "not available", "reply|connection"}, // the latter before it is found out,
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
+			if c.config.DialTimeout == 0 { // a handshake takes seconds where the machine is busy
+				c.config.DialTimeout = 30 * time.Second
+			}
 			n := &node{store: newStore(t, redis.Config{}, c.config)}
 			n.open(t, rule(t, "one", core.TokenBucket, 1))
 			_, err := n.ask([]int{0}, "key")
 			if err == nil || !regexp.MustCompile(c.want).MatchString(err.Error()) {
 				t.Errorf("error %v, want %s", err, c.want)
+			}
+			if kind := redis.ErrorKind(err); !slices.Contains(strings.Split(c.kind, "|"), kind) {
+				t.Errorf("error %v is of the kind %q, want %q", err, kind, c.kind)
 			}
 			if err != nil && (strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "right")) {
 				t.Errorf("error %q has a password in it", err)
@@ -388,6 +395,9 @@ func TestSentinelsLeadToTheMaster(t *testing.T) {
 	impatient := g
 	impatient.Timeout = time.Second
 	fleet := newFleet(t, 2, impatient, rule(t, "kept", core.FixedWindow, units), rule(t, "load", core.TokenBucket, core.MaxRequests))
+	if known := fleet[0].store.Servers(); len(known) != 1 || known[0] != (redis.ServerState{Name: "the master " + redistest.MasterName}) {
+		t.Errorf("the servers that are known: %+v", known)
+	}
 	take := func(want int) {
 		t.Helper()
 		taken := 0
@@ -517,6 +527,15 @@ func oneClientIsOneCall(t *testing.T, c *redistest.Cluster, g goredis.Config) {
 		}
 		if got := asked() - before; got != test.want {
 			t.Errorf("a request of %v was asked about %d times, want %d", test.keys, got, test.want)
+		}
+		known := n.store.Servers()
+		for i, s := range known {
+			if s.Open || !slices.Contains(c.Addrs(), s.Name) || i > 0 && s.Name <= known[i-1].Name {
+				t.Errorf("the servers that are known: %+v", known)
+			}
+		}
+		if len(known) < test.want {
+			t.Errorf("%d servers are known after a request of %d: %+v", len(known), test.want, known)
 		}
 	}
 

@@ -3,7 +3,6 @@ package resp
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"math/rand"
 	"net"
@@ -19,7 +18,10 @@ const (
 	interest  = 10 * time.Second // how long a connection is tried for that nobody asks for
 )
 
-var errClosed = fmt.Errorf("%w: the client is closed", redis.ErrUnavailable)
+var (
+	errClosed  = fmt.Errorf("%w: the client is closed", redis.ErrUnavailable)
+	errNoRedis = fmt.Errorf("what answers is no Redis%w", redis.ErrReply)
+)
 
 // await returns the connection when there is one, or nil, and why in the flight's error. The conn's mutex is held before it,
 // and after it unless it returns nil. While an attempt to connect is under way it waits for that; between two it does not
@@ -249,15 +251,15 @@ func introduce(nc net.Conn, config Config) error {
 			continue
 		}
 		if !strings.HasPrefix(lines[i], "-") {
-			return errors.New("what answers is no Redis")
+			return errNoRedis
 		}
 		if config.Password != "" && strings.Contains(lines[i], config.Password) {
-			return errors.New("the server refuses the password, and repeats it")
+			return fmt.Errorf("the server refuses the password, and repeats it%w", redis.ErrReply)
 		}
-		return errors.New(readable(lines[i][1:]))
+		return fmt.Errorf("%s%w", readable(lines[i][1:]), redis.ErrReply)
 	}
 	if len(lines) != replies+1 || lines[replies] != "" {
-		return errors.New("what answers is no Redis")
+		return errNoRedis
 	}
 	return nil
 }

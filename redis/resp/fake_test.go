@@ -463,8 +463,8 @@ func TestAfterWhatIsNoReplyTheConnectionIsMadeAnew(t *testing.T) {
 			f.mu.Lock()
 			f.replies = []string{strings.TrimSuffix(junk, "\r\n")}
 			f.mu.Unlock()
-			if err := ask(c, 1, time.Time{}); !errors.Is(err, redis.ErrUnavailable) || !strings.Contains(err.Error(), "is no reply") {
-				t.Errorf("error %v", err)
+			if err := ask(c, 1, time.Time{}); !errors.Is(err, redis.ErrUnavailable) || !strings.Contains(err.Error(), "is no reply") || redis.ErrorKind(err) != "reply" {
+				t.Errorf("error %v, of the kind %q", err, redis.ErrorKind(err))
 			}
 			if err := ask(c, 2, time.Time{}); err != nil {
 				t.Errorf("the next call: %v", err)

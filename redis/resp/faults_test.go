@@ -72,6 +72,16 @@ func TestEveryWayToAServer(t *testing.T) {
 			if c.fails == "" && err != nil || c.fails != "" && (err == nil || !regexp.MustCompile(c.fails).MatchString(err.Error())) {
 				t.Errorf("error %v, want %q", err, c.fails)
 			}
+			kind := ""
+			if c.fails != "" {
+				kind = "connection"
+			}
+			if strings.Contains(c.fails, "ERR") || strings.Contains(c.fails, "NO") || strings.Contains(c.fails, "WRONG") { // a server's words
+				kind = "reply"
+			}
+			if got := redis.ErrorKind(err); got != kind {
+				t.Errorf("error %v is of the kind %q, want %q", err, got, kind)
+			}
 			if err != nil && (strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), password)) {
 				t.Errorf("error %q has a password in it", err)
 			}
@@ -202,15 +212,16 @@ func TestServersThatDoNotAnswer(t *testing.T) {
 		name  string
 		begin func()
 		end   func()
-		want  error // of every call; nil: none in particular
+		want  error  // of every call; nil: none in particular
+		kind  string // of those that are not too late
 	}{
-		{"a black hole", proxy.BlackHole, proxy.Pass, nil},
-		{"a slow network", func() { proxy.Delay(time.Second) }, proxy.Pass, nil},
-		{"a stopped server", server.Pause, server.Resume, nil},
-		{"closed connections", proxy.HangUp, proxy.Pass, redis.ErrUnavailable},
-		{"refused connections", proxy.Refuse, proxy.Pass, redis.ErrUnavailable},
-		{"garbage", func() { proxy.Garble(nil) }, proxy.Pass, redis.ErrUnavailable},
-		{"a dead server", server.Kill, server.Restart, redis.ErrUnavailable},
+		{"a black hole", proxy.BlackHole, proxy.Pass, nil, "connection"},
+		{"a slow network", func() { proxy.Delay(time.Second) }, proxy.Pass, nil, "connection"},
+		{"a stopped server", server.Pause, server.Resume, nil, "connection"},
+		{"closed connections", proxy.HangUp, proxy.Pass, redis.ErrUnavailable, "connection"},
+		{"refused connections", proxy.Refuse, proxy.Pass, redis.ErrUnavailable, "connection"},
+		{"garbage", func() { proxy.Garble(nil) }, proxy.Pass, redis.ErrUnavailable, "reply"},
+		{"a dead server", server.Kill, server.Restart, redis.ErrUnavailable, "connection"},
 	} {
 		recovers(t, c)
 		fault.begin()
@@ -219,6 +230,9 @@ func TestServersThatDoNotAnswer(t *testing.T) {
 			_, err := take(c, newName(), 1)
 			if !errors.Is(err, redis.ErrTimeout) && !errors.Is(err, redis.ErrUnavailable) || fault.want != nil && !errors.Is(err, fault.want) {
 				t.Errorf("%s: error %v", fault.name, err)
+			}
+			if kind := redis.ErrorKind(err); kind != fault.kind && kind != "timeout" {
+				t.Errorf("%s: error %v is of the kind %q, want %q", fault.name, err, kind, fault.kind)
 			}
 			if took := time.Since(began); took > 10*time.Second {
 				t.Errorf("%s: a call took %v", fault.name, took)

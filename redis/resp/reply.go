@@ -1,7 +1,6 @@
 package resp
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -42,7 +41,7 @@ func refuse(c *conn, l *link, f *flight, text string) {
 	}
 	if strings.HasPrefix(text, "READONLY") || strings.Contains(text, ": -READONLY") { // the latter of Redis 6.2
 		retry = overAnother
-		retire(c, l, errors.New(readable(text)))
+		retire(c, l, fmt.Errorf("%s%w", readable(text), redis.ErrReply))
 	}
 	if f.call != nil {
 		f.retry = retry
@@ -55,9 +54,9 @@ func explain(text string) error {
 	word, _, _ := strings.Cut(text, " ")
 	switch word {
 	case "MOVED", "ASK", "CLUSTERDOWN", "CROSSSLOT", "TRYAGAIN":
-		return fmt.Errorf("redis: %s (the server is a node of a Cluster, which is not supported; %s)", readable(text), oneServer)
+		return fmt.Errorf("redis: %s (the server is a node of a Cluster, which is not supported; %s)%w", readable(text), oneServer, redis.ErrReply)
 	}
-	return errors.New("redis: " + readable(text))
+	return fmt.Errorf("redis: %s%w", readable(text), redis.ErrReply)
 }
 
 // readable returns what a server has said as it may stand in a log.
@@ -75,7 +74,7 @@ func errMalformed(line string) error {
 	if len(line) > 20 {
 		line = line[:20] + "…"
 	}
-	return fmt.Errorf("%q is no reply to a script", line)
+	return fmt.Errorf("%q is no reply to a script%w", line, redis.ErrReply)
 }
 
 var _ redis.Conn = (*conn)(nil)

@@ -60,6 +60,9 @@ func New(config Config) (*Client, error) {
 // Server implements redis.Client.
 func (c *Client) Server(key string) (*redis.Server, error) { return c.server, nil }
 
+// Servers implements redis.Client.
+func (c *Client) Servers() []*redis.Server { return []*redis.Server{c.server} }
+
 // Cluster implements redis.Client.
 func (c *Client) Cluster() bool { return false }
 

@@ -1,0 +1,8 @@
+//go:build gc && race
+// +build gc,race
+
+package core
+
+func init() {
+	underRace = true
+}

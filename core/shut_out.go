@@ -1,0 +1,84 @@
+package core
+
+import "fmt"
+
+// A key that was shut out by hand has in place of its limit's state one that no algorithm makes, whatever the rule is: in B the
+// end, and in A a time that no clock tells before the year 2253, which says for how long it was shut out. So it costs other requests
+// nothing: take allows no request of a key whose time is to come, and who asks further looks for it.
+const shutMark = 1<<timeBits - 1<<46
+
+// shutState returns the state of a key that is shut out from now on.
+func shutState(now, duration int64) State { return State{A: shutMark + duration, B: now + duration} }
+
+// isShut reports whether a state says that its key is shut out, or was until the end came.
+func isShut(s *State) bool { return s.A >= shutMark && s.A < 1<<timeBits }
+
+// shutFor returns for how long yet a state has its key shut out: 0 or less if it does not. Where the clock has stepped back to before
+// the key was shut out, it is for as long as it was to be.
+func shutFor(s *State, now int64) int64 {
+	if !isShut(s) {
+		return 0
+	}
+	left := s.B - now
+	if longest := s.A - shutMark; left > longest {
+		return longest
+	}
+	return left
+}
+
+// stepBack has the end of a shut-out step back with the clock.
+func stepBack(s *State, now int64) {
+	if isShut(s) && s.B-now > s.A-shutMark {
+		s.B = now + s.A - shutMark
+	}
+}
+
+// decideShut writes the decision on a request of a key that is shut out for that long. What can never be admitted is told so.
+func decideShut(l *Limit, left, cost int64, d *Decision) {
+	most := l.capacity
+	if l.algorithm == inFlight {
+		most = MaxRequests
+	}
+	*d = Decision{Limit: l.quota, Allowed: cost == 0, RetryAfter: left, ResetAfter: left}
+	if cost > most {
+		d.RetryAfter = Never
+	} else if cost == 0 {
+		d.RetryAfter = 0
+	}
+}
+
+// ShutOut shuts a key of a rule out for that many microseconds, in place of a penalty or a shut-out that there is: all its requests are
+// rejected (those of a shadow are said to be), and when the time is over it starts afresh. The error is the store's; what counts in
+// place of the store when it fails has been told all the same.
+func (l *Limiter) ShutOut(r *Rule, key string, duration int64) error {
+	if duration <= 0 || duration > int64(MaxPeriod/1000) {
+		return fmt.Errorf("a key is shut out for 1µs to 366d, not for %d µs", duration)
+	}
+	return l.shutOut(r, key, duration)
+}
+
+// LetIn lifts a shut-out or a penalty, and forgets the offences of the key.
+func (l *Limiter) LetIn(r *Rule, key string) error { return l.shutOut(r, key, 0) }
+
+func (l *Limiter) shutOut(r *Rule, key string, duration int64) error {
+	err := l.store.ShutOut(r, key, duration)
+	if r.local != nil {
+		_ = l.local.ShutOut(r.local, key, duration) // for as long as the store has failed
+	}
+	return err
+}
+
+// Reset forgets what was counted of a key under a rule and those beside it, tolerance, penalties and shut-outs, as Store.Reset does.
+// The error is the first of the store's.
+func (l *Limiter) Reset(r *Rule, key string) error {
+	err := l.store.Reset(r, key)
+	if r.local != nil {
+		_ = l.local.Reset(r.local, key)
+	}
+	for _, other := range r.beside {
+		if failure := l.Reset(other, key); err == nil {
+			err = failure
+		}
+	}
+	return err
+}

@@ -1,0 +1,525 @@
+package storetest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// testByHand: keys of every rule can be shut out, let in and reset by hand.
+func testByHand(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) {
+	for _, v := range variants() {
+		s := newScene(t, newStore)
+		t.Run(v.name, func(t *testing.T) {
+			s.t = t
+			for _, c := range s.conducts(v) {
+				whoIsShutOutByHandIsRejected(s, c)
+				whoIsShutOutByHandIsLetIn(s, c)
+				aShutOutLastsNoLongerThanItWasTo(s, c)
+				aResetForgets(s, c)
+			}
+			aRejectionDoesNotEndAShutOut(s, v)
+			aShadowSaysWhoIsShutOut(s, v)
+			aReloadDoesNotEndAShutOut(s, v)
+			aShutOutIsNoOffenceAndTakesThePlaceOfAPenalty(s, v)
+			severalRulesOfWhichOneHasShutAKeyOut(s, v)
+			aResetForgetsOffences(s, v)
+			whatIsCountedByStatusSurvivesAReset(s, v)
+		})
+	}
+	for _, v := range waiters() {
+		s := newScene(t, newStore)
+		t.Run("of requests that wait, "+v.name, func(t *testing.T) {
+			s.t = t
+			aShutOutIsNoTurn(s, v)
+			turnsSurviveAReset(s, v)
+			chargesToComeSurviveAReset(s, v)
+			whoDepartsBeforeAShutOutEndsIsNotCharged(s, v)
+		})
+	}
+	s := newScene(t, newStore)
+	t.Run("of requests in flight", func(t *testing.T) {
+		s.t = t
+		placesSurviveShutOutsAndResets(s)
+	})
+}
+
+// conducted is a rule that behaves in some way, with a limit that lets a new key have 3 units at once, an hour's, and one that counts
+// in the same place.
+type conducted struct {
+	name string
+	rule *core.Rule
+}
+
+// conducts opens a rule for each thing that one of that algorithm can do.
+func (s *scene) conducts(v variant) []conducted {
+	s.t.Helper()
+	limit := v.limit(s.t, 3, hour)
+	var list []conducted
+	add := func(name string, c core.RuleConfig) {
+		c.Name = name
+		c.KeySpec = "client_ip"
+		if c.Limit == nil {
+			c.Limit = limit
+		}
+		r, err := core.NewRule(c)
+		if err != nil {
+			return // the algorithm cannot
+		}
+		if name == "accompanied" {
+			r.Accompany()
+		}
+		if err = s.store.Open(r); err != nil {
+			s.t.Fatal(err)
+		}
+		list = append(list, conducted{name: name, rule: r})
+	}
+	add("plain", core.RuleConfig{})
+	add("counts-rejected", core.RuleConfig{CountRejected: true})
+	add("penal", core.RuleConfig{Conduct: penalized()})
+	add("soft", core.RuleConfig{Conduct: core.Conduct{SoftPercent: 100, SoftFor: time.Minute}})
+	add("counts", core.RuleConfig{Conduct: core.Conduct{Count: statuses(s.t, "401")}})
+	add("accompanied", core.RuleConfig{})
+	if v.algorithm != core.SlidingWindowCounter {
+		add("delays", core.RuleConfig{Limit: v.delaying(s.t, 3, hour, hour)})
+	}
+	add("in-flight", core.RuleConfig{Limit: s.inFlight(3)})
+	return list
+}
+
+// spend takes a unit of a key, which must be admitted, and gives back what is only reserved.
+func (s *scene) spend(c conducted, key string) {
+	s.t.Helper()
+	d, holds := s.hold(c.rule, key, 1)
+	if !d.Allowed {
+		s.t.Fatalf("%s, %s: %+v; want yes", c.rule.Identity(), key, d)
+	}
+	s.settle(holds, c.name == "counts")
+}
+
+// isFresh fails unless a key stands as one that was never seen.
+func (s *scene) isFresh(what string, c conducted, key string) {
+	s.t.Helper()
+	for cost := int64(1); cost <= 4; cost++ {
+		want := s.peek(c.rule, "never seen", cost)
+		if got := s.peek(c.rule, key, cost); got != want {
+			s.t.Fatalf("%s, %s, cost %d: got %+v, want what a new key has, %+v", c.rule.Identity(), what, cost, got, want)
+		}
+	}
+}
+
+func whoIsShutOutByHandIsRejected(s *scene, c conducted) {
+	s.t.Helper()
+	s.clock.Set(start())
+	r := c.rule
+	s.spend(c, "alice")
+	s.spend(c, "alice")
+	s.shutOut(r, "alice", minute)
+	s.shutOut(r, "new", hour)
+	s.is(c.name+", a peek", s.peek(r, "alice", 1), shutFor(r, minute))
+	s.is(c.name+", at once", s.take(r, "alice", 1), shutFor(r, minute))
+	s.is(c.name+", of a new key", s.take(r, "new", 1), shutFor(r, hour))
+	s.clock.Add(20 * second)
+	for i := 0; i < 5; i++ {
+		d := s.take(r, "alice", 2)
+		if d.ResetAfter != 40*second {
+			s.t.Fatalf("%s: %+v; want it whole at the end", c.name, d)
+		}
+		s.is(c.name+", a cost of 2", d, shutFor(r, 40*second))
+	}
+	if d := s.take(r, "alice", core.Unaffordable); d.Allowed || d.RetryAfter != core.Never {
+		s.t.Fatalf("%s, what can never be admitted: %+v", c.name, d)
+	}
+	if d := s.peek(r, "bob", 1); !d.Allowed {
+		s.t.Fatalf("%s, another key: %+v", c.name, d)
+	}
+	s.clock.Add(40*second - 1)
+	s.is(c.name+", shortly before the end", s.take(r, "alice", 1), shutFor(r, 1))
+	s.clock.Add(1)
+	s.isFresh("when it has ended", c, "alice")
+	s.spend(c, "alice")
+	s.shutOut(r, "alice", 10*second)
+	s.shutOut(r, "alice", 5*second)
+	s.is(c.name+", for less", s.take(r, "alice", 1), shutFor(r, 5*second))
+	s.clock.Add(5 * second)
+	for i := 0; i < 3; i++ {
+		s.spend(c, "alice")
+	}
+}
+
+func whoIsShutOutByHandIsLetIn(s *scene, c conducted) {
+	s.t.Helper()
+	s.clock.Set(start() + hour)
+	s.shutOut(c.rule, "carol", 0) // who is not shut out is let in, and nothing happens
+	s.spend(c, "carol")
+	before := s.peek(c.rule, "carol", 1)
+	s.shutOut(c.rule, "carol", 0)
+	s.unchanged(c.name+", let in without being shut out", before, s.peek(c.rule, "carol", 1))
+	s.shutOut(c.rule, "carol", hour)
+	s.take(c.rule, "carol", 1)
+	s.shutOut(c.rule, "carol", 0)
+	s.isFresh("when it was let in", c, "carol")
+	s.spend(c, "carol")
+}
+
+// aShutOutLastsNoLongerThanItWasTo: the clock steps back.
+func aShutOutLastsNoLongerThanItWasTo(s *scene, c conducted) {
+	s.t.Helper()
+	s.clock.Set(start() + 5*hour)
+	s.shutOut(c.rule, "dave", minute)
+	s.clock.Add(-10 * second)
+	s.is(c.name+", the clock has stepped back", s.take(c.rule, "dave", 1), shutFor(c.rule, minute))
+	s.clock.Add(50 * second)
+	s.is(c.name+", and goes on", s.take(c.rule, "dave", 1), shutFor(c.rule, 10*second))
+	s.clock.Add(10*second - 1)
+	s.is(c.name+", until the end", s.peek(c.rule, "dave", 1), shutFor(c.rule, 1))
+	s.clock.Add(1)
+	if d := s.peek(c.rule, "dave", 1); !d.Allowed {
+		s.t.Fatalf("%s, at the end: %+v", c.name, d)
+	}
+	s.shutOut(c.rule, "dave", minute)
+	wide, err := core.NewLimit(core.LimitConfig{Requests: 100, Period: time.Hour})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	other := s.open(core.RuleConfig{Name: "beside", Limit: wide})
+	s.clock.Add(-10 * second)
+	d, _ := s.both(c.rule, other, "dave", false, false)
+	s.is(c.name+", beside another rule, the clock has stepped back", d, shutFor(c.rule, minute))
+	s.clock.Add(50 * second)
+	d, _ = s.both(c.rule, other, "dave", true, true)
+	s.is(c.name+", beside another rule, and goes on", d, shutFor(c.rule, 10*second))
+	s.shutOut(c.rule, "dave", 0)
+}
+
+func aResetForgets(s *scene, c conducted) {
+	s.t.Helper()
+	s.clock.Set(start() + 10*hour)
+	s.reset(c.rule, "erin") // of which nothing is known
+	s.isFresh("reset", c, "erin")
+	for i := 0; i < 3; i++ {
+		s.spend(c, "erin")
+	}
+	s.take(c.rule, "frank", 1)
+	before := s.peek(c.rule, "frank", 1)
+	for i := 0; i < 2; i++ { // past the limit: an offence, or tolerance
+		_, holds := s.hold(c.rule, "erin", 1)
+		s.settle(holds, false)
+	}
+	s.reset(c.rule, "erin")
+	if c.name != "delays" { // whose turns stay: see turnsSurviveAReset
+		s.isFresh("reset", c, "erin")
+	}
+	s.unchanged(c.name+", another key", before, s.peek(c.rule, "frank", 1))
+	s.shutOut(c.rule, "erin", hour)
+	s.reset(c.rule, "erin")
+	if d := s.peek(c.rule, "erin", 1); !d.Allowed {
+		s.t.Fatalf("%s, reset while it was shut out: %+v", c.name, d)
+	}
+}
+
+// aRejectionDoesNotEndAShutOut: with count_rejected, the requests that are rejected meanwhile are charged nothing.
+func aRejectionDoesNotEndAShutOut(s *scene, v variant) {
+	s.t.Helper()
+	s.clock.Set(start())
+	r := s.open(core.RuleConfig{Name: "rejected", Limit: v.limit(s.t, 3, hour), CountRejected: true})
+	s.exhaust(r, "alice", 3)
+	s.shutOut(r, "alice", minute)
+	for i := int64(0); i < 6; i++ {
+		s.is("while it is shut out", s.take(r, "alice", 1+i%3), shutFor(r, minute-i*second))
+		s.clock.Add(second)
+	}
+	s.clock.Add(54 * second)
+	s.exhaust(r, "alice", 3)
+}
+
+// aShadowSaysWhoIsShutOut: it turns nobody away.
+func aShadowSaysWhoIsShutOut(s *scene, v variant) {
+	s.t.Helper()
+	s.clock.Set(start())
+	shadow := s.open(core.RuleConfig{Name: "shadow", Limit: v.limit(s.t, 3, hour), Shadow: true})
+	enforced := s.open(core.RuleConfig{Name: "enforced", Limit: v.limit(s.t, 2, hour)})
+	s.shutOut(shadow, "alice", minute)
+	for i := 0; i < 4; i++ {
+		d, e := s.both(shadow, enforced, "alice", i%2 == 1, false)
+		s.is("the shadow", d, shutFor(shadow, minute))
+		if e.Allowed != (i < 2) {
+			s.t.Fatalf("beside a shadow that has the key shut out, request %d: %+v", i, e)
+		}
+	}
+	s.clock.Add(minute)
+	s.exhaust(shadow, "alice", 3)
+}
+
+// aReloadDoesNotEndAShutOut, whatever becomes of the rule's numbers and of its conduct, as long as it counts in the same place.
+func aReloadDoesNotEndAShutOut(s *scene, v variant) {
+	s.t.Helper()
+	s.clock.Set(start())
+	configs := []core.RuleConfig{
+		{Limit: v.limit(s.t, 3, hour)},
+		{Limit: v.limit(s.t, 5, hour), CountRejected: true},
+		{Limit: v.limit(s.t, 3, hour), Conduct: penalized()},
+		{Limit: v.limit(s.t, 3, hour), Conduct: core.Conduct{Penalties: []time.Duration{2 * time.Hour}}},
+		{Limit: v.limit(s.t, 3, hour), Shadow: true},
+	}
+	if v.algorithm != core.LeakyBucket {
+		configs = append(configs, core.RuleConfig{Limit: v.limit(s.t, 3, hour), Conduct: core.Conduct{SoftPercent: 100, SoftFor: time.Hour}})
+	}
+	if v.algorithm != core.SlidingWindowCounter {
+		configs = append(configs, core.RuleConfig{Limit: v.delaying(s.t, 3, hour, hour)})
+	}
+	open := func(c core.RuleConfig) *core.Rule {
+		c.Namespace = "by-hand"
+		c.Name = "reloaded"
+		return s.open(c)
+	}
+	left := minute
+	before := open(configs[0])
+	s.shutOut(before, "alice", left)
+	for round := 0; round < 2; round++ {
+		for i := range configs {
+			r := open(configs[i])
+			s.store.Release(before)
+			before = r
+			s.clock.Add(second)
+			left -= second
+			s.is("after a reload", s.take(r, "alice", 1), shutFor(r, left))
+		}
+	}
+	s.clock.Add(left)
+	if d := s.take(before, "alice", 1); !d.Allowed {
+		s.t.Fatalf("at the end: %+v", d)
+	}
+}
+
+func aShutOutIsNoOffenceAndTakesThePlaceOfAPenalty(s *scene, v variant) {
+	s.t.Helper()
+	r := s.penal(v, "by-hand")
+	s.shutOut(r, "alice", 5*second)
+	s.is("shut out", s.take(r, "alice", 1), shutFor(r, 5*second))
+	s.clock.Add(5 * second)
+	s.offend("the first offence", r, "alice", 10*second)
+	s.shutOut(r, "alice", second)
+	s.is("for less than the penalty", s.take(r, "alice", 1), shutFor(r, second))
+	s.clock.Add(second)
+	s.offend("the second offence, as soon as that is over", r, "alice", minute)
+	s.shutOut(r, "alice", hour)
+	s.clock.Add(hour)
+	s.offend("the third offence", r, "alice", minute)
+	s.shutOut(r, "alice", hour)
+	s.shutOut(r, "alice", 0)
+	s.offend("the first offence, the others being forgotten", r, "alice", 10*second)
+}
+
+// severalRulesOfWhichOneHasShutAKeyOut: nobody is charged.
+func severalRulesOfWhichOneHasShutAKeyOut(s *scene, v variant) {
+	s.t.Helper()
+	s.clock.Set(start())
+	r := s.open(core.RuleConfig{Name: "shuts", Limit: v.limit(s.t, 3, hour)})
+	for _, w := range variants() {
+		other := s.open(core.RuleConfig{Name: "other", Limit: w.limit(s.t, 2, hour)})
+		key := w.name
+		s.shutOut(r, key, minute)
+		for i := 0; i < 4; i++ {
+			d, o := s.both(r, other, key, i%2 == 1, false)
+			s.is("who is shut out", d, shutFor(r, minute))
+			s.is("the other rule", o, core.Decision{Allowed: true, Limit: other.Limit().Quota(), Remaining: other.Limit().Quota()})
+		}
+		s.reset(r, key)
+		s.exhaust(other, key, 2)
+		d, o := s.both(r, other, key, false, false)
+		if !d.Allowed || o.Allowed {
+			s.t.Fatalf("beside a rule that rejects: %+v, %+v", d, o)
+		}
+	}
+	day, err := core.NewLimit(core.LimitConfig{Requests: 5, Calendar: core.Day})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	daily := s.open(core.RuleConfig{Name: "daily", Limit: day})
+	s.shutOut(daily, "alice", minute)
+	d, o := s.both(daily, r, "alice", false, false)
+	s.is("a rule of the calendar", d, shutFor(daily, minute))
+	s.is("the rule behind it", o, core.Decision{Allowed: true, Limit: r.Limit().Quota(), Remaining: r.Limit().Quota()})
+}
+
+func aResetForgetsOffences(s *scene, v variant) {
+	s.t.Helper()
+	r := s.penal(v, "reset")
+	s.offend("the first offence", r, "alice", 10*second)
+	s.clock.Add(10 * second)
+	s.offend("the second offence", r, "alice", minute)
+	s.reset(r, "alice")
+	s.offend("the first offence, the others being forgotten", r, "alice", 10*second)
+}
+
+// whatIsCountedByStatusSurvivesAReset: requests under way are charged when they end, or not.
+func whatIsCountedByStatusSurvivesAReset(s *scene, v variant) {
+	s.t.Helper()
+	if v.algorithm == core.LeakyBucket { // which cannot count by status
+		return
+	}
+	s.clock.Set(start())
+	r := s.open(core.RuleConfig{Name: "under-way", Limit: v.limit(s.t, 5, hour), Conduct: core.Conduct{Count: statuses(s.t, "401")}})
+	kept := s.held(r, "alice", 1)
+	given := s.held(r, "alice", 2)
+	charged := s.held(r, "alice", 1)
+	s.settle(charged, true)
+	s.reset(r, "alice")
+	if d := s.peek(r, "alice", 1); d.Remaining != 1 {
+		s.t.Fatalf("with 3 of 5 reserved: %+v; want 1 behind this", d)
+	}
+	s.settle(kept, true)
+	s.settle(given, false)
+	if d := s.peek(r, "alice", 1); d.Remaining != 3 {
+		s.t.Fatalf("with 1 of 5 charged: %+v; want 3 behind this", d)
+	}
+	late := s.held(r, "alice", 1)
+	s.shutOut(r, "alice", minute)
+	s.settle(late, true)
+	s.is("a charge does not end a shut-out", s.take(r, "alice", 1), shutFor(r, minute))
+	s.clock.Add(minute)
+	if d := s.peek(r, "alice", 5); !d.Allowed {
+		s.t.Fatalf("nor is it there when that has ended: %+v", d)
+	}
+}
+
+// aShutOutIsNoTurn: nobody waits for its end.
+func aShutOutIsNoTurn(s *scene, v variant) {
+	s.t.Helper()
+	s.clock.Set(start())
+	r := s.open(core.RuleConfig{Name: "no-turn", Limit: v.delaying(s.t, 1, minute, hour)})
+	s.shutOut(r, "alice", second)
+	s.is("shut out for less than requests may wait", s.take(r, "alice", 1), shutFor(r, second))
+	s.clock.Add(second)
+	s.take(r, "alice", 1)
+	waits := s.held(r, "alice", 1)
+	s.shutOut(r, "alice", second)
+	s.clock.Add(second)
+	if d := s.take(r, "alice", 1); !d.Allowed {
+		s.t.Fatalf("behind the shut-out: %+v", d)
+	}
+	before := s.peek(r, "alice", 1)
+	s.settle(waits, false) // of which nothing is to be given back
+	s.asBefore("behind it, where one has left that waited before", before, s.peek(r, "alice", 1))
+}
+
+// turnsSurviveAReset: who waits departs as it was told, nobody overtakes it, and when it leaves nothing is given back.
+func turnsSurviveAReset(s *scene, v variant) {
+	s.t.Helper()
+	for _, key := range []string{"reset", "shut out"} {
+		s.clock.Set(start())
+		r := s.open(core.RuleConfig{Name: "turns", Limit: v.delaying(s.t, 2, minute, hour)})
+		s.take(r, key, 1)
+		s.take(r, key, 1)
+		wait := s.peek(r, key, 1).Delay
+		early := s.held(r, key, 1)
+		if key == "reset" {
+			s.reset(r, key)
+		} else {
+			s.shutOut(r, key, second)
+			s.clock.Add(second)
+			wait -= second
+		}
+		d, late := s.hold(r, key, 1)
+		if !d.Allowed || d.Delay != wait {
+			s.t.Fatalf("%s, %s, behind a turn in %d: %+v", v.name, key, wait, d)
+		}
+		s.settle(early, false)
+		s.settle(late, false)
+		for i := 0; i < 2; i++ { // who left has neither charged anything nor brought back what was forgotten
+			if d := s.take(r, key, 1); !d.Allowed || d.Delay != wait {
+				s.t.Fatalf("%s, %s, when all have left, %d: %+v; want it to wait for %d", v.name, key, i, d, wait)
+			}
+		}
+		s.clock.Add(hour)
+		s.isFresh("a while later", conducted{rule: r}, key)
+	}
+}
+
+// chargesToComeSurviveAReset: a rule beside one that delays charges what waits when it departs.
+func chargesToComeSurviveAReset(s *scene, v variant) {
+	s.t.Helper()
+	for _, w := range but(core.LeakyBucket) {
+		s.clock.Set(start())
+		slow := s.open(core.RuleConfig{Name: "slow", KeySpec: "reset " + w.name, Limit: v.delaying(s.t, 1, 10*second, minute)})
+		wide := s.accompany(core.RuleConfig{Name: "reset", Limit: w.limit(s.t, 3, hour)})
+		s.take(slow, "alice", 1)
+		key := v.name
+		s.take(wide, key, 1)
+		s.decide([]core.Check{one(wide, key), one(slow, "alice")}, false)
+		leaves := []core.Check{one(wide, key), one(slow, "alice")}
+		s.decide(leaves, false)
+		s.reset(wide, key)
+		if d := s.peek(wide, key, 1); d.Remaining != 0 || !d.Allowed {
+			s.t.Fatalf("with 2 of 3 reserved: %+v", d)
+		}
+		s.settle(core.Holds(nil, leaves), false)
+		s.clock.Add(minute)
+		if d := s.peek(wide, key, 1); d.Remaining != 1 {
+			s.t.Fatalf("with 1 of 3 charged at its departure: %+v", d)
+		}
+		s.reset(wide, key)
+		s.take(slow, "bob", 1)
+		s.decide([]core.Check{one(wide, key), one(slow, "bob")}, false)
+		s.clock.Add(minute)
+		s.reset(wide, key) // as the first that sees it after it has departed
+		s.exhaust(wide, key, 3)
+	}
+}
+
+func whoDepartsBeforeAShutOutEndsIsNotCharged(s *scene, v variant) {
+	s.t.Helper()
+	for _, w := range but(core.LeakyBucket) {
+		s.clock.Set(start())
+		slow := s.open(core.RuleConfig{Name: "slow", KeySpec: "departs " + w.name, Limit: v.delaying(s.t, 1, 10*second, minute)})
+		wide := s.accompany(core.RuleConfig{Name: "departs", Limit: w.limit(s.t, 3, hour)})
+		s.take(slow, "alice", 1)
+		key := v.name
+		delay := int64(0)
+		for i := 0; i < 2; i++ {
+			checks := []core.Check{one(wide, key), one(slow, "alice")}
+			s.decide(checks, false)
+			if i == 0 {
+				delay = checks[1].Decision.Delay
+			}
+		}
+		s.shutOut(wide, key, delay+second) // until the first has departed, and the second has not
+		s.clock.Add(delay + second - 1)
+		s.is("to the end", s.take(wide, key, 1), shutFor(wide, 1))
+		s.clock.Add(minute)
+		if d := s.peek(wide, key, 1); d.Remaining != 1 {
+			s.t.Fatalf("with 1 of 3 charged: %+v", d)
+		}
+		s.reset(wide, key)
+		s.take(slow, "bob", 1)
+		s.decide([]core.Check{one(wide, key), one(slow, "bob")}, false)
+		s.shutOut(wide, key, minute)
+		s.shutOut(wide, key, 0)
+		s.exhaust(wide, key, 3) // also where it is let in before it departs
+	}
+}
+
+func placesSurviveShutOutsAndResets(s *scene) {
+	s.t.Helper()
+	s.clock.Set(start())
+	r := s.open(core.RuleConfig{Name: "places", Limit: s.inFlight(3)})
+	one := s.held(r, "alice", 1)
+	two := s.held(r, "alice", 1)
+	s.reset(r, "alice")
+	if d := s.peek(r, "alice", 1); !d.Allowed || d.Remaining != 0 {
+		s.t.Fatalf("with two of three under way: %+v", d)
+	}
+	s.shutOut(r, "alice", minute)
+	s.is("shut out", s.take(r, "alice", 1), shutFor(r, minute))
+	s.settle(one, false)
+	s.clock.Add(minute)
+	if d := s.peek(r, "alice", 1); !d.Allowed || d.Remaining != 1 {
+		s.t.Fatalf("with one of three under way: %+v", d)
+	}
+	s.settle(two, false)
+	if d := s.peek(r, "alice", 1); !d.Allowed || d.Remaining != 2 {
+		s.t.Fatalf("with none under way: %+v", d)
+	}
+}

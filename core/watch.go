@@ -1,0 +1,64 @@
+package core
+
+import (
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// Watch is what an express way does beside deciding, where somebody looks on. All of it must be set.
+type Watch struct {
+	Allowed   *int64     // counts the requests that are allowed at once; with functions of sync/atomic
+	Durations *Durations // of the decisions on them: of one in TimedShare
+
+	// Aside sees to the requests for exactly one of these two paths, on which nothing is decided.
+	Aside       http.Handler
+	Path, Other string
+}
+
+// TimedShare is of how many decisions one is timed. Reading the clock and counting the time would else cost an interpreter more than
+// counting the request does.
+const TimedShare = 32
+
+// NoPath is a path that no request has, for a Watch.
+const NoPath = "no path"
+
+// timedExpress does what Serve does, for the decisions that are timed: in functions of their own, since they are few.
+type timedExpress struct {
+	express    *Express
+	told       *Told
+	watch      *Watch
+	next, rest http.Handler
+}
+
+// ServeHTTP implements http.Handler.
+func (e *timedExpress) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	begun := time.Now()
+	i := strings.IndexByte(r.RemoteAddr, ':')
+	remaining, reset := int64(-1), int64(0)
+	if i > 0 {
+		remaining, reset = Take(e.express, r.RemoteAddr[:i])
+	}
+	if remaining < 0 {
+		e.rest.ServeHTTP(w, r)
+		return
+	}
+	Observe(e.watch.Durations, time.Since(begun))
+	atomic.AddInt64(e.watch.Allowed, 1)
+	Tell(e.told, w.Header(), remaining, seconds(reset))
+	e.next.ServeHTTP(w, r)
+}
+
+// ServeWatched is Serve for a rule that is watched. What is left to rest has been neither counted nor timed.
+func ServeWatched(e *Express, t *Told, w *Watch, next, rest http.Handler) http.Handler {
+	switch e.algorithm {
+	case TokenBucket:
+		return newWatchedTokenBucket(e, t, w, next, rest)
+	case LeakyBucket:
+		return newWatchedLeakyBucket(e, t, w, next, rest)
+	case FixedWindow:
+		return newWatchedFixedWindow(e, t, w, next, rest)
+	}
+	return newWatchedSlidingWindowCounter(e, t, w, next, rest)
+}

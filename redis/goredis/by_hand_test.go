@@ -1,0 +1,145 @@
+package goredis_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/storetest"
+	"github.com/proxyweir/weir/redis"
+	"github.com/proxyweir/weir/redis/goredis"
+	"github.com/proxyweir/weir/redis/redistest"
+)
+
+// handled is a node of two, whose rules only reject: with the rights that docs/redis.md says are enough for those.
+type handled struct {
+	t     *testing.T
+	clock *storetest.Clock // of the server and of what the nodes remember
+	nodes [2]*redis.Store
+	rules [2]*core.Rule
+}
+
+func newHandled(t *testing.T, server *redistest.Server, prefix string, l core.LimitConfig) *handled {
+	h := &handled{t: t, clock: &storetest.Clock{}}
+	h.clock.Set(time.Date(2026, 3, 2, 12, 0, 20, 0, time.UTC).UnixMicro())
+	h.clock.Follow(server.SetTime)
+	limit, err := core.NewLimit(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range h.nodes {
+		c := redis.Config{Prefix: prefix, Clock: h.clock.Now, WallClock: h.clock.Now, PlainKeys: true}
+		h.nodes[i] = newStore(t, c, goredis.Config{Addresses: []string{server.Addr()}, Username: "weir", Password: "secret"})
+		if h.rules[i], err = core.NewRule(core.RuleConfig{Name: "r", Limit: limit}); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.nodes[i].Open(h.rules[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return h
+}
+
+// take asks a node for a unit.
+func (h *handled) take(node int, want bool, retry time.Duration) {
+	h.t.Helper()
+	checks := []core.Check{{Rule: h.rules[node], Key: "alice", Cost: 1}}
+	if err := h.nodes[node].Decide(checks, false); err != nil {
+		h.t.Fatal(err)
+	}
+	if d := checks[0].Decision; d.Allowed != want || d.RetryAfter != retry.Microseconds() {
+		h.t.Fatalf("node %d: %+v; want %v, and to come back in %v", node, d, want, retry)
+	}
+}
+
+func (h *handled) shutOut(node int, span time.Duration) {
+	h.t.Helper()
+	if err := h.nodes[node].ShutOut(h.rules[node], "alice", span.Microseconds()); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// TestWhatIsDoneByHandHoldsOnAllNodes: at once, but for rejections that a node remembers, for ten seconds at most.
+func TestWhatIsDoneByHandHoldsOnAllNodes(t *testing.T) {
+	server := redistest.Start(t, redistest.WithClock(), redistest.WithUser("weir", "secret", "~hand* "+acl))
+	for _, l := range []core.LimitConfig{
+		{Algorithm: core.TokenBucket, Requests: 3, Period: time.Hour, Interval: true},
+		{Algorithm: core.LeakyBucket, Requests: 3600, Period: time.Hour, Burst: 3},
+		{Algorithm: core.FixedWindow, Requests: 3, Calendar: core.Day},
+		{Algorithm: core.SlidingWindowLog, Requests: 3, Period: time.Hour},
+		{Algorithm: core.SlidingWindowCounter, Requests: 3, Period: time.Hour},
+	} {
+		h := newHandled(t, server, "hand"+l.Algorithm.String()+":", l)
+		h.take(0, true, 0)
+		h.shutOut(1, time.Minute)
+		h.take(0, false, time.Minute)
+		h.take(1, false, time.Minute)
+		h.shutOut(0, 0) // the other node remembers, and looks again when ten seconds have passed
+		h.take(0, true, 0)
+		h.clock.Add((10*time.Second - time.Microsecond).Microseconds())
+		h.take(1, false, 50*time.Second+time.Microsecond)
+		h.clock.Add(1)
+		h.take(1, true, 0)
+		h.shutOut(0, time.Minute)
+		h.take(0, false, time.Minute)
+		if err := h.nodes[0].Reset(h.rules[0], "alice"); err != nil {
+			t.Fatal(err)
+		}
+		h.take(0, true, 0)
+		h.shutOut(0, time.Minute)
+		h.clock.Add(time.Minute.Microseconds())
+		h.take(0, true, 0)
+		h.take(1, true, 0)
+		if left := server.MustDo(t, "KEYS", "hand"+l.Algorithm.String()+":*").List; len(left) != 1 {
+			t.Errorf("%s: the keys that are left are %v", l.Algorithm, left)
+		}
+	}
+	if log := server.MustDo(t, "ACL", "LOG"); len(log.List) != 0 {
+		t.Errorf("the server has refused something: %v", log)
+	}
+}
+
+// concluded is a Rest that notes the decision.
+type concluded struct{ decision core.Decision }
+
+func (c *concluded) ServeHTTP(http.ResponseWriter, *http.Request) {}
+
+func (c *concluded) Conclude(_ http.ResponseWriter, _ *http.Request, check *core.Check, _ error) {
+	c.decision = check.Decision
+}
+
+func (c *concluded) Key(r *http.Request) string { return core.HostOf(r.RemoteAddr) }
+
+// TestTheExpressWayFindsWhoIsShutOut: on another node than that of the handler.
+func TestTheExpressWayFindsWhoIsShutOut(t *testing.T) {
+	server := redistest.Start(t, redistest.WithClock(), redistest.WithUser("weir", "secret", "~hand* "+acl))
+	h := newHandled(t, server, "hand:", core.LimitConfig{Algorithm: core.TokenBucket, Requests: 10, Period: time.Hour})
+	passed := 0
+	rest := &concluded{}
+	handler := redis.Serve(h.nodes[0], h.rules[0], redis.ServeConfig{
+		Told:   core.NewTold(h.rules[0], core.Fields{}),
+		Keys:   rest,
+		Direct: true,
+		Next:   http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed++ }),
+		Rest:   rest,
+	})
+	serve := func() {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.RemoteAddr = "192.0.2.1:80"
+		handler.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	serve() // a key of which nothing is known
+	serve()
+	if passed != 1 {
+		t.Fatalf("%d of 2 requests went the express way, want the second", passed)
+	}
+	if err := h.nodes[1].ShutOut(h.rules[1], "192.0.2.1", time.Minute.Microseconds()); err != nil {
+		t.Fatal(err)
+	}
+	serve()
+	if d := rest.decision; passed != 1 || d.Allowed || d.RetryAfter != time.Minute.Microseconds() || d.Remaining != 0 {
+		t.Errorf("%d passed; the decision is %+v", passed, d)
+	}
+}

@@ -1,0 +1,217 @@
+package traefik
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/redis"
+)
+
+// meter counts what becomes of the requests under one rule. What it counts goes on over reloads, as long as any configuration has the
+// rule. Numbers are changed with functions of sync/atomic, which an interpreter calls for less than methods.
+type meter struct {
+	waiting  int64   // requests that wait for their turn; first, since that is where 64 bits are aligned on every machine
+	penalty  int64   // keys that were shut out for an offence
+	allowed  *int64  // of requests: what most are
+	requests []int64 // by outcome
+	compared []int64 // by what the limit (1: allowed) and the candidate (2: allowed) have decided
+	label    string  // the rule's: namespace/name
+}
+
+// The outcomes of a request under a rule, as places in outcomeNames. A rule that would have allowed a request that another rejects
+// counts none.
+const (
+	outcomeAllowed = iota
+	outcomeAllowedSoft
+	outcomeDelayed
+	outcomeRejected
+	outcomeShadowRejected
+	outcomeErrorOpen
+	outcomeErrorClosed
+	outcomeFallback
+)
+
+var outcomeNames = []string{"allowed", "allowed_soft", "delayed", "rejected", "shadow_rejected", "error_open", "error_closed", "fallback"}
+
+func newMeter(label string) *meter {
+	m := &meter{label: label, requests: make([]int64, len(outcomeNames)), compared: make([]int64, 4)}
+	m.allowed = &m.requests[outcomeAllowed]
+	return m
+}
+
+// labelOf returns what the metrics call a rule: as Caddy's do.
+func labelOf(r *core.Rule) string {
+	if r.Namespace() == "" {
+		return r.Name()
+	}
+	return r.Namespace() + "/" + r.Name()
+}
+
+// count counts what has become of a request, rule by rule. Where the store has failed that is how it was come to.
+func count(s *ruleSet, q *inquiry, failed bool) {
+	var (
+		i int
+		v *core.Verdict
+		m *meter
+	)
+	v = &q.verdict
+	if v.Outcome == core.Allow && s.enforced && !failed && !v.Soft { // as most are
+		for i = range q.checks {
+			m = s.byRule[q.checks[i].Rule]
+			atomic.AddInt64(m.allowed, 1)
+		}
+		return
+	}
+	for i := range q.checks {
+		c := &q.checks[i]
+		m := s.meters[c.Rule.Name()] // which the rule that counts in its place has, too
+		if c.Rule.IsCandidate() {
+			if !failed {
+				m.compare(q.checks[i-1].Decision.Allowed, c.Decision.Allowed)
+			}
+			continue
+		}
+		outcome := outcomeOf(c, v, failed)
+		if outcome < 0 {
+			continue
+		}
+		if limit := besideOf(q.checks, i); limit != nil && (c.Decision.Allowed || !limit.Decision.Allowed) {
+			continue // the rule's limit has counted the request
+		}
+		atomic.AddInt64(&m.requests[outcome], 1)
+		if c.Decision.Penalty {
+			atomic.AddInt64(&m.penalty, 1)
+		}
+	}
+}
+
+// outcomeOf returns what a rule has become of a request; -1: nothing that is counted.
+func outcomeOf(c *core.Check, v *core.Verdict, failed bool) int {
+	if failed {
+		if v.Outcome == core.Unavailable {
+			if c.Rule.TurnsAway() {
+				return outcomeErrorClosed
+			}
+			return -1 // others do
+		}
+		if c.Uncounted {
+			return outcomeErrorOpen
+		}
+		return outcomeFallback
+	}
+	d := &c.Decision
+	if c.Rule.Shadow() {
+		if d.Allowed {
+			return outcomeAllowed
+		}
+		return outcomeShadowRejected
+	}
+	if !d.Allowed {
+		return outcomeRejected
+	}
+	if v.Outcome == core.Reject {
+		return -1
+	}
+	if d.Soft {
+		return outcomeAllowedSoft
+	}
+	if d.Delay > 0 {
+		return outcomeDelayed
+	}
+	return outcomeAllowed
+}
+
+// besideOf returns the check of the rule whose concurrency a check is about, nil where it is about something else, or the rule limits
+// nothing else.
+func besideOf(checks []core.Check, i int) *core.Check {
+	if i == 0 || !checks[i].Rule.Limit().InFlight() || checks[i-1].Rule.Name() != checks[i].Rule.Name() {
+		return nil
+	}
+	if checks[i-1].Rule.IsCandidate() {
+		return &checks[i-2]
+	}
+	if checks[i-1].Rule.Limit().InFlight() { // of another key under the same rule
+		return nil
+	}
+	return &checks[i-1]
+}
+
+// compare counts what a limit and its candidate have decided.
+func (m *meter) compare(limit, candidate bool) {
+	which := 0
+	if limit {
+		which++
+	}
+	if candidate {
+		which += 2
+	}
+	atomic.AddInt64(&m.compared[which], 1)
+}
+
+// waitingOf returns the meters of the rules that have a request wait; none where they are not counted.
+func waitingOf(e *engine, q *inquiry) []*meter {
+	var meters []*meter
+	if !e.counts {
+		return meters
+	}
+	s := q.set
+	if s == nil {
+		s = e.fixed
+	}
+	for i := range q.checks {
+		if m := s.meters[q.checks[i].Rule.Name()]; m != nil && q.checks[i].Decision.Delay > 0 {
+			meters = append(meters, m)
+		}
+	}
+	return meters
+}
+
+// processMetrics are those that are of no rule: one for all middlewares, so that they go on over reloads.
+type processMetrics struct {
+	memory, redis *core.Durations
+	failures      []int64 // by kind
+	evicted       int64   // of memories that are no more; with the registry's lock
+}
+
+// failureKinds are the kinds of a store's failures, as redis.ErrorKind names them.
+var failureKinds = []string{"timeout", "connection", "reply", "unavailable"}
+
+func newProcessMetrics() *processMetrics {
+	return &processMetrics{memory: core.NewDurations(), redis: core.NewDurations(), failures: make([]int64, len(failureKinds))}
+}
+
+// countFailure counts an error of the store.
+func (p *processMetrics) countFailure(err error) {
+	kind := redis.ErrorKind(err)
+	for i := range failureKinds {
+		if failureKinds[i] == kind {
+			atomic.AddInt64(&p.failures[i], 1)
+		}
+	}
+}
+
+// decideTimed asks the limiter, and times it.
+func decideTimed(e *engine, q *inquiry) error {
+	begun := time.Now()
+	err := e.limiter.Decide(q.checks, false, &q.verdict)
+	core.Observe(e.durations(), time.Since(begun))
+	return err
+}
+
+// durations returns where the decisions of a middleware are timed.
+func (e *engine) durations() *core.Durations {
+	if e.shared != nil {
+		return e.registry.metrics.redis
+	}
+	return e.registry.metrics.memory
+}
+
+// series is what the metrics have of one rule of a middleware.
+type series struct {
+	meter     *meter
+	own       *core.Rule   // its own limit; nil: it has none
+	limits    []*core.Rule // all of them
+	candidate bool         // there is one
+	penalties bool         // there are any
+}

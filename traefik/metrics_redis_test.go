@@ -1,0 +1,102 @@
+//go:build gc
+// +build gc
+
+package traefik
+
+import (
+	"context"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/proxyweir/weir/redis/redistest"
+)
+
+func TestDecisionsInRedisAreCountedTimedAndTheirFailuresToo(t *testing.T) {
+	server := redistest.Start(t)
+	settings := object{"address": server.Addr(), "nodes": 1}
+	s := newStage(t)
+	rule := func(name, onError string) Rule { return Rule{Name: name, Limit: "3/1h", OnError: onError} }
+	config := func(r Rule) *Config {
+		c := withMetrics(*inRedis(r, settings))
+		c.StatusPath = "/_weir/quota"
+		return c
+	}
+	open := s.handler(context.Background(), config(rule("open", "open")), "m@file")
+	closed := s.handler(context.Background(), config(rule("closed", "closed")), "m@docker")
+	local := s.handler(context.Background(), config(Rule{Name: "local", Limit: "3/1h", Key: []string{"client_ip", "host"}}), "m@redis")
+	until(t, func() bool { return get(open, "192.0.2.99", nil).Header.Get("X-Ratelimit-Limit") == "3" })
+	base := requests(scrape(t, open), "m.file/open") // of the tries
+	for i := 0; i < 5; i++ {
+		get(closed, "192.0.2.1", nil)
+		get(local, "192.0.2.1", nil)
+		get(closed, "2001:db8::1", nil)
+	}
+	wantRequests(t, open, "m.docker/closed", "allowed 6, rejected 4")
+	wantRequests(t, open, "m.redis/local", "allowed 3, rejected 2")
+	wantQuotas(t, local, "192.0.2.2", nil, `{"name":"local","limit":3,"remaining":3,"reset":0}`)
+	if got := quotas(t, closed, "192.0.2.1", nil); !strings.HasPrefix(got, `{"quotas":[{"name":"closed","limit":3,"remaining":0,"reset":`) || !strings.Contains(got, `"retry_after":`) {
+		t.Errorf("who is over the limit is told %s", got)
+	}
+	found := scrape(t, open)
+	if got := found[`weir_breaker_open{server="`+server.Addr()+`"}`]; got != "0" {
+		t.Errorf("the breaker: %q", got)
+	}
+	if n, err := strconv.Atoi(found[`weir_decision_duration_seconds_count{store="redis"}`]); err != nil || n < 3 {
+		t.Errorf("%d were timed, %v", n, err)
+	}
+	if _, there := found[`weir_keys{rule="m.docker/closed"}`]; there {
+		t.Error("keys in Redis are shown as those in memory")
+	}
+	server.Stop()
+	until(t, func() bool {
+		get(open, "192.0.2.1", nil)
+		return scrape(t, open)[`weir_breaker_open{server="`+server.Addr()+`"}`] == "1"
+	})
+	for i := 0; i < 2; i++ {
+		get(closed, "192.0.2.3", nil)
+		get(local, "192.0.2.3", nil)
+	}
+	found = scrape(t, open)
+	for label, want := range map[string]string{"m.docker/closed": "error_closed 2", "m.redis/local": "fallback 2"} {
+		if got := requests(found, label); !strings.HasSuffix(got, want) {
+			t.Errorf("%s: %s, want %s", label, got, want)
+		}
+	}
+	if got := requests(found, "m.file/open"); !strings.HasPrefix(got, base) || !strings.Contains(got, "error_open ") {
+		t.Errorf("m.file/open: %s", got)
+	}
+	failures := 0
+	for _, kind := range failureKinds {
+		n, err := strconv.Atoi(found[`weir_store_errors_total{kind="`+kind+`"}`])
+		if err != nil || kind == "unavailable" && n < 4 || kind == "reply" && n != 0 {
+			t.Errorf("%s: %d, %v", kind, n, err)
+		}
+		failures += n
+	}
+	if failures < 9 {
+		t.Errorf("%d failures", failures)
+	}
+	r := httptest.NewRequest("GET", "http://example.com/_weir/quota", nil)
+	r.RemoteAddr = "192.0.2.77:1234" // of whom nothing is remembered
+	w := httptest.NewRecorder()
+	local.ServeHTTP(w, r)
+	if w.Code != 503 || w.Body.String() != "{\"error\":\"the rate limits cannot be read\"}\n" || w.Header().Get("Content-Type") != "application/json" {
+		t.Errorf("quotas without Redis: %d %v %s", w.Code, w.Header(), w.Body)
+	}
+}
+
+func TestFailuresAreOfTheKindThatTheyAre(t *testing.T) {
+	server := redistest.Start(t, redistest.WithPassword("hunter2"))
+	s := newStage(t)
+	h := s.handler(context.Background(), withMetrics(*inRedis(Rule{Name: "r", Limit: "3/1h"}, object{"address": server.Addr(), "password": "hunter2"})), "m@file")
+	until(t, func() bool {
+		return requests(scrape(t, h), "m.file/r") != "" || get(h, "192.0.2.1", nil).StatusCode == 200
+	})
+	server.MustDo(t, "CONFIG", "SET", "maxmemory", "1")
+	until(t, func() bool {
+		get(h, "192.0.2.2", nil)
+		return scrape(t, h)[`weir_store_errors_total{kind="reply"}`] != "0"
+	})
+}

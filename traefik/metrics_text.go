@@ -1,0 +1,216 @@
+package traefik
+
+import (
+	"sort"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// writeMetrics returns the metrics of the process in Prometheus's text format, version 0.0.4.
+func (g *registry) writeMetrics() []byte {
+	s := g.observe()
+	b := make([]byte, 0, 4096+1024*len(s.rules))
+	b = appendRequests(b, s)
+	b = appendCompared(b, s)
+	b = appendDurations(b, s, g.metrics)
+	b = appendFamily(b, "weir_store_errors_total", "counter", "Failures of the store in Redis, by kind.")
+	for i := range failureKinds {
+		b = appendSample(b, `weir_store_errors_total{kind="`+failureKinds[i]+`"} `, atomic.LoadInt64(&g.metrics.failures[i]))
+	}
+	b = appendBreakers(b, s)
+	b = appendMemory(b, s)
+	b = appendPenalties(b, s)
+	b = appendWaiting(b, s)
+	return appendLimits(b, s)
+}
+
+// appendFamily appends what a family of series begins with.
+func appendFamily(b []byte, name, kind, help string) []byte {
+	b = append(b, "# HELP "+name+" "+help+"\n# TYPE "+name+" "...)
+	b = append(b, kind...)
+	return append(b, '\n')
+}
+
+// appendSample appends a line: series is its name with its labels, and a space.
+func appendSample(b []byte, series string, value int64) []byte {
+	b = append(b, series...)
+	b = strconv.AppendInt(b, value, 10)
+	return append(b, '\n')
+}
+
+func appendRequests(b []byte, s *snapshot) []byte {
+	b = appendFamily(b, "weir_requests_total", "counter", "Requests that came under a rule, by what the rule had become of them.")
+	for _, r := range s.rules {
+		begin := `weir_requests_total{rule="` + r.meter.label + `",outcome="`
+		for i := range outcomeNames {
+			b = appendSample(b, begin+outcomeNames[i]+`"} `, atomic.LoadInt64(&r.meter.requests[i]))
+		}
+	}
+	return b
+}
+
+// comparedNames are what a limit and its candidate have decided, as places in meter.compared.
+var comparedNames = []string{
+	`limit="rejected",candidate="rejected"`,
+	`limit="allowed",candidate="rejected"`,
+	`limit="rejected",candidate="allowed"`,
+	`limit="allowed",candidate="allowed"`,
+}
+
+func appendCompared(b []byte, s *snapshot) []byte {
+	begun := false
+	for _, r := range s.rules {
+		if !r.candidate {
+			continue
+		}
+		if !begun {
+			begun = true
+			b = appendFamily(b, "weir_candidate_decisions_total", "counter", "Requests that came under a rule with a candidate, by what the limit and the candidate have decided.")
+		}
+		begin := `weir_candidate_decisions_total{rule="` + r.meter.label + `",`
+		for i := range comparedNames {
+			b = appendSample(b, begin+comparedNames[i]+"} ", atomic.LoadInt64(&r.meter.compared[i]))
+		}
+	}
+	return b
+}
+
+const durationName = "weir_decision_duration_seconds"
+
+var durationHelp = "How long decisions take, by the store. One decision in " + strconv.Itoa(core.TimedShare) + " is timed and counted here: the proportions are those of all."
+
+func appendDurations(b []byte, s *snapshot, p *processMetrics) []byte {
+	if !s.inMemory && !s.redis {
+		return b
+	}
+	b = appendFamily(b, durationName, "histogram", durationHelp)
+	if s.inMemory {
+		b = appendHistogram(b, "memory", p.memory)
+	}
+	if s.redis {
+		b = appendHistogram(b, "redis", p.redis)
+	}
+	return b
+}
+
+func appendHistogram(b []byte, store string, d *core.Durations) []byte {
+	counts, sum := d.Read()
+	begin := durationName + `_bucket{store="` + store + `",le="`
+	for i := range core.DurationBounds {
+		b = appendSample(b, begin+inSeconds(time.Duration(core.DurationBounds[i]))+`"} `, counts[i])
+	}
+	all := counts[len(counts)-1]
+	b = appendSample(b, begin+`+Inf"} `, all)
+	b = append(b, durationName+`_sum{store="`+store+`"} `+inSeconds(sum)+"\n"...)
+	return appendSample(b, durationName+`_count{store="`+store+`"} `, all)
+}
+
+// inSeconds writes a duration as Prometheus's own libraries do.
+func inSeconds(d time.Duration) string { return strconv.FormatFloat(float64(d)/1e9, 'g', -1, 64) }
+
+// escaped makes a text one that can stand in a label. (Names of rules and namespaces have nothing that would need it.)
+var escaped = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+
+func appendBreakers(b []byte, s *snapshot) []byte {
+	if len(s.breakers) == 0 {
+		return b
+	}
+	b = appendFamily(b, "weir_breaker_open", "gauge", "Whether a server of Redis is not asked because it has failed: 1, or 0 where it is asked.")
+	names := make([]string, 0, len(s.breakers))
+	for name := range s.breakers {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	for _, name := range names {
+		open := int64(0)
+		if s.breakers[name] {
+			open = 1
+		}
+		b = appendSample(b, `weir_breaker_open{server="`+escaped.Replace(name)+`"} `, open)
+	}
+	return b
+}
+
+func appendMemory(b []byte, s *snapshot) []byte {
+	begun := false
+	for _, r := range s.rules {
+		if !r.inMemory {
+			continue
+		}
+		if !begun {
+			begun = true
+			b = appendFamily(b, "weir_keys", "gauge", "Keys of a rule in memory.")
+		}
+		b = appendSample(b, `weir_keys{rule="`+r.meter.label+`"} `, r.keys(s.memory))
+	}
+	b = appendFamily(b, "weir_max_keys", "gauge", "How many keys the memory holds at most, of all rules.")
+	b = appendSample(b, "weir_max_keys ", int64(s.maxKeys))
+	b = appendFamily(b, "weir_evictions_total", "counter", "Keys in memory that were forgotten for others while they still counted.")
+	return appendSample(b, "weir_evictions_total ", s.evicted)
+}
+
+func appendPenalties(b []byte, s *snapshot) []byte {
+	begun := false
+	for _, r := range s.rules {
+		if !r.penalties {
+			continue
+		}
+		if !begun {
+			begun = true
+			b = appendFamily(b, "weir_penalties_total", "counter", "Keys that were shut out for exceeding a rule's limit.")
+		}
+		b = appendSample(b, `weir_penalties_total{rule="`+r.meter.label+`"} `, atomic.LoadInt64(&r.meter.penalty))
+	}
+	return b
+}
+
+func appendWaiting(b []byte, s *snapshot) []byte {
+	if len(s.rules) == 0 {
+		return b
+	}
+	b = appendFamily(b, "weir_waiting", "gauge", "Requests that wait for their turn under a rule.")
+	for _, r := range s.rules {
+		b = appendSample(b, `weir_waiting{rule="`+r.meter.label+`"} `, atomic.LoadInt64(&r.meter.waiting))
+	}
+	return b
+}
+
+// appendLimits appends the rules' own limits. A rule that has one for some values or keys alone has none.
+func appendLimits(b []byte, s *snapshot) []byte {
+	begun := false
+	for _, r := range s.rules {
+		if r.own == nil {
+			continue
+		}
+		if !begun {
+			begun = true
+			b = appendFamily(b, "weir_limit", "gauge", "Requests that a rule's own limit lets through in a period, or that may be under way at a time.")
+		}
+		n := r.own.Limit().Requests()
+		if r.own.Blocks() {
+			n = 0
+		}
+		b = appendSample(b, `weir_limit{rule="`+r.meter.label+`"} `, n)
+	}
+	begun = false
+	now := time.Now().UnixMicro()
+	for _, r := range s.rules {
+		if r.own == nil || r.own.Limit().InFlight() {
+			continue
+		}
+		if !begun {
+			begun = true
+			b = appendFamily(b, "weir_limit_period_seconds", "gauge", "The period of a rule's own limit; of the calendar, the day, week or month that it is.")
+		}
+		period := r.own.Limit().Period()
+		if w := r.own.Limit().Windows(now); w != nil {
+			period = w[2] - w[1]
+		}
+		b = append(b, `weir_limit_period_seconds{rule="`+r.meter.label+`"} `+inSeconds(time.Duration(period)*time.Microsecond)+"\n"...)
+	}
+	return b
+}

@@ -1,0 +1,269 @@
+package traefik
+
+import (
+	"sort"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// shownFor is how long the metrics have what no handler with a living context uses any more. Traefik cancels the old handlers before it
+// makes the new ones, so that in between there may be none of a middleware.
+const shownFor = 10 * time.Second
+
+// meter gives the rules of a set their meters: those that there are, or new ones.
+func (g *registry) meter(s *ruleSet) {
+	s.meters = make(map[string]*meter)
+	s.byRule = make(map[*core.Rule]*meter)
+	s.enforced = true
+	for _, r := range s.rules {
+		limits := r.ruled.Limits.Rules()
+		if len(limits) == 0 {
+			continue // it limits nothing
+		}
+		s.add(r.ruled.Name, g.meterOf(limits[0]), r.ruled.Limits.Own(), limits)
+	}
+	if s.domain != nil {
+		for _, r := range s.domain.Rules() {
+			s.add(r.Name(), g.meterOf(r), r, []*core.Rule{r})
+		}
+	}
+}
+
+func (g *registry) meterOf(r *core.Rule) *meter {
+	label := labelOf(r)
+	m := g.meters[label]
+	if m == nil {
+		m = newMeter(label)
+		g.meters[label] = m
+	}
+	return m
+}
+
+// add notes what the metrics have of a rule.
+func (s *ruleSet) add(name string, m *meter, own *core.Rule, limits []*core.Rule) {
+	s.meters[name] = m
+	for _, limit := range limits {
+		s.byRule[limit] = m
+		s.enforced = s.enforced && !limit.Shadow() && len(limit.Beside()) == 0
+	}
+	s.series = append(s.series, &series{meter: m, own: own, limits: limits, candidate: hasCandidate(limits[0]), penalties: hasPenalties(limits[0])})
+}
+
+// hasPenalties reports whether a limit shuts keys out.
+func hasPenalties(limit *core.Rule) bool {
+	terms, _ := limit.Terms()
+	return len(terms.Penalties) > 0
+}
+
+// forgetMeters lets go of the meters of rules that no configuration has any more.
+func (g *registry) forgetMeters() {
+	if len(g.meters) == 0 {
+		return
+	}
+	kept := make(map[string]*meter)
+	for _, e := range g.engines {
+		if e.counts {
+			for _, one := range e.inForce().series {
+				kept[one.meter.label] = one.meter
+			}
+		}
+	}
+	for _, old := range g.retired { // a file may have them again
+		for _, r := range old.rules {
+			label := labelOf(r)
+			if m := g.meters[label]; m != nil {
+				kept[label] = m
+			}
+		}
+	}
+	g.meters = kept
+}
+
+// shown returns the engines whose metrics there are: those of living handlers, the newest last, and before them those that ended a
+// moment ago, if their middleware has no other yet.
+func (g *registry) shown() []*engine {
+	living := make(map[*engine]bool)
+	names := make(map[string]bool)
+	ended := make(map[*engine]bool)
+	soon := g.clock() + lingering - shownFor // who ended since has a later until
+	for _, gen := range g.generations {
+		for _, e := range gen.engines {
+			if gen.ctx.Err() == nil {
+				living[e] = true
+				names[e.name] = true
+			} else {
+				ended[e] = true
+			}
+		}
+	}
+	for _, gen := range g.ended {
+		if gen.until > soon {
+			for _, e := range gen.engines {
+				ended[e] = true
+			}
+		}
+	}
+	list := make([]*engine, 0, len(living))
+	for e := range ended {
+		if !names[e.name] {
+			list = append(list, e)
+		}
+	}
+	before := len(list)
+	for e := range living {
+		list = append(list, e)
+	}
+	byNumber(list[:before])
+	byNumber(list[before:])
+	return list
+}
+
+func byNumber(list []*engine) {
+	sort.Slice(list, func(i, j int) bool { return list[i].number < list[j].number })
+}
+
+// listen has the metrics served on an address, if they are not. middleware is the one that names it, for the log.
+func (g *registry) listen(address, middleware string) {
+	if g.listeners[address] != nil {
+		return
+	}
+	l := &metricsListener{
+		address: address,
+		pages:   &metricsPages{page: g.page},
+		later:   func(f func()) { g.after(listenAgainAfter, f) },
+		say:     func(text string) { warn(middleware, text) },
+	}
+	g.listeners[address] = l
+	l.start()
+}
+
+// settle closes the listeners that no configuration names any more.
+func (g *registry) settle() {
+	defer guard()
+	for _, l := range g.unnamed() {
+		l.close()
+	}
+}
+
+// unnamed takes the listeners that no configuration names any more out of the registry.
+func (g *registry) unnamed() []*metricsListener {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	named := make(map[string]bool)
+	for _, e := range g.shown() {
+		named[e.watching.address] = true
+	}
+	var list []*metricsListener
+	for address, l := range g.listeners {
+		if !named[address] {
+			delete(g.listeners, address)
+			list = append(list, l)
+		}
+	}
+	return list
+}
+
+// adviseMetrics says, once, of the middlewares that count though nobody can see it.
+func (g *registry) adviseMetrics() {
+	counts := false
+	for _, e := range g.engines {
+		counts = counts || e.counts
+	}
+	if !counts {
+		return
+	}
+	list := g.shown()
+	for _, e := range list {
+		if e.watching.address != "" || e.watching.metrics != core.NoPath {
+			return
+		}
+	}
+	for _, e := range list {
+		if e.counts {
+			g.say(e.name, "metrics has neither address nor path, nor has that of another middleware, so that nobody can read them; write one of the two")
+		}
+	}
+}
+
+// ruleMetrics is what the metrics have of one rule, of whichever middlewares.
+type ruleMetrics struct {
+	meter     *meter
+	own       *core.Rule // of the newest
+	candidate bool
+	penalties bool
+	inMemory  bool
+	limits    []*core.Rule // of which there are keys in memory; some may count in the same place
+}
+
+// snapshot is what the metrics are written of.
+type snapshot struct {
+	rules           []*ruleMetrics  // by label
+	breakers        map[string]bool // by the server's name: whether it is open
+	memory          *core.Memory    // nil: there is none
+	inMemory, redis bool            // there are rules that count there
+	maxKeys         int
+	evicted         int64
+}
+
+// observe returns what there is.
+func (g *registry) observe() *snapshot {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	memory := g.memory
+	s := &snapshot{memory: memory, maxKeys: g.maxKeys, evicted: g.metrics.evicted, breakers: make(map[string]bool)}
+	if memory != nil {
+		s.evicted += memory.Stats().Evictions
+	}
+	found := make(map[*meter]*ruleMetrics)
+	for _, e := range g.shown() {
+		if !e.counts {
+			continue
+		}
+		if e.shared != nil {
+			s.redis = true
+			name := e.shared.server.Name()
+			s.breakers[name] = s.breakers[name] || !e.shared.server.Available()
+		} else {
+			s.inMemory = true
+		}
+		for _, one := range e.inForce().series {
+			r := found[one.meter]
+			if r == nil {
+				r = &ruleMetrics{meter: one.meter}
+				found[one.meter] = r
+				s.rules = append(s.rules, r)
+			}
+			r.own = one.own
+			r.candidate = r.candidate || one.candidate
+			r.penalties = r.penalties || one.penalties
+			if e.shared == nil {
+				r.inMemory = true
+				r.limits = append(r.limits, one.limits...)
+			}
+		}
+	}
+	rules := s.rules
+	sort.Slice(rules, func(i, j int) bool { return rules[i].meter.label < rules[j].meter.label })
+	return s
+}
+
+// keys returns how many keys of a rule are in memory.
+func (r *ruleMetrics) keys(memory *core.Memory) int64 {
+	if memory == nil || !r.inMemory {
+		return 0
+	}
+	if len(r.limits) == 1 {
+		return memory.Keys(r.limits[0])
+	}
+	n := int64(0)
+	counted := make(map[string]bool)
+	for _, limit := range r.limits {
+		place := limit.Identity()
+		if !counted[place] {
+			counted[place] = true
+			n += memory.Keys(limit)
+		}
+	}
+	return n
+}
