@@ -1,0 +1,120 @@
+package replay
+
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// entry is one request of a log, as its line has it.
+type entry struct {
+	start, end int64 // nanoseconds; the same where the log has no duration
+	coarse     bool  // the line has whole seconds
+	status     int
+	method     string
+	host       string
+	uri        string
+	client     string // address; "" where the line has none
+	remote     string // address of the peer
+
+	strange bool      // the client is a column that is no address
+	hasHost bool      // the format has the host, which may be empty
+	fields  fieldsIn  // which header fields the line has
+	headers []header  // of those that are asked for
+	format  logFormat // of the line
+}
+
+// header is a header field with its values.
+type header struct {
+	name   string // canonical
+	values []string
+}
+
+// fieldsIn says what it means that a line has not got a header field.
+type fieldsIn int
+
+const (
+	noFields   fieldsIn = iota // nothing: the format has none
+	someFields                 // nothing, but for those in headers
+	keptFields                 // that the request had none, if the log has it of any request
+	allFields                  // that the request had none
+)
+
+// logFormat is how a line is written.
+type logFormat int
+
+const (
+	noFormat logFormat = iota
+	caddyJSON
+	traefikJSON
+	traefikCommon
+	combined
+	common
+	formats // how many there are
+)
+
+func (f logFormat) String() string {
+	return [...]string{"", "caddy-json", "traefik-json", "traefik-common", "combined", "common"}[f]
+}
+
+// redacted is what Caddy and Traefik write in place of a value that is not to be in the log.
+const redacted = "REDACTED"
+
+// find returns the values of a header field that the line has.
+func (e *entry) find(name string) ([]string, bool) {
+	for i := range e.headers {
+		if e.headers[i].name == name {
+			return e.headers[i].values, true
+		}
+	}
+	return nil, false
+}
+
+// reset makes the entry ready for another line.
+func (e *entry) reset() {
+	headers := e.headers
+	clear(headers)
+	*e = entry{headers: headers[:0]}
+}
+
+// setTimes sets when the request began and ended, by its end or (ended is false) its start, and its duration. Of times in whole seconds
+// the duration counts in whole seconds, too, so that the lines of a second stay together.
+func (e *entry) setTimes(at, precision, duration int64, ended bool) bool {
+	if at < earliest || at > latest {
+		return false
+	}
+	duration = min(max(duration, 0), longest)
+	e.coarse = precision == wholeSecond
+	if e.coarse {
+		duration -= duration % wholeSecond
+	}
+	e.start, e.end = at, at
+	if ended {
+		e.start = max(at-duration, earliest)
+	} else {
+		e.end = min(at+duration, latest)
+	}
+	return true
+}
+
+// lastAddress returns the last of a list of addresses, as X-Forwarded-For is one, without a port.
+func lastAddress(list string) string {
+	if i := strings.LastIndexByte(list, ','); i >= 0 {
+		list = list[i+1:]
+	}
+	list = strings.TrimSpace(list)
+	if list == "-" {
+		return ""
+	}
+	if bare := core.HostOf(list); bare != list && isAddress(bare) {
+		return bare
+	}
+	return list
+}
+
+// isAddress reports whether a text is an IP address.
+func isAddress(text string) bool {
+	_, err := netip.ParseAddr(text)
+	return err == nil
+}

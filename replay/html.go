@@ -1,0 +1,136 @@
+package replay
+
+import (
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"fmt"
+	"html/template"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+//go:embed report.css
+var css string
+
+//go:embed report.html
+var page string
+
+var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
+	"n": grouped, "percent": percent, "clock": clock, "plot": plotOf, "uses": usesOf, "join": strings.Join,
+	"now": func(s Suggestion) string { return s.now() }, "suggested": func(s Suggestion) string { return s.suggested() },
+	"notes": func(r RuleReport) string { return r.notes() }, "touched": func(r RuleReport) int64 { return r.Rejected + r.ShadowRejected },
+}).Parse(page))
+
+// WriteHTML writes the report as one page with plots, that needs nothing else and may load nothing: its policy allows its own style alone.
+func (r *Report) WriteHTML(out io.Writer) error {
+	sum := sha256.Sum256([]byte(css))
+	return pageTemplate.Execute(out, map[string]any{
+		"R":      r,
+		"CSS":    template.CSS(css), //nolint:gosec // it is ours
+		"Policy": "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'",
+	})
+}
+
+// The size of a plot, in units of its own: it is as wide as the page.
+const (
+	plotWidth  = 720
+	plotHeight = 160
+)
+
+// plot is requests and rejections over time, as paths of an SVG image.
+type plot struct {
+	Width, Height      int
+	Requests, Rejected string
+	Most               int64 // requests in a step
+	Step               string
+	From, To           string
+	Title              string
+}
+
+// plotOf makes the plot of a rule.
+func plotOf(r RuleReport) plot {
+	s := r.Series
+	p := plot{Width: plotWidth, Height: plotHeight, Step: shortDuration(s.Step), From: clock(s.Start)}
+	p.To = clock(s.Start.Add(time.Duration(s.Step * float64(len(s.Requests)) * float64(time.Second))))
+	for _, n := range s.Requests {
+		p.Most = max(p.Most, int64(n))
+	}
+	p.Requests = bars(s.Requests, p.Most)
+	p.Rejected = bars(s.Rejected, p.Most)
+	p.Title = fmt.Sprintf("Requests and rejections of %s over time: at most %s in %s", r.Name, grouped(p.Most), p.Step)
+	return p
+}
+
+// bars draws a bar for each number.
+func bars(list []uint32, most int64) string {
+	if most == 0 {
+		return ""
+	}
+	var path strings.Builder
+	width := float64(plotWidth) / float64(len(list))
+	for i, n := range list {
+		if n == 0 {
+			continue
+		}
+		height := float64(n) / float64(most) * plotHeight
+		fmt.Fprintf(&path, "M%.1f %dV%.1fH%.1fV%d", float64(i)*width, plotHeight, plotHeight-height, (float64(i)+1)*width, plotHeight)
+	}
+	return path.String()
+}
+
+// shortDuration writes a number of seconds.
+func shortDuration(seconds float64) string {
+	switch {
+	case seconds >= 86400:
+		return strings.TrimSuffix(strconv.FormatFloat(seconds/86400, 'f', 1, 64), ".0") + " d"
+	case seconds >= 120:
+		return strings.TrimSuffix(strconv.FormatFloat(seconds/60, 'f', 1, 64), ".0") + " min"
+	}
+	return strconv.FormatFloat(seconds, 'f', -1, 64) + " s"
+}
+
+// use is a bar of how many clients have used how much of their limit.
+type use struct {
+	Label       string
+	Clients     int64
+	X, Y, W, H  string
+	Middle      string
+	Rejected    bool
+	LabelHeight int
+}
+
+// uses are the bars of a rule's clients.
+type uses struct {
+	Width, Height, Full int
+	Bars                []use
+	Title               string
+}
+
+// usesOf makes the plot of the clients' peak use. The bars' heights are of the square root of their numbers, so that a few clients can be
+// seen beside many.
+func usesOf(r RuleReport) uses {
+	u := uses{Width: plotWidth, Height: plotHeight, Full: plotHeight + 36, Title: "How many clients of " + r.Name + " used how much of the limit at most"}
+	most := int64(1)
+	for _, p := range r.PeakUse {
+		most = max(most, p.Clients)
+	}
+	width := float64(plotWidth) / float64(len(r.PeakUse))
+	for i, p := range r.PeakUse {
+		height := float64(plotHeight-16) * math.Sqrt(float64(p.Clients)/float64(most))
+		b := use{Label: "≤ " + strconv.Itoa(p.Percent) + " %", Clients: p.Clients, Rejected: p.Rejected, LabelHeight: plotHeight + 28}
+		if p.Rejected {
+			b.Label = "over"
+		}
+		b.X, b.W = number(float64(i)*width+3), number(width-6)
+		b.Y, b.H = number(plotHeight-height), number(height)
+		b.Middle = number((float64(i) + 0.5) * width)
+		u.Bars = append(u.Bars, b)
+	}
+	return u
+}
+
+func number(f float64) string { return strconv.FormatFloat(f, 'f', 1, 64) }

@@ -1,0 +1,95 @@
+package replay
+
+import (
+	"bytes"
+	"errors"
+
+	"github.com/valyala/fastjson"
+)
+
+// lineParser reads lines of access logs, each for itself: which format a line has is seen by its beginning, and of JSON by its members.
+// It is for one goroutine.
+type lineParser struct {
+	wanted []string // canonical names of the header fields that are asked for
+	prefix []string // of wanted, as Traefik's JSON has them
+	json   fastjson.Parser
+	number []byte
+}
+
+func newLineParser(wanted []string) *lineParser {
+	p := &lineParser{wanted: wanted}
+	for _, name := range wanted {
+		p.prefix = append(p.prefix, "request_"+name)
+	}
+	return p
+}
+
+// errOther is returned for a line that is whole, but says nothing of a request: one of the proxy's own messages, for example.
+var errOther = errors.New("is no request")
+
+var (
+	errFormat   = errors.New("is none of the formats that are known: JSON of Caddy or Traefik, or the common or combined format")
+	errTwoWays  = errors.New("can be read in two ways, as one can in which a client has forged columns")
+	errTime     = errors.New("has no time that can be read, from 1970 to 2199")
+	errDuration = errors.New("has a duration that cannot be read")
+	errRequest  = errors.New("has no request that can be read")
+)
+
+// parse reads a line into e, or says what is wrong with it.
+func (p *lineParser) parse(line []byte, e *entry) error {
+	e.reset()
+	line = bytes.TrimSpace(line)
+	if len(line) == 0 {
+		return errOther
+	}
+	if line[0] == '{' {
+		return p.parseJSON(line, e)
+	}
+	return p.parseCommon(line, e)
+}
+
+// parseJSON reads a line of Caddy's or Traefik's JSON.
+func (p *lineParser) parseJSON(line []byte, e *entry) error {
+	v, err := p.json.ParseBytes(line)
+	if err != nil {
+		return errors.New("is no JSON, or is cut off")
+	}
+	o, err := v.Object()
+	if err != nil {
+		return errFormat
+	}
+	if request := o.Get("request"); request != nil && request.Type() == fastjson.TypeObject {
+		return p.parseCaddy(o, request, e)
+	}
+	if o.Get("RequestMethod") != nil || o.Get("StartUTC") != nil {
+		return p.parseTraefik(v, e)
+	}
+	return errOther
+}
+
+// text returns a member that is a text, "" for others.
+func text(v *fastjson.Value) string {
+	if v == nil || v.Type() != fastjson.TypeString {
+		return ""
+	}
+	b, _ := v.StringBytes()
+	return string(b)
+}
+
+// raw returns how a number is written, in memory that is the parser's.
+func (p *lineParser) raw(v *fastjson.Value) []byte {
+	p.number = v.MarshalTo(p.number[:0])
+	return p.number
+}
+
+// time reads a time that is a number or a text.
+func (p *lineParser) time(v *fastjson.Value) (nanos, precision int64, ok bool) {
+	switch v.Type() {
+	case fastjson.TypeNumber:
+		nanos, ok = parseNumberTime(p.raw(v))
+		return nanos, 1, ok
+	case fastjson.TypeString:
+		return parseTextTime(text(v))
+	}
+	return 0, 0, false
+}

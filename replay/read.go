@@ -1,0 +1,245 @@
+package replay
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+)
+
+// request is one request of a log, made ready to be decided: what is kept of its line.
+type request struct {
+	start, end int64 // microseconds
+	status     int32
+	file, line int32
+	coarse     bool
+	checks     [2][]check // by the rules in force, and by the candidate's
+	sees       fieldSet   // which fields the line has that others may leave out
+}
+
+// batch is what a block comes to.
+type batch struct {
+	file     *logFile
+	block    block
+	ready    chan struct{} // closed when all that follows is there
+	requests []request
+	lines    int
+	others   int // lines that are whole, and no requests
+	wrong    int // lines that could not be read
+	examples []BadLine
+	formats  [formats]int
+	strange  int    // requests of which the client is no address
+	example  string // of such a client
+	end      error  // why the file ends behind this batch; nil: it does not
+	next     int    // of requests, to be handed out
+}
+
+// BadLine is a line that could not be read.
+type BadLine struct {
+	File string `json:"file"`
+	Line int    `json:"line"`
+	Why  string `json:"why"`
+}
+
+// mostExamples is how many of such lines are told.
+const mostExamples = 5
+
+// pool parses blocks of all files that are being read.
+type pool struct {
+	sets   []*Rules
+	fields *fieldTable
+	jobs   chan *batch
+	done   sync.WaitGroup
+}
+
+func newPool(sets []*Rules, fields *fieldTable) *pool {
+	p := &pool{sets: sets, fields: fields, jobs: make(chan *batch)}
+	for range runtime.GOMAXPROCS(0) {
+		p.done.Add(1)
+		go p.work()
+	}
+	return p
+}
+
+// close ends the pool when nothing is read any more.
+func (p *pool) close() {
+	close(p.jobs)
+	p.done.Wait()
+}
+
+func (p *pool) work() {
+	defer p.done.Done()
+	w := &worker{sets: p.sets, parser: newLineParser(p.fields.headers()), sorter: newSorter(p.fields)}
+	for b := range p.jobs {
+		w.parse(b)
+		close(b.ready)
+	}
+}
+
+// worker makes requests of lines.
+type worker struct {
+	sets   []*Rules
+	parser *lineParser
+	sorter *sorter
+	entry  entry
+	checks []check
+	keys   []byte
+}
+
+// parse makes the requests of a batch.
+func (w *worker) parse(b *batch) {
+	w.checks, w.keys = w.checks[:0], w.keys[:0]
+	data := b.block.data
+	b.requests = make([]request, 0, len(data)/400+1)
+	type bounds [3]int
+	places := make([]bounds, 0, cap(b.requests)) // of the checks of each request
+	for n := b.block.first; len(data) > 0; n++ {
+		var line []byte
+		line, data = cutLine(data)
+		b.lines++
+		if n == 1 {
+			line = bytes.TrimPrefix(line, byteOrderMark)
+		}
+		err := w.parser.parse(line, &w.entry)
+		if err == nil {
+			err = w.sorter.take(&w.entry)
+		}
+		if err != nil {
+			b.note(n, err)
+			continue
+		}
+		e := &w.entry
+		b.formats[e.format]++
+		if e.strange {
+			if b.strange == 0 {
+				b.example = e.client
+			}
+			b.strange++
+		}
+		r := request{start: e.start / 1000, end: e.end / 1000, status: int32(e.status), file: int32(b.file.number), line: int32(n), coarse: e.coarse}
+		place := bounds{len(w.checks), len(w.checks), len(w.checks)}
+		for i, set := range w.sets {
+			w.checks, w.keys = w.sorter.sort(set, e, w.checks, w.keys)
+			place[i+1] = len(w.checks)
+		}
+		if len(w.sets) == 1 {
+			place[2] = place[1]
+		}
+		if len(e.headers) > 0 {
+			r.sees = w.sorter.seen(e)
+		}
+		b.requests = append(b.requests, r)
+		places = append(places, place)
+	}
+	if b.block.tooLong > 0 {
+		b.lines++
+		b.note(b.block.tooLong, fmt.Errorf("is longer than %d MB", longestRow>>20))
+	}
+	b.block.free()
+	keys := string(w.keys)
+	checks := append([]check(nil), w.checks...)
+	for i := range checks {
+		checks[i].key = keys[checks[i].begin:checks[i].end]
+	}
+	for i, place := range places {
+		b.requests[i].checks[0] = checks[place[0]:place[1]:place[1]]
+		b.requests[i].checks[1] = checks[place[1]:place[2]:place[2]]
+	}
+}
+
+// note counts a line that is no request.
+func (b *batch) note(line int, err error) {
+	if errors.Is(err, errOther) {
+		b.others++
+		return
+	}
+	b.wrong++
+	if len(b.examples) < mostExamples {
+		b.examples = append(b.examples, BadLine{File: shown(b.file.name, 200), Line: line, Why: err.Error()})
+	}
+}
+
+// seen returns which header fields the line has.
+func (s *sorter) seen(e *entry) fieldSet {
+	var seen fieldSet
+	for i := range s.fields {
+		if _, there := e.find(s.fields[i].header); there && s.fields[i].header != "" {
+			seen.add(i)
+		}
+	}
+	return seen
+}
+
+// stream reads one file from its beginning to its end.
+type stream struct {
+	file    *logFile
+	batches chan *batch
+	batch   *batch // which requests are handed out of; nil: the file is over
+}
+
+// readAhead is how many blocks of a file are parsed before they are asked for.
+const readAhead = 4
+
+// start has a file read. Whatever is wrong with it comes with its last batch.
+func (p *pool) start(ctx context.Context, f *logFile, reading *sync.WaitGroup) *stream {
+	s := &stream{file: f, batches: make(chan *batch, readAhead)}
+	reading.Add(1)
+	go func() {
+		defer reading.Done()
+		defer close(s.batches)
+		from, closer, err := f.open()
+		if err != nil {
+			p.hand(ctx, s, block{}, err)
+			return
+		}
+		defer func() { _ = closer.Close() }()
+		lines := &blockReader{from: from}
+		for {
+			b, err := lines.next()
+			if !p.hand(ctx, s, b, err) || err != nil {
+				return
+			}
+		}
+	}()
+	return s
+}
+
+// hand has a block parsed, and its requests come behind those of the blocks before it. It returns false when nobody wants them any more.
+func (p *pool) hand(ctx context.Context, s *stream, b block, end error) bool {
+	one := &batch{file: s.file, block: b, ready: make(chan struct{}), end: end}
+	select {
+	case s.batches <- one:
+	case <-ctx.Done():
+		return false
+	}
+	if end != nil {
+		close(one.ready)
+		return true
+	}
+	select {
+	case p.jobs <- one:
+		return true
+	case <-ctx.Done():
+		close(one.ready)
+		return false
+	}
+}
+
+// head returns the next request of the file; nil: it is over. take is called with each batch that was begun.
+func (s *stream) head(take func(*batch)) *request {
+	for {
+		if s.batch != nil && s.batch.next < len(s.batch.requests) {
+			return &s.batch.requests[s.batch.next]
+		}
+		s.batch = nil
+		one, more := <-s.batches
+		if !more {
+			return nil
+		}
+		<-one.ready
+		s.batch = one
+		take(one)
+	}
+}

@@ -1,0 +1,399 @@
+package replay
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/ruleset"
+)
+
+// Report is what a replay has found out. Its JSON is stable: members may be added, and none changes its meaning.
+type Report struct {
+	From     time.Time    `json:"from"` // when the first request began
+	To       time.Time    `json:"to"`   // and the last
+	Files    []FileReport `json:"files"`
+	Requests int64        `json:"requests"`
+
+	Allowed     int64 `json:"allowed"`      // by all rules together
+	AllowedSoft int64 `json:"allowed_soft"` // of a rule's tolerance
+	Delayed     int64 `json:"delayed"`
+	Rejected    int64 `json:"rejected"`
+	Logged429   int64 `json:"logged_429"` // requests that the log has with status 429
+
+	Unreadable int64     `json:"unreadable"`            // lines that could not be read
+	Examples   []BadLine `json:"unreadable_examples"`   // the first of them
+	Other      int64     `json:"other_lines"`           // lines that are no requests
+	OutOfOrder int64     `json:"out_of_order"`          // requests that came too late to be put in order
+	Crowded    int64     `json:"out_of_order_crowded"`  // of them, those that came in time, but behind more others than are kept in order
+	ClockSteps int64     `json:"clock_steps"`           // how often the log's clock went back
+	EndedEarly int64     `json:"ended_early,omitempty"` // requests under way whose end was brought forward
+
+	Warnings    []string     `json:"warnings"`
+	Rules       []RuleReport `json:"rules"`
+	Candidate   *Comparison  `json:"candidate,omitempty"`
+	Suggestions []Suggestion `json:"suggestions,omitempty"`
+	Passes      int          `json:"passes,omitempty"` // how often the logs were read for suggestions
+}
+
+// FileReport says what a file had.
+type FileReport struct {
+	Name       string   `json:"name"`
+	Formats    []string `json:"formats"`
+	Lines      int64    `json:"lines"`
+	Requests   int64    `json:"requests"`
+	Unreadable int64    `json:"unreadable"`
+	Other      int64    `json:"other_lines"`
+}
+
+// RuleReport is what has become of the requests of one rule. A client is what the rule's key tells apart.
+type RuleReport struct {
+	Name        string `json:"name"`
+	Place       string `json:"place"` // file:line
+	Limit       string `json:"limit"`
+	Algorithm   string `json:"algorithm"`
+	Enforcement string `json:"enforcement"`
+
+	Requests         int64   `json:"requests"` // that came under the rule
+	Allowed          int64   `json:"allowed"`
+	AllowedSoft      int64   `json:"allowed_soft"`
+	Delayed          int64   `json:"delayed"`
+	Rejected         int64   `json:"rejected"`
+	ShadowRejected   int64   `json:"shadow_rejected"`
+	ForConcurrency   int64   `json:"rejected_for_concurrency"` // of both, those for want of a place
+	RejectedByOthers int64   `json:"rejected_by_others"`       // which this rule would have let through
+	RejectedShare    float64 `json:"rejected_share"`           // of the requests, shadow or not
+	Clients          int64   `json:"clients"`
+	Touched          int64   `json:"clients_touched"` // with at least one request that was rejected, or would have been
+	TouchedShare     float64 `json:"clients_touched_share"`
+
+	WorstMinutes []Minute       `json:"worst_minutes"`
+	TopKeys      []KeyReport    `json:"top_keys"` // those most rejected
+	PeakUse      []PeakUse      `json:"peak_use"` // how far clients used up the limit
+	Series       Series         `json:"series"`
+	NotReplayed  []NotReplayed  `json:"not_replayed"`
+	Candidate    *OwnComparison `json:"own_candidate,omitempty"`
+}
+
+// KeyReport is what has become of one key's requests.
+type KeyReport struct {
+	Key      string `json:"key"`
+	Requests int64  `json:"requests"`
+	Rejected int64  `json:"rejected"`
+}
+
+// PeakUse is how many clients have used up to so many percent of their limit at most. Those that were rejected are in a row of their own.
+type PeakUse struct {
+	Percent  int   `json:"percent"`
+	Rejected bool  `json:"rejected"`
+	Clients  int64 `json:"clients"`
+}
+
+// Series are requests and rejections over time, in equal steps.
+type Series struct {
+	Start    time.Time `json:"start"`
+	Step     float64   `json:"step_seconds"`
+	Requests []uint32  `json:"requests"`
+	Rejected []uint32  `json:"rejected"`
+}
+
+// NotReplayed are requests that a rule could not be asked about.
+type NotReplayed struct {
+	Field    string `json:"field"`
+	Why      string `json:"why"` // not_logged, redacted, or never_seen
+	Requests int64  `json:"requests"`
+}
+
+// OwnComparison compares a rule's limit with the candidate that stands in the rule itself.
+type OwnComparison struct {
+	Limit         string `json:"limit"`
+	NewlyRejected int64  `json:"newly_rejected"`
+	NewlyAllowed  int64  `json:"newly_allowed"`
+	BothAllow     int64  `json:"both_allow"`
+	BothReject    int64  `json:"both_reject"`
+}
+
+// Comparison says what the candidate rules would change.
+type Comparison struct {
+	Rejected      int64            `json:"rejected"` // by the candidate
+	NewlyRejected int64            `json:"newly_rejected"`
+	NewlyAllowed  int64            `json:"newly_allowed"`
+	Rules         []RuleComparison `json:"rules"`
+	OnlyNow       []string         `json:"only_now"`       // rules that the candidate has not
+	OnlyCandidate []string         `json:"only_candidate"` // and those that it alone has
+	Report        []RuleReport     `json:"candidate_rules"`
+}
+
+// RuleComparison says what would change for one rule.
+type RuleComparison struct {
+	Name          string      `json:"name"`
+	Limit         string      `json:"limit"`
+	Candidate     string      `json:"candidate"`
+	NewlyRejected int64       `json:"newly_rejected"`
+	NewlyAllowed  int64       `json:"newly_allowed"`
+	SameKeys      bool        `json:"same_keys"` // whether both tell clients apart alike; if not, of clients nothing is said
+	NewlyTouched  int64       `json:"clients_newly_touched"`
+	Spared        int64       `json:"clients_spared"`
+	Keys          []KeyChange `json:"keys"` // those most affected
+}
+
+// KeyChange says what would change for one key.
+type KeyChange struct {
+	Key           string `json:"key"`
+	NewlyRejected int64  `json:"newly_rejected"`
+	NewlyAllowed  int64  `json:"newly_allowed"`
+}
+
+// topKeys is how many keys are named of a rule.
+const topKeys = 10
+
+// report makes the report of the first pass.
+func (p *replay) report() *Report {
+	s := p.sides[0]
+	r := &Report{
+		From: time.UnixMicro(p.first).UTC(), To: time.UnixMicro(p.last).UTC(),
+		Files: p.sources, Requests: p.requests,
+		Allowed: s.allowed, AllowedSoft: s.soft, Delayed: s.delayed, Rejected: s.refused, Logged429: p.logged,
+		Unreadable: p.wrong, Examples: p.examples, Other: p.others,
+		OutOfOrder: p.order.late, Crowded: p.order.crowd, ClockSteps: p.order.steps, EndedEarly: s.player.early,
+		Warnings: []string{},
+	}
+	if r.Examples == nil {
+		r.Examples = []BadLine{}
+	}
+	for i := range r.Files {
+		if r.Files[i].Formats == nil {
+			r.Files[i].Formats = []string{}
+		}
+	}
+	r.Rules = p.ruleReports(s)
+	r.Warnings = append(append(r.Warnings, p.notes...), p.warnings(s)...)
+	if p.pairing != nil {
+		r.Candidate = p.comparison()
+		for _, w := range p.warnings(p.sides[1]) {
+			if !slices.Contains(r.Warnings, w) {
+				r.Warnings = append(r.Warnings, "candidate: "+w)
+			}
+		}
+	}
+	return r
+}
+
+// ruleReports reports the rules of a side.
+func (p *replay) ruleReports(s *side) []RuleReport {
+	list := make([]RuleReport, 0, len(s.tallies))
+	i := 0
+	for _, f := range s.rules.set.Files {
+		for j := range f.Rules {
+			one := p.ruleReport(s, i)
+			one.Place = fmt.Sprintf("%s:%d", shown(f.Name, 200), f.Rules[j].Line)
+			list = append(list, one)
+			i++
+		}
+	}
+	return list
+}
+
+// ruleReport reports one rule.
+func (p *replay) ruleReport(s *side, i int) RuleReport {
+	rule, t, text := s.rules.set.Rules[i], s.tallies[i], s.rules.texts[i]
+	t.minutes.close()
+	r := RuleReport{
+		Name: rule.Name, Limit: limitText(rule.Limits.Own()), Algorithm: algorithmText(rule.Limits.Own()), Enforcement: "hard",
+		Requests: t.requests, Allowed: t.by[passed], AllowedSoft: t.by[passedSoft], Delayed: t.by[passedDelayed],
+		ForConcurrency: t.places, RejectedByOthers: t.by[notCounted],
+		Clients: int64(len(t.keys.counts)), WorstMinutes: t.minutes.worst, TopKeys: []KeyReport{}, NotReplayed: []NotReplayed{},
+	}
+	if r.WorstMinutes == nil {
+		r.WorstMinutes = []Minute{}
+	}
+	if words := strings.Fields(text.Enforcement); len(words) > 0 {
+		r.Enforcement = strings.Join(words, " ")
+	}
+	if rule.Shadow {
+		r.ShadowRejected = t.by[turnedAway]
+	} else {
+		r.Rejected = t.by[turnedAway]
+	}
+	r.RejectedShare = part(t.by[turnedAway], t.requests)
+	r.peaks(t.keys)
+	r.TouchedShare = part(r.Touched, r.Clients)
+	for _, at := range t.keys.named(topKeys, func(at uint32) int64 { return int64(t.keys.counts[at].rejected) }) {
+		k := &t.keys.counts[at]
+		r.TopKeys = append(r.TopKeys, KeyReport{showKey(rule, t.keys.names[at], p.config.PlainKeys), int64(k.requests), int64(k.rejected)})
+	}
+	r.Series = Series{Start: time.UnixMicro(t.series.start).UTC(), Step: float64(t.series.step) / 1e6, Requests: t.series.requests, Rejected: t.series.rejected}
+	if t.series.requests == nil {
+		r.Series.Requests, r.Series.Rejected = []uint32{}, []uint32{}
+	}
+	r.NotReplayed = s.notReplayed(t)
+	if own := rule.Limits.Own(); own != nil && len(own.Beside()) > 0 && own.Beside()[0].IsCandidate() {
+		r.Candidate = &OwnComparison{
+			Limit: own.Beside()[0].Limit().String(), NewlyRejected: t.compared[1][0], NewlyAllowed: t.compared[0][1],
+			BothAllow: t.compared[1][1], BothReject: t.compared[0][0],
+		}
+	}
+	return r
+}
+
+// peaks counts how far clients have used up the limit.
+func (r *RuleReport) peaks(t *keyTable) {
+	for percent := 10; percent <= 100; percent += 10 {
+		r.PeakUse = append(r.PeakUse, PeakUse{Percent: percent})
+	}
+	r.PeakUse = append(r.PeakUse, PeakUse{Percent: 100, Rejected: true})
+	for i := range t.counts {
+		k := &t.counts[i]
+		if k.rejected > 0 {
+			r.Touched++
+			r.PeakUse[10].Clients++
+			continue
+		}
+		r.PeakUse[max((int(k.peak)+99)/100-1, 0)].Clients++
+	}
+}
+
+// notReplayed says of how many requests a rule could not be asked.
+func (s *side) notReplayed(t *tally) []NotReplayed {
+	list := []NotReplayed{}
+	for m, n := range t.lacking {
+		why := [...]string{"", "never_seen", "not_logged", "redacted"}[m.how]
+		list = append(list, NotReplayed{s.rules.fields.list[m.field].text, why, n})
+	}
+	slices.SortFunc(list, func(a, b NotReplayed) int {
+		return cmp.Or(cmp.Compare(b.Requests, a.Requests), strings.Compare(a.Field, b.Field), strings.Compare(a.Why, b.Why))
+	})
+	return list
+}
+
+// part returns a share, 0 of nothing.
+func part(n, of int64) float64 {
+	if of == 0 {
+		return 0
+	}
+	return float64(n) / float64(of)
+}
+
+// limitText writes the limit of a rule, without its algorithm.
+func limitText(r *core.Rule) string {
+	if r == nil {
+		return "unlimited"
+	}
+	if r.Limit().InFlight() {
+		return r.Limit().String()
+	}
+	written, rest, _ := strings.Cut(r.Limit().String(), " ")
+	if _, burst, ok := strings.Cut(rest, " "); ok {
+		written += " " + burst
+	}
+	for _, beside := range r.Beside() {
+		if !beside.IsCandidate() {
+			written += ", " + beside.Limit().String()
+		}
+	}
+	return written
+}
+
+func algorithmText(r *core.Rule) string {
+	if r == nil {
+		return ""
+	}
+	return r.Limit().Algorithm().String()
+}
+
+// warnings says what a replay could not tell, once for each rule and field.
+func (p *replay) warnings(s *side) []string {
+	var list []string
+	for i, t := range s.tallies {
+		for _, n := range s.notReplayed(t) {
+			list = append(list, fmt.Sprintf("rule %q: %s requests are left out: %s", s.rules.set.Rules[i].Name, grouped(n.Requests), because(n)))
+		}
+		for _, at := range s.rules.asks[i].rest {
+			f := &p.fields.list[at]
+			if f.header != "" && !p.seen.has(at) && t.requests > 0 {
+				list = append(list, fmt.Sprintf("rule %q: no request in the logs has %s, so that all are counted as those without it are; has a filter taken it out of the log?", s.rules.set.Rules[i].Name, f.text))
+			}
+		}
+	}
+	if s != p.sides[0] {
+		return list
+	}
+	if p.strange > 0 {
+		list = append(list, fmt.Sprintf("%s requests have a first column that is no address: %s; it is taken for the client as it is", grouped(p.strange), shown(p.example, 40)))
+	}
+	if p.coarse > 0 {
+		list = append(list, fmt.Sprintf("%s of %s requests have times in whole seconds: within a second they are taken in the order of their lines, and shorter periods than some seconds say little", grouped(p.coarse), grouped(p.requests)))
+	}
+	if p.untimed > 0 && slices.ContainsFunc(s.rules.set.All(), underWay) {
+		list = append(list, fmt.Sprintf("%s requests have no duration in the log, and are over at once for concurrency and count", grouped(p.untimed)))
+	}
+	return list
+}
+
+// underWay reports whether a rule looks at when requests end.
+func underWay(r *core.Rule) bool {
+	terms, _ := r.Terms()
+	if r.Limit().InFlight() || terms.Counts {
+		return true
+	}
+	return slices.ContainsFunc(r.Beside(), func(other *core.Rule) bool { return other.Limit().InFlight() })
+}
+
+// because says why a rule could not be asked.
+func because(n NotReplayed) string {
+	switch n.Why {
+	case "redacted":
+		if strings.HasPrefix(n.Field, "query:") {
+			return n.Field + " is REDACTED in the log (a filter of the log has put that there, or the client has sent it: in Caddy's, the action replace of the filter query)"
+		}
+		return n.Field + " is REDACTED in the log (in Caddy log_credentials, in Traefik fields.headers, would keep it)"
+	case "never_seen":
+		return "no line before them has " + n.Field + ", so that the log may leave it out (in Traefik fields.headers would keep it)"
+	}
+	return "the log does not have " + n.Field
+}
+
+// comparison reports what the candidate rules would change.
+func (p *replay) comparison() *Comparison {
+	old, candidate := p.sides[0].rules, p.sides[1].rules
+	c := &Comparison{Rejected: p.sides[1].refused, NewlyRejected: p.pairing.newly[0], NewlyAllowed: p.pairing.newly[1], OnlyNow: []string{}, OnlyCandidate: []string{}, Rules: []RuleComparison{}}
+	for i, at := range p.pairing.of[0] {
+		if at < 0 {
+			c.OnlyNow = append(c.OnlyNow, old.set.Rules[i].Name)
+		}
+	}
+	for i, at := range p.pairing.of[1] {
+		if at < 0 {
+			c.OnlyCandidate = append(c.OnlyCandidate, candidate.set.Rules[i].Name)
+		}
+	}
+	for _, one := range p.pairing.pairs {
+		c.Rules = append(c.Rules, p.compared(one))
+	}
+	c.Report = p.ruleReports(p.sides[1])
+	return c
+}
+
+// compared reports one rule.
+func (p *replay) compared(one *pair) RuleComparison {
+	a, b := p.sides[0].rules.set.Rules[one.rules[0]], p.sides[1].rules.set.Rules[one.rules[1]]
+	r := RuleComparison{
+		Name: a.Name, Limit: limitText(a.Limits.Own()), Candidate: limitText(b.Limits.Own()),
+		NewlyRejected: one.newly[0], NewlyAllowed: one.newly[1], SameKeys: ruleset.Spec(a) == ruleset.Spec(b), Keys: []KeyChange{},
+	}
+	if r.SameKeys {
+		r.NewlyTouched, r.Spared = one.clients(p.sides)
+	}
+	t := one.affected
+	for _, at := range t.named(topKeys, func(at uint32) int64 { return int64(t.counts[at].rejected) + one.spared[at] }) {
+		rule := a
+		if t.counts[at].rejected > 0 {
+			rule = b
+		}
+		r.Keys = append(r.Keys, KeyChange{showKey(rule, t.names[at], p.config.PlainKeys), int64(t.counts[at].rejected), one.spared[at]})
+	}
+	return r
+}

@@ -1,0 +1,221 @@
+package replay
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/ruleset"
+)
+
+// Rules are the rules of rule files, made ready to be replayed once.
+type Rules struct {
+	set    *ruleset.Set
+	texts  []*ruleset.RuleText // of set.Rules
+	asks   []asking            // of set.Rules
+	mayNot []int               // places of the rules of which a line may not say whether they cover it
+	fields *fieldTable
+}
+
+// newRules makes the rules of files ready. fields is shared by all rules of a replay.
+func newRules(files []*ruleset.File, fields *fieldTable) (*Rules, error) {
+	set, err := ruleset.NewSet(files, "")
+	if err != nil {
+		return nil, err
+	}
+	if len(set.Rules) == 0 {
+		return nil, fmt.Errorf("%s: has no rules that could be replayed: %s", files[0].Name, noDescriptors)
+	}
+	s := &Rules{set: set, fields: fields}
+	for _, f := range files {
+		for i := range f.Rules {
+			text := &f.Rules[i].RuleText
+			a, err := fields.asks(text)
+			if err != nil {
+				return nil, fmt.Errorf("%s: rule %q: %w", f.Name, text.Name, err)
+			}
+			if len(a.match) > 0 {
+				s.mayNot = append(s.mayNot, len(s.asks))
+			}
+			s.texts = append(s.texts, text)
+			s.asks = append(s.asks, a)
+		}
+	}
+	return s, nil
+}
+
+// noDescriptors says why the limits of a domain are left out.
+const noDescriptors = "descriptors are left out, since a rule file does not say how a request becomes one; write those limits as rules to replay them"
+
+// delays reports whether any rule has requests wait.
+func (s *Rules) delays() bool {
+	for _, r := range s.set.Rules {
+		if r.Limits.Delays() {
+			return true
+		}
+	}
+	return false
+}
+
+// check is what one rule asks of its limit for one request, or says that the log lacks what it would need for that.
+type check struct {
+	rule  int32 // place in Rules.set.Rules
+	field int32 // which is in doubt, or lacking; -1: none
+	lack  lack
+	begin int // of the key, in the batch's keys, until they are made
+	end   int
+	limit *core.Rule // nil: none, or the log lacks what would say which
+	key   string
+	cost  int64
+}
+
+// sorter finds the rules of requests, and their keys. It is for one goroutine.
+type sorter struct {
+	fields  []field
+	lacks   []lack // of fields, in the line; -1: not looked yet
+	places  []int
+	begun   int // how many checks of other requests there are in the list
+	key     []byte
+	request http.Request
+	url     url.URL
+	header  http.Header
+}
+
+func newSorter(fields *fieldTable) *sorter {
+	return &sorter{fields: fields.list, lacks: make([]lack, len(fields.list)), header: make(http.Header)}
+}
+
+// take makes an http.Request of a line, as far as rules look at one. It returns an error for what net/http would not have taken.
+func (s *sorter) take(e *entry) error {
+	for i := range s.lacks {
+		s.lacks[i] = -1
+	}
+	u, err := parseURI(e.method, e.uri)
+	if err != nil {
+		return errRequest
+	}
+	if u.Host != "" && !e.hasHost { // the line has it all the same
+		e.host, e.hasHost = u.Host, true
+	}
+	clear(s.header)
+	for i := range e.headers {
+		if len(e.headers[i].values) > 0 {
+			s.header[e.headers[i].name] = e.headers[i].values
+		}
+	}
+	s.url = *u
+	s.request.Method = e.method
+	s.request.URL = &s.url
+	s.request.Host = e.host
+	s.request.RemoteAddr = e.remote
+	s.request.Header = s.header
+	return nil
+}
+
+// parseURI reads what stands in a request's first line, as net/http does.
+func parseURI(method, uri string) (*url.URL, error) {
+	if method == http.MethodConnect && !strings.HasPrefix(uri, "/") {
+		return url.ParseRequestURI("http://" + uri)
+	}
+	if strings.HasPrefix(uri, "/") && !strings.ContainsAny(uri, "%#\x7f") && !hasControls(uri) { // as most are: nothing is to be decoded
+		path, query, _ := strings.Cut(uri, "?")
+		return &url.URL{Path: path, RawQuery: query}, nil
+	}
+	return url.ParseRequestURI(uri)
+}
+
+func hasControls(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if s[i] < ' ' {
+			return true
+		}
+	}
+	return false
+}
+
+// lackOf says whether the line has a field.
+func (s *sorter) lackOf(place int, e *entry) lack {
+	if s.lacks[place] < 0 {
+		s.lacks[place] = s.fields[place].lackIn(e)
+	}
+	return s.lacks[place]
+}
+
+// worst returns which of the fields the line lacks most, and how.
+func (s *sorter) worst(places []int, e *entry) (field int32, how lack) {
+	field = -1
+	for _, place := range places {
+		if l := s.lackOf(place, e); l > how {
+			field, how = int32(place), l
+		}
+	}
+	return field, how
+}
+
+// sort appends the checks of the request that was taken to list, and their keys to keys. It does what the proxies' handlers do.
+func (s *sorter) sort(rules *Rules, e *entry, list []check, keys []byte) ([]check, []byte) {
+	s.begun = len(list)
+	r := &s.request
+	path := core.CleanPath(r.URL.Path)
+	s.places = rules.set.Covering(r, s.places[:0])
+	for _, i := range s.places {
+		rule := rules.set.Rules[i]
+		a := &rules.asks[i]
+		if _, how := s.worst(a.match, e); how != known { // below
+			continue
+		}
+		if rule.Matcher != nil && !core.Covers(rule.Matcher, r, path, e.client) {
+			continue
+		}
+		list, keys = s.ask(rules, i, e, list, keys)
+	}
+	for _, i := range rules.mayNot {
+		a := &rules.asks[i]
+		if field, how := s.worst(a.match, e); how != known && core.Covers(a.relaxed, r, path, e.client) {
+			list = append(list, check{rule: int32(i), field: field, lack: how})
+		}
+	}
+	return list, keys
+}
+
+// longestKey is how long a key may be to be kept as it is. A digest stands for a longer one, which is a hostile client's.
+const longestKey = 1024
+
+// ask appends the check of a rule that covers the request.
+func (s *sorter) ask(rules *Rules, i int, e *entry, list []check, keys []byte) ([]check, []byte) {
+	rule := rules.set.Rules[i]
+	field, how := s.worst(rules.asks[i].rest, e)
+	if how > doubtful {
+		return append(list, check{rule: int32(i), field: field, lack: how}), keys
+	}
+	key, missing := ruleset.KeyOf(rule, &s.request, e.client, s.key)
+	cost := ruleset.CostOf(rule, &s.request, e.client)
+	limit := ruleset.LimitOf(rule, &s.request, e.client, key)
+	if missing && rule.RejectMissing {
+		cost = core.Unaffordable
+		limit = rule.Limits.Rejecting(limit)
+	}
+	if missing && rule.SkipMissing {
+		limit = nil
+	}
+	if limit == nil && how == known {
+		return list, keys
+	}
+	if len(key) > longestKey {
+		sum := sha256.Sum256([]byte(key))
+		key = "~" + hex.EncodeToString(sum[:])
+	}
+	c := check{rule: int32(i), field: field, lack: how, limit: limit, cost: cost}
+	if last := len(list) - 1; last >= s.begun && string(keys[list[last].begin:list[last].end]) == key { // as with rules that are keyed alike
+		c.begin, c.end = list[last].begin, list[last].end
+		return append(list, c), keys
+	}
+	c.begin = len(keys)
+	keys = append(keys, key...)
+	c.end = len(keys)
+	return append(list, c), keys
+}

@@ -1,0 +1,344 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/ruleset"
+)
+
+// Config says what is replayed.
+type Config struct {
+	Rules     []*ruleset.File // that ruleset.Parse has found nothing wrong with
+	Candidate []*ruleset.File // whose verdicts are compared with those of Rules; nil: none
+	Logs      []string        // names of files; "-" is Input
+	Input     io.Reader       // nil: there is none
+
+	Suggest bool    // limits are looked for that would have touched so few clients
+	Share   float64 // how many: 0.001 is 0.1 %
+
+	PlainKeys bool // keys are shown as they are, even where they are clients' secrets
+
+	// Progress is called now and then with the bytes that have been read, and those that there are, 0 where that is not known. pass
+	// counts from 1 how often the files have been read: for suggestions several times.
+	Progress func(read, total int64, pass int)
+
+	// Watch is called with what becomes of each request, in the order in which they are decided; nil: nobody wants to know.
+	Watch func(Decided)
+}
+
+// Decided is what becomes of one request under the rules.
+type Decided struct {
+	File    int // place in Config.Logs
+	Line    int
+	At      time.Time
+	Outcome core.Outcome
+	Rule    string // of a rejected request: the rule that its client would be told of
+	Logged  int    // the status that the log has
+}
+
+// replay is one pass over the logs.
+type replay struct {
+	config  *Config
+	files   []*logFile
+	fields  *fieldTable
+	sides   []*side
+	pairing *pairing
+	probes  *probes // nil: no limits are looked for
+	order   order
+	seen    fieldSet // fields that the log has
+	read    atomic.Int64
+	total   int64
+	pass    int
+
+	sources  []FileReport
+	requests int64
+	logged   int64 // with status 429
+	coarse   int64
+	untimed  int64 // lines of formats without durations
+	first    int64
+	last     int64
+	strange  int64  // requests of which the client is no address
+	example  string // of such a client
+	wrong    int64
+	others   int64
+	examples []BadLine
+	notes    []string
+}
+
+// Run replays logs. The error says what is wrong with the rules or the logs; what is wrong with single lines is in the report.
+func Run(ctx context.Context, c Config) (*Report, error) {
+	if len(c.Logs) == 0 {
+		return nil, errors.New("no access log is named")
+	}
+	if c.Suggest && !(c.Share >= 0 && c.Share < 1) {
+		return nil, fmt.Errorf("suggest %v: must be a share from 0 to below 1, such as 0.001 or 0.1%%", c.Share)
+	}
+	p := &replay{config: &c, pass: 1}
+	if err := p.prepare(); err != nil {
+		return nil, err
+	}
+	if err := p.findFiles(); err != nil {
+		return nil, err
+	}
+	if err := p.readAll(ctx); err != nil {
+		return nil, err
+	}
+	if p.requests == 0 {
+		return nil, fmt.Errorf("%s: %w", shown(c.Logs[0], 200), errNoLine)
+	}
+	report := p.report()
+	if c.Suggest {
+		list, passes, err := p.suggest(ctx)
+		if err != nil {
+			return nil, err
+		}
+		report.Suggestions = list
+		report.Passes = passes
+	}
+	return report, nil
+}
+
+// prepare makes the rules ready.
+func (p *replay) prepare() error {
+	p.fields = &fieldTable{}
+	all := [][]*ruleset.File{p.config.Rules}
+	if p.config.Candidate != nil {
+		all = append(all, p.config.Candidate)
+	}
+	for i, files := range all {
+		rules, err := newRules(files, p.fields)
+		if err != nil {
+			return err
+		}
+		s, err := newSide(rules)
+		if err != nil {
+			return err
+		}
+		p.sides = append(p.sides, s)
+		for _, f := range files {
+			if f.Domain != nil {
+				p.notes = append(p.notes, fmt.Sprintf("%s: domain %q: %s", shown(f.Name, 200), shown(f.Domain.Name, 80), noDescriptors))
+			}
+		}
+		if i == 1 {
+			p.pairing = newPairing(p.sides[0].rules, rules)
+		}
+	}
+	if p.config.Suggest {
+		var err error
+		if p.probes, err = newProbes(p.sides[0].rules, p.config.Share); err != nil {
+			return err
+		}
+		if p.probes.again() && slices.Contains(p.config.Logs, standardInput) {
+			return errors.New("suggest: limits of buckets are found by reading the logs several times, and standard input can be read once; name files")
+		}
+	}
+	p.order.leave = p.leave
+	p.order.step = p.step
+	return nil
+}
+
+// findFiles looks at the beginning of each file.
+func (p *replay) findFiles() error {
+	names := make(map[string]bool)
+	for i, name := range p.config.Logs {
+		if names[name] {
+			return fmt.Errorf("%s: is named twice; each request is replayed once", shown(name, 200))
+		}
+		names[name] = true
+		f := &logFile{name: name, number: i, read: &p.read}
+		p.sources = append(p.sources, FileReport{Name: shown(name, 200)})
+		if name == standardInput {
+			if p.config.Input == nil {
+				return errors.New("-: there is no standard input")
+			}
+			f.input = p.config.Input
+			p.files = append(p.files, f)
+			continue
+		}
+		empty, err := f.look()
+		if err != nil {
+			return fmt.Errorf("%s: %w", shown(name, 200), err)
+		}
+		for _, other := range p.files {
+			if other.info != nil && os.SameFile(f.info, other.info) {
+				return fmt.Errorf("%s: is %s, which is named, too; each request is replayed once", shown(name, 200), shown(other.name, 200))
+			}
+		}
+		if empty {
+			p.notes = append(p.notes, fmt.Sprintf("%s: is empty", shown(name, 200)))
+			continue
+		}
+		p.total += f.size
+		p.files = append(p.files, f)
+	}
+	if slices.Contains(p.config.Logs, standardInput) {
+		p.total = 0
+	}
+	slices.SortStableFunc(p.files, func(a, b *logFile) int { return int(min(max(a.first-b.first, -1), 1)) })
+	return nil
+}
+
+// readAll reads the files, merged by time, and has their requests decided.
+func (p *replay) readAll(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var sets []*Rules
+	for _, s := range p.sides {
+		sets = append(sets, s.rules)
+	}
+	workers := newPool(sets, p.fields)
+	var reading sync.WaitGroup
+	defer workers.close()
+	defer reading.Wait()
+	defer cancel()
+	waiting := p.files
+	var open []*stream
+	var failure error
+	take := func(b *batch) {
+		p.take(b)
+		if b.end != nil && !errors.Is(b.end, io.EOF) {
+			failure = p.cutOff(b, failure)
+		}
+		if p.config.Progress != nil {
+			p.config.Progress(p.read.Load(), p.total, p.pass)
+		}
+	}
+	for ctx.Err() == nil && failure == nil {
+		var next *stream
+		var r *request
+		for i := 0; i < len(open); i++ {
+			head := open[i].head(take)
+			if head == nil {
+				open = slices.Delete(open, i, i+1)
+				i--
+				continue
+			}
+			if r == nil || head.end < r.end {
+				next, r = open[i], head
+			}
+		}
+		if len(waiting) > 0 && (r == nil || waiting[0].first/1000 <= r.end) {
+			open = append(open, workers.start(ctx, waiting[0], &reading))
+			waiting = waiting[1:]
+			continue
+		}
+		if r == nil {
+			break
+		}
+		next.batch.next++
+		p.order.add(r)
+	}
+	if failure != nil {
+		return failure
+	}
+	p.order.flush()
+	for _, s := range p.sides {
+		s.player.finish()
+	}
+	return ctx.Err()
+}
+
+// cutOff notes that a file ends in its middle, as a gzipped one does that is cut off, or says that it is not to be read at all.
+func (p *replay) cutOff(b *batch, failure error) error {
+	name := shown(b.file.name, 200)
+	if p.sources[b.file.number].Requests == 0 && failure == nil {
+		return fmt.Errorf("%s: %w", name, tooEarly(b.end))
+	}
+	p.note(fmt.Sprintf("%s: could be read only in part: %v", name, b.end))
+	return failure
+}
+
+// note adds a note, once.
+func (p *replay) note(text string) {
+	if !slices.Contains(p.notes, text) {
+		p.notes = append(p.notes, text)
+	}
+}
+
+// take counts the lines of a batch.
+func (p *replay) take(b *batch) {
+	if p.pass > 1 {
+		return
+	}
+	f := &p.sources[b.file.number]
+	f.Lines += int64(b.lines)
+	f.Requests += int64(len(b.requests))
+	f.Unreadable += int64(b.wrong)
+	f.Other += int64(b.others)
+	for format, n := range b.formats {
+		if n > 0 && !slices.Contains(f.Formats, logFormat(format).String()) {
+			f.Formats = append(f.Formats, logFormat(format).String())
+		}
+	}
+	p.untimed += int64(b.formats[combined] + b.formats[common])
+	if p.strange == 0 {
+		p.example = b.example
+	}
+	p.strange += int64(b.strange)
+	p.wrong += int64(b.wrong)
+	p.others += int64(b.others)
+	if room := mostExamples - len(p.examples); room > 0 {
+		p.examples = append(p.examples, b.examples[:min(room, len(b.examples))]...)
+	}
+}
+
+// leave decides a request whose turn has come.
+func (p *replay) leave(r *request, at int64) {
+	p.seen.join(&r.sees)
+	if p.pass > 1 {
+		p.probes.decide(at, r, &p.seen)
+		return
+	}
+	if p.requests == 0 {
+		p.first, p.last = at, at
+	}
+	p.first, p.last = min(p.first, at), max(p.last, at)
+	p.requests++
+	if r.status == 429 {
+		p.logged++
+	}
+	if r.coarse {
+		p.coarse++
+	}
+	for i, s := range p.sides {
+		s.decide(at, r, r.checks[i], &p.seen)
+	}
+	if p.pairing != nil {
+		p.pairing.compare(r, p.sides)
+	}
+	if p.probes != nil {
+		p.probes.decide(at, r, &p.seen)
+	}
+	if p.config.Watch != nil {
+		p.tell(r, at)
+	}
+}
+
+// tell tells what has become of a request.
+func (p *replay) tell(r *request, at int64) {
+	s := p.sides[0]
+	d := Decided{File: int(r.file), Line: int(r.line), At: time.UnixMicro(at), Outcome: s.verdict.Outcome, Logged: int(r.status)}
+	if s.verdict.Outcome == core.Reject {
+		d.Rule = s.checks[s.verdict.Told].Rule.Name()
+	}
+	p.config.Watch(d)
+}
+
+// step has what is under way come to its end, since the log's clock goes back.
+func (p *replay) step() {
+	for _, s := range p.sides {
+		s.player.finish()
+	}
+	if p.probes != nil {
+		p.probes.finish()
+	}
+}

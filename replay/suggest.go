@@ -1,0 +1,435 @@
+package replay
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/ruleset"
+)
+
+// Suggestion is the least limit that would have touched no more than a share of a rule's clients: that would have rejected any of their
+// requests, if the rule had stood alone. Tolerance, waiting and penalties are left out of it: it is about whom the limit itself would stop.
+type Suggestion struct {
+	Rule     string  `json:"rule"`
+	Of       string  `json:"of"`                // limit, or concurrency
+	Now      string  `json:"now"`               // what the rule has
+	Limit    string  `json:"limit"`             // what is suggested, as a rule file has it; "" where there is none
+	Requests int64   `json:"requests"`          // of it
+	Burst    int64   `json:"burst,omitempty"`   // of a bucket whose rule has one: in the same proportion
+	Clients  int64   `json:"clients"`           // keys that have come under the rule's own limit
+	Touched  int64   `json:"touched"`           // of which it would have touched so many
+	Share    float64 `json:"share"`             // of the clients
+	Note     string  `json:"note,omitempty"`    // why there is none, or what it is not
+	Inexact  bool    `json:"inexact,omitempty"` // a lower one may do, too
+	least    bool    // it is found
+}
+
+// probes find limits. They decide each request a second time, by limits that tell how much of them a client uses.
+type probes struct {
+	list   []*probe
+	byRule [][]*probe // by the rule's place
+	own    []*core.Rule
+	share  float64
+	player *player
+	checks [1]core.Check
+	v      core.Verdict
+}
+
+// probe finds the limit of one rule, or its concurrency.
+//
+// Where what a client has used does not depend on the limit (windows, logs, requests under way), a limit that nobody reaches tells the most
+// that each has used, and with it which limit would have sufficed. That is exact, in one pass.
+//
+// The level of a bucket depends on its limit, by which it is emptied. There a fixed window of the same period is counted first, which says
+// within which bounds the limit lies; then limits within them are decided side by side, and finer ones in between, until there are none.
+type probe struct {
+	rule     int
+	text     *ruleset.RuleText
+	period   string
+	bucket   bool
+	alone    bool // it is about concurrency
+	used     map[uint64]uint32
+	limit    *core.Rule
+	rungs    []int64 // limits that are decided side by side, in ascending order; nil: the first pass
+	ladder   []*core.Rule
+	reached  map[uint64]uint8 // how many of the rungs a client has exceeded
+	low      int64            // a limit that touches too many
+	high     int64            // one that does not; above the largest: none is known
+	ratio    float64          // of a bucket's burst to its requests
+	patience float64          // how many periods a leaky bucket makes wait
+	result   Suggestion
+}
+
+// mostRungs is how many limits are decided side by side.
+const mostRungs = 64
+
+// beyond is what a client has used that has used more than can be told.
+const beyond = math.MaxUint32
+
+func newProbes(rules *Rules, share float64) (*probes, error) {
+	p := &probes{share: share}
+	var open []*core.Rule
+	for i, r := range rules.set.Rules {
+		text := rules.texts[i]
+		var list []*probe
+		own := r.Limits.Own()
+		p.own = append(p.own, own)
+		if own != nil {
+			one, err := newProbe(i, text, own)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, one)
+			open = append(open, one.limit)
+			if text.Concurrency != "" && !one.alone {
+				if one, err = newProbe(i, &ruleset.RuleText{Name: text.Name, Concurrency: text.Concurrency}, own); err != nil {
+					return nil, err
+				}
+				list = append(list, one)
+				open = append(open, one.limit)
+			}
+		}
+		p.list = append(p.list, list...)
+		p.byRule = append(p.byRule, list)
+	}
+	var err error
+	p.player, err = newPlayer(open)
+	return p, err
+}
+
+// newProbe makes what is asked of a rule in the first pass.
+func newProbe(place int, text *ruleset.RuleText, own *core.Rule) (*probe, error) {
+	p := &probe{rule: place, text: text, used: make(map[uint64]uint32)}
+	p.result.Rule = text.Name
+	p.result.Of = "limit"
+	if own.Limit().InFlight() || strings.TrimSpace(text.Limit) == "" && text.Tiers == nil {
+		p.alone = true
+		p.result.Of = "concurrency"
+		p.result.Now = strings.TrimSpace(text.Concurrency)
+		limit, err := p.compile(ruleset.RuleText{Concurrency: strconv.Itoa(core.MaxRequests)}, "most")
+		p.limit = limit
+		return p, err
+	}
+	l := own.Limit()
+	written := text.Limit
+	if strings.TrimSpace(written) == "" {
+		for _, tier := range text.Tiers.Limits {
+			if tier.Value == ruleset.AnyTier {
+				written = tier.Limit
+			}
+		}
+	}
+	p.result.Now = strings.TrimSpace(written)
+	_, p.period, _ = strings.Cut(p.result.Now, "/")
+	p.period = strings.TrimSpace(p.period)
+	p.bucket = l.Algorithm() == core.TokenBucket || l.Algorithm() == core.LeakyBucket
+	most := int64(core.MaxRequests)
+	first := ruleset.RuleText{Algorithm: text.Algorithm, TimeZone: text.TimeZone, Count: text.Count}
+	if p.bucket {
+		first.Algorithm = core.FixedWindow.String()
+		burst, err := strconv.ParseInt(strings.TrimSpace(text.Burst), 10, 64)
+		p.ratio = 1
+		if err == nil {
+			p.result.Now += fmt.Sprintf(" burst %d", burst)
+			p.ratio = float64(burst) / float64(l.Requests())
+		}
+		p.patience = math.Inf(1)
+		if l.Algorithm() == core.LeakyBucket {
+			p.patience = float64(l.MaxDelay()) / float64(l.Period())
+		}
+	} else if l.Algorithm() == core.SlidingWindowLog {
+		most = core.MaxLogRequests
+	}
+	first.Limit = fmt.Sprintf("%d/%s", most, p.period)
+	limit, err := p.compile(first, "most")
+	p.limit = limit
+	p.high = core.MaxRequests + 1
+	if p.ratio > 1 {
+		p.high = int64(core.MaxRequests/p.ratio) + 1
+	}
+	return p, err
+}
+
+// compile makes a limit of the probe. Each has a name of its own, and so counters of its own.
+func (p *probe) compile(text ruleset.RuleText, what string) (*core.Rule, error) {
+	text.Name = fmt.Sprintf("%d-%s-%s", p.rule, p.result.Of, what)
+	r, wrong := ruleset.Compile(&text, ruleset.Context{})
+	if len(wrong) > 0 {
+		return nil, fmt.Errorf("suggest: rule %q: %s", p.text.Name, wrong[0].Text)
+	}
+	return r.Limits.Own(), nil
+}
+
+// burst returns the burst of a bucket with so many requests, 0 where the rule says none and it is the requests.
+func (p *probe) burst(requests int64) int64 {
+	if strings.TrimSpace(p.text.Burst) == "" {
+		return 0
+	}
+	return max(int64(float64(requests)*p.ratio), 1)
+}
+
+// again reports whether the logs are read more than once.
+func (p *probes) again() bool {
+	return slices.ContainsFunc(p.list, func(one *probe) bool { return one.bucket })
+}
+
+// decide decides a request by each of the probes. seen is as in side.decide.
+func (p *probes) decide(at int64, r *request, seen *fieldSet) {
+	for i := range r.checks[0] {
+		c := &r.checks[0][i]
+		if c.lack != known && (c.lack != doubtful || !seen.has(int(c.field))) {
+			continue
+		}
+		if c.limit == nil || c.limit != p.own[c.rule] || c.cost >= core.Unaffordable {
+			continue
+		}
+		hash := maphash.String(seed, c.key)
+		for _, one := range p.byRule[c.rule] {
+			if one.result.least {
+				continue
+			}
+			if one.rungs == nil {
+				p.measure(one, hash, at, r, c)
+			} else if one.mayExceed(hash) {
+				p.climb(one, hash, at, r, c)
+			}
+		}
+	}
+}
+
+// ask decides a request by one limit.
+func (p *probes) ask(limit *core.Rule, at int64, r *request, c *check) *core.Decision {
+	p.checks[0] = core.Check{Rule: limit, Key: c.key, Cost: c.cost}
+	p.player.decide(at, r, p.checks[:], &p.v)
+	return &p.checks[0].Decision
+}
+
+// measure notes the most that a client has used.
+func (p *probes) measure(one *probe, hash uint64, at int64, r *request, c *check) {
+	d := p.ask(one.limit, at, r, c)
+	used := uint32(beyond)
+	if d.Allowed {
+		used = uint32(d.Limit - d.Remaining)
+	}
+	one.used[hash] = max(one.used[hash], used)
+}
+
+// mayExceed reports whether a client may have exceeded any of the rungs. It cannot have where its windows say that all of them suffice:
+// within any time of n periods it has used at most n+2 windows' most, and a bucket lets through n periods' requests and a burst.
+func (one *probe) mayExceed(hash uint64) bool {
+	lowest := one.rungs[0]
+	burst := min(one.ratio, one.patience) - 1/float64(lowest) // of which the whole part is taken
+	if burst <= 0 {
+		return true
+	}
+	most := max(1, 2/burst)
+	if one.text.Count != nil { // and what is reserved beside it
+		most += 1 / burst
+	}
+	return float64(one.used[hash])*most+1 >= float64(lowest)
+}
+
+// climb notes which of the rungs a client has exceeded. Of those that it has, all below are, too.
+func (p *probes) climb(one *probe, hash uint64, at int64, r *request, c *check) {
+	reached := one.reached[hash]
+	for i := len(one.rungs) - 1; i >= int(reached); i-- {
+		if d := p.ask(one.ladder[i], at, r, c); !d.Allowed {
+			one.reached[hash] = uint8(i + 1)
+			return
+		}
+	}
+}
+
+// finish has all come to pass that is due.
+func (p *probes) finish() { p.player.finish() }
+
+// next makes of what was found the limits, or those that are to be looked at in another pass.
+func (p *probes) next() (again bool, err error) {
+	var open []*core.Rule
+	for _, one := range p.list {
+		if one.result.least {
+			continue
+		}
+		rungs := one.conclude(p.share)
+		if rungs == nil {
+			continue
+		}
+		again = true
+		one.rungs, one.ladder = rungs, nil
+		one.reached = make(map[uint64]uint8)
+		for _, n := range rungs {
+			text := ruleset.RuleText{Algorithm: one.text.Algorithm, Refill: one.text.Refill, MaxDelay: one.text.MaxDelay, Count: one.text.Count}
+			text.Limit = fmt.Sprintf("%d/%s", n, one.period)
+			if burst := one.burst(n); burst > 0 {
+				text.Burst = strconv.FormatInt(burst, 10)
+			}
+			limit, err := one.compile(text, strconv.FormatInt(n, 10))
+			if err != nil {
+				return false, err
+			}
+			one.ladder = append(one.ladder, limit)
+			open = append(open, limit)
+		}
+	}
+	if again {
+		p.player, err = newPlayer(open)
+	}
+	return again, err
+}
+
+// conclude finds the limit, or returns those that are to be looked at next.
+func (one *probe) conclude(share float64) []int64 {
+	s := &one.result
+	s.Clients = int64(len(one.used))
+	if s.Clients == 0 {
+		s.least = true
+		s.Note = "no request of the logs has come under it"
+		return nil
+	}
+	spare := int64(share*float64(s.Clients) + 1e-9)
+	if one.rungs == nil {
+		used := make([]uint32, 0, len(one.used))
+		for _, n := range one.used {
+			used = append(used, n)
+		}
+		slices.SortFunc(used, func(a, b uint32) int { return int(int64(b) - int64(a)) })
+		least := used[spare]
+		if one.bucket {
+			return one.firstRungs(least)
+		}
+		if least == beyond {
+			s.least = true
+			s.Note = fmt.Sprintf("more than %d would be needed, which is the most that a sliding_window_log can have", core.MaxLogRequests)
+			return nil
+		}
+		touched, _ := slices.BinarySearchFunc(used, least, func(n, least uint32) int {
+			if n > least {
+				return -1
+			}
+			return 1
+		})
+		one.found(max(int64(least), 1), int64(touched))
+		return nil
+	}
+	exceeded := make([]int64, len(one.rungs)) // by how many clients each rung was
+	for _, n := range one.reached {
+		for i := range int(n) {
+			exceeded[i]++
+		}
+	}
+	for i, n := range one.rungs {
+		if exceeded[i] > spare {
+			one.low = n
+			continue
+		}
+		one.high = n
+		s.Touched = exceeded[i]
+		break
+	}
+	if one.high-one.low <= 1 {
+		if one.high > core.MaxRequests {
+			s.least = true
+			s.Note = "no limit would do"
+			return nil
+		}
+		one.found(one.high, s.Touched)
+		return nil
+	}
+	return spread(one.low+1, one.high-1)
+}
+
+// firstRungs returns the limits within which a bucket's lies, when the clients that may be touched least have used so much in a window. It
+// is that or somewhat less, by the burst that there is, or up to twice as much where the edges of two windows meet.
+func (one *probe) firstRungs(used uint32) []int64 {
+	burst := min(one.ratio, one.patience)
+	from := int64(float64(used)/(one.ratio+1)) - 1
+	to := float64(used)*max(1, 2/burst) + 2
+	if math.IsInf(to, 1) || math.IsNaN(to) || to > float64(one.high-1) {
+		to = float64(one.high - 1)
+	}
+	return spread(max(from, 1), max(int64(to), from, 1))
+}
+
+// spread returns so many numbers as may be decided side by side, both bounds among them: in equal steps, or in equal proportions where they
+// are far apart.
+func spread(from, to int64) []int64 {
+	if to-from < mostRungs {
+		list := make([]int64, 0, mostRungs)
+		for n := from; n <= to; n++ {
+			list = append(list, n)
+		}
+		return list
+	}
+	list := make([]int64, 0, mostRungs)
+	last := int64(0)
+	for i := range mostRungs {
+		part := float64(i) / (mostRungs - 1)
+		n := from + int64(part*float64(to-from))
+		if to/from > 8 {
+			n = int64(math.Round(float64(from) * math.Pow(float64(to)/float64(from), part)))
+		}
+		if i == mostRungs-1 {
+			n = to
+		}
+		if n > last {
+			list = append(list, n)
+			last = n
+		}
+	}
+	return list
+}
+
+// found notes the limit.
+func (one *probe) found(requests, touched int64) {
+	s := &one.result
+	s.least = true
+	s.Requests = requests
+	s.Touched = touched
+	s.Share = float64(touched) / float64(s.Clients)
+	s.Limit = strconv.FormatInt(requests, 10)
+	if !one.alone {
+		s.Limit += "/" + one.period
+	}
+	if one.bucket {
+		s.Burst = one.burst(requests)
+	}
+}
+
+// mostPasses is how often logs are read for suggestions at most. Each pass makes the bounds 60 times narrower.
+const mostPasses = 8
+
+// suggest ends the first pass, and reads the logs again for as long as that is of use.
+func (p *replay) suggest(ctx context.Context) (list []Suggestion, passes int, err error) {
+	for {
+		p.probes.finish()
+		again, err := p.probes.next()
+		if err != nil {
+			return nil, 0, err
+		}
+		if !again || p.pass == mostPasses {
+			break
+		}
+		p.pass++
+		p.seen = fieldSet{}
+		p.read.Store(0)
+		p.order = order{leave: p.order.leave, step: p.order.step}
+		if err := p.readAll(ctx); err != nil {
+			return nil, 0, err
+		}
+	}
+	for _, one := range p.probes.list {
+		s := one.result
+		if !s.least { // not reached but with a log that changes while it is read
+			s.Inexact = true
+			s.Note = fmt.Sprintf("between %d and %d", one.low, one.high)
+		}
+		list = append(list, s)
+	}
+	return list, p.pass, nil
+}
