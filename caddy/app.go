@@ -29,7 +29,7 @@ type App struct {
 	// 10s. Of this and what handlers say the shortest interval counts.
 	RulesInterval caddy.Duration `json:"rules_interval,omitempty"`
 
-	limiter  *core.Limiter // over the store
+	limiter  *limiter // over the store
 	memory   *sharedMemory
 	maxKeys  int
 	sweep    time.Duration
@@ -40,7 +40,10 @@ type App struct {
 
 	fileRules fileRules // in force; once the app has started, with the lock of files
 
+	handlers  []*Handler
+	statuses  []*Status
 	usesFiles bool // any handler goes by RulesFiles
+	ctx       caddy.Context
 	logger    *zap.Logger
 }
 
@@ -54,6 +57,7 @@ func (App) CaddyModule() caddy.ModuleInfo {
 
 // Provision takes hold of the memory that the process has for counters, and loads the configured store.
 func (a *App) Provision(ctx caddy.Context) error {
+	a.ctx = ctx
 	a.logger = ctx.Logger()
 	a.zones = make(map[string]*core.Limits)
 	a.together = make(map[string][]*core.Limits)
@@ -67,10 +71,10 @@ func (a *App) Provision(ctx caddy.Context) error {
 		return err
 	}
 	a.memory = memory
-	if err := enter(ctx.GetMetricsRegistry(), requestsTotal, candidatesTotal); err != nil {
+	if err := enter(ctx.GetMetricsRegistry(), decisionSeconds, storeErrors, ruleCollector{}); err != nil {
 		return err
 	}
-	a.limiter = core.NewLimiter(memory.store)
+	a.limiter = newLimiter(memory.store, "memory")
 	if a.StoreRaw == nil {
 		return nil
 	}
@@ -97,6 +101,9 @@ func (a *App) register(namespace, name string, limits *core.Limits) error {
 			if what := difference(other.limits, limits); what != "" {
 				return other.set.definedElsewhere(name, what)
 			}
+		}
+		if a.fileRules.descriptors[id] != nil {
+			return fmt.Errorf("zone %q: a descriptor of the rule files has its name, so that they could not be told apart; rename one, or give its handler a namespace", name)
 		}
 		a.zones[id] = limits
 	}
@@ -174,6 +181,9 @@ func (a *App) enter(known fileRules, set *fileSet, zonesInForce bool) error {
 	for _, d := range set.Domains {
 		for _, r := range d.Rules() {
 			id := set.namespace + "/" + r.Name()
+			if a.zones[id] != nil || known.limits[id].limits != nil {
+				return fmt.Errorf("descriptor %q of the rule files: a zone or a rule has its name, so that they could not be told apart; rename one, or give its handler a namespace", r.Name())
+			}
 			other := known.descriptors[id]
 			if other == nil {
 				known.descriptors[id] = r
@@ -222,6 +232,11 @@ func (a *App) wantSweep(interval time.Duration) {
 // Start puts in force what the new configuration changes for all: at once where there is no other, else when the one that
 // is in force stops. Until then another app may fail to start, and the new configuration be refused.
 func (a *App) Start() error {
+	for _, s := range a.statuses {
+		if err := s.check(); err != nil {
+			return err
+		}
+	}
 	a.memory.start(a)
 	if len(a.RulesFiles) > 0 && !a.usesFiles {
 		a.logger.Warn("the rules_file of the global option is not read: every rate_limit has zones or files of its own; write a bare rate_limit in a site, or take rules_file out")
@@ -368,6 +383,24 @@ func (a *App) reportChange(before, after *core.Rule) {
 		zap.String("zone", after.Name()), zap.Stringer("limit", after.Limit()))
 }
 
+// appInForce returns the app of the configuration that serves requests now, nil where that has none.
+func appInForce() *App {
+	var s *sharedMemory
+	memories.Range(func(_, value any) bool { // there is one, if any
+		s = value.(*sharedMemory)
+		return false
+	})
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.next != nil { // it serves already, and the other has yet to stop
+		return s.next
+	}
+	return s.inForce
+}
+
 const defaultSweepInterval = time.Minute
 
 // sweepEvery changes the interval; 0 means the default.
@@ -393,6 +426,7 @@ func (s *sharedMemory) sweeper() {
 		select {
 		case <-ticker.C:
 			s.store.Sweep()
+			sweepTopKeys()
 		case interval := <-s.interval:
 			ticker.Reset(interval)
 		case <-s.stop:

@@ -20,6 +20,9 @@ import (
 
 func init() {
 	httpcaddyfile.RegisterDirective("rate_limit", parseDirective)
+	httpcaddyfile.RegisterHandlerDirective("rate_limit_status", parseStatus)
+	// The first is then before the second.
+	httpcaddyfile.RegisterDirectiveOrder("rate_limit_status", httpcaddyfile.Before, "basic_auth")
 	httpcaddyfile.RegisterDirectiveOrder("rate_limit", httpcaddyfile.Before, "basic_auth")
 }
 
@@ -123,6 +126,8 @@ var errNoZone = errors.New("has no zone: write a limit such as rate_limit 100/1m
 //		jitter         <fraction>
 //		sweep_interval <duration>
 //		log_key
+//		log_level      debug | info | warn | error | off
+//		log_interval   <duration>
 //	}
 //
 // In the short form the zone is named after its matcher and key, and the key is {client_ip} if it is left out. Without any zone or
@@ -288,6 +293,20 @@ func (h *Handler) subdirective(d *caddyfile.Dispenser, word string) error {
 	case "log_key":
 		h.LogKey = true
 		return noArg(d, "")
+	case "log_level":
+		return oneArg(d, "", func(s string) error {
+			h.LogLevel = s
+			return core.CheckWord("log_level", s, logLevels)
+		})
+	case "log_interval":
+		return oneArg(d, "", func(s string) error {
+			interval, err := caddy.ParseDuration(s)
+			if err != nil || interval < time.Second || interval > time.Hour {
+				return fmt.Errorf("log_interval %q: must be a duration from 1s to 1h", s)
+			}
+			h.LogInterval = caddy.Duration(interval)
+			return nil
+		})
 	}
 	if why := refusal(word); why != "" {
 		return d.Errf("rate_limit: %s", why)
@@ -298,7 +317,7 @@ func (h *Handler) subdirective(d *caddyfile.Dispenser, word string) error {
 	return unknownWord(d, "rate_limit", word, handlerWords)
 }
 
-var handlerWords = []string{"zone", "rules_file", "rules_interval", "domain", "descriptor", "namespace", "store", "headers", "response", "message", "jitter", "sweep_interval", "log_key"}
+var handlerWords = []string{"zone", "rules_file", "rules_interval", "domain", "descriptor", "namespace", "store", "headers", "response", "message", "jitter", "sweep_interval", "log_key", "log_level", "log_interval"}
 
 // rulesFiles reads the names of rule files.
 func rulesFiles(d *caddyfile.Dispenser, to *[]string) error {

@@ -16,14 +16,19 @@ import (
 func init() {
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:  "rate-limit",
-		Usage: "check <file>... | rules --config <path>",
-		Short: "Checks rule files, and shows the rules of a configuration",
+		Usage: "check <file>... | rules --config <path> | replay --rules <file> <access log>... | page",
+		Short: "Checks rule files, shows rules and what they do, and replays access logs",
 		Long: `
 check reads rule files as rate_limit does and prints all that is wrong with them, with line and column. Nothing is started. Globs may
 be in quotes: they are then read as in the option rules_file.
 
 rules prints the rules of a configuration's rate_limit handlers as a table: those of zones, and those of the rule files that the
-handlers go by. Nothing is started.`,
+handlers go by. Nothing is started.
+
+replay runs access logs through the limits of rule files, at the times that the logs have, and says what the limits would have done.
+Nothing is started.
+
+page serves a page that shows what the rules of a running Caddy do, by its admin endpoint.`,
 		CobraFunc: func(cmd *cobra.Command) {
 			check := &cobra.Command{
 				Use:     "check <file>...",
@@ -52,7 +57,7 @@ handlers go by. Nothing is started.`,
 				}
 				return printRules(loaded, cmd.OutOrStdout())
 			}
-			cmd.AddCommand(check, rules)
+			cmd.AddCommand(check, rules, replayCommand(), pageCommand())
 		},
 	})
 }

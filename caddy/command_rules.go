@@ -352,17 +352,23 @@ func limitNotes(r *core.Rule) []string {
 	return notes
 }
 
+// writtenLimit returns a limit as it is written, and its algorithm.
+func writtenLimit(r *core.Rule) (limit, algorithm string) {
+	limit, algorithm, _ = strings.Cut(r.Limit().String(), " ")
+	if r.Blocks() {
+		limit = "0" + strings.TrimPrefix(limit, "1")
+	}
+	if l := r.Limit(); l.InFlight() {
+		return fmt.Sprint(l.Requests()), l.Algorithm().String()
+	}
+	return limit, algorithm
+}
+
 // add adds a line for one limit of a rule, which may be none. whose says for whom it is, where it is not for all.
 func (t *ruleTable) add(r tableRow, limit *core.Rule, whose string) {
 	written, algorithm := ruleset.Unlimited, ""
 	if limit != nil {
-		written, algorithm, _ = strings.Cut(limit.Limit().String(), " ")
-		if limit.Blocks() {
-			written = "0" + strings.TrimPrefix(written, "1")
-		}
-		if l := limit.Limit(); l.InFlight() {
-			written, algorithm = fmt.Sprint(l.Requests()), l.Algorithm().String()
-		}
+		written, algorithm = writtenLimit(limit)
 	}
 	site, covers := r.at.hosts, r.covers
 	if site == "" {

@@ -113,11 +113,23 @@ func (h *Handler) inquireFiles(q *inquiry, r *http.Request, f *inForce) error {
 	if f.domain == nil {
 		return nil
 	}
-	q.lookup.Begin()
 	for _, d := range h.descriptors {
 		if early && d.ofAddress() {
 			return tooEarly
 		}
+	}
+	h.lookUp(q, r, f)
+	for i := range q.lookup.Found {
+		found := &q.lookup.Found[i]
+		q.add(found.Rule, found.Key, found.Cost, f.reporters[found.Place])
+	}
+	return nil
+}
+
+// lookUp looks up which limits a request comes under by its descriptors.
+func (h *Handler) lookUp(q *inquiry, r *http.Request, f *inForce) {
+	q.lookup.Begin()
+	for _, d := range h.descriptors {
 		entries, ok := d.entries(r, q.entries[:0])
 		q.entries = entries
 		if ok {
@@ -125,9 +137,4 @@ func (h *Handler) inquireFiles(q *inquiry, r *http.Request, f *inForce) error {
 		}
 	}
 	q.lookup.Finish()
-	for i := range q.lookup.Found {
-		found := &q.lookup.Found[i]
-		q.add(found.Rule, found.Key, found.Cost, f.reporters[found.Place])
-	}
-	return nil
 }

@@ -15,16 +15,23 @@ import (
 	"time"
 )
 
-const pastTheLimit = "docs/past-the-limit.md"
+// pagesWithSessions are the pages of which every session is played, with how many there must be at least.
+var pagesWithSessions = map[string]int{"docs/past-the-limit.md": 7}
 
-// Every session of the page is played against a Caddy of its own, with the Caddyfile that stands before it.
-func TestSessionsPastTheLimitAreWhatCaddyAnswers(t *testing.T) {
+// Every session of a page is played against a Caddy of its own, with the Caddyfile that stands before it.
+func TestSessionsOfTheManualAreWhatCaddyAnswers(t *testing.T) {
+	for page, least := range pagesWithSessions {
+		t.Run(page, func(t *testing.T) { playPage(t, page, least) })
+	}
+}
+
+func playPage(t *testing.T, page string, least int) {
 	caddyfile, played := "", 0
-	for _, s := range snippetsOf(t, pastTheLimit, readPage(t, "../"+pastTheLimit)) {
-		if s.language == "caddyfile" {
+	for _, s := range snippetsOf(t, page, readPage(t, "../"+page)) {
+		if s.language == "caddyfile" && s.marker == "" {
 			caddyfile = s.text
 		}
-		if s.language != "console" {
+		if s.language != "console" || s.marker == "" && strings.HasPrefix(s.text, "caddy ") { // a command is no session
 			continue
 		}
 		if s.marker != "session" || caddyfile == "" {
@@ -48,7 +55,7 @@ func TestSessionsPastTheLimitAreWhatCaddyAnswers(t *testing.T) {
 			t.Error(problem)
 		})
 	}
-	if played < 7 {
+	if played < least {
 		t.Errorf("only %d sessions are there", played)
 	}
 }
@@ -169,7 +176,8 @@ func filtered(text string, filters []string) (string, error) {
 
 var (
 	waitOf        = regexp.MustCompile(`(?:^(?:Retry-After|X-Ratelimit-Reset|X-Ratelimit-Retry-After): |;t=|in )(\d+)`)
-	insignificant = []*regexp.Regexp{regexp.MustCompile(`^Date: .*$`), regexp.MustCompile(`after [0-9.]+ s`)}
+	insignificant = []*regexp.Regexp{regexp.MustCompile(`^Date: .*$`), regexp.MustCompile(`after [0-9.]+ s`),
+		regexp.MustCompile(`"id":"[^"]*"`), regexp.MustCompile(`"(?:retry_after|reset)_seconds":[0-9.]+`)}
 )
 
 // sameSession says how what was answered differs from a session: more than in the date, in how long something took, and in waits that

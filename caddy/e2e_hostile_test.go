@@ -149,19 +149,10 @@ func (s *sink) Header() http.Header         { return s.header }
 func (s *sink) Write(b []byte) (int, error) { return len(b), nil }
 func (s *sink) WriteHeader(int)             {}
 
-// The requests go to the handler without a server and a network in front of it, for the sake of their number.
-func TestMillionsOfKeysStayWithinTheBoundAndDoNotResetAVictim(t *testing.T) {
-	total, bound, bytes := 2_000_000, 1_000_000, 64.0
-	if raceDetector {
-		total, bound, bytes = 100_000, 50_000, 96 // among as many shards, whose small tables are up to half empty
-		t.Logf("under the race detector: %d keys, of which %d are kept", total, bound)
-	}
-	s := start(t, fmt.Sprintf("rate_limit {\nstore memory {\nmax_keys %d\n}\n}\n", bound), ":PORT {\nrate_limit {\nzone z {\nlimit 2/366d\n}\n}\nrespond ok\n}")
-	s.admit(2, "/")
-	s.reject("/") // the victim has used up its limit
-	handler := httpServer(t).Routes[0].Handlers[0].(*ratelimit.Handler)
-	before := heap()
-	began := time.Now()
+// flood makes a request of each of so many clients, and returns how many were admitted. The requests go to the handler without a server
+// and a network in front of it, for the sake of their number.
+func flood(t *testing.T, handler *ratelimit.Handler, total int) int64 {
+	t.Helper()
 	var next, admitted atomic.Int64
 	admit := caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error {
 		admitted.Add(1)
@@ -187,9 +178,25 @@ func TestMillionsOfKeysStayWithinTheBoundAndDoNotResetAVictim(t *testing.T) {
 		})
 	}
 	clients.Wait()
+	return admitted.Load()
+}
+
+func TestMillionsOfKeysStayWithinTheBoundAndDoNotResetAVictim(t *testing.T) {
+	total, bound, bytes := 2_000_000, 1_000_000, 64.0
+	if raceDetector {
+		total, bound, bytes = 100_000, 50_000, 96 // among as many shards, whose small tables are up to half empty
+		t.Logf("under the race detector: %d keys, of which %d are kept", total, bound)
+	}
+	s := start(t, fmt.Sprintf("rate_limit {\nstore memory {\nmax_keys %d\n}\n}\n", bound), ":PORT {\nrate_limit {\nzone z {\nlimit 2/366d\n}\n}\nrespond ok\n}")
+	s.admit(2, "/")
+	s.reject("/") // the victim has used up its limit
+	handler := httpServer(t).Routes[0].Handlers[0].(*ratelimit.Handler)
+	before := heap()
+	began := time.Now()
+	admitted := flood(t, handler, total)
 	t.Logf("%d keys in %s", total, time.Since(began).Round(time.Millisecond))
-	if n := admitted.Load(); n != int64(total) {
-		t.Errorf("%d clients' first requests were admitted, want %d", n, total)
+	if admitted != int64(total) {
+		t.Errorf("%d clients' first requests were admitted, want %d", admitted, total)
 	}
 	stats, err := ratelimit.MemoryInUse()
 	if err != nil {

@@ -287,27 +287,70 @@ func TestARejectionIsLoggedWithTheClientAndTheRequestID(t *testing.T) {
 	}
 }
 
+// rejectionsLogged returns how many rejections the log tells of: those with a line of their own, and those that are counted.
+func (s *server) rejectionsLogged() (lines, others int) {
+	s.t.Helper()
+	for _, line := range s.logs("more requests exceeded the rate limit, of keys in the log already or past the number that is logged") {
+		others += int(line["rejections_not_logged"].(float64))
+	}
+	return len(s.logs("rate limit exceeded")), others
+}
+
 func TestAFloodIsSampledInTheLogAndNoRejectionIsLost(t *testing.T) {
-	s := startSite(t, "rate_limit {\nzone z {\nlimit 1/366d\n}\n}\nrespond ok")
-	s.admit(1, "/")
-	rejected, lines, unlogged := 0, 0, 0
-	// A new second of the log's brings the next line, which says how many were left out.
-	eventually(t, "a line counts those that were left out", func() bool {
-		for range 50 {
-			s.reject("/")
-			rejected++
+	s := start(t, behindProxy, ":PORT {\nrate_limit {\nzone z {\nlimit 1/366d\n}\nlog_interval 1h\n}\nrespond ok\n}")
+	const keys, each = 60, 5
+	for range each + 1 {
+		for key := range keys {
+			s.do("/", "X-Forwarded-For", fmt.Sprintf("192.0.2.%d", key))
 		}
-		all := s.logs("rate limit exceeded")
-		for lines = range all {
-			if n, ok := all[lines]["rejections_not_logged"].(float64); ok {
-				unlogged = int(n)
-				return true
-			}
-		}
-		return false
+	}
+	if lines, others := s.rejectionsLogged(); lines != 50 || others != 0 {
+		t.Errorf("%d lines, and %d more counted; want the first of each of 50 keys, and the rest when the interval ends", lines, others)
+	}
+	s.reload("respond ok") // ends the interval
+	eventually(t, "the log counts all rejections", func() bool {
+		lines, others := s.rejectionsLogged()
+		return lines+others == keys*each
 	})
-	if lines != 10 || unlogged == 0 || lines+unlogged > rejected {
-		t.Errorf("%d rejections: %d lines and then one that counts %d more, want 10 lines of the first second", rejected, lines, unlogged)
+}
+
+func TestAnIntervalOfTheLogBeginsAnew(t *testing.T) {
+	s := startSite(t, "rate_limit {\nzone z {\nlimit 1/366d\n}\nlog_interval 1s\n}\nrespond ok")
+	s.admit(1, "/")
+	rejected := 0
+	eventually(t, "a second interval's line is there, and the first one's count", func() bool {
+		s.reject("/")
+		rejected++
+		lines, others := s.rejectionsLogged()
+		return lines >= 2 && others > 0
+	})
+	s.reload("respond ok")
+	eventually(t, "the log counts all rejections", func() bool {
+		lines, others := s.rejectionsLogged()
+		return lines+others == rejected
+	})
+}
+
+func TestRejectionsAreLoggedAtTheLevelThatIsSaid(t *testing.T) {
+	for _, level := range []string{"debug", "info", "warn", "error", "off"} {
+		t.Run(level, func(t *testing.T) {
+			s := start(t, "", ":PORT {\nlog {\noutput file DIR/access.log\n}\nrate_limit {\nzone z {\nlimit 1/366d\n}\nlog_level "+level+"\n}\nrespond ok\n}")
+			s.admit(1, "/")
+			s.reject("/")
+			s.reject("/")
+			s.reload("respond ok")
+			lines := s.logs("rate limit exceeded")
+			if level == "debug" || level == "off" { // the default log has no lines at debug
+				if len(lines) != 0 {
+					t.Errorf("the log has %v", lines)
+				}
+			} else if len(lines) != 1 || lines[0]["level"] != level {
+				t.Errorf("the log has %v, want one line at %s", lines, level)
+			}
+			if lines, others := s.rejectionsLogged(); lines == 1 && others != 1 {
+				t.Errorf("%d more are counted, want 1", others)
+			}
+		})
 	}
 }
 

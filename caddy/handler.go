@@ -91,8 +91,15 @@ type Handler struct {
 	// that it is not.
 	LogKey bool `json:"log_key,omitempty"`
 
+	// The level that rejected requests are logged at: `debug`, `info`, `warn`, `error`, or `off`. The default is `info`.
+	LogLevel string `json:"log_level,omitempty"`
+
+	// In each such interval a rule's first rejection of every key is logged, up to 50 of them, and at its end how many more there
+	// were. From 1s to 1h; the default is 1m.
+	LogInterval caddy.Duration `json:"log_interval,omitempty"`
+
 	app         *App
-	limiter     *core.Limiter
+	limiter     *limiter
 	zones       []*Zone
 	files       atomic.Pointer[inForce] // nil: the handler goes by no rule files
 	descriptors []descriptor
@@ -161,6 +168,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if err := h.provisionFiles(ctx); err != nil {
 		return err
 	}
+	h.app.handlers = append(h.app.handlers, h)
 	h.app.wantSweep(time.Duration(h.SweepInterval))
 	h.provisionSurroundings(ctx)
 	return nil
@@ -214,7 +222,7 @@ func (h *Handler) patterns() ([]string, error) {
 }
 
 // provisionLimiter returns the limiter over the handler's own store, or the app's.
-func (h *Handler) provisionLimiter(ctx caddy.Context) (*core.Limiter, error) {
+func (h *Handler) provisionLimiter(ctx caddy.Context) (*limiter, error) {
 	if h.StoreRaw == nil {
 		return h.app.limiter, nil
 	}
@@ -279,6 +287,9 @@ func (h *Handler) check() error {
 	if !(h.Jitter >= 0 && h.Jitter <= 10) {
 		return fmt.Errorf("jitter %v: must be a fraction from 0 to 10, such as 0.2 for up to 20 %%", h.Jitter)
 	}
+	if err := h.checkLog(); err != nil {
+		return err
+	}
 	if d := time.Duration(h.SweepInterval); d != 0 && (d < time.Second || d > 24*time.Hour) {
 		return fmt.Errorf("sweep_interval %s: must be from 1s to 1d", d)
 	}
@@ -302,6 +313,7 @@ func (h *Handler) Cleanup() error {
 			h.limiter.Release(r)
 		}
 		zone.opened = nil
+		zone.reporter.close()
 	}
 	return nil
 }
@@ -317,6 +329,8 @@ type inquiry struct {
 	verdict   core.Verdict
 	lacking   bool // a rule rejects the request for want of a key
 	key       []byte
+	quiet     bool  // it is a question, and of what is missing nothing is said
+	second    int64 // when it was decided, since the Unix epoch
 
 	inFiles bool  // what follows is used
 	places  []int // of the rules in files that may cover it
@@ -355,10 +369,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		q.free()
 		return next.ServeHTTP(w, r)
 	}
-	failure := h.limiter.Decide(q.checks, false, &q.verdict)
-	if failure != nil {
-		reportFailure(q, failure)
-	}
+	failure := h.limiter.decide(q)
 	q.count(failure != nil)
 	if q.verdict.Outcome == core.Unavailable {
 		after := time.Duration(h.jittered(q.verdict.RetryAfter)) * time.Microsecond
@@ -414,7 +425,9 @@ func (h *Handler) inquire(q *inquiry, r *http.Request) error {
 		key, missing := zone.key.make(r, q)
 		cost := zone.cost.of(r)
 		if missing {
-			zone.noteMissing(h, r)
+			if !q.quiet {
+				zone.noteMissing(h, r)
+			}
 			if zone.OnMissingKey == "skip" {
 				continue
 			}

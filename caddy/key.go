@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/textproto"
+	"slices"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
@@ -155,6 +157,19 @@ func (k *keyMaker) of(values []string) string {
 		key = core.AppendKeyPart(key, k.masked(&k.parts[i], values[i]))
 	}
 	return string(key)
+}
+
+// respelt returns values that a person has written as requests have them: addresses in Caddy's spelling.
+func (k *keyMaker) respelt(values []string) []string {
+	list := slices.Clone(values)
+	for i := range list {
+		if kind := k.parts[i].kind; kind == clientIP || kind == remoteHost {
+			if address, err := netip.ParseAddr(list[i]); err == nil {
+				list[i] = address.String()
+			}
+		}
+	}
+	return list
 }
 
 // text returns the value of the template, with the text around its placeholders.

@@ -2,25 +2,42 @@ package ratelimit
 
 import (
 	"errors"
-	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/proxyweir/weir/core"
 )
 
-// requestsTotal counts what becomes of requests, and candidatesTotal what becomes of those that a candidate is compared on. There is
-// one of each a process, which every configuration enters in its registry, so that they go on over reloads. Of a rule they have no more
-// series than there are outcomes.
+// decisionSeconds and storeErrors are there once a process, and entered in the registry of every configuration, so that they go on
+// over reloads. What is counted of each rule is in a ruleStats, and comes to the registry by a ruleCollector.
 var (
-	requestsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "weir_requests_total",
-		Help: "Requests that came under a rule, by what the rule had become of them.",
-	}, []string{"rule", "outcome"})
-	candidatesTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "weir_candidate_decisions_total",
-		Help: "Requests that came under a rule with a candidate, by what the limit and the candidate have decided.",
-	}, []string{"rule", "limit", "candidate"})
+	decisionSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "weir_decision_duration_seconds",
+		Help:    "How long the decision on a request took, by the store that its rules count in.",
+		Buckets: durationBuckets(),
+	}, []string{"store"})
+	storeErrors = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_store_errors_total",
+		Help: "Decisions that could not be had of the store, by what was wrong: timeout, connection, reply, or unavailable where it was not asked.",
+	}, []string{"kind"})
 )
+
+// durationBuckets returns the bounds that the plugin for Traefik has, too, in seconds.
+func durationBuckets() []float64 {
+	buckets := make([]float64, 0, len(core.DurationBounds))
+	for _, bound := range core.DurationBounds {
+		buckets = append(buckets, float64(bound)/1e9)
+	}
+	return buckets
+}
+
+// storeErrorKinds are what redis.ErrorKind returns.
+var storeErrorKinds = []string{"timeout", "connection", "reply", "unavailable"}
+
+func init() {
+	for _, kind := range storeErrorKinds { // there from the beginning, so that the first is an increase
+		storeErrors.WithLabelValues(kind)
+	}
+}
 
 // enter enters metrics in a configuration's registry.
 func enter(registry *prometheus.Registry, collectors ...prometheus.Collector) error {
@@ -53,48 +70,12 @@ const (
 
 var outcomeNames = [outcomes]string{"allowed", "allowed_soft", "delayed", "rejected", "shadow_rejected", "error_open", "error_closed", "fallback"}
 
-// counters are the series of one rule. A series is made when it is first needed.
-type counters struct {
-	label      string
-	requests   [outcomes]atomic.Pointer[prometheus.Counter]
-	candidates [4]atomic.Pointer[prometheus.Counter]
-}
-
-func (c *counters) inc(o outcome) {
-	counter := c.requests[o].Load()
-	if counter == nil {
-		made := requestsTotal.WithLabelValues(c.label, outcomeNames[o])
-		counter = &made
-		c.requests[o].Store(counter)
-	}
-	(*counter).Inc()
-}
-
-// compare counts what a limit and its candidate have decided.
-func (c *counters) compare(limit, candidate bool) {
-	which := 0
-	words := [2]string{"rejected", "rejected"}
-	if limit {
-		which++
-		words[0] = "allowed"
-	}
-	if candidate {
-		which += 2
-		words[1] = "allowed"
-	}
-	counter := c.candidates[which].Load()
-	if counter == nil {
-		made := candidatesTotal.WithLabelValues(c.label, words[0], words[1])
-		counter = &made
-		c.candidates[which].Store(counter)
-	}
-	(*counter).Inc()
-}
-
 // count counts what has become of a request, rule by rule. Where the store has failed that is how it was come to.
 func (q *inquiry) count(failed bool) {
 	if len(q.checks) == 1 && q.verdict.Outcome == core.Allow && !failed && !q.verdict.Soft && !q.checks[0].Rule.Shadow() { // as most are
-		q.reporters[0].counters.inc(allowed)
+		stats := q.reporters[0].stats
+		stats.inc(allowed)
+		stats.requests.add(q.checks[0].Key, q.second)
 		return
 	}
 	for i := range q.checks {
@@ -102,14 +83,16 @@ func (q *inquiry) count(failed bool) {
 		d := &c.Decision
 		if c.Rule.IsCandidate() {
 			if !failed {
-				q.reporters[i].counters.compare(q.checks[i-1].Decision.Allowed, d.Allowed)
+				q.reporters[i].stats.compare(q.checks[i-1].Decision.Allowed, d.Allowed)
 			}
 			continue
 		}
 		o := allowed
 		switch {
-		case failed && q.verdict.Outcome == core.Unavailable:
+		case failed && q.verdict.Outcome == core.Unavailable && c.Rule.TurnsAway():
 			o = errorClosed
+		case failed && q.verdict.Outcome == core.Unavailable: // it would not have
+			continue
 		case failed && c.Uncounted:
 			o = errorOpen
 		case failed:
@@ -130,7 +113,15 @@ func (q *inquiry) count(failed bool) {
 		if limit := q.besideOf(i); limit != nil && (d.Allowed || !limit.Decision.Allowed) {
 			continue // the rule's limit has counted the request
 		}
-		q.reporters[i].counters.inc(o)
+		stats := q.reporters[i].stats
+		stats.inc(o)
+		stats.requests.add(c.Key, q.second)
+		if o == rejected || o == shadowRejected {
+			stats.rejections.add(c.Key, q.second)
+		}
+		if d.Penalty {
+			stats.penalties.Add(1)
+		}
 	}
 }
 

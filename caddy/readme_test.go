@@ -465,6 +465,14 @@ func playCurl(client *http.Client, command string) (string, error) {
 			i++
 			name, value, _ := strings.Cut(strings.Trim(args[i], "'"), ": ")
 			request.Header.Set(name, value)
+		case arg == "-X" && i+1 < len(args):
+			i++
+			request.Method = args[i]
+		case arg == "--json" && i+1 < len(args):
+			i++
+			request.Method = http.MethodPost
+			request.Header.Set("Content-Type", "application/json")
+			request.Body = io.NopCloser(strings.NewReader(strings.Trim(args[i], "'")))
 		case arg == "-u" && i+1 < len(args):
 			i++
 			name, password, _ := strings.Cut(strings.Trim(args[i], "'"), ":")

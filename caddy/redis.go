@@ -330,6 +330,7 @@ type sharedRedis struct {
 	started sync.Once   // what is said once of a store has been
 	silent  atomic.Bool // it did not answer when it was made, and nothing was heard of it since
 	ended   atomic.Bool // no configuration has it any more
+	trouble *troubleLog
 }
 
 // lingering is how long a store serves a configuration that Caddy has let go of. Caddy does so after it has told the servers
@@ -344,6 +345,7 @@ func acquireRedis(settings *redisSettings) (*sharedRedis, error) {
 			return nil, err
 		}
 		shared := &sharedRedis{name: c.Name()}
+		shared.trouble = newTroubleLog(shared.name)
 		config := settings.store
 		config.Client = c
 		config.Changed = shared.logAvailability

@@ -3,50 +3,40 @@ package ratelimit
 import (
 	"net/http"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/proxyweir/weir/core"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 )
 
-// reporter writes to the log what becomes of the requests of one rule.
+// reporter keeps what operators see of the requests of one rule: its counts, and lines in the log.
 type reporter struct {
-	name     string
-	logger   *zap.Logger
-	key      func(*http.Request) string // see newReporter
-	exceeded sampler                    // of rejections
-	failed   sampler                    // of the store
-	unlogged atomic.Int64               // rejections that were left out of the log since the last line
-	counters counters
+	name   string
+	logger *zap.Logger
+	key    func(*http.Request) string // see newReporter
+	stats  *ruleStats
+	log    rejectionLog
+	closed sync.Once
 }
 
-// newReporter returns a reporter of a rule. key makes a request's key as a person wants to read it; nil: as it is.
-func newReporter(namespace, name string, logger *zap.Logger, key func(*http.Request) string) *reporter {
-	label := name
-	if namespace != "" {
-		label = namespace + "/" + name
+// newReporter returns a reporter of a rule, which is to be closed. key makes a request's key as a person wants to read it; nil: as it is.
+func newReporter(h *Handler, namespace, name string, key func(*http.Request) string) *reporter {
+	r := &reporter{name: name, logger: h.logger, key: key, stats: acquireStats(labelOf(namespace, name))}
+	r.log.begin(h, name)
+	return r
+}
+
+// close lets go of what the reporter has. It may be called again, and on none.
+func (r *reporter) close() {
+	if r == nil {
+		return
 	}
-	return &reporter{name: name, logger: logger, key: key, counters: counters{label: label}}
-}
-
-// Of a rule's rejections this many a second are written to the log. The next line says how many were left out.
-const loggedPerSecond = 10
-
-// sampler lets the first lines of each second through.
-type sampler struct {
-	second, lines atomic.Int64
-}
-
-// admit reports whether a line at that time is one of the first.
-func (s *sampler) admit(now time.Time) bool {
-	second := now.Unix()
-	if s.second.Swap(second) != second {
-		s.lines.Store(0)
-	}
-	return s.lines.Add(1) <= loggedPerSecond
+	r.closed.Do(func() {
+		r.log.end()
+		r.stats.release()
+	})
 }
 
 // report writes a rejection to the log and emits its event.
@@ -76,19 +66,13 @@ func (h *Handler) reportShadows(r *http.Request, q *inquiry) {
 	}
 }
 
-// log writes a line on a request that is over a rule's limit, unless there have been enough of them this second. The query
-// of the URI is left out: it may hold secrets, or the key.
+// log writes a line on a request that is over a rule's limit, if it is one of those that are logged. The query of the URI is left
+// out: it may hold secrets, or the key.
 func (h *Handler) log(r *http.Request, rule *reporter, key, message string, wait time.Duration) {
-	if !rule.logger.Core().Enabled(zapcore.InfoLevel) {
+	if !rule.log.admit(key) {
 		return
 	}
-	if !rule.exceeded.admit(time.Now()) {
-		if message == errExceeded.Error() {
-			rule.unlogged.Add(1)
-		}
-		return
-	}
-	c := rule.logger.Check(zapcore.InfoLevel, message)
+	c := rule.logger.Check(rule.log.level, message)
 	if c == nil {
 		return
 	}
@@ -111,11 +95,6 @@ func (h *Handler) log(r *http.Request, rule *reporter, key, message string, wait
 			key = rule.key(r)
 		}
 		fields = append(fields, zap.String("key", key))
-	}
-	if message == errExceeded.Error() {
-		if n := rule.unlogged.Swap(0); n > 0 {
-			fields = append(fields, zap.Int64("rejections_not_logged", n))
-		}
 	}
 	c.Write(fields...)
 }

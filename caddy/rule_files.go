@@ -43,7 +43,7 @@ type fileGroup struct {
 // fileSet is the rules of a group made ready for one limiter and namespace, which handlers share.
 type fileSet struct {
 	*ruleset.Set
-	limiter     *core.Limiter
+	limiter     *limiter
 	namespace   string
 	opened      []*core.Rule
 	reporters   []*reporter // of Set.Rules
@@ -71,10 +71,11 @@ func (f *ruleFiles) join(h *Handler, patterns []string) error {
 	}
 	set := g.setOf(h)
 	if set == nil {
-		if set, err = newFileSet(g.files, h.limiter, h.Namespace, h.waits, h.logger); err != nil {
+		if set, err = newFileSet(g.files, h, h.limiter, h.Namespace, h.waits); err != nil {
 			return err
 		}
 		if err = f.app.enter(f.app.fileRules, set, false); err != nil {
+			set.release()
 			return err
 		}
 		if err = set.open(); err != nil {
@@ -252,7 +253,7 @@ func (g *fileGroup) setOf(h *Handler) *fileSet {
 }
 
 // newFileSet makes the rules of files ready, but does not open them.
-func newFileSet(files []*ruleset.File, limiter *core.Limiter, namespace string, waits bool, logger *zap.Logger) (*fileSet, error) {
+func newFileSet(files []*ruleset.File, h *Handler, limiter *limiter, namespace string, waits bool) (*fileSet, error) {
 	set, err := ruleset.NewSet(files, namespace)
 	if err != nil {
 		return nil, err
@@ -266,7 +267,7 @@ func newFileSet(files []*ruleset.File, limiter *core.Limiter, namespace string, 
 		descriptors: make(map[*ruleset.Domain][]*reporter),
 	}
 	for _, r := range set.Rules {
-		s.reporters = append(s.reporters, newReporter(namespace, r.Name, logger, keyReader(r)))
+		s.reporters = append(s.reporters, newReporter(h, namespace, r.Name, keyReader(r)))
 		s.addressed = append(s.addressed, ruleset.OfAddress(r))
 		s.shadows = s.shadows || r.Limits.Watches()
 		s.waits = s.waits || r.Limits.Delays()
@@ -274,7 +275,7 @@ func newFileSet(files []*ruleset.File, limiter *core.Limiter, namespace string, 
 	for _, d := range set.Domains {
 		reporters := make([]*reporter, 0, len(d.Rules()))
 		for _, r := range d.Rules() {
-			reporters = append(reporters, newReporter(namespace, r.Name(), logger, nil))
+			reporters = append(reporters, newReporter(h, namespace, r.Name(), nil))
 			s.shadows = s.shadows || r.Shadow()
 		}
 		s.descriptors[d] = reporters
@@ -359,12 +360,20 @@ func (s *fileSet) open() error {
 	return nil
 }
 
-// release lets go of the rules that are open.
+// release lets go of the rules that are open, and of their reporters.
 func (s *fileSet) release() {
 	for _, r := range s.opened {
 		s.limiter.Release(r)
 	}
 	s.opened = nil
+	for _, r := range s.reporters {
+		r.close()
+	}
+	for _, list := range s.descriptors {
+		for _, r := range list {
+			r.close()
+		}
+	}
 }
 
 // viewOf returns what the handler goes by of a set.
@@ -496,7 +505,7 @@ func (f *ruleFiles) advise(s *fileSet) {
 func (g *fileGroup) remake(files []*ruleset.File, views map[*Handler]*inForce) ([]*fileSet, error) {
 	var made []*fileSet
 	for _, old := range g.sets {
-		s, err := newFileSet(files, old.limiter, old.namespace, old.zonesWait, g.handlers[0].logger)
+		s, err := newFileSet(files, g.handlers[0], old.limiter, old.namespace, old.zonesWait)
 		if err != nil {
 			return made, err
 		}

@@ -26,12 +26,15 @@ type FleetStoreModule interface {
 
 // limiterOver returns a limiter over the store of a loaded module: one that counts in the app's memory where the store
 // fails.
-func (a *App) limiterOver(mod any) (*core.Limiter, error) {
+func (a *App) limiterOver(mod any) (*limiter, error) {
 	m, ok := mod.(StoreModule)
 	if !ok {
 		return nil, fmt.Errorf("store: the module %T has no store for rate limits", mod)
 	}
-	limiter := core.NewLimiter(m.Store())
+	limiter := newLimiter(m.Store(), caddy.GetModuleName(mod))
+	if r, ok := mod.(*RedisStore); ok {
+		limiter.redis, limiter.trouble = r.shared.store, r.shared.trouble
+	}
 	if _, isMemory := mod.(*MemoryStore); !isMemory {
 		nodes := 0
 		if fleet, ok := mod.(FleetStoreModule); ok {

@@ -14,12 +14,11 @@ import (
 func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, q *inquiry) error {
 	holds := core.Holds(nil, q.checks)
 	delay := q.verdict.Delay
-	reporters := q.reportersOf(holds)
 	q.free()
 	if delay > 0 {
 		passed, err := h.hold(w, r, time.Duration(delay)*time.Microsecond)
 		if !passed {
-			reportSettling(reporters, h.limiter.Leave(holds))
+			h.limiter.failed(h.limiter.Leave(holds))
 			return err
 		}
 		h.limiter.Depart(holds)
@@ -28,7 +27,7 @@ func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next cad
 		return next.ServeHTTP(w, r)
 	}
 	status := http.StatusInternalServerError // of a handler that panics
-	defer func() { reportSettling(reporters, h.limiter.Finish(holds, status)) }()
+	defer func() { h.limiter.failed(h.limiter.Finish(holds, status)) }()
 	if !core.ByStatus(holds) {
 		return next.ServeHTTP(w, r)
 	}
@@ -54,18 +53,4 @@ func statusOf(err error) int {
 		return failed.StatusCode
 	}
 	return http.StatusInternalServerError
-}
-
-// reportersOf returns the reporters of the rules of which something is held.
-func (q *inquiry) reportersOf(holds []core.Hold) []*reporter {
-	list := make([]*reporter, 0, len(holds))
-	for i := range q.checks {
-		for j := range holds {
-			if holds[j].Rule == q.checks[i].Rule {
-				list = append(list, q.reporters[i])
-				break
-			}
-		}
-	}
-	return list
 }

@@ -185,7 +185,7 @@ func (z *Zone) provision(ctx caddy.Context, h *Handler, name string) error {
 		}
 		z.opened = append(z.opened, r)
 	}
-	z.reporter = newReporter(h.Namespace, name, h.logger, z.key.readable)
+	z.reporter = newReporter(h, h.Namespace, name, z.key.readable)
 	if z.tier != nil {
 		z.tier.warnOfClients(h.logger, name)
 	}

@@ -1,0 +1,199 @@
+package ratelimit
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/proxyweir/weir/core"
+)
+
+func init() {
+	caddy.RegisterModule(Admin{})
+}
+
+// Admin is the part of Caddy's admin API that is about rate limits, below `/rate_limit/`: the rules in force with what became of
+// their requests, the keys that send the most, how one key stands, what would become of a request, the stores' health; and
+// forgetting what a key has used, shutting it out, and letting it in. It need not be configured, and can not. Errors are as elsewhere
+// in the admin API: `{"error": "..."}`.
+type Admin struct{}
+
+// CaddyModule returns the Caddy module information.
+func (Admin) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "admin.api.rate_limit",
+		New: func() caddy.Module { return Admin{} },
+	}
+}
+
+// Routes implements caddy.AdminRouter.
+func (Admin) Routes() []caddy.AdminRoute {
+	routes := []caddy.AdminRoute{{Pattern: adminPath, Handler: caddy.AdminHandlerFunc(serveRest)}}
+	for _, e := range endpoints {
+		routes = append(routes, caddy.AdminRoute{Pattern: adminPath + e.name, Handler: caddy.AdminHandlerFunc(e.serve)})
+	}
+	return routes
+}
+
+// adminPath begins the paths of the API.
+const adminPath = "/rate_limit/"
+
+// endpoint is one of the API's: what it answers to a request is sent as JSON.
+type endpoint struct {
+	name   string
+	method string // the one that it takes
+	posted bool   // it takes POST, too
+	answer func(a *App, r *http.Request) (any, error)
+}
+
+var endpoints = []endpoint{
+	{name: "rules", method: http.MethodGet, answer: listRules},
+	{name: "top", method: http.MethodGet, answer: listTopKeys},
+	{name: "key", method: http.MethodGet, posted: true, answer: showKey},
+	{name: "health", method: http.MethodGet, answer: showHealth},
+	{name: "explain", method: http.MethodPost, answer: explain},
+	{name: "reset", method: http.MethodPost, answer: onKey(func(l *limiter, r *core.Rule, key string) error { return l.Reset(r, key) })},
+	{name: "shut_out", method: http.MethodPost, answer: shutOutKey},
+	{name: "let_in", method: http.MethodPost, answer: onKey(func(l *limiter, r *core.Rule, key string) error { return l.LetIn(r, key) })},
+}
+
+// serveRest serves the page, and says what there is besides.
+func serveRest(w http.ResponseWriter, r *http.Request) error {
+	if r.URL.Path == adminPath {
+		return servePage(w, r)
+	}
+	names := make([]string, 0, len(endpoints))
+	for _, e := range endpoints {
+		names = append(names, e.name)
+	}
+	return adminError(http.StatusNotFound, "%s: there is no such thing; below %s there are %s", r.URL.Path, adminPath, strings.Join(names, ", "))
+}
+
+// serve answers a request.
+func (e endpoint) serve(w http.ResponseWriter, r *http.Request) error {
+	if r.Method != e.method && (e.method != http.MethodGet || r.Method != http.MethodHead) && (!e.posted || r.Method != http.MethodPost) {
+		w.Header().Set("Allow", e.method)
+		return adminError(http.StatusMethodNotAllowed, "method %s: %s takes %s", r.Method, e.name, e.method)
+	}
+	// What web pages may send without asking is of other types.
+	if r.Method == http.MethodPost && !isJSON(r.Header.Get("Content-Type")) {
+		return adminError(http.StatusUnsupportedMediaType, "Content-Type %q: must be application/json", r.Header.Get("Content-Type"))
+	}
+	a := appInForce()
+	if a == nil {
+		return adminError(http.StatusNotFound, "the configuration in force has no rate_limit")
+	}
+	answer, err := e.answer(a, r)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	return json.NewEncoder(w).Encode(answer)
+}
+
+func isJSON(contentType string) bool {
+	mediaType, _, _ := strings.Cut(contentType, ";")
+	return strings.EqualFold(strings.TrimSpace(mediaType), "application/json")
+}
+
+func adminError(status int, format string, v ...any) error {
+	return caddy.APIError{HTTPStatus: status, Err: fmt.Errorf(format, v...)}
+}
+
+// longestBody bounds what is read of a request.
+const longestBody = 1 << 20
+
+// readBody reads a request's body, in which nothing may stand that is not asked for.
+func readBody(r *http.Request, into any) error {
+	decoder := json.NewDecoder(http.MaxBytesReader(nil, r.Body, longestBody))
+	decoder.DisallowUnknownFields()
+	err := decoder.Decode(into)
+	if err == nil {
+		if _, more := decoder.Token(); !errors.Is(more, io.EOF) {
+			err = errors.New("something stands behind the object")
+		}
+	}
+	if err != nil {
+		return adminError(http.StatusBadRequest, "the request's body: %w", err)
+	}
+	return nil
+}
+
+// subjectOf returns the rule that a request names.
+func (a *App) subjectOf(label string) (*subject, error) {
+	if label == "" {
+		return nil, adminError(http.StatusBadRequest, "rule: is missing; write a name that /rate_limit/rules has")
+	}
+	s := a.subject(label)
+	if s == nil {
+		var names []string
+		for _, other := range a.subjects() {
+			names = append(names, other.label)
+		}
+		hint := ""
+		if near := core.Nearest(label, names); near != "" {
+			hint = fmt.Sprintf(" (did you mean %s?)", near)
+		}
+		return nil, adminError(http.StatusNotFound, "rule %q: there is none of that name%s", label, hint)
+	}
+	return s, nil
+}
+
+// keyOf returns the key that a request names, by its parts or by what names it in a list of top keys.
+func (s *subject) keyOf(parts []string, id string) (string, error) {
+	if id == "" {
+		key, err := s.keys.of(parts)
+		if err != nil {
+			return "", adminError(http.StatusBadRequest, "%w", err)
+		}
+		return key, nil
+	}
+	if len(parts) > 0 {
+		return "", adminError(http.StatusBadRequest, "key and id: stand beside each other; keep one")
+	}
+	now := time.Now().Unix()
+	for _, list := range [][]topKey{s.stats.requests.list(now), s.stats.rejections.list(now)} {
+		for _, k := range list {
+			if !k.cut && idOf(s.label, k.key) == id {
+				return k.key, nil
+			}
+		}
+	}
+	return "", adminError(http.StatusNotFound, "id %q: is none of the rule's top keys any more; name the key by its parts", id)
+}
+
+// numberOf reads a whole number of a request's query.
+func numberOf(r *http.Request, name string, standard, most int) (int, error) {
+	text := r.URL.Query().Get(name)
+	if text == "" {
+		return standard, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > most {
+		return 0, adminError(http.StatusBadRequest, "%s %q: must be from 1 to %d", name, text, most)
+	}
+	return n, nil
+}
+
+// checkQuery refuses parameters that are not known, so that one with a slip in it is not left out.
+func checkQuery(r *http.Request, known ...string) error {
+	for name := range r.URL.Query() {
+		if len(known) == 0 {
+			return adminError(http.StatusBadRequest, "parameter %q: this takes none", name)
+		}
+		if err := core.CheckWord("parameter", name, known); err != nil {
+			return adminError(http.StatusBadRequest, "%w", err)
+		}
+	}
+	return nil
+}
+
+// Interface guard
+var _ caddy.AdminRouter = Admin{}

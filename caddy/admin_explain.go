@@ -1,0 +1,333 @@
+package ratelimit
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/core"
+)
+
+// explainRequest is a request that is made up: of it /rate_limit/explain says what would become.
+type explainRequest struct {
+	Method   string            `json:"method"`    // GET
+	URL      string            `json:"url"`       // https://example.com/login
+	Headers  map[string]string `json:"headers"`   // further header fields
+	ClientIP string            `json:"client_ip"` // of the client, as Caddy would know it
+	User     string            `json:"user"`      // who would be authenticated
+	Server   string            `json:"server"`    // the name of the server that it would come to; where none is said, the one that listens at the URL's port
+}
+
+// explainAnswer is what would become of it.
+type explainAnswer struct {
+	Handlers []handlerAnswer `json:"handlers"` // those of rate limits that it would come to, in order
+	Notes    []string        `json:"notes"`    // what was not gone through
+}
+
+// handlerAnswer is what a rate_limit would do.
+type handlerAnswer struct {
+	Rules   []ruleCoverage `json:"rules"`
+	Verdict string         `json:"verdict"` // allow, delay, reject or unavailable
+	Delay   float64        `json:"delay_seconds,omitempty"`
+}
+
+// ruleCoverage is what a rule would have to say.
+type ruleCoverage struct {
+	Rule       string   `json:"rule"`
+	Covers     bool     `json:"covers"`
+	Key        []string `json:"key,omitempty"`
+	Limit      string   `json:"limit,omitempty"`
+	Candidate  bool     `json:"candidate,omitempty"`
+	Shadow     bool     `json:"shadow,omitempty"`
+	Allowed    bool     `json:"allowed"`
+	Soft       bool     `json:"soft,omitempty"` // by the rule's tolerance
+	Remaining  int64    `json:"remaining"`      // before the request
+	RetryAfter float64  `json:"retry_after_seconds"`
+}
+
+// explain answers with what would become of a request, which is not charged.
+func explain(a *App, r *http.Request) (any, error) {
+	var given explainRequest
+	if err := readBody(r, &given); err != nil {
+		return nil, err
+	}
+	made, server, err := a.makeUp(&given)
+	if err != nil {
+		return nil, err
+	}
+	w := &walk{app: a, server: server, groups: make(map[string]bool), answer: explainAnswer{Handlers: []handlerAnswer{}, Notes: []string{}}}
+	if _, err := w.routes(server.Routes, made); err != nil {
+		return nil, adminError(http.StatusBadRequest, "the request: %w", err)
+	}
+	if len(w.answer.Handlers) == 0 {
+		w.answer.Notes = append(w.answer.Notes, "the request comes to no rate_limit")
+	}
+	return w.answer, nil
+}
+
+// makeUp returns the request as handlers get it, and the server that it comes to.
+func (a *App) makeUp(given *explainRequest) (*http.Request, *caddyhttp.Server, error) {
+	bad := func(format string, v ...any) (*http.Request, *caddyhttp.Server, error) {
+		return nil, nil, adminError(http.StatusBadRequest, format, v...)
+	}
+	address, err := netip.ParseAddr(given.ClientIP)
+	if err != nil {
+		return bad("client_ip %q: must be an address, such as 192.0.2.7", given.ClientIP)
+	}
+	u, err := url.Parse(given.URL)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" { // what it is may be secret, and errors are logged
+		return bad("url: must be whole, such as https://example.com/login")
+	}
+	if u.Path == "" {
+		u.Path = "/"
+	}
+	server, err := a.serverFor(given.Server, u)
+	if err != nil {
+		return nil, nil, err
+	}
+	method := given.Method
+	if method == "" {
+		method = http.MethodGet
+	}
+	r, err := http.NewRequestWithContext(a.ctx, method, u.String(), nil)
+	if err != nil {
+		return bad("method %q: %w", given.Method, err)
+	}
+	for name, value := range given.Headers {
+		r.Header.Set(name, value)
+	}
+	if host := r.Header.Get("Host"); host != "" {
+		r.Host = host
+		r.Header.Del("Host")
+	}
+	if u.Scheme == "https" {
+		r.TLS = &tls.ConnectionState{HandshakeComplete: true, Version: tls.VersionTLS13, ServerName: u.Hostname()}
+	}
+	r.Body = http.NoBody
+	r.RequestURI = u.RequestURI()
+	r.RemoteAddr = net.JoinHostPort(address.String(), "40000")
+	repl := caddy.NewReplacer()
+	r = caddyhttp.PrepareRequest(r, repl, discard{}, server)
+	caddyhttp.SetVar(r.Context(), caddyhttp.ClientIPVarKey, address.String())
+	if given.User != "" {
+		repl.Set("http.auth.user.id", given.User)
+	}
+	return r, server, nil
+}
+
+// serverFor returns the server of a name, or the one that listens at a URL's port.
+func (a *App) serverFor(name string, u *url.URL) (*caddyhttp.Server, error) {
+	mod, err := a.ctx.AppIfConfigured("http")
+	if err != nil {
+		return nil, adminError(http.StatusNotFound, "the configuration in force has no HTTP server")
+	}
+	servers := mod.(*caddyhttp.App).Servers
+	names := slices.Sorted(maps.Keys(servers))
+	if name != "" {
+		if servers[name] == nil {
+			return nil, adminError(http.StatusNotFound, "server %q: there is none of that name; there are %s", name, strings.Join(names, ", "))
+		}
+		return servers[name], nil
+	}
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	for _, name := range names {
+		for _, listen := range servers[name].Listen {
+			if address, err := caddy.ParseNetworkAddress(listen); err == nil && contains(address, port) {
+				return servers[name], nil
+			}
+		}
+	}
+	if len(servers) == 1 {
+		return servers[names[0]], nil
+	}
+	return nil, adminError(http.StatusBadRequest, "url %q: no server listens at port %s; write server, one of %s", u.Redacted(), port, strings.Join(names, ", "))
+}
+
+func contains(address caddy.NetworkAddress, port string) bool {
+	for offset := uint(0); offset < address.PortRangeSize(); offset++ {
+		if fmt.Sprint(address.StartPort+offset) == port {
+			return true
+		}
+	}
+	return false
+}
+
+// walk goes the way of a request through a server's routes, without what would answer it.
+type walk struct {
+	app    *App
+	server *caddyhttp.Server
+	groups map[string]bool // of which a route was taken
+	answer explainAnswer
+	depth  int
+}
+
+// harmless are the handlers that change nothing but the request on its way, on which later matchers may depend.
+var harmless = map[caddy.ModuleID]bool{
+	"http.handlers.rewrite": true, "http.handlers.vars": true, "http.handlers.map": true, "http.handlers.headers": true,
+}
+
+// silent are the handlers that do nothing which rate limits could depend on.
+var silent = map[caddy.ModuleID]bool{
+	"http.handlers.encode": true, "http.handlers.log_append": true, "http.handlers.tracing": true, "http.handlers.push": true,
+	"http.handlers.templates": true, "http.handlers.request_body": true, "http.handlers.intercept": true, "http.handlers.timeouts": true,
+	"http.handlers.copy_response": true, "http.handlers.copy_response_headers": true,
+}
+
+// answering are the handlers behind which a request does not come.
+var answering = map[caddy.ModuleID]bool{
+	"http.handlers.reverse_proxy": true, "http.handlers.file_server": true, "http.handlers.static_response": true,
+	"http.handlers.error": true, "http.handlers.metrics": true, "http.handlers.rate_limit_status": true,
+}
+
+var errNested = errors.New("named routes invoke each other without end")
+
+// routes goes through a list of routes, and reports whether the request has ended in it.
+func (w *walk) routes(list caddyhttp.RouteList, r *http.Request) (ended bool, err error) {
+	if w.depth++; w.depth > 100 {
+		return true, errNested
+	}
+	defer func() { w.depth-- }()
+	for i := range list {
+		route := &list[i]
+		if route.Group != "" && w.groups[route.Group] {
+			continue
+		}
+		if matches, err := route.MatcherSets.AnyMatchWithError(r); err != nil || !matches {
+			if err != nil {
+				return true, err
+			}
+			continue
+		}
+		if route.Group != "" {
+			w.groups[route.Group] = true
+		}
+		for _, handler := range route.Handlers {
+			if ended, err = w.handler(handler, r); ended || err != nil {
+				return true, err
+			}
+		}
+		if route.Terminal {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// handler goes through one handler.
+func (w *walk) handler(handler caddyhttp.MiddlewareHandler, r *http.Request) (ended bool, err error) {
+	switch h := handler.(type) {
+	case *Handler:
+		return w.rateLimit(h, r)
+	case *caddyhttp.Subroute:
+		return w.routes(h.Routes, r)
+	case *caddyhttp.Invoke:
+		if route := w.server.NamedRoutes[h.Name]; route != nil {
+			return w.routes(caddyhttp.RouteList{*route}, r)
+		}
+		return false, nil
+	}
+	id := caddy.ModuleID(caddy.GetModuleID(handler))
+	switch {
+	case harmless[id]:
+		return false, handler.ServeHTTP(discard{}, r, caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error { return nil }))
+	case answering[id] && mayGoOn(handler):
+		w.note(fmt.Sprintf("the handler %s was not gone through; it is taken to let the request pass", id))
+	case answering[id]:
+		return true, nil
+	case id == "http.handlers.authentication":
+		if user, _ := replacerOf(r).GetString("http.auth.user.id"); user == "" {
+			w.note("authentication was not gone through; write user to say who would be authenticated")
+		}
+	case !silent[id]:
+		w.note(fmt.Sprintf("the handler %s was not gone through; what it does to the request is not known", id))
+	}
+	return false, nil
+}
+
+// mayGoOn reports whether a handler that mostly answers may pass requests on: a reverse_proxy that asks another server whether to
+// (forward_auth), or a file_server for what is no file.
+func mayGoOn(handler caddyhttp.MiddlewareHandler) bool {
+	var settings struct {
+		HandleResponse []json.RawMessage `json:"handle_response"`
+		PassThru       bool              `json:"pass_thru"`
+	}
+	text, err := json.Marshal(handler)
+	return err == nil && json.Unmarshal(text, &settings) == nil && (len(settings.HandleResponse) > 0 || settings.PassThru)
+}
+
+func (w *walk) note(text string) {
+	if !slices.Contains(w.answer.Notes, text) {
+		w.answer.Notes = append(w.answer.Notes, text)
+	}
+}
+
+// rateLimit says what a rate_limit would do, and reports whether it would end the request.
+func (w *walk) rateLimit(h *Handler, r *http.Request) (ended bool, err error) {
+	q := &inquiry{quiet: true}
+	files := h.files.Load()
+	if err = h.inquire(q, r); err == nil && files != nil {
+		err = h.inquireFiles(q, r, files)
+	}
+	if err != nil {
+		return true, err
+	}
+	failure := error(nil)
+	if len(q.checks) > 0 {
+		failure = h.limiter.Decide(q.checks, true, &q.verdict)
+	}
+	if failure != nil {
+		w.note("the store has failed, and this is what the rules' on_error comes to: " + failure.Error())
+	}
+	answer := handlerAnswer{Verdict: q.verdict.Outcome.String(), Delay: seconds(q.verdict.Delay), Rules: []ruleCoverage{}}
+	forms := make(map[string]keyForm)
+	for _, s := range w.app.subjects() {
+		forms[s.label] = s.keys
+	}
+	for i := range q.checks {
+		c := &q.checks[i]
+		d := &c.Decision
+		label := q.reporters[i].stats.label
+		one := ruleCoverage{Rule: label, Covers: true, Key: forms[label].show(c.Key), Limit: c.Rule.Limit().String(), Candidate: c.Rule.IsCandidate(),
+			Shadow: c.Rule.Shadow() && !c.Rule.IsCandidate(), Allowed: d.Allowed, Soft: d.Soft, Remaining: d.Remaining, RetryAfter: seconds(d.RetryAfter)}
+		if d.Allowed && q.verdict.Outcome != core.Reject && d.Delay == 0 && !c.Uncounted { // it is told as if the request had been charged
+			one.Remaining += c.Cost
+		}
+		answer.Rules = append(answer.Rules, one)
+	}
+	for _, zone := range h.zones {
+		if !slices.Contains(q.reporters, zone.reporter) {
+			answer.Rules = append(answer.Rules, ruleCoverage{Rule: zone.reporter.stats.label, Allowed: true})
+		}
+	}
+	w.answer.Handlers = append(w.answer.Handlers, answer)
+	ended = q.verdict.Outcome == core.Reject || q.verdict.Outcome == core.Unavailable
+	if ended && w.server.Errors != nil {
+		w.note("error routes were not gone through")
+	}
+	return ended, nil
+}
+
+// discard is a response that nobody gets.
+type discard struct{}
+
+// Header implements http.ResponseWriter.
+func (discard) Header() http.Header { return make(http.Header) }
+
+// Write implements http.ResponseWriter.
+func (discard) Write(b []byte) (int, error) { return len(b), nil }
+
+// WriteHeader implements http.ResponseWriter.
+func (discard) WriteHeader(int) {}

@@ -1,0 +1,226 @@
+package ratelimit
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/proxyweir/weir/core"
+)
+
+// keyAnswer is what /rate_limit/key answers: how a key stands in the rules whose keys are of that form.
+type keyAnswer struct {
+	Key   []string         `json:"key"`
+	Rules []standingAnswer `json:"rules"`
+}
+
+// standingAnswer is how a key stands: whether a request of it that costs 1 would be allowed, and what there is before it.
+type standingAnswer struct {
+	Rule       string  `json:"rule"`
+	For        string  `json:"for,omitempty"` // the tier whose limit it is; none: the rule's own, or that of the key
+	LimitText  string  `json:"limit_text"`
+	Limit      int64   `json:"limit"`
+	Remaining  int64   `json:"remaining"`
+	Allowed    bool    `json:"allowed"`
+	Reset      float64 `json:"reset_seconds"`
+	RetryAfter float64 `json:"retry_after_seconds"` // -1: never
+	Error      string  `json:"error,omitempty"`     // of the store; nothing is known then
+}
+
+// hasUnlimited reports whether requests of a key may come under the rule, and under none of its limits.
+func (s *subject) hasUnlimited(key string) bool {
+	if s.desc != nil {
+		return false
+	}
+	limits := s.limitsOfRule()
+	if limits.Overrides(key) {
+		return limits.Of("", key) == nil
+	}
+	for _, l := range s.limits {
+		if l.tier && l.limit == nil {
+			return true
+		}
+	}
+	return limits.Own() == nil
+}
+
+// showKey answers with how a key stands in one rule, or in every rule that has keys of as many parts.
+//
+// Caddy logs the URIs of requests to its admin endpoint. What must not be in the log is asked for in the body of a POST.
+func showKey(a *App, r *http.Request) (any, error) {
+	if err := checkQuery(r, "rule", "key", "id"); err != nil {
+		return nil, err
+	}
+	query := r.URL.Query()
+	asked := keyRequest{Rule: query.Get("rule"), Key: query["key"], ID: query.Get("id")}
+	if r.Method == http.MethodPost {
+		if err := readBody(r, &asked); err != nil {
+			return nil, err
+		}
+	}
+	parts, id, label := asked.Key, asked.ID, asked.Rule
+	if len(parts) == 0 && id == "" && label == "" {
+		return nil, adminError(http.StatusBadRequest, "key: is missing; write its parts, each as a parameter: ?key=192.0.2.7")
+	}
+	if label == "" && id != "" {
+		return nil, adminError(http.StatusBadRequest, "id: names a key of one rule; write rule=<name> beside it")
+	}
+	if label != "" {
+		s, err := a.subjectOf(label)
+		if err != nil {
+			return nil, err
+		}
+		key, err := s.keyOf(parts, id)
+		if err != nil {
+			return nil, err
+		}
+		return keyAnswer{Key: s.keys.show(key), Rules: s.standings(key)}, nil
+	}
+	answer := keyAnswer{Key: parts, Rules: []standingAnswer{}}
+	for _, s := range a.subjects() {
+		key, err := s.keys.of(parts)
+		if err == nil && len(s.keys.names) > 0 && !s.keys.free {
+			answer.Rules = append(answer.Rules, s.standings(key)...)
+		}
+	}
+	return answer, nil
+}
+
+// standings returns how a key stands under the limits that requests of it may come under: the key's own if it has one, else the
+// rule's, and those of all tiers.
+func (s *subject) standings(key string) []standingAnswer {
+	list := []standingAnswer{}
+	for _, l := range s.limitsOf(key) {
+		checks := []core.Check{{Rule: l.limit, Key: key, Cost: 1}}
+		var v core.Verdict
+		err := s.limiter.Look(checks, &v)
+		d := &checks[0].Decision
+		one := standingAnswer{Rule: s.label, For: l.of, LimitText: l.limit.Limit().String(), Limit: d.Limit, Allowed: d.Allowed,
+			Remaining: d.Remaining, Reset: seconds(d.ResetAfter), RetryAfter: seconds(d.RetryAfter)}
+		if err != nil {
+			one.Error = err.Error()
+		}
+		list = append(list, one)
+	}
+	return list
+}
+
+// seconds returns microseconds as seconds; core.Never is -1.
+func seconds(d int64) float64 {
+	if d == core.Never {
+		return -1
+	}
+	return float64(d) / 1e6
+}
+
+// limitsOf returns the limits that requests of a key may come under.
+func (s *subject) limitsOf(key string) []namedLimit {
+	if s.desc != nil {
+		return []namedLimit{{limit: s.desc}}
+	}
+	limits := s.limitsOfRule()
+	if limits.Overrides(key) { // which go before the tiers
+		if own := limits.Of("", key); own != nil {
+			return []namedLimit{{limit: own}}
+		}
+		return nil
+	}
+	var list []namedLimit
+	if own := limits.Own(); own != nil {
+		list = append(list, namedLimit{limit: own})
+	}
+	for _, l := range s.limits {
+		if l.tier && l.limit != nil {
+			list = append(list, l)
+		}
+	}
+	return list
+}
+
+func (s *subject) limitsOfRule() *core.Limits {
+	if s.zone != nil {
+		return s.zone.limits
+	}
+	return s.rule.Limits
+}
+
+// keyRequest names a key.
+type keyRequest struct {
+	Rule string   `json:"rule"`
+	Key  []string `json:"key"`
+	ID   string   `json:"id"`
+}
+
+// eachPlace calls f for the rules that count a key in places of their own: those of all tiers, so that a client which changes its tier
+// does not get round, and of all stores, where handlers have the rule in several.
+func (s *subject) eachPlace(f func(*limiter, *core.Rule) error) error {
+	type place struct {
+		limiter  *limiter
+		identity string
+	}
+	seen := make(map[place]bool)
+	for _, one := range append([]*subject{s}, s.also...) {
+		for _, r := range one.rules {
+			here := place{one.limiter, r.Identity()}
+			if seen[here] {
+				continue
+			}
+			seen[here] = true
+			if err := f(one.limiter, r); err != nil {
+				return adminError(http.StatusServiceUnavailable, "rule %q: %w", s.label, err)
+			}
+		}
+	}
+	return nil
+}
+
+// onKey returns what answers a request by doing something to the key that it names.
+func onKey(act func(l *limiter, r *core.Rule, key string) error) func(*App, *http.Request) (any, error) {
+	return func(a *App, r *http.Request) (any, error) {
+		var request keyRequest
+		if err := readBody(r, &request); err != nil {
+			return nil, err
+		}
+		s, key, err := a.named(request)
+		if err != nil {
+			return nil, err
+		}
+		return struct{}{}, s.eachPlace(func(l *limiter, r *core.Rule) error { return act(l, r, key) })
+	}
+}
+
+// shutOutKey shuts a key out of a rule for a time.
+func shutOutKey(a *App, r *http.Request) (any, error) {
+	var request struct {
+		keyRequest
+		For string `json:"for"`
+	}
+	if err := readBody(r, &request); err != nil {
+		return nil, err
+	}
+	s, key, err := a.named(request.keyRequest)
+	if err != nil {
+		return nil, err
+	}
+	duration, err := caddy.ParseDuration(request.For)
+	if err != nil || duration < time.Millisecond || duration > core.MaxPeriod {
+		return nil, adminError(http.StatusBadRequest, "for %q: must be a duration from 1ms to 366d, such as 1h", request.For)
+	}
+	if s.shadow {
+		return nil, adminError(http.StatusConflict, "rule %q: only watches, and shuts nobody out", s.label)
+	}
+	if s.hasUnlimited(key) {
+		return nil, adminError(http.StatusConflict, "rule %q: has no limit for some or all requests of this key, of which nothing is asked; they would pass all the same. Write a limit in place of unlimited, if it is a high one", s.label)
+	}
+	return struct{}{}, s.eachPlace(func(l *limiter, r *core.Rule) error { return l.ShutOut(r, key, duration.Microseconds()) })
+}
+
+// named returns the rule and the key that a request names.
+func (a *App) named(k keyRequest) (*subject, string, error) {
+	s, err := a.subjectOf(k.Rule)
+	if err != nil {
+		return nil, "", err
+	}
+	key, err := s.keyOf(k.Key, k.ID)
+	return s, key, err
+}

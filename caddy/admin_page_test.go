@@ -1,0 +1,168 @@
+package ratelimit
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2"
+)
+
+// getPage asks servePage with a method and a path.
+func getPage(method, path string) (*httptest.ResponseRecorder, error) {
+	w := httptest.NewRecorder()
+	return w, servePage(w, httptest.NewRequest(method, path, nil))
+}
+
+func TestThePageIsServedWithAPolicyThatAllowsNothingButItself(t *testing.T) {
+	w, err := getPage(http.MethodGet, pagePath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"Content-Type":           "text/html; charset=utf-8",
+		"Cache-Control":          "no-store",
+		"Referrer-Policy":        "same-origin",
+		"X-Content-Type-Options": "nosniff",
+	} {
+		if got := w.Header().Get(name); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	policy := w.Header().Get("Content-Security-Policy")
+	hash := `'sha256-[A-Za-z0-9+/]{43}='`
+	if !regexp.MustCompile(`^default-src 'none'; connect-src 'self'; style-src ` + hash + `; script-src ` + hash +
+		`; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; ` +
+		`require-trusted-types-for 'script'; trusted-types 'none'$`).MatchString(policy) {
+		t.Errorf("Content-Security-Policy: %s", policy)
+	}
+	if empty := hashOf([]byte("\n<style></style>"), "style"); strings.Contains(policy, empty) {
+		t.Errorf("the policy has the hash of nothing: %s", policy)
+	}
+	if !bytes.Equal(w.Body.Bytes(), page().body) || !bytes.HasPrefix(w.Body.Bytes(), []byte("<!doctype html>")) {
+		t.Errorf("the body begins with %.60q", w.Body)
+	}
+}
+
+func TestThePageHasOneStyleAndOneScriptAndNothingFromOutside(t *testing.T) {
+	html := string(page().body)
+	for _, tag := range []string{"<style", "<script", "\n<style>", "\n<script>", "</style>", "</script>"} {
+		if n := strings.Count(html, tag); n != 1 {
+			t.Errorf("%q is there %d times, want 1", tag, n)
+		}
+	}
+	for name, refused := range map[string]string{
+		"an address outside":          `(?i)(src|href|url|action)\s*[=(]\s*["']?\s*(https?:|//)`,
+		"an inline handler":           `(?i)<[^>]*\son[a-z]+\s*=`,
+		"a style attribute":           `(?i)<[^>]*\sstyle\s*=`,
+		"text that is parsed as HTML": `innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|createContextualFragment|setHTMLUnsafe|srcdoc`,
+		"text that is run":            `\beval\b|new Function|set(Timeout|Interval)\(\s*["'` + "`]",
+		"a window's own dialog":       `\b(window\.)?(confirm|alert|prompt)\((["'` + "`]|$)",
+		"an import":                   `@import|\bimport\s*[({"']`,
+		"a path from the root":        `(ask|fetch)\(\s*["'` + "`]/",
+	} {
+		if found := regexp.MustCompile(refused).FindString(html); found != "" {
+			t.Errorf("the page has %s: %s", name, found)
+		}
+	}
+}
+
+func TestThePageIsAtItsOwnPathAlone(t *testing.T) {
+	for _, test := range []struct {
+		method, path string
+		status       int
+	}{
+		{http.MethodHead, pagePath, 0},
+		{http.MethodPost, pagePath, http.StatusMethodNotAllowed},
+		{http.MethodDelete, pagePath, http.StatusMethodNotAllowed},
+		{http.MethodGet, pagePath + "nosuch", http.StatusNotFound},
+		{http.MethodGet, "/rate_limit", http.StatusNotFound},
+	} {
+		_, err := getPage(test.method, test.path)
+		var answer caddy.APIError
+		if errors.As(err, &answer); answer.HTTPStatus != test.status {
+			t.Errorf("%s %s: %v, want status %d", test.method, test.path, err, test.status)
+		}
+	}
+}
+
+func TestLineEndsOfACheckoutDoNotChangeTheHashes(t *testing.T) {
+	if bytes.Contains(page().body, []byte("\r")) {
+		t.Error("what is sent has a carriage return, which a browser leaves out before it hashes")
+	}
+}
+
+func TestThePagesServerGoesByTheNamesOfWhereItListens(t *testing.T) {
+	for _, test := range []struct {
+		listen, at string
+		takes      []string
+		refuses    []string
+	}{
+		{"localhost", "127.0.0.1:2020", []string{"localhost:2020", "LOCALHOST:2020", "127.0.0.1:2020", "[::1]:2020"},
+			[]string{"", "localhost", "localhost:2019", "127.0.0.2:2020", "evil.example:2020", "localhost.evil.example:2020", "localhost:2020.evil.example", "192.0.2.1:2020"}},
+		{"localhost", "127.0.0.1:80", []string{"localhost", "127.0.0.1", "[::1]"}, []string{"localhost:8080", "evil.example"}},
+		{"box.lan", "192.0.2.1:2020", []string{"box.lan:2020", "192.0.2.1:2020"}, []string{"localhost:2020", "evil.example:2020", "192.0.2.2:2020"}},
+		{"::1", "[::1]:2020", []string{"[::1]:2020", "localhost:2020"}, []string{"[::2]:2020"}},
+		{"localhost", "0.0.0.0:2020", []string{"localhost:2020", "192.0.2.1:2020", "[2001:db8::1]:2020"}, []string{"evil.example:2020", "192.0.2.1:2019", "192.0.2.1"}},
+		{"localhost", "[::]:2020", []string{"localhost:2020", "192.0.2.1:2020"}, []string{"evil.example:2020"}},
+	} {
+		at := netip.MustParseAddrPort(test.at)
+		s := &pageServer{hosts: hostsOf(test.listen, at), anyAddress: at.Addr().IsUnspecified(), port: at.Port()}
+		for _, host := range append(slices.Clone(test.takes), test.refuses...) {
+			if want := slices.Contains(test.takes, host); s.goesBy(host) != want {
+				t.Errorf("at %s: host %q: %v, want %v", test.at, host, !want, want)
+			}
+		}
+	}
+}
+
+func TestAnAddressThatOtherMachinesReachIsWarnedOf(t *testing.T) {
+	for at, warns := range map[string]bool{"127.0.0.1:2020": false, "127.9.9.9:2020": false, "[::1]:2020": false, "[::ffff:127.0.0.1]:2020": false,
+		"0.0.0.0:2020": true, "[::]:2020": true, "192.0.2.1:2020": true, "[2001:db8::1]:2020": true} {
+		if text := exposure(netip.MustParseAddrPort(at)); (text != "") != warns || warns && !strings.HasPrefix(text, "warning: "+at+" is not for this machine alone") {
+			t.Errorf("%s: %q", at, text)
+		}
+	}
+}
+
+func TestThePagesServerTakesPathsOfOneWordBesideThePage(t *testing.T) {
+	for _, test := range []struct {
+		path string
+		want bool
+	}{
+		{"/", true}, {"/rate_limit", true}, {"/rate_limit/", true}, {"/rate_limit/rules", true}, {"/rate_limit/shut_out?rule=a", true},
+		{"/config/", false}, {"/load", false}, {"/stop", false}, {"/rate_limits", false}, {"/RATE_LIMIT/rules", false}, {"//rate_limit/rules", false},
+		{"/rate_limit/../config/", false}, {"/rate_limit/%2e%2e/config/", false}, {"/rate_limit/..%2fconfig", false}, {"/rate_limit/%72ules", false},
+		{"/rate_limit/rules/", false}, {"/rate_limit/rules/x", false}, {"/rate_limit//rules", false}, {`/rate_limit/..\config`, false},
+		{"/rate_limit/rules;x", false}, {"/rate_limit/rules%00", false}, {"http://evil.example/rate_limit/rules", false}, {"*", false},
+	} {
+		u, err := url.ParseRequestURI(test.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := ofThePage(u); got != test.want {
+			t.Errorf("%s: %v, want %v", test.path, got, test.want)
+		}
+	}
+}
+
+func TestAnAdminAddressIsAHostAndPortOrASocket(t *testing.T) {
+	for admin, good := range map[string]bool{
+		"localhost:2019": true, "tcp/127.0.0.1:2019": true, ":2019": true, "[::1]:2019": true, "unix//run/caddy.sock": true, "unix//run/caddy.sock|0220": true,
+		"localhost": false, "localhost:0": false, "localhost:2019-2020": false, "http://localhost:2019": false, "udp/localhost:2019": false, "fd/3": false,
+		"unixgram//run/caddy.sock": false, "": false, "localhost:port": false,
+	} {
+		_, err := forwardTo(admin, io.Discard)
+		if (err == nil) != good || err != nil && !strings.Contains(err.Error(), "host:port or unix//path is wanted") {
+			t.Errorf("%q: %v", admin, err)
+		}
+	}
+}

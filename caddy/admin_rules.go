@@ -1,0 +1,156 @@
+package ratelimit
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// rulesAnswer is what /rate_limit/rules answers.
+type rulesAnswer struct {
+	Time  time.Time    `json:"time"` // to which the counts are
+	Rules []ruleAnswer `json:"rules"`
+}
+
+// ruleAnswer is a rule in force. Counts are since the process has had the rule.
+type ruleAnswer struct {
+	ID         string           `json:"id"`
+	Namespace  string           `json:"namespace,omitempty"`
+	Name       string           `json:"name"`
+	Key        []string         `json:"key"`
+	Limit      string           `json:"limit,omitempty"` // as it is written; none: unlimited
+	Algorithm  string           `json:"algorithm,omitempty"`
+	Requests   int64            `json:"requests,omitempty"`
+	Period     float64          `json:"period_seconds,omitempty"`
+	Burst      int64            `json:"burst,omitempty"`
+	Enforce    string           `json:"enforcement"`
+	Store      string           `json:"store"`
+	Source     string           `json:"source"`
+	Notes      []string         `json:"notes,omitempty"`
+	Limits     []limitAnswer    `json:"limits,omitempty"`
+	Keys       *int64           `json:"keys,omitempty"` // in memory
+	Waiting    int64            `json:"waiting"`
+	Outcomes   map[string]int64 `json:"outcomes"`
+	Penalties  int64            `json:"penalties"`
+	Candidates map[string]int64 `json:"candidate_decisions,omitempty"`
+}
+
+// limitAnswer is a limit that holds for some requests alone.
+type limitAnswer struct {
+	For   string `json:"for"`
+	Limit string `json:"limit"`
+}
+
+// listRules answers with the rules in force.
+func listRules(a *App, r *http.Request) (any, error) {
+	if err := checkQuery(r); err != nil {
+		return nil, err
+	}
+	answer := rulesAnswer{Time: time.Now().UTC(), Rules: []ruleAnswer{}}
+	for _, s := range a.subjects() {
+		answer.Rules = append(answer.Rules, a.ruleAnswer(s))
+	}
+	return answer, nil
+}
+
+func (a *App) ruleAnswer(s *subject) ruleAnswer {
+	answer := ruleAnswer{
+		ID: s.label, Namespace: s.namespace, Name: s.name, Key: s.keys.names, Enforce: s.enforcement, Store: s.limiter.store,
+		Source: s.source, Notes: s.notes, Waiting: s.waiting(), Outcomes: make(map[string]int64), Penalties: s.stats.penalties.Load(),
+	}
+	if answer.Key == nil {
+		answer.Key = []string{}
+	}
+	if s.own != nil {
+		answer.Limit, _ = writtenLimit(s.own)
+		l := s.own.Limit()
+		answer.Algorithm = l.Algorithm().String()
+		answer.Requests = l.Requests()
+		answer.Period = float64(l.Period()) / 1e6
+		if l.Algorithm() == core.TokenBucket || l.Algorithm() == core.LeakyBucket {
+			answer.Burst = l.Quota()
+		}
+		answer.Notes = append(answer.Notes, limitNotes(s.own)...)
+	}
+	for _, l := range s.limits {
+		written := "unlimited"
+		if l.limit != nil {
+			written, _ = writtenLimit(l.limit)
+		}
+		answer.Limits = append(answer.Limits, limitAnswer{l.of, written})
+	}
+	if rules := s.inMemory(); len(rules) > 0 {
+		keys := a.keysOf(rules)
+		answer.Keys = &keys
+	}
+	for o, name := range outcomeNames {
+		answer.Outcomes[name] = s.stats.outcomes[o].Load()
+	}
+	if s.hasCandidate() {
+		answer.Candidates = make(map[string]int64, comparisons)
+		for c, name := range [comparisons]string{"both_rejected", "stricter", "laxer", "both_allowed"} {
+			answer.Candidates[name] = s.stats.candidates[c].Load()
+		}
+	}
+	return answer
+}
+
+// topAnswer is what /rate_limit/top answers.
+type topAnswer struct {
+	Rule   string         `json:"rule"`
+	By     string         `json:"by"`
+	Window int            `json:"window_seconds"` // the counts are of the last half to whole of it
+	Keys   []topKeyAnswer `json:"keys"`
+}
+
+// topKeyAnswer is a key that has sent much. Of what it is asked by it may be Error too high.
+type topKeyAnswer struct {
+	Key        []string `json:"key"`
+	ID         string   `json:"id,omitempty"` // names the key in other requests; none where it is very long
+	Requests   uint64   `json:"requests"`
+	Rejections uint64   `json:"rejections"`
+	Error      uint64   `json:"error"`
+}
+
+// listTopKeys answers with the keys of a rule that have sent the most, or were rejected the most.
+func listTopKeys(a *App, r *http.Request) (any, error) {
+	if err := checkQuery(r, "rule", "by", "n"); err != nil {
+		return nil, err
+	}
+	query := r.URL.Query()
+	s, err := a.subjectOf(query.Get("rule"))
+	if err != nil {
+		return nil, err
+	}
+	by := query.Get("by")
+	if by == "" {
+		by = "requests"
+	}
+	if err := core.CheckWord("by", by, []string{"requests", "rejections"}); err != nil {
+		return nil, adminError(http.StatusBadRequest, "%w", err)
+	}
+	n, err := numberOf(r, "n", 10, mostCounters)
+	if err != nil {
+		return nil, err
+	}
+	counted, others := &s.stats.requests, &s.stats.rejections
+	if by == "rejections" {
+		counted, others = others, counted
+	}
+	keys := counted.list(time.Now().Unix())
+	keys = keys[:min(n, len(keys))]
+	beside := others.counts(keys)
+	answer := topAnswer{Rule: s.label, By: by, Window: 2 * generationSeconds, Keys: make([]topKeyAnswer, 0, len(keys))}
+	for i, k := range keys {
+		one := topKeyAnswer{Key: s.keys.show(k.key), Requests: k.count, Rejections: beside[i], Error: k.error}
+		if by == "rejections" {
+			one.Requests, one.Rejections = max(beside[i], k.count), k.count
+		}
+		if !k.cut {
+			one.ID = idOf(s.label, k.key)
+		}
+		answer.Keys = append(answer.Keys, one)
+	}
+	return answer, nil
+}

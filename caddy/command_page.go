@@ -1,0 +1,299 @@
+package ratelimit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"mime"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	"github.com/spf13/cobra"
+)
+
+// pageCommand is `caddy rate-limit page`.
+func pageCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "page [--address <admin address>] [--config <path> [--adapter <name>]] [--listen <host:port>]",
+		Short: "Shows the rules of a running Caddy, with their rates, in a browser",
+		Long: `
+Serves a page that shows the rules of a running Caddy with what they allow and reject, the keys that come most, and the state of the
+stores; and forwards what the page asks to Caddy's admin endpoint, which itself refuses to be opened in a browser.
+
+The page is for this machine alone unless --listen says otherwise. There is no password: who can open it can see clients' keys, reset
+counts, and shut clients out.`,
+		Example: "caddy rate-limit page",
+		Args:    cobra.NoArgs,
+	}
+	address := cmd.Flags().String("address", "", "Address of the admin endpoint; the default is that of the configuration, or "+caddy.DefaultAdminListen)
+	config := cmd.Flags().StringP("config", "c", "", "Configuration file that says where the admin endpoint is, if --address does not")
+	adapter := cmd.Flags().StringP("adapter", "a", "", "Name of the config adapter to apply to it")
+	listen := cmd.Flags().String("listen", "localhost:2020", "Where to serve the page")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		admin, err := caddycmd.DetermineAdminAPIAddress(*address, nil, *config, *adapter)
+		if err != nil {
+			return err
+		}
+		return showPage(admin, *listen, cmd.OutOrStdout(), cmd.ErrOrStderr())
+	}
+	return cmd
+}
+
+// showPage serves the page until the process ends.
+func showPage(admin, listen string, out, warnings io.Writer) error {
+	forward, err := forwardTo(admin, warnings)
+	if err != nil {
+		return err
+	}
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil {
+		return fmt.Errorf("--listen %q: host:port is wanted, such as localhost:2020: %w", listen, err)
+	}
+	l, err := net.Listen("tcp", listen)
+	if err != nil {
+		return fmt.Errorf("--listen %q: %w", listen, err)
+	}
+	defer l.Close()
+	at := l.Addr().(*net.TCPAddr).AddrPort()
+	if text := exposure(at); text != "" {
+		_, _ = fmt.Fprintln(warnings, text)
+	}
+	if host == "" || at.Addr().IsUnspecified() {
+		host = "localhost"
+	}
+	_, _ = fmt.Fprintf(out, "http://%s%s\n", hostPort(host, at.Port()), pagePath)
+	server := &http.Server{
+		Handler:           &pageServer{hosts: hostsOf(host, at), anyAddress: at.Addr().IsUnspecified(), port: at.Port(), forward: forward},
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       time.Minute,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    1 << 16,
+	}
+	return server.Serve(l)
+}
+
+// exposure warns of an address that other machines can reach; of one that they cannot there is nothing to say.
+func exposure(at netip.AddrPort) string {
+	if at.Addr().Unmap().IsLoopback() {
+		return ""
+	}
+	return fmt.Sprintf("warning: %s is not for this machine alone: who can reach it can see clients' keys, reset counts, and shut clients "+
+		"out. There is no password and no encryption", at)
+}
+
+// pageServer serves the page and forwards what it asks, and nothing else, to Caddy's admin endpoint. The endpoint trusts who
+// reaches it, so this must not be a way to it for other web sites: they can have a browser send requests here, under a name of theirs
+// that leads to this machine, too. What a browser says of a request's origin must be this server.
+type pageServer struct {
+	hosts      []string // names and addresses that the server goes by, with the port
+	anyAddress bool     // it listens on all of the machine's addresses
+	port       uint16
+	forward    http.Handler
+}
+
+// maxBody is how many bytes a request's body may have. Those of the page have a key at the most.
+const maxBody = 1 << 20
+
+// ServeHTTP implements http.Handler.
+func (s *pageServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := s.check(r); err != nil {
+		refuse(w, err)
+		return
+	}
+	if r.URL.Path == "/" || r.URL.Path == strings.TrimSuffix(pagePath, "/") {
+		w.Header().Set("Location", pagePath)
+		w.WriteHeader(http.StatusFound)
+		return
+	}
+	if r.URL.Path == pagePath {
+		if err := servePage(w, r); err != nil {
+			refuse(w, err)
+		}
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	s.forward.ServeHTTP(w, r)
+}
+
+// check returns why a request is refused, or nil.
+func (s *pageServer) check(r *http.Request) error {
+	if !s.goesBy(r.Host) {
+		return pageError(http.StatusForbidden, "the host %q is not what this server goes by: %s", r.Host, strings.Join(s.hosts, ", "))
+	}
+	if origins := r.Header.Values("Origin"); len(origins) > 1 || len(origins) == 1 && !strings.EqualFold(origins[0], "http://"+r.Host) {
+		return pageError(http.StatusForbidden, "requests from other sites are refused: the origin is %q", strings.Join(origins, ", "))
+	}
+	// "same-site" is another port of this host, and no better than any other site. "none" is a person's own doing.
+	for _, site := range r.Header.Values("Sec-Fetch-Site") {
+		if site != "same-origin" && site != "none" {
+			return pageError(http.StatusForbidden, "requests from other sites are refused, links, too: write the address into the browser's address bar")
+		}
+	}
+	switch r.Method {
+	case http.MethodGet:
+	case http.MethodPost:
+		if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
+			return pageError(http.StatusUnsupportedMediaType, "the Content-Type is %q: application/json is wanted", r.Header.Get("Content-Type"))
+		}
+	default:
+		return pageError(http.StatusMethodNotAllowed, "GET and POST are taken alone, not %s", r.Method)
+	}
+	if !ofThePage(r.URL) {
+		return pageError(http.StatusNotFound, "there is nothing at this path; the page is at %s", pagePath)
+	}
+	return nil
+}
+
+// goesBy says whether a Host field names this server. A site that makes its name lead here is told apart by that; where the server
+// listens on all addresses it goes by each of them, since an address leads nowhere else.
+func (s *pageServer) goesBy(host string) bool {
+	if slices.ContainsFunc(s.hosts, func(known string) bool { return strings.EqualFold(known, host) }) {
+		return true
+	}
+	if !s.anyAddress {
+		return false
+	}
+	at, err := netip.ParseAddrPort(host)
+	return err == nil && at.Port() == s.port
+}
+
+// hostsOf returns the values of the Host field that name a server which listens at an address, to which a person has given a name.
+func hostsOf(host string, at netip.AddrPort) []string {
+	names := []string{host}
+	if at.Addr().Unmap().IsLoopback() || at.Addr().IsUnspecified() {
+		names = append(names, "localhost", "127.0.0.1", "::1")
+	}
+	if !at.Addr().IsUnspecified() {
+		names = append(names, at.Addr().Unmap().String())
+	}
+	var hosts []string
+	for _, name := range names {
+		if known := hostPort(name, at.Port()); !slices.Contains(hosts, known) {
+			hosts = append(hosts, known)
+		}
+	}
+	return hosts
+}
+
+// hostPort writes a host and a port as browsers do: without the port that is HTTP's.
+func hostPort(host string, port uint16) string {
+	if port != 80 {
+		return net.JoinHostPort(host, fmt.Sprint(port))
+	}
+	if strings.Contains(host, ":") {
+		return "[" + host + "]"
+	}
+	return host
+}
+
+// ofThePage says whether a path is the page's, one that leads there, or one of the API beside it: a single word, and so none with dots
+// or with anything that another server could read in another way.
+func ofThePage(u *url.URL) bool {
+	if u.RawPath != "" || u.Host != "" || u.Opaque != "" {
+		return false
+	}
+	if u.Path == "/" || u.Path == strings.TrimSuffix(pagePath, "/") {
+		return true
+	}
+	word, beside := strings.CutPrefix(u.Path, pagePath)
+	return beside && strings.Trim(word, "abcdefghijklmnopqrstuvwxyz_") == ""
+}
+
+// forwardTo returns a handler that forwards requests to an admin endpoint, as one that has the origin which it expects.
+func forwardTo(admin string, problems io.Writer) (http.Handler, error) {
+	addr, err := caddy.ParseNetworkAddress(admin)
+	if err != nil {
+		return nil, fmt.Errorf("admin address %q: host:port or unix//path is wanted: %w", admin, err)
+	}
+	dialed, host := addr.JoinHostPort(0), addr.JoinHostPort(0)
+	header := http.Header{"Origin": {"http://" + host}}
+	switch {
+	case addr.Network == "unix":
+		dialed, _, _ = strings.Cut(addr.Host, "|") // the permissions that the socket is made with
+		host, header = "127.0.0.1", http.Header{}  // at a socket the endpoint knows no host, and takes none for an origin
+	case !slices.Contains([]string{"tcp", "tcp4", "tcp6"}, addr.Network) || addr.PortRangeSize() != 1 || addr.StartPort == 0:
+		return nil, fmt.Errorf("admin address %q: host:port or unix//path is wanted, such as %s", admin, caddy.DefaultAdminListen)
+	}
+	return &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = "http", host, host
+			r.Out.Header = header.Clone() // nothing of what the browser says of itself
+			for _, name := range []string{"Accept", "Content-Type"} {
+				if values := r.In.Header.Values(name); len(values) > 0 {
+					r.Out.Header[name] = values
+				}
+			}
+		},
+		Transport: &http.Transport{
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, addr.Network, dialed)
+			},
+			ResponseHeaderTimeout: time.Minute,
+			IdleConnTimeout:       time.Minute,
+		},
+		ModifyResponse: func(r *http.Response) error {
+			if r.StatusCode >= 300 && r.StatusCode < 400 {
+				return fmt.Errorf("it answers with the redirection %d", r.StatusCode)
+			}
+			kept := http.Header{}
+			for _, name := range []string{"Content-Type", "Content-Length", "Content-Encoding", "Allow", "Retry-After"} {
+				if values := r.Header.Values(name); len(values) > 0 {
+					kept[name] = values
+				}
+			}
+			for name, value := range answerFields {
+				kept.Set(name, value)
+			}
+			r.Header = kept
+			return nil
+		},
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
+				refuse(w, pageError(http.StatusRequestEntityTooLarge, "the body has more than %d bytes", tooLarge.Limit))
+				return
+			}
+			refuse(w, pageError(http.StatusBadGateway, "the admin endpoint at %s does not answer: %s", admin, err))
+		},
+		ErrorLog: log.New(problems, "", 0),
+	}, nil
+}
+
+// answerFields are in every answer that is not the page: data, that is no page of its own, and for no other site.
+var answerFields = map[string]string{
+	"Content-Security-Policy":      "default-src 'none'; frame-ancestors 'none'",
+	"Cross-Origin-Resource-Policy": "same-origin",
+	"X-Content-Type-Options":       "nosniff",
+	"Referrer-Policy":              "same-origin",
+	"Cache-Control":                "no-store",
+}
+
+// pageError is an error that a request is answered with.
+func pageError(status int, format string, values ...any) error {
+	return caddy.APIError{HTTPStatus: status, Message: fmt.Sprintf(format, values...)}
+}
+
+// refuse answers with an error, as Caddy's admin endpoint writes them.
+func refuse(w http.ResponseWriter, err error) {
+	answer := caddy.APIError{HTTPStatus: http.StatusInternalServerError, Message: err.Error()}
+	_ = errors.As(err, &answer)
+	for name, value := range answerFields {
+		w.Header().Set(name, value)
+	}
+	if answer.HTTPStatus == http.StatusMethodNotAllowed {
+		w.Header().Set("Allow", "GET, POST")
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(answer.HTTPStatus)
+	_ = json.NewEncoder(w).Encode(answer) // the browser has gone
+}

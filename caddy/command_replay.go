@@ -1,0 +1,217 @@
+package ratelimit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/proxyweir/weir/replay"
+	"github.com/proxyweir/weir/ruleset"
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+// standardShare is how many clients a suggested limit may touch where nothing else is said.
+const standardShare = "0.1%"
+
+// replayCommand is `caddy rate-limit replay`.
+func replayCommand() *cobra.Command {
+	var o replayOptions
+	cmd := &cobra.Command{
+		Use:   "replay --rules <file> [--candidate <file>] [--suggest[=<share>]] [--json] [--html <file>] <access log>...",
+		Short: "Says what limits would have done to the requests of access logs",
+		Long: `
+Runs access logs through the limits of rule files, at the times that the logs have, and says for each rule how many requests and clients
+it would have rejected, when, and whom. Logs are Caddy's JSON, Traefik's JSON or common format, or the combined format of other servers;
+plain or gzipped, several in any order. - is standard input.
+
+With --candidate the rules of another file are decided on the same requests, and what they would change is told. With --suggest the least
+limits are told that would have touched no more than a share of clients, 0.1% unless it says another (--suggest=1%).
+
+Values of header fields, cookies and query parameters are shown shortened, with a digest, unless --plain-keys is given.`,
+		Example: "caddy rate-limit replay --rules limits.yaml --suggest --html report.html /var/log/caddy/access*.log*",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+			defer stop()
+			return o.run(ctx, args, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringArrayVarP(&o.rules, "rules", "r", nil, "Rule file, or a glob of several; may be given several times")
+	flags.StringArrayVar(&o.candidate, "candidate", nil, "Rule file whose limits are compared with those of --rules")
+	flags.StringVar(&o.suggest, "suggest", "", "Find the least limits that touch only this share of clients")
+	flags.Lookup("suggest").NoOptDefVal = standardShare
+	flags.BoolVar(&o.json, "json", false, "Write JSON instead of tables")
+	flags.StringVar(&o.html, "html", "", "Write a report with plots to this file, too")
+	flags.BoolVar(&o.plainKeys, "plain-keys", false, "Show keys as they are, also where they are secrets of clients")
+	_ = cmd.MarkFlagRequired("rules") // it is there
+	return cmd
+}
+
+// replayOptions are the command's flags.
+type replayOptions struct {
+	rules, candidate []string
+	suggest          string
+	json             bool
+	html             string
+	plainKeys        bool
+}
+
+// run replays logs and writes the report.
+func (o *replayOptions) run(ctx context.Context, logs []string, in io.Reader, out, messages io.Writer) error {
+	c := replay.Config{Logs: logs, Input: in, PlainKeys: o.plainKeys}
+	var err error
+	if c.Rules, err = filesFor(o.rules, messages); err != nil {
+		return err
+	}
+	if len(o.candidate) > 0 {
+		if c.Candidate, err = filesFor(o.candidate, messages); err != nil {
+			return err
+		}
+	}
+	if o.suggest != "" {
+		c.Suggest = true
+		if c.Share, err = parseShare(o.suggest); err != nil {
+			return err
+		}
+		if err := strayShare(logs); err != nil {
+			return err
+		}
+	}
+	var page *pageFile
+	if o.html != "" {
+		if page, err = newPageFile(o.html, filesRead(&c)); err != nil {
+			return err
+		}
+		defer page.discard()
+	}
+	bar := newReplayBar(messages)
+	c.Progress = bar.show
+	report, err := replay.Run(ctx, c)
+	bar.end()
+	if errors.Is(err, context.Canceled) {
+		return errors.New("interrupted")
+	}
+	if err != nil {
+		return err
+	}
+	if page != nil {
+		if err := page.write(report); err != nil {
+			return err
+		}
+	}
+	if o.json {
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		return e.Encode(report)
+	}
+	return report.WriteText(out)
+}
+
+// strayShare finds a share that is written behind --suggest and a blank, and would be taken for a log.
+func strayShare(logs []string) error {
+	for _, name := range logs {
+		if _, err := parseShare(name); err != nil {
+			continue
+		}
+		if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%s: no such file; if it is the share of clients, write --suggest=%s", name, name)
+		}
+	}
+	return nil
+}
+
+// filesRead returns the names of all files that a replay reads.
+func filesRead(c *replay.Config) []string {
+	names := slices.Clone(c.Logs)
+	for _, f := range slices.Concat(c.Rules, c.Candidate) {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
+// filesFor reads rule files, and writes what is wrong with them.
+func filesFor(patterns []string, messages io.Writer) ([]*ruleset.File, error) {
+	files, problems := readFiles(patterns)
+	for _, p := range problems {
+		_, _ = fmt.Fprintln(messages, p)
+	}
+	if len(problems) > 0 {
+		return nil, errors.New(count(len(problems), "problem") + " in the rule files")
+	}
+	return files, nil
+}
+
+// parseShare reads 0.1%, or 0.001.
+func parseShare(text string) (float64, error) {
+	number, percent := strings.CutSuffix(strings.TrimSpace(text), "%")
+	share, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if percent {
+		share /= 100
+	}
+	if err != nil || !(share >= 0 && share < 1) {
+		return 0, fmt.Errorf("suggest %q: must be a share of the clients from 0%% to below 100%%, such as 0.1%% or 0.001", text)
+	}
+	return share, nil
+}
+
+// replayBar shows how far a replay is, on a terminal, when it takes long.
+type replayBar struct {
+	on    bool
+	begun time.Time
+	out   io.Writer
+	bar   *progressbar.ProgressBar
+	pass  int
+}
+
+// barAfter is how long a replay takes before there is a bar.
+const barAfter = time.Second
+
+func newReplayBar(out io.Writer) *replayBar {
+	b := &replayBar{begun: time.Now(), out: out}
+	if file, ok := out.(*os.File); ok {
+		b.on = term.IsTerminal(int(file.Fd())) //nolint:gosec // a descriptor is a small number
+	}
+	return b
+}
+
+// show shows how many bytes have been read.
+func (b *replayBar) show(read, total int64, pass int) {
+	if !b.on || time.Since(b.begun) < barAfter {
+		return
+	}
+	if b.bar == nil || b.pass != pass {
+		b.end()
+		if total == 0 {
+			total = -1
+		}
+		b.pass = pass
+		title := "replaying"
+		if pass > 1 {
+			title = fmt.Sprintf("replaying, pass %d", pass)
+		}
+		b.bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(b.out), progressbar.OptionSetDescription(title), progressbar.OptionShowBytes(true),
+			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish(), progressbar.OptionFullWidth())
+	}
+	_ = b.bar.Set64(read) // which says that a log has become longer meanwhile
+}
+
+// end takes the bar away.
+func (b *replayBar) end() {
+	if b.bar != nil {
+		_ = b.bar.Finish()
+		_ = b.bar.Clear()
+		b.bar = nil
+	}
+}

@@ -1,0 +1,102 @@
+package ratelimit_test
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// twoRequests are a log of one client.
+const twoRequests = `{"ts":1795255300,"status":200,"duration":0,"request":{"method":"GET","uri":"/","client_ip":"192.0.2.1","headers":{}}}
+{"ts":1795255301,"status":200,"duration":0,"request":{"method":"GET","uri":"/","client_ip":"192.0.2.1","headers":{}}}
+`
+
+func TestReplayWritesTablesJSONAndAPage(t *testing.T) {
+	dir := folder(t, "limits.yaml", rulesOf("{name: api, limit: 1/1m}"), "other.yaml", rulesOf("{name: api, limit: 5/1m}"), "access.log", twoRequests)
+	out, problems, code := weir(t, dir, "replay", "--rules", "limits.yaml", "--candidate", "other.yaml", "--suggest=0%", "--html", "report.html", "access.log")
+	if code != 0 || problems != "" {
+		t.Fatalf("exit status %d, %s", code, problems)
+	}
+	for _, want := range []string{"2 requests from 2026-11-21 10:01:40", "1 would have been rejected (50.0 %)", "api   1/1m sliding_window_counter  2 ", "1/1m   5/1m       0               1", "api   1/1m  2/1m       0                0 %  1"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("there is no %q in\n%s", want, out)
+		}
+	}
+	page := filepath.Join(dir, "report.html")
+	info, err := os.Stat(page)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the page: %v, %v", info, err)
+	}
+	if text, _ := os.ReadFile(page); !strings.Contains(string(text), "<td class=\"key\">192.0.2.1</td>") {
+		t.Errorf("the page is\n%s", text)
+	}
+	out, problems, code = weir(t, dir, "replay", "-r", "limits.yaml", "--json", "access.log")
+	var report struct {
+		Requests, Rejected int
+		Suggestions        []any
+	}
+	if err := json.Unmarshal([]byte(out), &report); err != nil || code != 0 || problems != "" || report.Requests != 2 || report.Rejected != 1 || report.Suggestions != nil {
+		t.Errorf("exit status %d, %s, %v: %+v", code, problems, err, report)
+	}
+}
+
+func TestReplaySaysWhatIsWrong(t *testing.T) {
+	dir := folder(t, "limits.yaml", rulesOf("{name: api, limit: 1/1m}"), "broken.yaml", rulesOf("{name: api, limt: 5/1m}"), "access.log", twoRequests, "rubbish.log", "hello\n")
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"access.log"}, `required flag(s) "rules" not set`},
+		{[]string{"--rules", "limits.yaml"}, "requires at least 1 arg"},
+		{[]string{"--rules", "broken.yaml", "access.log"}, `broken.yaml:2:17: "limt" is not a field of a rule (did you mean limit?)`},
+		{[]string{"--rules", "limits.yaml", "--candidate", "broken.yaml", "access.log"}, "1 problem in the rule files"},
+		{[]string{"--rules", "limits.yaml", "access.log", "nosuch.log"}, "nosuch.log: no such file or directory"},
+		{[]string{"--rules", "limits.yaml", "rubbish.log"}, "rubbish.log: has not a single line of an access log that could be read"},
+		{[]string{"--rules", "limits.yaml", "--suggest=all", "access.log"}, `suggest "all": must be a share of the clients`},
+		{[]string{"--rules", "limits.yaml", "--suggest", "5%", "access.log"}, "5%: no such file; if it is the share of clients, write --suggest=5%"},
+		{[]string{"--rules", "limits.yaml", "--suggest=100%", "access.log"}, `suggest "100%": must be a share of the clients`},
+		{[]string{"--rules", "limits.yaml", "--html", filepath.Join("nosuch", "report.html"), "access.log"}, "report.html: cannot be written: nosuch: no such file or directory; name a file in a folder that is there"},
+	} {
+		out, problems, code := weir(t, dir, append([]string{"replay"}, test.args...)...)
+		if code == 0 || !strings.Contains(problems, test.want) || strings.Contains(out, "REQUESTS") {
+			t.Errorf("%q: exit status %d, %s%s; want %s", test.args, code, out, problems, test.want)
+		}
+	}
+}
+
+// The old report is there until the new one is whole, and what a replay reads is never written to.
+func TestThePageTakesThePlaceOfAnEarlierOneAndOfNoFileThatIsRead(t *testing.T) {
+	dir := folder(t, "limits.yaml", rulesOf("{name: api, limit: 1/1m}"), "other.yaml", rulesOf("{name: api, limit: 2/1m}"), "access.log", twoRequests,
+		"rubbish.log", "hello\n", "report.html", "the old one")
+	at := func(name string) string { return filepath.Join(dir, name) }
+	if err := errors.Join(os.Chmod(at("report.html"), 0o644), os.Symlink("access.log", at("soft")), os.Link(at("limits.yaml"), at("hard")), os.Symlink("report.html", at("latest.html"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, target := range []string{"access.log", "soft", "hard", "other.yaml", "."} {
+		_, problems, code := weir(t, dir, "replay", "-r", "limits.yaml", "--candidate", "other.yaml", "--html", target, "access.log")
+		if code == 0 || !strings.Contains(problems, "html: "+target+": is ") || !strings.Contains(problems, "; name a") {
+			t.Errorf("%s: exit status %d, %s", target, code, problems)
+		}
+	}
+	if _, _, code := weir(t, dir, "replay", "-r", "limits.yaml", "--html", "report.html", "rubbish.log"); code == 0 {
+		t.Error("rubbish is replayed")
+	}
+	for name, want := range map[string]string{"access.log": twoRequests, "report.html": "the old one", "limits.yaml": rulesOf("{name: api, limit: 1/1m}")} {
+		if text, _ := os.ReadFile(at(name)); string(text) != want {
+			t.Errorf("%s is now\n%s", name, text)
+		}
+	}
+	if _, problems, code := weir(t, dir, "replay", "-r", "limits.yaml", "--html", "latest.html", "access.log"); code != 0 {
+		t.Fatal(problems)
+	}
+	info, err := os.Stat(at("report.html"))
+	if text, _ := os.ReadFile(at("report.html")); err != nil || info.Mode().Perm() != 0o600 || !strings.Contains(string(text), "192.0.2.1") {
+		t.Errorf("%v, %v:\n%s", info, err, text)
+	}
+	if left, _ := filepath.Glob(at(".replay-*")); len(left) > 0 {
+		t.Errorf("%q are left behind", left)
+	}
+}

@@ -1,0 +1,546 @@
+package ratelimit_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/proxyweir/weir/redis/redistest"
+)
+
+// admin is the admin endpoint of a running Caddy.
+type admin struct {
+	*server
+	base string
+}
+
+// startAdmin runs Caddy with its admin endpoint.
+func startAdmin(t testing.TB, global, sites string) *admin {
+	t.Helper()
+	s := newServer(t)
+	a := &admin{s, freeAddr(t)}
+	a.reloadWith(global, sites)
+	return a
+}
+
+func (a *admin) reloadWith(global, sites string) {
+	a.t.Helper()
+	config := bytes.Replace(a.caddyfile(global, sites), []byte(`"disabled":true`), []byte(`"listen":"`+a.base+`"`), 1)
+	a.load(config)
+	a.settle()
+}
+
+// call makes a request of the API: with a body by POST, else by GET. It returns the status and what was answered.
+func (a *admin) call(path, body string, fields ...string) (int, map[string]any) {
+	a.t.Helper()
+	method := http.MethodGet
+	var reader io.Reader
+	if body != "" {
+		method, reader = http.MethodPost, strings.NewReader(body)
+	}
+	r, err := http.NewRequest(method, "http://"+a.base+"/rate_limit/"+path, reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	for i := 0; i < len(fields); i += 2 {
+		r.Header.Set(fields[i], fields[i+1])
+	}
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	var answer map[string]any
+	if err := json.Unmarshal(text, &answer); err != nil {
+		a.t.Fatalf("%s: status %d, %v: %s", path, response.StatusCode, err, text)
+	}
+	return response.StatusCode, answer
+}
+
+// ask is call where it must succeed.
+func (a *admin) ask(path, body string) map[string]any {
+	a.t.Helper()
+	status, answer := a.call(path, body)
+	if status != http.StatusOK {
+		a.t.Fatalf("%s %s: status %d: %v", path, body, status, answer)
+	}
+	return answer
+}
+
+// at walks down an answer: by names, and by numbers of lists.
+func at(t testing.TB, answer any, path ...any) any {
+	t.Helper()
+	for _, step := range path {
+		switch part := answer.(type) {
+		case map[string]any:
+			answer = part[step.(string)]
+		case []any:
+			if step.(int) >= len(part) {
+				t.Fatalf("%v: there is no %d in %v", path, step, part)
+			}
+			answer = part[step.(int)]
+		default:
+			t.Fatalf("%v: there is no %v in %v", path, step, part)
+		}
+	}
+	return answer
+}
+
+// wantAt checks what stands in an answer, by its text.
+func wantAt(t testing.TB, answer any, want string, path ...any) {
+	t.Helper()
+	if got := fmt.Sprint(at(t, answer, path...)); got != want {
+		t.Errorf("%v: %s, want %s", path, got, want)
+	}
+}
+
+func TestAdminListsTheRulesInForceWithTheirOutcomes(t *testing.T) {
+	a := startAdmin(t, behindProxy, `:PORT {
+		rate_limit {
+			namespace shop
+			zone api {
+				key "{header.X-Api-Key} {client_ip}"
+				algorithm token_bucket
+				limit 2/1h
+				burst 3
+				penalty 1h
+				concurrency 4
+				candidate {
+					limit 1/1h
+				}
+			}
+			zone plans {
+				tiers {header.X-Plan} {
+					gold 100/1m
+					* 10/1m
+				}
+				override 192.0.2.1 unlimited
+			}
+			zone watching {
+				key everyone
+				limit 1/1h
+				enforcement shadow
+			}
+		}
+		respond ok
+	}`)
+	for range 4 {
+		a.do("/", "X-Api-Key", "k")
+	}
+	rules := a.ask("rules", "")
+	first := at(t, rules, "rules", 0)
+	for field, want := range map[string]string{
+		"id": "shop/api", "namespace": "shop", "name": "api", "limit": "2/1h", "algorithm": "token_bucket", "requests": "2", "period_seconds": "3600",
+		"burst": "3", "enforcement": "hard", "store": "memory", "source": "zone", "keys": "1", "waiting": "0", "penalties": "1",
+		"key":   "[{http.request.header.X-Api-Key} client_ip]",
+		"notes": "[penalty 1h candidate 1/1h token_bucket concurrency 4]",
+	} {
+		wantAt(t, first, want, field)
+	}
+	wantAt(t, first, "3", "outcomes", "allowed")
+	wantAt(t, first, "1", "outcomes", "rejected")
+	wantAt(t, first, "2", "candidate_decisions", "stricter")
+	wantAt(t, rules, "10/1m", "rules", 1, "limit")
+	wantAt(t, rules, "[map[for:tier * limit:10/1m] map[for:tier gold limit:100/1m] map[for:key 192.0.2.1 limit:unlimited]]", "rules", 1, "limits")
+	wantAt(t, rules, "shadow", "rules", 2, "enforcement")
+	wantAt(t, rules, "3", "rules", 2, "outcomes", "shadow_rejected")
+	wantAt(t, rules, "[]", "rules", 2, "key")
+}
+
+// Whatever clients send, what may be a credential is not told in clear: not in lists, not in metrics, not by any name of it.
+func TestAdminTellsNoCredentialInClear(t *testing.T) {
+	a := startAdmin(t, "", `:PORT {
+		rate_limit {
+			zone by-header {
+				key {header.Authorization}
+				limit 1/1h
+			}
+			zone by-cookie {
+				key "{cookie.session} {client_ip}"
+				limit 1/1h
+			}
+			zone by-query {
+				key {query.token}
+				limit 1/1h
+			}
+			zone by-uri {
+				key {uri}
+				limit 1/1h
+			}
+		}
+		respond ok
+	}`)
+	const secret = "sk-0123456789-very-secret"
+	for range 3 {
+		a.do("/?token="+secret, "Authorization", "Bearer "+secret, "Cookie", "session="+secret)
+	}
+	var all strings.Builder
+	for _, rule := range []string{"by-header", "by-cookie", "by-query", "by-uri"} {
+		for _, by := range []string{"requests", "rejections"} {
+			top := a.ask("top?rule="+rule+"&by="+by, "")
+			fmt.Fprintln(&all, top)
+			id := fmt.Sprint(at(t, top, "keys", 0, "id"))
+			fmt.Fprintln(&all, a.ask("key?rule="+rule+"&id="+id, ""))
+		}
+	}
+	fmt.Fprintln(&all, a.ask("rules", ""), a.ask("health", ""))
+	fmt.Fprintln(&all, a.ask("explain", `{"url": "http://`+a.addr+`/?token=`+secret+`", "client_ip": "192.0.2.7", "headers": {"Authorization": "Bearer `+secret+`"}}`))
+	response, err := http.Get("http://" + a.base + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	metrics, _ := io.ReadAll(response.Body)
+	all.Write(metrics)
+	if strings.Contains(all.String(), "secret") || strings.Contains(all.String(), "0123456789") {
+		t.Errorf("a credential is told in clear:\n%s", all.String())
+	}
+	if !strings.Contains(all.String(), "#") {
+		t.Errorf("nothing tells credentials apart:\n%s", all.String())
+	}
+}
+
+func TestAdminFindsTheKeysThatSendTheMost(t *testing.T) {
+	a := startAdmin(t, behindProxy, ":PORT {\nrate_limit {\nzone z {\nlimit 5/366d\n}\n}\nrespond ok\n}")
+	for i := range 20 {
+		for range i + 1 {
+			a.do("/", "X-Forwarded-For", fmt.Sprintf("192.0.2.%d", i))
+		}
+	}
+	top := a.ask("top?rule=z&n=3", "")
+	wantAt(t, top, "[192.0.2.19]", "keys", 0, "key")
+	wantAt(t, top, "20", "keys", 0, "requests")
+	wantAt(t, top, "15", "keys", 0, "rejections")
+	wantAt(t, top, "0", "keys", 0, "error")
+	if n := len(at(t, top, "keys").([]any)); n != 3 {
+		t.Errorf("%d keys, want 3", n)
+	}
+	wantAt(t, a.ask("top?rule=z&by=rejections&n=64", ""), "15", "keys", 0, "rejections")
+	if n := len(at(t, a.ask("top?rule=z&by=rejections&n=64", ""), "keys").([]any)); n != 15 {
+		t.Errorf("%d keys were rejected, want 15", n)
+	}
+}
+
+// What an operator does to a key, by its parts and by its identifier, in memory and in Redis, for every kind of rule.
+func TestAdminResetsShutsOutAndLetsIn(t *testing.T) {
+	redis := redistest.Start(t)
+	for name, store := range map[string]string{"memory": "", "redis": storeAt(redis.Addr(), patiently)} {
+		for kind, settings := range map[string]string{
+			"plain": "limit 2/366d", "log": "algorithm sliding_window_log\nlimit 2/366d", "bucket": "algorithm token_bucket\nlimit 2/366d",
+			"penalty": "limit 2/366d\npenalty 1d", "tolerant": "limit 2/366d\nenforcement soft 50% 1ms", "in flight": "limit 2/366d\nconcurrency 5",
+		} {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				a := startAdmin(t, behindProxy, ":PORT {\nrate_limit {\nnamespace "+strings.ReplaceAll(kind, " ", "-")+"\n"+store+"\nzone z {\n"+settings+"\n}\n}\nrespond ok\n}")
+				rule := strings.ReplaceAll(kind, " ", "-") + "/z"
+				from := []string{"X-Forwarded-For", "192.0.2.7"}
+				other := []string{"X-Forwarded-For", "192.0.2.8"}
+				for a.do("/", from...).status == http.StatusOK { // until it is over the limit
+				}
+				standing := a.ask("key?rule="+rule+"&key=192.0.2.7", "")
+				wantAt(t, standing, "false", "rules", 0, "allowed")
+				a.ask("reset", `{"rule": "`+rule+`", "key": ["192.0.2.7"]}`)
+				wantAt(t, a.ask("key?rule="+rule+"&key=192.0.2.7", ""), "2", "rules", 0, "remaining")
+				a.admit(2, "/", from...)
+
+				id := fmt.Sprint(at(t, a.ask("top?rule="+rule, ""), "keys", 0, "id"))
+				a.ask("reset", `{"rule": "`+rule+`", "id": "`+id+`"}`)
+				a.ask("shut_out", `{"rule": "`+rule+`", "id": "`+id+`", "for": "2h"}`)
+				a.reject("/", from...).seconds(t, "Retry-After", 7000, 7200)
+				a.reject("/", from...)
+				a.admit(2, "/", other...)
+				a.ask("let_in", `{"rule": "`+rule+`", "id": "`+id+`"}`)
+				a.admit(2, "/", from...)
+			})
+		}
+	}
+}
+
+func TestAdminSaysWhatIsWrong(t *testing.T) {
+	a := startAdmin(t, "", ":PORT {\nrate_limit {\nzone login {\nlimit 5/1m\n}\nzone ghost {\nlimit 5/1m\nenforcement shadow\n}\nzone free {\nlimit unlimited\n}\nzone pair {\nkey \"{client_ip} {host}\"\nlimit 5/1m\n}\n}\nrespond ok\n}")
+	for _, test := range []struct {
+		path, body string
+		status     int
+		want       string
+	}{
+		{"frobnicate", "", 404, "/rate_limit/frobnicate: there is no such thing; below /rate_limit/ there are rules, top, key, health, explain, reset, shut_out, let_in"},
+		{"rules", "{}", 405, "method POST: rules takes GET"},
+		{"reset", "", 405, "method GET: reset takes POST"},
+		{"top", "", 400, "rule: is missing"},
+		{"top?rule=logn", "", 404, `rule "logn": there is none of that name (did you mean login?)`},
+		{"top?rule=login&by=frequency", "", 400, `by "frequency": must be requests or rejections`},
+		{"top?rule=login&n=0", "", 400, `n "0": must be from 1 to 64`},
+		{"top?rule=login&bye=requests", "", 400, `parameter "bye": must be rule, by or n`},
+		{"key", "", 400, "key: is missing"},
+		{"key?id=abc", "", 400, "id: names a key of one rule"},
+		{"key?rule=login&id=abc", "", 404, `id "abc": is none of the rule's top keys any more`},
+		{"key?rule=pair&key=192.0.2.7", "", 400, "key: has 1 parts, and this rule's has 2: client_ip, {http.request.host}"},
+		{"reset", `{"rule": "login"`, 400, "the request's body: unexpected EOF"},
+		{"reset", `{"rule": "login", "keys": ["a"]}`, 400, `unknown field "keys"`},
+		{"reset", `{"rule": "login", "key": ["a"]} x`, 400, "something stands behind the object"},
+		{"reset", `{"rule": "login", "key": ["192.0.2.7"], "id": "abc"}`, 400, "key and id: stand beside each other"},
+		{"reset", `{"rule": "login", "key": "192.0.2.7"}`, 400, "the request's body: "},
+		{"shut_out", `{"rule": "login", "key": ["192.0.2.7"]}`, 400, `for "": must be a duration from 1ms to 366d, such as 1h`},
+		{"shut_out", `{"rule": "login", "key": ["192.0.2.7"], "for": "400d"}`, 400, `for "400d": must be`},
+		{"shut_out", `{"rule": "login", "key": ["192.0.2.7"], "for": "-1h"}`, 400, `for "-1h": must be`},
+		{"shut_out", `{"rule": "ghost", "key": ["192.0.2.7"], "for": "1h"}`, 409, `rule "ghost": only watches`},
+		{"shut_out", `{"rule": "free", "key": ["192.0.2.7"], "for": "1h"}`, 409, `rule "free": has no limit for some or all requests of this key`},
+		{"explain", `{"client_ip": "192.0.2.7"}`, 400, `url: must be whole, such as https://example.com/login`},
+		{"explain", `{"url": "/login", "client_ip": "192.0.2.7"}`, 400, `url: must be whole`},
+		{"explain", `{"url": "http://a.test/", "client_ip": "anna"}`, 400, `client_ip "anna": must be an address`},
+		{"explain", `{"url": "http://a.test/", "client_ip": "192.0.2.7", "method": "NO GOOD"}`, 400, `method "NO GOOD"`},
+		{"explain", `{"url": "http://a.test/", "client_ip": "192.0.2.7", "server": "srv9"}`, 404, `server "srv9": there is none of that name; there are srv0`},
+	} {
+		status, answer := a.call(test.path, test.body)
+		if text := fmt.Sprint(answer["error"]); status != test.status || !strings.Contains(text, test.want) {
+			t.Errorf("%s %s: status %d, %s; want %d, %s", test.path, test.body, status, text, test.status, test.want)
+		}
+	}
+	if status, answer := a.call("reset", `{"rule": "login", "key": ["192.0.2.7"]}`, "Content-Type", "text/plain"); status != http.StatusUnsupportedMediaType {
+		t.Errorf("what a web page may send unasked: status %d, %v; want 415", status, answer)
+	}
+	if status, answer := a.call("reset", `{"rule": "login", "key": ["`+strings.Repeat("a", 2<<20)+`"]}`); status != http.StatusBadRequest {
+		t.Errorf("a body of 2 MB: status %d, %v; want 400", status, answer)
+	}
+	a.reloadWith("", ":PORT {\nrespond ok\n}")
+	if status, answer := a.call("rules", ""); status != http.StatusNotFound || !strings.Contains(fmt.Sprint(answer), "has no rate_limit") {
+		t.Errorf("without rate_limit: status %d, %v; want 404", status, answer)
+	}
+}
+
+func TestAdminTellsOfTheStoresHealth(t *testing.T) {
+	redis := redistest.Start(t)
+	a := startAdmin(t, "", ":PORT {\nrate_limit {\n"+storeAt(redis.Addr(), "")+"\nzone z {\nlimit 5/1h\n}\n}\nrespond ok\n}")
+	a.do("/")
+	health := a.ask("health", "")
+	wantAt(t, health, "memory", "stores", 0, "store")
+	wantAt(t, health, "1e+06", "stores", 0, "max_keys")
+	wantAt(t, health, redis.Addr(), "stores", 1, "server")
+	wantAt(t, health, "closed", "stores", 1, "breaker")
+	redis.Kill()
+	eventually(t, "the breaker is open", func() bool {
+		a.do("/")
+		return at(t, a.ask("health", ""), "stores", 1, "breaker") == "open"
+	})
+	if n := at(t, a.ask("health", ""), "store_errors", "connection").(float64) + at(t, a.ask("health", ""), "store_errors", "timeout").(float64); n < 1 {
+		t.Errorf("%v errors are counted", n)
+	}
+}
+
+func TestAdminExplainsWhatWouldBecomeOfARequest(t *testing.T) {
+	a := startAdmin(t, "", `http://a.test:PORT {
+		rewrite /old /login
+		handle /login {
+			rate_limit {
+				zone logins {
+					match {
+						method POST
+					}
+					limit 2/366d
+				}
+				zone everything {
+					limit 100/366d
+				}
+			}
+			respond ok
+		}
+		handle {
+			basic_auth {
+				anna $2a$14$Zkx19XLiW6VYouLHR5NmfOFU0z2GTNmpkT/5qqR7hx4IjWJPDhjvG
+			}
+			route {
+				vars tenant {http.auth.user.id}
+				rate_limit {
+					zone tenants {
+						key {http.auth.user.id}
+						limit 1/366d
+					}
+				}
+				respond behind
+			}
+			rate_limit 1/366d
+		}
+	}
+	http://b.test:PORT {
+		respond none
+	}`)
+	explain := func(request string) map[string]any {
+		t.Helper()
+		return a.ask("explain", strings.NewReplacer("ADDR", strings.TrimPrefix(a.addr, "127.0.0.1")).Replace(request))
+	}
+	for range 2 { // at no cost
+		answer := explain(`{"method": "POST", "url": "http://a.testADDR/old", "client_ip": "127.0.0.1"}`)
+		wantAt(t, answer, "allow", "handlers", 0, "verdict")
+		wantAt(t, answer, "logins", "handlers", 0, "rules", 1, "rule")
+		wantAt(t, answer, "true", "handlers", 0, "rules", 1, "covers")
+		wantAt(t, answer, "2", "handlers", 0, "rules", 1, "remaining")
+		wantAt(t, answer, "[127.0.0.1]", "handlers", 0, "rules", 1, "key")
+		wantAt(t, answer, "[]", "notes")
+		if n := len(at(t, answer, "handlers").([]any)); n != 1 {
+			t.Errorf("%d handlers, want 1", n)
+		}
+	}
+	a.admit(2, "POST http://a.test/login")
+	answer := explain(`{"method": "POST", "url": "http://a.testADDR/login", "client_ip": "127.0.0.1"}`)
+	wantAt(t, answer, "reject", "handlers", 0, "verdict")
+	wantAt(t, answer, "98", "handlers", 0, "rules", 0, "remaining")
+	answer = explain(`{"url": "http://a.testADDR/login", "client_ip": "127.0.0.1"}`)
+	wantAt(t, answer, "allow", "handlers", 0, "verdict")
+	wantAt(t, answer, "map[allowed:true covers:false remaining:0 retry_after_seconds:0 rule:logins]", "handlers", 0, "rules", 1)
+	answer = explain(`{"url": "http://a.testADDR/other", "client_ip": "192.0.2.7", "user": "anna"}`)
+	wantAt(t, answer, "[anna]", "handlers", 1, "rules", 0, "key")
+	answer = explain(`{"url": "http://a.testADDR/other", "client_ip": "192.0.2.7"}`)
+	wantAt(t, answer, "[authentication was not gone through; write user to say who would be authenticated]", "notes")
+	answer = explain(`{"url": "http://b.testADDR/", "client_ip": "192.0.2.7"}`)
+	wantAt(t, answer, "[the request comes to no rate_limit]", "notes")
+}
+
+// Handlers that have a rule of one name in several stores: what an operator does to a key is done in all of them.
+func TestAdminActsOnAKeyInEveryStoreThatTheRuleIsIn(t *testing.T) {
+	redis := redistest.Start(t)
+	zone := "zone z {\nlimit 1/366d\n}\n"
+	a := startAdmin(t, "", "http://a.test:PORT {\nrate_limit {\n"+zone+"}\nrespond ok\n}\nhttp://b.test:PORT {\nrate_limit {\n"+storeAt(redis.Addr(), patiently)+"\n"+zone+"}\nrespond ok\n}")
+	for _, host := range []string{"a", "b"} {
+		a.admit(1, "http://"+host+".test/")
+		a.reject("http://" + host + ".test/")
+	}
+	a.ask("reset", `{"rule": "z", "key": ["127.0.0.1"]}`)
+	a.admit(1, "http://a.test/")
+	a.admit(1, "http://b.test/")
+	a.ask("reset", `{"rule": "z", "key": ["127.0.0.1"]}`)
+	a.ask("shut_out", `{"rule": "z", "key": ["127.0.0.1"], "for": "1h"}`)
+	a.reject("http://a.test/")
+	a.reject("http://b.test/")
+	if n := len(at(t, a.ask("rules", ""), "rules").([]any)); n != 1 {
+		t.Errorf("%d rules, want one", n)
+	}
+}
+
+// Defect found: after a refused reload, scrapes told of the configuration that was refused.
+func TestMetricsAreOfWhatServesAlsoAfterARefusedReload(t *testing.T) {
+	a := startAdmin(t, "", ":PORT {\nrate_limit {\nzone one {\nlimit 2/1h\n}\n}\nrespond ok\n}")
+	scrape := func() string {
+		t.Helper()
+		response, err := http.Get("http://" + a.base + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		body, _ := io.ReadAll(response.Body)
+		return string(body)
+	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	config := a.caddyfile("", ":PORT {\nrate_limit {\nzone one {\nlimit 77/1h\n}\nzone two {\nlimit 9/1h\n}\n}\nrespond ok\n}\nhttp://"+taken.Addr().String()+" {\nrespond ok\n}")
+	a.refused(bytes.Replace(config, []byte(`"disabled":true`), []byte(`"listen":"`+a.base+`"`), 1))
+	if text := scrape(); !strings.Contains(text, `weir_limit{rule="one"} 2`) || strings.Contains(text, `"two"`) {
+		t.Errorf("after a refused reload:\n%s", text)
+	}
+	a.admit(2, "/")
+	a.reject("/")
+}
+
+// Defect found: keys without a limit were said to be shut out, and passed.
+func TestAdminDoesNotShutOutWhoIsAskedNothing(t *testing.T) {
+	a := startAdmin(t, "", ":PORT {\nrate_limit {\nzone vip {\nkey {header.X-Key}\nlimit 5/1h\noverride anna unlimited\n}\nzone plans {\nkey {header.X-Key}\nlimit unlimited\ntiers {header.X-Plan} {\nfree 5/1h\n}\noverride berta 1/1h\n}\n}\nrespond ok\n}")
+	for body, want := range map[string]int{
+		`{"rule": "vip", "key": ["anna"], "for": "1h"}`:    http.StatusConflict,
+		`{"rule": "vip", "key": ["berta"], "for": "1h"}`:   http.StatusOK,
+		`{"rule": "plans", "key": ["anna"], "for": "1h"}`:  http.StatusConflict,
+		`{"rule": "plans", "key": ["berta"], "for": "1h"}`: http.StatusOK,
+	} {
+		if status, answer := a.call("shut_out", body); status != want {
+			t.Errorf("%s: status %d, %v; want %d", body, status, answer, want)
+		}
+	}
+	a.reject("/", "X-Key", "berta")
+	a.admit(1, "/", "X-Key", "anna")
+}
+
+// Defect found: what is made of a credential was shown in clear, and keys that are asked for stood in Caddy's log.
+func TestAdminShowsOnlyWhatIsNoCredentialAndTakesKeysInBodies(t *testing.T) {
+	a := startAdmin(t, "", `:PORT {
+		@bearer header_regexp b X-Tok "Bearer (.*)"
+		vars apikey {header.X-Tok}
+		route @bearer {
+			rate_limit {
+				zone derived {
+					key "{re.b.1} {vars.apikey} {host}"
+					limit 5/1h
+				}
+			}
+		}
+		respond ok
+	}`)
+	a.do("http://a.test/", "X-Tok", "Bearer topsecret")
+	if text := fmt.Sprint(a.ask("top?rule=derived", "")); strings.Contains(text, "topsecret") || !strings.Contains(text, "a.test") {
+		t.Errorf("%s", text)
+	}
+	if n := len(at(t, a.ask("key", `{"rule": "derived", "key": ["topsecret", "Bearer topsecret", "a.test"]}`), "rules").([]any)); n != 1 {
+		t.Errorf("%d rules, want 1", n)
+	}
+	a.call("explain", `{"url": "ftp://user:topsecret@a.test/", "client_ip": "192.0.2.7"}`)
+	if log, _ := os.ReadFile(a.logFile); bytes.Contains(log, []byte("topsecret")) {
+		t.Errorf("the log has a credential:\n%s", log)
+	}
+}
+
+// Defects found: other spellings of an address were other keys, and https was not.
+func TestAdminTakesRequestsAndKeysAsCaddyWouldGetThem(t *testing.T) {
+	a := startAdmin(t, behindProxy, ":PORT {\nrate_limit {\nzone one {\nlimit 1/366d\n}\nzone secure {\nmatch {\nprotocol https\n}\nkey {path}\nlimit 5/1h\n}\n}\nrespond ok\n}")
+	a.admit(1, "/", "X-Forwarded-For", "2001:db8::1")
+	for _, spelling := range []string{"2001:db8::1", "2001:DB8::1", "2001:db8:0:0::1"} {
+		wantAt(t, a.ask("key?rule=one&key="+spelling, ""), "0", "rules", 0, "remaining")
+		answer := a.ask("explain", `{"url": "https://a.test", "client_ip": "`+spelling+`"}`)
+		wantAt(t, answer, "reject", "handlers", 0, "verdict")
+		wantAt(t, answer, "true", "handlers", 0, "rules", 1, "covers")
+		wantAt(t, answer, "[/]", "handlers", 0, "rules", 1, "key")
+	}
+	a.ask("reset", `{"rule": "one", "key": ["2001:DB8:0::1"]}`)
+	a.admit(1, "/", "X-Forwarded-For", "2001:db8::1")
+}
+
+// Keys as long as tokens are: they have a name, and both counts.
+func TestAdminKnowsLongKeys(t *testing.T) {
+	a := startAdmin(t, "", ":PORT {\nrate_limit {\nzone z {\nkey {header.Authorization}\nlimit 1/366d\n}\n}\nrespond ok\n}")
+	token := strings.Repeat("e", 2000)
+	for _, end := range []string{"1", "2"} {
+		a.admit(1, "/", "Authorization", token+end)
+		a.reject("/", "Authorization", token+end)
+	}
+	top := a.ask("top?rule=z", "")
+	for i := range 2 {
+		wantAt(t, top, "1", "keys", i, "rejections")
+		a.ask("reset", `{"rule": "z", "id": "`+fmt.Sprint(at(t, top, "keys", i, "id"))+`"}`)
+	}
+	if fmt.Sprint(at(t, top, "keys", 0, "key")) == fmt.Sprint(at(t, top, "keys", 1, "key")) {
+		t.Error("two keys are shown alike")
+	}
+	a.admit(1, "/", "Authorization", token+"1")
+	a.admit(1, "/", "Authorization", token+"2")
+}
+
+func TestAZoneAndADescriptorOfOneNameAreRefused(t *testing.T) {
+	s := newServer(t)
+	file := s.dir + "/limits.yaml"
+	if err := os.WriteFile(file, []byte("domain: shop\ndescriptors:\n  - key: client\n    rate_limit: {unit: hour, requests_per_unit: 5}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	why := s.refused(s.caddyfile("", ":PORT {\nrate_limit {\nzone shop.client {\nlimit 5/1h\n}\nrules_file "+file+"\ndescriptor client {header.X-Client}\n}\nrespond ok\n}"))
+	if !strings.Contains(why, `descriptor "shop.client" of the rule files: a zone or a rule has its name`) {
+		t.Error(why)
+	}
+}

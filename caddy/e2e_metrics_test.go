@@ -1,0 +1,286 @@
+package ratelimit_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	ratelimit "github.com/proxyweir/weir/caddy"
+	"github.com/proxyweir/weir/redis/redistest"
+)
+
+// scrape reads the metrics as Prometheus does.
+func (s *server) scrape() map[string]*dto.MetricFamily {
+	s.t.Helper()
+	r := s.do("/metrics")
+	if r.status != http.StatusOK {
+		s.t.Fatalf("status %d", r.status)
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(r.body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return families
+}
+
+// ours returns the names of Weir's series, with their labels.
+func ours(families map[string]*dto.MetricFamily) []string {
+	var series []string
+	for name, family := range families {
+		for _, m := range family.GetMetric() {
+			if strings.HasPrefix(name, "weir_") {
+				var labels []string
+				for _, l := range m.GetLabel() {
+					labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
+				}
+				series = append(series, name+"{"+strings.Join(labels, ",")+"}")
+			}
+		}
+	}
+	slices.Sort(series)
+	return series
+}
+
+const allKindsOfRules = `rate_limit {
+	zone plain {
+		limit 3/366d
+	}
+	zone watching {
+		key everyone
+		limit 1/366d
+		enforcement shadow
+	}
+	zone tried {
+		limit 100/1m
+		candidate {
+			limit 1/366d
+		}
+	}
+	zone waiting {
+		match {
+			path /wait
+		}
+		algorithm token_bucket
+		limit 5/1m
+		on_limit delay
+	}
+	zone punishing {
+		match {
+			path /punish
+		}
+		limit 1/366d
+		penalty 1h
+	}
+	zone free {
+		limit unlimited
+	}
+}
+respond ok`
+
+func TestMetricsAreWhatPrometheusTakes(t *testing.T) {
+	redis := redistest.Start(t)
+	s := start(t, "", ":PORT {\n"+withMetrics(allKindsOfRules+"\n")+"\n}\nhttp://other.test:PORT {\nrate_limit {\nstore redis "+redis.Addr()+"\nnamespace fleet\nzone shared {\nlimit 5/1h\n}\n}\n}")
+	s.admit(2, "/")
+	s.admit(1, "/punish")
+	s.reject("/punish")
+	s.do("http://other.test/")
+	families := s.scrape()
+	want := map[string]string{ // with what it must be, where that is known
+		`weir_requests_total{outcome="allowed",rule="plain"}`:                               "3",
+		`weir_requests_total{outcome="rejected",rule="plain"}`:                              "1",
+		`weir_requests_total{outcome="allowed",rule="watching"}`:                            "1",
+		`weir_requests_total{outcome="shadow_rejected",rule="watching"}`:                    "3",
+		`weir_requests_total{outcome="rejected",rule="punishing"}`:                          "1",
+		`weir_requests_total{outcome="allowed",rule="fleet/shared"}`:                        "1",
+		`weir_candidate_decisions_total{candidate="rejected",limit="allowed",rule="tried"}`: "3",
+		`weir_candidate_decisions_total{candidate="allowed",limit="allowed",rule="tried"}`:  "1",
+		`weir_penalties_total{rule="punishing"}`:                                            "1",
+		`weir_waiting{rule="waiting"}`:                                                      "0",
+		`weir_limit{rule="plain"}`:                                                          "3",
+		`weir_limit_period_seconds{rule="plain"}`:                                           "3.16224e+07",
+		`weir_limit{rule="fleet/shared"}`:                                                   "5",
+		`weir_keys{rule="plain"}`:                                                           "1",
+		`weir_max_keys`:                                                                     "1e+06",
+		`weir_evictions_total`:                                                              "0",
+		`weir_breaker_open{server="` + redis.Addr() + `"}`:                                  "0",
+		`weir_store_errors_total{kind="timeout"}`:                                           "0",
+		`weir_decision_duration_seconds_count{store="redis"}`:                               "1",
+	}
+	for series, value := range want {
+		got := s.metric(series)
+		if strings.HasPrefix(series, "weir_decision") || strings.HasPrefix(series, "weir_store_errors") || strings.HasPrefix(series, "weir_evictions") {
+			if got == "" { // of a process, whose other tests count too
+				t.Errorf("%s is missing", series)
+			}
+		} else if got != value {
+			t.Errorf("%s: %q, want %s", series, got, value)
+		}
+	}
+	for _, series := range ours(families) {
+		if strings.Contains(series, `"free"`) && !strings.HasPrefix(series, "weir_requests_total") && !strings.HasPrefix(series, "weir_keys") {
+			t.Errorf("%s: of a rule without limit", series)
+		}
+	}
+	// promtool says what is against Prometheus's customs.
+	promtool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Fatal("promtool is not installed: apt-get install prometheus")
+	}
+	var lint bytes.Buffer
+	encoder := expfmt.NewEncoder(&lint, expfmt.NewFormat(expfmt.TypeTextPlain))
+	for name, family := range families {
+		if strings.HasPrefix(name, "weir_") {
+			if err := encoder.Encode(family); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	check := exec.Command(promtool, "check", "metrics")
+	check.Stdin = &lint
+	if out, err := check.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("promtool check metrics: %v\n%s", err, out)
+	}
+}
+
+// The series depend on the rules alone, and so does what the admin API answers, and what it keeps.
+func TestSeriesAndTheAdminAPIDoNotGrowWithMillionsOfKeys(t *testing.T) {
+	few, many := 1000, 1_000_000
+	if raceDetector {
+		many = 20_000
+	}
+	a := startAdmin(t, "", ":PORT {\n"+withMetrics("rate_limit {\nzone one {\nlimit 2/366d\n}\n}\nrespond ok")+"\n}")
+	var handler *ratelimit.Handler
+	for _, route := range httpServer(t).Routes {
+		handler = findHandler(route, handler)
+	}
+	size := func(path string) int {
+		response, err := http.Get("http://" + a.base + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		body, _ := io.ReadAll(response.Body)
+		return len(body)
+	}
+	flood(t, handler, few)
+	series, scrape := ours(a.scrape()), size("/metrics")
+	rules, top := size("/rate_limit/rules"), size("/rate_limit/top?rule=one&n=64")
+	flood(t, handler, many)
+	if after := ours(a.scrape()); !slices.Equal(series, after) {
+		t.Errorf("%d series after %d keys, %d after %d: %q", len(after), many, len(series), few, after)
+	}
+	t.Logf("after %d and %d keys: %d and %d series; a scrape of %d and %d bytes; /rules %d and %d; /top %d and %d", few, many,
+		len(series), len(ours(a.scrape())), scrape, size("/metrics"), rules, size("/rate_limit/rules"), top, size("/rate_limit/top?rule=one&n=64"))
+	for path, before := range map[string]int{"/rate_limit/rules": rules, "/rate_limit/top?rule=one&n=64": top} {
+		if after := size(path); after > before+before/2 { // numbers have more digits
+			t.Errorf("%s: %d bytes after %d keys, %d after %d", path, after, many, before, few)
+		}
+	}
+	if n := a.metric(`weir_keys{rule="one"}`); n == "" || n == "0" {
+		t.Errorf("weir_keys: %q", n)
+	}
+}
+
+// findHandler returns the rate_limit in a route, or what was found before.
+func findHandler(route caddyhttp.Route, found *ratelimit.Handler) *ratelimit.Handler {
+	for _, handler := range route.Handlers {
+		switch h := handler.(type) {
+		case *ratelimit.Handler:
+			return h
+		case *caddyhttp.Subroute:
+			for _, inner := range h.Routes {
+				found = findHandler(inner, found)
+			}
+		}
+	}
+	return found
+}
+
+func TestCountsGoOnOverAReloadAndEndWithTheRule(t *testing.T) {
+	zones := func(names ...string) string {
+		var text strings.Builder
+		for _, name := range names {
+			text.WriteString("zone " + name + " {\nlimit 100/366d\n}\n")
+		}
+		return withMetrics("rate_limit {\n" + text.String() + "}\nrespond ok")
+	}
+	s := startSite(t, zones("stays", "goes"))
+	s.admit(3, "/")
+	s.reload(zones("stays", "comes"))
+	s.admit(2, "/")
+	for series, want := range map[string]string{
+		`weir_requests_total{outcome="allowed",rule="stays"}`: "5",
+		`weir_requests_total{outcome="allowed",rule="comes"}`: "2",
+		`weir_requests_total{outcome="allowed",rule="goes"}`:  "",
+		`weir_limit{rule="goes"}`:                             "",
+	} {
+		if got := s.metric(series); got != want {
+			t.Errorf("%s: %q, want %q", series, got, want)
+		}
+	}
+	s.reload(zones("comes", "goes")) // and what comes back begins at 0
+	if got := s.metric(`weir_requests_total{outcome="allowed",rule="goes"}`); got != "0" {
+		t.Errorf("a rule that has come back: %q, want 0", got)
+	}
+}
+
+// The sets of labels that the documentation, the dashboard and the alerts rely on.
+func TestMetricsHaveTheLabelsThatAreDocumented(t *testing.T) {
+	redis := redistest.Start(t)
+	s := startSite(t, withMetrics(allKindsOfRules)+"\nroute /r {\nrate_limit {\nstore redis "+redis.Addr()+"\nzone r {\nlimit 5/1h\n}\n}\n}")
+	s.do("/")
+	labels := make(map[string]string)
+	for name, family := range s.scrape() {
+		if strings.HasPrefix(name, "weir_") {
+			var names []string
+			for _, l := range family.GetMetric()[0].GetLabel() {
+				names = append(names, l.GetName())
+			}
+			slices.Sort(names)
+			labels[name] = strings.ToLower(family.GetType().String()) + " " + strings.Join(names, ",")
+		}
+	}
+	want := map[string]string{
+		"weir_requests_total":            "counter outcome,rule",
+		"weir_candidate_decisions_total": "counter candidate,limit,rule",
+		"weir_decision_duration_seconds": "histogram store",
+		"weir_store_errors_total":        "counter kind",
+		"weir_breaker_open":              "gauge server",
+		"weir_keys":                      "gauge rule",
+		"weir_max_keys":                  "gauge ",
+		"weir_evictions_total":           "counter ",
+		"weir_waiting":                   "gauge rule",
+		"weir_penalties_total":           "counter rule",
+		"weir_limit":                     "gauge rule",
+		"weir_limit_period_seconds":      "gauge rule",
+	}
+	if !maps.Equal(labels, want) {
+		t.Errorf("the metrics are\n%v\nwant\n%v", labels, want)
+	}
+}
+
+// Defect found: the alert of requests that are turned away named rules that would have let them pass.
+func TestOnlyTheRuleThatTurnsAwayWithoutItsStoreCountsIt(t *testing.T) {
+	redis := redistest.Start(t)
+	redis.Kill()
+	s := startSite(t, withMetrics("rate_limit {\n"+storeAt(redis.Addr(), "")+"\nzone closes {\nlimit 5/1h\non_error closed\n}\nzone counts {\nlimit 5/1h\n}\nzone opens {\nlimit 5/1h\non_error open\n}\n}\nrespond ok"))
+	if r := s.do("/"); r.status != http.StatusServiceUnavailable {
+		t.Fatalf("status %d, want 503", r.status)
+	}
+	for rule, want := range map[string]string{"closes": "1", "counts": "", "opens": ""} {
+		if got := s.metric(`weir_requests_total{outcome="error_closed",rule="` + rule + `"}`); got != want {
+			t.Errorf("%s: %q, want %q", rule, got, want)
+		}
+	}
+}

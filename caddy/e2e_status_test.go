@@ -1,0 +1,162 @@
+package ratelimit_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/proxyweir/weir/redis/redistest"
+)
+
+const quotaSite = `rate_limit_status /quota %s
+rate_limit {
+	zone everyone {
+		limit 5/366d
+	}
+	zone logins {
+		match {
+			path /login
+		}
+		algorithm fixed_window
+		limit 3/366d
+		penalty 1h
+	}
+	zone by-key {
+		key {header.X-Api-Key}
+		limit 2/366d
+		on_missing_key skip
+	}
+	zone watching {
+		limit 1/366d
+		enforcement shadow
+	}
+	zone friends {
+		except 192.0.2.0/24
+		limit 9/366d
+	}
+	zone free {
+		limit unlimited
+	}
+	%s
+}
+respond ok`
+
+func TestStatusTellsTheCallerItsOwnQuotasAtNoCost(t *testing.T) {
+	redis := redistest.Start(t)
+	for name, store := range map[string]string{"memory": "", "redis": "namespace r\n" + storeAt(redis.Addr(), patiently)} {
+		t.Run(name, func(t *testing.T) {
+			names := "everyone logins by-key watching friends free"
+			if store != "" {
+				names = "r/" + strings.ReplaceAll(names, " ", " r/")
+			}
+			s := start(t, behindProxy, ":PORT {\n"+fmt.Sprintf(quotaSite, names, store)+"\n}")
+			quotas := func(want string, fields ...string) {
+				t.Helper()
+				r := s.do("/quota", fields...)
+				r.want(t, "Content-Type", "application/json", "Cache-Control", "no-store", "X-RateLimit-Limit", "-")
+				var told []string
+				for _, part := range strings.Split(strings.TrimSuffix(strings.TrimPrefix(r.body, `{"quotas":[{`), "}]}\n"), "},{") {
+					before, _, _ := strings.Cut(part, `,"reset"`)
+					if strings.Contains(part, "retry_after") {
+						before += " retry"
+					}
+					told = append(told, strings.NewReplacer(`"name":`, "", `"limit":`, "", `"remaining":`, "", `"`, "").Replace(before))
+				}
+				if got := strings.Join(told, "; "); r.status != http.StatusOK || got != want {
+					t.Errorf("%q: status %d, %s; want %s\n%s", fields, r.status, got, want, r.body)
+				}
+			}
+			for range 10 {
+				quotas("everyone,5,5; friends,9,9; logins,3,3")
+			}
+			quotas("everyone,5,5; logins,3,3", "X-Forwarded-For", "192.0.2.7")
+			s.admit(3, "/login", "X-Forwarded-For", "192.0.2.7")
+			s.reject("/login", "X-Forwarded-For", "192.0.2.7")
+			quotas("everyone,5,2; logins,3,0 retry", "X-Forwarded-For", "192.0.2.7")
+			quotas("everyone,5,5; friends,9,9; logins,3,3")
+			s.admit(2, "/", "X-Api-Key", "anna")
+			quotas("by-key,2,0 retry; everyone,5,3; friends,9,7; logins,3,3", "X-Api-Key", "anna")
+			quotas("by-key,2,2; everyone,5,3; friends,9,7; logins,3,3", "X-Api-Key", "berta")
+
+			head := s.do("HEAD /quota")
+			if head.status != http.StatusOK || head.body != "" {
+				t.Errorf("HEAD: status %d, %q", head.status, head.body)
+			}
+			r := s.do("POST /quota")
+			if r.want(t, "Allow", "GET, HEAD"); r.status != http.StatusMethodNotAllowed {
+				t.Errorf("POST: status %d, want 405", r.status)
+			}
+		})
+	}
+}
+
+func TestStatusOfRulesThatAreNotThereIsRefused(t *testing.T) {
+	s := startSite(t, fmt.Sprintf(quotaSite, "logins", ""))
+	if r := s.do("/quota"); !strings.HasPrefix(r.body, `{"quotas":[{"name":"logins","limit":3,"remaining":3,"reset":`) || strings.Count(r.body, "name") != 1 {
+		t.Errorf("%s, want logins alone", r.body)
+	}
+	for names, want := range map[string]string{
+		"login":         `rate_limit_status: rule "login": must be by-key, everyone, free, friends, logins or watching (did you mean logins?)`,
+		"shop/everyone": `rate_limit_status: rule "shop/everyone": must be`,
+	} {
+		why := s.refused(s.caddyfile("", ":PORT {\n"+fmt.Sprintf(quotaSite, names, "")+"\n}"))
+		if !strings.Contains(why, want) {
+			t.Errorf("%s: %s, want %s", names, why, want)
+		}
+	}
+	s.admit(1, "/") // what ran goes on
+	for text, want := range map[string]string{
+		"rate_limit_status /quota no~good\nrespond ok":        `name "no~good": must be 1 to 64`,
+		"rate_limit_status /quota\nrespond ok":                "rate_limit_status: names no rule",
+		"rate_limit_status /quota a {\nrule b\n}\nrespond ok": "takes no block",
+	} {
+		if _, err := s.adapt("", ":PORT {\n"+text+"\n}"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+	if why := s.refused(s.caddyfile("", ":PORT {\nrate_limit_status /quota a\nrespond ok\n}")); !strings.Contains(why, `rule "a": there is none in the configuration`) {
+		t.Error(why)
+	}
+}
+
+func TestStatusOfRuleFilesGoesByHostsAndHeadersAndFollowsTheirChanges(t *testing.T) {
+	s := startFiles(t, "rate_limit_status /quota here there\nrate_limit {\nrules_file DIR/rules/*.yaml\nrules_interval 1s\n}\nrespond ok", "a.yaml",
+		rulesOf(versionOf(1), "{name: here, match: {hosts: [a.test], paths: [/x]}, limit: 4/366d}", "{name: there, match: {hosts: [b.test]}, limit: 6/366d}"))
+	if r := s.do("http://a.test/quota"); !strings.Contains(r.body, `{"name":"here","limit":4,"remaining":4,"reset":0}`) || strings.Contains(r.body, "there") {
+		t.Errorf("at a.test: %s", r.body)
+	}
+	s.put("a.yaml", rulesOf(versionOf(2), "{name: here, match: {hosts: [a.test]}, limit: 7/366d}"))
+	s.awaitVersion(2) // in which there is no such rule as there any more
+	if r := s.do("http://a.test/quota"); !strings.Contains(r.body, `{"name":"here","limit":7,"remaining":7,"reset":0}`) {
+		t.Errorf("after the change: %s", r.body)
+	}
+}
+
+func TestStatusOfARedisThatIsGoneIsUnavailable(t *testing.T) {
+	redis := redistest.Start(t)
+	s := startSite(t, "rate_limit_status /quota z\n"+zoneIn(storeAt(redis.Addr(), ""), "limit 3/366d"))
+	s.admit(1, "/")
+	redis.Kill()
+	r := s.do("/quota")
+	if r.want(t, "Retry-After", "1", "Content-Type", "application/json"); r.status != http.StatusServiceUnavailable || !strings.HasPrefix(r.body, `{"error":`) {
+		t.Errorf("status %d, %s; want 503", r.status, r.body)
+	}
+}
+
+// A request may be counted by one limit under several keys: the caller is told of the one with the least left.
+func TestStatusOfDescriptorsTellsOfTheTightestKey(t *testing.T) {
+	s := newServer(t)
+	file := s.dir + "/limits.yaml"
+	if err := os.WriteFile(file, []byte("domain: shop\ndescriptors:\n  - key: client\n    rate_limit: {unit: hour, requests_per_unit: 5}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.load(s.caddyfile("", ":PORT {\nrate_limit_status /quota shop.client\nrate_limit {\nrules_file "+file+"\ndescriptor client {header.X-A}\ndescriptor client {header.X-B}\n}\nrespond ok\n}"))
+	s.admit(3, "/", "X-B", "berta")
+	for _, fields := range [][]string{{"X-A", "anna", "X-B", "berta"}, {"X-A", "berta", "X-B", "anna"}} {
+		if r := s.do("/quota", fields...); strings.Count(r.body, "name") != 1 || !strings.Contains(r.body, `"remaining":2`) {
+			t.Errorf("%q: %s, want 2 left", fields, r.body)
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package ratelimit
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/redis"
+	"go.uber.org/zap"
+)
+
+// limiter is a core.Limiter, with what operators see of its store.
+type limiter struct {
+	*core.Limiter
+	store   string       // "memory", "redis", or the name of another module
+	redis   *redis.Store // nil: another store
+	seconds prometheus.Observer
+	trouble *troubleLog // nil: the store does not fail
+}
+
+// newLimiter returns a limiter over a store of that name.
+func newLimiter(store core.Store, name string) *limiter {
+	return &limiter{Limiter: core.NewLimiter(store), store: name, seconds: decisionSeconds.WithLabelValues(name)}
+}
+
+// decide decides on a request, which is timed, and charges it. A failure has been counted and logged.
+func (l *limiter) decide(q *inquiry) error {
+	began := time.Now()
+	q.second = began.Unix()
+	err := l.Decide(q.checks, false, &q.verdict)
+	l.seconds.Observe(time.Since(began).Seconds())
+	if err != nil {
+		storeErrors.WithLabelValues(redis.ErrorKind(err)).Inc()
+		l.failed(err)
+	}
+	return err
+}
+
+// failed notes that the store has failed.
+func (l *limiter) failed(err error) {
+	if err != nil && l.trouble != nil {
+		l.trouble.failed(err)
+	}
+}
+
+// troubleLog writes to the log when the calls of a store begin to fail, and when they have not for a while: two lines, however many
+// there are.
+type troubleLog struct {
+	server string
+	logger func() *zap.Logger
+	after  func(time.Duration, func()) *time.Timer
+
+	mu       sync.Mutex
+	failing  bool
+	again    bool // since that was last looked at
+	failures int64
+}
+
+// quietFor is how long no call must have failed for the trouble to be over.
+const quietFor = 10 * time.Second
+
+func newTroubleLog(server string) *troubleLog {
+	logger := func() *zap.Logger { return caddy.Log().Named("http.rate_limit.stores.redis") }
+	return &troubleLog{server: server, logger: logger, after: time.AfterFunc}
+}
+
+// failed notes a failure. Of a server that is known to be down, and not asked, its breaker has told.
+func (t *troubleLog) failed(err error) {
+	if errors.Is(err, redis.ErrUnavailable) {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.failures++
+	t.again = true
+	if t.failing {
+		return
+	}
+	t.failing = true
+	t.after(quietFor, t.look)
+	t.logger().Error("Redis fails to decide; such requests go by their zones' on_error", zap.String("server", t.server), zap.Error(err))
+}
+
+// look finds out whether the trouble is over.
+func (t *troubleLog) look() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.again {
+		t.again = false
+		t.after(quietFor, t.look)
+		return
+	}
+	t.logger().Info("Redis has not failed to decide for a while", zap.String("server", t.server), zap.Int64("failures", t.failures))
+	t.failing = false
+	t.failures = 0
+}

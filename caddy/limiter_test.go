@@ -1,0 +1,65 @@
+package ratelimit
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/redis"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+// timers are those that were set, which a test lets run out.
+type timers struct{ waiting []func() }
+
+func (c *timers) after(_ time.Duration, f func()) *time.Timer {
+	c.waiting = append(c.waiting, f)
+	timer := time.NewTimer(time.Hour)
+	timer.Stop()
+	return timer
+}
+
+func (c *timers) runOut() {
+	waiting := c.waiting
+	c.waiting = nil
+	for _, f := range waiting {
+		f()
+	}
+}
+
+func TestTroubleOfAStoreIsToldOnceWhenItBeginsAndOnceWhenItIsOver(t *testing.T) {
+	core, lines := observer.New(zap.DebugLevel)
+	clock := new(timers)
+	log := newTroubleLog("127.0.0.1:6379")
+	log.logger = func() *zap.Logger { return zap.New(core) }
+	log.after = clock.after
+	told := func(want int, what string) {
+		t.Helper()
+		if n := lines.Len(); n != want {
+			t.Errorf("%s: %d lines, want %d: %v", what, n, want, lines.All())
+		}
+	}
+	log.failed(redis.ErrUnavailable)
+	told(0, "a server that its breaker has told of")
+	for range 100 {
+		log.failed(errors.New("boom"))
+	}
+	told(1, "a hundred failures")
+	clock.runOut()
+	told(1, "they have come since it was last looked")
+	log.failed(errors.New("boom"))
+	clock.runOut()
+	told(1, "and another")
+	clock.runOut()
+	told(2, "none since")
+	last := lines.All()[1]
+	if last.Level != zap.InfoLevel || last.ContextMap()["failures"] != int64(101) || last.ContextMap()["server"] != "127.0.0.1:6379" {
+		t.Errorf("%v %v", last.Level, last.ContextMap())
+	}
+	if len(clock.waiting) != 0 {
+		t.Error("a timer is left")
+	}
+	log.failed(errors.New("boom"))
+	told(3, "it begins again")
+}

@@ -1,0 +1,117 @@
+package ratelimit
+
+import (
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// rejectionLog chooses which of a rule's rejections are written to the log: in an interval the first of each key, up to
+// mostLogged of them. When the interval ends one line says how many others there were. So a flood is some lines a minute, and no
+// rejection is lost.
+type rejectionLog struct {
+	level    zapcore.Level
+	off      bool
+	interval time.Duration
+	zone     string
+	logger   *zap.Logger
+	after    func(time.Duration, func()) *time.Timer
+
+	mu     sync.Mutex
+	timer  *time.Timer // ends the interval; nil: none has begun
+	keys   []uint64    // those that have been logged in it
+	others int64       // rejections in it that have not
+	ended  bool
+}
+
+// mostLogged is how many rejections of a rule are logged in an interval.
+const mostLogged = 50
+
+const defaultLogInterval = time.Minute
+
+// begin makes the log of a handler's rule ready.
+func (l *rejectionLog) begin(h *Handler, zone string) {
+	l.level, l.off = logLevelOf(h.LogLevel)
+	l.interval = time.Duration(h.LogInterval)
+	if l.interval == 0 {
+		l.interval = defaultLogInterval
+	}
+	l.zone = zone
+	l.logger = h.logger
+	l.after = time.AfterFunc
+}
+
+// admit reports whether a rejection of a key is to be logged; else it has counted it.
+func (l *rejectionLog) admit(key string) bool {
+	if l.off || !l.logger.Core().Enabled(l.level) {
+		return false
+	}
+	hash := maphash.String(topSeed, key)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.timer == nil && !l.ended { // else a request that came before the end is over the limit after it
+		l.timer = l.after(l.interval, l.turn)
+	}
+	if len(l.keys) >= mostLogged || slices.Contains(l.keys, hash) {
+		l.others++
+		return false
+	}
+	l.keys = append(l.keys, hash)
+	return true
+}
+
+// turn ends an interval, and says what else there was in it.
+func (l *rejectionLog) turn() {
+	l.mu.Lock()
+	others := l.others
+	l.others = 0
+	l.keys = l.keys[:0]
+	l.timer = nil
+	l.mu.Unlock()
+	if others > 0 {
+		l.logger.Log(l.level, "more requests exceeded the rate limit, of keys in the log already or past the number that is logged",
+			zap.String("zone", l.zone), zap.Int64("rejections_not_logged", others), zap.Duration("interval", l.interval))
+	}
+}
+
+// end says what was not said yet, and ends the log.
+func (l *rejectionLog) end() {
+	l.mu.Lock()
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+	l.ended = true
+	l.mu.Unlock()
+	l.turn()
+}
+
+// logLevels are the words for the level of rejections in the log.
+var logLevels = []string{"debug", "info", "warn", "error", "off"}
+
+// logLevelOf returns the level that a word of logLevels says; "" is info.
+func logLevelOf(word string) (level zapcore.Level, off bool) {
+	if word == "off" {
+		return zapcore.InvalidLevel, true
+	}
+	if err := level.UnmarshalText([]byte(word)); err != nil { // not reached: checkLog has seen the word
+		return zapcore.InfoLevel, false
+	}
+	return level, false
+}
+
+// checkLog says what is wrong with the handler's settings of the log.
+func (h *Handler) checkLog() error {
+	if err := core.CheckWord("log_level", h.LogLevel, logLevels); err != nil {
+		return err
+	}
+	if d := time.Duration(h.LogInterval); d != 0 && (d < time.Second || d > time.Hour) {
+		return fmt.Errorf("log_interval %s: must be from 1s to 1h", d)
+	}
+	return nil
+}

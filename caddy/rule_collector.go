@@ -1,0 +1,191 @@
+package ratelimit
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/proxyweir/weir/core"
+)
+
+// ruleCollector tells Prometheus of the rules in force, and of where they are counted. Of a rule there are as many series at most as
+// there are outcomes and the like, however many keys it has; what no rule has any more is gone. It tells of the configuration that
+// serves requests, whichever has entered it in its registry: Caddy shows that of one that was refused, too.
+type ruleCollector struct{}
+
+var (
+	requestsDesc = prometheus.NewDesc("weir_requests_total",
+		"Requests that came under a rule, by what the rule had become of them.", []string{"rule", "outcome"}, nil)
+	candidatesDesc = prometheus.NewDesc("weir_candidate_decisions_total",
+		"Requests that came under a rule with a candidate, by what the limit and the candidate have decided.", []string{"rule", "limit", "candidate"}, nil)
+	penaltiesDesc = prometheus.NewDesc("weir_penalties_total",
+		"Keys that were shut out for exceeding a rule's limit.", []string{"rule"}, nil)
+	waitingDesc = prometheus.NewDesc("weir_waiting",
+		"Requests that wait for their turn under a rule now.", []string{"rule"}, nil)
+	limitDesc = prometheus.NewDesc("weir_limit",
+		"The requests that a rule allows a key in a period, where it has no other limit.", []string{"rule"}, nil)
+	periodDesc = prometheus.NewDesc("weir_limit_period_seconds",
+		"The period of a rule's own limit; of the calendar, the day, week or month that it is.", []string{"rule"}, nil)
+	keysDesc = prometheus.NewDesc("weir_keys",
+		"Keys of a rule in this process's memory.", []string{"rule"}, nil)
+	maxKeysDesc = prometheus.NewDesc("weir_max_keys",
+		"Keys that this process's memory may hold, over all rules.", nil, nil)
+	evictionsDesc = prometheus.NewDesc("weir_evictions_total",
+		"Keys that were forgotten while they still counted, since memory was full.", nil, nil)
+	breakerDesc = prometheus.NewDesc("weir_breaker_open",
+		"Whether a server is not asked, since it does not answer: 1, else 0.", []string{"server"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (ruleCollector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{requestsDesc, candidatesDesc, penaltiesDesc, waitingDesc, limitDesc, periodDesc, keysDesc, maxKeysDesc, evictionsDesc, breakerDesc} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (ruleCollector) Collect(to chan<- prometheus.Metric) {
+	app := appInForce()
+	if app == nil {
+		return
+	}
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	counter := func(d *prometheus.Desc, value int64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(value), labels...)
+	}
+	servers := make(map[string]bool)
+	now := time.Now().UnixMicro()
+	for _, s := range app.subjects() {
+		for o, name := range outcomeNames {
+			// What most rules never have is there once it has happened; the others from the beginning, so that the first is an increase.
+			if n := s.stats.outcomes[o].Load(); n > 0 || outcome(o) == allowed || outcome(o) == s.rejects() {
+				counter(requestsDesc, n, s.label, name)
+			}
+		}
+		if s.hasCandidate() {
+			for i, words := range decidedWords {
+				counter(candidatesDesc, s.stats.candidates[i].Load(), s.label, words[0], words[1])
+			}
+		}
+		if s.hasPenalty() {
+			counter(penaltiesDesc, s.stats.penalties.Load(), s.label)
+		}
+		if s.delays() {
+			gauge(waitingDesc, float64(s.waiting()), s.label)
+		}
+		if s.own != nil {
+			requests := s.own.Limit().Requests()
+			if s.own.Blocks() {
+				requests = 0
+			}
+			gauge(limitDesc, float64(requests), s.label)
+			if period := lengthOf(s.own.Limit(), now); period > 0 {
+				gauge(periodDesc, float64(period)/1e6, s.label)
+			}
+		}
+		if rules := s.inMemory(); len(rules) > 0 {
+			gauge(keysDesc, float64(app.keysOf(rules)), s.label)
+		}
+	}
+	for _, store := range app.redisStores() {
+		for _, server := range store.Servers() {
+			servers[server.Name] = servers[server.Name] || server.Open
+		}
+	}
+	for name, open := range servers { // of which several stores may have one
+		gauge(breakerDesc, map[bool]float64{true: 1}[open], name)
+	}
+	stats := app.memory.store.Stats()
+	gauge(maxKeysDesc, float64(stats.MaxKeys))
+	counter(evictionsDesc, stats.Evictions)
+}
+
+// lengthOf returns the period of a limit, in microseconds: of the calendar's the day, week or month that it is; 0 of one that has none.
+func lengthOf(l *core.Limit, now int64) int64 {
+	if w := l.Windows(now); w != nil {
+		return w[2] - w[1]
+	}
+	if l.InFlight() {
+		return 0
+	}
+	return l.Period()
+}
+
+// memoryName is the store of this process's memory.
+const memoryName = "memory"
+
+// inMemory returns the limits of a rule that are counted in memory.
+func (s *subject) inMemory() []*core.Rule {
+	var rules []*core.Rule
+	for _, one := range append([]*subject{s}, s.also...) {
+		if one.limiter.store == memoryName {
+			rules = append(rules, one.rules...)
+		}
+	}
+	return rules
+}
+
+// keysOf returns how many keys of rules are in memory. Those with the same name, algorithm and period have the same keys.
+func (a *App) keysOf(rules []*core.Rule) int64 {
+	keys := int64(0)
+	counted := make(map[string]bool)
+	for _, r := range rules {
+		if !counted[r.Identity()] {
+			counted[r.Identity()] = true
+			keys += a.memory.store.Keys(r)
+		}
+	}
+	return keys
+}
+
+// rejects returns what becomes of a request that is over the rule's limit.
+func (s *subject) rejects() outcome {
+	if s.shadow {
+		return shadowRejected
+	}
+	return rejected
+}
+
+func (s *subject) hasCandidate() bool {
+	for _, r := range s.rules {
+		for _, other := range r.Beside() {
+			if other.IsCandidate() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (s *subject) hasPenalty() bool {
+	for _, r := range s.rules {
+		if t, ok := r.Terms(); ok && len(t.Penalties) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *subject) delays() bool {
+	for _, r := range s.rules {
+		if r.Limit().Delays() {
+			return true
+		}
+	}
+	return false
+}
+
+// waiting returns how many requests wait for the rule. All of its limits in one handler count them together.
+func (s *subject) waiting() int64 {
+	if len(s.rules) == 0 {
+		return 0
+	}
+	n := s.rules[0].Waiting()
+	for _, other := range s.also {
+		if len(other.rules) > 0 && other.rules[0] != s.rules[0] {
+			n += other.rules[0].Waiting()
+		}
+	}
+	return n
+}

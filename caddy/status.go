@@ -1,0 +1,259 @@
+package ratelimit
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/ruleset"
+	"go.uber.org/zap"
+)
+
+func init() {
+	caddy.RegisterModule(new(Status))
+}
+
+// Status answers a client with its own quotas, as JSON, at no cost:
+//
+//	{"quotas":[{"name":"everyone","limit":300,"remaining":297,"reset":41}]}
+//
+// Limit and remaining are requests, or units where requests cost several; reset is the seconds until all of the quota is there
+// again. Where the client is over the limit, `retry_after` has the seconds after which to come back. The keys are made of the request
+// that asks as the rules make them of every request. Which requests a rule covers by path, method and the like is not asked; whom it
+// excepts is. Rules that only watch, or have no limit for the client, are left out. Nothing is told but of the caller's own keys.
+//
+// It runs before `rate_limit` unless the order of directives is changed. A key that is about who is authenticated needs it behind the
+// authentication.
+type Status struct {
+	// The names of the rules, of zones, rule files or descriptors; those of a namespace are written `namespace/name`. Required: a
+	// client must not be told of another site's rules, nor by keys that only that site's own handlers make.
+	Rules []string `json:"rules,omitempty"`
+
+	app    *App
+	wanted map[string]bool
+	logger *zap.Logger
+}
+
+// CaddyModule returns the Caddy module information.
+func (*Status) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "http.handlers.rate_limit_status",
+		New: func() caddy.Module { return new(Status) },
+	}
+}
+
+// Provision enters the handler with the app, which looks for the rules when all are known.
+func (s *Status) Provision(ctx caddy.Context) error {
+	app, err := ctx.App("rate_limit")
+	if err != nil {
+		return err
+	}
+	s.app = app.(*App)
+	s.logger = ctx.Logger()
+	if len(s.Rules) == 0 {
+		return errNoRules
+	}
+	s.wanted = make(map[string]bool)
+	for _, name := range s.Rules {
+		if err := checkLabel(name); err != nil {
+			return err
+		}
+		s.wanted[name] = true
+	}
+	s.app.statuses = append(s.app.statuses, s)
+	return nil
+}
+
+var errNoRules = errors.New("rate_limit_status: names no rule; write those that clients are told of behind it: rate_limit_status /quota everyone")
+
+// check says which of the handler's rules there is not.
+func (s *Status) check() error {
+	var known []string
+	for _, other := range s.app.subjects() {
+		known = append(known, other.label)
+	}
+	for _, name := range s.Rules {
+		if err := core.CheckWord("rate_limit_status: rule", name, known); err != nil {
+			if len(known) == 0 {
+				return fmt.Errorf("rate_limit_status: rule %q: there is none in the configuration", name)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// ServeHTTP answers the request.
+func (s *Status) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
+	header := w.Header()
+	header.Set("Cache-Control", "no-store")
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		header.Set("Allow", "GET, HEAD")
+		return s.answer(w, r, http.StatusMethodNotAllowed, []byte(`{"error":"only GET and HEAD are answered here"}`+"\n"))
+	}
+	if r.TLS != nil && !r.TLS.HandshakeComplete { // as Handler
+		return s.answer(w, r, http.StatusTooEarly, []byte(`{"error":"the TLS handshake is not complete"}`+"\n"))
+	}
+	checks, err := s.look(r)
+	if err != nil {
+		s.logger.Debug("a client's quotas could not be had", zap.Error(err))
+		header.Set("Retry-After", "1")
+		return s.answer(w, r, http.StatusServiceUnavailable, []byte(`{"error":"the rate limits cannot be checked; try again"}`+"\n"))
+	}
+	return s.answer(w, r, http.StatusOK, core.AppendQuotas(nil, checks, &core.Verdict{Told: -1}))
+}
+
+func (s *Status) answer(w http.ResponseWriter, r *http.Request, status int, body []byte) error {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body) // the client may be gone; there is nobody to tell
+	}
+	return nil
+}
+
+// look returns how the caller stands in the rules.
+func (s *Status) look(r *http.Request) ([]core.Check, error) {
+	var all []core.Check
+	type counted struct {
+		label   string
+		limiter *limiter
+	}
+	seen := make(map[counted]bool)
+	q := &inquiry{quiet: true}
+	for _, h := range s.app.handlers {
+		first := len(q.checks)
+		h.inquireOfCaller(q, r, func(label string) bool {
+			here := counted{label, h.limiter}
+			if !s.wanted[label] || seen[here] {
+				return false
+			}
+			seen[here] = true
+			return true
+		})
+		checks := q.checks[first:]
+		var v core.Verdict
+		if err := h.limiter.Look(checks, &v); err != nil {
+			return nil, err
+		}
+		all = append(all, checks...)
+	}
+	return tightest(all), nil
+}
+
+// tightest leaves of checks of one rule, of which there are several where descriptors or stores are, the one with the least left.
+func tightest(checks []core.Check) []core.Check {
+	kept := checks[:0]
+	for _, c := range checks {
+		same := slices.IndexFunc(kept, func(k core.Check) bool {
+			return k.Rule.Namespace() == c.Rule.Namespace() && k.Rule.Policy() == c.Rule.Policy() && k.Rule.Shadow() == c.Rule.Shadow()
+		})
+		if same < 0 {
+			kept = append(kept, c)
+		} else if c.Decision.Remaining < kept[same].Decision.Remaining {
+			kept[same] = c
+		}
+	}
+	return kept
+}
+
+// inquireOfCaller fills in a check for each wanted rule that the client comes under, whatever it asks for.
+func (h *Handler) inquireOfCaller(q *inquiry, r *http.Request, wanted func(label string) bool) {
+	address := clientIPOf(r)
+	for _, zone := range h.zones {
+		if zone.except != nil && !zone.except.Covers(r, address) || !wanted(zone.reporter.stats.label) {
+			continue
+		}
+		key, missing := zone.key.make(r, q)
+		if missing && zone.OnMissingKey != "" && zone.OnMissingKey != "share" {
+			continue
+		}
+		if rule := zone.ruleOf(r, key); rule != nil {
+			q.add(rule, key, 1, zone.reporter)
+		}
+	}
+	view := h.files.Load()
+	if view == nil {
+		return
+	}
+	for i, rule := range view.set.Rules {
+		if rule.Matcher != nil && !core.CoversCaller(rule.Matcher, r, address) || !wanted(view.set.reporters[i].stats.label) {
+			continue
+		}
+		key, missing := ruleset.KeyOf(rule, r, address, q.key)
+		if missing && (rule.SkipMissing || rule.RejectMissing) {
+			continue
+		}
+		if one := ruleset.LimitOf(rule, r, address, key); one != nil {
+			q.add(one, key, 1, view.set.reporters[i])
+		}
+	}
+	if view.domain == nil {
+		return
+	}
+	h.lookUp(q, r, view)
+	told := make(map[int]bool) // of the limits by which several descriptors of the request may be counted
+	for i := range q.lookup.Found {
+		found := &q.lookup.Found[i]
+		if _, asked := told[found.Place]; !asked {
+			told[found.Place] = wanted(view.reporters[found.Place].stats.label)
+		}
+		if told[found.Place] {
+			q.add(found.Rule, found.Key, 1, view.reporters[found.Place])
+		}
+	}
+}
+
+// parseStatus reads a rate_limit_status directive of a site:
+//
+//	rate_limit_status [<matcher>] <rule names...>
+func parseStatus(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
+	s := new(Status)
+	return s, s.UnmarshalCaddyfile(h.Dispenser)
+}
+
+// UnmarshalCaddyfile sets up the handler from Caddyfile tokens.
+func (s *Status) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next() // the directive's name
+	for d.NextArg() {
+		if err := checkLabel(d.Val()); err != nil {
+			return d.WrapErr(err)
+		}
+		s.Rules = append(s.Rules, d.Val())
+	}
+	if d.NextBlock(0) {
+		return d.Errf("rate_limit_status: takes no block; write the rules' names behind it: rate_limit_status /quota everyone")
+	}
+	if len(s.Rules) == 0 {
+		return d.WrapErr(errNoRules)
+	}
+	return nil
+}
+
+// checkLabel says what is wrong with a rule's name, which may stand after that of its namespace.
+func checkLabel(label string) error {
+	namespace, name, found := strings.Cut(label, "/")
+	if !found {
+		return core.CheckName(label)
+	}
+	if err := core.CheckName(namespace); err != nil {
+		return fmt.Errorf("namespace %w", err)
+	}
+	return core.CheckName(name)
+}
+
+// Interface guards
+var (
+	_ caddy.Provisioner           = (*Status)(nil)
+	_ caddyhttp.MiddlewareHandler = (*Status)(nil)
+	_ caddyfile.Unmarshaler       = (*Status)(nil)
+)

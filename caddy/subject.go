@@ -1,0 +1,285 @@
+package ratelimit
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/ruleset"
+)
+
+// subject is a rule in force, as operators and clients ask about it.
+type subject struct {
+	label       string // see labelOf
+	namespace   string
+	name        string
+	enforcement string // as it is written
+	limiter     *limiter
+	stats       *ruleStats
+	own         *core.Rule   // the limit of requests that no other is for; nil: none
+	rules       []*core.Rule // all limits
+	keys        keyForm
+	source      string // where the rule is written: "zone", or a file and a line
+	shadow      bool
+	notes       []string // what it does besides rejecting, in a few words
+	limits      []namedLimit
+
+	also []*subject // the same rule in other handlers, where it may be counted in another store
+
+	zone *Zone         // one of these three
+	rule *ruleset.Rule // of a file
+	desc *core.Rule    // of a descriptor
+}
+
+// namedLimit is a limit that is not for all requests under the rule.
+type namedLimit struct {
+	of    string // "tier gold", "key 192.0.2.7"
+	tier  bool
+	limit *core.Rule
+}
+
+// subjects returns the rules of the configuration, each once: those of zones, of rule files, and of descriptors.
+func (a *App) subjects() []*subject {
+	a.files.mu.Lock() // so that the views of all handlers are of the same files
+	defer a.files.mu.Unlock()
+	var list []*subject
+	first := make(map[string]*subject)
+	add := func(s *subject) {
+		s.label = labelOf(s.namespace, s.name)
+		if before := first[s.label]; before != nil {
+			before.also = append(before.also, s)
+			return
+		}
+		first[s.label] = s
+		list = append(list, s)
+	}
+	sets := make(map[*fileSet]bool)
+	for _, h := range a.handlers {
+		for _, z := range h.zones {
+			add(h.subjectOfZone(z))
+		}
+		view := h.files.Load()
+		if view == nil || sets[view.set] && view.domain == nil {
+			continue
+		}
+		if !sets[view.set] {
+			sets[view.set] = true
+			h.subjectsOfFiles(view.set, add)
+		}
+		h.subjectsOfDomain(view, add)
+	}
+	return list
+}
+
+// subject returns the rule of a label, nil where there is none.
+func (a *App) subject(label string) *subject {
+	for _, s := range a.subjects() {
+		if s.label == label {
+			return s
+		}
+	}
+	return nil
+}
+
+func (h *Handler) subjectOfZone(z *Zone) *subject {
+	s := &subject{namespace: h.Namespace, name: z.name, enforcement: enforcementOf(z.Enforcement), limiter: h.limiter, stats: z.reporter.stats, zone: z, source: "zone",
+		own: z.limits.Own(), rules: z.limits.Rules(), keys: keysOfZone(z), shadow: z.shadow, notes: conductNotes(z.Enforcement, z.Count, z.Penalty)}
+	if z.Tiers != nil {
+		for _, value := range slices.Sorted(maps.Keys(z.Tiers.Limits)) {
+			s.limits = append(s.limits, namedLimit{"tier " + value, true, z.limits.Of(value, "")})
+		}
+	}
+	for _, o := range z.Overrides {
+		key := z.key.of(o.Key)
+		s.limits = append(s.limits, namedLimit{"key " + strings.Join(s.keys.show(key), " "), false, z.limits.Of("", key)})
+	}
+	return s
+}
+
+// enforcementOf returns how a rule holds to its limit, as it is written, or hard where nothing is.
+func enforcementOf(written string) string {
+	if written == "" {
+		return "hard"
+	}
+	return written
+}
+
+// subjectsOfFiles adds the rules of a set, in the order of their files.
+func (h *Handler) subjectsOfFiles(set *fileSet, add func(*subject)) {
+	i := 0
+	for _, file := range set.Files {
+		for _, text := range file.Rules {
+			r := set.Rules[i]
+			s := &subject{namespace: set.namespace, name: r.Name, enforcement: enforcementOf(text.Enforcement), limiter: set.limiter, stats: set.reporters[i].stats, rule: r,
+				source: fmt.Sprintf("%s:%d", file.Name, text.Line), own: r.Limits.Own(), rules: r.Limits.Rules(), keys: keysOfRule(r),
+				shadow: r.Shadow, notes: conductNotes(text.Enforcement, text.Count, text.Penalty)}
+			if text.Tiers != nil {
+				for _, tier := range text.Tiers.Limits {
+					s.limits = append(s.limits, namedLimit{"tier " + tier.Value, true, r.Limits.Of(tier.Value, "")})
+				}
+			}
+			for _, o := range text.Overrides {
+				key := ruleset.KeyFor(r, o.Key)
+				s.limits = append(s.limits, namedLimit{"key " + strings.Join(s.keys.show(key), " "), false, r.Limits.Of("", key)})
+			}
+			add(s)
+			i++
+		}
+	}
+}
+
+// subjectsOfDomain adds the limits of a handler's descriptors.
+func (h *Handler) subjectsOfDomain(view *inForce, add func(*subject)) {
+	if view.domain == nil {
+		return
+	}
+	secret := false
+	for _, other := range h.app.handlers { // any of which may make keys of the same descriptors
+		for _, d := range other.descriptors {
+			for i := range d {
+				for _, part := range d[i].value.parts {
+					secret = secret || isSecret(part.name)
+				}
+			}
+		}
+	}
+	for i, r := range view.domain.Rules() {
+		add(&subject{namespace: view.set.namespace, name: r.Name(), enforcement: enforcementOf(map[bool]string{true: "shadow"}[r.Shadow()]), limiter: view.set.limiter, stats: view.reporters[i].stats,
+			desc: r, source: "domain " + view.domain.Name(), own: r, rules: []*core.Rule{r}, shadow: r.Shadow(),
+			keys: keyForm{names: []string{"descriptor"}, secret: []bool{secret}, free: true}})
+	}
+}
+
+// keyForm says what the keys of a rule are made of.
+type keyForm struct {
+	names  []string
+	secret []bool // which parts may be credentials
+	free   bool   // a key has as many parts as a descriptor has values that vary
+	mask   func([]string) string
+}
+
+func keysOfZone(z *Zone) keyForm {
+	f := keyForm{mask: func(values []string) string { return z.key.of(z.key.respelt(values)) }}
+	if len(z.key.parts) == 0 {
+		f.mask = func([]string) string { return z.key.static }
+	}
+	for _, part := range z.key.parts {
+		name := "{" + part.name + "}"
+		if name == clientIPPlaceholder {
+			name = "client_ip"
+		}
+		f.names = append(f.names, name)
+		f.secret = append(f.secret, isSecret(part.name))
+	}
+	return f
+}
+
+func keysOfRule(r *ruleset.Rule) keyForm {
+	f := keyForm{mask: func(values []string) string { return ruleset.KeyFor(r, values) }}
+	for i := range r.Parts {
+		name := r.Parts[i].Source.String()
+		f.names = append(f.names, name)
+		kind, _, _ := strings.Cut(name, ":")
+		f.secret = append(f.secret, kind == "header" || kind == "cookie" || kind == "query")
+	}
+	return f
+}
+
+// shownPlaceholders are those whose values are shown in clear: addresses, names and places. Of all others, which clients may have sent,
+// or which may be made of what they have sent, the values may be credentials.
+var shownPlaceholders = map[string]bool{
+	"http.vars.client_ip": true, "http.request.remote.host": true, "http.request.remote": true, "http.request.remote.port": true, "http.auth.user.id": true,
+	"http.request.host": true, "http.request.hostport": true, "http.request.port": true, "http.request.method": true, "http.request.scheme": true,
+	"http.request.proto": true, "http.request.uri.path": true, "http.request.orig_uri.path": true, "http.request.tls.server_name": true,
+	"http.request.tls.version": true, "http.request.tls.client.subject": true, "http.request.tls.client.fingerprint": true,
+}
+
+// isSecret reports whether a placeholder's value may be a credential.
+func isSecret(placeholder string) bool { return !shownPlaceholders[placeholder] }
+
+// of returns the key whose parts have these values.
+func (f keyForm) of(values []string) (string, error) {
+	switch {
+	case f.free && len(values) == 1:
+		return values[0], nil
+	case f.free:
+		var key []byte
+		for _, value := range values {
+			key = core.AppendKeyPart(key, value)
+		}
+		return string(key), nil
+	case len(f.names) == 0 && len(values) == 0:
+		return f.mask(nil), nil
+	case len(values) != len(f.names):
+		return "", fmt.Errorf("key: has %d parts, and this rule's has %d: %s", len(values), len(f.names), strings.Join(f.names, ", "))
+	}
+	return f.mask(values), nil
+}
+
+// parts returns the values that a key is made of.
+func (f keyForm) parts(key string) []string {
+	if len(f.names) == 0 {
+		return []string{}
+	}
+	if len(f.names) == 1 && !f.free {
+		return []string{key}
+	}
+	var parts []string
+	rest := key
+	for rest != "" {
+		digits, behind, found := strings.Cut(rest, ":")
+		n, err := strconv.Atoi(digits)
+		if !found || err != nil || n < 0 || n > len(behind) {
+			return []string{key} // of a descriptor, where one value varies; or cut
+		}
+		parts = append(parts, behind[:n])
+		rest = behind[n:]
+	}
+	if f.free && len(parts) < 2 {
+		return []string{key}
+	}
+	return parts
+}
+
+// show returns the values that a key is made of as operators see them: of what may be a credential the beginning, and a hash by which
+// two can be told apart.
+func (f keyForm) show(key string) []string {
+	parts := f.parts(key)
+	for i := range parts {
+		if f.free && f.secret[0] || !f.free && i < len(f.secret) && f.secret[i] || len(parts) != len(f.names) && !f.free {
+			parts[i] = shortened(parts[i])
+		}
+	}
+	return parts
+}
+
+// keySalt makes hashes and identifiers of keys that are good for this process alone, so that nobody finds out a key by trying.
+var keySalt = rand.Text()
+
+func keyedHash(text string) []byte {
+	mac := hmac.New(sha256.New, []byte(keySalt))
+	mac.Write([]byte(text))
+	return mac.Sum(nil)
+}
+
+// shortened returns what is shown of a value that may be a credential: a quarter of it, at most four characters, and a hash.
+func shortened(value string) string {
+	if value == "" {
+		return ""
+	}
+	runes := []rune(value)
+	return string(runes[:min(4, len(runes)/4)]) + "…#" + hex.EncodeToString(keyedHash(value)[:4])
+}
+
+// idOf returns what names a key of a rule without telling it.
+func idOf(label, key string) string {
+	return base64.RawURLEncoding.EncodeToString(keyedHash(label + "\n" + key)[:12])
+}

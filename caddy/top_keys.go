@@ -1,0 +1,215 @@
+package ratelimit
+
+import (
+	"cmp"
+	"hash/maphash"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// topKeys finds the keys that have sent the most, in bounded memory, whatever number of keys there is: each generation has so many
+// counters, and a key that has none takes over the smallest, with its count, by which its own may then be too high. This is
+// Space-Saving (Metwally, Agrawal and El Abbadi, 2005): of n requests every key with more than n/mostCounters of them is among those
+// that are found, and no count is too high by more than that.
+//
+// What it tells is of the last one to two generations' time. The zero value is ready to use, and safe for concurrent use.
+type topKeys struct {
+	mu    sync.Mutex
+	ends  int64 // of the young generation, in seconds since the Unix epoch
+	young generation
+	old   generation
+	ended bool
+}
+
+const (
+	mostCounters      = 64
+	generationSeconds = 300
+	longestTopKey     = 4096 // of what is kept of a key, in bytes
+)
+
+// bytesLeft bounds what the counters of all rules take together.
+var bytesLeft atomic.Int64
+
+func init() { bytesLeft.Store(32 << 20) }
+
+// counterBytes is what a counter takes, besides its key.
+const counterBytes = 40
+
+// generation has the counters of one span of time.
+type generation struct {
+	hashes []uint64
+	counts []uint64
+	errors []uint64 // by how much a count may be too high
+	keys   []string // the beginning of the key, where it is very long
+}
+
+// topKey is one of those found. Count is at most so much too high as Error says.
+type topKey struct {
+	key          string
+	hash         uint64
+	count, error uint64
+	cut          bool // key is the beginning of it
+}
+
+var topSeed = maphash.MakeSeed()
+
+// add counts a request of a key at a time, in seconds since the Unix epoch.
+func (t *topKeys) add(key string, now int64) {
+	hash := maphash.String(topSeed, key)
+	t.mu.Lock()
+	if t.ended { // a request that came before the rule went
+		t.mu.Unlock()
+		return
+	}
+	if now >= t.ends || now < t.ends-generationSeconds { // the clock may have stepped back
+		t.turn(now)
+	}
+	t.young.add(hash, key)
+	t.mu.Unlock()
+}
+
+// add counts a request. What comes often moves to the front, where it is found soon.
+func (g *generation) add(hash uint64, key string) {
+	i := g.find(hash)
+	switch {
+	case i >= 0:
+		g.counts[i]++
+		if i >= 8 {
+			g.swap(i, i/2)
+		}
+	case len(g.hashes) < mostCounters && takeBytes(counterBytes+min(len(key), longestTopKey)):
+		g.hashes = append(g.hashes, hash)
+		g.counts = append(g.counts, 1)
+		g.errors = append(g.errors, 0)
+		g.keys = append(g.keys, kept(key))
+	case len(g.hashes) > 0: // else all rules together have as many as there may be
+		i = g.smallest()
+		if !takeBytes(min(len(key), longestTopKey) - len(g.keys[i])) {
+			return
+		}
+		g.hashes[i] = hash
+		g.errors[i] = g.counts[i]
+		g.counts[i]++
+		g.keys[i] = kept(key)
+	}
+}
+
+func (g *generation) swap(i, j int) {
+	g.hashes[i], g.hashes[j] = g.hashes[j], g.hashes[i]
+	g.counts[i], g.counts[j] = g.counts[j], g.counts[i]
+	g.errors[i], g.errors[j] = g.errors[j], g.errors[i]
+	g.keys[i], g.keys[j] = g.keys[j], g.keys[i]
+}
+
+// takeBytes takes so many bytes of those that there may be, if they are left; a negative number gives them back.
+func takeBytes(n int) bool {
+	if bytesLeft.Add(int64(-n)) >= 0 || n <= 0 {
+		return true
+	}
+	bytesLeft.Add(int64(n))
+	return false
+}
+
+// kept returns a copy of what is kept of a key. The key itself may be a part of something large.
+func kept(key string) string {
+	if len(key) > longestTopKey {
+		key = key[:longestTopKey]
+	}
+	return strings.Clone(key)
+}
+
+func (g *generation) smallest() int {
+	least := 0
+	for i, count := range g.counts {
+		if count < g.counts[least] {
+			least = i
+		}
+	}
+	return least
+}
+
+// find returns where a hash stands, or a negative number.
+func (g *generation) find(hash uint64) int { return slices.Index(g.hashes, hash) }
+
+// turn begins a new generation, or two where nothing has come for long.
+func (t *topKeys) turn(now int64) {
+	t.old, t.young = t.young, t.old
+	t.young.clear()
+	if now >= t.ends+generationSeconds || now < t.ends-2*generationSeconds {
+		t.old.clear()
+	}
+	t.ends = now + generationSeconds
+}
+
+// clear gives the counters back.
+func (g *generation) clear() {
+	for _, key := range g.keys {
+		takeBytes(-counterBytes - len(key))
+	}
+	*g = generation{}
+}
+
+// look begins a new generation if it is time to, so that the memory of a rule that nothing comes under any more is given back.
+func (t *topKeys) look(now int64) {
+	t.mu.Lock()
+	if len(t.young.hashes)+len(t.old.hashes) > 0 && (now >= t.ends || now < t.ends-generationSeconds) {
+		t.turn(now)
+	}
+	t.mu.Unlock()
+}
+
+// end gives all counters back.
+func (t *topKeys) end() {
+	t.mu.Lock()
+	t.ended = true
+	t.young.clear()
+	t.old.clear()
+	t.mu.Unlock()
+}
+
+// list returns the keys found, those with the highest counts first.
+func (t *topKeys) list(now int64) []topKey {
+	t.look(now)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	keys := make([]topKey, 0, len(t.young.hashes)+len(t.old.hashes))
+	for i, hash := range t.young.hashes {
+		k := topKey{key: t.young.keys[i], hash: hash, count: t.young.counts[i], error: t.young.errors[i]}
+		if j := t.old.find(hash); j >= 0 {
+			k.count += t.old.counts[j]
+			k.error += t.old.errors[j]
+		}
+		keys = append(keys, k)
+	}
+	for j, hash := range t.old.hashes {
+		if t.young.find(hash) < 0 {
+			keys = append(keys, topKey{key: t.old.keys[j], hash: hash, count: t.old.counts[j], error: t.old.errors[j]})
+		}
+	}
+	for i := range keys {
+		keys[i].cut = len(keys[i].key) == longestTopKey
+	}
+	slices.SortFunc(keys, func(a, b topKey) int {
+		return cmp.Or(cmp.Compare(b.count-b.error, a.count-a.error), cmp.Compare(b.count, a.count), strings.Compare(a.key, b.key))
+	})
+	return keys
+}
+
+// counts returns how often each of some keys was certainly counted; 0 of one that is not found.
+func (t *topKeys) counts(keys []topKey) []uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	counts := make([]uint64, 0, len(keys))
+	for _, k := range keys {
+		n := uint64(0)
+		for _, g := range []*generation{&t.young, &t.old} {
+			if i := g.find(k.hash); i >= 0 {
+				n += g.counts[i] - g.errors[i]
+			}
+		}
+		counts = append(counts, n)
+	}
+	return counts
+}
