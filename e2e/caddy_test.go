@@ -18,8 +18,11 @@ type caddy struct {
 	client *http.Client
 }
 
-// caddyProgram builds Caddy from this checkout.
+// caddyProgram builds Caddy from this checkout, unless CADDY_BIN names one.
 var caddyProgram = sync.OnceValues(func() (string, error) {
+	if path := os.Getenv("CADDY_BIN"); path != "" {
+		return path, nil
+	}
 	path, err := filepath.Abs(filepath.Join("..", "bin", "caddy"))
 	if err != nil {
 		return "", err
@@ -32,8 +35,14 @@ var caddyProgram = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// startCaddy starts a Caddy with one site.
+// startCaddy starts a Caddy with one site, and without its admin endpoint.
 func startCaddy(t testing.TB, site string) *caddy {
+	t.Helper()
+	return startCaddyWith(t, "off", site)
+}
+
+// startCaddyWith starts a Caddy with one site and an admin endpoint at an address.
+func startCaddyWith(t testing.TB, admin, site string) *caddy {
 	t.Helper()
 	path, err := caddyProgram()
 	if err != nil {
@@ -43,7 +52,7 @@ func startCaddy(t testing.TB, site string) *caddy {
 	c := &caddy{addr: freeAddr(), client: new(http.Client)}
 	_, port, _ := net.SplitHostPort(c.addr)
 	c.client.Transport = &http.Transport{MaxIdleConnsPerHost: 256}
-	config := "{\nadmin off\nauto_https off\npersist_config off\ndefault_bind 127.0.0.1\nstorage file_system " + dir + "\n}\n:" + port + " {\n" + site + "\n}\n"
+	config := "{\nadmin " + admin + "\nauto_https off\npersist_config off\ndefault_bind 127.0.0.1\nstorage file_system " + dir + "\n}\n:" + port + " {\n" + site + "\n}\n"
 	file := filepath.Join(dir, "Caddyfile")
 	if err = os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,275 @@
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	dto "github.com/prometheus/client_model/go"
+)
+
+// exporter is an HTTP server that has every metric of Weir, with every value of its labels. A counter has grown at each scrape.
+type exporter struct {
+	*httptest.Server
+	rule    string // the value of that label
+	scrapes atomic.Int64
+	gone    atomic.Bool // it answers, and has no metric any more
+	value   func(name string, labels map[string]string) float64
+}
+
+// startExporter starts one. value says what a gauge is, or by how much a counter or a bucket grows a scrape.
+func startExporter(t testing.TB, rule string, value func(name string, labels map[string]string) float64) *exporter {
+	t.Helper()
+	e := &exporter{rule: rule, value: value}
+	e.Server = httptest.NewServer(http.HandlerFunc(e.serve))
+	t.Cleanup(e.Close)
+	return e
+}
+
+func (e *exporter) addr() string { return strings.TrimPrefix(e.URL, "http://") }
+
+func (e *exporter) serve(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4")
+	if e.gone.Load() {
+		return
+	}
+	scrapes := float64(e.scrapes.Add(1))
+	for _, m := range knownMetrics() {
+		fmt.Fprintf(w, "# TYPE %s %s\n", m.name, strings.ToLower(m.kind.String()))
+		for _, labels := range e.combinations(m) {
+			switch m.kind {
+			case dto.MetricType_GAUGE:
+				fmt.Fprintf(w, "%s%s %g\n", m.name, labelText(labels), e.value(m.name, labels))
+			case dto.MetricType_COUNTER:
+				fmt.Fprintf(w, "%s%s %g\n", m.name, labelText(labels), scrapes*e.value(m.name, labels))
+			case dto.MetricType_HISTOGRAM:
+				e.serveHistogram(w, m.name, labels, scrapes)
+			}
+		}
+	}
+}
+
+func (e *exporter) serveHistogram(w http.ResponseWriter, name string, labels map[string]string, scrapes float64) {
+	sum := 0.0
+	for _, le := range []string{"2.5e-07", "1e-05", "0.001", "0.025", "0.05", "0.25", "+Inf"} {
+		bucket := maps.Clone(labels)
+		bucket["le"] = le
+		sum += scrapes * e.value(name, bucket)
+		fmt.Fprintf(w, "%s_bucket%s %g\n", name, labelText(bucket), sum)
+	}
+	fmt.Fprintf(w, "%s_sum%s %g\n%s_count%s %g\n", name, labelText(labels), sum/1000, name, labelText(labels), sum)
+}
+
+// combinations returns the labels of all series that a metric can have.
+func (e *exporter) combinations(m metric) []map[string]string {
+	all := []map[string]string{{}}
+	for _, label := range slices.Sorted(maps.Keys(m.labels)) {
+		values := m.labels[label]
+		switch label {
+		case "rule":
+			values = []string{e.rule}
+		case "server":
+			values = []string{"redis:6379"}
+		}
+		var more []map[string]string
+		for _, labels := range all {
+			for _, value := range values {
+				with := maps.Clone(labels)
+				with[label] = value
+				more = append(more, with)
+			}
+		}
+		all = more
+	}
+	return all
+}
+
+func labelText(labels map[string]string) string {
+	if len(labels) == 0 {
+		return ""
+	}
+	var pairs []string
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		pairs = append(pairs, fmt.Sprintf("%s=%q", name, labels[name]))
+	}
+	return "{" + strings.Join(pairs, ",") + "}"
+}
+
+// calm is what a proxy has that rejects a little, and whose Redis answers within a millisecond.
+func calm(name string, labels map[string]string) float64 {
+	switch name {
+	case "weir_requests_total":
+		return map[string]float64{"allowed": 90e3, "rejected": 5e3, "allowed_soft": 1e3, "delayed": 1e3, "shadow_rejected": 3e3}[labels["outcome"]]
+	case "weir_candidate_decisions_total":
+		if labels["limit"] == labels["candidate"] {
+			return 50e3
+		}
+		return 1e3
+	case "weir_decision_duration_seconds":
+		if labels["le"] == "0.001" || labels["le"] == "1e-05" {
+			return 50e3
+		}
+	case "weir_keys":
+		return 1000
+	case "weir_max_keys":
+		return 1e6
+	case "weir_waiting":
+		return 3
+	case "weir_limit":
+		return 100
+	case "weir_limit_period_seconds":
+		return 60
+	case "weir_rules_last_reload_successful":
+		return 1
+	case "weir_rules_last_reload_success_timestamp_seconds":
+		return 1.7e9
+	}
+	return 0
+}
+
+// sick is what a proxy has for which all is wrong that alerts are there for.
+func sick(name string, labels map[string]string) float64 {
+	switch name {
+	case "weir_requests_total":
+		switch labels["outcome"] {
+		case "rejected":
+			return 2e6
+		case "shadow_rejected":
+			return 500e3
+		}
+		return 100e3
+	case "weir_candidate_decisions_total", "weir_evictions_total", "weir_penalties_total", "weir_store_errors_total":
+		return 50e3
+	case "weir_decision_duration_seconds":
+		if labels["le"] == "0.25" {
+			return 50e3
+		}
+		return 10e3
+	case "weir_breaker_open":
+		return 1
+	case "weir_keys":
+		return 999e3
+	case "weir_waiting":
+		return 950
+	case "weir_rules_last_reload_successful":
+		return 0
+	case "weir_rules_reloads_total":
+		return 1
+	}
+	return calm(name, labels)
+}
+
+// hastyAlerts writes alerts.yaml anew, with alerts that fire when they have held for a second, and returns the path.
+func hastyAlerts(t testing.TB) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(grafanaDir, "alerts.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	hasty := regexp.MustCompile(`(?m)^( *)(for|interval): \S+`).ReplaceAll(text, []byte("$1$2: 1s"))
+	path := filepath.Join(t.TempDir(), "alerts.yaml")
+	if err = os.WriteFile(path, hasty, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// alertsOf returns the names of the alerts that are firing for a job, or, where that is asked for, pending.
+func alertsOf(t testing.TB, p *prometheus, job string, states ...string) []string {
+	t.Helper()
+	var names []string
+	for _, a := range p.alerts(t) {
+		if a.Labels["job"] == job && slices.Contains(states, a.State) {
+			names = append(names, a.Labels["alertname"])
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func TestARealPrometheusFiresTheAlertsAndFillsEveryPanel(t *testing.T) {
+	ill := startExporter(t, "sick", sick)
+	well := startExporter(t, "calm", calm)
+	other := startExporter(t, "calm", func(name string, labels map[string]string) float64 {
+		if name == "weir_limit" {
+			return 200 // while a fleet is being deployed to
+		}
+		return calm(name, labels)
+	})
+	p := startPrometheus(t, hastyAlerts(t), target{"sick", ill.addr()}, target{"calm", well.addr()}, target{"calm", other.addr()})
+
+	var want []string // all, but for those that need a past
+	for _, rule := range readAlerts(t) {
+		if rule.Alert != "WeirMetricsGone" && rule.Alert != "WeirRuleRejectsMoreThanUsual" {
+			want = append(want, rule.Alert)
+		}
+	}
+	slices.Sort(want)
+	var got []string
+	if !await(func() bool { got = alertsOf(t, p, "sick", "firing"); return slices.Equal(got, want) }) {
+		t.Fatalf("firing are\n%v, and not\n%v", got, want)
+	}
+	for _, a := range p.alerts(t) {
+		for name, text := range a.Annotations {
+			if strings.Contains(text, "{{") || strings.Contains(text, "<error") || strings.Contains(text, "<no value>") {
+				t.Errorf("%s has the %s %q", a.Labels["alertname"], name, text)
+			}
+		}
+	}
+	if got := alertsOf(t, p, "calm", "firing", "pending"); len(got) != 0 {
+		t.Errorf("nothing is wrong with the others, and %v is", got)
+	}
+
+	d := readDashboard(t)
+	for place, expr := range d.expressions(t) {
+		if len(p.query(t, interpolate(expr))) == 0 {
+			t.Errorf("%s shows nothing: %s", place, interpolate(expr))
+		}
+	}
+
+	ill.gone.Store(true)
+	eventually(t, "the alert says that the metrics are gone", func() bool {
+		return slices.Contains(alertsOf(t, p, "sick", "firing"), "WeirMetricsGone")
+	})
+	if got := alertsOf(t, p, "calm", "firing", "pending"); len(got) != 0 {
+		t.Errorf("nothing is wrong with the others, and %v is", got)
+	}
+}
+
+// What Caddy exposes is what the dashboard was made for, and comes to Prometheus by its metrics directive, too.
+func TestCaddyHasTheMetricsOfTheDashboard(t *testing.T) {
+	c := startCaddy(t, "metrics /metrics\nrate_limit /limited {\nzone api {\nlimit 2/1h\ncandidate {\nlimit 1/1h\n}\n}\n}\nrespond /up ok\nrespond /limited ok")
+	for range 3 {
+		if _, err := c.try("/limited"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answer, err := c.client.Get("http://" + c.addr + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	scraped, err := parseScrape(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := checkScrape(t, scraped)
+	for _, name := range []string{"weir_requests_total", "weir_candidate_decisions_total"} {
+		if !slices.Contains(names, name) {
+			t.Errorf("of %s there is nothing in %v", name, names)
+		}
+	}
+	p := startPrometheus(t, "", target{"caddy", c.addr})
+	eventually(t, "Prometheus has what the rule rejected", func() bool {
+		found := p.query(t, `weir_requests_total{job="caddy", rule="api", outcome="rejected"} == 1`)
+		return len(found) == 1
+	})
+}

@@ -1,0 +1,90 @@
+package e2e
+
+import (
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// metric is what Weir says of itself under one name.
+type metric struct {
+	name      string
+	kind      dto.MetricType
+	labels    map[string][]string // and the values that each may have; nil for those that the configuration, or the machine, gives it
+	caddyOnly bool
+}
+
+// knownMetrics returns the metrics of Weir, which are the same from Caddy and from the plugin. The dashboard and the alerts in
+// docs/grafana are held to it, and it to what a proxy is scraped for: see checkScrape.
+func knownMetrics() []metric {
+	outcomes := []string{"allowed", "allowed_soft", "delayed", "rejected", "shadow_rejected", "error_open", "error_closed", "fallback"}
+	decisions := []string{"allowed", "rejected"}
+	const counter, gauge, histogram = dto.MetricType_COUNTER, dto.MetricType_GAUGE, dto.MetricType_HISTOGRAM
+	type labels = map[string][]string
+	return []metric{
+		{name: "weir_requests_total", kind: counter, labels: labels{"rule": nil, "outcome": outcomes}},
+		{name: "weir_candidate_decisions_total", kind: counter, labels: labels{"rule": nil, "limit": decisions, "candidate": decisions}},
+		{name: "weir_decision_duration_seconds", kind: histogram, labels: labels{"store": {"memory", "redis"}}},
+		{name: "weir_store_errors_total", kind: counter, labels: labels{"kind": {"timeout", "connection", "reply", "unavailable"}}},
+		{name: "weir_breaker_open", kind: gauge, labels: labels{"server": nil}},
+		{name: "weir_keys", kind: gauge, labels: labels{"rule": nil}},
+		{name: "weir_max_keys", kind: gauge},
+		{name: "weir_evictions_total", kind: counter},
+		{name: "weir_waiting", kind: gauge, labels: labels{"rule": nil}},
+		{name: "weir_penalties_total", kind: counter, labels: labels{"rule": nil}},
+		{name: "weir_limit", kind: gauge, labels: labels{"rule": nil}},
+		{name: "weir_limit_period_seconds", kind: gauge, labels: labels{"rule": nil}},
+		{name: "weir_rules_last_reload_successful", kind: gauge, caddyOnly: true},
+		{name: "weir_rules_last_reload_success_timestamp_seconds", kind: gauge, caddyOnly: true},
+		{name: "weir_rules_reloads_total", kind: counter, labels: labels{"outcome": {"taken", "refused"}}, caddyOnly: true},
+	}
+}
+
+// parseScrape reads what a proxy answers to a scrape, as text.
+func parseScrape(text io.Reader) (map[string]*dto.MetricFamily, error) {
+	p := expfmt.NewTextParser(model.UTF8Validation)
+	return p.TextToMetricFamilies(text)
+}
+
+// checkScrape checks that what a proxy was scraped for is known: every metric of Weir, with its type, its labels and their values. It
+// returns the names that were there.
+func checkScrape(t testing.TB, scraped map[string]*dto.MetricFamily) []string {
+	t.Helper()
+	known := make(map[string]metric)
+	for _, m := range knownMetrics() {
+		known[m.name] = m
+	}
+	var names []string
+	for name, family := range scraped {
+		if !strings.HasPrefix(name, "weir_") {
+			continue
+		}
+		names = append(names, name)
+		m, is := known[name]
+		if !is {
+			t.Errorf("%s is scraped, but not known: the dashboard has nothing of it", name)
+			continue
+		}
+		if family.GetType() != m.kind {
+			t.Errorf("%s is a %v, and known as a %v", name, family.GetType(), m.kind)
+		}
+		for _, series := range family.GetMetric() {
+			if len(series.GetLabel()) != len(m.labels) {
+				t.Errorf("%s has the labels %v, and is known with %v", name, series.GetLabel(), m.labels)
+			}
+			for _, label := range series.GetLabel() {
+				values, is := m.labels[label.GetName()]
+				if !is || values != nil && !slices.Contains(values, label.GetValue()) {
+					t.Errorf("%s has %s=%q, and is known with %v", name, label.GetName(), label.GetValue(), m.labels)
+				}
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}

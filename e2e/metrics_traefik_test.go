@@ -1,0 +1,406 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// metrics are what a scrape has brought, as Prometheus's own parser has it.
+type metrics map[string]*dto.MetricFamily
+
+// parseMetrics reads a page of metrics, which must be one that Prometheus and promtool take without a word.
+func parseMetrics(page string) (metrics, error) {
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	found, err := parser.TextToMetricFamilies(strings.NewReader(page))
+	if err != nil {
+		return nil, fmt.Errorf("the page cannot be parsed: %w\n%s", err, page)
+	}
+	return found, nil
+}
+
+// promtool checks a page of metrics as `promtool check metrics` does.
+func promtool(t *testing.T, page string) {
+	t.Helper()
+	check := exec.Command("promtool", "check", "metrics")
+	check.Stdin = strings.NewReader(page)
+	if out, err := check.CombinedOutput(); err != nil || len(bytes.TrimSpace(out)) > 0 {
+		t.Errorf("promtool (apt-get install prometheus) says: %v\n%s", err, out)
+	}
+}
+
+// value returns the value of a series, -1 if there is none. Labels come in pairs.
+func (m metrics) value(name string, labels ...string) float64 {
+	family := m[name]
+	if family == nil {
+		return -1
+	}
+	for _, metric := range family.Metric {
+		if !hasLabels(metric, labels) {
+			continue
+		}
+		switch family.GetType() {
+		case dto.MetricType_COUNTER:
+			return metric.GetCounter().GetValue()
+		case dto.MetricType_GAUGE:
+			return metric.GetGauge().GetValue()
+		case dto.MetricType_HISTOGRAM:
+			return float64(metric.GetHistogram().GetSampleCount())
+		}
+	}
+	return -1
+}
+
+func hasLabels(metric *dto.Metric, labels []string) bool {
+	for i := 0; i < len(labels); i += 2 {
+		if !slices.ContainsFunc(metric.Label, func(l *dto.LabelPair) bool { return l.GetName() == labels[i] && l.GetValue() == labels[i+1] }) {
+			return false
+		}
+	}
+	return true
+}
+
+// outcome returns how many requests under the only rule of a site's middleware had that outcome.
+func (s *site) outcome(m metrics, middleware, outcome string) float64 {
+	return m.value("weir_requests_total", "rule", s.label(middleware), "outcome", outcome)
+}
+
+// label is what the metrics call the only rule of a middleware.
+func (s *site) label(middleware string) string {
+	return strings.ReplaceAll(s.qualified(middleware), "@", ".") + "/" + s.name + "-" + middleware
+}
+
+// metricsAt reads the metrics of an address of their own.
+func metricsAt(address string) (metrics, string, error) {
+	answer, err := http.Get("http://" + address + "/metrics")
+	if err != nil {
+		return nil, "", err
+	}
+	defer answer.Body.Close()
+	page, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		return nil, "", fmt.Errorf("status %d, %w", answer.StatusCode, err)
+	}
+	if got := answer.Header.Get("Content-Type"); got != "text/plain; version=0.0.4; charset=utf-8" {
+		return nil, "", fmt.Errorf("the metrics are %s", got)
+	}
+	found, err := parseMetrics(string(page))
+	return found, string(page), err
+}
+
+func mustMetricsAt(t *testing.T, address string) metrics {
+	t.Helper()
+	var found metrics
+	var err error
+	if !await(func() bool { found, _, err = metricsAt(address); return err == nil }) {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// Both ways give the same text of the whole process, which Prometheus's own tools take.
+func TestMetricsAreServedOnAnAddressAndOnAPath(t *testing.T) {
+	s := newSite(t)
+	address := freeAddr()
+	s.limit("far", "{limit: 3/366d, metrics: {address: '"+address+"'}}")
+	s.limit("near", "{limit: 2/366d, algorithm: token_bucket, metrics: {path: /_weir/metrics}}")
+	s.limit("two", "metrics: {}\nrules: [{name: a, limit: 4/366d, candidate: {limit: 1/366d}}, {name: b, limit: 9/366d, enforcement: shadow}]")
+	s.limit("uncounted", "{limit: 3/366d}")
+	for _, name := range []string{"far", "near", "two", "uncounted"} {
+		s.route("/"+name, name)
+	}
+	s.route("/_weir/metrics", "near")
+	s.apply()
+	s.exactly(3, "/far")
+	s.exactly(2, "/near")
+	s.exactly(4, "/two")
+	s.exactly(3, "/uncounted")
+	mustMetricsAt(t, address)
+	_, page, err := metricsAt(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	promtool(t, page)
+	answer := s.do("/_weir/metrics")
+	answer.want(t, "Content-Type", "text/plain; version=0.0.4; charset=utf-8", "X-Ratelimit-Limit", "-")
+	promtool(t, answer.body)
+	for where, text := range map[string]string{"address": page, "path": answer.body} {
+		m, err := parseMetrics(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		two := strings.TrimSuffix(s.label("two"), s.name+"-two")
+		for _, c := range []struct {
+			want   float64
+			name   string
+			labels []string
+		}{
+			{3, "weir_requests_total", []string{"rule", s.label("far"), "outcome", "allowed"}},
+			{1, "weir_requests_total", []string{"rule", s.label("far"), "outcome", "rejected"}},
+			{2, "weir_requests_total", []string{"rule", s.label("near"), "outcome", "allowed"}},
+			{1, "weir_requests_total", []string{"rule", s.label("near"), "outcome", "rejected"}},
+			{4, "weir_requests_total", []string{"rule", two + "a", "outcome", "allowed"}},
+			{1, "weir_requests_total", []string{"rule", two + "a", "outcome", "rejected"}},
+			{3, "weir_candidate_decisions_total", []string{"rule", two + "a", "limit", "allowed", "candidate", "rejected"}},
+			{5, "weir_requests_total", []string{"rule", two + "b", "outcome", "allowed"}}, // a shadow decides on all
+			{-1, "weir_requests_total", []string{"rule", s.label("uncounted")}},
+			{1, "weir_keys", []string{"rule", s.label("far")}},
+			{2, "weir_limit", []string{"rule", s.label("near")}},
+			{366 * 24 * 3600, "weir_limit_period_seconds", []string{"rule", s.label("near")}},
+			{0, "weir_waiting", []string{"rule", s.label("near")}},
+			{1_000_000, "weir_max_keys", nil},
+			{0, "weir_store_errors_total", []string{"kind", "timeout"}},
+		} {
+			if got := m.value(c.name, c.labels...); got != c.want {
+				t.Errorf("%s: %s %v is %v, want %v", where, c.name, c.labels, got, c.want)
+			}
+		}
+		if n := m.value("weir_decision_duration_seconds", "store", "memory"); n < 1 {
+			t.Errorf("%s: %v decisions were timed", where, n)
+		}
+	}
+}
+
+// What was counted is counted on, over the same connection, and what is gone is gone.
+func TestMetricsOutliveReloads(t *testing.T) {
+	tr := startTraefik(t, settings{}) // so that no other test's reloads are in it
+	s := tr.newSite(t)
+	address := freeAddr()
+	config := func(limit string) string { return "{limit: " + limit + ", metrics: {address: '" + address + "'}}" }
+	s.limit("stays", config("100/366d"))
+	s.limit("goes", config("100/366d"))
+	s.route("/stays", "stays")
+	s.route("/goes", "goes")
+	s.apply()
+	s.admit(5, "/stays")
+	s.admit(2, "/goes")
+	mustMetricsAt(t, address)
+	connection, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connection.Close()
+	ask := func() string {
+		_ = connection.SetDeadline(time.Now().Add(time.Minute))
+		if _, err := io.WriteString(connection, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.ReadResponse(bufio.NewReader(connection), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		page, err := io.ReadAll(answer.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(page)
+	}
+	ask()
+	for i := range 5 {
+		s.limit("stays", config(fmt.Sprintf("%d/366d", 200+i)))
+		s.apply()
+		s.admit(1, "/stays")
+		m := mustMetricsAt(t, address)
+		if got, limit := s.outcome(m, "stays", "allowed"), m.value("weir_limit", "rule", s.label("stays")); got != float64(6+i) || limit != float64(200+i) {
+			t.Fatalf("after reload %d: %v were counted, and the limit is %v", i+1, got, limit)
+		}
+	}
+	s.unroute("/goes")
+	s.apply()
+	eventually(t, "a rule that no router uses has no series", func() bool {
+		m := mustMetricsAt(t, address)
+		return s.outcome(m, "goes", "allowed") == -1 && s.outcome(m, "stays", "allowed") == 10
+	})
+	if page := ask(); !strings.Contains(page, "weir_requests_total") {
+		t.Errorf("over a connection from before the reloads: %s", page)
+	}
+	s.limit("stays", "{limit: 100/366d}")
+	s.apply()
+	eventually(t, "the listener that nothing names any more is closed", func() bool {
+		_, _, err := metricsAt(address)
+		return errors.Is(err, syscall.ECONNREFUSED)
+	})
+}
+
+// A port that another process has does not keep a site from being served, and is had as soon as it is free.
+func TestMetricsWaitForAPortThatIsTaken(t *testing.T) {
+	taken, err := net.Listen("tcp", freeAddr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := taken.Addr().String()
+	s := limited(t, "{limit: 3/366d, metrics: {address: '"+address+"'}}")
+	s.exactly(3, "/")
+	said := func(text string) (n int) {
+		for _, e := range s.log() {
+			if strings.Contains(e.Message, text+address) {
+				n++
+			}
+		}
+		return n
+	}
+	eventually(t, "the log says so", func() bool { return said("metrics cannot be served at ") == 1 })
+	if err := taken.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if m := mustMetricsAt(t, address); s.outcome(m, "limit", "allowed") != 3 {
+		t.Errorf("%v were counted", s.outcome(m, "limit", "allowed"))
+	}
+	if said("metrics cannot be served at ") != 1 || said("metrics are served at ") != 1 {
+		t.Errorf("the log: %q", s.log())
+	}
+}
+
+// However many clients a rule has, the series are as many as before.
+func TestAHundredThousandClientsAddNoSeries(t *testing.T) {
+	s := newSite(t)
+	address := freeAddr()
+	s.limit("limit", "{limit: 5/1m, key: 'header:X-Key', metrics: {address: '"+address+"'}}")
+	s.route("/", "limit")
+	s.apply()
+	s.admit(1, "/", "X-Key", "first")
+	mustMetricsAt(t, address)
+	const keys = 100_000
+	before := seriesOf(mustMetricsAt(t, address), s)
+	load := startLoad(8, keys/8, func(client, n int) (response, error) {
+		return s.try("/", "X-Key", fmt.Sprintf(`%d "\{}%d`, client, n))
+	})
+	load.wait().want(t, keys)
+	m := mustMetricsAt(t, address)
+	if got := s.outcome(m, "limit", "allowed"); got != keys+1 {
+		t.Errorf("%v of %d were counted", got, keys+1)
+	}
+	if got := m.value("weir_keys", "rule", s.label("limit")); got < 10_000 {
+		t.Errorf("%v keys", got)
+	}
+	if after := seriesOf(m, s); after != before || before < 10 {
+		t.Errorf("%d series, before %d", after, before)
+	}
+}
+
+// seriesOf counts the series that have a label of a site's.
+func seriesOf(m metrics, s *site) (n int) {
+	for _, family := range m {
+		for _, metric := range family.Metric {
+			if slices.ContainsFunc(metric.Label, func(l *dto.LabelPair) bool { return strings.HasPrefix(l.GetValue(), s.name+"-") }) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// Whoever scrapes while Traefik reloads, and over however slow connections, sees every rule, and counts that only grow.
+func TestScrapesDuringReloadsSeeWhatThereIs(t *testing.T) {
+	tr := startTraefik(t, settings{})
+	s := tr.newSite(t)
+	address := freeAddr()
+	rules := "[{name: A-Za_z.0-9, limit: 1000000/1h}, {name: _, limit: 1000000/1h}, {name: '-.', limit: 1000000/1h}]"
+	config := func(i int) string {
+		return fmt.Sprintf("{rules: %s, namespace: -_Shop.1, message: 'no %d', metrics: {address: '%s', path: /metrics}}", rules, i, address)
+	}
+	s.limit("limit", config(0))
+	s.route("/", "limit")
+	s.apply()
+	s.admit(1, "/")
+	mustMetricsAt(t, address)
+	for range 16 { // who asks byte by byte
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err = io.WriteString(c, "GET /met"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end := newSignal()
+	var scrapers sync.WaitGroup
+	for i := range 6 {
+		scrapers.Go(func() {
+			last := 0.0
+			for {
+				select {
+				case <-end:
+					return
+				default:
+				}
+				var m metrics
+				var err error
+				if i%2 == 0 {
+					m, _, err = metricsAt(address)
+				} else {
+					var answer response
+					if answer, err = s.try("/metrics"); err == nil {
+						m, err = parseMetrics(answer.body)
+					}
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for _, rule := range []string{"A-Za_z.0-9", "_", "-."} {
+					if n := m.value("weir_requests_total", "rule", "-_Shop.1/"+rule, "outcome", "allowed"); n < last {
+						t.Errorf("%s: %v, before %v", rule, n, last)
+						return
+					}
+				}
+				last = m.value("weir_requests_total", "rule", "-_Shop.1/_", "outcome", "allowed")
+			}
+		})
+	}
+	load := startLoad(2, 0, func(int, int) (response, error) { return s.try("/") })
+	for i := range 30 {
+		s.limit("limit", config(i+1))
+		s.apply()
+	}
+	sum := load.stop()
+	close(end)
+	scrapers.Wait()
+	sum.want(t, sum.admitted)
+	m := mustMetricsAt(t, address)
+	if got := m.value("weir_requests_total", "rule", "-_Shop.1/_", "outcome", "allowed"); got != float64(sum.admitted+1) {
+		t.Errorf("%v were counted of %d", got, sum.admitted+1)
+	}
+}
+
+func TestAPrometheusScrapesThePlugin(t *testing.T) {
+	s := newSite(t)
+	address := freeAddr()
+	s.limit("limit", "{limit: 3/366d, metrics: {address: '"+address+"'}}")
+	s.route("/", "limit")
+	s.apply()
+	s.exactly(3, "/")
+	s.reject("/")
+	p := startPrometheus(t, "", target{"traefik", address})
+	for expression, want := range map[string]string{
+		`up{job="traefik"}`: "1",
+		fmt.Sprintf(`weir_requests_total{rule=%q,outcome="allowed"}`, s.label("limit")):                         "3",
+		fmt.Sprintf(`weir_requests_total{rule=%q,outcome="rejected"}`, s.label("limit")):                        "2",
+		fmt.Sprintf(`weir_limit{rule=%q}`, s.label("limit")):                                                    "3",
+		`count(weir_decision_duration_seconds_bucket{store="memory"})`:                                          "20",
+		`histogram_quantile(0.5, sum by (le) (weir_decision_duration_seconds_bucket{store="memory"})) > bool 0`: "1",
+		fmt.Sprintf(`count({__name__=~"weir_.+",rule=%q})`, s.label("limit")):                                   "12",
+	} {
+		eventually(t, expression+" is "+want, func() bool {
+			found := p.query(t, expression)
+			return len(found) == 1 && fmt.Sprint(found[0].Value[1]) == want
+		})
+	}
+}

@@ -1,0 +1,186 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/proxyweir/weir/redis/redistest"
+)
+
+// A Prometheus scrapes both proxies, whose limits are in one Redis, with the alerts of the manual. While all is well none fires; when
+// Redis dies those fire that are about it, for both; and a rule that rejects most of its requests is told of by its name.
+func TestARealPrometheusScrapesBothProxiesAndItsAlertsFire(t *testing.T) {
+	redis := redistest.Start(t)
+	caddy := startCaddyWith(t, "off", "metrics /metrics\nroute /limited {\nrate_limit {\nstore redis "+redis.Addr()+
+		" {\nnodes 2\n}\nzone shared {\nlimit 20/366d\n}\n}\nrespond ok\n}\nrespond /up ok")
+	s := newSite(t)
+	metrics := freeAddr()
+	s.limit("fleet", "{limit: 30/366d, metrics: {address: '"+metrics+"'}, store: {redis: {address: '"+redis.Addr()+"', nodes: 2}}}")
+	s.route("/", "fleet")
+	s.apply()
+	ask := func(times int) {
+		t.Helper()
+		for range times {
+			if _, err := caddy.try("/limited"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.try("/"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	ask(10)
+	p := startPrometheus(t, hastyAlerts(t), target{"caddy", caddy.addr}, target{"traefik", metrics})
+	for _, job := range []string{"caddy", "traefik"} {
+		eventually(t, "Prometheus has what was allowed, of "+job, func() bool {
+			return len(p.query(t, fmt.Sprintf(`weir_requests_total{job=%q, outcome="allowed"} == 10`, job))) == 1
+		})
+		if n := len(p.query(t, fmt.Sprintf(`weir_breaker_open{job=%q, server=%q} == 0`, job, redis.Addr()))); n != 1 {
+			t.Errorf("%s: %d breakers are closed, want 1", job, n)
+		}
+		if n := len(p.query(t, fmt.Sprintf(`weir_decision_duration_seconds_count{job=%q, store="redis"} > 0`, job))); n != 1 {
+			t.Errorf("%s: no decision in Redis was timed", job)
+		}
+		if firing := alertsOf(t, p, job, "firing", "pending"); len(firing) > 0 {
+			t.Errorf("%s: nothing is wrong, and %v is", job, firing)
+		}
+	}
+	eventually(t, "it is told that most is rejected", func() bool {
+		ask(20)
+		return slices.Contains(alertsOf(t, p, "caddy", "firing"), "WeirRuleRejectsMost") && slices.Contains(alertsOf(t, p, "traefik", "firing"), "WeirRuleRejectsMost")
+	})
+	redis.Kill()
+	eventually(t, "it is told that Redis is gone", func() bool {
+		ask(5)
+		return slices.Contains(alertsOf(t, p, "caddy", "firing"), "WeirBreakerOpen") && slices.Contains(alertsOf(t, p, "traefik", "firing"), "WeirBreakerOpen")
+	})
+	redis.Restart()
+	eventually(t, "it is over", func() bool {
+		ask(1)
+		return !slices.Contains(alertsOf(t, p, "caddy", "firing"), "WeirBreakerOpen") && !slices.Contains(alertsOf(t, p, "traefik", "firing"), "WeirBreakerOpen")
+	})
+}
+
+// The page with a real Caddy behind it: what clients do is seen, and what an operator does is so.
+func TestThePageShowsAndChangesWhatARealCaddyLimits(t *testing.T) {
+	admin := freeAddr()
+	c := startCaddyWith(t, admin, "rate_limit /api {\nzone api {\nkey {header.X-Api-Key}\nlimit 3/366d\n}\n}\nrespond /api ok\nrespond /up ok")
+	ask := func(key string) int {
+		t.Helper()
+		answer, err := c.try("/api", "X-Api-Key", key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.status
+	}
+	const hostile = `<img src=x onerror="document.title='owned'">`
+	for range 5 {
+		ask("sk-greedy-0001")
+		ask(hostile)
+	}
+	b := open(t, pageOf(t, admin), phone)
+	b.says("#rules", "api")
+	b.click(row("api") + " h3 button")
+	b.until("document.querySelectorAll('" + row("api") + " .by-rejections tbody tr').length === 2")
+	b.says(row("api")+" .by-rejections tbody", "sk-…#")
+	if title := js[string](b, "document.title"); title == "owned" {
+		t.Error("a key was executed")
+	}
+	b.fits("a rule that is open")
+	// Which of the two it is nobody can see; so both are reset.
+	for _, place := range []string{"first", "last"} {
+		b.click(row("api") + " .by-rejections tbody tr:" + place + "-child button.key")
+		b.says("#key-state", "0 of 3")
+		b.click("[data-do=reset]")
+		b.click("#confirm-yes")
+		b.says("#key-said", "The count was reset.")
+		b.says("#key-state", "3 of 3")
+		b.until("(document.querySelector('#keybox').close(), true)")
+	}
+	if status := ask("sk-greedy-0001"); status != http.StatusOK {
+		t.Errorf("status %d after the reset, want 200", status)
+	}
+	b.click(row("api") + " .by-rejections tbody tr:first-child button.key")
+	b.click("[data-do=shut_out]")
+	b.choose("#for", "24h")
+	b.click("#confirm-yes")
+	b.says("#key-said", "The key is shut out.")
+	if a, b := ask("sk-greedy-0001"), ask(hostile); a+b != http.StatusOK+http.StatusTooManyRequests {
+		t.Errorf("status %d and %d, want one of them to be shut out", a, b)
+	}
+}
+
+// Every metric that the dashboard and the alerts are made for is there, in both proxies, and no other.
+func TestBothProxiesHaveTheMetricsOfTheDashboard(t *testing.T) {
+	redis := redistest.Start(t)
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(rules, []byte("rules: [{name: ofFile, limit: 5/1m}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	caddy := startCaddyWith(t, "off", `metrics /metrics
+		route /limited {
+			rate_limit {
+				zone all {
+					algorithm token_bucket
+					limit 5/1m
+					penalty 1h
+					candidate {
+						limit 3/1m
+					}
+				}
+				zone turns {
+					algorithm token_bucket
+					limit 50/1m
+					on_limit delay
+				}
+			}
+			rate_limit {
+				rules_file `+rules+`
+			}
+			rate_limit {
+				store redis `+redis.Addr()+`
+				zone shared {
+					limit 5/1m
+				}
+			}
+			respond ok
+		}
+		respond /up ok`)
+	s := newSite(t)
+	address := freeAddr()
+	watched := ", metrics: {address: '" + address + "'}"
+	s.limit("here", "{limit: 500/1m, algorithm: token_bucket, penalty: [1h], candidate: {limit: 3/1m}"+watched+"}")
+	s.limit("there", "{limit: 500/1m"+watched+", store: {redis: {address: '"+redis.Addr()+"', nodes: 1}}}")
+	s.route("/here", "here")
+	s.route("/there", "there")
+	s.apply()
+	for _, path := range []string{"/here", "/there"} {
+		for range 100 { // some of which are timed
+			s.admit(1, path)
+		}
+	}
+	if _, err := caddy.try("/limited"); err != nil {
+		t.Fatal(err)
+	}
+	for proxy, place := range map[string]string{"Caddy": caddy.addr, "Traefik": address} {
+		answer, err := http.Get("http://" + place + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		scraped, err := parseScrape(answer.Body)
+		if err != nil {
+			t.Fatalf("%s: %v", proxy, err)
+		}
+		names := checkScrape(t, scraped)
+		for _, known := range knownMetrics() {
+			if has := slices.Contains(names, known.name); has == (known.caddyOnly && proxy == "Traefik") {
+				t.Errorf("%s: whether there is %s: %t", proxy, known.name, has)
+			}
+		}
+	}
+}
