@@ -30,7 +30,6 @@ const (
 	listenAgainAfter = time.Second
 	requestWithin    = 5 * time.Second
 	responseWithin   = 10 * time.Second
-	idleFor          = 2 * time.Minute
 	mostConnections  = 32
 	mostHeaderBytes  = 4096
 )
@@ -59,17 +58,18 @@ func (l *metricsListener) listen() {
 	l.later(l.again)
 }
 
-// newServer returns what serves the connections.
+// newServer returns what serves the connections: a request on each, so that those who keep theirs keep nobody else out.
 func (l *metricsListener) newServer() *http.Server {
-	return &http.Server{
+	server := &http.Server{
 		Handler:           l.pages,
 		ReadHeaderTimeout: requestWithin,
 		ReadTimeout:       requestWithin,
 		WriteTimeout:      responseWithin,
-		IdleTimeout:       idleFor,
 		MaxHeaderBytes:    mostHeaderBytes,
 		ConnState:         func(c net.Conn, state http.ConnState) { l.track(c, state) },
 	}
+	server.SetKeepAlivesEnabled(false)
+	return server
 }
 
 // track closes a connection at once if there are too many.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"strconv"
 	"strings"
 
@@ -70,6 +71,9 @@ func pathOf(field, text string, path *string) error {
 	}
 	if strings.ContainsAny(text, "?#*") {
 		return fmt.Errorf("%s %q: must be one path as it is, without ?, # and *", field, text)
+	}
+	if encoded, err := url.PathUnescape(text); err != nil || encoded != text {
+		return fmt.Errorf("%s %q: must be as it reads when it is decoded, without %%", field, text)
 	}
 	*path = text
 	return nil

@@ -25,6 +25,8 @@ func TestMistakesInMetricsAndStatusPathAreRefused(t *testing.T) {
 		{object{"path": "/metrics?x"}, "", `metrics: path "/metrics?x": must be one path as it is, without ?, # and *`},
 		{nil, "quota", `statusPath "quota": must begin with /`},
 		{nil, "/quota/*", `statusPath "/quota/*": must be one path as it is, without ?, # and *`},
+		{nil, "/my%20quota", `statusPath "/my%20quota": must be as it reads when it is decoded, without %`},
+		{nil, "/100%", `statusPath "/100%": must be as it reads when it is decoded, without %`},
 		{object{"path": "/x"}, "/x", `statusPath "/x": is the path of metrics; write another`},
 	} {
 		s := newStage(t)
