@@ -394,7 +394,7 @@ func refusal(word string) string {
 	case "storage":
 		return "storage is not supported: counters are not kept in Caddy's storage, which cannot count; take the line out, they live in memory"
 	case "disable_metrics":
-		return "disable_metrics is not supported: this version has no metrics of requests to disable; take the line out"
+		return "disable_metrics is not supported: there are a few series for each zone, and none for a key; take the line out"
 	}
 	return ""
 }

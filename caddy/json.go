@@ -107,6 +107,36 @@ func unmarshalStrict(data []byte, v any, known []string) error {
 	return fmt.Errorf("unknown field %q; there are %s", word, strings.Join(known, ", "))
 }
 
+// toldError is an error of a part of a configuration that says all there is to say.
+type toldError struct{ error }
+
+// unmarshalPart reads a part of a configuration as strictly as the whole. part is the field that it stands in. Of a type with a method
+// UnmarshalJSON that calls this, v is a pointer to a type without it.
+func unmarshalPart[T any](part string, data []byte, v *T) error {
+	if err := unmarshalStrict(data, v, fieldNames(reflect.TypeFor[T]())); err != nil {
+		return &toldError{fmt.Errorf("%s: %w", part, err)}
+	}
+	return nil
+}
+
+// UnmarshalJSON reads tiers as strictly as a zone.
+func (t *Tiers) UnmarshalJSON(data []byte) error {
+	type plain Tiers
+	return unmarshalPart("tiers", data, (*plain)(t))
+}
+
+// UnmarshalJSON reads an override as strictly as a zone.
+func (o *Override) UnmarshalJSON(data []byte) error {
+	type plain Override
+	return unmarshalPart("overrides", data, (*plain)(o))
+}
+
+// UnmarshalJSON reads an entry as strictly as a handler.
+func (e *DescriptorEntry) UnmarshalJSON(data []byte) error {
+	type plain DescriptorEntry
+	return unmarshalPart("descriptors", data, (*plain)(e))
+}
+
 // fieldNames lists the names of a struct's fields in JSON.
 func fieldNames(t reflect.Type) []string {
 	var names []string
@@ -119,5 +149,10 @@ func fieldNames(t reflect.Type) []string {
 	return names
 }
 
-// Interface guard
-var _ json.Unmarshaler = (*Handler)(nil)
+// Interface guards
+var (
+	_ json.Unmarshaler = (*Handler)(nil)
+	_ json.Unmarshaler = (*Tiers)(nil)
+	_ json.Unmarshaler = (*Override)(nil)
+	_ json.Unmarshaler = (*DescriptorEntry)(nil)
+)

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strconv"
 	"time"
@@ -211,18 +210,14 @@ func (c *Candidate) subdirective(d *caddyfile.Dispenser, where, word string) err
 // UnmarshalJSON reads a candidate as strictly as a zone.
 func (c *Candidate) UnmarshalJSON(data []byte) error {
 	type plain Candidate // without this method
-	err := unmarshalStrict(data, (*plain)(c), fieldNames(reflect.TypeFor[Candidate]()))
-	if err == nil {
-		err = refuseZero(data, "burst")
+	if err := unmarshalPart("candidate", data, (*plain)(c)); err != nil {
+		return err
 	}
-	if err != nil {
+	if err := refuseZero(data, "burst"); err != nil {
 		return &toldError{fmt.Errorf("candidate: %w", err)}
 	}
 	return nil
 }
-
-// toldError is an error of a part of a configuration that says all there is to say.
-type toldError struct{ error }
 
 // Interface guard
 var _ json.Unmarshaler = (*Candidate)(nil)

@@ -423,13 +423,18 @@ func (p *replay) suggest(ctx context.Context) (list []Suggestion, passes int, er
 			return nil, 0, err
 		}
 	}
-	for _, one := range p.probes.list {
-		s := one.result
-		if !s.least { // not reached but with a log that changes while it is read
-			s.Inexact = true
-			s.Note = fmt.Sprintf("between %d and %d", one.low, one.high)
+	for i, ofRule := range p.probes.byRule {
+		if len(ofRule) == 0 {
+			list = append(list, Suggestion{Rule: p.sides[0].rules.texts[i].Name, Of: "limit", Now: "unlimited", Note: "has no limit of its own"})
 		}
-		list = append(list, s)
+		for _, one := range ofRule {
+			s := one.result
+			if !s.least { // not reached but with a log that changes while it is read
+				s.Inexact = true
+				s.Note = fmt.Sprintf("between %d and %d", one.low, one.high)
+			}
+			list = append(list, s)
+		}
 	}
 	return list, p.pass, nil
 }

@@ -84,7 +84,8 @@ func TestRulesWithoutALimitThatCouldBeFoundSaySo(t *testing.T) {
 	for _, s := range r.Suggestions {
 		got += fmt.Sprintf("%s %s %s: %s (%s)\n", s.Rule, s.Of, s.Now, s.Limit, s.Note)
 	}
-	want := `never limit 1/1m:  (no request of the logs has come under it)
+	want := `none limit unlimited:  (has no limit of its own)
+never limit 1/1m:  (no request of the logs has come under it)
 both limit 9/1m: 3/1m ()
 both concurrency 3: 1 ()
 tiers limit 7/1m: 3/1m ()
