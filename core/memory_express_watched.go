@@ -27,7 +27,6 @@ type watchedTokenBucket struct {
 	path, other string // of Watch
 	aside       http.Handler
 	allowed     *int64
-	turn        *int64 // decisions that were begun
 	timed       http.Handler
 }
 
@@ -36,7 +35,7 @@ func newWatchedTokenBucket(e *Express, t *Told, watch *Watch, next, rest http.Ha
 	return &watchedTokenBucket{
 		shards: e.shards, mask: e.mask, seed: e.seed, salt: e.salt, clock: e.clock, limit: e.limit,
 		quota: t.Limit, policy: t.Policy, state: t.State, told: t, next: next, rest: rest,
-		path: watch.Path, other: watch.Other, aside: watch.Aside, allowed: watch.Allowed, turn: new(int64),
+		path: watch.Path, other: watch.Other, aside: watch.Aside, allowed: watch.Allowed,
 		timed: &timedExpress{express: e, told: t, watch: watch, next: next, rest: rest},
 	}
 }
@@ -62,10 +61,6 @@ func (e *watchedTokenBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.aside.ServeHTTP(w, r)
 		return
 	}
-	if atomic.AddInt64(e.turn, 1)%TimedShare == 1 {
-		e.timed.ServeHTTP(w, r)
-		return
-	}
 	key = r.RemoteAddr
 	i = strings.IndexByte(key, ':')
 	if i <= 0 {
@@ -79,6 +74,11 @@ func (e *watchedTokenBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		now = time.Now().UnixMicro()
 	} else {
 		now = e.clock()
+	}
+	if now%TimedShare == 0 { // microseconds are as good as dice, and cost an interpreter less than a counter
+		s.mu.Unlock()
+		e.timed.ServeHTTP(w, r)
+		return
 	}
 	i, ok = s.index[hash]
 	if !ok {
@@ -145,7 +145,6 @@ type watchedLeakyBucket struct {
 	path, other string // of Watch
 	aside       http.Handler
 	allowed     *int64
-	turn        *int64 // decisions that were begun
 	timed       http.Handler
 }
 
@@ -154,7 +153,7 @@ func newWatchedLeakyBucket(e *Express, t *Told, watch *Watch, next, rest http.Ha
 	return &watchedLeakyBucket{
 		shards: e.shards, mask: e.mask, seed: e.seed, salt: e.salt, clock: e.clock, limit: e.limit,
 		quota: t.Limit, policy: t.Policy, state: t.State, told: t, next: next, rest: rest,
-		path: watch.Path, other: watch.Other, aside: watch.Aside, allowed: watch.Allowed, turn: new(int64),
+		path: watch.Path, other: watch.Other, aside: watch.Aside, allowed: watch.Allowed,
 		timed: &timedExpress{express: e, told: t, watch: watch, next: next, rest: rest},
 	}
 }
@@ -180,10 +179,6 @@ func (e *watchedLeakyBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.aside.ServeHTTP(w, r)
 		return
 	}
-	if atomic.AddInt64(e.turn, 1)%TimedShare == 1 {
-		e.timed.ServeHTTP(w, r)
-		return
-	}
 	key = r.RemoteAddr
 	i = strings.IndexByte(key, ':')
 	if i <= 0 {
@@ -197,6 +192,11 @@ func (e *watchedLeakyBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		now = time.Now().UnixMicro()
 	} else {
 		now = e.clock()
+	}
+	if now%TimedShare == 0 { // microseconds are as good as dice, and cost an interpreter less than a counter
+		s.mu.Unlock()
+		e.timed.ServeHTTP(w, r)
+		return
 	}
 	i, ok = s.index[hash]
 	if !ok {
@@ -250,7 +250,6 @@ type watchedFixedWindow struct {
 	path, other string // of Watch
 	aside       http.Handler
 	allowed     *int64
-	turn        *int64 // decisions that were begun
 	timed       http.Handler
 }
 
@@ -259,7 +258,7 @@ func newWatchedFixedWindow(e *Express, t *Told, watch *Watch, next, rest http.Ha
 	return &watchedFixedWindow{
 		shards: e.shards, mask: e.mask, seed: e.seed, salt: e.salt, clock: e.clock, limit: e.limit,
 		quota: t.Limit, policy: t.Policy, state: t.State, told: t, next: next, rest: rest,
-		path: watch.Path, other: watch.Other, aside: watch.Aside, allowed: watch.Allowed, turn: new(int64),
+		path: watch.Path, other: watch.Other, aside: watch.Aside, allowed: watch.Allowed,
 		timed: &timedExpress{express: e, told: t, watch: watch, next: next, rest: rest},
 	}
 }
@@ -285,10 +284,6 @@ func (e *watchedFixedWindow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.aside.ServeHTTP(w, r)
 		return
 	}
-	if atomic.AddInt64(e.turn, 1)%TimedShare == 1 {
-		e.timed.ServeHTTP(w, r)
-		return
-	}
 	key = r.RemoteAddr
 	i = strings.IndexByte(key, ':')
 	if i <= 0 {
@@ -302,6 +297,11 @@ func (e *watchedFixedWindow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		now = time.Now().UnixMicro()
 	} else {
 		now = e.clock()
+	}
+	if now%TimedShare == 0 { // microseconds are as good as dice, and cost an interpreter less than a counter
+		s.mu.Unlock()
+		e.timed.ServeHTTP(w, r)
+		return
 	}
 	i, ok = s.index[hash]
 	if !ok {
@@ -359,7 +359,6 @@ type watchedSlidingWindowCounter struct {
 	path, other string // of Watch
 	aside       http.Handler
 	allowed     *int64
-	turn        *int64 // decisions that were begun
 	timed       http.Handler
 }
 
@@ -368,7 +367,7 @@ func newWatchedSlidingWindowCounter(e *Express, t *Told, watch *Watch, next, res
 	return &watchedSlidingWindowCounter{
 		shards: e.shards, mask: e.mask, seed: e.seed, salt: e.salt, clock: e.clock, limit: e.limit,
 		quota: t.Limit, policy: t.Policy, state: t.State, told: t, next: next, rest: rest,
-		path: watch.Path, other: watch.Other, aside: watch.Aside, allowed: watch.Allowed, turn: new(int64),
+		path: watch.Path, other: watch.Other, aside: watch.Aside, allowed: watch.Allowed,
 		timed: &timedExpress{express: e, told: t, watch: watch, next: next, rest: rest},
 	}
 }
@@ -394,10 +393,6 @@ func (e *watchedSlidingWindowCounter) ServeHTTP(w http.ResponseWriter, r *http.R
 		e.aside.ServeHTTP(w, r)
 		return
 	}
-	if atomic.AddInt64(e.turn, 1)%TimedShare == 1 {
-		e.timed.ServeHTTP(w, r)
-		return
-	}
 	key = r.RemoteAddr
 	i = strings.IndexByte(key, ':')
 	if i <= 0 {
@@ -411,6 +406,11 @@ func (e *watchedSlidingWindowCounter) ServeHTTP(w http.ResponseWriter, r *http.R
 		now = time.Now().UnixMicro()
 	} else {
 		now = e.clock()
+	}
+	if now%TimedShare == 0 { // microseconds are as good as dice, and cost an interpreter less than a counter
+		s.mu.Unlock()
+		e.timed.ServeHTTP(w, r)
+		return
 	}
 	i, ok = s.index[hash]
 	if !ok {

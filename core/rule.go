@@ -87,6 +87,10 @@ type Rule struct {
 
 	kept        interface{} // what another store keeps of the rule; set by Keep
 	onAccompany func()      // what it does when the rule is accompanied; set by OnAccompany
+
+	// Allowed is where an adapter counts the requests that are allowed under the rule, with functions of sync/atomic: here, since looking
+	// it up by the rule costs an interpreter as much as deciding does. It is set before a request comes under the rule; nil: nowhere.
+	Allowed *int64
 }
 
 // NewRule checks c and returns its rule. The error names the rule, the field, the value and what would be accepted.

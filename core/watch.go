@@ -10,7 +10,7 @@ import (
 // Watch is what an express way does beside deciding, where somebody looks on. All of it must be set.
 type Watch struct {
 	Allowed   *int64     // counts the requests that are allowed at once; with functions of sync/atomic
-	Durations *Durations // of the decisions on them: of one in TimedShare
+	Durations *Durations // of the decisions on them: of one in TimedShare, as chance has it
 
 	// Aside sees to the requests for exactly one of these two paths, on which nothing is decided.
 	Aside       http.Handler

@@ -309,7 +309,10 @@ func TestDecisionsAreTimedOneInSoMany(t *testing.T) {
 	} {
 		s := newStage(t)
 		h := s.handler(context.Background(), withMetrics(config), "m@file")
-		statuses(h, "192.0.2.1", 10*core.TimedShare)
+		for i := 0; i < 10*core.TimedShare; i++ {
+			statuses(h, "192.0.2.1", 1)
+			s.step(time.Microsecond)
+		}
 		found := scrape(t, h)
 		n, err := strconv.Atoi(found[`weir_decision_duration_seconds_count{store="memory"}`])
 		if err != nil || n < 9 || n > 11 {

@@ -14,7 +14,6 @@ const shownFor = 10 * time.Second
 // meter gives the rules of a set their meters: those that there are, or new ones.
 func (g *registry) meter(s *ruleSet) {
 	s.meters = make(map[string]*meter)
-	s.byRule = make(map[*core.Rule]*meter)
 	s.enforced = true
 	for _, r := range s.rules {
 		limits := r.ruled.Limits.Rules()
@@ -44,7 +43,9 @@ func (g *registry) meterOf(r *core.Rule) *meter {
 func (s *ruleSet) add(name string, m *meter, own *core.Rule, limits []*core.Rule) {
 	s.meters[name] = m
 	for _, limit := range limits {
-		s.byRule[limit] = m
+		if limit.Allowed != m.allowed { // an engine's own rules come with each new set, and requests come under them
+			limit.Allowed = m.allowed
+		}
 		s.enforced = s.enforced && !limit.Shadow() && len(limit.Beside()) == 0
 	}
 	s.series = append(s.series, &series{meter: m, own: own, limits: limits, candidate: hasCandidate(limits[0]), penalties: hasPenalties(limits[0])})

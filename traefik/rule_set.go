@@ -28,11 +28,10 @@ type ruleSet struct {
 	watches  bool                     // there are any of either
 
 	// Where the rules are counted.
-	meters   map[string]*meter     // by name; nil: they are not counted
-	byRule   map[*core.Rule]*meter // the same, by what requests are checked by
-	series   []*series             // what the metrics have of each rule
-	enforced bool                  // no rule only watches, or has a concurrency beside its limit
-	waits    bool                  // any rule makes requests wait
+	meters   map[string]*meter // by name; nil: they are not counted
+	series   []*series         // what the metrics have of each rule
+	enforced bool              // no rule only watches, or has a concurrency beside its limit
+	waits    bool              // any rule makes requests wait
 }
 
 // comparison counts how a limit and its candidate have decided differently since that was last said.

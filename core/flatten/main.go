@@ -139,7 +139,6 @@ type {{$type}}{{.Type}} struct {
 	path, other string // of Watch
 	aside       http.Handler
 	allowed     *int64
-	turn        *int64 // decisions that were begun
 	timed       http.Handler{{end}}
 }
 
@@ -148,7 +147,7 @@ func new{{$f.Prefix}}{{.Type}}(e *Express, t *Told, {{if $f.Watched}}watch *Watc
 	return &{{$type}}{{.Type}}{
 		shards: e.shards, mask: e.mask, seed: e.seed, salt: e.salt, clock: e.clock, limit: e.limit,
 		quota: t.Limit, policy: t.Policy, state: t.State, told: t, next: next, rest: rest,{{if $f.Watched}}
-		path: watch.Path, other: watch.Other, aside: watch.Aside, allowed: watch.Allowed, turn: new(int64),
+		path: watch.Path, other: watch.Other, aside: watch.Aside, allowed: watch.Allowed,
 		timed: &timedExpress{express: e, told: t, watch: watch, next: next, rest: rest},{{end}}
 	}
 }
@@ -173,10 +172,6 @@ func (e *{{$type}}{{.Type}}) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if path == e.path || path == e.other {
 		e.aside.ServeHTTP(w, r)
 		return
-	}
-	if atomic.AddInt64(e.turn, 1)%TimedShare == 1 {
-		e.timed.ServeHTTP(w, r)
-		return
 	}{{end}}
 	key = r.RemoteAddr
 	i = strings.IndexByte(key, ':')
@@ -191,7 +186,12 @@ func (e *{{$type}}{{.Type}}) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		now = time.Now().UnixMicro()
 	} else {
 		now = e.clock()
-	}
+	}{{if $f.Watched}}
+	if now%TimedShare == 0 { // microseconds are as good as dice, and cost an interpreter less than a counter
+		s.mu.Unlock()
+		e.timed.ServeHTTP(w, r)
+		return
+	}{{end}}
 	i, ok = s.index[hash]
 	if !ok {
 		goto rare
