@@ -591,6 +591,7 @@ func TestSlowClientsAreBoundedInNumber(t *testing.T) {
 	address := freeAddress(t)
 	_, ctx, cancel := generationOf(s, onAddress(address), "m@file", 1)
 	until(t, func() bool { return served(address, "GET /metrics") != "" })
+	until(t, func() bool { return atomic.LoadInt64(&s.listeners[address].connections) == 0 }) // its end is noted a moment later
 	var idle []net.Conn
 	for i := 0; i < 3*mostConnections; i++ {
 		c, err := net.Dial("tcp", address)
