@@ -29,16 +29,16 @@ func TestClientsAreToldTheirOwnQuotas(t *testing.T) {
 	s := limited(t, `
 		statusPath: /_weir/quota
 		rules:
-			- {name: everyone, limit: 300/1h, algorithm: fixed_window}
-			- {name: logins, match: {methods: [POST], paths: [/login]}, limit: 2/1h, algorithm: fixed_window}
-			- {name: by-key, key: 'header:X-Key', onMissingKey: skip, limit: 9/1h, algorithm: fixed_window}
+			- {name: everyone, limit: 300/366d, algorithm: fixed_window}
+			- {name: logins, match: {methods: [POST], paths: [/login]}, limit: 2/366d, algorithm: fixed_window}
+			- {name: by-key, key: 'header:X-Key', onMissingKey: skip, limit: 9/366d, algorithm: fixed_window}
 			- {name: watched, limit: 1/1h, enforcement: shadow}`)
 	s.admit(3, "/", "X-Key", "k")
 	s.exactly(2, "POST /login")
 	for range 3 { // at no cost
 		q := s.quotas("X-Key", "k").Quotas
-		if len(q) != 3 || q[0].Name != "everyone" || q[0].Limit != 300 || q[0].Remaining != 295 || q[0].Reset < 1 || q[0].Reset > 3600 || q[0].RetryAfter != nil ||
-			q[1].Name != "logins" || q[1].Remaining != 0 || q[1].RetryAfter == nil || *q[1].RetryAfter > 3600 ||
+		if len(q) != 3 || q[0].Name != "everyone" || q[0].Limit != 300 || q[0].Remaining != 295 || q[0].Reset < 1 || q[0].Reset > 366*86400 || q[0].RetryAfter != nil ||
+			q[1].Name != "logins" || q[1].Remaining != 0 || q[1].RetryAfter == nil || *q[1].RetryAfter > 366*86400 ||
 			q[2].Name != "by-key" || q[2].Remaining != 6 {
 			t.Fatalf("%+v", q)
 		}
