@@ -16,7 +16,7 @@ import (
 func (tr *traefik) newClient(from net.Addr) *http.Client {
 	dialer := &net.Dialer{LocalAddr: from}
 	return &http.Client{
-		Timeout: 30 * time.Second,
+		Timeout: 2 * time.Minute,
 		Transport: &http.Transport{
 			DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
 				if addr != tr.admin {

@@ -370,7 +370,7 @@ func freeAddr() string {
 
 // await waits until a condition holds, and returns whether it came to hold.
 func await(holds func() bool) bool {
-	for deadline := time.Now().Add(30 * time.Second); !holds(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !holds(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			return false
 		}
