@@ -47,6 +47,16 @@ func startDockerd(t testing.TB) *dockerd {
 	return d
 }
 
+// heard waits until somebody listens to events. Traefik looks at the containers first, and knows nothing of those that come in between.
+func (d *dockerd) heard() {
+	d.t.Helper()
+	eventually(d.t, "Traefik listens to Docker", func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return len(d.listeners) > 0
+	})
+}
+
 // run adds a container and tells of it.
 func (d *dockerd) run(name string, labels map[string]string) {
 	d.mu.Lock()

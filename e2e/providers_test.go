@@ -181,6 +181,7 @@ func TestLabelsOfADockerContainer(t *testing.T) {
 	docker := startDockerd(t)
 	tr := startTraefik(t, settings{providers: "docker: {endpoint: '" + docker.endpoint + "', exposedByDefault: false}"})
 	s := tr.newSite(t)
+	docker.heard()
 	docker.run("web", labels(s))
 	awaitRoute(t, s)
 	checkLimits(t, s)

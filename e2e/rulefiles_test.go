@@ -190,15 +190,9 @@ func TestRuleFilesDescriptorsTiersAndOverridesInLabels(t *testing.T) {
 	for rule, i := described(path), 0; i < len(rule); i += 2 {
 		l["traefik.http.middlewares.one.plugin.weir."+rule[i]] = rule[i+1]
 	}
-	tries := 0
-	eventually(t, "Traefik has the site", func() bool {
-		if tries%500 == 0 { // again, if Traefik did not yet listen
-			docker.run("web", l)
-		}
-		tries++
-		r, err := s.try("/up")
-		return err == nil && r.status == http.StatusOK
-	})
+	docker.heard()
+	docker.run("web", l)
+	awaitUp(t, s)
 	checkDescribed(t, s)
 }
 
