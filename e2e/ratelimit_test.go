@@ -50,7 +50,7 @@ func TestTheWordsOfRateLimitMeanWhatTheyMeanInTraefik(t *testing.T) {
 			{"X-Forwarded-For", "192.0.2.1, 10.0.0.1"}, {"X-Forwarded-For", "192.0.2.1"}, {"X-Forwarded-For", "192.0.2.2, 10.0.0.9"},
 		}},
 		{"{" + year + ", burst: 2, sourceCriterion: {requestHost: true}}", repeat(4)},
-		{"{" + year + ", burst: 3, redis: {endpoints: ['" + redis.Addr() + "']}}", repeat(5)},
+		{"{" + year + ", burst: 3, redis: {endpoints: ['" + redis.Addr() + "'], readTimeout: 10s, dialTimeout: 10s}}", repeat(5)},
 		{"{" + year + ", burst: 3, redis: {endpoints: ['" + redis.Addr() + "'], db: 1, poolSize: 3, minIdleConns: 1, readTimeout: 10s, writeTimeout: 10s, dialTimeout: 10s}}", repeat(5)},
 	} {
 		t.Run(c.config, func(t *testing.T) {

@@ -16,10 +16,10 @@ import (
 func TestARealPrometheusScrapesBothProxiesAndItsAlertsFire(t *testing.T) {
 	redis := redistest.Start(t)
 	caddy := startCaddyWith(t, "off", "metrics /metrics\nroute /limited {\nrate_limit {\nstore redis "+redis.Addr()+
-		" {\nnodes 2\n}\nzone shared {\nlimit 20/366d\n}\n}\nrespond ok\n}\nrespond /up ok")
+		" {\ntimeout 20s\nread_timeout 20s\ndial_timeout 20s\nnodes 2\n}\nzone shared {\nlimit 20/366d\n}\n}\nrespond ok\n}\nrespond /up ok")
 	s := newSite(t)
 	metrics := freeAddr()
-	s.limit("fleet", "{limit: 30/366d, metrics: {address: '"+metrics+"'}, store: {redis: {address: '"+redis.Addr()+"', nodes: 2}}}")
+	s.limit("fleet", "{limit: 30/366d, metrics: {address: '"+metrics+"'}, store: {redis: {address: '"+redis.Addr()+"', timeout: 20s, readTimeout: 20s, dialTimeout: 20s, nodes: 2}}}")
 	s.route("/", "fleet")
 	s.apply()
 	ask := func(times int) {
@@ -166,6 +166,7 @@ func TestBothProxiesHaveTheMetricsOfTheDashboard(t *testing.T) {
 	if _, err := caddy.try("/limited"); err != nil {
 		t.Fatal(err)
 	}
+	mustMetricsAt(t, address)
 	for proxy, place := range map[string]string{"Caddy": caddy.addr, "Traefik": address} {
 		answer, err := http.Get("http://" + place + "/metrics")
 		if err != nil {
