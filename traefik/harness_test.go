@@ -254,7 +254,7 @@ func setenv(t *testing.T, name, value string) {
 // until waits for something that other goroutines, and other processes, bring about.
 func until(t *testing.T, done func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !done(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); !done(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("it does not come about")
 		}

@@ -341,6 +341,7 @@ func TestWaitingRequestsAreInTheMetrics(t *testing.T) {
 	}
 	wait("r", "2")
 	wait("s", "0")
+	s.untilWaiting(2) // they are counted before their turns are set
 	s.step(2 * time.Second)
 	<-ended
 	<-ended
