@@ -15,7 +15,7 @@ import (
 
 func TestDecisionsInRedisAreCountedTimedAndTheirFailuresToo(t *testing.T) {
 	server := redistest.Start(t)
-	settings := object{"address": server.Addr(), "nodes": 1}
+	settings := patient(object{"address": server.Addr(), "nodes": 1})
 	s := newStage(t)
 	rule := func(name, onError string) Rule { return Rule{Name: name, Limit: "3/1h", OnError: onError} }
 	config := func(r Rule) *Config {
