@@ -246,9 +246,13 @@ func TestACallThatIsGivenUpInTheQueueIsNotSent(t *testing.T) {
 		}
 	}
 	f.answer(-1)
-	until(t, "a later call is answered", func() bool { return call(100) == nil })
-	if got := f.arrived(); got < 2 || got > 12 { // the first, the last, and those of its kind that were given up
-		t.Errorf("%d calls were sent", got)
+	later := 0
+	until(t, "a later call is answered", func() bool {
+		later++
+		return call(100) == nil
+	})
+	if got := f.arrived(); got < 2 || got > 1+later { // the first, and those of the last kind, of which some may be given up
+		t.Errorf("%d calls were sent, %d of them when answers came", got, later)
 	}
 	if got := c.queue(); got != 0 {
 		t.Errorf("%d calls wait", got)
