@@ -45,9 +45,7 @@ func TestARealPrometheusScrapesBothProxiesAndItsAlertsFire(t *testing.T) {
 		if n := len(p.query(t, fmt.Sprintf(`weir_decision_duration_seconds_count{job=%q, store="redis"} > 0`, job))); n != 1 {
 			t.Errorf("%s: no decision in Redis was timed", job)
 		}
-		if firing := alertsOf(t, p, job, "firing", "pending"); len(firing) > 0 {
-			t.Errorf("%s: nothing is wrong, and %v is", job, firing)
-		}
+		quiet(t, p, job)
 	}
 	eventually(t, "it is told that most is rejected", func() bool {
 		ask(20)
