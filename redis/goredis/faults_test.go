@@ -542,7 +542,7 @@ func TestAServerThatComesLaterIsFound(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	server.Stop()
-	w := newWatched(t, goredis.Config{Addresses: []string{server.Addr()}, PoolSize: 2, Timeout: time.Second})
+	w := newWatched(t, goredis.Config{Addresses: []string{server.Addr()}, PoolSize: 2, Timeout: patience})
 	until(t, "the breaker opens", func() bool {
 		if err := w.take(); err == nil {
 			t.Fatal("no server has answered")
