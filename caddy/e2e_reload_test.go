@@ -255,7 +255,8 @@ func TestNothingIsLeftWhenCaddyStops(t *testing.T) {
 	}
 }
 
-// underReloads reloads a site so often while four clients ask, and returns how many requests were admitted: all that were made.
+// underReloads reloads a site so often while four clients ask, and returns how many requests were admitted: all that were made. Now and
+// then it waits until some were.
 func (s *server) underReloads(reloads int, site func(int) string) int64 {
 	s.t.Helper()
 	var admitted atomic.Int64
@@ -285,7 +286,11 @@ func (s *server) underReloads(reloads int, site func(int) string) int64 {
 		})
 	}
 	for i := range reloads {
+		before := admitted.Load()
 		s.load(s.caddyfile("", ":PORT {\n"+site(i+1)+"\n}"))
+		if i%10 == 9 && !s.t.Failed() {
+			eventually(s.t, "requests are admitted between reloads", func() bool { return admitted.Load() > before || s.t.Failed() })
+		}
 	}
 	close(done)
 	clients.Wait()
