@@ -110,11 +110,11 @@ func playDocumented(t *testing.T, config, session string) (string, error) {
 			select {
 			case <-gone:
 				return "", fmt.Errorf("Caddy has ended: %s", output.String())
-			default:
+			case <-time.After(5 * time.Millisecond):
 			}
 		}
 	}
-	client := &http.Client{Transport: transport, Timeout: 30 * time.Second}
+	client := &http.Client{Transport: transport, Timeout: time.Minute}
 	played := ""
 	for _, line := range strings.Split(session, "\n") {
 		command, isCommand := strings.CutPrefix(line, "$ ")

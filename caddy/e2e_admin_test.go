@@ -36,6 +36,14 @@ func (a *admin) reloadWith(global, sites string) {
 	a.settle()
 }
 
+// settle waits until the endpoint of the configuration before, too, has shut down: until then it may take a connection, and hang up.
+func (a *admin) settle() {
+	a.t.Helper()
+	http.DefaultClient.CloseIdleConnections()
+	a.server.settle()
+	eventually(a.t, "the admin endpoint before has shut down", func() bool { return !strings.Contains(stacks(), "caddy/v2.replaceLocalAdminServer.func1") })
+}
+
 // call makes a request of the API: with a body by POST, else by GET. It returns the status and what was answered.
 func (a *admin) call(path, body string, fields ...string) (int, map[string]any) {
 	a.t.Helper()
@@ -320,7 +328,7 @@ func TestAdminSaysWhatIsWrong(t *testing.T) {
 
 func TestAdminTellsOfTheStoresHealth(t *testing.T) {
 	redis := redistest.Start(t)
-	a := startAdmin(t, "", ":PORT {\nrate_limit {\n"+storeAt(redis.Addr(), "")+"\nzone z {\nlimit 5/1h\n}\n}\nrespond ok\n}")
+	a := startAdmin(t, "", ":PORT {\nrate_limit {\n"+storeAt(redis.Addr(), patiently)+"\nzone z {\nlimit 5/1h\n}\n}\nrespond ok\n}")
 	a.do("/")
 	health := a.ask("health", "")
 	wantAt(t, health, "memory", "stores", 0, "store")
@@ -446,6 +454,7 @@ func TestMetricsAreOfWhatServesAlsoAfterARefusedReload(t *testing.T) {
 	defer taken.Close()
 	config := a.caddyfile("", ":PORT {\nrate_limit {\nzone one {\nlimit 77/1h\n}\nzone two {\nlimit 9/1h\n}\n}\nrespond ok\n}\nhttp://"+taken.Addr().String()+" {\nrespond ok\n}")
 	a.refused(bytes.Replace(config, []byte(`"disabled":true`), []byte(`"listen":"`+a.base+`"`), 1))
+	a.settle() // Caddy replaces the admin endpoint first
 	if text := scrape(); !strings.Contains(text, `weir_limit{rule="one"} 2`) || strings.Contains(text, `"two"`) {
 		t.Errorf("after a refused reload:\n%s", text)
 	}

@@ -90,14 +90,34 @@ func TestNobodyWaitsForLongerThanMaxDelayOrBehindMoreThanMaxWaiting(t *testing.T
 			awaitOne(t, "a decision", decided)
 			leave()
 			eventually(t, "nobody waits", func() bool { return held() == 0 })
-			// All of them have given their turns back, the last in line first or not: at least the last turn is free again.
-			ctx, leave = context.WithCancel(context.Background())
-			defer leave()
-			go s.abandon(ctx, s.client, "/")
-			awaitOne(t, "a decision", decided)
-			eventually(t, "another waits", func() bool { return held() == 1 })
+			// All of them give their turns back, the last in line first or not: at least the last turn is free again.
+			eventually(t, "another waits", func() bool { return s.waits(decided) })
 		})
 	}
+}
+
+// waits makes a request, of which decided tells, and reports whether it was made to wait and was not rejected. Then it is over.
+func (s *server) waits(decided <-chan *http.Request) bool {
+	ctx, leave := context.WithCancel(context.Background())
+	over := make(chan struct{})
+	go func() {
+		s.abandon(ctx, s.client, "/")
+		close(over)
+	}()
+	awaitOne(s.t, "a decision", decided)
+	waits := false
+	eventually(s.t, "it waits, or has its answer", func() bool {
+		select {
+		case <-over:
+			return true
+		default:
+			waits = held() == 1
+			return waits
+		}
+	})
+	leave()
+	<-over
+	return waits
 }
 
 // abandon makes a request that is over when ctx ends.

@@ -110,16 +110,6 @@ func (s *server) newClient(protocols *http.Protocols) *http.Client {
 	}
 }
 
-func freeAddr(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 func (s *server) fill(config string) string {
 	_, port, _ := net.SplitHostPort(s.addr)
 	return strings.NewReplacer("PORT", port, "LOG", s.logFile, "DIR", s.dir).Replace(config)

@@ -90,7 +90,7 @@ respond ok`
 
 func TestMetricsAreWhatPrometheusTakes(t *testing.T) {
 	redis := redistest.Start(t)
-	s := start(t, "", ":PORT {\n"+withMetrics(allKindsOfRules+"\n")+"\n}\nhttp://other.test:PORT {\nrate_limit {\nstore redis "+redis.Addr()+"\nnamespace fleet\nzone shared {\nlimit 5/1h\n}\n}\n}")
+	s := start(t, "", ":PORT {\n"+withMetrics(allKindsOfRules+"\n")+"\n}\nhttp://other.test:PORT {\nrate_limit {\n"+storeAt(redis.Addr(), patiently)+"namespace fleet\nzone shared {\nlimit 5/1h\n}\n}\n}")
 	s.admit(2, "/")
 	s.admit(1, "/punish")
 	s.reject("/punish")
