@@ -43,7 +43,7 @@ func playPage(t *testing.T, page string, least int) {
 		t.Run(s.place, func(t *testing.T) {
 			t.Parallel()
 			var problem error
-			for range 3 { // requests that are to come at the same time may not where the machine stalls, and another may take a port
+			for range 10 { // requests that are to come at the same time may not where the machine stalls, and another may take a port
 				var played string
 				if played, problem = playDocumented(t, config, s.text); problem == nil {
 					problem = sameSession(s.text, played)
