@@ -284,3 +284,91 @@ func TestOnlyTheRuleThatTurnsAwayWithoutItsStoreCountsIt(t *testing.T) {
 		}
 	}
 }
+
+// Defect found: a limit and its concurrency counted what was rejected twice while Redis failed, and all of it as fallback; no key was
+// rejected then. A shadow with both did so whenever it was.
+func TestAFailureOfTheStoreChangesWhatIsCountedOfAllowedRequestsAlone(t *testing.T) {
+	zones := `zone busy {
+		key everyone
+		limit 5/366d
+		concurrency 1
+		candidate {
+			limit 1/366d
+		}
+	}
+	zone seen {
+		key everyone
+		limit 4/366d
+		concurrency 1
+		enforcement shadow
+	}
+	zone few {
+		match {
+			path /few
+		}
+		key everyone
+		limit 2/366d
+	}
+	zone soft {
+		match {
+			path /few
+		}
+		key everyone
+		limit 1/366d
+		enforcement soft 100% 1h
+	}
+	zone open {
+		key everyone
+		limit 100/366d
+		on_error open
+	}`
+	for _, test := range []struct {
+		name string
+		fail bool
+		want map[string]string
+	}{
+		{"well", false, map[string]string{
+			"busy": "allowed 5, rejected 5", "seen": "allowed 4, shadow_rejected 7", "few": "allowed 2, rejected 1", "soft": "allowed 1, allowed_soft 1, rejected 1", "open": "allowed 5",
+		}},
+		{"failed", true, map[string]string{
+			"busy": "fallback 5, rejected 5", "seen": "fallback 4, shadow_rejected 7", "few": "fallback 2, rejected 1", "soft": "fallback 2, rejected 1", "open": "error_open 5",
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			redis := redistest.Start(t)
+			if test.fail {
+				redis.Kill()
+			}
+			// What goes to /twice comes back, while it is in flight.
+			a := startAdmin(t, "", ":PORT {\n"+withMetrics("rate_limit {\n"+storeAt(redis.Addr(), patiently)+zones+"\n}\nreverse_proxy /twice 127.0.0.1:PORT {\nrewrite /\n}\nrespond ok")+"\n}")
+			for _, path := range []string{"/twice", "/twice", "/few", "/few", "/few", "/twice", "/", "/"} {
+				a.do(path)
+			}
+			for rule, want := range test.want {
+				var got []string
+				requests, rejections := 0.0, 0.0
+				for _, m := range a.scrape()["weir_requests_total"].GetMetric() {
+					labels := make(map[string]string)
+					for _, l := range m.GetLabel() {
+						labels[l.GetName()] = l.GetValue()
+					}
+					if n := m.GetCounter().GetValue(); labels["rule"] == rule && n > 0 {
+						got = append(got, fmt.Sprintf("%s %v", labels["outcome"], n))
+						requests += n
+						if strings.HasSuffix(labels["outcome"], "rejected") {
+							rejections += n
+						}
+					}
+				}
+				slices.Sort(got)
+				if strings.Join(got, ", ") != want {
+					t.Errorf("%s: %s, want %s", rule, strings.Join(got, ", "), want)
+				}
+				wantAt(t, a.ask("top?rule="+rule, ""), fmt.Sprint(requests), "keys", 0, "requests")
+				if rejections > 0 {
+					wantAt(t, a.ask("top?rule="+rule+"&by=rejections", ""), fmt.Sprint(rejections), "keys", 0, "rejections")
+				}
+			}
+		})
+	}
+}

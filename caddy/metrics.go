@@ -55,7 +55,8 @@ func enter(registry *prometheus.Registry, collectors ...prometheus.Collector) er
 // outcome is what a rule has become of a request.
 type outcome int
 
-// The outcomes. A rule that would have allowed a request that another rejects counts none.
+// The outcomes. Each rule counts one of a request at most: a rule that would have allowed what another rejects counts none, unless it is
+// a shadow. Where the store has failed what memory rejects is rejected as ever, and what it allows is a fallback.
 const (
 	allowed outcome = iota
 	allowedSoft
@@ -78,63 +79,64 @@ func (q *inquiry) count(failed bool) {
 		stats.requests.add(q.checks[0].Key, q.second)
 		return
 	}
-	for i := range q.checks {
-		c := &q.checks[i]
-		d := &c.Decision
-		if c.Rule.IsCandidate() {
-			if !failed {
-				q.reporters[i].stats.compare(q.checks[i-1].Decision.Allowed, d.Allowed)
-			}
-			continue
-		}
-		o := allowed
-		switch {
-		case failed && q.verdict.Outcome == core.Unavailable && c.Rule.TurnsAway():
-			o = errorClosed
-		case failed && q.verdict.Outcome == core.Unavailable: // it would not have
-			continue
-		case failed && c.Uncounted:
-			o = errorOpen
-		case failed:
-			o = fallback
-		case c.Rule.Shadow():
-			if !d.Allowed {
-				o = shadowRejected
-			}
-		case !d.Allowed:
-			o = rejected
-		case q.verdict.Outcome == core.Reject:
-			continue
-		case d.Soft:
-			o = allowedSoft
-		case d.Delay > 0:
-			o = delayed
-		}
-		if limit := q.besideOf(i); limit != nil && (d.Allowed || !limit.Decision.Allowed) {
-			continue // the rule's limit has counted the request
-		}
+	for i := 0; i < len(q.checks); {
+		limit := &q.checks[i]
+		c := limit // what decides for the rule
 		stats := q.reporters[i].stats
+		for i++; i < len(q.checks); i++ { // what stands beside the limit
+			other := &q.checks[i]
+			if other.Rule.IsCandidate() {
+				if !failed {
+					stats.compare(limit.Decision.Allowed, other.Decision.Allowed)
+				}
+				continue
+			}
+			if q.reporters[i] != q.reporters[i-1] || !other.Rule.Limit().InFlight() || limit.Rule.Limit().InFlight() {
+				break
+			}
+			if limit.Decision.Allowed && !other.Decision.Allowed {
+				c = other // the rule's concurrency
+			}
+		}
+		o, counts := outcomeOf(c, &q.verdict, failed)
+		if !counts {
+			continue
+		}
 		stats.inc(o)
 		stats.requests.add(c.Key, q.second)
 		if o == rejected || o == shadowRejected {
 			stats.rejections.add(c.Key, q.second)
 		}
-		if d.Penalty {
+		if c.Decision.Penalty {
 			stats.penalties.Add(1)
 		}
 	}
 }
 
-// besideOf returns the check of the rule whose concurrency a check is about, nil where it is about something else, or the rule limits
-// nothing else.
-func (q *inquiry) besideOf(i int) *core.Check {
-	if i == 0 || q.reporters[i] != q.reporters[i-1] || !q.checks[i].Rule.Limit().InFlight() {
-		return nil
+// outcomeOf returns what a rule has become of a request, where that counts.
+func outcomeOf(c *core.Check, v *core.Verdict, failed bool) (o outcome, counts bool) {
+	d, shadow := &c.Decision, c.Rule.Shadow()
+	switch {
+	case v.Outcome == core.Unavailable:
+		return errorClosed, c.Rule.TurnsAway()
+	case !d.Allowed && shadow:
+		return shadowRejected, true
+	case !d.Allowed:
+		return rejected, true
+	case v.Outcome == core.Reject && !shadow:
+		return allowed, false
+	case c.Uncounted:
+		return errorOpen, true
+	case failed:
+		return fallback, true
+	case shadow:
+		return allowed, true
+	case d.Soft:
+		return allowedSoft, true
+	case d.Delay > 0:
+		return delayed, true
 	}
-	if q.checks[i-1].Rule.IsCandidate() {
-		return &q.checks[i-2]
-	}
-	return &q.checks[i-1]
+	return allowed, true
 }
 
 // fileMetrics tell whether the rule files that are there are those in force. There is one of them a process, which every

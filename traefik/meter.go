@@ -19,8 +19,9 @@ type meter struct {
 	label    string  // the rule's: namespace/name
 }
 
-// The outcomes of a request under a rule, as places in outcomeNames. A rule that would have allowed a request that another rejects
-// counts none.
+// The outcomes of a request under a rule, as places in outcomeNames. Each rule counts one of a request at most: a rule that would have
+// allowed what another rejects counts none, unless it is a shadow. Where the store has failed what memory rejects is rejected as ever,
+// and what it allows is a fallback.
 const (
 	outcomeAllowed = iota
 	outcomeAllowedSoft
@@ -61,21 +62,34 @@ func count(s *ruleSet, q *inquiry, failed bool) {
 		}
 		return
 	}
-	for i := range q.checks {
-		c := &q.checks[i]
-		m := s.meters[c.Rule.Name()] // which the rule that counts in its place has, too
-		if c.Rule.IsCandidate() {
-			if !failed {
-				m.compare(q.checks[i-1].Decision.Allowed, c.Decision.Allowed)
+	countEach(s, q, failed)
+}
+
+// countEach is count where rules are asked one by one.
+func countEach(s *ruleSet, q *inquiry, failed bool) {
+	i := 0
+	for i < len(q.checks) {
+		limit := &q.checks[i]
+		c := limit                        // what decides for the rule
+		m := s.meters[c.Rule.Name()]      // which the rule that counts in its place has, too
+		for i++; i < len(q.checks); i++ { // what stands beside the limit
+			other := &q.checks[i]
+			if other.Rule.IsCandidate() {
+				if !failed {
+					m.compare(limit.Decision.Allowed, other.Decision.Allowed)
+				}
+				continue
 			}
-			continue
+			if !isConcurrencyOf(limit.Rule, other.Rule) {
+				break
+			}
+			if limit.Decision.Allowed && !other.Decision.Allowed {
+				c = other
+			}
 		}
-		outcome := outcomeOf(c, v, failed)
+		outcome := outcomeOf(c, &q.verdict, failed)
 		if outcome < 0 {
 			continue
-		}
-		if limit := besideOf(q.checks, i); limit != nil && (c.Decision.Allowed || !limit.Decision.Allowed) {
-			continue // the rule's limit has counted the request
 		}
 		atomic.AddInt64(&m.requests[outcome], 1)
 		if c.Decision.Penalty {
@@ -86,30 +100,31 @@ func count(s *ruleSet, q *inquiry, failed bool) {
 
 // outcomeOf returns what a rule has become of a request; -1: nothing that is counted.
 func outcomeOf(c *core.Check, v *core.Verdict, failed bool) int {
-	if failed {
-		if v.Outcome == core.Unavailable {
-			if c.Rule.TurnsAway() {
-				return outcomeErrorClosed
-			}
-			return -1 // others do
+	if v.Outcome == core.Unavailable {
+		if c.Rule.TurnsAway() {
+			return outcomeErrorClosed
 		}
-		if c.Uncounted {
-			return outcomeErrorOpen
-		}
-		return outcomeFallback
+		return -1 // others do
 	}
 	d := &c.Decision
-	if c.Rule.Shadow() {
-		if d.Allowed {
-			return outcomeAllowed
-		}
-		return outcomeShadowRejected
-	}
+	shadow := c.Rule.Shadow()
 	if !d.Allowed {
+		if shadow {
+			return outcomeShadowRejected
+		}
 		return outcomeRejected
 	}
-	if v.Outcome == core.Reject {
+	if v.Outcome == core.Reject && !shadow {
 		return -1
+	}
+	if c.Uncounted {
+		return outcomeErrorOpen
+	}
+	if failed {
+		return outcomeFallback
+	}
+	if shadow {
+		return outcomeAllowed
 	}
 	if d.Soft {
 		return outcomeAllowedSoft
@@ -120,19 +135,10 @@ func outcomeOf(c *core.Check, v *core.Verdict, failed bool) int {
 	return outcomeAllowed
 }
 
-// besideOf returns the check of the rule whose concurrency a check is about, nil where it is about something else, or the rule limits
-// nothing else.
-func besideOf(checks []core.Check, i int) *core.Check {
-	if i == 0 || !checks[i].Rule.Limit().InFlight() || checks[i-1].Rule.Name() != checks[i].Rule.Name() {
-		return nil
-	}
-	if checks[i-1].Rule.IsCandidate() {
-		return &checks[i-2]
-	}
-	if checks[i-1].Rule.Limit().InFlight() { // of another key under the same rule
-		return nil
-	}
-	return &checks[i-1]
+// isConcurrencyOf reports whether a rule is the concurrency that another has besides its limit: the check of it stands behind that of the
+// limit.
+func isConcurrencyOf(limit, other *core.Rule) bool {
+	return other.Limit().InFlight() && !limit.Limit().InFlight() && other.Name() == limit.Name()
 }
 
 // compare counts what a limit and its candidate have decided.

@@ -3,6 +3,7 @@ package traefik
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -149,6 +150,79 @@ func TestARuleCountsNothingOfARequestThatAnotherRejects(t *testing.T) {
 	wantRequests(t, h, "m.file/few", "allowed 2, rejected 3")
 	wantRequests(t, h, "m.file/many", "allowed 2")
 	wantRequests(t, h, "m.file/tried", "allowed 1, shadow_rejected 4")
+}
+
+// Whether the store answers or has failed, a rule counts a request once at most, and the same are rejected: what memory allows then is a
+// fallback. Defect found: a limit and its concurrency counted what was rejected twice while Redis failed, and all of it as fallback.
+func TestAFailureOfTheStoreChangesWhatIsCountedOfAllowedRequestsAlone(t *testing.T) {
+	few := Rule{Name: "few", Limit: "2/1h"}
+	for _, c := range []struct {
+		name         string
+		rules        []Rule
+		paths        string
+		well, failed string // by rule
+	}{
+		{"a limit", []Rule{few}, "/ / / /", "allowed 2, rejected 2", "rejected 2, fallback 2"},
+		{"with a concurrency that is not reached", []Rule{{Name: "r", Limit: "2/1h", Concurrency: "9"}}, "/ / / /", "allowed 2, rejected 2", "rejected 2, fallback 2"},
+		{"with one that is", []Rule{{Name: "r", Limit: "9/1h", Concurrency: "1"}}, "/twice / /twice", "allowed 3, rejected 2", "rejected 2, fallback 3"},
+		{"with both reached", []Rule{{Name: "r", Limit: "1/1h", Concurrency: "1"}}, "/twice /", "allowed 1, rejected 2", "rejected 2, fallback 1"},
+		{"with a candidate in between", []Rule{{Name: "r", Limit: "9/1h", Concurrency: "1", Candidate: object{"limit": "1/1h"}}}, "/twice /", "allowed 2, rejected 1", "rejected 1, fallback 2"},
+		{"a shadow with a concurrency", []Rule{{Name: "r", Limit: "3/1h", Concurrency: "1", Enforcement: "shadow"}}, "/twice /twice /twice", "allowed 2, shadow_rejected 4", "shadow_rejected 4, fallback 2"},
+		{"a tolerance", []Rule{{Name: "r", Limit: "2/1h", Enforcement: "soft 50% 1h"}}, "/ / / /", "allowed 2, allowed_soft 1, rejected 1", "rejected 1, fallback 3"},
+		{"a delay", []Rule{{Name: "r", Limit: "1/1s", Algorithm: "token_bucket", OnLimit: "delay", MaxDelay: "2s"}}, "/ / / /", "allowed 1, delayed 2, rejected 1", "rejected 1, fallback 3"},
+		{"several rules",
+			[]Rule{few, {Name: "many", Limit: "9/1h"}, {Name: "tried", Limit: "1/1h", Enforcement: "shadow"}, {Name: "open", Limit: "1/1h", OnError: "open"}}, "/",
+			"allowed 1; allowed 1; allowed 1; allowed 1", "fallback 1; fallback 1; fallback 1; error_open 1"},
+		{"one of which rejects",
+			[]Rule{few, {Name: "many", Limit: "9/1h"}, {Name: "tried", Limit: "1/1h", Enforcement: "shadow"}, {Name: "mild", Limit: "9/1h", Enforcement: "shadow"}}, "/ / /",
+			"allowed 2, rejected 1; allowed 2; allowed 1, shadow_rejected 2; allowed 3", "rejected 1, fallback 2; fallback 2; shadow_rejected 2, fallback 1; fallback 3"},
+		{"one of which is open, and one a shadow", // which lets nothing pass that another rejects
+			[]Rule{few, {Name: "open", Limit: "9/1h", OnError: "open"}, {Name: "tried", Limit: "9/1h", OnError: "open", Enforcement: "shadow"}}, "/ / /",
+			"allowed 2, rejected 1; allowed 2; allowed 3", "rejected 1, fallback 2; error_open 2; error_open 3"},
+		{"one of which is closed",
+			[]Rule{few, {Name: "closed", Limit: "9/1h", OnError: "closed", Concurrency: "1"}, {Name: "open", Limit: "9/1h", OnError: "open"}, {Name: "tried", Limit: "9/1h", Enforcement: "shadow"}}, "/ /",
+			"allowed 2; allowed 2; allowed 2; allowed 2", "; error_closed 2; ; "},
+	} {
+		for _, failed := range []bool{false, true} {
+			s := newStage(t)
+			s.turn = func(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+				ended, letGo := context.WithCancel(ctx)
+				letGo()
+				return ended, letGo
+			}
+			config := withMetrics(Config{Rules: c.rules})
+			page := s.handler(context.Background(), config, "m@file")
+			h := &handler{engine: s.newest("m@file")}
+			want := c.well
+			if failed {
+				h = fail(s, errors.New("it broke")).(*handler)
+				want = c.failed
+			}
+			h.next = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/twice" { // another comes while this one is in flight
+					visitFrom(h, "/")
+				}
+			})
+			for _, path := range strings.Fields(c.paths) {
+				visitFrom(h, path)
+			}
+			var got []string
+			found := scrape(t, page)
+			for _, rule := range c.rules {
+				got = append(got, requests(found, "m.file/"+rule.Name))
+			}
+			if strings.Join(got, "; ") != want {
+				t.Errorf("%s, failed %v: %s, want %s", c.name, failed, strings.Join(got, "; "), want)
+			}
+		}
+	}
+}
+
+// visitFrom makes a request of one client.
+func visitFrom(h http.Handler, path string) {
+	r := httptest.NewRequest("GET", "http://example.com"+path, nil)
+	r.RemoteAddr = "192.0.2.1:1234"
+	h.ServeHTTP(httptest.NewRecorder(), r)
 }
 
 func TestCandidatesAreComparedInTheMetrics(t *testing.T) {
