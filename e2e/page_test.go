@@ -362,7 +362,7 @@ func TestThePageShowsLiveRatesOfRulesAndTheHealthOfStores(t *testing.T) {
 	b.says("#health .bad", "does not answer: the breaker is open")
 	b.says("#health .bad", "9 store errors in the last minute")
 	b.says("#health .bad", "the last change was refused")
-	b.says(row("api/per-key")+" .chip.warn", "counted here alone: the store does not answer")
+	b.says(row("api/per-key")+" .chip.warn", "allowed here alone: the store does not answer")
 
 	// Caddy is started again, and its counts with it: they are not compared with those before.
 	a.is(func() {
