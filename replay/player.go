@@ -27,8 +27,12 @@ func newPlayer(rules []*core.Rule) (*player, error) {
 	return p, nil
 }
 
-// statusLeft is what Caddy logs for a client that left before it was answered.
-const statusLeft = 499
+// The statuses of requests that wait, and are not served: what Caddy logs for a client that left, and what those are answered whose wait a
+// reload ends. A 503 may be the upstream's, too; of the same rules' log it is Weir's where it came sooner than the request's turn.
+const (
+	statusLeft   = 499
+	statusReload = 503
+)
 
 // decide decides a request that ends, by its log, at that time and with that status. It must not be earlier than the one before it.
 func (p *player) decide(at int64, r *request, checks []core.Check, v *core.Verdict) {
@@ -40,7 +44,7 @@ func (p *player) decide(at int64, r *request, checks []core.Check, v *core.Verdi
 	p.number++
 	d := due{number: p.number, at: max(at, r.end), end: max(at, r.end), status: int(r.status), holds: core.Holds(nil, checks), finish: true}
 	if turn := at + v.Delay; v.Delay > 0 {
-		d.finish = d.end < turn && d.status == statusLeft // it left while it waited
+		d.finish = d.end < turn && (d.status == statusLeft || d.status == statusReload) // it left while it waited
 		d.leave = d.finish
 		if !d.leave {
 			d.at = turn
