@@ -17,7 +17,8 @@ type pairing struct {
 
 // pair is a rule of both sides.
 type pair struct {
-	rules    [2]int // places
+	rules    [2]int  // places
+	rejects  [2]bool // whether what is over a side's limit counts as rejected: a shadow rejects nobody
 	newly    [2]int64
 	affected *keyTable // by the key of the side that rejects; rejected counts what is newly rejected
 	spared   map[uint32]int64
@@ -38,7 +39,11 @@ func newPairing(old, candidate *Rules) *pairing {
 		if at, ok := places[r.Name]; ok {
 			p.of[0][i] = len(p.pairs)
 			p.of[1][at] = len(p.pairs)
-			p.pairs = append(p.pairs, &pair{rules: [2]int{i, at}, affected: newKeyTable(), spared: make(map[uint32]int64)})
+			one := &pair{rules: [2]int{i, at}, affected: newKeyTable(), spared: make(map[uint32]int64)}
+			shadow := [2]bool{r.Shadow, candidate.set.Rules[at].Shadow}
+			both := shadow[0] && shadow[1] // are compared by what they would reject
+			one.rejects = [2]bool{both || !shadow[0], both || !shadow[1]}
+			p.pairs = append(p.pairs, one)
 		}
 	}
 	return p
@@ -77,7 +82,7 @@ func (p *pairing) compare(r *request, sides []*side) {
 
 // conclude counts what the two rules have made of a request.
 func (p *pair) conclude() {
-	before, after := p.now[0] == turnedAway, p.now[1] == turnedAway
+	before, after := p.rejects[0] && p.now[0] == turnedAway, p.rejects[1] && p.now[1] == turnedAway
 	if before != after {
 		key := p.key[index(after)]
 		k, at := p.affected.count(maphash.String(seed, key))
@@ -100,15 +105,18 @@ func (p *pair) conclude() {
 // clients says how many keys only the candidate touches, and how many only the rule in force.
 func (p *pair) clients(sides []*side) (touched, spared int64) {
 	old, candidate := sides[0].tallies[p.rules[0]].keys, sides[1].tallies[p.rules[1]].keys
-	for hash, place := range candidate.places {
-		if candidate.counts[place].rejected > 0 && old.rejections(hash) == 0 {
-			touched++
+	return p.touchedOnly(1, candidate, old), p.touchedOnly(0, old, candidate)
+}
+
+// touchedOnly says how many keys one side rejects, and the other does not.
+func (p *pair) touchedOnly(side int, keys, others *keyTable) (n int64) {
+	if !p.rejects[side] {
+		return 0
+	}
+	for hash, place := range keys.places {
+		if keys.counts[place].rejected > 0 && (!p.rejects[1-side] || others.rejections(hash) == 0) {
+			n++
 		}
 	}
-	for hash, place := range old.places {
-		if old.counts[place].rejected > 0 && candidate.rejections(hash) == 0 {
-			spared++
-		}
-	}
-	return touched, spared
+	return n
 }

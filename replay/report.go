@@ -134,6 +134,7 @@ type RuleComparison struct {
 	Candidate     string      `json:"candidate"`
 	NewlyRejected int64       `json:"newly_rejected"`
 	NewlyAllowed  int64       `json:"newly_allowed"`
+	Shadow        [2]bool     `json:"-"`         // whether today's rule and the candidate's are shadows
 	SameKeys      bool        `json:"same_keys"` // whether both tell clients apart alike; if not, of clients nothing is said
 	NewlyTouched  int64       `json:"clients_newly_touched"`
 	Spared        int64       `json:"clients_spared"`
@@ -382,7 +383,7 @@ func (p *replay) compared(one *pair) RuleComparison {
 	a, b := p.sides[0].rules.set.Rules[one.rules[0]], p.sides[1].rules.set.Rules[one.rules[1]]
 	r := RuleComparison{
 		Name: a.Name, Limit: limitText(a.Limits.Own()), Candidate: limitText(b.Limits.Own()),
-		NewlyRejected: one.newly[0], NewlyAllowed: one.newly[1], SameKeys: ruleset.Spec(a) == ruleset.Spec(b), Keys: []KeyChange{},
+		NewlyRejected: one.newly[0], NewlyAllowed: one.newly[1], Shadow: [2]bool{a.Shadow, b.Shadow}, SameKeys: ruleset.Spec(a) == ruleset.Spec(b), Keys: []KeyChange{},
 	}
 	if r.SameKeys {
 		r.NewlyTouched, r.Spared = one.clients(p.sides)

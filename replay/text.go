@@ -169,7 +169,7 @@ func (w *textWriter) candidate(c *Comparison) {
 		if !r.SameKeys {
 			touched, spared = "other keys", "other keys"
 		}
-		rows = append(rows, []string{r.Name, r.Limit, r.Candidate, grouped(r.NewlyRejected), grouped(r.NewlyAllowed), touched, spared})
+		rows = append(rows, []string{r.Name, shadowed(r.Limit, r.Shadow[0]), shadowed(r.Candidate, r.Shadow[1]), grouped(r.NewlyRejected), grouped(r.NewlyAllowed), touched, spared})
 	}
 	if len(c.Rules) > 0 {
 		w.table(rows)
@@ -191,6 +191,14 @@ func (w *textWriter) candidate(c *Comparison) {
 		}
 		w.table(rows)
 	}
+}
+
+// shadowed writes a limit, and whether it is a shadow's.
+func shadowed(limit string, shadow bool) string {
+	if shadow {
+		return limit + " shadow"
+	}
+	return limit
 }
 
 // suggestions writes the limits that were found.
