@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/proxyweir/weir/replay"
@@ -42,7 +43,7 @@ Values of header fields, cookies and query parameters are shown shortened, with 
 		Example: "caddy rate-limit replay --rules limits.yaml --suggest --html report.html /var/log/caddy/access*.log*",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
 			return o.run(ctx, args, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -96,11 +97,14 @@ func (o *replayOptions) run(ctx context.Context, logs []string, in io.Reader, ou
 		}
 		defer page.discard()
 	}
+	if slices.Contains(logs, "-") && in != nil {
+		c.Input = until(ctx, in)
+	}
 	bar := newReplayBar(messages)
 	c.Progress = bar.show
 	report, err := replay.Run(ctx, c)
 	bar.end()
-	if errors.Is(err, context.Canceled) {
+	if err != nil && ctx.Err() != nil {
 		return errors.New("interrupted")
 	}
 	if err != nil {
@@ -117,6 +121,17 @@ func (o *replayOptions) run(ctx context.Context, logs []string, in io.Reader, ou
 		return e.Encode(report)
 	}
 	return report.WriteText(out)
+}
+
+// until returns what a reader has until a context ends, also while nothing comes from it.
+func until(ctx context.Context, from io.Reader) io.Reader {
+	out, in := io.Pipe()
+	context.AfterFunc(ctx, func() { _ = in.CloseWithError(ctx.Err()) })
+	go func() {
+		_, err := io.CopyBuffer(in, struct{ io.Reader }{from}, make([]byte, 256<<10))
+		_ = in.CloseWithError(err)
+	}()
+	return out
 }
 
 // strayShare finds a share that is written behind --suggest and a blank, and would be taken for a log.

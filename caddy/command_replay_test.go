@@ -4,9 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // twoRequests are a log of one client.
@@ -98,5 +101,46 @@ func TestThePageTakesThePlaceOfAnEarlierOneAndOfNoFileThatIsRead(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(at(".replay-*")); len(left) > 0 {
 		t.Errorf("%q are left behind", left)
+	}
+}
+
+// It waits for a log on standard input meanwhile, which does not end.
+func TestAReplayThatIsToEndLeavesNothingBehind(t *testing.T) {
+	for _, ends := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		t.Run(ends.String(), func(t *testing.T) {
+			dir := folder(t, "limits.yaml", rulesOf("{name: api, limit: 1/1m}"))
+			cmd := exec.Command(os.Args[0], "rate-limit", "replay", "-r", "limits.yaml", "--html", "report.html", "-")
+			cmd.Dir = dir
+			cmd.Env = append(os.Environ(), asCaddy+"=1", "XDG_CONFIG_HOME="+dir, "XDG_DATA_HOME="+dir)
+			var problems strings.Builder
+			cmd.Stderr = &problems
+			stdin, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = stdin.Close() }()
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- cmd.Wait() }()
+			begun := func() bool {
+				pages, _ := filepath.Glob(filepath.Join(dir, ".replay-*"))
+				return len(pages) > 0
+			}
+			eventually(t, "the replay has begun", begun)
+			if err := cmd.Process.Signal(ends); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-ended:
+			case <-time.After(20 * time.Second):
+				_ = cmd.Process.Kill()
+				t.Fatal("the replay goes on")
+			}
+			if begun() || !strings.Contains(problems.String(), "interrupted") || cmd.ProcessState.ExitCode() != 1 {
+				t.Errorf("exit status %d, %s; the page is left behind: %v", cmd.ProcessState.ExitCode(), problems.String(), begun())
+			}
+		})
 	}
 }
