@@ -201,15 +201,11 @@ func (p *replay) ruleReports(s *side) []RuleReport {
 // ruleReport reports one rule.
 func (p *replay) ruleReport(s *side, i int) RuleReport {
 	rule, t, text := s.rules.set.Rules[i], s.tallies[i], s.rules.texts[i]
-	t.minutes.close()
 	r := RuleReport{
 		Name: rule.Name, Limit: limitText(rule.Limits.Own()), Algorithm: algorithmText(rule.Limits.Own()), Enforcement: "hard",
 		Requests: t.requests, Allowed: t.by[passed], AllowedSoft: t.by[passedSoft], Delayed: t.by[passedDelayed],
 		ForConcurrency: t.places, RejectedByOthers: t.by[notCounted],
-		Clients: int64(len(t.keys.counts)), WorstMinutes: t.minutes.worst, TopKeys: []KeyReport{}, NotReplayed: []NotReplayed{},
-	}
-	if r.WorstMinutes == nil {
-		r.WorstMinutes = []Minute{}
+		Clients: int64(len(t.keys.counts)), WorstMinutes: t.minutes.worst(), TopKeys: []KeyReport{}, NotReplayed: []NotReplayed{},
 	}
 	if words := strings.Fields(text.Enforcement); len(words) > 0 {
 		r.Enforcement = strings.Join(words, " ")

@@ -61,39 +61,77 @@ type Minute struct {
 	Rejected int64     `json:"rejected"`
 }
 
-// minutes keeps those with the most rejections.
+// minutes counts by the minute, and knows those with the most rejections. A minute that comes again, since the log's clock went back, is one:
+// of the first keptMinutes exactly, and then of those that were among so many of the worst.
 type minutes struct {
-	now   int64 // number of the minute that is counted
-	one   Minute
-	worst []Minute
+	one  minute // that is counted
+	list []minute
 }
 
-// mostMinutes is how many are kept.
-const mostMinutes = 5
+// minute is what Minute is, in a few bytes.
+type minute struct {
+	number             int32 // since the epoch
+	requests, rejected uint32
+}
+
+const (
+	mostMinutes = 5    // are told
+	keptMinutes = 4096 // are kept; up to twice as many for a while
+)
 
 const minuteMicros = 60 * 1_000_000
 
 // count counts a request.
 func (m *minutes) count(at int64, rejected bool) {
-	if minute := at / minuteMicros; minute != m.now {
+	if number := int32(at / minuteMicros); number != m.one.number {
 		m.close()
-		m.now = minute
+		m.one.number = number
 	}
-	m.one.Requests++
+	m.one.requests++
 	if rejected {
-		m.one.Rejected++
+		m.one.rejected++
 	}
 }
 
 // close ends the minute that is counted.
 func (m *minutes) close() {
-	if m.one.Rejected > 0 {
-		m.one.Start = time.UnixMicro(m.now * minuteMicros).UTC()
-		m.worst = append(m.worst, m.one)
-		slices.SortStableFunc(m.worst, func(a, b Minute) int {
-			return cmp.Or(cmp.Compare(b.Rejected, a.Rejected), cmp.Compare(b.Requests, a.Requests), a.Start.Compare(b.Start))
-		})
-		m.worst = m.worst[:min(len(m.worst), mostMinutes)]
+	if m.one.requests > 0 {
+		m.list = append(m.list, m.one)
 	}
-	m.one = Minute{}
+	m.one = minute{}
+	if len(m.list) == 2*keptMinutes {
+		m.merge()
+		m.list = m.list[:min(len(m.list), keptMinutes)]
+	}
+}
+
+// merge makes one of those that are the same minute, and puts the worst first.
+func (m *minutes) merge() {
+	slices.SortFunc(m.list, func(a, b minute) int { return cmp.Compare(a.number, b.number) })
+	merged := m.list[:0]
+	for _, one := range m.list {
+		if last := len(merged) - 1; last >= 0 && merged[last].number == one.number {
+			merged[last].requests += one.requests
+			merged[last].rejected += one.rejected
+			continue
+		}
+		merged = append(merged, one)
+	}
+	m.list = merged
+	slices.SortFunc(m.list, func(a, b minute) int {
+		return cmp.Or(cmp.Compare(b.rejected, a.rejected), cmp.Compare(b.requests, a.requests), cmp.Compare(a.number, b.number))
+	})
+}
+
+// worst returns the minutes with the most rejections, and none without.
+func (m *minutes) worst() []Minute {
+	m.close()
+	m.merge()
+	list := []Minute{}
+	for _, one := range m.list[:min(len(m.list), mostMinutes)] {
+		if one.rejected > 0 {
+			list = append(list, Minute{time.UnixMicro(int64(one.number) * minuteMicros).UTC(), int64(one.requests), int64(one.rejected)})
+		}
+	}
+	return list
 }
