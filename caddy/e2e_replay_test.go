@@ -1,10 +1,12 @@
 package ratelimit_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -276,20 +278,66 @@ func (l *replayed) areClear(live map[int]logged) bool {
 	return slices.IsSortedFunc(inOrder, func(a, b logged) int { return a.begin().Compare(b.begin()) })
 }
 
-// compare replays the log and compares it with the live run, request by request.
-func (l *replayed) compare(live map[int]logged) {
-	l.t.Helper()
-	contents, problems := ruleset.Read([]string{filepath.Join(l.dir, "rules", "limits.yaml")})
+// What a limit rejected is told by its rule in the log, where the status is none of a limit's. What Caddy refuses itself came to no limit.
+func TestAReplayKnowsWhatTheLogsLimitsRejectedAndWhatCaddyRefused(t *testing.T) {
+	s := start(t, "servers {\nprotocols h1 h2c\n}\n",
+		":PORT {\nlog {\noutput file DIR/access.log\nformat json\n}\nrate_limit {\nzone all {\nkey static\nlimit 1/366d\n}\n}\nhandle_errors 429 {\nrespond busy 420\n}\nrespond ok\n}")
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	grpc := s.newClient(protocols)
+	defer grpc.CloseIdleConnections()
+	s.logFile = s.dir + "/access.log"
+	c, err := net.Dial("tcp", s.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	_, _ = c.Write([]byte("GET / HTTP/1.1\r\nHost:\r\nConnection: close\r\n\r\n"))
+	if answer, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || answer.StatusCode != http.StatusBadRequest {
+		t.Fatalf("without a host: %v, %v", answer, err)
+	}
+	logged := 1
+	for _, request := range []struct {
+		client *http.Client
+		status int
+	}{{s.client, 200}, {s.client, 420}, {grpc, 200}} {
+		eventually(t, "the request before is in the log", func() bool { return len(s.logs("handled request")) == logged })
+		if r, err := s.try(request.client, "POST /", "Content-Type", "application/grpc"); err != nil || r.status != request.status {
+			t.Fatalf("status %d, %v, want %d", r.status, err, request.status)
+		}
+		logged++
+	}
+	eventually(t, "all requests are in the log", func() bool { return len(s.logs("handled request")) == logged })
+	s.put("limits.yaml", rulesOf("{name: all, key: 'static:all', limit: 1/366d}"))
+	r, err := replay.Run(context.Background(), replay.Config{Rules: parsed(t, s.dir), Logs: []string{s.logFile}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Requests != 3 || r.Rejected != 2 || r.Logged429 != 0 || r.LoggedByRule != 2 || r.Other != 1 {
+		t.Errorf("%d requests, %d rejected; logged: %d with 429, %d by rules; %d other lines", r.Requests, r.Rejected, r.Logged429, r.LoggedByRule, r.Other)
+	}
+}
+
+// parsed reads the rule file of a server's folder.
+func parsed(t testing.TB, dir string) []*ruleset.File {
+	t.Helper()
+	contents, problems := ruleset.Read([]string{filepath.Join(dir, "rules", "limits.yaml")})
 	if problems != nil {
-		l.t.Fatal(problems)
+		t.Fatal(problems)
 	}
 	files, problems := ruleset.Parse(contents, yaml.Parse)
 	if problems != nil {
-		l.t.Fatal(problems)
+		t.Fatal(problems)
 	}
+	return files
+}
+
+// compare replays the log and compares it with the live run, request by request.
+func (l *replayed) compare(live map[int]logged) {
+	l.t.Helper()
 	rejected := make(map[string]int)
 	compared := 0
-	report, err := replay.Run(context.Background(), replay.Config{Rules: files, Logs: []string{l.logFile}, Watch: func(d replay.Decided) {
+	report, err := replay.Run(context.Background(), replay.Config{Rules: parsed(l.t, l.dir), Logs: []string{l.logFile}, Watch: func(d replay.Decided) {
 		one, there := live[d.Line]
 		if !there {
 			l.t.Errorf("line %d is replayed, which is no request", d.Line)

@@ -54,6 +54,10 @@ func (p *lineParser) parseCaddy(o *fastjson.Object, request *fastjson.Value, e *
 	if e.status == 0 { // nothing was written, for which net/http writes 200
 		e.status = 200
 	}
+	if e.status == 400 && e.hasHost && e.host == "" && text(fields.Get("proto")) == "HTTP/1.1" {
+		return errOther // Caddy refuses it before any handler is asked
+	}
+	e.byRule = text(o.Get("rate_limit_rule")) != "" // which Weir's handler adds, whatever the client is answered
 	if len(p.wanted) > 0 {
 		p.caddyHeaders(fields.Get("headers"), e)
 	}

@@ -12,6 +12,7 @@ type entry struct {
 	start, end int64 // nanoseconds; the same where the log has no duration
 	coarse     bool  // the line has whole seconds
 	status     int
+	byRule     bool // the line names the rule that rejected it
 	method     string
 	host       string
 	uri        string

@@ -15,6 +15,7 @@ type request struct {
 	status     int32
 	file, line int32
 	coarse     bool
+	byRule     bool       // the log names the rule that rejected it
 	checks     [2][]check // by the rules in force, and by the candidate's
 	sees       fieldSet   // which fields the line has that others may leave out
 }
@@ -118,7 +119,7 @@ func (w *worker) parse(b *batch) {
 			}
 			b.strange++
 		}
-		r := request{start: e.start / 1000, end: e.end / 1000, status: int32(e.status), file: int32(b.file.number), line: int32(n), coarse: e.coarse}
+		r := request{start: e.start / 1000, end: e.end / 1000, status: int32(e.status), file: int32(b.file.number), line: int32(n), coarse: e.coarse, byRule: e.byRule}
 		place := bounds{len(w.checks), len(w.checks), len(w.checks)}
 		for i, set := range w.sets {
 			w.checks, w.keys = w.sorter.sort(set, e, w.checks, w.keys)

@@ -24,9 +24,11 @@ type Report struct {
 	Rejected    int64 `json:"rejected"`
 	Logged429   int64 `json:"logged_429"` // requests that the log has with status 429
 
+	LoggedByRule int64 `json:"logged_by_rule"` // and those of another status that it names the rule of that rejected them
+
 	Unreadable int64     `json:"unreadable"`            // lines that could not be read
 	Examples   []BadLine `json:"unreadable_examples"`   // the first of them
-	Other      int64     `json:"other_lines"`           // lines that are no requests
+	Other      int64     `json:"other_lines"`           // lines that are no requests, or of such as came to no limit
 	OutOfOrder int64     `json:"out_of_order"`          // requests that came too late to be put in order
 	Crowded    int64     `json:"out_of_order_crowded"`  // of them, those that came in time, but behind more others than are kept in order
 	ClockSteps int64     `json:"clock_steps"`           // how often the log's clock went back
@@ -157,7 +159,7 @@ func (p *replay) report() *Report {
 	r := &Report{
 		From: time.UnixMicro(p.first).UTC(), To: time.UnixMicro(p.last).UTC(),
 		Files: p.sources, Requests: p.requests,
-		Allowed: s.allowed, AllowedSoft: s.soft, Delayed: s.delayed, Rejected: s.refused, Logged429: p.logged,
+		Allowed: s.allowed, AllowedSoft: s.soft, Delayed: s.delayed, Rejected: s.refused, Logged429: p.logged, LoggedByRule: p.byRule,
 		Unreadable: p.wrong, Examples: p.examples, Other: p.others,
 		OutOfOrder: p.order.late, Crowded: p.order.crowd, ClockSteps: p.order.steps, EndedEarly: s.player.early,
 		Warnings: []string{},

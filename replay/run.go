@@ -62,6 +62,7 @@ type replay struct {
 	sources  []FileReport
 	requests int64
 	logged   int64 // with status 429
+	byRule   int64 // with another, and the rule that rejected them
 	coarse   int64
 	untimed  int64 // lines of formats without durations
 	first    int64
@@ -303,8 +304,11 @@ func (p *replay) leave(r *request, at int64) {
 	}
 	p.first, p.last = min(p.first, at), max(p.last, at)
 	p.requests++
-	if r.status == 429 {
+	switch {
+	case r.status == 429:
 		p.logged++
+	case r.byRule:
+		p.byRule++
 	}
 	if r.coarse {
 		p.coarse++

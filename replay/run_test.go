@@ -180,6 +180,19 @@ func TestWhatWaitsIsReservedOfTheRulesBeside(t *testing.T) {
 	}
 }
 
+func TestWhatTheLogsLimitsRejectedIsCountedWhateverItsStatus(t *testing.T) {
+	named := strings.ReplaceAll(linesOf(hit{end: 1, client: "x", status: 503}, hit{end: 2, client: "x", status: 429}), `"status":`, `"rate_limit_rule":"a","status":`)
+	r, _ := run(t, Config{Rules: filesOf(t, rulesOf("{name: a, limit: 9/1m}")), Logs: []string{logIn(t, "a.log", linesOf(each("x", 0)...)+named)}})
+	if r.Logged429 != 1 || r.LoggedByRule != 1 {
+		t.Errorf("%d with 429, %d by rules; want 1 and 1", r.Logged429, r.LoggedByRule)
+	}
+	for form, text := range reportsOf(t, r) {
+		if form != "JSON" && !strings.Contains(text, "og itself has 1 with status 429, and 1 that a rule rejected with another") {
+			t.Errorf("%s does not say so:\n%s", form, text)
+		}
+	}
+}
+
 func TestARulesOwnCandidateIsCompared(t *testing.T) {
 	r, verdicts := run(t, Config{
 		Rules: filesOf(t, rulesOf("{name: a, limit: 2/1m, algorithm: sliding_window_log, candidate: {limit: 1/1m}}")),

@@ -14,7 +14,7 @@ func (r *Report) WriteText(out io.Writer) error {
 	w := &textWriter{out: out}
 	w.line("%s requests from %s to %s", grouped(r.Requests), clock(r.From), clock(r.To))
 	w.files(r)
-	w.line("%s would have been rejected (%s)%s; the log itself has %s with status 429", grouped(r.Rejected), percent(part(r.Rejected, r.Requests)), besides(r.AllowedSoft, r.Delayed), grouped(r.Logged429))
+	w.line("%s would have been rejected (%s)%s; the log itself has %s with status 429%s", grouped(r.Rejected), percent(part(r.Rejected, r.Requests)), besides(r.AllowedSoft, r.Delayed), grouped(r.Logged429), byRule(r.LoggedByRule))
 	for _, warning := range r.Warnings {
 		w.line("warning: %s", warning)
 	}
@@ -71,7 +71,7 @@ func (w *textWriter) files(r *Report) {
 		}
 	}
 	if r.Other > 0 {
-		w.line("%s lines are no requests", grouped(r.Other))
+		w.line("%s lines are no requests that came to a limit", grouped(r.Other))
 	}
 	if n := r.OutOfOrder - r.Crowded; n > 0 {
 		w.line("%s requests had begun more than %s before others that were decided already, and were decided late", grouped(n), time.Duration(Window)*time.Microsecond)
@@ -85,6 +85,14 @@ func (w *textWriter) files(r *Report) {
 	if r.ClockSteps > 0 {
 		w.line("the clock of the log went back %s times", grouped(r.ClockSteps))
 	}
+}
+
+// byRule says how many requests the log has rejected by a rule with another status.
+func byRule(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", and %s that a rule rejected with another", grouped(n))
 }
 
 // besides says what else than allowing and rejecting there was.
