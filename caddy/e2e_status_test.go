@@ -160,3 +160,16 @@ func TestStatusOfDescriptorsTellsOfTheTightestKey(t *testing.T) {
 		}
 	}
 }
+
+// Two handlers may have one zone, and except others: a client that one of them excepts comes under the other.
+func TestStatusTellsOfAZoneThatOneOfItsHandlersExceptsTheCallerFrom(t *testing.T) {
+	zone := func(path, except string) string {
+		return "route " + path + " {\nrate_limit {\nzone z {\nexcept " + except + "\nlimit 5/366d\n}\n}\n}\n"
+	}
+	s := start(t, behindProxy, ":PORT {\nrate_limit_status /quota z\n"+zone("/a", "192.0.2.1")+zone("/b", "192.0.2.2")+"respond ok\n}")
+	for _, client := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.3"} {
+		if r := s.do("/quota", "X-Forwarded-For", client); strings.Count(r.body, `"name":"z"`) != 1 {
+			t.Errorf("%s: %s, want z once", client, r.body)
+		}
+	}
+}

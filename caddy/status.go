@@ -132,13 +132,11 @@ func (s *Status) look(r *http.Request) ([]core.Check, error) {
 	q := &inquiry{quiet: true}
 	for _, h := range s.app.handlers {
 		first := len(q.checks)
-		h.inquireOfCaller(q, r, func(label string) bool {
+		h.inquireOfCaller(q, r, s.wanted, func(label string) bool {
 			here := counted{label, h.limiter}
-			if !s.wanted[label] || seen[here] {
-				return false
-			}
+			before := seen[here]
 			seen[here] = true
-			return true
+			return !before
 		})
 		checks := q.checks[first:]
 		var v core.Verdict
@@ -166,11 +164,13 @@ func tightest(checks []core.Check) []core.Check {
 	return kept
 }
 
-// inquireOfCaller fills in a check for each wanted rule that the client comes under, whatever it asks for.
-func (h *Handler) inquireOfCaller(q *inquiry, r *http.Request, wanted func(label string) bool) {
+// inquireOfCaller fills in a check for each wanted rule that the client comes under, whatever it asks for, and that is asked about for the
+// first time. Whether it is wanted comes before all else: there may be thousands of others.
+func (h *Handler) inquireOfCaller(q *inquiry, r *http.Request, wanted map[string]bool, first func(label string) bool) {
 	address := clientIPOf(r)
 	for _, zone := range h.zones {
-		if zone.except != nil && !zone.except.Covers(r, address) || !wanted(zone.reporter.stats.label) {
+		label := zone.reporter.stats.label
+		if !wanted[label] || zone.except != nil && !zone.except.Covers(r, address) || !first(label) {
 			continue
 		}
 		key, missing := zone.key.make(r, q)
@@ -186,7 +186,8 @@ func (h *Handler) inquireOfCaller(q *inquiry, r *http.Request, wanted func(label
 		return
 	}
 	for i, rule := range view.set.Rules {
-		if rule.Matcher != nil && !core.CoversCaller(rule.Matcher, r, address) || !wanted(view.set.reporters[i].stats.label) {
+		label := view.set.reporters[i].stats.label
+		if !wanted[label] || rule.Matcher != nil && !core.CoversCaller(rule.Matcher, r, address) || !first(label) {
 			continue
 		}
 		key, missing := ruleset.KeyOf(rule, r, address, q.key)
@@ -205,7 +206,8 @@ func (h *Handler) inquireOfCaller(q *inquiry, r *http.Request, wanted func(label
 	for i := range q.lookup.Found {
 		found := &q.lookup.Found[i]
 		if _, asked := told[found.Place]; !asked {
-			told[found.Place] = wanted(view.reporters[found.Place].stats.label)
+			label := view.reporters[found.Place].stats.label
+			told[found.Place] = wanted[label] && first(label)
 		}
 		if told[found.Place] {
 			q.add(found.Rule, found.Key, 1, view.reporters[found.Place])
