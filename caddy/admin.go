@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -75,11 +76,27 @@ func serveRest(w http.ResponseWriter, r *http.Request) error {
 	return adminError(http.StatusNotFound, "%s: there is no such thing; below %s there are %s", r.URL.Path, adminPath, strings.Join(names, ", "))
 }
 
+// methods returns the methods that it takes.
+func (e endpoint) methods() []string {
+	methods := []string{e.method}
+	if e.method == http.MethodGet {
+		methods = append(methods, http.MethodHead)
+	}
+	if e.posted {
+		methods = append(methods, http.MethodPost)
+	}
+	return methods
+}
+
 // serve answers a request.
 func (e endpoint) serve(w http.ResponseWriter, r *http.Request) error {
-	if r.Method != e.method && (e.method != http.MethodGet || r.Method != http.MethodHead) && (!e.posted || r.Method != http.MethodPost) {
-		w.Header().Set("Allow", e.method)
-		return adminError(http.StatusMethodNotAllowed, "method %s: %s takes %s", r.Method, e.name, e.method)
+	if allowed := e.methods(); !slices.Contains(allowed, r.Method) {
+		w.Header().Set("Allow", strings.Join(allowed, ", "))
+		takes := e.method
+		if e.posted {
+			takes += " and POST"
+		}
+		return adminError(http.StatusMethodNotAllowed, "method %s: %s takes %s", r.Method, e.name, takes)
 	}
 	// What web pages may send without asking is of other types.
 	if r.Method == http.MethodPost && !isJSON(r.Header.Get("Content-Type")) {
@@ -182,14 +199,18 @@ func numberOf(r *http.Request, name string, standard, most int) (int, error) {
 	return n, nil
 }
 
-// checkQuery refuses parameters that are not known, so that one with a slip in it is not left out.
+// checkQuery refuses parameters that are not known, so that one with a slip in it is not left out, and those that stand there twice,
+// but for the parts of a key.
 func checkQuery(r *http.Request, known ...string) error {
-	for name := range r.URL.Query() {
+	for name, values := range r.URL.Query() {
 		if len(known) == 0 {
 			return adminError(http.StatusBadRequest, "parameter %q: this takes none", name)
 		}
 		if err := core.CheckWord("parameter", name, known); err != nil {
 			return adminError(http.StatusBadRequest, "%w", err)
+		}
+		if len(values) > 1 && name != "key" {
+			return adminError(http.StatusBadRequest, "parameter %q: stands there %d times; keep one", name, len(values))
 		}
 	}
 	return nil

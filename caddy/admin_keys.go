@@ -14,17 +14,18 @@ type keyAnswer struct {
 	Rules []standingAnswer `json:"rules"`
 }
 
-// standingAnswer is how a key stands: whether a request of it that costs 1 would be allowed, and what there is before it.
+// standingAnswer is how a key stands: whether a request of it that costs 1 would be allowed, and what there is before it. Numbers are
+// not there where requests have no limit, or the store has failed.
 type standingAnswer struct {
-	Rule       string  `json:"rule"`
-	For        string  `json:"for,omitempty"` // the tier whose limit it is; none: the rule's own, or that of the key
-	LimitText  string  `json:"limit_text"`
-	Limit      int64   `json:"limit"`
-	Remaining  int64   `json:"remaining"`
-	Allowed    bool    `json:"allowed"`
-	Reset      float64 `json:"reset_seconds"`
-	RetryAfter float64 `json:"retry_after_seconds"` // -1: never
-	Error      string  `json:"error,omitempty"`     // of the store; nothing is known then
+	Rule       string   `json:"rule"`
+	For        string   `json:"for,omitempty"` // the tier whose limit it is; none: the rule's own, or that of the key
+	LimitText  string   `json:"limit_text"`    // or "unlimited"
+	Limit      *int64   `json:"limit,omitempty"`
+	Remaining  *int64   `json:"remaining,omitempty"`
+	Allowed    *bool    `json:"allowed,omitempty"` // nil: not known
+	Reset      *float64 `json:"reset_seconds,omitempty"`
+	RetryAfter *float64 `json:"retry_after_seconds,omitempty"` // -1: never
+	Error      string   `json:"error,omitempty"`               // of the store
 }
 
 // hasUnlimited reports whether requests of a key may come under the rule, and under none of its limits.
@@ -91,18 +92,33 @@ func showKey(a *App, r *http.Request) (any, error) {
 func (s *subject) standings(key string) []standingAnswer {
 	list := []standingAnswer{}
 	for _, l := range s.limitsOf(key) {
-		checks := []core.Check{{Rule: l.limit, Key: key, Cost: 1}}
-		var v core.Verdict
-		err := s.limiter.Look(checks, &v)
-		d := &checks[0].Decision
-		one := standingAnswer{Rule: s.label, For: l.of, LimitText: l.limit.Limit().String(), Limit: d.Limit, Allowed: d.Allowed,
-			Remaining: d.Remaining, Reset: seconds(d.ResetAfter), RetryAfter: seconds(d.RetryAfter)}
-		if err != nil {
-			one.Error = err.Error()
-		}
-		list = append(list, one)
+		list = append(list, s.standing(l, key))
 	}
 	return list
+}
+
+// standing returns how a key stands under one limit.
+func (s *subject) standing(l namedLimit, key string) standingAnswer {
+	one := standingAnswer{Rule: s.label, For: l.of}
+	if l.limit == nil {
+		one.LimitText = "unlimited"
+		one.Allowed = new(true)
+		return one
+	}
+	one.LimitText = l.limit.Limit().String()
+	checks := []core.Check{{Rule: l.limit, Key: key, Cost: 1}}
+	var v core.Verdict
+	if err := s.limiter.Look(checks, &v); err != nil {
+		one.Error = err.Error()
+		return one
+	}
+	d := &checks[0].Decision
+	one.Limit = new(d.Limit)
+	one.Remaining = new(d.Remaining)
+	one.Allowed = new(d.Allowed)
+	one.Reset = new(seconds(d.ResetAfter))
+	one.RetryAfter = new(seconds(d.RetryAfter))
+	return one
 }
 
 // seconds returns microseconds as seconds; core.Never is -1.
@@ -113,24 +129,18 @@ func seconds(d int64) float64 {
 	return float64(d) / 1e6
 }
 
-// limitsOf returns the limits that requests of a key may come under.
+// limitsOf returns the limits that requests of a key may come under; one that is nil is no limit.
 func (s *subject) limitsOf(key string) []namedLimit {
 	if s.desc != nil {
 		return []namedLimit{{limit: s.desc}}
 	}
 	limits := s.limitsOfRule()
 	if limits.Overrides(key) { // which go before the tiers
-		if own := limits.Of("", key); own != nil {
-			return []namedLimit{{limit: own}}
-		}
-		return nil
+		return []namedLimit{{limit: limits.Of("", key)}}
 	}
-	var list []namedLimit
-	if own := limits.Own(); own != nil {
-		list = append(list, namedLimit{limit: own})
-	}
+	list := []namedLimit{{limit: limits.Own()}}
 	for _, l := range s.limits {
-		if l.tier && l.limit != nil {
+		if l.tier && l.of != tierOf("*") { // which is the rule's own
 			list = append(list, l)
 		}
 	}

@@ -288,6 +288,8 @@ func TestAdminSaysWhatIsWrong(t *testing.T) {
 		{"top?rule=logn", "", 404, `rule "logn": there is none of that name (did you mean login?)`},
 		{"top?rule=login&by=frequency", "", 400, `by "frequency": must be requests or rejections`},
 		{"top?rule=login&n=0", "", 400, `n "0": must be from 1 to 64`},
+		{"top?rule=login&rule=pair", "", 400, `parameter "rule": stands there 2 times; keep one`},
+		{"key?rule=login&key=192.0.2.7&id=a&id=b", "", 400, `parameter "id": stands there 2 times; keep one`},
 		{"top?rule=login&bye=requests", "", 400, `parameter "bye": must be rule, by or n`},
 		{"key", "", 400, "key: is missing"},
 		{"key?id=abc", "", 400, "id: names a key of one rule"},
@@ -551,5 +553,81 @@ func TestAZoneAndADescriptorOfOneNameAreRefused(t *testing.T) {
 	why := s.refused(s.caddyfile("", ":PORT {\nrate_limit {\nzone shop.client {\nlimit 5/1h\n}\nrules_file "+file+"\ndescriptor client {header.X-Client}\n}\nrespond ok\n}"))
 	if !strings.Contains(why, `descriptor "shop.client" of the rule files: a zone or a rule has its name`) {
 		t.Error(why)
+	}
+}
+
+// Defect found: of an endpoint that takes POST beside GET it was said that it takes GET alone.
+func TestAdminSaysWhichMethodsItTakes(t *testing.T) {
+	a := startAdmin(t, "", ":PORT {\nrate_limit 5/1h\nrespond ok\n}")
+	for path, want := range map[string][2]string{
+		"rules": {"GET, HEAD", "method PUT: rules takes GET"}, "key": {"GET, HEAD, POST", "method PUT: key takes GET and POST"}, "reset": {"POST", "method PUT: reset takes POST"},
+	} {
+		r, err := http.NewRequest(http.MethodPut, "http://"+a.base+"/rate_limit/"+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(response.Body)
+		response.Body.Close()
+		if got := response.Header.Get("Allow"); response.StatusCode != http.StatusMethodNotAllowed || got != want[0] || strings.TrimSpace(string(body)) != `{"error":"`+want[1]+`"}` {
+			t.Errorf("%s: status %d, Allow: %s, %s; want 405, %q", path, response.StatusCode, got, body, want)
+		}
+	}
+}
+
+// Defects found: of a key without a limit nothing was said, and of the tier * twice.
+func TestAdminSaysOfAKeyWhatHasNoLimitAndEachLimitOnce(t *testing.T) {
+	a := startAdmin(t, "", `:PORT {
+		rate_limit {
+			zone plans {
+				key {header.X-Key}
+				tiers {header.X-Plan} {
+					gold 100/1h
+					staff unlimited
+					* 10/1h
+				}
+				override anna unlimited
+				override berta 1/1h
+			}
+			zone free {
+				key {header.X-Key}
+				limit unlimited
+			}
+		}
+		respond ok
+	}`)
+	const none = " of <nil>, true"
+	for key, want := range map[string]string{
+		"rule=plans&key=carla": "plans : 10/1h sliding_window_counter of 10, true; plans tier gold: 100/1h sliding_window_counter of 100, true; plans tier staff: unlimited" + none,
+		"rule=plans&key=anna":  "plans : unlimited" + none,
+		"rule=plans&key=berta": "plans : 1/1h sliding_window_counter of 1, true",
+		"rule=free&key=carla":  "free : unlimited" + none,
+		"key=anna":             "free : unlimited" + none + "; plans : unlimited" + none,
+	} {
+		var told []string
+		for _, one := range at(t, a.ask("key?"+key, ""), "rules").([]any) {
+			tier := ""
+			if one := one.(map[string]any)["for"]; one != nil {
+				tier = one.(string)
+			}
+			told = append(told, fmt.Sprintf("%v %s: %v of %v, %v", at(t, one, "rule"), tier, at(t, one, "limit_text"), at(t, one, "limit"), at(t, one, "allowed")))
+		}
+		if got := strings.Join(told, "; "); got != want {
+			t.Errorf("%s: %s\nwant %s", key, got, want)
+		}
+	}
+}
+
+// Defect found: beside the error of a store that fails there were numbers, of which none was known.
+func TestAdminHasNoNumbersOfAKeyWhereTheStoreFails(t *testing.T) {
+	redis := redistest.Start(t)
+	a := startAdmin(t, "", ":PORT {\nrate_limit {\n"+storeAt(redis.Addr(), "")+"\nzone z {\nlimit 5/1h\n}\n}\nrespond ok\n}")
+	redis.Kill()
+	standing := at(t, a.ask("key?rule=z&key=192.0.2.7", ""), "rules", 0).(map[string]any)
+	if standing["error"] == nil || standing["limit_text"] != "5/1h sliding_window_counter" || len(standing) != 3 {
+		t.Errorf("%v, want rule, limit_text and error alone", standing)
 	}
 }

@@ -46,6 +46,9 @@ type namedLimit struct {
 	limit *core.Rule
 }
 
+// tierOf returns what the limit of a tier is called.
+func tierOf(value string) string { return "tier " + value }
+
 // subjects returns the rules of the configuration, each once: those of zones, of rule files, and of descriptors.
 func (a *App) subjects() []*subject {
 	a.files.mu.Lock() // so that the views of all handlers are of the same files
@@ -94,7 +97,7 @@ func (h *Handler) subjectOfZone(z *Zone) *subject {
 		own: z.limits.Own(), rules: z.limits.Rules(), keys: keysOfZone(z), shadow: z.shadow, notes: conductNotes(z.Enforcement, z.Count, z.Penalty)}
 	if z.Tiers != nil {
 		for _, value := range slices.Sorted(maps.Keys(z.Tiers.Limits)) {
-			s.limits = append(s.limits, namedLimit{"tier " + value, true, z.limits.Of(value, "")})
+			s.limits = append(s.limits, namedLimit{tierOf(value), true, z.limits.Of(value, "")})
 		}
 	}
 	for _, o := range z.Overrides {
@@ -123,7 +126,7 @@ func (h *Handler) subjectsOfFiles(set *fileSet, add func(*subject)) {
 				shadow: r.Shadow, notes: conductNotes(text.Enforcement, text.Count, text.Penalty)}
 			if text.Tiers != nil {
 				for _, tier := range text.Tiers.Limits {
-					s.limits = append(s.limits, namedLimit{"tier " + tier.Value, true, r.Limits.Of(tier.Value, "")})
+					s.limits = append(s.limits, namedLimit{tierOf(tier.Value), true, r.Limits.Of(tier.Value, "")})
 				}
 			}
 			for _, o := range text.Overrides {
