@@ -27,7 +27,7 @@ type rejectionLog struct {
 	timer  *time.Timer // ends the interval; nil: none has begun
 	keys   []uint64    // those that have been logged in it
 	others int64       // rejections in it that have not
-	ended  bool
+	ended  bool        // each rejection is logged, of which there are no more than requests were under way
 }
 
 // mostLogged is how many rejections of a rule are logged in an interval.
@@ -55,7 +55,10 @@ func (l *rejectionLog) admit(key string) bool {
 	hash := maphash.String(topSeed, key)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.timer == nil && !l.ended { // else a request that came before the end is over the limit after it
+	if l.ended { // a request that came before the end is over the limit after it: nobody would tell of it later
+		return true
+	}
+	if l.timer == nil {
 		l.timer = l.after(l.interval, l.turn)
 	}
 	if len(l.keys) >= mostLogged || slices.Contains(l.keys, hash) {
