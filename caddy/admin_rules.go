@@ -107,7 +107,7 @@ type topAnswer struct {
 // topKeyAnswer is a key that has sent much. Of what it is asked by it may be Error too high.
 type topKeyAnswer struct {
 	Key        []string `json:"key"`
-	ID         string   `json:"id,omitempty"` // names the key in other requests; none where it is very long
+	ID         string   `json:"id,omitempty"` // names the key in other requests; none where it is cut
 	Requests   uint64   `json:"requests"`
 	Rejections uint64   `json:"rejections"`
 	Error      uint64   `json:"error"`
@@ -147,7 +147,9 @@ func listTopKeys(a *App, r *http.Request) (any, error) {
 		if by == "rejections" {
 			one.Requests, one.Rejections = max(beside[i], k.count), k.count
 		}
-		if !k.cut {
+		if k.cut {
+			one.Key = s.keys.showCut(k.key, k.hash)
+		} else {
 			one.ID = idOf(s.label, k.key)
 		}
 		answer.Keys = append(answer.Keys, one)

@@ -544,6 +544,53 @@ func TestAdminKnowsLongKeys(t *testing.T) {
 	a.admit(1, "/", "Authorization", token+"2")
 }
 
+// Defect found: keys of 4096 bytes and more were called otherwise by top than by key, and alike where they began alike.
+func TestAdminCallsVeryLongKeysTheSameEverywhereAndEachItsOwn(t *testing.T) {
+	a := startAdmin(t, "", `:PORT {
+		rate_limit {
+			zone secret {
+				key {header.X-Key}
+				limit 9/366d
+			}
+			zone pair {
+				key "{header.X-Key} {client_ip}"
+				limit 9/366d
+			}
+			zone open {
+				key {path}
+				limit 9/366d
+			}
+		}
+		respond ok
+	}`)
+	for _, length := range []int{4095, 4096, 5000} {
+		begin := "/" + strings.Repeat("k", length-2)
+		seen := make(map[string]bool)
+		for _, end := range []string{"1", "2"} {
+			value := begin + end
+			a.do(value, "X-Key", value)
+			for rule, key := range map[string][]string{"secret": {value}, "pair": {value, "127.0.0.1"}, "open": {value}} {
+				parts, _ := json.Marshal(key)
+				called := fmt.Sprint(at(t, a.ask("key", `{"rule": "`+rule+`", "key": `+string(parts)+`}`), "key"))
+				if seen[rule+called] {
+					t.Errorf("%d bytes: two keys of %s are called %.50s", length, rule, called)
+				}
+				seen[rule+called] = true
+				if rule != "open" && len(called) > 40 {
+					t.Errorf("%d bytes: the key of %s is told: %.50s", length, rule, called)
+				}
+				listed := false
+				for _, one := range at(t, a.ask("top?rule="+rule+"&n=64", ""), "keys").([]any) {
+					listed = listed || fmt.Sprint(at(t, one, "key")) == called
+				}
+				if !listed {
+					t.Errorf("%d bytes: the top keys of %s have none called %.50s", length, rule, called)
+				}
+			}
+		}
+	}
+}
+
 func TestAZoneAndADescriptorOfOneNameAreRefused(t *testing.T) {
 	s := newServer(t)
 	file := s.dir + "/limits.yaml"

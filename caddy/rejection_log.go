@@ -2,7 +2,6 @@ package ratelimit
 
 import (
 	"fmt"
-	"hash/maphash"
 	"slices"
 	"sync"
 	"time"
@@ -52,7 +51,7 @@ func (l *rejectionLog) admit(key string) bool {
 	if l.off || !l.logger.Core().Enabled(l.level) {
 		return false
 	}
-	hash := maphash.String(topSeed, key)
+	hash := topHash(key)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended { // a request that came before the end is over the limit after it: nobody would tell of it later

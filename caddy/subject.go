@@ -253,8 +253,11 @@ func (f keyForm) parts(key string) []string {
 }
 
 // show returns the values that a key is made of as operators see them: of what may be a credential the beginning, and a hash by which
-// two can be told apart.
+// two can be told apart. A key that is too long to be kept is shown by its beginning and a hash, as one text.
 func (f keyForm) show(key string) []string {
+	if len(key) >= longestTopKey {
+		return f.showCut(key[:longestTopKey], topHash(key))
+	}
 	parts := f.parts(key)
 	for i := range parts {
 		if f.free && f.secret[0] || !f.free && i < len(f.secret) && f.secret[i] || len(parts) != len(f.names) && !f.free {
@@ -262,6 +265,19 @@ func (f keyForm) show(key string) []string {
 		}
 	}
 	return parts
+}
+
+// showCut is show for a key of which there are the beginning and the hash of all of it.
+func (f keyForm) showCut(beginning string, hash uint64) []string {
+	if len(f.names) == 0 {
+		return []string{}
+	}
+	most := len(beginning)
+	if len(f.names) > 1 || f.secret[0] {
+		most = shownOfSecret
+	}
+	sum := keyedHash(strconv.FormatUint(hash, 16)) // or the hashes that are shown could tell of the seed
+	return []string{strings.ToValidUTF8(beginning[:most], "") + "…#" + hex.EncodeToString(sum[:4])}
 }
 
 // keySalt makes hashes and identifiers of keys that are good for this process alone, so that nobody finds out a key by trying.
@@ -273,13 +289,16 @@ func keyedHash(text string) []byte {
 	return mac.Sum(nil)
 }
 
+// shownOfSecret is how many characters of what may be a credential are shown at most.
+const shownOfSecret = 4
+
 // shortened returns what is shown of a value that may be a credential: a quarter of it, at most four characters, and a hash.
 func shortened(value string) string {
 	if value == "" {
 		return ""
 	}
 	runes := []rune(value)
-	return string(runes[:min(4, len(runes)/4)]) + "…#" + hex.EncodeToString(keyedHash(value)[:4])
+	return string(runes[:min(shownOfSecret, len(runes)/4)]) + "…#" + hex.EncodeToString(keyedHash(value)[:4])
 }
 
 // idOf returns what names a key of a rule without telling it.

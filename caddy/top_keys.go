@@ -26,7 +26,7 @@ type topKeys struct {
 const (
 	mostCounters      = 64
 	generationSeconds = 300
-	longestTopKey     = 4096 // of what is kept of a key, in bytes
+	longestTopKey     = 4096 // of what is kept of a key, in bytes; one that is as long or longer is said to be cut
 )
 
 // bytesLeft bounds what the counters of all rules take together.
@@ -50,14 +50,17 @@ type topKey struct {
 	key          string
 	hash         uint64
 	count, error uint64
-	cut          bool // key is the beginning of it
+	cut          bool // key is the beginning of it, or all where it is just as long
 }
 
 var topSeed = maphash.MakeSeed()
 
+// topHash is by which keys are told apart, of all their length.
+func topHash(key string) uint64 { return maphash.String(topSeed, key) }
+
 // add counts a request of a key at a time, in seconds since the Unix epoch.
 func (t *topKeys) add(key string, now int64) {
-	hash := maphash.String(topSeed, key)
+	hash := topHash(key)
 	t.mu.Lock()
 	if t.ended { // a request that came before the rule went
 		t.mu.Unlock()

@@ -31,6 +31,7 @@ type adminAPI struct {
 	refuses   string // why actions are refused
 	acted     []action
 	shutOut   map[string]bool // by rule and key
+	keyFails  string          // what the store says of keys, where it has failed
 	asked     []string        // what was asked of keys
 }
 
@@ -48,6 +49,7 @@ type apiRule struct {
 type apiKey struct {
 	parts                       []string
 	requests, rejections, error int
+	cut                         bool // it is too long to have an id
 }
 
 // action is what was posted.
@@ -174,7 +176,11 @@ func (a *adminAPI) answerTop(r *http.Request) (any, error) {
 	keys := []map[string]any{}
 	for _, k := range a.keys[rule] {
 		if by == "requests" || k.rejections > 0 {
-			keys = append(keys, map[string]any{"key": k.parts, "id": keyID(k.parts), "requests": k.requests + a.polls, "rejections": k.rejections, "error": k.error})
+			one := map[string]any{"key": k.parts, "id": keyID(k.parts), "requests": k.requests + a.polls, "rejections": k.rejections, "error": k.error}
+			if k.cut {
+				delete(one, "id")
+			}
+			keys = append(keys, one)
 		}
 	}
 	count := func(k map[string]any) int { return k[by].(int) }
@@ -204,6 +210,9 @@ func (a *adminAPI) answerKey(r *http.Request) (any, error) {
 	rule, id, parts := asked.Rule, asked.ID, asked.Key
 	if id == "" {
 		id = keyID(parts)
+	}
+	if a.keyFails != "" {
+		return map[string]any{"key": parts, "rules": []any{map[string]any{"rule": rule, "limit_text": "5/1m", "error": a.keyFails}}}, nil
 	}
 	out := a.shutOut[rule+" "+id]
 	state := map[string]any{"rule": rule, "allowed": !out, "limit": 5, "remaining": 3, "reset_seconds": 41.5, "retry_after_seconds": 0}

@@ -604,6 +604,31 @@ func TestWhatClientsSendAsKeysIsShownAndHasNoEffect(t *testing.T) {
 	}
 }
 
+// Defect found: very long keys, which have no id, were all one line, that opened another key.
+func TestKeysThatAreTooLongToBeNamedAreLinesOfTheirOwn(t *testing.T) {
+	a := startAPI(t)
+	a.rules = []*apiRule{{id: "r", limit: "5/1m", algorithm: "token_bucket", key: []string{"header:X"}}}
+	for _, key := range []string{"kkkk…#1111", "kkkk…#2222"} {
+		a.keys["r"] = append(a.keys["r"], apiKey{parts: []string{key}, requests: 1, cut: true})
+	}
+	a.keys["r"] = append(a.keys["r"], apiKey{parts: []string{"short"}, requests: 1})
+	a.keyFails = "redis: connection refused"
+	b := open(t, pageOf(t, a.addr), desktop)
+	b.click(row("r") + " h3 button")
+	b.until("document.querySelectorAll('.by-requests tbody tr').length === 3")
+	for _, text := range []string{"kkkk…#1111 too long to be chosen here", "kkkk…#2222 too long to be chosen here"} {
+		b.says(".by-requests tbody", text)
+	}
+	b.until("document.querySelectorAll('.by-requests button.key').length === 1")
+
+	// And of the one that can be asked about nothing is known, where the store has failed.
+	b.click(".by-requests button.key")
+	b.says("#key-state", "not known: redis: connection refused")
+	if text := b.text("#key-state"); strings.Contains(text, "is rejected") || strings.Contains(text, "remaining") {
+		t.Errorf("%s", text)
+	}
+}
+
 func TestHostileKeysAreSpelledOut(t *testing.T) {
 	a := startAPI(t)
 	a.rules = []*apiRule{{id: "r", limit: "5/1m", algorithm: "token_bucket", key: []string{"header:X"}}}
