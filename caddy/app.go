@@ -232,10 +232,8 @@ func (a *App) wantSweep(interval time.Duration) {
 // Start puts in force what the new configuration changes for all: at once where there is no other, else when the one that
 // is in force stops. Until then another app may fail to start, and the new configuration be refused.
 func (a *App) Start() error {
-	for _, s := range a.statuses {
-		if err := s.check(); err != nil {
-			return err
-		}
+	if err := a.checkStatuses(); err != nil {
+		return err
 	}
 	a.memory.start(a)
 	if len(a.RulesFiles) > 0 && !a.usesFiles {

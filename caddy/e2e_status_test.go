@@ -134,6 +134,35 @@ func TestStatusOfRuleFilesGoesByHostsAndHeadersAndFollowsTheirChanges(t *testing
 	}
 }
 
+// Defect found: an edit that took a rule away was taken, and the configuration could not be loaded again.
+func TestAnEditThatTakesAwayARuleWhichStatusNamesIsWarnedOfAndTheConfigurationLoadsAgain(t *testing.T) {
+	const says = "rate_limit_status names a rule that neither the configuration nor its rule files have; clients are not told of it"
+	a, b := "{name: alpha, match: {paths: [/x]}, limit: 4/366d}", "{name: beta, match: {paths: [/x]}, limit: 6/366d}"
+	site := "rate_limit_status /quota alpha beta\nrate_limit {\nrules_file DIR/rules/*.yaml\nrules_interval 1s\n}\nrespond ok"
+	s := startFiles(t, site, "a.yaml", rulesOf(versionOf(1), a, b))
+	s.said(0, says)
+	for n := 2; n < 4; n++ { // said once
+		s.put("a.yaml", rulesOf(versionOf(n), a))
+		s.awaitVersion(n)
+	}
+	if line := s.awaitLog(1, says)[0]; line["rule"] != "beta" || line["level"] != "warn" {
+		t.Errorf("log: %v, want a warning of beta", line)
+	}
+	s.reload(strings.ReplaceAll(site, "DIR", s.dir))
+	s.awaitLog(2, says)
+	if r := s.do("/quota"); !strings.Contains(r.body, `"name":"alpha"`) || strings.Contains(r.body, "beta") {
+		t.Errorf("%s, want alpha alone", r.body)
+	}
+	s.put("a.yaml", rulesOf(versionOf(4), a, b))
+	s.awaitVersion(4)
+	if r := s.do("/quota"); strings.Count(r.body, "name") != 2 {
+		t.Errorf("%s, want both", r.body)
+	}
+	s.put("a.yaml", rulesOf(versionOf(5), a))
+	s.awaitVersion(5)
+	s.awaitLog(3, says) // it had come back
+}
+
 func TestStatusOfARedisThatIsGoneIsUnavailable(t *testing.T) {
 	redis := redistest.Start(t)
 	s := startSite(t, "rate_limit_status /quota z\n"+zoneIn(storeAt(redis.Addr(), ""), "limit 3/366d"))

@@ -177,6 +177,7 @@ func (w *watcher) take(c *ruleset.Contents) {
 	w.metrics.taken()
 	rules, descriptors := w.files.counts()
 	w.logger.Info("new rule files are in force", zap.Int("rules", rules), zap.Int("descriptors", descriptors))
+	_ = w.files.app.checkStatuses() // which with rule files only warns
 }
 
 // restored says that what was wrong is again as it was.

@@ -34,12 +34,14 @@ func init() {
 // authentication.
 type Status struct {
 	// The names of the rules, of zones, rule files or descriptors; those of a namespace are written `namespace/name`. Required: a
-	// client must not be told of another site's rules, nor by keys that only that site's own handlers make.
+	// client must not be told of another site's rules, nor by keys that only that site's own handlers make. One that there is not is
+	// refused, or where there are rule files, which change, warned of.
 	Rules []string `json:"rules,omitempty"`
 
-	app    *App
-	wanted map[string]bool
-	logger *zap.Logger
+	app     *App
+	wanted  map[string]bool
+	missing map[string]bool // those that were warned of
+	logger  *zap.Logger
 }
 
 // CaddyModule returns the Caddy module information.
@@ -75,16 +77,52 @@ func (s *Status) Provision(ctx caddy.Context) error {
 var errNoRules = errors.New("rate_limit_status: names no rule; write those that clients are told of behind it: rate_limit_status /quota everyone")
 
 // check says which of the handler's rules there is not.
-func (s *Status) check() error {
-	var known []string
-	for _, other := range s.app.subjects() {
-		known = append(known, other.label)
-	}
+func (s *Status) check(known []string) error {
 	for _, name := range s.Rules {
 		if err := core.CheckWord("rate_limit_status: rule", name, known); err != nil {
 			if len(known) == 0 {
 				return fmt.Errorf("rate_limit_status: rule %q: there is none in the configuration", name)
 			}
+			return err
+		}
+	}
+	return nil
+}
+
+// advise warns of the rules that there are not any more, or not yet, once for as long as that is so.
+func (s *Status) advise(known []string) {
+	missing := make(map[string]bool)
+	for _, name := range s.Rules {
+		if slices.Contains(known, name) {
+			continue
+		}
+		missing[name] = true
+		if s.missing[name] {
+			continue
+		}
+		fields := []zap.Field{zap.String("rule", name)}
+		if near := core.Nearest(name, known); near != "" {
+			fields = append(fields, zap.String("did_you_mean", near))
+		}
+		s.logger.Warn("rate_limit_status names a rule that neither the configuration nor its rule files have; clients are not told of it", fields...)
+	}
+	s.missing = missing
+}
+
+// checkStatuses says which rules that a rate_limit_status names there are not. With rule files that is only warned of: an edit may take
+// a rule away, and with what is in force then the configuration must start again.
+func (a *App) checkStatuses() error {
+	if len(a.statuses) == 0 {
+		return nil
+	}
+	var known []string
+	for _, s := range a.subjects() {
+		known = append(known, s.label)
+	}
+	for _, s := range a.statuses {
+		if len(a.files.groups) > 0 {
+			s.advise(known)
+		} else if err := s.check(known); err != nil {
 			return err
 		}
 	}
