@@ -312,6 +312,17 @@ func TestADomainThatIsTakenOutOfTheFilesStaysInForce(t *testing.T) {
 	s.reject("/", "K", "v")
 }
 
+// Defect found: such an edit was taken, and the configuration could not be loaded again.
+func TestAnEditToDescriptorsThatNothingUsesIsRefused(t *testing.T) {
+	s := startFiles(t, byFiles(""), "a.yaml", rulesOf(shared("1/366d")))
+	s.admit(1, "/")
+	s.put("a.yaml", auth)
+	if line := s.awaitLog(1, saysRefused)[0]; !strings.Contains(fmt.Sprint(line), `the files have descriptors alone, of domain "auth"`) {
+		t.Errorf("log: %v, want it to say what is missing", line)
+	}
+	s.reject("/")
+}
+
 // Nor does an edit that is refused keep anything of itself.
 func TestAnEditThatIsRefusedKeepsNoCounts(t *testing.T) {
 	domain := "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: year, requests_per_unit: 1}}\n"

@@ -396,15 +396,22 @@ func (h *Handler) checkUse(s *fileSet) error {
 	if err := h.checkNames(s); err != nil {
 		return err
 	}
+	if err := h.checkAny(s); err != nil {
+		return err
+	}
 	if len(h.Descriptors) > 0 || len(s.Domains) == 0 {
 		return nil
 	}
-	name := s.Domains[0].Name()
-	if len(s.Rules) == 0 && len(h.RateLimits) == 0 {
-		return fmt.Errorf("rules_file: the files have descriptors alone, of domain %q, and nothing says what of a request they are: write a line such as descriptor <key> {header.X-Key} beside rules_file", name)
-	}
-	h.logger.Warn("the rule files have descriptors that nothing uses, since the handler has no line that makes descriptors of a request", zap.String("domain", name))
+	h.logger.Warn("the rule files have descriptors that nothing uses, since the handler has no line that makes descriptors of a request", zap.String("domain", s.Domains[0].Name()))
 	return nil
+}
+
+// checkAny refuses files of descriptors alone, where the handler makes none of a request, and has nothing else.
+func (h *Handler) checkAny(s *fileSet) error {
+	if len(h.Descriptors) > 0 || len(s.Domains) == 0 || len(s.Rules) > 0 || len(h.RateLimits) > 0 {
+		return nil
+	}
+	return fmt.Errorf("rules_file: the files have descriptors alone, of domain %q, and nothing says what of a request they are: write a line such as descriptor <key> {header.X-Key} beside rules_file", s.Domains[0].Name())
 }
 
 // adviseDescriptors warns of descriptors that no limit is for.
@@ -521,6 +528,9 @@ func (g *fileGroup) remake(files []*ruleset.File, views map[*Handler]*inForce) (
 			view, err := h.viewOf(s)
 			if err == nil {
 				err = h.checkNames(s)
+			}
+			if err == nil {
+				err = h.checkAny(s)
 			}
 			if err == nil {
 				err = h.checkZones(s)
