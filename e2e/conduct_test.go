@@ -90,6 +90,11 @@ func TestShadowsAndCandidatesAreToldOfInTheLog(t *testing.T) {
 	if got != want {
 		t.Errorf("the log says %s, want %s", got, want)
 	}
+	for _, e := range s.log() {
+		if candidateLine.MatchString(e.Message) && e.Level != "debug" || shadowLine.MatchString(e.Message) && e.Level != "error" {
+			t.Errorf("level %s: %s", e.Level, e.Message)
+		}
+	}
 }
 
 // What a Redis was used for is let go of a minute after it was used last, and its connection is closed. (That once ended Traefik.)

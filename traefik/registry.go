@@ -420,9 +420,7 @@ func (g *registry) toSweep() *core.Memory {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.sweeping = len(g.engines) > 0
-	for _, e := range g.engines {
-		e.reportShadows()
-	}
+	g.reportShadows()
 	g.adviseMetrics()
 	memory := g.memory
 	return memory

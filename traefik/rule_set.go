@@ -196,34 +196,6 @@ func (c *comparison) note(limit, candidate bool) {
 	}
 }
 
-// reportShadows writes to the log what shadow rules would have rejected, and how candidates would have decided, since that was last
-// asked.
-func (e *engine) reportShadows() {
-	s := e.inForce()
-	names := make([]string, 0, len(s.shadowed))
-	for name := range s.shadowed {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	for _, name := range names {
-		if n := s.shadowed[name].Swap(0); n > 0 {
-			warn(e.name, fmt.Sprintf("rule %q, a shadow, would have rejected %d requests in the last minute", name, n))
-		}
-	}
-	names = names[:0]
-	for name := range s.compared {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	for _, name := range names {
-		c := s.compared[name]
-		if n := c.requests.Swap(0); n > 0 {
-			warn(e.name, fmt.Sprintf("rule %q, of %d requests in the last minute: the candidate would have rejected %d that the limit allowed, and allowed %d that it rejected",
-				name, n, c.stricter.Swap(0), c.laxer.Swap(0)))
-		}
-	}
-}
-
 // byName returns what the rules of a set count by, as the limiter has it: a rule's name has several where a value chooses the limit.
 func (s *ruleSet) byName() map[string][]*core.Rule {
 	names := make(map[string][]*core.Rule, len(s.rules))

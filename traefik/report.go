@@ -1,0 +1,87 @@
+package traefik
+
+import (
+	"fmt"
+	"sort"
+)
+
+// report is what the log has of a rule once a minute: of all engines that there have been of its middleware, since those that
+// went at a reload have counted for a part of the minute, too.
+type report struct {
+	middleware string
+	rule       string
+	shadowed   int64 // requests that it would have rejected as a shadow
+	requests   int64 // those on which its limit and its candidate were compared
+	stricter   int64
+	laxer      int64
+}
+
+// line is one of the log's.
+type line struct {
+	middleware string
+	message    string
+	warns      bool // else it only informs
+}
+
+// reportShadows writes to the log what shadow rules would have rejected, and how candidates would have decided otherwise, since that
+// was last asked.
+func (g *registry) reportShadows() {
+	for _, l := range g.takeReports() {
+		if l.warns {
+			warn(l.middleware, l.message)
+		} else {
+			inform(l.middleware, l.message)
+		}
+	}
+}
+
+// takeReports returns the lines that reportShadows writes, and has all count from nothing again.
+func (g *registry) takeReports() []line {
+	reports := make(map[string]*report)
+	for _, e := range g.engines {
+		e.inForce().addTo(reports, e.name)
+	}
+	order := make([]string, 0, len(reports))
+	for id := range reports {
+		order = append(order, id)
+	}
+	sort.Strings(order)
+	var lines []line
+	for _, id := range order {
+		r := reports[id]
+		if r.shadowed > 0 {
+			lines = append(lines, line{r.middleware, fmt.Sprintf("rule %q, a shadow, would have rejected %d requests in the last minute", r.rule, r.shadowed), true})
+		}
+		if r.stricter+r.laxer > 0 {
+			text := fmt.Sprintf("rule %q, of %d requests in the last minute: the candidate would have rejected %d that the limit allowed, and allowed %d that it rejected",
+				r.rule, r.requests, r.stricter, r.laxer)
+			lines = append(lines, line{r.middleware, text, false})
+		}
+	}
+	return lines
+}
+
+// addTo adds what a set has counted to the reports, and counts from nothing again.
+func (s *ruleSet) addTo(reports map[string]*report, middleware string) {
+	for name, count := range s.shadowed {
+		r := reportOf(reports, middleware, name)
+		r.shadowed += count.Swap(0)
+	}
+	for name, c := range s.compared {
+		r := reportOf(reports, middleware, name)
+		r.requests += c.requests.Swap(0)
+		r.stricter += c.stricter.Swap(0)
+		r.laxer += c.laxer.Swap(0)
+	}
+}
+
+// reportOf returns the report of a rule, which it makes where there is none.
+func reportOf(reports map[string]*report, middleware, rule string) *report {
+	id := middleware + "\n" + rule
+	r := reports[id]
+	if r == nil {
+		r = &report{middleware: middleware, rule: rule}
+		reports[id] = r
+	}
+	return r
+}
