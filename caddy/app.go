@@ -349,36 +349,33 @@ func (s *sharedMemory) putInForce(a *App) {
 	if before == nil {
 		return
 	}
+	a.reportAfresh(before.owns(before.files.inUse()), a.owns(a.files.inUse()))
+}
+
+// owns returns the limits of zones and of rules in files that hold where no tier or override does, by namespace and name.
+func (a *App) owns(files []*fileSet) map[string]*core.Rule {
+	rules := make(map[string]*core.Rule)
 	for id, limits := range a.zones {
-		if other := before.zones[id]; other != nil {
-			a.reportChange(other.Own(), limits.Own())
+		if own := limits.Own(); own != nil {
+			rules[id] = own
 		}
 	}
-	a.reportAfresh(before.files.inUse(), a.files.inUse())
+	for _, s := range files {
+		for _, r := range s.owns() {
+			rules[s.namespace+"/"+r.Name()] = r
+		}
+	}
+	return rules
 }
 
-// reportAfresh says in the log which rules of files count anew under an old name.
-func (a *App) reportAfresh(before, after []*fileSet) {
-	old := make(map[string]*core.Rule)
-	for _, s := range before {
-		for _, r := range s.owns() {
-			old[s.namespace+"/"+r.Name()] = r
+// reportAfresh says in the log which rules count anew under an old name.
+func (a *App) reportAfresh(before, after map[string]*core.Rule) {
+	for id, r := range after {
+		if old := before[id]; old != nil && old.Identity() != r.Identity() {
+			a.logger.Info("the zone starts counting afresh, since its algorithm, period or key has changed; keys that were shut out of it are let in",
+				zap.String("zone", r.Name()), zap.Stringer("limit", r.Limit()))
 		}
 	}
-	for _, s := range after {
-		for _, r := range s.owns() {
-			a.reportChange(old[s.namespace+"/"+r.Name()], r)
-		}
-	}
-}
-
-// reportChange says in the log that a rule counts anew under an old name, if it does. Either may be nil.
-func (a *App) reportChange(before, after *core.Rule) {
-	if before == nil || after == nil || before.Identity() == after.Identity() {
-		return
-	}
-	a.logger.Info("the zone starts counting afresh, since its algorithm, period or key has changed",
-		zap.String("zone", after.Name()), zap.Stringer("limit", after.Limit()))
 }
 
 // appInForce returns the app of the configuration that serves requests now, nil where that has none.

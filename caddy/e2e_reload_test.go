@@ -78,7 +78,7 @@ func TestAChangedLimitAppliesAtOnceToTheCountsThatStand(t *testing.T) {
 			s.reload(limit(101))
 			s.admit(1, "/")
 			s.reject("/")
-			if lines := s.logs("the zone starts counting afresh, since its algorithm, period or key has changed"); len(lines) != 0 {
+			if lines := s.logs(saysAfresh); len(lines) != 0 {
 				t.Errorf("the log says that counts were lost: %v", lines)
 			}
 		})
@@ -108,7 +108,7 @@ func TestAChangedZoneStartsAfreshAndSaysSo(t *testing.T) {
 			s.reload(zoneOf(after))
 			s.admit(1, "/")
 			s.reject("/")
-			lines := s.logs("the zone starts counting afresh, since its algorithm, period or key has changed")
+			lines := s.logs(saysAfresh)
 			if len(lines) != 1 || lines[0]["zone"] != "z" || lines[0]["level"] != "info" {
 				t.Errorf("log: %v, want one line about zone z", lines)
 			}
@@ -116,6 +116,41 @@ func TestAChangedZoneStartsAfreshAndSaysSo(t *testing.T) {
 			s.reject("/")
 		})
 	}
+}
+
+// Defect found: of a rule that moved between zones and files, and counted in another way then, nothing was said.
+func TestARuleThatMovesBetweenZonesAndFilesStartsAfreshAndSaysSo(t *testing.T) {
+	files := func(limit string) string {
+		return "rate_limit {\nrules_file DIR/rules/*.yaml\nzone other {\nlimit 9/366d\n}\n" + limit + "}\nrespond ok"
+	}
+	zone := func(period string) string { return "zone shared {\nlimit 1/" + period + "\n}\n" }
+	s := startFiles(t, files(zone("366d")), "a.yaml", rulesOf(versionOf(1)))
+	s.admit(1, "/")
+	s.reject("/")
+	s.put("a.yaml", rulesOf(versionOf(1), shared("1/365d")))
+	s.reload(files(""))
+	s.admit(1, "/")
+	s.reject("/")
+	if line := s.awaitLog(1, saysAfresh)[0]; line["zone"] != "shared" {
+		t.Errorf("log: %v, want it to name the rule", line)
+	}
+	s.reload("rate_limit {\n" + zone("365d") + "}\nrespond ok") // whose clients are told apart, as those of the file are not
+	s.admit(1, "/")
+	s.awaitLog(2, saysAfresh)
+}
+
+// A key that was shut out is let in by a change after which the rule counts elsewhere, which the log says; and by no other.
+func TestAChangedNumberDoesNotLetInWhoIsShutOutAndAChangedPeriodDoes(t *testing.T) {
+	site := func(limit string) string { return ":PORT {\n" + zoneOf("limit "+limit) + "\n}" }
+	a := startAdmin(t, "", site("5/365d"))
+	a.ask("shut_out", `{"rule": "z", "key": [], "for": "1d"}`)
+	a.reject("/")
+	a.reloadWith("", site("50/365d"))
+	a.reject("/")
+	a.said(0, saysAfresh)
+	a.reloadWith("", site("50/366d"))
+	a.admit(1, "/")
+	a.said(1, saysAfresh)
 }
 
 func TestCountsMoveWithTheirZone(t *testing.T) {
@@ -202,7 +237,7 @@ func TestARefusedConfigurationChangesNothing(t *testing.T) {
 				}
 			}
 			s.reject("/")
-			if lines := s.logs("the zone starts counting afresh, since its algorithm, period or key has changed"); len(lines) != 0 {
+			if lines := s.logs(saysAfresh); len(lines) != 0 {
 				t.Errorf("the log says that counts were lost: %v", lines)
 			}
 			// And the next good one takes up the counts.

@@ -476,7 +476,7 @@ func (f *ruleFiles) replace(c *ruleset.Contents) error {
 		}
 	}
 	before := f.allSets()
-	f.app.reportAfresh(before, made)
+	f.app.reportAfresh(f.app.owns(before), f.app.owns(made))
 	for _, s := range made {
 		f.advise(s)
 	}

@@ -221,7 +221,7 @@ func (s *ruleSet) tellAfresh(middleware string, before *ruleSet) {
 		}
 		told++
 		if told <= most {
-			inform(middleware, "rule \""+name+"\" starts counting afresh, since its algorithm, period or key has changed")
+			inform(middleware, "rule \""+name+"\" starts counting afresh, since its algorithm, period or key has changed; penalties of its keys end with that")
 		}
 	}
 	if told > most {
