@@ -15,16 +15,26 @@ import (
 // Traefik runs plugins with. Its b.N means nothing.
 func BenchmarkIndex(b *testing.B) {
 	dir := b.TempDir()
-	source, err := filepath.Abs("interpreted")
-	if err != nil {
-		b.Fatal(err)
-	}
 	compiled := filepath.Join(dir, "compiled")
 	command(b, ".", "go", "build", "-o", compiled, "./interpreted")
 	for _, keys := range []string{"10000", "100000", "1000000"} {
-		report(b, "by=compiled/keys="+keys, command(b, ".", compiled, keys, "300000"))
+		report(b, "by=compiled/keys="+keys+"/index=", "cpu-ns/op", command(b, ".", compiled, keys, "300000"))
 	}
 
+	run := underYaegi(b)
+	for _, keys := range []string{"2000", "20000"} {
+		report(b, "by=interpreted/keys="+keys+"/index=", "cpu-ns/op", run("interpreted", keys, "3000"))
+	}
+}
+
+// BenchmarkWatched sets Traefik middlewares with metrics against the same without, under the interpreter. Its b.N means nothing.
+func BenchmarkWatched(b *testing.B) {
+	report(b, "rules=", "wall-ns/op", underYaegi(b)("watched"))
+}
+
+// underYaegi returns what runs a program of this folder under the interpreter that Traefik runs plugins with, and returns its output.
+func underYaegi(b *testing.B) func(folder string, args ...string) []byte {
+	dir := b.TempDir()
 	yaegi := filepath.Join(dir, "yaegi")
 	command(b, "../e2e", "go", "build", "-o", yaegi, "github.com/traefik/yaegi/cmd/yaegi")
 	module := filepath.Join(dir, "src", "github.com", "proxyweir", "weir")
@@ -40,13 +50,13 @@ func BenchmarkIndex(b *testing.B) {
 	}
 	b.Setenv("GOPATH", dir)
 	b.Setenv("GO111MODULE", "off")
-	for _, keys := range []string{"2000", "20000"} {
-		report(b, "by=interpreted/keys="+keys, command(b, dir, yaegi, "run", filepath.Join(source, "main.go"), keys, "3000"))
+	return func(folder string, args ...string) []byte {
+		return command(b, dir, yaegi, append([]string{"run", filepath.Join(root, "bench", folder, "main.go")}, args...)...)
 	}
 }
 
 // report makes a benchmark of each line of the program's output: a name and nanoseconds.
-func report(b *testing.B, prefix string, output []byte) {
+func report(b *testing.B, prefix, unit string, output []byte) {
 	lines := bufio.NewScanner(bytes.NewReader(output))
 	for lines.Scan() {
 		name, value, _ := strings.Cut(lines.Text(), " ")
@@ -54,8 +64,8 @@ func report(b *testing.B, prefix string, output []byte) {
 		if err != nil {
 			b.Fatalf("%q: %v", lines.Text(), err)
 		}
-		b.Run(prefix+"/index="+name, func(b *testing.B) {
-			b.ReportMetric(nanos, "cpu-ns/op")
+		b.Run(prefix+name, func(b *testing.B) {
+			b.ReportMetric(nanos, unit)
 			b.ReportMetric(0, "ns/op")
 		})
 	}
