@@ -89,7 +89,7 @@ type Rule struct {
 	onAccompany func()      // what it does when the rule is accompanied; set by OnAccompany
 
 	// Allowed is where an adapter counts the requests that are allowed under the rule, with functions of sync/atomic: here, since looking
-	// it up by the rule costs an interpreter as much as deciding does. It is set before a request comes under the rule; nil: nowhere.
+	// it up by the rule costs an interpreter more than counting does. It is set before a request comes under the rule; nil: nowhere.
 	Allowed *int64
 }
 
