@@ -68,6 +68,12 @@ func authenticates(handler any) bool {
 	return anyObject(handler, func(o map[string]any) bool { return o["handler"] == "authentication" })
 }
 
+// isInRaw is isIn for JSON that is not read yet.
+func (h *Handler) isInRaw(raw json.RawMessage) bool {
+	var handler any
+	return json.Unmarshal(raw, &handler) == nil && h.isIn(handler)
+}
+
 // isIn reports whether a handler's JSON is h's, or has it inside.
 func (h *Handler) isIn(handler any) bool {
 	return anyObject(handler, func(o map[string]any) bool {

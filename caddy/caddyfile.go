@@ -196,17 +196,22 @@ func (h *Handler) shortForm(d *caddyfile.Dispenser, matcher string, args []strin
 }
 
 // shortName names a short form's zone after its matcher and key, never after its limit or place, so that counts stay when
-// those change. A digest keeps apart what looks alike when it is written in the characters of a name, and the named matchers
+// those change. /login* is login-all. A digest keeps apart what looks alike when it is written in the characters of a name, and the named matchers
 // of different sites, which come with their definitions.
 func shortName(matcher, key string) string {
 	readable := strings.TrimSuffix(strings.TrimPrefix(key, "{"), "}")
 	for _, prefix := range []string{"http.vars.", "http.request."} {
 		readable = strings.TrimPrefix(readable, prefix)
 	}
+	literal := true // no other matcher comes to the same readable name
 	if matcher != "" && matcher != "*" {
 		word := strings.TrimPrefix(matcher, "/")
 		if named := strings.TrimPrefix(matcher, "@"); named != matcher {
 			word, _, _ = strings.Cut(named, "{")
+		} else if prefix := strings.TrimSuffix(word, "*"); prefix != word && core.CheckName(prefix) == nil {
+			word = prefix + "-all"
+		} else {
+			literal = !strings.HasSuffix(word, "-all")
 		}
 		readable = word + "." + readable
 	}
@@ -216,7 +221,7 @@ func shortName(matcher, key string) string {
 		}
 		return '_'
 	}, readable)
-	if clean == readable && len(clean) <= 64 && !strings.HasPrefix(matcher, "@") {
+	if clean == readable && literal && len(clean) <= 64 && !strings.HasPrefix(matcher, "@") {
 		return clean
 	}
 	digest := fnv.New32a()

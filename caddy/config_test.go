@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -290,6 +292,65 @@ func TestAuthenticationOfAnotherServerIsNone(t *testing.T) {
 		if !strings.Contains(log, "runs before authentication") {
 			t.Fatalf("is not warned of\n%s", log)
 		}
+	}
+}
+
+// TestExceptedPrivateAddressesWithoutTrustedProxiesAreWarnedOf: behind a load balancer such a zone limits nobody.
+func TestExceptedPrivateAddressesWithoutTrustedProxiesAreWarnedOf(t *testing.T) {
+	const trusts = `"trusted_proxies": {"source": "static", "ranges": ["10.0.0.5/32"]}`
+	zone := func(name, except string) string {
+		return `"` + name + `": {"requests": 5, "period": "1m", "except": [` + except + `]}`
+	}
+	server := func(listen, more string, handlers ...string) string {
+		return strings.TrimSuffix(serverOf(listen, handlers...), "}") + more + "}"
+	}
+	one := func(more string, handlers ...string) string {
+		return `{"apps": {"http": {"servers": {"main": ` + server(":8080", more, handlers...) + `}}}}`
+	}
+	file := filepath.Join(t.TempDir(), "limits.yaml")
+	if err := os.WriteFile(file, []byte("rules:\n  - {name: filed, limit: 5/1m, match: {except_ips: [10.0.0.0/8]}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	files := `{"handler": "rate_limit", "rules_files": ["` + file + `"]}`
+	private := handlerOf(zone("api", `"private_ranges"`))
+	for _, c := range []struct {
+		name, config string
+		warned       []string
+	}{
+		{"private ranges", one("", private), []string{`"zone":"api"`}},
+		{"a private network", one("", handlerOf(zone("api", `"10.1.0.0/16"`))), []string{`"zone":"api"`}},
+		{"the one of two", one("", handlerOf(zone("a", `"192.0.2.0/24"`)+", "+zone("b", `"private_ranges"`))), []string{`"zone":"b"`}},
+		{"in a subroute", one("", `{"handler": "subroute", "routes": [{"handle": [`+private+`]}]}`), []string{`"zone":"api"`}},
+		{"a rule of a file", one("", files), []string{`"rule":"filed"`}},
+		{"a single address", one("", handlerOf(zone("api", `"10.0.0.7"`))), nil},
+		{"a public network", one("", handlerOf(zone("api", `"192.0.2.0/24"`))), nil},
+		{"trusted proxies", one(", "+trusts, private), nil},
+		{"a rule of a file, and trusted proxies", one(", "+trusts, files), nil},
+		{"on a Unix socket", one(`, "trusted_proxies_unix": true`, private), nil},
+		{"another server trusts", `{"apps": {"http": {"servers": {"a": ` + server(":8080", ", "+trusts, authentication) + `, "b": ` + server(":8081", "", private) + `}}}}`, []string{`"zone":"api"`}},
+		{"another server does not", `{"apps": {"http": {"servers": {"a": ` + server(":8080", "", authentication) + `, "b": ` + server(":8081", ", "+trusts, private) + `}}}}`, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for range 4 { // Caddy provisions servers in any order
+				log, err := validate(t, c.config)
+				if err != nil {
+					t.Fatal(err)
+				}
+				lines := 0
+				for line := range strings.Lines(log) {
+					if !strings.Contains(line, "private addresses are excepted") {
+						continue
+					}
+					if lines >= len(c.warned) || !strings.Contains(line, c.warned[lines]) {
+						t.Fatalf("is warned of, and must not be: %s", line)
+					}
+					lines++
+				}
+				if lines != len(c.warned) {
+					t.Fatalf("%d warnings, want %d\n%s", lines, len(c.warned), log)
+				}
+			}
+		})
 	}
 }
 

@@ -171,6 +171,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	h.app.handlers = append(h.app.handlers, h)
 	h.app.wantSweep(time.Duration(h.SweepInterval))
 	h.provisionSurroundings(ctx)
+	h.warnOfExempted(ctx)
 	return nil
 }
 

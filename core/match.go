@@ -211,6 +211,31 @@ func Covers(m *Matcher, r *http.Request, path, clientIP string) bool {
 	return true
 }
 
+// ExceptsPrivate reports whether the exceptions have a network of private or loopback addresses, or one that such are in. A single
+// address is none: who writes one knows whose it is.
+func (m *Matcher) ExceptsPrivate() bool {
+	for i := range m.except {
+		p := m.except[i]
+		if p.Bits() == p.Addr().BitLen() {
+			continue
+		}
+		if p.Addr().IsPrivate() || p.Addr().IsLoopback() {
+			return true
+		}
+		for _, inside := range privateSamples {
+			if p.Contains(inside) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// privateSamples are the first addresses of the private networks of RFC 1918 and RFC 4193: a network that is larger has one.
+var privateSamples = []netip.Addr{
+	netip.AddrFrom4([4]byte{10, 0, 0, 0}), netip.AddrFrom4([4]byte{172, 16, 0, 0}), netip.AddrFrom4([4]byte{192, 168, 0, 0}), netip.AddrFrom16([16]byte{0xfc}),
+}
+
 func (m *Matcher) coversHost(host string) bool {
 	if contains(m.hosts, host) {
 		return true

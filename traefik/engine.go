@@ -10,6 +10,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/redis"
+	"github.com/proxyweir/weir/ruleset"
 )
 
 // engine is all that a request needs, made of a middleware's name and configuration: the same for all routers that have the
@@ -119,6 +120,9 @@ func (e *engine) setOwn(c *Config, criterion *SourceCriterion, name string) erro
 	for _, r := range rules {
 		e.own = append(e.own, newRule(r))
 		e.ownNames[r.Name] = true
+		if text := exempted(e, r); text != "" {
+			e.advice = append(e.advice, text)
+		}
 		for _, text := range r.Advice {
 			e.advice = append(e.advice, fmt.Sprintf("rule %q: %s", r.Name, ourWords.Replace(text)))
 		}
@@ -215,4 +219,14 @@ func (e *engine) reportFailure(err error) {
 		return
 	}
 	warn(e.name, "the store of rate limits has failed: "+err.Error())
+}
+
+// exempted says of a rule that excepts private addresses, where nothing says which address is the client's, that it may limit nobody;
+// "": it is in order.
+func exempted(e *engine, r *ruleset.Rule) string {
+	if !e.unsaid || r.Matcher == nil || !r.Matcher.ExceptsPrivate() {
+		return ""
+	}
+	return fmt.Sprintf("rule %q: match: exceptIPs has private addresses, and ipStrategy is not set: behind a load balancer, or in a container's network, "+
+		"all requests come from a private address, and the rule limits nobody; set ipStrategy.depth to the number of proxies in front of Traefik, or ipStrategy: {} if there is none", r.Name)
 }

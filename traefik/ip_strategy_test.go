@@ -139,6 +139,39 @@ func TestExcludedIPsBesideADepthAreWarnedOf(t *testing.T) {
 	}
 }
 
+// Behind a load balancer such a rule limits nobody: all requests have its address, which is private.
+func TestExceptedPrivateAddressesWithoutAnIPStrategyAreWarnedOf(t *testing.T) {
+	private, public := []string{"192.0.2.0/24", "10.0.0.0/8"}, []string{"192.0.2.0/24", "10.0.0.7"}
+	file := writeFile(t, t.TempDir()+"/rules.json", `{"rules": [{"name": "filed", "limit": "9/1m", "match": {"except_ips": ["192.168.0.0/16"]}}]}`)
+	for _, c := range []struct {
+		name   string
+		config Config
+		warned string // of which rule
+	}{
+		{"private", Config{Rule: Rule{Limit: "9/1m", Match: object{"exceptIPs": private}}}, "m"},
+		{"a rule of several", Config{Rules: []Rule{{Name: "a", Limit: "9/1m"}, {Name: "b", Limit: "9/1m", Match: object{"exceptIPs": private}}}}, "b"},
+		{"in a file", Config{RulesFile: []string{file}}, "filed"},
+		{"single addresses", Config{Rule: Rule{Limit: "9/1m", Match: object{"exceptIPs": public}}}, ""},
+		{"a depth", Config{Rule: Rule{Limit: "9/1m", Match: object{"exceptIPs": private}}, IPStrategy: object{"depth": 1}}, ""},
+		{"the connection's address is meant", Config{Rule: Rule{Limit: "9/1m", Match: object{"exceptIPs": private}}, IPStrategy: object{}}, ""},
+		{"in a file, with a depth", Config{RulesFile: []string{file}, IPStrategy: object{"depth": 1}}, ""},
+	} {
+		s := newStage(t)
+		config := c.config
+		s.handler(context.Background(), &config, "m@file")
+		want := 0
+		if c.warned != "" {
+			want = s.log.count(`middleware m@file: rule "` + c.warned + `": match: exceptIPs has private addresses, and ipStrategy is not set`)
+			if want != 1 {
+				t.Errorf("%s: is not warned of once\n%s", c.name, s.log)
+			}
+		}
+		if got := s.log.count("has private addresses"); got != want {
+			t.Errorf("%s: %d warnings, want %d\n%s", c.name, got, want, s.log)
+		}
+	}
+}
+
 // A load balancer may ask for something itself before it passes requests on.
 func TestForwardedRequestsAreWarnedOfWhenOneIsRejectedAtTheLatest(t *testing.T) {
 	s := newStage(t)

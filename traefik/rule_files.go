@@ -225,6 +225,11 @@ func adviceOf(e *engine, s *ruleSet) []string {
 	for _, text := range s.files.Advice() {
 		advice = append(advice, ourWords.Replace(text))
 	}
+	for _, r := range s.files.Rules {
+		if text := exempted(e, r); text != "" {
+			advice = append(advice, text)
+		}
+	}
 	if len(s.files.Domains) > 0 && s.domain == nil {
 		advice = append(advice, "the rule files have a domain with descriptors, and nothing says how requests become some; write descriptors beside rulesFile")
 	}
