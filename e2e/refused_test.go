@@ -134,6 +134,25 @@ func TestAWrongMiddlewareTakesOutItsOwnRoutersAlone(t *testing.T) {
 	s.reject("/two")
 }
 
+// The manual says so: who has a catch-all must give it limits of its own.
+func TestACatchAllServesTheRequestsOfARouterThatIsOut(t *testing.T) {
+	s := newSite(t)
+	s.limit("logins", "{limit: 3/366d, algorithm: best}")
+	s.limit("all", "limit: 5/366d")
+	s.route("/login", "logins")
+	s.route("/")
+	s.apply()
+	s.admit(9, "/login")
+
+	s.route("/", "all")
+	s.apply()
+	s.exactly(5, "/login")
+
+	s.limit("logins", "limit: 3/366d")
+	s.apply()
+	s.exactly(3, "/login")
+}
+
 func TestASecretInAFileThatComesLater(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	s := newSite(t)
