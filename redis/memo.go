@@ -115,11 +115,6 @@ func (k *known) rejects(now, cost int64) bool {
 	return k.at <= now && now < k.until && cost == k.cost
 }
 
-// rejectsAll reports whether all requests are known to be rejected at time now, whatever they cost.
-func (k *known) rejectsAll(now int64) bool {
-	return k.at <= now && now < k.until
-}
-
 // decision writes what is known at time now: of a key that is not known to reject, how it stood.
 func (k *known) decision(now, cost int64, d *core.Decision) {
 	d.Limit = k.limit

@@ -284,7 +284,7 @@ func (s *Store) recall(q *inquiry, checks []core.Check, now int64) bool {
 		if k.terms != q.rules[i].terms {
 			return false
 		}
-		if r.HasConduct() && !k.rejectsAll(now) {
+		if r.HasConduct() && !k.rejects(now, checks[i].Cost) {
 			return false
 		}
 		k.decision(now, checks[i].Cost, &checks[i].Decision)
