@@ -1,0 +1,103 @@
+package goredis_test
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/storetest"
+	"github.com/proxyweir/weir/redis"
+	"github.com/proxyweir/weir/redis/goredis"
+	"github.com/proxyweir/weir/redis/redistest"
+)
+
+// TestALogsChargeIsGivenBackFromWhereItStands: between a charge of three units and its refund others take units of the same key. The
+// log is then what it would be without the charge, each of its times among them, if no more than 1,024 have come since; else it stays.
+func TestALogsChargeIsGivenBackFromWhereItStands(t *testing.T) {
+	server := redistest.Start(t, redistest.WithClock())
+	for _, c := range []struct {
+		before, since int64 // units that others take
+		stays         bool
+	}{
+		{0, 0, false}, // it is the whole log
+		{0, 1, false},
+		{1, 0, false},
+		{2, 2, false},
+		{1, 1023, false}, // it is in a log of which decisions read only parts
+		{0, 1024, false},
+		{2, 1024, false},
+		{2, 1025, true},
+	} {
+		t.Run(fmt.Sprintf("%d before, %d since", c.before, c.since), func(t *testing.T) {
+			conn, err := server.Dial()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			clock := &storetest.Clock{}
+			clock.Set(time.Date(2026, 3, 2, 12, 0, 20, 0, time.UTC).UnixMicro())
+			clock.Follow(server.SetTime)
+			prefix := "between" + strconv.FormatInt(stores.Add(1), 10) + ":"
+			b := &between{conn: conn}
+			b.server = redis.NewServer("between", b)
+			denied, err := redis.NewStore(redis.Config{Client: b, Prefix: prefix, WallClock: clock.Now})
+			if err != nil {
+				t.Fatal(err)
+			}
+			other := newStore(t, redis.Config{Prefix: prefix, WallClock: clock.Now}, goredis.Config{Addresses: []string{server.Addr()}})
+			memory := core.NewMemory(core.MemoryConfig{Clock: clock.Now})
+			const most = 2000
+			open := func(s core.Store, name string, requests int64) *core.Rule {
+				limit, err := core.NewLimit(core.LimitConfig{Algorithm: core.SlidingWindowLog, Requests: requests, Period: 2 * time.Hour})
+				if err != nil {
+					t.Fatal(err)
+				}
+				r, err := core.NewRule(core.RuleConfig{Name: name, Limit: limit})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := s.Open(r); err != nil {
+					t.Fatal(err)
+				}
+				return r
+			}
+			ofDenied, ofOther, ofMemory := open(denied, "log", most), open(other, "log", most), open(memory, "log", most)
+			tight := open(denied, "tight", 1)
+			take := func(s core.Store, r *core.Rule, cost int64, peek bool) core.Decision {
+				t.Helper()
+				checks := []core.Check{{Rule: r, Key: "k", Cost: cost}}
+				if err := s.Decide(checks, peek); err != nil {
+					t.Fatal(err)
+				}
+				return checks[0].Decision
+			}
+			both := func(units int64) { // at times of their own: of two hours a log has them in steps of 4 µs
+				for range units {
+					clock.Add(5)
+					take(other, ofOther, 1, false)
+					take(memory, ofMemory, 1, false)
+				}
+			}
+			both(c.before)
+			clock.Add(time.Second.Microseconds() + 1)
+			if c.stays {
+				take(memory, ofMemory, 3, false)
+			}
+			b.refund = func() { both(c.since) }
+			checks := []core.Check{{Rule: ofDenied, Key: "k", Cost: 3}, {Rule: tight, Key: "another", Cost: 5}}
+			if err := denied.Decide(checks, false); err != nil || checks[1].Decision.Allowed || b.refund != nil {
+				t.Fatalf("%v, %+v; want it to be denied, and a charge given back", err, checks[1].Decision)
+			}
+			// Who wants so many units more than there are waits until so many of the times have passed.
+			room := take(memory, ofMemory, 1, true).Remaining + 1
+			for more := int64(0); more <= c.before+c.since+3 && room+more <= most; more++ {
+				got, want := take(other, ofOther, room+more, true), take(memory, ofMemory, room+more, true)
+				if got != want {
+					t.Fatalf("%d more than there are: %+v, want %+v", more, got, want)
+				}
+			}
+		})
+	}
+}
