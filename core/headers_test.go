@@ -138,6 +138,38 @@ func TestASecondHandlerAddsItsMembersAndKeepsTheStricterFields(t *testing.T) {
 	})
 }
 
+// Of more rules than 32 the lists have the first, and the one that the client is told of wherever it stands.
+func TestListsHaveNoMoreThan32RulesAndAlwaysTheOneToldOf(t *testing.T) {
+	for _, told := range []int{0, 31, 32, 39} {
+		var checks []Check
+		var states, policies []string
+		for i := 0; i < 40; i++ {
+			name := "r" + strconv.Itoa(i)
+			d := Decision{Allowed: true, Remaining: 7, ResetAfter: 1}
+			if i == told {
+				d.Remaining = 1
+			}
+			checks = append(checks, decided(t, name, 10, d))
+			if others := len(states); i == told || others < 31 || others == 31 && told < i {
+				states = append(states, `"`+name+`";r=`+strconv.FormatInt(d.Remaining, 10)+`;t=1`)
+				policies = append(policies, `"`+name+`";q=10;w=60`)
+			}
+		}
+		if len(states) != 32 {
+			t.Fatalf("the test wants %d members", len(states))
+		}
+		for _, h := range []http.Header{{}, {"X-Ratelimit-Limit": {"100"}}} { // by either way of writing them
+			written(h, allFields, checks)
+			if got, want := h.Get("RateLimit"), strings.Join(states, ", "); got != want {
+				t.Errorf("rule %d is told of:\n got %s\nwant %s", told, got, want)
+			}
+			if got, want := h.Get("RateLimit-Policy"), strings.Join(policies, ", "); got != want {
+				t.Errorf("rule %d is told of:\n got %s\nwant %s", told, got, want)
+			}
+		}
+	}
+}
+
 func TestEarlierListsOfSeveralFieldsAreJoined(t *testing.T) {
 	h := http.Header{"Ratelimit": {`"x";r=1`, `"y";r=2`}, "Ratelimit-Policy": {`"x";q=1`, `"y";q=2`}}
 	written(h, Fields{IETF: true}, []Check{decided(t, "a", 10, Decision{Allowed: true, Remaining: 7, ResetAfter: 1})})

@@ -98,6 +98,7 @@ func TestCompileSaysWhatIsWrong(t *testing.T) {
 		{Match{PathPrefixes: []string{"/v1/*"}}, `match: path prefixes: "/v1/*" covers all that is below it, without a *; write it as /v1`},
 		{Match{Hosts: []string{"a.com:8080"}}, `match: hosts: "a.com:8080" must be a host name without port, or *. and one`},
 		{Match{Hosts: []string{"münchen.de"}}, `match: hosts: "münchen.de" must be written as it is sent, in Punycode: xn--…`},
+		{Match{Hosts: []string{"a\x7f\x80.de"}}, `match: hosts: "a\x7f\x80.de" must be written as it is sent, in Punycode: xn--…`},
 		{Match{Methods: []string{"GET,POST"}}, `match: methods: "GET,POST" is not a method; write one such as POST, each for itself`},
 		{Match{Headers: map[string]string{"X A": "v"}}, `match: headers: "X A" cannot be the name of a header field`},
 		{Match{Headers: map[string]string{"host": "v"}}, `match: headers: Host: is not among the fields of a request; write hosts`},

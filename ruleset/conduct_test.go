@@ -125,6 +125,12 @@ func TestConductIsWhatTheFieldsSay(t *testing.T) {
 	if len(co.Penalties) != 3 || co.Penalties[0] != time.Minute || co.Penalties[1] != 10*time.Minute || co.Penalties[2] != 24*time.Hour {
 		t.Errorf("%v", co.Penalties)
 	}
+	for text, want := range map[string]int64{"soft 1% 1ms": 1, "soft 1000 1m": 1000} { // from the least to the most
+		var soft core.RuleConfig
+		if _, errors := compile(&RuleText{Name: "r", Limit: "100/1m", Enforcement: text}, Context{}, &soft); len(errors) > 0 || soft.Conduct.SoftPercent != want {
+			t.Errorf("%q: %d %%, %v", text, soft.Conduct.SoftPercent, errors)
+		}
+	}
 	for text, want := range map[string]string{"401": "401", "401 403": "401,403", "401,4xx": "4xx", " 5XX, 404": "404,5xx"} {
 		var counting core.RuleConfig
 		if _, errors := compile(&RuleText{Name: "r", Limit: "100/1m", Count: []string{text}}, Context{}, &counting); len(errors) > 0 || counting.Conduct.Count.String() != want {

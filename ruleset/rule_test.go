@@ -313,6 +313,29 @@ func TestTiersThatAClientChoosesAreAdvisedOf(t *testing.T) {
 	}
 }
 
+// What is answered for a request before its body is read, and shown of one by an address, is answered by the connection's peer too.
+func TestWhichRulesGoByWhereTheConnectionComesFrom(t *testing.T) {
+	for _, c := range []struct {
+		text                 RuleText
+		client, fromWherever bool // needs the client's address; depends on that or on the peer's
+	}{
+		{RuleText{Key: []string{"path"}}, false, false},
+		{RuleText{Key: []string{"client_ip"}}, true, true},
+		{RuleText{Key: []string{"path", "client_ip"}}, true, true},
+		{RuleText{Key: []string{"remote_ip"}}, false, true},
+		{RuleText{Key: []string{"path", "remote_ip"}}, false, true},
+		{RuleText{Key: []string{"path"}, Match: &core.Match{ExceptIPs: []string{"10.0.0.0/8"}}}, true, true},
+		{RuleText{Key: []string{"path"}, Tiers: tiers("client_ip", "192.0.2.1", "9/1m", "*", "5/1m")}, true, true},
+		{RuleText{Key: []string{"path"}, Tiers: tiers("remote_ip", "192.0.2.1", "9/1m", "*", "5/1m")}, false, true},
+		{RuleText{Key: []string{"path"}, Tiers: tiers("method", "GET", "9/1m", "*", "5/1m")}, false, false},
+	} {
+		r := mustCompile(t, c.text)
+		if NeedsAddress(r) != c.client || OfAddress(r) != c.fromWherever {
+			t.Errorf("%+v: needs the client's address %v, goes by addresses %v; want %v, %v", c.text, NeedsAddress(r), OfAddress(r), c.client, c.fromWherever)
+		}
+	}
+}
+
 func TestUnlimitedIsNoLimit(t *testing.T) {
 	for _, text := range []RuleText{{Limit: "unlimited"}, {Limit: " unlimited "}, {Tiers: tiers("path", "*", "unlimited")}} {
 		r := mustCompile(t, text)

@@ -23,6 +23,7 @@ func testSoft(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store
 			anotherRulesRejectionBeginsNoTolerance(s, v)
 			retryInToleranceComesTrue(s, v)
 			tolerancePastASecondRuleIsCharged(s, v)
+			whatToleranceHasReservedLeavesNoLessThanNothing(s, v)
 		})
 	}
 	t.Run("all at once", func(t *testing.T) {
@@ -249,4 +250,20 @@ func tolerancePastASecondRuleIsCharged(s *scene, v variant) {
 	s.is("the sixth", a.Decision, softYes)
 	s.clock.Add(10 * second)
 	s.is("the seventh, the sixth having departed", s.take(r, "bob", 1), softNo)
+}
+
+// whatToleranceHasReservedLeavesNoLessThanNothing: units that wait are reserved past the limit, where tolerance has let them in. A request
+// that another rule rejects is told that none remain, not that fewer do.
+func whatToleranceHasReservedLeavesNoLessThanNothing(s *scene, v variant) {
+	s.t.Helper()
+	r := s.soft(v, "none-left", hour)
+	slow := s.open(core.RuleConfig{Name: "slow-beside", Limit: delaying(s.t, core.TokenBucket, 1, 10*second, minute)})
+	other := s.open(core.RuleConfig{Name: "other-beside", Limit: v.limit(s.t, 2, hour)})
+	s.exhaust(other, "alice", 2)
+	s.use(r, "alice", 4)
+	s.take(slow, "alice", 1)
+	a, _ := s.ask(one(r, "alice"), one(slow, "alice"), false)
+	s.is("the fifth, which waits for the slow rule", a.Decision, softYes)
+	d, _ := s.both(r, other, "alice", false, false)
+	s.is("beside a rule that rejects, with one unit reserved past the limit", d, core.Decision{Allowed: true, Limit: 4})
 }
