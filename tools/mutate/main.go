@@ -1,0 +1,321 @@
+// Mutate looks for lines that no test holds: it changes the code of packages, one small change at a time, runs tests on each, and lists
+// the changes that they did not notice. The tree is not edited: the changed file is laid over it for the go command.
+//
+// Usage, from the module's folder:
+//
+//	go run ./tools/mutate [flags] package...
+//
+// What it changes in Go: an operator is turned round, a comparison takes or leaves its boundary, a number is moved by one, true and
+// false change places, a condition is negated, a statement is taken out, and a function returns at its beginning. In Lua, which stands
+// in constants whose names begin with lua: operators, numbers, true and false, and whole statements.
+//
+// A change is caught if a test fails, or if the tests take longer than -timeout. One that does not compile is not counted. It exits
+// with 1 if a change has survived, and with 2 if it could not work, as where the tests fail without any change.
+//
+// A change that survives is either no change of behaviour, or a line that wants a test or can go.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// options are what the flags say.
+type options struct {
+	packages []string
+	tests    []string // packages whose tests are run, in that order, until one fails
+	run      string   // go test -run
+	files    string   // a pattern for the files' names
+	at       string   // a file, or a file and a line
+	n        int      // at most so many are tried; 0: all
+	seed     int64
+	timeout  time.Duration // of the tests of one package
+	results  string        // a file of outcomes: what is in it is not tried again
+	list     bool
+	verbose  bool
+}
+
+func main() {
+	var o options
+	tests := ""
+	flag.StringVar(&tests, "tests", "", "run the tests of these `packages`, with commas between them, the quickest first (default: of those that are changed)")
+	flag.StringVar(&o.run, "run", "", "run only the tests that match this `pattern`")
+	flag.StringVar(&o.files, "files", "*", "change only files whose names match this `pattern`")
+	flag.StringVar(&o.at, "at", "", "change only this `file[:line]`")
+	flag.IntVar(&o.n, "n", 0, "try so many changes, chosen at random (default: all)")
+	flag.Int64Var(&o.seed, "seed", 1, "choose them by this `number`")
+	flag.DurationVar(&o.timeout, "timeout", 2*time.Minute, "a change is caught when the tests of a package take longer than this")
+	flag.StringVar(&o.results, "results", "", "append each outcome to this `file`, as a line of JSON, and do not try again what stands there")
+	flag.BoolVar(&o.list, "list", false, "print the changes, and try none")
+	flag.BoolVar(&o.verbose, "v", false, "print what is caught, too")
+	flag.Parse()
+	o.packages = flag.Args()
+	o.tests = o.packages
+	if tests != "" {
+		o.tests = strings.Split(tests, ",")
+	}
+	survived, err := mutate(o, os.Stdout)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutate:", err)
+		os.Exit(2)
+	}
+	if survived > 0 {
+		os.Exit(1)
+	}
+}
+
+// change is one change of one file: what stands from one offset to another becomes another text.
+type change struct {
+	file     string // as it is shown
+	path     string
+	line     int
+	column   int
+	from, to int
+	text     string
+	what     string // "< becomes <=", with what it stands in
+}
+
+func (c *change) String() string {
+	return fmt.Sprintf("%s:%d:%d: %s", c.file, c.line, c.column, c.what)
+}
+
+// applied returns the file's contents with the change made.
+func (c *change) applied(contents []byte) []byte {
+	changed := append([]byte{}, contents[:c.from]...)
+	changed = append(changed, c.text...)
+	return append(changed, contents[c.to:]...)
+}
+
+// outcome is what became of a change.
+type outcome struct {
+	Change  string  `json:"change"`
+	Outcome string  `json:"outcome"` // caught, survived, or invalid: it does not compile
+	By      string  `json:"by,omitempty"`
+	Seconds float64 `json:"seconds"`
+}
+
+// mutate tries changes, and returns how many have survived.
+func mutate(o options, w io.Writer) (survived int, err error) {
+	if len(o.packages) == 0 {
+		return 0, fmt.Errorf("names no package; write one such as ./core")
+	}
+	changes, err := changesOf(o)
+	if err != nil {
+		return 0, err
+	}
+	rand.New(rand.NewSource(o.seed)).Shuffle(len(changes), func(i, j int) { changes[i], changes[j] = changes[j], changes[i] })
+	if o.list {
+		for i := range changes {
+			fmt.Fprintln(w, &changes[i])
+		}
+		return 0, nil
+	}
+	known, err := readResults(o.results)
+	if err != nil {
+		return 0, err
+	}
+	folder, err := os.MkdirTemp("", "mutate")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(folder)
+	if by, output := o.test(""); by != "" {
+		return 0, fmt.Errorf("the tests of %s fail without any change:\n%s", by, output)
+	}
+	count := map[string]int{}
+	for i := range changes {
+		c := &changes[i]
+		if o.n > 0 && count["caught"]+count["survived"] >= o.n {
+			break
+		}
+		if known[c.String()] {
+			continue
+		}
+		result, err := o.try(c, folder)
+		if err != nil {
+			return 0, err
+		}
+		count[result.Outcome]++
+		if result.Outcome == "survived" || o.verbose {
+			fmt.Fprintf(w, "%-8s %s", result.Outcome, c)
+			if result.By != "" {
+				fmt.Fprintf(w, " (%s)", result.By)
+			}
+			fmt.Fprintln(w)
+		}
+		if err := appendResult(o.results, result); err != nil {
+			return 0, err
+		}
+	}
+	fmt.Fprintf(w, "%d tried of %d: %d caught, %d survived; %d more did not compile\n", count["caught"]+count["survived"], len(changes), count["caught"], count["survived"], count["invalid"])
+	return count["survived"], nil
+}
+
+// try runs the tests on a change.
+func (o *options) try(c *change, folder string) (*outcome, error) {
+	contents, err := os.ReadFile(c.path)
+	if err != nil {
+		return nil, err
+	}
+	changed := filepath.Join(folder, filepath.Base(c.path))
+	if err := os.WriteFile(changed, c.applied(contents), 0o600); err != nil {
+		return nil, err
+	}
+	overlay := filepath.Join(folder, "overlay.json")
+	text, err := json.Marshal(map[string]interface{}{"Replace": map[string]string{c.path: changed}})
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(overlay, text, 0o600); err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	by, output := o.test(overlay)
+	result := &outcome{Change: c.String(), Outcome: "survived", By: by, Seconds: time.Since(start).Seconds()}
+	if by != "" {
+		result.Outcome = "caught"
+		if strings.Contains(output, "[build failed]") {
+			result.Outcome, result.By = "invalid", ""
+		} else if test := failed(output); test != "" {
+			result.By = test
+		}
+	}
+	return result, nil
+}
+
+// test runs the tests, one package after the other, with a file of overlays if there is one. It returns the package that has failed, if
+// any, and what was printed then.
+func (o *options) test(overlay string) (failed, output string) {
+	for _, name := range o.tests {
+		args := []string{"test", "-count=1", "-vet=off", "-failfast", "-timeout", o.timeout.String()}
+		if overlay != "" {
+			args = append(args, "-overlay", overlay)
+		}
+		if o.run != "" {
+			args = append(args, "-run", o.run)
+		}
+		out, err := exec.Command("go", append(args, name)...).CombinedOutput()
+		if err != nil {
+			return name, string(out)
+		}
+	}
+	return "", ""
+}
+
+// failed returns the first test that has failed, or "" where none says so.
+func failed(output string) string {
+	_, rest, found := strings.Cut(output, "--- FAIL: ")
+	if !found {
+		return ""
+	}
+	name, _, _ := strings.Cut(rest, " ")
+	return name
+}
+
+// readResults returns the changes that stand in a file of outcomes.
+func readResults(name string) (map[string]bool, error) {
+	known := make(map[string]bool)
+	if name == "" {
+		return known, nil
+	}
+	f, err := os.Open(name)
+	if os.IsNotExist(err) {
+		return known, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for n := 1; lines.Scan(); n++ {
+		var r outcome
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", name, n, err)
+		}
+		known[r.Change] = true
+	}
+	return known, lines.Err()
+}
+
+func appendResult(name string, r *outcome) error {
+	if name == "" {
+		return nil
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	if _, err := f.Write(append(text, '\n')); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}
+
+// changesOf returns all changes of the packages' files.
+func changesOf(o options) ([]change, error) {
+	out, err := exec.Command("go", append([]string{"list", "-f", "{{$d := .Dir}}{{range .GoFiles}}{{$d}}\t{{.}}\n{{end}}"}, o.packages...)...).Output()
+	if err != nil {
+		if exit, ok := err.(*exec.ExitError); ok {
+			err = fmt.Errorf("go list: %s", strings.TrimSpace(string(exit.Stderr)))
+		}
+		return nil, err
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	file, line := o.at, 0
+	if name, number, found := strings.Cut(o.at, ":"); found {
+		if line, err = strconv.Atoi(number); err != nil {
+			return nil, fmt.Errorf("-at %q: must be a file, or a file, a colon and a line", o.at)
+		}
+		file = name
+	}
+	var changes []change
+	for _, row := range strings.Split(strings.TrimSpace(string(out)), "\n") {
+		folder, name, _ := strings.Cut(row, "\t")
+		path := filepath.Join(folder, name)
+		shown, err := filepath.Rel(here, path)
+		if err != nil {
+			return nil, err
+		}
+		if matches, err := filepath.Match(o.files, name); err != nil {
+			return nil, fmt.Errorf("-files %q: %w", o.files, err)
+		} else if !matches || file != "" && filepath.Clean(file) != shown {
+			continue
+		}
+		contents, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		found, err := changesIn(shown, contents)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range found {
+			if line == 0 || c.line == line {
+				c.path = path
+				changes = append(changes, c)
+			}
+		}
+	}
+	if len(changes) == 0 {
+		return nil, fmt.Errorf("there is nothing to change in %s", strings.Join(o.packages, " "))
+	}
+	return changes, nil
+}
