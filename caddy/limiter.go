@@ -47,17 +47,22 @@ func (l *limiter) failed(err error) {
 }
 
 // troubleLog writes to the log when the calls of a store begin to fail, and when they have not for a while: two lines, however many
-// there are.
+// there are. Of what the server refuses, such as for want of a right, each rule and reason has a line of its own, since others may decide.
 type troubleLog struct {
 	server string
 	logger func() *zap.Logger
 	after  func(time.Duration, func()) *time.Timer
 
 	mu       sync.Mutex
-	failing  bool
+	failing  bool // and that is looked at
+	told     bool // of a failure that is no refusal
 	again    bool // since that was last looked at
 	failures int64
+	refusals map[string]bool // the texts that have been written since it began
 }
+
+// mostRefusals is how many texts of refusals are written while there is trouble.
+const mostRefusals = 100
 
 // quietFor is how long no call must have failed for the trouble to be over.
 const quietFor = 10 * time.Second
@@ -76,11 +81,24 @@ func (t *troubleLog) failed(err error) {
 	defer t.mu.Unlock()
 	t.failures++
 	t.again = true
-	if t.failing {
+	if errors.Is(err, redis.ErrRefused) {
+		text := err.Error()
+		if t.refusals[text] || len(t.refusals) == mostRefusals {
+			return
+		}
+		if t.refusals == nil {
+			t.refusals = make(map[string]bool)
+		}
+		t.refusals[text] = true
+	} else if t.told {
 		return
+	} else {
+		t.told = true
 	}
-	t.failing = true
-	t.after(quietFor, t.look)
+	if !t.failing {
+		t.failing = true
+		t.after(quietFor, t.look)
+	}
 	t.logger().Error("Redis fails to decide; such requests go by their zones' on_error", zap.String("server", t.server), zap.Error(err))
 }
 
@@ -95,5 +113,7 @@ func (t *troubleLog) look() {
 	}
 	t.logger().Info("Redis has not failed to decide for a while", zap.String("server", t.server), zap.Int64("failures", t.failures))
 	t.failing = false
+	t.told = false
 	t.failures = 0
+	t.refusals = nil
 }

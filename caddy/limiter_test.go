@@ -2,6 +2,8 @@ package ratelimit
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -62,4 +64,39 @@ func TestTroubleOfAStoreIsToldOnceWhenItBeginsAndOnceWhenItIsOver(t *testing.T) 
 	}
 	log.failed(errors.New("boom"))
 	told(3, "it begins again")
+}
+
+func TestEachRefusalOfAStoreIsToldOnceWhileThereIsTrouble(t *testing.T) {
+	core, lines := observer.New(zap.DebugLevel)
+	clock := new(timers)
+	log := newTroubleLog("127.0.0.1:6379")
+	log.logger = func() *zap.Logger { return zap.New(core) }
+	log.after = clock.after
+	for range 50 {
+		log.failed(fmt.Errorf("rule a%w", redis.ErrRefused))
+		log.failed(fmt.Errorf("rule b%w", redis.ErrRefused))
+		log.failed(redis.ErrTimeout)
+	}
+	var told []string
+	for _, line := range lines.All() {
+		told = append(told, fmt.Sprint(line.ContextMap()["error"]))
+	}
+	if want := []string{"rule a", "rule b", redis.ErrTimeout.Error()}; !slices.Equal(told, want) {
+		t.Errorf("told %q, want %q", told, want)
+	}
+	if len(clock.waiting) != 1 {
+		t.Errorf("%d timers", len(clock.waiting))
+	}
+	for range 1000 { // as texts that differ could make it
+		log.failed(fmt.Errorf("rule %d%w", lines.Len(), redis.ErrRefused))
+	}
+	if n := lines.Len(); n != mostRefusals+1 {
+		t.Errorf("%d lines", n)
+	}
+	clock.runOut()
+	clock.runOut()
+	log.failed(fmt.Errorf("rule a%w", redis.ErrRefused))
+	if all := lines.All(); fmt.Sprint(all[len(all)-1].ContextMap()["error"]) != "rule a" {
+		t.Error("when it begins again, it is not told")
+	}
 }

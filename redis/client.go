@@ -64,6 +64,9 @@ var (
 	// ErrReply is in errors that a server has replied, and of replies that make no sense. It adds nothing to their text.
 	ErrReply = errors.New("")
 
+	// ErrRefused is an ErrReply, of a call that a server has refused which answers: the call's own rules are concerned, and no others. See OfReply.
+	ErrRefused = fmt.Errorf("%w", ErrReply)
+
 	errReply = fmt.Errorf("redis: the reply is not that of the script%w", ErrReply)
 )
 

@@ -27,6 +27,13 @@ for i = 1, n do
 	checks[i] = c
 end
 
+-- read reads a value, and returns an error of one that has another type, which is overwritten. Another error ends the script.
+local function read(command, key)
+	local v = pcall(command, key)
+	if type(v) == 'table' and v.err and not string.find(v.err, 'WRONGTYPE', 1, true) then error("of the '" .. command .. "' command: " .. v.err) end
+	return v
+end
+
 local algorithm, key, cost, R, P, X, Y, counts, denied, ahead, position
 local peek, redirected = 0, false
 local ok, remaining, wait, reset, left, value, header
@@ -62,13 +69,13 @@ local function keep(c)
 end
 
 -- isShutState says whether the key has, in place of its state, that it is or was shut out by hand: see luaShutOut.
-local function isShutState(c) return pcall('STRLEN', c.key) == 14 end
+local function isShutState(c) return read('STRLEN', c.key) == 14 end
 
 local function costOf(member) return (unpack('<d', member, 9)) end
 
 -- load reads a check's account, and charges what is due by now.
 local function load(c)
-	local v = pcall('GET', c.account)
+	local v = read('GET', c.account)
 	c.softUntil, c.softAgain, c.shutUntil, c.quietUntil, c.tail, c.units, c.offences = 0, 0, 0, 0, 0, 0, 0
 	if type(v) == 'string' and #v == 52 then
 		c.there = true
@@ -232,7 +239,7 @@ end
 -- weighBehind finds out when the turn of a request is that has its turn behind all charges to come. The state that they would make is
 -- written for a moment.
 local function weighBehind(c)
-	local before = pcall('GET', c.key)
+	local before = read('GET', c.key)
 	c.depart = real
 	local members = call('ZRANGE', c.pending, 0, -1, 'WITHSCORES')
 	for i = 1, #members, 2 do
@@ -376,7 +383,7 @@ local function admit(c, depart)
 	end
 	local at, before = depart, ''
 	if c.algorithm == 2 then at = real end
-	if depart > real and c.delays then before = pcall('GET', c.key) end
+	if depart > real and c.delays then before = read('GET', c.key) end
 	evaluate(c, at, c.cost, c.wide)
 	c.reset = at - real + reset
 	keep(c)
@@ -446,7 +453,7 @@ else
 			if i == #line then
 				call('RPOP', c.line)
 				c.tail = tail
-				if c.algorithm == 4 or pcall('GET', c.key) ~= after then
+				if c.algorithm == 4 or read('GET', c.key) ~= after then
 					-- a log's charges are pending; and where somebody has been charged since, the turn is lost
 				elseif length > 0 then
 					call('SET', c.key, before, 'KEEPTTL')

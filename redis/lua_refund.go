@@ -8,6 +8,7 @@ local key, argument, position = KEYS[1], ARGV[1], 1
 ` + luaRule + `
 local charged = tonumber(ARGV[2])
 local v = pcall('GET', key)
+if v and v.err and not string.find(v.err, 'WRONGTYPE', 1, true) then v = call('GET', key) end
 if type(v) ~= 'string' then return {} end
 if algorithm <= 2 then
 	if #v ~= 17 then return {} end

@@ -1,13 +1,18 @@
 package redis
 
 // luaState reads a key's state, and luaStateOfLog as much of a log's as is read at once.
+//
+// A value of another type is overwritten, as if nothing were there. What else goes wrong ends the script: a rule that cannot read would
+// admit everything.
 const (
 	luaState = `
 local v = pcall('GET', key)
+if v and v.err and not string.find(v.err, 'WRONGTYPE', 1, true) then v = call('GET', key) end
 `
 	luaStateOfLog = `
 local longest = 11 + 4 * 192
 local v = pcall('GETRANGE', key, 0, longest - 1)
+if v.err and not string.find(v.err, 'WRONGTYPE', 1, true) then v = call('GETRANGE', key, 0, longest - 1) end
 `
 )
 

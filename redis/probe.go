@@ -12,7 +12,14 @@ import (
 
 // failed notes that a call to a server, about that key, has failed.
 func (s *Store) failed(server *Server, key string, err error) {
-	if errors.Is(err, ErrMoving) || !server.breaker.Fail() {
+	if errors.Is(err, ErrMoving) {
+		return
+	}
+	if errors.Is(err, ErrRefused) { // it has answered
+		server.breaker.Succeed()
+		return
+	}
+	if !server.breaker.Fail() {
 		return
 	}
 	if s.changed != nil {
@@ -61,6 +68,9 @@ func (s *Store) probe(server *Server, key string) {
 	now, _ := s.client.Server(key)
 	if now == server {
 		err = server.conn.Run(probeCall(key))
+	}
+	if errors.Is(err, ErrRefused) { // it answers, and who else is refused is told by itself
+		err = nil
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -388,7 +389,7 @@ func (s *Store) make(c *Call, rules []*openRule, checks []core.Check, peek, time
 			if !short || !errors.Is(err, ErrTimeout) {
 				s.failed(server, c.Keys[0], err)
 			}
-			return nil, fmt.Errorf("%s: %w", server.name, err)
+			return nil, fmt.Errorf("%s: %w", server.name, s.refused(err, c.Script, checks))
 		}
 		server.breaker.Succeed()
 		if len(c.Reply) != 1 || try > 0 {
@@ -396,6 +397,18 @@ func (s *Store) make(c *Call, rules []*openRule, checks []core.Check, peek, time
 		}
 		s.ahead.Store(c.Reply[0] - s.wallClock()) // it lies in none of the windows that were sent
 	}
+}
+
+// refused is refused for the rules of some checks.
+func (s *Store) refused(err error, script *Script, checks []core.Check) error {
+	if !errors.Is(err, ErrRefused) {
+		return err
+	}
+	rules := make([]*core.Rule, len(checks))
+	for i := range checks {
+		rules[i] = checks[i].Rule
+	}
+	return refused(err, script, rules, strings.TrimSuffix(s.naming.prefix, "{"))
 }
 
 // argumentOf returns a check's part of a script's argument.

@@ -216,7 +216,7 @@ func (s *Store) tell(script *Script, name string, check *core.Check, what string
 		c := s.callOf(script, name, check, what)
 		if err := server.conn.Run(c); err != nil {
 			s.failed(server, name, err)
-			return fmt.Errorf("%s: %w", server.name, err)
+			return fmt.Errorf("%s: %w", server.name, s.refused(err, script, []core.Check{*check}))
 		}
 		server.breaker.Succeed()
 		if len(c.Reply) != 1 || try > 0 {

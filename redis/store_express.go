@@ -237,7 +237,7 @@ func settle(e *express, w http.ResponseWriter, r *http.Request, key string, call
 	if err == nil {
 		e.store.memo.learn(hash, e.terms, now, 1, &c.Decision)
 	} else {
-		err = fmt.Errorf("%s: %w", e.server.name, err)
+		err = fmt.Errorf("%s: %w", e.server.name, e.store.refused(err, call.Script, checks))
 		e.store.lastKnown(&inquiry{rules: []*openRule{e.open}, hashes: []uint64{hash}}, checks, e.store.clock())
 	}
 	if !errors.Is(err, ErrTimeout) { // the other is still being read

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -44,6 +45,7 @@ type engine struct {
 	forwarded   atomic.Bool  // that requests come with X-Forwarded-For was noted
 	addressless atomic.Bool  // and that the strategy finds no address
 	reported    atomic.Int64 // the second of the registry's clock in which a failure was last written to the log, and one
+	refusals    refusals
 
 	registry    *registry
 	fingerprint string
@@ -215,6 +217,12 @@ func (e *engine) reportFailure(err error) {
 		return
 	}
 	second := int64(e.registry.clock()/time.Second) + 1
+	if errors.Is(err, redis.ErrRefused) {
+		if e.refusals.isNews(err.Error(), second) {
+			warn(e.name, "the store of rate limits has refused to decide: "+err.Error())
+		}
+		return
+	}
 	if e.reported.Swap(second) == second {
 		return
 	}
@@ -229,4 +237,31 @@ func exempted(e *engine, r *ruleset.Rule) string {
 	}
 	return fmt.Sprintf("rule %q: match: exceptIPs has private addresses, and ipStrategy is not set: behind a load balancer, or in a container's network, "+
 		"all requests come from a private address, and the rule limits nobody; set ipStrategy.depth to the number of proxies in front of Traefik, or ipStrategy: {} if there is none", r.Name)
+}
+
+// refusals keeps what the store refuses, such as for want of a right, from being written to the log at each request: it lasts until
+// somebody sees to it.
+type refusals struct {
+	mu   sync.Mutex
+	told map[string]int64 // the texts, and the second in which each was last written
+}
+
+const (
+	mostRefusals = 100 // texts, after which no other is written
+	refusalEvery = 60  // seconds, after which one is written again
+)
+
+// isNews reports whether a text is to be written to the log: at first, and once a minute while it lasts.
+func (n *refusals) isNews(text string, second int64) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	last := n.told[text]
+	if last > 0 && second-last < refusalEvery || last == 0 && len(n.told) == mostRefusals {
+		return false
+	}
+	if n.told == nil {
+		n.told = make(map[string]int64)
+	}
+	n.told[text] = second
+	return true
 }

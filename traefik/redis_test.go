@@ -212,3 +212,34 @@ func TestOnlyRegularFilesAreRead(t *testing.T) {
 		t.Errorf("by a link: %q, %v", text, err)
 	}
 }
+
+func TestACommandThatOneRuleLacksIsSaidAndLeavesTheOthers(t *testing.T) {
+	server := redistest.Start(t, redistest.WithUser("weir", "hunter2", "~weir:* +evalsha +eval +time +get +psetex"))
+	s := newStage(t)
+	c := &Config{Store: object{"redis": patient(object{"address": server.Addr(), "username": "weir", "password": "hunter2", "nodes": 1})}, Rules: []Rule{
+		{Name: "plain", Match: object{"paths": []interface{}{"/plain"}}, Limit: "1000/1h", OnError: "closed"},
+		{Name: "places", Match: object{"paths": []interface{}{"/places"}}, Concurrency: "5", OnError: "closed"},
+	}}
+	h := s.handler(context.Background(), c, "one@file")
+	ask := func(path string) int {
+		return get(h, "192.0.2.1", func(r *http.Request) { r.URL.Path = path }).StatusCode
+	}
+	for i := 0; i < 20; i++ {
+		if got := ask("/places"); got != 503 {
+			t.Fatalf("request %d under the rule that lacks a command: %d", i, got)
+		}
+	}
+	if got := ask("/plain"); got != 200 {
+		t.Errorf("under the other rule: %d", got)
+	}
+	s.step(30 * time.Second)
+	ask("/places")
+	if got := s.log.count(`rule "places" of "one.file" needs the command `); got != 1 {
+		t.Errorf("said %d times: %s", got, s.log)
+	}
+	s.step(31 * time.Second)
+	ask("/places")
+	if got := s.log.count(`rule "places" of "one.file" needs the command `); got != 2 {
+		t.Errorf("a minute later: said %d times: %s", got, s.log)
+	}
+}

@@ -21,12 +21,12 @@ func (e *errTLS) Error() string { return "over TLS: " + e.err.Error() }
 // Unwrap returns the error without that it was over TLS.
 func (e *errTLS) Unwrap() error { return e.err }
 
-// mark adds redis.ErrReply to what a server has replied, and to what is no reply at all: to all that is not a connection's error.
+// mark adds redis.ErrReply or redis.ErrRefused to what a server has replied, and to what is no reply at all: to all that is not a connection's error.
 func mark(err error) error {
 	if isConnections(err) {
 		return err
 	}
-	return fmt.Errorf("%w%w", err, redis.ErrReply)
+	return fmt.Errorf("%w%w", err, redis.OfReply(err.Error()))
 }
 
 // isConnections reports whether an error is that of a connection, or of the lack of one.

@@ -56,7 +56,7 @@ func explain(text string) error {
 	case "MOVED", "ASK", "CLUSTERDOWN", "CROSSSLOT", "TRYAGAIN":
 		return fmt.Errorf("redis: %s (the server is a node of a Cluster, which is not supported; %s)%w", readable(text), oneServer, redis.ErrReply)
 	}
-	return fmt.Errorf("redis: %s%w", readable(text), redis.ErrReply)
+	return fmt.Errorf("redis: %s%w", readable(text), redis.OfReply(text))
 }
 
 // readable returns what a server has said as it may stand in a log.

@@ -1,0 +1,149 @@
+package goredis_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/redis"
+	"github.com/proxyweir/weir/redis/goredis"
+	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/redis/resp"
+)
+
+// user is the ACL user of these tests, whose rights they change.
+const user, userPassword = "weir", "secret"
+
+// newUserStore returns a store that speaks to the server as that user, by one of the two clients.
+func newUserStore(t *testing.T, server *redistest.Server, interpreted bool) *redis.Store {
+	t.Helper()
+	if !interpreted {
+		return newStore(t, redis.Config{Prefix: "weir:"}, goredis.Config{Addresses: []string{server.Addr()}, Username: user, Password: userPassword})
+	}
+	client, err := resp.New(resp.Config{Address: server.Addr(), Username: user, Password: userPassword, Timeout: patience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := redis.NewStore(redis.Config{Client: client, Lines: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.CloseNow() })
+	return s
+}
+
+// openConcurrency opens a rule of requests under way.
+func openConcurrency(t *testing.T, n *node, name string, most int64) {
+	t.Helper()
+	l, err := core.NewConcurrency(most)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.open(t, core.RuleConfig{Name: name, Limit: l})
+}
+
+func eachClient(t *testing.T, f func(t *testing.T, interpreted bool)) {
+	for _, name := range []string{"goredis", "resp"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f(t, name == "resp")
+		})
+	}
+}
+
+func TestACommandThatOneRuleLacksIsThatRulesConcernAlone(t *testing.T) {
+	t.Parallel()
+	eachClient(t, func(t *testing.T, interpreted bool) {
+		server := redistest.Start(t, redistest.WithUser(user, userPassword, "~weir:* "+acl+" "+aclConduct+" -zadd"))
+		n := &node{store: newUserStore(t, server, interpreted)}
+		n.open(t, rule(t, "plain", core.TokenBucket, plenty))
+		openConcurrency(t, n, "places", 5)
+		for i := range 20 {
+			_, err := n.ask([]int{1}, "somebody")
+			if !errors.Is(err, redis.ErrRefused) || redis.ErrorKind(err) != "reply" {
+				t.Fatalf("request %d under the rule that lacks a command: %v", i, err)
+			}
+			for _, want := range []string{`rule "places"`, "ZADD", "+zadd", "docs/redis.md"} {
+				if !strings.Contains(err.Error(), want) {
+					t.Fatalf("the error does not have %q: %v", want, err)
+				}
+			}
+		}
+		if ok, err := n.ask([]int{0}, "somebody"); !ok || err != nil {
+			t.Fatalf("under the other rule: %v, %v", ok, err)
+		}
+		for _, s := range n.store.Servers() {
+			if s.Open {
+				t.Error("the server is not asked any more")
+			}
+		}
+		server.MustDo(t, "ACL", "SETUSER", user, "+zadd")
+		if ok, err := n.ask([]int{1}, "somebody"); !ok || err != nil {
+			t.Errorf("with the command: %v, %v", ok, err)
+		}
+	})
+}
+
+// TestWithoutACommandNoRuleAdmitsMoreThanItsLimit takes each of the commands away that docs/redis.md lists: a rule says so, or decides
+// as it would with all of them. None goes on without what it cannot read.
+func TestWithoutACommandNoRuleAdmitsMoreThanItsLimit(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.WithUser(user, userPassword, "~weir:*"))
+	statuses, err := core.ParseStatuses([]string{"401"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := strings.Fields(acl + " " + aclConduct)
+	slices.Sort(commands)
+	failed := 0
+	for _, command := range slices.Compact(commands) {
+		if command = strings.TrimPrefix(command, "+"); strings.HasPrefix(command, "-") {
+			continue
+		}
+		server.MustDo(t, "FLUSHALL")
+		server.MustDo(t, append([]string{"ACL", "SETUSER", user, "-@all"}, append(strings.Fields(acl+" "+aclConduct), "-"+command)...)...)
+		n := &node{store: newUserStore(t, server, false)}
+		var names []string
+		open := func(c core.RuleConfig) {
+			n.open(t, c)
+			names = append(names, c.Name)
+		}
+		for _, c := range oneOfEach(t, 3) {
+			open(c)
+			if c.Limit.Algorithm() == core.LeakyBucket { // takes no status and no penalties
+				continue
+			}
+			name := c.Name
+			c.Name, c.Conduct = name+"-penalty", core.Conduct{Penalties: []time.Duration{time.Hour}}
+			open(c)
+			c.Name, c.Conduct = name+"-count", core.Conduct{Count: statuses}
+			open(c)
+		}
+		openConcurrency(t, n, "places", 3)
+		names = append(names, "places")
+		for r, name := range names {
+			admitted := 0
+			for range 10 {
+				ok, err := n.ask([]int{r}, "somebody")
+				switch {
+				case ok:
+					admitted++
+				case err != nil:
+					failed++
+					if !errors.Is(err, redis.ErrRefused) || !strings.Contains(err.Error(), "+"+command) && command != "eval" && command != "evalsha" {
+						t.Errorf("%s without %s: %v", name, command, err)
+					}
+				}
+			}
+			if admitted > 3 {
+				t.Errorf("%s without %s: %d requests were admitted, want 3 at most", name, command, admitted)
+			}
+		}
+	}
+	if failed == 0 {
+		t.Error("no command was missing")
+	}
+}
