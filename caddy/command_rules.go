@@ -223,7 +223,7 @@ func (t *ruleTable) zone(at place, name, namespace string, z *Zone) error {
 	if z.Tiers != nil {
 		for _, value := range slices.Sorted(maps.Keys(z.Tiers.Limits)) {
 			if value != ruleset.AnyTier {
-				t.add(row, z.limits.Of(value, ""), fmt.Sprintf("tier %s of %s", value, z.Tiers.Source))
+				t.add(row, z.limits.Of(z.tierFor(value), ""), fmt.Sprintf("tier %s of %s", value, z.Tiers.Source))
 			}
 		}
 	}
@@ -254,7 +254,7 @@ func (t *ruleTable) set(at place, namespace string, set *ruleset.Set) {
 			if r.Tiers != nil {
 				for _, tier := range r.Tiers.Limits {
 					if tier.Value != ruleset.AnyTier {
-						t.add(row, rule.Limits.Of(tier.Value, ""), fmt.Sprintf("tier %s of %s", tier.Value, r.Tiers.Source))
+						t.add(row, rule.Limits.Of(ruleset.TierFor(rule, tier.Value), ""), fmt.Sprintf("tier %s of %s", tier.Value, r.Tiers.Source))
 					}
 				}
 			}

@@ -106,7 +106,7 @@ func TestTiersOfWhatTheProxyKnowsAreNotWarnedOf(t *testing.T) {
 	}
 }
 
-// A request's address is masked, and so is that of the override: any address of the network names it.
+// A request's address is masked, and the override is of the network that it comes to.
 func TestOverridesOfMaskedAddresses(t *testing.T) {
 	const trusting = "servers {\ntrusted_proxies static private_ranges\n}\n"
 	for name, site := range map[string]string{
@@ -115,8 +115,8 @@ func TestOverridesOfMaskedAddresses(t *testing.T) {
 				ipv6_prefix 64
 				ipv4_prefix 24
 				limit 1/366d
-				override 2001:db8:0:1:ffff::9 3/366d
-				override 192.0.2.77 unlimited
+				override 2001:DB8:0:1:ffff::9/64 3/366d
+				override 192.0.2.0/24 unlimited
 			}
 		}
 		respond ok`,
@@ -212,6 +212,40 @@ func TestEarlyDataGetsNothingByItsAddress(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Defect found: the override of one address freed all of the network that it shares a counter with; and one that no client can come under
+// had no effect. Neither was told.
+func TestOverridesThatWouldBeOfOthersOrOfNobodyAreRefused(t *testing.T) {
+	zone := func(lines string) string {
+		return "rate_limit {\nzone z {\nlimit 1/366d\n" + lines + "\n}\n}\nrespond ok"
+	}
+	for _, c := range []struct{ lines, want string }{
+		{"ipv4_prefix 24\noverride 198.51.100.7 unlimited", `overrides: "198.51.100.7": has one counter with all of 198.51.100.0/24 (ipv4_prefix 24), so that this would be their limit, too; write 198.51.100.0/24 if that is meant, else count by addresses`},
+		{"ipv6_prefix 64\noverride 2001:db8::7 2/366d", `overrides: "2001:db8::7": has one counter with all of 2001:db8::/64 (ipv6_prefix 64), so that this would be their limit, too; write 2001:db8::/64`},
+		{"ipv4_prefix 24\nkey {header.X-Ip}\noverride 198.51.100.7 2/366d", `overrides: "198.51.100.7": has one counter with all of 198.51.100.0/24`},
+		{"override 198.51.100.0/24 unlimited", `overrides: "198.51.100.0/24": is no client: each of its addresses is counted by itself; name one, or count by such networks (ipv4_prefix 24); addresses that are not to be counted are written behind except`},
+		{"ipv4_prefix 24\noverride 198.51.0.0/16 unlimited", `overrides: "198.51.0.0/16": is no client: it is counted by smaller networks, such as 198.51.0.0/24 (ipv4_prefix 24)`},
+		{"override evil-host unlimited", `overrides: "evil-host": must be an address, such as 192.0.2.7; addresses that are not to be counted are written behind except`},
+		{"key {remote_host}\noverride evil-host unlimited", `overrides: "evil-host": must be an address`},
+		{"key {path}\noverride login 2/366d", `overrides: "login": must be a path, which begins with /`},
+		{"key \"{client_ip} {method}\"\noverride 192.0.2.7 \"P T\" 2/366d", `overrides: "P T": must be a method such as POST`},
+		{"key {path}\noverride /login 2/366d\noverride //Login 3/366d", `overrides: "//Login": is there twice; keep one`},
+		{"tiers {client_ip} {\nevil-host 2/366d\n}", `tiers: "evil-host": must be an address, since the tier is one`},
+		{"tiers {path} {\nlogin 2/366d\n}", `tiers: "login": must be a path, which begins with /`},
+	} {
+		s := newServer(t)
+		if _, err := s.adapt("", ":PORT {\n"+zone(c.lines)+"\n}"); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s:\n%v\nwant %s", c.lines, err, c.want)
+		}
+	}
+	for _, lines := range []string{ // what is right
+		"ipv4_prefix 24\noverride 127.0.0.0/24 unlimited", "ipv4_prefix 24\noverride 127.0.0.9/24 unlimited", "override 127.0.0.1 unlimited", "override 127.0.0.1/32 unlimited",
+		"ipv4_prefix 32\noverride 127.0.0.1 unlimited", "ipv6_prefix 64\noverride 127.0.0.1 unlimited", "key {path}\noverride //A unlimited",
+	} {
+		s := startSite(t, zone(lines))
+		s.admit(3, "/a")
 	}
 }
 

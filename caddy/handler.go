@@ -405,7 +405,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 func (h *Handler) inquire(q *inquiry, r *http.Request) error {
 	for _, zone := range h.zones {
 		if len(zone.matcherSets) > 0 {
-			covered, err := zone.matcherSets.AnyMatchWithError(r)
+			covered, err := zone.covers(r)
 			if err != nil {
 				return err
 			}

@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/textproto"
-	"slices"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
@@ -39,6 +37,7 @@ type keyPart struct {
 	kind   partKind
 	name   string // of the placeholder
 	header string // of the field, in canonical form
+	spell  *spelling
 }
 
 type partKind int
@@ -48,6 +47,7 @@ const (
 	clientIP
 	remoteHost
 	requestHeader
+	spelled // that a client can write in several ways
 )
 
 // newKeyMaker takes a template apart. The error says which placeholder is wrong.
@@ -70,6 +70,10 @@ func newKeyMaker(template string, prefixes core.Prefixes) (*keyMaker, error) {
 			part.header = textproto.CanonicalMIMEHeaderKey(strings.TrimPrefix(name, "http.request.header."))
 		case strings.HasPrefix(name, "http.auth."):
 			k.needsAuthentication = true
+		default:
+			if part.spell = spellingOf(name); part.spell != nil {
+				part.kind = spelled
+			}
 		}
 		k.parts = append(k.parts, part)
 		return nil
@@ -127,6 +131,8 @@ func (k *keyMaker) value(part *keyPart, r *http.Request) string {
 		}
 	case requestHeader:
 		value = headerValue(r, part.header)
+	case spelled:
+		value = part.spell.of(r)
 	default:
 		value, _ = replacerOf(r).GetString(part.name)
 	}
@@ -138,7 +144,7 @@ func (k *keyMaker) masked(part *keyPart, value string) string {
 	// An IPv4-mapped address is its IPv4 in any case. Caddy writes the addresses that it knows in one way; elsewhere the same
 	// IPv6 address may be written in many.
 	respell := strings.HasPrefix(value, "::")
-	if part.kind != clientIP && part.kind != remoteHost {
+	if !part.isAddress() {
 		respell = strings.IndexByte(value, ':') >= 0
 	}
 	if k.masks || respell {
@@ -147,29 +153,58 @@ func (k *keyMaker) masked(part *keyPart, value string) string {
 	return value
 }
 
-// of returns the key of requests whose placeholders have these values.
-func (k *keyMaker) of(values []string) string {
-	if len(k.parts) == 1 {
-		return k.masked(&k.parts[0], values[0])
+// isAddress reports whether a part is an address and nothing else.
+func (p *keyPart) isAddress() bool { return p.kind == clientIP || p.kind == remoteHost }
+
+// unixPeer is what a connection through a Unix socket has for an address.
+const unixPeer = "@"
+
+// named returns the value that requests have where a person has written this one for a part. The error says why none has it.
+func (k *keyMaker) named(part *keyPart, value string) (string, error) {
+	switch {
+	case value == "":
+		return "", nil
+	case part.isAddress() && value == unixPeer:
+		return value, nil
+	case part.isAddress():
+		return k.prefixes.Key(value)
+	case part.kind == spelled:
+		written, err := part.spell.written(value)
+		if err != nil {
+			return "", err
+		}
+		value = written
 	}
-	var key []byte
-	for i := range k.parts {
-		key = core.AppendKeyPart(key, k.masked(&k.parts[i], values[i]))
-	}
-	return string(key)
+	return k.masked(part, value), nil
 }
 
-// respelt returns values that a person has written as requests have them: addresses in Caddy's spelling.
-func (k *keyMaker) respelt(values []string) []string {
-	list := slices.Clone(values)
-	for i := range list {
-		if kind := k.parts[i].kind; kind == clientIP || kind == remoteHost {
-			if address, err := netip.ParseAddr(list[i]); err == nil {
-				list[i] = address.String()
-			}
+// keyNamed returns the key of requests for whose placeholders a person has written these values, of which there are as many. The error
+// says of which of them no request is, and what would be right.
+func (k *keyMaker) keyNamed(values []string) (string, error) {
+	if len(k.parts) == 0 {
+		return k.static, nil
+	}
+	named := make([]string, len(values))
+	for i := range k.parts {
+		var err error
+		if named[i], err = k.named(&k.parts[i], values[i]); err != nil {
+			return "", err
 		}
 	}
-	return list
+	if len(named) == 1 {
+		return named[0], nil
+	}
+	var key []byte
+	for _, value := range named {
+		key = core.AppendKeyPart(key, value)
+	}
+	return string(key), nil
+}
+
+// of is keyNamed for values that have been checked.
+func (k *keyMaker) of(values []string) string {
+	key, _ := k.keyNamed(values)
+	return key
 }
 
 // text returns the value of the template, with the text around its placeholders.
@@ -210,7 +245,15 @@ func headerValue(r *http.Request, name string) string {
 
 // readable returns the key as a person wants to read it in a log: the template with its placeholders replaced.
 func (k *keyMaker) readable(r *http.Request) string {
-	return replacerOf(r).ReplaceAll(k.template, "")
+	text, _ := replacerOf(r).ReplaceFunc(k.template, func(name string, value any) (any, error) { // which fails where that does
+		for i := range k.parts {
+			if part := &k.parts[i]; part.kind == spelled && part.name == name {
+				return part.spell.of(r), nil
+			}
+		}
+		return value, nil
+	})
+	return text
 }
 
 func replacerOf(r *http.Request) *caddy.Replacer {

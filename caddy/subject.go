@@ -97,7 +97,7 @@ func (h *Handler) subjectOfZone(z *Zone) *subject {
 		own: z.limits.Own(), rules: z.limits.Rules(), keys: keysOfZone(z), shadow: z.shadow, notes: conductNotes(z.Enforcement, z.Count, z.Penalty)}
 	if z.Tiers != nil {
 		for _, value := range slices.Sorted(maps.Keys(z.Tiers.Limits)) {
-			s.limits = append(s.limits, namedLimit{tierOf(value), true, z.limits.Of(value, "")})
+			s.limits = append(s.limits, namedLimit{tierOf(value), true, z.limits.Of(z.tierFor(value), "")})
 		}
 	}
 	for _, o := range z.Overrides {
@@ -126,7 +126,7 @@ func (h *Handler) subjectsOfFiles(set *fileSet, add func(*subject)) {
 				shadow: r.Shadow, notes: conductNotes(text.Enforcement, text.Count, text.Penalty)}
 			if text.Tiers != nil {
 				for _, tier := range text.Tiers.Limits {
-					s.limits = append(s.limits, namedLimit{tierOf(tier.Value), true, r.Limits.Of(tier.Value, "")})
+					s.limits = append(s.limits, namedLimit{tierOf(tier.Value), true, r.Limits.Of(ruleset.TierFor(r, tier.Value), "")})
 				}
 			}
 			for _, o := range text.Overrides {
@@ -166,14 +166,11 @@ type keyForm struct {
 	names  []string
 	secret []bool // which parts may be credentials
 	free   bool   // a key has as many parts as a descriptor has values that vary
-	mask   func([]string) string
+	named  func([]string) (string, error)
 }
 
 func keysOfZone(z *Zone) keyForm {
-	f := keyForm{mask: func(values []string) string { return z.key.of(z.key.respelt(values)) }}
-	if len(z.key.parts) == 0 {
-		f.mask = func([]string) string { return z.key.static }
-	}
+	f := keyForm{named: z.key.keyNamed}
 	for _, part := range z.key.parts {
 		name := "{" + part.name + "}"
 		if name == clientIPPlaceholder {
@@ -186,7 +183,7 @@ func keysOfZone(z *Zone) keyForm {
 }
 
 func keysOfRule(r *ruleset.Rule) keyForm {
-	f := keyForm{mask: func(values []string) string { return ruleset.KeyFor(r, values) }}
+	f := keyForm{named: func(values []string) (string, error) { return ruleset.KeyNamed(r, values) }}
 	for i := range r.Parts {
 		name := r.Parts[i].Source.String()
 		f.names = append(f.names, name)
@@ -220,11 +217,15 @@ func (f keyForm) of(values []string) (string, error) {
 		}
 		return string(key), nil
 	case len(f.names) == 0 && len(values) == 0:
-		return f.mask(nil), nil
+		return f.named(nil)
 	case len(values) != len(f.names):
 		return "", fmt.Errorf("key: has %d parts, and this rule's has %d: %s", len(values), len(f.names), strings.Join(f.names, ", "))
 	}
-	return f.mask(values), nil
+	key, err := f.named(values)
+	if err != nil {
+		return "", fmt.Errorf("key %w", err)
+	}
+	return key, nil
 }
 
 // parts returns the values that a key is made of.

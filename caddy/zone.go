@@ -300,11 +300,67 @@ func (z *Zone) more(own *core.Limit, common core.LimitConfig) (*core.Limit, core
 	if len(z.Overrides) > 0 && len(z.key.parts) == 0 {
 		return nil, core.MoreLimits{}, fmt.Errorf("overrides: the key %q is the same for all, and has no other that could have a limit of its own", z.Key)
 	}
-	own, more, errs := ruleset.More(&text, own, z.hasLimit(), common, len(z.key.parts), z.key.of)
+	if err := z.checkOverrides(); err != nil {
+		return nil, core.MoreLimits{}, err
+	}
+	if err := z.checkTiers(); err != nil {
+		return nil, core.MoreLimits{}, err
+	}
+	own, more, errs := ruleset.More(&text, own, z.hasLimit(), common, len(z.key.parts), z.key.of, z.tierFor)
 	if len(errs) > 0 {
 		return nil, more, errs[0]
 	}
 	return own, more, nil
+}
+
+// checkOverrides refuses overrides that no client could ever come under, and those of an address that would be of its whole network.
+func (z *Zone) checkOverrides() error {
+	for _, o := range z.Overrides {
+		if len(o.Key) != len(z.key.parts) { // which ruleset says
+			continue
+		}
+		for i := range z.key.parts {
+			part := &z.key.parts[i]
+			if _, err := z.key.named(part, o.Key[i]); err != nil {
+				hint := ""
+				if part.isAddress() {
+					hint = "; addresses that are not to be counted are written behind except"
+				}
+				return fmt.Errorf("overrides: %w%s", err, hint)
+			}
+			if problem := ruleset.OfOneAddress(o.Key[i], z.key.prefixes); problem != "" {
+				return errors.New("overrides: " + problem)
+			}
+		}
+	}
+	return nil
+}
+
+// checkTiers refuses tiers that no request could ever have.
+func (z *Zone) checkTiers() error {
+	if z.Tiers == nil || !z.tier.whole {
+		return nil
+	}
+	for _, value := range slices.Sorted(maps.Keys(z.Tiers.Limits)) {
+		if value == ruleset.AnyTier {
+			continue
+		}
+		if _, err := z.tier.keyNamed([]string{value}); err != nil {
+			if z.tier.ofAddress {
+				return fmt.Errorf("tiers: %q: must be an address, since the tier is one; an override with a prefix beside it is for a network", value)
+			}
+			return fmt.Errorf("tiers: %w", err)
+		}
+	}
+	return nil
+}
+
+// tierFor returns the tier of requests for whose source of it the configuration has that value.
+func (z *Zone) tierFor(value string) string {
+	if !z.tier.whole {
+		return value
+	}
+	return z.tier.of([]string{value})
 }
 
 // hasLimit reports whether the zone says what its own limit is, in whichever words.

@@ -62,7 +62,8 @@ func (s Source) String() string {
 }
 
 // Value returns what the source is for a request, "" where the request has none. clientIP is the client's address as the
-// proxy knows it. A header that is sent several times is the list of its values. The path is as CleanPath has it.
+// proxy knows it. A header that is sent several times is the list of its values. The host is as CleanHost has it, also where it is
+// taken as a header, the method as CleanMethod has it, and the path as CleanPath has it.
 func (s Source) Value(r *http.Request, clientIP string) string {
 	switch s.kind {
 	case "client_ip":
@@ -72,12 +73,12 @@ func (s Source) Value(r *http.Request, clientIP string) string {
 	case "host":
 		return plainHost(HostOf(r.Host))
 	case "method":
-		return r.Method
+		return strings.ToUpper(r.Method)
 	case "path":
 		return CleanPath(r.URL.Path)
 	case "header":
 		if s.name == "Host" {
-			return r.Host
+			return plainHost(HostOf(r.Host))
 		}
 		return strings.Join(r.Header[s.name], ",")
 	case "cookie":
@@ -90,6 +91,47 @@ func (s Source) Value(r *http.Request, clientIP string) string {
 		return r.URL.Query().Get(s.name)
 	}
 	return s.name
+}
+
+// Spell returns a value that a person has written for the source in the spelling that Value has it in. The error says why no request
+// has such a value. "" is what a request has that lacks it.
+func (s Source) Spell(value string) (string, error) {
+	if value == "" {
+		return "", nil
+	}
+	switch s.kind {
+	case "host":
+		return plainHost(HostOf(value)), nil
+	case "header":
+		if s.name == "Host" {
+			return plainHost(HostOf(value)), nil
+		}
+	case "method":
+		return SpellMethod(value)
+	case "path":
+		return SpellPath(value)
+	case "static":
+		if value != s.name {
+			return "", fmt.Errorf("%q: must be %q, which is the same for all", value, s.name)
+		}
+	}
+	return value, nil
+}
+
+// SpellMethod returns a method that a person has written as CleanMethod has it. The error says why no request has such a one.
+func SpellMethod(value string) (string, error) {
+	if !isToken(value) {
+		return "", fmt.Errorf("%q: must be a method such as POST", value)
+	}
+	return CleanMethod(value), nil
+}
+
+// SpellPath returns a path that a person has written as CleanPath has it. The error says why no request has such a one.
+func SpellPath(value string) (string, error) {
+	if !strings.HasPrefix(value, "/") && value != "*" { // which OPTIONS may have
+		return "", fmt.Errorf("%q: must be a path, which begins with /", value)
+	}
+	return CleanPath(value), nil
 }
 
 // HostOf returns the host of "host:port", of "[host]:port", or of a host without a port.
@@ -123,6 +165,66 @@ func (p Prefixes) Check() error {
 		return fmt.Errorf("ipv6_prefix %d: must be from 1 to 128", p.IPv6)
 	}
 	return nil
+}
+
+// Key returns the key of the clients that a person names by an address, or by a network in CIDR notation that they share a key as. The
+// error says why no client has such a key, and what would be right.
+func (p Prefixes) Key(text string) (string, error) {
+	if _, err := netip.ParseAddr(text); err == nil {
+		return p.Mask(text), nil
+	}
+	network, err := ParseNetwork(text)
+	if err != nil {
+		return "", fmt.Errorf("%q: must be an address, such as 192.0.2.7%s", text, p.orNetwork())
+	}
+	key := p.Mask(network.Addr().String())
+	if network.IsSingleIP() || key == network.String() {
+		return key, nil
+	}
+	field := "ipv6_prefix"
+	most := p.IPv6
+	if network.Addr().Is4() {
+		field = "ipv4_prefix"
+		most = p.IPv4
+	}
+	if most == 0 {
+		most = network.Addr().BitLen()
+	}
+	if network.Bits() > most {
+		return "", fmt.Errorf("%q: is a part of %s, which is counted as one (%s %d)", text, key, field, most)
+	}
+	if most == network.Addr().BitLen() {
+		return "", fmt.Errorf("%q: is no client: each of its addresses is counted by itself; name one, or count by such networks (%s %d)", text, field, network.Bits())
+	}
+	return "", fmt.Errorf("%q: is no client: it is counted by smaller networks, such as %s (%s %d); name one, or count by larger ones (%s %d)", text, key, field, most, field, network.Bits())
+}
+
+// orNetwork says what may stand in place of an address.
+func (p Prefixes) orNetwork() string {
+	ipv4 := p.IPv4 > 0 && p.IPv4 < 32
+	ipv6 := p.IPv6 > 0 && p.IPv6 < 128
+	if ipv4 && ipv6 {
+		return fmt.Sprintf(", or a network such as %s or %s", p.Mask("192.0.2.7"), p.Mask("2001:db8::7"))
+	}
+	if ipv4 {
+		return ", or a network such as " + p.Mask("192.0.2.7")
+	}
+	if ipv6 {
+		return ", or a network such as " + p.Mask("2001:db8::7")
+	}
+	return ""
+}
+
+// Shared returns the network whose addresses all have the key that an address has; "" where it is no address, or has one of its own.
+func (p Prefixes) Shared(address string) string {
+	if _, err := netip.ParseAddr(address); err != nil {
+		return ""
+	}
+	key := p.Mask(address)
+	if strings.IndexByte(key, '/') < 0 {
+		return ""
+	}
+	return key
 }
 
 // Mask returns the network that an address lies in ("192.0.2.0/24"), or the address in its shortest form where its kind is

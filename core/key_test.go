@@ -29,7 +29,7 @@ func TestSourcesTakeTheirPartOfARequest(t *testing.T) {
 		{"header:X-Twice", "a,b"},
 		{"header:X-Secret", ""},
 		{"header:Absent", ""},
-		{"header:host", "API.Example.com:8443"},
+		{"header:host", "api.example.com"},
 		{"cookie:session", "s1"},
 		{"cookie:Session", ""},
 		{"query:token", "x y"},
@@ -44,6 +44,101 @@ func TestSourcesTakeTheirPartOfARequest(t *testing.T) {
 		}
 		if got := s.Value(request, "192.0.2.1"); got != c.want {
 			t.Errorf("%s: %q, want %q", c.source, got, c.want)
+		}
+	}
+}
+
+// What a client sends for a host, a method or a path has one spelling in keys, and so has what a person writes for it.
+func TestSourcesTakeTheSpellingsOfOneValueForTheSame(t *testing.T) {
+	for _, c := range []struct {
+		source, want string
+		spellings    []string
+	}{
+		{"host", "api.example.com", []string{"api.example.com", "API.example.COM", "api.example.com.", "api.example.com:443", "Api.example.com.:80"}},
+		{"host", "::1", []string{"[::1]", "[::1]:443"}},
+		{"header:Host", "api.example.com", []string{"API.example.COM", "api.example.com.:80"}},
+		{"method", "POST", []string{"POST", "post", "pOsT"}},
+		{"path", "/a/b", []string{"/a/b", "//a/./b", "/A/B", "/x/../a/b"}},
+		{"header:X-A", "A/../b", []string{"A/../b"}},
+		{"static:A", "A", []string{"A"}},
+	} {
+		s, err := ParseSource(c.source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range c.spellings {
+			r := &http.Request{Method: text, Host: text, URL: &url.URL{Path: text}, Header: http.Header{"X-A": {text}}}
+			if got := s.Value(r, ""); got != c.want {
+				t.Errorf("%s of a request with %q: %q, want %q", c.source, text, got, c.want)
+			}
+			if got, err := s.Spell(text); err != nil || got != c.want {
+				t.Errorf("%s, written as %q: %q, %v; want %q", c.source, text, got, err, c.want)
+			}
+		}
+		if got, err := s.Spell(""); err != nil || got != "" {
+			t.Errorf("%s: what is missing is %q, %v", c.source, got, err)
+		}
+	}
+	for _, c := range []struct{ source, value, want string }{
+		{"method", "P T", `"P T": must be a method such as POST`},
+		{"path", "login", `"login": must be a path, which begins with /`},
+		{"static:a", "b", `"b": must be "a", which is the same for all`},
+	} {
+		s, _ := ParseSource(c.source)
+		if _, err := s.Spell(c.value); err == nil || err.Error() != c.want {
+			t.Errorf("%s: %v, want %s", c.source, err, c.want)
+		}
+	}
+}
+
+func TestPrefixesSayWhichKeyAnAddressOrANetworkNames(t *testing.T) {
+	none := Prefixes{}
+	for _, c := range []struct {
+		prefixes   Prefixes
+		text, want string
+	}{
+		{none, "192.0.2.7", "192.0.2.7"},
+		{none, "::ffff:192.0.2.7", "192.0.2.7"},
+		{none, "192.0.2.7/32", "192.0.2.7"},
+		{none, "2001:DB8:0::1", "2001:db8::1"},
+		{none, "2001:DB8:0::1/128", "2001:db8::1"},
+		{none, "fe80::1%eth0", "fe80::1%eth0"},
+		{Prefixes{32, 128}, "192.0.2.7", "192.0.2.7"},
+		{Prefixes{16, 64}, "198.51.100.7", "198.51.0.0/16"},
+		{Prefixes{16, 64}, "198.51.100.7/32", "198.51.0.0/16"},
+		{Prefixes{16, 64}, "198.51.0.0/16", "198.51.0.0/16"},
+		{Prefixes{16, 64}, "198.51.100.7/16", "198.51.0.0/16"},
+		{Prefixes{16, 64}, "::ffff:198.51.100.7/112", "198.51.0.0/16"},
+		{Prefixes{16, 64}, "2001:DB8::7", "2001:db8::/64"},
+		{Prefixes{16, 64}, "2001:DB8::7/64", "2001:db8::/64"},
+	} {
+		if got, err := c.prefixes.Key(c.text); err != nil || got != c.want {
+			t.Errorf("%v, %s: %q, %v; want %q", c.prefixes, c.text, got, err, c.want)
+		}
+	}
+	for _, c := range []struct {
+		prefixes   Prefixes
+		text, want string
+	}{
+		{none, "evil-host", `"evil-host": must be an address, such as 192.0.2.7`},
+		{none, "192.0.2.7:80", `"192.0.2.7:80": must be an address, such as 192.0.2.7`},
+		{none, "198.51.0.0/16", `"198.51.0.0/16": is no client: each of its addresses is counted by itself; name one, or count by such networks (ipv4_prefix 16)`},
+		{Prefixes{32, 64}, "198.51.0.0/16", `"198.51.0.0/16": is no client: each of its addresses is counted by itself; name one, or count by such networks (ipv4_prefix 16)`},
+		{none, "2001:db8::/64", `"2001:db8::/64": is no client: each of its addresses is counted by itself; name one, or count by such networks (ipv6_prefix 64)`},
+		{Prefixes{24, 0}, "a", `"a": must be an address, such as 192.0.2.7, or a network such as 192.0.2.0/24`},
+		{Prefixes{32, 64}, "a", `"a": must be an address, such as 192.0.2.7, or a network such as 2001:db8::/64`},
+		{Prefixes{24, 64}, "a", `"a": must be an address, such as 192.0.2.7, or a network such as 192.0.2.0/24 or 2001:db8::/64`},
+		{Prefixes{24, 64}, "198.51.0.0/16", `"198.51.0.0/16": is no client: it is counted by smaller networks, such as 198.51.0.0/24 (ipv4_prefix 24); name one, or count by larger ones (ipv4_prefix 16)`},
+		{Prefixes{24, 64}, "198.51.100.16/28", `"198.51.100.16/28": is a part of 198.51.100.0/24, which is counted as one (ipv4_prefix 24)`},
+		{Prefixes{24, 64}, "2001:db8::/80", `"2001:db8::/80": is a part of 2001:db8::/64, which is counted as one (ipv6_prefix 64)`},
+	} {
+		if got, err := c.prefixes.Key(c.text); err == nil || err.Error() != c.want {
+			t.Errorf("%v, %s: %q, %v; want %s", c.prefixes, c.text, got, err, c.want)
+		}
+	}
+	for address, want := range map[string]string{"198.51.100.7": "198.51.0.0/16", "2001:db8::7": "", "198.51.0.0/16": "", "a": ""} {
+		if got := (Prefixes{16, 128}).Shared(address); got != want {
+			t.Errorf("%s shares its key with %q, want %q", address, got, want)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 // Match says which requests a rule covers, where the proxy has no language of its own for it. Of the fields that are set, a
 // request must meet every one; of the values in a field, one. The zero Match covers every request.
 type Match struct {
-	Methods      []string          // "GET"
+	Methods      []string          // "GET", in upper or lower case, as requests may have it: see CleanMethod
 	Hosts        []string          // without port; "*.example.com" is every name one level below
 	Paths        []string          // whole, in any of the spellings that CleanPath takes for the same
 	PathPrefixes []string          // the same, in whole segments: "/v1" covers /v1 and /v1/users, not /v10
@@ -37,7 +37,7 @@ func (m Match) Compile() (*Matcher, error) {
 		if !isToken(method) {
 			return nil, fmt.Errorf("match: methods: %q is not a method; write one such as POST, each for itself", method)
 		}
-		c.methods = append(c.methods, strings.ToUpper(method))
+		c.methods = append(c.methods, CleanMethod(method))
 	}
 	for _, host := range m.Hosts {
 		if err := checkHost(host); err != nil {
@@ -101,6 +101,14 @@ func checkHost(host string) error {
 	}
 	return nil
 }
+
+// CleanMethod returns a method in the one of its spellings that limits go by: in upper case. HTTP tells "post" from "POST", and proxies
+// pass it on as it is. But many an application takes it for the same, so that it would be a way round a limit of POST.
+func CleanMethod(method string) string { return strings.ToUpper(method) }
+
+// CleanHost returns what a request has for a host in the one of its spellings that limits go by: without port, in lower case, without
+// the dot that may end a name, and an IPv6 address without brackets.
+func CleanHost(host string) string { return plainHost(HostOf(host)) }
 
 // plainHost returns a host in lower case, without the dot that may end it, and an IPv6 address without brackets.
 func plainHost(host string) string {
@@ -182,7 +190,8 @@ func (m *Matcher) Covers(r *http.Request, clientIP string) bool {
 
 // Covers is Matcher.Covers for who has the request's CleanPath already, as one has who asks many matchers.
 func Covers(m *Matcher, r *http.Request, path, clientIP string) bool {
-	if len(m.methods) > 0 && !contains(m.methods, r.Method) {
+	// Most methods come as they are; a Matcher without the request's is asked again for the other spellings.
+	if len(m.methods) > 0 && !contains(m.methods, r.Method) && !contains(m.methods, strings.ToUpper(r.Method)) {
 		return false
 	}
 	if len(m.hosts)+len(m.suffixes) > 0 && !m.coversHost(plainHost(HostOf(r.Host))) {

@@ -81,6 +81,20 @@ func TestExceptsPrivateIsOfNetworksAlone(t *testing.T) {
 	}
 }
 
+// Defect found: a method in lower case, which many an application takes for the same, came round a limit of it.
+func TestMatchTakesTheSpellingsOfAMethodForTheSame(t *testing.T) {
+	m, err := Match{Methods: []string{"post", "PROPFIND"}}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for method, want := range map[string]bool{"POST": true, "post": true, "pOsT": true, "propfind": true, "GET": false, "get": false, "": false, "POSTS": false} {
+		r := &http.Request{Method: method, URL: &url.URL{Path: "/"}}
+		if m.Covers(r, "192.0.2.1") != want {
+			t.Errorf("%q: must be %v", method, want)
+		}
+	}
+}
+
 func TestCompileSaysWhatIsWrong(t *testing.T) {
 	for _, c := range []struct {
 		match Match

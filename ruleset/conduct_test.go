@@ -36,7 +36,7 @@ func TestCompileSaysAllThatIsWrongWithTheConduct(t *testing.T) {
 		{RuleText{Limit: "5/1m", Enforcement: "soft 10% 1h"}, []string{`enforcement: enforcement soft: 10 % of 5/1m sliding_window_counter is less than one request, so that there would be no tolerance`}},
 		{RuleText{Limit: "1000000000/1m", Enforcement: "soft 10% 1h"}, []string{`enforcement: enforcement soft: 10 % more than 1000000000/1m sliding_window_counter is above 1000000000, the most that such a limit can have`}},
 		{RuleText{Algorithm: "leaky_bucket", Enforcement: "soft 10% 1h"}, []string{`enforcement: enforcement soft: leaky_bucket makes requests wait; write a larger burst, or choose another algorithm`}},
-		{RuleText{Tiers: tiers("path", "a", "100/1m", "*", "5/1m"), Enforcement: "soft 10% 1h"}, []string{`enforcement: enforcement soft: 10 % of 5/1m sliding_window_counter is less than one request, so that there would be no tolerance`}},
+		{RuleText{Tiers: tiers("path", "/a", "100/1m", "*", "5/1m"), Enforcement: "soft 10% 1h"}, []string{`enforcement: enforcement soft: 10 % of 5/1m sliding_window_counter is less than one request, so that there would be no tolerance`}},
 		{RuleText{Limit: "unlimited", Enforcement: "soft 10% 1h"}, []string{`enforcement: enforcement soft` + effect}},
 
 		{RuleText{OnLimit: "delay"}, []string{`on_limit: on_limit delay: sliding_window_counter cannot say when a request's turn is; choose the algorithm token_bucket, sliding_window_log or fixed_window`}},
@@ -138,7 +138,7 @@ func TestConductIsWhatTheFieldsSay(t *testing.T) {
 		}
 	}
 	delaying := mustCompile(t, RuleText{
-		OnLimit: "delay", MaxDelay: "3s", MaxWaiting: "7", Algorithm: "token_bucket", Tiers: tiers("path", "a", "9/1m", "*", "5/1m"), Overrides: []Override{{[]string{"192.0.2.1"}, "8/1m"}},
+		OnLimit: "delay", MaxDelay: "3s", MaxWaiting: "7", Algorithm: "token_bucket", Tiers: tiers("path", "/a", "9/1m", "*", "5/1m"), Overrides: []Override{{[]string{"192.0.2.1"}, "8/1m"}},
 	})
 	if len(delaying.Limits.Rules()) != 3 {
 		t.Fatalf("%v", delaying.Limits.Rules())
@@ -159,7 +159,7 @@ func TestConcurrencyStandsAloneOrBesideALimit(t *testing.T) {
 	if own == nil || !own.Limit().InFlight() || own.Limit().Requests() != 5 || len(own.Beside()) != 0 || !alone.Shadow {
 		t.Errorf("%+v", own)
 	}
-	beside := mustCompile(t, RuleText{Concurrency: "5", Tiers: tiers("path", "a", "9/1m", "b", "unlimited", "*", "5/1m")})
+	beside := mustCompile(t, RuleText{Concurrency: "5", Tiers: tiers("path", "/a", "9/1m", "/b", "unlimited", "*", "5/1m")})
 	if len(beside.Limits.Rules()) != 2 {
 		t.Fatalf("%v", beside.Limits.Rules())
 	}

@@ -256,7 +256,7 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 			`3:10: rule "a": overrides: "192.0.2.1": is there twice; keep one`,
 			`3:32: rule "a": overrides: "192.0.2.1": limit "8/0s": the period must be from 1ms to 366d`,
 			`4:10: rule "a": overrides: "192.0.2.2 bob": has 2 values, and the rule's key 1 parts`,
-			`5:10: rule "a": overrides: "10.0.0.0/8": must be an address, or a network that the rule counts by (ipv4_prefix 32, ipv6_prefix 64); for other networks write match: except_ips`,
+			`5:10: rule "a": overrides: "10.0.0.0/8": is no client: each of its addresses is counted by itself; name one, or count by such networks (ipv4_prefix 8); addresses that are not to be counted are written in match: except_ips`,
 		}},
 		{`{"rules": [
 	{"name": "a b", "limit": "1/1m", "burst": 0},
@@ -289,7 +289,7 @@ func TestAllFieldsOfARuleAreRead(t *testing.T) {
 		},
 		"key": ["client_ip", "header:X-User"],
 		"tiers": {"source": "header:X-Plan", "limits": {"pro": "100/1m", "staff": "unlimited", "*": "50/1m"}},
-		"overrides": [{"key": ["192.0.2.1", "bob"], "limit": "1000/1m"}],
+		"overrides": [{"key": ["192.0.2.0/24", "bob"], "limit": "1000/1m"}],
 		"algorithm": "token_bucket", "burst": 20, "refill": "interval", "cost": "header:X-Cost",
 		"ipv4_prefix": 24, "ipv6_prefix": "56",
 		"enforcement": "shadow", "on_limit": "reject", "on_error": "open", "on_missing_key": "skip", "count_rejected": true
@@ -325,7 +325,7 @@ func TestAllFieldsOfARuleAreRead(t *testing.T) {
 	want := RuleText{
 		Name: "login", Match: m, Key: []string{"client_ip", "header:X-User"},
 		Tiers:     &Tiers{Source: "header:X-Plan", Limits: []Tier{{"pro", "100/1m"}, {"staff", "unlimited"}, {"*", "50/1m"}}},
-		Overrides: []Override{{Key: []string{"192.0.2.1", "bob"}, Limit: "1000/1m"}},
+		Overrides: []Override{{Key: []string{"192.0.2.0/24", "bob"}, Limit: "1000/1m"}},
 		Algorithm: "token_bucket", Burst: "20", Refill: "interval", Cost: "header:X-Cost", IPv4Prefix: "24", IPv6Prefix: "56",
 		Enforcement: "shadow", OnLimit: "reject", OnError: "open", OnMissingKey: "skip", CountRejected: "true",
 	}

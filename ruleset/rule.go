@@ -233,10 +233,10 @@ func (c *compiler) setLimits(config *core.RuleConfig) core.MoreLimits {
 			without.Overrides = nil
 			t = &without
 		} else {
-			c.checkAddresses()
+			c.checkOverrides()
 		}
 	}
-	own, more, errors := More(t, config.Limit, hasOwn, common, len(c.rule.Parts), c.keyOf)
+	own, more, errors := More(t, config.Limit, hasOwn, common, len(c.rule.Parts), c.keyOf, c.tierOf)
 	config.Limit = own
 	c.errors = append(c.errors, errors...)
 	if common.Location != nil && len(c.errors) == wrong && !followsCalendar(own, more) {
@@ -257,25 +257,44 @@ func followsCalendar(own *core.Limit, more core.MoreLimits) bool {
 	return follows
 }
 
-// checkAddresses refuses overrides that no client could ever come under: of networks, where the rule does not count by those.
-func (c *compiler) checkAddresses() {
+// checkOverrides refuses overrides that no client could ever come under, and those of an address that would be of its whole network.
+func (c *compiler) checkOverrides() {
 	for i := range c.text.Overrides {
 		values := c.text.Overrides[i].Key
+		if len(values) != len(c.rule.Parts) { // which More says
+			continue
+		}
 		for j := range c.rule.Parts {
 			part := &c.rule.Parts[j]
-			if j >= len(values) || values[j] == "" || !isAddress(part) {
-				continue
+			text := ""
+			if _, err := spell(c.rule, part, values[j]); err != nil {
+				text = err.Error()
+				if isAddress(part) {
+					text += "; addresses that are not to be counted are written in match: except_ips"
+				}
+			} else if part.Masked {
+				text = OfOneAddress(values[j], c.rule.prefixes)
 			}
-			if _, err := netip.ParseAddr(values[j]); err == nil {
-				continue
+			if text != "" {
+				c.fail("overrides: "+text, "overrides", strconv.Itoa(i), "key")
+				break
 			}
-			network, err := netip.ParsePrefix(values[j])
-			if err == nil && (network.IsSingleIP() || c.rule.prefixes.Mask(network.Addr().String()) == network.Masked().String()) {
-				continue
-			}
-			c.fail(fmt.Sprintf("overrides: %q: must be an address, or a network that the rule counts by (ipv4_prefix %d, ipv6_prefix %d); for other networks write match: except_ips", values[j], c.rule.prefixes.IPv4, c.rule.prefixes.IPv6), "overrides", strconv.Itoa(i), "key")
 		}
 	}
+}
+
+// OfOneAddress says why a limit for a single address cannot be: it shares its counter with all of its network. It is "" where that is not so.
+func OfOneAddress(address string, p core.Prefixes) string {
+	network := p.Shared(address)
+	if network == "" {
+		return ""
+	}
+	field := "ipv6_prefix"
+	if strings.IndexByte(network, ':') < 0 {
+		field = "ipv4_prefix"
+	}
+	bits := network[strings.IndexByte(network, '/')+1:]
+	return fmt.Sprintf("%q: has one counter with all of %s (%s %s), so that this would be their limit, too; write %s if that is meant, else count by addresses", address, network, field, bits, network)
 }
 
 // isAddress reports whether a part is an address and nothing else.
@@ -371,6 +390,14 @@ func (c *compiler) setTier() {
 	if kind == "client_ip" || kind == "remote_ip" {
 		c.checkTierAddresses()
 	}
+	for _, tier := range c.text.Tiers.Limits {
+		if tier.Value == AnyTier {
+			continue
+		}
+		if _, err := source.Spell(tier.Value); err != nil {
+			c.fail("tiers: "+err.Error(), "tiers", "limits", tier.Value)
+		}
+	}
 	c.rule.tier = &source
 	if kind, name, _ := strings.Cut(text, ":"); kind == "header" || kind == "cookie" || kind == "query" {
 		c.rule.Advice = append(c.rule.Advice, TierAdvice(kind, name))
@@ -393,12 +420,13 @@ func TierAdvice(kind, name string) string {
 
 // More reads the tiers and overrides of a rule, for who reads the rest of it otherwise. own is the rule's own limit, which it may
 // leave to the tiers: hasOwn says whether it has said anything; common is what all its limits have in common; keyOf returns the key
-// that requests with these values have, of which there are so many as the key has parts. It returns the limit of all others, too.
-func More(t *RuleText, own *core.Limit, hasOwn bool, common core.LimitConfig, parts int, keyOf func([]string) string) (*core.Limit, core.MoreLimits, []*FieldError) {
+// that requests with these values have, of which there are so many as the key has parts, and tierOf the tier of those with that value. It
+// returns the limit of all others, too.
+func More(t *RuleText, own *core.Limit, hasOwn bool, common core.LimitConfig, parts int, keyOf func([]string) string, tierOf func(string) string) (*core.Limit, core.MoreLimits, []*FieldError) {
 	c := &compiler{text: t}
 	var more core.MoreLimits
 	if t.Tiers != nil {
-		own, more.Tiers = c.tiers(own, hasOwn, common)
+		own, more.Tiers = c.tiers(own, hasOwn, common, tierOf)
 	}
 	if len(t.Overrides) > 0 {
 		more.Overrides = c.overrides(common, parts, keyOf)
@@ -407,7 +435,7 @@ func More(t *RuleText, own *core.Limit, hasOwn bool, common core.LimitConfig, pa
 }
 
 // tiers reads the limits by tier, and returns the rule's own, which may be the one for any value, too.
-func (c *compiler) tiers(own *core.Limit, hasOwn bool, common core.LimitConfig) (*core.Limit, map[string]*core.Limit) {
+func (c *compiler) tiers(own *core.Limit, hasOwn bool, common core.LimitConfig, tierOf func(string) string) (*core.Limit, map[string]*core.Limit) {
 	t := c.text.Tiers
 	if strings.TrimSpace(t.Source) == "" {
 		c.fail("tiers: source: is missing; write what the tier is read from, such as header:X-Plan", "tiers")
@@ -417,10 +445,14 @@ func (c *compiler) tiers(own *core.Limit, hasOwn bool, common core.LimitConfig) 
 		tier := &t.Limits[i]
 		name := fmt.Sprintf("tiers: %q", tier.Value)
 		limit := c.limit(common, tier.Limit, name, "tiers", "limits", tier.Value)
-		if _, twice := limits[tier.Value]; twice {
+		value := tier.Value
+		if value != AnyTier {
+			value = tierOf(value)
+		}
+		if _, twice := limits[value]; twice {
 			c.fail(name+": is there twice; keep one", "tiers", "limits", tier.Value)
 		}
-		limits[tier.Value] = limit
+		limits[value] = limit
 	}
 	if len(limits) == 0 {
 		c.fail("tiers: limits: is missing; write a limit for each value, such as pro: 1000/1m", "tiers")
@@ -466,14 +498,59 @@ func (c *compiler) overrides(common core.LimitConfig, parts int, keyOf func([]st
 
 func (c *compiler) keyOf(values []string) string { return KeyFor(c.rule, values) }
 
+func (c *compiler) tierOf(value string) string { return TierFor(c.rule, value) }
+
+// TierFor returns the tier of requests whose source of it has that value, as tiers name them.
+func TierFor(r *Rule, value string) string {
+	if r.tier == nil {
+		return value
+	}
+	spelt, err := r.tier.Spell(value)
+	if err != nil {
+		return value
+	}
+	kind := r.tier.String()
+	if kind == "client_ip" || kind == "remote_ip" {
+		return core.Prefixes{}.Mask(spelt)
+	}
+	return spelt
+}
+
 // KeyFor returns the key that requests have whose parts of it have these values, as overrides name them.
 func KeyFor(r *Rule, values []string) string {
-	if len(r.Parts) == 1 {
-		return mask(r, &r.Parts[0], values[0])
+	spelt := make([]string, len(values))
+	for i := range r.Parts {
+		one, err := spell(r, &r.Parts[i], values[i])
+		if err != nil {
+			one = values[i]
+		}
+		spelt[i] = one
+	}
+	return join(spelt)
+}
+
+// KeyNamed is KeyFor for values that nobody has checked, of which there are as many as the key has parts. The error says which of them
+// no request has, and what would be right.
+func KeyNamed(r *Rule, values []string) (string, error) {
+	spelt := make([]string, len(values))
+	for i := range r.Parts {
+		one, err := spell(r, &r.Parts[i], values[i])
+		if err != nil {
+			return "", err
+		}
+		spelt[i] = one
+	}
+	return join(spelt), nil
+}
+
+// join returns the key of so many values.
+func join(values []string) string {
+	if len(values) == 1 {
+		return values[0]
 	}
 	var key []byte
-	for i := range r.Parts {
-		key = core.AppendKeyPart(key, mask(r, &r.Parts[i], values[i]))
+	for i := range values {
+		key = core.AppendKeyPart(key, values[i])
 	}
 	return string(key)
 }
@@ -649,20 +726,22 @@ func ValueOf(rule *Rule, part *Part, r *http.Request, address string) string {
 	return value
 }
 
-// mask is what ValueOf does to a value. A network, which no request has, is written as those are that addresses are masked to.
-func mask(rule *Rule, part *Part, value string) string {
+// unixPeer is what a connection through a Unix socket has for an address.
+const unixPeer = "@"
+
+// spell returns a value that a person has written for a part of a key as ValueOf has it. The error says why no request has it.
+func spell(rule *Rule, part *Part, value string) (string, error) {
 	if isAddress(part) {
-		if network, err := netip.ParsePrefix(value); err == nil {
-			if network.IsSingleIP() {
-				return rule.prefixes.Mask(network.Addr().String())
-			}
-			return network.Masked().String()
+		if value == "" || value == unixPeer {
+			return value, nil
 		}
+		return rule.prefixes.Key(value)
 	}
-	if part.Masked {
-		return rule.prefixes.Mask(value)
+	spelt, err := part.Source.Spell(value)
+	if err == nil && part.Masked {
+		spelt = rule.prefixes.Mask(spelt)
 	}
-	return value
+	return spelt, err
 }
 
 // LimitOf returns the rule that a request of that key comes under; nil: none, it is not counted.

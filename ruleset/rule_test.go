@@ -77,7 +77,7 @@ func TestCompileSaysAllThatIsWrong(t *testing.T) {
 		{RuleText{Cost: "header:"}, []string{`cost: cost "header:": write header:NAME`}},
 		{RuleText{Cost: "path"}, []string{`cost: cost "path": must be a whole number from 1 to 1000000000, or header:NAME, query:NAME or cookie:NAME that has one`}},
 		{RuleText{Cost: "101"}, []string{`cost: cost 101: is more than the limit 100/1m sliding_window_counter can ever hold, which is 100, so that every request would be rejected`}},
-		{RuleText{Cost: "9", Tiers: tiers("path", "a", "8/1m", "b", "7/1m", "c", "7/1h", "*", "10/1m")}, []string{`cost: cost 9: is more than the limit 7/1h sliding_window_counter can ever hold, which is 7, so that every request would be rejected`}},
+		{RuleText{Cost: "9", Tiers: tiers("path", "/a", "8/1m", "/b", "7/1m", "/c", "7/1h", "*", "10/1m")}, []string{`cost: cost 9: is more than the limit 7/1h sliding_window_counter can ever hold, which is 7, so that every request would be rejected`}},
 		{RuleText{Cost: "9", Overrides: []Override{{[]string{"192.0.2.1"}, "8/1m"}}}, []string{`cost: cost 9: is more than the limit 8/1m sliding_window_counter can ever hold, which is 8, so that every request would be rejected`}},
 		{RuleText{MaxDelay: "5s"}, []string{`max_delay: max_delay 5s: only leaky_bucket and on_limit delay hold requests, not sliding_window_counter`}},
 		{RuleText{Algorithm: "leaky_bucket", MaxDelay: "2h"}, []string{`max_delay: max_delay "2h": must be a duration from 1ms to 1h`}},
@@ -98,12 +98,12 @@ func TestCompileSaysAllThatIsWrong(t *testing.T) {
 		{RuleText{Tiers: tiers("", "*", "5/1m")}, []string{`tiers: tiers: source: is missing; write what the tier is read from, such as header:X-Plan`}},
 		{RuleText{Tiers: tiers("plan", "*", "5/1m")}, []string{`tiers.source: tiers: source "plan": the source must be one of ` + sources}},
 		{RuleText{Tiers: tiers("path")}, []string{`tiers: tiers: limits: is missing; write a limit for each value, such as pro: 1000/1m`}},
-		{RuleText{Tiers: tiers("path", "pro", "9/1m")}, []string{`tiers.limits: tiers: say nothing of other values; write "*": 50/1m, or limit beside the tiers`}},
-		{RuleText{Limit: "5/1m", Tiers: tiers("path", "pro", "9/1m", "*", "5/1m")}, []string{`tiers.limits.*: tiers: "*": stands beside limit, which is for all values without a tier, too; keep one`}},
-		{RuleText{Limit: "unlimited", Tiers: tiers("path", "pro", "9/1m", "*", "5/1m")}, []string{`tiers.limits.*: tiers: "*": stands beside limit, which is for all values without a tier, too; keep one`}},
-		{RuleText{Tiers: tiers("path", "pro", "9/1m", "pro", "8/1m", "*", "5/1m")}, []string{`tiers.limits.pro: tiers: "pro": is there twice; keep one`}},
-		{RuleText{Tiers: tiers("path", "pro", "9", "*", "many")}, []string{
-			`tiers.limits.pro: tiers: "pro": limit "9": has no period; write <requests>/<period>, such as 9/1m`,
+		{RuleText{Tiers: tiers("path", "/pro", "9/1m")}, []string{`tiers.limits: tiers: say nothing of other values; write "*": 50/1m, or limit beside the tiers`}},
+		{RuleText{Limit: "5/1m", Tiers: tiers("path", "/pro", "9/1m", "*", "5/1m")}, []string{`tiers.limits.*: tiers: "*": stands beside limit, which is for all values without a tier, too; keep one`}},
+		{RuleText{Limit: "unlimited", Tiers: tiers("path", "/pro", "9/1m", "*", "5/1m")}, []string{`tiers.limits.*: tiers: "*": stands beside limit, which is for all values without a tier, too; keep one`}},
+		{RuleText{Tiers: tiers("path", "/pro", "9/1m", "/pro", "8/1m", "*", "5/1m")}, []string{`tiers.limits./pro: tiers: "/pro": is there twice; keep one`}},
+		{RuleText{Tiers: tiers("path", "/pro", "9", "*", "many")}, []string{
+			`tiers.limits./pro: tiers: "/pro": limit "9": has no period; write <requests>/<period>, such as 9/1m`,
 			`tiers.limits.*: tiers: "*": limit "many": has no period; write <requests>/<period>, such as 100/1m`,
 		}},
 		{RuleText{Overrides: []Override{{nil, "5/1m"}, {[]string{""}, "5/1m"}}}, []string{
@@ -114,16 +114,44 @@ func TestCompileSaysAllThatIsWrong(t *testing.T) {
 			`overrides.0.key: overrides: "192.0.2.1": has 1 values, and the rule's key 2 parts`,
 			`overrides.1.limit: overrides: "192.0.2.1 /a": limit "x": has no period; write <requests>/<period>, such as 100/1m`,
 		}},
-		// Two addresses of one network are one key.
-		{RuleText{IPv4Prefix: "24", Overrides: []Override{{[]string{"192.0.2.1"}, "5/1m"}, {[]string{"192.0.2.2"}, "5/1m"}, {[]string{"192.0.2.0/24"}, "5/1m"}}}, []string{
-			`overrides.1.key: overrides: "192.0.2.2": is there twice; keep one`,
-			`overrides.2.key: overrides: "192.0.2.0/24": is there twice; keep one`,
+		// An address that shares its counter with a network has no limit of its own, neither where the rule says the prefix nor where it is the standard.
+		{RuleText{IPv4Prefix: "24", Overrides: []Override{{[]string{"192.0.2.1"}, "5/1m"}, {[]string{"192.0.2.0/24"}, "5/1m"}, {[]string{"2001:db8::7"}, "5/1m"}}}, []string{
+			`overrides.0.key: overrides: "192.0.2.1": has one counter with all of 192.0.2.0/24 (ipv4_prefix 24), so that this would be their limit, too; write 192.0.2.0/24 if that is meant, else count by addresses`,
+			`overrides.2.key: overrides: "2001:db8::7": has one counter with all of 2001:db8::/64 (ipv6_prefix 64), so that this would be their limit, too; write 2001:db8::/64 if that is meant, else count by addresses`,
+			`overrides.1.key: overrides: "192.0.2.0/24": is there twice; keep one`,
 		}},
-		{RuleText{Overrides: []Override{{[]string{"10.0.0.0/8"}, "5/1m"}, {[]string{"2001:db8::/32"}, "5/1m"}, {[]string{"home"}, "5/1m"}}}, []string{
-			`overrides.0.key: overrides: "10.0.0.0/8": must be an address, or a network that the rule counts by (ipv4_prefix 32, ipv6_prefix 64); for other networks write match: except_ips`,
-			`overrides.1.key: overrides: "2001:db8::/32": must be an address, or a network that the rule counts by (ipv4_prefix 32, ipv6_prefix 64); for other networks write match: except_ips`,
-			`overrides.2.key: overrides: "home": must be an address, or a network that the rule counts by (ipv4_prefix 32, ipv6_prefix 64); for other networks write match: except_ips`,
+		{RuleText{Key: []string{"header:X-Ip"}, IPv4Prefix: "24", Overrides: []Override{{[]string{"192.0.2.1"}, "5/1m"}}}, []string{
+			`overrides.0.key: overrides: "192.0.2.1": has one counter with all of 192.0.2.0/24 (ipv4_prefix 24), so that this would be their limit, too; write 192.0.2.0/24 if that is meant, else count by addresses`,
 		}},
+		{RuleText{IPv4Prefix: "24", Overrides: []Override{{[]string{"192.0.2.0/24"}, "5/1m"}, {[]string{"192.0.2.9/24"}, "5/1m"}}}, []string{
+			`overrides.1.key: overrides: "192.0.2.9/24": is there twice; keep one`,
+		}},
+		// Nor has a network that is no key of the rule, nor what is no address.
+		{RuleText{IPv4Prefix: "24", Overrides: []Override{{[]string{"10.0.0.0/8"}, "5/1m"}, {[]string{"10.0.0.16/28"}, "5/1m"}, {[]string{"2001:db8::/32"}, "5/1m"}, {[]string{"home"}, "5/1m"}}}, []string{
+			`overrides.0.key: overrides: "10.0.0.0/8": is no client: it is counted by smaller networks, such as 10.0.0.0/24 (ipv4_prefix 24); name one, or count by larger ones (ipv4_prefix 8); addresses that are not to be counted are written in match: except_ips`,
+			`overrides.1.key: overrides: "10.0.0.16/28": is a part of 10.0.0.0/24, which is counted as one (ipv4_prefix 24); addresses that are not to be counted are written in match: except_ips`,
+			`overrides.2.key: overrides: "2001:db8::/32": is no client: it is counted by smaller networks, such as 2001:db8::/64 (ipv6_prefix 64); name one, or count by larger ones (ipv6_prefix 32); addresses that are not to be counted are written in match: except_ips`,
+			`overrides.3.key: overrides: "home": must be an address, such as 192.0.2.7, or a network such as 192.0.2.0/24 or 2001:db8::/64; addresses that are not to be counted are written in match: except_ips`,
+		}},
+		{RuleText{Overrides: []Override{{[]string{"10.0.0.0/8"}, "5/1m"}}}, []string{
+			`overrides.0.key: overrides: "10.0.0.0/8": is no client: each of its addresses is counted by itself; name one, or count by such networks (ipv4_prefix 8); addresses that are not to be counted are written in match: except_ips`,
+		}},
+		// Nor a path or a method that no request has; and the spellings of one are one.
+		{RuleText{Key: []string{"path"}, Overrides: []Override{{[]string{"login"}, "5/1m"}, {[]string{"/login"}, "5/1m"}, {[]string{"//Login"}, "5/1m"}}}, []string{
+			`overrides.0.key: overrides: "login": must be a path, which begins with /`,
+			`overrides.2.key: overrides: "//Login": is there twice; keep one`,
+		}},
+		{RuleText{Key: []string{"method", "host"}, Overrides: []Override{{[]string{"P T", "a.example"}, "5/1m"}, {[]string{"post", "A.example."}, "5/1m"}, {[]string{"POST", "a.example:80"}, "5/1m"}}}, []string{
+			`overrides.0.key: overrides: "P T": must be a method such as POST`,
+			`overrides.2.key: overrides: "POST a.example:80": is there twice; keep one`,
+		}},
+		{RuleText{Key: []string{"client_ip", "static:a"}, Overrides: []Override{{[]string{"192.0.2.1", "b"}, "5/1m"}}}, []string{
+			`overrides.0.key: overrides: "b": must be "a", which is the same for all`,
+		}},
+		{RuleText{Tiers: tiers("host", "a.example", "9/1m", "A.Example:443", "8/1m", "*", "5/1m")}, []string{`tiers.limits.A.Example:443: tiers: "A.Example:443": is there twice; keep one`}},
+		{RuleText{Tiers: tiers("client_ip", "2001:db8::1", "9/1m", "2001:DB8:0::1", "8/1m", "*", "5/1m")}, []string{`tiers.limits.2001:DB8:0::1: tiers: "2001:DB8:0::1": is there twice; keep one`}},
+		{RuleText{Tiers: tiers("path", "pro", "9/1m", "*", "5/1m")}, []string{`tiers.limits.pro: tiers: "pro": must be a path, which begins with /`}},
+		{RuleText{Tiers: tiers("method", "G T", "9/1m", "*", "5/1m")}, []string{`tiers.limits.G T: tiers: "G T": must be a method such as POST`}},
 		// Of a key that is wrong the overrides cannot be judged, but for all else can.
 		{RuleText{Key: []string{"client_ip", "pat"}, Overrides: []Override{{[]string{"192.0.2.1", "/a"}, "5/1m"}}, OnError: "x"}, []string{
 			`key.1: key "pat": the source must be one of ` + sources + ` (did you mean path?)`,
@@ -254,7 +282,7 @@ func TestALimitIsChosenByKeyThenTier(t *testing.T) {
 		Key:   []string{"client_ip"},
 		Tiers: tiers("header:X-Plan", "pro", "1000/1m", "staff", "unlimited", "", "1/1m", "*", "50/1m"),
 		Overrides: []Override{
-			{[]string{"192.0.2.1"}, "7/1m"}, {[]string{"192.0.2.2"}, "unlimited"}, {[]string{"2001:db8::1"}, "8/1m"}, {[]string{"2001:DB8:1::/64"}, "9/1m"}, {[]string{"192.0.2.9/32"}, "9/1m"},
+			{[]string{"192.0.2.1"}, "7/1m"}, {[]string{"192.0.2.2"}, "unlimited"}, {[]string{"2001:db8::/64"}, "8/1m"}, {[]string{"2001:DB8:1::/64"}, "9/1m"}, {[]string{"192.0.2.9/32"}, "9/1m"},
 		},
 	})
 	if Plain(rule) || len(rule.Advice) != 1 || !strings.Contains(rule.Advice[0], "header X-Plan is what the client sends") {
@@ -287,6 +315,54 @@ func TestALimitIsChosenByKeyThenTier(t *testing.T) {
 		key, _ := KeyOf(pair, r, "192.0.2.1", nil)
 		if got := LimitOf(pair, r, "192.0.2.1", key).Limit().Requests(); got != want {
 			t.Errorf("%q: %d, want %d", user, got, want)
+		}
+	}
+}
+
+// A key that an operator writes is the one that requests have, however either is spelt.
+func TestAKeyThatIsWrittenIsThatOfRequests(t *testing.T) {
+	rule := mustCompile(t, RuleText{Key: []string{"client_ip", "host", "method", "path", "header:X-Ip", "static:s"}, IPv4Prefix: "24", Limit: "5/1m"})
+	r := &http.Request{Method: "post", Host: "SHOP.test.:80", URL: &url.URL{Path: "//A/./b"}, Header: http.Header{"X-Ip": {"192.0.2.9"}}}
+	key, _ := KeyOf(rule, r, "198.51.100.7", nil)
+	for _, values := range [][]string{
+		{"198.51.100.8", "shop.test", "POST", "/a/b", "192.0.2.1", "s"},
+		{"198.51.100.0/24", "Shop.TEST:1", "Post", "/A//b", "192.0.2.0/24", "s"},
+		{"198.51.100.77/24", "shop.test.", "post", "/a/b", "192.0.2.9", "s"},
+	} {
+		if got, err := KeyNamed(rule, values); err != nil || got != key {
+			t.Errorf("%q: %q, %v; want %q", values, got, err, key)
+		}
+		if got := KeyFor(rule, values); got != key {
+			t.Errorf("%q: %q, want %q", values, got, key)
+		}
+	}
+	for want, values := range map[string][]string{
+		`"198.51.0.0/16": is no client`:      {"198.51.0.0/16", "a.test", "GET", "/", "a", "s"},
+		`"evil-host": must be an address`:    {"evil-host", "a.test", "GET", "/", "a", "s"},
+		`"b": must be "s", which is the sam`: {"192.0.2.1", "a.test", "GET", "/", "a", "b"},
+	} {
+		if got, err := KeyNamed(rule, values); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: %q, %v; want %s", values, got, err, want)
+		}
+	}
+	for _, missing := range []string{"", "@"} { // of a request without an address, or through a Unix socket
+		key, _ := KeyOf(rule, r, missing, nil)
+		if got, err := KeyNamed(rule, []string{missing, "shop.test", "POST", "/a/b", "192.0.2.1", "s"}); err != nil || got != key {
+			t.Errorf("%q: %q, %v; want %q", missing, got, err, key)
+		}
+	}
+}
+
+// A tier is found however a request spells what it is read from, and however the rule does.
+func TestTiersTakeTheSpellingsOfOneValueForTheSame(t *testing.T) {
+	for source, written := range map[string]string{"host": "Shop.TEST.", "method": "post", "path": "/A/b"} {
+		rule := mustCompile(t, RuleText{Tiers: tiers(source, written, "9/1m", "*", "5/1m")})
+		r := &http.Request{Method: "pOST", Host: "SHOP.test:80", URL: &url.URL{Path: "//a/./B"}}
+		if got := LimitOf(rule, r, "192.0.2.1", "192.0.2.1").Limit().Requests(); got != 9 {
+			t.Errorf("%s: %d, want 9", source, got)
+		}
+		if l := rule.Limits.Of(TierFor(rule, written), ""); l.Limit().Requests() != 9 {
+			t.Errorf("%s: %s, want 9", source, l.Limit())
 		}
 	}
 }
@@ -350,7 +426,7 @@ func TestUnlimitedIsNoLimit(t *testing.T) {
 }
 
 func TestTimeZonesAreTheCalendarsWhereverOneIs(t *testing.T) {
-	r := mustCompile(t, RuleText{TimeZone: "UTC", Tiers: tiers("path", "a", "5/day", "*", "5/1m"), Overrides: []Override{{[]string{"192.0.2.1"}, "5/1h"}}})
+	r := mustCompile(t, RuleText{TimeZone: "UTC", Tiers: tiers("path", "/a", "5/day", "*", "5/1m"), Overrides: []Override{{[]string{"192.0.2.1"}, "5/1h"}}})
 	if len(r.Limits.Rules()) != 3 {
 		t.Errorf("%v", r.Limits.Rules())
 	}

@@ -71,7 +71,7 @@ func TestOverridesAreLimitsOfSingleKeys(t *testing.T) {
 	}{
 		{Rule{Limit: "1/1h", Overrides: list(object{"key": list("192.0.2.1"), "limit": "5/1h"}, object{"key": "192.0.2.2", "limit": "unlimited"})}, "5 9 1 1"},
 		{Rule{Limit: "1/1h", Overrides: []object{{"Key": "192.0.2.1", "Limit": "5/1h"}}}, "5 1 1 1"},
-		{Rule{Limit: "1/1h", IPv4Prefix: "31", Overrides: list(object{"key": "192.0.2.2", "limit": "5/1h"})}, "1 5 0 1"},
+		{Rule{Limit: "1/1h", IPv4Prefix: "31", Overrides: list(object{"key": "192.0.2.2/31", "limit": "5/1h"})}, "1 5 0 1"},
 		{Rule{Limit: "1/1h", Key: []string{"client_ip", "header:X-Plan"}, Overrides: list(object{"key": "192.0.2.1, free", "limit": "5/1h"}, object{"key": list("192.0.2.2", "free"), "limit": "4/1h"})}, "5 4 1 1"},
 		{Rule{Limit: "unlimited", Overrides: list(object{"key": "192.0.2.3", "limit": "2/1h"})}, "9 9 2 9"},
 		{Rule{Limit: "unlimited"}, "9 9 9 9"},

@@ -35,6 +35,7 @@ func TestARuleCoversWhatItMatches(t *testing.T) {
 	}{
 		{"all of it", "192.0.2.1", func(r *http.Request) {}, true},
 		{"another method", "192.0.2.1", func(r *http.Request) { r.Method = "PUT" }, true},
+		{"the method in lower case", "192.0.2.1", func(r *http.Request) { r.Method = "post" }, true},
 		{"no such method", "192.0.2.1", func(r *http.Request) { r.Method = "GET" }, false},
 		{"a host by wildcard", "192.0.2.1", func(r *http.Request) { r.Host = "a.shop.example" }, true},
 		{"no such host", "192.0.2.1", func(r *http.Request) { r.Host = "shop.example" }, false},

@@ -1,0 +1,223 @@
+package ratelimit
+
+import (
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/core"
+)
+
+// spelling takes a placeholder that a client can write in several ways, a host, a method or a path, in the one way that limits go by.
+// So another spelling is no way to another counter, as it is none with core's own sources.
+type spelling struct {
+	of      func(r *http.Request) string       // the value that a request has
+	written func(value string) (string, error) // a value that a person has written; the error says why no request has it
+}
+
+// spellingOf returns the spelling of a placeholder, nil for one that has only one, or that Caddy or another module makes of parts which
+// Weir does not know.
+func spellingOf(placeholder string) *spelling {
+	name, found := strings.CutPrefix(placeholder, "http.request.")
+	if !found {
+		return nil
+	}
+	switch name {
+	case "host":
+		return &spelling{func(r *http.Request) string { return core.CleanHost(r.Host) }, spelt(core.CleanHost)}
+	case "hostport":
+		return &spelling{func(r *http.Request) string { return cleanHostPort(r.Host) }, spelt(cleanHostPort)}
+	case "tls.server_name":
+		return &spelling{serverName, spelt(core.CleanHost)}
+	case "method":
+		return &spelling{func(r *http.Request) string { return core.CleanMethod(r.Method) }, core.SpellMethod}
+	case "orig_method":
+		return &spelling{func(r *http.Request) string { return core.CleanMethod(original(r).Method) }, core.SpellMethod}
+	case "uri":
+		return &spelling{func(r *http.Request) string { return cleanURL(r.URL) }, spellURI}
+	case "uri_escaped":
+		return &spelling{func(r *http.Request) string { return url.QueryEscape(cleanURL(r.URL)) }, escaped(spellURI)}
+	case "orig_uri":
+		return &spelling{func(r *http.Request) string { return cleanURL(original(r).URL) }, spellURI}
+	case "uri.path_escaped":
+		return &spelling{func(r *http.Request) string { return url.QueryEscape(core.CleanPath(r.URL.Path)) }, escaped(core.SpellPath)}
+	}
+	if label, found := strings.CutPrefix(name, "host.labels."); found {
+		if n, err := strconv.Atoi(label); err == nil && n >= 0 {
+			return &spelling{func(r *http.Request) string { return hostLabel(core.CleanHost(r.Host), n) }, spelt(strings.ToLower)}
+		}
+	}
+	if piece, found := strings.CutPrefix(name, "uri.path"); found {
+		return spellingOfPath(piece, func(r *http.Request) *url.URL { return r.URL })
+	}
+	if piece, found := strings.CutPrefix(name, "orig_uri.path"); found && piece != ".file.base" && piece != ".file.ext" { // which Caddy does not know
+		return spellingOfPath(piece, func(r *http.Request) *url.URL { return original(r).URL })
+	}
+	return nil
+}
+
+// spellingOfPath returns the spelling of a path, or of the piece of it that Caddy has under a name.
+func spellingOfPath(name string, of func(r *http.Request) *url.URL) *spelling {
+	if name == "" {
+		return &spelling{func(r *http.Request) string { return pathOf(of(r)) }, core.SpellPath}
+	}
+	var piece func(path string) string
+	switch name {
+	case ".file":
+		piece = func(p string) string { _, file := path.Split(p); return file }
+	case ".dir":
+		piece = func(p string) string { dir, _ := path.Split(p); return dir }
+	case ".file.base":
+		piece = func(p string) string { return strings.TrimSuffix(path.Base(p), path.Ext(p)) }
+	case ".file.ext":
+		piece = path.Ext
+	default:
+		n, err := strconv.Atoi(strings.TrimPrefix(name, "."))
+		if err != nil || n < 0 || !strings.HasPrefix(name, ".") {
+			return nil
+		}
+		piece = func(p string) string { return segment(p, n) }
+	}
+	return &spelling{func(r *http.Request) string { return piece(pathOf(of(r))) }, spelt(strings.ToLower)}
+}
+
+// spelt is for values of which any can be.
+func spelt(clean func(string) string) func(string) (string, error) {
+	return func(value string) (string, error) { return clean(value), nil }
+}
+
+// escaped is a spelling of values that are escaped as a whole.
+func escaped(spell func(string) (string, error)) func(string) (string, error) {
+	return func(value string) (string, error) {
+		plain, err := url.QueryUnescape(value)
+		if err != nil {
+			return "", err
+		}
+		plain, err = spell(plain)
+		return url.QueryEscape(plain), err
+	}
+}
+
+// original returns the request as it came, before anything was rewritten.
+func original(r *http.Request) *http.Request {
+	if or, ok := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request); ok && or.URL != nil {
+		return &or
+	}
+	return r
+}
+
+func serverName(r *http.Request) string {
+	if r.TLS == nil {
+		return ""
+	}
+	return core.CleanHost(r.TLS.ServerName)
+}
+
+// cleanHostPort is core.CleanHost with the port that the client has written, if any.
+func cleanHostPort(hostport string) string {
+	bare := core.HostOf(hostport)
+	port := ""
+	if i := strings.LastIndexByte(hostport, ':'); i >= 0 && len(bare) <= i && strings.IndexByte(hostport[i:], ']') < 0 {
+		port = hostport[i:]
+	}
+	host := core.CleanHost(bare)
+	if port == ":" || port == "" {
+		return host
+	}
+	if strings.IndexByte(host, ':') >= 0 {
+		host = "[" + host + "]"
+	}
+	return host + port
+}
+
+// hostLabel returns a label of a host, of which the last is 0; "" where it has not so many.
+func hostLabel(host string, n int) string {
+	labels := strings.Split(host, ".")
+	if n >= len(labels) {
+		return ""
+	}
+	return labels[len(labels)-1-n]
+}
+
+// segment returns a segment of a path, of which the first is 0; "" where it has not so many.
+func segment(path string, n int) string {
+	segments := strings.Split(strings.TrimPrefix(path, "/"), "/")
+	if n >= len(segments) {
+		return ""
+	}
+	return segments[n]
+}
+
+func pathOf(u *url.URL) string {
+	if u == nil {
+		return ""
+	}
+	return core.CleanPath(u.Path)
+}
+
+// cleanURL returns a URL as a request's first line has it, with its path in the one spelling; the query is as it was sent.
+func cleanURL(u *url.URL) string {
+	if u == nil {
+		return ""
+	}
+	if u.Opaque != "" {
+		return u.RequestURI()
+	}
+	uri := (&url.URL{Path: core.CleanPath(u.Path)}).EscapedPath()
+	if uri == "" {
+		uri = "/"
+	}
+	if u.RawQuery != "" {
+		uri += "?" + u.RawQuery
+	}
+	return uri
+}
+
+// spellURI returns what a person has written for a URI as cleanURL has it.
+func spellURI(value string) (string, error) {
+	written, query, _ := strings.Cut(value, "?")
+	plain, err := url.PathUnescape(written)
+	if err != nil {
+		plain = written
+	}
+	if plain, err = core.SpellPath(plain); err != nil {
+		return "", err
+	}
+	return cleanURL(&url.URL{Path: plain, RawQuery: query}), nil
+}
+
+// usualMethods are those whose letters need no look.
+var usualMethods = []string{http.MethodGet, http.MethodPost, http.MethodHead, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}
+
+// covers asks the zone's matchers whether they cover a request. They are Caddy's, and tell the spellings of a method apart, and a name
+// from the same with a dot at its end: they are asked about the request in the spelling that limits go by.
+func (z *Zone) covers(r *http.Request) (bool, error) {
+	method, host := r.Method, r.Host
+	if !slices.Contains(usualMethods, method) {
+		method = core.CleanMethod(method)
+	}
+	if strings.HasSuffix(host, ".") || strings.Contains(host, ".:") {
+		host = cleanHostPort(host)
+	}
+	if method == r.Method && host == r.Host {
+		return z.matcherSets.AnyMatchWithError(r)
+	}
+	return z.coversSpelt(r, method, host)
+}
+
+// coversSpelt is covers for a request with another method and host. What follows sees those that it has: an upstream may go by them.
+func (z *Zone) coversSpelt(r *http.Request, method, host string) (bool, error) {
+	spelt := *r
+	spelt.Method = method
+	spelt.Host = host
+	repl := replacerOf(r) // of which expressions have theirs
+	for name, value := range map[string]string{"http.request.method": method, "http.request.host": core.CleanHost(host), "http.request.hostport": host} {
+		repl.Set(name, value)
+		defer repl.Delete(name)
+	}
+	return z.matcherSets.AnyMatchWithError(&spelt)
+}

@@ -1,0 +1,83 @@
+package ratelimit
+
+import (
+	"context"
+	"crypto/tls"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+)
+
+// What requests have is what is written in configurations and asked of the admin API, however it is spelt there; a value that requests
+// have is its own spelling.
+func TestAValueIsSpeltAsRequestsHaveItHoweverItIsWritten(t *testing.T) {
+	r := httptest.NewRequest("pOsT", "http://Shop.Test.:8443//API/./Items/%C3%84%20B.HTML?Q=A%2f%3F", nil)
+	r.TLS = &tls.ConnectionState{ServerName: "Shop.TEST"}
+	first := &url.URL{Path: "/Old/./X"}
+	r = r.WithContext(context.WithValue(r.Context(), caddyhttp.OriginalRequestCtxKey, http.Request{Method: "put", URL: first, RequestURI: "/Old/./X"}))
+	for _, c := range []struct {
+		placeholder, want string
+		written           []string
+	}{
+		{"host", "shop.test", []string{"shop.test", "SHOP.test", "shop.test.", "shop.test:80"}},
+		{"hostport", "shop.test:8443", []string{"shop.test:8443", "Shop.test.:8443"}},
+		{"tls.server_name", "shop.test", []string{"Shop.Test"}},
+		{"host.labels.0", "test", []string{"TEST"}},
+		{"host.labels.1", "shop", []string{"Shop"}},
+		{"host.labels.2", "", []string{""}},
+		{"method", "POST", []string{"post", "Post"}},
+		{"orig_method", "PUT", []string{"put"}},
+		{"uri.path", "/api/items/ä b.html", []string{"/API//Items/Ä b.html"}},
+		{"uri.path_escaped", "%2Fapi%2Fitems%2F%C3%A4+b.html", []string{"%2FAPI%2F%2FItems%2F%C3%84%20b.html"}},
+		{"uri.path.0", "api", []string{"API"}},
+		{"uri.path.2", "ä b.html", []string{"Ä B.html"}},
+		{"uri.path.3", "", []string{""}},
+		{"uri.path.file", "ä b.html", []string{"Ä B.html"}},
+		{"uri.path.dir", "/api/items/", []string{"/API/items/"}},
+		{"uri.path.file.base", "ä b", []string{"Ä B"}},
+		{"uri.path.file.ext", ".html", []string{".HTML"}},
+		{"uri", "/api/items/%C3%A4%20b.html?Q=A%2f%3F", []string{"/API//items/%C3%84%20b.html?Q=A%2f%3F", "/api/items/ä b.html?Q=A%2f%3F"}},
+		{"uri_escaped", "%2Fapi%2Fitems%2F%25C3%25A4%2520b.html%3FQ%3DA%252f%253F", []string{"%2FAPI%2Fitems%2F%25C3%25A4%2520b.html%3FQ%3DA%252f%253F"}},
+		{"orig_uri", "/old/x", []string{"/OLD//x", "/old/x?"}},
+		{"orig_uri.path", "/old/x", []string{"/OLD//x"}},
+		{"orig_uri.path.1", "x", []string{"X"}},
+		{"orig_uri.path.file", "x", []string{"X"}},
+		{"orig_uri.path.dir", "/old/", []string{"/Old/"}},
+	} {
+		s := spellingOf("http.request." + c.placeholder)
+		if s == nil {
+			t.Errorf("%s: has no spelling", c.placeholder)
+			continue
+		}
+		if got := s.of(r); got != c.want {
+			t.Errorf("%s: %q, want %q", c.placeholder, got, c.want)
+		}
+		for _, written := range append(c.written, c.want) {
+			if written == "" { // which is not asked for: the value is missing
+				continue
+			}
+			if got, err := s.written(written); err != nil || got != c.want {
+				t.Errorf("%s, written as %q: %q, %v; want %q", c.placeholder, written, got, err, c.want)
+			}
+		}
+	}
+	for _, placeholder := range []string{
+		"http.request.uri.query", "http.request.uri.query.a", "http.request.header.Host", "http.request.cookie.a", "http.request.port", "http.request.scheme",
+		"http.request.uri.path.x", "http.request.uri.path.-1", "http.request.uri.paths", "http.request.orig_uri.path.file.base", "http.request.host.labels.x",
+		"http.vars.host", "http.auth.user.id",
+	} {
+		if spellingOf(placeholder) != nil {
+			t.Errorf("%s: has a spelling of Weir's", placeholder)
+		}
+	}
+	for host, want := range map[string]string{
+		"": "", "[::1]": "::1", "[2001:DB8::1]:80": "[2001:db8::1]:80", "a.test:": "a.test", ".": "", "a:b:c": "a:b:c",
+	} {
+		if got := cleanHostPort(host); got != want {
+			t.Errorf("host and port %q: %q, want %q", host, got, want)
+		}
+	}
+}
