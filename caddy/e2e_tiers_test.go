@@ -5,12 +5,15 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	ratelimit "github.com/proxyweir/weir/caddy"
+	"github.com/proxyweir/weir/core/storetest"
+	"github.com/proxyweir/weir/redis/redistest"
 )
 
 // Zones with tiers and single keys, as both languages have them.
@@ -278,5 +281,44 @@ func TestAMissingKeyIsRejectedWhereItsLimitIsNone(t *testing.T) {
 	s.reject("/").want(t, "Retry-After", "-")
 	if _, err := s.adapt("", ":PORT {\nrate_limit {\nzone a {\nkey {header.X-Key}\nlimit unlimited\non_missing_key reject\n}\n}\n}"); err == nil || !strings.Contains(err.Error(), "on_missing_key reject: has no effect on a zone without any limit") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A defect: a bucket was cut down to what the lower limit can hold whenever that looked at it, so that a POST gave back what GETs had
+// used.
+func TestALowerTierForgetsNothingOfWhatAHigherOneHasCounted(t *testing.T) {
+	redis := redistest.Start(t)
+	for i, algorithm := range []string{"token_bucket", "token_bucket\nrefill interval", "fixed_window", "sliding_window_log", "sliding_window_counter"} {
+		for _, store := range []string{"", storeAt(redis.Addr(), patiently, "prefix "+strconv.Itoa(i)+":")} {
+			t.Run(algorithm+store, func(t *testing.T) {
+				s := startSite(t, "rate_limit {\nzone z {\nalgorithm "+algorithm+"\ntiers {method} {\nPOST 10/366d\n* 100/366d\n}\n}\n"+store+"}\nrespond ok")
+				s.admit(100, "/")
+				for range 3 {
+					s.reject("/")
+					if r := s.reject("POST /"); r.remaining(t) != 0 {
+						t.Errorf("a POST leaves %d, want 0", r.remaining(t))
+					}
+				}
+				s.reject("/")
+			})
+		}
+	}
+}
+
+// What may pass in ten seconds is the larger burst, and what is refilled at the higher rate: here by Redis's clock.
+func TestTiersTogetherLetNoMoreThroughThanTheHighest(t *testing.T) {
+	redis := redistest.Start(t, redistest.WithClock())
+	clock := &storetest.Clock{}
+	clock.Set(1_790_000_000_000_000)
+	clock.Follow(redis.SetTime)
+	s := startSite(t, "rate_limit {\nzone z {\nalgorithm token_bucket\ntiers {method} {\nPOST 10/10s\n* 100/10s\n}\n}\n"+storeAt(redis.Addr(), patiently)+"}\nrespond ok")
+	s.admit(100, "/")
+	s.reject("/")
+	s.reject("POST /").want(t, "Retry-After", "91") // which waits for what the GETs have used, at its own rate
+	for range 10 {
+		clock.Add(1_000_000)
+		s.admit(10, "/")
+		s.reject("/")
+		s.reject("POST /").want(t, "Retry-After", "91")
 	}
 }

@@ -24,7 +24,7 @@ type State struct {
 
 // decide is the pure heart: what limit l says at time now of a request of that cost on state s, and in next the state
 // to keep: if the request is allowed, the one after it; if not, the one that a rule with count_rejected keeps, in which
-// the limit is used up. next may be s.
+// the limit is used up, and more than that where another limit of the same identity has let more through. next may be s.
 //
 // A cost of 0 asks how things stand, and is always allowed; ResetAfter is then 0 only for a state that makes no
 // difference any more. The log's state is of another kind: see decideLog. For that of a key that is shut out see shut_out.go.
@@ -55,6 +55,36 @@ func decide(l *Limit, s *State, now, cost int64, next *State, d *Decision) {
 		decideSlidingWindowCounter(l, s, now, cost, next, d)
 	}
 }
+
+// charge writes into next the state after a request that is charged whatever the limit says of it by now: one that was admitted
+// before, by this limit or by another of the same identity, and had reserved what it takes. It is charged whole, as far as the state
+// can say. next may be s. The log's state is of another kind: see chargeLog.
+func charge(l *Limit, s *State, now, cost int64, next *State) {
+	var d Decision
+	if shutFor(s, now) > 0 { // what is charged to a key that is shut out is forgotten with all else
+		*next = *s
+		return
+	}
+	decide(l, s, now, 0, next, &d)
+	switch l.algorithm {
+	case TokenBucket, LeakyBucket:
+		chargeLevel(l, next, cost)
+	case FixedWindow:
+		next.B += cost
+		if next.B > mostCounted {
+			next.B = mostCounted
+		}
+	default:
+		current := next.B&mostCounted + cost
+		if current > mostCounted {
+			current = mostCounted
+		}
+		next.B = next.B>>32<<32 | current
+	}
+}
+
+// mostCounted is the most that a window's count is: four times the largest of limits.
+const mostCounted = 1<<32 - 1
 
 // take is the short way to decide on a request that costs 1, as most do: if it is allowed, and the limit's numbers and the
 // state are none of the rare ones, the state is charged, and what remains and when the quota is whole again is returned.

@@ -3,10 +3,17 @@ package core
 import "math/bits"
 
 // The State of both buckets is a level: how many units are used, in P-ths of a unit, and when that was so. What drains in a
-// microsecond is then R of them, a whole number, and nothing is ever rounded. A level is at most (10⁹+1)·P, below 2⁷⁵: its low
+// microsecond is then R of them, a whole number, and nothing is ever rounded. A level is at most mostUnits·P, below 2⁷⁵: its low
 // 64 bits are in B, and its high 11 bits, which few limits need, are in A above the time (53 bits of microseconds: until the
 // year 2255).
+//
+// Limits with different R and B look at one level: tiers, or nodes while a limit is changed. Each drains it at its own R, for the
+// time since it was last charged, and none cuts it down to its own B. So what passes any of them in a time t is at most the
+// largest B and t/P times the largest R.
 const timeBits = 53
+
+// mostUnits is the most that a level is: what the largest of limits can hold.
+const mostUnits = MaxRequests + 1
 
 // drain returns a bucket's level at time now, in two words, what R/P has drained since taken off; with refill interval R
 // for each whole P of the epoch since. It is the level at time at: now, or the key's own time where the clock has stepped
@@ -60,7 +67,7 @@ func unitsIn(l *Limit, hi, lo uint64) int64 {
 func drainTime(l *Limit, hi, lo uint64) int64 {
 	low, carry := bits.Add64(lo, uint64(l.requests)-1, 0)
 	hi += carry
-	if hi >= uint64(l.requests) { // after a limit was lowered, more than an int64 can say
+	if hi >= uint64(l.requests) { // under a lower limit than has counted, more than an int64 can say
 		return forever
 	}
 	q, _ := bits.Div64(hi, low, uint64(l.requests))
@@ -72,6 +79,17 @@ func drainTime(l *Limit, hi, lo uint64) int64 {
 
 // forever is the longest time that is told: a hundred years.
 const forever = 100 * 365 * microsPerDay
+
+// chargeLevel adds units to a bucket's state, as its limit has it by now.
+func chargeLevel(l *Limit, s *State, n int64) {
+	at, hi, lo := s.A&(1<<timeBits-1), uint64(s.A)>>timeBits, uint64(s.B)
+	hi, lo = addUnits(l, hi, lo, n)
+	if mostHi, mostLo := addUnits(l, 0, 0, mostUnits); hi > mostHi || hi == mostHi && lo > mostLo {
+		hi = mostHi
+		lo = mostLo
+	}
+	setLevel(s, at, hi, lo)
+}
 
 func setLevel(s *State, at int64, hi, lo uint64) {
 	s.A = at | int64(hi<<timeBits)

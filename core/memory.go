@@ -206,10 +206,9 @@ func stricter(limits []*Limit, l *Limit) []*Limit {
 }
 
 // asStrict reports whether a state is used by a as long as it is by b, and never leaves less by b than by a. They count alike, and
-// differ in their numbers. A token bucket takes no more than its burst for used, so that one that is refilled more slowly, but is
-// smaller, may be whole sooner.
+// differ in their numbers.
 func asStrict(a, b *Limit) bool {
-	return a.requests <= b.requests && a.burst <= b.burst && (a.algorithm != TokenBucket || a.burst*b.requests >= b.burst*a.requests)
+	return a.requests <= b.requests && a.burst <= b.burst
 }
 
 // SetMaxKeys changes MaxKeys; 0 means DefaultMaxKeys. Where there are more keys already, they make way as others come.
@@ -395,7 +394,7 @@ func (m *Memory) charge(s *shard, c *Check, i int, now int64) {
 		i = m.insert(s, c, now)
 	}
 	if c.Rule.space.isLog {
-		chargeInLog(m, s, i, c.Rule.space, c.Rule.limit, c.Cost)
+		chargeInLog(m, s, i, c.Rule.space, c.Rule.limit, c.Cost, c.Rule.limit.requests)
 		if !allowed {
 			decideInLog(s, i, c.Rule.limit, now, c.Cost, &c.Decision)
 		}
@@ -442,10 +441,10 @@ func startLog(s *shard, i int, now int64) {
 	s.slots[i].state.B = now
 }
 
-// chargeInLog charges the log of the key in slot i, as it was last looked at.
-func chargeInLog(m *Memory, s *shard, i int, sp *space, l *Limit, cost int64) {
+// chargeInLog charges the log of the key in slot i, as it was last looked at. For most see chargeLog.
+func chargeInLog(m *Memory, s *shard, i int, sp *space, l *Limit, cost, most int64) {
 	slot := &s.slots[i]
 	if !isShut(&slot.state) {
-		m.countTimes(sp, chargeLog(l, &s.logs[slot.state.A], slot.state.B, cost))
+		m.countTimes(sp, chargeLog(l, &s.logs[slot.state.A], slot.state.B, cost, int(most)))
 	}
 }

@@ -321,8 +321,7 @@ func (m *Memory) weighBehind(s *shard, c *Check, w *weighing, now int64) {
 	for i := range w.account.pending {
 		p := &w.account.pending[i]
 		w.depart = p.at
-		decide(l, &c.state, p.at, p.cost, &c.next, d)
-		c.state = c.next
+		charge(l, &c.state, p.at, p.cost, &c.state)
 	}
 	decide(l, &c.state, w.depart, c.Cost, &c.next, d)
 	w.behind = true
@@ -416,10 +415,23 @@ func (m *Memory) chargeRejected(s *shard, c *Check, w *weighing, now int64) {
 // write charges what was evaluated at a time to the key in the check's slot.
 func (m *Memory) write(s *shard, c *Check, l *Limit, at int64) {
 	if c.Rule.space.isLog {
-		chargeInLog(m, s, c.slot, c.Rule.space, l, c.Cost)
+		chargeInLog(m, s, c.slot, c.Rule.space, l, c.Cost, l.requests)
 		return
 	}
 	s.slots[c.slot].state = c.next
+}
+
+// chargeWhole charges the key in slot i what was admitted before and had been reserved, whatever the limit would say of it by now. It
+// reports whether the key has a state, not a log.
+func (m *Memory) chargeWhole(s *shard, i int, l *Limit, at, cost int64) bool {
+	if sp := m.spaces.Load().([]*space)[s.owners[i]&^marks]; sp.isLog {
+		var d Decision
+		decideInLog(s, i, l, at, 0, &d)
+		chargeInLog(m, s, i, sp, l, cost, MaxLogRequests)
+		return false
+	}
+	charge(l, &s.slots[i].state, at, cost, &s.slots[i].state)
+	return true
 }
 
 // accountOf returns the account of a check's key, which is made where there is none.
@@ -506,19 +518,12 @@ func (m *Memory) fallDue(s *shard, i int, a *account, l *Limit, now int64) {
 		due++
 		a.units -= p.cost
 		by := l
-		if a.wide != nil && p.at < a.softUntil { // else what is used beyond the limit would be cut off
+		if a.wide != nil && p.at < a.softUntil {
 			by = a.wide
 		}
-		var d Decision
-		sp := m.spaces.Load().([]*space)[s.owners[i]&^marks]
-		if sp.isLog {
-			decideInLog(s, i, by, p.at, 0, &d)
-			chargeInLog(m, s, i, sp, by, p.cost)
-			continue
+		if m.chargeWhole(s, i, by, p.at, p.cost) {
+			a.line = a.line[:0] // the states in it are without this charge
 		}
-		state := s.slots[i].state
-		decide(by, &state, p.at, p.cost, &s.slots[i].state, &d)
-		a.line = a.line[:0] // the states in it are without this charge
 	}
 	if due > 0 {
 		a.last = now
@@ -609,8 +614,7 @@ func (m *Memory) settle(h *Hold) {
 			a.held = 0
 		}
 		if h.Keep {
-			m.evaluate(s, &c, h.Rule.limit, now, h.Cost)
-			m.write(s, &c, h.Rule.limit, now)
+			m.chargeWhole(s, c.slot, h.Rule.limit, now, h.Cost)
 		}
 	}
 	m.dropIdle(s, &c, a, now)

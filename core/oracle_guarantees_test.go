@@ -189,8 +189,9 @@ func TestLeakyBucketLetsThemLeaveInOrderOneAtATime(t *testing.T) {
 	}
 }
 
-// A client that used up a large bucket, which was then made small, is told the truth of when it may come back.
-func TestALoweredBurstLeavesNoDebt(t *testing.T) {
+// A client that used up a large bucket, which was then made small, is told the truth of when it may come back: when what it has used
+// has drained at the new rate.
+func TestALoweredBurstLeavesADebtThatIsToldTrulyAndDrains(t *testing.T) {
 	for _, interval := range []bool{false, true} {
 		large, err := NewLimit(LimitConfig{Algorithm: TokenBucket, Requests: 1000, Period: time.Minute, Interval: interval})
 		if err != nil {
@@ -208,8 +209,12 @@ func TestALoweredBurstLeavesNoDebt(t *testing.T) {
 			t.Fatal("a whole bucket was refused")
 		}
 		decide(small, &s, now, 1, &next, &d)
-		if d.Allowed || d.RetryAfter > 60_000_000 {
-			t.Fatalf("interval %v: from an exhausted bucket: %+v", interval, d)
+		want := int64(991 * 6_000_000) // of 1000 tokens of which 10 may be gone
+		if interval {
+			want = 100*60_000_000 - now%60_000_000 // ten at each minute
+		}
+		if d.Allowed || d.RetryAfter != want {
+			t.Fatalf("interval %v: from an exhausted bucket: %+v; want no, and %d", interval, d, want)
 		}
 		retry := now + d.RetryAfter
 		if decide(small, &s, retry-1, 1, &next, &d); d.Allowed {
@@ -234,12 +239,12 @@ func TestALogUnderALoweredLimitKeepsNoMoreThanItsLimit(t *testing.T) {
 	}
 	var log eventLog
 	now := int64(1_700_000_000_000_000)
-	chargeLog(large, &log, now, 100)
+	chargeLog(large, &log, now, 100, 100)
 	now += 60_000_000
 	var d Decision
 	decideLog(small, &log, now-60_000_000, now, 1, &d) // all have expired
 	for i := 0; i < 50; i++ {
-		chargeLog(small, &log, now, 1)
+		chargeLog(small, &log, now, 1, 2)
 	}
 	if log.n != 2 {
 		t.Errorf("a log of at most 2 holds %d", log.n)

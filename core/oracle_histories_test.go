@@ -168,9 +168,29 @@ type history struct {
 	low, high     int64 // between which the clock stays
 	countRejected bool
 	changes       bool
+	viewers       bool     // a changed limit stands beside those before, and each request comes under one of them
+	others        []viewer // limits that are open besides h.n's
 	edge          bool
 	trace         []string
 	tally         *tally
+}
+
+// viewer is a limit that is open.
+type viewer struct {
+	n       numbers
+	rule    *Rule
+	express *Express
+}
+
+// view has the next request come under any of the limits that are open.
+func (h *history) view() {
+	if i := h.r.Intn(len(h.others) + 1); i < len(h.others) {
+		other := h.others[i]
+		h.others[i] = viewer{h.n, h.rule, h.express}
+		h.n = other.n
+		h.rule = other.rule
+		h.express = other.express
+	}
 }
 
 func newHistory(r *rand.Rand, n numbers, t *tally) *history {
@@ -178,6 +198,7 @@ func newHistory(r *rand.Rand, n numbers, t *tally) *history {
 	h.config = LimitConfig{Algorithm: n.algorithm, Interval: n.interval, Period: time.Duration(n.period) * time.Microsecond}
 	h.countRejected = r.Intn(3) == 0
 	h.changes = r.Intn(3) == 0
+	h.viewers = h.changes && r.Intn(2) == 0
 	if n.algorithm == SlidingWindowLog && h.quantum() > 1 && h.countRejected {
 		// A log that is full of rejections and made smaller keeps as many entries as it held, and one that expires
 		// late holds more than the oracle.
@@ -236,12 +257,17 @@ func (h *history) run(steps int) error {
 			changed := h.n
 			randomChange(h.r, &changed)
 			if legal(&changed) {
+				if h.viewers && len(h.others) < 3 {
+					h.others = append(h.others, viewer{h.n, h.rule, h.express})
+					h.rule = nil
+				}
 				h.n = changed
 				if err := h.open(); err != nil {
 					return h.failed("%v", err)
 				}
 			}
 		}
+		h.view()
 		h.move()
 		cost := h.cost()
 		d, err := h.step(cost, h.r.Intn(8) == 0)

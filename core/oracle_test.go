@@ -103,16 +103,8 @@ type tokenOracle struct {
 	level *big.Rat
 }
 
-// kept is what counts of the level that was left: a burst that was lowered leaves no debt.
-func (o *tokenOracle) kept(n *numbers) *big.Rat {
-	if o.level.Cmp(whole(n.burst)) > 0 {
-		return whole(n.burst)
-	}
-	return o.level
-}
-
 func (o *tokenOracle) look(n *numbers, now, cost int64) Decision {
-	at, level := drained(n, o.at, o.kept(n), now)
+	at, level := drained(n, o.at, o.level, now)
 	d := Decision{Limit: n.burst}
 	after := new(big.Rat).Add(level, whole(cost))
 	if after.Cmp(whole(n.burst)) <= 0 {
@@ -123,7 +115,7 @@ func (o *tokenOracle) look(n *numbers, now, cost int64) Decision {
 	} else {
 		d.RetryAfter = at - now + timeFor(n, after.Sub(after, whole(n.burst)))
 	}
-	d.Remaining = floorOf(new(big.Rat).Sub(whole(n.burst), level))
+	d.Remaining = larger(0, floorOf(new(big.Rat).Sub(whole(n.burst), level))) // a burst that was lowered leaves a debt
 	if level.Sign() > 0 {
 		d.ResetAfter = at - now + timeFor(n, level)
 	}
@@ -131,11 +123,12 @@ func (o *tokenOracle) look(n *numbers, now, cost int64) Decision {
 }
 
 func (o *tokenOracle) charge(n *numbers, now, cost int64, allowed bool) {
-	at, level := drained(n, o.at, o.kept(n), now)
+	at, level := drained(n, o.at, o.level, now)
 	o.at = at
+	o.level = level
 	if allowed {
 		o.level = new(big.Rat).Add(level, whole(cost))
-	} else {
+	} else if level.Cmp(whole(n.burst)) < 0 {
 		o.level = whole(n.burst)
 	}
 }
@@ -146,7 +139,7 @@ type intervalOracle struct {
 }
 
 func (o *intervalOracle) now(n *numbers, now int64) (at, gone int64) {
-	gone = smaller(o.gone, n.burst)
+	gone = o.gone
 	if now < o.at {
 		if o.at-now <= n.period {
 			return o.at, gone
@@ -164,6 +157,9 @@ func (o *intervalOracle) now(n *numbers, now int64) (at, gone int64) {
 // until is how long it takes from now until that many tokens have come back since time at.
 func (o *intervalOracle) until(n *numbers, now, at, tokens int64) int64 {
 	refills := (tokens + n.requests - 1) / n.requests
+	if product(refills, n.period, 1).Cmp(whole(forever)) > 0 {
+		return at - now + forever
+	}
 	return (at/n.period+refills)*n.period - now
 }
 
@@ -178,7 +174,7 @@ func (o *intervalOracle) look(n *numbers, now, cost int64) Decision {
 	} else {
 		d.RetryAfter = o.until(n, now, at, gone+cost-n.burst)
 	}
-	d.Remaining = n.burst - gone
+	d.Remaining = larger(0, n.burst-gone)
 	if gone > 0 {
 		d.ResetAfter = o.until(n, now, at, gone)
 	}
@@ -190,7 +186,7 @@ func (o *intervalOracle) charge(n *numbers, now, cost int64, allowed bool) {
 	if allowed {
 		o.gone += cost
 	} else {
-		o.gone = n.burst
+		o.gone = larger(o.gone, n.burst)
 	}
 }
 

@@ -71,10 +71,11 @@ func logExpiry(l *Limit, log *eventLog, i int, tick int64) int64 {
 	return (tick + 1 - age + l.window) * l.quantum
 }
 
-// chargeLog adds cost entries at time at, and keeps the newest R of them, or as many as there were before.
-// It returns by how much the ring has grown: it grows as entries come, up to what R needs, and is never reserved.
-func chargeLog(l *Limit, log *eventLog, at, cost int64) int {
-	most := int(l.requests)
+// chargeLog adds cost entries at time at, and keeps the newest of them, up to most or as many as there were before: R where the limit
+// has decided, so that rejected requests that are counted use it up and no more; MaxLogRequests where what is charged was admitted
+// before, perhaps by a higher limit, and is charged whole.
+// It returns by how much the ring has grown: it grows as entries come, up to what is needed, and is never reserved.
+func chargeLog(l *Limit, log *eventLog, at, cost int64, most int) int {
 	if log.n > most {
 		most = log.n
 	}

@@ -5,17 +5,14 @@ package core
 //
 // The state is the level of use: how many tokens are gone, exactly, and when that was so. Refilling is draining the level. (As
 // in x/time/rate the state is brought up to date when it is looked at; what is kept is use and not tokens, so that a changed
-// B or R applies to it.)
+// B or R applies to it.) A level that a larger B has allowed is kept whole: under a smaller one the bucket is in debt, and
+// rejects until that has drained.
 func decideTokenBucket(l *Limit, s *State, now, cost int64, next *State, d *Decision) {
-	state := *s
-	if unitsIn(l, uint64(s.A)>>timeBits, uint64(s.B)) > l.capacity { // the burst was lowered: the bucket was empty then, not in debt
-		hi, lo := addUnits(l, 0, 0, l.capacity)
-		setLevel(&state, s.A&(1<<timeBits-1), hi, lo)
-	}
-	at, hi, lo := drain(l, &state, now)
+	at, hi, lo := drain(l, s, now)
 	wait := at - now // above 0 where the clock has stepped back: counted from the key's own time
 	room := l.capacity - unitsIn(l, hi, lo)
-	d.Allowed = cost <= room
+	setLevel(next, at, hi, lo)
+	d.Allowed = cost <= room || cost == 0
 	if d.Allowed {
 		room -= cost
 		hi, lo = addUnits(l, hi, lo, cost)
@@ -27,19 +24,28 @@ func decideTokenBucket(l *Limit, s *State, now, cost int64, next *State, d *Deci
 			overHi, overLo = addUnits(l, overHi, overLo, -l.capacity)
 			d.RetryAfter = wait + refillTime(l, at, overHi, overLo)
 		}
-		fullHi, fullLo := addUnits(l, 0, 0, l.capacity)
-		setLevel(next, at, fullHi, fullLo)
+		if room >= 0 {
+			fullHi, fullLo := addUnits(l, 0, 0, l.capacity)
+			setLevel(next, at, fullHi, fullLo)
+		}
 	}
 	d.Remaining = room
+	if room < 0 {
+		d.Remaining = 0
+	}
 	if hi|lo != 0 {
 		d.ResetAfter = wait + refillTime(l, at, hi, lo)
 	}
 }
 
-// refillTime returns how long it takes from time at until what the level has of tokens is there again.
+// refillTime returns how long it takes from time at until what the level has of tokens is there again. It is no longer than forever.
 func refillTime(l *Limit, at int64, hi, lo uint64) int64 {
 	if l.interval {
-		return (at/l.period+(unitsIn(l, hi, lo)+l.requests-1)/l.requests)*l.period - at
+		refills := (unitsIn(l, hi, lo) + l.requests - 1) / l.requests
+		if refills > forever/l.period {
+			return forever
+		}
+		return (at/l.period+refills)*l.period - at
 	}
 	return drainTime(l, hi, lo)
 }

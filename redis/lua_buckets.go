@@ -6,7 +6,6 @@ package redis
 const luaDrain = `
 local at, used, frac = now, 0, 0
 if v and #v == 17 then at, used, frac = unpack('<I7I4I6', v) end
-if full and used >= full then used, frac = full, 0 end
 if at > now then
 	if at - now > P then at, used, frac = now, 0, 0 end
 else
@@ -24,11 +23,16 @@ local late = at - now
 `
 
 // luaSpan sets span to how long it takes from now until so many units, and frac, have drained: core's refillTime and drainTime.
-// No time is longer than a hundred years, which a lowered limit could ask for. (A piece of text: a function would be made anew
+// No time is longer than a hundred years, which a lower limit than has counted could ask for. (A piece of text: a function would be made anew
 // in every run.)
 const luaSpan = `
 	if interval then
-		span = late + ((at - at % P) / P + (units + (-units) % R) / R) * P - at
+		local refills = (units + (-units) % R) / R
+		if refills * P > 3153600000000000 then
+			span = late + 3153600000000000
+		else
+			span = late + ((at - at % P) / P + refills) * P - at
+		end
 	else
 		local whole, rest = divide(units, P, R)
 		rest = rest + frac
@@ -40,7 +44,7 @@ const luaSpan = `
 
 // luaTokenBucket is core's decideTokenBucket. X is the capacity; Y is 1 with refill interval.
 const luaTokenBucket = `
-local full, interval = X, Y == 1
+local interval = Y == 1
 ` + luaDrain + `
 local room = X - used
 if frac > 0 then room = room - 1 end
@@ -51,8 +55,13 @@ if ok then
 	if cost > 0 then value = pack('<I7I4I6', at, used, frac) end
 else
 	if counts then
-		used, frac, room = X, 0, 0
-		value = pack('<I7I4I6', at, used, frac)
+		if counts == 'whole' then
+			used = used + cost
+			if used >= 1000000001 then used, frac = 1000000001, 0 end
+		elseif used < X then
+			used, frac = X, 0
+		end
+		value, room = pack('<I7I4I6', at, used, frac), 0
 	end
 	wait = -1
 	if cost <= X then
@@ -61,7 +70,7 @@ else
 		wait = span
 	end
 end
-remaining = room
+if room > 0 then remaining = room end
 if used > 0 or frac > 0 then
 	local units, span = used
 ` + luaSpan + `
@@ -71,7 +80,7 @@ end
 
 // luaLeakyBucket is core's decideLeakyBucket. X is the capacity: the queue, and the one that leaves. Y is max_delay.
 const luaLeakyBucket = `
-local full, interval
+local interval
 ` + luaDrain + `
 local function drainTime(units, frac)
 	local span
@@ -91,13 +100,14 @@ repeat
 		value = pack('<I7I4I6', at, used, frac)
 	elseif not ok then
 		if counts then
-			counts, again = false, true
-			if cost <= room then
+			again = true
+			if counts == 'whole' or cost <= room then
 				used = used + cost
+				if used >= 1000000001 then used, frac = 1000000001, 0 end
 			elseif used < X then
 				used, frac = X, 0
 			end
-			value = pack('<I7I4I6', at, used, frac)
+			counts, value = false, pack('<I7I4I6', at, used, frac)
 		end
 		wait = -1
 		if cost <= X then

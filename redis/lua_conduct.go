@@ -39,8 +39,8 @@ local peek, redirected = 0, false
 local ok, remaining, wait, reset, left, value, header
 local logLive, expiryOf -- of a log: its entries, and when the i-th of them expires
 
--- evaluate has the check's limit, or its wide one, decide at a time and a cost. With force a request that is over the limit is
--- charged, too. It returns true, and has decided nothing, where the time lies in none of the calendar's windows that were sent.
+-- evaluate has the check's limit, or its wide one, decide at a time and a cost. With force, true or 'whole', a request that is over the
+-- limit is charged, too: see counts of luaRule. It returns true, and has decided nothing, where the time lies in none of the calendar's windows that were sent.
 local function evaluate(c, at, units, wide, force)
 	now, algorithm, key, cost, R, P, X, Y = at, c.algorithm, c.key, units, c.R, c.P, c.X, c.Y
 	if wide then R, X = c.wideR, c.wideX end
@@ -97,7 +97,7 @@ local function load(c)
 		local due = call('ZRANGEBYSCORE', c.pending, '-inf', format('%.0f', real), 'WITHSCORES', 'LIMIT', 0, 500)
 		for i = 1, #due, 2 do
 			local units, at = costOf(due[i]), tonumber(due[i + 1])
-			if not evaluate(c, at, units, c.isSoft and at < c.softUntil, true) then
+			if not evaluate(c, at, units, c.isSoft and at < c.softUntil, 'whole') then
 				keep(c)
 				c.units = c.units - units
 			end
@@ -122,7 +122,11 @@ local function save(c)
 	if c.units > 0 then
 		local charge = call('ZREVRANGE', c.pending, 0, 0, 'WITHSCORES')
 		local span = 2 * c.P
-		if c.algorithm <= 2 then span = math.max(span, (divide(c.X, c.P, c.R))) end
+		if c.algorithm <= 2 then -- of which a higher limit may have let more be used
+			local v, units = pcall('GET', c.key), c.X
+			if type(v) == 'string' and #v == 17 then units = units + unpack('<I4', v, 8) end
+			span = math.max(span, (divide(units, c.P, c.R)))
+		end
 		last = math.max(last, tonumber(charge[2]) + span)
 		if not isShutState(c) then call('PEXPIRE', c.key, format('%d', (last - real) / 1000 + 1)) end
 		call('PEXPIRE', c.pending, format('%d', (last - real) / 1000 + 1))
@@ -244,7 +248,7 @@ local function weighBehind(c)
 	local members = call('ZRANGE', c.pending, 0, -1, 'WITHSCORES')
 	for i = 1, #members, 2 do
 		c.depart = tonumber(members[i + 1])
-		if evaluate(c, c.depart, costOf(members[i]), false, true) then break end
+		if evaluate(c, c.depart, costOf(members[i]), false, 'whole') then break end
 		if value then call('SET', c.key, value, 'KEEPTTL') end
 	end
 	if not redirected then evaluate(c, c.depart, c.cost) end
@@ -345,6 +349,10 @@ local function turnAway(c)
 			keep(c)
 		end
 	end
+	if c.algorithm <= 2 then
+		local key, reset = c.key, math.max(c.reset, c.wait)
+` + luaStay + `
+	end
 	if c.wait == -1 then return end
 	if c.isSoft and (real < c.softUntil or real < c.softAgain) then c.softAgain, c.dirty = real + c.P, true end
 	if #c.penalties > 0 then
@@ -440,7 +448,7 @@ if redirected then return {real} end
 if c.inflight or c.count then
 	call('ZREM', heldUnder(c))
 	if ARGV[2] == '1' then
-		evaluate(c, real, c.cost, false, true)
+		evaluate(c, real, c.cost, false, 'whole')
 		if redirected then return {real} end
 		keep(c)
 	end

@@ -31,7 +31,7 @@ else
 	wait = -1
 	if cost <= R then wait = to - now end
 	if counts then
-		if count < R then count = R end
+		if counts == 'whole' then count = math.min(count + cost, 4294967295) elseif count < R then count = R end
 		value = pack('<I7I4', from, count)
 	end
 end

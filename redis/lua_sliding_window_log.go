@@ -54,6 +54,7 @@ if ok then
 	if not denied then added = cost end
 elseif counts then
 	local most = R
+	if counts == 'whole' then most = 100000 end
 	if live > most then most = live end
 	added = cost
 	if added > most then added = most end

@@ -20,7 +20,7 @@ type Script struct {
 //	luaRule                      a rule's arguments
 //	luaShutOut                   the state, and whether the key is shut out in its place
 //	luaTokenBucket and the like  what the rule says, and what to keep
-//	luaKeep                      keeping it
+//	luaKeep, luaStay             keeping it
 //
 // Each is called with the keys, and with one argument that has a part for each key, made by appendArgument. (A single one: each
 // costs Redis a quarter of a microsecond.) A second argument asks for the server's time at the end of the reply. The reply has three whole numbers for each key: how many units remain, or -1 less
@@ -136,7 +136,8 @@ end
 `
 
 // luaRule reads a rule's part of the argument, which begins at position: cost is what the request takes, R and P are the limit's requests and period, X and Y
-// what else its algorithm has. counts: a rejected request is charged too. shadow: the rule vetoes nothing. peek: nothing is
+// what else its algorithm has. counts: a rejected request is charged too, as far as it uses the limit up; where it is 'whole' the request
+// is charged whatever the limit says, as core's charge does. shadow: the rule vetoes nothing. peek: nothing is
 // kept. denied: another rule rejects the request, so that one that this rule would admit is not charged.
 //
 // The algorithm's piece sets ok, remaining, wait and reset, and in value what is to be kept until the reset.
@@ -159,6 +160,12 @@ else
 end
 `
 
+// luaStay has the key of a bucket that rejects last until what its client was told: where a faster limit has charged it, it was to
+// expire before. (Redis 6.2 does not know the option, and does nothing then: what the fastest of the limits has refilled is forgotten.)
+const luaStay = `
+pcall('PEXPIRE', key, format('%d', (reset + (-reset) % 1000) / 1000 + 1), 'GT')
+`
+
 const luaOneBegin = `
 local key, argument, position, denied = KEYS[1], ARGV[1], 1, false
 `
@@ -176,6 +183,8 @@ return {ok = format('%d %d %d', remaining, wait, reset)}
 const luaOneKeep = `
 if value and peek == 0 then
 ` + luaKeep + `
+elseif not ok and algorithm <= 2 and left <= 0 and peek == 0 then
+` + luaStay + `
 end
 if not ok then remaining = -1 - remaining end
 `
@@ -202,7 +211,7 @@ const luaSeveralEnd = `
 			headers[i] = header
 		end
 	else
-		values[i] = false
+		values[i] = not ok and algorithm <= 2 and left <= 0 and peek == 0
 	end
 	if not ok then
 		remaining = -1 - remaining
@@ -218,7 +227,11 @@ for i = 1, n do
 	local value = values[i]
 	if value then
 		local key, header, reset = KEYS[i], headers and headers[i], reply[3 * i]
+		if value == true then
+` + luaStay + `
+		else
 ` + luaKeep + `
+		end
 	end
 end
 if ARGV[2] then reply[3 * n + 1] = now end

@@ -26,6 +26,7 @@ func Run(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) {
 	t.Run("vectors", func(t *testing.T) { testVectors(t, newStore) })
 	t.Run("charging", func(t *testing.T) { testCharging(t, newStore) })
 	t.Run("changed limits", func(t *testing.T) { testChangedLimits(t, newStore) })
+	t.Run("viewers", func(t *testing.T) { testViewers(t, newStore) })
 	t.Run("isolation", func(t *testing.T) { testIsolation(t, newStore) })
 	t.Run("cost", func(t *testing.T) { testCost(t, newStore) })
 	t.Run("honesty", func(t *testing.T) { testHonesty(t, newStore) })

@@ -17,6 +17,16 @@ import (
 // TestScriptsBehaveAsMemoryDoes plays random histories of rules with a conduct on Redis and on the memory, and compares every decision:
 // soft limits, turns of requests that wait, reservations of requests under way, penalties, candidates, and rules without beside them.
 func TestScriptsBehaveAsMemoryDoes(t *testing.T) {
+	compareConducts(t, false)
+}
+
+// TestScriptsBehaveAsMemoryDoesWhereRulesShareAKey plays them with rules of one identity, whose limits and conduct differ.
+func TestScriptsBehaveAsMemoryDoesWhereRulesShareAKey(t *testing.T) {
+	compareConducts(t, true)
+}
+
+func compareConducts(t *testing.T, twins bool) {
+	t.Helper()
 	decisions, seed := differentialDecisions(t)
 	// As a user that may do no more than docs/redis.md says it must.
 	server := redistest.Start(t, redistest.WithClock(), redistest.WithUser("weir", "secret", "~c:* "+acl+" "+aclConduct))
@@ -32,11 +42,11 @@ func TestScriptsBehaveAsMemoryDoes(t *testing.T) {
 		if _, err := conn.Do("FLUSHALL"); err != nil {
 			t.Fatal(err)
 		}
-		h := &conductHistory{t: t, r: rand.New(rand.NewPCG(seed, uint64(histories))), seen: seen}
+		h := &conductHistory{t: t, r: rand.New(rand.NewPCG(seed, uint64(histories))), seen: seen, twins: twins}
 		h.begin(server)
 		if err := h.play(); err != nil {
 			last := h.trace[max(0, len(h.trace)-90):]
-			t.Fatalf("seed %d, history %d: %v\nrules and what came last:\n%s\n…\n%s", seed, histories, err, strings.Join(h.trace[:len(h.rules)], "\n"), strings.Join(last, "\n"))
+			t.Fatalf("seed %d, history %d: %v\nrules and what came last:\n%s\n…\n%s", seed, histories, err, strings.Join(h.trace[:h.opened], "\n"), strings.Join(last, "\n"))
 		}
 	}
 	t.Logf("seed %d: %d histories: %v", seed, histories, seen)
@@ -55,10 +65,12 @@ type conductHistory struct {
 	redis  *redis.Store
 	memory *core.Memory
 	rules  []*conducted
+	twins  bool // some rules have another of the same identity beside them: other numbers, another conduct, one count
 	under  []*underWay
 	logs   bool // any limit is a log: the memory's notes when it was last looked at, Redis's when it was last written, and a clock steps back from that
 	seen   map[string]int
 	trace  []string
+	opened int // lines of trace that say what the rules are
 }
 
 // conducted is a rule in both stores, with those beside it.
@@ -67,6 +79,15 @@ type conducted struct {
 	ofRedis, ofStore []*core.Rule
 	limit            *core.Limit
 	delays           bool
+	twin             *conducted // nil: none
+}
+
+// all lists a rule and its twin.
+func (c *conducted) all() []*conducted {
+	if c.twin == nil {
+		return []*conducted{c}
+	}
+	return []*conducted{c, c.twin}
 }
 
 // underWay is a request that has reserved something, in both stores.
@@ -94,10 +115,14 @@ func (h *conductHistory) begin(server *redistest.Server) {
 		h.open(i)
 	}
 	waits := false
+	var rules []*conducted
 	for _, c := range h.rules {
+		rules = append(rules, c.all()...)
+	}
+	for _, c := range rules {
 		waits = waits || c.delays
 	}
-	for _, c := range h.rules {
+	for _, c := range rules {
 		for i := range c.ofRedis {
 			if waits {
 				c.ofRedis[i].Accompany()
@@ -109,12 +134,29 @@ func (h *conductHistory) begin(server *redistest.Server) {
 			_ = h.memory.Open(c.ofStore[i])
 		}
 	}
+	h.opened = len(h.trace)
 }
 
-// open makes a random rule.
+// open makes a random rule, and perhaps its twin.
 func (h *conductHistory) open(number int) {
+	c := h.make(fmt.Sprintf("r%d", number), nil)
+	h.rules = append(h.rules, c)
+	if h.twins && !c.limit.InFlight() && h.r.IntN(3) > 0 {
+		c.twin = h.make(c.name, c.limit)
+	}
+}
+
+// make makes a random rule, whose limit is one that counts with another if that is given.
+func (h *conductHistory) make(name string, beside *core.Limit) *conducted {
 	for {
-		config := h.randomRule(fmt.Sprintf("r%d", number))
+		config := h.randomRule(name)
+		if beside != nil {
+			config.Candidate = nil
+			config.Limit = h.randomTwin(beside, config.Limit.Delays())
+		}
+		if config.Limit == nil {
+			continue
+		}
 		a, err := core.NewRule(config)
 		if err != nil {
 			continue // some of its parts exclude each other
@@ -123,17 +165,46 @@ func (h *conductHistory) open(number int) {
 		for _, r := range append([]*core.Rule{a}, a.Beside()...) {
 			h.logs = h.logs || r.Limit().Algorithm() == core.SlidingWindowLog
 		}
-		h.rules = append(h.rules, &conducted{
+		c := &conducted{
 			name:    config.Name,
 			ofRedis: append([]*core.Rule{a}, a.Beside()...),
 			ofStore: append([]*core.Rule{b}, b.Beside()...),
 			limit:   config.Limit,
 			delays:  config.Limit.Delays(),
-		})
+		}
 		h.note("%s: %s delays %v max %d shadow %v count_rejected %v %+v concurrency %d candidate %v", config.Name, config.Limit, config.Limit.Delays(),
 			config.Limit.MaxDelay(), config.Shadow, config.CountRejected, config.Conduct, config.Concurrency, config.Candidate)
-		return
+		return c
 	}
+}
+
+// randomTwin returns a limit of the same identity. A bucket's has the same rate: by another it would expire at another time in Redis,
+// and be forgotten by the memory when both are whole.
+func (h *conductHistory) randomTwin(of *core.Limit, delays bool) *core.Limit {
+	for range 100 {
+		c := core.LimitConfig{
+			Algorithm: of.Algorithm(),
+			Requests:  1 + h.r.Int64N(8),
+			Period:    time.Duration(of.Period()) * time.Microsecond,
+			Delays:    delays,
+			Interval:  of.Interval(),
+		}
+		if of.Algorithm() <= core.LeakyBucket {
+			c.Requests = of.Requests()
+			c.Burst = 1 + h.r.Int64N(10)
+		}
+		if delays {
+			c.MaxDelay = time.Duration(of.MaxDelay()) * time.Microsecond
+		}
+		if of.Windows(0) != nil {
+			c.Calendar = core.Day
+			c.Period = 0
+		}
+		if l, err := core.NewLimit(c); err == nil {
+			return l
+		}
+	}
+	return nil
 }
 
 func (h *conductHistory) randomRule(name string) core.RuleConfig {
@@ -240,6 +311,7 @@ func (h *conductHistory) request() error {
 			if h.r.IntN(3) == 0 {
 				continue
 			}
+			c = c.all()[h.r.IntN(len(c.all()))]
 			key := []string{"a", "b"}[h.r.IntN(2)]
 			cost := int64(1)
 			if h.r.IntN(4) == 0 {

@@ -64,6 +64,12 @@ func TestScriptsAgreeOnWhatIsDoneByHand(t *testing.T) {
 	playAll(t, duel{byHand: true, forward: true}, everyKind)
 }
 
+// TestScriptsAgreeOnAKeyThatSeveralLimitsLookAt plays them with limits of one identity that are open at once, as those of tiers are,
+// and those of a fleet while one is changed.
+func TestScriptsAgreeOnAKeyThatSeveralLimitsLookAt(t *testing.T) {
+	playAll(t, duel{viewers: true}, everyKind)
+}
+
 // kind is what histories of one subtest are about.
 type kind struct {
 	name     string
@@ -139,6 +145,7 @@ type duel struct {
 	slots     bool // each client's keys are in a slot of their own
 	forward   bool // the clock never steps back
 	byHand    bool // keys are shut out, let in and reset
+	viewers   bool // a changed limit stands beside those before, and each request comes under one of them
 
 	kind   kind
 	r      *rand.Rand
@@ -166,6 +173,17 @@ type contender struct {
 	ofRedis  *core.Rule
 	ofMemory *core.Rule
 	trails   map[string]*trail // by client
+	others   []contender       // with viewers: limits that are open besides
+}
+
+// view has the next request come under any of the limits that are open.
+func (c *contender) view(r *rand.Rand) {
+	if n := r.IntN(len(c.others) + 1); n < len(c.others) {
+		other := c.others[n]
+		c.others[n] = *c
+		c.others[n].others = nil
+		c.config, c.rule, c.ofRedis, c.ofMemory = other.config, other.rule, other.ofRedis, other.ofMemory
+	}
 }
 
 func (d *duel) start(t *testing.T, k kind, r *rand.Rand) {
@@ -267,6 +285,9 @@ func (d *duel) play() error {
 func (d *duel) begin() error {
 	for _, c := range d.rules {
 		d.redis.Release(c.ofRedis)
+		for i := range c.others {
+			d.redis.Release(c.others[i].ofRedis)
+		}
 	}
 	if _, err := d.conn.Do("FLUSHALL"); err != nil {
 		return err
@@ -360,9 +381,14 @@ func (d *duel) change(c *contender) error {
 		d.note("%s: taken back", c.rule.Name)
 		return nil
 	}
+	d.changes++
+	if d.viewers && len(c.others) < 3 {
+		before.others = nil
+		c.others = append(c.others, before)
+		return nil
+	}
 	d.redis.Release(before.ofRedis)
 	d.memory.Release(before.ofMemory)
-	d.changes++
 	return nil
 }
 
@@ -430,6 +456,9 @@ func (d *duel) seeTo(c *contender, client string) error {
 
 // request asks for something of some of the rules.
 func (d *duel) request() error {
+	for _, c := range d.rules {
+		c.view(d.r)
+	}
 	var rules []*contender
 	var clients []string
 	var costs []int64
@@ -516,6 +545,18 @@ func (d *duel) decide(rules []*contender, clients []string, costs []int64, peek 
 		name := c.rule.Name + " " + clients[i]
 		d.told[name] = max(d.told[name], expiry(now, told.ResetAfter))
 		c.follow(clients[i], now, &told, !peek && (told.Allowed && admitted || !told.Allowed && c.rule.CountRejected))
+		if k := c.trails[clients[i]]; k != nil && c.isBucket() && !told.Allowed && !peek && !k.gone && !d.remembers {
+			k.expires = max(k.expires, expiry(now, told.ResetAfter)) // what is told of a rejected request is true yet when the key was to expire
+		}
+		for _, other := range c.others { // a slower one is whole later
+			check := []core.Check{{Rule: other.ofMemory, Key: clients[i]}}
+			if err := d.memory.Decide(check, true); err != nil {
+				return err
+			}
+			if k := c.trails[clients[i]]; k != nil && c.isBucket() {
+				k.whole = max(k.whole, after(now, check[0].Decision.ResetAfter))
+			}
+		}
 		if !told.Allowed && told.RetryAfter != core.Never {
 			d.until = now + told.RetryAfter
 		} else if d.r.IntN(4) == 0 {
@@ -542,7 +583,7 @@ const (
 //
 //   - Redis has let the key expire, and the clock is set back to before that. (While the memory forgets nothing, see begin.)
 //   - The limit was lowered since a bucket was charged: Redis lets its key expire when the former limit would have been
-//     whole.
+//     whole, unless the lower one has rejected a request since.
 //   - A log was looked at and not charged. The memory notes the time of the look, before which the key's time does not go
 //     back; and a look at a time so early that the log starts over empties it. Redis writes where it charges, and only there.
 type trail struct {

@@ -1,0 +1,403 @@
+package storetest
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// testViewers: several limits look at one key: the tiers of a rule, or the nodes of a fleet while a limit is changed. They differ in
+// requests and burst, and what one has counted stands for all. On random histories, whoever looks in whatever order:
+//
+//   - A request passes a limit only if it is within that limit by everything that was let through, by whomever, where a bucket is
+//     taken to drain as the fastest of the limits has it. So never more passes in any span than the largest of them allows for.
+//   - What tolerance has let through is counted like all else.
+//   - A rejected request is admitted when it was told, and not a microsecond before, if nothing else comes.
+func testViewers(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) {
+	histories, steps := 8, 100
+	if Interpreted() {
+		histories, steps = 1, 50
+	}
+	for n, v := range variants() {
+		for m, way := range waysOfViewing {
+			if !way.has(v) {
+				continue
+			}
+			s := newScene(t, newStore)
+			t.Run(v.name+", "+way.name, func(t *testing.T) {
+				s.t = t
+				for i := 0; i < histories; i++ {
+					h := viewing{history: history{scene: s, random: uint64(10_000*n + 1000*m + i)}, variant: v, way: way}
+					h.begin(way.name + strconv.Itoa(i))
+					for j := 0; j < steps; j++ {
+						h.step()
+					}
+				}
+			})
+		}
+	}
+	for _, v := range variants() {
+		s := newScene(t, newStore)
+		t.Run("a lower limit waits, "+v.name, func(t *testing.T) {
+			s.t = t
+			aLowerLimitForgetsNothing(s, v)
+			whatIsReservedIsChargedWholeByALowerLimit(s, v)
+		})
+	}
+	for _, interval := range []bool{false, true} {
+		s := newScene(t, newStore)
+		t.Run("a debt of centuries, refill interval "+strconv.FormatBool(interval), func(t *testing.T) {
+			s.t = t
+			theLongestWaitIsTold(s, interval)
+		})
+	}
+}
+
+// wayOfViewing is what the limits of a history have in common.
+type wayOfViewing struct {
+	name                              string
+	countRejected, soft, counts, wait bool
+}
+
+var waysOfViewing = []wayOfViewing{
+	{name: "plain"},
+	{name: "count_rejected", countRejected: true},
+	{name: "soft", soft: true},
+	{name: "count", counts: true},
+	{name: "delay", wait: true},
+}
+
+// has reports whether an algorithm can do that.
+func (w wayOfViewing) has(v variant) bool {
+	if v.algorithm == core.LeakyBucket {
+		return !w.soft && !w.counts && !w.wait
+	}
+	return !w.wait || v.algorithm != core.SlidingWindowCounter
+}
+
+// viewing is a history of one key that several limits look at.
+type viewing struct {
+	history // of which rule is not used
+	variant variant
+	way     wayOfViewing
+	viewers []viewer
+	fastest int64 // requests, of all viewers
+	largest int64 // what one of them may hold
+	passed  []passage
+	under   []reservation
+}
+
+// viewer is one of the limits.
+type viewer struct {
+	rule     *core.Rule
+	requests int64
+	holds    int64 // units that it lets a new key have at once
+	wide     int64 // the same, by tolerance
+	faster   int64 // requests, by tolerance
+}
+
+// passage is so many units that have passed.
+type passage struct {
+	at, cost int64
+}
+
+// reservation is what a request under way has reserved.
+type reservation struct {
+	holds []core.Hold
+	cost  int64
+}
+
+// begin opens limits of one identity.
+func (h *viewing) begin(name string) {
+	s := h.scene
+	s.t.Helper()
+	h.period = []int64{second, 7*second + 1, minute}[h.below(3)]
+	h.units = 12
+	for i := 0; i < 3; i++ {
+		h.viewers = append(h.viewers, h.open(name))
+		h.fastest = larger(h.fastest, h.viewers[i].faster)
+		h.largest = larger(h.largest, h.viewers[i].wide)
+	}
+}
+
+// open opens a random limit.
+func (h *viewing) open(name string) viewer {
+	s := h.scene
+	s.t.Helper()
+	var c core.LimitConfig
+	c.Algorithm = h.variant.algorithm
+	c.Interval = h.variant.interval
+	c.Requests = 1 + h.below(h.units)
+	c.Period = time.Duration(h.period) * time.Microsecond
+	v := viewer{requests: c.Requests, holds: c.Requests}
+	bucket := h.variant.algorithm == core.TokenBucket || h.variant.algorithm == core.LeakyBucket
+	if bucket {
+		c.Burst = 1 + h.below(h.units)
+		v.holds = c.Burst
+	}
+	if h.variant.algorithm == core.LeakyBucket {
+		c.MaxDelay = time.Hour
+		v.holds++
+	}
+	if h.way.wait {
+		c.Delays = true
+		c.MaxDelay = time.Duration(2*h.period) * time.Microsecond
+	}
+	l, err := core.NewLimit(c)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var r core.RuleConfig
+	r.Name = "viewed"
+	r.KeySpec = h.variant.name + name
+	r.Limit = l
+	r.CountRejected = h.way.countRejected && h.below(2) == 0
+	v.wide = v.holds
+	v.faster = v.requests
+	if h.way.soft && h.below(4) > 0 {
+		percent := 100 + h.below(300)
+		r.Conduct = tolerant(percent, time.Duration(h.period/4+h.below(2*h.period))*time.Microsecond)
+		v.wide += v.holds * percent / 100
+		v.faster += v.requests * percent / 100
+	}
+	if h.way.counts {
+		r.Conduct.Count = statuses(s.t, "401")
+	}
+	v.rule = s.open(r)
+	return v
+}
+
+// step has one of the limits decide, or ends what a request has reserved.
+func (h *viewing) step() {
+	s := h.scene
+	s.t.Helper()
+	switch h.below(10) {
+	case 0:
+		s.clock.Add(h.below(2 * h.period))
+	case 1:
+		s.clock.Add(h.period - s.clock.Now()%h.period) // to where the next window begins
+	case 2, 3, 4, 5:
+		s.clock.Add(h.below(h.period / 6))
+	}
+	if len(h.under) > 0 && h.below(3) == 0 {
+		h.end()
+		return
+	}
+	v := h.viewers[h.below(int64(len(h.viewers)))]
+	cost := int64(1)
+	if h.below(4) == 0 {
+		cost = 1 + h.below(v.wide+1)
+	}
+	if h.below(6) == 0 {
+		s.peek(v.rule, "k", cost)
+		return
+	}
+	now := s.clock.Now()
+	d, holds := s.hold(v.rule, "k", cost)
+	if !d.Allowed {
+		if d.Remaining < 0 {
+			s.t.Fatalf("%s at %d: %+v; less than nothing remains", v.rule.Limit(), now, d)
+		}
+		if d.RetryAfter != core.Never && !h.way.soft && !h.way.counts && h.below(2) == 0 {
+			h.honest(v, cost, d)
+		}
+		return
+	}
+	if h.way.counts {
+		h.under = append(h.under, reservation{holds, cost})
+		return
+	}
+	at := now
+	if h.way.wait {
+		at += d.Delay
+	}
+	holdable := v.holds
+	if d.Soft {
+		holdable = v.wide
+	}
+	h.pass(v.rule.Limit(), holdable, at, cost)
+}
+
+// honest asks when a rejected request was told to come again, and just before it.
+func (h *viewing) honest(v viewer, cost int64, d core.Decision) {
+	s := h.scene
+	s.t.Helper()
+	now := s.clock.Now()
+	s.clock.Set(now + d.RetryAfter - 1)
+	if early := s.peek(v.rule, "k", cost); early.Allowed {
+		s.t.Fatalf("%s at %d, cost %d: %+v; yet it is admitted a microsecond earlier: %+v", v.rule.Limit(), now, cost, d, early)
+	}
+	s.clock.Add(1)
+	if late := s.peek(v.rule, "k", cost); !late.Allowed {
+		s.t.Fatalf("%s at %d, cost %d: %+v; yet it is not admitted then: %+v", v.rule.Limit(), now, cost, d, late)
+	}
+}
+
+// end ends one of the requests under way: it is charged now, or never was there.
+func (h *viewing) end() {
+	s := h.scene
+	s.t.Helper()
+	i := int(h.below(int64(len(h.under))))
+	u := h.under[i]
+	h.under = append(h.under[:i], h.under[i+1:]...)
+	keep := h.below(3) > 0
+	s.settle(u.holds, keep)
+	if keep {
+		h.pass(u.holds[0].Rule.Limit(), h.largest, s.clock.Now(), u.cost)
+	}
+}
+
+// pass notes what has passed a limit at a time, and fails if that is not within what can be held at once, by all that passed.
+func (h *viewing) pass(l *core.Limit, holds, at, cost int64) {
+	s := h.scene
+	s.t.Helper()
+	h.passed = append(h.passed, passage{at, cost})
+	for i := len(h.passed) - 1; i > 0 && h.passed[i-1].at > at; i-- { // of requests that wait, some depart before others that came earlier
+		h.passed[i] = h.passed[i-1]
+		h.passed[i-1] = passage{at, cost}
+	}
+	sum, previous := int64(0), int64(0)
+	for i := len(h.passed) - 1; i >= 0; i-- {
+		p := h.passed[i]
+		if p.at > at {
+			continue
+		}
+		counted := true
+		most := holds
+		switch h.variant.algorithm {
+		case core.FixedWindow:
+			counted = p.at/h.period == at/h.period
+		case core.SlidingWindowLog:
+			counted = p.at > at-h.period
+		case core.SlidingWindowCounter:
+			if p.at/h.period == at/h.period-1 {
+				previous += p.cost
+			}
+			counted = p.at/h.period == at/h.period
+		default:
+			most += h.drained(p.at, at)
+		}
+		if counted {
+			sum += p.cost
+		}
+		if used := sum + previous*(h.period-at%h.period)/h.period; used > most {
+			s.t.Fatalf("%s lets %d pass at %d: with that it is %d since %d; %d is the most\nall: %v", l, cost, at, used, p.at, most, h.passed)
+		}
+	}
+}
+
+// drained is the most that has drained of a bucket from one time to another.
+func (h *viewing) drained(from, to int64) int64 {
+	if h.variant.interval {
+		return (to/h.period - from/h.period) * h.fastest
+	}
+	return (to - from) * h.fastest / h.period
+}
+
+func larger(a, b int64) int64 {
+	if a > b {
+		return a
+	}
+	return b
+}
+
+// aLowerLimitForgetsNothing: what a higher limit has counted is there yet when a lower one has looked, and a rejection by the one is
+// none by the other.
+func aLowerLimitForgetsNothing(s *scene, v variant) {
+	s.t.Helper()
+	s.clock.Set(start())
+	high := s.open(core.RuleConfig{Name: "forgets", Limit: v.limit(s.t, 100, minute)})
+	low := s.open(core.RuleConfig{Name: "forgets", Limit: v.limit(s.t, 10, minute)})
+	counts := s.open(core.RuleConfig{Name: "forgets", Limit: v.limit(s.t, 5, minute), CountRejected: true})
+	s.take(high, "alice", 90)
+	for i := 0; i < 3; i++ {
+		for _, r := range []*core.Rule{low, counts} {
+			if d := s.peek(r, "alice", 1); d.Allowed || d.Remaining != 0 {
+				s.t.Fatalf("%s of which 90 are used: %+v; want no", r.Limit(), d)
+			}
+			if d := s.take(r, "alice", 1); d.Allowed || d.Remaining != 0 || d.RetryAfter <= 0 {
+				s.t.Fatalf("%s of which 90 are used: %+v; want no", r.Limit(), d)
+			}
+		}
+	}
+	// What was rejected is counted, but a bucket's and a window's limit were used up anyway, and a log keeps as many as it has.
+	left := int64(10)
+	if v.algorithm == core.SlidingWindowCounter {
+		left -= 3
+	}
+	if d := s.take(high, "alice", left+1); d.Allowed || d.Remaining != left {
+		s.t.Fatalf("%d of 100, of which 90 were used: %+v; want no, and %d", left+1, d, left)
+	}
+	if d := s.take(high, "alice", left); !d.Allowed || d.Remaining != 0 {
+		s.t.Fatalf("%d of 100, of which 90 were used: %+v; want yes", left, d)
+	}
+}
+
+// whatIsReservedIsChargedWholeByALowerLimit: also where it is more than the limit can hold that comes to charge it.
+func whatIsReservedIsChargedWholeByALowerLimit(s *scene, v variant) {
+	s.t.Helper()
+	if v.algorithm == core.LeakyBucket {
+		return
+	}
+	s.clock.Set(start())
+	high := s.open(core.RuleConfig{Name: "whole", Limit: v.limit(s.t, 100, hour), Conduct: core.Conduct{Count: statuses(s.t, "401")}})
+	low := s.open(core.RuleConfig{Name: "whole", Limit: v.limit(s.t, 10, hour), Conduct: core.Conduct{Count: statuses(s.t, "401")}})
+	holds := s.held(high, "alice", 90)
+	lowered := []core.Hold{holds[0]}
+	lowered[0].Rule = low // as after a reload, which has the requests under way settled by the rule that is there now
+	s.settle(lowered, true)
+	if d := s.take(high, "alice", 11); d.Allowed || d.Remaining != 10 {
+		s.t.Fatalf("11 of 100, of which 90 were charged by a limit of 10: %+v; want no, and 10", d)
+	}
+	if v.algorithm == core.SlidingWindowCounter { // which has none wait
+		return
+	}
+	s.clock.Set(start())
+	beside := s.open(core.RuleConfig{Name: "beside", Limit: v.delaying(s.t, 1, second, minute)})
+	high = s.accompany(core.RuleConfig{Name: "later", Limit: v.limit(s.t, 100, hour)})
+	low = s.accompany(core.RuleConfig{Name: "later", Limit: v.limit(s.t, 10, hour)})
+	s.take(beside, "alice", 1)
+	a, b := s.ask(core.Check{Rule: high, Key: "alice", Cost: 90}, one(beside, "alice"), false)
+	if !a.Decision.Allowed || b.Decision.Delay <= 0 {
+		s.t.Fatalf("90 of 100 that wait for another rule: %+v, %+v", a.Decision, b.Decision)
+	}
+	s.clock.Add(b.Decision.Delay)
+	s.take(low, "alice", 1)
+	if d := s.take(high, "alice", 11); d.Allowed || d.Remaining != 10 {
+		s.t.Fatalf("11 of 100, of which 90 departed under a limit of 10: %+v; want no, and 10", d)
+	}
+}
+
+// theLongestWaitIsTold: what the largest limit has counted takes the smallest longer to drain than any number says.
+func theLongestWaitIsTold(s *scene, interval bool) {
+	s.t.Helper()
+	var c core.LimitConfig
+	c.Algorithm = core.TokenBucket
+	c.Interval = interval
+	c.Requests = core.MaxRequests
+	c.Period = core.MaxPeriod
+	largest, err := core.NewLimit(c)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	c.Requests = 1
+	smallest, err := core.NewLimit(c)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	high := s.open(core.RuleConfig{Name: "centuries", Limit: largest})
+	low := s.open(core.RuleConfig{Name: "centuries", Limit: smallest})
+	s.take(high, "alice", core.MaxRequests)
+	century := int64(100*365*24) * hour
+	for i := 0; i < 2; i++ {
+		d := s.take(low, "alice", 1)
+		if d.Allowed || d.RetryAfter < century || d.RetryAfter > century+core.MaxPeriod.Microseconds() || d.ResetAfter < century {
+			s.t.Fatalf("a billion units, and 1 in 366 days: %+v; want no, for a century", d)
+		}
+	}
+	if d := s.take(high, "alice", 1); d.Allowed || d.RetryAfter <= 0 || d.RetryAfter > core.MaxPeriod.Microseconds() {
+		s.t.Fatalf("a billion of a billion units: %+v; want no, for 366 days at most", d)
+	}
+}
