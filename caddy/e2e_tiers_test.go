@@ -284,14 +284,14 @@ func TestAMissingKeyIsRejectedWhereItsLimitIsNone(t *testing.T) {
 	}
 }
 
-// A defect: a bucket was cut down to what the lower limit can hold whenever that looked at it, so that a POST gave back what GETs had
-// used.
+// A defect: a bucket was cut down to what the lower limit can hold whenever that charged it, so that a POST gave back what GETs had
+// used. (With count_rejected it charges what it rejects, too, so that no time need pass here.)
 func TestALowerTierForgetsNothingOfWhatAHigherOneHasCounted(t *testing.T) {
 	redis := redistest.Start(t)
 	for i, algorithm := range []string{"token_bucket", "token_bucket\nrefill interval", "fixed_window", "sliding_window_log", "sliding_window_counter"} {
 		for _, store := range []string{"", storeAt(redis.Addr(), patiently, "prefix "+strconv.Itoa(i)+":")} {
 			t.Run(algorithm+store, func(t *testing.T) {
-				s := startSite(t, "rate_limit {\nzone z {\nalgorithm "+algorithm+"\ntiers {method} {\nPOST 10/366d\n* 100/366d\n}\n}\n"+store+"}\nrespond ok")
+				s := startSite(t, "rate_limit {\nzone z {\ncount_rejected\nalgorithm "+algorithm+"\ntiers {method} {\nPOST 10/366d\n* 100/366d\n}\n}\n"+store+"}\nrespond ok")
 				s.admit(100, "/")
 				for range 3 {
 					s.reject("/")
