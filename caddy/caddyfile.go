@@ -98,6 +98,7 @@ var errNoZone = errors.New("has no zone: write a limit such as rate_limit 100/1m
 //			on_limit       reject | delay
 //			max_delay      <duration>
 //			max_waiting    <n>
+//			max_waiting_per_key <n>
 //			count          <statuses...>
 //			penalty        <durations...>
 //			concurrency    <n>
@@ -457,7 +458,7 @@ var fieldWords = map[string][]string{
 
 var zoneWords = []string{
 	"match", "except", "key", "limit", "tiers", "override", "time_zone", "algorithm", "burst", "refill", "cost", "ipv4_prefix", "ipv6_prefix",
-	"enforcement", "on_limit", "max_delay", "max_waiting", "count", "penalty", "concurrency", "candidate", "on_error", "on_missing_key", "count_rejected", "events", "window",
+	"enforcement", "on_limit", "max_delay", "max_waiting", "max_waiting_per_key", "count", "penalty", "concurrency", "candidate", "on_error", "on_missing_key", "count_rejected", "events", "window",
 }
 
 // subdirective reads one subdirective of a zone. What is wrong with a single value is told at its line.
@@ -474,11 +475,13 @@ func (z *Zone) subdirective(d *caddyfile.Dispenser, name, word string) error {
 			return nil
 		})
 	}
-	waiting := func(s string) (err error) {
-		if z.MaxWaiting, err = core.ParseCount(s); err != nil || z.MaxWaiting > core.MaxMaxWaiting {
-			return fmt.Errorf("max_waiting %q: must be a whole number from 1 to %d", s, core.MaxMaxWaiting)
-		}
-		return nil
+	waiting := func(to *int64) error {
+		return inZone(func(s string) (err error) {
+			if *to, err = core.ParseCount(s); err != nil || *to > core.MaxMaxWaiting {
+				return fmt.Errorf("%s %q: must be a whole number from 1 to %d", word, s, core.MaxMaxWaiting)
+			}
+			return nil
+		})
 	}
 	duration := func(to *caddy.Duration, most time.Duration, longest string) error {
 		return inZone(func(s string) error {
@@ -580,7 +583,9 @@ func (z *Zone) subdirective(d *caddyfile.Dispenser, name, word string) error {
 	case "max_delay":
 		return duration(&z.MaxDelay, time.Hour, "1h")
 	case "max_waiting":
-		return inZone(waiting)
+		return waiting(&z.MaxWaiting)
+	case "max_waiting_per_key":
+		return waiting(&z.MaxWaitingPerKey)
 	case "count":
 		z.Count = ruleset.SplitWords(d.RemainingArgs())
 		if _, err := core.ParseStatuses(z.Count); err != nil {

@@ -330,3 +330,81 @@ func TestAZoneSharedWithAHandlerThatDelaysSeesWhatIsReserved(t *testing.T) {
 		}
 	}
 }
+
+// A defect that was: twelve addresses of one network took all the places, and another client was rejected that should wait.
+func TestAFewClientsDoNotTakeAllThePlaces(t *testing.T) {
+	redis := redistest.Start(t)
+	for name, store := range map[string]string{"memory": "", "Redis": storeAt(redis.Addr(), patiently)} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, behindProxy, ":PORT {\nroute {\nmetrics /metrics\nrate_limit {\n"+store+"\nzone turns {\nlimit 100/10h\nalgorithm token_bucket\nburst 1\non_limit delay\nmax_delay 1h\nmax_waiting 60\n}\n}\nrespond ok\n}\n}")
+			ctx, leave := context.WithCancel(context.Background())
+			defer leave()
+			client := s.newClient(nil)
+			client.Timeout = 0
+			send := func(address string) {
+				r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.addr+"/", nil)
+				r.Header.Set("X-Forwarded-For", address)
+				if answer, err := client.Do(r); err == nil {
+					answer.Body.Close()
+				}
+			}
+			for i := range 12 {
+				for range 20 {
+					go send(fmt.Sprintf("2001:db8::%d", i+1))
+				}
+			}
+			eventually(t, "they wait, or were rejected", func() bool {
+				decided := 0.0
+				for _, m := range s.scrape()["weir_requests_total"].GetMetric() {
+					decided += m.GetCounter().GetValue()
+				}
+				return decided == 240
+			})
+			eventually(t, "as many wait as were delayed", func() bool { return float64(held()) == s.delayed() })
+			if n := held(); n < 12 || n > 59 {
+				t.Errorf("%d of 60 wait", n)
+			}
+			s.admit(1, "/", "X-Forwarded-For", "192.0.2.1")
+			before := held()
+			go send("192.0.2.1")
+			eventually(t, "the victim waits", func() bool { return held() == before+1 })
+			leave()
+			eventually(t, "nobody waits", func() bool { return held() == 0 })
+		})
+	}
+}
+
+// delayed is how many requests were delayed, by the metrics.
+func (s *server) delayed() float64 {
+	for _, m := range s.scrape()["weir_requests_total"].GetMetric() {
+		for _, label := range m.GetLabel() {
+			if label.GetValue() == "delayed" {
+				return m.GetCounter().GetValue()
+			}
+		}
+	}
+	return 0
+}
+
+// A defect that was: nobody counted the requests that wait in a leaky bucket.
+func TestRequestsInALeakyBucketAreSeen(t *testing.T) {
+	s := startSite(t, "route {\nmetrics /metrics\nrate_limit {\nzone queue {\nkey all\nlimit 100/10h\nalgorithm leaky_bucket\nburst 5\nmax_delay 1h\n}\n}\nrespond ok\n}")
+	waiting := func() float64 {
+		family := s.scrape()["weir_waiting"]
+		if family == nil || len(family.GetMetric()) != 1 {
+			t.Fatal("there is no series")
+		}
+		return family.GetMetric()[0].GetGauge().GetValue()
+	}
+	s.admit(1, "/")
+	if n := waiting(); n != 0 {
+		t.Errorf("%v wait", n)
+	}
+	ctx, leave := context.WithCancel(context.Background())
+	for range 3 {
+		go s.abandon(ctx, s.client, "/")
+	}
+	eventually(t, "three are seen to wait", func() bool { return waiting() == 3 })
+	leave()
+	eventually(t, "none is", func() bool { return waiting() == 0 })
+}

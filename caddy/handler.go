@@ -390,13 +390,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if q.verdict.Holds {
 		return h.serveUnderWay(w, r, next, q)
 	}
-	delay := q.verdict.Delay
 	q.free()
-	if delay > 0 {
-		if passed, err := h.hold(w, r, time.Duration(delay)*time.Microsecond); !passed {
-			return err
-		}
-	}
 	return next.ServeHTTP(w, r)
 }
 

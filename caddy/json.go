@@ -57,7 +57,7 @@ func (h *Handler) unmarshalZones(data []byte) error {
 		if err := unmarshalStrict(raw, zone, fieldNames(reflect.TypeFor[Zone]())); err != nil {
 			return fmt.Errorf("zone %q: %w", name, err)
 		}
-		if err := refuseZero(raw, "burst", "max_delay", "max_waiting", "concurrency"); err != nil {
+		if err := refuseZero(raw, "burst", "max_delay", "max_waiting", "max_waiting_per_key", "concurrency"); err != nil {
 			return fmt.Errorf("zone %q: %w", name, err)
 		}
 		h.RateLimits[name] = zone

@@ -71,7 +71,7 @@ func (ruleCollector) Collect(to chan<- prometheus.Metric) {
 		if s.hasPenalty() {
 			counter(penaltiesDesc, s.stats.penalties.Load(), s.label)
 		}
-		if s.delays() {
+		if s.waits() {
 			gauge(waitingDesc, float64(s.waiting()), s.label)
 		}
 		if s.own != nil {
@@ -167,9 +167,9 @@ func (s *subject) hasPenalty() bool {
 	return false
 }
 
-func (s *subject) delays() bool {
+func (s *subject) waits() bool {
 	for _, r := range s.rules {
-		if r.Limit().Delays() {
+		if r.Waits() {
 			return true
 		}
 	}

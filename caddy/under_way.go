@@ -17,10 +17,11 @@ func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next cad
 	q.free()
 	if delay > 0 {
 		passed, err := h.hold(w, r, time.Duration(delay)*time.Microsecond)
-		if !passed {
+		if passed == nil {
 			h.limiter.failed(h.limiter.Leave(holds))
 			return err
 		}
+		r = passed
 		h.limiter.Depart(holds)
 	}
 	if !core.UnderWay(holds) {

@@ -102,6 +102,10 @@ type Zone struct {
 	// 1000000; the default is 1000.
 	MaxWaiting int64 `json:"max_waiting,omitempty"`
 
+	// How many of them one key may have, from 1 to `max_waiting`. By default it is a quarter of the places that are left, so
+	// that one key alone has a fifth of all at most; where all requests have one key, it is all.
+	MaxWaitingPerKey int64 `json:"max_waiting_per_key,omitempty"`
+
 	// The statuses of the responses whose requests count: codes such as `401`, and classes of them such as `4xx`. A request
 	// takes its place until its response's status is known, and then keeps it or gives it back. The default is that all count.
 	// Not with a leaky bucket.

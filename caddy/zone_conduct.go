@@ -57,6 +57,7 @@ func (z *Zone) checkAlone() error {
 		{"on_limit delay", z.OnLimit == "delay"},
 		{"max_delay", z.MaxDelay != 0},
 		{"max_waiting", z.MaxWaiting != 0},
+		{"max_waiting_per_key", z.MaxWaitingPerKey != 0},
 		{"count", z.Count != nil},
 		{"penalty", z.Penalty != nil},
 		{"count_rejected", z.CountRejected},
@@ -78,6 +79,7 @@ func (z *Zone) checkEffect() error {
 		{"enforcement soft", z.isSoft()},
 		{"on_limit delay", z.OnLimit == "delay"},
 		{"max_waiting", z.MaxWaiting != 0},
+		{"max_waiting_per_key", z.MaxWaitingPerKey != 0},
 		{"count", z.Count != nil},
 		{"penalty", z.Penalty != nil},
 		{"candidate", z.Candidate != nil},
@@ -113,6 +115,8 @@ func (z *Zone) setConduct(c *core.RuleConfig, own *core.Limit, common core.Limit
 		return err
 	}
 	c.Conduct.MaxWaiting = z.MaxWaiting
+	c.Conduct.MaxWaitingPerKey = z.MaxWaitingPerKey
+	c.Conduct.OneKey = len(z.key.parts) == 0
 	if z.Count != nil {
 		if c.Conduct.Count, err = core.ParseStatuses(z.Count); err != nil {
 			return err

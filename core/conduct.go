@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 )
 
@@ -28,6 +27,13 @@ type Conduct struct {
 	// DefaultMaxWaiting.
 	MaxWaiting int64
 
+	// MaxWaitingPerKey is how many of them one key may have, 1 to MaxWaiting; 0 means a quarter of the places that are left, but one
+	// at least, so that one key alone has a fifth of all places at most.
+	MaxWaitingPerKey int64
+
+	// OneKey says that all requests have the same key, which may have the whole room unless MaxWaitingPerKey says less.
+	OneKey bool
+
 	// Count names the responses whose requests stay charged; nil: all. A request reserves its charge, and Limiter.Finish keeps it
 	// or gives it back.
 	Count *Statuses
@@ -40,16 +46,16 @@ type Conduct struct {
 
 // conduct is a Conduct made ready. A rule without has none. Times are microseconds.
 type conduct struct {
-	wide        *Limit // the limit while there is tolerance; nil: there never is
-	softFor     int64
-	maxWaiting  int64
-	waiting     *atomic.Int64 // of maxWaiting
-	count       *Statuses
-	penalties   []int64
-	longest     int64 // of penalties
-	accompanied bool  // see Rule.Accompany
-	candidate   bool  // the rule is decided in place of the one in the check before it
-	text        string
+	wide          *Limit // the limit while there is tolerance; nil: there never is
+	softFor       int64
+	maxWaiting    int64
+	waitingPerKey int64 // of maxWaiting; 0: a share of what is left
+	count         *Statuses
+	penalties     []int64
+	longest       int64 // of penalties
+	accompanied   bool  // see Rule.Accompany
+	candidate     bool  // the rule is decided in place of the one in the check before it
+	text          string
 }
 
 // newConduct checks how a rule is to behave and makes it ready; nil: it does nothing but reject.
@@ -69,16 +75,14 @@ func newConduct(c *RuleConfig) (*conduct, error) {
 	if c.Conduct.MaxWaiting != 0 && !l.delays {
 		return nil, fmt.Errorf("max_waiting %d: requests wait only with on_limit delay", c.Conduct.MaxWaiting)
 	}
+	if c.Conduct.MaxWaitingPerKey != 0 && !l.delays {
+		return nil, fmt.Errorf("max_waiting_per_key %d: requests wait only with on_limit delay", c.Conduct.MaxWaitingPerKey)
+	}
 	if l.delays {
-		co.maxWaiting = c.Conduct.MaxWaiting
-		if co.maxWaiting == 0 {
-			co.maxWaiting = DefaultMaxWaiting
+		if err := co.setWaiting(&c.Conduct); err != nil {
+			return nil, err
 		}
-		co.waiting = c.waiting
-		if co.waiting == nil {
-			co.waiting = &atomic.Int64{}
-		}
-		text = append(text, "max_waiting "+strconv.FormatInt(co.maxWaiting, 10))
+		text = append(text, "max_waiting "+strconv.FormatInt(co.maxWaiting, 10)+" "+strconv.FormatInt(co.waitingPerKey, 10))
 	}
 	if co.count != nil {
 		text = append(text, "count "+co.count.String())
@@ -97,6 +101,22 @@ func newConduct(c *RuleConfig) (*conduct, error) {
 	}
 	co.text = strings.Join(text, "; ")
 	return co, nil
+}
+
+// setWaiting reads how many requests may wait.
+func (co *conduct) setWaiting(c *Conduct) error {
+	co.maxWaiting = c.MaxWaiting
+	if co.maxWaiting == 0 {
+		co.maxWaiting = DefaultMaxWaiting
+	}
+	if c.MaxWaitingPerKey < 0 || c.MaxWaitingPerKey > co.maxWaiting {
+		return fmt.Errorf("max_waiting_per_key %d: must be from 1 to %d, the max_waiting of all keys together", c.MaxWaitingPerKey, co.maxWaiting)
+	}
+	co.waitingPerKey = c.MaxWaitingPerKey
+	if co.waitingPerKey == 0 && c.OneKey {
+		co.waitingPerKey = co.maxWaiting
+	}
+	return nil
 }
 
 // setSoft reads how much tolerance there is, and for how long.

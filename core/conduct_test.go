@@ -273,7 +273,7 @@ const inSeconds int64 = 1_000_000
 
 func TestNoMoreRequestsOfARuleWaitThanMay(t *testing.T) {
 	s := newConductScene(t, MemoryConfig{})
-	r := s.open(RuleConfig{Name: "r", Limit: slowly(t, 1, 10*time.Second, time.Minute), Conduct: Conduct{MaxWaiting: 2}})
+	r := s.open(RuleConfig{Name: "r", Limit: slowly(t, 1, 10*time.Second, time.Minute), Conduct: Conduct{MaxWaiting: 2, MaxWaitingPerKey: 2}})
 	v, _ := s.ask("alice", r)
 	s.wants("the first", v, Allow, 0, 0)
 	v, first := s.ask("alice", r)
@@ -301,7 +301,7 @@ func TestNoMoreRequestsOfARuleWaitThanMay(t *testing.T) {
 	s.limiter.Depart(last)
 	s.limiter.Depart(more)
 	s.limiter.Depart(more) // again: it is counted once
-	if n := r.conduct.waiting.Load(); n != 0 {
+	if n := r.Waiting(); n != 0 {
 		t.Errorf("%d wait, when all have departed", n)
 	}
 }
@@ -333,7 +333,7 @@ func TestWhoComesOneTooManyAtOnceGivesEverythingBack(t *testing.T) {
 	if late.Told != 1 || late.Holds || two[1].Decision.Allowed || two[1].Decision.RetryAfter != 20*inSeconds || two[1].Decision.Delay != 0 {
 		t.Errorf("%+v, %+v", late, two)
 	}
-	if n := r.conduct.waiting.Load(); n != 1 {
+	if n := r.Waiting(); n != 1 {
 		t.Errorf("%d wait; want the early one", n)
 	}
 	s.limiter.Depart(Holds(nil, one))
@@ -354,8 +354,8 @@ func TestWhoWaitsForAnotherRuleTakesNoPlace(t *testing.T) {
 	for i := int64(1); i <= 3; i++ {
 		v, holds := s.ask("alice", slow, quick)
 		s.wants("beside a slow rule", v, Delay, 0, 10*i*inSeconds)
-		if len(holds) != 2 || quick.conduct.waiting.Load() != 0 || slow.conduct.waiting.Load() != i {
-			t.Errorf("it holds %+v; %d wait for the quick rule", holds, quick.conduct.waiting.Load())
+		if len(holds) != 2 || quick.Waiting() != 0 || slow.Waiting() != i {
+			t.Errorf("it holds %+v; %d wait for the quick rule", holds, quick.Waiting())
 		}
 	}
 }

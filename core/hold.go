@@ -16,9 +16,6 @@ func (r *Rule) holds() bool {
 	return r.conduct != nil && (r.conduct.count != nil || r.limit.algorithm == inFlight)
 }
 
-// delays reports whether requests of the rule may wait.
-func (r *Rule) delays() bool { return r.limit.delays }
-
 // Holds appends what a request that was admitted has reserved, by its checks, to a list.
 func Holds(list []Hold, checks []Check) []Hold {
 	for i := range checks {
@@ -55,7 +52,7 @@ func (l *Limiter) Depart(holds []Hold) {
 	for i := range holds {
 		if holds[i].waits {
 			holds[i].waits = false
-			holds[i].Rule.conduct.waiting.Add(-1)
+			holds[i].Rule.room.leave(holds[i].Key)
 		}
 	}
 }
@@ -64,10 +61,15 @@ func (l *Limiter) Depart(holds []Hold) {
 // others where it is the last in line, and else is lost; all else that it has reserved is given back.
 func (l *Limiter) Leave(holds []Hold) error {
 	l.Depart(holds)
+	kept := holds[:0]
 	for i := range holds {
-		holds[i].Keep = false
+		h := holds[i]
+		h.Keep = false
+		if h.Ticket != 0 { // else it has waited in a leaky bucket, which gives nothing back
+			kept = append(kept, h)
+		}
 	}
-	return l.settle(holds)
+	return l.settle(kept)
 }
 
 // Finish ends the holds of a request that was served: by its status it is charged, where a rule counts by it, or not. It must be

@@ -61,6 +61,9 @@ func (s Source) String() string {
 	return s.kind + ":" + s.name
 }
 
+// Static reports whether the source is the same for all requests.
+func (s Source) Static() bool { return s.kind == "static" }
+
 // Value returns what the source is for a request, "" where the request has none. clientIP is the client's address as the
 // proxy knows it. A header that is sent several times is the list of its values. The host is as CleanHost has it, also where it is
 // taken as a header, the method as CleanMethod has it, and the path as CleanPath has it.

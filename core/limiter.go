@@ -202,12 +202,15 @@ func (l *Limiter) enter(checks []Check, v *Verdict) {
 	full := -1
 	for i := range checks {
 		c := &checks[i]
-		if !c.Rule.delays() || c.Uncounted || c.Ticket == 0 || c.Decision.Delay == 0 { // the last: others have it wait
+		if c.Rule.room == nil || c.Uncounted || c.Decision.Delay == 0 { // the last: others have it wait
+			continue
+		}
+		if c.Rule.limit.delays && c.Ticket == 0 {
 			continue
 		}
 		c.waits = true
 		v.Holds = true
-		if c.Rule.conduct.waiting.Add(1) > c.Rule.conduct.maxWaiting && full < 0 {
+		if !c.Rule.room.enter(c.Rule, c.Key) && full < 0 {
 			full = i
 		}
 	}

@@ -1,9 +1,6 @@
 package core
 
-import (
-	"sort"
-	"sync/atomic"
-)
+import "sort"
 
 // MoreLimits says which limits a rule has besides its own. A nil Limit stands for none: the requests that it is for are not
 // counted at all.
@@ -24,7 +21,7 @@ type Limits struct {
 // NewLimits checks c and returns its limits. A nil Limit of c is none, as those of more are.
 func NewLimits(c RuleConfig, more MoreLimits) (*Limits, error) {
 	l := &Limits{}
-	c.waiting = &atomic.Int64{}                                     // one for all of them
+	c.room = newRoom()                                              // one for all of them
 	if c.Limit != nil && len(more.Tiers)+len(more.Overrides) == 0 { // as most have it, in fewer steps
 		own, err := NewRule(c)
 		if err != nil {
@@ -159,12 +156,15 @@ func (l *Limits) Accompany() {
 // before they are asked for the first time.
 func (l *Limits) GoOnWaiting(before *Limits) {
 	for _, old := range before.rules {
-		if old.conduct == nil || old.conduct.waiting == nil {
+		if old.room == nil {
 			continue
 		}
 		for _, r := range l.rules {
-			if r.conduct != nil && r.conduct.waiting != nil {
-				r.conduct.waiting = old.conduct.waiting
+			if r.room != nil {
+				r.room = old.room
+				if r.local != nil {
+					r.local.room = old.room
+				}
 			}
 		}
 		return

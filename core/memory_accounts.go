@@ -287,7 +287,7 @@ func (m *Memory) weighTurn(s *shard, c *Check, w *weighing, now, reserved int64)
 		w.depart = a.tail
 	}
 	wait := w.depart - now
-	patience := c.Rule.Patience()
+	patience := c.Rule.Patience(c.Key)
 	d.Allowed = wait <= patience
 	if d.Allowed {
 		d.Delay = wait

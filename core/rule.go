@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync/atomic"
 )
 
 // RuleConfig is what NewRule makes a Rule of.
@@ -33,7 +32,7 @@ type RuleConfig struct {
 	// Blocks has the rule reject every request, as a limit of no requests would, whatever Limit says. It is told as one.
 	Blocks bool
 
-	waiting *atomic.Int64 // counts against Conduct.MaxWaiting; nil: a counter of the rule's own
+	room *room // where requests wait, if any may; nil: one of the rule's own
 }
 
 // OnError says what becomes of a rule's requests when its store fails.
@@ -75,6 +74,7 @@ type Rule struct {
 	onError       OnError
 	blocks        bool
 	conduct       *conduct // nil: it rejects, and counts all
+	room          *room    // where its requests wait; nil: none does
 	beside        []*Rule  // see Beside
 	local         *Rule    // the rule by this node's share, in memory; set by Limiter.Open
 	isLocal       bool     // it is one
@@ -114,6 +114,11 @@ func NewRule(c RuleConfig) (*Rule, error) {
 	var err error
 	if r.conduct, err = newConduct(&c); err != nil {
 		return nil, fmt.Errorf("rule %q: %w", c.Name, err)
+	}
+	if !r.shadow && (r.limit.delays || r.limit.algorithm == LeakyBucket) {
+		if r.room = c.room; r.room == nil {
+			r.room = newRoom()
+		}
 	}
 	r.identity = strings.Join([]string{c.Namespace, c.Name, c.Limit.Identity(), c.KeySpec}, "|")
 	r.setTexts()
@@ -157,6 +162,7 @@ func (r *Rule) sharedBy(nodes int) *Rule {
 		blocks:        r.blocks,
 		policy:        r.policy,
 		conduct:       r.conduct.sharedBy(nodes),
+		room:          r.room,
 		isLocal:       true,
 	}
 	local.setTexts()
@@ -306,22 +312,6 @@ func (r *Rule) Terms() (t Terms, ok bool) {
 
 // HasConduct reports whether there are Terms.
 func (r *Rule) HasConduct() bool { return r.conduct != nil }
-
-// Patience returns how long a request may wait for the rule now, in microseconds: 0 where as many wait as may.
-func (r *Rule) Patience() int64 {
-	if r.conduct == nil || !r.limit.delays || r.conduct.waiting.Load() >= r.conduct.maxWaiting {
-		return 0
-	}
-	return r.limit.maxDelay
-}
-
-// Waiting returns how many requests wait for the rule now, in this process: 0 for a rule that has none wait.
-func (r *Rule) Waiting() int64 {
-	if r.conduct == nil || !r.limit.delays {
-		return 0
-	}
-	return r.conduct.waiting.Load()
-}
 
 // Accompany is called, before the rule is asked for the first time, where requests may come under it together with a rule that has them wait: what
 // they reserve of it is then seen by all.

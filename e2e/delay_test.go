@@ -123,7 +123,7 @@ func TestNobodyWaitsForLongerThanMaxDelayOrBehindMoreThanMaxWaiting(t *testing.T
 			retry  [2]int
 		}{
 			"maxDelay":   {"limit: 2/1h, algorithm: token_bucket, burst: 1, maxDelay: 1h", 2, [2]int{1700, 1800}},
-			"maxWaiting": {"limit: 60/1h, algorithm: token_bucket, burst: 1, maxDelay: 1h, maxWaiting: 3", 3, [2]int{200, 240}},
+			"maxWaiting": {"limit: 60/1h, algorithm: token_bucket, burst: 1, maxDelay: 1h, maxWaiting: 3, maxWaitingPerKey: 3", 3, [2]int{200, 240}},
 		} {
 			t.Run(name, func(t *testing.T) {
 				s := limited(t, "{"+c.config+", onLimit: delay, store: "+store+"}")
@@ -179,7 +179,7 @@ func TestAClientThatLeavesGivesItsTurnBack(t *testing.T) {
 func TestNothingIsLeftOfHundredsWhoLeaveTheLine(t *testing.T) {
 	const clients = 400
 	stores(t, func(t *testing.T, store string) {
-		s := limited(t, fmt.Sprintf("{limit: %d/1h, algorithm: token_bucket, burst: 1, onLimit: delay, maxDelay: 1h, maxWaiting: %d, store: %s}", clients, clients, store))
+		s := limited(t, fmt.Sprintf("{limit: %d/1h, algorithm: token_bucket, burst: 1, onLimit: delay, maxDelay: 1h, maxWaiting: %d, maxWaitingPerKey: %d, store: %s}", clients, clients, clients, store))
 		s.client = s.newClient(nil)
 		s.admit(1, "/")
 		before := s.figures(t).goroutines

@@ -82,7 +82,7 @@ func (s *Store) furtherOf(o *openRule, c *core.Check) string {
 	}
 	b := make([]byte, 0, len(further))
 	b = append(b, further[:patienceAt]...)
-	b = appendDouble(b, c.Rule.Patience())
+	b = appendDouble(b, c.Rule.Patience(c.Key))
 	b = append(b, further[patienceAt+8:ticketAt]...)
 	b = binary.LittleEndian.AppendUint64(b, c.Ticket)
 	b = append(b, further[ticketAt+8:]...)

@@ -115,7 +115,7 @@ func TestEveryConductIsReplayed(t *testing.T) {
 		{"a shadow rejects nobody", "{name: a, limit: 1/10s, enforcement: shadow}", each("x", 0, 1), "AA", "shadow"},
 		{"tolerance, and its end", "{name: a, limit: 2/1m, algorithm: sliding_window_log, enforcement: soft 50% 30s}", each("x", 0, 1, 2, 3, 61.5, 61.9), "AAARAR", "1 by tolerance"},
 		{"a penalty", "{name: a, limit: 1/1s, algorithm: sliding_window_log, penalty: [10s, 1m]}", each("x", 0, 0.5, 5, 11, 11.5, 60, 72), "ARRARRA", ""},
-		{"requests that wait, and another that finds too many", "{name: a, limit: 1/1s, algorithm: token_bucket, burst: 1, on_limit: delay, max_delay: 5s, max_waiting: 2}",
+		{"requests that wait, and another that finds too many", "{name: a, limit: 1/1s, algorithm: token_bucket, burst: 1, on_limit: delay, max_delay: 5s, max_waiting: 2, max_waiting_per_key: 2}",
 			[]hit{{0, 0, "x", "", 0, ""}, {1.01, 1, "x", "", 0, ""}, {1.02, 0.99, "x", "", 0, ""}, {2.03, 2, "x", "", 0, ""}, {3, 0, "x", "", 0, ""}, {3.1, 0, "x", "", 0, ""}}, "ADDRAD", "3 delayed"},
 		{"one that left while it waited gives its turn to the next", "{name: a, limit: 1/10s, algorithm: token_bucket, burst: 1, on_limit: delay, max_delay: 12s}",
 			[]hit{{0, 0, "x", "", 0, ""}, {2, 1, "x", "", 499, ""}, {3, 0, "x", "", 0, ""}, {4, 0, "x", "", 0, ""}}, "ADDR", "2 delayed"},

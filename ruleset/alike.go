@@ -31,7 +31,7 @@ func (a *alike) compile(t *RuleText) (*Rule, []*FieldError) {
 	terms := strings.Join([]string{
 		strings.Join(t.Key, "\x00"), t.Limit, t.TimeZone, t.Algorithm, t.Burst, t.Refill, t.Cost, t.MaxDelay, t.IPv4Prefix, t.IPv6Prefix,
 		t.Enforcement, t.OnLimit, t.OnError, t.OnMissingKey, t.CountRejected,
-		t.MaxWaiting, t.Concurrency, strings.Join(t.Count, ","), strings.Join(t.Penalty, ","),
+		t.MaxWaiting, t.MaxWaitingPerKey, t.Concurrency, strings.Join(t.Count, ","), strings.Join(t.Penalty, ","),
 	}, "\x01")
 	like := a.first[terms]
 	if like == nil {

@@ -83,6 +83,13 @@ func (c *compiler) setConduct(config *core.RuleConfig, in Context) {
 		c.fail(err.Error(), "enforcement")
 	}
 	config.Conduct.MaxWaiting = c.number("max_waiting", t.MaxWaiting, 1, core.MaxMaxWaiting, 0)
+	config.Conduct.MaxWaitingPerKey = c.number("max_waiting_per_key", t.MaxWaitingPerKey, 1, core.MaxMaxWaiting, 0)
+	config.Conduct.OneKey = true
+	for i := range c.rule.Parts {
+		if !c.rule.Parts[i].Source.Static() {
+			config.Conduct.OneKey = false
+		}
+	}
 	if t.Count != nil && in.NoCount != "" {
 		c.fail("count: "+in.NoCount, "count")
 	} else if t.Count != nil {
@@ -146,6 +153,7 @@ func (c *compiler) setAlone(config *core.RuleConfig) {
 	c.needLimit("on_limit delay", t.OnLimit == "delay")
 	c.needLimit("max_delay", t.MaxDelay != "")
 	c.needLimit("max_waiting", t.MaxWaiting != "")
+	c.needLimit("max_waiting_per_key", t.MaxWaitingPerKey != "")
 	c.needLimit("enforcement soft", isSoft(t.Enforcement))
 	c.needLimit("count", t.Count != nil)
 	c.needLimit("penalty", t.Penalty != nil)
@@ -178,6 +186,7 @@ func (c *compiler) checkEffect() {
 	c.noEffect("enforcement soft", isSoft(t.Enforcement))
 	c.noEffect("on_limit delay", t.OnLimit == "delay")
 	c.noEffect("max_waiting", t.MaxWaiting != "")
+	c.noEffect("max_waiting_per_key", t.MaxWaitingPerKey != "")
 	c.noEffect("count", t.Count != nil)
 	c.noEffect("penalty", t.Penalty != nil)
 	c.noEffect("candidate", t.Candidate != nil)

@@ -53,6 +53,10 @@ func TestCompileSaysAllThatIsWrongWithTheConduct(t *testing.T) {
 		{RuleText{OnLimit: "delay", Algorithm: "token_bucket", MaxWaiting: "0"}, []string{`max_waiting: max_waiting "0": must be a whole number from 1 to 1000000`}},
 		{RuleText{OnLimit: "delay", Algorithm: "token_bucket", MaxWaiting: "1000001"}, []string{`max_waiting: max_waiting "1000001": must be a whole number from 1 to 1000000`}},
 		{RuleText{MaxWaiting: "5", Limit: "unlimited"}, []string{`max_waiting: max_waiting` + effect}},
+		{RuleText{MaxWaitingPerKey: "5"}, []string{`max_waiting_per_key: max_waiting_per_key 5: requests wait only with on_limit delay`}},
+		{RuleText{OnLimit: "delay", Algorithm: "token_bucket", MaxWaitingPerKey: "0"}, []string{`max_waiting_per_key: max_waiting_per_key "0": must be a whole number from 1 to 1000000`}},
+		{RuleText{OnLimit: "delay", Algorithm: "token_bucket", MaxWaiting: "5", MaxWaitingPerKey: "6"}, []string{`max_waiting_per_key: max_waiting_per_key 6: must be from 1 to 5, the max_waiting of all keys together`}},
+		{RuleText{MaxWaitingPerKey: "5", Limit: "unlimited"}, []string{`max_waiting_per_key: max_waiting_per_key` + effect}},
 
 		{RuleText{Count: []string{"401", "40x", "600"}}, []string{`count.1: ` + status("40x"), `count.2: ` + status("600")}},
 		{RuleText{Count: []string{"401, 99"}}, []string{`count.0: ` + status("99")}},
@@ -79,10 +83,10 @@ func TestCompileSaysAllThatIsWrongWithTheConduct(t *testing.T) {
 		{RuleText{Concurrency: "5", Tiers: tiers("path", "*", "unlimited")}, []string{`concurrency: concurrency: has no effect beside unlimited, by which no request is counted; leave that out to have concurrency alone`}},
 		{RuleText{
 			Concurrency: "5", Limit: " ", Overrides: []Override{{[]string{"192.0.2.1"}, "5/1m"}}, TimeZone: "UTC", Algorithm: "token_bucket", Burst: "5", Refill: "interval", Cost: "header:X",
-			OnLimit: "delay", MaxDelay: "1s", MaxWaiting: "5", Enforcement: "soft 20% 30s", Count: []string{"401"}, Penalty: []string{"1m"}, CountRejected: "1", Candidate: &Candidate{Limit: "5/1m"},
+			OnLimit: "delay", MaxDelay: "1s", MaxWaiting: "5", MaxWaitingPerKey: "5", Enforcement: "soft 20% 30s", Count: []string{"401"}, Penalty: []string{"1m"}, CountRejected: "1", Candidate: &Candidate{Limit: "5/1m"},
 		}, []string{
 			`overrides: overrides` + needs, `time_zone: time_zone` + needs, `algorithm: algorithm` + needs, `burst: burst` + needs, `refill: refill` + needs, `cost: cost` + needs,
-			`on_limit: on_limit delay` + needs, `max_delay: max_delay` + needs, `max_waiting: max_waiting` + needs, `enforcement: enforcement soft` + needs, `count: count` + needs,
+			`on_limit: on_limit delay` + needs, `max_delay: max_delay` + needs, `max_waiting: max_waiting` + needs, `max_waiting_per_key: max_waiting_per_key` + needs, `enforcement: enforcement soft` + needs, `count: count` + needs,
 			`penalty: penalty` + needs, `count_rejected: count_rejected` + needs, `candidate: candidate` + needs,
 		}},
 

@@ -52,8 +52,8 @@ var (
 	fileFields = []string{"rules", "domain", "descriptors"}
 	ruleFields = []string{
 		"name", "match", "key", "limit", "tiers", "overrides", "time_zone", "algorithm", "burst", "refill", "cost", "ipv4_prefix",
-		"ipv6_prefix", "enforcement", "on_limit", "max_delay", "max_waiting", "count", "penalty", "concurrency", "candidate", "on_error",
-		"on_missing_key", "count_rejected",
+		"ipv6_prefix", "enforcement", "on_limit", "max_delay", "max_waiting", "max_waiting_per_key", "count", "penalty", "concurrency", "candidate",
+		"on_error", "on_missing_key", "count_rejected",
 	}
 	matchFields    = []string{"methods", "hosts", "paths", "path_prefixes", "headers", "except_ips"}
 	tiersFields    = []string{"source", "limits"}
@@ -315,6 +315,7 @@ func (d *decoder) rule(n *Node) *RuleText {
 	t.OnLimit = d.text(f["on_limit"], in+"on_limit")
 	t.MaxDelay = d.text(f["max_delay"], in+"max_delay")
 	t.MaxWaiting = d.text(f["max_waiting"], in+"max_waiting")
+	t.MaxWaitingPerKey = d.text(f["max_waiting_per_key"], in+"max_waiting_per_key")
 	t.Count = d.texts(f["count"], in+"count")
 	t.Penalty = d.texts(f["penalty"], in+"penalty")
 	t.Concurrency = d.text(f["concurrency"], in+"concurrency")

@@ -79,7 +79,7 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 			`1:11: rules: is empty; write a rule, such as - {name: per-client, limit: 100/1m}, or leave rules out`,
 		}},
 		{`{"rules": ["a"]}`, []string{
-			`1:12: a rule must be a map with some of name, match, key, limit, tiers, overrides, time_zone, algorithm, burst, refill, cost, ipv4_prefix, ipv6_prefix, enforcement, on_limit, max_delay, max_waiting, count, penalty, concurrency, candidate, on_error, on_missing_key, count_rejected, not a text`,
+			`1:12: a rule must be a map with some of name, match, key, limit, tiers, overrides, time_zone, algorithm, burst, refill, cost, ipv4_prefix, ipv6_prefix, enforcement, on_limit, max_delay, max_waiting, max_waiting_per_key, count, penalty, concurrency, candidate, on_error, on_missing_key, count_rejected, not a text`,
 		}},
 		{`{"ruls": []}`, []string{
 			`1:2: "ruls" is not a field of the file (did you mean rules?)`,
@@ -140,7 +140,7 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 			`1:43: store: stands in the handler, not in a rule file`,
 		}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "window": "1m"}]}`, []string{
-			`1:43: "window" is not a field of a rule; there are name, match, key, limit, tiers, overrides, time_zone, algorithm, burst, refill, cost, ipv4_prefix, ipv6_prefix, enforcement, on_limit, max_delay, max_waiting, count, penalty, concurrency, candidate, on_error, on_missing_key, count_rejected`,
+			`1:43: "window" is not a field of a rule; there are name, match, key, limit, tiers, overrides, time_zone, algorithm, burst, refill, cost, ipv4_prefix, ipv6_prefix, enforcement, on_limit, max_delay, max_waiting, max_waiting_per_key, count, penalty, concurrency, candidate, on_error, on_missing_key, count_rejected`,
 		}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "match": {"path": ["/a"]}}]}`, []string{
 			`1:53: "path" is not a field of match (did you mean paths?)`,
@@ -300,7 +300,7 @@ func TestAllFieldsOfARuleAreRead(t *testing.T) {
 		"name": "conduct", "limit": "100/1m", "algorithm": "token_bucket", "enforcement": "soft 20% 30s", "penalty": ["1m", "1h"], "concurrency": 5,
 		"candidate": {"limit": "50/1m", "algorithm": "token_bucket", "burst": 9, "refill": "interval"}
 	},
-	{"name": "wait", "limit": "5/1s", "algorithm": "fixed_window", "on_limit": "delay", "max_waiting": 9},
+	{"name": "wait", "limit": "5/1s", "algorithm": "fixed_window", "on_limit": "delay", "max_waiting": 9, "max_waiting_per_key": 3},
 	{"name": "failures", "limit": "5/1m", "count": [401, "4xx"], "penalty": "10m"}
 ]}`)
 	if len(f.Rules) != 6 || f.Domain != nil || f.Name != "f" {
@@ -337,7 +337,7 @@ func TestAllFieldsOfARuleAreRead(t *testing.T) {
 			Name: "conduct", Limit: "100/1m", Algorithm: "token_bucket", Enforcement: "soft 20% 30s", Penalty: []string{"1m", "1h"}, Concurrency: "5",
 			Candidate: &Candidate{Limit: "50/1m", Algorithm: "token_bucket", Burst: "9", Refill: "interval"},
 		},
-		{Name: "wait", Limit: "5/1s", Algorithm: "fixed_window", OnLimit: "delay", MaxWaiting: "9"},
+		{Name: "wait", Limit: "5/1s", Algorithm: "fixed_window", OnLimit: "delay", MaxWaiting: "9", MaxWaitingPerKey: "3"},
 		{Name: "failures", Limit: "5/1m", Count: []string{"401", "4xx"}, Penalty: []string{"10m"}},
 	} {
 		if got := f.Rules[3+i].RuleText; !reflect.DeepEqual(got, want) {

@@ -213,6 +213,8 @@ func quickRule(m map[string]interface{}, t *RuleText) bool {
 			into = &t.MaxDelay
 		case "max_waiting":
 			into = &t.MaxWaiting
+		case "max_waiting_per_key":
+			into = &t.MaxWaitingPerKey
 		case "concurrency":
 			into = &t.Concurrency
 		case "count":

@@ -83,7 +83,7 @@ var quickFiles = []struct {
 	{`{"rules": [{"name": "a", "tiers": {"source": "header:X-Plan", "limits": {"free": "1/1m", "*": "unlimited"}}, "overrides": [{"key": "192.0.2.1", "limit": "9/1m"}]}]}`, true},
 	{`{"rules": [{"name": "a", "limit": "9/1m", "enforcement": "soft 20% 30s", "penalty": ["1m", "1d"], "concurrency": 5}, {"name": "b", "limit": "9/1m", "enforcement": "soft 20% 30s", "penalty": ["1m", "1d"], "concurrency": 5}, {"name": "c", "limit": "9/1m", "penalty": "1m 2m"}]}`, true},
 	{`{"rules": [{"name": "a", "limit": "9/1m", "count": [401, "4xx"]}, {"name": "b", "limit": "9/1m", "count": 401}, {"name": "c", "limit": "9/1m", "count": ["401"]}]}`, true},
-	{`{"rules": [{"name": "a", "limit": "9/1m", "algorithm": "token_bucket", "on_limit": "delay", "max_delay": "3s", "max_waiting": 7}, {"name": "b", "limit": "9/1m", "algorithm": "token_bucket", "on_limit": "delay", "max_delay": "4s", "max_waiting": 7}]}`, true},
+	{`{"rules": [{"name": "a", "limit": "9/1m", "algorithm": "token_bucket", "on_limit": "delay", "max_delay": "3s", "max_waiting": 7, "max_waiting_per_key": 3}, {"name": "b", "limit": "9/1m", "algorithm": "token_bucket", "on_limit": "delay", "max_delay": "4s", "max_waiting": 7}]}`, true},
 	{`{"rules": [{"name": "a", "concurrency": 5}, {"name": "b", "concurrency": 6}, {"name": "c", "concurrency": 5}]}`, true},
 	{`{"rules": [{"name": "a", "limit": "9/1m", "candidate": {"limit": "8/day", "algorithm": "fixed_window", "time_zone": "UTC"}}, {"name": "b", "limit": "9/1m", "candidate": {"limit": "8/1m", "algorithm": "token_bucket", "burst": 3, "refill": "interval"}}]}`, true},
 	{`{"rules": [{"name": "a", "limit": "9/1m", "candidate": {"limit": "9/1m"}}]}`, false},

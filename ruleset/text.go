@@ -5,30 +5,31 @@ import "github.com/proxyweir/weir/core"
 // RuleText is a rule as it is written: numbers, durations and the like are texts still, and "" is what is not said. Its fields are
 // those of DESIGN.md's rule; Compile says what is wrong with them.
 type RuleText struct {
-	Name          string
-	Match         *core.Match // nil: all requests
-	Key           []string    // sources, as core.ParseSource takes them; none: client_ip
-	Limit         string      // "100/1m", or Unlimited
-	Tiers         *Tiers      // nil: the limit is the same for all
-	Overrides     []Override
-	TimeZone      string
-	Algorithm     string
-	Burst         string
-	Refill        string
-	Cost          string
-	IPv4Prefix    string
-	IPv6Prefix    string
-	Enforcement   string // hard, shadow, "soft 20% 30s"
-	OnLimit       string
-	MaxDelay      string
-	MaxWaiting    string
-	Count         []string // status codes and classes of them; nil: all
-	Penalty       []string // durations; nil: none
-	Concurrency   string
-	Candidate     *Candidate // nil: none
-	OnError       string
-	OnMissingKey  string
-	CountRejected string
+	Name             string
+	Match            *core.Match // nil: all requests
+	Key              []string    // sources, as core.ParseSource takes them; none: client_ip
+	Limit            string      // "100/1m", or Unlimited
+	Tiers            *Tiers      // nil: the limit is the same for all
+	Overrides        []Override
+	TimeZone         string
+	Algorithm        string
+	Burst            string
+	Refill           string
+	Cost             string
+	IPv4Prefix       string
+	IPv6Prefix       string
+	Enforcement      string // hard, shadow, "soft 20% 30s"
+	OnLimit          string
+	MaxDelay         string
+	MaxWaiting       string
+	MaxWaitingPerKey string
+	Count            []string // status codes and classes of them; nil: all
+	Penalty          []string // durations; nil: none
+	Concurrency      string
+	Candidate        *Candidate // nil: none
+	OnError          string
+	OnMissingKey     string
+	CountRejected    string
 }
 
 // Unlimited is written for a limit where there is none: requests that it holds for are not counted.

@@ -165,7 +165,7 @@ func ask(ctx context.Context, h http.Handler, answers chan int) {
 func TestNoMoreThanMaxWaitingWait(t *testing.T) {
 	s := newStage(t)
 	service := newHeld()
-	h := s.over(service, &Config{Rule: Rule{Limit: "1/1s", Algorithm: "token_bucket", OnLimit: "delay", MaxDelay: "1h", MaxWaiting: "2", Concurrency: "9"}})
+	h := s.over(service, &Config{Rule: Rule{Limit: "1/1s", Algorithm: "token_bucket", OnLimit: "delay", MaxDelay: "1h", MaxWaiting: "2", MaxWaitingPerKey: "2", Concurrency: "9"}})
 	get(h, "192.0.2.1", nil)
 	answers := make(chan int, 10)
 	ctx, leave := context.WithCancel(context.Background())
@@ -193,7 +193,7 @@ func TestNoMoreThanMaxWaitingWait(t *testing.T) {
 	}
 	// Nothing that they had reserved is left: neither the turns nor the places among those under way.
 	rules := s.newest("m@file").inForce().rules[0].ruled.Limits.Own()
-	if rules.Patience() == 0 {
+	if rules.Patience("192.0.2.1") == 0 {
 		t.Error("as many still wait as may")
 	}
 	checks := []core.Check{{Rule: rules.Beside()[0], Key: "192.0.2.1", Cost: 1}}

@@ -134,6 +134,10 @@ type Rule struct {
 	// the default is 1000.
 	MaxWaiting string `json:"maxWaiting,omitempty" yaml:"maxWaiting,omitempty"`
 
+	// How many of them one key may have, from 1 to maxWaiting. By default it is a quarter of the places that are left, so that one key
+	// alone has a fifth of all at most; where all requests have one key, it is all.
+	MaxWaitingPerKey string `json:"maxWaitingPerKey,omitempty" yaml:"maxWaitingPerKey,omitempty"`
+
 	// Which responses' requests stay charged. It cannot be had in Traefik, where a plugin does not see a response's status, and is
 	// refused.
 	Count []string `json:"count,omitempty" yaml:"count,omitempty"`

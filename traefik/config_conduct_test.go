@@ -20,6 +20,8 @@ func TestMistakesInTheConductAreSaidInTheWordsOfThePlugin(t *testing.T) {
 		{one(Rule{Limit: "5/1m", OnLimit: "delay", Algorithm: "token_bucket", CountRejected: "true"}), `onLimit delay: stands beside countRejected; a rejected request has no turn, keep one`},
 		{one(Rule{Limit: "5/1m", OnLimit: "delay", Algorithm: "token_bucket", MaxWaiting: "0"}), `maxWaiting "0": must be a whole number from 1 to 1000000`},
 		{one(Rule{Limit: "5/1m", MaxWaiting: "5"}), `maxWaiting 5: requests wait only with onLimit delay`},
+		{one(Rule{Limit: "5/1m", MaxWaitingPerKey: "5"}), `maxWaitingPerKey 5: requests wait only with onLimit delay`},
+		{one(Rule{Limit: "5/1m", OnLimit: "delay", Algorithm: "token_bucket", MaxWaiting: "3", MaxWaitingPerKey: "5"}), `maxWaitingPerKey 5: must be from 1 to 3, the maxWaiting of all keys together`},
 		{one(Rule{Limit: "5/1m", Count: []string{"401"}}), `count: cannot be had in Traefik, where a plugin cannot see a response's status without breaking streaming and upgrades; use the limit without it, or Caddy`},
 		{one(Rule{Limit: "5/1m", Count: []string{"x", ""}}), `count: cannot be had in Traefik, where a plugin cannot see a response's status without breaking streaming and upgrades; use the limit without it, or Caddy`},
 		{one(Rule{Limit: "5/1m", Penalty: []string{"10m", "soon"}}), `penalty "soon": must be a duration from 1ms to 366d, in whole microseconds, such as 10m or 1d`},

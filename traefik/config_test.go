@@ -269,7 +269,7 @@ func TestNewNeverPanics(t *testing.T) {
 	rule := func() Rule {
 		r := Rule{Name: "r", Limit: "5/1m" + sometimes(), TimeZone: sometimes(), Algorithm: sometimes(), Burst: sometimes(), Refill: sometimes(),
 			Cost: sometimes(), MaxDelay: sometimes(), IPv4Prefix: sometimes(), IPv6Prefix: sometimes(), Enforcement: sometimes(), OnLimit: sometimes(),
-			OnError: sometimes(), OnMissingKey: sometimes(), CountRejected: sometimes(), MaxWaiting: sometimes(), Concurrency: sometimes()}
+			OnError: sometimes(), OnMissingKey: sometimes(), CountRejected: sometimes(), MaxWaiting: sometimes(), MaxWaitingPerKey: sometimes(), Concurrency: sometimes()}
 		if rnd.Intn(2) == 0 {
 			r.Match = thing(0)
 		}

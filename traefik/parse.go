@@ -69,6 +69,7 @@ func trimmed(list []string) []string {
 var ourWords = strings.NewReplacer(
 	"time_zone", "timeZone",
 	"max_delay", "maxDelay",
+	"max_waiting_per_key", "maxWaitingPerKey", // before the one that it begins with
 	"max_waiting", "maxWaiting",
 	"ipv4_prefix", "ipv4Prefix",
 	"ipv6_prefix", "ipv6Prefix",

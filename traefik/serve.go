@@ -1,6 +1,7 @@
 package traefik
 
 import (
+	"fmt"
 	"math/rand"
 	"net/http"
 	"strconv"
@@ -99,16 +100,7 @@ func goOn(h *handler, w http.ResponseWriter, r *http.Request, q *inquiry, err er
 		serveUnderWay(h, w, r, q)
 		return
 	}
-	if v.Delay > 0 {
-		delay := v.Delay
-		waiting := waitingOf(e, q)
-		free(q)
-		if !hold(e, w, r, time.Duration(delay)*time.Microsecond, waiting) {
-			return
-		}
-	} else {
-		free(q)
-	}
+	free(q)
 	h.next.ServeHTTP(w, r)
 }
 
@@ -291,13 +283,15 @@ func serveUnderWay(h *handler, w http.ResponseWriter, r *http.Request, q *inquir
 	waiting := waitingOf(e, q)
 	free(q)
 	if delay > 0 {
-		if !hold(e, w, r, time.Duration(delay)*time.Microsecond, waiting) {
+		passed := hold(e, w, r, time.Duration(delay)*time.Microsecond, waiting)
+		if passed == nil {
 			if err := e.limiter.Leave(holds); err != nil {
 				e.reportFailure(err)
 			}
 			return
 		}
 		e.limiter.Depart(holds)
+		r = passed
 	}
 	if core.UnderWay(holds) {
 		defer finish(e, holds)
@@ -312,22 +306,35 @@ func finish(e *engine, holds []core.Hold) {
 	}
 }
 
-// hold waits for the turn of a request in a leaky bucket, and returns true when it has come. A client that leaves gives its
-// place up: it is not served, and its slot stays used. (There is no select here: in Yaegi, requests at the same one would
+// hold waits for the turn of a request, and returns it when that has come, else nil. A client that leaves is not served. (There is no select here: in Yaegi, requests at the same one would
 // wait for each other's channels.) meters are of the rules that it waits for.
-func hold(e *engine, w http.ResponseWriter, r *http.Request, delay time.Duration, meters []*meter) bool {
+func hold(e *engine, w http.ResponseWriter, r *http.Request, delay time.Duration, meters []*meter) *http.Request {
 	for _, m := range meters {
 		atomic.AddInt64(&m.waiting, 1)
 	}
+	same, ahead := readAhead(r)
 	turn, letGo := e.registry.turn(r.Context(), delay)
 	<-turn.Done()
 	letGo()
+	ahead.Stop()
 	for _, m := range meters {
 		atomic.AddInt64(&m.waiting, -1)
 	}
 	if r.Context().Err() != nil {
 		w.WriteHeader(statusClientClosedRequest)
-		return false
+		var none *http.Request
+		return none
 	}
-	return true
+	return same
+}
+
+// readAhead begins to read the body of a request that waits, and returns what ends that: where it is one that net/http has made, or
+// Traefik around it to count its bytes. Readers that others have put around it may act on the response as they read.
+func readAhead(r *http.Request) (*http.Request, *core.Ahead) {
+	var none *core.Ahead
+	kind := fmt.Sprintf("%T", r.Body)
+	if kind == "*http.body" || kind == "*http.expectContinueReader" || kind == "*capture.readCounter" {
+		return core.ReadAhead(r)
+	}
+	return r, none
 }

@@ -1,0 +1,158 @@
+package ratelimit_test
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// bodied is a site whose handlers are those given, behind what is asked, before a service.
+func bodied(server, before, zone, service string) string {
+	return `{"http":{"servers":{"s":{` + server + `"listen":["127.0.0.1:PORT"],"automatic_https":{"disable":true},"routes":[{"handle":[` + before + `
+		{"handler":"rate_limit","rate_limits":{"turns":{"key":"everyone",` + zone + `}}},
+		` + service + `]}]}}}}`
+}
+
+// A defect that was: over HTTP/1 net/http does not look for whether a client leaves while its request has a body that nobody reads. So
+// with a small body for each, a client could have any number of requests wait, without as many connections.
+func TestAClientThatSentABodyAndLeavesIsLetGo(t *testing.T) {
+	sites := map[string]string{
+		"a leaky bucket":   bodied("", "", `"algorithm":"leaky_bucket","requests":100,"period":"10h","burst":10,"max_delay":"1h"`, `{"handler":"static_response","body":"ok"}`),
+		"on_limit delay":   bodied("", "", `"on_limit":"delay",`+hourlyTurns, `{"handler":"static_response","body":"ok"}`),
+		"an access log":    bodied(`"logs":{},`, "", `"on_limit":"delay",`+hourlyTurns, `{"handler":"static_response","body":"ok"}`),
+		"no idle timeout":  bodied(`"read_idle_timeout":-1,`, "", `"on_limit":"delay",`+hourlyTurns, `{"handler":"static_response","body":"ok"}`),
+		"request_body":     bodied("", `{"handler":"request_body","max_size":5000000},`, `"on_limit":"delay",`+hourlyTurns, `{"handler":"static_response","body":"ok"}`),
+		"two rate limits":  bodied("", `{"handler":"rate_limit","rate_limits":{"before":{"requests":9,"period":"1h"}}},`, `"on_limit":"delay",`+hourlyTurns, `{"handler":"static_response","body":"ok"}`),
+		"the whole duplex": bodied(`"enable_full_duplex":true,`, "", `"on_limit":"delay",`+hourlyTurns, `{"handler":"static_response","body":"ok"}`),
+	}
+	for name, site := range sites {
+		t.Run(name, func(t *testing.T) {
+			s := startJSON(t, site)
+			s.admit(1, "/")
+			for _, request := range []string{
+				"Content-Length: 2\r\n\r\nab",
+				"Content-Length: 4\r\n\r\nab",
+				"Content-Length: 4\r\n\r\n",
+				"Content-Length: 4000000\r\n\r\nab",
+				"Content-Length: 4\r\nExpect: 100-continue\r\n\r\n",
+				"Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n",
+				"Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n",
+				"Transfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n2\r\nab\r\n0\r\nX-Sum: 1\r\n\r\n",
+			} {
+				if name == "request_body" && strings.Contains(request, "chunked") {
+					continue // of which the reader may act on the response
+				}
+				conn, err := net.Dial("tcp", s.addr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				fmt.Fprint(conn, "POST / HTTP/1.1\r\nHost: x\r\n"+request)
+				eventually(t, "it waits", func() bool { return held() == 1 })
+				conn.Close()
+				eventually(t, fmt.Sprintf("%q is let go of", request), func() bool { return held() == 0 })
+			}
+		})
+	}
+}
+
+// The service gets the whole body of a request that has waited, with its length, encoding and trailers, whatever of it came when.
+func TestTheServiceGetsTheBodyOfWhoHasWaited(t *testing.T) {
+	got := make(chan string, 1)
+	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		got <- fmt.Sprintf("%d %v %d %v", len(body), err, r.ContentLength, r.TransferEncoding)
+	}))
+	defer service.Close()
+	for server, settings := range map[string]string{"plain": "", "with an access log": `"logs":{},`, "the whole duplex": `"enable_full_duplex":true,`} {
+		t.Run(server, func(t *testing.T) {
+			decided, served := watch(t, "decided"), watch(t, "served")
+			s := startJSON(t, bodied(settings, `{"handler":"weir_test_probe","name":"decided","decided":true},`, `"algorithm":"leaky_bucket","requests":1,"period":"50ms","burst":5`,
+				`{"handler":"weir_test_probe","name":"served"},
+				{"handler":"reverse_proxy","upstreams":[{"dial":"`+service.Listener.Addr().String()+`"}]}`))
+			for _, c := range []struct {
+				name, head    string
+				before, after string
+				want          string
+			}{
+				{"none", "", "", "", "0 <nil> 0 []"},
+				{"little", "Content-Length: 2\r\n", "ab", "", "2 <nil> 2 []"},
+				{"little, late", "Content-Length: 4\r\n", "ab", "cd", "4 <nil> 4 []"},
+				{"much, late", "Content-Length: 300000\r\n", strings.Repeat("a", 100000), strings.Repeat("b", 200000), "300000 <nil> 300000 []"},
+				{"chunks", "Transfer-Encoding: chunked\r\n", "2\r\nab\r\n0\r\n\r\n", "", "2 <nil> -1 [chunked]"},
+				{"chunks, late", "Transfer-Encoding: chunked\r\n", "2\r\nab\r\n", "2\r\ncd\r\n0\r\n\r\n", "4 <nil> -1 [chunked]"},
+				{"a late trailer", "Transfer-Encoding: chunked\r\nTrailer: X-Sum\r\n", "2\r\nab\r\n", "0\r\nX-Sum: 1\r\n\r\n", "2 <nil> -1 [chunked]"},
+				{"who expects to be told to go on", "Content-Length: 4\r\nExpect: 100-continue\r\n", "", "abcd", "4 <nil> 4 []"},
+			} {
+				ahead, err := net.Dial("tcp", s.addr) // whose turn is before
+				if err != nil {
+					t.Fatal(err)
+				}
+				fmt.Fprint(ahead, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+				awaitOne(t, "a decision", decided)
+				conn, err := net.Dial("tcp", s.addr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				fmt.Fprint(conn, "POST / HTTP/1.1\r\nHost: x\r\n"+c.head+"\r\n"+c.before)
+				awaitOne(t, "a decision", decided)
+				awaitOne(t, "the one before", served)
+				<-got
+				awaitOne(t, "its turn", served)
+				answers := bufio.NewReader(conn)
+				if strings.Contains(c.head, "Expect") {
+					if answer, err := http.ReadResponse(answers, nil); err != nil || answer.StatusCode != http.StatusContinue {
+						t.Errorf("%s: %v, %v", c.name, answer, err)
+					}
+				}
+				fmt.Fprint(conn, c.after)
+				if what := <-got; what != c.want {
+					t.Errorf("%s: %s; want %s", c.name, what, c.want)
+				}
+				for range 2 { // the connection goes on, whatever was read of it
+					answer, err := http.ReadResponse(answers, nil)
+					for err == nil && answer.StatusCode == http.StatusContinue { // the service's, too
+						answer, err = http.ReadResponse(answers, nil)
+					}
+					if err != nil || answer.StatusCode != http.StatusOK {
+						t.Fatalf("%s: %v, %v", c.name, answer, err)
+					}
+					fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+					awaitOne(t, "a decision", decided)
+					awaitOne(t, "its turn", served)
+					<-got
+				}
+				conn.Close()
+				ahead.Close()
+			}
+		})
+	}
+}
+
+// Whoever is slow to send a body is slow for itself alone: it departs when its turn has come, and holds up nobody.
+func TestABodyThatDoesNotArriveHoldsNobodyUp(t *testing.T) {
+	served := watch(t, "served")
+	s := startJSON(t, bodied("", "", `"algorithm":"leaky_bucket","requests":1,"period":"50ms","burst":5`,
+		`{"handler":"weir_test_probe","name":"served"},{"handler":"static_response","body":"ok"}`))
+	for _, head := range []string{"Content-Length: 4\r\n", "Content-Length: 4000000\r\n", "Transfer-Encoding: chunked\r\n", "Content-Length: 4\r\nExpect: 100-continue\r\n"} {
+		s.admit(1, "/")
+		awaitOne(t, "the first", served)
+		conn, err := net.Dial("tcp", s.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprint(conn, "POST /slow HTTP/1.1\r\nHost: x\r\n"+head+"\r\n")
+		if r := awaitOne(t, "a turn", served); r.URL.Path != "/slow" {
+			t.Errorf("%s", r.URL.Path)
+		}
+		s.admit(1, "/")
+		awaitOne(t, "the next", served)
+		conn.Close()
+	}
+	eventually(t, "all readers are gone", func() bool { return !bytes.Contains([]byte(stacks()), []byte("keepReading")) })
+}

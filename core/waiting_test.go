@@ -1,0 +1,144 @@
+package core
+
+import (
+	"strconv"
+	"testing"
+	"time"
+)
+
+// fill has a key send until a request of it is rejected, and returns the holds of those that wait.
+func (s *conductScene) fill(key string, r *Rule) [][]Hold {
+	s.t.Helper()
+	var waiting [][]Hold
+	for {
+		v, holds := s.ask(key, r)
+		if v.Outcome == Reject {
+			return waiting
+		}
+		if v.Outcome == Delay {
+			waiting = append(waiting, holds)
+		}
+	}
+}
+
+func patient(t *testing.T, conduct Conduct) RuleConfig {
+	t.Helper()
+	return RuleConfig{Name: "r", Limit: slowly(t, 1, time.Second, time.Hour), Conduct: conduct}
+}
+
+// A defect that was: one key, or a few, could have all the places of a rule.
+func TestKeysThatTakeAllTheyCanLeaveRoomForOthers(t *testing.T) {
+	for _, keys := range []int{1, 2, 3, 12} {
+		s := newConductScene(t, MemoryConfig{})
+		r := s.open(patient(t, Conduct{MaxWaiting: 100}))
+		for round := 0; round < 2; round++ { // the first finds more room than the last, and none gets more later
+			for k := 0; k < keys; k++ {
+				s.fill("greedy"+strconv.Itoa(k), r)
+			}
+		}
+		if left := 100 - r.Waiting(); left < 1 {
+			t.Errorf("%d keys leave %d of 100 places", keys, left)
+		}
+		s.ask("victim", r)
+		v, _ := s.ask("victim", r)
+		s.wants("a key of which none waits", v, Delay, 0, 1*inSeconds)
+	}
+}
+
+// Keys that send in turn have equal shares, and leave as much to whoever comes.
+func TestKeysShareTheRoom(t *testing.T) {
+	for _, keys := range []int{1, 3, 9} {
+		s := newConductScene(t, MemoryConfig{})
+		r := s.open(patient(t, Conduct{MaxWaiting: 100}))
+		for i := 0; i < 200; i++ {
+			for k := 0; k < keys; k++ {
+				s.ask(strconv.Itoa(k), r)
+			}
+		}
+		each := r.Waiting() / int64(keys)
+		if want := int64(100 / (keys + 4)); each < want || each > want+1 {
+			t.Errorf("of %d keys %d wait each; want %d", keys, each, want)
+		}
+	}
+}
+
+func TestAKeyHasNoMoreWaitThanItMay(t *testing.T) {
+	for _, c := range []struct {
+		conduct Conduct
+		want    int
+	}{
+		{Conduct{MaxWaiting: 100}, 20},
+		{Conduct{}, DefaultMaxWaiting / 5},
+		{Conduct{MaxWaiting: 1}, 1},
+		{Conduct{MaxWaiting: 100, MaxWaitingPerKey: 7}, 7},
+		{Conduct{MaxWaiting: 100, MaxWaitingPerKey: 100}, 100},
+		{Conduct{MaxWaiting: 100, OneKey: true}, 100},
+		{Conduct{MaxWaiting: 100, OneKey: true, MaxWaitingPerKey: 7}, 7},
+	} {
+		s := newConductScene(t, MemoryConfig{})
+		r := s.open(patient(t, c.conduct))
+		waiting := s.fill("alice", r)
+		if len(waiting) != c.want {
+			t.Errorf("%+v: %d wait; want %d", c.conduct, len(waiting), c.want)
+			continue
+		}
+		if c.conduct.MaxWaitingPerKey == 7 && !c.conduct.OneKey {
+			if n := len(s.fill("bob", r)); n != 7 {
+				t.Errorf("%+v: %d of another key wait", c.conduct, n)
+			}
+		}
+		s.limiter.Depart(waiting[0])
+		if v, _ := s.ask("alice", r); v.Outcome != Delay {
+			t.Errorf("%+v: when one has departed: %+v", c.conduct, v)
+		}
+	}
+}
+
+func TestMoreOfAKeyThanOfAllIsRefused(t *testing.T) {
+	for _, c := range []struct {
+		conduct Conduct
+		want    string
+	}{
+		{Conduct{MaxWaiting: 5, MaxWaitingPerKey: 6}, `rule "r": max_waiting_per_key 6: must be from 1 to 5, the max_waiting of all keys together`},
+		{Conduct{MaxWaitingPerKey: 1001}, `rule "r": max_waiting_per_key 1001: must be from 1 to 1000, the max_waiting of all keys together`},
+		{Conduct{MaxWaitingPerKey: -1}, `rule "r": max_waiting_per_key -1: must be from 1 to 1000, the max_waiting of all keys together`},
+	} {
+		if _, err := NewRule(patient(t, c.conduct)); err == nil || err.Error() != c.want {
+			t.Errorf("%+v: %v", c.conduct, err)
+		}
+	}
+	_, err := NewRule(RuleConfig{Name: "r", Limit: perHour(t, TokenBucket, 5), Conduct: Conduct{MaxWaitingPerKey: 5}})
+	if err == nil || err.Error() != `rule "r": max_waiting_per_key 5: requests wait only with on_limit delay` {
+		t.Error(err)
+	}
+}
+
+// A defect that was: nobody counted the requests that wait in a leaky bucket.
+func TestRequestsInALeakyBucketAreCounted(t *testing.T) {
+	s := newConductScene(t, MemoryConfig{})
+	limit := mustLimit(t, LimitConfig{Algorithm: LeakyBucket, Requests: 1, Period: time.Second, Burst: 4, MaxDelay: time.Minute})
+	r := s.open(RuleConfig{Name: "queue", Limit: limit})
+	shadow := s.open(RuleConfig{Name: "shadow", Limit: limit, Shadow: true})
+	if !r.Waits() || shadow.Waits() || s.open(RuleConfig{Name: "plain", Limit: perHour(t, TokenBucket, 5)}).Waits() {
+		t.Error("a leaky bucket has requests wait, and no other that rejects; a shadow does not")
+	}
+	var waiting [][]Hold
+	for i := int64(0); i <= 4; i++ {
+		v, holds := s.ask("alice", r, shadow)
+		if v.Delay != i*inSeconds || r.Waiting() != i || shadow.Waiting() != 0 {
+			t.Fatalf("%+v; %d wait, and %d for the shadow", v, r.Waiting(), shadow.Waiting())
+		}
+		if i > 0 {
+			waiting = append(waiting, holds)
+		}
+	}
+	s.limiter.Depart(waiting[0])
+	if UnderWay(waiting[0]) || r.Waiting() != 3 {
+		t.Errorf("%d wait when one has departed", r.Waiting())
+	}
+	if err := s.limiter.Leave(waiting[3]); err != nil || r.Waiting() != 2 {
+		t.Errorf("%v; %d wait when one has left, too", err, r.Waiting())
+	}
+	v, _ := s.ask("alice", r)
+	s.wants("in place of the one that left, whose turn is not given back", v, Reject, 1*inSeconds, 0)
+}
