@@ -119,6 +119,37 @@ tiers.yaml: 2 rules
 	}
 }
 
+// Files of Envoy's service pass the check, and what has no effect here is said of each.
+func TestCheckWarnsOfFieldsOfEnvoysServiceWithoutEffect(t *testing.T) {
+	dir := folder(t, "d.yaml", `domain: d
+descriptors:
+  - key: path
+    value: /api/*/action
+    share_threshold: true
+    quota_mode: true
+    rate_limit: {unit: day, requests_per_unit: 5}
+  - key: host
+    value: "*.example.com"
+    value_to_metric: true
+    detailed_metric: true
+    metadata:
+      route: {name: a, weight: 5}
+    rate_limit: {unit: day, requests_per_unit: 5}
+`)
+	out, problems, code := weir(t, dir, "check", "d.yaml")
+	if want := "d.yaml: 2 descriptors, 2 of them with a limit, in domain d\n"; code != 0 || out != want {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	const want = `warning: d.yaml:6:17: quota_mode: has no effect: the limit rejects like any other; Envoy's service rejects a request when all its limits with quota_mode are exceeded
+warning: d.yaml:11:22: detailed_metric: has no effect: no value of a request is ever the label of a metric
+warning: d.yaml:10:22: value_to_metric: has no effect: no value of a request is ever the label of a metric
+warning: d.yaml:13:7: metadata: has no effect: it is for Envoy, which routes requests by it
+`
+	if problems != want {
+		t.Errorf("problems:\n%swant\n%s", problems, want)
+	}
+}
+
 func TestRulesPrintsWhatHoldsAsATable(t *testing.T) {
 	dir := folder(t,
 		"d.yaml", `domain: messaging

@@ -527,6 +527,53 @@ descriptors:
 	}
 }
 
+// A * stands for any text wherever it is in a value, as in Envoy's service; fields of the service that say nothing to a limit are accepted,
+// and the log says that they have no effect.
+func TestDescriptorsWithAStarAnywhere(t *testing.T) {
+	s := startFiles(t, byFiles("descriptor path {path}\ndescriptor tenant {header.T} resource {header.R}"),
+		"d.yaml", `domain: d
+descriptors:
+  - key: path
+    value: /api/*/action
+    metadata: {route: {name: api}}
+    rate_limit: {unit: year, requests_per_unit: 2}
+  - key: path
+    value: "*/shared/*.pdf"
+    share_threshold: true
+    quota_mode: true
+    rate_limit: {unit: year, requests_per_unit: 3}
+  - key: path
+    value: /api/7/action
+    value_to_metric: true
+    rate_limit: {unit: year, requests_per_unit: 4}
+  - key: tenant
+    value: t*prod
+    share_threshold: true
+    descriptors:
+      - key: resource
+        value: "*v2"
+        rate_limit: {unit: year, requests_per_unit: 1}
+`)
+	for _, test := range []struct {
+		path   string
+		admits int
+	}{{"/api/1/action", 2}, {"/api/2/action", 2}, {"/api/7/action", 4}, {"/a/shared/b.pdf", 3}, {"/c/d/shared/.pdf", 0}} {
+		s.admit(test.admits, test.path)
+		s.reject(test.path)
+	}
+	for _, path := range []string{"/api/1/actions", "/api/action", "/a/shared/b.txt"} {
+		s.do(path).want(t, "RateLimit", "-")
+	}
+	s.admit(1, "/", "T", "t1prod", "R", "a-v2")
+	s.reject("/", "T", "t2prod", "R", "a-v2") // the tenants count together
+	s.admit(1, "/", "T", "t2prod", "R", "b-v2")
+	s.do("/", "T", "t2prod", "R", "b-v3").want(t, "RateLimit", "-")
+	file := filepath.Join(s.dir, "rules", "d.yaml")
+	s.awaitLog(1, file+":5:15: metadata: has no effect: it is for Envoy, which routes requests by it")
+	s.awaitLog(1, file+":10:17: quota_mode: has no effect: the limit rejects like any other; Envoy's service rejects a request when all its limits with quota_mode are exceeded")
+	s.awaitLog(1, file+":14:22: value_to_metric: has no effect: no value of a request is ever the label of a metric")
+}
+
 // RateLimit lists a rule once, whichever way a request comes to it; and where two of its descriptors come to the same count it costs two.
 func TestARuleIsListedOnceInTheHeader(t *testing.T) {
 	s := startFiles(t, byFiles("descriptor k {header.A}\ndescriptor k {header.B}"),

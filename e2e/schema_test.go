@@ -302,7 +302,9 @@ func TestTheSchemaTakesWhatWeirTakes(t *testing.T) {
 		inDescriptor("key: a, rate_limit: {unlimited: true}"), inDescriptor("key: a, rate_limit: {unlimited: false, unit: week, requests_per_unit: 1000000000}"),
 		inDescriptor("key: a, rate_limit: {unit: year, requests_per_unit: 5, name: n, replaces: [{name: m}]}"), inDescriptor("key: a, rate_limit: {unlimited: true, replaces: []}"),
 		inDescriptor("key: a, shadow_mode: true, detailed_metric: false, share_threshold: false, quota_mode: false, value_to_metric: false"),
-		inDescriptor("key: a, value: 'b*', share_threshold: true"), inDescriptor("key: 'a*', value: b"),
+		inDescriptor("key: a, shadow_mode: false, detailed_metric: true, quota_mode: true, value_to_metric: true"),
+		inDescriptor("key: a, value: 'b*', share_threshold: true"), inDescriptor("key: a, value: '/api/*/action', share_threshold: true"), inDescriptor("key: a, value: '*b'"),
+		inDescriptor("key: a, metadata: {name: x, of: {any: [1, null, {kind: true}]}}"), inDescriptor("key: a, metadata: {}"),
 		inDescriptor("key: a, descriptors: [{key: b, value: c, descriptors: [{key: d}]}]"),
 	} {
 		if said := loadRules("rules.yaml", file); said != "" {
@@ -353,8 +355,8 @@ func TestTheSchemaRefusesWhatWeirRefuses(t *testing.T) {
 		inRule("candidate: {limit: 4/1m}, tiers: {source: path, limits: {pro: 9/1m}}"), "rules: [{name: a, limit: unlimited, candidate: {limit: 4/1m}}]",
 		inRule("on_error: maybe"), inRule("on_missing_key: ignore"), inRule("count_rejected: perhaps"), inRule("time_zone: Local"),
 		"{descriptors: [{key: a}]}", "{domain: '', descriptors: [{key: a}]}", "{domain: [d]}", "{domain: d, descriptors: {key: a}}", "{domain: d, descriptors: [a]}", "{domain: d, Descriptors: []}",
-		inDescriptor("value: a"), inDescriptor("key: ''"), inDescriptor("key: a, Value: b"), inDescriptor("key: a, value: [b]"), inDescriptor("key: 'a*'"), inDescriptor("key: a, unit: day"),
-		inDescriptor("key: a, quota_mode: true"), inDescriptor("key: a, value_to_metric: true"), inDescriptor("key: a, shadow_mode: perhaps"), inDescriptor("key: a, value: b, share_threshold: true"), inDescriptor("key: a, share_threshold: true"),
+		inDescriptor("value: a"), inDescriptor("key: ''"), inDescriptor("key: a, Value: b"), inDescriptor("key: a, value: [b]"), inDescriptor("key: 'a*'"), inDescriptor("key: 'a*', value: b"), inDescriptor("key: 'a*b'"), inDescriptor("key: a, metadata: [b]"), inDescriptor("key: a, metadata: b"), inDescriptor("key: a, unit: day"),
+		inDescriptor("key: a, quota_mode: perhaps"), inDescriptor("key: a, value_to_metric: 1"), inDescriptor("key: a, shadow_mode: perhaps"), inDescriptor("key: a, value: b, share_threshold: true"), inDescriptor("key: a, share_threshold: true"),
 		inDescriptor("key: a, rate_limit: 5"), inDescriptor("key: a, rate_limit: {}"), inDescriptor("key: a, rate_limit: {unit: day}"), inDescriptor("key: a, rate_limit: {requests_per_unit: 5}"), inDescriptor("key: a, rate_limit: {unit: days, requests_per_unit: 5}"),
 		inDescriptor("key: a, rate_limit: {unit: day, requests per_unit: 5}"), inDescriptor("key: a, rate_limit: {unit: day, requests_per_unit: -1}"), inDescriptor("key: a, rate_limit: {unit: day, requests_per_unit: 1000000001}"), inDescriptor("key: a, rate_limit: {unit: day, requests_per_unit: 1.5}"), inDescriptor("key: a, rate_limit: {unit: day, requests_per_unit: '010'}"),
 		inDescriptor("key: a, rate_limit: {unlimited: true, unit: day}"), inDescriptor("key: a, rate_limit: {unlimited: false}"), inDescriptor("key: a, rate_limit: {unlimited: perhaps}"),

@@ -22,11 +22,12 @@ func TestLookingUpDoesNotAllocate(t *testing.T) {
 	d := domainOf(t, `{"domain": "d", "descriptors": [
 	{"key": "a", "value": "b", "rate_limit": {"unit": "day", "requests_per_unit": 5}},
 	{"key": "a", "value": "c*", "rate_limit": {"unit": "day", "requests_per_unit": 5, "name": "wild"}},
+	{"key": "a", "value": "*e*f*", "rate_limit": {"unit": "day", "requests_per_unit": 5}},
 	{"key": "a", "rate_limit": {"unit": "day", "requests_per_unit": 5}, "descriptors": [
 		{"key": "x", "value": "y", "rate_limit": {"unlimited": true, "replaces": [{"name": "wild"}]}}]}]}`)
 	var l Lookup
 	for _, entries := range [][]Entry{
-		{{"a", "b"}}, {{"a", "cc"}}, {{"a", "z"}}, {{"b", "z"}}, {{"a", "z"}, {"x", "y"}},
+		{{"a", "b"}}, {{"a", "cc"}}, {{"a", "1e2f3"}}, {{"a", "z"}}, {{"b", "z"}}, {{"a", "z"}, {"x", "y"}},
 	} {
 		list := entries
 		if n := testing.AllocsPerRun(100, func() {

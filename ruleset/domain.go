@@ -32,10 +32,18 @@ type descriptor struct {
 	place    int        // of the rule, in Domain.Rules
 	name     string
 	replaces []string
-	wild     bool   // it is a wildcard
-	prefix   string // that it fits
-	shared   bool   // all values that it fits count together
+	wild     bool   // its value is a wildcard
+	prefix   string // what the values of a wildcard begin with
+	more     *tail  // what else they have; nil: anything
+	shared   bool   // all values of a wildcard count together
 	below    level
+}
+
+// tail is what a wildcard asks of a value behind the text in front of its first *. (It is in this file, since the
+// interpreter takes types that refer to each other only with those of their own file and of earlier ones.)
+type tail struct {
+	inner  []string // the texts between two *, in their order; none is empty
+	suffix string   // the text behind the last *
 }
 
 // Entry is a pair of a request's descriptor.
@@ -134,10 +142,10 @@ func (at level) add(one *Descriptor, made *descriptor) {
 		v.any = made
 		return
 	}
-	v.exact[one.Value] = made // a value with a * is itself, too
-	if prefix := strings.TrimSuffix(one.Value, "*"); prefix != one.Value {
+	v.exact[one.Value] = made // a wildcard is its own value, too
+	if isWildcard(one.Value) {
 		made.wild = true
-		made.prefix = prefix
+		made.prefix, made.more = splitWildcard(one.Value)
 		v.wildcards = append(v.wildcards, made)
 	}
 }
@@ -213,7 +221,7 @@ func (v *values) find(value string) *descriptor {
 		return node
 	}
 	for _, w := range v.wildcards {
-		if strings.HasPrefix(value, w.prefix) {
+		if strings.HasPrefix(value, w.prefix) && (w.more == nil || fits(w.more, value[len(w.prefix):])) {
 			return w
 		}
 	}

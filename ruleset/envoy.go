@@ -18,15 +18,28 @@ type FileDomain struct {
 
 	Line, Column int // of the name
 
-	// The first detailed_metric that is true. (Not its Node: of types in a circle only those of an earlier file can be taken.)
-	detailed                     bool
-	detailedLine, detailedColumn int
+	unheeded []unheeded
+}
+
+// unheeded is a field that is accepted without the effect that it has in Envoy's service, and where it stands in the file first. (Not
+// its Node: of types in a circle only those of an earlier file can be taken.)
+type unheeded struct {
+	field        string
+	line, column int // 0: not known
+}
+
+// unheededFields are the fields that are accepted without effect, and why.
+var unheededFields = map[string]string{
+	"detailed_metric": "no value of a request is ever the label of a metric",
+	"value_to_metric": "no value of a request is ever the label of a metric",
+	"quota_mode":      "the limit rejects like any other; Envoy's service rejects a request when all its limits with quota_mode are exceeded",
+	"metadata":        "it is for Envoy, which routes requests by it",
 }
 
 // Descriptor is one entry of a tree of descriptors.
 type Descriptor struct {
 	Key            string
-	Value          string // "" stands for any; with * at its end, for any that begin so
+	Value          string // "" stands for any; a * in it for any text, also none
 	Limit          *core.Limit
 	Unlimited      bool
 	Blocks         bool // the limit is no request at all
@@ -39,7 +52,7 @@ type Descriptor struct {
 }
 
 var (
-	descriptorFields = []string{"key", "value", "rate_limit", "descriptors", "shadow_mode", "detailed_metric", "share_threshold", "quota_mode", "value_to_metric"}
+	descriptorFields = []string{"key", "value", "rate_limit", "descriptors", "shadow_mode", "detailed_metric", "share_threshold", "quota_mode", "value_to_metric", "metadata"}
 	rateLimitFields  = []string{"unit", "requests_per_unit", "unlimited", "name", "replaces"}
 	unitNames        = []string{"second", "minute", "hour", "day", "week", "month", "year"}
 	unitLengths      = []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour, 7 * 24 * time.Hour, 30 * 24 * time.Hour, 365 * 24 * time.Hour}
@@ -121,24 +134,24 @@ func (d *decoder) descriptor(domain *FileDomain, n *Node, path string) *Descript
 	if v := f["value"]; v != nil && (v.Kind != String || v.Value != "") { // an empty one is none, as there
 		one.Value = d.text(v, "value")
 	}
-	if strings.HasSuffix(one.Key, "*") && one.Value == "" {
-		d.fail(f["key"], fmt.Sprintf("key %q: a wildcard stands at the end of a value, not of a key", shorten(one.Key)))
+	if strings.IndexByte(one.Key, '*') >= 0 {
+		d.fail(f["key"], fmt.Sprintf("key %q: a * stands in a value, not in a key", shorten(one.Key)))
 	}
 	in := fmt.Sprintf("descriptor %q: ", shorten(pathTo(path, one)))
 	one.Shadow = d.boolean(f["shadow_mode"], in+"shadow_mode")
-	if d.boolean(f["detailed_metric"], in+"detailed_metric") && !domain.detailed {
-		domain.detailed = true
-		domain.detailedLine = f["detailed_metric"].Line
-		domain.detailedColumn = f["detailed_metric"].Column
-	}
-	for _, field := range []string{"quota_mode", "value_to_metric"} {
+	for _, field := range []string{"detailed_metric", "value_to_metric", "quota_mode"} {
 		if d.boolean(f[field], in+field) {
-			d.fail(f[field], in+field+": "+refusals[field])
+			domain.notHeeded(field, f[field])
 		}
 	}
+	if m := f["metadata"]; m != nil && m.Kind != Map {
+		d.fail(m, fmt.Sprintf("%smetadata: must be a map, not %s", in, m.Kind.String()))
+	} else if m != nil && len(m.Members) > 0 {
+		domain.notHeeded("metadata", m)
+	}
 	one.ShareThreshold = d.boolean(f["share_threshold"], in+"share_threshold")
-	if one.ShareThreshold && !strings.HasSuffix(one.Value, "*") {
-		d.fail(f["share_threshold"], in+"share_threshold: only descriptors with a wildcard share a limit between values; write a value that ends with *")
+	if one.ShareThreshold && !isWildcard(one.Value) {
+		d.fail(f["share_threshold"], in+"share_threshold: only descriptors with a wildcard share a limit between values; write a value with a * in it")
 	}
 	if f["rate_limit"] != nil {
 		d.rateLimit(domain, one, f["rate_limit"], in)
@@ -147,6 +160,16 @@ func (d *decoder) descriptor(domain *FileDomain, n *Node, path string) *Descript
 		one.Descriptors = d.descriptors(domain, f["descriptors"], pathTo(path, one))
 	}
 	return one
+}
+
+// notHeeded notes a field that has no effect here, where it is the first of its kind.
+func (domain *FileDomain) notHeeded(field string, n *Node) {
+	for i := range domain.unheeded {
+		if domain.unheeded[i].field == field {
+			return
+		}
+	}
+	domain.unheeded = append(domain.unheeded, unheeded{field: field, line: n.Line, column: n.Column})
 }
 
 // rateLimit reads a descriptor's limit.

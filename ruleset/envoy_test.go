@@ -130,17 +130,20 @@ func TestDecodeSaysAllThatIsWrongWithDescriptors(t *testing.T) {
 		{`{"domain": "d", "descriptors": [{"key": "a", "shadow_mode": 1}]}`, []string{
 			`1:61: descriptor "d.a": shadow_mode "1": must be true or false`,
 		}},
-		{`{"domain": "d", "descriptors": [{"key": "a", "quota_mode": true}]}`, []string{
-			`1:60: descriptor "d.a": quota_mode: is not supported, since nobody here reads the metadata that it is for; shadow_mode: true counts without rejecting`,
+		{`{"domain": "d", "descriptors": [{"key": "a", "quota_mode": "on"}]}`, []string{
+			`1:60: descriptor "d.a": quota_mode "on": must be true or false`,
 		}},
-		{`{"domain": "d", "descriptors": [{"key": "a", "value_to_metric": true}]}`, []string{
-			`1:65: descriptor "d.a": value_to_metric: is not supported: clients' values are never labels of metrics; take it out`,
+		{`{"domain": "d", "descriptors": [{"key": "a", "value_to_metric": 1}]}`, []string{
+			`1:65: descriptor "d.a": value_to_metric "1": must be true or false`,
+		}},
+		{`{"domain": "d", "descriptors": [{"key": "a", "metadata": ["b"]}]}`, []string{
+			`1:58: descriptor "d.a": metadata: must be a map, not a list`,
 		}},
 		{`{"domain": "d", "descriptors": [{"key": "a", "value": "b", "share_threshold": true}]}`, []string{
-			`1:79: descriptor "d.a_b": share_threshold: only descriptors with a wildcard share a limit between values; write a value that ends with *`,
+			`1:79: descriptor "d.a_b": share_threshold: only descriptors with a wildcard share a limit between values; write a value with a * in it`,
 		}},
 		{`{"domain": "d", "descriptors": [{"key": "a*"}]}`, []string{
-			`1:41: key "a*": a wildcard stands at the end of a value, not of a key`,
+			`1:41: key "a*": a * stands in a value, not in a key`,
 		}},
 		{`{"domain": "d", "descriptors": [{"key": "a", "value": {"b": "c"}}]}`, []string{
 			`1:55: value: must be a single value, not a map`,
@@ -149,13 +152,13 @@ func TestDecodeSaysAllThatIsWrongWithDescriptors(t *testing.T) {
 	{"key": "a", "Value": "b", "rate_limit": {"unit": "dya", "requests_per_unit": "x"}},
 	{"key": "c", "descriptors": [
 		{"key": "", "rate_limit": {"unit": "day"}},
-		{"key": "e", "quota_mode": true}]}]}`, []string{
+		{"key": "e", "quota_mode": "on"}]}]}`, []string{
 			`2:15: "Value" is not a field of a descriptor (did you mean value?)`,
 			`2:52: descriptor "d.a_b": unit "dya": must be second, minute, hour, day, week, month or year (did you mean day?)`,
 			`2:80: descriptor "d.a_b": requests_per_unit "x": must be a whole number from 0, which rejects all, to 1000000000; for more write unlimited: true`,
 			`4:11: key: is empty; write a value`,
 			`4:29: descriptor "d.c.": rate_limit: has no requests_per_unit; write how many requests a unit has, 0 to reject all`,
-			`5:30: descriptor "d.c.e": quota_mode: is not supported, since nobody here reads the metadata that it is for; shadow_mode: true counts without rejecting`,
+			`5:30: descriptor "d.c.e": quota_mode "on": must be true or false`,
 		}},
 	})
 }

@@ -151,11 +151,9 @@ func (d *decoder) unknown(key *Node, what string, known []string) string {
 
 // refusals say what to do about fields that are of other programs, or of handlers.
 var refusals = map[string]string{
-	"quota_mode":      "is not supported, since nobody here reads the metadata that it is for; shadow_mode: true counts without rejecting",
-	"value_to_metric": "is not supported: clients' values are never labels of metrics; take it out",
-	"store":           "stands in the handler, not in a rule file",
-	"namespace":       "stands in the handler, not in a rule file",
-	"on_rejected":     "there is no such field; on_limit says what happens past the limit",
+	"store":       "stands in the handler, not in a rule file",
+	"namespace":   "stands in the handler, not in a rule file",
+	"on_rejected": "there is no such field; on_limit says what happens past the limit",
 }
 
 func isOneOf(word string, list []string) bool {

@@ -98,3 +98,22 @@ func checkPlaces(t *testing.T, n *Node, line, column *int) {
 		checkPlaces(t, m.Value, line, column)
 	}
 }
+
+// FuzzWildcard checks what a wildcard fits against an oracle that tries every way.
+func FuzzWildcard(f *testing.F) {
+	for _, seed := range [][2]string{{"*", ""}, {"x*y*", "x1y2"}, {"/api/*/action", "/api/7/action"}, {"a*aa*a", "aaaa"}, {"\xff*", "\xff\xfe"}, {"ab*ba", "aba"}} {
+		f.Add(seed[0], seed[1])
+	}
+	f.Fuzz(func(t *testing.T, wildcard, value string) {
+		if !isWildcard(wildcard) || len(wildcard)*len(value) > 1<<20 {
+			return
+		}
+		if got := fitting(wildcard, value); got != matches(wildcard, value) {
+			t.Errorf("%q and %q: %v", wildcard, value, got)
+		}
+		// A value that is made of the wildcard fits.
+		if made := strings.ReplaceAll(wildcard, "*", value); !fitting(wildcard, made) {
+			t.Errorf("%q does not fit %q", wildcard, made)
+		}
+	})
+}

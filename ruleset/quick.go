@@ -65,7 +65,9 @@ func quickFile(name string, data []byte) *File {
 			return nil
 		}
 		f.Domain = decoded.Domain
-		f.Domain.detailedLine = 0 // which is not known
+		for i := range f.Domain.unheeded {
+			f.Domain.unheeded[i].line = 0 // which is not known
+		}
 	}
 	if f.Rules == nil && f.Domain == nil {
 		return nil

@@ -124,8 +124,11 @@ func (s *Set) Advice() []string {
 			}
 			at++
 		}
-		if f.Domain != nil && f.Domain.detailed {
-			told := Problem{File: f.Name, Line: f.Domain.detailedLine, Column: f.Domain.detailedColumn, Text: "detailed_metric: has no effect: no value of a request is ever the label of a metric"}
+		if f.Domain == nil {
+			continue
+		}
+		for _, one := range f.Domain.unheeded {
+			told := Problem{File: f.Name, Line: one.line, Column: one.column, Text: fmt.Sprintf("%s: has no effect: %s", one.field, unheededFields[one.field])}
 			advice = append(advice, told.String())
 		}
 	}

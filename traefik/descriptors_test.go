@@ -120,3 +120,31 @@ func TestRulesAndDescriptorsOfOneFileAreDecidedTogether(t *testing.T) {
 		t.Errorf("RateLimit %s", got)
 	}
 }
+
+// A * stands for any text wherever it is in a value, as in Envoy's service; fields of the service that say nothing to a limit are accepted,
+// and the log says that they have no effect.
+func TestDescriptorsWithAStarAnywhereLimitRequests(t *testing.T) {
+	const text = `{"domain": "d", "descriptors": [
+	{"key": "path", "value": "/api/*/action", "metadata": {"name": "api"}, "rate_limit": {"unit": "day", "requests_per_unit": 2}},
+	{"key": "path", "value": "*/shared/*.pdf", "share_threshold": true, "quota_mode": true, "rate_limit": {"unit": "day", "requests_per_unit": 3}},
+	{"key": "path", "value": "/api/7/action", "value_to_metric": true, "rate_limit": {"unit": "day", "requests_per_unit": 4}}
+]}`
+	f := newFiled(t, text, &Config{Descriptors: []interface{}{object{"entries": []interface{}{object{"key": "path", "source": "path"}}}}})
+	to := func(path string) func(*http.Request) { return func(r *http.Request) { r.URL.Path = path } }
+	for _, c := range []struct {
+		path string
+		want int // of six
+	}{
+		{"/api/1/action", 2}, {"/api/2/action", 2}, {"/api/7/action", 4}, {"/api/1/actions", 6}, {"/api/action", 6},
+		{"/a/shared/b.pdf", 3}, {"/c/d/shared/.pdf", 0}, {"/a/shared/b.txt", 6},
+	} {
+		if got := admitted(f.h, "192.0.2.1", 6, to(c.path)); got != c.want {
+			t.Errorf("%s: %d were admitted, want %d", c.path, got, c.want)
+		}
+	}
+	for _, field := range []string{"metadata", "quota_mode", "value_to_metric"} {
+		if n := f.log.count(field + ": has no effect: "); n != 1 {
+			t.Errorf("the log speaks of %s %d times: %s", field, n, f.log)
+		}
+	}
+}

@@ -2,6 +2,6 @@
 // same requests, counts them by keys that tell the same requests apart, and refuses the files that the service refuses. It asks the
 // service's own code.
 //
-// Where the two part on purpose, a test says so and why: TestWhatIsRefusedHereAlone, TestWhatIsTakenHereAlone,
-// TestPathsThatTheServiceConfuses.
+// Where the two part on purpose is in the list of differences, which is that of docs/rules.md: each has a case that shows it, and files
+// that are not quite right are made at random to find what it lacks.
 package envoyagreement

@@ -7,6 +7,7 @@ import (
 	"math/rand"
 	"os"
 	"strconv"
+	"sync"
 	"testing"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -48,7 +49,13 @@ type answer struct {
 }
 
 // loadEnvoy loads files as the service does.
-func loadEnvoy(texts ...string) (c config.RateLimitConfig, err error) {
+func loadEnvoy(texts ...string) (config.RateLimitConfig, error) {
+	c, _, err := loadService(false, texts...)
+	return c, err
+}
+
+// loadService loads files as the service does, where MERGE_DOMAIN_CONFIG is set or not, and returns what it has read besides.
+func loadService(merge bool, texts ...string) (c config.RateLimitConfig, roots []*config.YamlRoot, err error) {
 	defer func() {
 		if refused := recover(); refused != nil {
 			said, ok := refused.(config.RateLimitConfigError)
@@ -62,10 +69,23 @@ func loadEnvoy(texts ...string) (c config.RateLimitConfig, err error) {
 	var files []config.RateLimitConfigToLoad
 	for i, text := range texts {
 		name := fileName(i)
-		files = append(files, config.RateLimitConfigToLoad{Name: name, ConfigYaml: config.ConfigFileContentToYaml(name, text)})
+		root := config.ConfigFileContentToYaml(name, text)
+		roots = append(roots, root)
+		files = append(files, config.RateLimitConfigToLoad{Name: name, ConfigYaml: root})
 	}
-	return config.NewRateLimitConfigImpl(files, manager, false), nil
+	return config.NewRateLimitConfigImpl(files, manager, merge), roots, nil
 }
+
+// knowsStars reports whether the service's code takes a * in the middle of a value for a wildcard: it does since March 2026. Where the
+// module is older, what it has said of such values since is in model.
+var knowsStars = sync.OnceValue(func() bool {
+	c, err := loadEnvoy("{domain: d, descriptors: [{key: a, value: x*y, rate_limit: {unit: day, requests_per_unit: 5}}]}")
+	if err != nil {
+		panic(err)
+	}
+	l, _ := askEnvoy(c, "d", [][2]string{{"a", "x1y"}})
+	return l != nil
+})
 
 func fileName(i int) string { return fmt.Sprintf("%d.yaml", i) }
 

@@ -14,6 +14,8 @@ import (
 type tree struct {
 	domain string
 	top    []*node
+	stars  bool // some values have a * elsewhere than at their end
+	metric bool // some descriptors have value_to_metric
 }
 
 // node is a descriptor of a tree.
@@ -21,6 +23,8 @@ type node struct {
 	key, value              string
 	limit                   *limit
 	shadow, detailed, share bool
+	metric                  bool // value_to_metric
+	quota                   bool // quota_mode
 	below                   []*node
 }
 
@@ -41,7 +45,8 @@ const marked = 987_654_321
 var (
 	keys      = []string{"a", "b", "c"}
 	values    = []string{"x", "xy", "xyz", "xyzzy", "y", "yx", "1", "1:x", "12", "true", "~", "x y", "é", "ée"}
-	wildcards = []string{"*", "x*", "xy*", "xyz*", "y*", "1*", "é*", "x**"}
+	wildcards = []string{"*", "x*", "xy*", "xyz*", "y*", "1*", "é*"}
+	stars     = []string{"*y", "x*y", "x*y*", "*x*", "x*x", "1*:*x", "x**y", "x**", "*z*y*", "x*y*z*", "**x", "xy*yx", "*é", "x*zz*y", "* *"}
 	units     = []string{"second", "minute", "hour", "day", "week", "month", "year", "SECOND", "Minute"}
 	names     = []string{"n1", "n2", "n3", "n4"}
 )
@@ -51,24 +56,36 @@ func oneOf[T any](r *rand.Rand, list []T) T { return list[r.Intn(len(list))] }
 // chance is true in that many of 100 cases.
 func chance(r *rand.Rand, percent int) bool { return r.Intn(100) < percent }
 
-// newTree makes a tree of at most four depths.
+// newTree makes a tree of at most four depths, and newStarTree one that has a * anywhere in values.
 func newTree(r *rand.Rand, domain string) *tree {
+	return newTreeWith(r, &tree{domain: domain, metric: chance(r, 30)})
+}
+
+func newStarTree(r *rand.Rand, domain string) *tree {
+	return newTreeWith(r, &tree{domain: domain, metric: chance(r, 30), stars: true})
+}
+
+func newTreeWith(r *rand.Rand, t *tree) *tree {
 	numbers := 0
-	return &tree{domain: domain, top: newNodes(r, 1+r.Intn(7), 1, &numbers)}
+	t.top = t.newNodes(r, 1+r.Intn(7), 1, &numbers)
+	return t
 }
 
 // newNodes makes the descriptors of one depth, of which no two have the same key and value. numbers is the last number of requests
 // that was given, so that most limits have one of their own.
-func newNodes(r *rand.Rand, n, depth int, numbers *int) []*node {
+func (t *tree) newNodes(r *rand.Rand, n, depth int, numbers *int) []*node {
 	var list []*node
 	taken := make(map[[2]string]bool)
 	for range n {
-		one := &node{key: oneOf(r, keys), shadow: chance(r, 15), detailed: chance(r, 10)}
+		one := &node{key: oneOf(r, keys), shadow: chance(r, 15), detailed: chance(r, 10), metric: t.metric && chance(r, 20), quota: chance(r, 5)}
 		switch kind := r.Intn(10); {
 		case kind < 4:
 			one.value = oneOf(r, values)
 		case kind < 8:
 			one.value = oneOf(r, wildcards)
+			if t.stars && chance(r, 70) {
+				one.value = oneOf(r, stars)
+			}
 			one.share = chance(r, 40)
 		}
 		if taken[[2]string{one.key, one.value}] {
@@ -80,7 +97,7 @@ func newNodes(r *rand.Rand, n, depth int, numbers *int) []*node {
 			one.limit = newLimit(r, *numbers)
 		}
 		if depth < 4 && chance(r, 55) {
-			one.below = newNodes(r, 1+r.Intn(4), depth+1, numbers)
+			one.below = t.newNodes(r, 1+r.Intn(4), depth+1, numbers)
 		}
 		list = append(list, one)
 	}
@@ -114,8 +131,11 @@ func newEntries(r *rand.Rand, t *tree) [][2]string {
 		}
 		one := oneOf(r, at)
 		value := one.value
-		if prefix, wild := strings.CutSuffix(value, "*"); wild && chance(r, 80) {
-			value = prefix + oneOf(r, []string{"", "x", "y", "z", "2", ":x", "zz", "*"})
+		if strings.Contains(value, "*") && chance(r, 80) {
+			for strings.Contains(value, "*") {
+				value = strings.Replace(value, "*", oneOf(r, []string{"", "x", "y", "z", "2", ":x", "zz", "\x00"}), 1)
+			}
+			value = strings.ReplaceAll(value, "\x00", "*")
 		} else if value == "" || chance(r, 10) {
 			value = newValue(r)
 		}
@@ -134,6 +154,8 @@ func newValue(r *rand.Rand) string {
 		return ""
 	case 1:
 		return oneOf(r, wildcards)
+	case 2:
+		return oneOf(r, stars)
 	}
 	return oneOf(r, values)
 }
@@ -183,8 +205,8 @@ func (one *node) node(r *rand.Rand, unlimited bool) *yaml.Node {
 	truth(r, n, "shadow_mode", one.shadow)
 	truth(r, n, "detailed_metric", one.detailed)
 	truth(r, n, "share_threshold", one.share)
-	truth(r, n, "quota_mode", false)
-	truth(r, n, "value_to_metric", false)
+	truth(r, n, "quota_mode", one.quota)
+	truth(r, n, "value_to_metric", one.metric)
 	if len(one.below) > 0 || chance(r, 5) {
 		add(n, "descriptors", descriptors(r, one.below, unlimited))
 	}

@@ -1,0 +1,239 @@
+package ruleset
+
+import (
+	"fmt"
+	"math/rand"
+	"strings"
+	"testing"
+)
+
+// matches is the oracle of the tests: whether a value is what a wildcard says, byte by byte, in every way that there is.
+func matches(wildcard, value string) bool {
+	ends := make([]bool, len(value)+1) // where in the value the wildcard, as far as it was read, can end
+	ends[0] = true
+	for i := 0; i < len(wildcard); i++ {
+		next := make([]bool, len(value)+1)
+		for at := range ends {
+			switch {
+			case wildcard[i] == '*':
+				next[at] = ends[at] || at > 0 && next[at-1]
+			case at > 0 && value[at-1] == wildcard[i]:
+				next[at] = ends[at-1]
+			}
+		}
+		ends = next
+	}
+	return ends[len(value)]
+}
+
+// fitting reports what the look-up makes of a wildcard and a value.
+func fitting(wildcard, value string) bool {
+	prefix, more := splitWildcard(wildcard)
+	return strings.HasPrefix(value, prefix) && (more == nil || fits(more, value[len(prefix):]))
+}
+
+func TestAStarStandsForAnyTextWhereverItIs(t *testing.T) {
+	for _, c := range []struct {
+		wildcard string
+		fit, not []string
+	}{
+		{"*", []string{"", "x", "*"}, nil},
+		{"**", []string{"", "x"}, nil},
+		{"x*", []string{"x", "xy", "x*"}, []string{"", "y", "yx", "X"}},
+		{"*y", []string{"y", "xy", "yy", "*y"}, []string{"", "x", "yx"}},
+		{"x*y", []string{"xy", "x1y", "xyy", "xxy"}, []string{"x", "y", "xyx", "yxy", "xY"}},
+		{"ab*ba", []string{"abba", "ab-ba", "abaabba"}, []string{"aba", "abb", "ab", ""}}, // what is in front and behind does not overlap
+		{"x*y*", []string{"xy", "x1y2", "xyx"}, []string{"x", "x1", "yx"}},
+		{"*y*", []string{"y", "xyx"}, []string{"", "x"}},
+		{"x**y", []string{"xy", "x1y"}, []string{"x"}},
+		{"/api/*/action", []string{"/api/7/action", "/api//action", "/api/a/b/action", "/api/action/action"}, []string{"/api/action", "/api/7/actions", "/api/7", "api/7/action", "/API/7/action"}},
+		{"a*bc*bd", []string{"abcbd", "abbcbcbd", "abcbcbd"}, []string{"abcb", "abd", "abdbc"}},
+		{"a*aa*a", []string{"aaaa", "aaaaa"}, []string{"aaa"}},
+		{"é*ü", []string{"éü", "éxü"}, []string{"é", "eü"}},
+	} {
+		for _, value := range c.fit {
+			if !fitting(c.wildcard, value) {
+				t.Errorf("%q does not fit %q", c.wildcard, value)
+			}
+		}
+		for _, value := range c.not {
+			if fitting(c.wildcard, value) {
+				t.Errorf("%q fits %q", c.wildcard, value)
+			}
+		}
+		for _, value := range append(c.fit, c.not...) {
+			if fitting(c.wildcard, value) != matches(c.wildcard, value) {
+				t.Errorf("the oracle says otherwise of %q and %q", c.wildcard, value)
+			}
+		}
+	}
+}
+
+func TestWildcardsFitWhatTheOracleSays(t *testing.T) {
+	r := rand.New(rand.NewSource(1))
+	some := func(letters string, most int) string {
+		var b strings.Builder
+		for n := r.Intn(most + 1); n > 0; n-- {
+			b.WriteByte(letters[r.Intn(len(letters))])
+		}
+		return b.String()
+	}
+	many := 200_000
+	if interpreted {
+		many = 2_000
+	}
+	fit := 0
+	for i := 0; i < many; i++ {
+		wildcard := some("ab**", 8) + "*" + some("ab*", 3)
+		value := some("ab", 12)
+		want := matches(wildcard, value)
+		if got := fitting(wildcard, value); got != want {
+			t.Fatalf("%q and %q: %v", wildcard, value, got)
+		}
+		if want {
+			fit++
+		}
+	}
+	if fit < many/20 || fit > many*19/20 {
+		t.Errorf("%d of %d fit: the rest is hardly tried", fit, many)
+	}
+}
+
+// A client chooses the value, and an operator how many * there are: a matcher that goes back would try more ways here than there is time
+// for.
+func TestManyStarsAreNoWorkForTheMatcher(t *testing.T) {
+	stars := strings.Repeat("*a", 20_000)
+	value := strings.Repeat("a", 1_000_000)
+	if fitting(stars+"*b", value) {
+		t.Error("without a b it fits")
+	}
+	if fitting(stars+"*b*a", value) {
+		t.Error("without a b in it it fits")
+	}
+	if !fitting(stars, value) || !fitting(stars+"*", value) {
+		t.Error("it does not fit")
+	}
+	if !fitting(strings.Repeat("*", 1_000_000)+"b", value+"b") {
+		t.Error("nothing but * does not fit")
+	}
+}
+
+const perMinute = `"rate_limit": {"unit": "minute", "requests_per_unit": 5}`
+
+// As in Envoy's service: the value itself goes before all wildcards, the first wildcard that fits before the others, and each before
+// the key alone; wherever the * stands, and at every depth.
+func TestAStarAnywhereInAValueIsAWildcard(t *testing.T) {
+	d := domainOf(t, `{"domain": "d", "descriptors": [
+	{"key": "path", `+perMinute+`},
+	{"key": "path", "value": "/api/*/action", `+perMinute+`},
+	{"key": "path", "value": "/api/*", `+perMinute+`},
+	{"key": "path", "value": "*/action", `+perMinute+`},
+	{"key": "path", "value": "/api/7/action", `+perMinute+`},
+	{"key": "shared", "value": "x*y*", "share_threshold": true, `+perMinute+`, "descriptors": [{"key": "u", "value": "*z", `+perMinute+`}]},
+	{"key": "tenant", "value": "t*prod", "share_threshold": true, "descriptors": [
+		{"key": "resource", "value": "res*v2", "share_threshold": true, `+perMinute+`},
+		{"key": "resource", "value": "*v2", `+perMinute+`}]},
+	{"key": "tenant", "value": "*prod", "descriptors": [{"key": "resource", "value": "*v2", "share_threshold": true, `+perMinute+`}]}]}`)
+	var l Lookup
+	for _, c := range []struct{ request, want string }{
+		{"path=/api/7/action", "d.path__api_7_action~"},
+		{"path=/api/8/action", "d.path__api___action~ [/api/8/action]"},
+		{"path=/api/9/action", "d.path__api___action~ [/api/9/action]"},
+		{"path=/api/8/actions", "d.path__api__~ [/api/8/actions]"},
+		{"path=/api/action", "d.path__api__~ [/api/action]"}, // the first that fits
+		{"path=/other/action", "d.path___action~ [/other/action]"},
+		{"path=/other", "d.path [/other]"},
+		{"path=/api/*/action", "d.path__api___action~ [/api/*/action]"},
+		{"shared=xy", "d.shared_x_y_~"},
+		{"shared=x1y2", "d.shared_x_y_~"},
+		{"shared=x1y2, shared=x3y", "d.shared_x_y_~ x2"},
+		{"shared=x*y*", "d.shared_x_y_~"}, // the value itself
+		{"shared=x", ""},
+		{"shared=x1y2 u=wz", "d.shared_x_y_.u__z~ [wz]"},
+		{"shared=x1y2 u=w", ""},
+		{"tenant=t1prod resource=res1v2", "d.tenant_t_prod.resource_res_v2~"},
+		{"tenant=t2prod resource=res2v2", "d.tenant_t_prod.resource_res_v2~"},
+		{"tenant=t2prod resource=2v2", "d.tenant_t_prod.resource__v2~ [2v2]"},
+		{"tenant=t2prod resource=2v3", ""}, // no way back to the other tenant's
+		{"tenant=aprod resource=res1v2", "d.tenant__prod.resource__v2~ [aprod]"},
+	} {
+		if got := clean(found(&l, d, c.request)); got != c.want {
+			t.Errorf("%q: %s, want %s", c.request, got, c.want)
+		}
+	}
+}
+
+func TestAStarInAKeyIsRefused(t *testing.T) {
+	for _, pair := range []string{`"key": "a*"`, `"key": "a*", "value": "x"`, `"key": "*a", "value": "x*"`, `"key": "a*b"`, `"key": "*"`} {
+		_, problems := decoded(`{"domain": "d", "descriptors": [{` + pair + `, ` + perMinute + `}]}`)
+		if len(problems) != 1 || !strings.Contains(problems[0], "a * stands in a value, not in a key") {
+			t.Errorf("%s: %v", pair, problems)
+		}
+	}
+}
+
+// What is accepted without the effect that it has in Envoy's service is said, each field once a file.
+func TestFieldsWithoutEffectAreAdvisedOf(t *testing.T) {
+	const metrics = "has no effect: no value of a request is ever the label of a metric"
+	for text, want := range map[string]string{
+		`{"key": "a", "value_to_metric": true}, {"key": "b", "value_to_metric": true}`: "f:1:65: value_to_metric: " + metrics,
+		`{"key": "a", "quota_mode": true, ` + perMinute + `}`:                          "f:1:60: quota_mode: has no effect: the limit rejects like any other; Envoy's service rejects a request when all its limits with quota_mode are exceeded",
+		`{"key": "a", "metadata": {"x": {"y": [1, null, "z"]}, "value": true}}`:        "f:1:58: metadata: has no effect: it is for Envoy, which routes requests by it",
+		`{"key": "a", "metadata": {}, "quota_mode": false, "value_to_metric": false}`:  "",
+		`{"key": "a", "metadata": null}`:                                               "",
+		`{"key": "a", "quota_mode": true, "descriptors": [{"key": "b", "detailed_metric": true}]}, {"key": "c", "metadata": {"d": "e"}}`: "f:1:60: quota_mode: has no effect: the limit rejects like any other; Envoy's service rejects a request when all its limits with quota_mode are exceeded\n" +
+			"f:1:114: detailed_metric: " + metrics + "\nf:1:148: metadata: has no effect: it is for Envoy, which routes requests by it",
+	} {
+		s := setOf(t, `{"domain": "d", "descriptors": [`+text+`]}`)
+		if got := strings.Join(s.Advice(), "\n"); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+	for _, value := range []string{`[]`, `"text"`, `5`, `true`} {
+		_, problems := decoded(`{"domain": "d", "descriptors": [{"key": "a", "metadata": ` + value + `}]}`)
+		if len(problems) != 1 || !strings.Contains(problems[0], `descriptor "d.a": metadata: must be a map, not `) {
+			t.Errorf("%s: %v", value, problems)
+		}
+	}
+}
+
+// The limit of a descriptor with quota_mode holds: it is not taken for one that nothing is to come of.
+func TestQuotaModeLeavesALimitInForce(t *testing.T) {
+	d := domainOf(t, `{"domain": "d", "descriptors": [{"key": "a", "quota_mode": true, `+perMinute+`}]}`)
+	rules := d.Rules()
+	if len(rules) != 1 || rules[0].Shadow() || rules[0].Limit().Requests() != 5 {
+		t.Errorf("%v", rules)
+	}
+}
+
+// What the interpreter reads the quick way has the same wildcards, and the same advice but for the lines.
+func TestTheQuickWayKnowsWildcardsAndFieldsWithoutEffect(t *testing.T) {
+	const text = `{"domain": "d", "descriptors": [
+	{"key": "a", "value": "x*y", "share_threshold": true, "metadata": {"any": [{"thing": 1.5}]}, "value_to_metric": true, ` + perMinute + `},
+	{"key": "a", "value": "*y", "quota_mode": true, ` + perMinute + `}]}`
+	name := t.TempDir() + "/rules.json"
+	quick, careful, problems := quickly(t, name, text)
+	if quick == nil || careful == nil {
+		t.Fatalf("%v, %v: %v", quick, careful, problems)
+	}
+	if got, want := wordsOf(quick), wordsOf(careful); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	var l Lookup
+	for _, s := range []*Set{quick, careful} {
+		for request, want := range map[string]string{"a=x1y": "d.a_x_y~", "a=x2y": "d.a_x_y~", "a=1y": "d.a__y~ [1y]", "a=1": ""} {
+			if got := clean(found(&l, s.Domains[0], request)); got != want {
+				t.Errorf("%s: %s, want %s", request, got, want)
+			}
+		}
+		advice := strings.Join(s.Advice(), "\n")
+		for _, field := range []string{"metadata", "value_to_metric", "quota_mode"} {
+			if strings.Count(advice, field+": has no effect") != 1 {
+				t.Errorf("%s: %s", field, advice)
+			}
+		}
+	}
+	if got := fmt.Sprint(quick.Advice()); strings.Contains(got, name+":") && !strings.Contains(got, name+": ") {
+		t.Errorf("a line that is not known: %s", got)
+	}
+}
