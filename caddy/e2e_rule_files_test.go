@@ -574,6 +574,36 @@ descriptors:
 	s.awaitLog(1, file+":14:22: value_to_metric: has no effect: no value of a request is ever the label of a metric")
 }
 
+// Hosts, methods and paths are looked up in one spelling, so that a value in another is met by nobody: the log warns of it, or its limit
+// would be gone without a word.
+func TestAValueThatNoRequestHasIsWarnedOf(t *testing.T) {
+	s := startFiles(t, byFiles("descriptor path {path}\ndescriptor tenant {header.T} method {method}\ndescriptor text at-{path}"),
+		"d.yaml", `domain: d
+descriptors:
+  - {key: path, value: /Login, rate_limit: {unit: year, requests_per_unit: 1}}
+  - {key: path, value: "/API/*/action", rate_limit: {unit: year, requests_per_unit: 1}}
+  - {key: path, value: /login, rate_limit: {unit: year, requests_per_unit: 1}}
+  - {key: path, value: "*.pdf", rate_limit: {unit: year, requests_per_unit: 1}}
+  - {key: text, value: At-/Login, rate_limit: {unit: year, requests_per_unit: 1}}
+  - key: tenant
+    value: Acme
+    descriptors:
+      - {key: method, value: post, rate_limit: {unit: year, requests_per_unit: 1}}
+      - {key: method, value: "P*", rate_limit: {unit: year, requests_per_unit: 1}}
+`)
+	told := make(map[string]bool)
+	for _, line := range s.awaitLog(3, "a descriptor's value is met by no request") {
+		told[fmt.Sprint(line["domain"], " ", line["key"], " ", line["value"])] = true
+	}
+	for _, want := range []string{`d path "/Login": requests have "/login"`, `d path "/API/*/action": requests have "/api/*/action"`, `d method "post": requests have "POST"`} {
+		if !told[want] {
+			t.Errorf("the log lacks %s: %v", want, told)
+		}
+	}
+	s.do("/Login").want(t, "X-RateLimit-Limit", "1") // of the value that is written as requests have it
+	s.reject("/login")
+}
+
 // RateLimit lists a rule once, whichever way a request comes to it; and where two of its descriptors come to the same count it costs two.
 func TestARuleIsListedOnceInTheHeader(t *testing.T) {
 	s := startFiles(t, byFiles("descriptor k {header.A}\ndescriptor k {header.B}"),

@@ -207,6 +207,14 @@ func (k *keyMaker) of(values []string) string {
 	return key
 }
 
+// spelling returns the spelling that all of the value is in; nil: there is none.
+func (k *keyMaker) spelling() *spelling {
+	if !k.whole || len(k.parts) != 1 {
+		return nil
+	}
+	return k.parts[0].spell
+}
+
 // text returns the value of the template, with the text around its placeholders.
 func (k *keyMaker) text(r *http.Request) string {
 	if len(k.parts) == 0 {

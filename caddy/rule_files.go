@@ -425,6 +425,33 @@ func (h *Handler) adviseDescriptors(domain *ruleset.Domain) {
 			h.logger.Warn("a descriptor has no effect: the rule files have no limit for its keys", zap.String("domain", domain.Name()), zap.Strings("keys", keys))
 		}
 	}
+	for _, d := range h.descriptors {
+		h.adviseValues(domain, d)
+	}
+}
+
+// mostUnmet is how many values of a descriptor the log speaks of.
+const mostUnmet = 10
+
+// adviseValues warns of values in rule files that no request has, since hosts, methods and paths are looked up in one spelling.
+func (h *Handler) adviseValues(domain *ruleset.Domain, d descriptor) {
+	keys := make([]string, 0, len(d))
+	for _, e := range d {
+		keys = append(keys, e.key)
+	}
+	told := 0
+	for i, e := range d {
+		spell := e.value.spelling()
+		if spell == nil {
+			continue
+		}
+		for _, value := range domain.Values(keys, i) {
+			if why := ruleset.Unmet(value, spell.written); why != "" && told < mostUnmet {
+				told++
+				h.logger.Warn("a descriptor's value is met by no request", zap.String("domain", domain.Name()), zap.String("key", e.key), zap.String("value", why))
+			}
+		}
+	}
 }
 
 // checkNames refuses a rule of a file that has the name of a zone beside it: both would count each request, in one place.

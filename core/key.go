@@ -121,6 +121,11 @@ func (s Source) Spell(value string) (string, error) {
 	return value, nil
 }
 
+// Respells reports whether Spell has anything to do: the source is a host, a method or a path.
+func (s Source) Respells() bool {
+	return s.kind == "host" || s.kind == "method" || s.kind == "path" || s.kind == "header" && s.name == "Host"
+}
+
 // SpellMethod returns a method that a person has written as CleanMethod has it. The error says why no request has such a one.
 func SpellMethod(value string) (string, error) {
 	if !isToken(value) {

@@ -3,6 +3,7 @@ package ruleset
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"sort"
 	"strings"
 
 	"github.com/proxyweir/weir/core"
@@ -202,6 +203,38 @@ func (at level) knows(keys []string) bool {
 // knows is about what is below a descriptor; of no keys it is the descriptor itself, which is there.
 func (d *descriptor) knows(keys []string) bool {
 	return len(keys) == 0 || d.below.knows(keys)
+}
+
+// Values returns the values, wildcards among them, that descriptors with these keys have for the i-th: each once, in the order of their
+// bytes.
+func (d *Domain) Values(keys []string, i int) []string {
+	seen := make(map[string]bool)
+	d.root.values(keys, i, seen)
+	list := make([]string, 0, len(seen))
+	for value := range seen {
+		list = append(list, value)
+	}
+	sort.Strings(list)
+	return list
+}
+
+func (at level) values(keys []string, i int, seen map[string]bool) {
+	v := at[keys[0]]
+	if v == nil {
+		return
+	}
+	if i == 0 {
+		for value := range v.exact {
+			seen[value] = true
+		}
+		return
+	}
+	if v.any != nil {
+		v.any.below.values(keys[1:], i-1, seen)
+	}
+	for _, one := range v.exact {
+		one.below.values(keys[1:], i-1, seen)
+	}
 }
 
 // Lookup finds the limits of requests, one after the other: it is kept from one to the next, and not for concurrent use.

@@ -1,6 +1,9 @@
 package ruleset
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // isWildcard reports whether a descriptor's value stands for several: a * in it is any text, also none.
 func isWildcard(value string) bool {
@@ -39,4 +42,38 @@ func fits(t *tail, rest string) bool {
 		rest = rest[at+len(t.inner[i]):]
 	}
 	return true
+}
+
+// Unmet says why no request has a descriptor's value, where what it is taken from has one spelling; "": some may have it. spell returns a
+// value that a person has written in that spelling, and an error where it can have none. Of a wildcard only the case of letters is looked
+// at.
+func Unmet(value string, spell func(value string) (string, error)) string {
+	if !isWildcard(value) {
+		spelled, err := spell(value)
+		if err != nil {
+			return err.Error()
+		}
+		if spelled != value {
+			return fmt.Sprintf("%q: requests have %q", shorten(value), shorten(spelled))
+		}
+		return ""
+	}
+	letters, err := spell("/Aa")
+	if err != nil {
+		letters, _ = spell("Aa")
+	}
+	path := value // in front of a query, which is as it was sent
+	if i := strings.IndexByte(value, '?'); i >= 0 {
+		path = value[:i]
+	}
+	spelled := path
+	if strings.HasSuffix(letters, "aa") {
+		spelled = strings.ToLower(path)
+	} else if strings.HasSuffix(letters, "AA") {
+		spelled = strings.ToUpper(path)
+	}
+	if spelled == path {
+		return ""
+	}
+	return fmt.Sprintf("%q: requests have %q", shorten(value), shorten(spelled+value[len(path):]))
 }

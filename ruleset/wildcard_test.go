@@ -5,6 +5,8 @@ import (
 	"math/rand"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/core"
 )
 
 // matches is the oracle of the tests: whether a value is what a wildcard says, byte by byte, in every way that there is.
@@ -235,5 +237,47 @@ func TestTheQuickWayKnowsWildcardsAndFieldsWithoutEffect(t *testing.T) {
 	}
 	if got := fmt.Sprint(quick.Advice()); strings.Contains(got, name+":") && !strings.Contains(got, name+": ") {
 		t.Errorf("a line that is not known: %s", got)
+	}
+}
+
+func TestValuesThatNoRequestHas(t *testing.T) {
+	of := func(kind string) func(string) (string, error) {
+		source, err := core.ParseSource(kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return func(value string) (string, error) { return source.Spell(value) }
+	}
+	for _, c := range []struct{ source, value, want string }{
+		{"path", "/login", ""}, {"path", "/Login", `"/Login": requests have "/login"`}, {"path", "//login", `"//login": requests have "/login"`},
+		{"path", "login", `"login": must be a path, which begins with /`}, {"path", "*", ""}, {"path", "*.pdf", ""}, {"path", "/api/*/action", ""},
+		{"path", "*.PDF", `"*.PDF": requests have "*.pdf"`}, {"path", "/A*?Q=A", `"/A*?Q=A": requests have "/a*?Q=A"`},
+		{"host", "shop.example", ""}, {"host", "Shop.example:80", `"Shop.example:80": requests have "shop.example"`}, {"host", "*.shop.example", ""}, {"host", "*.Shop.example", `"*.Shop.example": requests have "*.shop.example"`},
+		{"method", "POST", ""}, {"method", "post", `"post": requests have "POST"`}, {"method", "P*", ""}, {"method", "p*", `"p*": requests have "P*"`}, {"method", "/", `"/": must be a method such as POST`},
+		{"header:X-A", "Any", ""}, {"header:X-A", "Any*Thing", ""}, {"query:q", "a*A", ""},
+	} {
+		if got := Unmet(c.value, of(c.source)); got != c.want {
+			t.Errorf("%s %q: %s, want %s", c.source, c.value, got, c.want)
+		}
+	}
+}
+
+func TestTheValuesOfADomainAreThoseAtTheDepthOfTheirKeys(t *testing.T) {
+	d := domainOf(t, `{"domain": "d", "descriptors": [
+	{"key": "a", "value": "1", "descriptors": [{"key": "b", "value": "x*y"}, {"key": "c", "value": "z"}]},
+	{"key": "a", "value": "2*", "descriptors": [{"key": "b", "value": "x"}, {"key": "b", "value": "x*y"}]},
+	{"key": "a", "descriptors": [{"key": "b", "value": "v"}, {"key": "b"}]},
+	{"key": "b", "value": "top"}]}`)
+	for _, c := range []struct {
+		keys []string
+		at   int
+		want string
+	}{
+		{[]string{"a"}, 0, "[1 2*]"}, {[]string{"a", "b"}, 0, "[1 2*]"}, {[]string{"a", "b"}, 1, "[v x x*y]"}, {[]string{"a", "c"}, 1, "[z]"},
+		{[]string{"b"}, 0, "[top]"}, {[]string{"c", "b"}, 1, "[]"}, {[]string{"a", "b", "c"}, 2, "[]"},
+	} {
+		if got := fmt.Sprint(d.Values(c.keys, c.at)); got != c.want {
+			t.Errorf("%v %d: %s, want %s", c.keys, c.at, got, c.want)
+		}
 	}
 }

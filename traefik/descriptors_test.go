@@ -148,3 +148,32 @@ func TestDescriptorsWithAStarAnywhereLimitRequests(t *testing.T) {
 		}
 	}
 }
+
+// Hosts, methods and paths are looked up in one spelling, so that a value in another is met by nobody: the log warns of it, or its limit
+// would be gone without a word.
+func TestAValueThatNoRequestHasIsWarnedOf(t *testing.T) {
+	const text = `{"domain": "d", "descriptors": [
+	{"key": "path", "value": "/Login", "rate_limit": {"unit": "day", "requests_per_unit": 1}},
+	{"key": "path", "value": "/API/*/action", "rate_limit": {"unit": "day", "requests_per_unit": 1}},
+	{"key": "path", "value": "/login", "rate_limit": {"unit": "day", "requests_per_unit": 1}},
+	{"key": "tenant", "value": "Acme", "descriptors": [
+		{"key": "method", "value": "post", "rate_limit": {"unit": "day", "requests_per_unit": 1}},
+		{"key": "method", "value": "P*", "rate_limit": {"unit": "day", "requests_per_unit": 1}}]}
+]}`
+	f := newFiled(t, text, &Config{Descriptors: []interface{}{
+		object{"entries": []interface{}{object{"key": "path", "source": "path"}}},
+		object{"entries": []interface{}{object{"key": "tenant", "source": "header:X-Tenant"}, object{"key": "method", "source": "method"}}},
+	}})
+	for _, want := range []string{
+		`domain "d": descriptor "path": a value is met by no request: "/Login": requests have "/login"`,
+		`domain "d": descriptor "path": a value is met by no request: "/API/*/action": requests have "/api/*/action"`,
+		`domain "d": descriptor "method": a value is met by no request: "post": requests have "POST"`,
+	} {
+		if f.log.count(want) != 1 {
+			t.Errorf("the log lacks %s: %s", want, f.log)
+		}
+	}
+	if n := f.log.count("met by no request"); n != 3 {
+		t.Errorf("the log speaks of %d values: %s", n, f.log)
+	}
+}

@@ -230,10 +230,53 @@ func adviceOf(e *engine, s *ruleSet) []string {
 			advice = append(advice, text)
 		}
 	}
+	if s.domain != nil {
+		advice = append(advice, adviceOfValues(e.descriptors, s.domain)...)
+	}
 	if len(s.files.Domains) > 0 && s.domain == nil {
 		advice = append(advice, "the rule files have a domain with descriptors, and nothing says how requests become some; write descriptors beside rulesFile")
 	}
 	return advice
+}
+
+// mostUnmet is how many values of a descriptor are spoken of.
+const mostUnmet = 10
+
+// adviceOfValues returns which values in rule files no request has, since hosts, methods and paths are looked up in one spelling.
+func adviceOfValues(descriptors []descriptor, domain *ruleset.Domain) []string {
+	var advice []string
+	for _, one := range descriptors {
+		keys := make([]string, 0, len(one))
+		for i := range one {
+			keys = append(keys, one[i].key)
+		}
+		told := 0
+		for i := range one {
+			if !one[i].source.Respells() {
+				continue
+			}
+			for _, why := range unmetBy(one[i].source, domain.Values(keys, i)) {
+				if told < mostUnmet {
+					told++
+					advice = append(advice, fmt.Sprintf("domain %q: descriptor %q: a value is met by no request: %s", domain.Name(), keys[i], why))
+				}
+			}
+		}
+	}
+	return advice
+}
+
+// unmetBy says which values no request has that is told apart by the source, and why.
+func unmetBy(source core.Source, values []string) []string {
+	var list []string
+	spell := func(value string) (string, error) { return source.Spell(value) }
+	for i := range values {
+		why := ruleset.Unmet(values[i], spell)
+		if why != "" {
+			list = append(list, why)
+		}
+	}
+	return list
 }
 
 // watchFiles has the files of an engine looked at, as long as it is there.
