@@ -5,10 +5,13 @@ import (
 	"sync/atomic"
 )
 
-// Breaker keeps requests from waiting for a server that does not answer. It is closed until so many calls in a row have
-// failed, and open from then on: nobody asks the server but, after a while, one probe at a time (the breaker is then half
+// Breaker keeps requests from waiting for a server that does not answer. It is closed until calls have failed five times in a
+// row, and open from then on: nobody asks the server but, after a while, one probe at a time (the breaker is then half
 // open). A probe that succeeds closes it; after one that fails the next waits twice as long, up to a second. Waits are
 // jittered, so that the nodes of a fleet do not probe in step.
+//
+// Calls that are under way at the same time fail together, of one cause: a connection that is lost, or a server that pauses. They count
+// as one failure.
 //
 // The zero value is closed and ready to use. It is safe for concurrent use.
 type Breaker struct {
@@ -30,19 +33,21 @@ const (
 func (b *Breaker) Open() bool { return b.open.Load() }
 
 // Trouble returns the counter of failures in a row: as long as it is 0 the breaker is closed, and Succeed has nothing to note.
-// It is for reading only.
+// It is for reading only: before a call, for Fail.
 func (b *Breaker) Trouble() *atomic.Int64 { return &b.failures }
 
 // Succeed notes that a call has been answered. It does not close an open breaker: a late answer says little.
 func (b *Breaker) Succeed() {
-	if b.failures.Load() != 0 {
+	if b.failures.Load() != 0 && !b.open.Load() {
 		b.failures.Store(0)
 	}
 }
 
-// Fail notes that a call has failed, and returns true if that has opened the breaker. Who is told so sees to the probes.
-func (b *Breaker) Fail() bool {
-	if b.failures.Add(1) < failuresToOpen {
+// Fail notes that a call has failed, and returns true if that has opened the breaker. Who is told so sees to the probes. seen is what
+// Trouble had when the call began: where that has changed since, the failure is a part of one that was counted, or others have been
+// answered meanwhile, and it does not count.
+func (b *Breaker) Fail(seen int64) bool {
+	if !b.failures.CompareAndSwap(seen, seen+1) || seen+1 < failuresToOpen {
 		return false
 	}
 	b.mu.Lock()

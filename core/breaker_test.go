@@ -6,11 +6,14 @@ import (
 	"testing"
 )
 
+// fail notes the failure of a call that began when the breaker was about to open.
+func (b *Breaker) fail() bool { return b.Fail(failuresToOpen - 1) }
+
 // failTimes notes failures, and returns how many of them have opened the breaker.
 func failTimes(b *Breaker, n int) int {
 	opened := 0
 	for i := 0; i < n; i++ {
-		if b.Fail() {
+		if b.Fail(b.Trouble().Load()) {
 			opened++
 		}
 	}
@@ -26,11 +29,38 @@ func TestBreakerOpensAfterFiveFailuresInARow(t *testing.T) {
 	if opened := failTimes(&b, 4); b.Open() || opened != 0 {
 		t.Fatal("open after four failures behind a success")
 	}
-	if !b.Fail() || !b.Open() {
+	if !b.Fail(b.Trouble().Load()) || !b.Open() {
 		t.Fatal("closed after five failures in a row")
 	}
 	if opened := failTimes(&b, 20); opened != 0 || !b.Open() {
 		t.Errorf("opened %d times more", opened)
+	}
+}
+
+// A connection that is lost takes all the calls with it that it had: that happened once, and says nothing of the server.
+func TestCallsThatFailTogetherAreOneFailure(t *testing.T) {
+	var b Breaker
+	for round := 1; round <= 5; round++ {
+		seen := b.Trouble().Load()
+		opened := 0
+		for call := 0; call < 100; call++ {
+			if b.Fail(seen) {
+				opened++
+			}
+		}
+		if b.Open() != (round == 5) || b.Open() && opened != 1 {
+			t.Fatalf("after %d failures of a hundred calls each: open %v, %d were told", round, b.Open(), opened)
+		}
+	}
+}
+
+func TestAFailureOfACallThatBeganBeforeAnAnswerDoesNotCount(t *testing.T) {
+	var b Breaker
+	failTimes(&b, 4)
+	seen := b.Trouble().Load()
+	b.Succeed()
+	if b.Fail(seen) || b.Open() || b.Trouble().Load() != 0 {
+		t.Errorf("open %v, %d failures", b.Open(), b.Trouble().Load())
 	}
 }
 
@@ -41,7 +71,10 @@ func TestBreakerIsNotClosedByALateAnswer(t *testing.T) {
 	if !b.Open() {
 		t.Error("closed by an answer to a call from before")
 	}
-	if b.Fail() {
+	if b.Trouble().Load() == 0 {
+		t.Error("an answer to a call from before has ended the trouble of which who asks goes by")
+	}
+	if b.Fail(b.Trouble().Load()) {
 		t.Error("opened a second time")
 	}
 }
@@ -72,7 +105,7 @@ func TestBreakerLetsOneProbeThroughAtATime(t *testing.T) {
 	if opened := failTimes(&b, 4); opened != 0 || b.Open() {
 		t.Error("the failures from before still count")
 	}
-	if !b.Fail() {
+	if !b.Fail(b.Trouble().Load()) {
 		t.Error("does not open again")
 	}
 }
@@ -109,9 +142,10 @@ func TestBreakerTellsOneOfManyThatItHasOpened(t *testing.T) {
 		var b Breaker
 		var opened, probes atomic.Int64
 		var wg sync.WaitGroup
+		failTimes(&b, failuresToOpen-1)
 		for i := 0; i < 16; i++ {
 			wg.Add(1)
-			go countTrue(b.Fail, &opened, &wg)
+			go countTrue(b.fail, &opened, &wg)
 		}
 		wg.Wait()
 		for i := 0; i < 16; i++ {

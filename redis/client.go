@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sort"
+	"sync/atomic"
 	"time"
 
 	"github.com/proxyweir/weir/core"
@@ -92,11 +93,14 @@ type Server struct {
 	name    string
 	conn    Conn
 	breaker core.Breaker
+	trouble *atomic.Int64 // the breaker's
 }
 
 // NewServer returns a server that is reached by conn; name is what messages call it.
 func NewServer(name string, conn Conn) *Server {
-	return &Server{name: name, conn: conn}
+	s := &Server{name: name, conn: conn}
+	s.trouble = s.breaker.Trouble()
+	return s
 }
 
 // Name returns what messages call the server.

@@ -10,8 +10,8 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// failed notes that a call to a server, about that key, has failed.
-func (s *Store) failed(server *Server, key string, err error) {
+// failed notes that a call to a server, about that key, has failed. seen is what the server's trouble was when the call began.
+func (s *Store) failed(server *Server, key string, seen int64, err error) {
 	if errors.Is(err, ErrMoving) {
 		return
 	}
@@ -19,7 +19,7 @@ func (s *Store) failed(server *Server, key string, err error) {
 		server.breaker.Succeed()
 		return
 	}
-	if !server.breaker.Fail() {
+	if !server.breaker.Fail(seen) {
 		return
 	}
 	if s.changed != nil {

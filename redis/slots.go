@@ -184,8 +184,9 @@ func (s *Store) refund(calls []*Call, end func()) {
 		if err != nil || server.breaker.Open() {
 			continue
 		}
+		seen := server.trouble.Load()
 		if err = server.conn.Run(c); err != nil {
-			s.failed(server, c.Keys[0], err)
+			s.failed(server, c.Keys[0], seen, err)
 		}
 	}
 }

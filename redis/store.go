@@ -385,9 +385,10 @@ func (s *Store) make(c *Call, rules []*openRule, checks []core.Check, peek, time
 			c.Args = append(c.Args, "t")
 		}
 		short := !c.Deadline.IsZero() && time.Until(c.Deadline) < s.client.Timeout()/2 // others have used up the time
+		seen := server.trouble.Load()
 		if err := server.conn.Run(c); err != nil {
 			if !short || !errors.Is(err, ErrTimeout) {
-				s.failed(server, c.Keys[0], err)
+				s.failed(server, c.Keys[0], seen, err)
 			}
 			return nil, fmt.Errorf("%s: %w", server.name, s.refused(err, c.Script, checks))
 		}

@@ -214,8 +214,9 @@ func (s *Store) tell(script *Script, name string, check *core.Check, what string
 	}
 	for try := 0; ; try++ {
 		c := s.callOf(script, name, check, what)
+		seen := server.trouble.Load()
 		if err := server.conn.Run(c); err != nil {
-			s.failed(server, name, err)
+			s.failed(server, name, seen, err)
 			return fmt.Errorf("%s: %w", server.name, s.refused(err, script, []core.Check{*check}))
 		}
 		server.breaker.Succeed()

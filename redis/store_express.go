@@ -84,7 +84,7 @@ func Serve(s *Store, r *core.Rule, c ServeConfig) http.Handler {
 		open:    o,
 		server:  server,
 		conn:    server.conn,
-		trouble: server.breaker.Trouble(),
+		trouble: server.trouble,
 		clock:   s.ownClock,
 		seed:    s.seed,
 		salt:    o.salt,
@@ -230,7 +230,7 @@ func settle(e *express, w http.ResponseWriter, r *http.Request, key string, call
 	c.Key = key
 	c.Cost = 1
 	if err != nil {
-		e.store.failed(e.server, call.Keys[0], err)
+		e.store.failed(e.server, call.Keys[0], 0, err) // as ServeHTTP has seen it
 	} else if len(call.Reply) != 3 || !readDecision(e.rule, call.Reply[0], call.Reply[1], call.Reply[2], &c.Decision) {
 		err = errReply
 	}

@@ -163,8 +163,9 @@ func (l *leases) renewSome(keys, members []string) {
 		return
 	}
 	c := &Call{Script: scriptOfRenewal, Keys: keys, Args: append([]string{strconv.FormatInt(l.lasts, 10)}, members...)}
+	seen := server.trouble.Load()
 	if err = server.conn.Run(c); err != nil {
-		l.store.failed(server, keys[0], err)
+		l.store.failed(server, keys[0], seen, err)
 	}
 }
 

@@ -411,7 +411,7 @@ func TestAServerThatHasLostTheSlotIsNotProbedForIt(t *testing.T) {
 	s := newScene(t, true)
 	other := NewServer("other", &fakeConn{s.fake, "other"})
 	for i := 0; i < 5; i++ {
-		other.breaker.Fail()
+		other.breaker.Fail(other.trouble.Load())
 	}
 	s.store.probe(other, "weir:{k}:r:AAAAAAAA")
 	if len(s.calls) != 0 || !other.Available() {
@@ -642,7 +642,7 @@ func TestAFailedRefundIsAFailureOfTheServerAndNotOfTheRequest(t *testing.T) {
 		t.Fatalf("%v, the calls were %s, %+v", err, s.order(), checks[1].Decision)
 	}
 	for i := 0; i < 4; i++ {
-		s.server("x").breaker.Fail()
+		s.server("x").breaker.Fail(s.server("x").trouble.Load())
 	}
 	if s.server("x").Available() {
 		t.Error("the refund's failure was not counted")
@@ -654,7 +654,7 @@ func TestAFailedRefundIsAFailureOfTheServerAndNotOfTheRequest(t *testing.T) {
 	s.answer = func(c *sentCall) ([]int64, error) {
 		if c.server == "y" {
 			for i := 0; i < 5; i++ {
-				s.server("x").breaker.Fail()
+				s.server("x").breaker.Fail(s.server("x").trouble.Load())
 			}
 			return append(denied(), serverTime), nil
 		}
@@ -726,7 +726,7 @@ func TestNothingIsChargedWhereASlotsServerIsKnownToBeDown(t *testing.T) {
 	a, b := s.open(core.RuleConfig{Name: "a"}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "b"}, core.LimitConfig{})
 	s.answer = always(told(5))
 	for i := 0; i < 5; i++ {
-		s.server("y").breaker.Fail()
+		s.server("y").breaker.Fail(s.server("y").trouble.Load())
 	}
 	checks := []core.Check{check(a, "x", 1), check(b, "y", 1)}
 	if err := s.store.Decide(checks, false); !errors.Is(err, ErrUnavailable) || len(s.calls) != 0 {
@@ -743,7 +743,7 @@ func TestServersAreListedByTheirNames(t *testing.T) {
 		s.fake.server(name)
 	}
 	for i := 0; i < 5; i++ {
-		s.fake.server("d").breaker.Fail()
+		s.fake.server("d").breaker.Fail(s.fake.server("d").trouble.Load())
 	}
 	want := []ServerState{{"a", false}, {"b", false}, {"c", false}, {"d", true}}
 	got := s.store.Servers()

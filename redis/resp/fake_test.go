@@ -213,6 +213,66 @@ func TestWhatWaitsTogetherIsSentTogether(t *testing.T) {
 	}
 }
 
+// What a connection takes with it that ends before it has been handed a call was surely not executed: it is sent over the next one.
+func TestWhatWasNotSentYetIsSentOverTheNextConnection(t *testing.T) {
+	t.Parallel()
+	for _, nothing := range []bool{false, true} { // of the first write arrives, and the connection says so
+		f := newFake(t)
+		c := newClient(t, Config{Address: f.listener.Addr().String(), DialTimeout: patience})
+		l, err := dial(c.conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gate := make(chan struct{})
+		inner := l.net
+		hook := &hooked{read: inner.Read, close: func() { _ = inner.Close() }, write: func(b []byte) (int, error) {
+			<-gate
+			if nothing {
+				return 0, io.ErrClosedPipe
+			}
+			return len(b) / 2, io.ErrClosedPipe
+		}}
+		l.net = hook
+		l.raw = hook
+		c.conn.mu.Lock()
+		c.conn.link = l
+		c.conn.links[l] = true
+		c.conn.mu.Unlock()
+		go write(c.conn, l)
+		go read(c.conn, l)
+		waiting := func(n int64) func() bool {
+			return func() bool {
+				c.conn.mu.Lock()
+				defer c.conn.mu.Unlock()
+				return l.number == n && (n > 1 || len(l.out) == 0)
+			}
+		}
+		var wg sync.WaitGroup
+		var first error
+		together(&wg, func() { first = ask(c, 0, time.Time{}) })
+		until(t, "the first call is being sent", waiting(1))
+		const callers = 50
+		for i := 1; i <= callers; i++ {
+			n := i
+			together(&wg, func() {
+				if err := ask(c, n, time.Time{}); err != nil {
+					t.Errorf("a call that was not sent: %v", err)
+				}
+			})
+		}
+		until(t, "the others wait", waiting(callers+1))
+		close(gate)
+		wg.Wait()
+		want := callers
+		if nothing {
+			want++
+		}
+		if (first == nil) != nothing || f.arrived() != want {
+			t.Errorf("nothing was sent: %v; of the first: %v; %d have arrived, want %d", nothing, first, f.arrived(), want)
+		}
+	}
+}
+
 // hooked is a connection that does what a test has it do.
 type hooked struct {
 	read, write func(b []byte) (int, error)

@@ -23,6 +23,7 @@ type link struct {
 	// The conn's mutex guards these.
 	queue, last *flight // whose replies are to come, after those that the reader has taken over
 	number      int64   // flights so far
+	handed      int64   // of those, the ones whose commands may have been sent
 	writing     bool    // what is to be sent is being sent, or will be at once
 	out         []byte  // what is to be sent next
 	spare       []byte  // a buffer for it
@@ -243,14 +244,25 @@ func lose(c *conn, l *link, err error) {
 		fail(c, l, err)
 	}
 	lost := fmt.Errorf("%w: the connection was lost: %w", redis.ErrUnavailable, err)
+	retry := overAnother
 	if c.closed {
 		lost = errClosed
+		retry = 0
+	}
+	sent := l.handed - l.number // of those in the line
+	for f := l.first; f != nil; f = f.next {
+		sent++
 	}
 	for f := l.first; f != nil; {
 		next := f.next
+		if sent <= 0 && f.call != nil { // surely not executed
+			f.retry = retry
+		}
+		sent--
 		switch {
 		case f.call == nil:
 		case f.deadline <= now:
+			f.retry = 0
 			land(f, redis.ErrTimeout)
 		default:
 			land(f, lost)

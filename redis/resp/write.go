@@ -24,9 +24,14 @@ func send(c *conn, l *link) {
 		for len(l.out) > 0 {
 			out := l.out
 			l.out = l.spare
+			handed := l.handed
+			l.handed = l.number
 			c.mu.Unlock()
-			_, err := l.net.Write(out)
+			n, err := l.net.Write(out)
 			c.mu.Lock()
+			if n == 0 {
+				l.handed = handed
+			}
 			l.spare = nil
 			if cap(out) <= largestBuffer {
 				l.spare = out[:0]
