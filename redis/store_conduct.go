@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"strconv"
+	"time"
 
 	"github.com/proxyweir/weir/core"
 )
@@ -161,26 +162,48 @@ func member(r *core.Rule, cost int64, ticket uint64) string {
 	return string(appendDouble(binary.LittleEndian.AppendUint64(nil, ticket), cost))
 }
 
-// Settle implements core.Store. Each hold is settled by itself. One whose settling fails is given back when its lease has run out.
+// Settle implements core.Store. Each hold is settled by itself, but all of them are waited for no longer than one decision is: what is
+// left then is settled in the background. A hold whose settling fails is given back when its lease has run out.
 func (s *Store) Settle(holds []core.Hold) error {
 	var failure error
+	timeout := s.client.Timeout()
+	deadline := time.Now().Add(timeout)
 	for i := range holds {
-		h := &holds[i]
-		keep := "0"
-		if h.Keep {
-			keep = "1"
+		if i > 0 && time.Until(deadline) < timeout/2 {
+			go s.settleLater(append([]core.Hold{}, holds[i:]...))
+			return failure
 		}
-		name := s.naming.key(h.Key, opened(h.Rule).suffix)
-		if leased(h.Rule) {
-			s.leases.remove(heldUnder(name, h.Rule, h.Cost), member(h.Rule, h.Cost, h.Ticket))
-		}
-		c := core.Check{Rule: h.Rule, Key: h.Key, Cost: h.Cost, Ticket: h.Ticket}
-		if err := s.tell(scriptOfSettle, name, &c, keep); err != nil {
+		if err := s.settleOne(&holds[i], deadline); err != nil {
 			failure = err
 		}
 	}
 	s.leases.settled()
 	return failure
+}
+
+// settleLater is Settle for holds that nobody waits for. Of those whose settling fails nobody is told.
+func (s *Store) settleLater(holds []core.Hold) {
+	defer func() {
+		_ = recover() // in an interpreted program nobody above would
+		s.leases.settled()
+	}()
+	for i := range holds {
+		_ = s.settleOne(&holds[i], time.Time{})
+	}
+}
+
+// settleOne makes the call for one hold.
+func (s *Store) settleOne(h *core.Hold, deadline time.Time) error {
+	keep := "0"
+	if h.Keep {
+		keep = "1"
+	}
+	name := s.naming.key(h.Key, opened(h.Rule).suffix)
+	if leased(h.Rule) {
+		s.leases.remove(heldUnder(name, h.Rule, h.Cost), member(h.Rule, h.Cost, h.Ticket))
+	}
+	c := core.Check{Rule: h.Rule, Key: h.Key, Cost: h.Cost, Ticket: h.Ticket}
+	return s.tell(scriptOfSettle, name, &c, keep, deadline)
 }
 
 // ShutOut implements core.Store.
@@ -198,13 +221,13 @@ func (s *Store) Reset(r *core.Rule, key string) error {
 func (s *Store) tellOf(script *Script, r *core.Rule, key, what string) error {
 	o := opened(r)
 	c := core.Check{Rule: r, Key: key, Cost: 1}
-	err := s.tell(script, s.naming.key(key, o.suffix), &c, what)
+	err := s.tell(script, s.naming.key(key, o.suffix), &c, what, time.Time{})
 	s.memo.forget(maphash.String(s.seed, key) ^ o.salt)
 	return err
 }
 
-// tell runs a script of one check that has no reply.
-func (s *Store) tell(script *Script, name string, check *core.Check, what string) error {
+// tell runs a script of one check that has no reply, by that deadline; zero: the client's timeout from now.
+func (s *Store) tell(script *Script, name string, check *core.Check, what string, deadline time.Time) error {
 	server, err := s.client.Server(name)
 	if err != nil {
 		return err
@@ -214,6 +237,7 @@ func (s *Store) tell(script *Script, name string, check *core.Check, what string
 	}
 	for try := 0; ; try++ {
 		c := s.callOf(script, name, check, what)
+		c.Deadline = deadline
 		seen := server.trouble.Load()
 		if err := server.conn.Run(c); err != nil {
 			s.failed(server, name, seen, err)

@@ -1,0 +1,96 @@
+package redis
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// stalled is a client whose server answers nothing: a call ends when its time is over.
+type stalled struct {
+	server  *Server
+	timeout time.Duration
+
+	mu        sync.Mutex
+	deadlines []time.Time // of the calls
+	gate      chan struct{}
+}
+
+func (s *stalled) Server(key string) (*Server, error) { return s.server, nil }
+func (s *stalled) Servers() []*Server                 { return []*Server{s.server} }
+func (s *stalled) Cluster() bool                      { return false }
+func (s *stalled) Timeout() time.Duration             { return s.timeout }
+func (s *stalled) Name() string                       { return "stalled" }
+func (s *stalled) Close() error                       { return nil }
+
+// calls returns how many calls have been made, and how many of them had a deadline.
+func (s *stalled) calls() (all, limited int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, at := range s.deadlines {
+		if !at.IsZero() {
+			limited++
+		}
+	}
+	return len(s.deadlines), limited
+}
+
+// Run implements Conn. Calls without a deadline, which nobody waits for in these tests, wait at the gate.
+func (s *stalled) Run(call *Call) error {
+	s.mu.Lock()
+	s.deadlines = append(s.deadlines, call.Deadline)
+	s.mu.Unlock()
+	if call.Deadline.IsZero() {
+		<-s.gate
+		call.Reply = []int64{0, 0}
+		return nil
+	}
+	over, letGo := context.WithDeadline(context.Background(), call.Deadline)
+	<-over.Done()
+	letGo()
+	return ErrTimeout
+}
+
+// However much a request has reserved, its end is told for no longer than a decision is waited for: the calls that are waited for
+// have one deadline, and behind it no other is waited for.
+func TestTheEndOfARequestIsWaitedForAsOneDecisionIs(t *testing.T) {
+	client := &stalled{timeout: 20 * time.Millisecond, gate: make(chan struct{})}
+	client.server = NewServer("stalled", client)
+	s, err := NewStore(Config{Client: client})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.closed = true // no probes
+	places, err := core.NewConcurrency(100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := core.NewRule(core.RuleConfig{Name: "places", Limit: places})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = s.Open(r); err != nil {
+		t.Fatal(err)
+	}
+	holds := make([]core.Hold, 30)
+	for i := range holds {
+		holds[i] = core.Hold{Rule: r, Key: "k", Cost: 1, Ticket: uint64(i + 1)}
+	}
+	if err := s.Settle(holds); err == nil {
+		t.Error("nothing was answered, and there is no error")
+	}
+	_, limited := client.calls()
+	if limited != 1 { // it has used up the time
+		t.Errorf("%d calls were waited for, one after the other", limited)
+	}
+	close(client.gate)
+	for all := 0; all < len(holds); all, _ = client.calls() {
+		time.Sleep(time.Millisecond) // the background goes on
+	}
+	if all, limited := client.calls(); all != len(holds) || limited != 1 {
+		t.Errorf("%d calls, %d of them waited for; want %d and 1", all, limited, len(holds))
+	}
+}
