@@ -83,7 +83,9 @@ func keys(t testing.TB, server *redistest.Server) []string {
 
 // Messages of the log.
 const (
-	saysNodes     = "nodes is not set: if Redis cannot be reached, each node lets the whole limit through"
+	saysNodes         = "nodes is not set: if Redis cannot be reached, each node lets the whole limit through"
+	saysOtherNetworks = "another proxy that shares the zone by Redis takes other networks for one client, so each of them counts apart and lets the whole limit through; " +
+		"write the same ipv4_prefix and ipv6_prefix on both (32 and 128 leave addresses whole)"
 	saysNotYet    = "Redis cannot be used yet; until it can, rate limits go by the zones' on_error"
 	saysDown      = "Redis does not answer; until it does, rate limits go by the zones' on_error"
 	saysUpAgain   = "Redis answers again"

@@ -93,7 +93,13 @@ func newKeyMaker(template string, prefixes core.Prefixes) (*keyMaker, error) {
 	if template == clientIPPlaceholder {
 		k.spec = "client_ip" // as core's own sources are written, so that one counter serves several proxies
 	}
-	if k.masks {
+	if prefixes.IPv4 == 32 { // which leaves addresses whole, as if nothing were said: see ruleset.KeySpec
+		prefixes.IPv4 = 0
+	}
+	if prefixes.IPv6 == 128 {
+		prefixes.IPv6 = 0
+	}
+	if prefixes != (core.Prefixes{}) {
 		k.spec += fmt.Sprintf(" /%d /%d", prefixes.IPv4, prefixes.IPv6)
 	}
 	return k, nil

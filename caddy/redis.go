@@ -349,6 +349,7 @@ func acquireRedis(settings *redisSettings) (*sharedRedis, error) {
 		config := settings.store
 		config.Client = c
 		config.Changed = shared.logAvailability
+		config.Differs = shared.warnOfPrefixes
 		if shared.store, err = redis.NewStore(config); err != nil {
 			_ = c.Close() // nothing was sent yet
 			return nil, err
@@ -393,6 +394,19 @@ func (s *sharedRedis) logAvailability(server string, err error) {
 		return
 	}
 	logger.Info("Redis answers again", zap.String("server", server))
+}
+
+// warnOfPrefixes says that another proxy masks the addresses in a zone's key otherwise, so that the two do not share its counters.
+func (s *sharedRedis) warnOfPrefixes(namespace, zone string, here, there core.Prefixes) {
+	if s.ended.Load() {
+		return
+	}
+	logger := caddy.Log().Named("http.rate_limit.stores.redis")
+	logger.Warn("another proxy that shares the zone by Redis takes other networks for one client, so each of them counts apart and lets the whole limit through; "+
+		"write the same ipv4_prefix and ipv6_prefix on both (32 and 128 leave addresses whole)",
+		zap.String("namespace", namespace), zap.String("zone", zone),
+		zap.Int("ipv4_prefix", here.IPv4), zap.Int("ipv6_prefix", here.IPv6),
+		zap.Int("their_ipv4_prefix", there.IPv4), zap.Int("their_ipv6_prefix", there.IPv6))
 }
 
 // quietGoRedis has what the client library writes to standard error written to Caddy's log.

@@ -340,6 +340,9 @@ func (r *Rule) SeesWaiting() bool {
 // IsCandidate reports whether the rule is a candidate: its decision is to be compared with that of the check before it.
 func (r *Rule) IsCandidate() bool { return r.conduct != nil && r.conduct.candidate }
 
+// KeySpec returns what the key is made of: RuleConfig.KeySpec.
+func (r *Rule) KeySpec() string { return r.keySpec }
+
 // Identity names the state that the rule counts in. Rules with equal identities share counters, whatever their limits'
 // numbers; it is made of namespace, name, algorithm, period, alignment and what the key is made of.
 func (r *Rule) Identity() string { return r.identity }

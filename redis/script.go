@@ -41,6 +41,8 @@ var (
 	scriptOfSettle  = newScript(makeScriptOfConduct(luaSettleEnd))
 	scriptOfRenewal = newScript(luaBegin + luaRenew)
 
+	scriptOfMark = newScript(luaMark) // see comparison
+
 	// Of keys that are shut out, let in or reset by hand, whatever their rule.
 	scriptOfShutOut = newScript(makeScriptOfConduct(luaShutOutEnd))
 	scriptOfReset   = newScript(makeScriptOfConduct(luaResetEnd))

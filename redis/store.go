@@ -38,6 +38,11 @@ type Config struct {
 	// must not wait. nil means nobody is told.
 	Changed func(server string, err error)
 
+	// Differs is told once of a rule of which another node masks the addresses in the key to other networks, so that the two count
+	// apart though they are to share: it is called in the background, and prefixes of 32 and 128 leave addresses whole. nil means nobody
+	// is told, and nothing is compared.
+	Differs func(namespace, rule string, here, there core.Prefixes)
+
 	// Clock returns the node's time in microseconds, from which only differences are taken; nil means a monotonic clock.
 	// Limits never go by it, only what the node remembers.
 	Clock func() int64
@@ -59,17 +64,18 @@ func (c Config) Check() error {
 // All the rules of a request are decided in one atomic step. In a Cluster that is so for keys of one hash slot, as are those of
 // one client; of a request with several see askBySlot.
 type Store struct {
-	client    Client
-	naming    *naming
-	scripts   []*Script // of one rule, by core.Algorithm
-	changed   func(server string, err error)
-	clock     func() int64
-	ownClock  func() int64 // Config.Clock
-	wallClock func() int64
-	seed      maphash.Seed
-	memo      memo
-	leases    leases
-	ahead     atomic.Int64 // how far the server's clock is ahead of the node's, once that has mattered
+	client     Client
+	naming     *naming
+	scripts    []*Script // of one rule, by core.Algorithm
+	changed    func(server string, err error)
+	clock      func() int64
+	ownClock   func() int64 // Config.Clock
+	wallClock  func() int64
+	seed       maphash.Seed
+	memo       memo
+	leases     leases
+	comparison comparison
+	ahead      atomic.Int64 // how far the server's clock is ahead of the node's, once that has mattered
 
 	mu     sync.Mutex // guards what follows
 	closed bool
@@ -119,6 +125,7 @@ func NewStore(c Config) (*Store, error) {
 		s.scripts = scriptsOfOneLine
 	}
 	s.leases.begin(s, c.Lease)
+	s.comparison.begin(s, c.Differs)
 	if s.clock == nil {
 		s.clock = monotonic
 	}
@@ -147,6 +154,7 @@ func (s *Store) Open(r *core.Rule) error {
 	o := s.prepare(r)
 	r.Keep(o)
 	r.OnAccompany(func() { o.further = appendConduct(nil, r, s.leases.lasts) })
+	s.comparison.add(r)
 	return nil
 }
 
@@ -188,6 +196,7 @@ func (s *Store) Release(r *core.Rule) {
 		delete(s.waiting, r.Identity())
 	}
 	s.mu.Unlock()
+	s.comparison.remove(r)
 }
 
 // Close ends the store and its client: at once, or where requests under way hold something in Redis, when the last of them is over.
@@ -209,6 +218,7 @@ func (s *Store) closeLater() { _ = s.end() }
 
 // end ends the store and its client.
 func (s *Store) end() error {
+	s.comparison.close()
 	s.mu.Lock()
 	s.closed = true
 	for _, timer := range s.timers {

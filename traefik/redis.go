@@ -1,10 +1,12 @@
 package traefik
 
 import (
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/resp"
 )
@@ -51,6 +53,9 @@ func (g *registry) acquireRedis(s *redisSettings, middleware string) (*sharedRed
 	config.Client = client
 	config.Lines = true
 	config.Changed = func(server string, err error) { shared.tell(middleware, server, err) }
+	config.Differs = func(namespace, rule string, here, there core.Prefixes) {
+		shared.warnOfPrefixes(middleware, namespace, rule, here, there)
+	}
 	shared.store, err = redis.NewStore(config)
 	if err != nil {
 		_ = client.Close() // nothing was sent yet
@@ -108,4 +113,13 @@ func (s *sharedRedis) tell(middleware, server string, err error) {
 		return
 	}
 	warn(middleware, "Redis at "+server+" answers again")
+}
+
+// warnOfPrefixes says that another proxy masks the addresses in a rule's key otherwise, so that the two do not share its counters.
+func (s *sharedRedis) warnOfPrefixes(middleware, namespace, rule string, here, there core.Prefixes) {
+	if s.ended.Load() {
+		return
+	}
+	warn(middleware, fmt.Sprintf("rule %q in namespace %q: another proxy that shares it by Redis takes other networks for one client, so each of them counts apart and lets the whole limit through: "+
+		"ipv4Prefix %d and ipv6Prefix %d here, %d and %d there; write the same on both (32 and 128 leave addresses whole)", rule, namespace, here.IPv4, here.IPv6, there.IPv4, there.IPv6))
 }

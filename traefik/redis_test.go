@@ -243,3 +243,34 @@ func TestACommandThatOneRuleLacksIsSaidAndLeavesTheOthers(t *testing.T) {
 		t.Errorf("a minute later: said %d times: %s", got, s.log)
 	}
 }
+
+// A rule that two proxies share in Redis has two counters where they take other networks for one client: nothing else would show it.
+func TestProxiesThatMaskAddressesOtherwiseAreWarnedOf(t *testing.T) {
+	server := redistest.Start(t)
+	settings := patient(object{"address": server.Addr(), "nodes": 2})
+	rule := func(prefix string) *Config {
+		c := inRedis(Rule{Limit: "20/1h", IPv6Prefix: prefix}, settings)
+		c.Namespace = "fleet"
+		return c
+	}
+	compare := func(s *stage) {
+		for _, shared := range s.redis {
+			until(t, func() bool { return shared.store.Check(time.Second) == nil })
+			shared.store.Compare()
+		}
+	}
+	one, same, other := newStage(t), newStage(t), newStage(t)
+	one.handler(context.Background(), rule(""), "limit@file")
+	compare(one)
+	same.handler(context.Background(), rule("64"), "limit@file")
+	compare(same)
+	if got := same.log.count("takes other networks"); got != 0 {
+		t.Errorf("of the same networks: %s", same.log)
+	}
+	other.handler(context.Background(), rule("128"), "limit@file")
+	compare(other)
+	if got := other.log.count(`rule "limit" in namespace "fleet": another proxy that shares it by Redis takes other networks for one client, so each of them counts apart and lets the whole limit through: ` +
+		`ipv4Prefix 32 and ipv6Prefix 128 here, 32 and 64 there`); got != 1 {
+		t.Errorf("said %d times: %s", got, other.log)
+	}
+}

@@ -1,0 +1,52 @@
+package ratelimit_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/redis"
+	"github.com/proxyweir/weir/redis/goredis"
+	"github.com/proxyweir/weir/redis/redistest"
+)
+
+// A zone that two proxies share in Redis has two counters where they take other networks for one client: nothing else would show it.
+func TestProxiesThatMaskAddressesOtherwiseAreWarnedOf(t *testing.T) {
+	server := redistest.Start(t)
+	client, err := goredis.New(goredis.Config{Addresses: []string{server.Addr()}, Timeout: patience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := redis.NewStore(redis.Config{Client: client, Differs: func(_, _ string, _, _ core.Prefixes) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = other.Close() })
+	limit, err := core.NewLimit(core.LimitConfig{Requests: 100, Period: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule, err := core.NewRule(core.RuleConfig{Namespace: "fleet", Name: "api", KeySpec: "client_ip /0 /64", Limit: limit}) // as the plugin has it
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Open(rule); err != nil {
+		t.Fatal(err)
+	}
+	other.Compare()
+
+	site := func(lines string) string {
+		return "rate_limit {\nnamespace fleet\nzone api {\nkey {client_ip}\nlimit 3/1h\n" + lines + "\n}\n" + storeAt(server.Addr(), patiently) + "\n}\nrespond ok"
+	}
+	s := startSite(t, site(""))
+	s.admit(2, "/")
+	s.reload(site("ipv4_prefix 32\nipv6_prefix 128")) // which leaves addresses whole, as if nothing were said
+	s.admit(1, "/")
+	s.reject("/")
+	eventually(t, "a warning", func() bool { return len(s.logs(saysOtherNetworks)) > 0 })
+	w := s.logs(saysOtherNetworks)[0]
+	if w["level"] != "warn" || w["namespace"] != "fleet" || w["zone"] != "api" ||
+		w["ipv4_prefix"] != 32.0 || w["their_ipv4_prefix"] != 32.0 || w["ipv6_prefix"] != 128.0 || w["their_ipv6_prefix"] != 64.0 {
+		t.Errorf("the warning is %v", w)
+	}
+}

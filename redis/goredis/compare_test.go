@@ -1,0 +1,122 @@
+package goredis_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/redis"
+	"github.com/proxyweir/weir/redis/goredis"
+	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/redis/resp"
+)
+
+// comparing is a proxy that is told what others mask to.
+type comparing struct {
+	*node
+	mu   sync.Mutex
+	told []string
+}
+
+func newComparing(t *testing.T, addr string, interpreted bool) *comparing {
+	t.Helper()
+	c := &comparing{}
+	config := redis.Config{Prefix: "compared:", Lines: interpreted, Differs: func(_, rule string, here, there core.Prefixes) {
+		c.mu.Lock()
+		c.told = append(c.told, fmt.Sprint(rule, here, there))
+		c.mu.Unlock()
+	}}
+	if interpreted {
+		client, err := resp.New(resp.Config{Address: addr, Username: user, Password: userPassword, Timeout: patience})
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.Client = client
+		store, err := redis.NewStore(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = store.CloseNow() })
+		c.node = &node{store: store}
+		return c
+	}
+	c.node = &node{store: newStore(t, config, goredis.Config{Addresses: []string{addr}, Username: user, Password: userPassword})}
+	return c
+}
+
+// opens opens a rule of that name with a key of that kind.
+func (c *comparing) opens(t *testing.T, name, spec string) {
+	t.Helper()
+	config := rule(t, name, core.TokenBucket, 100)
+	config.KeySpec = spec
+	c.open(t, config)
+}
+
+// saw compares, and checks what was told since it was last asked.
+func (c *comparing) saw(t *testing.T, what string, want ...string) {
+	t.Helper()
+	c.store.Compare()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	slices.Sort(c.told)
+	if !slices.Equal(c.told, want) {
+		t.Errorf("%s: told %q, want %q", what, c.told, want)
+	}
+	c.told = nil
+}
+
+// Caddy leaves IPv6 addresses whole unless it is told otherwise, and the plugin takes a /64 for one: a rule that both have is then two.
+func TestProxiesThatMaskAddressesOtherwiseAreToldSo(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.WithUser(user, userPassword, "~compared:* "+acl))
+	caddy, traefik := newComparing(t, server.Addr(), false), newComparing(t, server.Addr(), true)
+	caddy.opens(t, "api", "client_ip")
+	caddy.opens(t, "same", "client_ip /0 /64")
+	caddy.opens(t, "whole", "client_ip")
+	caddy.opens(t, "tenants", "header:X-Tenant")
+	caddy.saw(t, "the first")
+	traefik.opens(t, "api", "client_ip /0 /64")
+	traefik.opens(t, "same", "client_ip /0 /64")
+	traefik.opens(t, "whole", "client_ip")
+	traefik.opens(t, "other", "client_ip header:X-Plan /24 /64")
+	traefik.saw(t, "the second", "api{32 64} {32 128}")
+	traefik.saw(t, "the second, again")
+	caddy.saw(t, "the first, again")
+
+	// Its own former settings are no other's.
+	traefik.opens(t, "other", "client_ip header:X-Plan /24 /48")
+	traefik.saw(t, "after a reload")
+	caddy.opens(t, "other", "client_ip header:X-Plan /24 /64")
+	caddy.saw(t, "the first, of what the second has changed", "other{24 64} {24 48}")
+
+	keys := server.MustDo(t, "KEYS", "*").Strings()
+	if len(keys) != 4 {
+		t.Errorf("the marks are %q", keys)
+	}
+	for _, key := range keys {
+		if ttl := server.MustDo(t, "PTTL", key).Int; ttl <= 0 || ttl > 1_800_000 {
+			t.Errorf("%s lasts %d ms", key, ttl)
+		}
+	}
+}
+
+func TestWhatIsReleasedIsComparedNoMore(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.WithUser(user, userPassword, "~compared:* "+acl))
+	c := newComparing(t, server.Addr(), false)
+	c.opens(t, "api", "client_ip")
+	c.opens(t, "api", "client_ip /0 /64") // a reload: the new one is opened before the old one goes
+	c.store.Release(c.rules[0])
+	c.saw(t, "after a reload")
+	if keys := server.MustDo(t, "KEYS", "*").Strings(); len(keys) != 1 || server.MustDo(t, "GET", keys[0]).Text[:6] != "32 64 " {
+		t.Errorf("the marks are %q", keys)
+	}
+	server.MustDo(t, "FLUSHALL")
+	c.store.Release(c.rules[1])
+	c.saw(t, "nothing is open")
+	if keys := server.MustDo(t, "KEYS", "*").Strings(); len(keys) != 0 {
+		t.Errorf("the marks are %q", keys)
+	}
+}

@@ -1,0 +1,227 @@
+package redis
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// comparison finds out whether other nodes that share a rule mask the addresses in its key to other networks. Such nodes count apart,
+// each lets the whole limit through, and nothing else shows it. For each rule whose key may have an address one node keeps a mark in
+// Redis, of what it masks to; the others look at it. That goes on in the background, at long intervals.
+type comparison struct {
+	store   *Store
+	differs func(namespace, rule string, here, there core.Prefixes) // nil: nothing is compared
+	node    string                                                  // in the marks of this node
+	again   func()                                                  // compares, and sets the timer again: made once, as that of leases
+
+	mu     sync.Mutex
+	rules  map[string]*comparedRule // by their mark's key
+	timer  *time.Timer              // nil: none is set
+	closed bool
+}
+
+// comparedRule is a rule that is compared.
+type comparedRule struct {
+	namespace, name string
+	here            core.Prefixes // of the rule that was opened last (Which is not kept itself: Yaegi takes it for another type then.)
+	uses            int
+	told            map[core.Prefixes]bool // what others mask to has been told
+}
+
+const (
+	firstComparison = 5 * time.Second  // after a rule was opened
+	comparisons     = 10 * time.Minute // from one to the next
+	markLasts       = 3 * comparisons
+)
+
+// begin makes the comparison of a store ready.
+func (c *comparison) begin(s *Store, differs func(namespace, rule string, here, there core.Prefixes)) {
+	c.store = s
+	c.differs = differs
+	c.rules = make(map[string]*comparedRule)
+	c.again = func() { c.compareLater() }
+	var node [6]byte
+	_, _ = rand.Read(node[:])
+	c.node = hex.EncodeToString(node[:])
+}
+
+// markOf returns the key of a rule's mark; "" where it has none. Rules with the same mark are to share their counters, but for what
+// they mask to.
+func (c *comparison) markOf(r *core.Rule) string {
+	of, _ := splitSpec(r.KeySpec())
+	lower := strings.ToLower(of)
+	if c.differs == nil || r.IsCandidate() || !strings.Contains(lower, "ip") && !strings.Contains(lower, "remote") {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(format + "|" + strings.TrimSuffix(r.Identity(), r.KeySpec()) + of))
+	return c.store.naming.prefix + "rules}:" + base64.RawURLEncoding.EncodeToString(sum[:12])
+}
+
+// splitSpec returns what a key is made of without how its addresses are masked, and that.
+func splitSpec(spec string) (string, core.Prefixes) {
+	whole := core.Prefixes{IPv4: 32, IPv6: 128}
+	end := strings.LastIndex(spec, " /")
+	if end < 0 {
+		return spec, whole
+	}
+	begin := strings.LastIndex(spec[:end], " /")
+	if begin < 0 {
+		return spec, whole
+	}
+	ipv4, err4 := strconv.Atoi(spec[begin+2 : end])
+	ipv6, err6 := strconv.Atoi(spec[end+2:])
+	if err4 != nil || err6 != nil {
+		return spec, whole
+	}
+	if ipv4 == 0 {
+		ipv4 = whole.IPv4
+	}
+	if ipv6 == 0 {
+		ipv6 = whole.IPv6
+	}
+	return spec[:begin], core.Prefixes{IPv4: ipv4, IPv6: ipv6}
+}
+
+func (c *comparison) add(r *core.Rule) {
+	mark := c.markOf(r)
+	if mark == "" {
+		return
+	}
+	c.mu.Lock()
+	compared := c.rules[mark]
+	if compared == nil {
+		compared = &comparedRule{told: make(map[core.Prefixes]bool)}
+		c.rules[mark] = compared
+	}
+	compared.namespace = r.Namespace()
+	compared.name = r.Name()
+	_, compared.here = splitSpec(r.KeySpec())
+	compared.uses++
+	if c.closed {
+		// nobody asks any more
+	} else if c.timer == nil {
+		c.timer = time.AfterFunc(firstComparison, c.again)
+	} else {
+		c.timer.Reset(firstComparison)
+	}
+	c.mu.Unlock()
+}
+
+func (c *comparison) remove(r *core.Rule) {
+	mark := c.markOf(r)
+	if mark == "" {
+		return
+	}
+	c.mu.Lock()
+	if compared := c.rules[mark]; compared != nil {
+		compared.uses--
+		if compared.uses == 0 {
+			delete(c.rules, mark)
+		}
+	}
+	c.mu.Unlock()
+}
+
+// close ends the comparisons.
+func (c *comparison) close() {
+	c.mu.Lock()
+	c.closed = true
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	c.mu.Unlock()
+}
+
+// compareLater compares all rules, and has that done again after a while.
+func (c *comparison) compareLater() {
+	defer func() {
+		_ = recover() // in an interpreted program nobody above would
+		c.mu.Lock()
+		if !c.closed {
+			c.timer.Reset(comparisons)
+		}
+		c.mu.Unlock()
+	}()
+	c.store.Compare()
+}
+
+// Compare looks whether other nodes mask the addresses in the keys of the rules that are open otherwise than this one, and tells
+// Config.Differs. A store does so by itself, in the background, five seconds after a rule was opened and every ten minutes.
+func (s *Store) Compare() {
+	c := &s.comparison
+	c.mu.Lock()
+	var marks []string
+	for mark := range c.rules {
+		marks = append(marks, mark)
+	}
+	c.mu.Unlock()
+	for _, mark := range marks {
+		if !c.compare(mark) {
+			return // until the next time
+		}
+	}
+}
+
+// compare looks at one mark. It returns false where the server did not answer.
+func (c *comparison) compare(mark string) bool {
+	c.mu.Lock()
+	compared := c.rules[mark]
+	var here core.Prefixes
+	if compared != nil {
+		here = compared.here
+	}
+	c.mu.Unlock()
+	if compared == nil {
+		return true
+	}
+	server, err := c.store.client.Server(mark)
+	if err != nil || server.breaker.Open() {
+		return false
+	}
+	own := fmt.Sprintf("%d %d %s", here.IPv4, here.IPv6, c.node)
+	call := &Call{Script: scriptOfMark, Keys: []string{mark}, Args: []string{own, fmt.Sprint(int64(markLasts / time.Millisecond)), c.node}}
+	seen := server.trouble.Load()
+	if err = server.conn.Run(call); err != nil {
+		c.store.failed(server, mark, seen, err)
+		return false
+	}
+	if len(call.Reply) != 2 {
+		return true
+	}
+	there := core.Prefixes{IPv4: int(call.Reply[0]), IPv6: int(call.Reply[1])}
+	if there == here {
+		return true
+	}
+	c.mu.Lock()
+	told := compared.told[there]
+	compared.told[there] = true
+	c.mu.Unlock()
+	if !told {
+		c.differs(compared.namespace, compared.name, here, there)
+	}
+	return true
+}
+
+// luaMark keeps a mark, unless there is one of another node, with other numbers, and returns the numbers of the one that there is. ARGV
+// has this node's mark, how long it lasts in milliseconds, and the node.
+const luaMark = `
+local call = redis.call
+local mark = redis.pcall('GET', KEYS[1])
+local ipv4, ipv6, node
+if type(mark) == 'string' then ipv4, ipv6, node = string.match(mark, '^(%d+) (%d+) (%x+)$') end
+local own4, own6 = string.match(ARGV[1], '^(%d+) (%d+) ')
+if not node or node == ARGV[3] or ipv4 == own4 and ipv6 == own6 then
+	ipv4, ipv6 = own4, own6
+	call('PSETEX', KEYS[1], ARGV[2], ARGV[1])
+end
+return {tonumber(ipv4), tonumber(ipv6)}
+`

@@ -1,0 +1,88 @@
+package redis
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// marked is a client whose server has a mark of another node.
+type marked struct {
+	server *Server
+	calls  []*Call
+	reply  []int64
+}
+
+func (m *marked) Server(key string) (*Server, error) { return m.server, nil }
+func (m *marked) Servers() []*Server                 { return []*Server{m.server} }
+func (m *marked) Cluster() bool                      { return false }
+func (m *marked) Timeout() time.Duration             { return time.Minute }
+func (m *marked) Name() string                       { return "marked" }
+func (m *marked) Close() error                       { return nil }
+
+// Run implements Conn.
+func (m *marked) Run(call *Call) error {
+	m.calls = append(m.calls, call)
+	call.Reply = append(call.Reply[:0], m.reply...)
+	return nil
+}
+
+func TestOtherNetworksAreToldOnceForEachRule(t *testing.T) {
+	client := &marked{reply: []int64{24, 64}}
+	client.server = NewServer("marked", client)
+	var told []string
+	s, err := NewStore(Config{Client: client, Differs: func(namespace, rule string, here, there core.Prefixes) {
+		told = append(told, fmt.Sprint(namespace, "/", rule, " ", here.IPv4, " ", here.IPv6, " ", there.IPv4, " ", there.IPv6))
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func(name, spec string) {
+		if err := s.Open(mustRule(t, core.RuleConfig{Namespace: "n", Name: name, KeySpec: spec}, core.LimitConfig{})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open("same", "client_ip /24 /64")
+	open("other", "{http.request.remote.host} {path} /0 /64")
+	open("whole", "client_ip")
+	open("tenants", "header:X-Tenant")
+	s.Compare()
+	s.Compare()
+	if len(client.calls) != 6 {
+		t.Errorf("%d calls for three rules that have an address, twice", len(client.calls))
+	}
+	all := strings.Join(told, ", ")
+	if len(told) != 2 || !strings.Contains(all, "n/other 32 64 24 64") || !strings.Contains(all, "n/whole 32 128 24 64") {
+		t.Errorf("told %s", all)
+	}
+	client.reply = []int64{24, 48}
+	s.Compare()
+	if len(told) != 5 {
+		t.Errorf("of others than those: told %s", strings.Join(told, ", "))
+	}
+	s.closed = true
+	if err := s.Close(); err != nil || !s.comparison.closed {
+		t.Errorf("%v; compared after the end: %v", err, !s.comparison.closed)
+	}
+}
+
+func TestWhatAKeyIsMadeOfWithoutItsPrefixes(t *testing.T) {
+	for spec, want := range map[string]string{
+		"client_ip":                     "client_ip|32 128",
+		"client_ip /0 /64":              "client_ip|32 64",
+		"client_ip header:X /24 /0":     "client_ip header:X|24 128",
+		"{client_ip} /a /24 /56":        "{client_ip} /a|24 56",
+		"{client_ip} /a":                "{client_ip} /a|32 128",
+		"{client_ip} /a /b":             "{client_ip} /a /b|32 128",
+		"":                              "|32 128",
+		"header:X-Very-Long / /24 /64x": "header:X-Very-Long / /24 /64x|32 128",
+	} {
+		of, p := splitSpec(spec)
+		if got := fmt.Sprint(of, "|", p.IPv4, " ", p.IPv6); got != want {
+			t.Errorf("%q: %s, want %s", spec, got, want)
+		}
+	}
+}
