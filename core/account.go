@@ -1,5 +1,7 @@
 package core
 
+import "math/bits"
+
 // account is what a store keeps of a key, besides what its limit has counted, for a rule with a conduct. The zero account is a key
 // of which there is nothing to keep. Times are microseconds since the Unix epoch.
 type account struct {
@@ -14,9 +16,9 @@ type account struct {
 	line    []turn          // those that this rule makes wait, whose charges are in the state already (or, of a log, pending)
 	tail    int64           // when the last departs that this rule made wait
 
-	softUntil int64  // there is tolerance until then; 0: it has not been used
-	softAgain int64  // and again from then on, where nothing exceeds the limit before
-	wide      *Limit // what decides until softUntil
+	softUntil int64 // there is tolerance until then; 0: it has not been used
+	softAgain int64 // and again from then on, where nothing exceeds the limit before
+	loan      *loan // what tolerance has given; nil: there was none
 
 	shutUntil  int64 // no request is let in before
 	quietUntil int64 // who offends before that is not a first offender
@@ -131,11 +133,47 @@ func (a *account) tolerance(now int64) (there, begun bool) {
 func (a *account) exceed(r *Rule, begins bool, now int64) {
 	if begins {
 		a.softUntil = now + r.conduct.softFor
-		a.wide = r.conduct.wide
+		a.loan = &loan{wide: r.conduct.wide}
 	}
 	if now < a.softUntil || now < a.softAgain {
 		a.last = now
 		a.softAgain = now + r.limit.period
+	}
+}
+
+// loan is what tolerance gives, until it ends.
+type loan struct {
+	wide *Limit // what decides
+
+	// How much a bucket has been refilled faster, up to the time of the state that it is owed to: what tolerance has let through is
+	// paid back at the limit's own rate.
+	lent   level
+	lentAt int64
+}
+
+// lend notes how much less a bucket's level is at that time than its limit alone would have it, where the wide one charges it.
+func (a *account) lend(l, wide *Limit, s State, at int64) {
+	owed := s
+	a.owe(l, &owed)
+	if a.loan == nil {
+		a.loan = &loan{wide: wide}
+	}
+	_, hi, lo := drain(l, &owed, at)
+	charged, wideHi, wideLo := drain(wide, &s, at)
+	low, borrow := bits.Sub64(lo, wideLo, 0)
+	high, below := bits.Sub64(hi, wideHi, borrow)
+	a.loan.lent = level{high, low}
+	if below != 0 {
+		a.loan.lent = level{}
+	}
+	a.loan.lentAt = charged
+	a.last = at
+}
+
+// owe adds to a bucket's state what is owed to it. Where others have charged the bucket since, who know no tolerance, that is nothing.
+func (a *account) owe(l *Limit, s *State) {
+	if a.loan != nil && a.loan.lent.hi|a.loan.lent.lo != 0 && !isShut(s) && s.A&(1<<timeBits-1) == a.loan.lentAt {
+		addLevel(l, s, a.loan.lent)
 	}
 }
 
@@ -164,6 +202,9 @@ func (a *account) yield(co *conduct, until, now int64) {
 	}
 	a.last = now
 	a.shutUntil = 0
+	if a.loan != nil {
+		a.loan.lent = level{}
+	}
 	a.line = a.line[:0]
 	gone := 0
 	for gone < len(a.pending) && a.pending[gone].at < until {
@@ -190,6 +231,6 @@ func (a *account) forget(now int64) {
 	a.pardon(now)
 	a.softUntil = 0
 	a.softAgain = 0
-	a.wide = nil
+	a.loan = nil
 	a.line = a.line[:0]
 }

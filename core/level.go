@@ -80,10 +80,20 @@ func drainTime(l *Limit, hi, lo uint64) int64 {
 // forever is the longest time that is told: a hundred years.
 const forever = 100 * 365 * microsPerDay
 
+// level is one by itself, in two words.
+type level struct{ hi, lo uint64 }
+
 // chargeLevel adds units to a bucket's state, as its limit has it by now.
 func chargeLevel(l *Limit, s *State, n int64) {
+	hi, lo := addUnits(l, 0, 0, n)
+	addLevel(l, s, level{hi, lo})
+}
+
+// addLevel adds a level to a bucket's state, at whatever time that is of.
+func addLevel(l *Limit, s *State, more level) {
 	at, hi, lo := s.A&(1<<timeBits-1), uint64(s.A)>>timeBits, uint64(s.B)
-	hi, lo = addUnits(l, hi, lo, n)
+	lo, carry := bits.Add64(lo, more.lo, 0)
+	hi += more.hi + carry
 	if mostHi, mostLo := addUnits(l, 0, 0, mostUnits); hi > mostHi || hi == mostHi && lo > mostLo {
 		hi = mostHi
 		lo = mostLo

@@ -177,6 +177,9 @@ func (m *Memory) evaluate(s *shard, c *Check, l *Limit, at, cost int64) {
 	c.state = State{}
 	if c.slot >= 0 {
 		c.state = s.slots[c.slot].state
+		if co := c.Rule.conduct; co != nil && co.wide != nil && l == c.Rule.limit && s.owners[c.slot]&accounted != 0 {
+			s.accounts[c.hash].owe(l, &c.state) // while there is tolerance the wide limit charges, and the own decides as if there were none
+		}
 	}
 	decide(l, &c.state, at, cost, &c.next, &c.Decision)
 }
@@ -234,6 +237,7 @@ func (m *Memory) weighSoft(s *shard, c *Check, w *weighing, now, reserved int64)
 	}
 	if !d.Allowed && now+d.RetryAfter >= w.account.softUntil { // by then the limit holds again
 		d.RetryAfter = hard.RetryAfter
+		d.ResetAfter = hard.ResetAfter
 	}
 	d.Soft = d.Allowed && !hard.Allowed
 	w.begins = d.Soft && !begun
@@ -491,6 +495,9 @@ func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
 	decision.ResetAfter = at - now + c.Decision.ResetAfter
 	c.Decision = decision
 	before := c.state
+	if w.limit != r.limit && r.limit.algorithm == TokenBucket {
+		m.accountOf(s, c, now).lend(r.limit, w.limit, before, at)
+	}
 	m.write(s, c, w.limit, at)
 	if depart > now && r.limit.delays {
 		a := m.accountOf(s, c, now)
@@ -518,8 +525,11 @@ func (m *Memory) fallDue(s *shard, i int, a *account, l *Limit, now int64) {
 		due++
 		a.units -= p.cost
 		by := l
-		if a.wide != nil && p.at < a.softUntil {
-			by = a.wide
+		if a.loan != nil && p.at < a.softUntil {
+			by = a.loan.wide
+			if l.algorithm == TokenBucket {
+				a.lend(l, by, s.slots[i].state, p.at)
+			}
 		}
 		if m.chargeWhole(s, i, by, p.at, p.cost) {
 			a.line = a.line[:0] // the states in it are without this charge
@@ -527,6 +537,13 @@ func (m *Memory) fallDue(s *shard, i int, a *account, l *Limit, now int64) {
 	}
 	if due > 0 {
 		a.last = now
+	}
+	if a.loan != nil && now >= a.softUntil {
+		a.owe(l, &s.slots[i].state)
+		if a.loan.lent.hi|a.loan.lent.lo != 0 {
+			a.last = now
+		}
+		a.loan = nil
 	}
 	a.pending = a.pending[due:]
 	if len(a.pending) == 0 {

@@ -6,6 +6,7 @@ package redis
 const luaDrain = `
 local at, used, frac = now, 0, 0
 if v and #v == 17 then at, used, frac = unpack('<I7I4I6', v) end
+` + luaOwed + `
 if at > now then
 	if at - now > P then at, used, frac = now, 0, 0 end
 else
@@ -21,6 +22,9 @@ else
 end
 local late = at - now
 `
+
+// luaOwed is where a script puts in what the bucket owes besides: see luaOwe.
+const luaOwed = `-- owed`
 
 // luaSpan sets span to how long it takes from now until so many units, and frac, have drained: core's refillTime and drainTime.
 // No time is longer than a hundred years, which a lower limit than has counted could ask for. (A piece of text: a function would be made anew

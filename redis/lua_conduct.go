@@ -37,15 +37,27 @@ end
 local algorithm, key, cost, R, P, X, Y, counts, denied, ahead, position
 local peek, redirected = 0, false
 local ok, remaining, wait, reset, left, value, header
+local owed, owedFrac, owedAt -- by a bucket, beside its state of that time
 local logLive, expiryOf -- of a log: its entries, and when the i-th of them expires
 
 -- evaluate has the check's limit, or its wide one, decide at a time and a cost. With force, true or 'whole', a request that is over the
 -- limit is charged, too: see counts of luaRule. It returns true, and has decided nothing, where the time lies in none of the calendar's windows that were sent.
 local function evaluate(c, at, units, wide, force)
 	now, algorithm, key, cost, R, P, X, Y = at, c.algorithm, c.key, units, c.R, c.P, c.X, c.Y
-	if wide then R, X = c.wideR, c.wideX end
+	owedAt = nil
+	if wide then R, X = c.wideR, c.wideX elseif c.isSoft then owed, owedFrac, owedAt = c.lent, c.lentFrac, c.lentAt end
 	counts, denied, ahead, position = force, false, c.ahead, c.windows
 	ok, remaining, wait, reset, left, value, header = false, 0, 0, 0, 0, nil, nil
+`
+
+// luaOwe adds what is lent to a bucket's state: while there is tolerance the rule's own limit decides on what the bucket would be
+// without, and the wide one charges it.
+const luaOwe = `
+if v and #v == 17 and at == owedAt then
+	used, frac = used + owed, frac + owedFrac
+	if frac >= P then used, frac = used + 1, frac - P end
+	if used >= 1000000001 then used, frac = 1000000001, 0 end
+end
 `
 
 // luaEntries follows the log's piece.
@@ -71,13 +83,46 @@ end
 -- isShutState says whether the key has, in place of its state, that it is or was shut out by hand: see luaShutOut.
 local function isShutState(c) return read('STRLEN', c.key) == 14 end
 
+-- lend notes how much less a bucket's level is at a time than its limit alone would have it, where the wide one charges it.
+local function lend(c, to)
+	local v, units, part, charged = read('GET', c.key), 0, 0, to
+	if type(v) == 'string' and #v == 17 then
+		local at, used, frac = unpack('<I7I4I6', v)
+		for pass = 1, 2 do
+			local R = c.wideR
+			if pass == 2 then
+				R = c.R
+				if at == c.lentAt then used, frac = used + c.lent, frac + c.lentFrac end
+				if frac >= c.P then used, frac = used + 1, frac - c.P end
+				if used >= 1000000001 then used, frac = 1000000001, 0 end
+			end
+			local left, rest = used, frac
+			if at > to then
+				if at - to > c.P + c.ahead then left, rest = 0, 0 else charged = at end
+			elseif c.Y == 1 then
+				left = left - ((to - to % c.P) - (at - at % c.P)) / c.P * R
+			else
+				local whole, over = divide(to - at, R, c.P)
+				left, rest = left - whole, rest - over
+				if rest < 0 then left, rest = left - 1, rest + c.P end
+			end
+			if left < 0 then left, rest = 0, 0 end
+			units, part = left - units, rest - part
+			if part < 0 then units, part = units - 1, part + c.P end
+		end
+	end
+	c.lent, c.lentFrac, c.lentAt, c.dirty = units, part, charged, true
+end
+
 local function costOf(member) return (unpack('<d', member, 9)) end
 
 -- load reads a check's account, and charges what is due by now.
 local function load(c)
 	local v = read('GET', c.account)
 	c.softUntil, c.softAgain, c.shutUntil, c.quietUntil, c.tail, c.units, c.offences = 0, 0, 0, 0, 0, 0, 0
-	if type(v) == 'string' and #v == 52 then
+	c.lent, c.lentFrac, c.lentAt = 0, 0, 0
+	if type(v) == 'string' and (#v == 52 or #v == 69) then
+		if #v == 69 then c.lent, c.lentFrac, c.lentAt = unpack('<I4I6I7', v, 53) end
 		c.there = true
 		local last
 		last, c.softUntil, c.softAgain, c.shutUntil, c.quietUntil, c.tail, c.units, c.offences = unpack('<I7I7I7I7I7I7I6I4', v)
@@ -97,7 +142,9 @@ local function load(c)
 		local due = call('ZRANGEBYSCORE', c.pending, '-inf', format('%.0f', real), 'WITHSCORES', 'LIMIT', 0, 500)
 		for i = 1, #due, 2 do
 			local units, at = costOf(due[i]), tonumber(due[i + 1])
-			if not evaluate(c, at, units, c.isSoft and at < c.softUntil, 'whole') then
+			local wide = c.isSoft and at < c.softUntil
+			if wide and c.algorithm == 1 then lend(c, at) end
+			if not evaluate(c, at, units, wide, 'whole') then
 				keep(c)
 				c.units = c.units - units
 			end
@@ -108,6 +155,19 @@ local function load(c)
 			c.dirty = true
 		end
 		if c.units > 0 and call('ZCARD', c.pending) == 0 then c.units, c.dirty = 0, true end
+	end
+	if real >= c.softUntil and (c.lent > 0 or c.lentFrac > 0) then -- tolerance has ended: what was lent is owed
+		local v = read('GET', c.key)
+		if type(v) == 'string' and #v == 17 then
+			local at, used, frac = unpack('<I7I4I6', v)
+			if at == c.lentAt then
+				used, frac = used + c.lent, frac + c.lentFrac
+				if frac >= c.P then used, frac = used + 1, frac - c.P end
+				if used >= 1000000001 then used, frac = 1000000001, 0 end
+				call('SET', c.key, pack('<I7I4I6', at, used, frac), 'KEEPTTL')
+			end
+		end
+		c.lent, c.lentFrac, c.dirty = 0, 0, true
 	end
 	while c.delays do
 		local first = call('LINDEX', c.line, 0)
@@ -131,12 +191,19 @@ local function save(c)
 		if not isShutState(c) then call('PEXPIRE', c.key, format('%d', (last - real) / 1000 + 1)) end
 		call('PEXPIRE', c.pending, format('%d', (last - real) / 1000 + 1))
 	end
+	if c.lent > 0 or c.lentFrac > 0 then -- until all that the bucket owes has drained
+		local v, units = read('GET', c.key), c.lent + 1
+		if type(v) == 'string' and #v == 17 then units = units + 1 + unpack('<I4', v, 8) end
+		last = math.max(last, math.min(real + (divide(units, c.P, c.R)) + c.Y * c.P, real + 3153600000000000))
+		if not isShutState(c) then call('PEXPIRE', c.key, format('%d', (last - real) / 1000 + 1)) end
+	end
 	if not c.dirty then return end
 	if last <= real then
 		call('DEL', c.account)
 		return
 	end
 	value = pack('<I7I7I7I7I7I7I6I4', real, c.softUntil, c.softAgain, c.shutUntil, c.quietUntil, c.tail, c.units, c.offences)
+	if c.lent > 0 or c.lentFrac > 0 then value = value .. pack('<I4I6I7', c.lent, c.lentFrac, c.lentAt) end
 	call('PSETEX', c.account, format('%d', (last - real) / 1000 + 1), value)
 end
 
@@ -216,7 +283,7 @@ local function weighSoft(c)
 		c.ok, c.remaining, c.wait, c.reset = hardOk, hardRemaining, hardWait, hardReset
 		return
 	end
-	if not c.ok and real + c.wait >= c.softUntil then c.wait = hardWait end
+	if not c.ok and real + c.wait >= c.softUntil then c.wait, c.reset = hardWait, hardReset end
 	c.soft = c.ok and not hardOk
 	c.begins = c.soft and not begun
 	c.remaining = 0
@@ -392,6 +459,7 @@ local function admit(c, depart)
 	local at, before = depart, ''
 	if c.algorithm == 2 then at = real end
 	if depart > real and c.delays then before = read('GET', c.key) end
+	if c.wide and c.algorithm == 1 then lend(c, at) end
 	evaluate(c, at, c.cost, c.wide)
 	c.reset = at - real + reset
 	keep(c)

@@ -42,6 +42,7 @@ local c, span = checks[1], tonumber(ARGV[2])
 load(c)
 if redirected then return {real} end
 c.shutUntil = 0
+if span > 0 then c.lent, c.lentFrac = 0, 0 end
 if span > 0 then
 	if real < c.quietUntil then c.quietUntil = math.max(c.quietUntil, real + span + c.longest) end
 	if c.units > 0 then -- of which those are not charged that depart before the end
@@ -65,7 +66,7 @@ const luaResetEnd = `
 local c = checks[1]
 load(c)
 if redirected then return {real} end
-c.softUntil, c.softAgain, c.shutUntil, c.quietUntil, c.offences = 0, 0, 0, 0, 0
+c.softUntil, c.softAgain, c.shutUntil, c.quietUntil, c.offences, c.lent, c.lentFrac = 0, 0, 0, 0, 0, 0, 0
 call('PEXPIRE', c.key, 0)
 call('PEXPIRE', c.line, 0)
 c.dirty = c.dirty or c.there

@@ -100,6 +100,7 @@ func makeScriptOfConduct(end string) string {
 	for i := 1; i < len(algorithms); i++ {
 		piece := strings.Replace(algorithms[i], "at - now > P", "at - now > P + ahead", 1)
 		piece = strings.Replace(piece, "start - now <= P", "start - now <= P + ahead", 1)
+		piece = strings.Replace(piece, luaOwed, luaOwe, 1)
 		piece = strings.Replace(piece, "return {now}", "redirected = true return true", 1)
 		source += word + " algorithm == " + strconv.Itoa(i) + " then\n" + piece
 		word = "elseif"

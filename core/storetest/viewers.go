@@ -13,7 +13,8 @@ import (
 //
 //   - A request passes a limit only if it is within that limit by everything that was let through, by whomever, where a bucket is
 //     taken to drain as the fastest of the limits has it. So never more passes in any span than the largest of them allows for.
-//   - What tolerance has let through is counted like all else.
+//   - What tolerance has let through is counted like all else. Where the limit is alone a bucket has drained as that has it, and not
+//     as the wider one, when it lets the next request through without tolerance.
 //   - A rejected request is admitted when it was told, and not a microsecond before, if nothing else comes.
 func testViewers(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) {
 	histories, steps := 8, 100
@@ -59,12 +60,14 @@ func testViewers(t *testing.T, newStore func(t *testing.T, clock *Clock) core.St
 type wayOfViewing struct {
 	name                              string
 	countRejected, soft, counts, wait bool
+	alone                             bool // it is one limit
 }
 
 var waysOfViewing = []wayOfViewing{
 	{name: "plain"},
 	{name: "count_rejected", countRejected: true},
 	{name: "soft", soft: true},
+	{name: "soft, alone", soft: true, alone: true},
 	{name: "count", counts: true},
 	{name: "delay", wait: true},
 }
@@ -115,7 +118,11 @@ func (h *viewing) begin(name string) {
 	s.t.Helper()
 	h.period = []int64{second, 7*second + 1, minute}[h.below(3)]
 	h.units = 12
-	for i := 0; i < 3; i++ {
+	viewers := 3
+	if h.way.alone {
+		viewers = 1
+	}
+	for i := 0; i < viewers; i++ {
 		h.viewers = append(h.viewers, h.open(name))
 		h.fastest = larger(h.fastest, h.viewers[i].faster)
 		h.largest = larger(h.largest, h.viewers[i].wide)
@@ -156,7 +163,7 @@ func (h *viewing) open(name string) viewer {
 	r.CountRejected = h.way.countRejected && h.below(2) == 0
 	v.wide = v.holds
 	v.faster = v.requests
-	if h.way.soft && h.below(4) > 0 {
+	if h.way.soft && (h.way.alone || h.below(4) > 0) {
 		percent := 100 + h.below(300)
 		r.Conduct = tolerant(percent, time.Duration(h.period/4+h.below(2*h.period))*time.Microsecond)
 		v.wide += v.holds * percent / 100
@@ -214,8 +221,12 @@ func (h *viewing) step() {
 		at += d.Delay
 	}
 	holdable := v.holds
+	if h.way.alone { // and what is let through without tolerance is within the limit as if there had been none
+		h.fastest = v.requests
+	}
 	if d.Soft {
 		holdable = v.wide
+		h.fastest = larger(h.fastest, v.faster)
 	}
 	h.pass(v.rule.Limit(), holdable, at, cost)
 }

@@ -218,6 +218,9 @@ func (h *conductHistory) randomRule(name string) core.RuleConfig {
 	if h.r.IntN(3) == 0 {
 		c.Conduct.SoftPercent = 1 + h.r.Int64N(200)
 		c.Conduct.SoftFor = h.randomSpan()
+		for h.r.IntN(4) > 0 && c.Limit.Algorithm() != core.TokenBucket { // of which there is the most to say
+			c.Limit = h.randomLimit(false)
+		}
 	}
 	if h.r.IntN(3) == 0 {
 		c.Conduct.Count, _ = core.ParseStatuses([]string{"401"})
