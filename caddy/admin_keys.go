@@ -222,7 +222,49 @@ func shutOutKey(a *App, r *http.Request) (any, error) {
 	if s.hasUnlimited(key) {
 		return nil, adminError(http.StatusConflict, "rule %q: has no limit for some or all requests of this key, of which nothing is asked; they would pass all the same. Write a limit in place of unlimited, if it is a high one", s.label)
 	}
+	if why := s.passes(key); why != "" {
+		return nil, adminError(http.StatusConflict, "rule %q: %s", s.label, why)
+	}
 	return struct{}{}, s.eachPlace(func(l *limiter, r *core.Rule) error { return l.ShutOut(r, key, duration.Microseconds()) })
+}
+
+// passes says why requests of a key are not counted by the rule, in whichever handler, so that they pass whatever is done to the key; ""
+// where they are.
+func (s *subject) passes(key string) string {
+	why := ""
+	for _, one := range append([]*subject{s}, s.also...) {
+		if why = one.passesHere(key); why == "" {
+			return ""
+		}
+	}
+	return why
+}
+
+func (s *subject) passesHere(key string) string {
+	var except *core.Matcher
+	skips := false
+	switch {
+	case s.zone != nil:
+		except, skips = s.zone.except, s.zone.OnMissingKey == "skip"
+	case s.rule != nil:
+		except, skips = s.rule.Matcher, s.rule.SkipMissing
+	}
+	parts := s.keys.parts(key)
+	if len(parts) != len(s.keys.names) {
+		return ""
+	}
+	for i, value := range parts {
+		if value == "" && skips {
+			return "requests without " + s.keys.names[i] + " pass uncounted (on_missing_key skip)"
+		}
+		if s.keys.names[i] != "client_ip" || except == nil {
+			continue
+		}
+		if network, err := core.ParseNetwork(value); err == nil && except.Excepts(network) {
+			return value + " is among the addresses that the rule excepts, whose requests pass uncounted"
+		}
+	}
+	return ""
 }
 
 // named returns the rule and the key that a request names.

@@ -164,13 +164,14 @@ func (h *Handler) subjectsOfDomain(view *inForce, add func(*subject)) {
 // keyForm says what the keys of a rule are made of.
 type keyForm struct {
 	names  []string
-	secret []bool // which parts may be credentials
-	free   bool   // a key has as many parts as a descriptor has values that vary
-	named  func([]string) (string, error)
+	secret []bool                                       // which parts may be credentials
+	free   bool                                         // a key has as many parts as a descriptor has values that vary
+	static string                                       // the key, where it has no parts
+	named  func(part int, value string) (string, error) // what requests have where an operator writes that; the error says why none has it
 }
 
 func keysOfZone(z *Zone) keyForm {
-	f := keyForm{named: z.key.keyNamed}
+	f := keyForm{static: z.key.static, named: func(part int, value string) (string, error) { return z.key.named(&z.key.parts[part], value) }}
 	for _, part := range z.key.parts {
 		name := "{" + part.name + "}"
 		if name == clientIPPlaceholder {
@@ -183,7 +184,7 @@ func keysOfZone(z *Zone) keyForm {
 }
 
 func keysOfRule(r *ruleset.Rule) keyForm {
-	f := keyForm{named: func(values []string) (string, error) { return ruleset.KeyNamed(r, values) }}
+	f := keyForm{named: func(part int, value string) (string, error) { return ruleset.Named(r, part, value) }}
 	for i := range r.Parts {
 		name := r.Parts[i].Source.String()
 		f.names = append(f.names, name)
@@ -205,27 +206,40 @@ var shownPlaceholders = map[string]bool{
 // isSecret reports whether a placeholder's value may be a credential.
 func isSecret(placeholder string) bool { return !shownPlaceholders[placeholder] }
 
-// of returns the key whose parts have these values.
+// of returns the key whose parts have these values. The error says why no request has such a one, and what would be right.
 func (f keyForm) of(values []string) (string, error) {
-	switch {
-	case f.free && len(values) == 1:
-		return values[0], nil
-	case f.free:
-		var key []byte
-		for _, value := range values {
-			key = core.AppendKeyPart(key, value)
+	named := slices.Clone(values)
+	if !f.free {
+		if len(values) != len(f.names) {
+			return "", fmt.Errorf("key: has %d parts, and this rule's has %d: %s", len(values), len(f.names), strings.Join(f.names, ", "))
 		}
-		return string(key), nil
-	case len(f.names) == 0 && len(values) == 0:
-		return f.named(nil)
-	case len(values) != len(f.names):
-		return "", fmt.Errorf("key: has %d parts, and this rule's has %d: %s", len(values), len(f.names), strings.Join(f.names, ", "))
+		for i, value := range values {
+			var err error
+			if named[i], err = f.named(i, value); err != nil {
+				return "", fmt.Errorf("key: %s: %s", f.names[i], withoutSecret(err, value))
+			}
+		}
 	}
-	key, err := f.named(values)
-	if err != nil {
-		return "", fmt.Errorf("key %w", err)
+	switch len(named) {
+	case 0:
+		return f.static, nil
+	case 1:
+		return named[0], nil
 	}
-	return key, nil
+	var key []byte
+	for _, value := range named {
+		key = core.AppendKeyPart(key, value)
+	}
+	return string(key), nil
+}
+
+// withoutSecret returns what is wrong with a value, which it begins with, without that if it is no address or network: Caddy logs the
+// admin API's errors, and the value may be a credential that an operator has written for the wrong rule.
+func withoutSecret(err error, value string) string {
+	if _, other := core.ParseNetwork(value); other == nil {
+		return err.Error()
+	}
+	return strings.TrimPrefix(err.Error(), strconv.Quote(value)+": ")
 }
 
 // parts returns the values that a key is made of.

@@ -179,6 +179,16 @@ func ParseNetwork(s string) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
+// Excepts reports whether no client of a network is covered, since one of the networks in ExceptIPs has them all.
+func (m *Matcher) Excepts(network netip.Prefix) bool {
+	for i := range m.except {
+		if m.except[i].Bits() <= network.Bits() && m.except[i].Contains(network.Addr()) {
+			return true
+		}
+	}
+	return false
+}
+
 // Covers reports whether the rule covers a request whose client has that address.
 func (m *Matcher) Covers(r *http.Request, clientIP string) bool {
 	path := ""

@@ -81,6 +81,26 @@ func TestExceptsPrivateIsOfNetworksAlone(t *testing.T) {
 	}
 }
 
+// A network is excepted where one of the exceptions has all of it.
+func TestExceptsIsOfWholeNetworks(t *testing.T) {
+	m, err := Match{ExceptIPs: []string{"10.0.0.0/8", "192.0.2.7", "2001:db8::/32"}}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]bool{
+		"10.1.2.3": true, "10.1.0.0/16": true, "10.0.0.0/8": true, "10.0.0.0/7": false, "192.0.2.7": true, "192.0.2.0/24": false, "192.0.2.8": false,
+		"2001:db8:1::/64": true, "2001:db8::1": true, "2001:d00::/24": false, "::ffff:10.1.2.3": true,
+	} {
+		network, err := ParseNetwork(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Excepts(network) != want {
+			t.Errorf("%s: must be %v", text, want)
+		}
+	}
+}
+
 // Defect found: a method in lower case, which many an application takes for the same, came round a limit of it.
 func TestMatchTakesTheSpellingsOfAMethodForTheSame(t *testing.T) {
 	m, err := Match{Methods: []string{"post", "PROPFIND"}}.Compile()

@@ -50,6 +50,9 @@ func decideShut(l *Limit, left, cost int64, d *Decision) {
 // ShutOut shuts a key of a rule out for that many microseconds, in place of a penalty or a shut-out that there is: all its requests are
 // rejected (those of a shadow are said to be), and when the time is over it starts afresh. The error is the store's; what counts in
 // place of the store when it fails has been told all the same.
+//
+// The key is as requests have it, to the byte: here nobody can say whether any has it, and one that none has shuts nobody out. What a
+// person has written is for Prefixes.Key and Source.Spell first.
 func (l *Limiter) ShutOut(r *Rule, key string, duration int64) error {
 	if duration <= 0 || duration > int64(MaxPeriod/1000) {
 		return fmt.Errorf("a key is shut out for 1µs to 366d, not for %d µs", duration)

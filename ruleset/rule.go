@@ -529,19 +529,9 @@ func KeyFor(r *Rule, values []string) string {
 	return join(spelt)
 }
 
-// KeyNamed is KeyFor for values that nobody has checked, of which there are as many as the key has parts. The error says which of them
-// no request has, and what would be right.
-func KeyNamed(r *Rule, values []string) (string, error) {
-	spelt := make([]string, len(values))
-	for i := range r.Parts {
-		one, err := spell(r, &r.Parts[i], values[i])
-		if err != nil {
-			return "", err
-		}
-		spelt[i] = one
-	}
-	return join(spelt), nil
-}
+// Named returns the value that requests have for a part of a rule's key where a person has written this one, of which nobody has checked
+// anything. The error says why no request has it, and what would be right.
+func Named(r *Rule, part int, value string) (string, error) { return spell(r, &r.Parts[part], value) }
 
 // join returns the key of so many values.
 func join(values []string) string {
