@@ -40,11 +40,13 @@ type App struct {
 
 	fileRules fileRules // in force; once the app has started, with the lock of files
 
-	handlers  []*Handler
-	statuses  []*Status
-	usesFiles bool // any handler goes by RulesFiles
-	ctx       caddy.Context
-	logger    *zap.Logger
+	handlers    []*Handler
+	statuses    []*Status
+	lookedAhead bool
+	ahead       map[string]bool // labels of zones whose handlers had not been provisioned at that time; nil: not known
+	usesFiles   bool            // any handler goes by RulesFiles
+	ctx         caddy.Context
+	logger      *zap.Logger
 }
 
 // CaddyModule returns the Caddy module information.

@@ -465,3 +465,70 @@ func plainAddress(s string) string {
 	}
 	return s
 }
+
+// Defect found: `caddy validate` passed a rate_limit_status of a rule that there is not, which Caddy did not start with. The rule may stand
+// anywhere in the configuration, behind the rate_limit_status and on another server.
+func TestStatusOfARuleThatIsNotThereIsRefusedByValidate(t *testing.T) {
+	const limit = `{"handler": "rate_limit", "rate_limits": {"here": {"requests": 5, "period": "1m"}}}`
+	const inShop = `{"handler": "rate_limit", "namespace": "shop", "rate_limits": {"here": {"requests": 5, "period": "1m"}}}`
+	server := func(rest string, handlers ...string) string {
+		return `{"listen": ["127.0.0.1:PORT"], "automatic_https": {"disable": true}, ` + rest + ` "routes": [{"handle": [` + strings.Join(handlers, ", ") + `]}]}`
+	}
+	config := func(servers ...string) string {
+		for i := range servers {
+			servers[i] = fmt.Sprintf("%q: %s", fmt.Sprint("srv", i), strings.Replace(servers[i], ":PORT", fmt.Sprint(":", 8080+i), 1))
+		}
+		return `{"apps": {"http": {"servers": {` + strings.Join(servers, ", ") + `}}}}`
+	}
+	status := func(rule string) string { return `{"handler": "rate_limit_status", "rules": ["` + rule + `"]}` }
+	subroute := func(handler string) string {
+		return `{"handler": "subroute", "routes": [{"handle": [{"handler": "subroute", "routes": [{"handle": [` + handler + `]}]}]}]}`
+	}
+	file := filepath.Join(t.TempDir(), "a.yaml")
+	if err := os.WriteFile(file, []byte("rules: [{name: in-file, limit: 5/1m}]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	byFile := `{"handler": "rate_limit", "rules_files": ["` + file + `"]}`
+	for name, c := range map[string]struct {
+		config func(rule string) string
+		rule   string
+	}{
+		"before it":            {func(rule string) string { return config(server("", limit, status(rule))) }, "here"},
+		"behind it":            {func(rule string) string { return config(server("", status(rule), limit)) }, "here"},
+		"of a namespace":       {func(rule string) string { return config(server("", status(rule), inShop)) }, "shop/here"},
+		"in subroutes":         {func(rule string) string { return config(server("", status(rule), subroute(limit))) }, "here"},
+		"around subroutes":     {func(rule string) string { return config(server("", subroute(status(rule)), limit)) }, "here"},
+		"on another server":    {func(rule string) string { return config(server("", status(rule)), server("", limit), server("")) }, "here"},
+		"on the one before it": {func(rule string) string { return config(server("", limit), server("", status(rule))) }, "here"},
+		"in error routes": {func(rule string) string {
+			return config(server(`"errors": {"routes": [{"handle": [`+limit+`]}]},`, status(rule)))
+		}, "here"},
+		"in a named route": {func(rule string) string {
+			return config(server(`"named_routes": {"r": {"handle": [`+limit+`]}},`, status(rule)))
+		}, "here"},
+		"in upper case": {func(rule string) string {
+			return config(server("", status(rule), subroute(strings.Replace(limit, "rate_limits", "RATE_LIMITS", 1))))
+		}, "here"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 3 { // servers are provisioned in any order
+				if _, err := validate(t, c.config(c.rule)); err != nil {
+					t.Errorf("%s: %v", c.rule, err)
+				}
+				_, err := validate(t, c.config("nope"))
+				if want := `rate_limit_status: rule "nope": must be ` + c.rule; err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("nope: %v, want %s", err, want)
+				}
+			}
+		})
+	}
+	if _, err := validate(t, config(server("", status("nope")))); err == nil || !strings.Contains(err.Error(), `rule "nope": there is none in the configuration`) {
+		t.Errorf("without a rate_limit: %v", err)
+	}
+	// Rule files change, and a rule that is not there any more is only warned of.
+	for _, handlers := range [][]string{{status("gone"), byFile}, {byFile, status("gone")}, {status("gone"), limit, subroute(byFile)}} {
+		if _, err := validate(t, config(server("", handlers...))); err != nil {
+			t.Errorf("with rule files: %v", err)
+		}
+	}
+}

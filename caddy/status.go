@@ -1,8 +1,10 @@
 package ratelimit
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -71,7 +73,80 @@ func (s *Status) Provision(ctx caddy.Context) error {
 		s.wanted[name] = true
 	}
 	s.app.statuses = append(s.app.statuses, s)
-	return nil
+	return s.checkAhead(ctx)
+}
+
+// checkAhead says which of the handler's rules there will not be, so that `caddy validate` does, which starts nothing: see checkStatuses.
+// A rule may be of a handler that is yet to be provisioned, here or on another server. Those are read in the configuration. Where rule
+// files come into it, or what is around the handler is not Caddy's HTTP app, nothing is known yet.
+func (s *Status) checkAhead(ctx caddy.Context) error {
+	a := s.app
+	if !a.lookedAhead {
+		a.lookedAhead = true
+		for _, mod := range ctx.Modules() {
+			if http, ok := mod.(*caddyhttp.App); ok {
+				a.ahead = labelsIn(http)
+			}
+		}
+	}
+	if a.ahead == nil || len(a.files.groups) > 0 {
+		return nil
+	}
+	known := slices.Collect(maps.Keys(a.ahead))
+	for _, other := range a.subjects() {
+		if !a.ahead[other.label] {
+			known = append(known, other.label)
+		}
+	}
+	slices.Sort(known)
+	return s.check(known)
+}
+
+// labelsIn returns what the zones are called of those handlers of an HTTP app that have not been provisioned yet: of the others Caddy
+// forgets the JSON. It is nil where a handler goes by rule files.
+func labelsIn(app *caddyhttp.App) map[string]bool {
+	text, err := json.Marshal(app)
+	if err != nil {
+		return nil
+	}
+	var config any
+	if err := json.Unmarshal(text, &config); err != nil {
+		return nil
+	}
+	labels := make(map[string]bool)
+	if !addLabels(config, labels) {
+		return nil
+	}
+	return labels
+}
+
+// addLabels adds the labels in a part of a configuration, at any depth. It returns false where a handler goes by rule files.
+func addLabels(config any, labels map[string]bool) bool {
+	switch part := config.(type) {
+	case []any:
+		for _, one := range part {
+			if !addLabels(one, labels) {
+				return false
+			}
+		}
+	case map[string]any:
+		if part["handler"] == "rate_limit" {
+			zones, _ := fieldOf(part, "rate_limits").(map[string]any)
+			if len(zones) == 0 || fieldOf(part, "rules_files") != nil || fieldOf(part, "descriptors") != nil {
+				return false
+			}
+			namespace, _ := fieldOf(part, "namespace").(string)
+			for name := range zones {
+				labels[labelOf(namespace, name)] = true
+			}
+		}
+		for _, one := range part {
+			if !addLabels(one, labels) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 var errNoRules = errors.New("rate_limit_status: names no rule; write those that clients are told of behind it: rate_limit_status /quota everyone")
@@ -84,6 +159,16 @@ func (s *Status) check(known []string) error {
 				return fmt.Errorf("rate_limit_status: rule %q: there is none in the configuration", name)
 			}
 			return err
+		}
+	}
+	return nil
+}
+
+// fieldOf returns a field of a JSON object, whose name may be in upper case: encoding/json takes it so.
+func fieldOf(object map[string]any, name string) any {
+	for key, value := range object {
+		if strings.EqualFold(key, name) {
+			return value
 		}
 	}
 	return nil
@@ -109,7 +194,7 @@ func (s *Status) advise(known []string) {
 	s.missing = missing
 }
 
-// checkStatuses says which rules that a rate_limit_status names there are not. With rule files that is only warned of: an edit may take
+// checkStatuses says which rules that a rate_limit_status names there are not, when all are known. With rule files that is only warned of: an edit may take
 // a rule away, and with what is in force then the configuration must start again.
 func (a *App) checkStatuses() error {
 	if len(a.statuses) == 0 {
