@@ -80,7 +80,11 @@ func oddFile(t *testing.T, r *rand.Rand) string {
 				set(m, "key", text(oneOf(r, []string{"a_x", "a", "b_xy", "a_x_y", "a*", "a*_x"})))
 			}
 		case 9:
-			list := oneOf(r, lists(root))
+			all := lists(root)
+			if len(all) == 0 { // a change before this one has taken it away
+				continue
+			}
+			list := oneOf(r, all)
 			for _, d := range list.Content {
 				if k, v := get(d, "key"), get(d, "value"); k != nil && v != nil && v.Value != "" && chance(r, 30) {
 					list.Content = append(list.Content, newMap("key", text(k.Value+"_"+v.Value)))
