@@ -19,7 +19,7 @@ import (
 func testViewers(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) {
 	histories, steps := 8, 100
 	if Interpreted() {
-		histories, steps = 1, 50
+		histories, steps = 1, 25
 	}
 	for n, v := range variants() {
 		for m, way := range waysOfViewing {
@@ -47,6 +47,9 @@ func testViewers(t *testing.T, newStore func(t *testing.T, clock *Clock) core.St
 			whatIsReservedIsChargedWholeByALowerLimit(s, v)
 		})
 	}
+	t.Run("a loan that others have charged since is forgotten", func(t *testing.T) {
+		aLoanThatOthersHaveChargedSinceIsForgotten(newScene(t, newStore))
+	})
 	for _, interval := range []bool{false, true} {
 		s := newScene(t, newStore)
 		t.Run("a debt of centuries, refill interval "+strconv.FormatBool(interval), func(t *testing.T) {
@@ -411,4 +414,21 @@ func theLongestWaitIsTold(s *scene, interval bool) {
 	if d := s.take(high, "alice", 1); d.Allowed || d.RetryAfter <= 0 || d.RetryAfter > core.MaxPeriod.Microseconds() {
 		s.t.Fatalf("a billion of a billion units: %+v; want no, for 366 days at most", d)
 	}
+}
+
+// aLoanThatOthersHaveChargedSinceIsForgotten: what tolerance has refilled is owed to the state that it was lent to. A rule without
+// tolerance, as after a reload, charges the bucket without minding it: long after that nothing is owed any more.
+func aLoanThatOthersHaveChargedSinceIsForgotten(s *scene) {
+	s.t.Helper()
+	v := variant{"token_bucket", core.TokenBucket, false}
+	s.clock.Set(start())
+	soft := s.open(core.RuleConfig{Name: "loan", Limit: v.limit(s.t, 20, 20*second), Conduct: tolerant(100, 5*time.Second)})
+	plain := s.open(core.RuleConfig{Name: "loan", Limit: v.limit(s.t, 20, 20*second)})
+	s.take(soft, "alice", 20)
+	s.take(soft, "alice", 20)
+	s.clock.Add(4 * second)
+	s.is("8 that are refilled in 4 seconds of tolerance, of which 4 are lent", s.take(soft, "alice", 8), core.Decision{Allowed: true, Soft: true, Limit: 20})
+	s.clock.Add(42 * second)
+	s.is("what 42 seconds have refilled, of 40", s.take(plain, "alice", 20), core.Decision{Allowed: true, Limit: 20})
+	s.is("20 more, by tolerance that is there again", s.take(soft, "alice", 20), core.Decision{Allowed: true, Soft: true, Limit: 20})
 }
