@@ -35,6 +35,7 @@ type options struct {
 	packages []string
 	tests    []string // packages whose tests are run, in that order, until one fails
 	run      string   // go test -run
+	skip     string   // go test -skip
 	files    string   // a pattern for the files' names
 	at       string   // a file, or a file and a line
 	n        int      // at most so many are tried; 0: all
@@ -50,6 +51,7 @@ func main() {
 	tests := ""
 	flag.StringVar(&tests, "tests", "", "run the tests of these `packages`, with commas between them, the quickest first (default: of those that are changed)")
 	flag.StringVar(&o.run, "run", "", "run only the tests that match this `pattern`")
+	flag.StringVar(&o.skip, "skip", "", "leave out the tests that match this `pattern`, such as those that take long")
 	flag.StringVar(&o.files, "files", "*", "change only files whose names match this `pattern`")
 	flag.StringVar(&o.at, "at", "", "change only this `file[:line]`")
 	flag.IntVar(&o.n, "n", 0, "try so many changes, chosen at random (default: all)")
@@ -203,6 +205,9 @@ func (o *options) test(overlay string) (failed, output string) {
 		}
 		if o.run != "" {
 			args = append(args, "-run", o.run)
+		}
+		if o.skip != "" {
+			args = append(args, "-skip", o.skip)
 		}
 		out, err := exec.Command("go", append(args, name)...).CombinedOutput()
 		if err != nil {
