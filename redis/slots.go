@@ -151,8 +151,10 @@ func (s *Store) uncharge(p *part) []*Call {
 		if !d.Allowed { // a shadow
 			continue
 		}
+		if d.Delay == 0 || !c.Rule.Limit().Delays() { // else what it was to wait for was not there
+			d.Remaining += c.Cost
+		}
 		d.Delay = 0
-		d.Remaining += c.Cost
 		if d.Remaining > d.Limit {
 			d.Remaining = d.Limit
 		}

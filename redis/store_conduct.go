@@ -113,6 +113,11 @@ func (s *Store) runConduct(c *Call, q *inquiry, checks []core.Check, peek, timed
 	if err == nil && len(c.Reply) != want {
 		err = fmt.Errorf("%s: %w", server.name, errReply)
 	}
+	for i := 0; i < len(checks) && err == nil; i++ { // before anything is taken to be reserved, since nobody would end it
+		if !readDecision(checks[i].Rule, c.Reply[4*i], c.Reply[4*i+1], c.Reply[4*i+2], &checks[i].Decision) {
+			err = fmt.Errorf("%s: %w", server.name, errReply)
+		}
+	}
 	for i := range checks {
 		ticket := checks[i].Ticket
 		checks[i].Ticket = 0
@@ -120,10 +125,6 @@ func (s *Store) runConduct(c *Call, q *inquiry, checks []core.Check, peek, timed
 			continue
 		}
 		reply := c.Reply[4*i : 4*i+4]
-		if !readDecision(checks[i].Rule, reply[0], reply[1], reply[2], &checks[i].Decision) {
-			err = fmt.Errorf("%s: %w", server.name, errReply)
-			continue
-		}
 		checks[i].Decision.Soft = reply[3]&isSoft != 0
 		checks[i].Decision.Penalty = reply[3]&isPenalty != 0
 		q.bits = append(q.bits, reply[3])

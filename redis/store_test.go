@@ -115,7 +115,11 @@ func (c *fakeConn) Run(call *Call) error {
 	sent.keys = append(sent.keys, call.Keys...)
 	sent.args = append(sent.args, call.Args...)
 	argument := call.Args[0]
-	for len(sent.parts) < len(call.Keys) {
+	switch call.Script {
+	case scriptOfConduct, scriptOfSettle, scriptOfShutOut, scriptOfReset, scriptOfRenewal: // which have other arguments
+		argument = ""
+	}
+	for argument != "" && len(sent.parts) < len(call.Keys) {
 		number := func(at int) int64 {
 			return int64(math.Float64frombits(binary.LittleEndian.Uint64([]byte(argument[at : at+8]))))
 		}

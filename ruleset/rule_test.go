@@ -161,6 +161,19 @@ func TestCompileSaysAllThatIsWrong(t *testing.T) {
 			`key.0: key "pat": the source must be one of ` + sources + ` (did you mean path?)`,
 			`tiers.limits.*: tiers: "*": limit "x": has no period; write <requests>/<period>, such as 100/1m`,
 		}},
+		{RuleText{Tiers: tiers("static:all", "*", "5/1m")}, []string{`tiers.source: tiers: source "static:all": is the same for all requests; write what their tier is read from, such as header:X-Plan`}},
+		{RuleText{Tiers: tiers("client_ip", "192.0.2.1", "9/1m", "192.0.2.0/24", "5/1m", "*", "5/1m")}, []string{
+			`tiers.limits.192.0.2.0/24: tiers: "192.0.2.0/24": must be an address, since the tier is one; overrides with a prefix beside them are for networks`,
+		}},
+		{RuleText{Tiers: tiers("remote_ip", "office", "5/1m", "*", "9/1m")}, []string{
+			`tiers.limits.office: tiers: "office": must be an address, since the tier is one; overrides with a prefix beside them are for networks`,
+		}},
+		{RuleText{Limit: "100/1m", Cost: "6", Tiers: tiers("path", "a", "5/1m", "b", "9/1m", "c", "7/1m")}, []string{
+			`cost: cost 6: is more than the limit 5/1m sliding_window_counter can ever hold, which is 5, so that every request would be rejected`,
+		}},
+		{RuleText{Limit: "100/1m", Cost: "6", Overrides: []Override{{[]string{"192.0.2.1"}, "7/1m"}, {[]string{"192.0.2.2"}, "4/1m"}, {[]string{"192.0.2.3"}, "9/1m"}}}, []string{
+			`cost: cost 6: is more than the limit 4/1m sliding_window_counter can ever hold, which is 4, so that every request would be rejected`,
+		}},
 		{RuleText{Name: "a b", Key: []string{"x"}, IPv4Prefix: "x", Cost: "x", Enforcement: "x", OnLimit: "x", OnMissingKey: "x", OnError: "x", CountRejected: "x", Burst: "x", MaxDelay: "x", Limit: "x"}, []string{
 			`name: name "a b": must be 1 to 64 of A-Z a-z 0-9 _ . -`,
 			`ipv4_prefix: ipv4_prefix "x": must be a whole number from 1 to 32`,
