@@ -38,6 +38,7 @@ func testDelay(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Stor
 			theLastInLineGivesItsTurnBack(s, v)
 			whatIsReservedComesBack(s, v)
 			whoHasDepartedGivesNothingBack(s, v)
+			whoLeavesWhenTheClockWasSetBackHoldsNobodyUp(s, v)
 			theCandidateOfWhatIsRejectedWaitsForNobody(s, v)
 			aCrowdWaits(s, v)
 		})
@@ -369,6 +370,21 @@ func whatIsReservedComesBack(s *scene, v variant) {
 		s.asBefore("where all came back", before, s.peek(wide, v.name, 1))
 		s.clock.Add(hour / 60)
 		s.asBefore("later", before, s.peek(wide, v.name, 1))
+	}
+}
+
+// whoLeavesWhenTheClockWasSetBackHoldsNobodyUp: the turn that is given back was one of a time that is to come again.
+func whoLeavesWhenTheClockWasSetBackHoldsNobodyUp(s *scene, v variant) {
+	s.t.Helper()
+	s.clock.Set(start())
+	r := s.open(core.RuleConfig{Name: "set-back", Limit: v.delaying(s.t, 1, 10*second, minute)})
+	s.take(r, "alice", 1)
+	s.held(r, "alice", 1)
+	last := s.held(r, "alice", 1)
+	s.clock.Set(start() - hour)
+	s.settle(last, false)
+	if d := s.peek(r, "alice", 1); !d.Allowed || d.Delay > 20*second {
+		s.t.Fatalf("%+v; want it to wait for 20 seconds at most, as those before it did", d)
 	}
 }
 
