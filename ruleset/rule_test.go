@@ -168,10 +168,10 @@ func TestCompileSaysAllThatIsWrong(t *testing.T) {
 		{RuleText{Tiers: tiers("remote_ip", "office", "5/1m", "*", "9/1m")}, []string{
 			`tiers.limits.office: tiers: "office": must be an address, since the tier is one; overrides with a prefix beside them are for networks`,
 		}},
-		{RuleText{Limit: "100/1m", Cost: "6", Tiers: tiers("path", "a", "5/1m", "b", "10/1m", "c", "7/1m")}, []string{
+		{RuleText{Limit: "100/1m", Cost: "6", Tiers: tiers("header:X-Plan", "a", "5/1m", "b", "10/1m", "c", "7/1m")}, []string{
 			`cost: cost 6: is more than the limit 5/1m sliding_window_counter can ever hold, which is 5, so that every request would be rejected`,
 		}},
-		{RuleText{Limit: "100/1m", Cost: "6", Tiers: tiers("path", "a", "5/1m", "b", "5/1h")}, []string{ // the same at each start
+		{RuleText{Limit: "100/1m", Cost: "6", Tiers: tiers("header:X-Plan", "a", "5/1m", "b", "5/1h")}, []string{ // the same at each start
 			`cost: cost 6: is more than the limit 5/1h sliding_window_counter can ever hold, which is 5, so that every request would be rejected`,
 		}},
 		{RuleText{Limit: "100/1m", Cost: "6", Overrides: []Override{{[]string{"192.0.2.1"}, "7/1m"}, {[]string{"192.0.2.2"}, "4/1m"}, {[]string{"192.0.2.3"}, "9/1m"}}}, []string{

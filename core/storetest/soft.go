@@ -24,6 +24,7 @@ func testSoft(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store
 			retryInToleranceComesTrue(s, v)
 			tolerancePastASecondRuleIsCharged(s, v)
 			whatToleranceHasReservedLeavesNoLessThanNothing(s, v)
+			whatToleranceLetInDrainsAsTheLimitSays(s, v)
 		})
 	}
 	t.Run("all at once", func(t *testing.T) {
@@ -266,4 +267,21 @@ func whatToleranceHasReservedLeavesNoLessThanNothing(s *scene, v variant) {
 	s.is("the fifth, which waits for the slow rule", a.Decision, softYes)
 	d, _ := s.both(r, other, "alice", false, false)
 	s.is("beside a rule that rejects, with one unit reserved past the limit", d, core.Decision{Allowed: true, Limit: 4})
+}
+
+// whatToleranceLetInDrainsAsTheLimitSays: a bucket that tolerance has filled drains at the limit's rate when tolerance is over, and is kept
+// for as long as that takes.
+func whatToleranceLetInDrainsAsTheLimitSays(s *scene, v variant) {
+	s.t.Helper()
+	if v.algorithm != core.TokenBucket { // others let all of it go at once
+		return
+	}
+	r := s.soft(v, "drains", hour)
+	s.use(r, "alice", 4)
+	s.is("the fifth", s.take(r, "alice", 1), softYes)
+	s.is("the sixth", s.take(r, "alice", 1), softYes)
+	s.clock.Add(hour + 10*minute) // in which 4 of the 6 have drained, or a part of one more
+	s.is("after an hour, with two units still used", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 4, Remaining: 1})
+	s.clock.Add(hour)
+	s.is("after two", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 4, Remaining: 3})
 }
