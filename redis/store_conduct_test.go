@@ -88,7 +88,7 @@ func TestWhatCannotBeEndedIsSaidAndNoLeaseGoesOn(t *testing.T) {
 		t.Errorf("%d calls, %d leases", len(s.calls), s.leased())
 	}
 	for i := 0; i < 5; i++ {
-		s.server("k").breaker.Fail()
+		s.server("k").breaker.Fail(s.server("k").trouble.Load())
 	}
 	s.forget()
 	if err := s.store.Settle(holds[:1]); !errors.Is(err, ErrOpen) || len(s.calls) != 0 {

@@ -10,7 +10,7 @@ import (
 // slowIn is a file whose rule "slow" lets one request in twenty minutes through, has two more wait, and covers /slow; more is what other
 // rules it has.
 func slowIn(more string) string {
-	return `{"rules": [{"name": "slow", "match": {"paths": ["/slow"]}, "limit": "1/20m", "algorithm": "token_bucket", "on_limit": "delay", "max_delay": "1h", "max_waiting": 2}` + more + `]}`
+	return `{"rules": [{"name": "slow", "match": {"paths": ["/slow"]}, "limit": "1/20m", "algorithm": "token_bucket", "on_limit": "delay", "max_delay": "1h", "max_waiting": 2, "max_waiting_per_key": 2}` + more + `]}`
 }
 
 // waitFor sends a request to /slow that is to wait, as the nth that does.
