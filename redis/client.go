@@ -47,6 +47,10 @@ type Call struct {
 	Deadline time.Time // zero: the client's timeout from now
 	Reply    []int64
 
+	// Asked is set by Run where the server that has the keys' slot did not have the keys, and has referred the call to the one that the
+	// slot is on its way to.
+	Asked bool
+
 	// Constant promises that the call is made again with other keys only. The Conn may keep in Head and Tail, which are its
 	// own, what it has made of the rest.
 	Constant   bool

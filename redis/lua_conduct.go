@@ -7,9 +7,16 @@ package redis
 // It is core's memory_accounts.go in Lua, with the same names. Behind what luaRule reads each check has: its kind, in bits (1: in flight,
 // 2: counts by status, 4: soft, 8: delays, 16: candidate); requests and capacity of the wide limit; how long tolerance lasts; how long the
 // request may wait; how far the key's time may be ahead; how long a reservation lasts; the ticket; and the penalties.
+//
+// The keys may stand behind ARGV[2], but for the first: see runMoving.
 const luaConductBegin = `
 local argument, place = ARGV[1], 1
-local n = #KEYS / 6
+local keys = KEYS
+if #keys == 1 then
+	keys = {KEYS[1]}
+	for i = 3, #ARGV do keys[i - 1] = ARGV[i] end
+end
+local n = #keys / 6
 local checks = {}
 for i = 1, n do
 	local c, kind, penalties = {}
@@ -22,7 +29,7 @@ for i = 1, n do
 		c.longest = math.max(c.longest, c.penalties[j])
 	end
 	c.inflight, c.count, c.isSoft, c.delays, c.candidate = kind % 2 >= 1, kind % 4 >= 2, kind % 8 >= 4, kind % 16 >= 8, kind % 32 >= 16
-	c.key, c.account, c.holds, c.larger, c.pending, c.line = KEYS[6 * i - 5], KEYS[6 * i - 4], KEYS[6 * i - 3], KEYS[6 * i - 2], KEYS[6 * i - 1], KEYS[6 * i]
+	c.key, c.account, c.holds, c.larger, c.pending, c.line = keys[6 * i - 5], keys[6 * i - 4], keys[6 * i - 3], keys[6 * i - 2], keys[6 * i - 1], keys[6 * i]
 	c.flags = 0
 	checks[i] = c
 end
@@ -504,7 +511,7 @@ for i = 1, n do
 	if not c.ok then c.remaining = -1 - c.remaining end
 	reply[place - 3], reply[place - 2], reply[place - 1], reply[place] = c.remaining, c.wait, c.reset, c.flags
 end
-if ARGV[2] then reply[4 * n + 1] = real end
+if ARGV[2] and ARGV[2] ~= '' then reply[4 * n + 1] = real end
 return reply
 `
 

@@ -41,7 +41,8 @@ var (
 	scriptOfSettle  = newScript(makeScriptOfConduct(luaSettleEnd))
 	scriptOfRenewal = newScript(luaBegin + luaRenew)
 
-	scriptOfMark = newScript(luaMark) // see comparison
+	scriptOfMark    = newScript(luaMark)           // see comparison
+	scriptOfNothing = newScript("return {0, 0}\n") // see runMoving
 
 	// Of keys that are shut out, let in or reset by hand, whatever their rule.
 	scriptOfShutOut = newScript(makeScriptOfConduct(luaShutOutEnd))

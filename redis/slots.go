@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"sort"
 	"strconv"
 	"time"
@@ -32,8 +33,23 @@ type part struct {
 // charged is given back. Until it is, others find less than there is, and where giving back fails it stays used: never is
 // more admitted than a limit allows. All of it is waited for no longer than one decision is.
 func (s *Store) askBySlot(q *inquiry, checks []core.Check, peek bool) error {
+	return s.askParts(s.split(q, checks, false), checks, peek)
+}
+
+// askApart is askBySlot for a request whose keys are of one slot, which is on its way from one node to another, and some of them here
+// and some there: no script can see them together either. Nothing of the request has been executed.
+func (s *Store) askApart(q *inquiry, checks []core.Check, peek bool) error {
+	q.bits = q.bits[:0]
+	q.call.Keys = q.call.Keys[:0]
+	for i := range checks {
+		q.call.Keys = append(q.call.Keys, s.naming.key(checks[i].Key, q.rules[i].suffix))
+	}
+	return s.askParts(s.split(q, checks, true), checks, peek)
+}
+
+// askParts asks for one part after the other.
+func (s *Store) askParts(parts []*part, checks []core.Check, peek bool) error {
 	deadline := time.Now().Add(s.client.Timeout())
-	parts := s.split(q, checks)
 	for _, p := range parts { // before anything is charged
 		server, err := s.client.Server(p.keys[0])
 		if err != nil {
@@ -81,8 +97,53 @@ func (s *Store) askPart(p *part, deadline time.Time) (int64, error) {
 	return s.run(c, p.rules, p.checks, p.peeked, true)
 }
 
-// split returns the parts of a request, in the order that they are to be asked in. Shadows, which deny nothing, come last.
-func (s *Store) split(q *inquiry, checks []core.Check) []*part {
+// runAgain is called after a call has failed, with its error: where its keys are on their way to another server, it tries with one of
+// them alone.
+func (s *Store) runAgain(server *Server, c *Call, err error) error {
+	if len(c.Keys) > 1 && isOfConduct(c.Script) && errors.Is(err, ErrMoving) {
+		return s.runMoving(server, c)
+	}
+	return err
+}
+
+// isOfConduct reports whether a script takes its keys as luaConductBegin does.
+func isOfConduct(script *Script) bool {
+	return script == scriptOfConduct || script == scriptOfSettle || script == scriptOfShutOut || script == scriptOfReset
+}
+
+// runMoving runs a call whose slot is on its way from one node to another, which refuses calls of several keys as long as it does not
+// have them all; most of a rule's keys do not exist, and it never has them all. Of a call of one key it does not ask that. So where the
+// node that the slot leaves has none of the keys, the script is told of one, and given the names of the others. That holds until it has
+// run: a key that the node which the slot leaves has not got does not come to be there. Where that node has any of them, it is ErrMoving:
+// what is there would be counted apart.
+func (s *Store) runMoving(server *Server, c *Call) error {
+	deadline := c.Deadline
+	if deadline.IsZero() {
+		deadline = time.Now().Add(s.client.Timeout())
+	}
+	for i := range c.Keys {
+		look := &Call{Script: scriptOfNothing, Keys: c.Keys[i : i+1], Deadline: deadline}
+		if err := server.conn.Run(look); err != nil {
+			return err
+		}
+		if !look.Asked {
+			return ErrMoving
+		}
+	}
+	alone := &Call{Script: c.Script, Keys: c.Keys[:1:1], Deadline: deadline}
+	alone.Args = append(alone.Args, c.Args...)
+	if len(alone.Args) == 1 {
+		alone.Args = append(alone.Args, "")
+	}
+	alone.Args = append(alone.Args, c.Keys[1:]...)
+	err := server.conn.Run(alone)
+	c.Reply = alone.Reply
+	return err
+}
+
+// split returns the parts of a request, in the order that they are to be asked in: one for each key, or with each one for each check, but
+// a candidate stays with the check before it. Shadows, which deny nothing, come last.
+func (s *Store) split(q *inquiry, checks []core.Check, each bool) []*part {
 	var parts []*part
 	now := s.clock()
 	for i := range checks {
@@ -92,6 +153,9 @@ func (s *Store) split(q *inquiry, checks []core.Check) []*part {
 			if other.client == c.Key {
 				p = other
 			}
+		}
+		if each && !c.Rule.IsCandidate() {
+			p = nil
 		}
 		if p == nil {
 			p = &part{client: c.Key, shadow: true, share: 1}
@@ -188,6 +252,9 @@ func (s *Store) refund(calls []*Call, end func()) {
 		}
 		seen := server.trouble.Load()
 		if err = server.conn.Run(c); err != nil {
+			err = s.runAgain(server, c, err)
+		}
+		if err != nil {
 			s.failed(server, c.Keys[0], seen, err)
 		}
 	}

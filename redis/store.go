@@ -331,11 +331,15 @@ func (s *Store) ask(q *inquiry, checks []core.Check, peek bool) error {
 			}
 		}
 	}
+	var err error
 	if conducted(q.rules) {
-		_, err := s.runConduct(c, q, checks, peek, false)
-		return err
+		_, err = s.runConduct(c, q, checks, peek, false)
+	} else {
+		_, err = s.run(c, q.rules, checks, peek, false)
 	}
-	_, err := s.run(c, q.rules, checks, peek, false)
+	if len(checks) > 1 && errors.Is(err, ErrMoving) {
+		return s.askApart(q, checks, peek)
+	}
 	return err
 }
 
@@ -396,7 +400,11 @@ func (s *Store) make(c *Call, rules []*openRule, checks []core.Check, peek, time
 		}
 		short := !c.Deadline.IsZero() && time.Until(c.Deadline) < s.client.Timeout()/2 // others have used up the time
 		seen := server.trouble.Load()
-		if err := server.conn.Run(c); err != nil {
+		err := server.conn.Run(c)
+		if err != nil {
+			err = s.runAgain(server, c, err)
+		}
+		if err != nil {
 			if !short || !errors.Is(err, ErrTimeout) {
 				s.failed(server, c.Keys[0], seen, err)
 			}

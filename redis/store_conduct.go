@@ -240,7 +240,11 @@ func (s *Store) tell(script *Script, name string, check *core.Check, what string
 		c := s.callOf(script, name, check, what)
 		c.Deadline = deadline
 		seen := server.trouble.Load()
-		if err := server.conn.Run(c); err != nil {
+		err := server.conn.Run(c)
+		if err != nil {
+			err = s.runAgain(server, c, err)
+		}
+		if err != nil {
 			s.failed(server, name, seen, err)
 			return fmt.Errorf("%s: %w", server.name, s.refused(err, script, []core.Check{*check}))
 		}

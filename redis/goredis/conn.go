@@ -202,6 +202,7 @@ func (c *conn) exchange(g *group, last bool) []group {
 		}
 		if err == nil {
 			f.call.Reply = append(f.call.Reply[:0], reply...)
+			f.call.Asked = g.asking
 			f.land(nil)
 			continue
 		}

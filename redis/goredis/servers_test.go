@@ -464,7 +464,8 @@ func apart(c *redistest.Cluster, name string, n int) []string {
 
 func TestACluster(t *testing.T) {
 	t.Parallel()
-	c := redistest.StartCluster(t, redistest.WithPassword("other"), redistest.WithUser("weir", "secret", "~fleet* "+aclCluster))
+	c := redistest.StartCluster(t, redistest.WithPassword("other"), redistest.WithUser("weir", "secret", "~fleet* "+aclCluster),
+		redistest.WithUser("conducting", "secret", "~fleet* "+aclCluster+" "+aclConduct))
 	g := goredis.Config{Addresses: c.Addrs()[:2], Cluster: true, Username: "weir", Password: "secret"}
 	for _, test := range []struct {
 		name string
@@ -479,6 +480,10 @@ func TestACluster(t *testing.T) {
 		{"gives back what was charged before a slot did not answer", failuresAreGivenBack},
 		{"admits to no limit too many, of several in different slots", limitsInDifferentSlots},
 		{"is followed when a slot moves", slotsThatMove},
+		{"is followed when a slot moves, by rules that have several keys", func(t *testing.T, c *redistest.Cluster, g goredis.Config) {
+			g.Username = "conducting"
+			rulesOfSlotsThatMove(t, c, g)
+		}},
 		{"has its replicas take over", replicasTakeOver},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, c, g) })
@@ -721,7 +726,7 @@ func slotsThatMove(t *testing.T, c *redistest.Cluster, g goredis.Config) {
 		if _, err := first.ask([]int{1}, client); err != nil { // made at the other end
 			t.Errorf("round %d: asking for a key that is not there yet: %v", round, err)
 		}
-		if _, err := first.ask([]int{0, 1}, client); !errors.Is(err, redis.ErrMoving) {
+		if _, err := first.ask([]int{0, 1}, client); err != nil {
 			t.Errorf("round %d: a request of keys at both ends: %v", round, err)
 		}
 		m.Move(m.From.MustDo(t, "CLUSTER", "GETKEYSINSLOT", strconv.Itoa(m.Slot), "10").Strings()...)
@@ -744,7 +749,7 @@ func slotsThatMove(t *testing.T, c *redistest.Cluster, g goredis.Config) {
 			if used := n.used(t, 0, client); used != units {
 				t.Errorf("round %d: %d units are used, want %d", round, used, units)
 			}
-			if used := n.used(t, 1, client); used < 1 || used > 3 {
+			if used := n.used(t, 1, client); used < 1 || used > 4 {
 				t.Errorf("round %d: %d units of the other rule are used", round, used)
 			}
 		}
@@ -790,4 +795,105 @@ func replicasTakeOver(t *testing.T, c *redistest.Cluster, g goredis.Config) {
 			t.Errorf("%d of the %d that were left to %s were admitted", admitted, units/2, client)
 		}
 	}
+}
+
+// rulesOfSlotsThatMove: rules that have several keys of which most do not exist are decided, too, while a slot moves, unless the node
+// that it leaves has any of them.
+func rulesOfSlotsThatMove(t *testing.T, c *redistest.Cluster, g goredis.Config) {
+	n := newFleet(t, 1, g, rule(t, "limit", core.FixedWindow, 100))[0]
+	openConcurrency(t, n, "places", 5)
+	statuses, err := core.ParseStatuses([]string{"401"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tries := rule(t, "tries", core.SlidingWindowLog, 3)
+	tries.Conduct = core.Conduct{Count: statuses}
+	n.open(t, tries)
+	clients := apart(c, "sliding", 2)
+	settle := func(checks []core.Check, keep bool) {
+		t.Helper()
+		holds := core.Holds(nil, checks)
+		for i := range holds {
+			holds[i].Keep = keep
+		}
+		if err := n.store.Settle(holds); err != nil {
+			t.Errorf("at the end of a request: %v", err)
+		}
+	}
+	take := func(client string, rules ...int) (checks []core.Check, admitted bool) {
+		t.Helper()
+		checks = n.checks(rules, client)
+		if err := n.store.Decide(checks, false); err != nil {
+			t.Fatalf("rules %v: %v", rules, err)
+		}
+		admitted = true
+		for i := range checks {
+			admitted = admitted && checks[i].Decision.Allowed
+		}
+		return checks, admitted
+	}
+
+	client := clients[0] // of whom nothing is known
+	m := c.Migrate(slotOf(client))
+	for round := range 30 {
+		var under [][]core.Check
+		for range 5 {
+			checks, ok := take(client, 1)
+			if !ok {
+				t.Fatalf("round %d: a place is not given that is free", round)
+			}
+			under = append(under, checks)
+		}
+		if _, ok := take(client, 1); ok {
+			t.Fatalf("round %d: a sixth place is given", round)
+		}
+		for _, checks := range under {
+			settle(checks, false)
+		}
+	}
+	for i := range 5 {
+		checks, ok := take(client, 2)
+		if ok != (i < 3) {
+			t.Errorf("try %d: %v", i, ok)
+		}
+		settle(checks, true)
+	}
+	for i := range 3 {
+		checks, ok := take(client, 0, 1)
+		if !ok {
+			t.Errorf("request %d under two rules is rejected", i)
+		}
+		settle(checks, false)
+	}
+	m.Finish()
+	if used := n.used(t, 0, client); used != 3 {
+		t.Errorf("%d units of the limit are used, want 3", used)
+	}
+	if checks, ok := take(client, 2); ok {
+		t.Errorf("a fourth try when all is over: %+v", checks[0].Decision)
+	}
+	if checks, ok := take(client, 1); !ok || checks[0].Decision.Remaining != 4 {
+		t.Errorf("a place when all is over: %v, %+v", ok, checks[0].Decision)
+	}
+
+	client = clients[1] // who has requests under way
+	checks, _ := take(client, 1)
+	m = c.Migrate(slotOf(client))
+	for range 5 {
+		if _, err := n.ask([]int{1}, client); !errors.Is(err, redis.ErrMoving) {
+			t.Errorf("of places that the node has which the slot leaves: %v", err)
+		}
+	}
+	if keys := m.To.MustDo(t, "CLUSTER", "GETKEYSINSLOT", strconv.Itoa(m.Slot), "10").Strings(); len(keys) != 0 {
+		t.Errorf("counted apart: %q", keys)
+	}
+	m.Move(m.From.MustDo(t, "CLUSTER", "GETKEYSINSLOT", strconv.Itoa(m.Slot), "10").Strings()...)
+	if second, ok := take(client, 1); !ok || second[0].Decision.Remaining != 3 {
+		t.Errorf("a second place, of which the first has moved: %v, %+v", ok, second[0].Decision)
+	}
+	settle(checks, false)
+	if third, ok := take(client, 1); !ok || third[0].Decision.Remaining != 3 {
+		t.Errorf("a place when the first is free: %v, %+v", ok, third[0].Decision)
+	}
+	m.Finish()
 }
