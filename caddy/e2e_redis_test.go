@@ -78,7 +78,7 @@ func calls(t testing.TB, server *redistest.Server) int {
 func keys(t testing.TB, server *redistest.Server) []string {
 	t.Helper()
 	list := server.MustDo(t, "KEYS", "*").Strings()
-	return slices.DeleteFunc(list, func(key string) bool { return strings.HasSuffix(key, "}:probe") })
+	return slices.DeleteFunc(list, func(key string) bool { return strings.HasSuffix(key, "}:probe") || strings.Contains(key, "{rules}:") })
 }
 
 // Messages of the log.
