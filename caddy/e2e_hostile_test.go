@@ -153,6 +153,12 @@ func (s *sink) WriteHeader(int)             {}
 // and a network in front of it, for the sake of their number.
 func flood(t *testing.T, handler *ratelimit.Handler, total int) int64 {
 	t.Helper()
+	return floodEach(t, handler, "/", total, 1)
+}
+
+// floodEach is flood with so many requests of each client for a path.
+func floodEach(t *testing.T, handler *ratelimit.Handler, path string, total, each int) int64 {
+	t.Helper()
 	var next, admitted atomic.Int64
 	admit := caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error {
 		admitted.Add(1)
@@ -164,15 +170,19 @@ func flood(t *testing.T, handler *ratelimit.Handler, total int) int64 {
 			vars := make(map[string]any)
 			ctx := context.WithValue(context.Background(), caddyhttp.VarsCtxKey, vars)
 			ctx = context.WithValue(ctx, caddy.ReplacerCtxKey, caddy.NewReplacer())
-			r := httptest.NewRequest(http.MethodGet, "/", nil).WithContext(ctx)
+			r := httptest.NewRequest(http.MethodGet, path, nil).WithContext(ctx)
 			w := &sink{header: make(http.Header)}
 			address := netip.MustParseAddr("2001:db8::").As16()
 			for n := next.Add(1); n <= int64(total); n = next.Add(1) {
 				binary.BigEndian.PutUint64(address[8:], uint64(n))
 				vars[caddyhttp.ClientIPVarKey] = netip.AddrFrom16(address).String()
-				clear(w.header)
-				if err := handler.ServeHTTP(w, r, admit); err != nil {
-					t.Error(err)
+				for range each {
+					clear(w.header)
+					if err := handler.ServeHTTP(w, r, admit); err != nil {
+						if _, rejected := err.(caddyhttp.HandlerError); !rejected {
+							t.Error(err)
+						}
+					}
 				}
 			}
 		})
@@ -211,6 +221,45 @@ func TestMillionsOfKeysStayWithinTheBoundAndDoNotResetAVictim(t *testing.T) {
 		t.Errorf("%.1f bytes a key, want at most %.0f", perKey, bytes)
 	}
 	s.reject("/")
+}
+
+// A defect that was: who floods a zone that has a penalty had the counters of all other zones forgotten, since keys that are shut out
+// were worth more than any others. Here each of the flood's keys is shut out, and in the end eight zones are flooded at once.
+func TestAFloodOfOffendersLetsNobodyInElsewhere(t *testing.T) {
+	const victims, bound = 20, 50_000
+	zones := "zone login {\nmatch {\npath /login\n}\nkey {header.X-User}\nlimit 5/1h\nalgorithm sliding_window_log\n}\n" +
+		"zone api {\nmatch {\npath /api\n}\nlimit 1/1h\npenalty 1h\n}\n"
+	for i, lines := range []string{
+		"limit 5/10h\nalgorithm sliding_window_log", "limit 100/24h\nalgorithm token_bucket", "limit 1000/30d\nalgorithm fixed_window", "limit 100/24h\nalgorithm sliding_window_counter",
+		"limit 100/24h\nalgorithm fixed_window\ncount_rejected", "limit 100/24h\nenforcement soft 10% 1m", "limit 100/24h\nenforcement shadow", "limit 100/24h\npenalty 1h",
+	} {
+		zones += fmt.Sprintf("zone all%d {\nmatch {\npath /all\n}\n%s\n}\n", i, lines)
+	}
+	s := start(t, fmt.Sprintf("rate_limit {\nstore memory {\nmax_keys %d\n}\n}\n", bound), ":PORT {\nrate_limit {\n"+zones+"}\nrespond ok\n}")
+	handler := httpServer(t).Routes[0].Handlers[0].(*ratelimit.Handler)
+	for i := range victims {
+		s.admit(5, "/login", "X-User", fmt.Sprint(i))
+		s.reject("/login", "X-User", fmt.Sprint(i))
+	}
+	s.admit(5, "/all") // one more victim, of all eight
+	s.reject("/all")
+	for _, attack := range []struct {
+		path       string
+		keys, each int
+	}{{"/api", 80_000, 3}, {"/all", 15_000, 1}} {
+		floodEach(t, handler, attack.path, attack.keys, attack.each)
+		stats, err := ratelimit.MemoryInUse()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stats.Keys > bound+100 || stats.Keys < bound*9/10 {
+			t.Errorf("%s: %d keys are held, want %d", attack.path, stats.Keys, bound)
+		}
+		for i := range victims {
+			s.reject("/login", "X-User", fmt.Sprint(i))
+		}
+		s.reject("/all")
+	}
 }
 
 // The defects that are known of others, where no test above is about one.

@@ -23,6 +23,8 @@ type account struct {
 	shutUntil  int64 // no request is let in before
 	quietUntil int64 // who offends before that is not a first offender
 	offences   int   // that there have been
+
+	kept bool // the key is counted as one that requests under way hold
 }
 
 // pendingCharge is charged when its time has come.
@@ -39,6 +41,11 @@ type turn struct {
 	at            int64 // when it departs
 	before, after State // the state without it and all behind it, and the state with it; of a log, whose charges are pending, neither
 	tail          int64 // when the one before it departs
+}
+
+// isUnderWay reports whether requests under way hold something, or wait for their turn.
+func (a *account) isUnderWay() bool {
+	return a.held > 0 || len(a.pending)+len(a.line) > 0
 }
 
 // idle reports whether an account says nothing any more.

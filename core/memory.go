@@ -59,7 +59,11 @@ type Memory struct {
 	_         [64]byte // what is only read, above, does not share a cache line with what is written
 	keys      atomic.Int64
 	logTimes  atomic.Int64 // the capacity of all logs, in times of 4 bytes
+	underWay  atomic.Int64 // keys that requests under way hold
+	byHand    atomic.Int64 // keys that are shut out by hand
 	evictions atomic.Int64
+	payer     atomic.Int64  // number of the space that had the most keys when last one was forgotten
+	logPayer  atomic.Int64  // as payer, of logs
 	tickets   atomic.Uint64 // of what requests have reserved
 }
 
@@ -73,6 +77,7 @@ type space struct {
 	limits atomic.Value // []*Limit: the strictest of rules; a key is expired when all of them say so
 	_      [64]byte     // as in Memory
 	keys   atomic.Int64
+	kept   atomic.Int64 // of keys, as underWay and byHand in Memory
 
 	logTimes atomic.Int64 // as in Memory, of this rule's logs
 }

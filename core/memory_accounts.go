@@ -465,6 +465,9 @@ func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
 		a := m.accountOf(s, c, now)
 		a.held += heldBy(r, c.Cost)
 		c.Ticket = m.tickets.Add(1)
+		if !a.kept {
+			m.countKept(r.space, a)
+		}
 		return
 	}
 	if w.begins || c.Decision.Soft {
@@ -478,6 +481,9 @@ func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
 		if r.limit.delays && w.depart == depart {
 			a.line = append(a.line, turn{ticket: c.Ticket, at: depart, tail: a.tail})
 			a.tail = depart
+		}
+		if !a.kept {
+			m.countKept(r.space, a)
 		}
 		c.Decision.ResetAfter = latest(c.Decision.ResetAfter, depart-now+r.limit.period)
 		return
@@ -505,6 +511,9 @@ func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
 		a.line = append(a.line, turn{c.Ticket, depart, before, c.next, a.tail})
 		a.tail = depart
 		a.last = now
+		if !a.kept {
+			m.countKept(r.space, a)
+		}
 	}
 }
 
@@ -549,6 +558,9 @@ func (m *Memory) fallDue(s *shard, i int, a *account, l *Limit, now int64) {
 	if len(a.pending) == 0 {
 		a.pending = nil
 	}
+	if a.kept && !a.isUnderWay() {
+		m.countKept(m.spaces.Load().([]*space)[s.owners[i]&^marks], a)
+	}
 }
 
 // fallDueIn is fallDue for who has no check: by the first of the limits that the key's rule has.
@@ -576,7 +588,7 @@ func (m *Memory) appraiseAccount(s *shard, i int, now int64, st *standing) {
 	a := s.accounts[s.slots[i].hash]
 	reset := int64(0)
 	class := expired
-	if a.held > 0 || len(a.pending)+len(a.line) > 0 {
+	if a.isUnderWay() {
 		class = underWay
 	} else if a.shutUntil > now {
 		class = shutOut
@@ -639,6 +651,9 @@ func (m *Memory) settle(h *Hold) {
 
 // dropIdle forgets the account of the key in the check's slot, if it says nothing any more.
 func (m *Memory) dropIdle(s *shard, c *Check, a *account, now int64) {
+	if a.kept && !a.isUnderWay() {
+		m.countKept(c.Rule.space, a)
+	}
 	if a.idle(now) {
 		delete(s.accounts, c.hash)
 		s.owners[c.slot] &^= accounted

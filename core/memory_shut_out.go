@@ -27,7 +27,9 @@ func (m *Memory) ShutOut(r *Rule, key string, duration int64) error {
 	if duration > 0 {
 		m.dropLog(s, c.slot, r.space)
 		s.slots[c.slot].state = shutState(now, duration)
+		m.markHand(s, c.slot)
 	} else if isShut(&s.slots[c.slot].state) {
+		m.unmarkHand(s, c.slot)
 		startAfresh(s, c.slot, r.space.isLog, now)
 	}
 	return nil
@@ -55,6 +57,7 @@ func (m *Memory) Reset(r *Rule, key string) error {
 		return nil
 	}
 	m.dropLog(s, c.slot, r.space)
+	m.unmarkHand(s, c.slot)
 	startAfresh(s, c.slot, r.space.isLog, now)
 	return nil
 }

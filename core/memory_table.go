@@ -36,11 +36,13 @@ type slot struct {
 	state State
 }
 
-// The marks of an owner: rejected, of a key of which a request was rejected; accounted, of one that has an account.
+// The marks of an owner: rejected, of a key of which a request was rejected; accounted, of one that has an account; handMark, of one
+// that was shut out by hand, until somebody looks who finds that it is not any more.
 const (
 	rejected  = 1 << 31
 	accounted = 1 << 30
-	marks     = rejected | accounted
+	handMark  = 1 << 29
+	marks     = rejected | accounted | handMark
 )
 
 // minHome is the size of the smallest table.
@@ -98,6 +100,35 @@ func (m *Memory) count(sp *space, n int64) {
 	}
 }
 
+// countKept counts a key that requests under way hold from now on, or do no longer.
+func (m *Memory) countKept(sp *space, a *account) {
+	a.kept = !a.kept
+	n := int64(-1)
+	if a.kept {
+		n = 1
+	}
+	sp.kept.Add(n)
+	m.underWay.Add(n)
+}
+
+// markHand marks and counts the key in slot i, which is shut out by hand.
+func (m *Memory) markHand(s *shard, i int) {
+	if s.owners[i]&handMark == 0 {
+		m.spaces.Load().([]*space)[s.owners[i]&^marks].kept.Add(1)
+		s.owners[i] |= handMark
+		m.byHand.Add(1)
+	}
+}
+
+// unmarkHand takes the mark from the key in slot i, if it has it.
+func (m *Memory) unmarkHand(s *shard, i int) {
+	if s.owners[i]&handMark != 0 {
+		s.owners[i] &^= handMark
+		m.spaces.Load().([]*space)[s.owners[i]&^marks].kept.Add(-1)
+		m.byHand.Add(-1)
+	}
+}
+
 // place makes room for a hash that is not in the table.
 func (m *Memory) place(s *shard, h uint64) int {
 	if s.index != nil {
@@ -129,7 +160,13 @@ func (m *Memory) remove(s *shard, i int) *space {
 	sp := m.spaces.Load().([]*space)[s.owners[i]&^marks]
 	s.n--
 	if s.owners[i]&accounted != 0 {
+		if a := s.accounts[s.slots[i].hash]; a.kept {
+			m.countKept(sp, a)
+		}
 		delete(s.accounts, s.slots[i].hash)
+	}
+	if s.owners[i]&handMark != 0 {
+		m.unmarkHand(s, i)
 	}
 	if sp.isLog && !isShut(&s.slots[i].state) {
 		m.freeLog(s, sp, int(s.slots[i].state.A))
