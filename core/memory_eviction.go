@@ -334,6 +334,9 @@ func (m *Memory) evictKey(checks []Check, try int) bool {
 	if v.seen == 0 {
 		return false
 	}
+	if try == 0 && v.seen < samples/2 && v.class > exhausted && most > samples { // too few to say that none is cheaper: look once more
+		return false
+	}
 	m.forget(&v)
 	return true
 }

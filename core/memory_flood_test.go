@@ -169,11 +169,13 @@ func (z *floodedZone) openIn(s *conductScene, name string) {
 // A defect that was: the keys of a zone with a penalty were worth more than all others, so that a flood of them washed away the
 // counters of every other zone.
 func TestAFloodOfOneZoneResetsNoCounterOfAnotherWhateverStateItsKeysAreIn(t *testing.T) {
-	const victims = 20
-	keys := floodOf(12_000)
+	victims, keys := 20, floodOf(12_000)
+	if interpreted { // as many as have a place in a smaller store
+		victims = 4
+	}
 	for number, flooded := range everyZone(t, 2, time.Hour) {
 		for which, manner := range manners {
-			if interpreted && (number+which)%(2*len(manners)) != 0 { // some of them
+			if interpreted && (number+which)%(7*len(manners)) != 0 { // some of them
 				continue
 			}
 			s := newConductScene(t, MemoryConfig{MaxKeys: keys / 5})
@@ -206,9 +208,11 @@ func TestAFloodOfOneZoneResetsNoCounterOfAnotherWhateverStateItsKeysAreIn(t *tes
 
 // A defect that was: where three zones or more shared memory, victims were forgotten for keys that were used once.
 func TestAFloodOfManyZonesDoesNotLetInWhoIsOverALimit(t *testing.T) {
-	const victims = 20
+	victims, keys := 20, floodOf(30_000)
+	if interpreted {
+		victims = 3
+	}
 	r := rand.New(rand.NewSource(1))
-	keys := floodOf(30_000)
 	for _, index := range []Index{Probing, Mapped} {
 		for zones := 1; zones <= 8; zones++ {
 			if interpreted && (zones%3 != 0 || index == Probing) {
@@ -232,7 +236,7 @@ func TestAFloodOfManyZonesDoesNotLetInWhoIsOverALimit(t *testing.T) {
 			}
 			for _, z := range list {
 				if n := z.letIn(s, victims); n > 0 {
-					t.Errorf("index %d, %d zones: %s %s: %d of %d victims are let in", index, zones, z.r.Name(), z.r.Limit(), n, victims)
+					t.Errorf("index %d, %d zones: %s %s: %d of %d victims are let in", index, zones, z.r.Name(), z.r.Limit().String(), n, victims)
 				}
 			}
 		}
@@ -243,11 +247,11 @@ func TestAFloodOfManyZonesDoesNotLetInWhoIsOverALimit(t *testing.T) {
 // not flooded, or by keys that are used once, stay over their limit, what others have used in a zone without a flood stays counted, and
 // who is shut out by hand stays out, in all of them.
 func TestFloodsOfMixedZonesKeepTheirPromises(t *testing.T) {
-	const victims = 10
 	const requests = 3
-	rounds, keys := 40, floodOf(20_000)
+	rounds, keys, victims := 40, floodOf(20_000), 10
 	if interpreted {
 		rounds = 1
+		victims = 2
 	} else if underRace {
 		rounds = 4
 	}
@@ -308,10 +312,10 @@ func TestFloodsOfMixedZonesKeepTheirPromises(t *testing.T) {
 
 // Where there are so many zones that none has many keys, whoever is over a limit in any of them stays.
 func TestAFloodOfHundredsOfZonesDoesNotLetInWhoIsOverALimit(t *testing.T) {
-	const victims = 2
-	zones, keys := 300, floodOf(50_000)
+	victims, zones, keys := 2, 300, floodOf(50_000)
 	if interpreted {
-		zones = 40
+		victims = 1
+		zones = 20
 	}
 	s := newConductScene(t, MemoryConfig{MaxKeys: keys / 5})
 	var list []*floodedZone
@@ -327,7 +331,7 @@ func TestAFloodOfHundredsOfZonesDoesNotLetInWhoIsOverALimit(t *testing.T) {
 	}
 	for _, z := range list {
 		if n := z.letIn(s, victims); n > 0 {
-			t.Errorf("%s %s: %d of %d victims are let in", z.r.Name(), z.r.Limit(), n, victims)
+			t.Errorf("%s %s: %d of %d victims are let in", z.r.Name(), z.r.Limit().String(), n, victims)
 		}
 	}
 }
