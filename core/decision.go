@@ -12,6 +12,7 @@ type Decision struct {
 	Remaining  int64 // how many units are left, never below 0
 	RetryAfter int64 // when the same request would be admitted: 0 if it is, Never if it cannot be
 	ResetAfter int64 // when the quota is whole again, if nothing else comes
+	MoreAfter  int64 // of an allowed request: when more remains than Remaining, if nothing else comes; 0: nothing was used, or it is not known
 	Delay      int64 // how long an admitted request waits for its turn (leaky_bucket)
 }
 
@@ -31,8 +32,8 @@ type State struct {
 func decide(l *Limit, s *State, now, cost int64, next *State, d *Decision) {
 	if cost == 1 {
 		*next = *s
-		if remaining, reset := take(l, next, now); remaining >= 0 {
-			*d = Decision{Allowed: true, Limit: l.quota, Remaining: remaining, ResetAfter: reset}
+		if remaining, reset, more := take(l, next, now); remaining >= 0 {
+			*d = Decision{Allowed: true, Limit: l.quota, Remaining: remaining, ResetAfter: reset, MoreAfter: more}
 			return
 		}
 	}
@@ -87,9 +88,9 @@ func charge(l *Limit, s *State, now, cost int64, next *State) {
 const mostCounted = 1<<32 - 1
 
 // take is the short way to decide on a request that costs 1, as most do: if it is allowed, and the limit's numbers and the
-// state are none of the rare ones, the state is charged, and what remains and when the quota is whole again is returned.
+// state are none of the rare ones, the state is charged, and what remains, when the quota is whole again and when there is more are returned.
 // Else remaining is -1, and nothing has changed.
-func take(l *Limit, s *State, now int64) (remaining, reset int64) {
+func take(l *Limit, s *State, now int64) (remaining, reset, more int64) {
 	switch l.algorithm {
 	case TokenBucket:
 		return takeFromTokenBucket(l, s, now)

@@ -46,20 +46,24 @@ func decideFixedWindow(l *Limit, s *State, now, cost int64, next *State, d *Deci
 	}
 	if count > 0 {
 		d.ResetAfter = end - now
+		if d.Allowed {
+			d.MoreAfter = d.ResetAfter
+		}
 	}
 }
 
 // takeFromFixedWindow is the short way: see take.
-func takeFromFixedWindow(l *Limit, s *State, now int64) (remaining, reset int64) {
+func takeFromFixedWindow(l *Limit, s *State, now int64) (remaining, reset, more int64) {
 	start := now - now%l.period
 	count := int64(1)
 	if s.A == start {
 		count += s.B
 	}
 	if s.A > start || count > l.requests || l.calendar != nil {
-		return -1, 0
+		return -1, 0, 0
 	}
 	s.A = start
 	s.B = count
-	return l.requests - count, start + l.period - now
+	reset = start + l.period - now
+	return l.requests - count, reset, reset
 }

@@ -58,7 +58,11 @@ const (
 //
 // X-RateLimit speaks of the rule that Verdict.Told names: Limit its quota, Remaining the units left, Reset the seconds
 // until the quota is whole. RateLimit and RateLimit-Policy list every rule that is not a shadow: of more than 32 the first, and the one
-// told of. Where an earlier handler
+// told of. The t of RateLimit is when a rule that rejects lets the request in, and of another the seconds until more units are left than
+// now. It is left out where nothing is used or nobody knows; where the request waits, since it is over when the response is sent; and
+// where it is later than Retry-After, since the draft has no t beyond that.
+//
+// Where an earlier handler
 // has set the fields, its members of the lists are kept in front, and the X-RateLimit fields that are the stricter.
 // X-RateLimit-Soft: exceeded says of a request that it was let through by tolerance. All times are whole seconds, rounded up.
 func WriteHeaders(h http.Header, f Fields, checks []Check, v *Verdict) {
@@ -131,10 +135,13 @@ func writeAll(h http.Header, checks []Check, v *Verdict) {
 		}
 		states = append(states, c.Rule.stateText...)
 		states = strconv.AppendInt(states, c.Decision.Remaining, 10)
-		reset := (c.Decision.ResetAfter + 999_999) / 1_000_000
 		if c.Decision.Allowed {
-			states = append(states, ";t="...)
-			states = strconv.AppendInt(states, reset, 10)
+			if c.Decision.MoreAfter > 0 && v.Outcome == Allow { // which is most often so
+				states = append(states, ";t="...)
+				states = strconv.AppendInt(states, (c.Decision.MoreAfter+999_999)/1_000_000, 10)
+			} else {
+				states = appendMore(states, &c.Decision, v)
+			}
 		} else if i == v.Told && retry != "" {
 			states = append(states, ";t="...)
 			states = append(states, retry...)
@@ -145,7 +152,7 @@ func writeAll(h http.Header, checks []Check, v *Verdict) {
 		if i == v.Told {
 			values[2] = c.Rule.limitText
 			values[3] = decimal(c.Decision.Remaining)
-			values[4] = decimal(reset)
+			values[4] = decimal((c.Decision.ResetAfter + 999_999) / 1_000_000)
 		}
 	}
 	values[5] = string(states)
@@ -226,8 +233,7 @@ func writeIETF(h http.Header, checks []Check, v *Verdict, retry string, values *
 		states = append(states, r.stateText...)
 		states = strconv.AppendInt(states, d.Remaining, 10)
 		if d.Allowed {
-			states = append(states, ";t="...)
-			states = strconv.AppendInt(states, seconds(d.ResetAfter), 10)
+			states = appendMore(states, d, v)
 		} else if i == v.Told && retry != "" {
 			states = append(states, ";t="...)
 			states = append(states, retry...)
@@ -239,13 +245,42 @@ func writeIETF(h http.Header, checks []Check, v *Verdict, retry string, values *
 	values[6] = string(states)
 	values[7] = policies
 	if earlier := h[HeaderRateLimit]; len(earlier) > 0 {
-		values[6] = strings.Join(earlier, ", ") + ", " + values[6]
+		before := strings.Join(earlier, ", ")
+		if retry != "" {
+			before = withoutLater(before, RetrySeconds(v.RetryAfter))
+		}
+		values[6] = before + ", " + values[6]
 	}
 	if earlier := h[HeaderPolicy]; len(earlier) > 0 {
 		values[7] = strings.Join(earlier, ", ") + ", " + values[7]
 	}
 	h[HeaderRateLimit] = values[6:7:7]
 	h[HeaderPolicy] = values[7:8:8]
+}
+
+// appendMore appends the t of a rule that allows the request.
+func appendMore(states []byte, d *Decision, v *Verdict) []byte {
+	if d.MoreAfter <= 0 || v.Outcome == Delay || v.Outcome == Reject && v.RetryAfter != Never && seconds(d.MoreAfter) > RetrySeconds(v.RetryAfter) {
+		return states
+	}
+	states = append(states, ";t="...)
+	return strconv.AppendInt(states, seconds(d.MoreAfter), 10)
+}
+
+// withoutLater returns members of RateLimit without each t that is later than that many seconds.
+func withoutLater(members string, retry int64) string {
+	parts := strings.Split(members, ";t=")
+	kept := parts[0]
+	for _, part := range parts[1:] {
+		end := len(part) - len(strings.TrimLeft(part, "0123456789"))
+		after, err := strconv.ParseInt(part[:end], 10, 64)
+		if err == nil && after > retry {
+			kept += part[end:]
+		} else {
+			kept += ";t=" + part
+		}
+	}
+	return kept
 }
 
 // seconds rounds microseconds up to whole seconds.

@@ -41,23 +41,23 @@ func wantHeader(t *testing.T, h http.Header, want map[string]string) {
 }
 
 func TestAllowedRequestsAreToldTheirQuota(t *testing.T) {
-	h := written(http.Header{}, allFields, []Check{decided(t, "a", 10, Decision{Allowed: true, Remaining: 7, ResetAfter: 18_000_001})})
+	h := written(http.Header{}, allFields, []Check{decided(t, "a", 10, Decision{Allowed: true, Remaining: 7, ResetAfter: 18_000_001, MoreAfter: 6_000_001})})
 	wantHeader(t, h, map[string]string{
 		"X-RateLimit-Limit": "10", "X-RateLimit-Remaining": "7", "X-RateLimit-Reset": "19",
-		"RateLimit": `"a";r=7;t=19`, "RateLimit-Policy": `"a";q=10;w=60`,
+		"RateLimit": `"a";r=7;t=7`, "RateLimit-Policy": `"a";q=10;w=60`,
 	})
 }
 
 func TestRejectedRequestsAreToldWhenToComeBack(t *testing.T) {
 	h := written(http.Header{"Cache-Control": {"public"}}, allFields, []Check{
 		decided(t, "a", 10, Decision{RetryAfter: 2_000_001, ResetAfter: 60_000_000}),
-		decided(t, "b", 20, Decision{Allowed: true, Remaining: 5, ResetAfter: 45_000_000}),
+		decided(t, "b", 20, Decision{Allowed: true, Remaining: 5, ResetAfter: 45_000_000, MoreAfter: 3_000_000}),
 		decided(t, "c", 5, Decision{RetryAfter: 1_000, ResetAfter: 1_000}),
 	})
 	wantHeader(t, h, map[string]string{
 		"X-RateLimit-Limit": "10", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "60",
 		"Retry-After": "3", "X-RateLimit-Retry-After": "3", "Cache-Control": "no-store",
-		"RateLimit":        `"a";r=0;t=3, "b";r=5;t=45, "c";r=0;t=1`,
+		"RateLimit":        `"a";r=0;t=3, "b";r=5;t=3, "c";r=0;t=1`,
 		"RateLimit-Policy": `"a";q=10;w=60, "b";q=20;w=60, "c";q=5;w=60`,
 	})
 }
@@ -90,7 +90,7 @@ func TestShadowRulesAreNeverShown(t *testing.T) {
 	shadow := Check{Rule: mustRule(t, RuleConfig{Name: "s", Shadow: true}), Decision: Decision{Limit: 10, RetryAfter: 9_000_000}}
 	wantHeader(t, written(http.Header{}, allFields, []Check{shadow}), nil)
 	wantHeader(t, written(http.Header{}, allFields, nil), nil)
-	h := written(http.Header{}, allFields, []Check{shadow, decided(t, "a", 10, Decision{Allowed: true, Remaining: 9, ResetAfter: 1}), shadow})
+	h := written(http.Header{}, allFields, []Check{shadow, decided(t, "a", 10, Decision{Allowed: true, Remaining: 9, ResetAfter: 1, MoreAfter: 1}), shadow})
 	wantHeader(t, h, map[string]string{
 		"X-RateLimit-Limit": "10", "X-RateLimit-Remaining": "9", "X-RateLimit-Reset": "1",
 		"RateLimit": `"a";r=9;t=1`, "RateLimit-Policy": `"a";q=10;w=60`,
@@ -105,7 +105,6 @@ func TestPolicyNamesItsWindowOnlyInWholeSeconds(t *testing.T) {
 		{LimitConfig{Requests: 5, Period: time.Second}, `"r";q=5;w=1`},
 		{LimitConfig{Requests: 5, Period: 1500 * time.Millisecond}, `"r";q=5`},
 		{LimitConfig{Requests: 5, Calendar: Day}, `"r";q=5`},
-		{LimitConfig{Algorithm: TokenBucket, Requests: 5, Period: time.Second, Burst: 9}, `"r";q=9;w=1`},
 	} {
 		check := Check{Rule: mustRule(t, RuleConfig{Name: "r", Limit: mustLimit(t, c.config)}), Decision: Decision{Allowed: true, Limit: 5}}
 		if got := written(http.Header{}, allFields, []Check{check}).Get("RateLimit-Policy"); got != c.want {
@@ -115,25 +114,25 @@ func TestPolicyNamesItsWindowOnlyInWholeSeconds(t *testing.T) {
 }
 
 func TestASecondHandlerAddsItsMembersAndKeepsTheStricterFields(t *testing.T) {
-	loose := []Check{decided(t, "loose", 100, Decision{Allowed: true, Remaining: 90, ResetAfter: 6_000_000})}
-	tight := []Check{decided(t, "tight", 10, Decision{Allowed: true, Remaining: 1, ResetAfter: 54_000_000})}
+	loose := []Check{decided(t, "loose", 100, Decision{Allowed: true, Remaining: 90, ResetAfter: 6_000_000, MoreAfter: 600_000})}
+	tight := []Check{decided(t, "tight", 10, Decision{Allowed: true, Remaining: 1, ResetAfter: 54_000_000, MoreAfter: 6_000_000})}
 	rejected := []Check{decided(t, "last", 10, Decision{RetryAfter: 3_000_000, ResetAfter: 30_000_000})}
 	stricter := map[string]string{
 		"X-RateLimit-Limit": "10", "X-RateLimit-Remaining": "1", "X-RateLimit-Reset": "54",
-		"RateLimit":        `"loose";r=90;t=6, "tight";r=1;t=54`,
+		"RateLimit":        `"loose";r=90;t=1, "tight";r=1;t=6`,
 		"RateLimit-Policy": `"loose";q=100;w=60, "tight";q=10;w=60`,
 	}
 	wantHeader(t, written(written(http.Header{}, allFields, loose), allFields, tight), stricter)
-	stricter["RateLimit"] = `"tight";r=1;t=54, "loose";r=90;t=6`
+	stricter["RateLimit"] = `"tight";r=1;t=6, "loose";r=90;t=1`
 	stricter["RateLimit-Policy"] = `"tight";q=10;w=60, "loose";q=100;w=60`
 	h := written(written(http.Header{}, allFields, tight), allFields, loose)
 	wantHeader(t, h, stricter)
 
-	// What rejects is what the client is told of.
+	// What rejects is what the client is told of, and no t is later than when it may come back.
 	wantHeader(t, written(h, allFields, rejected), map[string]string{
 		"X-RateLimit-Limit": "10", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "30",
 		"Retry-After": "3", "X-RateLimit-Retry-After": "3", "Cache-Control": "no-store",
-		"RateLimit":        `"tight";r=1;t=54, "loose";r=90;t=6, "last";r=0;t=3`,
+		"RateLimit":        `"tight";r=1, "loose";r=90;t=1, "last";r=0;t=3`,
 		"RateLimit-Policy": `"tight";q=10;w=60, "loose";q=100;w=60, "last";q=10;w=60`,
 	})
 }
@@ -171,9 +170,9 @@ func TestListsHaveNoMoreThan32RulesAndAlwaysTheOneToldOf(t *testing.T) {
 }
 
 func TestEarlierListsOfSeveralFieldsAreJoined(t *testing.T) {
-	h := http.Header{"Ratelimit": {`"x";r=1`, `"y";r=2`}, "Ratelimit-Policy": {`"x";q=1`, `"y";q=2`}}
+	h := http.Header{"Ratelimit": {`"x";r=1`, `"y";r=2;t=99`}, "Ratelimit-Policy": {`"x";q=1`, `"y";q=2`}}
 	written(h, Fields{IETF: true}, []Check{decided(t, "a", 10, Decision{Allowed: true, Remaining: 7, ResetAfter: 1})})
-	wantHeader(t, h, map[string]string{"RateLimit": `"x";r=1, "y";r=2, "a";r=7;t=1`, "RateLimit-Policy": `"x";q=1, "y";q=2, "a";q=10;w=60`})
+	wantHeader(t, h, map[string]string{"RateLimit": `"x";r=1, "y";r=2;t=99, "a";r=7`, "RateLimit-Policy": `"x";q=1, "y";q=2, "a";q=10;w=60`})
 }
 
 // Values that no handler of ours has written are left as they are, and nothing fails over them.

@@ -50,15 +50,19 @@ func decideLeakyBucket(l *Limit, s *State, now, cost int64, next *State, d *Deci
 	} else if room > l.quota {
 		d.Remaining = l.quota
 	}
+	if d.Allowed && d.Remaining < l.quota {
+		hi, lo = addUnits(l, hi, lo, d.Remaining+1-l.capacity)
+		d.MoreAfter = wait + drainTime(l, hi, lo)
+	}
 }
 
 // takeFromLeakyBucket is the short way of a request that does not wait: see take.
-func takeFromLeakyBucket(l *Limit, s *State, now int64) (remaining, reset int64) {
+func takeFromLeakyBucket(l *Limit, s *State, now int64) (remaining, reset, more int64) {
 	elapsed := now - s.A
 	if elapsed|s.A|s.B < 0 || s.B > l.full || elapsed < l.emptied && s.B > elapsed*l.requests {
-		return -1, 0
+		return -1, 0, 0
 	}
 	s.A = now
 	s.B = l.period
-	return l.quota, (l.period + l.requests - 1) / l.requests
+	return l.quota, (l.period + l.requests - 1) / l.requests, 0
 }

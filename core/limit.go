@@ -134,6 +134,29 @@ func (l *Limit) Period() int64 { return l.period }
 // Quota returns what clients are told as the limit: a bucket's burst, else R.
 func (l *Limit) Quota() int64 { return l.quota }
 
+// refilled returns the time in which the Quota is to be had anew, in microseconds: of a bucket how long it takes to refill or to
+// drain its burst, else the period. It is 0 where that is no whole number of them, or differs, as a month does.
+func (l *Limit) refilled() int64 {
+	if l.calendar != nil {
+		return 0
+	}
+	if l.algorithm != TokenBucket && l.algorithm != LeakyBucket {
+		return l.period
+	}
+	if l.interval {
+		return (l.burst + l.requests - 1) / l.requests * l.period
+	}
+	hi, lo := bits.Mul64(uint64(l.burst), uint64(l.period))
+	if hi >= uint64(l.requests) { // not reached: MaxDrain is less
+		return 0
+	}
+	refill, rest := bits.Div64(hi, lo, uint64(l.requests))
+	if rest != 0 {
+		return 0
+	}
+	return int64(refill)
+}
+
 // Capacity returns the most that one request may cost: what the limit can hold at all.
 func (l *Limit) Capacity() int64 { return l.capacity }
 

@@ -226,6 +226,7 @@ func (l *Limiter) enter(checks []Check, v *Verdict) {
 	d := &checks[full].Decision
 	d.Allowed = false
 	d.RetryAfter = v.RetryAfter
+	d.MoreAfter = 0
 	d.Delay = 0
 }
 

@@ -160,6 +160,7 @@ func (d *Decision) shut(wait int64) {
 	d.Soft = false
 	d.Delay = 0
 	d.Remaining = 0
+	d.MoreAfter = 0
 	if d.RetryAfter != Never && d.RetryAfter < wait {
 		d.RetryAfter = wait
 	}
@@ -207,6 +208,7 @@ func (m *Memory) weighPlain(s *shard, c *Check, w *weighing, now, reserved int64
 	d.Allowed = false
 	d.Delay = 0
 	d.Remaining = 0
+	d.MoreAfter = 0
 	d.RetryAfter = reservedRetry
 	if a := w.account; a.units == reserved && a.pending[0].at-now > 0 {
 		d.RetryAfter = a.pending[0].at - now
@@ -242,8 +244,10 @@ func (m *Memory) weighSoft(s *shard, c *Check, w *weighing, now, reserved int64)
 	d.Soft = d.Allowed && !hard.Allowed
 	w.begins = d.Soft && !begun
 	d.Remaining = 0
+	d.MoreAfter = 0 // past the limit; how fast the excess drains depends on when tolerance ends
 	if hard.Allowed {
 		d.Remaining = hard.Remaining
+		d.MoreAfter = hard.MoreAfter
 	}
 }
 
@@ -265,6 +269,7 @@ func (m *Memory) weighTurn(s *shard, c *Check, w *weighing, now, reserved int64)
 		d.Remaining = room
 		if !d.Allowed {
 			d.Remaining = 0
+			d.MoreAfter = 0
 			d.RetryAfter = Never
 			if c.Cost <= l.requests {
 				d.RetryAfter = unitExpiry(l, log, a, int(-room)-1, looked) - now
@@ -298,11 +303,13 @@ func (m *Memory) weighTurn(s *shard, c *Check, w *weighing, now, reserved int64)
 		d.RetryAfter = 0
 		if wait > 0 {
 			d.Remaining = 0
+			d.MoreAfter = 0
 		}
 		return
 	}
 	d.Delay = 0
 	d.Remaining = 0
+	d.MoreAfter = 0
 	d.RetryAfter = wait
 	w.reserved = patience == 0 // as many wait as may, of whatever keys: this one has done nothing wrong
 	if patience > 0 {
@@ -329,6 +336,7 @@ func (m *Memory) weighBehind(s *shard, c *Check, w *weighing, now int64) {
 	}
 	decide(l, &c.state, w.depart, c.Cost, &c.next, d)
 	w.behind = true
+	d.MoreAfter = 0
 	d.ResetAfter += w.depart - now
 	if !d.Allowed && l.algorithm == LeakyBucket { // its queue is full then, too
 		d.RetryAfter += w.depart - now
@@ -367,6 +375,7 @@ func (m *Memory) standWithout(s *shard, c *Check, w *weighing, now int64) {
 	d.Remaining -= reserved
 	if d.Remaining < 0 {
 		d.Remaining = 0
+		d.MoreAfter = 0
 	}
 	d.Delay = 0
 }
@@ -486,7 +495,11 @@ func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
 			m.countKept(r.space, a)
 		}
 		c.Decision.ResetAfter = latest(c.Decision.ResetAfter, depart-now+r.limit.period)
+		c.Decision.MoreAfter = 0
 		return
+	}
+	if depart > now {
+		c.Decision.MoreAfter = 0
 	}
 	c.slot = find(s, c.hash)
 	if c.slot < 0 {
@@ -499,6 +512,9 @@ func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
 	}
 	m.evaluate(s, c, w.limit, at, c.Cost)
 	decision.ResetAfter = at - now + c.Decision.ResetAfter
+	if r.limit.delays && r.space.isLog && depart == now { // which was asked how it stood before the request
+		decision.MoreAfter = c.Decision.MoreAfter
+	}
 	c.Decision = decision
 	before := c.state
 	if w.limit != r.limit && r.limit.algorithm == TokenBucket {

@@ -32,12 +32,12 @@ func NewExpress(m *Memory, r *Rule) *Express {
 }
 
 // Take decides on a request of that key that costs 1, as Memory.Decide does, and charges it. If the request is allowed at once, it
-// returns what remains and when the quota is whole again, in microseconds. Else remaining is -1, and nothing has been done:
+// returns what remains, and when the quota is whole again and when there is more of it, in microseconds. Else remaining is -1, and nothing has been done:
 // Decide is to be asked. So it is too where something is rare, such as a new key.
 //
 // It is written for the interpreter: a variable that is declared before it is set, and set once, is made once; a function is
 // called in half the time of a method.
-func Take(e *Express, key string) (remaining, reset int64) {
+func Take(e *Express, key string) (remaining, reset, more int64) {
 	var (
 		s     *shard
 		hash  uint64
@@ -57,20 +57,20 @@ func Take(e *Express, key string) (remaining, reset int64) {
 	i, ok = s.index[hash]
 	if !ok {
 		s.mu.Unlock()
-		return -1, 0
+		return -1, 0, 0
 	}
 	state = &s.slots[i].state
 	if e.algorithm == SlidingWindowCounter {
-		remaining, reset = takeFromSlidingWindowCounter(e.limit, state, now)
+		remaining, reset, more = takeFromSlidingWindowCounter(e.limit, state, now)
 	} else if e.algorithm == TokenBucket {
-		remaining, reset = takeFromTokenBucket(e.limit, state, now)
+		remaining, reset, more = takeFromTokenBucket(e.limit, state, now)
 	} else if e.algorithm == FixedWindow {
-		remaining, reset = takeFromFixedWindow(e.limit, state, now)
+		remaining, reset, more = takeFromFixedWindow(e.limit, state, now)
 	} else {
-		remaining, reset = takeFromLeakyBucket(e.limit, state, now)
+		remaining, reset, more = takeFromLeakyBucket(e.limit, state, now)
 	}
 	s.mu.Unlock()
-	return remaining, reset
+	return remaining, reset, more
 }
 
 //go:generate go run ./flatten

@@ -35,17 +35,18 @@ func newFlatTokenBucket(e *Express, t *Told, next, rest http.Handler) http.Handl
 // ServeHTTP implements http.Handler.
 func (e *flatTokenBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var (
-		key              string
-		i                int
-		ok               bool
-		hash             uint64
-		s                *shard
-		state            *State
-		l                *Limit
-		now              int64
-		remaining, reset int64
-		elapsed, level   int64
-		h                http.Header
+		key                  string
+		i                    int
+		ok                   bool
+		hash                 uint64
+		s                    *shard
+		state                *State
+		l                    *Limit
+		now                  int64
+		remaining, reset     int64
+		more                 int64
+		elapsed, level, room int64
+		h                    http.Header
 	)
 	key = r.RemoteAddr
 	i = strings.IndexByte(key, ':')
@@ -86,19 +87,22 @@ func (e *flatTokenBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	state.A = now
 	state.B = level
+	room = l.full - level
+	more = (l.period - room%l.period + l.requests - 1) / l.requests
 	reset = (level + l.requests - 1) / l.requests
-	remaining = (l.full - level) / l.period
+	remaining = room / l.period
 
 	s.mu.Unlock()
 	reset = (reset + 999_999) / 1_000_000
+	more = (more + 999_999) / 1_000_000
 	h = w.Header()
 	if len(h) > 1 || remaining|reset >= tabled { // one field stands in each of Traefik's responses
-		Tell(e.told, h, remaining, reset)
+		Tell(e.told, h, remaining, reset, more)
 	} else {
 		h[HeaderLimit] = e.quota
 		h[HeaderRemaining] = numberValues[remaining]
 		h[HeaderReset] = numberValues[reset]
-		h[HeaderRateLimit] = []string{e.state + numberTexts[remaining] + numberEnds[reset]}
+		h[HeaderRateLimit] = []string{e.state + numberTexts[remaining] + numberEnds[more]}
 		h[HeaderPolicy] = e.policy
 	}
 	e.next.ServeHTTP(w, r)
@@ -143,6 +147,7 @@ func (e *flatLeakyBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		l                *Limit
 		now              int64
 		remaining, reset int64
+		more             int64
 		elapsed          int64
 		h                http.Header
 	)
@@ -172,19 +177,21 @@ func (e *flatLeakyBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	state.A = now
 	state.B = l.period
+	more = 0
 	reset = (l.period + l.requests - 1) / l.requests
 	remaining = l.quota
 
 	s.mu.Unlock()
 	reset = (reset + 999_999) / 1_000_000
+	more = (more + 999_999) / 1_000_000
 	h = w.Header()
 	if len(h) > 1 || remaining|reset >= tabled { // one field stands in each of Traefik's responses
-		Tell(e.told, h, remaining, reset)
+		Tell(e.told, h, remaining, reset, more)
 	} else {
 		h[HeaderLimit] = e.quota
 		h[HeaderRemaining] = numberValues[remaining]
 		h[HeaderReset] = numberValues[reset]
-		h[HeaderRateLimit] = []string{e.state + numberTexts[remaining] + numberEnds[reset]}
+		h[HeaderRateLimit] = []string{e.state + numberTexts[remaining] + numberEnds[more]}
 		h[HeaderPolicy] = e.policy
 	}
 	e.next.ServeHTTP(w, r)
@@ -229,6 +236,7 @@ func (e *flatFixedWindow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		l                *Limit
 		now              int64
 		remaining, reset int64
+		more             int64
 		start, count     int64
 		h                http.Header
 	)
@@ -263,18 +271,20 @@ func (e *flatFixedWindow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	state.A = start
 	state.B = count
 	reset = start + l.period - now
+	more = reset
 	remaining = l.requests - count
 
 	s.mu.Unlock()
 	reset = (reset + 999_999) / 1_000_000
+	more = (more + 999_999) / 1_000_000
 	h = w.Header()
 	if len(h) > 1 || remaining|reset >= tabled { // one field stands in each of Traefik's responses
-		Tell(e.told, h, remaining, reset)
+		Tell(e.told, h, remaining, reset, more)
 	} else {
 		h[HeaderLimit] = e.quota
 		h[HeaderRemaining] = numberValues[remaining]
 		h[HeaderReset] = numberValues[reset]
-		h[HeaderRateLimit] = []string{e.state + numberTexts[remaining] + numberEnds[reset]}
+		h[HeaderRateLimit] = []string{e.state + numberTexts[remaining] + numberEnds[more]}
 		h[HeaderPolicy] = e.policy
 	}
 	e.next.ServeHTTP(w, r)
@@ -310,17 +320,18 @@ func newFlatSlidingWindowCounter(e *Express, t *Told, next, rest http.Handler) h
 // ServeHTTP implements http.Handler.
 func (e *flatSlidingWindowCounter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var (
-		key              string
-		i                int
-		ok               bool
-		hash             uint64
-		s                *shard
-		state            *State
-		l                *Limit
-		now              int64
-		remaining, reset int64
-		left, current    int64
-		h                http.Header
+		key                   string
+		i                     int
+		ok                    bool
+		hash                  uint64
+		s                     *shard
+		state                 *State
+		l                     *Limit
+		now                   int64
+		remaining, reset      int64
+		more                  int64
+		left, current, weight int64
+		h                     http.Header
 	)
 	key = r.RemoteAddr
 	i = strings.IndexByte(key, ':')
@@ -347,23 +358,29 @@ func (e *flatSlidingWindowCounter) ServeHTTP(w http.ResponseWriter, r *http.Requ
 		goto rare
 	}
 	current = state.B&(1<<32-1) + 1
-	remaining = l.requests - current - (state.B>>32)*left/l.period
+	weight = (state.B >> 32) * left
+	remaining = l.requests - current - weight/l.period
 	if remaining < 0 {
 		goto rare
 	}
+	more = left + 1
+	if weight >= l.period {
+		more = weight%l.period/(state.B>>32) + 1
+	}
 	state.B++
-	reset = left + l.period + 1 - (l.period+current-1)/current // the reset as leftBehind has it
+	reset = left + l.period + 1 - (l.period+current-1)/current // both as leftBehind has them
 
 	s.mu.Unlock()
 	reset = (reset + 999_999) / 1_000_000
+	more = (more + 999_999) / 1_000_000
 	h = w.Header()
 	if len(h) > 1 || remaining|reset >= tabled { // one field stands in each of Traefik's responses
-		Tell(e.told, h, remaining, reset)
+		Tell(e.told, h, remaining, reset, more)
 	} else {
 		h[HeaderLimit] = e.quota
 		h[HeaderRemaining] = numberValues[remaining]
 		h[HeaderReset] = numberValues[reset]
-		h[HeaderRateLimit] = []string{e.state + numberTexts[remaining] + numberEnds[reset]}
+		h[HeaderRateLimit] = []string{e.state + numberTexts[remaining] + numberEnds[more]}
 		h[HeaderPolicy] = e.policy
 	}
 	e.next.ServeHTTP(w, r)

@@ -42,7 +42,7 @@ func TestTheExpressWayLeavesWhatIsRareAlone(t *testing.T) {
 	e := NewExpress(m, r)
 	checks := []Check{{Rule: r, Key: "k", Cost: 1}}
 	for i, want := range []int64{-1, 0, -1, -1} { // a new key, an allowed request, rejected ones
-		remaining, _ := Take(e, "k")
+		remaining, _, _ := Take(e, "k")
 		if remaining != want {
 			t.Fatalf("request %d: remaining %d, want %d", i, remaining, want)
 		}
@@ -57,8 +57,8 @@ func TestTheExpressWayLeavesWhatIsRareAlone(t *testing.T) {
 		}
 	}
 	now += 30_000_000
-	if remaining, reset := Take(e, "k"); remaining != 0 || reset != 60_000_000 {
-		t.Errorf("after half a minute: remaining %d, reset %d", remaining, reset)
+	if remaining, reset, more := Take(e, "k"); remaining != 0 || reset != 60_000_000 || more != 30_000_000 {
+		t.Errorf("after half a minute: remaining %d, reset %d, more in %d", remaining, reset, more)
 	}
 }
 
@@ -74,13 +74,14 @@ func TestTellSaysWhatWriteHeadersSays(t *testing.T) {
 		f := Fields{XRateLimit: r.Intn(4) > 0, IETF: r.Intn(4) > 0}
 		quota := spread(r, 1, 5000)
 		c := decided(t, "r", quota, Decision{Allowed: true, Remaining: r.Int63n(quota + 1), ResetAfter: spread(r, 1, 5_000_000_000) - 1})
+		c.Decision.MoreAfter = r.Int63n(c.Decision.ResetAfter + 1)
 		if i == 0 {
-			c.Decision.Remaining, c.Decision.ResetAfter = 0, 0
+			c.Decision.Remaining, c.Decision.ResetAfter, c.Decision.MoreAfter = 0, 0, 0
 		}
 		h := earlier[r.Intn(len(earlier))]
 		want := written(h.Clone(), f, []Check{c})
 		got := h.Clone()
-		Tell(NewTold(c.Rule, f), got, c.Decision.Remaining, seconds(c.Decision.ResetAfter))
+		Tell(NewTold(c.Rule, f), got, c.Decision.Remaining, seconds(c.Decision.ResetAfter), seconds(c.Decision.MoreAfter))
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("%+v, %+v, after %v:\n%v, want\n%v", c.Decision, f, h, got, want)
 		}
@@ -92,14 +93,14 @@ func TestToldValuesHaveNoRoomBehind(t *testing.T) {
 	c := decided(t, "r", 10, Decision{})
 	told := NewTold(c.Rule, allFields)
 	first := http.Header{}
-	Tell(told, first, 9, 1)
+	Tell(told, first, 9, 1, 1)
 	for name := range first {
 		first.Add(name, "more")
 	}
 	second := http.Header{}
-	Tell(told, second, 9, 1)
+	Tell(told, second, 9, 1, 1)
 	third := http.Header{}
-	Tell(told, third, 10, 2)
+	Tell(told, third, 10, 2, 1)
 	for name, values := range second {
 		if len(values) != 1 {
 			t.Errorf("%s: %q", name, values)

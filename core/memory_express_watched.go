@@ -43,18 +43,19 @@ func newWatchedTokenBucket(e *Express, t *Told, watch *Watch, next, rest http.Ha
 // ServeHTTP implements http.Handler.
 func (e *watchedTokenBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var (
-		key              string
-		i                int
-		ok               bool
-		hash             uint64
-		s                *shard
-		state            *State
-		l                *Limit
-		now              int64
-		remaining, reset int64
-		elapsed, level   int64
-		h                http.Header
-		path             string
+		key                  string
+		i                    int
+		ok                   bool
+		hash                 uint64
+		s                    *shard
+		state                *State
+		l                    *Limit
+		now                  int64
+		remaining, reset     int64
+		more                 int64
+		elapsed, level, room int64
+		h                    http.Header
+		path                 string
 	)
 	path = r.URL.Path
 	if path == e.path || path == e.other {
@@ -105,20 +106,23 @@ func (e *watchedTokenBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	state.A = now
 	state.B = level
+	room = l.full - level
+	more = (l.period - room%l.period + l.requests - 1) / l.requests
 	reset = (level + l.requests - 1) / l.requests
-	remaining = (l.full - level) / l.period
+	remaining = room / l.period
 
 	s.mu.Unlock()
 	atomic.AddInt64(e.allowed, 1)
 	reset = (reset + 999_999) / 1_000_000
+	more = (more + 999_999) / 1_000_000
 	h = w.Header()
 	if len(h) > 1 || remaining|reset >= tabled { // one field stands in each of Traefik's responses
-		Tell(e.told, h, remaining, reset)
+		Tell(e.told, h, remaining, reset, more)
 	} else {
 		h[HeaderLimit] = e.quota
 		h[HeaderRemaining] = numberValues[remaining]
 		h[HeaderReset] = numberValues[reset]
-		h[HeaderRateLimit] = []string{e.state + numberTexts[remaining] + numberEnds[reset]}
+		h[HeaderRateLimit] = []string{e.state + numberTexts[remaining] + numberEnds[more]}
 		h[HeaderPolicy] = e.policy
 	}
 	e.next.ServeHTTP(w, r)
@@ -170,6 +174,7 @@ func (e *watchedLeakyBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		l                *Limit
 		now              int64
 		remaining, reset int64
+		more             int64
 		elapsed          int64
 		h                http.Header
 		path             string
@@ -210,20 +215,22 @@ func (e *watchedLeakyBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	state.A = now
 	state.B = l.period
+	more = 0
 	reset = (l.period + l.requests - 1) / l.requests
 	remaining = l.quota
 
 	s.mu.Unlock()
 	atomic.AddInt64(e.allowed, 1)
 	reset = (reset + 999_999) / 1_000_000
+	more = (more + 999_999) / 1_000_000
 	h = w.Header()
 	if len(h) > 1 || remaining|reset >= tabled { // one field stands in each of Traefik's responses
-		Tell(e.told, h, remaining, reset)
+		Tell(e.told, h, remaining, reset, more)
 	} else {
 		h[HeaderLimit] = e.quota
 		h[HeaderRemaining] = numberValues[remaining]
 		h[HeaderReset] = numberValues[reset]
-		h[HeaderRateLimit] = []string{e.state + numberTexts[remaining] + numberEnds[reset]}
+		h[HeaderRateLimit] = []string{e.state + numberTexts[remaining] + numberEnds[more]}
 		h[HeaderPolicy] = e.policy
 	}
 	e.next.ServeHTTP(w, r)
@@ -275,6 +282,7 @@ func (e *watchedFixedWindow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		l                *Limit
 		now              int64
 		remaining, reset int64
+		more             int64
 		start, count     int64
 		h                http.Header
 		path             string
@@ -320,19 +328,21 @@ func (e *watchedFixedWindow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	state.A = start
 	state.B = count
 	reset = start + l.period - now
+	more = reset
 	remaining = l.requests - count
 
 	s.mu.Unlock()
 	atomic.AddInt64(e.allowed, 1)
 	reset = (reset + 999_999) / 1_000_000
+	more = (more + 999_999) / 1_000_000
 	h = w.Header()
 	if len(h) > 1 || remaining|reset >= tabled { // one field stands in each of Traefik's responses
-		Tell(e.told, h, remaining, reset)
+		Tell(e.told, h, remaining, reset, more)
 	} else {
 		h[HeaderLimit] = e.quota
 		h[HeaderRemaining] = numberValues[remaining]
 		h[HeaderReset] = numberValues[reset]
-		h[HeaderRateLimit] = []string{e.state + numberTexts[remaining] + numberEnds[reset]}
+		h[HeaderRateLimit] = []string{e.state + numberTexts[remaining] + numberEnds[more]}
 		h[HeaderPolicy] = e.policy
 	}
 	e.next.ServeHTTP(w, r)
@@ -375,18 +385,19 @@ func newWatchedSlidingWindowCounter(e *Express, t *Told, watch *Watch, next, res
 // ServeHTTP implements http.Handler.
 func (e *watchedSlidingWindowCounter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var (
-		key              string
-		i                int
-		ok               bool
-		hash             uint64
-		s                *shard
-		state            *State
-		l                *Limit
-		now              int64
-		remaining, reset int64
-		left, current    int64
-		h                http.Header
-		path             string
+		key                   string
+		i                     int
+		ok                    bool
+		hash                  uint64
+		s                     *shard
+		state                 *State
+		l                     *Limit
+		now                   int64
+		remaining, reset      int64
+		more                  int64
+		left, current, weight int64
+		h                     http.Header
+		path                  string
 	)
 	path = r.URL.Path
 	if path == e.path || path == e.other {
@@ -423,24 +434,30 @@ func (e *watchedSlidingWindowCounter) ServeHTTP(w http.ResponseWriter, r *http.R
 		goto rare
 	}
 	current = state.B&(1<<32-1) + 1
-	remaining = l.requests - current - (state.B>>32)*left/l.period
+	weight = (state.B >> 32) * left
+	remaining = l.requests - current - weight/l.period
 	if remaining < 0 {
 		goto rare
 	}
+	more = left + 1
+	if weight >= l.period {
+		more = weight%l.period/(state.B>>32) + 1
+	}
 	state.B++
-	reset = left + l.period + 1 - (l.period+current-1)/current // the reset as leftBehind has it
+	reset = left + l.period + 1 - (l.period+current-1)/current // both as leftBehind has them
 
 	s.mu.Unlock()
 	atomic.AddInt64(e.allowed, 1)
 	reset = (reset + 999_999) / 1_000_000
+	more = (more + 999_999) / 1_000_000
 	h = w.Header()
 	if len(h) > 1 || remaining|reset >= tabled { // one field stands in each of Traefik's responses
-		Tell(e.told, h, remaining, reset)
+		Tell(e.told, h, remaining, reset, more)
 	} else {
 		h[HeaderLimit] = e.quota
 		h[HeaderRemaining] = numberValues[remaining]
 		h[HeaderReset] = numberValues[reset]
-		h[HeaderRateLimit] = []string{e.state + numberTexts[remaining] + numberEnds[reset]}
+		h[HeaderRateLimit] = []string{e.state + numberTexts[remaining] + numberEnds[more]}
 		h[HeaderPolicy] = e.policy
 	}
 	e.next.ServeHTTP(w, r)

@@ -356,7 +356,7 @@ func (h *history) step(cost int64, peek bool) (Decision, error) {
 		return got, nil
 	}
 	if got.Limit != want.Limit || got.Delay != want.Delay || got.Remaining > want.Remaining ||
-		!within(got.RetryAfter, want.RetryAfter, quantum) || want.ResetAfter > 0 && !within(got.ResetAfter, want.ResetAfter, quantum) {
+		!within(got.RetryAfter, want.RetryAfter, quantum) || got.Remaining == want.Remaining && !within(got.MoreAfter, want.MoreAfter, quantum) || want.ResetAfter > 0 && !within(got.ResetAfter, want.ResetAfter, quantum) {
 		return got, h.failed("the oracle says %+v, a quantum being %d µs", want, quantum)
 	}
 	return got, nil
@@ -365,9 +365,9 @@ func (h *history) step(cost int64, peek bool) (Decision, error) {
 // decide asks the store, at times by the express way.
 func (h *history) decide(cost int64, peek bool) (Decision, error) {
 	if h.express != nil && cost == 1 && !peek && h.r.Intn(2) == 0 {
-		if remaining, reset := Take(h.express, "k"); remaining >= 0 {
+		if remaining, reset, more := Take(h.express, "k"); remaining >= 0 {
 			h.tally.express++
-			return Decision{Allowed: true, Limit: h.rule.limit.quota, Remaining: remaining, ResetAfter: reset}, nil
+			return Decision{Allowed: true, Limit: h.rule.limit.quota, Remaining: remaining, ResetAfter: reset, MoreAfter: more}, nil
 		}
 	}
 	checks := []Check{{Rule: h.rule, Key: "k", Cost: cost}}

@@ -118,6 +118,9 @@ func (o *tokenOracle) look(n *numbers, now, cost int64) Decision {
 	d.Remaining = larger(0, floorOf(new(big.Rat).Sub(whole(n.burst), level))) // a burst that was lowered leaves a debt
 	if level.Sign() > 0 {
 		d.ResetAfter = at - now + timeFor(n, level)
+		if d.Allowed {
+			d.MoreAfter = at - now + timeFor(n, new(big.Rat).Add(level, whole(d.Remaining+1-n.burst)))
+		}
 	}
 	return d
 }
@@ -177,6 +180,9 @@ func (o *intervalOracle) look(n *numbers, now, cost int64) Decision {
 	d.Remaining = larger(0, n.burst-gone)
 	if gone > 0 {
 		d.ResetAfter = o.until(n, now, at, gone)
+		if d.Allowed {
+			d.MoreAfter = o.until(n, now, at, 1)
+		}
 	}
 	return d
 }
@@ -224,6 +230,10 @@ func (o *leakyOracle) look(n *numbers, now, cost int64) Decision {
 		}
 	}
 	d.Remaining = smaller(larger(free, 0), n.burst)
+	if d.Allowed && d.Remaining < n.burst {
+		after := new(big.Rat).Add(level, whole(cost))
+		d.MoreAfter = at - now + timeFor(n, after.Add(after, whole(d.Remaining-n.burst)))
+	}
 	return d
 }
 
@@ -282,6 +292,9 @@ func (o *windowOracle) look(n *numbers, now, cost int64) Decision {
 	d.Remaining = larger(0, n.requests-count)
 	if count > 0 {
 		d.ResetAfter = end - now
+		if d.Allowed {
+			d.MoreAfter = end - now
+		}
 	}
 	return d
 }
@@ -347,6 +360,10 @@ func (o *logOracle) look(n *numbers, now, cost int64) Decision {
 		d.Allowed = true
 		d.Remaining = n.requests - units - cost
 		d.ResetAfter = at + n.period - now
+		d.MoreAfter = d.ResetAfter
+		if units > 0 {
+			d.MoreAfter = o.expiry(n, 1) - now
+		}
 		return d
 	}
 	d.Remaining = larger(0, n.requests-units)
@@ -440,6 +457,9 @@ func (o *counterOracle) look(n *numbers, now, cost int64) Decision {
 	d.Remaining = larger(0, n.requests-used)
 	if used > 0 {
 		d.ResetAfter = c.until(n, now, 0)
+		if d.Allowed {
+			d.MoreAfter = c.until(n, now, used-1)
+		}
 	}
 	return d
 }

@@ -142,8 +142,8 @@ func (r *Rule) setTexts() {
 	r.policyText = `"` + name + `";q=` + r.limitText
 	if l.algorithm == inFlight {
 		r.policyText += `;qu="concurrent-requests"`
-	} else if l.calendar == nil && l.period%1_000_000 == 0 {
-		r.policyText += ";w=" + strconv.FormatInt(l.period/1_000_000, 10)
+	} else if w := l.refilled(); w%1_000_000 == 0 && w > 0 {
+		r.policyText += ";w=" + strconv.FormatInt(w/1_000_000, 10)
 	}
 	r.stateText = `"` + name + `";r=`
 }

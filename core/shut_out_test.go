@@ -68,7 +68,7 @@ func TestTheShortWayLetsNobodyInWhoIsShutOut(t *testing.T) {
 			for _, duration := range []int64{1, 60_000_000, int64(MaxPeriod / 1000)} {
 				for _, at := range []int64{now - 100_000_000, now - 1, now, now + 1, now + duration - 1, now + duration, now + 2*duration} {
 					s := shutState(now, duration)
-					if remaining, _ := take(l, &s, at); remaining != -1 || s != shutState(now, duration) {
+					if remaining, _, _ := take(l, &s, at); remaining != -1 || s != shutState(now, duration) {
 						t.Errorf("%s, shut out for %d, after %d: %d remain, %+v", l, duration, at-now, remaining, s)
 					}
 					if unused(l, &s, at) != (at >= now+duration) {
@@ -97,7 +97,7 @@ func TestTheExpressWayLetsNobodyInWhoIsShutOut(t *testing.T) {
 		request := &http.Request{Header: http.Header{}, RemoteAddr: "192.0.2.1:80"}
 		s.shutOut(r, "192.0.2.1", 30_000_000)
 		for i := 0; i < 3; i++ {
-			if remaining, _ := Take(e, "192.0.2.1"); remaining != -1 {
+			if remaining, _, _ := Take(e, "192.0.2.1"); remaining != -1 {
 				t.Errorf("%s: %d remain", l, remaining)
 			}
 			handler.ServeHTTP(httptest.NewRecorder(), request)

@@ -70,21 +70,35 @@ func decideSlidingWindowCounter(l *Limit, s *State, now, cost int64, next *State
 	} else if weighted > 0 {
 		d.ResetAfter = wait + leftBehind(l, previous, 0) - into
 	}
+	if d.Allowed && d.Remaining < l.requests {
+		// In this window, when the weight of the previous one falls by a unit; where it has none left, in the next one.
+		if room := l.requests - d.Remaining - 1 - current; room >= 0 {
+			d.MoreAfter = wait + leftBehind(l, previous, room) - into
+		} else {
+			d.MoreAfter = wait + l.period - into + leftBehind(l, current, l.requests-d.Remaining-1)
+		}
+	}
 }
 
 // takeFromSlidingWindowCounter is the short way, in a window that has begun: see take.
-func takeFromSlidingWindowCounter(l *Limit, s *State, now int64) (remaining, reset int64) {
+func takeFromSlidingWindowCounter(l *Limit, s *State, now int64) (remaining, reset, more int64) {
 	left := l.period - now%l.period
 	if s.A != now+left-l.period || s.B < 0 || s.B>>32 > l.weighable {
-		return -1, 0
+		return -1, 0, 0
 	}
 	current := s.B&(1<<32-1) + 1
-	remaining = l.requests - current - (s.B>>32)*left/l.period
+	weight := (s.B >> 32) * left
+	remaining = l.requests - current - weight/l.period
 	if remaining < 0 {
-		return -1, 0
+		return -1, 0, 0
+	}
+	more = left + 1
+	if weight >= l.period {
+		more = weight%l.period/(s.B>>32) + 1
 	}
 	s.B++
-	return remaining, left + l.period + 1 - (l.period+current-1)/current // the reset as leftBehind has it
+	reset = left + l.period + 1 - (l.period+current-1)/current // both as leftBehind has them
+	return remaining, reset, more
 }
 
 // overlap returns ⌊count × left/P⌋.

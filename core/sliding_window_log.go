@@ -43,6 +43,10 @@ func decideLog(l *Limit, log *eventLog, last, now, cost int64, d *Decision) int6
 	if d.Allowed && cost > 0 {
 		room -= cost
 		d.ResetAfter = ((at+l.quantum-1)/l.quantum+l.window)*l.quantum - now
+		d.MoreAfter = d.ResetAfter
+		if log.n > 0 {
+			d.MoreAfter = logExpiry(l, log, 0, tick) - now
+		}
 	} else {
 		if !d.Allowed {
 			d.RetryAfter = Never
@@ -52,6 +56,13 @@ func decideLog(l *Limit, log *eventLog, last, now, cost int64, d *Decision) int6
 		}
 		if log.n > 0 {
 			d.ResetAfter = logExpiry(l, log, log.n-1, tick) - now
+			if d.Allowed {
+				excess := 0
+				if room < 0 { // the limit was lowered
+					excess = int(-room)
+				}
+				d.MoreAfter = logExpiry(l, log, excess, tick) - now
+			}
 		}
 	}
 	d.Remaining = room

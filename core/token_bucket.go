@@ -35,6 +35,10 @@ func decideTokenBucket(l *Limit, s *State, now, cost int64, next *State, d *Deci
 	}
 	if hi|lo != 0 {
 		d.ResetAfter = wait + refillTime(l, at, hi, lo)
+		if d.Allowed {
+			hi, lo = addUnits(l, hi, lo, d.Remaining+1-l.capacity)
+			d.MoreAfter = wait + refillTime(l, at, hi, lo)
+		}
 	}
 }
 
@@ -51,11 +55,11 @@ func refillTime(l *Limit, at int64, hi, lo uint64) int64 {
 }
 
 // takeFromTokenBucket is the short way: see take.
-func takeFromTokenBucket(l *Limit, s *State, now int64) (remaining, reset int64) {
+func takeFromTokenBucket(l *Limit, s *State, now int64) (remaining, reset, more int64) {
 	elapsed := now - s.A
 	level := s.B
 	if elapsed|level|s.A < 0 || level > l.full { // any of the three is below 0, or the level is too high
-		return -1, 0
+		return -1, 0, 0
 	}
 	if elapsed >= l.emptied {
 		level = 0
@@ -67,9 +71,10 @@ func takeFromTokenBucket(l *Limit, s *State, now int64) (remaining, reset int64)
 	}
 	level += l.period
 	if level > l.full {
-		return -1, 0
+		return -1, 0, 0
 	}
 	s.A = now
 	s.B = level
-	return (l.full - level) / l.period, (level + l.requests - 1) / l.requests
+	room := l.full - level
+	return room / l.period, (level + l.requests - 1) / l.requests, (l.period - room%l.period + l.requests - 1) / l.requests
 }

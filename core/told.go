@@ -15,7 +15,7 @@ type Told struct {
 	State  string   // how RateLimit begins
 
 	// The numbers from 0 that most quotas are made of: as texts, as values of fields, and as the ends of RateLimit, for
-	// seconds. They are of one length, a power of two: a|b is below it where both are.
+	// seconds: none for 0. They are of one length, a power of two: a|b is below it where both are.
 	Numbers []string
 	Values  [][]string
 	Ends    []string
@@ -40,31 +40,34 @@ func NewTold(r *Rule, f Fields) *Told {
 	}
 }
 
-// Tell sets the fields for a request that the rule has allowed at once, as WriteHeaders does. reset is in seconds, rounded up.
+// Tell sets the fields for a request that the rule has allowed at once, as WriteHeaders does. reset, until the quota is whole, and
+// more, until there is more of it, are in seconds, rounded up; where more is 0 it is not said.
 // Values that are the same for many responses are shared between them: nobody may change one in place.
-func Tell(t *Told, h http.Header, remaining, reset int64) {
-	var left, seconds string
+func Tell(t *Told, h http.Header, remaining, reset, more int64) {
+	var left string
 	if len(h) > 1 && (h[HeaderRemaining] != nil || h[HeaderRateLimit] != nil || h[HeaderPolicy] != nil) {
-		tellAfter(t, h, remaining, reset)
+		tellAfter(t, h, remaining, reset, more)
 		return
 	}
 	left = strconv.FormatInt(remaining, 10)
-	seconds = strconv.FormatInt(reset, 10)
 	if t.fields.XRateLimit {
 		h[HeaderLimit] = t.Limit
 		h[HeaderRemaining] = []string{left}
-		h[HeaderReset] = []string{seconds}
+		h[HeaderReset] = []string{strconv.FormatInt(reset, 10)}
 	}
 	if t.fields.IETF {
-		h[HeaderRateLimit] = []string{t.State + left + ";t=" + seconds}
+		if more > 0 {
+			left += ";t=" + strconv.FormatInt(more, 10)
+		}
+		h[HeaderRateLimit] = []string{t.State + left}
 		h[HeaderPolicy] = t.Policy
 	}
 }
 
 // tellAfter is Tell where an earlier handler has set fields.
-func tellAfter(t *Told, h http.Header, remaining, reset int64) {
+func tellAfter(t *Told, h http.Header, remaining, reset, more int64) {
 	checks := []Check{{Rule: t.rule}}
-	checks[0].Decision = Decision{Allowed: true, Limit: t.rule.limit.quota, Remaining: remaining, ResetAfter: reset * 1_000_000}
+	checks[0].Decision = Decision{Allowed: true, Limit: t.rule.limit.quota, Remaining: remaining, ResetAfter: reset * 1_000_000, MoreAfter: more * 1_000_000}
 	v := Verdict{}
 	WriteHeaders(h, t.fields, checks, &v)
 }
@@ -89,4 +92,5 @@ func makeTables() {
 		numberValues[i] = numberTexts[i : i+1 : i+1]
 		numberEnds[i] = ";t=" + numberTexts[i]
 	}
+	numberEnds[0] = ""
 }

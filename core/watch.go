@@ -36,9 +36,9 @@ type timedExpress struct {
 func (e *timedExpress) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begun := time.Now()
 	i := strings.IndexByte(r.RemoteAddr, ':')
-	remaining, reset := int64(-1), int64(0)
+	remaining, reset, more := int64(-1), int64(0), int64(0)
 	if i > 0 {
-		remaining, reset = Take(e.express, r.RemoteAddr[:i])
+		remaining, reset, more = Take(e.express, r.RemoteAddr[:i])
 	}
 	if remaining < 0 {
 		e.rest.ServeHTTP(w, r)
@@ -46,7 +46,7 @@ func (e *timedExpress) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	Observe(e.watch.Durations, time.Since(begun))
 	atomic.AddInt64(e.watch.Allowed, 1)
-	Tell(e.told, w.Header(), remaining, seconds(reset))
+	Tell(e.told, w.Header(), remaining, seconds(reset), seconds(more))
 	e.next.ServeHTTP(w, r)
 }
 

@@ -56,18 +56,21 @@ func appendDouble(b []byte, n int64) []byte {
 // longest is more than any time that the scripts tell, in microseconds: two hundred years.
 const longest = 200 * 366 * 24 * 3600 * 1_000_000
 
-// readDecision reads the three numbers of a reply that are one rule's, and reports whether they can be.
-func readDecision(r *core.Rule, remaining, wait, reset int64, d *core.Decision) bool {
-	if remaining > r.Limit().Quota() || remaining < -1-r.Limit().Quota() || wait < core.Never || wait > longest || reset < 0 || reset > longest {
+// readDecision reads the four numbers of a reply that are one rule's, and reports whether they can be.
+func readDecision(r *core.Rule, reply []int64, d *core.Decision) bool {
+	remaining, wait, reset, more := reply[0], reply[1], reply[2], reply[3]
+	if remaining > r.Limit().Quota() || remaining < -1-r.Limit().Quota() || wait < core.Never || wait > longest || reset < 0 || reset > longest || more < 0 || more > longest {
 		return false
 	}
 	d.Limit = r.Limit().Quota()
 	d.ResetAfter = reset
+	d.MoreAfter = 0
 	d.Soft = false
 	d.Penalty = false
 	d.Allowed = remaining >= 0
 	if d.Allowed {
 		d.Remaining = remaining
+		d.MoreAfter = more
 		d.Delay = wait
 		d.RetryAfter = 0
 		return true

@@ -79,6 +79,11 @@ if used > 0 or frac > 0 then
 	local units, span = used
 ` + luaSpan + `
 	reset = span
+	if ok or cost == 0 then
+		units = used + remaining + 1 - X
+` + luaSpan + `
+		more = span
+	end
 end
 `
 
@@ -125,4 +130,5 @@ repeat
 	remaining = room
 	if room < 0 then remaining = 0 elseif room > X - 1 then remaining = X - 1 end
 until not again
+if (ok or cost == 0) and remaining < X - 1 then more = drainTime(used + remaining + 1 - X, frac) end
 `

@@ -43,7 +43,7 @@ end
 
 local algorithm, key, cost, R, P, X, Y, counts, denied, ahead, position
 local peek, redirected = 0, false
-local ok, remaining, wait, reset, left, value, header
+local ok, remaining, wait, reset, more, left, value, header
 local owed, owedFrac, owedAt -- by a bucket, beside its state of that time
 local logLive, expiryOf -- of a log: its entries, and when the i-th of them expires
 
@@ -54,7 +54,7 @@ local function evaluate(c, at, units, wide, force)
 	owedAt = nil
 	if wide then R, X = c.wideR, c.wideX elseif c.isSoft then owed, owedFrac, owedAt = c.lent, c.lentFrac, c.lentAt end
 	counts, denied, ahead, position = force, false, c.ahead, c.windows
-	ok, remaining, wait, reset, left, value, header = false, 0, 0, 0, 0, nil, nil
+	ok, remaining, wait, reset, more, left, value, header = false, 0, 0, 0, 0, 0, nil, nil
 `
 
 // luaOwe adds what is lent to a bucket's state: while there is tolerance the rule's own limit decides on what the bucket would be
@@ -239,13 +239,13 @@ local function hold(c)
 end
 
 local function take(c)
-	c.ok, c.remaining, c.wait, c.reset = ok, remaining, wait, reset
+	c.ok, c.remaining, c.wait, c.reset, c.more = ok, remaining, wait, reset, more
 end
 
 -- shut makes a decision one on a key that is shut out for that long.
 local function shut(c, span)
 	if c.ok then c.wait = 0 end
-	c.ok, c.soft, c.remaining = false, false, 0
+	c.ok, c.soft, c.remaining, c.more = false, false, 0, 0
 	if c.wait ~= -1 and c.wait <= span then
 		c.wait = span
 		c.flags = c.flags + 4
@@ -273,7 +273,7 @@ local function weighPlain(c, wide)
 		c.remaining = math.max(0, remaining - c.reserved)
 		return
 	end
-	c.onlyReserved, c.ok, c.remaining, c.wait = true, false, 0, 1000000
+	c.onlyReserved, c.ok, c.remaining, c.wait, c.more = true, false, 0, 1000000, 0
 	if c.held == 0 and firstDue(c) > real then c.wait = firstDue(c) - real end
 end
 
@@ -282,19 +282,19 @@ local function weighSoft(c)
 	local there = begun or real >= c.softAgain
 	weighPlain(c, false)
 	if not there or c.ok and not begun then return end
-	local hardOk, hardRemaining, hardWait, hardReset, hardReserved = c.ok, c.remaining, c.wait, c.reset, c.onlyReserved
+	local hardOk, hardRemaining, hardWait, hardReset, hardMore, hardReserved = c.ok, c.remaining, c.wait, c.reset, c.more, c.onlyReserved
 	c.onlyReserved = false
 	weighPlain(c, true)
 	if not c.ok and not begun then
 		c.wide, c.onlyReserved = false, hardReserved
-		c.ok, c.remaining, c.wait, c.reset = hardOk, hardRemaining, hardWait, hardReset
+		c.ok, c.remaining, c.wait, c.reset, c.more = hardOk, hardRemaining, hardWait, hardReset, hardMore
 		return
 	end
 	if not c.ok and real + c.wait >= c.softUntil then c.wait, c.reset = hardWait, hardReset end
 	c.soft = c.ok and not hardOk
 	c.begins = c.soft and not begun
-	c.remaining = 0
-	if hardOk then c.remaining = hardRemaining end
+	c.remaining, c.more = 0, 0
+	if hardOk then c.remaining, c.more = hardRemaining, hardMore end
 end
 
 -- unitExpiry returns when the i-th unit to come counts no longer, of a log.
@@ -327,7 +327,7 @@ local function weighBehind(c)
 	end
 	if not redirected then evaluate(c, c.depart, c.cost) end
 	if type(before) == 'string' then call('SET', c.key, before, 'KEEPTTL') else call('DEL', c.key) end
-	c.behind, c.ok, c.remaining, c.reset, c.wait = true, ok, remaining, reset + now - real, 0
+	c.behind, c.ok, c.remaining, c.reset, c.wait, c.more = true, ok, remaining, reset + now - real, 0, 0
 	if not ok and c.algorithm == 2 then
 		c.wait = c.depart - real + wait
 		return
@@ -342,7 +342,7 @@ local function weighTurn(c)
 		local room = c.R - logLive - c.units - c.cost
 		c.ok, c.remaining, c.wait = room >= 0, math.max(0, room), 0
 		if not c.ok then
-			c.wait = -1
+			c.wait, c.more = -1, 0
 			if c.cost <= c.R then
 				local unit = -room - 1
 				if unit < logLive then c.wait = expiryOf(unit) else c.wait = unitExpiry(c, unit - logLive) - real end
@@ -369,18 +369,18 @@ local function weighTurn(c)
 	c.ok = span <= c.patience
 	if c.ok then
 		c.wait = span
-		if span > 0 then c.remaining = 0 end
+		if span > 0 then c.remaining, c.more = 0, 0 end
 		return
 	end
 	c.onlyReserved = c.patience == 0
-	c.remaining, c.wait = 0, span - c.patience
+	c.remaining, c.wait, c.more = 0, span - c.patience, 0
 end
 
 -- shutByHand makes a decision one on a key that is shut out by hand, as evaluate has found.
 local function shutByHand(c)
 	local most = c.R
 	if c.inflight then most = 1000000000 elseif c.algorithm <= 2 then most = c.X end
-	c.isShut, c.ok, c.soft, c.remaining, c.wait, c.reset = true, false, false, 0, left, left
+	c.isShut, c.ok, c.soft, c.remaining, c.wait, c.reset, c.more = true, false, false, 0, left, left, 0
 	if c.cost > most then c.wait = -1 else c.flags = c.flags + 4 end
 end
 
@@ -391,7 +391,7 @@ local function weigh(c)
 	if c.inflight then
 		evaluate(c, real, c.cost)
 		if left > 0 then return shutByHand(c) end
-		c.ok, c.remaining, c.wait, c.reset = c.held < c.R and c.cost <= 1000000000, 0, 0, 0
+		c.ok, c.remaining, c.wait, c.reset, c.more = c.held < c.R and c.cost <= 1000000000, 0, 0, 0, 0
 		if c.ok then c.remaining = c.R - c.held - 1 elseif c.cost > 1000000000 then c.wait = -1 else c.wait = 1000000 end
 		return
 	end
@@ -410,7 +410,8 @@ local function standWithout(c)
 		return
 	end
 	evaluate(c, real, 0)
-	c.remaining, c.wait, c.reset = math.max(0, remaining - c.reserved), 0, reset
+	c.remaining, c.wait, c.reset, c.more = math.max(0, remaining - c.reserved), 0, reset, more
+	if remaining < c.reserved then c.more = 0 end
 end
 
 local function turnAway(c)
@@ -460,7 +461,7 @@ local function admit(c, depart)
 		call('ZADD', c.pending, format('%.0f', depart), c.ticket .. pack('<d', c.cost))
 		c.units, c.dirty, c.flags = c.units + c.cost, true, c.flags + 2
 		if c.delays and c.depart == depart then queue(c, depart, '', '') end
-		c.reset = math.max(c.reset, depart - real + c.P)
+		c.reset, c.more = math.max(c.reset, depart - real + c.P), 0
 		return
 	end
 	local at, before = depart, ''
@@ -469,6 +470,7 @@ local function admit(c, depart)
 	if c.wide and c.algorithm == 1 then lend(c, at) end
 	evaluate(c, at, c.cost, c.wide)
 	c.reset = at - real + reset
+	if depart > real then c.more = 0 elseif c.delays and c.algorithm == 4 then c.more = more end
 	keep(c)
 	if depart > real and c.delays then
 		if type(before) ~= 'string' then before = '' end
@@ -478,7 +480,7 @@ local function admit(c, depart)
 end
 `
 
-// luaConductEnd decides on all checks, as decideWithAccounts does. The reply has four numbers a check: those of the other scripts, and bits
+// luaConductEnd decides on all checks, as decideWithAccounts does. The reply has five numbers a check: those of the other scripts, and bits
 // (1: let through on tolerance; 2: something is reserved under the ticket; 4: shut out until the end of the wait; 8: from now on, for an offence).
 const luaConductEnd = `
 local rejecting, delays, depart = 0, false, real
@@ -506,12 +508,12 @@ for i = 1, n do
 	end
 	if redirected then return {real} end
 	save(c)
-	local place = 4 * i
+	local place = 5 * i
 	if c.soft then c.flags = c.flags + 1 end
 	if not c.ok then c.remaining = -1 - c.remaining end
-	reply[place - 3], reply[place - 2], reply[place - 1], reply[place] = c.remaining, c.wait, c.reset, c.flags
+	reply[place - 4], reply[place - 3], reply[place - 2], reply[place - 1], reply[place] = c.remaining, c.wait, c.reset, c.more, c.flags
 end
-if ARGV[2] and ARGV[2] ~= '' then reply[4 * n + 1] = real end
+if ARGV[2] and ARGV[2] ~= '' then reply[5 * n + 1] = real end
 return reply
 `
 

@@ -37,4 +37,5 @@ else
 end
 if count < R then remaining = R - count end
 if count > 0 then reset = to - now end
+if ok or cost == 0 then more = reset end
 `

@@ -53,4 +53,15 @@ if current > 0 then
 elseif weighted > 0 then
 	reset = late - into + P - (P + (-P) % previous) / previous + 1
 end
+if (ok or cost == 0) and remaining < R then
+	local room, count = R - remaining - 1 - current, previous
+	more = late - into
+	if room < 0 then
+		room, count = R - remaining - 1, current
+		more = more + P
+	end
+	local overlap, rest = divide(room + 1, P, count)
+	if rest == 0 then overlap = overlap - 1 end
+	more = more + P - overlap
+end
 `

@@ -71,8 +71,12 @@ if not ok then
 	wait = -1
 	if cost <= R then wait = expiry(dead + cost - remaining - 1) end
 end
-if remaining < 0 then remaining = 0 end
-if size + added > dead then reset = expiry(size + added - 1) end
+local excess = 0
+if remaining < 0 then remaining, excess = 0, -remaining end
+if size + added > dead then
+	reset = expiry(size + added - 1)
+	if ok or cost == 0 then more = expiry(dead + excess) end
+end
 if added > 0 and peek == 0 then
 	value = string.rep(pack('<I4', newest % 4294967296), added)
 	if not long then

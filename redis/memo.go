@@ -36,6 +36,7 @@ type known struct {
 	cost      int64
 	retryAt   int64
 	resetAt   int64
+	moreAt    int64 // 0: not known
 	limit     int64
 	remaining int64
 	name      string // of the key in Redis, where an express handler has noted it, and requests are not known to be rejected
@@ -59,6 +60,9 @@ func (m *memo) find(hash uint64, k *known) bool {
 // learn remembers a decision that was come to at the node's time now, by a limit of those terms, on a request of that cost.
 func (m *memo) learn(hash, terms uint64, now, cost int64, d *core.Decision) {
 	k := known{terms: terms, at: now, resetAt: now + d.ResetAfter, limit: d.Limit, remaining: d.Remaining}
+	if d.MoreAfter > 0 {
+		k.moreAt = now + d.MoreAfter
+	}
 	if !d.Allowed {
 		k.cost = cost
 		k.retryAt = core.Never
@@ -133,6 +137,10 @@ func (k *known) decision(now, cost int64, d *core.Decision) {
 	d.ResetAfter = k.resetAt - now
 	if d.ResetAfter < 0 {
 		d.ResetAfter = 0
+	}
+	d.MoreAfter = 0
+	if d.Allowed && k.moreAt > now {
+		d.MoreAfter = k.moreAt - now
 	}
 }
 

@@ -81,7 +81,7 @@ func (s *scene) asks(peek bool, checks ...core.Check) (bool, core.Decision) {
 func TestARejectionIsRememberedUntilItsTimeHasCome(t *testing.T) {
 	s := newScene(t, false)
 	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{})
-	s.answer = always([]int64{-3, 4 * second, 9 * second})
+	s.answer = always([]int64{-3, 4 * second, 9 * second, 0})
 	if asked, d := s.asks(false, check(r, "k", 4)); !asked || d.Allowed {
 		t.Fatalf("the first: %v, %+v", asked, d)
 	}
@@ -104,7 +104,7 @@ func TestARejectionIsRememberedUntilItsTimeHasCome(t *testing.T) {
 	}
 	for _, cost := range []int64{1, 3, 5} { // fewer units may be there, and more may never be
 		s.now = 1
-		s.answer = always([]int64{-3, 4 * second, 9 * second})
+		s.answer = always([]int64{-3, 4 * second, 9 * second, 0})
 		s.asks(false, check(r, "k", 4))
 		if asked, _ := s.asks(false, check(r, "k", cost)); !asked {
 			t.Errorf("a request that costs %d is not asked about", cost)
@@ -139,7 +139,7 @@ func TestARejectionIsRememberedForTenSecondsAtMost(t *testing.T) {
 		{"never", -1, second},
 	} {
 		start := s.now
-		s.answer = always([]int64{-1, c.wait, 3600 * second})
+		s.answer = always([]int64{-1, c.wait, 3600 * second, 0})
 		s.asks(false, check(r, c.name, 1))
 		s.now = start + c.until - 1
 		asked, d := s.asks(false, check(r, c.name, 1))
@@ -203,7 +203,7 @@ func TestWhatOneLimitHasRejectedAnotherIsAskedAbout(t *testing.T) {
 func TestWhatWasLastKnownIsToldByTheLimitOfNow(t *testing.T) {
 	for _, c := range []struct{ requests, want int64 }{{10, 4}, {20, 14}, {7, 1}, {6, 0}, {3, 0}} {
 		s := newScene(t, false)
-		s.answer = always([]int64{4, 0, 60 * second})
+		s.answer = always([]int64{4, 0, 60 * second, 9})
 		s.asks(false, check(s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{}), "k", 1))
 		s.answer = func(c *sentCall) ([]int64, error) { return nil, errDown }
 		checks := []core.Check{check(s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{Requests: c.requests}), "k", 1)}
@@ -222,7 +222,7 @@ func TestOfSeveralRulesAllMustBeKnown(t *testing.T) {
 	s.asks(false, check(a, "k", 1))
 	s.asks(false, check(shadow, "k", 1))
 	s.answer = func(c *sentCall) ([]int64, error) {
-		return []int64{-1, 20 * second, 60 * second, 7, 0, 18 * second}, nil
+		return []int64{-1, 20 * second, 60 * second, 0, 7, 0, 18 * second, 6 * second}, nil
 	}
 	if asked, _ := s.asks(false, check(a, "k", 1), check(b, "k", 1)); !asked {
 		t.Error("with a rule of which nothing is known it is not asked about")
@@ -233,7 +233,7 @@ func TestOfSeveralRulesAllMustBeKnown(t *testing.T) {
 	if want := (core.Decision{Limit: 10, RetryAfter: 15 * second, ResetAfter: 55 * second}); asked || d != want {
 		t.Errorf("asked %v, %+v; want %+v without being asked", asked, d, want)
 	}
-	if want := (core.Decision{Allowed: true, Limit: 10, Remaining: 7, ResetAfter: 13 * second}); checks[1].Decision != want {
+	if want := (core.Decision{Allowed: true, Limit: 10, Remaining: 7, ResetAfter: 13 * second, MoreAfter: second}); checks[1].Decision != want {
 		t.Errorf("of the other it is told %+v; want %+v, as it stood", checks[1].Decision, want)
 	}
 	if asked, _ := s.asks(false, check(b, "k", 1), check(a, "k", 1)); asked {
@@ -249,11 +249,13 @@ func TestOfSeveralRulesAllMustBeKnown(t *testing.T) {
 	}
 	// When the quota was to be whole again it is.
 	s.now = 1
-	s.answer = func(c *sentCall) ([]int64, error) { return []int64{-1, 9 * second, 60 * second, 7, 0, 2 * second}, nil }
+	s.answer = func(c *sentCall) ([]int64, error) {
+		return []int64{-1, 9 * second, 60 * second, 0, 7, 0, 2 * second, second}, nil
+	}
 	s.asks(false, check(a, "j", 1), check(b, "j", 1))
 	s.now += 3 * second
 	checks = []core.Check{check(a, "j", 1), check(b, "j", 1)}
-	if asked, _ := s.asks(false, checks...); asked || checks[1].Decision.ResetAfter != 0 {
+	if asked, _ := s.asks(false, checks...); asked || checks[1].Decision.ResetAfter != 0 || checks[1].Decision.MoreAfter != 0 {
 		t.Errorf("asked %v, %+v", asked, checks[1].Decision)
 	}
 }
@@ -296,7 +298,7 @@ func TestWhatWasLastKnownComesBackWithTime(t *testing.T) {
 	} {
 		s := newScene(t, false)
 		r := s.open(core.RuleConfig{Name: "r"}, c.limit)
-		s.answer = always([]int64{2, 0, 40 * second})
+		s.answer = always([]int64{2, 0, 40 * second, second})
 		s.asks(false, check(r, "k", 1))
 		start := s.now
 		s.answer = func(c *sentCall) ([]int64, error) { return nil, errDown }

@@ -23,9 +23,9 @@ type Script struct {
 //	luaKeep, luaStay             keeping it
 //
 // Each is called with the keys, and with one argument that has a part for each key, made by appendArgument. (A single one: each
-// costs Redis a quarter of a microsecond.) A second argument asks for the server's time at the end of the reply. The reply has three whole numbers for each key: how many units remain, or -1 less
-// that many if the request is rejected; how long it is to wait, for its turn or until it would be admitted (-1: never); and
-// when the quota is whole again. Times are microseconds from now. A reply of one number is the server's time alone: it
+// costs Redis a quarter of a microsecond.) A second argument asks for the server's time at the end of the reply. The reply has four whole numbers for each key: how many units remain, or -1 less
+// that many if the request is rejected; how long it is to wait, for its turn or until it would be admitted (-1: never);
+// when the quota is whole again; and, of a request that is allowed, when there is more of it than remains (0: nothing was used). Times are microseconds from now. A reply of one number is the server's time alone: it
 // lies in none of the calendar's windows that came with the arguments, and nothing was done.
 //
 // Numbers are exact: they are kept and sent as packed integers or doubles, never as Lua's decimal text, and what could
@@ -144,11 +144,11 @@ end
 // is charged whatever the limit says, as core's charge does. shadow: the rule vetoes nothing. peek: nothing is
 // kept. denied: another rule rejects the request, so that one that this rule would admit is not charged.
 //
-// The algorithm's piece sets ok, remaining, wait and reset, and in value what is to be kept until the reset.
+// The algorithm's piece sets ok, remaining, wait, reset and more, and in value what is to be kept until the reset.
 const luaRule = `
 local algorithm, counts, shadow, peek, cost, R, P, X, Y, position = unpack('<BBBBddddd', argument, position)
 counts = counts == 1 and peek == 0
-local ok, remaining, wait, reset, left, value, header = false, 0, 0, 0, 0
+local ok, remaining, wait, reset, more, left, value, header = false, 0, 0, 0, 0, 0
 `
 
 // luaKeep keeps value under key until the reset, when it makes no difference any more. (A millisecond is added for a server
@@ -175,13 +175,13 @@ local key, argument, position, denied = KEYS[1], ARGV[1], 1, false
 `
 
 const luaOneEnd = luaOneKeep + `
-return {remaining, wait, reset, ARGV[2] and now}
+return {remaining, wait, reset, more, ARGV[2] and now}
 `
 
 // luaOneLineEnd replies with a line in place of an array, but where the server's time is asked for.
 const luaOneLineEnd = luaOneKeep + `
-if ARGV[2] then return {remaining, wait, reset, now} end
-return {ok = format('%d %d %d', remaining, wait, reset)}
+if ARGV[2] then return {remaining, wait, reset, more, now} end
+return {ok = format('%d %d %d %d', remaining, wait, reset, more)}
 `
 
 const luaOneKeep = `
@@ -197,8 +197,8 @@ if not ok then remaining = -1 - remaining end
 // out what is told and kept then. Nothing is written before all is known.
 const luaSeveralBegin = `
 local n, argument, denied, headers = #KEYS, ARGV[1]
-local reply = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
-for i = 3 * n + 1, 12 do reply[i] = nil end
+local reply = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+for i = 4 * n + 1, 16 do reply[i] = nil end
 local values = {false, false, false, false}
 for pass = 1, 2 do
 local rejects, next = false, 1
@@ -221,8 +221,8 @@ const luaSeveralEnd = `
 		remaining = -1 - remaining
 		rejects = rejects or shadow == 0
 	end
-	local place = 3 * i
-	reply[place - 2], reply[place - 1], reply[place] = remaining, wait, reset
+	local place = 4 * i
+	reply[place - 3], reply[place - 2], reply[place - 1], reply[place] = remaining, wait, reset, more
 end
 if denied or not rejects then break end
 denied = true
@@ -230,7 +230,7 @@ end
 for i = 1, n do
 	local value = values[i]
 	if value then
-		local key, header, reset = KEYS[i], headers and headers[i], reply[3 * i]
+		local key, header, reset = KEYS[i], headers and headers[i], reply[4 * i - 1]
 		if value == true then
 ` + luaStay + `
 		else
@@ -238,6 +238,6 @@ for i = 1, n do
 		end
 	end
 end
-if ARGV[2] then reply[3 * n + 1] = now end
+if ARGV[2] then reply[4 * n + 1] = now end
 return reply
 `

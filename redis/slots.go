@@ -219,8 +219,9 @@ func (s *Store) uncharge(p *part) []*Call {
 			d.Remaining += c.Cost
 		}
 		d.Delay = 0
-		if d.Remaining > d.Limit {
+		if d.Remaining >= d.Limit {
 			d.Remaining = d.Limit
+			d.MoreAfter = 0
 		}
 		if c.Ticket != 0 {
 			if leased(c.Rule) {

@@ -365,7 +365,7 @@ func (s *Store) run(c *Call, rules []*openRule, checks []core.Check, peek, timed
 	if err != nil {
 		return 0, err
 	}
-	want := 3 * len(checks)
+	want := 4 * len(checks)
 	if timed {
 		want++
 	}
@@ -373,7 +373,7 @@ func (s *Store) run(c *Call, rules []*openRule, checks []core.Check, peek, timed
 		return 0, fmt.Errorf("%s: %w", server.name, errReply)
 	}
 	for i := range checks {
-		if !readDecision(checks[i].Rule, c.Reply[3*i], c.Reply[3*i+1], c.Reply[3*i+2], &checks[i].Decision) {
+		if !readDecision(checks[i].Rule, c.Reply[4*i:], &checks[i].Decision) {
 			return 0, fmt.Errorf("%s: %w", server.name, errReply)
 		}
 	}

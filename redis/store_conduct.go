@@ -106,7 +106,7 @@ func (s *Store) runConduct(c *Call, q *inquiry, checks []core.Check, peek, timed
 	}
 	c.Script = scriptOfConduct
 	server, err := s.make(c, q.rules, checks, peek, timed)
-	want := 4 * len(checks)
+	want := 5 * len(checks)
 	if timed {
 		want++
 	}
@@ -114,7 +114,7 @@ func (s *Store) runConduct(c *Call, q *inquiry, checks []core.Check, peek, timed
 		err = fmt.Errorf("%s: %w", server.name, errReply)
 	}
 	for i := 0; i < len(checks) && err == nil; i++ { // before anything is taken to be reserved, since nobody would end it
-		if !readDecision(checks[i].Rule, c.Reply[4*i], c.Reply[4*i+1], c.Reply[4*i+2], &checks[i].Decision) {
+		if !readDecision(checks[i].Rule, c.Reply[5*i:], &checks[i].Decision) {
 			err = fmt.Errorf("%s: %w", server.name, errReply)
 		}
 	}
@@ -124,11 +124,11 @@ func (s *Store) runConduct(c *Call, q *inquiry, checks []core.Check, peek, timed
 		if err != nil {
 			continue
 		}
-		reply := c.Reply[4*i : 4*i+4]
-		checks[i].Decision.Soft = reply[3]&isSoft != 0
-		checks[i].Decision.Penalty = reply[3]&isPenalty != 0
-		q.bits = append(q.bits, reply[3])
-		if reply[3]&isReserved != 0 {
+		reply := c.Reply[5*i : 5*i+5]
+		checks[i].Decision.Soft = reply[4]&isSoft != 0
+		checks[i].Decision.Penalty = reply[4]&isPenalty != 0
+		q.bits = append(q.bits, reply[4])
+		if reply[4]&isReserved != 0 {
 			checks[i].Ticket = ticket
 			if leased(checks[i].Rule) {
 				s.leases.add(heldUnder(names[i], checks[i].Rule, checks[i].Cost), member(checks[i].Rule, checks[i].Cost, ticket))

@@ -21,7 +21,7 @@ func counting(t *testing.T) core.Conduct {
 }
 
 // reserving says in a reply that a request is admitted, and has reserved something.
-func reserving() []int64 { return []int64{5, 0, 60 * second, isReserved} }
+func reserving() []int64 { return []int64{5, 0, 60 * second, second, isReserved} }
 
 // leased returns how many members the store holds leases of.
 func (s *scene) leased() int {
@@ -34,18 +34,18 @@ func (s *scene) leased() int {
 
 // A reply that cannot be is an error, and nothing is taken to be reserved by it: nobody would end that.
 func TestAReplyThatCannotBeReservesNothing(t *testing.T) {
-	good := []int64{5, 0, 60 * second, isReserved}
+	good := []int64{5, 0, 60 * second, second, isReserved}
 	for i, reply := range [][]int64{
 		{},
 		{5},
 		good,
-		{5, 0, 60 * second, isReserved, 5, 0, 60 * second},
-		{5, 0, 60 * second, isReserved, 5, 0, 60 * second, isReserved, 0},
-		{5, 0, 60 * second, isReserved, 11, 0, 60 * second, isReserved},
-		{5, 0, 60 * second, isReserved, -12, 0, 60 * second, 0},
-		{11, 0, 60 * second, isReserved, 5, 0, 60 * second, isReserved},
-		{5, 0, 60 * second, isReserved, 5, -2, 60 * second, isReserved},
-		{5, 0, 60 * second, isReserved, 5, 0, -1, isReserved},
+		{5, 0, 60 * second, second, isReserved, 5, 0, 60 * second, second},
+		{5, 0, 60 * second, second, isReserved, 5, 0, 60 * second, second, isReserved, 0},
+		{5, 0, 60 * second, second, isReserved, 11, 0, 60 * second, second, isReserved},
+		{5, 0, 60 * second, second, isReserved, -12, 0, 60 * second, 0, 0},
+		{11, 0, 60 * second, second, isReserved, 5, 0, 60 * second, second, isReserved},
+		{5, 0, 60 * second, second, isReserved, 5, -2, 60 * second, second, isReserved},
+		{5, 0, 60 * second, second, isReserved, 5, 0, -1, second, isReserved},
 	} {
 		s := newScene(t, false)
 		a, b := s.open(core.RuleConfig{Name: "a", Conduct: counting(t)}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "b", Conduct: counting(t)}, core.LimitConfig{})

@@ -129,6 +129,7 @@ func (e *express) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		call             *Call
 		err              error
 		remaining, reset int64
+		more             int64
 		h                http.Header
 		t                *core.Told
 	)
@@ -160,13 +161,14 @@ func (e *express) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	call = e.calls.Get().(*Call)
 	call.Keys[0] = name
 	err = e.conn.Run(call)
-	if err != nil || len(call.Reply) != 3 {
+	if err != nil || len(call.Reply) != 4 {
 		settle(e, w, r, key, call, hash, now, err)
 		return
 	}
 	remaining = call.Reply[0]
 	reset = call.Reply[2]
-	if remaining|reset < 0 || call.Reply[1] != 0 || remaining > e.quota || reset > longest {
+	more = call.Reply[3]
+	if remaining|reset|more < 0 || call.Reply[1] != 0 || remaining > e.quota || reset > longest || more > reset {
 		settle(e, w, r, key, call, hash, now, nil)
 		return
 	}
@@ -174,19 +176,21 @@ func (e *express) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	shard.mu.Lock()
 	k.at = now
 	k.resetAt = now + reset
+	k.moreAt = 0
 	k.limit = e.quota
 	k.remaining = remaining
 	shard.mu.Unlock()
 	reset = (reset + 999_999) / 1_000_000
+	more = (more + 999_999) / 1_000_000
 	h = w.Header()
 	t = e.told
 	if len(h) > 1 || remaining|reset >= e.tabled { // one field stands in each of Traefik's responses
-		core.Tell(t, h, remaining, reset)
+		core.Tell(t, h, remaining, reset, more)
 	} else {
 		h[core.HeaderLimit] = t.Limit
 		h[core.HeaderRemaining] = t.Values[remaining]
 		h[core.HeaderReset] = t.Values[reset]
-		h[core.HeaderRateLimit] = []string{t.State + t.Numbers[remaining] + t.Ends[reset]}
+		h[core.HeaderRateLimit] = []string{t.State + t.Numbers[remaining] + t.Ends[more]}
 		h[core.HeaderPolicy] = t.Policy
 	}
 	e.next.ServeHTTP(w, r)
@@ -231,7 +235,7 @@ func settle(e *express, w http.ResponseWriter, r *http.Request, key string, call
 	c.Cost = 1
 	if err != nil {
 		e.store.failed(e.server, call.Keys[0], 0, err) // as ServeHTTP has seen it
-	} else if len(call.Reply) != 3 || !readDecision(e.rule, call.Reply[0], call.Reply[1], call.Reply[2], &c.Decision) {
+	} else if len(call.Reply) != 4 || !readDecision(e.rule, call.Reply, &c.Decision) {
 		err = errReply
 	}
 	if err == nil {

@@ -72,8 +72,8 @@ func TestTheExpressWayDecidesAsTheWayOfAll(t *testing.T) {
 		ways = append(ways, newVisit(express.store, rules[len(rules)-1][0]))
 	}
 	replies := [][]int64{
-		told(1), told(0), told(2), told(2), told(2), denied(), {-3, -1, second}, {-1, 2 * second, 3 * second}, {1, second, 2 * second},
-		{5000, 0, 1}, {1, 0, -1}, {1, 0, longest + 1}, {}, {1, 0, 1, 1}, {1, -5, 1}, nil,
+		told(1), told(0), told(2), told(2), told(2), denied(), {-3, -1, second, 0}, {-1, 2 * second, 3 * second, 0}, {1, second, 2 * second, second},
+		{5000, 0, 1, 1}, {1, 0, -1, 0}, {1, 0, longest + 1, 1}, {1, 0, 2 * second, 3 * second}, {1, 0, second, -1}, {3, 0, second, 0}, {}, {1, 0, 1}, {1, 0, 1, 1, 1}, {1, -5, 1, 1}, nil,
 	}
 	short, passed := 0, 0
 	for i := 0; i < 3000; i++ {

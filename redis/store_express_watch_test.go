@@ -25,7 +25,7 @@ func TestAWatchedExpressWayDecidesTheSameAndCounts(t *testing.T) {
 	other.handler = ServeWatched(watched.store, other.rule, ServeConfig{
 		Direct: true, Keys: &masked{}, Told: core.NewTold(other.rule, core.Fields{XRateLimit: true, IETF: true}), Next: next, Rest: other,
 	}, watch)
-	replies := [][]int64{told(1), told(2), told(2), denied(), {-1, 2 * second, 3 * second}, {1, second, 2 * second}, {1, 0, -1}}
+	replies := [][]int64{told(1), told(2), told(2), denied(), {-1, 2 * second, 3 * second, 0}, {1, second, 2 * second, second}, {1, 0, -1, 0}}
 	passed := int64(0)
 	for i := 0; i < 1000; i++ {
 		plain.now += random.Int63n(second)

@@ -106,6 +106,7 @@ func (o *watchedExpress) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		call             *Call
 		err              error
 		remaining, reset int64
+		more             int64
 		h                http.Header
 		t                *core.Told
 	)
@@ -151,13 +152,14 @@ func (o *watchedExpress) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	call = e.calls.Get().(*Call)
 	call.Keys[0] = name
 	err = e.conn.Run(call)
-	if err != nil || len(call.Reply) != 3 {
+	if err != nil || len(call.Reply) != 4 {
 		settle(e, w, r, key, call, hash, now, err)
 		return
 	}
 	remaining = call.Reply[0]
 	reset = call.Reply[2]
-	if remaining|reset < 0 || call.Reply[1] != 0 || remaining > e.quota || reset > longest {
+	more = call.Reply[3]
+	if remaining|reset|more < 0 || call.Reply[1] != 0 || remaining > e.quota || reset > longest || more > reset {
 		settle(e, w, r, key, call, hash, now, nil)
 		return
 	}
@@ -165,20 +167,22 @@ func (o *watchedExpress) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	shard.mu.Lock()
 	k.at = now
 	k.resetAt = now + reset
+	k.moreAt = 0
 	k.limit = e.quota
 	k.remaining = remaining
 	shard.mu.Unlock()
 	atomic.AddInt64(o.allowed, 1)
 	reset = (reset + 999_999) / 1_000_000
+	more = (more + 999_999) / 1_000_000
 	h = w.Header()
 	t = e.told
 	if len(h) > 1 || remaining|reset >= e.tabled { // one field stands in each of Traefik's responses
-		core.Tell(t, h, remaining, reset)
+		core.Tell(t, h, remaining, reset, more)
 	} else {
 		h[core.HeaderLimit] = t.Limit
 		h[core.HeaderRemaining] = t.Values[remaining]
 		h[core.HeaderReset] = t.Values[reset]
-		h[core.HeaderRateLimit] = []string{t.State + t.Numbers[remaining] + t.Ends[reset]}
+		h[core.HeaderRateLimit] = []string{t.State + t.Numbers[remaining] + t.Ends[more]}
 		h[core.HeaderPolicy] = t.Policy
 	}
 	e.next.ServeHTTP(w, r)

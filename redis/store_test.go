@@ -151,10 +151,10 @@ func (f *fake) forget() {
 }
 
 // told says in a reply what a rule says: an allowed request, of which so many remain.
-func told(remaining int64) []int64 { return []int64{remaining, 0, 60_000_000} }
+func told(remaining int64) []int64 { return []int64{remaining, 0, 60_000_000, 6_000_000} }
 
 // denied says that it rejects.
-func denied() []int64 { return []int64{-1, 30_000_000, 60_000_000} }
+func denied() []int64 { return []int64{-1, 30_000_000, 60_000_000, 0} }
 
 // always answers all calls with the same for each key, and with the server's time where it is asked for.
 func always(reply []int64) func(c *sentCall) ([]int64, error) {
@@ -218,10 +218,10 @@ func TestADecisionIsReadFromItsReply(t *testing.T) {
 		reply []int64
 		want  core.Decision
 	}{
-		{[]int64{7, 0, 18_000_000}, core.Decision{Allowed: true, Limit: 10, Remaining: 7, ResetAfter: 18_000_000}},
-		{[]int64{0, 9_000_000, 10}, core.Decision{Allowed: true, Limit: 10, Delay: 9_000_000, ResetAfter: 10}},
-		{[]int64{-1, 5, 10}, core.Decision{Limit: 10, RetryAfter: 5, ResetAfter: 10}},
-		{[]int64{-4, -1, 10}, core.Decision{Limit: 10, Remaining: 3, RetryAfter: core.Never, ResetAfter: 10}},
+		{[]int64{7, 0, 18_000_000, 5_000_000}, core.Decision{Allowed: true, Limit: 10, Remaining: 7, ResetAfter: 18_000_000, MoreAfter: 5_000_000}},
+		{[]int64{0, 9_000_000, 10, 7}, core.Decision{Allowed: true, Limit: 10, Delay: 9_000_000, ResetAfter: 10, MoreAfter: 7}},
+		{[]int64{-1, 5, 10, 0}, core.Decision{Limit: 10, RetryAfter: 5, ResetAfter: 10}},
+		{[]int64{-4, -1, 10, 0}, core.Decision{Limit: 10, Remaining: 3, RetryAfter: core.Never, ResetAfter: 10}},
 	} {
 		s.answer = always(c.reply)
 		checks := []core.Check{check(r, fmt.Sprint(i), 1)}
@@ -277,7 +277,7 @@ func TestARuleThatWasReleasedIsStillDecided(t *testing.T) {
 func TestAReplyOfAnotherScriptIsAnError(t *testing.T) {
 	s := newScene(t, false)
 	a, b := s.open(core.RuleConfig{Name: "a"}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "b"}, core.LimitConfig{})
-	for i, reply := range [][]int64{nil, {1, 2}, {1, 2, 3, 4}, {1, 2, 3, 4, 5}, {1, 2, 3, 4, 5, 6, 7}} {
+	for i, reply := range [][]int64{nil, {1, 2}, {1, 2, 3, 4}, {1, 2, 3, 4, 5, 6}, {1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 2, 3, -4, 1, 2, 3, 4}} {
 		s.answer = func(c *sentCall) ([]int64, error) { return reply, nil }
 		if err := s.store.Decide([]core.Check{check(a, "k", 1), check(b, "k", 1)}, false); !errors.Is(err, errReply) {
 			t.Errorf("reply %d of two rules: %v", i, err)
@@ -505,7 +505,7 @@ func TestInAClusterAClientsRulesAreOneCall(t *testing.T) {
 	}
 	s.forget()
 	checks := []core.Check{check(a, "x", 1), check(b, "y", 2), check(c, "x", 3)}
-	s.answer = by(map[string][]int64{"x": {7, 0, 1, 8, 0, 2}, "y": {9, 0, 3}})
+	s.answer = by(map[string][]int64{"x": {7, 0, 1, 1, 8, 0, 2, 2}, "y": {9, 0, 3, 3}})
 	if err := s.store.Decide(checks, false); err != nil || s.order() != "x, y" {
 		t.Fatalf("of two: %v, %s", err, s.order())
 	}
@@ -561,11 +561,11 @@ func TestAfterADenialNothingMoreIsChargedAndWhatWasIsGivenBack(t *testing.T) {
 	counts := s.open(core.RuleConfig{Name: "counts", CountRejected: true}, core.LimitConfig{})
 	shadow := s.open(core.RuleConfig{Name: "shadow", Shadow: true}, core.LimitConfig{})
 	s.answer = by(map[string][]int64{
-		"x": {6, 4_000_000, 60_000_000, -1, 9, 60_000_000}, // a admits after a delay; the shadow that watches does not
-		"y": {-1, 30_000_000, 60_000_000},
-		"z": {8, 0, 60_000_000},
-		"u": {9, 0, 60_000_000},
-		"s": {3, 0, 60_000_000},
+		"x": {6, 4_000_000, 60_000_000, 8_000_000, -1, 9, 60_000_000, 0}, // a admits after a delay; the shadow that watches does not
+		"y": {-1, 30_000_000, 60_000_000, 0},
+		"z": {8, 0, 60_000_000, 1},
+		"u": {9, 0, 60_000_000, 1},
+		"s": {3, 0, 60_000_000, 2_000_000},
 	})
 	checks := []core.Check{check(a, "x", 3), check(watch, "x", 1), check(b, "y", 1), check(c, "z", 5), check(counts, "u", 1), check(shadow, "s", 2)}
 	if err := s.store.Decide(checks, false); err != nil {
@@ -579,12 +579,12 @@ func TestAfterADenialNothingMoreIsChargedAndWhatWasIsGivenBack(t *testing.T) {
 		t.Errorf("the refund was %+v", refund)
 	}
 	for i, want := range []core.Decision{
-		{Allowed: true, Limit: 10, Remaining: 9, ResetAfter: 60_000_000},
+		{Allowed: true, Limit: 10, Remaining: 9, ResetAfter: 60_000_000, MoreAfter: 8_000_000},
 		{Limit: 10, RetryAfter: 9, ResetAfter: 60_000_000},
 		{Limit: 10, RetryAfter: 30_000_000, ResetAfter: 60_000_000},
-		{Allowed: true, Limit: 10, Remaining: 10, ResetAfter: 60_000_000}, // never more than the limit
+		{Allowed: true, Limit: 10, Remaining: 10, ResetAfter: 60_000_000}, // never more than the limit, and then nothing to come
 		{Allowed: true, Limit: 10, Remaining: 10, ResetAfter: 60_000_000},
-		{Allowed: true, Limit: 10, Remaining: 5, ResetAfter: 60_000_000},
+		{Allowed: true, Limit: 10, Remaining: 5, ResetAfter: 60_000_000, MoreAfter: 2_000_000},
 	} {
 		if checks[i].Decision != want {
 			t.Errorf("check %d: %+v, want %+v", i, checks[i].Decision, want)
@@ -596,7 +596,7 @@ func TestAfterADenialNothingMoreIsChargedAndWhatWasIsGivenBack(t *testing.T) {
 func TestAPartThatDeniesIsNotGivenBack(t *testing.T) {
 	s := newScene(t, true)
 	a, b, c := s.open(core.RuleConfig{Name: "a"}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "b"}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "c"}, core.LimitConfig{})
-	s.answer = by(map[string][]int64{"x": {6, 0, 1, -1, 9, 1}})
+	s.answer = by(map[string][]int64{"x": {6, 0, 1, 1, -1, 9, 1, 0}})
 	if err := s.store.Decide([]core.Check{check(a, "x", 1), check(b, "x", 1), check(c, "y", 1)}, false); err != nil || s.order() != "x, y p" {
 		t.Errorf("%v, the calls were %s", err, s.order())
 	}

@@ -122,18 +122,19 @@ func serveByKey(k *keyed, w http.ResponseWriter, r *http.Request) {
 	var (
 		key              string
 		remaining, reset int64
+		more             int64
 	)
 	key = keyOf(k.engine, k.rule, r)
 	if key == "" {
 		serve(k.rest, w, r)
 		return
 	}
-	remaining, reset = core.Take(k.way, key)
+	remaining, reset, more = core.Take(k.way, key)
 	if remaining < 0 {
 		serve(k.rest, w, r)
 		return
 	}
-	core.Tell(k.told, w.Header(), remaining, (reset+999_999)/1_000_000)
+	core.Tell(k.told, w.Header(), remaining, (reset+999_999)/1_000_000, (more+999_999)/1_000_000)
 	k.next.ServeHTTP(w, r)
 }
 

@@ -139,6 +139,7 @@ func (k *watchedKeyed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var (
 		path, key        string
 		remaining, reset int64
+		more             int64
 	)
 	path = r.URL.Path
 	if path == k.path || path == k.other {
@@ -154,13 +155,13 @@ func (k *watchedKeyed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		serve(k.rest, w, r)
 		return
 	}
-	remaining, reset = core.Take(k.way, key)
+	remaining, reset, more = core.Take(k.way, key)
 	if remaining < 0 {
 		serve(k.rest, w, r)
 		return
 	}
 	atomic.AddInt64(k.allowed, 1)
-	core.Tell(k.told, w.Header(), remaining, (reset+999_999)/1_000_000)
+	core.Tell(k.told, w.Header(), remaining, (reset+999_999)/1_000_000, (more+999_999)/1_000_000)
 	k.next.ServeHTTP(w, r)
 }
 
@@ -168,9 +169,9 @@ func (k *watchedKeyed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func serveByKeyTimed(k *watchedKeyed, w http.ResponseWriter, r *http.Request) {
 	begun := time.Now()
 	key := keyOf(k.engine, k.rule, r)
-	remaining, reset := int64(-1), int64(0)
+	remaining, reset, more := int64(-1), int64(0), int64(0)
 	if key != "" {
-		remaining, reset = core.Take(k.way, key)
+		remaining, reset, more = core.Take(k.way, key)
 	}
 	if remaining < 0 {
 		serve(k.rest, w, r)
@@ -178,6 +179,6 @@ func serveByKeyTimed(k *watchedKeyed, w http.ResponseWriter, r *http.Request) {
 	}
 	core.Observe(k.durations, time.Since(begun))
 	atomic.AddInt64(k.allowed, 1)
-	core.Tell(k.told, w.Header(), remaining, (reset+999_999)/1_000_000)
+	core.Tell(k.told, w.Header(), remaining, (reset+999_999)/1_000_000, (more+999_999)/1_000_000)
 	k.next.ServeHTTP(w, r)
 }

@@ -295,7 +295,7 @@ func (r *recorder) Name() string                         { return "recorder" }
 func (r *recorder) Close() error                         { return nil }
 func (r *recorder) Run(c *redis.Call) error {
 	r.call = *c
-	c.Reply = append(c.Reply[:0], 0, 0, 0)
+	c.Reply = append(c.Reply[:0], 0, 0, 0, 0)
 	return nil
 }
 

@@ -78,14 +78,14 @@ func generate(core string, f file) ([]byte, error) {
 
 var (
 	definition = regexp.MustCompile(`(?m)^(\t+)(\w+) := (?:int64\((.*)\)|(.*))$`)
-	nothing    = regexp.MustCompile(`(?m)^(\t+)return -1, 0$`)
-	result     = regexp.MustCompile(`(?m)^\treturn ([^,\n]+), (.*)$`)
+	nothing    = regexp.MustCompile(`(?m)^(\t+)return -1, 0, 0$`)
+	result     = regexp.MustCompile(`(?m)^\treturn ([^,\n]+), ([^,\n]+), (.*)$`)
 )
 
 // inline takes the function's body out of its file and writes it as statements. The function's variables, all of which are
 // int64, are declared before; where it gives up the request is left to the rest, and its last statement sets the results.
 func (w *way) inline(text string) error {
-	begin := "func " + w.Function + "(l *Limit, s *State, now int64) (remaining, reset int64) {\n"
+	begin := "func " + w.Function + "(l *Limit, s *State, now int64) (remaining, reset, more int64) {\n"
 	_, body, ok := strings.Cut(text, begin)
 	if !ok {
 		return fmt.Errorf("does not have %q", begin)
@@ -103,8 +103,10 @@ func (w *way) inline(text string) error {
 	if len(result.FindAllString(body, -1)) != 1 {
 		return fmt.Errorf("%s: want one result at the end", w.Function)
 	}
-	body = result.ReplaceAllString(body, "\treset = ${2}\n\tremaining = ${1}")
-	body = strings.Replace(body, "\tremaining = remaining\n", "", 1)
+	body = result.ReplaceAllString(body, "\tmore = ${3}\n\treset = ${2}\n\tremaining = ${1}")
+	for _, set := range []string{"remaining", "reset", "more"} {
+		body = strings.Replace(body, "\t"+set+" = "+set+"\n", "", 1)
+	}
 	body = regexp.MustCompile(`\bs\.(A|B)\b`).ReplaceAllString(body, "state.${1}")
 	w.Body = body
 	return nil
@@ -164,6 +166,7 @@ func (e *{{$type}}{{.Type}}) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		l                *Limit
 		now              int64
 		remaining, reset int64
+		more             int64
 		{{range $i, $v := .Variables}}{{if $i}}, {{end}}{{$v}}{{end}} int64
 		h                http.Header{{if $f.Watched}}
 		path             string{{end}}
@@ -202,14 +205,15 @@ func (e *{{$type}}{{.Type}}) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Unlock(){{if $f.Watched}}
 	atomic.AddInt64(e.allowed, 1){{end}}
 	reset = (reset + 999_999) / 1_000_000
+	more = (more + 999_999) / 1_000_000
 	h = w.Header()
 	if len(h) > 1 || remaining|reset >= tabled { // one field stands in each of Traefik's responses
-		Tell(e.told, h, remaining, reset)
+		Tell(e.told, h, remaining, reset, more)
 	} else {
 		h[HeaderLimit] = e.quota
 		h[HeaderRemaining] = numberValues[remaining]
 		h[HeaderReset] = numberValues[reset]
-		h[HeaderRateLimit] = []string{e.state + numberTexts[remaining] + numberEnds[reset]}
+		h[HeaderRateLimit] = []string{e.state + numberTexts[remaining] + numberEnds[more]}
 		h[HeaderPolicy] = e.policy
 	}
 	e.next.ServeHTTP(w, r)

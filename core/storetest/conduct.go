@@ -19,6 +19,7 @@ func (s *scene) is(what string, got, want core.Decision) {
 	s.t.Helper()
 	shown := got
 	got.ResetAfter = 0
+	got.MoreAfter = 0
 	if want.RetryAfter == some && got.RetryAfter > 0 {
 		got.RetryAfter = some
 	}
@@ -31,6 +32,7 @@ func (s *scene) is(what string, got, want core.Decision) {
 func (s *scene) asBefore(what string, before, after core.Decision) {
 	s.t.Helper()
 	before.ResetAfter = 0
+	before.MoreAfter = 0
 	s.is(what, after, before)
 }
 

@@ -10,7 +10,8 @@ import (
 
 // testHonesty: what a client is told comes true to the microsecond. On random histories:
 // a rejected request is admitted RetryAfter later and not a microsecond before, if nothing else comes;
-// Remaining units are to be had and not one more; ResetAfter later the key is as one that was never seen.
+// Remaining units are to be had and not one more; MoreAfter later there is one more, and not a microsecond before; ResetAfter later the
+// key is as one that was never seen.
 func testHonesty(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) {
 	sizes := []struct{ units, period int64 }{
 		{2, second}, {3, second}, {7, minute}, {100, minute}, {5, 1000}, {3, 7001}, {1000, 10 * second}, {2, 30 * minute},
@@ -66,6 +67,34 @@ func (h *history) below(n int64) int64 {
 	return int64(h.random>>33) % n
 }
 
+// wantMore holds MoreAfter to what is to be had then, if nothing else comes. Half of the time it looks, so that
+// histories are as they were without it, too.
+func (h *history) wantMore(now int64, d *core.Decision) {
+	s := h.scene
+	t := s.t
+	t.Helper()
+	if d.MoreAfter == 0 {
+		if d.Remaining != d.Limit {
+			t.Fatalf("%s at %d: %+v; some is used, and nothing is said of when more comes", h.rule.Limit(), now, *d)
+		}
+		return
+	}
+	if d.MoreAfter > d.ResetAfter {
+		t.Fatalf("%s at %d: %+v; the quota is whole before there is more of it", h.rule.Limit(), now, *d)
+	}
+	if h.impatient || h.below(2) == 0 {
+		return
+	}
+	s.clock.Set(now + d.MoreAfter - 1)
+	if early := s.peek(h.rule, "alice", d.Remaining+1); early.Allowed {
+		t.Fatalf("%s at %d: %+v; yet there is more a microsecond earlier: %+v", h.rule.Limit(), now, *d, early)
+	}
+	s.clock.Add(1)
+	if then := s.peek(h.rule, "alice", d.Remaining+1); !then.Allowed {
+		t.Fatalf("%s at %d: %+v; yet there is no more then: %+v", h.rule.Limit(), now, *d, then)
+	}
+}
+
 func (h *history) run(steps int) {
 	s := h.scene
 	t := s.t
@@ -97,6 +126,7 @@ func (h *history) run(steps int) {
 					t.Fatalf("%s at %d: %+v; yet these are not to be had: %+v", h.rule.Limit(), now, d, rest)
 				}
 			}
+			h.wantMore(now, &d)
 		} else {
 			if d.RetryAfter <= 0 {
 				t.Fatalf("%s at %d: cost %d: %+v; rejected, and not told when to come again", h.rule.Limit(), now, cost, d)

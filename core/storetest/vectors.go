@@ -372,11 +372,13 @@ func (p *player) ask(words []string) error {
 			got = d.RetryAfter
 		case "reset":
 			got = d.ResetAfter
+		case "more":
+			got = d.MoreAfter
 		case "delay":
 			got = d.Delay
 			delay = expected
 		default:
-			return fmt.Errorf("want limit, remaining, retry, reset, delay, soft, candidate or as, not %q", words[i])
+			return fmt.Errorf("want limit, remaining, retry, reset, more, delay, soft, candidate or as, not %q", words[i])
 		}
 		if got != expected {
 			return fmt.Errorf("%s is %d; want %d (all: %+v)", words[i], got, expected, d)
