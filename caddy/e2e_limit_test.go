@@ -82,7 +82,7 @@ func TestHeadersTellTheQuotaExactly(t *testing.T) {
 			}
 			algorithm token_bucket
 			limit 1/1500ms
-			burst 1000
+			burst 1001
 		}`
 	for _, test := range []struct {
 		headers string
@@ -92,12 +92,12 @@ func TestHeadersTellTheQuotaExactly(t *testing.T) {
 		{"", "/", []string{
 			"X-RateLimit-Limit", "2", "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "1800", // the log is the tighter
 			"RateLimit", `"bucket";r=4;t=1800, "log";r=1;t=1800`,
-			"RateLimit-Policy", `"bucket";q=5;w=3600, "log";q=2;w=1800`,
+			"RateLimit-Policy", `"bucket";q=5;w=9000, "log";q=2;w=1800`,
 		}},
-		{"", "/short", []string{ // no w for a period that is not whole seconds
+		{"", "/short", []string{ // no w where a burst is not refilled in whole seconds
 			"X-RateLimit-Limit", "2", "X-RateLimit-Remaining", "1",
-			"RateLimit", `"bucket";r=4;t=1800, "log";r=1;t=1800, "short";r=999;t=2`,
-			"RateLimit-Policy", `"bucket";q=5;w=3600, "log";q=2;w=1800, "short";q=1000`,
+			"RateLimit", `"bucket";r=4;t=1800, "log";r=1;t=1800, "short";r=1000;t=2`,
+			"RateLimit-Policy", `"bucket";q=5;w=9000, "log";q=2;w=1800, "short";q=1001`,
 		}},
 		{"headers x_ratelimit ietf", "/", []string{
 			"X-RateLimit-Limit", "2", "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "1800",
@@ -110,7 +110,7 @@ func TestHeadersTellTheQuotaExactly(t *testing.T) {
 		{"headers ietf", "/", []string{
 			"X-RateLimit-Limit", "-", "X-RateLimit-Remaining", "-", "X-RateLimit-Reset", "-",
 			"RateLimit", `"bucket";r=4;t=1800, "log";r=1;t=1800`,
-			"RateLimit-Policy", `"bucket";q=5;w=3600, "log";q=2;w=1800`,
+			"RateLimit-Policy", `"bucket";q=5;w=9000, "log";q=2;w=1800`,
 		}},
 		{"headers none", "/", []string{
 			"X-RateLimit-Limit", "-", "X-RateLimit-Remaining", "-", "X-RateLimit-Reset", "-", "RateLimit", "-", "RateLimit-Policy", "-",

@@ -14,12 +14,12 @@ func TestClientsAreToldTheirQuota(t *testing.T) {
 		rules:
 		  - {name: bucket, algorithm: token_bucket, limit: 2/1h, burst: 5}
 		  - {name: log, algorithm: sliding_window_log, limit: 2/30m}
-		  - {name: short, match: {paths: [/short]}, algorithm: token_bucket, limit: 1/1500ms, burst: 1000}
+		  - {name: short, match: {paths: [/short]}, algorithm: token_bucket, limit: 1/1500ms, burst: 1001}
 		  - {name: unseen, enforcement: shadow, limit: 1/1h}`
 	all := []string{
 		"X-RateLimit-Limit", "2", "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "1800", // the log is the tighter
 		"RateLimit", `"bucket";r=4;t=1800, "log";r=1;t=1800`,
-		"RateLimit-Policy", `"bucket";q=5;w=3600, "log";q=2;w=1800`,
+		"RateLimit-Policy", `"bucket";q=5;w=9000, "log";q=2;w=1800`,
 		"Retry-After", "-", "Cache-Control", "-",
 	}
 	none := []string{
@@ -31,9 +31,9 @@ func TestClientsAreToldTheirQuota(t *testing.T) {
 		fields        []string
 	}{
 		{"", "/", all},
-		{"", "/short", []string{ // no w for a period that is not whole seconds
-			"RateLimit", `"bucket";r=4;t=1800, "log";r=1;t=1800, "short";r=999;t=2`,
-			"RateLimit-Policy", `"bucket";q=5;w=3600, "log";q=2;w=1800, "short";q=1000`,
+		{"", "/short", []string{ // no w where a burst is not refilled in whole seconds
+			"RateLimit", `"bucket";r=4;t=1800, "log";r=1;t=1800, "short";r=1000;t=2`,
+			"RateLimit-Policy", `"bucket";q=5;w=9000, "log";q=2;w=1800, "short";q=1001`,
 		}},
 		{"headers: [x_ratelimit, ietf]", "/", all},
 		{"headers: ietf, x_ratelimit", "/", all}, // as in a label

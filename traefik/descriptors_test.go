@@ -116,7 +116,7 @@ func TestRulesAndDescriptorsOfOneFileAreDecidedTogether(t *testing.T) {
 	if got := statuses(h, "192.0.2.1", 4); got != "200 200 200 429" {
 		t.Error(got)
 	}
-	if got := get(h, "192.0.2.1", nil).Header.Get("Ratelimit"); !strings.HasPrefix(got, `"a";r=1;`) || !strings.Contains(got, `"messaging.address";r=0;`) {
+	if got := get(h, "192.0.2.1", nil).Header.Get("Ratelimit"); !strings.HasPrefix(got, `"a";r=1`) || !strings.Contains(got, `"messaging.address";r=0;`) {
 		t.Errorf("RateLimit %s", got)
 	}
 }

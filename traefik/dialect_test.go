@@ -109,7 +109,7 @@ func TestOurOptionsMayStandBesideTraefiksWords(t *testing.T) {
 		t.Error(got)
 	}
 	response := get(h, "192.0.2.2", nil)
-	if got := response.Header["Ratelimit-Policy"]; len(got) != 1 || got[0] != `"calm";q=2;w=60` || response.Header["X-Ratelimit-Limit"] != nil {
+	if got := response.Header["Ratelimit-Policy"]; len(got) != 1 || got[0] != `"calm";q=2;w=120` || response.Header["X-Ratelimit-Limit"] != nil {
 		t.Errorf("%v", response.Header)
 	}
 	post := func(r *http.Request) { r.Method = "POST" }

@@ -67,7 +67,7 @@ func TestRulesOfFilesAreDecidedTogetherWithTheConfigurations(t *testing.T) {
 		if got := statuses(f.h, "192.0.2.1", 3); got != "200 200 429" {
 			t.Errorf("%+v: %s", *c, got)
 		}
-		if got := get(f.h, "192.0.2.1", nil).Header.Get("Ratelimit"); !strings.HasPrefix(got, `"own";r=0;`) || !strings.Contains(got, `"of-file";r=1;`) {
+		if got := get(f.h, "192.0.2.1", nil).Header.Get("Ratelimit"); !strings.HasPrefix(got, `"own";r=0;`) || !strings.Contains(got, `"of-file";r=1`) {
 			t.Errorf("%+v: RateLimit %s", *c, got)
 		}
 	}
