@@ -144,7 +144,7 @@ func TestListsHaveNoMoreThan32RulesAndAlwaysTheOneToldOf(t *testing.T) {
 		var states, policies []string
 		for i := 0; i < 40; i++ {
 			name := "r" + strconv.Itoa(i)
-			d := Decision{Allowed: true, Remaining: 7, ResetAfter: 1}
+			d := Decision{Allowed: true, Remaining: 7, ResetAfter: 1, MoreAfter: 1}
 			if i == told {
 				d.Remaining = 1
 			}
