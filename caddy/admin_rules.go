@@ -22,7 +22,7 @@ type ruleAnswer struct {
 	Limit      string           `json:"limit,omitempty"` // as it is written; none: unlimited
 	Algorithm  string           `json:"algorithm,omitempty"`
 	Requests   int64            `json:"requests,omitempty"`
-	Period     float64          `json:"period_seconds,omitempty"`
+	Period     float64          `json:"period_seconds,omitempty"` // of the calendar, the day, week or month that it is; none of concurrency
 	Burst      int64            `json:"burst,omitempty"`
 	Enforce    string           `json:"enforcement"`
 	Store      string           `json:"store"`
@@ -47,14 +47,15 @@ func listRules(a *App, r *http.Request) (any, error) {
 	if err := checkQuery(r); err != nil {
 		return nil, err
 	}
-	answer := rulesAnswer{Time: time.Now().UTC(), Rules: []ruleAnswer{}}
+	now := time.Now().UTC()
+	answer := rulesAnswer{Time: now, Rules: []ruleAnswer{}}
 	for _, s := range a.subjects() {
-		answer.Rules = append(answer.Rules, a.ruleAnswer(s))
+		answer.Rules = append(answer.Rules, a.ruleAnswer(s, now))
 	}
 	return answer, nil
 }
 
-func (a *App) ruleAnswer(s *subject) ruleAnswer {
+func (a *App) ruleAnswer(s *subject, now time.Time) ruleAnswer {
 	answer := ruleAnswer{
 		ID: s.label, Namespace: s.namespace, Name: s.name, Key: s.keys.names, Enforce: s.enforcement, Store: s.limiter.store,
 		Source: s.source, Notes: s.notes, Waiting: s.waiting(), Outcomes: make(map[string]int64), Penalties: s.stats.penalties.Load(),
@@ -67,7 +68,7 @@ func (a *App) ruleAnswer(s *subject) ruleAnswer {
 		l := s.own.Limit()
 		answer.Algorithm = l.Algorithm().String()
 		answer.Requests = l.Requests()
-		answer.Period = float64(l.Period()) / 1e6
+		answer.Period = float64(lengthOf(l, now.UnixMicro())) / 1e6
 		if l.Algorithm() == core.TokenBucket || l.Algorithm() == core.LeakyBucket {
 			answer.Burst = l.Quota()
 		}

@@ -167,6 +167,35 @@ func TestAdminListsTheRulesInForceWithTheirOutcomes(t *testing.T) {
 }
 
 // Whatever clients send, what may be a credential is not told in clear: not in lists, not in metrics, not by any name of it.
+// A day was told as 26 hours, the longest that one can be, and places at a time as a millionth of a second.
+func TestAdminTellsPeriodsAsTheyAre(t *testing.T) {
+	a := startAdmin(t, "", `:PORT {
+		rate_limit {
+			zone a_day {
+				key static
+				limit 5/day
+			}
+			zone b_week {
+				key static
+				limit 5/week
+			}
+			zone c_hours {
+				key static
+				limit 5/26h
+			}
+			zone d_places {
+				key static
+				concurrency 4
+			}
+		}
+		respond ok
+	}`)
+	rules := a.ask("rules", "")
+	for i, want := range []string{"86400", "604800", "93600", "<nil>"} {
+		wantAt(t, at(t, rules, "rules", i), want, "period_seconds")
+	}
+}
+
 func TestAdminTellsNoCredentialInClear(t *testing.T) {
 	a := startAdmin(t, "", `:PORT {
 		rate_limit {
