@@ -561,19 +561,24 @@ save(c)
 return {0, 0}
 `
 
-// luaRenew has reservations that are there yet last for ARGV[1] microseconds from now. For each key, ARGV has its members, put together.
+// luaRenew has reservations last for ARGV[1] microseconds from now. For each key, ARGV has its members, put together. One that is not there
+// any more, since its node stood still for longer than the lease, or Redis has lost it, is made again. The reply says how many were.
 const luaRenew = `
-local until_ = format('%.0f', now + ARGV[1])
+local until_, made = format('%.0f', now + ARGV[1]), 0
 for i, key in ipairs(KEYS) do
-	local members, there = ARGV[i + 1], false
+	local members = ARGV[i + 1]
 	for from = 1, #members, 16 do
-		local member = string.sub(members, from, from + 15)
-		if call('ZSCORE', key, member) then
-			call('ZADD', key, until_, member)
-			there = true
-		end
+		made = made + call('ZADD', key, until_, string.sub(members, from, from + 15))
 	end
-	if there then call('PEXPIRE', key, format('%d', ARGV[1] / 1000 + 1000)) end
+	call('PEXPIRE', key, format('%d', ARGV[1] / 1000 + 1000))
+end
+return {made, 0}
+`
+
+// luaRelease takes reservations away, of which the arguments are as luaRenew's.
+const luaRelease = `
+for i, key in ipairs(KEYS) do
+	for from = 1, #ARGV[i + 1], 16 do call('ZREM', key, string.sub(ARGV[i + 1], from, from + 15)) end
 end
 return {0, 0}
 `

@@ -40,6 +40,7 @@ var (
 	scriptOfConduct = newScript(makeScriptOfConduct(luaConductEnd))
 	scriptOfSettle  = newScript(makeScriptOfConduct(luaSettleEnd))
 	scriptOfRenewal = newScript(luaBegin + luaRenew)
+	scriptOfRelease = newScript(luaBegin + luaRelease)
 
 	scriptOfMark    = newScript(luaMark)           // see comparison
 	scriptOfNothing = newScript("return {0, 0}\n") // see runMoving

@@ -139,8 +139,8 @@ func (l *leases) renewLater() {
 	l.renew()
 }
 
-// renew has all that is held last for another lease from now. What is not there any more is not made again: it may just have been
-// given back.
+// renew has all that is held last for another lease from now. What is not there any more, since this process stood still for longer than a
+// lease or Redis has lost it, is made again: the request is under way, and counts.
 func (l *leases) renew() {
 	keys, members := l.all()
 	single := l.store.client.Cluster() // since keys of several slots cannot be in one call
@@ -166,7 +166,42 @@ func (l *leases) renewSome(keys, members []string) {
 	seen := server.trouble.Load()
 	if err = server.conn.Run(c); err != nil {
 		l.store.failed(server, keys[0], seen, err)
+		return
 	}
+	if len(c.Reply) == 0 || c.Reply[0] == 0 {
+		return
+	}
+	// What was given back in the meantime may have been made again after that.
+	keys, members = l.ended(keys, members)
+	if len(keys) == 0 {
+		return
+	}
+	c = &Call{Script: scriptOfRelease, Keys: keys, Args: append([]string{"0"}, members...)}
+	seen = server.trouble.Load()
+	if err = server.conn.Run(c); err != nil { // it is free when the lease has run out
+		l.store.failed(server, keys[0], seen, err)
+	}
+}
+
+// ended returns which of the members are not held any more, as all does.
+func (l *leases) ended(keys, members []string) (endedKeys, ended []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, key := range keys {
+		held := l.held[key]
+		together := make([]byte, 0, len(members[i]))
+		for from := 0; from < len(members[i]); from += memberLength {
+			member := members[i][from : from+memberLength]
+			if !held[member] {
+				together = append(together, member...)
+			}
+		}
+		if len(together) > 0 {
+			endedKeys = append(endedKeys, key)
+			ended = append(ended, string(together))
+		}
+	}
+	return endedKeys, ended
 }
 
 // all returns the keys under which something is held, and of each its members, put together. A key with many is there several times.

@@ -85,3 +85,57 @@ func TestAStoreIsClosedWhenTheLastRequestIsOver(t *testing.T) {
 		t.Error("the store still decides, though it was closed")
 	}
 }
+
+// A defect that was: what a request had reserved was gone for good when its node had stood still for longer than its lease, or Redis had
+// lost it, and more were under way than might be, as long as the request lasted.
+func TestALostLeaseIsTakenAgain(t *testing.T) {
+	server := redistest.Start(t)
+	limit, err := core.NewConcurrency(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := goredis.New(goredis.Config{Addresses: []string{server.Addr()}, Timeout: patience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := redis.NewStore(redis.Config{Client: client, Prefix: "lost:", Lease: 300 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	r, err := core.NewRule(core.RuleConfig{Name: "places", Limit: limit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Open(r); err != nil {
+		t.Fatal(err)
+	}
+	var holds []core.Hold
+	for range 2 {
+		checks := []core.Check{{Rule: r, Key: "a", Cost: 1}}
+		if err := s.Decide(checks, false); err != nil || !checks[0].Decision.Allowed {
+			t.Fatalf("%+v, %v", checks[0].Decision, err)
+		}
+		holds = append(holds, core.Holds(nil, checks)...)
+	}
+	server.MustDo(t, "FLUSHDB") // as where the leases have run out
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		checks := []core.Check{{Rule: r, Key: "a", Cost: 1}}
+		if err := s.Decide(checks, true); err != nil {
+			t.Fatal(err)
+		}
+		if !checks[0].Decision.Allowed {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the two that are under way do not count again")
+		}
+	}
+	if err := s.Settle(holds); err != nil {
+		t.Fatal(err)
+	}
+	checks := []core.Check{{Rule: r, Key: "a", Cost: 1}}
+	if err := s.Decide(checks, true); err != nil || checks[0].Decision.Remaining != 1 {
+		t.Errorf("when they are over: %+v, %v; want both places free", checks[0].Decision, err)
+	}
+}
