@@ -41,6 +41,7 @@ type App struct {
 	fileRules fileRules // in force; once the app has started, with the lock of files
 
 	handlers    []*Handler
+	line        *line // of the requests that wait
 	statuses    []*Status
 	lookedAhead bool
 	ahead       map[string]bool // labels of zones whose handlers had not been provisioned at that time; nil: not known
@@ -76,6 +77,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if err := enter(ctx.GetMetricsRegistry(), decisionSeconds, storeErrors, ruleCollector{}); err != nil {
 		return err
 	}
+	a.line = new(line)
 	a.limiter = newLimiter(memory.store, "memory")
 	if a.StoreRaw == nil {
 		return nil

@@ -408,3 +408,61 @@ func TestRequestsInALeakyBucketAreSeen(t *testing.T) {
 	leave()
 	eventually(t, "none is", func() bool { return waiting() == 0 })
 }
+
+// A defect that was: of those that a reload turned away the first came back before the others had given their turns back, and took one
+// behind those, which then passed unused.
+func TestNoTurnIsLostInReloadsWhereAllComeBackAtOnce(t *testing.T) {
+	redis := redistest.Start(t)
+	for name, store := range map[string]string{"memory": "", "Redis": storeAt(redis.Addr(), patiently)} {
+		t.Run(name, func(t *testing.T) {
+			const clients = 60
+			site := func(text string) string { // 70 turns are within max_delay
+				return "rate_limit {\n" + store + "\nzone turns {\nkey all\nlimit 70/1h\nalgorithm token_bucket\nburst 1\non_limit delay\nmax_delay 1h\n}\n}\nrespond " + text
+			}
+			s := startSite(t, site("first"))
+			s.admit(1, "/")
+			ctx, leave := context.WithCancel(context.Background())
+			client := s.newClient(nil)
+			client.Timeout = 0
+			var refused, turnedAway, served atomic.Int64
+			var all sync.WaitGroup
+			for range clients {
+				all.Go(func() {
+					for ctx.Err() == nil {
+						r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.addr+"/", nil)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						answer, err := client.Do(r)
+						if err != nil { // it leaves, or its connection was one of those that the reload has closed
+							continue
+						}
+						answer.Body.Close()
+						switch answer.StatusCode {
+						case http.StatusServiceUnavailable:
+							turnedAway.Add(1)
+						case http.StatusTooManyRequests:
+							refused.Add(1)
+							return
+						default: // its turn has come
+							served.Add(1)
+							return
+						}
+					}
+				})
+			}
+			allWait := func() bool { return refused.Load() > 0 || int64(heldAtMost(clients)) == clients-served.Load() }
+			for i := range 5 {
+				eventually(t, "all wait", allWait)
+				s.reload(site(fmt.Sprintf("again%d", i)))
+			}
+			eventually(t, "all wait", allWait)
+			leave()
+			all.Wait()
+			if n := refused.Load(); n > 0 {
+				t.Errorf("%d of %d had no turn, after %d were turned away: others passed unused", n, clients, turnedAway.Load())
+			}
+		})
+	}
+}

@@ -36,6 +36,17 @@ func (h *Handler) hold(w http.ResponseWriter, r *http.Request, delay time.Durati
 	return nil, nil
 }
 
+// stops reports whether the configuration is replaced, or the server shuts down.
+func (h *Handler) stops() bool {
+	select {
+	case <-h.stopping:
+	case <-h.ctx.Done():
+	default:
+		return false
+	}
+	return true
+}
+
 // mayReadAhead reports whether another goroutine may read a request's body: whether it is one that net/http or Caddy's server has made.
 // Readers that a module has put around it may act on the response as they read, such as that of request_body, where the body exceeds
 // max_size. It does not where the length is announced, since a length above max_size is refused beforehand.

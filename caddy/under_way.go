@@ -16,11 +16,17 @@ func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next cad
 	delay := q.verdict.Delay
 	q.free()
 	if delay > 0 {
+		h.app.line.enter()
 		passed, err := h.hold(w, r, time.Duration(delay)*time.Microsecond)
 		if passed == nil {
 			h.limiter.failed(h.limiter.Leave(holds))
+			h.app.line.leave()
+			if h.stops() {
+				h.app.line.awaitEmpty()
+			}
 			return err
 		}
+		h.app.line.leave()
 		r = passed
 		h.limiter.Depart(holds)
 	}
