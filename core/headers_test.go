@@ -169,6 +169,41 @@ func TestListsHaveNoMoreThan32RulesAndAlwaysTheOneToldOf(t *testing.T) {
 	}
 }
 
+// Where several keys of a request come under one rule, the lists have it once: the key that is told of, and else the tightest, of equals
+// the first.
+func TestARuleOfSeveralKeysIsListedOnceByItsTightest(t *testing.T) {
+	loose := decided(t, "many", 10, Decision{Allowed: true, Remaining: 8, ResetAfter: 8_000_000})
+	tight, equal, tightest := loose, loose, loose
+	tight.Decision.Remaining, tight.Decision.ResetAfter = 5, 5_000_000
+	equal.Decision.Remaining, equal.Decision.ResetAfter = 5, 4_000_000
+	tightest.Decision.Remaining, tightest.Decision.ResetAfter = 3, 3_000_000
+	uncounted := tightest
+	uncounted.Uncounted = true
+	other := decided(t, "other", 10, Decision{Allowed: true, Remaining: 1, ResetAfter: 1_000_000})
+	rejects := decided(t, "rejects", 10, Decision{RetryAfter: 2_000_000, ResetAfter: 9_000_000})
+	later := decided(t, "later", 10, Decision{RetryAfter: 1_000_000, ResetAfter: 9_000_000})
+	never := decided(t, "never", 10, Decision{RetryAfter: Never, Remaining: 10})
+	for i, c := range []struct {
+		checks []Check
+		want   string
+	}{
+		{[]Check{loose, tight, other}, `"many";r=5;t=5, "other";r=1;t=1`},
+		{[]Check{tight, loose, other}, `"many";r=5;t=5, "other";r=1;t=1`},
+		{[]Check{loose, tightest, tight, other}, `"many";r=3;t=3, "other";r=1;t=1`},
+		{[]Check{other, tight, equal}, `"other";r=1;t=1, "many";r=5;t=5`},
+		{[]Check{uncounted, loose, other}, `"many";r=8;t=8, "other";r=1;t=1`},
+		{[]Check{loose, tight}, `"many";r=5;t=5`},
+		{[]Check{rejects, tight, later, loose}, `"rejects";r=0;t=2, "many";r=5;t=5, "later";r=0;t=1`},
+		{[]Check{never, rejects}, `"never";r=10, "rejects";r=0;t=2`},
+	} {
+		for _, h := range []http.Header{{}, {"X-Ratelimit-Limit": {"100"}}} { // by either way of writing them
+			if got := written(h, allFields, c.checks).Get("RateLimit"); got != c.want {
+				t.Errorf("%d: %s, want %s", i, got, c.want)
+			}
+		}
+	}
+}
+
 func TestEarlierListsOfSeveralFieldsAreJoined(t *testing.T) {
 	h := http.Header{"Ratelimit": {`"x";r=1`, `"y";r=2;t=99`}, "Ratelimit-Policy": {`"x";q=1`, `"y";q=2`}}
 	written(h, Fields{IETF: true}, []Check{decided(t, "a", 10, Decision{Allowed: true, Remaining: 7, ResetAfter: 1})})

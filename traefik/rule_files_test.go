@@ -314,6 +314,10 @@ func TestAMiddlewareThatChangesWhileItsFileIsBrokenKeepsTheLastGoodRules(t *test
 	path := writeFile(t, t.TempDir()+"/rules.json", oneRule("a", "3/1h"))
 	h, ctx, cancel := generationOf(s, &Config{RulesFile: []string{path}}, "m@file", 1)
 	statuses(h[0], "192.0.2.1", 2)
+	for i := 0; i < 9; i++ { // newer ones, of other middlewares
+		_, _, end := generationOf(s, &Config{Rules: []Rule{{Name: "b", Limit: "1/1h"}}}, "n"+strconv.Itoa(i)+"@file", 1)
+		defer end()
+	}
 	writeFile(t, path, "{")
 	s.end(ctx, cancel)
 	h, _, cancel = generationOf(s, &Config{RulesFile: []string{path}, Message: "Slowly."}, "m@file", 1)
