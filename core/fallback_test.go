@@ -461,3 +461,33 @@ func TestARuleThatCannotBeOpenedLocallyIsNotOpen(t *testing.T) {
 		t.Errorf("one that needs no memory: %v, %d rules are open", err, store.opened)
 	}
 }
+
+// What is held in the store and what is held locally, since a part of it was decided while the store had failed, each ends where it is.
+func TestHoldsEndWhereTheyAre(t *testing.T) {
+	f := newFallen(t, 1)
+	r := f.open(RuleConfig{Name: "login", Limit: perHour(t, FixedWindow, 3), Conduct: Conduct{Count: mustStatuses(t, "401")}})
+	down := f.store.failure
+	f.store.failure = nil
+	checks, _ := f.ask("k", 1, false, r)
+	holds := Holds(nil, checks)
+	f.store.failure = down
+	checks, _ = f.ask("k", 1, false, r)
+	holds = Holds(holds, checks)
+	if len(holds) != 2 {
+		t.Fatalf("%d holds; want one in the store, and one that is local", len(holds))
+	}
+	remain := func(failure error) int64 {
+		f.store.failure = failure
+		checks, _ := f.ask("k", 1, true, r)
+		return checks[0].Decision.Remaining
+	}
+	if there, here := remain(nil), remain(down); there != 1 || here != 1 {
+		t.Fatalf("%d and %d remain of 3 for one more, with one held in each", there, here)
+	}
+	if err := f.limiter.Finish(holds, 200); err != nil {
+		t.Fatal(err)
+	}
+	if there, here := remain(nil), remain(down); there != 2 || here != 2 {
+		t.Errorf("%d and %d remain of 3 for one more; want 2, nothing being held", there, here)
+	}
+}
