@@ -150,10 +150,14 @@ func (a *App) serverFor(name string, u *url.URL) (*caddyhttp.Server, error) {
 			}
 		}
 	}
-	if len(servers) == 1 {
+	if len(servers) == 1 && u.Port() == "" { // it may be behind something that listens at the usual ports
 		return servers[names[0]], nil
 	}
-	return nil, adminError(http.StatusBadRequest, "url %q: no server listens at port %s; write server, one of %s", u.Redacted(), port, strings.Join(names, ", "))
+	var there []string
+	for _, name := range names {
+		there = append(there, name+" ("+strings.Join(servers[name].Listen, ", ")+")")
+	}
+	return nil, adminError(http.StatusBadRequest, "url: no server listens at port %s; write server beside it, one of %s, or another port", port, strings.Join(there, ", "))
 }
 
 func contains(address caddy.NetworkAddress, port string) bool {

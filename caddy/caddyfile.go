@@ -172,6 +172,9 @@ func (h *Handler) shortForm(d *caddyfile.Dispenser, matcher string, args []strin
 	if len(args) > 2 {
 		return d.Errf("rate_limit: too many arguments: %q; write rate_limit [<matcher>] <requests>/<period> [<key>]", args[2])
 	}
+	if args[0] == "zone" {
+		return d.Errf("rate_limit: zone stands in a block, on a line of its own: write rate_limit {, then zone %s { with its limit, and two }", strings.Join(append(args[1:], "<name>")[:1], ""))
+	}
 	zone := &Zone{Key: clientIPPlaceholder}
 	var c core.LimitConfig
 	if err := core.ParseLimit(args[0], &c); err != nil {

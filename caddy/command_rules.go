@@ -339,6 +339,9 @@ func conductNotes(enforcement string, count, penalty []string) []string {
 // limitNotes says in words what belongs to a limit besides its numbers.
 func limitNotes(r *core.Rule) []string {
 	var notes []string
+	if zone := r.Limit().TimeZone(); zone != "" {
+		notes = append(notes, "time_zone "+zone)
+	}
 	if l := r.Limit(); l.Delays() {
 		notes = append(notes, fmt.Sprintf("delays up to %s", time.Duration(l.MaxDelay())*time.Microsecond))
 	}

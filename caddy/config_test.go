@@ -96,7 +96,7 @@ func TestConfigurationIsRefusedWhenItLoads(t *testing.T) {
 		{"max_waiting without delay", limited(`"max_waiting": 5`), `zone "api": max_waiting 5: requests wait only with on_limit delay`},
 		{"count empty", limited(`"count": []`), `zone "api": count: names no status; write those of the responses that stay charged, such as 401 or 4xx`},
 		{"count unknown", limited(`"count": ["401", "40x"]`), `zone "api": count "40x": must be the status code of a response, 101 or 200 to 599, or a class of them such as 4xx`},
-		{"count of numbers", limited(`"count": [401]`), `zone "api": json: cannot unmarshal number into Go struct field Zone.count of type string`},
+		{"count of numbers", limited(`"count": [401]`), `zone "api": count: must be a list of texts in quotes, such as ["5"], not a number`},
 		{"penalty empty", limited(`"penalty": []`), `zone "api": penalty: names no duration; write how long a key is shut out that exceeds the limit`},
 		{"penalty unknown", limited(`"penalty": ["1m", "soon"]`), `zone "api": penalty "soon": must be a duration from 1ms to 366d`},
 		{"penalty in the shadow", limited(`"penalty": ["1m"], "enforcement": "shadow"`), `zone "api": penalty: a shadow shuts nobody out; leave out one of the two`},
@@ -112,7 +112,7 @@ func TestConfigurationIsRefusedWhenItLoads(t *testing.T) {
 		{"candidate's burst negative", limited(`"candidate": {"limit": "50/1m", "algorithm": "token_bucket", "burst": -1}`), `zone "api": candidate: burst "-1": must be a whole number from 1 to 1000000000`},
 		{"candidate's refill unknown", limited(`"candidate": {"limit": "50/1m", "algorithm": "token_bucket", "refill": "hourly"}`), `zone "api": candidate: refill "hourly": must be continuous or interval`},
 		{"candidate is the same", limited(`"candidate": {"limit": "100/60s"}`), `zone "api": candidate: is the same as the limit, 100/1m sliding_window_counter`},
-		{"candidate is a text", limited(`"candidate": "50/1m"`), `zone "api": candidate: json: cannot unmarshal string into Go value`},
+		{"candidate is a text", limited(`"candidate": "50/1m"`), `zone "api": candidate: must be an object, not a text`},
 		{"on_error unknown", limited(`"on_error": "fail"`), `zone "api": on_error "fail": must be one of local, open, closed`},
 		{"on_missing_key unknown", limited(`"on_missing_key": "ignore"`), `zone "api": on_missing_key "ignore": must be share, skip or reject`},
 

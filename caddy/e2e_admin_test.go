@@ -304,7 +304,7 @@ func TestAdminResetsShutsOutAndLetsIn(t *testing.T) {
 }
 
 func TestAdminSaysWhatIsWrong(t *testing.T) {
-	a := startAdmin(t, "", ":PORT {\nrate_limit {\nzone login {\nlimit 5/1m\n}\nzone ghost {\nlimit 5/1m\nenforcement shadow\n}\nzone free {\nlimit unlimited\n}\nzone pair {\nkey \"{client_ip} {host}\"\nlimit 5/1m\n}\n}\nrespond ok\n}")
+	a := startAdmin(t, "", ":PORT {\nrate_limit {\nzone login {\nlimit 5/1m\n}\nzone ghost {\nlimit 5/1m\nenforcement shadow\n}\nzone free {\nlimit unlimited\n}\nzone pair {\nkey \"{client_ip} {host}\"\nlimit 5/1m\n}\nzone all {\nkey static\nlimit 5/1m\n}\n}\nrespond ok\n}")
 	for _, test := range []struct {
 		path, body string
 		status     int
@@ -324,6 +324,7 @@ func TestAdminSaysWhatIsWrong(t *testing.T) {
 		{"key?id=abc", "", 400, "id: names a key of one rule"},
 		{"key?rule=login&id=abc", "", 404, `id "abc": is none of the rule's top keys any more`},
 		{"key?rule=pair&key=192.0.2.7", "", 400, "key: has 1 parts, and this rule's has 2: client_ip, {http.request.host}"},
+		{"key?rule=all&key=static", "", 400, "key: this rule's has no parts, since all requests share one counter; leave key out"},
 		{"reset", `{"rule": "login"`, 400, "the request's body: unexpected EOF"},
 		{"reset", `{"rule": "login", "keys": ["a"]}`, 400, `unknown field "keys"`},
 		{"reset", `{"rule": "login", "key": ["a"]} x`, 400, "something stands behind the object"},
@@ -339,6 +340,7 @@ func TestAdminSaysWhatIsWrong(t *testing.T) {
 		{"explain", `{"url": "http://a.test/", "client_ip": "anna"}`, 400, `client_ip "anna": must be an address`},
 		{"explain", `{"url": "http://a.test/", "client_ip": "192.0.2.7", "method": "NO GOOD"}`, 400, `method "NO GOOD"`},
 		{"explain", `{"url": "http://a.test/", "client_ip": "192.0.2.7", "server": "srv9"}`, 404, `server "srv9": there is none of that name; there are srv0`},
+		{"explain", `{"url": "http://a.test:1/", "client_ip": "192.0.2.7"}`, 400, `url: no server listens at port 1; write server beside it, one of srv0 (127.0.0.1:`},
 	} {
 		status, answer := a.call(test.path, test.body)
 		if text := fmt.Sprint(answer["error"]); status != test.status || !strings.Contains(text, test.want) {

@@ -93,6 +93,9 @@ func unmarshalStrict(data []byte, v any, known []string) error {
 	if told := new(toldError); err == nil || errors.As(err, &told) {
 		return err
 	}
+	if wrong := new(json.UnmarshalTypeError); errors.As(err, &wrong) {
+		return wrongType(wrong, reflect.TypeOf(v).Elem())
+	}
 	_, field, found := strings.Cut(err.Error(), "unknown field ")
 	if !found {
 		return err
@@ -105,6 +108,68 @@ func unmarshalStrict(data []byte, v any, known []string) error {
 		return fmt.Errorf("unknown field %q (did you mean %s?)", word, near)
 	}
 	return fmt.Errorf("unknown field %q; there are %s", word, strings.Join(known, ", "))
+}
+
+// wrongType says of a value that is of another type than its field, in the words of JSON, what would be right. t is what was read into.
+func wrongType(wrong *json.UnmarshalTypeError, t reflect.Type) error {
+	name := wrong.Field[strings.LastIndexByte(wrong.Field, '.')+1:]
+	want := jsonType(wrong.Type)
+	if field, ok := fieldCalled(t, name); ok && field.Kind() == reflect.Slice && wrong.Type.Kind() != reflect.Slice {
+		want = jsonType(field)
+	}
+	value, rest, _ := strings.Cut(wrong.Value, " ")
+	got := map[string]string{"string": "a text", "number": "a number", "bool": "true or false", "array": "a list", "object": "an object"}[value]
+	if got == "" {
+		got = value
+	} else if rest != "" {
+		got = rest // the number
+	}
+	if name == "" {
+		return fmt.Errorf("must be %s, not %s", want, got)
+	}
+	return fmt.Errorf("%s: must be %s, not %s", name, want, got)
+}
+
+// jsonType says what a value of a type is in JSON.
+func jsonType(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.String:
+		return `a text in quotes, such as "5"`
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int, reflect.Int64:
+		return "a whole number without quotes"
+	case reflect.Float64:
+		return "a number without quotes"
+	case reflect.Slice:
+		if t.Elem().Kind() == reflect.String {
+			return `a list of texts in quotes, such as ["5"]`
+		}
+		return "a list"
+	}
+	return "an object"
+}
+
+// fieldCalled returns the type of the field that has a name in JSON.
+func fieldCalled(t reflect.Type, name string) (reflect.Type, bool) {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return nil, false
+	}
+	for i := range t.NumField() {
+		field := t.Field(i)
+		if field.Anonymous {
+			if found, ok := fieldCalled(field.Type, name); ok {
+				return found, true
+			}
+		}
+		if tag, _, _ := strings.Cut(field.Tag.Get("json"), ","); tag == name && name != "" {
+			return field.Type, true
+		}
+	}
+	return nil, false
 }
 
 // toldError is an error of a part of a configuration that says all there is to say.

@@ -29,8 +29,8 @@ func TestJSONIsReadStrictly(t *testing.T) {
 		{"zone that is there twice", `{"rate_limits": {"api": {"requests": 1, "period": "1s"}, "api": {"requests": 2, "period": "1s"}}}`, `zone "api": is defined twice`},
 		{"zones in a list", `{"rate_limits": [{}]}`, "rate_limits: must be an object of zones by their names"},
 		{"zones that are null", `{"rate_limits": null}`, "rate_limits: must be an object of zones by their names"},
-		{"number in quotes", zone(`"requests": "5"`), `zone "api": json: cannot unmarshal string into Go struct field Zone.requests`},
-		{"number with a fraction", zone(`"max_events": 1.5`), `zone "api": json: cannot unmarshal number 1.5`},
+		{"number in quotes", zone(`"requests": "5"`), `zone "api": requests: must be a whole number without quotes, not a text`},
+		{"number with a fraction", zone(`"max_events": 1.5`), `zone "api": max_events: must be a whole number without quotes, not 1.5`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			err := json.Unmarshal([]byte(c.config), new(Handler))

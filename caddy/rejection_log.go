@@ -21,9 +21,11 @@ type rejectionLog struct {
 	zone     string
 	logger   *zap.Logger
 	after    func(time.Duration, func()) *time.Timer
+	now      func() time.Time
 
 	mu     sync.Mutex
 	timer  *time.Timer // ends the interval; nil: none has begun
+	begun  time.Time   // the interval
 	keys   []uint64    // those that have been logged in it
 	others int64       // rejections in it that have not
 	ended  bool        // each rejection is logged, of which there are no more than requests were under way
@@ -44,6 +46,7 @@ func (l *rejectionLog) begin(h *Handler, zone string) {
 	l.zone = zone
 	l.logger = h.logger
 	l.after = time.AfterFunc
+	l.now = time.Now
 }
 
 // admit reports whether a rejection of a key is to be logged; else it has counted it.
@@ -58,7 +61,8 @@ func (l *rejectionLog) admit(key string) bool {
 		return true
 	}
 	if l.timer == nil {
-		l.timer = l.after(l.interval, l.turn)
+		l.timer = l.after(l.interval, func() { l.turn(l.interval) })
+		l.begun = l.now()
 	}
 	if len(l.keys) >= mostLogged || slices.Contains(l.keys, hash) {
 		l.others++
@@ -68,8 +72,8 @@ func (l *rejectionLog) admit(key string) bool {
 	return true
 }
 
-// turn ends an interval, and says what else there was in it.
-func (l *rejectionLog) turn() {
+// turn ends an interval, which has lasted so long, and says what else there was in it.
+func (l *rejectionLog) turn(lasted time.Duration) {
 	l.mu.Lock()
 	others := l.others
 	l.others = 0
@@ -78,7 +82,7 @@ func (l *rejectionLog) turn() {
 	l.mu.Unlock()
 	if others > 0 {
 		l.logger.Log(l.level, "more requests exceeded the rate limit, of keys in the log already or past the number that is logged",
-			zap.String("zone", l.zone), zap.Int64("rejections_not_logged", others), zap.Duration("interval", l.interval))
+			zap.String("zone", l.zone), zap.Int64("rejections_not_logged", others), zap.Duration("interval", lasted))
 	}
 }
 
@@ -89,8 +93,9 @@ func (l *rejectionLog) end() {
 		l.timer.Stop()
 	}
 	l.ended = true
+	lasted := min(l.now().Sub(l.begun), l.interval)
 	l.mu.Unlock()
-	l.turn()
+	l.turn(lasted)
 }
 
 // logLevels are the words for the level of rejections in the log.

@@ -47,6 +47,20 @@ func TestRejectionsAfterTheEndOfALogAreWritten(t *testing.T) {
 	}
 }
 
+// Defect found: where rule files changed in the middle of an interval, all of it was told as the time of the sum.
+func TestTheLastSumOfALogHasTheTimeThatItIsOf(t *testing.T) {
+	l, lines := newRejectionLog()
+	now := time.Now()
+	l.now = func() time.Time { return now }
+	l.admit("a")
+	l.admit("a")
+	now = now.Add(7 * time.Second)
+	l.end()
+	if got := lines.All()[0].ContextMap()["interval"]; got != 7*time.Second {
+		t.Errorf("interval %v, want 7s", got)
+	}
+}
+
 // However requests and the end of the log fall together, each rejection is written, or in a sum.
 func TestNoRejectionIsLostWhereALogEndsInAFlood(t *testing.T) {
 	const clients, each = 8, 500
@@ -60,7 +74,7 @@ func TestNoRejectionIsLostWhereALogEndsInAFlood(t *testing.T) {
 					written[c]++
 				}
 				if c == 0 && i%100 == 99 {
-					l.turn()
+					l.turn(time.Minute)
 				}
 				if c == 1 && i == each/2 {
 					l.end()

@@ -210,6 +210,9 @@ func isSecret(placeholder string) bool { return !shownPlaceholders[placeholder] 
 func (f keyForm) of(values []string) (string, error) {
 	named := slices.Clone(values)
 	if !f.free {
+		if len(f.names) == 0 && len(values) > 0 {
+			return "", fmt.Errorf("key: this rule's has no parts, since all requests share one counter; leave key out")
+		}
 		if len(values) != len(f.names) {
 			return "", fmt.Errorf("key: has %d parts, and this rule's has %d: %s", len(values), len(f.names), strings.Join(f.names, ", "))
 		}

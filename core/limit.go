@@ -157,6 +157,14 @@ func (l *Limit) refilled() int64 {
 	return int64(refill)
 }
 
+// TimeZone returns the name of the zone whose calendar the limit follows, or "" where it follows none.
+func (l *Limit) TimeZone() string {
+	if l.calendar == nil {
+		return ""
+	}
+	return l.calendar.location.String()
+}
+
 // Capacity returns the most that one request may cost: what the limit can hold at all.
 func (l *Limit) Capacity() int64 { return l.capacity }
 
@@ -506,7 +514,7 @@ func ParsePeriod(s string) (time.Duration, error) {
 	}
 	d, err := parseDuration(s)
 	if err != nil {
-		return 0, fmt.Errorf("the period %q must be a duration such as 10s, 1m, 24h or 7d, or day, week or month", s)
+		return 0, fmt.Errorf("the period %q must be a duration such as 10s, 1m, 24h or 7d, or day, week or month%s", s, meantPeriod(s))
 	}
 	if d < MinPeriod || d > MaxPeriod {
 		return 0, fmt.Errorf("the period must be from 1ms to 366d")
@@ -515,6 +523,33 @@ func ParsePeriod(s string) (time.Duration, error) {
 		return 0, fmt.Errorf("the period must be whole microseconds")
 	}
 	return d, nil
+}
+
+// meantPeriod returns a hint at how a period is written that is in words, such as 1h for hour, or "".
+func meantPeriod(s string) string {
+	count := len(s) - len(strings.TrimLeft(s, "0123456789"))
+	word := strings.ToLower(strings.Trim(s[count:], " ."))
+	number := s[:count]
+	if number == "" {
+		number = "1"
+	}
+	for i, name := range calendarNames {
+		if i > 0 && number == "1" && (word == name || word == name+"s") {
+			return fmt.Sprintf(" (did you mean %s?)", name)
+		}
+	}
+	for _, unit := range []string{"s sec secs second seconds", "m min mins minute minutes", "h hr hrs hour hours", "d day days daily"} {
+		for _, name := range strings.Fields(unit) {
+			if word == name {
+				return fmt.Sprintf(" (did you mean %s%s?)", number, unit[:1])
+			}
+		}
+	}
+	weeks, err := strconv.Atoi(number)
+	if err == nil && weeks <= 52 && (word == "w" || word == "wk" || word == "week" || word == "weeks") {
+		return fmt.Sprintf(" (did you mean %dd?)", 7*weeks)
+	}
+	return ""
 }
 
 func parseDuration(s string) (time.Duration, error) {

@@ -308,7 +308,7 @@ func (p *replay) warnings(s *side) []string {
 	var list []string
 	for i, t := range s.tallies {
 		for _, n := range s.notReplayed(t) {
-			list = append(list, fmt.Sprintf("rule %q: %s requests are left out: %s", s.rules.set.Rules[i].Name, grouped(n.Requests), because(n)))
+			list = append(list, fmt.Sprintf("rule %q: %s left out: %s", s.rules.set.Rules[i].Name, plural(n.Requests, "request is", "requests are"), because(n)))
 		}
 		for _, at := range s.rules.asks[i].rest {
 			f := &p.fields.list[at]
@@ -321,13 +321,13 @@ func (p *replay) warnings(s *side) []string {
 		return list
 	}
 	if p.strange > 0 {
-		list = append(list, fmt.Sprintf("%s requests have a first column that is no address: %s; it is taken for the client as it is", grouped(p.strange), shown(p.example, 40)))
+		list = append(list, fmt.Sprintf("%s a first column that is no address: %s; it is taken for the client as it is", plural(p.strange, "request has", "requests have"), shown(p.example, 40)))
 	}
 	if p.coarse > 0 {
-		list = append(list, fmt.Sprintf("%s of %s requests have times in whole seconds: within a second they are taken in the order of their lines, and shorter periods than some seconds say little", grouped(p.coarse), grouped(p.requests)))
+		list = append(list, fmt.Sprintf("%s of %s have times in whole seconds: within a second they are taken in the order of their lines, and shorter periods than some seconds say little", grouped(p.coarse), plural(p.requests, "request", "requests")))
 	}
 	if p.untimed > 0 && slices.ContainsFunc(s.rules.set.All(), underWay) {
-		list = append(list, fmt.Sprintf("%s requests have no duration in the log, and are over at once for concurrency and count", grouped(p.untimed)))
+		list = append(list, fmt.Sprintf("%s over at once for concurrency and count, since the log has no duration", plural(p.untimed, "request is", "requests are")))
 	}
 	return list
 }

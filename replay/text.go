@@ -12,7 +12,7 @@ import (
 // WriteText writes the report as tables for a terminal.
 func (r *Report) WriteText(out io.Writer) error {
 	w := &textWriter{out: out}
-	w.line("%s requests from %s to %s", grouped(r.Requests), clock(r.From), clock(r.To))
+	w.line("%s from %s to %s", plural(r.Requests, "request", "requests"), clock(r.From), clock(r.To))
 	w.files(r)
 	w.line("%s would have been rejected (%s)%s; the log itself has %s with status 429%s", grouped(r.Rejected), percent(part(r.Rejected, r.Requests)), besides(r.AllowedSoft, r.Delayed), grouped(r.Logged429), byRule(r.LoggedByRule))
 	for _, warning := range r.Warnings {
@@ -62,7 +62,7 @@ func (w *textWriter) table(rows [][]string) {
 // files says what could not be read.
 func (w *textWriter) files(r *Report) {
 	if r.Unreadable > 0 {
-		w.line("%s lines could not be read:", grouped(r.Unreadable))
+		w.line("%s could not be read:", plural(r.Unreadable, "line", "lines"))
 		for _, e := range r.Examples {
 			w.line("  %s:%d: %s", e.File, e.Line, e.Why)
 		}
@@ -71,19 +71,19 @@ func (w *textWriter) files(r *Report) {
 		}
 	}
 	if r.Other > 0 {
-		w.line("%s lines are no requests that came to a limit", grouped(r.Other))
+		w.line("%s came to a limit", plural(r.Other, "line is no request that", "lines are no requests that"))
 	}
 	if n := r.OutOfOrder - r.Crowded; n > 0 {
-		w.line("%s requests had begun more than %s before others that were decided already, and were decided late", grouped(n), time.Duration(Window)*time.Microsecond)
+		w.line("%s had begun more than %s before others that were decided already, and were decided late", plural(n, "request", "requests"), time.Duration(Window)*time.Microsecond)
 	}
 	if r.Crowded > 0 {
-		w.line("%s requests had begun before others that were decided already, since more came meanwhile than are kept to be put in order (%s, or %s rules for them), and were decided late", grouped(r.Crowded), grouped(WindowCount), grouped(windowChecks))
+		w.line("%s had begun before others that were decided already, since more came meanwhile than are kept to be put in order (%s, or %s rules for them), and were decided late", plural(r.Crowded, "request", "requests"), grouped(WindowCount), grouped(windowChecks))
 	}
 	if r.EndedEarly > 0 {
-		w.line("of %s requests the end was brought forward, since more were under way than are kept", grouped(r.EndedEarly))
+		w.line("of %s the end was brought forward, since more were under way than are kept", plural(r.EndedEarly, "request", "requests"))
 	}
 	if r.ClockSteps > 0 {
-		w.line("the clock of the log went back %s times", grouped(r.ClockSteps))
+		w.line("the clock of the log went back %s", plural(r.ClockSteps, "time", "times"))
 	}
 }
 
@@ -257,6 +257,14 @@ func percent(share float64) string {
 		return strconv.FormatFloat(p, 'f', 2, 64) + " %"
 	}
 	return strconv.FormatFloat(p, 'f', 1, 64) + " %"
+}
+
+// plural says how many of something there are.
+func plural(n int64, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return grouped(n) + " " + many
 }
 
 // grouped writes a number with a comma between thousands.
