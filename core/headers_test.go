@@ -172,14 +172,14 @@ func TestListsHaveNoMoreThan32RulesAndAlwaysTheOneToldOf(t *testing.T) {
 // Where several keys of a request come under one rule, the lists have it once: the key that is told of, and else the tightest, of equals
 // the first.
 func TestARuleOfSeveralKeysIsListedOnceByItsTightest(t *testing.T) {
-	loose := decided(t, "many", 10, Decision{Allowed: true, Remaining: 8, ResetAfter: 8_000_000})
+	loose := decided(t, "many", 10, Decision{Allowed: true, Remaining: 8, ResetAfter: 9_000_000, MoreAfter: 8_000_000})
 	tight, equal, tightest := loose, loose, loose
-	tight.Decision.Remaining, tight.Decision.ResetAfter = 5, 5_000_000
-	equal.Decision.Remaining, equal.Decision.ResetAfter = 5, 4_000_000
-	tightest.Decision.Remaining, tightest.Decision.ResetAfter = 3, 3_000_000
+	tight.Decision.Remaining, tight.Decision.MoreAfter = 5, 5_000_000
+	equal.Decision.Remaining, equal.Decision.MoreAfter = 5, 4_000_000
+	tightest.Decision.Remaining, tightest.Decision.MoreAfter = 3, 3_000_000
 	uncounted := tightest
 	uncounted.Uncounted = true
-	other := decided(t, "other", 10, Decision{Allowed: true, Remaining: 1, ResetAfter: 1_000_000})
+	other := decided(t, "other", 10, Decision{Allowed: true, Remaining: 1, ResetAfter: 9_000_000, MoreAfter: 1_000_000})
 	rejects := decided(t, "rejects", 10, Decision{RetryAfter: 2_000_000, ResetAfter: 9_000_000})
 	later := decided(t, "later", 10, Decision{RetryAfter: 1_000_000, ResetAfter: 9_000_000})
 	never := decided(t, "never", 10, Decision{RetryAfter: Never, Remaining: 10})
@@ -193,7 +193,7 @@ func TestARuleOfSeveralKeysIsListedOnceByItsTightest(t *testing.T) {
 		{[]Check{other, tight, equal}, `"other";r=1;t=1, "many";r=5;t=5`},
 		{[]Check{uncounted, loose, other}, `"many";r=8;t=8, "other";r=1;t=1`},
 		{[]Check{loose, tight}, `"many";r=5;t=5`},
-		{[]Check{rejects, tight, later, loose}, `"rejects";r=0;t=2, "many";r=5;t=5, "later";r=0;t=1`},
+		{[]Check{rejects, tight, later, loose}, `"rejects";r=0;t=2, "many";r=5, "later";r=0;t=1`},
 		{[]Check{never, rejects}, `"never";r=10, "rejects";r=0;t=2`},
 	} {
 		for _, h := range []http.Header{{}, {"X-Ratelimit-Limit": {"100"}}} { // by either way of writing them
