@@ -169,7 +169,7 @@ func (z *floodedZone) openIn(s *conductScene, name string) {
 // A defect that was: the keys of a zone with a penalty were worth more than all others, so that a flood of them washed away the
 // counters of every other zone.
 func TestAFloodOfOneZoneResetsNoCounterOfAnotherWhateverStateItsKeysAreIn(t *testing.T) {
-	victims, keys := 20, floodOf(12_000)
+	victims, keys := 20, floodOf(4_000)
 	if interpreted { // as many as have a place in a smaller store
 		victims = 4
 	}
@@ -248,7 +248,7 @@ func TestAFloodOfManyZonesDoesNotLetInWhoIsOverALimit(t *testing.T) {
 // who is shut out by hand stays out, in all of them.
 func TestFloodsOfMixedZonesKeepTheirPromises(t *testing.T) {
 	const requests = 3
-	rounds, keys, victims := 40, floodOf(20_000), 10
+	rounds, keys, victims := 20, floodOf(10_000), 10
 	if interpreted {
 		rounds = 1
 		victims = 2

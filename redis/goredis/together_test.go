@@ -41,12 +41,14 @@ func TestCallsThatAConnectionTakesWithItDoNotOpenTheBreaker(t *testing.T) {
 		var changes atomic.Int64
 		n := &node{store: newStoreBy(t, proxy.Addr(), interpreted, func(string, error) { changes.Add(1) })}
 		n.open(t, rule(t, "plenty", core.TokenBucket, plenty))
-		answered := int64(0)
 		for round := range 10 {
-			if ok, err := n.ask([]int{0}, "everybody"); !ok || err != nil {
+			ok, err := n.ask([]int{0}, "everybody")
+			if round > 0 && errors.Is(err, redis.ErrUnavailable) { // over the connection that was cut last, which nobody had used yet
+				ok, err = n.ask([]int{0}, "everybody")
+			}
+			if !ok || err != nil {
 				t.Fatalf("round %d: %v, %v", round, ok, err)
 			}
-			answered++
 			server.Pause()
 			const callers = 32
 			var begun, failed atomic.Int64
