@@ -13,7 +13,7 @@ var caddyTimeKeys = []string{"ts", "time", "timestamp", "@timestamp"}
 // parseCaddy reads a line of Caddy's access log. Its time is when the request ended.
 func (p *lineParser) parseCaddy(o *fastjson.Object, request *fastjson.Value, e *entry) error {
 	if !isAccess(o) {
-		return errOther
+		return errHandler
 	}
 	var at, precision int64
 	ok := false

@@ -85,6 +85,28 @@ func plainly(err error) error {
 // errNoLine is said of a file that has nothing to replay.
 var errNoLine = errors.New("has not a single line of an access log that could be read")
 
+// reason is why none of a file's lines is a request: its first line that could not be read, else its first that is something else than a
+// blank one. The zero value knows of none.
+type reason struct {
+	line int
+	err  error
+}
+
+// add hears of a line, each behind those before it.
+func (r *reason) add(line int, err error) {
+	if r.err == nil || isOther(r.err) && !isOther(err) || r.err == errBlank && err != errBlank {
+		r.line, r.err = line, err
+	}
+}
+
+// noLine returns errNoLine with the reason.
+func (r *reason) noLine() error {
+	if r.err == nil || r.err == errBlank {
+		return errNoLine
+	}
+	return fmt.Errorf("%w (line %d %w)", errNoLine, r.line, r.err)
+}
+
 // errCutOff is said of a gzipped file that ends before anything could be read.
 var errCutOff = errors.New("is cut off before its first line that could be read")
 
@@ -123,8 +145,8 @@ func (f *logFile) look() (empty bool, err error) {
 	lines := &blockReader{from: from}
 	parser := newLineParser(nil)
 	var e entry
-	var firstWrong error
-	firstLine, blocks := 0, 0
+	var why reason
+	blocks := 0
 	for {
 		b, err := lines.next()
 		if err != nil {
@@ -134,10 +156,7 @@ func (f *logFile) look() (empty bool, err error) {
 			if !errors.Is(err, io.EOF) {
 				return false, tooEarly(err)
 			}
-			if firstWrong != nil {
-				return false, fmt.Errorf("%w (line %d %w)", errNoLine, firstLine, firstWrong)
-			}
-			return false, errNoLine
+			return false, why.noLine()
 		}
 		blocks++
 		for n := b.first; len(b.data) > 0; n++ {
@@ -151,9 +170,7 @@ func (f *logFile) look() (empty bool, err error) {
 				f.first = e.end
 				return false, nil
 			}
-			if firstWrong == nil && !errors.Is(err, errOther) {
-				firstWrong, firstLine = err, n
-			}
+			why.add(n, err)
 		}
 	}
 }

@@ -20,7 +20,7 @@ var css string
 var page string
 
 var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
-	"n": grouped, "percent": percent, "clock": clock, "plot": plotOf, "uses": usesOf, "join": strings.Join, "shadowed": shadowed, "byRule": byRule,
+	"n": grouped, "plural": plural, "percent": percent, "clock": clock, "plot": plotOf, "uses": usesOf, "join": strings.Join, "shadowed": shadowed, "byRule": byRule,
 	"now": func(s Suggestion) string { return s.now() }, "suggested": func(s Suggestion) string { return s.suggested() },
 	"notes": func(r RuleReport) string { return r.notes() }, "touched": func(r RuleReport) int64 { return r.Rejected + r.ShadowRejected },
 }).Parse(page))

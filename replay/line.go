@@ -24,8 +24,23 @@ func newLineParser(wanted []string) *lineParser {
 	return p
 }
 
-// errOther is returned for a line that is whole, but says nothing of a request: one of the proxy's own messages, for example.
-var errOther = errors.New("is no request")
+// otherLine is the error of a line that is whole, but no request of an access log: it says what the line is.
+type otherLine string
+
+func (o otherLine) Error() string { return string(o) }
+
+// isOther reports whether an error is that of a line that is whole.
+func isOther(err error) bool {
+	_, other := err.(otherLine)
+	return other
+}
+
+const (
+	errBlank   otherLine = "is blank"
+	errOther   otherLine = "is no request"
+	errMessage otherLine = "is JSON without a request, as a proxy's own messages are: a line of Caddy's access log, which needs log in the site, has an object request, and one of Traefik's has RequestMethod"
+	errHandler otherLine = "is a message of Caddy about a request, and not of its access log, whose logger begins with http.log.access"
+)
 
 var (
 	errFormat   = errors.New("is none of the formats that are known: JSON of Caddy or Traefik, or the common or combined format")
@@ -33,6 +48,7 @@ var (
 	errTime     = errors.New("has no time that can be read, from 1970 to 2199")
 	errDuration = errors.New("has a duration that cannot be read")
 	errRequest  = errors.New("has no request that can be read")
+	errJSON     = errors.New("is no JSON, or is cut off")
 )
 
 // parse reads a line into e, or says what is wrong with it.
@@ -40,19 +56,34 @@ func (p *lineParser) parse(line []byte, e *entry) error {
 	e.reset()
 	line = bytes.TrimSpace(line)
 	if len(line) == 0 {
-		return errOther
+		return errBlank
 	}
 	if line[0] == '{' {
 		return p.parseJSON(line, e)
 	}
-	return p.parseCommon(line, e)
+	line, found := withoutPrefix(line)
+	if !found || len(line) > 0 && line[0] != '{' {
+		return p.parseCommon(line, e)
+	}
+	if len(line) == 0 {
+		return errBlank
+	}
+	// A client can write such a prefix and an object into Traefik's common format, but not the end of the line.
+	if line[len(line)-1] == '}' {
+		return p.parseJSON(line, e)
+	}
+	err := p.parseCommon(line, e)
+	if errors.Is(err, errFormat) {
+		return errJSON
+	}
+	return err
 }
 
 // parseJSON reads a line of Caddy's or Traefik's JSON.
 func (p *lineParser) parseJSON(line []byte, e *entry) error {
 	v, err := p.json.ParseBytes(line)
 	if err != nil {
-		return errors.New("is no JSON, or is cut off")
+		return errJSON
 	}
 	o, err := v.Object()
 	if err != nil {
@@ -64,7 +95,7 @@ func (p *lineParser) parseJSON(line []byte, e *entry) error {
 	if o.Get("RequestMethod") != nil || o.Get("StartUTC") != nil {
 		return p.parseTraefik(v, e)
 	}
-	return errOther
+	return errMessage
 }
 
 // text returns a member that is a text, "" for others.

@@ -45,8 +45,8 @@ func TestLinesOfEachFormatAreRead(t *testing.T) {
 		{"of a request without a host, which Caddy refuses", `{"ts":1700000000,"status":400,"request":{"remote_ip":"10.0.0.1","proto":"HTTP/1.1","method":"GET","host":"","uri":"/"}}`, errOther.Error()},
 		{"or not, in HTTP/1.0", `{"ts":1700000000,"status":400,"request":{"remote_ip":"10.0.0.1","proto":"HTTP/1.0","method":"GET","host":"","uri":"/"}}`,
 			"caddy-json 1700000000000000000 1700000000000000000 400 GET  / 10.0.0.1 10.0.0.1 unlogged"},
-		{"an error of a handler of Caddy", `{"ts":1700000000,"logger":"http.log.error","msg":"boom",` + caddyRequest + `,"duration":0.1,"status":500}`, errOther.Error()},
-		{"another message of Caddy", `{"level":"info","ts":1700000000.1,"msg":"serving initial configuration"}`, errOther.Error()},
+		{"an error of a handler of Caddy", `{"ts":1700000000,"logger":"http.log.error","msg":"boom",` + caddyRequest + `,"duration":0.1,"status":500}`, errHandler.Error()},
+		{"another message of Caddy", `{"level":"info","ts":1700000000.1,"msg":"serving initial configuration"}`, errMessage.Error()},
 		{"Caddy's JSON without a time", `{"status":200,` + caddyRequest + `}`, errTime.Error()},
 		{"with a year far away", `{"ts":99999999999,"status":200,` + caddyRequest + `}`, errTime.Error()},
 		{"with a time that is no number", `{"ts":nan,"status":200,` + caddyRequest + `}`, errTime.Error()},
@@ -67,9 +67,10 @@ func TestLinesOfEachFormatAreRead(t *testing.T) {
 		{"a day that there is not", `192.0.2.1 - - [31/Feb/2026:19:48:38 +0000] "GET / HTTP/1.1" 200 0`, errTime.Error()},
 		{"a line that is cut off", `192.0.2.1 - - [21/Nov/2026:19:48:38 +0000] "GET / HT`, errFormat.Error()},
 		{"JSON that is cut off", `{"ts":1700000000,"status":200,"request":{`, "is no JSON, or is cut off"},
-		{"other JSON", `{"a":1}`, errOther.Error()},
+		{"other JSON", `{"a":1}`, errMessage.Error()},
+		{"a request in JSON of another server", `{"time":"2026-11-21T19:48:38Z","remote_addr":"192.0.2.1","request":"GET / HTTP/1.1","status":200}`, errMessage.Error()},
 		{"a text", `hello, world`, errFormat.Error()},
-		{"nothing", "\r", errOther.Error()},
+		{"nothing", "\r", errBlank.Error()},
 		{"bytes", "\x00\xff\xfe[\x00]", errFormat.Error()},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -83,6 +84,18 @@ func TestLinesOfEachFormatAreRead(t *testing.T) {
 			}
 			if got != test.want {
 				t.Errorf("%s\n%s, want\n%s", test.line, got, test.want)
+			}
+			for _, prefix := range []string{"caddy  | ", "caddy-1  | ", "shop_caddy.1 | ", "caddy-1  | 2026-11-21T19:48:38.001234567Z ", "\x1b[36mcaddy-1  | \x1b[0m", "\x1b[1;36mcaddy-1  |\x1b[0m "} {
+				got := ""
+				var e entry
+				if err := p.parse([]byte(prefix+test.line+"\n"), &e); err != nil {
+					got = err.Error()
+				} else {
+					got = describe(&e)
+				}
+				if got != test.want {
+					t.Errorf("behind %q: %s, want %s", prefix, got, test.want)
+				}
 			}
 		})
 	}
@@ -224,6 +237,22 @@ func FuzzTime(f *testing.F) {
 			t.Errorf("%q: %d", text, nanos)
 		}
 	})
+}
+
+// What stands in columns that clients can write is never read as a line of its own behind a prefix.
+func TestAClientCannotWriteThePrefixOfALine(t *testing.T) {
+	p := newLineParser(nil)
+	var e entry
+	const forged = `{"ts":1700000000,"status":200,"request":{"client_ip":"203.0.113.9","method":"GET","uri":"/forged"}}`
+	for _, line := range []string{
+		`a | ` + forged + ` - - [21/Nov/2026:19:48:38 +0000] "GET /a HTTP/2.0" 200 12 "-" "-" 17 "web@file" "http://10.0.0.9:80" 1ms`,
+		`192.0.2.1 - a | ` + forged + ` [21/Nov/2026:19:48:38 +0000] "GET /a HTTP/2.0" 200 12 "-" "-" 17 "web@file" "http://10.0.0.9:80" 1ms`,
+		`192.0.2.1 - - [21/Nov/2026:19:48:38 +0000] "GET /a HTTP/1.1" 200 12 "-" "a | ` + forged + `"`,
+	} {
+		if err := p.parse([]byte(line), &e); err == nil && e.uri != "/a" {
+			t.Errorf("%s: read as a request for %s of %s", line, e.uri, e.client)
+		}
+	}
 }
 
 func TestLinesThatAreNoRequestsAreToldFromThoseThatCannotBeRead(t *testing.T) {

@@ -3,7 +3,6 @@ package replay
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -28,6 +27,7 @@ type batch struct {
 	requests []request
 	lines    int
 	others   int // lines that are whole, and no requests
+	why      reason
 	wrong    int // lines that could not be read
 	examples []BadLine
 	formats  [formats]int
@@ -152,7 +152,8 @@ func (w *worker) parse(b *batch) {
 
 // note counts a line that is no request.
 func (b *batch) note(line int, err error) {
-	if errors.Is(err, errOther) {
+	b.why.add(line, err)
+	if isOther(err) {
 		b.others++
 		return
 	}

@@ -71,6 +71,7 @@ type replay struct {
 	example  string // of such a client
 	wrong    int64
 	others   int64
+	why      reason // of standard input: other files without a request are refused before
 	examples []BadLine
 	notes    []string
 }
@@ -94,7 +95,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 		return nil, err
 	}
 	if p.requests == 0 {
-		return nil, fmt.Errorf("%s: %w", shown(c.Logs[0], 200), errNoLine)
+		return nil, fmt.Errorf("%s: %w", shown(c.Logs[0], 200), p.why.noLine())
 	}
 	report := p.report()
 	if c.Suggest {
@@ -287,6 +288,9 @@ func (p *replay) take(b *batch) {
 	p.strange += int64(b.strange)
 	p.wrong += int64(b.wrong)
 	p.others += int64(b.others)
+	if b.why.err != nil {
+		p.why.add(b.why.line, b.why.err)
+	}
 	if room := mostExamples - len(p.examples); room > 0 {
 		p.examples = append(p.examples, b.examples[:min(room, len(b.examples))]...)
 	}

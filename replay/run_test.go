@@ -296,10 +296,14 @@ func TestWhatCannotBeReplayedIsSaid(t *testing.T) {
 		{"and in the first line", Config{Logs: []string{logIn(t, "a.log", string(packed[:100]))}}, "a.log: is cut off before its first line"},
 		{"and on standard input", Config{Logs: []string{"-"}, Input: bytes.NewReader(packed[:100])}, "-: is cut off before its first line"},
 		{"rubbish", Config{Logs: []string{good, logIn(t, "rubbish", strings.Repeat("\x00\xff\n", 1000))}}, "rubbish: has not a single line of an access log that could be read (line 1 is none of the formats"},
-		{"nothing but other messages", Config{Logs: []string{logIn(t, "other.log", `{"msg":"hello"}`)}}, "other.log: has not a single line"},
+		{"nothing but other messages", Config{Logs: []string{logIn(t, "other.log", "\n"+`{"msg":"hello"}`)}}, "other.log: has not a single line of an access log that could be read (line 2 is JSON without a request, as a proxy's own messages are: a line of Caddy's access log, which needs log in the site, has an object request"},
+		{"another server's JSON", Config{Logs: []string{logIn(t, "nginx.log", `{"request":"GET / HTTP/1.1","status":200}`)}}, "(line 1 is JSON without a request"},
+		{"nothing but handlers' errors", Config{Logs: []string{logIn(t, "error.log", `{"logger":"http.log.error","request":{}}`)}}, "(line 1 is a message of Caddy about a request, and not of its access log"},
+		{"other messages before what cannot be read", Config{Logs: []string{logIn(t, "mixed.log", `{"msg":"hello"}`+"\nrubbish\n")}}, "(line 2 is none of the formats"},
+		{"other messages on standard input", Config{Logs: []string{"-"}, Input: strings.NewReader("\n" + `{"msg":"hello"}` + "\n")}, "-: has not a single line of an access log that could be read (line 2 is JSON without a request"},
 		{"nothing at all", Config{Logs: []string{logIn(t, "empty.log", "")}}, "empty.log: has not a single line"},
 		{"no standard input", Config{Logs: []string{"-"}}, "there is no standard input"},
-		{"rubbish on standard input", Config{Logs: []string{"-"}, Input: strings.NewReader("hello\n")}, "-: has not a single line"},
+		{"rubbish on standard input", Config{Logs: []string{"-"}, Input: strings.NewReader("hello\n")}, "-: has not a single line of an access log that could be read (line 1 is none of the formats"},
 		{"what begins as gzip and is none", Config{Logs: []string{logIn(t, "a.log", "\x1f\x8bnot")}}, "is no gzip, though it begins as one"},
 		{"zstd", Config{Logs: []string{logIn(t, "a.zst", "\x28\xb5\x2f\xfd....")}}, "is compressed by zstd"},
 		{"buckets, and what cannot be read again", Config{Logs: []string{"-"}, Input: strings.NewReader(""), Suggest: true, Rules: filesOf(t, rulesOf("{name: a, limit: 1/1s, algorithm: token_bucket}"))}, "standard input can be read once"},
@@ -325,6 +329,18 @@ func TestWhatCannotBeReplayedIsSaid(t *testing.T) {
 	r, verdicts := run(t, Config{Rules: filesOf(t, rules+"domain: a\ndescriptors:\n  - {key: k, rate_limit: {unit: day, requests_per_unit: 1}}\n"), Logs: []string{"-"}, Input: strings.NewReader(linesOf(each("x", 0, 0.5)...))})
 	if verdicts != "AR" || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], `domain "a": descriptors are left out`) {
 		t.Errorf("%s, %q", verdicts, r.Warnings)
+	}
+}
+
+func TestALogOfDockerComposeIsReplayed(t *testing.T) {
+	text := "Attaching to caddy-1, redis-1\n"
+	for _, h := range each("x", 0, 0.5, 2) {
+		text += "\x1b[36mcaddy-1  | \x1b[0m" + h.line() + "\x1b[33mredis-1  | \x1b[0m1:M 21 Nov 2026 19:48:38.001 * Ready to accept connections\n"
+	}
+	text += "caddy-1  | \n"
+	r, verdicts := run(t, Config{Rules: filesOf(t, rulesOf("{name: a, limit: 1/1s, algorithm: sliding_window_log}")), Logs: []string{logIn(t, "a.log", text)}})
+	if verdicts != "ARA" || r.Unreadable != 4 || r.Other != 1 {
+		t.Errorf("%s, %d lines unreadable, %d others", verdicts, r.Unreadable, r.Other)
 	}
 }
 

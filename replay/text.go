@@ -74,10 +74,10 @@ func (w *textWriter) files(r *Report) {
 		w.line("%s came to a limit", plural(r.Other, "line is no request that", "lines are no requests that"))
 	}
 	if n := r.OutOfOrder - r.Crowded; n > 0 {
-		w.line("%s had begun more than %s before others that were decided already, and were decided late", plural(n, "request", "requests"), time.Duration(Window)*time.Microsecond)
+		w.line("%s decided late: begun more than %s before others that were decided already", plural(n, "request was", "requests were"), time.Duration(Window)*time.Microsecond)
 	}
 	if r.Crowded > 0 {
-		w.line("%s had begun before others that were decided already, since more came meanwhile than are kept to be put in order (%s, or %s rules for them), and were decided late", plural(r.Crowded, "request", "requests"), grouped(WindowCount), grouped(windowChecks))
+		w.line("%s decided late: begun before others that were decided already, since more came meanwhile than are kept to be put in order (%s, or %s rules for them)", plural(r.Crowded, "request was", "requests were"), grouped(WindowCount), grouped(windowChecks))
 	}
 	if r.EndedEarly > 0 {
 		w.line("of %s the end was brought forward, since more were under way than are kept", plural(r.EndedEarly, "request", "requests"))

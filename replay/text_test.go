@@ -52,10 +52,10 @@ func TestTheTextSaysAllThatAReportHas(t *testing.T) {
   a.log:7: is no line of a log
   and 2 more
 6 lines are no requests that came to a limit
-7 requests had begun more than 1m0s before others that were decided already, and were decided late
-2 requests had begun before others that were decided already, since more came meanwhile than are kept to be put in order (100,000, or 1,000,000 rules for them), and were decided late
+7 requests were decided late: begun more than 1m0s before others that were decided already
+2 requests were decided late: begun before others that were decided already, since more came meanwhile than are kept to be put in order (100,000, or 1,000,000 rules for them)
 of 8 requests the end was brought forward, since more were under way than are kept
-the clock of the log went back 1 times
+the clock of the log went back 1 time
 1 would have been rejected (<0.01 %), 2 let through by tolerance, 3 delayed; the log itself has 4 with status 429, and 5 that a rule rejected with another
 warning: of one kind
 
@@ -119,6 +119,36 @@ func TestATextThatCannotBeWrittenIsAnError(t *testing.T) {
 		f := full(room)
 		if err := everyLine().WriteText(&f); !errors.Is(err, errFull) && room < whole.Len() {
 			t.Errorf("with room for %d bytes of %d: %v", room, whole.Len(), err)
+		}
+	}
+}
+
+func TestOneLineIsSpokenOfInTheSingular(t *testing.T) {
+	r := everyLine()
+	r.Requests, r.Unreadable, r.Other, r.OutOfOrder, r.Crowded, r.EndedEarly, r.ClockSteps = 1, 1, 1, 2, 1, 1, 1
+	var got strings.Builder
+	if err := r.WriteText(&got); err != nil {
+		t.Fatal(err)
+	}
+	const want = `1 request from 2026-03-02 12:00:00 to 2026-03-02 12:59:00
+1 line could not be read:
+  a.log:7: is no line of a log
+1 line is no request that came to a limit
+1 request was decided late: begun more than 1m0s before others that were decided already
+1 request was decided late: begun before others that were decided already, since more came meanwhile than are kept to be put in order (100,000, or 1,000,000 rules for them)
+of 1 request the end was brought forward, since more were under way than are kept
+the clock of the log went back 1 time
+`
+	if !strings.HasPrefix(got.String(), want) {
+		t.Errorf("%s, want\n%s", got.String(), want)
+	}
+	var page strings.Builder
+	if err := r.WriteHTML(&page); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{">1 request from ", ">1 line could not", ">2 requests were decided late", "went back 1 time<"} {
+		if !strings.Contains(page.String(), want) {
+			t.Errorf("the page does not have %q", want)
 		}
 	}
 }
