@@ -325,6 +325,8 @@ func TestExceptedPrivateAddressesWithoutTrustedProxiesAreWarnedOf(t *testing.T) 
 		{"the one of two", one("", handlerOf(zone("a", `"192.0.2.0/24"`)+", "+zone("b", `"private_ranges"`))), []string{`"zone":"b"`}},
 		{"in a subroute", one("", `{"handler": "subroute", "routes": [{"handle": [`+private+`]}]}`), []string{`"zone":"api"`}},
 		{"a rule of a file", one("", files), []string{`"rule":"filed"`}},
+		{"an error route", one(`, "errors": {"routes": [{"handle": [`+private+`]}]}`, authentication), []string{`"zone":"api"`}},
+		{"a named route", one(`, "named_routes": {"limits": {"handle": [`+private+`]}}`, `{"handler": "invoke", "name": "limits"}`), []string{`"zone":"api"`}},
 		{"a single address", one("", handlerOf(zone("api", `"10.0.0.7"`))), nil},
 		{"a public network", one("", handlerOf(zone("api", `"192.0.2.0/24"`))), nil},
 		{"trusted proxies", one(", "+trusts, private), nil},

@@ -206,6 +206,20 @@ func TestAnEditIsWarnedOfAsAConfigurationIs(t *testing.T) {
 
 const good = "{name: shared, match: {paths: [/]}, limit: 3/366d}"
 
+// So is a rule that excepts private addresses behind no trusted proxies, once, however often its file is edited.
+func TestAnEditThatExceptsPrivateAddressesIsWarnedOf(t *testing.T) {
+	excepting := "{name: inside, match: {except_ips: [10.0.0.0/8]}, limit: 5/366d}"
+	s := startFiles(t, byFiles(""), "a.yaml", rulesOf(versionOf(1)))
+	s.awaitVersion(1)
+	for n := 2; n <= 3; n++ {
+		s.put("a.yaml", rulesOf(versionOf(n), excepting))
+		s.awaitVersion(n)
+	}
+	if lines := s.serious(); len(lines) != 1 || !strings.Contains(lines[0], "private addresses are excepted") || !strings.Contains(lines[0], `"rule":"inside"`) {
+		t.Errorf("log: %q, want one warning", lines)
+	}
+}
+
 // A broken edit changes nothing: it is told once, with the place and what would be accepted, and its mending is told, too.
 func TestABrokenFileLeavesWhatIsInForce(t *testing.T) {
 	for _, test := range []struct {

@@ -226,6 +226,8 @@ func TestOverridesThatWouldBeOfOthersOrOfNobodyAreRefused(t *testing.T) {
 	}
 	for _, c := range []struct{ lines, want string }{
 		{"ipv4_prefix 24\noverride 198.51.100.7 unlimited", `overrides: "198.51.100.7": has one counter with all of 198.51.100.0/24 (ipv4_prefix 24), so that this would be their limit, too; write 198.51.100.0/24 if that is meant, else count by addresses`},
+		{"ipv4_prefix 24\noverride 198.51.100.7/32 unlimited", `overrides: "198.51.100.7/32": has one counter with all of 198.51.100.0/24`},
+		{"ipv6_prefix 64\noverride 2001:db8::7/128 unlimited", `overrides: "2001:db8::7/128": has one counter with all of 2001:db8::/64`},
 		{"ipv6_prefix 64\noverride 2001:db8::7 2/366d", `overrides: "2001:db8::7": has one counter with all of 2001:db8::/64 (ipv6_prefix 64), so that this would be their limit, too; write 2001:db8::/64`},
 		{"ipv4_prefix 24\nkey {header.X-Ip}\noverride 198.51.100.7 2/366d", `overrides: "198.51.100.7": has one counter with all of 198.51.100.0/24`},
 		{"override 198.51.100.0/24 unlimited", `overrides: "198.51.100.0/24": is no client: each of its addresses is counted by itself; name one, or count by such networks (ipv4_prefix 24); addresses that are not to be counted are written behind except`},

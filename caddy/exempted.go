@@ -12,25 +12,33 @@ import (
 // warnOfExempted warns of zones and rules that except private addresses, where the server knows of no proxies to trust: if it is behind a
 // load balancer, or in a container whose network replaces addresses, every client has a private address, and the limit holds for nobody.
 func (h *Handler) warnOfExempted(ctx caddy.Context) {
-	if !h.trustsNoProxy(ctx) {
-		return
-	}
-	warn := func(kind, name string) {
-		h.logger.Warn("private addresses are excepted, and this server has no trusted_proxies: behind a load balancer, or in a container's network, "+
-			"all requests come from a private address, and this limits nobody; set trusted_proxies in the global servers option, or except single addresses",
-			zap.String(kind, name))
-	}
+	h.untrusting = h.trustsNoProxy(ctx)
+	h.exempted = make(map[string]bool)
 	for _, zone := range h.zones {
 		if zone.except != nil && zone.except.ExceptsPrivate() {
-			warn("zone", zone.name)
+			h.warnOfException("zone", zone.name)
 		}
 	}
 	if files := h.files.Load(); files != nil {
-		for _, rule := range files.set.Rules {
-			if rule.Matcher != nil && rule.Matcher.ExceptsPrivate() {
-				warn("rule", rule.Name)
-			}
+		h.warnOfExemptedRules(files.set)
+	}
+}
+
+// warnOfExemptedRules is warnOfExempted of the rules of files, which may change while h serves.
+func (h *Handler) warnOfExemptedRules(s *fileSet) {
+	for _, rule := range s.Rules {
+		if rule.Matcher != nil && rule.Matcher.ExceptsPrivate() {
+			h.warnOfException("rule", rule.Name)
 		}
+	}
+}
+
+func (h *Handler) warnOfException(kind, name string) {
+	if h.untrusting && !h.exempted[name] {
+		h.exempted[name] = true
+		h.logger.Warn("private addresses are excepted, and this server has no trusted_proxies: behind a load balancer, or in a container's network, "+
+			"all requests come from a private address, and this limits nobody; set trusted_proxies in the global servers option, or except single addresses",
+			zap.String(kind, name))
 	}
 }
 
@@ -42,7 +50,7 @@ func (h *Handler) trustsNoProxy(ctx caddy.Context) bool {
 			continue
 		}
 		for _, server := range app.Servers {
-			if h.isAmong(server.Routes) && !trustsProxies(server) {
+			if !trustsProxies(server) && h.isOf(server) {
 				return true
 			}
 		}
@@ -50,11 +58,19 @@ func (h *Handler) trustsNoProxy(ctx caddy.Context) bool {
 	return false
 }
 
-// isAmong reports whether h is in a route that is not provisioned yet: its own is still raw JSON.
-func (h *Handler) isAmong(routes caddyhttp.RouteList) bool {
-	return slices.ContainsFunc(routes, func(route caddyhttp.Route) bool {
-		return slices.ContainsFunc(route.HandlersRaw, h.isInRaw)
-	})
+// isOf reports whether h is in a route of a server that is not provisioned yet, an error route or a named one among them: h's own is
+// still raw JSON.
+func (h *Handler) isOf(server *caddyhttp.Server) bool {
+	routes := slices.Clone(server.Routes)
+	if server.Errors != nil {
+		routes = append(routes, server.Errors.Routes...)
+	}
+	for _, route := range server.NamedRoutes {
+		if route != nil {
+			routes = append(routes, *route)
+		}
+	}
+	return slices.ContainsFunc(routes, func(route caddyhttp.Route) bool { return slices.ContainsFunc(route.HandlersRaw, h.isInRaw) })
 }
 
 // trustsProxies reports whether a server has trusted_proxies. Caddy clears the public field when it has provisioned the server, and then

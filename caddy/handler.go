@@ -109,8 +109,10 @@ type Handler struct {
 	events      *caddyevents.App
 	ctx         caddy.Context
 	logger      *zap.Logger
-	enclosed    bool          // a subroute around this handler has error routes of its own
-	stopping    chan struct{} // closed when this handler's servers stop
+	enclosed    bool            // a subroute around this handler has error routes of its own
+	untrusting  bool            // its server has no trusted_proxies
+	exempted    map[string]bool // the zones and rules that were warned of for that
+	stopping    chan struct{}   // closed when this handler's servers stop
 }
 
 // CaddyModule returns the Caddy module information.

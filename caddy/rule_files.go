@@ -509,6 +509,7 @@ func (f *ruleFiles) replace(c *ruleset.Contents) error {
 	}
 	for h, view := range views {
 		h.files.Store(view)
+		h.warnOfExemptedRules(view.set)
 	}
 	f.app.fileRules = known
 	f.parsed = parsed

@@ -223,8 +223,16 @@ func (p Prefixes) orNetwork() string {
 	return ""
 }
 
-// Shared returns the network whose addresses all have the key that an address has; "" where it is no address, or has one of its own.
+// Shared returns the network whose addresses all have the key that an address has, which may be written as a network of one; "" where it
+// is no address, or has a key of its own.
 func (p Prefixes) Shared(address string) string {
+	if strings.IndexByte(address, '/') >= 0 {
+		network, err := ParseNetwork(address)
+		if err != nil || !network.IsSingleIP() {
+			return ""
+		}
+		address = network.Addr().String()
+	}
 	if _, err := netip.ParseAddr(address); err != nil {
 		return ""
 	}

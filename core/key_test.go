@@ -136,7 +136,7 @@ func TestPrefixesSayWhichKeyAnAddressOrANetworkNames(t *testing.T) {
 			t.Errorf("%v, %s: %q, %v; want %s", c.prefixes, c.text, got, err, c.want)
 		}
 	}
-	for address, want := range map[string]string{"198.51.100.7": "198.51.0.0/16", "2001:db8::7": "", "198.51.0.0/16": "", "a": ""} {
+	for address, want := range map[string]string{"198.51.100.7": "198.51.0.0/16", "198.51.100.7/32": "198.51.0.0/16", "::ffff:198.51.100.7/128": "198.51.0.0/16", "198.51.100.0/24": "", "2001:db8::7/128": "", "2001:db8::7": "", "198.51.0.0/16": "", "a": ""} {
 		if got := (Prefixes{16, 128}).Shared(address); got != want {
 			t.Errorf("%s shares its key with %q, want %q", address, got, want)
 		}

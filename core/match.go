@@ -230,19 +230,16 @@ func Covers(m *Matcher, r *http.Request, path, clientIP string) bool {
 	return true
 }
 
-// ExceptsPrivate reports whether the exceptions have a network of private or loopback addresses, or one that such are in. A single
-// address is none: who writes one knows whose it is.
+// ExceptsPrivate reports whether the exceptions have a network with private, loopback or link-local addresses in it. A single address is
+// none: who writes one knows whose it is.
 func (m *Matcher) ExceptsPrivate() bool {
 	for i := range m.except {
 		p := m.except[i]
-		if p.Bits() == p.Addr().BitLen() {
+		if p.IsSingleIP() {
 			continue
 		}
-		if p.Addr().IsPrivate() || p.Addr().IsLoopback() {
-			return true
-		}
-		for _, inside := range privateSamples {
-			if p.Contains(inside) {
+		for _, private := range privateNetworks {
+			if p.Overlaps(private) {
 				return true
 			}
 		}
@@ -250,9 +247,10 @@ func (m *Matcher) ExceptsPrivate() bool {
 	return false
 }
 
-// privateSamples are the first addresses of the private networks of RFC 1918 and RFC 4193: a network that is larger has one.
-var privateSamples = []netip.Addr{
-	netip.AddrFrom4([4]byte{10, 0, 0, 0}), netip.AddrFrom4([4]byte{172, 16, 0, 0}), netip.AddrFrom4([4]byte{192, 168, 0, 0}), netip.AddrFrom16([16]byte{0xfc}),
+// privateNetworks are those of RFC 1918, 4193 and 6598, loopback and link-local.
+var privateNetworks = []netip.Prefix{
+	netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"), netip.MustParsePrefix("192.168.0.0/16"), netip.MustParsePrefix("100.64.0.0/10"),
+	netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fc00::/7"), netip.MustParsePrefix("::1/128"), netip.MustParsePrefix("fe80::/10"),
 }
 
 func (m *Matcher) coversHost(host string) bool {

@@ -68,6 +68,7 @@ func TestMatchCoversWhatMeetsEveryField(t *testing.T) {
 func TestExceptsPrivateIsOfNetworksAlone(t *testing.T) {
 	for network, want := range map[string]bool{
 		"10.0.0.0/8": true, "10.1.2.0/24": true, "172.16.0.0/12": true, "192.168.0.0/16": true, "127.0.0.1/8": true, "fd00::/8": true, "fc00::/7": true,
+		"100.64.0.0/10": true, "169.254.0.0/16": true, "fe80::/10": true,
 		"::ffff:10.0.0.0/104": true, "0.0.0.0/0": true, "::/0": true, "172.0.0.0/8": true, "192.160.0.0/12": true,
 		"10.0.0.7": false, "10.0.0.7/32": false, "127.0.0.1": false, "::1": false, "fd00::1/128": false, "192.0.2.0/24": false, "11.0.0.0/8": false, "2001:db8::/32": false,
 	} {
