@@ -95,10 +95,10 @@ func (a *App) Provision(ctx caddy.Context) error {
 
 // register enters a zone, or says that there is one of its name, or a rule in a file, that differs.
 func (a *App) register(namespace, name string, limits *core.Limits) error {
-	id := namespace + "/" + name
+	id := zoneID(namespace, name)
 	if other := a.zones[id]; other != nil {
 		if what := difference(other, limits); what != "" {
-			return fmt.Errorf("zone %q: is defined twice, with %s; zones of one name share their counters and must be alike: rename one (a short form is named after its matcher and key: write a zone instead), or give its handler a namespace", name, what)
+			return definedTwice(name, "", what)
 		}
 	} else {
 		if other, ok := a.fileRules.limits[id]; ok {
@@ -114,6 +114,14 @@ func (a *App) register(namespace, name string, limits *core.Limits) error {
 	a.together[id] = append(a.together[id], limits)
 	keepCompany(a.together[id], a.fileRules.together[id])
 	return nil
+}
+
+// zoneID is what tells zones apart: those of one namespace and name share their counters.
+func zoneID(namespace, name string) string { return namespace + "/" + name }
+
+// definedTwice says how two zones of one name differ, and where the first stands, if that is known.
+func definedTwice(name, first, what string) error {
+	return fmt.Errorf("zone %q: is defined twice%s, with %s; zones of one name share their counters and must be alike: rename one (a short form is named after its matcher and key: write a zone instead), or give its handler a namespace", name, first, what)
 }
 
 // keepCompany has limits that count together see what requests that wait have reserved, if any of them does. None is in force yet.

@@ -58,7 +58,40 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 			return nil, errorAt(line, errNoZone)
 		}
 	}
+	if err := handler.checkAlike(h.State); err != nil {
+		return nil, err
+	}
 	return h.NewRoute(matcherSet, handler), nil
+}
+
+// writtenZone is a zone of a Caddyfile, and where it stands.
+type writtenZone struct {
+	zone *Zone
+	at   caddyfile.Token
+}
+
+// checkAlike refuses a zone that differs from one of its name in another directive of the Caddyfile, as App.register does, which does not
+// know any more where they stand. state is what all directives share while they are adapted; nil: nothing is. The directives of named
+// routes share another.
+func (h *Handler) checkAlike(state map[string]any) error {
+	const key = "rate_limit.zones"
+	known, _ := state[key].(map[string]writtenZone) // by namespace and name
+	if known == nil {
+		known = make(map[string]writtenZone)
+	}
+	for _, name := range sortedNames(h.RateLimits) {
+		id, zone := zoneID(h.Namespace, name), writtenZone{h.RateLimits[name], h.places[name]}
+		first, twice := known[id]
+		if !twice {
+			known[id] = zone
+		} else if what := difference(first.zone.limits, zone.zone.limits); what != "" {
+			return errorAt(zone.at, definedTwice(name, ", first at "+placeOf(first.at), what))
+		}
+	}
+	if state != nil {
+		state[key] = known
+	}
+	return nil
 }
 
 // globalRules reports whether the global option names rule files.
@@ -140,6 +173,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 func (h *Handler) unmarshalCaddyfile(d *caddyfile.Dispenser, matcher string) error {
 	d.Next() // the directive's name
 	h.RateLimits = make(map[string]*Zone)
+	h.places = make(map[string]caddyfile.Token)
 	args := d.RemainingArgs()
 	if len(args) > 0 {
 		if err := h.shortForm(d, matcher, args); err != nil {
@@ -162,7 +196,7 @@ func (h *Handler) unmarshalCaddyfile(d *caddyfile.Dispenser, matcher string) err
 		}
 	}
 	if err := h.checkDomain(); err != nil {
-		return errorAt(at["domain"], err)
+		return errorAt(at["domain"], errors.New(inCaddyfile.Replace(err.Error())))
 	}
 	return nil
 }
@@ -195,7 +229,7 @@ func (h *Handler) shortForm(d *caddyfile.Dispenser, matcher string, args []strin
 	if err := zone.compile(name, ""); err != nil {
 		return d.WrapErr(err)
 	}
-	h.RateLimits[name] = zone
+	h.RateLimits[name], h.places[name] = zone, d.Token()
 	return nil
 }
 
@@ -419,7 +453,7 @@ func (h *Handler) zone(d *caddyfile.Dispenser) error {
 		return d.Errf("zone: %v", err)
 	}
 	if h.RateLimits[name] != nil {
-		return d.Errf("zone %q: is defined twice", name)
+		return d.Errf("zone %q: is defined twice, first at %s; keep one, or rename one", name, placeOf(h.places[name]))
 	}
 	zone := &Zone{}
 	line, at := d.Token(), make(map[string]caddyfile.Token) // where each word stands
@@ -434,10 +468,9 @@ func (h *Handler) zone(d *caddyfile.Dispenser) error {
 		}
 	}
 	if err := zone.compile(name, ""); err != nil {
-		told := strings.Replace(err.Error(), ": max_events", ": events", 1) // as the Caddyfile calls it
-		return errorAt(lineOf(err, name, at, line), errors.New(told))
+		return errorAt(lineOf(err, name, at, line), errors.New(inCaddyfile.Replace(err.Error())))
 	}
-	h.RateLimits[name] = zone
+	h.RateLimits[name], h.places[name] = zone, line
 	return nil
 }
 
@@ -741,6 +774,12 @@ func errorAt(token caddyfile.Token, err error) error {
 	d := caddyfile.NewDispenser([]caddyfile.Token{token})
 	d.Next()
 	return d.WrapErr(err)
+}
+
+// placeOf says where a token stands: file and line, and what imports it.
+func placeOf(token caddyfile.Token) string {
+	_, place, _ := strings.Cut(errorAt(token, errors.New("it")).Error(), ", at ")
+	return place
 }
 
 func unknownWord(d *caddyfile.Dispenser, where, word string, known []string) error {

@@ -302,14 +302,18 @@ func TestZonesOfOneNameAreAlikeOrRefused(t *testing.T) {
 	})
 	s := newServer(t)
 	for _, second := range []string{"limit 3/366d", "limit 2/365d", "limit 2/366d\nalgorithm fixed_window", "limit 2/366d\nenforcement shadow", "limit 2/366d\ncount_rejected"} {
-		config := s.caddyfile("", ":PORT {\n"+two(zone("limit 2/366d"), zone(second))+"\n}")
-		if why := s.refused(config); !strings.Contains(why, `zone "z"`) || !strings.Contains(why, "twice") {
-			t.Errorf("%q: refused with %s, want it to say that z is defined twice", second, why)
+		_, err := s.adapt("", ":PORT {\n"+two(zone("limit 2/366d"), zone(second))+"\n}")
+		if err == nil || !strings.Contains(err.Error(), `zone "z": is defined twice, first at Caddyfile:`) {
+			t.Errorf("%q: refused with %v, want it to say that z is defined twice, and where", second, err)
+		}
+		// A named route is adapted by itself, so that only Caddy's loading can find it.
+		config := s.caddyfile("", "&(named) {\nrate_limit {\n"+zone(second)+"\n}\n}\n:PORT {\nrate_limit {\n"+zone("limit 2/366d")+"\n}\ninvoke named\n}")
+		if why := s.refused(config); !strings.Contains(why, `zone "z": is defined twice, with another`) {
+			t.Errorf("%q in a named route: refused with %s, want it to say that z is defined twice", second, why)
 		}
 	}
-	config := s.caddyfile("", ":PORT {\n"+two(zone("limit 2/366d"), "zone z {\nkey {path}\nlimit 2/366d\n}")+"\n}")
-	if why := s.refused(config); !strings.Contains(why, "another key") {
-		t.Errorf("refused with %s, want it to say that the keys differ", why)
+	if _, err := s.adapt("", ":PORT {\n"+two(zone("limit 2/366d"), "zone z {\nkey {path}\nlimit 2/366d\n}")+"\n}"); err == nil || !strings.Contains(err.Error(), "another key") {
+		t.Errorf("refused with %v, want it to say that the keys differ", err)
 	}
 }
 

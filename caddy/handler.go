@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyevents"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/proxyweir/weir/core"
@@ -98,6 +99,7 @@ type Handler struct {
 	// were. From 1s to 1h; the default is 1m.
 	LogInterval caddy.Duration `json:"log_interval,omitempty"`
 
+	places      map[string]caddyfile.Token // where zones stand, while a Caddyfile is adapted
 	app         *App
 	limiter     *limiter
 	zones       []*Zone
@@ -188,13 +190,13 @@ func (h *Handler) provisionFiles(ctx caddy.Context) (err error) {
 	}
 	if len(patterns) == 0 {
 		if len(h.Descriptors) > 0 {
-			return errNoRulesFile
+			return errors.New("descriptors: stand without rules_files; the limits of descriptors are in a file")
 		}
 		if h.RulesInterval != 0 {
-			return fmt.Errorf("rules_interval %s: has no effect without rules_file", time.Duration(h.RulesInterval))
+			return fmt.Errorf("rules_interval %s: has no effect without rule files, which rules_files has, in a Caddyfile rules_file", time.Duration(h.RulesInterval))
 		}
 		if len(h.RateLimits) == 0 {
-			return errors.New("rate_limit has no zone: write a limit such as 100/1m, or a block with at least one zone, or rules_file and the name of a file with rules")
+			return errors.New(`rate_limit has no zone: write one into rate_limits, such as "api": {` + limitInJSON + `}, or the names of files with rules into rules_files`)
 		}
 		return nil
 	}
@@ -234,7 +236,7 @@ func (h *Handler) provisionLimiter(ctx caddy.Context) (*limiter, error) {
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	if m, ok := mod.(*MemoryStore); ok && m.MaxKeys != 0 {
-		return nil, errOwnMaxKeys
+		return nil, errors.New("store memory: max_keys stands in the store of the app rate_limit, since there is one memory for all handlers")
 	}
 	return h.app.limiterOver(mod)
 }
@@ -301,7 +303,7 @@ func (h *Handler) check() error {
 
 func (h *Handler) checkDomain() error {
 	if h.Domain != "" && len(h.Descriptors) == 0 {
-		return fmt.Errorf("domain %q: has no effect without a descriptor; write how a request becomes one: descriptor <key> {header.X-Key}", h.Domain)
+		return fmt.Errorf("domain %q: has no effect without a descriptor; write how a request becomes one: %s", h.Domain, entryInJSON)
 	}
 	return nil
 }

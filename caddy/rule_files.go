@@ -411,7 +411,7 @@ func (h *Handler) checkAny(s *fileSet) error {
 	if len(h.Descriptors) > 0 || len(s.Domains) == 0 || len(s.Rules) > 0 || len(h.RateLimits) > 0 {
 		return nil
 	}
-	return fmt.Errorf("rules_file: the files have descriptors alone, of domain %q, and nothing says what of a request they are: write a line such as descriptor <key> {header.X-Key} beside rules_file", s.Domains[0].Name())
+	return fmt.Errorf("rules_file: the files have descriptors alone, of domain %q, and nothing says what of a request they are: write a line such as descriptor <key> {header.X-Key} beside rules_file, in JSON %s beside rules_files", s.Domains[0].Name(), entryInJSON)
 }
 
 // adviseDescriptors warns of descriptors that no limit is for.

@@ -63,7 +63,7 @@ func (s *Status) Provision(ctx caddy.Context) error {
 	s.app = app.(*App)
 	s.logger = ctx.Logger()
 	if len(s.Rules) == 0 {
-		return errNoRules
+		return errors.New(`rate_limit_status: names no rule; write those that clients are told of: "rules": ["everyone"]`)
 	}
 	s.wanted = make(map[string]bool)
 	for _, name := range s.Rules {

@@ -444,13 +444,17 @@ func (z *Zone) limit(c core.LimitConfig) (*core.Limit, error) {
 		if z.Tiers != nil || z.isAlone() {
 			return nil, nil
 		}
-		return nil, errors.New("has no limit; write one such as 100/1m")
+		return nil, errors.New("has no limit; write one such as " + limitInJSON)
 	default:
 		if z.Period == "" {
 			return nil, errors.New("period: is missing; write a duration such as 1m, or day, week or month")
 		}
 		if err := core.ParseLimit("1/"+z.Period, &c); err != nil {
-			return nil, fmt.Errorf("period %q: must be a duration from 1ms to 366d such as 10s, 1m or 7d, or day, week or month", z.Period)
+			_, hint, _ := strings.Cut(err.Error(), " (did you mean ")
+			if hint != "" {
+				hint = " (did you mean " + hint
+			}
+			return nil, fmt.Errorf("period %q: must be a duration from 1ms to 366d such as 10s, 1m or 7d, or day, week or month%s", z.Period, hint)
 		}
 		c.Requests = z.Requests
 	}
@@ -463,6 +467,15 @@ func (z *Zone) limit(c core.LimitConfig) (*core.Limit, error) {
 	}
 	return limit, err
 }
+
+// What errors offer is in JSON's fields, since a configuration in JSON has nothing else; those of a Caddyfile are told by inCaddyfile.
+const (
+	limitInJSON = `"requests": 100, "period": "1m"`
+	entryInJSON = `"descriptors": [[{"key": "<key>", "value": "{http.request.header.X-Key}"}]]`
+)
+
+// inCaddyfile puts an error into the words of the Caddyfile.
+var inCaddyfile = strings.NewReplacer(limitInJSON, "100/1m", entryInJSON, "descriptor <key> {header.X-Key}", ": max_events", ": events")
 
 // checkWords says which of the fields that take one of a few words has another.
 func (z *Zone) checkWords() error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
@@ -64,7 +65,7 @@ func (z *Zone) checkAlone() error {
 		{"candidate", z.Candidate != nil},
 	} {
 		if field.said {
-			return errors.New(ruleset.NeedsLimit(field.what))
+			return errors.New(strings.Replace(ruleset.NeedsLimit(field.what), "100/1m", limitInJSON, 1))
 		}
 	}
 	return nil
