@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
@@ -98,16 +100,40 @@ func unmarshalStrict(data []byte, v any, known []string) error {
 	}
 	_, field, found := strings.Cut(err.Error(), "unknown field ")
 	if !found {
-		return err
+		return wrongDuration(data, reflect.TypeOf(v).Elem(), err)
 	}
 	word := strings.Trim(field, `"`)
 	if why := refusal(word); why != "" {
 		return fmt.Errorf("%s", why)
 	}
+	if meant := fieldOfWord[word]; meant != "" && slices.Contains(known, "period") {
+		return fmt.Errorf("unknown field %q; in JSON it is %s", word, meant)
+	}
 	if near := core.Nearest(word, known); near != "" {
 		return fmt.Errorf("unknown field %q (did you mean %s?)", word, near)
 	}
 	return fmt.Errorf("unknown field %q; there are %s", word, strings.Join(known, ", "))
+}
+
+// fieldOfWord has what stands in JSON for those words of a zone in the Caddyfile that are no fields, nor nearly so.
+var fieldOfWord = map[string]string{
+	"limit": limitInJSON, "events": "max_events, with window beside it", "override": `"overrides": [{"key": ["..."], "limit": "1000/1m"}]`,
+}
+
+// wrongDuration says which field of an object, that is read into t, is no duration; otherwise, if there is none, what is known.
+func wrongDuration(data []byte, t reflect.Type, otherwise error) error {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(data, &fields) != nil {
+		return otherwise
+	}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		kind, _ := fieldCalled(t, name)
+		if kind != reflect.TypeFor[caddy.Duration]() || json.Unmarshal(fields[name], new(caddy.Duration)) == nil {
+			continue
+		}
+		return fmt.Errorf("%s %s: must be a duration in quotes, such as \"10s\", \"1m\" or \"1h\"", name, fields[name])
+	}
+	return otherwise
 }
 
 // wrongType says of a value that is of another type than its field, in the words of JSON, what would be right. t is what was read into.
@@ -116,6 +142,8 @@ func wrongType(wrong *json.UnmarshalTypeError, t reflect.Type) error {
 	want := jsonType(wrong.Type)
 	if field, ok := fieldCalled(t, name); ok && field.Kind() == reflect.Slice && wrong.Type.Kind() != reflect.Slice {
 		want = jsonType(field)
+	} else if ok && field == reflect.TypeFor[caddy.Duration]() {
+		want = `a duration in quotes, such as "10s", "1m" or "1h"`
 	}
 	value, rest, _ := strings.Cut(wrong.Value, " ")
 	got := map[string]string{"string": "a text", "number": "a number", "bool": "true or false", "array": "a list", "object": "an object"}[value]
