@@ -172,7 +172,7 @@ func TestAdminNamesKeysInAnySpelling(t *testing.T) {
 				if strings.HasPrefix(url, "/") {
 					url = "http://a.test" + url
 				}
-				explained := a.ask("explain", fmt.Sprintf(`{"method": %q, "url": %q, "client_ip": "198.51.100.7"}`, method, url))
+				explained := a.ask("explain", fmt.Sprintf(`{"method": %q, "url": %q, "client_ip": "198.51.100.7", "server": "srv0"}`, method, url))
 				standing := a.ask("key", fmt.Sprintf(`{"rule": %q, "key": %s}`, rule, c.key))
 				for _, one := range at(t, explained, "handlers", 0, "rules").([]any) {
 					if at(t, one, "rule") == rule {
