@@ -121,6 +121,25 @@ local function lend(c, to)
 	c.lent, c.lentFrac, c.lentAt, c.dirty = units, part, charged, true
 end
 
+-- lasting has a key last for so many milliseconds. Where the user may not do that, it takes back with a command what was written just now:
+-- it would stay for ever.
+local function lasting(key, life, ...)
+	if type(pcall('PEXPIRE', key, life)) == 'table' then
+		call(...)
+		call('PEXPIRE', key, life) -- whose error says what is missing
+	end
+end
+
+-- lastCharge returns the last of the charges to come, or takes back the one that was written just now.
+local function lastCharge(c, own)
+	local charge = pcall('ZREVRANGE', c.pending, 0, 0, 'WITHSCORES')
+	if charge.err then
+		call('ZREM', c.pending, own)
+		call('ZREVRANGE', c.pending, 0, 0, 'WITHSCORES')
+	end
+	return tonumber(charge[2])
+end
+
 local function costOf(member) return (unpack('<d', member, 9)) end
 
 -- load reads a check's account, and charges what is due by now.
@@ -187,16 +206,16 @@ end
 local function save(c)
 	local last = math.max(c.softUntil, c.softAgain, c.shutUntil, c.quietUntil, c.tail)
 	if c.units > 0 then
-		local charge = call('ZREVRANGE', c.pending, 0, 0, 'WITHSCORES')
-		local span = 2 * c.P
+		local own = c.ticket .. pack('<d', c.cost)
+		local charge, span = lastCharge(c, own), 2 * c.P
 		if c.algorithm <= 2 then -- of which a higher limit may have let more be used
 			local v, units = pcall('GET', c.key), c.X
 			if type(v) == 'string' and #v == 17 then units = units + unpack('<I4', v, 8) end
 			span = math.max(span, (divide(units, c.P, c.R)))
 		end
-		last = math.max(last, tonumber(charge[2]) + span)
+		last = math.max(last, charge + span)
+		lasting(c.pending, format('%d', (last - real) / 1000 + 1), 'ZREM', c.pending, own)
 		if not isShutState(c) then call('PEXPIRE', c.key, format('%d', (last - real) / 1000 + 1)) end
-		call('PEXPIRE', c.pending, format('%d', (last - real) / 1000 + 1))
 	end
 	if c.lent > 0 or c.lentFrac > 0 then -- until all that the bucket owes has drained
 		local v, units = read('GET', c.key), c.lent + 1
@@ -234,7 +253,7 @@ end
 local function hold(c)
 	local key, member = heldUnder(c)
 	call('ZADD', key, format('%.0f', real + c.lease), member)
-	call('PEXPIRE', key, format('%d', c.lease / 1000 + 1000))
+	lasting(key, format('%d', c.lease / 1000 + 1000), 'ZREM', key, member)
 	c.flags = c.flags + 2
 end
 
@@ -444,7 +463,7 @@ end
 -- queue puts a request that waits at the end of the line. before and after are the states without it and with it.
 local function queue(c, depart, before, after)
 	call('RPUSH', c.line, pack('<c8I7I7I4', c.ticket, depart, c.tail, #before) .. before .. after)
-	call('PEXPIRE', c.line, format('%d', (depart - real) / 1000 + 1))
+	lasting(c.line, format('%d', (depart - real) / 1000 + 1), 'RPOP', c.line)
 	c.tail = depart
 end
 
@@ -458,9 +477,9 @@ local function admit(c, depart)
 		c.softAgain, c.dirty = real + c.P, true
 	end
 	if depart > real and (c.depart < depart or c.algorithm == 4 or c.behind) then
+		if c.delays and c.depart == depart then queue(c, depart, '', '') end
 		call('ZADD', c.pending, format('%.0f', depart), c.ticket .. pack('<d', c.cost))
 		c.units, c.dirty, c.flags = c.units + c.cost, true, c.flags + 2
-		if c.delays and c.depart == depart then queue(c, depart, '', '') end
 		c.reset, c.more = math.max(c.reset, depart - real + c.P), 0
 		return
 	end
@@ -567,6 +586,7 @@ const luaRenew = `
 local until_, made = format('%.0f', now + ARGV[1]), 0
 for i, key in ipairs(KEYS) do
 	local members = ARGV[i + 1]
+	call('PEXPIRE', key, format('%d', ARGV[1] / 1000 + 1000)) -- first, since without the right to it the members would stay for ever
 	for from = 1, #members, 16 do
 		made = made + call('ZADD', key, until_, string.sub(members, from, from + 15))
 	end

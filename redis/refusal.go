@@ -111,18 +111,27 @@ const (
 // concerned names the rules of a call that need one of the commands; all, where that is not to be told.
 func concerned(rules []*core.Rule, commands []string) string {
 	var names []string
+	add := func(r *core.Rule) {
+		name := ruleName(r)
+		for i := range names {
+			if names[i] == name { // of a rule with several limits, such as its requests' and its concurrency's
+				return
+			}
+		}
+		names = append(names, name)
+	}
 	for _, r := range rules {
 		for _, command := range commands {
 			word := " " + command + " "
 			if strings.Contains(commandsOfAll, word) || r.HasConduct() || strings.Contains(commandsOfLogs, word) && r.Limit().Algorithm() == core.SlidingWindowLog {
-				names = append(names, ruleName(r))
+				add(r)
 				break
 			}
 		}
 	}
 	if len(names) == 0 {
 		for _, r := range rules {
-			names = append(names, ruleName(r))
+			add(r)
 		}
 	}
 	word := "rule "

@@ -56,6 +56,7 @@ func TestARefusalSaysWhichRuleNeedsWhat(t *testing.T) {
 	plain := s.open(core.RuleConfig{Name: "plain"}, core.LimitConfig{})
 	log := s.open(core.RuleConfig{Name: "log", Namespace: "api"}, core.LimitConfig{Algorithm: core.SlidingWindowLog})
 	soft := s.open(core.RuleConfig{Name: "offenders", Conduct: core.Conduct{Penalties: []time.Duration{time.Minute}}}, core.LimitConfig{})
+	both := s.open(core.RuleConfig{Name: "offenders", Conduct: core.Conduct{Penalties: []time.Duration{time.Hour}}}, core.LimitConfig{})
 	lineOf := func(script *Script, call string) int {
 		for i, line := range strings.Split(script.Source, "\n") {
 			if strings.Contains(line, call) {
@@ -78,6 +79,8 @@ func TestARefusalSaysWhichRuleNeedsWhat(t *testing.T) {
 		{"ERR ACL failure in script: User weir has no permissions to run the 'lrem' command", scriptOfConduct, []*core.Rule{soft}, `rule "offenders" needs the command LREM, which`},
 		{rights(lineOf(scriptOfSeveral, "call('STRLEN'")), scriptOfSeveral, []*core.Rule{plain, log}, `rule "log" of "api" needs the command STRLEN, which`},
 		{rights(lineOf(scriptOfSeveral, "v = call('GET', key)")), scriptOfSeveral, []*core.Rule{plain, soft}, `rules "plain", "offenders" need the command GET, which`},
+		{"ERR ACL failure in script: User weir has no permissions to run the 'psetex' command", scriptOfConduct, []*core.Rule{soft, both}, `rule "offenders" needs the command PSETEX, which`},
+		{"ERR ACL failure in script", scriptOfConduct, []*core.Rule{soft, both}, `rule "offenders" needs a command that`},
 		{"NOPERM this user has no permissions to run the 'evalsha' command", scriptOfSeveral, []*core.Rule{plain, log}, `rules "plain", "log" of "api" need the command EVALSHA, which`},
 		{"NOPERM this user has no permissions to access one of the keys used as arguments", scriptOfSeveral, []*core.Rule{plain}, `rule "plain": Redis's ACL does not let the user at keys that begin with weir:; allow ~weir:*: `},
 		{"ERR Unknown Redis command called from script script: 956a, on @user_script:" + fmt.Sprint(lineOf(scriptOfConduct, "call('ZADD', c.pending")) + ".", scriptOfConduct, []*core.Rule{soft}, `rule "offenders" needs the command ZADD, which the server does not have under that name: `},

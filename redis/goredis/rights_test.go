@@ -124,6 +124,13 @@ func TestWithoutACommandNoRuleAdmitsMoreThanItsLimit(t *testing.T) {
 		}
 		openConcurrency(t, n, "places", 3)
 		names = append(names, "places")
+		for _, algorithm := range []core.Algorithm{core.TokenBucket, core.SlidingWindowLog} {
+			limit, err := core.NewLimit(core.LimitConfig{Requests: 1, Period: 30 * time.Minute, Algorithm: algorithm, Delays: true, MaxDelay: time.Hour})
+			if err != nil {
+				t.Fatal(err)
+			}
+			open(core.RuleConfig{Name: limit.Algorithm().String() + "-delay", Limit: limit})
+		}
 		for r, name := range names {
 			admitted := 0
 			for range 10 {
@@ -140,6 +147,12 @@ func TestWithoutACommandNoRuleAdmitsMoreThanItsLimit(t *testing.T) {
 			}
 			if admitted > 3 {
 				t.Errorf("%s without %s: %d requests were admitted, want 3 at most", name, command, admitted)
+			}
+		}
+		// Defect found: what was written in front of the command that is missing stayed in Redis for ever.
+		for _, key := range server.MustDo(t, "KEYS", "*").List {
+			if left := server.MustDo(t, "PTTL", key.Text); left.Int == -1 {
+				t.Errorf("without %s: the key %q never expires", command, key.Text)
 			}
 		}
 	}
