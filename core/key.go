@@ -104,10 +104,10 @@ func (s Source) Spell(value string) (string, error) {
 	}
 	switch s.kind {
 	case "host":
-		return plainHost(HostOf(value)), nil
+		return SpellHost(value)
 	case "header":
 		if s.name == "Host" {
-			return plainHost(HostOf(value)), nil
+			return SpellHost(value)
 		}
 	case "method":
 		return SpellMethod(value)
@@ -134,12 +134,82 @@ func SpellMethod(value string) (string, error) {
 	return CleanMethod(value), nil
 }
 
-// SpellPath returns a path that a person has written as CleanPath has it. The error says why no request has such a one.
+// SpellHost returns a host that a person has written, maybe with a port, as CleanHost has it. The error says why no request has such a
+// one. A name with a * is refused, too: nobody but an attacker sends it.
+func SpellHost(value string) (string, error) {
+	authority := value
+	scheme := strings.Index(value, "://")
+	if scheme >= 0 {
+		authority = value[scheme+3:]
+	}
+	end := strings.IndexAny(authority, "/?#")
+	if end >= 0 {
+		authority = authority[:end]
+	}
+	host := CleanHost(authority[strings.LastIndexByte(authority, '@')+1:])
+	if !isASCII(host) {
+		return "", fmt.Errorf("%q: must be a host as it is sent, in Punycode: xn--…", value)
+	}
+	if !isHost(host) {
+		return "", fmt.Errorf("%q: must be one host, such as shop.example", value)
+	}
+	if scheme >= 0 {
+		return "", fmt.Errorf("%q: must be a host, and is a URL; write %s", value, host)
+	}
+	if end >= 0 {
+		return "", fmt.Errorf("%q: must be a host such as shop.example, without a path", value)
+	}
+	host = CleanHost(value)
+	if !isHost(host) {
+		return "", fmt.Errorf("%q: must be one host, such as shop.example", value)
+	}
+	return host, nil
+}
+
+func isASCII(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if s[i] >= 0x80 {
+			return false
+		}
+	}
+	return true
+}
+
+// isHost reports whether a text is a name or an address that CleanHost may have left of a request's host.
+func isHost(host string) bool {
+	if strings.IndexByte(host, ':') >= 0 {
+		_, err := netip.ParseAddr(host)
+		return err == nil
+	}
+	for i := 0; i < len(host); i++ {
+		c := host[i]
+		if !isNameByte(c) && strings.IndexByte("!$%&'()+,;=~", c) < 0 { // what Go's server takes, but for *
+			return false
+		}
+	}
+	return strings.Trim(host, ".") != ""
+}
+
+// SpellPath returns a path that a person has written as CleanPath has it. The error says why no request has such a one, or that it is
+// written as in a URL.
 func SpellPath(value string) (string, error) {
 	if !strings.HasPrefix(value, "/") && value != "*" { // which OPTIONS may have
 		return "", fmt.Errorf("%q: must be a path, which begins with /", value)
 	}
+	if escape := EscapeIn(value); escape != "" {
+		return "", fmt.Errorf("%q: must be written decoded, without %s", value, escape)
+	}
 	return CleanPath(value), nil
+}
+
+// EscapeIn returns the first byte that is escaped in a text as in a URL, such as %20; "" where there is none.
+func EscapeIn(text string) string {
+	for i := 0; i+2 < len(text); i++ {
+		if text[i] == '%' && isHex(text[i+1]) && isHex(text[i+2]) {
+			return text[i : i+3]
+		}
+	}
+	return ""
 }
 
 // HostOf returns the host of "host:port", of "[host]:port", or of a host without a port.
@@ -189,6 +259,9 @@ func (p Prefixes) Key(text string) (string, error) {
 	if network.IsSingleIP() || key == network.String() {
 		return key, nil
 	}
+	if network.Bits() == 0 {
+		return "", fmt.Errorf("%q: is no client, but all; what holds for all is the rule's limit itself; name one, such as %s", text, p.Mask(someAddress(network)))
+	}
 	field := "ipv6_prefix"
 	most := p.IPv6
 	if network.Addr().Is4() {
@@ -205,6 +278,14 @@ func (p Prefixes) Key(text string) (string, error) {
 		return "", fmt.Errorf("%q: is no client: each of its addresses is counted by itself; name one, or count by such networks (%s %d)", text, field, network.Bits())
 	}
 	return "", fmt.Errorf("%q: is no client: it is counted by smaller networks, such as %s (%s %d); name one, or count by larger ones (%s %d)", text, key, field, most, field, network.Bits())
+}
+
+// someAddress returns an address for an example, of the kind that a network's are.
+func someAddress(network netip.Prefix) string {
+	if network.Addr().Is4() {
+		return "192.0.2.7"
+	}
+	return "2001:db8::7"
 }
 
 // orNetwork says what may stand in place of an address.

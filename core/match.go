@@ -130,10 +130,8 @@ func checkPath(field, path string) error {
 		}
 		return fmt.Errorf("match: %s: %q covers all that is below it, without a *; write it as /v1", field, path)
 	}
-	for i := 0; i+2 < len(path); i++ {
-		if path[i] == '%' && isHex(path[i+1]) && isHex(path[i+2]) {
-			return fmt.Errorf("match: %s: %q must be written decoded, without %s", field, path, path[i:i+3])
-		}
+	if escape := EscapeIn(path); escape != "" {
+		return fmt.Errorf("match: %s: %q must be written decoded, without %s", field, path, escape)
 	}
 	return nil
 }
