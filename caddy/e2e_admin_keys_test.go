@@ -84,7 +84,13 @@ func TestAdminRefusesKeysThatNoClientCanHave(t *testing.T) {
 				{"wide", []string{"198.51.100.0/24"}, `key: client_ip: "198.51.100.0/24": is a part of 198.51.0.0/16, which is counted as one (ipv4_prefix 16)`},
 				{"wide", []string{"2001:db8::/32"}, `key: client_ip: "2001:db8::/32": is no client: it is counted by smaller networks`},
 				{"pair", []string{"a.test", "192.0.2.7"}, `key: client_ip: must be an address`},
+				{"pair", []string{"192.0.2.7", "https://c.test/login"}, `: must be a host, and is a URL; write c.test`},
+				{"pair", []string{"192.0.2.7", "a b"}, `: must be one host, such as shop.example`},
+				{"pair", []string{"192.0.2.7", "*.example.com"}, `: must be one host`},
+				{"pair", []string{"192.0.2.7", "."}, `: must be one host`},
+				{"pair", []string{"192.0.2.7", "example.com/login"}, `: must be a host such as shop.example, without a path`},
 				{"place", []string{"login"}, `: must be a path, which begins with /`},
+				{"place", []string{"/a%20b"}, `: must be written decoded, without %20`},
 				{"way", []string{"P T"}, `: must be a method such as POST`},
 			} {
 				key, _ := json.Marshal(test.key)

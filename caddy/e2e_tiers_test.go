@@ -237,6 +237,13 @@ func TestOverridesThatWouldBeOfOthersOrOfNobodyAreRefused(t *testing.T) {
 		{"key {path}\noverride login 2/366d", `overrides: "login": must be a path, which begins with /`},
 		{"key \"{client_ip} {method}\"\noverride 192.0.2.7 \"P T\" 2/366d", `overrides: "P T": must be a method such as POST`},
 		{"key {path}\noverride /login 2/366d\noverride //Login 3/366d", `overrides: "//Login": is there twice; keep one`},
+		{"key {path.0}\noverride /login 2/366d", `overrides: "/login": must be one segment of a path`},
+		{"key {labels.1}\noverride b.test 2/366d", `overrides: "b.test": must be one label of a host`},
+		{"key {host}\noverride https://c.test 2/366d", `overrides: "https://c.test": must be a host, and is a URL; write c.test`},
+		{"key {remote_port}\noverride 70000 2/366d", `overrides: "70000": must be a port, 1 to 65535`},
+		{"key {file}\noverride /Index.html 2/366d", `overrides: "/Index.html": must be one segment of a path`},
+		{"tiers {host} {\n*.example.com 2/366d\n}", `tiers: "*.example.com": must be one host, such as shop.example`},
+		{"ipv4_prefix 24\noverride 0.0.0.0/0 2/366d", `overrides: "0.0.0.0/0": is no client, but all; what holds for all is the rule's limit itself; name one, such as 192.0.2.0/24`},
 		{"tiers {client_ip} {\nevil-host 2/366d\n}", `tiers: "evil-host": must be an address, since the tier is one`},
 		{"tiers {path} {\nlogin 2/366d\n}", `tiers: "login": must be a path, which begins with /`},
 	} {

@@ -180,6 +180,10 @@ func (k *keyMaker) named(part *keyPart, value string) (string, error) {
 			return "", err
 		}
 		value = written
+	default:
+		if err := checkWritten(part.name, value); err != nil {
+			return "", err
+		}
 	}
 	return k.masked(part, value), nil
 }

@@ -28,11 +28,11 @@ func spellingOf(placeholder string) *spelling {
 	}
 	switch name {
 	case "host":
-		return &spelling{func(r *http.Request) string { return core.CleanHost(r.Host) }, spelt(core.CleanHost)}
+		return &spelling{func(r *http.Request) string { return core.CleanHost(r.Host) }, core.SpellHost}
 	case "hostport":
-		return &spelling{func(r *http.Request) string { return cleanHostPort(r.Host) }, spelt(cleanHostPort)}
+		return &spelling{func(r *http.Request) string { return cleanHostPort(r.Host) }, writtenHostPort}
 	case "tls.server_name":
-		return &spelling{serverName, spelt(core.CleanHost)}
+		return &spelling{serverName, core.SpellHost}
 	case "method":
 		return &spelling{func(r *http.Request) string { return core.CleanMethod(r.Method) }, core.SpellMethod}
 	case "orig_method":
@@ -44,11 +44,11 @@ func spellingOf(placeholder string) *spelling {
 	case "orig_uri":
 		return &spelling{func(r *http.Request) string { return cleanURL(original(r).URL) }, spellURI}
 	case "uri.path_escaped":
-		return &spelling{func(r *http.Request) string { return url.QueryEscape(core.CleanPath(r.URL.Path)) }, escaped(core.SpellPath)}
+		return &spelling{func(r *http.Request) string { return url.QueryEscape(core.CleanPath(r.URL.Path)) }, escaped(rawPath)}
 	}
 	if label, found := strings.CutPrefix(name, "host.labels."); found {
 		if n, err := strconv.Atoi(label); err == nil && n >= 0 {
-			return &spelling{func(r *http.Request) string { return hostLabel(core.CleanHost(r.Host), n) }, spelt(strings.ToLower)}
+			return &spelling{func(r *http.Request) string { return hostLabel(core.CleanHost(r.Host), n) }, writtenLabel}
 		}
 	}
 	if piece, found := strings.CutPrefix(name, "uri.path"); found {
@@ -66,15 +66,19 @@ func spellingOfPath(name string, of func(r *http.Request) *url.URL) *spelling {
 		return &spelling{func(r *http.Request) string { return pathOf(of(r)) }, core.SpellPath}
 	}
 	var piece func(path string) string
+	written := writtenPiece
 	switch name {
 	case ".file":
 		piece = func(p string) string { _, file := path.Split(p); return file }
 	case ".dir":
 		piece = func(p string) string { dir, _ := path.Split(p); return dir }
+		written = writtenDir
 	case ".file.base":
 		piece = func(p string) string { return strings.TrimSuffix(path.Base(p), path.Ext(p)) }
+		written = writtenBase
 	case ".file.ext":
 		piece = path.Ext
+		written = writtenExt
 	default:
 		n, err := strconv.Atoi(strings.TrimPrefix(name, "."))
 		if err != nil || n < 0 || !strings.HasPrefix(name, ".") {
@@ -82,12 +86,7 @@ func spellingOfPath(name string, of func(r *http.Request) *url.URL) *spelling {
 		}
 		piece = func(p string) string { return segment(p, n) }
 	}
-	return &spelling{func(r *http.Request) string { return piece(pathOf(of(r))) }, spelt(strings.ToLower)}
-}
-
-// spelt is for values of which any can be.
-func spelt(clean func(string) string) func(string) (string, error) {
-	return func(value string) (string, error) { return clean(value), nil }
+	return &spelling{func(r *http.Request) string { return piece(pathOf(of(r))) }, written}
 }
 
 // escaped is a spelling of values that are escaped as a whole.
@@ -184,7 +183,7 @@ func spellURI(value string) (string, error) {
 	if err != nil {
 		plain = written
 	}
-	if plain, err = core.SpellPath(plain); err != nil {
+	if plain, err = rawPath(plain); err != nil {
 		return "", err
 	}
 	return cleanURL(&url.URL{Path: plain, RawQuery: query}), nil
