@@ -387,7 +387,7 @@ func FuzzKeyTemplate(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, template string) {
 		var names []string
-		text, err := splitPlaceholders(template, func(name string) error {
+		texts, err := splitPlaceholders(template, func(name string) error {
 			names = append(names, name)
 			return nil
 		})
@@ -407,6 +407,10 @@ func FuzzKeyTemplate(f *testing.F) {
 			asked = append(asked, name)
 			return "", true
 		})
+		if len(texts) != len(names)+1 {
+			t.Errorf("%q: has %d texts around %d placeholders", template, len(texts), len(names))
+		}
+		text := strings.Join(texts, "")
 		if replaced := repl.ReplaceAll(template, ""); replaced != text {
 			t.Errorf("%q: the text around is %q, for Caddy %q", template, text, replaced)
 		}

@@ -585,6 +585,9 @@ descriptors:
   - {key: path, value: /login, rate_limit: {unit: year, requests_per_unit: 1}}
   - {key: path, value: "*.pdf", rate_limit: {unit: year, requests_per_unit: 1}}
   - {key: text, value: At-/Login, rate_limit: {unit: year, requests_per_unit: 1}}
+  - {key: text, value: at-/Logout, rate_limit: {unit: year, requests_per_unit: 1}}
+  - {key: text, value: "at-/Logs/*", rate_limit: {unit: year, requests_per_unit: 1}}
+  - {key: text, value: "at-/logs/*", rate_limit: {unit: year, requests_per_unit: 1}}
   - key: tenant
     value: Acme
     descriptors:
@@ -592,10 +595,11 @@ descriptors:
       - {key: method, value: "P*", rate_limit: {unit: year, requests_per_unit: 1}}
 `)
 	told := make(map[string]bool)
-	for _, line := range s.awaitLog(3, "a descriptor's value is met by no request") {
+	for _, line := range s.awaitLog(5, "a descriptor's value is met by no request") {
 		told[fmt.Sprint(line["domain"], " ", line["key"], " ", line["value"])] = true
 	}
-	for _, want := range []string{`d path "/Login": requests have "/login"`, `d path "/API/*/action": requests have "/api/*/action"`, `d method "post": requests have "POST"`} {
+	for _, want := range []string{`d path "/Login": requests have "/login"`, `d path "/API/*/action": requests have "/api/*/action"`, `d text "at-/Logout": requests have "at-/logout"`,
+		`d text "at-/Logs/*": requests have "at-/logs/*"`, `d method "post": requests have "POST"`} {
 		if !told[want] {
 			t.Errorf("the log lacks %s: %v", want, told)
 		}

@@ -62,6 +62,97 @@ func TestKeysTakeTheSpellingsOfOneHostMethodOrPathForTheSame(t *testing.T) {
 	}
 }
 
+// A request line may be without a path, which upstreams get as "/": it is no way round a limit of that path, wherever it is written.
+func TestARequestWithoutAPathIsOneForTheRoot(t *testing.T) {
+	lines := []string{"GET / HTTP/1.1", "GET http://a.test HTTP/1.1", "GET http://a.test?q HTTP/1.1", "GET foo: HTTP/1.1", "GET foo:? HTTP/1.1"}
+	for name, zone := range map[string]string{
+		"a path":         "match {\npath /\n}\nkey all",
+		"any path":       "match {\npath /*\n}\nkey all",
+		"a regexp":       "match {\npath_regexp ^/$\n}\nkey all",
+		"an expression":  `match {` + "\n" + `expression "{path} == '/' && {orig_path} == '/' && path('/')"` + "\n}\nkey all",
+		"not a path":     "match {\nnot path /login\npath /*\n}\nkey all",
+		"a shared key":   "key {path}",
+		"a skipped key":  "key {path}\non_missing_key skip",
+		"a directory":    "key {dir}\non_missing_key skip",
+		"several":        "key {method}{orig_path}\non_missing_key reject",
+		"a tier":         "key all\ntiers {path} {\n/ 5/366d\n* unlimited\n}",
+		"an escaped one": "key {%path}",
+	} {
+		t.Run(strings.Map(letters, name), func(t *testing.T) {
+			limit := "limit 5/366d"
+			if strings.Contains(zone, "tiers") {
+				limit = ""
+			}
+			s := startSite(t, "rate_limit {\nzone z {\n"+zone+"\n"+limit+"\n}\n}\nrespond ok")
+			for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
+				for _, line := range lines {
+					if got := raw(t, s, line+"\r\nHost: a.test\r\n\r\n"); got != want {
+						t.Errorf("%s: status %d, want %d", line, got, want)
+					}
+				}
+			}
+		})
+	}
+	t.Run("a_rule_file", func(t *testing.T) {
+		s := startFiles(t, "rate_limit {\nrules_file DIR/rules/*.yaml\n}\nrespond ok", "a.yaml",
+			rulesOf("{name: root, match: {paths: [/]}, limit: 5/366d, key: ['static:all']}"))
+		for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
+			for _, line := range lines {
+				if got := raw(t, s, line+"\r\nHost: a.test\r\n\r\n"); got != want {
+					t.Errorf("%s: status %d, want %d", line, got, want)
+				}
+			}
+		}
+	})
+	t.Run("a_descriptor", func(t *testing.T) {
+		s := startFiles(t, byFiles("descriptor path {path}"), "d.yaml", "domain: d\ndescriptors:\n  - {key: path, value: /, rate_limit: {unit: year, requests_per_unit: 5}}\n")
+		for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
+			for _, line := range lines {
+				if got := raw(t, s, line+"\r\nHost: a.test\r\n\r\n"); got != want {
+					t.Errorf("%s: status %d, want %d", line, got, want)
+				}
+			}
+		}
+	})
+}
+
+// Brackets are for IPv6 addresses; round a name they are no way round a zone's matchers.
+func TestBracketsRoundANameAreNoWayRoundAZonesMatchers(t *testing.T) {
+	for _, match := range []string{"host a.test", `expression "{host} == 'a.test'"`, "vars {host} a.test", "header Host a.test"} {
+		t.Run(strings.Map(letters, match), func(t *testing.T) {
+			s := startSite(t, fmt.Sprintf("rate_limit {\nzone z {\nmatch {\n%s\n}\nkey all\nlimit 1/366d\n}\n}\nrespond ok", match))
+			s.admit(1, "http://a.test/")
+			for _, host := range []string{"[a.test]", "[a.test.]", "[A.TEST]"} {
+				if got := raw(t, s, "GET / HTTP/1.1\r\nHost: "+host+"\r\n\r\n"); got != http.StatusTooManyRequests {
+					t.Errorf("Host: %s: status %d, want 429", host, got)
+				}
+			}
+		})
+	}
+}
+
+// A tier whose source has text round a placeholder applies however it is written.
+func TestATierRoundAPlaceholderApplies(t *testing.T) {
+	s := startSite(t, `rate_limit {
+		zone z {
+			key {path}
+			tiers "m-{path}" {
+				m-/t/Login 2/366d
+				*          3/366d
+			}
+		}
+	}
+	respond ok`)
+	s.admit(1, "/t/Login")
+	s.admit(1, "/t/login")
+	s.reject("/t/Login")
+	s.admit(3, "/t")
+	_, err := s.adapt("", ":PORT {\nrate_limit {\nzone z {\ntiers m-{path} {\nn-/t 1/366d\n* unlimited\n}\n}\n}\n}")
+	if err == nil || !strings.Contains(err.Error(), `tiers: "n-/t": is no text of m-{http.request.uri.path}`) {
+		t.Error(err)
+	}
+}
+
 // What a key is made of where something has rewritten the request is what it was rewritten to, as elsewhere in Caddy.
 func TestKeysOfARewrittenPathAreOfWhatItCameTo(t *testing.T) {
 	s := startSite(t, `route {
@@ -96,6 +187,12 @@ func TestAnotherSpellingOfAMethodOrHostIsNoWayRoundAZonesMatchers(t *testing.T) 
 		"host a.test":                           {[]string{"http://a.test/", "http://A.test./", "http://a.test.:81/"}, []string{"http://b.test/"}},
 		`expression "{host} == 'a.test'"`:       {[]string{"http://a.test/", "http://a.test./", "http://a.test.:81/"}, []string{"http://b.test./"}},
 		"path /login":                           {[]string{"/login", "//LOGIN", "/x/../login"}, []string{"/login/"}},
+		`expression "{host} == 'b.test'"`:       {[]string{"http://b.test/", "http://B.tEst/", "http://b.test:1/"}, []string{"http://a.test/"}},
+		"vars {host} a.test":                    {[]string{"http://a.test/", "http://A.TEST:81/"}, []string{"http://b.test/"}},
+		"vars {labels.1} a":                     {[]string{"http://a.test/", "http://a.test./"}, []string{"http://test.a/"}},
+		"header Host a.test":                    {[]string{"http://a.test/", "http://A.Test/", "http://a.test./"}, []string{"http://b.test/"}},
+		"header_regexp Host ^a\\.test(:\\d+)?$": {[]string{"http://a.test/", "http://A.Test:81/", "http://a.test.:81/"}, []string{"http://b.test/"}},
+		"host 2001:db8::1":                      {[]string{"http://[2001:db8::1]/", "http://[2001:DB8::1]:81/"}, []string{"http://[2001:db8::2]/"}},
 		`expression "{hostport} == 'a.test:1'"`: {[]string{"http://a.test:1/", "http://a.test.:1/"}, []string{"http://a.test./"}},
 	} {
 		t.Run(strings.Map(letters, match), func(t *testing.T) {
@@ -105,11 +202,15 @@ func TestAnotherSpellingOfAMethodOrHostIsNoWayRoundAZonesMatchers(t *testing.T) 
 				if r.status != http.StatusOK {
 					t.Fatalf("%s: status %d", request, r.status)
 				}
-				sent, _, found := strings.Cut(request, " ")
+				sent, url, found := strings.Cut(request, " ")
 				if !found {
-					sent = "GET"
+					sent, url = "GET", request
 				}
-				if !strings.HasPrefix(r.body, sent+" ") || strings.Contains(request, "test.") != strings.Contains(r.body, "test.") {
+				host := s.addr
+				if !strings.HasPrefix(url, "/") {
+					host = strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/")
+				}
+				if r.body != sent+" "+host {
 					t.Errorf("%s: the response was made for %q", request, r.body)
 				}
 			}

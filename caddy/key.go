@@ -28,8 +28,9 @@ type keyMaker struct {
 	template            string
 	spec                string // what the key is made of, for the rule's identity
 	needsAuthentication bool
-	ofAddress           bool // the client's, or the peer's
-	whole               bool // the template is one placeholder, and no text
+	ofAddress           bool     // the client's, or the peer's
+	whole               bool     // the template is one placeholder, and no text
+	around              []string // the texts in front of the placeholders, and behind the last
 }
 
 // keyPart is one placeholder of a key.
@@ -53,7 +54,7 @@ const (
 // newKeyMaker takes a template apart. The error says which placeholder is wrong.
 func newKeyMaker(template string, prefixes core.Prefixes) (*keyMaker, error) {
 	k := &keyMaker{template: template, prefixes: prefixes, masks: prefixes != core.Prefixes{}}
-	text, err := splitPlaceholders(template, func(name string) error {
+	texts, err := splitPlaceholders(template, func(name string) error {
 		if err := checkPlaceholder(name); err != nil {
 			return err
 		}
@@ -81,6 +82,8 @@ func newKeyMaker(template string, prefixes core.Prefixes) (*keyMaker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("key %q: %w", template, err)
 	}
+	k.around = texts
+	text := strings.Join(texts, "")
 	if len(k.parts) == 0 {
 		k.static = text
 		full := fullPlaceholder(strings.Replace(text, "remote_ip", "remote_host", 1))
@@ -217,12 +220,106 @@ func (k *keyMaker) of(values []string) string {
 	return key
 }
 
-// spelling returns the spelling that all of the value is in; nil: there is none.
-func (k *keyMaker) spelling() *spelling {
-	if !k.whole || len(k.parts) != 1 {
-		return nil
+// respells reports whether a value of the template, or a piece of it, has a spelling.
+func (k *keyMaker) respells() bool {
+	for i := range k.parts {
+		if k.parts[i].kind == spelled {
+			return true
+		}
 	}
-	return k.parts[0].spell
+	return false
+}
+
+// textNamed returns the text that requests have where a person has written this one for the template: as it is, but for what stands in
+// the place of a placeholder that has a spelling. The error says why no request has such a one.
+//
+// Where a text can be taken apart in several ways, that which leaves it as it is goes first, since requests have that text; then that
+// whose first pieces are the shortest.
+func (k *keyMaker) textNamed(text string) (string, error) {
+	if !k.respells() {
+		return text, nil
+	}
+	if k.whole {
+		if text == "" {
+			return "", nil
+		}
+		return k.parts[0].spell.written(text)
+	}
+	s := textSpeller{maker: k, text: text, tries: mostTries}
+	if rest, found := strings.CutPrefix(text, k.around[0]); found && s.take(0, rest, k.around[0]) {
+		return s.text, nil
+	}
+	if s.found {
+		return s.first, nil
+	}
+	if s.why != nil {
+		return "", s.why
+	}
+	return "", fmt.Errorf("%q: is no text of %s", text, k.template)
+}
+
+// unmet says why no request has a value that a rule file has for the template; "": some may have it. See ruleset.Unmet.
+func (k *keyMaker) unmet(value string) string {
+	if k.whole {
+		return ruleset.Unmet(value, k.parts[0].spell.written)
+	}
+	text, err := k.textNamed(value)
+	if err != nil || text == value { // another descriptor of these keys may have it
+		return ""
+	}
+	if strings.IndexByte(value, '*') >= 0 && !strings.EqualFold(text, value) { // what it stands for may be any part of the template
+		return ""
+	}
+	return fmt.Sprintf("%q: requests have %q", value, text)
+}
+
+// mostTries bounds the ways in which a text is taken apart.
+const mostTries = 10000
+
+// textSpeller takes a text apart by a template.
+type textSpeller struct {
+	maker *keyMaker
+	text  string // as it is written
+	first string // what the first way comes to
+	found bool
+	why   error // what is wrong with the first way that is none
+	tries int
+}
+
+// take goes through the ways in which a text ends with the template's parts from one on, made being the spelling of what is in front. It
+// reports whether one leaves all as it is.
+func (s *textSpeller) take(part int, rest, made string) bool {
+	if part == len(s.maker.parts) {
+		if rest != "" {
+			return false
+		}
+		if !s.found {
+			s.found = true
+			s.first = made
+		}
+		return made == s.text
+	}
+	behind := s.maker.around[part+1]
+	for end := 0; end <= len(rest) && s.tries > 0; end++ {
+		if !strings.HasPrefix(rest[end:], behind) || part == len(s.maker.parts)-1 && end+len(behind) != len(rest) {
+			continue
+		}
+		s.tries--
+		piece := rest[:end]
+		if p := &s.maker.parts[part]; p.kind == spelled && piece != "" {
+			var err error
+			if piece, err = p.spell.written(piece); err != nil {
+				if s.why == nil {
+					s.why = err
+				}
+				continue
+			}
+		}
+		if s.take(part+1, rest[end+len(behind):], made+piece+behind) {
+			return true
+		}
+	}
+	return false
 }
 
 // text returns the value of the template, with the text around its placeholders.
@@ -278,9 +375,9 @@ func replacerOf(r *http.Request) *caddy.Replacer {
 	return r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 }
 
-// splitPlaceholders calls f for each placeholder of a template, as Caddy's replacer finds them, and returns the text
-// around them, without the backslashes that escape braces. A brace that opens a placeholder and is never closed is an error.
-func splitPlaceholders(template string, f func(name string) error) (text string, err error) {
+// splitPlaceholders calls f for each placeholder of a template, as Caddy's replacer finds them, and returns the texts in front of each
+// and behind the last, without the backslashes that escape braces. A brace that opens a placeholder and is never closed is an error.
+func splitPlaceholders(template string, f func(name string) error) (texts []string, err error) {
 	var around strings.Builder
 	for i := 0; i < len(template); i++ {
 		c := template[i]
@@ -295,14 +392,16 @@ func splitPlaceholders(template string, f func(name string) error) (text string,
 		}
 		end := closingBrace(template, i)
 		if end < 0 {
-			return "", fmt.Errorf("%q has no closing brace; write \\{ for a brace that opens nothing", template[i:])
+			return nil, fmt.Errorf("%q has no closing brace; write \\{ for a brace that opens nothing", template[i:])
 		}
 		if err := f(template[i+1 : end]); err != nil {
-			return "", err
+			return nil, err
 		}
+		texts = append(texts, around.String())
+		around.Reset()
 		i = end
 	}
-	return around.String(), nil
+	return append(texts, around.String()), nil
 }
 
 // closingBrace returns where the placeholder ends that begins at open: at the first closing brace that is not escaped. The

@@ -441,12 +441,11 @@ func (h *Handler) adviseValues(domain *ruleset.Domain, d descriptor) {
 	}
 	told := 0
 	for i, e := range d {
-		spell := e.value.spelling()
-		if spell == nil {
+		if !e.value.respells() {
 			continue
 		}
 		for _, value := range domain.Values(keys, i) {
-			if why := ruleset.Unmet(value, spell.written); why != "" && told < mostUnmet {
+			if why := e.value.unmet(value); why != "" && told < mostUnmet {
 				told++
 				h.logger.Warn("a descriptor's value is met by no request", zap.String("domain", domain.Name()), zap.String("key", e.key), zap.String("value", why))
 			}

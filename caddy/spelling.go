@@ -192,31 +192,95 @@ func spellURI(value string) (string, error) {
 // usualMethods are those whose letters need no look.
 var usualMethods = []string{http.MethodGet, http.MethodPost, http.MethodHead, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}
 
-// covers asks the zone's matchers whether they cover a request. They are Caddy's, and tell the spellings of a method apart, and a name
-// from the same with a dot at its end: they are asked about the request in the spelling that limits go by.
+// covers asks the zone's matchers whether they cover a request. They are Caddy's, and tell the spellings of a method apart, most those of
+// a host, and no path from "/": they are asked about the request in the spelling that limits go by. Other spellings of a path are left to
+// them: "path" takes them for the same, and who writes "path_regexp" may want to tell them apart.
 func (z *Zone) covers(r *http.Request) (bool, error) {
 	method, host := r.Method, r.Host
 	if !slices.Contains(usualMethods, method) {
 		method = core.CleanMethod(method)
 	}
-	if strings.HasSuffix(host, ".") || strings.Contains(host, ".:") {
-		host = cleanHostPort(host)
+	if !isUsualHost(host) {
+		host = matchedHost(host)
 	}
-	if method == r.Method && host == r.Host {
+	if method == r.Method && host == r.Host && r.URL.Path != "" && (r.TLS == nil || isUsualHost(r.TLS.ServerName)) {
 		return z.matcherSets.AnyMatchWithError(r)
 	}
 	return z.coversSpelt(r, method, host)
 }
 
-// coversSpelt is covers for a request with another method and host. What follows sees those that it has: an upstream may go by them.
+// isUsualHost reports whether a host, with its port or without, is in the one spelling by a look: no letter is in upper case, no bracket
+// is there, and no dot is at the end.
+func isUsualHost(hostport string) bool {
+	for i := 0; i < len(hostport); i++ {
+		switch c := hostport[i]; {
+		case 'A' <= c && c <= 'Z' || c == '[':
+			return false
+		case c == '.' && (i+1 == len(hostport) || hostport[i+1] == ':'):
+			return false
+		case c >= 0x80: // of which some are letters
+			return false
+		}
+	}
+	return true
+}
+
+// matchedHost is cleanHostPort with an IPv6 address in brackets, where it came so: there matchers look for its end.
+func matchedHost(hostport string) string {
+	host := cleanHostPort(hostport)
+	if strings.HasPrefix(hostport, "[") && !strings.HasPrefix(host, "[") && strings.IndexByte(host, ':') >= 0 && core.HostOf(host) == host {
+		return "[" + host + "]"
+	}
+	return host
+}
+
+// mostLabels is how many labels a name can have.
+const mostLabels = 127
+
+// coversSpelt is covers for a request with another method, host or path. What follows sees those that it has: an upstream may go by them.
 func (z *Zone) coversSpelt(r *http.Request, method, host string) (bool, error) {
 	spelt := *r
 	spelt.Method = method
 	spelt.Host = host
 	repl := replacerOf(r) // of which expressions have theirs
-	for name, value := range map[string]string{"http.request.method": method, "http.request.host": core.CleanHost(host), "http.request.hostport": host} {
-		repl.Set(name, value)
-		defer repl.Delete(name)
+	for name, value := range speltPlaceholders(r, method, host) {
+		repl.Set("http.request."+name, value)
+		defer repl.Delete("http.request." + name)
+	}
+	if r.URL.Path == "" {
+		root := *r.URL
+		root.Path = "/"
+		root.RawPath = ""
+		spelt.URL = &root
+	}
+	if r.TLS != nil && !isUsualHost(r.TLS.ServerName) {
+		state := *r.TLS
+		state.ServerName = core.CleanHost(state.ServerName)
+		spelt.TLS = &state
 	}
 	return z.matcherSets.AnyMatchWithError(&spelt)
+}
+
+// speltPlaceholders returns what placeholders have for a request in another spelling.
+func speltPlaceholders(r *http.Request, method, host string) map[string]string {
+	values := map[string]string{"method": method, "host": core.CleanHost(host), "hostport": host}
+	if host != r.Host {
+		labels := strings.Split(core.CleanHost(host), ".")
+		for i := 0; i < len(labels) && i < mostLabels; i++ {
+			values["host.labels."+strconv.Itoa(i)] = labels[len(labels)-1-i]
+		}
+	}
+	if r.TLS != nil && !isUsualHost(r.TLS.ServerName) {
+		values["tls.server_name"] = core.CleanHost(r.TLS.ServerName)
+	}
+	if r.URL.Path == "" {
+		values["uri.path"] = "/"
+		values["uri.path_escaped"] = "%2F"
+		values["uri.path.dir"] = "/"
+	}
+	if or := original(r); or.URL.Path == "" {
+		values["orig_uri.path"] = "/"
+		values["orig_uri.path.dir"] = "/"
+	}
+	return values
 }

@@ -6,9 +6,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/core"
 )
 
 // What requests have is what is written in configurations and asked of the admin API, however it is spelt there; a value that requests
@@ -79,5 +81,47 @@ func TestAValueIsSpeltAsRequestsHaveItHoweverItIsWritten(t *testing.T) {
 		if got := cleanHostPort(host); got != want {
 			t.Errorf("host and port %q: %q, want %q", host, got, want)
 		}
+	}
+}
+
+// A text with placeholders in it is written in any spelling of theirs; the text around them is as it is.
+func TestATextRoundPlaceholdersIsSpeltWhereThePlaceholdersStand(t *testing.T) {
+	for _, c := range []struct{ template, written, want string }{
+		{"m-{http.request.uri.path}", "m-/t//Login", "m-/t/login"},
+		{"M {http.request.uri.path}!", "M /T!!", "M /t!!"},
+		{"{http.request.host}:{http.request.port}", "Shop.test:8080", "shop.test:8080"},
+		{"{http.request.host}:{http.request.port}", "::1:8080", "::1:8080"}, // which a request has
+		{"{http.request.method} {http.request.uri.path}", "post /A b", "POST /a b"},
+		{"{http.request.method}{http.request.uri.path}", "post/A", "POST/a"},
+		{"{http.auth.user.id}@{http.request.host}", "Ann@B@Shop.Test", "Ann@b@shop.test"},
+		{"x{http.auth.user.id}", "xAnn", "xAnn"},
+		{"{http.request.uri.query.a}-{http.request.method}", "A-b-get", "A-B-GET"},
+		{`\{{http.request.host}\}`, "{A.test}", "{a.test}"},
+	} {
+		k, err := newKeyMaker(c.template, core.Prefixes{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, written := range []string{c.written, c.want} {
+			if got, err := k.textNamed(written); err != nil || got != c.want {
+				t.Errorf("%s, written as %q: %q, %v; want %q", c.template, written, got, err, c.want)
+			}
+		}
+	}
+	for template, written := range map[string]string{"m-{http.request.uri.path}": "n-/t", "{http.request.uri.path}-m": "/t-n", "{http.request.method} {http.request.uri.path}": "GET login"} {
+		k, err := newKeyMaker(template, core.Prefixes{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := k.textNamed(written); err == nil {
+			t.Errorf("%s: %q is taken for %q", template, written, got)
+		}
+	}
+	k, err := newKeyMaker(strings.Repeat("{http.request.host}", 20), core.Prefixes{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := k.textNamed(strings.Repeat("A", 200)); err != nil || got != strings.Repeat("a", 200) { // of which there are more ways than there is time for
+		t.Errorf("%q, %v", got, err)
 	}
 }

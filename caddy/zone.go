@@ -342,11 +342,17 @@ func (z *Zone) checkOverrides() error {
 
 // checkTiers refuses tiers that no request could ever have.
 func (z *Zone) checkTiers() error {
-	if z.Tiers == nil || !z.tier.whole {
+	if z.Tiers == nil {
 		return nil
 	}
 	for _, value := range slices.Sorted(maps.Keys(z.Tiers.Limits)) {
 		if value == ruleset.AnyTier {
+			continue
+		}
+		if !z.tier.whole {
+			if _, err := z.tier.textNamed(value); err != nil {
+				return fmt.Errorf("tiers: %w", err)
+			}
 			continue
 		}
 		if _, err := z.tier.keyNamed([]string{value}); err != nil {
@@ -361,10 +367,11 @@ func (z *Zone) checkTiers() error {
 
 // tierFor returns the tier of requests for whose source of it the configuration has that value.
 func (z *Zone) tierFor(value string) string {
-	if !z.tier.whole {
-		return value
+	if z.tier.whole {
+		return z.tier.of([]string{value})
 	}
-	return z.tier.of([]string{value})
+	spelt, _ := z.tier.textNamed(value) // checked
+	return spelt
 }
 
 // hasLimit reports whether the zone says what its own limit is, in whichever words.

@@ -142,8 +142,12 @@ func isHex(c byte) bool {
 
 // CleanPath returns a path in the one of its spellings that limits go by: in lower case, without empty segments, and without those
 // that are dots. So nobody comes round a limit by another spelling, which the proxy or what is behind it may take for the same. A slash
-// at the end is kept: such a path is another.
+// at the end is kept: such a path is another. No path at all ("GET http://example.com HTTP/1.1") is "/", as proxies send it on; "*", which
+// OPTIONS may have, is no path, and stays.
 func CleanPath(p string) string {
+	if p == "" {
+		return "/"
+	}
 	if strings.HasPrefix(p, "/") && (strings.Contains(p, "//") || strings.Contains(p, "/.")) {
 		ended := strings.HasSuffix(p, "/") || strings.HasSuffix(p, "/.") || strings.HasSuffix(p, "/..")
 		p = path.Clean(p)

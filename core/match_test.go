@@ -182,7 +182,11 @@ func TestEverySpellingOfAPathIsCovered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	index := NewMatchIndex([]*Matcher{exact, prefix})
+	root, err := Match{Paths: []string{"/"}, Hosts: []string{"a.com"}}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	index := NewMatchIndex([]*Matcher{exact, prefix, root})
 	source, err := ParseSource("path")
 	if err != nil {
 		t.Fatal(err)
@@ -202,11 +206,12 @@ func TestEverySpellingOfAPathIsCovered(t *testing.T) {
 		"/v1":             {prefix, "/v1"},
 		"//v1/x":          {prefix, "/v1/x"},
 		"/V1/x":           {prefix, "/v1/x"},
-		"/x/.././v1/..":   {nil, "/"},
+		"/x/.././v1/..":   {root, "/"},
 		"/v10":            {nil, "/v10"},
 		"/.well-known/v1": {nil, "/.well-known/v1"},
 		"*":               {nil, "*"},
-		"":                {nil, ""},
+		"":                {root, "/"},
+		"/":               {root, "/"},
 	} {
 		r := &http.Request{Host: "A.COM.:8080", URL: &url.URL{Path: path}, Header: http.Header{}}
 		if got := exact.Covers(r, ""); got != (want.matcher == exact) {
@@ -214,6 +219,9 @@ func TestEverySpellingOfAPathIsCovered(t *testing.T) {
 		}
 		if got := prefix.Covers(r, ""); got != (want.matcher == prefix) {
 			t.Errorf("%q: the prefix covers it: %v", path, got)
+		}
+		if got := root.Covers(r, ""); got != (want.matcher == root) {
+			t.Errorf("%q: the root covers it: %v", path, got)
 		}
 		if got := len(index.Candidates(r, nil)); got == 0 && want.matcher != nil {
 			t.Errorf("%q: is not found", path)

@@ -193,6 +193,19 @@ func TestWhatTheLogsLimitsRejectedIsCountedWhateverItsStatus(t *testing.T) {
 	}
 }
 
+// What a client may write for the root in a request's first line is counted as it.
+func TestARequestWithoutAPathIsReplayedAsOneForTheRoot(t *testing.T) {
+	hits := each("192.0.2.1", 1, 2, 3, 4)
+	hits[1].path = "GET http://example.com"
+	hits[2].path = "GET foo:"
+	hits[3].path = "OPTIONS *" // which is no path
+	rules := rulesOf("{name: root, match: {paths: [/]}, limit: 1/1h}", "{name: each, limit: 3/1h, key: [path]}")
+	r, verdicts := run(t, Config{Rules: filesOf(t, rules), Logs: []string{logIn(t, "log", linesOf(hits...))}})
+	if verdicts != "ARRA" {
+		t.Errorf("%s, want ARRA: %+v", verdicts, r)
+	}
+}
+
 func TestARulesOwnCandidateIsCompared(t *testing.T) {
 	r, verdicts := run(t, Config{
 		Rules: filesOf(t, rulesOf("{name: a, limit: 2/1m, algorithm: sliding_window_log, candidate: {limit: 1/1m}}")),
