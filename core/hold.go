@@ -52,7 +52,7 @@ func (l *Limiter) Depart(holds []Hold) {
 	for i := range holds {
 		if holds[i].waits {
 			holds[i].waits = false
-			holds[i].Rule.room.leave(holds[i].Key)
+			holds[i].Rule.room.leave(holds[i].Rule, holds[i].Key)
 		}
 	}
 }

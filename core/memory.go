@@ -78,6 +78,7 @@ type space struct {
 	_      [64]byte     // as in Memory
 	keys   atomic.Int64
 	kept   atomic.Int64 // of keys, as underWay and byHand in Memory
+	cost   atomic.Int64 // the most that a request cost which was rejected, and might have been allowed; 0: 1
 
 	logTimes atomic.Int64 // as in Memory, of this rule's logs
 }
@@ -292,6 +293,7 @@ func (m *Memory) decideOne(c *Check, peek bool) {
 	if !c.Decision.Allowed && i >= 0 {
 		if !peek {
 			s.owners[i] |= rejected
+			noteCost(c)
 		}
 		if s.slots[i].state.A >= shutMark {
 			stepBack(&s.slots[i].state, now)
@@ -350,6 +352,7 @@ func (m *Memory) decideAll(checks []Check, peek bool) {
 			if slot := find(s, c.hash); slot >= 0 {
 				if !peek {
 					s.owners[slot] |= rejected
+					noteCost(c)
 				}
 				stepBack(&s.slots[slot].state, now)
 			}

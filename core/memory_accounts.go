@@ -386,6 +386,7 @@ func (m *Memory) turnAway(s *shard, c *Check, w *weighing, now int64) {
 	co := r.conduct
 	if c.slot = find(s, c.hash); c.slot >= 0 {
 		s.owners[c.slot] |= rejected
+		noteCost(c)
 	}
 	if w.shut || w.reserved || r.limit.algorithm == inFlight {
 		return

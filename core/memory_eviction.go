@@ -24,6 +24,7 @@ type standing struct {
 	offences   int     // of a key that has a penalty
 	population int64   // of its zone
 	zone       uint32  // number of its space
+	charged    int64   // when a bucket was last charged: limits of one zone may differ in how long it takes to drain
 	reset      int64   // microseconds until it is unused again
 }
 
@@ -47,6 +48,7 @@ func (m *Memory) appraise(s *shard, i int, now int64, st *standing) {
 		m.fallDueIn(s, i, now)
 	}
 	limits := sp.limits.Load().([]*Limit)
+	cost := sp.cost.Load()
 	if left := shutFor(&s.slots[i].state, now); left > 0 && len(limits) > 0 {
 		st.class = byHand
 		st.reset = left
@@ -66,7 +68,7 @@ func (m *Memory) appraise(s *shard, i int, now int64, st *standing) {
 		if st.class < inUse {
 			st.class = inUse
 		}
-		if d.Remaining == 0 && st.class < exhausted {
+		if (d.Remaining == 0 || d.Remaining < cost) && st.class < exhausted { // what a cost does not divide is never used up
 			st.class = exhausted
 		} else if l.algorithm == LeakyBucket && d.ResetAfter > l.maxDelay && st.class < exhausted { // its queue has room, but is too long
 			st.class = exhausted
@@ -76,6 +78,9 @@ func (m *Memory) appraise(s *shard, i int, now int64, st *standing) {
 		}
 		if d.ResetAfter > st.reset {
 			st.reset = d.ResetAfter
+		}
+		if l.algorithm == TokenBucket || l.algorithm == LeakyBucket {
+			st.charged = s.slots[i].state.A & (1<<timeBits - 1)
 		}
 	}
 	if owner&accounted != 0 {
@@ -91,12 +96,21 @@ func (m *Memory) appraise(s *shard, i int, now int64, st *standing) {
 	st.zone = owner &^ marks
 }
 
+// noteCost notes what a request cost that was rejected: with less than that a key has nothing left that is of use.
+func noteCost(c *Check) {
+	sp := c.Rule.space
+	if c.Cost > 1 && c.Decision.RetryAfter != Never && c.Cost > sp.cost.Load() {
+		sp.cost.Store(c.Cost)
+	}
+}
+
 // cheaper reports whether a costs less to forget than b. It is a strict weak order, so that the choice does not depend on the order in
 // which keys are looked at: each line decides among those that all lines before it hold for equal.
 //
 // What is unused goes first, and who is shut out by hand last. Else the zone decides, whatever state its keys are in, since
 // it is up to a flood in which state they are. In the zone the class decides, and the share in use, or the offences of who
-// is shut out. Of keys that are rejected, the one goes that recovers last: a flood is newer than those whom it is to wash away.
+// is shut out. Of keys that are rejected, the newest goes, which was charged or recovers last: a flood is newer than those whom it is to
+// wash away.
 func cheaper(a, b *standing) bool {
 	if a.class != b.class && (a.class == expired || b.class == expired || a.class >= byHand || b.class >= byHand) {
 		return a.class < b.class
@@ -124,6 +138,9 @@ func cheaper(a, b *standing) bool {
 	}
 	if a.class == inUse {
 		return a.reset < b.reset
+	}
+	if a.charged != b.charged {
+		return a.charged > b.charged
 	}
 	return a.reset > b.reset
 }

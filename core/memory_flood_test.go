@@ -90,12 +90,16 @@ func (z *floodedZone) full(s *conductScene, key string) bool {
 	return !d.Allowed || d.Delay > 0
 }
 
-// floodOf returns how many keys a flood has: n, or as many as WEIR_FLOOD says, of which a store keeps a fifth.
+// floodOf returns how many keys a flood has: n, or as many as WEIR_FLOOD says, of which a store keeps a fifth. Under the race detector it
+// has all of them, since the promises are of stores with room for each zone's victims, and some of the floods are left out.
 func floodOf(n int) int {
 	if text := os.Getenv("WEIR_FLOOD"); text != "" {
 		n, _ = strconv.Atoi(text)
 	}
-	return fewerRounds(n)
+	if interpreted {
+		return n / 40
+	}
+	return n
 }
 
 // The manners of a flood: how each of its keys is used.
@@ -172,10 +176,11 @@ func TestAFloodOfOneZoneResetsNoCounterOfAnotherWhateverStateItsKeysAreIn(t *tes
 	victims, keys := 20, floodOf(4_000)
 	if interpreted { // as many as have a place in a smaller store
 		victims = 4
+		keys = 300
 	}
 	for number, flooded := range everyZone(t, 2, time.Hour) {
 		for which, manner := range manners {
-			if interpreted && (number+which)%(7*len(manners)) != 0 { // some of them
+			if interpreted && (number+which)%(7*len(manners)) != 0 || underRace && (number+which)%7 != 0 { // some of them
 				continue
 			}
 			s := newConductScene(t, MemoryConfig{MaxKeys: keys / 5})
@@ -215,14 +220,14 @@ func TestAFloodOfManyZonesDoesNotLetInWhoIsOverALimit(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
 	for _, index := range []Index{Probing, Mapped} {
 		for zones := 1; zones <= 8; zones++ {
-			if interpreted && (zones%3 != 0 || index == Probing) {
+			if interpreted && (zones%3 != 0 || index == Probing) || underRace && zones%3 != 0 {
 				continue
 			}
 			s := newConductScene(t, MemoryConfig{MaxKeys: keys / 5, Index: index})
 			var list []*floodedZone
 			for len(list) < zones {
 				requests := []int64{5, 100, 1000}[len(list)%3]
-				if interpreted && requests > 5 {
+				if (interpreted || underRace) && requests > 5 {
 					requests /= 10
 				}
 				z, _ := newFloodedZone(t, Algorithm(1+r.Intn(5)), "reject", requests, []time.Duration{10 * time.Hour, 24 * time.Hour, 1000 * time.Hour}[len(list)%3])
@@ -336,6 +341,72 @@ func TestAFloodOfHundredsOfZonesDoesNotLetInWhoIsOverALimit(t *testing.T) {
 	}
 }
 
+// Defects that were: a victim of a higher tier, whose bucket takes longer to drain than those of a flood under a lower one; one whose bucket
+// was charged for its rejections; and one with something left that is less than a request costs.
+func TestAFloodWithinAZoneDoesNotLetInWhoIsOverItsLimit(t *testing.T) {
+	victims, keys := 20, 5000
+	if interpreted {
+		victims = 3
+		keys = 200
+	}
+	for _, c := range []struct {
+		name             string
+		algorithm        Algorithm
+		victims, others  int64 // the limits of the two
+		cost             int64
+		countRejected    bool
+		requests, floods int // of each victim, and of each key of the flood
+	}{
+		{"a higher tier", TokenBucket, 100, 5, 1, false, 103, 8},
+		{"a higher tier, used once", TokenBucket, 100, 5, 1, false, 103, 1},
+		{"a higher tier", SlidingWindowLog, 100, 5, 1, false, 103, 8},
+		{"a higher tier", LeakyBucket, 100, 5, 1, false, 103, 8},
+		{"a queue that is too long", LeakyBucket, 5, 5, 1, true, 15, 2},
+		{"a queue that is too long", LeakyBucket, 5, 5, 1, true, 15, 5},
+		{"a cost of 6 of 10", TokenBucket, 10, 10, 6, false, 5, 1},
+		{"a cost of 6 of 10, rejected", TokenBucket, 10, 10, 6, false, 5, 2},
+		{"a cost of 3 of 10", TokenBucket, 10, 10, 3, false, 9, 3},
+		{"a cost of 6 of 10", SlidingWindowLog, 10, 10, 6, false, 5, 1},
+		{"a cost of 6 of 10", FixedWindow, 10, 10, 6, false, 5, 1},
+		{"a cost of 6 of 10", SlidingWindowCounter, 10, 10, 6, false, 5, 1},
+	} {
+		s := newConductScene(t, MemoryConfig{MaxKeys: keys / 5})
+		rule := func(requests int64) *Rule {
+			limit := mustLimit(t, LimitConfig{Algorithm: c.algorithm, Requests: requests, Period: time.Hour})
+			return s.open(RuleConfig{Name: "z", Limit: limit, CountRejected: c.countRejected})
+		}
+		high, low := rule(c.victims), rule(c.others)
+		use := func(r *Rule, key string) bool {
+			checks := []Check{{Rule: r, Key: key, Cost: c.cost}}
+			var v Verdict
+			if err := s.limiter.Decide(checks, false, &v); err != nil {
+				t.Fatal(err)
+			}
+			return v.Outcome == Allow
+		}
+		for i := 0; i < victims; i++ {
+			for n := 0; n < c.requests; n++ {
+				use(high, "victim "+strconv.Itoa(i))
+			}
+		}
+		for i := 0; i < keys; i++ {
+			s.now += 10
+			for n := 0; n < c.floods; n++ {
+				use(low, "invented "+strconv.Itoa(i))
+			}
+		}
+		n := 0
+		for i := 0; i < victims; i++ {
+			if use(high, "victim "+strconv.Itoa(i)) {
+				n++
+			}
+		}
+		if n > 0 {
+			t.Errorf("%s, %s: %d of %d victims are let in", c.name, c.algorithm.String(), n, victims)
+		}
+	}
+}
+
 // anyStanding draws one as appraise and its callers make them, of few values, so that equals come up.
 func anyStanding(r *rand.Rand) standing {
 	st := standing{class: expired + r.Intn(underWay+1)}
@@ -343,6 +414,7 @@ func anyStanding(r *rand.Rand) standing {
 		return st
 	}
 	st.rank = r.Intn(3)
+	st.charged = r.Int63n(3)
 	st.size = r.Intn(3)
 	st.share = float64(r.Intn(3)) / 2
 	st.offences = r.Intn(3)

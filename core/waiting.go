@@ -17,6 +17,10 @@ func newRoom() *room { return &room{keys: make(map[string]int64)} }
 
 // enter counts a request in, and reports whether it was within the bounds of its rule. Where it was not, it is to leave at once.
 func (w *room) enter(r *Rule, key string) bool {
+	if !boundsKeys(r) {
+		w.total.Add(1)
+		return true
+	}
 	w.mu.Lock()
 	total := w.total.Add(1) - 1
 	own := w.keys[key]
@@ -26,7 +30,11 @@ func (w *room) enter(r *Rule, key string) bool {
 }
 
 // leave counts a request out.
-func (w *room) leave(key string) {
+func (w *room) leave(r *Rule, key string) {
+	if !boundsKeys(r) {
+		w.total.Add(-1)
+		return
+	}
 	w.mu.Lock()
 	w.total.Add(-1)
 	if n := w.keys[key]; n > 1 {
@@ -53,16 +61,20 @@ func (w *room) admits(r *Rule, key string) bool {
 // key may, it is a quarter of the places that are left. So one key has a fifth of the room at most, and n that take all they can, one
 // after the other, leave (4/5)ⁿ of it to those that have none yet: twelve leave a fifteenth.
 func hasRoom(r *Rule, total, own int64) bool {
-	co := r.conduct
-	if co == nil || co.maxWaiting == 0 { // a leaky bucket, whose burst is the bound of each key
+	if !boundsKeys(r) {
 		return true
 	}
+	co := r.conduct
 	left := co.maxWaiting - total
 	if co.waitingPerKey > 0 {
 		return left > 0 && own < co.waitingPerKey
 	}
 	return left > 0 && 4*own < left
 }
+
+// boundsKeys reports whether a rule bounds how many requests of a key wait, so that they are counted by their keys. A leaky bucket that does not
+// delay does not: its burst is the bound of each key.
+func boundsKeys(r *Rule) bool { return r.conduct != nil && r.conduct.maxWaiting != 0 }
 
 // Waits reports whether the rule may have requests wait: where its limit delays, and in a leaky bucket.
 func (r *Rule) Waits() bool { return r.room != nil }
