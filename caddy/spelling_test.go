@@ -93,7 +93,7 @@ func TestATextRoundPlaceholdersIsSpeltWhereThePlaceholdersStand(t *testing.T) {
 		{"{http.request.host}:{http.request.port}", "::1:8080", "::1:8080"}, // which a request has
 		{"{http.request.method} {http.request.uri.path}", "post /A b", "POST /a b"},
 		{"{http.request.method}{http.request.uri.path}", "post/A", "POST/a"},
-		{"{http.auth.user.id}@{http.request.host}", "Ann@B@Shop.Test", "Ann@b@shop.test"},
+		{"{http.auth.user.id}@{http.request.host}", "Ann@B@Shop.Test", "Ann@B@shop.test"}, // since no host has an @
 		{"x{http.auth.user.id}", "xAnn", "xAnn"},
 		{"{http.request.uri.query.a}-{http.request.method}", "A-b-get", "A-B-GET"},
 		{`\{{http.request.host}\}`, "{A.test}", "{a.test}"},
