@@ -136,15 +136,19 @@ func (a *account) tolerance(now int64) (there, begun bool) {
 	return now < a.softUntil, now < a.softUntil
 }
 
-// exceed notes that a request has exceeded the limit, or would have without tolerance.
-func (a *account) exceed(r *Rule, begins bool, now int64) {
+// exceed notes that a request has exceeded the limit, or would have without tolerance. wait is how long the rule's own limit would have
+// it wait, or Never where that does not say by when what tolerance has let through has drained. Tolerance does not come again before.
+func (a *account) exceed(r *Rule, begins bool, wait, now int64) {
 	if begins {
 		a.softUntil = now + r.conduct.softFor
 		a.loan = &loan{wide: r.conduct.wide}
 	}
 	if now < a.softUntil || now < a.softAgain {
 		a.last = now
-		a.softAgain = now + r.limit.period
+		again := now + latest(r.limit.period, wait)
+		if wait != Never || again > a.softAgain { // what another request has said is owed stays owed
+			a.softAgain = again
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ type weighing struct {
 	account  *account // nil: the key has none
 	limit    *Limit   // by which it was decided: the rule's, or the wide one
 	depart   int64    // when the rule would let the request go; not before now
+	hardWait int64    // of a rule with tolerance: how long its own limit would have the request wait; Never where it does not say
 	begins   bool     // tolerance begins with the request
 	behind   bool     // the turn is behind all charges to come, and is one of them
 	shut     bool     // it was rejected because its key is shut out
@@ -219,6 +220,10 @@ func (m *Memory) weighPlain(s *shard, c *Check, w *weighing, now, reserved int64
 func (m *Memory) weighSoft(s *shard, c *Check, w *weighing, now, reserved int64) {
 	there, begun := w.account.tolerance(now)
 	m.weighPlain(s, c, w, now, reserved)
+	w.hardWait = c.Decision.RetryAfter
+	if w.reserved { // which is no more than a guess
+		w.hardWait = Never
+	}
 	if !there || c.Decision.Allowed && !begun {
 		return
 	}
@@ -398,7 +403,7 @@ func (m *Memory) turnAway(s *shard, c *Check, w *weighing, now int64) {
 		return
 	}
 	if co.wide != nil && w.account != nil {
-		w.account.exceed(r, false, now)
+		w.account.exceed(r, false, w.hardWait, now)
 	}
 	if len(co.penalties) > 0 {
 		a := m.accountOf(s, c, now)
@@ -481,7 +486,7 @@ func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
 		return
 	}
 	if w.begins || c.Decision.Soft {
-		m.accountOf(s, c, now).exceed(r, w.begins, now)
+		m.accountOf(s, c, now).exceed(r, w.begins, w.hardWait, now)
 	}
 	if depart > now && (w.depart < depart || r.space.isLog || w.behind) {
 		a := m.accountOf(s, c, now)

@@ -300,6 +300,8 @@ local function weighSoft(c)
 	local begun = real < c.softUntil
 	local there = begun or real >= c.softAgain
 	weighPlain(c, false)
+	c.hardWait = c.wait
+	if c.onlyReserved then c.hardWait = -1 end
 	if not there or c.ok and not begun then return end
 	local hardOk, hardRemaining, hardWait, hardReset, hardMore, hardReserved = c.ok, c.remaining, c.wait, c.reset, c.more, c.onlyReserved
 	c.onlyReserved = false
@@ -433,6 +435,15 @@ local function standWithout(c)
 	if remaining < c.reserved then c.more = 0 end
 end
 
+-- exceed notes that a request has exceeded the limit. Tolerance does not come again before what it has let through has drained, by what the
+-- limit itself would have the request wait (-1: it does not say, and what another request has said is owed stays owed).
+local function exceed(c)
+	if real >= c.softUntil and real >= c.softAgain then return end
+	local again = real + math.max(c.P, c.hardWait)
+	if c.hardWait ~= -1 or again > c.softAgain then c.softAgain = again end
+	c.dirty = true
+end
+
 local function turnAway(c)
 	if c.isShut or c.onlyReserved or c.inflight then return end
 	if c.counts == 1 then
@@ -448,7 +459,7 @@ local function turnAway(c)
 ` + luaStay + `
 	end
 	if c.wait == -1 then return end
-	if c.isSoft and (real < c.softUntil or real < c.softAgain) then c.softAgain, c.dirty = real + c.P, true end
+	if c.isSoft then exceed(c) end
 	if #c.penalties > 0 then
 		if real >= c.quietUntil then c.offences = 0 end
 		c.offences = c.offences + 1
@@ -474,7 +485,7 @@ local function admit(c, depart)
 	end
 	if c.soft then
 		if c.begins then c.softUntil = real + c.softFor end
-		c.softAgain, c.dirty = real + c.P, true
+		exceed(c)
 	end
 	if depart > real and (c.depart < depart or c.algorithm == 4 or c.behind) then
 		if c.delays and c.depart == depart then queue(c, depart, '', '') end

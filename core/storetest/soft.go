@@ -16,6 +16,7 @@ func testSoft(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store
 			s.t = t
 			toleranceBeginsAndEnds(s, v)
 			toleranceComesAgainAfterAQuietPeriod(s, v)
+			toleranceDoesNotComeAgainBeforeItsDebtIsPaid(s, v)
 			toleranceIsForEachKey(s, v)
 			costsAboveOneAreTolerated(s, v)
 			whatToleranceDoesNotHelpDoesNotBeginIt(s, v)
@@ -120,6 +121,32 @@ func toleranceComesAgainAfterAQuietPeriod(s *scene, v variant) {
 			s.is("when a minute was quiet", s.take(r, key, 1), softYes)
 		}
 	}
+}
+
+// toleranceDoesNotComeAgainBeforeItsDebtIsPaid: who keeps silent is let in when the last rejection has told, and not on tolerance before,
+// however many periods that is.
+func toleranceDoesNotComeAgainBeforeItsDebtIsPaid(s *scene, v variant) {
+	s.t.Helper()
+	s.clock.Set(start())
+	r := s.open(core.RuleConfig{Name: "debt", Limit: v.limit(s.t, 4, minute), Conduct: tolerant(500, 10*time.Second)})
+	s.use(r, "alice", 4)
+	for i := 0; i < 20; i++ {
+		s.is("of the 20 that tolerance gives", s.take(r, "alice", 1), softYes)
+	}
+	s.clock.Add(10 * second)
+	d := s.take(r, "alice", 1)
+	s.is("after tolerance", d, softNo)
+	for waited := int64(0); waited < d.RetryAfter-1; {
+		step := minute
+		if step > d.RetryAfter-1-waited {
+			step = d.RetryAfter - 1 - waited
+		}
+		waited += step
+		s.clock.Add(step)
+		s.is("before what was told", s.peek(r, "alice", 1), core.Decision{Limit: 4, RetryAfter: d.RetryAfter - waited})
+	}
+	s.clock.Add(1)
+	s.use(r, "alice", 1)
 }
 
 func toleranceIsForEachKey(s *scene, v variant) {
