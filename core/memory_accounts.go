@@ -527,6 +527,11 @@ func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
 		m.accountOf(s, c, now).lend(r.limit, w.limit, before, at)
 	}
 	m.write(s, c, w.limit, at)
+	if decision.Soft && w.hardWait == Never { // as of a request that costs more than the limit; what it owes is known by what it leaves
+		m.evaluate(s, c, r.limit, at, 1)
+		m.accountOf(s, c, now).exceed(r, false, c.Decision.RetryAfter, now)
+		c.Decision = decision
+	}
 	if depart > now && r.limit.delays {
 		a := m.accountOf(s, c, now)
 		c.Ticket = m.tickets.Add(1)

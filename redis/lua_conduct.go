@@ -502,6 +502,11 @@ local function admit(c, depart)
 	c.reset = at - real + reset
 	if depart > real then c.more = 0 elseif c.delays and c.algorithm == 4 then c.more = more end
 	keep(c)
+	if c.soft and c.hardWait == -1 then -- as of a request that costs more than the limit; what it owes is known by what it leaves
+		evaluate(c, at, 1, false)
+		c.hardWait = wait
+		exceed(c)
+	end
 	if depart > real and c.delays then
 		if type(before) ~= 'string' then before = '' end
 		queue(c, depart, before, value)
