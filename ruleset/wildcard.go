@@ -2,6 +2,7 @@ package ruleset
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -45,8 +46,8 @@ func fits(t *tail, rest string) bool {
 }
 
 // Unmet says why no request has a descriptor's value, where what it is taken from has one spelling; "": some may have it. spell returns a
-// value that a person has written in that spelling, and an error where it can have none. Of a wildcard only the case of letters is looked
-// at.
+// value that a person has written in that spelling, and an error where it can have none, which begins with the value. Of a wildcard the
+// case of letters is looked at, and whether a few texts in place of its * make a value that requests have.
 func Unmet(value string, spell func(value string) (string, error)) string {
 	if !isWildcard(value) {
 		spelled, err := spell(value)
@@ -73,7 +74,50 @@ func Unmet(value string, spell func(value string) (string, error)) string {
 		spelled = strings.ToUpper(path)
 	}
 	if spelled == path {
-		return ""
+		return unmetWildcard(value, spell, strings.HasSuffix(letters, "AA"))
 	}
 	return fmt.Sprintf("%q: requests have %q", shorten(value), shorten(spelled+value[len(path):]))
+}
+
+// samples are what the * of a value is tried with: pieces of hosts, methods, paths and URLs.
+var samples = []string{"x", "", "/x", "x/", "/", "/x/", "X", "1", ".x", ".", "x.x", ":1", "::1", ":", "%2Fx", "%2F"}
+
+// unmetWildcard says why no request has what a wildcard stands for. The first and the last * are tried with every sample, those between
+// with a letter.
+func unmetWildcard(value string, spell func(value string) (string, error), upper bool) string {
+	pieces := strings.Split(value, "*")
+	if strings.Trim(value, "*") == "" {
+		return ""
+	}
+	letter := "x"
+	if upper {
+		letter = "X"
+	}
+	why := ""   // what the first that is refused is refused for
+	other := "" // the first that is spelt in another way
+	for _, last := range samples {
+		for _, first := range samples {
+			candidate := pieces[0] + first + strings.Join(pieces[1:], letter)
+			if n := len(pieces) - 1; n > 1 {
+				candidate = pieces[0] + first + strings.Join(pieces[1:n], letter) + last + pieces[n]
+			}
+			spelled, err := spell(candidate)
+			if err == nil && spelled == candidate {
+				return ""
+			}
+			if err != nil && why == "" {
+				why = fmt.Sprintf("%q: %s", shorten(value), strings.TrimPrefix(err.Error(), strconv.Quote(candidate)+": "))
+			}
+			if err == nil && other == "" {
+				other = fmt.Sprintf("%q: requests have %q in place of %q", shorten(value), shorten(spelled), shorten(candidate))
+			}
+		}
+		if len(pieces) == 2 {
+			break
+		}
+	}
+	if other != "" {
+		return other
+	}
+	return why
 }

@@ -254,6 +254,13 @@ func TestValuesThatNoRequestHas(t *testing.T) {
 		{"path", "*.PDF", `"*.PDF": requests have "*.pdf"`}, {"path", "/A*?Q=A", `"/A*?Q=A": requests have "/a*?Q=A"`},
 		{"host", "shop.example", ""}, {"host", "Shop.example:80", `"Shop.example:80": requests have "shop.example"`}, {"host", "*.shop.example", ""}, {"host", "*.Shop.example", `"*.Shop.example": requests have "*.shop.example"`},
 		{"method", "POST", ""}, {"method", "post", `"post": requests have "POST"`}, {"method", "P*", ""}, {"method", "p*", `"p*": requests have "P*"`}, {"method", "/", `"/": must be a method such as POST`},
+		{"host", "*.example.com:*", `"*.example.com:*": requests have "x.example.com" in place of "x.example.com:x"`},
+		{"host", "*.example.com.", `"*.example.com.": requests have "x.example.com" in place of "x.example.com."`},
+		{"host", "a b*", `"a b*": must be one host, such as shop.example`}, {"host", "*", ""}, {"host", "**", ""}, {"host", "a*", ""}, {"host", "2001:db8:*", ""}, {"host", "*:1", ""}, {"host", "a*b*c*d", ""},
+		{"path", "login*", `"login*": must be a path, which begins with /`}, {"path", "//a/*", `"//a/*": requests have "/a/x" in place of "//a/x"`},
+		{"path", "*//a", `"*//a": requests have "/a" in place of "//a"`}, {"path", "/a%20*", `"/a%20*": must be written decoded, without %20`},
+		{"path", "*/a/*/b", ""}, {"path", "*/*/*/b", ""}, {"path", "/*", ""}, {"path", "*/", ""}, {"path", "*a*", ""}, {"path", "/a/.*", ""}, {"path", "/a/../*", `"/a/../*": requests have "/x" in place of "/a/../x"`},
+		{"method", "P*T", ""}, {"method", "*T", ""}, {"method", "P T*", `"P T*": must be a method such as POST`},
 		{"header:X-A", "Any", ""}, {"header:X-A", "Any*Thing", ""}, {"query:q", "a*A", ""},
 	} {
 		if got := Unmet(c.value, of(c.source)); got != c.want {

@@ -177,3 +177,22 @@ func TestAValueThatNoRequestHasIsWarnedOf(t *testing.T) {
 		t.Errorf("the log speaks of %d values: %s", n, f.log)
 	}
 }
+
+// Defect found: the log warned of a value, though requests have it by another line for the same key; and not of wildcards that none has.
+func TestAValueIsWarnedOfWhereNoLineForItsKeysMeetsIt(t *testing.T) {
+	const text = `{"domain": "d", "descriptors": [
+	{"key": "path", "value": "/Login", "rate_limit": {"unit": "day", "requests_per_unit": 1}},
+	{"key": "host", "value": "*.example.com:*", "rate_limit": {"unit": "day", "requests_per_unit": 1}},
+	{"key": "host", "value": "*.example.com", "rate_limit": {"unit": "day", "requests_per_unit": 1}}
+]}`
+	entry := func(key, source string) interface{} {
+		return object{"entries": []interface{}{object{"key": key, "source": source}}}
+	}
+	f := newFiled(t, text, &Config{Descriptors: []interface{}{entry("path", "path"), entry("path", "header:Path"), entry("host", "host"), entry("host", "header:Host")}})
+	if n := f.log.count(`domain "d": descriptor "host": a value is met by no request: "*.example.com:*": requests have "x.example.com" in place of "x.example.com:x"`); n != 1 {
+		t.Errorf("the log warns of the host %d times: %s", n, f.log)
+	}
+	if n := f.log.count("met by no request"); n != 1 {
+		t.Errorf("the log speaks of %d values: %s", n, f.log)
+	}
+}

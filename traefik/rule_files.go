@@ -245,7 +245,7 @@ const mostUnmet = 10
 // adviceOfValues returns which values in rule files no request has, since hosts, methods and paths are looked up in one spelling.
 func adviceOfValues(descriptors []descriptor, domain *ruleset.Domain) []string {
 	var advice []string
-	for _, one := range descriptors {
+	for line, one := range descriptors {
 		keys := make([]string, 0, len(one))
 		for i := range one {
 			keys = append(keys, one[i].key)
@@ -255,8 +255,12 @@ func adviceOfValues(descriptors []descriptor, domain *ruleset.Domain) []string {
 			if !one[i].source.Respells() {
 				continue
 			}
-			for _, why := range unmetBy(one[i].source, domain.Values(keys, i)) {
-				if told < mostUnmet {
+			for _, value := range domain.Values(keys, i) {
+				if told == mostUnmet {
+					break
+				}
+				why := unmetBy(one[i].source, value)
+				if why != "" && !hasAnother(descriptors, line, i, value) {
 					told++
 					advice = append(advice, fmt.Sprintf("domain %q: descriptor %q: a value is met by no request: %s", domain.Name(), keys[i], why))
 				}
@@ -266,17 +270,40 @@ func adviceOfValues(descriptors []descriptor, domain *ruleset.Domain) []string {
 	return advice
 }
 
-// unmetBy says which values no request has that is told apart by the source, and why.
-func unmetBy(source core.Source, values []string) []string {
-	var list []string
+// unmetBy says why no request has a value that is told apart by the source; "": some may.
+func unmetBy(source core.Source, value string) string {
+	if !source.Respells() {
+		return ""
+	}
 	spell := func(value string) (string, error) { return source.Spell(value) }
-	for i := range values {
-		why := ruleset.Unmet(values[i], spell)
-		if why != "" {
-			list = append(list, why)
+	return ruleset.Unmet(value, spell)
+}
+
+// hasAnother reports whether another descriptor than that of a line has the same keys up to one, and may have the value there; or one in
+// front, which has been spoken of.
+func hasAnother(descriptors []descriptor, line, last int, value string) bool {
+	for j := range descriptors {
+		if j == line || !sameKeys(descriptors[line], descriptors[j], last) {
+			continue
+		}
+		if j < line {
+			return true
+		}
+		if unmetBy(descriptors[j][last].source, value) == "" {
+			return true
 		}
 	}
-	return list
+	return false
+}
+
+// sameKeys reports whether two descriptors have the same keys up to one.
+func sameKeys(a, b descriptor, last int) bool {
+	for i := 0; i <= last; i++ {
+		if i >= len(b) || a[i].key != b[i].key {
+			return false
+		}
+	}
+	return true
 }
 
 // watchFiles has the files of an engine looked at, as long as it is there.
