@@ -608,6 +608,22 @@ descriptors:
 	s.reject("/login")
 }
 
+// Defect found: the log warned of a value, though requests have it by another line for the same key; and not of wildcards that none has.
+func TestAValueIsWarnedOfWhereNoLineForItsKeysMeetsIt(t *testing.T) {
+	s := startFiles(t, byFiles("descriptor path {path}\ndescriptor path {header.Path}\ndescriptor host {host}\ndescriptor host {http.request.tls.server_name}"),
+		"d.yaml", `domain: d
+descriptors:
+  - {key: path, value: /Login, rate_limit: {unit: year, requests_per_unit: 1}}
+  - {key: host, value: "*.example.com:*", rate_limit: {unit: year, requests_per_unit: 1}}
+  - {key: host, value: "*.example.com", rate_limit: {unit: year, requests_per_unit: 1}}
+`)
+	lines := s.awaitLog(1, "a descriptor's value is met by no request")
+	if want := `"*.example.com:*": requests have "x.example.com" in place of "x.example.com:x"`; len(lines) != 1 || lines[0]["value"] != want {
+		t.Errorf("the log has %v, want %s alone", lines, want)
+	}
+	s.do("/", "Path", "/Login").want(t, "X-RateLimit-Limit", "1")
+}
+
 // RateLimit lists a rule once, whichever way a request comes to it; and where two of its descriptors come to the same count it costs two.
 func TestARuleIsListedOnceInTheHeader(t *testing.T) {
 	s := startFiles(t, byFiles("descriptor k {header.A}\ndescriptor k {header.B}"),

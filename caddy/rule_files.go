@@ -425,8 +425,8 @@ func (h *Handler) adviseDescriptors(domain *ruleset.Domain) {
 			h.logger.Warn("a descriptor has no effect: the rule files have no limit for its keys", zap.String("domain", domain.Name()), zap.Strings("keys", keys))
 		}
 	}
-	for _, d := range h.descriptors {
-		h.adviseValues(domain, d)
+	for line, d := range h.descriptors {
+		h.adviseValues(domain, line, d)
 	}
 }
 
@@ -434,7 +434,7 @@ func (h *Handler) adviseDescriptors(domain *ruleset.Domain) {
 const mostUnmet = 10
 
 // adviseValues warns of values in rule files that no request has, since hosts, methods and paths are looked up in one spelling.
-func (h *Handler) adviseValues(domain *ruleset.Domain, d descriptor) {
+func (h *Handler) adviseValues(domain *ruleset.Domain, line int, d descriptor) {
 	keys := make([]string, 0, len(d))
 	for _, e := range d {
 		keys = append(keys, e.key)
@@ -445,12 +445,36 @@ func (h *Handler) adviseValues(domain *ruleset.Domain, d descriptor) {
 			continue
 		}
 		for _, value := range domain.Values(keys, i) {
-			if why := e.value.unmet(value); why != "" && told < mostUnmet {
+			if why := e.value.unmet(value); why != "" && told < mostUnmet && !h.hasAnother(line, i, value) {
 				told++
 				h.logger.Warn("a descriptor's value is met by no request", zap.String("domain", domain.Name()), zap.String("key", e.key), zap.String("value", why))
 			}
 		}
 	}
+}
+
+// hasAnother reports whether another line makes a descriptor with the same keys up to one, which may have the value there; or one in front,
+// which has been spoken of.
+func (h *Handler) hasAnother(line, last int, value string) bool {
+	for j, other := range h.descriptors {
+		if j == line || !sameKeys(h.descriptors[line], other, last) {
+			continue
+		}
+		if one := other[last].value; j < line || !one.respells() || one.unmet(value) == "" {
+			return true
+		}
+	}
+	return false
+}
+
+// sameKeys reports whether two descriptors have the same keys up to one.
+func sameKeys(a, b descriptor, last int) bool {
+	for i := 0; i <= last; i++ {
+		if i >= len(b) || a[i].key != b[i].key {
+			return false
+		}
+	}
+	return true
 }
 
 // checkNames refuses a rule of a file that has the name of a zone beside it: both would count each request, in one place.
