@@ -86,8 +86,8 @@ type Zone struct {
 
 	// `hard`, the default, rejects what is over the limit. `shadow` counts, but lets everything pass and tells clients
 	// nothing. `soft 20% 30s` lets through 20 % more than the limit, for 30 s from the first request on that exceeds it; then
-	// the limit holds, until for one whole period no request would have exceeded it. The percentage is a whole number from 1 to
-	// 1000, and such that it is at least one request; the duration is from 1ms to 366d. Not with a leaky bucket.
+	// the limit holds, until for one whole period no request would have exceeded it and what was let through more has come down.
+	// The percentage is a whole number from 1 to 1000, and such that it is at least one request; the duration is from 1ms to 366d. Not with a leaky bucket.
 	Enforcement string `json:"enforcement,omitempty"`
 
 	// What happens to a request over the limit: `reject`, the default, or `delay`, which has it wait for its turn, first come,
