@@ -200,6 +200,7 @@ func (l *Limiter) Conclude(checks []Check, peek bool, failure error, v *Verdict)
 // come at the same time, it is rejected after all.
 func (l *Limiter) enter(checks []Check, v *Verdict) {
 	full := -1
+	v.Holds = true // so that it waits, also where no rule counts it
 	for i := range checks {
 		c := &checks[i]
 		if c.Rule.room == nil || c.Uncounted || c.Decision.Delay == 0 { // the last: others have it wait
@@ -209,7 +210,6 @@ func (l *Limiter) enter(checks []Check, v *Verdict) {
 			continue
 		}
 		c.waits = true
-		v.Holds = true
 		if !c.Rule.room.enter(c.Rule, c.Key) && full < 0 {
 			full = i
 		}

@@ -306,8 +306,8 @@ func finish(e *engine, holds []core.Hold) {
 	}
 }
 
-// hold waits for the turn of a request, and returns it when that has come, else nil. A client that leaves is not served. (There is no select here: in Yaegi, requests at the same one would
-// wait for each other's channels.) meters are of the rules that it waits for.
+// hold waits for the turn of a request, and returns it when that has come, else nil. A client that leaves is not served. (There is no
+// select here: in Yaegi, requests at the same one would wait for each other's channels.) meters are of the rules that it waits for.
 func hold(e *engine, w http.ResponseWriter, r *http.Request, delay time.Duration, meters []*meter) *http.Request {
 	for _, m := range meters {
 		atomic.AddInt64(&m.waiting, 1)
