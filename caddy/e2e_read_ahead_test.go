@@ -134,6 +134,53 @@ func TestTheServiceGetsTheBodyOfWhoHasWaited(t *testing.T) {
 	}
 }
 
+// The access log counts the bytes that the service has read of a body, and none that were read ahead, with a reader that has no lock.
+// It may write its line while the body is still read ahead: this is for the race detector, too.
+func TestTheAccessLogCountsWhatTheServiceReads(t *testing.T) {
+	for name, c := range map[string]struct {
+		service           string
+		sent, afterLogged string
+		want              float64
+	}{
+		"all of it":                  {`{"handler":"static_response","body":"{http.request.body}"}`, "Content-Length: 4\r\n\r\nabcd", "", 4},
+		"none of it":                 {`{"handler":"static_response","body":"ok"}`, "Content-Length: 4\r\n\r\nabcd", "", 0},
+		"none, and it still arrives": {`{"handler":"static_response","body":"ok"}`, "Content-Length: 4\r\n\r\nab", "cd", 0},
+		"none, behind request_body":  {`{"handler":"request_body","max_size":100},{"handler":"static_response","body":"ok"}`, "Content-Length: 4\r\n\r\nab", "cd", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before, service := "", c.service
+			if behind, last, ok := strings.Cut(service, "},{"); ok {
+				before, service = behind+"},", "{"+last
+			}
+			decided := watch(t, "decided")
+			s := startJSON(t, bodied(`"logs":{},`, `{"handler":"weir_test_probe","name":"decided","decided":true},`+before,
+				`"algorithm":"leaky_bucket","requests":1,"period":"50ms","burst":5`, service))
+			first, err := net.Dial("tcp", s.addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer first.Close()
+			fmt.Fprint(first, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+			awaitOne(t, "a decision", decided)
+			conn, err := net.Dial("tcp", s.addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprint(conn, "POST / HTTP/1.1\r\nHost: x\r\n"+c.sent)
+			eventually(t, "both requests are logged", func() bool { return len(s.logs("handled request")) == 2 })
+			fmt.Fprint(conn, c.afterLogged)
+			if answer, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || answer.StatusCode != http.StatusOK {
+				t.Errorf("%v, %v", answer, err)
+			}
+			conn.Close()
+			eventually(t, "all readers are gone", func() bool { return !strings.Contains(stacks(), "keepReading") })
+			if got := s.logs("handled request")[1]["bytes_read"]; got != c.want {
+				t.Errorf("bytes_read: %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
 // Whoever is slow to send a body is slow for itself alone: it departs when its turn has come, and holds up nobody.
 func TestABodyThatDoesNotArriveHoldsNobodyUp(t *testing.T) {
 	served := watch(t, "served")

@@ -2,8 +2,12 @@ package ratelimit
 
 import (
 	"fmt"
+	"io"
 	"net/http"
+	"reflect"
 	"time"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/proxyweir/weir/core"
 )
@@ -15,12 +19,8 @@ const statusClientClosedRequest = 499
 // served. When the configuration is replaced or the server shuts down, those that wait are not kept: they are answered 503, and told
 // when their turn would have come.
 func (h *Handler) hold(w http.ResponseWriter, r *http.Request, delay time.Duration) (passed *http.Request, err error) {
-	passed = r
-	if mayReadAhead(r) {
-		same, ahead := core.ReadAhead(r)
-		defer ahead.Stop()
-		passed = same
-	}
+	passed, ahead := readAhead(r)
+	defer ahead.Stop()
 	due := time.Now().Add(delay)
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
@@ -47,15 +47,33 @@ func (h *Handler) stops() bool {
 	return true
 }
 
-// mayReadAhead reports whether another goroutine may read a request's body: whether it is one that net/http or Caddy's server has made.
-// Readers that a module has put around it may act on the response as they read, such as that of request_body, where the body exceeds
-// max_size. It does not where the length is announced, since a length above max_size is refused beforehand.
-func mayReadAhead(r *http.Request) bool {
+// readAhead begins to read the body of a request that waits, if another goroutine may: if net/http or Caddy's server has made its
+// reader. Readers that a module has put around it may act on the response as they read, such as that of request_body where the body
+// exceeds max_size. (It does not where the length is announced, since a length above max_size is refused beforehand.)
+//
+// A server with an access log counts a body's bytes with a reader that has no lock, and logs the count even while a read lasts. So what
+// is read ahead is put beneath that reader, which then counts what the service gets. Beneath request_body it cannot be reached.
+func readAhead(r *http.Request) (*http.Request, *core.Ahead) {
 	switch fmt.Sprintf("%T", r.Body) {
-	case "*http.body", "*http.expectContinueReader", "*caddyhttp.IdleTimeoutReader", "*caddyhttp.lengthReader":
-		return true
+	case "*http.body", "*http.expectContinueReader", "*caddyhttp.IdleTimeoutReader":
+		return core.ReadAhead(r)
 	case "requestbody.errorWrapper":
-		return r.ContentLength >= 0
+		server, ok := r.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
+		if ok && server.Logs == nil && r.ContentLength >= 0 {
+			return core.ReadAhead(r)
+		}
+	case "*caddyhttp.lengthReader":
+		source := reflect.ValueOf(r.Body).Elem().FieldByName("Source")
+		body, ok := source.Interface().(io.ReadCloser)
+		if !ok {
+			break
+		}
+		uncounted := r.WithContext(r.Context())
+		uncounted.Body = body
+		same, ahead := core.ReadAhead(uncounted)
+		source.Set(reflect.ValueOf(same.Body))
+		same.Body = r.Body
+		return same, ahead
 	}
-	return false
+	return r, nil
 }

@@ -329,7 +329,8 @@ func hold(e *engine, w http.ResponseWriter, r *http.Request, delay time.Duration
 }
 
 // readAhead begins to read the body of a request that waits, and returns what ends that: where it is one that net/http has made, or
-// Traefik around it to count its bytes. Readers that others have put around it may act on the response as they read.
+// Traefik around it to count its bytes. Readers that others have put around it may act on the response as they read. (Where a service
+// reads none of a body, the access log may be written while Traefik's reader still counts: its size may then be that of a moment before.)
 func readAhead(r *http.Request) (*http.Request, *core.Ahead) {
 	var none *core.Ahead
 	kind := fmt.Sprintf("%T", r.Body)
