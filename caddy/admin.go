@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/proxyweir/weir/caddy/page"
 	"github.com/proxyweir/weir/core"
 )
 
@@ -67,7 +68,7 @@ var endpoints = []endpoint{
 // serveRest serves the page, and says what there is besides.
 func serveRest(w http.ResponseWriter, r *http.Request) error {
 	if r.URL.Path == adminPath {
-		return servePage(w, r)
+		return page.Serve(w, r)
 	}
 	names := make([]string, 0, len(endpoints))
 	for _, e := range endpoints {

@@ -1,4 +1,5 @@
-package ratelimit
+// Package page is the page that shows the rules of a running Caddy: it is served by the admin API, and by `caddy rate-limit page`.
+package page
 
 import (
 	"bytes"
@@ -11,25 +12,25 @@ import (
 	"github.com/caddyserver/caddy/v2"
 )
 
-// pagePath is where the page is. The paths of the API that it asks are beside it.
-const pagePath = "/rate_limit/"
+// Path is where the page is. The paths of the API that it asks are beside it.
+const Path = "/rate_limit/"
 
-//go:embed admin_page.html
+//go:embed page.html
 var embeddedPage []byte
 
-// servedPage is what is sent of the page, and the Content-Security-Policy that goes with it.
-type servedPage struct {
+// served is what is sent of the page, and the Content-Security-Policy that goes with it.
+type served struct {
 	body   []byte
 	policy string
 }
 
-// page is the same for all, and made when it is first asked for.
-var page = sync.OnceValue(func() servedPage {
+// whole is the same for all, and made when it is first asked for.
+var whole = sync.OnceValue(func() served {
 	// As browsers read it before they hash it, if a checkout has made other line ends of the file's.
 	body := bytes.ReplaceAll(embeddedPage, []byte("\r\n"), []byte("\n"))
 	// Nothing but the page's own style and script has effect, and the API beside it is all that can be reached. What is shown has names
 	// that clients choose: the browser refuses to parse text as HTML, too, where it knows Trusted Types.
-	return servedPage{body, "default-src 'none'; connect-src 'self'; style-src '" + hashOf(body, "style") + "'; script-src '" +
+	return served{body, "default-src 'none'; connect-src 'self'; style-src '" + hashOf(body, "style") + "'; script-src '" +
 		hashOf(body, "script") + "'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
 		"require-trusted-types-for 'script'; trusted-types 'none'"}
 })
@@ -42,10 +43,10 @@ func hashOf(html []byte, element string) string {
 	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// servePage answers with the page that shows what the API has: the rates of rules, their keys, the state of stores.
-func servePage(w http.ResponseWriter, r *http.Request) error {
-	if r.URL.Path != pagePath {
-		return caddy.APIError{HTTPStatus: http.StatusNotFound, Message: "there is nothing at this path; the page is at " + pagePath}
+// Serve answers with the page that shows what the API has: the rates of rules, their keys, the state of stores.
+func Serve(w http.ResponseWriter, r *http.Request) error {
+	if r.URL.Path != Path {
+		return caddy.APIError{HTTPStatus: http.StatusNotFound, Message: "there is nothing at this path; the page is at " + Path}
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
@@ -53,12 +54,12 @@ func servePage(w http.ResponseWriter, r *http.Request) error {
 	}
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Content-Security-Policy", page().policy)
+	h.Set("Content-Security-Policy", whole().policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "same-origin") // Caddy's admin endpoint goes by the Referer of requests that have no Origin
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
-	_, _ = w.Write(page().body) // the browser has gone
+	_, _ = w.Write(whole().body) // the browser has gone
 	return nil
 }

@@ -1,4 +1,6 @@
-package ratelimit
+// Package command has what `caddy rate-limit` does: check, rules, replay and page. It knows Caddy, and nothing of the handler: what the
+// rules of a configuration are is told by who registers it.
+package command
 
 import (
 	"errors"
@@ -13,7 +15,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() {
+// Register adds the command to Caddy's. rules returns the table of what holds in a configuration, which is JSON.
+func Register(rules func(config []byte) (Table, error)) {
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:  "rate-limit",
 		Usage: "check <file>... | rules --config <path> | replay --rules <file> <access log>... | page",
@@ -39,15 +42,15 @@ page serves a page that shows what the rules of a running Caddy do, by its admin
 					return checkFiles(args, cmd.OutOrStdout(), cmd.ErrOrStderr())
 				},
 			}
-			rules := &cobra.Command{
+			list := &cobra.Command{
 				Use:     "rules [--config <path>] [--adapter <name>]",
 				Short:   "Prints the rules of a configuration",
 				Example: "caddy rate-limit rules --config Caddyfile",
 				Args:    cobra.NoArgs,
 			}
-			config := rules.Flags().StringP("config", "c", "", "Configuration file; the default is the Caddyfile of this folder")
-			adapter := rules.Flags().StringP("adapter", "a", "", "Name of the config adapter to apply, where the file is not a Caddyfile by its name")
-			rules.RunE = func(cmd *cobra.Command, _ []string) error {
+			config := list.Flags().StringP("config", "c", "", "Configuration file; the default is the Caddyfile of this folder")
+			adapter := list.Flags().StringP("adapter", "a", "", "Name of the config adapter to apply, where the file is not a Caddyfile by its name")
+			list.RunE = func(cmd *cobra.Command, _ []string) error {
 				loaded, _, _, err := caddycmd.LoadConfig(*config, *adapter)
 				if err != nil {
 					return err
@@ -55,9 +58,13 @@ page serves a page that shows what the rules of a running Caddy do, by its admin
 				if loaded == nil {
 					return errors.New("there is no Caddyfile here; name a configuration with --config")
 				}
-				return printRules(loaded, cmd.OutOrStdout())
+				table, err := rules(loaded)
+				if err != nil {
+					return err
+				}
+				return table.write(cmd.OutOrStdout())
 			}
-			cmd.AddCommand(check, rules, replayCommand(), pageCommand())
+			cmd.AddCommand(check, list, replayCommand(), pageCommand())
 		},
 	})
 }

@@ -1,4 +1,4 @@
-package ratelimit
+package command
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	"github.com/proxyweir/weir/caddy/page"
 	"github.com/spf13/cobra"
 )
 
@@ -72,7 +73,7 @@ func showPage(admin, listen string, out, warnings io.Writer) error {
 	if host == "" || at.Addr().IsUnspecified() {
 		host = "localhost"
 	}
-	_, _ = fmt.Fprintf(out, "http://%s%s\n", hostPort(host, at.Port()), pagePath)
+	_, _ = fmt.Fprintf(out, "http://%s%s\n", hostPort(host, at.Port()), page.Path)
 	server := &http.Server{
 		Handler:           &pageServer{hosts: hostsOf(host, at), anyAddress: at.Addr().IsUnspecified(), port: at.Port(), forward: forward},
 		ReadHeaderTimeout: 10 * time.Second,
@@ -111,13 +112,13 @@ func (s *pageServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	if r.URL.Path == "/" || r.URL.Path == strings.TrimSuffix(pagePath, "/") {
-		w.Header().Set("Location", pagePath)
+	if r.URL.Path == "/" || r.URL.Path == strings.TrimSuffix(page.Path, "/") {
+		w.Header().Set("Location", page.Path)
 		w.WriteHeader(http.StatusFound)
 		return
 	}
-	if r.URL.Path == pagePath {
-		if err := servePage(w, r); err != nil {
+	if r.URL.Path == page.Path {
+		if err := page.Serve(w, r); err != nil {
 			refuse(w, err)
 		}
 		return
@@ -150,7 +151,7 @@ func (s *pageServer) check(r *http.Request) error {
 		return pageError(http.StatusMethodNotAllowed, "GET and POST are taken alone, not %s", r.Method)
 	}
 	if !ofThePage(r.URL) {
-		return pageError(http.StatusNotFound, "there is nothing at this path; the page is at %s", pagePath)
+		return pageError(http.StatusNotFound, "there is nothing at this path; the page is at %s", page.Path)
 	}
 	return nil
 }
@@ -203,10 +204,10 @@ func ofThePage(u *url.URL) bool {
 	if u.RawPath != "" || u.Host != "" || u.Opaque != "" {
 		return false
 	}
-	if u.Path == "/" || u.Path == strings.TrimSuffix(pagePath, "/") {
+	if u.Path == "/" || u.Path == strings.TrimSuffix(page.Path, "/") {
 		return true
 	}
-	word, beside := strings.CutPrefix(u.Path, pagePath)
+	word, beside := strings.CutPrefix(u.Path, page.Path)
 	return beside && strings.Trim(word, "abcdefghijklmnopqrstuvwxyz_") == ""
 }
 

@@ -3,45 +3,48 @@ package ratelimit
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
+	"github.com/proxyweir/weir/caddy/command"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/ruleset"
 	"github.com/proxyweir/weir/ruleset/yaml"
 )
 
-// printRules writes the rules of a configuration as a table.
-func printRules(config []byte, out io.Writer) error {
+func init() {
+	command.Register(tableOfRules)
+}
+
+// tableOfRules returns the rules of a configuration as a table.
+func tableOfRules(config []byte) (command.Table, error) {
 	var c struct {
 		Apps map[string]json.RawMessage `json:"apps"`
 	}
 	if err := json.Unmarshal(config, &c); err != nil {
-		return err
+		return nil, err
 	}
 	var app App
 	if raw := c.Apps["rate_limit"]; raw != nil {
 		if err := json.Unmarshal(raw, &app); err != nil {
-			return fmt.Errorf("app rate_limit: %w", err)
+			return nil, fmt.Errorf("app rate_limit: %w", err)
 		}
 	}
 	table := &ruleTable{app: &app}
 	if raw := c.Apps["http"]; raw != nil {
 		if err := table.servers(raw); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return table.write(out)
+	return table.rows, nil
 }
 
 // ruleTable gathers the lines of `caddy rate-limit rules`.
 type ruleTable struct {
 	app  *App
-	rows [][]string
+	rows command.Table
 }
 
 // servers looks for handlers in the HTTP app.
@@ -393,25 +396,7 @@ func (t *ruleTable) add(r tableRow, limit *core.Rule, whose string) {
 	if limit != nil {
 		notes = append(append(notes, r.conduct...), limitNotes(limit)...)
 	}
-	t.rows = append(t.rows, []string{site, r.name, covers, r.key, written, algorithm, strings.Join(notes, ", "), r.file})
-}
-
-// write writes the table.
-func (t *ruleTable) write(out io.Writer) error {
-	if len(t.rows) == 0 {
-		_, err := fmt.Fprintln(out, "the configuration has no rate_limit handler")
-		return err
-	}
-	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	for _, row := range append([][]string{{"SITE", "RULE", "COVERS", "KEY", "LIMIT", "ALGORITHM", "NOTES", "FILE"}}, t.rows...) {
-		for i := range row {
-			if row[i] == "" {
-				row[i] = "-"
-			}
-		}
-		if _, err := fmt.Fprintln(w, strings.Join(row, "\t")); err != nil {
-			return err
-		}
-	}
-	return w.Flush()
+	t.rows = append(t.rows, command.Row{
+		Site: site, Rule: r.name, Covers: covers, Key: r.key, Limit: written, Algorithm: algorithm, Notes: strings.Join(notes, ", "), File: r.file,
+	})
 }

@@ -1,104 +1,14 @@
-package ratelimit
+package command
 
 import (
-	"bytes"
-	"errors"
 	"io"
-	"net/http"
-	"net/http/httptest"
+
 	"net/netip"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/caddyserver/caddy/v2"
 )
-
-// getPage asks servePage with a method and a path.
-func getPage(method, path string) (*httptest.ResponseRecorder, error) {
-	w := httptest.NewRecorder()
-	return w, servePage(w, httptest.NewRequest(method, path, nil))
-}
-
-func TestThePageIsServedWithAPolicyThatAllowsNothingButItself(t *testing.T) {
-	w, err := getPage(http.MethodGet, pagePath)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, want := range map[string]string{
-		"Content-Type":           "text/html; charset=utf-8",
-		"Cache-Control":          "no-store",
-		"Referrer-Policy":        "same-origin",
-		"X-Content-Type-Options": "nosniff",
-	} {
-		if got := w.Header().Get(name); got != want {
-			t.Errorf("%s: %q, want %q", name, got, want)
-		}
-	}
-	policy := w.Header().Get("Content-Security-Policy")
-	hash := `'sha256-[A-Za-z0-9+/]{43}='`
-	if !regexp.MustCompile(`^default-src 'none'; connect-src 'self'; style-src ` + hash + `; script-src ` + hash +
-		`; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; ` +
-		`require-trusted-types-for 'script'; trusted-types 'none'$`).MatchString(policy) {
-		t.Errorf("Content-Security-Policy: %s", policy)
-	}
-	if empty := hashOf([]byte("\n<style></style>"), "style"); strings.Contains(policy, empty) {
-		t.Errorf("the policy has the hash of nothing: %s", policy)
-	}
-	if !bytes.Equal(w.Body.Bytes(), page().body) || !bytes.HasPrefix(w.Body.Bytes(), []byte("<!doctype html>")) {
-		t.Errorf("the body begins with %.60q", w.Body)
-	}
-}
-
-func TestThePageHasOneStyleAndOneScriptAndNothingFromOutside(t *testing.T) {
-	html := string(page().body)
-	for _, tag := range []string{"<style", "<script", "\n<style>", "\n<script>", "</style>", "</script>"} {
-		if n := strings.Count(html, tag); n != 1 {
-			t.Errorf("%q is there %d times, want 1", tag, n)
-		}
-	}
-	for name, refused := range map[string]string{
-		"an address outside":          `(?i)(src|href|url|action)\s*[=(]\s*["']?\s*(https?:|//)`,
-		"an inline handler":           `(?i)<[^>]*\son[a-z]+\s*=`,
-		"a style attribute":           `(?i)<[^>]*\sstyle\s*=`,
-		"text that is parsed as HTML": `innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|createContextualFragment|setHTMLUnsafe|srcdoc`,
-		"text that is run":            `\beval\b|new Function|set(Timeout|Interval)\(\s*["'` + "`]",
-		"a window's own dialog":       `\b(window\.)?(confirm|alert|prompt)\((["'` + "`]|$)",
-		"an import":                   `@import|\bimport\s*[({"']`,
-		"a path from the root":        `(ask|fetch)\(\s*["'` + "`]/",
-	} {
-		if found := regexp.MustCompile(refused).FindString(html); found != "" {
-			t.Errorf("the page has %s: %s", name, found)
-		}
-	}
-}
-
-func TestThePageIsAtItsOwnPathAlone(t *testing.T) {
-	for _, test := range []struct {
-		method, path string
-		status       int
-	}{
-		{http.MethodHead, pagePath, 0},
-		{http.MethodPost, pagePath, http.StatusMethodNotAllowed},
-		{http.MethodDelete, pagePath, http.StatusMethodNotAllowed},
-		{http.MethodGet, pagePath + "nosuch", http.StatusNotFound},
-		{http.MethodGet, "/rate_limit", http.StatusNotFound},
-	} {
-		_, err := getPage(test.method, test.path)
-		var answer caddy.APIError
-		if errors.As(err, &answer); answer.HTTPStatus != test.status {
-			t.Errorf("%s %s: %v, want status %d", test.method, test.path, err, test.status)
-		}
-	}
-}
-
-func TestLineEndsOfACheckoutDoNotChangeTheHashes(t *testing.T) {
-	if bytes.Contains(page().body, []byte("\r")) {
-		t.Error("what is sent has a carriage return, which a browser leaves out before it hashes")
-	}
-}
 
 func TestThePagesServerGoesByTheNamesOfWhereItListens(t *testing.T) {
 	for _, test := range []struct {
