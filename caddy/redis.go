@@ -414,9 +414,10 @@ var quietGoRedis = sync.OnceFunc(func() { client.SetLogger(clientLogger{}) })
 
 type clientLogger struct{}
 
-// Printf implements go-redis's Logging.
+// Printf implements go-redis's Logging. What a server repeats of a command that it does not know is left out: of AUTH that is the password.
 func (clientLogger) Printf(_ context.Context, format string, v ...any) {
-	caddy.Log().Named("http.rate_limit.stores.redis").Debug(fmt.Sprintf(format, v...))
+	text, _, _ := strings.Cut(fmt.Sprintf(format, v...), ", with args beginning with")
+	caddy.Log().Named("http.rate_limit.stores.redis").Debug(text)
 }
 
 // Interface guards

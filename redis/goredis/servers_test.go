@@ -301,7 +301,10 @@ func TestWhatTheServerRefusesIsSaid(t *testing.T) {
 	certificates := redistest.NewCertificates(t)
 	plain := redistest.Start(t, redistest.WithPassword("right"), redistest.WithUser("weir", "right", "~other:* "+acl))
 	encrypted := redistest.Start(t, redistest.WithTLS(certificates, "yes"))
+	old := redistest.Start(t, redistest.WithConfig(`rename-command AUTH ""`, `rename-command HELLO ""`))
 	bare := &tls.Config{RootCAs: certificates.Config().RootCAs}
+	named := certificates.Config()
+	named.ServerName = "redis.example"
 	for _, c := range []struct {
 		name   string
 		config goredis.Config
@@ -311,6 +314,9 @@ func TestWhatTheServerRefusesIsSaid(t *testing.T) {
 		{"no password", goredis.Config{Addresses: []string{plain.Addr()}}, "NOAUTH", "reply"},
 		{"a wrong password", goredis.Config{Addresses: []string{plain.Addr()}, Password: "hunter2"}, "WRONGPASS", "reply"},
 		{"a wrong password in a URL", goredis.Config{Addresses: []string{"redis://weir:hunter2@" + plain.Addr()}}, "WRONGPASS", "reply"},
+		{"a server that does not know AUTH", goredis.Config{Addresses: []string{old.Addr()}, Password: "hunter2"}, "unknown command '(?i:AUTH)'", "reply"},
+		{"a server that does not know AUTH, and a long password", goredis.Config{Addresses: []string{old.Addr()}, Username: "weir", Password: strings.Repeat("hunter2", 30)}, "unknown command '(?i:AUTH)'", "reply"},
+		{"the certificate of another name", goredis.Config{Addresses: []string{encrypted.Addr()}, TLS: named}, "certificate is valid for localhost, not redis.example", "connection"},
 		{"keys of others", goredis.Config{Addresses: []string{plain.Addr()}, Username: "weir", Password: "right"}, "NOPERM", "reply"},
 		{"no such database", goredis.Config{Addresses: []string{plain.Addr()}, Password: "right", Database: 99}, "DB index", "reply"},
 		{"TLS to a server without", goredis.Config{Addresses: []string{"rediss://" + plain.Addr()}, DialTimeout: 100 * time.Millisecond}, "deadline exceeded", "connection"},
