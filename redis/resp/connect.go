@@ -233,33 +233,49 @@ func introduce(nc net.Conn, config Config) error {
 	if replies == 0 {
 		return nil
 	}
+	var ended error // why there are no more replies
 	if _, err := nc.Write([]byte(out)); err != nil {
-		return err
+		ended = err
 	}
 	in := ""
 	buffer := make([]byte, 1024)
 	for strings.Count(in, "\r\n") < replies && len(in) < longestLine {
 		n, err := nc.Read(buffer)
-		if err != nil {
-			return err
-		}
 		in += string(buffer[:n])
+		if err != nil {
+			if ended == nil {
+				ended = err
+			}
+			break
+		}
 	}
+	// A server that lets nobody in, such as one with all the clients that it may have, says so and hangs up: it is heard to the end.
 	lines := strings.Split(in, "\r\n")
 	for i := 0; i < replies; i++ {
-		if lines[i] == "+OK" {
-			continue
+		if ended != nil && i == len(lines)-1 {
+			return ended
 		}
-		if !strings.HasPrefix(lines[i], "-") {
-			return errNoRedis
+		if lines[i] != "+OK" {
+			return refused(lines[i], config.Password)
 		}
-		if config.Password != "" && strings.Contains(lines[i], config.Password) {
-			return fmt.Errorf("the server refuses the password, and repeats it%w", redis.ErrReply)
-		}
-		return fmt.Errorf("%s%w", readable(lines[i][1:]), redis.ErrReply)
 	}
 	if len(lines) != replies+1 || lines[replies] != "" {
 		return errNoRedis
 	}
 	return nil
+}
+
+// refused returns the error of a line that is no consent, without the password.
+func refused(line, password string) error {
+	if !strings.HasPrefix(line, "-") {
+		return errNoRedis
+	}
+	text := line[1:]
+	if arguments := strings.Index(text, ", with args beginning with"); arguments >= 0 { // of AUTH, where the server does not know that
+		text = text[:arguments]
+	}
+	if password != "" && strings.Contains(text, password) {
+		return fmt.Errorf("the server refuses the password, and repeats it%w", redis.ErrReply)
+	}
+	return fmt.Errorf("%s%w", readable(text), redis.ErrReply)
 }

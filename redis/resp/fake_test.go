@@ -552,6 +552,26 @@ func TestAReplyThatNobodyHasAskedForEndsTheConnection(t *testing.T) {
 	}
 }
 
+// A server that hangs up on a connection which waits for nothing, such as one that has too many, may say why; the operator reads it.
+func TestWhatAServerSaysBeforeItHangsUpIsTheReason(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	c := newClient(t, Config{Address: f.listener.Addr().String()})
+	if err := ask(c, 0, time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	f.mu.Lock()
+	_, _ = io.WriteString(f.conns[0], "-ERR max number of clients reached\r\n")
+	f.mu.Unlock()
+	until(t, "there is another connection", func() bool { return f.connections() == 2 })
+	c.conn.mu.Lock()
+	reason := c.conn.reason
+	c.conn.mu.Unlock()
+	if reason == nil || !strings.Contains(reason.Error(), "the server says ERR max number of clients reached") || redis.ErrorKind(reason) != "reply" {
+		t.Errorf("reason %v, of the kind %q", reason, redis.ErrorKind(reason))
+	}
+}
+
 // played returns a connection on which that comes, in pieces.
 func played(pieces []string) net.Conn {
 	return &hooked{read: func(b []byte) (int, error) {

@@ -37,7 +37,10 @@ func TestEveryWayToAServer(t *testing.T) {
 	socket := filepath.Join(dir, "redis.sock")
 	plain := redistest.Start(t, redistest.WithPassword(password), redistest.WithUser("weir", "right", "~test* "+rights), redistest.WithConfig("unixsocket "+socket))
 	encrypted := redistest.Start(t, redistest.WithTLS(certificates, "yes"), redistest.WithPassword(password))
+	old := redistest.Start(t, redistest.WithConfig(`rename-command AUTH ""`))
 	bare := &tls.Config{RootCAs: certificates.Config().RootCAs}
+	named := certificates.Config()
+	named.ServerName = "redis.example"
 	escaped := url.QueryEscape(password)
 	for _, c := range []struct {
 		name   string
@@ -57,11 +60,13 @@ func TestEveryWayToAServer(t *testing.T) {
 		{"no password, and a database", Config{Address: plain.Addr(), Database: 1}, "not available: NOAUTH"},
 		{"a wrong password", Config{Address: plain.Addr(), Password: secret}, "not available: WRONGPASS"},
 		{"a wrong password in a URL", Config{Address: "redis://weir:" + secret + "@" + plain.Addr()}, "not available: WRONGPASS"},
+		{"a server that does not know AUTH", Config{Address: old.Addr(), Password: strings.Repeat(secret, 30)}, "not available: ERR unknown command 'AUTH'"},
 		{"no such database", Config{Address: plain.Addr(), Password: password, Database: 99}, "not available: ERR DB index"},
 		{"a right is missing", Config{Address: plain.Addr(), Username: "weir", Password: "right", Database: 1}, "NOPERM"},
 		{"TLS to a server without", Config{Address: "rediss://" + plain.Addr(), DialTimeout: 100 * time.Millisecond}, "not connected in 100ms"},
 		{"no TLS to a server with it", Config{Address: encrypted.Addr()}, "EOF|reset|broken pipe"},
 		{"no client certificate", Config{Address: encrypted.Addr(), TLS: bare}, "certificate required|reset|broken pipe"},
+		{"the certificate of another name", Config{Address: encrypted.Addr(), Password: password, TLS: named}, "certificate is valid for localhost, not redis.example"},
 		{"an unknown authority", Config{Address: "rediss://" + encrypted.Addr()}, "certificate signed by unknown authority"},
 		{"nobody there", Config{Address: "127.0.0.1:1"}, "not available: .*refused"},
 	} {

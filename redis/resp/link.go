@@ -109,7 +109,7 @@ func replies(c *conn, l *link) error {
 				l.last = nil
 				c.mu.Unlock()
 				if f == nil {
-					return errMalformed(line)
+					return unasked(line)
 				}
 			}
 			kind := line[0]

@@ -77,4 +77,13 @@ func errMalformed(line string) error {
 	return fmt.Errorf("%q is no reply to a script%w", line, redis.ErrReply)
 }
 
+// unasked returns why a connection is of no use any more on which a line has come that is no reply. Before it hangs up, a server may say
+// why: that it has all the clients that it may have, or has idled for too long.
+func unasked(line string) error {
+	if line[0] == '-' {
+		return fmt.Errorf("the server says %s%w", readable(line[1:]), redis.ErrReply)
+	}
+	return errMalformed(line)
+}
+
 var _ redis.Conn = (*conn)(nil)
