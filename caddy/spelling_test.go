@@ -108,13 +108,17 @@ func TestATextRoundPlaceholdersIsSpeltWhereThePlaceholdersStand(t *testing.T) {
 			}
 		}
 	}
-	for template, written := range map[string]string{"m-{http.request.uri.path}": "n-/t", "{http.request.uri.path}-m": "/t-n", "{http.request.method} {http.request.uri.path}": "GET login"} {
-		k, err := newKeyMaker(template, core.Prefixes{})
+	for _, c := range []struct{ template, written, why string }{
+		{"m-{http.request.uri.path}", "n-/t", "is no text of m-{"},
+		{"{http.request.uri.path}-m", "/t-n", "is no text of {"},
+		{"{http.request.method} {http.request.uri.path}", "GET login", `"login"`},
+	} {
+		k, err := newKeyMaker(c.template, core.Prefixes{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := k.textNamed(written); err == nil {
-			t.Errorf("%s: %q is taken for %q", template, written, got)
+		if got, err := k.textNamed(c.written); err == nil || !strings.Contains(err.Error(), c.why) {
+			t.Errorf("%s: %q is taken for %q, with the error %v; want one with %q", c.template, c.written, got, err, c.why)
 		}
 	}
 	k, err := newKeyMaker(strings.Repeat("{http.request.host}", 20), core.Prefixes{})
