@@ -181,6 +181,36 @@ func TestTheAccessLogCountsWhatTheServiceReads(t *testing.T) {
 	}
 }
 
+// A defect that was: a request that had waited went on as another one, of which Caddy's placeholders did not know. So what came behind
+// the limit saw no body, and not the method and host that handlers had given the request.
+func TestARequestThatHasWaitedIsTheSameForPlaceholders(t *testing.T) {
+	for name, settings := range map[string]string{"plain": "", "with an access log": `"logs":{},`} {
+		t.Run(name, func(t *testing.T) {
+			decided := watch(t, "decided")
+			s := startJSON(t, bodied(settings, `{"handler":"weir_test_probe","name":"decided","decided":true},`,
+				`"algorithm":"leaky_bucket","requests":1,"period":"50ms","burst":5`,
+				`{"handler":"rewrite","method":"PUT"},{"handler":"headers","request":{"set":{"Host":["acme"]}}},
+				{"handler":"static_response","body":"{http.request.method} {http.request.host} {http.request.body}"}`))
+			for i := range 2 { // of which the second waits
+				conn, err := net.Dial("tcp", s.addr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				fmt.Fprint(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nabcd")
+				awaitOne(t, "a decision", decided)
+				answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if body, err := io.ReadAll(answer.Body); err != nil || string(body) != "PUT acme abcd" {
+					t.Errorf("request %d: %q, %v", i, body, err)
+				}
+			}
+		})
+	}
+}
+
 // Whoever is slow to send a body is slow for itself alone: it departs when its turn has come, and holds up nobody.
 func TestABodyThatDoesNotArriveHoldsNobodyUp(t *testing.T) {
 	served := watch(t, "served")

@@ -15,25 +15,24 @@ import (
 // statusClientClosedRequest is what Caddy's reverse proxy, too, logs for a client that left before it was answered.
 const statusClientClosedRequest = 499
 
-// hold waits for the turn of a request, and returns the request to go on with when it has come, else nil. A client that leaves is not
+// hold waits for the turn of a request, and reports whether it has come. If not, the request has been answered, or the error is. A client that leaves is not
 // served. When the configuration is replaced or the server shuts down, those that wait are not kept: they are answered 503, and told
 // when their turn would have come.
-func (h *Handler) hold(w http.ResponseWriter, r *http.Request, delay time.Duration) (passed *http.Request, err error) {
-	passed, ahead := readAhead(r)
-	defer ahead.Stop()
+func (h *Handler) hold(w http.ResponseWriter, r *http.Request, delay time.Duration) (come bool, err error) {
+	defer readAhead(r).Stop()
 	due := time.Now().Add(delay)
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return passed, nil
+		return true, nil
 	case <-r.Context().Done():
-		return nil, h.refuse(w, statusClientClosedRequest, r.Context().Err())
+		return false, h.refuse(w, statusClientClosedRequest, r.Context().Err())
 	case <-h.stopping:
 	case <-h.ctx.Done():
 	}
 	unavailable(w, r, time.Until(due), "The server is restarting.")
-	return nil, nil
+	return false, nil
 }
 
 // stops reports whether the configuration is replaced, or the server shuts down.
@@ -53,27 +52,33 @@ func (h *Handler) stops() bool {
 //
 // A server with an access log counts a body's bytes with a reader that has no lock, and logs the count even while a read lasts. So what
 // is read ahead is put beneath that reader, which then counts what the service gets. Beneath request_body it cannot be reached.
-func readAhead(r *http.Request) (*http.Request, *core.Ahead) {
+//
+// The request stays the same, since Caddy's placeholders are of the one that it has made. It is not net/http's own.
+func readAhead(r *http.Request) *core.Ahead {
 	switch fmt.Sprintf("%T", r.Body) {
 	case "*http.body", "*http.expectContinueReader", "*caddyhttp.IdleTimeoutReader":
-		return core.ReadAhead(r)
 	case "requestbody.errorWrapper":
 		server, ok := r.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
-		if ok && server.Logs == nil && r.ContentLength >= 0 {
-			return core.ReadAhead(r)
+		if !ok || server.Logs != nil || r.ContentLength < 0 {
+			return nil
 		}
 	case "*caddyhttp.lengthReader":
-		source := reflect.ValueOf(r.Body).Elem().FieldByName("Source")
+		counted := r.Body
+		source := reflect.ValueOf(counted).Elem().FieldByName("Source")
 		body, ok := source.Interface().(io.ReadCloser)
 		if !ok {
-			break
+			return nil
 		}
-		uncounted := r.WithContext(r.Context())
-		uncounted.Body = body
-		same, ahead := core.ReadAhead(uncounted)
-		source.Set(reflect.ValueOf(same.Body))
-		same.Body = r.Body
-		return same, ahead
+		r.Body = body
+		defer func() {
+			source.Set(reflect.ValueOf(r.Body))
+			r.Body = counted
+		}()
+	default:
+		return nil
 	}
-	return r, nil
+	same, ahead := core.ReadAhead(r)
+	r.Body = same.Body
+	r.Trailer = same.Trailer
+	return ahead
 }

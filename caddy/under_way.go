@@ -17,8 +17,8 @@ func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next cad
 	q.free()
 	if delay > 0 {
 		h.app.line.enter()
-		passed, err := h.hold(w, r, time.Duration(delay)*time.Microsecond)
-		if passed == nil {
+		come, err := h.hold(w, r, time.Duration(delay)*time.Microsecond)
+		if !come {
 			h.limiter.failed(h.limiter.Leave(holds))
 			h.app.line.leave()
 			if h.stops() {
@@ -27,7 +27,6 @@ func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next cad
 			return err
 		}
 		h.app.line.leave()
-		r = passed
 		h.limiter.Depart(holds)
 	}
 	if !core.UnderWay(holds) {
