@@ -188,6 +188,13 @@ func (a *account) owe(l *Limit, s *State) {
 	}
 }
 
+// payBack ends the loan: what was lent is owed by the bucket's state.
+func (a *account) payBack(l *Limit, s *State, now int64) {
+	a.owe(l, s)
+	a.loan = nil
+	a.last = now
+}
+
 // offend shuts the key out for the time of its next offence.
 func (a *account) offend(co *conduct, now int64) {
 	if now >= a.quietUntil {

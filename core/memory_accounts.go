@@ -560,8 +560,11 @@ func (m *Memory) fallDue(s *shard, i int, a *account, l *Limit, now int64) {
 		p := &a.pending[due]
 		due++
 		a.units -= p.cost
+		if a.loan != nil && p.at >= a.softUntil {
+			a.payBack(l, &s.slots[i].state, now)
+		}
 		by := l
-		if a.loan != nil && p.at < a.softUntil {
+		if a.loan != nil { // what has begun the tolerance charges while it lasts, whatever limit looks
 			by = a.loan.wide
 			if l.algorithm == TokenBucket {
 				a.lend(l, by, s.slots[i].state, p.at)
@@ -575,11 +578,7 @@ func (m *Memory) fallDue(s *shard, i int, a *account, l *Limit, now int64) {
 		a.last = now
 	}
 	if a.loan != nil && now >= a.softUntil {
-		a.owe(l, &s.slots[i].state)
-		if a.loan.lent.hi|a.loan.lent.lo != 0 {
-			a.last = now
-		}
-		a.loan = nil
+		a.payBack(l, &s.slots[i].state, now)
 	}
 	a.pending = a.pending[due:]
 	if len(a.pending) == 0 {

@@ -90,8 +90,10 @@ end
 -- isShutState says whether the key has, in place of its state, that it is or was shut out by hand: see luaShutOut.
 local function isShutState(c) return read('STRLEN', c.key) == 14 end
 
--- lend notes how much less a bucket's level is at a time than its limit alone would have it, where the wide one charges it.
+-- lend notes how much less a bucket's level is at a time than its limit alone would have it, where the wide one charges it: of several
+-- limits that count in one bucket, that may be less than the other's.
 local function lend(c, to)
+	if c.loanR == 0 then c.loanR, c.loanX = c.wideR, c.wideX end
 	local v, units, part, charged = read('GET', c.key), 0, 0, to
 	if type(v) == 'string' and #v == 17 then
 		local at, used, frac = unpack('<I7I4I6', v)
@@ -117,8 +119,26 @@ local function lend(c, to)
 			units, part = left - units, rest - part
 			if part < 0 then units, part = units - 1, part + c.P end
 		end
+		if units < 0 then units, part = 0, 0 end
 	end
 	c.lent, c.lentFrac, c.lentAt, c.dirty = units, part, charged, true
+end
+
+-- payBack ends the loan: what was lent is owed by the bucket's state.
+local function payBack(c)
+	if c.lent > 0 or c.lentFrac > 0 then
+		local v = read('GET', c.key)
+		if type(v) == 'string' and #v == 17 then
+			local at, used, frac = unpack('<I7I4I6', v)
+			if at == c.lentAt then
+				used, frac = used + c.lent, frac + c.lentFrac
+				if frac >= c.P then used, frac = used + 1, frac - c.P end
+				if used >= 1000000001 then used, frac = 1000000001, 0 end
+				call('SET', c.key, pack('<I7I4I6', at, used, frac), 'KEEPTTL')
+			end
+		end
+	end
+	c.loanR, c.lent, c.lentFrac, c.dirty = 0, 0, 0, true
 end
 
 -- lasting has a key last for so many milliseconds. Where the user may not do that, it takes back with a command what was written just now:
@@ -146,9 +166,9 @@ local function costOf(member) return (unpack('<d', member, 9)) end
 local function load(c)
 	local v = read('GET', c.account)
 	c.softUntil, c.softAgain, c.shutUntil, c.quietUntil, c.tail, c.units, c.offences = 0, 0, 0, 0, 0, 0, 0
-	c.lent, c.lentFrac, c.lentAt = 0, 0, 0
-	if type(v) == 'string' and (#v == 52 or #v == 69) then
-		if #v == 69 then c.lent, c.lentFrac, c.lentAt = unpack('<I4I6I7', v, 53) end
+	c.loanR, c.loanX, c.lent, c.lentFrac, c.lentAt = 0, 0, 0, 0, 0
+	if type(v) == 'string' and (#v == 52 or #v == 77) then
+		if #v == 77 then c.loanR, c.loanX, c.lent, c.lentFrac, c.lentAt = unpack('<I4I4I4I6I7', v, 53) end
 		c.there = true
 		local last
 		last, c.softUntil, c.softAgain, c.shutUntil, c.quietUntil, c.tail, c.units, c.offences = unpack('<I7I7I7I7I7I7I6I4', v)
@@ -166,15 +186,19 @@ local function load(c)
 	if c.units > 0 then
 		-- So many at a time: those that are left stay reserved until the next call.
 		local due = call('ZRANGEBYSCORE', c.pending, '-inf', format('%.0f', real), 'WITHSCORES', 'LIMIT', 0, 500)
+		local wideR, wideX = c.wideR, c.wideX
+		c.wideR, c.wideX = c.loanR, c.loanX -- while there is tolerance, what has begun it charges, whatever limit looks
 		for i = 1, #due, 2 do
 			local units, at = costOf(due[i]), tonumber(due[i + 1])
-			local wide = c.isSoft and at < c.softUntil
+			if c.loanR > 0 and at >= c.softUntil then payBack(c) end
+			local wide = c.loanR > 0
 			if wide and c.algorithm == 1 then lend(c, at) end
 			if not evaluate(c, at, units, wide, 'whole') then
 				keep(c)
 				c.units = c.units - units
 			end
 		end
+		c.wideR, c.wideX = wideR, wideX
 		if #due > 0 then
 			call('ZREMRANGEBYRANK', c.pending, 0, #due / 2 - 1)
 			if c.algorithm ~= 4 then call('DEL', c.line) end
@@ -182,19 +206,7 @@ local function load(c)
 		end
 		if c.units > 0 and call('ZCARD', c.pending) == 0 then c.units, c.dirty = 0, true end
 	end
-	if real >= c.softUntil and (c.lent > 0 or c.lentFrac > 0) then -- tolerance has ended: what was lent is owed
-		local v = read('GET', c.key)
-		if type(v) == 'string' and #v == 17 then
-			local at, used, frac = unpack('<I7I4I6', v)
-			if at == c.lentAt then
-				used, frac = used + c.lent, frac + c.lentFrac
-				if frac >= c.P then used, frac = used + 1, frac - c.P end
-				if used >= 1000000001 then used, frac = 1000000001, 0 end
-				call('SET', c.key, pack('<I7I4I6', at, used, frac), 'KEEPTTL')
-			end
-		end
-		c.lent, c.lentFrac, c.dirty = 0, 0, true
-	end
+	if c.loanR > 0 and real >= c.softUntil then payBack(c) end
 	while c.delays do
 		local first = call('LINDEX', c.line, 0)
 		if not first or unpack('<I7', first, 9) > real then break end
@@ -229,7 +241,7 @@ local function save(c)
 		return
 	end
 	value = pack('<I7I7I7I7I7I7I6I4', real, c.softUntil, c.softAgain, c.shutUntil, c.quietUntil, c.tail, c.units, c.offences)
-	if c.lent > 0 or c.lentFrac > 0 then value = value .. pack('<I4I6I7', c.lent, c.lentFrac, c.lentAt) end
+	if c.loanR > 0 then value = value .. pack('<I4I4I4I6I7', c.loanR, c.loanX, c.lent, c.lentFrac, c.lentAt) end
 	call('PSETEX', c.account, format('%d', (last - real) / 1000 + 1), value)
 end
 
@@ -484,7 +496,7 @@ local function admit(c, depart)
 		return
 	end
 	if c.soft then
-		if c.begins then c.softUntil = real + c.softFor end
+		if c.begins then c.softUntil, c.loanR, c.loanX = real + c.softFor, c.wideR, c.wideX end
 		exceed(c)
 	end
 	if depart > real and (c.depart < depart or c.algorithm == 4 or c.behind) then

@@ -66,7 +66,7 @@ const luaResetEnd = `
 local c = checks[1]
 load(c)
 if redirected then return {real} end
-c.softUntil, c.softAgain, c.shutUntil, c.quietUntil, c.offences, c.lent, c.lentFrac = 0, 0, 0, 0, 0, 0, 0
+c.softUntil, c.softAgain, c.shutUntil, c.quietUntil, c.offences, c.loanR, c.lent, c.lentFrac = 0, 0, 0, 0, 0, 0, 0, 0
 call('PEXPIRE', c.key, 0)
 call('PEXPIRE', c.line, 0)
 c.dirty = c.dirty or c.there

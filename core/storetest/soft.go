@@ -26,6 +26,7 @@ func testSoft(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store
 			tolerancePastASecondRuleIsCharged(s, v)
 			whatToleranceHasReservedLeavesNoLessThanNothing(s, v)
 			whatToleranceLetInDrainsAsTheLimitSays(s, v)
+			whatDepartsAfterToleranceIsOwedBesideTheRest(s, v)
 		})
 	}
 	t.Run("all at once", func(t *testing.T) {
@@ -311,4 +312,38 @@ func whatToleranceLetInDrainsAsTheLimitSays(s *scene, v variant) {
 	s.is("after an hour, with two units still used", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 4, Remaining: 1})
 	s.clock.Add(hour)
 	s.is("after two", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 4, Remaining: 3})
+}
+
+// whatDepartsAfterToleranceIsOwedBesideTheRest: a request that tolerance has let in, and that departs when tolerance is over, is charged
+// to the bucket beside all that tolerance has lent, whoever looks first: the rule, or one of the same counter that has no tolerance.
+func whatDepartsAfterToleranceIsOwedBesideTheRest(s *scene, v variant) {
+	s.t.Helper()
+	if v.algorithm != core.TokenBucket || v.interval { // others lend nothing, or not in seconds
+		return
+	}
+	s.clock.Set(start())
+	soft := s.accompany(core.RuleConfig{Name: "after", Limit: v.limit(s.t, 20, 20*second), Conduct: tolerant(100, 5*time.Second)})
+	twin := s.accompany(core.RuleConfig{Name: "after", Limit: v.limit(s.t, 20, 20*second)})
+	slow := s.open(core.RuleConfig{Name: "slow-after", Limit: delaying(s.t, core.TokenBucket, 1, 10*second, minute)})
+	for _, first := range []*core.Rule{soft, twin} {
+		s.clock.Set(start())
+		key := "alice"
+		if first == twin {
+			key = "bob"
+		}
+		s.take(soft, key, 20)
+		s.is("20 more than 20", s.take(soft, key, 20), core.Decision{Allowed: true, Soft: true, Limit: 20})
+		s.take(slow, key, 1)
+		s.clock.Add(4 * second)
+		s.is("7 of the 8 that 4 seconds have refilled, 4 of which are lent", s.take(soft, key, 7), core.Decision{Allowed: true, Soft: true, Limit: 20})
+		a, b := s.ask(one(soft, key), one(slow, key), false)
+		s.is("the eighth", a.Decision, core.Decision{Allowed: true, Soft: true, Limit: 20})
+		s.is("the slow rule", b.Decision, core.Decision{Allowed: true, Limit: 1, Delay: 6 * second})
+		s.clock.Add(6*second + 1)
+		s.peek(first, key, 1)
+		s.clock.Set(start() + 29*second - 1)
+		s.is("48 have been let through, and 29 seconds have drained, but for a microsecond", s.peek(twin, key, 1), core.Decision{Limit: 20, RetryAfter: 1})
+		s.clock.Add(1)
+		s.is("48 have been let through, and 29 seconds have drained", s.peek(twin, key, 1), core.Decision{Allowed: true, Limit: 20})
+	}
 }

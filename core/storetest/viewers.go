@@ -50,6 +50,9 @@ func testViewers(t *testing.T, newStore func(t *testing.T, clock *Clock) core.St
 	t.Run("a loan that others have charged since is forgotten", func(t *testing.T) {
 		aLoanThatOthersHaveChargedSinceIsForgotten(newScene(t, newStore))
 	})
+	t.Run("what falls due in tolerance is the same whoever looks", func(t *testing.T) {
+		whatFallsDueInToleranceIsTheSameWhoeverLooks(newScene(t, newStore))
+	})
 	for _, interval := range []bool{false, true} {
 		s := newScene(t, newStore)
 		t.Run("a debt of centuries, refill interval "+strconv.FormatBool(interval), func(t *testing.T) {
@@ -431,4 +434,34 @@ func aLoanThatOthersHaveChargedSinceIsForgotten(s *scene) {
 	s.clock.Add(42 * second)
 	s.is("what 42 seconds have refilled, of 40", s.take(plain, "alice", 20), core.Decision{Allowed: true, Limit: 20})
 	s.is("20 more, by tolerance that is there again", s.take(soft, "alice", 20), core.Decision{Allowed: true, Soft: true, Limit: 20})
+}
+
+// whatFallsDueInToleranceIsTheSameWhoeverLooks: a request that has waited for another rule, and departs while there is tolerance, is
+// charged by the limit that has begun the tolerance, and what the bucket owes stays owed: whether the rule looks first, or one of the same
+// counter that has no tolerance, or another percentage.
+func whatFallsDueInToleranceIsTheSameWhoeverLooks(s *scene) {
+	s.t.Helper()
+	v := variant{"token_bucket", core.TokenBucket, false}
+	soft := s.accompany(core.RuleConfig{Name: "due", Limit: v.limit(s.t, 20, 20*second), Conduct: tolerant(100, time.Minute)})
+	plain := s.accompany(core.RuleConfig{Name: "due", Limit: v.limit(s.t, 20, 20*second)})
+	softer := s.accompany(core.RuleConfig{Name: "due", Limit: v.limit(s.t, 20, 20*second), Conduct: tolerant(500, time.Minute)})
+	slow := s.open(core.RuleConfig{Name: "slow-due", Limit: delaying(s.t, core.TokenBucket, 1, 10*second, minute)})
+	for i, first := range []*core.Rule{soft, plain, softer} {
+		s.clock.Set(start())
+		key := []string{"the rule looks first", "one without tolerance does", "one with more does"}[i]
+		s.take(soft, key, 20)
+		s.is("20 more than 20", s.take(soft, key, 20), core.Decision{Allowed: true, Soft: true, Limit: 20})
+		s.take(slow, key, 1)
+		s.clock.Add(5 * second)
+		s.is("9 of the 10 that 5 seconds have refilled, 5 of which are lent", s.take(soft, key, 9), core.Decision{Allowed: true, Soft: true, Limit: 20})
+		a, b := s.ask(one(soft, key), one(slow, key), false)
+		s.is("the tenth", a.Decision, core.Decision{Allowed: true, Soft: true, Limit: 20})
+		s.is("the slow rule", b.Decision, core.Decision{Allowed: true, Limit: 1, Delay: 5 * second})
+		s.clock.Add(6 * second)
+		s.peek(first, key, 1)
+		s.is("all that is left of 40: 12 of the last 6 seconds, but for the tenth", s.take(soft, key, 12), core.Decision{Allowed: true, Soft: true, Limit: 20})
+		s.is("one more", s.peek(soft, key, 1), core.Decision{Limit: 20, RetryAfter: second / 2})
+		s.clock.Set(start() + minute)
+		s.is("62 have been let through, and a minute has drained", s.peek(soft, key, 1), core.Decision{Allowed: true, Limit: 20, Remaining: 17})
+	}
 }
