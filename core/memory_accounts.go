@@ -442,7 +442,10 @@ func (m *Memory) write(s *shard, c *Check, l *Limit, at int64) {
 
 // chargeWhole charges the key in slot i what was admitted before and had been reserved, whatever the limit would say of it by now. It
 // reports whether the key has a state, not a log.
-func (m *Memory) chargeWhole(s *shard, i int, l *Limit, at, cost int64) bool {
+func (m *Memory) chargeWhole(s *shard, i int, l *Limit, at, cost, now int64) bool {
+	if s.slots[i].state.A >= shutMark {
+		stepBack(&s.slots[i].state, now)
+	}
 	if sp := m.spaces.Load().([]*space)[s.owners[i]&^marks]; sp.isLog {
 		var d Decision
 		decideInLog(s, i, l, at, 0, &d)
@@ -570,7 +573,7 @@ func (m *Memory) fallDue(s *shard, i int, a *account, l *Limit, now int64) {
 				a.lend(l, by, s.slots[i].state, p.at)
 			}
 		}
-		if m.chargeWhole(s, i, by, p.at, p.cost) {
+		if m.chargeWhole(s, i, by, p.at, p.cost, now) {
 			a.line = a.line[:0] // the states in it are without this charge
 		}
 	}
@@ -669,7 +672,7 @@ func (m *Memory) settle(h *Hold) {
 			a.held = 0
 		}
 		if h.Keep {
-			m.chargeWhole(s, c.slot, h.Rule.limit, now, h.Cost)
+			m.chargeWhole(s, c.slot, h.Rule.limit, now, h.Cost, now)
 		}
 	}
 	m.dropIdle(s, &c, a, now)

@@ -26,6 +26,7 @@ func testByHand(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Sto
 			severalRulesOfWhichOneHasShutAKeyOut(s, v)
 			aResetForgetsOffences(s, v)
 			whatIsCountedByStatusSurvivesAReset(s, v)
+			aRequestThatEndsHasAShutOutStepBack(s, v)
 		})
 	}
 	for _, v := range waiters() {
@@ -383,6 +384,22 @@ func whatIsCountedByStatusSurvivesAReset(s *scene, v variant) {
 	if d := s.peek(r, "alice", 5); !d.Allowed {
 		s.t.Fatalf("nor is it there when that has ended: %+v", d)
 	}
+}
+
+// aRequestThatEndsHasAShutOutStepBack: the end of a shut-out steps back with the clock where a request is to be charged then, too.
+func aRequestThatEndsHasAShutOutStepBack(s *scene, v variant) {
+	s.t.Helper()
+	if v.algorithm == core.LeakyBucket { // which cannot count by status
+		return
+	}
+	s.clock.Set(start() + 5*hour)
+	r := s.open(core.RuleConfig{Name: "ends-while-shut", Limit: v.limit(s.t, 5, hour), Conduct: core.Conduct{Count: statuses(s.t, "401")}})
+	late := s.held(r, "alice", 1)
+	s.shutOut(r, "alice", minute)
+	s.clock.Add(-10 * second)
+	s.settle(late, true)
+	s.clock.Add(20 * second)
+	s.is("20 seconds after that, of a minute", s.peek(r, "alice", 1), shutFor(r, 40*second))
 }
 
 // aShutOutIsNoTurn: nobody waits for its end.
