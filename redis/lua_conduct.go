@@ -220,8 +220,8 @@ local function save(c)
 	if c.units > 0 then
 		local own = c.ticket .. pack('<d', c.cost)
 		local charge, span = lastCharge(c, own), 2 * c.P
-		if c.algorithm <= 2 then -- of which a higher limit may have let more be used
-			local v, units = pcall('GET', c.key), c.X
+		if c.algorithm <= 2 then -- of which a higher limit may have let more be used, and reserved
+			local v, units = pcall('GET', c.key), c.X + c.units + c.lent + 1
 			if type(v) == 'string' and #v == 17 then units = units + unpack('<I4', v, 8) end
 			span = math.max(span, (divide(units, c.P, c.R)))
 		end

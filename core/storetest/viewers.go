@@ -45,6 +45,7 @@ func testViewers(t *testing.T, newStore func(t *testing.T, clock *Clock) core.St
 			s.t = t
 			aLowerLimitForgetsNothing(s, v)
 			whatIsReservedIsChargedWholeByALowerLimit(s, v)
+			whatIsReservedIsKnownUntilALowerLimitHasDrainedIt(s, v)
 		})
 	}
 	t.Run("a loan that others have charged since is forgotten", func(t *testing.T) {
@@ -384,6 +385,46 @@ func whatIsReservedIsChargedWholeByALowerLimit(s *scene, v variant) {
 	s.take(low, "alice", 1)
 	if d := s.take(high, "alice", 11); d.Allowed || d.Remaining != 10 {
 		s.t.Fatalf("11 of 100, of which 90 departed under a limit of 10: %+v; want no, and 10", d)
+	}
+}
+
+// whatIsReservedIsKnownUntilALowerLimitHasDrainedIt: a lower limit looks while requests wait that one with a larger burst has let in, and
+// long after they have departed. Who sees to a key by hand does so with whichever limit there is, too.
+func whatIsReservedIsKnownUntilALowerLimitHasDrainedIt(s *scene, v variant) {
+	s.t.Helper()
+	if v.algorithm != core.TokenBucket { // of others it has gone after two periods
+		return
+	}
+	bucket := func(burst int64) *core.Limit {
+		l, err := core.NewLimit(core.LimitConfig{Algorithm: v.algorithm, Requests: 10, Period: time.Hour, Burst: burst, Interval: v.interval})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		return l
+	}
+	high := s.accompany(core.RuleConfig{Name: "long", Limit: bucket(90)})
+	low := s.accompany(core.RuleConfig{Name: "long", Limit: bucket(10)})
+	beside := s.open(core.RuleConfig{Name: "beside-long", Limit: delaying(s.t, core.TokenBucket, 1, minute, hour)})
+	for _, key := range []string{"alice", "bob, by hand"} {
+		s.clock.Set(start())
+		s.take(beside, key, 1)
+		a, b := s.ask(core.Check{Rule: high, Key: key, Cost: 90}, one(beside, key), false)
+		if !a.Decision.Allowed || b.Decision.Delay != minute {
+			s.t.Fatalf("90 that wait for another rule: %+v, %+v; want a minute", a.Decision, b.Decision)
+		}
+		if key == "alice" {
+			s.peek(low, key, 1)
+		} else {
+			s.shutOut(low, key, second)
+		}
+		s.clock.Add(minute + 7*hour)
+		if d := s.peek(low, key, 1); d.Allowed {
+			s.t.Fatalf("%s: 10 of 10, 7 hours after 90 have departed: %+v; want no", key, d)
+		}
+		s.clock.Add(2 * hour)
+		if d := s.peek(low, key, 10); !d.Allowed {
+			s.t.Fatalf("%s: 10 of 10, 9 hours after 90 have departed: %+v; want yes", key, d)
+		}
 	}
 }
 
