@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -381,7 +382,7 @@ func newKeyRequest(headers ...string) *http.Request {
 // FuzzKeyTemplate: a template has the placeholders that Caddy's replacer finds in it, and the text around them.
 func FuzzKeyTemplate(f *testing.F) {
 	for _, template := range []string{
-		"{http.vars.client_ip}", "{a}{b}", "user-{a}.{b}", `\{a}`, `{a\}b}`, `\\{a}`, "{", "}", "{}", "{{a}}", "{a", `{a\}`, `{a}\`, `\}{a}`, "{client_ip}", "",
+		"{http.vars.client_ip}", "{a}{b}", "user-{a}.{b}", `\{a}`, `{a\}b}`, `\\{a}`, "{", "}", "{}", "{{a}}", "{a", `{a\}`, `{a}\`, `\}{a}`, `{a}\}`, `{a}\{`, "{client_ip}", "",
 	} {
 		f.Add(template)
 	}
@@ -418,6 +419,39 @@ func FuzzKeyTemplate(f *testing.F) {
 			t.Errorf("%q: has the placeholders %q, for Caddy %q", template, names, asked)
 		}
 	})
+}
+
+// TestABraceThatEndsATemplateClosesAlsoWhereItIsEscaped: as Caddy's replacer has it. In front of the last character one closes nothing.
+func TestABraceThatEndsATemplateClosesAlsoWhereItIsEscaped(t *testing.T) {
+	for _, c := range []struct {
+		template string
+		names    []string // nil: it has a placeholder that is never closed
+	}{
+		{`{a\}`, []string{`a\`}},
+		{`{a}-{b\}`, []string{"a", `b\`}},
+		{`{a\}b\}`, []string{`a\}b\`}},
+		{`{a\}b}`, []string{`a\}b`}},
+		{`{a\}b`, nil},
+		{`{a\}bc`, nil},
+	} {
+		var names, asked []string
+		_, err := splitPlaceholders(c.template, func(name string) error {
+			names = append(names, name)
+			return nil
+		})
+		if !slices.Equal(names, c.names) || (err == nil) != (c.names != nil) {
+			t.Errorf("%s: has the placeholders %q, %v; want %q", c.template, names, err, c.names)
+		}
+		repl := caddy.NewEmptyReplacer()
+		repl.Map(func(name string) (any, bool) {
+			asked = append(asked, name)
+			return "", true
+		})
+		repl.ReplaceAll(c.template, "")
+		if !slices.Equal(asked, c.names) {
+			t.Errorf("%s: Caddy has the placeholders %q; want %q", c.template, asked, c.names)
+		}
+	}
 }
 
 // FuzzKeysOfDifferentValuesDiffer: no client can put together the key of another, whatever it writes in its header fields.

@@ -89,7 +89,7 @@ func newRuleSet(e *engine, files *ruleset.Set, domain *ruleset.Domain) *ruleSet 
 
 // goOn has the rules of files go on with how many requests wait for those in whose place they come.
 func (s *ruleSet) goOn(before *ruleSet) {
-	if !s.waits || !before.waits {
+	if !s.waits || !before.waits { // what follows would change nothing then, and takes its time where files have many rules
 		return
 	}
 	old := make(map[string]*core.Limits)
