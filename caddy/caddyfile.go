@@ -505,7 +505,7 @@ func (z *Zone) subdirective(d *caddyfile.Dispenser, name, word string) error {
 	}
 	number := func(to *int64) error {
 		return inZone(func(s string) (err error) {
-			if *to, err = core.ParseCount(s); err != nil {
+			if *to, err = core.ParseCount(s, core.MaxRequests); err != nil {
 				return fmt.Errorf("%s %w", word, err)
 			}
 			return nil
@@ -513,7 +513,7 @@ func (z *Zone) subdirective(d *caddyfile.Dispenser, name, word string) error {
 	}
 	waiting := func(to *int64) error {
 		return inZone(func(s string) (err error) {
-			if *to, err = core.ParseCount(s); err != nil || *to > core.MaxMaxWaiting {
+			if *to, err = core.ParseCount(s, core.MaxRequests); err != nil || *to > core.MaxMaxWaiting {
 				return fmt.Errorf("%s %q: must be a whole number from 1 to %d", word, s, core.MaxMaxWaiting)
 			}
 			return nil

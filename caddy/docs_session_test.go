@@ -68,7 +68,7 @@ func playDocumented(t *testing.T, config, session string) (string, error) {
 	config = "{\n\tadmin localhost:2019\n\tauto_https off\n\tpersist_config off\n\tdefault_bind 127.0.0.1\n\tstorage file_system " + dir +
 		"\n\tlog {\n\t\toutput discard\n\t}\n}\n" + config
 	var listening, ports []string
-	for _, port := range words(config, `(:(?:2019|80\d\d)\b)`) {
+	for _, port := range found(config, `(:(?:2019|80\d\d)\b)`) {
 		listening = append(listening, freePort(t))
 		ports = append(ports, port, listening[len(listening)-1])
 	}

@@ -205,7 +205,7 @@ func section(t *testing.T, page, heading string) string {
 }
 
 // words returns what a pattern's group finds in a text, in order and without repeats.
-func words(text, pattern string) []string {
+func found(text, pattern string) []string {
 	var found []string
 	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
 		found = append(found, m[1])
@@ -220,7 +220,7 @@ func firstCells(section string) []string {
 	for _, m := range regexp.MustCompile(`(?m)^\| (.*?) \|`).FindAllStringSubmatch(section, -1) {
 		cells += m[1] + "\n"
 	}
-	return words(cells, "`([a-z0-9_]+)`")
+	return found(cells, "`([a-z0-9_]+)`")
 }
 
 func sameWords(t *testing.T, where string, got, want []string) {
@@ -246,19 +246,19 @@ func TestManualHasTheSettingsThatTheCodeHas(t *testing.T) {
 
 	reference := readPage(t, "../docs/caddy.md")
 	const headings = "(?m)^### `([a-z0-9_]+)`$"
-	sameWords(t, "docs/caddy.md, zones", words(section(t, reference, "## Zones"), headings), zoneWords)
-	sameWords(t, "docs/caddy.md, the handler", words(section(t, reference, "## The handler"), headings), handlerWords)
-	sameWords(t, "docs/caddy.md, the global option", words(section(t, reference, "## The global option"), headings), append(fieldNames(reflect.TypeFor[MemoryStore]()), "rules_file"))
+	sameWords(t, "docs/caddy.md, zones", found(section(t, reference, "## Zones"), headings), zoneWords)
+	sameWords(t, "docs/caddy.md, the handler", found(section(t, reference, "## The handler"), headings), handlerWords)
+	sameWords(t, "docs/caddy.md, the global option", found(section(t, reference, "## The global option"), headings), append(fieldNames(reflect.TypeFor[MemoryStore]()), "rules_file"))
 
 	redis := section(t, readPage(t, "../docs/redis.md"), "## Settings")
 	settings := strings.Split(redis, "In JSON they are")[0]
-	sameWords(t, "docs/redis.md, settings", words(settings, "(?m)^\\| `([a-z0-9_]+)`"), slices.DeleteFunc(slices.Clone(redisWords), isSentinelPassword))
-	sameWords(t, "docs/redis.md, syntax", words(settings, `(?m)^\t([a-z0-9_]+)(?: |$)`), redisWords)
-	sameWords(t, "docs/redis.md, syntax of tls", words(settings, `(?m)^\t\t([a-z0-9_]+)(?: |$)`), redisTLSWords)
+	sameWords(t, "docs/redis.md, settings", found(settings, "(?m)^\\| `([a-z0-9_]+)`"), slices.DeleteFunc(slices.Clone(redisWords), isSentinelPassword))
+	sameWords(t, "docs/redis.md, syntax", found(settings, `(?m)^\t([a-z0-9_]+)(?: |$)`), redisWords)
+	sameWords(t, "docs/redis.md, syntax of tls", found(settings, `(?m)^\t\t([a-z0-9_]+)(?: |$)`), redisTLSWords)
 
 	syntax := section(t, reference, "## Syntax")
-	sameWords(t, "docs/caddy.md, syntax of a zone", words(syntax, `(?m)^\t\t([a-z0-9_]+)(?: |$)`), zoneWords)
-	sameWords(t, "docs/caddy.md, syntax of the handler", words(syntax, `(?m)^\t([a-z0-9_]+)(?: |$)`), handlerWords)
+	sameWords(t, "docs/caddy.md, syntax of a zone", found(syntax, `(?m)^\t\t([a-z0-9_]+)(?: |$)`), zoneWords)
+	sameWords(t, "docs/caddy.md, syntax of the handler", found(syntax, `(?m)^\t([a-z0-9_]+)(?: |$)`), handlerWords)
 }
 
 // isSentinelPassword: one line of the table has both of Sentinel's credentials.
@@ -282,8 +282,8 @@ func TestManualHasTheJSONFieldsThatTheCodeHas(t *testing.T) {
 
 func TestManualHasTheAlgorithmsThatTheCodeHas(t *testing.T) {
 	table := section(t, readPage(t, "../README.md"), "## Which algorithm")
-	sameWords(t, "README, which algorithm", words(table, "(?m)^\\|.*?\\| `([a-z_]+)` \\|"), core.AlgorithmNames)
-	sameWords(t, "docs/algorithms.md", words(readPage(t, "../docs/algorithms.md"), "(?m)^## ([a-z]+_[a-z_]+)$"), core.AlgorithmNames)
+	sameWords(t, "README, which algorithm", found(table, "(?m)^\\|.*?\\| `([a-z_]+)` \\|"), core.AlgorithmNames)
+	sameWords(t, "docs/algorithms.md", found(readPage(t, "../docs/algorithms.md"), "(?m)^## ([a-z]+_[a-z_]+)$"), core.AlgorithmNames)
 }
 
 func TestManualsLinksLead(t *testing.T) {
@@ -292,7 +292,7 @@ func TestManualsLinksLead(t *testing.T) {
 		pages[name] = readPage(t, "../"+name)
 	}
 	for name, page := range pages {
-		for _, link := range words(page, `\]\(([^)\s]+)\)`) {
+		for _, link := range found(page, `\]\(([^)\s]+)\)`) {
 			if strings.Contains(link, "://") {
 				continue
 			}
@@ -312,7 +312,7 @@ func TestManualsLinksLead(t *testing.T) {
 
 // hasAnchor reports whether a page has a heading of that anchor, as GitHub makes them.
 func hasAnchor(page, anchor string) bool {
-	for _, heading := range words(page, `(?m)^#+ (.*)$`) {
+	for _, heading := range found(page, `(?m)^#+ (.*)$`) {
 		heading = regexp.MustCompile(`[^a-z0-9_ -]`).ReplaceAllString(strings.ToLower(heading), "")
 		if strings.ReplaceAll(heading, " ", "-") == anchor {
 			return true

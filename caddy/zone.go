@@ -515,7 +515,7 @@ func newCostMaker(cost string) (costMaker, error) {
 		}
 		return costMaker{placeholder: name}, nil
 	}
-	n, err := core.ParseCount(cost)
+	n, err := core.ParseCount(cost, core.MaxRequests)
 	if err != nil {
 		return costMaker{}, fmt.Errorf("cost %w, or one placeholder", err)
 	}

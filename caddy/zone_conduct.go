@@ -199,7 +199,7 @@ func (c *Candidate) subdirective(d *caddyfile.Dispenser, where, word string) err
 			c.Algorithm = s
 			_, err = core.ParseAlgorithm(s)
 		case "burst":
-			if c.Burst, err = core.ParseCount(s); err != nil {
+			if c.Burst, err = core.ParseCount(s, core.MaxRequests); err != nil {
 				return fmt.Errorf("burst %w", err)
 			}
 		case "refill":

@@ -200,8 +200,8 @@ func TestRulesBesideARuleShareNothingWithIt(t *testing.T) {
 	if candidate.Identity() == r.Identity() || places.Identity() == r.Identity() || places.Identity() == candidate.Identity() {
 		t.Errorf("%q, %q, %q", r.Identity(), candidate.Identity(), places.Identity())
 	}
-	if places.policyText != `"r.concurrency";q=5;qu="concurrent-requests"` {
-		t.Errorf("clients are told %s", places.policyText)
+	if places.PolicyText != `"r.concurrency";q=5;qu="concurrent-requests"` {
+		t.Errorf("clients are told %s", places.PolicyText)
 	}
 	// Places counted with one number are those that another number counts: a reload changes no more than that.
 	more := mustRule(t, RuleConfig{Name: "r", Limit: limit, Concurrency: 9})

@@ -17,37 +17,32 @@ type Fields struct {
 var FieldNames = []string{"x_ratelimit", "ietf", "none"}
 
 // ParseFields reads a list of FieldNames. "none" stands alone; an empty list means all fields.
-func ParseFields(words []string) (Fields, error) {
-	if len(words) == 0 {
+func ParseFields(list []string) (Fields, error) {
+	if len(list) == 0 {
 		return Fields{XRateLimit: true, IETF: true}, nil
 	}
 	var f Fields
-	for _, w := range words {
+	for _, w := range list {
 		switch w {
 		case "x_ratelimit":
 			f.XRateLimit = true
 		case "ietf":
 			f.IETF = true
 		case "none":
-			if len(words) > 1 {
-				return Fields{}, fmt.Errorf("headers %q: none stands alone", strings.Join(words, " "))
+			if len(list) > 1 {
+				return Fields{}, fmt.Errorf("headers %q: none stands alone", strings.Join(list, " "))
 			}
 		default:
-			return Fields{}, fmt.Errorf("headers %q: %s", w, oneOf(w, FieldNames))
+			return Fields{}, fmt.Errorf("headers %q: %s", w, OneOf(w, FieldNames))
 		}
 	}
 	return f, nil
 }
 
-// The fields' names as http.Header has them.
+// The names of the fields that core has no use for, as http.Header has them.
 const (
-	HeaderLimit      = "X-Ratelimit-Limit"
-	HeaderRemaining  = "X-Ratelimit-Remaining"
-	HeaderReset      = "X-Ratelimit-Reset"
 	headerXRetry     = "X-Ratelimit-Retry-After"
 	headerSoft       = "X-Ratelimit-Soft"
-	HeaderRateLimit  = "Ratelimit"
-	HeaderPolicy     = "Ratelimit-Policy"
 	headerRetryAfter = "Retry-After"
 
 	headerCacheControl = "Cache-Control"
@@ -118,7 +113,7 @@ func writeAll(h http.Header, checks []Check, v *Verdict) {
 	}
 	for i := range checks {
 		c := &checks[i]
-		if c.Rule.shadow || c.Uncounted || len(checks) > 1 && repeats(checks, i, v.Told) {
+		if !c.Rule.Shown || c.Uncounted || len(checks) > 1 && repeats(checks, i, v.Told) {
 			continue
 		}
 		if i != v.Told {
@@ -128,12 +123,12 @@ func writeAll(h http.Header, checks []Check, v *Verdict) {
 			}
 		}
 		if policies == "" {
-			policies = c.Rule.policyText
+			policies = c.Rule.PolicyText
 		} else {
-			policies += ", " + c.Rule.policyText
+			policies += ", " + c.Rule.PolicyText
 			states = append(states, ", "...)
 		}
-		states = append(states, c.Rule.stateText...)
+		states = append(states, c.Rule.StateText...)
 		states = strconv.AppendInt(states, c.Decision.Remaining, 10)
 		if c.Decision.Allowed {
 			if c.Decision.MoreAfter > 0 && v.Outcome == Allow { // which is most often so
@@ -150,7 +145,7 @@ func writeAll(h http.Header, checks []Check, v *Verdict) {
 			states = strconv.AppendInt(states, RetrySeconds(c.Decision.RetryAfter), 10)
 		}
 		if i == v.Told {
-			values[2] = c.Rule.limitText
+			values[2] = c.Rule.LimitText
 			values[3] = decimal(c.Decision.Remaining)
 			values[4] = decimal((c.Decision.ResetAfter + 999_999) / 1_000_000)
 		}
@@ -179,7 +174,7 @@ func repeats(checks []Check, i, told int) bool {
 		}
 		a := &checks[i].Decision
 		b := &checks[j].Decision
-		if tighter(b, a) || j < i && !tighter(a, b) {
+		if Tighter(b, a) || j < i && !Tighter(a, b) {
 			return true
 		}
 	}
@@ -195,7 +190,7 @@ func writeXRateLimit(h http.Header, told *Check, retry string, rejected bool, va
 			return
 		}
 	}
-	values[2] = told.Rule.limitText
+	values[2] = told.Rule.LimitText
 	values[3] = decimal(d.Remaining)
 	values[4] = decimal(seconds(d.ResetAfter))
 	h[HeaderLimit] = values[2:3:3]
@@ -214,7 +209,7 @@ func writeIETF(h http.Header, checks []Check, v *Verdict, retry string, values *
 	listed := 0
 	for i := range checks {
 		r := checks[i].Rule
-		if r.shadow || checks[i].Uncounted || len(checks) > 1 && repeats(checks, i, v.Told) {
+		if !r.Shown || checks[i].Uncounted || len(checks) > 1 && repeats(checks, i, v.Told) {
 			continue
 		}
 		if i != v.Told {
@@ -225,12 +220,12 @@ func writeIETF(h http.Header, checks []Check, v *Verdict, retry string, values *
 		}
 		d := &checks[i].Decision
 		if policies == "" {
-			policies = r.policyText
+			policies = r.PolicyText
 		} else {
-			policies += ", " + r.policyText
+			policies += ", " + r.PolicyText
 			states = append(states, ", "...)
 		}
-		states = append(states, r.stateText...)
+		states = append(states, r.StateText...)
 		states = strconv.AppendInt(states, d.Remaining, 10)
 		if d.Allowed {
 			states = appendMore(states, d, v)

@@ -145,8 +145,8 @@ func TestPolicysWindowIsTheTimeInWhichItsQuotaIsRefilled(t *testing.T) {
 		{LimitConfig{Algorithm: LeakyBucket, Requests: 1, Period: 2 * time.Second, Burst: 4}, `"r";q=4;w=8`},
 	} {
 		r := mustRule(t, RuleConfig{Name: "r", Limit: mustLimit(t, c.config)})
-		if r.policyText != c.want {
-			t.Errorf("%+v: %s, want %s", c.config, r.policyText, c.want)
+		if r.PolicyText != c.want {
+			t.Errorf("%+v: %s, want %s", c.config, r.PolicyText, c.want)
 		}
 	}
 }

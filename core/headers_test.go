@@ -10,19 +10,10 @@ import (
 
 var allFields = Fields{XRateLimit: true, IETF: true}
 
-// decided returns a check of a rule of that name and quota a minute, decided as said.
-func decided(t *testing.T, name string, quota int64, d Decision) Check {
-	d.Limit = quota
-	return Check{
-		Rule:     mustRule(t, RuleConfig{Name: name, Limit: mustLimit(t, LimitConfig{Requests: quota, Period: time.Minute})}),
-		Decision: d,
-	}
-}
-
 // written returns what WriteHeaders adds to those fields for the checks.
 func written(h http.Header, f Fields, checks []Check) http.Header {
 	var v Verdict
-	conclude(checks, &v)
+	_ = NewLimiter(nil).Conclude(checks, false, nil, &v)
 	WriteHeaders(h, f, checks, &v)
 	return h
 }

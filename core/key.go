@@ -25,7 +25,7 @@ func ParseSource(s string) (Source, error) {
 	}
 	switch {
 	case !known:
-		return Source{}, fmt.Errorf("key %q: the source %s", s, oneOf(kind, sourceKinds))
+		return Source{}, fmt.Errorf("key %q: the source %s", s, OneOf(kind, sourceKinds))
 	case kind == "header" || kind == "cookie" || kind == "query" || kind == "static":
 		if name == "" {
 			return Source{}, fmt.Errorf("key %q: write %s:%s", s, kind, map[bool]string{true: "TEXT", false: "NAME"}[kind == "static"])
@@ -46,7 +46,7 @@ func ParseSource(s string) (Source, error) {
 func isToken(s string) bool {
 	for i := 0; i < len(s); i++ {
 		c := s[i]
-		if !isNameByte(c) && strings.IndexByte("!#$%&'*+^`|~", c) < 0 {
+		if !IsNameByte(c) && strings.IndexByte("!#$%&'*+^`|~", c) < 0 {
 			return false
 		}
 	}
@@ -183,7 +183,7 @@ func isHost(host string) bool {
 	}
 	for i := 0; i < len(host); i++ {
 		c := host[i]
-		if !isNameByte(c) && strings.IndexByte("!$%&'()+,;=~", c) < 0 { // what Go's server takes, but for *
+		if !IsNameByte(c) && strings.IndexByte("!$%&'()+,;=~", c) < 0 { // what Go's server takes, but for *
 			return false
 		}
 	}

@@ -47,7 +47,7 @@ func ParseAlgorithm(name string) (Algorithm, error) {
 			return Algorithm(i + 1), nil
 		}
 	}
-	return 0, fmt.Errorf("algorithm %q: %s", name, oneOf(name, AlgorithmNames))
+	return 0, fmt.Errorf("algorithm %q: %s", name, OneOf(name, AlgorithmNames))
 }
 
 // Calendar is the unit that a fixed window is aligned to, where it is not the Unix epoch.
@@ -394,7 +394,7 @@ func (l *Limit) widths() {
 
 func (c LimitConfig) check() error {
 	if c.Algorithm < TokenBucket || c.Algorithm > SlidingWindowCounter {
-		return fmt.Errorf("algorithm %d: %s", int(c.Algorithm), oneOf("", AlgorithmNames))
+		return fmt.Errorf("algorithm %d: %s", int(c.Algorithm), OneOf("", AlgorithmNames))
 	}
 	if c.Requests < 1 || c.Requests > MaxRequests {
 		return fmt.Errorf("requests %d: must be from 1 to %d", c.Requests, MaxRequests)
@@ -462,7 +462,7 @@ func ParseLimit(s string, c *LimitConfig) error {
 	if !found {
 		return fmt.Errorf("limit %q: has no period; write <requests>/<period>, such as %s/1m", s, digitsOr(s, "100"))
 	}
-	requests, err := ParseCount(number)
+	requests, err := ParseCount(number, MaxRequests)
 	if err != nil {
 		return fmt.Errorf("limit %q: the requests must be a whole number from 1 to %d", s, MaxRequests)
 	}
@@ -480,18 +480,6 @@ func ParseLimit(s string, c *LimitConfig) error {
 		return fmt.Errorf("limit %q: %w", s, err)
 	}
 	return nil
-}
-
-// ParseCount reads a whole number from 1 to MaxRequests, in digits alone.
-func ParseCount(s string) (int64, error) {
-	if s == "" || strings.Trim(s, "0123456789") != "" {
-		return 0, fmt.Errorf("%q: must be a whole number from 1 to %d", s, MaxRequests)
-	}
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || n < 1 || n > MaxRequests {
-		return 0, fmt.Errorf("%q: must be a whole number from 1 to %d", s, MaxRequests)
-	}
-	return n, nil
 }
 
 // ReadCost returns the cost that a request names. What is no number costs 1; one too large for an int64 is unaffordable rather than

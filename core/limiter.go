@@ -274,7 +274,7 @@ func conclude(checks []Check, v *Verdict) {
 		if d.Soft {
 			v.Soft = true
 		}
-		if v.Told < 0 || tighter(d, &checks[v.Told].Decision) {
+		if v.Told < 0 || Tighter(d, &checks[v.Told].Decision) {
 			v.Told = i
 		}
 	}
@@ -289,7 +289,7 @@ func longer(a, b int64) bool {
 	return b != Never && (a == Never || a > b)
 }
 
-// tighter reports whether a has the smaller share of its quota left.
-func tighter(a, b *Decision) bool {
+// Tighter reports whether a has the smaller share of its quota left.
+func Tighter(a, b *Decision) bool {
 	return a.Remaining*b.Limit < b.Remaining*a.Limit // both are at most 10⁹
 }

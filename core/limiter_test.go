@@ -3,7 +3,17 @@ package core
 import (
 	"errors"
 	"testing"
+	"time"
 )
+
+// decided returns a check of a rule of that name and quota a minute, decided as said.
+func decided(t *testing.T, name string, quota int64, d Decision) Check {
+	d.Limit = quota
+	return Check{
+		Rule:     mustRule(t, RuleConfig{Name: name, Limit: mustLimit(t, LimitConfig{Requests: quota, Period: time.Minute})}),
+		Decision: d,
+	}
+}
 
 func TestVerdictTellsOfTheLongestWaitOfThoseThatReject(t *testing.T) {
 	shadow := Check{Rule: mustRule(t, RuleConfig{Name: "s", Shadow: true}), Decision: Decision{Limit: 10, RetryAfter: 99_000_000}}

@@ -232,6 +232,13 @@ func Covers(m *Matcher, r *http.Request, path, clientIP string) bool {
 	return true
 }
 
+// CoversCaller is Covers for a request that asks about the client that makes it, and not about itself: methods and paths are not looked
+// at.
+func CoversCaller(m *Matcher, r *http.Request, clientIP string) bool {
+	caller := Matcher{hosts: m.hosts, suffixes: m.suffixes, headers: m.headers, except: m.except}
+	return Covers(&caller, r, "", clientIP)
+}
+
 // ExceptsPrivate reports whether the exceptions have a network with private, loopback or link-local addresses in it. A single address is
 // none: who writes one knows whose it is.
 func (m *Matcher) ExceptsPrivate() bool {

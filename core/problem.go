@@ -81,8 +81,8 @@ func Body(asProblem bool, message string, checks []Check, v *Verdict) (contentTy
 		Detail: message,
 	}
 	for i := range checks {
-		if !checks[i].Decision.Allowed && !checks[i].Rule.shadow {
-			p.Violated = append(p.Violated, checks[i].Rule.name)
+		if !checks[i].Decision.Allowed && checks[i].Rule.Shown {
+			p.Violated = append(p.Violated, checks[i].Rule.Name())
 		}
 	}
 	body, err := json.Marshal(p)

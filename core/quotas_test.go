@@ -1,8 +1,6 @@
 package core
 
 import (
-	"errors"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -169,49 +167,5 @@ func TestOfSeveralKeysUnderOneRuleQuotasHaveTheTightest(t *testing.T) {
 	}
 	if got := string(AppendQuotas([]byte("# "), checks, &v)); got != `# {"quotas":[{"name":"r","limit":5,"remaining":3,"reset":60}]}`+"\n" {
 		t.Error(got)
-	}
-}
-
-// broken is a store that has failed.
-type broken struct{ *Memory }
-
-var errBroken = errors.New("broken")
-
-func (b *broken) Decide(checks []Check, peek bool) error { return errBroken }
-
-func TestLookSaysThatTheStoreHasFailed(t *testing.T) {
-	l := NewLimiter(&broken{NewMemory(MemoryConfig{})})
-	l.FallBack(NewMemory(MemoryConfig{}), 1)
-	r := mustRule(t, RuleConfig{Name: "r", Limit: mustLimit(t, LimitConfig{Requests: 5, Period: time.Minute})})
-	if err := l.Open(r); err != nil {
-		t.Fatal(err)
-	}
-	var v Verdict
-	if err := l.Look([]Check{{Rule: r, Key: "k", Cost: 1}}, &v); !errors.Is(err, errBroken) {
-		t.Errorf("%v", err)
-	}
-}
-
-func TestTheCallerIsCoveredWhateverPathAndMethodItAsksBy(t *testing.T) {
-	for _, c := range []struct {
-		match Match
-		want  bool
-	}{
-		{Match{Methods: []string{"POST"}, Paths: []string{"/login"}, PathPrefixes: []string{"/v1"}}, true},
-		{Match{Hosts: []string{"example.com"}, Paths: []string{"/login"}}, true},
-		{Match{Hosts: []string{"*.example.com"}}, false},
-		{Match{Headers: map[string]string{"X-Plan": "free"}}, true},
-		{Match{Headers: map[string]string{"X-Plan": "pro"}}, false},
-		{Match{ExceptIPs: []string{"192.0.2.0/24"}}, false},
-	} {
-		m, err := c.match.Compile()
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := httptest.NewRequest("GET", "http://example.com/quota", nil)
-		r.Header.Set("X-Plan", "free")
-		if got := CoversCaller(m, r, "192.0.2.1"); got != c.want {
-			t.Errorf("%+v: %v", c.match, got)
-		}
 	}
 }

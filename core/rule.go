@@ -1,8 +1,6 @@
 package core
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"strconv"
 	"strings"
@@ -58,7 +56,7 @@ func ParseOnError(word string) (OnError, error) {
 			return OnError(i), nil
 		}
 	}
-	return 0, fmt.Errorf("on_error %q: %s", word, oneOf(word, OnErrorNames))
+	return 0, fmt.Errorf("on_error %q: %s", word, OneOf(word, OnErrorNames))
 }
 
 // Rule is a named limit, as a store and the header fields need it: immutable once a store has opened it, and safe for
@@ -79,11 +77,15 @@ type Rule struct {
 	local         *Rule    // the rule by this node's share, in memory; set by Limiter.Open
 	isLocal       bool     // it is one
 
-	policy     string // its name in the lists of policies; "": its own
-	limitText  string // X-RateLimit-Limit
-	policyText string // the member of RateLimit-Policy
-	stateText  string // how the member of RateLimit begins
-	space      *space // where a Memory keeps the rule's keys; set by Memory.Open
+	policy string // its name in the lists of policies; "": its own
+
+	// What clients are told of the rule, made by NewRule and read only from then on: as fields, since an interpreter pays for methods.
+	Shown      bool   // they are told of it: it is no shadow
+	LimitText  string // X-RateLimit-Limit
+	PolicyText string // the member of RateLimit-Policy
+	StateText  string // how the member of RateLimit begins
+
+	space *space // where a Memory keeps the rule's keys; set by Memory.Open
 
 	kept        interface{} // what another store keeps of the rule; set by Keep
 	onAccompany func()      // what it does when the rule is accompanied; set by OnAccompany
@@ -135,17 +137,18 @@ func (r *Rule) setTexts() {
 		name = r.name
 	}
 	l := r.limit
-	r.limitText = strconv.FormatInt(l.quota, 10)
+	r.Shown = !r.shadow
+	r.LimitText = strconv.FormatInt(l.quota, 10)
 	if r.blocks {
-		r.limitText = "0"
+		r.LimitText = "0"
 	}
-	r.policyText = `"` + name + `";q=` + r.limitText
+	r.PolicyText = `"` + name + `";q=` + r.LimitText
 	if l.algorithm == inFlight {
-		r.policyText += `;qu="concurrent-requests"`
+		r.PolicyText += `;qu="concurrent-requests"`
 	} else if w := l.refilled(); w%1_000_000 == 0 && w > 0 {
-		r.policyText += ";w=" + strconv.FormatInt(w/1_000_000, 10)
+		r.PolicyText += ";w=" + strconv.FormatInt(w/1_000_000, 10)
 	}
-	r.stateText = `"` + name + `";r=`
+	r.StateText = `"` + name + `";r=`
 }
 
 // sharedBy returns the rule by the share that each of so many nodes has of its limit: what counts where the store has failed.
@@ -230,37 +233,6 @@ func checkNames(c RuleConfig) error {
 	return nil
 }
 
-const nameBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
-
-// CheckName says what is wrong with the name of a rule or a namespace.
-func CheckName(name string) error {
-	// Trim stops at the first byte that is another, and is compiled where this is interpreted.
-	if len(name) < 1 || len(name) > 64 || strings.Trim(name, nameBytes) != "" {
-		return fmt.Errorf("name %q: must be 1 to 64 of A-Z a-z 0-9 _ . -", name)
-	}
-	return nil
-}
-
-// NameFor returns a name that stands for a text, and has what can be kept of it: readable is the text, or tells the same. Equal texts
-// have equal names, and others have others, but for one chance in 2³².
-func NameFor(readable, text string) string {
-	kept := []byte(readable)
-	for i := range kept {
-		if !isNameByte(kept[i]) {
-			kept[i] = '_'
-		}
-	}
-	if len(kept) > 55 {
-		kept = kept[:55]
-	}
-	sum := sha256.Sum256([]byte(text))
-	return string(kept) + "-" + hex.EncodeToString(sum[:4])
-}
-
-func isNameByte(c byte) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '.' || c == '-'
-}
-
 // Name returns the rule's name.
 func (r *Rule) Name() string { return r.name }
 
@@ -339,6 +311,14 @@ func (r *Rule) SeesWaiting() bool {
 
 // IsCandidate reports whether the rule is a candidate: its decision is to be compared with that of the check before it.
 func (r *Rule) IsCandidate() bool { return r.conduct != nil && r.conduct.candidate }
+
+// Policy returns what the lists of policies, of which clients are told, call the rule: its name, unless it stands beside another one.
+func (r *Rule) Policy() string {
+	if r.policy != "" {
+		return r.policy
+	}
+	return r.name
+}
 
 // KeySpec returns what the key is made of: RuleConfig.KeySpec.
 func (r *Rule) KeySpec() string { return r.keySpec }

@@ -91,7 +91,7 @@ func TestTheExpressWayLetsNobodyInWhoIsShutOut(t *testing.T) {
 		s.ask("192.0.2.1", r)
 		s.now += 60_000_000
 		passed, left := 0, 0
-		handler := Serve(e, NewTold(r, allFields),
+		handler := Serve(e, tellAll(r),
 			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { passed++ }),
 			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { left++ }))
 		request := &http.Request{Header: http.Header{}, RemoteAddr: "192.0.2.1:80"}

@@ -17,8 +17,8 @@ func Nearest(word string, known []string) string {
 	return best
 }
 
-// oneOf says what a word must be, and which was probably meant.
-func oneOf(word string, known []string) string {
+// OneOf says what a word must be, and which was probably meant.
+func OneOf(word string, known []string) string {
 	s := "must be one of " + strings.Join(known, ", ")
 	if near := Nearest(word, known); near != "" && word != "" {
 		s += " (did you mean " + near + "?)"

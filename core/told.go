@@ -7,8 +7,10 @@ import (
 )
 
 // Told is what clients are told of one rule, made ready: what Tell needs, and handlers that do as Tell does without calling it,
-// which an interpreter is the slower for. Made by NewTold, read only from then on, safe for concurrent use.
+// which an interpreter is the slower for. Made by MakeTold, read only from then on, safe for concurrent use.
 type Told struct {
+	XRateLimit, IETF bool // which fields are set
+
 	All    bool     // all fields are set, as most want it; if not, only Tell knows which
 	Limit  []string // the value of X-RateLimit-Limit
 	Policy []string // the value of RateLimit-Policy
@@ -20,56 +22,58 @@ type Told struct {
 	Values  [][]string
 	Ends    []string
 
-	rule   *Rule
-	fields Fields
+	// After does what Tell does where an earlier handler has set fields. That is rare, and how members are joined is not this package's.
+	After func(h http.Header, remaining, reset, more int64)
 }
 
-// NewTold returns what clients are told of a rule, in those fields.
-func NewTold(r *Rule, f Fields) *Told {
+// MakeTold makes ready what clients are told of a rule, in those fields. Who answers them knows what is done after an earlier handler.
+func MakeTold(r *Rule, xRateLimit, ietf bool, after func(h http.Header, remaining, reset, more int64)) *Told {
 	tables.Do(makeTables)
 	return &Told{
-		All:     f.XRateLimit && f.IETF,
-		Limit:   []string{r.limitText},
-		Policy:  []string{r.policyText},
-		State:   r.stateText,
-		Numbers: numberTexts,
-		Values:  numberValues,
-		Ends:    numberEnds,
-		rule:    r,
-		fields:  f,
+		XRateLimit: xRateLimit,
+		IETF:       ietf,
+		All:        xRateLimit && ietf,
+		Limit:      []string{r.LimitText},
+		Policy:     []string{r.PolicyText},
+		State:      r.StateText,
+		Numbers:    numberTexts,
+		Values:     numberValues,
+		Ends:       numberEnds,
+		After:      after,
 	}
 }
 
-// Tell sets the fields for a request that the rule has allowed at once, as WriteHeaders does. reset, until the quota is whole, and
+// The names of fields, as http.Header has them.
+const (
+	HeaderLimit     = "X-Ratelimit-Limit"
+	HeaderRemaining = "X-Ratelimit-Remaining"
+	HeaderReset     = "X-Ratelimit-Reset"
+	HeaderRateLimit = "Ratelimit"
+	HeaderPolicy    = "Ratelimit-Policy"
+)
+
+// Tell sets the fields for a request that the rule has allowed at once, in the fields that are wanted. reset, until the quota is whole, and
 // more, until there is more of it, are in seconds, rounded up; where more is 0 it is not said.
 // Values that are the same for many responses are shared between them: nobody may change one in place.
 func Tell(t *Told, h http.Header, remaining, reset, more int64) {
 	var left string
 	if len(h) > 1 && (h[HeaderRemaining] != nil || h[HeaderRateLimit] != nil || h[HeaderPolicy] != nil) {
-		tellAfter(t, h, remaining, reset, more)
+		t.After(h, remaining, reset, more)
 		return
 	}
 	left = strconv.FormatInt(remaining, 10)
-	if t.fields.XRateLimit {
+	if t.XRateLimit {
 		h[HeaderLimit] = t.Limit
 		h[HeaderRemaining] = []string{left}
 		h[HeaderReset] = []string{strconv.FormatInt(reset, 10)}
 	}
-	if t.fields.IETF {
+	if t.IETF {
 		if more > 0 {
 			left += ";t=" + strconv.FormatInt(more, 10)
 		}
 		h[HeaderRateLimit] = []string{t.State + left}
 		h[HeaderPolicy] = t.Policy
 	}
-}
-
-// tellAfter is Tell where an earlier handler has set fields.
-func tellAfter(t *Told, h http.Header, remaining, reset, more int64) {
-	checks := []Check{{Rule: t.rule}}
-	checks[0].Decision = Decision{Allowed: true, Limit: t.rule.limit.quota, Remaining: remaining, ResetAfter: reset * 1_000_000, MoreAfter: more * 1_000_000}
-	v := Verdict{}
-	WriteHeaders(h, t.fields, checks, &v)
 }
 
 // tabled is how many numbers stand ready: the seconds of two hours, and as many units.

@@ -46,7 +46,7 @@ func (e *timedExpress) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	Observe(e.watch.Durations, time.Since(begun))
 	atomic.AddInt64(e.watch.Allowed, 1)
-	Tell(e.told, w.Header(), remaining, seconds(reset), seconds(more))
+	Tell(e.told, w.Header(), remaining, (reset+999_999)/1_000_000, (more+999_999)/1_000_000)
 	e.next.ServeHTTP(w, r)
 }
 

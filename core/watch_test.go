@@ -34,7 +34,7 @@ func TestAWatchedExpressWayCountsWhatItLetsThrough(t *testing.T) {
 				_ = m.Decide([]Check{{Rule: r, Key: address, Cost: 1}}, false)
 			}
 		})
-		h := ServeWatched(NewExpress(m, r), NewTold(r, Fields{XRateLimit: true, IETF: true}), watch, next, rest)
+		h := ServeWatched(NewExpress(m, r), tellAll(r), watch, next, rest)
 		ask := func(path string, client int) {
 			request := httptest.NewRequest("GET", path, nil)
 			request.RemoteAddr = fmt.Sprintf("192.0.2.%d:1234", client)

@@ -80,15 +80,15 @@ func TestTheExpressWayDecidesAsTheWayOfAll(t *testing.T) {
 		now := express.now + random.Int63n(second)
 		express.now = now
 		all.now = now
-		answer := always(replies[random.Intn(len(replies))])
+		said := always(replies[random.Intn(len(replies))])
 		switch random.Intn(12) {
 		case 0:
-			answer = func(*sentCall) ([]int64, error) { return nil, errDown }
+			said = func(*sentCall) ([]int64, error) { return nil, errDown }
 		case 1:
-			answer = func(*sentCall) ([]int64, error) { return nil, ErrTimeout }
+			said = func(*sentCall) ([]int64, error) { return nil, ErrTimeout }
 		}
-		express.answer = answer
-		all.answer = answer
+		express.answer = said
+		all.answer = said
 		which, key := random.Intn(len(ways)), []string{"a", "b", "[2001:db8::1]"}[random.Intn(3)]
 		if express.server("a").breaker.Open() && random.Intn(4) == 0 { // what a probe does
 			for _, s := range []*scene{express, all} {

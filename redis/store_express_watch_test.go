@@ -30,12 +30,12 @@ func TestAWatchedExpressWayDecidesTheSameAndCounts(t *testing.T) {
 	for i := 0; i < 1000; i++ {
 		plain.now += random.Int63n(second)
 		watched.now = plain.now
-		answer := always(replies[random.Intn(len(replies))])
+		said := always(replies[random.Intn(len(replies))])
 		if random.Intn(50) == 0 {
-			answer = func(*sentCall) ([]int64, error) { return nil, errDown }
+			said = func(*sentCall) ([]int64, error) { return nil, errDown }
 		}
-		plain.answer = answer
-		watched.answer = answer
+		plain.answer = said
+		watched.answer = said
 		key := []string{"a", "b", "[2001:db8::1]"}[random.Intn(3)]
 		err, same := one.ask(key), other.ask(key)
 		if (err == nil) != (same == nil) || one.passed != other.passed || one.decision != other.decision {

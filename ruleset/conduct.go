@@ -12,19 +12,19 @@ import (
 // SetEnforcement reads what becomes of requests over the limit into a configuration: hard, shadow, or soft with a percentage and a
 // duration, such as "soft 20% 30s". "" is hard. The error begins with the field.
 func SetEnforcement(text string, c *core.RuleConfig) error {
-	words := strings.Fields(text)
-	if len(words) == 0 || words[0] != "soft" {
+	said := strings.Fields(text)
+	if len(said) == 0 || said[0] != "soft" {
 		c.Shadow = text == "shadow"
 		return core.CheckWord("enforcement", text, []string{"hard", "shadow", "soft <percent> <duration>"})
 	}
-	if len(words) != 3 {
+	if len(said) != 3 {
 		return fmt.Errorf("enforcement %q: soft takes a percentage and a duration, such as soft 20%% 30s", text)
 	}
-	percent, err := core.ParseCount(strings.TrimSuffix(words[1], "%"))
+	percent, err := core.ParseCount(strings.TrimSuffix(said[1], "%"), core.MaxRequests)
 	if err != nil || percent > core.MaxSoftPercent {
 		return fmt.Errorf("enforcement %q: the percentage must be a whole number from 1 to %d, such as 20%%", text, core.MaxSoftPercent)
 	}
-	duration, err := core.ParsePeriod(words[2])
+	duration, err := core.ParsePeriod(said[2])
 	if err != nil {
 		return fmt.Errorf("enforcement %q: the duration must be from 1ms to 366d, in whole microseconds, such as 30s or 1d", text)
 	}

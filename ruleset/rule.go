@@ -560,7 +560,7 @@ func (c *compiler) setCost(config *core.RuleConfig, more core.MoreLimits) {
 		c.rule.CostFrom = &source
 		return
 	}
-	n, err := core.ParseCount(text)
+	n, err := core.ParseCount(text, core.MaxRequests)
 	if err != nil {
 		c.fail("cost "+err.Error()+", or header:NAME, query:NAME or cookie:NAME that has one", "cost")
 		return

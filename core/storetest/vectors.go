@@ -131,23 +131,23 @@ func (p *player) setBase(words []string) error {
 }
 
 // setLimit opens the vector's rule. A second limit in a vector is a reload: the rule before is released.
-func (p *player) setLimit(words []string) error {
-	if len(words) < 2 {
+func (p *player) setLimit(said []string) error {
+	if len(said) < 2 {
 		return fmt.Errorf("want limit <requests>/<period> <algorithm>")
 	}
 	var c core.LimitConfig
 	rule := core.RuleConfig{Name: "vector"}
-	err := readLimit(words, &c, &rule)
+	err := readLimit(said, &c, &rule)
 	if err != nil {
 		return err
 	}
-	for i := 2; i < len(words); i++ {
-		word, value, second := words[i], "", ""
-		if i+1 < len(words) {
-			value = words[i+1]
+	for i := 2; i < len(said); i++ {
+		word, value, second := said[i], "", ""
+		if i+1 < len(said) {
+			value = said[i+1]
 		}
-		if i+2 < len(words) {
-			second = words[i+2]
+		if i+2 < len(said) {
+			second = said[i+2]
 		}
 		switch {
 		case word == "count_rejected":
@@ -174,7 +174,7 @@ func (p *player) setLimit(words []string) error {
 		case word == "refill" && value == "interval":
 			c.Interval = true
 		case word == "burst":
-			c.Burst, err = core.ParseCount(value)
+			c.Burst, err = core.ParseCount(value, core.MaxRequests)
 		case word == "max_delay":
 			c.MaxDelay, err = core.ParsePeriod(value)
 		case word == "time_zone":
@@ -209,17 +209,17 @@ func (p *player) setLimit(words []string) error {
 }
 
 // readLimit reads <requests>/<period> <algorithm> into c; or <requests> concurrency, which is a limit already, into a rule.
-func readLimit(words []string, c *core.LimitConfig, rule *core.RuleConfig) error {
-	if words[1] == "concurrency" && rule != nil {
-		n, err := core.ParseCount(words[0])
+func readLimit(said []string, c *core.LimitConfig, rule *core.RuleConfig) error {
+	if said[1] == "concurrency" && rule != nil {
+		n, err := core.ParseCount(said[0], core.MaxRequests)
 		if err == nil {
 			rule.Limit, err = core.NewConcurrency(n)
 		}
 		return err
 	}
-	err := core.ParseLimit(words[0], c)
+	err := core.ParseLimit(said[0], c)
 	if err == nil {
-		c.Algorithm, err = core.ParseAlgorithm(words[1])
+		c.Algorithm, err = core.ParseAlgorithm(said[1])
 	}
 	return err
 }
