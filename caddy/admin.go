@@ -14,6 +14,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/proxyweir/weir/caddy/page"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/words"
 )
 
 func init() {
@@ -156,7 +157,7 @@ func (a *App) subjectOf(label string) (*subject, error) {
 			names = append(names, other.label)
 		}
 		hint := ""
-		if near := core.Nearest(label, names); near != "" {
+		if near := words.Nearest(label, names); near != "" {
 			hint = fmt.Sprintf(" (did you mean %s?)", near)
 		}
 		return nil, adminError(http.StatusNotFound, "rule %q: there is none of that name%s", label, hint)
@@ -207,7 +208,7 @@ func checkQuery(r *http.Request, known ...string) error {
 		if len(known) == 0 {
 			return adminError(http.StatusBadRequest, "parameter %q: this takes none", name)
 		}
-		if err := core.CheckWord("parameter", name, known); err != nil {
+		if err := words.CheckWord("parameter", name, known); err != nil {
 			return adminError(http.StatusBadRequest, "%w", err)
 		}
 		if len(values) > 1 && name != "key" {

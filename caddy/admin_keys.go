@@ -6,6 +6,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 )
 
 // keyAnswer is what /rate_limit/key answers: how a key stands in the rules whose keys are of that form.
@@ -241,7 +242,7 @@ func (s *subject) passes(key string) string {
 }
 
 func (s *subject) passesHere(key string) string {
-	var except *core.Matcher
+	var except *match.Matcher
 	skips := false
 	switch {
 	case s.zone != nil:
@@ -260,7 +261,7 @@ func (s *subject) passesHere(key string) string {
 		if s.keys.names[i] != "client_ip" || except == nil {
 			continue
 		}
-		if network, err := core.ParseNetwork(value); err == nil && except.Excepts(network) {
+		if network, err := match.ParseNetwork(value); err == nil && except.Excepts(network) {
 			return value + " is among the addresses that the rule excepts, whose requests pass uncounted"
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/words"
 )
 
 // rulesAnswer is what /rate_limit/rules answers.
@@ -128,7 +129,7 @@ func listTopKeys(a *App, r *http.Request) (any, error) {
 	if by == "" {
 		by = "requests"
 	}
-	if err := core.CheckWord("by", by, []string{"requests", "rejections"}); err != nil {
+	if err := words.CheckWord("by", by, []string{"requests", "rejections"}); err != nil {
 		return nil, adminError(http.StatusBadRequest, "%w", err)
 	}
 	n, err := numberOf(r, "n", 10, mostCounters)

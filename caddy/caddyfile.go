@@ -14,8 +14,11 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/words"
 )
 
 func init() {
@@ -246,7 +249,7 @@ func shortName(matcher, key string) string {
 		word := strings.TrimPrefix(matcher, "/")
 		if named := strings.TrimPrefix(matcher, "@"); named != matcher {
 			word, _, _ = strings.Cut(named, "{")
-		} else if prefix := strings.TrimSuffix(word, "*"); prefix != word && core.CheckName(prefix) == nil {
+		} else if prefix := strings.TrimSuffix(word, "*"); prefix != word && words.CheckName(prefix) == nil {
 			word = prefix + "-all"
 		} else {
 			literal = !strings.HasSuffix(word, "-all")
@@ -254,7 +257,7 @@ func shortName(matcher, key string) string {
 		readable = word + "." + readable
 	}
 	clean := strings.Map(func(r rune) rune {
-		if r < 128 && core.CheckName(string(r)) == nil {
+		if r < 128 && words.CheckName(string(r)) == nil {
 			return r
 		}
 		return '_'
@@ -289,7 +292,7 @@ func (h *Handler) subdirective(d *caddyfile.Dispenser, word string) error {
 	case "namespace":
 		return oneArg(d, "", func(s string) error {
 			h.Namespace = s
-			if err := core.CheckName(s); err != nil {
+			if err := words.CheckName(s); err != nil {
 				return fmt.Errorf("namespace: %w", err)
 			}
 			return nil
@@ -301,14 +304,14 @@ func (h *Handler) subdirective(d *caddyfile.Dispenser, word string) error {
 		if len(h.Headers) == 0 {
 			return d.Err("headers: is empty; write x_ratelimit, ietf, both of them, or none")
 		}
-		if _, err := core.ParseFields(h.Headers); err != nil {
+		if _, err := answer.ParseFields(h.Headers); err != nil {
 			return d.WrapErr(err)
 		}
 		return noBlock(d, "", word)
 	case "response":
 		return oneArg(d, "", func(s string) error {
 			h.Response = s
-			return core.CheckWord("response", s, []string{"auto", "direct", "error_routes"})
+			return words.CheckWord("response", s, []string{"auto", "direct", "error_routes"})
 		})
 	case "message":
 		return oneArg(d, "", func(s string) error {
@@ -339,7 +342,7 @@ func (h *Handler) subdirective(d *caddyfile.Dispenser, word string) error {
 	case "log_level":
 		return oneArg(d, "", func(s string) error {
 			h.LogLevel = s
-			return core.CheckWord("log_level", s, logLevels)
+			return words.CheckWord("log_level", s, logLevels)
 		})
 	case "log_interval":
 		return oneArg(d, "", func(s string) error {
@@ -403,7 +406,7 @@ func (h *Handler) descriptor(d *caddyfile.Dispenser) error {
 		if hasPlaceholder(args[i]) {
 			return d.Errf("descriptor %s: the key is a text, as the rule files have it; the placeholder stands behind it", args[i])
 		}
-		if _, err := newKeyMaker(args[i+1], core.Prefixes{}); err != nil {
+		if _, err := newKeyMaker(args[i+1], match.Prefixes{}); err != nil {
 			return d.Errf("descriptor %s: %w", args[i], err)
 		}
 		entries = append(entries, DescriptorEntry{args[i], args[i+1]})
@@ -449,7 +452,7 @@ func (h *Handler) zone(d *caddyfile.Dispenser) error {
 		return d.Errf("zone: takes one name, not %d", len(args))
 	}
 	name := args[0]
-	if err := core.CheckName(name); err != nil {
+	if err := words.CheckName(name); err != nil {
 		return d.Errf("zone: %v", err)
 	}
 	if h.RateLimits[name] != nil {
@@ -505,7 +508,7 @@ func (z *Zone) subdirective(d *caddyfile.Dispenser, name, word string) error {
 	}
 	number := func(to *int64) error {
 		return inZone(func(s string) (err error) {
-			if *to, err = core.ParseCount(s, core.MaxRequests); err != nil {
+			if *to, err = words.ParseCount(s, core.MaxRequests); err != nil {
 				return fmt.Errorf("%s %w", word, err)
 			}
 			return nil
@@ -513,7 +516,7 @@ func (z *Zone) subdirective(d *caddyfile.Dispenser, name, word string) error {
 	}
 	waiting := func(to *int64) error {
 		return inZone(func(s string) (err error) {
-			if *to, err = core.ParseCount(s, core.MaxRequests); err != nil || *to > core.MaxMaxWaiting {
+			if *to, err = words.ParseCount(s, core.MaxRequests); err != nil || *to > core.MaxMaxWaiting {
 				return fmt.Errorf("%s %q: must be a whole number from 1 to %d", word, s, core.MaxMaxWaiting)
 			}
 			return nil
@@ -595,7 +598,7 @@ func (z *Zone) subdirective(d *caddyfile.Dispenser, name, word string) error {
 	case "burst":
 		return number(&z.Burst)
 	case "refill":
-		return set(&z.Refill, func() error { return core.CheckWord("refill", z.Refill, []string{"continuous", "interval"}) })
+		return set(&z.Refill, func() error { return words.CheckWord("refill", z.Refill, []string{"continuous", "interval"}) })
 	case "cost":
 		return set(&z.Cost, func() error {
 			_, err := newCostMaker(z.Cost)
@@ -645,7 +648,7 @@ func (z *Zone) subdirective(d *caddyfile.Dispenser, name, word string) error {
 		})
 	case "on_missing_key":
 		return set(&z.OnMissingKey, func() error {
-			return core.CheckWord("on_missing_key", z.OnMissingKey, []string{"share", "skip", "reject"})
+			return words.CheckWord("on_missing_key", z.OnMissingKey, []string{"share", "skip", "reject"})
 		})
 	case "count_rejected":
 		z.CountRejected = true
@@ -783,7 +786,7 @@ func placeOf(token caddyfile.Token) string {
 }
 
 func unknownWord(d *caddyfile.Dispenser, where, word string, known []string) error {
-	if near := core.Nearest(word, known); near != "" {
+	if near := words.Nearest(word, known); near != "" {
 		return d.Errf("%s: unknown subdirective %s (did you mean %s?)", where, word, near)
 	}
 	return d.Errf("%s: unknown subdirective %s; it takes %s", where, word, strings.Join(known, ", "))

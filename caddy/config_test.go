@@ -14,7 +14,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 )
 
 // configOf is a configuration of one server whose first routes have these handlers, one each.
@@ -392,7 +392,7 @@ func FuzzKeyTemplate(f *testing.F) {
 			names = append(names, name)
 			return nil
 		})
-		if _, makerErr := newKeyMaker(template, core.Prefixes{}); makerErr != nil {
+		if _, makerErr := newKeyMaker(template, match.Prefixes{}); makerErr != nil {
 			if !strings.HasPrefix(makerErr.Error(), fmt.Sprintf("key %q: ", template)) {
 				t.Errorf("does not say which key: %v", makerErr)
 			}
@@ -469,7 +469,7 @@ func FuzzKeysOfDifferentValuesDiffer(f *testing.F) {
 		for i := range n {
 			template += "-{http.request.header.X-" + string(rune('A'+i)) + "}"
 		}
-		maker, err := newKeyMaker(template, core.Prefixes{})
+		maker, err := newKeyMaker(template, match.Prefixes{})
 		if err != nil {
 			f.Fatal(err)
 		}

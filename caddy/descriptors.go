@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/ruleset"
 )
 
@@ -37,7 +38,7 @@ func (h *Handler) newDescriptors() ([]descriptor, error) {
 			if e.Key == "" || e.Value == "" {
 				return nil, fmt.Errorf("descriptor %q %q: needs a key and a value", e.Key, e.Value)
 			}
-			value, err := newKeyMaker(e.Value, core.Prefixes{})
+			value, err := newKeyMaker(e.Value, match.Prefixes{})
 			if err != nil {
 				return nil, fmt.Errorf("descriptor %q: %w", e.Key, err)
 			}
@@ -78,11 +79,11 @@ func (h *Handler) inquireFiles(q *inquiry, r *http.Request, f *inForce) error {
 	q.places = f.set.Covering(r, q.places[:0])
 	path := ""
 	if len(q.places) > 0 {
-		path = core.CleanPath(r.URL.Path)
+		path = match.CleanPath(r.URL.Path)
 	}
 	for _, i := range q.places {
 		rule := f.set.Rules[i]
-		if rule.Matcher != nil && !(early && rule.Excepts) && !core.Covers(rule.Matcher, r, path, address) {
+		if rule.Matcher != nil && !(early && rule.Excepts) && !match.Covers(rule.Matcher, r, path, address) {
 			continue
 		}
 		if early && f.set.addressed[i] {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
@@ -17,7 +18,7 @@ func TestProxiesThatMaskAddressesOtherwiseAreWarnedOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := redis.NewStore(redis.Config{Client: client, Differs: func(_, _ string, _, _ core.Prefixes) {}})
+	other, err := redis.NewStore(redis.Config{Client: client, Differs: func(_, _ string, _, _ match.Prefixes) {}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/answer"
 )
 
 // leaveToErrorRoutes reports whether a rejection is to be returned as an error, for error routes to answer.
@@ -22,7 +22,7 @@ func (h *Handler) leaveToErrorRoutes(r *http.Request, server *caddyhttp.Server) 
 	if h.Response == "error_routes" {
 		return true
 	}
-	if core.IsGRPC(r) || server == nil || server.Errors == nil {
+	if answer.IsGRPC(r) || server == nil || server.Errors == nil {
 		return false // a gRPC client understands no page
 	}
 	probe := errorProbe{request: r, restores: true}

@@ -17,8 +17,10 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyevents"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/words"
 	"go.uber.org/zap"
 )
 
@@ -105,7 +107,7 @@ type Handler struct {
 	zones       []*Zone
 	files       atomic.Pointer[inForce] // nil: the handler goes by no rule files
 	descriptors []descriptor
-	fields      core.Fields
+	fields      answer.Fields
 	shadows     bool // any zone is a shadow, or has a candidate
 	waits       bool // any zone makes requests wait
 	events      *caddyevents.App
@@ -146,7 +148,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		return fmt.Errorf("getting events app: %v", err)
 	}
 	h.events = events.(*caddyevents.App)
-	h.fields, _ = core.ParseFields(h.Headers)
+	h.fields, _ = answer.ParseFields(h.Headers)
 
 	for _, name := range sortedNames(h.RateLimits) {
 		zone := h.RateLimits[name]
@@ -279,14 +281,14 @@ func (h *Handler) check() error {
 		return err
 	}
 	if h.Namespace != "" {
-		if err := core.CheckName(h.Namespace); err != nil {
+		if err := words.CheckName(h.Namespace); err != nil {
 			return fmt.Errorf("namespace: %w", err)
 		}
 	}
-	if _, err := core.ParseFields(h.Headers); err != nil {
+	if _, err := answer.ParseFields(h.Headers); err != nil {
 		return err
 	}
-	if err := core.CheckWord("response", h.Response, []string{"auto", "direct", "error_routes"}); err != nil {
+	if err := words.CheckWord("response", h.Response, []string{"auto", "direct", "error_routes"}); err != nil {
 		return err
 	}
 	if !(h.Jitter >= 0 && h.Jitter <= 10) {
@@ -390,7 +392,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		q.free()
 		return err
 	}
-	core.WriteHeaders(w.Header(), h.fields, q.checks, &q.verdict)
+	answer.WriteHeaders(w.Header(), h.fields, q.checks, &q.verdict)
 	if q.verdict.Holds {
 		return h.serveUnderWay(w, r, next, q)
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/front"
 )
 
 // statusClientClosedRequest is what Caddy's reverse proxy, too, logs for a client that left before it was answered.
@@ -54,7 +54,7 @@ func (h *Handler) stops() bool {
 // is read ahead is put beneath that reader, which then counts what the service gets. Beneath request_body it cannot be reached.
 //
 // The request stays the same, since Caddy's placeholders are of the one that it has made. It is not net/http's own.
-func readAhead(r *http.Request) *core.Ahead {
+func readAhead(r *http.Request) *front.Ahead {
 	switch fmt.Sprintf("%T", r.Body) {
 	case "*http.body", "*http.expectContinueReader", "*caddyhttp.IdleTimeoutReader":
 	case "requestbody.errorWrapper":
@@ -77,7 +77,7 @@ func readAhead(r *http.Request) *core.Ahead {
 	default:
 		return nil
 	}
-	same, ahead := core.ReadAhead(r)
+	same, ahead := front.ReadAhead(r)
 	r.Body = same.Body
 	r.Trailer = same.Trailer
 	return ahead

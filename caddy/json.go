@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/words"
 )
 
 // UnmarshalJSON reads the handler's JSON as strictly as Caddy does, and says of an unknown field which one was meant, of a
@@ -109,7 +109,7 @@ func unmarshalStrict(data []byte, v any, known []string) error {
 	if meant := fieldOfWord[word]; meant != "" && slices.Contains(known, "period") {
 		return fmt.Errorf("unknown field %q; in JSON it is %s", word, meant)
 	}
-	if near := core.Nearest(word, known); near != "" {
+	if near := words.Nearest(word, known); near != "" {
 		return fmt.Errorf("unknown field %q (did you mean %s?)", word, near)
 	}
 	return fmt.Errorf("unknown field %q; there are %s", word, strings.Join(known, ", "))

@@ -11,7 +11,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/ruleset"
 	"go.uber.org/zap"
 )
@@ -23,7 +23,7 @@ const clientIPPlaceholder = "{http.vars.client_ip}"
 type keyMaker struct {
 	parts               []keyPart // the placeholders, in order
 	static              string    // the key, where there are none
-	prefixes            core.Prefixes
+	prefixes            match.Prefixes
 	masks               bool
 	template            string
 	spec                string // what the key is made of, for the rule's identity
@@ -52,8 +52,8 @@ const (
 )
 
 // newKeyMaker takes a template apart. The error says which placeholder is wrong.
-func newKeyMaker(template string, prefixes core.Prefixes) (*keyMaker, error) {
-	k := &keyMaker{template: template, prefixes: prefixes, masks: prefixes != core.Prefixes{}}
+func newKeyMaker(template string, prefixes match.Prefixes) (*keyMaker, error) {
+	k := &keyMaker{template: template, prefixes: prefixes, masks: prefixes != match.Prefixes{}}
 	texts, err := splitPlaceholders(template, func(name string) error {
 		if err := checkPlaceholder(name); err != nil {
 			return err
@@ -102,7 +102,7 @@ func newKeyMaker(template string, prefixes core.Prefixes) (*keyMaker, error) {
 	if prefixes.IPv6 == 128 {
 		prefixes.IPv6 = 0
 	}
-	if prefixes != (core.Prefixes{}) {
+	if prefixes != (match.Prefixes{}) {
 		k.spec += fmt.Sprintf(" /%d /%d", prefixes.IPv4, prefixes.IPv6)
 	}
 	return k, nil
@@ -122,7 +122,7 @@ func (k *keyMaker) make(r *http.Request, q *inquiry) (key string, missing bool) 
 	for i := range k.parts {
 		value := k.value(&k.parts[i], r)
 		missing = missing || value == ""
-		q.key = core.AppendKeyPart(q.key, value)
+		q.key = match.AppendKeyPart(q.key, value)
 	}
 	return string(q.key), missing
 }
@@ -209,7 +209,7 @@ func (k *keyMaker) keyNamed(values []string) (string, error) {
 	}
 	var key []byte
 	for _, value := range named {
-		key = core.AppendKeyPart(key, value)
+		key = match.AppendKeyPart(key, value)
 	}
 	return string(key), nil
 }

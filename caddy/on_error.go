@@ -5,16 +5,16 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/answer"
 )
 
 // unavailable answers a request that cannot be served now, but after a while.
 func unavailable(w http.ResponseWriter, r *http.Request, after time.Duration, message string) {
 	header := w.Header()
 	header.Set("Cache-Control", "no-store")
-	header.Set("Retry-After", strconv.FormatInt(core.RetrySeconds(after.Microseconds()), 10))
-	if core.IsGRPC(r) {
-		answerGRPC(w, grpcUnavailable, message)
+	header.Set("Retry-After", strconv.FormatInt(answer.RetrySeconds(after.Microseconds()), 10))
+	if answer.IsGRPC(r) {
+		answer.GRPC(w, answer.GRPCUnavailable, message)
 		return
 	}
 	header.Set("Content-Type", "text/plain; charset=utf-8")

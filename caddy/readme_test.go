@@ -204,7 +204,7 @@ func section(t *testing.T, page, heading string) string {
 	return after
 }
 
-// words returns what a pattern's group finds in a text, in order and without repeats.
+// found returns what a pattern's group finds in a text, in order and without repeats.
 func found(text, pattern string) []string {
 	var found []string
 	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	client "github.com/redis/go-redis/v9"
@@ -397,7 +398,7 @@ func (s *sharedRedis) logAvailability(server string, err error) {
 }
 
 // warnOfPrefixes says that another proxy masks the addresses in a zone's key otherwise, so that the two do not share its counters.
-func (s *sharedRedis) warnOfPrefixes(namespace, zone string, here, there core.Prefixes) {
+func (s *sharedRedis) warnOfPrefixes(namespace, zone string, here, there match.Prefixes) {
 	if s.ended.Load() {
 		return
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/core"
 	"go.uber.org/zap"
 )
@@ -21,12 +22,12 @@ func (h *Handler) reject(w http.ResponseWriter, r *http.Request, q *inquiry) err
 	v := &q.verdict
 	v.RetryAfter = h.jittered(v.RetryAfter)
 	name := q.reporters[v.Told].name
-	core.WriteHeaders(w.Header(), h.fields, q.checks, v)
+	answer.WriteHeaders(w.Header(), h.fields, q.checks, v)
 
 	repl := replacerOf(r)
 	repl.Set("http.rate_limit.exceeded.name", name)
 	if v.RetryAfter != core.Never {
-		repl.Set("http.rate_limit.exceeded.retry_after", core.RetrySeconds(v.RetryAfter))
+		repl.Set("http.rate_limit.exceeded.retry_after", answer.RetrySeconds(v.RetryAfter))
 	} else {
 		repl.Set("http.rate_limit.exceeded.retry_after", "") // left unset, it would be shown as it is written
 	}
@@ -48,8 +49,8 @@ func (h *Handler) reject(w http.ResponseWriter, r *http.Request, q *inquiry) err
 // answer writes the response of a rejected request.
 func (h *Handler) answer(w http.ResponseWriter, r *http.Request, repl *caddy.Replacer, q *inquiry) {
 	header := w.Header()
-	if core.IsGRPC(r) {
-		answerGRPC(w, grpcResourceExhausted, errExceeded.Error())
+	if answer.IsGRPC(r) {
+		answer.GRPC(w, answer.GRPCResourceExhausted, errExceeded.Error())
 		return
 	}
 	message := h.Message
@@ -58,24 +59,8 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, repl *caddy.Rep
 	} else if q.lacking && q.verdict.RetryAfter == core.Never {
 		message = "This request lacks what its limit tells clients apart by."
 	}
-	contentType, body := core.Body(core.WantsProblem(r.Header), message, q.checks, &q.verdict)
+	contentType, body := answer.Body(answer.WantsProblem(r.Header), message, q.checks, &q.verdict)
 	header["Content-Type"] = []string{contentType}
 	w.WriteHeader(http.StatusTooManyRequests)
 	_, _ = w.Write(body) // the client may be gone; there is nobody to tell
-}
-
-// The codes of gRPC that Weir answers with.
-const (
-	grpcResourceExhausted = "8"
-	grpcUnavailable       = "14"
-)
-
-// answerGRPC writes a gRPC response without messages, whose status is in the header fields. Clients take the code only from
-// a response with HTTP status 200.
-func answerGRPC(w http.ResponseWriter, code, message string) {
-	header := w.Header()
-	header.Set("Content-Type", "application/grpc")
-	header.Set("Grpc-Status", code)
-	header.Set("Grpc-Message", message)
-	w.WriteHeader(http.StatusOK)
 }

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/words"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 )
@@ -114,7 +114,7 @@ func logLevelOf(word string) (level zapcore.Level, off bool) {
 
 // checkLog says what is wrong with the handler's settings of the log.
 func (h *Handler) checkLog() error {
-	if err := core.CheckWord("log_level", h.LogLevel, logLevels); err != nil {
+	if err := words.CheckWord("log_level", h.LogLevel, logLevels); err != nil {
 		return err
 	}
 	if d := time.Duration(h.LogInterval); d != 0 && (d < time.Second || d > time.Hour) {

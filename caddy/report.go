@@ -8,6 +8,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 	"go.uber.org/zap"
 )
 
@@ -51,7 +52,7 @@ func (h *Handler) report(r *http.Request, q *inquiry) {
 		h.events.Emit(h.ctx, "rate_limit_exceeded", map[string]any{
 			"zone":      rule.name,
 			"wait":      wait,
-			"remote_ip": core.HostOf(r.RemoteAddr),
+			"remote_ip": match.HostOf(r.RemoteAddr),
 			"client_ip": clientAddress(r),
 		})
 	}
@@ -104,7 +105,7 @@ func clientAddress(r *http.Request) string {
 	if ip := clientIPOf(r); ip != "" {
 		return ip
 	}
-	return core.HostOf(r.RemoteAddr)
+	return match.HostOf(r.RemoteAddr)
 }
 
 // noteMissing warns, at the first request without a key, of the two cases that are a slip of the configuration: a placeholder

@@ -10,6 +10,7 @@ import (
 
 	"github.com/proxyweir/weir/caddy/command"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/ruleset"
 	"github.com/proxyweir/weir/ruleset/yaml"
 )
@@ -269,7 +270,7 @@ func (t *ruleTable) set(at place, namespace string, set *ruleset.Set) {
 }
 
 // coverage says in words which requests a rule covers.
-func coverage(m *core.Match) string {
+func coverage(m *match.Match) string {
 	if m == nil {
 		return ""
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 )
 
 // spelling takes a placeholder that a client can write in several ways, a host, a method or a path, in the one way that limits go by.
@@ -28,15 +28,15 @@ func spellingOf(placeholder string) *spelling {
 	}
 	switch name {
 	case "host":
-		return &spelling{func(r *http.Request) string { return core.CleanHost(r.Host) }, core.SpellHost}
+		return &spelling{func(r *http.Request) string { return match.CleanHost(r.Host) }, match.SpellHost}
 	case "hostport":
 		return &spelling{func(r *http.Request) string { return cleanHostPort(r.Host) }, writtenHostPort}
 	case "tls.server_name":
-		return &spelling{serverName, core.SpellHost}
+		return &spelling{serverName, match.SpellHost}
 	case "method":
-		return &spelling{func(r *http.Request) string { return core.CleanMethod(r.Method) }, core.SpellMethod}
+		return &spelling{func(r *http.Request) string { return match.CleanMethod(r.Method) }, match.SpellMethod}
 	case "orig_method":
-		return &spelling{func(r *http.Request) string { return core.CleanMethod(original(r).Method) }, core.SpellMethod}
+		return &spelling{func(r *http.Request) string { return match.CleanMethod(original(r).Method) }, match.SpellMethod}
 	case "uri":
 		return &spelling{func(r *http.Request) string { return cleanURL(r.URL) }, spellURI}
 	case "uri_escaped":
@@ -44,11 +44,11 @@ func spellingOf(placeholder string) *spelling {
 	case "orig_uri":
 		return &spelling{func(r *http.Request) string { return cleanURL(original(r).URL) }, spellURI}
 	case "uri.path_escaped":
-		return &spelling{func(r *http.Request) string { return url.QueryEscape(core.CleanPath(r.URL.Path)) }, escaped(rawPath)}
+		return &spelling{func(r *http.Request) string { return url.QueryEscape(match.CleanPath(r.URL.Path)) }, escaped(rawPath)}
 	}
 	if label, found := strings.CutPrefix(name, "host.labels."); found {
 		if n, err := strconv.Atoi(label); err == nil && n >= 0 {
-			return &spelling{func(r *http.Request) string { return hostLabel(core.CleanHost(r.Host), n) }, writtenLabel}
+			return &spelling{func(r *http.Request) string { return hostLabel(match.CleanHost(r.Host), n) }, writtenLabel}
 		}
 	}
 	if piece, found := strings.CutPrefix(name, "uri.path"); found {
@@ -63,7 +63,7 @@ func spellingOf(placeholder string) *spelling {
 // spellingOfPath returns the spelling of a path, or of the piece of it that Caddy has under a name.
 func spellingOfPath(name string, of func(r *http.Request) *url.URL) *spelling {
 	if name == "" {
-		return &spelling{func(r *http.Request) string { return pathOf(of(r)) }, core.SpellPath}
+		return &spelling{func(r *http.Request) string { return pathOf(of(r)) }, match.SpellPath}
 	}
 	var piece func(path string) string
 	written := writtenPiece
@@ -113,17 +113,17 @@ func serverName(r *http.Request) string {
 	if r.TLS == nil {
 		return ""
 	}
-	return core.CleanHost(r.TLS.ServerName)
+	return match.CleanHost(r.TLS.ServerName)
 }
 
-// cleanHostPort is core.CleanHost with the port that the client has written, if any.
+// cleanHostPort is match.CleanHost with the port that the client has written, if any.
 func cleanHostPort(hostport string) string {
-	bare := core.HostOf(hostport)
+	bare := match.HostOf(hostport)
 	port := ""
 	if i := strings.LastIndexByte(hostport, ':'); i >= 0 && len(bare) <= i && strings.IndexByte(hostport[i:], ']') < 0 {
 		port = hostport[i:]
 	}
-	host := core.CleanHost(bare)
+	host := match.CleanHost(bare)
 	if port == ":" || port == "" {
 		return host
 	}
@@ -155,7 +155,7 @@ func pathOf(u *url.URL) string {
 	if u == nil {
 		return ""
 	}
-	return core.CleanPath(u.Path)
+	return match.CleanPath(u.Path)
 }
 
 // cleanURL returns a URL as a request's first line has it, with its path in the one spelling; the query is as it was sent.
@@ -166,7 +166,7 @@ func cleanURL(u *url.URL) string {
 	if u.Opaque != "" {
 		return u.RequestURI()
 	}
-	uri := (&url.URL{Path: core.CleanPath(u.Path)}).EscapedPath()
+	uri := (&url.URL{Path: match.CleanPath(u.Path)}).EscapedPath()
 	if uri == "" {
 		uri = "/"
 	}
@@ -198,7 +198,7 @@ var usualMethods = []string{http.MethodGet, http.MethodPost, http.MethodHead, ht
 func (z *Zone) covers(r *http.Request) (bool, error) {
 	method, host := r.Method, r.Host
 	if !slices.Contains(usualMethods, method) {
-		method = core.CleanMethod(method)
+		method = match.CleanMethod(method)
 	}
 	if !isUsualHost(host) {
 		host = matchedHost(host)
@@ -228,7 +228,7 @@ func isUsualHost(hostport string) bool {
 // matchedHost is cleanHostPort with an IPv6 address in brackets, where it came so: there matchers look for its end.
 func matchedHost(hostport string) string {
 	host := cleanHostPort(hostport)
-	if strings.HasPrefix(hostport, "[") && !strings.HasPrefix(host, "[") && strings.IndexByte(host, ':') >= 0 && core.HostOf(host) == host {
+	if strings.HasPrefix(hostport, "[") && !strings.HasPrefix(host, "[") && strings.IndexByte(host, ':') >= 0 && match.HostOf(host) == host {
 		return "[" + host + "]"
 	}
 	return host
@@ -255,7 +255,7 @@ func (z *Zone) coversSpelt(r *http.Request, method, host string) (bool, error) {
 	}
 	if r.TLS != nil && !isUsualHost(r.TLS.ServerName) {
 		state := *r.TLS
-		state.ServerName = core.CleanHost(state.ServerName)
+		state.ServerName = match.CleanHost(state.ServerName)
 		spelt.TLS = &state
 	}
 	return z.matcherSets.AnyMatchWithError(&spelt)
@@ -263,15 +263,15 @@ func (z *Zone) coversSpelt(r *http.Request, method, host string) (bool, error) {
 
 // speltPlaceholders returns what placeholders have for a request in another spelling.
 func speltPlaceholders(r *http.Request, method, host string) map[string]string {
-	values := map[string]string{"method": method, "host": core.CleanHost(host), "hostport": host}
+	values := map[string]string{"method": method, "host": match.CleanHost(host), "hostport": host}
 	if host != r.Host {
-		labels := strings.Split(core.CleanHost(host), ".")
+		labels := strings.Split(match.CleanHost(host), ".")
 		for i := 0; i < len(labels) && i < mostLabels; i++ {
 			values["host.labels."+strconv.Itoa(i)] = labels[len(labels)-1-i]
 		}
 	}
 	if r.TLS != nil && !isUsualHost(r.TLS.ServerName) {
-		values["tls.server_name"] = core.CleanHost(r.TLS.ServerName)
+		values["tls.server_name"] = match.CleanHost(r.TLS.ServerName)
 	}
 	if r.URL.Path == "" {
 		values["uri.path"] = "/"

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 )
 
 // What requests have is what is written in configurations and asked of the admin API, however it is spelt there; a value that requests
@@ -98,7 +98,7 @@ func TestATextRoundPlaceholdersIsSpeltWhereThePlaceholdersStand(t *testing.T) {
 		{"{http.request.uri.query.a}-{http.request.method}", "A-b-get", "A-B-GET"},
 		{`\{{http.request.host}\}`, "{A.test}", "{a.test}"},
 	} {
-		k, err := newKeyMaker(c.template, core.Prefixes{})
+		k, err := newKeyMaker(c.template, match.Prefixes{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +113,7 @@ func TestATextRoundPlaceholdersIsSpeltWhereThePlaceholdersStand(t *testing.T) {
 		{"{http.request.uri.path}-m", "/t-n", "is no text of {"},
 		{"{http.request.method} {http.request.uri.path}", "GET login", `"login"`},
 	} {
-		k, err := newKeyMaker(c.template, core.Prefixes{})
+		k, err := newKeyMaker(c.template, match.Prefixes{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +121,7 @@ func TestATextRoundPlaceholdersIsSpeltWhereThePlaceholdersStand(t *testing.T) {
 			t.Errorf("%s: %q is taken for %q, with the error %v; want one with %q", c.template, c.written, got, err, c.why)
 		}
 	}
-	k, err := newKeyMaker(strings.Repeat("{http.request.host}", 20), core.Prefixes{})
+	k, err := newKeyMaker(strings.Repeat("{http.request.host}", 20), match.Prefixes{})
 	if err != nil {
 		t.Fatal(err)
 	}

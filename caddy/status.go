@@ -14,8 +14,11 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/words"
 	"go.uber.org/zap"
 )
 
@@ -154,7 +157,7 @@ var errNoRules = errors.New("rate_limit_status: names no rule; write those that 
 // check says which of the handler's rules there is not.
 func (s *Status) check(known []string) error {
 	for _, name := range s.Rules {
-		if err := core.CheckWord("rate_limit_status: rule", name, known); err != nil {
+		if err := words.CheckWord("rate_limit_status: rule", name, known); err != nil {
 			if len(known) == 0 {
 				return fmt.Errorf("rate_limit_status: rule %q: there is none in the configuration", name)
 			}
@@ -186,7 +189,7 @@ func (s *Status) advise(known []string) {
 			continue
 		}
 		fields := []zap.Field{zap.String("rule", name)}
-		if near := core.Nearest(name, known); near != "" {
+		if near := words.Nearest(name, known); near != "" {
 			fields = append(fields, zap.String("did_you_mean", near))
 		}
 		s.logger.Warn("rate_limit_status names a rule that neither the configuration nor its rule files have; clients are not told of it", fields...)
@@ -231,7 +234,7 @@ func (s *Status) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.H
 		header.Set("Retry-After", "1")
 		return s.answer(w, r, http.StatusServiceUnavailable, []byte(`{"error":"the rate limits cannot be checked; try again"}`+"\n"))
 	}
-	return s.answer(w, r, http.StatusOK, core.AppendQuotas(nil, checks, &core.Verdict{Told: -1}))
+	return s.answer(w, r, http.StatusOK, answer.AppendQuotas(nil, checks, &core.Verdict{Told: -1}))
 }
 
 func (s *Status) answer(w http.ResponseWriter, r *http.Request, status int, body []byte) error {
@@ -310,7 +313,7 @@ func (h *Handler) inquireOfCaller(q *inquiry, r *http.Request, wanted map[string
 	}
 	for i, rule := range view.set.Rules {
 		label := view.set.reporters[i].stats.label
-		if !wanted[label] || rule.Matcher != nil && !core.CoversCaller(rule.Matcher, r, address) || !first(label) {
+		if !wanted[label] || rule.Matcher != nil && !match.CoversCaller(rule.Matcher, r, address) || !first(label) {
 			continue
 		}
 		key, missing := ruleset.KeyOf(rule, r, address, q.key)
@@ -368,12 +371,12 @@ func (s *Status) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 func checkLabel(label string) error {
 	namespace, name, found := strings.Cut(label, "/")
 	if !found {
-		return core.CheckName(label)
+		return words.CheckName(label)
 	}
-	if err := core.CheckName(namespace); err != nil {
+	if err := words.CheckName(namespace); err != nil {
 		return fmt.Errorf("namespace %w", err)
 	}
-	return core.CheckName(name)
+	return words.CheckName(name)
 }
 
 // Interface guards

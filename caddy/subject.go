@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/ruleset"
 )
 
@@ -231,7 +232,7 @@ func (f keyForm) of(values []string) (string, error) {
 	}
 	var key []byte
 	for _, value := range named {
-		key = core.AppendKeyPart(key, value)
+		key = match.AppendKeyPart(key, value)
 	}
 	return string(key), nil
 }
@@ -239,7 +240,7 @@ func (f keyForm) of(values []string) (string, error) {
 // withoutSecret returns what is wrong with a value, which it begins with, without that if it is no address or network: Caddy logs the
 // admin API's errors, and the value may be a credential that an operator has written for the wrong rule.
 func withoutSecret(err error, value string) string {
-	if _, other := core.ParseNetwork(value); other == nil {
+	if _, other := match.ParseNetwork(value); other == nil {
 		return err.Error()
 	}
 	return strings.TrimPrefix(err.Error(), strconv.Quote(value)+": ")

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 )
 
 // What a person has written for a placeholder, in a configuration or for the admin API, is taken in the spelling that requests have, by
@@ -13,7 +13,7 @@ import (
 
 // writtenHostPort takes a host with the port that clients write, if any.
 func writtenHostPort(value string) (string, error) {
-	if _, err := core.SpellHost(value); err != nil {
+	if _, err := match.SpellHost(value); err != nil {
 		return "", err
 	}
 	return cleanHostPort(value), nil
@@ -21,7 +21,7 @@ func writtenHostPort(value string) (string, error) {
 
 // writtenLabel takes one label of a host.
 func writtenLabel(value string) (string, error) {
-	label, err := core.SpellHost(value)
+	label, err := match.SpellHost(value)
 	if err != nil || strings.Contains(value, ".") {
 		return "", fmt.Errorf("%q: must be one label of a host, such as the shop of shop.example, and has no dot", value)
 	}
@@ -57,12 +57,12 @@ func writtenDir(value string) (string, error) {
 	if !strings.HasPrefix(value, "/") || !strings.HasSuffix(value, "/") {
 		return "", fmt.Errorf("%q: must be a directory of a path, which begins and ends with /", value)
 	}
-	return core.SpellPath(value)
+	return match.SpellPath(value)
 }
 
 // decoded takes what is in one spelling when it is in lower case, and not escaped.
 func decoded(value string) (string, error) {
-	if escape := core.EscapeIn(value); escape != "" {
+	if escape := match.EscapeIn(value); escape != "" {
 		return "", fmt.Errorf("%q: must be written decoded, without %s", value, escape)
 	}
 	return strings.ToLower(value), nil
@@ -71,9 +71,9 @@ func decoded(value string) (string, error) {
 // rawPath takes a path that has been decoded: what looks escaped in it was escaped twice.
 func rawPath(value string) (string, error) {
 	if !strings.HasPrefix(value, "/") && value != "*" {
-		return core.SpellPath(value) // which says what is wrong
+		return match.SpellPath(value) // which says what is wrong
 	}
-	return core.CleanPath(value), nil
+	return match.CleanPath(value), nil
 }
 
 // checkWritten says why no request has a value for a placeholder that has no spellings, of those whose values are known.

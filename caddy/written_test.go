@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 )
 
 // Defect found: the admin API shut out, and overrides were for, values that no request has, and said nothing.
@@ -25,7 +25,7 @@ func TestWrittenValuesThatNoRequestHasAreRefused(t *testing.T) {
 		{"remote.port", "x", "must be a port, 1 to 65535"}, {"remote.port", "70000", "must be a port, 1 to 65535"}, {"remote.port", "0", "must be a port, 1 to 65535"}, {"remote.port", "080", "must be a port, 1 to 65535"},
 		{"scheme", "HTTPS", "must be http or https"},
 	} {
-		k, err := newKeyMaker("{http.request."+c.placeholder+"}", core.Prefixes{})
+		k, err := newKeyMaker("{http.request."+c.placeholder+"}", match.Prefixes{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,7 +38,7 @@ func TestWrittenValuesThatNoRequestHasAreRefused(t *testing.T) {
 		{"remote.port", "65535", "65535"}, {"scheme", "https", "https"}, {"port", "x", "x"}, {"uri.path.0", "...", "..."}, {"uri.path.file.ext", ".", "."},
 		{"uri", "/a%2520b", "/a%2520b"}, {"uri_escaped", "%2Fa%252520b", "%2Fa%252520b"}, {"uri.path_escaped", "%2Fa%2520b", "%2Fa%2520b"},
 	} {
-		k, err := newKeyMaker("{http.request."+c.placeholder+"}", core.Prefixes{})
+		k, err := newKeyMaker("{http.request."+c.placeholder+"}", match.Prefixes{})
 		if err != nil {
 			t.Fatal(err)
 		}

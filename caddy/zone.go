@@ -13,7 +13,9 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/words"
 	"go.uber.org/zap"
 )
 
@@ -137,7 +139,7 @@ type Zone struct {
 	CountRejected bool `json:"count_rejected,omitempty"`
 
 	matcherSets caddyhttp.MatcherSets
-	except      *core.Matcher // nil: covers all addresses
+	except      *match.Matcher // nil: covers all addresses
 	name        string
 	limits      *core.Limits
 	single      *core.Rule // nil: limits has several
@@ -213,7 +215,7 @@ func (z *Zone) compile(name, namespace string) error {
 }
 
 func (z *Zone) compileFields(name, namespace string) error {
-	prefixes := core.Prefixes{IPv4: z.IPv4Prefix, IPv6: z.IPv6Prefix}
+	prefixes := match.Prefixes{IPv4: z.IPv4Prefix, IPv6: z.IPv6Prefix}
 	if z.isAlone() {
 		if err := z.checkAlone(); err != nil {
 			return err
@@ -285,7 +287,7 @@ func (z *Zone) compileFields(name, namespace string) error {
 func (z *Zone) more(own *core.Limit, common core.LimitConfig) (*core.Limit, core.MoreLimits, error) {
 	var text ruleset.RuleText
 	if z.Tiers != nil {
-		tier, err := newKeyMaker(z.Tiers.Source, core.Prefixes{})
+		tier, err := newKeyMaker(z.Tiers.Source, match.Prefixes{})
 		if err == nil && z.Tiers.Source != "" && len(tier.parts) == 0 {
 			err = fmt.Errorf("source %q: has no placeholder, so that it is the same for all; write one such as {http.auth.user.plan}", z.Tiers.Source)
 		}
@@ -392,7 +394,7 @@ func (z *Zone) setExcept() (err error) {
 	if len(networks) == 0 {
 		return nil
 	}
-	z.except, err = core.Match{ExceptIPs: networks}.Compile()
+	z.except, err = match.Match{ExceptIPs: networks}.Compile()
 	if err != nil {
 		return errors.New(strings.Replace(err.Error(), "match: except IPs", "except", 1))
 	}
@@ -487,10 +489,10 @@ var inCaddyfile = strings.NewReplacer(limitInJSON, "100/1m", entryInJSON, "descr
 // checkWords says which of the fields that take one of a few words has another.
 func (z *Zone) checkWords() error {
 	for _, err := range []error{
-		core.CheckWord("refill", z.Refill, []string{"continuous", "interval"}),
+		words.CheckWord("refill", z.Refill, []string{"continuous", "interval"}),
 		z.checkEnforcement(),
 		z.checkOnLimit(),
-		core.CheckWord("on_missing_key", z.OnMissingKey, []string{"share", "skip", "reject"}),
+		words.CheckWord("on_missing_key", z.OnMissingKey, []string{"share", "skip", "reject"}),
 	} {
 		if err != nil {
 			return err
@@ -515,7 +517,7 @@ func newCostMaker(cost string) (costMaker, error) {
 		}
 		return costMaker{placeholder: name}, nil
 	}
-	n, err := core.ParseCount(cost, core.MaxRequests)
+	n, err := words.ParseCount(cost, core.MaxRequests)
 	if err != nil {
 		return costMaker{}, fmt.Errorf("cost %w, or one placeholder", err)
 	}

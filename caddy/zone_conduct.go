@@ -12,6 +12,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/words"
 )
 
 // Candidate is a limit that is tried out on the requests of a zone, beside the zone's own: what it would do is counted and
@@ -199,12 +200,12 @@ func (c *Candidate) subdirective(d *caddyfile.Dispenser, where, word string) err
 			c.Algorithm = s
 			_, err = core.ParseAlgorithm(s)
 		case "burst":
-			if c.Burst, err = core.ParseCount(s, core.MaxRequests); err != nil {
+			if c.Burst, err = words.ParseCount(s, core.MaxRequests); err != nil {
 				return fmt.Errorf("burst %w", err)
 			}
 		case "refill":
 			c.Refill = s
-			err = core.CheckWord("refill", s, []string{"continuous", "interval"})
+			err = words.CheckWord("refill", s, []string{"continuous", "interval"})
 		case "time_zone":
 			c.TimeZone = s
 		}

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/proxyweir/weir/words"
 )
 
 // Algorithm names one of the five ways of counting.
@@ -47,7 +49,7 @@ func ParseAlgorithm(name string) (Algorithm, error) {
 			return Algorithm(i + 1), nil
 		}
 	}
-	return 0, fmt.Errorf("algorithm %q: %s", name, OneOf(name, AlgorithmNames))
+	return 0, fmt.Errorf("algorithm %q: %s", name, words.OneOf(name, AlgorithmNames))
 }
 
 // Calendar is the unit that a fixed window is aligned to, where it is not the Unix epoch.
@@ -394,7 +396,7 @@ func (l *Limit) widths() {
 
 func (c LimitConfig) check() error {
 	if c.Algorithm < TokenBucket || c.Algorithm > SlidingWindowCounter {
-		return fmt.Errorf("algorithm %d: %s", int(c.Algorithm), OneOf("", AlgorithmNames))
+		return fmt.Errorf("algorithm %d: %s", int(c.Algorithm), words.OneOf("", AlgorithmNames))
 	}
 	if c.Requests < 1 || c.Requests > MaxRequests {
 		return fmt.Errorf("requests %d: must be from 1 to %d", c.Requests, MaxRequests)
@@ -462,7 +464,7 @@ func ParseLimit(s string, c *LimitConfig) error {
 	if !found {
 		return fmt.Errorf("limit %q: has no period; write <requests>/<period>, such as %s/1m", s, digitsOr(s, "100"))
 	}
-	requests, err := ParseCount(number, MaxRequests)
+	requests, err := words.ParseCount(number, MaxRequests)
 	if err != nil {
 		return fmt.Errorf("limit %q: the requests must be a whole number from 1 to %d", s, MaxRequests)
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/proxyweir/weir/words"
 )
 
 // RuleConfig is what NewRule makes a Rule of.
@@ -56,7 +58,7 @@ func ParseOnError(word string) (OnError, error) {
 			return OnError(i), nil
 		}
 	}
-	return 0, fmt.Errorf("on_error %q: %s", word, OneOf(word, OnErrorNames))
+	return 0, fmt.Errorf("on_error %q: %s", word, words.OneOf(word, OnErrorNames))
 }
 
 // Rule is a named limit, as a store and the header fields need it: immutable once a store has opened it, and safe for
@@ -222,11 +224,11 @@ func newCandidate(c *RuleConfig) (*Rule, error) {
 }
 
 func checkNames(c RuleConfig) error {
-	if err := CheckName(c.Name); err != nil {
+	if err := words.CheckName(c.Name); err != nil {
 		return fmt.Errorf("rule %w", err)
 	}
 	if c.Namespace != "" {
-		if err := CheckName(c.Namespace); err != nil {
+		if err := words.CheckName(c.Namespace); err != nil {
 			return fmt.Errorf("rule %q: namespace %w", c.Name, err)
 		}
 	}

@@ -6,8 +6,6 @@ import (
 	"sort"
 	"sync/atomic"
 	"time"
-
-	"github.com/proxyweir/weir/core"
 )
 
 // Client finds the server that has a key. It is safe for concurrent use.
@@ -96,7 +94,7 @@ func ErrorKind(err error) string {
 type Server struct {
 	name    string
 	conn    Conn
-	breaker core.Breaker
+	breaker breaker
 	trouble *atomic.Int64 // the breaker's
 }
 

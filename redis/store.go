@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 )
 
 // Config is what NewStore takes. Only Client is required.
@@ -41,7 +42,7 @@ type Config struct {
 	// Differs is told once of a rule of which another node masks the addresses in the key to other networks, so that the two count
 	// apart though they are to share: it is called in the background, and prefixes of 32 and 128 leave addresses whole. nil means nobody
 	// is told, and nothing is compared.
-	Differs func(namespace, rule string, here, there core.Prefixes)
+	Differs func(namespace, rule string, here, there match.Prefixes)
 
 	// Clock returns the node's time in microseconds, from which only differences are taken; nil means a monotonic clock.
 	// Limits never go by it, only what the node remembers.

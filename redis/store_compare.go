@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 )
 
 // comparison finds out whether other nodes that share a rule mask the addresses in its key to other networks. Such nodes count apart,
@@ -19,9 +20,9 @@ import (
 // Redis, of what it masks to; the others look at it. That goes on in the background, at long intervals.
 type comparison struct {
 	store   *Store
-	differs func(namespace, rule string, here, there core.Prefixes) // nil: nothing is compared
-	node    string                                                  // in the marks of this node
-	again   func()                                                  // compares, and sets the timer again: made once, as that of leases
+	differs func(namespace, rule string, here, there match.Prefixes) // nil: nothing is compared
+	node    string                                                   // in the marks of this node
+	again   func()                                                   // compares, and sets the timer again: made once, as that of leases
 
 	mu     sync.Mutex
 	rules  map[string]*comparedRule // by their mark's key
@@ -32,9 +33,9 @@ type comparison struct {
 // comparedRule is a rule that is compared.
 type comparedRule struct {
 	namespace, name string
-	here            core.Prefixes // of the rule that was opened last (Which is not kept itself: Yaegi takes it for another type then.)
+	here            match.Prefixes // of the rule that was opened last (Which is not kept itself: Yaegi takes it for another type then.)
 	uses            int
-	told            map[core.Prefixes]bool // what others mask to has been told
+	told            map[match.Prefixes]bool // what others mask to has been told
 }
 
 const (
@@ -44,7 +45,7 @@ const (
 )
 
 // begin makes the comparison of a store ready.
-func (c *comparison) begin(s *Store, differs func(namespace, rule string, here, there core.Prefixes)) {
+func (c *comparison) begin(s *Store, differs func(namespace, rule string, here, there match.Prefixes)) {
 	c.store = s
 	c.differs = differs
 	c.rules = make(map[string]*comparedRule)
@@ -67,8 +68,8 @@ func (c *comparison) markOf(r *core.Rule) string {
 }
 
 // splitSpec returns what a key is made of without how its addresses are masked, and that.
-func splitSpec(spec string) (string, core.Prefixes) {
-	whole := core.Prefixes{IPv4: 32, IPv6: 128}
+func splitSpec(spec string) (string, match.Prefixes) {
+	whole := match.Prefixes{IPv4: 32, IPv6: 128}
 	end := strings.LastIndex(spec, " /")
 	if end < 0 {
 		return spec, whole
@@ -88,7 +89,7 @@ func splitSpec(spec string) (string, core.Prefixes) {
 	if ipv6 == 0 {
 		ipv6 = whole.IPv6
 	}
-	return spec[:begin], core.Prefixes{IPv4: ipv4, IPv6: ipv6}
+	return spec[:begin], match.Prefixes{IPv4: ipv4, IPv6: ipv6}
 }
 
 func (c *comparison) add(r *core.Rule) {
@@ -99,7 +100,7 @@ func (c *comparison) add(r *core.Rule) {
 	c.mu.Lock()
 	compared := c.rules[mark]
 	if compared == nil {
-		compared = &comparedRule{told: make(map[core.Prefixes]bool)}
+		compared = &comparedRule{told: make(map[match.Prefixes]bool)}
 		c.rules[mark] = compared
 	}
 	compared.namespace = r.Namespace()
@@ -175,7 +176,7 @@ func (s *Store) Compare() {
 func (c *comparison) compare(mark string) bool {
 	c.mu.Lock()
 	compared := c.rules[mark]
-	var here core.Prefixes
+	var here match.Prefixes
 	if compared != nil {
 		here = compared.here
 	}
@@ -197,7 +198,7 @@ func (c *comparison) compare(mark string) bool {
 	if len(call.Reply) != 2 {
 		return true
 	}
-	there := core.Prefixes{IPv4: int(call.Reply[0]), IPv6: int(call.Reply[1])}
+	there := match.Prefixes{IPv4: int(call.Reply[0]), IPv6: int(call.Reply[1])}
 	if there == here {
 		return true
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 )
 
 // marked is a client whose server has a mark of another node.
@@ -34,7 +35,7 @@ func TestOtherNetworksAreToldOnceForEachRule(t *testing.T) {
 	client := &marked{reply: []int64{24, 64}}
 	client.server = NewServer("marked", client)
 	var told []string
-	s, err := NewStore(Config{Client: client, Differs: func(namespace, rule string, here, there core.Prefixes) {
+	s, err := NewStore(Config{Client: client, Differs: func(namespace, rule string, here, there match.Prefixes) {
 		told = append(told, fmt.Sprint(namespace, "/", rule, " ", here.IPv4, " ", here.IPv6, " ", there.IPv4, " ", there.IPv6))
 	}})
 	if err != nil {

@@ -9,7 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 )
 
 // visit is what becomes of a request by the express way: it goes on, with the fields in header, or is decided on otherwise.
@@ -26,18 +28,18 @@ type visit struct {
 func newVisit(s *Store, r *core.Rule) *visit {
 	v := &visit{store: s, rule: r}
 	next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { v.passed = true })
-	v.handler = Serve(s, r, ServeConfig{Direct: true, Keys: &masked{}, Told: core.NewTold(r, core.Fields{XRateLimit: true, IETF: true}), Next: next, Rest: v})
+	v.handler = Serve(s, r, ServeConfig{Direct: true, Keys: &masked{}, Told: answer.NewTold(r, answer.Fields{XRateLimit: true, IETF: true}), Next: next, Rest: v})
 	return v
 }
 
 // masked makes keys of addresses, as an adapter does.
 type masked struct{}
 
-func (*masked) Key(r *http.Request) string { return core.HostOf(r.RemoteAddr) }
+func (*masked) Key(r *http.Request) string { return match.HostOf(r.RemoteAddr) }
 
 // ServeHTTP is the rest's.
 func (v *visit) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	checks := []core.Check{check(v.rule, core.HostOf(r.RemoteAddr), 1)}
+	checks := []core.Check{check(v.rule, match.HostOf(r.RemoteAddr), 1)}
 	v.err = v.store.Decide(checks, false)
 	v.decision = checks[0].Decision
 }
@@ -100,7 +102,7 @@ func TestTheExpressWayDecidesAsTheWayOfAll(t *testing.T) {
 		all.forget()
 		way := ways[which]
 		err := way.ask(key)
-		checks := []core.Check{check(rules[which][1], core.HostOf(key+":1"), 1)}
+		checks := []core.Check{check(rules[which][1], match.HostOf(key+":1"), 1)}
 		wantErr := all.store.Decide(checks, false)
 		want := checks[0].Decision
 		if (err == nil) != (wantErr == nil) || err != nil && err.Error() != wantErr.Error() {
@@ -109,7 +111,7 @@ func TestTheExpressWayDecidesAsTheWayOfAll(t *testing.T) {
 		if way.passed {
 			passed++
 			header := http.Header{}
-			core.WriteHeaders(header, core.Fields{XRateLimit: true, IETF: true}, checks, &core.Verdict{})
+			answer.WriteHeaders(header, answer.Fields{XRateLimit: true, IETF: true}, checks, &core.Verdict{})
 			if err != nil || !want.Allowed || want.Delay != 0 || !reflect.DeepEqual(way.header, header) {
 				t.Fatalf("request %d passes with %v; the way of all: %+v, %v", i, way.header, want, header)
 			}

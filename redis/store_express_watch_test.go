@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/core"
 )
 
@@ -23,7 +24,7 @@ func TestAWatchedExpressWayDecidesTheSameAndCounts(t *testing.T) {
 	}
 	next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { other.passed = true })
 	other.handler = ServeWatched(watched.store, other.rule, ServeConfig{
-		Direct: true, Keys: &masked{}, Told: core.NewTold(other.rule, core.Fields{XRateLimit: true, IETF: true}), Next: next, Rest: other,
+		Direct: true, Keys: &masked{}, Told: answer.NewTold(other.rule, answer.Fields{XRateLimit: true, IETF: true}), Next: next, Rest: other,
 	}, watch)
 	replies := [][]int64{told(1), told(2), told(2), denied(), {-1, 2 * second, 3 * second, 0}, {1, second, 2 * second, second}, {1, 0, -1, 0}}
 	passed := int64(0)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 )
 
 // parseCommon reads a line of the common or combined format of NCSA's servers, or of Traefik's, which has four columns more:
@@ -220,7 +220,7 @@ func (e *entry) setClient(before string) error {
 		}
 	}
 	if host, behind, two := strings.Cut(list, " "); two && e.format != traefikCommon && isVirtualHost(host, behind) {
-		e.host, e.hasHost = core.HostOf(host), true
+		e.host, e.hasHost = match.HostOf(host), true
 		list = behind
 	}
 	e.client = lastAddress(list)

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 )
 
 // entry is one request of a log, as its line has it.
@@ -108,7 +108,7 @@ func lastAddress(list string) string {
 	if list == "-" {
 		return ""
 	}
-	if bare := core.HostOf(list); bare != list && isAddress(bare) {
+	if bare := match.HostOf(list); bare != list && isAddress(bare) {
 		return bare
 	}
 	return list

@@ -5,7 +5,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/ruleset"
 )
 
@@ -103,9 +103,9 @@ func (f *field) isRedacted(uri string) bool {
 
 // asking is what one rule asks of requests: places in a side's fields.
 type asking struct {
-	match   []int         // to say whether it covers the request
-	rest    []int         // key, tier and cost
-	relaxed *core.Matcher // its matcher without what a line may lack, where it asks for that
+	match   []int          // to say whether it covers the request
+	rest    []int          // key, tier and cost
+	relaxed *match.Matcher // its matcher without what a line may lack, where it asks for that
 }
 
 // fieldTable has each field once.
@@ -166,7 +166,7 @@ func (t *fieldTable) asks(r *ruleset.RuleText) (asking, error) {
 		f, _ := newField("client_ip")
 		a.match = append(a.match, t.add(f))
 	}
-	relaxed := core.Match{Methods: m.Methods, Paths: m.Paths, PathPrefixes: m.PathPrefixes, ExceptIPs: m.ExceptIPs}
+	relaxed := match.Match{Methods: m.Methods, Paths: m.Paths, PathPrefixes: m.PathPrefixes, ExceptIPs: m.ExceptIPs}
 	matcher, err := relaxed.Compile()
 	a.relaxed = matcher
 	return a, err

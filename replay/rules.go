@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/ruleset"
 )
 
@@ -160,7 +161,7 @@ func (s *sorter) worst(places []int, e *entry) (field int32, how lack) {
 func (s *sorter) sort(rules *Rules, e *entry, list []check, keys []byte) ([]check, []byte) {
 	s.begun = len(list)
 	r := &s.request
-	path := core.CleanPath(r.URL.Path)
+	path := match.CleanPath(r.URL.Path)
 	s.places = rules.set.Covering(r, s.places[:0])
 	for _, i := range s.places {
 		rule := rules.set.Rules[i]
@@ -168,14 +169,14 @@ func (s *sorter) sort(rules *Rules, e *entry, list []check, keys []byte) ([]chec
 		if _, how := s.worst(a.match, e); how != known { // below
 			continue
 		}
-		if rule.Matcher != nil && !core.Covers(rule.Matcher, r, path, e.client) {
+		if rule.Matcher != nil && !match.Covers(rule.Matcher, r, path, e.client) {
 			continue
 		}
 		list, keys = s.ask(rules, i, e, list, keys)
 	}
 	for _, i := range rules.mayNot {
 		a := &rules.asks[i]
-		if field, how := s.worst(a.match, e); how != known && core.Covers(a.relaxed, r, path, e.client) {
+		if field, how := s.worst(a.match, e); how != known && match.Covers(a.relaxed, r, path, e.client) {
 			list = append(list, check{rule: int32(i), field: field, lack: how})
 		}
 	}

@@ -1,7 +1,7 @@
 package replay
 
 import (
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 	"github.com/valyala/fastjson"
 )
 
@@ -46,7 +46,7 @@ func (p *lineParser) parseTraefik(v *fastjson.Value, e *entry) error {
 	e.hasHost = host != nil
 	e.host = text(host)
 	e.client = lastAddress(text(o.Get("ClientHost")))
-	e.remote = core.HostOf(text(o.Get("ClientAddr")))
+	e.remote = match.HostOf(text(o.Get("ClientAddr")))
 	if e.remote == "" {
 		e.remote = e.client
 	}

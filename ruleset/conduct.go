@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/words"
 )
 
 // SetEnforcement reads what becomes of requests over the limit into a configuration: hard, shadow, or soft with a percentage and a
@@ -15,12 +16,12 @@ func SetEnforcement(text string, c *core.RuleConfig) error {
 	said := strings.Fields(text)
 	if len(said) == 0 || said[0] != "soft" {
 		c.Shadow = text == "shadow"
-		return core.CheckWord("enforcement", text, []string{"hard", "shadow", "soft <percent> <duration>"})
+		return words.CheckWord("enforcement", text, []string{"hard", "shadow", "soft <percent> <duration>"})
 	}
 	if len(said) != 3 {
 		return fmt.Errorf("enforcement %q: soft takes a percentage and a duration, such as soft 20%% 30s", text)
 	}
-	percent, err := core.ParseCount(strings.TrimSuffix(said[1], "%"), core.MaxRequests)
+	percent, err := words.ParseCount(strings.TrimSuffix(said[1], "%"), core.MaxRequests)
 	if err != nil || percent > core.MaxSoftPercent {
 		return fmt.Errorf("enforcement %q: the percentage must be a whole number from 1 to %d, such as 20%%", text, core.MaxSoftPercent)
 	}
@@ -48,7 +49,7 @@ func ParseOnLimit(text string) (delays bool, err error) {
 	if text == "defer" {
 		return false, fmt.Errorf("on_limit \"defer\": is not in this version; use reject or delay")
 	}
-	return false, core.CheckWord("on_limit", text, []string{"reject", "delay"})
+	return false, words.CheckWord("on_limit", text, []string{"reject", "delay"})
 }
 
 // ParsePenalties reads a list of durations, in words or with commas between them. The error begins with the field. (That there are too

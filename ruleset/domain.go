@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
+	"github.com/proxyweir/weir/words"
 )
 
 // Domain is a tree of descriptors made ready: immutable but for what stores keep in its core.Rules, so that it belongs to one
@@ -64,7 +66,7 @@ type Found struct {
 func newDomain(f *FileDomain, namespace string, names map[string]int) (*Domain, error) {
 	d := &Domain{name: f.Name}
 	b := &domainBuilder{domain: d, namespace: namespace, names: names}
-	root, err := b.level(begin(f.Name), core.AppendKeyPart(nil, f.Name), f.Descriptors)
+	root, err := b.level(begin(f.Name), match.AppendKeyPart(nil, f.Name), f.Descriptors)
 	d.root = root
 	return d, err
 }
@@ -107,7 +109,7 @@ func (b *domainBuilder) level(path string, spec []byte, list []*Descriptor) (lev
 	at := make(level)
 	for _, one := range list {
 		name := pathTo(path, one)
-		own := core.AppendKeyPart(core.AppendKeyPart(append([]byte(nil), spec...), one.Key), one.Value)
+		own := match.AppendKeyPart(match.AppendKeyPart(append([]byte(nil), spec...), one.Key), one.Value)
 		if len(own) > longestSpec { // thousands may be below it, and each has it in its own; others begin with a digit
 			sum := sha256.Sum256(own)
 			own = append([]byte("#"), hex.EncodeToString(sum[:])...)
@@ -166,10 +168,10 @@ func (b *domainBuilder) rule(path, spec string, one *Descriptor) (*core.Rule, er
 // nameOf returns the name of a descriptor's rule: its path, as Envoy's service has it in its metrics, where that can be a name and
 // is no other's. Else it is what can be kept of it, and eight characters that stand for the whole.
 func nameOf(path, spec string, ambiguous bool) string {
-	if !ambiguous && core.CheckName(path) == nil {
+	if !ambiguous && words.CheckName(path) == nil {
 		return path
 	}
-	return core.NameFor(path, spec)
+	return words.NameFor(path, spec)
 }
 
 // Name returns the domain's name.
@@ -297,7 +299,7 @@ func (l *Lookup) Add(d *Domain, entries []Entry) {
 		if !node.shared && (node.wild || node == v.any) {
 			varying++
 			single = e.Value
-			l.key = core.AppendKeyPart(l.key, e.Value)
+			l.key = match.AppendKeyPart(l.key, e.Value)
 		}
 		at = node.below
 	}

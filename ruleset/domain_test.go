@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/words"
 )
 
 // interpreted is whether Yaegi runs the tests: compiled_test.go, which it leaves out, says no.
@@ -234,7 +235,7 @@ func TestPathsAreNotConfused(t *testing.T) {
 	names := make(map[string]bool)
 	identities := make(map[string]bool)
 	for _, r := range d.Rules() {
-		if err := core.CheckName(r.Name()); err != nil {
+		if err := words.CheckName(r.Name()); err != nil {
 			t.Error(err)
 		}
 		if names[r.Name()] || identities[r.Identity()] {

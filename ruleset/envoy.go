@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
+	"github.com/proxyweir/weir/words"
 )
 
 // FileDomain is a domain of Envoy's ratelimit service, as a file has it.
@@ -89,7 +91,7 @@ func (d *decoder) descriptors(domain *FileDomain, n *Node, path string) []*Descr
 			continue
 		}
 		one := d.descriptor(domain, item, path)
-		pair := string(core.AppendKeyPart(core.AppendKeyPart(nil, one.Key), one.Value))
+		pair := string(match.AppendKeyPart(match.AppendKeyPart(nil, one.Key), one.Value))
 		if first := lines[pair]; first > 0 && one.Key != "" {
 			d.fail(item, fmt.Sprintf("descriptor %q: is there twice, first in line %d; keep one", shorten(pathTo(path, one)), first))
 		}
@@ -238,7 +240,7 @@ func (d *decoder) unit(n *Node, in string) time.Duration {
 		}
 	}
 	if text != "" {
-		err := core.CheckWord("unit", shorten(text), unitNames)
+		err := words.CheckWord("unit", shorten(text), unitNames)
 		d.fail(n, in+err.Error())
 	}
 	return 0

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
+	"github.com/proxyweir/weir/words"
 )
 
 // File is what a file has.
@@ -137,9 +139,9 @@ func (d *decoder) unknown(key *Node, what string, known []string) string {
 		d.fail(key, word+": "+why)
 		return ""
 	}
-	near := core.Nearest(key.Value, known)
+	near := words.Nearest(key.Value, known)
 	if near == "" {
-		near = core.Nearest(strings.Replace(key.Value, "-", "_", -1), known)
+		near = words.Nearest(strings.Replace(key.Value, "-", "_", -1), known)
 	}
 	if near != "" {
 		d.fail(key, fmt.Sprintf("%q is not a field of %s (did you mean %s?)", word, what, near))
@@ -327,12 +329,12 @@ func (d *decoder) rule(n *Node) *RuleText {
 }
 
 // match reads which requests a rule covers.
-func (d *decoder) match(n *Node, in string) *core.Match {
+func (d *decoder) match(n *Node, in string) *match.Match {
 	f := d.filled(n, "match", matchFields)
 	if n.Kind == Map && len(n.Members) == 0 {
 		d.fail(n, in+"match: is empty; write what the rule covers, or leave match out to cover all requests")
 	}
-	m := &core.Match{
+	m := &match.Match{
 		Methods:      d.texts(f["methods"], in+"match: methods"),
 		Hosts:        d.texts(f["hosts"], in+"match: hosts"),
 		Paths:        d.texts(f["paths"], in+"match: paths"),

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"unicode/utf8"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 )
 
 // QuickSet is Parse and NewSet for files in JSON, for interpreters: what is compiled there does most of the work, and a rule is made
@@ -177,7 +177,7 @@ func quickRule(m map[string]interface{}, t *RuleText) bool {
 			}
 			continue
 		case "match":
-			t.Match = &core.Match{}
+			t.Match = &match.Match{}
 			if !quickMatch(value, t.Match) {
 				return false
 			}
@@ -288,7 +288,7 @@ func quickTexts(value interface{}, into *[]string) bool {
 }
 
 // quickMatch reads which requests a rule covers.
-func quickMatch(value interface{}, match *core.Match) bool {
+func quickMatch(value interface{}, match *match.Match) bool {
 	m, ok := value.(map[string]interface{})
 	if !ok || len(m) == 0 {
 		return false

@@ -9,45 +9,47 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
+	"github.com/proxyweir/weir/words"
 )
 
 // Rule is a RuleText made ready: immutable but for what stores keep in its core.Rules, so that it belongs to one store.
 type Rule struct {
 	Name    string
 	Limits  *core.Limits
-	Matcher *core.Matcher // nil: all requests
-	Excepts bool          // the matcher looks at the client's address
-	Parts   []Part        // of the key
+	Matcher *match.Matcher // nil: all requests
+	Excepts bool           // the matcher looks at the client's address
+	Parts   []Part         // of the key
 	Shadow  bool
 
-	Cost     int64        // where it is not taken from the request
-	CostFrom *core.Source // nil: it is Cost
+	Cost     int64         // where it is not taken from the request
+	CostFrom *match.Source // nil: it is Cost
 
 	SkipMissing, RejectMissing bool // on_missing_key; neither: share
 
 	Advice []string // what is most likely not meant, though it can be
 
-	tier      *core.Source // nil: no tiers
-	prefixes  core.Prefixes
+	tier      *match.Source // nil: no tiers
+	prefixes  match.Prefixes
 	masksIPv4 bool // so that IPv4 addresses do not stay as they are
 }
 
 // Part is one part of a key.
 type Part struct {
-	Source  core.Source
+	Source  match.Source
 	Address bool // it is client_ip
 	Masked  bool // it may be an address, in any spelling
 }
 
 // Standard has what rules are that do not say otherwise.
-var Standard = core.Prefixes{IPv4: 32, IPv6: 64}
+var Standard = match.Prefixes{IPv4: 32, IPv6: 64}
 
 // Context is what a rule is compiled for.
 type Context struct {
 	Namespace string
-	Name      string        // in place of the RuleText's, where it has none
-	Prefixes  core.Prefixes // of a rule that does not say any
-	NoCount   string        // why a rule cannot have count here, where the proxy does not see statuses; "": it can
+	Name      string         // in place of the RuleText's, where it has none
+	Prefixes  match.Prefixes // of a rule that does not say any
+	NoCount   string         // why a rule cannot have count here, where the proxy does not see statuses; "": it can
 }
 
 // compiler gathers what is wrong.
@@ -75,7 +77,7 @@ func compile(t *RuleText, in Context, config *core.RuleConfig) (*Rule, []*FieldE
 	if r.Name == "" {
 		r.Name = in.Name
 	}
-	if err := core.CheckName(r.Name); err != nil {
+	if err := words.CheckName(r.Name); err != nil {
 		c.fail(err.Error(), "name")
 	}
 	c.setMatcher()
@@ -137,10 +139,10 @@ func (c *compiler) setMatcher() {
 }
 
 // setPrefixes reads how far addresses are masked.
-func (c *compiler) setPrefixes(standard core.Prefixes) {
+func (c *compiler) setPrefixes(standard match.Prefixes) {
 	ipv4 := c.number("ipv4_prefix", c.text.IPv4Prefix, 1, 32, int64(standard.IPv4))
 	ipv6 := c.number("ipv6_prefix", c.text.IPv6Prefix, 1, 128, int64(standard.IPv6))
-	c.rule.prefixes = core.Prefixes{IPv4: int(ipv4), IPv6: int(ipv6)}
+	c.rule.prefixes = match.Prefixes{IPv4: int(ipv4), IPv6: int(ipv6)}
 	c.rule.masksIPv4 = ipv4 > 0 && ipv4 < 32
 }
 
@@ -151,7 +153,7 @@ func (c *compiler) setKey() {
 		key = []string{"client_ip"}
 	}
 	for i, text := range key {
-		source, err := core.ParseSource(strings.TrimSpace(text))
+		source, err := match.ParseSource(strings.TrimSpace(text))
 		if err != nil {
 			c.fail(err.Error()+placeholderHint(text), "key", strconv.Itoa(i))
 			continue
@@ -172,7 +174,7 @@ func placeholderHint(text string) string {
 
 // KeySpec returns what a key is made of, for the rule's identity. A prefix that leaves addresses whole is not said, nor is one
 // where the key has no address.
-func KeySpec(parts []Part, p core.Prefixes) string {
+func KeySpec(parts []Part, p match.Prefixes) string {
 	spec := ""
 	masked := false
 	for i := range parts {
@@ -284,7 +286,7 @@ func (c *compiler) checkOverrides() {
 }
 
 // OfOneAddress says why a limit for a single address cannot be: it shares its counter with all of its network. It is "" where that is not so.
-func OfOneAddress(address string, p core.Prefixes) string {
+func OfOneAddress(address string, p match.Prefixes) string {
 	network := p.Shared(address)
 	if network == "" {
 		return ""
@@ -314,7 +316,7 @@ func (c *compiler) commonLimit() core.LimitConfig {
 		common.Algorithm = a
 	}
 	common.Burst = c.number("burst", t.Burst, 1, core.MaxRequests, 0)
-	if err := core.CheckWord("refill", t.Refill, []string{"continuous", "interval"}); err != nil {
+	if err := words.CheckWord("refill", t.Refill, []string{"continuous", "interval"}); err != nil {
 		c.fail(err.Error(), "refill")
 	} else if t.Refill != "" && common.Algorithm != core.TokenBucket {
 		c.fail(fmt.Sprintf("refill %q: only token_bucket is refilled", t.Refill), "refill")
@@ -349,7 +351,7 @@ func (c *compiler) limit(common core.LimitConfig, text, name string, path ...str
 	}
 	if err := core.ParseLimit(text, &common); err != nil {
 		hint := ""
-		if near := core.Nearest(text, []string{Unlimited}); near != "" {
+		if near := words.Nearest(text, []string{Unlimited}); near != "" {
 			hint = " (did you mean unlimited?)"
 		}
 		c.fail(in+err.Error()+hint, path...)
@@ -377,7 +379,7 @@ func (c *compiler) setTier() {
 	if text == "" {
 		return
 	}
-	source, err := core.ParseSource(text)
+	source, err := match.ParseSource(text)
 	if err != nil {
 		c.fail("tiers: "+strings.Replace(err.Error(), "key ", "source ", 1)+placeholderHint(text), "tiers", "source")
 		return
@@ -511,7 +513,7 @@ func TierFor(r *Rule, value string) string {
 	}
 	kind := r.tier.String()
 	if kind == "client_ip" || kind == "remote_ip" {
-		return core.Prefixes{}.Mask(spelt)
+		return match.Prefixes{}.Mask(spelt)
 	}
 	return spelt
 }
@@ -540,7 +542,7 @@ func join(values []string) string {
 	}
 	var key []byte
 	for i := range values {
-		key = core.AppendKeyPart(key, values[i])
+		key = match.AppendKeyPart(key, values[i])
 	}
 	return string(key)
 }
@@ -553,14 +555,14 @@ func (c *compiler) setCost(config *core.RuleConfig, more core.MoreLimits) {
 	}
 	kind, _, named := strings.Cut(text, ":")
 	if named && (kind == "header" || kind == "query" || kind == "cookie") {
-		source, err := core.ParseSource(text)
+		source, err := match.ParseSource(text)
 		if err != nil {
 			c.fail(fmt.Sprintf("cost %q: write %s:NAME", c.text.Cost, kind), "cost")
 		}
 		c.rule.CostFrom = &source
 		return
 	}
-	n, err := core.ParseCount(text, core.MaxRequests)
+	n, err := words.ParseCount(text, core.MaxRequests)
 	if err != nil {
 		c.fail("cost "+err.Error()+", or header:NAME, query:NAME or cookie:NAME that has one", "cost")
 		return
@@ -592,7 +594,7 @@ func smaller(a, b *core.Limit) *core.Limit {
 // setWords reads the fields that take one of a few words.
 func (c *compiler) setWords(config *core.RuleConfig) {
 	t := c.text
-	if err := core.CheckWord("on_missing_key", t.OnMissingKey, []string{"share", "skip", "reject"}); err != nil {
+	if err := words.CheckWord("on_missing_key", t.OnMissingKey, []string{"share", "skip", "reject"}); err != nil {
 		c.fail(err.Error(), "on_missing_key")
 	}
 	c.rule.SkipMissing = t.OnMissingKey == "skip"
@@ -698,7 +700,7 @@ func KeyOf(rule *Rule, r *http.Request, address string, buffer []byte) (key stri
 	for i := range rule.Parts {
 		value := ValueOf(rule, &rule.Parts[i], r, address)
 		missing = missing || value == ""
-		buffer = core.AppendKeyPart(buffer, value)
+		buffer = match.AppendKeyPart(buffer, value)
 	}
 	key = string(buffer)
 	return key, missing

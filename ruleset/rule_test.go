@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 )
 
 // compiledRule compiles a rule, whose name and limit are there unless they are said, and returns what is wrong with it as
@@ -58,11 +59,11 @@ func TestCompileSaysAllThatIsWrong(t *testing.T) {
 		{RuleText{Limit: "Unlimited"}, []string{`limit: limit "Unlimited": has no period; write <requests>/<period>, such as 100/1m (did you mean unlimited?)`}},
 		{RuleText{Limit: "100001/1m", Algorithm: "sliding_window_log"}, []string{`limit: limit "100001/1m": requests 100001: a sliding_window_log keeps a time for each request and takes at most 100000; sliding_window_counter takes more`}},
 		{RuleText{Limit: "5/day", Algorithm: "token_bucket"}, []string{`limit: limit "5/day": period "day": only fixed_window follows the calendar, not token_bucket; write a duration such as 24h`}},
-		{RuleText{Match: &core.Match{Methods: []string{""}}}, []string{`match.methods: match: methods: "" is not a method; write one such as POST, each for itself`}},
-		{RuleText{Match: &core.Match{Hosts: []string{"a/b"}}}, []string{`match.hosts: match: hosts: "a/b" must be a host name without port, or *. and one`}},
-		{RuleText{Match: &core.Match{PathPrefixes: []string{"v1"}}}, []string{`match.path_prefixes: match: path_prefixes: "v1" must begin with /`}},
-		{RuleText{Match: &core.Match{ExceptIPs: []string{"x"}}}, []string{`match.except_ips: match: except_ips: "x" must be an address or a network such as 10.0.0.0/8`}},
-		{RuleText{Match: &core.Match{Headers: map[string]string{"": "x"}}}, []string{`match.headers: match: headers: "" cannot be the name of a header field`}},
+		{RuleText{Match: &match.Match{Methods: []string{""}}}, []string{`match.methods: match: methods: "" is not a method; write one such as POST, each for itself`}},
+		{RuleText{Match: &match.Match{Hosts: []string{"a/b"}}}, []string{`match.hosts: match: hosts: "a/b" must be a host name without port, or *. and one`}},
+		{RuleText{Match: &match.Match{PathPrefixes: []string{"v1"}}}, []string{`match.path_prefixes: match: path_prefixes: "v1" must begin with /`}},
+		{RuleText{Match: &match.Match{ExceptIPs: []string{"x"}}}, []string{`match.except_ips: match: except_ips: "x" must be an address or a network such as 10.0.0.0/8`}},
+		{RuleText{Match: &match.Match{Headers: map[string]string{"": "x"}}}, []string{`match.headers: match: headers: "" cannot be the name of a header field`}},
 		{RuleText{Key: []string{"ip"}}, []string{`key.0: key "ip": the source must be one of ` + sources}},
 		{RuleText{Key: []string{"host", "header"}}, []string{`key.1: key "header": write header:NAME`}},
 		{RuleText{Key: []string{"{http.request.host}"}}, []string{`key.0: key "{http.request.host}": the source must be one of ` + sources + `; placeholders are Caddy's alone: have request_header set a field to it, and take header:NAME`}},
@@ -210,7 +211,7 @@ func TestARuleIsWhatItsFieldsSay(t *testing.T) {
 		t.Errorf("%+v", own)
 	}
 	full := mustCompile(t, RuleText{
-		Match: &core.Match{Paths: []string{"/a"}, ExceptIPs: []string{"10.0.0.0/8"}}, Key: []string{" host ", "cookie:id"}, Limit: " 5/10s ", Algorithm: "token_bucket", Burst: " 7 ", Refill: "interval",
+		Match: &match.Match{Paths: []string{"/a"}, ExceptIPs: []string{"10.0.0.0/8"}}, Key: []string{" host ", "cookie:id"}, Limit: " 5/10s ", Algorithm: "token_bucket", Burst: " 7 ", Refill: "interval",
 		Cost: "7", IPv4Prefix: "24", IPv6Prefix: "48", Enforcement: "shadow", OnLimit: "reject", OnError: "closed", OnMissingKey: "reject", CountRejected: "true",
 	})
 	l := full.Limits.Own().Limit()
@@ -220,11 +221,11 @@ func TestARuleIsWhatItsFieldsSay(t *testing.T) {
 	if l.Requests() != 5 || l.Period() != 10_000_000 || l.Quota() != 7 || !l.Interval() || !full.Limits.Own().CountRejected() || !full.Limits.Own().Shadow() {
 		t.Errorf("%+v", l)
 	}
-	named, errors := Compile(&RuleText{Limit: "5/1m"}, Context{Name: "from-the-handler", Namespace: "n", Prefixes: core.Prefixes{}})
+	named, errors := Compile(&RuleText{Limit: "5/1m"}, Context{Name: "from-the-handler", Namespace: "n", Prefixes: match.Prefixes{}})
 	if len(errors) > 0 || named.Name != "from-the-handler" || named.Limits.Own().Namespace() != "n" || Spec(named) != "client_ip" {
 		t.Errorf("%v, %+v", errors, named)
 	}
-	if r := mustCompile(t, RuleText{OnMissingKey: "skip", Enforcement: "hard", Match: &core.Match{}, TimeZone: "UTC", Limit: "5/month"}); !r.SkipMissing || r.Matcher != nil || r.Limits.Own().Limit().Windows(0) == nil {
+	if r := mustCompile(t, RuleText{OnMissingKey: "skip", Enforcement: "hard", Match: &match.Match{}, TimeZone: "UTC", Limit: "5/month"}); !r.SkipMissing || r.Matcher != nil || r.Limits.Own().Limit().Windows(0) == nil {
 		t.Errorf("%+v", r)
 	}
 	for _, text := range []string{"false", "0", "", "False"} {
@@ -426,7 +427,7 @@ func TestWhichRulesGoByWhereTheConnectionComesFrom(t *testing.T) {
 		{RuleText{Key: []string{"path", "client_ip"}}, true, true},
 		{RuleText{Key: []string{"remote_ip"}}, false, true},
 		{RuleText{Key: []string{"path", "remote_ip"}}, false, true},
-		{RuleText{Key: []string{"path"}, Match: &core.Match{ExceptIPs: []string{"10.0.0.0/8"}}}, true, true},
+		{RuleText{Key: []string{"path"}, Match: &match.Match{ExceptIPs: []string{"10.0.0.0/8"}}}, true, true},
 		{RuleText{Key: []string{"path"}, Tiers: tiers("client_ip", "192.0.2.1", "9/1m", "*", "5/1m")}, true, true},
 		{RuleText{Key: []string{"path"}, Tiers: tiers("remote_ip", "192.0.2.1", "9/1m", "*", "5/1m")}, false, true},
 		{RuleText{Key: []string{"path"}, Tiers: tiers("method", "GET", "9/1m", "*", "5/1m")}, false, false},

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
+	"github.com/proxyweir/weir/words"
 )
 
 // Set is what files come to, made ready for one store: immutable but for what the store keeps in its core.Rules. Where a rule stands
@@ -14,7 +16,7 @@ type Set struct {
 	Files   []*File
 	Rules   []*Rule // of all files, in their order
 	Domains []*Domain
-	index   *core.MatchIndex // nil: there are so few rules that looking at each is as quick
+	index   *match.Index // nil: there are so few rules that looking at each is as quick
 }
 
 // fewRules is how many rules are looked at one by one.
@@ -48,11 +50,11 @@ func newSet(files []*File, in Context) (*Set, error) {
 		s.Domains = append(s.Domains, d)
 	}
 	if len(s.Rules) > fewRules {
-		matchers := make([]*core.Matcher, len(s.Rules))
+		matchers := make([]*match.Matcher, len(s.Rules))
 		for i, r := range s.Rules {
 			matchers[i] = r.Matcher
 		}
-		s.index = core.NewMatchIndex(matchers)
+		s.index = match.NewIndex(matchers)
 	}
 	return s, nil
 }
@@ -99,7 +101,7 @@ func (s *Set) Domain(name string) (*Domain, error) {
 		return nil, fmt.Errorf("the rule files have the domains %s; say which with domain <name>", strings.Join(names, ", "))
 	}
 	text := fmt.Sprintf("domain %q: is not in the rule files, which have %s", name, strings.Join(names, ", "))
-	if near := core.Nearest(name, names); near != "" {
+	if near := words.Nearest(name, names); near != "" {
 		text += " (did you mean " + near + "?)"
 	}
 	return nil, fmt.Errorf("%s", text)

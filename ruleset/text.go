@@ -1,15 +1,17 @@
 package ruleset
 
-import "github.com/proxyweir/weir/core"
+import (
+	"github.com/proxyweir/weir/match"
+)
 
 // RuleText is a rule as it is written: numbers, durations and the like are texts still, and "" is what is not said. Its fields are
 // those of DESIGN.md's rule; Compile says what is wrong with them.
 type RuleText struct {
 	Name             string
-	Match            *core.Match // nil: all requests
-	Key              []string    // sources, as core.ParseSource takes them; none: client_ip
-	Limit            string      // "100/1m", or Unlimited
-	Tiers            *Tiers      // nil: the limit is the same for all
+	Match            *match.Match // nil: all requests
+	Key              []string     // sources, as match.ParseSource takes them; none: client_ip
+	Limit            string       // "100/1m", or Unlimited
+	Tiers            *Tiers       // nil: the limit is the same for all
 	Overrides        []Override
 	TimeZone         string
 	Algorithm        string
@@ -37,7 +39,7 @@ const Unlimited = "unlimited"
 
 // Tiers choose the limit by a value of the request.
 type Tiers struct {
-	Source string // as core.ParseSource takes it
+	Source string // as match.ParseSource takes it
 	Limits []Tier
 }
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 )
 
 // matches is the oracle of the tests: whether a value is what a wildcard says, byte by byte, in every way that there is.
@@ -242,7 +242,7 @@ func TestTheQuickWayKnowsWildcardsAndFieldsWithoutEffect(t *testing.T) {
 
 func TestValuesThatNoRequestHas(t *testing.T) {
 	of := func(kind string) func(string) (string, error) {
-		source, err := core.ParseSource(kind)
+		source, err := match.ParseSource(kind)
 		if err != nil {
 			t.Fatal(err)
 		}

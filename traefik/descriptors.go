@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/ruleset"
 )
 
@@ -15,7 +16,7 @@ type descriptor []descriptorEntry
 
 type descriptorEntry struct {
 	key    string
-	source core.Source
+	source match.Source
 }
 
 // newDescriptors reads the descriptors of a configuration. Each is an object with a list of entries, or that list itself, where
@@ -71,7 +72,7 @@ func newDescriptor(field string, value interface{}) (descriptor, error) {
 		if entry.Source == "" {
 			return nil, fmt.Errorf("%s: source: is missing; write what the value is taken from, such as header:X-Plan", in)
 		}
-		source, err := core.ParseSource(strings.TrimSpace(entry.Source))
+		source, err := match.ParseSource(strings.TrimSpace(entry.Source))
 		if err != nil {
 			return nil, fmt.Errorf("%s: source %s", in, strings.TrimPrefix(err.Error(), "key "))
 		}

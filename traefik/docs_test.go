@@ -24,7 +24,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/ruleset"
 	"go.yaml.in/yaml/v3"
 )
@@ -757,7 +759,7 @@ func TestDocsHaveTheSettingsThatTheCodeHas(t *testing.T) {
 
 func TestDocsHaveTheWordsThatTheCodeTakes(t *testing.T) {
 	page := readPage(t, "docs/traefik.md")
-	_, err := core.ParseSource("?")
+	_, err := match.ParseSource("?")
 	_, list, found := strings.Cut(fmt.Sprint(err), "must be one of ")
 	if !found {
 		t.Fatalf("the error is %v", err)
@@ -778,7 +780,7 @@ func TestDocsHaveTheWordsThatTheCodeTakes(t *testing.T) {
 		}
 	}
 	row := regexp.MustCompile("(?m)^\\| `headers` .*$").FindString(section(t, page, "### Of the middleware"))
-	for _, word := range core.FieldNames {
+	for _, word := range answer.FieldNames {
 		if !strings.Contains(row, "`"+word+"`") {
 			t.Errorf("headers: %s is missing", word)
 		}

@@ -9,9 +9,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/words"
 )
 
 // engine is all that a request needs, made of a middleware's name and configuration: the same for all routers that have the
@@ -20,7 +22,7 @@ type engine struct {
 	name       string // the middleware's
 	namespace  string // of its rules
 	limiter    *core.Limiter
-	fields     core.Fields
+	fields     answer.Fields
 	message    string
 	jitter     float64
 	addressing addressing
@@ -72,7 +74,7 @@ func newEngine(c *Config, name string) (*engine, error) {
 		return nil, err
 	}
 	e.namespace = namespace
-	e.fields, err = core.ParseFields(trimmed(c.Headers))
+	e.fields, err = answer.ParseFields(trimmed(c.Headers))
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +186,7 @@ func namespaceOf(c *Config, middleware string) (string, error) {
 	if c.Namespace == "" {
 		return validName(strings.Replace(middleware, "@", ".", -1)), nil
 	}
-	if err := core.CheckName(c.Namespace); err != nil {
+	if err := words.CheckName(c.Namespace); err != nil {
 		return "", fmt.Errorf("namespace %q: must be 1 to 64 of A-Z a-z 0-9 _ . -", c.Namespace)
 	}
 	return c.Namespace, nil
@@ -201,10 +203,10 @@ func withoutProvider(middleware string) string {
 // validName returns a name that can be a rule's or a namespace's: the text itself if it can, else what can be kept of it, and
 // eight characters that stand for the whole.
 func validName(text string) string {
-	if core.CheckName(text) == nil {
+	if words.CheckName(text) == nil {
 		return text
 	}
-	return core.NameFor(text, text)
+	return words.NameFor(text, text)
 }
 
 // reportFailure writes to the log that the store has failed, once a second at most. A Redis that is known to be down has said

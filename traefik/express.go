@@ -4,7 +4,9 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/ruleset"
 )
@@ -20,7 +22,7 @@ func express(h *handler) http.Handler {
 	if r == nil {
 		return h
 	}
-	told := core.NewTold(r.only, e.fields)
+	told := answer.NewTold(r.only, e.fields)
 	direct := ruleset.Whole(r.ruled) && e.addressing.direct()
 	var quick http.Handler
 	if e.shared != nil {
@@ -56,7 +58,7 @@ func onlyPlain(e *engine) *rule {
 // gate lets those requests pass by that the only rule does not cover.
 type gate struct {
 	engine        *engine
-	matcher       *core.Matcher
+	matcher       *match.Matcher
 	excepts       bool // the matcher looks at the client's address
 	covered, next http.Handler
 }

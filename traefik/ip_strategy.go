@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 )
 
 // addressing finds the address of a request's client, as Traefik's ipStrategy does:
@@ -39,7 +39,7 @@ func newAddressing(field string, s *IPStrategy) (addressing, error) {
 	}
 	a.subnet = int(subnet)
 	for _, text := range trimmed(s.ExcludedIPs) {
-		network, err := core.ParseNetwork(text)
+		network, err := match.ParseNetwork(text)
 		if err != nil {
 			return a, fmt.Errorf("%s: excludedIPs: %w", field, err)
 		}

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -31,9 +32,43 @@ func goList(t *testing.T, args ...string) []string {
 	return strings.Fields(string(out))
 }
 
+// mayImport says which of our packages each of those that Traefik loads may import.
+var mayImport = map[string]string{
+	"words":      "",
+	"match":      "words",
+	"core":       "words",
+	"answer":     "core words",
+	"ruleset":    "core match words",
+	"front":      "ruleset answer core match words",
+	"redis":      "core answer match",
+	"redis/resp": "redis",
+	"traefik":    "front ruleset redis redis/resp answer core match words",
+}
+
+func interpretedFolders() (list []string) {
+	for folder := range mayImport {
+		list = append(list, "./"+folder)
+	}
+	return list
+}
+
+func TestPackagesImportWhatIsBelowThemAlone(t *testing.T) {
+	for folder, below := range mayImport {
+		for _, imported := range goList(t, "-f", "{{join .Imports \"\\n\"}}", "./"+folder) {
+			name, ours := strings.CutPrefix(imported, module+"/")
+			if ours && !slices.Contains(strings.Fields(below), name) {
+				t.Errorf("%s imports %s; it may import: %s", folder, name, below)
+			}
+		}
+	}
+}
+
 // Traefik loads the plugin as source, with the standard library and nothing else.
 func TestThePluginImportsTheStandardLibraryAndItsOwnPackagesAlone(t *testing.T) {
-	want := map[string]bool{module + "/traefik": false, module + "/core": false, module + "/redis": false, module + "/redis/resp": false, module + "/ruleset": false}
+	want := map[string]bool{}
+	for folder := range mayImport {
+		want[module+"/"+folder] = false
+	}
 	for _, imported := range goList(t, "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", "./traefik") {
 		if _, ours := want[imported]; !ours {
 			t.Errorf("the plugin imports %s", imported)
@@ -46,7 +81,7 @@ func TestThePluginImportsTheStandardLibraryAndItsOwnPackagesAlone(t *testing.T) 
 		}
 	}
 	// What the interpreter has no symbols for, or gives to a plugin only if the user allows it.
-	for _, imported := range goList(t, "-f", "{{join .Imports \"\\n\"}}", "./traefik", "./core", "./redis", "./redis/resp", "./ruleset") {
+	for _, imported := range goList(t, append([]string{"-f", "{{join .Imports \"\\n\"}}"}, interpretedFolders()...)...) {
 		switch imported {
 		case "C", "unsafe", "syscall", "embed", "iter", "unique", "math/rand/v2", "weak":
 			t.Errorf("the plugin imports %s", imported)
@@ -58,7 +93,7 @@ func TestThePluginImportsTheStandardLibraryAndItsOwnPackagesAlone(t *testing.T) 
 // In Yaegi goroutines that are at the same select statement wait for each other's channels.
 func TestWhatIsInterpretedHasNoSelect(t *testing.T) {
 	files := 0
-	for _, folder := range []string{"core", "redis", "redis/resp", "ruleset", "traefik"} {
+	for folder := range mayImport {
 		names, err := filepath.Glob("../" + folder + "/*.go")
 		if err != nil {
 			t.Fatal(err)

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/resp"
 )
@@ -53,7 +53,7 @@ func (g *registry) acquireRedis(s *redisSettings, middleware string) (*sharedRed
 	config.Client = client
 	config.Lines = true
 	config.Changed = func(server string, err error) { shared.tell(middleware, server, err) }
-	config.Differs = func(namespace, rule string, here, there core.Prefixes) {
+	config.Differs = func(namespace, rule string, here, there match.Prefixes) {
 		shared.warnOfPrefixes(middleware, namespace, rule, here, there)
 	}
 	shared.store, err = redis.NewStore(config)
@@ -116,7 +116,7 @@ func (s *sharedRedis) tell(middleware, server string, err error) {
 }
 
 // warnOfPrefixes says that another proxy masks the addresses in a rule's key otherwise, so that the two do not share its counters.
-func (s *sharedRedis) warnOfPrefixes(middleware, namespace, rule string, here, there core.Prefixes) {
+func (s *sharedRedis) warnOfPrefixes(middleware, namespace, rule string, here, there match.Prefixes) {
 	if s.ended.Load() {
 		return
 	}

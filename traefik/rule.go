@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/ruleset"
 )
 
@@ -133,7 +134,7 @@ func textOf(r *Rule) (*ruleset.RuleText, error) {
 		return nil, err
 	}
 	if present {
-		text.Match = &core.Match{
+		text.Match = &match.Match{
 			Methods:      trimmed(m.Methods),
 			Hosts:        trimmed(m.Hosts),
 			Paths:        trimmed(m.Paths),

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/ruleset"
 )
 
@@ -271,7 +272,7 @@ func adviceOfValues(descriptors []descriptor, domain *ruleset.Domain) []string {
 }
 
 // unmetBy says why no request has a value that is told apart by the source; "": some may.
-func unmetBy(source core.Source, value string) string {
+func unmetBy(source match.Source, value string) string {
 	if !source.Respells() {
 		return ""
 	}

@@ -9,7 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/front"
+	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/ruleset"
 )
 
@@ -95,7 +98,7 @@ func goOn(h *handler, w http.ResponseWriter, r *http.Request, q *inquiry, err er
 		free(q)
 		return
 	}
-	core.WriteHeaders(w.Header(), e.fields, q.checks, v)
+	answer.WriteHeaders(w.Header(), e.fields, q.checks, v)
 	if v.Holds {
 		serveUnderWay(h, w, r, q)
 		return
@@ -133,9 +136,9 @@ func inquire(e *engine, q *inquiry, r *http.Request) {
 		ruled = rule.ruled
 		if ruled.Matcher != nil {
 			if path == "" { // once a request
-				path = core.CleanPath(r.URL.Path)
+				path = match.CleanPath(r.URL.Path)
 			}
-			if !core.Covers(ruled.Matcher, r, path, address) {
+			if !match.Covers(ruled.Matcher, r, path, address) {
 				continue
 			}
 		}
@@ -225,16 +228,16 @@ func jittered(e *engine, wait int64) int64 {
 // reject answers a request that is over a limit.
 func reject(e *engine, w http.ResponseWriter, r *http.Request, q *inquiry) {
 	header := w.Header()
-	core.WriteHeaders(header, e.fields, q.checks, &q.verdict)
-	if core.IsGRPC(r) {
-		answerGRPC(w, grpcResourceExhausted, "rate limit exceeded")
+	answer.WriteHeaders(header, e.fields, q.checks, &q.verdict)
+	if answer.IsGRPC(r) {
+		answer.GRPC(w, answer.GRPCResourceExhausted, "rate limit exceeded")
 		return
 	}
 	message := e.message
 	if message == "" && q.lacking && q.verdict.RetryAfter == core.Never {
 		message = "This request lacks what its limit tells clients apart by."
 	}
-	contentType, body := core.Body(core.WantsProblem(r.Header), message, q.checks, &q.verdict)
+	contentType, body := answer.Body(answer.WantsProblem(r.Header), message, q.checks, &q.verdict)
 	header["Content-Type"] = []string{contentType}
 	w.WriteHeader(http.StatusTooManyRequests)
 	_, _ = w.Write(body) // the client may be gone; there is nobody to tell
@@ -244,30 +247,14 @@ func reject(e *engine, w http.ResponseWriter, r *http.Request, q *inquiry) {
 func unavailable(w http.ResponseWriter, r *http.Request, after int64) {
 	header := w.Header()
 	header["Cache-Control"] = []string{"no-store"}
-	header["Retry-After"] = []string{strconv.FormatInt(core.RetrySeconds(after), 10)}
-	if core.IsGRPC(r) {
-		answerGRPC(w, grpcUnavailable, "the rate limit cannot be checked")
+	header["Retry-After"] = []string{strconv.FormatInt(answer.RetrySeconds(after), 10)}
+	if answer.IsGRPC(r) {
+		answer.GRPC(w, answer.GRPCUnavailable, "the rate limit cannot be checked")
 		return
 	}
 	header["Content-Type"] = []string{"text/plain; charset=utf-8"}
 	w.WriteHeader(http.StatusServiceUnavailable)
 	_, _ = w.Write([]byte("The rate limit cannot be checked. Try again.\n"))
-}
-
-// The codes of gRPC that Weir answers with.
-const (
-	grpcResourceExhausted = "8"
-	grpcUnavailable       = "14"
-)
-
-// answerGRPC writes a gRPC response without messages, whose status is in the header fields. Clients take the code only from
-// a response with HTTP status 200.
-func answerGRPC(w http.ResponseWriter, code, message string) {
-	header := w.Header()
-	header["Content-Type"] = []string{"application/grpc"}
-	header["Grpc-Status"] = []string{code}
-	header["Grpc-Message"] = []string{message}
-	w.WriteHeader(http.StatusOK)
 }
 
 // statusClientClosedRequest is what Traefik, too, logs for a client that left before it was answered.
@@ -331,11 +318,11 @@ func hold(e *engine, w http.ResponseWriter, r *http.Request, delay time.Duration
 // readAhead begins to read the body of a request that waits, and returns what ends that: where it is one that net/http has made, or
 // Traefik around it to count its bytes. Readers that others have put around it may act on the response as they read. (Where a service
 // reads none of a body, the access log may be written while Traefik's reader still counts: its size may then be that of a moment before.)
-func readAhead(r *http.Request) (*http.Request, *core.Ahead) {
-	var none *core.Ahead
+func readAhead(r *http.Request) (*http.Request, *front.Ahead) {
+	var none *front.Ahead
 	kind := fmt.Sprintf("%T", r.Body)
 	if kind == "*http.body" || kind == "*http.expectContinueReader" || kind == "*capture.readCounter" {
-		return core.ReadAhead(r)
+		return front.ReadAhead(r)
 	}
 	return r, none
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/core"
 )
 
@@ -87,7 +88,7 @@ func TestRejectedRequestsAreToldWhenToComeBack(t *testing.T) {
 	if got := response.Header.Get("Ratelimit"); got != `"minute";r=0;t=60, "wide";r=1;t=60` {
 		t.Errorf("RateLimit %s: the rule that would have admitted the request was charged", got)
 	}
-	if want := core.DefaultMessage + " Try again in 60 seconds.\n"; body != want || response.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
+	if want := answer.DefaultMessage + " Try again in 60 seconds.\n"; body != want || response.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
 		t.Errorf("%s %q", response.Header.Get("Content-Type"), body)
 	}
 	response = get(h, "192.0.2.1", func(r *http.Request) { r.Header.Set("Accept", "application/json") })
@@ -99,7 +100,7 @@ func TestRejectedRequestsAreToldWhenToComeBack(t *testing.T) {
 	if err := json.Unmarshal([]byte(bodyOf(response)), &problem); err != nil {
 		t.Fatal(err)
 	}
-	if response.Header.Get("Content-Type") != "application/problem+json" || problem.Type != core.QuotaExceeded || problem.Status != 429 || len(problem.Violated) != 1 || problem.Violated[0] != "minute" {
+	if response.Header.Get("Content-Type") != "application/problem+json" || problem.Type != answer.QuotaExceeded || problem.Status != 429 || len(problem.Violated) != 1 || problem.Violated[0] != "minute" {
 		t.Errorf("%+v", problem)
 	}
 	if s.passed != 1 {

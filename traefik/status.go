@@ -3,7 +3,9 @@ package traefik
 import (
 	"net/http"
 
+	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/ruleset"
 )
 
@@ -46,7 +48,7 @@ func serveQuotas(e *engine, w http.ResponseWriter, r *http.Request) {
 		e.reportFailure(err)
 		status = http.StatusServiceUnavailable
 	} else {
-		body = core.AppendQuotas(body[:0], q.checks, &q.verdict)
+		body = answer.AppendQuotas(body[:0], q.checks, &q.verdict)
 	}
 	free(q)
 	header := w.Header()
@@ -72,7 +74,7 @@ func inquireOfCaller(e *engine, q *inquiry, r *http.Request) {
 	}
 	for _, rule := range s.rules {
 		ruled := rule.ruled
-		if ruled.Shadow || !ruleset.OfTheCaller(ruled) || ruled.Matcher != nil && !core.CoversCaller(ruled.Matcher, r, address) {
+		if ruled.Shadow || !ruleset.OfTheCaller(ruled) || ruled.Matcher != nil && !match.CoversCaller(ruled.Matcher, r, address) {
 			continue
 		}
 		key, missing := ruleset.KeyOf(ruled, r, address, q.key)

@@ -6,7 +6,7 @@ import (
 	"sort"
 	"strings"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/words"
 )
 
 // checkFields refuses keys of a configuration that there are no fields for. (Those in objects are refused by decodeObject.)
@@ -45,7 +45,7 @@ func checkUnknown(where string, unknown map[string]interface{}, known []string) 
 	}
 	sort.Strings(keys)
 	text := fmt.Sprintf("%s%q is not a field; there are %s", where, keys[0], strings.Join(known, ", "))
-	if near := core.Nearest(keys[0], known); near != "" {
+	if near := words.Nearest(keys[0], known); near != "" {
 		text = fmt.Sprintf("%s%q is not a field (did you mean %s?)", where, keys[0], near)
 	}
 	return fmt.Errorf("%s", text)

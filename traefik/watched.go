@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/ruleset"
@@ -28,7 +29,7 @@ func watched(h *handler) http.Handler {
 	} else {
 		at.Durations = core.NewDurations() // which nobody reads
 	}
-	told := core.NewTold(r.only, e.fields)
+	told := answer.NewTold(r.only, e.fields)
 	direct := ruleset.Whole(r.ruled) && e.addressing.direct()
 	var quick http.Handler
 	if e.shared != nil {

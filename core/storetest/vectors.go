@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/words"
 )
 
 // VectorDir returns the directory of the vectors: testdata/vectors of the module, or of the first directory above the
@@ -174,7 +175,7 @@ func (p *player) setLimit(said []string) error {
 		case word == "refill" && value == "interval":
 			c.Interval = true
 		case word == "burst":
-			c.Burst, err = core.ParseCount(value, core.MaxRequests)
+			c.Burst, err = words.ParseCount(value, core.MaxRequests)
 		case word == "max_delay":
 			c.MaxDelay, err = core.ParsePeriod(value)
 		case word == "time_zone":
@@ -211,7 +212,7 @@ func (p *player) setLimit(said []string) error {
 // readLimit reads <requests>/<period> <algorithm> into c; or <requests> concurrency, which is a limit already, into a rule.
 func readLimit(said []string, c *core.LimitConfig, rule *core.RuleConfig) error {
 	if said[1] == "concurrency" && rule != nil {
-		n, err := core.ParseCount(said[0], core.MaxRequests)
+		n, err := words.ParseCount(said[0], core.MaxRequests)
 		if err == nil {
 			rule.Limit, err = core.NewConcurrency(n)
 		}

@@ -6,8 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/storetest"
+	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
@@ -110,7 +112,7 @@ func (c *concluded) Conclude(_ http.ResponseWriter, _ *http.Request, check *core
 	c.decision = check.Decision
 }
 
-func (c *concluded) Key(r *http.Request) string { return core.HostOf(r.RemoteAddr) }
+func (c *concluded) Key(r *http.Request) string { return match.HostOf(r.RemoteAddr) }
 
 // TestTheExpressWayFindsWhoIsShutOut: on another node than that of the handler.
 func TestTheExpressWayFindsWhoIsShutOut(t *testing.T) {
@@ -119,7 +121,7 @@ func TestTheExpressWayFindsWhoIsShutOut(t *testing.T) {
 	passed := 0
 	rest := &concluded{}
 	handler := redis.Serve(h.nodes[0], h.rules[0], redis.ServeConfig{
-		Told:   core.NewTold(h.rules[0], core.Fields{}),
+		Told:   answer.NewTold(h.rules[0], answer.Fields{}),
 		Keys:   rest,
 		Direct: true,
 		Next:   http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed++ }),

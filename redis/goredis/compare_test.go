@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
@@ -23,7 +24,7 @@ type comparing struct {
 func newComparing(t *testing.T, addr string, interpreted bool) *comparing {
 	t.Helper()
 	c := &comparing{}
-	config := redis.Config{Prefix: "compared:", Lines: interpreted, Differs: func(_, rule string, here, there core.Prefixes) {
+	config := redis.Config{Prefix: "compared:", Lines: interpreted, Differs: func(_, rule string, here, there match.Prefixes) {
 		c.mu.Lock()
 		c.told = append(c.told, fmt.Sprint(rule, here, there))
 		c.mu.Unlock()

@@ -1,0 +1,41 @@
+package answer
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+func TestABlockedRequestIsToldALimitOfNone(t *testing.T) {
+	limiter := core.NewLimiter(core.NewMemory(core.MemoryConfig{Clock: func() int64 { return 1_700_000_000_000_000 }}))
+	blocks := mustRule(t, core.RuleConfig{Name: "none", Blocks: true, Limit: mustLimit(t, core.LimitConfig{Algorithm: core.FixedWindow, Requests: 1, Period: time.Minute})})
+	if err := limiter.Open(blocks); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []Fields{{XRateLimit: true, IETF: true}, {XRateLimit: true}, {IETF: true}} {
+		var v core.Verdict
+		checks := []core.Check{{Rule: blocks, Key: "k", Cost: 1}}
+		if err := limiter.Decide(checks, false, &v); err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]string{core.HeaderLimit: "", core.HeaderRemaining: "", core.HeaderReset: "", core.HeaderPolicy: "", core.HeaderRateLimit: "", "Retry-After": "", "Cache-Control": "no-store"}
+		if f.XRateLimit {
+			want[core.HeaderLimit] = "0"
+			want[core.HeaderRemaining] = "0"
+			want[core.HeaderReset] = "0"
+		}
+		if f.IETF {
+			want[core.HeaderPolicy] = `"none";q=0;w=60`
+			want[core.HeaderRateLimit] = `"none";r=0`
+		}
+		h := http.Header{}
+		WriteHeaders(h, f, checks, &v)
+		for name, value := range want {
+			if got := h.Get(name); got != value {
+				t.Errorf("%+v: %s is %q, want %q", f, name, got, value)
+			}
+		}
+	}
+}

@@ -1,0 +1,85 @@
+package answer
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// DefaultMessage is the text of a rejection's body where none is configured.
+const DefaultMessage = "Too many requests: you have used up what you may send for now."
+
+// QuotaExceeded is the problem type of a rejection, from the IANA registry of HTTP problem types.
+const QuotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+
+// problem is a rejection as RFC 9457 has it.
+type problem struct {
+	Type     string   `json:"type"`
+	Title    string   `json:"title"`
+	Status   int      `json:"status"`
+	Detail   string   `json:"detail"`
+	Violated []string `json:"violated-policies"`
+}
+
+// WantsProblem reports whether the Accept field of a request names JSON (and not with q=0, which refuses it), so that a
+// rejection's body is a problem's.
+func WantsProblem(h http.Header) bool {
+	for _, accept := range h["Accept"] {
+		for _, part := range strings.Split(strings.ToLower(accept), ",") {
+			media, parameters, _ := strings.Cut(part, ";")
+			if strings.Contains(media, "json") && !refuses(parameters) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// refuses reports whether the parameters of a media range have a weight of zero.
+func refuses(parameters string) bool {
+	parameters = strings.Replace(parameters, " ", "", -1)
+	for _, p := range strings.Split(parameters, ";") {
+		if weight := strings.TrimPrefix(p, "q="); weight != p {
+			return strings.Trim(weight, "0.") == ""
+		}
+	}
+	return false
+}
+
+// Body returns the content type and the body of a rejected request's response: problem details where they are asked for,
+// else text. The message is followed by when to come back, where that is known.
+func Body(asProblem bool, message string, checks []core.Check, v *core.Verdict) (contentType string, body []byte) {
+	if message == "" {
+		message = DefaultMessage
+		if v.RetryAfter == core.Never {
+			message = "This request is over its limit, and waiting does not change that."
+		} else if s := RetrySeconds(v.RetryAfter); s == 1 {
+			message += " Try again in 1 second."
+		} else {
+			message += " Try again in " + strconv.FormatInt(s, 10) + " seconds."
+		}
+	}
+	if !asProblem {
+		return "text/plain; charset=utf-8", []byte(message + "\n")
+	}
+	p := problem{
+		Type:   QuotaExceeded,
+		Title:  "Request cannot be satisfied as assigned quota has been exceeded",
+		Status: http.StatusTooManyRequests,
+		Detail: message,
+	}
+	for i := range checks {
+		if !checks[i].Decision.Allowed && checks[i].Rule.Shown {
+			p.Violated = append(p.Violated, checks[i].Rule.Name())
+		}
+	}
+	body, err := json.Marshal(p)
+	if err != nil { // not reached: strings and numbers always marshal
+		return "text/plain; charset=utf-8", []byte(message + "\n")
+	}
+	body = append(body, '\n') // apart: Yaegi panics on a built-in function's value as a second result
+	return "application/problem+json", body
+}

@@ -1,0 +1,82 @@
+package answer
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/proxyweir/weir/core"
+)
+
+func TestBodiesArePlainTextUnlessJSONIsAskedFor(t *testing.T) {
+	for _, c := range []struct {
+		accept []string
+		want   bool
+	}{
+		{nil, false},
+		{[]string{"*/*"}, false},
+		{[]string{"text/html,application/xhtml+xml"}, false},
+		{[]string{"application/json"}, true},
+		{[]string{"text/html", "application/problem+json;q=0.5"}, true},
+		{[]string{"APPLICATION/JSON"}, true},
+		{[]string{"application/json;q=0, text/plain"}, false},
+		{[]string{"application/json; charset=utf-8; q=0.0"}, false},
+	} {
+		if got := WantsProblem(http.Header{"Accept": c.accept}); got != c.want {
+			t.Errorf("Accept %q: %v", c.accept, got)
+		}
+	}
+}
+
+func TestTextSaysWhenToComeBack(t *testing.T) {
+	for _, c := range []struct {
+		message string
+		retry   int64
+		want    string
+	}{
+		{"", 1, "Too many requests: you have used up what you may send for now. Try again in 1 second.\n"},
+		{"", 1_000_001, "Too many requests: you have used up what you may send for now. Try again in 2 seconds.\n"},
+		{"", core.Never, "This request is over its limit, and waiting does not change that.\n"},
+		{"Slow down.", 1, "Slow down.\n"},
+	} {
+		kind, body := Body(false, c.message, nil, &core.Verdict{Outcome: core.Reject, RetryAfter: c.retry})
+		if string(body) != c.want || kind != "text/plain; charset=utf-8" {
+			t.Errorf("%q of %q, want %q", body, kind, c.want)
+		}
+	}
+}
+
+func TestProblemNamesTheRulesThatRejected(t *testing.T) {
+	checks := []core.Check{
+		decided(t, "a", 10, core.Decision{RetryAfter: 3_000_000}),
+		decided(t, "b", 10, core.Decision{Allowed: true}),
+		{Rule: mustRule(t, core.RuleConfig{Name: "s", Shadow: true}), Key: "secret"},
+		decided(t, "c", 10, core.Decision{RetryAfter: 1_000_000}),
+	}
+	checks[0].Key = "secret"
+	kind, body := Body(true, "", checks, &core.Verdict{Outcome: core.Reject, RetryAfter: 3_000_000})
+	if kind != "application/problem+json" {
+		t.Errorf("the content type is %q", kind)
+	}
+	var p struct {
+		Type, Title, Detail string
+		Status              int
+		Violated            []string `json:"violated-policies"`
+	}
+	if err := json.Unmarshal(body, &p); err != nil {
+		t.Fatal(err)
+	}
+	if p.Type != QuotaExceeded || p.Status != 429 || p.Title == "" || !strings.HasSuffix(p.Detail, "Try again in 3 seconds.") {
+		t.Errorf("%+v", p)
+	}
+	if strings.Join(p.Violated, " ") != "a c" {
+		t.Errorf("violated-policies %q, want a and c", p.Violated)
+	}
+	if strings.Contains(string(body), "secret") {
+		t.Error("a key is in the body")
+	}
+	if _, body := Body(true, "\"<\x00>", checks, &core.Verdict{}); !json.Valid(body) {
+		t.Errorf("no JSON: %s", body)
+	}
+}

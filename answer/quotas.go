@@ -1,0 +1,43 @@
+package answer
+
+import (
+	"strconv"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// AppendQuotas appends what Look has found out to buf, as JSON for clients, and returns the extended buffer:
+//
+//	{"quotas":[{"name":"everyone","limit":300,"remaining":297,"reset":41}]}
+//
+// The numbers are those that WriteHeaders would tell: the quota, the units left, and the seconds until the quota is whole again. A rule
+// that rejects the key now has retry_after, too, unless it would never let the request in. Rules that only watch are left out. Of several
+// keys under one rule there is the one with the least left. There is nothing of a key in it.
+func AppendQuotas(buf []byte, checks []core.Check, v *core.Verdict) []byte {
+	buf = append(buf, `{"quotas":[`...)
+	first := true
+	for i := range checks {
+		c := &checks[i]
+		if !c.Rule.Shown || c.Uncounted || len(checks) > 1 && repeats(checks, i, v.Told) {
+			continue
+		}
+		if !first {
+			buf = append(buf, ',')
+		}
+		first = false
+		buf = append(buf, `{"name":"`...)
+		buf = append(buf, c.Rule.Policy()...)
+		buf = append(buf, `","limit":`...)
+		buf = append(buf, c.Rule.LimitText...)
+		buf = append(buf, `,"remaining":`...)
+		buf = strconv.AppendInt(buf, c.Decision.Remaining, 10)
+		buf = append(buf, `,"reset":`...)
+		buf = strconv.AppendInt(buf, seconds(c.Decision.ResetAfter), 10)
+		if !c.Decision.Allowed && c.Decision.RetryAfter != core.Never {
+			buf = append(buf, `,"retry_after":`...)
+			buf = strconv.AppendInt(buf, RetrySeconds(c.Decision.RetryAfter), 10)
+		}
+		buf = append(buf, '}')
+	}
+	return append(buf, "]}\n"...)
+}

@@ -1,0 +1,96 @@
+//go:build gc
+// +build gc
+
+package match
+
+// Yaegi leaves this file out: it has no fuzzing.
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+func FuzzParseSource(f *testing.F) {
+	for _, s := range []string{"client_ip", "header:X-Plan", "cookie:a", "query:b", "static:c:d", "header", "header:", "path:", ":", ""} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		source, err := ParseSource(s)
+		if err != nil {
+			return
+		}
+		again, err := ParseSource(source.String())
+		if err != nil || again != source {
+			t.Errorf("%q is written %q, which is another: %v", s, source, err)
+		}
+	})
+}
+
+func FuzzMask(f *testing.F) {
+	f.Add("192.0.2.77", 24, 64)
+	f.Add("::ffff:192.0.2.77", 24, 64)
+	f.Add("2001:db8::1", 32, 56)
+	f.Add("fe80::1%eth0", 0, 128)
+	f.Add("not an address", 8, 8)
+	f.Fuzz(func(t *testing.T, address string, v4, v6 int) {
+		p := Prefixes{v4, v6}
+		if p.Check() != nil {
+			return
+		}
+		masked := p.Mask(address)
+		ip, err := netip.ParseAddr(address)
+		if err != nil {
+			if masked != address {
+				t.Errorf("%q is no address, and becomes %q", address, masked)
+			}
+			return
+		}
+		// All of one network have one key, and the key of an address is in its network.
+		if network, err := netip.ParsePrefix(masked); err == nil {
+			if !network.Contains(ip.Unmap().WithZone("")) || network != network.Masked() {
+				t.Errorf("%s is not in %s", address, masked)
+			}
+			if other := p.Mask(network.Addr().String()); other != masked {
+				t.Errorf("%s is in %s, whose first address is in %s", address, masked, other)
+			}
+		} else if whole, err := netip.ParseAddr(masked); err != nil || whole.WithZone("") != ip.Unmap().WithZone("") {
+			t.Errorf("%s becomes %q", address, masked)
+		}
+	})
+}
+
+func FuzzParseNetwork(f *testing.F) {
+	for _, s := range []string{"10.0.0.0/8", "10.1.2.3", "::1", "::ffff:10.0.0.0/104", "::ffff:10.0.0.0/8", "fe80::1%eth0", "1.2.3.4/33", "/", ""} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		p, err := ParseNetwork(s)
+		if err != nil {
+			return
+		}
+		if !p.IsValid() || p != p.Masked() || p.Addr().Is4In6() || p.Addr().Zone() != "" {
+			t.Errorf("%q is read as %s", s, p)
+		}
+		if again, err := ParseNetwork(p.String()); err != nil || again != p {
+			t.Errorf("%q is written %s, which is %s: %v", s, p, again, err)
+		}
+	})
+}
+
+// Two lists of parts have one key only if they are one list: the key can be read back.
+func FuzzAppendKeyPart(f *testing.F) {
+	f.Add("a", "bc", "ab", "c")
+	f.Add("1:a", "", "a", "")
+	f.Add("", "1:", "0:", "1")
+	f.Fuzz(func(t *testing.T, a, b, c, d string) {
+		one := string(AppendKeyPart(AppendKeyPart(nil, a), b))
+		two := string(AppendKeyPart(AppendKeyPart(nil, c), d))
+		if (one == two) != (a == c && b == d) {
+			t.Errorf("%q and %q, %q and %q: %q and %q", a, b, c, d, one, two)
+		}
+		if single := string(AppendKeyPart(nil, a)); single == one || !strings.HasPrefix(one, single) {
+			t.Errorf("%q alone is %q, with %q %q", a, single, b, one)
+		}
+	})
+}

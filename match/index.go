@@ -1,0 +1,200 @@
+package match
+
+import (
+	"net/http"
+	"sort"
+	"strings"
+)
+
+// Index finds among many matchers the few that can cover a request, without asking each. It enters a matcher under the values
+// of one of its fields: the one that the fewest others are found by. Immutable, safe for concurrent use.
+type Index struct {
+	always        []int // matchers that have no field to be found by
+	hosts         map[string][]int
+	suffixes      map[string][]int
+	paths         map[string][]int
+	prefixes      map[string][]int
+	headers       map[string]map[string][]int // by the field's name, and its value
+	longestPrefix int
+}
+
+// NewIndex returns the index of matchers, which are called by their places in the list. nil is a matcher that covers all.
+func NewIndex(matchers []*Matcher) *Index {
+	counts := make(map[string]int) // of the matchers that have a value in a field
+	for _, m := range matchers {
+		if m == nil {
+			continue
+		}
+		for _, values := range m.handles() {
+			for _, v := range values {
+				counts[v]++
+			}
+		}
+	}
+	x := &Index{
+		hosts:    make(map[string][]int),
+		suffixes: make(map[string][]int),
+		paths:    make(map[string][]int),
+		prefixes: make(map[string][]int),
+		headers:  make(map[string]map[string][]int),
+	}
+	for i, m := range matchers {
+		x.enter(i, m, counts)
+	}
+	return x
+}
+
+// handles returns the values that a request must have one of, by field, each with its field's sign in front.
+func (m *Matcher) handles() [][]string {
+	var all [][]string
+	if len(m.hosts)+len(m.suffixes) > 0 {
+		all = append(all, append(signed("h", m.hosts), signed("s", m.suffixes)...))
+	}
+	if len(m.paths)+len(m.prefixes) > 0 {
+		all = append(all, append(signed("=", m.paths), signed("/", m.prefixes)...))
+	}
+	for i := range m.headers {
+		all = append(all, []string{"f" + m.headers[i].name + ":" + m.headers[i].value})
+	}
+	return all
+}
+
+func signed(sign string, values []string) []string {
+	list := make([]string, 0, len(values))
+	for _, v := range values {
+		list = append(list, sign+v)
+	}
+	return list
+}
+
+// enter enters a matcher under the field that is shared the least.
+func (x *Index) enter(i int, m *Matcher, counts map[string]int) {
+	var best []string
+	least := 0
+	if m != nil {
+		for _, values := range m.handles() {
+			most := 0
+			for _, v := range values {
+				if counts[v] > most {
+					most = counts[v]
+				}
+			}
+			if best == nil || most < least {
+				best = values
+				least = most
+			}
+		}
+	}
+	if best == nil {
+		x.always = append(x.always, i)
+		return
+	}
+	for _, v := range best {
+		value := v[1:]
+		switch v[0] {
+		case 's':
+			x.suffixes[value] = append(x.suffixes[value], i)
+		case 'h':
+			x.hosts[value] = append(x.hosts[value], i)
+		case '=':
+			x.paths[value] = append(x.paths[value], i)
+		case '/':
+			x.prefixes[value] = append(x.prefixes[value], i)
+			if len(value) > x.longestPrefix {
+				x.longestPrefix = len(value)
+			}
+		default:
+			name, text, _ := strings.Cut(value, ":")
+			if x.headers[name] == nil {
+				x.headers[name] = make(map[string][]int)
+			}
+			x.headers[name][text] = append(x.headers[name][text], i)
+		}
+	}
+}
+
+// Candidates appends to into the places of the matchers that may cover a request, in ascending order, each once. The others do
+// not cover it.
+func (x *Index) Candidates(r *http.Request, into []int) []int {
+	start := len(into)
+	into = append(into, x.always...)
+	sources := 1
+	if len(x.hosts)+len(x.suffixes) > 0 {
+		host := plainHost(HostOf(r.Host))
+		into = append(into, x.hosts[host]...)
+		if dot := strings.IndexByte(host, '.'); dot > 0 {
+			into = append(into, x.suffixes[host[dot:]]...)
+		}
+		sources++
+	}
+	if len(x.paths)+len(x.prefixes) > 0 {
+		path := CleanPath(r.URL.Path)
+		into = append(into, x.paths[path]...)
+		if len(x.prefixes) > 0 {
+			into = x.byPrefix(path, into)
+		}
+		sources++
+	}
+	if len(x.headers) > 0 {
+		into = x.byHeader(r.Header, into)
+		sources++
+	}
+	found := into[start:]
+	if sources == 1 || len(found) < 2 {
+		return into
+	}
+	sort.Ints(found)
+	n := 1
+	for i := 1; i < len(found); i++ {
+		if found[i] != found[i-1] {
+			found[n] = found[i]
+			n++
+		}
+	}
+	return into[:start+n]
+}
+
+// byPrefix appends what is entered under the beginnings of a path, in whole segments.
+func (x *Index) byPrefix(path string, into []int) []int {
+	for i := 0; i <= len(path) && i <= x.longestPrefix; i++ {
+		if i == len(path) || path[i] == '/' {
+			if list := x.prefixes[path[:i]]; list != nil {
+				into = append(into, list...)
+			}
+		}
+	}
+	return into
+}
+
+// byHeader appends what is entered under the fields that a request has.
+func (x *Index) byHeader(h http.Header, into []int) []int {
+	if len(x.headers) > len(h) {
+		for name, values := range h {
+			into = appendValues(x.headers[name], values, into)
+		}
+		return into
+	}
+	for name, entered := range x.headers {
+		into = appendValues(entered, h[name], into)
+	}
+	return into
+}
+
+func appendValues(entered map[string][]int, values []string, into []int) []int {
+	if len(entered) == 0 || len(values) == 0 {
+		return into
+	}
+	if len(values) > manyValues { // which are any
+		for _, list := range entered {
+			into = append(into, list...)
+		}
+		return into
+	}
+	into = append(into, entered["*"]...)
+	for i, v := range values {
+		if v != "*" && !contains(values[:i], v) {
+			into = append(into, entered[v]...)
+		}
+	}
+	return into
+}

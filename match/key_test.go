@@ -1,0 +1,278 @@
+package match
+
+import (
+	"net/http"
+	"net/url"
+	"testing"
+)
+
+func TestSourcesTakeTheirPartOfARequest(t *testing.T) {
+	request := &http.Request{
+		Method:     "POST",
+		Host:       "API.Example.com:8443",
+		RemoteAddr: "[2001:db8::1]:4711",
+		URL:        &url.URL{Path: "/v1/a b", RawQuery: "token=x%20y&token=z&empty="},
+		Header: http.Header{
+			"X-Plan":   {"free"},
+			"X-Twice":  {"a", "b"},
+			"Cookie":   {"session=s1; other=s2"},
+			"X-Secret": nil,
+		},
+	}
+	for _, c := range []struct{ source, want string }{
+		{"client_ip", "192.0.2.1"},
+		{"remote_ip", "2001:db8::1"},
+		{"host", "api.example.com"},
+		{"method", "POST"},
+		{"path", "/v1/a b"},
+		{"header:x-plan", "free"},
+		{"header:X-Twice", "a,b"},
+		{"header:X-Secret", ""},
+		{"header:Absent", ""},
+		{"header:host", "api.example.com"},
+		{"cookie:session", "s1"},
+		{"cookie:Session", ""},
+		{"query:token", "x y"},
+		{"query:empty", ""},
+		{"query:absent", ""},
+		{"static:all:of them", "all:of them"},
+	} {
+		s, err := ParseSource(c.source)
+		if err != nil {
+			t.Errorf("%s: %v", c.source, err)
+			continue
+		}
+		if got := s.Value(request, "192.0.2.1"); got != c.want {
+			t.Errorf("%s: %q, want %q", c.source, got, c.want)
+		}
+	}
+}
+
+// What a client sends for a host, a method or a path has one spelling in keys, and so has what a person writes for it.
+func TestSourcesTakeTheSpellingsOfOneValueForTheSame(t *testing.T) {
+	for _, c := range []struct {
+		source, want string
+		spellings    []string
+	}{
+		{"host", "api.example.com", []string{"api.example.com", "API.example.COM", "api.example.com.", "api.example.com:443", "Api.example.com.:80"}},
+		{"host", "::1", []string{"[::1]", "[::1]:443"}},
+		{"host", "xn--bcher-kva_1.example", []string{"xn--bcher-kva_1.Example"}},
+		{"host", "192.0.2.7", []string{"192.0.2.7", "192.0.2.7:80"}},
+		{"header:Host", "api.example.com", []string{"API.example.COM", "api.example.com.:80"}},
+		{"method", "POST", []string{"POST", "post", "pOsT"}},
+		{"path", "/a%2", []string{"/A%2", "//a%2"}},
+		{"path", "/a/b", []string{"/a/b", "//a/./b", "/A/B", "/x/../a/b"}},
+		{"header:X-A", "A/../b", []string{"A/../b"}},
+		{"static:A", "A", []string{"A"}},
+	} {
+		s, err := ParseSource(c.source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range c.spellings {
+			r := &http.Request{Method: text, Host: text, URL: &url.URL{Path: text}, Header: http.Header{"X-A": {text}}}
+			if got := s.Value(r, ""); got != c.want {
+				t.Errorf("%s of a request with %q: %q, want %q", c.source, text, got, c.want)
+			}
+			if got, err := s.Spell(text); err != nil || got != c.want {
+				t.Errorf("%s, written as %q: %q, %v; want %q", c.source, text, got, err, c.want)
+			}
+		}
+		if got, err := s.Spell(""); err != nil || got != "" {
+			t.Errorf("%s: what is missing is %q, %v", c.source, got, err)
+		}
+	}
+	for _, c := range []struct{ source, value, want string }{
+		{"method", "P T", `"P T": must be a method such as POST`},
+		{"path", "login", `"login": must be a path, which begins with /`},
+		{"path", "/a%20b", `"/a%20b": must be written decoded, without %20`},
+		{"host", "https://c.test", `"https://c.test": must be a host, and is a URL; write c.test`},
+		{"header:Host", "https://me@C.test.:8080/x?y", `"https://me@C.test.:8080/x?y": must be a host, and is a URL; write c.test`},
+		{"host", "https://", `"https://": must be one host, such as shop.example`},
+		{"host", "example.com/login", `"example.com/login": must be a host such as shop.example, without a path`},
+		{"host", "me@example.com", `"me@example.com": must be one host, such as shop.example`},
+		{"host", "a b", `"a b": must be one host, such as shop.example`},
+		{"host", ".", `".": must be one host, such as shop.example`},
+		{"host", "a:b:c", `"a:b:c": must be one host, such as shop.example`},
+		{"host", "*.example.com", `"*.example.com": must be one host, such as shop.example`},
+		{"host", "bücher.example", `"bücher.example": must be a host as it is sent, in Punycode: xn--…`},
+		{"static:a", "b", `"b": must be "a", which is the same for all`},
+	} {
+		s, _ := ParseSource(c.source)
+		if _, err := s.Spell(c.value); err == nil || err.Error() != c.want {
+			t.Errorf("%s: %v, want %s", c.source, err, c.want)
+		}
+	}
+}
+
+func TestPrefixesSayWhichKeyAnAddressOrANetworkNames(t *testing.T) {
+	none := Prefixes{}
+	for _, c := range []struct {
+		prefixes   Prefixes
+		text, want string
+	}{
+		{none, "192.0.2.7", "192.0.2.7"},
+		{none, "::ffff:192.0.2.7", "192.0.2.7"},
+		{none, "192.0.2.7/32", "192.0.2.7"},
+		{none, "2001:DB8:0::1", "2001:db8::1"},
+		{none, "2001:DB8:0::1/128", "2001:db8::1"},
+		{none, "fe80::1%eth0", "fe80::1%eth0"},
+		{Prefixes{32, 128}, "192.0.2.7", "192.0.2.7"},
+		{Prefixes{16, 64}, "198.51.100.7", "198.51.0.0/16"},
+		{Prefixes{16, 64}, "198.51.100.7/32", "198.51.0.0/16"},
+		{Prefixes{16, 64}, "198.51.0.0/16", "198.51.0.0/16"},
+		{Prefixes{16, 64}, "198.51.100.7/16", "198.51.0.0/16"},
+		{Prefixes{16, 64}, "::ffff:198.51.100.7/112", "198.51.0.0/16"},
+		{Prefixes{16, 64}, "2001:DB8::7", "2001:db8::/64"},
+		{Prefixes{16, 64}, "2001:DB8::7/64", "2001:db8::/64"},
+	} {
+		if got, err := c.prefixes.Key(c.text); err != nil || got != c.want {
+			t.Errorf("%v, %s: %q, %v; want %q", c.prefixes, c.text, got, err, c.want)
+		}
+	}
+	for _, c := range []struct {
+		prefixes   Prefixes
+		text, want string
+	}{
+		{none, "evil-host", `"evil-host": must be an address, such as 192.0.2.7`},
+		{none, "192.0.2.7:80", `"192.0.2.7:80": must be an address, such as 192.0.2.7`},
+		{none, "198.51.0.0/16", `"198.51.0.0/16": is no client: each of its addresses is counted by itself; name one, or count by such networks (ipv4_prefix 16)`},
+		{Prefixes{32, 64}, "198.51.0.0/16", `"198.51.0.0/16": is no client: each of its addresses is counted by itself; name one, or count by such networks (ipv4_prefix 16)`},
+		{none, "2001:db8::/64", `"2001:db8::/64": is no client: each of its addresses is counted by itself; name one, or count by such networks (ipv6_prefix 64)`},
+		{none, "0.0.0.0/0", `"0.0.0.0/0": is no client, but all; what holds for all is the rule's limit itself; name one, such as 192.0.2.7`},
+		{Prefixes{24, 64}, "10.0.0.0/0", `"10.0.0.0/0": is no client, but all; what holds for all is the rule's limit itself; name one, such as 192.0.2.0/24`},
+		{Prefixes{24, 64}, "::/0", `"::/0": is no client, but all; what holds for all is the rule's limit itself; name one, such as 2001:db8::/64`},
+		{Prefixes{24, 0}, "a", `"a": must be an address, such as 192.0.2.7, or a network such as 192.0.2.0/24`},
+		{Prefixes{32, 64}, "a", `"a": must be an address, such as 192.0.2.7, or a network such as 2001:db8::/64`},
+		{Prefixes{24, 64}, "a", `"a": must be an address, such as 192.0.2.7, or a network such as 192.0.2.0/24 or 2001:db8::/64`},
+		{Prefixes{24, 64}, "198.51.0.0/16", `"198.51.0.0/16": is no client: it is counted by smaller networks, such as 198.51.0.0/24 (ipv4_prefix 24); name one, or count by larger ones (ipv4_prefix 16)`},
+		{Prefixes{24, 64}, "198.51.100.16/28", `"198.51.100.16/28": is a part of 198.51.100.0/24, which is counted as one (ipv4_prefix 24)`},
+		{Prefixes{24, 64}, "2001:db8::/80", `"2001:db8::/80": is a part of 2001:db8::/64, which is counted as one (ipv6_prefix 64)`},
+	} {
+		if got, err := c.prefixes.Key(c.text); err == nil || err.Error() != c.want {
+			t.Errorf("%v, %s: %q, %v; want %s", c.prefixes, c.text, got, err, c.want)
+		}
+	}
+	for address, want := range map[string]string{"198.51.100.7": "198.51.0.0/16", "198.51.100.7/32": "198.51.0.0/16", "::ffff:198.51.100.7/128": "198.51.0.0/16", "198.51.100.0/24": "", "2001:db8::7/128": "", "2001:db8::7": "", "198.51.0.0/16": "", "a": ""} {
+		if got := (Prefixes{16, 128}).Shared(address); got != want {
+			t.Errorf("%s shares its key with %q, want %q", address, got, want)
+		}
+	}
+}
+
+func TestParseSourceSaysWhatIsWrong(t *testing.T) {
+	kinds := "client_ip, remote_ip, host, method, path, header, cookie, query, static"
+	for _, c := range []struct{ source, want string }{
+		{"", `key "": the source must be one of ` + kinds},
+		{"ip", `key "ip": the source must be one of ` + kinds},
+		{"clientip", `key "clientip": the source must be one of ` + kinds + " (did you mean client_ip?)"},
+		{"headers:X", `key "headers:X": the source must be one of ` + kinds + " (did you mean header?)"},
+		{"Header:X", `key "Header:X": the source must be one of ` + kinds + " (did you mean header?)"},
+		{"header", `key "header": write header:NAME`},
+		{"header:", `key "header:": write header:NAME`},
+		{"header:A B", `key "header:A B": "A B" cannot be the name of a header field`},
+		{"cookie", `key "cookie": write cookie:NAME`},
+		{"query:", `key "query:": write query:NAME`},
+		{"static", `key "static": write static:TEXT`},
+		{"client_ip:x", `key "client_ip:x": client_ip takes no name`},
+		{"path:", `key "path:": path takes no name`},
+	} {
+		if _, err := ParseSource(c.source); err == nil || err.Error() != c.want {
+			t.Errorf("%q:\n got %v\nwant %s", c.source, err, c.want)
+		}
+	}
+}
+
+func TestSourcesAreWrittenAsTheyAreRead(t *testing.T) {
+	for _, text := range []string{"client_ip", "remote_ip", "host", "method", "path", "header:X-Plan", "cookie:a", "query:b", "static:c:d"} {
+		if s, err := ParseSource(text); err != nil || s.String() != text {
+			t.Errorf("%s: %s, %v", text, s.String(), err)
+		}
+	}
+}
+
+func TestHostOfLeavesThePortOut(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"example.com:80", "example.com"}, {"example.com", "example.com"}, {"192.0.2.1:1", "192.0.2.1"},
+		{"[2001:db8::1]:80", "2001:db8::1"}, {"[2001:db8::1]", "2001:db8::1"}, {"2001:db8::1", "2001:db8::1"},
+		{"[fe80::1%eth0]:80", "fe80::1%eth0"}, {":80", ""}, {"", ""}, {"@", "@"}, {"[]", ""}, {"]", ""}, {"[", ""}, {"]:", ""},
+	} {
+		if got := HostOf(c.text); got != c.want {
+			t.Errorf("%q: %q, want %q", c.text, got, c.want)
+		}
+	}
+}
+
+func TestPartsOfAKeyCannotRunTogether(t *testing.T) {
+	join := func(parts ...string) string {
+		var key []byte
+		for _, p := range parts {
+			key = AppendKeyPart(key, p)
+		}
+		return string(key)
+	}
+	if got := join("a", "bc"); got != "1:a2:bc" {
+		t.Errorf("a and bc: %q", got)
+	}
+	for _, pair := range [][2]string{
+		{join("a", "bc"), join("ab", "c")},
+		{join("", "a"), join("a", "")},
+		{join("1:a"), join("a")},
+		{join("a", "1:b"), join("a1:", "b")},
+		{join(), join("")},
+	} {
+		if pair[0] == pair[1] {
+			t.Errorf("two keys are %q", pair[0])
+		}
+	}
+}
+
+func TestMaskMakesOneKeyOfANetwork(t *testing.T) {
+	for _, c := range []struct {
+		prefixes      Prefixes
+		address, want string
+	}{
+		{Prefixes{}, "192.0.2.77", "192.0.2.77"},
+		{Prefixes{IPv4: 32}, "192.0.2.77", "192.0.2.77"},
+		{Prefixes{IPv4: 24}, "192.0.2.77", "192.0.2.0/24"},
+		{Prefixes{IPv4: 1}, "192.0.2.77", "128.0.0.0/1"},
+		{Prefixes{IPv4: 24, IPv6: 64}, "::ffff:192.0.2.77", "192.0.2.0/24"},
+		{Prefixes{}, "::ffff:192.0.2.77", "192.0.2.77"},
+		{Prefixes{IPv6: 64}, "192.0.2.77", "192.0.2.77"},
+		{Prefixes{IPv6: 64}, "2001:db8:1:2:3::4", "2001:db8:1:2::/64"},
+		{Prefixes{IPv6: 64}, "2001:0DB8:1:2::4", "2001:db8:1:2::/64"},
+		{Prefixes{}, "2001:0DB8::4", "2001:db8::4"},
+		{Prefixes{IPv6: 128}, "2001:0DB8::4", "2001:db8::4"},
+		{Prefixes{IPv6: 64}, "fe80::1%eth0", "fe80::/64"},
+		{Prefixes{IPv6: 128}, "fe80::1%eth0", "fe80::1"},
+		{Prefixes{}, "fe80::1%eth0", "fe80::1%eth0"},
+		{Prefixes{IPv4: 24, IPv6: 64}, "", ""},
+		{Prefixes{IPv4: 24, IPv6: 64}, "unknown", "unknown"},
+		{Prefixes{IPv4: 24, IPv6: 64}, "192.0.2.077", "192.0.2.077"},
+		{Prefixes{IPv4: 24, IPv6: 64}, "192.0.2.77:80", "192.0.2.77:80"},
+		{Prefixes{IPv4: 24, IPv6: 64}, "192.0.2.0/24", "192.0.2.0/24"},
+	} {
+		if got := c.prefixes.Mask(c.address); got != c.want {
+			t.Errorf("%s masked by %+v: %s, want %s", c.address, c.prefixes, got, c.want)
+		}
+	}
+}
+
+func TestPrefixesAreChecked(t *testing.T) {
+	for _, c := range []struct {
+		prefixes Prefixes
+		want     string
+	}{
+		{Prefixes{33, 0}, "ipv4_prefix 33: must be from 1 to 32"},
+		{Prefixes{-1, 0}, "ipv4_prefix -1: must be from 1 to 32"},
+		{Prefixes{0, 129}, "ipv6_prefix 129: must be from 1 to 128"},
+		{Prefixes{0, -1}, "ipv6_prefix -1: must be from 1 to 128"},
+	} {
+		if err := c.prefixes.Check(); err == nil || err.Error() != c.want {
+			t.Errorf("%+v: %v, want %s", c.prefixes, err, c.want)
+		}
+	}
+	if err := (Prefixes{32, 128}).Check(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,78 @@
+package words
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Nearest returns the known word that a misspelled one most likely meant, or "" where none is near: at most a third of
+// the letters and one more may differ (Levenshtein's distance).
+func Nearest(word string, known []string) string {
+	best, least := "", len(word)/3+1
+	for _, k := range known {
+		if d := distance(strings.ToLower(word), strings.ToLower(k), least); d <= least && (best == "" || d < least) {
+			best, least = k, d
+		}
+	}
+	return best
+}
+
+// OneOf says what a word must be, and which was probably meant.
+func OneOf(word string, known []string) string {
+	s := "must be one of " + strings.Join(known, ", ")
+	if near := Nearest(word, known); near != "" && word != "" {
+		s += " (did you mean " + near + "?)"
+	}
+	return s
+}
+
+// CheckWord says what a field of a configuration may be, where its value is none of the words. An empty one has its default, and is
+// right.
+func CheckWord(field, value string, words []string) error {
+	if value == "" {
+		return nil
+	}
+	for _, w := range words {
+		if w == value {
+			return nil
+		}
+	}
+	list := strings.Join(words, ", ")
+	if comma := strings.LastIndex(list, ", "); comma >= 0 {
+		list = list[:comma] + " or " + list[comma+2:]
+	}
+	text := fmt.Sprintf("%s %q: must be %s", field, value, list)
+	if near := Nearest(value, words); near != "" {
+		text += " (did you mean " + near + "?)"
+	}
+	return fmt.Errorf("%s", text)
+}
+
+// distance is Levenshtein's, or something above most where it is more than that.
+func distance(a, b string, most int) int {
+	if len(a)-len(b) > most || len(b)-len(a) > most || len(a) > 64 {
+		return most + 1
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		corner := row[0]
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			d := corner
+			if a[i-1] != b[j-1] {
+				d++
+			}
+			if row[j]+1 < d {
+				d = row[j] + 1
+			}
+			if row[j-1]+1 < d {
+				d = row[j-1] + 1
+			}
+			corner, row[j] = row[j], d
+		}
+	}
+	return row[len(b)]
+}
