@@ -142,3 +142,30 @@ func TestRequestsInALeakyBucketAreCounted(t *testing.T) {
 	v, _ := s.ask("alice", r)
 	s.wants("in place of the one that left, whose turn is not given back", v, Reject, 1*inSeconds, 0)
 }
+
+// Of a key of which more than a thousand requests wait for another rule, a rule looks for no turn behind them all: who comes then is told
+// when the first of them leaves.
+func TestBehindAThousandWhoWaitForAnotherRuleNobodyWaits(t *testing.T) {
+	s := newConductScene(t, MemoryConfig{})
+	slow := RuleConfig{Name: "slow", Limit: slowly(t, 1, time.Second, time.Hour), Conduct: Conduct{MaxWaiting: 5000, MaxWaitingPerKey: 5000}}
+	beside := s.open(RuleConfig{Name: "beside", Limit: slowly(t, 100, time.Second, time.Hour), Conduct: Conduct{MaxWaiting: 5000, MaxWaitingPerKey: 5000}})
+	rule := s.open(slow)
+	s.ask("alice", rule, beside)
+	wait := 0
+	var v Verdict
+	for v.Outcome != Reject {
+		v, _ = s.ask("alice", rule, beside)
+		if v.Outcome == Delay {
+			wait++
+		}
+	}
+	if wait != mostPending+1 {
+		t.Errorf("%d wait, want %d", wait, mostPending+1)
+	}
+	s.now += inSeconds / 4
+	v, _ = s.ask("alice", rule, beside)
+	s.wants("one too many", v, Reject, inSeconds*3/4, 0)
+	s.now += inSeconds * 3 / 4
+	v, _ = s.ask("alice", rule, beside)
+	s.wants("when one has left", v, Delay, 0, (mostPending+1)*inSeconds)
+}

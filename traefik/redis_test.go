@@ -110,6 +110,44 @@ func TestRedisOverTLS(t *testing.T) {
 	}
 }
 
+// Certificates that cannot be used are refused with the setting that they are in, and nothing of what they are.
+func TestCertificatesThatCannotBeUsedAreRefused(t *testing.T) {
+	one := redistest.NewCertificates(t)
+	other := redistest.NewCertificates(t)
+	broken := writeFile(t, filepath.Join(t.TempDir(), "broken.pem"), "hunter2")
+	missing := filepath.Join(t.TempDir(), "missing.pem")
+	pem, err := os.ReadFile(one.CAFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name    string
+		dialect bool // Traefik's words, whose values may be PEM themselves
+		tls     object
+		want    string
+	}{
+		{"no such authority", false, object{"ca": missing}, "ca: open " + missing},
+		{"an authority that is none", false, object{"ca": broken}, "ca: has no certificate in PEM"},
+		{"a certificate without its key", false, object{"clientCertificate": one.ClientCertFile}, "clientCertificate and clientKey: need each other"},
+		{"no such certificate", false, object{"clientCertificate": missing, "clientKey": one.ClientKeyFile}, "clientCertificate: open " + missing},
+		{"no such key", false, object{"clientCertificate": one.ClientCertFile, "clientKey": missing}, "clientKey: open " + missing},
+		{"the key of another", false, object{"clientCertificate": one.ClientCertFile, "clientKey": other.ClientKeyFile}, "clientCertificate: tls: private key does not match public key"},
+		{"a key that is none", false, object{"clientCertificate": one.ClientCertFile, "clientKey": broken}, "clientCertificate: tls: failed to find any PEM data in key input"},
+		{"PEM where a file is wanted", false, object{"ca": string(pem)}, "ca: open"},
+		{"an authority in PEM, and no such key", true, object{"ca": string(pem), "cert": one.ClientCertFile, "key": missing}, "key: is neither a file that can be read nor PEM"},
+		{"neither a file nor PEM", true, object{"ca": "hunter2"}, "ca: is neither a file that can be read nor PEM"},
+	} {
+		config := &Config{Rule: Rule{Limit: "1/1h"}, Store: object{"redis": object{"address": "127.0.0.1:1", "tls": c.tls}}}
+		if c.dialect {
+			config = &Config{Average: "2", Redis: object{"endpoints": "127.0.0.1:1", "tls": c.tls}}
+		}
+		said := newStage(t).refused(config, "m@file")
+		if !strings.Contains(said, c.want) || strings.Contains(said, "hunter2") {
+			t.Errorf("%s: %q, want %q", c.name, said, c.want)
+		}
+	}
+}
+
 func TestARenewedCertificateIsAnotherSetting(t *testing.T) {
 	path := t.TempDir() + "/ca.pem"
 	prints := make(map[string]bool)

@@ -300,10 +300,62 @@ func TestWhatHappensWhenTheStoreFails(t *testing.T) {
 	}
 }
 
+// unsettled is a store that decides, and fails where something is given back.
+type unsettled struct {
+	memory *core.Memory
+	err    error
+}
+
+func (u *unsettled) Open(rule *core.Rule) error { return u.memory.Open(rule) }
+func (u *unsettled) Release(rule *core.Rule)    { u.memory.Release(rule) }
+func (u *unsettled) Decide(checks []core.Check, peek bool) error {
+	return u.memory.Decide(checks, peek)
+}
+func (u *unsettled) Settle(holds []core.Hold) error { return u.err }
+func (u *unsettled) ShutOut(rule *core.Rule, key string, duration int64) error {
+	return u.memory.ShutOut(rule, key, duration)
+}
+
+func (u *unsettled) Reset(rule *core.Rule, key string) error { return u.memory.Reset(rule, key) }
+
+// A request whose reservation cannot be ended is answered as it would be, and the log says that the store has failed.
+func TestAReservationThatCannotBeEndedIsSaid(t *testing.T) {
+	for name, rule := range map[string]Rule{
+		"served": {Concurrency: "2"},
+		"left":   {Limit: "1/1s", Algorithm: "token_bucket", OnLimit: "delay", MaxDelay: "1m"},
+	} {
+		s := newStage(t)
+		s.made(&Config{Rule: rule}, "m@file")
+		h := over(s, &unsettled{s.memory, errors.New("it broke")})
+		if got := statuses(h, "192.0.2.1", 1); got != "200" {
+			t.Errorf("%s: %s", name, got)
+		}
+		if name == "left" {
+			if got := s.log.count("it broke"); got != 0 {
+				t.Errorf("%d lines in the log, though nobody has left", got)
+			}
+			answers := make(chan int, 1)
+			ctx, leave := context.WithCancel(context.Background())
+			go ask(ctx, h, answers)
+			s.untilWaiting(1)
+			leave()
+			if got := <-answers; got != 499 {
+				t.Errorf("who has left is answered %d", got)
+			}
+		}
+		if got := s.log.count("it broke"); got != 1 {
+			t.Errorf("%s: %d lines in the log: %s", name, got, s.log)
+		}
+	}
+}
+
 // fail returns a handler of the middleware m@file whose store fails.
-func fail(s *stage, err error) http.Handler {
+func fail(s *stage, err error) http.Handler { return over(s, &failing{err}) }
+
+// over returns a handler of the middleware m@file over a store.
+func over(s *stage, store core.Store) http.Handler {
 	e := s.newest("m@file")
-	e.limiter = core.NewLimiter(&failing{err})
+	e.limiter = core.NewLimiter(store)
 	e.limiter.FallBack(s.memory, 1)
 	if err := openRules(e.limiter, e.ownCore()); err != nil {
 		s.t.Fatal(err)
