@@ -76,6 +76,22 @@ func TestHTTP2RequestsAtOnceAdmitExactlyTheLimit(t *testing.T) {
 }
 
 // The peer of a Unix socket has no address: such clients share a counter, until a trusted proxy says who they are.
+// Connections through a Unix socket have no address of their own: as peers they are one client, who has a key.
+func TestPeersOnAUnixSocketAreOneClient(t *testing.T) {
+	dir, err := os.MkdirTemp("", "weir") // short, as a socket's path must be
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	socket := filepath.Join(dir, "s")
+	s := start(t, "", "http:// {\nbind unix/"+socket+"\nrate_limit {\nzone peers {\nkey {remote_host}\nlimit 1/366d\non_missing_key skip\n}\n}\nrespond ok\n}")
+	s.client.Transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) {
+		return net.Dial("unix", socket)
+	}
+	s.admit(1, "/")
+	s.reject("/")
+}
+
 func TestClientsOnAUnixSocket(t *testing.T) {
 	for _, test := range []struct {
 		name    string

@@ -96,6 +96,12 @@ func TestNobodyWaitsForLongerThanMaxDelayOrBehindMoreThanMaxWaiting(t *testing.T
 	}
 }
 
+// Whoever has waited has had a place, and leaves it to the next.
+func TestThePlaceOfWhoHasWaitedIsFree(t *testing.T) {
+	s := startJSON(t, turns(`"algorithm":"token_bucket","requests":1,"period":"100ms","burst":1,"max_delay":"1h","max_waiting":1`))
+	s.admit(6, "/") // one after the other; all but the first wait, or the machine is slow
+}
+
 // waits makes a request, of which decided tells, and reports whether it was made to wait and was not rejected. Then it is over.
 func (s *server) waits(decided <-chan *http.Request) bool {
 	ctx, leave := context.WithCancel(context.Background())

@@ -172,6 +172,46 @@ func TestAMissingKeyIsNotToldToWait(t *testing.T) {
 	if r := s.reject("/"); !strings.Contains(r.body, "lacks") || r.header.Get("Retry-After") != "" {
 		t.Errorf("body %q, Retry-After %q", r.body, r.header.Get("Retry-After"))
 	}
+	s = startSite(t, "rate_limit {\nmessage \"wait {http.rate_limit.exceeded.retry_after}.\"\nzone z {\nkey {header.X-Key}\nlimit 5/366d\non_missing_key reject\n}\n}\nrespond ok")
+	if r := s.reject("/"); strings.TrimSpace(r.body) != "wait ." {
+		t.Errorf("body %q of a message with a time that there is not", r.body)
+	}
+}
+
+// What a client is told of a key that it lacks goes by the zones that reject it, and by nothing of an earlier request.
+func TestWhoLacksAKeyIsToldSoAndNobodyElse(t *testing.T) {
+	s := startSite(t, `rate_limit {
+		zone a {
+			key {header.X-Key}
+			limit 5/366d
+			cost {header.X-Cost}
+			on_missing_key reject
+		}
+		zone b {
+			key {header.X-Other}
+			limit 5/366d
+			enforcement shadow
+			on_missing_key reject
+		}
+	}
+	respond ok`)
+	for range 5 { // they may have what earlier ones have used
+		if r := s.reject("/"); !strings.Contains(r.body, "lacks") {
+			t.Errorf("of a request without a key: %q", r.body)
+		}
+		if r := s.reject("/", "X-Key", "a", "X-Cost", "9"); strings.Contains(r.body, "lacks") {
+			t.Errorf("of a request that costs more than the limit has: %q", r.body)
+		}
+	}
+}
+
+func TestAShadowInARuleFileIsSeenInTheLog(t *testing.T) {
+	s := startFiles(t, "rate_limit {\nrules_file DIR/rules/*.yaml\n}\nrespond ok", "a.yaml",
+		rulesOf("{name: ghost, limit: 1/366d, key: ['header:X-Key'], enforcement: shadow}"))
+	s.admit(3, "/", "X-Key", "anna")
+	if lines := s.logs("rate limit exceeded in shadow"); len(lines) != 1 {
+		t.Errorf("%d lines: %v; want one", len(lines), lines)
+	}
 }
 
 // failingStore is a fault that memory cannot have.

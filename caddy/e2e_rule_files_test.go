@@ -373,6 +373,17 @@ func TestABareHandlerGoesByTheGlobalFiles(t *testing.T) {
 			rate_limit 1/366d {header.X-Own}
 			respond ok
 		}
+		http://both.test:PORT {
+			rate_limit {
+				zone own {
+					key {header.X-Own}
+					limit 9/366d
+					on_missing_key skip
+				}
+				descriptor kind {header.X-Kind}
+			}
+			respond ok
+		}
 		http://apart.test:PORT {
 			rate_limit {
 				namespace apart
@@ -389,6 +400,7 @@ func TestABareHandlerGoesByTheGlobalFiles(t *testing.T) {
 	s.reject("http://apart.test/r")
 	s.admit(1, "http://descriptors.test/", "X-Kind", "a")
 	s.reject("http://descriptors.test/", "X-Kind", "a")
+	s.reject("http://both.test/", "X-Kind", "a") // since it has a descriptor, too
 	// A handler with zones of its own does not go by the global files.
 	s.admit(1, "http://zones.test/r", "X-Own", "a")
 	s.reject("http://zones.test/r", "X-Own", "a")

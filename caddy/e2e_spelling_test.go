@@ -70,6 +70,7 @@ func TestARequestWithoutAPathIsOneForTheRoot(t *testing.T) {
 		"any path":       "match {\npath /*\n}\nkey all",
 		"a regexp":       "match {\npath_regexp ^/$\n}\nkey all",
 		"an expression":  `match {` + "\n" + `expression "{path} == '/' && {orig_path} == '/' && path('/')"` + "\n}\nkey all",
+		"its pieces":     `match {` + "\n" + `expression "{http.request.uri.path_escaped} == '%2F' && {dir} == '/' && {http.request.orig_uri.path.dir} == '/'"` + "\n}\nkey all",
 		"not a path":     "match {\nnot path /login\npath /*\n}\nkey all",
 		"a shared key":   "key {path}",
 		"a skipped key":  "key {path}\non_missing_key skip",

@@ -82,6 +82,21 @@ func TestAValueIsSpeltAsRequestsHaveItHoweverItIsWritten(t *testing.T) {
 			t.Errorf("host and port %q: %q, want %q", host, got, want)
 		}
 	}
+	for host, want := range map[string]string{
+		"[2001:DB8::1]": "[2001:db8::1]", "[::1]:80": "[::1]:80", "[A.test]": "a.test", "[A.test]:80": "a.test:80", "A.test.": "a.test",
+	} {
+		if got := matchedHost(host); got != want {
+			t.Errorf("matchers are asked about %q for the host %q, want %q", got, host, want)
+		}
+	}
+	if got := speltPlaceholders(r, "POST", "shop.test:8443")["tls.server_name"]; got != "shop.test" {
+		t.Errorf("expressions see the server's name %q", got)
+	}
+	for host, want := range map[string]bool{"a.test": true, "a.test:80": true, "": true, "A.test": false, "a.Z": false, "a.test.": false, "a.test.:80": false, "[::1]": false, "\u00c4.test": false} {
+		if got := isUsualHost(host); got != want {
+			t.Errorf("the host %q is usual: %v, want %v", host, got, want)
+		}
+	}
 }
 
 // A text with placeholders in it is written in any spelling of theirs; the text around them is as it is.

@@ -14,7 +14,7 @@ func TestWrittenValuesThatNoRequestHasAreRefused(t *testing.T) {
 		{"uri.path.0", "/login", segment}, {"uri.path.0", "a/b", segment}, {"uri.path.1", "..", segment}, {"uri.path.0", "a%20b", "must be written decoded, without %20"},
 		{"orig_uri.path.0", "/login", segment},
 		{"uri.path.file", "/Index.html", segment}, {"uri.path.file.base", "/Index", segment},
-		{"uri.path.file.ext", "html", "must be the last extension of a file with its dot, such as .html"}, {"uri.path.file.ext", ".tar.gz", "must be the last extension of a file with its dot, such as .html"},
+		{"uri.path.file.ext", "html", "must be the last extension of a file with its dot, such as .html"}, {"uri.path.file.ext", "..html", "must be the last extension of a file with its dot, such as .html"}, {"uri.path.file.ext", ".tar.gz", "must be the last extension of a file with its dot, such as .html"},
 		{"uri.path.dir", "/a", "must be a directory of a path, which begins and ends with /"}, {"uri.path.dir", "a/", "must be a directory of a path, which begins and ends with /"},
 		{"uri.path", "/a%20b", "must be written decoded, without %20"}, {"uri.path", "a", "must be a path, which begins with /"}, {"orig_uri.path", "/a%2Fb", "must be written decoded, without %2F"},
 		{"host.labels.1", "b.test", "must be one label of a host, such as the shop of shop.example, and has no dot"}, {"host.labels.0", "a b", "must be one label of a host, such as the shop of shop.example, and has no dot"},
@@ -22,7 +22,7 @@ func TestWrittenValuesThatNoRequestHasAreRefused(t *testing.T) {
 		{"host", "example.com/login", "must be a host such as shop.example, without a path"},
 		{"hostport", "https://c.test:80", "must be a host, and is a URL; write c.test"}, {"hostport", "a b:80", host}, {"tls.server_name", "*.example.com", host},
 		{"uri", "login", "must be a path, which begins with /"}, {"uri_escaped", "login", "must be a path, which begins with /"}, {"uri.path_escaped", "login", "must be a path, which begins with /"},
-		{"remote.port", "x", "must be a port, 1 to 65535"}, {"remote.port", "70000", "must be a port, 1 to 65535"}, {"remote.port", "0", "must be a port, 1 to 65535"}, {"remote.port", "080", "must be a port, 1 to 65535"},
+		{"remote.port", "x", "must be a port, 1 to 65535"}, {"remote.port", "70000", "must be a port, 1 to 65535"}, {"remote.port", "65536", "must be a port, 1 to 65535"}, {"remote.port", "0", "must be a port, 1 to 65535"}, {"remote.port", "080", "must be a port, 1 to 65535"},
 		{"scheme", "HTTPS", "must be http or https"},
 	} {
 		k, err := newKeyMaker("{http.request."+c.placeholder+"}", match.Prefixes{})
