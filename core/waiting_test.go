@@ -148,7 +148,7 @@ func TestRequestsInALeakyBucketAreCounted(t *testing.T) {
 func TestBehindAThousandWhoWaitForAnotherRuleNobodyWaits(t *testing.T) {
 	s := newConductScene(t, MemoryConfig{})
 	slow := RuleConfig{Name: "slow", Limit: slowly(t, 1, time.Second, time.Hour), Conduct: Conduct{MaxWaiting: 5000, MaxWaitingPerKey: 5000}}
-	beside := s.open(RuleConfig{Name: "beside", Limit: slowly(t, 100, time.Second, time.Hour), Conduct: Conduct{MaxWaiting: 5000, MaxWaitingPerKey: 5000}})
+	beside := s.open(RuleConfig{Name: "beside", Limit: slowly(t, mostPending, time.Second, time.Hour), Conduct: Conduct{MaxWaiting: 5000, MaxWaitingPerKey: 5000}})
 	rule := s.open(slow)
 	s.ask("alice", rule, beside)
 	wait := 0
