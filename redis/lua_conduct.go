@@ -40,7 +40,7 @@ local function read(command, key)
 	if type(v) == 'table' and v.err and not string.find(v.err, 'WRONGTYPE', 1, true) then error("of the '" .. command .. "' command: " .. v.err) end
 	return v
 end
-
+` + luaOurs + `
 local algorithm, key, cost, R, P, X, Y, counts, denied, ahead, position
 local peek, redirected = 0, false
 local ok, remaining, wait, reset, more, left, value, header
@@ -55,6 +55,20 @@ local function evaluate(c, at, units, wide, force)
 	if wide then R, X = c.wideR, c.wideX elseif c.isSoft then owed, owedFrac, owedAt = c.lent, c.lentFrac, c.lentAt end
 	counts, denied, ahead, position = force, false, c.ahead, c.windows
 	ok, remaining, wait, reset, more, left, value, header = false, 0, 0, 0, 0, 0, nil, nil
+`
+
+// luaOurs defines ours, which runs a command on a set or list, and deletes what lies there of another type, as if nothing had. Wherever a
+// script may be the first to come to the key, it comes by this.
+const luaOurs = `
+local function ours(command, key, ...)
+	local v = pcall(command, key, ...)
+	if type(v) == 'table' and v.err then
+		if not string.find(v.err, 'WRONGTYPE', 1, true) then error("of the '" .. command .. "' command: " .. v.err) end
+		call('DEL', key)
+		v = call(command, key, ...)
+	end
+	return v
+end
 `
 
 // luaOwe adds what is lent to a bucket's state: while there is tolerance the rule's own limit decides on what the bucket would be
@@ -160,7 +174,11 @@ local function lastCharge(c, own)
 	return tonumber(charge[2])
 end
 
-local function costOf(member) return (unpack('<d', member, 9)) end
+-- costOf returns the units of a member; of one that is not ours, none.
+local function costOf(member)
+	if #member ~= 16 then return 0 end
+	return (unpack('<d', member, 9))
+end
 
 -- load reads a check's account, and charges what is due by now.
 local function load(c)
@@ -174,7 +192,7 @@ local function load(c)
 		last, c.softUntil, c.softAgain, c.shutUntil, c.quietUntil, c.tail, c.units, c.offences = unpack('<I7I7I7I7I7I7I6I4', v)
 		if last > real then -- the clock has stepped back, and with it all instants
 			local back = last - real
-			for _, member in ipairs(call('ZRANGE', c.pending, 0, -1)) do call('ZINCRBY', c.pending, format('%.0f', -back), member) end
+			for _, member in ipairs(ours('ZRANGE', c.pending, 0, -1)) do call('ZINCRBY', c.pending, format('%.0f', -back), member) end
 			call('DEL', c.line)
 			for _, name in ipairs({'softUntil', 'softAgain', 'shutUntil', 'quietUntil', 'tail'}) do
 				c[name] = c[name] - back
@@ -185,7 +203,7 @@ local function load(c)
 	end
 	if c.units > 0 then
 		-- So many at a time: those that are left stay reserved until the next call.
-		local due = call('ZRANGEBYSCORE', c.pending, '-inf', format('%.0f', real), 'WITHSCORES', 'LIMIT', 0, 500)
+		local due = ours('ZRANGEBYSCORE', c.pending, '-inf', format('%.0f', real), 'WITHSCORES', 'LIMIT', 0, 500)
 		local wideR, wideX = c.wideR, c.wideX
 		c.wideR, c.wideX = c.loanR, c.loanX -- while there is tolerance, what has begun it charges, whatever limit looks
 		for i = 1, #due, 2 do
@@ -208,8 +226,8 @@ local function load(c)
 	end
 	if c.loanR > 0 and real >= c.softUntil then payBack(c) end
 	while c.delays do
-		local first = call('LINDEX', c.line, 0)
-		if not first or unpack('<I7', first, 9) > real then break end
+		local first = ours('LINDEX', c.line, 0)
+		if not first or #first >= 26 and unpack('<I7', first, 9) > real then break end
 		call('LPOP', c.line)
 	end
 end
@@ -231,9 +249,10 @@ local function save(c)
 	end
 	if c.lent > 0 or c.lentFrac > 0 then -- until all that the bucket owes has drained
 		local v, units = read('GET', c.key), c.lent + 1
-		if type(v) == 'string' and #v == 17 then units = units + 1 + unpack('<I4', v, 8) end
+		local is = type(v) == 'string' and #v == 17
+		if is then units = units + 1 + unpack('<I4', v, 8) end
 		last = math.max(last, math.min(real + (divide(units, c.P, c.R)) + c.Y * c.P, real + 3153600000000000))
-		if not isShutState(c) then call('PEXPIRE', c.key, format('%d', (last - real) / 1000 + 1)) end
+		if is then call('PSETEX', c.key, format('%d', (last - real) / 1000 + 1), v) end
 	end
 	if not c.dirty then return end
 	if last <= real then
@@ -248,10 +267,10 @@ end
 -- heldOf returns how many units requests under way have reserved.
 local function heldOf(c)
 	if not c.count and not c.inflight then return 0 end
-	call('ZREMRANGEBYSCORE', c.holds, '-inf', format('%.0f', real))
+	ours('ZREMRANGEBYSCORE', c.holds, '-inf', format('%.0f', real))
 	local held = call('ZCARD', c.holds)
 	if c.inflight then return held end
-	call('ZREMRANGEBYSCORE', c.larger, '-inf', format('%.0f', real))
+	ours('ZREMRANGEBYSCORE', c.larger, '-inf', format('%.0f', real))
 	for _, member in ipairs(call('ZRANGE', c.larger, 0, -1)) do held = held + costOf(member) end
 	return held
 end
@@ -387,7 +406,7 @@ local function weighTurn(c)
 		local capacity = c.R
 		if c.algorithm <= 2 then capacity = c.X end
 		if wait == -1 and c.cost <= capacity then
-			if call('ZCARD', c.pending) > 1000 then
+			if ours('ZCARD', c.pending) > 1000 then
 				c.onlyReserved, c.wait = true, firstDue(c) - real
 				return
 			end
@@ -485,7 +504,7 @@ end
 
 -- queue puts a request that waits at the end of the line. before and after are the states without it and with it.
 local function queue(c, depart, before, after)
-	call('RPUSH', c.line, pack('<c8I7I7I4', c.ticket, depart, c.tail, #before) .. before .. after)
+	ours('RPUSH', c.line, pack('<c8I7I7I4', c.ticket, depart, c.tail, #before) .. before .. after)
 	lasting(c.line, format('%d', (depart - real) / 1000 + 1), 'RPOP', c.line)
 	c.tail = depart
 end
@@ -501,7 +520,7 @@ local function admit(c, depart)
 	end
 	if depart > real and (c.depart < depart or c.algorithm == 4 or c.behind) then
 		if c.delays and c.depart == depart then queue(c, depart, '', '') end
-		call('ZADD', c.pending, format('%.0f', depart), c.ticket .. pack('<d', c.cost))
+		ours('ZADD', c.pending, format('%.0f', depart), c.ticket .. pack('<d', c.cost))
 		c.units, c.dirty, c.flags = c.units + c.cost, true, c.flags + 2
 		c.reset, c.more = math.max(c.reset, depart - real + c.P), 0
 		return
@@ -570,14 +589,14 @@ local c = checks[1]
 load(c)
 if redirected then return {real} end
 if c.inflight or c.count then
-	call('ZREM', heldUnder(c))
-	if ARGV[2] == '1' then
+	if ARGV[2] == '1' then -- first: where that fails the request stays counted, until its lease ends
 		evaluate(c, real, c.cost, false, 'whole')
 		if redirected then return {real} end
 		keep(c)
 	end
+	ours('ZREM', heldUnder(c))
 else
-	local line = call('LRANGE', c.line, -1000, -1)
+	local line = ours('LRANGE', c.line, -1000, -1)
 	for i = #line, 1, -1 do
 		if string.sub(line[i], 1, 8) == c.ticket then
 			local tail, length = unpack('<I7I4', line[i], 16)
@@ -602,7 +621,7 @@ else
 			break
 		end
 	end
-	if call('ZREM', c.pending, c.ticket .. pack('<d', c.cost)) == 1 then c.units, c.dirty = c.units - c.cost, true end
+	if ours('ZREM', c.pending, c.ticket .. pack('<d', c.cost)) == 1 then c.units, c.dirty = c.units - c.cost, true end
 end
 save(c)
 return {0, 0}
@@ -610,13 +629,13 @@ return {0, 0}
 
 // luaRenew has reservations last for ARGV[1] microseconds from now. For each key, ARGV has its members, put together. One that is not there
 // any more, since its node stood still for longer than the lease, or Redis has lost it, is made again. The reply says how many were.
-const luaRenew = `
+const luaRenew = luaOurs + `
 local until_, made = format('%.0f', now + ARGV[1]), 0
 for i, key in ipairs(KEYS) do
 	local members = ARGV[i + 1]
 	call('PEXPIRE', key, format('%d', ARGV[1] / 1000 + 1000)) -- first, since without the right to it the members would stay for ever
 	for from = 1, #members, 16 do
-		made = made + call('ZADD', key, until_, string.sub(members, from, from + 15))
+		made = made + ours('ZADD', key, until_, string.sub(members, from, from + 15))
 	end
 	call('PEXPIRE', key, format('%d', ARGV[1] / 1000 + 1000))
 end
@@ -624,9 +643,9 @@ return {made, 0}
 `
 
 // luaRelease takes reservations away, of which the arguments are as luaRenew's.
-const luaRelease = `
+const luaRelease = luaOurs + `
 for i, key in ipairs(KEYS) do
-	for from = 1, #ARGV[i + 1], 16 do call('ZREM', key, string.sub(ARGV[i + 1], from, from + 15)) end
+	for from = 1, #ARGV[i + 1], 16 do ours('ZREM', key, string.sub(ARGV[i + 1], from, from + 15)) end
 end
 return {0, 0}
 `

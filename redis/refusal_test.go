@@ -75,7 +75,7 @@ func TestARefusalSaysWhichRuleNeedsWhat(t *testing.T) {
 		rules  []*core.Rule
 		want   string
 	}{
-		{rights(lineOf(scriptOfConduct, "call('ZADD', c.pending")), scriptOfConduct, []*core.Rule{plain, soft}, `rule "offenders" needs the command ZADD, which Redis's ACL does not let the user run; allow +zadd (docs`},
+		{rights(lineOf(scriptOfConduct, "call('ZADD', key")), scriptOfConduct, []*core.Rule{plain, soft}, `rule "offenders" needs the command ZADD, which Redis's ACL does not let the user run; allow +zadd (docs`},
 		{"ERR ACL failure in script: User weir has no permissions to run the 'lrem' command", scriptOfConduct, []*core.Rule{soft}, `rule "offenders" needs the command LREM, which`},
 		{rights(lineOf(scriptOfSeveral, "call('STRLEN'")), scriptOfSeveral, []*core.Rule{plain, log}, `rule "log" of "api" needs the command STRLEN, which`},
 		{rights(lineOf(scriptOfSeveral, "v = call('GET', key)")), scriptOfSeveral, []*core.Rule{plain, soft}, `rules "plain", "offenders" need the command GET, which`},
@@ -83,7 +83,7 @@ func TestARefusalSaysWhichRuleNeedsWhat(t *testing.T) {
 		{"ERR ACL failure in script", scriptOfConduct, []*core.Rule{soft, both}, `rule "offenders" needs a command that`},
 		{"NOPERM this user has no permissions to run the 'evalsha' command", scriptOfSeveral, []*core.Rule{plain, log}, `rules "plain", "log" of "api" need the command EVALSHA, which`},
 		{"NOPERM this user has no permissions to access one of the keys used as arguments", scriptOfSeveral, []*core.Rule{plain}, `rule "plain": Redis's ACL does not let the user at keys that begin with weir:; allow ~weir:*: `},
-		{"ERR Unknown Redis command called from script script: 956a, on @user_script:" + fmt.Sprint(lineOf(scriptOfConduct, "call('ZADD', c.pending")) + ".", scriptOfConduct, []*core.Rule{soft}, `rule "offenders" needs the command ZADD, which the server does not have under that name: `},
+		{"ERR Unknown Redis command called from script script: 956a, on @user_script:" + fmt.Sprint(lineOf(scriptOfConduct, "call('ZADD', key")) + ".", scriptOfConduct, []*core.Rule{soft}, `rule "offenders" needs the command ZADD, which the server does not have under that name: `},
 		{"ERR user_script:8: attempt to perform arithmetic on a nil value", scriptOfConduct, []*core.Rule{soft}, `rule "offenders": redis: ERR user_script:8`},
 		{"ERR The user executing the script can't run this command or subcommand", scriptOfConduct, []*core.Rule{soft}, `rule "offenders" needs a command that Redis's ACL does not let the user run; allow those`},
 	} {

@@ -375,6 +375,97 @@ func TestWhatIsNotOursUnderAKeyIsOverwritten(t *testing.T) {
 	}
 }
 
+// A defect that was: where a value of another type lay under the key of reservations, of charges to come or of those that wait, requests
+// under the rule failed for as long as it did.
+func TestWhatIsNotOursUnderAFurtherKeyIsOverwritten(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	statuses, err := core.ParseStatuses([]string{"401"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rules []core.RuleConfig
+	for _, c := range oneOfEach(t, 10) {
+		name := c.Name
+		c.Name, c.Conduct = name+"-penalty", core.Conduct{Penalties: []time.Duration{time.Hour}}
+		if c.Limit.Algorithm() != core.LeakyBucket { // takes no status and no penalties
+			rules = append(rules, c)
+			c.Name, c.Conduct = name+"-count", core.Conduct{Count: statuses}
+			rules = append(rules, c)
+		}
+		if c.Limit.Algorithm() == core.SlidingWindowCounter { // delays nothing
+			continue
+		}
+		most := int64(2)
+		if c.Limit.Algorithm() == core.LeakyBucket { // whose requests wait from the second on
+			most = 4
+		}
+		delayed, err := core.NewLimit(core.LimitConfig{Requests: most, Period: 10 * time.Minute, Algorithm: c.Limit.Algorithm(), Delays: true, MaxDelay: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules = append(rules, core.RuleConfig{Name: name + "-delay", Limit: delayed})
+	}
+	places, err := core.NewConcurrency(10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules = append(rules, core.RuleConfig{Name: "places", Limit: places})
+	n := newFleet(t, 1, goredis.Config{Addresses: []string{server.Addr()}}, rules...)[0]
+	values := [][]string{
+		{"RPUSH", "a", "b"},
+		{"HSET", "field", "value"},
+		{"SADD", "member"},
+		{"ZADD", "1", "member"},
+		{"ZADD", "9e15", "member", "9e15", "a longer member than any that there should be"},
+		{"SET", "12345"},
+	}
+	for r, c := range rules {
+		server.MustDo(t, "FLUSHALL")
+		if _, err := n.ask([]int{r}, "everybody"); err != nil {
+			t.Fatal(err)
+		}
+		keys := server.MustDo(t, "KEYS", "*").Strings()
+		if len(keys) == 0 {
+			t.Fatal("there is no key")
+		}
+		base := strings.TrimSuffix(strings.TrimSuffix(keys[0], ":h"), ":a")
+		for _, suffix := range []string{":a", ":h", ":m", ":p", ":l"} {
+			for _, value := range values {
+				for _, when := range []string{"before", "between", "at the end"} {
+					what := fmt.Sprintf("%s, %s over %s, %s", c.Name, suffix, value[0], when)
+					server.MustDo(t, "FLUSHALL")
+					spoil := func() {
+						server.MustDo(t, "DEL", base+suffix)
+						server.MustDo(t, append([]string{value[0], base + suffix}, value[1:]...)...)
+					}
+					var holds []core.Hold
+					for i := range 3 { // of two units once, whose reservations are kept elsewhere
+						if when == "before" && i == 0 || when == "between" && i == 2 {
+							spoil()
+						}
+						checks := []core.Check{{Rule: n.rules[r], Key: "everybody", Cost: 1 + int64(i)%2}}
+						if err := n.store.Decide(checks, false); err != nil || !checks[0].Decision.Allowed {
+							t.Errorf("%s: request %d: %v, %v", what, i+1, checks[0].Decision.Allowed, err)
+							continue
+						}
+						holds = append(holds, core.Holds(nil, checks)...)
+					}
+					if when == "at the end" {
+						spoil()
+					}
+					for i := range holds {
+						holds[i].Keep = i == 0
+					}
+					if err := n.store.Settle(holds); err != nil {
+						t.Errorf("%s: the end: %v", what, err)
+					}
+				}
+			}
+		}
+	}
+}
+
 func TestACallThatMayHaveBeenExecutedIsNotSentAgain(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -139,3 +139,39 @@ func TestALostLeaseIsTakenAgain(t *testing.T) {
 		t.Errorf("when they are over: %+v, %v; want both places free", checks[0].Decision, err)
 	}
 }
+
+// Where another's value lies under one key of reservations, the leases of all are renewed nonetheless.
+func TestALeaseIsRenewedOverWhatIsNotOurs(t *testing.T) {
+	server := redistest.Start(t)
+	limit, err := core.NewConcurrency(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{store: newStore(t, redis.Config{Prefix: "foreign:", Lease: 300 * time.Millisecond}, goredis.Config{Addresses: []string{server.Addr()}, Timeout: patience})}
+	n.open(t, core.RuleConfig{Name: "places", Limit: limit})
+	var holds []core.Hold
+	for _, key := range []string{"a", "b"} {
+		checks := n.checks([]int{0}, key)
+		if err := n.store.Decide(checks, false); err != nil || !checks[0].Decision.Allowed {
+			t.Fatalf("%+v, %v", checks[0].Decision, err)
+		}
+		holds = append(holds, core.Holds(nil, checks)...)
+	}
+	keys := server.MustDo(t, "KEYS", "foreign:*:h").Strings()
+	if len(keys) != 2 {
+		t.Fatalf("%q: want two keys with a lease", keys)
+	}
+	for _, key := range keys {
+		server.MustDo(t, "SET", key, "something else")
+	}
+	for _, key := range keys {
+		for deadline := time.Now().Add(patience); server.MustDo(t, "TYPE", key).Text != "zset" || server.MustDo(t, "PTTL", key).Int <= 0; time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("the lease under %q is not renewed", key)
+			}
+		}
+	}
+	if err := n.store.Settle(holds); err != nil {
+		t.Fatal(err)
+	}
+}

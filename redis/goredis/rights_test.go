@@ -160,3 +160,67 @@ func TestWithoutACommandNoRuleAdmitsMoreThanItsLimit(t *testing.T) {
 		t.Error("no command was missing")
 	}
 }
+
+// A defect that was: the end of a request that is to be charged gave its reservation back, and then failed to charge it: without PSETEX
+// everything was let through, though no request went without an error.
+func TestWithoutACommandWhatIsCountedByStatusStaysReserved(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.WithUser(user, userPassword, "~weir:*"))
+	statuses, err := core.ParseStatuses([]string{"401"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := strings.Fields(acl + " " + aclConduct)
+	failed := 0
+	for _, command := range commands {
+		server.MustDo(t, "FLUSHALL")
+		server.MustDo(t, append([]string{"ACL", "SETUSER", user, "-@all"}, append(commands, "-"+strings.TrimPrefix(command, "+"))...)...)
+		n := &node{store: newUserStore(t, server, false)}
+		for r, c := range oneOfEach(t, 3) {
+			if c.Limit.Algorithm() == core.LeakyBucket { // takes no status
+				n.rules = append(n.rules, nil)
+				continue
+			}
+			c.Conduct = core.Conduct{Count: statuses}
+			n.open(t, c)
+			admitted := 0
+			for range 10 {
+				checks := n.checks([]int{r}, "somebody")
+				if err := n.store.Decide(checks, false); err != nil || !checks[0].Decision.Allowed {
+					continue
+				}
+				admitted++
+				holds := core.Holds(nil, checks)
+				for i := range holds {
+					holds[i].Keep = true
+				}
+				if n.store.Settle(holds) != nil {
+					failed++
+				}
+			}
+			if admitted > 3 {
+				t.Errorf("%s without %s: %d requests were let through, want 3 at most", c.Name, command, admitted)
+			}
+		}
+	}
+	if failed == 0 {
+		t.Error("no request failed to be charged")
+	}
+}
+
+// A defect that was: without STRLEN or PEXPIRE a request on tolerance was charged, and failed then.
+func TestToleranceOfABucketNeedsNoRightsThatLogsNeed(t *testing.T) {
+	t.Parallel()
+	for _, missing := range []string{"-strlen", "-pexpire"} {
+		server := redistest.Start(t, redistest.WithUser(user, userPassword, "~weir:* "+acl+" "+aclConduct+" "+missing))
+		n := &node{store: newUserStore(t, server, false)}
+		c := rule(t, "soft", core.TokenBucket, 3)
+		c.Conduct = core.Conduct{SoftPercent: 100, SoftFor: time.Minute}
+		n.open(t, c)
+		for i := range 10 {
+			if ok, err := n.ask([]int{0}, "somebody"); ok != (i < 6) || err != nil {
+				t.Errorf("%s: request %d: %v, %v", missing, i+1, ok, err)
+			}
+		}
+	}
+}
