@@ -621,6 +621,10 @@ func (m *Memory) appraiseAccount(s *shard, i int, now int64, st *standing) {
 		class = underWay
 	} else if a.shutUntil > now {
 		class = shutOut
+		if st.class < byHand { // who recovers when, and who was charged when, says nothing of who was shut out first
+			st.charged = 0
+			st.reset = 0
+		}
 		reset = a.shutUntil - now
 		if st.offences < a.offences {
 			st.offences = a.offences

@@ -188,6 +188,7 @@ const (
 	mostAppraised = 4 * samples // where many are under way
 	mostLooks     = 256
 	looksAShard   = 32
+	freeLooks     = 16      // of free places, where most are free, so many count as one
 	otherZones    = samples // of the keys that are looked at, so many have their zone compared with the one that is to pay
 )
 
@@ -270,7 +271,7 @@ func (m *Memory) evictKey(checks []Check, try int) bool {
 	first := random
 	var v victim
 	var st standing
-	looked, others, appraised := 0, 0, 0
+	looked, others, appraised, free := 0, 0, 0, 0
 	for visited := 0; visited < len(m.shards) && v.seen < samples && looked < mostLooks && appraised < mostAppraised; visited++ {
 		number := int((first + uint64(visited)) & m.mask)
 		s := &m.shards[number]
@@ -285,6 +286,7 @@ func (m *Memory) evictKey(checks []Check, try int) bool {
 		if s.n == 0 {
 			left = 0
 		}
+		sparse := s.n*4 < size // as is the table of a store with few keys in many shards, or with fewer than it had
 		enough := v.seen + samplesAShard
 		i, step := 0, 1
 		if size > 0 {
@@ -297,6 +299,13 @@ func (m *Memory) evictKey(checks []Check, try int) bool {
 			i += step
 			if i >= size {
 				i -= size
+			}
+			if sparse && s.slots[i].hash == 0 {
+				free++
+				if free%freeLooks == 0 {
+					looked++
+				}
+				continue
 			}
 			owner := owners[i] // of a free slot that of a key that was there
 			zone := int64(owner &^ marks)

@@ -407,6 +407,59 @@ func TestAFloodWithinAZoneDoesNotLetInWhoIsOverItsLimit(t *testing.T) {
 	}
 }
 
+// A defect that was: in a window that is longer than the penalty all keys recovered at once, so that it went by chance who was let in.
+func TestOfThoseAPenaltyShutsOutTheOneGoesThatIsLetInLast(t *testing.T) {
+	victims, keys := 20, 5000
+	if interpreted {
+		victims = 3
+		keys = 200
+	}
+	for a := TokenBucket; a <= SlidingWindowCounter; a++ {
+		for _, period := range []time.Duration{time.Minute, 24 * time.Hour, 30 * 24 * time.Hour} {
+			s := newConductScene(t, MemoryConfig{MaxKeys: keys / 5})
+			z, _ := newFloodedZone(t, a, "penalty", 2, period) // of an hour
+			z.openIn(s, "z")
+			z.exhaust(s, victims, 2)
+			for i := 0; i < keys; i++ {
+				s.now += 10
+				z.flood(s, "invented "+strconv.Itoa(i), "rejected", 2)
+			}
+			if n := z.letIn(s, victims); n > 0 {
+				t.Errorf("%s in %s: %d of %d victims are let in", z.name, period, n, victims)
+			}
+		}
+	}
+}
+
+// A defect that was: in the tables of a store for many keys that is to keep few, most places are free, and keys were compared with next to none.
+func TestAFloodOfAStoreWithFewKeysInManyShards(t *testing.T) {
+	victims, most := 10, 1000
+	if interpreted {
+		victims = 2
+		most = 300
+	}
+	for _, index := range []Index{Probing, Mapped} {
+		s := newConductScene(t, MemoryConfig{MaxKeys: 100_000_000, Index: index})
+		s.store.SetMaxKeys(most)
+		var list []*floodedZone
+		for len(list) < 8 {
+			z, _ := newFloodedZone(t, Algorithm(1+len(list)%5), "reject", 5, 30*24*time.Hour)
+			z.openIn(s, "zone."+strconv.Itoa(len(list)))
+			z.exhaust(s, victims, 5)
+			list = append(list, z)
+		}
+		for i := 0; i < 3*most; i++ {
+			s.now += 10
+			list[i%len(list)].flood(s, "invented "+strconv.Itoa(i), "used once", 5)
+		}
+		for _, z := range list {
+			if n := z.letIn(s, victims); n > 0 {
+				t.Errorf("index %d: %s %s: %d of %d victims are let in", index, z.r.Name(), z.r.Limit().String(), n, victims)
+			}
+		}
+	}
+}
+
 // anyStanding draws one as appraise and its callers make them, of few values, so that equals come up.
 func anyStanding(r *rand.Rand) standing {
 	st := standing{class: expired + r.Intn(underWay+1)}
