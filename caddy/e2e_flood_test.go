@@ -1,0 +1,359 @@
+package ratelimit_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	ratelimit "github.com/proxyweir/weir/caddy"
+)
+
+// Floods of invented keys over real connections, against every algorithm with every setting of past-the-limit. The tests of package core
+// have more of them, in more states; these show that what they hold is so in Caddy.
+
+// floodBound is max_keys of the floods: as much as WEIR_FLOOD says, else little, for the sake of time.
+func floodBound(t *testing.T) int {
+	text := os.Getenv("WEIR_FLOOD")
+	if text == "" {
+		return 1000
+	}
+	bound, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("WEIR_FLOOD: %v", err)
+	}
+	return bound
+}
+
+// floodedZone is a zone to flood, which has a path of its own: its name.
+type floodedZone struct {
+	title  string // its algorithm and its setting
+	name   string
+	lines  string
+	full   int    // so many requests of a key use it up
+	lets   bool   // nobody is ever rejected
+	waits  bool   // each victim has a request that waits
+	stays  bool   // each victim has a request that is under way
+	manner string // how the keys of a flood are used; "": there is none
+}
+
+// everyFloodedZone returns one of each algorithm with each setting that goes with it, of two requests each.
+func everyFloodedZone() []*floodedZone {
+	var list []*floodedZone
+	for _, algorithm := range []string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_window_log", "sliding_window_counter"} {
+		for _, s := range []struct{ setting, lines string }{
+			{"reject", ""}, {"soft", "enforcement soft 100% 1h"}, {"shadow", "enforcement shadow"}, {"delay", "on_limit delay\nmax_delay 1s"},
+			{"delay, waiting", "on_limit delay\nmax_delay 1h\nmax_waiting_per_key 1"}, {"count", "count 200"}, {"penalty", "penalty 1d"},
+			{"count_rejected", "count_rejected"}, {"candidate", "candidate {\nlimit 4/30d\n}"}, {"concurrency", "concurrency 1"},
+		} {
+			z := &floodedZone{title: algorithm + ", " + s.setting, full: 2, lines: "limit 2/30d\nalgorithm " + algorithm + "\n" + s.lines}
+			if z.waits = s.setting == "delay, waiting" || algorithm == "leaky_bucket" && s.setting == "reject"; z.waits {
+				z.lines = strings.Replace(z.lines, "30d", longTurns(), 1)
+			}
+			z.lets, z.stays = s.setting == "shadow", s.setting == "concurrency"
+			if s.setting == "soft" {
+				z.full = 4
+			}
+			if algorithm == "leaky_bucket" {
+				z.full = 1 // the next one waits, or is rejected, as it would have to wait for too long
+				switch s.setting {
+				case "soft", "count":
+					continue
+				case "reject":
+					z.lines += "\nburst 1\nmax_delay 1h"
+				case "delay, waiting":
+					z.lines += "\nburst 1"
+				case "delay":
+				default:
+					z.lines += "\nmax_delay 1s"
+				}
+			}
+			if algorithm == "sliding_window_counter" && strings.HasPrefix(s.setting, "delay") {
+				continue
+			}
+			list = append(list, z)
+		}
+	}
+	return append(list, &floodedZone{title: "concurrency alone", full: 1, stays: true, lines: "concurrency 1"})
+}
+
+// longTurns is a period of about an hour, the longest that anybody may wait, of which the window that is aligned to the epoch goes on for
+// some minutes.
+func longTurns() string {
+	for _, minutes := range []int64{60, 59, 57, 53} {
+		if left := minutes*60 - time.Now().Unix()%(minutes*60); left > 600 {
+			return fmt.Sprint(minutes, "m")
+		}
+	}
+	return "1h"
+}
+
+const floodVictims = 10
+
+func victim(i int) string { return fmt.Sprint("victim-", i) }
+func partly(i int) string { return fmt.Sprint("partly-", i) }
+
+// floodScene is a Caddy with zones to flood, and one beside them that is not: login. Each has victims who are over its limit.
+type floodScene struct {
+	*admin
+	bound int
+	zones []*floodedZone
+	open  int          // requests of victims that wait or are under way
+	next  atomic.Int64 // of invented keys
+}
+
+func startFlood(t *testing.T, zones ...*floodedZone) *floodScene {
+	t.Helper()
+	s := &floodScene{bound: floodBound(t)}
+	var stay atomic.Int64 // requests under way
+	upstream := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		stay.Add(1)
+		<-r.Context().Done()
+	}))
+	t.Cleanup(upstream.Close)
+	login := &floodedZone{title: "login", name: "login", full: 5, lines: "limit 5/366d"}
+	text := ""
+	s.zones = append([]*floodedZone{login}, zones...)
+	for i, z := range s.zones {
+		if z != login {
+			z.name = fmt.Sprint("zone", i)
+		}
+		text += fmt.Sprintf("zone %s {\nmatch {\npath /%s\n}\nkey {header.X-Key}\n%s\n}\n", z.name, z.name, z.lines)
+	}
+	s.admin = startAdmin(t, fmt.Sprintf("rate_limit {\nstore memory {\nmax_keys %d\n}\n}\n", s.bound),
+		":PORT {\nroute {\nrate_limit {\n"+text+"}\n@stay header X-Stay *\nreverse_proxy @stay "+upstream.URL+"\nrespond ok\n}\n}")
+
+	ctx, leave := context.WithCancel(context.Background())
+	var opened sync.WaitGroup
+	linger := func(path, key string, fields ...string) {
+		s.open++
+		opened.Go(func() {
+			r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.addr+path, nil)
+			r.Header.Set("X-Key", key)
+			for _, field := range fields {
+				r.Header.Set(field, "yes")
+			}
+			if answer, err := s.client.Do(r); err == nil {
+				t.Errorf("%s: %s is answered %d, and must wait or be under way", path, key, answer.StatusCode)
+				answer.Body.Close()
+			}
+		})
+	}
+	t.Cleanup(func() {
+		leave()
+		opened.Wait()
+	})
+	waiting, staying := 0, 0
+	for _, z := range s.zones {
+		for i := range floodVictims {
+			if !z.lets {
+				s.ask("shut_out", fmt.Sprintf(`{"rule": %q, "key": ["out-%d"], "for": "10h"}`, z.name, i))
+			}
+			if z.stays {
+				linger("/"+z.name, victim(i), "X-Stay")
+				staying++
+				continue
+			}
+			s.admit(z.full, "/"+z.name, "X-Key", victim(i))
+			if z.waits {
+				linger("/"+z.name, victim(i))
+				waiting++
+			}
+		}
+	}
+	for i := range floodVictims {
+		s.admit(3, "/login", "X-Key", partly(i))
+	}
+	eventually(t, "they wait and are under way", func() bool { return int(stay.Load()) == staying && heldAtMost(1000) == waiting })
+	for _, z := range s.zones {
+		if n := s.letIn(z); n > 0 {
+			t.Fatalf("%s: %d victims are not over their limit", z.title, n)
+		}
+	}
+	return s
+}
+
+// full reports whether the admin API has a key for one whose request is not allowed.
+func (s *floodScene) full(z *floodedZone, key string) bool {
+	s.t.Helper()
+	for _, rule := range at(s.t, s.ask("key?rule="+z.name+"&key="+key, ""), "rules").([]any) {
+		if fmt.Sprint(at(s.t, rule, "allowed")) == "false" {
+			return true
+		}
+	}
+	return false
+}
+
+// letIn returns how many victims of a zone are not rejected any more.
+func (s *floodScene) letIn(z *floodedZone) int {
+	s.t.Helper()
+	n := 0
+	for i := range floodVictims {
+		let := z.lets && !s.full(z, victim(i))
+		if status := s.do("/"+z.name, "X-Key", victim(i)).status; let || !z.lets && status != http.StatusTooManyRequests {
+			n++
+		}
+	}
+	return n
+}
+
+// requests is how many requests each key of a flood makes.
+func (z *floodedZone) requests() int {
+	switch z.manner {
+	case "used once":
+		return 1
+	case "used up":
+		return z.full
+	}
+	return z.full + 1
+}
+
+// flood sends the requests of so many new keys over several connections, each with many requests at once. Every key is for one of the
+// zones that are flooded.
+func (s *floodScene) flood(keys int, flooded ...*floodedZone) {
+	s.t.Helper()
+	var clients sync.WaitGroup
+	last := s.next.Load() + int64(keys)
+	for number := range 4 {
+		clients.Go(func() {
+			random := rand.New(rand.NewSource(int64(number)))
+			conn, err := net.Dial("tcp", s.addr)
+			if err != nil {
+				s.t.Error(err)
+				return
+			}
+			defer conn.Close()
+			answers := bufio.NewReaderSize(conn, 64<<10)
+			var batch bytes.Buffer
+			for more := true; more; {
+				sent := 0
+				batch.Reset()
+				for sent < 100 {
+					n := s.next.Add(1)
+					if more = n <= last; !more {
+						break
+					}
+					z := flooded[random.Intn(len(flooded))]
+					for range z.requests() {
+						fmt.Fprintf(&batch, "GET /%s HTTP/1.1\r\nHost: x\r\nX-Key: invented-%d\r\n\r\n", z.name, n)
+						sent++
+					}
+				}
+				if _, err := conn.Write(batch.Bytes()); err != nil {
+					s.t.Error(err)
+					return
+				}
+				for range sent {
+					answer, err := http.ReadResponse(answers, nil)
+					if err != nil {
+						s.t.Error(err)
+						return
+					}
+					_, _ = answers.Discard(int(answer.ContentLength))
+					if answer.StatusCode != http.StatusOK && answer.StatusCode != http.StatusTooManyRequests {
+						s.t.Errorf("status %d, want 200 or 429", answer.StatusCode)
+						return
+					}
+				}
+			}
+		})
+	}
+	clients.Wait()
+	s.next.Store(last)
+}
+
+// check holds what a flood must leave as it was.
+func (s *floodScene) check(when string) {
+	s.t.Helper()
+	for _, z := range s.zones {
+		says := func(n int, what string) {
+			s.t.Helper()
+			if n > 0 {
+				s.t.Errorf("%s: %s, flooded by keys %q: %d of %d %s", when, z.title, z.manner, n, floodVictims, what)
+			}
+		}
+		if z.manner == "" || z.manner == "used once" {
+			says(s.letIn(z), "victims are let in")
+		}
+		out, reset := 0, 0
+		for i := range floodVictims {
+			if !z.lets && !s.full(z, fmt.Sprint("out-", i)) {
+				out++
+			}
+			if z.name == "login" && fmt.Sprint(at(s.t, s.ask("key?rule=login&key="+partly(i), ""), "rules", 0, "remaining")) != "2" {
+				reset++
+			}
+		}
+		says(out, "who were shut out by hand are let in")
+		says(reset, "counters were reset")
+	}
+	stats, err := ratelimit.MemoryInUse()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if most := s.bound + 2*s.open; stats.Keys > int64(most) {
+		s.t.Errorf("%s: %d keys are held, want at most %d, and those of the %d requests under way", when, stats.Keys, s.bound, s.open)
+	}
+}
+
+// Alone: each zone is flooded by keys that are used once, and then, in the same memory, by keys that are rejected.
+func TestAFloodOverConnectionsLeavesWhoIsOverALimitAsTheyWere(t *testing.T) {
+	for number, z := range everyFloodedZone() {
+		if raceDetector && number%7 != 0 {
+			continue // they are many, and it makes them slow
+		}
+		t.Run(z.title, func(t *testing.T) {
+			s := startFlood(t, z)
+			for _, z.manner = range []string{"used once", "rejected"} {
+				if z.manner == "rejected" && z.waits {
+					continue // such requests would wait
+				}
+				s.flood(s.bound*6/5, z)
+				s.check("alone")
+			}
+		})
+	}
+}
+
+// Mixed: some zones, of any algorithm and setting, are flooded at once, each in a manner of its own or not at all.
+func TestAFloodOverConnectionsOfMixedZones(t *testing.T) {
+	rounds := 3
+	if os.Getenv("WEIR_FLOOD") != "" {
+		rounds = 24
+	}
+	for round := range rounds {
+		random := rand.New(rand.NewSource(int64(round)))
+		all := everyFloodedZone()
+		random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		zones := all[:2+(5*round+1)%7]
+		var flooded []*floodedZone
+		title := ""
+		for i, z := range zones {
+			z.manner = []string{"used once", "used up", "rejected", ""}[random.Intn(4)]
+			if z.manner != "" && z.waits || i == 0 && z.manner == "" {
+				z.manner = "used once"
+			}
+			if z.manner != "" {
+				flooded = append(flooded, z)
+			}
+			title += fmt.Sprintf("; %s %q", z.title, z.manner)
+		}
+		t.Run(fmt.Sprint(round), func(t *testing.T) {
+			t.Log(title[2:])
+			s := startFlood(t, zones...)
+			s.flood(s.bound*2, flooded...)
+			s.check("mixed")
+		})
+	}
+}
