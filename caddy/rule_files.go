@@ -114,7 +114,7 @@ func (f *ruleFiles) delays(patterns []string) bool {
 func firstDelaying(files []*ruleset.File) string {
 	for _, file := range files {
 		for i := range file.Rules {
-			if file.Rules[i].OnLimit == "delay" {
+			if file.Rules[i].Texts["on_limit"] == "delay" {
 				return file.Rules[i].Name
 			}
 		}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/proxyweir/weir/caddy/command"
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/ruleset"
 	"github.com/proxyweir/weir/ruleset/yaml"
 )
@@ -249,31 +248,32 @@ func (t *ruleTable) set(at place, namespace string, set *ruleset.Set) {
 			rule := set.Rules[i]
 			i++
 			key := "client_ip"
-			if len(r.Key) > 0 {
-				key = strings.Join(r.Key, " ")
+			if len(r.Lists["key"]) > 0 {
+				key = strings.Join(r.Lists["key"], " ")
 			}
-			row := tableRow{at: at, name: inNamespace(namespace, r.Name), covers: coverage(r.Match), key: key, shadow: rule.Shadow, file: fmt.Sprintf("%s:%d", file.Name, r.Line)}
-			row.conduct = conductNotes(r.Enforcement, r.Count, r.Penalty)
+			row := tableRow{at: at, name: inNamespace(namespace, r.Name), covers: coverage(ruleset.One(&r.RuleText, "match")), key: key, shadow: rule.Shadow, file: fmt.Sprintf("%s:%d", file.Name, r.Line)}
+			row.conduct = conductNotes(r.Texts["enforcement"], r.Lists["count"], r.Lists["penalty"])
 			t.add(row, rule.Limits.Own(), "")
-			if r.Tiers != nil {
-				for _, tier := range r.Tiers.Limits {
-					if tier.Value != ruleset.AnyTier {
-						t.add(row, rule.Limits.Of(ruleset.TierFor(rule, tier.Value), ""), fmt.Sprintf("tier %s of %s", tier.Value, r.Tiers.Source))
+			if tiers := ruleset.One(&r.RuleText, "tiers"); tiers != nil {
+				for _, tier := range tiers.Pairs["limits"] {
+					if tier.Name != ruleset.AnyTier {
+						t.add(row, rule.Limits.Of(ruleset.TierFor(rule, tier.Name), ""), fmt.Sprintf("tier %s of %s", tier.Name, tiers.Texts["source"]))
 					}
 				}
 			}
-			for _, o := range r.Overrides {
-				t.add(row, rule.Limits.Of("", ruleset.KeyFor(rule, o.Key)), "key "+strings.Join(o.Key, " "))
+			for _, o := range r.Objects["overrides"] {
+				t.add(row, rule.Limits.Of("", ruleset.KeyFor(rule, o.Lists["key"])), "key "+strings.Join(o.Lists["key"], " "))
 			}
 		}
 	}
 }
 
 // coverage says in words which requests a rule covers.
-func coverage(m *match.Match) string {
-	if m == nil {
+func coverage(match *ruleset.Object) string {
+	if match == nil {
 		return ""
 	}
+	m := ruleset.MatchOf(match)
 	var parts []string
 	add := func(word string, values []string) {
 		if len(values) > 0 {

@@ -122,16 +122,16 @@ func (h *Handler) subjectsOfFiles(set *fileSet, add func(*subject)) {
 	for _, file := range set.Files {
 		for _, text := range file.Rules {
 			r := set.Rules[i]
-			s := &subject{namespace: set.namespace, name: r.Name, enforcement: enforcementOf(text.Enforcement), limiter: set.limiter, stats: set.reporters[i].stats, rule: r,
+			s := &subject{namespace: set.namespace, name: r.Name, enforcement: enforcementOf(text.Texts["enforcement"]), limiter: set.limiter, stats: set.reporters[i].stats, rule: r,
 				source: fmt.Sprintf("%s:%d", file.Name, text.Line), own: r.Limits.Own(), rules: r.Limits.Rules(), keys: keysOfRule(r),
-				shadow: r.Shadow, notes: conductNotes(text.Enforcement, text.Count, text.Penalty)}
-			if text.Tiers != nil {
-				for _, tier := range text.Tiers.Limits {
-					s.limits = append(s.limits, namedLimit{tierOf(tier.Value), true, r.Limits.Of(ruleset.TierFor(r, tier.Value), "")})
+				shadow: r.Shadow, notes: conductNotes(text.Texts["enforcement"], text.Lists["count"], text.Lists["penalty"])}
+			if tiers := ruleset.One(&text.RuleText, "tiers"); tiers != nil {
+				for _, tier := range tiers.Pairs["limits"] {
+					s.limits = append(s.limits, namedLimit{tierOf(tier.Name), true, r.Limits.Of(ruleset.TierFor(r, tier.Name), "")})
 				}
 			}
-			for _, o := range text.Overrides {
-				key := ruleset.KeyFor(r, o.Key)
+			for _, o := range text.Objects["overrides"] {
+				key := ruleset.KeyFor(r, o.Lists["key"])
 				s.limits = append(s.limits, namedLimit{"key " + strings.Join(s.keys.show(key), " "), false, r.Limits.Of("", key)})
 			}
 			add(s)

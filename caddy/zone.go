@@ -295,13 +295,20 @@ func (z *Zone) more(own *core.Limit, common core.LimitConfig) (*core.Limit, core
 			return nil, core.MoreLimits{}, fmt.Errorf("tiers: %w", err)
 		}
 		z.tier = tier
-		text.Tiers = &ruleset.Tiers{Source: z.Tiers.Source}
+		tiers := &ruleset.Object{}
+		ruleset.SetText(tiers, "source", z.Tiers.Source)
+		var limits []ruleset.Pair
 		for _, value := range slices.Sorted(maps.Keys(z.Tiers.Limits)) {
-			text.Tiers.Limits = append(text.Tiers.Limits, ruleset.Tier{Value: value, Limit: z.Tiers.Limits[value]})
+			limits = append(limits, ruleset.Pair{Name: value, Value: z.Tiers.Limits[value]})
 		}
+		ruleset.SetPairs(tiers, "limits", limits)
+		ruleset.AddObject(&text, "tiers", tiers)
 	}
 	for _, o := range z.Overrides {
-		text.Overrides = append(text.Overrides, ruleset.Override(o))
+		override := &ruleset.Object{}
+		ruleset.SetList(override, "key", o.Key)
+		ruleset.SetText(override, "limit", o.Limit)
+		ruleset.AddObject(&text, "overrides", override)
 	}
 	if len(z.Overrides) > 0 && len(z.key.parts) == 0 {
 		return nil, core.MoreLimits{}, fmt.Errorf("overrides: the key %q is the same for all, and has no other that could have a limit of its own", z.Key)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
@@ -66,7 +65,7 @@ func (z *Zone) checkAlone() error {
 		{"candidate", z.Candidate != nil},
 	} {
 		if field.said {
-			return errors.New(strings.Replace(ruleset.NeedsLimit(field.what), "100/1m", limitInJSON, 1))
+			return errors.New(field.what + ": needs a limit, and concurrency is none; write one such as " + limitInJSON + " beside it, or leave it out")
 		}
 	}
 	return nil
@@ -91,7 +90,7 @@ func (z *Zone) checkEffect() error {
 		}
 	}
 	if z.Concurrency != 0 {
-		return errors.New(ruleset.NoConcurrency)
+		return errors.New("concurrency: has no effect beside unlimited, by which no request is counted; leave that out to have concurrency alone")
 	}
 	return nil
 }
@@ -146,18 +145,18 @@ func (z *Zone) setConduct(c *core.RuleConfig, own *core.Limit, common core.Limit
 // candidateLimit makes the limit of the candidate.
 func (z *Zone) candidateLimit(own *core.Limit, common core.LimitConfig) (*core.Limit, error) {
 	if z.Tiers != nil || len(z.Overrides) > 0 {
-		return nil, errors.New(ruleset.CandidateAlone)
+		return nil, errors.New("candidate: stands beside tiers or overrides; it can be compared only with one limit, keep one")
 	}
-	text := &ruleset.Candidate{Limit: z.Candidate.Limit, Algorithm: z.Candidate.Algorithm, Refill: z.Candidate.Refill, TimeZone: z.Candidate.TimeZone}
+	text := &ruleset.Object{Texts: map[string]string{"limit": z.Candidate.Limit, "algorithm": z.Candidate.Algorithm, "refill": z.Candidate.Refill, "time_zone": z.Candidate.TimeZone}}
 	if z.Candidate.Burst != 0 {
-		text.Burst = strconv.FormatInt(z.Candidate.Burst, 10)
+		text.Texts["burst"] = strconv.FormatInt(z.Candidate.Burst, 10)
 	}
 	limit, errs := ruleset.NewCandidate(text, common.Algorithm, time.Duration(z.MaxDelay))
 	if len(errs) > 0 {
 		return nil, errs[0]
 	}
 	if own != nil && limit.Same(own) {
-		return nil, errors.New(ruleset.SameCandidate(limit))
+		return nil, fmt.Errorf("candidate: is the same as the limit, %s, so that it would say nothing; write what is to be tried out, or leave it out", limit)
 	}
 	if z.cost.number > limit.Capacity() {
 		return nil, fmt.Errorf("cost %d: is more than the candidate can ever hold, which is %d, so that it would reject every request", z.cost.number, limit.Capacity())

@@ -139,20 +139,21 @@ func (t *fieldTable) asks(r *ruleset.RuleText) (asking, error) {
 			a.rest = append(a.rest, t.add(f))
 		}
 	}
-	for _, source := range r.Key {
+	for _, source := range r.Lists["key"] {
 		rest(source)
 	}
-	if len(r.Key) == 0 {
+	if len(r.Lists["key"]) == 0 {
 		rest("client_ip")
 	}
-	if r.Tiers != nil {
-		rest(r.Tiers.Source)
+	if tiers := ruleset.One(r, "tiers"); tiers != nil {
+		rest(tiers.Texts["source"])
 	}
-	rest(r.Cost) // a number is no field
-	m := r.Match
-	if m == nil {
+	rest(r.Texts["cost"]) // a number is no field
+	match := ruleset.One(r, "match")
+	if match == nil {
 		return a, nil
 	}
+	m := ruleset.MatchOf(match)
 	if len(m.Hosts) > 0 {
 		f, _ := newField("host")
 		a.match = append(a.match, t.add(f))
@@ -166,8 +167,8 @@ func (t *fieldTable) asks(r *ruleset.RuleText) (asking, error) {
 		f, _ := newField("client_ip")
 		a.match = append(a.match, t.add(f))
 	}
-	relaxed := match.Match{Methods: m.Methods, Paths: m.Paths, PathPrefixes: m.PathPrefixes, ExceptIPs: m.ExceptIPs}
-	matcher, err := relaxed.Compile()
+	m.Hosts, m.Headers = nil, nil
+	matcher, err := m.Compile()
 	a.relaxed = matcher
 	return a, err
 }

@@ -209,7 +209,7 @@ func (p *replay) ruleReport(s *side, i int) RuleReport {
 		ForConcurrency: t.places, RejectedByOthers: t.by[notCounted],
 		Clients: int64(len(t.keys.counts)), WorstMinutes: t.minutes.worst(), TopKeys: []KeyReport{}, NotReplayed: []NotReplayed{},
 	}
-	if words := strings.Fields(text.Enforcement); len(words) > 0 {
+	if words := strings.Fields(text.Texts["enforcement"]); len(words) > 0 {
 		r.Enforcement = strings.Join(words, " ")
 	}
 	if rule.Shadow {

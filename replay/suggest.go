@@ -87,8 +87,8 @@ func newProbes(rules *Rules, share float64) (*probes, error) {
 			}
 			list = append(list, one)
 			open = append(open, one.limit)
-			if text.Concurrency != "" && !one.alone {
-				if one, err = newProbe(i, &ruleset.RuleText{Name: text.Name, Concurrency: text.Concurrency}, own); err != nil {
+			if text.Texts["concurrency"] != "" && !one.alone {
+				if one, err = newProbe(i, concurrencyAlone(text), own); err != nil {
 					return nil, err
 				}
 				list = append(list, one)
@@ -103,25 +103,33 @@ func newProbes(rules *Rules, share float64) (*probes, error) {
 	return p, err
 }
 
+func concurrencyAlone(text *ruleset.RuleText) *ruleset.RuleText {
+	alone := ruleset.Only(text, "concurrency")
+	alone.Name = text.Name
+	return alone
+}
+
 // newProbe makes what is asked of a rule in the first pass.
 func newProbe(place int, text *ruleset.RuleText, own *core.Rule) (*probe, error) {
 	p := &probe{rule: place, text: text, used: make(map[uint64]uint32)}
 	p.result.Rule = text.Name
 	p.result.Of = "limit"
-	if own.Limit().InFlight() || strings.TrimSpace(text.Limit) == "" && text.Tiers == nil {
+	if own.Limit().InFlight() || strings.TrimSpace(text.Texts["limit"]) == "" && ruleset.One(text, "tiers") == nil {
 		p.alone = true
 		p.result.Of = "concurrency"
-		p.result.Now = strings.TrimSpace(text.Concurrency)
-		limit, err := p.compile(ruleset.RuleText{Concurrency: strconv.Itoa(core.MaxRequests)}, "most")
+		p.result.Now = strings.TrimSpace(text.Texts["concurrency"])
+		most := &ruleset.RuleText{}
+		ruleset.SetText(&most.Object, "concurrency", strconv.Itoa(core.MaxRequests))
+		limit, err := p.compile(most, "most")
 		p.limit = limit
 		return p, err
 	}
 	l := own.Limit()
-	written := text.Limit
+	written := text.Texts["limit"]
 	if strings.TrimSpace(written) == "" {
-		for _, tier := range text.Tiers.Limits {
-			if tier.Value == ruleset.AnyTier {
-				written = tier.Limit
+		for _, tier := range ruleset.One(text, "tiers").Pairs["limits"] {
+			if tier.Name == ruleset.AnyTier {
+				written = tier.Value
 			}
 		}
 	}
@@ -130,10 +138,10 @@ func newProbe(place int, text *ruleset.RuleText, own *core.Rule) (*probe, error)
 	p.period = strings.TrimSpace(p.period)
 	p.bucket = l.Algorithm() == core.TokenBucket || l.Algorithm() == core.LeakyBucket
 	most := int64(core.MaxRequests)
-	first := ruleset.RuleText{Algorithm: text.Algorithm, TimeZone: text.TimeZone, Count: text.Count}
+	first := ruleset.Only(text, "algorithm", "time_zone", "count")
 	if p.bucket {
-		first.Algorithm = core.FixedWindow.String()
-		burst, err := strconv.ParseInt(strings.TrimSpace(text.Burst), 10, 64)
+		ruleset.SetText(&first.Object, "algorithm", core.FixedWindow.String())
+		burst, err := strconv.ParseInt(strings.TrimSpace(text.Texts["burst"]), 10, 64)
 		p.ratio = 1
 		if err == nil {
 			p.result.Now += fmt.Sprintf(" burst %d", burst)
@@ -146,7 +154,7 @@ func newProbe(place int, text *ruleset.RuleText, own *core.Rule) (*probe, error)
 	} else if l.Algorithm() == core.SlidingWindowLog {
 		most = core.MaxLogRequests
 	}
-	first.Limit = fmt.Sprintf("%d/%s", most, p.period)
+	ruleset.SetText(&first.Object, "limit", fmt.Sprintf("%d/%s", most, p.period))
 	limit, err := p.compile(first, "most")
 	p.limit = limit
 	p.high = core.MaxRequests + 1
@@ -157,9 +165,9 @@ func newProbe(place int, text *ruleset.RuleText, own *core.Rule) (*probe, error)
 }
 
 // compile makes a limit of the probe. Each has a name of its own, and so counters of its own.
-func (p *probe) compile(text ruleset.RuleText, what string) (*core.Rule, error) {
+func (p *probe) compile(text *ruleset.RuleText, what string) (*core.Rule, error) {
 	text.Name = fmt.Sprintf("%d-%s-%s", p.rule, p.result.Of, what)
-	r, wrong := ruleset.Compile(&text, ruleset.Context{})
+	r, wrong := ruleset.Compile(text, ruleset.Context{})
 	if len(wrong) > 0 {
 		return nil, fmt.Errorf("suggest: rule %q: %s", p.text.Name, wrong[0].Text)
 	}
@@ -168,7 +176,7 @@ func (p *probe) compile(text ruleset.RuleText, what string) (*core.Rule, error) 
 
 // burst returns the burst of a bucket with so many requests, 0 where the rule says none and it is the requests.
 func (p *probe) burst(requests int64) int64 {
-	if strings.TrimSpace(p.text.Burst) == "" {
+	if strings.TrimSpace(p.text.Texts["burst"]) == "" {
 		return 0
 	}
 	return max(int64(float64(requests)*p.ratio), 1)
@@ -229,7 +237,7 @@ func (one *probe) mayExceed(hash uint64) bool {
 		return true
 	}
 	most := max(1, 2/burst)
-	if one.text.Count != nil { // and what is reserved beside it
+	if one.text.Lists["count"] != nil { // and what is reserved beside it
 		most += 1 / burst
 	}
 	return float64(one.used[hash])*most+1 >= float64(lowest)
@@ -264,10 +272,10 @@ func (p *probes) next() (again bool, err error) {
 		one.rungs, one.ladder = rungs, nil
 		one.reached = make(map[uint64]uint8)
 		for _, n := range rungs {
-			text := ruleset.RuleText{Algorithm: one.text.Algorithm, Refill: one.text.Refill, MaxDelay: one.text.MaxDelay, Count: one.text.Count}
-			text.Limit = fmt.Sprintf("%d/%s", n, one.period)
+			text := ruleset.Only(one.text, "algorithm", "refill", "max_delay", "count")
+			ruleset.SetText(&text.Object, "limit", fmt.Sprintf("%d/%s", n, one.period))
 			if burst := one.burst(n); burst > 0 {
-				text.Burst = strconv.FormatInt(burst, 10)
+				ruleset.SetText(&text.Object, "burst", strconv.FormatInt(burst, 10))
 			}
 			limit, err := one.compile(text, strconv.FormatInt(n, 10))
 			if err != nil {

@@ -1,7 +1,7 @@
 package ruleset
 
 import (
-	"strings"
+	"fmt"
 
 	"github.com/proxyweir/weir/core"
 )
@@ -25,14 +25,10 @@ func newAlike(in Context) *alike {
 
 // compile is Compile.
 func (a *alike) compile(t *RuleText) (*Rule, []*FieldError) {
-	if t.Tiers != nil || len(t.Overrides) > 0 || t.Candidate != nil || t.Name == "" {
+	if t.Name == "" || len(t.Objects) > 1 || len(t.Objects) == 1 && One(t, "match") == nil {
 		return Compile(t, a.in)
 	}
-	terms := strings.Join([]string{
-		strings.Join(t.Key, "\x00"), t.Limit, t.TimeZone, t.Algorithm, t.Burst, t.Refill, t.Cost, t.MaxDelay, t.IPv4Prefix, t.IPv6Prefix,
-		t.Enforcement, t.OnLimit, t.OnError, t.OnMissingKey, t.CountRejected,
-		t.MaxWaiting, t.MaxWaitingPerKey, t.Concurrency, strings.Join(t.Count, ","), strings.Join(t.Penalty, ","),
-	}, "\x01")
+	terms := fmt.Sprintf("%q %q", t.Texts, t.Lists) // which has what is the same in the same order
 	like := a.first[terms]
 	if like == nil {
 		made := &likeness{}
@@ -48,7 +44,7 @@ func (a *alike) compile(t *RuleText) (*Rule, []*FieldError) {
 	r.Name = t.Name
 	r.Matcher = nil
 	r.Excepts = false
-	if t.Match != nil {
+	if len(t.Objects) > 0 {
 		c := &compiler{text: t, rule: r}
 		c.setMatcher()
 		if len(c.errors) > 0 {

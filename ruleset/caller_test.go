@@ -3,21 +3,21 @@ package ruleset
 import "testing"
 
 func TestOfTheCallerIsWhatDoesNotDependOnPathOrMethod(t *testing.T) {
-	tiers := func(source string) *Tiers {
-		return &Tiers{Source: source, Limits: []Tier{{Value: "*", Limit: "5/1m"}, {Value: "a", Limit: "9/1m"}}}
+	tiers := func(source string) *writtenTiers {
+		return &writtenTiers{source: source, limits: []Pair{{"*", "5/1m"}, {"a", "9/1m"}}}
 	}
 	for _, c := range []struct {
-		text RuleText
+		text written
 		want bool
 	}{
-		{RuleText{Name: "r", Limit: "5/1m"}, true},
-		{RuleText{Name: "r", Limit: "5/1m", Key: []string{"header:X-Key", "host", "query:path"}}, true},
-		{RuleText{Name: "r", Limit: "5/1m", Key: []string{"client_ip", "path"}}, false},
-		{RuleText{Name: "r", Limit: "5/1m", Key: []string{"method"}}, false},
-		{RuleText{Name: "r", Tiers: tiers("header:X-Plan")}, true},
-		{RuleText{Name: "r", Tiers: tiers("method")}, false},
+		{written{Name: "r", Limit: "5/1m"}, true},
+		{written{Name: "r", Limit: "5/1m", Key: []string{"header:X-Key", "host", "query:path"}}, true},
+		{written{Name: "r", Limit: "5/1m", Key: []string{"client_ip", "path"}}, false},
+		{written{Name: "r", Limit: "5/1m", Key: []string{"method"}}, false},
+		{written{Name: "r", Tiers: tiers("header:X-Plan")}, true},
+		{written{Name: "r", Tiers: tiers("method")}, false},
 	} {
-		r, wrong := Compile(&c.text, Context{Name: "r", Prefixes: Standard})
+		r, wrong := Compile(textOf(c.text), Context{Name: "r", Prefixes: Standard})
 		if len(wrong) > 0 {
 			t.Fatal(wrong[0])
 		}

@@ -34,24 +34,6 @@ func SetEnforcement(text string, c *core.RuleConfig) error {
 	return nil
 }
 
-// isSoft reports whether an enforcement is meant to be soft.
-func isSoft(text string) bool {
-	words := strings.Fields(text)
-	return len(words) > 0 && words[0] == "soft"
-}
-
-// ParseOnLimit reports whether requests over the limit wait for their turn: on "delay", not on "reject" and "". The error begins with
-// the field.
-func ParseOnLimit(text string) (delays bool, err error) {
-	if text == "delay" {
-		return true, nil
-	}
-	if text == "defer" {
-		return false, fmt.Errorf("on_limit \"defer\": is not in this version; use reject or delay")
-	}
-	return false, words.CheckWord("on_limit", text, []string{"reject", "delay"})
-}
-
 // ParsePenalties reads a list of durations, in words or with commas between them. The error begins with the field. (That there are too
 // many is core's to say.)
 func ParsePenalties(words []string) ([]time.Duration, error) {
@@ -80,23 +62,24 @@ func isSeparator(r rune) bool { return r == ',' || r == ' ' || r == '\t' }
 // setConduct reads what the rule does past its limit, besides what its limits themselves do.
 func (c *compiler) setConduct(config *core.RuleConfig, in Context) {
 	t := c.text
-	if err := SetEnforcement(t.Enforcement, config); err != nil {
+	if err := SetEnforcement(t.Texts["enforcement"], config); err != nil {
 		c.fail(err.Error(), "enforcement")
 	}
-	config.Conduct.MaxWaiting = c.number("max_waiting", t.MaxWaiting, 1, core.MaxMaxWaiting, 0)
-	config.Conduct.MaxWaitingPerKey = c.number("max_waiting_per_key", t.MaxWaitingPerKey, 1, core.MaxMaxWaiting, 0)
+	config.Conduct.MaxWaiting = c.number("max_waiting", 0)
+	config.Conduct.MaxWaitingPerKey = c.number("max_waiting_per_key", 0)
 	config.Conduct.OneKey = true
 	for i := range c.rule.Parts {
 		if !c.rule.Parts[i].Source.Static() {
 			config.Conduct.OneKey = false
 		}
 	}
-	if t.Count != nil && in.NoCount != "" {
+	_, counts := t.Lists["count"]
+	if counts && in.NoCount != "" {
 		c.fail("count: "+in.NoCount, "count")
-	} else if t.Count != nil {
+	} else if counts {
 		c.setCount(config)
 	}
-	if t.Penalty != nil {
+	if _, said := t.Lists["penalty"]; said {
 		c.setPenalty(config)
 	}
 }
@@ -104,7 +87,7 @@ func (c *compiler) setConduct(config *core.RuleConfig, in Context) {
 // setCount reads the responses whose requests stay charged.
 func (c *compiler) setCount(config *core.RuleConfig) {
 	wrong := len(c.errors)
-	for i, text := range c.text.Count {
+	for i, text := range c.text.Lists["count"] {
 		if _, err := core.ParseStatuses([]string{text}); err != nil {
 			c.fail(err.Error(), "count", strconv.Itoa(i))
 		}
@@ -112,7 +95,7 @@ func (c *compiler) setCount(config *core.RuleConfig) {
 	if len(c.errors) > wrong {
 		return
 	}
-	statuses, err := core.ParseStatuses(c.text.Count)
+	statuses, err := core.ParseStatuses(c.text.Lists["count"])
 	if err != nil {
 		c.fail(err.Error(), "count")
 		return
@@ -122,11 +105,11 @@ func (c *compiler) setCount(config *core.RuleConfig) {
 
 // setPenalty reads how long offenders are shut out.
 func (c *compiler) setPenalty(config *core.RuleConfig) {
-	if len(c.text.Penalty) == 0 {
-		_, err := ParsePenalties(c.text.Penalty)
+	if len(c.text.Lists["penalty"]) == 0 {
+		_, err := ParsePenalties(c.text.Lists["penalty"])
 		c.fail(err.Error(), "penalty")
 	}
-	for i, text := range c.text.Penalty {
+	for i, text := range c.text.Lists["penalty"] {
 		durations, err := ParsePenalties([]string{text})
 		if err != nil {
 			c.fail(err.Error(), "penalty", strconv.Itoa(i))
@@ -139,27 +122,12 @@ func (c *compiler) setPenalty(config *core.RuleConfig) {
 // isAlone reports whether the rule limits how many requests are under way, and nothing else.
 func (c *compiler) isAlone() bool {
 	t := c.text
-	return t.Tiers == nil && strings.TrimSpace(t.Limit) == "" && strings.TrimSpace(t.Concurrency) != ""
+	return One(t, "tiers") == nil && strings.TrimSpace(t.Texts["limit"]) == "" && strings.TrimSpace(t.Texts["concurrency"]) != ""
 }
 
 // setAlone makes the limit of a rule that has concurrency alone.
 func (c *compiler) setAlone(config *core.RuleConfig) {
-	t := c.text
-	c.needLimit("overrides", len(t.Overrides) > 0)
-	c.needLimit("time_zone", t.TimeZone != "")
-	c.needLimit("algorithm", t.Algorithm != "")
-	c.needLimit("burst", t.Burst != "")
-	c.needLimit("refill", t.Refill != "")
-	c.needLimit("cost", t.Cost != "")
-	c.needLimit("on_limit delay", t.OnLimit == "delay")
-	c.needLimit("max_delay", t.MaxDelay != "")
-	c.needLimit("max_waiting", t.MaxWaiting != "")
-	c.needLimit("max_waiting_per_key", t.MaxWaitingPerKey != "")
-	c.needLimit("enforcement soft", isSoft(t.Enforcement))
-	c.needLimit("count", t.Count != nil)
-	c.needLimit("penalty", t.Penalty != nil)
-	c.needLimit("count_rejected", isTrue(t.CountRejected))
-	c.needLimit("candidate", t.Candidate != nil)
+	c.refuse(withLimit, ": needs a limit, and concurrency is none; write one such as 100/1m beside it, or leave it out")
 	limit, err := core.NewConcurrency(config.Concurrency)
 	if err != nil { // it was no number, which is said already
 		return
@@ -168,99 +136,74 @@ func (c *compiler) setAlone(config *core.RuleConfig) {
 	config.Concurrency = 0
 }
 
-// needLimit refuses what is said, a field or a field and its value, of a rule with concurrency alone.
-func (c *compiler) needLimit(what string, said bool) {
-	if said {
-		field, _, _ := strings.Cut(what, " ")
-		c.fail(NeedsLimit(what), field)
-	}
-}
-
-// NeedsLimit says what is wrong with what a rule with concurrency alone cannot have.
-func NeedsLimit(what string) string {
-	return what + ": needs a limit, and concurrency is none; write one such as 100/1m beside it, or leave it out"
-}
-
 // checkEffect refuses what a rule without any limit says of its limits.
 func (c *compiler) checkEffect() {
-	t := c.text
-	c.noEffect("enforcement soft", isSoft(t.Enforcement))
-	c.noEffect("on_limit delay", t.OnLimit == "delay")
-	c.noEffect("max_waiting", t.MaxWaiting != "")
-	c.noEffect("max_waiting_per_key", t.MaxWaitingPerKey != "")
-	c.noEffect("count", t.Count != nil)
-	c.noEffect("penalty", t.Penalty != nil)
-	c.noEffect("candidate", t.Candidate != nil)
-	if strings.TrimSpace(t.Concurrency) != "" {
-		c.fail(NoConcurrency, "concurrency")
+	c.refuse(withAnyLimit, ": has no effect on a rule without any limit; write a limit, or leave it out")
+	if strings.TrimSpace(c.text.Texts["concurrency"]) != "" {
+		c.fail("concurrency: has no effect beside unlimited, by which no request is counted; leave that out to have concurrency alone", "concurrency")
 	}
 }
 
-func (c *compiler) noEffect(what string, said bool) {
-	if said {
-		field, _, _ := strings.Cut(what, " ")
-		c.fail(what+": has no effect on a rule without any limit; write a limit, or leave it out", field)
+// refuse refuses all that is said and needs a limit that the rule does not have.
+func (c *compiler) refuse(lacking need, why string) {
+	fields := Schema["rule"]
+	for i := range fields {
+		f := &fields[i]
+		if f.Needs < lacking || !says(c.text, f) {
+			continue
+		}
+		what := f.Name
+		if f.When != "" {
+			what += " " + f.When
+		}
+		c.fail(what+why, f.Name)
 	}
 }
-
-// NoConcurrency is said of a rule whose limits are all unlimited.
-const NoConcurrency = "concurrency: has no effect beside unlimited, by which no request is counted; leave that out to have concurrency alone"
-
-// CandidateAlone is said of a candidate of a rule with several limits.
-const CandidateAlone = "candidate: stands beside tiers or overrides; it can be compared only with one limit, keep one"
 
 // setCandidate reads the limit that is compared with the rule's.
 func (c *compiler) setCandidate(config *core.RuleConfig) {
 	t := c.text
-	if t.Candidate == nil || c.isAlone() {
+	written := One(t, "candidate")
+	if written == nil || c.isAlone() {
 		return
 	}
-	if t.Tiers != nil || len(t.Overrides) > 0 {
-		c.fail(CandidateAlone, "candidate")
+	if One(t, "tiers") != nil || len(t.Objects["overrides"]) > 0 {
+		c.fail("candidate: stands beside tiers or overrides; it can be compared only with one limit, keep one", "candidate")
 		return
 	}
 	var algorithm core.Algorithm
-	if text := strings.TrimSpace(t.Algorithm); text != "" {
+	if text := strings.TrimSpace(t.Texts["algorithm"]); text != "" {
 		a, err := core.ParseAlgorithm(text)
 		if err != nil { // which is said already
 			return
 		}
 		algorithm = a
 	}
-	maxDelay, err := time.ParseDuration(strings.TrimSpace(t.MaxDelay))
+	maxDelay, err := time.ParseDuration(strings.TrimSpace(t.Texts["max_delay"]))
 	if err != nil {
 		maxDelay = 0
 	}
-	limit, errors := NewCandidate(t.Candidate, algorithm, maxDelay)
+	limit, errors := newCandidate(written, algorithm, maxDelay)
 	c.errors = append(c.errors, errors...)
 	if limit == nil {
 		return
 	}
 	config.Candidate = limit
 	if config.Limit != nil && limit.Same(config.Limit) {
-		c.fail(SameCandidate(limit), "candidate")
+		c.fail(fmt.Sprintf("candidate: is the same as the limit, %s, so that it would say nothing; write what is to be tried out, or leave it out", limit), "candidate")
 	}
 }
 
-// SameCandidate is said of a candidate that decides as the rule's limit does.
-func SameCandidate(limit *core.Limit) string {
-	return fmt.Sprintf("candidate: is the same as the limit, %s, so that it would say nothing; write what is to be tried out, or leave it out", limit)
-}
-
-// NewCandidate makes the limit of a candidate. algorithm is the rule's, 0 where it says none, and the candidate's where that says none;
+// newCandidate makes the limit of a candidate. algorithm is the rule's, 0 where it says none, and the candidate's where that says none;
 // maxDelay is the rule's, 0 where it says none, and that of a candidate which is a leaky bucket. The errors begin with candidate.
-func NewCandidate(t *Candidate, algorithm core.Algorithm, maxDelay time.Duration) (*core.Limit, []*FieldError) {
-	text := &RuleText{Limit: t.Limit, Algorithm: t.Algorithm, Burst: t.Burst, Refill: t.Refill, TimeZone: t.TimeZone}
-	if strings.TrimSpace(text.Algorithm) == "" {
-		text.Algorithm = algorithm.String()
-	}
-	c := &compiler{text: text}
-	common := c.commonLimit()
+func newCandidate(o *Object, algorithm core.Algorithm, maxDelay time.Duration) (*core.Limit, []*FieldError) {
+	c := &compiler{text: &RuleText{Object: *o}}
+	common := c.commonLimit(algorithm)
 	if common.Algorithm == core.LeakyBucket {
 		common.MaxDelay = maxDelay
 	}
 	var limit *core.Limit
-	written := strings.TrimSpace(text.Limit)
+	written := strings.TrimSpace(o.Texts["limit"])
 	if written == "" {
 		c.fail("limit: is missing; write one such as 100/1m", "limit")
 	} else if written == Unlimited {
@@ -287,7 +230,7 @@ func FieldOf(err error, name string) *FieldError {
 	if end := strings.IndexAny(text, " :"); end >= 0 {
 		field = text[:end]
 	}
-	if !isOneOf(field, ruleFields) {
+	if fieldOf(field) == nil {
 		field = "name"
 	}
 	return &FieldError{Path: []string{field}, Text: text}

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/words"
 )
 
@@ -49,20 +48,7 @@ func decode(file string, root *Node, noCount string) (*File, Problems) {
 	return f, d.problems.inOrder()
 }
 
-// The fields that there are, in the order in which they are shown.
-var (
-	fileFields = []string{"rules", "domain", "descriptors"}
-	ruleFields = []string{
-		"name", "match", "key", "limit", "tiers", "overrides", "time_zone", "algorithm", "burst", "refill", "cost", "ipv4_prefix",
-		"ipv6_prefix", "enforcement", "on_limit", "max_delay", "max_waiting", "max_waiting_per_key", "count", "penalty", "concurrency", "candidate",
-		"on_error", "on_missing_key", "count_rejected",
-	}
-	matchFields    = []string{"methods", "hosts", "paths", "path_prefixes", "headers", "except_ips"}
-	tiersFields    = []string{"source", "limits"}
-	overrideFields = []string{"key", "limit"}
-
-	candidateFields = []string{"limit", "algorithm", "burst", "refill", "time_zone"}
-)
+var fileFields = []string{"rules", "domain", "descriptors"}
 
 // decoder gathers what is wrong in a file.
 type decoder struct {
@@ -287,126 +273,86 @@ func (n *Node) step(name string) *Node {
 
 // rule reads one rule.
 func (d *decoder) rule(n *Node) *RuleText {
-	f := d.filled(n, "a rule", ruleFields)
+	f := d.filled(n, "a rule", Names("rule"))
 	t := &RuleText{Name: d.needed(f["name"], "name")}
 	if f["name"] == nil && n.Kind == Map {
 		d.fail(n, "the rule has no name; write one of 1 to 64 of A-Z a-z 0-9 _ . -")
 	}
+	delete(f, "name")
 	in := fmt.Sprintf("rule %q: ", shorten(t.Name))
-	if m := f["match"]; m != nil {
-		t.Match = d.match(m, in)
+	d.fill(f, "rule", in, &t.Object)
+	fields := Schema["rule"]
+	for i := range fields {
+		value := f[fields[i].Name]
+		if value != nil && fields[i].Of != "" {
+			d.objects(t, value, &fields[i], in+fields[i].Name)
+		}
 	}
-	t.Key = d.texts(f["key"], in+"key")
-	t.Limit = d.text(f["limit"], in+"limit")
-	if tiers := f["tiers"]; tiers != nil {
-		t.Tiers = d.tiers(tiers, in)
-	}
-	if overrides := f["overrides"]; overrides != nil {
-		t.Overrides = d.overrides(overrides, in)
-	}
-	t.TimeZone = d.text(f["time_zone"], in+"time_zone")
-	t.Algorithm = d.text(f["algorithm"], in+"algorithm")
-	t.Burst = d.text(f["burst"], in+"burst")
-	t.Refill = d.text(f["refill"], in+"refill")
-	t.Cost = d.text(f["cost"], in+"cost")
-	t.IPv4Prefix = d.text(f["ipv4_prefix"], in+"ipv4_prefix")
-	t.IPv6Prefix = d.text(f["ipv6_prefix"], in+"ipv6_prefix")
-	t.Enforcement = d.text(f["enforcement"], in+"enforcement")
-	t.OnLimit = d.text(f["on_limit"], in+"on_limit")
-	t.MaxDelay = d.text(f["max_delay"], in+"max_delay")
-	t.MaxWaiting = d.text(f["max_waiting"], in+"max_waiting")
-	t.MaxWaitingPerKey = d.text(f["max_waiting_per_key"], in+"max_waiting_per_key")
-	t.Count = d.texts(f["count"], in+"count")
-	t.Penalty = d.texts(f["penalty"], in+"penalty")
-	t.Concurrency = d.text(f["concurrency"], in+"concurrency")
-	if candidate := f["candidate"]; candidate != nil {
-		t.Candidate = d.candidate(candidate, in+"candidate: ")
-	}
-	t.OnError = d.text(f["on_error"], in+"on_error")
-	t.OnMissingKey = d.text(f["on_missing_key"], in+"on_missing_key")
-	t.CountRejected = d.text(f["count_rejected"], in+"count_rejected")
 	return t
 }
 
-// match reads which requests a rule covers.
-func (d *decoder) match(n *Node, in string) *match.Match {
-	f := d.filled(n, "match", matchFields)
-	if n.Kind == Map && len(n.Members) == 0 {
-		d.fail(n, in+"match: is empty; write what the rule covers, or leave match out to cover all requests")
-	}
-	m := &match.Match{
-		Methods:      d.texts(f["methods"], in+"match: methods"),
-		Hosts:        d.texts(f["hosts"], in+"match: hosts"),
-		Paths:        d.texts(f["paths"], in+"match: paths"),
-		PathPrefixes: d.texts(f["path_prefixes"], in+"match: path_prefixes"),
-		ExceptIPs:    d.texts(f["except_ips"], in+"match: except_ips"),
-	}
-	headers := f["headers"]
-	if headers == nil {
-		return m
-	}
-	if headers.Kind != Map {
-		d.fail(headers, in+"match: headers: must be a map of fields and their values, such as X-Plan: free")
-		return m
-	}
-	m.Headers = make(map[string]string)
-	for i := range headers.Members {
-		name := headers.Members[i].Key.Value
-		m.Headers[name] = d.text(headers.Members[i].Value, in+"match: headers: "+shorten(name))
-	}
-	return m
-}
-
-// tiers reads the limits by a value.
-func (d *decoder) tiers(n *Node, in string) *Tiers {
-	f := d.filled(n, "tiers", tiersFields)
-	t := &Tiers{Source: d.text(f["source"], in+"tiers: source")}
-	limits := f["limits"]
-	if limits == nil {
-		return t
-	}
-	if limits.Kind != Map {
-		d.fail(limits, in+"tiers: limits: must be a map of values and their limits, such as pro: 1000/1m")
-		return t
-	}
-	for i := range limits.Members {
-		value := limits.Members[i].Key.Value
-		limit := limits.Members[i].Value
-		if limit.Kind == Null {
-			d.fail(limits.Members[i].Key, fmt.Sprintf("%stiers: %q: has no limit; write one such as 100/1m, or unlimited", in, shorten(value)))
+// fill reads those fields of an object that are no objects. in is what leads to them, for messages.
+func (d *decoder) fill(values map[string]*Node, object, in string, into *Object) {
+	fields := Schema[object]
+	for i := range fields {
+		f := &fields[i]
+		value := values[f.Name]
+		if value == nil || f.Of != "" {
 			continue
 		}
-		t.Limits = append(t.Limits, Tier{Value: value, Limit: d.needed(limit, fmt.Sprintf("%stiers: %q", in, shorten(value)))})
-	}
-	return t
-}
-
-// candidate reads the limit that is compared with a rule's.
-func (d *decoder) candidate(n *Node, in string) *Candidate {
-	f := d.filled(n, "candidate", candidateFields)
-	return &Candidate{
-		Limit:     d.text(f["limit"], in+"limit"),
-		Algorithm: d.text(f["algorithm"], in+"algorithm"),
-		Burst:     d.text(f["burst"], in+"burst"),
-		Refill:    d.text(f["refill"], in+"refill"),
-		TimeZone:  d.text(f["time_zone"], in+"time_zone"),
+		if f.Kind == ManyTexts {
+			SetList(into, f.Name, d.texts(value, in+f.Name))
+		} else if f.Kind == NamedTexts {
+			SetPairs(into, f.Name, d.pairs(value, in+f.Name, f.Example))
+		} else if f.Needed {
+			SetText(into, f.Name, d.needed(value, in+f.Name))
+		} else {
+			SetText(into, f.Name, d.text(value, in+f.Name))
+		}
 	}
 }
 
-// overrides reads the limits of single keys.
-func (d *decoder) overrides(n *Node, in string) []Override {
+// objects reads the object of a rule's field, or a list of them.
+func (d *decoder) objects(t *RuleText, n *Node, f *Field, in string) {
+	if f.Kind == OneObject {
+		d.object(t, n, f, f.Of, in)
+		return
+	}
 	if n.Kind != List {
-		d.fail(n, in+"overrides: must be a list, such as - {key: 192.0.2.1, limit: 1000/1m}")
+		d.fail(n, in+": must be a list, such as "+f.Example)
+		return
+	}
+	for _, item := range n.Items {
+		d.object(t, item, f, "an "+f.Of, in)
+	}
+}
+
+// object reads one. what says which map it is, for messages.
+func (d *decoder) object(t *RuleText, n *Node, f *Field, what, in string) {
+	values := d.filled(n, what, Names(f.Of))
+	if n.Kind == Map && len(n.Members) == 0 && !Schema[f.Of][0].Needed { // else Compile says what is missing
+		d.fail(n, fmt.Sprintf("%s: is empty; write some of %s, or leave it out", in, strings.Join(Names(f.Of), ", ")))
+	}
+	o := &Object{}
+	d.fill(values, f.Of, in+": ", o)
+	AddObject(t, f.Name, o)
+}
+
+// pairs reads values by names of their own.
+func (d *decoder) pairs(n *Node, in, example string) []Pair {
+	if n.Kind != Map {
+		d.fail(n, in+": must be a map, such as "+example)
 		return nil
 	}
-	list := make([]Override, 0, len(n.Items))
-	for _, item := range n.Items {
-		f := d.filled(item, "an override", overrideFields)
-		if item.Kind == Map && (f["key"] == nil || f["limit"] == nil) {
-			d.fail(item, in+"overrides: an override has a key and a limit, such as {key: 192.0.2.1, limit: 1000/1m}")
+	list := make([]Pair, 0, len(n.Members))
+	for i := range n.Members {
+		name := n.Members[i].Key.Value
+		value := n.Members[i].Value
+		if value.Kind == Null {
+			d.fail(n.Members[i].Key, fmt.Sprintf("%s: %q: has no value; write one, such as %s", in, shorten(name), example))
 			continue
 		}
-		list = append(list, Override{Key: d.texts(f["key"], in+"overrides: key"), Limit: d.needed(f["limit"], in+"overrides: limit")})
+		list = append(list, Pair{Name: name, Value: d.needed(value, fmt.Sprintf("%s: %q", in, shorten(name)))})
 	}
 	return list
 }

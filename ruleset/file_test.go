@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/match"
 )
 
 // decoded reads a file, and returns what is wrong with it as "line:column: text".
@@ -64,7 +66,7 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 		{`{"rules": [{"name": "a", "limit": "5/1m", "match": null, "burst": null}, {"name": "b", "limit": "5/1m", "match": {}}]}`, []string{
 			`1:43: match: has no value; write one, or take the line out`,
 			`1:58: burst: has no value; write one, or take the line out`,
-			`1:114: rule "b": match: is empty; write what the rule covers, or leave match out to cover all requests`,
+			`1:114: rule "b": match: is empty; write some of methods, hosts, paths, path_prefixes, headers, except_ips, or leave it out`,
 		}},
 		{`{}`, []string{
 			`1:1: has neither rules nor a domain; write rules: and a list of them`,
@@ -158,10 +160,10 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 			`1:70: rule "a": match: path_prefixes: "b" must begin with /`,
 		}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "match": {"headers": ["X-Plan"]}}]}`, []string{
-			`1:64: rule "a": match: headers: must be a map of fields and their values, such as X-Plan: free`,
+			`1:64: rule "a": match: headers: must be a map, such as X-Plan: free`,
 		}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "match": {"headers": {"X-Plan": ["free", "paid"]}}}]}`, []string{
-			`1:75: rule "a": match: headers: X-Plan: must be a single value, not a list`,
+			`1:75: rule "a": match: headers: "X-Plan": must be a single value, not a list`,
 		}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "match": {"except_ips": ["10.0.0.0/33"]}}]}`, []string{
 			`1:67: rule "a": match: except_ips: "10.0.0.0/33" must be an address or a network such as 10.0.0.0/8`,
@@ -190,10 +192,10 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 			`1:35: rule "a": tiers: limits: is missing; write a limit for each value, such as pro: 1000/1m`,
 		}},
 		{`{"rules": [{"name": "a", "tiers": {"source": "header:X-Plan", "limits": ["1/1m"]}}]}`, []string{
-			`1:73: rule "a": tiers: limits: must be a map of values and their limits, such as pro: 1000/1m`,
+			`1:73: rule "a": tiers: limits: must be a map, such as pro: 1000/1m`,
 		}},
 		{`{"rules": [{"name": "a", "tiers": {"source": "header:X-Plan", "limits": {"free": null, "*": "1/1m"}}}]}`, []string{
-			`1:74: rule "a": tiers: "free": has no limit; write one such as 100/1m, or unlimited`,
+			`1:74: rule "a": tiers: limits: "free": has no value; write one, such as pro: 1000/1m`,
 		}},
 		{`{"rules": [{"name": "a", "tiers": {"source": "header:X-Plan", "limits": {"free": "5 a minute", "*": "1/1m"}}}]}`, []string{
 			`1:82: rule "a": tiers: "free": limit "5 a minute": has no period; write <requests>/<period>, such as 100/1m`,
@@ -243,7 +245,7 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 			`1:56: rule "a": overrides: must be a list, such as - {key: 192.0.2.1, limit: 1000/1m}`,
 		}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "overrides": [{"key": "192.0.2.1"}]}]}`, []string{
-			`1:57: rule "a": overrides: an override has a key and a limit, such as {key: 192.0.2.1, limit: 1000/1m}`,
+			`1:57: rule "a": overrides: "192.0.2.1": limit: is missing; write one such as 1000/1m`,
 		}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "overrides": ["192.0.2.1"]}]}`, []string{
 			`1:57: an override must be a map with some of key, limit, not a text`,
@@ -310,43 +312,40 @@ func TestAllFieldsOfARuleAreRead(t *testing.T) {
 	if first.Line != 2 || first.Column != 2 {
 		t.Errorf("the first rule is in %d:%d", first.Line, first.Column)
 	}
-	m := first.Match
-	if m == nil {
-		t.Fatal("no match")
+	m := &match.Match{
+		Methods: []string{"POST", "PUT"}, Hosts: []string{"example.com"}, Paths: []string{"/login"}, PathPrefixes: []string{"/v1", "/v2"},
+		Headers: map[string]string{"X-Plan": "free"}, ExceptIPs: []string{"10.0.0.0/8"},
 	}
-	if m.Headers["X-Plan"] != "free" || m.Headers["X-Number"] != "5" || len(m.Headers) != 2 {
-		t.Errorf("headers %v", m.Headers)
-	}
-	lists := strings.Join(m.Methods, " ") + "|" + strings.Join(m.Hosts, " ") + "|" + strings.Join(m.Paths, " ") + "|" +
-		strings.Join(m.PathPrefixes, " ") + "|" + strings.Join(m.ExceptIPs, " ")
-	if lists != "POST PUT|example.com|/login|/v1 /v2|10.0.0.0/8" {
-		t.Errorf("match %s", lists)
-	}
-	want := RuleText{
+	want := written{
 		Name: "login", Match: m, Key: []string{"client_ip", "header:X-User"},
-		Tiers:     &Tiers{Source: "header:X-Plan", Limits: []Tier{{"pro", "100/1m"}, {"staff", "unlimited"}, {"*", "50/1m"}}},
-		Overrides: []Override{{Key: []string{"192.0.2.0/24", "bob"}, Limit: "1000/1m"}},
+		Tiers:     tiers("header:X-Plan", "pro", "100/1m", "staff", "unlimited", "*", "50/1m"),
+		Overrides: []override{{Key: []string{"192.0.2.0/24", "bob"}, Limit: "1000/1m"}},
 		Algorithm: "token_bucket", Burst: "20", Refill: "interval", Cost: "header:X-Cost", IPv4Prefix: "24", IPv6Prefix: "56",
 		Enforcement: "shadow", OnLimit: "reject", OnError: "open", OnMissingKey: "skip", CountRejected: "true",
 	}
-	if !reflect.DeepEqual(first.RuleText, want) {
-		t.Errorf("\n got %+v\nwant %+v", first.RuleText, want)
-	}
-	for i, want := range []RuleText{
+	text := textOf(want)
+	SetPairs(One(text, "match"), "headers", []Pair{{"X-Plan", "free"}, {"X-Number", "5"}}) // in their order
+	sameText(t, &first.RuleText, text)
+	for i, want := range []written{
 		{
 			Name: "conduct", Limit: "100/1m", Algorithm: "token_bucket", Enforcement: "soft 20% 30s", Penalty: []string{"1m", "1h"}, Concurrency: "5",
-			Candidate: &Candidate{Limit: "50/1m", Algorithm: "token_bucket", Burst: "9", Refill: "interval"},
+			Candidate: &candidate{Limit: "50/1m", Algorithm: "token_bucket", Burst: "9", Refill: "interval"},
 		},
 		{Name: "wait", Limit: "5/1s", Algorithm: "fixed_window", OnLimit: "delay", MaxWaiting: "9", MaxWaitingPerKey: "3"},
 		{Name: "failures", Limit: "5/1m", Count: []string{"401", "4xx"}, Penalty: []string{"10m"}},
 	} {
-		if got := f.Rules[3+i].RuleText; !reflect.DeepEqual(got, want) {
-			t.Errorf("\n got %+v\nwant %+v", got, want)
-		}
+		sameText(t, &f.Rules[3+i].RuleText, textOf(want))
 	}
 	daily := f.Rules[1]
-	if daily.Name != "daily" || daily.Limit != "1000/day" || daily.TimeZone != "UTC" || daily.Match != nil || daily.Burst != "" || f.Rules[2].MaxDelay != "2s" {
+	if daily.Name != "daily" || daily.Texts["limit"] != "1000/day" || daily.Texts["time_zone"] != "UTC" || len(daily.Objects) > 0 || daily.Texts["burst"] != "" || f.Rules[2].Texts["max_delay"] != "2s" {
 		t.Errorf("%+v %+v", daily, f.Rules[2])
+	}
+}
+
+func sameText(t *testing.T, got, want *RuleText) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("\n got %+v\nwant %+v", got, want)
 	}
 }
 

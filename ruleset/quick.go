@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"unicode/utf8"
-
-	"github.com/proxyweir/weir/match"
 )
 
 // QuickSet is Parse and NewSet for files in JSON, for interpreters: what is compiled there does most of the work, and a rule is made
@@ -164,89 +162,90 @@ func quickRules(list []interface{}) []FileRule {
 
 // quickRule reads a rule.
 func quickRule(m map[string]interface{}, t *RuleText) bool {
+	texts := make(map[string]string, len(m))
+	t.Texts = texts
+	known := kinds["rule"]
+	var kind FieldKind
 	for key, value := range m {
-		var into *string
-		switch key {
-		case "name":
-			into = &t.Name
-		case "limit":
-			into = &t.Limit
-		case "key":
-			if !quickTexts(value, &t.Key) {
-				return false
-			}
-			continue
-		case "match":
-			t.Match = &match.Match{}
-			if !quickMatch(value, t.Match) {
-				return false
-			}
-			continue
-		case "tiers":
-			t.Tiers = &Tiers{}
-			if !quickTiers(value, t.Tiers) {
-				return false
-			}
-			continue
-		case "overrides":
-			if !quickOverrides(value, t) {
-				return false
-			}
-			continue
-		case "time_zone":
-			into = &t.TimeZone
-		case "algorithm":
-			into = &t.Algorithm
-		case "burst":
-			into = &t.Burst
-		case "refill":
-			into = &t.Refill
-		case "cost":
-			into = &t.Cost
-		case "ipv4_prefix":
-			into = &t.IPv4Prefix
-		case "ipv6_prefix":
-			into = &t.IPv6Prefix
-		case "enforcement":
-			into = &t.Enforcement
-		case "on_limit":
-			into = &t.OnLimit
-		case "max_delay":
-			into = &t.MaxDelay
-		case "max_waiting":
-			into = &t.MaxWaiting
-		case "max_waiting_per_key":
-			into = &t.MaxWaitingPerKey
-		case "concurrency":
-			into = &t.Concurrency
-		case "count":
-			if !quickTexts(value, &t.Count) {
-				return false
-			}
-			continue
-		case "penalty":
-			if !quickTexts(value, &t.Penalty) {
-				return false
-			}
-			continue
-		case "candidate":
-			t.Candidate = &Candidate{}
-			if !quickCandidate(value, t.Candidate) {
-				return false
-			}
-			continue
-		case "on_error":
-			into = &t.OnError
-		case "on_missing_key":
-			into = &t.OnMissingKey
-		case "count_rejected":
-			into = &t.CountRejected
-		default:
+		kind = known[key]
+		if kind == 0 {
 			return false
 		}
-		if !quickText(value, into) {
+		if text, ok := value.(string); ok && kind < ManyTexts { // as most are
+			if text == "" {
+				return false
+			}
+			texts[key] = text
+		} else if kind < OneObject {
+			if !quickField(kind, key, value, &t.Object) {
+				return false
+			}
+		} else if !quickObjects(kind, key, value, t) {
 			return false
 		}
+	}
+	t.Name = texts["name"]
+	delete(texts, "name")
+	return true
+}
+
+// quickField reads a field that is no object.
+func quickField(kind FieldKind, key string, value interface{}, into *Object) bool {
+	if kind == ManyTexts {
+		var list []string
+		if !quickTexts(value, &list) {
+			return false
+		}
+		SetList(into, key, list)
+		return true
+	}
+	if kind != NamedTexts {
+		text := ""
+		if !quickText(value, &text) {
+			return false
+		}
+		SetText(into, key, text)
+		return true
+	}
+	m, ok := value.(map[string]interface{})
+	if !ok {
+		return false
+	}
+	pairs := make([]Pair, 0, len(m))
+	for name, one := range m {
+		text := ""
+		if !quickText(one, &text) {
+			return false
+		}
+		pairs = append(pairs, Pair{Name: name, Value: text})
+	}
+	SetPairs(into, key, pairs)
+	return true
+}
+
+// quickObjects reads the object of a field, or a list of them.
+func quickObjects(kind FieldKind, field string, value interface{}, t *RuleText) bool {
+	list := []interface{}{value}
+	if kind == ManyObjects {
+		many, ok := value.([]interface{})
+		if !ok {
+			return false
+		}
+		list = many
+	}
+	known := kinds[fieldOf(field).Of]
+	for i := range list {
+		m, ok := list[i].(map[string]interface{})
+		if !ok || len(m) == 0 {
+			return false
+		}
+		o := &Object{}
+		for key, one := range m {
+			if known[key] == 0 || !quickField(known[key], key, one, o) {
+				return false
+			}
+		}
+		AddObject(t, field, o)
 	}
 	return true
 }
@@ -285,123 +284,4 @@ func quickTexts(value interface{}, into *[]string) bool {
 	}
 	*into = texts
 	return len(texts) > 0
-}
-
-// quickMatch reads which requests a rule covers.
-func quickMatch(value interface{}, match *match.Match) bool {
-	m, ok := value.(map[string]interface{})
-	if !ok || len(m) == 0 {
-		return false
-	}
-	for key, v := range m {
-		var into *[]string
-		switch key {
-		case "hosts":
-			into = &match.Hosts
-		case "paths":
-			into = &match.Paths
-		case "path_prefixes":
-			into = &match.PathPrefixes
-		case "methods":
-			into = &match.Methods
-		case "except_ips":
-			into = &match.ExceptIPs
-		case "headers":
-			headers, ok := v.(map[string]interface{})
-			if !ok {
-				return false
-			}
-			match.Headers = make(map[string]string, len(headers))
-			for name, want := range headers {
-				text := ""
-				if !quickText(want, &text) {
-					return false
-				}
-				match.Headers[name] = text
-			}
-			continue
-		default:
-			return false
-		}
-		if !quickTexts(v, into) {
-			return false
-		}
-	}
-	return true
-}
-
-// quickTiers reads the limits by a value.
-func quickTiers(value interface{}, t *Tiers) bool {
-	m, ok := value.(map[string]interface{})
-	if !ok {
-		return false
-	}
-	for key, v := range m {
-		if key == "source" {
-			if !quickText(v, &t.Source) {
-				return false
-			}
-			continue
-		}
-		limits, ok := v.(map[string]interface{})
-		if !ok || key != "limits" {
-			return false
-		}
-		for name, limit := range limits {
-			tier := Tier{Value: name}
-			if !quickText(limit, &tier.Limit) {
-				return false
-			}
-			t.Limits = append(t.Limits, tier)
-		}
-	}
-	return true
-}
-
-// quickCandidate reads the limit that is compared with a rule's.
-func quickCandidate(value interface{}, t *Candidate) bool {
-	m, ok := value.(map[string]interface{})
-	if !ok {
-		return false
-	}
-	for key, v := range m {
-		var into *string
-		switch key {
-		case "limit":
-			into = &t.Limit
-		case "algorithm":
-			into = &t.Algorithm
-		case "burst":
-			into = &t.Burst
-		case "refill":
-			into = &t.Refill
-		case "time_zone":
-			into = &t.TimeZone
-		default:
-			return false
-		}
-		if !quickText(v, into) {
-			return false
-		}
-	}
-	return true
-}
-
-// quickOverrides reads the limits of single keys.
-func quickOverrides(value interface{}, t *RuleText) bool {
-	list, ok := value.([]interface{})
-	if !ok {
-		return false
-	}
-	t.Overrides = make([]Override, len(list))
-	for i := range list {
-		m, ok := list[i].(map[string]interface{})
-		if !ok || len(m) != 2 {
-			return false
-		}
-		if !quickTexts(m["key"], &t.Overrides[i].Key) || !quickText(m["limit"], &t.Overrides[i].Limit) {
-			return false
-		}
-	}
-	return true
 }

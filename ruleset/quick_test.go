@@ -48,14 +48,13 @@ func wordsOf(s *Set) string {
 	var b strings.Builder
 	for i, r := range s.Rules {
 		text := s.Files[0].Rules[i].RuleText
-		fmt.Fprintln(&b, r.Name, Spec(r), r.Shadow, r.Cost, r.CostFrom, r.SkipMissing, r.RejectMissing, r.Excepts, r.Matcher != nil, r.Advice, r.Limits.Single(), text.Key, text.Overrides)
-		if text.Match != nil {
-			fmt.Fprintln(&b, *text.Match)
-		}
-		if text.Tiers != nil {
-			tiers := append([]Tier(nil), text.Tiers.Limits...)
-			sort.Slice(tiers, func(i, j int) bool { return tiers[i].Value < tiers[j].Value })
-			fmt.Fprintln(&b, text.Tiers.Source, tiers)
+		fmt.Fprintln(&b, r.Name, Spec(r), r.Shadow, r.Cost, r.CostFrom, r.SkipMissing, r.RejectMissing, r.Excepts, r.Matcher != nil, r.Advice, r.Limits.Single(), text.Texts, text.Lists)
+		for _, f := range Schema["rule"] {
+			for _, o := range text.Objects[f.Name] {
+				pairs := append(append([]Pair(nil), o.Pairs["headers"]...), o.Pairs["limits"]...)
+				sort.Slice(pairs, func(i, j int) bool { return pairs[i].Name < pairs[j].Name })
+				fmt.Fprintln(&b, f.Name, o.Texts, o.Lists, pairs)
+			}
 		}
 		for _, one := range r.Limits.Rules() {
 			fmt.Fprintln(&b, one.Identity(), one.Limit().String(), one.CountRejected(), one.Limit().Delays(), one.Limit().MaxDelay())

@@ -57,6 +57,10 @@ type compiler struct {
 	text   *RuleText
 	rule   *Rule
 	errors []*FieldError
+
+	parts  int // of the key
+	keyOf  func(values []string) string
+	tierOf func(value string) string
 }
 
 // fail notes an error of a field. The text begins with the field's name.
@@ -74,6 +78,8 @@ func Compile(t *RuleText, in Context) (*Rule, []*FieldError) {
 func compile(t *RuleText, in Context, config *core.RuleConfig) (*Rule, []*FieldError) {
 	c := &compiler{text: t, rule: &Rule{Name: t.Name, Cost: 1}}
 	r := c.rule
+	c.keyOf = func(values []string) string { return KeyFor(r, values) }
+	c.tierOf = func(value string) string { return TierFor(r, value) }
 	if r.Name == "" {
 		r.Name = in.Name
 	}
@@ -123,11 +129,11 @@ func hasLimit(limits map[string]*core.Limit) bool {
 
 // setMatcher reads which requests the rule covers.
 func (c *compiler) setMatcher() {
-	m := c.text.Match
-	if m == nil || len(m.Methods)+len(m.Hosts)+len(m.Paths)+len(m.PathPrefixes)+len(m.Headers)+len(m.ExceptIPs) == 0 {
+	o := One(c.text, "match")
+	if o == nil || len(o.Lists)+len(o.Pairs) == 0 {
 		return
 	}
-	matcher, err := m.Compile()
+	matcher, err := MatchOf(o).Compile()
 	if err != nil {
 		text := strings.Replace(strings.Replace(err.Error(), "path prefixes:", "path_prefixes:", 1), "except IPs:", "except_ips:", 1)
 		field, _, _ := strings.Cut(strings.TrimPrefix(text, "match: "), ":")
@@ -135,20 +141,32 @@ func (c *compiler) setMatcher() {
 		return
 	}
 	c.rule.Matcher = matcher
-	c.rule.Excepts = len(m.ExceptIPs) > 0
+	c.rule.Excepts = len(o.Lists["except_ips"]) > 0
+}
+
+// MatchOf returns which requests a rule's match says.
+func MatchOf(o *Object) match.Match {
+	m := match.Match{Methods: o.Lists["methods"], Hosts: o.Lists["hosts"], Paths: o.Lists["paths"], PathPrefixes: o.Lists["path_prefixes"], ExceptIPs: o.Lists["except_ips"]}
+	if len(o.Pairs["headers"]) > 0 {
+		m.Headers = make(map[string]string)
+	}
+	for _, field := range o.Pairs["headers"] {
+		m.Headers[field.Name] = field.Value
+	}
+	return m
 }
 
 // setPrefixes reads how far addresses are masked.
 func (c *compiler) setPrefixes(standard match.Prefixes) {
-	ipv4 := c.number("ipv4_prefix", c.text.IPv4Prefix, 1, 32, int64(standard.IPv4))
-	ipv6 := c.number("ipv6_prefix", c.text.IPv6Prefix, 1, 128, int64(standard.IPv6))
+	ipv4 := c.number("ipv4_prefix", int64(standard.IPv4))
+	ipv6 := c.number("ipv6_prefix", int64(standard.IPv6))
 	c.rule.prefixes = match.Prefixes{IPv4: int(ipv4), IPv6: int(ipv6)}
 	c.rule.masksIPv4 = ipv4 > 0 && ipv4 < 32
 }
 
 // setKey reads the sources of the key.
 func (c *compiler) setKey() {
-	key := c.text.Key
+	key := c.text.Lists["key"]
 	if len(key) == 0 {
 		key = []string{"client_ip"}
 	}
@@ -203,46 +221,44 @@ func Spec(r *Rule) string { return KeySpec(r.Parts, r.prefixes) }
 func (c *compiler) setLimits(config *core.RuleConfig) core.MoreLimits {
 	t := c.text
 	var more core.MoreLimits
-	config.Concurrency = c.number("concurrency", t.Concurrency, 1, core.MaxRequests, 0)
+	config.Concurrency = c.number("concurrency", 0)
 	if c.isAlone() {
 		c.setAlone(config)
 		return more
 	}
 	wrong := len(c.errors)
-	common := c.commonLimit()
+	common := c.commonLimit(0)
 	if len(c.errors) > wrong { // whether the limits agree with it cannot be said; but whether one can be read
-		if text := strings.TrimSpace(t.Limit); text != "" && text != Unlimited {
+		if text := strings.TrimSpace(t.Texts["limit"]); text != "" && text != Unlimited {
 			if err := core.ParseLimit(text, &common); err != nil {
 				c.fail(err.Error(), "limit")
 			}
 		}
 		return more
 	}
-	hasOwn := strings.TrimSpace(t.Limit) != ""
-	if t.Tiers == nil && !hasOwn {
+	hasOwn := strings.TrimSpace(t.Texts["limit"]) != ""
+	if One(t, "tiers") == nil && !hasOwn {
 		c.fail("limit: is missing; write one such as 100/1m", "limit")
 		return more
 	}
 	if hasOwn {
-		config.Limit = c.limit(common, t.Limit, "limit", "limit")
+		config.Limit = c.limit(common, t.Texts["limit"], "limit", "limit")
 	}
-	if t.Tiers != nil {
+	if One(t, "tiers") != nil {
 		c.setTier()
 	}
-	if len(t.Overrides) > 0 {
-		if len(c.rule.Parts) == 0 || len(c.rule.Parts) < len(t.Key) { // of a key that is wrong nothing can be said
-			without := *t
-			without.Overrides = nil
-			t = &without
-		} else {
-			c.checkOverrides()
-		}
+	own := config.Limit
+	if One(t, "tiers") != nil {
+		own, more.Tiers = c.tiers(own, hasOwn, common)
 	}
-	own, more, errors := More(t, config.Limit, hasOwn, common, len(c.rule.Parts), c.keyOf, c.tierOf)
+	if len(t.Objects["overrides"]) > 0 && len(c.rule.Parts) > 0 && len(c.rule.Parts) >= len(t.Lists["key"]) { // of a key that is wrong nothing can be said
+		c.checkOverrides()
+		c.parts = len(c.rule.Parts)
+		more.Overrides = c.overrides(common)
+	}
 	config.Limit = own
-	c.errors = append(c.errors, errors...)
 	if common.Location != nil && len(c.errors) == wrong && !followsCalendar(own, more) {
-		c.fail(fmt.Sprintf("time_zone %q: only windows of the calendar have one (limit <requests>/day, /week or /month)", t.TimeZone), "time_zone")
+		c.fail(fmt.Sprintf("time_zone %q: only windows of the calendar have one (limit <requests>/day, /week or /month)", t.Texts["time_zone"]), "time_zone")
 	}
 	return more
 }
@@ -261,9 +277,9 @@ func followsCalendar(own *core.Limit, more core.MoreLimits) bool {
 
 // checkOverrides refuses overrides that no client could ever come under, and those of an address that would be of its whole network.
 func (c *compiler) checkOverrides() {
-	for i := range c.text.Overrides {
-		values := c.text.Overrides[i].Key
-		if len(values) != len(c.rule.Parts) { // which More says
+	for i, o := range c.text.Objects["overrides"] {
+		values := o.Lists["key"]
+		if len(values) != len(c.rule.Parts) { // which overrides says
 			continue
 		}
 		for j := range c.rule.Parts {
@@ -304,34 +320,30 @@ func isAddress(part *Part) bool {
 	return part.Address || part.Source.String() == "remote_ip"
 }
 
-// commonLimit reads what all limits of the rule have in common.
-func (c *compiler) commonLimit() core.LimitConfig {
+// commonLimit reads what all limits of the rule have in common. algorithm is the one that they have where none is said.
+func (c *compiler) commonLimit(algorithm core.Algorithm) core.LimitConfig {
 	t := c.text
-	var common core.LimitConfig
-	if text := strings.TrimSpace(t.Algorithm); text != "" {
+	common := core.LimitConfig{Algorithm: algorithm}
+	if text := strings.TrimSpace(t.Texts["algorithm"]); text != "" {
 		a, err := core.ParseAlgorithm(text)
 		if err != nil {
 			c.fail(err.Error(), "algorithm")
 		}
 		common.Algorithm = a
 	}
-	common.Burst = c.number("burst", t.Burst, 1, core.MaxRequests, 0)
-	if err := words.CheckWord("refill", t.Refill, []string{"continuous", "interval"}); err != nil {
-		c.fail(err.Error(), "refill")
-	} else if t.Refill != "" && common.Algorithm != core.TokenBucket {
-		c.fail(fmt.Sprintf("refill %q: only token_bucket is refilled", t.Refill), "refill")
+	common.Burst = c.number("burst", 0)
+	refill, right := c.word("refill")
+	if right && refill != "" && common.Algorithm != core.TokenBucket {
+		c.fail(fmt.Sprintf("refill %q: only token_bucket is refilled", refill), "refill")
 	}
-	common.Interval = t.Refill == "interval"
-	delays, err := ParseOnLimit(t.OnLimit)
-	if err != nil {
-		c.fail(err.Error(), "on_limit")
-	}
-	common.Delays = delays
-	common.MaxDelay = c.duration("max_delay", t.MaxDelay, time.Millisecond, time.Hour)
-	if t.TimeZone != "" {
-		location, err := time.LoadLocation(t.TimeZone)
-		if err != nil || t.TimeZone == "Local" {
-			c.fail(fmt.Sprintf("time_zone %q: must be a name of the time zone database, such as UTC or Europe/Berlin", t.TimeZone), "time_zone")
+	common.Interval = refill == "interval"
+	onLimit, _ := c.word("on_limit")
+	common.Delays = onLimit == "delay"
+	common.MaxDelay = c.duration("max_delay")
+	if t.Texts["time_zone"] != "" {
+		location, err := time.LoadLocation(t.Texts["time_zone"])
+		if err != nil || t.Texts["time_zone"] == "Local" {
+			c.fail(fmt.Sprintf("time_zone %q: must be a name of the time zone database, such as UTC or Europe/Berlin", t.Texts["time_zone"]), "time_zone")
 		} else {
 			common.Location = location
 		}
@@ -375,7 +387,7 @@ func (c *compiler) limit(common core.LimitConfig, text, name string, path ...str
 
 // setTier reads what the tier of a request is taken from.
 func (c *compiler) setTier() {
-	text := strings.TrimSpace(c.text.Tiers.Source)
+	text := strings.TrimSpace(One(c.text, "tiers").Texts["source"])
 	if text == "" {
 		return
 	}
@@ -392,12 +404,12 @@ func (c *compiler) setTier() {
 	if kind == "client_ip" || kind == "remote_ip" {
 		c.checkTierAddresses()
 	}
-	for _, tier := range c.text.Tiers.Limits {
-		if tier.Value == AnyTier {
+	for _, tier := range One(c.text, "tiers").Pairs["limits"] {
+		if tier.Name == AnyTier {
 			continue
 		}
-		if _, err := source.Spell(tier.Value); err != nil {
-			c.fail("tiers: "+err.Error(), "tiers", "limits", tier.Value)
+		if _, err := source.Spell(tier.Name); err != nil {
+			c.fail("tiers: "+err.Error(), "tiers", "limits", tier.Name)
 		}
 	}
 	c.rule.tier = &source
@@ -408,9 +420,9 @@ func (c *compiler) setTier() {
 
 // checkTierAddresses refuses tiers that no address can be.
 func (c *compiler) checkTierAddresses() {
-	for _, tier := range c.text.Tiers.Limits {
-		if _, err := netip.ParseAddr(tier.Value); err != nil && tier.Value != AnyTier {
-			c.fail(fmt.Sprintf("tiers: %q: must be an address, since the tier is one; overrides with a prefix beside them are for networks", tier.Value), "tiers", "limits", tier.Value)
+	for _, tier := range One(c.text, "tiers").Pairs["limits"] {
+		if _, err := netip.ParseAddr(tier.Name); err != nil && tier.Name != AnyTier {
+			c.fail(fmt.Sprintf("tiers: %q: must be an address, since the tier is one; overrides with a prefix beside them are for networks", tier.Name), "tiers", "limits", tier.Name)
 		}
 	}
 }
@@ -420,39 +432,22 @@ func TierAdvice(kind, name string) string {
 	return fmt.Sprintf("tiers: the %s %s is what the client sends, so that it can choose its own limit; have the proxy set it to what it knows, or delete it from requests", kind, name)
 }
 
-// More reads the tiers and overrides of a rule, for who reads the rest of it otherwise. own is the rule's own limit, which it may
-// leave to the tiers: hasOwn says whether it has said anything; common is what all its limits have in common; keyOf returns the key
-// that requests with these values have, of which there are so many as the key has parts, and tierOf the tier of those with that value. It
-// returns the limit of all others, too.
-func More(t *RuleText, own *core.Limit, hasOwn bool, common core.LimitConfig, parts int, keyOf func([]string) string, tierOf func(string) string) (*core.Limit, core.MoreLimits, []*FieldError) {
-	c := &compiler{text: t}
-	var more core.MoreLimits
-	if t.Tiers != nil {
-		own, more.Tiers = c.tiers(own, hasOwn, common, tierOf)
-	}
-	if len(t.Overrides) > 0 {
-		more.Overrides = c.overrides(common, parts, keyOf)
-	}
-	return own, more, c.errors
-}
-
 // tiers reads the limits by tier, and returns the rule's own, which may be the one for any value, too.
-func (c *compiler) tiers(own *core.Limit, hasOwn bool, common core.LimitConfig, tierOf func(string) string) (*core.Limit, map[string]*core.Limit) {
-	t := c.text.Tiers
-	if strings.TrimSpace(t.Source) == "" {
+func (c *compiler) tiers(own *core.Limit, hasOwn bool, common core.LimitConfig) (*core.Limit, map[string]*core.Limit) {
+	t := One(c.text, "tiers")
+	if strings.TrimSpace(t.Texts["source"]) == "" {
 		c.fail("tiers: source: is missing; write what the tier is read from, such as header:X-Plan", "tiers")
 	}
-	limits := make(map[string]*core.Limit, len(t.Limits))
-	for i := range t.Limits {
-		tier := &t.Limits[i]
-		name := fmt.Sprintf("tiers: %q", tier.Value)
-		limit := c.limit(common, tier.Limit, name, "tiers", "limits", tier.Value)
-		value := tier.Value
+	limits := make(map[string]*core.Limit, len(t.Pairs["limits"]))
+	for _, tier := range t.Pairs["limits"] {
+		name := fmt.Sprintf("tiers: %q", tier.Name)
+		limit := c.limit(common, tier.Value, name, "tiers", "limits", tier.Name)
+		value := tier.Name
 		if value != AnyTier {
-			value = tierOf(value)
+			value = c.tierOf(value)
 		}
 		if _, twice := limits[value]; twice {
-			c.fail(name+": is there twice; keep one", "tiers", "limits", tier.Value)
+			c.fail(name+": is there twice; keep one", "tiers", "limits", tier.Name)
 		}
 		limits[value] = limit
 	}
@@ -474,22 +469,26 @@ func (c *compiler) tiers(own *core.Limit, hasOwn bool, common core.LimitConfig, 
 }
 
 // overrides reads the limits of single keys.
-func (c *compiler) overrides(common core.LimitConfig, parts int, keyOf func([]string) string) map[string]*core.Limit {
-	limits := make(map[string]*core.Limit, len(c.text.Overrides))
-	for i := range c.text.Overrides {
-		o := &c.text.Overrides[i]
+func (c *compiler) overrides(common core.LimitConfig) map[string]*core.Limit {
+	limits := make(map[string]*core.Limit, len(c.text.Objects["overrides"]))
+	for i, o := range c.text.Objects["overrides"] {
+		values := o.Lists["key"]
 		place := strconv.Itoa(i)
-		name := fmt.Sprintf("overrides: %q", strings.Join(o.Key, " "))
-		if len(o.Key) == 0 || len(o.Key) == 1 && o.Key[0] == "" {
+		name := fmt.Sprintf("overrides: %q", strings.Join(values, " "))
+		if len(values) == 0 || len(values) == 1 && values[0] == "" {
 			c.fail("overrides: key: is missing; write the key whose limit it is", "overrides", place)
 			continue
 		}
-		if len(o.Key) != parts {
-			c.fail(fmt.Sprintf("%s: has %d values, and the rule's key %d parts", name, len(o.Key), parts), "overrides", place, "key")
+		if len(values) != c.parts {
+			c.fail(fmt.Sprintf("%s: has %d values, and the rule's key %d parts", name, len(values), c.parts), "overrides", place, "key")
 			continue
 		}
-		limit := c.limit(common, o.Limit, name, "overrides", place, "limit")
-		key := keyOf(o.Key)
+		if o.Texts["limit"] == "" {
+			c.fail(name+": limit: is missing; write one such as 1000/1m", "overrides", place)
+			continue
+		}
+		limit := c.limit(common, o.Texts["limit"], name, "overrides", place, "limit")
+		key := c.keyOf(values)
 		if _, twice := limits[key]; twice {
 			c.fail(name+": is there twice; keep one", "overrides", place, "key")
 		}
@@ -497,10 +496,6 @@ func (c *compiler) overrides(common core.LimitConfig, parts int, keyOf func([]st
 	}
 	return limits
 }
-
-func (c *compiler) keyOf(values []string) string { return KeyFor(c.rule, values) }
-
-func (c *compiler) tierOf(value string) string { return TierFor(c.rule, value) }
 
 // TierFor returns the tier of requests whose source of it has that value, as tiers name them.
 func TierFor(r *Rule, value string) string {
@@ -549,7 +544,7 @@ func join(values []string) string {
 
 // setCost reads what a request costs.
 func (c *compiler) setCost(config *core.RuleConfig, more core.MoreLimits) {
-	text := strings.TrimSpace(c.text.Cost)
+	text := strings.TrimSpace(c.text.Texts["cost"])
 	if text == "" || c.isAlone() {
 		return
 	}
@@ -557,7 +552,7 @@ func (c *compiler) setCost(config *core.RuleConfig, more core.MoreLimits) {
 	if named && (kind == "header" || kind == "query" || kind == "cookie") {
 		source, err := match.ParseSource(text)
 		if err != nil {
-			c.fail(fmt.Sprintf("cost %q: write %s:NAME", c.text.Cost, kind), "cost")
+			c.fail(fmt.Sprintf("cost %q: write %s:NAME", c.text.Texts["cost"], kind), "cost")
 		}
 		c.rule.CostFrom = &source
 		return
@@ -593,22 +588,19 @@ func smaller(a, b *core.Limit) *core.Limit {
 
 // setWords reads the fields that take one of a few words.
 func (c *compiler) setWords(config *core.RuleConfig) {
-	t := c.text
-	if err := words.CheckWord("on_missing_key", t.OnMissingKey, []string{"share", "skip", "reject"}); err != nil {
-		c.fail(err.Error(), "on_missing_key")
-	}
-	c.rule.SkipMissing = t.OnMissingKey == "skip"
-	c.rule.RejectMissing = t.OnMissingKey == "reject"
-	onError, err := core.ParseOnError(t.OnError)
+	missing, _ := c.word("on_missing_key")
+	c.rule.SkipMissing = missing == "skip"
+	c.rule.RejectMissing = missing == "reject"
+	onError, err := core.ParseOnError(c.text.Texts["on_error"])
 	if err != nil {
 		c.fail(err.Error(), "on_error")
 	}
 	config.OnError = onError
-	config.CountRejected = isTrue(t.CountRejected)
-	switch strings.ToLower(strings.TrimSpace(t.CountRejected)) {
+	config.CountRejected = isTrue(c.text.Texts["count_rejected"])
+	switch strings.ToLower(strings.TrimSpace(c.text.Texts["count_rejected"])) {
 	case "true", "1", "false", "0", "":
 	default:
-		c.fail(fmt.Sprintf("count_rejected %q: must be true or false", t.CountRejected), "count_rejected")
+		c.fail(fmt.Sprintf("count_rejected %q: must be true or false", c.text.Texts["count_rejected"]), "count_rejected")
 	}
 }
 
@@ -618,29 +610,52 @@ func isTrue(text string) bool {
 	return word == "true" || word == "1"
 }
 
-// number reads a whole number from least to most, or takes the standard one where there is none.
-func (c *compiler) number(field, value string, least, most, standard int64) int64 {
-	text := strings.TrimSpace(value)
+// word returns what is said of a field that takes one of a few words, and reports whether that is one; "" is its default.
+func (c *compiler) word(field string) (word string, right bool) {
+	word = c.text.Texts[field]
+	if word == "" {
+		return word, true
+	}
+	if err := CheckWord(fieldOf(field), word); err != nil {
+		c.fail(err.Error(), field)
+		return word, false
+	}
+	return word, true
+}
+
+// CheckWord says why a word cannot be that of a field. The error begins with the field.
+func CheckWord(f *Field, word string) error {
+	if word == f.Later && word != "" {
+		return fmt.Errorf("%s %q: is not in this version; use %s", f.Name, word, strings.Join(f.Words, " or "))
+	}
+	return words.CheckWord(f.Name, word, f.Words)
+}
+
+// number reads a whole number, or takes the standard one where there is none.
+func (c *compiler) number(field string, standard int64) int64 {
+	text := strings.TrimSpace(c.text.Texts[field])
 	if text == "" {
 		return standard
 	}
+	f := fieldOf(field)
 	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < least || n > most {
-		c.fail(fmt.Sprintf("%s %q: must be a whole number from %d to %d", field, value, least, most), field)
+	if err != nil || n < f.Least || n > f.Most {
+		c.fail(fmt.Sprintf("%s %q: must be a whole number from %d to %d", field, c.text.Texts[field], f.Least, f.Most), field)
 		return standard
 	}
 	return n
 }
 
-// duration reads a duration from least to most, 0 where there is none.
-func (c *compiler) duration(field, value string, least, most time.Duration) time.Duration {
-	text := strings.TrimSpace(value)
+// duration reads a duration, 0 where there is none.
+func (c *compiler) duration(field string) time.Duration {
+	text := strings.TrimSpace(c.text.Texts[field])
 	if text == "" {
 		return 0
 	}
+	f := fieldOf(field)
 	d, err := time.ParseDuration(text)
-	if err != nil || d < least || d > most {
-		c.fail(fmt.Sprintf("%s %q: must be a duration from %s to %s", field, value, shortly(least), shortly(most)), field)
+	if err != nil || int64(d) < f.Least || int64(d) > f.Most {
+		c.fail(fmt.Sprintf("%s %q: must be a duration from %s to %s", field, c.text.Texts[field], shortly(time.Duration(f.Least)), shortly(time.Duration(f.Most))), field)
 		return 0
 	}
 	return d

@@ -13,14 +13,14 @@ import (
 
 // compiledRule compiles a rule, whose name and limit are there unless they are said, and returns what is wrong with it as
 // "path: text".
-func compiledRule(text RuleText) (*Rule, []string) {
+func compiledRule(text written) (*Rule, []string) {
 	if text.Name == "" {
 		text.Name = "r"
 	}
 	if text.Limit == "" && text.Tiers == nil {
 		text.Limit = "100/1m"
 	}
-	r, errors := Compile(&text, Context{Prefixes: Standard})
+	r, errors := Compile(textOf(text), Context{Prefixes: Standard})
 	list := make([]string, 0, len(errors))
 	for _, e := range errors {
 		list = append(list, strings.Join(e.Path, ".")+": "+e.Error())
@@ -28,7 +28,7 @@ func compiledRule(text RuleText) (*Rule, []string) {
 	return r, list
 }
 
-func mustCompile(t *testing.T, text RuleText) *Rule {
+func mustCompile(t *testing.T, text written) *Rule {
 	t.Helper()
 	r, errors := compiledRule(text)
 	if len(errors) > 0 {
@@ -37,10 +37,10 @@ func mustCompile(t *testing.T, text RuleText) *Rule {
 	return r
 }
 
-func tiers(source string, pairs ...string) *Tiers {
-	t := &Tiers{Source: source}
+func tiers(source string, pairs ...string) *writtenTiers {
+	t := &writtenTiers{source: source}
 	for i := 0; i+1 < len(pairs); i += 2 {
-		t.Limits = append(t.Limits, Tier{pairs[i], pairs[i+1]})
+		t.limits = append(t.limits, Pair{pairs[i], pairs[i+1]})
 	}
 	return t
 }
@@ -48,137 +48,137 @@ func tiers(source string, pairs ...string) *Tiers {
 func TestCompileSaysAllThatIsWrong(t *testing.T) {
 	const sources = "client_ip, remote_ip, host, method, path, header, cookie, query, static"
 	for _, c := range []struct {
-		text RuleText
+		text written
 		want []string
 	}{
-		{RuleText{Name: "a b"}, []string{`name: name "a b": must be 1 to 64 of A-Z a-z 0-9 _ . -`}},
-		{RuleText{Limit: "unlimited", OnMissingKey: "reject"}, []string{`on_missing_key: on_missing_key "reject": has no effect on a rule without any limit; write a limit, or leave it out`}},
-		{RuleText{Limit: " "}, []string{`limit: limit: is missing; write one such as 100/1m`}},
-		{RuleText{Limit: "100"}, []string{`limit: limit "100": has no period; write <requests>/<period>, such as 100/1m`}},
-		{RuleText{Limit: "0/1m"}, []string{`limit: limit "0/1m": the requests must be a whole number from 1 to 1000000000`}},
-		{RuleText{Limit: "Unlimited"}, []string{`limit: limit "Unlimited": has no period; write <requests>/<period>, such as 100/1m (did you mean unlimited?)`}},
-		{RuleText{Limit: "100001/1m", Algorithm: "sliding_window_log"}, []string{`limit: limit "100001/1m": requests 100001: a sliding_window_log keeps a time for each request and takes at most 100000; sliding_window_counter takes more`}},
-		{RuleText{Limit: "5/day", Algorithm: "token_bucket"}, []string{`limit: limit "5/day": period "day": only fixed_window follows the calendar, not token_bucket; write a duration such as 24h`}},
-		{RuleText{Match: &match.Match{Methods: []string{""}}}, []string{`match.methods: match: methods: "" is not a method; write one such as POST, each for itself`}},
-		{RuleText{Match: &match.Match{Hosts: []string{"a/b"}}}, []string{`match.hosts: match: hosts: "a/b" must be a host name without port, or *. and one`}},
-		{RuleText{Match: &match.Match{PathPrefixes: []string{"v1"}}}, []string{`match.path_prefixes: match: path_prefixes: "v1" must begin with /`}},
-		{RuleText{Match: &match.Match{ExceptIPs: []string{"x"}}}, []string{`match.except_ips: match: except_ips: "x" must be an address or a network such as 10.0.0.0/8`}},
-		{RuleText{Match: &match.Match{Headers: map[string]string{"": "x"}}}, []string{`match.headers: match: headers: "" cannot be the name of a header field`}},
-		{RuleText{Key: []string{"ip"}}, []string{`key.0: key "ip": the source must be one of ` + sources}},
-		{RuleText{Key: []string{"host", "header"}}, []string{`key.1: key "header": write header:NAME`}},
-		{RuleText{Key: []string{"{http.request.host}"}}, []string{`key.0: key "{http.request.host}": the source must be one of ` + sources + `; placeholders are Caddy's alone: have request_header set a field to it, and take header:NAME`}},
-		{RuleText{Algorithm: "bucket"}, []string{`algorithm: algorithm "bucket": must be one of token_bucket, leaky_bucket, fixed_window, sliding_window_log, sliding_window_counter`}},
-		{RuleText{Algorithm: "bucket", Limit: "x"}, []string{`algorithm: algorithm "bucket": must be one of token_bucket, leaky_bucket, fixed_window, sliding_window_log, sliding_window_counter`, `limit: limit "x": has no period; write <requests>/<period>, such as 100/1m`}},
-		{RuleText{Burst: "0"}, []string{`burst: burst "0": must be a whole number from 1 to 1000000000`}},
-		{RuleText{Burst: "5"}, []string{`burst: burst 5: only token_bucket and leaky_bucket have a burst, not sliding_window_counter`}},
-		{RuleText{Algorithm: "token_bucket", Limit: "1/366d", Burst: "1000"}, []string{`burst: burst 1000: at 1 per 366d a full bucket would take more than 10 years to drain`}},
-		{RuleText{Refill: "intervall"}, []string{`refill: refill "intervall": must be continuous or interval (did you mean interval?)`}},
-		{RuleText{Refill: "interval"}, []string{`refill: refill "interval": only token_bucket is refilled`}},
-		{RuleText{Cost: "0"}, []string{`cost: cost "0": must be a whole number from 1 to 1000000000, or header:NAME, query:NAME or cookie:NAME that has one`}},
-		{RuleText{Cost: "header:"}, []string{`cost: cost "header:": write header:NAME`}},
-		{RuleText{Cost: "path"}, []string{`cost: cost "path": must be a whole number from 1 to 1000000000, or header:NAME, query:NAME or cookie:NAME that has one`}},
-		{RuleText{Cost: "101"}, []string{`cost: cost 101: is more than the limit 100/1m sliding_window_counter can ever hold, which is 100, so that every request would be rejected`}},
-		{RuleText{Cost: "9", Tiers: tiers("path", "/a", "8/1m", "/b", "7/1m", "/c", "7/1h", "*", "10/1m")}, []string{`cost: cost 9: is more than the limit 7/1h sliding_window_counter can ever hold, which is 7, so that every request would be rejected`}},
-		{RuleText{Cost: "9", Overrides: []Override{{[]string{"192.0.2.1"}, "8/1m"}}}, []string{`cost: cost 9: is more than the limit 8/1m sliding_window_counter can ever hold, which is 8, so that every request would be rejected`}},
-		{RuleText{MaxDelay: "5s"}, []string{`max_delay: max_delay 5s: only leaky_bucket and on_limit delay hold requests, not sliding_window_counter`}},
-		{RuleText{Algorithm: "leaky_bucket", MaxDelay: "2h"}, []string{`max_delay: max_delay "2h": must be a duration from 1ms to 1h`}},
-		{RuleText{Algorithm: "leaky_bucket", MaxDelay: "5"}, []string{`max_delay: max_delay "5": must be a duration from 1ms to 1h`}},
-		{RuleText{TimeZone: "Berlin", Limit: "5/day"}, []string{`time_zone: time_zone "Berlin": must be a name of the time zone database, such as UTC or Europe/Berlin`}},
-		{RuleText{TimeZone: "Local", Limit: "5/day"}, []string{`time_zone: time_zone "Local": must be a name of the time zone database, such as UTC or Europe/Berlin`}},
-		{RuleText{TimeZone: "UTC"}, []string{`time_zone: time_zone "UTC": only windows of the calendar have one (limit <requests>/day, /week or /month)`}},
-		{RuleText{TimeZone: "UTC", Tiers: tiers("path", "*", "5/1m")}, []string{`time_zone: time_zone "UTC": only windows of the calendar have one (limit <requests>/day, /week or /month)`}},
-		{RuleText{TimeZone: "UTC", Limit: "unlimited"}, []string{`time_zone: time_zone "UTC": only windows of the calendar have one (limit <requests>/day, /week or /month)`}},
-		{RuleText{IPv4Prefix: "33"}, []string{`ipv4_prefix: ipv4_prefix "33": must be a whole number from 1 to 32`}},
-		{RuleText{IPv6Prefix: "0"}, []string{`ipv6_prefix: ipv6_prefix "0": must be a whole number from 1 to 128`}},
-		{RuleText{Enforcement: "shadows"}, []string{`enforcement: enforcement "shadows": must be hard, shadow or soft <percent> <duration> (did you mean shadow?)`}},
-		{RuleText{OnLimit: "defer"}, []string{`on_limit: on_limit "defer": is not in this version; use reject or delay`}},
-		{RuleText{OnLimit: "drop"}, []string{`on_limit: on_limit "drop": must be reject or delay`}},
-		{RuleText{OnError: "close"}, []string{`on_error: on_error "close": must be one of local, open, closed (did you mean closed?)`}},
-		{RuleText{OnMissingKey: "skipp"}, []string{`on_missing_key: on_missing_key "skipp": must be share, skip or reject (did you mean skip?)`}},
-		{RuleText{CountRejected: "yes"}, []string{`count_rejected: count_rejected "yes": must be true or false`}},
-		{RuleText{Tiers: tiers("", "*", "5/1m")}, []string{`tiers: tiers: source: is missing; write what the tier is read from, such as header:X-Plan`}},
-		{RuleText{Tiers: tiers("plan", "*", "5/1m")}, []string{`tiers.source: tiers: source "plan": the source must be one of ` + sources}},
-		{RuleText{Tiers: tiers("path")}, []string{`tiers: tiers: limits: is missing; write a limit for each value, such as pro: 1000/1m`}},
-		{RuleText{Tiers: tiers("path", "/pro", "9/1m")}, []string{`tiers.limits: tiers: say nothing of other values; write "*": 50/1m, or limit beside the tiers`}},
-		{RuleText{Limit: "5/1m", Tiers: tiers("path", "/pro", "9/1m", "*", "5/1m")}, []string{`tiers.limits.*: tiers: "*": stands beside limit, which is for all values without a tier, too; keep one`}},
-		{RuleText{Limit: "unlimited", Tiers: tiers("path", "/pro", "9/1m", "*", "5/1m")}, []string{`tiers.limits.*: tiers: "*": stands beside limit, which is for all values without a tier, too; keep one`}},
-		{RuleText{Tiers: tiers("path", "/pro", "9/1m", "/pro", "8/1m", "*", "5/1m")}, []string{`tiers.limits./pro: tiers: "/pro": is there twice; keep one`}},
-		{RuleText{Tiers: tiers("path", "/pro", "9", "*", "many")}, []string{
+		{written{Name: "a b"}, []string{`name: name "a b": must be 1 to 64 of A-Z a-z 0-9 _ . -`}},
+		{written{Limit: "unlimited", OnMissingKey: "reject"}, []string{`on_missing_key: on_missing_key "reject": has no effect on a rule without any limit; write a limit, or leave it out`}},
+		{written{Limit: " "}, []string{`limit: limit: is missing; write one such as 100/1m`}},
+		{written{Limit: "100"}, []string{`limit: limit "100": has no period; write <requests>/<period>, such as 100/1m`}},
+		{written{Limit: "0/1m"}, []string{`limit: limit "0/1m": the requests must be a whole number from 1 to 1000000000`}},
+		{written{Limit: "Unlimited"}, []string{`limit: limit "Unlimited": has no period; write <requests>/<period>, such as 100/1m (did you mean unlimited?)`}},
+		{written{Limit: "100001/1m", Algorithm: "sliding_window_log"}, []string{`limit: limit "100001/1m": requests 100001: a sliding_window_log keeps a time for each request and takes at most 100000; sliding_window_counter takes more`}},
+		{written{Limit: "5/day", Algorithm: "token_bucket"}, []string{`limit: limit "5/day": period "day": only fixed_window follows the calendar, not token_bucket; write a duration such as 24h`}},
+		{written{Match: &match.Match{Methods: []string{""}}}, []string{`match.methods: match: methods: "" is not a method; write one such as POST, each for itself`}},
+		{written{Match: &match.Match{Hosts: []string{"a/b"}}}, []string{`match.hosts: match: hosts: "a/b" must be a host name without port, or *. and one`}},
+		{written{Match: &match.Match{PathPrefixes: []string{"v1"}}}, []string{`match.path_prefixes: match: path_prefixes: "v1" must begin with /`}},
+		{written{Match: &match.Match{ExceptIPs: []string{"x"}}}, []string{`match.except_ips: match: except_ips: "x" must be an address or a network such as 10.0.0.0/8`}},
+		{written{Match: &match.Match{Headers: map[string]string{"": "x"}}}, []string{`match.headers: match: headers: "" cannot be the name of a header field`}},
+		{written{Key: []string{"ip"}}, []string{`key.0: key "ip": the source must be one of ` + sources}},
+		{written{Key: []string{"host", "header"}}, []string{`key.1: key "header": write header:NAME`}},
+		{written{Key: []string{"{http.request.host}"}}, []string{`key.0: key "{http.request.host}": the source must be one of ` + sources + `; placeholders are Caddy's alone: have request_header set a field to it, and take header:NAME`}},
+		{written{Algorithm: "bucket"}, []string{`algorithm: algorithm "bucket": must be one of token_bucket, leaky_bucket, fixed_window, sliding_window_log, sliding_window_counter`}},
+		{written{Algorithm: "bucket", Limit: "x"}, []string{`algorithm: algorithm "bucket": must be one of token_bucket, leaky_bucket, fixed_window, sliding_window_log, sliding_window_counter`, `limit: limit "x": has no period; write <requests>/<period>, such as 100/1m`}},
+		{written{Burst: "0"}, []string{`burst: burst "0": must be a whole number from 1 to 1000000000`}},
+		{written{Burst: "5"}, []string{`burst: burst 5: only token_bucket and leaky_bucket have a burst, not sliding_window_counter`}},
+		{written{Algorithm: "token_bucket", Limit: "1/366d", Burst: "1000"}, []string{`burst: burst 1000: at 1 per 366d a full bucket would take more than 10 years to drain`}},
+		{written{Refill: "intervall"}, []string{`refill: refill "intervall": must be continuous or interval (did you mean interval?)`}},
+		{written{Refill: "interval"}, []string{`refill: refill "interval": only token_bucket is refilled`}},
+		{written{Cost: "0"}, []string{`cost: cost "0": must be a whole number from 1 to 1000000000, or header:NAME, query:NAME or cookie:NAME that has one`}},
+		{written{Cost: "header:"}, []string{`cost: cost "header:": write header:NAME`}},
+		{written{Cost: "path"}, []string{`cost: cost "path": must be a whole number from 1 to 1000000000, or header:NAME, query:NAME or cookie:NAME that has one`}},
+		{written{Cost: "101"}, []string{`cost: cost 101: is more than the limit 100/1m sliding_window_counter can ever hold, which is 100, so that every request would be rejected`}},
+		{written{Cost: "9", Tiers: tiers("path", "/a", "8/1m", "/b", "7/1m", "/c", "7/1h", "*", "10/1m")}, []string{`cost: cost 9: is more than the limit 7/1h sliding_window_counter can ever hold, which is 7, so that every request would be rejected`}},
+		{written{Cost: "9", Overrides: []override{{[]string{"192.0.2.1"}, "8/1m"}}}, []string{`cost: cost 9: is more than the limit 8/1m sliding_window_counter can ever hold, which is 8, so that every request would be rejected`}},
+		{written{MaxDelay: "5s"}, []string{`max_delay: max_delay 5s: only leaky_bucket and on_limit delay hold requests, not sliding_window_counter`}},
+		{written{Algorithm: "leaky_bucket", MaxDelay: "2h"}, []string{`max_delay: max_delay "2h": must be a duration from 1ms to 1h`}},
+		{written{Algorithm: "leaky_bucket", MaxDelay: "5"}, []string{`max_delay: max_delay "5": must be a duration from 1ms to 1h`}},
+		{written{TimeZone: "Berlin", Limit: "5/day"}, []string{`time_zone: time_zone "Berlin": must be a name of the time zone database, such as UTC or Europe/Berlin`}},
+		{written{TimeZone: "Local", Limit: "5/day"}, []string{`time_zone: time_zone "Local": must be a name of the time zone database, such as UTC or Europe/Berlin`}},
+		{written{TimeZone: "UTC"}, []string{`time_zone: time_zone "UTC": only windows of the calendar have one (limit <requests>/day, /week or /month)`}},
+		{written{TimeZone: "UTC", Tiers: tiers("path", "*", "5/1m")}, []string{`time_zone: time_zone "UTC": only windows of the calendar have one (limit <requests>/day, /week or /month)`}},
+		{written{TimeZone: "UTC", Limit: "unlimited"}, []string{`time_zone: time_zone "UTC": only windows of the calendar have one (limit <requests>/day, /week or /month)`}},
+		{written{IPv4Prefix: "33"}, []string{`ipv4_prefix: ipv4_prefix "33": must be a whole number from 1 to 32`}},
+		{written{IPv6Prefix: "0"}, []string{`ipv6_prefix: ipv6_prefix "0": must be a whole number from 1 to 128`}},
+		{written{Enforcement: "shadows"}, []string{`enforcement: enforcement "shadows": must be hard, shadow or soft <percent> <duration> (did you mean shadow?)`}},
+		{written{OnLimit: "defer"}, []string{`on_limit: on_limit "defer": is not in this version; use reject or delay`}},
+		{written{OnLimit: "drop"}, []string{`on_limit: on_limit "drop": must be reject or delay`}},
+		{written{OnError: "close"}, []string{`on_error: on_error "close": must be one of local, open, closed (did you mean closed?)`}},
+		{written{OnMissingKey: "skipp"}, []string{`on_missing_key: on_missing_key "skipp": must be share, skip or reject (did you mean skip?)`}},
+		{written{CountRejected: "yes"}, []string{`count_rejected: count_rejected "yes": must be true or false`}},
+		{written{Tiers: tiers("", "*", "5/1m")}, []string{`tiers: tiers: source: is missing; write what the tier is read from, such as header:X-Plan`}},
+		{written{Tiers: tiers("plan", "*", "5/1m")}, []string{`tiers.source: tiers: source "plan": the source must be one of ` + sources}},
+		{written{Tiers: tiers("path")}, []string{`tiers: tiers: limits: is missing; write a limit for each value, such as pro: 1000/1m`}},
+		{written{Tiers: tiers("path", "/pro", "9/1m")}, []string{`tiers.limits: tiers: say nothing of other values; write "*": 50/1m, or limit beside the tiers`}},
+		{written{Limit: "5/1m", Tiers: tiers("path", "/pro", "9/1m", "*", "5/1m")}, []string{`tiers.limits.*: tiers: "*": stands beside limit, which is for all values without a tier, too; keep one`}},
+		{written{Limit: "unlimited", Tiers: tiers("path", "/pro", "9/1m", "*", "5/1m")}, []string{`tiers.limits.*: tiers: "*": stands beside limit, which is for all values without a tier, too; keep one`}},
+		{written{Tiers: tiers("path", "/pro", "9/1m", "/pro", "8/1m", "*", "5/1m")}, []string{`tiers.limits./pro: tiers: "/pro": is there twice; keep one`}},
+		{written{Tiers: tiers("path", "/pro", "9", "*", "many")}, []string{
 			`tiers.limits./pro: tiers: "/pro": limit "9": has no period; write <requests>/<period>, such as 9/1m`,
 			`tiers.limits.*: tiers: "*": limit "many": has no period; write <requests>/<period>, such as 100/1m`,
 		}},
-		{RuleText{Overrides: []Override{{nil, "5/1m"}, {[]string{""}, "5/1m"}}}, []string{
+		{written{Overrides: []override{{nil, "5/1m"}, {[]string{""}, "5/1m"}}}, []string{
 			`overrides.0: overrides: key: is missing; write the key whose limit it is`,
 			`overrides.1: overrides: key: is missing; write the key whose limit it is`,
 		}},
-		{RuleText{Key: []string{"client_ip", "path"}, Overrides: []Override{{[]string{"192.0.2.1"}, "5/1m"}, {[]string{"192.0.2.1", "/a"}, "x"}}}, []string{
+		{written{Key: []string{"client_ip", "path"}, Overrides: []override{{[]string{"192.0.2.1"}, "5/1m"}, {[]string{"192.0.2.1", "/a"}, "x"}}}, []string{
 			`overrides.0.key: overrides: "192.0.2.1": has 1 values, and the rule's key 2 parts`,
 			`overrides.1.limit: overrides: "192.0.2.1 /a": limit "x": has no period; write <requests>/<period>, such as 100/1m`,
 		}},
 		// An address that shares its counter with a network has no limit of its own, neither where the rule says the prefix nor where it is the standard.
-		{RuleText{IPv4Prefix: "24", Overrides: []Override{{[]string{"192.0.2.1"}, "5/1m"}, {[]string{"192.0.2.0/24"}, "5/1m"}, {[]string{"2001:db8::7"}, "5/1m"}}}, []string{
+		{written{IPv4Prefix: "24", Overrides: []override{{[]string{"192.0.2.1"}, "5/1m"}, {[]string{"192.0.2.0/24"}, "5/1m"}, {[]string{"2001:db8::7"}, "5/1m"}}}, []string{
 			`overrides.0.key: overrides: "192.0.2.1": has one counter with all of 192.0.2.0/24 (ipv4_prefix 24), so that this would be their limit, too; write 192.0.2.0/24 if that is meant, else count by addresses`,
 			`overrides.2.key: overrides: "2001:db8::7": has one counter with all of 2001:db8::/64 (ipv6_prefix 64), so that this would be their limit, too; write 2001:db8::/64 if that is meant, else count by addresses`,
 			`overrides.1.key: overrides: "192.0.2.0/24": is there twice; keep one`,
 		}},
-		{RuleText{Key: []string{"header:X-Ip"}, IPv4Prefix: "24", Overrides: []Override{{[]string{"192.0.2.1"}, "5/1m"}}}, []string{
+		{written{Key: []string{"header:X-Ip"}, IPv4Prefix: "24", Overrides: []override{{[]string{"192.0.2.1"}, "5/1m"}}}, []string{
 			`overrides.0.key: overrides: "192.0.2.1": has one counter with all of 192.0.2.0/24 (ipv4_prefix 24), so that this would be their limit, too; write 192.0.2.0/24 if that is meant, else count by addresses`,
 		}},
-		{RuleText{IPv4Prefix: "24", Overrides: []Override{{[]string{"192.0.2.0/24"}, "5/1m"}, {[]string{"192.0.2.9/24"}, "5/1m"}}}, []string{
+		{written{IPv4Prefix: "24", Overrides: []override{{[]string{"192.0.2.0/24"}, "5/1m"}, {[]string{"192.0.2.9/24"}, "5/1m"}}}, []string{
 			`overrides.1.key: overrides: "192.0.2.9/24": is there twice; keep one`,
 		}},
 		// Nor has a network that is no key of the rule, nor what is no address.
-		{RuleText{IPv4Prefix: "24", Overrides: []Override{{[]string{"10.0.0.0/8"}, "5/1m"}, {[]string{"10.0.0.16/28"}, "5/1m"}, {[]string{"2001:db8::/32"}, "5/1m"}, {[]string{"home"}, "5/1m"}}}, []string{
+		{written{IPv4Prefix: "24", Overrides: []override{{[]string{"10.0.0.0/8"}, "5/1m"}, {[]string{"10.0.0.16/28"}, "5/1m"}, {[]string{"2001:db8::/32"}, "5/1m"}, {[]string{"home"}, "5/1m"}}}, []string{
 			`overrides.0.key: overrides: "10.0.0.0/8": is no client: it is counted by smaller networks, such as 10.0.0.0/24 (ipv4_prefix 24); name one, or count by larger ones (ipv4_prefix 8); addresses that are not to be counted are written in match: except_ips`,
 			`overrides.1.key: overrides: "10.0.0.16/28": is a part of 10.0.0.0/24, which is counted as one (ipv4_prefix 24); addresses that are not to be counted are written in match: except_ips`,
 			`overrides.2.key: overrides: "2001:db8::/32": is no client: it is counted by smaller networks, such as 2001:db8::/64 (ipv6_prefix 64); name one, or count by larger ones (ipv6_prefix 32); addresses that are not to be counted are written in match: except_ips`,
 			`overrides.3.key: overrides: "home": must be an address, such as 192.0.2.7, or a network such as 192.0.2.0/24 or 2001:db8::/64; addresses that are not to be counted are written in match: except_ips`,
 		}},
-		{RuleText{Overrides: []Override{{[]string{"10.0.0.0/8"}, "5/1m"}}}, []string{
+		{written{Overrides: []override{{[]string{"10.0.0.0/8"}, "5/1m"}}}, []string{
 			`overrides.0.key: overrides: "10.0.0.0/8": is no client: each of its addresses is counted by itself; name one, or count by such networks (ipv4_prefix 8); addresses that are not to be counted are written in match: except_ips`,
 		}},
 		// Nor a path or a method that no request has; and the spellings of one are one.
-		{RuleText{Key: []string{"path"}, Overrides: []Override{{[]string{"login"}, "5/1m"}, {[]string{"/login"}, "5/1m"}, {[]string{"//Login"}, "5/1m"}}}, []string{
+		{written{Key: []string{"path"}, Overrides: []override{{[]string{"login"}, "5/1m"}, {[]string{"/login"}, "5/1m"}, {[]string{"//Login"}, "5/1m"}}}, []string{
 			`overrides.0.key: overrides: "login": must be a path, which begins with /`,
 			`overrides.2.key: overrides: "//Login": is there twice; keep one`,
 		}},
-		{RuleText{Key: []string{"method", "host"}, Overrides: []Override{{[]string{"P T", "a.example"}, "5/1m"}, {[]string{"post", "A.example."}, "5/1m"}, {[]string{"POST", "a.example:80"}, "5/1m"}}}, []string{
+		{written{Key: []string{"method", "host"}, Overrides: []override{{[]string{"P T", "a.example"}, "5/1m"}, {[]string{"post", "A.example."}, "5/1m"}, {[]string{"POST", "a.example:80"}, "5/1m"}}}, []string{
 			`overrides.0.key: overrides: "P T": must be a method such as POST`,
 			`overrides.2.key: overrides: "POST a.example:80": is there twice; keep one`,
 		}},
-		{RuleText{Key: []string{"client_ip", "static:a"}, Overrides: []Override{{[]string{"192.0.2.1", "b"}, "5/1m"}}}, []string{
+		{written{Key: []string{"client_ip", "static:a"}, Overrides: []override{{[]string{"192.0.2.1", "b"}, "5/1m"}}}, []string{
 			`overrides.0.key: overrides: "b": must be "a", which is the same for all`,
 		}},
-		{RuleText{Tiers: tiers("host", "a.example", "9/1m", "A.Example:443", "8/1m", "*", "5/1m")}, []string{`tiers.limits.A.Example:443: tiers: "A.Example:443": is there twice; keep one`}},
-		{RuleText{Tiers: tiers("client_ip", "2001:db8::1", "9/1m", "2001:DB8:0::1", "8/1m", "*", "5/1m")}, []string{`tiers.limits.2001:DB8:0::1: tiers: "2001:DB8:0::1": is there twice; keep one`}},
-		{RuleText{Tiers: tiers("path", "pro", "9/1m", "*", "5/1m")}, []string{`tiers.limits.pro: tiers: "pro": must be a path, which begins with /`}},
-		{RuleText{Tiers: tiers("method", "G T", "9/1m", "*", "5/1m")}, []string{`tiers.limits.G T: tiers: "G T": must be a method such as POST`}},
+		{written{Tiers: tiers("host", "a.example", "9/1m", "A.Example:443", "8/1m", "*", "5/1m")}, []string{`tiers.limits.A.Example:443: tiers: "A.Example:443": is there twice; keep one`}},
+		{written{Tiers: tiers("client_ip", "2001:db8::1", "9/1m", "2001:DB8:0::1", "8/1m", "*", "5/1m")}, []string{`tiers.limits.2001:DB8:0::1: tiers: "2001:DB8:0::1": is there twice; keep one`}},
+		{written{Tiers: tiers("path", "pro", "9/1m", "*", "5/1m")}, []string{`tiers.limits.pro: tiers: "pro": must be a path, which begins with /`}},
+		{written{Tiers: tiers("method", "G T", "9/1m", "*", "5/1m")}, []string{`tiers.limits.G T: tiers: "G T": must be a method such as POST`}},
 		// Of a key that is wrong the overrides cannot be judged, but for all else can.
-		{RuleText{Key: []string{"client_ip", "pat"}, Overrides: []Override{{[]string{"192.0.2.1", "/a"}, "5/1m"}}, OnError: "x"}, []string{
+		{written{Key: []string{"client_ip", "pat"}, Overrides: []override{{[]string{"192.0.2.1", "/a"}, "5/1m"}}, OnError: "x"}, []string{
 			`key.1: key "pat": the source must be one of ` + sources + ` (did you mean path?)`,
 			`on_error: on_error "x": must be one of local, open, closed`,
 		}},
-		{RuleText{Key: []string{"pat"}, Tiers: tiers("path", "*", "x"), Overrides: []Override{{[]string{"a"}, "5/1m"}, {[]string{"b"}, "5/1m"}}}, []string{
+		{written{Key: []string{"pat"}, Tiers: tiers("path", "*", "x"), Overrides: []override{{[]string{"a"}, "5/1m"}, {[]string{"b"}, "5/1m"}}}, []string{
 			`key.0: key "pat": the source must be one of ` + sources + ` (did you mean path?)`,
 			`tiers.limits.*: tiers: "*": limit "x": has no period; write <requests>/<period>, such as 100/1m`,
 		}},
-		{RuleText{Tiers: tiers("static:all", "*", "5/1m")}, []string{`tiers.source: tiers: source "static:all": is the same for all requests; write what their tier is read from, such as header:X-Plan`}},
-		{RuleText{Tiers: tiers("client_ip", "192.0.2.1", "9/1m", "192.0.2.0/24", "5/1m", "*", "5/1m")}, []string{
+		{written{Tiers: tiers("static:all", "*", "5/1m")}, []string{`tiers.source: tiers: source "static:all": is the same for all requests; write what their tier is read from, such as header:X-Plan`}},
+		{written{Tiers: tiers("client_ip", "192.0.2.1", "9/1m", "192.0.2.0/24", "5/1m", "*", "5/1m")}, []string{
 			`tiers.limits.192.0.2.0/24: tiers: "192.0.2.0/24": must be an address, since the tier is one; overrides with a prefix beside them are for networks`,
 		}},
-		{RuleText{Tiers: tiers("remote_ip", "office", "5/1m", "*", "9/1m")}, []string{
+		{written{Tiers: tiers("remote_ip", "office", "5/1m", "*", "9/1m")}, []string{
 			`tiers.limits.office: tiers: "office": must be an address, since the tier is one; overrides with a prefix beside them are for networks`,
 		}},
-		{RuleText{Limit: "100/1m", Cost: "6", Tiers: tiers("header:X-Plan", "a", "5/1m", "b", "10/1m", "c", "7/1m")}, []string{
+		{written{Limit: "100/1m", Cost: "6", Tiers: tiers("header:X-Plan", "a", "5/1m", "b", "10/1m", "c", "7/1m")}, []string{
 			`cost: cost 6: is more than the limit 5/1m sliding_window_counter can ever hold, which is 5, so that every request would be rejected`,
 		}},
-		{RuleText{Limit: "100/1m", Cost: "6", Tiers: tiers("header:X-Plan", "a", "5/1m", "b", "5/1h")}, []string{ // the same at each start
+		{written{Limit: "100/1m", Cost: "6", Tiers: tiers("header:X-Plan", "a", "5/1m", "b", "5/1h")}, []string{ // the same at each start
 			`cost: cost 6: is more than the limit 5/1h sliding_window_counter can ever hold, which is 5, so that every request would be rejected`,
 		}},
-		{RuleText{Limit: "100/1m", Cost: "6", Overrides: []Override{{[]string{"192.0.2.1"}, "7/1m"}, {[]string{"192.0.2.2"}, "4/1m"}, {[]string{"192.0.2.3"}, "9/1m"}}}, []string{
+		{written{Limit: "100/1m", Cost: "6", Overrides: []override{{[]string{"192.0.2.1"}, "7/1m"}, {[]string{"192.0.2.2"}, "4/1m"}, {[]string{"192.0.2.3"}, "9/1m"}}}, []string{
 			`cost: cost 6: is more than the limit 4/1m sliding_window_counter can ever hold, which is 4, so that every request would be rejected`,
 		}},
-		{RuleText{Name: "a b", Key: []string{"x"}, IPv4Prefix: "x", Cost: "x", Enforcement: "x", OnLimit: "x", OnMissingKey: "x", OnError: "x", CountRejected: "x", Burst: "x", MaxDelay: "x", Limit: "x"}, []string{
+		{written{Name: "a b", Key: []string{"x"}, IPv4Prefix: "x", Cost: "x", Enforcement: "x", OnLimit: "x", OnMissingKey: "x", OnError: "x", CountRejected: "x", Burst: "x", MaxDelay: "x", Limit: "x"}, []string{
 			`name: name "a b": must be 1 to 64 of A-Z a-z 0-9 _ . -`,
 			`ipv4_prefix: ipv4_prefix "x": must be a whole number from 1 to 32`,
 			`key.0: key "x": the source must be one of ` + sources,
@@ -201,7 +201,7 @@ func TestCompileSaysAllThatIsWrong(t *testing.T) {
 }
 
 func TestARuleIsWhatItsFieldsSay(t *testing.T) {
-	plain := mustCompile(t, RuleText{})
+	plain := mustCompile(t, written{})
 	if plain.Name != "r" || plain.Matcher != nil || plain.Excepts || plain.Shadow || plain.Cost != 1 || plain.CostFrom != nil || plain.SkipMissing || plain.RejectMissing ||
 		len(plain.Advice) != 0 || !Plain(plain) || !Whole(plain) || !NeedsAddress(plain) || Spec(plain) != "client_ip /0 /64" {
 		t.Errorf("%+v, %s", plain, Spec(plain))
@@ -210,7 +210,7 @@ func TestARuleIsWhatItsFieldsSay(t *testing.T) {
 	if own.Name() != "r" || own.Limit().String() != "100/1m sliding_window_counter" || own.Shadow() || own.CountRejected() || own.Namespace() != "" {
 		t.Errorf("%+v", own)
 	}
-	full := mustCompile(t, RuleText{
+	full := mustCompile(t, written{
 		Match: &match.Match{Paths: []string{"/a"}, ExceptIPs: []string{"10.0.0.0/8"}}, Key: []string{" host ", "cookie:id"}, Limit: " 5/10s ", Algorithm: "token_bucket", Burst: " 7 ", Refill: "interval",
 		Cost: "7", IPv4Prefix: "24", IPv6Prefix: "48", Enforcement: "shadow", OnLimit: "reject", OnError: "closed", OnMissingKey: "reject", CountRejected: "true",
 	})
@@ -221,15 +221,15 @@ func TestARuleIsWhatItsFieldsSay(t *testing.T) {
 	if l.Requests() != 5 || l.Period() != 10_000_000 || l.Quota() != 7 || !l.Interval() || !full.Limits.Own().CountRejected() || !full.Limits.Own().Shadow() {
 		t.Errorf("%+v", l)
 	}
-	named, errors := Compile(&RuleText{Limit: "5/1m"}, Context{Name: "from-the-handler", Namespace: "n", Prefixes: match.Prefixes{}})
+	named, errors := Compile(textOf(written{Limit: "5/1m"}), Context{Name: "from-the-handler", Namespace: "n", Prefixes: match.Prefixes{}})
 	if len(errors) > 0 || named.Name != "from-the-handler" || named.Limits.Own().Namespace() != "n" || Spec(named) != "client_ip" {
 		t.Errorf("%v, %+v", errors, named)
 	}
-	if r := mustCompile(t, RuleText{OnMissingKey: "skip", Enforcement: "hard", Match: &match.Match{}, TimeZone: "UTC", Limit: "5/month"}); !r.SkipMissing || r.Matcher != nil || r.Limits.Own().Limit().Windows(0) == nil {
+	if r := mustCompile(t, written{OnMissingKey: "skip", Enforcement: "hard", Match: &match.Match{}, TimeZone: "UTC", Limit: "5/month"}); !r.SkipMissing || r.Matcher != nil || r.Limits.Own().Limit().Windows(0) == nil {
 		t.Errorf("%+v", r)
 	}
 	for _, text := range []string{"false", "0", "", "False"} {
-		if r := mustCompile(t, RuleText{CountRejected: text}); r.Limits.Own().CountRejected() {
+		if r := mustCompile(t, written{CountRejected: text}); r.Limits.Own().CountRejected() {
 			t.Errorf("%q counts rejected requests", text)
 		}
 	}
@@ -248,7 +248,7 @@ func TestTheKeysSpecTellsWhatChangesKeys(t *testing.T) {
 		{[]string{"header:x-user"}, "", "", "header:X-User /0 /64"},
 		{[]string{"static:a b", "remote_ip"}, "", "", "static:a b remote_ip /0 /64"},
 	} {
-		if r := mustCompile(t, RuleText{Key: c.key, IPv4Prefix: c.ipv4, IPv6Prefix: c.ipv6}); Spec(r) != c.want {
+		if r := mustCompile(t, written{Key: c.key, IPv4Prefix: c.ipv4, IPv6Prefix: c.ipv6}); Spec(r) != c.want {
 			t.Errorf("%v: %s, want %s", c.key, Spec(r), c.want)
 		}
 	}
@@ -262,28 +262,28 @@ func request(header http.Header) *http.Request {
 func TestKeysAreMadeOfTheirSources(t *testing.T) {
 	r := request(http.Header{"X-User": {"bob"}, "X-Real": {"::ffff:192.0.2.77"}, "Cookie": {"id=c1"}})
 	for _, c := range []struct {
-		text    RuleText
+		text    written
 		address string
 		want    string
 		missing bool
 	}{
-		{RuleText{}, "192.0.2.1", "192.0.2.1", false},
-		{RuleText{}, "::ffff:192.0.2.1", "192.0.2.1", false},
-		{RuleText{}, "2001:db8::1", "2001:db8::/64", false},
-		{RuleText{IPv6Prefix: "128"}, "2001:DB8:0::1", "2001:db8::1", false},
-		{RuleText{IPv4Prefix: "24"}, "192.0.2.1", "192.0.2.0/24", false},
-		{RuleText{}, "", "", true},
-		{RuleText{Key: []string{"remote_ip"}}, "192.0.2.1", "198.51.100.7", false},
-		{RuleText{Key: []string{"host"}}, "", "example.com", false},
-		{RuleText{Key: []string{"header:X-User"}}, "", "bob", false},
-		{RuleText{Key: []string{"header:X-Real"}}, "", "192.0.2.77", false},
-		{RuleText{Key: []string{"header:X-Real"}, IPv4Prefix: "24"}, "", "192.0.2.0/24", false},
-		{RuleText{Key: []string{"header:X-None"}}, "", "", true},
-		{RuleText{Key: []string{"cookie:id"}}, "", "c1", false},
-		{RuleText{Key: []string{"query:q"}}, "", "5", false},
-		{RuleText{Key: []string{"static:all"}}, "", "all", false},
-		{RuleText{Key: []string{"client_ip", "path"}}, "192.0.2.1", "9:192.0.2.12:/a", false},
-		{RuleText{Key: []string{"header:X-None", "path"}}, "", "0:2:/a", true},
+		{written{}, "192.0.2.1", "192.0.2.1", false},
+		{written{}, "::ffff:192.0.2.1", "192.0.2.1", false},
+		{written{}, "2001:db8::1", "2001:db8::/64", false},
+		{written{IPv6Prefix: "128"}, "2001:DB8:0::1", "2001:db8::1", false},
+		{written{IPv4Prefix: "24"}, "192.0.2.1", "192.0.2.0/24", false},
+		{written{}, "", "", true},
+		{written{Key: []string{"remote_ip"}}, "192.0.2.1", "198.51.100.7", false},
+		{written{Key: []string{"host"}}, "", "example.com", false},
+		{written{Key: []string{"header:X-User"}}, "", "bob", false},
+		{written{Key: []string{"header:X-Real"}}, "", "192.0.2.77", false},
+		{written{Key: []string{"header:X-Real"}, IPv4Prefix: "24"}, "", "192.0.2.0/24", false},
+		{written{Key: []string{"header:X-None"}}, "", "", true},
+		{written{Key: []string{"cookie:id"}}, "", "c1", false},
+		{written{Key: []string{"query:q"}}, "", "5", false},
+		{written{Key: []string{"static:all"}}, "", "all", false},
+		{written{Key: []string{"client_ip", "path"}}, "192.0.2.1", "9:192.0.2.12:/a", false},
+		{written{Key: []string{"header:X-None", "path"}}, "", "0:2:/a", true},
 	} {
 		rule := mustCompile(t, c.text)
 		for _, buffer := range [][]byte{nil, []byte("something from before")} {
@@ -295,10 +295,10 @@ func TestKeysAreMadeOfTheirSources(t *testing.T) {
 }
 
 func TestALimitIsChosenByKeyThenTier(t *testing.T) {
-	rule := mustCompile(t, RuleText{
+	rule := mustCompile(t, written{
 		Key:   []string{"client_ip"},
 		Tiers: tiers("header:X-Plan", "pro", "1000/1m", "staff", "unlimited", "", "1/1m", "*", "50/1m"),
-		Overrides: []Override{
+		Overrides: []override{
 			{[]string{"192.0.2.1"}, "7/1m"}, {[]string{"192.0.2.2"}, "unlimited"}, {[]string{"2001:db8::/64"}, "8/1m"}, {[]string{"2001:DB8:1::/64"}, "9/1m"}, {[]string{"192.0.2.9/32"}, "9/1m"},
 		},
 	})
@@ -323,7 +323,7 @@ func TestALimitIsChosenByKeyThenTier(t *testing.T) {
 			t.Errorf("%q from %s: %v, want %d", c.plan, c.address, limit, c.want)
 		}
 	}
-	pair := mustCompile(t, RuleText{Key: []string{"header:X-User", "client_ip"}, Overrides: []Override{{[]string{"bob", "192.0.2.1"}, "7/1m"}, {[]string{"", "192.0.2.1"}, "8/1m"}}})
+	pair := mustCompile(t, written{Key: []string{"header:X-User", "client_ip"}, Overrides: []override{{[]string{"bob", "192.0.2.1"}, "7/1m"}, {[]string{"", "192.0.2.1"}, "8/1m"}}})
 	for user, want := range map[string]int64{"bob": 7, "": 8, "eve": 100} {
 		r := request(http.Header{})
 		if user != "" {
@@ -338,7 +338,7 @@ func TestALimitIsChosenByKeyThenTier(t *testing.T) {
 
 // A key that an operator writes is the one that requests have, however either is spelt.
 func TestAKeyThatIsWrittenIsThatOfRequests(t *testing.T) {
-	rule := mustCompile(t, RuleText{Key: []string{"client_ip", "host", "method", "path", "header:X-Ip", "static:s"}, IPv4Prefix: "24", Limit: "5/1m"})
+	rule := mustCompile(t, written{Key: []string{"client_ip", "host", "method", "path", "header:X-Ip", "static:s"}, IPv4Prefix: "24", Limit: "5/1m"})
 	r := &http.Request{Method: "post", Host: "SHOP.test.:80", URL: &url.URL{Path: "//A/./b"}, Header: http.Header{"X-Ip": {"192.0.2.9"}}}
 	key, _ := KeyOf(rule, r, "198.51.100.7", nil)
 	for _, values := range [][]string{
@@ -382,13 +382,13 @@ func TestAKeyThatIsWrittenIsThatOfRequests(t *testing.T) {
 
 // A tier is found however a request spells what it is read from, and however the rule does.
 func TestTiersTakeTheSpellingsOfOneValueForTheSame(t *testing.T) {
-	for source, written := range map[string]string{"host": "Shop.TEST.", "method": "post", "path": "/A/b"} {
-		rule := mustCompile(t, RuleText{Tiers: tiers(source, written, "9/1m", "*", "5/1m")})
+	for source, value := range map[string]string{"host": "Shop.TEST.", "method": "post", "path": "/A/b"} {
+		rule := mustCompile(t, written{Tiers: tiers(source, value, "9/1m", "*", "5/1m")})
 		r := &http.Request{Method: "pOST", Host: "SHOP.test:80", URL: &url.URL{Path: "//a/./B"}}
 		if got := LimitOf(rule, r, "192.0.2.1", "192.0.2.1").Limit().Requests(); got != 9 {
 			t.Errorf("%s: %d, want 9", source, got)
 		}
-		if l := rule.Limits.Of(TierFor(rule, written), ""); l.Limit().Requests() != 9 {
+		if l := rule.Limits.Of(TierFor(rule, value), ""); l.Limit().Requests() != 9 {
 			t.Errorf("%s: %s, want 9", source, l.Limit())
 		}
 	}
@@ -398,7 +398,7 @@ func TestTiersThatAClientChoosesAreAdvisedOf(t *testing.T) {
 	for source, want := range map[string]string{
 		"header:X-Plan": "header X-Plan", "cookie:plan": "cookie plan", "query:plan": "query plan", "client_ip": "", "host": "", "path": "", "method": "",
 	} {
-		r := mustCompile(t, RuleText{Tiers: tiers(source, "*", "5/1m")})
+		r := mustCompile(t, written{Tiers: tiers(source, "*", "5/1m")})
 		text := strings.Join(r.Advice, "\n")
 		if (want == "") != (text == "") || !strings.Contains(text, want) {
 			t.Errorf("%s: %q", source, text)
@@ -407,8 +407,8 @@ func TestTiersThatAClientChoosesAreAdvisedOf(t *testing.T) {
 			t.Errorf("%s: the key is an address", source)
 		}
 	}
-	byAddress := mustCompile(t, RuleText{Key: []string{"path"}, Tiers: tiers("client_ip", "192.0.2.1", "9/1m", "*", "5/1m")})
-	if !NeedsAddress(byAddress) || NeedsAddress(mustCompile(t, RuleText{Key: []string{"path"}})) {
+	byAddress := mustCompile(t, written{Key: []string{"path"}, Tiers: tiers("client_ip", "192.0.2.1", "9/1m", "*", "5/1m")})
+	if !NeedsAddress(byAddress) || NeedsAddress(mustCompile(t, written{Key: []string{"path"}})) {
 		t.Error("which rules need the client's address")
 	}
 	if got := LimitOf(byAddress, request(nil), "192.0.2.1", "/a").Limit().Requests(); got != 9 {
@@ -419,18 +419,18 @@ func TestTiersThatAClientChoosesAreAdvisedOf(t *testing.T) {
 // What is answered for a request before its body is read, and shown of one by an address, is answered by the connection's peer too.
 func TestWhichRulesGoByWhereTheConnectionComesFrom(t *testing.T) {
 	for _, c := range []struct {
-		text                 RuleText
+		text                 written
 		client, fromWherever bool // needs the client's address; depends on that or on the peer's
 	}{
-		{RuleText{Key: []string{"path"}}, false, false},
-		{RuleText{Key: []string{"client_ip"}}, true, true},
-		{RuleText{Key: []string{"path", "client_ip"}}, true, true},
-		{RuleText{Key: []string{"remote_ip"}}, false, true},
-		{RuleText{Key: []string{"path", "remote_ip"}}, false, true},
-		{RuleText{Key: []string{"path"}, Match: &match.Match{ExceptIPs: []string{"10.0.0.0/8"}}}, true, true},
-		{RuleText{Key: []string{"path"}, Tiers: tiers("client_ip", "192.0.2.1", "9/1m", "*", "5/1m")}, true, true},
-		{RuleText{Key: []string{"path"}, Tiers: tiers("remote_ip", "192.0.2.1", "9/1m", "*", "5/1m")}, false, true},
-		{RuleText{Key: []string{"path"}, Tiers: tiers("method", "GET", "9/1m", "*", "5/1m")}, false, false},
+		{written{Key: []string{"path"}}, false, false},
+		{written{Key: []string{"client_ip"}}, true, true},
+		{written{Key: []string{"path", "client_ip"}}, true, true},
+		{written{Key: []string{"remote_ip"}}, false, true},
+		{written{Key: []string{"path", "remote_ip"}}, false, true},
+		{written{Key: []string{"path"}, Match: &match.Match{ExceptIPs: []string{"10.0.0.0/8"}}}, true, true},
+		{written{Key: []string{"path"}, Tiers: tiers("client_ip", "192.0.2.1", "9/1m", "*", "5/1m")}, true, true},
+		{written{Key: []string{"path"}, Tiers: tiers("remote_ip", "192.0.2.1", "9/1m", "*", "5/1m")}, false, true},
+		{written{Key: []string{"path"}, Tiers: tiers("method", "GET", "9/1m", "*", "5/1m")}, false, false},
 	} {
 		r := mustCompile(t, c.text)
 		if NeedsAddress(r) != c.client || OfAddress(r) != c.fromWherever {
@@ -440,20 +440,20 @@ func TestWhichRulesGoByWhereTheConnectionComesFrom(t *testing.T) {
 }
 
 func TestUnlimitedIsNoLimit(t *testing.T) {
-	for _, text := range []RuleText{{Limit: "unlimited"}, {Limit: " unlimited "}, {Tiers: tiers("path", "*", "unlimited")}} {
+	for _, text := range []written{{Limit: "unlimited"}, {Limit: " unlimited "}, {Tiers: tiers("path", "*", "unlimited")}} {
 		r := mustCompile(t, text)
 		if r.Limits.Own() != nil || len(r.Limits.Rules()) != 0 || Plain(r) || LimitOf(r, request(nil), "192.0.2.1", "192.0.2.1") != nil {
 			t.Errorf("%+v: %v", text, r.Limits.Own())
 		}
 	}
-	r := mustCompile(t, RuleText{Limit: "unlimited", Cost: "5", Overrides: []Override{{[]string{"192.0.2.1"}, "5/1m"}}})
+	r := mustCompile(t, written{Limit: "unlimited", Cost: "5", Overrides: []override{{[]string{"192.0.2.1"}, "5/1m"}}})
 	if got := LimitOf(r, request(nil), "192.0.2.1", "192.0.2.1"); got == nil || got.Limit().Requests() != 5 || LimitOf(r, request(nil), "192.0.2.2", "192.0.2.2") != nil {
 		t.Errorf("beside an override: %v", got)
 	}
 }
 
 func TestTimeZonesAreTheCalendarsWhereverOneIs(t *testing.T) {
-	r := mustCompile(t, RuleText{TimeZone: "UTC", Tiers: tiers("path", "/a", "5/day", "*", "5/1m"), Overrides: []Override{{[]string{"192.0.2.1"}, "5/1h"}}})
+	r := mustCompile(t, written{TimeZone: "UTC", Tiers: tiers("path", "/a", "5/day", "*", "5/1m"), Overrides: []override{{[]string{"192.0.2.1"}, "5/1h"}}})
 	if len(r.Limits.Rules()) != 3 {
 		t.Errorf("%v", r.Limits.Rules())
 	}
@@ -467,7 +467,7 @@ func TestCostsAreReadFromRequests(t *testing.T) {
 	}{
 		{"", 1}, {"5", 5}, {"header:X-Cost", 7}, {"header:X-None", 1}, {"header:X-Bad", 1}, {"header:X-Less", -3}, {"header:X-Huge", core.Unaffordable}, {"header:X-Tiny", 1}, {"query:q", 5}, {"query:n", 1}, {"cookie:c", 1},
 	} {
-		rule := mustCompile(t, RuleText{Cost: c.cost})
+		rule := mustCompile(t, written{Cost: c.cost})
 		if got := CostOf(rule, r, ""); got != c.want {
 			t.Errorf("%s: %d, want %d", c.cost, got, c.want)
 		}

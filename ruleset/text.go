@@ -1,66 +1,85 @@
 package ruleset
 
-import (
-	"github.com/proxyweir/weir/match"
-)
+// Object is what is written of an object of the Schema, by the names of its fields: numbers, durations and the like are texts still, and
+// what is not said is missing, or "".
+type Object struct {
+	Texts map[string]string   // the fields of one value
+	Lists map[string][]string // of several
+	Pairs map[string][]Pair   // of values by names of their own, in the order in which they are written
+}
 
-// RuleText is a rule as it is written: numbers, durations and the like are texts still, and "" is what is not said. Its fields are
-// those of DESIGN.md's rule; Compile says what is wrong with them.
+// Pair is a value with its name: a header field's, or the limit of a tier.
+type Pair struct {
+	Name, Value string
+}
+
+// RuleText is a rule as it is written. Compile says what is wrong with it.
 type RuleText struct {
-	Name             string
-	Match            *match.Match // nil: all requests
-	Key              []string     // sources, as match.ParseSource takes them; none: client_ip
-	Limit            string       // "100/1m", or Unlimited
-	Tiers            *Tiers       // nil: the limit is the same for all
-	Overrides        []Override
-	TimeZone         string
-	Algorithm        string
-	Burst            string
-	Refill           string
-	Cost             string
-	IPv4Prefix       string
-	IPv6Prefix       string
-	Enforcement      string // hard, shadow, "soft 20% 30s"
-	OnLimit          string
-	MaxDelay         string
-	MaxWaiting       string
-	MaxWaitingPerKey string
-	Count            []string // status codes and classes of them; nil: all
-	Penalty          []string // durations; nil: none
-	Concurrency      string
-	Candidate        *Candidate // nil: none
-	OnError          string
-	OnMissingKey     string
-	CountRejected    string
+	Name string
+	Object
+	Objects map[string][]*Object // those in it, by the field: of match, tiers and candidate there is one at most
+}
+
+// SetText notes the value of a field.
+func SetText(o *Object, field, value string) {
+	if o.Texts == nil {
+		o.Texts = make(map[string]string)
+	}
+	o.Texts[field] = value
+}
+
+// SetList notes the values of a field.
+func SetList(o *Object, field string, values []string) {
+	if o.Lists == nil {
+		o.Lists = make(map[string][]string)
+	}
+	o.Lists[field] = values
+}
+
+// SetPairs notes the values of a field with their names.
+func SetPairs(o *Object, field string, values []Pair) {
+	if o.Pairs == nil {
+		o.Pairs = make(map[string][]Pair)
+	}
+	o.Pairs[field] = values
+}
+
+// AddObject notes an object of a field.
+func AddObject(t *RuleText, field string, o *Object) {
+	if t.Objects == nil {
+		t.Objects = make(map[string][]*Object)
+	}
+	t.Objects[field] = append(t.Objects[field], o)
+}
+
+// One returns the object of a field that has one at most; nil: there is none.
+func One(t *RuleText, field string) *Object {
+	list := t.Objects[field]
+	if len(list) == 0 {
+		return nil
+	}
+	return list[0]
+}
+
+// Only returns a rule without a name that says the same of some fields, and nothing of others.
+func Only(t *RuleText, fields ...string) *RuleText {
+	some := &RuleText{}
+	for _, field := range fields {
+		if text := t.Texts[field]; text != "" {
+			SetText(&some.Object, field, text)
+		}
+		if list, said := t.Lists[field]; said {
+			SetList(&some.Object, field, list)
+		}
+	}
+	return some
 }
 
 // Unlimited is written for a limit where there is none: requests that it holds for are not counted.
 const Unlimited = "unlimited"
 
-// Tiers choose the limit by a value of the request.
-type Tiers struct {
-	Source string // as match.ParseSource takes it
-	Limits []Tier
-}
-
-// Tier is the limit of one value. The value "*" stands for all that have no tier of their own.
-type Tier struct {
-	Value, Limit string
-}
-
-// AnyTier is the value of the tier for all values that have no other.
+// AnyTier is the name of the tier for all values that have no other.
 const AnyTier = "*"
-
-// Override is the limit of one key.
-type Override struct {
-	Key   []string // its parts, as the rule's Key has them
-	Limit string
-}
-
-// Candidate is a limit that is compared with the rule's. Where it says no algorithm, it has the rule's.
-type Candidate struct {
-	Limit, Algorithm, Burst, Refill, TimeZone string
-}
 
 // FieldError says what is wrong with one field of a RuleText.
 type FieldError struct {

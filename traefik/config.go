@@ -169,65 +169,6 @@ type Rule struct {
 	Unknown map[string]interface{} `json:"-" yaml:"-" mapstructure:",remain"`
 }
 
-// Match says which requests a rule covers. Of the fields that are set a request must meet every one; of the values in a
-// field, one.
-type Match struct {
-	// The request's method.
-	Methods []string `json:"methods,omitempty" yaml:"methods,omitempty"`
-
-	// The host that it is for, without port. *.example.com is every name one level below.
-	Hosts []string `json:"hosts,omitempty" yaml:"hosts,omitempty"`
-
-	// Its whole path.
-	Paths []string `json:"paths,omitempty" yaml:"paths,omitempty"`
-
-	// What its path begins with, in whole segments: /v1 covers /v1 and /v1/users, not /v10.
-	PathPrefixes []string `json:"pathPrefixes,omitempty" yaml:"pathPrefixes,omitempty"`
-
-	// Header fields and the values that they must have; * is any value.
-	Headers map[string]string `json:"headers,omitempty" yaml:"headers,omitempty"`
-
-	// Addresses and networks of clients that the rule does not cover.
-	ExceptIPs []string `json:"exceptIPs,omitempty" yaml:"exceptIPs,omitempty"`
-}
-
-// Tiers has the limits that a value of the request chooses.
-type Tiers struct {
-	// What has the value: a source, as in a key.
-	Source string `json:"source,omitempty" yaml:"source,omitempty"`
-
-	// The limits by the value: 100/1m, or unlimited. "*" is the limit of all other values, where the rule has no limit.
-	Limits map[string]string `json:"limits,omitempty" yaml:"limits,omitempty"`
-}
-
-// Override is the limit of one key.
-type Override struct {
-	// The key: a value for each of the rule's sources, in their order.
-	Key []string `json:"key,omitempty" yaml:"key,omitempty"`
-
-	// Its limit: 1000/1m, or unlimited.
-	Limit string `json:"limit,omitempty" yaml:"limit,omitempty"`
-}
-
-// Candidate is a limit that is compared with the rule's. It cannot stand beside tiers, overrides or onLimit delay.
-type Candidate struct {
-	// The limit, as a rule's: 100/1m. Required.
-	Limit string `json:"limit,omitempty" yaml:"limit,omitempty"`
-
-	// How it counts, as a rule's algorithm. The default is what the rule says, since mostly the numbers are compared; where that
-	// says nothing, the default is a rule's.
-	Algorithm string `json:"algorithm,omitempty" yaml:"algorithm,omitempty"`
-
-	// As a rule's burst. The default is the candidate's requests, whatever the rule's burst is.
-	Burst string `json:"burst,omitempty" yaml:"burst,omitempty"`
-
-	// As a rule's refill. The default is continuous.
-	Refill string `json:"refill,omitempty" yaml:"refill,omitempty"`
-
-	// The time zone of a calendar period. The default is UTC.
-	TimeZone string `json:"timeZone,omitempty" yaml:"timeZone,omitempty"`
-}
-
 // Descriptor says how a request becomes one descriptor.
 type Descriptor struct {
 	// Its entries, in the order in which the files have them in each other.

@@ -59,7 +59,7 @@ func TestTheConductIsWrittenAsProvidersHaveIt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if text.Count != nil || len(text.Penalty) == 0 || text.Candidate == nil {
+		if text.Lists["count"] != nil || len(text.Lists["penalty"]) == 0 || len(text.Objects["candidate"]) != 1 {
 			t.Errorf("%+v: %+v", r, text)
 		}
 		own := newStage(t).made(&Config{Rule: r}, "m@file").fixed.rules[0].ruled.Limits.Own()

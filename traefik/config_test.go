@@ -82,7 +82,7 @@ func TestEveryMistakeIsSaidWithRuleFieldAndValue(t *testing.T) {
 		{one(Rule{Limit: "5/1m", Overrides: object{"key": "a"}}), `rule "api": overrides {"key":"a"}: must be a list of objects, in YAML each with a dash in front`},
 		{one(Rule{Limit: "5/1m", Overrides: []interface{}{"a"}}), `rule "api": overrides[0] "a": must be an object with some of key, limit`},
 		{one(Rule{Limit: "5/1m", Overrides: []interface{}{object{"keys": "a"}}}), `rule "api": overrides[0]: "keys" is not a field (did you mean key?)`},
-		{one(Rule{Limit: "5/1m", Overrides: []interface{}{object{"key": "a"}}}), `rule "api": overrides[0]: limit: is missing; write one such as 1000/1m`},
+		{one(Rule{Limit: "5/1m", Overrides: []interface{}{object{"key": "192.0.2.1"}}}), `rule "api": overrides: "192.0.2.1": limit: is missing; write one such as 1000/1m`},
 		{one(Rule{Limit: "5/1m", Overrides: []interface{}{object{"limit": "9/1m"}}}), `rule "api": overrides: key: is missing; write the key whose limit it is`},
 		{one(Rule{Limit: "5/1m", Overrides: []interface{}{object{"key": "192.0.2.1,192.0.2.2", "limit": "9/1m"}}}), `rule "api": overrides: "192.0.2.1 192.0.2.2": has 2 values, and the rule's key 1 parts`},
 		{one(Rule{Limit: "5/1m", Overrides: []interface{}{object{"key": "192.0.2.1", "limit": "9/1m"}, object{"key": "::ffff:192.0.2.1", "limit": "9/1m"}}}), `rule "api": overrides: "::ffff:192.0.2.1": is there twice; keep one`},

@@ -4,8 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"sort"
 	"strconv"
 	"strings"
+
+	"github.com/proxyweir/weir/ruleset"
 )
 
 // Objects inside a configuration arrive here undecoded, as interface{} fields: an empty one comes as an empty text from
@@ -15,45 +18,122 @@ import (
 // It takes names regardless of case, scalars for texts, and texts with commas for lists, as Traefik's decoder does. The keys that
 // there are no fields for are refused. field is what messages call the object.
 func decodeObject(field string, value, into interface{}) (present bool, err error) {
-	if value == nil {
-		return false, nil
-	}
 	target := reflect.ValueOf(into).Elem()
 	known := fieldsOf(target.Interface())
+	members, present, err := membersOf(field, value, known)
+	if err != nil {
+		return false, err
+	}
+	for name, member := range members {
+		if err := decodeMember(field+": "+name, member, target.Field(fieldIndex(target.Type(), name))); err != nil {
+			return false, err
+		}
+	}
+	return present, nil
+}
+
+// decodeText is decodeObject for an object that the schema of rules has. It is nil where there is none.
+func decodeText(field string, value interface{}, object string) (*ruleset.Object, error) {
+	members, present, err := membersOf(field, value, camelCased(object))
+	if err != nil || !present {
+		var none *ruleset.Object
+		return none, err
+	}
+	o := &ruleset.Object{}
+	for _, f := range ruleset.Schema[object] {
+		name := ruleset.CamelCase(f.Name)
+		member, there := members[name]
+		if !there {
+			continue
+		}
+		if err := decodeField(field+": "+name, member, &f, o); err != nil {
+			return nil, err
+		}
+	}
+	return o, nil
+}
+
+// decodeField fills in one field of such an object.
+func decodeField(name string, value reflect.Value, f *ruleset.Field, o *ruleset.Object) error {
+	switch f.Kind {
+	case ruleset.ManyTexts:
+		var list []string
+		err := decodeMember(name, value, reflect.ValueOf(&list).Elem())
+		ruleset.SetList(o, f.Name, trimmed(list))
+		return err
+	case ruleset.NamedTexts:
+		m := make(map[string]string)
+		err := decodeMember(name, value, reflect.ValueOf(&m).Elem())
+		ruleset.SetPairs(o, f.Name, pairsOf(m))
+		return err
+	}
+	text := ""
+	err := decodeMember(name, value, reflect.ValueOf(&text).Elem())
+	ruleset.SetText(o, f.Name, text)
+	return err
+}
+
+// pairsOf returns a map's members in the order of their names.
+func pairsOf(m map[string]string) []ruleset.Pair {
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	pairs := make([]ruleset.Pair, 0, len(m))
+	for _, name := range names {
+		pairs = append(pairs, ruleset.Pair{Name: name, Value: m[name]})
+	}
+	return pairs
+}
+
+// membersOf returns the members of an object of the configuration by the names of their fields, and reports whether there is one.
+func membersOf(field string, value interface{}, known []string) (members map[string]reflect.Value, present bool, err error) {
+	members = make(map[string]reflect.Value)
+	if value == nil {
+		return members, false, nil
+	}
 	source := reflect.ValueOf(value)
 	if source.Kind() != reflect.Map || source.Type().Key().Kind() != reflect.String {
 		text := strings.ToLower(strings.TrimSpace(fmt.Sprint(source.Interface())))
 		if text == "" || text == "true" {
-			return true, nil
+			return members, true, nil
 		}
 		if text == "false" {
-			return false, nil
+			return members, false, nil
 		}
-		return false, fmt.Errorf("%s %q: must be an object with some of %s", field, fmt.Sprint(value), strings.Join(known, ", "))
+		return members, false, fmt.Errorf("%s %q: must be an object with some of %s", field, fmt.Sprint(value), strings.Join(known, ", "))
 	}
 	keys := source.MapKeys()
 	unknown := make(map[string]interface{})
-	set := make(map[int]bool)
 	for i := range keys {
 		key := keys[i].String()
 		member := source.MapIndex(keys[i])
 		for member.Kind() == reflect.Interface && !member.IsNil() {
 			member = member.Elem()
 		}
-		index := fieldIndex(target.Type(), key)
-		if index < 0 {
+		name := nameIn(known, key)
+		if name == "" {
 			unknown[key] = nil
 			continue
 		}
-		if set[index] {
-			return false, fmt.Errorf("%s: %s: is there twice, in upper and lower case; keep one", field, key)
+		if _, twice := members[name]; twice {
+			return members, false, fmt.Errorf("%s: %s: is there twice, in upper and lower case; keep one", field, key)
 		}
-		set[index] = true
-		if err := decodeMember(field+": "+key, member, target.Field(index)); err != nil {
-			return false, err
+		members[name] = member
+	}
+	err = checkUnknown(field+": ", unknown, known)
+	return members, true, err
+}
+
+// nameIn returns the name in a list that a key is, in whichever case; "": none.
+func nameIn(known []string, key string) string {
+	for _, name := range known {
+		if strings.EqualFold(name, key) {
+			return name
 		}
 	}
-	return true, checkUnknown(field+": ", unknown, known)
+	return ""
 }
 
 // decodeMember fills in one field of a struct.
@@ -153,10 +233,10 @@ func asJSON(value interface{}) string {
 	return string(text)
 }
 
-// fieldIndex returns which field of a struct has that name in a configuration, in whichever case; -1: none.
+// fieldIndex returns which field of a struct has that name in a configuration; -1: none.
 func fieldIndex(t reflect.Type, name string) int {
 	for i := 0; i < t.NumField(); i++ {
-		if strings.EqualFold(nameOf(t.Field(i)), name) {
+		if nameOf(t.Field(i)) == name {
 			return i
 		}
 	}

@@ -2,9 +2,12 @@ package traefik
 
 import (
 	"fmt"
+	"sort"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/proxyweir/weir/ruleset"
 )
 
 // parseBool reads true or false. (The decoder makes 1 and 0 of a boolean.)
@@ -65,21 +68,20 @@ func trimmed(list []string) []string {
 	return out
 }
 
-// ourWords are the names that core and ruleset have for settings, and what they are called here.
-var ourWords = strings.NewReplacer(
-	"time_zone", "timeZone",
-	"max_delay", "maxDelay",
-	"max_waiting_per_key", "maxWaitingPerKey", // before the one that it begins with
-	"max_waiting", "maxWaiting",
-	"ipv4_prefix", "ipv4Prefix",
-	"ipv6_prefix", "ipv6Prefix",
-	"path_prefixes", "pathPrefixes",
-	"except_ips", "exceptIPs",
-	"on_limit", "onLimit",
-	"on_error", "onError",
-	"on_missing_key", "onMissingKey",
-	"count_rejected", "countRejected",
-	"have request_header set a field to it, and take header:NAME", "write header:NAME for a field",
-	"key_secret", "keySecret",
-	"plain_keys", "plainKeys",
-)
+// ourWords puts a message of core or ruleset into the names that settings have here.
+var ourWords = newWords()
+
+func newWords() *strings.Replacer {
+	var names []string
+	for object := range ruleset.Schema {
+		names = append(names, ruleset.Names(object)...)
+	}
+	sort.Sort(sort.Reverse(sort.StringSlice(names))) // of two of which one begins with the other, the longer first
+	pairs := []string{"have request_header set a field to it, and take header:NAME", "write header:NAME for a field", "key_secret", "keySecret", "plain_keys", "plainKeys"}
+	for _, name := range names {
+		if strings.IndexByte(name, '_') > 0 {
+			pairs = append(pairs, name, ruleset.CamelCase(name))
+		}
+	}
+	return strings.NewReplacer(pairs...)
+}

@@ -2,11 +2,10 @@ package traefik
 
 import (
 	"fmt"
-	"sort"
+	"reflect"
 	"strings"
 
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/ruleset"
 )
 
@@ -107,107 +106,55 @@ func compile(r *Rule, in ruleset.Context) (*ruleset.Rule, error) {
 
 // textOf returns a rule as package ruleset has it.
 func textOf(r *Rule) (*ruleset.RuleText, error) {
-	text := &ruleset.RuleText{
-		Name:             r.Name,
-		Key:              trimmed(r.Key),
-		Limit:            r.Limit,
-		TimeZone:         r.TimeZone,
-		Algorithm:        r.Algorithm,
-		Burst:            r.Burst,
-		Refill:           r.Refill,
-		Cost:             r.Cost,
-		IPv4Prefix:       r.IPv4Prefix,
-		IPv6Prefix:       r.IPv6Prefix,
-		Enforcement:      r.Enforcement,
-		OnLimit:          r.OnLimit,
-		MaxDelay:         r.MaxDelay,
-		MaxWaiting:       r.MaxWaiting,
-		MaxWaitingPerKey: r.MaxWaitingPerKey,
-		Concurrency:      r.Concurrency,
-		OnError:          r.OnError,
-		OnMissingKey:     r.OnMissingKey,
-		CountRejected:    r.CountRejected,
-	}
-	var m Match
-	present, err := decodeObject("match", r.Match, &m)
-	if err != nil {
-		return nil, err
-	}
-	if present {
-		text.Match = &match.Match{
-			Methods:      trimmed(m.Methods),
-			Hosts:        trimmed(m.Hosts),
-			Paths:        trimmed(m.Paths),
-			PathPrefixes: trimmed(m.PathPrefixes),
-			Headers:      m.Headers,
-			ExceptIPs:    trimmed(m.ExceptIPs),
+	text := &ruleset.RuleText{Name: r.Name}
+	value := reflect.ValueOf(*r)
+	for _, f := range ruleset.Schema["rule"] {
+		field := value.Field(fieldIndex(value.Type(), ruleset.CamelCase(f.Name)))
+		switch field.Kind() {
+		case reflect.String:
+			ruleset.SetText(&text.Object, f.Name, field.String())
+		case reflect.Slice:
+			if field.Len() > 0 { // an empty list is what some providers make of none
+				ruleset.SetList(&text.Object, f.Name, trimmed(field.Interface().([]string)))
+			}
+		default:
+			if err := addObjects(text, &f, field.Interface()); err != nil {
+				return nil, err
+			}
 		}
 	}
-	if text.Tiers, err = tiersOf(r.Tiers); err != nil {
-		return nil, err
-	}
-	if len(r.Count) > 0 { // an empty list is what some providers make of none
-		text.Count = trimmed(r.Count)
-	}
-	if len(r.Penalty) > 0 {
-		text.Penalty = trimmed(r.Penalty)
-	}
-	if text.Candidate, err = candidateOf(r.Candidate); err != nil {
-		return nil, err
-	}
-	text.Overrides, err = overridesOf(r.Overrides)
-	return text, err
+	return text, nil
 }
 
-// candidateOf reads the limit that is compared with a rule's.
-func candidateOf(value interface{}) (*ruleset.Candidate, error) {
-	var c Candidate
-	present, err := decodeObject("candidate", value, &c)
-	if err != nil || !present {
-		return nil, err
-	}
-	return &ruleset.Candidate{Limit: c.Limit, Algorithm: c.Algorithm, Burst: c.Burst, Refill: c.Refill, TimeZone: c.TimeZone}, nil
-}
-
-// tiersOf reads the limits that a value chooses.
-func tiersOf(value interface{}) (*ruleset.Tiers, error) {
-	var t Tiers
-	present, err := decodeObject("tiers", value, &t)
-	if err != nil || !present {
-		return nil, err
-	}
-	values := make([]string, 0, len(t.Limits))
-	for v := range t.Limits {
-		values = append(values, v)
-	}
-	sort.Strings(values)
-	tiers := &ruleset.Tiers{Source: t.Source}
-	for _, v := range values {
-		if strings.HasPrefix(v, "<") && strings.HasSuffix(v, " Value>") { // what Traefik makes of it
-			return nil, fmt.Errorf("tiers: limits: a value is a number, or true or false, which Traefik does not read there; put it in quotes")
+// addObjects reads the object of a rule's field, or a list of them.
+func addObjects(text *ruleset.RuleText, f *ruleset.Field, value interface{}) error {
+	name := ruleset.CamelCase(f.Name)
+	list := []interface{}{value}
+	if f.Kind == ruleset.ManyObjects {
+		many, err := listOf(name, value)
+		if err != nil {
+			return err
 		}
-		tiers.Limits = append(tiers.Limits, ruleset.Tier{Value: v, Limit: t.Limits[v]})
+		list = many
 	}
-	return tiers, nil
-}
-
-// overridesOf reads the limits of single keys.
-func overridesOf(value interface{}) ([]ruleset.Override, error) {
-	list, err := listOf("overrides", value)
-	if err != nil {
-		return nil, err
-	}
-	overrides := make([]ruleset.Override, 0, len(list))
 	for i := range list {
-		field := fmt.Sprintf("overrides[%d]", i)
-		var o Override
-		if _, err := decodeObject(field, list[i], &o); err != nil {
-			return nil, err
+		where := name
+		if f.Kind == ruleset.ManyObjects {
+			where = fmt.Sprintf("%s[%d]", name, i)
 		}
-		if o.Limit == "" {
-			return nil, fmt.Errorf("%s: limit: is missing; write one such as 1000/1m", field)
+		o, err := decodeText(where, list[i], f.Of)
+		if err != nil {
+			return err
 		}
-		overrides = append(overrides, ruleset.Override{Key: trimmed(o.Key), Limit: o.Limit})
+		if o == nil {
+			continue
+		}
+		for _, pair := range o.Pairs["limits"] {
+			if strings.HasPrefix(pair.Name, "<") && strings.HasSuffix(pair.Name, " Value>") { // what Traefik makes of it
+				return fmt.Errorf("tiers: limits: a value is a number, or true or false, which Traefik does not read there; put it in quotes")
+			}
+		}
+		ruleset.AddObject(text, f.Name, o)
 	}
-	return overrides, nil
+	return nil
 }

@@ -6,13 +6,14 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/proxyweir/weir/ruleset"
 	"github.com/proxyweir/weir/words"
 )
 
 // checkFields refuses keys of a configuration that there are no fields for. (Those in objects are refused by decodeObject.)
 func checkFields(c *Config) error {
 	if len(c.Rule.Unknown) > 0 { // of the top
-		known := append(fieldsOf(Config{}), fieldsOf(Rule{})...)
+		known := append(fieldsOf(Config{}), camelCased("rule")...)
 		if err := checkUnknown("", c.Rule.Unknown, known); err != nil {
 			return err
 		}
@@ -26,7 +27,7 @@ func checkFields(c *Config) error {
 		if r.Name == "" {
 			where = fmt.Sprintf("rules[%d]: ", i)
 		}
-		if err := checkUnknown(where, r.Unknown, fieldsOf(Rule{})); err != nil {
+		if err := checkUnknown(where, r.Unknown, camelCased("rule")); err != nil {
 			return err
 		}
 	}
@@ -49,6 +50,15 @@ func checkUnknown(where string, unknown map[string]interface{}, known []string) 
 		text = fmt.Sprintf("%s%q is not a field (did you mean %s?)", where, keys[0], near)
 	}
 	return fmt.Errorf("%s", text)
+}
+
+// camelCased returns the names that the fields of an object of the schema of rules have here.
+func camelCased(object string) []string {
+	names := ruleset.Names(object)
+	for i := range names {
+		names[i] = ruleset.CamelCase(names[i])
+	}
+	return names
 }
 
 // fieldsOf returns the names that the fields of a struct have in a configuration.

@@ -1,0 +1,228 @@
+package ruleset
+
+import (
+	"strings"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// Field is a row of the Schema: one field of a rule, or of an object in one.
+type Field struct {
+	Name    string // as rule files and Caddy have it: max_delay. Traefik's is CamelCase of it.
+	Kind    FieldKind
+	Least   int64    // of a number; of a duration in nanoseconds
+	Most    int64    // the same
+	Words   []string // of a word
+	Later   string   // a word that is known, and not in this version; "": none
+	Of      string   // of an object: what the Schema calls it
+	Example string   // of what is neither a value nor a list of values
+	Needed  bool     // an object without it says nothing
+	Needs   need
+	When    string // the value that Needs is about; "": any
+	Doc     string // what the field says, for the manual and for editors
+}
+
+// FieldKind is what is written for a field.
+type FieldKind int
+
+// The kinds of fields.
+const (
+	_           FieldKind = iota
+	OneText               // a value, of which Compile knows more
+	OneWord               // one of Words
+	OneNumber             // a whole number from Least to Most
+	OneDuration           // a duration from Least to Most
+	OneTruth              // true or false
+	ManyTexts             // a list of values, of which one may be written alone
+	NamedTexts            // values by names of their own
+	OneObject             // an object that the Schema has under Of
+	ManyObjects           // a list of such
+)
+
+// need is what a rule must have for a field to be of use.
+type need int
+
+const (
+	_            need = iota
+	withLimit         // a limit besides concurrency, which may be none
+	withAnyLimit      // one that is not unlimited for all
+)
+
+// Schema has the fields of a rule, and of the objects in it, in the order in which they are shown. Whatever reads, checks, compares or
+// describes rules goes by it: a field is added here, and is then read from the configurations of all proxies. (What it does is for
+// Compile to say. Caddy's Zone and Traefik's Rule have fields for it, too, since there the users' documentation is printed from them.)
+var Schema = map[string][]Field{
+	"rule": {
+		{Name: "name", Kind: OneText, Needed: true,
+			Doc: "The rule's name, in metrics, logs and header fields: 1 to 64 of A-Z a-z 0-9 _ . -, unique in all rule files. A rule that is renamed starts counting afresh."},
+		{Name: "match", Kind: OneObject, Of: "match",
+			Doc: "Which requests the rule covers. Of the fields that are set, a request must meet every one; of the values in a field, one. The default is all requests."},
+		{Name: "key", Kind: ManyTexts,
+			Doc: "What tells clients apart: one source or a list of them, of which each combination of values has a counter of its own. The default is client_ip, the client's address. A key of static:TEXT is one counter for all."},
+		{Name: "limit", Kind: OneText,
+			Doc: "The requests that a key may make in a period: 100/1m, 5/10s or 1000/day. The period is a duration from 1ms to 366d, or day, week or month for fixed windows that follow the calendar. unlimited lets everything pass uncounted. Left out where the tiers have a limit for *."},
+		{Name: "tiers", Kind: OneObject, Of: "tiers",
+			Doc: "Limits that are chosen by a value of the request, such as the client's plan."},
+		{Name: "overrides", Kind: ManyObjects, Needs: withLimit, Of: "override", Example: "- {key: 192.0.2.1, limit: 1000/1m}",
+			Doc: "Limits of single keys, in place of the rule's own and of the tiers'."},
+		{Name: "time_zone", Kind: OneText, Needs: withLimit,
+			Doc: "The time zone of a calendar period: a name of the time zone database. The default is UTC."},
+		{Name: "algorithm", Kind: OneWord, Words: core.AlgorithmNames, Needs: withLimit,
+			Doc: "How requests are counted. token_bucket: bursts up to a size, refilled steadily. leaky_bucket: requests wait and leave one at a time. fixed_window: a count that starts anew with each period. sliding_window_log: exact, with the time of every request. sliding_window_counter: nearly exact, with two counts. The default is sliding_window_counter; for a calendar period it is fixed_window."},
+		{Name: "burst", Kind: OneNumber, Least: 1, Most: core.MaxRequests, Needs: withLimit,
+			Doc: "How many requests a token bucket holds, or how many may wait in a leaky bucket. The default is the limit's requests."},
+		{Name: "refill", Kind: OneWord, Words: []string{"continuous", "interval"}, Needs: withLimit,
+			Doc: "How a token bucket is refilled: continuous, the default, or interval: with all its requests at each whole period of the Unix epoch."},
+		{Name: "cost", Kind: OneText, Needs: withLimit,
+			Doc: "How many requests one counts for: a whole number from 1, or header:NAME, query:NAME or cookie:NAME that has one in the request. Less than 1, and what is no number, counts as 1. The default is 1."},
+		{Name: "ipv4_prefix", Kind: OneNumber, Least: 1, Most: 32,
+			Doc: "Masks IPv4 addresses in the key to a network of so many bits, 1 to 32, so that the network shares a counter. The default is 32: every address has its own."},
+		{Name: "ipv6_prefix", Kind: OneNumber, Least: 1, Most: 128,
+			Doc: "Masks IPv6 addresses in the key to a network of so many bits, 1 to 128. The default is 64, since whole networks of 64 bits are given to single customers."},
+		{Name: "enforcement", Kind: OneText, Needs: withAnyLimit, When: "soft",
+			Doc: "hard, the default, rejects what is over the limit. shadow counts, but lets everything pass and tells clients nothing. soft 20% 30s lets through 20 % more, for 30 s from the first request on that exceeds the limit; then the limit holds, until for one whole period no request would have exceeded it and what was let through more has come down. The percentage is a whole number from 1 to 1000, the duration from 1ms to 366d."},
+		{Name: "on_limit", Kind: OneWord, Words: []string{"reject", "delay"}, Later: "defer", Needs: withAnyLimit, When: "delay",
+			Doc: "What happens to a request over the limit: reject, the default, or delay, which has it wait for its turn, first come, first served. A sliding_window_counter cannot delay."},
+		{Name: "max_delay", Kind: OneDuration, Least: int64(time.Millisecond), Most: int64(time.Hour), Needs: withLimit,
+			Doc: "The longest that a request waits, in a leaky bucket and with on_limit delay, from 1ms to 1h; one that would have to wait longer is rejected at once. The default is 10s."},
+		{Name: "max_waiting", Kind: OneNumber, Least: 1, Most: core.MaxMaxWaiting, Needs: withAnyLimit,
+			Doc: "How many requests of the rule may wait at a time in one process, with on_limit delay; more are rejected. From 1 to 1000000; the default is 1000."},
+		{Name: "max_waiting_per_key", Kind: OneNumber, Least: 1, Most: core.MaxMaxWaiting, Needs: withAnyLimit,
+			Doc: "How many of them one key may have, from 1 to max_waiting. The default is a quarter of the places that are left, so that one key alone has a fifth of all at most; where all requests have one key, all."},
+		{Name: "count", Kind: ManyTexts, Needs: withAnyLimit,
+			Doc: "The statuses of the responses whose requests count: codes and classes of them, such as 401 and 4xx. A request takes its place until its response's status is known, and then keeps it or gives it back. The default is that all count. Traefik cannot see statuses, and refuses a file with it."},
+		{Name: "penalty", Kind: ManyTexts, Needs: withAnyLimit,
+			Doc: "How long a key is shut out that exceeds the limit: for the first time, the second and so on, the last for all further ones. It starts over when it has not exceeded the limit for as long as the longest of them, since it was last let in. Up to 16 durations from 1ms to 366d. The default is none."},
+		{Name: "concurrency", Kind: OneNumber, Least: 1, Most: core.MaxRequests,
+			Doc: "How many requests of a key may be under way at a time, beside the limit or in place of it. A request is under way until its response has ended. The default is any number."},
+		{Name: "candidate", Kind: OneObject, Needs: withAnyLimit, Of: "candidate",
+			Doc: "A limit that is tried out on the same requests: what it would do is counted and compared, and changes nothing."},
+		{Name: "on_error", Kind: OneWord, Words: core.OnErrorNames,
+			Doc: "What happens when the store fails: local, the default, counts in memory; open lets requests pass; closed answers 503. Memory itself does not fail."},
+		{Name: "on_missing_key", Kind: OneWord, Words: []string{"share", "skip", "reject"},
+			Doc: "What happens to a request for which a source of the key is empty: share, the default, takes the empty value for a value as any other, so that leaving a header out is no way round; skip lets it pass uncounted; reject rejects it."},
+		{Name: "count_rejected", Kind: OneTruth, Needs: withLimit,
+			Doc: "Whether rejected requests count against the limit too, so that a client that does not slow down stays out. The default is false."},
+	},
+	"match": {
+		{Name: "methods", Kind: ManyTexts,
+			Doc: "The request's method is one of these, in upper or lower case: GET, POST."},
+		{Name: "hosts", Kind: ManyTexts,
+			Doc: "The request's host, without port, is one of these. *.example.com is every name one level below example.com."},
+		{Name: "paths", Kind: ManyTexts,
+			Doc: "The request's path is exactly one of these, or begins with one of path_prefixes."},
+		{Name: "path_prefixes", Kind: ManyTexts,
+			Doc: "The request's path begins with one of these, in whole segments: /v1 covers /v1 and /v1/users, not /v10."},
+		{Name: "headers", Kind: NamedTexts, Example: "X-Plan: free",
+			Doc: "Header fields and the values that each must have; * is any value."},
+		{Name: "except_ips", Kind: ManyTexts,
+			Doc: "Addresses and networks of clients that the rule does not cover, and does not count: 10.0.0.0/8, 2001:db8::1."},
+	},
+	"tiers": {
+		{Name: "source", Kind: OneText, Needed: true,
+			Doc: "What the tier is read from: a source as of a key. A client that can set it at will chooses its own limit, which is warned of: have the proxy set it to what it knows."},
+		{Name: "limits", Kind: NamedTexts, Needed: true, Example: "pro: 1000/1m",
+			Doc: "The limit of each value. \"*\", in quotes, is for all values that have none of their own; the rule's limit is, where there is no \"*\"."},
+	},
+	"override": {
+		{Name: "key", Kind: ManyTexts, Needed: true,
+			Doc: "The key: its value, or where the rule's key has several sources the list of their values, in that order. An address is taken with the network that the rule masks it to."},
+		{Name: "limit", Kind: OneText, Needed: true,
+			Doc: "The key's limit, as the rule's: 1000/1m, or unlimited."},
+	},
+	"candidate": {
+		{Name: "limit", Kind: OneText, Needed: true,
+			Doc: "The requests that a key may make in a period, as a rule's: 100/1m."},
+		{Name: "algorithm", Kind: OneWord, Words: core.AlgorithmNames,
+			Doc: "How requests are counted. The default is what the rule says, since mostly the numbers are compared; where that says nothing, the default is a rule's."},
+		{Name: "burst", Kind: OneNumber, Least: 1, Most: core.MaxRequests,
+			Doc: "How many requests a token bucket holds, or how many may wait in a leaky bucket. The default is the candidate's requests, whatever the rule's burst is."},
+		{Name: "refill", Kind: OneWord, Words: []string{"continuous", "interval"},
+			Doc: "How a token bucket is refilled: continuous, the default, or interval."},
+		{Name: "time_zone", Kind: OneText,
+			Doc: "The time zone of a calendar period: a name of the time zone database. The default is UTC."},
+	},
+}
+
+// kinds has the Kind of each field, by the Schema's name of the object and the field's.
+var kinds = kindsOf(Schema)
+
+func kindsOf(schema map[string][]Field) map[string]map[string]FieldKind {
+	all := make(map[string]map[string]FieldKind)
+	for object, fields := range schema {
+		all[object] = make(map[string]FieldKind)
+		for i := range fields {
+			all[object][fields[i].Name] = fields[i].Kind
+		}
+	}
+	return all
+}
+
+// fieldOf returns a rule's field of that name; nil: there is none.
+func fieldOf(name string) *Field {
+	fields := Schema["rule"]
+	for i := range fields {
+		if fields[i].Name == name {
+			return &fields[i]
+		}
+	}
+	return nil
+}
+
+// Names returns the names of the fields of an object that the Schema has.
+func Names(object string) []string {
+	names := make([]string, 0, len(Schema[object]))
+	for _, f := range Schema[object] {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
+// Fields returns the names of the fields of each kind of map in a rule file, in the order in which they are shown: those of the Schema, and of
+// "file", "descriptor", "rate_limit" and "replaces", an item of that list. The maps match: headers and tiers: limits are not among them,
+// since their keys are not fields.
+func Fields() map[string][]string {
+	all := map[string][]string{
+		"file":       append([]string(nil), fileFields...),
+		"descriptor": append([]string(nil), descriptorFields...),
+		"rate_limit": append([]string(nil), rateLimitFields...),
+		"replaces":   {"name"},
+	}
+	for object := range Schema {
+		all[object] = Names(object)
+	}
+	return all
+}
+
+// CamelCase returns what a name of the Schema is in Traefik: maxDelay, exceptIPs.
+func CamelCase(name string) string {
+	words := strings.Split(name, "_")
+	for i, word := range words {
+		if word == "ips" {
+			words[i] = "IPs"
+		} else if i > 0 {
+			words[i] = strings.ToUpper(word[:1]) + word[1:]
+		}
+	}
+	return strings.Join(words, "")
+}
+
+// says reports whether a rule says anything of a field; where its Needs is about one value, whether it says that.
+func says(t *RuleText, f *Field) bool {
+	switch f.Kind {
+	case ManyTexts:
+		_, said := t.Lists[f.Name]
+		return said
+	case OneObject, ManyObjects:
+		return len(t.Objects[f.Name]) > 0
+	case OneTruth:
+		return isTrue(t.Texts[f.Name])
+	}
+	text := t.Texts[f.Name]
+	if f.When == "" {
+		return text != ""
+	}
+	words := strings.Fields(text)
+	return len(words) > 0 && words[0] == f.When
+}
