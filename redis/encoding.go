@@ -7,8 +7,9 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// appendArgument appends the part of a script's argument that is a rule's: see luaRule. windows are the calendar's, if there is one.
-func appendArgument(b []byte, r *core.Rule, cost int64, peek bool, windows []int64) []byte {
+// appendArgument appends the part of a script's argument that is a rule's, of a request that costs 1: see luaRule. windows are the calendar's, if
+// there is one.
+func appendArgument(b []byte, r *core.Rule, peek bool, windows []int64) []byte {
 	l := r.Limit()
 	var flags [4]byte
 	flags[0] = byte(l.Algorithm())
@@ -21,24 +22,9 @@ func appendArgument(b []byte, r *core.Rule, cost int64, peek bool, windows []int
 	if peek {
 		flags[3] = 1
 	}
-	var x, y int64
-	switch l.Algorithm() {
-	case core.TokenBucket:
-		x = l.Capacity()
-		if l.Interval() {
-			y = 1
-		}
-	case core.LeakyBucket:
-		x, y = l.Capacity(), l.MaxDelay()
-	case core.FixedWindow:
-		if len(windows) > 0 {
-			y = 1
-		}
-	case core.SlidingWindowLog:
-		x, y = l.Quantum()
-	}
+	x, y := algorithmOf(l).numbers(l)
 	b = append(b, flags[:]...)
-	b = appendDouble(b, cost)
+	b = appendDouble(b, 1) // the cost
 	b = appendDouble(b, l.Requests())
 	b = appendDouble(b, l.Period())
 	b = appendDouble(b, x)
@@ -47,6 +33,21 @@ func appendArgument(b []byte, r *core.Rule, cost int64, peek bool, windows []int
 		b = appendDouble(b, w)
 	}
 	return b
+}
+
+// costAt is where the cost is in what appendArgument writes.
+const costAt = 4
+
+// withCost returns an argument of appendArgument for a request of that cost.
+func withCost(argument string, cost int64) string {
+	if cost == 1 {
+		return argument
+	}
+	b := make([]byte, 0, len(argument))
+	b = append(b, argument[:costAt]...)
+	b = appendDouble(b, cost)
+	b = append(b, argument[costAt+8:]...)
+	return string(b)
 }
 
 func appendDouble(b []byte, n int64) []byte {

@@ -1,15 +1,16 @@
 package redis
 
-// luaConductBegin reads the arguments of a request of which a rule has a conduct. Each check has six keys: the state of its limit;
-// its account; the reservations of requests under way (sorted sets, by when they expire), of one unit and of more; the charges to come (by
-// when they are due); and the line of those that wait (a list). A member of the sets is a ticket of eight bytes, and the cost.
-//
-// It is core's memory_accounts.go in Lua, with the same names. Behind what luaRule reads each check has: its kind, in bits (1: in flight,
-// 2: counts by status, 4: soft, 8: delays, 16: candidate); requests and capacity of the wide limit; how long tolerance lasts; how long the
-// request may wait; how far the key's time may be ahead; how long a reservation lasts; the ticket; and the penalties.
-//
-// The keys may stand behind ARGV[2], but for the first: see runMoving.
+// luaConductBegin begins scripts of rules with a conduct. It is core's memory_accounts.go in Lua, with the same names.
 const luaConductBegin = `
+-- Each check has six keys: the state of its limit; its account; the reservations of requests under way (sorted sets, by when they expire), of
+-- one unit and of more; the charges to come (by when they are due); and the line of those that wait (a list). A member of the sets is a ticket
+-- of eight bytes, and the cost.
+--
+-- Behind its rule's argument each check has: its kind, in bits (1: in flight, 2: counts by status, 4: soft, 8: delays, 16: candidate, 32: a
+-- bucket, 64: a bucket in which requests queue, 128: a log); requests and capacity of the wide limit; how long tolerance lasts; how long the
+-- request may wait; how far the key's time may be ahead; how long a reservation lasts; the ticket; and the penalties.
+--
+-- The keys may stand behind ARGV[2], but for the first: see runMoving.
 local argument, place = ARGV[1], 1
 local keys = KEYS
 if #keys == 1 then
@@ -21,7 +22,7 @@ local checks = {}
 for i = 1, n do
 	local c, kind, penalties = {}
 	c.algorithm, c.counts, c.shadow, c.peek, c.cost, c.R, c.P, c.X, c.Y, place = unpack('<BBBBddddd', argument, place)
-	if c.algorithm == 3 and c.Y == 1 then c.windows, place = place, place + 40 end
+	if c.X == 0 and c.Y == 1 then c.windows, place = place, place + 40 end
 	kind, c.wideR, c.wideX, c.softFor, c.patience, c.ahead, c.lease, c.ticket, penalties, place = unpack('<Bddddddc8B', argument, place)
 	c.penalties, c.longest = {}, 0
 	for j = 1, penalties do
@@ -29,6 +30,7 @@ for i = 1, n do
 		c.longest = math.max(c.longest, c.penalties[j])
 	end
 	c.inflight, c.count, c.isSoft, c.delays, c.candidate = kind % 2 >= 1, kind % 4 >= 2, kind % 8 >= 4, kind % 16 >= 8, kind % 32 >= 16
+	c.isBucket, c.isQueue, c.isLog = kind % 64 >= 32, kind % 128 >= 64, kind >= 128
 	c.key, c.account, c.holds, c.larger, c.pending, c.line = keys[6 * i - 5], keys[6 * i - 4], keys[6 * i - 3], keys[6 * i - 2], keys[6 * i - 1], keys[6 * i]
 	c.flags = 0
 	checks[i] = c
@@ -41,25 +43,25 @@ local function read(command, key)
 	return v
 end
 ` + luaOurs + `
-local algorithm, key, cost, R, P, X, Y, counts, denied, ahead, position
+local algorithm, key, cost, R, P, X, Y, counts, denied, slack, position
 local peek, redirected = 0, false
-local ok, remaining, wait, reset, more, left, value, header
+local ok, remaining, wait, reset, more, left, value, header, stays
 local owed, owedFrac, owedAt -- by a bucket, beside its state of that time
 local logLive, expiryOf -- of a log: its entries, and when the i-th of them expires
 
 -- evaluate has the check's limit, or its wide one, decide at a time and a cost. With force, true or 'whole', a request that is over the
--- limit is charged, too: see counts of luaRule. It returns true, and has decided nothing, where the time lies in none of the calendar's windows that were sent.
+-- limit is charged, too: see counts of a rule's argument. Where what it returns is true, it has decided nothing, since the time lies in none of the calendar's windows that were sent.
 local function evaluate(c, at, units, wide, force)
 	now, algorithm, key, cost, R, P, X, Y = at, c.algorithm, c.key, units, c.R, c.P, c.X, c.Y
 	owedAt = nil
 	if wide then R, X = c.wideR, c.wideX elseif c.isSoft then owed, owedFrac, owedAt = c.lent, c.lentFrac, c.lentAt end
-	counts, denied, ahead, position = force, false, c.ahead, c.windows
+	counts, denied, slack, position = force, false, c.P + c.ahead, c.windows
 	ok, remaining, wait, reset, more, left, value, header = false, 0, 0, 0, 0, 0, nil, nil
 `
 
-// luaOurs defines ours, which runs a command on a set or list, and deletes what lies there of another type, as if nothing had. Wherever a
-// script may be the first to come to the key, it comes by this.
 const luaOurs = `
+-- ours runs a command on a set or list, and deletes what lies there of another type, as if nothing had. Wherever a script may be the first to
+-- come to the key, it comes by this.
 local function ours(command, key, ...)
 	local v = pcall(command, key, ...)
 	if type(v) == 'table' and v.err then
@@ -71,21 +73,6 @@ local function ours(command, key, ...)
 end
 `
 
-// luaOwe adds what is lent to a bucket's state: while there is tolerance the rule's own limit decides on what the bucket would be
-// without, and the wide one charges it.
-const luaOwe = `
-if v and #v == 17 and at == owedAt then
-	used, frac = used + owed, frac + owedFrac
-	if frac >= P then used, frac = used + 1, frac - P end
-	if used >= 1000000001 then used, frac = 1000000001, 0 end
-end
-`
-
-// luaEntries follows the log's piece.
-const luaEntries = `
-logLive, expiryOf = size - dead, function(i) return expiry(dead + i) end
-`
-
 // luaConduct is what follows the algorithms, in the function evaluate.
 const luaConduct = `
 end
@@ -94,11 +81,11 @@ end
 -- when tolerance ends.
 local function keep(c)
 	if not value then return end
-	if c.algorithm == 1 and R ~= c.R then reset = math.ceil((reset + c.Y * c.P) * R / c.R) + 1 end
+	if c.isBucket and R ~= c.R then reset = math.ceil((reset + c.Y * c.P) * R / c.R) + 1 end
 	reset = reset + now - real
 	if reset < 1000 then reset = 1000 end
 	local key = c.key
-	` + luaKeep + `
+` + luaKeep + `
 end
 
 -- isShutState says whether the key has, in place of its state, that it is or was shut out by hand: see luaShutOut.
@@ -210,7 +197,7 @@ local function load(c)
 			local units, at = costOf(due[i]), tonumber(due[i + 1])
 			if c.loanR > 0 and at >= c.softUntil then payBack(c) end
 			local wide = c.loanR > 0
-			if wide and c.algorithm == 1 then lend(c, at) end
+			if wide and c.isBucket then lend(c, at) end
 			if not evaluate(c, at, units, wide, 'whole') then
 				keep(c)
 				c.units = c.units - units
@@ -219,7 +206,7 @@ local function load(c)
 		c.wideR, c.wideX = wideR, wideX
 		if #due > 0 then
 			call('ZREMRANGEBYRANK', c.pending, 0, #due / 2 - 1)
-			if c.algorithm ~= 4 then call('DEL', c.line) end
+			if not c.isLog then call('DEL', c.line) end
 			c.dirty = true
 		end
 		if c.units > 0 and call('ZCARD', c.pending) == 0 then c.units, c.dirty = 0, true end
@@ -238,7 +225,7 @@ local function save(c)
 	if c.units > 0 then
 		local own = c.ticket .. pack('<d', c.cost)
 		local charge, span = lastCharge(c, own), 2 * c.P
-		if c.algorithm <= 2 then -- of which a higher limit may have let more be used, and reserved
+		if c.isBucket then -- of which a higher limit may have let more be used, and reserved
 			local v, units = pcall('GET', c.key), c.X + c.units + c.lent + 1
 			if type(v) == 'string' and #v == 17 then units = units + unpack('<I4', v, 8) end
 			span = math.max(span, (divide(units, c.P, c.R)))
@@ -380,7 +367,7 @@ local function weighBehind(c)
 	if not redirected then evaluate(c, c.depart, c.cost) end
 	if type(before) == 'string' then call('SET', c.key, before, 'KEEPTTL') else call('DEL', c.key) end
 	c.behind, c.ok, c.remaining, c.reset, c.wait, c.more = true, ok, remaining, reset + now - real, 0, 0
-	if not ok and c.algorithm == 2 then
+	if not ok and c.isQueue then
 		c.wait = c.depart - real + wait
 		return
 	end
@@ -388,7 +375,7 @@ local function weighBehind(c)
 end
 
 local function weighTurn(c)
-	if c.algorithm == 4 then
+	if c.isLog then
 		if evaluate(c, real, 0) or left > 0 then return end
 		take(c)
 		local room = c.R - logLive - c.units - c.cost
@@ -404,7 +391,7 @@ local function weighTurn(c)
 		if evaluate(c, real, c.cost + c.reserved) or left > 0 then return end
 		take(c)
 		local capacity = c.R
-		if c.algorithm <= 2 then capacity = c.X end
+		if c.isBucket then capacity = c.X end
 		if wait == -1 and c.cost <= capacity then
 			if ours('ZCARD', c.pending) > 1000 then
 				c.onlyReserved, c.wait = true, firstDue(c) - real
@@ -414,7 +401,7 @@ local function weighTurn(c)
 			if redirected then return end
 		end
 	end
-	if c.wait == -1 or not c.ok and c.algorithm == 2 then return end
+	if c.wait == -1 or not c.ok and c.isQueue then return end
 	if not c.behind then c.depart = real + c.wait end
 	c.depart = math.max(c.depart, c.tail)
 	local span = c.depart - real
@@ -431,7 +418,7 @@ end
 -- shutByHand makes a decision one on a key that is shut out by hand, as evaluate has found.
 local function shutByHand(c)
 	local most = c.R
-	if c.inflight then most = 1000000000 elseif c.algorithm <= 2 then most = c.X end
+	if c.inflight then most = 1000000000 elseif c.isBucket then most = c.X end
 	c.isShut, c.ok, c.soft, c.remaining, c.wait, c.reset, c.more = true, false, false, 0, left, left, 0
 	if c.cost > most then c.wait = -1 else c.flags = c.flags + 4 end
 end
@@ -485,7 +472,7 @@ local function turnAway(c)
 			keep(c)
 		end
 	end
-	if c.algorithm <= 2 then
+	if c.isBucket then
 		local key, reset = c.key, math.max(c.reset, c.wait)
 ` + luaStay + `
 	end
@@ -518,7 +505,7 @@ local function admit(c, depart)
 		if c.begins then c.softUntil, c.loanR, c.loanX = real + c.softFor, c.wideR, c.wideX end
 		exceed(c)
 	end
-	if depart > real and (c.depart < depart or c.algorithm == 4 or c.behind) then
+	if depart > real and (c.depart < depart or c.isLog or c.behind) then
 		if c.delays and c.depart == depart then queue(c, depart, '', '') end
 		ours('ZADD', c.pending, format('%.0f', depart), c.ticket .. pack('<d', c.cost))
 		c.units, c.dirty, c.flags = c.units + c.cost, true, c.flags + 2
@@ -526,12 +513,12 @@ local function admit(c, depart)
 		return
 	end
 	local at, before = depart, ''
-	if c.algorithm == 2 then at = real end
+	if c.isQueue then at = real end
 	if depart > real and c.delays then before = read('GET', c.key) end
-	if c.wide and c.algorithm == 1 then lend(c, at) end
+	if c.wide and c.isBucket then lend(c, at) end
 	evaluate(c, at, c.cost, c.wide)
 	c.reset = at - real + reset
-	if depart > real then c.more = 0 elseif c.delays and c.algorithm == 4 then c.more = more end
+	if depart > real then c.more = 0 elseif c.delays and c.isLog then c.more = more end
 	keep(c)
 	if c.soft and c.hardWait == -1 then -- as of a request that costs more than the limit; what it owes is known by what it leaves
 		evaluate(c, at, 1, false)
@@ -604,7 +591,7 @@ else
 			if i == #line then
 				call('RPOP', c.line)
 				c.tail = tail
-				if c.algorithm == 4 or read('GET', c.key) ~= after then
+				if c.isLog or read('GET', c.key) ~= after then
 					-- a log's charges are pending; and where somebody has been charged since, the turn is lost
 				elseif length > 0 then
 					call('SET', c.key, before, 'KEEPTTL')

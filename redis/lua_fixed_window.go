@@ -1,20 +1,27 @@
 package redis
 
-// luaFixedWindow is core's decideFixedWindow. Where Y is 1 there is a calendar, and the bounds of the windows around now follow in
-// the argument, computed by the node, of which the server's time picks: of the one before, of now's, and of two after, which
-// a clock that was set back can have left behind.
-const luaFixedWindow = `
+const luaUnpackFixedWindow = `
+-- The state of a fixed window: when it began, and how many units were used. It is kept in 11 bytes.
 local start, count = 0, 0
 if v and #v == 11 then start, count = unpack('<I7I4', v) end
+`
+
+// luaFixedWindow is core's decideFixedWindow.
+const luaFixedWindow = `
+-- fixed_window: where Y is 1 there is a calendar, and the bounds of the windows around now follow in the argument, computed by the node, of
+-- which the server's time picks: of the one before, of now's, and of two after, which a clock that was set back can have left behind.
 local at = now
 if start > now then
-	if start - now <= P then at = start else count = 0 end
+	if start - now <= slack then at = start else count = 0 end
 end
 local from, to
 if Y == 1 then
 	local a, b, c, d, e
 	a, b, c, d, e, position = unpack('<ddddd', argument, position)
-	if at < a or at >= e then return {now} end
+	if at < a or at >= e then
+		redirected = true
+		return {now}
+	end
 	if at < b then from, to = a, b elseif at < c then from, to = b, c elseif at < d then from, to = c, d else from, to = d, e end
 else
 	from = at - at % P
@@ -38,4 +45,19 @@ end
 if count < R then remaining = R - count end
 if count > 0 then reset = to - now end
 if ok or cost == 0 then more = reset end
+`
+
+const luaShutOutWindow = `
+	if cost > R then wait = -1 end
+`
+
+const luaShutOutFixedWindow = luaShutOutWindow + `
+	if Y == 1 then position = position + 40 end -- behind the calendar's windows, which nobody has read
+`
+
+const luaRefundFixedWindow = `
+	if #v ~= 11 then return {} end
+	local start, count = unpack('<I7I4', v)
+	if start > charged or count < cost then return {} end
+	value = pack('<I7I4', start, count - cost)
 `

@@ -1,25 +1,16 @@
 package redis
 
-// luaState reads a key's state, and luaStateOfLog as much of a log's as is read at once.
-//
-// A value of another type is overwritten, as if nothing were there. What else goes wrong ends the script: a rule that cannot read would
-// admit everything.
-const (
-	luaState = `
+const luaRead = `
+-- A value of another type is overwritten, as if nothing were there. What else goes wrong ends the script: a rule that cannot read would admit
+-- everything.
 local v = pcall('GET', key)
 if v and v.err and not string.find(v.err, 'WRONGTYPE', 1, true) then v = call('GET', key) end
 `
-	luaStateOfLog = `
-local longest = 11 + 4 * 192
-local v = pcall('GETRANGE', key, 0, longest - 1)
-if v.err and not string.find(v.err, 'WRONGTYPE', 1, true) then v = call('GETRANGE', key, 0, longest - 1) end
-`
-)
 
-// luaShutOut is core's decideShut, and what follows it, up to an end, is the algorithm. A key that is shut out by hand has in place of
-// its state 14 bytes, which no state has: when that was, and the end, with which it expires. MOST is the most that a request may cost.
-// Where the clock has stepped back, the end steps back with it.
+// luaShutOut is core's decideShut. An algorithm's shutOut follows it.
 const luaShutOut = `
+-- A key that is shut out by hand has in place of its state 14 bytes, which no state has: when that was, and the end, with which it expires.
+-- Where the clock has stepped back, the end steps back with it.
 if v and #v == 14 then
 	local from, till = unpack('<I7I7', v)
 	if from > real then
@@ -30,9 +21,10 @@ if v and #v == 14 then
 end
 if left > 0 then
 	wait, reset = left, left
-	if cost > MOST then wait = -1 end
-	if algorithm == 3 and Y == 1 then position = position + 40 end -- behind the calendar's windows, which nobody has read
-else
+`
+
+const luaShutOutConcurrency = `
+	if cost > 1000000000 then wait = -1 end
 `
 
 // luaShutOutEnd shuts a key out for ARGV[2] microseconds, or lets it in. Of a key without an account it needs no more than the commands

@@ -1,13 +1,18 @@
 package redis
 
-// luaSlidingWindowCounter is core's decideSlidingWindowCounter. The weight of a window's count falls to room when so much of
-// the next one has passed that the overlap is below (room+1)·P/count.
-const luaSlidingWindowCounter = `
+const luaUnpackSlidingWindowCounter = `
+-- The state of a sliding window counter: when its window began, and the units used in the one before and in it. It is kept in 15 bytes.
 local start, previous, current = 0, 0, 0
 if v and #v == 15 then start, previous, current = unpack('<I7I4I4', v) end
+`
+
+// luaSlidingWindowCounter is core's decideSlidingWindowCounter.
+const luaSlidingWindowCounter = `
+-- sliding_window_counter: the weight of a window's count falls to room when so much of the next one has passed that the overlap is below
+-- (room+1)·P/count.
 local at = now
 if start > now then
-	if start - now <= P then at = start else previous, current = 0, 0 end
+	if start - now <= slack then at = start else previous, current = 0, 0 end
 end
 local into = at % P
 local from = at - into
@@ -18,7 +23,6 @@ end
 local weighted = 0
 if previous > 0 then weighted = divide(previous, P - into, P) end
 local late = at - now
-
 ok = cost <= R - weighted - current
 if ok then
 	if not denied then
@@ -64,4 +68,15 @@ if (ok or cost == 0) and remaining < R then
 	if rest == 0 then overlap = overlap - 1 end
 	more = more + P - overlap
 end
+`
+
+const luaRefundSlidingWindowCounter = `
+	if #v ~= 15 then return {} end
+	local start, previous, current = unpack('<I7I4I4', v)
+	if start <= charged and current >= cost then
+		current = current - cost
+	elseif start > charged and start - charged <= P and previous >= cost then
+		previous = previous - cost
+	end
+	value = pack('<I7I4I4', start, previous, current)
 `

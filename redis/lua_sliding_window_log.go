@@ -1,12 +1,17 @@
 package redis
 
-// luaSlidingWindowLog is core's decideLog. X is the quantum, Y the window in quanta.
-//
-// The log is a string: when it was written (7 bytes) and how many of its entries are dead (4), then 4 bytes an entry, oldest
-// first. A log of up to 192 entries is read and written whole. Of a longer one only what a decision needs is read: entries
-// are appended, dead ones counted in the header, and the string is written anew when most of it is dead. The first live
-// entry is found in steps that double and then halve, so that a decision costs the same however long the log is.
-const luaSlidingWindowLog = `
+const luaReadSlidingWindowLog = `
+-- As much of a log as is read at once.
+local longest = 11 + 4 * 192
+local v = pcall('GETRANGE', key, 0, longest - 1)
+if v.err and not string.find(v.err, 'WRONGTYPE', 1, true) then v = call('GETRANGE', key, 0, longest - 1) end
+`
+
+const luaUnpackSlidingWindowLog = `
+-- A log is a string: when it was written (7 bytes) and how many of its entries are dead (4), then 4 bytes an entry, oldest first. A log of up
+-- to 192 entries is read and written whole. Of a longer one only what a decision needs is read: entries are appended, dead ones counted in
+-- the header, and the string is written anew when most of it is dead. The first live entry is found in steps that double and then halve, so
+-- that a decision costs the same however long the log is.
 if type(v) ~= 'string' then v = '' end
 local last, dead, size, long = 0, 0, 0, false
 if #v >= 11 then
@@ -22,7 +27,11 @@ local function entry(n)
 	if from < longest then return (unpack('<I4', v, from)) end
 	return (unpack('<I4', call('GETRANGE', key, from - 1, from + 2)))
 end
+`
 
+// luaSlidingWindowLog is core's decideLog.
+const luaSlidingWindowLog = `
+-- sliding_window_log: X is the quantum, Y the window in quanta.
 local at = now
 if last > now then
 	if last - now <= P then at = last else dead = size end
@@ -87,4 +96,20 @@ if added > 0 and peek == 0 then
 		header = pack('<I7I4', at, dead)
 	end
 end
+`
+
+const luaEntries = `
+logLive, expiryOf = size - dead, function(i) return expiry(dead + i) end
+`
+
+const luaRefundSlidingWindowLog = `
+	local newest, length = pack('<I4', (charged + (-charged) % X) / X % 4294967296), #v
+	local first, charge = length - 4 * cost, string.rep(newest, cost)
+	while first >= 11 and length - first <= 4 * cost + 4096 do
+		if string.sub(v, first + 1, first + 4 * cost) == charge then
+			value = string.sub(v, 1, first) .. string.sub(v, first + 4 * cost + 1)
+			break
+		end
+		first = first - 4
+	end
 `

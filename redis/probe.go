@@ -111,5 +111,5 @@ func makeProbeArgument() string {
 	if err != nil {
 		panic(err)
 	}
-	return string(appendArgument(nil, rule, 1, false, nil))
+	return string(appendArgument(nil, rule, false, nil))
 }

@@ -102,11 +102,8 @@ func commandsOf(text string, script *Script) []string {
 	return commands
 }
 
-// Which commands are run for which rules: for all, for sliding window logs, and all others for rules with a conduct.
-const (
-	commandsOfAll  = " EVAL EVALSHA TIME GET PSETEX "
-	commandsOfLogs = " GETRANGE STRLEN SETRANGE APPEND PEXPIRE "
-)
+// commandsOfAll are run for all rules, those of an algorithm's row for its rules, and all others for rules with a conduct.
+const commandsOfAll = " EVAL EVALSHA TIME GET PSETEX "
 
 // concerned names the rules of a call that need one of the commands; all, where that is not to be told.
 func concerned(rules []*core.Rule, commands []string) string {
@@ -123,7 +120,7 @@ func concerned(rules []*core.Rule, commands []string) string {
 	for _, r := range rules {
 		for _, command := range commands {
 			word := " " + command + " "
-			if strings.Contains(commandsOfAll, word) || r.HasConduct() || strings.Contains(commandsOfLogs, word) && r.Limit().Algorithm() == core.SlidingWindowLog {
+			if strings.Contains(commandsOfAll, word) || r.HasConduct() || strings.Contains(algorithmOf(r.Limit()).commands, word) {
 				add(r)
 				break
 			}

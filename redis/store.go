@@ -173,11 +173,11 @@ func (s *Store) prepare(r *core.Rule) *openRule {
 		suffix: ruleSuffix(r),
 		salt:   maphash.String(s.seed, r.Identity()) * 0x9e3779b97f4a7c15, // else it could meet a key of the same text
 		terms:  maphash.String(s.seed, fmt.Sprint(l.Requests(), l.Capacity(), l.MaxDelay(), t.Penalties)),
-		atOnce: l.Algorithm() == core.FixedWindow || l.Interval(),
+		atOnce: algorithmOf(l).atOnce || l.Interval(),
 	}
 	if l.Windows(0) == nil {
-		o.charge = string(appendArgument(nil, r, 1, false, nil))
-		o.peek = string(appendArgument(nil, r, 1, true, nil))
+		o.charge = string(appendArgument(nil, r, false, nil))
+		o.peek = string(appendArgument(nil, r, true, nil))
 	} else {
 		o.windows.Store(&windows{bounds: []int64{0, 0, 0, 0, 0}})
 	}
@@ -444,32 +444,25 @@ func (s *Store) scriptOfOne(r *core.Rule) *Script { return s.scripts[r.Limit().A
 
 // argument returns a check's part of the script's argument.
 func (s *Store) argument(o *openRule, c *core.Check, peek bool) string {
-	w := o.windows.Load()
-	if w == nil {
-		if c.Cost != 1 {
-			return string(appendArgument(nil, c.Rule, c.Cost, peek, nil))
+	charge := o.charge
+	peeking := o.peek
+	if w := o.windows.Load(); w != nil {
+		around := w.(*windows)
+		now := s.wallClock() + s.ahead.Load()
+		if now < around.bounds[1] || now >= around.bounds[2] {
+			bounds := c.Rule.Limit().Windows(now)
+			around = &windows{
+				bounds: bounds,
+				charge: string(appendArgument(nil, c.Rule, false, bounds)),
+				peek:   string(appendArgument(nil, c.Rule, true, bounds)),
+			}
+			o.windows.Store(around)
 		}
-		if peek {
-			return o.peek
-		}
-		return o.charge
-	}
-	around := w.(*windows)
-	now := s.wallClock() + s.ahead.Load()
-	if now < around.bounds[1] || now >= around.bounds[2] {
-		bounds := c.Rule.Limit().Windows(now)
-		around = &windows{
-			bounds: bounds,
-			charge: string(appendArgument(nil, c.Rule, 1, false, bounds)),
-			peek:   string(appendArgument(nil, c.Rule, 1, true, bounds)),
-		}
-		o.windows.Store(around)
-	}
-	if c.Cost != 1 {
-		return string(appendArgument(nil, c.Rule, c.Cost, peek, around.bounds))
+		charge = around.charge
+		peeking = around.peek
 	}
 	if peek {
-		return around.peek
+		return withCost(peeking, c.Cost)
 	}
-	return around.charge
+	return withCost(charge, c.Cost)
 }

@@ -22,6 +22,9 @@ const (
 	kindSoft      = 4
 	kindDelays    = 8
 	kindCandidate = 16
+	kindBucket    = 32
+	kindQueue     = 64
+	kindLog       = 128
 )
 
 // Where the numbers that differ from request to request are, in what appendConduct writes.
@@ -34,7 +37,8 @@ const (
 func appendConduct(b []byte, r *core.Rule, lease int64) []byte {
 	t, _ := r.Terms()
 	l := r.Limit()
-	kind := 0
+	a := algorithmOf(l)
+	kind := a.kind
 	if l.InFlight() {
 		kind += kindInFlight
 	}
@@ -56,10 +60,7 @@ func appendConduct(b []byte, r *core.Rule, lease int64) []byte {
 	if wide == nil {
 		wide = l
 	}
-	x := wide.Capacity()
-	if l.Algorithm() == core.SlidingWindowLog {
-		x, _ = l.Quantum()
-	}
+	x, _ := a.numbers(wide)
 	b = append(b, byte(kind))
 	b = appendDouble(b, wide.Requests())
 	b = appendDouble(b, x)

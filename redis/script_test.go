@@ -1,0 +1,100 @@
+package redis
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/proxyweir/weir/core"
+)
+
+var update = flag.Bool("update", false, "write the scripts to testdata; read the difference before you commit it")
+
+// goldens returns the folder of the golden files. The interpreter runs tests in the module's folder.
+func goldens() string {
+	if _, err := os.Stat("go.mod"); err == nil {
+		return filepath.Join("redis", "testdata")
+	}
+	return "testdata"
+}
+
+// Each script stands in testdata as a file that can be read whole.
+func TestTheGoldenFilesAreTheScripts(t *testing.T) {
+	files := make(map[string]bool)
+	for _, s := range scripts {
+		path := filepath.Join(goldens(), s.name+".lua")
+		files[path] = true
+		if *update {
+			if err := os.WriteFile(path, []byte(s.Source), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Errorf("%v; go test ./redis -run Golden -update writes it", err)
+		} else if string(want) != s.Source {
+			t.Errorf("%s is not the script that Redis gets; go test ./redis -run Golden -update writes what it is now", path)
+		}
+	}
+	there, err := filepath.Glob(filepath.Join(goldens(), "*.lua"))
+	if err != nil || len(there) != len(files) || len(files) < 20 {
+		t.Errorf("%d files, %d scripts, %v; want a file for each, and no other", len(there), len(files), err)
+	}
+}
+
+// Each of core's algorithms has a row with its number, and scripts.
+func TestEveryAlgorithmHasItsRow(t *testing.T) {
+	for i, name := range core.AlgorithmNames {
+		if a := algorithms[i+1]; a == nil || a.name != name || scriptsOfOne[i+1] == nil || scriptsOfOneLine[i+1] == nil {
+			t.Errorf("%s: row %v", name, a)
+		}
+	}
+	concurrency, err := core.NewConcurrency(3)
+	if err != nil || algorithmOf(concurrency).name != "concurrency" {
+		t.Errorf("of requests in flight: row %v, %v", algorithmOf(concurrency), err)
+	}
+}
+
+// What an algorithm's row lacks is said when the program starts, and no other algorithm stands in for it.
+func TestAnAlgorithmWithoutItsRowOrAPartIsRefusedByName(t *testing.T) {
+	names := append([]string{"concurrency"}, core.AlgorithmNames...)
+	for _, name := range names {
+		for _, lacks := range []string{"row", "read", "shutOut", "unpack", "decide", "refund", "numbers"} {
+			var rows []*algorithm
+			for _, a := range algorithms[1:] {
+				row := *a
+				if row.name == name {
+					switch lacks {
+					case "row":
+						continue
+					case "read":
+						row.read = ""
+					case "shutOut":
+						row.shutOut = ""
+					case "unpack":
+						row.unpack = ""
+					case "decide":
+						row.decide = ""
+					case "refund":
+						row.refund = ""
+					case "numbers":
+						row.numbers = nil
+					}
+				}
+				rows = append(rows, &row)
+			}
+			_, err := tabulate(rows)
+			if name == "concurrency" && (lacks == "unpack" || lacks == "decide" || lacks == "refund") { // which has none
+				if err != nil {
+					t.Errorf("%s without %s: %v", name, lacks, err)
+				}
+				continue
+			}
+			if err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), lacks) {
+				t.Errorf("%s without %s: %v", name, lacks, err)
+			}
+		}
+	}
+}

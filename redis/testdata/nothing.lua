@@ -1,0 +1,2 @@
+-- weir: nothing
+return {0, 0}

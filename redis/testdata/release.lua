@@ -1,0 +1,45 @@
+-- weir: release
+
+-- now, and real, is the server's time in microseconds.
+local pack, unpack, format = struct.pack, struct.unpack, string.format
+local call, pcall = redis.call, redis.pcall
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+local real = now
+
+-- divide returns a·b div c and the remainder, exactly, for whole numbers: where the product does not fit a double it takes six bits of a
+-- at a time, the highest first, for which b and c must be below 2⁴⁶.
+local function divide(a, b, c)
+	local product = a * b
+	if product < 9007199254740992 then
+		local rest = product % c
+		return (product - rest) / c, rest
+	end
+	local scale, quotient, rest = 1, 0, 0
+	while scale * 64 <= a do scale = scale * 64 end
+	while scale >= 1 do
+		local low = a % scale
+		local sum = rest * 64 + (a - low) / scale * b
+		rest = sum % c
+		quotient = quotient * 64 + (sum - rest) / c
+		a, scale = low, scale / 64
+	end
+	return quotient, rest
+end
+
+-- ours runs a command on a set or list, and deletes what lies there of another type, as if nothing had. Wherever a script may be the first to
+-- come to the key, it comes by this.
+local function ours(command, key, ...)
+	local v = pcall(command, key, ...)
+	if type(v) == 'table' and v.err then
+		if not string.find(v.err, 'WRONGTYPE', 1, true) then error("of the '" .. command .. "' command: " .. v.err) end
+		call('DEL', key)
+		v = call(command, key, ...)
+	end
+	return v
+end
+
+for i, key in ipairs(KEYS) do
+	for from = 1, #ARGV[i + 1], 16 do ours('ZREM', key, string.sub(ARGV[i + 1], from, from + 15)) end
+end
+return {0, 0}

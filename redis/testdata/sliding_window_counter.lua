@@ -1,0 +1,148 @@
+-- weir: sliding_window_counter
+
+-- now, and real, is the server's time in microseconds.
+local pack, unpack, format = struct.pack, struct.unpack, string.format
+local call, pcall = redis.call, redis.pcall
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+local real = now
+
+-- divide returns a·b div c and the remainder, exactly, for whole numbers: where the product does not fit a double it takes six bits of a
+-- at a time, the highest first, for which b and c must be below 2⁴⁶.
+local function divide(a, b, c)
+	local product = a * b
+	if product < 9007199254740992 then
+		local rest = product % c
+		return (product - rest) / c, rest
+	end
+	local scale, quotient, rest = 1, 0, 0
+	while scale * 64 <= a do scale = scale * 64 end
+	while scale >= 1 do
+		local low = a % scale
+		local sum = rest * 64 + (a - low) / scale * b
+		rest = sum % c
+		quotient = quotient * 64 + (sum - rest) / c
+		a, scale = low, scale / 64
+	end
+	return quotient, rest
+end
+
+local key, argument, position, denied = KEYS[1], ARGV[1], 1, false
+
+-- A rule's part of the argument begins at position. cost is what the request takes, R and P are the limit's requests and period, X and Y what
+-- else its algorithm has: where X is 0 and Y is 1, windows of the calendar follow. counts: a rejected request is charged too, as far as it uses
+-- the limit up; where it is 'whole' the request is charged whatever the limit says, as core's charge does. shadow: the rule vetoes nothing.
+-- peek: nothing is kept. denied: another rule rejects the request, so that one that this rule would admit is not charged. slack is how far a key's
+-- time may be ahead of the clock's without being taken for a step back of the clock.
+--
+-- The algorithm sets ok, remaining, wait, reset and more, and in value what is to be kept until the reset; a value with a header is added to a
+-- long log. stays: the key of a bucket that rejects is to last. redirected: the time lies in none of the calendar's windows.
+local algorithm, counts, shadow, peek, cost, R, P, X, Y, position = unpack('<BBBBddddd', argument, position)
+counts = counts == 1 and peek == 0
+local ok, remaining, wait, reset, more, left, slack, value, header, stays, redirected = false, 0, 0, 0, 0, 0, P
+
+-- A value of another type is overwritten, as if nothing were there. What else goes wrong ends the script: a rule that cannot read would admit
+-- everything.
+local v = pcall('GET', key)
+if v and v.err and not string.find(v.err, 'WRONGTYPE', 1, true) then v = call('GET', key) end
+
+-- A key that is shut out by hand has in place of its state 14 bytes, which no state has: when that was, and the end, with which it expires.
+-- Where the clock has stepped back, the end steps back with it.
+if v and #v == 14 then
+	local from, till = unpack('<I7I7', v)
+	if from > real then
+		till = till - from + real
+		call('PSETEX', key, format('%d', (till - real + (real - till) % 1000) / 1000 + 1), pack('<I7I7', real, till))
+	end
+	left, v = till - now, false
+end
+if left > 0 then
+	wait, reset = left, left
+
+	if cost > R then wait = -1 end
+else
+
+-- The state of a sliding window counter: when its window began, and the units used in the one before and in it. It is kept in 15 bytes.
+local start, previous, current = 0, 0, 0
+if v and #v == 15 then start, previous, current = unpack('<I7I4I4', v) end
+
+-- sliding_window_counter: the weight of a window's count falls to room when so much of the next one has passed that the overlap is below
+-- (room+1)·P/count.
+local at = now
+if start > now then
+	if start - now <= slack then at = start else previous, current = 0, 0 end
+end
+local into = at % P
+local from = at - into
+if start ~= from then
+	if from - start == P then previous = current else previous = 0 end
+	current = 0
+end
+local weighted = 0
+if previous > 0 then weighted = divide(previous, P - into, P) end
+local late = at - now
+ok = cost <= R - weighted - current
+if ok then
+	if not denied then
+		current = current + cost
+		value = pack('<I7I4I4', from, previous, current)
+	end
+else
+	if counts then
+		current = current + cost
+		if current > 4294967295 then current = 4294967295 end
+		value = pack('<I7I4I4', from, previous, current)
+	end
+	wait = -1
+	if cost <= R then
+		local room, count = R - cost - current, previous
+		wait = late - into
+		if room < 0 then
+			room, count = R - cost, current
+			wait = wait + P
+		end
+		if count > room then
+			local overlap, rest = divide(room + 1, P, count)
+			if rest == 0 then overlap = overlap - 1 end
+			wait = wait + P - overlap
+		end
+	end
+end
+remaining = R - weighted - current
+if remaining < 0 then remaining = 0 end
+if current > 0 then
+	reset = late - into + 2 * P - (P + (-P) % current) / current + 1
+elseif weighted > 0 then
+	reset = late - into + P - (P + (-P) % previous) / previous + 1
+end
+if (ok or cost == 0) and remaining < R then
+	local room, count = R - remaining - 1 - current, previous
+	more = late - into
+	if room < 0 then
+		room, count = R - remaining - 1, current
+		more = more + P
+	end
+	local overlap, rest = divide(room + 1, P, count)
+	if rest == 0 then overlap = overlap - 1 end
+	more = more + P - overlap
+end
+end
+
+if value and peek == 0 then
+-- The value makes no difference any more after the reset. (A millisecond is added for a server whose expiries count from the script's start.)
+local life = format('%d', (reset + (-reset) % 1000) / 1000 + 1)
+if header then
+	call('SETRANGE', key, 0, header)
+	call('APPEND', key, value)
+	call('PEXPIRE', key, life)
+else
+	call('PSETEX', key, life, value)
+end
+elseif stays and peek == 0 then
+-- Where a faster limit has charged the bucket, it was to expire before. (Redis 6.2 does not know the option, and does nothing then: what the
+-- fastest of the limits has refilled is forgotten.)
+pcall('PEXPIRE', key, format('%d', (reset + (-reset) % 1000) / 1000 + 1), 'GT')
+end
+if not ok then remaining = -1 - remaining end
+
+return {remaining, wait, reset, more, ARGV[2] and now}

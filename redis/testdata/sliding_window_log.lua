@@ -1,0 +1,169 @@
+-- weir: sliding_window_log
+
+-- now, and real, is the server's time in microseconds.
+local pack, unpack, format = struct.pack, struct.unpack, string.format
+local call, pcall = redis.call, redis.pcall
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+local real = now
+
+-- divide returns a·b div c and the remainder, exactly, for whole numbers: where the product does not fit a double it takes six bits of a
+-- at a time, the highest first, for which b and c must be below 2⁴⁶.
+local function divide(a, b, c)
+	local product = a * b
+	if product < 9007199254740992 then
+		local rest = product % c
+		return (product - rest) / c, rest
+	end
+	local scale, quotient, rest = 1, 0, 0
+	while scale * 64 <= a do scale = scale * 64 end
+	while scale >= 1 do
+		local low = a % scale
+		local sum = rest * 64 + (a - low) / scale * b
+		rest = sum % c
+		quotient = quotient * 64 + (sum - rest) / c
+		a, scale = low, scale / 64
+	end
+	return quotient, rest
+end
+
+local key, argument, position, denied = KEYS[1], ARGV[1], 1, false
+
+-- A rule's part of the argument begins at position. cost is what the request takes, R and P are the limit's requests and period, X and Y what
+-- else its algorithm has: where X is 0 and Y is 1, windows of the calendar follow. counts: a rejected request is charged too, as far as it uses
+-- the limit up; where it is 'whole' the request is charged whatever the limit says, as core's charge does. shadow: the rule vetoes nothing.
+-- peek: nothing is kept. denied: another rule rejects the request, so that one that this rule would admit is not charged. slack is how far a key's
+-- time may be ahead of the clock's without being taken for a step back of the clock.
+--
+-- The algorithm sets ok, remaining, wait, reset and more, and in value what is to be kept until the reset; a value with a header is added to a
+-- long log. stays: the key of a bucket that rejects is to last. redirected: the time lies in none of the calendar's windows.
+local algorithm, counts, shadow, peek, cost, R, P, X, Y, position = unpack('<BBBBddddd', argument, position)
+counts = counts == 1 and peek == 0
+local ok, remaining, wait, reset, more, left, slack, value, header, stays, redirected = false, 0, 0, 0, 0, 0, P
+
+-- As much of a log as is read at once.
+local longest = 11 + 4 * 192
+local v = pcall('GETRANGE', key, 0, longest - 1)
+if v.err and not string.find(v.err, 'WRONGTYPE', 1, true) then v = call('GETRANGE', key, 0, longest - 1) end
+
+-- A key that is shut out by hand has in place of its state 14 bytes, which no state has: when that was, and the end, with which it expires.
+-- Where the clock has stepped back, the end steps back with it.
+if v and #v == 14 then
+	local from, till = unpack('<I7I7', v)
+	if from > real then
+		till = till - from + real
+		call('PSETEX', key, format('%d', (till - real + (real - till) % 1000) / 1000 + 1), pack('<I7I7', real, till))
+	end
+	left, v = till - now, false
+end
+if left > 0 then
+	wait, reset = left, left
+
+	if cost > R then wait = -1 end
+else
+
+-- A log is a string: when it was written (7 bytes) and how many of its entries are dead (4), then 4 bytes an entry, oldest first. A log of up
+-- to 192 entries is read and written whole. Of a longer one only what a decision needs is read: entries are appended, dead ones counted in
+-- the header, and the string is written anew when most of it is dead. The first live entry is found in steps that double and then halve, so
+-- that a decision costs the same however long the log is.
+if type(v) ~= 'string' then v = '' end
+local last, dead, size, long = 0, 0, 0, false
+if #v >= 11 then
+	local length = #v
+	if length == longest then length = call('STRLEN', key) end
+	last, dead = unpack('<I7I4', v)
+	size, long = (length - 11) / 4, length > longest
+	if dead > size or size % 1 > 0 then last, dead, size, long = 0, 0, 0, false end
+end
+
+local function entry(n)
+	local from = 12 + 4 * n
+	if from < longest then return (unpack('<I4', v, from)) end
+	return (unpack('<I4', call('GETRANGE', key, from - 1, from + 2)))
+end
+
+-- sliding_window_log: X is the quantum, Y the window in quanta.
+local at = now
+if last > now then
+	if last - now <= P then at = last else dead = size end
+end
+local tick = (at - at % X) / X
+if tick - (last - last % X) / X > Y then dead = size end
+
+local function expired(n)
+	return (tick + 1 - entry(n)) % 4294967296 > Y
+end
+
+if dead < size and expired(dead) then
+	local low, step = dead, 1
+	while low + step < size and expired(low + step) do low, step = low + step, step * 2 end
+	local high = low + step
+	if high > size then high = size end
+	while high - low > 1 do
+		local middle = (low + high - (low + high) % 2) / 2
+		if expired(middle) then low = middle else high = middle end
+	end
+	dead = high
+end
+
+local live, added = size - dead, 0
+local room = R - live
+local newest = (at + (-at) % X) / X
+ok = cost <= room
+if ok then
+	if not denied then added = cost end
+elseif counts then
+	local most = R
+	if counts == 'whole' then most = 100000 end
+	if live > most then most = live end
+	added = cost
+	if added > most then added = most end
+	if live + added > most then dead = dead + live + added - most end
+end
+
+local function expiry(n)
+	if n >= size then return (newest + Y) * X - now end
+	return (tick + 1 - (tick + 1 - entry(n)) % 4294967296 + Y) * X - now
+end
+
+remaining = R - (size + added - dead)
+if not ok then
+	wait = -1
+	if cost <= R then wait = expiry(dead + cost - remaining - 1) end
+end
+local excess = 0
+if remaining < 0 then remaining, excess = 0, -remaining end
+if size + added > dead then
+	reset = expiry(size + added - 1)
+	if ok or cost == 0 then more = expiry(dead + excess) end
+end
+if added > 0 and peek == 0 then
+	value = string.rep(pack('<I4', newest % 4294967296), added)
+	if not long then
+		value = pack('<I7I4', at, 0) .. string.sub(v, 12 + 4 * dead, 11 + 4 * size) .. value
+	elseif dead * 2 > size then
+		value = pack('<I7I4', at, 0) .. call('GETRANGE', key, 11 + 4 * dead, -1) .. value
+	else
+		header = pack('<I7I4', at, dead)
+	end
+end
+end
+
+if value and peek == 0 then
+-- The value makes no difference any more after the reset. (A millisecond is added for a server whose expiries count from the script's start.)
+local life = format('%d', (reset + (-reset) % 1000) / 1000 + 1)
+if header then
+	call('SETRANGE', key, 0, header)
+	call('APPEND', key, value)
+	call('PEXPIRE', key, life)
+else
+	call('PSETEX', key, life, value)
+end
+elseif stays and peek == 0 then
+-- Where a faster limit has charged the bucket, it was to expire before. (Redis 6.2 does not know the option, and does nothing then: what the
+-- fastest of the limits has refilled is forgotten.)
+pcall('PEXPIRE', key, format('%d', (reset + (-reset) % 1000) / 1000 + 1), 'GT')
+end
+if not ok then remaining = -1 - remaining end
+
+return {remaining, wait, reset, more, ARGV[2] and now}
