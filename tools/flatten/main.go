@@ -1,10 +1,12 @@
-// Command flatten writes core's memory_express_flat.go: for each algorithm that a Memory has an express way for, Express.Take, the
+// Command flatten writes the express ways: core's memory_express_flat.go: for each algorithm that a Memory has an express way for, Express.Take, the
 // algorithm's own function and Tell in one function. Interpreted code pays for each function call with all of the variables of
 // the function that is called; this is what compilers call inlining, for an interpreter that has none. memory_express_watched.go has
 // the same with what a Watch has done beside it, so that who does not watch pays nothing.
 //
-// It is run by go generate in core. A test finds a file that is not up to date.
+// It is run by go generate, in its own folder. A test finds a file that is not up to date.
 package main
+
+//go:generate go run .
 
 import (
 	"bytes"
@@ -30,11 +32,14 @@ var ways = []way{
 	{Type: "SlidingWindowCounter", File: "sliding_window_counter.go", Function: "takeFromSlidingWindowCounter"},
 }
 
+// root is the repository's, from this folder.
+const root = "../../"
+
 func main() {
 	for _, file := range files {
-		source, err := generate(".", file)
+		source, err := generate(root, file)
 		if err == nil {
-			err = os.WriteFile(file.Name, source, 0o644)
+			err = os.WriteFile(root+file.Name, source, 0o644)
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "flatten:", err)
@@ -52,15 +57,15 @@ type file struct {
 }
 
 var files = []file{
-	{Name: "memory_express_flat.go", Prefix: "Flat"},
-	{Name: "memory_express_watched.go", Prefix: "Watched", Watched: true},
+	{Name: "core/memory_express_flat.go", Prefix: "Flat"},
+	{Name: "core/memory_express_watched.go", Prefix: "Watched", Watched: true},
 }
 
-// generate returns a file's text, made of the functions in core's folder.
-func generate(core string, f file) ([]byte, error) {
+// generate returns a file's text, made of functions in the repository.
+func generate(root string, f file) ([]byte, error) {
 	ways := append([]way{}, ways...)
 	for i := range ways {
-		text, err := os.ReadFile(core + "/" + ways[i].File)
+		text, err := os.ReadFile(root + "core/" + ways[i].File)
 		if err != nil {
 			return nil, err
 		}
