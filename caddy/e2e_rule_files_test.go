@@ -630,7 +630,7 @@ descriptors:
   - {key: host, value: "*.example.com", rate_limit: {unit: year, requests_per_unit: 1}}
 `)
 	lines := s.awaitLog(1, "a descriptor's value is met by no request")
-	if want := `"*.example.com:*": requests have "x.example.com" in place of "x.example.com:x"`; len(lines) != 1 || lines[0]["value"] != want {
+	if want := `"*.example.com:*": requests have hosts without a port`; len(lines) != 1 || lines[0]["value"] != want {
 		t.Errorf("the log has %v, want %s alone", lines, want)
 	}
 	s.do("/", "Path", "/Login").want(t, "X-RateLimit-Limit", "1")

@@ -258,19 +258,53 @@ func (k *keyMaker) textNamed(text string) (string, error) {
 	return "", fmt.Errorf("%q: is no text of %s", text, k.template)
 }
 
-// unmet says why no request has a value that a rule file has for the template; "": some may have it. See ruleset.Unmet.
-func (k *keyMaker) unmet(value string) string {
+// unmet says why no request has a value that a rule file has for the template; "": some may have it. See ruleset.Unmet. It takes from tries
+// what it looks at, and where they run out it says nothing.
+func (k *keyMaker) unmet(value string, tries *int) string {
+	*tries--
+	if *tries < 0 {
+		return ""
+	}
 	if k.whole {
-		return ruleset.Unmet(value, k.parts[0].spell.written)
+		return ruleset.Unmet(value, k.parts[0].spell.form, k.parts[0].spell.written)
 	}
-	text, err := k.textNamed(value)
-	if err != nil || text == value { // another descriptor of these keys may have it
+	if strings.IndexByte(value, '*') >= 0 {
+		return k.unmetWildcard(value)
+	}
+	s := textSpeller{maker: k, text: value, tries: *tries}
+	if s.tries > mostTries {
+		s.tries = mostTries
+	}
+	before := s.tries
+	rest, found := strings.CutPrefix(value, k.around[0])
+	asItIs := found && s.take(0, rest, k.around[0])
+	*tries -= before - s.tries
+	if asItIs || !s.found || s.tries == 0 || s.first == value { // another descriptor of these keys may have it
 		return ""
 	}
-	if strings.IndexByte(value, '*') >= 0 && !strings.EqualFold(text, value) { // what it stands for may be any part of the template
+	return fmt.Sprintf("%q: requests have %q", value, s.first)
+}
+
+// unmetWildcard is unmet for a wildcard. What it stands for may be any part of the template: so it looks at templates of one placeholder,
+// and texts in front and behind that the value has, too.
+func (k *keyMaker) unmetWildcard(value string) string {
+	if len(k.parts) != 1 {
 		return ""
 	}
-	return fmt.Sprintf("%q: requests have %q", value, text)
+	first, last := strings.IndexByte(value, '*'), strings.LastIndexByte(value, '*')
+	front, behind := k.around[0], k.around[1]
+	if !strings.HasPrefix(value[:first], front) || !strings.HasSuffix(value[last+1:], behind) {
+		return ""
+	}
+	piece := value[len(front) : len(value)-len(behind)]
+	spelled, why := ruleset.SpellWildcard(piece, k.parts[0].spell.form)
+	switch {
+	case why != "":
+		return fmt.Sprintf("%q: %s", value, why)
+	case spelled == piece:
+		return ""
+	}
+	return fmt.Sprintf("%q: requests have %q", value, front+spelled+behind)
 }
 
 // mostTries bounds the ways in which a text is taken apart.

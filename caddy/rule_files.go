@@ -425,16 +425,20 @@ func (h *Handler) adviseDescriptors(domain *ruleset.Domain) {
 			h.logger.Warn("a descriptor has no effect: the rule files have no limit for its keys", zap.String("domain", domain.Name()), zap.Strings("keys", keys))
 		}
 	}
+	tries := mostUnmetTries
 	for line, d := range h.descriptors {
-		h.adviseValues(domain, line, d)
+		h.adviseValues(domain, line, d, &tries)
 	}
 }
 
 // mostUnmet is how many values of a descriptor the log speaks of.
 const mostUnmet = 10
 
+// mostUnmetTries bounds what is tried to find them, in all the values of a load: what is behind is not warned of.
+const mostUnmetTries = 50000
+
 // adviseValues warns of values in rule files that no request has, since hosts, methods and paths are looked up in one spelling.
-func (h *Handler) adviseValues(domain *ruleset.Domain, line int, d descriptor) {
+func (h *Handler) adviseValues(domain *ruleset.Domain, line int, d descriptor, tries *int) {
 	keys := make([]string, 0, len(d))
 	for _, e := range d {
 		keys = append(keys, e.key)
@@ -445,7 +449,10 @@ func (h *Handler) adviseValues(domain *ruleset.Domain, line int, d descriptor) {
 			continue
 		}
 		for _, value := range domain.Values(keys, i) {
-			if why := e.value.unmet(value); why != "" && told < mostUnmet && !h.hasAnother(line, i, value) {
+			if told == mostUnmet || *tries <= 0 {
+				return
+			}
+			if why := e.value.unmet(value, tries); why != "" && !h.hasAnother(line, i, value, tries) {
 				told++
 				h.logger.Warn("a descriptor's value is met by no request", zap.String("domain", domain.Name()), zap.String("key", e.key), zap.String("value", why))
 			}
@@ -455,12 +462,12 @@ func (h *Handler) adviseValues(domain *ruleset.Domain, line int, d descriptor) {
 
 // hasAnother reports whether another line makes a descriptor with the same keys up to one, which may have the value there; or one in front,
 // which has been spoken of.
-func (h *Handler) hasAnother(line, last int, value string) bool {
+func (h *Handler) hasAnother(line, last int, value string, tries *int) bool {
 	for j, other := range h.descriptors {
 		if j == line || !sameKeys(h.descriptors[line], other, last) {
 			continue
 		}
-		if one := other[last].value; j < line || !one.respells() || one.unmet(value) == "" {
+		if one := other[last].value; j < line || !one.respells() || one.unmet(value, tries) == "" {
 			return true
 		}
 	}

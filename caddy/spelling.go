@@ -10,6 +10,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/proxyweir/weir/match"
+	"github.com/proxyweir/weir/ruleset"
 )
 
 // spelling takes a placeholder that a client can write in several ways, a host, a method or a path, in the one way that limits go by.
@@ -17,6 +18,7 @@ import (
 type spelling struct {
 	of      func(r *http.Request) string       // the value that a request has
 	written func(value string) (string, error) // a value that a person has written; the error says why no request has it
+	form    string                             // of its values: see ruleset.Unmet
 }
 
 // spellingOf returns the spelling of a placeholder, nil for one that has only one, or that Caddy or another module makes of parts which
@@ -28,27 +30,27 @@ func spellingOf(placeholder string) *spelling {
 	}
 	switch name {
 	case "host":
-		return &spelling{func(r *http.Request) string { return match.CleanHost(r.Host) }, match.SpellHost}
+		return &spelling{func(r *http.Request) string { return match.CleanHost(r.Host) }, match.SpellHost, ruleset.Hosts}
 	case "hostport":
-		return &spelling{func(r *http.Request) string { return cleanHostPort(r.Host) }, writtenHostPort}
+		return &spelling{func(r *http.Request) string { return cleanHostPort(r.Host) }, writtenHostPort, ruleset.Pieces}
 	case "tls.server_name":
-		return &spelling{serverName, match.SpellHost}
+		return &spelling{serverName, match.SpellHost, ruleset.Hosts}
 	case "method":
-		return &spelling{func(r *http.Request) string { return match.CleanMethod(r.Method) }, match.SpellMethod}
+		return &spelling{func(r *http.Request) string { return match.CleanMethod(r.Method) }, match.SpellMethod, ruleset.Methods}
 	case "orig_method":
-		return &spelling{func(r *http.Request) string { return match.CleanMethod(original(r).Method) }, match.SpellMethod}
+		return &spelling{func(r *http.Request) string { return match.CleanMethod(original(r).Method) }, match.SpellMethod, ruleset.Methods}
 	case "uri":
-		return &spelling{func(r *http.Request) string { return cleanURL(r.URL) }, spellURI}
+		return &spelling{func(r *http.Request) string { return cleanURL(r.URL) }, spellURI, ruleset.URLs}
 	case "uri_escaped":
-		return &spelling{func(r *http.Request) string { return url.QueryEscape(cleanURL(r.URL)) }, escaped(spellURI)}
+		return &spelling{func(r *http.Request) string { return url.QueryEscape(cleanURL(r.URL)) }, escaped(spellURI), ""}
 	case "orig_uri":
-		return &spelling{func(r *http.Request) string { return cleanURL(original(r).URL) }, spellURI}
+		return &spelling{func(r *http.Request) string { return cleanURL(original(r).URL) }, spellURI, ruleset.URLs}
 	case "uri.path_escaped":
-		return &spelling{func(r *http.Request) string { return url.QueryEscape(match.CleanPath(r.URL.Path)) }, escaped(rawPath)}
+		return &spelling{func(r *http.Request) string { return url.QueryEscape(match.CleanPath(r.URL.Path)) }, escaped(rawPath), ""}
 	}
 	if label, found := strings.CutPrefix(name, "host.labels."); found {
 		if n, err := strconv.Atoi(label); err == nil && n >= 0 {
-			return &spelling{func(r *http.Request) string { return hostLabel(match.CleanHost(r.Host), n) }, writtenLabel}
+			return &spelling{func(r *http.Request) string { return hostLabel(match.CleanHost(r.Host), n) }, writtenLabel, ruleset.Pieces}
 		}
 	}
 	if piece, found := strings.CutPrefix(name, "uri.path"); found {
@@ -63,7 +65,7 @@ func spellingOf(placeholder string) *spelling {
 // spellingOfPath returns the spelling of a path, or of the piece of it that Caddy has under a name.
 func spellingOfPath(name string, of func(r *http.Request) *url.URL) *spelling {
 	if name == "" {
-		return &spelling{func(r *http.Request) string { return pathOf(of(r)) }, match.SpellPath}
+		return &spelling{func(r *http.Request) string { return pathOf(of(r)) }, match.SpellPath, ruleset.Paths}
 	}
 	var piece func(path string) string
 	written := writtenPiece
@@ -86,7 +88,7 @@ func spellingOfPath(name string, of func(r *http.Request) *url.URL) *spelling {
 		}
 		piece = func(p string) string { return segment(p, n) }
 	}
-	return &spelling{func(r *http.Request) string { return piece(pathOf(of(r))) }, written}
+	return &spelling{func(r *http.Request) string { return piece(pathOf(of(r))) }, written, ruleset.Pieces}
 }
 
 // escaped is a spelling of values that are escaped as a whole.

@@ -2,8 +2,9 @@ package ruleset
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
+
+	"github.com/proxyweir/weir/match"
 )
 
 // isWildcard reports whether a descriptor's value stands for several: a * in it is any text, also none.
@@ -45,79 +46,148 @@ func fits(t *tail, rest string) bool {
 	return true
 }
 
-// Unmet says why no request has a descriptor's value, where what it is taken from has one spelling; "": some may have it. spell returns a
-// value that a person has written in that spelling, and an error where it can have none, which begins with the value. Of a wildcard the
-// case of letters is looked at, and whether a few texts in place of its * make a value that requests have.
-func Unmet(value string, spell func(value string) (string, error)) string {
+// The forms of values that have one spelling, by what is known of it. Of any other form, "", no wildcard is known to be met by nobody.
+const (
+	Hosts   = "hosts"   // in lower case, without a port
+	Methods = "methods" // in upper case
+	Paths   = "paths"   // in lower case and decoded, without empty segments
+	URLs    = "URLs"    // a path in lower case and escaped, and maybe a query, as it was sent
+	Pieces  = "pieces"  // in lower case
+)
+
+// FormOf returns the form of a source's values.
+func FormOf(source match.Source) string {
+	switch source.String() {
+	case "host", "header:Host":
+		return Hosts
+	case "method":
+		return Methods
+	case "path":
+		return Paths
+	}
+	return ""
+}
+
+// Unmet says why no request has a descriptor's value of a form; "": some may have it. spell returns a value that a person has written in the
+// spelling that requests have it in, and an error where it can have none, which begins with the value. A wildcard is left alone unless
+// what stands beside its * is in no value.
+func Unmet(value, form string, spell func(value string) (string, error)) string {
 	if !isWildcard(value) {
 		spelled, err := spell(value)
 		if err != nil {
 			return err.Error()
 		}
-		if spelled != value {
-			return fmt.Sprintf("%q: requests have %q", shorten(value), shorten(spelled))
-		}
-		return ""
+		return otherwise(value, spelled)
 	}
-	letters, err := spell("/Aa")
-	if err != nil {
-		letters, _ = spell("Aa")
+	spelled, why := SpellWildcard(value, form)
+	if why != "" {
+		return fmt.Sprintf("%q: %s", shorten(value), why)
 	}
-	path := value // in front of a query, which is as it was sent
-	if i := strings.IndexByte(value, '?'); i >= 0 {
-		path = value[:i]
-	}
-	spelled := path
-	if strings.HasSuffix(letters, "aa") {
-		spelled = strings.ToLower(path)
-	} else if strings.HasSuffix(letters, "AA") {
-		spelled = strings.ToUpper(path)
-	}
-	if spelled == path {
-		return unmetWildcard(value, spell, strings.HasSuffix(letters, "AA"))
-	}
-	return fmt.Sprintf("%q: requests have %q", shorten(value), shorten(spelled+value[len(path):]))
+	return otherwise(value, spelled)
 }
 
-// samples are what the * of a value is tried with: pieces of hosts, methods, paths and URLs.
-var samples = []string{"x", "", "/x", "x/", "/", "/x/", "X", "1", ".x", ".", "x.x", ":1", "::1", ":", "%2Fx", "%2F"}
-
-// unmetWildcard says why no request has what a wildcard stands for. The first and the last * are tried with every sample, those between
-// with a letter.
-func unmetWildcard(value string, spell func(value string) (string, error), upper bool) string {
-	pieces := strings.Split(value, "*")
-	if strings.Trim(value, "*") == "" {
+func otherwise(value, spelled string) string {
+	if spelled == value {
 		return ""
 	}
-	letter := "x"
-	if upper {
-		letter = "X"
-	}
-	why := ""   // what the first that is refused is refused for
-	other := "" // the first that is spelt in another way
-	for _, last := range samples {
-		for _, first := range samples {
-			candidate := pieces[0] + first + strings.Join(pieces[1:], letter)
-			if n := len(pieces) - 1; n > 1 {
-				candidate = pieces[0] + first + strings.Join(pieces[1:n], letter) + last + pieces[n]
-			}
-			spelled, err := spell(candidate)
-			if err == nil && spelled == candidate {
-				return ""
-			}
-			if err != nil && why == "" {
-				why = fmt.Sprintf("%q: %s", shorten(value), strings.TrimPrefix(err.Error(), strconv.Quote(candidate)+": "))
-			}
-			if err == nil && other == "" {
-				other = fmt.Sprintf("%q: requests have %q in place of %q", shorten(value), shorten(spelled), shorten(candidate))
-			}
+	return fmt.Sprintf("%q: requests have %q", shorten(value), shorten(spelled))
+}
+
+// SpellWildcard returns a wildcard in the spelling that requests have values of the form in, or why no request has one that it stands for.
+// Where it cannot be sure, it returns the wildcard as it is.
+func SpellWildcard(value, form string) (spelled, why string) {
+	switch {
+	case strings.Trim(value, "*") == "":
+	case form == Methods:
+		_, err := match.SpellMethod(strings.ReplaceAll(value, "*", "X"))
+		if err != nil {
+			return value, "must be a method such as POST"
 		}
-		if len(pieces) == 2 {
-			break
+		return strings.ToUpper(value), ""
+	case form == Hosts:
+		return spellHosts(strings.ToLower(value))
+	case form == Paths:
+		return spellPaths(value)
+	case form == URLs:
+		return spellURLs(value)
+	case form == Pieces:
+		return strings.ToLower(value), ""
+	}
+	return value, ""
+}
+
+// spellHosts is SpellWildcard for hosts in lower case. One with a colon is an IPv6 address, or was meant to have a port.
+func spellHosts(value string) (spelled, why string) {
+	if strings.IndexByte(value, '/') >= 0 {
+		return value, "must be a host such as shop.example, without a scheme or a path"
+	}
+	if strings.IndexByte(value, ':') >= 0 {
+		if strings.IndexByte(value, '%') < 0 && strings.Trim(value, "*0123456789abcdef:.") != "" {
+			return value, "requests have hosts without a port"
+		}
+		return value, ""
+	}
+	_, err := match.SpellHost(strings.ReplaceAll(value, "*", "x"))
+	if err != nil {
+		return value, "must be one host, such as shop.example"
+	}
+	return strings.TrimSuffix(value, "."), ""
+}
+
+// spellPaths is SpellWildcard for paths.
+func spellPaths(value string) (spelled, why string) {
+	if value[0] != '/' && value[0] != '*' {
+		return value, "must be a path, which begins with /"
+	}
+	escape := match.EscapeIn(value)
+	if escape != "" {
+		return value, "must be written decoded, without " + escape
+	}
+	return strings.ToLower(value), lackingIn(value, true)
+}
+
+// lackingIn says what a wildcard has in a path that no path has, each in its one spelling. whole: its end is that of the path.
+func lackingIn(path string, whole bool) string {
+	for _, text := range []string{"//", "/./", "/../"} {
+		if strings.Contains(path, text) {
+			return "requests have no path with " + text
 		}
 	}
-	if other != "" {
-		return other
+	if whole && (strings.HasSuffix(path, "/.") || strings.HasSuffix(path, "/..")) {
+		return "requests have no path that ends with a dot as its segment"
 	}
-	return why
+	return ""
+}
+
+// spellURLs is SpellWildcard for URLs. Behind the first * it looks at nothing, since that may be in a query.
+func spellURLs(value string) (spelled, why string) {
+	if value[0] != '/' {
+		return value, ""
+	}
+	end := strings.IndexAny(value, "*?")
+	whole := value[end] == '?'
+	if escape := strings.LastIndexByte(value[:end], '%'); escape >= 0 && escape+3 > end { // of which the rest is behind the *
+		end = escape
+	}
+	path := strings.ToLower(value[:end])
+	var b strings.Builder
+	for i := 0; i < len(path); i++ {
+		c := path[i]
+		if c == '%' && match.EscapeIn(path[i:]) == path[i:atMost(i+3, len(path))] {
+			b.WriteString(strings.ToUpper(path[i : i+3]))
+			i += 2
+		} else if c >= 0x80 || c == ' ' {
+			b.WriteString(fmt.Sprintf("%%%02X", int(c)))
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String() + value[end:], lackingIn(path, whole)
+}
+
+func atMost(n, most int) int {
+	if n > most {
+		return most
+	}
+	return n
 }

@@ -277,7 +277,7 @@ func unmetBy(source match.Source, value string) string {
 		return ""
 	}
 	spell := func(value string) (string, error) { return source.Spell(value) }
-	return ruleset.Unmet(value, spell)
+	return ruleset.Unmet(value, ruleset.FormOf(source), spell)
 }
 
 // hasAnother reports whether another descriptor than that of a line has the same keys up to one, and may have the value there; or one in
