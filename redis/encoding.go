@@ -11,19 +11,8 @@ import (
 // there is one.
 func appendArgument(b []byte, r *core.Rule, peek bool, windows []int64) []byte {
 	l := r.Limit()
-	var flags [4]byte
-	flags[0] = byte(l.Algorithm())
-	if r.CountRejected() {
-		flags[1] = 1
-	}
-	if r.Shadow() {
-		flags[2] = 1
-	}
-	if peek {
-		flags[3] = 1
-	}
 	x, y := algorithmOf(l).numbers(l)
-	b = append(b, flags[:]...)
+	b = append(b, byte(l.Algorithm()), byte(oneIf(r.CountRejected())), byte(oneIf(r.Shadow())), byte(oneIf(peek)))
 	b = appendDouble(b, 1) // the cost
 	b = appendDouble(b, l.Requests())
 	b = appendDouble(b, l.Period())
@@ -43,15 +32,22 @@ func withCost(argument string, cost int64) string {
 	if cost == 1 {
 		return argument
 	}
-	b := make([]byte, 0, len(argument))
-	b = append(b, argument[:costAt]...)
-	b = appendDouble(b, cost)
-	b = append(b, argument[costAt+8:]...)
+	b := []byte(argument)
+	putDouble(b[costAt:], cost)
 	return string(b)
 }
 
 func appendDouble(b []byte, n int64) []byte {
 	return binary.LittleEndian.AppendUint64(b, math.Float64bits(float64(n)))
+}
+
+func putDouble(b []byte, n int64) { binary.LittleEndian.PutUint64(b, math.Float64bits(float64(n))) }
+
+func oneIf(is bool) int64 {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // longest is more than any time that the scripts tell, in microseconds: two hundred years.

@@ -1,6 +1,7 @@
 package redis
 
-// What both buckets have.
+const luaIntervals = "\nlocal interval = Y == 1\n" // a bucket may be refilled at intervals
+const luaContinuous = "\nlocal interval\n"         // it drains continuously
 
 const luaUnpackBucket = `
 -- The state of a bucket: at is when, used and frac are the units in use, frac of them in P-ths. It is kept in 17 bytes.
@@ -44,10 +45,6 @@ const luaSpan = `	if interval then
 		if span > 3153600000000000 then span = 3153600000000000 end
 		span = late + span
 	end`
-
-const luaShutOutBucket = `
-	if cost > X then wait = -1 end
-`
 
 const luaLent = `
 -- What is lent is added: while there is tolerance the rule's own limit decides on what the bucket would be without, and the wide one charges it.

@@ -570,11 +570,14 @@ if ARGV[2] and ARGV[2] ~= '' then reply[5 * n + 1] = real end
 return reply
 `
 
-// luaSettleEnd ends what a request has reserved, as core's Memory.settle does. ARGV[2] is 1 where it is to be charged.
-const luaSettleEnd = `
+const luaCheck = `
 local c = checks[1]
 load(c)
 if redirected then return {real} end
+`
+
+// luaSettleEnd ends what a request has reserved, as core's Memory.settle does. ARGV[2] is 1 where it is to be charged.
+const luaSettleEnd = luaCheck + `
 if c.inflight or c.count then
 	if ARGV[2] == '1' then -- first: where that fails the request stays counted, until its lease ends
 		evaluate(c, real, c.cost, false, 'whole')

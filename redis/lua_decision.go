@@ -1,6 +1,6 @@
 package redis
 
-// What all decisions have in common, under one rule or several.
+// What decisions have in common, under one rule or several, and what gives their charges back.
 
 const luaBegin = `
 -- now, and real, is the server's time in microseconds.
@@ -132,4 +132,21 @@ for i = 1, n do
 end
 if ARGV[2] then reply[4 * n + 1] = now end
 return reply
+`
+
+const luaRefundBegin = `
+-- Gives back what one key was charged, where a later call of the same request was denied: ARGV[1] is the rule's argument, ARGV[2] the time
+-- of the charge. What may no longer be there is not given back: what a bucket has drained since, a window that has ended, a log's entries
+-- that are not among the newest.
+local key, argument, position = KEYS[1], ARGV[1], 1
+`
+
+const luaRefund = `
+local charged = tonumber(ARGV[2])
+if type(v) ~= 'string' then return {} end
+`
+
+const luaRefundEnd = `
+if value then call('SET', key, value, 'KEEPTTL') end
+return {}
 `

@@ -1,13 +1,11 @@
 package redis
 
-const luaUnpackFixedWindow = `
+// luaFixedWindow is core's decideFixedWindow.
+const luaFixedWindow = `
 -- The state of a fixed window: when it began, and how many units were used. It is kept in 11 bytes.
 local start, count = 0, 0
 if v and #v == 11 then start, count = unpack('<I7I4', v) end
-`
 
-// luaFixedWindow is core's decideFixedWindow.
-const luaFixedWindow = `
 -- fixed_window: where Y is 1 there is a calendar, and the bounds of the windows around now follow in the argument, computed by the node, of
 -- which the server's time picks: of the one before, of now's, and of two after, which a clock that was set back can have left behind.
 local at = now
@@ -45,14 +43,6 @@ end
 if count < R then remaining = R - count end
 if count > 0 then reset = to - now end
 if ok or cost == 0 then more = reset end
-`
-
-const luaShutOutWindow = `
-	if cost > R then wait = -1 end
-`
-
-const luaShutOutFixedWindow = luaShutOutWindow + `
-	if Y == 1 then position = position + 40 end -- behind the calendar's windows, which nobody has read
 `
 
 const luaRefundFixedWindow = `

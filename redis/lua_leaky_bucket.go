@@ -1,12 +1,8 @@
 package redis
 
-const luaLeakyBucketInterval = `
-local interval -- it drains continuously
-`
-
 // luaLeakyBucket is core's decideLeakyBucket.
 const luaLeakyBucket = `
--- leaky_bucket: X is the capacity: the queue, and the one that leaves. Y is max_delay.` + luaLeakyBucketInterval + luaDrain + `
+-- leaky_bucket: X is the capacity: the queue, and the one that leaves. Y is max_delay.` + luaContinuous + luaDrain + `
 local function drainTime(units, frac)
 	local span
 ` + luaSpan + `

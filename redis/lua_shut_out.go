@@ -7,7 +7,7 @@ local v = pcall('GET', key)
 if v and v.err and not string.find(v.err, 'WRONGTYPE', 1, true) then v = call('GET', key) end
 `
 
-// luaShutOut is core's decideShut. An algorithm's shutOut follows it.
+// luaShutOut is core's decideShut. What the key's algorithm says of others follows it.
 const luaShutOut = `
 -- A key that is shut out by hand has in place of its state 14 bytes, which no state has: when that was, and the end, with which it expires.
 -- Where the clock has stepped back, the end steps back with it.
@@ -21,21 +21,16 @@ if v and #v == 14 then
 end
 if left > 0 then
 	wait, reset = left, left
-`
-
-const luaShutOutConcurrency = `
-	if cost > 1000000000 then wait = -1 end
+	if X == 0 and Y == 1 then position = position + 40 end -- behind the calendar's windows, which nobody has read
 `
 
 // luaShutOutEnd shuts a key out for ARGV[2] microseconds, or lets it in. Of a key without an account it needs no more than the commands
 // that decisions do of rules that only reject; to delete it has it expire.
-const luaShutOutEnd = `
-local c, span = checks[1], tonumber(ARGV[2])
-load(c)
-if redirected then return {real} end
+const luaShutOutEnd = luaCheck + `
+local span = tonumber(ARGV[2])
 c.shutUntil = 0
-if span > 0 then c.lent, c.lentFrac = 0, 0 end
 if span > 0 then
+	c.lent, c.lentFrac = 0, 0
 	if real < c.quietUntil then c.quietUntil = math.max(c.quietUntil, real + span + c.longest) end
 	if c.units > 0 then -- of which those are not charged that depart before the end
 		local before = '(' .. format('%.0f', real + span)
@@ -54,10 +49,7 @@ return {0, 0}
 `
 
 // luaResetEnd forgets of a key all but what requests under way hold.
-const luaResetEnd = `
-local c = checks[1]
-load(c)
-if redirected then return {real} end
+const luaResetEnd = luaCheck + `
 c.softUntil, c.softAgain, c.shutUntil, c.quietUntil, c.offences, c.loanR, c.lent, c.lentFrac = 0, 0, 0, 0, 0, 0, 0, 0
 call('PEXPIRE', c.key, 0)
 call('PEXPIRE', c.line, 0)

@@ -1,13 +1,11 @@
 package redis
 
-const luaUnpackSlidingWindowCounter = `
+// luaSlidingWindowCounter is core's decideSlidingWindowCounter.
+const luaSlidingWindowCounter = `
 -- The state of a sliding window counter: when its window began, and the units used in the one before and in it. It is kept in 15 bytes.
 local start, previous, current = 0, 0, 0
 if v and #v == 15 then start, previous, current = unpack('<I7I4I4', v) end
-`
 
-// luaSlidingWindowCounter is core's decideSlidingWindowCounter.
-const luaSlidingWindowCounter = `
 -- sliding_window_counter: the weight of a window's count falls to room when so much of the next one has passed that the overlap is below
 -- (room+1)·P/count.
 local at = now

@@ -1,13 +1,14 @@
 package redis
 
-const luaReadSlidingWindowLog = `
+const luaReadLog = `
 -- As much of a log as is read at once.
 local longest = 11 + 4 * 192
 local v = pcall('GETRANGE', key, 0, longest - 1)
 if v.err and not string.find(v.err, 'WRONGTYPE', 1, true) then v = call('GETRANGE', key, 0, longest - 1) end
 `
 
-const luaUnpackSlidingWindowLog = `
+// luaSlidingWindowLog is core's decideLog.
+const luaSlidingWindowLog = `
 -- A log is a string: when it was written (7 bytes) and how many of its entries are dead (4), then 4 bytes an entry, oldest first. A log of up
 -- to 192 entries is read and written whole. Of a longer one only what a decision needs is read: entries are appended, dead ones counted in
 -- the header, and the string is written anew when most of it is dead. The first live entry is found in steps that double and then halve, so
@@ -27,10 +28,7 @@ local function entry(n)
 	if from < longest then return (unpack('<I4', v, from)) end
 	return (unpack('<I4', call('GETRANGE', key, from - 1, from + 2)))
 end
-`
 
-// luaSlidingWindowLog is core's decideLog.
-const luaSlidingWindowLog = `
 -- sliding_window_log: X is the quantum, Y the window in quanta.
 local at = now
 if last > now then
@@ -102,7 +100,7 @@ const luaEntries = `
 logLive, expiryOf = size - dead, function(i) return expiry(dead + i) end
 `
 
-const luaRefundSlidingWindowLog = `
+const luaRefundLog = `
 	local newest, length = pack('<I4', (charged + (-charged) % X) / X % 4294967296), #v
 	local first, charge = length - 4 * cost, string.rep(newest, cost)
 	while first >= 11 and length - first <= 4 * cost + 4096 do

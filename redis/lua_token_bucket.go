@@ -1,12 +1,8 @@
 package redis
 
-const luaTokenBucketInterval = `
-local interval = Y == 1
-`
-
 // luaTokenBucket is core's decideTokenBucket.
 const luaTokenBucket = `
--- token_bucket: X is the capacity; Y is 1 with refill interval.` + luaTokenBucketInterval + luaDrain + `
+-- token_bucket: X is the capacity; Y is 1 with refill interval.` + luaIntervals + luaDrain + `
 local room = X - used
 if frac > 0 then room = room - 1 end
 ok = cost <= room

@@ -91,10 +91,7 @@ func (s *Store) askParts(parts []*part, checks []core.Check, peek bool) error {
 // askPart makes the call for a part, and returns the server's time.
 func (s *Store) askPart(p *part, deadline time.Time) (int64, error) {
 	c := &Call{Keys: append([]string{}, p.keys...), Deadline: deadline}
-	if conducted(p.rules) {
-		return s.runConduct(c, &inquiry{rules: p.rules}, p.checks, p.peeked, true)
-	}
-	return s.run(c, p.rules, p.checks, p.peeked, true)
+	return s.askOnce(c, &inquiry{rules: p.rules}, p.checks, p.peeked, timed)
 }
 
 // runAgain is called after a call has failed, with its error: where its keys are on their way to another server, it tries with one of
@@ -227,7 +224,11 @@ func (s *Store) uncharge(p *part) []*Call {
 			if leased(c.Rule) {
 				s.leases.remove(heldUnder(p.keys[i], c.Rule, c.Cost), member(c.Rule, c.Cost, c.Ticket))
 			}
-			refunds = append(refunds, s.callOf(scriptOfSettle, p.keys[i], c, "0"))
+			refunds = append(refunds, &Call{
+				Script: scriptOfSettle,
+				Keys:   furtherKeys(nil, p.keys[i]),
+				Args:   []string{s.argument(p.rules[i], c, false) + s.furtherOf(p.rules[i], c), "0"},
+			})
 			c.Ticket = 0
 		} else if !p.peeked {
 			refunds = append(refunds, &Call{

@@ -332,57 +332,54 @@ func (s *Store) ask(q *inquiry, checks []core.Check, peek bool) error {
 			}
 		}
 	}
-	var err error
-	if conducted(q.rules) {
-		_, err = s.runConduct(c, q, checks, peek, false)
-	} else {
-		_, err = s.run(c, q.rules, checks, peek, false)
-	}
+	_, err := s.askOnce(c, q, checks, peek, "")
 	if len(checks) > 1 && errors.Is(err, ErrMoving) {
 		return s.askApart(q, checks, peek)
 	}
 	return err
 }
 
-// conducted reports whether any of the rules has a conduct.
-func conducted(rules []*openRule) bool {
-	for _, o := range rules {
+// askOnce makes one call for all the checks, as run does.
+func (s *Store) askOnce(c *Call, q *inquiry, checks []core.Check, peek bool, second string) (int64, error) {
+	for _, o := range q.rules {
 		if o.further != nil {
-			return true
+			return s.runConduct(c, q, checks, peek, second)
 		}
 	}
-	return false
+	c.Script = scriptOfSeveral
+	if len(checks) == 1 {
+		c.Script = s.scripts[checks[0].Rule.Limit().Algorithm()]
+	}
+	return s.run(c, q.rules, checks, peek, second, 4)
 }
 
-// run makes one call for all the checks, whose keys are in c, and reads its reply into them. With timed it returns the
-// server's time.
-func (s *Store) run(c *Call, rules []*openRule, checks []core.Check, peek, timed bool) (int64, error) {
-	if len(checks) == 1 {
-		c.Script = s.scriptOfOne(checks[0].Rule)
-	} else {
-		c.Script = scriptOfSeveral
-	}
-	server, err := s.make(c, rules, checks, peek, timed)
+// timed is a script's second argument, for the server's time.
+const timed = "t"
+
+// run makes one call of the script for all the checks, whose keys are in c, and reads its reply, of so many numbers a check, into them. It
+// returns the server's time, where second is timed.
+func (s *Store) run(c *Call, rules []*openRule, checks []core.Check, peek bool, second string, numbers int) (int64, error) {
+	server, err := s.make(c, rules, checks, peek, second)
 	if err != nil {
 		return 0, err
 	}
-	want := 4 * len(checks)
-	if timed {
+	want := numbers * len(checks)
+	if second != "" {
 		want++
 	}
 	if len(c.Reply) != want {
 		return 0, fmt.Errorf("%s: %w", server.name, errReply)
 	}
 	for i := range checks {
-		if !readDecision(checks[i].Rule, c.Reply[4*i:], &checks[i].Decision) {
+		if !readDecision(checks[i].Rule, c.Reply[numbers*i:], &checks[i].Decision) {
 			return 0, fmt.Errorf("%s: %w", server.name, errReply)
 		}
 	}
 	return c.Reply[want-1], nil
 }
 
-// make makes the call of a script that decides: twice, where the server's time lies in none of the calendar's windows that were sent.
-func (s *Store) make(c *Call, rules []*openRule, checks []core.Check, peek, timed bool) (*Server, error) {
+// make makes the call of a script of checks, with a second argument unless it is "": twice, where the server's time lies in none of the calendar's windows that were sent.
+func (s *Store) make(c *Call, rules []*openRule, checks []core.Check, peek bool, second string) (*Server, error) {
 	server, err := s.client.Server(c.Keys[0])
 	if err != nil {
 		return nil, err
@@ -396,8 +393,8 @@ func (s *Store) make(c *Call, rules []*openRule, checks []core.Check, peek, time
 			argument += s.argumentOf(c, rules[i], &checks[i], peek)
 		}
 		c.Args = append(c.Args[:0], argument)
-		if timed {
-			c.Args = append(c.Args, "t")
+		if second != "" {
+			c.Args = append(c.Args, second)
 		}
 		short := !c.Deadline.IsZero() && time.Until(c.Deadline) < s.client.Timeout()/2 // others have used up the time
 		seen := server.trouble.Load()
@@ -433,14 +430,11 @@ func (s *Store) refused(err error, script *Script, checks []core.Check) error {
 
 // argumentOf returns a check's part of a script's argument.
 func (s *Store) argumentOf(c *Call, o *openRule, check *core.Check, peek bool) string {
-	if c.Script == scriptOfConduct {
+	if isOfConduct(c.Script) {
 		return s.argument(o, check, peek) + s.furtherOf(o, check)
 	}
 	return s.argument(o, check, peek)
 }
-
-// scriptOfOne returns the script of a request under that rule alone.
-func (s *Store) scriptOfOne(r *core.Rule) *Script { return s.scripts[r.Limit().Algorithm()] }
 
 // argument returns a check's part of the script's argument.
 func (s *Store) argument(o *openRule, c *core.Check, peek bool) string {
@@ -451,11 +445,7 @@ func (s *Store) argument(o *openRule, c *core.Check, peek bool) string {
 		now := s.wallClock() + s.ahead.Load()
 		if now < around.bounds[1] || now >= around.bounds[2] {
 			bounds := c.Rule.Limit().Windows(now)
-			around = &windows{
-				bounds: bounds,
-				charge: string(appendArgument(nil, c.Rule, false, bounds)),
-				peek:   string(appendArgument(nil, c.Rule, true, bounds)),
-			}
+			around = &windows{bounds, string(appendArgument(nil, c.Rule, false, bounds)), string(appendArgument(nil, c.Rule, true, bounds))}
 			o.windows.Store(around)
 		}
 		charge = around.charge

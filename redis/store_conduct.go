@@ -2,7 +2,6 @@ package redis
 
 import (
 	"encoding/binary"
-	"fmt"
 	"hash/maphash"
 	"strconv"
 	"time"
@@ -38,24 +37,8 @@ func appendConduct(b []byte, r *core.Rule, lease int64) []byte {
 	t, _ := r.Terms()
 	l := r.Limit()
 	a := algorithmOf(l)
-	kind := a.kind
-	if l.InFlight() {
-		kind += kindInFlight
-	}
-	if t.Counts {
-		kind += kindCounts
-	}
-	if t.Wide != nil {
-		kind += kindSoft
-	}
-	ahead := int64(0)
-	if l.Delays() {
-		kind += kindDelays
-		ahead = l.MaxDelay()
-	}
-	if r.IsCandidate() {
-		kind += kindCandidate
-	}
+	kind := a.kind + kindInFlight*oneIf(l.InFlight()) + kindCounts*oneIf(t.Counts) + kindSoft*oneIf(t.Wide != nil) +
+		kindDelays*oneIf(l.Delays()) + kindCandidate*oneIf(r.IsCandidate())
 	wide := t.Wide
 	if wide == nil {
 		wide = l
@@ -65,8 +48,8 @@ func appendConduct(b []byte, r *core.Rule, lease int64) []byte {
 	b = appendDouble(b, wide.Requests())
 	b = appendDouble(b, x)
 	b = appendDouble(b, t.SoftFor)
-	b = appendDouble(b, 0) // patience
-	b = appendDouble(b, ahead)
+	b = appendDouble(b, 0)                              // patience
+	b = appendDouble(b, oneIf(l.Delays())*l.MaxDelay()) // how far a key's time may be ahead
 	b = appendDouble(b, lease)
 	b = append(b, 0, 0, 0, 0, 0, 0, 0, 0) // the ticket
 	b = append(b, byte(len(t.Penalties)))
@@ -82,12 +65,9 @@ func (s *Store) furtherOf(o *openRule, c *core.Check) string {
 	if further == nil {
 		further = appendConduct(nil, c.Rule, s.leases.lasts)
 	}
-	b := make([]byte, 0, len(further))
-	b = append(b, further[:patienceAt]...)
-	b = appendDouble(b, c.Rule.Patience(c.Key))
-	b = append(b, further[patienceAt+8:ticketAt]...)
-	b = binary.LittleEndian.AppendUint64(b, c.Ticket)
-	b = append(b, further[ticketAt+8:]...)
+	b := append([]byte{}, further...)
+	putDouble(b[patienceAt:], c.Rule.Patience(c.Key))
+	binary.LittleEndian.PutUint64(b[ticketAt:], c.Ticket)
 	return string(b)
 }
 
@@ -96,9 +76,9 @@ func furtherKeys(keys []string, name string) []string {
 	return append(keys, name, name+":a", name+":h", name+":m", name+":p", name+":l")
 }
 
-// runConduct makes one call for checks of which a rule has a conduct; the first keys of the checks are in c. With timed it returns the
-// server's time.
-func (s *Store) runConduct(c *Call, q *inquiry, checks []core.Check, peek, timed bool) (int64, error) {
+// runConduct makes one call for checks of which a rule has a conduct; the first keys of the checks are in c. It returns the
+// server's time, where second is timed.
+func (s *Store) runConduct(c *Call, q *inquiry, checks []core.Check, peek bool, second string) (int64, error) {
 	names := append([]string{}, c.Keys...)
 	c.Keys = c.Keys[:0]
 	for i := range checks {
@@ -106,19 +86,7 @@ func (s *Store) runConduct(c *Call, q *inquiry, checks []core.Check, peek, timed
 		checks[i].Ticket = s.leases.ticket()
 	}
 	c.Script = scriptOfConduct
-	server, err := s.make(c, q.rules, checks, peek, timed)
-	want := 5 * len(checks)
-	if timed {
-		want++
-	}
-	if err == nil && len(c.Reply) != want {
-		err = fmt.Errorf("%s: %w", server.name, errReply)
-	}
-	for i := 0; i < len(checks) && err == nil; i++ { // before anything is taken to be reserved, since nobody would end it
-		if !readDecision(checks[i].Rule, c.Reply[5*i:], &checks[i].Decision) {
-			err = fmt.Errorf("%s: %w", server.name, errReply)
-		}
-	}
+	at, err := s.run(c, q.rules, checks, peek, second, 5) // the whole reply, before anything is taken to be reserved, since nobody would end it
 	for i := range checks {
 		ticket := checks[i].Ticket
 		checks[i].Ticket = 0
@@ -136,10 +104,7 @@ func (s *Store) runConduct(c *Call, q *inquiry, checks []core.Check, peek, timed
 			}
 		}
 	}
-	if err != nil {
-		return 0, err
-	}
-	return c.Reply[want-1], nil
+	return at, err
 }
 
 // leased reports whether requests of the rule reserve units for as long as they are under way.
@@ -230,35 +195,7 @@ func (s *Store) tellOf(script *Script, r *core.Rule, key, what string) error {
 
 // tell runs a script of one check that has no reply, by that deadline; zero: the client's timeout from now.
 func (s *Store) tell(script *Script, name string, check *core.Check, what string, deadline time.Time) error {
-	server, err := s.client.Server(name)
-	if err != nil {
-		return err
-	}
-	if server.breaker.Open() {
-		return ErrOpen
-	}
-	for try := 0; ; try++ {
-		c := s.callOf(script, name, check, what)
-		c.Deadline = deadline
-		seen := server.trouble.Load()
-		err := server.conn.Run(c)
-		if err != nil {
-			err = s.runAgain(server, c, err)
-		}
-		if err != nil {
-			s.failed(server, name, seen, err)
-			return fmt.Errorf("%s: %w", server.name, s.refused(err, script, []core.Check{*check}))
-		}
-		server.breaker.Succeed()
-		if len(c.Reply) != 1 || try > 0 {
-			return nil
-		}
-		s.ahead.Store(c.Reply[0] - s.wallClock())
-	}
-}
-
-// callOf returns a call of a script of one check.
-func (s *Store) callOf(script *Script, name string, check *core.Check, what string) *Call {
-	o := opened(check.Rule)
-	return &Call{Script: script, Keys: furtherKeys(nil, name), Args: []string{s.argument(o, check, false) + s.furtherOf(o, check), what}}
+	c := &Call{Script: script, Keys: furtherKeys(nil, name), Deadline: deadline}
+	_, err := s.make(c, []*openRule{opened(check.Rule)}, []core.Check{*check}, false, what)
+	return err
 }

@@ -103,7 +103,7 @@ func Serve(s *Store, r *core.Rule, c ServeConfig) http.Handler {
 	if !c.Told.All {
 		e.tabled = 0
 	}
-	script := s.scriptOfOne(r)
+	script := s.scripts[r.Limit().Algorithm()]
 	e.calls = &sync.Pool{New: func() interface{} {
 		return &Call{Script: script, Keys: make([]string, 1), Args: []string{o.charge}, Constant: true}
 	}}

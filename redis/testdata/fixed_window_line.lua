@@ -58,10 +58,8 @@ if v and #v == 14 then
 end
 if left > 0 then
 	wait, reset = left, left
-
+	if X == 0 and Y == 1 then position = position + 40 end -- behind the calendar's windows, which nobody has read
 	if cost > R then wait = -1 end
-
-	if Y == 1 then position = position + 40 end -- behind the calendar's windows, which nobody has read
 else
 
 -- The state of a fixed window: when it began, and how many units were used. It is kept in 11 bytes.

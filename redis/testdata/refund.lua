@@ -72,7 +72,7 @@ local interval = Y == 1
 
 elseif algorithm == 2 then -- leaky_bucket
 
-local interval -- it drains continuously
+local interval
 
 	if #v ~= 17 then return {} end
 	local at, used, frac = unpack('<I7I4I6', v)

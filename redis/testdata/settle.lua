@@ -114,7 +114,7 @@ if v and #v == 14 then
 end
 if left > 0 then
 	wait, reset = left, left
-
+	if X == 0 and Y == 1 then position = position + 40 end -- behind the calendar's windows, which nobody has read
 	if cost > X then wait = -1 end
 else
 
@@ -244,7 +244,7 @@ if v and #v == 14 then
 end
 if left > 0 then
 	wait, reset = left, left
-
+	if X == 0 and Y == 1 then position = position + 40 end -- behind the calendar's windows, which nobody has read
 	if cost > X then wait = -1 end
 else
 
@@ -253,7 +253,7 @@ local at, used, frac = now, 0, 0
 if v and #v == 17 then at, used, frac = unpack('<I7I4I6', v) end
 
 -- leaky_bucket: X is the capacity: the queue, and the one that leaves. Y is max_delay.
-local interval -- it drains continuously
+local interval
 
 -- The state is brought to now. A clock that stepped back leaves it at its own time, unless by more than a period.
 if at > now then
@@ -346,10 +346,8 @@ if v and #v == 14 then
 end
 if left > 0 then
 	wait, reset = left, left
-
+	if X == 0 and Y == 1 then position = position + 40 end -- behind the calendar's windows, which nobody has read
 	if cost > R then wait = -1 end
-
-	if Y == 1 then position = position + 40 end -- behind the calendar's windows, which nobody has read
 else
 
 -- The state of a fixed window: when it began, and how many units were used. It is kept in 11 bytes.
@@ -414,7 +412,7 @@ if v and #v == 14 then
 end
 if left > 0 then
 	wait, reset = left, left
-
+	if X == 0 and Y == 1 then position = position + 40 end -- behind the calendar's windows, which nobody has read
 	if cost > R then wait = -1 end
 else
 
@@ -526,7 +524,7 @@ if v and #v == 14 then
 end
 if left > 0 then
 	wait, reset = left, left
-
+	if X == 0 and Y == 1 then position = position + 40 end -- behind the calendar's windows, which nobody has read
 	if cost > R then wait = -1 end
 else
 
@@ -615,9 +613,10 @@ if v and #v == 14 then
 end
 if left > 0 then
 	wait, reset = left, left
-
+	if X == 0 and Y == 1 then position = position + 40 end -- behind the calendar's windows, which nobody has read
 	if cost > 1000000000 then wait = -1 end
 else
+-- see weigh
 end
 
 else
@@ -1094,6 +1093,7 @@ end
 local c = checks[1]
 load(c)
 if redirected then return {real} end
+
 if c.inflight or c.count then
 	if ARGV[2] == '1' then -- first: where that fails the request stays counted, until its lease ends
 		evaluate(c, real, c.cost, false, 'whole')

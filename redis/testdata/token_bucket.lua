@@ -58,7 +58,7 @@ if v and #v == 14 then
 end
 if left > 0 then
 	wait, reset = left, left
-
+	if X == 0 and Y == 1 then position = position + 40 end -- behind the calendar's windows, which nobody has read
 	if cost > X then wait = -1 end
 else
 
