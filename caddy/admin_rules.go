@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/front"
 	"github.com/proxyweir/weir/words"
 )
 
@@ -86,12 +87,12 @@ func (a *App) ruleAnswer(s *subject, now time.Time) ruleAnswer {
 		keys := a.keysOf(rules)
 		answer.Keys = &keys
 	}
-	for o, name := range outcomeNames {
+	for o, name := range front.OutcomeNames {
 		answer.Outcomes[name] = s.stats.outcomes[o].Load()
 	}
 	if s.hasCandidate() {
-		answer.Candidates = make(map[string]int64, comparisons)
-		for c, name := range [comparisons]string{"both_rejected", "stricter", "laxer", "both_allowed"} {
+		answer.Candidates = make(map[string]int64, front.Comparisons)
+		for c, name := range [front.Comparisons]string{"both_rejected", "stricter", "laxer", "both_allowed"} {
 			answer.Candidates[name] = s.stats.candidates[c].Load()
 		}
 	}

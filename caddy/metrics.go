@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/front"
 )
 
 // decisionSeconds and storeErrors are there once a process, and entered in the registry of every configuration, so that they go on
@@ -52,91 +53,34 @@ func enter(registry *prometheus.Registry, collectors ...prometheus.Collector) er
 	return nil
 }
 
-// outcome is what a rule has become of a request.
-type outcome int
-
-// The outcomes. Each rule counts one of a request at most: a rule that would have allowed what another rejects counts none, unless it is
-// a shadow. Where the store has failed what memory rejects is rejected as ever, and what it allows is a fallback.
-const (
-	allowed outcome = iota
-	allowedSoft
-	delayed
-	rejected
-	shadowRejected
-	errorOpen
-	errorClosed
-	fallback
-	outcomes
-)
-
-var outcomeNames = [outcomes]string{"allowed", "allowed_soft", "delayed", "rejected", "shadow_rejected", "error_open", "error_closed", "fallback"}
-
 // count counts what has become of a request, rule by rule. Where the store has failed that is how it was come to.
 func (q *inquiry) count(failed bool) {
 	if len(q.checks) == 1 && q.verdict.Outcome == core.Allow && !failed && !q.verdict.Soft && !q.checks[0].Rule.Shadow() { // as most are
 		stats := q.reporters[0].stats
-		stats.inc(allowed)
+		stats.inc(front.Allowed)
 		stats.requests.add(q.checks[0].Key, q.second)
 		return
 	}
+	var part front.Part
 	for i := 0; i < len(q.checks); {
-		limit := &q.checks[i]
-		c := limit // what decides for the rule
 		stats := q.reporters[i].stats
-		for i++; i < len(q.checks); i++ { // what stands beside the limit
-			other := &q.checks[i]
-			if other.Rule.IsCandidate() {
-				if !failed {
-					stats.compare(limit.Decision.Allowed, other.Decision.Allowed)
-				}
-				continue
-			}
-			if q.reporters[i] != q.reporters[i-1] || !other.Rule.Limit().InFlight() || limit.Rule.Limit().InFlight() {
-				break
-			}
-			if limit.Decision.Allowed && !other.Decision.Allowed {
-				c = other // the rule's concurrency
-			}
+		i = front.NextPart(q.checks, i, &q.verdict, failed, &part)
+		if part.Compared != front.NotCompared {
+			stats.candidates[part.Compared].Add(1)
 		}
-		o, counts := outcomeOf(c, &q.verdict, failed)
-		if !counts {
+		if part.Outcome == front.NotCounted {
 			continue
 		}
-		stats.inc(o)
+		c := &q.checks[part.Check]
+		stats.inc(part.Outcome)
 		stats.requests.add(c.Key, q.second)
-		if o == rejected || o == shadowRejected {
+		if part.Outcome == front.Rejected || part.Outcome == front.ShadowRejected {
 			stats.rejections.add(c.Key, q.second)
 		}
 		if c.Decision.Penalty {
 			stats.penalties.Add(1)
 		}
 	}
-}
-
-// outcomeOf returns what a rule has become of a request, where that counts.
-func outcomeOf(c *core.Check, v *core.Verdict, failed bool) (o outcome, counts bool) {
-	d, shadow := &c.Decision, c.Rule.Shadow()
-	switch {
-	case v.Outcome == core.Unavailable:
-		return errorClosed, c.Rule.TurnsAway()
-	case !d.Allowed && shadow:
-		return shadowRejected, true
-	case !d.Allowed:
-		return rejected, true
-	case v.Outcome == core.Reject && !shadow:
-		return allowed, false
-	case c.Uncounted:
-		return errorOpen, true
-	case failed:
-		return fallback, true
-	case shadow:
-		return allowed, true
-	case d.Soft:
-		return allowedSoft, true
-	case d.Delay > 0:
-		return delayed, true
-	}
-	return allowed, true
 }
 
 // fileMetrics tell whether the rule files that are there are those in force. There is one of them a process, which every

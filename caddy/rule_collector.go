@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/front"
 )
 
 // ruleCollector tells Prometheus of the rules in force, and of where they are counted. Of a rule there are as many series at most as
@@ -57,14 +58,14 @@ func (ruleCollector) Collect(to chan<- prometheus.Metric) {
 	servers := make(map[string]bool)
 	now := time.Now().UnixMicro()
 	for _, s := range app.subjects() {
-		for o, name := range outcomeNames {
+		for o, name := range front.OutcomeNames {
 			// What most rules never have is there once it has happened; the others from the beginning, so that the first is an increase.
-			if n := s.stats.outcomes[o].Load(); n > 0 || outcome(o) == allowed || outcome(o) == s.rejects() {
+			if n := s.stats.outcomes[o].Load(); n > 0 || front.Outcome(o) == front.Allowed || front.Outcome(o) == s.rejects() {
 				counter(requestsDesc, n, s.label, name)
 			}
 		}
 		if s.hasCandidate() {
-			for i, words := range decidedWords {
+			for i, words := range front.ComparisonWords {
 				counter(candidatesDesc, s.stats.candidates[i].Load(), s.label, words[0], words[1])
 			}
 		}
@@ -140,11 +141,11 @@ func (a *App) keysOf(rules []*core.Rule) int64 {
 }
 
 // rejects returns what becomes of a request that is over the rule's limit.
-func (s *subject) rejects() outcome {
+func (s *subject) rejects() front.Outcome {
 	if s.shadow {
-		return shadowRejected
+		return front.ShadowRejected
 	}
-	return rejected
+	return front.Rejected
 }
 
 func (s *subject) hasCandidate() bool {

@@ -5,14 +5,15 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/proxyweir/weir/front"
 )
 
 // ruleStats is what has become of the requests of one rule since the process has had it. All handlers that have a rule of the name
 // share it, also from one configuration to the next; with the last of them it goes, and its series with it.
 type ruleStats struct {
 	label      string // the rule's name, after its namespace if it has one
-	outcomes   [outcomes]atomic.Int64
-	candidates [comparisons]atomic.Int64
+	outcomes   [front.NotCounted]atomic.Int64
+	candidates [front.Comparisons]atomic.Int64
 	penalties  atomic.Int64
 	requests   topKeys // that came under the rule
 	rejections topKeys // those that it rejected, or would have as a shadow
@@ -48,34 +49,7 @@ func labelOf(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-func (s *ruleStats) inc(o outcome) { s.outcomes[o].Add(1) }
-
-// comparison is how a limit and its candidate have decided.
-type comparison int
-
-// The comparisons.
-const (
-	bothRejected comparison = iota
-	stricter                // the candidate rejected what the limit allowed
-	laxer                   // the candidate allowed what the limit rejected
-	bothAllowed
-	comparisons
-)
-
-// decidedWords are the values of the labels limit and candidate.
-var decidedWords = [comparisons][2]string{{"rejected", "rejected"}, {"allowed", "rejected"}, {"rejected", "allowed"}, {"allowed", "allowed"}}
-
-// compare counts what a limit and its candidate have decided.
-func (s *ruleStats) compare(limit, candidate bool) {
-	c := bothRejected
-	if limit {
-		c = stricter
-	}
-	if candidate {
-		c += laxer - bothRejected
-	}
-	s.candidates[c].Add(1)
-}
+func (s *ruleStats) inc(o front.Outcome) { s.outcomes[o].Add(1) }
 
 // sweepTopKeys gives back the memory of keys that have not sent anything for long.
 func sweepTopKeys() {

@@ -314,6 +314,9 @@ func (r *Rule) SeesWaiting() bool {
 // IsCandidate reports whether the rule is a candidate: its decision is to be compared with that of the check before it.
 func (r *Rule) IsCandidate() bool { return r.conduct != nil && r.conduct.candidate }
 
+// IsConcurrency reports whether the rule is the concurrency that another has beside its limit: its check stands behind that one's.
+func (r *Rule) IsConcurrency() bool { return r.policy != "" }
+
 // Policy returns what the lists of policies, of which clients are told, call the rule: its name, unless it stands beside another one.
 func (r *Rule) Policy() string {
 	if r.policy != "" {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/front"
 )
 
 // pairing compares the rules in force with the candidate's, by their names.
@@ -22,7 +23,7 @@ type pair struct {
 	newly    [2]int64
 	affected *keyTable // by the key of the side that rejects; rejected counts what is newly rejected
 	spared   map[uint32]int64
-	now      [2]outcome // of the request that is compared
+	now      [2]front.Outcome // of the request that is compared
 	key      [2]string
 	met      bool
 }
@@ -82,7 +83,7 @@ func (p *pairing) compare(r *request, sides []*side) {
 
 // conclude counts what the two rules have made of a request.
 func (p *pair) conclude() {
-	before, after := p.rejects[0] && p.now[0] == turnedAway, p.rejects[1] && p.now[1] == turnedAway
+	before, after := p.rejects[0] && isRejection(p.now[0]), p.rejects[1] && isRejection(p.now[1])
 	if before != after {
 		key := p.key[index(after)]
 		k, at := p.affected.count(maphash.String(seed, key))
@@ -97,7 +98,7 @@ func (p *pair) conclude() {
 			p.spared[at]++
 		}
 	}
-	p.now = [2]outcome{}
+	p.now = [2]front.Outcome{}
 	p.key = [2]string{}
 	p.met = false
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/front"
 	"github.com/proxyweir/weir/ruleset"
 )
 
@@ -205,19 +206,16 @@ func (p *replay) ruleReport(s *side, i int) RuleReport {
 	rule, t, text := s.rules.set.Rules[i], s.tallies[i], s.rules.texts[i]
 	r := RuleReport{
 		Name: rule.Name, Limit: limitText(rule.Limits.Own()), Algorithm: algorithmText(rule.Limits.Own()), Enforcement: "hard",
-		Requests: t.requests, Allowed: t.by[passed], AllowedSoft: t.by[passedSoft], Delayed: t.by[passedDelayed],
-		ForConcurrency: t.places, RejectedByOthers: t.by[notCounted],
+		Requests: t.requests, Allowed: t.by[front.Allowed], AllowedSoft: t.by[front.AllowedSoft], Delayed: t.by[front.Delayed],
+		ForConcurrency: t.places, RejectedByOthers: t.by[front.NotCounted],
 		Clients: int64(len(t.keys.counts)), WorstMinutes: t.minutes.worst(), TopKeys: []KeyReport{}, NotReplayed: []NotReplayed{},
 	}
 	if words := strings.Fields(text.Texts["enforcement"]); len(words) > 0 {
 		r.Enforcement = strings.Join(words, " ")
 	}
-	if rule.Shadow {
-		r.ShadowRejected = t.by[turnedAway]
-	} else {
-		r.Rejected = t.by[turnedAway]
-	}
-	r.RejectedShare = part(t.by[turnedAway], t.requests)
+	r.Rejected = t.by[front.Rejected]
+	r.ShadowRejected = t.by[front.ShadowRejected]
+	r.RejectedShare = part(r.Rejected+r.ShadowRejected, t.requests)
 	r.peaks(t.keys)
 	r.TouchedShare = part(r.Touched, r.Clients)
 	for _, at := range t.keys.named(topKeys, func(at uint32) int64 { return int64(t.keys.counts[at].rejected) }) {
@@ -231,8 +229,8 @@ func (p *replay) ruleReport(s *side, i int) RuleReport {
 	r.NotReplayed = s.notReplayed(t)
 	if own := rule.Limits.Own(); own != nil && len(own.Beside()) > 0 && own.Beside()[0].IsCandidate() {
 		r.Candidate = &OwnComparison{
-			Limit: own.Beside()[0].Limit().String(), NewlyRejected: t.compared[1][0], NewlyAllowed: t.compared[0][1],
-			BothAllow: t.compared[1][1], BothReject: t.compared[0][0],
+			Limit: own.Beside()[0].Limit().String(), NewlyRejected: t.compared[front.Stricter], NewlyAllowed: t.compared[front.Laxer],
+			BothAllow: t.compared[front.BothAllowed], BothReject: t.compared[front.BothRejected],
 		}
 	}
 	return r

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/front"
 )
 
 // side is one set of rules with what has become of requests under them.
@@ -19,28 +20,16 @@ type side struct {
 	soft    int64
 	delayed int64
 	refused int64
-	outcome []outcome // of the request's checks
+	outcome []front.Outcome // of the request's checks
 }
-
-// outcome is what one rule has made of a request.
-type outcome int
-
-const (
-	notAsked      outcome = iota // the log lacks what it would go by
-	passed                       // within the limit
-	passedSoft                   // over it, by tolerance
-	passedDelayed                // after a wait
-	turnedAway                   // over the limit, shut out, or for want of a place
-	notCounted                   // within the limit, and rejected by another rule
-)
 
 // tally is what has become of one rule's requests.
 type tally struct {
 	requests int64
-	by       [notCounted + 1]int64
+	by       [front.NotCounted + 1]int64
 	places   int64 // of those turned away: for want of a place alone
 	lacking  map[missed]int64
-	compared [2][2]int64 // by the rule's own candidate: allowed by the limit, by the candidate
+	compared [front.Comparisons]int64 // by the rule's own candidate
 	keys     *keyTable
 	series   series
 	minutes  minutes
@@ -78,7 +67,7 @@ func (s *side) decide(at int64, r *request, list []check, seen *fieldSet) {
 	s.checks, s.owners, s.outcome = s.checks[:0], s.owners[:0], s.outcome[:0]
 	for i := range list {
 		c := &list[i]
-		s.outcome = append(s.outcome, notAsked)
+		s.outcome = append(s.outcome, front.NotCounted)
 		if c.lack != known && (c.lack != doubtful || !seen.has(int(c.field))) {
 			s.tallies[c.rule].lacking[missed{c.field, c.lack}]++
 			continue
@@ -114,6 +103,7 @@ func (s *side) decide(at int64, r *request, list []check, seen *fieldSet) {
 
 // count counts what the rules have made of a request.
 func (s *side) count(at int64, list []check) {
+	var part front.Part
 	var lastKey string
 	var hash uint64
 	for i := 0; i < len(s.checks); {
@@ -121,24 +111,23 @@ func (s *side) count(at int64, list []check) {
 		c := &s.checks[i]
 		place := s.owners[i]
 		t := s.tallies[list[place].rule]
-		full := false
-		for i++; i < len(s.checks) && s.owners[i] == place; i++ {
-			beside := &s.checks[i]
-			if beside.Rule.IsCandidate() {
-				t.compared[index(c.Decision.Allowed)][index(beside.Decision.Allowed)]++
-			} else {
-				full = full || !beside.Decision.Allowed
-			}
+		i = front.NextPart(s.checks, i, &s.verdict, false, &part)
+		if part.Compared != front.NotCompared {
+			t.compared[part.Compared]++
 		}
-		o := s.outcomeOf(c, full)
+		o := part.Outcome
+		if o == front.Allowed && s.verdict.Outcome == core.Reject { // of a shadow
+			o = front.NotCounted
+		}
+		rejects := isRejection(o)
 		s.outcome[place] = o
 		t.requests++
 		t.by[o]++
-		if o == turnedAway && (c.Decision.Allowed || c.Rule.Limit().InFlight()) {
+		if rejects && (part.Check != first || c.Rule.Limit().InFlight()) {
 			t.places++
 		}
-		t.series.count(at, o == turnedAway)
-		t.minutes.count(at, o == turnedAway)
+		t.series.count(at, rejects)
+		t.minutes.count(at, rejects)
 		if first == 0 || c.Key != lastKey {
 			lastKey = c.Key
 			hash = maphash.String(seed, lastKey)
@@ -146,7 +135,7 @@ func (s *side) count(at int64, list []check) {
 		k, at := t.keys.count(hash)
 		k.requests++
 		k.peak = max(k.peak, share(&c.Decision))
-		if o == turnedAway {
+		if rejects {
 			if k.rejected == 0 {
 				t.keys.names[at] = strings.Clone(c.Key)
 			}
@@ -155,22 +144,8 @@ func (s *side) count(at int64, list []check) {
 	}
 }
 
-// outcomeOf says what a rule has made of a request, of which c is the check of its limit; full is whether it had no place for it.
-func (s *side) outcomeOf(c *core.Check, full bool) outcome {
-	switch {
-	case full || !c.Decision.Allowed:
-		return turnedAway
-	case s.verdict.Outcome == core.Reject:
-		return notCounted
-	case c.Rule.Shadow():
-		return passed
-	case c.Decision.Soft:
-		return passedSoft
-	case c.Decision.Delay > 0:
-		return passedDelayed
-	}
-	return passed
-}
+// isRejection reports whether a rule has rejected a request, or would have as a shadow.
+func isRejection(o front.Outcome) bool { return o == front.Rejected || o == front.ShadowRejected }
 
 // share returns how much of its limit is in use, in thousandths.
 func share(d *core.Decision) uint16 {

@@ -26,6 +26,7 @@ import (
 
 	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/front"
 	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/ruleset"
 	"go.yaml.in/yaml/v3"
@@ -634,7 +635,7 @@ func TestDocsHaveTheSeriesThatTheCodeHas(t *testing.T) {
 	}
 	table := section(t, readPage(t, "docs/traefik.md"), "## Metrics")
 	sameWords(t, "series", tableWords(t, table, "series"), want)
-	for _, outcome := range outcomeNames {
+	for _, outcome := range front.OutcomeNames {
 		if !strings.Contains(table, "`"+outcome+"`") {
 			t.Errorf("the outcome %s is missing", outcome)
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/front"
 	"github.com/proxyweir/weir/redis"
 )
 
@@ -14,30 +15,14 @@ type meter struct {
 	waiting  int64   // requests that wait for their turn; first, since that is where 64 bits are aligned on every machine
 	penalty  int64   // keys that were shut out for an offence
 	allowed  *int64  // of requests: what most are
-	requests []int64 // by outcome
-	compared []int64 // by what the limit (1: allowed) and the candidate (2: allowed) have decided
+	requests []int64 // by front.Outcome
+	compared []int64 // by front.Comparison
 	label    string  // the rule's: namespace/name
 }
 
-// The outcomes of a request under a rule, as places in outcomeNames. Each rule counts one of a request at most: a rule that would have
-// allowed what another rejects counts none, unless it is a shadow. Where the store has failed what memory rejects is rejected as ever,
-// and what it allows is a fallback.
-const (
-	outcomeAllowed = iota
-	outcomeAllowedSoft
-	outcomeDelayed
-	outcomeRejected
-	outcomeShadowRejected
-	outcomeErrorOpen
-	outcomeErrorClosed
-	outcomeFallback
-)
-
-var outcomeNames = []string{"allowed", "allowed_soft", "delayed", "rejected", "shadow_rejected", "error_open", "error_closed", "fallback"}
-
 func newMeter(label string) *meter {
-	m := &meter{label: label, requests: make([]int64, len(outcomeNames)), compared: make([]int64, 4)}
-	m.allowed = &m.requests[outcomeAllowed]
+	m := &meter{label: label, requests: make([]int64, front.NotCounted), compared: make([]int64, front.Comparisons)}
+	m.allowed = &m.requests[front.Allowed]
 	return m
 }
 
@@ -67,90 +52,22 @@ func count(s *ruleSet, q *inquiry, failed bool) {
 
 // countEach is count where rules are asked one by one.
 func countEach(s *ruleSet, q *inquiry, failed bool) {
+	var part front.Part
 	i := 0
 	for i < len(q.checks) {
-		limit := &q.checks[i]
-		c := limit                        // what decides for the rule
-		m := s.meters[c.Rule.Name()]      // which the rule that counts in its place has, too
-		for i++; i < len(q.checks); i++ { // what stands beside the limit
-			other := &q.checks[i]
-			if other.Rule.IsCandidate() {
-				if !failed {
-					m.compare(limit.Decision.Allowed, other.Decision.Allowed)
-				}
-				continue
-			}
-			if !isConcurrencyOf(limit.Rule, other.Rule) {
-				break
-			}
-			if limit.Decision.Allowed && !other.Decision.Allowed {
-				c = other
-			}
+		m := s.meters[q.checks[i].Rule.Name()]
+		i = front.NextPart(q.checks, i, &q.verdict, failed, &part)
+		if part.Compared != front.NotCompared {
+			atomic.AddInt64(&m.compared[part.Compared], 1)
 		}
-		outcome := outcomeOf(c, &q.verdict, failed)
-		if outcome < 0 {
+		if part.Outcome == front.NotCounted {
 			continue
 		}
-		atomic.AddInt64(&m.requests[outcome], 1)
-		if c.Decision.Penalty {
+		atomic.AddInt64(&m.requests[part.Outcome], 1)
+		if q.checks[part.Check].Decision.Penalty {
 			atomic.AddInt64(&m.penalty, 1)
 		}
 	}
-}
-
-// outcomeOf returns what a rule has become of a request; -1: nothing that is counted.
-func outcomeOf(c *core.Check, v *core.Verdict, failed bool) int {
-	if v.Outcome == core.Unavailable {
-		if c.Rule.TurnsAway() {
-			return outcomeErrorClosed
-		}
-		return -1 // others do
-	}
-	d := &c.Decision
-	shadow := c.Rule.Shadow()
-	if !d.Allowed {
-		if shadow {
-			return outcomeShadowRejected
-		}
-		return outcomeRejected
-	}
-	if v.Outcome == core.Reject && !shadow {
-		return -1
-	}
-	if c.Uncounted {
-		return outcomeErrorOpen
-	}
-	if failed {
-		return outcomeFallback
-	}
-	if shadow {
-		return outcomeAllowed
-	}
-	if d.Soft {
-		return outcomeAllowedSoft
-	}
-	if d.Delay > 0 {
-		return outcomeDelayed
-	}
-	return outcomeAllowed
-}
-
-// isConcurrencyOf reports whether a rule is the concurrency that another has besides its limit: the check of it stands behind that of the
-// limit.
-func isConcurrencyOf(limit, other *core.Rule) bool {
-	return other.Limit().InFlight() && !limit.Limit().InFlight() && other.Name() == limit.Name()
-}
-
-// compare counts what a limit and its candidate have decided.
-func (m *meter) compare(limit, candidate bool) {
-	which := 0
-	if limit {
-		which++
-	}
-	if candidate {
-		which += 2
-	}
-	atomic.AddInt64(&m.compared[which], 1)
 }
 
 // waitingOf returns the meters of the rules that have a request wait; none where they are not counted.

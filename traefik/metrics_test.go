@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/front"
 )
 
 // withMetrics is a configuration whose metrics are at /metrics of each router.
@@ -73,7 +74,7 @@ func samples(t *testing.T, page string) map[string]string {
 // requests returns the outcomes of a rule that are not 0, "allowed 3, rejected 1".
 func requests(found map[string]string, rule string) string {
 	var list []string
-	for _, outcome := range outcomeNames {
+	for _, outcome := range front.OutcomeNames {
 		n, there := found[`weir_requests_total{rule="`+rule+`",outcome="`+outcome+`"}`]
 		if !there {
 			return "no " + outcome

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/front"
 )
 
 // writeMetrics returns the metrics of the process in Prometheus's text format, version 0.0.4.
@@ -46,19 +47,11 @@ func appendRequests(b []byte, s *snapshot) []byte {
 	b = appendFamily(b, "weir_requests_total", "counter", "Requests that came under a rule, by what the rule had become of them.")
 	for _, r := range s.rules {
 		begin := `weir_requests_total{rule="` + r.meter.label + `",outcome="`
-		for i := range outcomeNames {
-			b = appendSample(b, begin+outcomeNames[i]+`"} `, atomic.LoadInt64(&r.meter.requests[i]))
+		for i := range front.OutcomeNames {
+			b = appendSample(b, begin+front.OutcomeNames[i]+`"} `, atomic.LoadInt64(&r.meter.requests[i]))
 		}
 	}
 	return b
-}
-
-// comparedNames are what a limit and its candidate have decided, as places in meter.compared.
-var comparedNames = []string{
-	`limit="rejected",candidate="rejected"`,
-	`limit="allowed",candidate="rejected"`,
-	`limit="rejected",candidate="allowed"`,
-	`limit="allowed",candidate="allowed"`,
 }
 
 func appendCompared(b []byte, s *snapshot) []byte {
@@ -72,8 +65,9 @@ func appendCompared(b []byte, s *snapshot) []byte {
 			b = appendFamily(b, "weir_candidate_decisions_total", "counter", "Requests that came under a rule with a candidate, by what the limit and the candidate have decided.")
 		}
 		begin := `weir_candidate_decisions_total{rule="` + r.meter.label + `",`
-		for i := range comparedNames {
-			b = appendSample(b, begin+comparedNames[i]+"} ", atomic.LoadInt64(&r.meter.compared[i]))
+		for i := range front.ComparisonWords {
+			decided := `limit="` + front.ComparisonWords[i][0] + `",candidate="` + front.ComparisonWords[i][1] + `"} `
+			b = appendSample(b, begin+decided, atomic.LoadInt64(&r.meter.compared[i]))
 		}
 	}
 	return b

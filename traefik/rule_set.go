@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/front"
 	"github.com/proxyweir/weir/ruleset"
 )
 
@@ -163,35 +164,34 @@ func candidates(s *ruleSet, q *inquiry, r *http.Request) []*rule {
 	return q.rules
 }
 
-// countShadows notes what shadow rules would have rejected, and how candidates would have decided. Where the store has failed nothing is
-// compared: nodes count by their shares then, if at all.
+// countShadows notes what shadow rules would have rejected, once of a request, and how candidates would have decided.
 func countShadows(s *ruleSet, q *inquiry, failed bool) {
-	var name, last string
-	for i := range q.checks {
-		c := &q.checks[i]
-		name = c.Rule.Name()
-		if c.Rule.IsCandidate() {
-			if count := s.compared[name]; count != nil && !failed {
-				count.note(q.checks[i-1].Decision.Allowed, c.Decision.Allowed)
+	var (
+		part       front.Part
+		name, last string
+	)
+	i := 0
+	for i < len(q.checks) {
+		name = q.checks[i].Rule.Name()
+		i = front.NextPart(q.checks, i, &q.verdict, failed, &part)
+		if count := s.compared[name]; count != nil && part.Compared != front.NotCompared {
+			count.note(part.Compared)
+		}
+		if part.Outcome == front.ShadowRejected && name != last {
+			last = name
+			if count := s.shadowed[name]; count != nil {
+				count.Add(1)
 			}
-			continue
-		}
-		if !c.Rule.Shadow() || c.Decision.Allowed || name == last { // the last: the rule's limit has rejected it, and its concurrency too
-			continue
-		}
-		last = name
-		if count := s.shadowed[name]; count != nil {
-			count.Add(1)
 		}
 	}
 }
 
-func (c *comparison) note(limit, candidate bool) {
+func (c *comparison) note(how front.Comparison) {
 	c.requests.Add(1)
-	if limit && !candidate {
+	if how == front.Stricter {
 		c.stricter.Add(1)
 	}
-	if !limit && candidate {
+	if how == front.Laxer {
 		c.laxer.Add(1)
 	}
 }
