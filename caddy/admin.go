@@ -1,11 +1,13 @@
 package ratelimit
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -131,10 +133,13 @@ const longestBody = 1 << 20
 
 // readBody reads a request's body, in which nothing may stand that is not asked for.
 func readBody(r *http.Request, into any) error {
-	decoder := json.NewDecoder(http.MaxBytesReader(nil, r.Body, longestBody))
-	decoder.DisallowUnknownFields()
-	err := decoder.Decode(into)
+	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, longestBody))
 	if err == nil {
+		err = unmarshalStrict(body, into, fieldNames(reflect.TypeOf(into).Elem()))
+	}
+	if err == nil {
+		decoder := json.NewDecoder(bytes.NewReader(body))
+		_ = decoder.Decode(new(json.RawMessage))
 		if _, more := decoder.Token(); !errors.Is(more, io.EOF) {
 			err = errors.New("something stands behind the object")
 		}

@@ -354,7 +354,7 @@ func (h *Handler) subdirective(d *caddyfile.Dispenser, word string) error {
 			return nil
 		})
 	}
-	if why := refusal(word); why != "" {
+	if why := refusal(word, "write store redis <address> beside the zones instead", "take the line out"); why != "" {
 		return d.Errf("rate_limit: %s", why)
 	}
 	if slices.Contains(zoneWords, word) {
@@ -424,7 +424,9 @@ func (h *Handler) ownStore(d *caddyfile.Dispenser) error {
 	if err != nil {
 		return err
 	}
-	var memory MemoryStore
+	var memory struct {
+		MaxKeys int `json:"max_keys"`
+	}
 	if json.Unmarshal(raw, &memory) == nil && memory.MaxKeys != 0 {
 		return errorAt(line, errOwnMaxKeys)
 	}
@@ -432,15 +434,16 @@ func (h *Handler) ownStore(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-// refusal says what to use instead of a word of caddy-ratelimit that Weir does not honour, or "".
-func refusal(word string) string {
+// refusal says what to use instead of a word of caddy-ratelimit that Weir does not honour, or "": share is how a store is shared in the language
+// that the word stands in, and remove how to take the word out.
+func refusal(word, share, remove string) string {
 	switch word {
 	case "distributed":
-		return "distributed is not supported: several Caddys share their counters in Redis; write store redis <address> beside the zones instead"
+		return "distributed is not supported: several Caddys share their counters in Redis; " + share
 	case "storage":
-		return "storage is not supported: counters are not kept in Caddy's storage, which cannot count; take the line out, they live in memory"
+		return "storage is not supported: counters are not kept in Caddy's storage, which cannot count; " + remove + ", they live in memory"
 	case "disable_metrics":
-		return "disable_metrics is not supported: there are a few series for each zone, and none for a key; take the line out"
+		return "disable_metrics is not supported: there are a few series for each zone, and none for a key; " + remove
 	}
 	return ""
 }

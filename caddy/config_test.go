@@ -61,7 +61,7 @@ func TestConfigurationIsRefusedWhenItLoads(t *testing.T) {
 		{"zone's name is empty", configOf(handlerOf(`"": {"requests": 1, "period": "1s"}`)), `name "": must be 1 to 64`},
 		{"unknown field", limited(`"burts": 5`), `zone "api": unknown field "burts" (did you mean burst?)`},
 		{"unknown field of the handler", with(`"respons": "auto"`), `unknown field "respons" (did you mean response?)`},
-		{"distributed", with(`"distributed": {}`), "distributed is not supported: several Caddys share their counters in Redis; write store redis <address> beside the zones instead"},
+		{"distributed", with(`"distributed": {}`), `distributed is not supported: several Caddys share their counters in Redis; set "store": {"store": "redis", "addresses": ["127.0.0.1:6379"]} beside rate_limits`},
 		{"storage", with(`"storage": {"module": "file_system"}`), "storage is not supported"},
 
 		// caddy-ratelimit panics on a ring of no events.
@@ -103,7 +103,7 @@ func TestConfigurationIsRefusedWhenItLoads(t *testing.T) {
 		{"max_waiting without delay", limited(`"max_waiting": 5`), `zone "api": max_waiting 5: requests wait only with on_limit delay`},
 		{"count empty", limited(`"count": []`), `zone "api": count: names no status; write those of the responses that stay charged, such as 401 or 4xx`},
 		{"count unknown", limited(`"count": ["401", "40x"]`), `zone "api": count "40x": must be the status code of a response, 101 or 200 to 599, or a class of them such as 4xx`},
-		{"count of numbers", limited(`"count": [401]`), `zone "api": count: must be a list of texts in quotes, such as ["5"], not a number`},
+		{"count of numbers", limited(`"count": [401]`), `zone "api": count: must be a list of texts in quotes, such as ["401"], not a number`},
 		{"penalty empty", limited(`"penalty": []`), `zone "api": penalty: names no duration; write how long a key is shut out that exceeds the limit`},
 		{"penalty unknown", limited(`"penalty": ["1m", "soon"]`), `zone "api": penalty "soon": must be a duration from 1ms to 366d`},
 		{"penalty in the shadow", limited(`"penalty": ["1m"], "enforcement": "shadow"`), `zone "api": penalty: a shadow shuts nobody out; leave out one of the two`},

@@ -26,10 +26,52 @@ func (h *Handler) UnmarshalJSON(data []byte) error {
 	if err := unmarshalStrict(data, &p, fieldNames(reflect.TypeFor[Handler]())); err != nil {
 		return err
 	}
+	if err := checkStoreIsObject(h.StoreRaw); err != nil {
+		return err
+	}
 	if p.RateLimits == nil {
 		return nil
 	}
 	return h.unmarshalZones(p.RateLimits)
+}
+
+// UnmarshalJSON reads the app's JSON as strictly as a handler's.
+func (a *App) UnmarshalJSON(data []byte) error {
+	type plain App // without this method
+	if err := unmarshalStrict(data, (*plain)(a), fieldNames(reflect.TypeFor[App]())); err != nil {
+		return err
+	}
+	return checkStoreIsObject(a.StoreRaw)
+}
+
+// UnmarshalJSON reads the store's JSON as strictly as a handler's.
+func (s *RedisStore) UnmarshalJSON(data []byte) error {
+	type plain RedisStore
+	return unmarshalStrict(data, (*plain)(s), fieldNames(reflect.TypeFor[RedisStore]()))
+}
+
+// UnmarshalJSON reads the settings as strictly as their store's.
+func (t *RedisTLS) UnmarshalJSON(data []byte) error {
+	type plain RedisTLS
+	return unmarshalPart("tls", data, (*plain)(t))
+}
+
+// UnmarshalJSON reads the store's JSON as strictly as a handler's.
+func (m *MemoryStore) UnmarshalJSON(data []byte) error {
+	type plain MemoryStore
+	return unmarshalStrict(data, (*plain)(m), fieldNames(reflect.TypeFor[MemoryStore]()))
+}
+
+// storeInJSON is a store as it stands in JSON.
+const storeInJSON = `"store": {"store": "redis", "addresses": ["127.0.0.1:6379"]}`
+
+// checkStoreIsObject refuses a store that is named and no more, of which Caddy would speak in the words of Go.
+func checkStoreIsObject(raw json.RawMessage) error {
+	var object map[string]json.RawMessage
+	if len(raw) == 0 || string(raw) == "null" || json.Unmarshal(raw, &object) == nil {
+		return nil
+	}
+	return fmt.Errorf("store %s: must be an object that has the store's name, such as %s", raw, storeInJSON)
 }
 
 // unmarshalZones reads an object of zones name by name, since a map would not tell of two equal ones.
@@ -103,8 +145,8 @@ func unmarshalStrict(data []byte, v any, known []string) error {
 		return wrongDuration(data, reflect.TypeOf(v).Elem(), err)
 	}
 	word := strings.Trim(field, `"`)
-	if why := refusal(word); why != "" {
-		return fmt.Errorf("%s", why)
+	if why := refusal(word, "set "+storeInJSON+" beside rate_limits", "take it out"); why != "" {
+		return errors.New(why)
 	}
 	if meant := fieldOfWord[word]; meant != "" && slices.Contains(known, "period") {
 		return fmt.Errorf("unknown field %q; in JSON it is %s", word, meant)
@@ -139,9 +181,9 @@ func wrongDuration(data []byte, t reflect.Type, otherwise error) error {
 // wrongType says of a value that is of another type than its field, in the words of JSON, what would be right. t is what was read into.
 func wrongType(wrong *json.UnmarshalTypeError, t reflect.Type) error {
 	name := wrong.Field[strings.LastIndexByte(wrong.Field, '.')+1:]
-	want := jsonType(wrong.Type)
+	want := jsonType(wrong.Type, name)
 	if field, ok := fieldCalled(t, name); ok && field.Kind() == reflect.Slice && wrong.Type.Kind() != reflect.Slice {
-		want = jsonType(field)
+		want = jsonType(field, name)
 	} else if ok && field == reflect.TypeFor[caddy.Duration]() {
 		want = `a duration in quotes, such as "10s", "1m" or "1h"`
 	}
@@ -158,11 +200,25 @@ func wrongType(wrong *json.UnmarshalTypeError, t reflect.Type) error {
 	return fmt.Errorf("%s: must be %s, not %s", name, want, got)
 }
 
-// jsonType says what a value of a type is in JSON.
-func jsonType(t reflect.Type) string {
+// exampleOf has values of fields that are texts, or lists of some.
+var exampleOf = map[string]string{
+	"period": "1m", "limit": "100/1m", "key": clientIPPlaceholder, "algorithm": "token_bucket", "on_limit": "delay", "on_error": "local", "on_missing_key": "share", "cost": "2",
+	"enforcement": "shadow", "count": "401", "penalty": "2m", "time_zone": "UTC", "refill": "interval", "headers": "ietf", "response": "problem", "source": "{http.auth.user.plan}",
+	"rules_files": "/etc/caddy/limits.yaml", "addresses": "127.0.0.1:6379", "namespace": "shop", "prefix": "weir:", "rule": "login", "for": "1h", "method": "GET", "url": "https://shop.example/login",
+}
+
+// jsonType says what a value of a type is in JSON, of the field that has a name.
+func jsonType(t reflect.Type, name string) string {
+	example := exampleOf[name]
+	if name == "key" && t.Kind() == reflect.Slice { // of its parts
+		example = "192.0.2.7"
+	}
 	switch t.Kind() {
 	case reflect.String:
-		return `a text in quotes, such as "5"`
+		if example == "" {
+			return "a text in quotes"
+		}
+		return fmt.Sprintf("a text in quotes, such as %q", example)
 	case reflect.Bool:
 		return "true or false"
 	case reflect.Int, reflect.Int64:
@@ -171,7 +227,10 @@ func jsonType(t reflect.Type) string {
 		return "a number without quotes"
 	case reflect.Slice:
 		if t.Elem().Kind() == reflect.String {
-			return `a list of texts in quotes, such as ["5"]`
+			if example == "" {
+				return "a list of texts in quotes"
+			}
+			return fmt.Sprintf("a list of texts in quotes, such as [%q]", example)
 		}
 		return "a list"
 	}
@@ -234,6 +293,9 @@ func (e *DescriptorEntry) UnmarshalJSON(data []byte) error {
 func fieldNames(t reflect.Type) []string {
 	var names []string
 	for i := range t.NumField() {
+		if t.Field(i).Anonymous {
+			names = append(names, fieldNames(t.Field(i).Type)...)
+		}
 		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
 		if name != "" {
 			names = append(names, name)
@@ -245,6 +307,10 @@ func fieldNames(t reflect.Type) []string {
 // Interface guards
 var (
 	_ json.Unmarshaler = (*Handler)(nil)
+	_ json.Unmarshaler = (*App)(nil)
+	_ json.Unmarshaler = (*RedisStore)(nil)
+	_ json.Unmarshaler = (*RedisTLS)(nil)
+	_ json.Unmarshaler = (*MemoryStore)(nil)
 	_ json.Unmarshaler = (*Tiers)(nil)
 	_ json.Unmarshaler = (*Override)(nil)
 	_ json.Unmarshaler = (*DescriptorEntry)(nil)

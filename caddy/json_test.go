@@ -46,6 +46,41 @@ func TestJSONIsReadStrictly(t *testing.T) {
 	}
 }
 
+// Defect found: of the app, of stores and of the admin API's requests Go's own words were told.
+func TestJSONOfTheAppAndOfStoresIsReadAsStrictlyAsTheHandlers(t *testing.T) {
+	app := func() any { return new(App) }
+	store := func() any { return new(RedisStore) }
+	memory := func() any { return new(MemoryStore) }
+	for _, c := range []struct {
+		into         func() any
+		config, want string
+	}{
+		{app, `[]`, "must be an object, not a list"},
+		{app, `{"store": "redis"}`, `store "redis": must be an object that has the store's name, such as "store": {"store": "redis", "addresses": ["127.0.0.1:6379"]}`},
+		{app, `{"rules_file": ["a"]}`, `unknown field "rules_file" (did you mean rules_files?)`},
+		{app, `{"rules_files": "a"}`, `rules_files: must be a list of texts in quotes, such as ["/etc/caddy/limits.yaml"], not a text`},
+		{app, `{"rules_interval": "50"}`, `rules_interval "50": must be a duration in quotes`},
+		{app, `{"rules_interval": true}`, `rules_interval: must be a duration in quotes`},
+		{app, `{"distributed": {}}`, `set "store": {"store": "redis",`},
+		{store, `{"address": "a:1"}`, `unknown field "address" (did you mean addresses?)`},
+		{store, `{"addresses": "a:1"}`, `addresses: must be a list of texts in quotes, such as ["127.0.0.1:6379"], not a text`},
+		{store, `{"timeout": "50"}`, `timeout "50": must be a duration in quotes`},
+		{store, `{"pool_size": "5"}`, "pool_size: must be a whole number without quotes, not a text"},
+		{store, `{"tls": {"ca_files": "x"}}`, `tls: unknown field "ca_files"`},
+		{memory, `{"max_keys": "5"}`, "max_keys: must be a whole number without quotes, not a text"},
+		{memory, `{"max_key": 5}`, `unknown field "max_key" (did you mean max_keys?)`},
+		{func() any { return new(Handler) }, `{"store": "redis"}`, `store "redis": must be an object that has the store's name`},
+		{func() any { return new(Handler) }, `{"distributed": {}}`, `set "store": {"store": "redis", "addresses": ["127.0.0.1:6379"]} beside rate_limits`},
+		{func() any { return new(Handler) }, `{"storage": {}}`, "take it out"},
+		{func() any { return new(Handler) }, `{"rate_limits": {"api": {"requests": 5, "period": 60}}}`, `zone "api": period: must be a text in quotes, such as "1m", not a number`},
+	} {
+		err := json.Unmarshal([]byte(c.config), c.into())
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %s", c.config, err, c.want)
+		}
+	}
+}
+
 // TestEveryFieldNameIsKnownByItself keeps the list that suggestions are made from to the structs.
 func TestEveryFieldNameIsKnownByItself(t *testing.T) {
 	const config = `{

@@ -86,9 +86,9 @@ func newKeyMaker(template string, prefixes match.Prefixes) (*keyMaker, error) {
 	text := strings.Join(texts, "")
 	if len(k.parts) == 0 {
 		k.static = text
-		full := fullPlaceholder(strings.Replace(text, "remote_ip", "remote_host", 1))
-		if full != "" {
-			return nil, fmt.Errorf("key %q: has no braces, and would be one counter for all; write %s", template, full)
+		short := strings.Replace(text, "remote_ip", "remote_host", 1)
+		if full := fullPlaceholder(short); full != "" {
+			return nil, fmt.Errorf("key %q: has no braces, and would be one counter for all; write {%s}, in JSON %s", template, short, full)
 		}
 	}
 	k.whole = len(k.parts) == 1 && text == ""

@@ -215,7 +215,7 @@ func (f keyForm) of(values []string) (string, error) {
 			return "", fmt.Errorf("key: this rule's has no parts, since all requests share one counter; leave key out")
 		}
 		if len(values) != len(f.names) {
-			return "", fmt.Errorf("key: has %d parts, and this rule's has %d: %s", len(values), len(f.names), strings.Join(f.names, ", "))
+			return "", fmt.Errorf("key: has %s, and this rule's has %d: %s", numberOfParts(len(values)), len(f.names), strings.Join(f.names, ", "))
 		}
 		for i, value := range values {
 			var err error
@@ -323,4 +323,11 @@ func shortened(value string) string {
 // idOf returns what names a key of a rule without telling it.
 func idOf(label, key string) string {
 	return base64.RawURLEncoding.EncodeToString(keyedHash(label + "\n" + key)[:12])
+}
+
+func numberOfParts(n int) string {
+	if n == 1 {
+		return "1 part"
+	}
+	return fmt.Sprintf("%d parts", n)
 }

@@ -59,13 +59,30 @@ func (c *comparison) begin(s *Store, differs func(namespace, rule string, here, 
 // they mask to.
 func (c *comparison) markOf(r *core.Rule) string {
 	of, _ := splitSpec(r.KeySpec())
-	lower := strings.ToLower(of)
-	if c.differs == nil || r.IsCandidate() || !strings.Contains(lower, "ip") && !strings.Contains(lower, "remote") {
+	if c.differs == nil || r.IsCandidate() || !hasAddress(of) {
 		return ""
 	}
 	sum := sha256.Sum256([]byte(format + "|" + strings.TrimSuffix(r.Identity(), r.KeySpec()) + of))
 	return c.store.naming.prefix + "rules}:" + base64.RawURLEncoding.EncodeToString(sum[:12])
 }
+
+// hasAddress reports whether a key is made of addresses, by the names of its sources: the proxy's own, or fields that proxies set, such as
+// X-Real-IP.
+func hasAddress(spec string) bool {
+	for _, source := range strings.Fields(strings.ToLower(spec)) {
+		if strings.HasPrefix(source, "static:") {
+			continue
+		}
+		for _, word := range strings.FieldsFunc(source, isBetweenWords) {
+			if word == "ip" || word == "remote" || word == "clientip" || word == "realip" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func isBetweenWords(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') }
 
 // splitSpec returns what a key is made of without how its addresses are masked, and that.
 func splitSpec(spec string) (string, match.Prefixes) {

@@ -50,6 +50,7 @@ func TestOtherNetworksAreToldOnceForEachRule(t *testing.T) {
 	open("other", "{http.request.remote.host} {path} /0 /64")
 	open("whole", "client_ip")
 	open("tenants", "header:X-Tenant")
+	open("descriptions", "{http.request.header.Description} header:X-Zip static:ip") // for which a mark was kept
 	s.Compare()
 	s.Compare()
 	if len(client.calls) != 6 {
