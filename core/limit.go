@@ -535,6 +535,9 @@ func meantPeriod(s string) string {
 			}
 		}
 	}
+	if word == "" && count > 0 {
+		return fmt.Sprintf(" (did you mean %ss?)", number)
+	}
 	weeks, err := strconv.Atoi(number)
 	if err == nil && weeks <= 52 && (word == "w" || word == "wk" || word == "week" || word == "weeks") {
 		return fmt.Sprintf(" (did you mean %dd?)", 7*weeks)

@@ -70,7 +70,7 @@ func TestParseLimitSaysWhatIsWrongAndWhatIsAccepted(t *testing.T) {
 		{"100/2weeks", `limit "100/2weeks": the period "2weeks" ` + duration + ` (did you mean 14d?)`},
 		{"100/year", `limit "100/year": the period "year" ` + duration},
 		{"100/Day", `limit "100/Day": the period "Day" ` + duration + ` (did you mean day?)`},
-		{"100/60", `limit "100/60": the period "60" ` + duration},
+		{"100/60", `limit "100/60": the period "60" ` + duration + ` (did you mean 60s?)`},
 		{"100/1m/2", `limit "100/1m/2": the period "1m/2" ` + duration},
 		{"100/1d-1h", `limit "100/1d-1h": the period "1d-1h" ` + duration},
 		{"100/1.5d", `limit "100/1.5d": the period "1.5d" ` + duration},
