@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"sort"
 	"sync"
@@ -19,6 +18,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/front"
 	"github.com/proxyweir/weir/ruleset"
 	"github.com/proxyweir/weir/words"
 	"go.uber.org/zap"
@@ -379,9 +379,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	failure := h.limiter.decide(q)
 	q.count(failure != nil)
 	if q.verdict.Outcome == core.Unavailable {
-		after := time.Duration(h.jittered(q.verdict.RetryAfter)) * time.Microsecond
+		front.Unavailable(w, r, front.Jittered(q.verdict.RetryAfter, h.Jitter), front.CannotCheck)
 		q.free()
-		unavailable(w, r, after, "The rate limit cannot be checked.")
 		return nil
 	}
 	if h.shadows || files != nil && files.set.shadows {
@@ -472,14 +471,6 @@ func (q *inquiry) freeFiles() {
 		q.places = nil
 	}
 	q.inFiles = false
-}
-
-// jittered returns a wait with the configured jitter added to it, in microseconds.
-func (h *Handler) jittered(wait int64) int64 {
-	if h.Jitter == 0 || wait <= 0 {
-		return wait
-	}
-	return wait + int64(rand.Float64()*h.Jitter*float64(wait)) //nolint:gosec // spreads clients, keeps no secret
 }
 
 func sortedNames(zones map[string]*Zone) []string {

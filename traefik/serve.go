@@ -2,9 +2,7 @@ package traefik
 
 import (
 	"fmt"
-	"math/rand"
 	"net/http"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -84,8 +82,7 @@ func goOn(h *handler, w http.ResponseWriter, r *http.Request, q *inquiry, err er
 	}
 	v := &q.verdict
 	if v.Outcome == core.Unavailable {
-		v.RetryAfter = jittered(e, v.RetryAfter)
-		unavailable(w, r, v.RetryAfter)
+		front.Unavailable(w, r, front.Jittered(v.RetryAfter, e.jitter), front.CannotCheck)
 		free(q)
 		return
 	}
@@ -93,8 +90,9 @@ func goOn(h *handler, w http.ResponseWriter, r *http.Request, q *inquiry, err er
 		countShadows(q.set, q, err != nil)
 	}
 	if v.Outcome == core.Reject {
-		v.RetryAfter = jittered(e, v.RetryAfter)
-		reject(e, w, r, q)
+		v.RetryAfter = front.Jittered(v.RetryAfter, e.jitter)
+		answer.WriteHeaders(w.Header(), e.fields, q.checks, v)
+		front.Reject(w, r, e.message, q.lacking, q.checks, v)
 		free(q)
 		return
 	}
@@ -217,49 +215,6 @@ func free(q *inquiry) {
 	inquiries.Put(q)
 }
 
-// jittered returns a wait with the configured jitter added to it, in microseconds.
-func jittered(e *engine, wait int64) int64 {
-	if e.jitter == 0 || wait <= 0 {
-		return wait
-	}
-	return wait + int64(rand.Float64()*e.jitter*float64(wait)) //nolint:gosec // spreads clients, keeps no secret
-}
-
-// reject answers a request that is over a limit.
-func reject(e *engine, w http.ResponseWriter, r *http.Request, q *inquiry) {
-	header := w.Header()
-	answer.WriteHeaders(header, e.fields, q.checks, &q.verdict)
-	if answer.IsGRPC(r) {
-		answer.GRPC(w, answer.GRPCResourceExhausted, "rate limit exceeded")
-		return
-	}
-	message := e.message
-	if message == "" && q.lacking && q.verdict.RetryAfter == core.Never {
-		message = "This request lacks what its limit tells clients apart by."
-	}
-	contentType, body := answer.Body(answer.WantsProblem(r.Header), message, q.checks, &q.verdict)
-	header["Content-Type"] = []string{contentType}
-	w.WriteHeader(http.StatusTooManyRequests)
-	_, _ = w.Write(body) // the client may be gone; there is nobody to tell
-}
-
-// unavailable answers a request on which nothing can be decided, because the store has failed and a rule is closed then.
-func unavailable(w http.ResponseWriter, r *http.Request, after int64) {
-	header := w.Header()
-	header["Cache-Control"] = []string{"no-store"}
-	header["Retry-After"] = []string{strconv.FormatInt(answer.RetrySeconds(after), 10)}
-	if answer.IsGRPC(r) {
-		answer.GRPC(w, answer.GRPCUnavailable, "the rate limit cannot be checked")
-		return
-	}
-	header["Content-Type"] = []string{"text/plain; charset=utf-8"}
-	w.WriteHeader(http.StatusServiceUnavailable)
-	_, _ = w.Write([]byte("The rate limit cannot be checked. Try again.\n"))
-}
-
-// statusClientClosedRequest is what Traefik, too, logs for a client that left before it was answered.
-const statusClientClosedRequest = 499
-
 // serveUnderWay serves a request that was admitted and has reserved something: its turn, for which it waits, or a place among those in
 // flight. Whatever becomes of the request, what it has reserved comes to an end.
 func serveUnderWay(h *handler, w http.ResponseWriter, r *http.Request, q *inquiry) {
@@ -308,7 +263,7 @@ func hold(e *engine, w http.ResponseWriter, r *http.Request, delay time.Duration
 		atomic.AddInt64(&m.waiting, -1)
 	}
 	if r.Context().Err() != nil {
-		w.WriteHeader(statusClientClosedRequest)
+		w.WriteHeader(front.StatusClientClosedRequest)
 		var none *http.Request
 		return none
 	}

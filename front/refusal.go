@@ -1,0 +1,54 @@
+package front
+
+import (
+	"math/rand"
+	"net/http"
+	"strconv"
+
+	"github.com/proxyweir/weir/answer"
+	"github.com/proxyweir/weir/core"
+)
+
+// StatusClientClosedRequest is what Caddy's reverse proxy and Traefik, too, log for a client that left before it was answered.
+const StatusClientClosedRequest = 499
+
+// Jittered returns a wait in microseconds with a random part of it added: from nothing to jitter, a fraction of the wait.
+func Jittered(wait int64, jitter float64) int64 {
+	if jitter == 0 || wait <= 0 {
+		return wait
+	}
+	return wait + int64(rand.Float64()*jitter*float64(wait)) //nolint:gosec // spreads clients, keeps no secret
+}
+
+// Reject answers a request that is over a limit, after answer.WriteHeaders. message is the configuration's text for the body; "": it says
+// what has happened. lacking is whether a rule rejects the request for want of a key.
+func Reject(w http.ResponseWriter, r *http.Request, message string, lacking bool, checks []core.Check, v *core.Verdict) {
+	if answer.IsGRPC(r) {
+		answer.GRPC(w, answer.GRPCResourceExhausted, "rate limit exceeded")
+		return
+	}
+	if message == "" && lacking && v.RetryAfter == core.Never {
+		message = "This request lacks what its limit tells clients apart by."
+	}
+	contentType, body := answer.Body(answer.WantsProblem(r.Header), message, checks, v)
+	w.Header()["Content-Type"] = []string{contentType}
+	w.WriteHeader(http.StatusTooManyRequests)
+	_, _ = w.Write(body) // the client may be gone; there is nobody to tell
+}
+
+// Unavailable answers a request that cannot be served now, but after a while, in microseconds. message is a sentence that says why.
+func Unavailable(w http.ResponseWriter, r *http.Request, after int64, message string) {
+	header := w.Header()
+	header["Cache-Control"] = []string{"no-store"}
+	header["Retry-After"] = []string{strconv.FormatInt(answer.RetrySeconds(after), 10)}
+	if answer.IsGRPC(r) {
+		answer.GRPC(w, answer.GRPCUnavailable, message)
+		return
+	}
+	header["Content-Type"] = []string{"text/plain; charset=utf-8"}
+	w.WriteHeader(http.StatusServiceUnavailable)
+	_, _ = w.Write([]byte(message + " Try again.\n"))
+}
+
+// CannotCheck is the message of Unavailable where the store has failed, and a rule turns requests away then.
+const CannotCheck = "The rate limit cannot be checked."

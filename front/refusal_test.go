@@ -1,0 +1,62 @@
+package front
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/proxyweir/weir/core"
+)
+
+func TestJitterAddsToAWaitUpToItsFraction(t *testing.T) {
+	seen := make(map[int64]bool)
+	for i := 0; i < 200; i++ {
+		wait := Jittered(1_000_000, 0.5)
+		if wait < 1_000_000 || wait > 1_500_000 {
+			t.Fatal(wait)
+		}
+		seen[wait] = true
+	}
+	if len(seen) < 2 {
+		t.Error("all waits are alike")
+	}
+	if Jittered(7, 0) != 7 || Jittered(core.Never, 0.5) != core.Never || Jittered(0, 0.5) != 0 {
+		t.Error("a wait has changed that has nothing to add to")
+	}
+}
+
+func TestRefusalsAreWrittenAsTheirClientsReadThem(t *testing.T) {
+	never := core.Verdict{Outcome: core.Reject, RetryAfter: core.Never}
+	for _, c := range []struct {
+		name             string
+		grpc, reject     bool
+		lacking          bool
+		message          string
+		status           int
+		body, grpcStatus string
+	}{
+		{"over a limit", false, true, false, "", 429, "This request is over its limit, and waiting does not change that.\n", ""},
+		{"without a key", false, true, true, "", 429, "This request lacks what its limit tells clients apart by.\n", ""},
+		{"with a message", false, true, true, "Slow down.", 429, "Slow down.\n", ""},
+		{"over a limit of a gRPC call", true, true, true, "Slow down.", 200, "", "8"},
+		{"unavailable", false, false, false, CannotCheck, 503, "The rate limit cannot be checked. Try again.\n", ""},
+		{"unavailable to a gRPC call", true, false, false, CannotCheck, 200, "", "14"},
+	} {
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
+		if c.grpc {
+			r.ProtoMajor = 2
+			r.Header.Set("Content-Type", "application/grpc")
+		}
+		w := httptest.NewRecorder()
+		retry := ""
+		if c.reject {
+			Reject(w, r, c.message, c.lacking, nil, &never)
+		} else {
+			Unavailable(w, r, 1_200_000, c.message)
+			retry = "2"
+		}
+		if w.Code != c.status || w.Body.String() != c.body || w.Header().Get("Grpc-Status") != c.grpcStatus || w.Header().Get("Retry-After") != retry {
+			t.Errorf("%s: %d %v %q", c.name, w.Code, w.Header(), w.Body.String())
+		}
+	}
+}
