@@ -29,9 +29,6 @@ const costAt = 4
 
 // withCost returns an argument of appendArgument for a request of that cost.
 func withCost(argument string, cost int64) string {
-	if cost == 1 {
-		return argument
-	}
 	b := []byte(argument)
 	putDouble(b[costAt:], cost)
 	return string(b)

@@ -91,7 +91,7 @@ func (s *Store) askParts(parts []*part, checks []core.Check, peek bool) error {
 // askPart makes the call for a part, and returns the server's time.
 func (s *Store) askPart(p *part, deadline time.Time) (int64, error) {
 	c := &Call{Keys: append([]string{}, p.keys...), Deadline: deadline}
-	return s.askOnce(c, &inquiry{rules: p.rules}, p.checks, p.peeked, timed)
+	return askOnce(s, c, &inquiry{rules: p.rules}, p.checks, p.peeked, timed)
 }
 
 // runAgain is called after a call has failed, with its error: where its keys are on their way to another server, it tries with one of
@@ -227,14 +227,14 @@ func (s *Store) uncharge(p *part) []*Call {
 			refunds = append(refunds, &Call{
 				Script: scriptOfSettle,
 				Keys:   furtherKeys(nil, p.keys[i]),
-				Args:   []string{s.argument(p.rules[i], c, false) + s.furtherOf(p.rules[i], c), "0"},
+				Args:   []string{argument(s, p.rules[i], c, false) + furtherOf(s, p.rules[i], c), "0"},
 			})
 			c.Ticket = 0
 		} else if !p.peeked {
 			refunds = append(refunds, &Call{
 				Script: scriptOfRefund,
 				Keys:   p.keys[i : i+1],
-				Args:   []string{s.argument(p.rules[i], c, false), strconv.FormatInt(p.time, 10)},
+				Args:   []string{argument(s, p.rules[i], c, false), strconv.FormatInt(p.time, 10)},
 			})
 		}
 	}

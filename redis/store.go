@@ -332,7 +332,7 @@ func (s *Store) ask(q *inquiry, checks []core.Check, peek bool) error {
 			}
 		}
 	}
-	_, err := s.askOnce(c, q, checks, peek, "")
+	_, err := askOnce(s, c, q, checks, peek, "")
 	if len(checks) > 1 && errors.Is(err, ErrMoving) {
 		return s.askApart(q, checks, peek)
 	}
@@ -340,17 +340,17 @@ func (s *Store) ask(q *inquiry, checks []core.Check, peek bool) error {
 }
 
 // askOnce makes one call for all the checks, as run does.
-func (s *Store) askOnce(c *Call, q *inquiry, checks []core.Check, peek bool, second string) (int64, error) {
+func askOnce(s *Store, c *Call, q *inquiry, checks []core.Check, peek bool, second string) (int64, error) {
 	for _, o := range q.rules {
 		if o.further != nil {
-			return s.runConduct(c, q, checks, peek, second)
+			return runConduct(s, c, q, checks, peek, second)
 		}
 	}
 	c.Script = scriptOfSeveral
 	if len(checks) == 1 {
 		c.Script = s.scripts[checks[0].Rule.Limit().Algorithm()]
 	}
-	return s.run(c, q.rules, checks, peek, second, 4)
+	return run(s, c, q.rules, checks, peek, second, 4)
 }
 
 // timed is a script's second argument, for the server's time.
@@ -358,8 +358,8 @@ const timed = "t"
 
 // run makes one call of the script for all the checks, whose keys are in c, and reads its reply, of so many numbers a check, into them. It
 // returns the server's time, where second is timed.
-func (s *Store) run(c *Call, rules []*openRule, checks []core.Check, peek bool, second string, numbers int) (int64, error) {
-	server, err := s.make(c, rules, checks, peek, second)
+func run(s *Store, c *Call, rules []*openRule, checks []core.Check, peek bool, second string, numbers int) (int64, error) {
+	server, err := execute(s, c, rules, checks, peek, second)
 	if err != nil {
 		return 0, err
 	}
@@ -378,8 +378,8 @@ func (s *Store) run(c *Call, rules []*openRule, checks []core.Check, peek bool, 
 	return c.Reply[want-1], nil
 }
 
-// make makes the call of a script of checks, with a second argument unless it is "": twice, where the server's time lies in none of the calendar's windows that were sent.
-func (s *Store) make(c *Call, rules []*openRule, checks []core.Check, peek bool, second string) (*Server, error) {
+// execute makes the call of a script of checks, with a second argument unless it is "": twice, where the server's time lies in none of the calendar's windows that were sent.
+func execute(s *Store, c *Call, rules []*openRule, checks []core.Check, peek bool, second string) (*Server, error) {
 	server, err := s.client.Server(c.Keys[0])
 	if err != nil {
 		return nil, err
@@ -388,9 +388,9 @@ func (s *Store) make(c *Call, rules []*openRule, checks []core.Check, peek bool,
 		return nil, ErrOpen
 	}
 	for try := 0; ; try++ {
-		argument := s.argumentOf(c, rules[0], &checks[0], peek)
+		argument := argumentOf(s, c, rules[0], &checks[0], peek)
 		for i := 1; i < len(checks); i++ {
-			argument += s.argumentOf(c, rules[i], &checks[i], peek)
+			argument += argumentOf(s, c, rules[i], &checks[i], peek)
 		}
 		c.Args = append(c.Args[:0], argument)
 		if second != "" {
@@ -429,17 +429,19 @@ func (s *Store) refused(err error, script *Script, checks []core.Check) error {
 }
 
 // argumentOf returns a check's part of a script's argument.
-func (s *Store) argumentOf(c *Call, o *openRule, check *core.Check, peek bool) string {
+func argumentOf(s *Store, c *Call, o *openRule, check *core.Check, peek bool) string {
 	if isOfConduct(c.Script) {
-		return s.argument(o, check, peek) + s.furtherOf(o, check)
+		return argument(s, o, check, peek) + furtherOf(s, o, check)
 	}
-	return s.argument(o, check, peek)
+	return argument(s, o, check, peek)
 }
 
 // argument returns a check's part of the script's argument.
-func (s *Store) argument(o *openRule, c *core.Check, peek bool) string {
-	charge := o.charge
-	peeking := o.peek
+func argument(s *Store, o *openRule, c *core.Check, peek bool) string {
+	argument := o.charge
+	if peek {
+		argument = o.peek
+	}
 	if w := o.windows.Load(); w != nil {
 		around := w.(*windows)
 		now := s.wallClock() + s.ahead.Load()
@@ -448,11 +450,13 @@ func (s *Store) argument(o *openRule, c *core.Check, peek bool) string {
 			around = &windows{bounds, string(appendArgument(nil, c.Rule, false, bounds)), string(appendArgument(nil, c.Rule, true, bounds))}
 			o.windows.Store(around)
 		}
-		charge = around.charge
-		peeking = around.peek
+		argument = around.charge
+		if peek {
+			argument = around.peek
+		}
 	}
-	if peek {
-		return withCost(peeking, c.Cost)
+	if c.Cost != 1 {
+		argument = withCost(argument, c.Cost)
 	}
-	return withCost(charge, c.Cost)
+	return argument
 }

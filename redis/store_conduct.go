@@ -60,7 +60,7 @@ func appendConduct(b []byte, r *core.Rule, lease int64) []byte {
 }
 
 // furtherOf returns what is behind a check's argument. A check of a rule that has no conduct has one that says nothing.
-func (s *Store) furtherOf(o *openRule, c *core.Check) string {
+func furtherOf(s *Store, o *openRule, c *core.Check) string {
 	further := o.further
 	if further == nil {
 		further = appendConduct(nil, c.Rule, s.leases.lasts)
@@ -78,7 +78,7 @@ func furtherKeys(keys []string, name string) []string {
 
 // runConduct makes one call for checks of which a rule has a conduct; the first keys of the checks are in c. It returns the
 // server's time, where second is timed.
-func (s *Store) runConduct(c *Call, q *inquiry, checks []core.Check, peek bool, second string) (int64, error) {
+func runConduct(s *Store, c *Call, q *inquiry, checks []core.Check, peek bool, second string) (int64, error) {
 	names := append([]string{}, c.Keys...)
 	c.Keys = c.Keys[:0]
 	for i := range checks {
@@ -86,7 +86,7 @@ func (s *Store) runConduct(c *Call, q *inquiry, checks []core.Check, peek bool, 
 		checks[i].Ticket = s.leases.ticket()
 	}
 	c.Script = scriptOfConduct
-	at, err := s.run(c, q.rules, checks, peek, second, 5) // the whole reply, before anything is taken to be reserved, since nobody would end it
+	at, err := run(s, c, q.rules, checks, peek, second, 5) // the whole reply, before anything is taken to be reserved, since nobody would end it
 	for i := range checks {
 		ticket := checks[i].Ticket
 		checks[i].Ticket = 0
@@ -196,6 +196,6 @@ func (s *Store) tellOf(script *Script, r *core.Rule, key, what string) error {
 // tell runs a script of one check that has no reply, by that deadline; zero: the client's timeout from now.
 func (s *Store) tell(script *Script, name string, check *core.Check, what string, deadline time.Time) error {
 	c := &Call{Script: script, Keys: furtherKeys(nil, name), Deadline: deadline}
-	_, err := s.make(c, []*openRule{opened(check.Rule)}, []core.Check{*check}, false, what)
+	_, err := execute(s, c, []*openRule{opened(check.Rule)}, []core.Check{*check}, false, what)
 	return err
 }
