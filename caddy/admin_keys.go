@@ -150,7 +150,7 @@ func (s *subject) limitsOf(key string) []namedLimit {
 
 func (s *subject) limitsOfRule() *core.Limits {
 	if s.zone != nil {
-		return s.zone.limits
+		return s.zone.rule.Limits
 	}
 	return s.rule.Limits
 }
@@ -246,7 +246,7 @@ func (s *subject) passesHere(key string) string {
 	skips := false
 	switch {
 	case s.zone != nil:
-		except, skips = s.zone.except, s.zone.OnMissingKey == "skip"
+		except, skips = s.zone.rule.Matcher, s.zone.rule.SkipMissing
 	case s.rule != nil:
 		except, skips = s.rule.Matcher, s.rule.SkipMissing
 	}

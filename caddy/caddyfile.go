@@ -13,11 +13,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/match"
-	"github.com/proxyweir/weir/ruleset"
 	"github.com/proxyweir/weir/words"
 )
 
@@ -87,7 +84,7 @@ func (h *Handler) checkAlike(state map[string]any) error {
 		first, twice := known[id]
 		if !twice {
 			known[id] = zone
-		} else if what := difference(first.zone.limits, zone.zone.limits); what != "" {
+		} else if what := difference(first.zone.rule.Limits, zone.zone.rule.Limits); what != "" {
 			return errorAt(zone.at, definedTwice(name, ", first at "+placeOf(first.at), what))
 		}
 	}
@@ -406,8 +403,8 @@ func (h *Handler) descriptor(d *caddyfile.Dispenser) error {
 		if hasPlaceholder(args[i]) {
 			return d.Errf("descriptor %s: the key is a text, as the rule files have it; the placeholder stands behind it", args[i])
 		}
-		if _, err := newKeyMaker(args[i+1], match.Prefixes{}); err != nil {
-			return d.Errf("descriptor %s: %w", args[i], err)
+		if _, err := newTemplate(args[i+1]); err != nil {
+			return d.Errf("descriptor %s: key %q: %w", args[i], args[i+1], err)
 		}
 		entries = append(entries, DescriptorEntry{args[i], args[i+1]})
 	}
@@ -446,288 +443,6 @@ func refusal(word, share, remove string) string {
 		return "disable_metrics is not supported: there are a few series for each zone, and none for a key; " + remove
 	}
 	return ""
-}
-
-// zone reads a zone's block.
-func (h *Handler) zone(d *caddyfile.Dispenser) error {
-	args := d.RemainingArgs()
-	if len(args) != 1 {
-		return d.Errf("zone: takes one name, not %d", len(args))
-	}
-	name := args[0]
-	if err := words.CheckName(name); err != nil {
-		return d.Errf("zone: %v", err)
-	}
-	if h.RateLimits[name] != nil {
-		return d.Errf("zone %q: is defined twice, first at %s; keep one, or rename one", name, placeOf(h.places[name]))
-	}
-	zone := &Zone{}
-	line, at := d.Token(), make(map[string]caddyfile.Token) // where each word stands
-	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		word := d.Val()
-		if _, twice := at[word]; twice && word != "match" && word != "override" && word != "except" {
-			return d.Errf("zone %q: %s is set twice", name, word)
-		}
-		at[word] = d.Token()
-		if err := zone.subdirective(d, name, word); err != nil {
-			return err
-		}
-	}
-	if err := zone.compile(name, ""); err != nil {
-		return errorAt(lineOf(err, name, at, line), errors.New(inCaddyfile.Replace(err.Error())))
-	}
-	h.RateLimits[name], h.places[name] = zone, line
-	return nil
-}
-
-// lineOf finds the word that an error is about, which compile's errors begin with. Which fields go together is known at the
-// zone's end only, but the error is told at the line of the word.
-func lineOf(err error, name string, at map[string]caddyfile.Token, otherwise caddyfile.Token) caddyfile.Token {
-	field, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), fmt.Sprintf("zone %q: ", name)), " ")
-	field = strings.TrimSuffix(field, ":")
-	for _, word := range append(fieldWords[field], field) {
-		if token, ok := at[word]; ok {
-			return token
-		}
-	}
-	return otherwise
-}
-
-// fieldWords has the words of the Caddyfile for the fields that are called otherwise there.
-var fieldWords = map[string][]string{
-	"requests": {"limit"}, "period": {"limit"}, "unlimited": {"limit"}, "overrides": {"override"}, "max_events": {"events", "window"}, "window": {"window", "events"},
-}
-
-var zoneWords = []string{
-	"match", "except", "key", "limit", "tiers", "override", "time_zone", "algorithm", "burst", "refill", "cost", "ipv4_prefix", "ipv6_prefix",
-	"enforcement", "on_limit", "max_delay", "max_waiting", "max_waiting_per_key", "count", "penalty", "concurrency", "candidate", "on_error", "on_missing_key", "count_rejected", "events", "window",
-}
-
-// subdirective reads one subdirective of a zone. What is wrong with a single value is told at its line.
-func (z *Zone) subdirective(d *caddyfile.Dispenser, name, word string) error {
-	inZoneName := fmt.Sprintf("zone %q: ", name)
-	inZone := func(set func(string) error) error {
-		return oneArg(d, inZoneName, set)
-	}
-	number := func(to *int64) error {
-		return inZone(func(s string) (err error) {
-			if *to, err = words.ParseCount(s, core.MaxRequests); err != nil {
-				return fmt.Errorf("%s %w", word, err)
-			}
-			return nil
-		})
-	}
-	waiting := func(to *int64) error {
-		return inZone(func(s string) (err error) {
-			if *to, err = words.ParseCount(s, core.MaxRequests); err != nil || *to > core.MaxMaxWaiting {
-				return fmt.Errorf("%s %q: must be a whole number from 1 to %d", word, s, core.MaxMaxWaiting)
-			}
-			return nil
-		})
-	}
-	duration := func(to *caddy.Duration, most time.Duration, longest string) error {
-		return inZone(func(s string) error {
-			v, err := caddy.ParseDuration(s)
-			if err != nil || v <= 0 || v > most {
-				return fmt.Errorf("%s %q: must be a duration such as 10s, and at most %s", word, s, longest)
-			}
-			*to = caddy.Duration(v)
-			return nil
-		})
-	}
-	bits := func(to *int, most int) error {
-		return inZone(func(s string) (err error) {
-			if *to, err = strconv.Atoi(s); err != nil || *to < 1 || *to > most {
-				return fmt.Errorf("%s %q: must be from 1 to %d; leave it out to tell every address apart", word, s, most)
-			}
-			return nil
-		})
-	}
-	set := func(to *string, check func() error) error {
-		return inZone(func(s string) error {
-			*to = s
-			return check()
-		})
-	}
-	switch word {
-	case "match":
-		return z.match(d, name)
-	case "key":
-		return set(&z.Key, func() error { return nil })
-	case "except":
-		networks := d.RemainingArgs()
-		if len(networks) == 0 {
-			return d.Errf("zone %q: except: is empty; write addresses, networks such as 10.0.0.0/8, or private_ranges", name)
-		}
-		z.Except = append(z.Except, networks...)
-		if err := z.setExcept(); err != nil {
-			return d.Errf("zone %q: %w", name, err)
-		}
-		return noBlock(d, inZoneName, word)
-	case "tiers":
-		return z.tiers(d, name)
-	case "override":
-		args := d.RemainingArgs()
-		if len(args) < 2 {
-			return d.Errf("zone %q: override: takes a key and its limit, such as override 192.0.2.1 1000/1m", name)
-		}
-		z.Overrides = append(z.Overrides, Override{Key: args[:len(args)-1], Limit: args[len(args)-1]})
-		if err := checkLimit(args[len(args)-1]); err != nil {
-			return d.Errf("zone %q: override: %w", name, err)
-		}
-		return noBlock(d, inZoneName, word)
-	case "limit":
-		return inZone(func(s string) error {
-			if s == ruleset.Unlimited {
-				z.Unlimited = true
-				return nil
-			}
-			var c core.LimitConfig
-			err := core.ParseLimit(s, &c)
-			z.Requests, z.Period = c.Requests, periodOf(s)
-			return err
-		})
-	case "events":
-		return number(&z.MaxEvents)
-	case "window":
-		return duration(&z.Window, core.MaxPeriod, "366d")
-	case "time_zone":
-		return set(&z.TimeZone, func() error { return nil })
-	case "algorithm":
-		return set(&z.Algorithm, func() error {
-			_, err := core.ParseAlgorithm(z.Algorithm)
-			return err
-		})
-	case "burst":
-		return number(&z.Burst)
-	case "refill":
-		return set(&z.Refill, func() error { return words.CheckWord("refill", z.Refill, []string{"continuous", "interval"}) })
-	case "cost":
-		return set(&z.Cost, func() error {
-			_, err := newCostMaker(z.Cost)
-			return err
-		})
-	case "ipv4_prefix":
-		return bits(&z.IPv4Prefix, 32)
-	case "ipv6_prefix":
-		return bits(&z.IPv6Prefix, 128)
-	case "enforcement":
-		z.Enforcement = strings.Join(d.RemainingArgs(), " ")
-		if z.Enforcement == "" {
-			return d.Errf("zone %q: enforcement: is empty; write hard, shadow, or soft with a percentage and a duration, such as soft 20%% 30s", name)
-		}
-		if err := z.checkEnforcement(); err != nil {
-			return d.Errf("zone %q: %w", name, err)
-		}
-		return noBlock(d, inZoneName, word)
-	case "on_limit":
-		return set(&z.OnLimit, z.checkOnLimit)
-	case "max_delay":
-		return duration(&z.MaxDelay, time.Hour, "1h")
-	case "max_waiting":
-		return waiting(&z.MaxWaiting)
-	case "max_waiting_per_key":
-		return waiting(&z.MaxWaitingPerKey)
-	case "count":
-		z.Count = ruleset.SplitWords(d.RemainingArgs())
-		if _, err := core.ParseStatuses(z.Count); err != nil {
-			return d.Errf("zone %q: %w", name, err)
-		}
-		return noBlock(d, inZoneName, word)
-	case "penalty":
-		z.Penalty = ruleset.SplitWords(d.RemainingArgs())
-		if _, err := ruleset.ParsePenalties(z.Penalty); err != nil {
-			return d.Errf("zone %q: %w", name, err)
-		}
-		return noBlock(d, inZoneName, word)
-	case "concurrency":
-		return number(&z.Concurrency)
-	case "candidate":
-		return z.candidate(d, name)
-	case "on_error":
-		return set(&z.OnError, func() error {
-			_, err := core.ParseOnError(z.OnError)
-			return err
-		})
-	case "on_missing_key":
-		return set(&z.OnMissingKey, func() error {
-			return words.CheckWord("on_missing_key", z.OnMissingKey, []string{"share", "skip", "reject"})
-		})
-	case "count_rejected":
-		z.CountRejected = true
-		return noArg(d, inZoneName)
-	}
-	if slices.Contains(handlerWords, word) {
-		return d.Errf("zone %q: %s stands beside the zones, in the block of rate_limit", name, word)
-	}
-	return unknownWord(d, fmt.Sprintf("zone %q", name), word, zoneWords)
-}
-
-// checkLimit says what is wrong with the limit of a tier or a single key.
-func checkLimit(s string) error {
-	if s == ruleset.Unlimited {
-		return nil
-	}
-	var c core.LimitConfig
-	return core.ParseLimit(s, &c)
-}
-
-// tiers reads the block of a zone's limits by a value.
-func (z *Zone) tiers(d *caddyfile.Dispenser, name string) error {
-	args := d.RemainingArgs()
-	if len(args) != 1 {
-		return d.Errf("zone %q: tiers: takes one placeholder, such as {http.auth.user.plan}, and a block of limits, not %d values", name, len(args))
-	}
-	z.Tiers = &Tiers{Source: args[0], Limits: make(map[string]string)}
-	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		value := d.Val()
-		limits := d.RemainingArgs()
-		if len(limits) != 1 {
-			return d.Errf("zone %q: tiers: a line has a value and its limit, such as pro 1000/1m", name)
-		}
-		if _, twice := z.Tiers.Limits[value]; twice {
-			return d.Errf("zone %q: tiers: %q is there twice; keep one", name, value)
-		}
-		if err := checkLimit(limits[0]); err != nil {
-			return d.Errf("zone %q: tiers: %q: %w", name, value, err)
-		}
-		z.Tiers.Limits[value] = limits[0]
-	}
-	return nil
-}
-
-// match reads a zone's matchers; several blocks are alternatives.
-func (z *Zone) match(d *caddyfile.Dispenser, name string) error {
-	segment := d.NextSegment()
-	// Caddy tells of an unknown matcher at the end of the block, so the names are looked at first.
-	names := caddyfile.NewDispenser(segment)
-	names.Next()
-	for nesting := names.Nesting(); names.NextArg() || names.NextBlock(nesting); {
-		if names.Token().Quoted() {
-			continue // an expression
-		}
-		if _, err := caddy.GetModule("http.matchers." + names.Val()); err != nil {
-			return names.Errf("zone %q: match: there is no matcher %q; write one such as path /login or method POST", name, names.Val())
-		}
-		names.NextSegment()
-	}
-	matchers := caddyfile.NewDispenser(segment)
-	matchers.Next()
-	set, err := caddyhttp.ParseCaddyfileNestedMatcherSet(matchers)
-	if err != nil {
-		return fmt.Errorf("zone %q: match: %w", name, err)
-	}
-	if len(set) == 0 {
-		return errorAt(segment[0], fmt.Errorf("zone %q: match: is empty; write matchers in it, or leave it out to cover all requests", name))
-	}
-	z.MatcherSetsRaw = append(z.MatcherSetsRaw, set)
-	return nil
-}
-
-// periodOf returns the period in "<requests>/<period>".
-func periodOf(limit string) string {
-	_, period, _ := strings.Cut(limit, "/")
-	return period
 }
 
 // oneArg reads the one argument of a subdirective. Its errors begin with where the subdirective stands.

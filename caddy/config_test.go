@@ -14,7 +14,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"github.com/proxyweir/weir/match"
+	"github.com/proxyweir/weir/ruleset"
 )
 
 // configOf is a configuration of one server whose first routes have these handlers, one each.
@@ -81,21 +81,21 @@ func TestConfigurationIsRefusedWhenItLoads(t *testing.T) {
 		{"period in a number and a word", zone(`"requests": 5, "period": "15 minutes"`), `or day, week or month (did you mean 15m?)`},
 		{"period unknown", zone(`"requests": 5, "period": "year"`), `zone "api": period "year": must be a duration from 1ms to 366d such as 10s, 1m or 7d, or day, week or month`},
 		{"period is a whole limit", zone(`"requests": 5, "period": "100/1m"`), `zone "api": period "100/1m": must be a duration`},
-		{"burst negative", limited(`"algorithm": "token_bucket", "burst": -1`), `zone "api": burst -1: must be from 1 to 1000000000`},
-		{"max_delay negative", limited(`"algorithm": "leaky_bucket", "max_delay": -1`), `zone "api": max_delay -1ns: must be from 1`},
-		{"max_delay too long", limited(`"algorithm": "leaky_bucket", "max_delay": "2h"`), `zone "api": max_delay 2h0m0s: must be from 1`},
+		{"burst negative", limited(`"algorithm": "token_bucket", "burst": -1`), `zone "api": burst "-1": must be a whole number from 1 to 1000000000`},
+		{"max_delay negative", limited(`"algorithm": "leaky_bucket", "max_delay": -1`), `zone "api": max_delay "-1ns": must be a duration from 1`},
+		{"max_delay too long", limited(`"algorithm": "leaky_bucket", "max_delay": "2h"`), `zone "api": max_delay "2h0m0s": must be a duration from 1`},
 		{"algorithm unknown", limited(`"algorithm": "gcra"`), `zone "api": algorithm "gcra": must be one of token_bucket, leaky_bucket,`},
 		{"time_zone unknown", zone(`"requests": 5, "period": "day", "time_zone": "Mars/Olympus"`), `zone "api": time_zone "Mars/Olympus": must be a name of the time zone database`},
 		{"time_zone without calendar", limited(`"time_zone": "UTC"`), `zone "api": time_zone "UTC": only windows of the calendar have one`},
 		{"refill unknown", limited(`"algorithm": "token_bucket", "refill": "hourly"`), `zone "api": refill "hourly": must be continuous or interval`},
 		{"cost zero", limited(`"cost": "0"`), `zone "api": cost "0": must be a whole number from 1 to 1000000000, or one placeholder`},
-		{"ipv4_prefix 33", limited(`"ipv4_prefix": 33`), `zone "api": ipv4_prefix 33: must be from 1 to 32`},
-		{"ipv6_prefix -1", limited(`"ipv6_prefix": -1`), `zone "api": ipv6_prefix -1: must be from 1 to 128`},
+		{"ipv4_prefix 33", limited(`"ipv4_prefix": 33`), `zone "api": ipv4_prefix "33": must be a whole number from 1 to 32`},
+		{"ipv6_prefix -1", limited(`"ipv6_prefix": -1`), `zone "api": ipv6_prefix "-1": must be a whole number from 1 to 128`},
 		{"enforcement soft", limited(`"enforcement": "soft 80"`), `zone "api": enforcement "soft 80": soft takes a percentage and a duration, such as soft 20% 30s`},
 		{"enforcement soft of less than a request", zone(`"requests": 5, "period": "1m", "enforcement": "soft 10% 1m"`), `zone "api": enforcement soft: 10 % of 5/1m sliding_window_counter is less than one request`},
 		{"on_limit delay", limited(`"on_limit": "delay"`), `zone "api": on_limit delay: sliding_window_counter cannot say when a request's turn is`},
 		{"on_limit defer", limited(`"on_limit": "defer"`), `zone "api": on_limit "defer": is not in this version; use reject or delay`},
-		{"max_waiting negative", limited(`"algorithm": "token_bucket", "on_limit": "delay", "max_waiting": -1`), `zone "api": max_waiting -1: must be from 1 to 1000000`},
+		{"max_waiting negative", limited(`"algorithm": "token_bucket", "on_limit": "delay", "max_waiting": -1`), `zone "api": max_waiting "-1": must be a whole number from 1 to 1000000`},
 		{"max_waiting 0", limited(`"algorithm": "token_bucket", "on_limit": "delay", "max_waiting": 0`), `zone "api": max_waiting 0: must be more than zero; for the default leave it out`},
 		{"max_waiting_per_key 0", limited(`"algorithm": "token_bucket", "on_limit": "delay", "max_waiting_per_key": 0`), `zone "api": max_waiting_per_key 0: must be more than zero; for the default leave it out`},
 		{"max_waiting_per_key above max_waiting", limited(`"algorithm": "token_bucket", "on_limit": "delay", "max_waiting": 5, "max_waiting_per_key": 6`), `zone "api": max_waiting_per_key 6: must be from 1 to 5, the max_waiting of all keys together`},
@@ -108,8 +108,8 @@ func TestConfigurationIsRefusedWhenItLoads(t *testing.T) {
 		{"penalty unknown", limited(`"penalty": ["1m", "soon"]`), `zone "api": penalty "soon": must be a duration from 1ms to 366d`},
 		{"penalty in the shadow", limited(`"penalty": ["1m"], "enforcement": "shadow"`), `zone "api": penalty: a shadow shuts nobody out; leave out one of the two`},
 		{"concurrency 0", limited(`"concurrency": 0`), `zone "api": concurrency 0: must be more than zero; for the default leave it out`},
-		{"concurrency negative", limited(`"concurrency": -5`), `zone "api": concurrency -5: must be from 1 to 1000000000`},
-		{"concurrency alone, and negative", zone(`"concurrency": -5`), `zone "api": concurrency -5: must be from 1 to 1000000000`},
+		{"concurrency negative", limited(`"concurrency": -5`), `zone "api": concurrency "-5": must be a whole number from 1 to 1000000000`},
+		{"concurrency alone, and negative", zone(`"concurrency": -5`), `zone "api": concurrency "-5": must be a whole number from 1 to 1000000000`},
 		{"concurrency alone with a burst", zone(`"concurrency": 5, "burst": 5`), `zone "api": burst: needs a limit, and concurrency is none; write one such as "requests": 100, "period": "1m" beside it, or leave it out`},
 		{"concurrency beside unlimited", zone(`"concurrency": 5, "unlimited": true`), `zone "api": concurrency: has no effect beside unlimited, by which no request is counted`},
 		{"candidate empty", limited(`"candidate": {}`), `zone "api": candidate: limit: is missing; write one such as 100/1m`},
@@ -392,9 +392,10 @@ func FuzzKeyTemplate(f *testing.F) {
 			names = append(names, name)
 			return nil
 		})
-		if _, makerErr := newKeyMaker(template, match.Prefixes{}); makerErr != nil {
-			if !strings.HasPrefix(makerErr.Error(), fmt.Sprintf("key %q: ", template)) {
-				t.Errorf("does not say which key: %v", makerErr)
+		zone := Zone{Key: template, Requests: 5, Period: "1s"}
+		if zoneErr := zone.compile("z", ""); zoneErr != nil {
+			if !strings.HasPrefix(zoneErr.Error(), fmt.Sprintf("zone \"z\": key %q: ", template)) {
+				t.Errorf("does not say which key: %v", zoneErr)
 			}
 		} else if err != nil {
 			t.Errorf("%q: is accepted, though %v", template, err)
@@ -463,24 +464,22 @@ func FuzzKeysOfDifferentValuesDiffer(f *testing.F) {
 	f.Add("::ffff:192.0.2.1", "", "", "192.0.2.1", "", "")
 	f.Add("0::ffff:192.0.2.1", "", "", "192.0.2.1", "", "")
 	f.Add("2001:DB8:0::1", "", "", "2001:db8::1", "", "")
-	makers := make([]*keyMaker, 4)
-	for n := 1; n < len(makers); n++ {
+	zones := make([]*Zone, 4)
+	for n := 1; n < len(zones); n++ {
 		template := "user"
 		for i := range n {
 			template += "-{http.request.header.X-" + string(rune('A'+i)) + "}"
 		}
-		maker, err := newKeyMaker(template, match.Prefixes{})
-		if err != nil {
+		zones[n] = &Zone{Key: template, Requests: 5, Period: "1s"}
+		if err := zones[n].compile("z", ""); err != nil {
 			f.Fatal(err)
 		}
-		makers[n] = maker
 	}
 	f.Fuzz(func(t *testing.T, a1, a2, a3, b1, b2, b3 string) {
-		q := new(inquiry)
 		a, b := []string{a1, a2, a3}, []string{b1, b2, b3}
-		for n := 1; n < len(makers); n++ {
-			keyA, missingA := makers[n].make(newKeyRequest(a[:n]...), q)
-			keyB, _ := makers[n].make(newKeyRequest(b[:n]...), q)
+		for n := 1; n < len(zones); n++ {
+			keyA, missingA := ruleset.KeyOf(zones[n].rule, newKeyRequest(a[:n]...), "", nil)
+			keyB, _ := ruleset.KeyOf(zones[n].rule, newKeyRequest(b[:n]...), "", nil)
 			if same := sameValues(a[:n], b[:n]); (keyA == keyB) != same {
 				t.Errorf("%q and %q have the keys %q and %q", a[:n], b[:n], keyA, keyB)
 			}

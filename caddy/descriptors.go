@@ -23,7 +23,7 @@ type descriptor []descriptorEntry
 
 type descriptorEntry struct {
 	key   string
-	value *keyMaker
+	value *template
 }
 
 // newDescriptors makes the handler's descriptors ready.
@@ -38,9 +38,9 @@ func (h *Handler) newDescriptors() ([]descriptor, error) {
 			if e.Key == "" || e.Value == "" {
 				return nil, fmt.Errorf("descriptor %q %q: needs a key and a value", e.Key, e.Value)
 			}
-			value, err := newKeyMaker(e.Value, match.Prefixes{})
+			value, err := newTemplate(e.Value)
 			if err != nil {
-				return nil, fmt.Errorf("descriptor %q: %w", e.Key, err)
+				return nil, fmt.Errorf("descriptor %q: key %q: %w", e.Key, e.Value, err)
 			}
 			made = append(made, descriptorEntry{e.Key, value})
 		}
@@ -52,7 +52,7 @@ func (h *Handler) newDescriptors() ([]descriptor, error) {
 // ofAddress reports whether the descriptor has the client's address.
 func (d descriptor) ofAddress() bool {
 	for _, e := range d {
-		if e.value.ofAddress {
+		if e.value.OfAddress() {
 			return true
 		}
 	}
@@ -62,7 +62,7 @@ func (d descriptor) ofAddress() bool {
 // entries appends the descriptor of a request; ok is false where a value is empty, and there is none.
 func (d descriptor) entries(r *http.Request, into []ruleset.Entry) (entries []ruleset.Entry, ok bool) {
 	for i := range d {
-		value := d[i].value.text(r)
+		value := d[i].value.Value(r)
 		if value == "" {
 			return into, false
 		}

@@ -2,12 +2,14 @@ package ratelimit
 
 import (
 	"encoding/json"
+	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/ruleset"
 )
 
 // dialectCaddyfile has every word of caddy-ratelimit but distributed and storage, in the shape that its users write: a site
@@ -162,7 +164,7 @@ func TestEventsInAWindowAreASlidingWindowLog(t *testing.T) {
 		if err := zone.compile(name, ""); err != nil {
 			t.Fatal(err)
 		}
-		limit := zone.limits.Own().Limit()
+		limit := zone.rule.Limits.Own().Limit()
 		if limit.Algorithm() != core.SlidingWindowLog || limit.Requests() != zone.MaxEvents || limit.Period() != int64(zone.Window)/1000 {
 			t.Errorf("%s: is %s", name, limit)
 		}
@@ -177,11 +179,11 @@ func TestDialectsZoneWithoutKeyHasOneCounterForAll(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(dialect.key.parts) != 0 {
-		t.Errorf("the dialect's key has %v", dialect.key.parts)
+	if len(dialect.rule.Parts) != 0 {
+		t.Errorf("the dialect's key has %v", dialect.rule.Parts)
 	}
-	if len(own.key.parts) != 1 || own.key.parts[0].kind != clientIP {
-		t.Errorf("the other key has %v", own.key.parts)
+	if len(own.rule.Parts) != 1 || own.rule.Parts[0].Source.String() != "client_ip" {
+		t.Errorf("the other key has %v", own.rule.Parts)
 	}
 }
 
@@ -193,7 +195,12 @@ func TestDialectsPrefixesAreOffUnlessSaid(t *testing.T) {
 		if err := h.UnmarshalCaddyfile(d); err != nil {
 			t.Fatal(err)
 		}
-		if got := h.RateLimits["z"].key.masks; got != masked {
+		r := &http.Request{RemoteAddr: map[string]string{"ipv6_prefix 64\n": "[2001:db8::1]:80"}[text]}
+		if r.RemoteAddr == "" {
+			r.RemoteAddr = "192.0.2.1:80"
+		}
+		key, _ := ruleset.KeyOf(h.RateLimits["z"].rule, r, "", nil)
+		if got := strings.Contains(key, "/"); got != masked {
 			t.Errorf("%q: addresses are masked: %v", text, got)
 		}
 	}

@@ -151,7 +151,7 @@ func TestAdminListsTheRulesInForceWithTheirOutcomes(t *testing.T) {
 	for field, want := range map[string]string{
 		"id": "shop/api", "namespace": "shop", "name": "api", "limit": "2/1h", "algorithm": "token_bucket", "requests": "2", "period_seconds": "3600",
 		"burst": "3", "enforcement": "hard", "store": "memory", "source": "zone", "keys": "1", "waiting": "0", "penalties": "1",
-		"key":   "[{http.request.header.X-Api-Key} client_ip]",
+		"key":   "[header:X-Api-Key client_ip]",
 		"notes": "[penalty 1h candidate 1/1h token_bucket concurrency 4]",
 	} {
 		wantAt(t, first, want, field)
@@ -323,7 +323,7 @@ func TestAdminSaysWhatIsWrong(t *testing.T) {
 		{"key", "", 400, "key: is missing"},
 		{"key?id=abc", "", 400, "id: names a key of one rule"},
 		{"key?rule=login&id=abc", "", 404, `id "abc": is none of the rule's top keys any more`},
-		{"key?rule=pair&key=192.0.2.7", "", 400, "key: has 1 part, and this rule's has 2: client_ip, {http.request.host}"},
+		{"key?rule=pair&key=192.0.2.7", "", 400, "key: has 1 part, and this rule's has 2: client_ip, host"},
 		{"key?rule=all&key=static", "", 400, "key: this rule's has no parts, since all requests share one counter; leave key out"},
 		{"reset", `{"rule": "login"`, 400, "the request's body: unexpected EOF"},
 		{"reset", `{"rule": "login", "key": "192.0.2.7"}`, 400, `the request's body: key: must be a list of texts in quotes, such as ["192.0.2.7"], not a text`},

@@ -437,7 +437,7 @@ func TestANameThatDiffersElsewhereIsRefused(t *testing.T) {
 	const file = "{name: shared, key: header:X-Key, limit: 5/366d}"
 	for _, test := range []struct{ name, site, why string }{
 		{"in a zone of the same handler", byFiles("zone shared {\nlimit 5/366d\nipv6_prefix 64\n}"), "another key"},
-		{"in a zone of another handler", byFiles("") + "\nrate_limit {\nzone shared {\nkey {header.X-Key}\nlimit 6/366d\n}\n}", "another key"},
+		{"in a zone of another handler", byFiles("") + "\nrate_limit {\nzone shared {\nkey {http.auth.user.id}\nlimit 6/366d\n}\n}", "another key"},
 		{"in another file of another handler", byFiles("") + "\nrate_limit {\nrules_file DIR/rules/other/x.yaml\n}", "another limit: "},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -451,7 +451,7 @@ func TestANameThatDiffersElsewhereIsRefused(t *testing.T) {
 		})
 	}
 	t.Run("by an edit", func(t *testing.T) {
-		s := startFiles(t, byFiles("")+"\nrate_limit /z {\nzone shared {\nkey {header.X-Key}\nlimit 6/366d\n}\n}", "a.yaml", rulesOf(versionOf(1)))
+		s := startFiles(t, byFiles("")+"\nrate_limit /z {\nzone shared {\nkey {http.auth.user.id}\nlimit 6/366d\n}\n}", "a.yaml", rulesOf(versionOf(1)))
 		s.put("a.yaml", rulesOf(versionOf(2), file))
 		lines := s.awaitLog(1, saysRefused)
 		if told := lines[0]; !strings.Contains(told["problem"].(string), "another key") || told["line"] != 3.0 || !strings.HasSuffix(told["file"].(string), "a.yaml") {

@@ -288,7 +288,7 @@ func TestAMissingKeyIsRejectedWhereItsLimitIsNone(t *testing.T) {
 	s.admit(1, "/", "X-Key", "slow")
 	s.reject("/", "X-Key", "slow")
 	s.reject("/").want(t, "Retry-After", "-")
-	if _, err := s.adapt("", ":PORT {\nrate_limit {\nzone a {\nkey {header.X-Key}\nlimit unlimited\non_missing_key reject\n}\n}\n}"); err == nil || !strings.Contains(err.Error(), "on_missing_key reject: has no effect on a zone without any limit") {
+	if _, err := s.adapt("", ":PORT {\nrate_limit {\nzone a {\nkey {header.X-Key}\nlimit unlimited\non_missing_key reject\n}\n}\n}"); err == nil || !strings.Contains(err.Error(), "on_missing_key \"reject\": has no effect on a zone without any limit") {
 		t.Errorf("got %v", err)
 	}
 }

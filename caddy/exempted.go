@@ -15,8 +15,8 @@ func (h *Handler) warnOfExempted(ctx caddy.Context) {
 	h.untrusting = h.trustsNoProxy(ctx)
 	h.exempted = make(map[string]bool)
 	for _, zone := range h.zones {
-		if zone.except != nil && zone.except.ExceptsPrivate() {
-			h.warnOfException("zone", zone.name)
+		if zone.rule.Matcher != nil && zone.rule.Matcher.ExceptsPrivate() {
+			h.warnOfException("zone", zone.rule.Name)
 		}
 	}
 	if files := h.files.Load(); files != nil {

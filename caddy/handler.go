@@ -110,6 +110,7 @@ type Handler struct {
 	fields      answer.Fields
 	shadows     bool // any zone is a shadow, or has a candidate
 	waits       bool // any zone makes requests wait
+	addressed   bool // any zone needs the client's address
 	events      *caddyevents.App
 	ctx         caddy.Context
 	logger      *zap.Logger
@@ -156,7 +157,8 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 			return err
 		}
 		h.zones = append(h.zones, zone)
-		h.waits = h.waits || zone.limits.Delays()
+		h.waits = h.waits || zone.rule.Limits.Delays()
+		h.addressed = h.addressed || ruleset.NeedsAddress(zone.rule)
 	}
 	files, err := h.patterns()
 	if err != nil {
@@ -165,9 +167,9 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	accompanied := h.waits || h.app.files.delays(files)
 	for _, zone := range h.zones {
 		if accompanied {
-			zone.limits.Accompany()
+			zone.rule.Limits.Accompany()
 		}
-		if err := zone.provision(ctx, h, zone.name); err != nil {
+		if err := zone.provision(ctx, h); err != nil {
 			return err
 		}
 	}
@@ -250,8 +252,8 @@ func (h *Handler) provisionSurroundings(ctx caddy.Context) {
 	stop := sync.OnceFunc(func() { close(h.stopping) })
 	holds := false
 	for _, zone := range h.zones {
-		h.shadows = h.shadows || zone.limits.Watches()
-		for _, r := range zone.limits.Rules() {
+		h.shadows = h.shadows || zone.rule.Limits.Watches()
+		for _, r := range zone.rule.Limits.Rules() {
 			holds = holds || r.Limit().Algorithm() == core.LeakyBucket || r.Limit().Delays()
 		}
 	}
@@ -402,9 +404,15 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 // inquire fills in a check for each zone that covers the request. An error is a matcher's, or that the client's address is
 // not yet to be trusted.
 func (h *Handler) inquire(q *inquiry, r *http.Request) error {
+	early := r.TLS != nil && !r.TLS.HandshakeComplete
+	address := ""
+	if h.addressed {
+		address = clientIPOf(r)
+	}
 	for _, zone := range h.zones {
-		if len(zone.matcherSets) > 0 {
-			covered, err := zone.covers(r)
+		rule := zone.rule
+		if rule.Covering != nil {
+			covered, err := rule.Covering(r)
 			if err != nil {
 				return err
 			}
@@ -412,36 +420,36 @@ func (h *Handler) inquire(q *inquiry, r *http.Request) error {
 				continue
 			}
 		}
-		if (zone.key.ofAddress || zone.except != nil || zone.tier != nil && zone.tier.ofAddress) && r.TLS != nil && !r.TLS.HandshakeComplete {
+		if early && ruleset.OfAddress(rule) {
 			// As Caddy's own matchers of addresses: before the handshake is complete anybody can have sent this.
-			if zone.shadow {
+			if rule.Shadow {
 				continue
 			}
 			return tooEarly
 		}
-		if zone.except != nil && !zone.except.Covers(r, clientIPOf(r)) {
+		if rule.Matcher != nil && !rule.Matcher.Covers(r, address) {
 			continue
 		}
-		key, missing := zone.key.make(r, q)
-		cost := zone.cost.of(r)
+		key, missing := ruleset.KeyOf(rule, r, address, q.key)
+		cost := ruleset.CostOf(rule, r, address)
 		if missing {
 			if !q.quiet {
 				zone.noteMissing(h, r)
 			}
-			if zone.OnMissingKey == "skip" {
+			if rule.SkipMissing {
 				continue
 			}
-			if zone.OnMissingKey == "reject" {
+			if rule.RejectMissing {
 				cost = core.Unaffordable
-				q.lacking = q.lacking || !zone.shadow
+				q.lacking = q.lacking || !rule.Shadow
 			}
 		}
-		rule := zone.ruleOf(r, key)
-		if missing && zone.OnMissingKey == "reject" {
-			rule = zone.limits.Rejecting(rule)
+		one := ruleset.LimitOf(rule, r, address, key)
+		if missing && rule.RejectMissing {
+			one = rule.Limits.Rejecting(one)
 		}
-		if rule != nil {
-			q.add(rule, key, cost, zone.reporter)
+		if one != nil {
+			q.add(one, key, cost, zone.reporter)
 		}
 	}
 	return nil

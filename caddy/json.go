@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/proxyweir/weir/ruleset"
 	"github.com/proxyweir/weir/words"
 )
 
@@ -101,7 +102,7 @@ func (h *Handler) unmarshalZones(data []byte) error {
 		if err := unmarshalStrict(raw, zone, fieldNames(reflect.TypeFor[Zone]())); err != nil {
 			return fmt.Errorf("zone %q: %w", name, err)
 		}
-		if err := refuseZero(raw, "burst", "max_delay", "max_waiting", "max_waiting_per_key", "concurrency"); err != nil {
+		if err := refuseZero(raw, "rule"); err != nil {
 			return fmt.Errorf("zone %q: %w", name, err)
 		}
 		h.RateLimits[name] = zone
@@ -109,13 +110,18 @@ func (h *Handler) unmarshalZones(data []byte) error {
 	return nil
 }
 
-// refuseZero refuses fields that are written as zero, which would otherwise be taken for their defaults.
-func refuseZero(data []byte, fields ...string) error {
+// refuseZero refuses fields of an object of the schema that are written as zero, which would otherwise be taken for their defaults. (A
+// prefix of zero is the default.)
+func refuseZero(data []byte, object string) error {
 	var written map[string]any
 	if err := json.Unmarshal(data, &written); err != nil {
 		return err
 	}
-	for _, field := range fields {
+	for _, f := range ruleset.Schema[object] {
+		if f.Kind != ruleset.OneNumber && f.Kind != ruleset.OneDuration || strings.HasSuffix(f.Name, "_prefix") {
+			continue
+		}
+		field := f.Name
 		value, ok := written[field]
 		zero := value == float64(0)
 		if text, isText := value.(string); isText {
@@ -283,6 +289,18 @@ func (o *Override) UnmarshalJSON(data []byte) error {
 	return unmarshalPart("overrides", data, (*plain)(o))
 }
 
+// UnmarshalJSON reads a candidate as strictly as a zone.
+func (c *Candidate) UnmarshalJSON(data []byte) error {
+	type plain Candidate // without this method
+	if err := unmarshalPart("candidate", data, (*plain)(c)); err != nil {
+		return err
+	}
+	if err := refuseZero(data, "candidate"); err != nil {
+		return &toldError{fmt.Errorf("candidate: %w", err)}
+	}
+	return nil
+}
+
 // UnmarshalJSON reads an entry as strictly as a handler.
 func (e *DescriptorEntry) UnmarshalJSON(data []byte) error {
 	type plain DescriptorEntry
@@ -313,5 +331,6 @@ var (
 	_ json.Unmarshaler = (*MemoryStore)(nil)
 	_ json.Unmarshaler = (*Tiers)(nil)
 	_ json.Unmarshaler = (*Override)(nil)
+	_ json.Unmarshaler = (*Candidate)(nil)
 	_ json.Unmarshaler = (*DescriptorEntry)(nil)
 )

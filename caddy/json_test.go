@@ -133,7 +133,7 @@ func FuzzJSON(f *testing.F) {
 				}
 				return
 			}
-			if zone.limits == nil || zone.key == nil || zone.name != name {
+			if zone.rule == nil || zone.rule.Limits == nil || zone.rule.Name != name {
 				t.Errorf("zone %q is accepted and not ready", name)
 			}
 		}

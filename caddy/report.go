@@ -114,17 +114,18 @@ func (z *Zone) noteMissing(h *Handler, r *http.Request) {
 	if !z.warned.CompareAndSwap(false, true) {
 		return
 	}
-	fields := []zap.Field{zap.String("zone", z.name), zap.String("key", z.Key)}
-	if z.key.needsAuthentication {
+	fields := []zap.Field{zap.String("zone", z.rule.Name), zap.String("key", z.Key)}
+	if needsAuthentication(z.rule.Parts) {
 		h.logger.Warn("the zone's key is empty for a request that nobody has authenticated; does rate_limit run before authentication?", fields...)
 	}
-	for _, part := range z.key.parts {
-		if strings.HasPrefix(part.name, "http.auth.") || strings.HasPrefix(part.name, "http.regexp.") {
-			continue // which are there only sometimes
+	for _, part := range z.rule.Parts {
+		name := strings.Trim(part.Source.String(), "{}")
+		if !isCaddys(part.Source) || strings.HasPrefix(name, "http.auth.") || strings.HasPrefix(name, "http.regexp.") {
+			continue // which are there, or only sometimes
 		}
-		if _, known := replacerOf(r).Get(part.name); !known {
+		if _, known := replacerOf(r).Get(name); !known {
 			h.logger.Warn("the zone's key has a placeholder that nothing provides, so it is empty for every request",
-				append(fields, zap.String("placeholder", part.name))...)
+				append(fields, zap.String("placeholder", name))...)
 		}
 	}
 }

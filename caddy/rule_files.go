@@ -125,7 +125,7 @@ func firstDelaying(files []*ruleset.File) string {
 // checkZones refuses files that have come to make requests wait beside zones which were made ready without.
 func (h *Handler) checkZones(s *fileSet) error {
 	for _, zone := range h.zones {
-		if s.waits && !zone.limits.Accompanied() {
+		if s.waits && !zone.rule.Limits.Accompanied() {
 			return s.problem(firstDelaying(s.Files), "on_limit delay: has come to stand beside zones of the same rate_limit, and is taken when Caddy's configuration is loaded again")
 		}
 	}
@@ -445,7 +445,7 @@ func (h *Handler) adviseValues(domain *ruleset.Domain, line int, d descriptor, t
 	}
 	told := 0
 	for i, e := range d {
-		if !e.value.respells() {
+		if !e.value.Respells() {
 			continue
 		}
 		for _, value := range domain.Values(keys, i) {
@@ -467,7 +467,7 @@ func (h *Handler) hasAnother(line, last int, value string, tries *int) bool {
 		if j == line || !sameKeys(h.descriptors[line], other, last) {
 			continue
 		}
-		if one := other[last].value; j < line || !one.respells() || one.unmet(value, tries) == "" {
+		if one := other[last].value; j < line || !one.Respells() || one.unmet(value, tries) == "" {
 			return true
 		}
 	}

@@ -220,18 +220,18 @@ func (t *ruleTable) zone(at place, name, namespace string, z *Zone) error {
 	if len(z.Except) > 0 {
 		what += "; except " + strings.Join(z.Except, ",")
 	}
-	row := tableRow{at: at, name: inNamespace(namespace, name), covers: strings.TrimPrefix(what, "; "), key: z.key.template, shadow: z.shadow}
+	row := tableRow{at: at, name: inNamespace(namespace, name), covers: strings.TrimPrefix(what, "; "), key: z.key(), shadow: z.rule.Shadow}
 	row.conduct = conductNotes(z.Enforcement, z.Count, z.Penalty)
-	t.add(row, z.limits.Own(), "")
+	t.add(row, z.rule.Limits.Own(), "")
 	if z.Tiers != nil {
 		for _, value := range slices.Sorted(maps.Keys(z.Tiers.Limits)) {
 			if value != ruleset.AnyTier {
-				t.add(row, z.limits.Of(z.tierFor(value), ""), fmt.Sprintf("tier %s of %s", value, z.Tiers.Source))
+				t.add(row, z.rule.Limits.Of(ruleset.TierFor(z.rule, value), ""), fmt.Sprintf("tier %s of %s", value, z.Tiers.Source))
 			}
 		}
 	}
 	for _, o := range z.Overrides {
-		t.add(row, z.limits.Of("", z.key.of(o.Key)), "key "+strings.Join(o.Key, " "))
+		t.add(row, z.rule.Limits.Of("", ruleset.KeyFor(z.rule, o.Key)), "key "+strings.Join(o.Key, " "))
 	}
 	return nil
 }

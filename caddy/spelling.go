@@ -29,14 +29,10 @@ func spellingOf(placeholder string) *spelling {
 		return nil
 	}
 	switch name {
-	case "host":
-		return &spelling{func(r *http.Request) string { return match.CleanHost(r.Host) }, match.SpellHost, ruleset.Hosts}
 	case "hostport":
 		return &spelling{func(r *http.Request) string { return cleanHostPort(r.Host) }, writtenHostPort, ruleset.Pieces}
 	case "tls.server_name":
 		return &spelling{serverName, match.SpellHost, ruleset.Hosts}
-	case "method":
-		return &spelling{func(r *http.Request) string { return match.CleanMethod(r.Method) }, match.SpellMethod, ruleset.Methods}
 	case "orig_method":
 		return &spelling{func(r *http.Request) string { return match.CleanMethod(original(r).Method) }, match.SpellMethod, ruleset.Methods}
 	case "uri":

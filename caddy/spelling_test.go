@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"github.com/proxyweir/weir/match"
 )
 
 // What requests have is what is written in configurations and asked of the admin API, however it is spelt there; a value that requests
@@ -49,19 +48,19 @@ func TestAValueIsSpeltAsRequestsHaveItHoweverItIsWritten(t *testing.T) {
 		{"orig_uri.path.file", "x", []string{"X"}},
 		{"orig_uri.path.dir", "/old/", []string{"/Old/"}},
 	} {
-		s := spellingOf("http.request." + c.placeholder)
-		if s == nil {
+		s := sourceOf("http.request." + c.placeholder)
+		if !s.Respells() {
 			t.Errorf("%s: has no spelling", c.placeholder)
 			continue
 		}
-		if got := s.of(r); got != c.want {
+		if got := s.Value(r, ""); got != c.want {
 			t.Errorf("%s: %q, want %q", c.placeholder, got, c.want)
 		}
 		for _, written := range append(c.written, c.want) {
 			if written == "" { // which is not asked for: the value is missing
 				continue
 			}
-			if got, err := s.written(written); err != nil || got != c.want {
+			if got, err := s.Spell(written); err != nil || got != c.want {
 				t.Errorf("%s, written as %q: %q, %v; want %q", c.placeholder, written, got, err, c.want)
 			}
 		}
@@ -113,12 +112,12 @@ func TestATextRoundPlaceholdersIsSpeltWhereThePlaceholdersStand(t *testing.T) {
 		{"{http.request.uri.query.a}-{http.request.method}", "A-b-get", "A-B-GET"},
 		{`\{{http.request.host}\}`, "{A.test}", "{a.test}"},
 	} {
-		k, err := newKeyMaker(c.template, match.Prefixes{})
+		k, err := newTemplate(c.template)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, written := range []string{c.written, c.want} {
-			if got, err := k.textNamed(written); err != nil || got != c.want {
+			if got, err := k.Written(written); err != nil || got != c.want {
 				t.Errorf("%s, written as %q: %q, %v; want %q", c.template, written, got, err, c.want)
 			}
 		}
@@ -128,19 +127,19 @@ func TestATextRoundPlaceholdersIsSpeltWhereThePlaceholdersStand(t *testing.T) {
 		{"{http.request.uri.path}-m", "/t-n", "is no text of {"},
 		{"{http.request.method} {http.request.uri.path}", "GET login", `"login"`},
 	} {
-		k, err := newKeyMaker(c.template, match.Prefixes{})
+		k, err := newTemplate(c.template)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := k.textNamed(c.written); err == nil || !strings.Contains(err.Error(), c.why) {
+		if got, err := k.Written(c.written); err == nil || !strings.Contains(err.Error(), c.why) {
 			t.Errorf("%s: %q is taken for %q, with the error %v; want one with %q", c.template, c.written, got, err, c.why)
 		}
 	}
-	k, err := newKeyMaker(strings.Repeat("{http.request.host}", 20), match.Prefixes{})
+	k, err := newTemplate(strings.Repeat("{http.request.host}", 20))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := k.textNamed(strings.Repeat("A", 200)); err != nil || got != strings.Repeat("a", 200) { // of which there are more ways than there is time for
+	if got, err := k.Written(strings.Repeat("A", 200)); err != nil || got != strings.Repeat("a", 200) { // of which there are more ways than there is time for
 		t.Errorf("%q, %v", got, err)
 	}
 }

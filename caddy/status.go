@@ -296,14 +296,14 @@ func (h *Handler) inquireOfCaller(q *inquiry, r *http.Request, wanted map[string
 	address := clientIPOf(r)
 	for _, zone := range h.zones {
 		label := zone.reporter.stats.label
-		if !wanted[label] || zone.except != nil && !zone.except.Covers(r, address) || !first(label) {
+		if !wanted[label] || zone.rule.Matcher != nil && !match.CoversCaller(zone.rule.Matcher, r, address) || !first(label) {
 			continue
 		}
-		key, missing := zone.key.make(r, q)
-		if missing && zone.OnMissingKey != "" && zone.OnMissingKey != "share" {
+		key, missing := ruleset.KeyOf(zone.rule, r, address, q.key)
+		if missing && (zone.rule.SkipMissing || zone.rule.RejectMissing) {
 			continue
 		}
-		if rule := zone.ruleOf(r, key); rule != nil {
+		if rule := ruleset.LimitOf(zone.rule, r, address, key); rule != nil {
 			q.add(rule, key, 1, zone.reporter)
 		}
 	}

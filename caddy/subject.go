@@ -94,16 +94,16 @@ func (a *App) subject(label string) *subject {
 }
 
 func (h *Handler) subjectOfZone(z *Zone) *subject {
-	s := &subject{namespace: h.Namespace, name: z.name, enforcement: enforcementOf(z.Enforcement), limiter: h.limiter, stats: z.reporter.stats, zone: z, source: "zone",
-		own: z.limits.Own(), rules: z.limits.Rules(), keys: keysOfZone(z), shadow: z.shadow, notes: conductNotes(z.Enforcement, z.Count, z.Penalty)}
+	s := &subject{namespace: h.Namespace, name: z.rule.Name, enforcement: enforcementOf(z.Enforcement), limiter: h.limiter, stats: z.reporter.stats, zone: z, source: "zone",
+		own: z.rule.Limits.Own(), rules: z.rule.Limits.Rules(), keys: keysOf(z.rule), shadow: z.rule.Shadow, notes: conductNotes(z.Enforcement, z.Count, z.Penalty)}
 	if z.Tiers != nil {
 		for _, value := range slices.Sorted(maps.Keys(z.Tiers.Limits)) {
-			s.limits = append(s.limits, namedLimit{tierOf(value), true, z.limits.Of(z.tierFor(value), "")})
+			s.limits = append(s.limits, namedLimit{tierOf(value), true, z.rule.Limits.Of(ruleset.TierFor(z.rule, value), "")})
 		}
 	}
 	for _, o := range z.Overrides {
-		key := z.key.of(o.Key)
-		s.limits = append(s.limits, namedLimit{"key " + strings.Join(s.keys.show(key), " "), false, z.limits.Of("", key)})
+		key := ruleset.KeyFor(z.rule, o.Key)
+		s.limits = append(s.limits, namedLimit{"key " + strings.Join(s.keys.show(key), " "), false, z.rule.Limits.Of("", key)})
 	}
 	return s
 }
@@ -123,7 +123,7 @@ func (h *Handler) subjectsOfFiles(set *fileSet, add func(*subject)) {
 		for _, text := range file.Rules {
 			r := set.Rules[i]
 			s := &subject{namespace: set.namespace, name: r.Name, enforcement: enforcementOf(text.Texts["enforcement"]), limiter: set.limiter, stats: set.reporters[i].stats, rule: r,
-				source: fmt.Sprintf("%s:%d", file.Name, text.Line), own: r.Limits.Own(), rules: r.Limits.Rules(), keys: keysOfRule(r),
+				source: fmt.Sprintf("%s:%d", file.Name, text.Line), own: r.Limits.Own(), rules: r.Limits.Rules(), keys: keysOf(r),
 				shadow: r.Shadow, notes: conductNotes(text.Texts["enforcement"], text.Lists["count"], text.Lists["penalty"])}
 			if tiers := ruleset.One(&text.RuleText, "tiers"); tiers != nil {
 				for _, tier := range tiers.Pairs["limits"] {
@@ -149,9 +149,7 @@ func (h *Handler) subjectsOfDomain(view *inForce, add func(*subject)) {
 	for _, other := range h.app.handlers { // any of which may make keys of the same descriptors
 		for _, d := range other.descriptors {
 			for i := range d {
-				for _, part := range d[i].value.parts {
-					secret = secret || isSecret(part.name)
-				}
+				secret = secret || slices.ContainsFunc(d[i].value.sources, isSecret)
 			}
 		}
 	}
@@ -171,41 +169,33 @@ type keyForm struct {
 	named  func(part int, value string) (string, error) // what requests have where an operator writes that; the error says why none has it
 }
 
-func keysOfZone(z *Zone) keyForm {
-	f := keyForm{static: z.key.static, named: func(part int, value string) (string, error) { return z.key.named(&z.key.parts[part], value) }}
-	for _, part := range z.key.parts {
-		name := "{" + part.name + "}"
-		if name == clientIPPlaceholder {
-			name = "client_ip"
-		}
-		f.names = append(f.names, name)
-		f.secret = append(f.secret, isSecret(part.name))
-	}
-	return f
-}
-
-func keysOfRule(r *ruleset.Rule) keyForm {
-	f := keyForm{named: func(part int, value string) (string, error) { return ruleset.Named(r, part, value) }}
+func keysOf(r *ruleset.Rule) keyForm {
+	f := keyForm{static: r.Static, named: func(part int, value string) (string, error) { return ruleset.Named(r, part, value) }}
 	for i := range r.Parts {
-		name := r.Parts[i].Source.String()
-		f.names = append(f.names, name)
-		kind, _, _ := strings.Cut(name, ":")
-		f.secret = append(f.secret, kind == "header" || kind == "cookie" || kind == "query")
+		f.names = append(f.names, r.Parts[i].Source.String())
+		f.secret = append(f.secret, isSecret(r.Parts[i].Source))
 	}
 	return f
 }
 
-// shownPlaceholders are those whose values are shown in clear: addresses, names and places. Of all others, which clients may have sent,
-// or which may be made of what they have sent, the values may be credentials.
+// shownPlaceholders are those of Caddy's own whose values are shown in clear: addresses, names and places. Of all others, which clients may
+// have sent, or which may be made of what they have sent, the values may be credentials.
 var shownPlaceholders = map[string]bool{
-	"http.vars.client_ip": true, "http.request.remote.host": true, "http.request.remote": true, "http.request.remote.port": true, "http.auth.user.id": true,
-	"http.request.host": true, "http.request.hostport": true, "http.request.port": true, "http.request.method": true, "http.request.scheme": true,
-	"http.request.proto": true, "http.request.uri.path": true, "http.request.orig_uri.path": true, "http.request.tls.server_name": true,
-	"http.request.tls.version": true, "http.request.tls.client.subject": true, "http.request.tls.client.fingerprint": true,
+	"{http.request.remote}": true, "{http.request.remote.port}": true, "{http.auth.user.id}": true, "{http.request.hostport}": true, "{http.request.port}": true,
+	"{http.request.scheme}": true, "{http.request.proto}": true, "{http.request.orig_uri.path}": true, "{http.request.tls.server_name}": true,
+	"{http.request.tls.version}": true, "{http.request.tls.client.subject}": true, "{http.request.tls.client.fingerprint}": true,
 }
 
-// isSecret reports whether a placeholder's value may be a credential.
-func isSecret(placeholder string) bool { return !shownPlaceholders[placeholder] }
+// isSecret reports whether a source's value may be a credential.
+func isSecret(source match.Source) bool {
+	switch source.Kind() {
+	case "header", "cookie", "query":
+		return true
+	case "custom":
+		return !shownPlaceholders[source.String()]
+	}
+	return false
+}
 
 // of returns the key whose parts have these values. The error says why no request has such a one, and what would be right.
 func (f keyForm) of(values []string) (string, error) {

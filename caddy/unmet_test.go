@@ -19,7 +19,7 @@ import (
 
 func unmetIn(t *testing.T, template, value string) string {
 	t.Helper()
-	k, err := newKeyMaker(template, match.Prefixes{})
+	k, err := newTemplate(template)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,9 +70,9 @@ func TestAValueThatARequestHasIsNeverWarnedOf(t *testing.T) {
 		"uri.path.file.ext", "orig_uri", "orig_uri.path", "host.labels.0", "host.labels.1"} {
 		templates = append(templates, "{http.request."+name+"}", "A-{http.request."+name+"}-b", "{http.request.method} {http.request."+name+"}", "{http.request.header.X}{http.request."+name+"}")
 	}
-	var makers []*keyMaker
-	for _, template := range templates {
-		k, err := newKeyMaker(template, match.Prefixes{})
+	var makers []*template
+	for _, text := range templates {
+		k, err := newTemplate(text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +93,7 @@ func TestAValueThatARequestHasIsNeverWarnedOf(t *testing.T) {
 		}
 		r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), httptest.NewRecorder(), &caddyhttp.Server{})
 		j := random.Intn(len(makers))
-		text := makers[j].text(r)
+		text := makers[j].Value(r)
 		value := []rune(text)
 		if text == "" || strings.Contains(text, "*") || string(value) != text {
 			continue
@@ -142,18 +142,16 @@ func TestWhatALoadTriesToFindUnmetValuesIsBounded(t *testing.T) {
 	h := &Handler{logger: zap.New(core)}
 	spelt := 0
 	for range 3 {
-		k, err := newKeyMaker("{http.request.host}{http.request.uri.path}{http.request.method}", match.Prefixes{})
+		k, err := newTemplate("{http.request.host}{http.request.uri.path}{http.request.method}")
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := range k.parts {
-			s := *k.parts[i].spell
-			written := s.written
-			s.written = func(value string) (string, error) {
+		for i, source := range k.sources {
+			written := func(value string) (string, error) {
 				spelt++
-				return written(value)
+				return source.Spell(value)
 			}
-			k.parts[i].spell = &s
+			k.sources[i] = match.NewSource(&placeholder{spell: &spelling{written: written, form: formOf(source)}})
 		}
 		h.descriptors = append(h.descriptors, descriptor{{"k", k}})
 	}

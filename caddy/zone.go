@@ -1,10 +1,10 @@
 package ratelimit
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -13,9 +13,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/ruleset"
-	"github.com/proxyweir/weir/words"
 	"go.uber.org/zap"
 )
 
@@ -139,14 +137,7 @@ type Zone struct {
 	CountRejected bool `json:"count_rejected,omitempty"`
 
 	matcherSets caddyhttp.MatcherSets
-	except      *match.Matcher // nil: covers all addresses
-	name        string
-	limits      *core.Limits
-	single      *core.Rule // nil: limits has several
-	shadow      bool
-	key         *keyMaker
-	tier        *keyMaker // nil: no tiers
-	cost        costMaker
+	rule        *ruleset.Rule
 	reporter    *reporter
 	warned      atomic.Bool // of a key that is empty
 	opened      []*core.Rule
@@ -171,317 +162,226 @@ type Override struct {
 	Limit string `json:"limit,omitempty"`
 }
 
+// Candidate is a limit that is tried out on the requests of a zone, beside the zone's own: what it would do is counted and
+// compared, and changes nothing. It cannot stand beside `tiers`, `overrides`, `count` or `on_limit` `delay`.
+type Candidate struct {
+	// The limit, such as `100/1m`. Required.
+	Limit string `json:"limit,omitempty"`
+
+	// How requests are counted, as the zone's `algorithm`. The default is what the zone says, since mostly the numbers are
+	// compared; where the zone says nothing, the default is a zone's.
+	Algorithm string `json:"algorithm,omitempty"`
+
+	// How many requests a token bucket holds, or how many may wait in a leaky bucket. The default is the candidate's requests,
+	// whatever the zone's `burst` is.
+	Burst int64 `json:"burst,omitempty"`
+
+	// How a token bucket is refilled: `continuous`, the default, or `interval`.
+	Refill string `json:"refill,omitempty"`
+
+	// The time zone of a calendar period, such as `Europe/Berlin`. The default is UTC.
+	TimeZone string `json:"time_zone,omitempty"`
+}
+
 // provision makes the zone, which has been compiled, ready and enters it in the app's registry.
-func (z *Zone) provision(ctx caddy.Context, h *Handler, name string) error {
+func (z *Zone) provision(ctx caddy.Context, h *Handler) error {
+	r := z.rule
 	if len(z.MatcherSetsRaw) > 0 {
 		matchers, err := ctx.LoadModule(z, "MatcherSetsRaw")
 		if err != nil {
-			return fmt.Errorf("zone %q: match: %w", name, err)
+			return fmt.Errorf("zone %q: match: %w", r.Name, err)
 		}
 		if err := z.matcherSets.FromInterface(matchers); err != nil {
-			return fmt.Errorf("zone %q: match: %w", name, err)
+			return fmt.Errorf("zone %q: match: %w", r.Name, err)
 		}
+		r.Covering = z.covers
 	}
-	if err := h.app.register(h.Namespace, name, z.limits); err != nil {
+	if err := h.app.register(h.Namespace, r.Name, r.Limits); err != nil {
 		return err
 	}
-	for _, r := range z.limits.Rules() {
-		if err := h.limiter.Open(r); err != nil {
-			return fmt.Errorf("zone %q: %w", name, err)
+	for _, one := range r.Limits.Rules() {
+		if err := h.limiter.Open(one); err != nil {
+			return fmt.Errorf("zone %q: %w", r.Name, err)
 		}
-		z.opened = append(z.opened, r)
+		z.opened = append(z.opened, one)
 	}
-	z.reporter = newReporter(h, h.Namespace, name, z.key.readable)
-	if z.tier != nil {
-		z.tier.warnOfClients(h.logger, name)
+	z.reporter = newReporter(h, h.Namespace, r.Name, z.readable())
+	for _, advice := range r.Advice {
+		h.logger.Warn(advice, zap.String("zone", r.Name))
 	}
-	if z.key.needsAuthentication && !authenticatedBefore(ctx, h) {
+	if needsAuthentication(r.Parts) && !authenticatedBefore(ctx, h) {
 		h.logger.Warn("the zone's key is about who is authenticated, but this handler runs before authentication: "+
 			"put rate_limit after it in a route block, or set the global option: order rate_limit after basic_auth",
-			zap.String("zone", name), zap.String("key", z.Key))
+			zap.String("zone", r.Name), zap.String("key", z.Key))
 	}
 	return nil
 }
 
-// compile checks every field that can be checked without Caddy running, and makes the zone's rules, key and cost.
+// readable returns what makes a request's key as a person wants to read it in a log: the template with its placeholders replaced.
+func (z *Zone) readable() func(r *http.Request) string {
+	t, err := newTemplate(z.key())
+	if err != nil { // which compile has said
+		return nil
+	}
+	return t.Value
+}
+
+// key returns the template of the zone's key.
+func (z *Zone) key() string {
+	if z.Key == "" && z.MaxEvents == 0 {
+		return clientIPPlaceholder
+	}
+	return z.Key
+}
+
+// compile checks every field that can be checked without Caddy running, and makes the zone's rule. The error names the zone; its
+// *ruleset.FieldError has the field.
 func (z *Zone) compile(name, namespace string) error {
 	if z == nil {
 		return fmt.Errorf("zone %q: is null; it needs a limit", name)
 	}
-	if err := z.compileFields(name, namespace); err != nil {
+	text := z.text(name)
+	if err := z.setLimit(text); err != nil {
 		return fmt.Errorf("zone %q: %w", name, err)
 	}
-	return nil
-}
-
-func (z *Zone) compileFields(name, namespace string) error {
-	prefixes := match.Prefixes{IPv4: z.IPv4Prefix, IPv6: z.IPv6Prefix}
-	if z.isAlone() {
-		if err := z.checkAlone(); err != nil {
-			return err
-		}
-	}
-	common, err := z.common()
-	if err != nil {
-		return err
-	}
-	own, err := z.limit(common)
-	if err != nil {
-		return err
-	}
-	if err := prefixes.Check(); err != nil {
-		return err
-	}
-	key := z.Key
-	if key == "" && z.MaxEvents == 0 {
-		key = clientIPPlaceholder
-	}
-	if z.key, err = newKeyMaker(key, prefixes); err != nil {
-		return err
-	}
-	own, more, err := z.more(own, common)
-	if err != nil {
-		return err
-	}
-	if z.cost, err = newCostMaker(z.Cost); err != nil {
-		return err
-	}
-	if err := z.cost.check(own, more); err != nil {
-		return err
-	}
-	if err := z.checkWords(); err != nil {
-		return err
-	}
-	if err := z.setExcept(); err != nil {
-		return err
-	}
-	onError, err := core.ParseOnError(z.OnError)
-	if err != nil {
-		return err
-	}
-	config := core.RuleConfig{Namespace: namespace, Name: name, KeySpec: z.key.spec, CountRejected: z.CountRejected, OnError: onError}
-	if err := z.setConduct(&config, own, common); err != nil {
-		return err
-	}
-	z.name = name
-	z.shadow = config.Shadow
-	z.limits, err = core.NewLimits(config, more)
-	if err != nil {
-		return ruleset.FieldOf(err, name)
-	}
-	if len(z.limits.Rules()) == 0 {
-		if err := z.checkEffect(); err != nil {
-			return err
-		}
-	}
-	if z.OnMissingKey == "reject" && len(z.limits.Rules()) == 0 {
-		return errors.New("on_missing_key reject: has no effect on a zone without any limit; write a limit, or leave it out")
-	}
-	if z.limits.Single() {
-		z.single = z.limits.Own()
-	}
-	return nil
-}
-
-// more reads the tiers and overrides, and returns the zone's own limit with them.
-func (z *Zone) more(own *core.Limit, common core.LimitConfig) (*core.Limit, core.MoreLimits, error) {
-	var text ruleset.RuleText
-	if z.Tiers != nil {
-		tier, err := newKeyMaker(z.Tiers.Source, match.Prefixes{})
-		if err == nil && z.Tiers.Source != "" && len(tier.parts) == 0 {
-			err = fmt.Errorf("source %q: has no placeholder, so that it is the same for all; write one such as {http.auth.user.plan}", z.Tiers.Source)
-		}
-		if err != nil {
-			return nil, core.MoreLimits{}, fmt.Errorf("tiers: %w", err)
-		}
-		z.tier = tier
-		tiers := &ruleset.Object{}
-		ruleset.SetText(tiers, "source", z.Tiers.Source)
-		var limits []ruleset.Pair
-		for _, value := range slices.Sorted(maps.Keys(z.Tiers.Limits)) {
-			limits = append(limits, ruleset.Pair{Name: value, Value: z.Tiers.Limits[value]})
-		}
-		ruleset.SetPairs(tiers, "limits", limits)
-		ruleset.AddObject(&text, "tiers", tiers)
-	}
-	for _, o := range z.Overrides {
-		override := &ruleset.Object{}
-		ruleset.SetList(override, "key", o.Key)
-		ruleset.SetText(override, "limit", o.Limit)
-		ruleset.AddObject(&text, "overrides", override)
-	}
-	if len(z.Overrides) > 0 && len(z.key.parts) == 0 {
-		return nil, core.MoreLimits{}, fmt.Errorf("overrides: the key %q is the same for all, and has no other that could have a limit of its own", z.Key)
-	}
-	if err := z.checkOverrides(); err != nil {
-		return nil, core.MoreLimits{}, err
-	}
-	if err := z.checkTiers(); err != nil {
-		return nil, core.MoreLimits{}, err
-	}
-	own, more, errs := ruleset.More(&text, own, z.hasLimit(), common, len(z.key.parts), z.key.of, z.tierFor)
-	if len(errs) > 0 {
-		return nil, more, errs[0]
-	}
-	return own, more, nil
-}
-
-// checkOverrides refuses overrides that no client could ever come under, and those of an address that would be of its whole network.
-func (z *Zone) checkOverrides() error {
-	for _, o := range z.Overrides {
-		if len(o.Key) != len(z.key.parts) { // which ruleset says
-			continue
-		}
-		for i := range z.key.parts {
-			part := &z.key.parts[i]
-			if _, err := z.key.named(part, o.Key[i]); err != nil {
-				hint := ""
-				if part.isAddress() {
-					hint = "; addresses that are not to be counted are written behind except"
-				}
-				return fmt.Errorf("overrides: %w%s", err, hint)
-			}
-			if problem := ruleset.OfOneAddress(o.Key[i], z.key.prefixes); problem != "" {
-				return errors.New("overrides: " + problem)
-			}
-		}
-	}
-	return nil
-}
-
-// checkTiers refuses tiers that no request could ever have.
-func (z *Zone) checkTiers() error {
-	if z.Tiers == nil {
+	rule, wrong := ruleset.Compile(text, ruleset.Context{Namespace: namespace, Template: keyTemplate})
+	if len(wrong) == 0 {
+		z.rule = rule
 		return nil
 	}
-	for _, value := range slices.Sorted(maps.Keys(z.Tiers.Limits)) {
-		if value == ruleset.AnyTier {
-			continue
-		}
-		if !z.tier.whole {
-			if _, err := z.tier.textNamed(value); err != nil {
-				return fmt.Errorf("tiers: %w", err)
-			}
-			continue
-		}
-		if _, err := z.tier.keyNamed([]string{value}); err != nil {
-			if z.tier.ofAddress {
-				return fmt.Errorf("tiers: %q: must be an address, since the tier is one; an override with a prefix beside it is for a network", value)
-			}
-			return fmt.Errorf("tiers: %w", err)
+	first := wrong[0]
+	if first.Path[0] == "name" {
+		return fmt.Errorf("zone %s", first.Text)
+	}
+	first.Text = inJSON.Replace(first.Text)
+	field, found := strings.CutPrefix(first.Text, fmt.Sprintf("limit %q: ", text.Texts["limit"]))
+	if found && (strings.HasPrefix(field, "requests ") || strings.HasPrefix(field, "period ")) { // which are fields of a zone
+		first.Text = field
+		if z.isDialect() {
+			first.Text = inDialect.Replace(field)
 		}
 	}
-	return nil
-}
-
-// tierFor returns the tier of requests for whose source of it the configuration has that value.
-func (z *Zone) tierFor(value string) string {
-	if z.tier.whole {
-		return z.tier.of([]string{value})
+	if first.Text == "limit: is missing; write one such as 100/1m" {
+		first.Text = "has no limit; write one such as " + limitInJSON
 	}
-	spelt, _ := z.tier.textNamed(value) // checked
-	return spelt
+	return fmt.Errorf("zone %q: %w", name, first)
 }
 
-// hasLimit reports whether the zone says what its own limit is, in whichever words.
-func (z *Zone) hasLimit() bool {
-	return z.Unlimited || z.Requests != 0 || z.Period != "" || z.MaxEvents != 0 || z.Window != 0
-}
-
-// setExcept reads which addresses the zone does not cover.
-func (z *Zone) setExcept() (err error) {
-	var networks []string
+// text returns the zone as rule files have one, but for its limit.
+func (z *Zone) text(name string) *ruleset.RuleText {
+	t := &ruleset.RuleText{Name: name}
+	setTexts(&t.Object, "rule", reflect.ValueOf(z).Elem())
+	ruleset.SetList(&t.Object, "key", []string{z.key()})
+	if z.Tiers != nil {
+		o := new(ruleset.Object)
+		setTexts(o, "tiers", reflect.ValueOf(*z.Tiers))
+		ruleset.AddObject(t, "tiers", o)
+	}
+	for _, override := range z.Overrides {
+		o := new(ruleset.Object)
+		setTexts(o, "override", reflect.ValueOf(override))
+		ruleset.AddObject(t, "overrides", o)
+	}
+	if z.Candidate != nil {
+		o := new(ruleset.Object)
+		setTexts(o, "candidate", reflect.ValueOf(*z.Candidate))
+		ruleset.AddObject(t, "candidate", o)
+	}
+	var except []string
 	for _, s := range z.Except {
 		if s == "private_ranges" {
-			networks = append(networks, caddyhttp.PrivateRangesCIDR()...)
+			except = append(except, caddyhttp.PrivateRangesCIDR()...)
 		} else {
-			networks = append(networks, s)
+			except = append(except, s)
 		}
 	}
-	if len(networks) == 0 {
-		return nil
+	if len(except) > 0 {
+		o := new(ruleset.Object)
+		ruleset.SetList(o, "except_ips", except)
+		ruleset.AddObject(t, "match", o)
 	}
-	z.except, err = match.Match{ExceptIPs: networks}.Compile()
-	if err != nil {
-		return errors.New(strings.Replace(err.Error(), "match: except IPs", "except", 1))
-	}
-	return nil
+	return t
 }
 
-// common reads what all limits of the zone have in common.
-func (z *Zone) common() (core.LimitConfig, error) {
-	c := core.LimitConfig{Burst: z.Burst, Interval: z.Refill == "interval", Delays: z.OnLimit == "delay", MaxDelay: time.Duration(z.MaxDelay)}
-	if z.MaxEvents != 0 || z.Window != 0 {
-		c.Algorithm = core.SlidingWindowLog
-	}
-	if z.Algorithm != "" {
-		a, err := core.ParseAlgorithm(z.Algorithm)
-		if err != nil {
-			return c, err
+// setTexts notes what a struct has of the fields that the schema has of an object, by their names in JSON.
+func setTexts(o *ruleset.Object, object string, v reflect.Value) {
+	for _, f := range ruleset.Schema[object] {
+		i := slices.Index(fieldNames(v.Type()), f.Name)
+		if i < 0 || f.Of != "" || v.Field(i).IsZero() {
+			continue
 		}
-		c.Algorithm = a
-	}
-	if z.TimeZone != "" {
-		location, err := time.LoadLocation(z.TimeZone)
-		if err != nil || z.TimeZone == "Local" {
-			return c, fmt.Errorf("time_zone %q: must be a name of the time zone database, such as UTC or Europe/Berlin", z.TimeZone)
+		switch value := v.Field(i).Interface().(type) {
+		case []string:
+			ruleset.SetList(o, f.Name, value)
+		case map[string]string:
+			var pairs []ruleset.Pair
+			for _, name := range slices.Sorted(maps.Keys(value)) {
+				pairs = append(pairs, ruleset.Pair{Name: name, Value: value[name]})
+			}
+			ruleset.SetPairs(o, f.Name, pairs)
+		case caddy.Duration:
+			ruleset.SetText(o, f.Name, time.Duration(value).String())
+		default:
+			ruleset.SetText(o, f.Name, fmt.Sprint(value))
 		}
-		c.Location = location
 	}
-	if z.Refill != "" && c.Algorithm != core.TokenBucket {
-		return c, fmt.Errorf("refill %s: only token_bucket is refilled", z.Refill)
-	}
-	return c, nil
 }
 
-// limit makes the zone's own limit of whichever words it is written in. It is nil where there is none, or the tiers have it.
-func (z *Zone) limit(c core.LimitConfig) (*core.Limit, error) {
-	native, dialect := z.Requests != 0 || z.Period != "", z.MaxEvents != 0 || z.Window != 0
+func (z *Zone) isDialect() bool { return z.MaxEvents != 0 || z.Window != 0 }
+
+// setLimit notes the zone's own limit, of whichever words it is written in: none where there is none, or the tiers have it.
+func (z *Zone) setLimit(t *ruleset.RuleText) error {
+	native := z.Requests != 0 || z.Period != ""
+	limit := ""
 	switch {
-	case native && dialect:
-		return nil, errors.New("max_events and window: stand beside a limit; they are two ways to write the same, keep one")
-	case z.Unlimited && (native || dialect):
-		return nil, errors.New("unlimited: stands beside a limit; keep one")
-	case dialect:
+	case native && z.isDialect():
+		return wrong("max_events", "max_events and window: stand beside a limit; they are two ways to write the same, keep one")
+	case z.Unlimited && (native || z.isDialect()):
+		return wrong("unlimited", "unlimited: stands beside a limit; keep one")
+	case z.isDialect():
 		if z.MaxEvents == 0 {
-			return nil, fmt.Errorf("max_events: is missing or 0; a window needs a number from 1 to %d", core.MaxLogRequests)
+			return wrong("max_events", "max_events: is missing or 0; a window needs a number from 1 to %d", core.MaxLogRequests)
 		}
-		if z.MaxEvents < 0 {
-			return nil, fmt.Errorf("max_events %d: must be from 1 to %d", z.MaxEvents, core.MaxLogRequests)
+		if z.MaxEvents < 0 || z.MaxEvents > core.MaxRequests {
+			return wrong("max_events", "max_events %d: must be from 1 to %d", z.MaxEvents, core.MaxLogRequests)
 		}
 		if z.Window == 0 {
-			return nil, fmt.Errorf("max_events %d: has no window beside it; write a duration such as 1m", z.MaxEvents)
+			return wrong("max_events", "max_events %d: has no window beside it; write a duration such as 1m", z.MaxEvents)
 		}
-		c.Requests = z.MaxEvents
-		c.Period = time.Duration(z.Window)
+		if d := time.Duration(z.Window); d < core.MinPeriod || d > core.MaxPeriod || d%time.Microsecond != 0 {
+			return wrong("window", "window %s: must be from 1ms to 366d, in whole microseconds", d)
+		}
+		if z.Algorithm == "" {
+			ruleset.SetText(&t.Object, "algorithm", core.SlidingWindowLog.String())
+		}
+		limit = fmt.Sprintf("%d/%s", z.MaxEvents, time.Duration(z.Window))
 	case z.Unlimited:
-		return nil, nil
-	case !native:
-		if z.Tiers != nil || z.isAlone() {
-			return nil, nil
+		limit = ruleset.Unlimited
+	case native:
+		if z.Requests < 1 || z.Requests > core.MaxRequests {
+			return wrong("requests", "requests %d: must be from 1 to %d", z.Requests, core.MaxRequests)
 		}
-		return nil, errors.New("has no limit; write one such as " + limitInJSON)
-	default:
 		if z.Period == "" {
-			return nil, errors.New("period: is missing; write a duration such as 1m, or day, week or month")
+			return wrong("period", "period: is missing; write a duration such as 1m, or day, week or month")
 		}
-		if err := core.ParseLimit("1/"+z.Period, &c); err != nil {
+		if err := core.ParseLimit("1/"+z.Period, new(core.LimitConfig)); err != nil {
 			_, hint, _ := strings.Cut(err.Error(), " (did you mean ")
 			if hint != "" {
 				hint = " (did you mean " + hint
 			}
-			return nil, fmt.Errorf("period %q: must be a duration from 1ms to 366d such as 10s, 1m or 7d, or day, week or month%s", z.Period, hint)
+			return wrong("period", "period %q: must be a duration from 1ms to 366d such as 10s, 1m or 7d, or day, week or month%s", z.Period, hint)
 		}
-		c.Requests = z.Requests
+		limit = fmt.Sprintf("%d/%s", z.Requests, z.Period)
+	default:
+		return nil
 	}
-	limit, err := core.NewLimit(c)
-	if err != nil && dialect { // in the dialect's words
-		told := err.Error()
-		told = strings.Replace(told, "requests ", "max_events ", 1)
-		told = strings.Replace(told, "period ", "window ", 1)
-		return nil, errors.New(told)
-	}
-	return limit, err
+	ruleset.SetText(&t.Object, "limit", limit)
+	return nil
+}
+
+// wrong returns what is wrong with a field.
+func wrong(field, format string, args ...any) error {
+	return &ruleset.FieldError{Path: []string{field}, Text: fmt.Sprintf(format, args...)}
 }
 
 // What errors offer is in JSON's fields, since a configuration in JSON has nothing else; those of a Caddyfile are told by inCaddyfile.
@@ -490,75 +390,12 @@ const (
 	entryInJSON = `"descriptors": [[{"key": "<key>", "value": "{http.request.header.X-Key}"}]]`
 )
 
+// inJSON puts an error of package ruleset into the words of a zone.
+var inJSON = strings.NewReplacer(
+	"concurrency is none; write one such as 100/1m", "concurrency is none; write one such as "+limitInJSON, "on a rule without", "on a zone without", "match: except_ips: ", "except: ", "written in match: except_ips", "written behind except")
+
+// inDialect puts one into the words of caddy-ratelimit.
+var inDialect = strings.NewReplacer("requests ", "max_events ", "period ", "window ")
+
 // inCaddyfile puts an error into the words of the Caddyfile.
 var inCaddyfile = strings.NewReplacer(limitInJSON, "100/1m", entryInJSON, "descriptor <key> {header.X-Key}", ": max_events", ": events")
-
-// checkWords says which of the fields that take one of a few words has another.
-func (z *Zone) checkWords() error {
-	for _, err := range []error{
-		words.CheckWord("refill", z.Refill, []string{"continuous", "interval"}),
-		z.checkEnforcement(),
-		z.checkOnLimit(),
-		words.CheckWord("on_missing_key", z.OnMissingKey, []string{"share", "skip", "reject"}),
-	} {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// costMaker says what a request costs: a number, or what a placeholder yields.
-type costMaker struct {
-	number      int64
-	placeholder string
-}
-
-func newCostMaker(cost string) (costMaker, error) {
-	if cost == "" {
-		return costMaker{number: 1}, nil
-	}
-	if name, ok := placeholderName(cost); ok {
-		if err := checkPlaceholder(name); err != nil {
-			return costMaker{}, fmt.Errorf("cost %q: %w", cost, err)
-		}
-		return costMaker{placeholder: name}, nil
-	}
-	n, err := words.ParseCount(cost, core.MaxRequests)
-	if err != nil {
-		return costMaker{}, fmt.Errorf("cost %w, or one placeholder", err)
-	}
-	return costMaker{number: n}, nil
-}
-
-// check refuses a cost that a limit can never hold.
-func (c costMaker) check(own *core.Limit, more core.MoreLimits) error {
-	limits := append(slices.Collect(maps.Values(more.Tiers)), slices.Collect(maps.Values(more.Overrides))...)
-	for _, l := range append(limits, own) {
-		if l != nil && c.number > l.Capacity() {
-			return fmt.Errorf("cost %d: is more than the limit can ever hold, which is %d, so that every request would be rejected", c.number, l.Capacity())
-		}
-	}
-	return nil
-}
-
-// of returns the request's cost.
-func (c costMaker) of(r *http.Request) int64 {
-	if c.placeholder == "" {
-		return c.number
-	}
-	value, _ := replacerOf(r).GetString(c.placeholder)
-	return core.ReadCost(value)
-}
-
-// ruleOf returns the rule that a request of that key comes under; nil: none, it is not counted.
-func (z *Zone) ruleOf(r *http.Request, key string) *core.Rule {
-	if z.single != nil {
-		return z.single
-	}
-	tier := ""
-	if z.tier != nil {
-		tier = z.tier.text(r)
-	}
-	return z.limits.Of(tier, key)
-}

@@ -14,6 +14,31 @@ import (
 type Source struct {
 	kind string // a word of sourceKinds
 	name string // the field's, cookie's or parameter's; the text of static
+
+	custom Custom // of the kind of that name; else nil
+}
+
+// Custom is a source in a proxy's own language.
+type Custom interface {
+	Value(r *http.Request) string         // as Source.Value
+	Written(value string) (string, error) // as Source.Spell
+	Respells() bool                       // as Source.Respells
+	OfAddress() bool                      // as Source.OfAddress
+	String() string                       // as it is written
+}
+
+// NewSource returns the source that a proxy has in its own language.
+func NewSource(custom Custom) Source { return Source{kind: "custom", custom: custom} }
+
+// Kind returns what kind of source it is: the word that it begins with, or "custom".
+func (s Source) Kind() string { return s.kind }
+
+// Custom returns what NewSource was given; nil: the source is in no proxy's own language.
+func (s Source) Custom() Custom { return s.custom }
+
+// OfAddress reports whether the source is, or has, the address of the client or of the connection.
+func (s Source) OfAddress() bool {
+	return s.kind == "client_ip" || s.kind == "remote_ip" || s.custom != nil && s.custom.OfAddress()
 }
 
 var sourceKinds = []string{"client_ip", "remote_ip", "host", "method", "path", "header", "cookie", "query", "static"}
@@ -41,7 +66,7 @@ func ParseSource(s string) (Source, error) {
 		}
 		name = http.CanonicalHeaderKey(name)
 	}
-	return Source{kind, name}, nil
+	return Source{kind: kind, name: name}, nil
 }
 
 // isToken reports whether a text is a token, as RFC 9110 has it: what the name of a field is.
@@ -57,6 +82,9 @@ func isToken(s string) bool {
 
 // String returns the source as it is written.
 func (s Source) String() string {
+	if s.custom != nil {
+		return s.custom.String()
+	}
 	if s.name == "" {
 		return s.kind
 	}
@@ -94,6 +122,8 @@ func (s Source) Value(r *http.Request, clientIP string) string {
 		return c.Value
 	case "query":
 		return r.URL.Query().Get(s.name)
+	case "custom":
+		return s.custom.Value(r)
 	}
 	return s.name
 }
@@ -119,13 +149,15 @@ func (s Source) Spell(value string) (string, error) {
 		if value != s.name {
 			return "", fmt.Errorf("%q: must be %q, which is the same for all", value, s.name)
 		}
+	case "custom":
+		return s.custom.Written(value)
 	}
 	return value, nil
 }
 
 // Respells reports whether Spell has anything to do: the source is a host, a method or a path.
 func (s Source) Respells() bool {
-	return s.kind == "host" || s.kind == "method" || s.kind == "path" || s.kind == "header" && s.name == "Host"
+	return s.custom != nil && s.custom.Respells() || s.kind == "host" || s.kind == "method" || s.kind == "path" || s.kind == "header" && s.name == "Host"
 }
 
 // SpellMethod returns a method that a person has written as CleanMethod has it. The error says why no request has such a one.

@@ -60,7 +60,7 @@ func SplitWords(list []string) []string {
 func isSeparator(r rune) bool { return r == ',' || r == ' ' || r == '\t' }
 
 // setConduct reads what the rule does past its limit, besides what its limits themselves do.
-func (c *compiler) setConduct(config *core.RuleConfig, in Context) {
+func (c *compiler) setConduct(config *core.RuleConfig) {
 	t := c.text
 	if err := SetEnforcement(t.Texts["enforcement"], config); err != nil {
 		c.fail(err.Error(), "enforcement")
@@ -74,8 +74,8 @@ func (c *compiler) setConduct(config *core.RuleConfig, in Context) {
 		}
 	}
 	_, counts := t.Lists["count"]
-	if counts && in.NoCount != "" {
-		c.fail("count: "+in.NoCount, "count")
+	if counts && c.in.NoCount != "" {
+		c.fail("count: "+c.in.NoCount, "count")
 	} else if counts {
 		c.setCount(config)
 	}
@@ -218,9 +218,9 @@ func newCandidate(o *Object, algorithm core.Algorithm, maxDelay time.Duration) (
 	return limit, c.errors
 }
 
-// FieldOf says which field of a rule an error of core.NewLimits is about, and what is wrong with it: without the rule's name, which is
+// errorOf says which field of a rule an error of core.NewLimits is about, and what is wrong with it: without the rule's name, which is
 // in front of it.
-func FieldOf(err error, name string) *FieldError {
+func errorOf(err error, name string) *FieldError {
 	text := err.Error()
 	prefix := fmt.Sprintf("rule %q: ", name)
 	for strings.HasPrefix(text, prefix) {

@@ -20,7 +20,11 @@ type Rule struct {
 	Matcher *match.Matcher // nil: all requests
 	Excepts bool           // the matcher looks at the client's address
 	Parts   []Part         // of the key
+	Static  string         // the key, where it has no parts
 	Shadow  bool
+
+	// Covering asks a proxy's own matchers, besides Matcher, whether they cover a request; nil: there are none. It is the proxy's to set.
+	Covering func(r *http.Request) (bool, error)
 
 	Cost     int64         // where it is not taken from the request
 	CostFrom *match.Source // nil: it is Cost
@@ -31,7 +35,8 @@ type Rule struct {
 
 	tier      *match.Source // nil: no tiers
 	prefixes  match.Prefixes
-	masksIPv4 bool // so that IPv4 addresses do not stay as they are
+	masksIPv4 bool   // so that IPv4 addresses do not stay as they are
+	spec      string // what the key is made of, for the rule's identity
 }
 
 // Part is one part of a key.
@@ -50,17 +55,25 @@ type Context struct {
 	Name      string         // in place of the RuleText's, where it has none
 	Prefixes  match.Prefixes // of a rule that does not say any
 	NoCount   string         // why a rule cannot have count here, where the proxy does not see statuses; "": it can
+
+	// Where the proxy has a language of its own for what a key is made of, and for what tiers and cost are read from: nil elsewhere.
+	Template func(text string) (*Template, error)
+}
+
+// Template is what a text in a proxy's own language comes to.
+type Template struct {
+	Sources []match.Source // of a key
+	Static  string         // the key, where there are no sources
+	Own     bool           // the key's identity is the text, and not that of the list of sources
+	Source  match.Source   // the whole text, as one value
 }
 
 // compiler gathers what is wrong.
 type compiler struct {
 	text   *RuleText
 	rule   *Rule
+	in     Context
 	errors []*FieldError
-
-	parts  int // of the key
-	keyOf  func(values []string) string
-	tierOf func(value string) string
 }
 
 // fail notes an error of a field. The text begins with the field's name.
@@ -76,10 +89,8 @@ func Compile(t *RuleText, in Context) (*Rule, []*FieldError) {
 
 // compile is Compile, and fills in what the rule's limits are made of.
 func compile(t *RuleText, in Context, config *core.RuleConfig) (*Rule, []*FieldError) {
-	c := &compiler{text: t, rule: &Rule{Name: t.Name, Cost: 1}}
+	c := &compiler{text: t, in: in, rule: &Rule{Name: t.Name, Cost: 1}}
 	r := c.rule
-	c.keyOf = func(values []string) string { return KeyFor(r, values) }
-	c.tierOf = func(value string) string { return TierFor(r, value) }
 	if r.Name == "" {
 		r.Name = in.Name
 	}
@@ -88,15 +99,19 @@ func compile(t *RuleText, in Context, config *core.RuleConfig) (*Rule, []*FieldE
 	}
 	c.setMatcher()
 	c.setPrefixes(in.Prefixes)
-	c.setKey()
+	if in.Template == nil {
+		c.setKey()
+	} else {
+		c.setTemplate()
+	}
 	config.Namespace = in.Namespace
 	config.Name = r.Name
-	config.KeySpec = KeySpec(r.Parts, r.prefixes)
+	config.KeySpec = r.spec
 	more := c.setLimits(config)
 	c.setCandidate(config)
 	c.setCost(config, more)
 	c.setWords(config)
-	c.setConduct(config, in)
+	c.setConduct(config)
 	if len(c.errors) == 0 && config.Limit == nil && !hasLimit(more.Tiers) && !hasLimit(more.Overrides) {
 		c.checkEffect()
 	}
@@ -105,7 +120,7 @@ func compile(t *RuleText, in Context, config *core.RuleConfig) (*Rule, []*FieldE
 	}
 	limits, err := core.NewLimits(*config, more)
 	if err != nil {
-		c.errors = append(c.errors, FieldOf(err, r.Name))
+		c.errors = append(c.errors, errorOf(err, r.Name))
 		return nil, c.errors
 	}
 	if r.RejectMissing && len(limits.Rules()) == 0 {
@@ -176,10 +191,49 @@ func (c *compiler) setKey() {
 			c.fail(err.Error()+placeholderHint(text), "key", strconv.Itoa(i))
 			continue
 		}
-		kind, _, _ := strings.Cut(strings.TrimSpace(text), ":")
-		masked := kind == "client_ip" || kind == "remote_ip" || kind == "header"
-		c.rule.Parts = append(c.rule.Parts, Part{Source: source, Address: kind == "client_ip", Masked: masked})
+		kind := source.Kind()
+		c.rule.Parts = append(c.rule.Parts, Part{Source: source, Address: kind == "client_ip", Masked: isMasked(kind)})
 	}
+	c.rule.spec = keySpec(c.rule.Parts, c.rule.prefixes)
+}
+
+// isMasked reports whether what a source has may be an address, in any spelling.
+func isMasked(kind string) bool {
+	return kind == "client_ip" || kind == "remote_ip" || kind == "header"
+}
+
+// setTemplate reads the key in the proxy's own language.
+func (c *compiler) setTemplate() {
+	text := strings.Join(c.text.Lists["key"], " ")
+	made, err := c.in.Template(text)
+	if err != nil {
+		c.fail(fmt.Sprintf("key %q: %s", text, err.Error()), "key")
+		return
+	}
+	for _, source := range made.Sources {
+		kind := source.Kind()
+		c.rule.Parts = append(c.rule.Parts, Part{Source: source, Address: kind == "client_ip", Masked: kind == "custom" || isMasked(kind)})
+	}
+	c.rule.Static = made.Static
+	c.rule.spec = keySpec(c.rule.Parts, c.rule.prefixes)
+	if made.Own {
+		c.rule.spec = text + prefixSpec(c.rule.prefixes)
+	}
+}
+
+// source reads what one value is taken from. what says whose, for messages.
+func (c *compiler) source(text string) (match.Source, error) {
+	if c.in.Template == nil {
+		return match.ParseSource(text)
+	}
+	made, err := c.in.Template(text)
+	if err != nil {
+		return match.Source{}, fmt.Errorf("source %q: %w", text, err)
+	}
+	if len(made.Sources) == 0 {
+		return match.Source{}, fmt.Errorf("source %q: has no placeholder, so that it is the same for all; write one such as {http.auth.user.plan}", text)
+	}
+	return made.Source, nil
 }
 
 // placeholderHint says why a placeholder is not taken.
@@ -190,32 +244,45 @@ func placeholderHint(text string) string {
 	return "; placeholders are Caddy's alone: have request_header set a field to it, and take header:NAME"
 }
 
-// KeySpec returns what a key is made of, for the rule's identity. A prefix that leaves addresses whole is not said, nor is one
-// where the key has no address.
-func KeySpec(parts []Part, p match.Prefixes) string {
+// keySpec returns what a key is made of, for the rule's identity: the same for the same key in all proxies, whose defaults differ. So
+// where no part is an address by itself, the prefixes that most rules have are not said.
+func keySpec(parts []Part, p match.Prefixes) string {
 	spec := ""
 	masked := false
+	address := false
 	for i := range parts {
 		if i > 0 {
 			spec += " "
 		}
 		spec += parts[i].Source.String()
 		masked = masked || parts[i].Masked
+		address = address || isAddress(&parts[i])
 	}
+	if p.IPv4 == 0 { // which leaves addresses whole, too
+		p.IPv4 = Standard.IPv4
+	}
+	if !masked || !address && p == Standard {
+		return spec
+	}
+	return spec + prefixSpec(p)
+}
+
+// prefixSpec returns what a key's prefixes are, for the rule's identity; one that leaves addresses whole is not said.
+func prefixSpec(p match.Prefixes) string {
 	if p.IPv4 == 32 {
 		p.IPv4 = 0
 	}
 	if p.IPv6 == 128 {
 		p.IPv6 = 0
 	}
-	if masked && p.IPv4+p.IPv6 > 0 {
-		spec += " /" + strconv.Itoa(p.IPv4) + " /" + strconv.Itoa(p.IPv6)
+	if p.IPv4+p.IPv6 == 0 {
+		return ""
 	}
-	return spec
+	return " /" + strconv.Itoa(p.IPv4) + " /" + strconv.Itoa(p.IPv6)
 }
 
-// Spec returns what the rule's key is made of, as KeySpec has it: rules with the same have the same key for every request.
-func Spec(r *Rule) string { return KeySpec(r.Parts, r.prefixes) }
+// Spec returns what the rule's key is made of: rules with the same have the same key for every request.
+func Spec(r *Rule) string { return r.spec }
 
 // setLimits reads the rule's own limit into the configuration, and returns the others.
 func (c *compiler) setLimits(config *core.RuleConfig) core.MoreLimits {
@@ -251,9 +318,10 @@ func (c *compiler) setLimits(config *core.RuleConfig) core.MoreLimits {
 	if One(t, "tiers") != nil {
 		own, more.Tiers = c.tiers(own, hasOwn, common)
 	}
-	if len(t.Objects["overrides"]) > 0 && len(c.rule.Parts) > 0 && len(c.rule.Parts) >= len(t.Lists["key"]) { // of a key that is wrong nothing can be said
+	if len(t.Objects["overrides"]) > 0 && len(c.rule.Parts) == 0 && c.in.Template != nil && len(c.errors) == 0 {
+		c.fail(fmt.Sprintf("overrides: the key %q is the same for all, and has no other that could have a limit of its own", c.rule.Static), "overrides")
+	} else if len(t.Objects["overrides"]) > 0 && len(c.rule.Parts) > 0 && len(c.rule.Parts) >= len(t.Lists["key"]) { // of a key that is wrong nothing can be said
 		c.checkOverrides()
-		c.parts = len(c.rule.Parts)
 		more.Overrides = c.overrides(common)
 	}
 	config.Limit = own
@@ -291,7 +359,7 @@ func (c *compiler) checkOverrides() {
 					text += "; addresses that are not to be counted are written in match: except_ips"
 				}
 			} else if part.Masked {
-				text = OfOneAddress(values[j], c.rule.prefixes)
+				text = ofOneAddress(values[j], c.rule.prefixes)
 			}
 			if text != "" {
 				c.fail("overrides: "+text, "overrides", strconv.Itoa(i), "key")
@@ -301,8 +369,8 @@ func (c *compiler) checkOverrides() {
 	}
 }
 
-// OfOneAddress says why a limit for a single address cannot be: it shares its counter with all of its network. It is "" where that is not so.
-func OfOneAddress(address string, p match.Prefixes) string {
+// ofOneAddress says why a limit for a single address cannot be: it shares its counter with all of its network. It is "" where that is not so.
+func ofOneAddress(address string, p match.Prefixes) string {
 	network := p.Shared(address)
 	if network == "" {
 		return ""
@@ -391,12 +459,12 @@ func (c *compiler) setTier() {
 	if text == "" {
 		return
 	}
-	source, err := match.ParseSource(text)
+	source, err := c.source(text)
 	if err != nil {
 		c.fail("tiers: "+strings.Replace(err.Error(), "key ", "source ", 1)+placeholderHint(text), "tiers", "source")
 		return
 	}
-	kind, _, _ := strings.Cut(text, ":")
+	kind := source.Kind()
 	if kind == "static" {
 		c.fail("tiers: source "+strconv.Quote(text)+": is the same for all requests; write what their tier is read from, such as header:X-Plan", "tiers", "source")
 		return
@@ -413,8 +481,9 @@ func (c *compiler) setTier() {
 		}
 	}
 	c.rule.tier = &source
-	if kind, name, _ := strings.Cut(text, ":"); kind == "header" || kind == "cookie" || kind == "query" {
-		c.rule.Advice = append(c.rule.Advice, TierAdvice(kind, name))
+	if kind == "header" || kind == "cookie" || kind == "query" {
+		_, name, _ := strings.Cut(source.String(), ":")
+		c.rule.Advice = append(c.rule.Advice, fmt.Sprintf("tiers: the %s %s is what the client sends, so that it can choose its own limit; have the proxy set it to what it knows, or delete it from requests", kind, name))
 	}
 }
 
@@ -425,11 +494,6 @@ func (c *compiler) checkTierAddresses() {
 			c.fail(fmt.Sprintf("tiers: %q: must be an address, since the tier is one; overrides with a prefix beside them are for networks", tier.Name), "tiers", "limits", tier.Name)
 		}
 	}
-}
-
-// TierAdvice says what to heed where clients send the value that their limit is chosen by.
-func TierAdvice(kind, name string) string {
-	return fmt.Sprintf("tiers: the %s %s is what the client sends, so that it can choose its own limit; have the proxy set it to what it knows, or delete it from requests", kind, name)
 }
 
 // tiers reads the limits by tier, and returns the rule's own, which may be the one for any value, too.
@@ -444,7 +508,7 @@ func (c *compiler) tiers(own *core.Limit, hasOwn bool, common core.LimitConfig) 
 		limit := c.limit(common, tier.Value, name, "tiers", "limits", tier.Name)
 		value := tier.Name
 		if value != AnyTier {
-			value = c.tierOf(value)
+			value = TierFor(c.rule, value)
 		}
 		if _, twice := limits[value]; twice {
 			c.fail(name+": is there twice; keep one", "tiers", "limits", tier.Name)
@@ -479,8 +543,8 @@ func (c *compiler) overrides(common core.LimitConfig) map[string]*core.Limit {
 			c.fail("overrides: key: is missing; write the key whose limit it is", "overrides", place)
 			continue
 		}
-		if len(values) != c.parts {
-			c.fail(fmt.Sprintf("%s: has %d values, and the rule's key %d parts", name, len(values), c.parts), "overrides", place, "key")
+		if len(values) != len(c.rule.Parts) {
+			c.fail(fmt.Sprintf("%s: has %d values, and the rule's key %d parts", name, len(values), len(c.rule.Parts)), "overrides", place, "key")
 			continue
 		}
 		if o.Texts["limit"] == "" {
@@ -488,7 +552,7 @@ func (c *compiler) overrides(common core.LimitConfig) map[string]*core.Limit {
 			continue
 		}
 		limit := c.limit(common, o.Texts["limit"], name, "overrides", place, "limit")
-		key := c.keyOf(values)
+		key := KeyFor(c.rule, values)
 		if _, twice := limits[key]; twice {
 			c.fail(name+": is there twice; keep one", "overrides", place, "key")
 		}
@@ -516,6 +580,9 @@ func TierFor(r *Rule, value string) string {
 // KeyFor returns the key that requests have whose parts of it have these values, as overrides name them.
 func KeyFor(r *Rule, values []string) string {
 	spelt := make([]string, len(values))
+	if len(r.Parts) == 0 {
+		return r.Static
+	}
 	for i := range r.Parts {
 		one, err := spell(r, &r.Parts[i], values[i])
 		if err != nil {
@@ -548,8 +615,20 @@ func (c *compiler) setCost(config *core.RuleConfig, more core.MoreLimits) {
 	if text == "" || c.isAlone() {
 		return
 	}
+	if c.in.Template != nil && strings.HasPrefix(text, "{") {
+		made, err := c.in.Template(text)
+		if err == nil && len(made.Sources) != 1 {
+			err = fmt.Errorf("must be a whole number from 1 to %d, or one placeholder", core.MaxRequests)
+		}
+		if err != nil {
+			c.fail(fmt.Sprintf("cost %q: %s", text, err.Error()), "cost")
+			return
+		}
+		c.rule.CostFrom = &made.Source
+		return
+	}
 	kind, _, named := strings.Cut(text, ":")
-	if named && (kind == "header" || kind == "query" || kind == "cookie") {
+	if named && c.in.Template == nil && (kind == "header" || kind == "query" || kind == "cookie") {
 		source, err := match.ParseSource(text)
 		if err != nil {
 			c.fail(fmt.Sprintf("cost %q: write %s:NAME", c.text.Texts["cost"], kind), "cost")
@@ -559,7 +638,11 @@ func (c *compiler) setCost(config *core.RuleConfig, more core.MoreLimits) {
 	}
 	n, err := words.ParseCount(text, core.MaxRequests)
 	if err != nil {
-		c.fail("cost "+err.Error()+", or header:NAME, query:NAME or cookie:NAME that has one", "cost")
+		or := "header:NAME, query:NAME or cookie:NAME that has one"
+		if c.in.Template != nil {
+			or = "one placeholder"
+		}
+		c.fail("cost "+err.Error()+", or "+or, "cost")
 		return
 	}
 	smallest := smaller(nil, config.Limit)
@@ -655,14 +738,14 @@ func (c *compiler) duration(field string) time.Duration {
 	f := fieldOf(field)
 	d, err := time.ParseDuration(text)
 	if err != nil || int64(d) < f.Least || int64(d) > f.Most {
-		c.fail(fmt.Sprintf("%s %q: must be a duration from %s to %s", field, c.text.Texts[field], shortly(time.Duration(f.Least)), shortly(time.Duration(f.Most))), field)
+		c.fail(fmt.Sprintf("%s %q: must be a duration from %s to %s", field, c.text.Texts[field], Shortly(time.Duration(f.Least)), Shortly(time.Duration(f.Most))), field)
 		return 0
 	}
 	return d
 }
 
-// shortly writes 1h, not 1h0m0s.
-func shortly(d time.Duration) string {
+// Shortly writes 1h, not 1h0m0s.
+func Shortly(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
 		s = strings.TrimSuffix(s, "0s")
@@ -686,11 +769,11 @@ func NeedsAddress(r *Rule) bool {
 // OfAddress reports whether what the rule does depends on where the connection comes from.
 func OfAddress(r *Rule) bool {
 	for i := range r.Parts {
-		if r.Parts[i].Source.String() == "remote_ip" {
+		if r.Parts[i].Source.OfAddress() {
 			return true
 		}
 	}
-	return NeedsAddress(r) || r.tier != nil && r.tier.String() == "remote_ip"
+	return NeedsAddress(r) || r.tier != nil && r.tier.OfAddress()
 }
 
 // Plain reports whether all of the rule's requests cost 1 under one limit.
@@ -706,6 +789,9 @@ func Whole(r *Rule) bool {
 // KeyOf returns a request's key, and whether any part of it was missing. A key of one part is its value; of several, the values
 // with their lengths, so that no client can put together another's. buffer is for those, and may be nil. address is the client's.
 func KeyOf(rule *Rule, r *http.Request, address string, buffer []byte) (key string, missing bool) {
+	if len(rule.Parts) == 0 {
+		return rule.Static, false
+	}
 	if len(rule.Parts) == 1 {
 		key = ValueOf(rule, &rule.Parts[0], r, address)
 		missing = key == ""
@@ -728,6 +814,9 @@ func ValueOf(rule *Rule, part *Part, r *http.Request, address string) string {
 		value = part.Source.Value(r, address)
 	}
 	if part.Masked && (rule.masksIPv4 || strings.IndexByte(value, ':') >= 0) { // Mask leaves others as they are
+		if part.Address && rule.prefixes.IPv6 == 0 && !rule.masksIPv4 { // as a proxy writes it that has no prefix by default
+			return value
+		}
 		return rule.prefixes.Mask(value)
 	}
 	return value

@@ -245,7 +245,7 @@ func TestTheKeysSpecTellsWhatChangesKeys(t *testing.T) {
 		{nil, "32", "128", "client_ip"},
 		{nil, "24", "", "client_ip /24 /64"},
 		{[]string{"path"}, "24", "48", "path"},
-		{[]string{"header:x-user"}, "", "", "header:X-User /0 /64"},
+		{[]string{"header:x-user"}, "", "", "header:X-User"},
 		{[]string{"static:a b", "remote_ip"}, "", "", "static:a b remote_ip /0 /64"},
 	} {
 		if r := mustCompile(t, written{Key: c.key, IPv4Prefix: c.ipv4, IPv6Prefix: c.ipv6}); Spec(r) != c.want {

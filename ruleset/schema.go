@@ -160,8 +160,11 @@ func kindsOf(schema map[string][]Field) map[string]map[string]FieldKind {
 }
 
 // fieldOf returns a rule's field of that name; nil: there is none.
-func fieldOf(name string) *Field {
-	fields := Schema["rule"]
+func fieldOf(name string) *Field { return FieldOf("rule", name) }
+
+// FieldOf returns the field of that name of an object that the Schema has; nil: there is none.
+func FieldOf(object, name string) *Field {
+	fields := Schema[object]
 	for i := range fields {
 		if fields[i].Name == name {
 			return &fields[i]

@@ -42,21 +42,9 @@ func parseDuration(field, value string, least, most, standard time.Duration) (ti
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < least || d > most {
-		return 0, fmt.Errorf("%s %q: must be a duration from %s to %s", field, value, shortly(least), shortly(most))
+		return 0, fmt.Errorf("%s %q: must be a duration from %s to %s", field, value, ruleset.Shortly(least), ruleset.Shortly(most))
 	}
 	return d, nil
-}
-
-// shortly writes 1m, not 1m0s.
-func shortly(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
 }
 
 // trimmed returns a list without the spaces around its members: lists are often written "a, b".

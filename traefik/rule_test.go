@@ -260,7 +260,7 @@ func TestTheKeyIsPartOfTheIdentity(t *testing.T) {
 		{Rule{IPv4Prefix: "32", IPv6Prefix: "56"}, "client_ip /0 /56"},
 		{Rule{Key: []string{"path"}}, "path"},
 		{Rule{Key: []string{"path"}, IPv4Prefix: "24"}, "path"},
-		{Rule{Key: []string{"header:x-api-key"}}, "header:X-Api-Key /0 /64"},
+		{Rule{Key: []string{"header:x-api-key"}}, "header:X-Api-Key"},
 		{Rule{Key: []string{"client_ip", "header:x-a", "static:t"}, IPv4Prefix: "24"}, "client_ip header:X-A static:t /24 /64"},
 	}
 	for _, test := range tests {

@@ -1,0 +1,100 @@
+package ratelimit
+
+import (
+	"net/http"
+	"net/url"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/proxyweir/weir/ruleset"
+)
+
+// What a zone counts in has a name, which an update of Weir must not change: else every counter would start afresh.
+func TestAZoneCountsInThePlaceThatItAlwaysHas(t *testing.T) {
+	const limit = "n|z|sliding_window_counter/60000000us|"
+	for _, c := range []struct {
+		key        string
+		ipv4, ipv6 int
+		want       string
+	}{
+		{"", 0, 0, "client_ip"},
+		{"{http.vars.client_ip}", 0, 0, "client_ip"},
+		{"", 24, 0, "client_ip /24 /0"},
+		{"", 0, 64, "client_ip /0 /64"},
+		{"", 32, 128, "client_ip"},
+		{"all", 0, 0, "all"},
+		{"all", 0, 64, "all /0 /64"},
+		{`\{a}`, 0, 0, `\{a}`},
+		{"{http.auth.user.id}", 0, 0, "{http.auth.user.id}"},
+		{"{http.auth.user.id}", 24, 64, "{http.auth.user.id} /24 /64"},
+		{"{http.vars.client_ip} {http.auth.user.id}", 0, 0, "{http.vars.client_ip} {http.auth.user.id}"},
+		{"user-{http.request.header.X-User}", 0, 0, "user-{http.request.header.X-User}"},
+		{"2{http.request.host}", 0, 0, "2{http.request.host}"},
+		{"{http.request.hostport}", 0, 0, "{http.request.hostport}"},
+		{"{http.request.uri.path.dir}", 0, 0, "{http.request.uri.path.dir}"},
+		{"{http.request.orig_uri.path}", 0, 0, "{http.request.orig_uri.path}"},
+		{"{http.request.header.}", 0, 0, "{http.request.header.}"},
+	} {
+		zone := &Zone{Key: c.key, IPv4Prefix: c.ipv4, IPv6Prefix: c.ipv6, Requests: 5, Period: "1m"}
+		if got := identityOf(t, zone); got != limit+c.want {
+			t.Errorf("key %q /%d /%d: counts in %s, want %s", zone.Key, zone.IPv4Prefix, zone.IPv6Prefix, got, limit+c.want)
+		}
+	}
+	dialect := &Zone{MaxEvents: 5, Window: caddy.Duration(60e9)}
+	if got, want := identityOf(t, dialect), "n|z|sliding_window_log/60000000us|"; got != want {
+		t.Errorf("events in a window: count in %s, want %s", got, want)
+	}
+}
+
+func identityOf(t *testing.T, zone *Zone) string {
+	t.Helper()
+	if err := zone.compile("z", "n"); err != nil {
+		t.Fatal(err)
+	}
+	return zone.rule.Limits.Own().Identity()
+}
+
+// A key that means the same in Caddy and in Traefik is counted in the same place, and has the same value: so both can share a Redis.
+func TestAKeyOfTheSameMeaningIsTheSameInBothProxies(t *testing.T) {
+	r := newKeyRequest()
+	r.Method, r.Host, r.RemoteAddr = "pOST", "Shop.Example:8080", "192.0.2.9:4000"
+	r.URL = &url.URL{Path: "//A/./b", RawQuery: "a=1&a=2&b=%20x"}
+	r.Header = http.Header{"X-User": {"ann", "bob"}, "X-Addr": {"2001:DB8::0:1"}, "Cookie": {"id=7; id=8; ID=9"}}
+	for _, c := range []struct {
+		template   string
+		ipv6       int // prefix of the zone; the rule's is the default
+		sources    []string
+		want, spec string
+	}{
+		{"{http.request.header.X-User}", 0, []string{"header:X-User"}, "ann,bob", "header:X-User"},
+		{"{http.request.header.x-user}", 64, []string{"header:X-User"}, "ann,bob", "header:X-User"},
+		{"{http.request.header.X-Addr}", 64, []string{"header:x-addr"}, "2001:db8::/64", "header:X-Addr"},
+		{"{http.request.cookie.id}", 0, []string{"cookie:id"}, "7", "cookie:id"},
+		{"{http.request.uri.query.a}", 0, []string{"query:a"}, "1", "query:a"},
+		{"{http.request.host}", 0, []string{"host"}, "shop.example", "host"},
+		{"{http.request.method}", 0, []string{"method"}, "POST", "method"},
+		{"{http.request.uri.path}", 0, []string{"path"}, "/a/b", "path"},
+		{"{http.request.remote.host}", 64, []string{"remote_ip"}, "192.0.2.9", "remote_ip /0 /64"},
+		{"{http.vars.client_ip}", 64, []string{"client_ip"}, "192.0.2.1", "client_ip /0 /64"},
+		{"{http.vars.client_ip} {http.request.uri.path}", 64, []string{"client_ip", "path"}, "9:192.0.2.14:/a/b", "client_ip path /0 /64"},
+		{"{http.request.host}|{http.request.method}, {http.request.header.X-User}", 0, []string{"host", "method", "header:X-User"}, "12:shop.example4:POST7:ann,bob", "host method header:X-User"},
+	} {
+		zone := &Zone{Key: c.template, IPv6Prefix: c.ipv6, Requests: 5, Period: "1m"}
+		identity := identityOf(t, zone)
+		text := &ruleset.RuleText{Name: "z"}
+		ruleset.SetText(&text.Object, "limit", "5/1m")
+		ruleset.SetList(&text.Object, "key", c.sources)
+		rule, wrong := ruleset.Compile(text, ruleset.Context{Namespace: "n", Prefixes: ruleset.Standard})
+		if len(wrong) > 0 {
+			t.Fatal(wrong[0])
+		}
+		if other := rule.Limits.Own().Identity(); identity != other || ruleset.Spec(rule) != c.spec {
+			t.Errorf("%s counts in %s, and %v in %s; want %s", c.template, identity, c.sources, other, c.spec)
+		}
+		inCaddy, _ := ruleset.KeyOf(zone.rule, r, "192.0.2.1", nil)
+		inTraefik, _ := ruleset.KeyOf(rule, r, "192.0.2.1", nil)
+		if inCaddy != c.want || inTraefik != c.want {
+			t.Errorf("%s: key %q, in Traefik %q; want %q", c.template, inCaddy, inTraefik, c.want)
+		}
+	}
+}
