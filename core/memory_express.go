@@ -74,7 +74,7 @@ func Take(e *Express, key string) (remaining, reset, more int64) {
 }
 
 // Serve returns a handler that does what Take and Tell do, in one function, where the key is the client's IPv4 address as the
-// connection has it, all of it, and all fields are set. Requests that are allowed at once go to next. All others, of which
+// connection has it, all of it. Requests that are allowed at once go to next. All others, of which
 // nothing has been charged, and those of clients with IPv6 addresses, are left to rest.
 func Serve(e *Express, t *Told, next, rest http.Handler) http.Handler {
 	switch e.algorithm {

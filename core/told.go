@@ -11,7 +11,10 @@ import (
 type Told struct {
 	XRateLimit, IETF bool // which fields are set
 
-	All    bool     // all fields are set, as most want it; if not, only Tell knows which
+	// Ready is what remaining, reset and more must be below for the lists of numbers to have them; 0 where not all fields are set, as most
+	// want it: only Tell knows then which are.
+	Ready int64
+
 	Limit  []string // the value of X-RateLimit-Limit
 	Policy []string // the value of RateLimit-Policy
 	State  string   // how RateLimit begins
@@ -29,10 +32,9 @@ type Told struct {
 // MakeTold makes ready what clients are told of a rule, in those fields. Who answers them knows what is done after an earlier handler.
 func MakeTold(r *Rule, xRateLimit, ietf bool, after func(h http.Header, remaining, reset, more int64)) *Told {
 	tables.Do(makeTables)
-	return &Told{
+	t := &Told{
 		XRateLimit: xRateLimit,
 		IETF:       ietf,
-		All:        xRateLimit && ietf,
 		Limit:      []string{r.LimitText},
 		Policy:     []string{r.PolicyText},
 		State:      r.StateText,
@@ -41,39 +43,10 @@ func MakeTold(r *Rule, xRateLimit, ietf bool, after func(h http.Header, remainin
 		Ends:       numberEnds,
 		After:      after,
 	}
-}
-
-// The names of fields, as http.Header has them.
-const (
-	HeaderLimit     = "X-Ratelimit-Limit"
-	HeaderRemaining = "X-Ratelimit-Remaining"
-	HeaderReset     = "X-Ratelimit-Reset"
-	HeaderRateLimit = "Ratelimit"
-	HeaderPolicy    = "Ratelimit-Policy"
-)
-
-// Tell sets the fields for a request that the rule has allowed at once, in the fields that are wanted. reset, until the quota is whole, and
-// more, until there is more of it, are in seconds, rounded up; where more is 0 it is not said.
-// Values that are the same for many responses are shared between them: nobody may change one in place.
-func Tell(t *Told, h http.Header, remaining, reset, more int64) {
-	var left string
-	if len(h) > 1 && (h[HeaderRemaining] != nil || h[HeaderRateLimit] != nil || h[HeaderPolicy] != nil) {
-		t.After(h, remaining, reset, more)
-		return
+	if xRateLimit && ietf {
+		t.Ready = tabled
 	}
-	left = strconv.FormatInt(remaining, 10)
-	if t.XRateLimit {
-		h[HeaderLimit] = t.Limit
-		h[HeaderRemaining] = []string{left}
-		h[HeaderReset] = []string{strconv.FormatInt(reset, 10)}
-	}
-	if t.IETF {
-		if more > 0 {
-			left += ";t=" + strconv.FormatInt(more, 10)
-		}
-		h[HeaderRateLimit] = []string{t.State + left}
-		h[HeaderPolicy] = t.Policy
-	}
+	return t
 }
 
 // tabled is how many numbers stand ready: the seconds of two hours, and as many units.
@@ -94,7 +67,7 @@ func makeTables() {
 	for i := range numberTexts {
 		numberTexts[i] = strconv.Itoa(i)
 		numberValues[i] = numberTexts[i : i+1 : i+1]
-		numberEnds[i] = ";t=" + numberTexts[i]
+		numberEnds[i] = MoreText + numberTexts[i]
 	}
 	numberEnds[0] = ""
 }

@@ -5,17 +5,15 @@ import (
 	"fmt"
 	"hash/maphash"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/proxyweir/weir/core"
 )
 
-// express is the way of a request under one rule that costs 1, as most are, in as few steps as it can have: a handler for
-// interpreted programs, which pay for each of them. Key, decision and header fields are in one function, and what is rare is left to
-// others.
+// express is the way of a request under one rule that costs 1, as most are, in as few steps as it can have: for interpreted
+// programs, which pay for each of them. Its handlers have key, decision and header fields in one function, and leave what is rare to
+// others: tools/flatten writes them.
 type express struct {
 	store   *Store
 	rule    *core.Rule
@@ -30,14 +28,10 @@ type express struct {
 	salt    uint64
 	terms   uint64
 	quota   int64
-	tabled  int64 // what is below has a text in told
 	keys    Keyer
-	direct  bool
 	told    *core.Told
 	next    http.Handler
 	rest    Rest
-
-	indirect *express // the same, of which all keys are made by keys
 }
 
 // ServeConfig is what Serve makes a handler of.
@@ -50,6 +44,9 @@ type ServeConfig struct {
 
 	Next http.Handler // where requests go that are allowed at once
 	Rest Rest         // sees to all others
+
+	// Watch, unless it is nil, counts and times. What is left to the Rest has not been counted; it has been timed, if it comes to Conclude.
+	Watch *core.Watch
 }
 
 // Keyer makes the keys of requests.
@@ -91,119 +88,37 @@ func Serve(s *Store, r *core.Rule, c ServeConfig) http.Handler {
 		terms:   o.terms,
 		quota:   r.Limit().Quota(),
 		keys:    c.Keys,
-		direct:  c.Direct,
 		told:    c.Told,
 		next:    c.Next,
 		rest:    c.Rest,
-		tabled:  int64(len(c.Told.Values)),
 	}
 	for i := range s.memo.shards {
 		e.shards = append(e.shards, &s.memo.shards[i])
-	}
-	if !c.Told.All {
-		e.tabled = 0
 	}
 	script := s.scripts[r.Limit().Algorithm()]
 	e.calls = &sync.Pool{New: func() interface{} {
 		return &Call{Script: script, Keys: make([]string, 1), Args: []string{o.charge}, Constant: true}
 	}}
-	if e.direct {
-		indirect := *e
-		indirect.direct = false
-		e.indirect = &indirect
-	}
-	return e
+	return wayOf(e, c.Direct, c.Watch)
 }
 
-// ServeHTTP implements http.Handler. It is written for the interpreter: a variable that is declared before it is set is made once;
-// each call of a function makes all that is in it.
-func (e *express) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var (
-		key              string
-		i                int
-		hash             uint64
-		now              int64
-		shard            *memoShard
-		k                *known
-		name             string
-		call             *Call
-		err              error
-		remaining, reset int64
-		more             int64
-		h                http.Header
-		t                *core.Told
-	)
-	key = r.RemoteAddr
-	if e.direct {
-		i = strings.IndexByte(key, ':')
-		if i > 0 {
-			key = key[:i] // of an IPv6 address what decideSeldom sees to
+// wayOf returns the handler of an express way. watch is nil where nobody watches.
+func wayOf(e *express, direct bool, watch *core.Watch) http.Handler {
+	if watch == nil {
+		if direct {
+			return &byAddress{express: e, byKey: &byKey{express: e}}
 		}
-	} else {
-		key = e.keys.Key(r)
+		return &byKey{express: e}
 	}
-	hash = maphash.String(e.seed, key) ^ e.salt
-	shard = e.shards[hash%memoShards]
-	shard.mu.Lock()
-	k = shard.young[hash]
-	if k == nil || k.name == "" || e.trouble.Load() != 0 {
-		shard.mu.Unlock()
-		decideSeldom(e, w, r, key, hash)
-		return
+	if direct {
+		return newByAddressWatched(e, watch, newByKeyWatched(e, watch))
 	}
-	name = k.name
-	shard.mu.Unlock()
-	if e.clock == nil {
-		now = int64(time.Since(started) / time.Microsecond)
-	} else {
-		now = e.clock()
-	}
-	call = e.calls.Get().(*Call)
-	call.Keys[0] = name
-	err = e.conn.Run(call)
-	if err != nil || len(call.Reply) != 4 {
-		settle(e, w, r, key, call, hash, now, err)
-		return
-	}
-	remaining = call.Reply[0]
-	reset = call.Reply[2]
-	more = call.Reply[3]
-	if remaining|reset|more < 0 || call.Reply[1] != 0 || remaining > e.quota || reset > longest || more > reset {
-		settle(e, w, r, key, call, hash, now, nil)
-		return
-	}
-	e.calls.Put(call)
-	shard.mu.Lock()
-	k.at = now
-	k.resetAt = now + reset
-	k.moreAt = 0
-	k.limit = e.quota
-	k.remaining = remaining
-	shard.mu.Unlock()
-	reset = (reset + 999_999) / 1_000_000
-	more = (more + 999_999) / 1_000_000
-	h = w.Header()
-	t = e.told
-	if len(h) > 1 || remaining|reset >= e.tabled { // one field stands in each of Traefik's responses
-		core.Tell(t, h, remaining, reset, more)
-	} else {
-		h[core.HeaderLimit] = t.Limit
-		h[core.HeaderRemaining] = t.Values[remaining]
-		h[core.HeaderReset] = t.Values[reset]
-		h[core.HeaderRateLimit] = []string{t.State + t.Numbers[remaining] + t.Ends[more]}
-		h[core.HeaderPolicy] = t.Policy
-	}
-	e.next.ServeHTTP(w, r)
+	return newByKeyWatched(e, watch)
 }
 
 // decideSeldom goes the way of all, with a key of which little is known or that is rejected, and notes what its next
-// request needs. A client's IPv6 address has not been made a key yet. Where a part of the key is missing or the server has
-// failed it leaves the request to others.
+// request needs. Where a part of the key is missing or the server has failed it leaves the request to others.
 func decideSeldom(e *express, w http.ResponseWriter, r *http.Request, key string, hash uint64) {
-	if key != "" && key[0] == '[' && e.direct {
-		e.indirect.ServeHTTP(w, r)
-		return
-	}
 	if key == "" || e.trouble.Load() != 0 {
 		e.rest.ServeHTTP(w, r)
 		return

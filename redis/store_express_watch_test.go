@@ -23,9 +23,10 @@ func TestAWatchedExpressWayDecidesTheSameAndCounts(t *testing.T) {
 		Aside: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { aside++ }),
 	}
 	next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { other.passed = true })
-	other.handler = ServeWatched(watched.store, other.rule, ServeConfig{
+	other.handler = Serve(watched.store, other.rule, ServeConfig{
 		Direct: true, Keys: &masked{}, Told: answer.NewTold(other.rule, answer.Fields{XRateLimit: true, IETF: true}), Next: next, Rest: other,
-	}, watch)
+		Watch: watch,
+	})
 	replies := [][]int64{told(1), told(2), told(2), denied(), {-1, 2 * second, 3 * second, 0}, {1, second, 2 * second, second}, {1, 0, -1, 0}}
 	passed := int64(0)
 	for i := 0; i < 1000; i++ {

@@ -2,45 +2,83 @@ package traefik
 
 import (
 	"net/http"
-	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/ruleset"
 )
 
 // express returns the handler of a router: where the middleware has one rule, as most have, one that is quick for the interpreter,
-// and leaves to h what it does not do.
+// and leaves to h what it does not do. Interpreted, a handler in front of another costs several times what the lines do that are more:
+// so tools/flatten writes those of a middleware that counts, or answers for paths of its own, a second time, and others pay nothing for it.
 func express(h *handler) http.Handler {
-	e := h.engine
-	if e.counts || e.watching.asides() {
-		return watched(h)
-	}
-	r := onlyPlain(e)
-	if r == nil {
-		return h
-	}
-	told := answer.NewTold(r.only, e.fields)
-	direct := ruleset.Whole(r.ruled) && e.addressing.direct()
 	var quick http.Handler
-	if e.shared != nil {
-		quick = redis.Serve(e.shared.store, r.only, redis.ServeConfig{Told: told, Keys: &keyer{engine: e, rule: r}, Direct: direct, Next: h.next, Rest: h})
-	} else if way := core.NewExpress(e.memory, r.only); way != nil {
-		byKey := &keyed{way: way, told: told, engine: e, rule: r, next: h.next, rest: h}
-		quick = byKey
-		if direct && told.All {
-			quick = core.Serve(way, told, h.next, &undirected{byKey: byKey, rest: h})
-		}
+	e := h.engine
+	r := onlyPlain(e)
+	watch := watchOf(e, r)
+	if r != nil {
+		quick = quickWay(h, r, watch)
 	}
 	if quick == nil {
-		return h
+		if watch == nil {
+			return h
+		}
+		return newAllWatched(h, watch)
 	}
-	if r.ruled.Matcher != nil {
-		return &gate{engine: e, matcher: r.ruled.Matcher, excepts: r.ruled.Excepts, covered: quick, next: h.next}
+	if r.ruled.Matcher == nil {
+		return quick
 	}
-	return quick
+	if watch == nil {
+		return newGate(h, r, quick)
+	}
+	return newGateWatched(h, r, quick, watch)
+}
+
+// watchOf returns what is done beside deciding, of which r is the only rule (nil: there are several); nil: nothing.
+func watchOf(e *engine, r *rule) *core.Watch {
+	var none *core.Watch
+	if !e.counts && !e.watching.asides() {
+		return none
+	}
+	watch := &core.Watch{Allowed: new(int64), Durations: e.durations(), Aside: &aside{engine: e}, Path: e.watching.metrics, Other: e.watching.status}
+	if !e.counts {
+		watch.Durations = core.NewDurations() // which nobody reads
+	} else if r != nil {
+		watch.Allowed = e.fixed.meters[r.ruled.Name].allowed
+	}
+	return watch
+}
+
+// quickWay returns the express way of a rule; nil: it has none.
+func quickWay(h *handler, r *rule, watch *core.Watch) http.Handler {
+	var none http.Handler
+	e := h.engine
+	told := answer.NewTold(r.only, e.fields)
+	direct := ruleset.Whole(r.ruled) && e.addressing.direct()
+	if e.shared != nil {
+		return redis.Serve(e.shared.store, r.only, redis.ServeConfig{
+			Told: told, Keys: &keyer{engine: e, rule: r}, Direct: direct, Next: h.next, Rest: h, Watch: watch,
+		})
+	}
+	way := core.NewExpress(e.memory, r.only)
+	if way == nil {
+		return none
+	}
+	if watch == nil {
+		byKey := newKeyed(h, r, way, told)
+		if direct {
+			return core.Serve(way, told, h.next, &undirected{byKey: byKey, rest: h})
+		}
+		return byKey
+	}
+	byKey := newKeyedWatched(h, r, way, told, watch)
+	if direct {
+		return core.ServeWatched(way, told, watch, h.next, &undirectedWatched{byKey: byKey, rest: h})
+	}
+	return byKey
 }
 
 // onlyPlain returns the rule of a middleware that has only one, which does nothing but reject; nil: it is not so.
@@ -55,87 +93,20 @@ func onlyPlain(e *engine) *rule {
 	return r
 }
 
-// gate lets those requests pass by that the only rule does not cover.
-type gate struct {
-	engine        *engine
-	matcher       *match.Matcher
-	excepts       bool // the matcher looks at the client's address
-	covered, next http.Handler
-}
-
-// ServeHTTP implements http.Handler.
-func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	address := ""
-	if g.excepts {
-		address = clientAddress(&g.engine.addressing, r)
-		if address == "" || g.engine.unsaid {
-			noteAddress(g.engine, r, address)
-		}
+// serveKeyedTimed is keyedWatched.ServeHTTP for the decisions that are timed.
+func serveKeyedTimed(k *keyedWatched, w http.ResponseWriter, r *http.Request) {
+	begun := time.Now()
+	key := keyOf(k.engine, k.rule, r)
+	remaining, reset, more := int64(-1), int64(0), int64(0)
+	if key != "" {
+		remaining, reset, more = core.Take(k.way, key)
 	}
-	if g.matcher.Covers(r, address) {
-		g.covered.ServeHTTP(w, r)
-		return
-	}
-	g.next.ServeHTTP(w, r)
-}
-
-// undirected has what core.Serve does not do: requests of clients with IPv6 addresses, and what is rare, such as those that
-// are rejected.
-type undirected struct {
-	byKey *keyed
-	rest  *handler
-}
-
-// ServeHTTP implements http.Handler.
-func (u *undirected) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var (
-		i int
-		q *inquiry
-		e *engine
-	)
-	i = strings.IndexByte(r.RemoteAddr, ':')
-	if i <= 0 || r.RemoteAddr[0] == '[' {
-		serveByKey(u.byKey, w, r)
-		return
-	}
-	e = u.rest.engine
-	if e.unsaid && len(r.Header[forwardedFor]) > 0 {
-		noteAddress(e, r, r.RemoteAddr)
-	}
-	q = inquiries.Get().(*inquiry)
-	q.checks = append(q.checks, core.Check{Rule: u.byKey.rule.only, Key: r.RemoteAddr[:i], Cost: 1})
-	goOn(u.rest, w, r, q, e.limiter.Decide(q.checks, false, &q.verdict))
-}
-
-// keyed goes the express way of a rule in memory, by any key.
-type keyed struct {
-	way    *core.Express
-	told   *core.Told
-	engine *engine
-	rule   *rule
-	next   http.Handler
-	rest   *handler
-}
-
-// ServeHTTP implements http.Handler.
-func (k *keyed) ServeHTTP(w http.ResponseWriter, r *http.Request) { serveByKey(k, w, r) }
-
-func serveByKey(k *keyed, w http.ResponseWriter, r *http.Request) {
-	var (
-		key              string
-		remaining, reset int64
-		more             int64
-	)
-	key = keyOf(k.engine, k.rule, r)
-	if key == "" {
-		serve(k.rest, w, r)
-		return
-	}
-	remaining, reset, more = core.Take(k.way, key)
 	if remaining < 0 {
 		serve(k.rest, w, r)
 		return
 	}
+	core.Observe(k.durations, time.Since(begun))
+	atomic.AddInt64(k.allowed, 1)
 	core.Tell(k.told, w.Header(), remaining, (reset+999_999)/1_000_000, (more+999_999)/1_000_000)
 	k.next.ServeHTTP(w, r)
 }
