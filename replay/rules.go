@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/front"
 	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/ruleset"
 )
@@ -18,6 +19,7 @@ type Rules struct {
 	set    *ruleset.Set
 	texts  []*ruleset.RuleText // of set.Rules
 	asks   []asking            // of set.Rules
+	alone  []*front.Set        // each of set.Rules, which is known to cover what it is asked for
 	mayNot []int               // places of the rules of which a line may not say whether they cover it
 	fields *fieldTable
 }
@@ -42,6 +44,9 @@ func newRules(files []*ruleset.File, fields *fieldTable) (*Rules, error) {
 			if len(a.match) > 0 {
 				s.mayNot = append(s.mayNot, len(s.asks))
 			}
+			rule := front.NewRule(set.Rules[len(s.texts)])
+			rule.Matcher = nil
+			s.alone = append(s.alone, front.NewSet([]*front.Rule{rule}, nil, nil, nil, nil))
 			s.texts = append(s.texts, text)
 			s.asks = append(s.asks, a)
 		}
@@ -80,7 +85,7 @@ type sorter struct {
 	lacks   []lack // of fields, in the line; -1: not looked yet
 	places  []int
 	begun   int // how many checks of other requests there are in the list
-	key     []byte
+	inquiry front.Inquiry
 	request http.Request
 	url     url.URL
 	header  http.Header
@@ -157,7 +162,7 @@ func (s *sorter) worst(places []int, e *entry) (field int32, how lack) {
 	return field, how
 }
 
-// sort appends the checks of the request that was taken to list, and their keys to keys. It does what the proxies' handlers do.
+// sort appends the checks of the request that was taken to list, and their keys to keys.
 func (s *sorter) sort(rules *Rules, e *entry, list []check, keys []byte) ([]check, []byte) {
 	s.begun = len(list)
 	r := &s.request
@@ -188,24 +193,20 @@ const longestKey = 1024
 
 // ask appends the check of a rule that covers the request.
 func (s *sorter) ask(rules *Rules, i int, e *entry, list []check, keys []byte) ([]check, []byte) {
-	rule := rules.set.Rules[i]
 	field, how := s.worst(rules.asks[i].rest, e)
 	if how > doubtful {
 		return append(list, check{rule: int32(i), field: field, lack: how}), keys
 	}
-	key, missing := ruleset.KeyOf(rule, &s.request, e.client, s.key)
-	cost := ruleset.CostOf(rule, &s.request, e.client)
-	limit := ruleset.LimitOf(rule, &s.request, e.client, key)
-	if missing && rule.RejectMissing {
-		cost = core.Unaffordable
-		limit = rule.Limits.Rejecting(limit)
+	q := &s.inquiry
+	q.Checks = q.Checks[:0]
+	_ = front.Assemble(rules.alone[i], q, &s.request, e.client) // which fails only by a proxy's own matchers
+	if len(q.Checks) == 0 {
+		if how == known {
+			return list, keys
+		}
+		return append(list, check{rule: int32(i), field: field, lack: how}), keys
 	}
-	if missing && rule.SkipMissing {
-		limit = nil
-	}
-	if limit == nil && how == known {
-		return list, keys
-	}
+	limit, key, cost := q.Checks[0].Rule, q.Checks[0].Key, q.Checks[0].Cost
 	if len(key) > longestKey {
 		sum := sha256.Sum256([]byte(key))
 		key = "~" + hex.EncodeToString(sum[:])

@@ -192,7 +192,7 @@ func TestNoMoreThanMaxWaitingWait(t *testing.T) {
 		t.Errorf("%d and %d", first, second)
 	}
 	// Nothing that they had reserved is left: neither the turns nor the places among those under way.
-	rules := s.newest("m@file").inForce().rules[0].ruled.Limits.Own()
+	rules := s.newest("m@file").inForce().rules[0].Ruled.Limits.Own()
 	if rules.Patience("192.0.2.1") == 0 {
 		t.Error("as many still wait as may")
 	}

@@ -62,13 +62,13 @@ func TestTheConductIsWrittenAsProvidersHaveIt(t *testing.T) {
 		if text.Lists["count"] != nil || len(text.Lists["penalty"]) == 0 || len(text.Objects["candidate"]) != 1 {
 			t.Errorf("%+v: %+v", r, text)
 		}
-		own := newStage(t).made(&Config{Rule: r}, "m@file").fixed.rules[0].ruled.Limits.Own()
+		own := newStage(t).made(&Config{Rule: r}, "m@file").fixed.rules[0].Ruled.Limits.Own()
 		beside := own.Beside()
 		if len(beside) != 2 || !beside[0].IsCandidate() || beside[0].Limit().String() != "50/1m token_bucket burst 9" || beside[1].Limit().String() != "concurrency 5" {
 			t.Errorf("%+v: %v", r, beside)
 		}
 	}
-	waiting := newStage(t).made(&Config{Rule: Rule{Limit: "100/day", OnLimit: "delay", MaxDelay: "3s", MaxWaiting: "9"}}, "m@file").fixed.rules[0].ruled.Limits.Own().Limit()
+	waiting := newStage(t).made(&Config{Rule: Rule{Limit: "100/day", OnLimit: "delay", MaxDelay: "3s", MaxWaiting: "9"}}, "m@file").fixed.rules[0].Ruled.Limits.Own().Limit()
 	if !waiting.Delays() || waiting.MaxDelay() != 3_000_000 {
 		t.Errorf("%v, %d µs", waiting.Delays(), waiting.MaxDelay())
 	}
@@ -82,7 +82,7 @@ func TestConcurrencyAloneHasASourceCriterion(t *testing.T) {
 		{Rule: Rule{Concurrency: "5"}, SourceCriterion: object{"requestHost": true}, Average: "0"},
 	} {
 		s := newStage(t)
-		own := s.made(&c, "m@file").fixed.rules[0].ruled.Limits.Own()
+		own := s.made(&c, "m@file").fixed.rules[0].Ruled.Limits.Own()
 		if own == nil || !own.Limit().InFlight() || own.Limit().Requests() != 5 || !strings.HasSuffix(own.Identity(), "|host") {
 			t.Errorf("%+v: %v", c, own)
 		}
@@ -90,7 +90,7 @@ func TestConcurrencyAloneHasASourceCriterion(t *testing.T) {
 			t.Errorf("%+v: %s", c, s.log)
 		}
 	}
-	beside := newStage(t).made(&Config{Rule: Rule{Concurrency: "5"}, Average: "10"}, "m@file").fixed.rules[0].ruled.Limits.Own()
+	beside := newStage(t).made(&Config{Rule: Rule{Concurrency: "5"}, Average: "10"}, "m@file").fixed.rules[0].Ruled.Limits.Own()
 	if beside.Limit().Algorithm() != core.TokenBucket || len(beside.Beside()) != 1 {
 		t.Errorf("%v, beside it %v", beside.Limit(), beside.Beside())
 	}
@@ -110,7 +110,7 @@ func TestCountInARuleFileIsRefusedWithItsPlace(t *testing.T) {
 		}
 	}
 	f := newFiled(t, `{"rules": [{"name": "a", "limit": "5/1m", "enforcement": "soft 20% 30s", "penalty": ["1m"], "concurrency": 5, "candidate": {"limit": "6/1m"}}]}`, &Config{})
-	if got := len(f.newest("m@file").inForce().rules[0].ruled.Limits.Own().Beside()); got != 2 {
+	if got := len(f.newest("m@file").inForce().rules[0].Ruled.Limits.Own().Beside()); got != 2 {
 		t.Errorf("%d rules are beside that of the file", got)
 	}
 }

@@ -2,31 +2,21 @@ package traefik
 
 import (
 	"fmt"
-	"net/http"
 	"reflect"
 	"strings"
 
-	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/front"
 	"github.com/proxyweir/weir/match"
-	"github.com/proxyweir/weir/ruleset"
 )
-
-// descriptor says how a request becomes one descriptor.
-type descriptor []descriptorEntry
-
-type descriptorEntry struct {
-	key    string
-	source match.Source
-}
 
 // newDescriptors reads the descriptors of a configuration. Each is an object with a list of entries, or that list itself, where
 // Traefik's provider can carry it.
-func newDescriptors(value interface{}) ([]descriptor, error) {
+func newDescriptors(value interface{}) ([]front.Descriptor, error) {
 	list, err := listOf("descriptors", value)
 	if err != nil {
 		return nil, err
 	}
-	descriptors := make([]descriptor, 0, len(list))
+	descriptors := make([]front.Descriptor, 0, len(list))
 	for i := range list {
 		field := fmt.Sprintf("descriptors[%d]", i)
 		entries := list[i]
@@ -51,7 +41,7 @@ func newDescriptors(value interface{}) ([]descriptor, error) {
 }
 
 // newDescriptor reads the entries of a descriptor.
-func newDescriptor(field string, value interface{}) (descriptor, error) {
+func newDescriptor(field string, value interface{}) (front.Descriptor, error) {
 	list, err := listOf(field, value)
 	if err != nil {
 		return nil, err
@@ -59,7 +49,7 @@ func newDescriptor(field string, value interface{}) (descriptor, error) {
 	if len(list) == 0 {
 		return nil, fmt.Errorf("%s: is empty; write a list such as [{key: path, source: path}]", field)
 	}
-	one := make(descriptor, 0, len(list))
+	one := make(front.Descriptor, 0, len(list))
 	for i := range list {
 		in := fmt.Sprintf("%s[%d]", field, i)
 		var entry DescriptorEntry
@@ -76,7 +66,7 @@ func newDescriptor(field string, value interface{}) (descriptor, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: source %s", in, strings.TrimPrefix(err.Error(), "key "))
 		}
-		one = append(one, descriptorEntry{key: entry.Key, source: source})
+		one = append(one, front.DescriptorEntry{Key: entry.Key, Source: source})
 	}
 	return one, nil
 }
@@ -94,43 +84,4 @@ func hasMember(value interface{}, name string) bool {
 		}
 	}
 	return false
-}
-
-func descriptorsNeedAddress(descriptors []descriptor) bool {
-	for _, one := range descriptors {
-		for i := range one {
-			if one[i].source.String() == "client_ip" {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// describe adds a check for each limit that the descriptors of a request come under. One of which the request lacks a value is left
-// out, as in Envoy.
-func describe(e *engine, domain *ruleset.Domain, q *inquiry, r *http.Request, address string) {
-	if q.lookup == nil {
-		q.lookup = &ruleset.Lookup{}
-	}
-	lookup := q.lookup
-	lookup.Begin()
-	for _, one := range e.descriptors {
-		q.entries = q.entries[:0]
-		for i := range one {
-			value := one[i].source.Value(r, address)
-			if value == "" {
-				break
-			}
-			q.entries = append(q.entries, ruleset.Entry{Key: one[i].key, Value: value})
-		}
-		if len(q.entries) == len(one) {
-			lookup.Add(domain, q.entries)
-		}
-	}
-	lookup.Finish()
-	for i := range lookup.Found {
-		f := &lookup.Found[i]
-		q.checks = append(q.checks, core.Check{Rule: f.Rule, Key: f.Key, Cost: f.Cost})
-	}
 }

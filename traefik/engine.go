@@ -11,6 +11,7 @@ import (
 
 	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/front"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/ruleset"
 	"github.com/proxyweir/weir/words"
@@ -29,14 +30,14 @@ type engine struct {
 	unsaid     bool // which address is the client's was not said
 	named      bool // the namespace is configured
 
-	own      []*rule // of the configuration
+	own      []*front.Rule // of the configuration
 	ownNames map[string]bool
 
 	fixed       *ruleSet     // all rules; nil where there are files
 	changing    atomic.Value // where there are files: *ruleSet
 	files       *ruleFiles   // nil: none
 	domain      string       // the one that descriptors are looked up in; "": the only one
-	descriptors []descriptor
+	descriptors []front.Descriptor
 
 	counts   bool   // the rules have metrics
 	turn     *int64 // decisions that were begun on the way of all
@@ -122,7 +123,7 @@ func (e *engine) setOwn(c *Config, criterion *SourceCriterion, name string) erro
 	}
 	e.ownNames = make(map[string]bool)
 	for _, r := range rules {
-		e.own = append(e.own, newRule(r))
+		e.own = append(e.own, front.NewRule(r))
 		e.ownNames[r.Name] = true
 		if text := exempted(e, r); text != "" {
 			e.advice = append(e.advice, text)
@@ -141,7 +142,7 @@ func (e *engine) setOwn(c *Config, criterion *SourceCriterion, name string) erro
 func (e *engine) ownCore() []*core.Rule {
 	var rules []*core.Rule
 	for _, r := range e.own {
-		rules = append(rules, r.ruled.Limits.Rules()...)
+		rules = append(rules, r.Ruled.Limits.Rules()...)
 	}
 	return rules
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/front"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/ruleset"
 )
@@ -28,7 +29,7 @@ func express(h *handler) http.Handler {
 		}
 		return newAllWatched(h, watch)
 	}
-	if r.ruled.Matcher == nil {
+	if r.Ruled.Matcher == nil {
 		return quick
 	}
 	if watch == nil {
@@ -38,7 +39,7 @@ func express(h *handler) http.Handler {
 }
 
 // watchOf returns what is done beside deciding, of which r is the only rule (nil: there are several); nil: nothing.
-func watchOf(e *engine, r *rule) *core.Watch {
+func watchOf(e *engine, r *front.Rule) *core.Watch {
 	var none *core.Watch
 	if !e.counts && !e.watching.asides() {
 		return none
@@ -47,23 +48,23 @@ func watchOf(e *engine, r *rule) *core.Watch {
 	if !e.counts {
 		watch.Durations = core.NewDurations() // which nobody reads
 	} else if r != nil {
-		watch.Allowed = e.fixed.meters[r.ruled.Name].allowed
+		watch.Allowed = e.fixed.meters[r.Ruled.Name].allowed
 	}
 	return watch
 }
 
 // quickWay returns the express way of a rule; nil: it has none.
-func quickWay(h *handler, r *rule, watch *core.Watch) http.Handler {
+func quickWay(h *handler, r *front.Rule, watch *core.Watch) http.Handler {
 	var none http.Handler
 	e := h.engine
-	told := answer.NewTold(r.only, e.fields)
-	direct := ruleset.Whole(r.ruled) && e.addressing.direct()
+	told := answer.NewTold(r.Only, e.fields)
+	direct := ruleset.Whole(r.Ruled) && e.addressing.direct()
 	if e.shared != nil {
-		return redis.Serve(e.shared.store, r.only, redis.ServeConfig{
+		return redis.Serve(e.shared.store, r.Only, redis.ServeConfig{
 			Told: told, Keys: &keyer{engine: e, rule: r}, Direct: direct, Next: h.next, Rest: h, Watch: watch,
 		})
 	}
-	way := core.NewExpress(e.memory, r.only)
+	way := core.NewExpress(e.memory, r.Only)
 	if way == nil {
 		return none
 	}
@@ -82,12 +83,12 @@ func quickWay(h *handler, r *rule, watch *core.Watch) http.Handler {
 }
 
 // onlyPlain returns the rule of a middleware that has only one, which does nothing but reject; nil: it is not so.
-func onlyPlain(e *engine) *rule {
+func onlyPlain(e *engine) *front.Rule {
 	if e.fixed == nil || len(e.fixed.rules) != 1 {
 		return nil
 	}
 	r := e.fixed.rules[0]
-	if r.ruled.Shadow || r.beside || !ruleset.Plain(r.ruled) || r.only.HasConduct() {
+	if r.Ruled.Shadow || r.Beside || !ruleset.Plain(r.Ruled) || r.Only.HasConduct() {
 		return nil
 	}
 	return r
@@ -114,22 +115,22 @@ func serveKeyedTimed(k *keyedWatched, w http.ResponseWriter, r *http.Request) {
 // keyer makes the keys of one rule for redis.Serve.
 type keyer struct {
 	engine *engine
-	rule   *rule
+	rule   *front.Rule
 }
 
 // Key implements redis.Keyer.
 func (k *keyer) Key(r *http.Request) string { return keyOf(k.engine, k.rule, r) }
 
 // keyOf returns a request's key, or "" where a part of it is missing.
-func keyOf(e *engine, rule *rule, r *http.Request) string {
+func keyOf(e *engine, rule *front.Rule, r *http.Request) string {
 	address := ""
 	if e.fixed.needsAddress {
 		address = clientAddress(&e.addressing, r)
 	}
-	if len(rule.ruled.Parts) == 1 {
-		return ruleset.ValueOf(rule.ruled, &rule.ruled.Parts[0], r, address)
+	if len(rule.Ruled.Parts) == 1 {
+		return ruleset.ValueOf(rule.Ruled, &rule.Ruled.Parts[0], r, address)
 	}
-	key, missing := ruleset.KeyOf(rule.ruled, r, address, nil)
+	key, missing := ruleset.KeyOf(rule.Ruled, r, address, nil)
 	if missing {
 		return ""
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/front"
 	"github.com/proxyweir/weir/match"
 )
 
@@ -15,12 +16,12 @@ type keyed struct {
 	way    *core.Express
 	told   *core.Told
 	engine *engine
-	rule   *rule
+	rule   *front.Rule
 	next   http.Handler
 	rest   *handler
 }
 
-func newKeyed(h *handler, r *rule, way *core.Express, told *core.Told) *keyed {
+func newKeyed(h *handler, r *front.Rule, way *core.Express, told *core.Told) *keyed {
 	return &keyed{
 		way: way, told: told, engine: h.engine, rule: r, next: h.next, rest: h,
 	}
@@ -79,7 +80,7 @@ type undirected struct {
 func (u *undirected) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var (
 		i int
-		q *inquiry
+		q *front.Inquiry
 		e *engine
 	)
 	i = strings.IndexByte(r.RemoteAddr, ':')
@@ -91,9 +92,9 @@ func (u *undirected) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if e.unsaid && len(r.Header[forwardedFor]) > 0 {
 		noteAddress(e, r, r.RemoteAddr)
 	}
-	q = inquiries.Get().(*inquiry)
-	q.checks = append(q.checks, core.Check{Rule: u.byKey.rule.only, Key: r.RemoteAddr[:i], Cost: 1})
-	goOn(u.rest, w, r, q, e.limiter.Decide(q.checks, false, &q.verdict))
+	q = front.Inquiries.Get().(*front.Inquiry)
+	q.Checks = append(q.Checks, core.Check{Rule: u.byKey.rule.Only, Key: r.RemoteAddr[:i], Cost: 1})
+	goOn(u.rest, w, r, q, e.limiter.Decide(q.Checks, false, &q.Verdict))
 }
 
 // gate lets those requests pass by that the only rule does not cover.
@@ -104,9 +105,9 @@ type gate struct {
 	covered, next http.Handler
 }
 
-func newGate(h *handler, r *rule, covered http.Handler) http.Handler {
+func newGate(h *handler, r *front.Rule, covered http.Handler) http.Handler {
 	return &gate{
-		engine: h.engine, matcher: r.ruled.Matcher, excepts: r.ruled.Excepts, covered: covered, next: h.next,
+		engine: h.engine, matcher: r.Ruled.Matcher, excepts: r.Ruled.Excepts, covered: covered, next: h.next,
 	}
 }
 

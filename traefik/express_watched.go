@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/front"
 	"github.com/proxyweir/weir/match"
 )
 
@@ -16,7 +17,7 @@ type keyedWatched struct {
 	way    *core.Express
 	told   *core.Told
 	engine *engine
-	rule   *rule
+	rule   *front.Rule
 	next   http.Handler
 	rest   *handler
 
@@ -27,7 +28,7 @@ type keyedWatched struct {
 	turn        *int64 // decisions that were begun
 }
 
-func newKeyedWatched(h *handler, r *rule, way *core.Express, told *core.Told, watch *core.Watch) *keyedWatched {
+func newKeyedWatched(h *handler, r *front.Rule, way *core.Express, told *core.Told, watch *core.Watch) *keyedWatched {
 	return &keyedWatched{
 		way: way, told: told, engine: h.engine, rule: r, next: h.next, rest: h,
 		path: watch.Path, other: watch.Other, aside: watch.Aside, allowed: watch.Allowed, durations: watch.Durations, turn: new(int64),
@@ -103,7 +104,7 @@ type undirectedWatched struct {
 func (u *undirectedWatched) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var (
 		i int
-		q *inquiry
+		q *front.Inquiry
 		e *engine
 	)
 	i = strings.IndexByte(r.RemoteAddr, ':')
@@ -115,13 +116,13 @@ func (u *undirectedWatched) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if e.unsaid && len(r.Header[forwardedFor]) > 0 {
 		noteAddress(e, r, r.RemoteAddr)
 	}
-	q = inquiries.Get().(*inquiry)
-	q.checks = append(q.checks, core.Check{Rule: u.byKey.rule.only, Key: r.RemoteAddr[:i], Cost: 1})
+	q = front.Inquiries.Get().(*front.Inquiry)
+	q.Checks = append(q.Checks, core.Check{Rule: u.byKey.rule.Only, Key: r.RemoteAddr[:i], Cost: 1})
 	if atomic.AddInt64(e.turn, 1)%core.TimedShare == 1 {
 		goOn(u.rest, w, r, q, decideTimed(e, q))
 		return
 	}
-	goOn(u.rest, w, r, q, e.limiter.Decide(q.checks, false, &q.verdict))
+	goOn(u.rest, w, r, q, e.limiter.Decide(q.Checks, false, &q.Verdict))
 }
 
 // gateWatched lets those requests pass by that the only rule does not cover, with what a core.Watch has done beside it.
@@ -135,9 +136,9 @@ type gateWatched struct {
 	aside       http.Handler
 }
 
-func newGateWatched(h *handler, r *rule, covered http.Handler, watch *core.Watch) http.Handler {
+func newGateWatched(h *handler, r *front.Rule, covered http.Handler, watch *core.Watch) http.Handler {
 	return &gateWatched{
-		engine: h.engine, matcher: r.ruled.Matcher, excepts: r.ruled.Excepts, covered: covered, next: h.next,
+		engine: h.engine, matcher: r.Ruled.Matcher, excepts: r.Ruled.Excepts, covered: covered, next: h.next,
 		path: watch.Path, other: watch.Other, aside: watch.Aside,
 	}
 }

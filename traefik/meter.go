@@ -35,15 +35,15 @@ func labelOf(r *core.Rule) string {
 }
 
 // count counts what has become of a request, rule by rule. Where the store has failed that is how it was come to.
-func count(s *ruleSet, q *inquiry, failed bool) {
+func count(s *ruleSet, q *front.Inquiry, failed bool) {
 	var (
 		i int
 		v *core.Verdict
 	)
-	v = &q.verdict
+	v = &q.Verdict
 	if v.Outcome == core.Allow && s.enforced && !failed && !v.Soft { // as most are
-		for i = range q.checks {
-			atomic.AddInt64(q.checks[i].Rule.Allowed, 1)
+		for i = range q.Checks {
+			atomic.AddInt64(q.Checks[i].Rule.Allowed, 1)
 		}
 		return
 	}
@@ -51,12 +51,12 @@ func count(s *ruleSet, q *inquiry, failed bool) {
 }
 
 // countEach is count where rules are asked one by one.
-func countEach(s *ruleSet, q *inquiry, failed bool) {
+func countEach(s *ruleSet, q *front.Inquiry, failed bool) {
 	var part front.Part
 	i := 0
-	for i < len(q.checks) {
-		m := s.meters[q.checks[i].Rule.Name()]
-		i = front.NextPart(q.checks, i, &q.verdict, failed, &part)
+	for i < len(q.Checks) {
+		m := s.meters[q.Checks[i].Rule.Name()]
+		i = front.NextPart(q.Checks, i, &q.Verdict, failed, &part)
 		if part.Compared != front.NotCompared {
 			atomic.AddInt64(&m.compared[part.Compared], 1)
 		}
@@ -64,24 +64,20 @@ func countEach(s *ruleSet, q *inquiry, failed bool) {
 			continue
 		}
 		atomic.AddInt64(&m.requests[part.Outcome], 1)
-		if q.checks[part.Check].Decision.Penalty {
+		if q.Checks[part.Check].Decision.Penalty {
 			atomic.AddInt64(&m.penalty, 1)
 		}
 	}
 }
 
 // waitingOf returns the meters of the rules that have a request wait; none where they are not counted.
-func waitingOf(e *engine, q *inquiry) []*meter {
+func waitingOf(e *engine, s *ruleSet, q *front.Inquiry) []*meter {
 	var meters []*meter
 	if !e.counts {
 		return meters
 	}
-	s := q.set
-	if s == nil {
-		s = e.fixed
-	}
-	for i := range q.checks {
-		if m := s.meters[q.checks[i].Rule.Name()]; m != nil && q.checks[i].Decision.Delay > 0 {
+	for i := range q.Checks {
+		if m := s.meters[q.Checks[i].Rule.Name()]; m != nil && q.Checks[i].Decision.Delay > 0 {
 			meters = append(meters, m)
 		}
 	}
@@ -113,9 +109,9 @@ func (p *processMetrics) countFailure(err error) {
 }
 
 // decideTimed asks the limiter, and times it.
-func decideTimed(e *engine, q *inquiry) error {
+func decideTimed(e *engine, q *front.Inquiry) error {
 	begun := time.Now()
-	err := e.limiter.Decide(q.checks, false, &q.verdict)
+	err := e.limiter.Decide(q.Checks, false, &q.Verdict)
 	core.Observe(e.durations(), time.Since(begun))
 	return err
 }

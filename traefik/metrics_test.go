@@ -717,7 +717,7 @@ func TestManyScrapesDuringReloadsSeeEveryRule(t *testing.T) {
 	config := withMetrics(Config{Rules: []Rule{{Name: "A-Z_a.9", Limit: "100/1h"}, {Name: "_", Limit: "100/1h"}}})
 	name := `odd "name"\ {}@file`
 	h, ctx, cancel := generationOf(s, config, name, 1)
-	label := labelOf(s.newest(name).own[0].ruled.Limits.Own())
+	label := labelOf(s.newest(name).own[0].Ruled.Limits.Own())
 	var scrapers sync.WaitGroup
 	end := new(int64)
 	missing := make(chan string, 4)

@@ -16,11 +16,11 @@ func (g *registry) meter(s *ruleSet) {
 	s.meters = make(map[string]*meter)
 	s.enforced = true
 	for _, r := range s.rules {
-		limits := r.ruled.Limits.Rules()
+		limits := r.Ruled.Limits.Rules()
 		if len(limits) == 0 {
 			continue // it limits nothing
 		}
-		s.add(r.ruled.Name, g.meterOf(limits[0]), r.ruled.Limits.Own(), limits)
+		s.add(r.Ruled.Name, g.meterOf(limits[0]), r.Ruled.Limits.Own(), limits)
 	}
 	if s.domain != nil {
 		for _, r := range s.domain.Rules() {

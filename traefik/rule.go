@@ -5,32 +5,11 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/ruleset"
 )
 
-// rule is a rule in force: one of the configuration, or of a file.
-type rule struct {
-	ruled *ruleset.Rule
-	only  *core.Rule // the limit of all its requests; nil: there are several, or none, and ruleset.LimitOf says which
-
-	beside bool // any of its limits has others that are decided with it
-}
-
 // noCount is why no rule can have count: a writer that is wrapped loses Flush, Hijack and Unwrap on the way through the interpreter.
 const noCount = "cannot be had in Traefik, where a plugin cannot see a response's status without breaking streaming and upgrades; use the limit without it, or Caddy"
-
-// newRule returns the rule of one that was made ready.
-func newRule(ruled *ruleset.Rule) *rule {
-	r := &rule{ruled: ruled}
-	if ruled.Limits.Single() {
-		r.only = ruled.Limits.Own()
-	}
-	for _, limit := range ruled.Limits.Rules() {
-		r.beside = r.beside || len(limit.Beside()) > 0
-	}
-	return r
-}
 
 // ownRules makes the rules of a configuration ready, in whichever words they are written.
 func ownRules(c *Config, criterion *SourceCriterion, namespace, middleware string) ([]*ruleset.Rule, error) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/front"
 	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/ruleset"
 )
@@ -36,7 +37,7 @@ const (
 
 // newRuleFiles reads what a configuration says of files, and how requests become descriptors for them. It returns nil where there
 // are none.
-func newRuleFiles(c *Config) (*ruleFiles, []descriptor, error) {
+func newRuleFiles(c *Config) (*ruleFiles, []front.Descriptor, error) {
 	interval, err := parseDuration("rulesInterval", c.RulesInterval, shortestInterval, longestInterval, standardInterval)
 	if err != nil {
 		return nil, nil, err
@@ -244,23 +245,23 @@ func adviceOf(e *engine, s *ruleSet) []string {
 const mostUnmet = 10
 
 // adviceOfValues returns which values in rule files no request has, since hosts, methods and paths are looked up in one spelling.
-func adviceOfValues(descriptors []descriptor, domain *ruleset.Domain) []string {
+func adviceOfValues(descriptors []front.Descriptor, domain *ruleset.Domain) []string {
 	var advice []string
 	for line, one := range descriptors {
 		keys := make([]string, 0, len(one))
 		for i := range one {
-			keys = append(keys, one[i].key)
+			keys = append(keys, one[i].Key)
 		}
 		told := 0
 		for i := range one {
-			if !one[i].source.Respells() {
+			if !one[i].Source.Respells() {
 				continue
 			}
 			for _, value := range domain.Values(keys, i) {
 				if told == mostUnmet {
 					break
 				}
-				why := unmetBy(one[i].source, value)
+				why := unmetBy(one[i].Source, value)
 				if why != "" && !hasAnother(descriptors, line, i, value) {
 					told++
 					advice = append(advice, fmt.Sprintf("domain %q: descriptor %q: a value is met by no request: %s", domain.Name(), keys[i], why))
@@ -282,7 +283,7 @@ func unmetBy(source match.Source, value string) string {
 
 // hasAnother reports whether another descriptor than that of a line has the same keys up to one, and may have the value there; or one in
 // front, which has been spoken of.
-func hasAnother(descriptors []descriptor, line, last int, value string) bool {
+func hasAnother(descriptors []front.Descriptor, line, last int, value string) bool {
 	for j := range descriptors {
 		if j == line || !sameKeys(descriptors[line], descriptors[j], last) {
 			continue
@@ -290,7 +291,7 @@ func hasAnother(descriptors []descriptor, line, last int, value string) bool {
 		if j < line {
 			return true
 		}
-		if unmetBy(descriptors[j][last].source, value) == "" {
+		if unmetBy(descriptors[j][last].Source, value) == "" {
 			return true
 		}
 	}
@@ -298,9 +299,9 @@ func hasAnother(descriptors []descriptor, line, last int, value string) bool {
 }
 
 // sameKeys reports whether two descriptors have the same keys up to one.
-func sameKeys(a, b descriptor, last int) bool {
+func sameKeys(a, b front.Descriptor, last int) bool {
 	for i := 0; i <= last; i++ {
-		if i >= len(b) || a[i].key != b[i].key {
+		if i >= len(b) || a[i].Key != b[i].Key {
 			return false
 		}
 	}

@@ -2,7 +2,6 @@ package traefik
 
 import (
 	"fmt"
-	"net/http"
 	"sort"
 	"strings"
 	"sync/atomic"
@@ -14,14 +13,15 @@ import (
 
 // ruleSet is what the rules of a middleware come to: its own, and those of its files. It is immutable, but for what it counts.
 type ruleSet struct {
-	rules  []*rule // its own first
-	own    int     // how many those are
+	rules  []*front.Rule // its own first
+	own    int           // how many those are
 	files  *ruleset.Set
 	domain *ruleset.Domain // nil: requests have no descriptors
 
+	asked *front.Set // all of that, as requests are checked by it
+
 	needsAddress   bool // any rule needs the client's address
 	watchForwarded bool // and takes the connection's because nobody has said otherwise
-	oneKey         bool // all rules have the same key
 
 	ofFiles  []*core.Rule             // what the store has opened for the files
 	shadowed map[string]*atomic.Int64 // by shadow: requests that it would have rejected since that was last said; nil: there is none
@@ -44,17 +44,16 @@ type comparison struct {
 
 // newRuleSet returns the set of an engine's own rules and of those in its files, nil where it has none.
 func newRuleSet(e *engine, files *ruleset.Set, domain *ruleset.Domain) *ruleSet {
-	s := &ruleSet{own: len(e.own), files: files, domain: domain, oneKey: true}
+	s := &ruleSet{own: len(e.own), files: files, domain: domain}
 	s.rules = append(s.rules, e.own...)
 	if files != nil {
 		for _, r := range files.Rules {
-			s.rules = append(s.rules, newRule(r))
+			s.rules = append(s.rules, front.NewRule(r))
 			s.ofFiles = append(s.ofFiles, r.Limits.Rules()...)
 		}
 	}
 	if domain != nil {
 		s.ofFiles = append(s.ofFiles, domain.Rules()...)
-		s.needsAddress = descriptorsNeedAddress(e.descriptors)
 		for _, r := range domain.Rules() {
 			if r.Shadow() {
 				s.watchShadow(r.Name())
@@ -62,18 +61,19 @@ func newRuleSet(e *engine, files *ruleset.Set, domain *ruleset.Domain) *ruleSet 
 		}
 	}
 	for _, r := range s.rules {
-		s.waits = s.waits || r.ruled.Limits.Delays()
-		for _, limit := range r.ruled.Limits.Rules() {
+		s.waits = s.waits || r.Ruled.Limits.Delays()
+		for _, limit := range r.Ruled.Limits.Rules() {
 			if hasCandidate(limit) {
-				s.compare(r.ruled.Name)
+				s.compare(r.Ruled.Name)
 			}
 		}
-		s.oneKey = s.oneKey && ruleset.Spec(r.ruled) == ruleset.Spec(s.rules[0].ruled)
-		s.needsAddress = s.needsAddress || ruleset.NeedsAddress(r.ruled)
-		if r.ruled.Shadow {
-			s.watchShadow(r.ruled.Name)
+		if r.Ruled.Shadow {
+			s.watchShadow(r.Ruled.Name)
 		}
 	}
+	s.asked = front.NewSet(e.own, s.rules[s.own:], files, domain, e.descriptors)
+	s.asked.Adapter = s
+	s.needsAddress = s.asked.NeedsAddress
 	s.watchForwarded = s.needsAddress && e.unsaid
 	if s.waits {
 		for _, limit := range s.ofFiles {
@@ -95,11 +95,11 @@ func (s *ruleSet) goOn(before *ruleSet) {
 	}
 	old := make(map[string]*core.Limits)
 	for _, r := range before.rules[before.own:] {
-		old[r.ruled.Name] = r.ruled.Limits
+		old[r.Ruled.Name] = r.Ruled.Limits
 	}
 	for _, r := range s.rules[s.own:] {
-		if limits := old[r.ruled.Name]; limits != nil {
-			r.ruled.Limits.GoOnWaiting(limits)
+		if limits := old[r.Ruled.Name]; limits != nil {
+			r.Ruled.Limits.GoOnWaiting(limits)
 		}
 	}
 }
@@ -107,7 +107,7 @@ func (s *ruleSet) goOn(before *ruleSet) {
 // accompanied reports whether the middleware's own rules see what requests that wait have reserved, or none waits.
 func (s *ruleSet) accompanied() bool {
 	for _, r := range s.rules[:s.own] {
-		if s.waits && !r.ruled.Limits.Accompanied() {
+		if s.waits && !r.Ruled.Limits.Accompanied() {
 			return false
 		}
 	}
@@ -154,26 +154,16 @@ func (s *ruleSet) keepShadows(before *ruleSet) {
 	}
 }
 
-// candidates returns the rules that may cover a request, of a set that has files.
-func candidates(s *ruleSet, q *inquiry, r *http.Request) []*rule {
-	q.rules = append(q.rules[:0], s.rules[:s.own]...)
-	q.places = s.files.Covering(r, q.places[:0])
-	for _, place := range q.places {
-		q.rules = append(q.rules, s.rules[s.own+place])
-	}
-	return q.rules
-}
-
 // countShadows notes what shadow rules would have rejected, once of a request, and how candidates would have decided.
-func countShadows(s *ruleSet, q *inquiry, failed bool) {
+func countShadows(s *ruleSet, q *front.Inquiry, failed bool) {
 	var (
 		part       front.Part
 		name, last string
 	)
 	i := 0
-	for i < len(q.checks) {
-		name = q.checks[i].Rule.Name()
-		i = front.NextPart(q.checks, i, &q.verdict, failed, &part)
+	for i < len(q.Checks) {
+		name = q.Checks[i].Rule.Name()
+		i = front.NextPart(q.Checks, i, &q.Verdict, failed, &part)
 		if count := s.compared[name]; count != nil && part.Compared != front.NotCompared {
 			count.note(part.Compared)
 		}
@@ -200,7 +190,7 @@ func (c *comparison) note(how front.Comparison) {
 func (s *ruleSet) byName() map[string][]*core.Rule {
 	names := make(map[string][]*core.Rule, len(s.rules))
 	for _, r := range s.rules {
-		names[r.ruled.Name] = r.ruled.Limits.Rules()
+		names[r.Ruled.Name] = r.Ruled.Limits.Rules()
 	}
 	if s.domain != nil {
 		for _, r := range s.domain.Rules() {

@@ -243,7 +243,7 @@ func TestARuleHasTheIdentityThatCaddyGivesIt(t *testing.T) {
 		}
 		s := newStage(t)
 		c := &Config{Rules: []Rule{test.rule}, Namespace: "shop"}
-		got := s.made(c, "m@file").fixed.rules[0].only
+		got := s.made(c, "m@file").fixed.rules[0].Only
 		if got.Identity() != want.Identity() {
 			t.Errorf("%+v: %s, in Caddy %s", test.rule, got.Identity(), want.Identity())
 		}
@@ -267,7 +267,7 @@ func TestTheKeyIsPartOfTheIdentity(t *testing.T) {
 		s := newStage(t)
 		test.rule.Limit = "5/1m"
 		e := s.made(&Config{Rule: test.rule}, "m@file")
-		if got := ruleset.Spec(e.fixed.rules[0].ruled); got != test.want {
+		if got := ruleset.Spec(e.fixed.rules[0].Ruled); got != test.want {
 			t.Errorf("%+v: %q, want %q", test.rule, got, test.want)
 		}
 	}
@@ -286,7 +286,7 @@ func TestNamesAreMadeValid(t *testing.T) {
 	}
 	for _, test := range tests {
 		s := newStage(t)
-		r := s.made(&Config{Rule: Rule{Limit: "1/1s"}}, test.middleware).fixed.rules[0].only
+		r := s.made(&Config{Rule: Rule{Limit: "1/1s"}}, test.middleware).fixed.rules[0].Only
 		if !strings.HasPrefix(r.Namespace(), test.namespace) || !strings.HasPrefix(r.Name(), test.rule) || len(r.Namespace()) > 64 || len(r.Name()) > 64 {
 			t.Errorf("%q: namespace %q and rule %q, want %q and %q", test.middleware, r.Namespace(), r.Name(), test.namespace, test.rule)
 		}

@@ -4,8 +4,7 @@ import (
 	"net/http"
 
 	"github.com/proxyweir/weir/answer"
-	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/match"
+	"github.com/proxyweir/weir/front"
 	"github.com/proxyweir/weir/ruleset"
 )
 
@@ -40,17 +39,17 @@ const mostQuotas = 100
 
 // serveQuotas tells the client how it stands, at no cost.
 func serveQuotas(e *engine, w http.ResponseWriter, r *http.Request) {
-	q := inquiries.Get().(*inquiry)
-	inquireOfCaller(e, q, r)
+	q := front.Inquiries.Get().(*front.Inquiry)
+	assembleQuotas(e, q, r)
 	status := http.StatusOK
 	body := []byte("{\"error\":\"the rate limits cannot be read\"}\n")
-	if err := e.limiter.Look(q.checks, &q.verdict); err != nil {
+	if err := e.limiter.Look(q.Checks, &q.Verdict); err != nil {
 		e.reportFailure(err)
 		status = http.StatusServiceUnavailable
 	} else {
-		body = answer.AppendQuotas(body[:0], q.checks, &q.verdict)
+		body = answer.AppendQuotas(body[:0], q.Checks, &q.Verdict)
 	}
-	free(q)
+	front.Free(q)
 	header := w.Header()
 	header["Content-Type"] = []string{"application/json"}
 	header["Cache-Control"] = []string{"no-store"}
@@ -63,43 +62,19 @@ func serveQuotas(e *engine, w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// inquireOfCaller fills in a check for each rule that the client of a request comes under, whatever the request is for. Rules that only
-// watch are left out, and those that tell apart what is asked for.
-func inquireOfCaller(e *engine, q *inquiry, r *http.Request) {
+// assembleQuotas fills in a check for each rule that the client of a request comes under, whatever the request is for. Rules that tell
+// apart what is asked for are left out.
+func assembleQuotas(e *engine, q *front.Inquiry, r *http.Request) {
 	s := e.inForce()
-	q.set = s
 	address := ""
 	if s.needsAddress {
 		address = clientAddress(&e.addressing, r)
 	}
+	rules := make([]*front.Rule, 0, len(s.rules))
 	for _, rule := range s.rules {
-		ruled := rule.ruled
-		if ruled.Shadow || !ruleset.OfTheCaller(ruled) || ruled.Matcher != nil && !match.CoversCaller(ruled.Matcher, r, address) {
-			continue
-		}
-		key, missing := ruleset.KeyOf(ruled, r, address, q.key)
-		if missing && (ruled.SkipMissing || ruled.RejectMissing) {
-			continue
-		}
-		limit := rule.only
-		if limit == nil {
-			limit = ruleset.LimitOf(ruled, r, address, key)
-		}
-		if limit == nil {
-			continue
-		}
-		cost := ruleset.CostOf(ruled, r, address)
-		q.checks = append(q.checks, core.Check{Rule: limit, Key: key, Cost: cost})
-		for _, other := range limit.Beside() {
-			if !other.IsCandidate() {
-				q.checks = append(q.checks, core.Check{Rule: other, Key: key, Cost: cost})
-			}
-		}
-		if len(q.checks) >= mostQuotas {
-			return
+		if ruleset.OfTheCaller(rule.Ruled) {
+			rules = append(rules, rule)
 		}
 	}
-	if s.domain != nil {
-		describe(e, s.domain, q, r, address)
-	}
+	front.Quotas(s.asked, rules, mostQuotas, q, r, address)
 }

@@ -1,0 +1,308 @@
+package front
+
+import (
+	"errors"
+	"net/http"
+	"sync"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
+	"github.com/proxyweir/weir/ruleset"
+)
+
+// Rule is a rule in force: of a configuration, or of a file. Made by NewRule, read only once requests come.
+type Rule struct {
+	Ruled   *ruleset.Rule
+	Matcher *match.Matcher        // that of Ruled; nil: covers all requests
+	Only    *core.Rule            // the limit of all its requests; nil: there are several, or none, and ruleset.LimitOf says which
+	Beside  bool                  // any of its limits has others that are decided with it
+	Lacks   func(r *http.Request) // is called with a request that lacks a part of the key, unless Inquiry.Quiet; nil: nobody wants to know
+
+	skips     bool // requests without a key are not counted
+	ofAddress bool // what it does depends on where the connection comes from
+}
+
+// NewRule returns the rule of one that was compiled.
+func NewRule(ruled *ruleset.Rule) *Rule {
+	r := &Rule{Ruled: ruled, Matcher: ruled.Matcher, skips: ruled.SkipMissing, ofAddress: ruleset.OfAddress(ruled)}
+	if ruled.Limits.Single() {
+		r.Only = ruled.Limits.Own()
+	}
+	for _, limit := range ruled.Limits.Rules() {
+		r.Beside = r.Beside || len(limit.Beside()) > 0
+	}
+	return r
+}
+
+// Descriptor says how a request becomes one descriptor, in the sense of Envoy's ratelimit service.
+type Descriptor []DescriptorEntry
+
+// DescriptorEntry is one pair of a descriptor: its key, and what its value is taken from.
+type DescriptorEntry struct {
+	Key    string
+	Source match.Source
+}
+
+// Set is what the requests of a handler are checked by. Made by NewSet, read only from then on.
+type Set struct {
+	Own   []*Rule // the configuration's, of which each is looked at
+	Files []*Rule // those of rule files, of which an index knows which may cover a request
+
+	NeedsAddress bool        // any rule or descriptor needs the client's address
+	Adapter      interface{} // what the adapter keeps beside it
+
+	oneKey      bool         // all rules have the same key
+	guards      bool         // any rule has a Covering
+	index       *ruleset.Set // of Files; nil: there are none
+	domain      *ruleset.Domain
+	descriptors []Descriptor
+	ofAddress   bool // a descriptor depends on where the connection comes from
+}
+
+// NewSet returns the set of a configuration's rules, of those in files, and of what requests become where there is a domain of
+// descriptors. index is what files was made of; nil: there are no files. domain is nil where there are no descriptors.
+func NewSet(own, files []*Rule, index *ruleset.Set, domain *ruleset.Domain, descriptors []Descriptor) *Set {
+	s := &Set{Own: own, Files: files, index: index, domain: domain, oneKey: true}
+	if domain != nil {
+		s.descriptors = descriptors
+	}
+	for _, one := range s.descriptors {
+		for i := range one {
+			s.NeedsAddress = s.NeedsAddress || one[i].Source.String() == "client_ip"
+			s.ofAddress = s.ofAddress || s.NeedsAddress || one[i].Source.String() == "remote_ip"
+		}
+	}
+	spec := ""
+	for i, list := range [][]*Rule{own, files} {
+		for j, r := range list {
+			if i+j == 0 || spec == "" {
+				spec = ruleset.Spec(r.Ruled)
+			}
+			s.oneKey = s.oneKey && ruleset.Spec(r.Ruled) == spec
+			s.guards = s.guards || r.Ruled.Covering != nil
+			s.NeedsAddress = s.NeedsAddress || ruleset.NeedsAddress(r.Ruled)
+		}
+	}
+	return s
+}
+
+// Inquiry is what one request needs to be decided. It comes from Inquiries, and goes back there by Free.
+type Inquiry struct {
+	Checks  []core.Check
+	Verdict core.Verdict
+	Set     *Set // whose rules the checks are of; nil: Assemble has not made them
+	Lacking bool // a rule rejects the request for want of a key
+
+	// To be set before Assemble, by an adapter that has such requests.
+	Early bool // a TLS handshake is not complete: anybody can have sent the request, from any address
+	Quiet bool // nothing is said of what it lacks
+
+	ofCaller bool // it is for Quotas
+	room     []byte
+	rules    []*Rule
+	places   []int
+	lookup   *ruleset.Lookup // nil: never used
+	entries  []ruleset.Entry
+}
+
+// Inquiries has those that are not in use.
+var Inquiries = sync.Pool{New: func() interface{} { return &Inquiry{room: make([]byte, 0, 128)} }}
+
+// ErrEarly says that a rule goes by the client's address, which is not known to be its own yet.
+var ErrEarly = errors.New("rate limit: the TLS handshake is not complete, so the client's address is not known to be its own")
+
+// mostPlaces is how many candidates a request may have had for their room to be kept for the next.
+const mostPlaces = 1024
+
+// Free gives an inquiry back, without what it remembers of the request.
+func Free(q *Inquiry) {
+	for i := range q.Checks {
+		q.Checks[i] = core.Check{}
+	}
+	q.Checks = q.Checks[:0]
+	q.Lacking = false
+	q.Set = nil
+	if cap(q.places) > mostPlaces {
+		q.places = q.places[:0:0]
+		q.rules = q.rules[:0:0]
+	}
+	Inquiries.Put(q)
+}
+
+// Assemble fills in a check for each rule of a set that covers a request, and for what is decided together with it. address is the client's;
+// it may be "" where the set does not need it. The error is ErrEarly, or that of a rule's Covering.
+func Assemble(s *Set, q *Inquiry, r *http.Request, address string) error {
+	var (
+		ruled         *ruleset.Rule
+		limit         *core.Rule
+		cost          int64
+		path, key     string
+		missing, made bool
+		err           error
+	)
+	q.Set = s
+	rules := s.Own
+	if s.index != nil {
+		rules = candidates(s, q, r)
+	}
+	if s.guards || q.Early {
+		rules, err = guarded(s, rules, q, r)
+		if err != nil {
+			return err
+		}
+	}
+	for _, rule := range rules {
+		ruled = rule.Ruled
+		if rule.Matcher != nil {
+			if path == "" { // once a request
+				path = match.CleanPath(r.URL.Path)
+			}
+			if !match.Covers(rule.Matcher, r, path, address) {
+				continue
+			}
+		}
+		cost = ruled.Cost
+		if ruled.CostFrom != nil {
+			cost = core.ReadCost(ruled.CostFrom.Value(r, address))
+		}
+		if !made {
+			key, missing = ruleset.KeyOf(ruled, r, address, q.room)
+			made = s.oneKey
+		}
+		limit = rule.Only
+		if limit == nil {
+			limit = ruleset.LimitOf(ruled, r, address, key)
+		}
+		if missing {
+			if rule.Lacks != nil && !q.Quiet {
+				rule.Lacks(r)
+			}
+			if rule.skips {
+				continue
+			}
+			if ruled.RejectMissing {
+				cost = core.Unaffordable
+				limit = ruled.Limits.Rejecting(limit)
+				q.Lacking = q.Lacking || limit != nil && !ruled.Shadow
+			}
+		}
+		if limit != nil {
+			q.Checks = append(q.Checks, core.Check{Rule: limit, Key: key, Cost: cost})
+			if rule.Beside {
+				addBeside(q, limit, key, cost)
+			}
+		}
+	}
+	if s.domain != nil {
+		describe(s, q, r, address)
+	}
+	return err
+}
+
+// guarded returns which of some rules a proxy's own matchers cover a request by, and do not go by an address that is not known to be the
+// client's own yet. A rule that only watches does without such requests.
+func guarded(s *Set, rules []*Rule, q *Inquiry, r *http.Request) ([]*Rule, error) {
+	kept := q.rules[:0]
+	for _, rule := range rules {
+		ruled := rule.Ruled
+		if ruled.Covering != nil {
+			covers, err := ruled.Covering(r)
+			if err != nil {
+				return kept, err
+			}
+			if !covers {
+				continue
+			}
+		}
+		if q.Early && rule.ofAddress && (rule.Matcher == nil || ruled.Excepts || rule.Matcher.Covers(r, "")) {
+			if ruled.Shadow {
+				continue
+			}
+			return kept, ErrEarly
+		}
+		kept = append(kept, rule)
+	}
+	q.rules = kept
+	if q.Early && s.ofAddress {
+		return kept, ErrEarly
+	}
+	return kept, nil
+}
+
+// candidates returns the rules that may cover a request, of a set that has files.
+func candidates(s *Set, q *Inquiry, r *http.Request) []*Rule {
+	q.rules = append(q.rules[:0], s.Own...)
+	q.places = s.index.Covering(r, q.places[:0])
+	for _, place := range q.places {
+		q.rules = append(q.rules, s.Files[place])
+	}
+	return q.rules
+}
+
+// addBeside adds checks of what is decided together with a limit.
+func addBeside(q *Inquiry, limit *core.Rule, key string, cost int64) {
+	for _, other := range limit.Beside() {
+		if !q.ofCaller || !other.IsCandidate() {
+			q.Checks = append(q.Checks, core.Check{Rule: other, Key: key, Cost: cost})
+		}
+	}
+}
+
+// describe adds a check for each limit that the descriptors of a request come under. One of which the request lacks a value is left
+// out, as in Envoy.
+func describe(s *Set, q *Inquiry, r *http.Request, address string) {
+	if q.lookup == nil {
+		q.lookup = &ruleset.Lookup{}
+	}
+	lookup := q.lookup
+	for _, one := range s.descriptors {
+		q.entries = q.entries[:0]
+		for i := range one {
+			value := one[i].Source.Value(r, address)
+			if value == "" {
+				break
+			}
+			q.entries = append(q.entries, ruleset.Entry{Key: one[i].Key, Value: value})
+		}
+		if len(q.entries) == len(one) {
+			lookup.Add(s.domain, q.entries)
+		}
+	}
+	lookup.Finish()
+	for i := range lookup.Found {
+		f := &lookup.Found[i]
+		q.Checks = append(q.Checks, core.Check{Rule: f.Rule, Key: f.Key, Cost: f.Cost})
+	}
+	lookup.Begin() // which forgets the request
+	for i := range q.entries {
+		q.entries[i] = ruleset.Entry{}
+	}
+}
+
+// Quotas fills in a check for each of some rules of a set that the client of a request comes under, whatever it asks for, and for the
+// limits of its descriptors: of so many at most, and what is decided together with the last. Rules that only watch are left out.
+func Quotas(s *Set, rules []*Rule, most int, q *Inquiry, r *http.Request, address string) {
+	var alone Set
+	var rule Rule
+	q.ofCaller = true
+	list := []*Rule{&rule}
+	alone.Own = list
+	for i := range rules {
+		ruled := rules[i].Ruled
+		if ruled.Shadow || ruled.Matcher != nil && !match.CoversCaller(ruled.Matcher, r, address) {
+			continue
+		}
+		rule = *rules[i]
+		rule.Matcher = nil
+		rule.skips = ruled.SkipMissing || ruled.RejectMissing
+		_ = Assemble(&alone, q, r, address) // which has nothing to guard
+		if len(q.Checks) >= most {
+			break
+		}
+	}
+	if s.domain != nil && len(q.Checks) < most {
+		describe(s, q, r, address)
+	}
+	q.ofCaller = false
+	q.Set = s
+}
