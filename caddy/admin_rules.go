@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/front"
 	"github.com/proxyweir/weir/words"
 )
@@ -71,7 +70,7 @@ func (a *App) ruleAnswer(s *subject, now time.Time) ruleAnswer {
 		answer.Algorithm = l.Algorithm().String()
 		answer.Requests = l.Requests()
 		answer.Period = float64(lengthOf(l, now.UnixMicro())) / 1e6
-		if l.Algorithm() == core.TokenBucket || l.Algorithm() == core.LeakyBucket {
+		if l.IsBucket() {
 			answer.Burst = l.Quota()
 		}
 		answer.Notes = append(answer.Notes, limitNotes(s.own)...)

@@ -254,7 +254,7 @@ func (h *Handler) provisionSurroundings(ctx caddy.Context) {
 	for _, zone := range h.zones {
 		h.shadows = h.shadows || zone.rule.Limits.Watches()
 		for _, r := range zone.rule.Limits.Rules() {
-			holds = holds || r.Limit().Algorithm() == core.LeakyBucket || r.Limit().Delays()
+			holds = holds || r.Limit().Waits()
 		}
 	}
 	holds = holds || h.files.Load() != nil // a file may come to have one

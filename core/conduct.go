@@ -93,7 +93,7 @@ func newConduct(c *RuleConfig) (*conduct, error) {
 		}
 		text = append(text, fmt.Sprint("penalty ", c.Conduct.Penalties))
 	}
-	if len(text) == 0 && l.algorithm != inFlight {
+	if len(text) == 0 && !l.inFlight {
 		return nil, nil
 	}
 	if err := co.agree(c); err != nil {
@@ -157,8 +157,9 @@ func (co *conduct) setPenalties(durations []time.Duration) error {
 // agree says which parts of a rule's conduct exclude each other.
 func (co *conduct) agree(c *RuleConfig) error {
 	l := c.Limit
+	row := l.algorithm.row()
 	switch {
-	case l.algorithm == inFlight && (co.wide != nil || co.count != nil || len(co.penalties) > 0 || c.CountRejected):
+	case l.inFlight && (co.wide != nil || co.count != nil || len(co.penalties) > 0 || c.CountRejected):
 		return fmt.Errorf("concurrency: stands alone; enforcement soft, count, penalty and count_rejected need a limit beside it")
 	case c.Shadow && co.wide != nil:
 		return fmt.Errorf("enforcement: is soft or shadow; keep one")
@@ -176,10 +177,10 @@ func (co *conduct) agree(c *RuleConfig) error {
 		return fmt.Errorf("count: stands beside enforcement soft; keep one")
 	case co.count != nil && c.CountRejected:
 		return fmt.Errorf("count: stands beside count_rejected; a rejected request has no response by which it could be counted, keep one")
-	case co.count != nil && l.algorithm == LeakyBucket:
-		return fmt.Errorf("count: leaky_bucket gives each request its turn on arrival, before its status is known; choose another algorithm")
-	case co.wide != nil && l.algorithm == LeakyBucket:
-		return fmt.Errorf("enforcement soft: leaky_bucket makes requests wait; write a larger burst, or choose another algorithm")
+	case co.count != nil && !row.canCountByStatus:
+		return fmt.Errorf("count: %s gives each request its turn on arrival, before its status is known; choose another algorithm", row.name)
+	case co.wide != nil && !row.canSoften:
+		return fmt.Errorf("enforcement soft: %s makes requests wait; write a larger burst, or choose another algorithm", row.name)
 	case c.Blocks:
 		return fmt.Errorf("a rule that rejects every request: enforcement soft, on_limit delay, count and penalty have no effect")
 	}

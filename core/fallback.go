@@ -63,7 +63,7 @@ func (l *Limiter) decideWithout(checks []Check, peek bool) bool {
 // startFrom charges a local rule's key until it has used at least as much of its quota as used is of the whole one. Not of requests in
 // flight: those that the store counts end there, and nobody would end them here.
 func (l *Limiter) startFrom(c *Check, used, whole int64) {
-	if c.Rule.limit.algorithm == inFlight {
+	if c.Rule.limit.inFlight {
 		return
 	}
 	one := make([]Check, 1)

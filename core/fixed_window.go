@@ -67,3 +67,16 @@ func takeFromFixedWindow(l *Limit, s *State, now int64) (remaining, reset, more 
 	reset = start + l.period - now
 	return l.requests - count, reset, reset
 }
+
+// chargeFixedWindow counts what was admitted before: see charge.
+func chargeFixedWindow(l *Limit, s *State, cost int64) {
+	s.B += cost
+	if s.B > mostCounted {
+		s.B = mostCounted
+	}
+}
+
+// fixedWindowSpent is the short way: see unused.
+func fixedWindowSpent(l *Limit, s *State, elapsed int64) (isSpent, known bool) {
+	return elapsed >= l.period || s.B == 0, l.calendar == nil
+}

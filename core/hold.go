@@ -13,7 +13,7 @@ type Hold struct {
 
 // holds reports whether requests of the rule hold something of it for as long as they are under way.
 func (r *Rule) holds() bool {
-	return r.conduct != nil && (r.conduct.count != nil || r.limit.algorithm == inFlight)
+	return r.conduct != nil && (r.conduct.count != nil || r.limit.inFlight)
 }
 
 // Holds appends what a request that was admitted has reserved, by its checks, to a list.

@@ -105,3 +105,8 @@ func setLevel(s *State, at int64, hi, lo uint64) {
 	s.A = at | int64(hi<<timeBits)
 	s.B = int64(lo)
 }
+
+// levelSpent is the short way to say whether a bucket has drained: see unused.
+func levelSpent(l *Limit, s *State, elapsed int64) (isSpent, known bool) {
+	return elapsed >= l.emptied || s.B <= elapsed*l.requests, s.B <= l.full
+}

@@ -11,47 +11,6 @@ import (
 	"github.com/proxyweir/weir/words"
 )
 
-// Algorithm names one of the five ways of counting.
-type Algorithm int
-
-// The algorithms. The zero value stands for "not said": NewLimit then takes SlidingWindowCounter, or FixedWindow
-// where the period is a calendar's. (The blank one counts, not `1 + iota`: under Yaegi a constant so computed equals nothing.)
-const (
-	_ Algorithm = iota
-	TokenBucket
-	LeakyBucket
-	FixedWindow
-	SlidingWindowLog
-	SlidingWindowCounter
-)
-
-// AlgorithmNames lists the names that ParseAlgorithm accepts, in the order of the constants.
-var AlgorithmNames = []string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_window_log", "sliding_window_counter"}
-
-// inFlight is the algorithm of a limit of requests in flight, which no configuration names: see NewConcurrency.
-const inFlight Algorithm = 6
-
-// String returns the configuration's name of the algorithm, or "" for the zero value.
-func (a Algorithm) String() string {
-	if a == inFlight {
-		return "concurrency"
-	}
-	if a < TokenBucket || a > SlidingWindowCounter {
-		return ""
-	}
-	return AlgorithmNames[a-1]
-}
-
-// ParseAlgorithm returns the algorithm of that name. The error lists the names that exist.
-func ParseAlgorithm(name string) (Algorithm, error) {
-	for i, n := range AlgorithmNames {
-		if n == name {
-			return Algorithm(i + 1), nil
-		}
-	}
-	return 0, fmt.Errorf("algorithm %q: %s", name, words.OneOf(name, AlgorithmNames))
-}
-
 // Calendar is the unit that a fixed window is aligned to, where it is not the Unix epoch.
 type Calendar int
 
@@ -103,6 +62,12 @@ type LimitConfig struct {
 // Limit is an algorithm with its numbers: checked, immutable, safe for concurrent use. Times in it are microseconds.
 type Limit struct {
 	algorithm Algorithm
+	isBucket  bool // these six are of the algorithm's row
+	isLog     bool
+	inFlight  bool
+	queues    bool
+	lends     bool
+	express   bool
 	requests  int64 // R
 	period    int64 // P; with a calendar the longest that its unit can be
 	burst     int64 // B, for buckets
@@ -142,7 +107,7 @@ func (l *Limit) refilled() int64 {
 	if l.calendar != nil {
 		return 0
 	}
-	if l.algorithm != TokenBucket && l.algorithm != LeakyBucket {
+	if !l.isBucket {
 		return l.period
 	}
 	if l.interval {
@@ -180,7 +145,19 @@ func (l *Limit) Delays() bool { return l.delays }
 func (l *Limit) MaxDelay() int64 { return l.maxDelay }
 
 // InFlight reports whether the limit is one of requests in flight: see NewConcurrency.
-func (l *Limit) InFlight() bool { return l.algorithm == inFlight }
+func (l *Limit) InFlight() bool { return l.inFlight }
+
+// IsBucket reports whether the limit has a burst, and a level that drains.
+func (l *Limit) IsBucket() bool { return l.isBucket }
+
+// Queues reports whether the algorithm itself has requests wait for their turn, for MaxDelay at most.
+func (l *Limit) Queues() bool { return l.queues }
+
+// Waits reports whether a request under the limit may have to wait: whether it Queues, or Delays.
+func (l *Limit) Waits() bool { return l.queues || l.delays }
+
+// MostRequests returns the most that R may be, with the limit's algorithm.
+func (l *Limit) MostRequests() int64 { return l.algorithm.row().mostRequests }
 
 // Quantum returns the unit that a sliding_window_log keeps times in, in microseconds, and its window in such units.
 func (l *Limit) Quantum() (quantum, window int64) { return l.quantum, l.window }
@@ -207,7 +184,7 @@ func (l *Limit) Share(nodes int) *Limit {
 	share.requests = atLeastOne(l.requests / n)
 	share.capacity = share.requests
 	share.quota = share.requests
-	if l.algorithm == TokenBucket || l.algorithm == LeakyBucket {
+	if l.isBucket {
 		share.burst = atLeastOne(l.burst / n)
 		// A rounded rate must not make the bucket drain for longer than the limit's bounds allow for.
 		for over(share.burst, share.period, share.requests, int64(MaxDrain/time.Microsecond)) {
@@ -216,7 +193,7 @@ func (l *Limit) Share(nodes int) *Limit {
 		share.capacity = share.burst
 		share.quota = share.burst
 	}
-	if l.algorithm == LeakyBucket {
+	if l.queues {
 		share.capacity++
 	}
 	share.widths()
@@ -234,7 +211,7 @@ func atLeastOne(n int64) int64 {
 // the numbers that a reload may change.
 func (l *Limit) Identity() string {
 	id := l.algorithm.String()
-	if l.algorithm == inFlight {
+	if l.inFlight {
 		return id
 	}
 	if l.interval {
@@ -258,8 +235,8 @@ func (l *Limit) terms() string {
 
 // String writes the limit as a configuration does: "100/1m sliding_window_counter".
 func (l *Limit) String() string {
-	if l.algorithm == inFlight {
-		return "concurrency " + strconv.FormatInt(l.requests, 10)
+	if l.inFlight {
+		return l.algorithm.String() + " " + strconv.FormatInt(l.requests, 10)
 	}
 	s := strconv.FormatInt(l.requests, 10) + "/"
 	if l.calendar != nil {
@@ -286,20 +263,14 @@ func NewLimit(c LimitConfig) (*Limit, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	l := &Limit{
-		algorithm: c.Algorithm,
-		requests:  c.Requests,
-		period:    int64(c.Period / time.Microsecond),
-		interval:  c.Interval,
-		delays:    c.Delays,
-		capacity:  c.Requests,
-		quota:     c.Requests,
-	}
+	l := newLimit(c.Algorithm, c.Requests, int64(c.Period/time.Microsecond))
+	l.interval = c.Interval
+	l.delays = c.Delays
 	if c.Calendar != Epoch {
 		l.calendar = newCalendar(c.Calendar, c.Location)
 		l.period = l.calendar.longest()
 	}
-	if c.Algorithm == TokenBucket || c.Algorithm == LeakyBucket {
+	if l.isBucket {
 		l.burst = c.Burst
 		if l.burst == 0 {
 			l.burst = c.Requests
@@ -309,11 +280,11 @@ func NewLimit(c LimitConfig) (*Limit, error) {
 			return nil, fmt.Errorf("burst %d: at %d per %s a full bucket would take more than 10 years to drain", l.burst, l.requests, formatPeriod(c.Period))
 		}
 	}
-	if c.Algorithm == LeakyBucket {
+	if l.queues {
 		l.capacity = l.burst + 1
 	}
 	l.slack = l.period
-	if c.Algorithm == LeakyBucket || c.Delays {
+	if l.Waits() {
 		l.maxDelay = int64(c.MaxDelay / time.Microsecond)
 		if c.MaxDelay == 0 {
 			l.maxDelay = int64(DefaultDelay / time.Microsecond)
@@ -322,7 +293,7 @@ func NewLimit(c LimitConfig) (*Limit, error) {
 	if c.Delays {
 		l.slack += l.maxDelay
 	}
-	if c.Algorithm == SlidingWindowLog {
+	if l.isLog {
 		// Times are kept as 32-bit counts of quanta. A log that was not touched for a whole period is empty, so no age
 		// is ever above twice the window, which must not wrap around.
 		l.quantum = (l.period + 1<<31 - 2) / (1<<31 - 1)
@@ -332,29 +303,23 @@ func NewLimit(c LimitConfig) (*Limit, error) {
 	return l, nil
 }
 
-// NewConcurrency returns a limit of so many requests in flight, 1 to MaxRequests. It has no period: a unit is in use from the
-// decision until Limiter.Finish is told that the request is over.
-func NewConcurrency(n int64) (*Limit, error) {
-	if n < 1 || n > MaxRequests {
-		return nil, fmt.Errorf("concurrency %d: must be from 1 to %d", n, MaxRequests)
+// newLimit returns a limit of that algorithm, of whose other numbers nothing is said.
+func newLimit(a Algorithm, requests, period int64) *Limit {
+	row := a.row()
+	return &Limit{
+		algorithm: a, isBucket: row.isBucket, isLog: row.isLog, inFlight: row.inFlight, queues: row.queues, lends: row.lends, express: row.express,
+		requests: requests, period: period, capacity: requests, quota: requests,
 	}
-	// A period there must be, for what divides by it; no state is ever kept that would be weighed by it.
-	l := &Limit{algorithm: inFlight, requests: n, period: 1, slack: 1, capacity: n, quota: n}
-	l.widths()
-	return l, nil
 }
 
 // widen returns the limit with so many percent more requests and burst, rounded down. Its identity is l's.
 func (l *Limit) widen(percent int64) (*Limit, error) {
 	wide := *l
-	most := int64(MaxRequests)
-	if l.algorithm == SlidingWindowLog {
-		most = MaxLogRequests
-	}
+	most := l.MostRequests()
 	wide.requests += l.requests * percent / 100
 	wide.capacity = wide.requests
 	wide.quota = wide.requests
-	if l.algorithm == TokenBucket || l.algorithm == LeakyBucket {
+	if l.isBucket {
 		wide.burst += l.burst * percent / 100
 		// Of the rounded numbers the rate may be the one that has grown less.
 		if over(wide.burst, wide.period, wide.requests, int64(MaxDrain/time.Microsecond)) {
@@ -363,7 +328,7 @@ func (l *Limit) widen(percent int64) (*Limit, error) {
 		wide.capacity = wide.burst
 		wide.quota = wide.burst
 	}
-	if l.algorithm == LeakyBucket {
+	if l.queues {
 		wide.capacity++
 	}
 	if wide.requests == l.requests && wide.burst == l.burst {
@@ -395,14 +360,15 @@ func (l *Limit) widths() {
 }
 
 func (c LimitConfig) check() error {
-	if c.Algorithm < TokenBucket || c.Algorithm > SlidingWindowCounter {
+	row := c.Algorithm.row()
+	if row.name == "" || row.inFlight {
 		return fmt.Errorf("algorithm %d: %s", int(c.Algorithm), words.OneOf("", AlgorithmNames))
 	}
 	if c.Requests < 1 || c.Requests > MaxRequests {
 		return fmt.Errorf("requests %d: must be from 1 to %d", c.Requests, MaxRequests)
 	}
-	if c.Algorithm == SlidingWindowLog && c.Requests > MaxLogRequests {
-		return fmt.Errorf("requests %d: a sliding_window_log keeps a time for each request and takes at most %d; sliding_window_counter takes more", c.Requests, MaxLogRequests)
+	if c.Requests > row.mostRequests {
+		return fmt.Errorf("requests %d: a %s keeps a time for each request and takes at most %d; sliding_window_counter takes more", c.Requests, row.name, row.mostRequests)
 	}
 	if c.Calendar == Epoch {
 		if c.Period < MinPeriod || c.Period > MaxPeriod {
@@ -418,28 +384,27 @@ func (c LimitConfig) check() error {
 		if c.Calendar < Day || c.Calendar > Month {
 			return fmt.Errorf("calendar %d: must be day, week or month", int(c.Calendar))
 		}
-		if c.Algorithm != FixedWindow {
-			return fmt.Errorf("period %q: only fixed_window follows the calendar, not %s; write a duration such as 24h", c.Calendar, c.Algorithm)
+		if !row.hasCalendar {
+			return fmt.Errorf("period %q: %s follows the calendar, not %s; write a duration such as 24h", c.Calendar, onlyThose(func(row *algorithmRow) bool { return row.hasCalendar }), row.name)
 		}
 		if c.Period != 0 {
 			return fmt.Errorf("period %s: a window of the calendar has none of its own", formatPeriod(c.Period))
 		}
 	}
-	isBucket := c.Algorithm == TokenBucket || c.Algorithm == LeakyBucket
-	if c.Burst != 0 && !isBucket {
-		return fmt.Errorf("burst %d: only token_bucket and leaky_bucket have a burst, not %s", c.Burst, c.Algorithm)
+	if c.Burst != 0 && !row.isBucket {
+		return fmt.Errorf("burst %d: %s have a burst, not %s", c.Burst, onlyThose(func(row *algorithmRow) bool { return row.isBucket }), row.name)
 	}
 	if c.Burst < 0 || c.Burst > MaxRequests {
 		return fmt.Errorf("burst %d: must be from 1 to %d", c.Burst, MaxRequests)
 	}
-	if c.Interval && c.Algorithm != TokenBucket {
-		return fmt.Errorf("refill interval: only token_bucket is refilled, not %s", c.Algorithm)
+	if c.Interval && !row.hasInterval {
+		return fmt.Errorf("refill interval: %s is refilled, not %s", onlyThose(func(row *algorithmRow) bool { return row.hasInterval }), row.name)
 	}
-	if c.Delays && c.Algorithm == SlidingWindowCounter {
-		return fmt.Errorf("on_limit delay: sliding_window_counter cannot say when a request's turn is; choose the algorithm token_bucket, sliding_window_log or fixed_window")
+	if c.Delays && !row.canDelay {
+		return fmt.Errorf("on_limit delay: %s cannot say when a request's turn is; choose the algorithm token_bucket, sliding_window_log or fixed_window", row.name)
 	}
-	if c.MaxDelay != 0 && c.Algorithm != LeakyBucket && !c.Delays {
-		return fmt.Errorf("max_delay %s: only leaky_bucket and on_limit delay hold requests, not %s", c.MaxDelay, c.Algorithm)
+	if c.MaxDelay != 0 && !row.queues && !c.Delays {
+		return fmt.Errorf("max_delay %s: %s and on_limit delay hold requests, not %s", c.MaxDelay, onlyThose(func(row *algorithmRow) bool { return row.queues }), row.name)
 	}
 	if c.MaxDelay != 0 && c.MaxDelay < time.Microsecond || c.MaxDelay > maxDelay {
 		return fmt.Errorf("max_delay %s: must be from 1µs to %s", c.MaxDelay, formatPeriod(maxDelay))

@@ -25,7 +25,7 @@ func (l *Limiter) Look(checks []Check, v *Verdict) error {
 		d := &checks[i].Decision
 		d.Remaining = idle[i].Decision.Remaining
 		d.ResetAfter = idle[i].Decision.ResetAfter
-		if checks[i].Rule.limit.algorithm == inFlight && d.Remaining < d.Limit { // which has no request of cost 0
+		if checks[i].Rule.limit.inFlight && d.Remaining < d.Limit { // which has no request of cost 0
 			d.Remaining++
 		}
 	}

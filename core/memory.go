@@ -150,7 +150,7 @@ func (m *Memory) Open(r *Rule) error {
 func (m *Memory) newSpace(r *Rule) *space {
 	spaces := m.spaces.Load().([]*space)
 	number := len(spaces)
-	sp := &space{number: uint32(number), isLog: r.limit.algorithm == SlidingWindowLog}
+	sp := &space{number: uint32(number), isLog: r.limit.isLog}
 	if sp.isLog {
 		sp.kind = kindBit
 	}

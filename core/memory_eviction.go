@@ -70,7 +70,7 @@ func (m *Memory) appraise(s *shard, i int, now int64, st *standing) {
 		}
 		if (d.Remaining == 0 || d.Remaining < cost) && st.class < exhausted { // what a cost does not divide is never used up
 			st.class = exhausted
-		} else if l.algorithm == LeakyBucket && d.ResetAfter > l.maxDelay && st.class < exhausted { // its queue has room, but is too long
+		} else if l.queues && d.ResetAfter > l.maxDelay && st.class < exhausted { // its queue has room, but is too long
 			st.class = exhausted
 		}
 		if share := 1 - float64(d.Remaining)/float64(d.Limit); share > st.share {
@@ -79,7 +79,7 @@ func (m *Memory) appraise(s *shard, i int, now int64, st *standing) {
 		if d.ResetAfter > st.reset {
 			st.reset = d.ResetAfter
 		}
-		if l.algorithm == TokenBucket || l.algorithm == LeakyBucket {
+		if l.isBucket {
 			st.charged = s.slots[i].state.A & (1<<timeBits - 1)
 		}
 	}

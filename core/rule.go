@@ -119,7 +119,7 @@ func NewRule(c RuleConfig) (*Rule, error) {
 	if r.conduct, err = newConduct(&c); err != nil {
 		return nil, fmt.Errorf("rule %q: %w", c.Name, err)
 	}
-	if !r.shadow && (r.limit.delays || r.limit.algorithm == LeakyBucket) {
+	if !r.shadow && r.limit.Waits() {
 		if r.room = c.room; r.room == nil {
 			r.room = newRoom()
 		}
@@ -145,7 +145,7 @@ func (r *Rule) setTexts() {
 		r.LimitText = "0"
 	}
 	r.PolicyText = `"` + name + `";q=` + r.LimitText
-	if l.algorithm == inFlight {
+	if l.inFlight {
 		r.PolicyText += `;qu="concurrent-requests"`
 	} else if w := l.refilled(); w%1_000_000 == 0 && w > 0 {
 		r.PolicyText += ";w=" + strconv.FormatInt(w/1_000_000, 10)
@@ -188,7 +188,7 @@ func besides(c *RuleConfig) (rules []*Rule, err error) {
 		if err != nil {
 			return rules, err
 		}
-		if c.Limit.algorithm == inFlight {
+		if c.Limit.inFlight {
 			return rules, fmt.Errorf("concurrency %d: the rule has one already", c.Concurrency)
 		}
 		inFlight, err := NewRule(RuleConfig{Namespace: c.Namespace, Name: c.Name, KeySpec: c.KeySpec, Limit: limit, Shadow: c.Shadow, OnError: c.OnError})
@@ -205,7 +205,7 @@ func besides(c *RuleConfig) (rules []*Rule, err error) {
 // newCandidate returns the rule of a configuration's candidate.
 func newCandidate(c *RuleConfig) (*Rule, error) {
 	switch {
-	case c.Limit.algorithm == inFlight:
+	case c.Limit.inFlight:
 		return nil, fmt.Errorf("candidate: there is no limit for it to be compared with")
 	case c.Limit.delays || c.Candidate.delays:
 		return nil, fmt.Errorf("candidate: stands beside on_limit delay; it can be compared only with a limit that rejects")

@@ -36,7 +36,7 @@ func stepBack(s *State, now int64) {
 // decideShut writes the decision on a request of a key that is shut out for that long. What can never be admitted is told so.
 func decideShut(l *Limit, left, cost int64, d *Decision) {
 	most := l.capacity
-	if l.algorithm == inFlight {
+	if l.inFlight {
 		most = MaxRequests
 	}
 	*d = Decision{Limit: l.quota, Allowed: cost == 0, RetryAfter: left, ResetAfter: left}

@@ -101,6 +101,23 @@ func takeFromSlidingWindowCounter(l *Limit, s *State, now int64) (remaining, res
 	return remaining, reset, more
 }
 
+// chargeSlidingWindowCounter counts what was admitted before: see charge.
+func chargeSlidingWindowCounter(l *Limit, s *State, cost int64) {
+	current := s.B&mostCounted + cost
+	if current > mostCounted {
+		current = mostCounted
+	}
+	s.B = s.B>>32<<32 | current
+}
+
+// slidingWindowCounterSpent is the short way: see unused.
+func slidingWindowCounterSpent(l *Limit, s *State, elapsed int64) (isSpent, known bool) {
+	if elapsed >= 2*l.period {
+		return true, true
+	}
+	return false, elapsed < l.period && s.B&mostCounted != 0
+}
+
 // overlap returns ⌊count × left/P⌋.
 func overlap(l *Limit, count, left int64) int64 {
 	if l.narrow && count <= l.capacity {

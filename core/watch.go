@@ -49,16 +49,3 @@ func (e *timedExpress) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	Tell(e.told, w.Header(), remaining, (reset+999_999)/1_000_000, (more+999_999)/1_000_000)
 	e.next.ServeHTTP(w, r)
 }
-
-// ServeWatched is Serve for a rule that is watched. What is left to rest has been neither counted nor timed.
-func ServeWatched(e *Express, t *Told, w *Watch, next, rest http.Handler) http.Handler {
-	switch e.algorithm {
-	case TokenBucket:
-		return newWatchedTokenBucket(e, t, w, next, rest)
-	case LeakyBucket:
-		return newWatchedLeakyBucket(e, t, w, next, rest)
-	case FixedWindow:
-		return newWatchedFixedWindow(e, t, w, next, rest)
-	}
-	return newWatchedSlidingWindowCounter(e, t, w, next, rest)
-}

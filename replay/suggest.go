@@ -136,8 +136,8 @@ func newProbe(place int, text *ruleset.RuleText, own *core.Rule) (*probe, error)
 	p.result.Now = strings.TrimSpace(written)
 	_, p.period, _ = strings.Cut(p.result.Now, "/")
 	p.period = strings.TrimSpace(p.period)
-	p.bucket = l.Algorithm() == core.TokenBucket || l.Algorithm() == core.LeakyBucket
-	most := int64(core.MaxRequests)
+	p.bucket = l.IsBucket()
+	most := l.MostRequests()
 	first := ruleset.Only(text, "algorithm", "time_zone", "count")
 	if p.bucket {
 		ruleset.SetText(&first.Object, "algorithm", core.FixedWindow.String())
@@ -148,11 +148,10 @@ func newProbe(place int, text *ruleset.RuleText, own *core.Rule) (*probe, error)
 			p.ratio = float64(burst) / float64(l.Requests())
 		}
 		p.patience = math.Inf(1)
-		if l.Algorithm() == core.LeakyBucket {
+		if l.Queues() {
 			p.patience = float64(l.MaxDelay()) / float64(l.Period())
 		}
-	} else if l.Algorithm() == core.SlidingWindowLog {
-		most = core.MaxLogRequests
+		most = core.MaxRequests // of the fixed window
 	}
 	ruleset.SetText(&first.Object, "limit", fmt.Sprintf("%d/%s", most, p.period))
 	limit, err := p.compile(first, "most")

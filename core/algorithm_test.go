@@ -1,0 +1,74 @@
+package core
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// panicOf returns what a call panics with, as text: of an interpreted one it is not to be had as a string.
+func panicOf(call func()) (said string) {
+	defer func() { said = fmt.Sprint(recover()) }()
+	call()
+	return said
+}
+
+func TestARowWithoutAPartIsRefusedByItsName(t *testing.T) {
+	for want, drop := range map[string]func(row *algorithmRow){
+		"no row for algorithm 3 in its place": func(row *algorithmRow) { row.algorithm++ },
+		"(fixed_window) has no decide":        func(row *algorithmRow) { row.decide = nil },
+		"(fixed_window) has no take":          func(row *algorithmRow) { row.take = nil },
+		"(fixed_window) has no charge":        func(row *algorithmRow) { row.charge = nil },
+		"(fixed_window) has no spent":         func(row *algorithmRow) { row.spent = nil },
+		"(fixed_window) has no mostRequests":  func(row *algorithmRow) { row.mostRequests = 0 },
+		"algorithm 3 () has no name":          func(row *algorithmRow) { row.name = "" },
+	} {
+		rows := append([]algorithmRow{}, algorithms[1:]...)
+		drop(&rows[FixedWindow-1])
+		if said := panicOf(func() { tabulate(rows) }); !strings.Contains(said, want) {
+			t.Errorf("it panics with %q, want %q", said, want)
+		}
+	}
+	if said := panicOf(func() { tabulate(algorithms[1:inFlight]) }); !strings.Contains(said, "has 5 rows, for 6") {
+		t.Errorf("without the last row it panics with %q", said)
+	}
+}
+
+// A case that is missing in algorithm_dispatch.go, as of a log, which has none, is said so, and decided by no other algorithm.
+func TestAnAlgorithmWithoutAFunctionPanicsWithItsName(t *testing.T) {
+	l := mustLimit(t, LimitConfig{Algorithm: SlidingWindowLog, Requests: 5, Period: time.Minute})
+	for name, call := range map[string]func(){
+		"decide": func() { decide(l, &State{}, 1, 0, &State{}, &Decision{}) },
+		"take":   func() { take(l, &State{}, 1) },
+		"spent":  func() { unused(l, &State{}, 1) },
+	} {
+		if said := panicOf(call); !strings.HasPrefix(said, "core: algorithm 4 (sliding_window_log) has no "+name+":") {
+			t.Errorf("%s: it panics with %q", name, said)
+		}
+	}
+}
+
+func TestEachAlgorithmHasItsNameAndItsNumber(t *testing.T) {
+	if len(AlgorithmNames) != int(inFlight)-1 {
+		t.Fatalf("there are the names %q, for %d algorithms", AlgorithmNames, int(inFlight)-1)
+	}
+	for i, name := range AlgorithmNames {
+		a, err := ParseAlgorithm(name)
+		if err != nil || int(a) != i+1 || a.String() != name {
+			t.Errorf("%s is algorithm %d (%s, %v), want %d", name, int(a), a, err, i+1)
+		}
+	}
+	if _, err := ParseAlgorithm("concurrency"); err == nil {
+		t.Error("a configuration can name the algorithm of requests in flight")
+	}
+	for _, a := range []Algorithm{-1, 0, inFlight + 1} {
+		if a.String() != "" {
+			t.Errorf("algorithm %d is called %q", int(a), a)
+		}
+		_, err := NewLimit(LimitConfig{Algorithm: a, Requests: 1, Period: time.Second})
+		if (err == nil) != (a == 0) {
+			t.Errorf("a limit of algorithm %d: %v", int(a), err)
+		}
+	}
+}
