@@ -40,6 +40,7 @@ type App struct {
 
 	fileRules fileRules // in force; once the app has started, with the lock of files
 
+	raw         []rawHandlers // of the HTTP app, until it starts; nil: not kept
 	handlers    []*Handler
 	line        *line // of the requests that wait
 	statuses    []*Status
@@ -98,7 +99,7 @@ func (a *App) register(namespace, name string, limits *core.Limits) error {
 	id := zoneID(namespace, name)
 	if other := a.zones[id]; other != nil {
 		if what := difference(other, limits); what != "" {
-			return definedTwice(name, "", what)
+			return definedTwice(name, a.firstInJSON(namespace, name, other), what)
 		}
 	} else {
 		if other, ok := a.fileRules.limits[id]; ok {
@@ -118,11 +119,6 @@ func (a *App) register(namespace, name string, limits *core.Limits) error {
 
 // zoneID is what tells zones apart: those of one namespace and name share their counters.
 func zoneID(namespace, name string) string { return namespace + "/" + name }
-
-// definedTwice says how two zones of one name differ, and where the first stands, if that is known.
-func definedTwice(name, first, what string) error {
-	return fmt.Errorf("zone %q: is defined twice%s, with %s; zones of one name share their counters and must be alike: rename one (a short form is named after its matcher and key: write a zone instead), or give its handler a namespace", name, first, what)
-}
 
 // keepCompany has limits that count together see what requests that wait have reserved, if any of them does. None is in force yet.
 func keepCompany(lists ...[]*core.Limits) {
@@ -244,6 +240,7 @@ func (a *App) wantSweep(interval time.Duration) {
 // Start puts in force what the new configuration changes for all: at once where there is no other, else when the one that
 // is in force stops. Until then another app may fail to start, and the new configuration be refused.
 func (a *App) Start() error {
+	a.raw = nil
 	if err := a.checkStatuses(); err != nil {
 		return err
 	}

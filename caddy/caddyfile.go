@@ -58,40 +58,10 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 			return nil, errorAt(line, errNoZone)
 		}
 	}
-	if err := handler.checkAlike(h.State); err != nil {
+	if err := handler.checkAlike(h); err != nil {
 		return nil, err
 	}
 	return h.NewRoute(matcherSet, handler), nil
-}
-
-// writtenZone is a zone of a Caddyfile, and where it stands.
-type writtenZone struct {
-	zone *Zone
-	at   caddyfile.Token
-}
-
-// checkAlike refuses a zone that differs from one of its name in another directive of the Caddyfile, as App.register does, which does not
-// know any more where they stand. state is what all directives share while they are adapted; nil: nothing is. The directives of named
-// routes share another.
-func (h *Handler) checkAlike(state map[string]any) error {
-	const key = "rate_limit.zones"
-	known, _ := state[key].(map[string]writtenZone) // by namespace and name
-	if known == nil {
-		known = make(map[string]writtenZone)
-	}
-	for _, name := range sortedNames(h.RateLimits) {
-		id, zone := zoneID(h.Namespace, name), writtenZone{h.RateLimits[name], h.places[name]}
-		first, twice := known[id]
-		if !twice {
-			known[id] = zone
-		} else if what := difference(first.zone.rule.Limits, zone.zone.rule.Limits); what != "" {
-			return errorAt(zone.at, definedTwice(name, ", first at "+placeOf(first.at), what))
-		}
-	}
-	if state != nil {
-		state[key] = known
-	}
-	return nil
 }
 
 // globalRules reports whether the global option names rule files.

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -190,7 +191,7 @@ func TestZonesOfOneNameMustBeAlike(t *testing.T) {
 				}
 				return
 			}
-			for _, want := range []string{`zone "api": is defined twice, with ` + c.want, "rename one", "namespace"} {
+			for _, want := range []string{`zone "api": is defined twice, first at apps/http/servers/main/routes/0/handle/0, with ` + c.want, "rename one", "namespace"} {
 				if err == nil || !strings.Contains(err.Error(), want) {
 					t.Errorf("got %v\nwant %s", err, want)
 				}
@@ -199,19 +200,32 @@ func TestZonesOfOneNameMustBeAlike(t *testing.T) {
 	}
 }
 
-// TestZonesOfOneNameMustBeAlikeWhereverTheyStand: in one route, in subroutes, in other servers.
+// TestZonesOfOneNameMustBeAlikeWhereverTheyStand: in one route, in subroutes, in other servers. The error says where the first is; Caddy
+// adds where the second is.
 func TestZonesOfOneNameMustBeAlikeWhereverTheyStand(t *testing.T) {
 	first, second := handlerOf(apiZone), handlerOf(`"api": {"requests": 5, "period": "1s"}`)
-	subroute := func(handler string) string {
-		return `{"handler": "subroute", "routes": [{"handle": [` + handler + `]}]}`
+	in := func(before, handlers, after string) string {
+		return before + `"routes": [{"handle": [` + handlers + `]}]` + after
 	}
-	for name, config := range map[string]string{
-		"one route":     configOf(first + ", " + second),
-		"subroutes":     configOf(subroute(first), subroute(second)),
-		"other servers": `{"apps": {"http": {"servers": {"a": ` + serverOf(":8080", first) + `, "b": ` + serverOf(":8081", second) + `}}}}`,
+	const server = "apps/http/servers/main/"
+	for _, c := range []struct{ name, config, place string }{
+		{"one route", configOf(`{"handler": "vars", "a": "b"}, ` + first + ", " + second), server + "routes/0/handle/1"},
+		{"behind others of its name that are alike", configOf(first, first, second), server + "routes/0/handle/0"},
+		{"behind a zone of its name in a namespace", configOf(handlerOf(apiZone, `"namespace": "blue"`), first, second), server + "routes/1/handle/0"},
+		{"subroutes", configOf(in(`{"handler": "subroute", `, first, `}`), in(`{"handler": "subroute", `, second, `}`)), server + "routes/0/handle/0/routes/0/handle/0"},
+		{"responses of a backend",
+			configOf(in(`{"handler": "reverse_proxy", "upstreams": [{"dial": "127.0.0.1:1"}], "handle_response": [{`, first, `}]}`), second),
+			server + "routes/0/handle/0/handle_response/0/routes/0/handle/0"},
+		{"error routes", strings.TrimSuffix(configOf(first), "}}}}}") + in(`, "errors": {`, second, `}`) + "}}}}}", server + "routes/0/handle/0"},
+		{"named routes", configOf(`{"handler": "invoke", "name": "a"}`, `{"handler": "invoke", "name": "a"}`, first+", "+second), server + "routes/2/handle/0"},
+		{"other servers", `{"apps": {"http": {"servers": {"a": ` + serverOf(":8080", first) + `, "b": ` + serverOf(":8081", second) + `}}}}`, `apps/http/servers/[ab]/routes/0/handle/0`},
 	} {
-		if _, err := validate(t, config); err == nil || !strings.Contains(err.Error(), `zone "api": is defined twice`) {
-			t.Errorf("%s: %v", name, err)
+		if c.name == "named routes" {
+			c.config = strings.Replace(c.config, `"routes": [{"handle": [`, `"named_routes": {"a": {"handle": [`+first+`]}}, "routes": [{"handle": [`, 1)
+		}
+		want := regexp.MustCompile(`zone "api": is defined twice, first at ` + c.place + `, with`)
+		if _, err := validate(t, c.config); err == nil || !want.MatchString(err.Error()) {
+			t.Errorf("%s: %v\nwant %s", c.name, err, want)
 		}
 	}
 }

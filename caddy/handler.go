@@ -137,6 +137,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		return err
 	}
 	h.app = app.(*App)
+	h.app.keepRaw(ctx)
 	if err := h.check(); err != nil {
 		return err
 	}
