@@ -34,7 +34,7 @@ func (s *subject) hasUnlimited(key string) bool {
 	if s.desc != nil {
 		return false
 	}
-	limits := s.limitsOfRule()
+	limits := s.rule.Limits
 	if limits.Overrides(key) {
 		return limits.Of("", key) == nil
 	}
@@ -135,7 +135,7 @@ func (s *subject) limitsOf(key string) []namedLimit {
 	if s.desc != nil {
 		return []namedLimit{{limit: s.desc}}
 	}
-	limits := s.limitsOfRule()
+	limits := s.rule.Limits
 	if limits.Overrides(key) { // which go before the tiers
 		return []namedLimit{{limit: limits.Of("", key)}}
 	}
@@ -146,13 +146,6 @@ func (s *subject) limitsOf(key string) []namedLimit {
 		}
 	}
 	return list
-}
-
-func (s *subject) limitsOfRule() *core.Limits {
-	if s.zone != nil {
-		return s.zone.rule.Limits
-	}
-	return s.rule.Limits
 }
 
 // keyRequest names a key.
@@ -244,10 +237,7 @@ func (s *subject) passes(key string) string {
 func (s *subject) passesHere(key string) string {
 	var except *match.Matcher
 	skips := false
-	switch {
-	case s.zone != nil:
-		except, skips = s.zone.rule.Matcher, s.zone.rule.SkipMissing
-	case s.rule != nil:
+	if s.rule != nil {
 		except, skips = s.rule.Matcher, s.rule.SkipMissing
 	}
 	parts := s.keys.parts(key)

@@ -79,44 +79,7 @@ var errNoZone = errors.New("has no zone: write a limit such as rate_limit 100/1m
 //
 //	rate_limit [<matcher>] {
 //		zone <name> {
-//			match {
-//				<matchers>
-//			}
-//			except         <addresses and networks...> | private_ranges
-//			key            <string>
-//			limit          <requests>/<period> | unlimited
-//			tiers <placeholder> {
-//				<value>    <requests>/<period> | unlimited
-//				*          <requests>/<period> | unlimited
-//			}
-//			override       <key...> <requests>/<period> | unlimited
-//			time_zone      <name>
-//			algorithm      token_bucket | leaky_bucket | fixed_window | sliding_window_log | sliding_window_counter
-//			burst          <n>
-//			refill         continuous | interval
-//			cost           <n | placeholder>
-//			ipv4_prefix    <bits>
-//			ipv6_prefix    <bits>
-//			enforcement    hard | shadow | soft <percent> <duration>
-//			on_limit       reject | delay
-//			max_delay      <duration>
-//			max_waiting    <n>
-//			max_waiting_per_key <n>
-//			count          <statuses...>
-//			penalty        <durations...>
-//			concurrency    <n>
-//			candidate {
-//				limit      <requests>/<period>
-//				algorithm  <as above>
-//				burst      <n>
-//				refill     continuous | interval
-//				time_zone  <name>
-//			}
-//			on_error       open | closed | local
-//			on_missing_key share | skip | reject
-//			count_rejected
-//			events         <n>          # with window: as in caddy-ratelimit, instead of limit
-//			window         <duration>
+//			<settings of the zone: docs/caddy.md has them all>
 //		}
 //		rules_file     <path or glob...>
 //		rules_interval <duration>

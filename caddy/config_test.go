@@ -175,7 +175,7 @@ func TestZonesOfOneNameMustBeAlike(t *testing.T) {
 		{"another enforcement", handlerOf(zone("")), handlerOf(zone(`, "enforcement": "shadow"`)), "another enforcement"},
 		{"another count_rejected", handlerOf(zone("")), handlerOf(zone(`, "count_rejected": true`)), "another count_rejected"},
 		{"another soft limit", handlerOf(zone("")), handlerOf(zone(`, "enforcement": "soft 20% 30s"`)), "another enforcement"},
-		{"another penalty", handlerOf(zone(`, "penalty": ["1m"]`)), handlerOf(zone(`, "penalty": ["2m"]`)), "another enforcement, max_waiting, count or penalty"},
+		{"another penalty", handlerOf(zone(`, "penalty": ["1m"]`)), handlerOf(zone(`, "penalty": ["2m"]`)), "another enforcement, bound of waiting requests, count or penalty"},
 		{"the same penalty", handlerOf(zone(`, "penalty": ["1m", "1h"]`)), handlerOf(zone(`, "penalty": ["60s 60m"]`)), ""},
 		{"the same count", handlerOf(zone(`, "count": ["401", "403"]`)), handlerOf(zone(`, "count": ["403,401"]`)), ""},
 		{"another candidate", handlerOf(zone(`, "candidate": {"limit": "5/1m"}`)), handlerOf(zone(`, "candidate": {"limit": "6/1m"}`)), "another candidate or concurrency"},

@@ -3,6 +3,8 @@ package ratelimit
 import (
 	"net/http"
 	"net/url"
+	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
@@ -95,6 +97,18 @@ func TestAKeyOfTheSameMeaningIsTheSameInBothProxies(t *testing.T) {
 		inTraefik, _ := ruleset.KeyOf(rule, r, "192.0.2.1", nil)
 		if inCaddy != c.want || inTraefik != c.want {
 			t.Errorf("%s: key %q, in Traefik %q; want %q", c.template, inCaddy, inTraefik, c.want)
+		}
+	}
+}
+
+// Else what a user writes would be taken, and not be read.
+func TestAZoneHasTheFieldsOfTheSchema(t *testing.T) {
+	for object, of := range map[string]any{"rule": &Zone{}, "tiers": &Tiers{}, "override": &Override{}, "candidate": &Candidate{}} {
+		names := fieldNames(reflect.TypeOf(of).Elem())
+		for _, f := range ruleset.Schema[object] {
+			if f.Name != "name" && (object != "rule" || f.Name != "limit") && !slices.Contains(names, f.Name) {
+				t.Errorf("%T has no %s", of, f.Name)
+			}
 		}
 	}
 }

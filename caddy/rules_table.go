@@ -221,19 +221,24 @@ func (t *ruleTable) zone(at place, name, namespace string, z *Zone) error {
 		what += "; except " + strings.Join(z.Except, ",")
 	}
 	row := tableRow{at: at, name: inNamespace(namespace, name), covers: strings.TrimPrefix(what, "; "), key: z.key(), shadow: z.rule.Shadow}
-	row.conduct = conductNotes(z.Enforcement, z.Count, z.Penalty)
-	t.add(row, z.rule.Limits.Own(), "")
-	if z.Tiers != nil {
-		for _, value := range slices.Sorted(maps.Keys(z.Tiers.Limits)) {
-			if value != ruleset.AnyTier {
-				t.add(row, z.rule.Limits.Of(ruleset.TierFor(z.rule, value), ""), fmt.Sprintf("tier %s of %s", value, z.Tiers.Source))
+	t.rule(row, z.rule, z.written)
+	return nil
+}
+
+// rule adds the limits of a rule.
+func (t *ruleTable) rule(row tableRow, r *ruleset.Rule, text *ruleset.RuleText) {
+	row.conduct = conductNotes(text)
+	t.add(row, r.Limits.Own(), "")
+	if tiers := ruleset.One(text, "tiers"); tiers != nil {
+		for _, tier := range tiers.Pairs["limits"] {
+			if tier.Name != ruleset.AnyTier {
+				t.add(row, r.Limits.Of(ruleset.TierFor(r, tier.Name), ""), fmt.Sprintf("tier %s of %s", tier.Name, tiers.Texts["source"]))
 			}
 		}
 	}
-	for _, o := range z.Overrides {
-		t.add(row, z.rule.Limits.Of("", ruleset.KeyFor(z.rule, o.Key)), "key "+strings.Join(o.Key, " "))
+	for _, o := range text.Objects["overrides"] {
+		t.add(row, r.Limits.Of("", ruleset.KeyFor(r, o.Lists["key"])), "key "+strings.Join(o.Lists["key"], " "))
 	}
-	return nil
 }
 
 func inNamespace(namespace, name string) string {
@@ -252,18 +257,7 @@ func (t *ruleTable) set(at place, namespace string, set *ruleset.Set) {
 				key = strings.Join(r.Lists["key"], " ")
 			}
 			row := tableRow{at: at, name: inNamespace(namespace, r.Name), covers: coverage(ruleset.One(&r.RuleText, "match")), key: key, shadow: rule.Shadow, file: fmt.Sprintf("%s:%d", file.Name, r.Line)}
-			row.conduct = conductNotes(r.Texts["enforcement"], r.Lists["count"], r.Lists["penalty"])
-			t.add(row, rule.Limits.Own(), "")
-			if tiers := ruleset.One(&r.RuleText, "tiers"); tiers != nil {
-				for _, tier := range tiers.Pairs["limits"] {
-					if tier.Name != ruleset.AnyTier {
-						t.add(row, rule.Limits.Of(ruleset.TierFor(rule, tier.Name), ""), fmt.Sprintf("tier %s of %s", tier.Name, tiers.Texts["source"]))
-					}
-				}
-			}
-			for _, o := range r.Objects["overrides"] {
-				t.add(row, rule.Limits.Of("", ruleset.KeyFor(rule, o.Lists["key"])), "key "+strings.Join(o.Lists["key"], " "))
-			}
+			t.rule(row, rule, &r.RuleText)
 		}
 	}
 }
@@ -326,16 +320,16 @@ type tableRow struct {
 }
 
 // conductNotes says in words what a rule does past its limit, besides rejecting, and which requests it counts.
-func conductNotes(enforcement string, count, penalty []string) []string {
+func conductNotes(text *ruleset.RuleText) []string {
 	var notes []string
-	if words := strings.Fields(enforcement); len(words) > 0 && words[0] == "soft" {
+	if words := strings.Fields(text.Texts["enforcement"]); len(words) > 0 && words[0] == "soft" {
 		notes = append(notes, strings.Join(words, " "))
 	}
-	if len(count) > 0 {
-		notes = append(notes, "counts "+strings.Join(ruleset.SplitWords(count), " "))
+	if len(text.Lists["count"]) > 0 {
+		notes = append(notes, "counts "+strings.Join(ruleset.SplitWords(text.Lists["count"]), " "))
 	}
-	if len(penalty) > 0 {
-		notes = append(notes, "penalty "+strings.Join(ruleset.SplitWords(penalty), " "))
+	if len(text.Lists["penalty"]) > 0 {
+		notes = append(notes, "penalty "+strings.Join(ruleset.SplitWords(text.Lists["penalty"]), " "))
 	}
 	return notes
 }

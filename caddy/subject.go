@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,8 +34,7 @@ type subject struct {
 
 	also []*subject // the same rule in other handlers, where it may be counted in another store
 
-	zone *Zone         // one of these three
-	rule *ruleset.Rule // of a file
+	rule *ruleset.Rule // nil: it is of a descriptor
 	desc *core.Rule    // of a descriptor
 }
 
@@ -94,16 +92,23 @@ func (a *App) subject(label string) *subject {
 }
 
 func (h *Handler) subjectOfZone(z *Zone) *subject {
-	s := &subject{namespace: h.Namespace, name: z.rule.Name, enforcement: enforcementOf(z.Enforcement), limiter: h.limiter, stats: z.reporter.stats, zone: z, source: "zone",
-		own: z.rule.Limits.Own(), rules: z.rule.Limits.Rules(), keys: keysOf(z.rule), shadow: z.rule.Shadow, notes: conductNotes(z.Enforcement, z.Count, z.Penalty)}
-	if z.Tiers != nil {
-		for _, value := range slices.Sorted(maps.Keys(z.Tiers.Limits)) {
-			s.limits = append(s.limits, namedLimit{tierOf(value), true, z.rule.Limits.Of(ruleset.TierFor(z.rule, value), "")})
+	s := subjectOf(z.rule, z.written)
+	s.namespace, s.limiter, s.stats, s.source = h.Namespace, h.limiter, z.reporter.stats, "zone"
+	return s
+}
+
+// subjectOf returns what there is to say of a rule, wherever it stands.
+func subjectOf(r *ruleset.Rule, text *ruleset.RuleText) *subject {
+	s := &subject{name: r.Name, enforcement: enforcementOf(text.Texts["enforcement"]), rule: r, own: r.Limits.Own(), rules: r.Limits.Rules(), keys: keysOf(r),
+		shadow: r.Shadow, notes: conductNotes(text)}
+	if tiers := ruleset.One(text, "tiers"); tiers != nil {
+		for _, tier := range tiers.Pairs["limits"] {
+			s.limits = append(s.limits, namedLimit{tierOf(tier.Name), true, r.Limits.Of(ruleset.TierFor(r, tier.Name), "")})
 		}
 	}
-	for _, o := range z.Overrides {
-		key := ruleset.KeyFor(z.rule, o.Key)
-		s.limits = append(s.limits, namedLimit{"key " + strings.Join(s.keys.show(key), " "), false, z.rule.Limits.Of("", key)})
+	for _, o := range text.Objects["overrides"] {
+		key := ruleset.KeyFor(r, o.Lists["key"])
+		s.limits = append(s.limits, namedLimit{"key " + strings.Join(s.keys.show(key), " "), false, r.Limits.Of("", key)})
 	}
 	return s
 }
@@ -121,19 +126,8 @@ func (h *Handler) subjectsOfFiles(set *fileSet, add func(*subject)) {
 	i := 0
 	for _, file := range set.Files {
 		for _, text := range file.Rules {
-			r := set.Rules[i]
-			s := &subject{namespace: set.namespace, name: r.Name, enforcement: enforcementOf(text.Texts["enforcement"]), limiter: set.limiter, stats: set.reporters[i].stats, rule: r,
-				source: fmt.Sprintf("%s:%d", file.Name, text.Line), own: r.Limits.Own(), rules: r.Limits.Rules(), keys: keysOf(r),
-				shadow: r.Shadow, notes: conductNotes(text.Texts["enforcement"], text.Lists["count"], text.Lists["penalty"])}
-			if tiers := ruleset.One(&text.RuleText, "tiers"); tiers != nil {
-				for _, tier := range tiers.Pairs["limits"] {
-					s.limits = append(s.limits, namedLimit{tierOf(tier.Name), true, r.Limits.Of(ruleset.TierFor(r, tier.Name), "")})
-				}
-			}
-			for _, o := range text.Objects["overrides"] {
-				key := ruleset.KeyFor(r, o.Lists["key"])
-				s.limits = append(s.limits, namedLimit{"key " + strings.Join(s.keys.show(key), " "), false, r.Limits.Of("", key)})
-			}
+			s := subjectOf(set.Rules[i], &text.RuleText)
+			s.namespace, s.limiter, s.stats, s.source = set.namespace, set.limiter, set.reporters[i].stats, fmt.Sprintf("%s:%d", file.Name, text.Line)
 			add(s)
 			i++
 		}

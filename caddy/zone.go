@@ -138,6 +138,7 @@ type Zone struct {
 
 	matcherSets caddyhttp.MatcherSets
 	rule        *ruleset.Rule
+	written     *ruleset.RuleText // what rule was made of
 	reporter    *reporter
 	warned      atomic.Bool // of a key that is empty
 	opened      []*core.Rule
@@ -246,7 +247,7 @@ func (z *Zone) compile(name, namespace string) error {
 	}
 	rule, wrong := ruleset.Compile(text, ruleset.Context{Namespace: namespace, Template: keyTemplate})
 	if len(wrong) == 0 {
-		z.rule = rule
+		z.rule, z.written = rule, text
 		return nil
 	}
 	first := wrong[0]

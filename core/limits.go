@@ -219,7 +219,7 @@ func Difference(a, b *Rule) string {
 	case a.countRejected != b.countRejected:
 		return "another count_rejected"
 	case a.conductText() != b.conductText():
-		return "another enforcement, max_waiting, count or penalty"
+		return "another enforcement, bound of waiting requests, count or penalty"
 	case !sameBeside(a.beside, b.beside):
 		return "another candidate or concurrency"
 	}

@@ -105,6 +105,50 @@ func TestATraefikAndACaddyAdmitExactlyTheLimitTogether(t *testing.T) {
 	}
 }
 
+// A key of the same meaning is one key in both proxies, alone and together with others.
+func TestATraefikAndACaddyShareKeysThatMeanTheSame(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	s := newSite(t)
+	var handlers strings.Builder
+	keys := []struct{ name, inTraefik, inCaddy string }{
+		{"header", "'header:X-Who'", "{header.X-Who}"},
+		{"cookie_and_query", "['cookie:id', 'query:q']", "{cookie.id}|{query.q}"},
+		{"all", "[client_ip, method, path, 'header:X-Who']", "{client_ip} {method} {path} {header.X-Who}"},
+	}
+	for _, k := range keys {
+		prefix := ""
+		if strings.Contains(k.inCaddy, "client_ip") {
+			prefix = "\nipv6_prefix 64"
+		}
+		s.limit(k.name, "{namespace: fleet, rules: [{name: "+k.name+", limit: 300/366d, key: "+k.inTraefik+"}], store: "+inRedis(redis.Addr())+"}")
+		s.route("/"+k.name, k.name)
+		handlers.WriteString("route /" + k.name + " {\nrate_limit {\nzone " + k.name + " {\nlimit 300/366d\nkey \"" + k.inCaddy + "\"" + prefix + "\n}\nnamespace fleet\n" +
+			"store redis " + redis.Addr() + " {\ntimeout 20s\nread_timeout 20s\ndial_timeout 20s\nnodes 1\n}\n}\nrespond ok\n}\n")
+	}
+	s.apply()
+	c := startCaddy(t, "respond /up ok\n"+handlers.String())
+	for _, k := range keys {
+		t.Run(k.name, func(t *testing.T) {
+			var byCaddy, byTraefik tally
+			startLoad(15, 60, func(client, n int) (r response, err error) {
+				request, fields := "/"+k.name+"?q=7", []string{"X-Who", "ann", "Cookie", "id=8"}
+				if (client+n)%2 == 0 {
+					r, err = c.try(request, fields...)
+					byCaddy.add(r, err, 0)
+				} else {
+					r, err = s.try(request, fields...)
+					byTraefik.add(r, err, 0)
+				}
+				return r, err
+			}).wait().want(t, 300)
+			if byCaddy.admitted == 0 || byTraefik.admitted == 0 {
+				t.Errorf("Caddy has admitted %d, and Traefik %d", byCaddy.admitted, byTraefik.admitted)
+			}
+		})
+	}
+}
+
 // What is counted in Redis is there for a Traefik that comes later, and through reloads.
 func TestCountsInRedisOutliveTraefik(t *testing.T) {
 	redis := redistest.Start(t)

@@ -53,6 +53,10 @@ type object struct {
 	AdditionalProperties any                `json:"additionalProperties"`
 	Properties           map[string]object  `json:"properties"`
 	Enum                 []string           `json:"enum"`
+	Required             []string           `json:"required"`
+	Ref                  string             `json:"$ref"`
+	Minimum              int64              `json:"minimum"`
+	Maximum              int64              `json:"maximum"`
 	AnyOf                []object           `json:"anyOf"`
 	Defs                 map[string]*object `json:"$defs"`
 }
@@ -91,6 +95,37 @@ func TestTheSchemaHasTheFieldsThatThereAre(t *testing.T) {
 	for kind, of := range root.Defs {
 		if _, there := ruleset.Fields()[kind]; len(of.Properties) > 0 && !there {
 			t.Errorf("the schema has %s, which there is not", kind)
+		}
+	}
+}
+
+// The schema and the table that rules are read by say the same of each field.
+func TestTheSchemaSaysWhatTheTableOfFieldsSays(t *testing.T) {
+	_, root := readSchema(t)
+	for kind, fields := range ruleset.Schema {
+		var needed []string
+		for _, f := range fields {
+			property := root.Defs[kind].Properties[f.Name]
+			if property.Description != f.Doc {
+				t.Errorf("%s: %s is described as %q, want %q", kind, f.Name, property.Description, f.Doc)
+			}
+			if f.Kind == ruleset.OneWord && !slices.Equal(property.Enum, f.Words) {
+				t.Errorf("%s: %s: the schema has %q, not %q", kind, f.Name, property.Enum, f.Words)
+			}
+			if name, found := strings.CutPrefix(property.Ref, "#/$defs/"); found && f.Kind == ruleset.OneNumber {
+				property = *root.Defs[name]
+			}
+			for _, of := range property.AnyOf {
+				if of.Maximum > 0 && (of.Minimum != f.Least || of.Maximum != f.Most) {
+					t.Errorf("%s: %s: the schema takes %d to %d, not %d to %d", kind, f.Name, of.Minimum, of.Maximum, f.Least, f.Most)
+				}
+			}
+			if f.Needed {
+				needed = append(needed, f.Name)
+			}
+		}
+		if !slices.Equal(root.Defs[kind].Required, needed) {
+			t.Errorf("%s: the schema requires %q, not %q", kind, root.Defs[kind].Required, needed)
 		}
 	}
 }

@@ -360,8 +360,8 @@ func TestRulesOfOneNamespaceThatDifferPastTheirLimitAreNamed(t *testing.T) {
 		what  string
 	}{
 		{Rule{Name: "r", Limit: "5/1m"}, ""},
-		{Rule{Name: "r", Limit: "5/1m", Penalty: []string{"1m"}}, "another enforcement, maxWaiting, count or penalty"},
-		{Rule{Name: "r", Limit: "5/1m", Enforcement: "soft 20% 30s"}, "another enforcement, maxWaiting, count or penalty"},
+		{Rule{Name: "r", Limit: "5/1m", Penalty: []string{"1m"}}, "another enforcement, bound of waiting requests, count or penalty"},
+		{Rule{Name: "r", Limit: "5/1m", Enforcement: "soft 20% 30s"}, "another enforcement, bound of waiting requests, count or penalty"},
 		{Rule{Name: "r", Limit: "5/1m", Concurrency: "5"}, "another candidate or concurrency"},
 		{Rule{Name: "r", Limit: "5/1m", Candidate: object{"limit": "6/1m"}}, "another candidate or concurrency"},
 	} {

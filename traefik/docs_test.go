@@ -798,3 +798,8 @@ func TestDocsHaveTheWordsThatTheCodeTakes(t *testing.T) {
 	}
 	sameWords(t, "what is not in this version", without(shown, "address"), refused)
 }
+
+// Else what a user writes would be taken, and not be read.
+func TestARuleHasTheFieldsOfTheSchema(t *testing.T) {
+	sameWords(t, "of Rule", fieldsOf(Rule{}), camelCased("rule"))
+}

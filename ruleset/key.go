@@ -1,0 +1,282 @@
+package ruleset
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
+)
+
+// unixPeer is what a connection through a Unix socket has for an address.
+const unixPeer = "@"
+
+// setKey reads the sources of the key.
+func (c *compiler) setKey() {
+	key := c.text.Lists["key"]
+	if len(key) == 0 {
+		key = []string{"client_ip"}
+	}
+	for i, text := range key {
+		source, err := match.ParseSource(strings.TrimSpace(text))
+		if err != nil {
+			c.fail(err.Error()+placeholderHint(text), "key", strconv.Itoa(i))
+			continue
+		}
+		kind := source.Kind()
+		c.rule.Parts = append(c.rule.Parts, Part{Source: source, Address: kind == "client_ip", Masked: isMasked(kind)})
+	}
+	c.rule.spec = keySpec(c.rule.Parts, c.rule.prefixes)
+}
+
+// isMasked reports whether what a source has may be an address, in any spelling.
+func isMasked(kind string) bool {
+	return kind == "client_ip" || kind == "remote_ip" || kind == "header"
+}
+
+// setTemplate reads the key in the proxy's own language.
+func (c *compiler) setTemplate() {
+	text := strings.Join(c.text.Lists["key"], " ")
+	made, err := c.in.Template(text)
+	if err != nil {
+		c.fail(fmt.Sprintf("key %q: %s", text, err.Error()), "key")
+		return
+	}
+	for _, source := range made.Sources {
+		kind := source.Kind()
+		c.rule.Parts = append(c.rule.Parts, Part{Source: source, Address: kind == "client_ip", Masked: kind == "custom" || isMasked(kind)})
+	}
+	c.rule.Static = made.Static
+	c.rule.spec = keySpec(c.rule.Parts, c.rule.prefixes)
+	if made.Own {
+		c.rule.spec = text + prefixSpec(c.rule.prefixes)
+	}
+}
+
+// source reads what one value is taken from. what says whose, for messages.
+func (c *compiler) source(text string) (match.Source, error) {
+	if c.in.Template == nil {
+		return match.ParseSource(text)
+	}
+	made, err := c.in.Template(text)
+	if err != nil {
+		return match.Source{}, fmt.Errorf("source %q: %w", text, err)
+	}
+	if len(made.Sources) == 0 {
+		return match.Source{}, fmt.Errorf("source %q: has no placeholder, so that it is the same for all; write one such as {http.auth.user.plan}", text)
+	}
+	return made.Source, nil
+}
+
+// placeholderHint says why a placeholder is not taken.
+func placeholderHint(text string) string {
+	if !strings.HasPrefix(strings.TrimSpace(text), "{") {
+		return ""
+	}
+	return "; placeholders are Caddy's alone: have request_header set a field to it, and take header:NAME"
+}
+
+// keySpec returns what a key is made of, for the rule's identity: the same for the same key in all proxies, whose defaults differ. So
+// where no part is an address by itself, the prefixes that most rules have are not said.
+func keySpec(parts []Part, p match.Prefixes) string {
+	spec := ""
+	masked := false
+	address := false
+	for i := range parts {
+		if i > 0 {
+			spec += " "
+		}
+		spec += parts[i].Source.String()
+		masked = masked || parts[i].Masked
+		address = address || isAddress(&parts[i])
+	}
+	if p.IPv4 == 0 { // which leaves addresses whole, too
+		p.IPv4 = Standard.IPv4
+	}
+	if !masked || !address && p == Standard {
+		return spec
+	}
+	return spec + prefixSpec(p)
+}
+
+// prefixSpec returns what a key's prefixes are, for the rule's identity; one that leaves addresses whole is not said.
+func prefixSpec(p match.Prefixes) string {
+	if p.IPv4 == 32 {
+		p.IPv4 = 0
+	}
+	if p.IPv6 == 128 {
+		p.IPv6 = 0
+	}
+	if p.IPv4+p.IPv6 == 0 {
+		return ""
+	}
+	return " /" + strconv.Itoa(p.IPv4) + " /" + strconv.Itoa(p.IPv6)
+}
+
+// Spec returns what the rule's key is made of: rules with the same have the same key for every request.
+func Spec(r *Rule) string { return r.spec }
+
+// isAddress reports whether a part is an address and nothing else.
+func isAddress(part *Part) bool {
+	return part.Address || part.Source.String() == "remote_ip"
+}
+
+// TierFor returns the tier of requests whose source of it has that value, as tiers name them.
+func TierFor(r *Rule, value string) string {
+	if r.tier == nil {
+		return value
+	}
+	spelt, err := r.tier.Spell(value)
+	if err != nil {
+		return value
+	}
+	kind := r.tier.String()
+	if kind == "client_ip" || kind == "remote_ip" {
+		return match.Prefixes{}.Mask(spelt)
+	}
+	return spelt
+}
+
+// KeyFor returns the key that requests have whose parts of it have these values, as overrides name them.
+func KeyFor(r *Rule, values []string) string {
+	spelt := make([]string, len(values))
+	if len(r.Parts) == 0 {
+		return r.Static
+	}
+	for i := range r.Parts {
+		one, err := spell(r, &r.Parts[i], values[i])
+		if err != nil {
+			one = values[i]
+		}
+		spelt[i] = one
+	}
+	return join(spelt)
+}
+
+// Named returns the value that requests have for a part of a rule's key where a person has written this one, of which nobody has checked
+// anything. The error says why no request has it, and what would be right.
+func Named(r *Rule, part int, value string) (string, error) { return spell(r, &r.Parts[part], value) }
+
+// join returns the key of so many values.
+func join(values []string) string {
+	if len(values) == 1 {
+		return values[0]
+	}
+	var key []byte
+	for i := range values {
+		key = match.AppendKeyPart(key, values[i])
+	}
+	return string(key)
+}
+
+// NeedsAddress reports whether the rule needs the client's address.
+func NeedsAddress(r *Rule) bool {
+	for i := range r.Parts {
+		if r.Parts[i].Address {
+			return true
+		}
+	}
+	return r.Excepts || r.tier != nil && r.tier.String() == "client_ip"
+}
+
+// OfAddress reports whether what the rule does depends on where the connection comes from.
+func OfAddress(r *Rule) bool {
+	for i := range r.Parts {
+		if r.Parts[i].Source.OfAddress() {
+			return true
+		}
+	}
+	return NeedsAddress(r) || r.tier != nil && r.tier.OfAddress()
+}
+
+// Plain reports whether all of the rule's requests cost 1 under one limit.
+func Plain(r *Rule) bool {
+	return r.Cost == 1 && r.CostFrom == nil && r.Limits.Single()
+}
+
+// Whole reports whether the rule's key is the client's IPv4 address as it is.
+func Whole(r *Rule) bool {
+	return len(r.Parts) == 1 && r.Parts[0].Address && r.prefixes.IPv4 == 32
+}
+
+// KeyOf returns a request's key, and whether any part of it was missing. A key of one part is its value; of several, the values
+// with their lengths, so that no client can put together another's. buffer is for those, and may be nil. address is the client's.
+func KeyOf(rule *Rule, r *http.Request, address string, buffer []byte) (key string, missing bool) {
+	if len(rule.Parts) == 0 {
+		return rule.Static, false
+	}
+	if len(rule.Parts) == 1 {
+		key = ValueOf(rule, &rule.Parts[0], r, address)
+		missing = key == ""
+		return key, missing
+	}
+	buffer = buffer[:0]
+	for i := range rule.Parts {
+		value := ValueOf(rule, &rule.Parts[i], r, address)
+		missing = missing || value == ""
+		buffer = match.AppendKeyPart(buffer, value)
+	}
+	key = string(buffer)
+	return key, missing
+}
+
+// ValueOf returns the value of a part of a rule's key, with addresses masked.
+func ValueOf(rule *Rule, part *Part, r *http.Request, address string) string {
+	value := address
+	if !part.Address {
+		value = part.Source.Value(r, address)
+	} else if rule.bare { // as the proxy writes it
+		return value
+	}
+	if part.Masked && (rule.masksIPv4 || strings.IndexByte(value, ':') >= 0) { // Mask leaves others as they are
+		return rule.prefixes.Mask(value)
+	}
+	return value
+}
+
+// spell returns a value that a person has written for a part of a key as ValueOf has it. The error says why no request has it.
+func spell(rule *Rule, part *Part, value string) (string, error) {
+	if isAddress(part) {
+		if value == "" || value == unixPeer {
+			return value, nil
+		}
+		return rule.prefixes.Key(value)
+	}
+	spelt, err := part.Source.Spell(value)
+	if err == nil && part.Masked {
+		spelt = rule.prefixes.Mask(spelt)
+	}
+	return spelt, err
+}
+
+// LimitOf returns the rule that a request of that key comes under; nil: none, it is not counted.
+func LimitOf(rule *Rule, r *http.Request, address, key string) *core.Rule {
+	if rule.tier == nil {
+		return rule.Limits.Of("", key)
+	}
+	return rule.Limits.Of(rule.tier.Value(r, address), key)
+}
+
+// CostOf returns what a request costs.
+func CostOf(rule *Rule, r *http.Request, address string) int64 {
+	if rule.CostFrom == nil {
+		return rule.Cost
+	}
+	return core.ReadCost(rule.CostFrom.Value(r, address))
+}
+
+// ofOneAddress says why a limit for a single address cannot be: it shares its counter with all of its network. It is "" where that is not so.
+func ofOneAddress(address string, p match.Prefixes) string {
+	network := p.Shared(address)
+	if network == "" {
+		return ""
+	}
+	field := "ipv6_prefix"
+	if strings.IndexByte(network, ':') < 0 {
+		field = "ipv4_prefix"
+	}
+	bits := network[strings.IndexByte(network, '/')+1:]
+	return fmt.Sprintf("%q: has one counter with all of %s (%s %s), so that this would be their limit, too; write %s if that is meant, else count by addresses", address, network, field, bits, network)
+}
