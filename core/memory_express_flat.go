@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// flatTokenBucket is Take, takeFromTokenBucket and Tell in one.
-type flatTokenBucket struct {
+// flatFixedWindow is Take, takeFromFixedWindow and Tell in one.
+type flatFixedWindow struct {
 	shards     []*shard
 	mask       uint64
 	seed       maphash.Seed
@@ -21,29 +21,29 @@ type flatTokenBucket struct {
 	next, rest http.Handler
 }
 
-// newFlatTokenBucket returns the flat form of a rule's express way.
-func newFlatTokenBucket(e *Express, t *Told, next, rest http.Handler) http.Handler {
-	return &flatTokenBucket{
+// newFlatFixedWindow returns the flat form of a rule's express way.
+func newFlatFixedWindow(e *Express, t *Told, next, rest http.Handler) http.Handler {
+	return &flatFixedWindow{
 		shards: e.shards, mask: e.mask, seed: e.seed, salt: e.salt, clock: e.clock, limit: e.limit, told: t, next: next, rest: rest,
 	}
 }
 
 // ServeHTTP implements http.Handler.
-func (e *flatTokenBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (e *flatFixedWindow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var (
-		key                  string
-		i                    int
-		ok                   bool
-		hash                 uint64
-		s                    *shard
-		state                *State
-		l                    *Limit
-		now                  int64
-		remaining, reset     int64
-		more                 int64
-		elapsed, level, room int64
-		h                    http.Header
-		t                    *Told
+		key              string
+		i                int
+		ok               bool
+		hash             uint64
+		s                *shard
+		state            *State
+		l                *Limit
+		now              int64
+		remaining, reset int64
+		more             int64
+		start, count     int64
+		h                http.Header
+		t                *Told
 	)
 	key = r.RemoteAddr
 	i = strings.IndexByte(key, ':')
@@ -66,29 +66,19 @@ func (e *flatTokenBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	state = &s.slots[i].state
 	l = e.limit
-	elapsed = now - state.A
-	level = state.B
-	if elapsed|level|state.A < 0 || level > l.full { // any of the three is below 0, or the level is too high
+	start = now - now%l.period
+	count = 1
+	if state.A == start {
+		count += state.B
+	}
+	if state.A > start || count > l.requests || l.calendar != nil {
 		goto rare
 	}
-	if elapsed >= l.emptied {
-		level = 0
-	} else {
-		level -= elapsed * l.requests
-		if level < 0 {
-			level = 0
-		}
-	}
-	level += l.period
-	if level > l.full {
-		goto rare
-	}
-	state.A = now
-	state.B = level
-	room = l.full - level
-	more = (l.period - room%l.period + l.requests - 1) / l.requests
-	reset = (level + l.requests - 1) / l.requests
-	remaining = room / l.period
+	state.A = start
+	state.B = count
+	reset = start + l.period - now
+	more = reset
+	remaining = l.requests - count
 
 	s.mu.Unlock()
 	reset = (reset + 999_999) / 1_000_000
@@ -99,9 +89,9 @@ func (e *flatTokenBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Tell(t, h, remaining, reset, more)
 	} else {
 		h[HeaderLimit] = t.Limit
-		h[HeaderRemaining] = t.Values[remaining]
-		h[HeaderReset] = t.Values[reset]
-		h[HeaderRateLimit] = []string{t.State + t.Numbers[remaining] + t.Ends[more]}
+		h[HeaderRemaining] = numberValues[remaining]
+		h[HeaderReset] = numberValues[reset]
+		h[HeaderRateLimit] = []string{t.State + numberTexts[remaining] + numberEnds[more]}
 		h[HeaderPolicy] = t.Policy
 	}
 	e.next.ServeHTTP(w, r)
@@ -187,101 +177,9 @@ func (e *flatLeakyBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Tell(t, h, remaining, reset, more)
 	} else {
 		h[HeaderLimit] = t.Limit
-		h[HeaderRemaining] = t.Values[remaining]
-		h[HeaderReset] = t.Values[reset]
-		h[HeaderRateLimit] = []string{t.State + t.Numbers[remaining] + t.Ends[more]}
-		h[HeaderPolicy] = t.Policy
-	}
-	e.next.ServeHTTP(w, r)
-	return
-rare:
-	s.mu.Unlock()
-	e.rest.ServeHTTP(w, r)
-}
-
-// flatFixedWindow is Take, takeFromFixedWindow and Tell in one.
-type flatFixedWindow struct {
-	shards     []*shard
-	mask       uint64
-	seed       maphash.Seed
-	salt       uint64
-	clock      func() int64
-	limit      *Limit
-	told       *Told
-	next, rest http.Handler
-}
-
-// newFlatFixedWindow returns the flat form of a rule's express way.
-func newFlatFixedWindow(e *Express, t *Told, next, rest http.Handler) http.Handler {
-	return &flatFixedWindow{
-		shards: e.shards, mask: e.mask, seed: e.seed, salt: e.salt, clock: e.clock, limit: e.limit, told: t, next: next, rest: rest,
-	}
-}
-
-// ServeHTTP implements http.Handler.
-func (e *flatFixedWindow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var (
-		key              string
-		i                int
-		ok               bool
-		hash             uint64
-		s                *shard
-		state            *State
-		l                *Limit
-		now              int64
-		remaining, reset int64
-		more             int64
-		start, count     int64
-		h                http.Header
-		t                *Told
-	)
-	key = r.RemoteAddr
-	i = strings.IndexByte(key, ':')
-	if i <= 0 {
-		e.rest.ServeHTTP(w, r)
-		return
-	}
-	key = key[:i]
-	hash = (maphash.String(e.seed, key) ^ e.salt) &^ kindBit
-	s = e.shards[hash&e.mask]
-	s.mu.Lock()
-	if e.clock == nil {
-		now = time.Now().UnixMicro()
-	} else {
-		now = e.clock()
-	}
-	i, ok = s.index[hash]
-	if !ok {
-		goto rare
-	}
-	state = &s.slots[i].state
-	l = e.limit
-	start = now - now%l.period
-	count = 1
-	if state.A == start {
-		count += state.B
-	}
-	if state.A > start || count > l.requests || l.calendar != nil {
-		goto rare
-	}
-	state.A = start
-	state.B = count
-	reset = start + l.period - now
-	more = reset
-	remaining = l.requests - count
-
-	s.mu.Unlock()
-	reset = (reset + 999_999) / 1_000_000
-	more = (more + 999_999) / 1_000_000
-	h = w.Header()
-	t = e.told
-	if len(h) > 1 || remaining|reset >= t.Ready { // one field stands in each of Traefik's responses
-		Tell(t, h, remaining, reset, more)
-	} else {
-		h[HeaderLimit] = t.Limit
-		h[HeaderRemaining] = t.Values[remaining]
-		h[HeaderReset] = t.Values[reset]
-		h[HeaderRateLimit] = []string{t.State + t.Numbers[remaining] + t.Ends[more]}
+		h[HeaderRemaining] = numberValues[remaining]
+		h[HeaderReset] = numberValues[reset]
+		h[HeaderRateLimit] = []string{t.State + numberTexts[remaining] + numberEnds[more]}
 		h[HeaderPolicy] = t.Policy
 	}
 	e.next.ServeHTTP(w, r)
@@ -374,9 +272,111 @@ func (e *flatSlidingWindowCounter) ServeHTTP(w http.ResponseWriter, r *http.Requ
 		Tell(t, h, remaining, reset, more)
 	} else {
 		h[HeaderLimit] = t.Limit
-		h[HeaderRemaining] = t.Values[remaining]
-		h[HeaderReset] = t.Values[reset]
-		h[HeaderRateLimit] = []string{t.State + t.Numbers[remaining] + t.Ends[more]}
+		h[HeaderRemaining] = numberValues[remaining]
+		h[HeaderReset] = numberValues[reset]
+		h[HeaderRateLimit] = []string{t.State + numberTexts[remaining] + numberEnds[more]}
+		h[HeaderPolicy] = t.Policy
+	}
+	e.next.ServeHTTP(w, r)
+	return
+rare:
+	s.mu.Unlock()
+	e.rest.ServeHTTP(w, r)
+}
+
+// flatTokenBucket is Take, takeFromTokenBucket and Tell in one.
+type flatTokenBucket struct {
+	shards     []*shard
+	mask       uint64
+	seed       maphash.Seed
+	salt       uint64
+	clock      func() int64
+	limit      *Limit
+	told       *Told
+	next, rest http.Handler
+}
+
+// newFlatTokenBucket returns the flat form of a rule's express way.
+func newFlatTokenBucket(e *Express, t *Told, next, rest http.Handler) http.Handler {
+	return &flatTokenBucket{
+		shards: e.shards, mask: e.mask, seed: e.seed, salt: e.salt, clock: e.clock, limit: e.limit, told: t, next: next, rest: rest,
+	}
+}
+
+// ServeHTTP implements http.Handler.
+func (e *flatTokenBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var (
+		key                  string
+		i                    int
+		ok                   bool
+		hash                 uint64
+		s                    *shard
+		state                *State
+		l                    *Limit
+		now                  int64
+		remaining, reset     int64
+		more                 int64
+		elapsed, level, room int64
+		h                    http.Header
+		t                    *Told
+	)
+	key = r.RemoteAddr
+	i = strings.IndexByte(key, ':')
+	if i <= 0 {
+		e.rest.ServeHTTP(w, r)
+		return
+	}
+	key = key[:i]
+	hash = (maphash.String(e.seed, key) ^ e.salt) &^ kindBit
+	s = e.shards[hash&e.mask]
+	s.mu.Lock()
+	if e.clock == nil {
+		now = time.Now().UnixMicro()
+	} else {
+		now = e.clock()
+	}
+	i, ok = s.index[hash]
+	if !ok {
+		goto rare
+	}
+	state = &s.slots[i].state
+	l = e.limit
+	elapsed = now - state.A
+	level = state.B
+	if elapsed|level|state.A < 0 || level > l.full { // any of the three is below 0, or the level is too high
+		goto rare
+	}
+	if elapsed >= l.emptied {
+		level = 0
+	} else {
+		level -= elapsed * l.requests
+		if level < 0 {
+			level = 0
+		}
+	}
+	level += l.period
+	if level > l.full {
+		goto rare
+	}
+	state.A = now
+	state.B = level
+	room = l.full - level
+	more = (l.period - room%l.period + l.requests - 1) / l.requests
+	reset = (level + l.requests - 1) / l.requests
+	remaining = room / l.period
+
+	s.mu.Unlock()
+	reset = (reset + 999_999) / 1_000_000
+	more = (more + 999_999) / 1_000_000
+	h = w.Header()
+	t = e.told
+	if len(h) > 1 || remaining|reset >= t.Ready { // one field stands in each of Traefik's responses
+		Tell(t, h, remaining, reset, more)
+	} else {
+		h[HeaderLimit] = t.Limit
+		h[HeaderRemaining] = numberValues[remaining]
+		h[HeaderReset] = numberValues[reset]
+		h[HeaderRateLimit] = []string{t.State + numberTexts[remaining] + numberEnds[more]}
 		h[HeaderPolicy] = t.Policy
 	}
 	e.next.ServeHTTP(w, r)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// watchedTokenBucket is Take, takeFromTokenBucket and Tell in one, with what a Watch has done beside it.
-type watchedTokenBucket struct {
+// watchedFixedWindow is Take, takeFromFixedWindow and Tell in one, with what a Watch has done beside it.
+type watchedFixedWindow struct {
 	shards     []*shard
 	mask       uint64
 	seed       maphash.Seed
@@ -27,9 +27,9 @@ type watchedTokenBucket struct {
 	timed       http.Handler
 }
 
-// newWatchedTokenBucket returns the flat form of a rule's express way, watched.
-func newWatchedTokenBucket(e *Express, t *Told, watch *Watch, next, rest http.Handler) http.Handler {
-	return &watchedTokenBucket{
+// newWatchedFixedWindow returns the flat form of a rule's express way, watched.
+func newWatchedFixedWindow(e *Express, t *Told, watch *Watch, next, rest http.Handler) http.Handler {
+	return &watchedFixedWindow{
 		shards: e.shards, mask: e.mask, seed: e.seed, salt: e.salt, clock: e.clock, limit: e.limit, told: t, next: next, rest: rest,
 		path: watch.Path, other: watch.Other, aside: watch.Aside, allowed: watch.Allowed,
 		timed: &timedExpress{express: e, told: t, watch: watch, next: next, rest: rest},
@@ -37,22 +37,22 @@ func newWatchedTokenBucket(e *Express, t *Told, watch *Watch, next, rest http.Ha
 }
 
 // ServeHTTP implements http.Handler.
-func (e *watchedTokenBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (e *watchedFixedWindow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var (
-		path                 string
-		key                  string
-		i                    int
-		ok                   bool
-		hash                 uint64
-		s                    *shard
-		state                *State
-		l                    *Limit
-		now                  int64
-		remaining, reset     int64
-		more                 int64
-		elapsed, level, room int64
-		h                    http.Header
-		t                    *Told
+		path             string
+		key              string
+		i                int
+		ok               bool
+		hash             uint64
+		s                *shard
+		state            *State
+		l                *Limit
+		now              int64
+		remaining, reset int64
+		more             int64
+		start, count     int64
+		h                http.Header
+		t                *Told
 	)
 	path = r.URL.Path
 	if path == e.path || path == e.other {
@@ -85,29 +85,19 @@ func (e *watchedTokenBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	state = &s.slots[i].state
 	l = e.limit
-	elapsed = now - state.A
-	level = state.B
-	if elapsed|level|state.A < 0 || level > l.full { // any of the three is below 0, or the level is too high
+	start = now - now%l.period
+	count = 1
+	if state.A == start {
+		count += state.B
+	}
+	if state.A > start || count > l.requests || l.calendar != nil {
 		goto rare
 	}
-	if elapsed >= l.emptied {
-		level = 0
-	} else {
-		level -= elapsed * l.requests
-		if level < 0 {
-			level = 0
-		}
-	}
-	level += l.period
-	if level > l.full {
-		goto rare
-	}
-	state.A = now
-	state.B = level
-	room = l.full - level
-	more = (l.period - room%l.period + l.requests - 1) / l.requests
-	reset = (level + l.requests - 1) / l.requests
-	remaining = room / l.period
+	state.A = start
+	state.B = count
+	reset = start + l.period - now
+	more = reset
+	remaining = l.requests - count
 
 	s.mu.Unlock()
 	atomic.AddInt64(e.allowed, 1)
@@ -119,9 +109,9 @@ func (e *watchedTokenBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Tell(t, h, remaining, reset, more)
 	} else {
 		h[HeaderLimit] = t.Limit
-		h[HeaderRemaining] = t.Values[remaining]
-		h[HeaderReset] = t.Values[reset]
-		h[HeaderRateLimit] = []string{t.State + t.Numbers[remaining] + t.Ends[more]}
+		h[HeaderRemaining] = numberValues[remaining]
+		h[HeaderReset] = numberValues[reset]
+		h[HeaderRateLimit] = []string{t.State + numberTexts[remaining] + numberEnds[more]}
 		h[HeaderPolicy] = t.Policy
 	}
 	e.next.ServeHTTP(w, r)
@@ -226,120 +216,9 @@ func (e *watchedLeakyBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Tell(t, h, remaining, reset, more)
 	} else {
 		h[HeaderLimit] = t.Limit
-		h[HeaderRemaining] = t.Values[remaining]
-		h[HeaderReset] = t.Values[reset]
-		h[HeaderRateLimit] = []string{t.State + t.Numbers[remaining] + t.Ends[more]}
-		h[HeaderPolicy] = t.Policy
-	}
-	e.next.ServeHTTP(w, r)
-	return
-rare:
-	s.mu.Unlock()
-	e.rest.ServeHTTP(w, r)
-}
-
-// watchedFixedWindow is Take, takeFromFixedWindow and Tell in one, with what a Watch has done beside it.
-type watchedFixedWindow struct {
-	shards     []*shard
-	mask       uint64
-	seed       maphash.Seed
-	salt       uint64
-	clock      func() int64
-	limit      *Limit
-	told       *Told
-	next, rest http.Handler
-
-	path, other string // of the Watch
-	aside       http.Handler
-	allowed     *int64
-	timed       http.Handler
-}
-
-// newWatchedFixedWindow returns the flat form of a rule's express way, watched.
-func newWatchedFixedWindow(e *Express, t *Told, watch *Watch, next, rest http.Handler) http.Handler {
-	return &watchedFixedWindow{
-		shards: e.shards, mask: e.mask, seed: e.seed, salt: e.salt, clock: e.clock, limit: e.limit, told: t, next: next, rest: rest,
-		path: watch.Path, other: watch.Other, aside: watch.Aside, allowed: watch.Allowed,
-		timed: &timedExpress{express: e, told: t, watch: watch, next: next, rest: rest},
-	}
-}
-
-// ServeHTTP implements http.Handler.
-func (e *watchedFixedWindow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var (
-		path             string
-		key              string
-		i                int
-		ok               bool
-		hash             uint64
-		s                *shard
-		state            *State
-		l                *Limit
-		now              int64
-		remaining, reset int64
-		more             int64
-		start, count     int64
-		h                http.Header
-		t                *Told
-	)
-	path = r.URL.Path
-	if path == e.path || path == e.other {
-		e.aside.ServeHTTP(w, r)
-		return
-	}
-	key = r.RemoteAddr
-	i = strings.IndexByte(key, ':')
-	if i <= 0 {
-		e.rest.ServeHTTP(w, r)
-		return
-	}
-	key = key[:i]
-	hash = (maphash.String(e.seed, key) ^ e.salt) &^ kindBit
-	s = e.shards[hash&e.mask]
-	s.mu.Lock()
-	if e.clock == nil {
-		now = time.Now().UnixMicro()
-	} else {
-		now = e.clock()
-	}
-	if now%TimedShare == 0 { // microseconds are as good as dice, and cost an interpreter less than a counter
-		s.mu.Unlock()
-		e.timed.ServeHTTP(w, r)
-		return
-	}
-	i, ok = s.index[hash]
-	if !ok {
-		goto rare
-	}
-	state = &s.slots[i].state
-	l = e.limit
-	start = now - now%l.period
-	count = 1
-	if state.A == start {
-		count += state.B
-	}
-	if state.A > start || count > l.requests || l.calendar != nil {
-		goto rare
-	}
-	state.A = start
-	state.B = count
-	reset = start + l.period - now
-	more = reset
-	remaining = l.requests - count
-
-	s.mu.Unlock()
-	atomic.AddInt64(e.allowed, 1)
-	reset = (reset + 999_999) / 1_000_000
-	more = (more + 999_999) / 1_000_000
-	h = w.Header()
-	t = e.told
-	if len(h) > 1 || remaining|reset >= t.Ready { // one field stands in each of Traefik's responses
-		Tell(t, h, remaining, reset, more)
-	} else {
-		h[HeaderLimit] = t.Limit
-		h[HeaderRemaining] = t.Values[remaining]
-		h[HeaderReset] = t.Values[reset]
-		h[HeaderRateLimit] = []string{t.State + t.Numbers[remaining] + t.Ends[more]}
+		h[HeaderRemaining] = numberValues[remaining]
+		h[HeaderReset] = numberValues[reset]
+		h[HeaderRateLimit] = []string{t.State + numberTexts[remaining] + numberEnds[more]}
 		h[HeaderPolicy] = t.Policy
 	}
 	e.next.ServeHTTP(w, r)
@@ -451,9 +330,130 @@ func (e *watchedSlidingWindowCounter) ServeHTTP(w http.ResponseWriter, r *http.R
 		Tell(t, h, remaining, reset, more)
 	} else {
 		h[HeaderLimit] = t.Limit
-		h[HeaderRemaining] = t.Values[remaining]
-		h[HeaderReset] = t.Values[reset]
-		h[HeaderRateLimit] = []string{t.State + t.Numbers[remaining] + t.Ends[more]}
+		h[HeaderRemaining] = numberValues[remaining]
+		h[HeaderReset] = numberValues[reset]
+		h[HeaderRateLimit] = []string{t.State + numberTexts[remaining] + numberEnds[more]}
+		h[HeaderPolicy] = t.Policy
+	}
+	e.next.ServeHTTP(w, r)
+	return
+rare:
+	s.mu.Unlock()
+	e.rest.ServeHTTP(w, r)
+}
+
+// watchedTokenBucket is Take, takeFromTokenBucket and Tell in one, with what a Watch has done beside it.
+type watchedTokenBucket struct {
+	shards     []*shard
+	mask       uint64
+	seed       maphash.Seed
+	salt       uint64
+	clock      func() int64
+	limit      *Limit
+	told       *Told
+	next, rest http.Handler
+
+	path, other string // of the Watch
+	aside       http.Handler
+	allowed     *int64
+	timed       http.Handler
+}
+
+// newWatchedTokenBucket returns the flat form of a rule's express way, watched.
+func newWatchedTokenBucket(e *Express, t *Told, watch *Watch, next, rest http.Handler) http.Handler {
+	return &watchedTokenBucket{
+		shards: e.shards, mask: e.mask, seed: e.seed, salt: e.salt, clock: e.clock, limit: e.limit, told: t, next: next, rest: rest,
+		path: watch.Path, other: watch.Other, aside: watch.Aside, allowed: watch.Allowed,
+		timed: &timedExpress{express: e, told: t, watch: watch, next: next, rest: rest},
+	}
+}
+
+// ServeHTTP implements http.Handler.
+func (e *watchedTokenBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var (
+		path                 string
+		key                  string
+		i                    int
+		ok                   bool
+		hash                 uint64
+		s                    *shard
+		state                *State
+		l                    *Limit
+		now                  int64
+		remaining, reset     int64
+		more                 int64
+		elapsed, level, room int64
+		h                    http.Header
+		t                    *Told
+	)
+	path = r.URL.Path
+	if path == e.path || path == e.other {
+		e.aside.ServeHTTP(w, r)
+		return
+	}
+	key = r.RemoteAddr
+	i = strings.IndexByte(key, ':')
+	if i <= 0 {
+		e.rest.ServeHTTP(w, r)
+		return
+	}
+	key = key[:i]
+	hash = (maphash.String(e.seed, key) ^ e.salt) &^ kindBit
+	s = e.shards[hash&e.mask]
+	s.mu.Lock()
+	if e.clock == nil {
+		now = time.Now().UnixMicro()
+	} else {
+		now = e.clock()
+	}
+	if now%TimedShare == 0 { // microseconds are as good as dice, and cost an interpreter less than a counter
+		s.mu.Unlock()
+		e.timed.ServeHTTP(w, r)
+		return
+	}
+	i, ok = s.index[hash]
+	if !ok {
+		goto rare
+	}
+	state = &s.slots[i].state
+	l = e.limit
+	elapsed = now - state.A
+	level = state.B
+	if elapsed|level|state.A < 0 || level > l.full { // any of the three is below 0, or the level is too high
+		goto rare
+	}
+	if elapsed >= l.emptied {
+		level = 0
+	} else {
+		level -= elapsed * l.requests
+		if level < 0 {
+			level = 0
+		}
+	}
+	level += l.period
+	if level > l.full {
+		goto rare
+	}
+	state.A = now
+	state.B = level
+	room = l.full - level
+	more = (l.period - room%l.period + l.requests - 1) / l.requests
+	reset = (level + l.requests - 1) / l.requests
+	remaining = room / l.period
+
+	s.mu.Unlock()
+	atomic.AddInt64(e.allowed, 1)
+	reset = (reset + 999_999) / 1_000_000
+	more = (more + 999_999) / 1_000_000
+	h = w.Header()
+	t = e.told
+	if len(h) > 1 || remaining|reset >= t.Ready { // one field stands in each of Traefik's responses
+		Tell(t, h, remaining, reset, more)
+	} else {
+		h[HeaderLimit] = t.Limit
+		h[HeaderRemaining] = numberValues[remaining]
+		h[HeaderReset] = numberValues[reset]
+		h[HeaderRateLimit] = []string{t.State + numberTexts[remaining] + numberEnds[more]}
 		h[HeaderPolicy] = t.Policy
 	}
 	e.next.ServeHTTP(w, r)
