@@ -242,6 +242,41 @@ func (m *Memory) forget(v *victim) {
 	s.mu.Unlock()
 }
 
+// payerOfKeys returns the zone with the most keys, and how many: the one that was it, or one of the checks. A zone grows by a request, so
+// that this finds it as soon as it is that.
+func payerOfKeys(checks []Check, spaces []*space, before int64) (payer, most int64) {
+	payer = before
+	if payer < int64(len(spaces)) {
+		most = spaces[payer].population()
+	}
+	for i := range checks {
+		sp := checks[i].Rule.space
+		if p := sp.population(); p > most {
+			payer = int64(sp.number)
+			most = p
+		}
+	}
+	return payer, most
+}
+
+// wayThrough returns from which place of a shard's table to look, by which steps, and at how many places.
+func (m *Memory) wayThrough(s *shard, random uint64) (from, step, looks int) {
+	size := len(s.owners)
+	if s.n == 0 || size == 0 {
+		return 0, 1, 0
+	}
+	looks = looksAShard
+	if looks > size {
+		looks = size
+	}
+	from = int(random % uint64(size))
+	step = 1
+	if m.mapped {
+		step = steps[int(random>>60)%len(steps)] % size
+	}
+	return from, step, looks
+}
+
 // evictKey forgets one key, and reports whether it found any. The zone with the most keys pays, and in it the one that costs least of
 // eight sampled from all shards. Something expired that is found on the way goes instead.
 //
@@ -250,18 +285,7 @@ func (m *Memory) evictKey(checks []Check, try int) bool {
 	now := m.clock()
 	spaces := m.spaces.Load().([]*space)
 	before := m.payer.Load()
-	payer := before
-	most := int64(0)
-	if payer < int64(len(spaces)) {
-		most = spaces[payer].population()
-	}
-	for i := range checks { // a zone grows by a request, so that this finds the one with the most keys as soon as it is that
-		sp := checks[i].Rule.space
-		if p := sp.population(); p > most {
-			payer = int64(sp.number)
-			most = p
-		}
-	}
+	payer, most := payerOfKeys(checks, spaces, before)
 	hands := m.byHand.Load()
 	all := m.keys.Load() - m.underWay.Load() - hands
 	strict := most*strictFrom >= all
@@ -279,22 +303,9 @@ func (m *Memory) evictKey(checks []Check, try int) bool {
 		s.mu.Lock()
 		owners := s.owners
 		size := len(owners)
-		left := looksAShard
-		if left > size {
-			left = size
-		}
-		if s.n == 0 {
-			left = 0
-		}
+		i, step, left := m.wayThrough(s, random)
 		sparse := s.n*4 < size // as is the table of a store with few keys in many shards, or with fewer than it had
 		enough := v.seen + samplesAShard
-		i, step := 0, 1
-		if size > 0 {
-			i = int(random % uint64(size))
-			if m.mapped {
-				step = steps[int(random>>60)%len(steps)] % size
-			}
-		}
 		for ; left > 0 && v.seen < enough; left-- {
 			i += step
 			if i >= size {
@@ -378,17 +389,9 @@ func (sp *space) excess(share int64) int64 {
 	return sp.logTimes.Load() - share*sp.keys.Load()
 }
 
-// evictLog forgets one of some thousand logs, one that holds more than a key's share of the budget, and reports whether it found any:
-// whose log is smaller never pays for the memory of the others, and while the bound on keys is kept there are larger ones
-// whenever the budget is passed. The zone pays whose logs hold the most beyond the shares of its keys, and in it what is the largest
-// log, by powers of two, so that one dear request makes one dear log go; then what costs least.
-func (m *Memory) evictLog(checks []Check, try int) bool {
-	now := m.clock()
-	spaces := m.spaces.Load().([]*space)
-	share := m.logBudget() / m.maxKeys.Load()
-	before := m.logPayer.Load()
-	payer := before
-	most := int64(0)
+// payerOfLogs is payerOfKeys for the zone with the largest excess.
+func payerOfLogs(checks []Check, spaces []*space, before, share int64) (payer, most int64) {
+	payer = before
 	if payer < int64(len(spaces)) {
 		most = spaces[payer].excess(share)
 	}
@@ -399,6 +402,19 @@ func (m *Memory) evictLog(checks []Check, try int) bool {
 			most = e
 		}
 	}
+	return payer, most
+}
+
+// evictLog forgets one of some thousand logs, one that holds more than a key's share of the budget, and reports whether it found any:
+// whose log is smaller never pays for the memory of the others, and while the bound on keys is kept there are larger ones
+// whenever the budget is passed. The zone pays whose logs hold the most beyond the shares of its keys, and in it what is the largest
+// log, by powers of two, so that one dear request makes one dear log go; then what costs least.
+func (m *Memory) evictLog(checks []Check, try int) bool {
+	now := m.clock()
+	spaces := m.spaces.Load().([]*space)
+	share := m.logBudget() / m.maxKeys.Load()
+	before := m.logPayer.Load()
+	payer, most := payerOfLogs(checks, spaces, before, share)
 	all := m.logTimes.Load()
 	strict := most*strictFrom >= all
 	base := most
