@@ -16,6 +16,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/front"
 )
 
 // explainRequest is a request that is made up: of it /rate_limit/explain says what would become.
@@ -280,44 +281,40 @@ func (w *walk) note(text string) {
 
 // rateLimit says what a rate_limit would do, and reports whether it would end the request.
 func (w *walk) rateLimit(h *Handler, r *http.Request) (ended bool, err error) {
-	q := &inquiry{quiet: true}
-	files := h.files.Load()
-	if err = h.inquire(q, r); err == nil && files != nil {
-		err = h.inquireFiles(q, r, files)
-	}
-	if err != nil {
+	q := &front.Inquiry{Quiet: true}
+	if _, err := h.assemble(q, r); err != nil {
 		return true, err
 	}
 	failure := error(nil)
-	if len(q.checks) > 0 {
-		failure = h.limiter.Decide(q.checks, true, &q.verdict)
+	if len(q.Checks) > 0 {
+		failure = h.limiter.Decide(q.Checks, true, &q.Verdict)
 	}
 	if failure != nil {
 		w.note("the store has failed, and this is what the rules' on_error comes to: " + failure.Error())
 	}
-	answer := handlerAnswer{Verdict: q.verdict.Outcome.String(), Delay: seconds(q.verdict.Delay), Rules: []ruleCoverage{}}
+	answer := handlerAnswer{Verdict: q.Verdict.Outcome.String(), Delay: seconds(q.Verdict.Delay), Rules: []ruleCoverage{}}
 	forms := make(map[string]keyForm)
 	for _, s := range w.app.subjects() {
 		forms[s.label] = s.keys
 	}
-	for i := range q.checks {
-		c := &q.checks[i]
+	for i := range q.Checks {
+		c := &q.Checks[i]
 		d := &c.Decision
-		label := q.reporters[i].stats.label
+		label := reporterOf(c).stats.label
 		one := ruleCoverage{Rule: label, Covers: true, Key: forms[label].show(c.Key), Limit: c.Rule.Limit().String(), Candidate: c.Rule.IsCandidate(),
 			Shadow: c.Rule.Shadow() && !c.Rule.IsCandidate(), Allowed: d.Allowed, Soft: d.Soft, Remaining: d.Remaining, RetryAfter: seconds(d.RetryAfter)}
-		if d.Allowed && q.verdict.Outcome != core.Reject && d.Delay == 0 && !c.Uncounted { // it is told as if the request had been charged
+		if d.Allowed && q.Verdict.Outcome != core.Reject && d.Delay == 0 && !c.Uncounted { // it is told as if the request had been charged
 			one.Remaining += c.Cost
 		}
 		answer.Rules = append(answer.Rules, one)
 	}
 	for _, zone := range h.zones {
-		if !slices.Contains(q.reporters, zone.reporter) {
+		if !slices.ContainsFunc(q.Checks, func(c core.Check) bool { return reporterOf(&c) == zone.reporter }) {
 			answer.Rules = append(answer.Rules, ruleCoverage{Rule: zone.reporter.stats.label, Allowed: true})
 		}
 	}
 	w.answer.Handlers = append(w.answer.Handlers, answer)
-	ended = q.verdict.Outcome == core.Reject || q.verdict.Outcome == core.Unavailable
+	ended = q.Verdict.Outcome == core.Reject || q.Verdict.Outcome == core.Unavailable
 	if ended && w.server.Errors != nil {
 		w.note("error routes were not gone through")
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"sort"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,7 +20,8 @@ import (
 	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/front"
-	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/match"
+	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/words"
 	"go.uber.org/zap"
 )
@@ -105,12 +107,14 @@ type Handler struct {
 	app         *App
 	limiter     *limiter
 	zones       []*Zone
+	rules       []*front.Rule           // of the zones
+	asked       *front.Set              // the zones, where there are no rule files
 	files       atomic.Pointer[inForce] // nil: the handler goes by no rule files
 	descriptors []descriptor
+	described   []front.Descriptor // of descriptors
 	fields      answer.Fields
 	shadows     bool // any zone is a shadow, or has a candidate
 	waits       bool // any zone makes requests wait
-	addressed   bool // any zone needs the client's address
 	events      *caddyevents.App
 	ctx         caddy.Context
 	logger      *zap.Logger
@@ -159,7 +163,6 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		}
 		h.zones = append(h.zones, zone)
 		h.waits = h.waits || zone.rule.Limits.Delays()
-		h.addressed = h.addressed || ruleset.NeedsAddress(zone.rule)
 	}
 	files, err := h.patterns()
 	if err != nil {
@@ -173,7 +176,11 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		if err := zone.provision(ctx, h); err != nil {
 			return err
 		}
+		rule := front.NewRule(zone.rule)
+		rule.Lacks = func(r *http.Request) { zone.noteMissing(h, r) }
+		h.rules = append(h.rules, rule)
 	}
+	h.asked = front.NewSet(h.rules, nil, nil, nil, nil)
 	if err := h.provisionFiles(ctx); err != nil {
 		return err
 	}
@@ -328,158 +335,82 @@ func (h *Handler) Cleanup() error {
 	return nil
 }
 
-var tooEarly = caddyhttp.HandlerError{StatusCode: http.StatusTooEarly, Err: errTooEarly}
-
-var errTooEarly = errors.New("rate limit: the TLS handshake is not complete, so the client's address is not known to be its own")
-
-// inquiry is what one request needs to be decided, kept for the next.
-type inquiry struct {
-	checks    []core.Check
-	reporters []*reporter // of the checks
-	verdict   core.Verdict
-	lacking   bool // a rule rejects the request for want of a key
-	key       []byte
-	quiet     bool  // it is a question, and of what is missing nothing is said
-	second    int64 // when it was decided, since the Unix epoch
-
-	inFiles bool  // what follows is used
-	places  []int // of the rules in files that may cover it
-	entries []ruleset.Entry
-	lookup  ruleset.Lookup
-}
-
-var inquiries = sync.Pool{New: func() any { return &inquiry{key: make([]byte, 0, 128)} }}
-
-func (q *inquiry) add(rule *core.Rule, key string, cost int64, rep *reporter) {
-	q.checks = append(q.checks, core.Check{Rule: rule, Key: key, Cost: cost})
-	q.reporters = append(q.reporters, rep)
-	for _, other := range rule.Beside() {
-		q.checks = append(q.checks, core.Check{Rule: other, Key: key, Cost: cost})
-		q.reporters = append(q.reporters, rep)
-	}
-}
-
 // ServeHTTP decides on the request and passes it on, holds it, or rejects it.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	q := inquiries.Get().(*inquiry)
-	files := h.files.Load()
-	err := h.inquire(q, r)
-	if err == nil && files != nil {
-		err = h.inquireFiles(q, r, files)
-	}
+	q := front.Inquiries.Get().(*front.Inquiry)
+	watches, err := h.assemble(q, r)
 	if err != nil {
-		q.free()
-		var failed caddyhttp.HandlerError
-		if !errors.As(err, &failed) {
-			failed = caddyhttp.HandlerError{StatusCode: http.StatusInternalServerError, Err: err}
-		}
-		return h.refuse(w, failed.StatusCode, failed.Err)
+		front.Free(q)
+		return h.fail(w, err)
 	}
-	if len(q.checks) == 0 {
-		q.free()
+	if len(q.Checks) == 0 {
+		front.Free(q)
 		return next.ServeHTTP(w, r)
 	}
-	failure := h.limiter.decide(q)
-	q.count(failure != nil)
-	if q.verdict.Outcome == core.Unavailable {
-		front.Unavailable(w, r, front.Jittered(q.verdict.RetryAfter, h.Jitter), front.CannotCheck)
-		q.free()
+	v := &q.Verdict
+	at, failure := h.decide(q)
+	if v.Outcome != core.Unavailable {
+		if v.Outcome == core.Reject {
+			v.RetryAfter = front.Jittered(v.RetryAfter, h.Jitter)
+		}
+		answer.WriteHeaders(w.Header(), h.fields, q.Checks, v)
+	}
+	count(q, at, failure != nil)
+	if v.Outcome == core.Unavailable {
+		front.Unavailable(w, r, front.Jittered(v.RetryAfter, h.Jitter), front.CannotCheck)
+		front.Free(q)
 		return nil
 	}
-	if h.shadows || files != nil && files.set.shadows {
+	if watches {
 		h.reportShadows(r, q)
 	}
-	if q.verdict.Outcome == core.Reject {
+	if v.Outcome == core.Reject {
 		err := h.reject(w, r, q)
-		q.free()
+		front.Free(q)
 		return err
 	}
-	answer.WriteHeaders(w.Header(), h.fields, q.checks, &q.verdict)
-	if q.verdict.Holds {
+	if v.Holds {
 		return h.serveUnderWay(w, r, next, q)
 	}
-	q.free()
+	front.Free(q)
 	return next.ServeHTTP(w, r)
 }
 
-// inquire fills in a check for each zone that covers the request. An error is a matcher's, or that the client's address is
-// not yet to be trusted.
-func (h *Handler) inquire(q *inquiry, r *http.Request) error {
-	early := r.TLS != nil && !r.TLS.HandshakeComplete
+// assemble fills in the checks of a request, and reports whether any rule of the handler only watches.
+func (h *Handler) assemble(q *front.Inquiry, r *http.Request) (watches bool, err error) {
+	asked, watches := h.asked, h.shadows
+	if files := h.files.Load(); files != nil {
+		asked, watches = files.asked, watches || files.set.shadows
+	}
+	q.Early = r.TLS != nil && !r.TLS.HandshakeComplete
 	address := ""
-	if h.addressed {
+	if asked.NeedsAddress {
 		address = clientIPOf(r)
 	}
-	for _, zone := range h.zones {
-		rule := zone.rule
-		if rule.Covering != nil {
-			covered, err := rule.Covering(r)
-			if err != nil {
-				return err
-			}
-			if !covered {
-				continue
-			}
-		}
-		if early && ruleset.OfAddress(rule) {
-			// As Caddy's own matchers of addresses: before the handshake is complete anybody can have sent this.
-			if rule.Shadow {
-				continue
-			}
-			return tooEarly
-		}
-		if rule.Matcher != nil && !rule.Matcher.Covers(r, address) {
-			continue
-		}
-		key, missing := ruleset.KeyOf(rule, r, address, q.key)
-		cost := ruleset.CostOf(rule, r, address)
-		if missing {
-			if !q.quiet {
-				zone.noteMissing(h, r)
-			}
-			if rule.SkipMissing {
-				continue
-			}
-			if rule.RejectMissing {
-				cost = core.Unaffordable
-				q.lacking = q.lacking || !rule.Shadow
-			}
-		}
-		one := ruleset.LimitOf(rule, r, address, key)
-		if missing && rule.RejectMissing {
-			one = rule.Limits.Rejecting(one)
-		}
-		if one != nil {
-			q.add(one, key, cost, zone.reporter)
-		}
-	}
-	return nil
+	return watches, front.Assemble(asked, q, r, address)
 }
 
-// mostPlaces is how many candidates a request may have had for their room to be kept for the next.
-const mostPlaces = 1024
-
-// free gives q back to the pool, without what it remembers of the request.
-func (q *inquiry) free() {
-	clear(q.checks[:cap(q.checks)])
-	clear(q.reporters[:cap(q.reporters)])
-	q.checks = q.checks[:0]
-	q.reporters = q.reporters[:0]
-	q.lacking = false
-	if q.inFiles {
-		q.freeFiles()
+// clientIPOf returns the client's address as Caddy knows it, an IPv4-mapped one as its IPv4. It can be empty.
+func clientIPOf(r *http.Request) string {
+	ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
+	if strings.HasPrefix(ip, "::") {
+		return match.Prefixes{}.Mask(ip)
 	}
-	inquiries.Put(q)
+	return ip
 }
 
-// freeFiles forgets what rule files had to do with the request.
-func (q *inquiry) freeFiles() {
-	clear(q.entries[:cap(q.entries)])
-	q.lookup.Begin()
-	if cap(q.places) > mostPlaces {
-		q.places = nil
+// decide decides on a request, which is timed, and charges it. It returns when, in seconds since the Unix epoch. A failure has been
+// counted and logged.
+func (h *Handler) decide(q *front.Inquiry) (at int64, err error) {
+	l := h.limiter
+	began := time.Now()
+	err = l.Decide(q.Checks, false, &q.Verdict)
+	l.seconds.Observe(time.Since(began).Seconds())
+	if err != nil {
+		storeErrors.WithLabelValues(redis.ErrorKind(err)).Inc()
+		l.failed(err)
 	}
-	q.inFiles = false
+	return began.Unix(), err
 }
 
 func sortedNames(zones map[string]*Zone) []string {

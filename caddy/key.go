@@ -10,7 +10,6 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/ruleset"
 )
@@ -284,15 +283,6 @@ func (s *textSpeller) take(part int, rest, made string) bool {
 		}
 	}
 	return false
-}
-
-// clientIPOf returns the client's address as Caddy knows it, an IPv4-mapped one as its IPv4. It can be empty.
-func clientIPOf(r *http.Request) string {
-	ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
-	if strings.HasPrefix(ip, "::") {
-		return match.Prefixes{}.Mask(ip)
-	}
-	return ip
 }
 
 func replacerOf(r *http.Request) *caddy.Replacer {

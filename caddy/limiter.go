@@ -26,19 +26,6 @@ func newLimiter(store core.Store, name string) *limiter {
 	return &limiter{Limiter: core.NewLimiter(store), store: name, seconds: decisionSeconds.WithLabelValues(name)}
 }
 
-// decide decides on a request, which is timed, and charges it. A failure has been counted and logged.
-func (l *limiter) decide(q *inquiry) error {
-	began := time.Now()
-	q.second = began.Unix()
-	err := l.Decide(q.checks, false, &q.verdict)
-	l.seconds.Observe(time.Since(began).Seconds())
-	if err != nil {
-		storeErrors.WithLabelValues(redis.ErrorKind(err)).Inc()
-		l.failed(err)
-	}
-	return err
-}
-
 // failed notes that the store has failed.
 func (l *limiter) failed(err error) {
 	if err != nil && l.trouble != nil {

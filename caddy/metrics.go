@@ -53,29 +53,29 @@ func enter(registry *prometheus.Registry, collectors ...prometheus.Collector) er
 	return nil
 }
 
-// count counts what has become of a request, rule by rule. Where the store has failed that is how it was come to.
-func (q *inquiry) count(failed bool) {
-	if len(q.checks) == 1 && q.verdict.Outcome == core.Allow && !failed && !q.verdict.Soft && !q.checks[0].Rule.Shadow() { // as most are
-		stats := q.reporters[0].stats
+// count counts what has become of a request, rule by rule, at a time in seconds since the Unix epoch. Where the store has failed that is how it was come to.
+func count(q *front.Inquiry, at int64, failed bool) {
+	if len(q.Checks) == 1 && q.Verdict.Outcome == core.Allow && !failed && !q.Verdict.Soft && !q.Checks[0].Rule.Shadow() { // as most are
+		stats := reporterOf(&q.Checks[0]).stats
 		stats.inc(front.Allowed)
-		stats.requests.add(q.checks[0].Key, q.second)
+		stats.requests.add(q.Checks[0].Key, at)
 		return
 	}
 	var part front.Part
-	for i := 0; i < len(q.checks); {
-		stats := q.reporters[i].stats
-		i = front.NextPart(q.checks, i, &q.verdict, failed, &part)
+	for i := 0; i < len(q.Checks); {
+		stats := reporterOf(&q.Checks[i]).stats
+		i = front.NextPart(q.Checks, i, &q.Verdict, failed, &part)
 		if part.Compared != front.NotCompared {
 			stats.candidates[part.Compared].Add(1)
 		}
 		if part.Outcome == front.NotCounted {
 			continue
 		}
-		c := &q.checks[part.Check]
+		c := &q.Checks[part.Check]
 		stats.inc(part.Outcome)
-		stats.requests.add(c.Key, q.second)
+		stats.requests.add(c.Key, at)
 		if part.Outcome == front.Rejected || part.Outcome == front.ShadowRejected {
-			stats.rejections.add(c.Key, q.second)
+			stats.rejections.add(c.Key, at)
 		}
 		if c.Decision.Penalty {
 			stats.penalties.Add(1)

@@ -25,14 +25,11 @@ var errExceeded = errors.New("rate limit exceeded")
 // tooMany is the error that error routes get. It is made by hand: caddyhttp.Error would look up where it was called from.
 var tooMany = caddyhttp.HandlerError{StatusCode: http.StatusTooManyRequests, Err: errExceeded}
 
-// reject tells the client, the log and whoever listens that the request is over a limit. The error it returns is for the
+// reject tells the client, the log and whoever listens that the request is over a limit, when its header fields are written. The error it returns is for the
 // site's error routes; where it has answered the request itself that is nil.
-func (h *Handler) reject(w http.ResponseWriter, r *http.Request, q *inquiry) error {
-	v := &q.verdict
-	v.RetryAfter = front.Jittered(v.RetryAfter, h.Jitter)
-	name := q.reporters[v.Told].name
-	answer.WriteHeaders(w.Header(), h.fields, q.checks, v)
-
+func (h *Handler) reject(w http.ResponseWriter, r *http.Request, q *front.Inquiry) error {
+	v := &q.Verdict
+	name := reporterOf(&q.Checks[v.Told]).name
 	repl := replacerOf(r)
 	repl.Set("http.rate_limit.exceeded.name", name)
 	if v.RetryAfter != core.Never {
@@ -55,7 +52,7 @@ func (h *Handler) reject(w http.ResponseWriter, r *http.Request, q *inquiry) err
 	if message != "" {
 		message = repl.ReplaceKnown(message, "")
 	}
-	front.Reject(w, r, message, q.lacking, q.checks, v)
+	front.Reject(w, r, message, q.Lacking, q.Checks, v)
 	return nil
 }
 
@@ -154,6 +151,17 @@ func (p *errorProbe) forget() {
 	for _, name := range []string{"", ".status_code", ".status_text", ".id", ".trace", ".message"} {
 		repl.Delete("http.error" + name)
 	}
+}
+
+// fail answers a request of which nobody can say whether it is covered.
+func (h *Handler) fail(w http.ResponseWriter, err error) error {
+	failed := caddyhttp.HandlerError{StatusCode: http.StatusInternalServerError, Err: err}
+	if err == front.ErrEarly {
+		failed.StatusCode = http.StatusTooEarly
+	} else {
+		errors.As(err, &failed)
+	}
+	return h.refuse(w, failed.StatusCode, failed.Err)
 }
 
 // refuse answers a request that the handler does not pass on for another reason than a limit: with an error, for Caddy to

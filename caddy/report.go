@@ -8,6 +8,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/front"
 	"github.com/proxyweir/weir/match"
 	"go.uber.org/zap"
 )
@@ -29,6 +30,9 @@ func newReporter(h *Handler, namespace, name string, key func(*http.Request) str
 	return r
 }
 
+// reporterOf returns the reporter of a check's rule.
+func reporterOf(c *core.Check) *reporter { return c.Rule.Noted().(*reporter) }
+
 // close lets go of what the reporter has. It may be called again, and on none.
 func (r *reporter) close() {
 	if r == nil {
@@ -41,13 +45,13 @@ func (r *reporter) close() {
 }
 
 // report writes a rejection to the log and emits its event.
-func (h *Handler) report(r *http.Request, q *inquiry) {
-	rule, v := q.reporters[q.verdict.Told], &q.verdict
+func (h *Handler) report(r *http.Request, q *front.Inquiry) {
+	rule, v := reporterOf(&q.Checks[q.Verdict.Told]), &q.Verdict
 	wait := time.Duration(0)
 	if v.RetryAfter != core.Never {
 		wait = time.Duration(v.RetryAfter) * time.Microsecond
 	}
-	h.log(r, rule, q.checks[v.Told].Key, errExceeded.Error(), wait)
+	h.log(r, rule, q.Checks[v.Told].Key, errExceeded.Error(), wait)
 	if h.events.ShouldEmit("rate_limit_exceeded") {
 		h.events.Emit(h.ctx, "rate_limit_exceeded", map[string]any{
 			"zone":      rule.name,
@@ -59,10 +63,10 @@ func (h *Handler) report(r *http.Request, q *inquiry) {
 }
 
 // reportShadows writes to the log what shadows would have rejected.
-func (h *Handler) reportShadows(r *http.Request, q *inquiry) {
-	for i := range q.checks {
-		if d := &q.checks[i].Decision; !d.Allowed && q.checks[i].Rule.Shadow() && !q.checks[i].Rule.IsCandidate() {
-			h.log(r, q.reporters[i], q.checks[i].Key, "rate limit exceeded in shadow", time.Duration(max(d.RetryAfter, 0))*time.Microsecond)
+func (h *Handler) reportShadows(r *http.Request, q *front.Inquiry) {
+	for i := range q.Checks {
+		if d := &q.Checks[i].Decision; !d.Allowed && q.Checks[i].Rule.Shadow() && !q.Checks[i].Rule.IsCandidate() {
+			h.log(r, reporterOf(&q.Checks[i]), q.Checks[i].Key, "rate limit exceeded in shadow", time.Duration(max(d.RetryAfter, 0))*time.Microsecond)
 		}
 	}
 }

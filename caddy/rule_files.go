@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/front"
 	"github.com/proxyweir/weir/ruleset"
 	"github.com/proxyweir/weir/ruleset/yaml"
 	"go.uber.org/zap"
@@ -46,17 +47,18 @@ type fileSet struct {
 	limiter     *limiter
 	namespace   string
 	opened      []*core.Rule
-	reporters   []*reporter // of Set.Rules
+	reporters   []*reporter   // of Set.Rules
+	rules       []*front.Rule // those, as requests are checked by them
 	descriptors map[*ruleset.Domain][]*reporter
-	addressed   []bool // which of Set.Rules need the client's address, or its peer's
-	shadows     bool   // any rule is a shadow, or has a candidate
-	zonesWait   bool   // a zone of its handlers makes requests wait
-	waits       bool   // and so they may while they are under its rules; or one of those does
+	shadows     bool // any rule is a shadow, or has a candidate
+	zonesWait   bool // a zone of its handlers makes requests wait
+	waits       bool // and so they may while they are under its rules; or one of those does
 }
 
 // inForce is what a handler goes by of its rule files.
 type inForce struct {
 	set       *fileSet
+	asked     *front.Set      // and of its zones
 	domain    *ruleset.Domain // nil: the handler has no descriptors
 	reporters []*reporter     // of the domain's rules
 }
@@ -267,15 +269,21 @@ func newFileSet(files []*ruleset.File, h *Handler, limiter *limiter, namespace s
 		descriptors: make(map[*ruleset.Domain][]*reporter),
 	}
 	for _, r := range set.Rules {
-		s.reporters = append(s.reporters, newReporter(h, namespace, r.Name, keyReader(r)))
-		s.addressed = append(s.addressed, ruleset.OfAddress(r))
+		rep := newReporter(h, namespace, r.Name, keyReader(r))
+		for _, one := range r.Limits.Rules() {
+			one.Note(rep)
+		}
+		s.reporters = append(s.reporters, rep)
+		s.rules = append(s.rules, front.NewRule(r))
 		s.shadows = s.shadows || r.Limits.Watches()
 		s.waits = s.waits || r.Limits.Delays()
 	}
 	for _, d := range set.Domains {
 		reporters := make([]*reporter, 0, len(d.Rules()))
 		for _, r := range d.Rules() {
-			reporters = append(reporters, newReporter(h, namespace, r.Name(), nil))
+			rep := newReporter(h, namespace, r.Name(), nil)
+			r.Note(rep)
+			reporters = append(reporters, rep)
 			s.shadows = s.shadows || r.Shadow()
 		}
 		s.descriptors[d] = reporters
@@ -380,6 +388,7 @@ func (s *fileSet) release() {
 func (h *Handler) viewOf(s *fileSet) (*inForce, error) {
 	view := &inForce{set: s}
 	if len(h.Descriptors) == 0 {
+		view.asked = front.NewSet(h.rules, s.rules, s.Set, nil, nil)
 		return view, nil
 	}
 	domain, err := s.Domain(h.Domain)
@@ -387,6 +396,7 @@ func (h *Handler) viewOf(s *fileSet) (*inForce, error) {
 		return nil, err
 	}
 	view.domain = domain
+	view.asked = front.NewSet(h.rules, s.rules, s.Set, domain, h.described)
 	view.reporters = s.descriptors[domain]
 	return view, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -16,8 +17,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/match"
-	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/front"
 	"github.com/proxyweir/weir/words"
 	"go.uber.org/zap"
 )
@@ -249,25 +249,23 @@ func (s *Status) answer(w http.ResponseWriter, r *http.Request, status int, body
 
 // look returns how the caller stands in the rules.
 func (s *Status) look(r *http.Request) ([]core.Check, error) {
-	var all []core.Check
 	type counted struct {
 		label   string
 		limiter *limiter
 	}
-	seen := make(map[counted]bool)
-	q := &inquiry{quiet: true}
+	var all []core.Check
+	seen := make(map[counted]bool) // in another handler
 	for _, h := range s.app.handlers {
-		first := len(q.checks)
-		h.inquireOfCaller(q, r, s.wanted, func(label string) bool {
-			here := counted{label, h.limiter}
-			before := seen[here]
-			seen[here] = true
-			return !before
+		checks := slices.DeleteFunc(h.quotas(r, s.wanted), func(c core.Check) bool {
+			label := reporterOf(&c).stats.label
+			return !s.wanted[label] || seen[counted{label, h.limiter}] // the first: of descriptors
 		})
-		checks := q.checks[first:]
 		var v core.Verdict
 		if err := h.limiter.Look(checks, &v); err != nil {
 			return nil, err
+		}
+		for i := range checks {
+			seen[counted{reporterOf(&checks[i]).stats.label, h.limiter}] = true
 		}
 		all = append(all, checks...)
 	}
@@ -290,55 +288,28 @@ func tightest(checks []core.Check) []core.Check {
 	return kept
 }
 
-// inquireOfCaller fills in a check for each wanted rule that the client comes under, whatever it asks for, and that is asked about for the
-// first time. Whether it is wanted comes before all else: there may be thousands of others.
-func (h *Handler) inquireOfCaller(q *inquiry, r *http.Request, wanted map[string]bool, first func(label string) bool) {
-	address := clientIPOf(r)
-	for _, zone := range h.zones {
-		label := zone.reporter.stats.label
-		if !wanted[label] || zone.rule.Matcher != nil && !match.CoversCaller(zone.rule.Matcher, r, address) || !first(label) {
-			continue
-		}
-		key, missing := ruleset.KeyOf(zone.rule, r, address, q.key)
-		if missing && (zone.rule.SkipMissing || zone.rule.RejectMissing) {
-			continue
-		}
-		if rule := ruleset.LimitOf(zone.rule, r, address, key); rule != nil {
-			q.add(rule, key, 1, zone.reporter)
+// quotas returns a check for each wanted rule that the client comes under, whatever it asks for, and for the limits of descriptors. Whether a
+// rule is wanted comes before all else: there may be thousands of others.
+func (h *Handler) quotas(r *http.Request, wanted map[string]bool) []core.Check {
+	asked := h.asked
+	if files := h.files.Load(); files != nil {
+		asked = files.asked
+	}
+	names := make(map[string]bool)
+	for label := range wanted {
+		names[strings.TrimPrefix(label, labelOf(h.Namespace, ""))] = true
+	}
+	var rules []*front.Rule
+	for _, list := range [][]*front.Rule{asked.Own, asked.Files} {
+		for _, rule := range list {
+			if names[rule.Ruled.Name] {
+				rules = append(rules, rule)
+			}
 		}
 	}
-	view := h.files.Load()
-	if view == nil {
-		return
-	}
-	for i, rule := range view.set.Rules {
-		label := view.set.reporters[i].stats.label
-		if !wanted[label] || rule.Matcher != nil && !match.CoversCaller(rule.Matcher, r, address) || !first(label) {
-			continue
-		}
-		key, missing := ruleset.KeyOf(rule, r, address, q.key)
-		if missing && (rule.SkipMissing || rule.RejectMissing) {
-			continue
-		}
-		if one := ruleset.LimitOf(rule, r, address, key); one != nil {
-			q.add(one, key, 1, view.set.reporters[i])
-		}
-	}
-	if view.domain == nil {
-		return
-	}
-	h.lookUp(q, r, view)
-	told := make(map[int]bool) // of the limits by which several descriptors of the request may be counted
-	for i := range q.lookup.Found {
-		found := &q.lookup.Found[i]
-		if _, asked := told[found.Place]; !asked {
-			label := view.reporters[found.Place].stats.label
-			told[found.Place] = wanted[label] && first(label)
-		}
-		if told[found.Place] {
-			q.add(found.Rule, found.Key, 1, view.reporters[found.Place])
-		}
-	}
+	q := &front.Inquiry{Quiet: true}
+	front.Quotas(asked, rules, math.MaxInt, q, r, clientIPOf(r))
+	return q.Checks
 }
 
 // parseStatus reads a rate_limit_status directive of a site:

@@ -7,14 +7,15 @@ import (
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/front"
 )
 
 // serveUnderWay serves a request that was admitted and has reserved something: its turn, for which it waits, a place among those in
 // flight, or a charge that depends on the response's status. Whatever becomes of the request, what it has reserved comes to an end.
-func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, q *inquiry) error {
-	holds := core.Holds(nil, q.checks)
-	delay := q.verdict.Delay
-	q.free()
+func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, q *front.Inquiry) error {
+	holds := core.Holds(nil, q.Checks)
+	delay := q.Verdict.Delay
+	front.Free(q)
 	if delay > 0 {
 		h.app.line.enter()
 		come, err := h.hold(w, r, time.Duration(delay)*time.Microsecond)

@@ -207,6 +207,9 @@ func (z *Zone) provision(ctx caddy.Context, h *Handler) error {
 		z.opened = append(z.opened, one)
 	}
 	z.reporter = newReporter(h, h.Namespace, r.Name, z.readable())
+	for _, one := range z.opened {
+		one.Note(z.reporter)
+	}
 	for _, advice := range r.Advice {
 		h.logger.Warn(advice, zap.String("zone", r.Name))
 	}

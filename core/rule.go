@@ -90,6 +90,7 @@ type Rule struct {
 	space *space // where a Memory keeps the rule's keys; set by Memory.Open
 
 	kept        interface{} // what another store keeps of the rule; set by Keep
+	noted       interface{} // what an adapter does; set by Note
 	onAccompany func()      // what it does when the rule is accompanied; set by OnAccompany
 
 	// Allowed is where an adapter counts the requests that are allowed under the rule, with functions of sync/atomic: here, since looking
@@ -169,6 +170,7 @@ func (r *Rule) sharedBy(nodes int) *Rule {
 		conduct:       r.conduct.sharedBy(nodes),
 		room:          r.room,
 		isLocal:       true,
+		noted:         r.noted,
 	}
 	local.setTexts()
 	return local
@@ -258,6 +260,21 @@ func (r *Rule) Keep(v interface{}) { r.kept = v }
 
 // Kept returns what Keep noted; nil before that.
 func (r *Rule) Kept() interface{} { return r.kept }
+
+// Note has the rule, and those that are decided beside it or in its place, have what an adapter keeps of it, for Noted. It is called
+// before a request comes under the rule.
+func (r *Rule) Note(v interface{}) {
+	r.noted = v
+	if r.local != nil {
+		r.local.noted = v
+	}
+	for _, other := range r.beside {
+		other.Note(v)
+	}
+}
+
+// Noted returns what Note has; nil: nothing.
+func (r *Rule) Noted() interface{} { return r.noted }
 
 // Beside returns the rules that are decided together with this one: whoever has a Check of it appends one of each behind it, with
 // the same key and cost. Limiter.Open opens them with it.

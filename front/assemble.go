@@ -69,7 +69,7 @@ func NewSet(own, files []*Rule, index *ruleset.Set, domain *ruleset.Domain, desc
 	for _, one := range s.descriptors {
 		for i := range one {
 			s.NeedsAddress = s.NeedsAddress || one[i].Source.String() == "client_ip"
-			s.ofAddress = s.ofAddress || s.NeedsAddress || one[i].Source.String() == "remote_ip"
+			s.ofAddress = s.ofAddress || one[i].Source.OfAddress()
 		}
 	}
 	spec := ""
