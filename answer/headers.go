@@ -134,22 +134,3 @@ func RetrySeconds(micros int64) int64 {
 	}
 	return seconds(micros)
 }
-
-// decimal is strconv.FormatInt without an allocation for the numbers that most quotas are made of.
-func decimal(n int64) string {
-	if n >= 0 && n < int64(len(decimals)) {
-		return decimals[n]
-	}
-	return strconv.FormatInt(n, 10)
-}
-
-// decimals are the numbers that most quotas are made of.
-var decimals = makeDecimals()
-
-func makeDecimals() []string {
-	list := make([]string, 1024)
-	for i := range list {
-		list[i] = strconv.Itoa(i)
-	}
-	return list
-}

@@ -113,3 +113,22 @@ func WriteHeaders(h http.Header, f Fields, checks []core.Check, v *core.Verdict)
 		h[core.HeaderPolicy] = values[7:8:8]
 	}
 }
+
+// decimal is strconv.FormatInt without an allocation for the numbers that most quotas are made of.
+func decimal(n int64) string {
+	if n >= 0 && n < int64(len(decimals)) {
+		return decimals[n]
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// decimals are the numbers that most quotas are made of.
+var decimals = makeDecimals()
+
+func makeDecimals() []string {
+	list := make([]string, 1024)
+	for i := range list {
+		list[i] = strconv.Itoa(i)
+	}
+	return list
+}
