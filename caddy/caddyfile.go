@@ -61,6 +61,11 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 	if err := handler.checkAlike(h); err != nil {
 		return nil, err
 	}
+	if matcherSet == nil && h.IsNamedRoute() {
+		// Caddy joins handlers without a matcher to one route, and takes but the first of a named route that comes to one: beside header the
+		// limit would be lost without a word. An empty set matches all requests, and is joined with none.
+		matcherSet = caddy.ModuleMap{}
+	}
 	return h.NewRoute(matcherSet, handler), nil
 }
 

@@ -316,6 +316,22 @@ func TestZonesOfOneNameAreAlikeOrRefused(t *testing.T) {
 	}
 }
 
+// Caddy takes but the first handler of a named route whose directives have no matchers, so that a limit behind header was lost in silence.
+func TestALimitHoldsInANamedRouteBesideOtherDirectives(t *testing.T) {
+	for _, directives := range []string{
+		"rate_limit 1/366d",
+		"header X-Named yes\nrate_limit 1/366d",
+		"header X-Named yes\nrate_limit {\nzone a {\nkey everyone\nlimit 1/366d\n}\n}\nrate_limit {\nzone b {\nkey everyone\nlimit 2/366d\n}\n}",
+		"header X-Named yes\nroute /* {\nrate_limit 1/366d\n}", // docs/caddy.md says that this needs its matcher
+	} {
+		t.Run(directives, func(t *testing.T) {
+			s := start(t, "", "&(limited) {\n"+directives+"\n}\n:PORT {\ninvoke limited\nrespond ok\n}")
+			s.admit(1, "/")
+			s.reject("/")
+		})
+	}
+}
+
 // Defect of others: metrics with the clients' keys as labels grow for ever.
 func TestNoClientIsEverInTheMetrics(t *testing.T) {
 	s := start(t, "metrics\n", ":PORT {\nrate_limit {\nzone z {\nkey {header.X-Client}\nlimit 1/366d\n}\n}\nhandle /metrics {\nmetrics\n}\nhandle {\nrespond ok\n}\n}")
