@@ -273,7 +273,7 @@ func (n *Node) step(name string) *Node {
 
 // rule reads one rule.
 func (d *decoder) rule(n *Node) *RuleText {
-	f := d.filled(n, "a rule", Names("rule"))
+	f := d.filled(n, "a rule", fieldNames["rule"])
 	t := &RuleText{Name: d.needed(f["name"], "name")}
 	if f["name"] == nil && n.Kind == Map {
 		d.fail(n, "the rule has no name; write one of 1 to 64 of A-Z a-z 0-9 _ . -")
@@ -329,9 +329,9 @@ func (d *decoder) objects(t *RuleText, n *Node, f *Field, in string) {
 
 // object reads one. what says which map it is, for messages.
 func (d *decoder) object(t *RuleText, n *Node, f *Field, what, in string) {
-	values := d.filled(n, what, Names(f.Of))
+	values := d.filled(n, what, fieldNames[f.Of])
 	if n.Kind == Map && len(n.Members) == 0 && !Schema[f.Of][0].Needed { // else Compile says what is missing
-		d.fail(n, fmt.Sprintf("%s: is empty; write some of %s, or leave it out", in, strings.Join(Names(f.Of), ", ")))
+		d.fail(n, fmt.Sprintf("%s: is empty; write some of %s, or leave it out", in, strings.Join(fieldNames[f.Of], ", ")))
 	}
 	o := &Object{}
 	d.fill(values, f.Of, in+": ", o)

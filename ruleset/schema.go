@@ -173,14 +173,21 @@ func FieldOf(object, name string) *Field {
 	return nil
 }
 
-// Names returns the names of the fields of an object that the Schema has.
-func Names(object string) []string {
-	names := make([]string, 0, len(Schema[object]))
-	for _, f := range Schema[object] {
-		names = append(names, f.Name)
+// fieldNames has the names of the fields of each object, in their order.
+var fieldNames = namesOf(Schema)
+
+func namesOf(schema map[string][]Field) map[string][]string {
+	all := make(map[string][]string)
+	for object, fields := range schema {
+		for i := range fields {
+			all[object] = append(all[object], fields[i].Name)
+		}
 	}
-	return names
+	return all
 }
+
+// Names returns the names of the fields of an object that the Schema has.
+func Names(object string) []string { return append([]string(nil), fieldNames[object]...) }
 
 // Fields returns the names of the fields of each kind of map in a rule file, in the order in which they are shown: those of the Schema, and of
 // "file", "descriptor", "rate_limit" and "replaces", an item of that list. The maps match: headers and tiers: limits are not among them,
