@@ -1,0 +1,156 @@
+package ratelimit
+
+import (
+	"fmt"
+	"net/http"
+
+	"strings"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/front"
+	"github.com/proxyweir/weir/ruleset"
+)
+
+// fileSet is the rules of a group made ready for one limiter and namespace, which handlers share.
+type fileSet struct {
+	*ruleset.Set
+	limiter     *limiter
+	namespace   string
+	opened      []*core.Rule
+	reporters   []*reporter   // of Set.Rules
+	rules       []*front.Rule // those, as requests are checked by them
+	descriptors map[*ruleset.Domain][]*reporter
+	shadows     bool // any rule is a shadow, or has a candidate
+	zonesWait   bool // a zone of its handlers makes requests wait
+	waits       bool // and so they may while they are under its rules; or one of those does
+}
+
+// newFileSet makes the rules of files ready, but does not open them.
+func newFileSet(files []*ruleset.File, h *Handler, limiter *limiter, namespace string, waits bool) (*fileSet, error) {
+	set, err := ruleset.NewSet(files, namespace)
+	if err != nil {
+		return nil, err
+	}
+	s := &fileSet{
+		Set:         set,
+		limiter:     limiter,
+		namespace:   namespace,
+		zonesWait:   waits,
+		waits:       waits,
+		descriptors: make(map[*ruleset.Domain][]*reporter),
+	}
+	for _, r := range set.Rules {
+		rep := newReporter(h, namespace, r.Name, keyReader(r))
+		for _, one := range r.Limits.Rules() {
+			one.Note(rep)
+		}
+		s.reporters = append(s.reporters, rep)
+		s.rules = append(s.rules, front.NewRule(r))
+		s.shadows = s.shadows || r.Limits.Watches()
+		s.waits = s.waits || r.Limits.Delays()
+	}
+	for _, d := range set.Domains {
+		reporters := make([]*reporter, 0, len(d.Rules()))
+		for _, r := range d.Rules() {
+			rep := newReporter(h, namespace, r.Name(), nil)
+			r.Note(rep)
+			reporters = append(reporters, rep)
+			s.shadows = s.shadows || r.Shadow()
+		}
+		s.descriptors[d] = reporters
+	}
+	if s.waits {
+		for _, r := range s.All() {
+			r.Accompany()
+		}
+	}
+	return s, nil
+}
+
+// owns returns the rules that hold where no tier or override does, and those of descriptors.
+func (s *fileSet) owns() []*core.Rule {
+	var rules []*core.Rule
+	for _, r := range s.Rules {
+		if own := r.Limits.Own(); own != nil {
+			rules = append(rules, own)
+		}
+	}
+	for _, d := range s.Domains {
+		rules = append(rules, d.Rules()...)
+	}
+	return rules
+}
+
+// definedElsewhere says that a rule of the set has the name of another, and how they differ.
+func (s *fileSet) definedElsewhere(name, what string) error {
+	return s.problem(name, fmt.Sprintf("is defined elsewhere, too, with %s; rules and zones of one name share their counters and must be alike: rename one, or give its handler a namespace", what))
+}
+
+// problem says what is wrong with a rule of the set, and where it stands.
+func (s *fileSet) problem(name, text string) error {
+	for _, f := range s.Files {
+		for i := range f.Rules {
+			if r := &f.Rules[i]; r.Name == name {
+				return ruleset.Problems{{File: f.Name, Line: r.Line, Column: r.Column, Text: fmt.Sprintf("rule %q: %s", name, text)}}
+			}
+		}
+	}
+	return fmt.Errorf("rule %q: %s", name, text)
+}
+
+// keyReader returns what makes a request's key of a rule for the log: its values with spaces between.
+func keyReader(rule *ruleset.Rule) func(*http.Request) string {
+	return func(r *http.Request) string {
+		values := make([]string, 0, len(rule.Parts))
+		for i := range rule.Parts {
+			values = append(values, rule.Parts[i].Source.Value(r, clientIPOf(r)))
+		}
+		return strings.Join(values, " ")
+	}
+}
+
+// goOn has the set's rules go on with how many requests wait for those of the set in whose place it comes.
+func (s *fileSet) goOn(before *fileSet) {
+	old := make(map[string]*core.Limits, len(before.Rules))
+	for _, r := range before.Rules {
+		old[r.Name] = r.Limits
+	}
+	for _, r := range s.Rules {
+		if limits := old[r.Name]; limits != nil {
+			r.Limits.GoOnWaiting(limits)
+		}
+	}
+}
+
+// isOf reports whether a handler that goes by the group's files goes by this set.
+func (s *fileSet) isOf(h *Handler) bool {
+	return s.limiter == h.limiter && s.namespace == h.Namespace && s.zonesWait == h.waits
+}
+
+// open opens all rules in the limiter, or none.
+func (s *fileSet) open() error {
+	for _, r := range s.All() {
+		if err := s.limiter.Open(r); err != nil {
+			s.release()
+			return fmt.Errorf("rule %q: %w", r.Name(), err)
+		}
+		s.opened = append(s.opened, r)
+	}
+	return nil
+}
+
+// release lets go of the rules that are open, and of their reporters.
+func (s *fileSet) release() {
+	for _, r := range s.opened {
+		s.limiter.Release(r)
+	}
+	s.opened = nil
+	for _, r := range s.reporters {
+		r.close()
+	}
+	for _, list := range s.descriptors {
+		for _, r := range list {
+			r.close()
+		}
+	}
+}
