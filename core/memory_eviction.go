@@ -162,11 +162,11 @@ func (sp *space) population() int64 {
 }
 
 // evict brings the store back within its bounds after checks were charged. The keys just charged are spared. More keys may
-// go than have come, so that a lowered bound is reached, but not so many that a request would be held up by it. It holds one
-// lock at a time.
+// go than have come, so that a lowered bound is reached, but not so many that a request would be held up by it. A try may miss by chance,
+// and three do not in a row, unless most keys are under way. It holds one lock at a time.
 func (m *Memory) evict(checks []Check) {
 	missed := 0
-	for try := 0; try < 4+len(checks) && missed < 2 && m.keys.Load()-m.underWay.Load() > m.maxKeys.Load(); try++ {
+	for try := 0; try < 4+len(checks) && missed < 3 && m.keys.Load()-m.underWay.Load() > m.maxKeys.Load(); try++ {
 		if !m.evictKey(checks, try) {
 			missed++
 		}
