@@ -72,13 +72,13 @@ func NewSet(own, files []*Rule, index *ruleset.Set, domain *ruleset.Domain, desc
 			s.ofAddress = s.ofAddress || one[i].Source.OfAddress()
 		}
 	}
-	spec := ""
-	for i, list := range [][]*Rule{own, files} {
-		for j, r := range list {
-			if i+j == 0 || spec == "" {
-				spec = ruleset.Spec(r.Ruled)
+	var first *Rule
+	for _, list := range [][]*Rule{own, files} {
+		for _, r := range list {
+			if first == nil {
+				first = r
 			}
-			s.oneKey = s.oneKey && ruleset.Spec(r.Ruled) == spec
+			s.oneKey = s.oneKey && ruleset.SameKey(first.Ruled, r.Ruled)
 			s.guards = s.guards || r.Ruled.Covering != nil
 			s.NeedsAddress = s.NeedsAddress || ruleset.NeedsAddress(r.Ruled)
 		}

@@ -379,7 +379,7 @@ func (p *replay) compared(one *pair) RuleComparison {
 	a, b := p.sides[0].rules.set.Rules[one.rules[0]], p.sides[1].rules.set.Rules[one.rules[1]]
 	r := RuleComparison{
 		Name: a.Name, Limit: limitText(a.Limits.Own()), Candidate: limitText(b.Limits.Own()),
-		NewlyRejected: one.newly[0], NewlyAllowed: one.newly[1], Shadow: [2]bool{a.Shadow, b.Shadow}, SameKeys: ruleset.Spec(a) == ruleset.Spec(b), Keys: []KeyChange{},
+		NewlyRejected: one.newly[0], NewlyAllowed: one.newly[1], Shadow: [2]bool{a.Shadow, b.Shadow}, SameKeys: ruleset.SameKey(a, b), Keys: []KeyChange{},
 	}
 	if r.SameKeys {
 		r.NewlyTouched, r.Spared = one.clients(p.sides)

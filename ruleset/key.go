@@ -115,8 +115,14 @@ func prefixSpec(p match.Prefixes) string {
 	return " /" + strconv.Itoa(p.IPv4) + " /" + strconv.Itoa(p.IPv6)
 }
 
-// Spec returns what the rule's key is made of: rules with the same have the same key for every request.
+// Spec returns what the rule's key is made of, for its identity.
 func Spec(r *Rule) string { return r.spec }
+
+// SameKey reports whether two rules have the same key for every request. That they have the same spec is not enough: it leaves out
+// prefixes that most rules have.
+func SameKey(a, b *Rule) bool {
+	return a.spec == b.spec && a.Static == b.Static && a.bare == b.bare && a.prefixes.IPv4 == b.prefixes.IPv4 && a.prefixes.IPv6 == b.prefixes.IPv6
+}
 
 // isAddress reports whether a part is an address and nothing else.
 func isAddress(part *Part) bool {
