@@ -265,14 +265,6 @@ func LimitOf(rule *Rule, r *http.Request, address, key string) *core.Rule {
 	return rule.Limits.Of(rule.tier.Value(r, address), key)
 }
 
-// CostOf returns what a request costs.
-func CostOf(rule *Rule, r *http.Request, address string) int64 {
-	if rule.CostFrom == nil {
-		return rule.Cost
-	}
-	return core.ReadCost(rule.CostFrom.Value(r, address))
-}
-
 // ofOneAddress says why a limit for a single address cannot be: it shares its counter with all of its network. It is "" where that is not so.
 func ofOneAddress(address string, p match.Prefixes) string {
 	network := p.Shared(address)

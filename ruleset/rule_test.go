@@ -468,7 +468,11 @@ func TestCostsAreReadFromRequests(t *testing.T) {
 		{"", 1}, {"5", 5}, {"header:X-Cost", 7}, {"header:X-None", 1}, {"header:X-Bad", 1}, {"header:X-Less", -3}, {"header:X-Huge", core.Unaffordable}, {"header:X-Tiny", 1}, {"query:q", 5}, {"query:n", 1}, {"cookie:c", 1},
 	} {
 		rule := mustCompile(t, written{Cost: c.cost})
-		if got := CostOf(rule, r, ""); got != c.want {
+		got := rule.Cost
+		if rule.CostFrom != nil {
+			got = core.ReadCost(rule.CostFrom.Value(r, ""))
+		}
+		if got != c.want {
 			t.Errorf("%s: %d, want %d", c.cost, got, c.want)
 		}
 		if Plain(rule) != (c.cost == "") {
