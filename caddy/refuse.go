@@ -48,11 +48,7 @@ func (h *Handler) reject(w http.ResponseWriter, r *http.Request, q *front.Inquir
 	if h.leaveToErrorRoutes(r, server) {
 		return tooMany
 	}
-	message := h.Message
-	if message != "" {
-		message = repl.ReplaceKnown(message, "")
-	}
-	front.Reject(w, r, message, q.Lacking, q.Checks, v)
+	front.Reject(w, r, q, h.Message, func(text string) string { return repl.ReplaceKnown(text, "") })
 	return nil
 }
 

@@ -21,16 +21,20 @@ func Jittered(wait int64, jitter float64) int64 {
 }
 
 // Reject answers a request that is over a limit, after answer.WriteHeaders. message is the configuration's text for the body; "": it says
-// what has happened. lacking is whether a rule rejects the request for want of a key.
-func Reject(w http.ResponseWriter, r *http.Request, message string, lacking bool, checks []core.Check, v *core.Verdict) {
+// what has happened. fill replaces what stands for something else in such a text; nil: nothing does.
+func Reject(w http.ResponseWriter, r *http.Request, q *Inquiry, message string, fill func(text string) string) {
 	if answer.IsGRPC(r) {
 		answer.GRPC(w, answer.GRPCResourceExhausted, "rate limit exceeded")
 		return
 	}
-	if message == "" && lacking && v.RetryAfter == core.Never {
+	v := &q.Verdict
+	if message != "" && fill != nil {
+		message = fill(message)
+	}
+	if message == "" && q.Lacking && v.RetryAfter == core.Never {
 		message = "This request lacks what its limit tells clients apart by."
 	}
-	contentType, body := answer.Body(answer.WantsProblem(r.Header), message, checks, v)
+	contentType, body := answer.Body(answer.WantsProblem(r.Header), message, q.Checks, v)
 	w.Header()["Content-Type"] = []string{contentType}
 	w.WriteHeader(http.StatusTooManyRequests)
 	_, _ = w.Write(body) // the client may be gone; there is nobody to tell

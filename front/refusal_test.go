@@ -50,7 +50,7 @@ func TestRefusalsAreWrittenAsTheirClientsReadThem(t *testing.T) {
 		w := httptest.NewRecorder()
 		retry := ""
 		if c.reject {
-			Reject(w, r, c.message, c.lacking, nil, &never)
+			Reject(w, r, &Inquiry{Lacking: c.lacking, Verdict: never}, c.message, nil)
 		} else {
 			Unavailable(w, r, 1_200_000, c.message)
 			retry = "2"

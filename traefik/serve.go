@@ -82,7 +82,7 @@ func goOn(h *handler, w http.ResponseWriter, r *http.Request, q *front.Inquiry, 
 	if v.Outcome == core.Reject {
 		v.RetryAfter = front.Jittered(v.RetryAfter, e.jitter)
 		answer.WriteHeaders(w.Header(), e.fields, q.Checks, v)
-		front.Reject(w, r, e.message, q.Lacking, q.Checks, v)
+		front.Reject(w, r, q, e.message, nil)
 		front.Free(q)
 		return
 	}

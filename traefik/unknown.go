@@ -13,7 +13,12 @@ import (
 // checkFields refuses keys of a configuration that there are no fields for. (Those in objects are refused by decodeObject.)
 func checkFields(c *Config) error {
 	if len(c.Rule.Unknown) > 0 { // of the top
-		known := append(fieldsOf(Config{}), camelCased("rule")...)
+		known := fieldsOf(Config{})
+		for _, field := range camelCased("rule") {
+			if nameIn(known, field) == "" {
+				known = append(known, field)
+			}
+		}
 		if err := checkUnknown("", c.Rule.Unknown, known); err != nil {
 			return err
 		}
@@ -82,12 +87,14 @@ func nameOf(f reflect.StructField) string {
 	return name
 }
 
-// firstSet returns the name of the first field of a rule that is set, or "".
+// firstSet returns the name of the first field that is set of a rule at the top, or "". A name that the middleware has, too, is the middleware's
+// there.
 func firstSet(r Rule) string {
 	value := reflect.ValueOf(r)
+	own := fieldsOf(Config{})
 	for i := 0; i < value.NumField(); i++ {
 		name := nameOf(value.Type().Field(i))
-		if name == "" {
+		if name == "" || nameIn(own, name) != "" {
 			continue
 		}
 		f := value.Field(i)
