@@ -279,7 +279,7 @@ func (h *Handler) checkAny(s *fileSet) error {
 	return fmt.Errorf("rules_file: the files have descriptors alone, of domain %q, and nothing says what of a request they are: write a line such as descriptor <key> {header.X-Key} beside rules_file, in JSON %s beside rules_files", s.Domains[0].Name(), entryInJSON)
 }
 
-// adviseDescriptors warns of descriptors that no limit is for.
+// adviseDescriptors warns of descriptors that no limit is for, and of values in rule files that no request has.
 func (h *Handler) adviseDescriptors(domain *ruleset.Domain) {
 	for _, d := range h.Descriptors {
 		keys := make([]string, 0, len(d))
@@ -291,63 +291,16 @@ func (h *Handler) adviseDescriptors(domain *ruleset.Domain) {
 		}
 	}
 	tries := mostUnmetTries
-	for line, d := range h.descriptors {
-		h.adviseValues(domain, line, d, &tries)
+	unmet := func(line, entry int, value string) string {
+		return h.descriptors[line][entry].value.unmet(value, &tries)
+	}
+	for _, one := range front.UnmetValues(domain, h.described, unmet) {
+		h.logger.Warn("a descriptor's value is met by no request", zap.String("domain", domain.Name()), zap.String("key", one.Key), zap.String("value", one.Why))
 	}
 }
-
-// mostUnmet is how many values of a descriptor the log speaks of.
-const mostUnmet = 10
 
 // mostUnmetTries bounds what is tried to find them, in all the values of a load: what is behind is not warned of.
 const mostUnmetTries = 50000
-
-// adviseValues warns of values in rule files that no request has, since hosts, methods and paths are looked up in one spelling.
-func (h *Handler) adviseValues(domain *ruleset.Domain, line int, d descriptor, tries *int) {
-	keys := make([]string, 0, len(d))
-	for _, e := range d {
-		keys = append(keys, e.key)
-	}
-	told := 0
-	for i, e := range d {
-		if !e.value.Respells() {
-			continue
-		}
-		for _, value := range domain.Values(keys, i) {
-			if told == mostUnmet || *tries <= 0 {
-				return
-			}
-			if why := e.value.unmet(value, tries); why != "" && !h.hasAnother(line, i, value, tries) {
-				told++
-				h.logger.Warn("a descriptor's value is met by no request", zap.String("domain", domain.Name()), zap.String("key", e.key), zap.String("value", why))
-			}
-		}
-	}
-}
-
-// hasAnother reports whether another line makes a descriptor with the same keys up to one, which may have the value there; or one in front,
-// which has been spoken of.
-func (h *Handler) hasAnother(line, last int, value string, tries *int) bool {
-	for j, other := range h.descriptors {
-		if j == line || !sameKeys(h.descriptors[line], other, last) {
-			continue
-		}
-		if one := other[last].value; j < line || !one.Respells() || one.unmet(value, tries) == "" {
-			return true
-		}
-	}
-	return false
-}
-
-// sameKeys reports whether two descriptors have the same keys up to one.
-func sameKeys(a, b descriptor, last int) bool {
-	for i := 0; i <= last; i++ {
-		if i >= len(b) || a[i].key != b[i].key {
-			return false
-		}
-	}
-	return true
-}
 
 // checkNames refuses a rule of a file that has the name of a zone beside it: both would count each request, in one place.
 func (h *Handler) checkNames(s *fileSet) error {

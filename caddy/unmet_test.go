@@ -11,6 +11,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/front"
 	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/ruleset"
 	"go.uber.org/zap"
@@ -154,6 +155,7 @@ func TestWhatALoadTriesToFindUnmetValuesIsBounded(t *testing.T) {
 			k.sources[i] = match.NewSource(&placeholder{spell: &spelling{written: written, form: formOf(source)}})
 		}
 		h.descriptors = append(h.descriptors, descriptor{{"k", k}})
+		h.described = append(h.described, front.Descriptor{{Key: "k", Source: k.source()}})
 	}
 	h.adviseDescriptors(domain)
 	if spelt == 0 || spelt > 2*mostUnmetTries {

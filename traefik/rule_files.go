@@ -9,7 +9,6 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/front"
-	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/ruleset"
 )
 
@@ -233,79 +232,19 @@ func adviceOf(e *engine, s *ruleSet) []string {
 		}
 	}
 	if s.domain != nil {
-		advice = append(advice, adviceOfValues(e.descriptors, s.domain)...)
+		unmet := func(line, entry int, value string) string {
+			source := e.descriptors[line][entry].Source
+			spell := func(value string) (string, error) { return source.Spell(value) }
+			return ruleset.Unmet(value, ruleset.FormOf(source), spell)
+		}
+		for _, one := range front.UnmetValues(s.domain, e.descriptors, unmet) {
+			advice = append(advice, fmt.Sprintf("domain %q: descriptor %q: a value is met by no request: %s", s.domain.Name(), one.Key, one.Why))
+		}
 	}
 	if len(s.files.Domains) > 0 && s.domain == nil {
 		advice = append(advice, "the rule files have a domain with descriptors, and nothing says how requests become some; write descriptors beside rulesFile")
 	}
 	return advice
-}
-
-// mostUnmet is how many values of a descriptor are spoken of.
-const mostUnmet = 10
-
-// adviceOfValues returns which values in rule files no request has, since hosts, methods and paths are looked up in one spelling.
-func adviceOfValues(descriptors []front.Descriptor, domain *ruleset.Domain) []string {
-	var advice []string
-	for line, one := range descriptors {
-		keys := make([]string, 0, len(one))
-		for i := range one {
-			keys = append(keys, one[i].Key)
-		}
-		told := 0
-		for i := range one {
-			if !one[i].Source.Respells() {
-				continue
-			}
-			for _, value := range domain.Values(keys, i) {
-				if told == mostUnmet {
-					break
-				}
-				why := unmetBy(one[i].Source, value)
-				if why != "" && !hasAnother(descriptors, line, i, value) {
-					told++
-					advice = append(advice, fmt.Sprintf("domain %q: descriptor %q: a value is met by no request: %s", domain.Name(), keys[i], why))
-				}
-			}
-		}
-	}
-	return advice
-}
-
-// unmetBy says why no request has a value that is told apart by the source; "": some may.
-func unmetBy(source match.Source, value string) string {
-	if !source.Respells() {
-		return ""
-	}
-	spell := func(value string) (string, error) { return source.Spell(value) }
-	return ruleset.Unmet(value, ruleset.FormOf(source), spell)
-}
-
-// hasAnother reports whether another descriptor than that of a line has the same keys up to one, and may have the value there; or one in
-// front, which has been spoken of.
-func hasAnother(descriptors []front.Descriptor, line, last int, value string) bool {
-	for j := range descriptors {
-		if j == line || !sameKeys(descriptors[line], descriptors[j], last) {
-			continue
-		}
-		if j < line {
-			return true
-		}
-		if unmetBy(descriptors[j][last].Source, value) == "" {
-			return true
-		}
-	}
-	return false
-}
-
-// sameKeys reports whether two descriptors have the same keys up to one.
-func sameKeys(a, b front.Descriptor, last int) bool {
-	for i := 0; i <= last; i++ {
-		if i >= len(b) || a[i].Key != b[i].Key {
-			return false
-		}
-	}
-	return true
 }
 
 // watchFiles has the files of an engine looked at, as long as it is there.
