@@ -8,7 +8,6 @@ import (
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/proxyweir/weir/redis"
 )
@@ -34,30 +33,10 @@ type node struct {
 }
 
 func newCluster(c Config) *cluster {
-	o := c.options("")
 	ctx, stop := context.WithCancel(context.Background())
 	k := &cluster{
-		config: c,
-		client: goredis.NewClusterClient(&goredis.ClusterOptions{
-			Addrs:            c.Addresses,
-			MaxRedirects:     -1, // followed by conn, which knows what must not be sent again
-			Dialer:           o.Dialer,
-			Username:         o.Username,
-			Password:         o.Password,
-			DialTimeout:      o.DialTimeout,
-			ReadTimeout:      o.ReadTimeout,
-			WriteTimeout:     o.WriteTimeout,
-			PoolSize:         o.PoolSize,
-			PipelinePoolSize: o.PipelinePoolSize,
-			MaxRetries:       o.MaxRetries,
-			DialerRetries:    o.DialerRetries,
-			Protocol:         o.Protocol,
-			DisableIdentity:  o.DisableIdentity,
-			TLSConfig:        o.TLSConfig,
-			MaintNotificationsConfig: &maintnotifications.Config{
-				Mode: maintnotifications.ModeDisabled,
-			},
-		}),
+		config:    c,
+		client:    goredis.NewClusterClient(c.options(c.Addresses).Cluster()),
 		stop:      stop,
 		nodes:     make(map[*goredis.Client]*node),
 		referrals: make(map[string]*goredis.Client),
@@ -175,7 +154,7 @@ func (k *cluster) elsewhere(addr string, moved bool) *goredis.Client {
 	defer k.mu.Unlock()
 	client := k.referrals[addr]
 	if client == nil {
-		client = goredis.NewClient(k.config.options(addr))
+		client = goredis.NewClient(k.config.options([]string{addr}).Simple())
 		if k.closed { // meanwhile
 			_ = client.Close()
 		}

@@ -3,6 +3,7 @@
 package goredis
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -71,13 +72,14 @@ func New(c Config) (redis.Client, error) {
 	if c.Cluster {
 		return newCluster(c), nil
 	}
+	o := c.options(c.Addresses)
 	var client *goredis.Client
 	name := c.Addresses[0]
 	if c.MasterName != "" {
-		client = goredis.NewFailoverClient(c.failoverOptions())
+		client = goredis.NewFailoverClient(o.Failover())
 		name = "the master " + c.MasterName
 	} else {
-		client = goredis.NewClient(c.options(c.Addresses[0]))
+		client = goredis.NewClient(o.Simple())
 	}
 	one := newConn(client, c.PoolSize, c.Timeout)
 	return &single{client: client, conn: one, server: redis.NewServer(name, one)}, nil
@@ -115,37 +117,11 @@ func (s *single) Close() error {
 // many failed attempts to connect as the pool is large, go-redis tries only once a second, which is the breaker's business.
 const dialErrors = 1024
 
-// options returns what go-redis needs to know to speak with one server.
-func (c *Config) options(addr string) *goredis.Options {
-	o := &goredis.Options{
-		Network:          network(addr),
-		Addr:             addr,
-		Username:         c.Username,
-		Password:         c.Password,
-		DB:               c.Database,
-		DialTimeout:      c.DialTimeout,
-		ReadTimeout:      c.ReadTimeout,
-		WriteTimeout:     c.ReadTimeout,
-		PoolSize:         dialErrors,
-		PipelinePoolSize: -1, // pipelines are all there is
-		MaxRetries:       -1, // what may have been executed is not sent again
-		DialerRetries:    1,
-		Protocol:         2,
-		DisableIdentity:  true,
-		TLSConfig:        c.TLS,
-		MaintNotificationsConfig: &maintnotifications.Config{
-			Mode: maintnotifications.ModeDisabled,
-		},
-	}
-	o.Dialer = c.dialer()
-	return o
-}
-
-// failoverOptions is options for a master that Sentinel watches over.
-func (c *Config) failoverOptions() *goredis.FailoverOptions {
-	return &goredis.FailoverOptions{
+// options returns what go-redis needs to know to speak with one server, with a master that Sentinel watches over, or with a Cluster.
+func (c *Config) options(addresses []string) *goredis.UniversalOptions {
+	return &goredis.UniversalOptions{
+		Addrs:            addresses,
 		MasterName:       c.MasterName,
-		SentinelAddrs:    c.Addresses,
 		SentinelUsername: c.SentinelUsername,
 		SentinelPassword: c.SentinelPassword,
 		Username:         c.Username,
@@ -155,13 +131,17 @@ func (c *Config) failoverOptions() *goredis.FailoverOptions {
 		ReadTimeout:      c.ReadTimeout,
 		WriteTimeout:     c.ReadTimeout,
 		PoolSize:         dialErrors,
-		PipelinePoolSize: -1,
-		MaxRetries:       -1,
+		PipelinePoolSize: -1, // pipelines are all there is
+		MaxRetries:       -1, // what may have been executed is not sent again
+		MaxRedirects:     -1, // followed by conn, which knows what must not be sent again
 		DialerRetries:    1,
 		Protocol:         2,
 		DisableIdentity:  true,
 		TLSConfig:        c.TLS,
 		Dialer:           c.dialer(),
+		MaintNotificationsConfig: &maintnotifications.Config{
+			Mode: maintnotifications.ModeDisabled,
+		},
 	}
 }
 
@@ -171,20 +151,13 @@ func (c *Config) dialer() func(ctx context.Context, network, addr string) (net.C
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err != nil && c.TLS != nil {
-			return nil, &errTLS{err}
+			return nil, fmt.Errorf("%w: %w", errTLS, err)
 		}
 		if err != nil {
 			return nil, err
 		}
 		return guard(conn), nil
 	}
-}
-
-func network(addr string) string {
-	if strings.HasPrefix(addr, "/") {
-		return "unix"
-	}
-	return "tcp"
 }
 
 // Check says what is wrong with the configuration, as New does.
@@ -309,24 +282,13 @@ func (c *Config) readURL(text string) error {
 		if err != nil {
 			return errURL(u.Scheme)
 		}
-		if o.MasterName != "" {
-			c.MasterName = o.MasterName
-		}
+		c.MasterName = cmp.Or(o.MasterName, c.MasterName)
 		if c.MasterName == "" {
 			return errors.New("address: a Sentinel's URL needs the master's name: ?master_name=name")
 		}
-		c.Addresses = o.SentinelAddrs
-		if o.DB != 0 {
-			c.Database = o.DB
-		}
-		if o.SentinelUsername != "" {
-			c.SentinelUsername = o.SentinelUsername
-		}
-		if o.SentinelPassword != "" {
-			c.SentinelPassword = o.SentinelPassword
-		}
-		c.setCredentials(o.Username, o.Password)
-		c.setTLS(o.TLSConfig)
+		c.SentinelUsername = cmp.Or(o.SentinelUsername, c.SentinelUsername)
+		c.SentinelPassword = cmp.Or(o.SentinelPassword, c.SentinelPassword)
+		c.set(o.SentinelAddrs, o.DB, o.Username, o.Password, o.TLSConfig != nil)
 		return nil
 	}
 	if u.Query().Has("username") || u.Query().Has("password") {
@@ -340,9 +302,7 @@ func (c *Config) readURL(text string) error {
 		if database := strings.Trim(u.Path, "/"); database != "" && database != "0" {
 			return errors.New("database in the URL: a Cluster has only the database 0")
 		}
-		c.Addresses = o.Addrs
-		c.setCredentials(o.Username, o.Password)
-		c.setTLS(o.TLSConfig)
+		c.set(o.Addrs, 0, o.Username, o.Password, o.TLSConfig != nil)
 		return nil
 	}
 	if u.Query().Has("addr") {
@@ -352,12 +312,7 @@ func (c *Config) readURL(text string) error {
 	if err != nil {
 		return errURL(u.Scheme)
 	}
-	c.Addresses = []string{o.Addr}
-	if o.DB != 0 {
-		c.Database = o.DB
-	}
-	c.setCredentials(o.Username, o.Password)
-	c.setTLS(o.TLSConfig)
+	c.set([]string{o.Addr}, o.DB, o.Username, o.Password, o.TLSConfig != nil)
 	return nil
 }
 
@@ -373,18 +328,13 @@ func errScheme(scheme string) error {
 	return fmt.Errorf("address: the URL's scheme %q: must be redis, rediss, unix, redis-sentinel or rediss-sentinel", scheme)
 }
 
-func (c *Config) setCredentials(username, password string) {
-	if username != "" {
-		c.Username = username
-	}
-	if password != "" {
-		c.Password = password
-	}
-}
-
-// setTLS turns TLS on where a URL asks for it, by what else is configured of it.
-func (c *Config) setTLS(t *tls.Config) {
-	if t != nil && c.TLS == nil {
+// set sets what a URL says of the servers, and leaves what it does not. Where it asks for TLS, what else is configured of that holds.
+func (c *Config) set(addresses []string, database int, username, password string, overTLS bool) {
+	c.Addresses = addresses
+	c.Database = cmp.Or(database, c.Database)
+	c.Username = cmp.Or(username, c.Username)
+	c.Password = cmp.Or(password, c.Password)
+	if overTLS && c.TLS == nil {
 		c.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 }
