@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -50,18 +49,13 @@ type Config struct {
 	TLS *tls.Config // nil: no TLS
 
 	PoolSize    int           // connections to each server; 0 means DefaultPoolSize
-	Timeout     time.Duration // the longest that a decision is waited for; 0 means DefaultTimeout
-	DialTimeout time.Duration // for connecting, in the background; 0 means DefaultDialTimeout
-	ReadTimeout time.Duration // for a reply, in the background: then the connection is given up; 0 means DefaultReadTimeout
+	Timeout     time.Duration // the longest that a decision is waited for; 0 means redis.DefaultTimeout
+	DialTimeout time.Duration // for connecting, in the background; 0 means redis.DefaultDialTimeout
+	ReadTimeout time.Duration // for a reply, in the background: then the connection is given up; 0 means redis.DefaultReadTimeout
 }
 
-// Defaults of Config.
-const (
-	DefaultPoolSize    = 2
-	DefaultTimeout     = 50 * time.Millisecond
-	DefaultDialTimeout = time.Second
-	DefaultReadTimeout = 500 * time.Millisecond
-)
+// DefaultPoolSize is Config's.
+const DefaultPoolSize = 2
 
 // New returns a client. It does not wait for a server, nor fails if there is none yet; the error says what is wrong with
 // the configuration, without its secrets.
@@ -180,7 +174,7 @@ func (c *Config) complete() error {
 		}
 	}
 	for i, addr := range c.Addresses {
-		complete, err := completeAddress(addr)
+		complete, err := redis.CompleteAddress(addr)
 		if err != nil {
 			return err
 		}
@@ -204,53 +198,10 @@ func (c *Config) complete() error {
 	if c.PoolSize < 0 || c.PoolSize > 1000 {
 		return fmt.Errorf("pool_size %d: must be from 1 to 1000", c.PoolSize)
 	}
-	for _, d := range []struct {
-		name     string
-		value    *time.Duration
-		standard time.Duration
-	}{
-		{"timeout", &c.Timeout, DefaultTimeout},
-		{"dial_timeout", &c.DialTimeout, DefaultDialTimeout},
-		{"read_timeout", &c.ReadTimeout, max(DefaultReadTimeout, c.Timeout)},
-	} {
-		if *d.value == 0 {
-			*d.value = d.standard
-		}
-		if *d.value < time.Millisecond || *d.value > time.Minute {
-			return fmt.Errorf("%s %s: must be from 1ms to 1m", d.name, *d.value)
-		}
-	}
-	if c.ReadTimeout < c.Timeout {
-		return fmt.Errorf("read_timeout %s: must not be shorter than the timeout of a decision, %s", c.ReadTimeout, c.Timeout)
-	}
 	if c.PoolSize == 0 {
 		c.PoolSize = DefaultPoolSize
 	}
-	return nil
-}
-
-// completeAddress adds the port, if it is left out, and says what is no address.
-func completeAddress(addr string) (string, error) {
-	if strings.HasPrefix(addr, "/") {
-		return addr, nil
-	}
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		host, port = strings.Trim(addr, "[]"), "6379"
-		if strings.Contains(host, ":") && net.ParseIP(host) == nil {
-			host = ""
-		}
-	}
-	if strings.Contains(addr, "@") { // what stands before it may be a password
-		return "", errors.New("address: must be host:port, the path of a Unix socket, or a URL; a user and a password stand in a URL, or beside it")
-	}
-	if host == "" || port == "" || strings.ContainsAny(host, " /?") {
-		return "", fmt.Errorf("address %q: must be host:port, the path of a Unix socket, or a URL", addr)
-	}
-	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-		return "", fmt.Errorf("address %q: the port must be from 1 to 65535", addr)
-	}
-	return net.JoinHostPort(host, port), nil
+	return redis.CompleteTimeouts(&c.Timeout, &c.DialTimeout, &c.ReadTimeout)
 }
 
 // The settings that a URL's query may have, besides what go-redis takes the address from.
@@ -260,7 +211,7 @@ var urlSettings = map[string]bool{"db": true, "master_name": true, "addr": true,
 func (c *Config) readURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil {
-		return errURL("redis")
+		return redis.ErrURL
 	}
 	if u.Fragment != "" { // most likely of a password
 		return errURL(u.Scheme)
@@ -319,7 +270,7 @@ func (c *Config) readURL(text string) error {
 func errURL(scheme string) error {
 	switch scheme {
 	case "redis", "rediss", "unix":
-		return errors.New("address: the URL cannot be read; write redis://host:6379/0, for example, and in a password %xx for what is not a letter or digit, or the password beside it")
+		return redis.ErrURL
 	}
 	return errScheme(scheme)
 }

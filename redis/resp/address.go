@@ -8,13 +8,11 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/proxyweir/weir/redis"
 )
 
-const (
-	defaultPort = "6379"
-	addressForm = "must be host:port, the path of a Unix socket, or a URL"
-	oneServer   = "this client speaks to one server: write its address, or that of a proxy or a name that leads to the master"
-)
+const oneServer = "this client speaks to one server: write its address, or that of a proxy or a name that leads to the master"
 
 // completeAddress reads a URL, adds the port if it is left out, and says what is no address. No error repeats what may have
 // a password in it.
@@ -29,13 +27,10 @@ func completeAddress(c *Config) error {
 	if strings.Contains(addr, "://") {
 		return readURL(c)
 	}
-	if strings.Contains(addr, "@") { // what stands before it may be a password
-		return errors.New("address: " + addressForm + "; a user and a password stand in a URL, or beside it")
-	}
-	if strings.ContainsAny(addr, ",; ") {
+	if strings.ContainsAny(addr, ",; ") && !strings.Contains(addr, "@") {
 		return fmt.Errorf("address %q: is more than one; %s", addr, oneServer)
 	}
-	complete, err := hostPort(addr)
+	complete, err := redis.CompleteAddress(addr)
 	if err != nil {
 		return err
 	}
@@ -43,31 +38,11 @@ func completeAddress(c *Config) error {
 	return nil
 }
 
-// hostPort adds the port, if it is left out.
-func hostPort(addr string) (string, error) {
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		host = strings.Trim(addr, "[]")
-		port = defaultPort
-		if strings.Contains(host, ":") && net.ParseIP(host) == nil {
-			host = ""
-		}
-	}
-	if host == "" || port == "" || strings.ContainsAny(host, " /?") {
-		return "", fmt.Errorf("address %q: %s", addr, addressForm)
-	}
-	n, err := strconv.Atoi(port)
-	if err != nil || n < 1 || n > 65535 {
-		return "", fmt.Errorf("address %q: the port must be from 1 to 65535", addr)
-	}
-	return net.JoinHostPort(host, port), nil
-}
-
 // readURL sets what a URL says.
 func readURL(c *Config) error {
 	u, err := url.Parse(c.Address)
 	if err != nil {
-		return errURL()
+		return redis.ErrURL
 	}
 	if err := checkScheme(u.Scheme); err != nil {
 		return err
@@ -77,7 +52,7 @@ func readURL(c *Config) error {
 		return err
 	}
 	if u.Fragment != "" { // most likely of a password
-		return errURL()
+		return redis.ErrURL
 	}
 	database := query.Get("db")
 	if u.Scheme == "unix" {
@@ -90,13 +65,13 @@ func readURL(c *Config) error {
 			return errors.New("address: the URL has more than one host; " + oneServer)
 		}
 		if u.Hostname() == "" {
-			return errURL()
+			return redis.ErrURL
 		}
 		port := u.Port()
 		if port == "" {
-			port = defaultPort
+			port = redis.DefaultPort
 		}
-		if c.Address, err = hostPort(net.JoinHostPort(u.Hostname(), port)); err != nil {
+		if c.Address, err = redis.CompleteAddress(net.JoinHostPort(u.Hostname(), port)); err != nil {
 			return err
 		}
 		path := strings.Trim(u.Path, "/")
@@ -110,7 +85,7 @@ func readURL(c *Config) error {
 	if database != "" {
 		n, err := strconv.Atoi(database)
 		if err != nil {
-			return errURL()
+			return redis.ErrURL
 		}
 		c.Database = n
 	}
@@ -126,10 +101,6 @@ func readURL(c *Config) error {
 		c.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	return nil
-}
-
-func errURL() error {
-	return errors.New("address: the URL cannot be read; write redis://host:6379/0, for example, and in a password %xx for what is not a letter or digit, or the password beside it")
 }
 
 func checkScheme(scheme string) error {
@@ -156,7 +127,7 @@ func checkQuery(query url.Values) error {
 			return errors.New("address: username and password stand in front of the host: redis://username:password@host")
 		default:
 			if strings.ContainsAny(name, "@:/") { // it began in a password
-				return errURL()
+				return redis.ErrURL
 			}
 			return fmt.Errorf("address: %s in the URL: is not known; it may have db, and what else there is is set beside it", name)
 		}

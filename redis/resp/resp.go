@@ -28,17 +28,10 @@ type Config struct {
 
 	TLS *tls.Config // nil: no TLS
 
-	Timeout     time.Duration // the longest that a decision is waited for; 0 means DefaultTimeout
-	DialTimeout time.Duration // for connecting, in the background; 0 means DefaultDialTimeout
-	ReadTimeout time.Duration // for a reply, in the background: then the connection is given up; 0 means DefaultReadTimeout
+	Timeout     time.Duration // the longest that a decision is waited for; 0 means redis.DefaultTimeout
+	DialTimeout time.Duration // for connecting, in the background; 0 means redis.DefaultDialTimeout
+	ReadTimeout time.Duration // for a reply, in the background: then the connection is given up; 0 means redis.DefaultReadTimeout
 }
-
-// Defaults of Config.
-const (
-	DefaultTimeout     = 50 * time.Millisecond
-	DefaultDialTimeout = time.Second
-	DefaultReadTimeout = 500 * time.Millisecond
-)
 
 // Client is the client of one server. It has one connection, which all callers share, made when it is first needed and
 // again in the background whenever it is lost.
@@ -89,36 +82,5 @@ func complete(c *Config) error {
 	if c.Database < 0 {
 		return fmt.Errorf("database %d: must be 0 or more", c.Database)
 	}
-	if c.Timeout == 0 {
-		c.Timeout = DefaultTimeout
-	}
-	if c.DialTimeout == 0 {
-		c.DialTimeout = DefaultDialTimeout
-	}
-	if c.ReadTimeout == 0 {
-		c.ReadTimeout = DefaultReadTimeout
-		if c.ReadTimeout < c.Timeout {
-			c.ReadTimeout = c.Timeout
-		}
-	}
-	if err := checkTime("timeout", c.Timeout); err != nil {
-		return err
-	}
-	if err := checkTime("dial_timeout", c.DialTimeout); err != nil {
-		return err
-	}
-	if err := checkTime("read_timeout", c.ReadTimeout); err != nil {
-		return err
-	}
-	if c.ReadTimeout < c.Timeout {
-		return fmt.Errorf("read_timeout %s: must not be shorter than the timeout of a decision, %s", c.ReadTimeout, c.Timeout)
-	}
-	return nil
-}
-
-func checkTime(name string, d time.Duration) error {
-	if d < time.Millisecond || d > time.Minute {
-		return fmt.Errorf("%s %s: must be from 1ms to 1m", name, d)
-	}
-	return nil
+	return redis.CompleteTimeouts(&c.Timeout, &c.DialTimeout, &c.ReadTimeout)
 }

@@ -1,0 +1,79 @@
+package redis
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Defaults of the clients' configurations.
+const (
+	DefaultTimeout     = 50 * time.Millisecond
+	DefaultDialTimeout = time.Second
+	DefaultReadTimeout = 500 * time.Millisecond
+)
+
+// DefaultPort is an address's that has none.
+const DefaultPort = "6379"
+
+// ErrURL is the error of an address that is a URL which cannot be read. It does not repeat it: it may have a password in it.
+var ErrURL = errors.New("address: the URL cannot be read; write redis://host:6379/0, for example, and in a password %xx for what is not a letter or digit, or the password beside it")
+
+// CompleteAddress adds the port, if it is left out, and says what is neither host:port nor the path of a Unix socket.
+func CompleteAddress(addr string) (string, error) {
+	const form = "must be host:port, the path of a Unix socket, or a URL"
+	if strings.HasPrefix(addr, "/") {
+		return addr, nil
+	}
+	if strings.Contains(addr, "@") { // what stands before it may be a password
+		return "", errors.New("address: " + form + "; a user and a password stand in a URL, or beside it")
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		host = strings.Trim(addr, "[]")
+		port = DefaultPort
+		if strings.Contains(host, ":") && net.ParseIP(host) == nil {
+			host = ""
+		}
+	}
+	if host == "" || port == "" || strings.ContainsAny(host, " /?") {
+		return "", fmt.Errorf("address %q: %s", addr, form)
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil || n < 1 || n > 65535 {
+		return "", fmt.Errorf("address %q: the port must be from 1 to 65535", addr)
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// CompleteTimeouts puts in the defaults of a client's timeouts that are 0, and says which is wrong. That for reading is the one of decisions,
+// where this is longer than DefaultReadTimeout.
+func CompleteTimeouts(timeout, dial, read *time.Duration) error {
+	standard := DefaultReadTimeout
+	if standard < *timeout {
+		standard = *timeout
+	}
+	for _, t := range []struct {
+		name     string
+		value    *time.Duration
+		standard time.Duration
+	}{
+		{"timeout", timeout, DefaultTimeout},
+		{"dial_timeout", dial, DefaultDialTimeout},
+		{"read_timeout", read, standard},
+	} {
+		if *t.value == 0 {
+			*t.value = t.standard
+		}
+		if *t.value < time.Millisecond || *t.value > time.Minute {
+			return fmt.Errorf("%s %s: must be from 1ms to 1m", t.name, *t.value)
+		}
+	}
+	if *read < *timeout {
+		return fmt.Errorf("read_timeout %s: must not be shorter than the timeout of a decision, %s", *read, *timeout)
+	}
+	return nil
+}
