@@ -8,42 +8,12 @@ import (
 )
 
 // testByHand: keys of every rule can be shut out, let in and reset by hand.
-func testByHand(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) {
-	for _, v := range variants() {
-		s := newScene(t, newStore)
-		t.Run(v.name, func(t *testing.T) {
-			s.t = t
-			for _, c := range s.conducts(v) {
-				whoIsShutOutByHandIsRejected(s, c)
-				whoIsShutOutByHandIsLetIn(s, c)
-				aShutOutLastsNoLongerThanItWasTo(s, c)
-				aResetForgets(s, c)
-			}
-			aRejectionDoesNotEndAShutOut(s, v)
-			aShadowSaysWhoIsShutOut(s, v)
-			aReloadDoesNotEndAShutOut(s, v)
-			aShutOutIsNoOffenceAndTakesThePlaceOfAPenalty(s, v)
-			severalRulesOfWhichOneHasShutAKeyOut(s, v)
-			aResetForgetsOffences(s, v)
-			whatIsCountedByStatusSurvivesAReset(s, v)
-			aRequestThatEndsHasAShutOutStepBack(s, v)
-		})
-	}
-	for _, v := range waiters() {
-		s := newScene(t, newStore)
-		t.Run("of requests that wait, "+v.name, func(t *testing.T) {
-			s.t = t
-			aShutOutIsNoTurn(s, v)
-			turnsSurviveAReset(s, v)
-			chargesToComeSurviveAReset(s, v)
-			whoDepartsBeforeAShutOutEndsIsNotCharged(s, v)
-		})
-	}
-	s := newScene(t, newStore)
-	t.Run("of requests in flight", func(t *testing.T) {
-		s.t = t
-		placesSurviveShutOutsAndResets(s)
-	})
+func testByHand(t *testing.T, newStore NewStore) {
+	each(t, newStore, "", variants(), everyRuleCanBeShutOutAndReset, aRejectionDoesNotEndAShutOut, aShadowSaysWhoIsShutOut, aReloadDoesNotEndAShutOut,
+		aShutOutIsNoOffenceAndTakesThePlaceOfAPenalty, severalRulesOfWhichOneHasShutAKeyOut, aResetForgetsOffences)
+	each(t, newStore, "of requests counted by status, ", but(core.LeakyBucket), whatIsCountedByStatusSurvivesAReset, aRequestThatEndsHasAShutOutStepBack)
+	each(t, newStore, "of requests that wait, ", waiters(), aShutOutIsNoTurn, turnsSurviveAReset, chargesToComeSurviveAReset, whoDepartsBeforeAShutOutEndsIsNotCharged)
+	t.Run("of requests in flight", func(t *testing.T) { placesSurviveShutOutsAndResets(newScene(t, newStore)) })
 }
 
 // conducted is a rule that behaves in some way, with a limit that lets a new key have 3 units at once, an hour's, and one that counts
@@ -51,6 +21,17 @@ func testByHand(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Sto
 type conducted struct {
 	name string
 	rule *core.Rule
+}
+
+// everyRuleCanBeShutOutAndReset, whatever it does past its limit.
+func everyRuleCanBeShutOutAndReset(s *scene, v variant) {
+	for _, c := range s.conducts(v) {
+		s.clock.Set(start())
+		whoIsShutOutByHandIsRejected(s, c)
+		whoIsShutOutByHandIsLetIn(s, c)
+		aShutOutLastsNoLongerThanItWasTo(s, c)
+		aResetForgets(s, c)
+	}
 }
 
 // conducts opens a rule for each thing that one of that algorithm can do.
@@ -93,9 +74,7 @@ func (s *scene) conducts(v variant) []conducted {
 func (s *scene) spend(c conducted, key string) {
 	s.t.Helper()
 	d, holds := s.hold(c.rule, key, 1)
-	if !d.Allowed {
-		s.t.Fatalf("%s, %s: %+v; want yes", c.rule.Identity(), key, d)
-	}
+	s.yes(c.name+", a unit of "+key, d, whatever)
 	s.settle(holds, c.name == "counts")
 }
 
@@ -111,8 +90,6 @@ func (s *scene) isFresh(what string, c conducted, key string) {
 }
 
 func whoIsShutOutByHandIsRejected(s *scene, c conducted) {
-	s.t.Helper()
-	s.clock.Set(start())
 	r := c.rule
 	s.spend(c, "alice")
 	s.spend(c, "alice")
@@ -129,12 +106,8 @@ func whoIsShutOutByHandIsRejected(s *scene, c conducted) {
 		}
 		s.is(c.name+", a cost of 2", d, shutFor(r, 40*second))
 	}
-	if d := s.take(r, "alice", core.Unaffordable); d.Allowed || d.RetryAfter != core.Never {
-		s.t.Fatalf("%s, what can never be admitted: %+v", c.name, d)
-	}
-	if d := s.peek(r, "bob", 1); !d.Allowed {
-		s.t.Fatalf("%s, another key: %+v", c.name, d)
-	}
+	s.never(c.name+", what can never be admitted", s.take(r, "alice", core.Unaffordable))
+	s.yes(c.name+", another key", s.peek(r, "bob", 1), whatever)
 	s.clock.Add(40*second - 1)
 	s.is(c.name+", shortly before the end", s.take(r, "alice", 1), shutFor(r, 1))
 	s.clock.Add(1)
@@ -150,7 +123,6 @@ func whoIsShutOutByHandIsRejected(s *scene, c conducted) {
 }
 
 func whoIsShutOutByHandIsLetIn(s *scene, c conducted) {
-	s.t.Helper()
 	s.clock.Set(start() + hour)
 	s.shutOut(c.rule, "carol", 0) // who is not shut out is let in, and nothing happens
 	s.spend(c, "carol")
@@ -166,7 +138,6 @@ func whoIsShutOutByHandIsLetIn(s *scene, c conducted) {
 
 // aShutOutLastsNoLongerThanItWasTo: the clock steps back.
 func aShutOutLastsNoLongerThanItWasTo(s *scene, c conducted) {
-	s.t.Helper()
 	s.clock.Set(start() + 5*hour)
 	s.shutOut(c.rule, "dave", minute)
 	s.clock.Add(-10 * second)
@@ -176,15 +147,9 @@ func aShutOutLastsNoLongerThanItWasTo(s *scene, c conducted) {
 	s.clock.Add(10*second - 1)
 	s.is(c.name+", until the end", s.peek(c.rule, "dave", 1), shutFor(c.rule, 1))
 	s.clock.Add(1)
-	if d := s.peek(c.rule, "dave", 1); !d.Allowed {
-		s.t.Fatalf("%s, at the end: %+v", c.name, d)
-	}
+	s.yes(c.name+", at the end", s.peek(c.rule, "dave", 1), whatever)
 	s.shutOut(c.rule, "dave", minute)
-	wide, err := core.NewLimit(core.LimitConfig{Requests: 100, Period: time.Hour})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	other := s.open(core.RuleConfig{Name: "beside", Limit: wide})
+	other := s.open(core.RuleConfig{Name: "beside", Limit: limit(s.t, core.LimitConfig{Requests: 100, Period: time.Hour})})
 	s.clock.Add(-10 * second)
 	d, _ := s.both(c.rule, other, "dave", false, false)
 	s.is(c.name+", beside another rule, the clock has stepped back", d, shutFor(c.rule, minute))
@@ -195,7 +160,6 @@ func aShutOutLastsNoLongerThanItWasTo(s *scene, c conducted) {
 }
 
 func aResetForgets(s *scene, c conducted) {
-	s.t.Helper()
 	s.clock.Set(start() + 10*hour)
 	s.reset(c.rule, "erin") // of which nothing is known
 	s.isFresh("reset", c, "erin")
@@ -215,15 +179,11 @@ func aResetForgets(s *scene, c conducted) {
 	s.unchanged(c.name+", another key", before, s.peek(c.rule, "frank", 1))
 	s.shutOut(c.rule, "erin", hour)
 	s.reset(c.rule, "erin")
-	if d := s.peek(c.rule, "erin", 1); !d.Allowed {
-		s.t.Fatalf("%s, reset while it was shut out: %+v", c.name, d)
-	}
+	s.yes(c.name+", reset while it was shut out", s.peek(c.rule, "erin", 1), whatever)
 }
 
 // aRejectionDoesNotEndAShutOut: with count_rejected, the requests that are rejected meanwhile are charged nothing.
 func aRejectionDoesNotEndAShutOut(s *scene, v variant) {
-	s.t.Helper()
-	s.clock.Set(start())
 	r := s.open(core.RuleConfig{Name: "rejected", Limit: v.limit(s.t, 3, hour), CountRejected: true})
 	s.exhaust(r, "alice", 3)
 	s.shutOut(r, "alice", minute)
@@ -237,8 +197,6 @@ func aRejectionDoesNotEndAShutOut(s *scene, v variant) {
 
 // aShadowSaysWhoIsShutOut: it turns nobody away.
 func aShadowSaysWhoIsShutOut(s *scene, v variant) {
-	s.t.Helper()
-	s.clock.Set(start())
 	shadow := s.open(core.RuleConfig{Name: "shadow", Limit: v.limit(s.t, 3, hour), Shadow: true})
 	enforced := s.open(core.RuleConfig{Name: "enforced", Limit: v.limit(s.t, 2, hour)})
 	s.shutOut(shadow, "alice", minute)
@@ -255,8 +213,6 @@ func aShadowSaysWhoIsShutOut(s *scene, v variant) {
 
 // aReloadDoesNotEndAShutOut, whatever becomes of the rule's numbers and of its conduct, as long as it counts in the same place.
 func aReloadDoesNotEndAShutOut(s *scene, v variant) {
-	s.t.Helper()
-	s.clock.Set(start())
 	configs := []core.RuleConfig{
 		{Limit: v.limit(s.t, 3, hour)},
 		{Limit: v.limit(s.t, 5, hour), CountRejected: true},
@@ -289,13 +245,10 @@ func aReloadDoesNotEndAShutOut(s *scene, v variant) {
 		}
 	}
 	s.clock.Add(left)
-	if d := s.take(before, "alice", 1); !d.Allowed {
-		s.t.Fatalf("at the end: %+v", d)
-	}
+	s.yes("at the end", s.take(before, "alice", 1), whatever)
 }
 
 func aShutOutIsNoOffenceAndTakesThePlaceOfAPenalty(s *scene, v variant) {
-	s.t.Helper()
 	r := s.penal(v, "by-hand")
 	s.shutOut(r, "alice", 5*second)
 	s.is("shut out", s.take(r, "alice", 1), shutFor(r, 5*second))
@@ -315,8 +268,6 @@ func aShutOutIsNoOffenceAndTakesThePlaceOfAPenalty(s *scene, v variant) {
 
 // severalRulesOfWhichOneHasShutAKeyOut: nobody is charged.
 func severalRulesOfWhichOneHasShutAKeyOut(s *scene, v variant) {
-	s.t.Helper()
-	s.clock.Set(start())
 	r := s.open(core.RuleConfig{Name: "shuts", Limit: v.limit(s.t, 3, hour)})
 	for _, w := range variants() {
 		other := s.open(core.RuleConfig{Name: "other", Limit: w.limit(s.t, 2, hour)})
@@ -334,11 +285,7 @@ func severalRulesOfWhichOneHasShutAKeyOut(s *scene, v variant) {
 			s.t.Fatalf("beside a rule that rejects: %+v, %+v", d, o)
 		}
 	}
-	day, err := core.NewLimit(core.LimitConfig{Requests: 5, Calendar: core.Day})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	daily := s.open(core.RuleConfig{Name: "daily", Limit: day})
+	daily := s.open(core.RuleConfig{Name: "daily", Limit: limit(s.t, core.LimitConfig{Requests: 5, Calendar: core.Day})})
 	s.shutOut(daily, "alice", minute)
 	d, o := s.both(daily, r, "alice", false, false)
 	s.is("a rule of the calendar", d, shutFor(daily, minute))
@@ -346,7 +293,6 @@ func severalRulesOfWhichOneHasShutAKeyOut(s *scene, v variant) {
 }
 
 func aResetForgetsOffences(s *scene, v variant) {
-	s.t.Helper()
 	r := s.penal(v, "reset")
 	s.offend("the first offence", r, "alice", 10*second)
 	s.clock.Add(10 * second)
@@ -357,42 +303,26 @@ func aResetForgetsOffences(s *scene, v variant) {
 
 // whatIsCountedByStatusSurvivesAReset: requests under way are charged when they end, or not.
 func whatIsCountedByStatusSurvivesAReset(s *scene, v variant) {
-	s.t.Helper()
-	if v.algorithm == core.LeakyBucket { // which cannot count by status
-		return
-	}
-	s.clock.Set(start())
 	r := s.open(core.RuleConfig{Name: "under-way", Limit: v.limit(s.t, 5, hour), Conduct: core.Conduct{Count: statuses(s.t, "401")}})
 	kept := s.held(r, "alice", 1)
 	given := s.held(r, "alice", 2)
 	charged := s.held(r, "alice", 1)
 	s.settle(charged, true)
 	s.reset(r, "alice")
-	if d := s.peek(r, "alice", 1); d.Remaining != 1 {
-		s.t.Fatalf("with 3 of 5 reserved: %+v; want 1 behind this", d)
-	}
+	s.yes("with 3 of 5 reserved", s.peek(r, "alice", 1), 1)
 	s.settle(kept, true)
 	s.settle(given, false)
-	if d := s.peek(r, "alice", 1); d.Remaining != 3 {
-		s.t.Fatalf("with 1 of 5 charged: %+v; want 3 behind this", d)
-	}
+	s.yes("with 1 of 5 charged", s.peek(r, "alice", 1), 3)
 	late := s.held(r, "alice", 1)
 	s.shutOut(r, "alice", minute)
 	s.settle(late, true)
 	s.is("a charge does not end a shut-out", s.take(r, "alice", 1), shutFor(r, minute))
 	s.clock.Add(minute)
-	if d := s.peek(r, "alice", 5); !d.Allowed {
-		s.t.Fatalf("nor is it there when that has ended: %+v", d)
-	}
+	s.yes("nor is it there when that has ended", s.peek(r, "alice", 5), whatever)
 }
 
 // aRequestThatEndsHasAShutOutStepBack: the end of a shut-out steps back with the clock where a request is to be charged then, too.
 func aRequestThatEndsHasAShutOutStepBack(s *scene, v variant) {
-	s.t.Helper()
-	if v.algorithm == core.LeakyBucket { // which cannot count by status
-		return
-	}
-	s.clock.Set(start() + 5*hour)
 	r := s.open(core.RuleConfig{Name: "ends-while-shut", Limit: v.limit(s.t, 5, hour), Conduct: core.Conduct{Count: statuses(s.t, "401")}})
 	late := s.held(r, "alice", 1)
 	s.shutOut(r, "alice", minute)
@@ -404,8 +334,6 @@ func aRequestThatEndsHasAShutOutStepBack(s *scene, v variant) {
 
 // aShutOutIsNoTurn: nobody waits for its end.
 func aShutOutIsNoTurn(s *scene, v variant) {
-	s.t.Helper()
-	s.clock.Set(start())
 	r := s.open(core.RuleConfig{Name: "no-turn", Limit: v.delaying(s.t, 1, minute, hour)})
 	s.shutOut(r, "alice", second)
 	s.is("shut out for less than requests may wait", s.take(r, "alice", 1), shutFor(r, second))
@@ -414,9 +342,7 @@ func aShutOutIsNoTurn(s *scene, v variant) {
 	waits := s.held(r, "alice", 1)
 	s.shutOut(r, "alice", second)
 	s.clock.Add(second)
-	if d := s.take(r, "alice", 1); !d.Allowed {
-		s.t.Fatalf("behind the shut-out: %+v", d)
-	}
+	s.yes("behind the shut-out", s.take(r, "alice", 1), whatever)
 	before := s.peek(r, "alice", 1)
 	s.settle(waits, false) // of which nothing is to be given back
 	s.asBefore("behind it, where one has left that waited before", before, s.peek(r, "alice", 1))
@@ -424,7 +350,6 @@ func aShutOutIsNoTurn(s *scene, v variant) {
 
 // turnsSurviveAReset: who waits departs as it was told, nobody overtakes it, and when it leaves nothing is given back.
 func turnsSurviveAReset(s *scene, v variant) {
-	s.t.Helper()
 	for _, key := range []string{"reset", "shut out"} {
 		s.clock.Set(start())
 		r := s.open(core.RuleConfig{Name: "turns", Limit: v.delaying(s.t, 2, minute, hour)})
@@ -457,7 +382,6 @@ func turnsSurviveAReset(s *scene, v variant) {
 
 // chargesToComeSurviveAReset: a rule beside one that delays charges what waits when it departs.
 func chargesToComeSurviveAReset(s *scene, v variant) {
-	s.t.Helper()
 	for _, w := range but(core.LeakyBucket) {
 		s.clock.Set(start())
 		slow := s.open(core.RuleConfig{Name: "slow", KeySpec: "reset " + w.name, Limit: v.delaying(s.t, 1, 10*second, minute)})
@@ -465,21 +389,16 @@ func chargesToComeSurviveAReset(s *scene, v variant) {
 		s.take(slow, "alice", 1)
 		key := v.name
 		s.take(wide, key, 1)
-		s.decide([]core.Check{one(wide, key), one(slow, "alice")}, false)
-		leaves := []core.Check{one(wide, key), one(slow, "alice")}
-		s.decide(leaves, false)
+		s.request(one(wide, key), one(slow, "alice"))
+		leaves := s.request(one(wide, key), one(slow, "alice"))
 		s.reset(wide, key)
-		if d := s.peek(wide, key, 1); d.Remaining != 0 || !d.Allowed {
-			s.t.Fatalf("with 2 of 3 reserved: %+v", d)
-		}
+		s.yes("with 2 of 3 reserved", s.peek(wide, key, 1), 0)
 		s.settle(core.Holds(nil, leaves), false)
 		s.clock.Add(minute)
-		if d := s.peek(wide, key, 1); d.Remaining != 1 {
-			s.t.Fatalf("with 1 of 3 charged at its departure: %+v", d)
-		}
+		s.yes("with 1 of 3 charged at its departure", s.peek(wide, key, 1), 1)
 		s.reset(wide, key)
 		s.take(slow, "bob", 1)
-		s.decide([]core.Check{one(wide, key), one(slow, "bob")}, false)
+		s.request(one(wide, key), one(slow, "bob"))
 		s.clock.Add(minute)
 		s.reset(wide, key) // as the first that sees it after it has departed
 		s.exhaust(wide, key, 3)
@@ -487,31 +406,22 @@ func chargesToComeSurviveAReset(s *scene, v variant) {
 }
 
 func whoDepartsBeforeAShutOutEndsIsNotCharged(s *scene, v variant) {
-	s.t.Helper()
 	for _, w := range but(core.LeakyBucket) {
 		s.clock.Set(start())
 		slow := s.open(core.RuleConfig{Name: "slow", KeySpec: "departs " + w.name, Limit: v.delaying(s.t, 1, 10*second, minute)})
 		wide := s.accompany(core.RuleConfig{Name: "departs", Limit: w.limit(s.t, 3, hour)})
 		s.take(slow, "alice", 1)
 		key := v.name
-		delay := int64(0)
-		for i := 0; i < 2; i++ {
-			checks := []core.Check{one(wide, key), one(slow, "alice")}
-			s.decide(checks, false)
-			if i == 0 {
-				delay = checks[1].Decision.Delay
-			}
-		}
+		delay := s.request(one(wide, key), one(slow, "alice"))[1].Decision.Delay
+		s.request(one(wide, key), one(slow, "alice"))
 		s.shutOut(wide, key, delay+second) // until the first has departed, and the second has not
 		s.clock.Add(delay + second - 1)
 		s.is("to the end", s.take(wide, key, 1), shutFor(wide, 1))
 		s.clock.Add(minute)
-		if d := s.peek(wide, key, 1); d.Remaining != 1 {
-			s.t.Fatalf("with 1 of 3 charged: %+v", d)
-		}
+		s.yes("with 1 of 3 charged", s.peek(wide, key, 1), 1)
 		s.reset(wide, key)
 		s.take(slow, "bob", 1)
-		s.decide([]core.Check{one(wide, key), one(slow, "bob")}, false)
+		s.request(one(wide, key), one(slow, "bob"))
 		s.shutOut(wide, key, minute)
 		s.shutOut(wide, key, 0)
 		s.exhaust(wide, key, 3) // also where it is let in before it departs
@@ -519,24 +429,16 @@ func whoDepartsBeforeAShutOutEndsIsNotCharged(s *scene, v variant) {
 }
 
 func placesSurviveShutOutsAndResets(s *scene) {
-	s.t.Helper()
-	s.clock.Set(start())
 	r := s.open(core.RuleConfig{Name: "places", Limit: s.inFlight(3)})
 	one := s.held(r, "alice", 1)
 	two := s.held(r, "alice", 1)
 	s.reset(r, "alice")
-	if d := s.peek(r, "alice", 1); !d.Allowed || d.Remaining != 0 {
-		s.t.Fatalf("with two of three under way: %+v", d)
-	}
+	s.yes("with two of three under way", s.peek(r, "alice", 1), 0)
 	s.shutOut(r, "alice", minute)
 	s.is("shut out", s.take(r, "alice", 1), shutFor(r, minute))
 	s.settle(one, false)
 	s.clock.Add(minute)
-	if d := s.peek(r, "alice", 1); !d.Allowed || d.Remaining != 1 {
-		s.t.Fatalf("with one of three under way: %+v", d)
-	}
+	s.yes("with one of three under way", s.peek(r, "alice", 1), 1)
 	s.settle(two, false)
-	if d := s.peek(r, "alice", 1); !d.Allowed || d.Remaining != 2 {
-		s.t.Fatalf("with none under way: %+v", d)
-	}
+	s.yes("with none under way", s.peek(r, "alice", 1), 2)
 }

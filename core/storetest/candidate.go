@@ -7,19 +7,8 @@ import (
 )
 
 // testCandidate: a candidate is decided in place of its rule, on the same requests, and changes nothing.
-func testCandidate(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) {
-	for _, v := range variants() {
-		for _, w := range variants() {
-			s := newScene(t, newStore)
-			t.Run(w.name+" for "+v.name, func(t *testing.T) {
-				s.t = t
-				aWiderCandidateGoesOn(s, v, w)
-				aTighterCandidateRejectsNobody(s, v, w)
-				anotherRulesRejectionIsTheCandidatesToo(s, v, w)
-				peeksLeaveTheCandidateAlone(s, v, w)
-			})
-		}
-	}
+func testCandidate(t *testing.T, newStore NewStore) {
+	eachPair(t, newStore, aWiderCandidateGoesOn, aTighterCandidateRejectsNobody, anotherRulesRejectionIsTheCandidatesToo, peeksLeaveTheCandidateAlone)
 }
 
 // candidate opens a rule, and its candidate.
@@ -29,11 +18,7 @@ func (s *scene) candidate(name string, limit, other *core.Limit) (r, candidate *
 	if len(r.Beside()) != 1 || !r.Beside()[0].IsCandidate() || r.IsCandidate() || !r.Beside()[0].Shadow() {
 		s.t.Fatalf("beside the rule are %v", r.Beside())
 	}
-	candidate = r.Beside()[0]
-	if err := s.store.Open(candidate); err != nil {
-		s.t.Fatal(err)
-	}
-	return r, candidate
+	return r, r.Beside()[0]
 }
 
 // pair asks for a unit of both, in the order in which they must stand.
@@ -45,7 +30,6 @@ func (s *scene) pair(r, candidate *core.Rule) (core.Decision, core.Decision) {
 
 // aWiderCandidateGoesOn: it is charged what its rule rejects, and has counters of its own.
 func aWiderCandidateGoesOn(s *scene, v, w variant) {
-	s.t.Helper()
 	r, candidate := s.candidate("wider", v.limit(s.t, 3, hour), w.limit(s.t, 5, hour))
 	for i := int64(0); i < 7; i++ {
 		d, c := s.pair(r, candidate)
@@ -59,7 +43,6 @@ func aWiderCandidateGoesOn(s *scene, v, w variant) {
 }
 
 func aTighterCandidateRejectsNobody(s *scene, v, w variant) {
-	s.t.Helper()
 	r, candidate := s.candidate("tighter", v.limit(s.t, 5, hour), w.limit(s.t, 3, hour))
 	for i := int64(0); i < 7; i++ {
 		d, c := s.pair(r, candidate)
@@ -71,7 +54,6 @@ func aTighterCandidateRejectsNobody(s *scene, v, w variant) {
 
 // anotherRulesRejectionIsTheCandidatesToo: it would not have let the request through.
 func anotherRulesRejectionIsTheCandidatesToo(s *scene, v, w variant) {
-	s.t.Helper()
 	r, candidate := s.candidate("innocent", v.limit(s.t, 3, hour), w.limit(s.t, 9, hour))
 	other := s.open(core.RuleConfig{Name: "other", Limit: v.limit(s.t, 2, hour)})
 	s.exhaust(other, "alice", 2)
@@ -82,7 +64,7 @@ func anotherRulesRejectionIsTheCandidatesToo(s *scene, v, w variant) {
 		if i%2 == 1 {
 			checks = []core.Check{one(other, "alice"), one(r, "alice"), one(candidate, "alice")}
 		}
-		s.decide(checks, false)
+		s.request(checks...)
 	}
 	s.asBefore("the candidate of a rule beside one that rejects", before, s.peek(candidate, "alice", 1))
 
@@ -91,7 +73,7 @@ func anotherRulesRejectionIsTheCandidatesToo(s *scene, v, w variant) {
 	s.exhaust(other, "bob", 2)
 	before = s.peek(candidate, "bob", 1)
 	for i := 0; i < 3; i++ {
-		s.decide([]core.Check{one(r, "bob"), one(candidate, "bob"), one(other, "bob")}, false)
+		s.request(one(r, "bob"), one(candidate, "bob"), one(other, "bob"))
 	}
 	s.asBefore("the candidate, where both reject", before, s.peek(candidate, "bob", 1))
 
@@ -100,18 +82,13 @@ func anotherRulesRejectionIsTheCandidatesToo(s *scene, v, w variant) {
 	s.exhaust(r, "carol", 3)
 	before = s.peek(candidate2, "carol", 1)
 	after := s.peek(candidate, "carol", 1)
-	s.decide([]core.Check{one(r, "carol"), one(candidate, "carol"), one(r2, "carol"), one(candidate2, "carol")}, false)
+	s.request(one(r, "carol"), one(candidate, "carol"), one(r2, "carol"), one(candidate2, "carol"))
 	s.asBefore("the second rule's candidate", before, s.peek(candidate2, "carol", 1))
-	if now := s.peek(candidate, "carol", 1); now.Remaining != after.Remaining-1 {
-		s.t.Fatalf("the first rule's candidate: was %+v, is %+v; want one more charged", after, now)
-	}
-	if d := s.peek(r2, "carol", 1); d.Remaining != before.Remaining {
-		s.t.Fatalf("the second rule: %+v; want nothing charged", d)
-	}
+	s.yes("the first rule's candidate, charged", s.peek(candidate, "carol", 1), after.Remaining-1)
+	s.yes("the second rule, not charged", s.peek(r2, "carol", 1), before.Remaining)
 }
 
 func peeksLeaveTheCandidateAlone(s *scene, v, w variant) {
-	s.t.Helper()
 	r, candidate := s.candidate("peeks", v.limit(s.t, 3, hour), w.limit(s.t, 5, hour))
 	s.pair(r, candidate)
 	before := s.peek(candidate, "alice", 1)

@@ -7,31 +7,12 @@ import (
 )
 
 // testCharging: one decision for all the rules of a request, for every pair of algorithms.
-func testCharging(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) {
-	for _, x := range variants() {
-		for _, y := range variants() {
-			s := newScene(t, newStore)
-			t.Run(x.name+" with "+y.name, func(t *testing.T) {
-				s.t = t
-				rejectionCostsTheOthersNothing(s, x, y)
-				rejectionIsCountedWhereAsked(s, x, y)
-				shadowNeverVetoes(s, x, y)
-				shadowIsChargedIfAllAdmit(s, x, y)
-				peekChargesNothing(s, x, y)
-			})
-		}
-	}
-	for _, v := range variants() {
-		s := newScene(t, newStore)
-		t.Run("count_rejected of "+v.name, func(t *testing.T) {
-			s.t = t
-			countRejectedSaturates(s, v)
-		})
-	}
+func testCharging(t *testing.T, newStore NewStore) {
+	eachPair(t, newStore, rejectionCostsTheOthersNothing, rejectionIsCountedWhereAsked, shadowNeverVetoes, shadowIsChargedIfAllAdmit, peekChargesNothing)
+	each(t, newStore, "count_rejected of ", variants(), countRejectedSaturates)
 }
 
 func rejectionCostsTheOthersNothing(s *scene, x, y variant) {
-	s.t.Helper()
 	tight := s.open(core.RuleConfig{Namespace: "nothing", Name: "tight", Limit: x.limit(s.t, 3, minute)})
 	wide := s.open(core.RuleConfig{Namespace: "nothing", Name: "wide", Limit: y.limit(s.t, 5, minute)})
 	s.exhaust(tight, "alice", 3)
@@ -52,9 +33,7 @@ func rejectionCostsTheOthersNothing(s *scene, x, y variant) {
 
 	// A key that a rule has not seen is told to be whole.
 	whole := s.peek(wide, "bob", 1)
-	checks := []core.Check{{Rule: tight, Key: "alice", Cost: 1}, {Rule: wide, Key: "bob", Cost: 1}}
-	s.decide(checks, false)
-	if d := checks[1].Decision; !d.Allowed || d.Remaining != d.Limit || d.ResetAfter != 0 {
+	if d := s.request(one(tight, "alice"), one(wide, "bob"))[1].Decision; !d.Allowed || d.Remaining != d.Limit || d.ResetAfter != 0 {
 		s.t.Fatalf("wide, never charged, says %+v; want the whole quota", d)
 	}
 	s.unchanged("wide for bob", whole, s.peek(wide, "bob", 1))
@@ -63,8 +42,6 @@ func rejectionCostsTheOthersNothing(s *scene, x, y variant) {
 
 // rejectionIsCountedWhereAsked: of two rules with count_rejected only the one that rejects is charged.
 func rejectionIsCountedWhereAsked(s *scene, x, y variant) {
-	s.t.Helper()
-	s.clock.Set(start())
 	tight := s.open(core.RuleConfig{Namespace: "counted", Name: "tight", Limit: x.limit(s.t, 3, minute), CountRejected: true})
 	wide := s.open(core.RuleConfig{Namespace: "counted", Name: "wide", Limit: y.limit(s.t, 5, minute), CountRejected: true})
 	plain := s.open(core.RuleConfig{Namespace: "counted", Name: "plain", Limit: x.limit(s.t, 3, minute)})
@@ -75,9 +52,7 @@ func rejectionIsCountedWhereAsked(s *scene, x, y variant) {
 	var d core.Decision
 	for i := 0; i < 6; i++ {
 		d, _ = s.both(tight, wide, "alice", i%2 == 1, false)
-		if d.Allowed {
-			s.t.Fatalf("tight says %+v; want no", d)
-		}
+		s.no("tight", d, whatever)
 	}
 	s.unchanged("wide, which rejected nothing", before, s.peek(wide, "alice", 1))
 	s.unchanged("tight, told and asked again", d, s.peek(tight, "alice", 1))
@@ -92,18 +67,16 @@ func rejectionIsCountedWhereAsked(s *scene, x, y variant) {
 			s.t.Fatalf("retry after %d; want the %d of a rule without count_rejected", d.RetryAfter, uncounted.RetryAfter)
 		}
 	}
-	s.clock.Set(start())
 }
 
 func shadowNeverVetoes(s *scene, x, y variant) {
-	s.t.Helper()
 	shadow := s.open(core.RuleConfig{Namespace: "veto", Name: "shadow", Limit: x.limit(s.t, 3, minute), Shadow: true})
 	enforced := s.open(core.RuleConfig{Namespace: "veto", Name: "enforced", Limit: y.limit(s.t, 5, minute)})
 	s.exhaust(shadow, "alice", 3)
 	before := s.peek(shadow, "alice", 1)
 	limiter := core.NewLimiter(s.store)
 	for i := int64(0); i < 5; i++ {
-		checks := []core.Check{{Rule: shadow, Key: "alice", Cost: 1}, {Rule: enforced, Key: "alice", Cost: 1}}
+		checks := []core.Check{one(shadow, "alice"), one(enforced, "alice")}
 		var v core.Verdict
 		if err := limiter.Decide(checks, false, &v); err != nil {
 			s.t.Fatal(err)
@@ -113,13 +86,10 @@ func shadowNeverVetoes(s *scene, x, y variant) {
 		}
 	}
 	s.unchanged("a shadow that would have rejected", before, s.peek(shadow, "alice", 1))
-	if d := s.take(enforced, "alice", 1); d.Allowed {
-		s.t.Fatalf("enforced after 5 of 5: %+v; want no", d)
-	}
+	s.no("enforced after 5 of 5", s.take(enforced, "alice", 1), whatever)
 }
 
 func shadowIsChargedIfAllAdmit(s *scene, x, y variant) {
-	s.t.Helper()
 	shadow := s.open(core.RuleConfig{Namespace: "shadow", Name: "shadow", Limit: x.limit(s.t, 5, minute), Shadow: true})
 	enforced := s.open(core.RuleConfig{Namespace: "shadow", Name: "enforced", Limit: y.limit(s.t, 3, minute)})
 	for i := int64(0); i < 3; i++ {
@@ -130,15 +100,13 @@ func shadowIsChargedIfAllAdmit(s *scene, x, y variant) {
 	}
 	before := s.peek(shadow, "alice", 1)
 	for i := 0; i < 4; i++ {
-		if _, e := s.both(shadow, enforced, "alice", i%2 == 1, false); e.Allowed {
-			s.t.Fatalf("enforced after 3 of 3: %+v; want no", e)
-		}
+		_, e := s.both(shadow, enforced, "alice", i%2 == 1, false)
+		s.no("enforced after 3 of 3", e, whatever)
 	}
 	s.unchanged("a shadow beside a rule that rejects", before, s.peek(shadow, "alice", 1))
 }
 
 func peekChargesNothing(s *scene, x, y variant) {
-	s.t.Helper()
 	a := s.open(core.RuleConfig{Namespace: "peek", Name: "a", Limit: x.limit(s.t, 3, minute), CountRejected: true})
 	b := s.open(core.RuleConfig{Namespace: "peek", Name: "b", Limit: y.limit(s.t, 5, minute)})
 	for i := int64(0); i < 3; i++ {
@@ -162,33 +130,23 @@ func peekChargesNothing(s *scene, x, y variant) {
 	}
 	s.unchanged("a, which would reject", beforeA, s.peek(a, "alice", 1))
 	s.unchanged("b, which would not", beforeB, s.peek(b, "alice", 1))
-	s.clock.Set(start())
 }
 
 // countRejectedSaturates: however many are rejected, the key is admitted again within two periods of silence.
 func countRejectedSaturates(s *scene, v variant) {
-	s.t.Helper()
 	r := s.open(core.RuleConfig{Name: "flooded", Limit: v.limit(s.t, 3, minute), CountRejected: true})
 	s.exhaust(r, "alice", 3)
-	flood := 300
-	if Interpreted() {
-		flood = 30
-	}
-	var d core.Decision
-	for i := 0; i < flood; i++ {
-		if d = s.take(r, "alice", 1+int64(i%5)); d.Allowed {
+	for i := 0; i < times(300, 30); i++ {
+		if d := s.take(r, "alice", 1+int64(i%5)); d.Allowed {
 			s.t.Fatalf("request %d past the limit: %+v", i+1, d)
 		}
 	}
-	if d = s.take(r, "alice", core.Unaffordable); d.Allowed || d.RetryAfter != core.Never {
-		s.t.Fatalf("a cost that no limit can hold: %+v; want no, and never", d)
-	}
-	d = s.peek(r, "alice", 1)
-	if d.Allowed || d.Remaining != 0 || d.RetryAfter <= 0 || d.RetryAfter > 2*minute || d.ResetAfter > 2*minute {
-		s.t.Fatalf("after the flood: %+v; want no, for at most two periods", d)
+	s.never("a cost that no limit can hold", s.take(r, "alice", core.Unaffordable))
+	d := s.peek(r, "alice", 1)
+	s.no("after the flood", d, 0)
+	if d.RetryAfter > 2*minute || d.ResetAfter > 2*minute {
+		s.t.Fatalf("after the flood: %+v; want it to last for at most two periods", d)
 	}
 	s.clock.Add(d.RetryAfter)
-	if d = s.take(r, "alice", 1); !d.Allowed {
-		s.t.Fatalf("at the time that was told: %+v; want yes", d)
-	}
+	s.yes("at the time that was told", s.take(r, "alice", 1), whatever)
 }

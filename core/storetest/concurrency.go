@@ -13,66 +13,88 @@ import (
 const goroutines = 64
 
 // testConcurrency: however many ask at once, exactly the limit is admitted.
-func testConcurrency(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) {
-	each := 40
-	if Interpreted() {
-		each = 5
-	}
-	units := int64(goroutines * each / 4)
-	for _, v := range variants() {
-		s := newScene(t, newStore)
-		t.Run("one key of "+v.name, func(t *testing.T) {
-			s.t = t
-			r := s.open(core.RuleConfig{Name: "one", Limit: v.limit(t, units, minute)})
-			if n := crowd(s, []*core.Rule{r}, each); n != units {
-				t.Fatalf("%d were admitted; want the limit, %d", n, units)
-			}
-		})
-	}
-	t.Run("several rules in any order", func(t *testing.T) {
-		// Each request is under three rules, each rule at another place in each goroutine's checks, each key shared. A
-		// store that locks in the order of the checks stops here for good.
-		s := newScene(t, newStore)
-		all := variants()
-		tight := s.open(core.RuleConfig{Name: "tight", Limit: all[5].limit(t, units, minute)})
-		wide := s.open(core.RuleConfig{Name: "wide", Limit: all[0].limit(t, 10*units, minute)})
-		other := s.open(core.RuleConfig{Name: "other", Limit: all[4].limit(t, 10*units, minute)})
-		if n := crowd(s, []*core.Rule{tight, wide, other}, each); n != units {
-			t.Fatalf("%d were admitted; want the tightest limit, %d", n, units)
-		}
-		// What the tight rule rejected was not charged to the wide one: its three keys have used what was admitted.
-		used := int64(0)
-		for i := 0; i < 3; i++ {
-			d := s.peek(wide, "group "+strconv.Itoa(i), 1)
-			used += d.Limit - d.Remaining - 1
-		}
-		if used != units {
-			t.Fatalf("%d units of the wide rule are used; want as many as were admitted, %d", used, units)
-		}
-	})
+func testConcurrency(t *testing.T, newStore NewStore) {
+	each(t, newStore, "one key of ", variants(), aCrowdIsGivenTheLimit)
+	t.Run("several rules in any order", func(t *testing.T) { severalRulesInAnyOrder(newScene(t, newStore)) })
 }
 
-// crowd lets the goroutines ask of all the rules so many times each, and returns how many requests were admitted.
-func crowd(s *scene, rules []*core.Rule, each int) int64 {
-	var begin, done sync.WaitGroup
-	var admitted atomic.Int64
-	begin.Add(1)
-	for g := 0; g < goroutines; g++ {
-		done.Add(1)
-		go askOften(s, rules, g, each, &begin, &done, &admitted)
+func aCrowdIsGivenTheLimit(s *scene, v variant) {
+	c := newCrowd(s, 40, 5)
+	c.ask(s.open(core.RuleConfig{Name: "one", Limit: v.limit(s.t, c.quarter, minute)}))
+	c.wants("the limit", c.quarter)
+}
+
+// severalRulesInAnyOrder: each request is under three rules, each rule at another place in each goroutine's checks, each key shared. A
+// store that locks in the order of the checks stops here for good.
+func severalRulesInAnyOrder(s *scene) {
+	c := newCrowd(s, 40, 5)
+	all := variants()
+	tight := s.open(core.RuleConfig{Name: "tight", Limit: all[5].limit(s.t, c.quarter, minute)})
+	wide := s.open(core.RuleConfig{Name: "wide", Limit: all[0].limit(s.t, 10*c.quarter, minute)})
+	other := s.open(core.RuleConfig{Name: "other", Limit: all[4].limit(s.t, 10*c.quarter, minute)})
+	c.ask(tight, wide, other)
+	c.wants("the tightest limit", c.quarter)
+	// What the tight rule rejected was not charged to the wide one: its three keys have used what was admitted.
+	used := int64(0)
+	for i := 0; i < 3; i++ {
+		d := s.peek(wide, "group "+strconv.Itoa(i), 1)
+		used += d.Limit - d.Remaining - 1
 	}
-	begin.Done()
-	done.Wait()
-	return admitted.Load()
+	if used != c.quarter {
+		s.t.Fatalf("%d units of the wide rule are used; want as many as were admitted, %d", used, c.quarter)
+	}
+}
+
+// crowd is of many who ask at once, and what has become of their requests.
+type crowd struct {
+	scene   *scene
+	each    int   // requests of one of them
+	quarter int64 // of all requests: what limits are made of that most exceed
+	ends    bool  // each request ends at once; else what it holds is in holds
+	keeps   bool  // every other of those that end stays charged
+
+	rules       []*core.Rule
+	begin, done sync.WaitGroup
+	admitted    atomic.Int64 // by all rules
+	kept        atomic.Int64 // of those that have ended and stay charged
+	now, most   atomic.Int64 // of those that held something: under way, at a time
+	mu          sync.Mutex
+	holds       []core.Hold
+	delays      []int64 // of the first rule
+}
+
+func newCrowd(s *scene, compiled, interpreted int) *crowd {
+	each := times(compiled, interpreted)
+	return &crowd{scene: s, each: each, quarter: int64(goroutines * each / 4)}
+}
+
+// ask has all of them ask, of all the rules.
+func (c *crowd) ask(rules ...*core.Rule) {
+	c.rules = rules
+	c.begin.Add(1)
+	for number := 0; number < goroutines; number++ {
+		c.done.Add(1)
+		go askOften(c, number)
+	}
+	c.begin.Done()
+	c.done.Wait()
+}
+
+// wants fails unless that many were admitted.
+func (c *crowd) wants(what string, n int64) {
+	c.scene.t.Helper()
+	if admitted := c.admitted.Load(); admitted != n {
+		c.scene.t.Fatalf("%d were admitted; want %s, %d", admitted, what, n)
+	}
 }
 
 // askOften is one of the crowd. (A function, not a closure: the interpreter's closures are not safe in many goroutines.)
 // The first rule has one key for all; of the others there are three. The checks are in an order of the goroutine's own.
-func askOften(s *scene, rules []*core.Rule, number, each int, begin, done *sync.WaitGroup, admitted *atomic.Int64) {
-	begin.Wait()
-	n := len(rules)
-	checks := make([]core.Check, n)
-	for i := 0; i < each; i++ {
+func askOften(c *crowd, number int) {
+	c.begin.Wait()
+	n := len(c.rules)
+	for i := 0; i < c.each; i++ {
+		checks := make([]core.Check, n)
 		for j := 0; j < n; j++ {
 			place := (number + j) % n
 			if number%2 == 1 {
@@ -82,18 +104,46 @@ func askOften(s *scene, rules []*core.Rule, number, each int, begin, done *sync.
 			if place > 0 {
 				key = "group " + strconv.Itoa((number+i)%3)
 			}
-			checks[j] = core.Check{Rule: rules[place], Key: key, Cost: 1}
+			checks[j] = one(c.rules[place], key)
 		}
-		if err := s.store.Decide(checks, false); err != nil {
-			s.t.Error(err)
+		if err := c.scene.store.Decide(checks, false); err != nil {
+			c.scene.t.Error(err)
 		}
 		all := true
 		for j := 0; j < n; j++ {
 			all = all && checks[j].Decision.Allowed
 		}
 		if all {
-			admitted.Add(1)
+			c.admitted.Add(1)
+			c.passed(checks, c.keeps && i%2 == 0)
 		}
 	}
-	done.Done()
+	c.done.Done()
+}
+
+// passed notes a request that was admitted, and ends it where requests end at once.
+func (c *crowd) passed(checks []core.Check, keep bool) {
+	holds := core.Holds(nil, checks)
+	if len(holds) > 0 {
+		if n := c.now.Add(1); n > c.most.Load() {
+			c.most.Store(n)
+		}
+	}
+	if !c.ends {
+		c.mu.Lock()
+		c.delays = append(c.delays, checks[0].Decision.Delay)
+		c.holds = append(c.holds, holds...)
+		c.mu.Unlock()
+		return
+	}
+	c.now.Add(-1)
+	if keep {
+		c.kept.Add(1)
+	}
+	for i := range holds {
+		holds[i].Keep = keep
+	}
+	if err := c.scene.store.Settle(holds); err != nil {
+		c.scene.t.Error(err)
+	}
 }

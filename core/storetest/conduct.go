@@ -52,8 +52,7 @@ func (s *scene) ask(x, y core.Check, peek bool) (core.Check, core.Check) {
 // hold takes so many units, and returns what the request has reserved by that.
 func (s *scene) hold(r *core.Rule, key string, cost int64) (core.Decision, []core.Hold) {
 	s.t.Helper()
-	checks := []core.Check{{Rule: r, Key: key, Cost: cost}}
-	s.decide(checks, false)
+	checks := s.request(core.Check{Rule: r, Key: key, Cost: cost})
 	return checks[0].Decision, core.Holds(nil, checks)
 }
 
@@ -95,16 +94,9 @@ func (s *scene) reset(r *core.Rule, key string) {
 // accompany opens a rule that rejects, whose requests may come under one that delays, too.
 func (s *scene) accompany(c core.RuleConfig) *core.Rule {
 	s.t.Helper()
-	c.KeySpec = "client_ip"
-	r, err := core.NewRule(c)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	r := s.rule(c)
 	r.Accompany()
-	if err = s.store.Open(r); err != nil {
-		s.t.Fatal(err)
-	}
-	return r
+	return s.opened(r)
 }
 
 // statuses reads a list of codes.

@@ -2,8 +2,6 @@ package storetest
 
 import (
 	"strconv"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,47 +9,32 @@ import (
 )
 
 // testCount: where a rule counts by status, a request reserves its charge, which is kept or given back when the status is known.
-func testCount(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) {
-	for _, v := range but(core.LeakyBucket) {
-		s := newScene(t, newStore)
-		t.Run(v.name, func(t *testing.T) {
-			s.t = t
-			reservationsCountAgainstTheRoom(s, v)
-			whatIsGivenBackWasNeverThere(s, v)
-			reservationsOfCostsAboveOne(s, v)
-			anotherRulesRejectionReservesNothing(s, v)
-			peeksReserveNothing(s, v)
-			reservationsAreNoOffence(s, v)
-		})
-		t.Run("all at once, "+v.name, func(t *testing.T) {
-			s.t = t
-			guessesAtOnce(s, v)
-		})
+func testCount(t *testing.T, newStore NewStore) {
+	each(t, newStore, "", but(core.LeakyBucket), reservationsCountAgainstTheRoom, whatIsGivenBackWasNeverThere, reservationsOfCostsAboveOne,
+		anotherRulesRejectionReservesNothing, peeksReserveNothing, reservationsAreNoOffence)
+	each(t, newStore, "all at once, ", but(core.LeakyBucket), guessesAtOnce)
+	each(t, newStore, "charged when it ends, ", variants(), theTimeOfTheEndIsCharged)
+}
+
+// theTimeOfTheEndIsCharged: the window in which a request ends is charged, and a log's unit counts for a minute from then on.
+func theTimeOfTheEndIsCharged(s *scene, v variant) {
+	if v.algorithm != core.FixedWindow && v.algorithm != core.SlidingWindowLog {
+		return
 	}
-	t.Run("charged when it ends", func(t *testing.T) {
-		s := newScene(t, newStore)
-		// The window in which a request ends is charged, and a log's unit counts for a minute from then on.
-		for _, v := range variants() {
-			if v.algorithm != core.FixedWindow && v.algorithm != core.SlidingWindowLog {
-				continue
-			}
-			s.clock.Set(start())
-			r := s.counting(v, "ends "+v.name, 1, minute)
-			holds := s.held(r, "alice", 1)
-			s.clock.Add(50 * second) // the next minute
-			s.is("one, another being under way", s.take(r, "alice", 1), core.Decision{Limit: 1, RetryAfter: second})
-			s.settle(holds, true)
-			left := 50 * second // of that minute
-			if v.algorithm == core.SlidingWindowLog {
-				left = minute
-			}
-			s.is("one, another being charged", s.take(r, "alice", 1), core.Decision{Limit: 1, RetryAfter: left})
-			s.clock.Add(left - 1)
-			s.is("a microsecond before", s.take(r, "alice", 1), core.Decision{Limit: 1, RetryAfter: 1})
-			s.clock.Add(1)
-			s.is("then", s.take(r, "alice", 1), core.Decision{Allowed: true, Limit: 1})
-		}
-	})
+	r := s.counting(v, "ends", 1, minute)
+	holds := s.held(r, "alice", 1)
+	s.clock.Add(50 * second) // the next minute
+	s.is("one, another being under way", s.take(r, "alice", 1), core.Decision{Limit: 1, RetryAfter: second})
+	s.settle(holds, true)
+	left := 50 * second // of that minute
+	if v.algorithm == core.SlidingWindowLog {
+		left = minute
+	}
+	s.is("one, another being charged", s.take(r, "alice", 1), core.Decision{Limit: 1, RetryAfter: left})
+	s.clock.Add(left - 1)
+	s.is("a microsecond before", s.take(r, "alice", 1), core.Decision{Limit: 1, RetryAfter: 1})
+	s.clock.Add(1)
+	s.is("then", s.take(r, "alice", 1), core.Decision{Allowed: true, Limit: 1})
 }
 
 // counting opens a rule that counts by status.
@@ -62,7 +45,6 @@ func (s *scene) counting(v variant, name string, units, period int64) *core.Rule
 }
 
 func reservationsCountAgainstTheRoom(s *scene, v variant) {
-	s.t.Helper()
 	r := s.counting(v, "room", 3, hour)
 	var holds [][]core.Hold
 	for i := int64(0); i < 3; i++ {
@@ -88,13 +70,12 @@ func reservationsCountAgainstTheRoom(s *scene, v variant) {
 	s.settle(holds[2], true)
 	s.is("where two are charged, and none is reserved", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 3})
 	s.settle(s.held(r, "alice", 1), true)
-	if d = s.take(r, "alice", 1); d.Allowed || d.RetryAfter <= second || d.Remaining != 0 {
+	if d = s.take(r, "alice", 1); d.Allowed || d.RetryAfter <= second || d.Remaining != 0 { // longer than for what is reserved
 		s.t.Fatalf("where all is charged: %+v; want no, for as long as the limit says", d)
 	}
 }
 
 func whatIsGivenBackWasNeverThere(s *scene, v variant) {
-	s.t.Helper()
 	r := s.counting(v, "back", 3, hour)
 	s.settle(s.held(r, "alice", 1), true)
 	before := s.peek(r, "alice", 1)
@@ -106,7 +87,6 @@ func whatIsGivenBackWasNeverThere(s *scene, v variant) {
 }
 
 func reservationsOfCostsAboveOne(s *scene, v variant) {
-	s.t.Helper()
 	r := s.counting(v, "cost", 10, hour)
 	seven := s.held(r, "alice", 7)
 	s.is("4 of 10, 7 being reserved", s.take(r, "alice", 4), core.Decision{Limit: 10, RetryAfter: second})
@@ -122,7 +102,6 @@ func reservationsOfCostsAboveOne(s *scene, v variant) {
 }
 
 func anotherRulesRejectionReservesNothing(s *scene, v variant) {
-	s.t.Helper()
 	r := s.counting(v, "innocent", 3, hour)
 	other := s.open(core.RuleConfig{Name: "other", Limit: v.limit(s.t, 2, hour)})
 	s.held(r, "alice", 1)
@@ -148,23 +127,15 @@ func anotherRulesRejectionReservesNothing(s *scene, v variant) {
 }
 
 func peeksReserveNothing(s *scene, v variant) {
-	s.t.Helper()
 	r := s.counting(v, "peeks", 3, hour)
 	s.held(r, "alice", 1)
 	for i := 0; i < 5; i++ {
-		checks := []core.Check{one(r, "alice")}
-		s.decide(checks, true)
-		s.is("a peek", checks[0].Decision, core.Decision{Allowed: true, Limit: 3, Remaining: 1})
-		if checks[0].Ticket != 0 {
-			s.t.Fatal("a peek has a ticket")
-		}
+		s.is("a peek", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 3, Remaining: 1})
 	}
 }
 
 // reservationsAreNoOffence: nobody knows whether what is reserved will count, so nobody is shut out for it.
 func reservationsAreNoOffence(s *scene, v variant) {
-	s.t.Helper()
-	s.clock.Set(start())
 	c := core.Conduct{Count: statuses(s.t, "4xx"), Penalties: []time.Duration{10 * time.Second}}
 	r := s.open(core.RuleConfig{Name: "penal", Limit: v.limit(s.t, 2, second), Conduct: c})
 	first := s.held(r, "alice", 1)
@@ -180,45 +151,29 @@ func reservationsAreNoOffence(s *scene, v variant) {
 
 // guessesAtOnce: as many guesses as the limit has are under way at a time, however many come.
 func guessesAtOnce(s *scene, v variant) {
-	s.t.Helper()
-	each := 4
-	if Interpreted() {
-		each = 1
-	}
 	const units = 20
 	r := s.counting(v, "guesses", units, hour)
-	g := &guesses{scene: s, rule: r, each: each}
-	g.begin.Add(1)
-	for i := 0; i < goroutines; i++ {
-		g.done.Add(1)
-		go guess(g)
-	}
-	g.begin.Done()
-	g.done.Wait()
-	if len(g.holds) != units {
-		s.t.Fatalf("%d of %d guesses are under way; want %d", len(g.holds), goroutines*each, units)
+	c := newCrowd(s, 4, 1)
+	c.ask(r)
+	if len(c.holds) != units {
+		s.t.Fatalf("%d of %d guesses are under way; want %d", len(c.holds), 4*c.quarter, units)
 	}
 	tickets := make(map[string]bool)
-	for i := range g.holds {
-		tickets[strconv.FormatUint(g.holds[i].Ticket, 10)] = true
+	for i := range c.holds {
+		tickets[strconv.FormatUint(c.holds[i].Ticket, 10)] = true
 	}
 	if len(tickets) != units {
 		s.t.Fatalf("%d tickets of %d guesses; want each to have its own", len(tickets), units)
 	}
-	s.settle(g.holds[:7], true)
-	s.settle(g.holds[7:], false)
+	s.settle(c.holds[:7], true)
+	s.settle(c.holds[7:], false)
 	s.is("after 7 wrong guesses", s.peek(r, "everybody", 1), core.Decision{Allowed: true, Limit: units, Remaining: units - 8})
 
 	// And as many of those that end at once, each right or wrong, as there is room for.
-	g.settles = true
-	g.begin.Add(1)
-	for i := 0; i < goroutines; i++ {
-		g.done.Add(1)
-		go guess(g)
-	}
-	g.begin.Done()
-	g.done.Wait()
-	wrong := g.wrong.Load()
+	c.ends = true
+	c.keeps = true
+	c.ask(r)
+	wrong := c.kept.Load()
 	want := core.Decision{Allowed: true, Limit: units, Remaining: units - 8 - wrong}
 	if wrong == units-7 {
 		want = core.Decision{Limit: units, RetryAfter: some}
@@ -227,43 +182,4 @@ func guessesAtOnce(s *scene, v variant) {
 		s.t.Fatalf("%d wrong guesses; want at most %d", wrong, units-7)
 	}
 	s.is("after "+strconv.FormatInt(wrong, 10)+" more", s.peek(r, "everybody", 1), want)
-}
-
-// guesses is a crowd of them.
-type guesses struct {
-	scene       *scene
-	rule        *core.Rule
-	each        int
-	settles     bool
-	begin, done sync.WaitGroup
-	mu          sync.Mutex
-	holds       []core.Hold
-	wrong       atomic.Int64
-}
-
-func guess(g *guesses) {
-	g.begin.Wait()
-	for i := 0; i < g.each; i++ {
-		checks := []core.Check{one(g.rule, "everybody")}
-		if err := g.scene.store.Decide(checks, false); err != nil {
-			g.scene.t.Error(err)
-		}
-		holds := core.Holds(nil, checks)
-		if !g.settles {
-			g.mu.Lock()
-			g.holds = append(g.holds, holds...)
-			g.mu.Unlock()
-			continue
-		}
-		for j := range holds {
-			holds[j].Keep = i%2 == 0
-			if holds[j].Keep {
-				g.wrong.Add(1)
-			}
-		}
-		if err := g.scene.store.Settle(holds); err != nil {
-			g.scene.t.Error(err)
-		}
-	}
-	g.done.Done()
 }

@@ -3,7 +3,6 @@ package storetest
 import (
 	"sort"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -12,69 +11,30 @@ import (
 
 // testDelay: requests over a limit that delays wait for their turn, depart in the order in which they came, and are charged when they
 // depart.
-func testDelay(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) {
+func testDelay(t *testing.T, newStore NewStore) {
 	for _, turns := range turnTable() {
-		s := newScene(t, newStore)
-		t.Run(turns.name, func(t *testing.T) {
-			s.t = t
-			turnsComeWhenTheyMust(s, turns)
-		})
+		t.Run(turns.name, func(t *testing.T) { turnsComeWhenTheyMust(newScene(t, newStore), turns) })
 	}
-	t.Run("a leaky bucket alone", func(t *testing.T) {
-		s := newScene(t, newStore)
-		for _, v := range but(core.LeakyBucket) {
-			aLeakyBucketReservesNothing(s, v)
-		}
-	})
-	for _, v := range waiters() {
-		s := newScene(t, newStore)
-		t.Run(v.name, func(t *testing.T) {
-			s.t = t
-			theDearOneIsNotOvertaken(s, v)
-			peeksTakeNoTurn(s, v)
-			anotherRulesRejectionTakesNoTurn(s, v)
-			otherRulesKeepTheirUnitsReserved(s, v)
-			theLatestTurnCounts(s, v)
-			theLastInLineGivesItsTurnBack(s, v)
-			whatIsReservedComesBack(s, v)
-			whoHasDepartedGivesNothingBack(s, v)
-			whoLeavesWhenTheClockWasSetBackHoldsNobodyUp(s, v)
-			theCandidateOfWhatIsRejectedWaitsForNobody(s, v)
-			aCrowdWaits(s, v)
-		})
-		t.Run("at random, "+v.name, func(t *testing.T) {
-			s.t = t
-			departuresKeepToTheLimit(s, v)
-		})
-		if v.algorithm != core.SlidingWindowLog {
-			t.Run("who leaves the middle, "+v.name, func(t *testing.T) {
-				s.t = t
-				theMiddleOfTheLineIsLost(s, v)
-			})
-		}
-	}
+	each(t, newStore, "a leaky bucket alone, beside ", but(core.LeakyBucket), aLeakyBucketReservesNothing)
+	each(t, newStore, "", waiters(), theDearOneIsNotOvertaken, peeksTakeNoTurn, anotherRulesRejectionTakesNoTurn, otherRulesKeepTheirUnitsReserved,
+		theLatestTurnCounts, theLastInLineGivesItsTurnBack, whatIsReservedComesBack, whoHasDepartedGivesNothingBack,
+		whoLeavesWhenTheClockWasSetBackHoldsNobodyUp, theCandidateOfWhatIsRejectedWaitsForNobody, theMiddleOfTheLineIsLost, aCrowdWaits)
+	each(t, newStore, "at random, ", waiters(), departuresKeepToTheLimit)
 }
 
 // delaying returns a limit that has requests wait.
-func delaying(t *testing.T, a core.Algorithm, requests, period, longest int64) *core.Limit {
-	t.Helper()
-	return variant{"", a, false}.delaying(t, requests, period, longest)
-}
-
 func (v variant) delaying(t *testing.T, requests, period, longest int64) *core.Limit {
 	t.Helper()
-	var c core.LimitConfig
-	c.Algorithm = v.algorithm
-	c.Interval = v.interval
-	c.Requests = requests
-	c.Period = time.Duration(period) * time.Microsecond
+	c := v.config(requests, period)
 	c.Delays = true
 	c.MaxDelay = time.Duration(longest) * time.Microsecond
-	l, err := core.NewLimit(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return limit(t, c)
+}
+
+// slow opens a rule whose requests wait, one in each period, in microseconds, and for so long at most.
+func (s *scene) slow(name string, period, longest int64) *core.Rule {
+	s.t.Helper()
+	return s.open(core.RuleConfig{Name: name, Limit: variant{algorithm: core.TokenBucket}.delaying(s.t, 1, period, longest)})
 }
 
 // waiters returns the variants whose requests can be made to wait by on_limit delay. (Of a leaky bucket they wait anyway, and its turns are
@@ -152,7 +112,6 @@ func turnTable() []turns {
 }
 
 func turnsComeWhenTheyMust(s *scene, turns turns) {
-	s.t.Helper()
 	r := s.open(core.RuleConfig{Name: "turns", Limit: turns.variant.delaying(s.t, turns.requests, turns.period*second, turns.longest*second)})
 	for i, e := range turns.events {
 		s.clock.Set(start() + e.at*second)
@@ -167,12 +126,7 @@ func turnsComeWhenTheyMust(s *scene, turns turns) {
 				s.t.Fatalf("%s: %+v; want it rejected for %d", what, d, wait)
 			}
 			if wait != core.Never {
-				s.clock.Add(wait - 1)
-				if early := s.peek(r, "alice", e.cost); early.Allowed {
-					s.t.Fatalf("%s: %+v; yet a microsecond before that %+v", what, d, early)
-				}
-				s.clock.Add(1)
-				if late := s.peek(r, "alice", e.cost); !late.Allowed || late.Delay > turns.longest*second {
+				if late := s.comesTrue(r, "alice", e.cost, d, wait); late.Delay > turns.longest*second {
 					s.t.Fatalf("%s: %+v; yet then %+v", what, d, late)
 				}
 			}
@@ -195,8 +149,6 @@ func turnsComeWhenTheyMust(s *scene, turns turns) {
 
 // theDearOneIsNotOvertaken: what would fit in now waits behind what does not.
 func theDearOneIsNotOvertaken(s *scene, v variant) {
-	s.t.Helper()
-	s.clock.Set(start())
 	r := s.open(core.RuleConfig{Name: "dear", Limit: v.delaying(s.t, 4, 10*second, minute)})
 	s.take(r, "alice", 3)
 	dear := s.take(r, "alice", 3)
@@ -212,25 +164,16 @@ func theDearOneIsNotOvertaken(s *scene, v variant) {
 }
 
 func peeksTakeNoTurn(s *scene, v variant) {
-	s.t.Helper()
-	s.clock.Set(start())
 	r := s.open(core.RuleConfig{Name: "peeks", Limit: v.delaying(s.t, 1, 10*second, 15*second)})
 	s.take(r, "alice", 1)
 	for i := 0; i < 4; i++ {
-		checks := []core.Check{one(r, "alice")}
-		s.decide(checks, true)
-		s.is("a peek", checks[0].Decision, core.Decision{Allowed: true, Limit: 1, Delay: 10 * second})
-		if checks[0].Ticket != 0 {
-			s.t.Fatal("a peek has a ticket")
-		}
+		s.is("a peek", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 10 * second})
 	}
 	s.is("the second", s.take(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 10 * second})
 	s.is("a peek behind it", s.peek(r, "alice", 1), core.Decision{Limit: 1, RetryAfter: 5 * second})
 }
 
 func anotherRulesRejectionTakesNoTurn(s *scene, v variant) {
-	s.t.Helper()
-	s.clock.Set(start())
 	r := s.open(core.RuleConfig{Name: "innocent", Limit: v.delaying(s.t, 1, 10*second, minute)})
 	for _, w := range variants() {
 		other := s.open(core.RuleConfig{Name: "other", Limit: w.limit(s.t, 2, hour)})
@@ -238,8 +181,7 @@ func anotherRulesRejectionTakesNoTurn(s *scene, v variant) {
 		s.exhaust(other, key, 2)
 		s.take(r, key, 1)
 		for i := 0; i < 4; i++ {
-			checks := []core.Check{one(r, key), one(other, key)}
-			s.decide(checks, false)
+			checks := s.request(one(r, key), one(other, key))
 			if d := checks[0].Decision; !d.Allowed || d.Delay != 0 || checks[1].Decision.Allowed || len(core.Holds(nil, checks)) > 0 {
 				s.t.Fatalf("beside a rule that rejects: %+v, %+v", checks[0], checks[1])
 			}
@@ -250,14 +192,12 @@ func anotherRulesRejectionTakesNoTurn(s *scene, v variant) {
 
 // otherRulesKeepTheirUnitsReserved: from the decision until the departure, when they are charged.
 func otherRulesKeepTheirUnitsReserved(s *scene, v variant) {
-	s.t.Helper()
 	for _, w := range but(core.LeakyBucket) {
 		s.clock.Set(start())
 		slow := s.open(core.RuleConfig{Name: "slow", KeySpec: w.name, Limit: v.delaying(s.t, 1, 10*second, minute)})
 		wide := s.accompany(core.RuleConfig{Name: "wide", Limit: w.limit(s.t, 3, hour)})
 		s.take(slow, "alice", 1)
-		checks := []core.Check{one(wide, v.name), one(slow, "alice")}
-		s.decide(checks, false)
+		checks := s.request(one(wide, v.name), one(slow, "alice"))
 		s.is("the rule that has it wait", checks[1].Decision, core.Decision{Allowed: true, Limit: 1, Delay: 10 * second})
 		s.is("the one that does not", checks[0].Decision, core.Decision{Allowed: true, Limit: 3, Remaining: 2})
 		if holds := core.Holds(nil, checks); len(holds) != 2 || holds[0].Cost != 1 || holds[0].Key != v.name {
@@ -286,10 +226,9 @@ func otherRulesKeepTheirUnitsReserved(s *scene, v variant) {
 
 // theLatestTurnCounts: a request departs at the latest of its turns, and holds up nobody of the rule that would have let it go before.
 func theLatestTurnCounts(s *scene, v variant) {
-	s.t.Helper()
 	s.clock.Set(start() + 4*second) // where windows and refills of 6 seconds begin
 	quick := s.open(core.RuleConfig{Name: "quick", Limit: v.delaying(s.t, 2, 6*second, minute)})
-	slow := s.open(core.RuleConfig{Name: "late", Limit: delaying(s.t, core.TokenBucket, 1, 20*second, minute)})
+	slow := s.slow("late", 20*second, minute)
 	s.take(quick, "alice", 2)
 	s.take(slow, "bob", 1)
 	mine := 6 * second
@@ -303,14 +242,11 @@ func theLatestTurnCounts(s *scene, v variant) {
 	s.is("a key of the slow rule", s.take(slow, "carol", 1), core.Decision{Allowed: true, Limit: 1})
 	s.clock.Add(20 * second) // it departs, and is charged to both
 	s.is("one beside it", s.take(quick, "alice", 1), core.Decision{Allowed: true, Limit: 2})
-	if d := s.take(quick, "alice", 1); !d.Allowed || d.Delay == 0 {
-		s.t.Fatalf("one more: %+v; want it to wait", d)
-	}
+	s.waits("one more", s.take(quick, "alice", 1))
 	s.is("the slow rule", s.take(slow, "bob", 1), core.Decision{Allowed: true, Limit: 1, Delay: 20 * second})
 }
 
 func theLastInLineGivesItsTurnBack(s *scene, v variant) {
-	s.t.Helper()
 	for _, patience := range []int64{0, 3 * second} {
 		s.clock.Set(start())
 		r := s.open(core.RuleConfig{Name: "last", KeySpec: strconv.FormatInt(patience, 10), Limit: v.delaying(s.t, 1, 10*second, minute)})
@@ -333,9 +269,11 @@ func theLastInLineGivesItsTurnBack(s *scene, v variant) {
 	}
 }
 
+// theMiddleOfTheLineIsLost, but in a log, whose turns are given back wherever they stand.
 func theMiddleOfTheLineIsLost(s *scene, v variant) {
-	s.t.Helper()
-	s.clock.Set(start())
+	if v.algorithm == core.SlidingWindowLog {
+		return
+	}
 	r := s.open(core.RuleConfig{Name: "middle", Limit: v.delaying(s.t, 1, 10*second, minute)})
 	s.take(r, "alice", 1)
 	var line [][]core.Hold
@@ -351,17 +289,14 @@ func theMiddleOfTheLineIsLost(s *scene, v variant) {
 }
 
 func whatIsReservedComesBack(s *scene, v variant) {
-	s.t.Helper()
 	for _, w := range but(core.LeakyBucket) {
 		s.clock.Set(start())
 		slow := s.open(core.RuleConfig{Name: "gone", KeySpec: w.name, Limit: v.delaying(s.t, 1, 10*second, minute)})
 		wide := s.accompany(core.RuleConfig{Name: "reserved", Limit: w.limit(s.t, 5, hour)})
 		s.take(slow, "alice", 1)
 		before := s.peek(wide, v.name, 1)
-		first := []core.Check{{Rule: wide, Key: v.name, Cost: 2}, one(slow, "alice")}
-		s.decide(first, false)
-		next := []core.Check{{Rule: wide, Key: v.name, Cost: 3}, one(slow, "alice")}
-		s.decide(next, false)
+		first := s.request(core.Check{Rule: wide, Key: v.name, Cost: 2}, one(slow, "alice"))
+		next := s.request(core.Check{Rule: wide, Key: v.name, Cost: 3}, one(slow, "alice"))
 		s.is("where all is reserved", s.take(wide, v.name, 1), core.Decision{Limit: 5, RetryAfter: 10 * second})
 		s.clock.Add(second)
 		s.settle(core.Holds(nil, first), false) // not the last in line, but of this rule nobody stands in line
@@ -375,8 +310,6 @@ func whatIsReservedComesBack(s *scene, v variant) {
 
 // whoLeavesWhenTheClockWasSetBackHoldsNobodyUp: the turn that is given back was one of a time that is to come again.
 func whoLeavesWhenTheClockWasSetBackHoldsNobodyUp(s *scene, v variant) {
-	s.t.Helper()
-	s.clock.Set(start())
 	r := s.open(core.RuleConfig{Name: "set-back", Limit: v.delaying(s.t, 1, 10*second, minute)})
 	s.take(r, "alice", 1)
 	s.held(r, "alice", 1)
@@ -389,13 +322,10 @@ func whoLeavesWhenTheClockWasSetBackHoldsNobodyUp(s *scene, v variant) {
 }
 
 func whoHasDepartedGivesNothingBack(s *scene, v variant) {
-	s.t.Helper()
-	s.clock.Set(start())
 	r := s.open(core.RuleConfig{Name: "departed", Limit: v.delaying(s.t, 1, 10*second, minute)})
 	wide := s.accompany(core.RuleConfig{Name: "charged", Limit: v.limit(s.t, 5, hour)})
 	s.take(r, "alice", 1)
-	checks := []core.Check{one(r, "alice"), one(wide, v.name)}
-	s.decide(checks, false)
+	checks := s.request(one(r, "alice"), one(wide, v.name))
 	s.clock.Add(10 * second)
 	s.settle(core.Holds(nil, checks), false)
 	s.is("the next", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 10 * second})
@@ -404,7 +334,6 @@ func whoHasDepartedGivesNothingBack(s *scene, v variant) {
 
 // theCandidateOfWhatIsRejectedWaitsForNobody: it is charged at once, and nothing is held.
 func theCandidateOfWhatIsRejectedWaitsForNobody(s *scene, v variant) {
-	s.t.Helper()
 	for _, w := range variants() {
 		s.clock.Set(start())
 		slow := s.open(core.RuleConfig{Name: "shown", KeySpec: w.name, Limit: v.delaying(s.t, 1, 10*second, minute)})
@@ -412,8 +341,7 @@ func theCandidateOfWhatIsRejectedWaitsForNobody(s *scene, v variant) {
 		s.take(slow, "alice", 1)
 		s.exhaust(r, "alice", 2)
 		before := s.peek(candidate, "alice", 1)
-		checks := []core.Check{one(slow, "alice"), one(r, "alice"), one(candidate, "alice")}
-		s.decide(checks, false)
+		checks := s.request(one(slow, "alice"), one(r, "alice"), one(candidate, "alice"))
 		if holds := core.Holds(nil, checks); len(holds) > 0 || checks[1].Decision.Allowed || !checks[2].Decision.Allowed {
 			s.t.Fatalf("%s: a rejected request holds %+v: %+v", w.name, holds, checks)
 		}
@@ -426,39 +354,26 @@ func theCandidateOfWhatIsRejectedWaitsForNobody(s *scene, v variant) {
 // aLeakyBucketReservesNothing: it has requests wait, but was never told of those that leave, and the rules beside it are charged on
 // arrival.
 func aLeakyBucketReservesNothing(s *scene, v variant) {
-	s.t.Helper()
-	s.clock.Set(start())
-	queue := s.open(core.RuleConfig{Name: "queue", KeySpec: v.name, Limit: variant{"", core.LeakyBucket, false}.limit(s.t, 4, minute)})
+	queue := s.open(core.RuleConfig{Name: "queue", Limit: variant{algorithm: core.LeakyBucket}.limit(s.t, 4, minute)})
 	r := s.open(core.RuleConfig{Name: "charged", Limit: v.limit(s.t, 3, hour), Conduct: penalized()})
 	s.take(queue, "alice", 1)
 	for i := int64(0); i < 3; i++ {
-		checks := []core.Check{one(queue, "alice"), one(r, "alice")}
-		s.decide(checks, false)
-		if d := checks[0].Decision; !d.Allowed || d.Delay == 0 {
-			s.t.Fatalf("%s: the queue says %+v; want it to wait", v.name, d)
-		}
+		checks := s.request(one(queue, "alice"), one(r, "alice"))
+		s.waits("the queue", checks[0].Decision)
 		if holds := core.Holds(nil, checks); len(holds) > 0 {
-			s.t.Fatalf("%s: it holds %+v", v.name, holds)
+			s.t.Fatalf("it holds %+v", holds)
 		}
 		s.is("the rule beside it", checks[1].Decision, core.Decision{Allowed: true, Limit: 3, Remaining: 2 - i})
 	}
 	if d := s.take(r, "alice", 1); d.Allowed || d.RetryAfter < minute {
-		s.t.Fatalf("%s: the fourth of 3: %+v; want all three charged", v.name, d)
+		s.t.Fatalf("the fourth of 3: %+v; want all three charged", d)
 	}
 }
 
 // aCrowdWaits: of many at once as many are admitted as depart within the longest wait, and no two are given one place.
 func aCrowdWaits(s *scene, v variant) {
-	s.t.Helper()
-	s.clock.Set(start())
-	c := &waiting{scene: s, rule: s.open(core.RuleConfig{Name: "crowd", Limit: v.delaying(s.t, 10, 10*second, 30*second)})}
-	c.begin.Add(1)
-	for i := 0; i < goroutines; i++ {
-		c.done.Add(1)
-		go await(c)
-	}
-	c.begin.Done()
-	c.done.Wait()
+	c := newCrowd(s, 1, 1)
+	c.ask(s.open(core.RuleConfig{Name: "crowd", Limit: v.delaying(s.t, 10, 10*second, 30*second)}))
 	sort.Slice(c.delays, func(i, j int) bool { return c.delays[i] < c.delays[j] })
 	if len(c.delays) != 40 {
 		s.t.Fatalf("%d were admitted; want 10 at once, and the 30 of 30 seconds: %v", len(c.delays), c.delays)
@@ -477,46 +392,19 @@ func aCrowdWaits(s *scene, v variant) {
 	}
 }
 
-// waiting is a crowd that waits.
-type waiting struct {
-	scene       *scene
-	rule        *core.Rule
-	begin, done sync.WaitGroup
-	mu          sync.Mutex
-	delays      []int64
-}
-
-func await(c *waiting) {
-	c.begin.Wait()
-	checks := []core.Check{one(c.rule, "everybody")}
-	if err := c.scene.store.Decide(checks, false); err != nil {
-		c.scene.t.Error(err)
-	}
-	if checks[0].Decision.Allowed {
-		c.mu.Lock()
-		c.delays = append(c.delays, checks[0].Decision.Delay)
-		c.mu.Unlock()
-	}
-	c.done.Done()
-}
-
 // departuresKeepToTheLimit: on random histories of one key, of one rule alone and beside a second, all who are let through depart in the
 // order in which they came, no later than they may have to wait, and no window has more of them than the limit.
 func departuresKeepToTheLimit(s *scene, v variant) {
-	s.t.Helper()
 	sizes := []struct{ units, period, longest int64 }{
 		{1, second, 5 * second}, {3, 7001, 20_000}, {5, 10 * second, 10 * second}, {10, second, 300_000},
 	}
-	steps := 150
-	if Interpreted() {
-		steps = 20
-	}
+	steps := times(150, 20)
 	for i, size := range sizes {
 		h := history{scene: s, random: uint64(i)}
 		s.clock.Set(start())
 		name := "random" + strconv.Itoa(i)
 		r := s.open(core.RuleConfig{Name: name, Limit: v.delaying(s.t, size.units, size.period, size.longest)})
-		wide := s.accompany(core.RuleConfig{Name: name + "wide", Limit: variant{"", core.SlidingWindowLog, false}.limit(s.t, 2*size.units, 2*size.period)})
+		wide := s.accompany(core.RuleConfig{Name: name + "wide", Limit: variant{algorithm: core.SlidingWindowLog}.limit(s.t, 2*size.units, 2*size.period)})
 		var list, all departures
 		for n := 0; n < steps; n++ {
 			s.clock.Add(h.below(2*size.period/size.units + 2))
@@ -562,7 +450,7 @@ func departuresKeepToTheLimit(s *scene, v variant) {
 			s.t.Fatalf("%s: only %d of %d were let through", r.Limit(), len(list), steps)
 		}
 		list.keepTo(s, v, size.units, size.period)
-		all.keepTo(s, variant{"", core.SlidingWindowLog, false}, 2*size.units, 2*size.period)
+		all.keepTo(s, variant{algorithm: core.SlidingWindowLog}, 2*size.units, 2*size.period)
 	}
 }
 

@@ -12,18 +12,14 @@ import (
 // a rejected request is admitted RetryAfter later and not a microsecond before, if nothing else comes;
 // Remaining units are to be had and not one more; MoreAfter later there is one more, and not a microsecond before; ResetAfter later the
 // key is as one that was never seen.
-func testHonesty(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) {
+func testHonesty(t *testing.T, newStore NewStore) {
 	sizes := []struct{ units, period int64 }{
 		{2, second}, {3, second}, {7, minute}, {100, minute}, {5, 1000}, {3, 7001}, {1000, 10 * second}, {2, 30 * minute},
 	}
-	steps := 60
-	if Interpreted() {
-		steps = 6
-	}
+	steps := times(60, 6)
 	for n, v := range variants() {
-		s := newScene(t, newStore)
 		t.Run(v.name, func(t *testing.T) {
-			s.t = t
+			s := newScene(t, newStore)
 			for i, size := range sizes {
 				l := v.limit(t, size.units, size.period)
 				h := history{scene: s, units: size.units, period: size.period, random: uint64(1000*n + i)}
@@ -36,16 +32,7 @@ func testHonesty(t *testing.T, newStore func(t *testing.T, clock *Clock) core.St
 	}
 	t.Run("leaky_bucket with a short max_delay", func(t *testing.T) {
 		s := newScene(t, newStore)
-		l, err := core.NewLimit(core.LimitConfig{
-			Algorithm: core.LeakyBucket,
-			Requests:  7,
-			Period:    time.Second,
-			Burst:     20,
-			MaxDelay:  1234567 * time.Microsecond,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := limit(t, core.LimitConfig{Algorithm: core.LeakyBucket, Requests: 7, Period: time.Second, Burst: 20, MaxDelay: 1234567 * time.Microsecond})
 		h := history{scene: s, units: 21, period: second, impatient: true}
 		h.rule = s.open(core.RuleConfig{Name: "impatient", Limit: l})
 		h.run(4 * steps)
@@ -85,20 +72,12 @@ func (h *history) wantMore(now int64, d *core.Decision) {
 	if h.impatient || h.below(2) == 0 {
 		return
 	}
-	s.clock.Set(now + d.MoreAfter - 1)
-	if early := s.peek(h.rule, "alice", d.Remaining+1); early.Allowed {
-		t.Fatalf("%s at %d: %+v; yet there is more a microsecond earlier: %+v", h.rule.Limit(), now, *d, early)
-	}
-	s.clock.Add(1)
-	if then := s.peek(h.rule, "alice", d.Remaining+1); !then.Allowed {
-		t.Fatalf("%s at %d: %+v; yet there is no more then: %+v", h.rule.Limit(), now, *d, then)
-	}
+	s.comesTrue(h.rule, "alice", d.Remaining+1, *d, d.MoreAfter)
 }
 
 func (h *history) run(steps int) {
 	s := h.scene
 	t := s.t
-	t.Helper()
 	for i := 0; i < steps; i++ {
 		if h.below(3) == 0 {
 			s.clock.Add(h.below(h.period))
@@ -131,14 +110,8 @@ func (h *history) run(steps int) {
 			if d.RetryAfter <= 0 {
 				t.Fatalf("%s at %d: cost %d: %+v; rejected, and not told when to come again", h.rule.Limit(), now, cost, d)
 			}
-			s.clock.Set(now + d.RetryAfter - 1)
-			if early := s.peek(h.rule, "alice", cost); early.Allowed {
-				t.Fatalf("%s at %d: cost %d: %+v; yet it is admitted a microsecond earlier: %+v", h.rule.Limit(), now, cost, d, early)
-			}
-			s.clock.Add(1)
-			if late := s.take(h.rule, "alice", cost); !late.Allowed {
-				t.Fatalf("%s at %d: cost %d: %+v; yet it is not admitted then: %+v", h.rule.Limit(), now, cost, d, late)
-			}
+			s.comesTrue(h.rule, "alice", cost, d, d.RetryAfter)
+			s.yes("then", s.take(h.rule, "alice", cost), whatever)
 		}
 		if h.below(8) == 0 {
 			d = s.take(h.rule, "alice", 1)

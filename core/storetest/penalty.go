@@ -8,50 +8,26 @@ import (
 )
 
 // testPenalty: who exceeds the limit of a rule with penalties is shut out, for longer each time.
-func testPenalty(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) {
-	for _, v := range variants() {
-		s := newScene(t, newStore)
-		t.Run(v.name, func(t *testing.T) {
-			s.t = t
-			offendersAreShutOutForLongerEachTime(s, v)
-			offendersStartOverAfterAQuietTime(s, v)
-			whoIsShutOutIsChargedNothing(s, v)
-			peeksAreNoOffence(s, v)
-			onlyTheRulesOwnRejectionIsAnOffence(s, v)
-			whatCanNeverBeAdmittedIsNoOffence(s, v)
-			theLimitMayHaveOneWaitLonger(s, v)
-			keysAreShutOutAndLetInByHand(s, v)
-			whereThereIsNoPenaltyAnyMoreNobodyIsShutOut(s, v)
-		})
+func testPenalty(t *testing.T, newStore NewStore) {
+	each(t, newStore, "", variants(), offendersAreShutOutForLongerEachTime, offendersStartOverAfterAQuietTime, whoIsShutOutIsChargedNothing,
+		peeksAreNoOffence, onlyTheRulesOwnRejectionIsAnOffence, whatCanNeverBeAdmittedIsNoOffence, theLimitMayHaveOneWaitLonger,
+		keysAreShutOutAndLetInByHand, whereThereIsNoPenaltyAnyMoreNobodyIsShutOut)
+	each(t, newStore, "with tolerance, ", but(core.LeakyBucket), toleratedRequestsAreNoOffence)
+	each(t, newStore, "all at once, ", variants(), aCrowdOffendsOnce)
+}
+
+// aCrowdOffendsOnce: however many are rejected, one of them was the first, and shut the others out.
+func aCrowdOffendsOnce(s *scene, v variant) {
+	c := newCrowd(s, 10, 2)
+	r := s.open(core.RuleConfig{Name: "crowd", Limit: v.limit(s.t, c.quarter, second), Conduct: penalized()})
+	c.ask(r)
+	c.wants("the limit", c.quarter)
+	s.is("after the crowd", s.peek(r, "everybody", 1), core.Decision{Limit: r.Limit().Quota(), RetryAfter: 10 * second})
+	s.clock.Add(40 * second) // a leaky bucket's queue is empty by then, too
+	for i := int64(0); i < c.quarter; i++ {
+		s.take(r, "everybody", 1)
 	}
-	for _, v := range but(core.LeakyBucket) {
-		s := newScene(t, newStore)
-		t.Run("with tolerance, "+v.name, func(t *testing.T) {
-			s.t = t
-			toleratedRequestsAreNoOffence(s, v)
-		})
-	}
-	t.Run("all at once", func(t *testing.T) {
-		each := 10
-		if Interpreted() {
-			each = 2
-		}
-		units := int64(goroutines * each / 4)
-		for _, v := range variants() {
-			s := newScene(t, newStore)
-			r := s.open(core.RuleConfig{Name: "crowd", Limit: v.limit(t, units, second), Conduct: penalized()})
-			if n := crowd(s, []*core.Rule{r}, each); n != units {
-				t.Errorf("%s: %d were admitted; want the limit, %d", v.name, n, units)
-			}
-			// However many were rejected, one of them was the first, and shut the others out.
-			s.is("after the crowd", s.peek(r, "everybody", 1), core.Decision{Limit: r.Limit().Quota(), RetryAfter: 10 * second})
-			s.clock.Add(40 * second) // a leaky bucket's queue is empty by then, too
-			for i := int64(0); i < units; i++ {
-				s.take(r, "everybody", 1)
-			}
-			s.is("the second offence", s.take(r, "everybody", 1), offence(r, minute))
-		}
-	})
+	s.is("the second offence", s.take(r, "everybody", 1), offence(r, minute))
 }
 
 func penalized() core.Conduct {
@@ -61,7 +37,6 @@ func penalized() core.Conduct {
 // penal opens a rule of 3 units a second, whose offenders are shut out for 10 seconds and then a minute.
 func (s *scene) penal(v variant, name string) *core.Rule {
 	s.t.Helper()
-	s.clock.Set(start())
 	return s.open(core.RuleConfig{Name: name, Limit: v.limit(s.t, 3, second), Conduct: penalized()})
 }
 
@@ -84,7 +59,6 @@ func shutFor(r *core.Rule, span int64) core.Decision {
 }
 
 func offendersAreShutOutForLongerEachTime(s *scene, v variant) {
-	s.t.Helper()
 	r := s.penal(v, "longer")
 	s.offend("the first offence", r, "alice", 10*second)
 	s.clock.Add(5 * second)
@@ -104,7 +78,6 @@ func offendersAreShutOutForLongerEachTime(s *scene, v variant) {
 
 // offendersStartOverAfterAQuietTime: as long as the longest penalty, since they were let in.
 func offendersStartOverAfterAQuietTime(s *scene, v variant) {
-	s.t.Helper()
 	r := s.penal(v, "quiet")
 	for _, key := range []string{"early", "in time"} {
 		s.clock.Set(start())
@@ -124,8 +97,6 @@ func offendersStartOverAfterAQuietTime(s *scene, v variant) {
 }
 
 func whoIsShutOutIsChargedNothing(s *scene, v variant) {
-	s.t.Helper()
-	s.clock.Set(start())
 	for _, counted := range []bool{false, true} {
 		name := "nothing"
 		if counted {
@@ -149,7 +120,6 @@ func whoIsShutOutIsChargedNothing(s *scene, v variant) {
 }
 
 func peeksAreNoOffence(s *scene, v variant) {
-	s.t.Helper()
 	r := s.penal(v, "peeks")
 	s.exhaust(r, "alice", 3)
 	for i := 0; i < 3; i++ {
@@ -166,7 +136,6 @@ func peeksAreNoOffence(s *scene, v variant) {
 }
 
 func onlyTheRulesOwnRejectionIsAnOffence(s *scene, v variant) {
-	s.t.Helper()
 	r := s.penal(v, "own")
 	other := s.open(core.RuleConfig{Name: "other", Limit: v.limit(s.t, 2, hour)})
 	s.exhaust(other, "alice", 2)
@@ -188,22 +157,15 @@ func onlyTheRulesOwnRejectionIsAnOffence(s *scene, v variant) {
 }
 
 func whatCanNeverBeAdmittedIsNoOffence(s *scene, v variant) {
-	s.t.Helper()
 	r := s.penal(v, "never")
 	for _, cost := range []int64{4, core.Unaffordable} {
-		if d := s.take(r, "alice", cost); d.Allowed || d.RetryAfter != core.Never {
-			s.t.Fatalf("a cost of %d, of 3: %+v; want no, and never", cost, d)
-		}
+		s.never("more than 3, of 3", s.take(r, "alice", cost))
 	}
 	s.offend("the first offence", r, "alice", 10*second)
-	if d := s.take(r, "alice", core.Unaffordable); d.Allowed || d.RetryAfter != core.Never {
-		s.t.Fatalf("who is shut out, for what can never be admitted: %+v; want never", d)
-	}
+	s.never("who is shut out, for what can never be admitted", s.take(r, "alice", core.Unaffordable))
 }
 
 func theLimitMayHaveOneWaitLonger(s *scene, v variant) {
-	s.t.Helper()
-	s.clock.Set(start())
 	r := s.open(core.RuleConfig{Name: "short", Limit: v.limit(s.t, 3, hour), Conduct: core.Conduct{Penalties: []time.Duration{time.Second}}})
 	s.exhaust(r, "alice", 3)
 	wait := s.peek(r, "alice", 1).RetryAfter
@@ -216,14 +178,11 @@ func theLimitMayHaveOneWaitLonger(s *scene, v variant) {
 }
 
 func keysAreShutOutAndLetInByHand(s *scene, v variant) {
-	s.t.Helper()
 	r := s.penal(v, "by-hand")
 	s.shutOut(r, "alice", 0) // who is not shut out is let in, and nothing happens
 	s.shutOut(r, "alice", minute)
 	s.is("shut out by hand", s.take(r, "alice", 1), shutFor(r, minute))
-	if d := s.take(r, "bob", 1); !d.Allowed {
-		s.t.Fatalf("another key: %+v", d)
-	}
+	s.yes("another key", s.take(r, "bob", 1), whatever)
 	s.shutOut(r, "alice", 5*second)
 	s.is("shut out for less", s.take(r, "alice", 1), shutFor(r, 5*second))
 	s.clock.Add(5*second - 1)
@@ -243,8 +202,6 @@ func keysAreShutOutAndLetInByHand(s *scene, v variant) {
 }
 
 func toleratedRequestsAreNoOffence(s *scene, v variant) {
-	s.t.Helper()
-	s.clock.Set(start())
 	c := penalized()
 	c.SoftPercent = 50
 	c.SoftFor = time.Minute
@@ -260,7 +217,6 @@ func toleratedRequestsAreNoOffence(s *scene, v variant) {
 
 // whereThereIsNoPenaltyAnyMoreNobodyIsShutOut: a reload has taken the penalties out of a rule that has a conduct yet.
 func whereThereIsNoPenaltyAnyMoreNobodyIsShutOut(s *scene, v variant) {
-	s.t.Helper()
 	before := s.open(core.RuleConfig{Namespace: "gone", Name: "penal", Limit: v.limit(s.t, 3, second), Conduct: penalized()})
 	after := s.open(core.RuleConfig{Namespace: "gone", Name: "penal", Limit: v.limit(s.t, 3, second)})
 	after.Accompany()
@@ -269,10 +225,6 @@ func whereThereIsNoPenaltyAnyMoreNobodyIsShutOut(s *scene, v variant) {
 		s.t.Fatalf("%s, past the limit: %+v; want a penalty", v.name, d)
 	}
 	s.clock.Add(5 * second) // the limit is whole again, and the penalty is not over
-	if d := s.take(before, "alice", 1); d.Allowed {
-		s.t.Fatalf("%s, shut out: %+v", v.name, d)
-	}
-	if d := s.take(after, "alice", 1); !d.Allowed {
-		s.t.Fatalf("%s, without penalties: %+v; want yes", v.name, d)
-	}
+	s.no("shut out", s.take(before, "alice", 1), whatever)
+	s.yes("without penalties", s.take(after, "alice", 1), whatever)
 }

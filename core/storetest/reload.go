@@ -8,23 +8,12 @@ import (
 
 // testReload: what requests have reserved outlives a reload that changes what the rule does past its limit. Each of these has been a
 // defect.
-func testReload(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) {
-	for _, v := range waiters() {
-		s := newScene(t, newStore)
-		t.Run(v.name, func(t *testing.T) {
-			s.t = t
-			fromCountToDelay(s, v)
-			whoLeavesTakesNobodysChargeBack(s, v)
-			aRuleThatDelaysNoMoreSeesWhatWaits(s, v)
-			severalTurnsBehindABacklog(s, v)
-		})
-	}
+func testReload(t *testing.T, newStore NewStore) {
+	each(t, newStore, "", waiters(), fromCountToDelay, whoLeavesTakesNobodysChargeBack, aRuleThatDelaysNoMoreSeesWhatWaits, severalTurnsBehindABacklog)
 }
 
 // fromCountToDelay: requests that were counted by status are under way when the rule comes to delay. Their charges come when they end.
 func fromCountToDelay(s *scene, v variant) {
-	s.t.Helper()
-	s.clock.Set(start())
 	counts := s.open(core.RuleConfig{Namespace: "count", Name: "x", Limit: v.limit(s.t, 3, minute), Conduct: core.Conduct{Count: statuses(s.t, "401")}})
 	var under [][]core.Hold
 	for i := 0; i < 3; i++ {
@@ -37,16 +26,12 @@ func fromCountToDelay(s *scene, v variant) {
 	for i := range under {
 		s.settle(under[i], true)
 	}
-	if d := s.take(delays, "alice", 1); !d.Allowed || d.Delay == 0 {
-		s.t.Fatalf("%s, when all were charged: %+v; want it to wait", v.name, d)
-	}
+	s.waits("when all were charged", s.take(delays, "alice", 1))
 }
 
 // whoLeavesTakesNobodysChargeBack: a request waits, the rule comes to reject under a larger limit, others are charged, and then the one
 // that waits leaves.
 func whoLeavesTakesNobodysChargeBack(s *scene, v variant) {
-	s.t.Helper()
-	s.clock.Set(start())
 	before := s.open(core.RuleConfig{Namespace: "leave", Name: "x", Limit: v.delaying(s.t, 3, minute, 2*minute)})
 	for i := 0; i < 3; i++ {
 		s.take(before, "alice", 1)
@@ -76,13 +61,9 @@ func whoLeavesTakesNobodysChargeBack(s *scene, v variant) {
 
 // aRuleThatDelaysNoMoreSeesWhatWaits: charges to come are charges.
 func aRuleThatDelaysNoMoreSeesWhatWaits(s *scene, v variant) {
-	s.t.Helper()
-	s.clock.Set(start())
 	before := s.open(core.RuleConfig{Namespace: "plain", Name: "x", Limit: v.delaying(s.t, 3, minute, 2*minute)})
 	for i := 0; i < 6; i++ {
-		if d := s.take(before, "alice", 1); !d.Allowed {
-			s.t.Fatalf("%s, request %d: %+v; want yes", v.name, i+1, d)
-		}
+		s.yes("before the reload", s.take(before, "alice", 1), whatever)
 	}
 	after := s.open(core.RuleConfig{Namespace: "plain", Name: "x", Limit: v.limit(s.t, 3, minute)})
 	s.clock.Add(minute) // all of them have departed
@@ -98,8 +79,6 @@ func aRuleThatDelaysNoMoreSeesWhatWaits(s *scene, v variant) {
 // severalTurnsBehindABacklog: a rule of all clients has a backlog, so that one client's requests reserve more of its own rule than that
 // can hold at a time. They have their turns nevertheless, by both rules.
 func severalTurnsBehindABacklog(s *scene, v variant) {
-	s.t.Helper()
-	s.clock.Set(start())
 	all := s.open(core.RuleConfig{Namespace: "backlog", Name: "all", Limit: v.delaying(s.t, 2, second, minute)})
 	own := s.open(core.RuleConfig{Namespace: "backlog", Name: "own", Limit: v.delaying(s.t, 2, second, minute)})
 	for i := 0; i < 10; i++ {

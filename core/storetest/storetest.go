@@ -19,10 +19,12 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// Run holds a store to everything that core.Store promises, each part in a subtest. newStore returns an empty store
-// that takes its time from that clock and nowhere else; what is to be closed goes into t.Cleanup. Each call must return
-// a store that shares nothing with those before.
-func Run(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) {
+// NewStore returns an empty store that takes its time from that clock and nowhere else; what is to be closed goes into
+// t.Cleanup. Each call must return a store that shares nothing with those before.
+type NewStore func(t *testing.T, clock *Clock) core.Store
+
+// Run holds a store to everything that core.Store promises, each part in a subtest.
+func Run(t *testing.T, newStore NewStore) {
 	t.Run("vectors", func(t *testing.T) { testVectors(t, newStore) })
 	t.Run("charging", func(t *testing.T) { testCharging(t, newStore) })
 	t.Run("changed limits", func(t *testing.T) { testChangedLimits(t, newStore) })
@@ -87,6 +89,14 @@ func Interpreted() bool {
 	return !strings.HasSuffix(file, "storetest.go")
 }
 
+// times returns how often a test does something: less often under the interpreter.
+func times(compiled, interpreted int) int {
+	if Interpreted() {
+		return interpreted
+	}
+	return compiled
+}
+
 // start is when the tests begin: 20 seconds into a minute, so that what happens at one instant, or some seconds later, is
 // in one window of a minute.
 func start() int64 {
@@ -120,105 +130,24 @@ func variants() []variant {
 // leaves, and the others in the queue, for up to an hour.)
 func (v variant) limit(t *testing.T, units, period int64) *core.Limit {
 	t.Helper()
-	c := core.LimitConfig{
-		Algorithm: v.algorithm,
-		Requests:  units,
-		Period:    time.Duration(period) * time.Microsecond,
-		Interval:  v.interval,
-	}
+	c := v.config(units, period)
 	if v.algorithm == core.LeakyBucket {
 		c.Burst = units - 1
 		c.MaxDelay = time.Hour
 	}
+	return limit(t, c)
+}
+
+// config returns what the limits of a variant begin with; the period is in microseconds.
+func (v variant) config(requests, period int64) core.LimitConfig {
+	return core.LimitConfig{Algorithm: v.algorithm, Interval: v.interval, Requests: requests, Period: time.Duration(period) * time.Microsecond}
+}
+
+func limit(t *testing.T, c core.LimitConfig) *core.Limit {
+	t.Helper()
 	l, err := core.NewLimit(c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return l
-}
-
-// scene is a store under test, with its clock.
-type scene struct {
-	t     *testing.T
-	clock *Clock
-	store core.Store
-}
-
-func newScene(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) *scene {
-	t.Helper()
-	clock := &Clock{now: start()}
-	return &scene{t, clock, newStore(t, clock)}
-}
-
-func (s *scene) open(c core.RuleConfig) *core.Rule {
-	s.t.Helper()
-	if c.KeySpec == "" {
-		c.KeySpec = "client_ip"
-	}
-	r, err := core.NewRule(c)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err = s.store.Open(r); err != nil {
-		s.t.Fatal(err)
-	}
-	return r
-}
-
-func (s *scene) decide(checks []core.Check, peek bool) {
-	s.t.Helper()
-	if err := s.store.Decide(checks, peek); err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-// take asks for so many units of a rule, and returns the decision.
-func (s *scene) take(r *core.Rule, key string, cost int64) core.Decision {
-	s.t.Helper()
-	checks := []core.Check{{Rule: r, Key: key, Cost: cost}}
-	s.decide(checks, false)
-	return checks[0].Decision
-}
-
-// peek returns what take would.
-func (s *scene) peek(r *core.Rule, key string, cost int64) core.Decision {
-	s.t.Helper()
-	checks := []core.Check{{Rule: r, Key: key, Cost: cost}}
-	s.decide(checks, true)
-	return checks[0].Decision
-}
-
-// both asks for a unit of each of two rules in one call, and returns the decisions in that order. With swapped the
-// checks stand the other way round.
-func (s *scene) both(x, y *core.Rule, key string, swapped, peek bool) (core.Decision, core.Decision) {
-	s.t.Helper()
-	if swapped {
-		checks := []core.Check{{Rule: y, Key: key, Cost: 1}, {Rule: x, Key: key, Cost: 1}}
-		s.decide(checks, peek)
-		return checks[1].Decision, checks[0].Decision
-	}
-	checks := []core.Check{{Rule: x, Key: key, Cost: 1}, {Rule: y, Key: key, Cost: 1}}
-	s.decide(checks, peek)
-	return checks[0].Decision, checks[1].Decision
-}
-
-// exhaust takes all units that a new key of a rule has, one by one.
-func (s *scene) exhaust(r *core.Rule, key string, units int64) {
-	s.t.Helper()
-	for i := int64(0); i < units; i++ {
-		if d := s.take(r, key, 1); !d.Allowed {
-			s.t.Fatalf("%s, %s: request %d of %d is rejected: %+v", r.Identity(), key, i+1, units, d)
-		}
-	}
-	if d := s.peek(r, key, 1); d.Allowed {
-		s.t.Fatalf("%s, %s: after %d units one more would be admitted: %+v", r.Identity(), key, units, d)
-	}
-}
-
-// unchanged fails unless a decision is the one that was made before.
-func (s *scene) unchanged(what string, before, after core.Decision) {
-	s.t.Helper()
-	if before != after {
-		s.t.Fatalf("%s: was %+v, is %+v", what, before, after)
-	}
 }

@@ -34,7 +34,7 @@ func VectorDir() (string, error) {
 }
 
 // testVectors plays every file of testdata/vectors; the README.md there says how they are written.
-func testVectors(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) {
+func testVectors(t *testing.T, newStore NewStore) {
 	dir, err := VectorDir()
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +83,7 @@ type vectorLine struct {
 }
 
 // play runs a vector as a subtest. A nil vector is the one before the first.
-func (v *vector) play(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) {
+func (v *vector) play(t *testing.T, newStore NewStore) {
 	if v == nil {
 		return
 	}

@@ -16,11 +16,9 @@ import (
 //   - What tolerance has let through is counted like all else. Where the limit is alone a bucket has drained as that has it, and not
 //     as the wider one, when it lets the next request through without tolerance.
 //   - A rejected request is admitted when it was told, and not a microsecond before, if nothing else comes.
-func testViewers(t *testing.T, newStore func(t *testing.T, clock *Clock) core.Store) {
-	histories, steps := 8, 100
-	if Interpreted() {
-		histories, steps = 1, 25
-	}
+func testViewers(t *testing.T, newStore NewStore) {
+	histories := times(8, 1)
+	steps := times(100, 25)
 	for n, v := range variants() {
 		for m, way := range waysOfViewing {
 			if !way.has(v) {
@@ -39,28 +37,10 @@ func testViewers(t *testing.T, newStore func(t *testing.T, clock *Clock) core.St
 			})
 		}
 	}
-	for _, v := range variants() {
-		s := newScene(t, newStore)
-		t.Run("a lower limit waits, "+v.name, func(t *testing.T) {
-			s.t = t
-			aLowerLimitForgetsNothing(s, v)
-			whatIsReservedIsChargedWholeByALowerLimit(s, v)
-			whatIsReservedIsKnownUntilALowerLimitHasDrainedIt(s, v)
-		})
-	}
-	t.Run("a loan that others have charged since is forgotten", func(t *testing.T) {
-		aLoanThatOthersHaveChargedSinceIsForgotten(newScene(t, newStore))
-	})
-	t.Run("what falls due in tolerance is the same whoever looks", func(t *testing.T) {
-		whatFallsDueInToleranceIsTheSameWhoeverLooks(newScene(t, newStore))
-	})
-	for _, interval := range []bool{false, true} {
-		s := newScene(t, newStore)
-		t.Run("a debt of centuries, refill interval "+strconv.FormatBool(interval), func(t *testing.T) {
-			s.t = t
-			theLongestWaitIsTold(s, interval)
-		})
-	}
+	each(t, newStore, "a lower limit waits, ", variants(), aLowerLimitForgetsNothing, whatIsReservedIsChargedWholeByALowerLimit)
+	buckets := variants()[:2] // of tokens, which may take long to drain: what others have counted has gone after two periods
+	each(t, newStore, "what takes long to drain, ", buckets, whatIsReservedIsKnownUntilALowerLimitHasDrainedIt, theLongestWaitIsTold)
+	each(t, newStore, "what tolerance has lent, ", buckets[:1], aLoanThatOthersHaveChargedSinceIsForgotten, whatFallsDueInToleranceIsTheSameWhoeverLooks)
 }
 
 // wayOfViewing is what the limits of a history have in common.
@@ -140,11 +120,7 @@ func (h *viewing) begin(name string) {
 func (h *viewing) open(name string) viewer {
 	s := h.scene
 	s.t.Helper()
-	var c core.LimitConfig
-	c.Algorithm = h.variant.algorithm
-	c.Interval = h.variant.interval
-	c.Requests = 1 + h.below(h.units)
-	c.Period = time.Duration(h.period) * time.Microsecond
+	c := h.variant.config(1+h.below(h.units), h.period)
 	v := viewer{requests: c.Requests, holds: c.Requests}
 	bucket := h.variant.algorithm == core.TokenBucket || h.variant.algorithm == core.LeakyBucket
 	if bucket {
@@ -159,14 +135,7 @@ func (h *viewing) open(name string) viewer {
 		c.Delays = true
 		c.MaxDelay = time.Duration(2*h.period) * time.Microsecond
 	}
-	l, err := core.NewLimit(c)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	var r core.RuleConfig
-	r.Name = "viewed"
-	r.KeySpec = h.variant.name + name
-	r.Limit = l
+	r := core.RuleConfig{Name: "viewed", KeySpec: h.variant.name + name, Limit: limit(s.t, c)}
 	r.CountRejected = h.way.countRejected && h.below(2) == 0
 	v.wide = v.holds
 	v.faster = v.requests
@@ -215,7 +184,7 @@ func (h *viewing) step() {
 			s.t.Fatalf("%s at %d: %+v; less than nothing remains", v.rule.Limit(), now, d)
 		}
 		if d.RetryAfter != core.Never && !h.way.soft && !h.way.counts && h.below(2) == 0 {
-			h.honest(v, cost, d)
+			s.comesTrue(v.rule, "k", cost, d, d.RetryAfter)
 		}
 		return
 	}
@@ -236,21 +205,6 @@ func (h *viewing) step() {
 		h.fastest = larger(h.fastest, v.faster)
 	}
 	h.pass(v.rule.Limit(), holdable, at, cost)
-}
-
-// honest asks when a rejected request was told to come again, and just before it.
-func (h *viewing) honest(v viewer, cost int64, d core.Decision) {
-	s := h.scene
-	s.t.Helper()
-	now := s.clock.Now()
-	s.clock.Set(now + d.RetryAfter - 1)
-	if early := s.peek(v.rule, "k", cost); early.Allowed {
-		s.t.Fatalf("%s at %d, cost %d: %+v; yet it is admitted a microsecond earlier: %+v", v.rule.Limit(), now, cost, d, early)
-	}
-	s.clock.Add(1)
-	if late := s.peek(v.rule, "k", cost); !late.Allowed {
-		s.t.Fatalf("%s at %d, cost %d: %+v; yet it is not admitted then: %+v", v.rule.Limit(), now, cost, d, late)
-	}
 }
 
 // end ends one of the requests under way: it is charged now, or never was there.
@@ -324,20 +278,14 @@ func larger(a, b int64) int64 {
 // aLowerLimitForgetsNothing: what a higher limit has counted is there yet when a lower one has looked, and a rejection by the one is
 // none by the other.
 func aLowerLimitForgetsNothing(s *scene, v variant) {
-	s.t.Helper()
-	s.clock.Set(start())
 	high := s.open(core.RuleConfig{Name: "forgets", Limit: v.limit(s.t, 100, minute)})
 	low := s.open(core.RuleConfig{Name: "forgets", Limit: v.limit(s.t, 10, minute)})
 	counts := s.open(core.RuleConfig{Name: "forgets", Limit: v.limit(s.t, 5, minute), CountRejected: true})
 	s.take(high, "alice", 90)
 	for i := 0; i < 3; i++ {
 		for _, r := range []*core.Rule{low, counts} {
-			if d := s.peek(r, "alice", 1); d.Allowed || d.Remaining != 0 {
-				s.t.Fatalf("%s of which 90 are used: %+v; want no", r.Limit(), d)
-			}
-			if d := s.take(r, "alice", 1); d.Allowed || d.Remaining != 0 || d.RetryAfter <= 0 {
-				s.t.Fatalf("%s of which 90 are used: %+v; want no", r.Limit(), d)
-			}
+			s.no("a peek at a limit of which 90 are used", s.peek(r, "alice", 1), 0)
+			s.no("a limit of which 90 are used", s.take(r, "alice", 1), 0)
 		}
 	}
 	// What was rejected is counted, but a bucket's and a window's limit were used up anyway, and a log keeps as many as it has.
@@ -345,17 +293,12 @@ func aLowerLimitForgetsNothing(s *scene, v variant) {
 	if v.algorithm == core.SlidingWindowCounter {
 		left -= 3
 	}
-	if d := s.take(high, "alice", left+1); d.Allowed || d.Remaining != left {
-		s.t.Fatalf("%d of 100, of which 90 were used: %+v; want no, and %d", left+1, d, left)
-	}
-	if d := s.take(high, "alice", left); !d.Allowed || d.Remaining != 0 {
-		s.t.Fatalf("%d of 100, of which 90 were used: %+v; want yes", left, d)
-	}
+	s.no("more of 100 than is left, 90 being used", s.take(high, "alice", left+1), left)
+	s.yes("what is left", s.take(high, "alice", left), 0)
 }
 
 // whatIsReservedIsChargedWholeByALowerLimit: also where it is more than the limit can hold that comes to charge it.
 func whatIsReservedIsChargedWholeByALowerLimit(s *scene, v variant) {
-	s.t.Helper()
 	if v.algorithm == core.LeakyBucket {
 		return
 	}
@@ -366,9 +309,7 @@ func whatIsReservedIsChargedWholeByALowerLimit(s *scene, v variant) {
 	lowered := []core.Hold{holds[0]}
 	lowered[0].Rule = low // as after a reload, which has the requests under way settled by the rule that is there now
 	s.settle(lowered, true)
-	if d := s.take(high, "alice", 11); d.Allowed || d.Remaining != 10 {
-		s.t.Fatalf("11 of 100, of which 90 were charged by a limit of 10: %+v; want no, and 10", d)
-	}
+	s.no("11 of 100, of which 90 were charged by a limit of 10", s.take(high, "alice", 11), 10)
 	if v.algorithm == core.SlidingWindowCounter { // which has none wait
 		return
 	}
@@ -383,28 +324,17 @@ func whatIsReservedIsChargedWholeByALowerLimit(s *scene, v variant) {
 	}
 	s.clock.Add(b.Decision.Delay)
 	s.take(low, "alice", 1)
-	if d := s.take(high, "alice", 11); d.Allowed || d.Remaining != 10 {
-		s.t.Fatalf("11 of 100, of which 90 departed under a limit of 10: %+v; want no, and 10", d)
-	}
+	s.no("11 of 100, of which 90 departed under a limit of 10", s.take(high, "alice", 11), 10)
 }
 
 // whatIsReservedIsKnownUntilALowerLimitHasDrainedIt: a lower limit looks while requests wait that one with a larger burst has let in, and
 // long after they have departed. Who sees to a key by hand does so with whichever limit there is, too.
 func whatIsReservedIsKnownUntilALowerLimitHasDrainedIt(s *scene, v variant) {
-	s.t.Helper()
-	if v.algorithm != core.TokenBucket { // of others it has gone after two periods
-		return
-	}
-	bucket := func(burst int64) *core.Limit {
-		l, err := core.NewLimit(core.LimitConfig{Algorithm: v.algorithm, Requests: 10, Period: time.Hour, Burst: burst, Interval: v.interval})
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		return l
-	}
-	high := s.accompany(core.RuleConfig{Name: "long", Limit: bucket(90)})
-	low := s.accompany(core.RuleConfig{Name: "long", Limit: bucket(10)})
-	beside := s.open(core.RuleConfig{Name: "beside-long", Limit: delaying(s.t, core.TokenBucket, 1, minute, hour)})
+	c := v.config(10, hour)
+	low := s.accompany(core.RuleConfig{Name: "long", Limit: limit(s.t, c)})
+	c.Burst = 90
+	high := s.accompany(core.RuleConfig{Name: "long", Limit: limit(s.t, c)})
+	beside := s.slow("beside-long", minute, hour)
 	for _, key := range []string{"alice", "bob, by hand"} {
 		s.clock.Set(start())
 		s.take(beside, key, 1)
@@ -418,54 +348,33 @@ func whatIsReservedIsKnownUntilALowerLimitHasDrainedIt(s *scene, v variant) {
 			s.shutOut(low, key, second)
 		}
 		s.clock.Add(minute + 7*hour)
-		if d := s.peek(low, key, 1); d.Allowed {
-			s.t.Fatalf("%s: 10 of 10, 7 hours after 90 have departed: %+v; want no", key, d)
-		}
+		s.no(key+": one of 10, 7 hours after 90 have departed", s.peek(low, key, 1), whatever)
 		s.clock.Add(2 * hour)
-		if d := s.peek(low, key, 10); !d.Allowed {
-			s.t.Fatalf("%s: 10 of 10, 9 hours after 90 have departed: %+v; want yes", key, d)
-		}
+		s.yes(key+": 10 of 10, 9 hours after 90 have departed", s.peek(low, key, 10), whatever)
 	}
 }
 
 // theLongestWaitIsTold: what the largest limit has counted takes the smallest longer to drain than any number says.
-func theLongestWaitIsTold(s *scene, interval bool) {
-	s.t.Helper()
-	var c core.LimitConfig
-	c.Algorithm = core.TokenBucket
-	c.Interval = interval
-	c.Requests = core.MaxRequests
-	c.Period = core.MaxPeriod
-	largest, err := core.NewLimit(c)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	c.Requests = 1
-	smallest, err := core.NewLimit(c)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	high := s.open(core.RuleConfig{Name: "centuries", Limit: largest})
-	low := s.open(core.RuleConfig{Name: "centuries", Limit: smallest})
+func theLongestWaitIsTold(s *scene, v variant) {
+	longest := core.MaxPeriod.Microseconds()
+	high := s.open(core.RuleConfig{Name: "centuries", Limit: v.limit(s.t, core.MaxRequests, longest)})
+	low := s.open(core.RuleConfig{Name: "centuries", Limit: v.limit(s.t, 1, longest)})
 	s.take(high, "alice", core.MaxRequests)
 	century := int64(100*365*24) * hour
 	for i := 0; i < 2; i++ {
 		d := s.take(low, "alice", 1)
-		if d.Allowed || d.RetryAfter < century || d.RetryAfter > century+core.MaxPeriod.Microseconds() || d.ResetAfter < century {
+		if d.Allowed || d.RetryAfter < century || d.RetryAfter > century+longest || d.ResetAfter < century {
 			s.t.Fatalf("a billion units, and 1 in 366 days: %+v; want no, for a century", d)
 		}
 	}
-	if d := s.take(high, "alice", 1); d.Allowed || d.RetryAfter <= 0 || d.RetryAfter > core.MaxPeriod.Microseconds() {
+	if d := s.take(high, "alice", 1); d.Allowed || d.RetryAfter <= 0 || d.RetryAfter > longest {
 		s.t.Fatalf("a billion of a billion units: %+v; want no, for 366 days at most", d)
 	}
 }
 
 // aLoanThatOthersHaveChargedSinceIsForgotten: what tolerance has refilled is owed to the state that it was lent to. A rule without
 // tolerance, as after a reload, charges the bucket without minding it: long after that nothing is owed any more.
-func aLoanThatOthersHaveChargedSinceIsForgotten(s *scene) {
-	s.t.Helper()
-	v := variant{"token_bucket", core.TokenBucket, false}
-	s.clock.Set(start())
+func aLoanThatOthersHaveChargedSinceIsForgotten(s *scene, v variant) {
 	soft := s.open(core.RuleConfig{Name: "loan", Limit: v.limit(s.t, 20, 20*second), Conduct: tolerant(100, 5*time.Second)})
 	plain := s.open(core.RuleConfig{Name: "loan", Limit: v.limit(s.t, 20, 20*second)})
 	s.take(soft, "alice", 20)
@@ -480,13 +389,11 @@ func aLoanThatOthersHaveChargedSinceIsForgotten(s *scene) {
 // whatFallsDueInToleranceIsTheSameWhoeverLooks: a request that has waited for another rule, and departs while there is tolerance, is
 // charged by the limit that has begun the tolerance, and what the bucket owes stays owed: whether the rule looks first, or one of the same
 // counter that has no tolerance, or another percentage.
-func whatFallsDueInToleranceIsTheSameWhoeverLooks(s *scene) {
-	s.t.Helper()
-	v := variant{"token_bucket", core.TokenBucket, false}
+func whatFallsDueInToleranceIsTheSameWhoeverLooks(s *scene, v variant) {
 	soft := s.accompany(core.RuleConfig{Name: "due", Limit: v.limit(s.t, 20, 20*second), Conduct: tolerant(100, time.Minute)})
 	plain := s.accompany(core.RuleConfig{Name: "due", Limit: v.limit(s.t, 20, 20*second)})
 	softer := s.accompany(core.RuleConfig{Name: "due", Limit: v.limit(s.t, 20, 20*second), Conduct: tolerant(500, time.Minute)})
-	slow := s.open(core.RuleConfig{Name: "slow-due", Limit: delaying(s.t, core.TokenBucket, 1, 10*second, minute)})
+	slow := s.slow("slow-due", 10*second, minute)
 	for i, first := range []*core.Rule{soft, plain, softer} {
 		s.clock.Set(start())
 		key := []string{"the rule looks first", "one without tolerance does", "one with more does"}[i]

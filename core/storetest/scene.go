@@ -1,0 +1,191 @@
+package storetest
+
+import (
+	"testing"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// each plays scenes with each of some variants, in a subtest and on a store of its own. Each begins at start.
+func each(t *testing.T, newStore NewStore, of string, list []variant, scenes ...func(s *scene, v variant)) {
+	for _, v := range list {
+		t.Run(of+v.name, func(t *testing.T) {
+			s := newScene(t, newStore)
+			for _, play := range scenes {
+				s.clock.Set(start())
+				play(s, v)
+			}
+		})
+	}
+}
+
+// eachPair is each for every pair of variants.
+func eachPair(t *testing.T, newStore NewStore, scenes ...func(s *scene, v, w variant)) {
+	for _, v := range variants() {
+		for _, w := range variants() {
+			t.Run(v.name+" with "+w.name, func(t *testing.T) {
+				s := newScene(t, newStore)
+				for _, play := range scenes {
+					s.clock.Set(start())
+					play(s, v, w)
+				}
+			})
+		}
+	}
+}
+
+// scene is a store under test, with its clock.
+type scene struct {
+	t     *testing.T
+	clock *Clock
+	store core.Store
+}
+
+func newScene(t *testing.T, newStore NewStore) *scene {
+	t.Helper()
+	clock := &Clock{now: start()}
+	return &scene{t, clock, newStore(t, clock)}
+}
+
+// open opens a rule, and those that it has beside it.
+func (s *scene) open(c core.RuleConfig) *core.Rule {
+	s.t.Helper()
+	return s.opened(s.rule(c))
+}
+
+// rule returns one that is not open yet.
+func (s *scene) rule(c core.RuleConfig) *core.Rule {
+	s.t.Helper()
+	if c.KeySpec == "" {
+		c.KeySpec = "client_ip"
+	}
+	r, err := core.NewRule(c)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return r
+}
+
+func (s *scene) opened(r *core.Rule) *core.Rule {
+	s.t.Helper()
+	if err := core.NewLimiter(s.store).Open(r); err != nil {
+		s.t.Fatal(err)
+	}
+	return r
+}
+
+func (s *scene) decide(checks []core.Check, peek bool) {
+	s.t.Helper()
+	if err := s.store.Decide(checks, peek); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// request decides on a request that comes under the rules of all the checks.
+func (s *scene) request(checks ...core.Check) []core.Check {
+	s.t.Helper()
+	s.decide(checks, false)
+	return checks
+}
+
+// take asks for so many units of a rule, and returns the decision.
+func (s *scene) take(r *core.Rule, key string, cost int64) core.Decision {
+	s.t.Helper()
+	return s.request(core.Check{Rule: r, Key: key, Cost: cost})[0].Decision
+}
+
+// peek returns what take would. It reserves nothing.
+func (s *scene) peek(r *core.Rule, key string, cost int64) core.Decision {
+	s.t.Helper()
+	checks := []core.Check{{Rule: r, Key: key, Cost: cost}}
+	s.decide(checks, true)
+	if checks[0].Ticket != 0 {
+		s.t.Fatal("a peek has a ticket")
+	}
+	return checks[0].Decision
+}
+
+// both asks for a unit of each of two rules in one call, and returns the decisions in that order. With swapped the
+// checks stand the other way round.
+func (s *scene) both(x, y *core.Rule, key string, swapped, peek bool) (core.Decision, core.Decision) {
+	s.t.Helper()
+	if swapped {
+		b, a := s.ask(one(y, key), one(x, key), peek)
+		return a.Decision, b.Decision
+	}
+	a, b := s.ask(one(x, key), one(y, key), peek)
+	return a.Decision, b.Decision
+}
+
+// exhaust takes all units that a new key of a rule has, one by one.
+func (s *scene) exhaust(r *core.Rule, key string, units int64) {
+	s.t.Helper()
+	for i := int64(0); i < units; i++ {
+		if d := s.take(r, key, 1); !d.Allowed {
+			s.t.Fatalf("%s, %s: request %d of %d is rejected: %+v", r.Identity(), key, i+1, units, d)
+		}
+	}
+	if d := s.peek(r, key, 1); d.Allowed {
+		s.t.Fatalf("%s, %s: after %d units one more would be admitted: %+v", r.Identity(), key, units, d)
+	}
+}
+
+// whatever stands, in place of how many units remain, for any number of them.
+const whatever int64 = -1
+
+// yes fails unless a decision admits its request, and leaves that many units.
+func (s *scene) yes(what string, d core.Decision, remaining int64) {
+	s.t.Helper()
+	if !d.Allowed || d.RetryAfter != 0 || remaining != whatever && d.Remaining != remaining {
+		s.t.Fatalf("%s: got %+v, want yes, and %d left (-1: whatever)", what, d, remaining)
+	}
+}
+
+// no fails unless a decision rejects its request for some time, and leaves that many units.
+func (s *scene) no(what string, d core.Decision, remaining int64) {
+	s.t.Helper()
+	if d.Allowed || d.RetryAfter <= 0 || remaining != whatever && d.Remaining != remaining {
+		s.t.Fatalf("%s: got %+v, want no, and %d left (-1: whatever)", what, d, remaining)
+	}
+}
+
+// never fails unless a decision rejects its request for good.
+func (s *scene) never(what string, d core.Decision) {
+	s.t.Helper()
+	if d.Allowed || d.RetryAfter != core.Never {
+		s.t.Fatalf("%s: got %+v, want no, and never", what, d)
+	}
+}
+
+// waits fails unless a decision admits its request later.
+func (s *scene) waits(what string, d core.Decision) {
+	s.t.Helper()
+	if !d.Allowed || d.Delay <= 0 {
+		s.t.Fatalf("%s: got %+v, want it to wait", what, d)
+	}
+}
+
+// comesTrue lets pass the time after which a decision has promised that so many units are to be had, and fails unless they are, and were
+// not a microsecond before.
+func (s *scene) comesTrue(r *core.Rule, key string, cost int64, promised core.Decision, after int64) core.Decision {
+	s.t.Helper()
+	now := s.clock.Now()
+	s.clock.Add(after - 1)
+	if early := s.peek(r, key, cost); early.Allowed {
+		s.t.Fatalf("%s at %d, cost %d: told %+v; yet it is admitted a microsecond earlier: %+v", r.Limit(), now, cost, promised, early)
+	}
+	s.clock.Add(1)
+	then := s.peek(r, key, cost)
+	if !then.Allowed {
+		s.t.Fatalf("%s at %d, cost %d: told %+v; yet it is not admitted then: %+v", r.Limit(), now, cost, promised, then)
+	}
+	return then
+}
+
+// unchanged fails unless a decision is the one that was made before.
+func (s *scene) unchanged(what string, before, after core.Decision) {
+	s.t.Helper()
+	if before != after {
+		s.t.Fatalf("%s: was %+v, is %+v", what, before, after)
+	}
+}
