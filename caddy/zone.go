@@ -136,6 +136,10 @@ type Zone struct {
 	// Whether rejected requests count against the limit too, so that a client that does not slow down stays out.
 	CountRejected bool `json:"count_rejected,omitempty"`
 
+	// What the body of a rejection says, where it is this zone that the client is told of: the one with the longest wait of those that
+	// reject. Placeholders in it are replaced. The default is the handler's `message`.
+	Message string `json:"message,omitempty"`
+
 	matcherSets caddyhttp.MatcherSets
 	rule        *ruleset.Rule
 	written     *ruleset.RuleText // what rule was made of

@@ -17,6 +17,7 @@ type RuleConfig struct {
 	Shadow        bool // evaluated and charged, but never rejects and is never shown
 	CountRejected bool // the requests that this rule rejects are charged to it too
 	OnError       OnError
+	Message       string // what its rejections say; "": nothing of their own
 
 	// Conduct is what else the rule does past its limit.
 	Conduct Conduct
@@ -86,6 +87,7 @@ type Rule struct {
 	LimitText  string // X-RateLimit-Limit
 	PolicyText string // the member of RateLimit-Policy
 	StateText  string // how the member of RateLimit begins
+	Message    string // what its rejections say; "": nothing of their own
 
 	space *space // where a Memory keeps the rule's keys; set by Memory.Open
 
@@ -115,6 +117,7 @@ func NewRule(c RuleConfig) (*Rule, error) {
 		countRejected: c.CountRejected,
 		onError:       c.OnError,
 		blocks:        c.Blocks,
+		Message:       c.Message,
 	}
 	var err error
 	if r.conduct, err = newConduct(&c); err != nil {
@@ -171,6 +174,7 @@ func (r *Rule) sharedBy(nodes int) *Rule {
 		room:          r.room,
 		isLocal:       true,
 		noted:         r.noted,
+		Message:       r.Message,
 	}
 	local.setTexts()
 	return local
@@ -193,7 +197,7 @@ func besides(c *RuleConfig) (rules []*Rule, err error) {
 		if c.Limit.inFlight {
 			return rules, fmt.Errorf("concurrency %d: the rule has one already", c.Concurrency)
 		}
-		inFlight, err := NewRule(RuleConfig{Namespace: c.Namespace, Name: c.Name, KeySpec: c.KeySpec, Limit: limit, Shadow: c.Shadow, OnError: c.OnError})
+		inFlight, err := NewRule(RuleConfig{Namespace: c.Namespace, Name: c.Name, KeySpec: c.KeySpec, Limit: limit, Shadow: c.Shadow, OnError: c.OnError, Message: c.Message})
 		if err != nil {
 			return rules, err
 		}

@@ -75,3 +75,14 @@ func TestRulesShareCountersOnlyWhereTheyCountTheSame(t *testing.T) {
 		t.Error("namespace and name run together")
 	}
 }
+
+// Whatever rejects for a rule says the rule's text: its share when the store has failed, and its concurrency.
+func TestAllThatRejectsForARuleHasItsMessage(t *testing.T) {
+	r := mustRule(t, RuleConfig{Name: "a", Message: "Slowly.", Concurrency: 2})
+	if r.Message != "Slowly." || r.sharedBy(2).Message != "Slowly." || r.Beside()[0].Message != "Slowly." {
+		t.Errorf("%q, by its share %q, concurrency %q", r.Message, r.sharedBy(2).Message, r.Beside()[0].Message)
+	}
+	if other := mustRule(t, RuleConfig{Name: "a"}); other.identity != mustRule(t, RuleConfig{Name: "a", Message: "Slowly."}).identity {
+		t.Error("a rule whose message changes starts counting afresh")
+	}
+}

@@ -62,6 +62,26 @@ func TestARejectionTellsWhenToTryAgain(t *testing.T) {
 	s.reject("HEAD /")
 }
 
+// At the top message is of all rules, also where a rule has one.
+func TestARuleHasAMessageOfItsOwn(t *testing.T) {
+	s := limited(t, `
+		message: Slow down.
+		rules:
+		  - {name: logins, match: {paths: [/login]}, limit: 1/366d, message: Too many logins.}
+		  - {name: others, match: {paths: [/]}, limit: 1/366d}`)
+	for path, want := range map[string]string{"/login": "Too many logins.\n", "/": "Slow down.\n"} {
+		s.admit(1, path)
+		if r := s.reject(path); r.body != want {
+			t.Errorf("%s: body %q, want %q", path, r.body, want)
+		}
+	}
+	s = limited(t, "{limit: 1/366d, message: Slow down.}")
+	s.admit(1, "/")
+	if r := s.reject("/"); r.body != "Slow down.\n" {
+		t.Errorf("body %q", r.body)
+	}
+}
+
 func TestARejectionInProblemDetails(t *testing.T) {
 	s := limited(t, `
 		message: Slow down.

@@ -20,14 +20,17 @@ func Jittered(wait int64, jitter float64) int64 {
 	return wait + int64(rand.Float64()*jitter*float64(wait)) //nolint:gosec // spreads clients, keeps no secret
 }
 
-// Reject answers a request that is over a limit, after answer.WriteHeaders. message is the configuration's text for the body; "": it says
-// what has happened. fill replaces what stands for something else in such a text; nil: nothing does.
+// Reject answers a request that is over a limit, after answer.WriteHeaders. message is the configuration's text for the body where the rule
+// that the client is told of has none; "": it says what has happened. fill replaces what stands for something else in such a text; nil: nothing does.
 func Reject(w http.ResponseWriter, r *http.Request, q *Inquiry, message string, fill func(text string) string) {
 	if answer.IsGRPC(r) {
 		answer.GRPC(w, answer.GRPCResourceExhausted, "rate limit exceeded")
 		return
 	}
 	v := &q.Verdict
+	if v.Told >= 0 && q.Checks[v.Told].Rule.Message != "" {
+		message = q.Checks[v.Told].Rule.Message
+	}
 	if message != "" && fill != nil {
 		message = fill(message)
 	}

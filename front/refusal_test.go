@@ -3,7 +3,9 @@ package front
 import (
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/proxyweir/weir/core"
 )
@@ -48,6 +50,7 @@ func TestRefusalsAreWrittenAsTheirClientsReadThem(t *testing.T) {
 			r.Header.Set("Content-Type", "application/grpc")
 		}
 		w := httptest.NewRecorder()
+		never.Told = -1
 		retry := ""
 		if c.reject {
 			Reject(w, r, &Inquiry{Lacking: c.lacking, Verdict: never}, c.message, nil)
@@ -57,6 +60,43 @@ func TestRefusalsAreWrittenAsTheirClientsReadThem(t *testing.T) {
 		}
 		if w.Code != c.status || w.Body.String() != c.body || w.Header().Get("Grpc-Status") != c.grpcStatus || w.Header().Get("Retry-After") != retry {
 			t.Errorf("%s: %d %v %q", c.name, w.Code, w.Header(), w.Body.String())
+		}
+	}
+}
+
+// The text is the rule's that the client is told of, else the configuration's, and filled in.
+func TestARejectionHasTheTextOfItsRule(t *testing.T) {
+	limit, err := core.NewLimit(core.LimitConfig{Requests: 1, Period: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule := func(message string) *core.Rule {
+		made, err := core.NewRule(core.RuleConfig{Name: "a", Limit: limit, Message: message})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made
+	}
+	fill := func(text string) string { return strings.Replace(text, "{who}", "you", -1) }
+	for _, c := range []struct {
+		rules []string
+		told  int
+		fill  func(string) string
+		body  string
+	}{
+		{[]string{"First, {who}.", "Second, {who}."}, 1, fill, "Second, you.\n"},
+		{[]string{"First, {who}.", ""}, 1, fill, "Any, you.\n"},
+		{[]string{"First, {who}.", ""}, 0, nil, "First, {who}.\n"},
+	} {
+		q := &Inquiry{}
+		for _, message := range c.rules {
+			q.Checks = append(q.Checks, core.Check{Rule: rule(message)})
+		}
+		q.Verdict = core.Verdict{Outcome: core.Reject, Told: c.told, RetryAfter: 1_000_000}
+		w := httptest.NewRecorder()
+		Reject(w, httptest.NewRequest(http.MethodGet, "/", nil), q, "Any, {who}.", c.fill)
+		if w.Body.String() != c.body {
+			t.Errorf("%v: body %q, want %q", c, w.Body.String(), c.body)
 		}
 	}
 }

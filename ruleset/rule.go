@@ -108,6 +108,7 @@ func compile(t *RuleText, in Context, config *core.RuleConfig) (*Rule, []*FieldE
 	config.Namespace = in.Namespace
 	config.Name = r.Name
 	config.KeySpec = r.spec
+	config.Message = t.Texts["message"]
 	more := c.setLimits(config)
 	c.setCandidate(config)
 	c.setCost(config, more)

@@ -104,6 +104,8 @@ var Schema = map[string][]Field{
 			Doc: "What happens to a request for which a source of the key is empty: share, the default, takes the empty value for a value as any other, so that leaving a header out is no way round; skip lets it pass uncounted; reject rejects it."},
 		{Name: "count_rejected", Kind: OneTruth, Needs: withLimit,
 			Doc: "Whether rejected requests count against the limit too, so that a client that does not slow down stays out. The default is false."},
+		{Name: "message", Kind: OneText, Needs: withAnyLimit,
+			Doc: "What the body of a rejection says, where it is this rule that the client is told of: the longest wait of those that reject. Caddy replaces placeholders in it. The default is the proxy's own message; where it has none, what happened and when to try again."},
 	},
 	"match": {
 		{Name: "methods", Kind: ManyTexts,

@@ -165,6 +165,10 @@ type Rule struct {
 	// is false.
 	CountRejected string `json:"countRejected,omitempty" yaml:"countRejected,omitempty"`
 
+	// What the body of a rejection says, where it is this rule that the client is told of: the one with the longest wait of those that
+	// reject. The default is the middleware's message.
+	Message string `json:"message,omitempty" yaml:"message,omitempty"`
+
 	// Keys of the configuration that are no fields: of the rule, or of the middleware where it has no list of rules.
 	Unknown map[string]interface{} `json:"-" yaml:"-" mapstructure:",remain"`
 }

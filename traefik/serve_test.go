@@ -132,6 +132,38 @@ func TestMessageAndJitter(t *testing.T) {
 	}
 }
 
+// asked asks for a path.
+func asked(h http.Handler, path string) *http.Response {
+	return get(h, "192.0.2.1", func(r *http.Request) { r.URL.Path = path })
+}
+
+// The rule that a client is told of says the text; of several that reject it is the one with the longest wait.
+func TestARuleHasAMessageOfItsOwn(t *testing.T) {
+	s := newStage(t)
+	file := writeFile(t, t.TempDir()+"/limits.json", `{"rules": [{"name": "filed", "match": {"paths": ["/filed"]}, "limit": "1/1h", "message": "Filed."}]}`)
+	h := s.handler(context.Background(), &Config{Message: "Slowly, please.", RulesFile: []string{file}, Rules: []Rule{
+		{Name: "short", Match: map[string]interface{}{"paths": "/login,/both"}, Limit: "1/1h", Message: "Too many {logins}."},
+		{Name: "long", Match: map[string]interface{}{"paths": "/both"}, Limit: "1/1d", Message: "Too long."},
+		{Name: "wordless", Match: map[string]interface{}{"paths": "/wordless"}, Limit: "1/1h"},
+	}}, "m@file")
+	for _, path := range []string{"/both", "/filed", "/wordless"} {
+		if r := asked(h, path); r.StatusCode != 200 {
+			t.Fatalf("%s: %d", path, r.StatusCode)
+		}
+	}
+	for path, want := range map[string]string{"/login": "Too many {logins}.", "/both": "Too long.", "/filed": "Filed.", "/wordless": "Slowly, please."} {
+		if r := asked(h, path); r.StatusCode != 429 || bodyOf(r) != want+"\n" {
+			t.Errorf("%s: %d, want 429 and %q", path, r.StatusCode, want)
+		}
+	}
+
+	h = s.handler(context.Background(), &Config{Rule: Rule{Limit: "1/1h", Message: "Mine."}}, "own@file")
+	asked(h, "/")
+	if body := bodyOf(asked(h, "/")); body != "Mine.\n" {
+		t.Errorf("body %q", body)
+	}
+}
+
 func TestGRPCCallsAreAnsweredInTheirWay(t *testing.T) {
 	s := newStage(t)
 	h := s.handler(context.Background(), &Config{Rule: Rule{Limit: "1/1m"}}, "m@file")
