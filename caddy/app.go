@@ -67,7 +67,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 	a.together = make(map[string][]*core.Limits)
 	a.files = &ruleFiles{app: a}
 	a.fileRules = newFileRules()
-	if err := checkRulesInterval(a.RulesInterval); err != nil {
+	if err := checkFields(a.settings()); err != nil {
 		return err
 	}
 	memory, err := acquireMemory()
@@ -221,13 +221,6 @@ func (a *App) wantRules(interval caddy.Duration) {
 	if interval > 0 && (a.RulesInterval == 0 || interval < a.RulesInterval) {
 		a.RulesInterval = interval
 	}
-}
-
-func checkRulesInterval(interval caddy.Duration) error {
-	if d := time.Duration(interval); d != 0 && (d < time.Second || d > time.Hour) {
-		return fmt.Errorf("rules_interval %s: must be from 1s to 1h", d)
-	}
-	return nil
 }
 
 // wantSweep says how often a handler wants memory to be swept; 0 means it does not mind.

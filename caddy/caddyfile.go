@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
@@ -122,16 +120,17 @@ func (h *Handler) unmarshalCaddyfile(d *caddyfile.Dispenser, matcher string) err
 		}
 		return nil
 	}
-	at := make(map[string]caddyfile.Token) // where each word stands
-	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		word := d.Val()
-		if _, twice := at[word]; twice && word != "zone" && word != "descriptor" && word != "rules_file" {
-			return d.Errf("rate_limit: %s is set twice", word)
+	at, err := readBlock(d, "rate_limit", h.settings(), func(word string) error {
+		if why := refusal(word, "write store redis <address> beside the zones instead", "take the line out"); why != "" {
+			return d.Errf("rate_limit: %s", why)
 		}
-		at[word] = d.Token()
-		if err := h.subdirective(d, word); err != nil {
-			return err
+		if slices.Contains(wordsOf(new(zoneBlock).settings()), word) {
+			return d.Errf("rate_limit: %s stands in a zone's block, not beside the zones", word)
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	if err := h.checkDomain(); err != nil {
 		return errorAt(at["domain"], errors.New(inCaddyfile.Replace(err.Error())))
@@ -208,123 +207,61 @@ func shortName(matcher, key string) string {
 	return fmt.Sprintf("%s-%08x", clean, digest.Sum32())
 }
 
-// subdirective reads one of the handler's own subdirectives.
-func (h *Handler) subdirective(d *caddyfile.Dispenser, word string) error {
-	switch word {
-	case "zone":
-		return h.zone(d)
-	case "rules_file":
-		return rulesFiles(d, &h.RulesFiles)
-	case "rules_interval":
-		return rulesInterval(d, &h.RulesInterval)
-	case "domain":
-		return oneArg(d, "", func(s string) error {
-			h.Domain = s
-			return nil
-		})
-	case "descriptor":
-		return h.descriptor(d)
-	case "namespace":
-		return oneArg(d, "", func(s string) error {
-			h.Namespace = s
-			if err := words.CheckName(s); err != nil {
-				return fmt.Errorf("namespace: %w", err)
-			}
-			return nil
-		})
-	case "store":
-		return h.ownStore(d)
-	case "headers":
-		h.Headers = d.RemainingArgs()
-		if len(h.Headers) == 0 {
-			return d.Err("headers: is empty; write x_ratelimit, ietf, both of them, or none")
-		}
-		if _, err := answer.ParseFields(h.Headers); err != nil {
-			return d.WrapErr(err)
-		}
-		return noBlock(d, "", word)
-	case "response":
-		return oneArg(d, "", func(s string) error {
-			h.Response = s
-			return words.CheckWord("response", s, []string{"auto", "direct", "error_routes"})
-		})
-	case "message":
-		return oneArg(d, "", func(s string) error {
-			h.Message = s
-			return nil
-		})
-	case "jitter":
-		return oneArg(d, "", func(s string) error {
-			jitter, err := strconv.ParseFloat(s, 64)
-			if err != nil || !(jitter >= 0 && jitter <= 10) {
-				return fmt.Errorf("jitter %q: must be a fraction from 0 to 10, such as 0.2 for up to 20 %%", s)
-			}
-			h.Jitter = jitter
-			return nil
-		})
-	case "sweep_interval":
-		return oneArg(d, "", func(s string) error {
-			interval, err := caddy.ParseDuration(s)
-			if err != nil || interval < time.Second || interval > 24*time.Hour {
-				return fmt.Errorf("sweep_interval %q: must be a duration from 1s to 1d", s)
-			}
-			h.SweepInterval = caddy.Duration(interval)
-			return nil
-		})
-	case "log_key":
-		h.LogKey = true
-		return noArg(d, "")
-	case "log_level":
-		return oneArg(d, "", func(s string) error {
-			h.LogLevel = s
-			return words.CheckWord("log_level", s, logLevels)
-		})
-	case "log_interval":
-		return oneArg(d, "", func(s string) error {
-			interval, err := caddy.ParseDuration(s)
-			if err != nil || interval < time.Second || interval > time.Hour {
-				return fmt.Errorf("log_interval %q: must be a duration from 1s to 1h", s)
-			}
-			h.LogInterval = caddy.Duration(interval)
-			return nil
-		})
+// settings returns what may stand in the handler's block.
+func (h *Handler) settings() []setting {
+	return []setting{
+		{word: "zone", to: h.zone, often: true},
+		{word: "rules_file", to: rulesFiles(&h.RulesFiles), often: true},
+		durationTo("rules_interval", &h.RulesInterval, "1s", "1h"),
+		{word: "domain", to: &h.Domain},
+		{word: "descriptor", to: h.descriptor, often: true},
+		{word: "namespace", to: &h.Namespace, check: checkNamespace},
+		{word: "store", to: h.ownStore},
+		{word: "headers", to: h.headers},
+		wordTo("response", &h.Response, "auto", "direct", "error_routes"),
+		{word: "message", to: &h.Message},
+		{word: "jitter", to: &h.Jitter, most: 10, must: "a fraction from 0 to 10, such as 0.2 for up to 20 %"},
+		durationTo("sweep_interval", &h.SweepInterval, "1s", "1d"),
+		{word: "log_key", to: &h.LogKey},
+		wordTo("log_level", &h.LogLevel, "debug", "info", "warn", "error", "off"),
+		durationTo("log_interval", &h.LogInterval, "1s", "1h"),
 	}
-	if why := refusal(word, "write store redis <address> beside the zones instead", "take the line out"); why != "" {
-		return d.Errf("rate_limit: %s", why)
-	}
-	if slices.Contains(zoneWords, word) {
-		return d.Errf("rate_limit: %s stands in a zone's block, not beside the zones", word)
-	}
-	return unknownWord(d, "rate_limit", word, handlerWords)
 }
 
-var handlerWords = []string{"zone", "rules_file", "rules_interval", "domain", "descriptor", "namespace", "store", "headers", "response", "message", "jitter", "sweep_interval", "log_key", "log_level", "log_interval"}
-
-// rulesFiles reads the names of rule files.
-func rulesFiles(d *caddyfile.Dispenser, to *[]string) error {
-	args := d.RemainingArgs()
-	if len(args) == 0 || slices.Contains(args, "") {
-		return d.Err("rules_file: is empty; write the path of a file, or a glob such as /etc/caddy/rules/*.yaml")
+func checkNamespace(namespace string) error {
+	if err := words.CheckName(namespace); err != nil {
+		return fmt.Errorf("namespace: %w", err)
 	}
-	for _, arg := range args {
-		if slices.Contains(*to, arg) {
-			return d.Errf("rules_file %s: is there twice", arg)
-		}
-		*to = append(*to, arg)
-	}
-	return noBlock(d, "", "rules_file")
+	return nil
 }
 
-// rulesInterval reads how often rule files are looked at.
-func rulesInterval(d *caddyfile.Dispenser, to *caddy.Duration) error {
-	return oneArg(d, "", func(s string) error {
-		interval, err := caddy.ParseDuration(s)
-		if err != nil || interval < time.Second || interval > time.Hour {
-			return fmt.Errorf("rules_interval %q: must be a duration from 1s to 1h", s)
+// rulesFiles returns what reads the names of rule files.
+func rulesFiles(to *[]string) func(d *caddyfile.Dispenser) error {
+	return func(d *caddyfile.Dispenser) error {
+		args := d.RemainingArgs()
+		if len(args) == 0 || slices.Contains(args, "") {
+			return d.Err("rules_file: is empty; write the path of a file, or a glob such as /etc/caddy/rules/*.yaml")
 		}
-		*to = caddy.Duration(interval)
-		return nil
-	})
+		for _, arg := range args {
+			if slices.Contains(*to, arg) {
+				return d.Errf("rules_file %s: is there twice", arg)
+			}
+			*to = append(*to, arg)
+		}
+		return noBlock(d, "", "rules_file")
+	}
+}
+
+// headers reads which header fields there are.
+func (h *Handler) headers(d *caddyfile.Dispenser) error {
+	h.Headers = d.RemainingArgs()
+	if len(h.Headers) == 0 {
+		return d.Err("headers: is empty; write x_ratelimit, ietf, both of them, or none")
+	}
+	if _, err := answer.ParseFields(h.Headers); err != nil {
+		return d.WrapErr(err)
+	}
+	return noBlock(d, "", "headers")
 }
 
 // descriptor reads <key> <placeholder> [<key> <placeholder>...].
@@ -381,71 +318,6 @@ func refusal(word, share, remove string) string {
 		return "disable_metrics is not supported: there are a few series for each zone, and none for a key; " + remove
 	}
 	return ""
-}
-
-// oneArg reads the one argument of a subdirective. Its errors begin with where the subdirective stands.
-func oneArg(d *caddyfile.Dispenser, where string, set func(string) error) error {
-	word := d.Val()
-	args := d.RemainingArgs()
-	if len(args) != 1 {
-		return d.Errf("%s%s: takes one value, not %d", where, word, len(args))
-	}
-	if err := set(args[0]); err != nil {
-		return d.Errf("%s%w", where, err)
-	}
-	if args[0] == "" { // which would mean the default
-		return d.Errf("%s%s: is empty; write a value, or leave it out", where, word)
-	}
-	return noBlock(d, where, word)
-}
-
-// noArg makes sure that a subdirective stands alone.
-func noArg(d *caddyfile.Dispenser, where string) error {
-	word := d.Val()
-	if args := d.RemainingArgs(); len(args) > 0 {
-		return d.Errf("%s%s: takes no value, not %q", where, word, args[0])
-	}
-	return noBlock(d, where, word)
-}
-
-// noBlock makes sure that no block follows a subdirective, not even an empty one.
-func noBlock(d *caddyfile.Dispenser, where, word string) error {
-	if opensBlock(d) {
-		return d.Errf("%s%s: takes no block", where, word)
-	}
-	return nil
-}
-
-// opensBlock reports whether the next token opens a block, and moves on to it.
-func opensBlock(d *caddyfile.Dispenser) bool {
-	if !d.Next() {
-		return false
-	}
-	if d.Val() == "{" && !d.Token().Quoted() {
-		return true
-	}
-	d.Prev()
-	return false
-}
-
-// errorAt says where an error is that is found when the dispenser has moved on.
-func errorAt(token caddyfile.Token, err error) error {
-	d := caddyfile.NewDispenser([]caddyfile.Token{token})
-	d.Next()
-	return d.WrapErr(err)
-}
-
-// placeOf says where a token stands: file and line, and what imports it.
-func placeOf(token caddyfile.Token) string {
-	_, place, _ := strings.Cut(errorAt(token, errors.New("it")).Error(), ", at ")
-	return place
-}
-
-func unknownWord(d *caddyfile.Dispenser, where, word string, known []string) error {
-	if near := words.Nearest(word, known); near != "" {
-		return d.Errf("%s: unknown subdirective %s (did you mean %s?)", where, word, near)
-	}
-	return d.Errf("%s: unknown subdirective %s; it takes %s", where, word, strings.Join(known, ", "))
 }
 
 // Interface guard

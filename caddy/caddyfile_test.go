@@ -168,6 +168,14 @@ func TestGoldenCaddyfilesProvision(t *testing.T) {
 	}
 }
 
+// The words of the Caddyfile's blocks.
+var (
+	zoneWords     = wordsOf(new(zoneBlock).settings())
+	handlerWords  = wordsOf(new(Handler).settings())
+	redisWords    = wordsOf(new(RedisStore).settings())
+	redisTLSWords = wordsOf(new(RedisTLS).settings())
+)
+
 // TestEveryWordOfTheCaddyfileHasAGoldenFile fails when a word is added without one.
 func TestEveryWordOfTheCaddyfileHasAGoldenFile(t *testing.T) {
 	good, refused := "", ""

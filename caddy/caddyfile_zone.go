@@ -3,11 +3,11 @@ package ratelimit
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
@@ -17,27 +17,9 @@ import (
 	"github.com/proxyweir/weir/words"
 )
 
-// zoneWords are the words of a zone: the schema's, but for a few that are written in another way.
-var zoneWords = func() []string {
-	var list []string
-	for _, field := range ruleset.Names("rule") {
-		switch field {
-		case "name":
-		case "match":
-			list = append(list, "match", "except")
-		case "overrides":
-			list = append(list, "override")
-		default:
-			list = append(list, field)
-		}
-	}
-	return append(list, "events", "window")
-}()
-
 // zoneBlock is a zone's block while it is read.
 type zoneBlock struct {
-	*caddyfile.Dispenser
-	zone  *Zone
+	zone  Zone
 	where string                     // in front of errors: the zone's name
 	at    map[string]caddyfile.Token // where each word stands, and in it each member or item: as the path of a ruleset.FieldError
 }
@@ -55,22 +37,22 @@ func (h *Handler) zone(d *caddyfile.Dispenser) error {
 	if h.RateLimits[name] != nil {
 		return d.Errf("zone %q: is defined twice, first at %s; keep one, or rename one", name, placeOf(h.places[name]))
 	}
-	b := &zoneBlock{Dispenser: d, zone: &Zone{}, where: fmt.Sprintf("zone %q: ", name), at: make(map[string]caddyfile.Token)}
+	b := &zoneBlock{where: fmt.Sprintf("zone %q: ", name), at: make(map[string]caddyfile.Token)}
 	line := d.Token()
-	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		word := d.Val()
-		if _, twice := b.at[word]; twice && word != "match" && word != "override" && word != "except" {
-			return d.Errf("%s%s is set twice", b.where, word)
+	at, err := readBlock(d, fmt.Sprintf("zone %q", name), b.settings(), func(word string) error {
+		if slices.Contains(wordsOf(h.settings()), word) {
+			return d.Errf("%s%s stands beside the zones, in the block of rate_limit", b.where, word)
 		}
-		b.at[word] = d.Token()
-		if err := b.subdirective(word); err != nil {
-			return err
-		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
+	maps.Copy(b.at, at)
 	if err := b.zone.compile(name, ""); err != nil {
 		return errorAt(b.lineOf(err, line), errors.New(inCaddyfile.Replace(err.Error())))
 	}
-	h.RateLimits[name], h.places[name] = b.zone, line
+	h.RateLimits[name], h.places[name] = &b.zone, line
 	return nil
 }
 
@@ -100,153 +82,128 @@ var fieldWords = map[string][]string{
 	"limit": {"events", "window"}, "match": {"except"}, "algorithm": {"events"},
 }
 
-// subdirective reads one subdirective of a zone.
-func (b *zoneBlock) subdirective(word string) error {
-	z := b.zone
-	switch word {
-	case "match":
-		return b.match()
-	case "except":
-		networks := b.RemainingArgs()
-		if len(networks) == 0 {
-			return b.Errf("%sexcept: is empty; write addresses, networks such as 10.0.0.0/8, or private_ranges", b.where)
+// settings returns what may stand in the block: the schema's fields, but for a few that are written in another way.
+func (b *zoneBlock) settings() []setting {
+	zone := reflect.ValueOf(&b.zone).Elem()
+	var list []setting
+	for _, f := range ruleset.Schema["rule"] {
+		switch f.Name {
+		case "name":
+		case "match":
+			list = append(list, setting{word: "match", to: b.match, often: true}, setting{word: "except", to: b.except, often: true})
+		case "limit":
+			list = append(list, setting{word: "limit", to: b.limit})
+		case "tiers":
+			list = append(list, setting{word: "tiers", to: b.tiers})
+		case "overrides":
+			list = append(list, setting{word: "override", to: b.override, often: true})
+		case "enforcement":
+			list = append(list, setting{word: "enforcement", to: b.enforcement})
+		case "candidate":
+			list = append(list, setting{word: "candidate", to: b.candidate})
+		default:
+			list = append(list, settingOf(&f, zone))
 		}
-		z.Except = append(z.Except, networks...)
-		return noBlock(b.Dispenser, b.where, word)
-	case "tiers":
-		return b.tiers()
-	case "override":
-		args := b.RemainingArgs()
-		if len(args) < 2 {
-			return b.Errf("%soverride: takes a key and its limit, such as override 192.0.2.1 1000/1m", b.where)
-		}
-		b.at["overrides."+strconv.Itoa(len(z.Overrides))] = b.Token()
-		z.Overrides = append(z.Overrides, Override{Key: args[:len(args)-1], Limit: args[len(args)-1]})
-		return noBlock(b.Dispenser, b.where, word)
-	case "limit":
-		return oneArg(b.Dispenser, b.where, func(s string) error {
-			if s == ruleset.Unlimited {
-				z.Unlimited = true
-				return nil
-			}
-			var c core.LimitConfig
-			err := core.ParseLimit(s, &c)
-			z.Requests, z.Period = c.Requests, periodOf(s)
-			return err
-		})
-	case "candidate":
-		return b.candidate()
 	}
-	f := ruleset.FieldOf("rule", word)
-	switch {
-	case word == "events":
-		f = &ruleset.Field{Name: "max_events", Least: 1, Most: core.MaxRequests}
-	case word == "window":
-		return oneArg(b.Dispenser, b.where, func(s string) error {
-			window, err := caddy.ParseDuration(s)
-			if z.Window = caddy.Duration(window); err != nil || window <= 0 {
-				return fmt.Errorf("window %q: must be a duration such as 10s, and at most 366d", s)
-			}
-			return nil
-		})
-	case f == nil || !slices.Contains(zoneWords, word):
-		if slices.Contains(handlerWords, word) {
-			return b.Errf("%s%s stands beside the zones, in the block of rate_limit", b.where, word)
-		}
-		return unknownWord(b.Dispenser, strings.TrimSuffix(b.where, ": "), word, zoneWords)
-	}
-	return setField(b.Dispenser, b.where, f, reflect.ValueOf(z).Elem())
+	events := settingOf(&ruleset.Field{Name: "max_events", Least: 1, Most: core.MaxRequests}, zone)
+	events.word = "events"
+	return append(list, events, setting{word: "window", to: b.window})
 }
 
-// setField reads the value of a subdirective into the field of a struct that has the name of f in JSON. What a text says is checked when
-// all is read; a number that is none could not be kept.
-func setField(d *caddyfile.Dispenser, where string, f *ruleset.Field, into reflect.Value) error {
-	word := d.Val()
-	field := into.Field(slices.Index(fieldNames(into.Type()), f.Name))
-	switch {
-	case field.Kind() == reflect.Bool:
-		field.SetBool(true)
-		return noArg(d, where)
-	case field.Kind() == reflect.Slice:
-		field.Set(reflect.ValueOf(ruleset.SplitWords(d.RemainingArgs())))
-		return noBlock(d, where, word)
-	case f.Name == "enforcement": // which may be several words
-		field.SetString(strings.Join(d.RemainingArgs(), " "))
-		if field.String() == "" {
-			return d.Errf("%senforcement: is empty; write hard, shadow, or soft with a percentage and a duration, such as soft 20%% 30s", where)
-		}
-		return noBlock(d, where, word)
+// except reads addresses that the zone does not cover.
+func (b *zoneBlock) except(d *caddyfile.Dispenser) error {
+	networks := d.RemainingArgs()
+	if len(networks) == 0 {
+		return d.Errf("%sexcept: is empty; write addresses, networks such as 10.0.0.0/8, or private_ranges", b.where)
 	}
-	return oneArg(d, where, func(s string) error {
-		if field.Kind() == reflect.String {
-			field.SetString(s)
-			return nil
-		}
-		n, err := strconv.ParseInt(s, 10, 64)
-		least, most := fmt.Sprint("a whole number from ", f.Least), fmt.Sprint(f.Most)
-		if field.Type() == reflect.TypeFor[caddy.Duration]() {
-			var v time.Duration
-			v, err = caddy.ParseDuration(s)
-			n, least, most = int64(v), "a duration from "+ruleset.Shortly(time.Duration(f.Least)), ruleset.Shortly(time.Duration(f.Most))
-		}
-		if err != nil || n < f.Least || n > f.Most {
-			return fmt.Errorf("%s %q: must be %s to %s", word, s, least, most)
-		}
-		field.SetInt(n)
+	b.zone.Except = append(b.zone.Except, networks...)
+	return noBlock(d, b.where, "except")
+}
+
+// override reads the limit of a single key.
+func (b *zoneBlock) override(d *caddyfile.Dispenser) error {
+	args := d.RemainingArgs()
+	if len(args) < 2 {
+		return d.Errf("%soverride: takes a key and its limit, such as override 192.0.2.1 1000/1m", b.where)
+	}
+	b.at["overrides."+strconv.Itoa(len(b.zone.Overrides))] = d.Token()
+	b.zone.Overrides = append(b.zone.Overrides, Override{Key: args[:len(args)-1], Limit: args[len(args)-1]})
+	return noBlock(d, b.where, "override")
+}
+
+// limit takes <requests>/<period>, or unlimited.
+func (b *zoneBlock) limit(text string) error {
+	if text == ruleset.Unlimited {
+		b.zone.Unlimited = true
 		return nil
-	})
+	}
+	var c core.LimitConfig
+	err := core.ParseLimit(text, &c)
+	b.zone.Requests, b.zone.Period = c.Requests, periodOf(text)
+	return err
+}
+
+// window takes the period of events, of which the zone knows more.
+func (b *zoneBlock) window(text string) error {
+	window, err := caddy.ParseDuration(text)
+	if b.zone.Window = caddy.Duration(window); err != nil || window <= 0 {
+		return fmt.Errorf("window %q: must be a duration such as 10s, and at most 366d", text)
+	}
+	return nil
+}
+
+// enforcement reads how the zone holds to its limit, which may be several words.
+func (b *zoneBlock) enforcement(d *caddyfile.Dispenser) error {
+	b.zone.Enforcement = strings.Join(d.RemainingArgs(), " ")
+	if b.zone.Enforcement == "" {
+		return d.Errf("%senforcement: is empty; write hard, shadow, or soft with a percentage and a duration, such as soft 20%% 30s", b.where)
+	}
+	return noBlock(d, b.where, "enforcement")
 }
 
 // tiers reads the block of a zone's limits by a value.
-func (b *zoneBlock) tiers() error {
-	args := b.RemainingArgs()
+func (b *zoneBlock) tiers(d *caddyfile.Dispenser) error {
+	args := d.RemainingArgs()
 	if len(args) != 1 {
-		return b.Errf("%stiers: takes one placeholder, such as {http.auth.user.plan}, and a block of limits, not %d values", b.where, len(args))
+		return d.Errf("%stiers: takes one placeholder, such as {http.auth.user.plan}, and a block of limits, not %d values", b.where, len(args))
 	}
 	t := &Tiers{Source: args[0], Limits: make(map[string]string)}
 	b.zone.Tiers = t
-	for nesting := b.Nesting(); b.NextBlock(nesting); {
-		value := b.Val()
-		limits := b.RemainingArgs()
+	for nesting := d.Nesting(); d.NextBlock(nesting); {
+		value := d.Val()
+		limits := d.RemainingArgs()
 		if len(limits) != 1 {
-			return b.Errf("%stiers: a line has a value and its limit, such as pro 1000/1m", b.where)
+			return d.Errf("%stiers: a line has a value and its limit, such as pro 1000/1m", b.where)
 		}
 		if _, twice := t.Limits[value]; twice {
-			return b.Errf("%stiers: %q is there twice; keep one", b.where, value)
+			return d.Errf("%stiers: %q is there twice; keep one", b.where, value)
 		}
-		b.at["tiers.limits."+value] = b.Token()
+		b.at["tiers.limits."+value] = d.Token()
 		t.Limits[value] = limits[0]
 	}
 	return nil
 }
 
 // candidate reads the block of a zone's candidate.
-func (b *zoneBlock) candidate() error {
-	if args := b.RemainingArgs(); len(args) > 0 {
-		return b.Errf("%scandidate: takes a block with limit %s in it, not a value", b.where, args[0])
+func (b *zoneBlock) candidate(d *caddyfile.Dispenser) error {
+	if args := d.RemainingArgs(); len(args) > 0 {
+		return d.Errf("%scandidate: takes a block with limit %s in it, not a value", b.where, args[0])
 	}
 	b.zone.Candidate = &Candidate{}
-	where := b.where + "candidate: "
-	for nesting := b.Nesting(); b.NextBlock(nesting); {
-		word := b.Val()
-		if _, twice := b.at["candidate."+word]; twice {
-			return b.Errf("%s%s is set twice", where, word)
-		}
-		b.at["candidate."+word] = b.Token()
-		f := ruleset.FieldOf("candidate", word)
-		if f == nil {
-			return unknownWord(b.Dispenser, strings.TrimSuffix(where, ": "), word, ruleset.Names("candidate"))
-		}
-		if err := setField(b.Dispenser, where, f, reflect.ValueOf(b.zone.Candidate).Elem()); err != nil {
-			return err
-		}
+	var settings []setting
+	for _, f := range ruleset.Schema["candidate"] {
+		settings = append(settings, settingOf(&f, reflect.ValueOf(b.zone.Candidate).Elem()))
 	}
-	return nil
+	at, err := readBlock(d, b.where+"candidate", settings, nil)
+	for word, token := range at {
+		b.at["candidate."+word] = token
+	}
+	return err
 }
 
 // match reads a zone's matchers; several blocks are alternatives.
-func (b *zoneBlock) match() error {
-	segment := b.NextSegment()
+func (b *zoneBlock) match(d *caddyfile.Dispenser) error {
+	segment := d.NextSegment()
 	// Caddy tells of an unknown matcher at the end of the block, so the names are looked at first.
 	names := caddyfile.NewDispenser(segment)
 	names.Next()

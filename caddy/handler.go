@@ -22,7 +22,6 @@ import (
 	"github.com/proxyweir/weir/front"
 	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/redis"
-	"github.com/proxyweir/weir/words"
 	"go.uber.org/zap"
 )
 
@@ -287,30 +286,11 @@ func (h *Handler) check() error {
 	if err := h.checkDomain(); err != nil {
 		return err
 	}
-	if err := checkRulesInterval(h.RulesInterval); err != nil {
+	if err := checkFields(h.settings()); err != nil {
 		return err
 	}
-	if h.Namespace != "" {
-		if err := words.CheckName(h.Namespace); err != nil {
-			return fmt.Errorf("namespace: %w", err)
-		}
-	}
-	if _, err := answer.ParseFields(h.Headers); err != nil {
-		return err
-	}
-	if err := words.CheckWord("response", h.Response, []string{"auto", "direct", "error_routes"}); err != nil {
-		return err
-	}
-	if !(h.Jitter >= 0 && h.Jitter <= 10) {
-		return fmt.Errorf("jitter %v: must be a fraction from 0 to 10, such as 0.2 for up to 20 %%", h.Jitter)
-	}
-	if err := h.checkLog(); err != nil {
-		return err
-	}
-	if d := time.Duration(h.SweepInterval); d != 0 && (d < time.Second || d > 24*time.Hour) {
-		return fmt.Errorf("sweep_interval %s: must be from 1s to 1d", d)
-	}
-	return nil
+	_, err := answer.ParseFields(h.Headers)
+	return err
 }
 
 func (h *Handler) checkDomain() error {

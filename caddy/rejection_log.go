@@ -1,12 +1,10 @@
 package ratelimit
 
 import (
-	"fmt"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/proxyweir/weir/words"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 )
@@ -98,27 +96,13 @@ func (l *rejectionLog) end() {
 	l.turn(lasted)
 }
 
-// logLevels are the words for the level of rejections in the log.
-var logLevels = []string{"debug", "info", "warn", "error", "off"}
-
-// logLevelOf returns the level that a word of logLevels says; "" is info.
+// logLevelOf returns the level that a word of log_level says; "" is info.
 func logLevelOf(word string) (level zapcore.Level, off bool) {
 	if word == "off" {
 		return zapcore.InvalidLevel, true
 	}
-	if err := level.UnmarshalText([]byte(word)); err != nil { // not reached: checkLog has seen the word
+	if err := level.UnmarshalText([]byte(word)); err != nil { // not reached: the handler's settings have it
 		return zapcore.InfoLevel, false
 	}
 	return level, false
-}
-
-// checkLog says what is wrong with the handler's settings of the log.
-func (h *Handler) checkLog() error {
-	if err := words.CheckWord("log_level", h.LogLevel, logLevels); err != nil {
-		return err
-	}
-	if d := time.Duration(h.LogInterval); d != 0 && (d < time.Second || d > time.Hour) {
-		return fmt.Errorf("log_interval %s: must be from 1s to 1h", d)
-	}
-	return nil
 }

@@ -1,0 +1,233 @@
+package ratelimit
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/words"
+)
+
+// setting is a line that a block of the Caddyfile may have.
+type setting struct {
+	word  string
+	often bool // the line may be there several times
+
+	// What takes the line: a pointer to a field; a function of its one value; or one of a Dispenser, for any other line.
+	to any
+
+	check       func(text string) error // says what is wrong with a text; nil: nothing
+	least, most float64                 // of a number, and of a duration in nanoseconds
+	must        string                  // says so in errors
+}
+
+// wordTo is a setting of one of some words.
+func wordTo(word string, to *string, list ...string) setting {
+	return setting{word: word, to: to, check: func(text string) error { return words.CheckWord(word, text, list) }}
+}
+
+// numberTo is a setting of a number from least to most.
+func numberTo(word string, to *int, least, most int) setting {
+	return setting{word: word, to: to, least: float64(least), most: float64(most), must: fmt.Sprintf("from %d to %d", least, most)}
+}
+
+// durationTo is a setting of a duration from least to most, as they are written.
+func durationTo(word string, to *caddy.Duration, least, most string) setting {
+	from, _ := caddy.ParseDuration(least)
+	until, _ := caddy.ParseDuration(most)
+	return setting{word: word, to: to, least: float64(from), most: float64(until), must: "a duration from " + least + " to " + most}
+}
+
+// settingOf is the setting of a field that the schema has. What a text says is checked when the whole zone is read.
+func settingOf(f *ruleset.Field, in reflect.Value) setting {
+	to := in.Field(slices.Index(fieldNames(in.Type()), f.Name)).Addr().Interface()
+	if duration, ok := to.(*caddy.Duration); ok {
+		return durationTo(f.Name, duration, ruleset.Shortly(time.Duration(f.Least)), ruleset.Shortly(time.Duration(f.Most)))
+	}
+	return setting{word: f.Name, to: to, least: float64(f.Least), most: float64(f.Most), must: fmt.Sprintf("a whole number from %d to %d", f.Least, f.Most)}
+}
+
+// take reads the line. Its errors begin with where it stands.
+func (s *setting) take(d *caddyfile.Dispenser, where string) error {
+	switch to := s.to.(type) {
+	case func(*caddyfile.Dispenser) error:
+		return to(d)
+	case *bool:
+		*to = true
+		return noArg(d, where)
+	case *[]string:
+		*to = ruleset.SplitWords(d.RemainingArgs())
+		return noBlock(d, where, s.word)
+	}
+	return oneArg(d, where, s.set)
+}
+
+// set sets what the line is for to its one value.
+func (s *setting) set(text string) (err error) {
+	number := 0.0
+	switch to := s.to.(type) {
+	case func(string) error:
+		return to(text)
+	case *string:
+		*to = text
+		if s.check != nil {
+			return s.check(text)
+		}
+		return nil
+	case *int:
+		*to, err = strconv.Atoi(text)
+		number = float64(*to)
+	case *int64:
+		*to, err = strconv.ParseInt(text, 10, 64)
+		number = float64(*to)
+	case *float64:
+		*to, err = strconv.ParseFloat(text, 64)
+		number = *to
+	case *caddy.Duration:
+		var duration time.Duration
+		duration, err = caddy.ParseDuration(text)
+		*to = caddy.Duration(duration)
+		number = float64(duration)
+	}
+	if err != nil || !s.holds(number) {
+		return fmt.Errorf("%s %q: must be %s", s.word, text, s.must)
+	}
+	return nil
+}
+
+func (s *setting) holds(number float64) bool { return number >= s.least && number <= s.most }
+
+// checkFields says what is wrong with the fields of settings that were read from JSON, where what is zero has its default.
+func checkFields(settings []setting) error {
+	for _, s := range settings {
+		switch to := s.to.(type) {
+		case *string:
+			if *to != "" && s.check != nil {
+				if err := s.check(*to); err != nil {
+					return err
+				}
+			}
+		case *float64:
+			if !s.holds(*to) {
+				return fmt.Errorf("%s %v: must be %s", s.word, *to, s.must)
+			}
+		case *caddy.Duration:
+			if *to != 0 && !s.holds(float64(*to)) {
+				return fmt.Errorf("%s %s: must be %s", s.word, time.Duration(*to), strings.TrimPrefix(s.must, "a duration "))
+			}
+		}
+	}
+	return nil
+}
+
+// wordsOf returns the words of settings.
+func wordsOf(settings []setting) []string {
+	list := make([]string, 0, len(settings))
+	for _, s := range settings {
+		list = append(list, s.word)
+	}
+	return list
+}
+
+// readBlock reads the lines of a block, and returns where each word stands. of is what the block belongs to. unknown says what is wrong with
+// a word of no setting where there is more to say than that, else nil; it may be nil itself.
+func readBlock(d *caddyfile.Dispenser, of string, settings []setting, unknown func(word string) error) (at map[string]caddyfile.Token, err error) {
+	where := of + ": "
+	if of == "rate_limit" { // which goes without saying
+		where = ""
+	}
+	at = make(map[string]caddyfile.Token)
+	for nesting := d.Nesting(); d.NextBlock(nesting); {
+		word := d.Val()
+		i := slices.IndexFunc(settings, func(s setting) bool { return s.word == word })
+		if i < 0 {
+			if unknown != nil {
+				err = unknown(word)
+			}
+			if err == nil {
+				err = unknownWord(d, of, word, wordsOf(settings))
+			}
+			return at, err
+		}
+		if _, twice := at[word]; twice && !settings[i].often {
+			return at, d.Errf("%s: %s is set twice", of, word)
+		}
+		at[word] = d.Token()
+		if err := settings[i].take(d, where); err != nil {
+			return at, err
+		}
+	}
+	return at, nil
+}
+
+// oneArg reads the one argument of a subdirective. Its errors begin with where the subdirective stands.
+func oneArg(d *caddyfile.Dispenser, where string, set func(string) error) error {
+	word := d.Val()
+	args := d.RemainingArgs()
+	if len(args) != 1 {
+		return d.Errf("%s%s: takes one value, not %d", where, word, len(args))
+	}
+	if err := set(args[0]); err != nil {
+		return d.Errf("%s%w", where, err)
+	}
+	if args[0] == "" { // which would mean the default
+		return d.Errf("%s%s: is empty; write a value, or leave it out", where, word)
+	}
+	return noBlock(d, where, word)
+}
+
+// noArg makes sure that a subdirective stands alone.
+func noArg(d *caddyfile.Dispenser, where string) error {
+	word := d.Val()
+	if args := d.RemainingArgs(); len(args) > 0 {
+		return d.Errf("%s%s: takes no value, not %q", where, word, args[0])
+	}
+	return noBlock(d, where, word)
+}
+
+// noBlock makes sure that no block follows a subdirective, not even an empty one.
+func noBlock(d *caddyfile.Dispenser, where, word string) error {
+	if opensBlock(d) {
+		return d.Errf("%s%s: takes no block", where, word)
+	}
+	return nil
+}
+
+// opensBlock reports whether the next token opens a block, and moves on to it.
+func opensBlock(d *caddyfile.Dispenser) bool {
+	if !d.Next() {
+		return false
+	}
+	if d.Val() == "{" && !d.Token().Quoted() {
+		return true
+	}
+	d.Prev()
+	return false
+}
+
+// errorAt says where an error is that is found when the dispenser has moved on.
+func errorAt(token caddyfile.Token, err error) error {
+	d := caddyfile.NewDispenser([]caddyfile.Token{token})
+	d.Next()
+	return d.WrapErr(err)
+}
+
+// placeOf says where a token stands: file and line, and what imports it.
+func placeOf(token caddyfile.Token) string {
+	_, place, _ := strings.Cut(errorAt(token, errors.New("it")).Error(), ", at ")
+	return place
+}
+
+func unknownWord(d *caddyfile.Dispenser, where, word string, known []string) error {
+	if near := words.Nearest(word, known); near != "" {
+		return d.Errf("%s: unknown subdirective %s (did you mean %s?)", where, word, near)
+	}
+	return d.Errf("%s: unknown subdirective %s; it takes %s", where, word, strings.Join(known, ", "))
+}
