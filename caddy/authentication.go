@@ -37,15 +37,10 @@ func (h *Handler) authenticatedIn(routes caddyhttp.RouteList) bool {
 	}
 	before, found := false, false // in h's own route
 	for _, raw := range routes[own].HandlersRaw {
-		var handler any
-		if json.Unmarshal(raw, &handler) != nil {
-			return false
-		}
-		if h.isIn(handler) {
-			found = true
+		if found = h.isIn(raw); found {
 			break
 		}
-		before = before || authenticates(handler)
+		before = before || authenticates(raw)
 	}
 	return found && (before || slices.ContainsFunc(routes[:own], func(route caddyhttp.Route) bool {
 		exclusive := route.Group != "" && route.Group == routes[own].Group
@@ -64,18 +59,12 @@ func handlerAuthenticates(handler caddyhttp.MiddlewareHandler) bool {
 }
 
 // authenticates is handlerAuthenticates for the JSON of a handler.
-func authenticates(handler any) bool {
+func authenticates(handler json.RawMessage) bool {
 	return anyObject(handler, func(o map[string]any) bool { return o["handler"] == "authentication" })
 }
 
-// isInRaw is isIn for JSON that is not read yet.
-func (h *Handler) isInRaw(raw json.RawMessage) bool {
-	var handler any
-	return json.Unmarshal(raw, &handler) == nil && h.isIn(handler)
-}
-
 // isIn reports whether a handler's JSON is h's, or has it inside.
-func (h *Handler) isIn(handler any) bool {
+func (h *Handler) isIn(handler json.RawMessage) bool {
 	return anyObject(handler, func(o map[string]any) bool {
 		zones, _ := o["rate_limits"].(map[string]any)
 		for name := range zones {
@@ -85,22 +74,4 @@ func (h *Handler) isIn(handler any) bool {
 		}
 		return o["handler"] == "rate_limit" && len(zones) == len(h.RateLimits)
 	})
-}
-
-// anyObject reports whether f is true of any object in a JSON value.
-func anyObject(value any, f func(map[string]any) bool) bool {
-	switch value := value.(type) {
-	case []any:
-		return slices.ContainsFunc(value, func(v any) bool { return anyObject(v, f) })
-	case map[string]any:
-		if f(value) {
-			return true
-		}
-		for _, v := range value {
-			if anyObject(v, f) {
-				return true
-			}
-		}
-	}
-	return false
 }

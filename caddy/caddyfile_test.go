@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -213,7 +215,7 @@ func TestShortFormIsNamedAfterMatcherAndKeyNotAfterItsLimit(t *testing.T) {
 		if err := h.unmarshalCaddyfile(tokens(t, line), matcherOf(line)); err != nil {
 			t.Fatal(err)
 		}
-		return sortedNames(h.RateLimits)[0]
+		return slices.Sorted(maps.Keys(h.RateLimits))[0]
 	}
 	if a, b := name("rate_limit 100/1m"), name("rate_limit 5/1s"); a != b {
 		t.Errorf("another limit has another name: %s, %s", a, b)

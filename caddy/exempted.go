@@ -44,33 +44,17 @@ func (h *Handler) warnOfException(kind, name string) {
 
 // trustsNoProxy reports whether h, which is being provisioned, is in a server without trusted_proxies.
 func (h *Handler) trustsNoProxy(ctx caddy.Context) bool {
-	for _, mod := range ctx.Modules() {
-		app, ok := mod.(*caddyhttp.App)
-		if !ok {
-			continue
-		}
-		for _, server := range app.Servers {
-			if !trustsProxies(server) && h.isOf(server) {
-				return true
-			}
+	for _, server := range serversIn(ctx) {
+		if !trustsProxies(server) && h.isOf(server) {
+			return true
 		}
 	}
 	return false
 }
 
-// isOf reports whether h is in a route of a server that is not provisioned yet, an error route or a named one among them: h's own is
-// still raw JSON.
+// isOf reports whether h is in a route of a server that is not provisioned yet: h's own is still raw JSON.
 func (h *Handler) isOf(server *caddyhttp.Server) bool {
-	routes := slices.Clone(server.Routes)
-	if server.Errors != nil {
-		routes = append(routes, server.Errors.Routes...)
-	}
-	for _, route := range server.NamedRoutes {
-		if route != nil {
-			routes = append(routes, *route)
-		}
-	}
-	return slices.ContainsFunc(routes, func(route caddyhttp.Route) bool { return slices.ContainsFunc(route.HandlersRaw, h.isInRaw) })
+	return slices.ContainsFunc(rawHandlersOf("", server), func(raw rawHandlers) bool { return slices.ContainsFunc(raw.list, h.isIn) })
 }
 
 // trustsProxies reports whether a server has trusted_proxies. Caddy clears the public field when it has provisioned the server, and then

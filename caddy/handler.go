@@ -6,8 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
-	"sort"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -155,7 +156,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	h.events = events.(*caddyevents.App)
 	h.fields, _ = answer.ParseFields(h.Headers)
 
-	for _, name := range sortedNames(h.RateLimits) {
+	for _, name := range slices.Sorted(maps.Keys(h.RateLimits)) {
 		zone := h.RateLimits[name]
 		if err := zone.compile(name, h.Namespace); err != nil {
 			return err
@@ -391,15 +392,6 @@ func (h *Handler) decide(q *front.Inquiry) (at int64, err error) {
 		l.failed(err)
 	}
 	return began.Unix(), err
-}
-
-func sortedNames(zones map[string]*Zone) []string {
-	names := make([]string, 0, len(zones))
-	for name := range zones {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	return names
 }
 
 // Interface guards

@@ -2,6 +2,8 @@ package ratelimit
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -125,7 +127,7 @@ func FuzzJSON(f *testing.F) {
 		if err := h.check(); err != nil {
 			return
 		}
-		for _, name := range sortedNames(h.RateLimits) {
+		for _, name := range slices.Sorted(maps.Keys(h.RateLimits)) {
 			zone := h.RateLimits[name]
 			if err := zone.compile(name, h.Namespace); err != nil {
 				if !strings.HasPrefix(err.Error(), "zone") {

@@ -153,16 +153,12 @@ func valuesOf(matcher any) []string {
 
 // handler adds the rules of a handler.
 func (t *ruleTable) handler(part map[string]any, at place) error {
-	delete(part, "handler")
-	raw, err := json.Marshal(part)
+	h, err := handlerFrom(part)
 	if err != nil {
 		return err
 	}
-	h := &Handler{app: t.app}
-	if err := json.Unmarshal(raw, h); err != nil {
-		return err
-	}
-	for _, name := range sortedNames(h.RateLimits) {
+	h.app = t.app
+	for _, name := range slices.Sorted(maps.Keys(h.RateLimits)) {
 		if err := t.zone(at, name, h.Namespace, h.RateLimits[name]); err != nil {
 			return err
 		}

@@ -86,11 +86,7 @@ func (s *Status) checkAhead(ctx caddy.Context) error {
 	a := s.app
 	if !a.lookedAhead {
 		a.lookedAhead = true
-		for _, mod := range ctx.Modules() {
-			if http, ok := mod.(*caddyhttp.App); ok {
-				a.ahead = labelsIn(http)
-			}
-		}
+		a.ahead = labelsIn(serversIn(ctx))
 	}
 	if a.ahead == nil || len(a.files.groups) > 0 {
 		return nil
@@ -105,51 +101,25 @@ func (s *Status) checkAhead(ctx caddy.Context) error {
 	return s.check(known)
 }
 
-// labelsIn returns what the zones are called of those handlers of an HTTP app that have not been provisioned yet: of the others Caddy
-// forgets the JSON. It is nil where a handler goes by rule files.
-func labelsIn(app *caddyhttp.App) map[string]bool {
-	text, err := json.Marshal(app)
-	if err != nil {
-		return nil
-	}
-	var config any
-	if err := json.Unmarshal(text, &config); err != nil {
-		return nil
-	}
+// labelsIn returns what the zones are called of those handlers of servers that have not been provisioned yet: of the others Caddy
+// forgets the JSON. It is nil where there are no servers, and where a handler goes by rule files.
+func labelsIn(servers map[string]*caddyhttp.Server) map[string]bool {
+	text, err := json.Marshal(servers)
+	known := err == nil && servers != nil
 	labels := make(map[string]bool)
-	if !addLabels(config, labels) {
+	eachHandler("", text, func(_ string, h *Handler) {
+		if len(h.RateLimits) == 0 || h.RulesFiles != nil || h.Descriptors != nil {
+			known = false
+			return
+		}
+		for name := range h.RateLimits {
+			labels[labelOf(h.Namespace, name)] = true
+		}
+	})
+	if !known {
 		return nil
 	}
 	return labels
-}
-
-// addLabels adds the labels in a part of a configuration, at any depth. It returns false where a handler goes by rule files.
-func addLabels(config any, labels map[string]bool) bool {
-	switch part := config.(type) {
-	case []any:
-		for _, one := range part {
-			if !addLabels(one, labels) {
-				return false
-			}
-		}
-	case map[string]any:
-		if part["handler"] == "rate_limit" {
-			zones, _ := fieldOf(part, "rate_limits").(map[string]any)
-			if len(zones) == 0 || fieldOf(part, "rules_files") != nil || fieldOf(part, "descriptors") != nil {
-				return false
-			}
-			namespace, _ := fieldOf(part, "namespace").(string)
-			for name := range zones {
-				labels[labelOf(namespace, name)] = true
-			}
-		}
-		for _, one := range part {
-			if !addLabels(one, labels) {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 var errNoRules = errors.New("rate_limit_status: names no rule; write those that clients are told of behind it: rate_limit_status /quota everyone")
@@ -162,16 +132,6 @@ func (s *Status) check(known []string) error {
 				return fmt.Errorf("rate_limit_status: rule %q: there is none in the configuration", name)
 			}
 			return err
-		}
-	}
-	return nil
-}
-
-// fieldOf returns a field of a JSON object, whose name may be in upper case: encoding/json takes it so.
-func fieldOf(object map[string]any, name string) any {
-	for key, value := range object {
-		if strings.EqualFold(key, name) {
-			return value
 		}
 	}
 	return nil

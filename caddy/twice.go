@@ -1,7 +1,6 @@
 package ratelimit
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,12 +20,6 @@ func definedTwice(name, first, what string) error {
 	return fmt.Errorf("zone %q: is defined twice%s, with %s; zones of one name share their counters and must be alike: rename one (a short form is named after its matcher and key: write a zone instead), or give its handler a namespace", name, first, what)
 }
 
-// rawHandlers is a list of handlers as it stands in JSON.
-type rawHandlers struct {
-	path string // such as apps/http/servers/srv0/routes/0/handle
-	list []json.RawMessage
-}
-
 // keepRaw keeps the JSON of the handlers of the HTTP app until it starts. Caddy forgets that of each list when it has loaded the list.
 // The first handler of ours that is provisioned calls it: by then no list is forgotten that has one.
 func (a *App) keepRaw(ctx caddy.Context) {
@@ -34,27 +27,9 @@ func (a *App) keepRaw(ctx caddy.Context) {
 		return
 	}
 	a.raw = []rawHandlers{}
-	for _, mod := range ctx.Modules() {
-		http, ok := mod.(*caddyhttp.App)
-		if !ok {
-			continue
-		}
-		for _, name := range slices.Sorted(maps.Keys(http.Servers)) {
-			server, path := http.Servers[name], "apps/http/servers/"+name
-			a.keepRoutes(path+"/routes", server.Routes)
-			if server.Errors != nil {
-				a.keepRoutes(path+"/errors/routes", server.Errors.Routes)
-			}
-			for _, route := range slices.Sorted(maps.Keys(server.NamedRoutes)) {
-				a.raw = append(a.raw, rawHandlers{path + "/named_routes/" + route + "/handle", server.NamedRoutes[route].HandlersRaw})
-			}
-		}
-	}
-}
-
-func (a *App) keepRoutes(path string, routes caddyhttp.RouteList) {
-	for i := range routes {
-		a.raw = append(a.raw, rawHandlers{path + "/" + strconv.Itoa(i) + "/handle", routes[i].HandlersRaw})
+	servers := serversIn(ctx)
+	for _, name := range slices.Sorted(maps.Keys(servers)) {
+		a.raw = append(a.raw, rawHandlersOf(name, servers[name])...)
 	}
 }
 
@@ -73,32 +48,6 @@ func (a *App) firstInJSON(namespace, name string, limits *core.Limits) (first st
 	return first
 }
 
-// eachHandler calls f with every rate_limit handler that there is in a part of a configuration, at any depth, and with its path.
-func eachHandler(path string, part json.RawMessage, f func(path string, h *Handler)) {
-	var list []json.RawMessage
-	if json.Unmarshal(part, &list) == nil {
-		for i, one := range list {
-			eachHandler(path+"/"+strconv.Itoa(i), one, f)
-		}
-		return
-	}
-	var object map[string]json.RawMessage
-	if json.Unmarshal(part, &object) != nil {
-		return
-	}
-	if string(object["handler"]) != `"rate_limit"` {
-		for _, name := range slices.Sorted(maps.Keys(object)) {
-			eachHandler(path+"/"+name, object[name], f)
-		}
-		return
-	}
-	delete(object, "handler") // as Caddy does
-	handler := new(Handler)
-	if text, err := json.Marshal(object); err == nil && handler.UnmarshalJSON(text) == nil {
-		f(path, handler)
-	}
-}
-
 // writtenZone is a zone of a Caddyfile, and where it stands.
 type writtenZone struct {
 	limits *core.Limits
@@ -114,7 +63,7 @@ func (h *Handler) checkAlike(helper httpcaddyfile.Helper) error {
 	if known == nil {
 		known = zonesOfNamedRoutes(helper)
 	}
-	for _, name := range sortedNames(h.RateLimits) {
+	for _, name := range slices.Sorted(maps.Keys(h.RateLimits)) {
 		id, limits, token := zoneID(h.Namespace, name), h.RateLimits[name].rule.Limits, h.places[name]
 		first, twice := known[id]
 		if !twice {
