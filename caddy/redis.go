@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -173,21 +174,8 @@ func (s *RedisStore) resolve() (*redisSettings, error) {
 	resolved := *s
 	resolved.shared, resolved.Nodes = nil, 0
 	repl := caddy.NewReplacer()
-	for _, field := range []struct {
-		name  string
-		value *string
-	}{
-		{"master_name", &resolved.MasterName},
-		{"username", &resolved.Username},
-		{"password", &resolved.Password},
-		{"sentinel_username", &resolved.SentinelUsername},
-		{"sentinel_password", &resolved.SentinelPassword},
-		{"prefix", &resolved.Prefix},
-		{"key_secret", &resolved.KeySecret},
-	} {
-		if err := resolvePlaceholders(repl, field.name, field.value); err != nil {
-			return nil, err
-		}
+	if err := resolveTexts(repl, &resolved); err != nil {
+		return nil, err
 	}
 	resolved.Addresses = nil
 	for _, addr := range s.Addresses {
@@ -257,6 +245,19 @@ func (s *RedisStore) checkAsWritten() error {
 	return storeConfig.Check()
 }
 
+// resolveTexts is resolvePlaceholders for all texts of a struct, which errors call by their names in JSON.
+func resolveTexts(repl *caddy.Replacer, settings any) error {
+	v := reflect.ValueOf(settings).Elem()
+	for i, name := range fieldNames(v.Type()) {
+		if text, ok := v.Field(i).Addr().Interface().(*string); ok {
+			if err := resolvePlaceholders(repl, name, text); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // resolvePlaceholders puts a setting's value in. Secrets end where the file does that has them, without its last line break.
 func resolvePlaceholders(repl *caddy.Replacer, name string, value *string) error {
 	if !strings.Contains(*value, "{") {
@@ -278,18 +279,8 @@ func resolvePlaceholders(repl *caddy.Replacer, name string, value *string) error
 
 // load reads the files, and returns their contents too.
 func (t *RedisTLS) load(repl *caddy.Replacer) (*tls.Config, []byte, error) {
-	for _, field := range []struct {
-		name  string
-		value *string
-	}{
-		{"ca", &t.CA},
-		{"client_certificate", &t.ClientCertificate},
-		{"client_key", &t.ClientKey},
-		{"server_name", &t.ServerName},
-	} {
-		if err := resolvePlaceholders(repl, field.name, field.value); err != nil {
-			return nil, nil, err
-		}
+	if err := resolveTexts(repl, t); err != nil {
+		return nil, nil, err
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
 	var files []byte
