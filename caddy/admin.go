@@ -155,19 +155,16 @@ func (a *App) subjectOf(label string) (*subject, error) {
 	if label == "" {
 		return nil, adminError(http.StatusBadRequest, "rule: is missing; write a name that /rate_limit/rules has")
 	}
-	s := a.subject(label)
-	if s == nil {
-		var names []string
-		for _, other := range a.subjects() {
-			names = append(names, other.label)
-		}
-		hint := ""
-		if near := words.Nearest(label, names); near != "" {
-			hint = fmt.Sprintf(" (did you mean %s?)", near)
-		}
-		return nil, adminError(http.StatusNotFound, "rule %q: there is none of that name%s", label, hint)
+	subjects := a.subjects()
+	i := slices.IndexFunc(subjects, func(s *subject) bool { return s.label == label })
+	if i >= 0 {
+		return subjects[i], nil
 	}
-	return s, nil
+	hint := ""
+	if near := words.Nearest(label, labelsOf(subjects)); near != "" {
+		hint = fmt.Sprintf(" (did you mean %s?)", near)
+	}
+	return nil, adminError(http.StatusNotFound, "rule %q: there is none of that name%s", label, hint)
 }
 
 // keyOf returns the key that a request names, by its parts or by what names it in a list of top keys.

@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -31,19 +32,7 @@ type standingAnswer struct {
 
 // hasUnlimited reports whether requests of a key may come under the rule, and under none of its limits.
 func (s *subject) hasUnlimited(key string) bool {
-	if s.desc != nil {
-		return false
-	}
-	limits := s.rule.Limits
-	if limits.Overrides(key) {
-		return limits.Of("", key) == nil
-	}
-	for _, l := range s.limits {
-		if l.tier && l.limit == nil {
-			return true
-		}
-	}
-	return limits.Own() == nil
+	return slices.ContainsFunc(s.limitsOf(key), func(l namedLimit) bool { return l.limit == nil })
 }
 
 // showKey answers with how a key stands in one rule, or in every rule that has keys of as many parts.

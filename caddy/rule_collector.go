@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -149,33 +150,17 @@ func (s *subject) rejects() front.Outcome {
 }
 
 func (s *subject) hasCandidate() bool {
-	for _, r := range s.rules {
-		for _, other := range r.Beside() {
-			if other.IsCandidate() {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.rules, func(r *core.Rule) bool { return slices.ContainsFunc(r.Beside(), (*core.Rule).IsCandidate) })
 }
 
 func (s *subject) hasPenalty() bool {
-	for _, r := range s.rules {
-		if t, ok := r.Terms(); ok && len(t.Penalties) > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.rules, func(r *core.Rule) bool {
+		t, ok := r.Terms()
+		return ok && len(t.Penalties) > 0
+	})
 }
 
-func (s *subject) waits() bool {
-	for _, r := range s.rules {
-		if r.Waits() {
-			return true
-		}
-	}
-	return false
-}
+func (s *subject) waits() bool { return slices.ContainsFunc(s.rules, (*core.Rule).Waits) }
 
 // waiting returns how many requests wait for the rule. All of its limits in one handler count them together.
 func (s *subject) waiting() int64 {

@@ -91,14 +91,9 @@ func (s *Status) checkAhead(ctx caddy.Context) error {
 	if a.ahead == nil || len(a.files.groups) > 0 {
 		return nil
 	}
-	known := slices.Collect(maps.Keys(a.ahead))
-	for _, other := range a.subjects() {
-		if !a.ahead[other.label] {
-			known = append(known, other.label)
-		}
-	}
+	known := slices.AppendSeq(labelsOf(a.subjects()), maps.Keys(a.ahead))
 	slices.Sort(known)
-	return s.check(known)
+	return s.check(slices.Compact(known))
 }
 
 // labelsIn returns what the zones are called of those handlers of servers that have not been provisioned yet: of the others Caddy
@@ -163,10 +158,7 @@ func (a *App) checkStatuses() error {
 	if len(a.statuses) == 0 {
 		return nil
 	}
-	var known []string
-	for _, s := range a.subjects() {
-		known = append(known, s.label)
-	}
+	known := labelsOf(a.subjects())
 	for _, s := range a.statuses {
 		if len(a.files.groups) > 0 {
 			s.advise(known)

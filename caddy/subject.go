@@ -81,14 +81,13 @@ func (a *App) subjects() []*subject {
 	return list
 }
 
-// subject returns the rule of a label, nil where there is none.
-func (a *App) subject(label string) *subject {
-	for _, s := range a.subjects() {
-		if s.label == label {
-			return s
-		}
+// labelsOf returns what rules are called.
+func labelsOf(list []*subject) []string {
+	labels := make([]string, 0, len(list))
+	for _, s := range list {
+		labels = append(labels, s.label)
 	}
-	return nil
+	return labels
 }
 
 func (h *Handler) subjectOfZone(z *Zone) *subject {
