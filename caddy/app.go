@@ -216,18 +216,12 @@ func difference(a, b *core.Limits) string {
 	return ""
 }
 
-// wantRules says how often a handler wants rule files to be looked at; 0 means it does not mind.
-func (a *App) wantRules(interval caddy.Duration) {
-	if interval > 0 && (a.RulesInterval == 0 || interval < a.RulesInterval) {
-		a.RulesInterval = interval
+// shortest returns the shorter of two intervals; 0 means that nobody minds.
+func shortest[T ~int64](a, b T) T {
+	if a == 0 || b > 0 && b < a {
+		return b
 	}
-}
-
-// wantSweep says how often a handler wants memory to be swept; 0 means it does not mind.
-func (a *App) wantSweep(interval time.Duration) {
-	if interval > 0 && (a.sweep == 0 || interval < a.sweep) {
-		a.sweep = interval
-	}
+	return a
 }
 
 // Start puts in force what the new configuration changes for all: at once where there is no other, else when the one that

@@ -6,6 +6,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/front"
 	"go.uber.org/zap"
 )
 
@@ -14,31 +15,22 @@ import (
 func (h *Handler) warnOfExempted(ctx caddy.Context) {
 	h.untrusting = h.trustsNoProxy(ctx)
 	h.exempted = make(map[string]bool)
-	for _, zone := range h.zones {
-		if zone.rule.Matcher != nil && zone.rule.Matcher.ExceptsPrivate() {
-			h.warnOfException("zone", zone.rule.Name)
-		}
-	}
+	h.warnOfExceptions("zone", h.rules)
 	if files := h.files.Load(); files != nil {
-		h.warnOfExemptedRules(files.set)
+		h.warnOfExceptions("rule", files.set.rules)
 	}
 }
 
-// warnOfExemptedRules is warnOfExempted of the rules of files, which may change while h serves.
-func (h *Handler) warnOfExemptedRules(s *fileSet) {
-	for _, rule := range s.Rules {
-		if rule.Matcher != nil && rule.Matcher.ExceptsPrivate() {
-			h.warnOfException("rule", rule.Name)
+// warnOfExceptions is warnOfExempted of some rules: those of files may change while h serves.
+func (h *Handler) warnOfExceptions(kind string, rules []*front.Rule) {
+	for _, rule := range rules {
+		name := rule.Ruled.Name
+		if h.untrusting && !h.exempted[name] && rule.Matcher != nil && rule.Matcher.ExceptsPrivate() {
+			h.exempted[name] = true
+			h.logger.Warn("private addresses are excepted, and this server has no trusted_proxies: behind a load balancer, or in a container's network, "+
+				"all requests come from a private address, and this limits nobody; set trusted_proxies in the global servers option, or except single addresses",
+				zap.String(kind, name))
 		}
-	}
-}
-
-func (h *Handler) warnOfException(kind, name string) {
-	if h.untrusting && !h.exempted[name] {
-		h.exempted[name] = true
-		h.logger.Warn("private addresses are excepted, and this server has no trusted_proxies: behind a load balancer, or in a container's network, "+
-			"all requests come from a private address, and this limits nobody; set trusted_proxies in the global servers option, or except single addresses",
-			zap.String(kind, name))
 	}
 }
 

@@ -3,7 +3,6 @@ package ratelimit
 import (
 	"fmt"
 	"net/http"
-
 	"strings"
 
 	"github.com/proxyweir/weir/core"

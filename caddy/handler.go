@@ -185,7 +185,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		return err
 	}
 	h.app.handlers = append(h.app.handlers, h)
-	h.app.wantSweep(time.Duration(h.SweepInterval))
+	h.app.sweep = shortest(h.app.sweep, time.Duration(h.SweepInterval))
 	h.provisionSurroundings(ctx)
 	h.warnOfExempted(ctx)
 	return nil
@@ -215,7 +215,7 @@ func (h *Handler) provisionFiles(ctx caddy.Context) (err error) {
 	if err := ruleFileMetrics.register(ctx.GetMetricsRegistry()); err != nil {
 		return err
 	}
-	h.app.wantRules(h.RulesInterval)
+	h.app.RulesInterval = shortest(h.app.RulesInterval, h.RulesInterval)
 	h.app.usesFiles = h.app.usesFiles || len(h.RulesFiles) == 0
 	return h.app.files.join(h, patterns)
 }

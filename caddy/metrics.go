@@ -121,9 +121,6 @@ func (m *fileMetrics) register(registry *prometheus.Registry) error {
 func (m *fileMetrics) started() {
 	m.successful.Set(1)
 	m.loaded.SetToCurrentTime()
-	for _, outcome := range []string{"taken", "refused"} { // so that they are there before the first change
-		m.reloads.WithLabelValues(outcome)
-	}
 }
 
 // taken notes that a change was put in force, or was taken back.

@@ -1,11 +1,11 @@
 package ratelimit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-
+	"maps"
 	"slices"
-
 	"sync"
 
 	"github.com/proxyweir/weir/front"
@@ -141,9 +141,7 @@ func (f *ruleFiles) group(patterns []string) (*fileGroup, error) {
 	if f.parsed == nil {
 		f.parsed = make(map[string]parsedFile)
 	}
-	for name, p := range parsed {
-		f.parsed[name] = p
-	}
+	maps.Copy(f.parsed, parsed)
 	if err := f.checkBounds(); err != nil {
 		return nil, err
 	}
@@ -242,26 +240,20 @@ func (g *fileGroup) setOf(h *Handler) *fileSet {
 // viewOf returns what the handler goes by of a set.
 func (h *Handler) viewOf(s *fileSet) (*inForce, error) {
 	view := &inForce{set: s}
-	if len(h.Descriptors) == 0 {
-		view.asked = front.NewSet(h.rules, s.rules, s.Set, nil, nil)
-		return view, nil
+	if len(h.Descriptors) > 0 {
+		domain, err := s.Domain(h.Domain)
+		if err != nil {
+			return nil, err
+		}
+		view.domain, view.reporters = domain, s.descriptors[domain]
 	}
-	domain, err := s.Domain(h.Domain)
-	if err != nil {
-		return nil, err
-	}
-	view.domain = domain
-	view.asked = front.NewSet(h.rules, s.rules, s.Set, domain, h.described)
-	view.reporters = s.descriptors[domain]
+	view.asked = front.NewSet(h.rules, s.rules, s.Set, view.domain, h.described)
 	return view, nil
 }
 
 // checkUse says what in a configuration that is being loaded would have no effect, or count twice.
 func (h *Handler) checkUse(s *fileSet) error {
-	if err := h.checkNames(s); err != nil {
-		return err
-	}
-	if err := h.checkAny(s); err != nil {
+	if err := cmp.Or(h.checkNames(s), h.checkAny(s)); err != nil {
 		return err
 	}
 	if len(h.Descriptors) > 0 || len(s.Domains) == 0 {
@@ -304,9 +296,6 @@ const mostUnmetTries = 50000
 
 // checkNames refuses a rule of a file that has the name of a zone beside it: both would count each request, in one place.
 func (h *Handler) checkNames(s *fileSet) error {
-	if len(h.RateLimits) == 0 {
-		return nil
-	}
 	for _, r := range s.Rules {
 		if h.RateLimits[r.Name] != nil {
 			return s.problem(r.Name, "has the name of a zone of the handler that reads the file; rename one")
@@ -357,7 +346,7 @@ func (f *ruleFiles) replace(c *ruleset.Contents) error {
 	}
 	for h, view := range views {
 		h.files.Store(view)
-		h.warnOfExemptedRules(view.set)
+		h.warnOfExceptions("rule", view.set.rules)
 	}
 	f.app.fileRules = known
 	f.parsed = parsed
@@ -402,16 +391,7 @@ func (g *fileGroup) remake(files []*ruleset.File, views map[*Handler]*inForce) (
 				continue
 			}
 			view, err := h.viewOf(s)
-			if err == nil {
-				err = h.checkNames(s)
-			}
-			if err == nil {
-				err = h.checkAny(s)
-			}
-			if err == nil {
-				err = h.checkZones(s)
-			}
-			if err != nil {
+			if err := cmp.Or(err, h.checkNames(s), h.checkAny(s), h.checkZones(s)); err != nil {
 				return made, err
 			}
 			views[h] = view

@@ -281,19 +281,13 @@ func (z *Zone) text(name string) *ruleset.RuleText {
 	setTexts(&t.Object, "rule", reflect.ValueOf(z).Elem())
 	ruleset.SetList(&t.Object, "key", []string{z.key()})
 	if z.Tiers != nil {
-		o := new(ruleset.Object)
-		setTexts(o, "tiers", reflect.ValueOf(*z.Tiers))
-		ruleset.AddObject(t, "tiers", o)
+		addObject(t, "tiers", "tiers", *z.Tiers)
 	}
 	for _, override := range z.Overrides {
-		o := new(ruleset.Object)
-		setTexts(o, "override", reflect.ValueOf(override))
-		ruleset.AddObject(t, "overrides", o)
+		addObject(t, "overrides", "override", override)
 	}
 	if z.Candidate != nil {
-		o := new(ruleset.Object)
-		setTexts(o, "candidate", reflect.ValueOf(*z.Candidate))
-		ruleset.AddObject(t, "candidate", o)
+		addObject(t, "candidate", "candidate", *z.Candidate)
 	}
 	var except []string
 	for _, s := range z.Except {
@@ -309,6 +303,13 @@ func (z *Zone) text(name string) *ruleset.RuleText {
 		ruleset.AddObject(t, "match", o)
 	}
 	return t
+}
+
+// addObject notes an object of a field, which the schema has under of.
+func addObject(t *ruleset.RuleText, field, of string, value any) {
+	o := new(ruleset.Object)
+	setTexts(o, of, reflect.ValueOf(value))
+	ruleset.AddObject(t, field, o)
 }
 
 // setTexts notes what a struct has of the fields that the schema has of an object, by their names in JSON.
