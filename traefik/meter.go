@@ -124,11 +124,12 @@ func (e *engine) durations() *core.Durations {
 	return e.registry.metrics.memory
 }
 
-// series is what the metrics have of one rule of a middleware.
+// series is what the metrics have of one rule: of a middleware, or in a snapshot of all that have it.
 type series struct {
 	meter     *meter
-	own       *core.Rule   // its own limit; nil: it has none
-	limits    []*core.Rule // all of them
+	own       *core.Rule   // its own limit, in a snapshot that of the newest; nil: it has none
+	limits    []*core.Rule // all of them; in a snapshot those in memory, of which some may count in the same place
 	candidate bool         // there is one
 	penalties bool         // there are any
+	inMemory  bool         // in a snapshot: any of the middlewares counts there
 }

@@ -24,9 +24,37 @@ func (g *registry) writeMetrics() []byte {
 	}
 	b = appendBreakers(b, s)
 	b = appendMemory(b, s)
-	b = appendPenalties(b, s)
-	b = appendWaiting(b, s)
-	return appendLimits(b, s)
+	b = appendNumbers(b, s, "weir_penalties_total", "counter", "Keys that were shut out for exceeding a rule's limit.", func(r *series) int64 {
+		if !r.penalties {
+			return isNot
+		}
+		return atomic.LoadInt64(&r.meter.penalty)
+	})
+	b = appendNumbers(b, s, "weir_waiting", "gauge", "Requests that wait for their turn under a rule.", func(r *series) int64 {
+		return atomic.LoadInt64(&r.meter.waiting)
+	})
+	b = appendNumbers(b, s, "weir_limit", "gauge", "Requests that a rule's own limit lets through in a period, or that may be under way at a time.", ownLimit)
+	return appendPeriods(b, s)
+}
+
+// isNot is what a rule has for a number where there is none of it.
+const isNot = -1
+
+// appendNumbers appends a family with a number of each rule that has it.
+func appendNumbers(b []byte, s *snapshot, name, kind, help string, of func(r *series) int64) []byte {
+	begun := false
+	for _, r := range s.rules {
+		n := of(r)
+		if n == isNot {
+			continue
+		}
+		if !begun {
+			begun = true
+			b = appendFamily(b, name, kind, help)
+		}
+		b = appendSample(b, name+`{rule="`+r.meter.label+`"} `, n)
+	}
+	return b
 }
 
 // appendFamily appends what a family of series begins with.
@@ -130,67 +158,32 @@ func appendBreakers(b []byte, s *snapshot) []byte {
 }
 
 func appendMemory(b []byte, s *snapshot) []byte {
-	begun := false
-	for _, r := range s.rules {
+	b = appendNumbers(b, s, "weir_keys", "gauge", "Keys of a rule in memory.", func(r *series) int64 {
 		if !r.inMemory {
-			continue
+			return isNot
 		}
-		if !begun {
-			begun = true
-			b = appendFamily(b, "weir_keys", "gauge", "Keys of a rule in memory.")
-		}
-		b = appendSample(b, `weir_keys{rule="`+r.meter.label+`"} `, r.keys(s.memory))
-	}
+		return r.keys(s.memory)
+	})
 	b = appendFamily(b, "weir_max_keys", "gauge", "How many keys the memory holds at most, of all rules.")
 	b = appendSample(b, "weir_max_keys ", int64(s.maxKeys))
 	b = appendFamily(b, "weir_evictions_total", "counter", "Keys in memory that were forgotten for others while they still counted.")
 	return appendSample(b, "weir_evictions_total ", s.evicted)
 }
 
-func appendPenalties(b []byte, s *snapshot) []byte {
-	begun := false
-	for _, r := range s.rules {
-		if !r.penalties {
-			continue
-		}
-		if !begun {
-			begun = true
-			b = appendFamily(b, "weir_penalties_total", "counter", "Keys that were shut out for exceeding a rule's limit.")
-		}
-		b = appendSample(b, `weir_penalties_total{rule="`+r.meter.label+`"} `, atomic.LoadInt64(&r.meter.penalty))
+// ownLimit returns the requests of a rule's own limit. A rule that has one for some values or keys alone has none.
+func ownLimit(r *series) int64 {
+	if r.own == nil {
+		return isNot
 	}
-	return b
+	if r.own.Blocks() {
+		return 0
+	}
+	return r.own.Limit().Requests()
 }
 
-func appendWaiting(b []byte, s *snapshot) []byte {
-	if len(s.rules) == 0 {
-		return b
-	}
-	b = appendFamily(b, "weir_waiting", "gauge", "Requests that wait for their turn under a rule.")
-	for _, r := range s.rules {
-		b = appendSample(b, `weir_waiting{rule="`+r.meter.label+`"} `, atomic.LoadInt64(&r.meter.waiting))
-	}
-	return b
-}
-
-// appendLimits appends the rules' own limits. A rule that has one for some values or keys alone has none.
-func appendLimits(b []byte, s *snapshot) []byte {
+// appendPeriods appends the periods of the rules' own limits.
+func appendPeriods(b []byte, s *snapshot) []byte {
 	begun := false
-	for _, r := range s.rules {
-		if r.own == nil {
-			continue
-		}
-		if !begun {
-			begun = true
-			b = appendFamily(b, "weir_limit", "gauge", "Requests that a rule's own limit lets through in a period, or that may be under way at a time.")
-		}
-		n := r.own.Limit().Requests()
-		if r.own.Blocks() {
-			n = 0
-		}
-		b = appendSample(b, `weir_limit{rule="`+r.meter.label+`"} `, n)
-	}
-	begun = false
 	now := time.Now().UnixMicro()
 	for _, r := range s.rules {
 		if r.own == nil || r.own.Limit().InFlight() {

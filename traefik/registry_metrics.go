@@ -84,44 +84,36 @@ func (g *registry) forgetMeters() {
 // shown returns the engines whose metrics there are: those of living handlers, the newest last, and before them those that ended a
 // moment ago, if their middleware has no other yet.
 func (g *registry) shown() []*engine {
-	living := make(map[*engine]bool)
-	names := make(map[string]bool)
-	ended := make(map[*engine]bool)
+	living := make(map[*engine]bool)         // false: it ended a moment ago
+	names := make(map[string]bool)           // of the middlewares that have a living one
 	soon := g.clock() + lingering - shownFor // who ended since has a later until
-	for _, gen := range g.generations {
+	for _, gen := range g.ended {
 		for _, e := range gen.engines {
-			if gen.ctx.Err() == nil {
-				living[e] = true
-				names[e.name] = true
-			} else {
-				ended[e] = true
+			if gen.until > soon {
+				living[e] = false
 			}
 		}
 	}
-	for _, gen := range g.ended {
-		if gen.until > soon {
-			for _, e := range gen.engines {
-				ended[e] = true
-			}
+	for _, gen := range g.generations {
+		for _, e := range gen.engines {
+			living[e] = living[e] || gen.ctx.Err() == nil
+			names[e.name] = names[e.name] || living[e]
 		}
 	}
 	list := make([]*engine, 0, len(living))
-	for e := range ended {
-		if !names[e.name] {
+	for e, lives := range living {
+		if lives || !names[e.name] {
 			list = append(list, e)
 		}
 	}
-	before := len(list)
-	for e := range living {
-		list = append(list, e)
-	}
-	byNumber(list[:before])
-	byNumber(list[before:])
+	sort.Slice(list, func(i, j int) bool {
+		a, b := list[i], list[j]
+		if living[a] != living[b] {
+			return living[b]
+		}
+		return a.number < b.number
+	})
 	return list
-}
-
-func byNumber(list []*engine) {
-	sort.Slice(list, func(i, j int) bool { return list[i].number < list[j].number })
 }
 
 // listen has the metrics served on an address, if they are not. middleware is the one that names it, for the log.
@@ -187,19 +179,9 @@ func (g *registry) adviseMetrics() {
 	}
 }
 
-// ruleMetrics is what the metrics have of one rule, of whichever middlewares.
-type ruleMetrics struct {
-	meter     *meter
-	own       *core.Rule // of the newest
-	candidate bool
-	penalties bool
-	inMemory  bool
-	limits    []*core.Rule // of which there are keys in memory; some may count in the same place
-}
-
 // snapshot is what the metrics are written of.
 type snapshot struct {
-	rules           []*ruleMetrics  // by label
+	rules           []*series       // by label
 	breakers        map[string]bool // by the server's name: whether it is open
 	memory          *core.Memory    // nil: there is none
 	inMemory, redis bool            // there are rules that count there
@@ -216,7 +198,7 @@ func (g *registry) observe() *snapshot {
 	if memory != nil {
 		s.evicted += memory.Stats().Evictions
 	}
-	found := make(map[*meter]*ruleMetrics)
+	found := make(map[*meter]*series)
 	for _, e := range g.shown() {
 		if !e.counts {
 			continue
@@ -231,7 +213,7 @@ func (g *registry) observe() *snapshot {
 		for _, one := range e.inForce().series {
 			r := found[one.meter]
 			if r == nil {
-				r = &ruleMetrics{meter: one.meter}
+				r = &series{meter: one.meter}
 				found[one.meter] = r
 				s.rules = append(s.rules, r)
 			}
@@ -250,7 +232,7 @@ func (g *registry) observe() *snapshot {
 }
 
 // keys returns how many keys of a rule are in memory.
-func (r *ruleMetrics) keys(memory *core.Memory) int64 {
+func (r *series) keys(memory *core.Memory) int64 {
 	if memory == nil || !r.inMemory {
 		return 0
 	}
