@@ -238,7 +238,7 @@ func TestToleranceIsTold(t *testing.T) {
 
 // counted returns how a candidate has decided, since that was last said.
 func counted(s *stage, name string) string {
-	c := s.newest("m@file").inForce().compared[name]
+	c := s.newest("m@file").inForce().tallies[name]
 	if c == nil {
 		return "nothing"
 	}

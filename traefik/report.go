@@ -63,25 +63,16 @@ func (g *registry) takeReports() []line {
 
 // addTo adds what a set has counted to the reports, and counts from nothing again.
 func (s *ruleSet) addTo(reports map[string]*report, middleware string) {
-	for name, count := range s.shadowed {
-		r := reportOf(reports, middleware, name)
-		r.shadowed += count.Swap(0)
+	for name, t := range s.tallies {
+		id := middleware + "\n" + name
+		r := reports[id]
+		if r == nil {
+			r = &report{middleware: middleware, rule: name}
+			reports[id] = r
+		}
+		r.shadowed += t.shadowed.Swap(0)
+		r.requests += t.requests.Swap(0)
+		r.stricter += t.stricter.Swap(0)
+		r.laxer += t.laxer.Swap(0)
 	}
-	for name, c := range s.compared {
-		r := reportOf(reports, middleware, name)
-		r.requests += c.requests.Swap(0)
-		r.stricter += c.stricter.Swap(0)
-		r.laxer += c.laxer.Swap(0)
-	}
-}
-
-// reportOf returns the report of a rule, which it makes where there is none.
-func reportOf(reports map[string]*report, middleware, rule string) *report {
-	id := middleware + "\n" + rule
-	r := reports[id]
-	if r == nil {
-		r = &report{middleware: middleware, rule: rule}
-		reports[id] = r
-	}
-	return r
 }

@@ -357,7 +357,7 @@ func (g *registry) replace(f *ruleFiles, e *engine, next *ruleSet, contents *rul
 		return nil
 	}
 	before := e.inForce()
-	next.keepShadows(before)
+	next.keepTallies(before)
 	next.tellAfresh(e.name, before)
 	if e.counts {
 		g.meter(next)

@@ -23,10 +23,9 @@ type ruleSet struct {
 	needsAddress   bool // any rule needs the client's address
 	watchForwarded bool // and takes the connection's because nobody has said otherwise
 
-	ofFiles  []*core.Rule             // what the store has opened for the files
-	shadowed map[string]*atomic.Int64 // by shadow: requests that it would have rejected since that was last said; nil: there is none
-	compared map[string]*comparison   // by rule with a candidate
-	watches  bool                     // there are any of either
+	ofFiles []*core.Rule      // what the store has opened for the files
+	tallies map[string]*tally // by shadow, and by rule with a candidate; nil: there is none
+	watches bool              // there are any
 
 	// Where the rules are counted.
 	meters   map[string]*meter // by name; nil: they are not counted
@@ -35,11 +34,12 @@ type ruleSet struct {
 	waits    bool              // any rule makes requests wait
 }
 
-// comparison counts how a limit and its candidate have decided differently since that was last said.
-type comparison struct {
+// tally counts what a shadow would have rejected, and how a limit and its candidate have decided differently, since that was last said.
+type tally struct {
+	shadowed atomic.Int64 // requests that the shadow would have rejected
+	requests atomic.Int64 // on which limit and candidate were compared
 	stricter atomic.Int64 // the candidate would have rejected what the limit allowed
 	laxer    atomic.Int64 // the candidate would have allowed what the limit rejected
-	requests atomic.Int64 // on which they were compared
 }
 
 // newRuleSet returns the set of an engine's own rules and of those in its files, nil where it has none.
@@ -56,19 +56,18 @@ func newRuleSet(e *engine, files *ruleset.Set, domain *ruleset.Domain) *ruleSet 
 		s.ofFiles = append(s.ofFiles, domain.Rules()...)
 		for _, r := range domain.Rules() {
 			if r.Shadow() {
-				s.watchShadow(r.Name())
+				s.watch(r.Name())
 			}
 		}
 	}
 	for _, r := range s.rules {
 		s.waits = s.waits || r.Ruled.Limits.Delays()
+		watches := r.Ruled.Shadow
 		for _, limit := range r.Ruled.Limits.Rules() {
-			if hasCandidate(limit) {
-				s.compare(r.Ruled.Name)
-			}
+			watches = watches || hasCandidate(limit)
 		}
-		if r.Ruled.Shadow {
-			s.watchShadow(r.Ruled.Name)
+		if watches {
+			s.watch(r.Ruled.Name)
 		}
 	}
 	s.asked = front.NewSet(e.own, s.rules[s.own:], files, domain, e.descriptors)
@@ -124,32 +123,20 @@ func hasCandidate(limit *core.Rule) bool {
 	return false
 }
 
-func (s *ruleSet) compare(name string) {
-	if s.compared == nil {
-		s.compared = make(map[string]*comparison)
+// watch has what a rule's shadow or candidate would have done counted.
+func (s *ruleSet) watch(name string) {
+	if s.tallies == nil {
+		s.tallies = make(map[string]*tally)
 	}
-	s.compared[name] = &comparison{}
+	s.tallies[name] = &tally{}
 	s.watches = true
 }
 
-func (s *ruleSet) watchShadow(name string) {
-	if s.shadowed == nil {
-		s.shadowed = make(map[string]*atomic.Int64)
-	}
-	s.shadowed[name] = &atomic.Int64{}
-	s.watches = true
-}
-
-// keepShadows goes on with the counts of the set that was in force before.
-func (s *ruleSet) keepShadows(before *ruleSet) {
-	for name := range s.shadowed {
-		if count := before.shadowed[name]; count != nil {
-			s.shadowed[name] = count
-		}
-	}
-	for name := range s.compared {
-		if count := before.compared[name]; count != nil {
-			s.compared[name] = count
+// keepTallies goes on with the counts of the set that was in force before.
+func (s *ruleSet) keepTallies(before *ruleSet) {
+	for name := range s.tallies {
+		if t := before.tallies[name]; t != nil {
+			s.tallies[name] = t
 		}
 	}
 }
@@ -164,25 +151,23 @@ func countShadows(s *ruleSet, q *front.Inquiry, failed bool) {
 	for i < len(q.Checks) {
 		name = q.Checks[i].Rule.Name()
 		i = front.NextPart(q.Checks, i, &q.Verdict, failed, &part)
-		if count := s.compared[name]; count != nil && part.Compared != front.NotCompared {
-			count.note(part.Compared)
+		t := s.tallies[name]
+		if t == nil {
+			continue
+		}
+		if part.Compared != front.NotCompared {
+			t.requests.Add(1)
+		}
+		if part.Compared == front.Stricter {
+			t.stricter.Add(1)
+		}
+		if part.Compared == front.Laxer {
+			t.laxer.Add(1)
 		}
 		if part.Outcome == front.ShadowRejected && name != last {
 			last = name
-			if count := s.shadowed[name]; count != nil {
-				count.Add(1)
-			}
+			t.shadowed.Add(1)
 		}
-	}
-}
-
-func (c *comparison) note(how front.Comparison) {
-	c.requests.Add(1)
-	if how == front.Stricter {
-		c.stricter.Add(1)
-	}
-	if how == front.Laxer {
-		c.laxer.Add(1)
 	}
 }
 
