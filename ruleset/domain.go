@@ -183,35 +183,20 @@ func (d *Domain) Rules() []*core.Rule { return d.rules }
 // Knows reports whether there is a limit that descriptors with these keys can come to, whatever their values are. One that there is
 // none for does nothing, which is most likely a slip.
 func (d *Domain) Knows(keys []string) bool {
-	return d.root.knows(keys)
-}
-
-func (at level) knows(keys []string) bool {
-	v := at[keys[0]]
-	if v == nil {
-		return false
-	}
-	if v.any != nil && v.any.knows(keys[1:]) {
-		return true
-	}
-	for _, one := range v.exact {
-		if one.knows(keys[1:]) {
-			return true
-		}
-	}
-	return false
-}
-
-// knows is about what is below a descriptor; of no keys it is the descriptor itself, which is there.
-func (d *descriptor) knows(keys []string) bool {
-	return len(keys) == 0 || d.below.knows(keys)
+	found := false
+	d.root.reach(keys, func(v *values) { found = true })
+	return found
 }
 
 // Values returns the values, wildcards among them, that descriptors with these keys have for the i-th: each once, in the order of their
 // bytes.
 func (d *Domain) Values(keys []string, i int) []string {
 	seen := make(map[string]bool)
-	d.root.values(keys, i, seen)
+	d.root.reach(keys[:i+1], func(v *values) {
+		for value := range v.exact {
+			seen[value] = true
+		}
+	})
 	list := make([]string, 0, len(seen))
 	for value := range seen {
 		list = append(list, value)
@@ -220,22 +205,21 @@ func (d *Domain) Values(keys []string, i int) []string {
 	return list
 }
 
-func (at level) values(keys []string, i int, seen map[string]bool) {
+// reach calls visit with all that descriptors with these keys have for the last of them.
+func (at level) reach(keys []string, visit func(v *values)) {
 	v := at[keys[0]]
 	if v == nil {
 		return
 	}
-	if i == 0 {
-		for value := range v.exact {
-			seen[value] = true
-		}
+	if len(keys) == 1 {
+		visit(v)
 		return
 	}
 	if v.any != nil {
-		v.any.below.values(keys[1:], i-1, seen)
+		v.any.below.reach(keys[1:], visit)
 	}
 	for _, one := range v.exact {
-		one.below.values(keys[1:], i-1, seen)
+		one.below.reach(keys[1:], visit)
 	}
 }
 
