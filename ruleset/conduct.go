@@ -132,6 +132,7 @@ func (c *compiler) setAlone(config *core.RuleConfig) {
 	if err != nil { // it was no number, which is said already
 		return
 	}
+	c.limits = append(c.limits, limit)
 	config.Limit = limit
 	config.Concurrency = 0
 }

@@ -74,6 +74,7 @@ type compiler struct {
 	text   *RuleText
 	rule   *Rule
 	in     Context
+	limits []*core.Limit // those that the rule has, in any order
 	errors []*FieldError
 }
 
@@ -111,10 +112,10 @@ func compile(t *RuleText, in Context, config *core.RuleConfig) (*Rule, []*FieldE
 	config.Message = t.Texts["message"]
 	more := c.setLimits(config)
 	c.setCandidate(config)
-	c.setCost(config, more)
+	c.setCost(config)
 	c.setWords(config)
 	c.setConduct(config)
-	if len(c.errors) == 0 && config.Limit == nil && !hasLimit(more.Tiers) && !hasLimit(more.Overrides) {
+	if len(c.errors) == 0 && len(c.limits) == 0 {
 		c.checkEffect()
 	}
 	if len(c.errors) > 0 {
@@ -132,16 +133,6 @@ func compile(t *RuleText, in Context, config *core.RuleConfig) (*Rule, []*FieldE
 	r.Limits = limits
 	r.Shadow = config.Shadow
 	return r, nil
-}
-
-// hasLimit reports whether any of the limits is one.
-func hasLimit(limits map[string]*core.Limit) bool {
-	for _, l := range limits {
-		if l != nil {
-			return true
-		}
-	}
-	return false
 }
 
 // setMatcher reads which requests the rule covers.
@@ -223,22 +214,20 @@ func (c *compiler) setLimits(config *core.RuleConfig) core.MoreLimits {
 		more.Overrides = c.overrides(common)
 	}
 	config.Limit = own
-	if common.Location != nil && len(c.errors) == wrong && !followsCalendar(own, more) {
+	if common.Location != nil && len(c.errors) == wrong && !followsCalendar(c.limits) {
 		c.fail(fmt.Sprintf("time_zone %q: only windows of the calendar have one (limit <requests>/day, /week or /month)", t.Texts["time_zone"]), "time_zone")
 	}
 	return more
 }
 
 // followsCalendar reports whether any of the limits does.
-func followsCalendar(own *core.Limit, more core.MoreLimits) bool {
-	follows := own != nil && own.Windows(0) != nil
-	for _, l := range more.Tiers {
-		follows = follows || l != nil && l.Windows(0) != nil
+func followsCalendar(limits []*core.Limit) bool {
+	for _, l := range limits {
+		if l.Windows(0) != nil {
+			return true
+		}
 	}
-	for _, l := range more.Overrides {
-		follows = follows || l != nil && l.Windows(0) != nil
-	}
-	return follows
+	return false
 }
 
 // checkOverrides refuses overrides that no client could ever come under, and those of an address that would be of its whole network.
@@ -321,6 +310,7 @@ func (c *compiler) limit(common core.LimitConfig, text, name string, path ...str
 	}
 	limit, err := core.NewLimit(common)
 	if err == nil {
+		c.limits = append(c.limits, limit)
 		return limit
 	}
 	told := err.Error()
@@ -348,14 +338,15 @@ func (c *compiler) setTier() {
 		c.fail("tiers: source "+strconv.Quote(text)+": is the same for all requests; write what their tier is read from, such as header:X-Plan", "tiers", "source")
 		return
 	}
-	if kind == "client_ip" || kind == "remote_ip" {
-		c.checkTierAddresses()
-	}
 	for _, tier := range One(c.text, "tiers").Pairs["limits"] {
 		if tier.Name == AnyTier {
 			continue
 		}
-		if _, err := source.Spell(tier.Name); err != nil {
+		_, err := source.Spell(tier.Name)
+		if _, other := netip.ParseAddr(tier.Name); other != nil && (kind == "client_ip" || kind == "remote_ip") {
+			err = fmt.Errorf("%q: must be an address, since the tier is one; overrides with a prefix beside them are for networks", tier.Name)
+		}
+		if err != nil {
 			c.fail("tiers: "+err.Error(), "tiers", "limits", tier.Name)
 		}
 	}
@@ -363,15 +354,6 @@ func (c *compiler) setTier() {
 	if kind == "header" || kind == "cookie" || kind == "query" {
 		_, name, _ := strings.Cut(source.String(), ":")
 		c.rule.Advice = append(c.rule.Advice, fmt.Sprintf("tiers: the %s %s is what the client sends, so that it can choose its own limit; have the proxy set it to what it knows, or delete it from requests", kind, name))
-	}
-}
-
-// checkTierAddresses refuses tiers that no address can be.
-func (c *compiler) checkTierAddresses() {
-	for _, tier := range One(c.text, "tiers").Pairs["limits"] {
-		if _, err := netip.ParseAddr(tier.Name); err != nil && tier.Name != AnyTier {
-			c.fail(fmt.Sprintf("tiers: %q: must be an address, since the tier is one; overrides with a prefix beside them are for networks", tier.Name), "tiers", "limits", tier.Name)
-		}
 	}
 }
 
@@ -441,7 +423,7 @@ func (c *compiler) overrides(common core.LimitConfig) map[string]*core.Limit {
 }
 
 // setCost reads what a request costs.
-func (c *compiler) setCost(config *core.RuleConfig, more core.MoreLimits) {
+func (c *compiler) setCost(config *core.RuleConfig) {
 	text := strings.TrimSpace(c.text.Texts["cost"])
 	if text == "" || c.isAlone() {
 		return
@@ -476,11 +458,8 @@ func (c *compiler) setCost(config *core.RuleConfig, more core.MoreLimits) {
 		c.fail("cost "+err.Error()+", or "+or, "cost")
 		return
 	}
-	smallest := smaller(nil, config.Limit)
-	for _, l := range more.Tiers {
-		smallest = smaller(smallest, l)
-	}
-	for _, l := range more.Overrides {
+	var smallest *core.Limit
+	for _, l := range c.limits {
 		smallest = smaller(smallest, l)
 	}
 	if smallest != nil && n > smallest.Capacity() {
@@ -492,9 +471,9 @@ func (c *compiler) setCost(config *core.RuleConfig, more core.MoreLimits) {
 	c.rule.Cost = n
 }
 
-// smaller returns the limit that can hold less; of two that are called otherwise and hold the same, the first by name. nil is none.
+// smaller returns the limit that can hold less; of two that are called otherwise and hold the same, the first by name. a may be nil.
 func smaller(a, b *core.Limit) *core.Limit {
-	if a == nil || b != nil && (b.Capacity() < a.Capacity() || b.Capacity() == a.Capacity() && b.String() < a.String()) {
+	if a == nil || b.Capacity() < a.Capacity() || b.Capacity() == a.Capacity() && b.String() < a.String() {
 		return b
 	}
 	return a
