@@ -489,18 +489,11 @@ func (c *compiler) setWords(config *core.RuleConfig) {
 		c.fail(err.Error(), "on_error")
 	}
 	config.OnError = onError
-	config.CountRejected = isTrue(c.text.Texts["count_rejected"])
-	switch strings.ToLower(strings.TrimSpace(c.text.Texts["count_rejected"])) {
-	case "true", "1", "false", "0", "":
-	default:
-		c.fail(fmt.Sprintf("count_rejected %q: must be true or false", c.text.Texts["count_rejected"]), "count_rejected")
+	var s Settings
+	config.CountRejected = s.Truth("count_rejected", c.text.Texts["count_rejected"])
+	if s.Err != nil {
+		c.fail(s.Err.Error(), "count_rejected")
 	}
-}
-
-// isTrue reports whether a text is true, or the 1 that a decoder may make of it.
-func isTrue(text string) bool {
-	word := strings.ToLower(strings.TrimSpace(text))
-	return word == "true" || word == "1"
 }
 
 // word returns what is said of a field that takes one of a few words, and reports whether that is one; "" is its default.
@@ -526,42 +519,30 @@ func CheckWord(f *Field, word string) error {
 
 // number reads a whole number, or takes the standard one where there is none.
 func (c *compiler) number(field string, standard int64) int64 {
-	text := strings.TrimSpace(c.text.Texts[field])
+	text := c.text.Texts[field]
 	if text == "" {
 		return standard
 	}
 	f := fieldOf(field)
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < f.Least || n > f.Most {
-		c.fail(fmt.Sprintf("%s %q: must be a whole number from %d to %d", field, c.text.Texts[field], f.Least, f.Most), field)
-		return standard
+	var s Settings
+	n := s.Number(field, text, f.Least, f.Most, standard)
+	if s.Err != nil {
+		c.fail(s.Err.Error(), field)
 	}
 	return n
 }
 
 // duration reads a duration, 0 where there is none.
 func (c *compiler) duration(field string) time.Duration {
-	text := strings.TrimSpace(c.text.Texts[field])
+	text := c.text.Texts[field]
 	if text == "" {
 		return 0
 	}
 	f := fieldOf(field)
-	d, err := time.ParseDuration(text)
-	if err != nil || int64(d) < f.Least || int64(d) > f.Most {
-		c.fail(fmt.Sprintf("%s %q: must be a duration from %s to %s", field, c.text.Texts[field], Shortly(time.Duration(f.Least)), Shortly(time.Duration(f.Most))), field)
-		return 0
+	var s Settings
+	d := s.Duration(field, text, time.Duration(f.Least), time.Duration(f.Most), 0)
+	if s.Err != nil {
+		c.fail(s.Err.Error(), field)
 	}
 	return d
-}
-
-// Shortly writes 1h, not 1h0m0s.
-func Shortly(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
 }

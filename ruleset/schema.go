@@ -229,7 +229,8 @@ func says(t *RuleText, f *Field) bool {
 	case OneObject, ManyObjects:
 		return len(t.Objects[f.Name]) > 0
 	case OneTruth:
-		return isTrue(t.Texts[f.Name])
+		var s Settings
+		return s.Truth(f.Name, t.Texts[f.Name])
 	}
 	text := t.Texts[f.Name]
 	if f.When == "" {

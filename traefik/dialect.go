@@ -28,9 +28,10 @@ func dialectRule(c *Config, criterion *SourceCriterion) (*Rule, error) {
 	if err := setCriterion(&r, criterion, c.SourceCriterion != nil); err != nil {
 		return nil, err
 	}
-	average, err := parseNumber("average", c.Average, 0, core.MaxRequests, 0)
-	if err != nil {
-		return nil, err
+	var in ruleset.Settings
+	average := in.Number("average", c.Average, 0, core.MaxRequests, 0)
+	if in.Err != nil {
+		return nil, in.Err
 	}
 	period, err := dialectPeriod(c.Period)
 	if err != nil {
@@ -40,9 +41,9 @@ func dialectRule(c *Config, criterion *SourceCriterion) (*Rule, error) {
 		return &r, nil
 	}
 	r.Algorithm = "token_bucket"
-	burst, err := parseNumber("burst", r.Burst, 0, core.MaxRequests, 1)
-	if err != nil {
-		return nil, err
+	burst := in.Number("burst", r.Burst, 0, core.MaxRequests, 1)
+	if in.Err != nil {
+		return nil, in.Err
 	}
 	if burst == 0 { // as Traefik has it
 		burst = 1
@@ -61,23 +62,16 @@ func dialectPeriod(text string) (time.Duration, error) {
 	if text == "" {
 		return time.Second, nil
 	}
-	wrong := fmt.Errorf("period %q: must be a duration from 1ms to 366d, such as 1s or 1m, or a number of seconds", text)
-	d, err := time.ParseDuration(text)
-	if seconds, notBare := strconv.ParseInt(text, 10, 64); notBare == nil {
-		if seconds < 0 || seconds > int64(core.MaxPeriod/time.Second) {
-			return 0, wrong
-		}
-		d = time.Duration(seconds) * time.Second
-		err = nil
+	unit := ""
+	if _, err := strconv.ParseInt(text, 10, 64); err == nil {
+		unit = "s"
 	}
-	if err != nil {
-		return 0, wrong
-	}
-	if d == 0 {
+	d, err := time.ParseDuration(text + unit)
+	if err == nil && d == 0 {
 		return time.Second, nil
 	}
-	if d < core.MinPeriod || d > core.MaxPeriod {
-		return 0, wrong
+	if err != nil || d < core.MinPeriod || d > core.MaxPeriod {
+		return 0, fmt.Errorf("period %q: must be a duration from 1ms to 366d, such as 1s or 1m, or a number of seconds", text)
 	}
 	return d, nil
 }
@@ -87,9 +81,10 @@ func setCriterion(r *Rule, s *SourceCriterion, present bool) error {
 	if !present {
 		return nil
 	}
-	host, err := parseBool("requestHost", s.RequestHost)
-	if err != nil {
-		return fmt.Errorf("sourceCriterion: %w", err)
+	var in ruleset.Settings
+	host := in.Truth("requestHost", s.RequestHost)
+	if in.Err != nil {
+		return fmt.Errorf("sourceCriterion: %w", in.Err)
 	}
 	if len(r.Key) > 0 {
 		return fmt.Errorf("key %q: stands beside sourceCriterion; they are two ways to write the same, keep one", strings.Join(r.Key, ","))

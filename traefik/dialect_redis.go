@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/redis/resp"
+	"github.com/proxyweir/weir/ruleset"
 )
 
 // setDialectRedis reads the settings of a Redis in the words of Traefik's RateLimit.
@@ -40,78 +41,45 @@ func (s *redisSettings) readDialect(r *RateLimitRedis) error {
 		return err
 	}
 	s.client = resp.Config{Address: address, Username: text.Username, Password: text.Password}
-	database, err := parseNumber("db", r.DB, 0, 1_000_000, 0)
-	if err != nil {
-		return err
-	}
-	s.client.Database = int(database)
-	read, err := dialectTimeout("readTimeout", r.ReadTimeout)
-	if err != nil {
-		return err
-	}
-	write, err := dialectTimeout("writeTimeout", r.WriteTimeout)
-	if err != nil {
-		return err
-	}
-	s.client.Timeout = read
-	if write > read {
+	var in ruleset.Settings
+	s.client.Database = int(in.Number("db", r.DB, 0, 1_000_000, 0))
+	s.client.Timeout = dialectTimeout(&in, "readTimeout", r.ReadTimeout)
+	if write := dialectTimeout(&in, "writeTimeout", r.WriteTimeout); write > s.client.Timeout {
 		s.client.Timeout = write
 	}
-	if s.client.DialTimeout, err = dialectTimeout("dialTimeout", r.DialTimeout); err != nil {
-		return err
-	}
-	pools := [][]string{{"poolSize", r.PoolSize}, {"minIdleConns", r.MinIdleConns}, {"maxActiveConns", r.MaxActiveConns}}
-	for _, pool := range pools {
-		n, err := parseNumber(pool[0], pool[1], 0, 1_000_000, 0)
-		if err != nil {
-			return err
-		}
-		if n > 0 {
+	s.client.DialTimeout = dialectTimeout(&in, "dialTimeout", r.DialTimeout)
+	for _, pool := range [][]string{{"poolSize", r.PoolSize}, {"minIdleConns", r.MinIdleConns}, {"maxActiveConns", r.MaxActiveConns}} {
+		if in.Number(pool[0], pool[1], 0, 1_000_000, 0) > 0 {
 			s.unused = append(s.unused, pool[0])
 		}
 	}
-	var t RateLimitTLS
-	secure, err := decodeObject("tls", r.TLS, &t)
-	if err != nil {
-		return err
+	if in.Err != nil {
+		return in.Err
 	}
 	text.TLS = nil // it may be written in several ways
-	if !secure {
-		return s.check(text, nil)
-	}
-	text.TLS = t
-	config, contents, err := newDialectTLS(&t)
-	if err != nil {
-		return fmt.Errorf("tls: %w", err)
-	}
-	s.client.TLS = config
-	return s.check(text, contents)
+	var t RateLimitTLS
+	return s.complete(text, r.TLS, &t, func() (*tls.Config, []byte, error) {
+		var in ruleset.Settings
+		skip := in.Truth("insecureSkipVerify", t.InsecureSkipVerify)
+		if in.Err != nil {
+			return nil, nil, in.Err
+		}
+		config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: skip} //nolint:gosec // as it is configured
+		return loadTLS(config, "ca", "cert", "key", certificates{t.CA, t.Cert, t.Key, true})
+	})
 }
 
 // dialectTimeout reads a duration as Traefik does: a bare number is seconds. 0, which is no limit there, is the longest here.
-func dialectTimeout(field, value string) (time.Duration, error) {
+func dialectTimeout(in *ruleset.Settings, field, value string) time.Duration {
 	if text := strings.TrimSpace(value); text != "" && strings.Trim(text, "0123456789") == "" {
 		value = text + "s"
 	}
-	d, err := parseDuration(field, value, 0, 24*time.Hour, 0)
-	if err != nil {
-		return 0, err
-	}
+	d := in.Duration(field, value, 0, 24*time.Hour, 0)
 	if value != "" && (d == 0 || d > longestWait) {
-		return longestWait, nil
+		return longestWait
 	}
 	if value != "" && d < shortestWait {
-		return shortestWait, nil
+		return shortestWait
 	}
-	return d, nil
-}
-
-// newDialectTLS reads the certificates of a RateLimitTLS, or their files.
-func newDialectTLS(t *RateLimitTLS) (*tls.Config, []byte, error) {
-	skip, err := parseBool("insecureSkipVerify", t.InsecureSkipVerify)
-	if err != nil {
-		return nil, nil, err
-	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: skip} //nolint:gosec // as it is configured
-	return loadTLS(config, "ca", "cert", "key", certificates{t.CA, t.Cert, t.Key, true})
+	return d
 }

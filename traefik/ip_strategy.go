@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/proxyweir/weir/match"
+	"github.com/proxyweir/weir/ruleset"
 )
 
 // addressing finds the address of a request's client, as Traefik's ipStrategy does:
@@ -28,16 +29,12 @@ const forwardedFor = "X-Forwarded-For"
 // newAddressing reads an ipStrategy. field is what messages call it.
 func newAddressing(field string, s *IPStrategy) (addressing, error) {
 	var a addressing
-	depth, err := parseNumber("depth", s.Depth, 0, 1000, 0)
-	if err != nil {
-		return a, fmt.Errorf("%s: %w", field, err)
+	var in ruleset.Settings
+	a.depth = int(in.Number("depth", s.Depth, 0, 1000, 0))
+	a.subnet = int(in.Number("ipv6Subnet", s.IPv6Subnet, 1, 128, 0))
+	if in.Err != nil {
+		return a, fmt.Errorf("%s: %w", field, in.Err)
 	}
-	a.depth = int(depth)
-	subnet, err := parseNumber("ipv6Subnet", s.IPv6Subnet, 1, 128, 0)
-	if err != nil {
-		return a, fmt.Errorf("%s: %w", field, err)
-	}
-	a.subnet = int(subnet)
 	for _, text := range trimmed(s.ExcludedIPs) {
 		network, err := match.ParseNetwork(text)
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/resp"
+	"github.com/proxyweir/weir/ruleset"
 )
 
 // redisSettings are those of a Redis, in whichever words, checked and with what stands elsewhere in place.
@@ -90,56 +91,48 @@ func (s *redisSettings) read(r *Redis) error {
 	text.Address = []string{address}
 	s.client = resp.Config{Address: address, Username: text.Username, Password: text.Password}
 	s.store = redis.Config{Prefix: text.Prefix, KeySecret: text.KeySecret}
-	database, err := parseNumber("database", r.Database, 0, 1_000_000, 0)
-	if err != nil {
-		return err
-	}
-	s.client.Database = int(database)
-	if s.client.Timeout, err = parseDuration("timeout", r.Timeout, shortestWait, longestWait, 0); err != nil {
-		return err
-	}
-	if s.client.DialTimeout, err = parseDuration("dialTimeout", r.DialTimeout, shortestWait, longestWait, 0); err != nil {
-		return err
-	}
-	if s.client.ReadTimeout, err = parseDuration("readTimeout", r.ReadTimeout, shortestWait, longestWait, 0); err != nil {
-		return err
-	}
-	if s.store.PlainKeys, err = parseBool("plainKeys", r.PlainKeys); err != nil {
-		return err
-	}
-	nodes, err := parseNumber("nodes", r.Nodes, 1, maxNodes, 0)
-	if err != nil {
-		return err
-	}
-	s.nodes = int(nodes)
-	var t RedisTLS
-	secure, err := decodeObject("tls", r.TLS, &t)
-	if err != nil {
-		return err
+	var in ruleset.Settings
+	s.client.Database = int(in.Number("database", r.Database, 0, 1_000_000, 0))
+	s.client.Timeout = in.Duration("timeout", r.Timeout, shortestWait, longestWait, 0)
+	s.client.DialTimeout = in.Duration("dialTimeout", r.DialTimeout, shortestWait, longestWait, 0)
+	s.client.ReadTimeout = in.Duration("readTimeout", r.ReadTimeout, shortestWait, longestWait, 0)
+	s.store.PlainKeys = in.Truth("plainKeys", r.PlainKeys)
+	s.nodes = int(in.Number("nodes", r.Nodes, 1, maxNodes, 0))
+	if in.Err != nil {
+		return in.Err
 	}
 	text.Nodes = ""
 	text.TLS = nil // it may be written in several ways
-	if !secure {
-		return s.check(text, nil)
-	}
-	text.TLS = t
-	config, files, err := newTLS(&t)
-	if err != nil {
-		return fmt.Errorf("tls: %w", err)
-	}
-	s.client.TLS = config
-	return s.check(text, files)
+	var t RedisTLS
+	return s.complete(text, r.TLS, &t, func() (*tls.Config, []byte, error) {
+		config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
+		return loadTLS(config, "ca", "clientCertificate", "clientKey", certificates{t.CA, t.ClientCertificate, t.ClientKey, false})
+	})
 }
 
-// check says what client and store find wrong, and sets the fingerprint of all there is but nodes.
-func (s *redisSettings) check(settings interface{}, files []byte) error {
+// complete reads how TLS is spoken into an object of either words, of which load makes a configuration. It says what client and store find
+// wrong, and sets the fingerprint of all there is but nodes: settings has the rest.
+func (s *redisSettings) complete(settings, written, object interface{}, load func() (*tls.Config, []byte, error)) error {
+	secure, err := decodeObject("tls", written, object)
+	if err != nil {
+		return err
+	}
+	all := []interface{}{settings}
+	var files []byte
+	if secure {
+		s.client.TLS, files, err = load()
+		if err != nil {
+			return fmt.Errorf("tls: %w", err)
+		}
+		all = append(all, object)
+	}
 	if err := s.client.Check(); err != nil {
 		return redisWords(err)
 	}
 	if err := s.store.Check(); err != nil {
 		return redisWords(err)
 	}
-	text, err := json.Marshal(settings)
+	text, err := json.Marshal(all)
 	if err != nil {
 		return err
 	}
@@ -156,10 +149,4 @@ func redisWords(err error) error {
 	text = strings.Replace(text, "dial_timeout", "dialTimeout", -1)
 	text = strings.Replace(text, "read_timeout", "readTimeout", -1)
 	return fmt.Errorf("%s", ourWords.Replace(text))
-}
-
-// newTLS reads the files of a RedisTLS, and returns their contents too.
-func newTLS(t *RedisTLS) (*tls.Config, []byte, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
-	return loadTLS(config, "ca", "clientCertificate", "clientKey", certificates{t.CA, t.ClientCertificate, t.ClientKey, false})
 }

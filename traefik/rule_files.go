@@ -37,9 +37,10 @@ const (
 // newRuleFiles reads what a configuration says of files, and how requests become descriptors for them. It returns nil where there
 // are none.
 func newRuleFiles(c *Config) (*ruleFiles, []front.Descriptor, error) {
-	interval, err := parseDuration("rulesInterval", c.RulesInterval, shortestInterval, longestInterval, standardInterval)
-	if err != nil {
-		return nil, nil, err
+	var in ruleset.Settings
+	interval := in.Duration("rulesInterval", c.RulesInterval, shortestInterval, longestInterval, standardInterval)
+	if in.Err != nil {
+		return nil, nil, in.Err
 	}
 	descriptors, err := newDescriptors(c.Descriptors)
 	if err != nil {

@@ -3,6 +3,8 @@ package traefik
 import (
 	"errors"
 	"fmt"
+
+	"github.com/proxyweir/weir/ruleset"
 )
 
 const maxMaxKeys = 100_000_000
@@ -30,11 +32,11 @@ func newStoreSettings(c *Config) (storeSettings, error) {
 	if err != nil {
 		return settings, err
 	}
-	n, err := parseNumber("maxKeys", m.MaxKeys, 1, maxMaxKeys, 0)
-	if err != nil {
-		return settings, fmt.Errorf("store: memory: %w", err)
+	var in ruleset.Settings
+	settings.maxKeys = int(in.Number("maxKeys", m.MaxKeys, 1, maxMaxKeys, 0))
+	if in.Err != nil {
+		return settings, fmt.Errorf("store: memory: %w", in.Err)
 	}
-	settings.maxKeys = int(n)
 	if memory {
 		return settings, nil
 	}

@@ -1,0 +1,72 @@
+package ruleset
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Settings reads settings that are one value each, and keeps what is wrong with the first that is. Of such a one, and where nothing is
+// written, it returns the standard value. The zero value is ready to use.
+type Settings struct {
+	Err error // which begins with the field; nil: nothing is wrong
+}
+
+// Number reads a whole number from least to most.
+func (s *Settings) Number(field, value string, least, most, standard int64) int64 {
+	text := strings.TrimSpace(value)
+	if text == "" {
+		return standard
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < least || n > most {
+		s.fail(field, value, fmt.Sprintf("a whole number from %d to %d", least, most))
+		return standard
+	}
+	return n
+}
+
+// Duration reads a duration from least to most.
+func (s *Settings) Duration(field, value string, least, most, standard time.Duration) time.Duration {
+	text := strings.TrimSpace(value)
+	if text == "" {
+		return standard
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < least || d > most {
+		s.fail(field, value, "a duration from "+Shortly(least)+" to "+Shortly(most))
+		return standard
+	}
+	return d
+}
+
+// Truth reads true or false, which is the standard value. (Traefik's decoder makes 1 and 0 of a boolean.)
+func (s *Settings) Truth(field, value string) bool {
+	switch strings.ToLower(strings.TrimSpace(value)) {
+	case "true", "1":
+		return true
+	case "false", "0", "":
+		return false
+	}
+	s.fail(field, value, "true or false")
+	return false
+}
+
+func (s *Settings) fail(field, value, must string) {
+	if s.Err == nil {
+		s.Err = fmt.Errorf("%s %q: must be %s", field, value, must)
+	}
+}
+
+// Shortly writes 1h, not 1h0m0s.
+func Shortly(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
