@@ -86,7 +86,7 @@ func (s *scene) shutOut(r *core.Rule, key string, duration int64) {
 
 func (s *scene) reset(r *core.Rule, key string) {
 	s.t.Helper()
-	if err := s.store.Reset(r, key); err != nil {
+	if err := core.NewLimiter(s.store).Reset(r, key); err != nil {
 		s.t.Fatal(err)
 	}
 }

@@ -195,16 +195,8 @@ func (p *player) setLimit(said []string) error {
 	}
 	before := p.rule
 	p.rule = p.scene.open(rule)
-	for _, beside := range p.rule.Beside() {
-		if err = p.scene.store.Open(beside); err != nil {
-			return err
-		}
-	}
 	if before != nil {
-		p.scene.store.Release(before)
-		for _, beside := range before.Beside() {
-			p.scene.store.Release(beside)
-		}
+		core.NewLimiter(p.scene.store).Release(before)
 	}
 	return nil
 }
@@ -274,9 +266,6 @@ func (p *player) end(words []string) (bool, error) {
 	}
 	if said == "reset" {
 		p.scene.reset(p.rule, who)
-		for _, beside := range p.rule.Beside() {
-			p.scene.reset(beside, who)
-		}
 		return true, nil
 	}
 	if said == "let in" {
@@ -322,15 +311,13 @@ func (p *player) ask(words []string) error {
 		return err
 	}
 	want := words[4] == "yes"
-	name := ""
-	for i := 5; i+1 < len(words); i += 2 {
-		if words[i] == "as" {
-			name = words[i+1]
-		}
+	fields := make(map[string]string)
+	for i := 5; i < len(words); i += 2 {
+		fields[words[i]] = words[i+1]
 	}
 	var d, candidate core.Decision
 	for i := 0; i < times; i++ {
-		d, candidate = p.request(words[1], cost, words[2] == "peek", name)
+		d, candidate = p.request(words[1], cost, words[2] == "peek", fields["as"])
 		if d.Allowed != want {
 			return fmt.Errorf("time %d of %d: got %+v", i+1, times, d)
 		}
@@ -338,58 +325,44 @@ func (p *player) ask(words []string) error {
 	if want && d.RetryAfter != 0 || !want && d.Delay != 0 {
 		return fmt.Errorf("got %+v; retry is for a no, and delay for a yes", d)
 	}
-	delay := int64(0) // where none is written
-	soft := false
-	for i := 5; i+1 < len(words); i += 2 {
-		switch words[i] {
-		case "as":
-			continue
-		case "soft":
-			soft = words[i+1] == "yes"
-			continue
-		case "candidate":
-			if len(p.rule.Beside()) == 0 || candidate.Allowed != (words[i+1] == "yes") {
-				return fmt.Errorf("got %+v of the candidate", candidate)
-			}
+	if fields["candidate"] != "" && (len(p.rule.Beside()) == 0 || candidate.Allowed != (fields["candidate"] == "yes")) {
+		return fmt.Errorf("got %+v of the candidate", candidate)
+	}
+	if soft := fields["soft"] == "yes"; d.Soft != soft {
+		return fmt.Errorf("soft is %t; want %t", d.Soft, soft)
+	}
+	if fields["delay"] == "" && d.Delay != 0 {
+		return fmt.Errorf("delay is %d; want none", d.Delay)
+	}
+	return hasNumbers(&d, fields)
+}
+
+// hasNumbers says which number of a decision is not as it stands in a vector.
+func hasNumbers(d *core.Decision, fields map[string]string) error {
+	numbers := map[string]int64{
+		"limit": d.Limit, "remaining": d.Remaining, "retry": d.RetryAfter, "reset": d.ResetAfter, "more": d.MoreAfter, "delay": d.Delay,
+	}
+	for field, value := range fields {
+		if field == "as" || field == "soft" || field == "candidate" {
 			continue
 		}
-		var got, expected int64
-		if words[i] == "remaining" || words[i] == "limit" {
-			expected, err = strconv.ParseInt(words[i+1], 10, 64)
-		} else if words[i+1] == "never" {
-			expected = core.Never
-		} else {
-			expected, err = parseOffset(words[i+1])
+		got, known := numbers[field]
+		if !known {
+			return fmt.Errorf("want limit, remaining, retry, reset, more, delay, soft, candidate or as, not %q", field)
+		}
+		expected := core.Never
+		var err error
+		if field == "remaining" || field == "limit" {
+			expected, err = strconv.ParseInt(value, 10, 64)
+		} else if value != "never" {
+			expected, err = parseOffset(value)
 		}
 		if err != nil {
 			return err
 		}
-		switch words[i] {
-		case "remaining":
-			got = d.Remaining
-		case "limit":
-			got = d.Limit
-		case "retry":
-			got = d.RetryAfter
-		case "reset":
-			got = d.ResetAfter
-		case "more":
-			got = d.MoreAfter
-		case "delay":
-			got = d.Delay
-			delay = expected
-		default:
-			return fmt.Errorf("want limit, remaining, retry, reset, more, delay, soft, candidate or as, not %q", words[i])
-		}
 		if got != expected {
-			return fmt.Errorf("%s is %d; want %d (all: %+v)", words[i], got, expected, d)
+			return fmt.Errorf("%s is %d; want %d (all: %+v)", field, got, expected, *d)
 		}
-	}
-	if d.Delay != delay {
-		return fmt.Errorf("delay is %d; want none", d.Delay)
-	}
-	if d.Soft != soft {
-		return fmt.Errorf("soft is %t; want %t", d.Soft, soft)
 	}
 	return nil
 }
