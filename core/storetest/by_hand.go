@@ -12,7 +12,8 @@ func testByHand(t *testing.T, newStore NewStore) {
 	each(t, newStore, "", variants(), everyRuleCanBeShutOutAndReset, aRejectionDoesNotEndAShutOut, aShadowSaysWhoIsShutOut, aReloadDoesNotEndAShutOut,
 		aShutOutIsNoOffenceAndTakesThePlaceOfAPenalty, severalRulesOfWhichOneHasShutAKeyOut, aResetForgetsOffences)
 	each(t, newStore, "of requests counted by status, ", but(core.LeakyBucket), whatIsCountedByStatusSurvivesAReset, aRequestThatEndsHasAShutOutStepBack)
-	each(t, newStore, "of requests that wait, ", waiters(), aShutOutIsNoTurn, turnsSurviveAReset, chargesToComeSurviveAReset, whoDepartsBeforeAShutOutEndsIsNotCharged)
+	each(t, newStore, "of requests that wait, ", waiters(), aShutOutIsNoTurn, turnsSurviveAReset)
+	eachPair(t, newStore, waiters(), but(core.LeakyBucket), chargesToComeSurviveAReset, whoDepartsBeforeAShutOutEndsIsNotCharged)
 	t.Run("of requests in flight", func(t *testing.T) { placesSurviveShutOutsAndResets(newScene(t, newStore)) })
 }
 
@@ -381,51 +382,43 @@ func turnsSurviveAReset(s *scene, v variant) {
 }
 
 // chargesToComeSurviveAReset: a rule beside one that delays charges what waits when it departs.
-func chargesToComeSurviveAReset(s *scene, v variant) {
-	for _, w := range but(core.LeakyBucket) {
-		s.clock.Set(start())
-		slow := s.open(core.RuleConfig{Name: "slow", KeySpec: "reset " + w.name, Limit: v.delaying(s.t, 1, 10*second, minute)})
-		wide := s.accompany(core.RuleConfig{Name: "reset", Limit: w.limit(s.t, 3, hour)})
-		s.take(slow, "alice", 1)
-		key := v.name
-		s.take(wide, key, 1)
-		s.request(one(wide, key), one(slow, "alice"))
-		leaves := s.request(one(wide, key), one(slow, "alice"))
-		s.reset(wide, key)
-		s.yes("with 2 of 3 reserved", s.peek(wide, key, 1), 0)
-		s.settle(core.Holds(nil, leaves), false)
-		s.clock.Add(minute)
-		s.yes("with 1 of 3 charged at its departure", s.peek(wide, key, 1), 1)
-		s.reset(wide, key)
-		s.take(slow, "bob", 1)
-		s.request(one(wide, key), one(slow, "bob"))
-		s.clock.Add(minute)
-		s.reset(wide, key) // as the first that sees it after it has departed
-		s.exhaust(wide, key, 3)
-	}
+func chargesToComeSurviveAReset(s *scene, v, w variant) {
+	slow := s.open(core.RuleConfig{Name: "slow", Limit: v.delaying(s.t, 1, 10*second, minute)})
+	wide := s.accompany(core.RuleConfig{Name: "reset", Limit: w.limit(s.t, 3, hour)})
+	s.take(slow, "alice", 1)
+	s.take(wide, "carol", 1)
+	s.request(one(wide, "carol"), one(slow, "alice"))
+	leaves := s.request(one(wide, "carol"), one(slow, "alice"))
+	s.reset(wide, "carol")
+	s.yes("with 2 of 3 reserved", s.peek(wide, "carol", 1), 0)
+	s.settle(core.Holds(nil, leaves), false)
+	s.clock.Add(minute)
+	s.yes("with 1 of 3 charged at its departure", s.peek(wide, "carol", 1), 1)
+	s.reset(wide, "carol")
+	s.take(slow, "bob", 1)
+	s.request(one(wide, "carol"), one(slow, "bob"))
+	s.clock.Add(minute)
+	s.reset(wide, "carol") // as the first that sees it after it has departed
+	s.exhaust(wide, "carol", 3)
 }
 
-func whoDepartsBeforeAShutOutEndsIsNotCharged(s *scene, v variant) {
-	for _, w := range but(core.LeakyBucket) {
-		s.clock.Set(start())
-		slow := s.open(core.RuleConfig{Name: "slow", KeySpec: "departs " + w.name, Limit: v.delaying(s.t, 1, 10*second, minute)})
-		wide := s.accompany(core.RuleConfig{Name: "departs", Limit: w.limit(s.t, 3, hour)})
-		s.take(slow, "alice", 1)
-		key := v.name
-		delay := s.request(one(wide, key), one(slow, "alice"))[1].Decision.Delay
-		s.request(one(wide, key), one(slow, "alice"))
-		s.shutOut(wide, key, delay+second) // until the first has departed, and the second has not
-		s.clock.Add(delay + second - 1)
-		s.is("to the end", s.take(wide, key, 1), shutFor(wide, 1))
-		s.clock.Add(minute)
-		s.yes("with 1 of 3 charged", s.peek(wide, key, 1), 1)
-		s.reset(wide, key)
-		s.take(slow, "bob", 1)
-		s.request(one(wide, key), one(slow, "bob"))
-		s.shutOut(wide, key, minute)
-		s.shutOut(wide, key, 0)
-		s.exhaust(wide, key, 3) // also where it is let in before it departs
-	}
+func whoDepartsBeforeAShutOutEndsIsNotCharged(s *scene, v, w variant) {
+	slow := s.open(core.RuleConfig{Name: "slow", Limit: v.delaying(s.t, 1, 10*second, minute)})
+	wide := s.accompany(core.RuleConfig{Name: "departs", Limit: w.limit(s.t, 3, hour)})
+	s.take(slow, "alice", 1)
+	delay := s.request(one(wide, "carol"), one(slow, "alice"))[1].Decision.Delay
+	s.request(one(wide, "carol"), one(slow, "alice"))
+	s.shutOut(wide, "carol", delay+second) // until the first has departed, and the second has not
+	s.clock.Add(delay + second - 1)
+	s.is("to the end", s.take(wide, "carol", 1), shutFor(wide, 1))
+	s.clock.Add(minute)
+	s.yes("with 1 of 3 charged", s.peek(wide, "carol", 1), 1)
+	s.reset(wide, "carol")
+	s.take(slow, "bob", 1)
+	s.request(one(wide, "carol"), one(slow, "bob"))
+	s.shutOut(wide, "carol", minute)
+	s.shutOut(wide, "carol", 0)
+	s.exhaust(wide, "carol", 3) // also where it is let in before it departs
 }
 
 func placesSurviveShutOutsAndResets(s *scene) {

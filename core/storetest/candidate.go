@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"strconv"
 	"testing"
 
 	"github.com/proxyweir/weir/core"
@@ -8,7 +9,7 @@ import (
 
 // testCandidate: a candidate is decided in place of its rule, on the same requests, and changes nothing.
 func testCandidate(t *testing.T, newStore NewStore) {
-	eachPair(t, newStore, aWiderCandidateGoesOn, aTighterCandidateRejectsNobody, anotherRulesRejectionIsTheCandidatesToo, peeksLeaveTheCandidateAlone)
+	eachPair(t, newStore, variants(), variants(), aCandidateGoesByItsOwnLimit, anotherRulesRejectionIsTheCandidatesToo, peeksLeaveTheCandidateAlone)
 }
 
 // candidate opens a rule, and its candidate.
@@ -28,26 +29,16 @@ func (s *scene) pair(r, candidate *core.Rule) (core.Decision, core.Decision) {
 	return a.Decision, b.Decision
 }
 
-// aWiderCandidateGoesOn: it is charged what its rule rejects, and has counters of its own.
-func aWiderCandidateGoesOn(s *scene, v, w variant) {
-	r, candidate := s.candidate("wider", v.limit(s.t, 3, hour), w.limit(s.t, 5, hour))
-	for i := int64(0); i < 7; i++ {
-		d, c := s.pair(r, candidate)
-		if d.Allowed != (i < 3) || c.Allowed != (i < 5) {
-			s.t.Fatalf("request %d: the rule says %+v, its candidate %+v; want 3 and 5 admitted", i+1, d, c)
-		}
-		if c.Allowed && c.Remaining != 4-i {
-			s.t.Fatalf("request %d: the candidate says %+v; want it charged", i+1, c)
-		}
-	}
-}
-
-func aTighterCandidateRejectsNobody(s *scene, v, w variant) {
-	r, candidate := s.candidate("tighter", v.limit(s.t, 5, hour), w.limit(s.t, 3, hour))
-	for i := int64(0); i < 7; i++ {
-		d, c := s.pair(r, candidate)
-		if d.Allowed != (i < 5) || c.Allowed != (i < 3) || d.Allowed && d.Remaining != 4-i {
-			s.t.Fatalf("request %d: the rule says %+v, its candidate %+v; want 5 and 3 admitted", i+1, d, c)
+// aCandidateGoesByItsOwnLimit: a wider one is charged what its rule rejects, a tighter one rejects nobody, and each has counters of its own.
+func aCandidateGoesByItsOwnLimit(s *scene, v, w variant) {
+	for _, limits := range [][]int64{{3, 5}, {5, 3}} {
+		own, other := limits[0], limits[1]
+		r, candidate := s.candidate("of"+strconv.FormatInt(own, 10), v.limit(s.t, own, hour), w.limit(s.t, other, hour))
+		for i := int64(0); i < 7; i++ {
+			d, c := s.pair(r, candidate)
+			if d.Allowed != (i < own) || c.Allowed != (i < other) || d.Allowed && d.Remaining != own-1-i || c.Allowed && c.Remaining != other-1-i {
+				s.t.Fatalf("request %d: the rule says %+v, its candidate %+v; want %d and %d admitted", i+1, d, c, own, other)
+			}
 		}
 	}
 }

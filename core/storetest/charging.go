@@ -8,7 +8,7 @@ import (
 
 // testCharging: one decision for all the rules of a request, for every pair of algorithms.
 func testCharging(t *testing.T, newStore NewStore) {
-	eachPair(t, newStore, rejectionCostsTheOthersNothing, rejectionIsCountedWhereAsked, shadowNeverVetoes, shadowIsChargedIfAllAdmit, peekChargesNothing)
+	eachPair(t, newStore, variants(), variants(), rejectionCostsTheOthersNothing, rejectionIsCountedWhereAsked, shadowNeverVetoes, shadowIsChargedIfAllAdmit, peekChargesNothing)
 	each(t, newStore, "count_rejected of ", variants(), countRejectedSaturates)
 }
 

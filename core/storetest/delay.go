@@ -13,12 +13,15 @@ import (
 // depart.
 func testDelay(t *testing.T, newStore NewStore) {
 	for _, turns := range turnTable() {
-		t.Run(turns.name, func(t *testing.T) { turnsComeWhenTheyMust(newScene(t, newStore), turns) })
+		for _, v := range turns.variants {
+			t.Run(turns.name+", "+v.name, func(t *testing.T) { turnsComeWhenTheyMust(newScene(t, newStore), turns, v) })
+		}
 	}
 	each(t, newStore, "a leaky bucket alone, beside ", but(core.LeakyBucket), aLeakyBucketReservesNothing)
-	each(t, newStore, "", waiters(), theDearOneIsNotOvertaken, peeksTakeNoTurn, anotherRulesRejectionTakesNoTurn, otherRulesKeepTheirUnitsReserved,
-		theLatestTurnCounts, theLastInLineGivesItsTurnBack, whatIsReservedComesBack, whoHasDepartedGivesNothingBack,
-		whoLeavesWhenTheClockWasSetBackHoldsNobodyUp, theCandidateOfWhatIsRejectedWaitsForNobody, theMiddleOfTheLineIsLost, aCrowdWaits)
+	each(t, newStore, "", waiters(), theDearOneIsNotOvertaken, peeksTakeNoTurn, theLatestTurnCounts, theLastInLineGivesItsTurnBack,
+		whoHasDepartedGivesNothingBack, whoLeavesWhenTheClockWasSetBackHoldsNobodyUp, theMiddleOfTheLineIsLost, aCrowdWaits)
+	eachPair(t, newStore, waiters(), variants(), anotherRulesRejectionTakesNoTurn, theCandidateOfWhatIsRejectedWaitsForNobody)
+	eachPair(t, newStore, waiters(), but(core.LeakyBucket), otherRulesKeepTheirUnitsReserved, whatIsReservedComesBack)
 	each(t, newStore, "at random, ", waiters(), departuresKeepToTheLimit)
 }
 
@@ -52,7 +55,7 @@ func waiters() []variant {
 // turns is a history of one key: requests, all at their times, and when they depart.
 type turns struct {
 	name     string
-	variant  variant
+	variants []variant
 	requests int64
 	period   int64 // in seconds, as all that follows
 	longest  int64
@@ -69,50 +72,42 @@ type turnEvent struct {
 // turnTable is what departs when. Tests begin 20 seconds into a minute, where windows and refills of 10 seconds begin.
 func turnTable() []turns {
 	all := variants()
-	token, interval, leaky, fixed, log := all[0], all[1], all[2], all[3], all[4]
+	token, leaky, windows, log := all[:1], all[2:3], []variant{all[1], all[3]}, all[4:5]
 	return []turns{
-		{"one after the other, token_bucket", token, 2, 10, 20, []turnEvent{
+		{"one after the other", token, 2, 10, 20, []turnEvent{
 			{3, 1, 3, 0}, {3, 1, 3, 0}, {3, 1, 8, 0}, {3, 1, 13, 0}, {3, 1, 18, 0},
 			{3, 1, 23, 0}, {3, 1, 0, 5}, {4, 1, 0, 4}, {8, 1, 28, 0}, {60, 1, 60, 0},
 		}},
-		{"one after the other, token_bucket interval", interval, 2, 10, 20, []turnEvent{
+		{"one after the other", windows, 2, 10, 20, []turnEvent{
 			{3, 1, 3, 0}, {3, 1, 3, 0}, {3, 1, 10, 0}, {3, 1, 10, 0}, {3, 1, 20, 0},
 			{3, 1, 20, 0}, {3, 1, 0, 7}, {10, 1, 30, 0}, {60, 1, 60, 0},
 		}},
-		{"one after the other, fixed_window", fixed, 2, 10, 20, []turnEvent{
-			{3, 1, 3, 0}, {3, 1, 3, 0}, {3, 1, 10, 0}, {3, 1, 10, 0}, {3, 1, 20, 0},
-			{3, 1, 20, 0}, {3, 1, 0, 7}, {10, 1, 30, 0}, {60, 1, 60, 0},
-		}},
-		{"one after the other, sliding_window_log", log, 2, 10, 20, []turnEvent{
+		{"one after the other", log, 2, 10, 20, []turnEvent{
 			{3, 1, 3, 0}, {5, 1, 5, 0}, {5, 1, 13, 0}, {5, 1, 15, 0}, {5, 1, 23, 0},
 			{5, 1, 25, 0}, {5, 1, 0, 8}, {13, 1, 33, 0}, {60, 1, 60, 0},
 		}},
-		{"one after the other, leaky_bucket", leaky, 2, 10, 20, []turnEvent{
+		{"one after the other", leaky, 2, 10, 20, []turnEvent{
 			{3, 1, 3, 0}, {3, 1, 8, 0}, {3, 1, 13, 0}, {3, 1, 0, 5}, {8, 1, 18, 0},
 			{60, 1, 60, 0},
 		}},
 
-		{"costs above 1, token_bucket", token, 4, 10, 20, []turnEvent{
+		{"costs above 1", token, 4, 10, 20, []turnEvent{
 			{0, 4, 0, 0}, {0, 2, 5, 0}, {0, 4, 15, 0}, {0, 1, 17.5, 0}, {0, 4, 0, 7.5},
 			{0, 1, 20, 0}, {0, 5, 0, -1},
 		}},
-		{"costs above 1, token_bucket interval", interval, 4, 10, 20, []turnEvent{
+		{"costs above 1", windows, 4, 10, 20, []turnEvent{
 			{0, 4, 0, 0}, {0, 2, 10, 0}, {0, 3, 20, 0}, {0, 1, 20, 0}, {0, 4, 0, 10},
 			{0, 5, 0, -1},
 		}},
-		{"costs above 1, fixed_window", fixed, 4, 10, 20, []turnEvent{
-			{0, 4, 0, 0}, {0, 2, 10, 0}, {0, 3, 20, 0}, {0, 1, 20, 0}, {0, 4, 0, 10},
-			{0, 5, 0, -1},
-		}},
-		{"costs above 1, sliding_window_log", log, 4, 10, 20, []turnEvent{
+		{"costs above 1", log, 4, 10, 20, []turnEvent{
 			{0, 3, 0, 0}, {2, 1, 2, 0}, {2, 2, 10, 0}, {2, 2, 12, 0}, {2, 1, 20, 0},
 			{2, 3, 22, 0}, {2, 1, 0, 8}, {2, 5, 0, -1},
 		}},
 	}
 }
 
-func turnsComeWhenTheyMust(s *scene, turns turns) {
-	r := s.open(core.RuleConfig{Name: "turns", Limit: turns.variant.delaying(s.t, turns.requests, turns.period*second, turns.longest*second)})
+func turnsComeWhenTheyMust(s *scene, turns turns, v variant) {
+	r := s.open(core.RuleConfig{Name: "turns", Limit: v.delaying(s.t, turns.requests, turns.period*second, turns.longest*second)})
 	for i, e := range turns.events {
 		s.clock.Set(start() + e.at*second)
 		what := "request " + strconv.Itoa(i+1) + ", at " + strconv.FormatInt(e.at, 10) + " s"
@@ -137,7 +132,7 @@ func turnsComeWhenTheyMust(s *scene, turns turns) {
 		if !d.Allowed || d.Delay != delay || d.RetryAfter != 0 || (delay > 0) != (len(holds) == 1) {
 			s.t.Fatalf("%s: %+v, %d holds; want it to depart in %d", what, d, len(holds), delay)
 		}
-		if turns.variant.algorithm != core.LeakyBucket && delay > 0 && d.Remaining != 0 {
+		if v.algorithm != core.LeakyBucket && delay > 0 && d.Remaining != 0 {
 			s.t.Fatalf("%s: %+v; it waits, and yet there is more", what, d)
 		}
 	}
@@ -173,54 +168,48 @@ func peeksTakeNoTurn(s *scene, v variant) {
 	s.is("a peek behind it", s.peek(r, "alice", 1), core.Decision{Limit: 1, RetryAfter: 5 * second})
 }
 
-func anotherRulesRejectionTakesNoTurn(s *scene, v variant) {
+func anotherRulesRejectionTakesNoTurn(s *scene, v, w variant) {
 	r := s.open(core.RuleConfig{Name: "innocent", Limit: v.delaying(s.t, 1, 10*second, minute)})
-	for _, w := range variants() {
-		other := s.open(core.RuleConfig{Name: "other", Limit: w.limit(s.t, 2, hour)})
-		key := w.name
-		s.exhaust(other, key, 2)
-		s.take(r, key, 1)
-		for i := 0; i < 4; i++ {
-			checks := s.request(one(r, key), one(other, key))
-			if d := checks[0].Decision; !d.Allowed || d.Delay != 0 || checks[1].Decision.Allowed || len(core.Holds(nil, checks)) > 0 {
-				s.t.Fatalf("beside a rule that rejects: %+v, %+v", checks[0], checks[1])
-			}
+	other := s.open(core.RuleConfig{Name: "other", Limit: w.limit(s.t, 2, hour)})
+	s.exhaust(other, "alice", 2)
+	s.take(r, "alice", 1)
+	for i := 0; i < 4; i++ {
+		checks := s.request(one(r, "alice"), one(other, "alice"))
+		if d := checks[0].Decision; !d.Allowed || d.Delay != 0 || checks[1].Decision.Allowed || len(core.Holds(nil, checks)) > 0 {
+			s.t.Fatalf("beside a rule that rejects: %+v, %+v", checks[0], checks[1])
 		}
-		s.is("the next", s.take(r, key, 1), core.Decision{Allowed: true, Limit: 1, Delay: 10 * second})
 	}
+	s.is("the next", s.take(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 10 * second})
 }
 
 // otherRulesKeepTheirUnitsReserved: from the decision until the departure, when they are charged.
-func otherRulesKeepTheirUnitsReserved(s *scene, v variant) {
-	for _, w := range but(core.LeakyBucket) {
-		s.clock.Set(start())
-		slow := s.open(core.RuleConfig{Name: "slow", KeySpec: w.name, Limit: v.delaying(s.t, 1, 10*second, minute)})
-		wide := s.accompany(core.RuleConfig{Name: "wide", Limit: w.limit(s.t, 3, hour)})
-		s.take(slow, "alice", 1)
-		checks := s.request(one(wide, v.name), one(slow, "alice"))
-		s.is("the rule that has it wait", checks[1].Decision, core.Decision{Allowed: true, Limit: 1, Delay: 10 * second})
-		s.is("the one that does not", checks[0].Decision, core.Decision{Allowed: true, Limit: 3, Remaining: 2})
-		if holds := core.Holds(nil, checks); len(holds) != 2 || holds[0].Cost != 1 || holds[0].Key != v.name {
-			s.t.Fatalf("what waits holds %+v; want a unit of one rule and a turn of the other", holds)
-		}
-		s.is("beside what is reserved", s.take(wide, v.name, 1), core.Decision{Allowed: true, Limit: 3, Remaining: 1})
-		s.is("beside what is reserved", s.take(wide, v.name, 1), core.Decision{Allowed: true, Limit: 3})
-		full := core.Decision{Limit: 3, RetryAfter: 10 * second}
-		s.is("where the last is reserved", s.take(wide, v.name, 1), full)
-		s.clock.Add(10*second - 1)
-		full.RetryAfter = 1
-		s.is("a microsecond before it departs", s.take(wide, v.name, 1), full)
-		s.is("another key of the rule that has it wait", s.take(slow, "bob", 1), core.Decision{Allowed: true, Limit: 1})
-		s.clock.Add(1)
-		d := s.take(wide, v.name, 1)
-		if d.Allowed || d.RetryAfter < minute {
-			s.t.Fatalf("%s, when it has departed: %+v; want it charged", w.name, d)
-		}
-		if w.algorithm == core.SlidingWindowLog { // the unit counts from the departure on
-			s.clock.Set(start() + hour)
-			s.is("when the two others have gone", s.take(wide, v.name, 2), core.Decision{Allowed: true, Limit: 3})
-			s.is("and the third has not", s.take(wide, v.name, 1), core.Decision{Limit: 3, RetryAfter: 10 * second})
-		}
+func otherRulesKeepTheirUnitsReserved(s *scene, v, w variant) {
+	slow := s.open(core.RuleConfig{Name: "slow", Limit: v.delaying(s.t, 1, 10*second, minute)})
+	wide := s.accompany(core.RuleConfig{Name: "wide", Limit: w.limit(s.t, 3, hour)})
+	s.take(slow, "alice", 1)
+	checks := s.request(one(wide, "carol"), one(slow, "alice"))
+	s.is("the rule that has it wait", checks[1].Decision, core.Decision{Allowed: true, Limit: 1, Delay: 10 * second})
+	s.is("the one that does not", checks[0].Decision, core.Decision{Allowed: true, Limit: 3, Remaining: 2})
+	if holds := core.Holds(nil, checks); len(holds) != 2 || holds[0].Cost != 1 || holds[0].Key != "carol" {
+		s.t.Fatalf("what waits holds %+v; want a unit of one rule and a turn of the other", holds)
+	}
+	s.is("beside what is reserved", s.take(wide, "carol", 1), core.Decision{Allowed: true, Limit: 3, Remaining: 1})
+	s.is("beside what is reserved", s.take(wide, "carol", 1), core.Decision{Allowed: true, Limit: 3})
+	full := core.Decision{Limit: 3, RetryAfter: 10 * second}
+	s.is("where the last is reserved", s.take(wide, "carol", 1), full)
+	s.clock.Add(10*second - 1)
+	full.RetryAfter = 1
+	s.is("a microsecond before it departs", s.take(wide, "carol", 1), full)
+	s.is("another key of the rule that has it wait", s.take(slow, "bob", 1), core.Decision{Allowed: true, Limit: 1})
+	s.clock.Add(1)
+	d := s.take(wide, "carol", 1)
+	if d.Allowed || d.RetryAfter < minute {
+		s.t.Fatalf("when it has departed: %+v; want it charged", d)
+	}
+	if w.algorithm == core.SlidingWindowLog { // the unit counts from the departure on
+		s.clock.Set(start() + hour)
+		s.is("when the two others have gone", s.take(wide, "carol", 2), core.Decision{Allowed: true, Limit: 3})
+		s.is("and the third has not", s.take(wide, "carol", 1), core.Decision{Limit: 3, RetryAfter: 10 * second})
 	}
 }
 
@@ -288,24 +277,21 @@ func theMiddleOfTheLineIsLost(s *scene, v variant) {
 	s.is("behind it", s.take(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 30 * second})
 }
 
-func whatIsReservedComesBack(s *scene, v variant) {
-	for _, w := range but(core.LeakyBucket) {
-		s.clock.Set(start())
-		slow := s.open(core.RuleConfig{Name: "gone", KeySpec: w.name, Limit: v.delaying(s.t, 1, 10*second, minute)})
-		wide := s.accompany(core.RuleConfig{Name: "reserved", Limit: w.limit(s.t, 5, hour)})
-		s.take(slow, "alice", 1)
-		before := s.peek(wide, v.name, 1)
-		first := s.request(core.Check{Rule: wide, Key: v.name, Cost: 2}, one(slow, "alice"))
-		next := s.request(core.Check{Rule: wide, Key: v.name, Cost: 3}, one(slow, "alice"))
-		s.is("where all is reserved", s.take(wide, v.name, 1), core.Decision{Limit: 5, RetryAfter: 10 * second})
-		s.clock.Add(second)
-		s.settle(core.Holds(nil, first), false) // not the last in line, but of this rule nobody stands in line
-		s.is("where 2 came back", s.peek(wide, v.name, 1), core.Decision{Allowed: true, Limit: 5, Remaining: 1})
-		s.settle(core.Holds(nil, next), false)
-		s.asBefore("where all came back", before, s.peek(wide, v.name, 1))
-		s.clock.Add(hour / 60)
-		s.asBefore("later", before, s.peek(wide, v.name, 1))
-	}
+func whatIsReservedComesBack(s *scene, v, w variant) {
+	slow := s.open(core.RuleConfig{Name: "gone", Limit: v.delaying(s.t, 1, 10*second, minute)})
+	wide := s.accompany(core.RuleConfig{Name: "reserved", Limit: w.limit(s.t, 5, hour)})
+	s.take(slow, "alice", 1)
+	before := s.peek(wide, "carol", 1)
+	first := s.request(core.Check{Rule: wide, Key: "carol", Cost: 2}, one(slow, "alice"))
+	next := s.request(core.Check{Rule: wide, Key: "carol", Cost: 3}, one(slow, "alice"))
+	s.is("where all is reserved", s.take(wide, "carol", 1), core.Decision{Limit: 5, RetryAfter: 10 * second})
+	s.clock.Add(second)
+	s.settle(core.Holds(nil, first), false) // not the last in line, but of this rule nobody stands in line
+	s.is("where 2 came back", s.peek(wide, "carol", 1), core.Decision{Allowed: true, Limit: 5, Remaining: 1})
+	s.settle(core.Holds(nil, next), false)
+	s.asBefore("where all came back", before, s.peek(wide, "carol", 1))
+	s.clock.Add(hour / 60)
+	s.asBefore("later", before, s.peek(wide, "carol", 1))
 }
 
 // whoLeavesWhenTheClockWasSetBackHoldsNobodyUp: the turn that is given back was one of a time that is to come again.
@@ -333,21 +319,18 @@ func whoHasDepartedGivesNothingBack(s *scene, v variant) {
 }
 
 // theCandidateOfWhatIsRejectedWaitsForNobody: it is charged at once, and nothing is held.
-func theCandidateOfWhatIsRejectedWaitsForNobody(s *scene, v variant) {
-	for _, w := range variants() {
-		s.clock.Set(start())
-		slow := s.open(core.RuleConfig{Name: "shown", KeySpec: w.name, Limit: v.delaying(s.t, 1, 10*second, minute)})
-		r, candidate := s.candidate("shown."+strconv.Itoa(int(w.algorithm))+strconv.FormatBool(w.interval), w.limit(s.t, 2, hour), w.limit(s.t, 5, hour))
-		s.take(slow, "alice", 1)
-		s.exhaust(r, "alice", 2)
-		before := s.peek(candidate, "alice", 1)
-		checks := s.request(one(slow, "alice"), one(r, "alice"), one(candidate, "alice"))
-		if holds := core.Holds(nil, checks); len(holds) > 0 || checks[1].Decision.Allowed || !checks[2].Decision.Allowed {
-			s.t.Fatalf("%s: a rejected request holds %+v: %+v", w.name, holds, checks)
-		}
-		if d := s.peek(candidate, "alice", 1); d.Remaining >= before.Remaining {
-			s.t.Fatalf("%s: its candidate: was %+v, is %+v; want it charged", w.name, before, d)
-		}
+func theCandidateOfWhatIsRejectedWaitsForNobody(s *scene, v, w variant) {
+	slow := s.open(core.RuleConfig{Name: "shown", Limit: v.delaying(s.t, 1, 10*second, minute)})
+	r, candidate := s.candidate("candidate", w.limit(s.t, 2, hour), w.limit(s.t, 5, hour))
+	s.take(slow, "alice", 1)
+	s.exhaust(r, "alice", 2)
+	before := s.peek(candidate, "alice", 1)
+	checks := s.request(one(slow, "alice"), one(r, "alice"), one(candidate, "alice"))
+	if holds := core.Holds(nil, checks); len(holds) > 0 || checks[1].Decision.Allowed || !checks[2].Decision.Allowed {
+		s.t.Fatalf("a rejected request holds %+v: %+v", holds, checks)
+	}
+	if d := s.peek(candidate, "alice", 1); d.Remaining >= before.Remaining {
+		s.t.Fatalf("its candidate: was %+v, is %+v; want it charged", before, d)
 	}
 }
 

@@ -19,10 +19,10 @@ func each(t *testing.T, newStore NewStore, of string, list []variant, scenes ...
 	}
 }
 
-// eachPair is each for every pair of variants.
-func eachPair(t *testing.T, newStore NewStore, scenes ...func(s *scene, v, w variant)) {
-	for _, v := range variants() {
-		for _, w := range variants() {
+// eachPair is each for every pair of a variant and another.
+func eachPair(t *testing.T, newStore NewStore, list, others []variant, scenes ...func(s *scene, v, w variant)) {
+	for _, v := range list {
+		for _, w := range others {
 			t.Run(v.name+" with "+w.name, func(t *testing.T) {
 				s := newScene(t, newStore)
 				for _, play := range scenes {
