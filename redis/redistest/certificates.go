@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -63,10 +62,8 @@ func NewCertificates(t testing.TB) *Certificates {
 	})
 	c.roots.AddCert(ca.Leaf)
 	writePEM(t, c.CAFile, "CERTIFICATE", ca.Certificate[0])
-	writePEM(t, c.serverCertFile, "CERTIFICATE", server.Certificate[0])
-	writePEM(t, c.serverKeyFile, "PRIVATE KEY", privateKey(t, server))
-	writePEM(t, c.ClientCertFile, "CERTIFICATE", c.client.Certificate[0])
-	writePEM(t, c.ClientKeyFile, "PRIVATE KEY", privateKey(t, c.client))
+	writePair(t, c.serverCertFile, c.serverKeyFile, server)
+	writePair(t, c.ClientCertFile, c.ClientKeyFile, c.client)
 	return c
 }
 
@@ -82,11 +79,6 @@ func issue(t testing.TB, authority *tls.Certificate, template *x509.Certificate)
 	if err != nil {
 		t.Fatal(err)
 	}
-	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
-	if err != nil {
-		t.Fatal(err)
-	}
-	template.SerialNumber = serial
 	template.NotBefore = time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC)
 	template.NotAfter = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 	parent, signer := template, any(key)
@@ -104,13 +96,14 @@ func issue(t testing.TB, authority *tls.Certificate, template *x509.Certificate)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
-func privateKey(t testing.TB, c tls.Certificate) []byte {
+func writePair(t testing.TB, certFile, keyFile string, c tls.Certificate) {
 	t.Helper()
-	der, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
+	key, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return der
+	writePEM(t, certFile, "CERTIFICATE", c.Certificate[0])
+	writePEM(t, keyFile, "PRIVATE KEY", key)
 }
 
 func writePEM(t testing.TB, path, kind string, der []byte) {

@@ -122,31 +122,19 @@ __attribute__((constructor)) static void open_clock(void) {
 	clock_micros = p;
 }
 
-/* Returns 0 where the time has not been set. */
-static int set_time(int64_t *seconds, int64_t *micros) {
-	int64_t t;
-	if (!clock_micros)
-		return 0;
-	t = __atomic_load_n(clock_micros, __ATOMIC_SEQ_CST);
-	if (t == INT64_MIN)
-		return 0;
-	*seconds = t / 1000000;
-	*micros = t % 1000000;
-	if (*micros < 0) {
-		*seconds -= 1;
-		*micros += 1000000;
-	}
-	return 1;
-}
-
 int clock_gettime(clockid_t id, struct timespec *ts) {
-	int64_t s, us;
-	if ((id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE) && set_time(&s, &us)) {
-		ts->tv_sec = s;
-		ts->tv_nsec = us * 1000;
-		return 0;
+	int64_t t = INT64_MIN; /* the time has not been set */
+	if (clock_micros && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE))
+		t = __atomic_load_n(clock_micros, __ATOMIC_SEQ_CST);
+	if (t == INT64_MIN)
+		return syscall(SYS_clock_gettime, id, ts);
+	ts->tv_sec = t / 1000000;
+	ts->tv_nsec = t % 1000000 * 1000;
+	if (ts->tv_nsec < 0) {
+		ts->tv_sec -= 1;
+		ts->tv_nsec += 1000000000;
 	}
-	return syscall(SYS_clock_gettime, id, ts);
+	return 0;
 }
 
 int gettimeofday(struct timeval *restrict tv, void *restrict zone) {

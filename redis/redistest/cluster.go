@@ -121,14 +121,12 @@ func (c *Cluster) Settle() {
 }
 
 func (c *Cluster) settled() error {
-	var live []*Server
-	for _, n := range c.nodes {
-		if n.live() {
-			live = append(live, n)
-		}
+	nodes := live(c.nodes)
+	if len(nodes) == 0 {
+		return errors.New("no node is alive")
 	}
 	var first string
-	for _, n := range live {
+	for _, n := range nodes {
 		info, err := n.Do("CLUSTER", "INFO")
 		if err != nil {
 			return err
@@ -170,13 +168,10 @@ func (c *Cluster) settled() error {
 			return fmt.Errorf("%s knows who serves %d of %d slots", n.Addr(), covered, slots)
 		}
 		for _, node := range c.nodes {
-			if slices.Contains(known, node) != slices.Contains(live, node) {
-				return fmt.Errorf("%s knows %v, %v are alive", n.Addr(), addrs(known), addrs(live))
+			if slices.Contains(known, node) != slices.Contains(nodes, node) {
+				return fmt.Errorf("%s knows %v, %v are alive", n.Addr(), addrs(known), addrs(nodes))
 			}
 		}
-	}
-	if len(live) == 0 {
-		return errors.New("no node is alive")
 	}
 	return nil
 }
@@ -194,10 +189,7 @@ func (s shard) String() string {
 // shard returns the range that a slot is in, as a node says that is alive.
 func (c *Cluster) shard(slot int) shard {
 	c.t.Helper()
-	for _, n := range c.nodes {
-		if !n.live() {
-			continue
-		}
+	for _, n := range live(c.nodes) {
 		shards, err := c.shards(n)
 		if err != nil {
 			c.t.Fatal(err)

@@ -24,13 +24,11 @@ type Conn struct {
 // Dial connects to an address, over TLS unless the configuration is nil.
 func Dial(addr string, config *tls.Config) (*Conn, error) {
 	dialer := &net.Dialer{Timeout: answerTime}
-	var conn net.Conn
-	var err error
+	dial := dialer.Dial
 	if config != nil {
-		conn, err = tls.DialWithDialer(dialer, "tcp", addr, config)
-	} else {
-		conn, err = dialer.Dial("tcp", addr)
+		dial = (&tls.Dialer{NetDialer: dialer, Config: config}).Dial
 	}
+	conn, err := dial("tcp", addr)
 	if err != nil {
 		return nil, err
 	}

@@ -74,11 +74,9 @@ func (p *process) stop() {
 		return
 	}
 	_ = p.signal(sigcont)
-	timer := time.NewTimer(grace)
-	defer timer.Stop()
 	select {
 	case <-p.done:
-	case <-timer.C:
+	case <-time.After(grace):
 		p.kill()
 	}
 }

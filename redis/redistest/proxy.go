@@ -34,6 +34,13 @@ type Proxy struct {
 	stats    ProxyStats
 }
 
+// link is the connection of a client with that to the server, among the proxy's links as long as it is open. The proxy's mutex guards it.
+type link struct {
+	client, server net.Conn      // server is nil before it is there
+	done           chan struct{} // closed with them
+	dropping       bool          // it is closed when the server replies
+}
+
 type mode int
 
 const (
@@ -56,7 +63,7 @@ type ProxyStats struct {
 func NewProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
 	p := &Proxy{t: t, target: target, links: make(map[*link]bool), cutAfter: -1}
-	t.Cleanup(p.close)
+	t.Cleanup(p.end)
 	for attempt := 0; p.listener == nil; attempt++ {
 		p.addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t)))
 		if err := p.listen(); err != nil && attempt == 10 {
@@ -139,8 +146,27 @@ func (p *Proxy) Cut() {
 func (p *Proxy) cut() {
 	p.cutAfter = -1
 	for l := range p.links {
-		l.close()
+		p.close(l)
 	}
+}
+
+// close closes a link, if it is open. The mutex is held.
+func (p *Proxy) close(l *link) {
+	if !p.links[l] {
+		return
+	}
+	delete(p.links, l)
+	close(l.done)
+	l.client.Close()
+	if l.server != nil {
+		l.server.Close()
+	}
+}
+
+func (p *Proxy) disconnect(l *link) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.close(l)
 }
 
 // CutAfter passes that many bytes more from the server, over all connections, and then does as Cut: a reply that is half
@@ -202,7 +228,7 @@ func (p *Proxy) listen() error {
 	return nil
 }
 
-func (p *Proxy) close() {
+func (p *Proxy) end() {
 	p.mu.Lock()
 	p.closed = true
 	if p.listener != nil {
@@ -229,12 +255,7 @@ func (p *Proxy) accept(client net.Conn) {
 
 // serve passes what the client and the server say, until one of them or the proxy closes.
 func (p *Proxy) serve(l *link) {
-	defer func() {
-		l.close()
-		p.mu.Lock()
-		delete(p.links, l)
-		p.mu.Unlock()
-	}()
+	defer p.disconnect(l)
 	server, err := net.Dial("tcp", p.target)
 	if err != nil {
 		if p.swallows() {
@@ -242,7 +263,12 @@ func (p *Proxy) serve(l *link) {
 		}
 		return
 	}
-	if !l.attach(server) {
+	defer server.Close()
+	p.mu.Lock()
+	l.server = server
+	open := p.links[l]
+	p.mu.Unlock()
+	if !open {
 		return
 	}
 	var wg sync.WaitGroup
@@ -260,7 +286,7 @@ func (p *Proxy) swallows() bool {
 // pump passes bytes in one direction: what the filter returns. Then it calls what the filter returns besides, and ends, if
 // that is not nil.
 func (p *Proxy) pump(l *link, to, from net.Conn, filter func(*link, []byte) ([]byte, func())) {
-	defer l.close()
+	defer p.disconnect(l)
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buf)
@@ -291,10 +317,8 @@ func (p *Proxy) wait(l *link) bool {
 	if delay == 0 {
 		return true
 	}
-	timer := time.NewTimer(delay)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(delay):
 		return true
 	case <-l.done:
 		return false
@@ -321,7 +345,7 @@ func (p *Proxy) reply(l *link, b []byte) ([]byte, func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if l.dropping {
-		return nil, l.close
+		return nil, func() { p.disconnect(l) }
 	}
 	switch p.mode {
 	case blackHole:

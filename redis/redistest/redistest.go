@@ -246,15 +246,13 @@ func (s *Server) Restart() {
 	if err := os.Remove(s.path("dump.rdb")); err != nil && !os.IsNotExist(err) {
 		s.t.Fatal(err)
 	}
-	for deadline := time.Now().Add(patience); ; time.Sleep(pause) {
+	await(s.t, "the server starts again", func() error {
 		err := s.run()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) || !portTaken(s.Log()) {
+		if err != nil && !portTaken(s.Log()) {
 			s.t.Fatal(err)
 		}
-	}
+		return err
+	})
 }
 
 // SetTime sets the time of a server that was started with WithClock, in microseconds since the Unix epoch. From when it

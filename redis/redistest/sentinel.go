@@ -78,12 +78,10 @@ func (s *Sentinel) Servers() []*Server { return slices.Clone(s.servers) }
 func (s *Sentinel) Master() *Server {
 	s.t.Helper()
 	err := errors.New("no sentinel is alive")
-	for _, sentinel := range s.sentinels {
-		if sentinel.live() {
-			var master *Server
-			if master, err = s.masterOf(sentinel); err == nil {
-				return master
-			}
+	for _, sentinel := range live(s.sentinels) {
+		var master *Server
+		if master, err = s.masterOf(sentinel); err == nil {
+			return master
 		}
 	}
 	s.t.Fatal(err)
@@ -125,10 +123,7 @@ func (s *Sentinel) Settle() {
 
 func (s *Sentinel) settled() error {
 	var master *Server
-	for _, sentinel := range s.sentinels {
-		if !sentinel.live() {
-			continue
-		}
+	for _, sentinel := range live(s.sentinels) {
 		m, err := s.masterOf(sentinel)
 		if err != nil {
 			return err
@@ -149,10 +144,7 @@ func (s *Sentinel) settled() error {
 	if !master.live() {
 		return fmt.Errorf("the master %s is not alive", master.Addr())
 	}
-	for _, server := range s.servers {
-		if !server.live() {
-			continue
-		}
+	for _, server := range live(s.servers) {
 		role, err := server.Do("ROLE")
 		if err != nil {
 			return err
@@ -202,8 +194,8 @@ func (s *Sentinel) seen(sentinel *Server) error {
 			states[property(properties, "port")] = property(properties, "flags")
 		}
 	}
-	for _, other := range slices.Concat(s.servers, s.sentinels) {
-		if other == sentinel || !other.live() {
+	for _, other := range live(slices.Concat(s.servers, s.sentinels)) {
+		if other == sentinel {
 			continue
 		}
 		switch flags := states[strconv.Itoa(other.port)]; flags {

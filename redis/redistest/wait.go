@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -30,6 +31,11 @@ func stopTogether(t testing.TB, servers []*Server) {
 		}
 		wg.Wait()
 	})
+}
+
+// live returns those of the servers that run and are not paused.
+func live(servers []*Server) []*Server {
+	return slices.DeleteFunc(slices.Clone(servers), func(s *Server) bool { return !s.live() })
 }
 
 func addrs(servers []*Server) []string {
