@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -45,15 +46,16 @@ var (
 	calledCommand = regexp.MustCompile(`call\('([A-Z]+)'`)
 )
 
-// refused adds to an ErrRefused which of the rules of the call it concerns, and what its user can do about it; prefix is what the
-// server's keys begin with. It returns other errors as they are.
-func refused(err error, script *Script, rules []*core.Rule, prefix string) error {
+// refused adds to an ErrRefused which of the rules of the checks it concerns, and what its user can do about it. It returns other errors as
+// they are.
+func (s *Store) refused(err error, script *Script, checks []core.Check) error {
 	if !errors.Is(err, ErrRefused) {
 		return err
 	}
 	text := err.Error()
+	prefix := strings.TrimSuffix(s.naming.prefix, "{")
 	commands := commandsOf(text, script)
-	subject, needs := concerned(rules, commands), " needs"
+	subject, needs := concerned(checks, commands), " needs"
 	if strings.HasPrefix(subject, "rules") {
 		needs = " need"
 	}
@@ -105,37 +107,37 @@ func commandsOf(text string, script *Script) []string {
 // commandsOfAll are run for all rules, those of an algorithm's row for its rules, and all others for rules with a conduct.
 const commandsOfAll = " EVAL EVALSHA TIME GET PSETEX "
 
-// concerned names the rules of a call that need one of the commands; all, where that is not to be told.
-func concerned(rules []*core.Rule, commands []string) string {
-	var names []string
-	add := func(r *core.Rule) {
-		name := ruleName(r)
-		for i := range names {
-			if names[i] == name { // of a rule with several limits, such as its requests' and its concurrency's
-				return
-			}
+// concerned names the rules of a call that need one of the commands; all, where that is not to be told. A rule may have several limits, such
+// as its requests' and its concurrency's.
+func concerned(checks []core.Check, commands []string) string {
+	var all, names []string
+	for i := range checks {
+		name := ruleName(checks[i].Rule)
+		if !slices.Contains(all, name) {
+			all = append(all, name)
 		}
-		names = append(names, name)
-	}
-	for _, r := range rules {
-		for _, command := range commands {
-			word := " " + command + " "
-			if strings.Contains(commandsOfAll, word) || r.HasConduct() || strings.Contains(algorithmOf(r.Limit()).commands, word) {
-				add(r)
-				break
-			}
+		if !slices.Contains(names, name) && needsOne(checks[i].Rule, commands) {
+			names = append(names, name)
 		}
 	}
 	if len(names) == 0 {
-		for _, r := range rules {
-			add(r)
+		names = all
+	}
+	if len(names) > 1 {
+		return "rules " + strings.Join(names, ", ")
+	}
+	return "rule " + names[0]
+}
+
+// needsOne reports whether one of the commands is run for a rule.
+func needsOne(r *core.Rule, commands []string) bool {
+	for _, command := range commands {
+		word := " " + command + " "
+		if strings.Contains(commandsOfAll, word) || r.HasConduct() || strings.Contains(algorithmOf(r.Limit()).commands, word) {
+			return true
 		}
 	}
-	word := "rule "
-	if len(names) > 1 {
-		word = "rules "
-	}
-	return word + strings.Join(names, ", ")
+	return false
 }
 
 // ruleName returns what messages call a rule.

@@ -248,16 +248,22 @@ func (s *Store) refund(calls []*Call, end func()) {
 		end()
 	}()
 	for _, c := range calls {
-		server, err := s.client.Server(c.Keys[0])
-		if err != nil || server.breaker.Open() {
-			continue
-		}
-		seen := server.trouble.Load()
-		if err = server.conn.Run(c); err != nil {
-			err = s.runAgain(server, c, err)
-		}
-		if err != nil {
-			s.failed(server, c.Keys[0], seen, err)
-		}
+		s.runAside(c)
 	}
+}
+
+// runAside makes a call that decides on no request, unless its server is one that is not asked, and reports whether it was answered.
+func (s *Store) runAside(c *Call) bool {
+	server, err := s.client.Server(c.Keys[0])
+	if err != nil || server.breaker.Open() {
+		return false
+	}
+	seen := server.trouble.Load()
+	if err = server.conn.Run(c); err != nil {
+		err = s.runAgain(server, c, err)
+	}
+	if err != nil {
+		s.failed(server, c.Keys[0], seen, err)
+	}
+	return err == nil
 }

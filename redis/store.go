@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -414,18 +413,6 @@ func execute(s *Store, c *Call, rules []*openRule, checks []core.Check, peek boo
 		}
 		s.ahead.Store(c.Reply[0] - s.wallClock()) // it lies in none of the windows that were sent
 	}
-}
-
-// refused is refused for the rules of some checks.
-func (s *Store) refused(err error, script *Script, checks []core.Check) error {
-	if !errors.Is(err, ErrRefused) {
-		return err
-	}
-	rules := make([]*core.Rule, len(checks))
-	for i := range checks {
-		rules[i] = checks[i].Rule
-	}
-	return refused(err, script, rules, strings.TrimSuffix(s.naming.prefix, "{"))
 }
 
 // argumentOf returns a check's part of a script's argument.

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -70,43 +71,35 @@ func (c *comparison) markOf(r *core.Rule) string {
 // X-Real-IP.
 func hasAddress(spec string) bool {
 	for _, source := range strings.Fields(strings.ToLower(spec)) {
-		if strings.HasPrefix(source, "static:") {
-			continue
-		}
-		for _, word := range strings.FieldsFunc(source, isBetweenWords) {
-			if word == "ip" || word == "remote" || word == "clientip" || word == "realip" {
-				return true
-			}
+		if !strings.HasPrefix(source, "static:") && addressWord.MatchString(source) {
+			return true
 		}
 	}
 	return false
 }
 
-func isBetweenWords(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') }
+var (
+	// addressWord finds a word by which the name of a source says that it is an address.
+	addressWord = regexp.MustCompile(`(^|[^a-z0-9])(ip|remote|clientip|realip)($|[^a-z0-9])`)
+
+	// maskedSpec finds how addresses are masked, at the end of what a key is made of.
+	maskedSpec = regexp.MustCompile(`^((?s).*) /(\d{1,3}) /(\d{1,3})$`)
+)
 
 // splitSpec returns what a key is made of without how its addresses are masked, and that.
 func splitSpec(spec string) (string, match.Prefixes) {
-	whole := match.Prefixes{IPv4: 32, IPv6: 128}
-	end := strings.LastIndex(spec, " /")
-	if end < 0 {
-		return spec, whole
+	prefixes := match.Prefixes{IPv4: 32, IPv6: 128}
+	found := maskedSpec.FindStringSubmatch(spec)
+	if found == nil {
+		return spec, prefixes
 	}
-	begin := strings.LastIndex(spec[:end], " /")
-	if begin < 0 {
-		return spec, whole
+	if n, _ := strconv.Atoi(found[2]); n != 0 {
+		prefixes.IPv4 = n
 	}
-	ipv4, err4 := strconv.Atoi(spec[begin+2 : end])
-	ipv6, err6 := strconv.Atoi(spec[end+2:])
-	if err4 != nil || err6 != nil {
-		return spec, whole
+	if n, _ := strconv.Atoi(found[3]); n != 0 {
+		prefixes.IPv6 = n
 	}
-	if ipv4 == 0 {
-		ipv4 = whole.IPv4
-	}
-	if ipv6 == 0 {
-		ipv6 = whole.IPv6
-	}
-	return spec[:begin], match.Prefixes{IPv4: ipv4, IPv6: ipv6}
+	return found[1], prefixes
 }
 
 func (c *comparison) add(r *core.Rule) {
@@ -201,15 +194,9 @@ func (c *comparison) compare(mark string) bool {
 	if compared == nil {
 		return true
 	}
-	server, err := c.store.client.Server(mark)
-	if err != nil || server.breaker.Open() {
-		return false
-	}
 	own := fmt.Sprintf("%d %d %s", here.IPv4, here.IPv6, c.node)
 	call := &Call{Script: scriptOfMark, Keys: []string{mark}, Args: []string{own, fmt.Sprint(int64(markLasts / time.Millisecond)), c.node}}
-	seen := server.trouble.Load()
-	if err = server.conn.Run(call); err != nil {
-		c.store.failed(server, mark, seen, err)
+	if !c.store.runAside(call) {
 		return false
 	}
 	if len(call.Reply) != 2 {

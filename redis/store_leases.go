@@ -158,28 +158,14 @@ func (l *leases) renew() {
 
 // renewSome makes one call.
 func (l *leases) renewSome(keys, members []string) {
-	server, err := l.store.client.Server(keys[0])
-	if err != nil || server.breaker.Open() {
-		return
-	}
 	c := &Call{Script: scriptOfRenewal, Keys: keys, Args: append([]string{strconv.FormatInt(l.lasts, 10)}, members...)}
-	seen := server.trouble.Load()
-	if err = server.conn.Run(c); err != nil {
-		l.store.failed(server, keys[0], seen, err)
-		return
-	}
-	if len(c.Reply) == 0 || c.Reply[0] == 0 {
+	if !l.store.runAside(c) || len(c.Reply) == 0 || c.Reply[0] == 0 {
 		return
 	}
 	// What was given back in the meantime may have been made again after that.
 	keys, members = l.ended(keys, members)
-	if len(keys) == 0 {
-		return
-	}
-	c = &Call{Script: scriptOfRelease, Keys: keys, Args: append([]string{"0"}, members...)}
-	seen = server.trouble.Load()
-	if err = server.conn.Run(c); err != nil { // it is free when the lease has run out
-		l.store.failed(server, keys[0], seen, err)
+	if len(keys) > 0 { // where that fails, it is free when the lease has run out
+		l.store.runAside(&Call{Script: scriptOfRelease, Keys: keys, Args: append([]string{"0"}, members...)})
 	}
 }
 
