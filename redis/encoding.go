@@ -56,21 +56,13 @@ func readDecision(r *core.Rule, reply []int64, d *core.Decision) bool {
 	if remaining > r.Limit().Quota() || remaining < -1-r.Limit().Quota() || wait < core.Never || wait > longest || reset < 0 || reset > longest || more < 0 || more > longest {
 		return false
 	}
-	d.Limit = r.Limit().Quota()
-	d.ResetAfter = reset
-	d.MoreAfter = 0
-	d.Soft = false
-	d.Penalty = false
-	d.Allowed = remaining >= 0
+	*d = core.Decision{Allowed: remaining >= 0, Limit: r.Limit().Quota(), Remaining: remaining, ResetAfter: reset}
 	if d.Allowed {
-		d.Remaining = remaining
 		d.MoreAfter = more
 		d.Delay = wait
-		d.RetryAfter = 0
-		return true
+	} else {
+		d.Remaining = -1 - remaining
+		d.RetryAfter = wait
 	}
-	d.Remaining = -1 - remaining
-	d.Delay = 0
-	d.RetryAfter = wait
 	return true
 }

@@ -121,24 +121,16 @@ func (k *known) rejects(now, cost int64) bool {
 
 // decision writes what is known at time now: of a key that is not known to reject, how it stood.
 func (k *known) decision(now, cost int64, d *core.Decision) {
-	d.Limit = k.limit
-	d.Remaining = k.remaining
-	d.Soft = false
-	d.Penalty = false
-	d.Delay = 0
-	d.RetryAfter = 0
-	d.Allowed = !k.rejects(now, cost)
+	*d = core.Decision{Allowed: !k.rejects(now, cost), Limit: k.limit, Remaining: k.remaining}
 	if !d.Allowed {
 		d.RetryAfter = core.Never
 		if k.retryAt != core.Never {
 			d.RetryAfter = k.retryAt - now
 		}
 	}
-	d.ResetAfter = k.resetAt - now
-	if d.ResetAfter < 0 {
-		d.ResetAfter = 0
+	if k.resetAt > now {
+		d.ResetAfter = k.resetAt - now
 	}
-	d.MoreAfter = 0
 	if d.Allowed && k.moreAt > now {
 		d.MoreAfter = k.moreAt - now
 	}

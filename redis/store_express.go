@@ -123,11 +123,8 @@ func decideSeldom(e *express, w http.ResponseWriter, r *http.Request, key string
 		e.rest.ServeHTTP(w, r)
 		return
 	}
-	checks := make([]core.Check, 1)
+	checks := []core.Check{{Rule: e.rule, Key: key, Cost: 1}}
 	c := &checks[0]
-	c.Rule = e.rule
-	c.Key = key
-	c.Cost = 1
 	err := e.store.Decide(checks, false)
 	if err == nil {
 		name := e.store.naming.key(key, e.open.suffix)
@@ -143,11 +140,8 @@ func decideSeldom(e *express, w http.ResponseWriter, r *http.Request, key string
 
 // settle reads what a call has come to, where that is not that the request is allowed at once.
 func settle(e *express, w http.ResponseWriter, r *http.Request, key string, call *Call, hash uint64, now int64, err error) {
-	checks := make([]core.Check, 1)
+	checks := []core.Check{{Rule: e.rule, Key: key, Cost: 1}}
 	c := &checks[0]
-	c.Rule = e.rule
-	c.Key = key
-	c.Cost = 1
 	if err != nil {
 		e.store.failed(e.server, call.Keys[0], 0, err) // as ServeHTTP has seen it
 	} else if len(call.Reply) != 4 || !readDecision(e.rule, call.Reply, &c.Decision) {

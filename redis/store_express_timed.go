@@ -12,27 +12,16 @@ import (
 func serveTimed(e *express, watch *core.Watch, direct bool, w http.ResponseWriter, r *http.Request) {
 	begun := time.Now()
 	timed := *e
-	timed.next = &timedNext{next: e.next, allowed: watch.Allowed, durations: watch.Durations, begun: begun}
+	timed.next = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		core.Observe(watch.Durations, time.Since(begun))
+		atomic.AddInt64(watch.Allowed, 1)
+		e.next.ServeHTTP(w, r)
+	})
 	timed.rest = &timedRest{rest: e.rest, durations: watch.Durations, begun: begun}
 	wayOf(&timed, direct, nil).ServeHTTP(w, r)
 }
 
-// timedNext is where a request that is timed goes if it is allowed at once.
-type timedNext struct {
-	next      http.Handler
-	allowed   *int64
-	durations *core.Durations
-	begun     time.Time
-}
-
-// ServeHTTP implements http.Handler.
-func (t *timedNext) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	core.Observe(t.durations, time.Since(t.begun))
-	atomic.AddInt64(t.allowed, 1)
-	t.next.ServeHTTP(w, r)
-}
-
-// timedRest is where it goes else.
+// timedRest is where a request that is timed goes unless it is allowed at once.
 type timedRest struct {
 	rest      Rest
 	durations *core.Durations
