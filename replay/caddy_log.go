@@ -100,7 +100,7 @@ func (p *lineParser) caddyHeaders(v *fastjson.Value, e *entry) {
 		return
 	}
 	o, _ := v.Object()
-	e.fields = allFields
+	e.absent = known
 	for _, name := range p.wanted {
 		value := o.Get(name)
 		if value == nil {

@@ -200,7 +200,6 @@ func (p *lineParser) fill(e *entry, l *commonLine) error {
 	}
 	e.format, e.status, e.method, e.uri = l.format, l.status, l.method, l.uri
 	if e.format != common {
-		e.fields = someFields
 		p.known(e, "Referer", l.referer)
 		p.known(e, "User-Agent", l.agent)
 	}

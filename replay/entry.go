@@ -21,8 +21,8 @@ type entry struct {
 
 	strange bool      // the client is a column that is no address
 	hasHost bool      // the format has the host, which may be empty
-	fields  fieldsIn  // which header fields the line has
 	headers []header  // of those that are asked for
+	absent  lack      // what it means that a header field is not among them
 	format  logFormat // of the line
 }
 
@@ -31,16 +31,6 @@ type header struct {
 	name   string // canonical
 	values []string
 }
-
-// fieldsIn says what it means that a line has not got a header field.
-type fieldsIn int
-
-const (
-	noFields   fieldsIn = iota // nothing: the format has none
-	someFields                 // nothing, but for those in headers
-	keptFields                 // that the request had none, if the log has it of any request
-	allFields                  // that the request had none
-)
 
 // logFormat is how a line is written.
 type logFormat int
@@ -76,7 +66,7 @@ func (e *entry) find(name string) ([]string, bool) {
 func (e *entry) reset() {
 	headers := e.headers
 	clear(headers)
-	*e = entry{headers: headers[:0]}
+	*e = entry{headers: headers[:0], absent: unlogged}
 }
 
 // setTimes sets when the request began and ended, by its end or (ended is false) its start, and its duration. Of times in whole seconds

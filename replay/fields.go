@@ -3,6 +3,7 @@ package replay
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/proxyweir/weir/match"
@@ -49,42 +50,28 @@ const (
 
 // lackIn says whether a line has the field.
 func (f *field) lackIn(e *entry) lack {
+	there, hidden := true, false
 	switch f.kind {
 	case "client_ip":
-		if e.client == "" {
-			return unlogged
-		}
-		return known
+		there = e.client != ""
 	case "remote_ip":
-		if e.remote == "" {
-			return unlogged
-		}
-		return known
+		there = e.remote != ""
 	case "host":
-		if !e.hasHost {
-			return unlogged
-		}
-		return known
+		there = e.hasHost
 	case "query":
-		if f.isRedacted(e.uri) {
-			return redactedL
+		hidden = f.isRedacted(e.uri)
+	default:
+		values, found := e.find(f.header)
+		if !found {
+			return e.absent
 		}
-		return known
+		hidden = !f.any && slices.Contains(values, redacted)
 	}
-	values, there := e.find(f.header)
-	if there {
-		for _, v := range values {
-			if v == redacted && !f.any {
-				return redactedL
-			}
-		}
+	switch {
+	case hidden:
+		return redactedL
+	case there:
 		return known
-	}
-	switch e.fields {
-	case allFields:
-		return known
-	case keptFields:
-		return doubtful
 	}
 	return unlogged
 }
@@ -110,76 +97,60 @@ type asking struct {
 
 // fieldTable has each field once.
 type fieldTable struct {
-	list  []field
-	known map[string]int
+	list []field
 }
 
-// add returns the place of a field.
-func (t *fieldTable) add(f field) int {
-	id := f.text
-	if f.any {
-		id += " *"
+// add appends the place of what a source says to places. any is as in field.
+func (t *fieldTable) add(places []int, source string, any bool) []int {
+	f, ok := newField(source)
+	if !ok {
+		return places
 	}
-	if place, ok := t.known[id]; ok {
-		return place
+	f.any = any
+	place := slices.Index(t.list, f)
+	if place < 0 {
+		place = len(t.list)
+		t.list = append(t.list, f)
 	}
-	if t.known == nil {
-		t.known = make(map[string]int)
-	}
-	t.list = append(t.list, f)
-	t.known[id] = len(t.list) - 1
-	return len(t.list) - 1
+	return append(places, place)
 }
 
 // asks finds out what a rule asks for.
-func (t *fieldTable) asks(r *ruleset.RuleText) (asking, error) {
-	var a asking
-	rest := func(source string) {
-		if f, ok := newField(source); ok {
-			a.rest = append(a.rest, t.add(f))
-		}
-	}
+func (t *fieldTable) asks(r *ruleset.RuleText) (a asking, err error) {
 	for _, source := range r.Lists["key"] {
-		rest(source)
+		a.rest = t.add(a.rest, source, false)
 	}
 	if len(r.Lists["key"]) == 0 {
-		rest("client_ip")
+		a.rest = t.add(a.rest, "client_ip", false)
 	}
 	if tiers := ruleset.One(r, "tiers"); tiers != nil {
-		rest(tiers.Texts["source"])
+		a.rest = t.add(a.rest, tiers.Texts["source"], false)
 	}
-	rest(r.Texts["cost"]) // a number is no field
+	a.rest = t.add(a.rest, r.Texts["cost"], false) // a number is no field
 	match := ruleset.One(r, "match")
 	if match == nil {
 		return a, nil
 	}
 	m := ruleset.MatchOf(match)
 	if len(m.Hosts) > 0 {
-		f, _ := newField("host")
-		a.match = append(a.match, t.add(f))
+		a.match = t.add(a.match, "host", false)
 	}
 	for name, value := range m.Headers {
-		f, _ := newField("header:" + name)
-		f.any = value == "*"
-		a.match = append(a.match, t.add(f))
+		a.match = t.add(a.match, "header:"+name, value == "*")
 	}
 	if len(m.ExceptIPs) > 0 {
-		f, _ := newField("client_ip")
-		a.match = append(a.match, t.add(f))
+		a.match = t.add(a.match, "client_ip", false)
 	}
 	m.Hosts, m.Headers = nil, nil
-	matcher, err := m.Compile()
-	a.relaxed = matcher
+	a.relaxed, err = m.Compile()
 	return a, err
 }
 
 // headers returns the names of the header fields that are asked for.
 func (t *fieldTable) headers() []string {
 	var names []string
-	seen := make(map[string]bool)
 	for _, f := range t.list {
-		if f.header != "" && !seen[f.header] {
-			seen[f.header] = true
+		if f.header != "" && !slices.Contains(names, f.header) {
 			names = append(names, f.header)
 		}
 	}

@@ -16,7 +16,7 @@ type request struct {
 	coarse     bool
 	byRule     bool       // the log names the rule that rejected it
 	checks     [2][]check // by the rules in force, and by the candidate's
-	sees       fieldSet   // which fields the line has that others may leave out
+	sees       []int32    // places of the fields that the line has, and others may leave out
 }
 
 // batch is what a block comes to.
@@ -128,9 +128,7 @@ func (w *worker) parse(b *batch) {
 		if len(w.sets) == 1 {
 			place[2] = place[1]
 		}
-		if len(e.headers) > 0 {
-			r.sees = w.sorter.seen(e)
-		}
+		r.sees = w.sorter.seen(e)
 		b.requests = append(b.requests, r)
 		places = append(places, place)
 	}
@@ -164,14 +162,13 @@ func (b *batch) note(line int, err error) {
 }
 
 // seen returns which header fields the line has.
-func (s *sorter) seen(e *entry) fieldSet {
-	var seen fieldSet
+func (s *sorter) seen(e *entry) (places []int32) {
 	for i := range s.fields {
-		if _, there := e.find(s.fields[i].header); there && s.fields[i].header != "" {
-			seen.add(i)
+		if _, there := e.find(s.fields[i].header); there {
+			places = append(places, int32(i))
 		}
 	}
-	return seen
+	return places
 }
 
 // stream reads one file from its beginning to its end.

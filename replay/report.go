@@ -310,7 +310,7 @@ func (p *replay) warnings(s *side) []string {
 		}
 		for _, at := range s.rules.asks[i].rest {
 			f := &p.fields.list[at]
-			if f.header != "" && !p.seen.has(at) && t.requests > 0 {
+			if f.header != "" && !p.seen[at] && t.requests > 0 {
 				list = append(list, fmt.Sprintf("rule %q: no request in the logs has %s, so that all are counted as those without it are; has a filter taken it out of the log?", s.rules.set.Rules[i].Name, f.text))
 			}
 		}

@@ -79,6 +79,11 @@ type check struct {
 	cost  int64
 }
 
+// asks reports whether the log says what the rule is asked by. seen are the fields that it is known to have.
+func (c *check) asks(seen []bool) bool {
+	return c.lack == known || c.lack == doubtful && seen[c.field]
+}
+
 // sorter finds the rules of requests, and their keys. It is for one goroutine.
 type sorter struct {
 	fields  []field

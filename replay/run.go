@@ -54,7 +54,7 @@ type replay struct {
 	pairing *pairing
 	probes  *probes // nil: no limits are looked for
 	order   order
-	seen    fieldSet // fields that the log has
+	seen    []bool // which of fields the log has
 	read    atomic.Int64
 	total   int64
 	pass    int
@@ -135,6 +135,7 @@ func (p *replay) prepare() error {
 			p.pairing = newPairing(p.sides[0].rules, rules)
 		}
 	}
+	p.seen = make([]bool, len(p.fields.list))
 	if p.config.Suggest {
 		var err error
 		if p.probes, err = newProbes(p.sides[0].rules, p.config.Share); err != nil {
@@ -298,9 +299,11 @@ func (p *replay) take(b *batch) {
 
 // leave decides a request whose turn has come.
 func (p *replay) leave(r *request, at int64) {
-	p.seen.join(&r.sees)
+	for _, place := range r.sees {
+		p.seen[place] = true
+	}
 	if p.pass > 1 {
-		p.probes.decide(at, r, &p.seen)
+		p.probes.decide(at, r, p.seen)
 		return
 	}
 	if p.requests == 0 {
@@ -318,13 +321,13 @@ func (p *replay) leave(r *request, at int64) {
 		p.coarse++
 	}
 	for i, s := range p.sides {
-		s.decide(at, r, r.checks[i], &p.seen)
+		s.decide(at, r, r.checks[i], p.seen)
 	}
 	if p.pairing != nil {
 		p.pairing.compare(r, p.sides)
 	}
 	if p.probes != nil {
-		p.probes.decide(at, r, &p.seen)
+		p.probes.decide(at, r, p.seen)
 	}
 	if p.config.Watch != nil {
 		p.tell(r, at)

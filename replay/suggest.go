@@ -187,13 +187,10 @@ func (p *probes) again() bool {
 }
 
 // decide decides a request by each of the probes. seen is as in side.decide.
-func (p *probes) decide(at int64, r *request, seen *fieldSet) {
+func (p *probes) decide(at int64, r *request, seen []bool) {
 	for i := range r.checks[0] {
 		c := &r.checks[0][i]
-		if c.lack != known && (c.lack != doubtful || !seen.has(int(c.field))) {
-			continue
-		}
-		if c.limit == nil || c.limit != p.own[c.rule] || c.cost >= core.Unaffordable {
+		if !c.asks(seen) || c.limit == nil || c.limit != p.own[c.rule] || c.cost >= core.Unaffordable {
 			continue
 		}
 		hash := maphash.String(seed, c.key)
@@ -423,7 +420,7 @@ func (p *replay) suggest(ctx context.Context) (list []Suggestion, passes int, er
 			break
 		}
 		p.pass++
-		p.seen = fieldSet{}
+		clear(p.seen)
 		p.read.Store(0)
 		p.order = order{leave: p.order.leave, step: p.order.step}
 		if err := p.readAll(ctx); err != nil {

@@ -63,12 +63,12 @@ func newSide(rules *Rules) (*side, error) {
 }
 
 // decide decides a request and counts what has become of it. seen are the fields that the log is known to have.
-func (s *side) decide(at int64, r *request, list []check, seen *fieldSet) {
+func (s *side) decide(at int64, r *request, list []check, seen []bool) {
 	s.checks, s.owners, s.outcome = s.checks[:0], s.owners[:0], s.outcome[:0]
 	for i := range list {
 		c := &list[i]
 		s.outcome = append(s.outcome, front.NotCounted)
-		if c.lack != known && (c.lack != doubtful || !seen.has(int(c.field))) {
+		if !c.asks(seen) {
 			s.tallies[c.rule].lacking[missed{c.field, c.lack}]++
 			continue
 		}

@@ -57,7 +57,7 @@ func (p *lineParser) parseTraefik(v *fastjson.Value, e *entry) error {
 	if len(p.wanted) == 0 {
 		return nil
 	}
-	e.fields = keptFields
+	e.absent = doubtful
 	for i, name := range p.prefix {
 		if value := o.Get(name); value != nil {
 			e.headers = append(e.headers, header{p.wanted[i], []string{text(value)}})
