@@ -1,76 +1,46 @@
 package replay
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
 	"github.com/valyala/fastjson"
 )
 
-// caddyTimeKeys are the names that the time may have: time_key of the encoder can be any, and these are customary.
-var caddyTimeKeys = []string{"ts", "time", "timestamp", "@timestamp"}
+// caddyMembers has the names that the time may have: time_key of the encoder can be any, and these are customary.
+var caddyMembers = members{times: []string{"ts", "time", "timestamp", "@timestamp"}, method: "method", uri: "uri", host: "host"}
 
 // parseCaddy reads a line of Caddy's access log. Its time is when the request ended.
-func (p *lineParser) parseCaddy(o *fastjson.Object, request *fastjson.Value, e *entry) error {
-	if !isAccess(o) {
+func (p *lineParser) parseCaddy(line, request *fastjson.Value, e *entry) error {
+	if !isAccess(line) {
 		return errHandler
 	}
-	var at, precision int64
-	ok := false
-	for _, key := range caddyTimeKeys {
-		if v := o.Get(key); v != nil {
-			at, precision, ok = p.time(v)
-			break
-		}
+	duration, fine := p.caddyDuration(line.Get("duration"))
+	if err := caddyMembers.read(p, line, request, duration, fine, e); err != nil {
+		return err
 	}
-	if !ok {
-		return errTime
-	}
-	duration, ok := p.caddyDuration(o.Get("duration"))
-	if !ok {
-		return errDuration
-	}
-	if !e.setTimes(at, precision, duration, true) {
-		return errTime
-	}
-	fields, _ := request.Object()
 	e.format = caddyJSON
-	e.method = text(fields.Get("method"))
-	e.uri = text(fields.Get("uri"))
-	if e.method == "" || e.uri == "" {
-		return errRequest
-	}
-	host := fields.Get("host")
-	e.hasHost = host != nil
-	e.host = text(host)
-	e.remote = text(fields.Get("remote_ip"))
-	e.client = text(fields.Get("client_ip"))
-	if e.client == "" {
-		e.client = e.remote
-	}
-	if status := o.Get("status"); status != nil {
-		e.status, _ = status.Int()
-	}
-	if e.status == 0 { // nothing was written, for which net/http writes 200
-		e.status = 200
-	}
-	if e.status == 400 && e.hasHost && e.host == "" && text(fields.Get("proto")) == "HTTP/1.1" {
+	e.remote = text(request.Get("remote_ip"))
+	e.client = cmp.Or(text(request.Get("client_ip")), e.remote)
+	e.status = cmp.Or(line.GetInt("status"), 200) // nothing was written, for which net/http writes 200
+	if e.status == 400 && e.hasHost && e.host == "" && text(request.Get("proto")) == "HTTP/1.1" {
 		return errOther // Caddy refuses it before any handler is asked
 	}
-	e.byRule = text(o.Get("rate_limit_rule")) != "" // which Weir's handler adds, whatever the client is answered
+	e.byRule = text(line.Get("rate_limit_rule")) != "" // which Weir's handler adds, whatever the client is answered
 	if len(p.wanted) > 0 {
-		p.caddyHeaders(fields.Get("headers"), e)
+		p.caddyHeaders(request.Get("headers"), e)
 	}
 	return nil
 }
 
 // isAccess reports whether a line that has a request tells of its end. Those of handlers' errors have one, too. Where the encoder's
 // message_key and name_key are others, nothing is known of that, and each is taken.
-func isAccess(o *fastjson.Object) bool {
-	if logger := o.Get("logger"); logger != nil {
+func isAccess(line *fastjson.Value) bool {
+	if logger := line.Get("logger"); logger != nil {
 		return strings.HasPrefix(text(logger), "http.log.access")
 	}
-	if message := o.Get("msg"); message != nil {
+	if message := line.Get("msg"); message != nil {
 		m := text(message)
 		return m == "handled request" || m == "NOP"
 	}
@@ -88,10 +58,8 @@ func (p *lineParser) caddyDuration(v *fastjson.Value) (nanos int64, ok bool) {
 	case fastjson.TypeString:
 		d, err := time.ParseDuration(text(v))
 		return int64(d), err == nil
-	case fastjson.TypeNull:
-		return 0, true
 	}
-	return 0, false
+	return 0, v.Type() == fastjson.TypeNull
 }
 
 // caddyHeaders reads those header fields that are asked for.
@@ -99,20 +67,19 @@ func (p *lineParser) caddyHeaders(v *fastjson.Value, e *entry) {
 	if v == nil || v.Type() != fastjson.TypeObject {
 		return
 	}
-	o, _ := v.Object()
 	e.absent = known
 	for _, name := range p.wanted {
-		value := o.Get(name)
+		value := v.Get(name)
 		if value == nil {
 			continue
 		}
+		list, err := value.Array()
+		if err != nil { // as a filter may have made it
+			list = []*fastjson.Value{value}
+		}
 		h := header{name: name}
-		if list, err := value.Array(); err == nil {
-			for _, item := range list {
-				h.values = append(h.values, text(item))
-			}
-		} else { // as a filter may have made it
-			h.values = append(h.values, text(value))
+		for _, item := range list {
+			h.values = append(h.values, text(item))
 		}
 		e.headers = append(e.headers, h)
 	}

@@ -1,75 +1,42 @@
 package replay
 
 import (
+	"cmp"
+
 	"github.com/proxyweir/weir/match"
 	"github.com/valyala/fastjson"
 )
 
-// parseTraefik reads a line of Traefik's access log in JSON. Its StartUTC is when the request came, and its Duration is in nanoseconds.
-func (p *lineParser) parseTraefik(v *fastjson.Value, e *entry) error {
-	o, err := v.Object()
-	if err != nil {
-		return errFormat
-	}
-	var at, precision int64
-	ok := false
-	ended := false
-	for _, key := range []string{"StartUTC", "StartLocal", "time"} {
-		if t := o.Get(key); t != nil {
-			at, precision, ok = p.time(t)
-			ended = key == "time"
-			break
-		}
-	}
-	if !ok {
-		return errTime
-	}
-	duration := int64(0)
-	if d := o.Get("Duration"); d != nil && d.Type() == fastjson.TypeNumber {
-		whole, _, fine := splitNumber(p.raw(d))
-		if fine {
-			duration = whole
-		} else if raw := p.raw(d); raw[0] != '-' {
-			return errDuration
-		}
-	}
-	if !e.setTimes(at, precision, duration, ended) {
-		return errTime
+var traefikMembers = members{times: []string{"StartUTC", "StartLocal", "time"}, method: "RequestMethod", uri: "RequestPath", host: "RequestHost"}
+
+// parseTraefik reads a line of Traefik's access log in JSON. Its StartUTC is when the request came.
+func (p *lineParser) parseTraefik(line *fastjson.Value, e *entry) error {
+	duration, fine := p.traefikDuration(line.Get("Duration"))
+	if err := traefikMembers.read(p, line, line, duration, fine, e); err != nil {
+		return err
 	}
 	e.format = traefikJSON
-	e.method = text(o.Get("RequestMethod"))
-	e.uri = text(o.Get("RequestPath"))
-	if e.method == "" || e.uri == "" {
-		return errRequest
-	}
-	host := o.Get("RequestHost")
-	e.hasHost = host != nil
-	e.host = text(host)
-	e.client = lastAddress(text(o.Get("ClientHost")))
-	e.remote = match.HostOf(text(o.Get("ClientAddr")))
-	if e.remote == "" {
-		e.remote = e.client
-	}
-	e.status = status(o.Get("DownstreamStatus"))
-	if e.status == 0 {
-		e.status = status(o.Get("OriginStatus"))
-	}
+	e.client = lastAddress(text(line.Get("ClientHost")))
+	e.remote = cmp.Or(match.HostOf(text(line.Get("ClientAddr"))), e.client)
+	e.status = cmp.Or(line.GetInt("DownstreamStatus"), line.GetInt("OriginStatus"))
 	if len(p.wanted) == 0 {
 		return nil
 	}
 	e.absent = doubtful
 	for i, name := range p.prefix {
-		if value := o.Get(name); value != nil {
+		if value := line.Get(name); value != nil {
 			e.headers = append(e.headers, header{p.wanted[i], []string{text(value)}})
 		}
 	}
 	return nil
 }
 
-func status(v *fastjson.Value) int {
-	if v == nil {
-		return 0
+// traefikDuration reads how long a request took, in nanoseconds. What is below 0 is none.
+func (p *lineParser) traefikDuration(v *fastjson.Value) (nanos int64, ok bool) {
+	if v == nil || v.Type() != fastjson.TypeNumber {
+		return 0, true
 	}
-	n, _ := v.Int()
-	return n
+	raw := p.raw(v)
+	nanos, _, ok = splitNumber(raw)
+	return nanos, ok || raw[0] == '-'
 }
