@@ -19,46 +19,53 @@ const standardInput = "-"
 type logFile struct {
 	name   string
 	number int
-	size   int64 // in bytes, as it lies on the disk; 0: not known
 	first  int64 // when the first of its requests ended, in nanoseconds
 	info   os.FileInfo
 	input  io.Reader
 	read   *atomic.Int64 // bytes of all files
 }
 
-// open opens the file, and sees by its beginning whether it is gzipped.
-func (f *logFile) open() (io.Reader, io.Closer, error) {
-	raw, closer := f.input, io.Closer(io.NopCloser(nil))
+// open opens the file.
+func (f *logFile) open() (io.ReadCloser, error) {
+	raw := io.NopCloser(f.input)
 	if f.name != standardInput {
 		file, err := os.Open(f.name)
 		if err != nil {
-			return nil, nil, plainly(err)
+			return nil, plainly(err)
 		}
-		raw, closer = file, file
+		raw = file
 	}
-	buffered := bufio.NewReaderSize(&countingReader{raw, f.read}, 64<<10)
-	start, err := buffered.Peek(4)
-	if err != nil && !errors.Is(err, io.EOF) {
-		_ = closer.Close()
-		return nil, nil, plainly(err)
-	}
-	if bytes.HasPrefix(start, []byte{0x28, 0xb5, 0x2f, 0xfd}) {
-		_ = closer.Close()
-		return nil, nil, errors.New("is compressed by zstd; name it as zstd -dc writes it, on standard input: -")
-	}
-	if !bytes.HasPrefix(start, []byte{0x1f, 0x8b}) {
-		return buffered, closer, nil
-	}
-	unpacked, err := gzip.NewReader(buffered)
-	if (errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)) && (len(start) < 3 || start[2] == 8) { // deflate, as all gzip is
-		_ = closer.Close()
-		return nil, nil, errCutOff
-	}
+	plain, err := unpacked(&countingReader{raw, f.read})
 	if err != nil {
-		_ = closer.Close()
-		return nil, nil, fmt.Errorf("is no gzip, though it begins as one: %w", err)
+		_ = raw.Close()
+		return nil, err
 	}
-	return unpacked, closer, nil
+	return struct {
+		io.Reader
+		io.Closer
+	}{plain, raw}, nil
+}
+
+// unpacked returns what a file has, which may be gzipped. That is seen by its beginning.
+func unpacked(raw io.Reader) (io.Reader, error) {
+	buffered := bufio.NewReaderSize(raw, 64<<10)
+	start, err := buffered.Peek(4)
+	switch {
+	case err != nil && !errors.Is(err, io.EOF):
+		return nil, plainly(err)
+	case bytes.HasPrefix(start, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		return nil, errors.New("is compressed by zstd; name it as zstd -dc writes it, on standard input: -")
+	case !bytes.HasPrefix(start, []byte{0x1f, 0x8b}):
+		return buffered, nil
+	}
+	plain, err := gzip.NewReader(buffered)
+	switch {
+	case (errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)) && (len(start) < 3 || start[2] == 8): // deflate, as all gzip is
+		return nil, errCutOff
+	case err != nil:
+		return nil, fmt.Errorf("is no gzip, though it begins as one: %w", err)
+	}
+	return plain, nil
 }
 
 // countingReader counts what is read of all files.
@@ -124,47 +131,34 @@ func (f *logFile) look() (empty bool, err error) {
 	if err != nil {
 		return false, plainly(err)
 	}
-	if info.IsDir() {
+	switch {
+	case info.IsDir():
 		return false, errors.New("is a directory; name the files in it")
-	}
-	f.info = info
-	if info.Mode().IsRegular() {
-		f.size = info.Size()
-	}
-	if !info.Mode().IsRegular() {
+	case !info.Mode().IsRegular():
 		return false, errors.New("is not a regular file, which would be read twice; write - and hand it in on standard input")
 	}
-	counter := f.read
-	defer func() { f.read = counter }()
-	f.read = new(atomic.Int64)
-	from, closer, err := f.open()
+	f.info = info
+	uncounted := logFile{name: f.name, read: new(atomic.Int64)}
+	from, err := uncounted.open()
 	if err != nil {
 		return false, err
 	}
-	defer func() { _ = closer.Close() }()
-	lines := &blockReader{from: from}
+	defer func() { _ = from.Close() }()
+	reader := &blockReader{from: from}
 	parser := newLineParser(nil)
 	var e entry
 	var why reason
-	blocks := 0
-	for {
-		b, err := lines.next()
-		if err != nil {
-			if blocks == 0 && errors.Is(err, io.EOF) {
-				return true, nil
-			}
-			if !errors.Is(err, io.EOF) {
-				return false, tooEarly(err)
-			}
+	for begun := false; ; begun = true {
+		b, err := reader.next()
+		switch {
+		case errors.Is(err, io.EOF) && !begun:
+			return true, nil
+		case errors.Is(err, io.EOF):
 			return false, why.noLine()
+		case err != nil:
+			return false, tooEarly(err)
 		}
-		blocks++
-		for n := b.first; len(b.data) > 0; n++ {
-			var line []byte
-			line, b.data = cutLine(b.data)
-			if n == 1 {
-				line = bytes.TrimPrefix(line, byteOrderMark)
-			}
+		for n, line := range b.lines() {
 			err := parser.parse(line, &e)
 			if err == nil {
 				f.first = e.end
@@ -173,15 +167,4 @@ func (f *logFile) look() (empty bool, err error) {
 			why.add(n, err)
 		}
 	}
-}
-
-var byteOrderMark = []byte("\xef\xbb\xbf")
-
-// cutLine returns the first of lines, without its line break, and the others.
-func cutLine(data []byte) (line, rest []byte) {
-	end := bytes.IndexByte(data, '\n')
-	if end < 0 {
-		return data, nil
-	}
-	return data[:end], data[end+1:]
 }

@@ -1,10 +1,10 @@
 package replay
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 )
 
@@ -49,17 +49,20 @@ const mostExamples = 5
 
 // pool parses blocks of all files that are being read.
 type pool struct {
-	sets   []*Rules
-	fields *fieldTable
-	jobs   chan *batch
-	done   sync.WaitGroup
+	jobs chan *batch
+	done sync.WaitGroup
 }
 
 func newPool(sets []*Rules, fields *fieldTable) *pool {
-	p := &pool{sets: sets, fields: fields, jobs: make(chan *batch)}
+	p := &pool{jobs: make(chan *batch)}
 	for range runtime.GOMAXPROCS(0) {
-		p.done.Add(1)
-		go p.work()
+		p.done.Go(func() {
+			w := &worker{sets: sets, parser: newLineParser(fields.headers()), sorter: newSorter(fields)}
+			for b := range p.jobs {
+				w.parse(b)
+				close(b.ready)
+			}
+		})
 	}
 	return p
 }
@@ -68,15 +71,6 @@ func newPool(sets []*Rules, fields *fieldTable) *pool {
 func (p *pool) close() {
 	close(p.jobs)
 	p.done.Wait()
-}
-
-func (p *pool) work() {
-	defer p.done.Done()
-	w := &worker{sets: p.sets, parser: newLineParser(p.fields.headers()), sorter: newSorter(p.fields)}
-	for b := range p.jobs {
-		w.parse(b)
-		close(b.ready)
-	}
 }
 
 // worker makes requests of lines.
@@ -92,17 +86,10 @@ type worker struct {
 // parse makes the requests of a batch.
 func (w *worker) parse(b *batch) {
 	w.checks, w.keys = w.checks[:0], w.keys[:0]
-	data := b.block.data
-	b.requests = make([]request, 0, len(data)/400+1)
-	type bounds [3]int
-	places := make([]bounds, 0, cap(b.requests)) // of the checks of each request
-	for n := b.block.first; len(data) > 0; n++ {
-		var line []byte
-		line, data = cutLine(data)
+	b.requests = make([]request, 0, len(b.block.data)/400+1)
+	counts := make([][2]int, 0, cap(b.requests)) // of the checks of each request
+	for n, line := range b.block.lines() {
 		b.lines++
-		if n == 1 {
-			line = bytes.TrimPrefix(line, byteOrderMark)
-		}
 		err := w.parser.parse(line, &w.entry)
 		if err == nil {
 			err = w.sorter.take(&w.entry)
@@ -120,17 +107,15 @@ func (w *worker) parse(b *batch) {
 			b.strange++
 		}
 		r := request{start: e.start / 1000, end: e.end / 1000, status: int32(e.status), file: int32(b.file.number), line: int32(n), coarse: e.coarse, byRule: e.byRule}
-		place := bounds{len(w.checks), len(w.checks), len(w.checks)}
+		var count [2]int
 		for i, set := range w.sets {
+			before := len(w.checks)
 			w.checks, w.keys = w.sorter.sort(set, e, w.checks, w.keys)
-			place[i+1] = len(w.checks)
-		}
-		if len(w.sets) == 1 {
-			place[2] = place[1]
+			count[i] = len(w.checks) - before
 		}
 		r.sees = w.sorter.seen(e)
 		b.requests = append(b.requests, r)
-		places = append(places, place)
+		counts = append(counts, count)
 	}
 	if b.block.tooLong > 0 {
 		b.lines++
@@ -138,13 +123,14 @@ func (w *worker) parse(b *batch) {
 	}
 	b.block.free()
 	keys := string(w.keys)
-	checks := append([]check(nil), w.checks...)
+	checks := slices.Clone(w.checks)
 	for i := range checks {
 		checks[i].key = keys[checks[i].begin:checks[i].end]
 	}
-	for i, place := range places {
-		b.requests[i].checks[0] = checks[place[0]:place[1]:place[1]]
-		b.requests[i].checks[1] = checks[place[1]:place[2]:place[2]]
+	for i, count := range counts {
+		for side, n := range count {
+			b.requests[i].checks[side], checks = checks[:n], checks[n:]
+		}
 	}
 }
 
@@ -184,24 +170,22 @@ const readAhead = 4
 // start has a file read. Whatever is wrong with it comes with its last batch.
 func (p *pool) start(ctx context.Context, f *logFile, reading *sync.WaitGroup) *stream {
 	s := &stream{file: f, batches: make(chan *batch, readAhead)}
-	reading.Add(1)
-	go func() {
-		defer reading.Done()
+	reading.Go(func() {
 		defer close(s.batches)
-		from, closer, err := f.open()
+		from, err := f.open()
 		if err != nil {
 			p.hand(ctx, s, block{}, err)
 			return
 		}
-		defer func() { _ = closer.Close() }()
-		lines := &blockReader{from: from}
+		defer func() { _ = from.Close() }()
+		reader := &blockReader{from: from}
 		for {
-			b, err := lines.next()
+			b, err := reader.next()
 			if !p.hand(ctx, s, b, err) || err != nil {
 				return
 			}
 		}
-	}()
+	})
 	return s
 }
 
@@ -228,10 +212,7 @@ func (p *pool) hand(ctx context.Context, s *stream, b block, end error) bool {
 
 // head returns the next request of the file; nil: it is over. take is called with each batch that was begun.
 func (s *stream) head(take func(*batch)) *request {
-	for {
-		if s.batch != nil && s.batch.next < len(s.batch.requests) {
-			return &s.batch.requests[s.batch.next]
-		}
+	for s.batch == nil || s.batch.next == len(s.batch.requests) {
 		s.batch = nil
 		one, more := <-s.batches
 		if !more {
@@ -241,4 +222,5 @@ func (s *stream) head(take func(*batch)) *request {
 		s.batch = one
 		take(one)
 	}
+	return &s.batch.requests[s.batch.next]
 }

@@ -181,7 +181,7 @@ func (p *replay) findFiles() error {
 			p.notes = append(p.notes, fmt.Sprintf("%s: is empty", shown(name, 200)))
 			continue
 		}
-		p.total += f.size
+		p.total += f.info.Size()
 		p.files = append(p.files, f)
 	}
 	if slices.Contains(p.config.Logs, standardInput) {
