@@ -7,21 +7,14 @@ const (
 	windowChecks = 1_000_000      // rules that they come under, all together
 )
 
-// waiting is a request that others may still come before.
-type waiting struct {
-	start  int64
-	number uint64 // in the order of the lines
-	r      *request
-}
-
-// order puts requests into the order of their beginnings, as far as the window goes. It is a heap: no request leaves it before those that
+// order puts requests into the order of their beginnings, as far as the window goes: no request leaves it before those that
 // have begun earlier, and those that have begun together leave as their lines came.
 type order struct {
-	heap    []waiting
-	checks  int // of the requests in heap
-	number  uint64
-	newest  int64 // when the last request ended that has come
-	reached int64 // when the last one began that has left
+	heap    queue[*request]
+	checks  int    // of the requests in heap
+	number  uint64 // of requests that were in heap
+	newest  int64  // when the last request ended that has come
+	reached int64  // when the last one began that has left
 	any     bool
 
 	late  int64 // requests that have begun before others that had left
@@ -53,9 +46,10 @@ func (o *order) add(r *request) {
 		o.leave(r, o.reached)
 		return
 	}
-	o.push(waiting{r.start, o.number, r})
+	o.heap.push(queued[*request]{r.start, o.number, r})
 	o.number++
-	for len(o.heap) > 0 && (o.heap[0].start <= o.newest-Window || len(o.heap) > WindowCount || o.checks > windowChecks) {
+	o.checks += r.weight()
+	for len(o.heap) > 0 && (o.heap[0].at <= o.newest-Window || len(o.heap) > WindowCount || o.checks > windowChecks) {
 		o.pop()
 	}
 }
@@ -67,54 +61,13 @@ func (o *order) flush() {
 	}
 }
 
-func (a waiting) before(b waiting) bool {
-	return a.start < b.start || a.start == b.start && a.number < b.number
-}
-
 // weight is how many checks a request keeps in memory.
-func (w *waiting) weight() int { return len(w.r.checks[0]) + len(w.r.checks[1]) }
-
-func (o *order) push(w waiting) {
-	o.checks += w.weight()
-	o.heap = append(o.heap, w)
-	i := len(o.heap) - 1
-	for i > 0 {
-		up := (i - 1) / 2
-		if !w.before(o.heap[up]) {
-			break
-		}
-		o.heap[i] = o.heap[up]
-		i = up
-	}
-	o.heap[i] = w
-}
+func (r *request) weight() int { return len(r.checks[0]) + len(r.checks[1]) }
 
 // pop has the first request leave.
 func (o *order) pop() {
-	first := o.heap[0]
-	o.checks -= first.weight()
-	last := len(o.heap) - 1
-	w := o.heap[last]
-	o.heap[last] = waiting{}
-	o.heap = o.heap[:last]
-	if last > 0 {
-		i := 0
-		for {
-			down := 2*i + 1
-			if down >= last {
-				break
-			}
-			if down+1 < last && o.heap[down+1].before(o.heap[down]) {
-				down++
-			}
-			if !o.heap[down].before(w) {
-				break
-			}
-			o.heap[i] = o.heap[down]
-			i = down
-		}
-		o.heap[i] = w
-	}
-	o.reached = first.start
-	o.leave(first.r, first.start)
+	first := o.heap.pop()
+	o.checks -= first.what.weight()
+	o.reached = first.at
+	o.leave(first.what, first.at)
 }

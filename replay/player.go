@@ -1,16 +1,12 @@
 package replay
 
-import (
-	"container/heap"
-
-	"github.com/proxyweir/weir/core"
-)
+import "github.com/proxyweir/weir/core"
 
 // player decides requests by rules in a memory of its own, whose clock is the log's.
 type player struct {
 	now     int64
 	limiter *core.Limiter
-	due     dueHeap
+	due     queue[due]
 	number  uint64
 	early   int64 // requests whose end was brought forward, since more were under way than are kept
 }
@@ -42,24 +38,25 @@ func (p *player) decide(at int64, r *request, checks []core.Check, v *core.Verdi
 		return
 	}
 	p.number++
-	d := due{number: p.number, at: max(at, r.end), end: max(at, r.end), status: int(r.status), holds: core.Holds(nil, checks), finish: true}
+	end := max(at, r.end)
+	next := queued[due]{end, p.number, due{end: end, status: int(r.status), holds: core.Holds(nil, checks), finish: true}}
 	if turn := at + v.Delay; v.Delay > 0 {
-		d.finish = d.end < turn && (d.status == statusLeft || d.status == statusReload) // it left while it waited
-		d.leave = d.finish
+		d := &next.what
+		d.leave = end < turn && (d.status == statusLeft || d.status == statusReload) // it left while it waited
+		d.finish = d.leave
 		if !d.leave {
-			d.at = turn
-			d.end = max(d.end, turn)
+			next.at = turn
+			d.end = max(end, turn)
 		}
 	}
-	if d.at <= at {
-		p.settle(&d)
+	if next.at <= at {
+		p.settle(next)
 		return
 	}
-	heap.Push(&p.due, d)
+	p.due.push(next)
 	if len(p.due) > mostUnderWay {
 		p.early++
-		first := heap.Pop(&p.due).(due)
-		p.settle(&first)
+		p.settle(p.due.pop())
 	}
 }
 
@@ -69,9 +66,9 @@ const mostUnderWay = 2_000_000
 // advance has all come to pass that is due by a time.
 func (p *player) advance(to int64) {
 	for len(p.due) > 0 && p.due[0].at <= to {
-		d := heap.Pop(&p.due).(due)
-		p.now = max(p.now, d.at)
-		p.settle(&d)
+		next := p.due.pop()
+		p.now = max(p.now, next.at)
+		p.settle(next)
 	}
 	p.now = to
 }
@@ -84,7 +81,8 @@ func (p *player) finish() {
 }
 
 // settle does what is due.
-func (p *player) settle(d *due) {
+func (p *player) settle(next queued[due]) {
+	d := next.what
 	switch {
 	case d.leave:
 		_ = p.limiter.Leave(d.holds)
@@ -96,39 +94,20 @@ func (p *player) settle(d *due) {
 			return
 		}
 		d.finish = true
-		if d.end <= d.at {
-			_ = p.limiter.Finish(d.holds, d.status)
+		end := queued[due]{d.end, next.number, d}
+		if end.at <= next.at {
+			p.settle(end)
 			return
 		}
-		d.at = d.end
-		heap.Push(&p.due, *d)
+		p.due.push(end)
 	}
 }
 
 // due is something that is to come of a request under way: its turn, its end, or that its client leaves.
 type due struct {
-	at     int64
-	number uint64
 	end    int64
 	status int
 	holds  []core.Hold
 	finish bool // the request is over then
 	leave  bool // its client leaves
-}
-
-// dueHeap has what is due first on top.
-type dueHeap []due
-
-func (h dueHeap) Len() int { return len(h) }
-func (h dueHeap) Less(i, j int) bool {
-	return h[i].at < h[j].at || h[i].at == h[j].at && h[i].number < h[j].number
-}
-func (h dueHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *dueHeap) Push(x any)   { *h = append(*h, x.(due)) }
-func (h *dueHeap) Pop() any {
-	last := len(*h) - 1
-	d := (*h)[last]
-	(*h)[last] = due{}
-	*h = (*h)[:last]
-	return d
 }
