@@ -10,7 +10,7 @@ func NewConcurrency(n int64) (*Limit, error) {
 	}
 	l := newLimit(inFlight, n, 1) // a period there must be, for what divides by it
 	l.slack = 1
-	l.widths()
+	l.setWidths()
 	return l, nil
 }
 

@@ -182,21 +182,13 @@ func (l *Limit) Share(nodes int) *Limit {
 	n := int64(nodes)
 	share := *l
 	share.requests = atLeastOne(l.requests / n)
-	share.capacity = share.requests
-	share.quota = share.requests
 	if l.isBucket {
 		share.burst = atLeastOne(l.burst / n)
-		// A rounded rate must not make the bucket drain for longer than the limit's bounds allow for.
-		for over(share.burst, share.period, share.requests, int64(MaxDrain/time.Microsecond)) {
+		for share.drainsTooLong() { // by a rate that was rounded
 			share.burst /= 2
 		}
-		share.capacity = share.burst
-		share.quota = share.burst
 	}
-	if l.queues {
-		share.capacity++
-	}
-	share.widths()
+	share.setWidths()
 	return &share
 }
 
@@ -275,13 +267,9 @@ func NewLimit(c LimitConfig) (*Limit, error) {
 		if l.burst == 0 {
 			l.burst = c.Requests
 		}
-		l.capacity, l.quota = l.burst, l.burst
-		if over(l.burst, l.period, l.requests, int64(MaxDrain/time.Microsecond)) {
+		if l.drainsTooLong() {
 			return nil, fmt.Errorf("burst %d: at %d per %s a full bucket would take more than 10 years to drain", l.burst, l.requests, formatPeriod(c.Period))
 		}
-	}
-	if l.queues {
-		l.capacity = l.burst + 1
 	}
 	l.slack = l.period
 	if l.Waits() {
@@ -299,7 +287,7 @@ func NewLimit(c LimitConfig) (*Limit, error) {
 		l.quantum = (l.period + 1<<31 - 2) / (1<<31 - 1)
 		l.window = (l.period + l.quantum - 1) / l.quantum
 	}
-	l.widths()
+	l.setWidths()
 	return l, nil
 }
 
@@ -308,8 +296,13 @@ func newLimit(a Algorithm, requests, period int64) *Limit {
 	row := a.row()
 	return &Limit{
 		algorithm: a, isBucket: row.isBucket, isLog: row.isLog, inFlight: row.inFlight, queues: row.queues, lends: row.lends, express: row.express,
-		requests: requests, period: period, capacity: requests, quota: requests,
+		requests: requests, period: period,
 	}
+}
+
+// drainsTooLong reports whether a full bucket takes longer to drain than MaxDrain.
+func (l *Limit) drainsTooLong() bool {
+	return over(l.burst, l.period, l.requests, int64(MaxDrain/time.Microsecond))
 }
 
 // widen returns the limit with so many percent more requests and burst, rounded down. Its identity is l's.
@@ -317,19 +310,9 @@ func (l *Limit) widen(percent int64) (*Limit, error) {
 	wide := *l
 	most := l.MostRequests()
 	wide.requests += l.requests * percent / 100
-	wide.capacity = wide.requests
-	wide.quota = wide.requests
-	if l.isBucket {
-		wide.burst += l.burst * percent / 100
-		// Of the rounded numbers the rate may be the one that has grown less.
-		if over(wide.burst, wide.period, wide.requests, int64(MaxDrain/time.Microsecond)) {
-			return nil, fmt.Errorf("%d %% of %s: a full bucket would take more than 10 years to drain", percent, l)
-		}
-		wide.capacity = wide.burst
-		wide.quota = wide.burst
-	}
-	if l.queues {
-		wide.capacity++
+	wide.burst += l.burst * percent / 100
+	if l.isBucket && wide.drainsTooLong() { // of the rounded numbers the rate may be the one that has grown less
+		return nil, fmt.Errorf("%d %% of %s: a full bucket would take more than 10 years to drain", percent, l)
 	}
 	if wide.requests == l.requests && wide.burst == l.burst {
 		return nil, fmt.Errorf("%d %% of %s is less than one request, so that there would be no tolerance", percent, l)
@@ -337,12 +320,20 @@ func (l *Limit) widen(percent int64) (*Limit, error) {
 	if wide.requests > most || wide.burst > most {
 		return nil, fmt.Errorf("%d %% more than %s is above %d, the most that such a limit can have", percent, l, most)
 	}
-	wide.widths()
+	wide.setWidths()
 	return &wide, nil
 }
 
-// widths sets what follows from how large the numbers are.
-func (l *Limit) widths() {
+// setWidths sets what follows from requests, burst and period.
+func (l *Limit) setWidths() {
+	l.quota = l.requests
+	if l.isBucket {
+		l.quota = l.burst
+	}
+	l.capacity = l.quota
+	if l.queues {
+		l.capacity++
+	}
 	widest := l.capacity + 1
 	if l.requests > widest {
 		widest = l.requests
