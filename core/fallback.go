@@ -66,11 +66,8 @@ func (l *Limiter) startFrom(c *Check, used, whole int64) {
 	if c.Rule.limit.inFlight {
 		return
 	}
-	one := make([]Check, 1)
-	one[0].Rule = c.Rule
-	one[0].Key = c.Key
-	quota := c.Rule.limit.quota
-	share := (used*quota + whole - 1) / whole
+	one := []Check{{Rule: c.Rule, Key: c.Key}}
+	share := (used*c.Rule.limit.quota + whole - 1) / whole
 	if l.missing(one, share) <= 0 {
 		return
 	}

@@ -181,12 +181,7 @@ func (l *Limiter) Decide(checks []Check, peek bool, v *Verdict) error {
 // is the error of Store.Decide, and what it returns.
 func (l *Limiter) Conclude(checks []Check, peek bool, failure error, v *Verdict) error {
 	if failure != nil && !l.decideWithout(checks, peek) {
-		v.Outcome = Unavailable
-		v.Told = -1
-		v.RetryAfter = unavailableFor
-		v.Delay = 0
-		v.Soft = false
-		v.Holds = false
+		*v = Verdict{Outcome: Unavailable, Told: -1, RetryAfter: unavailableFor}
 		return failure
 	}
 	conclude(checks, v)

@@ -154,11 +154,9 @@ func (m *Memory) Settle(holds []Hold) error {
 
 func (m *Memory) settle(h *Hold) {
 	c := Check{Rule: h.Rule, Key: h.Key, Cost: h.Cost}
-	s := m.shardOf(&c)
-	s.mu.Lock()
+	s := m.lockKey(&c)
 	defer s.mu.Unlock()
 	now := m.clock()
-	c.slot = find(s, c.hash)
 	if c.slot < 0 || s.owners[c.slot]&accounted == 0 {
 		return // the rule has been away
 	}
@@ -191,11 +189,14 @@ func (m *Memory) dropIdle(s *shard, c *Check, a *account, now int64) {
 	}
 }
 
-// shardOf finds out the check's hash, and returns its shard.
-func (m *Memory) shardOf(c *Check) *shard {
+// lockKey locks the shard of a check's key, notes in which slot the key is, and returns the shard.
+func (m *Memory) lockKey(c *Check) *shard {
 	c.hash = (maphash.String(m.seed, c.Key)^c.Rule.space.salt)&^kindBit | c.Rule.space.kind
 	if c.hash == 0 {
 		c.hash = 1
 	}
-	return &m.shards[c.hash&m.mask]
+	s := &m.shards[c.hash&m.mask]
+	s.mu.Lock()
+	c.slot = find(s, c.hash)
+	return s
 }

@@ -33,8 +33,9 @@ func TestWhoWasRejectedIsMarkedWhicheverWayItIsDecided(t *testing.T) {
 			}
 			marked := func() bool {
 				check := Check{Rule: tight, Key: "alice"}
-				sh := s.store.shardOf(&check)
-				return sh.owners[find(sh, check.hash)]&rejected != 0
+				sh := s.store.lockKey(&check)
+				defer sh.mu.Unlock()
+				return sh.owners[check.slot]&rejected != 0
 			}
 			s.ask("alice", rules...)
 			s.ask("alice", rules...)

@@ -3,11 +3,9 @@ package core
 // ShutOut implements Store. It never fails.
 func (m *Memory) ShutOut(r *Rule, key string, duration int64) error {
 	c := Check{Rule: r, Key: key}
-	s := m.shardOf(&c)
-	s.mu.Lock()
+	s := m.lockKey(&c)
 	defer s.mu.Unlock()
 	now := m.clock()
-	c.slot = find(s, c.hash)
 	if c.slot < 0 {
 		if duration <= 0 {
 			return nil
@@ -38,11 +36,9 @@ func (m *Memory) ShutOut(r *Rule, key string, duration int64) error {
 // Reset implements Store. It never fails.
 func (m *Memory) Reset(r *Rule, key string) error {
 	c := Check{Rule: r, Key: key}
-	s := m.shardOf(&c)
-	s.mu.Lock()
+	s := m.lockKey(&c)
 	defer s.mu.Unlock()
 	now := m.clock()
-	c.slot = find(s, c.hash)
 	if c.slot < 0 {
 		return nil
 	}

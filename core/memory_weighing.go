@@ -421,28 +421,19 @@ func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
 	r := c.Rule
 	co := r.conduct
 	if r.limit.inFlight || co != nil && co.count != nil {
-		a := m.accountOf(s, c, now)
-		a.held += heldBy(r, c.Cost)
-		c.Ticket = m.tickets.Add(1)
-		if !a.kept {
-			m.countKept(r.space, a)
-		}
+		m.reserve(s, c, now).held += heldBy(r, c.Cost)
 		return
 	}
 	if w.begins || c.Decision.Soft {
 		m.accountOf(s, c, now).exceed(r, w.begins, w.hardWait, now)
 	}
 	if depart > now && (w.depart < depart || r.space.isLog || w.behind) {
-		a := m.accountOf(s, c, now)
-		c.Ticket = m.tickets.Add(1)
+		a := m.reserve(s, c, now)
 		a.wait(c.Ticket, depart, c.Cost)
 		a.last = now
 		if r.limit.delays && w.depart == depart {
 			a.line = append(a.line, turn{ticket: c.Ticket, at: depart, tail: a.tail})
 			a.tail = depart
-		}
-		if !a.kept {
-			m.countKept(r.space, a)
 		}
 		c.Decision.ResetAfter = latest(c.Decision.ResetAfter, depart-now+r.limit.period)
 		c.Decision.MoreAfter = 0
@@ -477,13 +468,19 @@ func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
 		c.Decision = decision
 	}
 	if depart > now && r.limit.delays {
-		a := m.accountOf(s, c, now)
-		c.Ticket = m.tickets.Add(1)
+		a := m.reserve(s, c, now)
 		a.line = append(a.line, turn{c.Ticket, depart, before, c.next, a.tail})
 		a.tail = depart
 		a.last = now
-		if !a.kept {
-			m.countKept(r.space, a)
-		}
 	}
+}
+
+// reserve gives a request a ticket for what it holds of the check's key from now on, and returns the account to note it in.
+func (m *Memory) reserve(s *shard, c *Check, now int64) *account {
+	a := m.accountOf(s, c, now)
+	c.Ticket = m.tickets.Add(1)
+	if !a.kept {
+		m.countKept(c.Rule.space, a)
+	}
+	return a
 }

@@ -157,7 +157,8 @@ func TestAKeyThatWasJustShutOutIsNotForgotten(t *testing.T) {
 	r := s.open(RuleConfig{Name: "r", Limit: perHour(t, FixedWindow, 3)})
 	s.ask("alice", r)
 	c := Check{Rule: r, Key: "alice"}
-	sh := s.store.shardOf(&c)
+	sh := s.store.lockKey(&c)
+	sh.mu.Unlock()
 	v := victim{standing: standing{class: inUse}, hash: c.hash, shard: int(c.hash & s.store.mask), seen: 1}
 	s.shutOut(r, "alice", 60*inSeconds)
 	if s.store.forget(&v); find(sh, c.hash) < 0 {
