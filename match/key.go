@@ -46,12 +46,8 @@ var sourceKinds = []string{"client_ip", "remote_ip", "host", "method", "path", "
 // ParseSource reads client_ip, remote_ip, host, method, path, header:NAME, cookie:NAME, query:NAME or static:TEXT.
 func ParseSource(s string) (Source, error) {
 	kind, name, named := strings.Cut(s, ":")
-	known := false
-	for _, k := range sourceKinds {
-		known = known || k == kind
-	}
 	switch {
-	case !known:
+	case !contains(sourceKinds, kind):
 		return Source{}, fmt.Errorf("key %q: the source %s", s, words.OneOf(kind, sourceKinds))
 	case kind == "header" || kind == "cookie" || kind == "query" || kind == "static":
 		if name == "" {
@@ -71,13 +67,7 @@ func ParseSource(s string) (Source, error) {
 
 // isToken reports whether a text is a token, as RFC 9110 has it: what the name of a field is.
 func isToken(s string) bool {
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		if !words.IsNameByte(c) && strings.IndexByte("!#$%&'*+^`|~", c) < 0 {
-			return false
-		}
-	}
-	return s != ""
+	return s != "" && strings.Trim(s, words.NameBytes+"!#$%&'*+^`|~") == ""
 }
 
 // String returns the source as it is written.
@@ -215,13 +205,8 @@ func isHost(host string) bool {
 		_, err := netip.ParseAddr(host)
 		return err == nil
 	}
-	for i := 0; i < len(host); i++ {
-		c := host[i]
-		if !words.IsNameByte(c) && strings.IndexByte("!$%&'()+,;=~", c) < 0 { // what Go's server takes, but for *
-			return false
-		}
-	}
-	return strings.Trim(host, ".") != ""
+	isSent := strings.Trim(host, words.NameBytes+"!$%&'()+,;=~") == "" // as Go's server takes it, but for *
+	return isSent && strings.Trim(host, ".") != ""
 }
 
 // SpellPath returns a path that a person has written as CleanPath has it. The error says why no request has such a one, or that it is
@@ -324,18 +309,16 @@ func someAddress(network netip.Prefix) string {
 
 // orNetwork says what may stand in place of an address.
 func (p Prefixes) orNetwork() string {
-	ipv4 := p.IPv4 > 0 && p.IPv4 < 32
-	ipv6 := p.IPv6 > 0 && p.IPv6 < 128
-	if ipv4 && ipv6 {
-		return fmt.Sprintf(", or a network such as %s or %s", p.Mask("192.0.2.7"), p.Mask("2001:db8::7"))
+	var networks []string
+	for _, address := range []string{"192.0.2.7", "2001:db8::7"} {
+		if network := p.Shared(address); network != "" {
+			networks = append(networks, network)
+		}
 	}
-	if ipv4 {
-		return ", or a network such as " + p.Mask("192.0.2.7")
+	if len(networks) == 0 {
+		return ""
 	}
-	if ipv6 {
-		return ", or a network such as " + p.Mask("2001:db8::7")
-	}
-	return ""
+	return ", or a network such as " + strings.Join(networks, " or ")
 }
 
 // Shared returns the network whose addresses all have the key that an address has, which may be written as a network of one; "" where it

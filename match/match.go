@@ -90,10 +90,8 @@ func (m Match) Compile() (*Matcher, error) {
 // checkHost says what is wrong with a host that no request could be for.
 func checkHost(host string) error {
 	name := strings.TrimPrefix(host, "*.")
-	for i := 0; i < len(name); i++ {
-		if name[i] >= 0x80 {
-			return fmt.Errorf("match: hosts: %q must be written as it is sent, in Punycode: xn--…", host)
-		}
+	if !isASCII(name) {
+		return fmt.Errorf("match: hosts: %q must be written as it is sent, in Punycode: xn--…", host)
 	}
 	plain := plainHost(name)
 	if plain == "" || strings.ContainsAny(plain, "*/ []") || HostOf(plain) != plain {

@@ -7,12 +7,13 @@ import (
 	"strings"
 )
 
-const nameBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
+// NameBytes are those that may stand in the name of a rule.
+const NameBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
 
 // CheckName says what is wrong with the name of a rule or a namespace.
 func CheckName(name string) error {
 	// Trim stops at the first byte that is another, and is compiled where this is interpreted.
-	if len(name) < 1 || len(name) > 64 || strings.Trim(name, nameBytes) != "" {
+	if len(name) < 1 || len(name) > 64 || strings.Trim(name, NameBytes) != "" {
 		return fmt.Errorf("name %q: must be 1 to 64 of A-Z a-z 0-9 _ . -", name)
 	}
 	return nil
@@ -23,7 +24,7 @@ func CheckName(name string) error {
 func NameFor(readable, text string) string {
 	kept := []byte(readable)
 	for i := range kept {
-		if !IsNameByte(kept[i]) {
+		if strings.IndexByte(NameBytes, kept[i]) < 0 {
 			kept[i] = '_'
 		}
 	}
@@ -32,9 +33,4 @@ func NameFor(readable, text string) string {
 	}
 	sum := sha256.Sum256([]byte(text))
 	return string(kept) + "-" + hex.EncodeToString(sum[:4])
-}
-
-// IsNameByte reports whether a byte may stand in the name of a rule.
-func IsNameByte(c byte) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '.' || c == '-'
 }

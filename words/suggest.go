@@ -19,11 +19,16 @@ func Nearest(word string, known []string) string {
 
 // OneOf says what a word must be, and which was probably meant.
 func OneOf(word string, known []string) string {
-	s := "must be one of " + strings.Join(known, ", ")
-	if near := Nearest(word, known); near != "" && word != "" {
-		s += " (did you mean " + near + "?)"
+	return "must be one of " + strings.Join(known, ", ") + meant(word, known)
+}
+
+// meant asks whether a word is a misspelled one of those that are known; "" where none is near.
+func meant(word string, known []string) string {
+	near := Nearest(word, known)
+	if near == "" || word == "" {
+		return ""
 	}
-	return s
+	return " (did you mean " + near + "?)"
 }
 
 // CheckWord says what a field of a configuration may be, where its value is none of the words. An empty one has its default, and is
@@ -41,11 +46,7 @@ func CheckWord(field, value string, words []string) error {
 	if comma := strings.LastIndex(list, ", "); comma >= 0 {
 		list = list[:comma] + " or " + list[comma+2:]
 	}
-	text := fmt.Sprintf("%s %q: must be %s", field, value, list)
-	if near := Nearest(value, words); near != "" {
-		text += " (did you mean " + near + "?)"
-	}
-	return fmt.Errorf("%s", text)
+	return fmt.Errorf("%s %q: must be %s%s", field, value, list, meant(value, words))
 }
 
 // distance is Levenshtein's, or something above most where it is more than that.
