@@ -1,13 +1,11 @@
 package ratelimit
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -135,14 +133,10 @@ const longestBody = 1 << 20
 func readBody(r *http.Request, into any) error {
 	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, longestBody))
 	if err == nil {
-		err = unmarshalStrict(body, into, fieldNames(reflect.TypeOf(into).Elem()))
+		err = unmarshalStrict(body, into)
 	}
-	if err == nil {
-		decoder := json.NewDecoder(bytes.NewReader(body))
-		_ = decoder.Decode(new(json.RawMessage))
-		if _, more := decoder.Token(); !errors.Is(more, io.EOF) {
-			err = errors.New("something stands behind the object")
-		}
+	if err == nil && !json.Valid(body) {
+		err = errors.New("something stands behind the object")
 	}
 	if err != nil {
 		return adminError(http.StatusBadRequest, "the request's body: %w", err)

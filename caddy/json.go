@@ -24,7 +24,7 @@ func (h *Handler) UnmarshalJSON(data []byte) error {
 		RateLimits json.RawMessage `json:"rate_limits"`
 		*plain
 	}{plain: (*plain)(h)}
-	if err := unmarshalStrict(data, &p, fieldNames(reflect.TypeFor[Handler]())); err != nil {
+	if err := unmarshalStrict(data, &p); err != nil {
 		return err
 	}
 	if err := checkStoreIsObject(h.StoreRaw); err != nil {
@@ -39,7 +39,7 @@ func (h *Handler) UnmarshalJSON(data []byte) error {
 // UnmarshalJSON reads the app's JSON as strictly as a handler's.
 func (a *App) UnmarshalJSON(data []byte) error {
 	type plain App // without this method
-	if err := unmarshalStrict(data, (*plain)(a), fieldNames(reflect.TypeFor[App]())); err != nil {
+	if err := unmarshalStrict(data, (*plain)(a)); err != nil {
 		return err
 	}
 	return checkStoreIsObject(a.StoreRaw)
@@ -48,7 +48,7 @@ func (a *App) UnmarshalJSON(data []byte) error {
 // UnmarshalJSON reads the store's JSON as strictly as a handler's.
 func (s *RedisStore) UnmarshalJSON(data []byte) error {
 	type plain RedisStore
-	return unmarshalStrict(data, (*plain)(s), fieldNames(reflect.TypeFor[RedisStore]()))
+	return unmarshalStrict(data, (*plain)(s))
 }
 
 // UnmarshalJSON reads the settings as strictly as their store's.
@@ -60,7 +60,7 @@ func (t *RedisTLS) UnmarshalJSON(data []byte) error {
 // UnmarshalJSON reads the store's JSON as strictly as a handler's.
 func (m *MemoryStore) UnmarshalJSON(data []byte) error {
 	type plain MemoryStore
-	return unmarshalStrict(data, (*plain)(m), fieldNames(reflect.TypeFor[MemoryStore]()))
+	return unmarshalStrict(data, (*plain)(m))
 }
 
 // storeInJSON is a store as it stands in JSON.
@@ -99,7 +99,7 @@ func (h *Handler) unmarshalZones(data []byte) error {
 			return fmt.Errorf("zone %q: is null; it needs a limit", name)
 		}
 		zone := new(Zone)
-		if err := unmarshalStrict(raw, zone, fieldNames(reflect.TypeFor[Zone]())); err != nil {
+		if err := unmarshalStrict(raw, zone); err != nil {
 			return fmt.Errorf("zone %q: %w", name, err)
 		}
 		if err := refuseZero(raw, "rule"); err != nil {
@@ -136,7 +136,8 @@ func refuseZero(data []byte, object string) error {
 }
 
 // unmarshalStrict refuses unknown fields, and names the known one that is nearest.
-func unmarshalStrict(data []byte, v any, known []string) error {
+func unmarshalStrict(data []byte, v any) error {
+	t := reflect.TypeOf(v).Elem()
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	err := d.Decode(v)
@@ -144,16 +145,17 @@ func unmarshalStrict(data []byte, v any, known []string) error {
 		return err
 	}
 	if wrong := new(json.UnmarshalTypeError); errors.As(err, &wrong) {
-		return wrongType(wrong, reflect.TypeOf(v).Elem())
+		return wrongType(wrong, t)
 	}
 	_, field, found := strings.Cut(err.Error(), "unknown field ")
 	if !found {
-		return wrongDuration(data, reflect.TypeOf(v).Elem(), err)
+		return wrongDuration(data, t, err)
 	}
 	word := strings.Trim(field, `"`)
 	if why := refusal(word, "set "+storeInJSON+" beside rate_limits", "take it out"); why != "" {
 		return errors.New(why)
 	}
+	known := fieldNames(t)
 	if meant := fieldOfWord[word]; meant != "" && slices.Contains(known, "period") {
 		return fmt.Errorf("unknown field %q; in JSON it is %s", word, meant)
 	}
@@ -251,14 +253,8 @@ func fieldCalled(t reflect.Type, name string) (reflect.Type, bool) {
 	if t.Kind() != reflect.Struct {
 		return nil, false
 	}
-	for i := range t.NumField() {
-		field := t.Field(i)
-		if field.Anonymous {
-			if found, ok := fieldCalled(field.Type, name); ok {
-				return found, true
-			}
-		}
-		if tag, _, _ := strings.Cut(field.Tag.Get("json"), ","); tag == name && name != "" {
+	for _, field := range reflect.VisibleFields(t) {
+		if nameInJSON(field) == name && name != "" {
 			return field.Type, true
 		}
 	}
@@ -271,7 +267,7 @@ type toldError struct{ error }
 // unmarshalPart reads a part of a configuration as strictly as the whole. part is the field that it stands in. Of a type with a method
 // UnmarshalJSON that calls this, v is a pointer to a type without it.
 func unmarshalPart[T any](part string, data []byte, v *T) error {
-	if err := unmarshalStrict(data, v, fieldNames(reflect.TypeFor[T]())); err != nil {
+	if err := unmarshalStrict(data, v); err != nil {
 		return &toldError{fmt.Errorf("%s: %w", part, err)}
 	}
 	return nil
@@ -310,16 +306,17 @@ func (e *DescriptorEntry) UnmarshalJSON(data []byte) error {
 // fieldNames lists the names of a struct's fields in JSON.
 func fieldNames(t reflect.Type) []string {
 	var names []string
-	for i := range t.NumField() {
-		if t.Field(i).Anonymous {
-			names = append(names, fieldNames(t.Field(i).Type)...)
-		}
-		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
-		if name != "" {
+	for _, field := range reflect.VisibleFields(t) {
+		if name := nameInJSON(field); name != "" {
 			names = append(names, name)
 		}
 	}
 	return names
+}
+
+func nameInJSON(field reflect.StructField) string {
+	name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+	return name
 }
 
 // Interface guards
