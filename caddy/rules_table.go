@@ -105,31 +105,36 @@ func (t *ruleTable) look(part any, at place) error {
 
 // within returns the place that is in a route with these matcher sets.
 func (p place) within(sets []any) place {
-	var hosts, routes []string
+	var hosts []string
+	routes := coveredBy(sets, &hosts)
+	if len(hosts) > 0 {
+		p.hosts = strings.Join(hosts, " ")
+	}
+	if p.routes != "" && routes != "" {
+		p.routes += "; "
+	}
+	p.routes += routes
+	return p
+}
+
+// coveredBy says in words what matcher sets match. Where hosts is not nil, they are added there, and not among the words.
+func coveredBy(sets []any, hosts *[]string) string {
+	var covers []string
 	for _, set := range sets {
 		matchers, _ := set.(map[string]any)
 		var all []string
 		for _, name := range slices.Sorted(maps.Keys(matchers)) {
-			if name == "host" {
-				hosts = append(hosts, valuesOf(matchers[name])...)
+			if values := valuesOf(matchers[name]); name == "host" && hosts != nil {
+				*hosts = append(*hosts, values...)
 			} else {
-				all = append(all, name+" "+strings.Join(valuesOf(matchers[name]), ","))
+				all = append(all, name+" "+strings.Join(values, ","))
 			}
 		}
 		if len(all) > 0 {
-			routes = append(routes, strings.Join(all, "; "))
+			covers = append(covers, strings.Join(all, "; "))
 		}
 	}
-	if len(hosts) > 0 {
-		p.hosts = strings.Join(hosts, " ")
-	}
-	if len(routes) > 0 {
-		if p.routes != "" {
-			p.routes += "; "
-		}
-		p.routes += strings.Join(routes, " or ")
-	}
-	return p
+	return strings.Join(covers, " or ")
 }
 
 // valuesOf returns a matcher's values: those of a list, or all of it as JSON.
@@ -200,19 +205,11 @@ func (t *ruleTable) zone(at place, name, namespace string, z *Zone) error {
 	if err := z.compile(name, namespace); err != nil {
 		return err
 	}
-	var covers []string
-	for _, set := range z.MatcherSetsRaw {
-		var all []string
-		for _, name := range slices.Sorted(maps.Keys(set)) {
-			var matcher any
-			if err := json.Unmarshal(set[name], &matcher); err != nil {
-				return err
-			}
-			all = append(all, name+" "+strings.Join(valuesOf(matcher), ","))
-		}
-		covers = append(covers, strings.Join(all, "; "))
+	var sets []any
+	if raw, err := json.Marshal(z.MatcherSetsRaw); err != nil || json.Unmarshal(raw, &sets) != nil {
+		return fmt.Errorf("zone %q: match: is no JSON", name) // not reached: it was read from it
 	}
-	what := strings.Join(covers, " or ")
+	what := coveredBy(sets, nil)
 	if len(z.Except) > 0 {
 		what += "; except " + strings.Join(z.Except, ",")
 	}
@@ -321,11 +318,10 @@ func conductNotes(text *ruleset.RuleText) []string {
 	if words := strings.Fields(text.Texts["enforcement"]); len(words) > 0 && words[0] == "soft" {
 		notes = append(notes, strings.Join(words, " "))
 	}
-	if len(text.Lists["count"]) > 0 {
-		notes = append(notes, "counts "+strings.Join(ruleset.SplitWords(text.Lists["count"]), " "))
-	}
-	if len(text.Lists["penalty"]) > 0 {
-		notes = append(notes, "penalty "+strings.Join(ruleset.SplitWords(text.Lists["penalty"]), " "))
+	for _, list := range []struct{ field, says string }{{"count", "counts "}, {"penalty", "penalty "}} {
+		if words := text.Lists[list.field]; len(words) > 0 {
+			notes = append(notes, list.says+strings.Join(ruleset.SplitWords(words), " "))
+		}
 	}
 	return notes
 }
