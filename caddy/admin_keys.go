@@ -49,27 +49,22 @@ func showKey(a *App, r *http.Request) (any, error) {
 			return nil, err
 		}
 	}
-	parts, id, label := asked.Key, asked.ID, asked.Rule
-	if len(parts) == 0 && id == "" && label == "" {
+	if len(asked.Key) == 0 && asked.ID == "" && asked.Rule == "" {
 		return nil, adminError(http.StatusBadRequest, "key: is missing; write its parts, each as a parameter: ?key=192.0.2.7")
 	}
-	if label == "" && id != "" {
+	if asked.Rule == "" && asked.ID != "" {
 		return nil, adminError(http.StatusBadRequest, "id: names a key of one rule; write rule=<name> beside it")
 	}
-	if label != "" {
-		s, err := a.subjectOf(label)
-		if err != nil {
-			return nil, err
-		}
-		key, err := s.keyOf(parts, id)
+	if asked.Rule != "" {
+		s, key, err := a.named(asked)
 		if err != nil {
 			return nil, err
 		}
 		return keyAnswer{Key: s.keys.show(key), Rules: s.standings(key)}, nil
 	}
-	answer := keyAnswer{Key: parts, Rules: []standingAnswer{}}
+	answer := keyAnswer{Key: asked.Key, Rules: []standingAnswer{}}
 	for _, s := range a.subjects() {
-		key, err := s.keys.of(parts)
+		key, err := s.keys.of(asked.Key)
 		if err == nil && len(s.keys.names) > 0 && !s.keys.free {
 			answer.Rules = append(answer.Rules, s.standings(key)...)
 		}

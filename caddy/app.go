@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"sync"
@@ -270,9 +271,9 @@ const memoryKey = "memory"
 
 // sharedMemory is the memory of all configurations' handlers, with the goroutine that sweeps it.
 type sharedMemory struct {
-	store    *core.Memory
-	interval chan time.Duration
-	stop     chan struct{}
+	store  *core.Memory
+	sweeps *time.Ticker
+	stop   chan struct{}
 
 	mu            sync.Mutex
 	inForce, next *App // the app that has started, and the one that has started to replace it
@@ -282,9 +283,9 @@ func acquireMemory() (*sharedMemory, error) {
 	value, _, err := memories.LoadOrNew(memoryKey, func() (caddy.Destructor, error) {
 		s := &sharedMemory{
 			// Made for the most keys there can be, so that its shards are many, and each is small.
-			store:    core.NewMemory(core.MemoryConfig{MaxKeys: maxMaxKeys}),
-			interval: make(chan time.Duration, 1),
-			stop:     make(chan struct{}),
+			store:  core.NewMemory(core.MemoryConfig{MaxKeys: maxMaxKeys}),
+			sweeps: time.NewTicker(defaultSweepInterval),
+			stop:   make(chan struct{}),
 		}
 		s.store.SetMaxKeys(0)
 		go s.sweeper()
@@ -341,7 +342,7 @@ func (s *sharedMemory) putInForce(a *App) {
 		return
 	}
 	s.store.SetMaxKeys(a.maxKeys)
-	s.sweepEvery(a.sweep)
+	s.sweeps.Reset(cmp.Or(a.sweep, defaultSweepInterval))
 	if before == nil {
 		return
 	}
@@ -394,32 +395,14 @@ func appInForce() *App {
 
 const defaultSweepInterval = time.Minute
 
-// sweepEvery changes the interval; 0 means the default.
-func (s *sharedMemory) sweepEvery(interval time.Duration) {
-	if interval == 0 {
-		interval = defaultSweepInterval
-	}
-	select {
-	case <-s.interval: // one that was not yet taken
-	default:
-	}
-	select {
-	case s.interval <- interval:
-	default:
-	}
-}
-
 // sweeper sweeps until the memory is no longer used.
 func (s *sharedMemory) sweeper() {
-	ticker := time.NewTicker(defaultSweepInterval)
-	defer ticker.Stop()
+	defer s.sweeps.Stop()
 	for {
 		select {
-		case <-ticker.C:
+		case <-s.sweeps.C:
 			s.store.Sweep()
 			sweepTopKeys()
-		case interval := <-s.interval:
-			ticker.Reset(interval)
 		case <-s.stop:
 			return
 		}

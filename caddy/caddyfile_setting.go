@@ -61,7 +61,10 @@ func (s *setting) take(d *caddyfile.Dispenser, where string) error {
 		return to(d)
 	case *bool:
 		*to = true
-		return noArg(d, where)
+		if args := d.RemainingArgs(); len(args) > 0 {
+			return d.Errf("%s%s: takes no value, not %q", where, s.word, args[0])
+		}
+		return noBlock(d, where, s.word)
 	case *[]string:
 		*to = ruleset.SplitWords(d.RemainingArgs())
 		return noBlock(d, where, s.word)
@@ -179,15 +182,6 @@ func oneArg(d *caddyfile.Dispenser, where string, set func(string) error) error 
 	}
 	if args[0] == "" { // which would mean the default
 		return d.Errf("%s%s: is empty; write a value, or leave it out", where, word)
-	}
-	return noBlock(d, where, word)
-}
-
-// noArg makes sure that a subdirective stands alone.
-func noArg(d *caddyfile.Dispenser, where string) error {
-	word := d.Val()
-	if args := d.RemainingArgs(); len(args) > 0 {
-		return d.Errf("%s%s: takes no value, not %q", where, word, args[0])
 	}
 	return noBlock(d, where, word)
 }

@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -36,11 +37,9 @@ const defaultLogInterval = time.Minute
 
 // begin makes the log of a handler's rule ready.
 func (l *rejectionLog) begin(h *Handler, zone string) {
-	l.level, l.off = logLevelOf(h.LogLevel)
-	l.interval = time.Duration(h.LogInterval)
-	if l.interval == 0 {
-		l.interval = defaultLogInterval
-	}
+	level, err := zapcore.ParseLevel(h.LogLevel) // "" is info
+	l.level, l.off = level, err != nil           // "off" is none of the levels
+	l.interval = cmp.Or(time.Duration(h.LogInterval), defaultLogInterval)
 	l.zone = zone
 	l.logger = h.logger
 	l.after = time.AfterFunc
@@ -94,15 +93,4 @@ func (l *rejectionLog) end() {
 	lasted := min(l.now().Sub(l.begun), l.interval)
 	l.mu.Unlock()
 	l.turn(lasted)
-}
-
-// logLevelOf returns the level that a word of log_level says; "" is info.
-func logLevelOf(word string) (level zapcore.Level, off bool) {
-	if word == "off" {
-		return zapcore.InvalidLevel, true
-	}
-	if err := level.UnmarshalText([]byte(word)); err != nil { // not reached: the handler's settings have it
-		return zapcore.InfoLevel, false
-	}
-	return level, false
 }

@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -35,9 +36,7 @@ type watcher struct {
 
 // startWatcher starts watching the files that are in force.
 func startWatcher(f *ruleFiles, interval time.Duration, logger *zap.Logger, metrics *fileMetrics) *watcher {
-	if interval == 0 {
-		interval = defaultRulesInterval
-	}
+	interval = cmp.Or(interval, defaultRulesInterval)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	w := &watcher{

@@ -75,10 +75,8 @@ func checkFiles(patterns []string, out, problems io.Writer) error {
 	for _, p := range wrong {
 		_, _ = fmt.Fprintln(problems, p)
 	}
-	if len(wrong) == 1 {
-		return errors.New("1 problem")
-	} else if len(wrong) > 0 {
-		return fmt.Errorf("%d problems", len(wrong))
+	if len(wrong) > 0 {
+		return errors.New(count(len(wrong), "problem"))
 	}
 	set, err := ruleset.NewSet(files, "")
 	if err != nil {
