@@ -55,7 +55,7 @@ func showHealth(a *App, r *http.Request) (any, error) {
 		answer.StoreErrors[kind] = int64(storeErrorsOf(kind))
 	}
 	if len(a.files.inUse()) > 0 {
-		answer.RuleFiles = ruleFileMetrics.answer()
+		answer.RuleFiles = filesNow()
 	}
 	return answer, nil
 }
@@ -79,10 +79,10 @@ func storeErrorsOf(kind string) float64 {
 	return m.GetCounter().GetValue()
 }
 
-// answer returns what the metrics say.
-func (m *fileMetrics) answer() *filesAnswer {
+// filesNow returns what the metrics of rule files say.
+func filesNow() *filesAnswer {
 	var successful, loaded dto.Metric
-	_ = m.successful.Write(&successful)
-	_ = m.loaded.Write(&loaded)
+	_ = rulesSuccessful.Write(&successful)
+	_ = rulesLoaded.Write(&loaded)
 	return &filesAnswer{successful.GetGauge().GetValue() == 1, time.UnixMilli(int64(loaded.GetGauge().GetValue() * 1000)).UTC()}
 }

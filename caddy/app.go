@@ -237,8 +237,8 @@ func (a *App) Start() error {
 		a.logger.Warn("the rules_file of the global option is not read: every rate_limit has zones or files of its own; write a bare rate_limit in a site, or take rules_file out")
 	}
 	if len(a.files.groups) > 0 {
-		ruleFileMetrics.started()
-		a.watcher = startWatcher(a.files, time.Duration(a.RulesInterval), a.logger, ruleFileMetrics)
+		noteRulesStarted()
+		a.watcher = startWatcher(a.files, cmp.Or(time.Duration(a.RulesInterval), defaultRulesInterval), a.logger)
 	}
 	return nil
 }

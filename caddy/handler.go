@@ -181,7 +181,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		h.rules = append(h.rules, rule)
 	}
 	h.asked = front.NewSet(h.rules, nil, nil, nil, nil)
-	if err := h.provisionFiles(ctx); err != nil {
+	if err := h.provisionFiles(ctx, files); err != nil {
 		return err
 	}
 	h.app.handlers = append(h.app.handlers, h)
@@ -191,13 +191,9 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	return nil
 }
 
-// provisionFiles reads the rule files that the handler goes by.
-func (h *Handler) provisionFiles(ctx caddy.Context) (err error) {
+// provisionFiles reads the rule files that the handler goes by, which patterns name.
+func (h *Handler) provisionFiles(ctx caddy.Context, patterns []string) (err error) {
 	if h.descriptors, err = h.newDescriptors(); err != nil {
-		return err
-	}
-	patterns, err := h.patterns()
-	if err != nil {
 		return err
 	}
 	if len(patterns) == 0 {
@@ -212,7 +208,7 @@ func (h *Handler) provisionFiles(ctx caddy.Context) (err error) {
 		}
 		return nil
 	}
-	if err := ruleFileMetrics.register(ctx.GetMetricsRegistry()); err != nil {
+	if err := enter(ctx.GetMetricsRegistry(), rulesSuccessful, rulesLoaded, rulesReloads); err != nil {
 		return err
 	}
 	h.app.RulesInterval = shortest(h.app.RulesInterval, h.RulesInterval)

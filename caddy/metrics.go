@@ -38,6 +38,8 @@ func init() {
 	for _, kind := range storeErrorKinds { // there from the beginning, so that the first is an increase
 		storeErrors.WithLabelValues(kind)
 	}
+	rulesReloads.WithLabelValues("taken")
+	rulesReloads.WithLabelValues("refused")
 }
 
 // enter enters metrics in a configuration's registry.
@@ -83,54 +85,36 @@ func count(q *front.Inquiry, at int64, failed bool) {
 	}
 }
 
-// fileMetrics tell whether the rule files that are there are those in force. There is one of them a process, which every
-// configuration that has rule files enters in its registry.
-type fileMetrics struct {
-	successful prometheus.Gauge
-	loaded     prometheus.Gauge
-	reloads    *prometheus.CounterVec
-}
-
-var ruleFileMetrics = &fileMetrics{
-	successful: prometheus.NewGauge(prometheus.GaugeOpts{
+// These tell whether the rule files that are there are those in force. Every configuration that has rule files enters them in its registry.
+var (
+	rulesSuccessful = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "weir_rules_last_reload_successful",
 		Help: "Whether the rule files, as they were last found, are in force: 1, or 0 where something is wrong with them and those before are.",
-	}),
-	loaded: prometheus.NewGauge(prometheus.GaugeOpts{
+	})
+	rulesLoaded = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "weir_rules_last_reload_success_timestamp_seconds",
 		Help: "When rule files were last put in force, in seconds since the Unix epoch.",
-	}),
-	reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
+	})
+	rulesReloads = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_rules_reloads_total",
 		Help: "Changes of rule files, by whether they were taken or refused.",
-	}, []string{"outcome"}),
+	}, []string{"outcome"})
+)
+
+// noteRulesStarted notes that files were read with a configuration that is in force now.
+func noteRulesStarted() {
+	rulesSuccessful.Set(1)
+	rulesLoaded.SetToCurrentTime()
 }
 
-// register enters the metrics in a configuration's registry.
-func (m *fileMetrics) register(registry *prometheus.Registry) error {
-	if err := enter(registry, m.successful, m.loaded, m.reloads); err != nil {
-		return err
-	}
-	for _, outcome := range []string{"taken", "refused"} { // there from the beginning, so that the first is an increase
-		m.reloads.WithLabelValues(outcome)
-	}
-	return nil
+// noteRulesTaken notes that a change of rule files was put in force, or was taken back.
+func noteRulesTaken() {
+	noteRulesStarted()
+	rulesReloads.WithLabelValues("taken").Inc()
 }
 
-// started notes that files were read with a configuration that is in force now.
-func (m *fileMetrics) started() {
-	m.successful.Set(1)
-	m.loaded.SetToCurrentTime()
-}
-
-// taken notes that a change was put in force, or was taken back.
-func (m *fileMetrics) taken() {
-	m.started()
-	m.reloads.WithLabelValues("taken").Inc()
-}
-
-// refused notes that a change was not put in force.
-func (m *fileMetrics) refused() {
-	m.successful.Set(0)
-	m.reloads.WithLabelValues("refused").Inc()
+// noteRulesRefused notes that a change of rule files was not put in force.
+func noteRulesRefused() {
+	rulesSuccessful.Set(0)
+	rulesReloads.WithLabelValues("refused").Inc()
 }

@@ -1,7 +1,6 @@
 package ratelimit
 
 import (
-	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -24,7 +23,6 @@ type watcher struct {
 	patterns []string
 	interval time.Duration
 	logger   *zap.Logger
-	metrics  *fileMetrics
 
 	notifier *fsnotify.Watcher // nil: the system says nothing
 	watched  []string          // the folders that it is asked about
@@ -35,8 +33,7 @@ type watcher struct {
 }
 
 // startWatcher starts watching the files that are in force.
-func startWatcher(f *ruleFiles, interval time.Duration, logger *zap.Logger, metrics *fileMetrics) *watcher {
-	interval = cmp.Or(interval, defaultRulesInterval)
+func startWatcher(f *ruleFiles, interval time.Duration, logger *zap.Logger) *watcher {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	w := &watcher{
@@ -44,7 +41,6 @@ func startWatcher(f *ruleFiles, interval time.Duration, logger *zap.Logger, metr
 		patterns: f.patterns(),
 		interval: interval,
 		logger:   logger,
-		metrics:  metrics,
 		stop:     make(chan struct{}),
 		stopped:  make(chan struct{}),
 	}
@@ -173,7 +169,7 @@ func (w *watcher) take(c *ruleset.Contents) {
 	}
 	w.watch.Take(c)
 	w.refusing = false
-	w.metrics.taken()
+	noteRulesTaken()
 	rules, descriptors := w.files.counts()
 	w.logger.Info("new rule files are in force", zap.Int("rules", rules), zap.Int("descriptors", descriptors))
 	_ = w.files.app.checkStatuses() // which with rule files only warns
@@ -182,7 +178,7 @@ func (w *watcher) take(c *ruleset.Contents) {
 // restored says that what was wrong is again as it was.
 func (w *watcher) restored() {
 	w.refusing = false
-	w.metrics.taken()
+	noteRulesTaken()
 	w.logger.Info("the rule files are again as they are in force")
 }
 
@@ -192,7 +188,7 @@ const mostProblems = 10
 // report writes to the log what is wrong with the files.
 func (w *watcher) report(err error) {
 	w.refusing = true
-	w.metrics.refused()
+	noteRulesRefused()
 	const message = "the rule files are not taken; what was in force stays so"
 	var problems ruleset.Problems
 	if !errors.As(err, &problems) {
