@@ -61,9 +61,6 @@ func (a *App) ruleAnswer(s *subject, now time.Time) ruleAnswer {
 		ID: s.label, Namespace: s.namespace, Name: s.name, Key: s.keys.names, Enforce: s.enforcement, Store: s.limiter.store,
 		Source: s.source, Notes: s.notes, Waiting: s.waiting(), Outcomes: make(map[string]int64), Penalties: s.stats.penalties.Load(),
 	}
-	if answer.Key == nil {
-		answer.Key = []string{}
-	}
 	if s.own != nil {
 		answer.Limit, _ = writtenLimit(s.own)
 		l := s.own.Limit()
@@ -76,10 +73,7 @@ func (a *App) ruleAnswer(s *subject, now time.Time) ruleAnswer {
 		answer.Notes = append(answer.Notes, limitNotes(s.own)...)
 	}
 	for _, l := range s.limits {
-		written := "unlimited"
-		if l.limit != nil {
-			written, _ = writtenLimit(l.limit)
-		}
+		written, _ := writtenLimit(l.limit)
 		answer.Limits = append(answer.Limits, limitAnswer{l.of, written})
 	}
 	if rules := s.inMemory(); len(rules) > 0 {

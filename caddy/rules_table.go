@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -213,14 +214,13 @@ func (t *ruleTable) zone(at place, name, namespace string, z *Zone) error {
 	if len(z.Except) > 0 {
 		what += "; except " + strings.Join(z.Except, ",")
 	}
-	row := tableRow{at: at, name: inNamespace(namespace, name), covers: strings.TrimPrefix(what, "; "), key: z.key(), shadow: z.rule.Shadow}
-	t.rule(row, z.rule, z.written)
+	t.rule(at.row(labelOf(namespace, name), strings.TrimPrefix(what, "; "), z.key()), z.rule, z.written)
 	return nil
 }
 
 // rule adds the limits of a rule.
 func (t *ruleTable) rule(row tableRow, r *ruleset.Rule, text *ruleset.RuleText) {
-	row.conduct = conductNotes(text)
+	row.shadow, row.conduct = r.Shadow, conductNotes(text)
 	t.add(row, r.Limits.Own(), "")
 	if tiers := ruleset.One(text, "tiers"); tiers != nil {
 		for _, tier := range tiers.Pairs["limits"] {
@@ -234,10 +234,6 @@ func (t *ruleTable) rule(row tableRow, r *ruleset.Rule, text *ruleset.RuleText) 
 	}
 }
 
-func inNamespace(namespace, name string) string {
-	return strings.TrimPrefix(namespace+"/"+name, "/")
-}
-
 // set adds the rules of files.
 func (t *ruleTable) set(at place, namespace string, set *ruleset.Set) {
 	i := 0
@@ -249,7 +245,8 @@ func (t *ruleTable) set(at place, namespace string, set *ruleset.Set) {
 			if len(r.Lists["key"]) > 0 {
 				key = strings.Join(r.Lists["key"], " ")
 			}
-			row := tableRow{at: at, name: inNamespace(namespace, r.Name), covers: coverage(ruleset.One(&r.RuleText, "match")), key: key, shadow: rule.Shadow, file: fmt.Sprintf("%s:%d", file.Name, r.Line)}
+			row := at.row(labelOf(namespace, r.Name), coverage(ruleset.One(&r.RuleText, "match")), key)
+			row.File = fmt.Sprintf("%s:%d", file.Name, r.Line)
 			t.rule(row, rule, &r.RuleText)
 		}
 	}
@@ -289,11 +286,12 @@ func (t *ruleTable) descriptors(at place, namespace string, file *ruleset.File, 
 				entry += "=" + d.Value
 			}
 			here := append(slices.Clone(path), entry)
-			row := tableRow{at: at, covers: "descriptor " + strings.Join(here, ", "), file: fmt.Sprintf("%s:%d", file.Name, d.Line)}
+			row := at.row("", "descriptor "+strings.Join(here, ", "), "")
+			row.File = fmt.Sprintf("%s:%d", file.Name, d.Line)
 			if d.Unlimited {
 				t.add(row, nil, "")
 			} else if d.Limit != nil {
-				row.name, row.shadow = inNamespace(namespace, rules[0].Name()), rules[0].Shadow()
+				row.Rule, row.shadow = labelOf(namespace, rules[0].Name()), rules[0].Shadow()
 				t.add(row, rules[0], "")
 				rules = rules[1:]
 			}
@@ -305,11 +303,17 @@ func (t *ruleTable) descriptors(at place, namespace string, file *ruleset.File, 
 
 // tableRow is what is said of a rule, besides the limit.
 type tableRow struct {
-	at                place
-	name, covers, key string
-	shadow            bool
-	conduct           []string // what it does past its limit, in a few words
-	file              string
+	command.Row
+	shadow  bool
+	conduct []string // what the rule does past its limit, in a few words
+}
+
+// row returns what is said of a rule of a handler.
+func (p place) row(name, covers, key string) tableRow {
+	if p.routes != "" {
+		covers = strings.TrimSuffix(p.routes+"; "+covers, "; ")
+	}
+	return tableRow{Row: command.Row{Site: cmp.Or(p.hosts, "any"), Rule: name, Covers: cmp.Or(covers, "all"), Key: key}}
 }
 
 // conductNotes says in words what a rule does past its limit, besides rejecting, and which requests it counts.
@@ -345,8 +349,11 @@ func limitNotes(r *core.Rule) []string {
 	return notes
 }
 
-// writtenLimit returns a limit as it is written, and its algorithm.
+// writtenLimit returns a limit as it is written, and its algorithm; nil is none.
 func writtenLimit(r *core.Rule) (limit, algorithm string) {
+	if r == nil {
+		return ruleset.Unlimited, ""
+	}
 	limit, algorithm, _ = strings.Cut(r.Limit().String(), " ")
 	if r.Blocks() {
 		limit = "0" + strings.TrimPrefix(limit, "1")
@@ -359,20 +366,7 @@ func writtenLimit(r *core.Rule) (limit, algorithm string) {
 
 // add adds a line for one limit of a rule, which may be none. whose says for whom it is, where it is not for all.
 func (t *ruleTable) add(r tableRow, limit *core.Rule, whose string) {
-	written, algorithm := ruleset.Unlimited, ""
-	if limit != nil {
-		written, algorithm = writtenLimit(limit)
-	}
-	site, covers := r.at.hosts, r.covers
-	if site == "" {
-		site = "any"
-	}
-	if r.at.routes != "" {
-		covers = strings.TrimSuffix(r.at.routes+"; "+covers, "; ")
-	}
-	if covers == "" {
-		covers = "all"
-	}
+	r.Limit, r.Algorithm = writtenLimit(limit)
 	var notes []string
 	if whose != "" {
 		notes = append(notes, whose)
@@ -383,7 +377,6 @@ func (t *ruleTable) add(r tableRow, limit *core.Rule, whose string) {
 	if limit != nil {
 		notes = append(append(notes, r.conduct...), limitNotes(limit)...)
 	}
-	t.rows = append(t.rows, command.Row{
-		Site: site, Rule: r.name, Covers: covers, Key: r.key, Limit: written, Algorithm: algorithm, Notes: strings.Join(notes, ", "), File: r.file,
-	})
+	r.Notes = strings.Join(notes, ", ")
+	t.rows = append(t.rows, r.Row)
 }

@@ -163,7 +163,7 @@ type keyForm struct {
 }
 
 func keysOf(r *ruleset.Rule) keyForm {
-	f := keyForm{static: r.Static, named: func(part int, value string) (string, error) { return ruleset.Named(r, part, value) }}
+	f := keyForm{names: []string{}, static: r.Static, named: func(part int, value string) (string, error) { return ruleset.Named(r, part, value) }}
 	for i := range r.Parts {
 		f.names = append(f.names, r.Parts[i].Source.String())
 		f.secret = append(f.secret, isSecret(r.Parts[i].Source))
