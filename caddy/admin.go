@@ -49,21 +49,25 @@ const adminPath = "/rate_limit/"
 
 // endpoint is one of the API's: what it answers to a request is sent as JSON.
 type endpoint struct {
-	name   string
-	method string // the one that it takes
-	posted bool   // it takes POST, too
-	answer func(a *App, r *http.Request) (any, error)
+	name    string
+	methods []string // that it takes
+	answer  func(a *App, r *http.Request) (any, error)
 }
 
+var (
+	reading = []string{http.MethodGet, http.MethodHead}
+	writing = []string{http.MethodPost}
+)
+
 var endpoints = []endpoint{
-	{name: "rules", method: http.MethodGet, answer: listRules},
-	{name: "top", method: http.MethodGet, answer: listTopKeys},
-	{name: "key", method: http.MethodGet, posted: true, answer: showKey},
-	{name: "health", method: http.MethodGet, answer: showHealth},
-	{name: "explain", method: http.MethodPost, answer: explain},
-	{name: "reset", method: http.MethodPost, answer: onKey(func(l *limiter, r *core.Rule, key string) error { return l.Reset(r, key) })},
-	{name: "shut_out", method: http.MethodPost, answer: shutOutKey},
-	{name: "let_in", method: http.MethodPost, answer: onKey(func(l *limiter, r *core.Rule, key string) error { return l.LetIn(r, key) })},
+	{name: "rules", methods: reading, answer: listRules},
+	{name: "top", methods: reading, answer: listTopKeys},
+	{name: "key", methods: slices.Concat(reading, writing), answer: showKey},
+	{name: "health", methods: reading, answer: showHealth},
+	{name: "explain", methods: writing, answer: explain},
+	{name: "reset", methods: writing, answer: onKey(func(l *limiter, r *core.Rule, key string) error { return l.Reset(r, key) })},
+	{name: "shut_out", methods: writing, answer: shutOutKey},
+	{name: "let_in", methods: writing, answer: onKey(func(l *limiter, r *core.Rule, key string) error { return l.LetIn(r, key) })},
 }
 
 // serveRest serves the page, and says what there is besides.
@@ -78,26 +82,11 @@ func serveRest(w http.ResponseWriter, r *http.Request) error {
 	return adminError(http.StatusNotFound, "%s: there is no such thing; below %s there are %s", r.URL.Path, adminPath, strings.Join(names, ", "))
 }
 
-// methods returns the methods that it takes.
-func (e endpoint) methods() []string {
-	methods := []string{e.method}
-	if e.method == http.MethodGet {
-		methods = append(methods, http.MethodHead)
-	}
-	if e.posted {
-		methods = append(methods, http.MethodPost)
-	}
-	return methods
-}
-
 // serve answers a request.
 func (e endpoint) serve(w http.ResponseWriter, r *http.Request) error {
-	if allowed := e.methods(); !slices.Contains(allowed, r.Method) {
-		w.Header().Set("Allow", strings.Join(allowed, ", "))
-		takes := e.method
-		if e.posted {
-			takes += " and POST"
-		}
+	if !slices.Contains(e.methods, r.Method) {
+		w.Header().Set("Allow", strings.Join(e.methods, ", "))
+		takes := strings.Replace(strings.Join(e.methods, " and "), " and HEAD", "", 1) // which goes without saying
 		return adminError(http.StatusMethodNotAllowed, "method %s: %s takes %s", r.Method, e.name, takes)
 	}
 	// What web pages may send without asking is of other types.

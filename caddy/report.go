@@ -47,10 +47,7 @@ func (r *reporter) close() {
 // report writes a rejection to the log and emits its event.
 func (h *Handler) report(r *http.Request, q *front.Inquiry) {
 	rule, v := reporterOf(&q.Checks[q.Verdict.Told]), &q.Verdict
-	wait := time.Duration(0)
-	if v.RetryAfter != core.Never {
-		wait = time.Duration(v.RetryAfter) * time.Microsecond
-	}
+	wait := time.Duration(max(v.RetryAfter, 0)) * time.Microsecond // none where that is core.Never
 	h.log(r, rule, q.Checks[v.Told].Key, errExceeded.Error(), wait)
 	if h.events.ShouldEmit("rate_limit_exceeded") {
 		h.events.Emit(h.ctx, "rate_limit_exceeded", map[string]any{

@@ -75,7 +75,7 @@ func (t *topKeys) add(key string, now int64) {
 
 // add counts a request. What comes often moves to the front, where it is found soon.
 func (g *generation) add(hash uint64, key string) {
-	i := g.find(hash)
+	i := slices.Index(g.hashes, hash)
 	switch {
 	case i >= 0:
 		g.counts[i]++
@@ -133,9 +133,6 @@ func (g *generation) smallest() int {
 	return least
 }
 
-// find returns where a hash stands, or a negative number.
-func (g *generation) find(hash uint64) int { return slices.Index(g.hashes, hash) }
-
 // turn begins a new generation, or two where nothing has come for long.
 func (t *topKeys) turn(now int64) {
 	t.old, t.young = t.young, t.old
@@ -177,22 +174,17 @@ func (t *topKeys) list(now int64) []topKey {
 	t.look(now)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	keys := make([]topKey, 0, len(t.young.hashes)+len(t.old.hashes))
-	for i, hash := range t.young.hashes {
-		k := topKey{key: t.young.keys[i], hash: hash, count: t.young.counts[i], error: t.young.errors[i]}
-		if j := t.old.find(hash); j >= 0 {
-			k.count += t.old.counts[j]
-			k.error += t.old.errors[j]
+	var keys []topKey
+	for _, g := range []*generation{&t.young, &t.old} {
+		for i, hash := range g.hashes {
+			at := slices.IndexFunc(keys, func(k topKey) bool { return k.hash == hash })
+			if at < 0 {
+				at = len(keys)
+				keys = append(keys, topKey{key: g.keys[i], hash: hash, cut: len(g.keys[i]) == longestTopKey})
+			}
+			keys[at].count += g.counts[i]
+			keys[at].error += g.errors[i]
 		}
-		keys = append(keys, k)
-	}
-	for j, hash := range t.old.hashes {
-		if t.young.find(hash) < 0 {
-			keys = append(keys, topKey{key: t.old.keys[j], hash: hash, count: t.old.counts[j], error: t.old.errors[j]})
-		}
-	}
-	for i := range keys {
-		keys[i].cut = len(keys[i].key) == longestTopKey
 	}
 	slices.SortFunc(keys, func(a, b topKey) int {
 		return cmp.Or(cmp.Compare(b.count-b.error, a.count-a.error), cmp.Compare(b.count, a.count), strings.Compare(a.key, b.key))
@@ -208,7 +200,7 @@ func (t *topKeys) counts(keys []topKey) []uint64 {
 	for _, k := range keys {
 		n := uint64(0)
 		for _, g := range []*generation{&t.young, &t.old} {
-			if i := g.find(k.hash); i >= 0 {
+			if i := slices.Index(g.hashes, k.hash); i >= 0 {
 				n += g.counts[i] - g.errors[i]
 			}
 		}
