@@ -21,6 +21,17 @@ type spelling struct {
 	form    string                             // of its values: see ruleset.Unmet
 }
 
+// spellings are those of placeholders of http.request that have one name.
+var spellings = map[string]*spelling{
+	"hostport":         {func(r *http.Request) string { return cleanHostPort(r.Host) }, writtenHostPort, ruleset.Pieces},
+	"tls.server_name":  {serverName, match.SpellHost, ruleset.Hosts},
+	"orig_method":      {func(r *http.Request) string { return match.CleanMethod(original(r).Method) }, match.SpellMethod, ruleset.Methods},
+	"uri":              {func(r *http.Request) string { return cleanURL(r.URL) }, spellURI, ruleset.URLs},
+	"uri_escaped":      {func(r *http.Request) string { return url.QueryEscape(cleanURL(r.URL)) }, escaped(spellURI), ""},
+	"orig_uri":         {func(r *http.Request) string { return cleanURL(original(r).URL) }, spellURI, ruleset.URLs},
+	"uri.path_escaped": {func(r *http.Request) string { return url.QueryEscape(match.CleanPath(r.URL.Path)) }, escaped(rawPath), ""},
+}
+
 // spellingOf returns the spelling of a placeholder, nil for one that has only one, or that Caddy or another module makes of parts which
 // Weir does not know.
 func spellingOf(placeholder string) *spelling {
@@ -28,21 +39,8 @@ func spellingOf(placeholder string) *spelling {
 	if !found {
 		return nil
 	}
-	switch name {
-	case "hostport":
-		return &spelling{func(r *http.Request) string { return cleanHostPort(r.Host) }, writtenHostPort, ruleset.Pieces}
-	case "tls.server_name":
-		return &spelling{serverName, match.SpellHost, ruleset.Hosts}
-	case "orig_method":
-		return &spelling{func(r *http.Request) string { return match.CleanMethod(original(r).Method) }, match.SpellMethod, ruleset.Methods}
-	case "uri":
-		return &spelling{func(r *http.Request) string { return cleanURL(r.URL) }, spellURI, ruleset.URLs}
-	case "uri_escaped":
-		return &spelling{func(r *http.Request) string { return url.QueryEscape(cleanURL(r.URL)) }, escaped(spellURI), ""}
-	case "orig_uri":
-		return &spelling{func(r *http.Request) string { return cleanURL(original(r).URL) }, spellURI, ruleset.URLs}
-	case "uri.path_escaped":
-		return &spelling{func(r *http.Request) string { return url.QueryEscape(match.CleanPath(r.URL.Path)) }, escaped(rawPath), ""}
+	if s := spellings[name]; s != nil {
+		return s
 	}
 	if label, found := strings.CutPrefix(name, "host.labels."); found {
 		if n, err := strconv.Atoi(label); err == nil && n >= 0 {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"mime"
 	"net"
 	"net/http"
@@ -230,11 +231,7 @@ func forwardTo(admin string, problems io.Writer) (http.Handler, error) {
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = "http", host, host
 			r.Out.Header = header.Clone() // nothing of what the browser says of itself
-			for _, name := range []string{"Accept", "Content-Type"} {
-				if values := r.In.Header.Values(name); len(values) > 0 {
-					r.Out.Header[name] = values
-				}
-			}
+			maps.Copy(r.Out.Header, fieldsOf(r.In.Header, "Accept", "Content-Type"))
 		},
 		Transport: &http.Transport{
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -247,12 +244,7 @@ func forwardTo(admin string, problems io.Writer) (http.Handler, error) {
 			if r.StatusCode >= 300 && r.StatusCode < 400 {
 				return fmt.Errorf("it answers with the redirection %d", r.StatusCode)
 			}
-			kept := http.Header{}
-			for _, name := range []string{"Content-Type", "Content-Length", "Content-Encoding", "Allow", "Retry-After"} {
-				if values := r.Header.Values(name); len(values) > 0 {
-					kept[name] = values
-				}
-			}
+			kept := fieldsOf(r.Header, "Content-Type", "Content-Length", "Content-Encoding", "Allow", "Retry-After")
 			for name, value := range answerFields {
 				kept.Set(name, value)
 			}
@@ -268,6 +260,17 @@ func forwardTo(admin string, problems io.Writer) (http.Handler, error) {
 		},
 		ErrorLog: log.New(problems, "", 0),
 	}, nil
+}
+
+// fieldsOf returns those of a header's fields that have one of some names.
+func fieldsOf(header http.Header, names ...string) http.Header {
+	fields := http.Header{}
+	for _, name := range names {
+		if values := header.Values(name); len(values) > 0 {
+			fields[name] = values
+		}
+	}
+	return fields
 }
 
 // answerFields are in every answer that is not the page: data, that is no page of its own, and for no other site.
