@@ -21,7 +21,7 @@ func newDescriptors(value interface{}) ([]front.Descriptor, error) {
 		field := fmt.Sprintf("descriptors[%d]", i)
 		entries := list[i]
 		if reflect.ValueOf(entries).Kind() != reflect.Slice {
-			if hasMember(entries, "key") || hasMember(entries, "source") {
+			if members, _, _ := membersOf(field, entries, fieldsOf(DescriptorEntry{})); len(members) > 0 {
 				return nil, fmt.Errorf("%s: write its entries as a list: entries: [{key: …, source: …}]", field)
 			}
 			var d Descriptor
@@ -69,19 +69,4 @@ func newDescriptor(field string, value interface{}) (front.Descriptor, error) {
 		one = append(one, front.DescriptorEntry{Key: entry.Key, Source: source})
 	}
 	return one, nil
-}
-
-// hasMember reports whether an object of the configuration has a member of that name, in whichever case.
-func hasMember(value interface{}, name string) bool {
-	source := reflect.ValueOf(value)
-	if source.Kind() != reflect.Map || source.Type().Key().Kind() != reflect.String {
-		return false
-	}
-	keys := source.MapKeys()
-	for i := range keys {
-		if strings.EqualFold(keys[i].String(), name) {
-			return true
-		}
-	}
-	return false
 }

@@ -62,9 +62,8 @@ func decodeField(name string, value reflect.Value, f *ruleset.Field, o *ruleset.
 		ruleset.SetList(o, f.Name, trimmed(list))
 		return err
 	case ruleset.NamedTexts:
-		m := make(map[string]string)
-		err := decodeMember(name, value, reflect.ValueOf(&m).Elem())
-		ruleset.SetPairs(o, f.Name, pairsOf(m))
+		pairs, err := pairsOf(name, value)
+		ruleset.SetPairs(o, f.Name, pairs)
 		return err
 	}
 	text := ""
@@ -73,18 +72,25 @@ func decodeField(name string, value reflect.Value, f *ruleset.Field, o *ruleset.
 	return err
 }
 
-// pairsOf returns a map's members in the order of their names.
-func pairsOf(m map[string]string) []ruleset.Pair {
-	names := make([]string, 0, len(m))
-	for name := range m {
-		names = append(names, name)
+// pairsOf returns texts by names of their own, in the order of these.
+func pairsOf(name string, value reflect.Value) ([]ruleset.Pair, error) {
+	var pairs []ruleset.Pair
+	if text, ok := scalar(value); ok && text == "" || value.Kind() == reflect.Interface { // null
+		return pairs, nil
 	}
-	sort.Strings(names)
-	pairs := make([]ruleset.Pair, 0, len(m))
-	for _, name := range names {
-		pairs = append(pairs, ruleset.Pair{Name: name, Value: m[name]})
+	if value.Kind() != reflect.Map {
+		return pairs, fmt.Errorf("%s %s: must be an object", name, asJSON(value.Interface()))
 	}
-	return pairs
+	keys := value.MapKeys()
+	sort.Slice(keys, func(i, j int) bool { return keys[i].String() < keys[j].String() })
+	for _, key := range keys {
+		text, ok := scalar(value.MapIndex(key))
+		if !ok {
+			return pairs, fmt.Errorf("%s: %s: must be a single value", name, key.String())
+		}
+		pairs = append(pairs, ruleset.Pair{Name: key.String(), Value: text})
+	}
+	return pairs, nil
 }
 
 // membersOf returns the members of an object of the configuration by the names of their fields, and reports whether there is one.
@@ -154,35 +160,11 @@ func decodeMember(name string, value, into reflect.Value) error {
 		into.SetString(text)
 		return nil
 	}
-	if kind == reflect.Map {
-		return decodeMap(name, value, into)
-	}
 	list, ok := texts(value)
 	if !ok {
 		return fmt.Errorf("%s %s: must be a list", name, asJSON(value.Interface()))
 	}
 	into.Set(reflect.ValueOf(list))
-	return nil
-}
-
-// decodeMap fills in a map of texts.
-func decodeMap(name string, value, into reflect.Value) error {
-	if text, ok := scalar(value); ok && text == "" {
-		return nil
-	}
-	if value.Kind() != reflect.Map {
-		return fmt.Errorf("%s %s: must be an object", name, asJSON(value.Interface()))
-	}
-	m := make(map[string]string)
-	keys := value.MapKeys()
-	for i := range keys {
-		text, ok := scalar(value.MapIndex(keys[i]))
-		if !ok {
-			return fmt.Errorf("%s: %s: must be a single value", name, keys[i].String())
-		}
-		m[keys[i].String()] = text
-	}
-	into.Set(reflect.ValueOf(m))
 	return nil
 }
 
