@@ -172,19 +172,10 @@ func (c *compiler) setCandidate(config *core.RuleConfig) {
 		c.fail("candidate: stands beside tiers or overrides; it can be compared only with one limit, keep one", "candidate")
 		return
 	}
-	var algorithm core.Algorithm
-	if text := strings.TrimSpace(t.Texts["algorithm"]); text != "" {
-		a, err := core.ParseAlgorithm(text)
-		if err != nil { // which is said already
-			return
-		}
-		algorithm = a
+	if c.common.Algorithm == 0 && strings.TrimSpace(t.Texts["algorithm"]) != "" { // which is wrong, and said already
+		return
 	}
-	maxDelay, err := time.ParseDuration(strings.TrimSpace(t.Texts["max_delay"]))
-	if err != nil {
-		maxDelay = 0
-	}
-	limit, errors := newCandidate(written, algorithm, maxDelay)
+	limit, errors := newCandidate(written, c.common.Algorithm, c.common.MaxDelay)
 	c.errors = append(c.errors, errors...)
 	if limit == nil {
 		return
@@ -199,9 +190,9 @@ func (c *compiler) setCandidate(config *core.RuleConfig) {
 // maxDelay is the rule's, 0 where it says none, and that of a candidate which is a leaky bucket. The errors begin with candidate.
 func newCandidate(o *Object, algorithm core.Algorithm, maxDelay time.Duration) (*core.Limit, []*FieldError) {
 	c := &compiler{text: &RuleText{Object: *o}}
-	common := c.commonLimit(algorithm)
-	if common.Algorithm == core.LeakyBucket {
-		common.MaxDelay = maxDelay
+	c.setCommon(algorithm)
+	if c.common.Algorithm == core.LeakyBucket {
+		c.common.MaxDelay = maxDelay
 	}
 	var limit *core.Limit
 	written := strings.TrimSpace(o.Texts["limit"])
@@ -210,7 +201,7 @@ func newCandidate(o *Object, algorithm core.Algorithm, maxDelay time.Duration) (
 	} else if written == Unlimited {
 		c.fail("limit \"unlimited\": there would be nothing to compare; write one such as 100/1m", "limit")
 	} else if len(c.errors) == 0 {
-		limit = c.limit(common, written, "limit", "limit")
+		limit = c.limit(written, "limit", "limit")
 	}
 	for _, e := range c.errors {
 		e.Text = "candidate: " + e.Text

@@ -74,7 +74,8 @@ type compiler struct {
 	text   *RuleText
 	rule   *Rule
 	in     Context
-	limits []*core.Limit // those that the rule has, in any order
+	common core.LimitConfig // what all limits have in common
+	limits []*core.Limit    // those that the rule has, in any order
 	errors []*FieldError
 }
 
@@ -183,10 +184,11 @@ func (c *compiler) setLimits(config *core.RuleConfig) core.MoreLimits {
 		return more
 	}
 	wrong := len(c.errors)
-	common := c.commonLimit(0)
+	c.setCommon(0)
 	if len(c.errors) > wrong { // whether the limits agree with it cannot be said; but whether one can be read
 		if text := strings.TrimSpace(t.Texts["limit"]); text != "" && text != Unlimited {
-			if err := core.ParseLimit(text, &common); err != nil {
+			read := c.common
+			if err := core.ParseLimit(text, &read); err != nil {
 				c.fail(err.Error(), "limit")
 			}
 		}
@@ -198,23 +200,19 @@ func (c *compiler) setLimits(config *core.RuleConfig) core.MoreLimits {
 		return more
 	}
 	if hasOwn {
-		config.Limit = c.limit(common, t.Texts["limit"], "limit", "limit")
+		config.Limit = c.limit(t.Texts["limit"], "limit", "limit")
 	}
 	if One(t, "tiers") != nil {
 		c.setTier()
-	}
-	own := config.Limit
-	if One(t, "tiers") != nil {
-		own, more.Tiers = c.tiers(own, hasOwn, common)
+		config.Limit, more.Tiers = c.tiers(config.Limit, hasOwn)
 	}
 	if len(t.Objects["overrides"]) > 0 && len(c.rule.Parts) == 0 && c.in.Template != nil && len(c.errors) == 0 {
 		c.fail(fmt.Sprintf("overrides: the key %q is the same for all, and has no other that could have a limit of its own", c.rule.Static), "overrides")
 	} else if len(t.Objects["overrides"]) > 0 && len(c.rule.Parts) > 0 && len(c.rule.Parts) >= len(t.Lists["key"]) { // of a key that is wrong nothing can be said
 		c.checkOverrides()
-		more.Overrides = c.overrides(common)
+		more.Overrides = c.overrides()
 	}
-	config.Limit = own
-	if common.Location != nil && len(c.errors) == wrong && !followsCalendar(c.limits) {
+	if c.common.Location != nil && len(c.errors) == wrong && !followsCalendar(c.limits) {
 		c.fail(fmt.Sprintf("time_zone %q: only windows of the calendar have one (limit <requests>/day, /week or /month)", t.Texts["time_zone"]), "time_zone")
 	}
 	return more
@@ -256,10 +254,11 @@ func (c *compiler) checkOverrides() {
 	}
 }
 
-// commonLimit reads what all limits of the rule have in common. algorithm is the one that they have where none is said.
-func (c *compiler) commonLimit(algorithm core.Algorithm) core.LimitConfig {
+// setCommon reads what all limits of the rule have in common. algorithm is the one that they have where none is said.
+func (c *compiler) setCommon(algorithm core.Algorithm) {
 	t := c.text
-	common := core.LimitConfig{Algorithm: algorithm}
+	common := &c.common
+	common.Algorithm = algorithm
 	if text := strings.TrimSpace(t.Texts["algorithm"]); text != "" {
 		a, err := core.ParseAlgorithm(text)
 		if err != nil {
@@ -284,11 +283,11 @@ func (c *compiler) commonLimit(algorithm core.Algorithm) core.LimitConfig {
 			common.Location = location
 		}
 	}
-	return common
 }
 
 // limit reads one limit. It returns nil for Unlimited, and after an error, which it calls by name.
-func (c *compiler) limit(common core.LimitConfig, text, name string, path ...string) *core.Limit {
+func (c *compiler) limit(text, name string, path ...string) *core.Limit {
+	common := c.common
 	text = strings.TrimSpace(text)
 	if text == Unlimited {
 		return nil
@@ -358,7 +357,7 @@ func (c *compiler) setTier() {
 }
 
 // tiers reads the limits by tier, and returns the rule's own, which may be the one for any value, too.
-func (c *compiler) tiers(own *core.Limit, hasOwn bool, common core.LimitConfig) (*core.Limit, map[string]*core.Limit) {
+func (c *compiler) tiers(own *core.Limit, hasOwn bool) (*core.Limit, map[string]*core.Limit) {
 	t := One(c.text, "tiers")
 	if strings.TrimSpace(t.Texts["source"]) == "" {
 		c.fail("tiers: source: is missing; write what the tier is read from, such as header:X-Plan", "tiers")
@@ -366,7 +365,7 @@ func (c *compiler) tiers(own *core.Limit, hasOwn bool, common core.LimitConfig) 
 	limits := make(map[string]*core.Limit, len(t.Pairs["limits"]))
 	for _, tier := range t.Pairs["limits"] {
 		name := fmt.Sprintf("tiers: %q", tier.Name)
-		limit := c.limit(common, tier.Value, name, "tiers", "limits", tier.Name)
+		limit := c.limit(tier.Value, name, "tiers", "limits", tier.Name)
 		value := tier.Name
 		if value != AnyTier {
 			value = TierFor(c.rule, value)
@@ -394,7 +393,7 @@ func (c *compiler) tiers(own *core.Limit, hasOwn bool, common core.LimitConfig) 
 }
 
 // overrides reads the limits of single keys.
-func (c *compiler) overrides(common core.LimitConfig) map[string]*core.Limit {
+func (c *compiler) overrides() map[string]*core.Limit {
 	limits := make(map[string]*core.Limit, len(c.text.Objects["overrides"]))
 	for i, o := range c.text.Objects["overrides"] {
 		values := o.Lists["key"]
@@ -412,7 +411,7 @@ func (c *compiler) overrides(common core.LimitConfig) map[string]*core.Limit {
 			c.fail(name+": limit: is missing; write one such as 1000/1m", "overrides", place)
 			continue
 		}
-		limit := c.limit(common, o.Texts["limit"], name, "overrides", place, "limit")
+		limit := c.limit(o.Texts["limit"], name, "overrides", place, "limit")
 		key := KeyFor(c.rule, values)
 		if _, twice := limits[key]; twice {
 			c.fail(name+": is there twice; keep one", "overrides", place, "key")
