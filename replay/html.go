@@ -20,7 +20,7 @@ var css string
 var page string
 
 var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
-	"n": grouped, "plural": plural, "percent": percent, "clock": clock, "plot": plotOf, "uses": usesOf, "join": strings.Join, "shadowed": shadowed, "byRule": byRule,
+	"n": grouped, "plural": plural, "percent": percent, "clock": clock, "plots": plotsOf, "join": strings.Join, "shadowed": shadowed, "byRule": byRule,
 	"now": func(s Suggestion) string { return s.now() }, "suggested": func(s Suggestion) string { return s.suggested() },
 	"notes": func(r RuleReport) string { return r.notes() }, "touched": func(r RuleReport) int64 { return r.Rejected + r.ShadowRejected },
 }).Parse(page))
@@ -41,27 +41,42 @@ const (
 	plotHeight = 160
 )
 
-// plot is requests and rejections over time, as paths of an SVG image.
-type plot struct {
+// plots are those of a rule: its requests and rejections over time, as paths of an SVG image, and its clients' peak use, as bars.
+type plots struct {
 	Width, Height      int
 	Requests, Rejected string
 	Most               int64 // requests in a step
-	Step               string
-	From, To           string
-	Title              string
+	Step, From, To     string
+	Uses               []use
+	Labels, Full       int // the heights at which the labels of Uses stand, and of the whole
 }
 
-// plotOf makes the plot of a rule.
-func plotOf(r RuleReport) plot {
+// use is a bar of how many clients have used how much of their limit.
+type use struct {
+	PeakUse
+	X, Y, Middle, Width, Height float64
+}
+
+// plotsOf makes the plots of a rule. The bars of uses are as high as the square roots of their numbers, so that a few clients can be seen
+// beside many.
+func plotsOf(r RuleReport) plots {
 	s := r.Series
-	p := plot{Width: plotWidth, Height: plotHeight, Step: shortDuration(s.Step), From: clock(s.Start)}
+	p := plots{Width: plotWidth, Height: plotHeight, Labels: plotHeight + 28, Full: plotHeight + 36, Step: shortDuration(s.Step), From: clock(s.Start)}
 	p.To = clock(s.Start.Add(time.Duration(s.Step * float64(len(s.Requests)) * float64(time.Second))))
 	for _, n := range s.Requests {
 		p.Most = max(p.Most, int64(n))
 	}
 	p.Requests = bars(s.Requests, p.Most)
 	p.Rejected = bars(s.Rejected, p.Most)
-	p.Title = fmt.Sprintf("Requests and rejections of %s over time: at most %s in %s", r.Name, grouped(p.Most), p.Step)
+	most := int64(1)
+	for _, u := range r.PeakUse {
+		most = max(most, u.Clients)
+	}
+	width := float64(plotWidth) / float64(len(r.PeakUse))
+	for i, u := range r.PeakUse {
+		height := float64(plotHeight-16) * math.Sqrt(float64(u.Clients)/float64(most))
+		p.Uses = append(p.Uses, use{u, float64(i)*width + 3, plotHeight - height, (float64(i) + 0.5) * width, width - 6, height})
+	}
 	return p
 }
 
@@ -92,45 +107,3 @@ func shortDuration(seconds float64) string {
 	}
 	return strconv.FormatFloat(seconds, 'f', -1, 64) + " s"
 }
-
-// use is a bar of how many clients have used how much of their limit.
-type use struct {
-	Label       string
-	Clients     int64
-	X, Y, W, H  string
-	Middle      string
-	Rejected    bool
-	LabelHeight int
-}
-
-// uses are the bars of a rule's clients.
-type uses struct {
-	Width, Height, Full int
-	Bars                []use
-	Title               string
-}
-
-// usesOf makes the plot of the clients' peak use. The bars' heights are of the square root of their numbers, so that a few clients can be
-// seen beside many.
-func usesOf(r RuleReport) uses {
-	u := uses{Width: plotWidth, Height: plotHeight, Full: plotHeight + 36, Title: "How many clients of " + r.Name + " used how much of the limit at most"}
-	most := int64(1)
-	for _, p := range r.PeakUse {
-		most = max(most, p.Clients)
-	}
-	width := float64(plotWidth) / float64(len(r.PeakUse))
-	for i, p := range r.PeakUse {
-		height := float64(plotHeight-16) * math.Sqrt(float64(p.Clients)/float64(most))
-		b := use{Label: "≤ " + strconv.Itoa(p.Percent) + " %", Clients: p.Clients, Rejected: p.Rejected, LabelHeight: plotHeight + 28}
-		if p.Rejected {
-			b.Label = "over"
-		}
-		b.X, b.W = number(float64(i)*width+3), number(width-6)
-		b.Y, b.H = number(plotHeight-height), number(height)
-		b.Middle = number((float64(i) + 0.5) * width)
-		u.Bars = append(u.Bars, b)
-	}
-	return u
-}
-
-func number(f float64) string { return strconv.FormatFloat(f, 'f', 1, 64) }
