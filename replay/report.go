@@ -154,25 +154,12 @@ type KeyChange struct {
 // topKeys is how many keys are named of a rule.
 const topKeys = 10
 
-// report makes the report of the first pass.
-func (p *replay) report() *Report {
-	s := p.sides[0]
-	r := &Report{
-		From: time.UnixMicro(p.first).UTC(), To: time.UnixMicro(p.last).UTC(),
-		Files: p.sources, Requests: p.requests,
-		Allowed: s.allowed, AllowedSoft: s.soft, Delayed: s.delayed, Rejected: s.refused, Logged429: p.logged, LoggedByRule: p.byRule,
-		Unreadable: p.wrong, Examples: p.examples, Other: p.others,
-		OutOfOrder: p.order.late, Crowded: p.order.crowd, ClockSteps: p.order.steps, EndedEarly: s.player.early,
-		Warnings: []string{},
-	}
-	if r.Examples == nil {
-		r.Examples = []BadLine{}
-	}
-	for i := range r.Files {
-		if r.Files[i].Formats == nil {
-			r.Files[i].Formats = []string{}
-		}
-	}
+// conclude makes the report of the first pass.
+func (p *replay) conclude() {
+	s, r := p.sides[0], &p.report
+	r.From, r.To = time.UnixMicro(p.first).UTC(), time.UnixMicro(p.last).UTC()
+	r.Allowed, r.AllowedSoft, r.Delayed, r.Rejected = s.allowed, s.soft, s.delayed, s.refused
+	r.OutOfOrder, r.Crowded, r.ClockSteps, r.EndedEarly = p.order.late, p.order.crowd, p.order.steps, s.player.early
 	r.Rules = p.ruleReports(s)
 	r.Warnings = append(append(r.Warnings, p.notes...), p.warnings(s)...)
 	if p.pairing != nil {
@@ -183,7 +170,6 @@ func (p *replay) report() *Report {
 			}
 		}
 	}
-	return r
 }
 
 // ruleReports reports the rules of a side.
@@ -203,15 +189,13 @@ func (p *replay) ruleReports(s *side) []RuleReport {
 
 // ruleReport reports one rule.
 func (p *replay) ruleReport(s *side, i int) RuleReport {
-	rule, t, text := s.rules.set.Rules[i], s.tallies[i], s.rules.texts[i]
+	rule, t := s.rules.set.Rules[i], s.tallies[i]
+	own, enforcement := rule.Limits.Own(), strings.Fields(s.rules.texts[i].Texts["enforcement"])
 	r := RuleReport{
-		Name: rule.Name, Limit: limitText(rule.Limits.Own()), Algorithm: algorithmText(rule.Limits.Own()), Enforcement: "hard",
+		Name: rule.Name, Limit: limitText(own), Enforcement: cmp.Or(strings.Join(enforcement, " "), "hard"),
 		Requests: t.requests, Allowed: t.by[front.Allowed], AllowedSoft: t.by[front.AllowedSoft], Delayed: t.by[front.Delayed],
 		ForConcurrency: t.places, RejectedByOthers: t.by[front.NotCounted],
 		Clients: int64(len(t.keys.counts)), WorstMinutes: t.minutes.worst(), TopKeys: []KeyReport{}, NotReplayed: []NotReplayed{},
-	}
-	if words := strings.Fields(text.Texts["enforcement"]); len(words) > 0 {
-		r.Enforcement = strings.Join(words, " ")
 	}
 	r.Rejected = t.by[front.Rejected]
 	r.ShadowRejected = t.by[front.ShadowRejected]
@@ -223,13 +207,14 @@ func (p *replay) ruleReport(s *side, i int) RuleReport {
 		r.TopKeys = append(r.TopKeys, KeyReport{showKey(rule, t.keys.names[at], p.config.PlainKeys), int64(k.requests), int64(k.rejected)})
 	}
 	r.Series = Series{Start: time.UnixMicro(t.series.start).UTC(), Step: float64(t.series.step) / 1e6, Requests: t.series.requests, Rejected: t.series.rejected}
-	if t.series.requests == nil {
-		r.Series.Requests, r.Series.Rejected = []uint32{}, []uint32{}
-	}
 	r.NotReplayed = s.notReplayed(t)
-	if own := rule.Limits.Own(); own != nil && len(own.Beside()) > 0 && own.Beside()[0].IsCandidate() {
+	if own == nil {
+		return r
+	}
+	r.Algorithm = own.Limit().Algorithm().String()
+	if beside := own.Beside(); len(beside) > 0 && beside[0].IsCandidate() {
 		r.Candidate = &OwnComparison{
-			Limit: own.Beside()[0].Limit().String(), NewlyRejected: t.compared[front.Stricter], NewlyAllowed: t.compared[front.Laxer],
+			Limit: beside[0].Limit().String(), NewlyRejected: t.compared[front.Stricter], NewlyAllowed: t.compared[front.Laxer],
 			BothAllow: t.compared[front.BothAllowed], BothReject: t.compared[front.BothRejected],
 		}
 	}
@@ -294,13 +279,6 @@ func limitText(r *core.Rule) string {
 	return written
 }
 
-func algorithmText(r *core.Rule) string {
-	if r == nil {
-		return ""
-	}
-	return r.Limit().Algorithm().String()
-}
-
 // warnings says what a replay could not tell, once for each rule and field.
 func (p *replay) warnings(s *side) []string {
 	var list []string
@@ -322,7 +300,7 @@ func (p *replay) warnings(s *side) []string {
 		list = append(list, fmt.Sprintf("%s a first column that is no address: %s; it is taken for the client as it is", plural(p.strange, "request has", "requests have"), shown(p.example, 40)))
 	}
 	if p.coarse > 0 {
-		list = append(list, fmt.Sprintf("%s of %s have times in whole seconds: within a second they are taken in the order of their lines, and shorter periods than some seconds say little", grouped(p.coarse), plural(p.requests, "request", "requests")))
+		list = append(list, fmt.Sprintf("%s of %s have times in whole seconds: within a second they are taken in the order of their lines, and shorter periods than some seconds say little", grouped(p.coarse), plural(p.report.Requests, "request", "requests")))
 	}
 	if p.untimed > 0 && slices.ContainsFunc(s.rules.set.All(), underWay) {
 		list = append(list, fmt.Sprintf("%s over at once for concurrency and count, since the log has no duration", plural(p.untimed, "request is", "requests are")))
@@ -355,23 +333,26 @@ func because(n NotReplayed) string {
 
 // comparison reports what the candidate rules would change.
 func (p *replay) comparison() *Comparison {
-	old, candidate := p.sides[0].rules, p.sides[1].rules
-	c := &Comparison{Rejected: p.sides[1].refused, NewlyRejected: p.pairing.newly[0], NewlyAllowed: p.pairing.newly[1], OnlyNow: []string{}, OnlyCandidate: []string{}, Rules: []RuleComparison{}}
-	for i, at := range p.pairing.of[0] {
-		if at < 0 {
-			c.OnlyNow = append(c.OnlyNow, old.set.Rules[i].Name)
-		}
-	}
-	for i, at := range p.pairing.of[1] {
-		if at < 0 {
-			c.OnlyCandidate = append(c.OnlyCandidate, candidate.set.Rules[i].Name)
-		}
+	c := &Comparison{
+		Rejected: p.sides[1].refused, NewlyRejected: p.pairing.newly[0], NewlyAllowed: p.pairing.newly[1],
+		OnlyNow: p.unpaired(0), OnlyCandidate: p.unpaired(1), Rules: []RuleComparison{},
 	}
 	for _, one := range p.pairing.pairs {
 		c.Rules = append(c.Rules, p.compared(one))
 	}
 	c.Report = p.ruleReports(p.sides[1])
 	return c
+}
+
+// unpaired returns the names of the rules that one side alone has.
+func (p *replay) unpaired(side int) []string {
+	names := []string{}
+	for i, at := range p.pairing.of[side] {
+		if at < 0 {
+			names = append(names, p.sides[side].rules.set.Rules[i].Name)
+		}
+	}
+	return names
 }
 
 // compared reports one rule.

@@ -59,21 +59,15 @@ type replay struct {
 	total   int64
 	pass    int
 
-	sources  []FileReport
-	requests int64
-	logged   int64 // with status 429
-	byRule   int64 // with another, and the rule that rejected them
-	coarse   int64
-	untimed  int64 // lines of formats without durations
-	first    int64
-	last     int64
-	strange  int64  // requests of which the client is no address
-	example  string // of such a client
-	wrong    int64
-	others   int64
-	why      reason // of standard input: other files without a request are refused before
-	examples []BadLine
-	notes    []string
+	report  Report // what is counted as it is told
+	coarse  int64
+	untimed int64 // lines of formats without durations
+	first   int64
+	last    int64
+	strange int64  // requests of which the client is no address
+	example string // of such a client
+	why     reason // of standard input: other files without a request are refused before
+	notes   []string
 }
 
 // Run replays logs. The error says what is wrong with the rules or the logs; what is wrong with single lines is in the report.
@@ -84,7 +78,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	if c.Suggest && !(c.Share >= 0 && c.Share < 1) {
 		return nil, fmt.Errorf("suggest %v: must be a share from 0 to below 1, such as 0.001 or 0.1%%", c.Share)
 	}
-	p := &replay{config: &c, pass: 1}
+	p := &replay{config: &c, pass: 1, report: Report{Examples: []BadLine{}, Warnings: []string{}}}
 	if err := p.prepare(); err != nil {
 		return nil, err
 	}
@@ -94,19 +88,16 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	if err := p.readAll(ctx); err != nil {
 		return nil, err
 	}
-	if p.requests == 0 {
+	if p.report.Requests == 0 {
 		return nil, fmt.Errorf("%s: %w", shown(c.Logs[0], 200), p.why.noLine())
 	}
-	report := p.report()
+	p.conclude()
 	if c.Suggest {
-		list, passes, err := p.suggest(ctx)
-		if err != nil {
+		if err := p.suggest(ctx); err != nil {
 			return nil, err
 		}
-		report.Suggestions = list
-		report.Passes = passes
 	}
-	return report, nil
+	return &p.report, nil
 }
 
 // prepare makes the rules ready.
@@ -159,7 +150,7 @@ func (p *replay) findFiles() error {
 		}
 		names[name] = true
 		f := &logFile{name: name, number: i, read: &p.read}
-		p.sources = append(p.sources, FileReport{Name: shown(name, 200)})
+		p.report.Files = append(p.report.Files, FileReport{Name: shown(name, 200), Formats: []string{}})
 		if name == standardInput {
 			if p.config.Input == nil {
 				return errors.New("-: there is no standard input")
@@ -253,7 +244,7 @@ func (p *replay) readAll(ctx context.Context) error {
 // cutOff notes that a file ends in its middle, as a gzipped one does that is cut off, or says that it is not to be read at all.
 func (p *replay) cutOff(b *batch, failure error) error {
 	name := shown(b.file.name, 200)
-	if p.sources[b.file.number].Requests == 0 && failure == nil {
+	if p.report.Files[b.file.number].Requests == 0 && failure == nil {
 		return fmt.Errorf("%s: %w", name, tooEarly(b.end))
 	}
 	p.note(fmt.Sprintf("%s: could be read only in part: %v", name, b.end))
@@ -272,7 +263,8 @@ func (p *replay) take(b *batch) {
 	if p.pass > 1 {
 		return
 	}
-	f := &p.sources[b.file.number]
+	r := &p.report
+	f := &r.Files[b.file.number]
 	f.Lines += int64(b.lines)
 	f.Requests += int64(len(b.requests))
 	f.Unreadable += int64(b.wrong)
@@ -287,14 +279,12 @@ func (p *replay) take(b *batch) {
 		p.example = b.example
 	}
 	p.strange += int64(b.strange)
-	p.wrong += int64(b.wrong)
-	p.others += int64(b.others)
+	r.Unreadable += int64(b.wrong)
+	r.Other += int64(b.others)
 	if b.why.err != nil {
 		p.why.add(b.why.line, b.why.err)
 	}
-	if room := mostExamples - len(p.examples); room > 0 {
-		p.examples = append(p.examples, b.examples[:min(room, len(b.examples))]...)
-	}
+	r.Examples = append(r.Examples, b.examples[:min(mostExamples-len(r.Examples), len(b.examples))]...)
 }
 
 // leave decides a request whose turn has come.
@@ -306,16 +296,16 @@ func (p *replay) leave(r *request, at int64) {
 		p.probes.decide(at, r, p.seen)
 		return
 	}
-	if p.requests == 0 {
+	if p.report.Requests == 0 {
 		p.first, p.last = at, at
 	}
 	p.first, p.last = min(p.first, at), max(p.last, at)
-	p.requests++
+	p.report.Requests++
 	switch {
 	case r.status == 429:
-		p.logged++
+		p.report.Logged429++
 	case r.byRule:
-		p.byRule++
+		p.report.LoggedByRule++
 	}
 	if r.coarse {
 		p.coarse++

@@ -19,6 +19,8 @@ const (
 	firstStep = 1_000_000
 )
 
+func newSeries() series { return series{requests: []uint32{}, rejected: []uint32{}} }
+
 // count counts a request.
 func (s *series) count(at int64, rejected bool) {
 	if s.step == 0 {

@@ -409,12 +409,12 @@ func (one *probe) found(requests, touched int64) {
 const mostPasses = 8
 
 // suggest ends the first pass, and reads the logs again for as long as that is of use.
-func (p *replay) suggest(ctx context.Context) (list []Suggestion, passes int, err error) {
+func (p *replay) suggest(ctx context.Context) error {
 	for {
 		p.probes.finish()
 		again, err := p.probes.next()
 		if err != nil {
-			return nil, 0, err
+			return err
 		}
 		if !again || p.pass == mostPasses {
 			break
@@ -424,9 +424,10 @@ func (p *replay) suggest(ctx context.Context) (list []Suggestion, passes int, er
 		p.read.Store(0)
 		p.order = order{leave: p.order.leave, step: p.order.step}
 		if err := p.readAll(ctx); err != nil {
-			return nil, 0, err
+			return err
 		}
 	}
+	var list []Suggestion
 	for i, ofRule := range p.probes.byRule {
 		if len(ofRule) == 0 {
 			list = append(list, Suggestion{Rule: p.sides[0].rules.texts[i].Name, Of: "limit", Now: "unlimited", Note: "has no limit of its own"})
@@ -440,5 +441,6 @@ func (p *replay) suggest(ctx context.Context) (list []Suggestion, passes int, er
 			list = append(list, s)
 		}
 	}
-	return list, p.pass, nil
+	p.report.Suggestions, p.report.Passes = list, p.pass
+	return nil
 }

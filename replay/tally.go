@@ -57,7 +57,7 @@ func newSide(rules *Rules) (*side, error) {
 	}
 	s := &side{rules: rules, player: player}
 	for range rules.set.Rules {
-		s.tallies = append(s.tallies, &tally{lacking: make(map[missed]int64), keys: newKeyTable()})
+		s.tallies = append(s.tallies, &tally{lacking: make(map[missed]int64), keys: newKeyTable(), series: newSeries()})
 	}
 	return s, nil
 }
