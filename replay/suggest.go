@@ -76,24 +76,25 @@ func newProbes(rules *Rules, share float64) (*probes, error) {
 	p := &probes{share: share}
 	var open []*core.Rule
 	for i, r := range rules.set.Rules {
-		text := rules.texts[i]
-		var list []*probe
 		own := r.Limits.Own()
 		p.own = append(p.own, own)
+		var texts []*ruleset.RuleText
 		if own != nil {
+			texts = append(texts, rules.texts[i])
+		}
+		if own != nil && !own.Limit().InFlight() && rules.texts[i].Texts["concurrency"] != "" {
+			alone := ruleset.Only(rules.texts[i], "concurrency")
+			alone.Name = rules.texts[i].Name
+			texts = append(texts, alone)
+		}
+		var list []*probe
+		for _, text := range texts {
 			one, err := newProbe(i, text, own)
 			if err != nil {
 				return nil, err
 			}
 			list = append(list, one)
 			open = append(open, one.limit)
-			if text.Texts["concurrency"] != "" && !one.alone {
-				if one, err = newProbe(i, concurrencyAlone(text), own); err != nil {
-					return nil, err
-				}
-				list = append(list, one)
-				open = append(open, one.limit)
-			}
 		}
 		p.list = append(p.list, list...)
 		p.byRule = append(p.byRule, list)
@@ -101,12 +102,6 @@ func newProbes(rules *Rules, share float64) (*probes, error) {
 	var err error
 	p.player, err = newPlayer(open)
 	return p, err
-}
-
-func concurrencyAlone(text *ruleset.RuleText) *ruleset.RuleText {
-	alone := ruleset.Only(text, "concurrency")
-	alone.Name = text.Name
-	return alone
 }
 
 // newProbe makes what is asked of a rule in the first pass.
@@ -363,30 +358,16 @@ func (one *probe) firstRungs(used uint32) []int64 {
 // spread returns so many numbers as may be decided side by side, both bounds among them: in equal steps, or in equal proportions where they
 // are far apart.
 func spread(from, to int64) []int64 {
-	if to-from < mostRungs {
-		list := make([]int64, 0, mostRungs)
-		for n := from; n <= to; n++ {
-			list = append(list, n)
+	var list []int64
+	steps := min(to-from, mostRungs-1)
+	for i := range steps {
+		n := from + i*(to-from)/steps
+		if to-from > steps && to/from > 8 {
+			n = int64(math.Round(float64(from) * math.Pow(float64(to)/float64(from), float64(i)/float64(steps))))
 		}
-		return list
+		list = append(list, n)
 	}
-	list := make([]int64, 0, mostRungs)
-	last := int64(0)
-	for i := range mostRungs {
-		part := float64(i) / (mostRungs - 1)
-		n := from + int64(part*float64(to-from))
-		if to/from > 8 {
-			n = int64(math.Round(float64(from) * math.Pow(float64(to)/float64(from), part)))
-		}
-		if i == mostRungs-1 {
-			n = to
-		}
-		if n > last {
-			list = append(list, n)
-			last = n
-		}
-	}
-	return list
+	return slices.Compact(append(list, to))
 }
 
 // found notes the limit.
