@@ -44,6 +44,13 @@ func (w *textWriter) line(format string, args ...any) {
 	}
 }
 
+// some writes a line where there are any of what it is about.
+func (w *textWriter) some(n int64, format string, args ...any) {
+	if n > 0 {
+		w.line(format, args...)
+	}
+}
+
 // table writes rows of cells. Those of numbers are to the right.
 func (w *textWriter) table(rows [][]string) {
 	if w.err != nil {
@@ -61,30 +68,18 @@ func (w *textWriter) table(rows [][]string) {
 
 // files says what could not be read.
 func (w *textWriter) files(r *Report) {
-	if r.Unreadable > 0 {
-		w.line("%s could not be read:", plural(r.Unreadable, "line", "lines"))
-		for _, e := range r.Examples {
-			w.line("  %s:%d: %s", e.File, e.Line, e.Why)
-		}
-		if more := r.Unreadable - int64(len(r.Examples)); more > 0 {
-			w.line("  and %s more", grouped(more))
-		}
+	w.some(r.Unreadable, "%s could not be read:", plural(r.Unreadable, "line", "lines"))
+	for _, e := range r.Examples {
+		w.line("  %s:%d: %s", e.File, e.Line, e.Why)
 	}
-	if r.Other > 0 {
-		w.line("%s came to a limit", plural(r.Other, "line is no request that", "lines are no requests that"))
-	}
-	if n := r.OutOfOrder - r.Crowded; n > 0 {
-		w.line("%s decided late: begun more than %s before others that were decided already", plural(n, "request was", "requests were"), time.Duration(Window)*time.Microsecond)
-	}
-	if r.Crowded > 0 {
-		w.line("%s decided late: begun before others that were decided already, since more came meanwhile than are kept to be put in order (%s, or %s rules for them)", plural(r.Crowded, "request was", "requests were"), grouped(WindowCount), grouped(windowChecks))
-	}
-	if r.EndedEarly > 0 {
-		w.line("of %s the end was brought forward, since more were under way than are kept", plural(r.EndedEarly, "request", "requests"))
-	}
-	if r.ClockSteps > 0 {
-		w.line("the clock of the log went back %s", plural(r.ClockSteps, "time", "times"))
-	}
+	more := r.Unreadable - int64(len(r.Examples))
+	w.some(more, "  and %s more", grouped(more))
+	w.some(r.Other, "%s came to a limit", plural(r.Other, "line is no request that", "lines are no requests that"))
+	late := r.OutOfOrder - r.Crowded
+	w.some(late, "%s decided late: begun more than %s before others that were decided already", plural(late, "request was", "requests were"), time.Duration(Window)*time.Microsecond)
+	w.some(r.Crowded, "%s decided late: begun before others that were decided already, since more came meanwhile than are kept to be put in order (%s, or %s rules for them)", plural(r.Crowded, "request was", "requests were"), grouped(WindowCount), grouped(windowChecks))
+	w.some(r.EndedEarly, "of %s the end was brought forward, since more were under way than are kept", plural(r.EndedEarly, "request", "requests"))
+	w.some(r.ClockSteps, "the clock of the log went back %s", plural(r.ClockSteps, "time", "times"))
 }
 
 // byRule says how many requests the log has rejected by a rule with another status.
@@ -182,12 +177,8 @@ func (w *textWriter) candidate(c *Comparison) {
 	if len(c.Rules) > 0 {
 		w.table(rows)
 	}
-	if len(c.OnlyNow) > 0 {
-		w.line("only now: %s", strings.Join(c.OnlyNow, ", "))
-	}
-	if len(c.OnlyCandidate) > 0 {
-		w.line("only in the candidate: %s", strings.Join(c.OnlyCandidate, ", "))
-	}
+	w.some(int64(len(c.OnlyNow)), "only now: %s", strings.Join(c.OnlyNow, ", "))
+	w.some(int64(len(c.OnlyCandidate)), "only in the candidate: %s", strings.Join(c.OnlyCandidate, ", "))
 	for _, r := range c.Rules {
 		if len(r.Keys) == 0 {
 			continue
@@ -215,11 +206,11 @@ func (w *textWriter) suggestions(list []Suggestion) {
 	rows := [][]string{{"RULE", "NOW", "SUGGESTED", "CLIENTS TOUCHED", "", "OF", "NOTES"}}
 	for i := range list {
 		s := &list[i]
+		touched, share := grouped(s.Touched), percent(s.Share)
 		if s.Limit == "" {
-			rows = append(rows, []string{s.Rule, s.now(), "none", "", "", grouped(s.Clients), s.Note})
-			continue
+			touched, share = "", ""
 		}
-		rows = append(rows, []string{s.Rule, s.now(), s.suggested(), grouped(s.Touched), percent(s.Share), grouped(s.Clients), s.Note})
+		rows = append(rows, []string{s.Rule, s.now(), s.suggested(), touched, share, grouped(s.Clients), s.Note})
 	}
 	w.table(rows)
 }
@@ -234,6 +225,8 @@ func (s *Suggestion) now() string {
 // suggested writes the limit, and the burst that belongs to it.
 func (s *Suggestion) suggested() string {
 	switch {
+	case s.Limit == "":
+		return "none"
 	case s.Of == "concurrency":
 		return "concurrency " + s.Limit
 	case s.Burst > 0:
