@@ -12,7 +12,6 @@ import (
 type pairing struct {
 	pairs []*pair
 	of    [2][]int // which pair each rule of a side is in; -1: none
-	alike [2]int64 // requests that both let through, or both reject
 	newly [2]int64 // requests that the candidate alone rejects, and that it alone lets through
 }
 
@@ -52,14 +51,9 @@ func newPairing(old, candidate *Rules) *pairing {
 
 // compare compares what both sides have made of a request.
 func (p *pairing) compare(r *request, sides []*side) {
-	refused := [2]bool{sides[0].verdict.Outcome == core.Reject, sides[1].verdict.Outcome == core.Reject}
-	switch {
-	case refused[0] == refused[1]:
-		p.alike[index(refused[0])]++
-	case refused[1]:
-		p.newly[0]++
-	default:
-		p.newly[1]++
+	before, after := sides[0].verdict.Outcome == core.Reject, sides[1].verdict.Outcome == core.Reject
+	if before != after {
+		p.newly[index(before)]++
 	}
 	for i, s := range sides {
 		for j := range r.checks[i] {
@@ -90,17 +84,14 @@ func (p *pair) conclude() {
 		if _, ok := p.affected.names[at]; !ok {
 			p.affected.names[at] = strings.Clone(key)
 		}
+		p.newly[index(before)]++
 		if after {
-			p.newly[0]++
 			k.rejected++
 		} else {
-			p.newly[1]++
 			p.spared[at]++
 		}
 	}
-	p.now = [2]front.Outcome{}
-	p.key = [2]string{}
-	p.met = false
+	p.now, p.key, p.met = [2]front.Outcome{}, [2]string{}, false
 }
 
 // clients says how many keys only the candidate touches, and how many only the rule in force.
