@@ -203,9 +203,6 @@ func (p *lineParser) fill(e *entry, l *commonLine) error {
 		p.known(e, "Referer", l.referer)
 		p.known(e, "User-Agent", l.agent)
 	}
-	if e.format == traefikCommon {
-		e.headers = slices.DeleteFunc(e.headers, func(h header) bool { return len(h.values) == 0 }) // it writes - for what it leaves out, too
-	}
 	return e.setClient(string(l.before))
 }
 
@@ -260,15 +257,12 @@ func isVirtualHost(host, client string) bool {
 
 // known notes a header field that the line has a column for, in which - stands for none.
 func (p *lineParser) known(e *entry, name, value string) {
-	for _, wanted := range p.wanted {
-		if wanted != name {
-			continue
-		}
-		var values []string
-		if value != "-" {
-			values = []string{value}
-		}
-		e.headers = append(e.headers, header{name, values})
+	switch {
+	case !slices.Contains(p.wanted, name):
+	case value != "-":
+		e.headers = append(e.headers, header{name, []string{value}})
+	case e.format != traefikCommon: // which writes - for what it leaves out, too
+		e.headers = append(e.headers, header{name: name})
 	}
 }
 
@@ -323,30 +317,28 @@ func (c *columns) quoted() (value string, ok bool) {
 func unescape(s string) string {
 	b := make([]byte, 0, len(s))
 	for i := 0; i < len(s); i++ {
-		if s[i] != '\\' || i+1 == len(s) {
-			b = append(b, s[i])
-			continue
-		}
-		i++
-		switch s[i] {
-		case 'n':
-			b = append(b, '\n')
-		case 't':
-			b = append(b, '\t')
-		case 'r':
-			b = append(b, '\r')
-		case 'x':
-			if i+2 < len(s) {
-				if n, err := strconv.ParseUint(s[i+1:i+3], 16, 8); err == nil {
-					b = append(b, byte(n))
+		c := s[i]
+		if c == '\\' && i+1 < len(s) {
+			i++
+			c = s[i]
+			switch c {
+			case 'n':
+				c = '\n'
+			case 't':
+				c = '\t'
+			case 'r':
+				c = '\r'
+			case 'x':
+				n, err := strconv.ParseUint(s[i+1:min(i+3, len(s))], 16, 8)
+				if err == nil && i+2 < len(s) {
+					c = byte(n)
 					i += 2
-					continue
+				} else {
+					b = append(b, '\\')
 				}
 			}
-			b = append(b, '\\', 'x')
-		default:
-			b = append(b, s[i])
 		}
+		b = append(b, c)
 	}
 	return string(b)
 }
