@@ -132,21 +132,14 @@ func parseURI(method, uri string) (*url.URL, error) {
 	if method == http.MethodConnect && !strings.HasPrefix(uri, "/") {
 		return url.ParseRequestURI("http://" + uri)
 	}
-	if strings.HasPrefix(uri, "/") && !strings.ContainsAny(uri, "%#\x7f") && !hasControls(uri) { // as most are: nothing is to be decoded
+	if strings.HasPrefix(uri, "/") && !strings.ContainsFunc(uri, isSpecial) { // as most are: nothing is to be decoded
 		path, query, _ := strings.Cut(uri, "?")
 		return &url.URL{Path: path, RawQuery: query}, nil
 	}
 	return url.ParseRequestURI(uri)
 }
 
-func hasControls(s string) bool {
-	for i := 0; i < len(s); i++ {
-		if s[i] < ' ' {
-			return true
-		}
-	}
-	return false
-}
+func isSpecial(c rune) bool { return c < ' ' || c == '%' || c == '#' || c == '\x7f' }
 
 // lackOf says whether the line has a field.
 func (s *sorter) lackOf(place int, e *entry) lack {
@@ -199,8 +192,9 @@ const longestKey = 1024
 // ask appends the check of a rule that covers the request.
 func (s *sorter) ask(rules *Rules, i int, e *entry, list []check, keys []byte) ([]check, []byte) {
 	field, how := s.worst(rules.asks[i].rest, e)
+	c := check{rule: int32(i), field: field, lack: how}
 	if how > doubtful {
-		return append(list, check{rule: int32(i), field: field, lack: how}), keys
+		return append(list, c), keys
 	}
 	q := &s.inquiry
 	q.Checks = q.Checks[:0]
@@ -209,14 +203,14 @@ func (s *sorter) ask(rules *Rules, i int, e *entry, list []check, keys []byte) (
 		if how == known {
 			return list, keys
 		}
-		return append(list, check{rule: int32(i), field: field, lack: how}), keys
+		return append(list, c), keys
 	}
-	limit, key, cost := q.Checks[0].Rule, q.Checks[0].Key, q.Checks[0].Cost
+	key := q.Checks[0].Key
 	if len(key) > longestKey {
 		sum := sha256.Sum256([]byte(key))
 		key = "~" + hex.EncodeToString(sum[:])
 	}
-	c := check{rule: int32(i), field: field, lack: how, limit: limit, cost: cost}
+	c.limit, c.cost = q.Checks[0].Rule, q.Checks[0].Cost
 	if last := len(list) - 1; last >= s.begun && string(keys[list[last].begin:list[last].end]) == key { // as with rules that are keyed alike
 		c.begin, c.end = list[last].begin, list[last].end
 		return append(list, c), keys
