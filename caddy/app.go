@@ -80,7 +80,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 		return err
 	}
 	a.line = new(line)
-	a.limiter = newLimiter(memory.store, "memory")
+	a.limiter = newLimiter(memory.store, memoryName)
 	if a.StoreRaw == nil {
 		return nil
 	}
