@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -171,19 +170,6 @@ func (s *subject) keyOf(parts []string, id string) (string, error) {
 		}
 	}
 	return "", adminError(http.StatusNotFound, "id %q: is none of the rule's top keys any more; name the key by its parts", id)
-}
-
-// numberOf reads a whole number of a request's query.
-func numberOf(r *http.Request, name string, standard, most int) (int, error) {
-	text := r.URL.Query().Get(name)
-	if text == "" {
-		return standard, nil
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > most {
-		return 0, adminError(http.StatusBadRequest, "%s %q: must be from 1 to %d", name, text, most)
-	}
-	return n, nil
 }
 
 // checkQuery refuses parameters that are not known, so that one with a slip in it is not left out, and those that stand there twice,

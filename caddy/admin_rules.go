@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/proxyweir/weir/front"
@@ -126,9 +127,11 @@ func listTopKeys(a *App, r *http.Request) (any, error) {
 	if err := words.CheckWord("by", by, []string{"requests", "rejections"}); err != nil {
 		return nil, adminError(http.StatusBadRequest, "%w", err)
 	}
-	n, err := numberOf(r, "n", 10, mostCounters)
-	if err != nil {
-		return nil, err
+	n := 10
+	if text := query.Get("n"); text != "" {
+		if n, err = strconv.Atoi(text); err != nil || n < 1 || n > mostCounters {
+			return nil, adminError(http.StatusBadRequest, "n %q: must be from 1 to %d", text, mostCounters)
+		}
 	}
 	counted, others := &s.stats.requests, &s.stats.rejections
 	if by == "rejections" {
