@@ -12,17 +12,13 @@ import (
 // route of those around it, or earlier in its own.
 func authenticatedBefore(ctx caddy.Context, h *Handler) bool {
 	for _, mod := range ctx.Modules() {
-		switch mod := mod.(type) {
-		case *caddyhttp.Subroute:
-			if h.authenticatedIn(mod.Routes) {
-				return true
-			}
-		case *caddyhttp.App:
-			for _, server := range mod.Servers {
-				if h.authenticatedIn(server.Routes) {
-					return true
-				}
-			}
+		if sub, ok := mod.(*caddyhttp.Subroute); ok && h.authenticatedIn(sub.Routes) {
+			return true
+		}
+	}
+	for _, server := range serversIn(ctx) {
+		if h.authenticatedIn(server.Routes) {
+			return true
 		}
 	}
 	return false

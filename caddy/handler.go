@@ -163,6 +163,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		}
 		h.zones = append(h.zones, zone)
 		h.waits = h.waits || zone.rule.Limits.Delays()
+		h.shadows = h.shadows || zone.rule.Limits.Watches()
 	}
 	files, err := h.patterns()
 	if err != nil {
@@ -254,25 +255,13 @@ func (h *Handler) provisionLimiter(ctx caddy.Context) (*limiter, error) {
 func (h *Handler) provisionSurroundings(ctx caddy.Context) {
 	h.stopping = make(chan struct{})
 	stop := sync.OnceFunc(func() { close(h.stopping) })
-	holds := false
-	for _, zone := range h.zones {
-		h.shadows = h.shadows || zone.rule.Limits.Watches()
-		for _, r := range zone.rule.Limits.Rules() {
-			holds = holds || r.Limit().Waits()
-		}
-	}
-	holds = holds || h.files.Load() != nil // a file may come to have one
 	for _, mod := range ctx.Modules() {
 		switch mod := mod.(type) {
 		case *caddyhttp.Subroute:
-			if mod.Errors != nil {
-				h.enclosed = true
-			}
+			h.enclosed = h.enclosed || mod.Errors != nil
 		case *caddyhttp.App:
-			if holds {
-				for _, server := range mod.Servers {
-					server.RegisterOnShutdown(stop)
-				}
+			for _, server := range mod.Servers {
+				server.RegisterOnShutdown(stop)
 			}
 		}
 	}
