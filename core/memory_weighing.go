@@ -421,14 +421,14 @@ func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
 	r := c.Rule
 	co := r.conduct
 	if r.limit.inFlight || co != nil && co.count != nil {
-		m.reserve(s, c, now).held += heldBy(r, c.Cost)
+		reserve(m, s, c, now).held += heldBy(r, c.Cost)
 		return
 	}
 	if w.begins || c.Decision.Soft {
 		m.accountOf(s, c, now).exceed(r, w.begins, w.hardWait, now)
 	}
 	if depart > now && (w.depart < depart || r.space.isLog || w.behind) {
-		a := m.reserve(s, c, now)
+		a := reserve(m, s, c, now)
 		a.wait(c.Ticket, depart, c.Cost)
 		a.last = now
 		if r.limit.delays && w.depart == depart {
@@ -468,7 +468,7 @@ func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
 		c.Decision = decision
 	}
 	if depart > now && r.limit.delays {
-		a := m.reserve(s, c, now)
+		a := reserve(m, s, c, now)
 		a.line = append(a.line, turn{c.Ticket, depart, before, c.next, a.tail})
 		a.tail = depart
 		a.last = now
@@ -476,7 +476,7 @@ func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
 }
 
 // reserve gives a request a ticket for what it holds of the check's key from now on, and returns the account to note it in.
-func (m *Memory) reserve(s *shard, c *Check, now int64) *account {
+func reserve(m *Memory, s *shard, c *Check, now int64) *account {
 	a := m.accountOf(s, c, now)
 	c.Ticket = m.tickets.Add(1)
 	if !a.kept {
