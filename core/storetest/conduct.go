@@ -109,11 +109,15 @@ func statuses(t *testing.T, words ...string) *core.Statuses {
 	return list
 }
 
-// but returns the variants without those of an algorithm, which refuses the conduct that is tested.
-func but(a core.Algorithm) []variant {
+// but returns the variants without those of some algorithms, which refuse the conduct that is tested.
+func but(refuse ...core.Algorithm) []variant {
 	var list []variant
 	for _, v := range variants() {
-		if v.algorithm != a {
+		refuses := false
+		for _, a := range refuse {
+			refuses = refuses || v.algorithm == a
+		}
+		if !refuses {
 			list = append(list, v)
 		}
 	}

@@ -37,7 +37,9 @@ func testViewers(t *testing.T, newStore NewStore) {
 			})
 		}
 	}
-	each(t, newStore, "a lower limit waits, ", variants(), aLowerLimitForgetsNothing, whatIsReservedIsChargedWholeByALowerLimit)
+	each(t, newStore, "a lower limit waits, ", variants(), aLowerLimitForgetsNothing)
+	each(t, newStore, "a lower limit charges, ", but(core.LeakyBucket), whatIsReservedIsChargedWholeByALowerLimit)
+	each(t, newStore, "a lower limit has a departure, ", waiters(), whatDepartsIsChargedWholeByALowerLimit)
 	buckets := variants()[:2] // of tokens, which may take long to drain: what others have counted has gone after two periods
 	each(t, newStore, "what takes long to drain, ", buckets, whatIsReservedIsKnownUntilALowerLimitHasDrainedIt, theLongestWaitIsTold)
 	each(t, newStore, "what tolerance has lent, ", buckets[:1], aLoanThatOthersHaveChargedSinceIsForgotten, whatFallsDueInToleranceIsTheSameWhoeverLooks)
@@ -73,9 +75,8 @@ type viewing struct {
 	variant variant
 	way     wayOfViewing
 	viewers []viewer
-	fastest int64 // requests, of all viewers
 	largest int64 // what one of them may hold
-	passed  []passage
+	passed  passages
 	under   []reservation
 }
 
@@ -88,11 +89,6 @@ type viewer struct {
 	faster   int64 // requests, by tolerance
 }
 
-// passage is so many units that have passed.
-type passage struct {
-	at, cost int64
-}
-
 // reservation is what a request under way has reserved.
 type reservation struct {
 	holds []core.Hold
@@ -101,8 +97,6 @@ type reservation struct {
 
 // begin opens limits of one identity.
 func (h *viewing) begin(name string) {
-	s := h.scene
-	s.t.Helper()
 	h.period = []int64{second, 7*second + 1, minute}[h.below(3)]
 	h.units = 12
 	viewers := 3
@@ -111,7 +105,7 @@ func (h *viewing) begin(name string) {
 	}
 	for i := 0; i < viewers; i++ {
 		h.viewers = append(h.viewers, h.open(name))
-		h.fastest = larger(h.fastest, h.viewers[i].faster)
+		h.passed.fastest = larger(h.passed.fastest, h.viewers[i].faster)
 		h.largest = larger(h.largest, h.viewers[i].wide)
 	}
 }
@@ -119,7 +113,6 @@ func (h *viewing) begin(name string) {
 // open opens a random limit.
 func (h *viewing) open(name string) viewer {
 	s := h.scene
-	s.t.Helper()
 	c := h.variant.config(1+h.below(h.units), h.period)
 	v := viewer{requests: c.Requests, holds: c.Requests}
 	bucket := h.variant.algorithm == core.TokenBucket || h.variant.algorithm == core.LeakyBucket
@@ -155,7 +148,6 @@ func (h *viewing) open(name string) viewer {
 // step has one of the limits decide, or ends what a request has reserved.
 func (h *viewing) step() {
 	s := h.scene
-	s.t.Helper()
 	switch h.below(10) {
 	case 0:
 		s.clock.Add(h.below(2 * h.period))
@@ -198,74 +190,25 @@ func (h *viewing) step() {
 	}
 	holdable := v.holds
 	if h.way.alone { // and what is let through without tolerance is within the limit as if there had been none
-		h.fastest = v.requests
+		h.passed.fastest = v.requests
 	}
 	if d.Soft {
 		holdable = v.wide
-		h.fastest = larger(h.fastest, v.faster)
+		h.passed.fastest = larger(h.passed.fastest, v.faster)
 	}
-	h.pass(v.rule.Limit(), holdable, at, cost)
+	h.passed.add(s.t, v.rule.Limit(), holdable, at, cost)
 }
 
 // end ends one of the requests under way: it is charged now, or never was there.
 func (h *viewing) end() {
-	s := h.scene
-	s.t.Helper()
 	i := int(h.below(int64(len(h.under))))
 	u := h.under[i]
 	h.under = append(h.under[:i], h.under[i+1:]...)
 	keep := h.below(3) > 0
-	s.settle(u.holds, keep)
+	h.scene.settle(u.holds, keep)
 	if keep {
-		h.pass(u.holds[0].Rule.Limit(), h.largest, s.clock.Now(), u.cost)
+		h.passed.add(h.scene.t, u.holds[0].Rule.Limit(), h.largest, h.scene.clock.Now(), u.cost)
 	}
-}
-
-// pass notes what has passed a limit at a time, and fails if that is not within what can be held at once, by all that passed.
-func (h *viewing) pass(l *core.Limit, holds, at, cost int64) {
-	s := h.scene
-	s.t.Helper()
-	h.passed = append(h.passed, passage{at, cost})
-	for i := len(h.passed) - 1; i > 0 && h.passed[i-1].at > at; i-- { // of requests that wait, some depart before others that came earlier
-		h.passed[i] = h.passed[i-1]
-		h.passed[i-1] = passage{at, cost}
-	}
-	sum, previous := int64(0), int64(0)
-	for i := len(h.passed) - 1; i >= 0; i-- {
-		p := h.passed[i]
-		if p.at > at {
-			continue
-		}
-		counted := true
-		most := holds
-		switch h.variant.algorithm {
-		case core.FixedWindow:
-			counted = p.at/h.period == at/h.period
-		case core.SlidingWindowLog:
-			counted = p.at > at-h.period
-		case core.SlidingWindowCounter:
-			if p.at/h.period == at/h.period-1 {
-				previous += p.cost
-			}
-			counted = p.at/h.period == at/h.period
-		default:
-			most += h.drained(p.at, at)
-		}
-		if counted {
-			sum += p.cost
-		}
-		if used := sum + previous*(h.period-at%h.period)/h.period; used > most {
-			s.t.Fatalf("%s lets %d pass at %d: with that it is %d since %d; %d is the most\nall: %v", l, cost, at, used, p.at, most, h.passed)
-		}
-	}
-}
-
-// drained is the most that has drained of a bucket from one time to another.
-func (h *viewing) drained(from, to int64) int64 {
-	if h.variant.interval {
-		return (to/h.period - from/h.period) * h.fastest
-	}
-	return (to - from) * h.fastest / h.period
 }
 
 func larger(a, b int64) int64 {
@@ -299,10 +242,6 @@ func aLowerLimitForgetsNothing(s *scene, v variant) {
 
 // whatIsReservedIsChargedWholeByALowerLimit: also where it is more than the limit can hold that comes to charge it.
 func whatIsReservedIsChargedWholeByALowerLimit(s *scene, v variant) {
-	if v.algorithm == core.LeakyBucket {
-		return
-	}
-	s.clock.Set(start())
 	high := s.open(core.RuleConfig{Name: "whole", Limit: v.limit(s.t, 100, hour), Conduct: core.Conduct{Count: statuses(s.t, "401")}})
 	low := s.open(core.RuleConfig{Name: "whole", Limit: v.limit(s.t, 10, hour), Conduct: core.Conduct{Count: statuses(s.t, "401")}})
 	holds := s.held(high, "alice", 90)
@@ -310,13 +249,12 @@ func whatIsReservedIsChargedWholeByALowerLimit(s *scene, v variant) {
 	lowered[0].Rule = low // as after a reload, which has the requests under way settled by the rule that is there now
 	s.settle(lowered, true)
 	s.no("11 of 100, of which 90 were charged by a limit of 10", s.take(high, "alice", 11), 10)
-	if v.algorithm == core.SlidingWindowCounter { // which has none wait
-		return
-	}
-	s.clock.Set(start())
+}
+
+func whatDepartsIsChargedWholeByALowerLimit(s *scene, v variant) {
 	beside := s.open(core.RuleConfig{Name: "beside", Limit: v.delaying(s.t, 1, second, minute)})
-	high = s.accompany(core.RuleConfig{Name: "later", Limit: v.limit(s.t, 100, hour)})
-	low = s.accompany(core.RuleConfig{Name: "later", Limit: v.limit(s.t, 10, hour)})
+	high := s.accompany(core.RuleConfig{Name: "later", Limit: v.limit(s.t, 100, hour)})
+	low := s.accompany(core.RuleConfig{Name: "later", Limit: v.limit(s.t, 10, hour)})
 	s.take(beside, "alice", 1)
 	a, b := s.ask(core.Check{Rule: high, Key: "alice", Cost: 90}, one(beside, "alice"), false)
 	if !a.Decision.Allowed || b.Decision.Delay <= 0 {

@@ -1,0 +1,66 @@
+package storetest
+
+import (
+	"testing"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// passages is what has passed the limits of one key, in the order of time.
+type passages struct {
+	list    []passage
+	fastest int64 // requests in a period, of the fastest of the limits: so a bucket has drained
+}
+
+// passage is so many units that have passed.
+type passage struct {
+	at, cost int64
+}
+
+// add notes what has passed a limit at a time, and fails if that is not within what can be held at once, by all that passed: in exact
+// arithmetic.
+func (p *passages) add(t *testing.T, l *core.Limit, holds, at, cost int64) {
+	t.Helper()
+	p.list = append(p.list, passage{at, cost})
+	for i := len(p.list) - 1; i > 0 && p.list[i-1].at > at; i-- { // of requests that wait, some depart before others that came earlier
+		p.list[i] = p.list[i-1]
+		p.list[i-1] = passage{at, cost}
+	}
+	period := l.Period()
+	sum, previous := int64(0), int64(0)
+	for i := len(p.list) - 1; i >= 0; i-- {
+		from := p.list[i].at
+		if from > at {
+			continue
+		}
+		counted := true
+		most := holds
+		switch l.Algorithm() {
+		case core.FixedWindow:
+			counted = from/period == at/period
+		case core.SlidingWindowLog:
+			counted = from > at-period
+		case core.SlidingWindowCounter:
+			if from/period == at/period-1 {
+				previous += p.list[i].cost
+			}
+			counted = from/period == at/period
+		default:
+			most += p.drained(l, from, at)
+		}
+		if counted {
+			sum += p.list[i].cost
+		}
+		if used := sum + previous*(period-at%period)/period; used > most {
+			t.Fatalf("%s lets %d pass at %d: with that it is %d since %d; %d is the most\nall: %v", l, cost, at, used, from, most, p.list)
+		}
+	}
+}
+
+// drained is the most that has drained of a bucket from one time to another.
+func (p *passages) drained(l *core.Limit, from, to int64) int64 {
+	if l.Interval() {
+		return (to/l.Period() - from/l.Period()) * p.fastest
+	}
+	return (to - from) * p.fastest / l.Period()
+}
