@@ -37,11 +37,10 @@ type registry struct {
 	mu          sync.Mutex
 	engines     map[string]*engine // by fingerprint
 	generations map[<-chan struct{}]*generation
-	ended       []*generation // those whose context was cancelled, the first to be let go of first
+	leaving     []*leaving    // the first to be let go of first
 	expiring    bool          // a timer for them is set
 	sweeping    bool          // a timer to sweep memory is set
 	nextSweep   time.Duration // not before that; only the timer's
-	retired     []*retired    // rules of files that have changed, the first to be let go of first
 	memory      *core.Memory  // nil where there is no engine
 	engineCount int           // of all there have been
 	redis       map[string]*sharedRedis
@@ -58,14 +57,15 @@ type registry struct {
 type generation struct {
 	ctx     context.Context
 	engines []*engine
-	until   time.Duration // of the registry's clock: when they are let go of
 }
 
-// retired are rules of files that are no longer in force. Requests that came before may still be at them.
-type retired struct {
-	engine *engine
-	rules  []*core.Rule
-	until  time.Duration // of the registry's clock: when they are let go of
+// leaving is what is used no longer, but for requests that came before: the engines of a generation whose context was cancelled, or rules
+// of files that have changed.
+type leaving struct {
+	until   time.Duration // of the registry's clock: when they are let go of
+	engines []*engine
+	rules   []*core.Rule
+	limiter *core.Limiter // that of the rules
 }
 
 const (
@@ -302,15 +302,20 @@ func (g *registry) end(done <-chan struct{}) {
 	if len(g.listeners) > 0 {
 		g.after(shownFor, g.settleLater)
 	}
-	gen.until = g.clock() + lingering
-	g.ended = append(g.ended, gen)
+	g.leave(&leaving{engines: gen.engines})
+}
+
+// leave has something let go of after a while.
+func (g *registry) leave(l *leaving) {
+	l.until = g.clock() + lingering
+	g.leaving = append(g.leaving, l)
 	if !g.expiring {
 		g.expiring = true
 		g.after(lingering, g.expireLater)
 	}
 }
 
-// expire lets go of what the generations use whose time has come.
+// expire lets go of what is leaving and whose time has come.
 func (g *registry) expire() {
 	defer guard()
 	for _, shared := range g.letGo() {
@@ -324,8 +329,9 @@ func (g *registry) letGo() []*sharedRedis {
 	defer g.mu.Unlock()
 	now := g.clock()
 	var unused []*sharedRedis
-	for len(g.ended) > 0 && g.ended[0].until <= now {
-		for _, e := range g.ended[0].engines {
+	for len(g.leaving) > 0 && g.leaving[0].until <= now {
+		releaseRules(g.leaving[0].limiter, g.leaving[0].rules)
+		for _, e := range g.leaving[0].engines {
 			e.uses--
 			if e.uses == 0 {
 				if shared := g.close(e); shared != nil {
@@ -333,24 +339,15 @@ func (g *registry) letGo() []*sharedRedis {
 				}
 			}
 		}
-		g.ended[0] = nil
-		g.ended = g.ended[1:]
+		g.leaving[0] = nil
+		g.leaving = g.leaving[1:]
 	}
-	g.letGoOfRetired(now, nil)
 	g.forgetMeters()
-	g.expiring = len(g.ended)+len(g.retired) > 0
+	g.expiring = len(g.leaving) > 0
 	if g.expiring {
-		g.after(g.nextToExpire()-now, g.expireLater)
+		g.after(g.leaving[0].until-now, g.expireLater)
 	}
 	return unused
-}
-
-// nextToExpire returns when the next is to be let go of, of what there is.
-func (g *registry) nextToExpire() time.Duration {
-	if len(g.retired) == 0 || len(g.ended) > 0 && g.ended[0].until < g.retired[0].until {
-		return g.ended[0].until
-	}
-	return g.retired[0].until
 }
 
 // close ends an engine. It returns its store if nobody else uses that any more.
@@ -358,7 +355,6 @@ func (g *registry) close(e *engine) *sharedRedis {
 	delete(g.engines, e.fingerprint)
 	releaseRules(e.limiter, e.ownCore())
 	releaseRules(e.limiter, e.inForce().ofFiles)
-	g.letGoOfRetired(0, e)
 	alone := true
 	for _, other := range g.engines {
 		alone = alone && other.name != e.name

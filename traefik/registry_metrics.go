@@ -70,7 +70,7 @@ func (g *registry) forgetMeters() {
 			}
 		}
 	}
-	for _, old := range g.retired { // a file may have them again
+	for _, old := range g.leaving { // a file may have them again
 		for _, r := range old.rules {
 			label := labelOf(r)
 			if m := g.meters[label]; m != nil {
@@ -87,9 +87,9 @@ func (g *registry) shown() []*engine {
 	living := make(map[*engine]bool)         // false: it ended a moment ago
 	names := make(map[string]bool)           // of the middlewares that have a living one
 	soon := g.clock() + lingering - shownFor // who ended since has a later until
-	for _, gen := range g.ended {
-		for _, e := range gen.engines {
-			if gen.until > soon {
+	for _, l := range g.leaving {
+		for _, e := range l.engines {
+			if l.until > soon {
 				living[e] = false
 			}
 		}

@@ -132,8 +132,8 @@ func TestWhatIsNoLongerUsedIsLetGoOf(t *testing.T) {
 		t.Error("let go of too soon")
 	}
 	s.step(time.Millisecond)
-	if len(s.engines) != 0 || s.memory != nil || len(s.generations) != 0 || len(s.ended) != 0 || len(s.warned) != 0 {
-		t.Errorf("kept: %d engines, memory %v, %d generations, %d ended", len(s.engines), s.memory != nil, len(s.generations), len(s.ended))
+	if len(s.engines) != 0 || s.memory != nil || len(s.generations) != 0 || len(s.leaving) != 0 || len(s.warned) != 0 {
+		t.Errorf("kept: %d engines, memory %v, %d generations, %d leaving", len(s.engines), s.memory != nil, len(s.generations), len(s.leaving))
 	}
 	s.step(sweepInterval)
 	if s.pending() != 0 {
@@ -224,7 +224,7 @@ func TestAThousandReloadsLeaveNothingBehind(t *testing.T) {
 	}
 	s.end(ctx, cancel)
 	s.step(lingering + sweepInterval)
-	if len(s.engines)+len(s.generations)+len(s.ended)+s.pending() != 0 || s.memory != nil {
+	if len(s.engines)+len(s.generations)+len(s.leaving)+s.pending() != 0 || s.memory != nil {
 		t.Errorf("kept: %d engines, %d generations, %d timers", len(s.engines), len(s.generations), s.pending())
 	}
 	t.Logf("after %d reloads: %d goroutines (before: %d), %d KiB more of heap", reloads, runtime.NumGoroutine(), goroutines, (heapInUse()-heap)>>10)
@@ -315,12 +315,12 @@ func TestALargeMemoryIsSweptLessOften(t *testing.T) {
 func TestAPanicInTheBackgroundIsCaught(t *testing.T) {
 	s := newStage(t)
 	s.handler(context.Background(), &Config{Rule: Rule{Limit: "5/1s"}}, "m@file")
-	s.ended = make([]*generation, 1) // with nil in it, which nobody does
+	s.leaving = make([]*leaving, 1) // with nil in it, which nobody does
 	s.expire()
 	if s.log.count("a panic, which is a defect") != 1 {
 		t.Errorf("the log: %s", s.log)
 	}
-	s.ended = nil
+	s.leaving = nil
 	h := s.handler(context.Background(), &Config{Rule: Rule{Limit: "5/1s"}}, "other@file") // nothing is locked
 	if got := statuses(h, "192.0.2.1", 1); got != "200" {
 		t.Error(got)

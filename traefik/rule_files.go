@@ -368,11 +368,7 @@ func (g *registry) replace(f *ruleFiles, e *engine, next *ruleSet, contents *rul
 	for _, text := range adviceOf(e, next) {
 		g.say(e.name, text)
 	}
-	g.retired = append(g.retired, &retired{engine: e, rules: before.ofFiles, until: g.clock() + lingering})
-	if !g.expiring {
-		g.expiring = true
-		g.after(lingering, g.expireLater)
-	}
+	g.leave(&leaving{rules: before.ofFiles, limiter: e.limiter})
 	return nil
 }
 
@@ -391,17 +387,4 @@ func releaseRules(limiter *core.Limiter, rules []*core.Rule) {
 	for _, r := range rules {
 		limiter.Release(r)
 	}
-}
-
-// letGoOfRetired releases the rules whose time has come, and those of an engine that ends.
-func (g *registry) letGoOfRetired(now time.Duration, ending *engine) {
-	kept := make([]*retired, 0, len(g.retired))
-	for _, r := range g.retired {
-		if r.until <= now || r.engine == ending {
-			releaseRules(r.engine.limiter, r.rules)
-			continue
-		}
-		kept = append(kept, r)
-	}
-	g.retired = kept
 }

@@ -284,8 +284,8 @@ func TestAnEngineThatEndsNoLongerLooksAtItsFiles(t *testing.T) {
 	s.step(standardInterval + 50*time.Millisecond) // it has been seen, and is not yet in force
 	s.end(ctx, cancel)
 	s.step(lingering + sweepInterval)
-	if len(s.engines)+len(s.retired)+len(s.ended)+s.pending() != 0 || s.memory != nil {
-		t.Errorf("kept: %d engines, %d sets of rules, %d timers", len(s.engines), len(s.retired), s.pending())
+	if len(s.engines)+len(s.leaving)+s.pending() != 0 || s.memory != nil {
+		t.Errorf("kept: %d engines, %d sets of rules, %d timers", len(s.engines), len(s.leaving), s.pending())
 	}
 }
 
@@ -361,7 +361,7 @@ func TestAThousandEditsLeaveNothingBehind(t *testing.T) {
 		if n := len(f.timers); n > 3 {
 			t.Fatalf("%d timers after %d edits", n, i+1)
 		}
-		if n := len(f.retired); n > 70 {
+		if n := len(f.leaving); n > 70 {
 			t.Fatalf("%d sets of rules are kept after %d edits", n, i+1)
 		}
 	}
@@ -375,8 +375,8 @@ func TestAThousandEditsLeaveNothingBehind(t *testing.T) {
 	if grown := heapInUse() - heap; grown > 2<<20 {
 		t.Errorf("%d KiB more of heap after %d edits", grown>>10, edits)
 	}
-	if len(f.retired) != 0 {
-		t.Errorf("%d sets of rules are kept", len(f.retired))
+	if len(f.leaving) != 0 {
+		t.Errorf("%d sets of rules are kept", len(f.leaving))
 	}
 }
 
