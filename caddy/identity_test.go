@@ -90,7 +90,7 @@ func TestAKeyOfTheSameMeaningIsTheSameInBothProxies(t *testing.T) {
 		if len(wrong) > 0 {
 			t.Fatal(wrong[0])
 		}
-		if other := rule.Limits.Own().Identity(); identity != other || ruleset.Spec(rule) != c.spec {
+		if other := rule.Limits.Own().Identity(); identity != other || rule.Limits.Own().KeySpec() != c.spec {
 			t.Errorf("%s counts in %s, and %v in %s; want %s", c.template, identity, c.sources, other, c.spec)
 		}
 		inCaddy, _ := ruleset.KeyOf(zone.rule, r, "192.0.2.1", nil)

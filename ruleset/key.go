@@ -115,9 +115,6 @@ func prefixSpec(p match.Prefixes) string {
 	return " /" + strconv.Itoa(p.IPv4) + " /" + strconv.Itoa(p.IPv6)
 }
 
-// Spec returns what the rule's key is made of, for its identity.
-func Spec(r *Rule) string { return r.spec }
-
 // SameKey reports whether two rules have the same key for every request. That they have the same spec is not enough: it leaves out
 // prefixes that most rules have.
 func SameKey(a, b *Rule) bool {

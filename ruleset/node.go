@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"unicode/utf8"
 )
 
@@ -173,24 +174,28 @@ func (p *jsonParser) value(nesting int) *Node {
 		p.members(n, nesting)
 		return n
 	}
-	if text, ok := token.(string); ok {
+	setSingle(n, token)
+	return n
+}
+
+// setSingle fills in a node of a single value, as encoding/json has it, and reports whether it is one.
+func setSingle(n *Node, value interface{}) bool {
+	if text, ok := value.(string); ok {
 		n.Kind = String
 		n.Value = text
-		return n
+		return true
 	}
-	if number, ok := token.(json.Number); ok {
+	if number, ok := value.(json.Number); ok {
 		n.Kind = Number
 		n.Value = number.String()
-		return n
+		return true
 	}
-	if truth, ok := token.(bool); ok {
+	truth, ok := value.(bool)
+	if ok {
 		n.Kind = Boolean
-		n.Value = "false"
-		if truth {
-			n.Value = "true"
-		}
+		n.Value = strconv.FormatBool(truth)
 	}
-	return n
+	return ok
 }
 
 // items reads a list up to its end.

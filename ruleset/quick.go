@@ -104,6 +104,9 @@ func nodeOf(value interface{}, nesting int) *Node {
 	if nesting > MaxNesting {
 		return nil
 	}
+	if setSingle(n, value) {
+		return n
+	}
 	if m, ok := value.(map[string]interface{}); ok {
 		n.Kind = Map
 		for key, v := range m {
@@ -123,20 +126,6 @@ func nodeOf(value interface{}, nesting int) *Node {
 				return nil
 			}
 			n.Items = append(n.Items, item)
-		}
-		return n
-	}
-	if text, ok := value.(string); ok {
-		n.Kind = String
-		n.Value = text
-	} else if number, ok := value.(json.Number); ok {
-		n.Kind = Number
-		n.Value = number.String()
-	} else if truth, ok := value.(bool); ok {
-		n.Kind = Boolean
-		n.Value = "false"
-		if truth {
-			n.Value = "true"
 		}
 	}
 	return n
@@ -256,15 +245,9 @@ func quickText(value interface{}, into *string) bool {
 		*into = text
 		return text != ""
 	}
-	if number, ok := value.(json.Number); ok {
-		*into = number.String()
-		return true
-	}
-	truth, ok := value.(bool)
-	*into = "false"
-	if truth {
-		*into = "true"
-	}
+	var n Node
+	ok := setSingle(&n, value)
+	*into = n.Value
 	return ok
 }
 

@@ -203,8 +203,8 @@ func TestCompileSaysAllThatIsWrong(t *testing.T) {
 func TestARuleIsWhatItsFieldsSay(t *testing.T) {
 	plain := mustCompile(t, written{})
 	if plain.Name != "r" || plain.Matcher != nil || plain.Excepts || plain.Shadow || plain.Cost != 1 || plain.CostFrom != nil || plain.SkipMissing || plain.RejectMissing ||
-		len(plain.Advice) != 0 || !Plain(plain) || !Whole(plain) || !NeedsAddress(plain) || Spec(plain) != "client_ip /0 /64" {
-		t.Errorf("%+v, %s", plain, Spec(plain))
+		len(plain.Advice) != 0 || !Plain(plain) || !Whole(plain) || !NeedsAddress(plain) || plain.spec != "client_ip /0 /64" {
+		t.Errorf("%+v, %s", plain, plain.spec)
 	}
 	own := plain.Limits.Own()
 	if own.Name() != "r" || own.Limit().String() != "100/1m sliding_window_counter" || own.Shadow() || own.CountRejected() || own.Namespace() != "" {
@@ -215,14 +215,14 @@ func TestARuleIsWhatItsFieldsSay(t *testing.T) {
 		Cost: "7", IPv4Prefix: "24", IPv6Prefix: "48", Enforcement: "shadow", OnLimit: "reject", OnError: "closed", OnMissingKey: "reject", CountRejected: "true",
 	})
 	l := full.Limits.Own().Limit()
-	if full.Matcher == nil || !full.Excepts || !full.Shadow || full.Cost != 7 || !full.RejectMissing || full.SkipMissing || Plain(full) || Whole(full) || !NeedsAddress(full) || Spec(full) != "host cookie:id" {
-		t.Errorf("%+v, %s", full, Spec(full))
+	if full.Matcher == nil || !full.Excepts || !full.Shadow || full.Cost != 7 || !full.RejectMissing || full.SkipMissing || Plain(full) || Whole(full) || !NeedsAddress(full) || full.spec != "host cookie:id" {
+		t.Errorf("%+v, %s", full, full.spec)
 	}
 	if l.Requests() != 5 || l.Period() != 10_000_000 || l.Quota() != 7 || !l.Interval() || !full.Limits.Own().CountRejected() || !full.Limits.Own().Shadow() {
 		t.Errorf("%+v", l)
 	}
 	named, errors := Compile(textOf(written{Limit: "5/1m"}), Context{Name: "from-the-handler", Namespace: "n", Prefixes: match.Prefixes{}})
-	if len(errors) > 0 || named.Name != "from-the-handler" || named.Limits.Own().Namespace() != "n" || Spec(named) != "client_ip" {
+	if len(errors) > 0 || named.Name != "from-the-handler" || named.Limits.Own().Namespace() != "n" || named.spec != "client_ip" {
 		t.Errorf("%v, %+v", errors, named)
 	}
 	if r := mustCompile(t, written{OnMissingKey: "skip", Enforcement: "hard", Match: &match.Match{}, TimeZone: "UTC", Limit: "5/month"}); !r.SkipMissing || r.Matcher != nil || r.Limits.Own().Limit().Windows(0) == nil {
@@ -248,8 +248,8 @@ func TestTheKeysSpecTellsWhatChangesKeys(t *testing.T) {
 		{[]string{"header:x-user"}, "", "", "header:X-User"},
 		{[]string{"static:a b", "remote_ip"}, "", "", "static:a b remote_ip /0 /64"},
 	} {
-		if r := mustCompile(t, written{Key: c.key, IPv4Prefix: c.ipv4, IPv6Prefix: c.ipv6}); Spec(r) != c.want {
-			t.Errorf("%v: %s, want %s", c.key, Spec(r), c.want)
+		if r := mustCompile(t, written{Key: c.key, IPv4Prefix: c.ipv4, IPv6Prefix: c.ipv6}); r.spec != c.want {
+			t.Errorf("%v: %s, want %s", c.key, r.spec, c.want)
 		}
 	}
 }

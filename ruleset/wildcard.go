@@ -173,7 +173,7 @@ func spellURLs(value string) (spelled, why string) {
 	var b strings.Builder
 	for i := 0; i < len(path); i++ {
 		c := path[i]
-		if c == '%' && match.EscapeIn(path[i:]) == path[i:atMost(i+3, len(path))] {
+		if c == '%' && i+3 <= len(path) && match.EscapeIn(path[i:i+3]) != "" {
 			b.WriteString(strings.ToUpper(path[i : i+3]))
 			i += 2
 		} else if c >= 0x80 || c == ' ' {
@@ -183,11 +183,4 @@ func spellURLs(value string) (spelled, why string) {
 		}
 	}
 	return b.String() + value[end:], lackingIn(path, whole)
-}
-
-func atMost(n, most int) int {
-	if n > most {
-		return most
-	}
-	return n
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/ruleset"
 )
 
 func TestARuleCoversWhatItMatches(t *testing.T) {
@@ -267,7 +266,7 @@ func TestTheKeyIsPartOfTheIdentity(t *testing.T) {
 		s := newStage(t)
 		test.rule.Limit = "5/1m"
 		e := s.made(&Config{Rule: test.rule}, "m@file")
-		if got := ruleset.Spec(e.fixed.rules[0].Ruled); got != test.want {
+		if got := e.fixed.rules[0].Ruled.Limits.Own().KeySpec(); got != test.want {
 			t.Errorf("%+v: %q, want %q", test.rule, got, test.want)
 		}
 	}
