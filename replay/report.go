@@ -156,7 +156,7 @@ const topKeys = 10
 
 // conclude makes the report of the first pass.
 func (p *replay) conclude() {
-	s, r := p.sides[0], &p.report
+	s, r := p.sides[0], p.report
 	r.From, r.To = time.UnixMicro(p.first).UTC(), time.UnixMicro(p.last).UTC()
 	r.Allowed, r.AllowedSoft, r.Delayed, r.Rejected = s.allowed, s.soft, s.delayed, s.refused
 	r.OutOfOrder, r.Crowded, r.ClockSteps, r.EndedEarly = p.order.late, p.order.crowd, p.order.steps, s.player.early
@@ -194,11 +194,10 @@ func (p *replay) ruleReport(s *side, i int) RuleReport {
 	r := RuleReport{
 		Name: rule.Name, Limit: limitText(own), Enforcement: cmp.Or(strings.Join(enforcement, " "), "hard"),
 		Requests: t.requests, Allowed: t.by[front.Allowed], AllowedSoft: t.by[front.AllowedSoft], Delayed: t.by[front.Delayed],
-		ForConcurrency: t.places, RejectedByOthers: t.by[front.NotCounted],
-		Clients: int64(len(t.keys.counts)), WorstMinutes: t.minutes.worst(), TopKeys: []KeyReport{}, NotReplayed: []NotReplayed{},
+		Rejected: t.by[front.Rejected], ShadowRejected: t.by[front.ShadowRejected], ForConcurrency: t.places, RejectedByOthers: t.by[front.NotCounted],
+		Clients: int64(len(t.keys.counts)), WorstMinutes: t.minutes.worst(), TopKeys: []KeyReport{}, NotReplayed: s.notReplayed(t),
+		Series: Series{time.UnixMicro(t.series.start).UTC(), float64(t.series.step) / 1e6, t.series.requests, t.series.rejected},
 	}
-	r.Rejected = t.by[front.Rejected]
-	r.ShadowRejected = t.by[front.ShadowRejected]
 	r.RejectedShare = part(r.Rejected+r.ShadowRejected, t.requests)
 	r.peaks(t.keys)
 	r.TouchedShare = part(r.Touched, r.Clients)
@@ -206,8 +205,6 @@ func (p *replay) ruleReport(s *side, i int) RuleReport {
 		k := &t.keys.counts[at]
 		r.TopKeys = append(r.TopKeys, KeyReport{showKey(rule, t.keys.names[at], p.config.PlainKeys), int64(k.requests), int64(k.rejected)})
 	}
-	r.Series = Series{Start: time.UnixMicro(t.series.start).UTC(), Step: float64(t.series.step) / 1e6, Requests: t.series.requests, Rejected: t.series.rejected}
-	r.NotReplayed = s.notReplayed(t)
 	if own == nil {
 		return r
 	}

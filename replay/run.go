@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,7 +60,7 @@ type replay struct {
 	total   int64
 	pass    int
 
-	report  Report // what is counted as it is told
+	report  *Report // what is counted as it is told
 	coarse  int64
 	untimed int64 // lines of formats without durations
 	first   int64
@@ -78,7 +79,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	if c.Suggest && !(c.Share >= 0 && c.Share < 1) {
 		return nil, fmt.Errorf("suggest %v: must be a share from 0 to below 1, such as 0.001 or 0.1%%", c.Share)
 	}
-	p := &replay{config: &c, pass: 1, report: Report{Examples: []BadLine{}, Warnings: []string{}}}
+	p := &replay{config: &c, pass: 1, report: &Report{Examples: []BadLine{}, Warnings: []string{}}}
 	if err := p.prepare(); err != nil {
 		return nil, err
 	}
@@ -97,7 +98,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 			return nil, err
 		}
 	}
-	return &p.report, nil
+	return p.report, nil
 }
 
 // prepare makes the rules ready.
@@ -143,12 +144,10 @@ func (p *replay) prepare() error {
 
 // findFiles looks at the beginning of each file.
 func (p *replay) findFiles() error {
-	names := make(map[string]bool)
 	for i, name := range p.config.Logs {
-		if names[name] {
+		if slices.Contains(p.config.Logs[:i], name) {
 			return fmt.Errorf("%s: is named twice; each request is replayed once", shown(name, 200))
 		}
-		names[name] = true
 		f := &logFile{name: name, number: i, read: &p.read}
 		p.report.Files = append(p.report.Files, FileReport{Name: shown(name, 200), Formats: []string{}})
 		if name == standardInput {
@@ -178,7 +177,7 @@ func (p *replay) findFiles() error {
 	if slices.Contains(p.config.Logs, standardInput) {
 		p.total = 0
 	}
-	slices.SortStableFunc(p.files, func(a, b *logFile) int { return int(min(max(a.first-b.first, -1), 1)) })
+	slices.SortStableFunc(p.files, func(a, b *logFile) int { return cmp.Compare(a.first, b.first) })
 	return nil
 }
 
@@ -247,15 +246,10 @@ func (p *replay) cutOff(b *batch, failure error) error {
 	if p.report.Files[b.file.number].Requests == 0 && failure == nil {
 		return fmt.Errorf("%s: %w", name, tooEarly(b.end))
 	}
-	p.note(fmt.Sprintf("%s: could be read only in part: %v", name, b.end))
-	return failure
-}
-
-// note adds a note, once.
-func (p *replay) note(text string) {
-	if !slices.Contains(p.notes, text) {
-		p.notes = append(p.notes, text)
+	if note := fmt.Sprintf("%s: could be read only in part: %v", name, b.end); !slices.Contains(p.notes, note) { // by an earlier pass
+		p.notes = append(p.notes, note)
 	}
+	return failure
 }
 
 // take counts the lines of a batch.
@@ -263,7 +257,7 @@ func (p *replay) take(b *batch) {
 	if p.pass > 1 {
 		return
 	}
-	r := &p.report
+	r := p.report
 	f := &r.Files[b.file.number]
 	f.Lines += int64(b.lines)
 	f.Requests += int64(len(b.requests))
