@@ -153,13 +153,15 @@ func quickRules(list []interface{}) []FileRule {
 func quickRule(m map[string]interface{}, t *RuleText) bool {
 	texts := make(map[string]string, len(m))
 	t.Texts = texts
-	known := kinds["rule"]
+	known := byName["rule"]
+	var f *Field
 	var kind FieldKind
 	for key, value := range m {
-		kind = known[key]
-		if kind == 0 {
+		f = known[key]
+		if f == nil {
 			return false
 		}
+		kind = f.Kind
 		if text, ok := value.(string); ok && kind < ManyTexts { // as most are
 			if text == "" {
 				return false
@@ -169,7 +171,7 @@ func quickRule(m map[string]interface{}, t *RuleText) bool {
 			if !quickField(kind, key, value, &t.Object) {
 				return false
 			}
-		} else if !quickObjects(kind, key, value, t) {
+		} else if !quickObjects(f, value, t) {
 			return false
 		}
 	}
@@ -213,16 +215,16 @@ func quickField(kind FieldKind, key string, value interface{}, into *Object) boo
 }
 
 // quickObjects reads the object of a field, or a list of them.
-func quickObjects(kind FieldKind, field string, value interface{}, t *RuleText) bool {
+func quickObjects(f *Field, value interface{}, t *RuleText) bool {
 	list := []interface{}{value}
-	if kind == ManyObjects {
+	if f.Kind == ManyObjects {
 		many, ok := value.([]interface{})
 		if !ok {
 			return false
 		}
 		list = many
 	}
-	known := kinds[fieldOf(field).Of]
+	known := byName[f.Of]
 	for i := range list {
 		m, ok := list[i].(map[string]interface{})
 		if !ok || len(m) == 0 {
@@ -230,11 +232,11 @@ func quickObjects(kind FieldKind, field string, value interface{}, t *RuleText) 
 		}
 		o := &Object{}
 		for key, one := range m {
-			if known[key] == 0 || !quickField(known[key], key, one, o) {
+			if known[key] == nil || !quickField(known[key].Kind, key, one, o) {
 				return false
 			}
 		}
-		AddObject(t, field, o)
+		AddObject(t, f.Name, o)
 	}
 	return true
 }

@@ -147,33 +147,25 @@ var Schema = map[string][]Field{
 	},
 }
 
-// kinds has the Kind of each field, by the Schema's name of the object and the field's.
-var kinds = kindsOf(Schema)
+// byName has the fields of each object, by their names.
+var byName = fieldsByName(Schema)
 
-func kindsOf(schema map[string][]Field) map[string]map[string]FieldKind {
-	all := make(map[string]map[string]FieldKind)
+func fieldsByName(schema map[string][]Field) map[string]map[string]*Field {
+	all := make(map[string]map[string]*Field)
 	for object, fields := range schema {
-		all[object] = make(map[string]FieldKind)
+		all[object] = make(map[string]*Field)
 		for i := range fields {
-			all[object][fields[i].Name] = fields[i].Kind
+			all[object][fields[i].Name] = &fields[i]
 		}
 	}
 	return all
 }
 
 // fieldOf returns a rule's field of that name; nil: there is none.
-func fieldOf(name string) *Field { return FieldOf("rule", name) }
+func fieldOf(name string) *Field { return byName["rule"][name] }
 
 // FieldOf returns the field of that name of an object that the Schema has; nil: there is none.
-func FieldOf(object, name string) *Field {
-	fields := Schema[object]
-	for i := range fields {
-		if fields[i].Name == name {
-			return &fields[i]
-		}
-	}
-	return nil
-}
+func FieldOf(object, name string) *Field { return byName[object][name] }
 
 // fieldNames has the names of the fields of each object, in their order.
 var fieldNames = namesOf(Schema)
