@@ -102,9 +102,6 @@ func networkOf(address string, bits int) string {
 	if err != nil || !ip.Is6() {
 		return address
 	}
-	network, err := ip.Prefix(bits)
-	if err != nil {
-		return address
-	}
+	network, _ := ip.Prefix(bits) // which there is, of 1 to 128
 	return network.Addr().String()
 }
