@@ -325,7 +325,7 @@ func parsed(t testing.TB, dir string) []*ruleset.File {
 	if problems != nil {
 		t.Fatal(problems)
 	}
-	files, problems := ruleset.Parse(contents, yaml.Parse)
+	files, problems := ruleset.Parse(contents, yaml.Parse, ruleset.Context{})
 	if problems != nil {
 		t.Fatal(problems)
 	}

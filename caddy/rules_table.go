@@ -177,7 +177,7 @@ func (t *ruleTable) handler(part map[string]any, at place) error {
 	if problems != nil {
 		return problems
 	}
-	files, problems := ruleset.Parse(contents, yaml.Parse)
+	files, problems := ruleset.Parse(contents, yaml.Parse, ruleset.Context{})
 	if problems != nil {
 		return problems
 	}

@@ -122,7 +122,7 @@ func filesOf(t testing.TB, text string) []*ruleset.File {
 	if problems != nil {
 		t.Fatal(problems)
 	}
-	files, problems := ruleset.Parse(contents, yaml.Parse)
+	files, problems := ruleset.Parse(contents, yaml.Parse, ruleset.Context{})
 	if problems != nil {
 		t.Fatal(problems)
 	}

@@ -214,10 +214,10 @@ func TestCountIsRefusedWhereItCannotBeHad(t *testing.T) {
 	}
 	const file = "{\"rules\": [{\"name\": \"a\", \"limit\": \"5/1m\",\n  \"count\": [401, \"4xx\"]}]}"
 	contents := contentsOf(t, file)
-	if _, problems := Parse(contents, ParseJSON); len(problems) > 0 {
+	if _, problems := Parse(contents, ParseJSON, Context{}); len(problems) > 0 {
 		t.Errorf("%v", problems)
 	}
-	_, problems := ParseFor(contents, ParseJSON, Context{NoCount: why})
+	_, problems := Parse(contents, ParseJSON, Context{NoCount: why})
 	if want := contents.Names[0] + `:2:12: rule "a": count: ` + why; problems == nil || problems.Error() != want {
 		t.Errorf("%v, want %s", problems, want)
 	}

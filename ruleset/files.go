@@ -207,17 +207,13 @@ func plainly(err error) error {
 // Parser makes a Node of a file.
 type Parser func(file string, data []byte) (*Node, Problems)
 
-// Parse reads the rules of all files, and returns all that is wrong with them: with each by itself, and with several together.
-func Parse(c *Contents, parser Parser) ([]*File, Problems) {
-	return ParseFor(c, parser, Context{})
-}
-
-// ParseFor is Parse for a proxy whose rules may not be able to have all that there is: that is all that it takes from in.
-func ParseFor(c *Contents, parser Parser, in Context) ([]*File, Problems) {
+// Parse reads the rules of all files, and returns all that is wrong with them: with each by itself, and with several together. Of in it
+// takes nothing but what the proxy's rules cannot have.
+func Parse(c *Contents, parser Parser, in Context) ([]*File, Problems) {
 	var problems Problems
 	files := make([]*File, 0, len(c.Names))
 	for i := range c.Names {
-		f, wrong := parseFile(c, i, parser, in)
+		f, wrong := ParseFile(c, i, parser, in)
 		if f != nil {
 			files = append(files, f)
 		}
@@ -227,12 +223,8 @@ func ParseFor(c *Contents, parser Parser, in Context) ([]*File, Problems) {
 	return files, problems
 }
 
-// ParseFile reads the rules of one file, the i-th of c.
-func ParseFile(c *Contents, i int, parser Parser) (*File, Problems) {
-	return parseFile(c, i, parser, Context{})
-}
-
-func parseFile(c *Contents, i int, parser Parser, in Context) (*File, Problems) {
+// ParseFile is Parse for one file, the i-th of c.
+func ParseFile(c *Contents, i int, parser Parser, in Context) (*File, Problems) {
 	root, wrong := parser(c.Names[i], c.data[i])
 	if len(wrong) > 0 {
 		return nil, wrong

@@ -31,7 +31,7 @@ func quickly(t testing.TB, name, text string) (quick, careful *Set, problems Pro
 	t.Helper()
 	contents := contentsIn(t, name, text)
 	quick = QuickSet(contents, Context{Namespace: "space"})
-	files, problems := Parse(contents, ParseJSON)
+	files, problems := Parse(contents, ParseJSON, Context{})
 	if len(problems) > 0 {
 		return quick, nil, problems
 	}

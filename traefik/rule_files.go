@@ -178,7 +178,7 @@ func (e *engine) hasNameOf(set *ruleset.Set) bool {
 
 // parseSet returns what files come to, or a line for all that is wrong with them.
 func (e *engine) parseSet(contents *ruleset.Contents) (*ruleset.Set, []string) {
-	files, problems := ruleset.ParseFor(contents, parseFile, ruleset.Context{NoCount: noCount})
+	files, problems := ruleset.Parse(contents, parseFile, ruleset.Context{NoCount: noCount})
 	for _, f := range files {
 		for i := range f.Rules {
 			r := &f.Rules[i]

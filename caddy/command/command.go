@@ -95,7 +95,7 @@ func checkFiles(patterns []string, out, problems io.Writer) error {
 func readFiles(patterns []string) ([]*ruleset.File, ruleset.Problems) {
 	contents, unread := ruleset.Read(patterns)
 	if unread == nil {
-		return ruleset.Parse(contents, yaml.Parse)
+		return ruleset.Parse(contents, yaml.Parse, ruleset.Context{})
 	}
 	var files []*ruleset.File
 	var problems ruleset.Problems
@@ -111,7 +111,7 @@ func readFiles(patterns []string) ([]*ruleset.File, ruleset.Problems) {
 				continue
 			}
 			seen[name] = true
-			file, wrong := ruleset.ParseFile(contents, i, yaml.Parse)
+			file, wrong := ruleset.ParseFile(contents, i, yaml.Parse, ruleset.Context{})
 			problems = append(problems, wrong...)
 			if file != nil {
 				files = append(files, file)
