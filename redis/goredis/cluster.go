@@ -94,9 +94,7 @@ func (k *cluster) addNode(client *goredis.Client) *node {
 	if k.closed { // meanwhile
 		n.conn.close()
 	}
-	n.conn.elsewhere = k.elsewhere
-	n.conn.failed = k.failed
-	n.conn.gone = func() { k.dropNode(client) }
+	n.conn.cluster = k
 	n.server = redis.NewServer(client.Options().Addr, n.conn)
 	k.nodes[client] = n
 	if len(k.nodes) > 1 {

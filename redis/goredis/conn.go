@@ -20,11 +20,9 @@ import (
 // takes all the calls that wait, and sends them in one pipeline. A lone call finds a free connection, and does not wait
 // for others.
 type conn struct {
-	client    *goredis.Client
-	timeout   time.Duration
-	elsewhere func(addr string, moved bool) *goredis.Client // the server that a Cluster refers to; nil outside of one
-	failed    func()                                        // called when the server has not answered; may be nil
-	gone      func()                                        // called when the client turns out to be closed; may be nil
+	client  *goredis.Client
+	timeout time.Duration
+	cluster *cluster // that the server is a node of; nil: of none
 
 	mu      sync.Mutex
 	ready   sync.Cond // there are calls that wait, or the end has come
@@ -234,18 +232,16 @@ func execute(ctx context.Context, pipe goredis.Pipeliner, commands []*goredis.In
 	return err
 }
 
-// noteFailure tells those who want to know of errors that are not a server's replies.
+// noteFailure tells the Cluster of errors that are not a server's replies.
 func (c *conn) noteFailure(err error) {
 	var reply goredis.Error
-	if errors.As(err, &reply) {
+	if c.cluster == nil || errors.As(err, &reply) {
 		return
 	}
-	if errors.Is(err, goredis.ErrClosed) && c.gone != nil {
-		c.gone()
+	if errors.Is(err, goredis.ErrClosed) {
+		c.cluster.dropNode(c.client)
 	}
-	if c.failed != nil {
-		c.failed()
-	}
+	c.cluster.failed()
 }
 
 // follow reports whether an error says that the call was not executed, and finds where it is to be sent.
@@ -259,16 +255,16 @@ func (c *conn) follow(err error, f *flight, next *group) bool {
 		// replies says so, and finds the master of now with the next.
 		return true
 	}
-	if c.elsewhere == nil {
+	if c.cluster == nil {
 		return false
 	}
 	if addr, ok := goredis.IsMovedError(err); ok {
-		next.client = c.elsewhere(addr, true)
+		next.client = c.cluster.elsewhere(addr, true)
 		next.asking = false
 		return true
 	}
 	if addr, ok := goredis.IsAskError(err); ok {
-		next.client = c.elsewhere(addr, false)
+		next.client = c.cluster.elsewhere(addr, false)
 		next.asking = true
 		return true
 	}
