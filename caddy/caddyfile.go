@@ -50,10 +50,10 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 	}
 	if !globalRules(h) {
 		if len(handler.RulesFiles) == 0 && len(handler.Descriptors) > 0 {
-			return nil, errorAt(line, errNoRulesFile)
+			return nil, errorAt(line, errors.New("descriptor: stands without rules_file; the limits of descriptors are in a file"))
 		}
 		if len(handler.RulesFiles) == 0 && len(handler.RateLimits) == 0 {
-			return nil, errorAt(line, errNoZone)
+			return nil, errorAt(line, errors.New("has no zone: write a limit such as rate_limit 100/1m, or a block with at least one zone, or with rules_file and the name of a file with rules; or write rules_file into the global option"))
 		}
 	}
 	if err := handler.checkAlike(h); err != nil {
@@ -73,8 +73,6 @@ func globalRules(h httpcaddyfile.Helper) bool {
 	var app App
 	return ok && json.Unmarshal(option.Value, &app) == nil && len(app.RulesFiles) > 0
 }
-
-var errNoZone = errors.New("has no zone: write a limit such as rate_limit 100/1m, or a block with at least one zone, or with rules_file and the name of a file with rules; or write rules_file into the global option")
 
 // UnmarshalCaddyfile sets up the handler from Caddyfile tokens. Syntax:
 //
@@ -287,8 +285,6 @@ func (h *Handler) descriptor(d *caddyfile.Dispenser) error {
 	return noBlock(d, "", "descriptor")
 }
 
-var errOwnMaxKeys = errors.New("store memory: max_keys is set in the global rate_limit option, since there is one memory for all handlers")
-
 // ownStore reads the store of one handler, which says nothing of what all handlers share.
 func (h *Handler) ownStore(d *caddyfile.Dispenser) error {
 	line := d.Token()
@@ -300,7 +296,7 @@ func (h *Handler) ownStore(d *caddyfile.Dispenser) error {
 		MaxKeys int `json:"max_keys"`
 	}
 	if json.Unmarshal(raw, &memory) == nil && memory.MaxKeys != 0 {
-		return errorAt(line, errOwnMaxKeys)
+		return errorAt(line, errors.New("store memory: max_keys is set in the global rate_limit option, since there is one memory for all handlers"))
 	}
 	h.StoreRaw = raw
 	return nil

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/caddyserver/caddy/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/redis"
@@ -55,8 +54,7 @@ const mostRefusals = 100
 const quietFor = 10 * time.Second
 
 func newTroubleLog(server string) *troubleLog {
-	logger := func() *zap.Logger { return caddy.Log().Named("http.rate_limit.stores.redis") }
-	return &troubleLog{server: server, logger: logger, after: time.AfterFunc}
+	return &troubleLog{server: server, logger: redisLog, after: time.AfterFunc}
 }
 
 // failed notes a failure. Of a server that is known to be down, and not asked, its breaker has told.

@@ -373,19 +373,21 @@ func (s *sharedRedis) Destruct() error {
 	return nil
 }
 
+// redisLog returns where the log in force has what is said of stores in Redis.
+func redisLog() *zap.Logger { return caddy.Log().Named("http.rate_limit.stores.redis") }
+
 // logAvailability writes to the log in force when a server is not asked any more, and when it is again.
 func (s *sharedRedis) logAvailability(server string, err error) {
 	if s.ended.Load() {
 		return
 	}
-	logger := caddy.Log().Named("http.rate_limit.stores.redis")
 	s.silent.Store(false)
 	if err != nil {
-		logger.Error("Redis does not answer; until it does, rate limits go by the zones' on_error",
+		redisLog().Error("Redis does not answer; until it does, rate limits go by the zones' on_error",
 			zap.String("server", server), zap.Error(err))
 		return
 	}
-	logger.Info("Redis answers again", zap.String("server", server))
+	redisLog().Info("Redis answers again", zap.String("server", server))
 }
 
 // warnOfPrefixes says that another proxy masks the addresses in a zone's key otherwise, so that the two do not share its counters.
@@ -393,8 +395,7 @@ func (s *sharedRedis) warnOfPrefixes(namespace, zone string, here, there match.P
 	if s.ended.Load() {
 		return
 	}
-	logger := caddy.Log().Named("http.rate_limit.stores.redis")
-	logger.Warn("another proxy that shares the zone by Redis takes other networks for one client, so each of them counts apart and lets the whole limit through; "+
+	redisLog().Warn("another proxy that shares the zone by Redis takes other networks for one client, so each of them counts apart and lets the whole limit through; "+
 		"write the same ipv4_prefix and ipv6_prefix on both (32 and 128 leave addresses whole)",
 		zap.String("namespace", namespace), zap.String("zone", zone),
 		zap.Int("ipv4_prefix", here.IPv4), zap.Int("ipv6_prefix", here.IPv6),
@@ -409,7 +410,7 @@ type clientLogger struct{}
 // Printf implements go-redis's Logging. What a server repeats of a command that it does not know is left out: of AUTH that is the password.
 func (clientLogger) Printf(_ context.Context, format string, v ...any) {
 	text, _, _ := strings.Cut(fmt.Sprintf(format, v...), ", with args beginning with")
-	caddy.Log().Named("http.rate_limit.stores.redis").Debug(text)
+	redisLog().Debug(text)
 }
 
 // Interface guards

@@ -2,7 +2,6 @@ package ratelimit
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -437,5 +436,3 @@ func (f *ruleFiles) counts() (rules, descriptors int) {
 	}
 	return rules, descriptors
 }
-
-var errNoRulesFile = errors.New("descriptor: stands without rules_file; the limits of descriptors are in a file")

@@ -117,8 +117,6 @@ func labelsIn(servers map[string]*caddyhttp.Server) map[string]bool {
 	return labels
 }
 
-var errNoRules = errors.New("rate_limit_status: names no rule; write those that clients are told of behind it: rate_limit_status /quota everyone")
-
 // check says which of the handler's rules there is not.
 func (s *Status) check(known []string) error {
 	for _, name := range s.Rules {
@@ -285,7 +283,7 @@ func (s *Status) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		return d.Errf("rate_limit_status: takes no block; write the rules' names behind it: rate_limit_status /quota everyone")
 	}
 	if len(s.Rules) == 0 {
-		return d.WrapErr(errNoRules)
+		return d.Err("rate_limit_status: names no rule; write those that clients are told of behind it: rate_limit_status /quota everyone")
 	}
 	return nil
 }
