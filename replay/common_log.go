@@ -168,7 +168,7 @@ func (l *commonLine) traefik(rest []byte) bool {
 // request reads the request's column. A blank may stand in the query alone, and only where it has not come as a line of its own.
 func (l *commonLine) request(column []byte) bool {
 	text := string(column)
-	if strings.IndexByte(text, '\\') >= 0 && l.format != traefikCommon {
+	if l.format != traefikCommon {
 		text = unescape(text)
 	}
 	words := strings.Fields(text)
@@ -290,24 +290,14 @@ func (c *columns) word() string {
 
 // quoted takes the next column, which is in quotes; \" and \x22 are a quote in it.
 func (c *columns) quoted() (value string, ok bool) {
-	rest := bytes.TrimLeft(c.rest, " ")
-	if len(rest) == 0 || rest[0] != '"' {
-		return "", false
-	}
-	rest = rest[1:]
-	escaped := false
-	for i := 0; i < len(rest); i++ {
+	rest, begun := bytes.CutPrefix(bytes.TrimLeft(c.rest, " "), []byte{'"'})
+	for i := 0; begun && i < len(rest); i++ {
 		switch rest[i] {
 		case '\\':
-			escaped = true
 			i++
 		case '"':
-			value = string(rest[:i])
-			if escaped {
-				value = unescape(value)
-			}
 			c.rest = rest[i+1:]
-			return value, true
+			return unescape(string(rest[:i])), true
 		}
 	}
 	return "", false
@@ -315,6 +305,9 @@ func (c *columns) quoted() (value string, ok bool) {
 
 // unescape replaces what Apache and nginx write for bytes that cannot stand in a column.
 func unescape(s string) string {
+	if strings.IndexByte(s, '\\') < 0 {
+		return s
+	}
 	b := make([]byte, 0, len(s))
 	for i := 0; i < len(s); i++ {
 		c := s[i]
