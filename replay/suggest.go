@@ -1,9 +1,11 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -105,8 +107,8 @@ func newProbes(rules *Rules, share float64) (*probes, error) {
 }
 
 // newProbe makes what is asked of a rule in the first pass.
-func newProbe(place int, text *ruleset.RuleText, own *core.Rule) (*probe, error) {
-	p := &probe{rule: place, text: text, used: make(map[uint64]uint32)}
+func newProbe(place int, text *ruleset.RuleText, own *core.Rule) (p *probe, err error) {
+	p = &probe{rule: place, text: text, used: make(map[uint64]uint32)}
 	p.result.Rule = text.Name
 	p.result.Of = "limit"
 	if own.Limit().InFlight() || strings.TrimSpace(text.Texts["limit"]) == "" && ruleset.One(text, "tiers") == nil {
@@ -115,8 +117,7 @@ func newProbe(place int, text *ruleset.RuleText, own *core.Rule) (*probe, error)
 		p.result.Now = strings.TrimSpace(text.Texts["concurrency"])
 		most := &ruleset.RuleText{}
 		ruleset.SetText(&most.Object, "concurrency", strconv.Itoa(core.MaxRequests))
-		limit, err := p.compile(most, "most")
-		p.limit = limit
+		p.limit, err = p.compile(most, "most")
 		return p, err
 	}
 	l := own.Limit()
@@ -149,8 +150,7 @@ func newProbe(place int, text *ruleset.RuleText, own *core.Rule) (*probe, error)
 		most = core.MaxRequests // of the fixed window
 	}
 	ruleset.SetText(&first.Object, "limit", fmt.Sprintf("%d/%s", most, p.period))
-	limit, err := p.compile(first, "most")
-	p.limit = limit
+	p.limit, err = p.compile(first, "most")
 	p.high = core.MaxRequests + 1
 	if p.ratio > 1 {
 		p.high = int64(core.MaxRequests/p.ratio) + 1
@@ -293,11 +293,8 @@ func (one *probe) conclude(share float64) []int64 {
 	}
 	spare := int64(share*float64(s.Clients) + 1e-9)
 	if one.rungs == nil {
-		used := make([]uint32, 0, len(one.used))
-		for _, n := range one.used {
-			used = append(used, n)
-		}
-		slices.SortFunc(used, func(a, b uint32) int { return int(int64(b) - int64(a)) })
+		used := slices.AppendSeq(make([]uint32, 0, len(one.used)), maps.Values(one.used))
+		slices.SortFunc(used, func(a, b uint32) int { return cmp.Compare(b, a) })
 		least := used[spare]
 		if one.bucket {
 			return one.firstRungs(least)
@@ -307,13 +304,7 @@ func (one *probe) conclude(share float64) []int64 {
 			s.Note = fmt.Sprintf("more than %d would be needed, which is the most that a sliding_window_log can have", core.MaxLogRequests)
 			return nil
 		}
-		touched, _ := slices.BinarySearchFunc(used, least, func(n, least uint32) int {
-			if n > least {
-				return -1
-			}
-			return 1
-		})
-		one.found(max(int64(least), 1), int64(touched))
+		one.found(max(int64(least), 1), int64(slices.Index(used, least))) // those before it have used more
 		return nil
 	}
 	exceeded := make([]int64, len(one.rungs)) // by how many clients each rung was
