@@ -523,14 +523,11 @@ func parseDuration(s string) (time.Duration, error) {
 
 // formatPeriod writes 1m, not 1m0s.
 func formatPeriod(d time.Duration) string {
-	day := 24 * time.Hour
-	switch {
-	case d >= day && d%day == 0:
-		return strconv.FormatInt(int64(d/day), 10) + "d"
-	case d >= time.Hour && d%time.Hour == 0:
-		return strconv.FormatInt(int64(d/time.Hour), 10) + "h"
-	case d >= time.Minute && d%time.Minute == 0:
-		return strconv.FormatInt(int64(d/time.Minute), 10) + "m"
+	units := []time.Duration{24 * time.Hour, time.Hour, time.Minute}
+	for i, unit := range units {
+		if d >= unit && d%unit == 0 {
+			return strconv.FormatInt(int64(d/unit), 10) + "dhm"[i:i+1]
+		}
 	}
 	return d.String()
 }

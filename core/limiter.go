@@ -233,12 +233,7 @@ const Unaffordable int64 = 2 * MaxRequests
 
 // conclude writes the verdict that the decisions come to.
 func conclude(checks []Check, v *Verdict) {
-	v.Outcome = Allow
-	v.Told = -1
-	v.RetryAfter = 0
-	v.Delay = 0
-	v.Soft = false
-	v.Holds = false
+	*v = Verdict{Outcome: Allow, Told: -1}
 	for i := range checks {
 		c := &checks[i]
 		if c.Ticket != 0 {
