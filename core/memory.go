@@ -342,8 +342,12 @@ func (m *Memory) decideAll(checks []Check, peek bool) {
 			s.slots[c.slot].state = c.next
 			continue
 		}
-		if allowed && !admit {
-			m.withoutCharge(s, c, c.slot, now)
+		if allowed && !admit { // how things stand for a rule that would have allowed what another rejects
+			if c.Rule.space.isLog {
+				decideInLog(s, c.slot, c.Rule.limit, now, 0, &c.Decision)
+			} else {
+				decide(c.Rule.limit, &c.state, now, 0, &c.next, &c.Decision)
+			}
 		} else if !peek && (allowed || c.Rule.countRejected) {
 			moved = moved || c.slot < 0
 			m.charge(s, c, c.slot, now)
@@ -412,15 +416,6 @@ func (m *Memory) charge(s *shard, c *Check, i int, now int64) {
 	if !allowed {
 		c.state = c.next
 		decide(c.Rule.limit, &c.state, now, c.Cost, &c.next, &c.Decision)
-	}
-}
-
-// withoutCharge says how things stand for a rule that would have allowed what another rejected.
-func (m *Memory) withoutCharge(s *shard, c *Check, i int, now int64) {
-	if c.Rule.space.isLog {
-		decideInLog(s, i, c.Rule.limit, now, 0, &c.Decision)
-	} else {
-		decide(c.Rule.limit, &c.state, now, 0, &c.next, &c.Decision)
 	}
 }
 
