@@ -2,6 +2,7 @@ package ruleset
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/proxyweir/weir/core"
@@ -87,7 +88,7 @@ func (d *decoder) fields(n *Node, what string, known []string) map[string]*Node 
 		key := n.Members[i].Key
 		value := n.Members[i].Value
 		field := key.Value
-		if !isOneOf(field, known) {
+		if !slices.Contains(known, field) {
 			field = d.unknown(key, what, known)
 			if fields[field] != nil {
 				continue
@@ -109,7 +110,7 @@ func (d *decoder) filled(n *Node, what string, known []string) map[string]*Node 
 	fields := d.fields(n, what, known)
 	for i := range n.Members {
 		key := n.Members[i].Key
-		if n.Members[i].Value.Kind == Null && isOneOf(key.Value, known) {
+		if n.Members[i].Value.Kind == Null && slices.Contains(known, key.Value) {
 			d.fail(key, fmt.Sprintf("%s: has no value; write one, or take the line out", key.Value))
 		}
 	}
@@ -144,29 +145,19 @@ var refusals = map[string]string{
 	"on_rejected": "there is no such field; on_limit says what happens past the limit",
 }
 
-func isOneOf(word string, list []string) bool {
-	for _, w := range list {
-		if w == word {
-			return true
-		}
-	}
-	return false
-}
-
 // text returns a single value.
 func (d *decoder) text(n *Node, field string) string {
 	if n == nil {
 		return ""
 	}
-	text, ok := n.scalar()
-	if !ok {
+	if n.Kind != String && n.Kind != Number && n.Kind != Boolean {
 		d.fail(n, fmt.Sprintf("%s: must be a single value, not %s", field, n.Kind.String()))
 		return ""
 	}
-	if text == "" {
+	if n.Value == "" {
 		d.fail(n, field+": is empty; write a value, or leave it out")
 	}
-	return text
+	return n.Value
 }
 
 // needed returns a single value that cannot be left out.

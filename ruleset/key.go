@@ -25,15 +25,16 @@ func (c *compiler) setKey() {
 			c.fail(err.Error()+placeholderHint(text), "key", strconv.Itoa(i))
 			continue
 		}
-		kind := source.Kind()
-		c.rule.Parts = append(c.rule.Parts, Part{Source: source, Address: kind == "client_ip", Masked: isMasked(kind)})
+		c.addPart(source)
 	}
 	c.rule.spec = keySpec(c.rule.Parts, c.rule.prefixes)
 }
 
-// isMasked reports whether what a source has may be an address, in any spelling.
-func isMasked(kind string) bool {
-	return kind == "client_ip" || kind == "remote_ip" || kind == "header"
+// addPart adds a part to the key.
+func (c *compiler) addPart(source match.Source) {
+	kind := source.Kind()
+	masked := kind == "client_ip" || kind == "remote_ip" || kind == "header" || kind == "custom"
+	c.rule.Parts = append(c.rule.Parts, Part{Source: source, Address: kind == "client_ip", Masked: masked})
 }
 
 // setTemplate reads the key in the proxy's own language.
@@ -45,8 +46,7 @@ func (c *compiler) setTemplate() {
 		return
 	}
 	for _, source := range made.Sources {
-		kind := source.Kind()
-		c.rule.Parts = append(c.rule.Parts, Part{Source: source, Address: kind == "client_ip", Masked: kind == "custom" || isMasked(kind)})
+		c.addPart(source)
 	}
 	c.rule.Static = made.Static
 	c.rule.spec = keySpec(c.rule.Parts, c.rule.prefixes)

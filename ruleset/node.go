@@ -237,10 +237,3 @@ func (p *jsonParser) end() {
 		p.fail(line, column, "is no JSON: "+err.Error())
 	}
 }
-
-// scalar returns the text of a node that is a single value.
-func (n *Node) scalar() (text string, ok bool) {
-	ok = n.Kind == String || n.Kind == Number || n.Kind == Boolean
-	text = n.Value
-	return text, ok
-}

@@ -34,12 +34,6 @@ const (
 	mostHeaderBytes  = 4096
 )
 
-// start begins to listen.
-func (l *metricsListener) start() {
-	l.again = func() { go l.listen() }
-	l.again()
-}
-
 // listen serves until the listener is closed. An address that cannot be had is tried again after a while, as long as that takes.
 func (l *metricsListener) listen() {
 	defer guard()

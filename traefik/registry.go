@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -272,10 +273,8 @@ func (g *registry) join(ctx context.Context, e *engine) {
 			context.AfterFunc(ctx, func() { g.end(done) })
 		}
 	}
-	for _, other := range gen.engines {
-		if other == e {
-			return
-		}
+	if slices.Contains(gen.engines, e) {
+		return
 	}
 	gen.engines = append(gen.engines, e)
 	e.uses++

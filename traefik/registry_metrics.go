@@ -128,7 +128,8 @@ func (g *registry) listen(address, middleware string) {
 		say:     func(text string) { warn(middleware, text) },
 	}
 	g.listeners[address] = l
-	l.start()
+	l.again = func() { go l.listen() }
+	l.again()
 }
 
 // settle closes the listeners that no configuration names any more.
