@@ -53,10 +53,7 @@ func (s *scene) conducts(v variant) []conducted {
 		if name == "accompanied" {
 			r.Accompany()
 		}
-		if err = s.store.Open(r); err != nil {
-			s.t.Fatal(err)
-		}
-		list = append(list, conducted{name: name, rule: r})
+		list = append(list, conducted{name: name, rule: s.opened(r)})
 	}
 	add("plain", core.RuleConfig{})
 	add("counts-rejected", core.RuleConfig{CountRejected: true})

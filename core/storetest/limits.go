@@ -60,9 +60,8 @@ func testIsolation(t *testing.T, newStore NewStore) {
 	}
 	all := variants()
 	for n, v := range all {
-		s := newScene(t, newStore)
 		t.Run(v.name, func(t *testing.T) {
-			s.t = t
+			s := newScene(t, newStore)
 			r := s.open(core.RuleConfig{Name: "one", Limit: v.limit(t, 3, minute)})
 			s.exhaust(r, "alice", 3)
 			for _, key := range keys {

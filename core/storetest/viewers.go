@@ -24,9 +24,8 @@ func testViewers(t *testing.T, newStore NewStore) {
 			if !way.has(v) {
 				continue
 			}
-			s := newScene(t, newStore)
 			t.Run(v.name+", "+way.name, func(t *testing.T) {
-				s.t = t
+				s := newScene(t, newStore)
 				for i := 0; i < histories; i++ {
 					h := viewing{history: history{scene: s, random: uint64(10_000*n + 1000*m + i)}, variant: v, way: way}
 					h.begin(way.name + strconv.Itoa(i))
