@@ -44,18 +44,13 @@ func (a *alike) compile(t *RuleText) (*Rule, []*FieldError) {
 	r.Name = t.Name
 	r.Matcher = nil
 	r.Excepts = false
-	if len(t.Objects) > 0 {
-		c := &compiler{text: t, rule: r}
-		c.setMatcher()
-		if len(c.errors) > 0 {
-			return Compile(t, a.in) // which says all that is wrong
-		}
-	}
+	c := &compiler{text: t, rule: r}
+	c.setMatcher()
 	config := like.config
 	config.Name = t.Name
 	limits, err := core.NewLimits(config, core.MoreLimits{})
-	if err != nil {
-		return Compile(t, a.in)
+	if err != nil || len(c.errors) > 0 {
+		return Compile(t, a.in) // which says all that is wrong
 	}
 	r.Limits = limits
 	return r, nil

@@ -55,18 +55,11 @@ const (
 	Pieces  = "pieces"  // in lower case
 )
 
+// forms has those of the sources whose values have one spelling.
+var forms = map[string]string{"host": Hosts, "header:Host": Hosts, "method": Methods, "path": Paths}
+
 // FormOf returns the form of a source's values.
-func FormOf(source match.Source) string {
-	switch source.String() {
-	case "host", "header:Host":
-		return Hosts
-	case "method":
-		return Methods
-	case "path":
-		return Paths
-	}
-	return ""
-}
+func FormOf(source match.Source) string { return forms[source.String()] }
 
 // Unmet says why no request has a descriptor's value of a form; "": some may have it. spell returns a value that a person has written in the
 // spelling that requests have it in, and an error where it can have none, which begins with the value. A wildcard is left alone unless
