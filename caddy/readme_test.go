@@ -93,7 +93,7 @@ func snippetsOf(t *testing.T, name, page string) []snippet {
 // whole makes a Caddyfile of a fragment that is marked with where it stands.
 func (s snippet) whole() (string, error) {
 	switch where, marked := strings.CutPrefix(s.marker, "in: "); {
-	case !marked && s.marker != "" && !strings.HasPrefix(s.marker, "refused: ") && !strings.HasPrefix(s.marker, "file: "):
+	case !marked && s.marker != "" && !strings.HasPrefix(s.marker, "refused: ") && !strings.HasPrefix(s.marker, "file: ") && s.marker != "session: Caddyfile":
 		return "", fmt.Errorf("the marker %q is unknown", s.marker)
 	case !marked:
 		return s.text, nil
@@ -240,11 +240,10 @@ func sameWords(t *testing.T, where string, got, want []string) {
 }
 
 func TestManualHasTheSettingsThatTheCodeHas(t *testing.T) {
-	readme := readPage(t, "../README.md")
-	sameWords(t, "README, settings of a zone", firstCells(section(t, readme, "### Of a zone")), zoneWords)
-	sameWords(t, "README, settings of the handler", firstCells(section(t, readme, "### Of the handler")), handlerWords)
-
 	reference := readPage(t, "../docs/caddy.md")
+	sameWords(t, "docs/caddy.md, a zone in short", firstCells(section(t, reference, "### A zone, in short")), zoneWords)
+	sameWords(t, "docs/caddy.md, the handler in short", firstCells(section(t, reference, "### The handler, in short")), handlerWords)
+
 	const headings = "(?m)^### `([a-z0-9_]+)`$"
 	sameWords(t, "docs/caddy.md, zones", found(section(t, reference, "## Zones"), headings), zoneWords)
 	sameWords(t, "docs/caddy.md, the handler", found(section(t, reference, "## The handler"), headings), handlerWords)
@@ -310,11 +309,47 @@ func TestManualsLinksLead(t *testing.T) {
 	}
 }
 
+// A stranger decides in a minute: the README stays as short as this, and the pages behind it say what is on them.
+func TestTheReadmeFitsOnThreeScreens(t *testing.T) {
+	if lines := strings.Count(readPage(t, "../README.md"), "\n"); lines > 220 {
+		t.Errorf("the README has %d lines, and may have 220", lines)
+	}
+}
+
+func TestEachPageHasItsContentsAndStandsInTheMap(t *testing.T) {
+	linked := found(readPage(t, "../docs/README.md"), `\]\(([a-z-]+\.md)\)`)
+	for name, page := range manualPages(t) {
+		if name == "README.md" || name == "docs/README.md" {
+			continue
+		}
+		if !slices.Contains(linked, strings.TrimPrefix(name, "docs/")) {
+			t.Errorf("docs/README.md does not name %s", name)
+		}
+		var want []string
+		for _, m := range regexp.MustCompile("(?m)^## (.*)$").FindAllStringSubmatch(outsideBlocks(page), -1) {
+			want = append(want, fmt.Sprintf("- [%s](#%s)", m[1], anchorOf(m[1])))
+		}
+		contents := strings.Join(want, "\n")
+		if before, _, _ := strings.Cut(page, "\n## "); len(want) > 1 && !strings.Contains(before, "\n"+contents+"\n") {
+			t.Errorf("%s has no table of contents before its first section, which would be\n%s", name, contents)
+		}
+	}
+}
+
+// outsideBlocks returns a page without its fenced blocks.
+func outsideBlocks(page string) string {
+	return regexp.MustCompile("(?ms)^ *```.*?^ *```$").ReplaceAllString(page, "")
+}
+
+// anchorOf returns the anchor of a heading, as GitHub makes them.
+func anchorOf(heading string) string {
+	return strings.ReplaceAll(regexp.MustCompile(`[^a-z0-9_ -]`).ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
+}
+
 // hasAnchor reports whether a page has a heading of that anchor, as GitHub makes them.
 func hasAnchor(page, anchor string) bool {
 	for _, heading := range found(page, `(?m)^#+ (.*)$`) {
-		heading = regexp.MustCompile(`[^a-z0-9_ -]`).ReplaceAllString(strings.ToLower(heading), "")
-		if strings.ReplaceAll(heading, " ", "-") == anchor {
+		if anchorOf(heading) == anchor {
 			return true
 		}
 	}
@@ -326,33 +361,50 @@ func hasAnchor(page, anchor string) bool {
 var errAcrossMinutes = errors.New("a minute ended while the session was played")
 
 func TestReadmesSessionIsWhatCaddyAnswers(t *testing.T) {
-	var session string
-	for _, s := range snippetsOf(t, "README.md", readPage(t, "../README.md")) {
-		if s.marker == "session" {
-			session += s.text
-		}
-	}
-	if session == "" {
-		t.Fatal("the README has no session")
-	}
-	var got string
-	var err error
-	for range 3 { // it takes far less than a minute, so two in a row cannot be across
-		if got, err = playSession(t, session); !errors.Is(err, errAcrossMinutes) {
-			break
-		}
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := masked(session); got != want {
-		t.Errorf("the README shows (masked, header fields sorted)\n%s\nand Caddy answers\n%s", want, got)
+	for _, name := range []string{"README.md", "docs/responses.md"} {
+		t.Run(name, func(t *testing.T) {
+			site, session := siteOfSession(t), ""
+			for _, s := range snippetsOf(t, name, readPage(t, "../"+name)) {
+				switch s.marker {
+				case "session: Caddyfile":
+					site = s.text
+				case "session":
+					session += s.text
+				}
+			}
+			if session == "" {
+				t.Fatal("the page has no session")
+			}
+			var got string
+			var err error
+			for range 3 { // it takes far less than a minute, so two in a row cannot be across
+				if got, err = playSession(t, site, session); !errors.Is(err, errAcrossMinutes) {
+					break
+				}
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := masked(session); got != want {
+				t.Errorf("the page shows (masked, header fields sorted)\n%s\nand Caddy answers\n%s", want, got)
+			}
+		})
 	}
 }
 
-// playSession starts Caddy with Caddyfile.example on a free port of the loopback, plays the session's commands, and returns
+// siteOfSession returns the site of Caddyfile.example, without its global options.
+func siteOfSession(t *testing.T) string {
+	t.Helper()
+	_, site, found := strings.Cut(readPage(t, "../Caddyfile.example"), "\n}\n")
+	if !found {
+		t.Fatal("Caddyfile.example has no global options")
+	}
+	return site
+}
+
+// playSession starts Caddy with a site on a free port of the loopback in place of 8080, plays the session's commands, and returns
 // the session with the answers that came, masked.
-func playSession(t *testing.T, session string) (string, error) {
+func playSession(t *testing.T, site, session string) (string, error) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -362,15 +414,13 @@ func playSession(t *testing.T, session string) (string, error) {
 	_ = listener.Close()
 	_, port, _ := net.SplitHostPort(address)
 
-	const adminOff = "\tadmin off\n"
-	example := readPage(t, "../Caddyfile.example")
-	if !strings.Contains(example, adminOff) || !strings.Contains(example, "\n:8080 {") {
-		t.Fatal("Caddyfile.example: has no longer the lines that this test replaces")
+	if strings.Count(site, ":8080 {") != 1 {
+		t.Fatal("the site is not on port 8080")
 	}
-	example = strings.Replace(example, "\n:8080 {", "\n:"+port+" {", 1)
-	example = strings.Replace(example, adminOff, adminOff+"\tpersist_config off\n\tdefault_bind 127.0.0.1\n\tstorage file_system "+
-		t.TempDir()+"\n\tlog {\n\t\toutput discard\n\t}\n", 1)
-	adapted, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(example), nil)
+	site = strings.Replace(site, ":8080 {", ":"+port+" {", 1)
+	config := "{\n\tadmin off\n\tauto_https off\n\tpersist_config off\n\tdefault_bind 127.0.0.1\n\tstorage file_system " + t.TempDir() +
+		"\n\tlog {\n\t\toutput discard\n\t}\n}\n" + site
+	adapted, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(config), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
