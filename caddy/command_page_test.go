@@ -63,6 +63,16 @@ func withAdmin(t *testing.T, listen string) {
 // pageAt runs `caddy rate-limit page` before an admin endpoint, and returns the host and port of the URL that it prints.
 func pageAt(t *testing.T, admin ...string) string {
 	t.Helper()
+	host, problems := pageWith(t, admin...)
+	if strings.Contains(problems, "warning") {
+		t.Fatal(problems)
+	}
+	return host
+}
+
+// pageWith is pageAt, and returns the problems that were printed until then, too.
+func pageWith(t *testing.T, admin ...string) (host, told string) {
+	t.Helper()
 	dir := t.TempDir()
 	cmd := exec.Command(os.Args[0], append([]string{"rate-limit", "page", "--listen", "localhost:0"}, admin...)...)
 	cmd.Env = append(os.Environ(), asCaddy+"=1", "XDG_CONFIG_HOME="+dir, "XDG_DATA_HOME="+dir)
@@ -91,10 +101,11 @@ func pageAt(t *testing.T, admin ...string) string {
 	line, _ := bufio.NewReader(stdout).ReadString('\n')
 	host, found := strings.CutPrefix(line, "http://")
 	host, ends := strings.CutSuffix(host, "/rate_limit/\n")
-	if text, _ := os.ReadFile(problems.Name()); !found || !ends || strings.Contains(string(text), "warning") {
-		t.Fatalf("it prints %q, and as problems: %s", line, text)
+	text, err := os.ReadFile(problems.Name())
+	if !found || !ends || err != nil {
+		t.Fatalf("it prints %q, and as problems: %s (%v)", line, text, err)
 	}
-	return host
+	return host, string(text)
 }
 
 // browse makes a request of "METHOD path" and header fields in pairs; Host is one of them. It follows no redirections.
@@ -294,7 +305,10 @@ func TestThePageCommandFindsTheAdminEndpoint(t *testing.T) {
 	})
 	t.Run("or says that it does not answer", func(t *testing.T) {
 		admin := freeAddr(t)
-		host := pageAt(t, "--address", admin)
+		host, problems := pageWith(t, "--address", admin)
+		if !strings.Contains(problems, "warning: the admin endpoint at "+admin+" does not answer: ") || !strings.Contains(problems, "--address says where it is") {
+			t.Errorf("problems: %s", problems)
+		}
 		if r := browse(t, host, "GET /rate_limit/rules", "", fetched...); r.status != http.StatusBadGateway || !strings.Contains(r.body, "the admin endpoint at "+admin+" does not answer") {
 			t.Errorf("%d %s", r.status, r.body)
 		}

@@ -74,6 +74,9 @@ func showPage(admin, listen string, out, warnings io.Writer) error {
 	if host == "" || at.Addr().IsUnspecified() {
 		host = "localhost"
 	}
+	if err := reach(forward); err != nil {
+		_, _ = fmt.Fprintf(warnings, "warning: the admin endpoint at %s does not answer: %v. The page shows the limits as soon as it does; --address says where it is\n", admin, err)
+	}
 	_, _ = fmt.Fprintf(out, "http://%s%s\n", hostPort(host, at.Port()), page.Path)
 	server := &http.Server{
 		Handler:           &pageServer{hosts: hostsOf(host, at), anyAddress: at.Addr().IsUnspecified(), port: at.Port(), forward: forward},
@@ -83,6 +86,23 @@ func showPage(admin, listen string, out, warnings io.Writer) error {
 		MaxHeaderBytes:    1 << 16,
 	}
 	return server.Serve(l)
+}
+
+// reach asks an admin endpoint once. The error says why it does not answer.
+func reach(forward *httputil.ReverseProxy) error {
+	within, stop := context.WithTimeout(context.Background(), 5*time.Second)
+	defer stop()
+	r, err := http.NewRequestWithContext(within, http.MethodGet, page.Path+"health", nil)
+	if err != nil {
+		return err
+	}
+	ask := httputil.ProxyRequest{In: r, Out: r.Clone(r.Context())}
+	forward.Rewrite(&ask)
+	answer, err := forward.Transport.RoundTrip(ask.Out)
+	if err != nil {
+		return err
+	}
+	return answer.Body.Close()
 }
 
 // exposure warns of an address that other machines can reach; of one that they cannot there is nothing to say.
@@ -213,7 +233,7 @@ func ofThePage(u *url.URL) bool {
 }
 
 // forwardTo returns a handler that forwards requests to an admin endpoint, as one that has the origin which it expects.
-func forwardTo(admin string, problems io.Writer) (http.Handler, error) {
+func forwardTo(admin string, problems io.Writer) (*httputil.ReverseProxy, error) {
 	addr, err := caddy.ParseNetworkAddress(admin)
 	if err != nil {
 		return nil, fmt.Errorf("admin address %q: host:port or unix//path is wanted: %w", admin, err)
