@@ -1,0 +1,156 @@
+// Package xcaddy builds a Caddy with Weir as strangers do, by xcaddy in a folder of their own, and limits the README's site and the example with it.
+package xcaddy
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+const module = "github.com/proxyweir/weir"
+
+func TestACaddyThatXcaddyBuildsLimitsTheReadmesSiteAndTheExample(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme, example := read(t, root, "README.md"), read(t, root, "Caddyfile.example")
+	command := regexp.MustCompile("`(xcaddy build --with [^`]* --replace [^`]*)`").FindStringSubmatch(readme)
+	site := regexp.MustCompile("(?s)<!-- session: Caddyfile -->\n```caddyfile\n(.*?)```").FindStringSubmatch(readme)
+	if command == nil || site == nil {
+		t.Fatal("the README does not say how to build Caddy from a checkout, or has no site of a session")
+	}
+	path := build(t, root, strings.Fields(command[1]))
+	if modules := run(t, exec.Command(path, "list-modules")); !strings.Contains(modules, "\nhttp.handlers.rate_limit\n") {
+		t.Fatalf("the Caddy has no http.handlers.rate_limit:\n%s", modules)
+	}
+	t.Run("README", func(t *testing.T) {
+		limits(t, path, "{\n\tadmin off\n\tpersist_config off\n}\n"+site[1], "localhost:8080")
+	})
+	t.Run("example", func(t *testing.T) {
+		limits(t, path, strings.Replace(example, "admin localhost:2029", "admin off\n\tpersist_config off\n\tdefault_bind 127.0.0.1", 1), ":8080")
+	})
+}
+
+func read(t *testing.T, elements ...string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(elements...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// run runs a command, and returns what it prints.
+func run(t *testing.T, command *exec.Cmd) string {
+	t.Helper()
+	out, err := command.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(command.Args, " "), err, out)
+	}
+	return string(out)
+}
+
+// build runs the README's command in a clean folder beside which the checkout is, and returns the path of the Caddy that it has built.
+// The version of Caddy is this module's, since the newest one is another every week.
+func build(t *testing.T, root string, args []string) string {
+	t.Helper()
+	folder := t.TempDir()
+	xcaddy := filepath.Join(folder, "xcaddy")
+	run(t, exec.Command("go", "build", "-o", xcaddy, "github.com/caddyserver/xcaddy/cmd/xcaddy"))
+	if err := os.Symlink(root, filepath.Join(folder, "weir")); err != nil {
+		t.Fatal(err)
+	}
+	version := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "github.com/caddyserver/caddy/v2")
+	version.Dir = root
+	caddy := exec.Command(xcaddy, append([]string{"build", strings.TrimSpace(run(t, version))}, args[2:]...)...)
+	caddy.Dir = folder
+	// Go asks where the repository is for a module of its own in the folder caddy. Before the first release no public index knows it: the
+	// checkout answers.
+	caddy.Env = append(os.Environ(), "XCADDY_GO_BUILD_FLAGS=-ldflags=-s", // so that what is built for other tests is not built again
+		"GOPRIVATE="+module, "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url.file://"+root+".insteadOf", "GIT_CONFIG_VALUE_0=https://"+module)
+	run(t, caddy)
+	return filepath.Join(folder, "caddy")
+}
+
+// limits runs a site whose login page takes five requests a minute, and sends six.
+func limits(t *testing.T, path, config, address string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	free := listener.Addr().String()
+	_ = listener.Close()
+	_, port, _ := net.SplitHostPort(free)
+	if strings.Count(config, address+" {") != 1 {
+		t.Fatalf("the configuration has no site %s", address)
+	}
+	folder := t.TempDir()
+	config = strings.Replace(config, address+" {", strings.Replace(address, "8080", port, 1)+" {", 1)
+	if err = os.WriteFile(filepath.Join(folder, "Caddyfile"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	caddy := exec.Command(path, "run")
+	caddy.Dir = folder
+	caddy.Env = append(os.Environ(), "XDG_DATA_HOME="+folder, "XDG_CONFIG_HOME="+folder)
+	var log strings.Builder
+	caddy.Stdout, caddy.Stderr = &log, &log
+	if err = caddy.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- caddy.Wait() }()
+	defer func() {
+		_ = caddy.Process.Kill()
+		<-ended
+	}()
+	url := "http://localhost:" + port
+	for {
+		if answer, err := http.Get(url + "/up"); err == nil {
+			_ = answer.Body.Close()
+			break
+		}
+		select {
+		case err := <-ended:
+			ended <- err
+			t.Fatalf("Caddy has ended: %v\n%s", err, log.String())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	for try := 0; ; try++ {
+		minute := time.Now().Truncate(time.Minute)
+		got := ""
+		for range 6 {
+			got += fmt.Sprint(status(t, url+"/login"), " ")
+		}
+		if got == "200 200 200 200 200 429 " {
+			return
+		}
+		// By windows of a minute the sixth may pass where another has begun: once, since six requests take no minute.
+		if try > 0 || time.Now().Truncate(time.Minute).Equal(minute) {
+			t.Fatalf("statuses %s", got)
+		}
+	}
+}
+
+func status(t *testing.T, url string) int {
+	t.Helper()
+	answer, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if _, err = io.Copy(io.Discard, answer.Body); err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode
+}
