@@ -75,7 +75,7 @@ func build(t *testing.T, root string, args []string) string {
 	caddy.Dir = folder
 	// Go asks where the repository is for a module of its own in the folder caddy. Before the first release no public index knows it: the
 	// checkout answers.
-	caddy.Env = append(os.Environ(), "XCADDY_GO_BUILD_FLAGS=-ldflags=-s", // so that what is built for other tests is not built again
+	caddy.Env = append(os.Environ(), "XCADDY_GO_BUILD_FLAGS=-ldflags=-s", "CGO_ENABLED=1", // so that what is built for other tests is not built again
 		"GOPRIVATE="+module, "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url.file://"+root+".insteadOf", "GIT_CONFIG_VALUE_0=https://"+module)
 	run(t, caddy)
 	return filepath.Join(folder, "caddy")
