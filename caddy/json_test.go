@@ -74,6 +74,7 @@ func TestJSONOfTheAppAndOfStoresIsReadAsStrictlyAsTheHandlers(t *testing.T) {
 		{func() any { return new(Handler) }, `{"store": "redis"}`, `store "redis": must be an object that has the store's name`},
 		{func() any { return new(Handler) }, `{"distributed": {}}`, `set "store": {"store": "redis", "addresses": ["127.0.0.1:6379"]} beside rate_limits`},
 		{func() any { return new(Handler) }, `{"storage": {}}`, "take it out"},
+		{func() any { return new(Handler) }, `{"response": 5}`, `response: must be a text in quotes, such as "auto", not a number`},
 		{func() any { return new(Handler) }, `{"rate_limits": {"api": {"requests": 5, "period": 60}}}`, `zone "api": period: must be a text in quotes, such as "1m", not a number`},
 	} {
 		err := json.Unmarshal([]byte(c.config), c.into())
