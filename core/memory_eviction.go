@@ -187,6 +187,7 @@ const (
 	samplesAShard = 2
 	mostAppraised = 4 * samples // where many are under way
 	mostLooks     = 256
+	farLooks      = 4 * mostLooks // where too few of the zone that pays are found
 	looksAShard   = 32
 	freeLooks     = 16      // of free places, where most are free, so many count as one
 	otherZones    = samples // of the keys that are looked at, so many have their zone compared with the one that is to pay
@@ -296,7 +297,8 @@ func (m *Memory) evictKey(checks []Check, try int) bool {
 	var v victim
 	var st standing
 	looked, others, appraised, free := 0, 0, 0, 0
-	for visited := 0; visited < len(m.shards) && v.seen < samples && looked < mostLooks && appraised < mostAppraised; visited++ {
+	looks := mostLooks
+	for visited := 0; visited < len(m.shards) && v.seen < samples && looked < looks && appraised < mostAppraised; visited++ {
 		number := int((first + uint64(visited)) & m.mask)
 		s := &m.shards[number]
 		random = scramble(random)
@@ -364,6 +366,10 @@ func (m *Memory) evictKey(checks []Check, try int) bool {
 			m.consider(&v, number, i, &st)
 		}
 		s.mu.Unlock()
+		looks = mostLooks
+		if v.class > exhausted { // those few may be all that are so dear
+			looks = farLooks
+		}
 	}
 	if payer != before {
 		m.payer.Store(payer)
@@ -371,7 +377,7 @@ func (m *Memory) evictKey(checks []Check, try int) bool {
 	if v.seen == 0 {
 		return false
 	}
-	if try == 0 && v.seen < samples/2 && v.class > exhausted && most > samples { // too few to say that none is cheaper: look once more
+	if try == 0 && v.seen < samples && v.class > exhausted && most > samples { // look once more
 		return false
 	}
 	m.forget(&v)
