@@ -420,9 +420,15 @@ func TestDocsRefusalOfARuleFileIsThePlugins(t *testing.T) {
 	}
 	writeFile(t, file, strings.Replace(string(text), "5/1m", "5/0s", 1))
 	s.step(2 * standardInterval)
-	said := strings.TrimSpace(strings.ReplaceAll(s.log.String(), folder, ruleFolder))
+	said := ""
+	for _, line := range strings.Split(strings.ReplaceAll(s.log.String(), folder, ruleFolder), "\n") {
+		// A middleware of another test may still find out that the Redis of an example is not there.
+		if !strings.HasPrefix(line, "weir: middleware ") || strings.HasPrefix(line, "weir: middleware shop-limit@file: ") {
+			said += line + "\n"
+		}
+	}
 	for _, snippet := range snippetsOf(t, "docs/traefik.md") {
-		if strings.TrimSpace(snippet.text) == said {
+		if strings.TrimSpace(snippet.text) == strings.TrimSpace(said) {
 			return
 		}
 	}
