@@ -36,7 +36,7 @@ func TestUnderTheInterpreter(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := redistest.Start(t, redistest.WithClock())
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // what hangs there does not hang here
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // what hangs there does not hang here
 	defer cancel()
 	cmd := exec.CommandContext(ctx, yaegi, "test", "-v", module+"/redis/resp")
 	cmd.Env = append(os.Environ(), "GO111MODULE=off", "GOFLAGS=", "GOPATH="+gopath, "WEIR_TEST_REDIS="+server.Addr(), "WEIR_TEST_CLOCK="+server.ClockFile())
