@@ -195,7 +195,7 @@ func shutOutKey(a *App, r *http.Request) (any, error) {
 		return nil, adminError(http.StatusBadRequest, "for %q: must be a duration from 1ms to 366d, such as 1h", request.For)
 	}
 	if s.shadow {
-		return nil, adminError(http.StatusConflict, "rule %q: only watches, and shuts nobody out", s.label)
+		return nil, adminError(http.StatusConflict, "rule %q: is a shadow, and blocks nobody", s.label)
 	}
 	if s.hasUnlimited(key) {
 		return nil, adminError(http.StatusConflict, "rule %q: has no limit for some or all requests of this key, of which nothing is asked; they would pass all the same. Write a limit in place of unlimited, if it is a high one", s.label)

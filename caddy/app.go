@@ -369,7 +369,7 @@ func (a *App) owns(files []*fileSet) map[string]*core.Rule {
 func (a *App) reportAfresh(before, after map[string]*core.Rule) {
 	for id, r := range after {
 		if old := before[id]; old != nil && old.Identity() != r.Identity() {
-			a.logger.Info("the zone starts counting afresh, since its algorithm, period or key has changed; keys that were shut out of it are let in",
+			a.logger.Info("the zone starts counting afresh, since its algorithm, period or key has changed; keys that were blocked in it are unblocked",
 				zap.String("zone", r.Name()), zap.Stringer("limit", r.Limit()))
 		}
 	}

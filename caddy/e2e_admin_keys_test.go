@@ -66,7 +66,7 @@ func startKeys(t *testing.T, kind string) *admin {
 	return a
 }
 
-// Defect found: shut_out answered {} for a key that no client can have, and nobody was shut out.
+// Defect found: block answered {} for a key that no client can have, and nobody was shut out.
 func TestAdminRefusesKeysThatNoClientCanHave(t *testing.T) {
 	for kind := range rulesForKeys {
 		t.Run(kind, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestAdminRefusesKeysThatNoClientCanHave(t *testing.T) {
 			} {
 				key, _ := json.Marshal(test.key)
 				body := fmt.Sprintf(`{"rule": %q, "key": %s`, test.rule, key)
-				for path, body := range map[string]string{"shut_out": body + `, "for": "1h"}`, "let_in": body + "}", "reset": body + "}", "key": body + "}"} {
+				for path, body := range map[string]string{"block": body + `, "for": "1h"}`, "unblock": body + "}", "reset": body + "}", "key": body + "}"} {
 					status, answer := a.call(path, body)
 					if text := fmt.Sprint(answer["error"]); status != http.StatusBadRequest || !strings.Contains(text, test.want) {
 						t.Errorf("%s %s: status %d, %s; want 400, %s", path, body, status, text, test.want)
@@ -103,7 +103,7 @@ func TestAdminRefusesKeysThatNoClientCanHave(t *testing.T) {
 				}
 			}
 			// What may be a credential that was written for the wrong rule does not come into the log with the error.
-			if _, answer := a.call("shut_out", `{"rule": "each", "key": ["sk-leaked"], "for": "1h"}`); strings.Contains(fmt.Sprint(answer), "sk-leaked") {
+			if _, answer := a.call("block", `{"rule": "each", "key": ["sk-leaked"], "for": "1h"}`); strings.Contains(fmt.Sprint(answer), "sk-leaked") {
 				t.Errorf("%v tells the key", answer)
 			}
 			for _, test := range []struct{ rule, key, want string }{
@@ -111,9 +111,9 @@ func TestAdminRefusesKeysThatNoClientCanHave(t *testing.T) {
 				{"others", "192.0.2.66", `rule "others": 192.0.2.66 is among the addresses that the rule excepts`},
 				{"partner", "", `pass uncounted (on_missing_key skip)`},
 			} {
-				status, answer := a.call("shut_out", fmt.Sprintf(`{"rule": %q, "key": [%q], "for": "1h"}`, test.rule, test.key))
+				status, answer := a.call("block", fmt.Sprintf(`{"rule": %q, "key": [%q], "for": "1h"}`, test.rule, test.key))
 				if text := fmt.Sprint(answer["error"]); status != http.StatusConflict || !strings.Contains(text, test.want) {
-					t.Errorf("shut_out of %q: status %d, %s; want 409, %s", test.key, status, text, test.want)
+					t.Errorf("block of %q: status %d, %s; want 409, %s", test.key, status, text, test.want)
 				}
 			}
 			// Where no rule is named, only those tell of a key that can have it.
@@ -133,7 +133,7 @@ func TestAdminRefusesKeysThatNoClientCanHave(t *testing.T) {
 }
 
 // A network that is counted as one is shut out, and let in, by any of its addresses and by its own notation, of which there are several.
-func TestAdminShutsOutANetworkThatIsOneKey(t *testing.T) {
+func TestAdminBlocksANetworkThatIsOneKey(t *testing.T) {
 	for kind := range rulesForKeys {
 		t.Run(kind, func(t *testing.T) {
 			a := startKeys(t, kind)
@@ -144,11 +144,11 @@ func TestAdminShutsOutANetworkThatIsOneKey(t *testing.T) {
 				"2001:DB8::/64":   {"2001:db8::1:2", "2001:db8:0:1::"},
 				"2001:db8:0::0:9": {"2001:db8::ffff", "2001:db8:1::"},
 			} {
-				a.ask("shut_out", `{"rule": "wide", "key": ["`+named+`"], "for": "1h"}`)
+				a.ask("block", `{"rule": "wide", "key": ["`+named+`"], "for": "1h"}`)
 				wantAt(t, a.ask("key?rule=wide&key="+named, ""), "false", "rules", 0, "allowed")
 				a.reject("/", "X-Forwarded-For", clients[0])
 				a.admit(1, "/", "X-Forwarded-For", clients[1])
-				a.ask("let_in", `{"rule": "wide", "key": ["`+named+`"]}`)
+				a.ask("unblock", `{"rule": "wide", "key": ["`+named+`"]}`)
 				a.admit(1, "/", "X-Forwarded-For", clients[0])
 			}
 		})
@@ -166,7 +166,7 @@ func TestAdminNamesKeysInAnySpelling(t *testing.T) {
 				"way":   {`["post"]`, "Post /"},
 				"pair":  {`["::ffff:198.51.100.7", "Shop.TEST.:80"]`, "http://sHop.test:81/"},
 			} {
-				a.ask("shut_out", fmt.Sprintf(`{"rule": %q, "key": %s, "for": "1h"}`, rule, c.key))
+				a.ask("block", fmt.Sprintf(`{"rule": %q, "key": %s, "for": "1h"}`, rule, c.key))
 				a.reject(c.request, from...)
 				a.ask("reset", fmt.Sprintf(`{"rule": %q, "key": %s}`, rule, c.key))
 				a.ask("reset", `{"rule": "each", "key": ["198.51.100.7"]}`)

@@ -270,7 +270,7 @@ func TestAdminFindsTheKeysThatSendTheMost(t *testing.T) {
 }
 
 // What an operator does to a key, by its parts and by its identifier, in memory and in Redis, for every kind of rule.
-func TestAdminResetsShutsOutAndLetsIn(t *testing.T) {
+func TestAdminResetsBlocksAndUnblocks(t *testing.T) {
 	redis := redistest.Start(t)
 	for name, store := range map[string]string{"memory": "", "redis": storeAt(redis.Addr(), patiently)} {
 		for kind, settings := range map[string]string{
@@ -292,11 +292,11 @@ func TestAdminResetsShutsOutAndLetsIn(t *testing.T) {
 
 				id := fmt.Sprint(at(t, a.ask("top?rule="+rule, ""), "keys", 0, "id"))
 				a.ask("reset", `{"rule": "`+rule+`", "id": "`+id+`"}`)
-				a.ask("shut_out", `{"rule": "`+rule+`", "id": "`+id+`", "for": "2h"}`)
+				a.ask("block", `{"rule": "`+rule+`", "id": "`+id+`", "for": "2h"}`)
 				a.reject("/", from...).seconds(t, "Retry-After", 7000, 7200)
 				a.reject("/", from...)
 				a.admit(2, "/", other...)
-				a.ask("let_in", `{"rule": "`+rule+`", "id": "`+id+`"}`)
+				a.ask("unblock", `{"rule": "`+rule+`", "id": "`+id+`"}`)
 				a.admit(2, "/", from...)
 			})
 		}
@@ -310,7 +310,7 @@ func TestAdminSaysWhatIsWrong(t *testing.T) {
 		status     int
 		want       string
 	}{
-		{"frobnicate", "", 404, "/rate_limit/frobnicate: there is no such thing; below /rate_limit/ there are rules, top, key, health, explain, reset, shut_out, let_in"},
+		{"frobnicate", "", 404, "/rate_limit/frobnicate: there is no such thing; below /rate_limit/ there are rules, top, key, health, explain, reset, block, unblock"},
 		{"rules", "{}", 405, "method POST: rules takes GET"},
 		{"reset", "", 405, "method GET: reset takes POST"},
 		{"top", "", 400, "rule: is missing"},
@@ -333,11 +333,11 @@ func TestAdminSaysWhatIsWrong(t *testing.T) {
 		{"reset", `{"rule": "login", "key": ["a"]} x`, 400, "something stands behind the object"},
 		{"reset", `{"rule": "login", "key": ["192.0.2.7"], "id": "abc"}`, 400, "key and id: stand beside each other"},
 		{"reset", `{"rule": "login", "key": "192.0.2.7"}`, 400, "the request's body: "},
-		{"shut_out", `{"rule": "login", "key": ["192.0.2.7"]}`, 400, `for "": must be a duration from 1ms to 366d, such as 1h`},
-		{"shut_out", `{"rule": "login", "key": ["192.0.2.7"], "for": "400d"}`, 400, `for "400d": must be`},
-		{"shut_out", `{"rule": "login", "key": ["192.0.2.7"], "for": "-1h"}`, 400, `for "-1h": must be`},
-		{"shut_out", `{"rule": "ghost", "key": ["192.0.2.7"], "for": "1h"}`, 409, `rule "ghost": only watches`},
-		{"shut_out", `{"rule": "free", "key": ["192.0.2.7"], "for": "1h"}`, 409, `rule "free": has no limit for some or all requests of this key`},
+		{"block", `{"rule": "login", "key": ["192.0.2.7"]}`, 400, `for "": must be a duration from 1ms to 366d, such as 1h`},
+		{"block", `{"rule": "login", "key": ["192.0.2.7"], "for": "400d"}`, 400, `for "400d": must be`},
+		{"block", `{"rule": "login", "key": ["192.0.2.7"], "for": "-1h"}`, 400, `for "-1h": must be`},
+		{"block", `{"rule": "ghost", "key": ["192.0.2.7"], "for": "1h"}`, 409, `rule "ghost": is a shadow`},
+		{"block", `{"rule": "free", "key": ["192.0.2.7"], "for": "1h"}`, 409, `rule "free": has no limit for some or all requests of this key`},
 		{"explain", `{"client_ip": "192.0.2.7"}`, 400, `url: must be whole, such as https://example.com/login`},
 		{"explain", `{"url": "/login", "client_ip": "192.0.2.7"}`, 400, `url: must be whole`},
 		{"explain", `{"url": "http://a.test/", "client_ip": "anna"}`, 400, `client_ip "anna": must be an address`},
@@ -462,7 +462,7 @@ func TestAdminActsOnAKeyInEveryStoreThatTheRuleIsIn(t *testing.T) {
 	a.admit(1, "http://a.test/")
 	a.admit(1, "http://b.test/")
 	a.ask("reset", `{"rule": "z", "key": ["127.0.0.1"]}`)
-	a.ask("shut_out", `{"rule": "z", "key": ["127.0.0.1"], "for": "1h"}`)
+	a.ask("block", `{"rule": "z", "key": ["127.0.0.1"], "for": "1h"}`)
 	a.reject("http://a.test/")
 	a.reject("http://b.test/")
 	if n := len(at(t, a.ask("rules", ""), "rules").([]any)); n != 1 {
@@ -499,7 +499,7 @@ func TestMetricsAreOfWhatServesAlsoAfterARefusedReload(t *testing.T) {
 }
 
 // Defect found: keys without a limit were said to be shut out, and passed.
-func TestAdminDoesNotShutOutWhoIsAskedNothing(t *testing.T) {
+func TestAdminDoesNotBlockWhoIsAskedNothing(t *testing.T) {
 	a := startAdmin(t, "", ":PORT {\nrate_limit {\nzone vip {\nkey {header.X-Key}\nlimit 5/1h\noverride anna unlimited\n}\nzone plans {\nkey {header.X-Key}\nlimit unlimited\ntiers {header.X-Plan} {\nfree 5/1h\n}\noverride berta 1/1h\n}\n}\nrespond ok\n}")
 	for body, want := range map[string]int{
 		`{"rule": "vip", "key": ["anna"], "for": "1h"}`:    http.StatusConflict,
@@ -507,7 +507,7 @@ func TestAdminDoesNotShutOutWhoIsAskedNothing(t *testing.T) {
 		`{"rule": "plans", "key": ["anna"], "for": "1h"}`:  http.StatusConflict,
 		`{"rule": "plans", "key": ["berta"], "for": "1h"}`: http.StatusOK,
 	} {
-		if status, answer := a.call("shut_out", body); status != want {
+		if status, answer := a.call("block", body); status != want {
 			t.Errorf("%s: status %d, %v; want %d", body, status, answer, want)
 		}
 	}

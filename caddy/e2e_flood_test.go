@@ -158,7 +158,7 @@ func startFlood(t *testing.T, zones ...*floodedZone) *floodScene {
 	for _, z := range s.zones {
 		for i := range floodVictims {
 			if !z.lets {
-				s.ask("shut_out", fmt.Sprintf(`{"rule": %q, "key": ["out-%d"], "for": "10h"}`, z.name, i))
+				s.ask("block", fmt.Sprintf(`{"rule": %q, "key": ["out-%d"], "for": "10h"}`, z.name, i))
 			}
 			if z.stays {
 				linger("/"+z.name, victim(i), "X-Stay")

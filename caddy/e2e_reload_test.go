@@ -143,7 +143,7 @@ func TestARuleThatMovesBetweenZonesAndFilesStartsAfreshAndSaysSo(t *testing.T) {
 func TestAChangedNumberDoesNotLetInWhoIsShutOutAndAChangedPeriodDoes(t *testing.T) {
 	site := func(limit string) string { return ":PORT {\n" + zoneOf("limit "+limit) + "\n}" }
 	a := startAdmin(t, "", site("5/365d"))
-	a.ask("shut_out", `{"rule": "z", "key": [], "for": "1d"}`)
+	a.ask("block", `{"rule": "z", "key": [], "for": "1d"}`)
 	a.reject("/")
 	a.reloadWith("", site("50/365d"))
 	a.reject("/")

@@ -98,7 +98,7 @@ const (
 	saysTaken    = "new rule files are in force"
 	saysRefused  = "the rule files are not taken; what was in force stays so"
 	saysRestored = "the rule files are again as they are in force"
-	saysAfresh   = "the zone starts counting afresh, since its algorithm, period or key has changed; keys that were shut out of it are let in"
+	saysAfresh   = "the zone starts counting afresh, since its algorithm, period or key has changed; keys that were blocked in it are unblocked"
 )
 
 // metric returns the value of a metric at /metrics, "" where there is none.

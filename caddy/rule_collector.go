@@ -20,7 +20,7 @@ var (
 	candidatesDesc = prometheus.NewDesc("weir_candidate_decisions_total",
 		"Requests that came under a rule with a candidate, by what the limit and the candidate have decided.", []string{"rule", "limit", "candidate"}, nil)
 	penaltiesDesc = prometheus.NewDesc("weir_penalties_total",
-		"Keys that were shut out for exceeding a rule's limit.", []string{"rule"}, nil)
+		"Keys that were blocked for exceeding a rule's limit.", []string{"rule"}, nil)
 	waitingDesc = prometheus.NewDesc("weir_waiting",
 		"Requests that wait for their turn under a rule now.", []string{"rule"}, nil)
 	limitDesc = prometheus.NewDesc("weir_limit",

@@ -164,7 +164,7 @@ func (co *conduct) agree(c *RuleConfig) error {
 	case c.Shadow && co.wide != nil:
 		return fmt.Errorf("enforcement: is soft or shadow; keep one")
 	case c.Shadow && len(co.penalties) > 0:
-		return fmt.Errorf("penalty: a shadow shuts nobody out; leave out one of the two")
+		return fmt.Errorf("penalty: a shadow blocks nobody; leave out one of the two")
 	case c.Shadow && l.delays:
 		return fmt.Errorf("on_limit delay: a shadow makes nobody wait; leave out one of the two")
 	case l.delays && co.wide != nil:

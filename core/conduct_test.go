@@ -118,7 +118,7 @@ func TestNewRuleSaysWhatOfAConductItRefuses(t *testing.T) {
 		{RuleConfig{Limit: limit, Concurrency: -1}, "concurrency -1: must be from 1 to 1000000000"},
 		{RuleConfig{Limit: limit, Concurrency: MaxRequests + 1}, "concurrency 1000000001: must be from 1 to 1000000000"},
 		{RuleConfig{Limit: limit, Shadow: true, Conduct: soft}, "enforcement: is soft or shadow; keep one"},
-		{RuleConfig{Limit: limit, Shadow: true, Conduct: penalty}, "penalty: a shadow shuts nobody out; leave out one of the two"},
+		{RuleConfig{Limit: limit, Shadow: true, Conduct: penalty}, "penalty: a shadow blocks nobody; leave out one of the two"},
 		{RuleConfig{Limit: delays, Shadow: true}, "on_limit delay: a shadow makes nobody wait; leave out one of the two"},
 		{RuleConfig{Limit: delays, Conduct: soft}, "on_limit delay: stands beside enforcement soft; past the limit requests are let through or wait, keep one"},
 		{RuleConfig{Limit: delays, Conduct: count}, "on_limit delay: stands beside count; whether a request is charged is known too late to say whose turn is next, keep one"},
@@ -420,9 +420,9 @@ func TestKeysAreShutOutAndLetInThroughTheLimiter(t *testing.T) {
 			duration int64
 			want     string
 		}{
-			{0, "a key is shut out for 1µs to 366d, not for 0 µs"},
-			{-1, "a key is shut out for 1µs to 366d, not for -1 µs"},
-			{366*24*3600*inSeconds + 1, "a key is shut out for 1µs to 366d, not for 31622400000001 µs"},
+			{0, "a key is blocked for 1µs to 366d, not for 0 µs"},
+			{-1, "a key is blocked for 1µs to 366d, not for -1 µs"},
+			{366*24*3600*inSeconds + 1, "a key is blocked for 1µs to 366d, not for 31622400000001 µs"},
 		} {
 			if err := s.limiter.ShutOut(r, "alice", c.duration); err == nil || err.Error() != c.want {
 				t.Errorf("got %v, want %s", err, c.want)

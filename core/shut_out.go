@@ -55,7 +55,7 @@ func decideShut(l *Limit, left, cost int64, d *Decision) {
 // person has written is for Prefixes.Key and Source.Spell first.
 func (l *Limiter) ShutOut(r *Rule, key string, duration int64) error {
 	if duration <= 0 || duration > int64(MaxPeriod/1000) {
-		return fmt.Errorf("a key is shut out for 1µs to 366d, not for %d µs", duration)
+		return fmt.Errorf("a key is blocked for 1µs to 366d, not for %d µs", duration)
 	}
 	return l.shutOut(r, key, duration)
 }

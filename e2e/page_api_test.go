@@ -66,7 +66,7 @@ func startAPI(t testing.TB) *adminAPI {
 	mux := http.NewServeMux()
 	for path, answer := range map[string]func(*http.Request) (any, error){
 		"GET /rate_limit/rules": a.answerRules, "GET /rate_limit/top": a.answerTop, "POST /rate_limit/key": a.answerKey, "GET /rate_limit/health": a.answerHealth,
-		"POST /rate_limit/reset": a.answerAction, "POST /rate_limit/shut_out": a.answerAction, "POST /rate_limit/let_in": a.answerAction,
+		"POST /rate_limit/reset": a.answerAction, "POST /rate_limit/block": a.answerAction, "POST /rate_limit/unblock": a.answerAction,
 		"POST /rate_limit/explain": a.answerExplain,
 	} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { a.answer(w, r, answer) })
@@ -233,9 +233,9 @@ func (a *adminAPI) answerAction(r *http.Request) (any, error) {
 	}
 	of := fmt.Sprint(did.body["rule"], " ", did.body["id"])
 	switch did.path {
-	case "/rate_limit/shut_out":
+	case "/rate_limit/block":
 		a.shutOut[of] = true
-	case "/rate_limit/let_in":
+	case "/rate_limit/unblock":
 		delete(a.shutOut, of)
 	}
 	return struct{}{}, nil

@@ -437,9 +437,9 @@ func TestThePageActsOnAKeyAfterConfirmation(t *testing.T) {
 		}
 	}
 	reset := `/rate_limit/reset {"id":"` + id + `","rule":"shop/login"}`
-	shut := `/rate_limit/shut_out {"for":"24h","id":"` + id + `","rule":"shop/login"}`
-	shutFor := `/rate_limit/shut_out {"for":"1h30m","id":"` + id + `","rule":"shop/login"}`
-	letIn := `/rate_limit/let_in {"id":"` + id + `","rule":"shop/login"}`
+	shut := `/rate_limit/block {"for":"24h","id":"` + id + `","rule":"shop/login"}`
+	shutFor := `/rate_limit/block {"for":"1h30m","id":"` + id + `","rule":"shop/login"}`
+	letIn := `/rate_limit/unblock {"id":"` + id + `","rule":"shop/login"}`
 
 	// Nothing is sent before it is confirmed, nor if it is not.
 	b.click("[data-do=reset]")
@@ -454,22 +454,22 @@ func TestThePageActsOnAKeyAfterConfirmation(t *testing.T) {
 	b.says("#key-said", "The count was reset.")
 	acted(reset)
 
-	b.click("[data-do=shut_out]")
+	b.click("[data-do=block]")
 	b.choose("#for", "24h")
 	b.click("#confirm-yes")
-	b.says("#key-said", "The key is shut out.")
+	b.says("#key-said", "The key is blocked.")
 	b.says("#key-state", "is rejected")
 	b.says("#key-state", "in 1 h")
 	acted(reset, shut)
 
-	b.click("[data-do=let_in]")
+	b.click("[data-do=unblock]")
 	b.click("#confirm-yes")
-	b.says("#key-said", "The key is let in.")
+	b.says("#key-said", "The key is unblocked.")
 	b.says("#key-state", "may pass")
 	acted(reset, shut, letIn)
 
 	// A time of one's own; one that is none is not sent.
-	b.click("[data-do=shut_out]")
+	b.click("[data-do=block]")
 	b.choose("#for", "")
 	b.do(chromedp.SendKeys(chromedp.CSS("#for-other"), "for ever"))
 	b.click("#confirm-yes")
@@ -477,7 +477,7 @@ func TestThePageActsOnAKeyAfterConfirmation(t *testing.T) {
 	acted(reset, shut, letIn)
 	b.choose("#for-other", "1h30m")
 	b.click("#confirm-yes")
-	b.says("#key-said", "The key is shut out.")
+	b.says("#key-said", "The key is blocked.")
 	acted(reset, shut, letIn, shutFor)
 
 	// What Caddy refuses is not said to be done.
@@ -507,9 +507,9 @@ func TestThePageLooksAKeyUpByHand(t *testing.T) {
 			t.Errorf("it asks %q, want %q", a.asked, want)
 		}
 	})
-	b.click("[data-do=shut_out]")
+	b.click("[data-do=block]")
 	b.click("#confirm-yes")
-	b.says("#key-said", "The key is shut out.")
+	b.says("#key-said", "The key is blocked.")
 	acted := a.actions()
 	if body, _ := json.Marshal(acted[0].body); string(body) != `{"for":"1h","key":["a \u0026 b=c","192.0.2.7"],"rule":"api/exports"}` {
 		t.Errorf("it sends %s", body)
@@ -577,7 +577,7 @@ func TestWhatClientsSendAsKeysIsShownAndHasNoEffect(t *testing.T) {
 					b.click(fmt.Sprintf("%s .by-requests tbody tr:nth-child(%d) button.key", agents, i))
 					b.says("#key-state", "3 of 5")
 					b.fits("a key")
-					b.click("[data-do=shut_out]")
+					b.click("[data-do=block]")
 					b.fits("a question")
 					b.click("#confirm-no")
 					b.click("#key-close")

@@ -103,10 +103,10 @@ func TestThePageShowsAndChangesWhatARealCaddyLimits(t *testing.T) {
 		t.Errorf("status %d after the reset, want 200", status)
 	}
 	b.click(row("api") + " .by-rejections tbody tr:first-child button.key")
-	b.click("[data-do=shut_out]")
+	b.click("[data-do=block]")
 	b.choose("#for", "24h")
 	b.click("#confirm-yes")
-	b.says("#key-said", "The key is shut out.")
+	b.says("#key-said", "The key is blocked.")
 	if a, b := ask("sk-greedy-0001"), ask(hostile); a+b != http.StatusOK+http.StatusTooManyRequests {
 		t.Errorf("status %d and %d, want one of them to be shut out", a, b)
 	}

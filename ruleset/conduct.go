@@ -39,7 +39,7 @@ func SetEnforcement(text string, c *core.RuleConfig) error {
 func ParsePenalties(words []string) ([]time.Duration, error) {
 	list := SplitWords(words)
 	if len(list) == 0 {
-		return nil, fmt.Errorf("penalty: names no duration; write how long a key is shut out that exceeds the limit, such as 10m, or 1m 10m 1h")
+		return nil, fmt.Errorf("penalty: names no duration; write how long a key is blocked that exceeds the limit, such as 10m, or 1m 10m 1h")
 	}
 	durations := make([]time.Duration, 0, len(list))
 	for _, word := range list {

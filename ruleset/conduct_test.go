@@ -71,10 +71,10 @@ func TestCompileSaysAllThatIsWrongWithTheConduct(t *testing.T) {
 			`penalty.1: penalty "x": must be a duration from 1ms to 366d, in whole microseconds, such as 10m or 1d`,
 			`penalty.2: penalty "0s": must be a duration from 1ms to 366d, in whole microseconds, such as 10m or 1d`,
 		}},
-		{written{Penalty: []string{}}, []string{`penalty: penalty: names no duration; write how long a key is shut out that exceeds the limit, such as 10m, or 1m 10m 1h`}},
-		{written{Penalty: []string{","}}, []string{`penalty.0: penalty: names no duration; write how long a key is shut out that exceeds the limit, such as 10m, or 1m 10m 1h`}},
+		{written{Penalty: []string{}}, []string{`penalty: penalty: names no duration; write how long a key is blocked that exceeds the limit, such as 10m, or 1m 10m 1h`}},
+		{written{Penalty: []string{","}}, []string{`penalty.0: penalty: names no duration; write how long a key is blocked that exceeds the limit, such as 10m, or 1m 10m 1h`}},
 		{written{Penalty: []string{strings.Repeat("1m ", 17)}}, []string{`penalty: penalty: has 17 durations; at most 16 are taken`}},
-		{written{Penalty: []string{"10m"}, Enforcement: "shadow"}, []string{`penalty: penalty: a shadow shuts nobody out; leave out one of the two`}},
+		{written{Penalty: []string{"10m"}, Enforcement: "shadow"}, []string{`penalty: penalty: a shadow blocks nobody; leave out one of the two`}},
 		{written{Penalty: []string{"10m"}, Limit: "unlimited"}, []string{`penalty: penalty` + effect}},
 
 		{written{Concurrency: "0"}, []string{`concurrency: concurrency "0": must be a whole number from 1 to 1000000000`}},

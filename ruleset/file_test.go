@@ -231,7 +231,7 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 	{"name": "i", "limit": "5/1m", "penalty": ["1m", "x"]},
 	{"name": "j", "concurrency": 5, "burst": 5}]}`, []string{
 			`2:48: rule "a": enforcement soft: 10 % of 5/1m sliding_window_counter is less than one request, so that there would be no tolerance`,
-			`3:69: rule "b": penalty: a shadow shuts nobody out; leave out one of the two`,
+			`3:69: rule "b": penalty: a shadow blocks nobody; leave out one of the two`,
 			`4:45: rule "c": on_limit delay: sliding_window_counter cannot say when a request's turn is; choose the algorithm token_bucket, sliding_window_log or fixed_window`,
 			`5:48: rule "d": max_waiting 5: requests wait only with on_limit delay`,
 			`6:72: rule "e": count "999": must be the status code of a response, 101 or 200 to 599, or a class of them such as 4xx`,

@@ -93,7 +93,7 @@ var Schema = map[string][]Field{
 		{Name: "count", Kind: ManyTexts, Needs: withAnyLimit,
 			Doc: "The statuses of the responses whose requests count: codes and classes of them, such as 401 and 4xx. A request takes its place until its response's status is known, and then keeps it or gives it back. The default is that all count. Traefik cannot see statuses, and refuses a file with it."},
 		{Name: "penalty", Kind: ManyTexts, Needs: withAnyLimit,
-			Doc: "How long a key is shut out that exceeds the limit: for the first time, the second and so on, the last for all further ones. It starts over when it has not exceeded the limit for as long as the longest of them, since it was last let in. Up to 16 durations from 1ms to 366d. The default is none."},
+			Doc: "How long a key is blocked that exceeds the limit: for the first time, the second and so on, the last for all further ones. It starts over when it has not exceeded the limit for as long as the longest of them, since it was last unblocked. Up to 16 durations from 1ms to 366d. The default is none."},
 		{Name: "concurrency", Kind: OneNumber, Least: 1, Most: core.MaxRequests,
 			Doc: "How many requests of a key may be under way at a time, beside the limit or in place of it. A request is under way until its response has ended. The default is any number."},
 		{Name: "candidate", Kind: OneObject, Needs: withAnyLimit, Of: "candidate",

@@ -142,8 +142,8 @@ type Rule struct {
 	// refused.
 	Count []string `json:"count,omitempty" yaml:"count,omitempty"`
 
-	// How long a key is shut out that exceeds the limit: for the first time, the second and so on, the last for all further ones.
-	// It starts over when it has not exceeded the limit for as long as the longest of them, since it was last let in. Up to 16
+	// How long a key is blocked that exceeds the limit: for the first time, the second and so on, the last for all further ones.
+	// It starts over when it has not exceeded the limit for as long as the longest of them, since it was last unblocked. Up to 16
 	// durations of 1ms to 366d, such as 1m, 10m and 1h. The default is none.
 	Penalty []string `json:"penalty,omitempty" yaml:"penalty,omitempty"`
 

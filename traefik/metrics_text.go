@@ -24,7 +24,7 @@ func (g *registry) writeMetrics() []byte {
 	}
 	b = appendBreakers(b, s)
 	b = appendMemory(b, s)
-	b = appendNumbers(b, s, "weir_penalties_total", "counter", "Keys that were shut out for exceeding a rule's limit.", func(r *series) int64 {
+	b = appendNumbers(b, s, "weir_penalties_total", "counter", "Keys that were blocked for exceeding a rule's limit.", func(r *series) int64 {
 		if !r.penalties {
 			return isNot
 		}

@@ -34,7 +34,7 @@ Serves a page that shows the rules of a running Caddy with what they allow and r
 stores; and forwards what the page asks to Caddy's admin endpoint, which itself refuses to be opened in a browser.
 
 The page is for this machine alone unless --listen says otherwise. There is no password: who can open it can see clients' keys, reset
-counts, and shut clients out.`,
+counts, and block clients.`,
 		Example: "caddy rate-limit page",
 		Args:    cobra.NoArgs,
 	}
@@ -110,8 +110,8 @@ func exposure(at netip.AddrPort) string {
 	if at.Addr().Unmap().IsLoopback() {
 		return ""
 	}
-	return fmt.Sprintf("warning: %s is not for this machine alone: who can reach it can see clients' keys, reset counts, and shut clients "+
-		"out. There is no password and no encryption", at)
+	return fmt.Sprintf("warning: %s is not for this machine alone: who can reach it can see clients' keys, reset counts, and block "+
+		"clients. There is no password and no encryption", at)
 }
 
 // pageServer serves the page and forwards what it asks, and nothing else, to Caddy's admin endpoint. The endpoint trusts who

@@ -48,7 +48,7 @@ func TestThePagesServerTakesPathsOfOneWordBesideThePage(t *testing.T) {
 		path string
 		want bool
 	}{
-		{"/", true}, {"/rate_limit", true}, {"/rate_limit/", true}, {"/rate_limit/rules", true}, {"/rate_limit/shut_out?rule=a", true},
+		{"/", true}, {"/rate_limit", true}, {"/rate_limit/", true}, {"/rate_limit/rules", true}, {"/rate_limit/block?rule=a", true},
 		{"/config/", false}, {"/load", false}, {"/stop", false}, {"/rate_limits", false}, {"/RATE_LIMIT/rules", false}, {"//rate_limit/rules", false},
 		{"/rate_limit/../config/", false}, {"/rate_limit/%2e%2e/config/", false}, {"/rate_limit/..%2fconfig", false}, {"/rate_limit/%72ules", false},
 		{"/rate_limit/rules/", false}, {"/rate_limit/rules/x", false}, {"/rate_limit//rules", false}, {`/rate_limit/..\config`, false},
