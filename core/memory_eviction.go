@@ -187,7 +187,8 @@ const (
 	samplesAShard = 2
 	mostAppraised = 4 * samples // where many are under way
 	mostLooks     = 256
-	farLooks      = 4 * mostLooks // where too few of the zone that pays are found
+	farLooks      = 4 * mostLooks // where fewer than enoughSeen of the zone that pays are found
+	enoughSeen    = 6
 	looksAShard   = 32
 	freeLooks     = 16      // of free places, where most are free, so many count as one
 	otherZones    = samples // of the keys that are looked at, so many have their zone compared with the one that is to pay
@@ -366,8 +367,7 @@ func (m *Memory) evictKey(checks []Check, try int) bool {
 			m.consider(&v, number, i, &st)
 		}
 		s.mu.Unlock()
-		looks = mostLooks
-		if v.class > exhausted { // those few may be all that are so dear
+		if looked >= mostLooks && v.seen < enoughSeen && v.class > exhausted { // those few may be all that are so dear
 			looks = farLooks
 		}
 	}
@@ -377,7 +377,7 @@ func (m *Memory) evictKey(checks []Check, try int) bool {
 	if v.seen == 0 {
 		return false
 	}
-	if try == 0 && v.seen < samples && v.class > exhausted && most > samples { // look once more
+	if try == 0 && v.seen < enoughSeen && v.class > exhausted && most > samples { // look once more
 		return false
 	}
 	m.forget(&v)
