@@ -73,10 +73,13 @@ func build(t *testing.T, root string, args []string) string {
 	version.Dir = root
 	caddy := exec.Command(xcaddy, append([]string{"build", strings.TrimSpace(run(t, version))}, args[2:]...)...)
 	caddy.Dir = folder
-	// Go asks where the repository is for a module of its own in the folder caddy. Before the first release no public index knows it: the
-	// checkout answers.
+	// Go asks the repository whether the folder caddy is a module of its own. Before the first release no public index knows: an empty repository
+	// answers.
+	repository := filepath.Join(folder, "repository")
+	run(t, exec.Command("git", "init", "-q", repository))
+	run(t, exec.Command("git", "-C", repository, "-c", "user.name=test", "-c", "user.email=test@localhost", "commit", "-q", "--allow-empty", "-m", "empty"))
 	caddy.Env = append(os.Environ(), "XCADDY_GO_BUILD_FLAGS=-ldflags=-s", "CGO_ENABLED=1", // so that what is built for other tests is not built again
-		"GOPRIVATE="+module, "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url.file://"+root+".insteadOf", "GIT_CONFIG_VALUE_0=https://"+module)
+		"GOPRIVATE="+module, "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url.file://"+repository+".insteadOf", "GIT_CONFIG_VALUE_0=https://"+module)
 	run(t, caddy)
 	return filepath.Join(folder, "caddy")
 }
