@@ -28,7 +28,7 @@ func TestJitterAddsToAWaitUpToItsFraction(t *testing.T) {
 }
 
 func TestRefusalsAreWrittenAsTheirClientsReadThem(t *testing.T) {
-	never := core.Verdict{Outcome: core.Reject, RetryAfter: core.Never}
+	never := core.Verdict{Outcome: core.Reject, Told: -1, RetryAfter: core.Never}
 	for _, c := range []struct {
 		name             string
 		grpc, reject     bool
@@ -50,7 +50,6 @@ func TestRefusalsAreWrittenAsTheirClientsReadThem(t *testing.T) {
 			r.Header.Set("Content-Type", "application/grpc")
 		}
 		w := httptest.NewRecorder()
-		never.Told = -1
 		retry := ""
 		if c.reject {
 			Reject(w, r, &Inquiry{Lacking: c.lacking, Verdict: never}, c.message, nil)
