@@ -383,7 +383,7 @@ func checkSource(t *testing.T, title string, source datasourceRef) {
 	}
 }
 
-// What each outcome is drawn in must be the same everywhere, and what is turned away must be told from what passes without colours.
+// What each outcome is drawn in must be the same everywhere, and what is rejected must be told from what passes without colours.
 func TestOverridesOfTheDashboardAreOfSeriesThatThereAre(t *testing.T) {
 	d := readDashboard(t)
 	for _, p := range d.allPanels() {
@@ -392,7 +392,7 @@ func TestOverridesOfTheDashboardAreOfSeriesThatThereAre(t *testing.T) {
 				t.Errorf("%q has an override for %q, and the series %v", p.Title, override.Matcher.Options, p.seriesNames())
 			}
 		}
-		if p.Title != "What became of requests" {
+		if p.Title != "Requests by outcome" {
 			continue
 		}
 		below := make(map[string]bool)
@@ -402,8 +402,8 @@ func TestOverridesOfTheDashboardAreOfSeriesThatThereAre(t *testing.T) {
 			}
 		}
 		for _, outcome := range knownMetrics()[0].labels["outcome"] {
-			turnedAway := outcome == "rejected" || outcome == "error_closed"
-			if is, drawn := below[outcome]; !drawn || is != turnedAway {
+			rejected := outcome == "rejected" || outcome == "error_closed"
+			if is, drawn := below[outcome]; !drawn || is != rejected {
 				t.Errorf("%q draws %s below the line: %v", p.Title, outcome, is)
 			}
 		}
