@@ -6,14 +6,13 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// each plays scenes with each of some variants, in a subtest and on a store of its own. Each begins at start.
+// each plays scenes with each of some variants, in a subtest. Each scene begins at start, on a store of its own: the clock would step back to the
+// keys that another scene has left in Redis, some of which have expired by then.
 func each(t *testing.T, newStore NewStore, of string, list []variant, scenes ...func(s *scene, v variant)) {
 	for _, v := range list {
 		t.Run(of+v.name, func(t *testing.T) {
-			s := newScene(t, newStore)
 			for _, play := range scenes {
-				s.clock.Set(start())
-				play(s, v)
+				play(newScene(t, newStore), v)
 			}
 		})
 	}
@@ -24,10 +23,8 @@ func eachPair(t *testing.T, newStore NewStore, list, others []variant, scenes ..
 	for _, v := range list {
 		for _, w := range others {
 			t.Run(v.name+" with "+w.name, func(t *testing.T) {
-				s := newScene(t, newStore)
 				for _, play := range scenes {
-					s.clock.Set(start())
-					play(s, v, w)
+					play(newScene(t, newStore), v, w)
 				}
 			})
 		}
