@@ -113,8 +113,8 @@ func TestRateLimitHasNoTimeWhereNoneIsKnown(t *testing.T) {
 		want     string
 	}{
 		"requests in flight":     {[]core.RuleConfig{{Name: "r", Limit: mustLimit(t, bucket), Concurrency: 2}}, 1, `"r";r=5;t=10, "r.concurrency";r=1`},
-		"beyond a soft limit":    {[]core.RuleConfig{{Name: "r", Limit: mustLimit(t, bucket), Conduct: core.Conduct{SoftPercent: 50, SoftFor: time.Minute}}}, 7, `"r";r=0`},
-		"within a soft limit":    {[]core.RuleConfig{{Name: "r", Limit: mustLimit(t, bucket), Conduct: core.Conduct{SoftPercent: 50, SoftFor: time.Minute}}}, 6, `"r";r=0;t=10`},
+		"beyond a soft limit":    {[]core.RuleConfig{{Name: "r", Limit: mustLimit(t, bucket), OverflowPolicy: core.OverflowPolicy{SoftPercent: 50, SoftFor: time.Minute}}}, 7, `"r";r=0`},
+		"within a soft limit":    {[]core.RuleConfig{{Name: "r", Limit: mustLimit(t, bucket), OverflowPolicy: core.OverflowPolicy{SoftPercent: 50, SoftFor: time.Minute}}}, 6, `"r";r=0;t=10`},
 		"a request that waits":   {[]core.RuleConfig{{Name: "r", Limit: mustLimit(t, bucket)}, {Name: "s", Limit: mustLimit(t, slow)}}, 2, `"r";r=4, "s";r=5`},
 		"a queue that is unused": {[]core.RuleConfig{{Name: "r", Limit: mustLimit(t, bucket)}, {Name: "s", Limit: mustLimit(t, slow)}}, 1, `"r";r=5;t=10, "s";r=6`},
 	} {

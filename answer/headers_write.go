@@ -12,9 +12,9 @@ import (
 // WriteHeaders sets the fields that tell the client of the verdict on its request, and on a rejection Retry-After and
 // Cache-Control: no-store.
 //
-// X-RateLimit speaks of the rule that Verdict.Told names: Limit its quota, Remaining the units left, Reset the seconds
+// X-RateLimit speaks of the rule that Verdict.Reported names: Limit its quota, Remaining the units left, Reset the seconds
 // until the quota is whole. RateLimit and RateLimit-Policy list every rule that is not a shadow: of more than 32 the first, and the one
-// told of. The t of RateLimit is when a rule that rejects lets the request in, and of another the seconds until more units are left than
+// quotaFields of. The t of RateLimit is when a rule that rejects lets the request in, and of another the seconds until more units are left than
 // now. It is left out where nothing is used or nobody knows; where the request waits, since it is over when the response is sent; and
 // where it is later than Retry-After, since the draft has no t beyond that.
 //
@@ -36,7 +36,7 @@ func WriteHeaders(h http.Header, f Fields, checks []core.Check, v *core.Verdict)
 	if v.Soft && f.XRateLimit {
 		h[headerSoft] = []string{"exceeded"}
 	}
-	if v.Told < 0 || v.Outcome != core.Reject && !f.XRateLimit && !f.IETF {
+	if v.Reported < 0 || v.Outcome != core.Reject && !f.XRateLimit && !f.IETF {
 		return
 	}
 	earlier = len(h) > 0 && (h[core.HeaderRemaining] != nil || h[core.HeaderRateLimit] != nil || h[core.HeaderPolicy] != nil)
@@ -60,10 +60,10 @@ func WriteHeaders(h http.Header, f Fields, checks []core.Check, v *core.Verdict)
 		states = room[:0]
 		for i := range checks {
 			c = &checks[i]
-			if !c.Rule.Shown || c.Uncounted || len(checks) > 1 && repeats(checks, i, v.Told) {
+			if !c.Rule.Shown || c.Uncounted || len(checks) > 1 && repeats(checks, i, v.Reported) {
 				continue
 			}
-			if i != v.Told {
+			if i != v.Reported {
 				listed++
 				if listed >= mostListed {
 					continue
@@ -84,7 +84,7 @@ func WriteHeaders(h http.Header, f Fields, checks []core.Check, v *core.Verdict)
 				} else {
 					states = appendMore(states, &c.Decision, v)
 				}
-			} else if i == v.Told && retry != "" {
+			} else if i == v.Reported && retry != "" {
 				states = append(states, core.MoreText...)
 				states = append(states, retry...)
 			} else if c.Decision.RetryAfter != core.Never {
@@ -93,7 +93,7 @@ func WriteHeaders(h http.Header, f Fields, checks []core.Check, v *core.Verdict)
 			}
 		}
 	}
-	c = &checks[v.Told]
+	c = &checks[v.Reported]
 	if f.XRateLimit && (!earlier || v.Outcome == core.Reject || stricter(h, &c.Decision)) {
 		values[3] = c.Rule.LimitText
 		values[4] = decimal(c.Decision.Remaining)

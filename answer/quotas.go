@@ -18,7 +18,7 @@ func AppendQuotas(buf []byte, checks []core.Check, v *core.Verdict) []byte {
 	first := true
 	for i := range checks {
 		c := &checks[i]
-		if !c.Rule.Shown || c.Uncounted || len(checks) > 1 && repeats(checks, i, v.Told) {
+		if !c.Rule.Shown || c.Uncounted || len(checks) > 1 && repeats(checks, i, v.Reported) {
 			continue
 		}
 		if !first {

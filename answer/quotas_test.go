@@ -129,7 +129,7 @@ func TestQuotasSayWhichRuleRejectsAndWhatTheOthersHave(t *testing.T) {
 	d.want("one is used up", `{"name":"few","limit":2,"remaining":0,"reset":60,"retry_after":60},{"name":"many","limit":9,"remaining":7,"reset":60}`)
 }
 
-func TestQuotasOfEveryConduct(t *testing.T) {
+func TestQuotasOfEveryOverflowPolicy(t *testing.T) {
 	bucket := core.LimitConfig{Requests: 6, Period: time.Minute, Algorithm: core.TokenBucket}
 	delaying := bucket
 	delaying.Delays = true
@@ -140,7 +140,7 @@ func TestQuotasOfEveryConduct(t *testing.T) {
 	places.spend(1)
 	places.want("two are", `{"name":"r","limit":6,"remaining":4,"reset":20},{"name":"r.concurrency","limit":2,"remaining":0,"reset":0,"retry_after":1}`)
 
-	soft := newDesk(t, core.RuleConfig{Name: "r", Limit: mustLimit(t, bucket), Conduct: core.Conduct{SoftPercent: 50, SoftFor: time.Minute}})
+	soft := newDesk(t, core.RuleConfig{Name: "r", Limit: mustLimit(t, bucket), OverflowPolicy: core.OverflowPolicy{SoftPercent: 50, SoftFor: time.Minute}})
 	soft.spend(5)
 	soft.want("soft, below the limit", `{"name":"r","limit":6,"remaining":1,"reset":50}`)
 	soft.spend(3) // which counts down by the wider limit for as long as it holds
@@ -154,7 +154,7 @@ func TestQuotasOfEveryConduct(t *testing.T) {
 	queue.spend(3)
 	queue.want("delay, one waits", `{"name":"r","limit":6,"remaining":0,"reset":70,"retry_after":10}`)
 
-	penalty := newDesk(t, core.RuleConfig{Name: "r", Limit: mustLimit(t, bucket), Conduct: core.Conduct{Penalties: []time.Duration{10 * time.Minute}}})
+	penalty := newDesk(t, core.RuleConfig{Name: "r", Limit: mustLimit(t, bucket), OverflowPolicy: core.OverflowPolicy{Penalties: []time.Duration{10 * time.Minute}}})
 	penalty.spend(7)
 	penalty.want("shut out", `{"name":"r","limit":6,"remaining":0,"reset":600,"retry_after":600}`)
 }

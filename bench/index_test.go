@@ -27,9 +27,9 @@ func BenchmarkIndex(b *testing.B) {
 	}
 }
 
-// BenchmarkWatched sets Traefik middlewares with metrics against the same without, under the interpreter. Its b.N means nothing.
-func BenchmarkWatched(b *testing.B) {
-	report(b, "rules=", "wall-ns/op", underYaegi(b)("watched"))
+// BenchmarkMetered sets Traefik middlewares with metrics against the same without, under the interpreter. Its b.N means nothing.
+func BenchmarkMetered(b *testing.B) {
+	report(b, "rules=", "wall-ns/op", underYaegi(b)("metered"))
 }
 
 // underYaegi returns what runs a program of this folder under the interpreter that Traefik runs plugins with, and returns its output.

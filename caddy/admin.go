@@ -65,8 +65,8 @@ var endpoints = []endpoint{
 	{name: "health", methods: reading, answer: showHealth},
 	{name: "explain", methods: writing, answer: explain},
 	{name: "reset", methods: writing, answer: onKey(func(l *limiter, r *core.Rule, key string) error { return l.Reset(r, key) })},
-	{name: "block", methods: writing, answer: shutOutKey},
-	{name: "unblock", methods: writing, answer: onKey(func(l *limiter, r *core.Rule, key string) error { return l.LetIn(r, key) })},
+	{name: "block", methods: writing, answer: blockKey},
+	{name: "unblock", methods: writing, answer: onKey(func(l *limiter, r *core.Rule, key string) error { return l.Unblock(r, key) })},
 }
 
 // serveRest serves the page, and says what there is besides.

@@ -177,8 +177,8 @@ func onKey(act func(l *limiter, r *core.Rule, key string) error) func(*App, *htt
 	}
 }
 
-// shutOutKey shuts a key out of a rule for a time.
-func shutOutKey(a *App, r *http.Request) (any, error) {
+// blockKey shuts a key out of a rule for a time.
+func blockKey(a *App, r *http.Request) (any, error) {
 	var request struct {
 		keyRequest
 		For string `json:"for"`
@@ -203,7 +203,7 @@ func shutOutKey(a *App, r *http.Request) (any, error) {
 	if why := s.passes(key); why != "" {
 		return nil, adminError(http.StatusConflict, "rule %q: %s", s.label, why)
 	}
-	return struct{}{}, s.eachPlace(func(l *limiter, r *core.Rule) error { return l.ShutOut(r, key, duration.Microseconds()) })
+	return struct{}{}, s.eachPlace(func(l *limiter, r *core.Rule) error { return l.Block(r, key, duration.Microseconds()) })
 }
 
 // passes says why requests of a key are not counted by the rule, in whichever handler, so that they pass whatever is done to the key; ""

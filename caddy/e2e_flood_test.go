@@ -59,7 +59,7 @@ func everyFloodedZone() []*floodedZone {
 		} {
 			z := &floodedZone{title: algorithm + ", " + s.setting, full: 2, lines: "limit 2/30d\nalgorithm " + algorithm + "\n" + s.lines}
 			if z.waits = s.setting == "delay, waiting" || algorithm == "leaky_bucket" && s.setting == "reject"; z.waits {
-				z.lines = strings.Replace(z.lines, "30d", longTurns(), 1)
+				z.lines = strings.Replace(z.lines, "30d", longReservations(), 1)
 			}
 			z.lets, z.stays = s.setting == "shadow", s.setting == "concurrency"
 			if s.setting == "soft" {
@@ -88,9 +88,9 @@ func everyFloodedZone() []*floodedZone {
 	return append(list, &floodedZone{title: "concurrency alone", full: 1, stays: true, lines: "concurrency 1"})
 }
 
-// longTurns is a period of about an hour, the longest that anybody may wait, of which the window that is aligned to the epoch goes on for
+// longReservations is a period of about an hour, the longest that anybody may wait, of which the window that is aligned to the epoch goes on for
 // some minutes.
-func longTurns() string {
+func longReservations() string {
 	for _, minutes := range []int64{60, 59, 57, 53} {
 		if left := minutes*60 - time.Now().Unix()%(minutes*60); left > 600 {
 			return fmt.Sprint(minutes, "m")
@@ -177,7 +177,7 @@ func startFlood(t *testing.T, zones ...*floodedZone) *floodScene {
 	}
 	eventually(t, "they wait and are under way", func() bool { return int(stay.Load()) == staying && heldAtMost(1000) == waiting })
 	for _, z := range s.zones {
-		if n := s.letIn(z); n > 0 {
+		if n := s.readmitted(z); n > 0 {
 			t.Fatalf("%s: %d victims are not over their limit", z.title, n)
 		}
 	}
@@ -195,8 +195,8 @@ func (s *floodScene) full(z *floodedZone, key string) bool {
 	return false
 }
 
-// letIn returns how many victims of a zone are not rejected any more.
-func (s *floodScene) letIn(z *floodedZone) int {
+// readmitted returns how many victims of a zone are not rejected any more.
+func (s *floodScene) readmitted(z *floodedZone) int {
 	s.t.Helper()
 	n := 0
 	for i := range floodVictims {
@@ -284,7 +284,7 @@ func (s *floodScene) check(when string) {
 			}
 		}
 		if z.manner == "" || z.manner == "used once" {
-			says(s.letIn(z), "victims are let in")
+			says(s.readmitted(z), "victims are let in")
 		}
 		out, reset := 0, 0
 		for i := range floodVictims {

@@ -224,8 +224,8 @@ func (*failingStore) Store() core.Store              { return failingStore{} }
 func (failingStore) Open(*core.Rule) error           { return nil }
 func (failingStore) Release(*core.Rule)              {}
 func (failingStore) Decide([]core.Check, bool) error { return errors.New("the store is down") }
-func (failingStore) Settle([]core.Hold) error        { return errors.New("the store is down") }
-func (failingStore) ShutOut(*core.Rule, string, int64) error {
+func (failingStore) Settle([]core.Reservation) error { return errors.New("the store is down") }
+func (failingStore) Block(*core.Rule, string, int64) error {
 	return errors.New("the store is down")
 }
 func (failingStore) Reset(*core.Rule, string) error { return errors.New("the store is down") }

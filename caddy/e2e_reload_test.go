@@ -140,7 +140,7 @@ func TestARuleThatMovesBetweenZonesAndFilesStartsAfreshAndSaysSo(t *testing.T) {
 }
 
 // A key that was shut out is let in by a change after which the rule counts elsewhere, which the log says; and by no other.
-func TestAChangedNumberDoesNotLetInWhoIsShutOutAndAChangedPeriodDoes(t *testing.T) {
+func TestAChangedNumberDoesNotAdmitWhoIsBlockedAndAChangedPeriodDoes(t *testing.T) {
 	site := func(limit string) string { return ":PORT {\n" + zoneOf("limit "+limit) + "\n}" }
 	a := startAdmin(t, "", site("5/365d"))
 	a.ask("block", `{"rule": "z", "key": [], "for": "1d"}`)

@@ -337,7 +337,7 @@ func (l *replayed) compare(live map[int]logged) {
 	l.t.Helper()
 	rejected := make(map[string]int)
 	compared := 0
-	report, err := replay.Run(context.Background(), replay.Config{Rules: parsed(l.t, l.dir), Logs: []string{l.logFile}, Watch: func(d replay.Decided) {
+	report, err := replay.Run(context.Background(), replay.Config{Rules: parsed(l.t, l.dir), Logs: []string{l.logFile}, OnDecided: func(d replay.Decided) {
 		one, there := live[d.Line]
 		if !there {
 			l.t.Errorf("line %d is replayed, which is no request", d.Line)

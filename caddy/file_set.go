@@ -45,7 +45,7 @@ func newFileSet(files []*ruleset.File, h *Handler, limiter *limiter, namespace s
 		}
 		s.reporters = append(s.reporters, rep)
 		s.rules = append(s.rules, front.NewRule(r))
-		s.shadows = s.shadows || r.Limits.Watches()
+		s.shadows = s.shadows || r.Limits.HasShadow()
 		s.waits = s.waits || r.Limits.Delays()
 	}
 	for _, d := range set.Domains {

@@ -163,7 +163,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		}
 		h.zones = append(h.zones, zone)
 		h.waits = h.waits || zone.rule.Limits.Delays()
-		h.shadows = h.shadows || zone.rule.Limits.Watches()
+		h.shadows = h.shadows || zone.rule.Limits.HasShadow()
 	}
 	files, err := h.patterns()
 	if err != nil {
@@ -335,7 +335,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		front.Free(q)
 		return err
 	}
-	if v.Holds {
+	if v.Reserved {
 		return h.serveUnderWay(w, r, next, q)
 	}
 	front.Free(q)

@@ -141,7 +141,7 @@ func unmarshalStrict(data []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	err := d.Decode(v)
-	if told := new(toldError); err == nil || errors.As(err, &told) {
+	if reported := new(reportedError); err == nil || errors.As(err, &reported) {
 		return err
 	}
 	if wrong := new(json.UnmarshalTypeError); errors.As(err, &wrong) {
@@ -261,14 +261,14 @@ func fieldCalled(t reflect.Type, name string) (reflect.Type, bool) {
 	return nil, false
 }
 
-// toldError is an error of a part of a configuration that says all there is to say.
-type toldError struct{ error }
+// reportedError is an error of a part of a configuration that says all there is to say.
+type reportedError struct{ error }
 
 // unmarshalPart reads a part of a configuration as strictly as the whole. part is the field that it stands in. Of a type with a method
 // UnmarshalJSON that calls this, v is a pointer to a type without it.
 func unmarshalPart[T any](part string, data []byte, v *T) error {
 	if err := unmarshalStrict(data, v); err != nil {
-		return &toldError{fmt.Errorf("%s: %w", part, err)}
+		return &reportedError{fmt.Errorf("%s: %w", part, err)}
 	}
 	return nil
 }
@@ -292,7 +292,7 @@ func (c *Candidate) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	if err := refuseZero(data, "candidate"); err != nil {
-		return &toldError{fmt.Errorf("candidate: %w", err)}
+		return &reportedError{fmt.Errorf("candidate: %w", err)}
 	}
 	return nil
 }

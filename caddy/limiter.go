@@ -41,7 +41,7 @@ type troubleLog struct {
 
 	mu       sync.Mutex
 	failing  bool // and that is looked at
-	told     bool // of a failure that is no refusal
+	reported bool // of a failure that is no refusal
 	again    bool // since that was last looked at
 	failures int64
 	refusals map[string]bool // the texts that have been written since it began
@@ -75,10 +75,10 @@ func (t *troubleLog) failed(err error) {
 			t.refusals = make(map[string]bool)
 		}
 		t.refusals[text] = true
-	} else if t.told {
+	} else if t.reported {
 		return
 	} else {
-		t.told = true
+		t.reported = true
 	}
 	if !t.failing {
 		t.failing = true
@@ -98,7 +98,7 @@ func (t *troubleLog) look() {
 	}
 	t.logger().Info("Redis has not failed to decide for a while", zap.String("server", t.server), zap.Int64("failures", t.failures))
 	t.failing = false
-	t.told = false
+	t.reported = false
 	t.failures = 0
 	t.refusals = nil
 }

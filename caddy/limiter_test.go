@@ -36,25 +36,25 @@ func TestTroubleOfAStoreIsToldOnceWhenItBeginsAndOnceWhenItIsOver(t *testing.T) 
 	log := newTroubleLog("127.0.0.1:6379")
 	log.logger = func() *zap.Logger { return zap.New(core) }
 	log.after = clock.after
-	told := func(want int, what string) {
+	reported := func(want int, what string) {
 		t.Helper()
 		if n := lines.Len(); n != want {
 			t.Errorf("%s: %d lines, want %d: %v", what, n, want, lines.All())
 		}
 	}
 	log.failed(redis.ErrUnavailable)
-	told(0, "a server that its breaker has told of")
+	reported(0, "a server that its breaker has told of")
 	for range 100 {
 		log.failed(errors.New("boom"))
 	}
-	told(1, "a hundred failures")
+	reported(1, "a hundred failures")
 	clock.runOut()
-	told(1, "they have come since it was last looked")
+	reported(1, "they have come since it was last looked")
 	log.failed(errors.New("boom"))
 	clock.runOut()
-	told(1, "and another")
+	reported(1, "and another")
 	clock.runOut()
-	told(2, "none since")
+	reported(2, "none since")
 	last := lines.All()[1]
 	if last.Level != zap.InfoLevel || last.ContextMap()["failures"] != int64(101) || last.ContextMap()["server"] != "127.0.0.1:6379" {
 		t.Errorf("%v %v", last.Level, last.ContextMap())
@@ -63,7 +63,7 @@ func TestTroubleOfAStoreIsToldOnceWhenItBeginsAndOnceWhenItIsOver(t *testing.T) 
 		t.Error("a timer is left")
 	}
 	log.failed(errors.New("boom"))
-	told(3, "it begins again")
+	reported(3, "it begins again")
 }
 
 func TestEachRefusalOfAStoreIsToldOnceWhileThereIsTrouble(t *testing.T) {
@@ -77,12 +77,12 @@ func TestEachRefusalOfAStoreIsToldOnceWhileThereIsTrouble(t *testing.T) {
 		log.failed(fmt.Errorf("rule b%w", redis.ErrRefused))
 		log.failed(redis.ErrTimeout)
 	}
-	var told []string
+	var reported []string
 	for _, line := range lines.All() {
-		told = append(told, fmt.Sprint(line.ContextMap()["error"]))
+		reported = append(reported, fmt.Sprint(line.ContextMap()["error"]))
 	}
-	if want := []string{"rule a", "rule b", redis.ErrTimeout.Error()}; !slices.Equal(told, want) {
-		t.Errorf("told %q, want %q", told, want)
+	if want := []string{"rule a", "rule b", redis.ErrTimeout.Error()}; !slices.Equal(reported, want) {
+		t.Errorf("told %q, want %q", reported, want)
 	}
 	if len(clock.waiting) != 1 {
 		t.Errorf("%d timers", len(clock.waiting))

@@ -29,7 +29,7 @@ var tooMany = caddyhttp.HandlerError{StatusCode: http.StatusTooManyRequests, Err
 // site's error routes; where it has answered the request itself that is nil.
 func (h *Handler) reject(w http.ResponseWriter, r *http.Request, q *front.Inquiry) error {
 	v := &q.Verdict
-	name := reporterOf(&q.Checks[v.Told]).name
+	name := reporterOf(&q.Checks[v.Reported]).name
 	repl := replacerOf(r)
 	repl.Set("http.rate_limit.exceeded.name", name)
 	if v.RetryAfter != core.Never {
@@ -173,7 +173,7 @@ func (h *Handler) refuse(w http.ResponseWriter, status int, err error) error {
 // hold waits for the turn of a request, and reports whether it has come. If not, the request has been answered, or the error is. A client that leaves is not
 // served. When the configuration is replaced or the server shuts down, those that wait are not kept: they are answered 503, and told
 // when their turn would have come.
-func (h *Handler) hold(w http.ResponseWriter, r *http.Request, delay time.Duration) (come bool, err error) {
+func (h *Handler) wait(w http.ResponseWriter, r *http.Request, delay time.Duration) (come bool, err error) {
 	defer readAhead(r).Stop()
 	due := time.Now().Add(delay)
 	timer := time.NewTimer(delay)

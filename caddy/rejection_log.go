@@ -58,7 +58,7 @@ func (l *rejectionLog) admit(key string) bool {
 		return true
 	}
 	if l.timer == nil {
-		l.timer = l.after(l.interval, func() { l.turn(l.interval) })
+		l.timer = l.after(l.interval, func() { l.rotate(l.interval) })
 		l.begun = l.now()
 	}
 	if len(l.keys) >= mostLogged || slices.Contains(l.keys, hash) {
@@ -70,7 +70,7 @@ func (l *rejectionLog) admit(key string) bool {
 }
 
 // turn ends an interval, which has lasted so long, and says what else there was in it.
-func (l *rejectionLog) turn(lasted time.Duration) {
+func (l *rejectionLog) rotate(lasted time.Duration) {
 	l.mu.Lock()
 	others := l.others
 	l.others = 0
@@ -92,5 +92,5 @@ func (l *rejectionLog) end() {
 	l.ended = true
 	lasted := min(l.now().Sub(l.begun), l.interval)
 	l.mu.Unlock()
-	l.turn(lasted)
+	l.rotate(lasted)
 }

@@ -74,7 +74,7 @@ func TestNoRejectionIsLostWhereALogEndsInAFlood(t *testing.T) {
 					written[c]++
 				}
 				if c == 0 && i%100 == 99 {
-					l.turn(time.Minute)
+					l.rotate(time.Minute)
 				}
 				if c == 1 && i == each/2 {
 					l.end()

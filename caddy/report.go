@@ -46,9 +46,9 @@ func (r *reporter) close() {
 
 // report writes a rejection to the log and emits its event.
 func (h *Handler) report(r *http.Request, q *front.Inquiry) {
-	rule, v := reporterOf(&q.Checks[q.Verdict.Told]), &q.Verdict
+	rule, v := reporterOf(&q.Checks[q.Verdict.Reported]), &q.Verdict
 	wait := time.Duration(max(v.RetryAfter, 0)) * time.Microsecond // none where that is core.Never
-	h.log(r, rule, q.Checks[v.Told].Key, errExceeded.Error(), wait)
+	h.log(r, rule, q.Checks[v.Reported].Key, errExceeded.Error(), wait)
 	if h.events.ShouldEmit("rate_limit_exceeded") {
 		h.events.Emit(h.ctx, "rate_limit_exceeded", map[string]any{
 			"zone":      rule.name,

@@ -18,10 +18,10 @@ import (
 type ruleFiles struct {
 	app *App
 
-	mu     sync.Mutex // guards what follows; held while the files are read and replaced
-	groups []*fileGroup
-	parsed map[string]parsedFile // by name
-	told   map[string]bool       // what the log has of what is most likely not meant
+	mu       sync.Mutex // guards what follows; held while the files are read and replaced
+	groups   []*fileGroup
+	parsed   map[string]parsedFile // by name
+	reported map[string]bool       // what the log has of what is most likely not meant
 }
 
 // parsedFile is a file that nothing is wrong with, by itself.
@@ -361,13 +361,13 @@ func (f *ruleFiles) replace(c *ruleset.Contents) error {
 
 // advise writes to the log what in a set is most likely not meant, once.
 func (f *ruleFiles) advise(s *fileSet) {
-	if f.told == nil {
-		f.told = make(map[string]bool)
+	if f.reported == nil {
+		f.reported = make(map[string]bool)
 	}
 	for _, advice := range s.Advice() {
-		if !f.told[advice] {
+		if !f.reported[advice] {
 			f.app.logger.Warn(advice)
-			f.told[advice] = true
+			f.reported[advice] = true
 		}
 	}
 }

@@ -220,7 +220,7 @@ func (t *ruleTable) zone(at place, name, namespace string, z *Zone) error {
 
 // rule adds the limits of a rule.
 func (t *ruleTable) rule(row tableRow, r *ruleset.Rule, text *ruleset.RuleText) {
-	row.shadow, row.conduct = r.Shadow, conductNotes(text)
+	row.shadow, row.overflow = r.Shadow, overflowNotes(text)
 	t.add(row, r.Limits.Own(), "")
 	if tiers := ruleset.One(text, "tiers"); tiers != nil {
 		for _, tier := range tiers.Pairs["limits"] {
@@ -304,8 +304,8 @@ func (t *ruleTable) descriptors(at place, namespace string, file *ruleset.File, 
 // tableRow is what is said of a rule, besides the limit.
 type tableRow struct {
 	command.Row
-	shadow  bool
-	conduct []string // what the rule does past its limit, in a few words
+	shadow   bool
+	overflow []string // what the rule does past its limit, in a few words
 }
 
 // row returns what is said of a rule of a handler.
@@ -316,8 +316,8 @@ func (p place) row(name, covers, key string) tableRow {
 	return tableRow{Row: command.Row{Site: cmp.Or(p.hosts, "any"), Rule: name, Covers: cmp.Or(covers, "all"), Key: key}}
 }
 
-// conductNotes says in words what a rule does past its limit, besides rejecting, and which requests it counts.
-func conductNotes(text *ruleset.RuleText) []string {
+// overflowNotes says in words what a rule does past its limit, besides rejecting, and which requests it counts.
+func overflowNotes(text *ruleset.RuleText) []string {
 	var notes []string
 	if words := strings.Fields(text.Texts["enforcement"]); len(words) > 0 && words[0] == "soft" {
 		notes = append(notes, strings.Join(words, " "))
@@ -375,7 +375,7 @@ func (t *ruleTable) add(r tableRow, limit *core.Rule, whose string) {
 		notes = append(notes, "shadow")
 	}
 	if limit != nil {
-		notes = append(append(notes, r.conduct...), limitNotes(limit)...)
+		notes = append(append(notes, r.overflow...), limitNotes(limit)...)
 	}
 	r.Notes = strings.Join(notes, ", ")
 	t.rows = append(t.rows, r.Row)

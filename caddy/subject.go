@@ -99,7 +99,7 @@ func (h *Handler) subjectOfZone(z *Zone) *subject {
 // subjectOf returns what there is to say of a rule, wherever it stands.
 func subjectOf(r *ruleset.Rule, text *ruleset.RuleText) *subject {
 	s := &subject{name: r.Name, enforcement: enforcementOf(text.Texts["enforcement"]), rule: r, own: r.Limits.Own(), rules: r.Limits.Rules(), keys: keysOf(r),
-		shadow: r.Shadow, notes: conductNotes(text)}
+		shadow: r.Shadow, notes: overflowNotes(text)}
 	if tiers := ruleset.One(text, "tiers"); tiers != nil {
 		for _, tier := range tiers.Pairs["limits"] {
 			s.limits = append(s.limits, namedLimit{tierOf(tier.Name), true, r.Limits.Of(ruleset.TierFor(r, tier.Name), "")})

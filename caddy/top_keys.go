@@ -67,7 +67,7 @@ func (t *topKeys) add(key string, now int64) {
 		return
 	}
 	if now >= t.ends || now < t.ends-generationSeconds { // the clock may have stepped back
-		t.turn(now)
+		t.rotate(now)
 	}
 	t.young.add(hash, key)
 	t.mu.Unlock()
@@ -134,7 +134,7 @@ func (g *generation) smallest() int {
 }
 
 // turn begins a new generation, or two where nothing has come for long.
-func (t *topKeys) turn(now int64) {
+func (t *topKeys) rotate(now int64) {
 	t.old, t.young = t.young, t.old
 	t.young.clear()
 	if now >= t.ends+generationSeconds || now < t.ends-2*generationSeconds {
@@ -155,7 +155,7 @@ func (g *generation) clear() {
 func (t *topKeys) look(now int64) {
 	t.mu.Lock()
 	if len(t.young.hashes)+len(t.old.hashes) > 0 && (now >= t.ends || now < t.ends-generationSeconds) {
-		t.turn(now)
+		t.rotate(now)
 	}
 	t.mu.Unlock()
 }

@@ -13,14 +13,14 @@ import (
 // serveUnderWay serves a request that was admitted and has reserved something: its turn, for which it waits, a place among those in
 // flight, or a charge that depends on the response's status. Whatever becomes of the request, what it has reserved comes to an end.
 func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, q *front.Inquiry) error {
-	holds := core.Holds(nil, q.Checks)
+	reservations := core.AppendReservations(nil, q.Checks)
 	delay := q.Verdict.Delay
 	front.Free(q)
 	if delay > 0 {
 		h.app.line.enter()
-		come, err := h.hold(w, r, time.Duration(delay)*time.Microsecond)
+		come, err := h.wait(w, r, time.Duration(delay)*time.Microsecond)
 		if !come {
-			h.limiter.failed(h.limiter.Leave(holds))
+			h.limiter.failed(h.limiter.Leave(reservations))
 			h.app.line.leave()
 			if h.stops() {
 				h.app.line.awaitEmpty()
@@ -28,14 +28,14 @@ func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next cad
 			return err
 		}
 		h.app.line.leave()
-		h.limiter.Depart(holds)
+		h.limiter.Depart(reservations)
 	}
-	if !core.UnderWay(holds) {
+	if !core.UnderWay(reservations) {
 		return next.ServeHTTP(w, r)
 	}
 	status := http.StatusInternalServerError // of a handler that panics
-	defer func() { h.limiter.failed(h.limiter.Finish(holds, status)) }()
-	if !core.ByStatus(holds) {
+	defer func() { h.limiter.failed(h.limiter.Finish(reservations, status)) }()
+	if !core.ByStatus(reservations) {
 		return next.ServeHTTP(w, r)
 	}
 	recorder := caddyhttp.NewResponseRecorder(w, nil, nil)

@@ -13,16 +13,16 @@ type account struct {
 	// Of requests that wait, in the order in which they depart.
 	pending []pendingCharge // those that another rule makes wait, and all of a log
 	units   int64           // of pending
-	line    []turn          // those that this rule makes wait, whose charges are in the state already (or, of a log, pending)
+	line    []place         // those that this rule makes wait, whose charges are in the state already (or, of a log, pending)
 	tail    int64           // when the last departs that this rule made wait
 
 	softUntil int64 // there is tolerance until then; 0: it has not been used
 	softAgain int64 // and again from then on, where nothing exceeds the limit before
 	loan      *loan // what tolerance has given; nil: there was none
 
-	shutUntil  int64 // no request is let in before
-	quietUntil int64 // who offends before that is not a first offender
-	offences   int   // that there have been
+	blockedUntil int64 // no request is let in before
+	quietUntil   int64 // who offends before that is not a first offender
+	offences     int   // that there have been
 
 	kept bool // the key is counted as one that requests under way hold
 }
@@ -36,7 +36,7 @@ type pendingCharge struct {
 
 // turn is the place of a request that waits. Those that have left are not in the line any more: what they have used is given back with the
 // turn behind them.
-type turn struct {
+type place struct {
 	ticket        uint64
 	at            int64 // when it departs
 	before, after State // the state without it and all behind it, and the state with it; of a log, whose charges are pending, neither
@@ -50,7 +50,7 @@ func (a *account) isUnderWay() bool {
 
 // idle reports whether an account says nothing any more.
 func (a *account) idle(now int64) bool {
-	return a.held == 0 && len(a.pending) == 0 && a.tail <= now && a.softUntil <= now && a.softAgain <= now && a.shutUntil <= now && a.quietUntil <= now
+	return a.held == 0 && len(a.pending) == 0 && a.tail <= now && a.softUntil <= now && a.softAgain <= now && a.blockedUntil <= now && a.quietUntil <= now
 }
 
 // look brings an account to the time at which it is looked at. Where the clock has stepped back to before the account was written, all
@@ -60,7 +60,7 @@ func (a *account) look(now int64) {
 		a.tail -= back
 		a.softUntil -= back
 		a.softAgain -= back
-		a.shutUntil -= back
+		a.blockedUntil -= back
 		a.quietUntil -= back
 		for i := range a.pending {
 			a.pending[i].at -= back
@@ -81,7 +81,7 @@ func (a *account) reserved(r *Rule) int64 {
 	if a == nil {
 		return 0
 	}
-	if r.conduct != nil && r.conduct.count != nil {
+	if r.overflow != nil && r.overflow.count != nil {
 		return a.held + a.units
 	}
 	return a.units
@@ -140,8 +140,8 @@ func (a *account) tolerance(now int64) (there, begun bool) {
 // it wait, or Never where that does not say by when what tolerance has let through has drained. Tolerance does not come again before.
 func (a *account) exceed(r *Rule, begins bool, wait, now int64) {
 	if begins {
-		a.softUntil = now + r.conduct.softFor
-		a.loan = &loan{wide: r.conduct.wide}
+		a.softUntil = now + r.overflow.softFor
+		a.loan = &loan{wide: r.overflow.wide}
 	}
 	if now < a.softUntil || now < a.softAgain {
 		a.last = now
@@ -183,7 +183,7 @@ func (a *account) lend(l, wide *Limit, s State, at int64) {
 
 // owe adds to a bucket's state what is owed to it. Where others have charged the bucket since, who know no tolerance, that is nothing.
 func (a *account) owe(l *Limit, s *State) {
-	if a.loan != nil && a.loan.lent.hi|a.loan.lent.lo != 0 && !isShut(s) && s.A&(1<<timeBits-1) == a.loan.lentAt {
+	if a.loan != nil && a.loan.lent.hi|a.loan.lent.lo != 0 && !isBlocked(s) && s.A&(1<<timeBits-1) == a.loan.lentAt {
 		addLevel(l, s, a.loan.lent)
 	}
 }
@@ -196,7 +196,7 @@ func (a *account) payBack(l *Limit, s *State, now int64) {
 }
 
 // offend shuts the key out for the time of its next offence.
-func (a *account) offend(co *conduct, now int64) {
+func (a *account) offend(co *overflow, now int64) {
 	if now >= a.quietUntil {
 		a.offences = 0
 	}
@@ -206,20 +206,20 @@ func (a *account) offend(co *conduct, now int64) {
 	}
 	a.offences++
 	a.last = now
-	a.shutUntil = now + co.penalties[which]
-	a.quietUntil = a.shutUntil + co.longest
+	a.blockedUntil = now + co.penalties[which]
+	a.quietUntil = a.blockedUntil + co.longest
 }
 
 // yield lifts the penalty that there is, in whose place the key is shut out by hand until that time. What it has offended is remembered
 // for as long from then on as it would be behind a penalty. Requests that depart before are not charged. The states in the line are not
 // the key's any more: turns pass unused.
-func (a *account) yield(co *conduct, until, now int64) {
+func (a *account) yield(co *overflow, until, now int64) {
 	longest := int64(0)
 	if co != nil {
 		longest = co.longest
 	}
 	a.last = now
-	a.shutUntil = 0
+	a.blockedUntil = 0
 	if a.loan != nil {
 		a.loan.lent = level{}
 	}
@@ -238,7 +238,7 @@ func (a *account) yield(co *conduct, until, now int64) {
 // pardon lifts the penalty, and forgets the offences.
 func (a *account) pardon(now int64) {
 	a.last = now
-	a.shutUntil = 0
+	a.blockedUntil = 0
 	a.quietUntil = 0
 	a.offences = 0
 }

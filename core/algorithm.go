@@ -35,7 +35,7 @@ type algorithmRow struct {
 	queues bool // its own requests wait for their turn: one more than the burst has room, which is the one that leaves
 	lends  bool // a wider limit refills it faster, and what that has lent is paid back when tolerance ends
 
-	express bool // tools/flatten writes it fast paths, out of take: see Express
+	fastPath bool // tools/flatten writes it fast paths, out of take: see FastPath
 
 	// What a configuration may say of it.
 	mostRequests     int64 // R, and what tolerance makes of it
@@ -71,17 +71,17 @@ type algorithmRow struct {
 // What is left out does not fall to another algorithm: it fails when the program starts, and in a test.
 var algorithms = tabulate([]algorithmRow{
 	{
-		algorithm: TokenBucket, name: "token_bucket", express: true, isBucket: true, lends: true,
+		algorithm: TokenBucket, name: "token_bucket", fastPath: true, isBucket: true, lends: true,
 		mostRequests: MaxRequests, hasInterval: true, canDelay: true, canCountByStatus: true, canSoften: true,
 		decide: decideTokenBucket, take: takeFromTokenBucket, charge: chargeLevel, spent: levelSpent,
 	},
 	{
-		algorithm: LeakyBucket, name: "leaky_bucket", express: true, isBucket: true, queues: true,
+		algorithm: LeakyBucket, name: "leaky_bucket", fastPath: true, isBucket: true, queues: true,
 		mostRequests: MaxRequests, canDelay: true,
 		decide: decideLeakyBucket, take: takeFromLeakyBucket, charge: chargeLevel, spent: levelSpent,
 	},
 	{
-		algorithm: FixedWindow, name: "fixed_window", express: true,
+		algorithm: FixedWindow, name: "fixed_window", fastPath: true,
 		mostRequests: MaxRequests, hasCalendar: true, canDelay: true, canCountByStatus: true, canSoften: true,
 		decide: decideFixedWindow, take: takeFromFixedWindow, charge: chargeFixedWindow, spent: fixedWindowSpent,
 	},
@@ -90,7 +90,7 @@ var algorithms = tabulate([]algorithmRow{
 		mostRequests: MaxLogRequests, canDelay: true, canCountByStatus: true, canSoften: true,
 	},
 	{
-		algorithm: SlidingWindowCounter, name: "sliding_window_counter", express: true,
+		algorithm: SlidingWindowCounter, name: "sliding_window_counter", fastPath: true,
 		mostRequests: MaxRequests, canCountByStatus: true, canSoften: true,
 		decide: decideSlidingWindowCounter, take: takeFromSlidingWindowCounter, charge: chargeSlidingWindowCounter, spent: slidingWindowCounterSpent,
 	},
@@ -156,10 +156,10 @@ func noFunction(a Algorithm, name string) string {
 var AlgorithmNames = namesOf(func(row *algorithmRow) bool { return !row.inFlight })
 
 // namesOf returns the names of the rows that a condition is true of.
-func namesOf(holds func(row *algorithmRow) bool) []string {
+func namesOf(reservations func(row *algorithmRow) bool) []string {
 	var names []string
 	for i := 1; i < len(algorithms); i++ {
-		if holds(&algorithms[i]) {
+		if reservations(&algorithms[i]) {
 			names = append(names, algorithms[i].name)
 		}
 	}
@@ -167,8 +167,8 @@ func namesOf(holds func(row *algorithmRow) bool) []string {
 }
 
 // onlyThose writes their names as the subject of a sentence: "only token_bucket and leaky_bucket".
-func onlyThose(holds func(row *algorithmRow) bool) string {
-	return "only " + strings.Join(namesOf(holds), " and ")
+func onlyThose(reservations func(row *algorithmRow) bool) string {
+	return "only " + strings.Join(namesOf(reservations), " and ")
 }
 
 // String returns the configuration's name of the algorithm, or "" for the zero value.

@@ -13,7 +13,7 @@ import (
 // the limit is used up, and more than that where another limit of the same identity has let more through. next may be s.
 //
 // A cost of 0 asks how things stand, and is always allowed; ResetAfter is then 0 only for a state that makes no
-// difference any more. The log's state is of another kind: see decideLog. For that of a key that is shut out see shut_out.go.
+// difference any more. The log's state is of another kind: see decideLog. For that of a key that is blocked by hand see block.go.
 func decide(l *Limit, s *State, now, cost int64, next *State, d *Decision) {
 	if cost == 1 {
 		*next = *s
@@ -22,10 +22,10 @@ func decide(l *Limit, s *State, now, cost int64, next *State, d *Decision) {
 			return
 		}
 	}
-	if s.A >= shutMark { // of which take allows nothing, and which when it is over is of a time so far ahead that the key starts over
-		if left := shutFor(s, now); left > 0 {
+	if s.A >= blockMark { // of which take allows nothing, and which when it is over is of a time so far ahead that the key starts over
+		if left := blockedFor(s, now); left > 0 {
 			*next = *s
-			decideShut(l, left, cost, d)
+			decideBlocked(l, left, cost, d)
 			return
 		}
 	}
@@ -70,7 +70,7 @@ func take(l *Limit, s *State, now int64) (remaining, reset, more int64) {
 // can say. next may be s. The log's state is of another kind: see chargeLog.
 func charge(l *Limit, s *State, now, cost int64, next *State) {
 	var d Decision
-	if shutFor(s, now) > 0 { // what is charged to a key that is shut out is forgotten with all else
+	if blockedFor(s, now) > 0 { // what is charged to a key that is blocked out is forgotten with all else
 		*next = *s
 		return
 	}
@@ -127,7 +127,7 @@ func unused(l *Limit, s *State, now int64) bool {
 //
 // It is written for the interpreter: a variable that is declared before it is set, and set once, is made once; a function is
 // called in half the time of a method.
-func Take(e *Express, key string) (remaining, reset, more int64) {
+func Take(e *FastPath, key string) (remaining, reset, more int64) {
 	var (
 		s     *shard
 		hash  uint64
@@ -160,16 +160,16 @@ func Take(e *Express, key string) (remaining, reset, more int64) {
 	case SlidingWindowCounter:
 		remaining, reset, more = takeFromSlidingWindowCounter(e.limit, state, now)
 	default:
-		panic(noFunction(e.algorithm, "express way"))
+		panic(noFunction(e.algorithm, "fast path"))
 	}
 	s.mu.Unlock()
 	return remaining, reset, more
 }
 
-// Serve returns a handler that does what Take and Tell do, in one function, where the key is the client's IPv4 address as the
+// Serve returns a handler that does what Take and SetQuotaFields do, in one function, where the key is the client's IPv4 address as the
 // connection has it, all of it. Requests that are allowed at once go to next. All others, of which
 // nothing has been charged, and those of clients with IPv6 addresses, are left to rest.
-func Serve(e *Express, t *Told, next, rest http.Handler) http.Handler {
+func Serve(e *FastPath, t *QuotaFields, next, rest http.Handler) http.Handler {
 	switch e.algorithm {
 	case TokenBucket:
 		return newFlatTokenBucket(e, t, next, rest)
@@ -180,20 +180,20 @@ func Serve(e *Express, t *Told, next, rest http.Handler) http.Handler {
 	case SlidingWindowCounter:
 		return newFlatSlidingWindowCounter(e, t, next, rest)
 	}
-	panic(noFunction(e.algorithm, "express way"))
+	panic(noFunction(e.algorithm, "fast path"))
 }
 
-// ServeWatched is Serve for a rule that is watched. What is left to rest has been neither counted nor timed.
-func ServeWatched(e *Express, t *Told, w *Watch, next, rest http.Handler) http.Handler {
+// ServeMetered is Serve for a rule that is metered. What is left to rest has been neither counted nor timed.
+func ServeMetered(e *FastPath, t *QuotaFields, w *Metering, next, rest http.Handler) http.Handler {
 	switch e.algorithm {
 	case TokenBucket:
-		return newWatchedTokenBucket(e, t, w, next, rest)
+		return newMeteredTokenBucket(e, t, w, next, rest)
 	case LeakyBucket:
-		return newWatchedLeakyBucket(e, t, w, next, rest)
+		return newMeteredLeakyBucket(e, t, w, next, rest)
 	case FixedWindow:
-		return newWatchedFixedWindow(e, t, w, next, rest)
+		return newMeteredFixedWindow(e, t, w, next, rest)
 	case SlidingWindowCounter:
-		return newWatchedSlidingWindowCounter(e, t, w, next, rest)
+		return newMeteredSlidingWindowCounter(e, t, w, next, rest)
 	}
-	panic(noFunction(e.algorithm, "express way"))
+	panic(noFunction(e.algorithm, "fast path"))
 }

@@ -46,8 +46,8 @@ func ExampleLimiter() {
 		if err := limiter.Decide(checks, false, &v); err != nil {
 			panic(err)
 		}
-		told := checks[v.Told]
-		fmt.Println(v.Outcome, "by", told.Rule.Name(), "with", told.Decision.Remaining, "left")
+		quotaFields := checks[v.Reported]
+		fmt.Println(v.Outcome, "by", quotaFields.Rule.Name(), "with", quotaFields.Decision.Remaining, "left")
 		now = now.Add(time.Second)
 	}
 	fmt.Println("try again in", time.Duration(v.RetryAfter)*time.Microsecond)

@@ -1,8 +1,8 @@
 package core
 
-// TurnsAway reports whether requests under the rule are turned away while the store has failed.
-func (r *Rule) TurnsAway() bool {
-	return !r.shadow && (r.onError == TurnAway || r.onError == CountLocally && r.local == nil)
+// RejectsWithoutStore reports whether requests under the rule are turned away while the store has failed.
+func (r *Rule) RejectsWithoutStore() bool {
+	return !r.shadow && (r.onError == RejectAll || r.onError == CountLocally && r.local == nil)
 }
 
 // decideWithout comes to the decisions of a request where the store has failed: rules that let pass are left out, the others
@@ -15,7 +15,7 @@ func (l *Limiter) decideWithout(checks []Check, peek bool) bool {
 	for i := range checks {
 		c := &checks[i]
 		r := c.Rule
-		if r.TurnsAway() {
+		if r.RejectsWithoutStore() {
 			return false
 		}
 		if r.onError != CountLocally || r.local == nil {
@@ -80,9 +80,9 @@ func (l *Limiter) startFrom(c *Check, used, whole int64) {
 		if one[0].Cost > 0 {
 			_ = l.local.Decide(one, false) // it does not fail; if it did, the request's own decision would say so
 			if one[0].Ticket != 0 {        // of a rule that counts by status: the statuses are known already
-				holds := Holds(nil, one)
-				holds[0].Keep = true
-				_ = l.local.Settle(holds)
+				reservations := AppendReservations(nil, one)
+				reservations[0].Keep = true
+				_ = l.local.Settle(reservations)
 			}
 		}
 	}

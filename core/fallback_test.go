@@ -101,10 +101,10 @@ func perHour(t *testing.T, a Algorithm, requests int64) *Limit {
 func TestWithoutItsStoreARuleDoesWhatItsOnErrorSays(t *testing.T) {
 	f := newFallen(t, 1)
 	open := f.open(RuleConfig{Name: "open", Limit: perHour(t, FixedWindow, 1), OnError: LetPass})
-	closed := f.open(RuleConfig{Name: "closed", Limit: perHour(t, FixedWindow, 1), OnError: TurnAway})
+	closed := f.open(RuleConfig{Name: "closed", Limit: perHour(t, FixedWindow, 1), OnError: RejectAll})
 	local := f.open(RuleConfig{Name: "local", Limit: perHour(t, FixedWindow, 1)})
-	pass := Verdict{Outcome: Allow, Told: -1}
-	turned := Verdict{Outcome: Unavailable, Told: -1, RetryAfter: 1_000_000}
+	pass := Verdict{Outcome: Allow, Reported: -1}
+	refused := Verdict{Outcome: Unavailable, Reported: -1, RetryAfter: 1_000_000}
 	nothing := Decision{Allowed: true}
 	for i := 0; i < 3; i++ {
 		checks, v := f.ask("k", 1, false, open)
@@ -112,12 +112,12 @@ func TestWithoutItsStoreARuleDoesWhatItsOnErrorSays(t *testing.T) {
 			t.Errorf("open: %+v, %+v; want it to pass and nobody told", v, checks[0])
 		}
 		_, v = f.ask("k", 1, false, closed)
-		if v != turned {
+		if v != refused {
 			t.Errorf("closed: %+v; want unavailable for a second", v)
 		}
 	}
 	checks, v := f.ask("k", 1, false, local)
-	if v.Outcome != Allow || v.Told != 0 || checks[0].Uncounted || checks[0].Decision.Limit != 1 {
+	if v.Outcome != Allow || v.Reported != 0 || checks[0].Uncounted || checks[0].Decision.Limit != 1 {
 		t.Errorf("local: %+v, %+v", v, checks[0])
 	}
 	if _, v = f.ask("k", 1, false, local); v.Outcome != Reject || v.RetryAfter <= 0 {
@@ -127,7 +127,7 @@ func TestWithoutItsStoreARuleDoesWhatItsOnErrorSays(t *testing.T) {
 	f.store.failure = nil
 	for _, r := range []*Rule{open, closed, local} {
 		checks, v := f.ask("k", 1, false, r)
-		if v.Outcome != Allow || v.Told != 0 || checks[0].Uncounted || checks[0].Rule != r {
+		if v.Outcome != Allow || v.Reported != 0 || checks[0].Uncounted || checks[0].Rule != r {
 			t.Errorf("%s, with the store back: %+v, %+v", r.Name(), v, checks[0])
 		}
 		if _, v = f.ask("k", 1, false, r); v.Outcome != Reject {
@@ -153,7 +153,7 @@ func TestChecksThatAreUsedAgainAreCountedWhenTheStoreIsBack(t *testing.T) {
 		if i > 0 {
 			want = Reject
 		}
-		if err != nil || v.Outcome != want || v.Told != 0 || checks[0].Uncounted {
+		if err != nil || v.Outcome != want || v.Reported != 0 || checks[0].Uncounted {
 			t.Errorf("request %d: %v, %+v, %+v", i+1, err, v, checks[0])
 		}
 	}
@@ -290,14 +290,14 @@ func TestAPeekWithoutTheStoreChargesNothing(t *testing.T) {
 func TestAMixtureOfRulesWithoutTheStore(t *testing.T) {
 	f := newFallen(t, 2)
 	open := f.open(RuleConfig{Name: "open", Limit: perHour(t, FixedWindow, 1), OnError: LetPass})
-	closed := f.open(RuleConfig{Name: "closed", Limit: perHour(t, FixedWindow, 100), OnError: TurnAway})
-	closedShadow := f.open(RuleConfig{Name: "closedShadow", Limit: perHour(t, FixedWindow, 1), OnError: TurnAway, Shadow: true})
+	closed := f.open(RuleConfig{Name: "closed", Limit: perHour(t, FixedWindow, 100), OnError: RejectAll})
+	closedShadow := f.open(RuleConfig{Name: "closedShadow", Limit: perHour(t, FixedWindow, 1), OnError: RejectAll, Shadow: true})
 	wide := f.open(RuleConfig{Name: "wide", Limit: perHour(t, FixedWindow, 8)})
 	tight := f.open(RuleConfig{Name: "tight", Limit: perHour(t, TokenBucket, 4)})
 	shadow := f.open(RuleConfig{Name: "shadow", Limit: perHour(t, SlidingWindowLog, 2), Shadow: true})
 
 	for i := 0; i < 5; i++ {
-		if _, v := f.ask("k", 1, false, wide, open, closed); v.Outcome != Unavailable || v.Told != -1 {
+		if _, v := f.ask("k", 1, false, wide, open, closed); v.Outcome != Unavailable || v.Reported != -1 {
 			t.Fatalf("one that turns away among others: %+v", v)
 		}
 	}
@@ -307,7 +307,7 @@ func TestAMixtureOfRulesWithoutTheStore(t *testing.T) {
 
 	for i := 0; i < 2; i++ { // the tight one's share is 2, the shadow's 1
 		checks, v := f.ask("k", 1, false, open, wide, closedShadow, tight, shadow)
-		if v.Outcome != Allow || v.Told != 3 {
+		if v.Outcome != Allow || v.Reported != 3 {
 			t.Fatalf("request %d: %+v; want it told of the tightest", i, v)
 		}
 		if !checks[0].Uncounted || !checks[2].Uncounted || checks[1].Uncounted || checks[3].Uncounted || checks[4].Uncounted {
@@ -326,7 +326,7 @@ func TestAMixtureOfRulesWithoutTheStore(t *testing.T) {
 		}
 	}
 	checks, v := f.ask("k", 1, false, open, wide, closedShadow, tight, shadow)
-	if v.Outcome != Reject || v.Told != 3 || checks[1].Decision.Remaining != 2 {
+	if v.Outcome != Reject || v.Reported != 3 || checks[1].Decision.Remaining != 2 {
 		t.Fatalf("the third: %+v, %+v; want the tight one to reject, and the wide one not charged", v, checks)
 	}
 	if got := f.admits("k", 10, wide); got != 2 {
@@ -442,9 +442,9 @@ func (u *unopenable) Open(r *Rule) error { return u.err }
 
 func (u *unopenable) Release(r *Rule) {}
 
-func (u *unopenable) Settle(holds []Hold) error { return u.err }
+func (u *unopenable) Settle(reservations []Reservation) error { return u.err }
 
-func (u *unopenable) ShutOut(r *Rule, key string, duration int64) error { return u.err }
+func (u *unopenable) Block(r *Rule, key string, duration int64) error { return u.err }
 
 func (u *unopenable) Reset(r *Rule, key string) error { return u.err }
 
@@ -465,16 +465,16 @@ func TestARuleThatCannotBeOpenedLocallyIsNotOpen(t *testing.T) {
 // What is held in the store and what is held locally, since a part of it was decided while the store had failed, each ends where it is.
 func TestHoldsEndWhereTheyAre(t *testing.T) {
 	f := newFallen(t, 1)
-	r := f.open(RuleConfig{Name: "login", Limit: perHour(t, FixedWindow, 3), Conduct: Conduct{Count: mustStatuses(t, "401")}})
+	r := f.open(RuleConfig{Name: "login", Limit: perHour(t, FixedWindow, 3), OverflowPolicy: OverflowPolicy{Count: mustStatuses(t, "401")}})
 	down := f.store.failure
 	f.store.failure = nil
 	checks, _ := f.ask("k", 1, false, r)
-	holds := Holds(nil, checks)
+	reservations := AppendReservations(nil, checks)
 	f.store.failure = down
 	checks, _ = f.ask("k", 1, false, r)
-	holds = Holds(holds, checks)
-	if len(holds) != 2 {
-		t.Fatalf("%d holds; want one in the store, and one that is local", len(holds))
+	reservations = AppendReservations(reservations, checks)
+	if len(reservations) != 2 {
+		t.Fatalf("%d holds; want one in the store, and one that is local", len(reservations))
 	}
 	remain := func(failure error) int64 {
 		f.store.failure = failure
@@ -484,7 +484,7 @@ func TestHoldsEndWhereTheyAre(t *testing.T) {
 	if there, here := remain(nil), remain(down); there != 1 || here != 1 {
 		t.Fatalf("%d and %d remain of 3 for one more, with one held in each", there, here)
 	}
-	if err := f.limiter.Finish(holds, 200); err != nil {
+	if err := f.limiter.Finish(reservations, 200); err != nil {
 		t.Fatal(err)
 	}
 	if there, here := remain(nil), remain(down); there != 2 || here != 2 {

@@ -67,7 +67,7 @@ type Limit struct {
 	inFlight  bool
 	queues    bool
 	lends     bool
-	express   bool
+	fastPath  bool
 	requests  int64 // R
 	period    int64 // P; with a calendar the longest that its unit can be
 	burst     int64 // B, for buckets
@@ -295,7 +295,7 @@ func NewLimit(c LimitConfig) (*Limit, error) {
 func newLimit(a Algorithm, requests, period int64) *Limit {
 	row := a.row()
 	return &Limit{
-		algorithm: a, isBucket: row.isBucket, isLog: row.isLog, inFlight: row.inFlight, queues: row.queues, lends: row.lends, express: row.express,
+		algorithm: a, isBucket: row.isBucket, isLog: row.isLog, inFlight: row.inFlight, queues: row.queues, lends: row.lends, fastPath: row.fastPath,
 		requests: requests, period: period,
 	}
 }

@@ -51,12 +51,12 @@ type Store interface {
 	// Settle ends what Decide has reserved: it is charged now if Keep is set, and else given back. The turn of a request that
 	// waits is given back only where it is the last in line; what others than the rule that has it wait have reserved for it, and what a
 	// log has, is in any case.
-	Settle(holds []Hold) error
+	Settle(reservations []Reservation) error
 
-	// ShutOut shuts a key of a rule out for that many microseconds from now, in place of what its limit has counted, and of a penalty or a
+	// Block shuts a key of a rule out for that many microseconds from now, in place of what its limit has counted, and of a penalty or a
 	// shut-out that there is; 0 lets it in, and forgets its offences. When its time is over the key starts afresh. No charge, and no
 	// reload that keeps the rule's identity, ends it before.
-	ShutOut(r *Rule, key string, duration int64) error
+	Block(r *Rule, key string, duration int64) error
 
 	// Reset forgets what was counted of a key of a rule, its tolerance, its offences and penalties, and that it is shut out. What
 	// requests under way hold stays, and ends as it would have; but a turn is not given back any more.
@@ -82,11 +82,11 @@ func (o Outcome) String() string {
 // Verdict is what all the rules of a request come to.
 type Verdict struct {
 	Outcome    Outcome
-	Told       int   // index of the check that clients are told of: of those that reject, the one with the longest wait; else the tightest; -1: none
+	Reported   int   // index of the check that clients are told of: of those that reject, the one with the longest wait; else the tightest; -1: none
 	RetryAfter int64 // of a rejected request, in microseconds: the longest wait that a rule asks for, or Never
 	Delay      int64 // of a delayed one: the longest that a rule asks for
 	Soft       bool  // the request is let through by a rule's tolerance
-	Holds      bool  // the request has reserved something: Holds says what, and Limiter.Finish or Leave is to be called
+	Reserved   bool  // the request has reserved something: AppendReservations says what, and Limiter.Finish or Leave is to be called
 }
 
 // Limiter comes to a verdict on requests, by the decisions of a store.
@@ -181,7 +181,7 @@ func (l *Limiter) Decide(checks []Check, peek bool, v *Verdict) error {
 // is the error of Store.Decide, and what it returns.
 func (l *Limiter) Conclude(checks []Check, peek bool, failure error, v *Verdict) error {
 	if failure != nil && !l.decideWithout(checks, peek) {
-		*v = Verdict{Outcome: Unavailable, Told: -1, RetryAfter: unavailableFor}
+		*v = Verdict{Outcome: Unavailable, Reported: -1, RetryAfter: unavailableFor}
 		return failure
 	}
 	conclude(checks, v)
@@ -195,7 +195,7 @@ func (l *Limiter) Conclude(checks []Check, peek bool, failure error, v *Verdict)
 // come at the same time, it is rejected after all.
 func (l *Limiter) enter(checks []Check, v *Verdict) {
 	full := -1
-	v.Holds = true // so that it waits, also where no rule counts it
+	v.Reserved = true // so that it waits, also where no rule counts it
 	for i := range checks {
 		c := &checks[i]
 		if c.Rule.room == nil || c.Uncounted || c.Decision.Delay == 0 { // the last: others have it wait
@@ -212,12 +212,12 @@ func (l *Limiter) enter(checks []Check, v *Verdict) {
 	if full < 0 {
 		return
 	}
-	_ = l.Leave(Holds(nil, checks)) // what is not given back expires
+	_ = l.Leave(AppendReservations(nil, checks)) // what is not given back expires
 	v.Outcome = Reject
-	v.Told = full
+	v.Reported = full
 	v.RetryAfter = v.Delay
 	v.Delay = 0
-	v.Holds = false
+	v.Reserved = false
 	d := &checks[full].Decision
 	d.Allowed = false
 	d.RetryAfter = v.RetryAfter
@@ -233,11 +233,11 @@ const Unaffordable int64 = 2 * MaxRequests
 
 // conclude writes the verdict that the decisions come to.
 func conclude(checks []Check, v *Verdict) {
-	*v = Verdict{Outcome: Allow, Told: -1}
+	*v = Verdict{Outcome: Allow, Reported: -1}
 	for i := range checks {
 		c := &checks[i]
 		if c.Ticket != 0 {
-			v.Holds = true
+			v.Reserved = true
 		}
 		if c.Rule.shadow || c.Uncounted {
 			continue
@@ -248,7 +248,7 @@ func conclude(checks []Check, v *Verdict) {
 		}
 		if !d.Allowed {
 			if v.Outcome != Reject || longer(d.RetryAfter, v.RetryAfter) {
-				v.Told = i
+				v.Reported = i
 				v.RetryAfter = d.RetryAfter
 			}
 			v.Outcome = Reject
@@ -264,8 +264,8 @@ func conclude(checks []Check, v *Verdict) {
 		if d.Soft {
 			v.Soft = true
 		}
-		if v.Told < 0 || Tighter(d, &checks[v.Told].Decision) {
-			v.Told = i
+		if v.Reported < 0 || Tighter(d, &checks[v.Reported].Decision) {
+			v.Reported = i
 		}
 	}
 	if v.Outcome == Reject {

@@ -26,17 +26,17 @@ func TestVerdictTellsOfTheLongestWaitOfThoseThatReject(t *testing.T) {
 		checks []Check
 		want   Verdict
 	}{
-		{"nobody", nil, Verdict{Told: -1}},
-		{"a shadow alone", []Check{shadow}, Verdict{Told: -1}},
-		{"one", []Check{shadow, short}, Verdict{Outcome: Reject, Told: 1, RetryAfter: 1_000_000}},
-		{"the long one first", []Check{long, short}, Verdict{Outcome: Reject, Told: 0, RetryAfter: 2_000_000}},
-		{"the long one last", []Check{short, long}, Verdict{Outcome: Reject, Told: 1, RetryAfter: 2_000_000}},
-		{"never last", []Check{long, never}, Verdict{Outcome: Reject, Told: 1, RetryAfter: Never}},
-		{"never first", []Check{never, long}, Verdict{Outcome: Reject, Told: 0, RetryAfter: Never}},
-		{"after one that allows and delays", []Check{allowed, short}, Verdict{Outcome: Reject, Told: 1, RetryAfter: 1_000_000}},
-		{"before it", []Check{short, allowed}, Verdict{Outcome: Reject, Told: 0, RetryAfter: 1_000_000}},
+		{"nobody", nil, Verdict{Reported: -1}},
+		{"a shadow alone", []Check{shadow}, Verdict{Reported: -1}},
+		{"one", []Check{shadow, short}, Verdict{Outcome: Reject, Reported: 1, RetryAfter: 1_000_000}},
+		{"the long one first", []Check{long, short}, Verdict{Outcome: Reject, Reported: 0, RetryAfter: 2_000_000}},
+		{"the long one last", []Check{short, long}, Verdict{Outcome: Reject, Reported: 1, RetryAfter: 2_000_000}},
+		{"never last", []Check{long, never}, Verdict{Outcome: Reject, Reported: 1, RetryAfter: Never}},
+		{"never first", []Check{never, long}, Verdict{Outcome: Reject, Reported: 0, RetryAfter: Never}},
+		{"after one that allows and delays", []Check{allowed, short}, Verdict{Outcome: Reject, Reported: 1, RetryAfter: 1_000_000}},
+		{"before it", []Check{short, allowed}, Verdict{Outcome: Reject, Reported: 0, RetryAfter: 1_000_000}},
 	} {
-		got := Verdict{Outcome: Reject, Told: 7, RetryAfter: 7, Delay: 7} // of an earlier request
+		got := Verdict{Outcome: Reject, Reported: 7, RetryAfter: 7, Delay: 7} // of an earlier request
 		conclude(c.checks, &got)
 		if got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
@@ -55,12 +55,12 @@ func TestVerdictTellsOfTheTightestOfThoseThatAllow(t *testing.T) {
 		checks []Check
 		want   Verdict
 	}{
-		{"one", []Check{half}, Verdict{Told: 0}},
-		{"the share counts, not the number", []Check{half, few}, Verdict{Told: 1}},
-		{"whichever comes first", []Check{few, half, most}, Verdict{Told: 0}},
-		{"of equals the first", []Check{half, half}, Verdict{Told: 0}},
-		{"the longest delay", []Check{soon, late, soon}, Verdict{Outcome: Delay, Told: 0, Delay: 8}},
-		{"a delay and the tightest", []Check{late, half}, Verdict{Outcome: Delay, Told: 1, Delay: 8}},
+		{"one", []Check{half}, Verdict{Reported: 0}},
+		{"the share counts, not the number", []Check{half, few}, Verdict{Reported: 1}},
+		{"whichever comes first", []Check{few, half, most}, Verdict{Reported: 0}},
+		{"of equals the first", []Check{half, half}, Verdict{Reported: 0}},
+		{"the longest delay", []Check{soon, late, soon}, Verdict{Outcome: Delay, Reported: 0, Delay: 8}},
+		{"a delay and the tightest", []Check{late, half}, Verdict{Outcome: Delay, Reported: 1, Delay: 8}},
 	} {
 		var got Verdict
 		conclude(c.checks, &got)
@@ -81,11 +81,11 @@ type recorder struct {
 	limitless bool // it knows nothing of keys
 }
 
-func (r *recorder) Open(*Rule) error          { return nil }
-func (r *recorder) Release(*Rule)             {}
-func (r *recorder) Settle(holds []Hold) error { return r.err }
+func (r *recorder) Open(*Rule) error                        { return nil }
+func (r *recorder) Release(*Rule)                           {}
+func (r *recorder) Settle(reservations []Reservation) error { return r.err }
 
-func (r *recorder) ShutOut(rule *Rule, key string, duration int64) error { return r.err }
+func (r *recorder) Block(rule *Rule, key string, duration int64) error { return r.err }
 
 func (r *recorder) Reset(rule *Rule, key string) error { return r.err }
 
@@ -109,7 +109,7 @@ func TestLimiterAsksTheStoreOnceWithSaneCosts(t *testing.T) {
 	rule := mustRule(t, RuleConfig{Name: "r"})
 	checks := []Check{{Rule: rule, Cost: -5}, {Rule: rule}, {Rule: rule, Cost: 7}, {Rule: rule, Cost: 1<<63 - 1}}
 	var v Verdict
-	if err := l.Decide(checks, true, &v); err != nil || store.peeks != 1 || v.Outcome != Allow || v.Told != 0 {
+	if err := l.Decide(checks, true, &v); err != nil || store.peeks != 1 || v.Outcome != Allow || v.Reported != 0 {
 		t.Errorf("%+v, %d peeks, %v", v, store.peeks, err)
 	}
 	want := []int64{1, 1, 7, Unaffordable}
@@ -118,7 +118,7 @@ func TestLimiterAsksTheStoreOnceWithSaneCosts(t *testing.T) {
 			t.Fatalf("the store was asked for %d, want %d", store.costs, want)
 		}
 	}
-	if err := l.Decide(nil, false, &v); err != nil || v.Told != -1 || len(store.costs) != len(want) {
+	if err := l.Decide(nil, false, &v); err != nil || v.Reported != -1 || len(store.costs) != len(want) {
 		t.Errorf("no rules: %+v, %v, %d", v, err, store.costs)
 	}
 	store.err = errors.New("down")

@@ -136,7 +136,7 @@ func (l *Limits) Delays() bool {
 }
 
 // Watches reports whether any of the limits only watches, or has a candidate, which does.
-func (l *Limits) Watches() bool {
+func (l *Limits) HasShadow() bool {
 	for _, r := range l.rules {
 		if r.shadow || len(r.beside) > 0 && r.beside[0].shadow {
 			return true
@@ -218,7 +218,7 @@ func Difference(a, b *Rule) string {
 		return "another enforcement"
 	case a.countRejected != b.countRejected:
 		return "another count_rejected"
-	case a.conductText() != b.conductText():
+	case a.overflowText() != b.overflowText():
 		return "another enforcement, bound of waiting requests, count or penalty"
 	case !sameBeside(a.beside, b.beside):
 		return "another candidate or concurrency"
@@ -226,11 +226,11 @@ func Difference(a, b *Rule) string {
 	return ""
 }
 
-func (r *Rule) conductText() string {
-	if r.conduct == nil {
+func (r *Rule) overflowText() string {
+	if r.overflow == nil {
 		return ""
 	}
-	return r.conduct.text
+	return r.overflow.text
 }
 
 func sameBeside(a, b []*Rule) bool {

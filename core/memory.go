@@ -248,7 +248,7 @@ func (m *Memory) Decide(checks []Check, peek bool) error {
 	if len(checks) == 0 {
 		return nil
 	}
-	if len(checks) == 1 && checks[0].Rule.conduct == nil {
+	if len(checks) == 1 && checks[0].Rule.overflow == nil {
 		m.decideOne(&checks[0], peek)
 	} else if accountsNeeded(checks) {
 		m.decideWithAccounts(checks, peek)
@@ -295,7 +295,7 @@ func (m *Memory) decideOne(c *Check, peek bool) {
 			s.owners[i] |= rejected
 			noteCost(c)
 		}
-		if s.slots[i].state.A >= shutMark {
+		if s.slots[i].state.A >= blockMark {
 			stepBack(&s.slots[i].state, now)
 		}
 	}
@@ -428,9 +428,9 @@ func decideInLog(s *shard, i int, l *Limit, now, cost int64, d *Decision) {
 		return
 	}
 	slot := &s.slots[i]
-	if slot.state.A >= shutMark {
-		if left := shutFor(&slot.state, now); left > 0 {
-			decideShut(l, left, cost, d)
+	if slot.state.A >= blockMark {
+		if left := blockedFor(&slot.state, now); left > 0 {
+			decideBlocked(l, left, cost, d)
 			return
 		}
 		startLog(s, i, now)
@@ -447,7 +447,7 @@ func startLog(s *shard, i int, now int64) {
 // chargeInLog charges the log of the key in slot i, as it was last looked at. For most see chargeLog.
 func chargeInLog(m *Memory, s *shard, i int, sp *space, l *Limit, cost, most int64) {
 	slot := &s.slots[i]
-	if !isShut(&slot.state) {
+	if !isBlocked(&slot.state) {
 		m.countTimes(sp, chargeLog(l, &s.logs[slot.state.A], slot.state.B, cost, int(most)))
 	}
 }

@@ -11,7 +11,7 @@ var accounts = sync.Pool{New: func() interface{} { return &account{} }}
 // chargeWhole charges the key in slot i what was admitted before and had been reserved, whatever the limit would say of it by now. It
 // reports whether the key has a state, not a log.
 func (m *Memory) chargeWhole(s *shard, i int, l *Limit, at, cost, now int64) bool {
-	if s.slots[i].state.A >= shutMark {
+	if s.slots[i].state.A >= blockMark {
 		stepBack(&s.slots[i].state, now)
 	}
 	if sp := m.spaces.Load().([]*space)[s.owners[i]&^marks]; sp.isLog {
@@ -115,13 +115,13 @@ func (m *Memory) appraiseAccount(s *shard, i int, now int64, st *standing) {
 	class := expired
 	if a.isUnderWay() {
 		class = underWay
-	} else if a.shutUntil > now {
-		class = shutOut
+	} else if a.blockedUntil > now {
+		class = block
 		if st.class < byHand { // who recovers when, and who was charged when, says nothing of who was shut out first
 			st.charged = 0
 			st.reset = 0
 		}
-		reset = a.shutUntil - now
+		reset = a.blockedUntil - now
 		if st.offences < a.offences {
 			st.offences = a.offences
 		}
@@ -145,14 +145,14 @@ func latest(a, b int64) int64 {
 }
 
 // Settle implements Store.
-func (m *Memory) Settle(holds []Hold) error {
-	for i := range holds {
-		m.settle(&holds[i])
+func (m *Memory) Settle(reservations []Reservation) error {
+	for i := range reservations {
+		m.settle(&reservations[i])
 	}
 	return nil
 }
 
-func (m *Memory) settle(h *Hold) {
+func (m *Memory) settle(h *Reservation) {
 	c := Check{Rule: h.Rule, Key: h.Key, Cost: h.Cost}
 	s := m.lockKey(&c)
 	defer s.mu.Unlock()
@@ -164,7 +164,7 @@ func (m *Memory) settle(h *Hold) {
 	m.fallDue(s, c.slot, a, h.Rule.limit, now)
 	if before, restore := a.leave(h.Ticket, now, s.slots[c.slot].state); restore && !h.Rule.space.isLog {
 		s.slots[c.slot].state = before
-	} else if h.Rule.holds() && a.held > 0 {
+	} else if h.Rule.reservations() && a.held > 0 {
 		a.held -= heldBy(h.Rule, h.Cost)
 		if a.held < 0 {
 			a.held = 0

@@ -34,7 +34,7 @@ const (
 	inUse            // some of the quota is left
 	exhausted        // a request would be rejected now
 	rejecting        // and one was
-	shutOut          // by a penalty
+	block            // by a penalty
 	byHand           // shut out by hand
 	underWay         // requests have reserved something: it is not forgotten at all
 )
@@ -49,7 +49,7 @@ func (m *Memory) appraise(s *shard, i int, now int64, st *standing) {
 	}
 	limits := sp.limits.Load().([]*Limit)
 	cost := sp.cost.Load()
-	if left := shutFor(&s.slots[i].state, now); left > 0 && len(limits) > 0 {
+	if left := blockedFor(&s.slots[i].state, now); left > 0 && len(limits) > 0 {
 		st.class = byHand
 		st.reset = left
 		limits = nil
@@ -127,7 +127,7 @@ func cheaper(a, b *standing) bool {
 	if a.class == inUse && a.share != b.share {
 		return a.share < b.share
 	}
-	if a.class == shutOut && a.offences != b.offences {
+	if a.class == block && a.offences != b.offences {
 		return a.offences < b.offences
 	}
 	if a.population != b.population {

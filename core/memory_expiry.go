@@ -3,7 +3,7 @@ package core
 // isExpired reports whether the key in slot i is unused: appraise says more, and costs more.
 func (m *Memory) isExpired(s *shard, i int, now int64) bool {
 	owner := s.owners[i]
-	if owner&handMark != 0 && shutFor(&s.slots[i].state, now) <= 0 {
+	if owner&handMark != 0 && blockedFor(&s.slots[i].state, now) <= 0 {
 		m.unmarkHand(s, i)
 	}
 	if owner&accounted != 0 && !m.isIdle(s, i, now) {

@@ -28,8 +28,8 @@ func newFloodedZone(t *testing.T, a Algorithm, past string, requests int64, peri
 	z.limit = LimitConfig{Algorithm: a, Requests: requests, Period: period}
 	switch past {
 	case "soft":
-		z.rule.Conduct.SoftPercent = 100
-		z.rule.Conduct.SoftFor = time.Minute
+		z.rule.OverflowPolicy.SoftPercent = 100
+		z.rule.OverflowPolicy.SoftFor = time.Minute
 	case "shadow":
 		z.rule.Shadow = true
 	case "delay":
@@ -42,9 +42,9 @@ func newFloodedZone(t *testing.T, a Algorithm, past string, requests int64, peri
 		if a == LeakyBucket {
 			return nil, false
 		}
-		z.rule.Conduct.Count = mustStatuses(t, "401")
+		z.rule.OverflowPolicy.Count = mustStatuses(t, "401")
 	case "penalty":
-		z.rule.Conduct.Penalties = []time.Duration{time.Hour}
+		z.rule.OverflowPolicy.Penalties = []time.Duration{time.Hour}
 	case "concurrency":
 		if a != TokenBucket { // it has no algorithm
 			return nil, false
@@ -64,18 +64,18 @@ func newFloodedZone(t *testing.T, a Algorithm, past string, requests int64, peri
 }
 
 // use sends n requests of a key, and has all but those that are held end with a status that counts.
-func (z *floodedZone) use(s *conductScene, key string, n int, held bool) Verdict {
+func (z *floodedZone) use(s *overflowScene, key string, n int, held bool) Verdict {
 	s.t.Helper()
 	rules := append([]*Rule{z.r}, z.r.Beside()...)
 	var v Verdict
 	for i := 0; i < n; i++ {
-		var holds []Hold
-		v, holds = s.ask(key, rules...)
+		var reservations []Reservation
+		v, reservations = s.ask(key, rules...)
 		if v.Outcome == Delay {
-			s.limiter.Depart(holds) // it waits on, as far as the store knows
+			s.limiter.Depart(reservations) // it waits on, as far as the store knows
 		}
-		if !held && v.Outcome != Delay && len(holds) > 0 {
-			if err := s.limiter.Finish(holds, 401); err != nil {
+		if !held && v.Outcome != Delay && len(reservations) > 0 {
+			if err := s.limiter.Finish(reservations, 401); err != nil {
 				s.t.Fatal(err)
 			}
 		}
@@ -84,7 +84,7 @@ func (z *floodedZone) use(s *conductScene, key string, n int, held bool) Verdict
 }
 
 // full reports whether a key has nothing left of its quota, as one of a shadow is told by its decision, and not by a verdict.
-func (z *floodedZone) full(s *conductScene, key string) bool {
+func (z *floodedZone) full(s *overflowScene, key string) bool {
 	s.t.Helper()
 	d := s.peek(z.r, key, 1)
 	return !d.Allowed || d.Delay > 0
@@ -105,7 +105,7 @@ func floodOf(n int) int {
 // The manners of a flood: how each of its keys is used.
 var manners = []string{"used once", "used up", "rejected", "under way"}
 
-func (z *floodedZone) flood(s *conductScene, key string, manner string, requests int) {
+func (z *floodedZone) flood(s *overflowScene, key string, manner string, requests int) {
 	s.t.Helper()
 	switch manner {
 	case "used once":
@@ -124,7 +124,7 @@ func (z *floodedZone) flood(s *conductScene, key string, manner string, requests
 }
 
 // exhaust has so many victims of a zone be over its limit.
-func (z *floodedZone) exhaust(s *conductScene, victims, requests int) {
+func (z *floodedZone) exhaust(s *overflowScene, victims, requests int) {
 	s.t.Helper()
 	for i := 0; i < victims; i++ {
 		z.use(s, "victim "+strconv.Itoa(i), 2*requests+2, z.r.limit.algorithm == inFlight)
@@ -134,8 +134,8 @@ func (z *floodedZone) exhaust(s *conductScene, victims, requests int) {
 	}
 }
 
-// letIn returns how many victims are not over their limit any more.
-func (z *floodedZone) letIn(s *conductScene, victims int) int {
+// readmitted returns how many victims are not over their limit any more.
+func (z *floodedZone) readmitted(s *overflowScene, victims int) int {
 	s.t.Helper()
 	n := 0
 	for i := 0; i < victims; i++ {
@@ -160,7 +160,7 @@ func everyZone(t *testing.T, requests int64, period time.Duration) []*floodedZon
 	return list
 }
 
-func (z *floodedZone) openIn(s *conductScene, name string) {
+func (z *floodedZone) openIn(s *overflowScene, name string) {
 	z.rule.Name = name
 	z.r = s.open(z.rule)
 	for _, other := range z.r.Beside() {
@@ -183,7 +183,7 @@ func TestAFloodOfOneZoneResetsNoCounterOfAnotherWhateverStateItsKeysAreIn(t *tes
 			if interpreted && (number+which)%(7*len(manners)) != 0 || underRace && (number+which)%7 != 0 { // some of them
 				continue
 			}
-			s := newConductScene(t, MemoryConfig{MaxKeys: keys / 5})
+			s := newOverflowScene(t, MemoryConfig{MaxKeys: keys / 5})
 			flooded.openIn(s, "flooded")
 			login, _ := newFloodedZone(t, SlidingWindowCounter, "reject", 5, 30*24*time.Hour)
 			login.openIn(s, "login")
@@ -195,7 +195,7 @@ func TestAFloodOfOneZoneResetsNoCounterOfAnotherWhateverStateItsKeysAreIn(t *tes
 				s.now += 10
 				flooded.flood(s, "invented "+strconv.Itoa(i), manner, 2)
 			}
-			if n := login.letIn(s, victims); n > 0 {
+			if n := login.readmitted(s, victims); n > 0 {
 				t.Errorf("%s, %s: %d of %d victims are let in", flooded.name, manner, n, victims)
 			}
 			n := 0
@@ -212,7 +212,7 @@ func TestAFloodOfOneZoneResetsNoCounterOfAnotherWhateverStateItsKeysAreIn(t *tes
 }
 
 // A defect that was: where three zones or more shared memory, victims were forgotten for keys that were used once.
-func TestAFloodOfManyZonesDoesNotLetInWhoIsOverALimit(t *testing.T) {
+func TestAFloodOfManyZonesDoesNotAdmitWhoIsOverALimit(t *testing.T) {
 	victims, keys := 20, floodOf(30_000)
 	if interpreted {
 		victims = 3
@@ -223,7 +223,7 @@ func TestAFloodOfManyZonesDoesNotLetInWhoIsOverALimit(t *testing.T) {
 			if interpreted && (zones%3 != 0 || index == Probing) || underRace && zones%3 != 0 {
 				continue
 			}
-			s := newConductScene(t, MemoryConfig{MaxKeys: keys / 5, Index: index})
+			s := newOverflowScene(t, MemoryConfig{MaxKeys: keys / 5, Index: index})
 			var list []*floodedZone
 			for len(list) < zones {
 				requests := []int64{5, 100, 1000}[len(list)%3]
@@ -240,7 +240,7 @@ func TestAFloodOfManyZonesDoesNotLetInWhoIsOverALimit(t *testing.T) {
 				list[i%zones].flood(s, "invented "+strconv.Itoa(i), "used once", 1)
 			}
 			for _, z := range list {
-				if n := z.letIn(s, victims); n > 0 {
+				if n := z.readmitted(s, victims); n > 0 {
 					t.Errorf("index %d, %d zones: %s %s: %d of %d victims are let in", index, zones, z.r.Name(), z.r.Limit().String(), n, victims)
 				}
 			}
@@ -262,7 +262,7 @@ func TestFloodsOfMixedZonesKeepTheirPromises(t *testing.T) {
 	}
 	for seed := 0; seed < rounds; seed++ {
 		r := rand.New(rand.NewSource(int64(seed)))
-		s := newConductScene(t, MemoryConfig{MaxKeys: keys / 5, Index: Index((seed + 1) % 2)})
+		s := newOverflowScene(t, MemoryConfig{MaxKeys: keys / 5, Index: Index((seed + 1) % 2)})
 		all := everyZone(t, requests, 30*24*time.Hour)
 		zones := 1 + r.Intn(8)
 		var list []*floodedZone
@@ -275,7 +275,7 @@ func TestFloodsOfMixedZonesKeepTheirPromises(t *testing.T) {
 			z.manner = append(manners, "")[r.Intn(len(manners)+1)]
 			z.exhaust(s, victims, requests)
 			for i := 0; i < victims; i++ {
-				s.shutOut(z.r, "shut out "+strconv.Itoa(i), 3600*inSeconds)
+				s.block(z.r, "shut out "+strconv.Itoa(i), 3600*inSeconds)
 				z.use(s, "partly "+strconv.Itoa(i), 1, false)
 			}
 			list = append(list, z)
@@ -306,7 +306,7 @@ func TestFloodsOfMixedZonesKeepTheirPromises(t *testing.T) {
 			says("who were shut out by hand are let in", out)
 			says("counters were reset", whole)
 			if z.manner == "" || z.manner == "used once" {
-				says("victims are let in", z.letIn(s, victims))
+				says("victims are let in", z.readmitted(s, victims))
 			}
 		}
 		if n, most := s.store.Stats().Keys-s.store.underWay.Load(), s.store.maxKeys.Load(); n > most {
@@ -316,13 +316,13 @@ func TestFloodsOfMixedZonesKeepTheirPromises(t *testing.T) {
 }
 
 // Where there are so many zones that none has many keys, whoever is over a limit in any of them stays.
-func TestAFloodOfHundredsOfZonesDoesNotLetInWhoIsOverALimit(t *testing.T) {
+func TestAFloodOfHundredsOfZonesDoesNotAdmitWhoIsOverALimit(t *testing.T) {
 	victims, zones, keys := 2, 300, floodOf(50_000)
 	if interpreted {
 		victims = 1
 		zones = 20
 	}
-	s := newConductScene(t, MemoryConfig{MaxKeys: keys / 5})
+	s := newOverflowScene(t, MemoryConfig{MaxKeys: keys / 5})
 	var list []*floodedZone
 	for len(list) < zones {
 		z, _ := newFloodedZone(t, Algorithm(1+len(list)%5), "reject", 5, time.Hour)
@@ -335,7 +335,7 @@ func TestAFloodOfHundredsOfZonesDoesNotLetInWhoIsOverALimit(t *testing.T) {
 		list[i%zones].flood(s, "invented "+strconv.Itoa(i), "used once", 5)
 	}
 	for _, z := range list {
-		if n := z.letIn(s, victims); n > 0 {
+		if n := z.readmitted(s, victims); n > 0 {
 			t.Errorf("%s %s: %d of %d victims are let in", z.r.Name(), z.r.Limit().String(), n, victims)
 		}
 	}
@@ -343,7 +343,7 @@ func TestAFloodOfHundredsOfZonesDoesNotLetInWhoIsOverALimit(t *testing.T) {
 
 // Defects that were: a victim of a higher tier, whose bucket takes longer to drain than those of a flood under a lower one; one whose bucket
 // was charged for its rejections; and one with something left that is less than a request costs.
-func TestAFloodWithinAZoneDoesNotLetInWhoIsOverItsLimit(t *testing.T) {
+func TestAFloodWithinAZoneDoesNotAdmitWhoIsOverItsLimit(t *testing.T) {
 	victims, keys := 20, 5000
 	if interpreted {
 		victims = 3
@@ -370,7 +370,7 @@ func TestAFloodWithinAZoneDoesNotLetInWhoIsOverItsLimit(t *testing.T) {
 		{"a cost of 6 of 10", FixedWindow, 10, 10, 6, false, 5, 1},
 		{"a cost of 6 of 10", SlidingWindowCounter, 10, 10, 6, false, 5, 1},
 	} {
-		s := newConductScene(t, MemoryConfig{MaxKeys: keys / 5})
+		s := newOverflowScene(t, MemoryConfig{MaxKeys: keys / 5})
 		rule := func(requests int64) *Rule {
 			limit := mustLimit(t, LimitConfig{Algorithm: c.algorithm, Requests: requests, Period: time.Hour})
 			return s.open(RuleConfig{Name: "z", Limit: limit, CountRejected: c.countRejected})
@@ -408,7 +408,7 @@ func TestAFloodWithinAZoneDoesNotLetInWhoIsOverItsLimit(t *testing.T) {
 }
 
 // A defect that was: in a window that is longer than the penalty all keys recovered at once, so that it went by chance who was let in.
-func TestOfThoseAPenaltyShutsOutTheOneGoesThatIsLetInLast(t *testing.T) {
+func TestOfThoseThatAPenaltyBlocksTheOneWhoseBlockEndsLastGoes(t *testing.T) {
 	victims, keys := 20, 5000
 	if interpreted {
 		victims = 3
@@ -419,7 +419,7 @@ func TestOfThoseAPenaltyShutsOutTheOneGoesThatIsLetInLast(t *testing.T) {
 			if interpreted && period != 24*time.Hour {
 				continue
 			}
-			s := newConductScene(t, MemoryConfig{MaxKeys: keys / 5})
+			s := newOverflowScene(t, MemoryConfig{MaxKeys: keys / 5})
 			z, _ := newFloodedZone(t, a, "penalty", 2, period) // of an hour
 			z.openIn(s, "z")
 			z.exhaust(s, victims, 2)
@@ -427,7 +427,7 @@ func TestOfThoseAPenaltyShutsOutTheOneGoesThatIsLetInLast(t *testing.T) {
 				s.now += 10
 				z.flood(s, "invented "+strconv.Itoa(i), "rejected", 2)
 			}
-			if n := z.letIn(s, victims); n > 0 {
+			if n := z.readmitted(s, victims); n > 0 {
 				t.Errorf("%s in %s: %d of %d victims are let in", z.name, period, n, victims)
 			}
 		}
@@ -442,7 +442,7 @@ func TestAFloodOfAStoreWithFewKeysInManyShards(t *testing.T) {
 		most = 300
 	}
 	for _, index := range []Index{Probing, Mapped} {
-		s := newConductScene(t, MemoryConfig{MaxKeys: 100_000_000, Index: index})
+		s := newOverflowScene(t, MemoryConfig{MaxKeys: 100_000_000, Index: index})
 		s.store.SetMaxKeys(most)
 		var list []*floodedZone
 		for len(list) < 8 {
@@ -456,7 +456,7 @@ func TestAFloodOfAStoreWithFewKeysInManyShards(t *testing.T) {
 			list[i%len(list)].flood(s, "invented "+strconv.Itoa(i), "used once", 5)
 		}
 		for _, z := range list {
-			if n := z.letIn(s, victims); n > 0 {
+			if n := z.readmitted(s, victims); n > 0 {
 				t.Errorf("index %d: %s %s: %d of %d victims are let in", index, z.r.Name(), z.r.Limit().String(), n, victims)
 			}
 		}
@@ -508,7 +508,7 @@ func TestWhatIsCheaperToForgetIsAnOrder(t *testing.T) {
 func TestWhatDoesNotPayIsCountedExactly(t *testing.T) {
 	for seed := 0; seed < fewerRounds(200)+1; seed++ {
 		r := rand.New(rand.NewSource(int64(seed)))
-		s := newConductScene(t, MemoryConfig{MaxKeys: 20 + r.Intn(40), Index: Index(seed % 2)})
+		s := newOverflowScene(t, MemoryConfig{MaxKeys: 20 + r.Intn(40), Index: Index(seed % 2)})
 		all := everyZone(t, 2, time.Minute)
 		var list []*floodedZone
 		for i := 0; i < 6; i++ {
@@ -518,7 +518,7 @@ func TestWhatDoesNotPayIsCountedExactly(t *testing.T) {
 				list = append(list, z)
 			}
 		}
-		var held [][]Hold
+		var held [][]Reservation
 		latestNow := s.now
 		for i := 0; i < 400; i++ {
 			latestNow = latest(latestNow, s.now)
@@ -526,9 +526,9 @@ func TestWhatDoesNotPayIsCountedExactly(t *testing.T) {
 			key := "key " + strconv.Itoa(r.Intn(30))
 			switch r.Intn(12) {
 			case 0:
-				s.shutOut(z.r, key, inSeconds*int64(1+r.Intn(100)))
+				s.block(z.r, key, inSeconds*int64(1+r.Intn(100)))
 			case 1:
-				_ = s.limiter.LetIn(z.r, key)
+				_ = s.limiter.Unblock(z.r, key)
 			case 2:
 				_ = s.limiter.Reset(z.r, key)
 			case 3:
@@ -543,9 +543,9 @@ func TestWhatDoesNotPayIsCountedExactly(t *testing.T) {
 			case 7:
 				s.now -= int64(r.Intn(5)) * inSeconds
 			default:
-				_, holds := s.ask(key, z.r)
-				if len(holds) > 0 {
-					held = append(held, holds)
+				_, reservations := s.ask(key, z.r)
+				if len(reservations) > 0 {
+					held = append(held, reservations)
 				}
 			}
 			if err := keptAsCounted(s.store, s.now >= latestNow); err != nil {
@@ -580,7 +580,7 @@ func keptAsCounted(m *Memory, marked bool) error {
 			if s.owners[k]&handMark != 0 {
 				hands++
 				kept[s.owners[k]&^marks]++
-			} else if marked && shutFor(&s.slots[k].state, m.clock()) > 0 {
+			} else if marked && blockedFor(&s.slots[k].state, m.clock()) > 0 {
 				return fmt.Errorf("a key that is shut out has no mark")
 			}
 			if s.owners[k]&accounted != 0 && s.accounts[s.slots[k].hash].kept {

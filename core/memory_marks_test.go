@@ -8,17 +8,17 @@ import (
 // A key of which a request was rejected is told, by its mark, from one that has only used up its limit: in a flood the others go first.
 // Looking at it marks nothing.
 func TestWhoWasRejectedIsMarkedWhicheverWayItIsDecided(t *testing.T) {
-	penalty := Conduct{Penalties: []time.Duration{time.Minute}}
+	penalty := OverflowPolicy{Penalties: []time.Duration{time.Minute}}
 	for name, c := range map[string]struct{ rules []RuleConfig }{
 		"one rule":                           {[]RuleConfig{{Name: "r"}}},
 		"one rule, which counts rejected":    {[]RuleConfig{{Name: "r", CountRejected: true}}},
 		"several rules":                      {[]RuleConfig{{Name: "r"}, {Name: "wide", Limit: perHour(t, TokenBucket, 100)}}},
 		"several rules, the other one first": {[]RuleConfig{{Name: "wide", Limit: perHour(t, TokenBucket, 100)}, {Name: "r"}}},
-		"a rule with a penalty":              {[]RuleConfig{{Name: "r", Conduct: penalty}}},
-		"beside a rule with a penalty":       {[]RuleConfig{{Name: "r"}, {Name: "wide", Limit: perHour(t, TokenBucket, 100), Conduct: penalty}}},
+		"a rule with a penalty":              {[]RuleConfig{{Name: "r", OverflowPolicy: penalty}}},
+		"beside a rule with a penalty":       {[]RuleConfig{{Name: "r"}, {Name: "wide", Limit: perHour(t, TokenBucket, 100), OverflowPolicy: penalty}}},
 	} {
 		for _, a := range []Algorithm{TokenBucket, SlidingWindowLog} {
-			s := newConductScene(t, MemoryConfig{})
+			s := newOverflowScene(t, MemoryConfig{})
 			var rules []*Rule
 			var tight *Rule
 			for _, config := range c.rules {

@@ -168,7 +168,7 @@ func (m *Memory) remove(s *shard, i int) *space {
 	if s.owners[i]&handMark != 0 {
 		m.unmarkHand(s, i)
 	}
-	if sp.isLog && !isShut(&s.slots[i].state) {
+	if sp.isLog && !isBlocked(&s.slots[i].state) {
 		m.freeLog(s, sp, int(s.slots[i].state.A))
 	}
 	if s.index != nil {

@@ -525,7 +525,7 @@ func TestDecidingDoesNotAllocate(t *testing.T) {
 						t.Errorf("%s: %v allocations", c.what, n)
 					}
 				}
-				if err := m.ShutOut(one[0].Rule, "alice", minute); err != nil {
+				if err := m.Block(one[0].Rule, "alice", minute); err != nil {
 					t.Fatal(err)
 				}
 				for _, checks := range [][]core.Check{one, two} {

@@ -10,7 +10,7 @@ type weighing struct {
 	hardWait int64    // of a rule with tolerance: how long its own limit would have the request wait; Never where it does not say
 	begins   bool     // tolerance begins with the request
 	behind   bool     // the turn is behind all charges to come, and is one of them
-	shut     bool     // it was rejected because its key is shut out
+	blocked  bool     // it was rejected because its key is shut out
 	reserved bool     // it was rejected for what others have reserved alone, of which nobody knows whether it will be charged
 }
 
@@ -22,7 +22,7 @@ const reservedRetry = 1_000_000
 // accountsNeeded reports whether any of the rules needs more than decideAll does.
 func accountsNeeded(checks []Check) bool {
 	for i := range checks {
-		if checks[i].Rule.conduct != nil {
+		if checks[i].Rule.overflow != nil {
 			return true
 		}
 	}
@@ -64,12 +64,12 @@ func (m *Memory) decideWithAccounts(checks []Check, peek bool) {
 		w := &list[i]
 		s := &m.shards[c.hash&m.mask]
 		others := rejecting
-		if i > 0 && c.Rule.conduct != nil && c.Rule.conduct.candidate && !checks[i-1].Rule.shadow && !checks[i-1].Decision.Allowed {
+		if i > 0 && c.Rule.overflow != nil && c.Rule.overflow.candidate && !checks[i-1].Rule.shadow && !checks[i-1].Decision.Allowed {
 			others-- // the rule in whose place it is
 		}
 		if !c.Decision.Allowed {
 			if !peek {
-				m.turnAway(s, c, w, now)
+				m.reject(s, c, w, now)
 			}
 		} else if others > 0 {
 			m.standWithout(s, c, w, now)
@@ -96,7 +96,7 @@ func unlockAll(m *Memory, checks []Check) {
 // weigh evaluates a check.
 func (m *Memory) weigh(s *shard, c *Check, w *weighing, now int64) {
 	r := c.Rule
-	co := r.conduct
+	co := r.overflow
 	c.slot = find(s, c.hash)
 	w.limit = r.limit
 	w.depart = now
@@ -105,9 +105,9 @@ func (m *Memory) weigh(s *shard, c *Check, w *weighing, now int64) {
 		m.fallDue(s, c.slot, w.account, r.limit, now)
 	}
 	a := w.account
-	if c.slot >= 0 && s.slots[c.slot].state.A >= shutMark && stillShut(s, c.slot, r.space.isLog, now) {
-		w.shut = true
-		decideShut(r.limit, shutFor(&s.slots[c.slot].state, now), c.Cost, &c.Decision)
+	if c.slot >= 0 && s.slots[c.slot].state.A >= blockMark && stillBlocked(s, c.slot, r.space.isLog, now) {
+		w.blocked = true
+		decideBlocked(r.limit, blockedFor(&s.slots[c.slot].state, now), c.Cost, &c.Decision)
 		return
 	}
 	if r.limit.inFlight {
@@ -118,18 +118,18 @@ func (m *Memory) weigh(s *shard, c *Check, w *weighing, now int64) {
 	if co != nil && co.wide != nil {
 		m.weighSoft(s, c, w, now, reserved)
 	} else if r.limit.delays {
-		m.weighTurn(s, c, w, now, reserved)
+		m.weighDelay(s, c, w, now, reserved)
 	} else {
 		m.weighPlain(s, c, w, now, reserved)
 	}
-	if a != nil && a.shutUntil > now && co != nil && len(co.penalties) > 0 { // a reload may have taken the penalties out
-		w.shut = true
-		c.Decision.shut(a.shutUntil - now)
+	if a != nil && a.blockedUntil > now && co != nil && len(co.penalties) > 0 { // a reload may have taken the penalties out
+		w.blocked = true
+		c.Decision.blocked(a.blockedUntil - now)
 	}
 }
 
 // shut makes a decision one on a key that is shut out for that long. It may be that the limit has it come back later yet.
-func (d *Decision) shut(wait int64) {
+func (d *Decision) blocked(wait int64) {
 	if d.Allowed {
 		d.RetryAfter = 0
 	}
@@ -155,7 +155,7 @@ func (m *Memory) evaluate(s *shard, c *Check, l *Limit, at, cost int64) {
 	c.state = State{}
 	if c.slot >= 0 {
 		c.state = s.slots[c.slot].state
-		if co := c.Rule.conduct; co != nil && co.wide != nil && l == c.Rule.limit && s.owners[c.slot]&accounted != 0 {
+		if co := c.Rule.overflow; co != nil && co.wide != nil && l == c.Rule.limit && s.owners[c.slot]&accounted != 0 {
 			s.accounts[c.hash].owe(l, &c.state) // while there is tolerance the wide limit charges, and the own decides as if there were none
 		}
 	}
@@ -207,7 +207,7 @@ func (m *Memory) weighSoft(s *shard, c *Check, w *weighing, now, reserved int64)
 	next := c.next
 	wasReserved := w.reserved
 	w.reserved = false
-	w.limit = c.Rule.conduct.wide
+	w.limit = c.Rule.overflow.wide
 	m.weighPlain(s, c, w, now, reserved)
 	d := &c.Decision
 	d.Limit = hard.Limit
@@ -232,8 +232,8 @@ func (m *Memory) weighSoft(s *shard, c *Check, w *weighing, now, reserved int64)
 	}
 }
 
-// weighTurn evaluates a check of a rule whose requests wait: it finds out when the request's turn is.
-func (m *Memory) weighTurn(s *shard, c *Check, w *weighing, now, reserved int64) {
+// weighDelay evaluates a check of a rule whose requests wait: it finds out when the request's turn is.
+func (m *Memory) weighDelay(s *shard, c *Check, w *weighing, now, reserved int64) {
 	l := w.limit
 	a := w.account
 	d := &c.Decision
@@ -361,15 +361,15 @@ func (m *Memory) standWithout(s *shard, c *Check, w *weighing, now int64) {
 	d.Delay = 0
 }
 
-// turnAway notes a rejection where the rule's conduct wants it.
-func (m *Memory) turnAway(s *shard, c *Check, w *weighing, now int64) {
+// reject notes a rejection where the rule's conduct wants it.
+func (m *Memory) reject(s *shard, c *Check, w *weighing, now int64) {
 	r := c.Rule
-	co := r.conduct
+	co := r.overflow
 	if c.slot = find(s, c.hash); c.slot >= 0 {
 		s.owners[c.slot] |= rejected
 		noteCost(c)
 	}
-	if w.shut || w.reserved || r.limit.inFlight {
+	if w.blocked || w.reserved || r.limit.inFlight {
 		return
 	}
 	if r.countRejected {
@@ -384,7 +384,7 @@ func (m *Memory) turnAway(s *shard, c *Check, w *weighing, now int64) {
 	if len(co.penalties) > 0 {
 		a := m.accountOf(s, c, now)
 		a.offend(co, now)
-		c.Decision.shut(a.shutUntil - now)
+		c.Decision.blocked(a.blockedUntil - now)
 		c.Decision.Penalty = true
 	}
 }
@@ -419,7 +419,7 @@ func (m *Memory) write(s *shard, c *Check, l *Limit, at int64) {
 // admit charges a request that departs at that time.
 func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
 	r := c.Rule
-	co := r.conduct
+	co := r.overflow
 	if r.limit.inFlight || co != nil && co.count != nil {
 		reserve(m, s, c, now).held += heldBy(r, c.Cost)
 		return
@@ -432,7 +432,7 @@ func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
 		a.wait(c.Ticket, depart, c.Cost)
 		a.last = now
 		if r.limit.delays && w.depart == depart {
-			a.line = append(a.line, turn{ticket: c.Ticket, at: depart, tail: a.tail})
+			a.line = append(a.line, place{ticket: c.Ticket, at: depart, tail: a.tail})
 			a.tail = depart
 		}
 		c.Decision.ResetAfter = latest(c.Decision.ResetAfter, depart-now+r.limit.period)
@@ -469,7 +469,7 @@ func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
 	}
 	if depart > now && r.limit.delays {
 		a := reserve(m, s, c, now)
-		a.line = append(a.line, turn{c.Ticket, depart, before, c.next, a.tail})
+		a.line = append(a.line, place{c.Ticket, depart, before, c.next, a.tail})
 		a.tail = depart
 		a.last = now
 	}

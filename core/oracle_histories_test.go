@@ -135,8 +135,8 @@ func againstOracle(t *testing.T, n numbers) {
 	if tally.late*100_000 > tally.random {
 		t.Errorf("%d of %d decisions refuse what the oracle admits: more than one of 100,000", tally.late, tally.random)
 	}
-	if n.algorithm != SlidingWindowLog && !n.interval && tally.express < tally.decisions/100 {
-		t.Errorf("%d of %d decisions were come to by the express way", tally.express, tally.decisions)
+	if n.algorithm != SlidingWindowLog && !n.interval && tally.fastPath < tally.decisions/100 {
+		t.Errorf("%d of %d decisions were come to by the express way", tally.fastPath, tally.decisions)
 	}
 }
 
@@ -147,12 +147,12 @@ type tally struct {
 	random    int // those at random instants, not at ones chosen for being the edge
 	late      int // of the random ones, refused though the oracle admits
 	lateEdge  int // of the others
-	express   int // decided by the express way
+	fastPath  int // decided by the express way
 }
 
 func (t *tally) String() string {
 	return fmt.Sprintf("%d decisions, %d allowed; refused though the oracle admits: %d of %d at random instants, %d of %d at the edge; %d by the express way",
-		t.decisions, t.allowed, t.late, t.random, t.lateEdge, t.decisions-t.random, t.express)
+		t.decisions, t.allowed, t.late, t.random, t.lateEdge, t.decisions-t.random, t.fastPath)
 }
 
 // history is a random sequence of requests of one key, decided by a Memory and by an oracle.
@@ -163,7 +163,7 @@ type history struct {
 	oracle        oracle
 	store         *Memory
 	rule          *Rule
-	express       *Express // nil where there is none
+	fastPath      *FastPath // nil where there is none
 	now           int64
 	low, high     int64 // between which the clock stays
 	countRejected bool
@@ -177,19 +177,19 @@ type history struct {
 
 // viewer is a limit that is open.
 type viewer struct {
-	n       numbers
-	rule    *Rule
-	express *Express
+	n        numbers
+	rule     *Rule
+	fastPath *FastPath
 }
 
 // view has the next request come under any of the limits that are open.
 func (h *history) view() {
 	if i := h.r.Intn(len(h.others) + 1); i < len(h.others) {
 		other := h.others[i]
-		h.others[i] = viewer{h.n, h.rule, h.express}
+		h.others[i] = viewer{h.n, h.rule, h.fastPath}
 		h.n = other.n
 		h.rule = other.rule
-		h.express = other.express
+		h.fastPath = other.fastPath
 	}
 }
 
@@ -243,7 +243,7 @@ func (h *history) open() error {
 		h.store.Release(h.rule)
 	}
 	h.rule = rule
-	h.express = NewExpress(h.store, rule)
+	h.fastPath = NewFastPath(h.store, rule)
 	h.trace = append(h.trace, fmt.Sprintf("%+v count_rejected %v", c, h.countRejected))
 	return nil
 }
@@ -258,7 +258,7 @@ func (h *history) run(steps int) error {
 			randomChange(h.r, &changed)
 			if legal(&changed) {
 				if h.viewers && len(h.others) < 3 {
-					h.others = append(h.others, viewer{h.n, h.rule, h.express})
+					h.others = append(h.others, viewer{h.n, h.rule, h.fastPath})
 					h.rule = nil
 				}
 				h.n = changed
@@ -364,9 +364,9 @@ func (h *history) step(cost int64, peek bool) (Decision, error) {
 
 // decide asks the store, at times by the express way.
 func (h *history) decide(cost int64, peek bool) (Decision, error) {
-	if h.express != nil && cost == 1 && !peek && h.r.Intn(2) == 0 {
-		if remaining, reset, more := Take(h.express, "k"); remaining >= 0 {
-			h.tally.express++
+	if h.fastPath != nil && cost == 1 && !peek && h.r.Intn(2) == 0 {
+		if remaining, reset, more := Take(h.fastPath, "k"); remaining >= 0 {
+			h.tally.fastPath++
 			return Decision{Allowed: true, Limit: h.rule.limit.quota, Remaining: remaining, ResetAfter: reset, MoreAfter: more}, nil
 		}
 	}

@@ -19,8 +19,8 @@ type RuleConfig struct {
 	OnError       OnError
 	Message       string // what its rejections say; "": nothing of their own
 
-	// Conduct is what else the rule does past its limit.
-	Conduct Conduct
+	// OverflowPolicy is what else the rule does past its limit.
+	OverflowPolicy OverflowPolicy
 
 	// Concurrency limits, besides Limit, how many requests of a key are in flight; 0: it does not. (A rule that limits nothing else
 	// has a Limit of NewConcurrency.)
@@ -43,7 +43,7 @@ type OnError int
 const (
 	CountLocally OnError = iota // they are counted in memory, by this node's share of the limit
 	LetPass                     // they pass, uncounted
-	TurnAway                    // they are turned away: Verdict.Outcome is Unavailable
+	RejectAll                   // they are turned away: Verdict.Outcome is Unavailable
 )
 
 // OnErrorNames lists the names that ParseOnError accepts, in the order of the constants.
@@ -74,11 +74,11 @@ type Rule struct {
 	countRejected bool
 	onError       OnError
 	blocks        bool
-	conduct       *conduct // nil: it rejects, and counts all
-	room          *room    // where its requests wait; nil: none does
-	beside        []*Rule  // see Beside
-	local         *Rule    // the rule by this node's share, in memory; set by Limiter.Open
-	isLocal       bool     // it is one
+	overflow      *overflow // nil: it rejects, and counts all
+	room          *room     // where its requests wait; nil: none does
+	beside        []*Rule   // see Beside
+	local         *Rule     // the rule by this node's share, in memory; set by Limiter.Open
+	isLocal       bool      // it is one
 
 	policy string // its name in the lists of policies; "": its own
 
@@ -120,7 +120,7 @@ func NewRule(c RuleConfig) (*Rule, error) {
 		Message:       c.Message,
 	}
 	var err error
-	if r.conduct, err = newConduct(&c); err != nil {
+	if r.overflow, err = newOverflow(&c); err != nil {
 		return nil, fmt.Errorf("rule %q: %w", c.Name, err)
 	}
 	if !r.shadow && r.limit.Waits() {
@@ -170,7 +170,7 @@ func (r *Rule) sharedBy(nodes int) *Rule {
 		countRejected: r.countRejected,
 		blocks:        r.blocks,
 		policy:        r.policy,
-		conduct:       r.conduct.sharedBy(nodes),
+		overflow:      r.overflow.sharedBy(nodes),
 		room:          r.room,
 		isLocal:       true,
 		noted:         r.noted,
@@ -215,7 +215,7 @@ func newCandidate(c *RuleConfig) (*Rule, error) {
 		return nil, fmt.Errorf("candidate: there is no limit for it to be compared with")
 	case c.Limit.delays || c.Candidate.delays:
 		return nil, fmt.Errorf("candidate: stands beside on_limit delay; it can be compared only with a limit that rejects")
-	case c.Conduct.Count != nil:
+	case c.OverflowPolicy.Count != nil:
 		return nil, fmt.Errorf("candidate: stands beside count; what it lets through and the limit rejects never has a status, keep one")
 	case c.Blocks:
 		return nil, fmt.Errorf("candidate: the rule rejects every request, and has no limit for it to be compared with")
@@ -225,7 +225,7 @@ func newCandidate(c *RuleConfig) (*Rule, error) {
 		return nil, err
 	}
 	r.identity = strings.Join([]string{c.Namespace, c.Name, "candidate " + c.Candidate.Identity(), c.KeySpec}, "|")
-	r.conduct = &conduct{candidate: true, text: "candidate"}
+	r.overflow = &overflow{candidate: true, text: "candidate"}
 	return r, nil
 }
 
@@ -294,7 +294,7 @@ type Terms struct {
 
 // Terms returns the terms of a rule's conduct; ok is false for a rule that has none, which rejects and does nothing else.
 func (r *Rule) Terms() (t Terms, ok bool) {
-	co := r.conduct
+	co := r.overflow
 	if co == nil {
 		return t, false
 	}
@@ -305,16 +305,16 @@ func (r *Rule) Terms() (t Terms, ok bool) {
 	return t, true
 }
 
-// HasConduct reports whether there are Terms.
-func (r *Rule) HasConduct() bool { return r.conduct != nil }
+// HasOverflowPolicy reports whether there are Terms.
+func (r *Rule) HasOverflowPolicy() bool { return r.overflow != nil }
 
 // Accompany is called, before the rule is asked for the first time, where requests may come under it together with a rule that has them wait: what
 // they reserve of it is then seen by all.
 func (r *Rule) Accompany() {
-	if r.conduct == nil {
-		r.conduct = &conduct{}
+	if r.overflow == nil {
+		r.overflow = &overflow{}
 	}
-	r.conduct.accompanied = true
+	r.overflow.accompanied = true
 	if r.local != nil {
 		r.local.Accompany()
 	}
@@ -329,11 +329,11 @@ func (r *Rule) OnAccompany(f func()) { r.onAccompany = f }
 // SeesWaiting reports whether requests wait for the rule, or for others beside it: a store opens rules that count in the same place
 // so that they see what those have reserved.
 func (r *Rule) SeesWaiting() bool {
-	return r.limit.delays || r.conduct != nil && r.conduct.accompanied
+	return r.limit.delays || r.overflow != nil && r.overflow.accompanied
 }
 
 // IsCandidate reports whether the rule is a candidate: its decision is to be compared with that of the check before it.
-func (r *Rule) IsCandidate() bool { return r.conduct != nil && r.conduct.candidate }
+func (r *Rule) IsCandidate() bool { return r.overflow != nil && r.overflow.candidate }
 
 // IsConcurrency reports whether the rule is the concurrency that another has beside its limit: its check stands behind that one's.
 func (r *Rule) IsConcurrency() bool { return r.policy != "" }

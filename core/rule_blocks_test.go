@@ -23,7 +23,7 @@ func TestARuleThatBlocksRejectsEveryRequest(t *testing.T) {
 		for i := 0; i < 3; i++ {
 			checks[0].Cost = 1
 			checks[1].Cost = 1
-			if err := limiter.Decide(checks, i == 2, &v); err != nil || v.Outcome != Reject || v.Told != 0 || v.RetryAfter != Never {
+			if err := limiter.Decide(checks, i == 2, &v); err != nil || v.Outcome != Reject || v.Reported != 0 || v.RetryAfter != Never {
 				t.Fatalf("%v, %+v", err, v)
 			}
 			if d := checks[0].Decision; d.Allowed || d.Limit != 0 || d.Remaining != 0 || d.RetryAfter != Never {
@@ -52,7 +52,7 @@ func TestABlockedRequestIsRejectedWithoutTheStoreToo(t *testing.T) {
 	for _, c := range []struct {
 		onError OnError
 		want    Outcome
-	}{{CountLocally, Reject}, {LetPass, Allow}, {TurnAway, Unavailable}} {
+	}{{CountLocally, Reject}, {LetPass, Allow}, {RejectAll, Unavailable}} {
 		f := newFallen(t, 2)
 		r := f.open(RuleConfig{Name: "none", Blocks: true, OnError: c.onError, Limit: perHour(t, FixedWindow, 1)})
 		for i := 0; i < 2; i++ {

@@ -64,7 +64,7 @@ func hasRoom(r *Rule, total, own int64) bool {
 	if !boundsKeys(r) {
 		return true
 	}
-	co := r.conduct
+	co := r.overflow
 	left := co.maxWaiting - total
 	if co.waitingPerKey > 0 {
 		return left > 0 && own < co.waitingPerKey
@@ -74,7 +74,7 @@ func hasRoom(r *Rule, total, own int64) bool {
 
 // boundsKeys reports whether a rule bounds how many requests of a key wait, so that they are counted by their keys. A leaky bucket that does not
 // delay does not: its burst is the bound of each key.
-func boundsKeys(r *Rule) bool { return r.conduct != nil && r.conduct.maxWaiting != 0 }
+func boundsKeys(r *Rule) bool { return r.overflow != nil && r.overflow.maxWaiting != 0 }
 
 // Waits reports whether the rule may have requests wait: where its limit delays, and in a leaky bucket.
 func (r *Rule) Waits() bool { return r.room != nil }

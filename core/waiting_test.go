@@ -7,30 +7,30 @@ import (
 )
 
 // fill has a key send until a request of it is rejected, and returns the holds of those that wait.
-func (s *conductScene) fill(key string, r *Rule) [][]Hold {
+func (s *overflowScene) fill(key string, r *Rule) [][]Reservation {
 	s.t.Helper()
-	var waiting [][]Hold
+	var waiting [][]Reservation
 	for {
-		v, holds := s.ask(key, r)
+		v, reservations := s.ask(key, r)
 		if v.Outcome == Reject {
 			return waiting
 		}
 		if v.Outcome == Delay {
-			waiting = append(waiting, holds)
+			waiting = append(waiting, reservations)
 		}
 	}
 }
 
-func patient(t *testing.T, conduct Conduct) RuleConfig {
+func patient(t *testing.T, overflow OverflowPolicy) RuleConfig {
 	t.Helper()
-	return RuleConfig{Name: "r", Limit: slowly(t, 1, time.Second, time.Hour), Conduct: conduct}
+	return RuleConfig{Name: "r", Limit: slowly(t, 1, time.Second, time.Hour), OverflowPolicy: overflow}
 }
 
 // A defect that was: one key, or a few, could have all the places of a rule.
 func TestKeysThatTakeAllTheyCanLeaveRoomForOthers(t *testing.T) {
 	for _, keys := range []int{1, 2, 3, 12} {
-		s := newConductScene(t, MemoryConfig{})
-		r := s.open(patient(t, Conduct{MaxWaiting: 100}))
+		s := newOverflowScene(t, MemoryConfig{})
+		r := s.open(patient(t, OverflowPolicy{MaxWaiting: 100}))
 		for round := 0; round < 2; round++ { // the first finds more room than the last, and none gets more later
 			for k := 0; k < keys; k++ {
 				s.fill("greedy"+strconv.Itoa(k), r)
@@ -48,8 +48,8 @@ func TestKeysThatTakeAllTheyCanLeaveRoomForOthers(t *testing.T) {
 // Keys that send in turn have equal shares, and leave as much to whoever comes.
 func TestKeysShareTheRoom(t *testing.T) {
 	for _, keys := range []int{1, 3, 9} {
-		s := newConductScene(t, MemoryConfig{})
-		r := s.open(patient(t, Conduct{MaxWaiting: 100}))
+		s := newOverflowScene(t, MemoryConfig{})
+		r := s.open(patient(t, OverflowPolicy{MaxWaiting: 100}))
 		for i := 0; i < 200; i++ {
 			for k := 0; k < keys; k++ {
 				s.ask(strconv.Itoa(k), r)
@@ -64,50 +64,50 @@ func TestKeysShareTheRoom(t *testing.T) {
 
 func TestAKeyHasNoMoreWaitThanItMay(t *testing.T) {
 	for _, c := range []struct {
-		conduct Conduct
-		want    int
+		overflow OverflowPolicy
+		want     int
 	}{
-		{Conduct{MaxWaiting: 100}, 20},
-		{Conduct{}, DefaultMaxWaiting / 5},
-		{Conduct{MaxWaiting: 1}, 1},
-		{Conduct{MaxWaiting: 100, MaxWaitingPerKey: 7}, 7},
-		{Conduct{MaxWaiting: 100, MaxWaitingPerKey: 100}, 100},
-		{Conduct{MaxWaiting: 100, OneKey: true}, 100},
-		{Conduct{MaxWaiting: 100, OneKey: true, MaxWaitingPerKey: 7}, 7},
+		{OverflowPolicy{MaxWaiting: 100}, 20},
+		{OverflowPolicy{}, DefaultMaxWaiting / 5},
+		{OverflowPolicy{MaxWaiting: 1}, 1},
+		{OverflowPolicy{MaxWaiting: 100, MaxWaitingPerKey: 7}, 7},
+		{OverflowPolicy{MaxWaiting: 100, MaxWaitingPerKey: 100}, 100},
+		{OverflowPolicy{MaxWaiting: 100, OneKey: true}, 100},
+		{OverflowPolicy{MaxWaiting: 100, OneKey: true, MaxWaitingPerKey: 7}, 7},
 	} {
-		s := newConductScene(t, MemoryConfig{})
-		r := s.open(patient(t, c.conduct))
+		s := newOverflowScene(t, MemoryConfig{})
+		r := s.open(patient(t, c.overflow))
 		waiting := s.fill("alice", r)
 		if len(waiting) != c.want {
-			t.Errorf("%+v: %d wait; want %d", c.conduct, len(waiting), c.want)
+			t.Errorf("%+v: %d wait; want %d", c.overflow, len(waiting), c.want)
 			continue
 		}
-		if c.conduct.MaxWaitingPerKey == 7 && !c.conduct.OneKey {
+		if c.overflow.MaxWaitingPerKey == 7 && !c.overflow.OneKey {
 			if n := len(s.fill("bob", r)); n != 7 {
-				t.Errorf("%+v: %d of another key wait", c.conduct, n)
+				t.Errorf("%+v: %d of another key wait", c.overflow, n)
 			}
 		}
 		s.limiter.Depart(waiting[0])
 		if v, _ := s.ask("alice", r); v.Outcome != Delay {
-			t.Errorf("%+v: when one has departed: %+v", c.conduct, v)
+			t.Errorf("%+v: when one has departed: %+v", c.overflow, v)
 		}
 	}
 }
 
 func TestMoreOfAKeyThanOfAllIsRefused(t *testing.T) {
 	for _, c := range []struct {
-		conduct Conduct
-		want    string
+		overflow OverflowPolicy
+		want     string
 	}{
-		{Conduct{MaxWaiting: 5, MaxWaitingPerKey: 6}, `rule "r": max_waiting_per_key 6: must be from 1 to 5, the max_waiting of all keys together`},
-		{Conduct{MaxWaitingPerKey: 1001}, `rule "r": max_waiting_per_key 1001: must be from 1 to 1000, the max_waiting of all keys together`},
-		{Conduct{MaxWaitingPerKey: -1}, `rule "r": max_waiting_per_key -1: must be from 1 to 1000, the max_waiting of all keys together`},
+		{OverflowPolicy{MaxWaiting: 5, MaxWaitingPerKey: 6}, `rule "r": max_waiting_per_key 6: must be from 1 to 5, the max_waiting of all keys together`},
+		{OverflowPolicy{MaxWaitingPerKey: 1001}, `rule "r": max_waiting_per_key 1001: must be from 1 to 1000, the max_waiting of all keys together`},
+		{OverflowPolicy{MaxWaitingPerKey: -1}, `rule "r": max_waiting_per_key -1: must be from 1 to 1000, the max_waiting of all keys together`},
 	} {
-		if _, err := NewRule(patient(t, c.conduct)); err == nil || err.Error() != c.want {
-			t.Errorf("%+v: %v", c.conduct, err)
+		if _, err := NewRule(patient(t, c.overflow)); err == nil || err.Error() != c.want {
+			t.Errorf("%+v: %v", c.overflow, err)
 		}
 	}
-	_, err := NewRule(RuleConfig{Name: "r", Limit: perHour(t, TokenBucket, 5), Conduct: Conduct{MaxWaitingPerKey: 5}})
+	_, err := NewRule(RuleConfig{Name: "r", Limit: perHour(t, TokenBucket, 5), OverflowPolicy: OverflowPolicy{MaxWaitingPerKey: 5}})
 	if err == nil || err.Error() != `rule "r": max_waiting_per_key 5: requests wait only with on_limit delay` {
 		t.Error(err)
 	}
@@ -115,21 +115,21 @@ func TestMoreOfAKeyThanOfAllIsRefused(t *testing.T) {
 
 // A defect that was: nobody counted the requests that wait in a leaky bucket.
 func TestRequestsInALeakyBucketAreCounted(t *testing.T) {
-	s := newConductScene(t, MemoryConfig{})
+	s := newOverflowScene(t, MemoryConfig{})
 	limit := mustLimit(t, LimitConfig{Algorithm: LeakyBucket, Requests: 1, Period: time.Second, Burst: 4, MaxDelay: time.Minute})
 	r := s.open(RuleConfig{Name: "queue", Limit: limit})
 	shadow := s.open(RuleConfig{Name: "shadow", Limit: limit, Shadow: true})
 	if !r.Waits() || shadow.Waits() || s.open(RuleConfig{Name: "plain", Limit: perHour(t, TokenBucket, 5)}).Waits() {
 		t.Error("a leaky bucket has requests wait, and no other that rejects; a shadow does not")
 	}
-	var waiting [][]Hold
+	var waiting [][]Reservation
 	for i := int64(0); i <= 4; i++ {
-		v, holds := s.ask("alice", r, shadow)
+		v, reservations := s.ask("alice", r, shadow)
 		if v.Delay != i*inSeconds || r.Waiting() != i || shadow.Waiting() != 0 {
 			t.Fatalf("%+v; %d wait, and %d for the shadow", v, r.Waiting(), shadow.Waiting())
 		}
 		if i > 0 {
-			waiting = append(waiting, holds)
+			waiting = append(waiting, reservations)
 		}
 	}
 	s.limiter.Depart(waiting[0])
@@ -146,9 +146,9 @@ func TestRequestsInALeakyBucketAreCounted(t *testing.T) {
 // Of a key of which more than a thousand requests wait for another rule, a rule looks for no turn behind them all: who comes then is told
 // when the first of them leaves.
 func TestBehindAThousandWhoWaitForAnotherRuleNobodyWaits(t *testing.T) {
-	s := newConductScene(t, MemoryConfig{})
-	slow := RuleConfig{Name: "slow", Limit: slowly(t, 1, time.Second, time.Hour), Conduct: Conduct{MaxWaiting: 5000, MaxWaitingPerKey: 5000}}
-	beside := s.open(RuleConfig{Name: "beside", Limit: slowly(t, mostPending, time.Second, time.Hour), Conduct: Conduct{MaxWaiting: 5000, MaxWaitingPerKey: 5000}})
+	s := newOverflowScene(t, MemoryConfig{})
+	slow := RuleConfig{Name: "slow", Limit: slowly(t, 1, time.Second, time.Hour), OverflowPolicy: OverflowPolicy{MaxWaiting: 5000, MaxWaitingPerKey: 5000}}
+	beside := s.open(RuleConfig{Name: "beside", Limit: slowly(t, mostPending, time.Second, time.Hour), OverflowPolicy: OverflowPolicy{MaxWaiting: 5000, MaxWaitingPerKey: 5000}})
 	rule := s.open(slow)
 	s.ask("alice", rule, beside)
 	wait := 0

@@ -30,7 +30,7 @@ type adminAPI struct {
 	fails     string // why nothing can be said
 	refuses   string // why actions are refused
 	acted     []action
-	shutOut   map[string]bool // by rule and key
+	block     map[string]bool // by rule and key
 	keyFails  string          // what the store says of keys, where it has failed
 	asked     []string        // what was asked of keys
 }
@@ -61,7 +61,7 @@ type action struct {
 // startAPI starts an API of nothing but a memory without keys.
 func startAPI(t testing.TB) *adminAPI {
 	t.Helper()
-	a := &adminAPI{now: time.Date(2026, 11, 21, 22, 30, 0, 123456000, time.UTC), keys: make(map[string][]apiKey), shutOut: make(map[string]bool),
+	a := &adminAPI{now: time.Date(2026, 11, 21, 22, 30, 0, 123456000, time.UTC), keys: make(map[string][]apiKey), block: make(map[string]bool),
 		stores: []map[string]any{{"store": "memory", "keys": 0, "max_keys": 1000000, "evictions": 0, "log_bytes": 0}}, errors: make(map[string]int)}
 	mux := http.NewServeMux()
 	for path, answer := range map[string]func(*http.Request) (any, error){
@@ -214,7 +214,7 @@ func (a *adminAPI) answerKey(r *http.Request) (any, error) {
 	if a.keyFails != "" {
 		return map[string]any{"key": parts, "rules": []any{map[string]any{"rule": rule, "limit_text": "5/1m", "error": a.keyFails}}}, nil
 	}
-	out := a.shutOut[rule+" "+id]
+	out := a.block[rule+" "+id]
 	state := map[string]any{"rule": rule, "allowed": !out, "limit": 5, "remaining": 3, "reset_seconds": 41.5, "retry_after_seconds": 0}
 	if out {
 		state["remaining"], state["retry_after_seconds"] = 0, 3600
@@ -234,9 +234,9 @@ func (a *adminAPI) answerAction(r *http.Request) (any, error) {
 	of := fmt.Sprint(did.body["rule"], " ", did.body["id"])
 	switch did.path {
 	case "/rate_limit/block":
-		a.shutOut[of] = true
+		a.block[of] = true
 	case "/rate_limit/unblock":
-		delete(a.shutOut, of)
+		delete(a.block, of)
 	}
 	return struct{}{}, nil
 }

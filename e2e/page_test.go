@@ -85,7 +85,7 @@ var (
 )
 
 // watching is run before the page's script: it notes the delays of the timers that are pending, and what the policy refuses.
-const watching = `
+const monitoring = `
 window.pendingTimers = new Map(); window.delays = []; window.refusals = [];
 {
 	const set = window.setTimeout, clear = window.clearTimeout;
@@ -124,7 +124,7 @@ func open(t testing.TB, address string, size [2]int64, expected ...string) *brow
 	call(b, runtime.Enable, cdp.Empty{})
 	call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: size[0], Height: size[1], DeviceScaleFactor: 1, Mobile: size == phone})
 	b.prefers("light")
-	call(b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: watching})
+	call(b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: monitoring})
 	b.do(chromedp.Navigate(address))
 	return b
 }
@@ -437,9 +437,9 @@ func TestThePageActsOnAKeyAfterConfirmation(t *testing.T) {
 		}
 	}
 	reset := `/rate_limit/reset {"id":"` + id + `","rule":"shop/login"}`
-	shut := `/rate_limit/block {"for":"24h","id":"` + id + `","rule":"shop/login"}`
-	shutFor := `/rate_limit/block {"for":"1h30m","id":"` + id + `","rule":"shop/login"}`
-	letIn := `/rate_limit/unblock {"id":"` + id + `","rule":"shop/login"}`
+	blocked := `/rate_limit/block {"for":"24h","id":"` + id + `","rule":"shop/login"}`
+	blockedFor := `/rate_limit/block {"for":"1h30m","id":"` + id + `","rule":"shop/login"}`
+	readmitted := `/rate_limit/unblock {"id":"` + id + `","rule":"shop/login"}`
 
 	// Nothing is sent before it is confirmed, nor if it is not.
 	b.click("[data-do=reset]")
@@ -460,13 +460,13 @@ func TestThePageActsOnAKeyAfterConfirmation(t *testing.T) {
 	b.says("#key-said", "The key is blocked.")
 	b.says("#key-state", "is rejected")
 	b.says("#key-state", "in 1 h")
-	acted(reset, shut)
+	acted(reset, blocked)
 
 	b.click("[data-do=unblock]")
 	b.click("#confirm-yes")
 	b.says("#key-said", "The key is unblocked.")
 	b.says("#key-state", "may pass")
-	acted(reset, shut, letIn)
+	acted(reset, blocked, readmitted)
 
 	// A time of one's own; one that is none is not sent.
 	b.click("[data-do=block]")
@@ -474,18 +474,18 @@ func TestThePageActsOnAKeyAfterConfirmation(t *testing.T) {
 	b.do(chromedp.SendKeys(chromedp.CSS("#for-other"), "for ever"))
 	b.click("#confirm-yes")
 	b.until("document.querySelector('#for-other:invalid') !== null && !document.querySelector('#confirm').hidden")
-	acted(reset, shut, letIn)
+	acted(reset, blocked, readmitted)
 	b.choose("#for-other", "1h30m")
 	b.click("#confirm-yes")
 	b.says("#key-said", "The key is blocked.")
-	acted(reset, shut, letIn, shutFor)
+	acted(reset, blocked, readmitted, blockedFor)
 
 	// What Caddy refuses is not said to be done.
 	a.is(func() { a.refuses = "rule \"shop/login\": <b>read-only</b>" })
 	b.click("[data-do=reset]")
 	b.click("#confirm-yes")
 	b.says("#key-said", `Nothing was done. Caddy says: rule "shop/login": <b>read-only</b>`)
-	acted(reset, shut, letIn, shutFor, reset)
+	acted(reset, blocked, readmitted, blockedFor, reset)
 
 	// Escape closes, and leaves the focus where it was.
 	b.do(chromedp.KeyEvent(kb.Escape))

@@ -90,7 +90,7 @@ func compare(limit, candidate bool) Comparison {
 // outcomeOf returns what has become of a request by the check that decides for a rule.
 func outcomeOf(c *core.Check, v *core.Verdict, failed bool) Outcome {
 	if v.Outcome == core.Unavailable {
-		if c.Rule.TurnsAway() {
+		if c.Rule.RejectsWithoutStore() {
 			return ErrorClosed
 		}
 		return NotCounted

@@ -47,7 +47,7 @@ func TestEachRuleHasOneOutcomeOfARequest(t *testing.T) {
 	other := ruleOf(t, core.RuleConfig{Name: "other"})
 	shadow := ruleOf(t, core.RuleConfig{Name: "shadow", Shadow: true})
 	open := ruleOf(t, core.RuleConfig{Name: "open", OnError: core.LetPass})
-	closed := ruleOf(t, core.RuleConfig{Name: "closed", OnError: core.TurnAway})
+	closed := ruleOf(t, core.RuleConfig{Name: "closed", OnError: core.RejectAll})
 	both := ruleOf(t, core.RuleConfig{Name: "both", Candidate: candidate, Concurrency: 2})
 	places, err := core.NewConcurrency(2)
 	if err != nil {

@@ -28,8 +28,8 @@ func Reject(w http.ResponseWriter, r *http.Request, q *Inquiry, message string, 
 		return
 	}
 	v := &q.Verdict
-	if v.Told >= 0 && q.Checks[v.Told].Rule.Message != "" {
-		message = q.Checks[v.Told].Rule.Message
+	if v.Reported >= 0 && q.Checks[v.Reported].Rule.Message != "" {
+		message = q.Checks[v.Reported].Rule.Message
 	}
 	if message != "" && fill != nil {
 		message = fill(message)

@@ -28,7 +28,7 @@ func TestJitterAddsToAWaitUpToItsFraction(t *testing.T) {
 }
 
 func TestRefusalsAreWrittenAsTheirClientsReadThem(t *testing.T) {
-	never := core.Verdict{Outcome: core.Reject, Told: -1, RetryAfter: core.Never}
+	never := core.Verdict{Outcome: core.Reject, Reported: -1, RetryAfter: core.Never}
 	for _, c := range []struct {
 		name             string
 		grpc, reject     bool
@@ -78,10 +78,10 @@ func TestARejectionHasTheTextOfItsRule(t *testing.T) {
 	}
 	fill := func(text string) string { return strings.Replace(text, "{who}", "you", -1) }
 	for _, c := range []struct {
-		rules []string
-		told  int
-		fill  func(string) string
-		body  string
+		rules       []string
+		quotaFields int
+		fill        func(string) string
+		body        string
 	}{
 		{[]string{"First, {who}.", "Second, {who}."}, 1, fill, "Second, you.\n"},
 		{[]string{"First, {who}.", ""}, 1, fill, "Any, you.\n"},
@@ -91,7 +91,7 @@ func TestARejectionHasTheTextOfItsRule(t *testing.T) {
 		for _, message := range c.rules {
 			q.Checks = append(q.Checks, core.Check{Rule: rule(message)})
 		}
-		q.Verdict = core.Verdict{Outcome: core.Reject, Told: c.told, RetryAfter: 1_000_000}
+		q.Verdict = core.Verdict{Outcome: core.Reject, Reported: c.quotaFields, RetryAfter: 1_000_000}
 		w := httptest.NewRecorder()
 		Reject(w, httptest.NewRequest(http.MethodGet, "/", nil), q, "Any, {who}.", c.fill)
 		if w.Body.String() != c.body {

@@ -8,9 +8,9 @@ type algorithm struct {
 	read     string // Lua: reads what is under the key into v
 	most     string // Lua: what a request can cost at most
 	decide   string // Lua: decides by the state in v
-	conduct  string // Lua: the same in scripts with a conduct; "" means decide
+	overflow string // Lua: the same in scripts with a conduct; "" means decide
 	refund   string // Lua: sets value to the state in v less a charge of that cost, made at the time charged
-	kind     int64  // bits of a rule's kind: see luaConductBegin
+	kind     int64  // bits of a rule's kind: see luaOverflowBegin
 	commands string // that are run for it, beside commandsOfAll
 	atOnce   bool   // all units come back at the same time, when a window ends
 
@@ -20,7 +20,7 @@ type algorithm struct {
 // algorithms has the rows by core.Algorithm. A sixth is a file with its Lua, and a row.
 var algorithms = tabulate([]*algorithm{
 	{
-		name: "token_bucket", read: luaRead, most: "X", decide: luaUnpackBucket + luaTokenBucket, conduct: luaUnpackBucket + luaLent + luaTokenBucket,
+		name: "token_bucket", read: luaRead, most: "X", decide: luaUnpackBucket + luaTokenBucket, overflow: luaUnpackBucket + luaLent + luaTokenBucket,
 		refund: luaIntervals + luaRefundBucket, kind: kindBucket, numbers: numbersOfTokenBucket,
 	},
 	{
@@ -32,14 +32,14 @@ var algorithms = tabulate([]*algorithm{
 		refund: luaRefundFixedWindow, atOnce: true, numbers: numbersOfFixedWindow,
 	},
 	{
-		name: "sliding_window_log", read: luaReadLog, most: "R", decide: luaSlidingWindowLog, conduct: luaSlidingWindowLog + luaEntries,
+		name: "sliding_window_log", read: luaReadLog, most: "R", decide: luaSlidingWindowLog, overflow: luaSlidingWindowLog + luaEntries,
 		refund: luaRefundLog, kind: kindLog, commands: " GETRANGE STRLEN SETRANGE APPEND PEXPIRE ", numbers: numbersOfLog,
 	},
 	{
 		name: "sliding_window_counter", read: luaRead, most: "R", decide: luaSlidingWindowCounter,
 		refund: luaRefundSlidingWindowCounter, numbers: noNumbers,
 	},
-	{name: "concurrency", read: luaRead, most: "1000000000", conduct: "-- see weigh\n", numbers: noNumbers}, // of requests in flight
+	{name: "concurrency", read: luaRead, most: "1000000000", overflow: "-- see weigh\n", numbers: noNumbers}, // of requests in flight
 })
 
 func numbersOfTokenBucket(l *core.Limit) (x, y int64) { return l.Capacity(), oneIf(l.Interval()) }

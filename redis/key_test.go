@@ -139,7 +139,7 @@ func TestPlainKeysAreEscapedSoThatTheyPrint(t *testing.T) {
 func TestTheNameOfARuleStandsForItsIdentity(t *testing.T) {
 	same := []string{
 		ruleSuffix(mustRule(t, core.RuleConfig{Name: "r"}, core.LimitConfig{})),
-		ruleSuffix(mustRule(t, core.RuleConfig{Name: "r", Shadow: true, CountRejected: true, OnError: core.TurnAway}, core.LimitConfig{Requests: 20})),
+		ruleSuffix(mustRule(t, core.RuleConfig{Name: "r", Shadow: true, CountRejected: true, OnError: core.RejectAll}, core.LimitConfig{Requests: 20})),
 	}
 	if same[0] != same[1] {
 		t.Errorf("%q is %q after its numbers have changed", same[0], same[1])

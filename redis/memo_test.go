@@ -115,7 +115,7 @@ func TestARejectionIsRememberedUntilItsTimeHasCome(t *testing.T) {
 	}
 	s.asks(false, check(r, "k", 4))
 	s.now = 1 + 4*second
-	s.answer = always(told(5))
+	s.answer = always(allowedWith(5))
 	if asked, d := s.asks(false, check(r, "k", 4)); !asked || !d.Allowed {
 		t.Errorf("when its time has come: asked %v, %+v", asked, d)
 	}
@@ -239,7 +239,7 @@ func TestOfSeveralRulesAllMustBeKnown(t *testing.T) {
 	if asked, _ := s.asks(false, check(b, "k", 1), check(a, "k", 1)); asked {
 		t.Error("in another order it is asked about")
 	}
-	s.answer = always(told(3))
+	s.answer = always(allowedWith(3))
 	if asked, _ := s.asks(false, check(b, "k", 1)); !asked {
 		t.Error("the one that admits is not asked about alone")
 	}
@@ -263,7 +263,7 @@ func TestOfSeveralRulesAllMustBeKnown(t *testing.T) {
 func TestAPeekThatIsAllowedTeachesNothing(t *testing.T) {
 	s := newScene(t, false)
 	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{})
-	s.answer = always(told(2))
+	s.answer = always(allowedWith(2))
 	s.asks(true, check(r, "k", 8))
 	s.answer = func(c *sentCall) ([]int64, error) { return nil, errDown }
 	checks := []core.Check{check(r, "k", 1)}

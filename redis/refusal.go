@@ -133,7 +133,7 @@ func concerned(checks []core.Check, commands []string) string {
 func needsOne(r *core.Rule, commands []string) bool {
 	for _, command := range commands {
 		word := " " + command + " "
-		if strings.Contains(commandsOfAll, word) || r.HasConduct() || strings.Contains(algorithmOf(r.Limit()).commands, word) {
+		if strings.Contains(commandsOfAll, word) || r.HasOverflowPolicy() || strings.Contains(algorithmOf(r.Limit()).commands, word) {
 			return true
 		}
 	}

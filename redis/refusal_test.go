@@ -55,8 +55,8 @@ func TestARefusalSaysWhichRuleNeedsWhat(t *testing.T) {
 	s := newScene(t, false)
 	plain := s.open(core.RuleConfig{Name: "plain"}, core.LimitConfig{})
 	log := s.open(core.RuleConfig{Name: "log", Namespace: "api"}, core.LimitConfig{Algorithm: core.SlidingWindowLog})
-	soft := s.open(core.RuleConfig{Name: "offenders", Conduct: core.Conduct{Penalties: []time.Duration{time.Minute}}}, core.LimitConfig{})
-	both := s.open(core.RuleConfig{Name: "offenders", Conduct: core.Conduct{Penalties: []time.Duration{time.Hour}}}, core.LimitConfig{})
+	soft := s.open(core.RuleConfig{Name: "offenders", OverflowPolicy: core.OverflowPolicy{Penalties: []time.Duration{time.Minute}}}, core.LimitConfig{})
+	both := s.open(core.RuleConfig{Name: "offenders", OverflowPolicy: core.OverflowPolicy{Penalties: []time.Duration{time.Hour}}}, core.LimitConfig{})
 	lineOf := func(script *Script, call string) int {
 		for i, line := range strings.Split(script.Source, "\n") {
 			if strings.Contains(line, call) {
@@ -75,17 +75,17 @@ func TestARefusalSaysWhichRuleNeedsWhat(t *testing.T) {
 		rules  []*core.Rule
 		want   string
 	}{
-		{rights(lineOf(scriptOfConduct, "call('ZADD', key")), scriptOfConduct, []*core.Rule{plain, soft}, `rule "offenders" needs the command ZADD, which Redis's ACL does not let the user run; allow +zadd (docs`},
-		{"ERR ACL failure in script: User weir has no permissions to run the 'lrem' command", scriptOfConduct, []*core.Rule{soft}, `rule "offenders" needs the command LREM, which`},
+		{rights(lineOf(scriptOfOverflow, "call('ZADD', key")), scriptOfOverflow, []*core.Rule{plain, soft}, `rule "offenders" needs the command ZADD, which Redis's ACL does not let the user run; allow +zadd (docs`},
+		{"ERR ACL failure in script: User weir has no permissions to run the 'lrem' command", scriptOfOverflow, []*core.Rule{soft}, `rule "offenders" needs the command LREM, which`},
 		{rights(lineOf(scriptOfSeveral, "call('STRLEN'")), scriptOfSeveral, []*core.Rule{plain, log}, `rule "log" of "api" needs the command STRLEN, which`},
 		{rights(lineOf(scriptOfSeveral, "v = call('GET', key)")), scriptOfSeveral, []*core.Rule{plain, soft}, `rules "plain", "offenders" need the command GET, which`},
-		{"ERR ACL failure in script: User weir has no permissions to run the 'psetex' command", scriptOfConduct, []*core.Rule{soft, both}, `rule "offenders" needs the command PSETEX, which`},
-		{"ERR ACL failure in script", scriptOfConduct, []*core.Rule{soft, both}, `rule "offenders" needs a command that`},
+		{"ERR ACL failure in script: User weir has no permissions to run the 'psetex' command", scriptOfOverflow, []*core.Rule{soft, both}, `rule "offenders" needs the command PSETEX, which`},
+		{"ERR ACL failure in script", scriptOfOverflow, []*core.Rule{soft, both}, `rule "offenders" needs a command that`},
 		{"NOPERM this user has no permissions to run the 'evalsha' command", scriptOfSeveral, []*core.Rule{plain, log}, `rules "plain", "log" of "api" need the command EVALSHA, which`},
 		{"NOPERM this user has no permissions to access one of the keys used as arguments", scriptOfSeveral, []*core.Rule{plain}, `rule "plain": Redis's ACL does not let the user at keys that begin with weir:; allow ~weir:*: `},
-		{"ERR Unknown Redis command called from script script: 956a, on @user_script:" + fmt.Sprint(lineOf(scriptOfConduct, "call('ZADD', key")) + ".", scriptOfConduct, []*core.Rule{soft}, `rule "offenders" needs the command ZADD, which the server does not have under that name: `},
-		{"ERR user_script:8: attempt to perform arithmetic on a nil value", scriptOfConduct, []*core.Rule{soft}, `rule "offenders": redis: ERR user_script:8`},
-		{"ERR The user executing the script can't run this command or subcommand", scriptOfConduct, []*core.Rule{soft}, `rule "offenders" needs a command that Redis's ACL does not let the user run; allow those`},
+		{"ERR Unknown Redis command called from script script: 956a, on @user_script:" + fmt.Sprint(lineOf(scriptOfOverflow, "call('ZADD', key")) + ".", scriptOfOverflow, []*core.Rule{soft}, `rule "offenders" needs the command ZADD, which the server does not have under that name: `},
+		{"ERR user_script:8: attempt to perform arithmetic on a nil value", scriptOfOverflow, []*core.Rule{soft}, `rule "offenders": redis: ERR user_script:8`},
+		{"ERR The user executing the script can't run this command or subcommand", scriptOfOverflow, []*core.Rule{soft}, `rule "offenders" needs a command that Redis's ACL does not let the user run; allow those`},
 	} {
 		err := fmt.Errorf("redis: %s%w", c.text, OfReply(c.text))
 		checks := make([]core.Check, len(c.rules))

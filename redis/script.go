@@ -39,17 +39,17 @@ var (
 	scriptOfRefund   = newScript("refund", luaBegin, luaRefundBegin, luaRule, luaRead, luaRefund, choice(refunds), luaRefundEnd)
 
 	// Of requests under rules with a conduct.
-	scriptOfConduct = newScriptOfConduct("conduct", luaConductEnd)
-	scriptOfSettle  = newScriptOfConduct("settle", luaSettleEnd)
-	scriptOfRenewal = newScript("renewal", luaBegin, luaRenew)
-	scriptOfRelease = newScript("release", luaBegin, luaRelease)
+	scriptOfOverflow = newOverflowScript("overflow", luaOverflowEnd)
+	scriptOfSettle   = newOverflowScript("settle", luaSettleEnd)
+	scriptOfRenewal  = newScript("renewal", luaBegin, luaRenew)
+	scriptOfRelease  = newScript("release", luaBegin, luaRelease)
 
 	scriptOfMark    = newScript("mark", luaMark)              // see comparison
 	scriptOfNothing = newScript("nothing", "return {0, 0}\n") // see runMoving
 
 	// Of keys that are shut out, let in or reset by hand, whatever their rule.
-	scriptOfShutOut = newScriptOfConduct("shut_out", luaShutOutEnd)
-	scriptOfReset   = newScriptOfConduct("reset", luaResetEnd)
+	scriptOfBlock = newOverflowScript("block", luaBlockEnd)
+	scriptOfReset = newOverflowScript("reset", luaResetEnd)
 )
 
 // newScript puts a script together from its parts, in their order.
@@ -71,9 +71,9 @@ func makeScriptsOfOne(suffix, end string) []*Script {
 	return list
 }
 
-// newScriptOfConduct makes a script in which the algorithms are a function: it is asked at other times and costs than the request's.
-func newScriptOfConduct(name, end string) *Script {
-	return newScript(name, luaBegin, luaConductBegin, choice(decidesWithConduct), luaConduct, end)
+// newOverflowScript makes a script in which the algorithms are a function: it is asked at other times and costs than the request's.
+func newOverflowScript(name, end string) *Script {
+	return newScript(name, luaBegin, luaOverflowBegin, choice(decidesWithOverflow), luaOverflow, end)
 }
 
 // decision has an algorithm decide, but on a key that is shut out.
@@ -81,7 +81,7 @@ func decision(a *algorithm, decide string) string {
 	if decide == "" {
 		return ""
 	}
-	return a.read + luaShutOut + "\tif cost > " + a.most + " then wait = -1 end\nelse\n" + decide + "end\n"
+	return a.read + luaBlock + "\tif cost > " + a.most + " then wait = -1 end\nelse\n" + decide + "end\n"
 }
 
 // choice has that part run which is of the rule's algorithm: what decides, also in scripts with a conduct, or gives back. An algorithm without
@@ -101,9 +101,9 @@ func choice(part func(a *algorithm) string) string {
 func decides(a *algorithm) string { return decision(a, a.decide) }
 func refunds(a *algorithm) string { return a.refund }
 
-func decidesWithConduct(a *algorithm) string {
-	if a.conduct == "" {
+func decidesWithOverflow(a *algorithm) string {
+	if a.overflow == "" {
 		return decides(a)
 	}
-	return decision(a, a.conduct)
+	return decision(a, a.overflow)
 }

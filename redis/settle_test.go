@@ -75,11 +75,11 @@ func TestTheEndOfARequestIsWaitedForAsOneDecisionIs(t *testing.T) {
 	if err = s.Open(r); err != nil {
 		t.Fatal(err)
 	}
-	holds := make([]core.Hold, 30)
-	for i := range holds {
-		holds[i] = core.Hold{Rule: r, Key: "k", Cost: 1, Ticket: uint64(i + 1)}
+	reservations := make([]core.Reservation, 30)
+	for i := range reservations {
+		reservations[i] = core.Reservation{Rule: r, Key: "k", Cost: 1, Ticket: uint64(i + 1)}
 	}
-	if err := s.Settle(holds); err == nil {
+	if err := s.Settle(reservations); err == nil {
 		t.Error("nothing was answered, and there is no error")
 	}
 	_, limited := client.calls()
@@ -87,10 +87,10 @@ func TestTheEndOfARequestIsWaitedForAsOneDecisionIs(t *testing.T) {
 		t.Errorf("%d calls were waited for, one after the other", limited)
 	}
 	close(client.gate)
-	for all := 0; all < len(holds); all, _ = client.calls() {
+	for all := 0; all < len(reservations); all, _ = client.calls() {
 		time.Sleep(time.Millisecond) // the background goes on
 	}
-	if all, limited := client.calls(); all != len(holds) || limited != 1 {
-		t.Errorf("%d calls, %d of them waited for; want %d and 1", all, limited, len(holds))
+	if all, limited := client.calls(); all != len(reservations) || limited != 1 {
+		t.Errorf("%d calls, %d of them waited for; want %d and 1", all, limited, len(reservations))
 	}
 }

@@ -97,15 +97,15 @@ func (s *Store) askPart(p *part, deadline time.Time) (int64, error) {
 // runAgain is called after a call has failed, with its error: where its keys are on their way to another server, it tries with one of
 // them alone.
 func (s *Store) runAgain(server *Server, c *Call, err error) error {
-	if len(c.Keys) > 1 && isOfConduct(c.Script) && errors.Is(err, ErrMoving) {
+	if len(c.Keys) > 1 && isOverflowScript(c.Script) && errors.Is(err, ErrMoving) {
 		return s.runMoving(server, c)
 	}
 	return err
 }
 
-// isOfConduct reports whether a script takes its keys as luaConductBegin does.
-func isOfConduct(script *Script) bool {
-	return script == scriptOfConduct || script == scriptOfSettle || script == scriptOfShutOut || script == scriptOfReset
+// isOverflowScript reports whether a script takes its keys as luaOverflowBegin does.
+func isOverflowScript(script *Script) bool {
+	return script == scriptOfOverflow || script == scriptOfSettle || script == scriptOfBlock || script == scriptOfReset
 }
 
 // runMoving runs a call whose slot is on its way from one node to another, which refuses calls of several keys as long as it does not

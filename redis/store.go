@@ -93,7 +93,7 @@ type openRule struct {
 	peek    string
 	atOnce  bool
 	windows atomic.Value // *windows, with a calendar
-	further []byte       // what is behind the argument, of a rule with a conduct: see appendConduct; nil: it has none
+	further []byte       // what is behind the argument, of a rule with a conduct: see appendOverflow; nil: it has none
 }
 
 // windows are the calendar's around the middle one, and the arguments that have them.
@@ -153,7 +153,7 @@ func (s *Store) Open(r *core.Rule) error {
 	s.mu.Unlock()
 	o := s.prepare(r)
 	r.Keep(o)
-	r.OnAccompany(func() { o.further = appendConduct(nil, r, s.leases.lasts) })
+	r.OnAccompany(func() { o.further = appendOverflow(nil, r, s.leases.lasts) })
 	s.comparison.add(r)
 	return nil
 }
@@ -180,8 +180,8 @@ func (s *Store) prepare(r *core.Rule) *openRule {
 	} else {
 		o.windows.Store(&windows{bounds: []int64{0, 0, 0, 0, 0}})
 	}
-	if r.HasConduct() {
-		o.further = appendConduct(nil, r, s.leases.lasts)
+	if r.HasOverflowPolicy() {
+		o.further = appendOverflow(nil, r, s.leases.lasts)
 	}
 	return o
 }
@@ -233,11 +233,11 @@ type inquiry struct {
 	rules  []*openRule
 	hashes []uint64
 	call   *Call
-	bits   []int64 // of a reply to scriptOfConduct, by check; else none
+	bits   []int64 // of a reply to scriptOfOverflow, by check; else none
 }
 
 // shut reports whether a reply says that the key of a check is shut out.
-func (q *inquiry) shut(i int) bool { return i < len(q.bits) && q.bits[i]&isShut != 0 }
+func (q *inquiry) blocked(i int) bool { return i < len(q.bits) && q.bits[i]&isBlocked != 0 }
 
 var inquiries = sync.Pool{New: newInquiry}
 
@@ -265,7 +265,7 @@ func (s *Store) Decide(checks []core.Check, peek bool) error {
 	err := s.ask(q, checks, peek)
 	if err == nil {
 		for i := range checks {
-			if q.rules[i].further != nil && !q.shut(i) { // others change what is told of it
+			if q.rules[i].further != nil && !q.blocked(i) { // others change what is told of it
 				continue
 			}
 			if !peek || !checks[i].Decision.Allowed { // a peek tells of a charge that was not made
@@ -295,7 +295,7 @@ func (s *Store) recall(q *inquiry, checks []core.Check, now int64) bool {
 		if k.terms != q.rules[i].terms {
 			return false
 		}
-		if r.HasConduct() && !k.rejects(now, checks[i].Cost) {
+		if r.HasOverflowPolicy() && !k.rejects(now, checks[i].Cost) {
 			return false
 		}
 		k.decision(now, checks[i].Cost, &checks[i].Decision)
@@ -342,7 +342,7 @@ func (s *Store) ask(q *inquiry, checks []core.Check, peek bool) error {
 func askOnce(s *Store, c *Call, q *inquiry, checks []core.Check, peek bool, second string) (int64, error) {
 	for _, o := range q.rules {
 		if o.further != nil {
-			return runConduct(s, c, q, checks, peek, second)
+			return runOverflow(s, c, q, checks, peek, second)
 		}
 	}
 	c.Script = scriptOfSeveral
@@ -417,7 +417,7 @@ func execute(s *Store, c *Call, rules []*openRule, checks []core.Check, peek boo
 
 // argumentOf returns a check's part of a script's argument.
 func argumentOf(s *Store, c *Call, o *openRule, check *core.Check, peek bool) string {
-	if isOfConduct(c.Script) {
+	if isOverflowScript(c.Script) {
 		return argument(s, o, check, peek) + furtherOf(s, o, check)
 	}
 	return argument(s, o, check, peek)

@@ -36,7 +36,7 @@ type comparedRule struct {
 	namespace, name string
 	here            match.Prefixes // of the rule that was opened last (Which is not kept itself: Yaegi takes it for another type then.)
 	uses            int
-	told            map[match.Prefixes]bool // what others mask to has been told
+	reported        map[match.Prefixes]bool // what others mask to has been told
 }
 
 const (
@@ -110,7 +110,7 @@ func (c *comparison) add(r *core.Rule) {
 	c.mu.Lock()
 	compared := c.rules[mark]
 	if compared == nil {
-		compared = &comparedRule{told: make(map[match.Prefixes]bool)}
+		compared = &comparedRule{reported: make(map[match.Prefixes]bool)}
 		c.rules[mark] = compared
 	}
 	compared.namespace = r.Namespace()
@@ -207,10 +207,10 @@ func (c *comparison) compare(mark string) bool {
 		return true
 	}
 	c.mu.Lock()
-	told := compared.told[there]
-	compared.told[there] = true
+	reported := compared.reported[there]
+	compared.reported[there] = true
 	c.mu.Unlock()
-	if !told {
+	if !reported {
 		c.differs(compared.namespace, compared.name, here, there)
 	}
 	return true

@@ -34,9 +34,9 @@ func (m *marked) Run(call *Call) error {
 func TestOtherNetworksAreToldOnceForEachRule(t *testing.T) {
 	client := &marked{reply: []int64{24, 64}}
 	client.server = NewServer("marked", client)
-	var told []string
+	var reported []string
 	s, err := NewStore(Config{Client: client, Differs: func(namespace, rule string, here, there match.Prefixes) {
-		told = append(told, fmt.Sprint(namespace, "/", rule, " ", here.IPv4, " ", here.IPv6, " ", there.IPv4, " ", there.IPv6))
+		reported = append(reported, fmt.Sprint(namespace, "/", rule, " ", here.IPv4, " ", here.IPv6, " ", there.IPv4, " ", there.IPv6))
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -56,14 +56,14 @@ func TestOtherNetworksAreToldOnceForEachRule(t *testing.T) {
 	if len(client.calls) != 6 {
 		t.Errorf("%d calls for three rules that have an address, twice", len(client.calls))
 	}
-	all := strings.Join(told, ", ")
-	if len(told) != 2 || !strings.Contains(all, "n/other 32 64 24 64") || !strings.Contains(all, "n/whole 32 128 24 64") {
+	all := strings.Join(reported, ", ")
+	if len(reported) != 2 || !strings.Contains(all, "n/other 32 64 24 64") || !strings.Contains(all, "n/whole 32 128 24 64") {
 		t.Errorf("told %s", all)
 	}
 	client.reply = []int64{24, 48}
 	s.Compare()
-	if len(told) != 5 {
-		t.Errorf("of others than those: told %s", strings.Join(told, ", "))
+	if len(reported) != 5 {
+		t.Errorf("of others than those: told %s", strings.Join(reported, ", "))
 	}
 	s.closed = true
 	if err := s.Close(); err != nil || !s.comparison.closed {

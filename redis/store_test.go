@@ -116,7 +116,7 @@ func (c *fakeConn) Run(call *Call) error {
 	sent.args = append(sent.args, call.Args...)
 	argument := call.Args[0]
 	switch call.Script {
-	case scriptOfConduct, scriptOfSettle, scriptOfShutOut, scriptOfReset, scriptOfRenewal: // which have other arguments
+	case scriptOfOverflow, scriptOfSettle, scriptOfBlock, scriptOfReset, scriptOfRenewal: // which have other arguments
 		argument = ""
 	}
 	for argument != "" && len(sent.parts) < len(call.Keys) {
@@ -151,7 +151,7 @@ func (f *fake) forget() {
 }
 
 // told says in a reply what a rule says: an allowed request, of which so many remain.
-func told(remaining int64) []int64 { return []int64{remaining, 0, 60_000_000, 6_000_000} }
+func allowedWith(remaining int64) []int64 { return []int64{remaining, 0, 60_000_000, 6_000_000} }
 
 // denied says that it rejects.
 func denied() []int64 { return []int64{-1, 30_000_000, 60_000_000, 0} }
@@ -183,7 +183,7 @@ type scene struct {
 func newScene(t *testing.T, cluster bool) *scene {
 	s := &scene{fake: newFake(t), now: 1}
 	s.cluster = cluster
-	s.answer = always(told(5))
+	s.answer = always(allowedWith(5))
 	store, err := NewStore(Config{
 		Client:    s.fake,
 		PlainKeys: true,
@@ -235,7 +235,7 @@ func TestARequestIsOneCall(t *testing.T) {
 	s := newScene(t, false)
 	a := s.open(core.RuleConfig{Name: "a", CountRejected: true}, core.LimitConfig{Algorithm: core.FixedWindow, Requests: 3})
 	b := s.open(core.RuleConfig{Name: "b", Shadow: true}, core.LimitConfig{Calendar: core.Day})
-	s.answer = always(told(2))
+	s.answer = always(allowedWith(2))
 	if err := s.store.Decide(nil, false); err != nil || len(s.calls) != 0 {
 		t.Fatalf("nothing asked: %v, %d calls", err, len(s.calls))
 	}
@@ -296,7 +296,7 @@ func TestWindowsThatDoNotHaveTheServersTimeAreSentOnceMore(t *testing.T) {
 		if len(s.calls) == 1 {
 			return []int64{serverTime + year}, nil
 		}
-		return told(5), nil
+		return allowedWith(5), nil
 	}
 	if err := s.store.Decide([]core.Check{check(r, "k", 1)}, false); err != nil || len(s.calls) != 2 {
 		t.Fatalf("%v, %d calls", err, len(s.calls))
@@ -363,7 +363,7 @@ func TestAServerThatIsDownIsNotAskedUntilAProbeSucceeds(t *testing.T) {
 	if server.Available() || len(s.changes) != 1 || len(s.calls) != 2 {
 		t.Fatalf("after probes that failed: available %v, changes %q, %d calls", server.Available(), s.changes, len(s.calls))
 	}
-	s.answer = always(told(1))
+	s.answer = always(allowedWith(1))
 	s.store.probe(server, key)
 	if !server.Available() || strings.Join(s.changes, ", ") != "one: down, one: <nil>" {
 		t.Fatalf("after one that succeeded: available %v, changes %q", server.Available(), s.changes)
@@ -386,7 +386,7 @@ func TestAnAnswerBetweenFailuresKeepsAServerInUse(t *testing.T) {
 	s := newScene(t, false)
 	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{})
 	for i := 0; i < 20; i++ {
-		s.answer = always(told(5))
+		s.answer = always(allowedWith(5))
 		if i%5 != 0 {
 			s.answer = func(c *sentCall) ([]int64, error) { return nil, errDown }
 		}
@@ -450,7 +450,7 @@ func TestACallThatTimedOutIsNotChangedAnyMore(t *testing.T) {
 			t.Fatal(err)
 		}
 		late = append(late, s.calls[0])
-		s.answer = always(told(1))
+		s.answer = always(allowedWith(1))
 		if err := s.store.Decide([]core.Check{check(r, fmt.Sprint("next", i), 3)}, false); err != nil {
 			t.Fatal(err)
 		}
@@ -493,7 +493,7 @@ func by(replies map[string][]int64) func(c *sentCall) ([]int64, error) {
 		if reply, ok := replies[c.server]; ok {
 			return append(append([]int64{}, reply...), serverTime), nil
 		}
-		return always(told(5))(c)
+		return always(allowedWith(5))(c)
 	}
 }
 
@@ -524,7 +524,7 @@ func TestWhatIsLikeliestToDenyIsAskedFirst(t *testing.T) {
 	a, b, c := s.open(core.RuleConfig{Name: "a"}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "b"}, core.LimitConfig{Requests: 100}), s.open(core.RuleConfig{Name: "c"}, core.LimitConfig{})
 	shadow := s.open(core.RuleConfig{Name: "shadow", Shadow: true}, core.LimitConfig{})
 	know := func(r *core.Rule, key string, remaining int64) {
-		s.answer = always(told(remaining))
+		s.answer = always(allowedWith(remaining))
 		if err := s.store.Decide([]core.Check{check(r, key, 1)}, false); err != nil {
 			t.Fatal(err)
 		}
@@ -674,10 +674,10 @@ func TestRefundsThatTakeLongGoOnInTheBackground(t *testing.T) {
 	s := newScene(t, true)
 	s.timeout = 0
 	a, b := s.open(core.RuleConfig{Name: "a"}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "b"}, core.LimitConfig{})
-	hold, refunded := make(chan bool), make(chan bool)
+	reserve, refunded := make(chan bool), make(chan bool)
 	s.answer = func(c *sentCall) ([]int64, error) {
 		if c.script == scriptOfRefund {
-			<-hold
+			<-reserve
 			refunded <- true
 			return nil, nil
 		}
@@ -687,7 +687,7 @@ func TestRefundsThatTakeLongGoOnInTheBackground(t *testing.T) {
 	if err := s.store.Decide(checks, false); err != nil || checks[1].Decision.Allowed { // returns while the refund is held
 		t.Errorf("%v, %+v", err, checks[1].Decision)
 	}
-	hold <- true
+	reserve <- true
 	<-refunded
 	first, second := s.calls[0].call, s.calls[1].call
 	if first.Deadline.IsZero() || !first.Deadline.Equal(second.Deadline) {
@@ -728,7 +728,7 @@ func TestAFailureIsToldWhatOthersHaveLearnedMeanwhile(t *testing.T) {
 func TestNothingIsChargedWhereASlotsServerIsKnownToBeDown(t *testing.T) {
 	s := newScene(t, true)
 	a, b := s.open(core.RuleConfig{Name: "a"}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "b"}, core.LimitConfig{})
-	s.answer = always(told(5))
+	s.answer = always(allowedWith(5))
 	for i := 0; i < 5; i++ {
 		s.server("y").breaker.Fail(s.server("y").trouble.Load())
 	}

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// allConducts are rules that do whatever rules can do.
-const allConducts = `
+// allOverflowPolicies are rules that do whatever rules can do.
+const allOverflowPolicies = `
 rules:
   - {name: a, limit: 3/1s, enforcement: soft 50% 2s, concurrency: 4}
   - {name: b, limit: 5/2s, algorithm: token_bucket, penalty: [1s, 1h], key: [client_ip, "header:X-Api-Key", path]}
@@ -57,7 +57,7 @@ func TestDamagedLogsAreReplayedAsFarAsTheyGo(t *testing.T) {
 			lines.Write(text)
 		}
 		text := lines.String()
-		c := Config{Rules: filesOf(t, allConducts), Candidate: filesOf(t, threeRules), Logs: []string{logIn(t, "a.log", text)}, Suggest: true, Share: 0.1}
+		c := Config{Rules: filesOf(t, allOverflowPolicies), Candidate: filesOf(t, threeRules), Logs: []string{logIn(t, "a.log", text)}, Suggest: true, Share: 0.1}
 		r, err := Run(context.Background(), c)
 		if errors.Is(err, errNoLine) {
 			continue

@@ -34,12 +34,12 @@ const (
 func (p *player) decide(at int64, r *request, checks []core.Check, v *core.Verdict) {
 	p.advance(at)
 	_ = p.limiter.Decide(checks, false, v) // memory does not fail
-	if !v.Holds {
+	if !v.Reserved {
 		return
 	}
 	p.number++
 	end := max(at, r.end)
-	next := queued[due]{end, p.number, due{end: end, status: int(r.status), holds: core.Holds(nil, checks), finish: true}}
+	next := queued[due]{end, p.number, due{end: end, status: int(r.status), reservations: core.AppendReservations(nil, checks), finish: true}}
 	if turn := at + v.Delay; v.Delay > 0 {
 		d := &next.what
 		d.leave = end < turn && (d.status == statusLeft || d.status == statusReload) // it left while it waited
@@ -85,12 +85,12 @@ func (p *player) settle(next queued[due]) {
 	d := next.what
 	switch {
 	case d.leave:
-		_ = p.limiter.Leave(d.holds)
+		_ = p.limiter.Leave(d.reservations)
 	case d.finish:
-		_ = p.limiter.Finish(d.holds, d.status)
+		_ = p.limiter.Finish(d.reservations, d.status)
 	default: // its turn has come
-		p.limiter.Depart(d.holds)
-		if !core.UnderWay(d.holds) {
+		p.limiter.Depart(d.reservations)
+		if !core.UnderWay(d.reservations) {
 			return
 		}
 		d.finish = true
@@ -105,9 +105,9 @@ func (p *player) settle(next queued[due]) {
 
 // due is something that is to come of a request under way: its turn, its end, or that its client leaves.
 type due struct {
-	end    int64
-	status int
-	holds  []core.Hold
-	finish bool // the request is over then
-	leave  bool // its client leaves
+	end          int64
+	status       int
+	reservations []core.Reservation
+	finish       bool // the request is over then
+	leave        bool // its client leaves
 }

@@ -32,8 +32,8 @@ type Config struct {
 	// counts from 1 how often the files have been read: for suggestions several times.
 	Progress func(read, total int64, pass int)
 
-	// Watch is called with what becomes of each request, in the order in which they are decided; nil: nobody wants to know.
-	Watch func(Decided)
+	// OnDecided is called with what becomes of each request, in the order in which they are decided; nil: nobody wants to know.
+	OnDecided func(Decided)
 }
 
 // Decided is what becomes of one request under the rules.
@@ -313,19 +313,19 @@ func (p *replay) leave(r *request, at int64) {
 	if p.probes != nil {
 		p.probes.decide(at, r, p.seen)
 	}
-	if p.config.Watch != nil {
-		p.tell(r, at)
+	if p.config.OnDecided != nil {
+		p.announce(r, at)
 	}
 }
 
-// tell tells what has become of a request.
-func (p *replay) tell(r *request, at int64) {
+// announce says what has become of a request.
+func (p *replay) announce(r *request, at int64) {
 	s := p.sides[0]
 	d := Decided{File: int(r.file), Line: int(r.line), At: time.UnixMicro(at), Outcome: s.verdict.Outcome, Logged: int(r.status)}
 	if s.verdict.Outcome == core.Reject {
-		d.Rule = s.checks[s.verdict.Told].Rule.Name()
+		d.Rule = s.checks[s.verdict.Reported].Rule.Name()
 	}
-	p.config.Watch(d)
+	p.config.OnDecided(d)
 }
 
 // step has what is under way come to its end, since the log's clock goes back.

@@ -77,8 +77,8 @@ func rulesOf(rules ...string) string { return "rules:\n  - " + strings.Join(rule
 func run(t testing.TB, c Config) (*Report, string) {
 	t.Helper()
 	var verdicts strings.Builder
-	watch := c.Watch
-	c.Watch = func(d Decided) {
+	watch := c.OnDecided
+	c.OnDecided = func(d Decided) {
 		verdicts.WriteString(map[core.Outcome]string{core.Allow: "A", core.Delay: "D", core.Reject: "R"}[d.Outcome])
 		if watch != nil {
 			watch(d)
@@ -100,7 +100,7 @@ func each(client string, at ...float64) []hit {
 	return hits
 }
 
-func TestEveryConductIsReplayed(t *testing.T) {
+func TestEveryOverflowPolicyIsReplayed(t *testing.T) {
 	for _, test := range []struct {
 		name, rule string
 		hits       []hit
@@ -277,7 +277,7 @@ func TestLinesAreNumberedWhateverTheirLength(t *testing.T) {
 	}
 	text = strings.TrimSuffix(text, "\n") // the last line has no break
 	var got []int
-	r, _ := run(t, Config{Rules: filesOf(t, rulesOf("{name: a, limit: 1/1s}")), Logs: []string{logIn(t, "a.log", text)}, Watch: func(d Decided) { got = append(got, d.Line) }})
+	r, _ := run(t, Config{Rules: filesOf(t, rulesOf("{name: a, limit: 1/1s}")), Logs: []string{logIn(t, "a.log", text)}, OnDecided: func(d Decided) { got = append(got, d.Line) }})
 	if !slices.Equal(got, want) || r.Unreadable != 8 || r.Other != 1 || r.Files[0].Lines != 18 {
 		t.Errorf("lines %v, want %v; %d unreadable, %d others, %d lines", got, want, r.Unreadable, r.Other, r.Files[0].Lines)
 	}
@@ -360,7 +360,7 @@ func TestALogOfDockerComposeIsReplayed(t *testing.T) {
 func TestAReplayCanBeStopped(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	name := writeTraffic(t, "a.log", "caddy", 5000, 10)
-	_, err := Run(ctx, Config{Rules: filesOf(t, threeRules), Logs: []string{name}, Watch: func(Decided) { cancel() }})
+	_, err := Run(ctx, Config{Rules: filesOf(t, threeRules), Logs: []string{name}, OnDecided: func(Decided) { cancel() }})
 	if err != context.Canceled {
 		t.Errorf("%v, want that it was canceled", err)
 	}

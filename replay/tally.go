@@ -82,7 +82,7 @@ func (s *side) decide(at int64, r *request, list []check, seen []bool) {
 			s.owners = append(s.owners, int32(i))
 		}
 	}
-	s.verdict = core.Verdict{Told: -1}
+	s.verdict = core.Verdict{Reported: -1}
 	if len(s.checks) > 0 {
 		s.player.decide(at, r, s.checks, &s.verdict)
 	} else {

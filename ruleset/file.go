@@ -221,11 +221,11 @@ func (d *decoder) compile(item *Node, text *RuleText) {
 		if len(d.problems) >= mostKept { // finding the place takes its time
 			break
 		}
-		told := e.Text
+		reported := e.Text
 		if e.Path[0] != "name" || text.Name != "" {
-			told = fmt.Sprintf("rule %q: %s", shorten(text.Name), e.Text)
+			reported = fmt.Sprintf("rule %q: %s", shorten(text.Name), e.Text)
 		}
-		d.fail(item.find(e.Path), told)
+		d.fail(item.find(e.Path), reported)
 	}
 }
 

@@ -115,7 +115,7 @@ func compile(t *RuleText, in Context, config *core.RuleConfig) (*Rule, []*FieldE
 	c.setCandidate(config)
 	c.setCost(config)
 	c.setWords(config)
-	c.setConduct(config)
+	c.setOverflowPolicy(config)
 	if len(c.errors) == 0 && len(c.limits) == 0 {
 		c.checkEffect()
 	}
@@ -312,12 +312,12 @@ func (c *compiler) limit(text, name string, path ...string) *core.Limit {
 		c.limits = append(c.limits, limit)
 		return limit
 	}
-	told := err.Error()
-	if field, _, _ := strings.Cut(told, " "); field != "requests" && field != "period" {
-		c.fail(in+told, strings.TrimSuffix(field, ":"))
+	reported := err.Error()
+	if field, _, _ := strings.Cut(reported, " "); field != "requests" && field != "period" {
+		c.fail(in+reported, strings.TrimSuffix(field, ":"))
 		return nil
 	}
-	c.fail(fmt.Sprintf("%slimit %q: %s", in, text, told), path...)
+	c.fail(fmt.Sprintf("%slimit %q: %s", in, text, reported), path...)
 	return nil
 }
 

@@ -121,8 +121,8 @@ func (s *Set) Advice() []string {
 					more++
 					continue
 				}
-				told := Problem{File: f.Name, Line: f.Rules[i].Line, Column: f.Rules[i].Column, Text: fmt.Sprintf("rule %q: %s", f.Rules[i].Name, text)}
-				advice = append(advice, told.String())
+				reported := Problem{File: f.Name, Line: f.Rules[i].Line, Column: f.Rules[i].Column, Text: fmt.Sprintf("rule %q: %s", f.Rules[i].Name, text)}
+				advice = append(advice, reported.String())
 			}
 			at++
 		}
@@ -130,8 +130,8 @@ func (s *Set) Advice() []string {
 			continue
 		}
 		for _, one := range f.Domain.unheeded {
-			told := Problem{File: f.Name, Line: one.line, Column: one.column, Text: fmt.Sprintf("%s: has no effect: %s", one.field, unheededFields[one.field])}
-			advice = append(advice, told.String())
+			reported := Problem{File: f.Name, Line: one.line, Column: one.column, Text: fmt.Sprintf("%s: has no effect: %s", one.field, unheededFields[one.field])}
+			advice = append(advice, reported.String())
 		}
 	}
 	if more > 0 {

@@ -10,7 +10,7 @@ type Watch struct {
 	seen     string    // what was found at the last look, where that is something else
 	since    time.Duration
 	restless time.Duration // since when what is found has been something else, and another each time
-	told     string        // what was found and is not in force: it has been told, and is not again
+	reported string        // what was found and is not in force: it has been told, and is not again
 }
 
 // How long what is found must stay as it is before it counts: so that a file which is being written is not read half, and that one
@@ -51,12 +51,12 @@ func (w *Watch) Look(now time.Duration) Change {
 		}
 	}
 	if found == w.taken.Digest {
-		restored := w.told != ""
-		w.told = ""
+		restored := w.reported != ""
+		w.reported = ""
 		w.seen = ""
 		return Change{Restored: restored}
 	}
-	if found == w.told {
+	if found == w.reported {
 		w.seen = ""
 		return Change{}
 	}
@@ -74,7 +74,7 @@ func (w *Watch) Look(now time.Duration) Change {
 	}
 	w.seen = ""
 	if len(problems) > 0 {
-		w.told = found
+		w.reported = found
 		return Change{Problems: problems}
 	}
 	return Change{Contents: contents}
@@ -99,10 +99,10 @@ func (w *Watch) lacks(c *Contents) bool {
 // Take says that contents are in force now.
 func (w *Watch) Take(c *Contents) {
 	w.taken = c
-	w.told = ""
+	w.reported = ""
 }
 
 // Refuse says that contents are wrong. What was in force stays so.
 func (w *Watch) Refuse(c *Contents) {
-	w.told = c.Digest
+	w.reported = c.Digest
 }

@@ -14,7 +14,7 @@ type watched struct {
 	now   time.Duration
 }
 
-func newWatched(t *testing.T, patterns []string, files ...string) *watched {
+func newMetered(t *testing.T, patterns []string, files ...string) *watched {
 	t.Helper()
 	w := &watched{folder: newFolder(t, files...), now: time.Hour}
 	patterns = w.patterns(patterns...)
@@ -81,7 +81,7 @@ func (w *watched) refuse() {
 const ms = time.Millisecond
 
 func TestAChangeIsTakenWhenItHasSettled(t *testing.T) {
-	w := newWatched(t, []string{"a.yaml"}, "a.yaml")
+	w := newMetered(t, []string{"a.yaml"}, "a.yaml")
 	w.expect(0, "")
 	w.expect(time.Hour, "")
 	w.write("a.yaml", "new")
@@ -97,7 +97,7 @@ func TestAChangeIsTakenWhenItHasSettled(t *testing.T) {
 }
 
 func TestAFileIsNotReadWhileItIsWritten(t *testing.T) {
-	w := newWatched(t, []string{"a.yaml"}, "a.yaml")
+	w := newMetered(t, []string{"a.yaml"}, "a.yaml")
 	w.write("a.yaml", "")
 	w.expect(0, "again in 100ms")
 	w.write("a.yaml", "ha")
@@ -109,7 +109,7 @@ func TestAFileIsNotReadWhileItIsWritten(t *testing.T) {
 
 // What there is of a file while it is slowly written may end with a whole rule.
 func TestAFileThatIsMuchShorterIsWaitedFor(t *testing.T) {
-	w := newWatched(t, []string{"a.yaml"}, "a.yaml")
+	w := newMetered(t, []string{"a.yaml"}, "a.yaml")
 	whole := "two rules, each of which is a line\nand this is the other of them\n"
 	w.write("a.yaml", whole)
 	w.expect(0, "again in 100ms")
@@ -127,7 +127,7 @@ func TestAFileThatIsMuchShorterIsWaitedFor(t *testing.T) {
 
 // One file that changes all the time does not keep the others from coming into force.
 func TestFilesThatNeverSettleAreTakenAfterAWhile(t *testing.T) {
-	w := newWatched(t, []string{"a.yaml"}, "a.yaml")
+	w := newMetered(t, []string{"a.yaml"}, "a.yaml")
 	w.write("a.yaml", "version 0")
 	w.expect(0, "again in 100ms")
 	for i := 1; i < 50; i++ {
@@ -142,7 +142,7 @@ func TestFilesThatNeverSettleAreTakenAfterAWhile(t *testing.T) {
 }
 
 func TestWhatIsAsItWasIsNoChange(t *testing.T) {
-	w := newWatched(t, []string{"a.yaml"}, "a.yaml")
+	w := newMetered(t, []string{"a.yaml"}, "a.yaml")
 	w.write("a.yaml", "new")
 	w.expect(0, "again in 100ms")
 	w.write("a.yaml", "in a.yaml")
@@ -156,7 +156,7 @@ func TestWhatIsAsItWasIsNoChange(t *testing.T) {
 }
 
 func TestARenamedFileIsAChange(t *testing.T) {
-	w := newWatched(t, []string{"a.yaml"}, "a.yaml")
+	w := newMetered(t, []string{"a.yaml"}, "a.yaml")
 	w.write(".a.yaml.tmp", "new")
 	w.expect(0, "")
 	w.must(os.Rename(w.in(".a.yaml.tmp"), w.in("a.yaml")))
@@ -191,7 +191,7 @@ func TestASwappedLinkIsAChange(t *testing.T) {
 }
 
 func TestANamedFileThatVanishesIsToldOnce(t *testing.T) {
-	w := newWatched(t, []string{"a.yaml", "b.yaml"}, "a.yaml", "b.yaml")
+	w := newMetered(t, []string{"a.yaml", "b.yaml"}, "a.yaml", "b.yaml")
 	w.must(os.Remove(w.in("a.yaml")))
 	w.expect(0, "again in 1s")
 	w.expect(900*ms, "again in 100ms")
@@ -218,7 +218,7 @@ func TestANamedFileThatVanishesIsToldOnce(t *testing.T) {
 
 // Editors put a file away and another in its place.
 func TestAFileThatIsAwayForAMomentIsNotMissed(t *testing.T) {
-	w := newWatched(t, []string{"a.yaml"}, "a.yaml")
+	w := newMetered(t, []string{"a.yaml"}, "a.yaml")
 	w.must(os.Remove(w.in("a.yaml")))
 	w.expect(0, "again in 1s")
 	w.write("a.yaml", "in a.yaml")
@@ -231,7 +231,7 @@ func TestAFileThatIsAwayForAMomentIsNotMissed(t *testing.T) {
 }
 
 func TestAFileOfAGlobIsMissedAfterASecond(t *testing.T) {
-	w := newWatched(t, []string{"*.yaml"}, "a.yaml", "b.yaml")
+	w := newMetered(t, []string{"*.yaml"}, "a.yaml", "b.yaml")
 	w.must(os.Remove(w.in("b.yaml")))
 	w.expect(0, "again in 1s")
 	w.expect(500*ms, "again in 500ms")
@@ -251,7 +251,7 @@ func TestAFileOfAGlobIsMissedAfterASecond(t *testing.T) {
 }
 
 func TestWhatIsRefusedIsToldOnceAChange(t *testing.T) {
-	w := newWatched(t, []string{"a.yaml"}, "a.yaml")
+	w := newMetered(t, []string{"a.yaml"}, "a.yaml")
 	w.write("a.yaml", "wrong")
 	w.expect(0, "again in 100ms")
 	w.expect(100*ms, "changed: wrong")

@@ -39,9 +39,9 @@ type engine struct {
 	domain      string       // the one that descriptors are looked up in; "": the only one
 	descriptors []front.Descriptor
 
-	counts   bool   // the rules have metrics
-	turn     *int64 // decisions that were begun on the way of all
-	watching watching
+	counts     bool   // the rules have metrics
+	begun      *int64 // decisions that were begun on the general path
+	monitoring monitoring
 
 	advice []string // what the configuration says to no effect
 
@@ -69,7 +69,7 @@ type storeSettings struct {
 
 // newEngine checks a configuration and makes it ready, but for the store. The error does not name the middleware.
 func newEngine(c *Config, name string) (*engine, error) {
-	e := &engine{name: name, turn: new(int64), message: c.Message, named: c.Namespace != ""}
+	e := &engine{name: name, begun: new(int64), message: c.Message, named: c.Namespace != ""}
 	namespace, err := namespaceOf(c, name)
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func newEngine(c *Config, name string) (*engine, error) {
 	if e.jitter, err = parseJitter(c.Jitter); err != nil {
 		return nil, err
 	}
-	if err = e.setWatching(c); err != nil {
+	if err = e.setMonitoring(c); err != nil {
 		return nil, err
 	}
 	var criterion SourceCriterion
@@ -245,8 +245,8 @@ func exempted(e *engine, r *ruleset.Rule) string {
 // refusals keeps what the store refuses, such as for want of a right, from being written to the log at each request: it lasts until
 // somebody sees to it.
 type refusals struct {
-	mu   sync.Mutex
-	told map[string]int64 // the texts, and the second in which each was last written
+	mu       sync.Mutex
+	reported map[string]int64 // the texts, and the second in which each was last written
 }
 
 const (
@@ -258,13 +258,13 @@ const (
 func (n *refusals) isNews(text string, second int64) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	last := n.told[text]
-	if last > 0 && second-last < refusalEvery || last == 0 && len(n.told) == mostRefusals {
+	last := n.reported[text]
+	if last > 0 && second-last < refusalEvery || last == 0 && len(n.reported) == mostRefusals {
 		return false
 	}
-	if n.told == nil {
-		n.told = make(map[string]int64)
+	if n.reported == nil {
+		n.reported = make(map[string]int64)
 	}
-	n.told[text] = second
+	n.reported[text] = second
 	return true
 }

@@ -50,12 +50,12 @@ func newStage(t *testing.T) *stage {
 		s.timers = append(s.timers, &timer{due: s.now + d, run: f})
 		s.mu.Unlock()
 	}
-	s.turn = func(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-		turn, letGo := context.WithCancel(ctx)
+	s.pause = func(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+		over, letGo := context.WithCancel(ctx)
 		s.mu.Lock()
 		s.waits = append(s.waits, &timer{due: s.now + d, run: letGo})
 		s.mu.Unlock()
-		return turn, letGo
+		return over, letGo
 	}
 	s.wall = func() int64 { return epoch.UnixMicro() + int64(s.clock()/time.Microsecond) }
 	return s

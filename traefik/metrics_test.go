@@ -125,7 +125,7 @@ func TestRequestsAreCountedByWhatBecomesOfThem(t *testing.T) {
 	} {
 		s := newStage(t)
 		released := 0
-		s.turn = func(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+		s.pause = func(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 			released++
 			ended, letGo := context.WithCancel(ctx)
 			letGo()
@@ -186,7 +186,7 @@ func TestAFailureOfTheStoreChangesWhatIsCountedOfAllowedRequestsAlone(t *testing
 	} {
 		for _, failed := range []bool{false, true} {
 			s := newStage(t)
-			s.turn = func(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+			s.pause = func(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 				ended, letGo := context.WithCancel(ctx)
 				letGo()
 				return ended, letGo

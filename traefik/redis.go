@@ -52,7 +52,7 @@ func (g *registry) acquireRedis(s *redisSettings, middleware string) (*sharedRed
 	config := s.store
 	config.Client = client
 	config.Lines = true
-	config.Changed = func(server string, err error) { shared.tell(middleware, server, err) }
+	config.Changed = func(server string, err error) { shared.report(middleware, server, err) }
 	config.Differs = func(namespace, rule string, here, there match.Prefixes) {
 		shared.warnOfPrefixes(middleware, namespace, rule, here, there)
 	}
@@ -95,7 +95,7 @@ func (s *sharedRedis) greet(middleware string) {
 	warn(middleware, "Redis at "+s.name+" cannot be used yet; until it can, rate limits go by the rules' onError: "+err.Error())
 	for s.silent.Load() && !s.ended.Load() {
 		if s.store.Check(time.Second) == nil && s.silent.Load() {
-			s.tell(middleware, s.name, nil)
+			s.report(middleware, s.name, nil)
 			return
 		}
 		time.Sleep(time.Second)
@@ -103,7 +103,7 @@ func (s *sharedRedis) greet(middleware string) {
 }
 
 // tell writes to the log when a server is not asked any more, and when it is again.
-func (s *sharedRedis) tell(middleware, server string, err error) {
+func (s *sharedRedis) report(middleware, server string, err error) {
 	if s.ended.Load() {
 		return
 	}

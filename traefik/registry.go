@@ -28,8 +28,8 @@ type registry struct {
 	clock func() time.Duration        // since some time
 	after func(time.Duration, func()) // runs a function later
 	// For a request's turn in a leaky bucket: returns a context that ends then, or with the one given, and what lets go of it.
-	turn func(context.Context, time.Duration) (context.Context, context.CancelFunc)
-	wall func() int64 // the memory's clock; nil: the wall clock
+	pause func(context.Context, time.Duration) (context.Context, context.CancelFunc)
+	wall  func() int64 // the memory's clock; nil: the wall clock
 
 	// What timers run: made once, since in Yaegi a function that is made by the one that the last timer has run keeps all that
 	// ran before it in memory.
@@ -82,7 +82,7 @@ func newRegistry() *registry {
 	g := &registry{
 		clock: func() time.Duration { return time.Since(started) },
 		after: func(d time.Duration, f func()) { time.AfterFunc(d, f) },
-		turn: func(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+		pause: func(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(ctx, d)
 		},
 		engines:     make(map[string]*engine),
@@ -115,7 +115,7 @@ func (g *registry) newHandler(ctx context.Context, next http.Handler, config *Co
 	if err != nil {
 		return nil, fmt.Errorf("middleware %q: %s", name, strings.Join(fewLines(strings.Split(err.Error(), "\n")), "; "))
 	}
-	return express(&handler{next: next, engine: e}), nil
+	return fastPath(&handler{next: next, engine: e}), nil
 }
 
 // brief returns a message without most of a value that is very long.
@@ -244,7 +244,7 @@ func (g *registry) compare(e *engine) {
 	g.engineCount++
 	e.number = g.engineCount
 	if before := g.newestOf(e.name); before != nil {
-		e.inForce().tellAfresh(e.name, before.inForce())
+		e.inForce().reportAgain(e.name, before.inForce())
 	}
 	if !e.named {
 		return
@@ -257,7 +257,7 @@ func (g *registry) compare(e *engine) {
 			if other.name == e.name {
 				continue
 			}
-			g.tellDifferent(e, other)
+			g.reportDifference(e, other)
 		}
 	}
 }
@@ -280,8 +280,8 @@ func (g *registry) join(ctx context.Context, e *engine) {
 	e.uses++
 	e.returned = e.returned || e.uses > 1 && e.living == 0
 	e.living++
-	if e.watching.address != "" {
-		g.listen(e.watching.address, e.name)
+	if e.monitoring.address != "" {
+		g.listen(e.monitoring.address, e.name)
 	}
 }
 

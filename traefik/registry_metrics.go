@@ -146,7 +146,7 @@ func (g *registry) unnamed() []*metricsListener {
 	defer g.mu.Unlock()
 	named := make(map[string]bool)
 	for _, e := range g.shown() {
-		named[e.watching.address] = true
+		named[e.monitoring.address] = true
 	}
 	var list []*metricsListener
 	for address, l := range g.listeners {
@@ -169,7 +169,7 @@ func (g *registry) adviseMetrics() {
 	}
 	list := g.shown()
 	for _, e := range list {
-		if e.watching.address != "" || e.watching.metrics != core.NoPath {
+		if e.monitoring.address != "" || e.monitoring.metrics != core.NoPath {
 			return
 		}
 	}

@@ -267,7 +267,7 @@ func (g *registry) lookLater(f *ruleFiles) {
 
 // look looks at files if they are due, and has it done again after a while.
 func (g *registry) look(f *ruleFiles) {
-	e, living, again := g.watching(f)
+	e, living, again := g.monitoring(f)
 	if e == nil {
 		return
 	}
@@ -299,7 +299,7 @@ func (g *registry) look(f *ruleFiles) {
 
 // watching returns the engine that has files, nil if it has ended, and whether handlers with a living context use it: whether they do
 // so again, after there was none for a while in which nobody looked.
-func (g *registry) watching(f *ruleFiles) (e *engine, living, again bool) {
+func (g *registry) monitoring(f *ruleFiles) (e *engine, living, again bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	e = g.engines[f.of]
@@ -359,7 +359,7 @@ func (g *registry) replace(f *ruleFiles, e *engine, next *ruleSet, contents *rul
 	}
 	before := e.inForce()
 	next.keepTallies(before)
-	next.tellAfresh(e.name, before)
+	next.reportAgain(e.name, before)
 	if e.counts {
 		g.meter(next)
 	}

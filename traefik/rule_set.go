@@ -185,22 +185,22 @@ func (s *ruleSet) byName() map[string][]*core.Rule {
 	return names
 }
 
-// tellAfresh writes to the log which rules do not go on with what they have counted.
-func (s *ruleSet) tellAfresh(middleware string, before *ruleSet) {
+// reportAgain writes to the log which rules do not go on with what they have counted.
+func (s *ruleSet) reportAgain(middleware string, before *ruleSet) {
 	const most = 10
 	old := before.byName()
-	told := 0
+	reported := 0
 	for name, rules := range s.byName() {
 		if len(rules) == 0 || len(old[name]) == 0 || shareCounter(rules, old[name]) {
 			continue
 		}
-		told++
-		if told <= most {
+		reported++
+		if reported <= most {
 			inform(middleware, "rule \""+name+"\" starts counting afresh, since its algorithm, period or key has changed; penalties of its keys end with that")
 		}
 	}
-	if told > most {
-		inform(middleware, fmt.Sprintf("and %d more rules start counting afresh", told-most))
+	if reported > most {
+		inform(middleware, fmt.Sprintf("and %d more rules start counting afresh", reported-most))
 	}
 }
 
@@ -218,8 +218,8 @@ func shareCounter(a, b []*core.Rule) bool {
 	return false
 }
 
-// tellDifferent says in the log which rules share their counters with another middleware's, though their limits are not the same.
-func (g *registry) tellDifferent(e, other *engine) {
+// reportDifference says in the log which rules share their counters with another middleware's, though their limits are not the same.
+func (g *registry) reportDifference(e, other *engine) {
 	theirs := other.inForce().byName()
 	ours := e.inForce().byName()
 	names := make([]string, 0, len(ours))
@@ -235,7 +235,7 @@ func (g *registry) tellDifferent(e, other *engine) {
 			continue
 		}
 		if termsOf(a, true) == termsOf(b, true) {
-			if what := otherConduct(a, b); what != "" {
+			if what := otherOverflow(a, b); what != "" {
 				g.say(e.name, fmt.Sprintf("rule %q of namespace %q has %s in middleware %s; make them alike, or rename one",
 					name, a[0].Namespace(), ourWords.Replace(what), other.name))
 			}
@@ -246,9 +246,9 @@ func (g *registry) tellDifferent(e, other *engine) {
 	}
 }
 
-// otherConduct says what rules of one name, whose limits are the same, do not do alike past them; "": nothing. All limits of a rule have
+// otherOverflow says what rules of one name, whose limits are the same, do not do alike past them; "": nothing. All limits of a rule have
 // one conduct, so that one of them is looked at: there may be thousands.
-func otherConduct(a, b []*core.Rule) string {
+func otherOverflow(a, b []*core.Rule) string {
 	terms := termsOf(a[:1], true)
 	for i := range b {
 		if termsOf(b[i:i+1], true) == terms {

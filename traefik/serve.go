@@ -41,7 +41,7 @@ func serve(h *handler, w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var err error
-	if e.counts && atomic.AddInt64(e.turn, 1)%core.TimedShare == 1 {
+	if e.counts && atomic.AddInt64(e.begun, 1)%core.TimedShare == 1 {
 		err = decideTimed(e, q)
 	} else {
 		err = e.limiter.Decide(q.Checks, false, &q.Verdict)
@@ -87,7 +87,7 @@ func goOn(h *handler, w http.ResponseWriter, r *http.Request, q *front.Inquiry, 
 		return
 	}
 	answer.WriteHeaders(w.Header(), e.fields, q.Checks, v)
-	if v.Holds {
+	if v.Reserved {
 		serveUnderWay(h, w, r, s, q)
 		return
 	}
@@ -115,45 +115,45 @@ func noteAddress(e *engine, r *http.Request, address string) {
 // serveUnderWay serves a request that was admitted and has reserved something: its turn, for which it waits, or a place among those in
 // flight. Whatever becomes of the request, what it has reserved comes to an end.
 func serveUnderWay(h *handler, w http.ResponseWriter, r *http.Request, s *ruleSet, q *front.Inquiry) {
-	var holds []core.Hold
+	var reservations []core.Reservation
 	e := h.engine
-	holds = core.Holds(holds, q.Checks)
+	reservations = core.AppendReservations(reservations, q.Checks)
 	delay := q.Verdict.Delay
 	waiting := waitingOf(e, s, q)
 	front.Free(q)
 	if delay > 0 {
-		passed := hold(e, w, r, time.Duration(delay)*time.Microsecond, waiting)
+		passed := wait(e, w, r, time.Duration(delay)*time.Microsecond, waiting)
 		if passed == nil {
-			if err := e.limiter.Leave(holds); err != nil {
+			if err := e.limiter.Leave(reservations); err != nil {
 				e.reportFailure(err)
 			}
 			return
 		}
-		e.limiter.Depart(holds)
+		e.limiter.Depart(reservations)
 		r = passed
 	}
-	if core.UnderWay(holds) {
-		defer finish(e, holds)
+	if core.UnderWay(reservations) {
+		defer finish(e, reservations)
 	}
 	h.next.ServeHTTP(w, r)
 }
 
 // finish ends what a request under way has reserved.
-func finish(e *engine, holds []core.Hold) {
-	if err := e.limiter.Finish(holds, 0); err != nil { // no rule counts by status here
+func finish(e *engine, reservations []core.Reservation) {
+	if err := e.limiter.Finish(reservations, 0); err != nil { // no rule counts by status here
 		e.reportFailure(err)
 	}
 }
 
 // hold waits for the turn of a request, and returns it when that has come, else nil. A client that leaves is not served. (There is no
 // select here: in Yaegi, requests at the same one would wait for each other's channels.) meters are of the rules that it waits for.
-func hold(e *engine, w http.ResponseWriter, r *http.Request, delay time.Duration, meters []*meter) *http.Request {
+func wait(e *engine, w http.ResponseWriter, r *http.Request, delay time.Duration, meters []*meter) *http.Request {
 	for _, m := range meters {
 		atomic.AddInt64(&m.waiting, 1)
 	}
 	same, ahead := readAhead(r)
-	turn, letGo := e.registry.turn(r.Context(), delay)
-	<-turn.Done()
+	over, letGo := e.registry.pause(r.Context(), delay)
+	<-over.Done()
 	letGo()
 	ahead.Stop()
 	for _, m := range meters {

@@ -289,11 +289,11 @@ func TestALongerWaitThanMaxDelayIsRejectedAtOnce(t *testing.T) {
 // failing is a store that fails.
 type failing struct{ err error }
 
-func (f *failing) Open(*core.Rule) error                       { return nil }
-func (f *failing) Release(*core.Rule)                          {}
-func (f *failing) Decide(checks []core.Check, peek bool) error { return f.err }
-func (f *failing) Settle(holds []core.Hold) error              { return f.err }
-func (f *failing) ShutOut(rule *core.Rule, key string, duration int64) error {
+func (f *failing) Open(*core.Rule) error                        { return nil }
+func (f *failing) Release(*core.Rule)                           {}
+func (f *failing) Decide(checks []core.Check, peek bool) error  { return f.err }
+func (f *failing) Settle(reservations []core.Reservation) error { return f.err }
+func (f *failing) Block(rule *core.Rule, key string, duration int64) error {
 	return f.err
 }
 
@@ -343,9 +343,9 @@ func (u *unsettled) Release(rule *core.Rule)    { u.memory.Release(rule) }
 func (u *unsettled) Decide(checks []core.Check, peek bool) error {
 	return u.memory.Decide(checks, peek)
 }
-func (u *unsettled) Settle(holds []core.Hold) error { return u.err }
-func (u *unsettled) ShutOut(rule *core.Rule, key string, duration int64) error {
-	return u.memory.ShutOut(rule, key, duration)
+func (u *unsettled) Settle(reservations []core.Reservation) error { return u.err }
+func (u *unsettled) Block(rule *core.Rule, key string, duration int64) error {
+	return u.memory.Block(rule, key, duration)
 }
 
 func (u *unsettled) Reset(rule *core.Rule, key string) error { return u.memory.Reset(rule, key) }

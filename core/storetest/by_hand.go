@@ -9,37 +9,37 @@ import (
 
 // testByHand: keys of every rule can be shut out, let in and reset by hand.
 func testByHand(t *testing.T, newStore NewStore) {
-	each(t, newStore, "", variants(), everyRuleCanBeShutOutAndReset, aRejectionDoesNotEndAShutOut, aShadowSaysWhoIsShutOut, aReloadDoesNotEndAShutOut,
-		aShutOutIsNoOffenceAndTakesThePlaceOfAPenalty, severalRulesOfWhichOneHasShutAKeyOut, aResetForgetsOffences)
-	each(t, newStore, "of requests counted by status, ", but(core.LeakyBucket), whatIsCountedByStatusSurvivesAReset, aRequestThatEndsHasAShutOutStepBack)
-	each(t, newStore, "of requests that wait, ", waiters(), aShutOutIsNoTurn, turnsSurviveAReset)
-	eachPair(t, newStore, waiters(), but(core.LeakyBucket), chargesToComeSurviveAReset, whoDepartsBeforeAShutOutEndsIsNotCharged)
-	t.Run("of requests in flight", func(t *testing.T) { placesSurviveShutOutsAndResets(newScene(t, newStore)) })
+	each(t, newStore, "", variants(), everyRuleCanBeBlockedAndReset, aRejectionDoesNotEndABlock, aShadowSaysWhoIsBlocked, aReloadDoesNotEndABlock,
+		aBlockIsNoOffenceAndTakesThePlaceOfAPenalty, severalRulesOfWhichOneHasBlockedAKey, aResetForgetsOffences)
+	each(t, newStore, "of requests counted by status, ", but(core.LeakyBucket), whatIsCountedByStatusSurvivesAReset, aRequestThatEndsHasABlockStepBack)
+	each(t, newStore, "of requests that wait, ", waiters(), aBlockIsNoTurn, turnsSurviveAReset)
+	eachPair(t, newStore, waiters(), but(core.LeakyBucket), chargesToComeSurviveAReset, whoDepartsBeforeABlockEndsIsNotCharged)
+	t.Run("of requests in flight", func(t *testing.T) { placesSurviveBlocksAndResets(newScene(t, newStore)) })
 }
 
 // conducted is a rule that behaves in some way, with a limit that lets a new key have 3 units at once, an hour's, and one that counts
 // in the same place.
-type conducted struct {
+type policed struct {
 	name string
 	rule *core.Rule
 }
 
-// everyRuleCanBeShutOutAndReset, whatever it does past its limit.
-func everyRuleCanBeShutOutAndReset(s *scene, v variant) {
-	for _, c := range s.conducts(v) {
+// everyRuleCanBeBlockedAndReset, whatever it does past its limit.
+func everyRuleCanBeBlockedAndReset(s *scene, v variant) {
+	for _, c := range s.rulesOfAllPolicies(v) {
 		s.clock.Set(start())
-		whoIsShutOutByHandIsRejected(s, c)
-		whoIsShutOutByHandIsLetIn(s, c)
-		aShutOutLastsNoLongerThanItWasTo(s, c)
+		whoIsBlockedByHandIsRejected(s, c)
+		whoIsBlockedByHandIsUnblocked(s, c)
+		aBlockLastsNoLongerThanItWasTo(s, c)
 		aResetForgets(s, c)
 	}
 }
 
 // conducts opens a rule for each thing that one of that algorithm can do.
-func (s *scene) conducts(v variant) []conducted {
+func (s *scene) rulesOfAllPolicies(v variant) []policed {
 	s.t.Helper()
 	limit := v.limit(s.t, 3, hour)
-	var list []conducted
+	var list []policed
 	add := func(name string, c core.RuleConfig) {
 		c.Name = name
 		c.KeySpec = "client_ip"
@@ -53,13 +53,13 @@ func (s *scene) conducts(v variant) []conducted {
 		if name == "accompanied" {
 			r.Accompany()
 		}
-		list = append(list, conducted{name: name, rule: s.opened(r)})
+		list = append(list, policed{name: name, rule: s.opened(r)})
 	}
 	add("plain", core.RuleConfig{})
 	add("counts-rejected", core.RuleConfig{CountRejected: true})
-	add("penal", core.RuleConfig{Conduct: penalized()})
-	add("soft", core.RuleConfig{Conduct: core.Conduct{SoftPercent: 100, SoftFor: time.Minute}})
-	add("counts", core.RuleConfig{Conduct: core.Conduct{Count: statuses(s.t, "401")}})
+	add("penal", core.RuleConfig{OverflowPolicy: penalized()})
+	add("soft", core.RuleConfig{OverflowPolicy: core.OverflowPolicy{SoftPercent: 100, SoftFor: time.Minute}})
+	add("counts", core.RuleConfig{OverflowPolicy: core.OverflowPolicy{Count: statuses(s.t, "401")}})
 	add("accompanied", core.RuleConfig{})
 	if v.algorithm != core.SlidingWindowCounter {
 		add("delays", core.RuleConfig{Limit: v.delaying(s.t, 3, hour, hour)})
@@ -69,15 +69,15 @@ func (s *scene) conducts(v variant) []conducted {
 }
 
 // spend takes a unit of a key, which must be admitted, and gives back what is only reserved.
-func (s *scene) spend(c conducted, key string) {
+func (s *scene) spend(c policed, key string) {
 	s.t.Helper()
-	d, holds := s.hold(c.rule, key, 1)
+	d, reservations := s.reserve(c.rule, key, 1)
 	s.yes(c.name+", a unit of "+key, d, whatever)
-	s.settle(holds, c.name == "counts")
+	s.settle(reservations, c.name == "counts")
 }
 
 // isFresh fails unless a key stands as one that was never seen.
-func (s *scene) isFresh(what string, c conducted, key string) {
+func (s *scene) isFresh(what string, c policed, key string) {
 	s.t.Helper()
 	for cost := int64(1); cost <= 4; cost++ {
 		want := s.peek(c.rule, "never seen", cost)
@@ -87,77 +87,77 @@ func (s *scene) isFresh(what string, c conducted, key string) {
 	}
 }
 
-func whoIsShutOutByHandIsRejected(s *scene, c conducted) {
+func whoIsBlockedByHandIsRejected(s *scene, c policed) {
 	r := c.rule
 	s.spend(c, "alice")
 	s.spend(c, "alice")
-	s.shutOut(r, "alice", minute)
-	s.shutOut(r, "new", hour)
-	s.is(c.name+", a peek", s.peek(r, "alice", 1), shutFor(r, minute))
-	s.is(c.name+", at once", s.take(r, "alice", 1), shutFor(r, minute))
-	s.is(c.name+", of a new key", s.take(r, "new", 1), shutFor(r, hour))
+	s.block(r, "alice", minute)
+	s.block(r, "new", hour)
+	s.is(c.name+", a peek", s.peek(r, "alice", 1), blockedFor(r, minute))
+	s.is(c.name+", at once", s.take(r, "alice", 1), blockedFor(r, minute))
+	s.is(c.name+", of a new key", s.take(r, "new", 1), blockedFor(r, hour))
 	s.clock.Add(20 * second)
 	for i := 0; i < 5; i++ {
 		d := s.take(r, "alice", 2)
 		if d.ResetAfter != 40*second {
 			s.t.Fatalf("%s: %+v; want it whole at the end", c.name, d)
 		}
-		s.is(c.name+", a cost of 2", d, shutFor(r, 40*second))
+		s.is(c.name+", a cost of 2", d, blockedFor(r, 40*second))
 	}
 	s.never(c.name+", what can never be admitted", s.take(r, "alice", core.Unaffordable))
 	s.yes(c.name+", another key", s.peek(r, "bob", 1), whatever)
 	s.clock.Add(40*second - 1)
-	s.is(c.name+", shortly before the end", s.take(r, "alice", 1), shutFor(r, 1))
+	s.is(c.name+", shortly before the end", s.take(r, "alice", 1), blockedFor(r, 1))
 	s.clock.Add(1)
 	s.isFresh("when it has ended", c, "alice")
 	s.spend(c, "alice")
-	s.shutOut(r, "alice", 10*second)
-	s.shutOut(r, "alice", 5*second)
-	s.is(c.name+", for less", s.take(r, "alice", 1), shutFor(r, 5*second))
+	s.block(r, "alice", 10*second)
+	s.block(r, "alice", 5*second)
+	s.is(c.name+", for less", s.take(r, "alice", 1), blockedFor(r, 5*second))
 	s.clock.Add(5 * second)
 	for i := 0; i < 3; i++ {
 		s.spend(c, "alice")
 	}
 }
 
-func whoIsShutOutByHandIsLetIn(s *scene, c conducted) {
+func whoIsBlockedByHandIsUnblocked(s *scene, c policed) {
 	s.clock.Set(start() + hour)
-	s.shutOut(c.rule, "carol", 0) // who is not shut out is let in, and nothing happens
+	s.block(c.rule, "carol", 0) // who is not shut out is let in, and nothing happens
 	s.spend(c, "carol")
 	before := s.peek(c.rule, "carol", 1)
-	s.shutOut(c.rule, "carol", 0)
+	s.block(c.rule, "carol", 0)
 	s.unchanged(c.name+", let in without being shut out", before, s.peek(c.rule, "carol", 1))
-	s.shutOut(c.rule, "carol", hour)
+	s.block(c.rule, "carol", hour)
 	s.take(c.rule, "carol", 1)
-	s.shutOut(c.rule, "carol", 0)
+	s.block(c.rule, "carol", 0)
 	s.isFresh("when it was let in", c, "carol")
 	s.spend(c, "carol")
 }
 
-// aShutOutLastsNoLongerThanItWasTo: the clock steps back.
-func aShutOutLastsNoLongerThanItWasTo(s *scene, c conducted) {
+// aBlockLastsNoLongerThanItWasTo: the clock steps back.
+func aBlockLastsNoLongerThanItWasTo(s *scene, c policed) {
 	s.clock.Set(start() + 5*hour)
-	s.shutOut(c.rule, "dave", minute)
+	s.block(c.rule, "dave", minute)
 	s.clock.Add(-10 * second)
-	s.is(c.name+", the clock has stepped back", s.take(c.rule, "dave", 1), shutFor(c.rule, minute))
+	s.is(c.name+", the clock has stepped back", s.take(c.rule, "dave", 1), blockedFor(c.rule, minute))
 	s.clock.Add(50 * second)
-	s.is(c.name+", and goes on", s.take(c.rule, "dave", 1), shutFor(c.rule, 10*second))
+	s.is(c.name+", and goes on", s.take(c.rule, "dave", 1), blockedFor(c.rule, 10*second))
 	s.clock.Add(10*second - 1)
-	s.is(c.name+", until the end", s.peek(c.rule, "dave", 1), shutFor(c.rule, 1))
+	s.is(c.name+", until the end", s.peek(c.rule, "dave", 1), blockedFor(c.rule, 1))
 	s.clock.Add(1)
 	s.yes(c.name+", at the end", s.peek(c.rule, "dave", 1), whatever)
-	s.shutOut(c.rule, "dave", minute)
+	s.block(c.rule, "dave", minute)
 	other := s.open(core.RuleConfig{Name: "beside", Limit: limit(s.t, core.LimitConfig{Requests: 100, Period: time.Hour})})
 	s.clock.Add(-10 * second)
 	d, _ := s.both(c.rule, other, "dave", false, false)
-	s.is(c.name+", beside another rule, the clock has stepped back", d, shutFor(c.rule, minute))
+	s.is(c.name+", beside another rule, the clock has stepped back", d, blockedFor(c.rule, minute))
 	s.clock.Add(50 * second)
 	d, _ = s.both(c.rule, other, "dave", true, true)
-	s.is(c.name+", beside another rule, and goes on", d, shutFor(c.rule, 10*second))
-	s.shutOut(c.rule, "dave", 0)
+	s.is(c.name+", beside another rule, and goes on", d, blockedFor(c.rule, 10*second))
+	s.block(c.rule, "dave", 0)
 }
 
-func aResetForgets(s *scene, c conducted) {
+func aResetForgets(s *scene, c policed) {
 	s.clock.Set(start() + 10*hour)
 	s.reset(c.rule, "erin") // of which nothing is known
 	s.isFresh("reset", c, "erin")
@@ -167,40 +167,40 @@ func aResetForgets(s *scene, c conducted) {
 	s.take(c.rule, "frank", 1)
 	before := s.peek(c.rule, "frank", 1)
 	for i := 0; i < 2; i++ { // past the limit: an offence, or tolerance
-		_, holds := s.hold(c.rule, "erin", 1)
-		s.settle(holds, false)
+		_, reservations := s.reserve(c.rule, "erin", 1)
+		s.settle(reservations, false)
 	}
 	s.reset(c.rule, "erin")
 	if c.name != "delays" { // whose turns stay: see turnsSurviveAReset
 		s.isFresh("reset", c, "erin")
 	}
 	s.unchanged(c.name+", another key", before, s.peek(c.rule, "frank", 1))
-	s.shutOut(c.rule, "erin", hour)
+	s.block(c.rule, "erin", hour)
 	s.reset(c.rule, "erin")
 	s.yes(c.name+", reset while it was shut out", s.peek(c.rule, "erin", 1), whatever)
 }
 
-// aRejectionDoesNotEndAShutOut: with count_rejected, the requests that are rejected meanwhile are charged nothing.
-func aRejectionDoesNotEndAShutOut(s *scene, v variant) {
+// aRejectionDoesNotEndABlock: with count_rejected, the requests that are rejected meanwhile are charged nothing.
+func aRejectionDoesNotEndABlock(s *scene, v variant) {
 	r := s.open(core.RuleConfig{Name: "rejected", Limit: v.limit(s.t, 3, hour), CountRejected: true})
 	s.exhaust(r, "alice", 3)
-	s.shutOut(r, "alice", minute)
+	s.block(r, "alice", minute)
 	for i := int64(0); i < 6; i++ {
-		s.is("while it is shut out", s.take(r, "alice", 1+i%3), shutFor(r, minute-i*second))
+		s.is("while it is shut out", s.take(r, "alice", 1+i%3), blockedFor(r, minute-i*second))
 		s.clock.Add(second)
 	}
 	s.clock.Add(54 * second)
 	s.exhaust(r, "alice", 3)
 }
 
-// aShadowSaysWhoIsShutOut: it turns nobody away.
-func aShadowSaysWhoIsShutOut(s *scene, v variant) {
+// aShadowSaysWhoIsBlocked: it turns nobody away.
+func aShadowSaysWhoIsBlocked(s *scene, v variant) {
 	shadow := s.open(core.RuleConfig{Name: "shadow", Limit: v.limit(s.t, 3, hour), Shadow: true})
 	enforced := s.open(core.RuleConfig{Name: "enforced", Limit: v.limit(s.t, 2, hour)})
-	s.shutOut(shadow, "alice", minute)
+	s.block(shadow, "alice", minute)
 	for i := 0; i < 4; i++ {
 		d, e := s.both(shadow, enforced, "alice", i%2 == 1, false)
-		s.is("the shadow", d, shutFor(shadow, minute))
+		s.is("the shadow", d, blockedFor(shadow, minute))
 		if e.Allowed != (i < 2) {
 			s.t.Fatalf("beside a shadow that has the key shut out, request %d: %+v", i, e)
 		}
@@ -209,17 +209,17 @@ func aShadowSaysWhoIsShutOut(s *scene, v variant) {
 	s.exhaust(shadow, "alice", 3)
 }
 
-// aReloadDoesNotEndAShutOut, whatever becomes of the rule's numbers and of its conduct, as long as it counts in the same place.
-func aReloadDoesNotEndAShutOut(s *scene, v variant) {
+// aReloadDoesNotEndABlock, whatever becomes of the rule's numbers and of its conduct, as long as it counts in the same place.
+func aReloadDoesNotEndABlock(s *scene, v variant) {
 	configs := []core.RuleConfig{
 		{Limit: v.limit(s.t, 3, hour)},
 		{Limit: v.limit(s.t, 5, hour), CountRejected: true},
-		{Limit: v.limit(s.t, 3, hour), Conduct: penalized()},
-		{Limit: v.limit(s.t, 3, hour), Conduct: core.Conduct{Penalties: []time.Duration{2 * time.Hour}}},
+		{Limit: v.limit(s.t, 3, hour), OverflowPolicy: penalized()},
+		{Limit: v.limit(s.t, 3, hour), OverflowPolicy: core.OverflowPolicy{Penalties: []time.Duration{2 * time.Hour}}},
 		{Limit: v.limit(s.t, 3, hour), Shadow: true},
 	}
 	if v.algorithm != core.LeakyBucket {
-		configs = append(configs, core.RuleConfig{Limit: v.limit(s.t, 3, hour), Conduct: core.Conduct{SoftPercent: 100, SoftFor: time.Hour}})
+		configs = append(configs, core.RuleConfig{Limit: v.limit(s.t, 3, hour), OverflowPolicy: core.OverflowPolicy{SoftPercent: 100, SoftFor: time.Hour}})
 	}
 	if v.algorithm != core.SlidingWindowCounter {
 		configs = append(configs, core.RuleConfig{Limit: v.delaying(s.t, 3, hour, hour)})
@@ -231,7 +231,7 @@ func aReloadDoesNotEndAShutOut(s *scene, v variant) {
 	}
 	left := minute
 	before := open(configs[0])
-	s.shutOut(before, "alice", left)
+	s.block(before, "alice", left)
 	for round := 0; round < 2; round++ {
 		for i := range configs {
 			r := open(configs[i])
@@ -239,41 +239,41 @@ func aReloadDoesNotEndAShutOut(s *scene, v variant) {
 			before = r
 			s.clock.Add(second)
 			left -= second
-			s.is("after a reload", s.take(r, "alice", 1), shutFor(r, left))
+			s.is("after a reload", s.take(r, "alice", 1), blockedFor(r, left))
 		}
 	}
 	s.clock.Add(left)
 	s.yes("at the end", s.take(before, "alice", 1), whatever)
 }
 
-func aShutOutIsNoOffenceAndTakesThePlaceOfAPenalty(s *scene, v variant) {
+func aBlockIsNoOffenceAndTakesThePlaceOfAPenalty(s *scene, v variant) {
 	r := s.penal(v, "by-hand")
-	s.shutOut(r, "alice", 5*second)
-	s.is("shut out", s.take(r, "alice", 1), shutFor(r, 5*second))
+	s.block(r, "alice", 5*second)
+	s.is("shut out", s.take(r, "alice", 1), blockedFor(r, 5*second))
 	s.clock.Add(5 * second)
 	s.offend("the first offence", r, "alice", 10*second)
-	s.shutOut(r, "alice", second)
-	s.is("for less than the penalty", s.take(r, "alice", 1), shutFor(r, second))
+	s.block(r, "alice", second)
+	s.is("for less than the penalty", s.take(r, "alice", 1), blockedFor(r, second))
 	s.clock.Add(second)
 	s.offend("the second offence, as soon as that is over", r, "alice", minute)
-	s.shutOut(r, "alice", hour)
+	s.block(r, "alice", hour)
 	s.clock.Add(hour)
 	s.offend("the third offence", r, "alice", minute)
-	s.shutOut(r, "alice", hour)
-	s.shutOut(r, "alice", 0)
+	s.block(r, "alice", hour)
+	s.block(r, "alice", 0)
 	s.offend("the first offence, the others being forgotten", r, "alice", 10*second)
 }
 
-// severalRulesOfWhichOneHasShutAKeyOut: nobody is charged.
-func severalRulesOfWhichOneHasShutAKeyOut(s *scene, v variant) {
+// severalRulesOfWhichOneHasBlockedAKey: nobody is charged.
+func severalRulesOfWhichOneHasBlockedAKey(s *scene, v variant) {
 	r := s.open(core.RuleConfig{Name: "shuts", Limit: v.limit(s.t, 3, hour)})
 	for _, w := range variants() {
 		other := s.open(core.RuleConfig{Name: "other", Limit: w.limit(s.t, 2, hour)})
 		key := w.name
-		s.shutOut(r, key, minute)
+		s.block(r, key, minute)
 		for i := 0; i < 4; i++ {
 			d, o := s.both(r, other, key, i%2 == 1, false)
-			s.is("who is shut out", d, shutFor(r, minute))
+			s.is("who is shut out", d, blockedFor(r, minute))
 			s.is("the other rule", o, core.Decision{Allowed: true, Limit: other.Limit().Quota(), Remaining: other.Limit().Quota()})
 		}
 		s.reset(r, key)
@@ -284,9 +284,9 @@ func severalRulesOfWhichOneHasShutAKeyOut(s *scene, v variant) {
 		}
 	}
 	daily := s.open(core.RuleConfig{Name: "daily", Limit: limit(s.t, core.LimitConfig{Requests: 5, Calendar: core.Day})})
-	s.shutOut(daily, "alice", minute)
+	s.block(daily, "alice", minute)
 	d, o := s.both(daily, r, "alice", false, false)
-	s.is("a rule of the calendar", d, shutFor(daily, minute))
+	s.is("a rule of the calendar", d, blockedFor(daily, minute))
 	s.is("the rule behind it", o, core.Decision{Allowed: true, Limit: r.Limit().Quota(), Remaining: r.Limit().Quota()})
 }
 
@@ -301,7 +301,7 @@ func aResetForgetsOffences(s *scene, v variant) {
 
 // whatIsCountedByStatusSurvivesAReset: requests under way are charged when they end, or not.
 func whatIsCountedByStatusSurvivesAReset(s *scene, v variant) {
-	r := s.open(core.RuleConfig{Name: "under-way", Limit: v.limit(s.t, 5, hour), Conduct: core.Conduct{Count: statuses(s.t, "401")}})
+	r := s.open(core.RuleConfig{Name: "under-way", Limit: v.limit(s.t, 5, hour), OverflowPolicy: core.OverflowPolicy{Count: statuses(s.t, "401")}})
 	kept := s.held(r, "alice", 1)
 	given := s.held(r, "alice", 2)
 	charged := s.held(r, "alice", 1)
@@ -312,33 +312,33 @@ func whatIsCountedByStatusSurvivesAReset(s *scene, v variant) {
 	s.settle(given, false)
 	s.yes("with 1 of 5 charged", s.peek(r, "alice", 1), 3)
 	late := s.held(r, "alice", 1)
-	s.shutOut(r, "alice", minute)
+	s.block(r, "alice", minute)
 	s.settle(late, true)
-	s.is("a charge does not end a shut-out", s.take(r, "alice", 1), shutFor(r, minute))
+	s.is("a charge does not end a shut-out", s.take(r, "alice", 1), blockedFor(r, minute))
 	s.clock.Add(minute)
 	s.yes("nor is it there when that has ended", s.peek(r, "alice", 5), whatever)
 }
 
-// aRequestThatEndsHasAShutOutStepBack: the end of a shut-out steps back with the clock where a request is to be charged then, too.
-func aRequestThatEndsHasAShutOutStepBack(s *scene, v variant) {
-	r := s.open(core.RuleConfig{Name: "ends-while-shut", Limit: v.limit(s.t, 5, hour), Conduct: core.Conduct{Count: statuses(s.t, "401")}})
+// aRequestThatEndsHasABlockStepBack: the end of a shut-out steps back with the clock where a request is to be charged then, too.
+func aRequestThatEndsHasABlockStepBack(s *scene, v variant) {
+	r := s.open(core.RuleConfig{Name: "ends-while-shut", Limit: v.limit(s.t, 5, hour), OverflowPolicy: core.OverflowPolicy{Count: statuses(s.t, "401")}})
 	late := s.held(r, "alice", 1)
-	s.shutOut(r, "alice", minute)
+	s.block(r, "alice", minute)
 	s.clock.Add(-10 * second)
 	s.settle(late, true)
 	s.clock.Add(20 * second)
-	s.is("20 seconds after that, of a minute", s.peek(r, "alice", 1), shutFor(r, 40*second))
+	s.is("20 seconds after that, of a minute", s.peek(r, "alice", 1), blockedFor(r, 40*second))
 }
 
-// aShutOutIsNoTurn: nobody waits for its end.
-func aShutOutIsNoTurn(s *scene, v variant) {
+// aBlockIsNoTurn: nobody waits for its end.
+func aBlockIsNoTurn(s *scene, v variant) {
 	r := s.open(core.RuleConfig{Name: "no-turn", Limit: v.delaying(s.t, 1, minute, hour)})
-	s.shutOut(r, "alice", second)
-	s.is("shut out for less than requests may wait", s.take(r, "alice", 1), shutFor(r, second))
+	s.block(r, "alice", second)
+	s.is("shut out for less than requests may wait", s.take(r, "alice", 1), blockedFor(r, second))
 	s.clock.Add(second)
 	s.take(r, "alice", 1)
 	waits := s.held(r, "alice", 1)
-	s.shutOut(r, "alice", second)
+	s.block(r, "alice", second)
 	s.clock.Add(second)
 	s.yes("behind the shut-out", s.take(r, "alice", 1), whatever)
 	before := s.peek(r, "alice", 1)
@@ -358,11 +358,11 @@ func turnsSurviveAReset(s *scene, v variant) {
 		if key == "reset" {
 			s.reset(r, key)
 		} else {
-			s.shutOut(r, key, second)
+			s.block(r, key, second)
 			s.clock.Add(second)
 			wait -= second
 		}
-		d, late := s.hold(r, key, 1)
+		d, late := s.reserve(r, key, 1)
 		if !d.Allowed || d.Delay != wait {
 			s.t.Fatalf("%s, %s, behind a turn in %d: %+v", v.name, key, wait, d)
 		}
@@ -374,7 +374,7 @@ func turnsSurviveAReset(s *scene, v variant) {
 			}
 		}
 		s.clock.Add(hour)
-		s.isFresh("a while later", conducted{rule: r}, key)
+		s.isFresh("a while later", policed{rule: r}, key)
 	}
 }
 
@@ -388,7 +388,7 @@ func chargesToComeSurviveAReset(s *scene, v, w variant) {
 	leaves := s.request(one(wide, "carol"), one(slow, "alice"))
 	s.reset(wide, "carol")
 	s.yes("with 2 of 3 reserved", s.peek(wide, "carol", 1), 0)
-	s.settle(core.Holds(nil, leaves), false)
+	s.settle(core.AppendReservations(nil, leaves), false)
 	s.clock.Add(minute)
 	s.yes("with 1 of 3 charged at its departure", s.peek(wide, "carol", 1), 1)
 	s.reset(wide, "carol")
@@ -399,33 +399,33 @@ func chargesToComeSurviveAReset(s *scene, v, w variant) {
 	s.exhaust(wide, "carol", 3)
 }
 
-func whoDepartsBeforeAShutOutEndsIsNotCharged(s *scene, v, w variant) {
+func whoDepartsBeforeABlockEndsIsNotCharged(s *scene, v, w variant) {
 	slow := s.open(core.RuleConfig{Name: "slow", Limit: v.delaying(s.t, 1, 10*second, minute)})
 	wide := s.accompany(core.RuleConfig{Name: "departs", Limit: w.limit(s.t, 3, hour)})
 	s.take(slow, "alice", 1)
 	delay := s.request(one(wide, "carol"), one(slow, "alice"))[1].Decision.Delay
 	s.request(one(wide, "carol"), one(slow, "alice"))
-	s.shutOut(wide, "carol", delay+second) // until the first has departed, and the second has not
+	s.block(wide, "carol", delay+second) // until the first has departed, and the second has not
 	s.clock.Add(delay + second - 1)
-	s.is("to the end", s.take(wide, "carol", 1), shutFor(wide, 1))
+	s.is("to the end", s.take(wide, "carol", 1), blockedFor(wide, 1))
 	s.clock.Add(minute)
 	s.yes("with 1 of 3 charged", s.peek(wide, "carol", 1), 1)
 	s.reset(wide, "carol")
 	s.take(slow, "bob", 1)
 	s.request(one(wide, "carol"), one(slow, "bob"))
-	s.shutOut(wide, "carol", minute)
-	s.shutOut(wide, "carol", 0)
+	s.block(wide, "carol", minute)
+	s.block(wide, "carol", 0)
 	s.exhaust(wide, "carol", 3) // also where it is let in before it departs
 }
 
-func placesSurviveShutOutsAndResets(s *scene) {
+func placesSurviveBlocksAndResets(s *scene) {
 	r := s.open(core.RuleConfig{Name: "places", Limit: s.inFlight(3)})
 	one := s.held(r, "alice", 1)
 	two := s.held(r, "alice", 1)
 	s.reset(r, "alice")
 	s.yes("with two of three under way", s.peek(r, "alice", 1), 0)
-	s.shutOut(r, "alice", minute)
-	s.is("shut out", s.take(r, "alice", 1), shutFor(r, minute))
+	s.block(r, "alice", minute)
+	s.is("shut out", s.take(r, "alice", 1), blockedFor(r, minute))
 	s.settle(one, false)
 	s.clock.Add(minute)
 	s.yes("with one of three under way", s.peek(r, "alice", 1), 1)

@@ -81,7 +81,7 @@ func shadowNeverVetoes(s *scene, x, y variant) {
 		if err := limiter.Decide(checks, false, &v); err != nil {
 			s.t.Fatal(err)
 		}
-		if v.Outcome == core.Reject || v.Told != 1 || checks[0].Decision.Allowed || checks[1].Decision.Remaining != 4-i {
+		if v.Outcome == core.Reject || v.Reported != 1 || checks[0].Decision.Allowed || checks[1].Decision.Remaining != 4-i {
 			s.t.Fatalf("request %d: %+v of %+v and %+v; want it admitted and charged to the enforced rule", i+1, v, checks[0].Decision, checks[1].Decision)
 		}
 	}

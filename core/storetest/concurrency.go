@@ -53,14 +53,14 @@ type crowd struct {
 	ends    bool  // each request ends at once; else what it holds is in holds
 	keeps   bool  // every other of those that end stays charged
 
-	rules       []*core.Rule
-	begin, done sync.WaitGroup
-	admitted    atomic.Int64 // by all rules
-	kept        atomic.Int64 // of those that have ended and stay charged
-	now, most   atomic.Int64 // of those that held something: under way, at a time
-	mu          sync.Mutex
-	holds       []core.Hold
-	delays      []int64 // of the first rule
+	rules        []*core.Rule
+	begin, done  sync.WaitGroup
+	admitted     atomic.Int64 // by all rules
+	kept         atomic.Int64 // of those that have ended and stay charged
+	now, most    atomic.Int64 // of those that held something: under way, at a time
+	mu           sync.Mutex
+	reservations []core.Reservation
+	delays       []int64 // of the first rule
 }
 
 func newCrowd(s *scene, compiled, interpreted int) *crowd {
@@ -123,8 +123,8 @@ func askOften(c *crowd, number int) {
 
 // passed notes a request that was admitted, and ends it where requests end at once.
 func (c *crowd) passed(checks []core.Check, keep bool) {
-	holds := core.Holds(nil, checks)
-	if len(holds) > 0 {
+	reservations := core.AppendReservations(nil, checks)
+	if len(reservations) > 0 {
 		if n := c.now.Add(1); n > c.most.Load() {
 			c.most.Store(n)
 		}
@@ -132,7 +132,7 @@ func (c *crowd) passed(checks []core.Check, keep bool) {
 	if !c.ends {
 		c.mu.Lock()
 		c.delays = append(c.delays, checks[0].Decision.Delay)
-		c.holds = append(c.holds, holds...)
+		c.reservations = append(c.reservations, reservations...)
 		c.mu.Unlock()
 		return
 	}
@@ -140,10 +140,10 @@ func (c *crowd) passed(checks []core.Check, keep bool) {
 	if keep {
 		c.kept.Add(1)
 	}
-	for i := range holds {
-		holds[i].Keep = keep
+	for i := range reservations {
+		reservations[i].Keep = keep
 	}
-	if err := c.scene.store.Settle(holds); err != nil {
+	if err := c.scene.store.Settle(reservations); err != nil {
 		c.scene.t.Error(err)
 	}
 }

@@ -22,10 +22,10 @@ func theTimeOfTheEndIsCharged(s *scene, v variant) {
 		return
 	}
 	r := s.counting(v, "ends", 1, minute)
-	holds := s.held(r, "alice", 1)
+	reservations := s.held(r, "alice", 1)
 	s.clock.Add(50 * second) // the next minute
 	s.is("one, another being under way", s.take(r, "alice", 1), core.Decision{Limit: 1, RetryAfter: second})
-	s.settle(holds, true)
+	s.settle(reservations, true)
 	left := 50 * second // of that minute
 	if v.algorithm == core.SlidingWindowLog {
 		left = minute
@@ -41,33 +41,33 @@ func theTimeOfTheEndIsCharged(s *scene, v variant) {
 func (s *scene) counting(v variant, name string, units, period int64) *core.Rule {
 	s.t.Helper()
 	// A name is of letters, digits and few others; what the key is made of may be anything.
-	return s.open(core.RuleConfig{Name: "count", KeySpec: name, Limit: v.limit(s.t, units, period), Conduct: core.Conduct{Count: statuses(s.t, "401")}})
+	return s.open(core.RuleConfig{Name: "count", KeySpec: name, Limit: v.limit(s.t, units, period), OverflowPolicy: core.OverflowPolicy{Count: statuses(s.t, "401")}})
 }
 
 func reservationsCountAgainstTheRoom(s *scene, v variant) {
 	r := s.counting(v, "room", 3, hour)
-	var holds [][]core.Hold
+	var reservations [][]core.Reservation
 	for i := int64(0); i < 3; i++ {
-		d, h := s.hold(r, "alice", 1)
+		d, h := s.reserve(r, "alice", 1)
 		s.is("within the limit", d, core.Decision{Allowed: true, Limit: 3, Remaining: 2 - i})
 		if len(h) != 1 || h[0].Rule != r || h[0].Key != "alice" || h[0].Cost != 1 || h[0].Ticket == 0 {
 			s.t.Fatalf("request %d holds %+v", i+1, h)
 		}
-		holds = append(holds, h)
+		reservations = append(reservations, h)
 	}
 	full := core.Decision{Limit: 3, RetryAfter: second}
-	d, none := s.hold(r, "alice", 1)
+	d, none := s.reserve(r, "alice", 1)
 	s.is("where all is reserved", d, full)
 	if len(none) > 0 {
 		s.t.Fatalf("a rejected request holds %+v", none)
 	}
 	s.clock.Add(10 * second) // a reservation lasts as long as the request
 	s.is("later", s.take(r, "alice", 1), full)
-	s.settle(holds[1], true)
+	s.settle(reservations[1], true)
 	s.is("where one is charged, and two are reserved", s.take(r, "alice", 1), full)
-	s.settle(holds[0], false)
+	s.settle(reservations[0], false)
 	s.is("where one was given back", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 3})
-	s.settle(holds[2], true)
+	s.settle(reservations[2], true)
 	s.is("where two are charged, and none is reserved", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 3})
 	s.settle(s.held(r, "alice", 1), true)
 	if d = s.take(r, "alice", 1); d.Allowed || d.RetryAfter <= second || d.Remaining != 0 { // longer than for what is reserved
@@ -136,8 +136,8 @@ func peeksReserveNothing(s *scene, v variant) {
 
 // reservationsAreNoOffence: nobody knows whether what is reserved will count, so nobody is shut out for it.
 func reservationsAreNoOffence(s *scene, v variant) {
-	c := core.Conduct{Count: statuses(s.t, "4xx"), Penalties: []time.Duration{10 * time.Second}}
-	r := s.open(core.RuleConfig{Name: "penal", Limit: v.limit(s.t, 2, second), Conduct: c})
+	c := core.OverflowPolicy{Count: statuses(s.t, "4xx"), Penalties: []time.Duration{10 * time.Second}}
+	r := s.open(core.RuleConfig{Name: "penal", Limit: v.limit(s.t, 2, second), OverflowPolicy: c})
 	first := s.held(r, "alice", 1)
 	second1 := s.held(r, "alice", 1)
 	s.is("where all is reserved", s.take(r, "alice", 1), core.Decision{Limit: 2, RetryAfter: second})
@@ -155,18 +155,18 @@ func guessesAtOnce(s *scene, v variant) {
 	r := s.counting(v, "guesses", units, hour)
 	c := newCrowd(s, 4, 1)
 	c.ask(r)
-	if len(c.holds) != units {
-		s.t.Fatalf("%d of %d guesses are under way; want %d", len(c.holds), 4*c.quarter, units)
+	if len(c.reservations) != units {
+		s.t.Fatalf("%d of %d guesses are under way; want %d", len(c.reservations), 4*c.quarter, units)
 	}
 	tickets := make(map[string]bool)
-	for i := range c.holds {
-		tickets[strconv.FormatUint(c.holds[i].Ticket, 10)] = true
+	for i := range c.reservations {
+		tickets[strconv.FormatUint(c.reservations[i].Ticket, 10)] = true
 	}
 	if len(tickets) != units {
 		s.t.Fatalf("%d tickets of %d guesses; want each to have its own", len(tickets), units)
 	}
-	s.settle(c.holds[:7], true)
-	s.settle(c.holds[7:], false)
+	s.settle(c.reservations[:7], true)
+	s.settle(c.reservations[7:], false)
 	s.is("after 7 wrong guesses", s.peek(r, "everybody", 1), core.Decision{Allowed: true, Limit: units, Remaining: units - 8})
 
 	// And as many of those that end at once, each right or wrong, as there is room for.

@@ -12,9 +12,9 @@ import (
 // testDelay: requests over a limit that delays wait for their turn, depart in the order in which they came, and are charged when they
 // depart.
 func testDelay(t *testing.T, newStore NewStore) {
-	for _, turns := range turnTable() {
-		for _, v := range turns.variants {
-			t.Run(turns.name+", "+v.name, func(t *testing.T) { turnsComeWhenTheyMust(newScene(t, newStore), turns, v) })
+	for _, departures := range departureTable() {
+		for _, v := range departures.variants {
+			t.Run(departures.name+", "+v.name, func(t *testing.T) { requestsDepartWhenTheyMust(newScene(t, newStore), departures, v) })
 		}
 	}
 	each(t, newStore, "a leaky bucket alone, beside ", but(core.LeakyBucket), aLeakyBucketReservesNothing)
@@ -47,91 +47,91 @@ func waiters() []variant {
 }
 
 // turns is a history of one key: requests, all at their times, and when they depart.
-type turns struct {
+type departures struct {
 	name     string
 	variants []variant
 	requests int64
 	period   int64 // in seconds, as all that follows
 	longest  int64
-	events   []turnEvent
+	events   []departure
 }
 
-// turnEvent is a request: that departs so long after the beginning, or is rejected with a RetryAfter (both in seconds).
-type turnEvent struct {
+// departure is a request: that departs so long after the beginning, or is rejected with a RetryAfter (both in seconds).
+type departure struct {
 	at, cost      int64
 	departs       float64
 	rejectedUntil float64
 }
 
-// turnTable is what departs when. Tests begin 20 seconds into a minute, where windows and refills of 10 seconds begin.
-func turnTable() []turns {
+// departureTable is what departs when. Tests begin 20 seconds into a minute, where windows and refills of 10 seconds begin.
+func departureTable() []departures {
 	all := variants()
 	token, leaky, windows, log := all[:1], all[2:3], []variant{all[1], all[3]}, all[4:5]
-	return []turns{
-		{"one after the other", token, 2, 10, 20, []turnEvent{
+	return []departures{
+		{"one after the other", token, 2, 10, 20, []departure{
 			{3, 1, 3, 0}, {3, 1, 3, 0}, {3, 1, 8, 0}, {3, 1, 13, 0}, {3, 1, 18, 0},
 			{3, 1, 23, 0}, {3, 1, 0, 5}, {4, 1, 0, 4}, {8, 1, 28, 0}, {60, 1, 60, 0},
 		}},
-		{"one after the other", windows, 2, 10, 20, []turnEvent{
+		{"one after the other", windows, 2, 10, 20, []departure{
 			{3, 1, 3, 0}, {3, 1, 3, 0}, {3, 1, 10, 0}, {3, 1, 10, 0}, {3, 1, 20, 0},
 			{3, 1, 20, 0}, {3, 1, 0, 7}, {10, 1, 30, 0}, {60, 1, 60, 0},
 		}},
-		{"one after the other", log, 2, 10, 20, []turnEvent{
+		{"one after the other", log, 2, 10, 20, []departure{
 			{3, 1, 3, 0}, {5, 1, 5, 0}, {5, 1, 13, 0}, {5, 1, 15, 0}, {5, 1, 23, 0},
 			{5, 1, 25, 0}, {5, 1, 0, 8}, {13, 1, 33, 0}, {60, 1, 60, 0},
 		}},
-		{"one after the other", leaky, 2, 10, 20, []turnEvent{
+		{"one after the other", leaky, 2, 10, 20, []departure{
 			{3, 1, 3, 0}, {3, 1, 8, 0}, {3, 1, 13, 0}, {3, 1, 0, 5}, {8, 1, 18, 0},
 			{60, 1, 60, 0},
 		}},
 
-		{"costs above 1", token, 4, 10, 20, []turnEvent{
+		{"costs above 1", token, 4, 10, 20, []departure{
 			{0, 4, 0, 0}, {0, 2, 5, 0}, {0, 4, 15, 0}, {0, 1, 17.5, 0}, {0, 4, 0, 7.5},
 			{0, 1, 20, 0}, {0, 5, 0, -1},
 		}},
-		{"costs above 1", windows, 4, 10, 20, []turnEvent{
+		{"costs above 1", windows, 4, 10, 20, []departure{
 			{0, 4, 0, 0}, {0, 2, 10, 0}, {0, 3, 20, 0}, {0, 1, 20, 0}, {0, 4, 0, 10},
 			{0, 5, 0, -1},
 		}},
-		{"costs above 1", log, 4, 10, 20, []turnEvent{
+		{"costs above 1", log, 4, 10, 20, []departure{
 			{0, 3, 0, 0}, {2, 1, 2, 0}, {2, 2, 10, 0}, {2, 2, 12, 0}, {2, 1, 20, 0},
 			{2, 3, 22, 0}, {2, 1, 0, 8}, {2, 5, 0, -1},
 		}},
 	}
 }
 
-func turnsComeWhenTheyMust(s *scene, turns turns, v variant) {
-	r := s.open(core.RuleConfig{Name: "turns", Limit: v.delaying(s.t, turns.requests, turns.period*second, turns.longest*second)})
-	for i, e := range turns.events {
+func requestsDepartWhenTheyMust(s *scene, departures departures, v variant) {
+	r := s.open(core.RuleConfig{Name: "turns", Limit: v.delaying(s.t, departures.requests, departures.period*second, departures.longest*second)})
+	for i, e := range departures.events {
 		s.clock.Set(start() + e.at*second)
 		what := "request " + strconv.Itoa(i+1) + ", at " + strconv.FormatInt(e.at, 10) + " s"
 		if e.rejectedUntil != 0 {
-			d, holds := s.hold(r, "alice", e.cost)
+			d, reservations := s.reserve(r, "alice", e.cost)
 			wait := int64(e.rejectedUntil * float64(second))
 			if e.rejectedUntil < 0 {
 				wait = core.Never
 			}
-			if d.Allowed || d.RetryAfter != wait || d.Delay != 0 || len(holds) > 0 {
+			if d.Allowed || d.RetryAfter != wait || d.Delay != 0 || len(reservations) > 0 {
 				s.t.Fatalf("%s: %+v; want it rejected for %d", what, d, wait)
 			}
 			if wait != core.Never {
-				if late := s.comesTrue(r, "alice", e.cost, d, wait); late.Delay > turns.longest*second {
+				if late := s.comesTrue(r, "alice", e.cost, d, wait); late.Delay > departures.longest*second {
 					s.t.Fatalf("%s: %+v; yet then %+v", what, d, late)
 				}
 			}
 			continue
 		}
 		delay := int64(e.departs*float64(second)) - e.at*second
-		d, holds := s.hold(r, "alice", e.cost)
-		if !d.Allowed || d.Delay != delay || d.RetryAfter != 0 || (delay > 0) != (len(holds) == 1) {
-			s.t.Fatalf("%s: %+v, %d holds; want it to depart in %d", what, d, len(holds), delay)
+		d, reservations := s.reserve(r, "alice", e.cost)
+		if !d.Allowed || d.Delay != delay || d.RetryAfter != 0 || (delay > 0) != (len(reservations) == 1) {
+			s.t.Fatalf("%s: %+v, %d holds; want it to depart in %d", what, d, len(reservations), delay)
 		}
 		if v.algorithm != core.LeakyBucket && delay > 0 && d.Remaining != 0 {
 			s.t.Fatalf("%s: %+v; it waits, and yet there is more", what, d)
 		}
 	}
 	s.clock.Set(start())
-	if d := s.take(r, "bob", turns.requests); !d.Allowed || d.Delay != 0 {
+	if d := s.take(r, "bob", departures.requests); !d.Allowed || d.Delay != 0 {
 		s.t.Fatalf("another key: %+v; want it at once", d)
 	}
 }
@@ -169,7 +169,7 @@ func anotherRulesRejectionTakesNoTurn(s *scene, v, w variant) {
 	s.take(r, "alice", 1)
 	for i := 0; i < 4; i++ {
 		checks := s.request(one(r, "alice"), one(other, "alice"))
-		if d := checks[0].Decision; !d.Allowed || d.Delay != 0 || checks[1].Decision.Allowed || len(core.Holds(nil, checks)) > 0 {
+		if d := checks[0].Decision; !d.Allowed || d.Delay != 0 || checks[1].Decision.Allowed || len(core.AppendReservations(nil, checks)) > 0 {
 			s.t.Fatalf("beside a rule that rejects: %+v, %+v", checks[0], checks[1])
 		}
 	}
@@ -184,8 +184,8 @@ func otherRulesKeepTheirUnitsReserved(s *scene, v, w variant) {
 	checks := s.request(one(wide, "carol"), one(slow, "alice"))
 	s.is("the rule that has it wait", checks[1].Decision, core.Decision{Allowed: true, Limit: 1, Delay: 10 * second})
 	s.is("the one that does not", checks[0].Decision, core.Decision{Allowed: true, Limit: 3, Remaining: 2})
-	if holds := core.Holds(nil, checks); len(holds) != 2 || holds[0].Cost != 1 || holds[0].Key != "carol" {
-		s.t.Fatalf("what waits holds %+v; want a unit of one rule and a turn of the other", holds)
+	if reservations := core.AppendReservations(nil, checks); len(reservations) != 2 || reservations[0].Cost != 1 || reservations[0].Key != "carol" {
+		s.t.Fatalf("what waits holds %+v; want a unit of one rule and a turn of the other", reservations)
 	}
 	s.is("beside what is reserved", s.take(wide, "carol", 1), core.Decision{Allowed: true, Limit: 3, Remaining: 1})
 	s.is("beside what is reserved", s.take(wide, "carol", 1), core.Decision{Allowed: true, Limit: 3})
@@ -234,9 +234,9 @@ func theLastInLineGivesItsTurnBack(s *scene, v variant) {
 		s.clock.Set(start())
 		r := s.open(core.RuleConfig{Name: "last", KeySpec: strconv.FormatInt(patience, 10), Limit: v.delaying(s.t, 1, 10*second, minute)})
 		s.take(r, "alice", 1)
-		var line [][]core.Hold
+		var line [][]core.Reservation
 		for i := int64(1); i <= 3; i++ {
-			d, h := s.hold(r, "alice", 1)
+			d, h := s.reserve(r, "alice", 1)
 			s.is("in line", d, core.Decision{Allowed: true, Limit: 1, Delay: 10 * i * second})
 			line = append(line, h)
 		}
@@ -244,7 +244,7 @@ func theLastInLineGivesItsTurnBack(s *scene, v variant) {
 		s.settle(line[2], false)
 		s.is("in place of the last", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 30*second - patience})
 		s.settle(line[1], false)
-		d, h := s.hold(r, "alice", 1)
+		d, h := s.reserve(r, "alice", 1)
 		s.is("in place of the last but one", d, core.Decision{Allowed: true, Limit: 1, Delay: 20*second - patience})
 		s.settle(h, false)
 		s.settle(line[0], false)
@@ -259,7 +259,7 @@ func theMiddleOfTheLineIsLost(s *scene, v variant) {
 	}
 	r := s.open(core.RuleConfig{Name: "middle", Limit: v.delaying(s.t, 1, 10*second, minute)})
 	s.take(r, "alice", 1)
-	var line [][]core.Hold
+	var line [][]core.Reservation
 	for i := int64(1); i <= 3; i++ {
 		line = append(line, s.held(r, "alice", 1))
 	}
@@ -280,9 +280,9 @@ func whatIsReservedComesBack(s *scene, v, w variant) {
 	next := s.request(core.Check{Rule: wide, Key: "carol", Cost: 3}, one(slow, "alice"))
 	s.is("where all is reserved", s.take(wide, "carol", 1), core.Decision{Limit: 5, RetryAfter: 10 * second})
 	s.clock.Add(second)
-	s.settle(core.Holds(nil, first), false) // not the last in line, but of this rule nobody stands in line
+	s.settle(core.AppendReservations(nil, first), false) // not the last in line, but of this rule nobody stands in line
 	s.is("where 2 came back", s.peek(wide, "carol", 1), core.Decision{Allowed: true, Limit: 5, Remaining: 1})
-	s.settle(core.Holds(nil, next), false)
+	s.settle(core.AppendReservations(nil, next), false)
 	s.asBefore("where all came back", before, s.peek(wide, "carol", 1))
 	s.clock.Add(hour / 60)
 	s.asBefore("later", before, s.peek(wide, "carol", 1))
@@ -307,7 +307,7 @@ func whoHasDepartedGivesNothingBack(s *scene, v variant) {
 	s.take(r, "alice", 1)
 	checks := s.request(one(r, "alice"), one(wide, v.name))
 	s.clock.Add(10 * second)
-	s.settle(core.Holds(nil, checks), false)
+	s.settle(core.AppendReservations(nil, checks), false)
 	s.is("the next", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 10 * second})
 	s.is("the rule beside it", s.peek(wide, v.name, 1), core.Decision{Allowed: true, Limit: 5, Remaining: 3})
 }
@@ -320,8 +320,8 @@ func theCandidateOfWhatIsRejectedWaitsForNobody(s *scene, v, w variant) {
 	s.exhaust(r, "alice", 2)
 	before := s.peek(candidate, "alice", 1)
 	checks := s.request(one(slow, "alice"), one(r, "alice"), one(candidate, "alice"))
-	if holds := core.Holds(nil, checks); len(holds) > 0 || checks[1].Decision.Allowed || !checks[2].Decision.Allowed {
-		s.t.Fatalf("a rejected request holds %+v: %+v", holds, checks)
+	if reservations := core.AppendReservations(nil, checks); len(reservations) > 0 || checks[1].Decision.Allowed || !checks[2].Decision.Allowed {
+		s.t.Fatalf("a rejected request holds %+v: %+v", reservations, checks)
 	}
 	if d := s.peek(candidate, "alice", 1); d.Remaining >= before.Remaining {
 		s.t.Fatalf("its candidate: was %+v, is %+v; want it charged", before, d)
@@ -332,13 +332,13 @@ func theCandidateOfWhatIsRejectedWaitsForNobody(s *scene, v, w variant) {
 // arrival.
 func aLeakyBucketReservesNothing(s *scene, v variant) {
 	queue := s.open(core.RuleConfig{Name: "queue", Limit: variant{algorithm: core.LeakyBucket}.limit(s.t, 4, minute)})
-	r := s.open(core.RuleConfig{Name: "charged", Limit: v.limit(s.t, 3, hour), Conduct: penalized()})
+	r := s.open(core.RuleConfig{Name: "charged", Limit: v.limit(s.t, 3, hour), OverflowPolicy: penalized()})
 	s.take(queue, "alice", 1)
 	for i := int64(0); i < 3; i++ {
 		checks := s.request(one(queue, "alice"), one(r, "alice"))
 		s.waits("the queue", checks[0].Decision)
-		if holds := core.Holds(nil, checks); len(holds) > 0 {
-			s.t.Fatalf("it holds %+v", holds)
+		if reservations := core.AppendReservations(nil, checks); len(reservations) > 0 {
+			s.t.Fatalf("it holds %+v", reservations)
 		}
 		s.is("the rule beside it", checks[1].Decision, core.Decision{Allowed: true, Limit: 3, Remaining: 2 - i})
 	}
@@ -417,7 +417,7 @@ func departuresKeepToTheLimit(s *scene, v variant) {
 				s.t.Fatalf("%s at %d: %+v; the one before it departs at %d", r.Limit(), now, d, last)
 			}
 			if h.below(8) == 0 && d.Delay > 0 { // it leaves at once
-				s.settle(core.Holds(nil, checks), false)
+				s.settle(core.AppendReservations(nil, checks), false)
 				continue
 			}
 			last = now + d.Delay

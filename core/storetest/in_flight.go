@@ -29,16 +29,16 @@ func (s *scene) inFlight(n int64) *core.Limit {
 func placesAreFreeWhenRequestsEnd(s *scene) {
 	r := s.open(core.RuleConfig{Name: "places", Limit: s.inFlight(3)})
 	full := core.Decision{Limit: 3, RetryAfter: second}
-	var holds [][]core.Hold
+	var reservations [][]core.Reservation
 	for i := int64(0); i < 3; i++ {
-		d, h := s.hold(r, "alice", 1)
+		d, h := s.reserve(r, "alice", 1)
 		s.is("a place", d, core.Decision{Allowed: true, Limit: 3, Remaining: 2 - i})
 		if len(h) != 1 || h[0].Ticket == 0 {
 			s.t.Fatalf("it holds %+v", h)
 		}
-		holds = append(holds, h)
+		reservations = append(reservations, h)
 	}
-	d, none := s.hold(r, "alice", 1)
+	d, none := s.reserve(r, "alice", 1)
 	s.is("the fourth", d, full)
 	if len(none) != 0 {
 		s.t.Fatalf("a rejected request holds %+v", none)
@@ -46,11 +46,11 @@ func placesAreFreeWhenRequestsEnd(s *scene) {
 	s.clock.Add(10 * second) // a place is taken for as long as the request lasts
 	s.is("the fourth, later", s.take(r, "alice", 1), full)
 	s.held(r, "bob", 1)
-	s.settle(holds[1], false)
-	holds[1] = s.held(r, "alice", 1)
+	s.settle(reservations[1], false)
+	reservations[1] = s.held(r, "alice", 1)
 	s.is("a place taken again", s.take(r, "alice", 1), full)
 	for i := int64(0); i < 3; i++ {
-		s.settle(holds[i], false)
+		s.settle(reservations[i], false)
 		s.is("a place given back", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 3, Remaining: i})
 	}
 	s.is("where none is under way, of another key", s.peek(r, "bob", 1), core.Decision{Allowed: true, Limit: 3, Remaining: 1})
@@ -97,14 +97,14 @@ func aShadowCountsPlacesAndRejectsNobody(s *scene) {
 	shadow := s.open(core.RuleConfig{Name: "shadow", Limit: s.inFlight(1), Shadow: true})
 	r := s.open(core.RuleConfig{Name: "enforced", Limit: s.inFlight(2)})
 	first := s.request(one(shadow, "alice"), one(r, "alice"))
-	if holds := core.Holds(nil, first); len(holds) != 2 {
-		s.t.Fatalf("the first holds %+v; want a place of each rule", holds)
+	if reservations := core.AppendReservations(nil, first); len(reservations) != 2 {
+		s.t.Fatalf("the first holds %+v; want a place of each rule", reservations)
 	}
 	next := s.request(one(shadow, "alice"), one(r, "alice"))
-	if holds := core.Holds(nil, next); len(holds) != 1 || holds[0].Rule != r || next[0].Decision.Allowed {
-		s.t.Fatalf("the second holds %+v, and the shadow says %+v; want a place of the enforced rule", holds, next[0].Decision)
+	if reservations := core.AppendReservations(nil, next); len(reservations) != 1 || reservations[0].Rule != r || next[0].Decision.Allowed {
+		s.t.Fatalf("the second holds %+v, and the shadow says %+v; want a place of the enforced rule", reservations, next[0].Decision)
 	}
-	s.settle(core.Holds(nil, first), false)
+	s.settle(core.AppendReservations(nil, first), false)
 	s.is("the shadow", s.peek(shadow, "alice", 1), core.Decision{Allowed: true, Limit: 1})
 }
 
@@ -116,12 +116,12 @@ func placesBesideALimit(s *scene, v variant) {
 	}
 	places := r.Beside()[0]
 	quota := r.Limit().Quota()
-	var holds []core.Hold
+	var reservations []core.Reservation
 	for i := 0; i < 2; i++ {
-		holds = core.Holds(holds, s.request(one(r, "alice"), one(places, "alice")))
+		reservations = core.AppendReservations(reservations, s.request(one(r, "alice"), one(places, "alice")))
 	}
-	if len(holds) != 2 || holds[0].Rule != places || holds[1].Rule != places {
-		s.t.Fatalf("two hold %+v; want a place each", holds)
+	if len(reservations) != 2 || reservations[0].Rule != places || reservations[1].Rule != places {
+		s.t.Fatalf("two hold %+v; want a place each", reservations)
 	}
 	before := s.peek(r, "alice", 1)
 	a, b := s.ask(one(r, "alice"), one(places, "alice"), false)
@@ -130,11 +130,11 @@ func placesBesideALimit(s *scene, v variant) {
 		s.t.Fatalf("its limit says %+v; want yes", a.Decision)
 	}
 	s.asBefore("the limit", before, s.peek(r, "alice", 1))
-	s.settle(holds, false)
+	s.settle(reservations, false)
 	for i := 0; i < 3; i++ {
 		checks := s.request(one(r, "alice"), one(places, "alice"))
 		s.is("one after the other", checks[1].Decision, core.Decision{Allowed: true, Limit: 2, Remaining: 1})
-		s.settle(core.Holds(nil, checks), false)
+		s.settle(core.AppendReservations(nil, checks), false)
 	}
 	a, b = s.ask(one(r, "alice"), one(places, "alice"), false)
 	s.is("where the limit rejects, no place", b.Decision, core.Decision{Allowed: true, Limit: 2, Remaining: 2})
@@ -149,7 +149,7 @@ func aCrowdInFlight(s *scene) {
 	stay.ask(r)
 	stay.wants("the places that there are", places)
 	s.is("one more", s.take(r, "everybody", 1), core.Decision{Limit: places, RetryAfter: second})
-	s.settle(stay.holds, false)
+	s.settle(stay.reservations, false)
 
 	come := newCrowd(s, 40, 5)
 	come.ends = true

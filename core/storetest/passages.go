@@ -19,7 +19,7 @@ type passage struct {
 
 // add notes what has passed a limit at a time, and fails if that is not within what can be held at once, by all that passed: in exact
 // arithmetic.
-func (p *passages) add(t *testing.T, l *core.Limit, holds, at, cost int64) {
+func (p *passages) add(t *testing.T, l *core.Limit, reservations, at, cost int64) {
 	t.Helper()
 	p.list = append(p.list, passage{at, cost})
 	for i := len(p.list) - 1; i > 0 && p.list[i-1].at > at; i-- { // of requests that wait, some depart before others that came earlier
@@ -34,7 +34,7 @@ func (p *passages) add(t *testing.T, l *core.Limit, holds, at, cost int64) {
 			continue
 		}
 		counted := true
-		most := holds
+		most := reservations
 		switch l.Algorithm() {
 		case core.FixedWindow:
 			counted = from/period == at/period

@@ -9,9 +9,9 @@ import (
 
 // testPenalty: who exceeds the limit of a rule with penalties is shut out, for longer each time.
 func testPenalty(t *testing.T, newStore NewStore) {
-	each(t, newStore, "", variants(), offendersAreShutOutForLongerEachTime, offendersStartOverAfterAQuietTime, whoIsShutOutIsChargedNothing,
+	each(t, newStore, "", variants(), offendersAreBlockedForLongerEachTime, offendersStartOverAfterAQuietTime, whoIsBlockedIsChargedNothing,
 		peeksAreNoOffence, onlyTheRulesOwnRejectionIsAnOffence, whatCanNeverBeAdmittedIsNoOffence, theLimitMayHaveOneWaitLonger,
-		keysAreShutOutAndLetInByHand, whereThereIsNoPenaltyAnyMoreNobodyIsShutOut)
+		keysAreBlockedAndUnblockedByHand, whereThereIsNoPenaltyAnyMoreNobodyIsBlocked)
 	each(t, newStore, "with tolerance, ", but(core.LeakyBucket), toleratedRequestsAreNoOffence)
 	each(t, newStore, "all at once, ", variants(), aCrowdOffendsOnce)
 }
@@ -19,7 +19,7 @@ func testPenalty(t *testing.T, newStore NewStore) {
 // aCrowdOffendsOnce: however many are rejected, one of them was the first, and shut the others out.
 func aCrowdOffendsOnce(s *scene, v variant) {
 	c := newCrowd(s, 10, 2)
-	r := s.open(core.RuleConfig{Name: "crowd", Limit: v.limit(s.t, c.quarter, second), Conduct: penalized()})
+	r := s.open(core.RuleConfig{Name: "crowd", Limit: v.limit(s.t, c.quarter, second), OverflowPolicy: penalized()})
 	c.ask(r)
 	c.wants("the limit", c.quarter)
 	s.is("after the crowd", s.peek(r, "everybody", 1), core.Decision{Limit: r.Limit().Quota(), RetryAfter: 10 * second})
@@ -30,14 +30,14 @@ func aCrowdOffendsOnce(s *scene, v variant) {
 	s.is("the second offence", s.take(r, "everybody", 1), offence(r, minute))
 }
 
-func penalized() core.Conduct {
-	return core.Conduct{Penalties: []time.Duration{10 * time.Second, time.Minute}}
+func penalized() core.OverflowPolicy {
+	return core.OverflowPolicy{Penalties: []time.Duration{10 * time.Second, time.Minute}}
 }
 
 // penal opens a rule of 3 units a second, whose offenders are shut out for 10 seconds and then a minute.
 func (s *scene) penal(v variant, name string) *core.Rule {
 	s.t.Helper()
-	return s.open(core.RuleConfig{Name: name, Limit: v.limit(s.t, 3, second), Conduct: penalized()})
+	return s.open(core.RuleConfig{Name: name, Limit: v.limit(s.t, 3, second), OverflowPolicy: penalized()})
 }
 
 // offend exceeds the limit of a key that has used nothing, and wants it shut out for so long.
@@ -47,29 +47,29 @@ func (s *scene) offend(what string, r *core.Rule, key string, span int64) {
 	s.is(what, s.take(r, key, 1), offence(r, span))
 }
 
-// offence is the decision that shuts its key out for so long, and shutFor what is said then.
+// offence is the decision that shuts its key out for so long, and blockedFor what is said then.
 func offence(r *core.Rule, span int64) core.Decision {
-	d := shutFor(r, span)
+	d := blockedFor(r, span)
 	d.Penalty = true
 	return d
 }
 
-func shutFor(r *core.Rule, span int64) core.Decision {
+func blockedFor(r *core.Rule, span int64) core.Decision {
 	return core.Decision{Limit: r.Limit().Quota(), RetryAfter: span}
 }
 
-func offendersAreShutOutForLongerEachTime(s *scene, v variant) {
+func offendersAreBlockedForLongerEachTime(s *scene, v variant) {
 	r := s.penal(v, "longer")
 	s.offend("the first offence", r, "alice", 10*second)
 	s.clock.Add(5 * second)
-	s.is("who is shut out", s.take(r, "alice", 1), shutFor(r, 5*second))
+	s.is("who is shut out", s.take(r, "alice", 1), blockedFor(r, 5*second))
 	s.clock.Add(5*second - 1)
-	s.is("who is shut out", s.take(r, "alice", 1), shutFor(r, 1))
+	s.is("who is shut out", s.take(r, "alice", 1), blockedFor(r, 1))
 	s.clock.Add(1)
 	s.offend("the second offence", r, "alice", minute)
 	s.exhaust(r, "bob", 3) // is another
 	s.clock.Add(minute - 1)
-	s.is("who is shut out", s.take(r, "alice", 2), shutFor(r, 1))
+	s.is("who is shut out", s.take(r, "alice", 2), blockedFor(r, 1))
 	s.clock.Add(1)
 	s.offend("the third offence", r, "alice", minute)
 	s.clock.Add(minute)
@@ -96,22 +96,22 @@ func offendersStartOverAfterAQuietTime(s *scene, v variant) {
 	}
 }
 
-func whoIsShutOutIsChargedNothing(s *scene, v variant) {
+func whoIsBlockedIsChargedNothing(s *scene, v variant) {
 	for _, counted := range []bool{false, true} {
 		name := "nothing"
 		if counted {
 			name = "nothing, counted"
 		}
-		penalty := core.Conduct{Penalties: []time.Duration{2 * time.Hour}}
-		r := s.open(core.RuleConfig{Name: "nothing", KeySpec: name, Limit: v.limit(s.t, 3, minute), CountRejected: counted, Conduct: penalty})
+		penalty := core.OverflowPolicy{Penalties: []time.Duration{2 * time.Hour}}
+		r := s.open(core.RuleConfig{Name: "nothing", KeySpec: name, Limit: v.limit(s.t, 3, minute), CountRejected: counted, OverflowPolicy: penalty})
 		other := s.open(core.RuleConfig{Name: "other", KeySpec: name, Limit: v.limit(s.t, 5, 3*hour)})
 		s.exhaust(r, "alice", 3)
 		s.is("the offence", s.take(r, "alice", 1), offence(r, 2*hour))
 		s.clock.Add(2*hour - second)
 		for i := 0; i < 10; i++ {
-			s.is("who is shut out", s.take(r, "alice", 1), shutFor(r, second))
+			s.is("who is shut out", s.take(r, "alice", 1), blockedFor(r, second))
 			d, o := s.both(r, other, "alice", i%2 == 1, false)
-			s.is("who is shut out", d, shutFor(r, second))
+			s.is("who is shut out", d, blockedFor(r, second))
 			s.is("the other rule", o, core.Decision{Allowed: true, Limit: other.Limit().Quota(), Remaining: other.Limit().Quota()})
 		}
 		s.clock.Add(second)
@@ -130,7 +130,7 @@ func peeksAreNoOffence(s *scene, v variant) {
 	s.clock.Add(4 * second)
 	s.offend("the first offence", r, "alice", 10*second)
 	s.clock.Add(5 * second)
-	s.is("a peek of who is shut out", s.peek(r, "alice", 1), shutFor(r, 5*second))
+	s.is("a peek of who is shut out", s.peek(r, "alice", 1), blockedFor(r, 5*second))
 	s.clock.Add(5 * second)
 	s.offend("the second offence", r, "alice", minute)
 }
@@ -166,7 +166,7 @@ func whatCanNeverBeAdmittedIsNoOffence(s *scene, v variant) {
 }
 
 func theLimitMayHaveOneWaitLonger(s *scene, v variant) {
-	r := s.open(core.RuleConfig{Name: "short", Limit: v.limit(s.t, 3, hour), Conduct: core.Conduct{Penalties: []time.Duration{time.Second}}})
+	r := s.open(core.RuleConfig{Name: "short", Limit: v.limit(s.t, 3, hour), OverflowPolicy: core.OverflowPolicy{Penalties: []time.Duration{time.Second}}})
 	s.exhaust(r, "alice", 3)
 	wait := s.peek(r, "alice", 1).RetryAfter
 	if wait <= second {
@@ -177,26 +177,26 @@ func theLimitMayHaveOneWaitLonger(s *scene, v variant) {
 	s.is("another", s.take(r, "alice", 1), offence(r, wait-second))
 }
 
-func keysAreShutOutAndLetInByHand(s *scene, v variant) {
+func keysAreBlockedAndUnblockedByHand(s *scene, v variant) {
 	r := s.penal(v, "by-hand")
-	s.shutOut(r, "alice", 0) // who is not shut out is let in, and nothing happens
-	s.shutOut(r, "alice", minute)
-	s.is("shut out by hand", s.take(r, "alice", 1), shutFor(r, minute))
+	s.block(r, "alice", 0) // who is not shut out is let in, and nothing happens
+	s.block(r, "alice", minute)
+	s.is("shut out by hand", s.take(r, "alice", 1), blockedFor(r, minute))
 	s.yes("another key", s.take(r, "bob", 1), whatever)
-	s.shutOut(r, "alice", 5*second)
-	s.is("shut out for less", s.take(r, "alice", 1), shutFor(r, 5*second))
+	s.block(r, "alice", 5*second)
+	s.is("shut out for less", s.take(r, "alice", 1), blockedFor(r, 5*second))
 	s.clock.Add(5*second - 1)
-	s.is("who is shut out", s.take(r, "alice", 1), shutFor(r, 1))
+	s.is("who is shut out", s.take(r, "alice", 1), blockedFor(r, 1))
 	s.clock.Add(1)
 	s.offend("the first offence", r, "alice", 10*second)
-	s.shutOut(r, "alice", 0)
+	s.block(r, "alice", 0)
 	if d := s.peek(r, "alice", 1); d.Allowed || d.RetryAfter > 2*second {
 		s.t.Fatalf("who is let in is still over the limit: %+v", d)
 	}
 	s.clock.Add(4 * second)
 	s.offend("the first offence again, the other being forgotten", r, "alice", 10*second)
-	s.shutOut(r, "alice", hour)
-	s.is("shut out for more", s.take(r, "alice", 1), shutFor(r, hour))
+	s.block(r, "alice", hour)
+	s.is("shut out for more", s.take(r, "alice", 1), blockedFor(r, hour))
 	s.clock.Add(hour)
 	s.offend("the second offence", r, "alice", minute)
 }
@@ -205,19 +205,19 @@ func toleratedRequestsAreNoOffence(s *scene, v variant) {
 	c := penalized()
 	c.SoftPercent = 50
 	c.SoftFor = time.Minute
-	r := s.open(core.RuleConfig{Name: "tolerant", Limit: v.limit(s.t, 4, second), Conduct: c})
+	r := s.open(core.RuleConfig{Name: "tolerant", Limit: v.limit(s.t, 4, second), OverflowPolicy: c})
 	s.use(r, "alice", 4)
 	for i := 0; i < 2; i++ {
 		s.is("past the limit, on tolerance", s.take(r, "alice", 1), softYes)
 	}
 	s.is("past the tolerance", s.take(r, "alice", 1), offence(r, 10*second))
 	s.clock.Add(second)
-	s.is("who is shut out", s.take(r, "alice", 1), shutFor(r, 9*second))
+	s.is("who is shut out", s.take(r, "alice", 1), blockedFor(r, 9*second))
 }
 
-// whereThereIsNoPenaltyAnyMoreNobodyIsShutOut: a reload has taken the penalties out of a rule that has a conduct yet.
-func whereThereIsNoPenaltyAnyMoreNobodyIsShutOut(s *scene, v variant) {
-	before := s.open(core.RuleConfig{Namespace: "gone", Name: "penal", Limit: v.limit(s.t, 3, second), Conduct: penalized()})
+// whereThereIsNoPenaltyAnyMoreNobodyIsBlocked: a reload has taken the penalties out of a rule that has a conduct yet.
+func whereThereIsNoPenaltyAnyMoreNobodyIsBlocked(s *scene, v variant) {
+	before := s.open(core.RuleConfig{Namespace: "gone", Name: "penal", Limit: v.limit(s.t, 3, second), OverflowPolicy: penalized()})
 	after := s.open(core.RuleConfig{Namespace: "gone", Name: "penal", Limit: v.limit(s.t, 3, second)})
 	after.Accompany()
 	s.exhaust(before, "alice", 3)

@@ -14,8 +14,8 @@ func testReload(t *testing.T, newStore NewStore) {
 
 // fromCountToDelay: requests that were counted by status are under way when the rule comes to delay. Their charges come when they end.
 func fromCountToDelay(s *scene, v variant) {
-	counts := s.open(core.RuleConfig{Namespace: "count", Name: "x", Limit: v.limit(s.t, 3, minute), Conduct: core.Conduct{Count: statuses(s.t, "401")}})
-	var under [][]core.Hold
+	counts := s.open(core.RuleConfig{Namespace: "count", Name: "x", Limit: v.limit(s.t, 3, minute), OverflowPolicy: core.OverflowPolicy{Count: statuses(s.t, "401")}})
+	var under [][]core.Reservation
 	for i := 0; i < 3; i++ {
 		under = append(under, s.held(counts, "alice", 1))
 	}

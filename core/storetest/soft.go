@@ -12,7 +12,7 @@ import (
 func testSoft(t *testing.T, newStore NewStore) {
 	each(t, newStore, "", but(core.LeakyBucket), toleranceBeginsAndEnds, toleranceComesAgainAfterAQuietPeriod, toleranceDoesNotComeAgainBeforeItsDebtIsPaid,
 		toleranceIsForEachKey, costsAboveOneAreTolerated, whatToleranceDoesNotHelpDoesNotBeginIt, peeksBeginNoTolerance, anotherRulesRejectionBeginsNoTolerance,
-		retryInToleranceComesTrue, tolerancePastASecondRuleIsCharged, whatToleranceHasReservedLeavesNoLessThanNothing, whatToleranceLetInDrainsAsTheLimitSays,
+		retryInToleranceComesTrue, tolerancePastASecondRuleIsCharged, whatToleranceHasReservedLeavesNoLessThanNothing, whatToleranceAdmittedDrainsAsTheLimitSays,
 		whatDepartsAfterToleranceIsOwedBesideTheRest)
 	each(t, newStore, "all at once, ", but(core.LeakyBucket), aCrowdIsTolerated)
 }
@@ -20,18 +20,18 @@ func testSoft(t *testing.T, newStore NewStore) {
 // aCrowdIsTolerated: exactly the limit and the tolerance, however many ask at once.
 func aCrowdIsTolerated(s *scene, v variant) {
 	c := newCrowd(s, 10, 2)
-	c.ask(s.open(core.RuleConfig{Name: "crowd", Limit: v.limit(s.t, c.quarter, hour), Conduct: tolerant(50, 10*time.Second)}))
+	c.ask(s.open(core.RuleConfig{Name: "crowd", Limit: v.limit(s.t, c.quarter, hour), OverflowPolicy: tolerant(50, 10*time.Second)}))
 	c.wants("the limit and half of it", c.quarter+c.quarter/2)
 }
 
-func tolerant(percent int64, span time.Duration) core.Conduct {
-	return core.Conduct{SoftPercent: percent, SoftFor: span}
+func tolerant(percent int64, span time.Duration) core.OverflowPolicy {
+	return core.OverflowPolicy{SoftPercent: percent, SoftFor: span}
 }
 
 // soft opens a rule of 4 units, and 2 more for 10 seconds. With an hour none comes back in the seconds of a test.
 func (s *scene) soft(v variant, name string, period int64) *core.Rule {
 	s.t.Helper()
-	return s.open(core.RuleConfig{Name: name, Limit: v.limit(s.t, 4, period), Conduct: tolerant(50, 10*time.Second)})
+	return s.open(core.RuleConfig{Name: name, Limit: v.limit(s.t, 4, period), OverflowPolicy: tolerant(50, 10*time.Second)})
 }
 
 // use takes as many units as there are within the limit, one by one.
@@ -103,7 +103,7 @@ func toleranceComesAgainAfterAQuietPeriod(s *scene, v variant) {
 // toleranceDoesNotComeAgainBeforeItsDebtIsPaid: who keeps silent is let in when the last rejection has told, and not on tolerance before,
 // however many periods that is.
 func toleranceDoesNotComeAgainBeforeItsDebtIsPaid(s *scene, v variant) {
-	r := s.open(core.RuleConfig{Name: "debt", Limit: v.limit(s.t, 4, minute), Conduct: tolerant(500, 10*time.Second)})
+	r := s.open(core.RuleConfig{Name: "debt", Limit: v.limit(s.t, 4, minute), OverflowPolicy: tolerant(500, 10*time.Second)})
 	s.use(r, "alice", 4)
 	for i := 0; i < 20; i++ {
 		s.is("of the 20 that tolerance gives", s.take(r, "alice", 1), softYes)
@@ -199,7 +199,7 @@ func anotherRulesRejectionBeginsNoTolerance(s *scene, v variant) {
 
 // retryInToleranceComesTrue: also where what the client waits for would come with the end of tolerance, and then is not enough.
 func retryInToleranceComesTrue(s *scene, v variant) {
-	r := s.open(core.RuleConfig{Name: "honest", Limit: v.limit(s.t, 4, minute), Conduct: tolerant(50, 59*time.Second)})
+	r := s.open(core.RuleConfig{Name: "honest", Limit: v.limit(s.t, 4, minute), OverflowPolicy: tolerant(50, 59*time.Second)})
 	s.use(r, "alice", 1)
 	s.clock.Add(second)
 	s.use(r, "alice", 3)
@@ -230,7 +230,7 @@ func tolerancePastASecondRuleIsCharged(s *scene, v variant) {
 
 	// The same, and the tolerance goes on.
 	s.clock.Set(start())
-	r = s.open(core.RuleConfig{Name: "goes-on", Limit: v.limit(s.t, 4, hour), Conduct: tolerant(50, time.Minute)})
+	r = s.open(core.RuleConfig{Name: "goes-on", Limit: v.limit(s.t, 4, hour), OverflowPolicy: tolerant(50, time.Minute)})
 	s.use(r, "bob", 4)
 	s.is("the fifth", s.take(r, "bob", 1), softYes)
 	s.take(slow, "bob", 1)
@@ -255,9 +255,9 @@ func whatToleranceHasReservedLeavesNoLessThanNothing(s *scene, v variant) {
 	s.is("beside a rule that rejects, with one unit reserved past the limit", d, core.Decision{Allowed: true, Limit: 4})
 }
 
-// whatToleranceLetInDrainsAsTheLimitSays: a bucket that tolerance has filled drains at the limit's rate when tolerance is over, and is kept
+// whatToleranceAdmittedDrainsAsTheLimitSays: a bucket that tolerance has filled drains at the limit's rate when tolerance is over, and is kept
 // for as long as that takes.
-func whatToleranceLetInDrainsAsTheLimitSays(s *scene, v variant) {
+func whatToleranceAdmittedDrainsAsTheLimitSays(s *scene, v variant) {
 	if v.algorithm != core.TokenBucket { // others let all of it go at once
 		return
 	}
@@ -278,7 +278,7 @@ func whatDepartsAfterToleranceIsOwedBesideTheRest(s *scene, v variant) {
 		return
 	}
 	s.clock.Set(start())
-	soft := s.accompany(core.RuleConfig{Name: "after", Limit: v.limit(s.t, 20, 20*second), Conduct: tolerant(100, 5*time.Second)})
+	soft := s.accompany(core.RuleConfig{Name: "after", Limit: v.limit(s.t, 20, 20*second), OverflowPolicy: tolerant(100, 5*time.Second)})
 	twin := s.accompany(core.RuleConfig{Name: "after", Limit: v.limit(s.t, 20, 20*second)})
 	slow := s.slow("slow-after", 10*second, minute)
 	for i, first := range []*core.Rule{soft, twin} {

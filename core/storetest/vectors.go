@@ -114,11 +114,11 @@ func (v *vector) play(t *testing.T, newStore NewStore) {
 
 // player is where the play of a vector stands.
 type player struct {
-	scene   *scene
-	base    int64
-	hasBase bool
-	rule    *core.Rule
-	holds   map[string][]core.Hold // by the names that requests have
+	scene        *scene
+	base         int64
+	hasBase      bool
+	rule         *core.Rule
+	reservations map[string][]core.Reservation // by the names that requests have
 }
 
 func (p *player) setBase(words []string) error {
@@ -155,15 +155,15 @@ func (p *player) setLimit(said []string) error {
 			rule.CountRejected = true
 			continue
 		case word == "soft":
-			rule.Conduct.SoftPercent, err = strconv.ParseInt(value, 10, 64)
+			rule.OverflowPolicy.SoftPercent, err = strconv.ParseInt(value, 10, 64)
 			if err == nil {
-				rule.Conduct.SoftFor, err = core.ParsePeriod(second)
+				rule.OverflowPolicy.SoftFor, err = core.ParsePeriod(second)
 			}
 			i++
 		case word == "penalty":
-			err = readPenalties(value, &rule.Conduct)
+			err = readPenalties(value, &rule.OverflowPolicy)
 		case word == "count":
-			rule.Conduct.Count, err = core.ParseStatuses([]string{value})
+			rule.OverflowPolicy.Count, err = core.ParseStatuses([]string{value})
 		case word == "on_limit" && value == "delay":
 			c.Delays = true
 		case word == "candidate":
@@ -218,7 +218,7 @@ func readLimit(said []string, c *core.LimitConfig, rule *core.RuleConfig) error 
 }
 
 // readPenalties reads durations with commas between them.
-func readPenalties(text string, c *core.Conduct) error {
+func readPenalties(text string, c *core.OverflowPolicy) error {
 	for _, span := range strings.Split(text, ",") {
 		d, err := core.ParsePeriod(span)
 		if err != nil {
@@ -239,10 +239,10 @@ func (p *player) request(key string, cost int64, peek bool, name string) (d, can
 	}
 	p.scene.decide(checks, peek)
 	if name != "" {
-		if p.holds == nil {
-			p.holds = make(map[string][]core.Hold)
+		if p.reservations == nil {
+			p.reservations = make(map[string][]core.Reservation)
 		}
-		p.holds[name] = core.Holds(p.holds[name], checks)
+		p.reservations[name] = core.AppendReservations(p.reservations[name], checks)
 	}
 	last := len(checks) - 1
 	return checks[0].Decision, checks[last].Decision
@@ -256,12 +256,12 @@ func (p *player) end(words []string) (bool, error) {
 	said := strings.Join(words[2:], " ")
 	who := words[1]
 	if said == "kept" || said == "given back" {
-		holds := p.holds[who]
-		if len(holds) == 0 {
+		reservations := p.reservations[who]
+		if len(reservations) == 0 {
 			return true, fmt.Errorf("no request named %q holds anything; write as %s behind one", who, who)
 		}
-		p.scene.settle(holds, said == "kept")
-		delete(p.holds, who)
+		p.scene.settle(reservations, said == "kept")
+		delete(p.reservations, who)
 		return true, nil
 	}
 	if said == "reset" {
@@ -269,13 +269,13 @@ func (p *player) end(words []string) (bool, error) {
 		return true, nil
 	}
 	if said == "let in" {
-		p.scene.shutOut(p.rule, who, 0)
+		p.scene.block(p.rule, who, 0)
 		return true, nil
 	}
 	if strings.HasPrefix(said, "shut out ") {
 		span, err := parseOffset(words[len(words)-1])
 		if err == nil {
-			p.scene.shutOut(p.rule, who, span)
+			p.scene.block(p.rule, who, span)
 		}
 		return true, err
 	}

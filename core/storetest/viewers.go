@@ -81,17 +81,17 @@ type viewing struct {
 
 // viewer is one of the limits.
 type viewer struct {
-	rule     *core.Rule
-	requests int64
-	holds    int64 // units that it lets a new key have at once
-	wide     int64 // the same, by tolerance
-	faster   int64 // requests, by tolerance
+	rule         *core.Rule
+	requests     int64
+	reservations int64 // units that it lets a new key have at once
+	wide         int64 // the same, by tolerance
+	faster       int64 // requests, by tolerance
 }
 
 // reservation is what a request under way has reserved.
 type reservation struct {
-	holds []core.Hold
-	cost  int64
+	reservations []core.Reservation
+	cost         int64
 }
 
 // begin opens limits of one identity.
@@ -113,15 +113,15 @@ func (h *viewing) begin(name string) {
 func (h *viewing) open(name string) viewer {
 	s := h.scene
 	c := h.variant.config(1+h.below(h.units), h.period)
-	v := viewer{requests: c.Requests, holds: c.Requests}
+	v := viewer{requests: c.Requests, reservations: c.Requests}
 	bucket := h.variant.algorithm == core.TokenBucket || h.variant.algorithm == core.LeakyBucket
 	if bucket {
 		c.Burst = 1 + h.below(h.units)
-		v.holds = c.Burst
+		v.reservations = c.Burst
 	}
 	if h.variant.algorithm == core.LeakyBucket {
 		c.MaxDelay = time.Hour
-		v.holds++
+		v.reservations++
 	}
 	if h.way.wait {
 		c.Delays = true
@@ -129,16 +129,16 @@ func (h *viewing) open(name string) viewer {
 	}
 	r := core.RuleConfig{Name: "viewed", KeySpec: h.variant.name + name, Limit: limit(s.t, c)}
 	r.CountRejected = h.way.countRejected && h.below(2) == 0
-	v.wide = v.holds
+	v.wide = v.reservations
 	v.faster = v.requests
 	if h.way.soft && (h.way.alone || h.below(4) > 0) {
 		percent := 100 + h.below(300)
-		r.Conduct = tolerant(percent, time.Duration(h.period/4+h.below(2*h.period))*time.Microsecond)
-		v.wide += v.holds * percent / 100
+		r.OverflowPolicy = tolerant(percent, time.Duration(h.period/4+h.below(2*h.period))*time.Microsecond)
+		v.wide += v.reservations * percent / 100
 		v.faster += v.requests * percent / 100
 	}
 	if h.way.counts {
-		r.Conduct.Count = statuses(s.t, "401")
+		r.OverflowPolicy.Count = statuses(s.t, "401")
 	}
 	v.rule = s.open(r)
 	return v
@@ -169,7 +169,7 @@ func (h *viewing) step() {
 		return
 	}
 	now := s.clock.Now()
-	d, holds := s.hold(v.rule, "k", cost)
+	d, reservations := s.reserve(v.rule, "k", cost)
 	if !d.Allowed {
 		if d.Remaining < 0 {
 			s.t.Fatalf("%s at %d: %+v; less than nothing remains", v.rule.Limit(), now, d)
@@ -180,14 +180,14 @@ func (h *viewing) step() {
 		return
 	}
 	if h.way.counts {
-		h.under = append(h.under, reservation{holds, cost})
+		h.under = append(h.under, reservation{reservations, cost})
 		return
 	}
 	at := now
 	if h.way.wait {
 		at += d.Delay
 	}
-	holdable := v.holds
+	holdable := v.reservations
 	if h.way.alone { // and what is let through without tolerance is within the limit as if there had been none
 		h.passed.fastest = v.requests
 	}
@@ -204,9 +204,9 @@ func (h *viewing) end() {
 	u := h.under[i]
 	h.under = append(h.under[:i], h.under[i+1:]...)
 	keep := h.below(3) > 0
-	h.scene.settle(u.holds, keep)
+	h.scene.settle(u.reservations, keep)
 	if keep {
-		h.passed.add(h.scene.t, u.holds[0].Rule.Limit(), h.largest, h.scene.clock.Now(), u.cost)
+		h.passed.add(h.scene.t, u.reservations[0].Rule.Limit(), h.largest, h.scene.clock.Now(), u.cost)
 	}
 }
 
@@ -241,10 +241,10 @@ func aLowerLimitForgetsNothing(s *scene, v variant) {
 
 // whatIsReservedIsChargedWholeByALowerLimit: also where it is more than the limit can hold that comes to charge it.
 func whatIsReservedIsChargedWholeByALowerLimit(s *scene, v variant) {
-	high := s.open(core.RuleConfig{Name: "whole", Limit: v.limit(s.t, 100, hour), Conduct: core.Conduct{Count: statuses(s.t, "401")}})
-	low := s.open(core.RuleConfig{Name: "whole", Limit: v.limit(s.t, 10, hour), Conduct: core.Conduct{Count: statuses(s.t, "401")}})
-	holds := s.held(high, "alice", 90)
-	lowered := []core.Hold{holds[0]}
+	high := s.open(core.RuleConfig{Name: "whole", Limit: v.limit(s.t, 100, hour), OverflowPolicy: core.OverflowPolicy{Count: statuses(s.t, "401")}})
+	low := s.open(core.RuleConfig{Name: "whole", Limit: v.limit(s.t, 10, hour), OverflowPolicy: core.OverflowPolicy{Count: statuses(s.t, "401")}})
+	reservations := s.held(high, "alice", 90)
+	lowered := []core.Reservation{reservations[0]}
 	lowered[0].Rule = low // as after a reload, which has the requests under way settled by the rule that is there now
 	s.settle(lowered, true)
 	s.no("11 of 100, of which 90 were charged by a limit of 10", s.take(high, "alice", 11), 10)
@@ -282,7 +282,7 @@ func whatIsReservedIsKnownUntilALowerLimitHasDrainedIt(s *scene, v variant) {
 		if key == "alice" {
 			s.peek(low, key, 1)
 		} else {
-			s.shutOut(low, key, second)
+			s.block(low, key, second)
 		}
 		s.clock.Add(minute + 7*hour)
 		s.no(key+": one of 10, 7 hours after 90 have departed", s.peek(low, key, 1), whatever)
@@ -312,7 +312,7 @@ func theLongestWaitIsTold(s *scene, v variant) {
 // aLoanThatOthersHaveChargedSinceIsForgotten: what tolerance has refilled is owed to the state that it was lent to. A rule without
 // tolerance, as after a reload, charges the bucket without minding it: long after that nothing is owed any more.
 func aLoanThatOthersHaveChargedSinceIsForgotten(s *scene, v variant) {
-	soft := s.open(core.RuleConfig{Name: "loan", Limit: v.limit(s.t, 20, 20*second), Conduct: tolerant(100, 5*time.Second)})
+	soft := s.open(core.RuleConfig{Name: "loan", Limit: v.limit(s.t, 20, 20*second), OverflowPolicy: tolerant(100, 5*time.Second)})
 	plain := s.open(core.RuleConfig{Name: "loan", Limit: v.limit(s.t, 20, 20*second)})
 	s.take(soft, "alice", 20)
 	s.take(soft, "alice", 20)
@@ -327,9 +327,9 @@ func aLoanThatOthersHaveChargedSinceIsForgotten(s *scene, v variant) {
 // charged by the limit that has begun the tolerance, and what the bucket owes stays owed: whether the rule looks first, or one of the same
 // counter that has no tolerance, or another percentage.
 func whatFallsDueInToleranceIsTheSameWhoeverLooks(s *scene, v variant) {
-	soft := s.accompany(core.RuleConfig{Name: "due", Limit: v.limit(s.t, 20, 20*second), Conduct: tolerant(100, time.Minute)})
+	soft := s.accompany(core.RuleConfig{Name: "due", Limit: v.limit(s.t, 20, 20*second), OverflowPolicy: tolerant(100, time.Minute)})
 	plain := s.accompany(core.RuleConfig{Name: "due", Limit: v.limit(s.t, 20, 20*second)})
-	softer := s.accompany(core.RuleConfig{Name: "due", Limit: v.limit(s.t, 20, 20*second), Conduct: tolerant(500, time.Minute)})
+	softer := s.accompany(core.RuleConfig{Name: "due", Limit: v.limit(s.t, 20, 20*second), OverflowPolicy: tolerant(500, time.Minute)})
 	slow := s.slow("slow-due", 10*second, minute)
 	for i, first := range []*core.Rule{soft, plain, softer} {
 		s.clock.Set(start())

@@ -56,9 +56,9 @@ func (h *handled) take(node int, want bool, retry time.Duration) {
 	}
 }
 
-func (h *handled) shutOut(node int, span time.Duration) {
+func (h *handled) block(node int, span time.Duration) {
 	h.t.Helper()
-	if err := h.nodes[node].ShutOut(h.rules[node], "alice", span.Microseconds()); err != nil {
+	if err := h.nodes[node].Block(h.rules[node], "alice", span.Microseconds()); err != nil {
 		h.t.Fatal(err)
 	}
 }
@@ -75,22 +75,22 @@ func TestWhatIsDoneByHandHoldsOnAllNodes(t *testing.T) {
 	} {
 		h := newHandled(t, server, "hand"+l.Algorithm.String()+":", l)
 		h.take(0, true, 0)
-		h.shutOut(1, time.Minute)
+		h.block(1, time.Minute)
 		h.take(0, false, time.Minute)
 		h.take(1, false, time.Minute)
-		h.shutOut(0, 0) // the other node remembers, and looks again when ten seconds have passed
+		h.block(0, 0) // the other node remembers, and looks again when ten seconds have passed
 		h.take(0, true, 0)
 		h.clock.Add((10*time.Second - time.Microsecond).Microseconds())
 		h.take(1, false, 50*time.Second+time.Microsecond)
 		h.clock.Add(1)
 		h.take(1, true, 0)
-		h.shutOut(0, time.Minute)
+		h.block(0, time.Minute)
 		h.take(0, false, time.Minute)
 		if err := h.nodes[0].Reset(h.rules[0], "alice"); err != nil {
 			t.Fatal(err)
 		}
 		h.take(0, true, 0)
-		h.shutOut(0, time.Minute)
+		h.block(0, time.Minute)
 		h.clock.Add(time.Minute.Microseconds())
 		h.take(0, true, 0)
 		h.take(1, true, 0)
@@ -114,18 +114,18 @@ func (c *concluded) Conclude(_ http.ResponseWriter, _ *http.Request, check *core
 
 func (c *concluded) Key(r *http.Request) string { return match.HostOf(r.RemoteAddr) }
 
-// TestTheExpressWayFindsWhoIsShutOut: on another node than that of the handler.
-func TestTheExpressWayFindsWhoIsShutOut(t *testing.T) {
+// TestTheFastPathFindsWhoIsBlocked: on another node than that of the handler.
+func TestTheFastPathFindsWhoIsBlocked(t *testing.T) {
 	server := redistest.Start(t, redistest.WithClock(), redistest.WithUser("weir", "secret", "~hand* "+acl))
 	h := newHandled(t, server, "hand:", core.LimitConfig{Algorithm: core.TokenBucket, Requests: 10, Period: time.Hour})
 	passed := 0
 	rest := &concluded{}
 	handler := redis.Serve(h.nodes[0], h.rules[0], redis.ServeConfig{
-		Told:   answer.NewTold(h.rules[0], answer.Fields{}),
-		Keys:   rest,
-		Direct: true,
-		Next:   http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed++ }),
-		Rest:   rest,
+		QuotaFields: answer.NewQuotaFields(h.rules[0], answer.Fields{}),
+		Keys:        rest,
+		Direct:      true,
+		Next:        http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed++ }),
+		Rest:        rest,
 	})
 	serve := func() {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
@@ -137,7 +137,7 @@ func TestTheExpressWayFindsWhoIsShutOut(t *testing.T) {
 	if passed != 1 {
 		t.Fatalf("%d of 2 requests went the express way, want the second", passed)
 	}
-	if err := h.nodes[1].ShutOut(h.rules[1], "192.0.2.1", time.Minute.Microseconds()); err != nil {
+	if err := h.nodes[1].Block(h.rules[1], "192.0.2.1", time.Minute.Microseconds()); err != nil {
 		t.Fatal(err)
 	}
 	serve()

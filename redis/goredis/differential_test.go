@@ -448,10 +448,10 @@ func (d *duel) seeTo(c *contender, client string) error {
 	name := c.rule.Name + " " + client
 	d.told[name] = max(d.told[name], expiry(now, span))
 	d.handled++
-	if err := d.redis.ShutOut(c.ofRedis, client, span); err != nil {
+	if err := d.redis.Block(c.ofRedis, client, span); err != nil {
 		return err
 	}
-	return d.memory.ShutOut(c.ofMemory, client, span)
+	return d.memory.Block(c.ofMemory, client, span)
 }
 
 // request asks for something of some of the rules.

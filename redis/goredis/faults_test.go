@@ -31,8 +31,8 @@ type watched struct {
 	events []error // what Changed was told
 }
 
-// newWatched returns a node with one connection, unless it is configured, and a rule of a fixed window that is plenty.
-func newWatched(t testing.TB, g goredis.Config) *watched {
+// newMetered returns a node with one connection, unless it is configured, and a rule of a fixed window that is plenty.
+func newMetered(t testing.TB, g goredis.Config) *watched {
 	t.Helper()
 	if g.PoolSize == 0 {
 		g.PoolSize = 1
@@ -175,7 +175,7 @@ func TestScriptsThatAreFlushedAreLoadedAgain(t *testing.T) {
 func TestAReplicaIsAskedAgainWhenItIsTheMaster(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	w := newWatched(t, goredis.Config{Addresses: []string{server.Addr()}, Timeout: patience})
+	w := newMetered(t, goredis.Config{Addresses: []string{server.Addr()}, Timeout: patience})
 	replica := func() { server.MustDo(t, "REPLICAOF", "127.0.0.1", "1") }
 	master := func() { server.MustDo(t, "REPLICAOF", "NO", "ONE") }
 	if err := w.take(); err != nil {
@@ -228,7 +228,7 @@ func TestAReplicaIsAskedAgainWhenItIsTheMaster(t *testing.T) {
 func TestAServerThatLoadsIsAskedAgainWhenItHas(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.WithConfig("key-load-delay 300", "loading-process-events-interval-bytes 1024"))
-	w := newWatched(t, goredis.Config{Addresses: []string{server.Addr()}, Timeout: patience})
+	w := newMetered(t, goredis.Config{Addresses: []string{server.Addr()}, Timeout: patience})
 	if err := w.take(); err != nil {
 		t.Fatal(err)
 	}
@@ -387,10 +387,10 @@ func TestWhatIsNotOursUnderAFurtherKeyIsOverwritten(t *testing.T) {
 	var rules []core.RuleConfig
 	for _, c := range oneOfEach(t, 10) {
 		name := c.Name
-		c.Name, c.Conduct = name+"-penalty", core.Conduct{Penalties: []time.Duration{time.Hour}}
+		c.Name, c.OverflowPolicy = name+"-penalty", core.OverflowPolicy{Penalties: []time.Duration{time.Hour}}
 		if c.Limit.Algorithm() != core.LeakyBucket { // takes no status and no penalties
 			rules = append(rules, c)
-			c.Name, c.Conduct = name+"-count", core.Conduct{Count: statuses}
+			c.Name, c.OverflowPolicy = name+"-count", core.OverflowPolicy{Count: statuses}
 			rules = append(rules, c)
 		}
 		if c.Limit.Algorithm() == core.SlidingWindowCounter { // delays nothing
@@ -439,7 +439,7 @@ func TestWhatIsNotOursUnderAFurtherKeyIsOverwritten(t *testing.T) {
 						server.MustDo(t, "DEL", base+suffix)
 						server.MustDo(t, append([]string{value[0], base + suffix}, value[1:]...)...)
 					}
-					var holds []core.Hold
+					var reservations []core.Reservation
 					for i := range 3 { // of two units once, whose reservations are kept elsewhere
 						if when == "before" && i == 0 || when == "between" && i == 2 {
 							spoil()
@@ -449,15 +449,15 @@ func TestWhatIsNotOursUnderAFurtherKeyIsOverwritten(t *testing.T) {
 							t.Errorf("%s: request %d: %v, %v", what, i+1, checks[0].Decision.Allowed, err)
 							continue
 						}
-						holds = append(holds, core.Holds(nil, checks)...)
+						reservations = append(reservations, core.AppendReservations(nil, checks)...)
 					}
 					if when == "at the end" {
 						spoil()
 					}
-					for i := range holds {
-						holds[i].Keep = i == 0
+					for i := range reservations {
+						reservations[i].Keep = i == 0
 					}
-					if err := n.store.Settle(holds); err != nil {
+					if err := n.store.Settle(reservations); err != nil {
 						t.Errorf("%s: the end: %v", what, err)
 					}
 				}
@@ -470,7 +470,7 @@ func TestACallThatMayHaveBeenExecutedIsNotSentAgain(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	proxy := redistest.NewProxy(t, server.Addr())
-	w := newWatched(t, goredis.Config{Addresses: []string{proxy.Addr()}, Timeout: patience})
+	w := newMetered(t, goredis.Config{Addresses: []string{proxy.Addr()}, Timeout: patience})
 	made := 0
 	lost := func(what string, spoil func()) {
 		t.Helper()
@@ -534,7 +534,7 @@ func TestWhatIsNoReplyDoesNoHarm(t *testing.T) {
 	var next atomic.Int64
 	proxy.Garble(func([]byte) []byte { return []byte(junk[int(next.Add(1)-1)%len(junk)]) })
 	for int(next.Load()) < len(junk) {
-		w := newWatched(t, g)
+		w := newMetered(t, g)
 		for try := 0; try < 100 && w.available(); try++ {
 			_ = w.take() // an error, or another decision than the server's: what matters is that it returns
 		}
@@ -549,7 +549,7 @@ func TestWhatIsNoReplyDoesNoHarm(t *testing.T) {
 
 	// One store sees them all, connected before, and is well again when the replies are.
 	proxy.Pass()
-	w := newWatched(t, g)
+	w := newMetered(t, g)
 	eventually(t, "the first decision", w.take)
 	for _, reply := range malformed {
 		proxy.Garble(func([]byte) []byte { return []byte(reply) })
@@ -594,7 +594,7 @@ func TestABlackHoleIsWaitedForNoLongerThanTheTimeout(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	proxy := redistest.NewProxy(t, server.Addr())
-	w := newWatched(t, goredis.Config{Addresses: []string{proxy.Addr()}, PoolSize: 2, Timeout: 50 * time.Millisecond, ReadTimeout: 100 * time.Millisecond})
+	w := newMetered(t, goredis.Config{Addresses: []string{proxy.Addr()}, PoolSize: 2, Timeout: 50 * time.Millisecond, ReadTimeout: 100 * time.Millisecond})
 	eventually(t, "the first decision", w.take)
 	proxy.BlackHole()
 	for call := 0; w.available(); call++ {
@@ -633,7 +633,7 @@ func TestAServerThatComesLaterIsFound(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	server.Stop()
-	w := newWatched(t, goredis.Config{Addresses: []string{server.Addr()}, PoolSize: 2, Timeout: patience})
+	w := newMetered(t, goredis.Config{Addresses: []string{server.Addr()}, PoolSize: 2, Timeout: patience})
 	until(t, "the breaker opens", func() bool {
 		if err := w.take(); err == nil {
 			t.Fatal("no server has answered")
@@ -693,7 +693,7 @@ func TestAStoppedServerAdmitsNoMoreThanTheLimitWhenItGoesOn(t *testing.T) {
 func TestACallThatHasWaitedTooLongIsNotSent(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	w := newWatched(t, goredis.Config{Addresses: []string{server.Addr()}, Timeout: 200 * time.Millisecond, ReadTimeout: patience})
+	w := newMetered(t, goredis.Config{Addresses: []string{server.Addr()}, Timeout: 200 * time.Millisecond, ReadTimeout: patience})
 	eventually(t, "the first decision", w.take)
 	before := w.used(t, 0, "everybody")
 	server.Pause()
@@ -721,7 +721,7 @@ func TestCallsInFlightEndWithClose(t *testing.T) {
 	proxy := redistest.NewProxy(t, server.Addr())
 	for _, spoil := range []func(){proxy.Pass, proxy.BlackHole} {
 		proxy.Pass()
-		w := newWatched(t, goredis.Config{Addresses: []string{proxy.Addr()}, PoolSize: 2, Timeout: time.Second, ReadTimeout: patience})
+		w := newMetered(t, goredis.Config{Addresses: []string{proxy.Addr()}, PoolSize: 2, Timeout: time.Second, ReadTimeout: patience})
 		eventually(t, "the first decision", w.take)
 		stop := load([]*node{w.node}, 32, func(*node) (bool, error) { return true, w.take() })
 		until(t, "calls are made", func() bool { calls, _ := runs(t, server); return calls > 100 })

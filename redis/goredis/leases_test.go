@@ -29,7 +29,7 @@ func TestAStoreIsClosedWhenTheLastRequestIsOver(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = s.Close() }) // of one that is closed already, too
-		r, err := core.NewRule(core.RuleConfig{Name: "login", Limit: limit, Conduct: core.Conduct{Count: statuses}})
+		r, err := core.NewRule(core.RuleConfig{Name: "login", Limit: limit, OverflowPolicy: core.OverflowPolicy{Count: statuses}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,7 +44,7 @@ func TestAStoreIsClosedWhenTheLastRequestIsOver(t *testing.T) {
 	if err := before.Decide(checks, false); err != nil || !checks[0].Decision.Allowed {
 		t.Fatalf("%+v, %v", checks[0].Decision, err)
 	}
-	holds := core.Holds(nil, checks)
+	reservations := core.AppendReservations(nil, checks)
 	if err := before.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -73,8 +73,8 @@ func TestAStoreIsClosedWhenTheLastRequestIsOver(t *testing.T) {
 	if err := after.Decide(checks, false); err != nil || checks[0].Decision.Allowed {
 		t.Errorf("while it is under way: %+v, %v; want no", checks[0].Decision, err)
 	}
-	holds[0].Keep = true
-	if err := before.Settle(holds); err != nil {
+	reservations[0].Keep = true
+	if err := before.Settle(reservations); err != nil {
 		t.Fatal(err)
 	}
 	if err := after.Decide(checks, false); err != nil || checks[0].Decision.Allowed || checks[0].Decision.RetryAfter <= 1_000_000 {
@@ -110,13 +110,13 @@ func TestALostLeaseIsTakenAgain(t *testing.T) {
 	if err := s.Open(r); err != nil {
 		t.Fatal(err)
 	}
-	var holds []core.Hold
+	var reservations []core.Reservation
 	for range 2 {
 		checks := []core.Check{{Rule: r, Key: "a", Cost: 1}}
 		if err := s.Decide(checks, false); err != nil || !checks[0].Decision.Allowed {
 			t.Fatalf("%+v, %v", checks[0].Decision, err)
 		}
-		holds = append(holds, core.Holds(nil, checks)...)
+		reservations = append(reservations, core.AppendReservations(nil, checks)...)
 	}
 	server.MustDo(t, "FLUSHDB") // as where the leases have run out
 	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
@@ -131,7 +131,7 @@ func TestALostLeaseIsTakenAgain(t *testing.T) {
 			t.Fatal("the two that are under way do not count again")
 		}
 	}
-	if err := s.Settle(holds); err != nil {
+	if err := s.Settle(reservations); err != nil {
 		t.Fatal(err)
 	}
 	checks := []core.Check{{Rule: r, Key: "a", Cost: 1}}
@@ -149,13 +149,13 @@ func TestALeaseIsRenewedOverWhatIsNotOurs(t *testing.T) {
 	}
 	n := &node{store: newStore(t, redis.Config{Prefix: "foreign:", Lease: 300 * time.Millisecond}, goredis.Config{Addresses: []string{server.Addr()}, Timeout: patience})}
 	n.open(t, core.RuleConfig{Name: "places", Limit: limit})
-	var holds []core.Hold
+	var reservations []core.Reservation
 	for _, key := range []string{"a", "b"} {
 		checks := n.checks([]int{0}, key)
 		if err := n.store.Decide(checks, false); err != nil || !checks[0].Decision.Allowed {
 			t.Fatalf("%+v, %v", checks[0].Decision, err)
 		}
-		holds = append(holds, core.Holds(nil, checks)...)
+		reservations = append(reservations, core.AppendReservations(nil, checks)...)
 	}
 	keys := server.MustDo(t, "KEYS", "foreign:*:h").Strings()
 	if len(keys) != 2 {
@@ -171,7 +171,7 @@ func TestALeaseIsRenewedOverWhatIsNotOurs(t *testing.T) {
 			}
 		}
 	}
-	if err := n.store.Settle(holds); err != nil {
+	if err := n.store.Settle(reservations); err != nil {
 		t.Fatal(err)
 	}
 }

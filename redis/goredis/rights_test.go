@@ -57,7 +57,7 @@ func eachClient(t *testing.T, f func(t *testing.T, interpreted bool)) {
 func TestACommandThatOneRuleLacksIsThatRulesConcernAlone(t *testing.T) {
 	t.Parallel()
 	eachClient(t, func(t *testing.T, interpreted bool) {
-		server := redistest.Start(t, redistest.WithUser(user, userPassword, "~weir:* "+acl+" "+aclConduct+" -zadd"))
+		server := redistest.Start(t, redistest.WithUser(user, userPassword, "~weir:* "+acl+" "+aclOverflow+" -zadd"))
 		n := &node{store: newUserStore(t, server, interpreted)}
 		n.open(t, rule(t, "plain", core.TokenBucket, plenty))
 		openConcurrency(t, n, "places", 5)
@@ -96,7 +96,7 @@ func TestWithoutACommandNoRuleAdmitsMoreThanItsLimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	commands := strings.Fields(acl + " " + aclConduct)
+	commands := strings.Fields(acl + " " + aclOverflow)
 	slices.Sort(commands)
 	failed := 0
 	for _, command := range slices.Compact(commands) {
@@ -104,7 +104,7 @@ func TestWithoutACommandNoRuleAdmitsMoreThanItsLimit(t *testing.T) {
 			continue
 		}
 		server.MustDo(t, "FLUSHALL")
-		server.MustDo(t, append([]string{"ACL", "SETUSER", user, "-@all"}, append(strings.Fields(acl+" "+aclConduct), "-"+command)...)...)
+		server.MustDo(t, append([]string{"ACL", "SETUSER", user, "-@all"}, append(strings.Fields(acl+" "+aclOverflow), "-"+command)...)...)
 		n := &node{store: newUserStore(t, server, false)}
 		var names []string
 		open := func(c core.RuleConfig) {
@@ -117,9 +117,9 @@ func TestWithoutACommandNoRuleAdmitsMoreThanItsLimit(t *testing.T) {
 				continue
 			}
 			name := c.Name
-			c.Name, c.Conduct = name+"-penalty", core.Conduct{Penalties: []time.Duration{time.Hour}}
+			c.Name, c.OverflowPolicy = name+"-penalty", core.OverflowPolicy{Penalties: []time.Duration{time.Hour}}
 			open(c)
-			c.Name, c.Conduct = name+"-count", core.Conduct{Count: statuses}
+			c.Name, c.OverflowPolicy = name+"-count", core.OverflowPolicy{Count: statuses}
 			open(c)
 		}
 		openConcurrency(t, n, "places", 3)
@@ -170,7 +170,7 @@ func TestWithoutACommandWhatIsCountedByStatusStaysReserved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	commands := strings.Fields(acl + " " + aclConduct)
+	commands := strings.Fields(acl + " " + aclOverflow)
 	failed := 0
 	for _, command := range commands {
 		server.MustDo(t, "FLUSHALL")
@@ -181,7 +181,7 @@ func TestWithoutACommandWhatIsCountedByStatusStaysReserved(t *testing.T) {
 				n.rules = append(n.rules, nil)
 				continue
 			}
-			c.Conduct = core.Conduct{Count: statuses}
+			c.OverflowPolicy = core.OverflowPolicy{Count: statuses}
 			n.open(t, c)
 			admitted := 0
 			for range 10 {
@@ -190,11 +190,11 @@ func TestWithoutACommandWhatIsCountedByStatusStaysReserved(t *testing.T) {
 					continue
 				}
 				admitted++
-				holds := core.Holds(nil, checks)
-				for i := range holds {
-					holds[i].Keep = true
+				reservations := core.AppendReservations(nil, checks)
+				for i := range reservations {
+					reservations[i].Keep = true
 				}
-				if n.store.Settle(holds) != nil {
+				if n.store.Settle(reservations) != nil {
 					failed++
 				}
 			}
@@ -212,10 +212,10 @@ func TestWithoutACommandWhatIsCountedByStatusStaysReserved(t *testing.T) {
 func TestToleranceOfABucketNeedsNoRightsThatLogsNeed(t *testing.T) {
 	t.Parallel()
 	for _, missing := range []string{"-strlen", "-pexpire"} {
-		server := redistest.Start(t, redistest.WithUser(user, userPassword, "~weir:* "+acl+" "+aclConduct+" "+missing))
+		server := redistest.Start(t, redistest.WithUser(user, userPassword, "~weir:* "+acl+" "+aclOverflow+" "+missing))
 		n := &node{store: newUserStore(t, server, false)}
 		c := rule(t, "soft", core.TokenBucket, 3)
-		c.Conduct = core.Conduct{SoftPercent: 100, SoftFor: time.Minute}
+		c.OverflowPolicy = core.OverflowPolicy{SoftPercent: 100, SoftFor: time.Minute}
 		n.open(t, c)
 		for i := range 10 {
 			if ok, err := n.ask([]int{0}, "somebody"); ok != (i < 6) || err != nil {

@@ -197,9 +197,9 @@ func eventually(t testing.TB, what string, f func() error) {
 // What an ACL user of the store needs, besides what begins its keys: the scripts, and the commands in them; in a Cluster also
 // where the slots are, and giving back.
 const (
-	acl        = "+evalsha +eval +time +get +psetex +getrange +strlen +setrange +append +pexpire"
-	aclConduct = "+set +del +zadd +zcard +zincrby +zrange +zrangebyscore +zrem +zremrangebyrank +zremrangebyscore +zrevrange +zscore +lindex +lpop +lrange +lrem +lset +rpop +rpush"
-	aclCluster = acl + " +cluster|slots +asking +set"
+	acl         = "+evalsha +eval +time +get +psetex +getrange +strlen +setrange +append +pexpire"
+	aclOverflow = "+set +del +zadd +zcard +zincrby +zrange +zrangebyscore +zrem +zremrangebyrank +zremrangebyscore +zrevrange +zscore +lindex +lpop +lrange +lrem +lset +rpop +rpush"
+	aclCluster  = acl + " +cluster|slots +asking +set"
 )
 
 func TestOneLimitForAFleet(t *testing.T) {
@@ -471,7 +471,7 @@ func apart(c *redistest.Cluster, name string, n int) []string {
 func TestACluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, redistest.WithPassword("other"), redistest.WithUser("weir", "secret", "~fleet* "+aclCluster),
-		redistest.WithUser("conducting", "secret", "~fleet* "+aclCluster+" "+aclConduct))
+		redistest.WithUser("conducting", "secret", "~fleet* "+aclCluster+" "+aclOverflow))
 	g := goredis.Config{Addresses: c.Addrs()[:2], Cluster: true, Username: "weir", Password: "secret"}
 	for _, test := range []struct {
 		name string
@@ -568,7 +568,7 @@ func denialsAreGivenBack(t *testing.T, c *redistest.Cluster, g goredis.Config) {
 	shadow.Shadow = true
 	counting := rule(t, "counting", core.FixedWindow, 10)
 	counting.CountRejected = true
-	const enforced, one, two, counted, watching = 0, 1, 2, 3, 4
+	const enforced, one, two, counted, monitoring = 0, 1, 2, 3, 4
 	for a := core.TokenBucket; a <= core.SlidingWindowCounter; a++ {
 		fleet := newFleet(t, 3, g, rule(t, "enforced", a, 2), rule(t, "one", a, 10), rule(t, "two", a, 10), counting, shadow)
 		keys := apart(c, a.String(), 3)
@@ -587,7 +587,7 @@ func denialsAreGivenBack(t *testing.T, c *redistest.Cluster, g goredis.Config) {
 			}
 		}
 		// The order is that of the rules as long as nothing is known: the one that denies is asked last.
-		rules, of = []int{one, two, counted, watching, enforced}, []string{keys[0], keys[0], keys[1], keys[1], keys[2]}
+		rules, of = []int{one, two, counted, monitoring, enforced}, []string{keys[0], keys[0], keys[1], keys[1], keys[2]}
 		ask(fleet[0], true)
 		ask(fleet[0], true)
 		for range 3 {
@@ -602,27 +602,27 @@ func denialsAreGivenBack(t *testing.T, c *redistest.Cluster, g goredis.Config) {
 		for range 10 {
 			ask(fleet[0], true)
 		}
-		rules, of = []int{one, watching, counted}, []string{keys[0] + "x", keys[2] + "x", keys[1] + "x"}
+		rules, of = []int{one, monitoring, counted}, []string{keys[0] + "x", keys[2] + "x", keys[1] + "x"}
 		for range 2 {
 			ask(fleet[1], false)
 		}
 		expect(one, keys[0]+"x", 0)
-		expect(watching, keys[2]+"x", 0)
+		expect(monitoring, keys[2]+"x", 0)
 		expect(counted, keys[1]+"x", 10)
 
 		// A shadow that is over its limit denies nothing, and gets nothing back that it was not charged.
-		rules, of = []int{watching}, []string{keys[1] + "y"}
+		rules, of = []int{monitoring}, []string{keys[1] + "y"}
 		for range 10 {
 			ask(fleet[0], true)
 		}
-		rules, of = []int{watching, one}, []string{keys[1] + "y", keys[0] + "y"}
+		rules, of = []int{monitoring, one}, []string{keys[1] + "y", keys[0] + "y"}
 		ask(fleet[1], true)
 		expect(one, keys[0]+"y", 1)
-		expect(watching, keys[1]+"y", 10)
-		rules, of = []int{watching, one, enforced}, []string{keys[1] + "y", keys[1] + "y", keys[2]}
+		expect(monitoring, keys[1]+"y", 10)
+		rules, of = []int{monitoring, one, enforced}, []string{keys[1] + "y", keys[1] + "y", keys[2]}
 		ask(fleet[2], false) // which asks about the shadow and its neighbour before it knows of the denial
 		expect(one, keys[1]+"y", 0)
-		expect(watching, keys[1]+"y", 10)
+		expect(monitoring, keys[1]+"y", 10)
 
 		// Where a rule denies, its neighbours of the same key were not charged, and get nothing back.
 		rules, of = []int{one}, []string{keys[2]}
@@ -813,16 +813,16 @@ func rulesOfSlotsThatMove(t *testing.T, c *redistest.Cluster, g goredis.Config) 
 		t.Fatal(err)
 	}
 	tries := rule(t, "tries", core.SlidingWindowLog, 3)
-	tries.Conduct = core.Conduct{Count: statuses}
+	tries.OverflowPolicy = core.OverflowPolicy{Count: statuses}
 	n.open(t, tries)
 	clients := apart(c, "sliding", 2)
 	settle := func(checks []core.Check, keep bool) {
 		t.Helper()
-		holds := core.Holds(nil, checks)
-		for i := range holds {
-			holds[i].Keep = keep
+		reservations := core.AppendReservations(nil, checks)
+		for i := range reservations {
+			reservations[i].Keep = keep
 		}
-		if err := n.store.Settle(holds); err != nil {
+		if err := n.store.Settle(reservations); err != nil {
 			t.Errorf("at the end of a request: %v", err)
 		}
 	}

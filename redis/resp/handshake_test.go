@@ -46,7 +46,7 @@ func greeter(t *testing.T, commands int, text string) (addr string) {
 
 // What a server says of why it lets nobody in is what the operator reads, also where it says it and hangs up, before all that was asked
 // is answered. Of what it repeats of a password nothing is told.
-func TestWhyAServerLetsNobodyInIsTold(t *testing.T) {
+func TestWhyAServerRefusesToServeIsReported(t *testing.T) {
 	t.Parallel()
 	const (
 		full   = "-ERR max number of clients reached\r\n"

@@ -27,7 +27,7 @@ func TestARowHasACaseForEachOfItsFunctionsAndNoOther(t *testing.T) {
 	table := `package core
 var algorithms = mustTabulate([]algorithmRow{
 	{algorithm: One, name: "one", isLog: true},
-	{algorithm: Two, decide: decideTwo, take: takeFromTwo, express: true},
+	{algorithm: Two, decide: decideTwo, take: takeFromTwo, fastPath: true},
 })`
 	if err := os.WriteFile(filepath.Join(dir, "algorithm.go"), []byte(table), 0o600); err != nil {
 		t.Fatal(err)

@@ -6,8 +6,8 @@
 //
 //	key      key_address, key_keyer, key_rule    where the key comes from
 //	store    store_memory, store_redis, take     the decision; leaves key, remaining, reset and more
-//	outcome  tell, tell_called, next, rare       what becomes of the request: the header fields, and who goes on with it
-//	watch    aside, turn, counted                what a middleware with metrics or paths of its own does beside it
+//	outcome  fields, fields_called, next, rare       what becomes of the request: the header fields, and who goes on with it
+//	metering aside, timed, counted               what a middleware with metrics or paths of its own does beside it
 //
 // A fragment is a template of its name, which has the statements, and one of its name and ".variables", which has what they need declared
 // at the function's beginning; a variable that is declared before it is set, and set once, costs an interpreter least. Fragments know each
@@ -16,9 +16,9 @@
 //
 // The header fields are rows in fields.go. The paths, core.Tell and answer.WriteHeaders are written from these.
 //
-// To add a fragment, write its file. To add a path, add a row to paths in paths.go; a new combination of key, store, algorithm and watching
+// To add a fragment, write its file. To add a path, add a row to paths in paths.go; a new combination of key, store, algorithm and metering
 // wants a type, whose fields and constructor stand in the template of its package (memory, redis, traefik), and to be chosen: for a Memory
-// by core.Serve, which tools/dispatch writes, for Redis by redis.Serve, around both by express in traefik. To add a file, add a row to files.
+// by core.Serve, which tools/dispatch writes, for Redis by redis.Serve, around both by fastPath in traefik. To add a file, add a row to files.
 //
 // It is run by go generate, in its own folder. A test finds a file that is not up to date.
 package main

@@ -13,78 +13,78 @@ import (
 type file struct {
 	Name    string // from the root
 	Page    string // the template of all of it
-	Watched bool   // its paths are those of who has a core.Watch
+	Metered bool   // its paths are those of who has a core.Metering
 
 	Paths []fastPath // set by generate
 }
 
 var files = []file{
-	{Name: "core/told_fields.go", Page: "told"},
+	{Name: "core/set_quota_fields.go", Page: "quota_fields"},
 	{Name: "answer/headers_write.go", Page: "write"},
-	{Name: "core/memory_express_flat.go", Page: "memory"},
-	{Name: "core/memory_express_watched.go", Page: "memory", Watched: true},
-	{Name: "redis/store_express_flat.go", Page: "redis"},
-	{Name: "redis/store_express_watched.go", Page: "redis", Watched: true},
-	{Name: "traefik/express_flat.go", Page: "traefik"},
-	{Name: "traefik/express_watched.go", Page: "traefik", Watched: true},
+	{Name: "core/memory_fast_path_flat.go", Page: "memory"},
+	{Name: "core/memory_fast_path_metered.go", Page: "memory", Metered: true},
+	{Name: "redis/store_fast_path_flat.go", Page: "redis"},
+	{Name: "redis/store_fast_path_metered.go", Page: "redis", Metered: true},
+	{Name: "traefik/fast_path_flat.go", Page: "traefik"},
+	{Name: "traefik/fast_path_metered.go", Page: "traefik", Metered: true},
 }
 
 // fastPath is one function.
 type fastPath struct {
 	Page    string
-	Name    string // of its type, but for the algorithm and for who is watched
-	Watched bool
+	Name    string // of its type, but for the algorithm and for who is metered
+	Metered bool
 	Self    string // its receiver; e has what the key, the store and the outcome need
 	Key     string // "address", "keyer", "rule"; "": it has none
 	Others  string // the receiver's field that has who sees to requests without such a key
 	Timed   string // what does the same and times it
 
-	// Parts are the names of its fragments. Those in ofWatch are left out where nobody watches.
+	// Parts are the names of its fragments. Those in ofMetering are left out where nothing is metered.
 	Parts []string
 
 	// Function has the path written as a function of this name, too.
 	Function string
 
-	// OnlyWatched says that who is not watched has no need of it.
-	OnlyWatched bool
+	// OnlyMetered says that what is not metered has no need of it.
+	OnlyMetered bool
 
 	Algorithm way // of a Memory's: pathsOf makes one for each
 }
 
-// ofWatch are the fragments that only a path that is watched has.
-var ofWatch = []string{"aside", "turn", "counted"}
+// ofMetering are the fragments that only a path that is metered has.
+var ofMetering = []string{"aside", "timed", "counted"}
 
-// paths are all that there are: each is written twice, watched and not, and those of a Memory for each algorithm.
+// paths are all that there are: each is written twice, metered and not, and those of a Memory for each algorithm.
 var paths = []fastPath{
-	{Page: "memory", Self: "e", Key: "address", Others: "rest", Parts: []string{"aside", "key_address", "store_memory", "counted", "tell", "next", "rare"}},
+	{Page: "memory", Self: "e", Key: "address", Others: "rest", Parts: []string{"aside", "key_address", "store_memory", "counted", "fields", "next", "rare"}},
 
 	{
-		Page: "redis", Name: "byAddress", Self: "p", Key: "address", Others: "byKey", Timed: "serveTimed(p.express, p.watch, true, w, r)",
-		Parts: []string{"aside", "turn", "express", "key_address", "store_redis", "counted", "tell", "next"},
+		Page: "redis", Name: "byAddress", Self: "p", Key: "address", Others: "byKey", Timed: "serveTimed(p.fastPath, p.metering, true, w, r)",
+		Parts: []string{"aside", "timed", "fast_path", "key_address", "store_redis", "counted", "fields", "next"},
 	},
 	{
-		Page: "redis", Name: "byKey", Self: "p", Key: "keyer", Timed: "serveTimed(p.express, p.watch, false, w, r)",
-		Parts: []string{"aside", "turn", "express", "key_keyer", "store_redis", "counted", "tell", "next"},
+		Page: "redis", Name: "byKey", Self: "p", Key: "keyer", Timed: "serveTimed(p.fastPath, p.metering, false, w, r)",
+		Parts: []string{"aside", "timed", "fast_path", "key_keyer", "store_redis", "counted", "fields", "next"},
 	},
 
 	{
 		Page: "traefik", Name: "keyed", Self: "e", Key: "rule", Function: "serveKeyed", Timed: "serveKeyedTimed(e, w, r)",
-		Parts: []string{"aside", "turn", "key_rule", "take", "counted", "tell_called", "next"},
+		Parts: []string{"aside", "timed", "key_rule", "take", "counted", "fields_called", "next"},
 	},
 	{Page: "traefik", Name: "undirected", Self: "u", Parts: []string{"undirected"}},
 	{Page: "traefik", Name: "gate", Self: "g", Parts: []string{"aside", "gate"}},
-	{Page: "traefik", Name: "all", Self: "a", Parts: []string{"aside", "all"}, OnlyWatched: true},
+	{Page: "traefik", Name: "all", Self: "a", Parts: []string{"aside", "all"}, OnlyMetered: true},
 }
 
 // pathsOf returns the paths of a file.
 func pathsOf(f file, ways []way) []fastPath {
 	var list []fastPath
 	for _, p := range paths {
-		if p.Page != f.Page || p.OnlyWatched && !f.Watched {
+		if p.Page != f.Page || p.OnlyMetered && !f.Metered {
 			continue
 		}
-		p.Watched = f.Watched
-		p.Parts = slices.DeleteFunc(slices.Clone(p.Parts), func(part string) bool { return !f.Watched && slices.Contains(ofWatch, part) })
+		p.Metered = f.Metered
+		p.Parts = slices.DeleteFunc(slices.Clone(p.Parts), func(part string) bool { return !f.Metered && slices.Contains(ofMetering, part) })
 		if p.Page != "memory" {
 			list = append(list, p)
 			continue
@@ -100,23 +100,23 @@ func pathsOf(f file, ways []way) []fastPath {
 // Type returns the name of the path's type.
 func (p fastPath) Type() string {
 	if p.Page == "memory" {
-		if p.Watched {
-			return "watched" + p.Algorithm.Type
+		if p.Metered {
+			return "metered" + p.Algorithm.Type
 		}
 		return "flat" + p.Algorithm.Type
 	}
-	return typeOf(p.Name, p.Watched)
+	return typeOf(p.Name, p.Metered)
 }
 
-func typeOf(name string, watched bool) string {
-	if watched {
-		return name + "Watched"
+func typeOf(name string, metered bool) string {
+	if metered {
+		return name + "Metered"
 	}
 	return name
 }
 
 // FunctionName returns the name of the function.
-func (p fastPath) FunctionName() string { return typeOf(p.Function, p.Watched) }
+func (p fastPath) FunctionName() string { return typeOf(p.Function, p.Metered) }
 
 // Inner returns what is in the function.
 func (p fastPath) Inner() fastPath {

@@ -10,7 +10,7 @@ import (
 )
 
 // turned is what an operator of Go becomes.
-var turned = map[token.Token]token.Token{
+var swapped = map[token.Token]token.Token{
 	token.EQL: token.NEQ, token.NEQ: token.EQL, token.LSS: token.LEQ, token.LEQ: token.LSS, token.GTR: token.GEQ, token.GEQ: token.GTR,
 	token.LAND: token.LOR, token.LOR: token.LAND, token.ADD: token.SUB, token.SUB: token.ADD, token.MUL: token.QUO, token.QUO: token.MUL, token.REM: token.MUL,
 	token.AND: token.OR, token.OR: token.AND, token.SHL: token.SHR, token.SHR: token.SHL, token.AND_NOT: token.AND, token.XOR: token.AND,
@@ -55,7 +55,7 @@ func (f *finder) addNode(n ast.Node, text, what string) {
 
 // addToken adds the change of an operator, which stands at a position in a node.
 func (f *finder) addToken(at token.Pos, was token.Token, in ast.Node) {
-	becomes, ok := turned[was]
+	becomes, ok := swapped[was]
 	if !ok {
 		return
 	}

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// turnedInLua is what an operator of Lua, or a word, becomes.
-var turnedInLua = map[string]string{
+// swappedInLua is what an operator of Lua, or a word, becomes.
+var swappedInLua = map[string]string{
 	"==": "~=", "~=": "==", "<": "<=", "<=": "<", ">": ">=", ">=": ">", "+": "-", "-": "+", "*": "/", "/": "*", "%": "*",
 	"and": "or", "or": "and", "not": "", "true": "false", "false": "true",
 }
@@ -33,7 +33,7 @@ func changesInLua(text string) []change {
 			}
 		case token == "-" && !endsOperand(was): // of a negative number
 		default:
-			if becomes, ok := turnedInLua[token]; ok {
+			if becomes, ok := swappedInLua[token]; ok {
 				add(i, to, becomes, strings.TrimSpace(token+" becomes "+becomes))
 			}
 		}

@@ -1,0 +1,17 @@
+package answer
+
+import (
+	"net/http"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// NewQuotaFields returns what clients are told of a rule, in those fields, for core.Tell: it sets them as WriteHeaders does.
+func NewQuotaFields(r *core.Rule, f Fields) *core.QuotaFields {
+	return core.MakeQuotaFields(r, f.XRateLimit, f.IETF, func(h http.Header, remaining, reset, more int64) {
+		checks := []core.Check{{Rule: r}}
+		checks[0].Decision = core.Decision{Allowed: true, Limit: r.Limit().Quota(), Remaining: remaining, ResetAfter: reset * 1_000_000, MoreAfter: more * 1_000_000}
+		v := core.Verdict{}
+		WriteHeaders(h, f, checks, &v)
+	})
+}

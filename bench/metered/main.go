@@ -1,0 +1,81 @@
+// Command metered sets Traefik middlewares with metrics against the same without, by the time that they take of a request, in turns on one
+// goroutine. Of each it prints the least of all turns and their median, in nanoseconds. It is written to run under Yaegi:
+// BenchmarkMetered of the bench module runs it so.
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"sort"
+	"time"
+
+	"github.com/proxyweir/weir/traefik"
+)
+
+const (
+	turns  = 150
+	length = 500 // requests a turn
+)
+
+// subject is one middleware.
+type subject struct {
+	name    string
+	handler http.Handler
+	times   []float64 // nanoseconds a request, of each turn
+}
+
+// writer takes header fields, and nothing else.
+type writer struct{ header http.Header }
+
+func (w *writer) Header() http.Header         { return w.header }
+func (w *writer) Write(b []byte) (int, error) { return len(b), nil }
+func (w *writer) WriteHeader(status int)      {}
+
+func main() {
+	bucket := traefik.Rule{Name: "bucket", Limit: "1000/1ms", Algorithm: "token_bucket"}
+	counter := traefik.Rule{Name: "counter", Limit: "1000000/1s", Algorithm: "sliding_window_counter"}
+	var subjects []*subject
+	subjects = pair(subjects, "token_bucket", bucket)
+	subjects = pair(subjects, "sliding_window_counter", counter)
+	subjects = pair(subjects, "two_rules", bucket, counter)
+	r := &http.Request{Method: "GET", URL: &url.URL{Path: "/path"}, RemoteAddr: "192.0.2.1:1234", Header: http.Header{}}
+	w := &writer{header: make(http.Header)}
+	for turn := 0; turn < turns; turn++ {
+		for _, s := range subjects {
+			start := time.Now()
+			for i := 0; i < length; i++ {
+				for field := range w.header {
+					delete(w.header, field)
+				}
+				s.handler.ServeHTTP(w, r)
+			}
+			s.times = append(s.times, float64(time.Since(start).Nanoseconds())/length)
+		}
+	}
+	for _, s := range subjects {
+		sort.Float64s(s.times)
+		fmt.Printf("%s/of=least %.0f\n%s/of=median %.0f\n", s.name, s.times[0], s.name, s.times[turns/2])
+	}
+}
+
+// pair adds a middleware with rules, without metrics and with.
+func pair(list []*subject, name string, rules ...traefik.Rule) []*subject {
+	for _, with := range []bool{false, true} {
+		c := traefik.CreateConfig()
+		c.Rules = rules
+		full := name + "/metrics=off"
+		if with {
+			c.Metrics = map[string]interface{}{"path": "/metrics"}
+			full = name + "/metrics=on"
+		}
+		next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {})
+		h, err := traefik.New(context.Background(), next, c, full+"@file")
+		if err != nil {
+			panic(err)
+		}
+		list = append(list, &subject{name: full, handler: h})
+	}
+	return list
+}

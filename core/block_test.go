@@ -1,0 +1,341 @@
+package core
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// What is so of every store is in storetest; here is what is the memory's own.
+
+// everyAlgorithm returns a limit of so many a minute of each.
+func everyAlgorithm(t *testing.T, requests int64) []*Limit {
+	t.Helper()
+	var list []*Limit
+	for a := TokenBucket; a <= SlidingWindowCounter; a++ {
+		list = append(list, mustLimit(t, LimitConfig{Algorithm: a, Requests: requests, Period: time.Minute}))
+	}
+	return append(list, mustLimit(t, LimitConfig{Algorithm: FixedWindow, Requests: requests, Calendar: Week}))
+}
+
+func (s *overflowScene) block(r *Rule, key string, duration int64) {
+	s.t.Helper()
+	if err := s.limiter.Block(r, key, duration); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// No state of a limit may look as if its key were shut out: of the widest limits that there may be, full and half full.
+func TestNoLimitsStateIsThatOfAKeyThatIsBlocked(t *testing.T) {
+	for _, c := range []LimitConfig{
+		{Algorithm: TokenBucket, Requests: MaxRequests, Period: MaxPeriod},
+		{Algorithm: TokenBucket, Requests: MaxRequests, Period: MaxPeriod, Interval: true},
+		{Algorithm: LeakyBucket, Requests: MaxRequests, Period: MaxPeriod, MaxDelay: time.Hour},
+		{Algorithm: FixedWindow, Requests: MaxRequests, Period: MaxPeriod},
+		{Algorithm: FixedWindow, Requests: MaxRequests, Calendar: Month},
+		{Algorithm: SlidingWindowCounter, Requests: MaxRequests, Period: MaxPeriod},
+	} {
+		l := mustLimit(t, c)
+		for _, now := range []int64{0, 1_772_452_820_000_000, 8_000_000_000_000_000} {
+			for _, cost := range []int64{1, 2, MaxRequests / 2, MaxRequests - 1, MaxRequests} {
+				var s State
+				var d Decision
+				decide(l, &s, now, cost, &s, &d)
+				if !d.Allowed || isBlocked(&s) {
+					t.Errorf("%s, at %d, cost %d: %+v is taken for a key that is shut out: %+v", l, now, cost, s, d)
+				}
+				before := d
+				decide(l, &s, now, MaxRequests, &s, &d)
+				if isBlocked(&s) {
+					t.Errorf("%s, at %d, after %+v: %+v is taken for a key that is shut out", l, now, before, s)
+				}
+			}
+		}
+	}
+}
+
+// The short way, which does not look whether a key is shut out, allows nothing of one, nor of one that was.
+func TestTheShortWayAdmitsNobodyWhoIsBlocked(t *testing.T) {
+	const now = 1_772_452_820_000_000
+	for _, requests := range []int64{1, 1000, MaxRequests} {
+		for _, l := range everyAlgorithm(t, smaller(requests, MaxLogRequests)) {
+			if l.algorithm == SlidingWindowLog {
+				continue
+			}
+			for _, duration := range []int64{1, 60_000_000, int64(MaxPeriod / 1000)} {
+				for _, at := range []int64{now - 100_000_000, now - 1, now, now + 1, now + duration - 1, now + duration, now + 2*duration} {
+					s := blockState(now, duration)
+					if remaining, _, _ := take(l, &s, at); remaining != -1 || s != blockState(now, duration) {
+						t.Errorf("%s, shut out for %d, after %d: %d remain, %+v", l, duration, at-now, remaining, s)
+					}
+					if unused(l, &s, at) != (at >= now+duration) {
+						t.Errorf("%s, shut out for %d, after %d: unused is %t", l, duration, at-now, unused(l, &s, at))
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestTheFastPathAdmitsNobodyWhoIsBlocked(t *testing.T) {
+	for _, l := range everyAlgorithm(t, 5) {
+		if l.algorithm == SlidingWindowLog {
+			continue
+		}
+		s := newOverflowScene(t, MemoryConfig{Index: Mapped})
+		r := s.open(RuleConfig{Name: "r", Limit: l})
+		e := NewFastPath(s.store, r)
+		s.ask("192.0.2.1", r)
+		s.now += 60_000_000
+		passed, left := 0, 0
+		handler := Serve(e, allQuotaFields(r),
+			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { passed++ }),
+			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { left++ }))
+		request := &http.Request{Header: http.Header{}, RemoteAddr: "192.0.2.1:80"}
+		s.block(r, "192.0.2.1", 30_000_000)
+		for i := 0; i < 3; i++ {
+			if remaining, _, _ := Take(e, "192.0.2.1"); remaining != -1 {
+				t.Errorf("%s: %d remain", l, remaining)
+			}
+			handler.ServeHTTP(httptest.NewRecorder(), request)
+			s.now += 14_000_000
+		}
+		if passed != 0 || left != 3 {
+			t.Errorf("%s: %d passed, and %d were left to the rest", l, passed, left)
+		}
+		v, _ := s.ask("192.0.2.1", r) // when it is over
+		s.wants(l.String(), v, Allow, 0, 0)
+	}
+}
+
+// floodPast uses keys up that nobody has seen.
+func (s *overflowScene) floodPast(r *Rule, name string, keys int) {
+	s.t.Helper()
+	for i := 0; i < keys; i++ {
+		s.now += 10
+		for n := 0; n < 3; n++ {
+			s.ask(name+strconv.Itoa(i), r)
+		}
+	}
+}
+
+func TestAFloodDoesNotAdmitWhoIsBlockedByHand(t *testing.T) {
+	for _, index := range []Index{Probing, Mapped} {
+		for _, l := range everyAlgorithm(t, 1) {
+			s := newOverflowScene(t, MemoryConfig{Index: index, MaxKeys: 200})
+			r := s.open(RuleConfig{Name: "r", Limit: l})
+			penal := s.open(RuleConfig{Name: "penal", Limit: l, OverflowPolicy: OverflowPolicy{Penalties: []time.Duration{time.Hour}}})
+			for i := 0; i < 3; i++ {
+				s.block(r, "victim "+strconv.Itoa(i), 3600*inSeconds)
+			}
+			s.floodPast(r, "invented ", fewerRounds(2000))
+			s.floodPast(penal, "offender ", fewerRounds(2000)) // all of them shut out, too
+			s.store.Sweep()
+			for i := 0; i < 3; i++ {
+				if d := s.peek(r, "victim "+strconv.Itoa(i), 1); d.Allowed || d.RetryAfter < 3500*inSeconds {
+					t.Errorf("%s: after a flood %d is let in: %+v", l, i, d)
+				}
+			}
+			// They are bounded, too: of those that are shut out alone, some go.
+			for i := 0; i < 300; i++ {
+				s.block(r, "one of many "+strconv.Itoa(i), 3600*inSeconds)
+				s.ask("one of many "+strconv.Itoa(i), r)
+			}
+			if n := s.store.Stats().Keys; n > 200 {
+				t.Errorf("%s: there are %d keys", l, n)
+			}
+		}
+	}
+}
+
+// A key that is shut out between being looked at and being forgotten stays.
+func TestAKeyThatWasJustBlockedIsNotForgotten(t *testing.T) {
+	s := newOverflowScene(t, MemoryConfig{})
+	r := s.open(RuleConfig{Name: "r", Limit: perHour(t, FixedWindow, 3)})
+	s.ask("alice", r)
+	c := Check{Rule: r, Key: "alice"}
+	sh := s.store.lockKey(&c)
+	sh.mu.Unlock()
+	v := victim{standing: standing{class: inUse}, hash: c.hash, shard: int(c.hash & s.store.mask), seen: 1}
+	s.block(r, "alice", 60*inSeconds)
+	if s.store.forget(&v); find(sh, c.hash) < 0 {
+		t.Error("it is forgotten")
+	}
+	if err := s.limiter.Unblock(r, "alice"); err != nil {
+		t.Fatal(err)
+	}
+	if s.store.forget(&v); find(sh, c.hash) >= 0 {
+		t.Error("one that was let in is not")
+	}
+}
+
+func TestABlockIsSweptWhenItIsOver(t *testing.T) {
+	for _, index := range []Index{Probing, Mapped} {
+		for _, l := range append(everyAlgorithm(t, 3), mustConcurrency(t, 3)) {
+			s := newOverflowScene(t, MemoryConfig{Index: index})
+			r := s.open(RuleConfig{Name: "r", Limit: l})
+			for i := 0; i < 40; i++ {
+				key := strconv.Itoa(i)
+				if i%2 == 0 {
+					_, reservations := s.ask(key, r)
+					_ = s.limiter.Finish(reservations, 200)
+				}
+				s.block(r, key, 30*24*3600*inSeconds)
+			}
+			s.now += 30*24*3600*inSeconds - 1
+			s.store.Sweep()
+			if n := s.store.Keys(r); n != 40 {
+				t.Errorf("%s: before the end there are %d keys of 40", l, n)
+			}
+			s.now++
+			s.store.Sweep()
+			if err := leak(s.store); err != nil {
+				t.Errorf("%s: at the end: %v", l, err)
+			}
+			if n := s.store.Stats().LogBytes; n != 0 {
+				t.Errorf("%s: %d bytes of logs are left", l, n)
+			}
+		}
+	}
+}
+
+// A shut-out of a rule that is gone is not kept for nobody.
+func TestABlockGoesWithItsRule(t *testing.T) {
+	for _, l := range everyAlgorithm(t, 3) {
+		s := newOverflowScene(t, MemoryConfig{})
+		r := s.open(RuleConfig{Name: "r", Limit: l})
+		s.block(r, "alice", 3600*inSeconds)
+		s.limiter.Release(r)
+		s.store.Sweep()
+		if err := leak(s.store); err != nil {
+			t.Errorf("%s: %v", l, err)
+		}
+	}
+}
+
+// Logs are taken from keys that are shut out, and come and go with others: none may be used twice.
+func TestLogsOfKeysThatAreBlockedGoToOthers(t *testing.T) {
+	for _, index := range []Index{Probing, Mapped} {
+		s := newOverflowScene(t, MemoryConfig{Index: index, MaxKeys: 16})
+		r := s.open(RuleConfig{Name: "r", Limit: mustLimit(t, LimitConfig{Algorithm: SlidingWindowLog, Requests: 8, Period: time.Minute}), CountRejected: true})
+		for round := 0; round < fewerRounds(2000); round++ {
+			a := "a" + strconv.Itoa(round)
+			b := "b" + strconv.Itoa(round)
+			for i := 0; i < 3; i++ {
+				s.ask(a, r)
+			}
+			s.block(r, a, inSeconds)
+			for i := 0; i < 5; i++ {
+				s.ask(b, r)
+				s.ask(a, r)
+			}
+			if d := s.peek(r, b, 1); d.Remaining != 2 {
+				t.Fatalf("round %d: %+v; want 2 behind this", round, d)
+			}
+			s.now += inSeconds
+			if d := s.peek(r, a, 1); d.Remaining != 7 {
+				t.Fatalf("round %d, at the end: %+v; want 7 behind this", round, d)
+			}
+		}
+	}
+}
+
+func TestAResetIsOfTheRulesBesideToo(t *testing.T) {
+	f := newFallen(t, 2)
+	limit := perHour(t, FixedWindow, 4)
+	r := f.open(RuleConfig{Name: "r", Limit: limit, Candidate: perHour(t, FixedWindow, 6), Concurrency: 3})
+	rules := append([]*Rule{r}, r.Beside()...)
+	f.store.failure = nil
+	f.admits("k", 1, rules...)
+	checks, _ := f.ask("k", 1, true, rules...)
+	if checks[0].Decision.Remaining != 2 || checks[1].Decision.Remaining != 4 || checks[2].Decision.Remaining != 1 {
+		t.Fatalf("%+v", checks)
+	}
+	f.store.failure = errors.New("down")
+	f.admits("k", 1, rules...) // here, by this node's share
+	f.store.failure = nil
+	if err := f.limiter.Reset(r, "k"); err != nil {
+		t.Fatal(err)
+	}
+	checks, _ = f.ask("k", 1, true, rules...)
+	if checks[0].Decision.Remaining != 3 || checks[1].Decision.Remaining != 5 || checks[2].Decision.Remaining != 1 {
+		t.Errorf("after a reset: %+v; want all of the limit, and of the candidate's, and one under way", checks)
+	}
+	f.store.failure = errors.New("down")
+	if n := f.admits("k", 2, r); n != 2 {
+		t.Errorf("after a reset %d of 2 are admitted without the store", n)
+	}
+}
+
+// What counts in place of a store that fails is told even so.
+func TestWhenTheStoreFailsTheFallbackIsBlockedAndReset(t *testing.T) {
+	now := int64(1_772_452_820_000_000)
+	store := &recorder{err: errors.New("down")}
+	l := NewLimiter(store)
+	l.FallBack(NewMemory(MemoryConfig{Clock: func() int64 { return now }}), 1)
+	r := mustRule(t, RuleConfig{Name: "r", Limit: perHour(t, FixedWindow, 3)})
+	if err := l.Open(r); err != nil {
+		t.Fatal(err)
+	}
+	ask := func() Verdict {
+		var v Verdict
+		if err := l.Decide([]Check{{Rule: r, Key: "k", Cost: 1}}, false, &v); err != store.err {
+			t.Fatal(err)
+		}
+		return v
+	}
+	store.limitless = true
+	if err := l.Block(r, "k", 60*inSeconds); err != store.err {
+		t.Fatal(err)
+	}
+	if v := ask(); v.Outcome != Reject || v.RetryAfter != 60*inSeconds {
+		t.Errorf("who is shut out: %+v", v)
+	}
+	if err := l.Unblock(r, "k"); err != store.err {
+		t.Fatal(err)
+	}
+	for i := 0; i < 4; i++ {
+		if v := ask(); (v.Outcome == Allow) != (i < 3) {
+			t.Errorf("request %d of who was let in: %+v", i, v)
+		}
+	}
+	if err := l.Reset(r, "k"); err != store.err {
+		t.Fatal(err)
+	}
+	if v := ask(); v.Outcome != Allow {
+		t.Errorf("who was reset: %+v", v)
+	}
+}
+
+func TestHowManyWaitIsKnown(t *testing.T) {
+	s := newOverflowScene(t, MemoryConfig{})
+	slow := s.open(RuleConfig{Name: "slow", Limit: slowly(t, 1, 10*time.Second, time.Hour)})
+	plain := s.open(RuleConfig{Name: "plain", Limit: perHour(t, FixedWindow, 3)})
+	var waiting [][]Reservation
+	for i := int64(0); i < 4; i++ {
+		if n := slow.Waiting(); n != larger(0, i-1) || plain.Waiting() != 0 {
+			t.Fatalf("%d wait, and %d for a rule that delays nobody; want %d", n, plain.Waiting(), larger(0, i-1))
+		}
+		_, reservations := s.ask("alice", slow, plain)
+		waiting = append(waiting, reservations)
+	}
+	s.limiter.Depart(waiting[1])
+	_ = s.limiter.Leave(waiting[3])
+	if n := slow.Waiting(); n != 1 {
+		t.Errorf("%d wait; want 1", n)
+	}
+}
+
+func TestAMemorySaysHowManyKeysItMayHold(t *testing.T) {
+	m := NewMemory(MemoryConfig{MaxKeys: 7})
+	if n := m.Stats().MaxKeys; n != 7 {
+		t.Errorf("got %d", n)
+	}
+	m.SetMaxKeys(0)
+	if n := m.Stats().MaxKeys; n != DefaultMaxKeys {
+		t.Errorf("got %d", n)
+	}
+}

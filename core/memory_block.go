@@ -1,0 +1,89 @@
+package core
+
+// Block implements Store. It never fails.
+func (m *Memory) Block(r *Rule, key string, duration int64) error {
+	c := Check{Rule: r, Key: key}
+	s := m.lockKey(&c)
+	defer s.mu.Unlock()
+	now := m.clock()
+	if c.slot < 0 {
+		if duration <= 0 {
+			return nil
+		}
+		c.slot = m.insert(s, &c, now)
+	}
+	if s.owners[c.slot]&accounted != 0 {
+		a := s.accounts[c.hash]
+		m.fallDue(s, c.slot, a, r.limit, now)
+		if duration > 0 {
+			a.yield(r.overflow, now+duration, now)
+		} else {
+			a.pardon(now)
+		}
+		m.dropIdle(s, &c, a, now)
+	}
+	if duration > 0 {
+		m.dropLog(s, c.slot, r.space)
+		s.slots[c.slot].state = blockState(now, duration)
+		m.markHand(s, c.slot)
+	} else if isBlocked(&s.slots[c.slot].state) {
+		m.unmarkHand(s, c.slot)
+		startAfresh(s, c.slot, r.space.isLog, now)
+	}
+	return nil
+}
+
+// Reset implements Store. It never fails.
+func (m *Memory) Reset(r *Rule, key string) error {
+	c := Check{Rule: r, Key: key}
+	s := m.lockKey(&c)
+	defer s.mu.Unlock()
+	now := m.clock()
+	if c.slot < 0 {
+		return nil
+	}
+	if s.owners[c.slot]&accounted != 0 {
+		a := s.accounts[c.hash]
+		m.fallDue(s, c.slot, a, r.limit, now) // of which nothing is left then
+		a.forget(now)
+		m.dropIdle(s, &c, a, now)
+	}
+	if s.owners[c.slot]&accounted == 0 {
+		m.count(m.remove(s, c.slot), -1)
+		return nil
+	}
+	m.dropLog(s, c.slot, r.space)
+	m.unmarkHand(s, c.slot)
+	startAfresh(s, c.slot, r.space.isLog, now)
+	return nil
+}
+
+// stillBlocked reports whether the key in slot i is shut out by hand. One that was, and is not any more, starts afresh.
+func stillBlocked(s *shard, i int, isLog bool, now int64) bool {
+	state := &s.slots[i].state
+	if !isBlocked(state) {
+		return false
+	}
+	stepBack(state, now)
+	if blockedFor(state, now) > 0 {
+		return true
+	}
+	startAfresh(s, i, isLog, now)
+	return false
+}
+
+// startAfresh gives the key in slot i, which has no log, the state of one that was never seen.
+func startAfresh(s *shard, i int, isLog bool, now int64) {
+	if isLog {
+		startLog(s, i, now)
+		return
+	}
+	s.slots[i].state = State{}
+}
+
+// dropLog takes the log from the key in slot i, if it has one: its state is to be another.
+func (m *Memory) dropLog(s *shard, i int, sp *space) {
+	if sp.isLog && !isBlocked(&s.slots[i].state) {
+		m.freeLog(s, sp, int(s.slots[i].state.A))
+	}
+}

@@ -1,0 +1,204 @@
+package core
+
+import (
+	"fmt"
+	"math/rand"
+	"net"
+	"net/http"
+	"reflect"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// That Take decides as Decide does is seen beside the oracles, in history.decide.
+
+func TestWhatHasAFastPath(t *testing.T) {
+	perMinute := LimitConfig{Algorithm: TokenBucket, Requests: 5, Period: time.Minute}
+	for name, c := range map[string]struct {
+		index Index
+		limit LimitConfig
+		want  bool
+	}{
+		"a bucket":                   {Mapped, perMinute, true},
+		"a store that is not mapped": {Probing, perMinute, false},
+		"a log":                      {Mapped, LimitConfig{Algorithm: SlidingWindowLog, Requests: 5, Period: time.Minute}, false},
+	} {
+		m := NewMemory(MemoryConfig{Index: c.index})
+		r := mustRule(t, RuleConfig{Name: "r", Limit: mustLimit(t, c.limit)})
+		if err := m.Open(r); err != nil {
+			t.Fatal(err)
+		}
+		if got := NewFastPath(m, r) != nil; got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+func TestTheFastPathLeavesWhatIsRareAlone(t *testing.T) {
+	now := int64(1_700_000_000_000_000)
+	m := NewMemory(MemoryConfig{Index: Mapped, Clock: func() int64 { return now }})
+	r := mustRule(t, RuleConfig{Name: "r", Limit: mustLimit(t, LimitConfig{Algorithm: TokenBucket, Requests: 2, Period: time.Minute})})
+	if err := m.Open(r); err != nil {
+		t.Fatal(err)
+	}
+	e := NewFastPath(m, r)
+	checks := []Check{{Rule: r, Key: "k", Cost: 1}}
+	for i, want := range []int64{-1, 0, -1, -1} { // a new key, an allowed request, rejected ones
+		remaining, _, _ := Take(e, "k")
+		if remaining != want {
+			t.Fatalf("request %d: remaining %d, want %d", i, remaining, want)
+		}
+		if remaining >= 0 {
+			continue
+		}
+		if m.Keys(r) != int64(smaller(1, int64(i))) {
+			t.Fatalf("request %d: %d keys", i, m.Keys(r))
+		}
+		if err := m.Decide(checks, false); err != nil || checks[0].Decision.Allowed != (i == 0) {
+			t.Fatalf("request %d: %+v, %v", i, checks[0].Decision, err)
+		}
+	}
+	now += 30_000_000
+	if remaining, reset, more := Take(e, "k"); remaining != 0 || reset != 60_000_000 || more != 30_000_000 {
+		t.Errorf("after half a minute: remaining %d, reset %d, more in %d", remaining, reset, more)
+	}
+}
+
+// allQuotaFields has clients told all fields of a rule; where an earlier handler has set any, in one of its own, so that it is seen.
+func allQuotaFields(r *Rule) *QuotaFields {
+	return MakeQuotaFields(r, true, true, func(h http.Header, remaining, reset, more int64) {
+		h["After"] = []string{fmt.Sprint(remaining, reset, more)}
+	})
+}
+
+// plainWay decides as Limiter.Decide does, tells what Tell does, and notes what was left to it.
+type plainWay struct {
+	t           *testing.T
+	store       *Memory
+	rule        *Rule
+	quotaFields *QuotaFields
+	next        http.Handler
+	asked       int
+}
+
+func (p *plainWay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.asked++
+	key, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		key = r.RemoteAddr
+	}
+	checks := []Check{{Rule: p.rule, Key: key, Cost: 1}}
+	var v Verdict
+	limiter := NewLimiter(p.store)
+	if err := limiter.Decide(checks, false, &v); err != nil {
+		p.t.Fatal(err)
+	}
+	if v.Outcome == Delay {
+		w.Header().Set("Delay", strconv.FormatInt(v.Delay, 10))
+	}
+	if v.Outcome == Reject {
+		w.Header().Set("Retry", strconv.FormatInt(v.RetryAfter, 10))
+		w.WriteHeader(http.StatusTooManyRequests)
+		return
+	}
+	d := &checks[0].Decision
+	SetQuotaFields(p.quotaFields, w.Header(), d.Remaining, inWhole(d.ResetAfter), inWhole(d.MoreAfter))
+	p.next.ServeHTTP(w, r)
+}
+
+// inWhole rounds microseconds up to seconds.
+func inWhole(micros int64) int64 { return (micros + 999_999) / 1_000_000 }
+
+func TestServeDoesAsDecideAndTell(t *testing.T) {
+	steps := 4000
+	if interpreted {
+		steps = 400
+	}
+	for _, c := range []LimitConfig{
+		{Algorithm: TokenBucket, Requests: 10, Period: time.Second, Burst: 5},
+		{Algorithm: TokenBucket, Requests: 20_000, Period: time.Second},
+		{Algorithm: TokenBucket, Requests: 10, Period: time.Second, Interval: true},
+		{Algorithm: LeakyBucket, Requests: 10, Period: time.Second, Burst: 3},
+		{Algorithm: FixedWindow, Requests: 8, Period: time.Second},
+		{Algorithm: SlidingWindowCounter, Requests: 8, Period: time.Second},
+		{Algorithm: SlidingWindowCounter, Requests: 30_000, Period: time.Hour * 10},
+	} {
+		random := rand.New(rand.NewSource(2))
+		now := int64(1_700_000_000_000_000)
+		clock := func() int64 { return now }
+		passed := 0
+		next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			passed++
+			w.WriteHeader(http.StatusOK)
+		})
+		ways := make([]*plainWay, 2) // of requests left by Serve, and of all
+		for i := range ways {
+			m := NewMemory(MemoryConfig{Index: Mapped, Clock: clock})
+			if i > 0 { // so that both look at the same keys, when one comes, for what has expired
+				m.seed = ways[0].store.seed
+			}
+			r := mustRule(t, RuleConfig{Name: "r", Limit: mustLimit(t, c)})
+			if err := m.Open(r); err != nil {
+				t.Fatal(err)
+			}
+			ways[i] = &plainWay{t: t, store: m, rule: r, quotaFields: allQuotaFields(r), next: next}
+		}
+		handler := Serve(NewFastPath(ways[0].store, ways[0].rule), ways[0].quotaFields, next, ways[0])
+		for i := 0; i < steps; i++ {
+			now += random.Int63n(200_000)
+			if random.Intn(50) == 0 {
+				now -= random.Int63n(3_000_000)
+			}
+			if random.Intn(40) == 0 {
+				key := []string{"192.0.2.1", "192.0.2.2", "2001:db8::1", "x"}[random.Intn(4)]
+				span := random.Int63n(2) * random.Int63n(2_000_000)
+				for _, way := range ways {
+					if span%5 == 1 {
+						_ = way.store.Reset(way.rule, key)
+					} else {
+						_ = way.store.Block(way.rule, key, span)
+					}
+				}
+			}
+			r := &http.Request{Header: http.Header{}, RemoteAddr: []string{"192.0.2.1:80", "192.0.2.2:81", "[2001:db8::1]:80", "", ":", "x"}[random.Intn(6)]}
+			got, want := newWritten(), newWritten()
+			if random.Intn(3) == 0 {
+				got.Header()["Content-Type"] = nil // as in Traefik
+				want.Header()["Content-Type"] = nil
+			}
+			if random.Intn(5) == 0 { // an earlier handler's
+				for _, w := range []*writtenResponse{got, want} {
+					w.header["X-Ratelimit-Limit"] = []string{"4"}
+					w.header["X-Ratelimit-Remaining"] = []string{"2"}
+					w.header["Ratelimit"] = []string{`"a";r=2`}
+				}
+			}
+			handler.ServeHTTP(got, r)
+			ways[1].ServeHTTP(want, r)
+			if got.status != want.status || !reflect.DeepEqual(got.header, want.header) {
+				t.Fatalf("%s, request %d of %q %v: %d %v, want %d %v", mustLimit(t, c).String(), i, r.RemoteAddr, r.Header, got.status, got.header, want.status, want.header)
+			}
+		}
+		if ways[0].store.Stats() != ways[1].store.Stats() {
+			t.Errorf("%+v, want %+v", ways[0].store.Stats(), ways[1].store.Stats())
+		}
+		if left := ways[0].asked; left > steps*9/10 && !c.Interval {
+			t.Errorf("%s: of %d requests %d were left to the rest", mustLimit(t, c).String(), steps, left)
+		}
+	}
+}
+
+// writtenResponse is what a handler has answered.
+type writtenResponse struct {
+	header http.Header
+	status int
+}
+
+func newWritten() *writtenResponse { return &writtenResponse{header: http.Header{}} }
+
+func (w *writtenResponse) Header() http.Header { return w.header }
+
+func (w *writtenResponse) Write(b []byte) (int, error) { return len(b), nil }
+
+func (w *writtenResponse) WriteHeader(status int) { w.status = status }

@@ -1,0 +1,200 @@
+package core
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Bounds of what a rule may say of its conduct past the limit.
+const (
+	MaxSoftPercent    = 1000 // eleven times the limit
+	MaxPenalties      = 16
+	DefaultMaxWaiting = 1000      // requests of a rule that wait at a time
+	MaxMaxWaiting     = 1_000_000 // each is a request that the proxy holds open
+)
+
+// OverflowPolicy is what a rule does past its limit, besides rejecting, and which requests it counts. The zero value rejects and counts
+// all.
+type OverflowPolicy struct {
+	// SoftPercent is how many percent more than the limit are let through, 1 to MaxSoftPercent, for SoftFor from the first request
+	// on that exceeds it; 0: none. The limit holds again then, until no request would have exceeded it for a whole period.
+	SoftPercent int64
+	SoftFor     time.Duration // 1 ms to 366 days, whole microseconds
+
+	// MaxWaiting is how many requests of the rule may wait at a time in one process, where the limit Delays; 0 means
+	// DefaultMaxWaiting.
+	MaxWaiting int64
+
+	// MaxWaitingPerKey is how many of them one key may have, 1 to MaxWaiting; 0 means a quarter of the places that are left, but one
+	// at least, so that one key alone has a fifth of all places at most.
+	MaxWaitingPerKey int64
+
+	// OneKey says that all requests have the same key, which may have the whole room unless MaxWaitingPerKey says less.
+	OneKey bool
+
+	// Count names the responses whose requests stay charged; nil: all. A request reserves its charge, and Limiter.Finish keeps it
+	// or gives it back.
+	Count *Statuses
+
+	// Penalties are how long a key is shut out that exceeds the limit: for the first offence, the second and so on, the last for
+	// all further ones. Who has not exceeded it for as long as the longest since it was last let in starts over. Each is 1 ms to
+	// 366 days, in whole microseconds; none: no penalty.
+	Penalties []time.Duration
+}
+
+// conduct is a OverflowPolicy made ready. A rule without has none. Times are microseconds.
+type overflow struct {
+	wide          *Limit // the limit while there is tolerance; nil: there never is
+	softFor       int64
+	maxWaiting    int64
+	waitingPerKey int64 // of maxWaiting; 0: a share of what is left
+	count         *Statuses
+	penalties     []int64
+	longest       int64 // of penalties
+	accompanied   bool  // see Rule.Accompany
+	candidate     bool  // the rule is decided in place of the one in the check before it
+	text          string
+}
+
+// newOverflow checks how a rule is to behave and makes it ready; nil: it does nothing but reject.
+func newOverflow(c *RuleConfig) (*overflow, error) {
+	l := c.Limit
+	co := &overflow{count: c.OverflowPolicy.Count}
+	var text []string
+	if c.OverflowPolicy.SoftPercent != 0 || c.OverflowPolicy.SoftFor != 0 {
+		if err := co.setSoft(&c.OverflowPolicy, l); err != nil {
+			return nil, err
+		}
+		text = append(text, fmt.Sprintf("soft %d %s", c.OverflowPolicy.SoftPercent, c.OverflowPolicy.SoftFor))
+	}
+	if c.OverflowPolicy.MaxWaiting < 0 || c.OverflowPolicy.MaxWaiting > MaxMaxWaiting {
+		return nil, fmt.Errorf("max_waiting %d: must be from 1 to %d", c.OverflowPolicy.MaxWaiting, MaxMaxWaiting)
+	}
+	if c.OverflowPolicy.MaxWaiting != 0 && !l.delays {
+		return nil, fmt.Errorf("max_waiting %d: requests wait only with on_limit delay", c.OverflowPolicy.MaxWaiting)
+	}
+	if c.OverflowPolicy.MaxWaitingPerKey != 0 && !l.delays {
+		return nil, fmt.Errorf("max_waiting_per_key %d: requests wait only with on_limit delay", c.OverflowPolicy.MaxWaitingPerKey)
+	}
+	if l.delays {
+		if err := co.setWaiting(&c.OverflowPolicy); err != nil {
+			return nil, err
+		}
+		text = append(text, "max_waiting "+strconv.FormatInt(co.maxWaiting, 10)+" "+strconv.FormatInt(co.waitingPerKey, 10))
+	}
+	if co.count != nil {
+		text = append(text, "count "+co.count.String())
+	}
+	if len(c.OverflowPolicy.Penalties) > 0 {
+		if err := co.setPenalties(c.OverflowPolicy.Penalties); err != nil {
+			return nil, err
+		}
+		text = append(text, fmt.Sprint("penalty ", c.OverflowPolicy.Penalties))
+	}
+	if len(text) == 0 && !l.inFlight {
+		return nil, nil
+	}
+	if err := co.agree(c); err != nil {
+		return nil, err
+	}
+	co.text = strings.Join(text, "; ")
+	return co, nil
+}
+
+// setWaiting reads how many requests may wait.
+func (co *overflow) setWaiting(c *OverflowPolicy) error {
+	co.maxWaiting = c.MaxWaiting
+	if co.maxWaiting == 0 {
+		co.maxWaiting = DefaultMaxWaiting
+	}
+	if c.MaxWaitingPerKey < 0 || c.MaxWaitingPerKey > co.maxWaiting {
+		return fmt.Errorf("max_waiting_per_key %d: must be from 1 to %d, the max_waiting of all keys together", c.MaxWaitingPerKey, co.maxWaiting)
+	}
+	co.waitingPerKey = c.MaxWaitingPerKey
+	if co.waitingPerKey == 0 && c.OneKey {
+		co.waitingPerKey = co.maxWaiting
+	}
+	return nil
+}
+
+// setSoft reads how much tolerance there is, and for how long.
+func (co *overflow) setSoft(c *OverflowPolicy, l *Limit) error {
+	if c.SoftPercent < 1 || c.SoftPercent > MaxSoftPercent {
+		return fmt.Errorf("enforcement soft %d: must be from 1 to %d percent", c.SoftPercent, MaxSoftPercent)
+	}
+	if c.SoftFor < MinPeriod || c.SoftFor > MaxPeriod || c.SoftFor%time.Microsecond != 0 {
+		return fmt.Errorf("enforcement soft %d %s: the duration must be from 1ms to 366d, in whole microseconds", c.SoftPercent, c.SoftFor)
+	}
+	wide, err := l.widen(c.SoftPercent)
+	if err != nil {
+		return fmt.Errorf("enforcement soft: %w", err)
+	}
+	co.wide = wide
+	co.softFor = int64(c.SoftFor / time.Microsecond)
+	return nil
+}
+
+// setPenalties reads how long offenders are shut out.
+func (co *overflow) setPenalties(durations []time.Duration) error {
+	if len(durations) > MaxPenalties {
+		return fmt.Errorf("penalty: has %d durations; at most %d are taken", len(durations), MaxPenalties)
+	}
+	for _, d := range durations {
+		if d < MinPeriod || d > MaxPeriod || d%time.Microsecond != 0 {
+			return fmt.Errorf("penalty %s: must be from 1ms to 366d, in whole microseconds", d)
+		}
+		micros := int64(d / time.Microsecond)
+		co.penalties = append(co.penalties, micros)
+		if micros > co.longest {
+			co.longest = micros
+		}
+	}
+	return nil
+}
+
+// agree says which parts of a rule's conduct exclude each other.
+func (co *overflow) agree(c *RuleConfig) error {
+	l := c.Limit
+	row := l.algorithm.row()
+	switch {
+	case l.inFlight && (co.wide != nil || co.count != nil || len(co.penalties) > 0 || c.CountRejected):
+		return fmt.Errorf("concurrency: stands alone; enforcement soft, count, penalty and count_rejected need a limit beside it")
+	case c.Shadow && co.wide != nil:
+		return fmt.Errorf("enforcement: is soft or shadow; keep one")
+	case c.Shadow && len(co.penalties) > 0:
+		return fmt.Errorf("penalty: a shadow blocks nobody; leave out one of the two")
+	case c.Shadow && l.delays:
+		return fmt.Errorf("on_limit delay: a shadow makes nobody wait; leave out one of the two")
+	case l.delays && co.wide != nil:
+		return fmt.Errorf("on_limit delay: stands beside enforcement soft; past the limit requests are let through or wait, keep one")
+	case l.delays && co.count != nil:
+		return fmt.Errorf("on_limit delay: stands beside count; whether a request is charged is known too late to say whose turn is next, keep one")
+	case l.delays && c.CountRejected:
+		return fmt.Errorf("on_limit delay: stands beside count_rejected; a rejected request has no turn, keep one")
+	case co.count != nil && co.wide != nil:
+		return fmt.Errorf("count: stands beside enforcement soft; keep one")
+	case co.count != nil && c.CountRejected:
+		return fmt.Errorf("count: stands beside count_rejected; a rejected request has no response by which it could be counted, keep one")
+	case co.count != nil && !row.canCountByStatus:
+		return fmt.Errorf("count: %s gives each request its turn on arrival, before its status is known; choose another algorithm", row.name)
+	case co.wide != nil && !row.canSoften:
+		return fmt.Errorf("enforcement soft: %s makes requests wait; write a larger burst, or choose another algorithm", row.name)
+	case c.Blocks:
+		return fmt.Errorf("a rule that rejects every request: enforcement soft, on_limit delay, count and penalty have no effect")
+	}
+	return nil
+}
+
+// sharedBy returns the conduct for a rule whose limit is a share of the one it was made for.
+func (co *overflow) sharedBy(nodes int) *overflow {
+	if co == nil {
+		return nil
+	}
+	share := *co
+	if co.wide != nil {
+		share.wide = co.wide.Share(nodes)
+	}
+	return &share
+}

@@ -1,0 +1,541 @@
+package core
+
+import (
+	"math/rand"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// fewerRounds is n, or what the interpreter does in a second.
+func fewerRounds(n int) int {
+	if interpreted {
+		return n / 40
+	}
+	if underRace {
+		return n / 10
+	}
+	return n
+}
+
+// peek returns what a request of a key would be told.
+func (s *overflowScene) peek(r *Rule, key string, cost int64) Decision {
+	s.t.Helper()
+	checks := []Check{{Rule: r, Key: key, Cost: cost}}
+	if err := s.store.Decide(checks, true); err != nil {
+		s.t.Fatal(err)
+	}
+	return checks[0].Decision
+}
+
+// A defect that was: that a rejected request is charged moved the keys in a table, and the rule after it was told of another key.
+func TestWhatARejectionMovesIsFoundAgain(t *testing.T) {
+	for _, index := range []Index{Probing, Mapped} {
+		for _, a := range []Algorithm{TokenBucket, SlidingWindowLog} {
+			s := newOverflowScene(t, MemoryConfig{Index: index, MaxKeys: 50_000})
+			tight := s.open(RuleConfig{Name: "tight", Limit: perHour(t, a, 1), CountRejected: true})
+			// Many rules, so that some of their keys stand in the table behind the new one.
+			var wide []*Rule
+			for n := 0; n < 8; n++ {
+				penalty := OverflowPolicy{Penalties: []time.Duration{time.Minute}}
+				wide = append(wide, s.open(RuleConfig{Name: "wide" + strconv.Itoa(n), Limit: perHour(t, a, 9), OverflowPolicy: penalty}))
+			}
+			n := fewerRounds(2000)
+			for i := 0; i < n; i++ {
+				for _, r := range wide {
+					checks := []Check{{Rule: r, Key: strconv.Itoa(i), Cost: 1 + int64(i%7)}}
+					if err := s.store.Decide(checks, false); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			for i := 0; i < n; i++ {
+				checks := []Check{{Rule: tight, Key: "new " + strconv.Itoa(i), Cost: 2}}
+				for _, r := range wide {
+					checks = append(checks, Check{Rule: r, Key: strconv.Itoa(i), Cost: 2})
+				}
+				if err := s.store.Decide(checks, false); err != nil {
+					t.Fatal(err)
+				}
+				for _, c := range checks[1:] {
+					if d := c.Decision; checks[0].Decision.Allowed || d.Remaining != 8-int64(i%7) {
+						t.Fatalf("%s, key %d: %+v; want %d left", a.String(), i, d, 8-i%7)
+					}
+				}
+			}
+		}
+	}
+}
+
+// flood has a rule forget what it can: it invents keys, uses each of them up, and goes on to be rejected.
+func (s *overflowScene) flood(r *Rule, keys int) {
+	s.t.Helper()
+	for i := 0; i < keys; i++ {
+		s.now += 10
+		for n := 0; n < 3; n++ {
+			s.ask("invented "+strconv.Itoa(i), r)
+		}
+	}
+}
+
+func TestAFloodDoesNotAdmitWhoIsBlocked(t *testing.T) {
+	for _, index := range []Index{Probing, Mapped} {
+		for _, a := range []Algorithm{TokenBucket, FixedWindow, SlidingWindowLog} {
+			s := newOverflowScene(t, MemoryConfig{Index: index, MaxKeys: 200})
+			limit := mustLimit(t, LimitConfig{Algorithm: a, Requests: 1, Period: time.Second})
+			penal := s.open(RuleConfig{Name: "penal", Limit: limit, OverflowPolicy: OverflowPolicy{Penalties: []time.Duration{time.Hour}}})
+			plain := s.open(RuleConfig{Name: "plain", Limit: perHour(t, a, 2)})
+			for i := 0; i < 3; i++ { // few, so that samples of keys have others
+				s.ask("victim "+strconv.Itoa(i), penal)
+				s.ask("victim "+strconv.Itoa(i), penal)
+			}
+			s.flood(plain, fewerRounds(4000))
+			for i := 0; i < 3; i++ {
+				if d := s.peek(penal, "victim "+strconv.Itoa(i), 1); d.Allowed || d.RetryAfter < 3500*inSeconds {
+					t.Fatalf("%s: after a flood %d is let in: %+v", a.String(), i, d)
+				}
+			}
+			// Of a flood whose keys are all shut out, the newest go.
+			s.flood(penal, fewerRounds(4000))
+			if d := s.peek(penal, "victim 0", 1); d.Allowed {
+				t.Fatalf("%s: after a flood of offenders: %+v", a.String(), d)
+			}
+		}
+	}
+}
+
+func TestNoKeyWithRequestsUnderWayIsForgotten(t *testing.T) {
+	for _, index := range []Index{Probing, Mapped} {
+		s := newOverflowScene(t, MemoryConfig{Index: index, MaxKeys: 50})
+		places := s.open(RuleConfig{Name: "places", Limit: mustConcurrency(t, 3)})
+		count := s.open(RuleConfig{Name: "count", Limit: perHour(t, SlidingWindowLog, 3), OverflowPolicy: OverflowPolicy{Count: mustStatuses(t, "401")}})
+		slow := s.open(RuleConfig{Name: "slow", Limit: slowly(t, 1, time.Hour, time.Hour)})
+		plain := s.open(RuleConfig{Name: "plain", Limit: perHour(t, TokenBucket, 2)})
+		var all [][]Reservation
+		for i := 0; i < 60; i++ { // each of three rules: more than the store is to hold
+			key := "under way " + strconv.Itoa(i)
+			s.ask(key, slow)
+			v, reservations := s.ask(key, places, count, slow)
+			if v.Outcome != Delay || len(reservations) != 3 {
+				t.Fatalf("%d: %+v holds %+v", i, v, reservations)
+			}
+			all = append(all, reservations)
+		}
+		s.flood(plain, fewerRounds(2000))
+		s.store.Sweep()
+		for i := range all {
+			key := "under way " + strconv.Itoa(i)
+			if d := s.peek(places, key, 1); d.Remaining != 1 {
+				t.Fatalf("%s: %+v; want one in flight", key, d)
+			}
+			if d := s.peek(count, key, 1); d.Remaining != 1 {
+				t.Fatalf("%s: %+v; want one reserved", key, d)
+			}
+			if d := s.peek(slow, key, 1); d.Allowed || d.RetryAfter < 3500*inSeconds {
+				t.Fatalf("%s: %+v; want one in line", key, d)
+			}
+			if err := s.limiter.Leave(all[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.now += 2 * 3600 * inSeconds
+		s.store.Sweep()
+		if err := leak(s.store); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// While others evict, no key has more requests in flight than its limit.
+func TestEvictionsBesideRequestsInFlight(t *testing.T) {
+	for _, index := range []Index{Probing, Mapped} {
+		s := newOverflowScene(t, MemoryConfig{Index: index, MaxKeys: 20})
+		c := &busy{scene: s, each: fewerRounds(2000)}
+		c.places = s.open(RuleConfig{Name: "places", Limit: mustConcurrency(t, 2)})
+		c.plain = s.open(RuleConfig{Name: "plain", Limit: perHour(t, TokenBucket, 2)})
+		for i := 0; i < 8; i++ {
+			c.done.Add(1)
+			go beBusy(c, i)
+		}
+		c.done.Wait()
+		s.now += 2 * 3600 * inSeconds
+		s.store.Sweep()
+		if err := leak(s.store); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// busy is a crowd of which each is in flight with some of the others.
+type busy struct {
+	scene         *overflowScene
+	places, plain *Rule
+	each          int
+	done          sync.WaitGroup
+	flying        [3]atomic.Int64 // of a key
+}
+
+func beBusy(c *busy, number int) {
+	for i := 0; i < c.each; i++ {
+		key := (number + i) % len(c.flying)
+		checks := []Check{{Rule: c.places, Key: strconv.Itoa(key), Cost: 1}}
+		if err := c.scene.store.Decide(checks, false); err != nil {
+			c.scene.t.Error(err)
+		}
+		reservations := AppendReservations(nil, checks)
+		if len(reservations) > 0 && c.flying[key].Add(1) > 2 {
+			c.scene.t.Errorf("more than 2 of %d are in flight", key)
+		}
+		other := []Check{{Rule: c.plain, Key: strconv.Itoa(number*c.each + i), Cost: 1}}
+		if err := c.scene.store.Decide(other, false); err != nil {
+			c.scene.t.Error(err)
+		}
+		if len(reservations) > 0 {
+			c.flying[key].Add(-1)
+			if err := c.scene.store.Settle(reservations); err != nil {
+				c.scene.t.Error(err)
+			}
+		}
+	}
+	c.done.Done()
+}
+
+// What ends by itself is forgotten by Sweep when it has, and not a microsecond before.
+func TestAccountsAreForgottenWhenTheySayNothing(t *testing.T) {
+	short := mustLimit(t, LimitConfig{Algorithm: FixedWindow, Requests: 2, Period: time.Second})
+	long := mustLimit(t, LimitConfig{Algorithm: FixedWindow, Requests: 2, Period: 20 * time.Second})
+	soft := OverflowPolicy{SoftPercent: 50, SoftFor: 10 * time.Second}
+	for _, c := range []struct {
+		name   string
+		config RuleConfig
+		asks   int
+		after  int64 // seconds
+	}{
+		{"soft", RuleConfig{Limit: short, OverflowPolicy: soft}, 3, 10},
+		{"soft, again", RuleConfig{Limit: long, OverflowPolicy: soft}, 3, 20},
+		{"penalty", RuleConfig{Limit: short, OverflowPolicy: OverflowPolicy{Penalties: []time.Duration{10 * time.Second, time.Minute}}}, 3, 70},
+		{"delay", RuleConfig{Limit: slowly(t, 1, 10*time.Second, time.Minute)}, 3, 30},
+	} {
+		s := newOverflowScene(t, MemoryConfig{})
+		c.config.Name = "r"
+		r := s.open(c.config)
+		for i := 0; i < c.asks; i++ {
+			s.ask("alice", r)
+		}
+		begin := s.now
+		s.now = begin + c.after*inSeconds - 1
+		s.store.Sweep()
+		if err := leak(s.store); err == nil {
+			t.Errorf("%s: forgotten a microsecond too early", c.name)
+		}
+		s.now++
+		s.store.Sweep()
+		if err := leak(s.store); err != nil {
+			t.Errorf("%s, after %d s: %v", c.name, c.after, err)
+		}
+	}
+}
+
+// What holds nothing more needs no sweep, and no clock.
+func TestAccountsAreForgottenWithWhatTheyHeld(t *testing.T) {
+	s := newOverflowScene(t, MemoryConfig{})
+	places := s.open(RuleConfig{Name: "places", Limit: mustConcurrency(t, 2)})
+	count := s.open(RuleConfig{Name: "count", Limit: perHour(t, SlidingWindowLog, 2), OverflowPolicy: OverflowPolicy{Count: mustStatuses(t, "401")}})
+	for i := 0; i < 100; i++ {
+		_, reservations := s.ask(strconv.Itoa(i), places, count)
+		if err := s.limiter.Finish(reservations, 401); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range s.store.shards {
+		if n := len(s.store.shards[i].accounts); n > 0 {
+			t.Fatalf("%d accounts are left in shard %d", n, i)
+		}
+	}
+}
+
+// Nor do they stay behind where other keys of their shards do.
+func TestAccountsAreForgottenWithTheirKeys(t *testing.T) {
+	for _, index := range []Index{Probing, Mapped} {
+		s := newOverflowScene(t, MemoryConfig{Index: index})
+		limit := mustLimit(t, LimitConfig{Algorithm: FixedWindow, Requests: 1, Period: time.Second})
+		penal := s.open(RuleConfig{Name: "penal", Limit: limit, OverflowPolicy: OverflowPolicy{Penalties: []time.Duration{time.Second}}})
+		plain := s.open(RuleConfig{Name: "plain", Limit: perHour(t, FixedWindow, 2)})
+		n := fewerRounds(20_000)
+		for i := 0; i < n; i++ {
+			s.ask(strconv.Itoa(i), plain)
+			s.ask(strconv.Itoa(i), penal)
+			s.ask(strconv.Itoa(i), penal)
+		}
+		s.now += 10 * inSeconds
+		s.store.Sweep()
+		if keys := s.store.Stats().Keys; keys != int64(n) {
+			t.Errorf("%d keys are left; want the %d of the plain rule", keys, n)
+		}
+		for i := range s.store.shards {
+			if left := len(s.store.shards[i].accounts); left > 0 {
+				t.Fatalf("%d accounts are left in shard %d", left, i)
+			}
+		}
+	}
+}
+
+// A reload opens the new rule and releases the old one; what was under way by the old one ends all the same.
+func TestRequestsUnderWaySurviveAReload(t *testing.T) {
+	s := newOverflowScene(t, MemoryConfig{})
+	count := OverflowPolicy{Count: mustStatuses(t, "401")}
+	old := []*Rule{
+		s.open(RuleConfig{Name: "places", Limit: mustConcurrency(t, 2)}),
+		s.open(RuleConfig{Name: "count", Limit: perHour(t, FixedWindow, 2), OverflowPolicy: count}),
+	}
+	_, first := s.ask("alice", old...)
+	_, second := s.ask("alice", old...)
+	places := s.open(RuleConfig{Name: "places", Limit: mustConcurrency(t, 3)})
+	counts := s.open(RuleConfig{Name: "count", Limit: perHour(t, FixedWindow, 3), OverflowPolicy: count})
+	for _, r := range old {
+		s.limiter.Release(r)
+	}
+	s.store.Sweep()
+	if d := s.peek(places, "alice", 1); d.Remaining != 0 || !d.Allowed {
+		t.Errorf("2 of 3 in flight: %+v", d)
+	}
+	if err := s.limiter.Finish(first, 401); err != nil {
+		t.Fatal(err)
+	}
+	if d := s.peek(places, "alice", 1); d.Remaining != 1 {
+		t.Errorf("1 of 3 in flight: %+v", d)
+	}
+	if d := s.peek(counts, "alice", 1); d.Remaining != 0 {
+		t.Errorf("1 of 3 charged, and 1 reserved: %+v", d)
+	}
+
+	// Where no rule takes its place, what is under way still ends, and then nothing is left of it.
+	s.limiter.Release(places)
+	s.limiter.Release(counts)
+	s.store.Sweep()
+	if err := s.limiter.Finish(second, 401); err != nil {
+		t.Fatal(err)
+	}
+	s.now += 2 * 3600 * inSeconds
+	s.store.Sweep()
+	if err := leak(s.store); err != nil {
+		t.Error(err)
+	}
+}
+
+// Where the clock steps back nothing lasts longer than it was to.
+func TestAClockThatStepsBackShutsNobodyOutForLonger(t *testing.T) {
+	s := newOverflowScene(t, MemoryConfig{})
+	limit := mustLimit(t, LimitConfig{Algorithm: FixedWindow, Requests: 2, Period: time.Second})
+	penal := s.open(RuleConfig{Name: "penal", Limit: limit, OverflowPolicy: OverflowPolicy{Penalties: []time.Duration{time.Minute}}})
+	soft := s.open(RuleConfig{Name: "soft", Limit: limit, OverflowPolicy: OverflowPolicy{SoftPercent: 50, SoftFor: 10 * time.Second}})
+	for i := 0; i < 3; i++ {
+		s.ask("alice", penal)
+		s.ask("alice", soft)
+	}
+	s.now -= 3600 * inSeconds
+	v, _ := s.ask("alice", penal)
+	s.wants("an hour before it was shut out", v, Reject, 60*inSeconds, 0)
+	s.peek(soft, "alice", 1)
+	s.now += 99 * inSeconds / 10
+	for i := 0; i < 2; i++ {
+		s.ask("alice", soft)
+	}
+	if v, _ = s.ask("alice", soft); !v.Soft {
+		t.Errorf("10 seconds since an hour before tolerance began are not over: %+v", v)
+	}
+	s.now += 6 * inSeconds / 10
+	for i := 0; i < 2; i++ {
+		s.ask("alice", soft)
+	}
+	if v, _ = s.ask("alice", soft); v.Outcome != Reject {
+		t.Errorf("they are over, and no second was quiet: %+v", v)
+	}
+	s.now += 50 * inSeconds
+	if v, _ = s.ask("alice", penal); v.Outcome != Allow {
+		t.Errorf("a minute later: %+v", v)
+	}
+}
+
+// Who leaves the line takes along nothing that others were charged while it waited.
+func TestWhoLeavesTakesNobodysChargeAlong(t *testing.T) {
+	for _, a := range []Algorithm{TokenBucket, SlidingWindowLog} {
+		s := newOverflowScene(t, MemoryConfig{})
+		limit := mustLimit(t, LimitConfig{Algorithm: a, Requests: 2, Period: 6 * time.Second, Delays: true, MaxDelay: time.Minute})
+		quick := s.open(RuleConfig{Name: "quick", Limit: limit})
+		slow := s.open(RuleConfig{Name: "slow", Limit: slowly(t, 1, 7*time.Second, time.Minute)})
+		s.ask("alice", quick)
+		s.ask("alice", quick, slow)
+		v, _ := s.ask("alice", quick, slow) // departs when the slow rule lets it go
+		s.wants("the third", v, Delay, 0, 7*inSeconds)
+		v, _ = s.ask("alice", quick)
+		s.wants("the fourth", v, Delay, 0, 6*inSeconds)
+		turn := 9 * inSeconds
+		if a == SlidingWindowLog {
+			turn = 12 * inSeconds
+		}
+		v, last := s.ask("alice", quick)
+		s.wants("the fifth", v, Delay, 0, turn)
+		s.now += 15 * inSeconds / 2 // the third departs
+		want := s.peek(quick, "alice", 1).Delay
+		if err := s.limiter.Leave(last); err != nil {
+			t.Fatal(err)
+		}
+		if d := s.peek(quick, "alice", 1); d.Delay == 0 || d.Delay > want {
+			t.Errorf("%s: %+v; before the fifth left a sixth was to wait for %d", a.String(), d, want)
+		}
+	}
+}
+
+// A defect that was: beside requests that wait a log was asked for a time before its last, and named a turn an hour ago.
+func TestAClockThatStepsBackGivesNoTurnInThePast(t *testing.T) {
+	for _, a := range []Algorithm{TokenBucket, FixedWindow, SlidingWindowLog} {
+		for _, back := range []int64{1, inSeconds, 9 * inSeconds, 11 * inSeconds, 100 * inSeconds} {
+			s := newOverflowScene(t, MemoryConfig{})
+			limit := mustLimit(t, LimitConfig{Algorithm: a, Requests: 2, Period: 10 * time.Second, Delays: true, MaxDelay: time.Minute})
+			r := s.open(RuleConfig{Name: "r", Limit: limit})
+			for i := 0; i < 3; i++ {
+				s.ask("alice", r)
+			}
+			s.now -= back
+			v, _ := s.ask("alice", r)
+			if v.Outcome == Reject || v.Delay < 0 || v.Delay > 20*inSeconds+back {
+				t.Errorf("%s, %d µs back: %+v", a.String(), back, v)
+			}
+			// A log's units count until ten seconds after they came, whatever the clock says; but after a step of more than a period none do.
+			if a == SlidingWindowLog && back < 10*inSeconds && v.Delay != 10*inSeconds+back {
+				t.Errorf("%s, %d µs back: %+v; want it to wait for 10 s and that", a.String(), back, v)
+			}
+		}
+	}
+}
+
+// However a clock jumps, waits are no longer than they may be, and after a long silence a key is as new.
+func TestAClockThatJumpsLeavesNothingBehind(t *testing.T) {
+	r := rand.New(rand.NewSource(1))
+	configs := []RuleConfig{
+		{OverflowPolicy: OverflowPolicy{SoftPercent: 100, SoftFor: 15 * time.Second}},
+		{OverflowPolicy: OverflowPolicy{Penalties: []time.Duration{5 * time.Second, 20 * time.Second}}},
+		{OverflowPolicy: OverflowPolicy{Count: mustStatuses(t, "401")}},
+		{Concurrency: 2},
+		{},
+	}
+	for round := 0; round < fewerRounds(400)+10; round++ {
+		a := []Algorithm{TokenBucket, FixedWindow, SlidingWindowLog}[r.Intn(3)]
+		c := configs[r.Intn(len(configs))]
+		lc := LimitConfig{Algorithm: a, Requests: 3, Period: 10 * time.Second}
+		if c.OverflowPolicy.SoftPercent == 0 && c.OverflowPolicy.Count == nil && r.Intn(2) == 0 {
+			lc.Delays = true
+			lc.MaxDelay = 30 * time.Second
+		}
+		c.Name = "r"
+		c.Limit = mustLimit(t, lc)
+		s := newOverflowScene(t, MemoryConfig{})
+		first := s.open(c)
+		rules := append([]*Rule{first}, first.Beside()...)
+		slow := s.open(RuleConfig{Name: "slow", Limit: slowly(t, 2, 10*time.Second, 30*time.Second)})
+		var under [][]Reservation
+		for i := 0; i < 40; i++ {
+			s.now += r.Int63n(5 * inSeconds)
+			if r.Intn(5) == 0 {
+				s.now += r.Int63n(100*inSeconds) - 50*inSeconds
+			}
+			asked := rules
+			if r.Intn(3) == 0 {
+				asked = append(append([]*Rule{}, rules...), slow)
+			}
+			v, reservations := s.ask("alice", asked...)
+			if v.Delay < 0 || v.Delay > 30*inSeconds || v.Outcome == Reject && (v.RetryAfter <= 0 || v.RetryAfter > 200*inSeconds) {
+				t.Fatalf("round %d, %s, request %d: %+v", round, c.Limit, i+1, v)
+			}
+			if len(reservations) > 0 && v.Outcome != Reject {
+				under = append(under, reservations)
+			}
+			if len(under) > 0 && r.Intn(2) == 0 {
+				reservations = under[0]
+				under = under[1:]
+				if r.Intn(3) == 0 {
+					if err := s.limiter.Leave(reservations); err != nil {
+						t.Fatal(err)
+					}
+					continue
+				}
+				s.limiter.Depart(reservations)
+				if err := s.limiter.Finish(reservations, 200+r.Intn(2)*201); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for _, reservations := range under {
+			s.limiter.Depart(reservations)
+			if err := s.limiter.Finish(reservations, 200); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.now += 1000 * inSeconds
+		if d := s.peek(first, "alice", 3); !d.Allowed || d.Delay != 0 || d.Soft {
+			t.Fatalf("round %d, %s, after a long silence: %+v", round, c.Limit, d)
+		}
+		s.store.Sweep()
+		if err := leak(s.store); err != nil {
+			t.Fatalf("round %d, %s: %v", round, c.Limit, err)
+		}
+	}
+}
+
+// Of those that are shut out who has offended more often stays for longer: a flood of first offenders washes nobody away who is worse.
+func TestTheWorstOffenderIsForgottenLast(t *testing.T) {
+	now := int64(1_700_000_000_000_000)
+	m := NewMemory(MemoryConfig{MaxKeys: 100, Clock: func() int64 { return now }})
+	r := mustRule(t, RuleConfig{
+		Name:           "r",
+		Limit:          mustLimit(t, LimitConfig{Algorithm: TokenBucket, Requests: 1, Period: time.Second}),
+		OverflowPolicy: OverflowPolicy{Penalties: []time.Duration{time.Minute, time.Hour}},
+	})
+	_ = m.Open(r)
+	take := func(key string) bool {
+		checks := []Check{{Rule: r, Key: key, Cost: 1}}
+		_ = m.Decide(checks, false)
+		return checks[0].Decision.Allowed
+	}
+	take("worst")
+	take("worst")
+	now += 61_000_000
+	take("worst")
+	take("worst") // for an hour
+	for i := 0; i < 1000; i++ {
+		key := "flood " + strconv.Itoa(i)
+		take(key)
+		take(key)
+	}
+	if take("worst") {
+		t.Error("the worst offender was forgotten")
+	}
+}
+
+// Where as many wait as may, others are rejected, and nobody is shut out for it.
+func TestNobodyIsBlockedBecauseOthersWait(t *testing.T) {
+	now := int64(1_700_000_000_000_000)
+	l := NewLimiter(NewMemory(MemoryConfig{Clock: func() int64 { return now }}))
+	r := mustRule(t, RuleConfig{
+		Name:           "r",
+		Limit:          mustLimit(t, LimitConfig{Algorithm: TokenBucket, Requests: 1, Period: time.Second, Delays: true}),
+		OverflowPolicy: OverflowPolicy{MaxWaiting: 1, Penalties: []time.Duration{time.Hour}},
+	})
+	if err := l.Open(r); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(key string) Verdict {
+		var v Verdict
+		_ = l.Decide([]Check{{Rule: r, Key: key, Cost: 1}}, false, &v)
+		return v
+	}
+	ask("crowd")
+	ask("crowd") // waits
+	ask("alice")
+	if v := ask("alice"); v.Outcome != Reject || v.RetryAfter != 1_000_000 {
+		t.Errorf("%+v; want her rejected for a second", v)
+	}
+}

@@ -1,0 +1,173 @@
+package goredis_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/redis"
+	"github.com/proxyweir/weir/redis/goredis"
+	"github.com/proxyweir/weir/redis/redistest"
+)
+
+// TestWhatAnotherSlotDeniedIsNotHeld: in a Cluster, where a request's keys lie in several slots, what it has reserved in one is given back
+// when another denies it, and no lease of it is renewed.
+func TestWhatAnotherSlotDeniedIsNotHeld(t *testing.T) {
+	server := redistest.Start(t, redistest.WithClock())
+	server.SetTime(1_700_000_000_000_000)
+	s := newStoreOver(t, redis.Config{}, goredis.Config{Addresses: []string{server.Addr()}}, true)
+	statuses, err := core.ParseStatuses([]string{"401"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule := func(c core.RuleConfig, l core.LimitConfig) *core.Rule {
+		if c.Limit == nil {
+			l.Period = time.Minute
+			if c.Limit, err = core.NewLimit(l); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r, err := core.NewRule(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Open(r); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	two, _ := core.NewConcurrency(2)
+	few := rule(core.RuleConfig{Name: "few", Limit: two}, core.LimitConfig{})
+	tries := rule(core.RuleConfig{Name: "tries", OverflowPolicy: core.OverflowPolicy{Count: statuses}}, core.LimitConfig{Algorithm: core.FixedWindow, Requests: 3})
+	turns := rule(core.RuleConfig{Name: "turns"}, core.LimitConfig{Algorithm: core.TokenBucket, Requests: 60, Burst: 1, Delays: true})
+	tight := rule(core.RuleConfig{Name: "tight"}, core.LimitConfig{Algorithm: core.FixedWindow, Requests: 2})
+	ask := func() []core.Check {
+		checks := []core.Check{
+			{Rule: few, Key: "a", Cost: 1}, {Rule: tries, Key: "b", Cost: 1}, {Rule: turns, Key: "c", Cost: 1}, {Rule: tight, Key: "d", Cost: 1},
+		}
+		if err := s.Decide(checks, false); err != nil {
+			t.Fatal(err)
+		}
+		return checks
+	}
+	for i := range 2 {
+		for j, c := range ask() {
+			if !c.Decision.Allowed {
+				t.Fatalf("request %d is rejected by %s", i+1, []string{"few", "tries", "turns", "tight"}[j])
+			}
+		}
+	}
+	for range 3 { // denied by few and by tight, whichever is asked first
+		if checks := ask(); checks[0].Decision.Allowed || checks[3].Decision.Allowed && checks[0].Decision.Allowed {
+			t.Fatalf("%+v", checks)
+		}
+	}
+	checks := []core.Check{{Rule: tries, Key: "b", Cost: 1}}
+	if err := s.Decide(checks, true); err != nil || !checks[0].Decision.Allowed || checks[0].Decision.Remaining != 0 {
+		t.Errorf("tries, of which two of three are held: %+v, %v", checks[0].Decision, err)
+	}
+	checks = []core.Check{{Rule: turns, Key: "c", Cost: 1}}
+	if err := s.Decide(checks, true); err != nil || checks[0].Decision.Delay != 2*time.Second.Microseconds() {
+		t.Errorf("turns, where one waits for a second: %+v, %v", checks[0].Decision, err)
+	}
+}
+
+// TestWhatTheLastSlotDeniesIsGivenBackByTheOthers: the same where the slot that denies is asked last, as it is where another node has used
+// its limit up: then the others have reserved something, or charged it, and all of it is given back.
+func TestWhatTheLastSlotDeniesIsGivenBackByTheOthers(t *testing.T) {
+	server := redistest.Start(t, redistest.WithClock())
+	server.SetTime(1_700_000_000_000_000)
+	statuses, err := core.ParseStatuses([]string{"401"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := core.NewConcurrency(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type node struct {
+		store                    *redis.Store
+		few, tries, turns, tight *core.Rule
+	}
+	newNode := func() node {
+		client, err := goredis.New(goredis.Config{Addresses: []string{server.Addr()}, Timeout: patience})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := redis.NewStore(redis.Config{Client: slotted{client}, Prefix: "last:", PlainKeys: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.CloseNow() }) // of one that is closed already, too
+		open := func(c core.RuleConfig, l core.LimitConfig) *core.Rule {
+			if c.Limit == nil {
+				l.Period = time.Minute
+				if c.Limit, err = core.NewLimit(l); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r, err := core.NewRule(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Open(r); err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		return node{
+			store: s,
+			few:   open(core.RuleConfig{Name: "few", Limit: two}, core.LimitConfig{}),
+			tries: open(core.RuleConfig{Name: "tries", OverflowPolicy: core.OverflowPolicy{Count: statuses}}, core.LimitConfig{Algorithm: core.FixedWindow, Requests: 5}),
+			turns: open(core.RuleConfig{Name: "turns"}, core.LimitConfig{Algorithm: core.TokenBucket, Requests: 60, Burst: 1, Delays: true}),
+			tight: open(core.RuleConfig{Name: "tight"}, core.LimitConfig{Algorithm: core.FixedWindow, Requests: 1}),
+		}
+	}
+	asked, other := newNode(), newNode()
+	one := func(n node, r *core.Rule, key string, cost int64, peek bool) core.Decision {
+		t.Helper()
+		checks := []core.Check{{Rule: r, Key: key, Cost: cost}}
+		if err := n.store.Decide(checks, peek); err != nil {
+			t.Fatal(err)
+		}
+		return checks[0].Decision
+	}
+	one(other, other.tight, "d", 1, false)
+	one(other, other.turns, "c", 1, false) // the next waits for a second
+	checks := []core.Check{
+		{Rule: asked.few, Key: "a", Cost: 1}, {Rule: asked.tries, Key: "b", Cost: 3}, {Rule: asked.turns, Key: "c", Cost: 1}, {Rule: asked.tight, Key: "d", Cost: 1},
+	}
+	if err := asked.store.Decide(checks, false); err != nil || checks[3].Decision.Allowed {
+		t.Fatalf("%v, %+v; want tight to deny it", err, checks[3].Decision)
+	}
+	for i, remaining := range []int64{2, 5, 0} {
+		if d := checks[i].Decision; !d.Allowed || d.Remaining != remaining || d.Delay != 0 {
+			t.Errorf("check %d is told %+v; want how things stand without the request, %d", i, d, remaining)
+		}
+	}
+	if reservations := core.AppendReservations(nil, checks); len(reservations) != 0 {
+		t.Errorf("the request holds %+v; want nothing", reservations)
+	}
+	for _, held := range []string{"few", "tries"} { // nothing is waited for by who closes the store, and nothing is reserved
+		for _, kind := range []string{"h", "m"} {
+			if keys := server.MustDo(t, "KEYS", "last:*:"+held+":*:"+kind).List; len(keys) != 0 {
+				t.Errorf("%s is left", keys[0].Text)
+			}
+		}
+	}
+	if d := one(other, other.few, "a", 1, true); !d.Allowed || d.Remaining != 1 {
+		t.Errorf("few: %+v", d)
+	}
+	if d := one(other, other.tries, "b", 5, true); !d.Allowed {
+		t.Errorf("tries: %+v", d)
+	}
+	if d := one(other, other.turns, "c", 1, true); d.Delay != time.Second.Microseconds() {
+		t.Errorf("turns: %+v", d)
+	}
+	if err := asked.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := asked.store.Decide([]core.Check{{Rule: asked.tries, Key: "x", Cost: 1}}, false); err == nil {
+		t.Error("the store is not closed yet, as if a request held something")
+	}
+}

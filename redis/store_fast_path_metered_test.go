@@ -1,0 +1,65 @@
+package redis
+
+import (
+	"math/rand"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/proxyweir/weir/answer"
+	"github.com/proxyweir/weir/core"
+)
+
+// A watched express way lets the same requests through as one that is not, counts exactly those, and times one in TimedShare of all
+// that it has asked Redis for.
+func TestAMeteredFastPathDecidesTheSameAndCounts(t *testing.T) {
+	random := rand.New(rand.NewSource(2))
+	plain, watched := newScene(t, false), newScene(t, false)
+	config := core.RuleConfig{Name: "r"}
+	one, other := newVisit(plain.store, plain.open(config, core.LimitConfig{})), &visit{store: watched.store, rule: watched.open(config, core.LimitConfig{})}
+	aside := 0
+	metering := &core.Metering{
+		Allowed: new(int64), Durations: core.NewDurations(), Path: "/metrics", Other: core.NoPath,
+		Aside: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { aside++ }),
+	}
+	next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { other.passed = true })
+	other.handler = Serve(watched.store, other.rule, ServeConfig{
+		Direct: true, Keys: &masked{}, QuotaFields: answer.NewQuotaFields(other.rule, answer.Fields{XRateLimit: true, IETF: true}), Next: next, Rest: other,
+		Metering: metering,
+	})
+	replies := [][]int64{allowedWith(1), allowedWith(2), allowedWith(2), denied(), {-1, 2 * second, 3 * second, 0}, {1, second, 2 * second, second}, {1, 0, -1, 0}}
+	passed := int64(0)
+	for i := 0; i < 1000; i++ {
+		plain.now += random.Int63n(second)
+		watched.now = plain.now
+		said := always(replies[random.Intn(len(replies))])
+		if random.Intn(50) == 0 {
+			said = func(*sentCall) ([]int64, error) { return nil, errDown }
+		}
+		plain.answer = said
+		watched.answer = said
+		key := []string{"a", "b", "[2001:db8::1]"}[random.Intn(3)]
+		err, same := one.ask(key), other.ask(key)
+		if (err == nil) != (same == nil) || one.passed != other.passed || one.decision != other.decision {
+			t.Fatalf("request %d: %v %v %+v, watched %v %v %+v", i, err, one.passed, one.decision, same, other.passed, other.decision)
+		}
+		if other.passed {
+			passed++
+		}
+	}
+	if *metering.Allowed != passed || passed < 100 {
+		t.Errorf("%d are counted, and %d have passed", *metering.Allowed, passed)
+	}
+	counts, _ := metering.Durations.Read()
+	if n := counts[len(counts)-1]; n < 1000/core.TimedShare/2 || n > 2*1000/core.TimedShare {
+		t.Errorf("%d of 1000 were timed", n)
+	}
+	before := *metering.Allowed
+	r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+	r.RemoteAddr = "a:1234"
+	other.passed = false
+	other.handler.ServeHTTP(httptest.NewRecorder(), r)
+	if aside != 1 || other.passed || *metering.Allowed != before {
+		t.Errorf("a request for the path: %d aside, passed %v, %d counted", aside, other.passed, *metering.Allowed)
+	}
+}

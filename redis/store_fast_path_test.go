@@ -1,0 +1,180 @@
+package redis
+
+import (
+	"errors"
+	"math/rand"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/proxyweir/weir/answer"
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/match"
+)
+
+// visit is what becomes of a request by the express way: it goes on, with the fields in header, or is decided on otherwise.
+type visit struct {
+	store    *Store
+	rule     *core.Rule
+	handler  http.Handler
+	header   http.Header
+	passed   bool
+	decision core.Decision
+	err      error
+}
+
+func newVisit(s *Store, r *core.Rule) *visit {
+	v := &visit{store: s, rule: r}
+	next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { v.passed = true })
+	v.handler = Serve(s, r, ServeConfig{Direct: true, Keys: &masked{}, QuotaFields: answer.NewQuotaFields(r, answer.Fields{XRateLimit: true, IETF: true}), Next: next, Rest: v})
+	return v
+}
+
+// masked makes keys of addresses, as an adapter does.
+type masked struct{}
+
+func (*masked) Key(r *http.Request) string { return match.HostOf(r.RemoteAddr) }
+
+// ServeHTTP is the rest's.
+func (v *visit) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	checks := []core.Check{check(v.rule, match.HostOf(r.RemoteAddr), 1)}
+	v.err = v.store.Decide(checks, false)
+	v.decision = checks[0].Decision
+}
+
+func (v *visit) Conclude(w http.ResponseWriter, r *http.Request, c *core.Check, err error) {
+	v.decision = c.Decision
+	v.err = err
+}
+
+// ask sends a request of that key.
+func (v *visit) ask(key string) error {
+	v.passed = false
+	v.decision = core.Decision{}
+	v.err = nil
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.RemoteAddr = key + ":1234"
+	v.handler.ServeHTTP(w, r)
+	v.header = w.Header()
+	return v.err
+}
+
+func TestTheFastPathDecidesAsTheGeneralPath(t *testing.T) {
+	random := rand.New(rand.NewSource(1))
+	fastPath, all := newScene(t, false), newScene(t, false)
+	limits := []core.LimitConfig{{}, {Algorithm: core.LeakyBucket}, {Requests: 3}}
+	rules := [][]*core.Rule{}
+	ways := []*visit{}
+	for _, l := range limits {
+		c := core.RuleConfig{Name: "r" + string(rune('a'+len(ways))), CountRejected: len(ways) == 2}
+		rules = append(rules, []*core.Rule{fastPath.open(c, l), all.open(c, l)})
+		ways = append(ways, newVisit(fastPath.store, rules[len(rules)-1][0]))
+	}
+	replies := [][]int64{
+		allowedWith(1), allowedWith(0), allowedWith(2), allowedWith(2), allowedWith(2), denied(), {-3, -1, second, 0}, {-1, 2 * second, 3 * second, 0}, {1, second, 2 * second, second},
+		{5000, 0, 1, 1}, {1, 0, -1, 0}, {1, 0, longest + 1, 1}, {1, 0, 2 * second, 3 * second}, {1, 0, second, -1}, {3, 0, second, 0}, {}, {1, 0, 1}, {1, 0, 1, 1, 1}, {1, -5, 1, 1}, nil,
+	}
+	short, passed := 0, 0
+	for i := 0; i < 3000; i++ {
+		now := fastPath.now + random.Int63n(second)
+		fastPath.now = now
+		all.now = now
+		said := always(replies[random.Intn(len(replies))])
+		switch random.Intn(12) {
+		case 0:
+			said = func(*sentCall) ([]int64, error) { return nil, errDown }
+		case 1:
+			said = func(*sentCall) ([]int64, error) { return nil, ErrTimeout }
+		}
+		fastPath.answer = said
+		all.answer = said
+		which, key := random.Intn(len(ways)), []string{"a", "b", "[2001:db8::1]"}[random.Intn(3)]
+		if fastPath.server("a").breaker.Open() && random.Intn(4) == 0 { // what a probe does
+			for _, s := range []*scene{fastPath, all} {
+				s.server("a").breaker.Probe()
+				s.server("a").breaker.Probed(true)
+			}
+		}
+		fastPath.forget()
+		all.forget()
+		way := ways[which]
+		err := way.ask(key)
+		checks := []core.Check{check(rules[which][1], match.HostOf(key+":1"), 1)}
+		wantErr := all.store.Decide(checks, false)
+		want := checks[0].Decision
+		if (err == nil) != (wantErr == nil) || err != nil && err.Error() != wantErr.Error() {
+			t.Fatalf("request %d: %v; the way of all: %v", i, err, wantErr)
+		}
+		if way.passed {
+			passed++
+			header := http.Header{}
+			answer.WriteHeaders(header, answer.Fields{XRateLimit: true, IETF: true}, checks, &core.Verdict{})
+			if err != nil || !want.Allowed || want.Delay != 0 || !reflect.DeepEqual(way.header, header) {
+				t.Fatalf("request %d passes with %v; the way of all: %+v, %v", i, way.header, want, header)
+			}
+		} else if way.decision != want {
+			t.Fatalf("request %d: %+v; the way of all: %+v", i, way.decision, want)
+		}
+		if len(fastPath.calls) != len(all.calls) {
+			t.Fatalf("request %d: %d calls, the way of all has %d", i, len(fastPath.calls), len(all.calls))
+		}
+		if len(fastPath.calls) == 1 {
+			short++
+			a, b := fastPath.calls[0], all.calls[0]
+			if a.script != b.script || strings.Join(a.keys, " ") != strings.Join(b.keys, " ") || strings.Join(a.args, " ") != strings.Join(b.args, " ") {
+				t.Fatalf("request %d: calls %+v, the way of all %+v", i, a, b)
+			}
+		}
+	}
+	if short < 1000 || passed < 300 {
+		t.Errorf("only %d requests were asked about, and %d went the express way", short, passed)
+	}
+}
+
+func TestACallThatIsStillReadIsNotUsedAgain(t *testing.T) {
+	s := newScene(t, false)
+	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{})
+	v := newVisit(s.store, r)
+	for i := 0; i < 2; i++ { // the second by the express way
+		if err := v.ask("k"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.answer = func(*sentCall) ([]int64, error) { return nil, ErrTimeout }
+	s.forget()
+	if err := v.ask("k"); !errors.Is(err, ErrTimeout) {
+		t.Fatal(err)
+	}
+	late := s.calls[0].call
+	s.server("k").breaker.Succeed()
+	s.answer = always(allowedWith(4))
+	for i := 0; i < 10; i++ {
+		s.forget()
+		if err := v.ask("k"); err != nil || len(s.calls) != 1 {
+			t.Fatal(err)
+		}
+		if s.calls[0].call == late {
+			t.Fatal("the call is used again")
+		}
+	}
+}
+
+func TestWhatHasAFastPath(t *testing.T) {
+	one, cluster := newScene(t, false), newScene(t, true)
+	has := func(s *scene, r *core.Rule) bool { return newVisit(s.store, r).handler != nil }
+	if !has(one, one.open(core.RuleConfig{Name: "a"}, core.LimitConfig{})) {
+		t.Error("a rule has none")
+	}
+	if has(one, one.open(core.RuleConfig{Name: "b"}, core.LimitConfig{Calendar: core.Day})) {
+		t.Error("one that follows the calendar has one")
+	}
+	if has(cluster, cluster.open(core.RuleConfig{Name: "a"}, core.LimitConfig{})) {
+		t.Error("one in a Cluster has one")
+	}
+	if has(one, mustRule(t, core.RuleConfig{Name: "c"}, core.LimitConfig{})) {
+		t.Error("one that is not open has one")
+	}
+}

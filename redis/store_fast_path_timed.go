@@ -1,0 +1,38 @@
+package redis
+
+import (
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// serveTimed does what the express way does, and times the decision: for few requests, so that it may cost something.
+func serveTimed(e *fastPath, metering *core.Metering, direct bool, w http.ResponseWriter, r *http.Request) {
+	begun := time.Now()
+	timed := *e
+	timed.next = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		core.Observe(metering.Durations, time.Since(begun))
+		atomic.AddInt64(metering.Allowed, 1)
+		e.next.ServeHTTP(w, r)
+	})
+	timed.rest = &timedRest{rest: e.rest, durations: metering.Durations, begun: begun}
+	wayOf(&timed, direct, nil).ServeHTTP(w, r)
+}
+
+// timedRest is where a request that is timed goes unless it is allowed at once.
+type timedRest struct {
+	rest      Rest
+	durations *core.Durations
+	begun     time.Time
+}
+
+// ServeHTTP implements Rest.
+func (t *timedRest) ServeHTTP(w http.ResponseWriter, r *http.Request) { t.rest.ServeHTTP(w, r) }
+
+// Conclude implements Rest.
+func (t *timedRest) Conclude(w http.ResponseWriter, r *http.Request, c *core.Check, err error) {
+	core.Observe(t.durations, time.Since(t.begun))
+	t.rest.Conclude(w, r, c, err)
+}

@@ -1,0 +1,116 @@
+package traefik
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/proxyweir/weir/core"
+)
+
+func TestMistakesInTheOverflowPolicyAreSaidInTheWordsOfThePlugin(t *testing.T) {
+	one := func(r Rule) *Config { return &Config{Rule: r} }
+	const needs = `: needs a limit, and concurrency is none; write one such as 100/1m beside it, or leave it out`
+	for _, test := range []struct {
+		config *Config
+		want   string
+	}{
+		{one(Rule{Limit: "5/1m", Enforcement: "soft 10%"}), `enforcement "soft 10%": soft takes a percentage and a duration, such as soft 20% 30s`},
+		{one(Rule{Limit: "5/1m", Enforcement: "soft 10% 1m"}), `enforcement soft: 10 % of 5/1m sliding_window_counter is less than one request, so that there would be no tolerance`},
+		{one(Rule{Limit: "5/1m", OnLimit: "delay"}), `onLimit delay: sliding_window_counter cannot say when a request's turn is; choose the algorithm token_bucket, sliding_window_log or fixed_window`},
+		{one(Rule{Limit: "5/1m", OnLimit: "delay", Algorithm: "token_bucket", CountRejected: "true"}), `onLimit delay: stands beside countRejected; a rejected request has no turn, keep one`},
+		{one(Rule{Limit: "5/1m", OnLimit: "delay", Algorithm: "token_bucket", MaxWaiting: "0"}), `maxWaiting "0": must be a whole number from 1 to 1000000`},
+		{one(Rule{Limit: "5/1m", MaxWaiting: "5"}), `maxWaiting 5: requests wait only with onLimit delay`},
+		{one(Rule{Limit: "5/1m", MaxWaitingPerKey: "5"}), `maxWaitingPerKey 5: requests wait only with onLimit delay`},
+		{one(Rule{Limit: "5/1m", OnLimit: "delay", Algorithm: "token_bucket", MaxWaiting: "3", MaxWaitingPerKey: "5"}), `maxWaitingPerKey 5: must be from 1 to 3, the maxWaiting of all keys together`},
+		{one(Rule{Limit: "5/1m", Count: []string{"401"}}), `count: cannot be had in Traefik, where a plugin cannot see a response's status without breaking streaming and upgrades; use the limit without it, or Caddy`},
+		{one(Rule{Limit: "5/1m", Count: []string{"x", ""}}), `count: cannot be had in Traefik, where a plugin cannot see a response's status without breaking streaming and upgrades; use the limit without it, or Caddy`},
+		{one(Rule{Limit: "5/1m", Penalty: []string{"10m", "soon"}}), `penalty "soon": must be a duration from 1ms to 366d, in whole microseconds, such as 10m or 1d`},
+		{one(Rule{Limit: "5/1m", Penalty: []string{""}}), `penalty: names no duration; write how long a key is blocked that exceeds the limit, such as 10m, or 1m 10m 1h`},
+		{one(Rule{Limit: "5/1m", Penalty: []string{"1m"}, Enforcement: "shadow"}), `penalty: a shadow blocks nobody; leave out one of the two`},
+		{one(Rule{Limit: "5/1m", Concurrency: "0"}), `concurrency "0": must be a whole number from 1 to 1000000000`},
+		{one(Rule{Limit: "unlimited", Concurrency: "5"}), `concurrency: has no effect beside unlimited, by which no request is counted; leave that out to have concurrency alone`},
+		{one(Rule{Concurrency: "5", MaxWaiting: "5"}), `maxWaiting` + needs},
+		{one(Rule{Concurrency: "5", CountRejected: "true"}), `countRejected` + needs},
+		{&Config{SourceCriterion: object{"requestHost": true}, Rule: Rule{Concurrency: "5", Burst: "5"}}, `burst` + needs},
+		{one(Rule{Limit: "5/1m", Candidate: "50/1m"}), `candidate "50/1m": must be an object with some of limit, algorithm, burst, refill, timeZone`},
+		{one(Rule{Limit: "5/1m", Candidate: object{}}), `candidate: limit: is missing; write one such as 100/1m`},
+		{one(Rule{Limit: "5/1m", Candidate: "true"}), `candidate: limit: is missing; write one such as 100/1m`},
+		{one(Rule{Limit: "5/1m", Candidate: object{"limt": "5/1m"}}), `candidate: "limt" is not a field (did you mean limit?)`},
+		{one(Rule{Limit: "5/1m", Candidate: object{"limit": "5/1m", "Limit": "5/1m"}}), `is there twice, in upper and lower case; keep one`},
+		{one(Rule{Limit: "5/1m", Candidate: object{"limit": "6/1m", "timeZone": "UTC"}}), `candidate: timeZone "UTC": only windows of the calendar have one (limit <requests>/day, /week or /month)`},
+		{one(Rule{Limit: "5/1m", Candidate: object{"limit": "5/1m"}}), `candidate: is the same as the limit, 5/1m sliding_window_counter, so that it would say nothing; write what is to be tried out, or leave it out`},
+		{one(Rule{Limit: "5/1m", Candidate: object{"limit": "6/1m"}, Algorithm: "token_bucket", OnLimit: "delay"}), `candidate: stands beside onLimit delay; it can be compared only with a limit that rejects`},
+		{one(Rule{Candidate: object{"limit": "6/1m"}, Tiers: object{"source": "path", "limits": object{"*": "5/1m"}}}), `candidate: stands beside tiers or overrides; it can be compared only with one limit, keep one`},
+	} {
+		s := newStage(t)
+		got := s.refused(test.config, "api@file")
+		if want := `middleware "api@file": rule "api": `; !strings.HasPrefix(got, want) || !strings.HasSuffix(got, test.want) || strings.Count(got, `rule "api"`) != 1 {
+			t.Errorf("got  %s\nwant %s%s", got, want, test.want)
+		}
+	}
+}
+
+func TestTheOverflowPolicyIsWrittenAsProvidersHaveIt(t *testing.T) {
+	for _, r := range []Rule{
+		{Limit: "100/1m", Algorithm: "token_bucket", Concurrency: "5", Candidate: object{"limit": "50/1m", "burst": 9}, Penalty: []string{"1m", " 10m"}, Enforcement: "soft 20% 30s"},
+		{Limit: "100/1m", Algorithm: "token_bucket", Concurrency: " 5 ", Candidate: map[string]string{"Limit": " 50/1m ", "BURST": "9"}, Penalty: []string{"1m, 10m"}, Enforcement: "soft 20 30s", Count: []string{}},
+	} {
+		text, err := textOf(&r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text.Lists["count"] != nil || len(text.Lists["penalty"]) == 0 || len(text.Objects["candidate"]) != 1 {
+			t.Errorf("%+v: %+v", r, text)
+		}
+		own := newStage(t).made(&Config{Rule: r}, "m@file").fixed.rules[0].Ruled.Limits.Own()
+		beside := own.Beside()
+		if len(beside) != 2 || !beside[0].IsCandidate() || beside[0].Limit().String() != "50/1m token_bucket burst 9" || beside[1].Limit().String() != "concurrency 5" {
+			t.Errorf("%+v: %v", r, beside)
+		}
+	}
+	waiting := newStage(t).made(&Config{Rule: Rule{Limit: "100/day", OnLimit: "delay", MaxDelay: "3s", MaxWaiting: "9"}}, "m@file").fixed.rules[0].Ruled.Limits.Own().Limit()
+	if !waiting.Delays() || waiting.MaxDelay() != 3_000_000 {
+		t.Errorf("%v, %d µs", waiting.Delays(), waiting.MaxDelay())
+	}
+}
+
+// In the words of Traefik's own middlewares, too: InFlightReq has the sourceCriterion of RateLimit.
+func TestConcurrencyAloneHasASourceCriterion(t *testing.T) {
+	for _, c := range []Config{
+		{Rule: Rule{Concurrency: "5", Key: []string{"host"}}},
+		{Rule: Rule{Concurrency: "5"}, SourceCriterion: object{"requestHost": true}},
+		{Rule: Rule{Concurrency: "5"}, SourceCriterion: object{"requestHost": true}, Average: "0"},
+	} {
+		s := newStage(t)
+		own := s.made(&c, "m@file").fixed.rules[0].Ruled.Limits.Own()
+		if own == nil || !own.Limit().InFlight() || own.Limit().Requests() != 5 || !strings.HasSuffix(own.Identity(), "|host") {
+			t.Errorf("%+v: %v", c, own)
+		}
+		if s.log.count("nothing is limited") != 0 {
+			t.Errorf("%+v: %s", c, s.log)
+		}
+	}
+	beside := newStage(t).made(&Config{Rule: Rule{Concurrency: "5"}, Average: "10"}, "m@file").fixed.rules[0].Ruled.Limits.Own()
+	if beside.Limit().Algorithm() != core.TokenBucket || len(beside.Beside()) != 1 {
+		t.Errorf("%v, beside it %v", beside.Limit(), beside.Beside())
+	}
+}
+
+// Rule files are the same for all proxies, but for what this one cannot do.
+func TestCountInARuleFileIsRefusedWithItsPlace(t *testing.T) {
+	s := newStage(t)
+	path := writeFile(t, t.TempDir()+"/rules.json", "{\"rules\": [\n  {\"name\": \"a\", \"limit\": \"5/1m\", \"count\": [401, \"5xx\"]},\n  {\"name\": \"b\", \"limit\": \"5/1m\", \"max_waiting\": 5}]}")
+	got := s.refused(&Config{RulesFile: []string{path}}, "m@file")
+	for _, want := range []string{
+		path + `:2:43: rule "a": count: cannot be had in Traefik, where a plugin cannot see a response's status without breaking streaming and upgrades; use the limit without it, or Caddy`,
+		path + `:3:49: rule "b": max_waiting 5: requests wait only with on_limit delay`,
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got %s\nwant %s", got, want)
+		}
+	}
+	f := newFiled(t, `{"rules": [{"name": "a", "limit": "5/1m", "enforcement": "soft 20% 30s", "penalty": ["1m"], "concurrency": 5, "candidate": {"limit": "6/1m"}}]}`, &Config{})
+	if got := len(f.newest("m@file").inForce().rules[0].Ruled.Limits.Own().Beside()); got != 2 {
+		t.Errorf("%d rules are beside that of the file", got)
+	}
+}

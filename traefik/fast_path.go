@@ -1,0 +1,138 @@
+package traefik
+
+import (
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/proxyweir/weir/answer"
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/front"
+	"github.com/proxyweir/weir/redis"
+	"github.com/proxyweir/weir/ruleset"
+)
+
+// express returns the handler of a router: where the middleware has one rule, as most have, one that is quick for the interpreter,
+// and leaves to h what it does not do. Interpreted, a handler in front of another costs several times what the lines do that are more:
+// so tools/flatten writes those of a middleware that counts, or answers for paths of its own, a second time, and others pay nothing for it.
+func fastPath(h *handler) http.Handler {
+	var quick http.Handler
+	e := h.engine
+	r := onlyPlain(e)
+	metering := meteringOf(e, r)
+	if r != nil {
+		quick = quickWay(h, r, metering)
+	}
+	if quick == nil {
+		if metering == nil {
+			return h
+		}
+		return newAllMetered(h, metering)
+	}
+	if r.Ruled.Matcher == nil {
+		return quick
+	}
+	if metering == nil {
+		return newGate(h, r, quick)
+	}
+	return newGateMetered(h, r, quick, metering)
+}
+
+// meteringOf returns what is done beside deciding, of which r is the only rule (nil: there are several); nil: nothing.
+func meteringOf(e *engine, r *front.Rule) *core.Metering {
+	var none *core.Metering
+	if !e.counts && !e.monitoring.asides() {
+		return none
+	}
+	metering := &core.Metering{Allowed: new(int64), Durations: e.durations(), Aside: &aside{engine: e}, Path: e.monitoring.metrics, Other: e.monitoring.status}
+	if !e.counts {
+		metering.Durations = core.NewDurations() // which nobody reads
+	} else if r != nil {
+		metering.Allowed = e.fixed.meters[r.Ruled.Name].allowed
+	}
+	return metering
+}
+
+// quickWay returns the express way of a rule; nil: it has none.
+func quickWay(h *handler, r *front.Rule, metering *core.Metering) http.Handler {
+	var none http.Handler
+	e := h.engine
+	quotaFields := answer.NewQuotaFields(r.Only, e.fields)
+	direct := ruleset.Whole(r.Ruled) && e.addressing.direct()
+	if e.shared != nil {
+		return redis.Serve(e.shared.store, r.Only, redis.ServeConfig{
+			QuotaFields: quotaFields, Keys: &keyer{engine: e, rule: r}, Direct: direct, Next: h.next, Rest: h, Metering: metering,
+		})
+	}
+	way := core.NewFastPath(e.memory, r.Only)
+	if way == nil {
+		return none
+	}
+	if metering == nil {
+		byKey := newKeyed(h, r, way, quotaFields)
+		if direct {
+			return core.Serve(way, quotaFields, h.next, &undirected{byKey: byKey, rest: h})
+		}
+		return byKey
+	}
+	byKey := newKeyedMetered(h, r, way, quotaFields, metering)
+	if direct {
+		return core.ServeMetered(way, quotaFields, metering, h.next, &undirectedMetered{byKey: byKey, rest: h})
+	}
+	return byKey
+}
+
+// onlyPlain returns the rule of a middleware that has only one, which does nothing but reject; nil: it is not so.
+func onlyPlain(e *engine) *front.Rule {
+	if e.fixed == nil || len(e.fixed.rules) != 1 {
+		return nil
+	}
+	r := e.fixed.rules[0]
+	if r.Ruled.Shadow || r.Beside || !ruleset.Plain(r.Ruled) || r.Only.HasOverflowPolicy() {
+		return nil
+	}
+	return r
+}
+
+// serveKeyedTimed is keyedMetered.ServeHTTP for the decisions that are timed.
+func serveKeyedTimed(k *keyedMetered, w http.ResponseWriter, r *http.Request) {
+	begun := time.Now()
+	key := keyOf(k.engine, k.rule, r)
+	remaining, reset, more := int64(-1), int64(0), int64(0)
+	if key != "" {
+		remaining, reset, more = core.Take(k.way, key)
+	}
+	if remaining < 0 {
+		serve(k.rest, w, r)
+		return
+	}
+	core.Observe(k.durations, time.Since(begun))
+	atomic.AddInt64(k.allowed, 1)
+	core.SetQuotaFields(k.quotaFields, w.Header(), remaining, (reset+999_999)/1_000_000, (more+999_999)/1_000_000)
+	k.next.ServeHTTP(w, r)
+}
+
+// keyer makes the keys of one rule for redis.Serve.
+type keyer struct {
+	engine *engine
+	rule   *front.Rule
+}
+
+// Key implements redis.Keyer.
+func (k *keyer) Key(r *http.Request) string { return keyOf(k.engine, k.rule, r) }
+
+// keyOf returns a request's key, or "" where a part of it is missing.
+func keyOf(e *engine, rule *front.Rule, r *http.Request) string {
+	address := ""
+	if e.fixed.needsAddress {
+		address = clientAddress(&e.addressing, r)
+	}
+	if len(rule.Ruled.Parts) == 1 {
+		return ruleset.ValueOf(rule.Ruled, &rule.Ruled.Parts[0], r, address)
+	}
+	key, missing := ruleset.KeyOf(rule.Ruled, r, address, nil)
+	if missing {
+		return ""
+	}
+	return key
+}
