@@ -20,10 +20,10 @@ func init() {
 	caddy.RegisterModule(Admin{})
 }
 
-// Admin is the part of Caddy's admin API that is about rate limits, below `/rate_limit/`: the rules in force with what became of
-// their requests, the keys that send the most, how one key stands, what would become of a request, the stores' health; and
-// forgetting what a key has used, shutting it out, and letting it in. It need not be configured, and can not. Errors are as elsewhere
-// in the admin API: `{"error": "..."}`.
+// Admin is the part of Caddy's admin API below `/rate_limit/`. It lists the rules in force with the outcomes of their requests, the
+// keys that send the most, the state of a key, and the health of the stores; it explains what would become of a request; and it
+// resets, blocks and unblocks keys. It is always on and has no settings. Errors have the form of Caddy's admin API: `{"error":
+// "..."}`.
 type Admin struct{}
 
 // CaddyModule returns the Caddy module information.
@@ -46,10 +46,10 @@ func (Admin) Routes() []caddy.AdminRoute {
 // adminPath begins the paths of the API.
 const adminPath = "/rate_limit/"
 
-// endpoint is one of the API's: what it answers to a request is sent as JSON.
+// endpoint is one endpoint of the API. Its answer is sent as JSON.
 type endpoint struct {
 	name    string
-	methods []string // that it takes
+	methods []string // accepted
 	answer  func(a *App, r *http.Request) (any, error)
 }
 
@@ -69,7 +69,7 @@ var endpoints = []endpoint{
 	{name: "unblock", methods: writing, answer: onKey(func(l *limiter, r *core.Rule, key string) error { return l.Unblock(r, key) })},
 }
 
-// serveRest serves the page, and says what there is besides.
+// serveRest serves the page at adminPath; for any other path it returns an error that lists the endpoints.
 func serveRest(w http.ResponseWriter, r *http.Request) error {
 	if r.URL.Path == adminPath {
 		return page.Serve(w, r)
@@ -81,14 +81,14 @@ func serveRest(w http.ResponseWriter, r *http.Request) error {
 	return adminError(http.StatusNotFound, "%s: there is no such thing; below %s there are %s", r.URL.Path, adminPath, strings.Join(names, ", "))
 }
 
-// serve answers a request.
+// serve checks a request's method and content type, and writes the endpoint's answer.
 func (e endpoint) serve(w http.ResponseWriter, r *http.Request) error {
 	if !slices.Contains(e.methods, r.Method) {
 		w.Header().Set("Allow", strings.Join(e.methods, ", "))
-		takes := strings.Replace(strings.Join(e.methods, " and "), " and HEAD", "", 1) // which goes without saying
+		takes := strings.Replace(strings.Join(e.methods, " and "), " and HEAD", "", 1) // HEAD is implied by GET
 		return adminError(http.StatusMethodNotAllowed, "method %s: %s takes %s", r.Method, e.name, takes)
 	}
-	// What web pages may send without asking is of other types.
+	// A web page can send other content types to this address without a preflight request.
 	if r.Method == http.MethodPost && !isJSON(r.Header.Get("Content-Type")) {
 		return adminError(http.StatusUnsupportedMediaType, "Content-Type %q: must be application/json", r.Header.Get("Content-Type"))
 	}
@@ -114,10 +114,10 @@ func adminError(status int, format string, v ...any) error {
 	return caddy.APIError{HTTPStatus: status, Err: fmt.Errorf(format, v...)}
 }
 
-// longestBody bounds what is read of a request.
+// longestBody is the longest request body that is read, in bytes.
 const longestBody = 1 << 20
 
-// readBody reads a request's body, in which nothing may stand that is not asked for.
+// readBody reads a request's JSON body. It refuses unknown fields, and anything after the object.
 func readBody(r *http.Request, into any) error {
 	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, longestBody))
 	if err == nil {
@@ -149,7 +149,7 @@ func (a *App) subjectOf(label string) (*subject, error) {
 	return nil, adminError(http.StatusNotFound, "rule %q: there is none of that name%s", label, hint)
 }
 
-// keyOf returns the key that a request names, by its parts or by what names it in a list of top keys.
+// keyOf returns the key that a request names, either by its parts or by the id that a list of top keys has for it.
 func (s *subject) keyOf(parts []string, id string) (string, error) {
 	if id == "" {
 		key, err := s.keys.of(parts)
@@ -172,8 +172,8 @@ func (s *subject) keyOf(parts []string, id string) (string, error) {
 	return "", adminError(http.StatusNotFound, "id %q: is none of the rule's top keys any more; name the key by its parts", id)
 }
 
-// checkQuery refuses parameters that are not known, so that one with a slip in it is not left out, and those that stand there twice,
-// but for the parts of a key.
+// checkQuery refuses unknown parameters, so that a misspelt one is not silently ignored, and duplicates. Only "key" may be
+// repeated, once for each part of the key.
 func checkQuery(r *http.Request, known ...string) error {
 	for name, values := range r.URL.Query() {
 		if len(known) == 0 {

@@ -19,30 +19,30 @@ import (
 	"github.com/proxyweir/weir/front"
 )
 
-// explainRequest is a request that is made up: of it /rate_limit/explain says what would become.
+// explainRequest describes an imaginary request, for which /rate_limit/explain says what would become of it.
 type explainRequest struct {
-	Method   string            `json:"method"`    // GET
-	URL      string            `json:"url"`       // https://example.com/login
+	Method   string            `json:"method"`    // default: GET
+	URL      string            `json:"url"`       // required, such as https://example.com/login
 	Headers  map[string]string `json:"headers"`   // further header fields
-	ClientIP string            `json:"client_ip"` // of the client, as Caddy would know it
-	User     string            `json:"user"`      // who would be authenticated
-	Server   string            `json:"server"`    // the name of the server that it would come to; where none is said, the one that listens at the URL's port
+	ClientIP string            `json:"client_ip"` // of the client, as Caddy would determine it; required
+	User     string            `json:"user"`      // the authenticated user, if any
+	Server   string            `json:"server"`    // the name of the server that would receive it; default: the one that listens at the URL's port
 }
 
-// explainAnswer is what would become of it.
+// explainAnswer is the answer of /rate_limit/explain.
 type explainAnswer struct {
-	Handlers []handlerAnswer `json:"handlers"` // those of rate limits that it would come to, in order
-	Notes    []string        `json:"notes"`    // what was not gone through
+	Handlers []handlerAnswer `json:"handlers"` // the rate_limit handlers that the request would reach, in order
+	Notes    []string        `json:"notes"`    // which parts of the configuration were not evaluated
 }
 
-// handlerAnswer is what a rate_limit would do.
+// handlerAnswer is the decision of one rate_limit handler.
 type handlerAnswer struct {
 	Rules   []ruleCoverage `json:"rules"`
 	Verdict string         `json:"verdict"` // allow, delay, reject or unavailable
 	Delay   float64        `json:"delay_seconds,omitempty"`
 }
 
-// ruleCoverage is what a rule would have to say.
+// ruleCoverage is the decision of one rule.
 type ruleCoverage struct {
 	Rule       string   `json:"rule"`
 	Covers     bool     `json:"covers"`
@@ -51,12 +51,12 @@ type ruleCoverage struct {
 	Candidate  bool     `json:"candidate,omitempty"`
 	Shadow     bool     `json:"shadow,omitempty"`
 	Allowed    bool     `json:"allowed"`
-	Soft       bool     `json:"soft,omitempty"` // by the rule's tolerance
+	Soft       bool     `json:"soft,omitempty"` // allowed by the rule's tolerance
 	Remaining  int64    `json:"remaining"`      // before the request
 	RetryAfter float64  `json:"retry_after_seconds"`
 }
 
-// explain answers with what would become of a request, which is not charged.
+// explain answers with what would become of a request. The request is not charged.
 func explain(a *App, r *http.Request) (any, error) {
 	var given explainRequest
 	if err := readBody(r, &given); err != nil {
@@ -76,7 +76,7 @@ func explain(a *App, r *http.Request) (any, error) {
 	return w.answer, nil
 }
 
-// makeUp returns the request as handlers get it, and the server that it comes to.
+// makeUp returns the request as handlers would get it, and the server that would receive it.
 func (a *App) makeUp(given *explainRequest) (*http.Request, *caddyhttp.Server, error) {
 	bad := func(format string, v ...any) (*http.Request, *caddyhttp.Server, error) {
 		return nil, nil, adminError(http.StatusBadRequest, format, v...)
@@ -86,7 +86,7 @@ func (a *App) makeUp(given *explainRequest) (*http.Request, *caddyhttp.Server, e
 		return bad("client_ip %q: must be an address, such as 192.0.2.7", given.ClientIP)
 	}
 	u, err := url.Parse(given.URL)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" { // what it is may be secret, and errors are logged
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" { // the error does not quote the URL: it may have secrets, and Caddy logs errors
 		return bad("url: must be whole, such as https://example.com/login")
 	}
 	if u.Path == "" {
@@ -151,7 +151,7 @@ func (a *App) serverFor(name string, u *url.URL) (*caddyhttp.Server, error) {
 			}
 		}
 	}
-	if len(servers) == 1 && u.Port() == "" { // it may be behind something that listens at the usual ports
+	if len(servers) == 1 && u.Port() == "" { // a proxy in front of it may listen at the default ports
 		return servers[names[0]], nil
 	}
 	var there []string
@@ -170,28 +170,28 @@ func contains(address caddy.NetworkAddress, port string) bool {
 	return false
 }
 
-// walk goes the way of a request through a server's routes, without what would answer it.
+// walk follows a request through a server's routes. It runs only the handlers that rate limits may depend on, and answers nothing.
 type walk struct {
 	app    *App
 	server *caddyhttp.Server
-	groups map[string]bool // of which a route was taken
+	groups map[string]bool // groups of which a route was taken
 	answer explainAnswer
 	depth  int
 }
 
-// harmless are the handlers that change nothing but the request on its way, on which later matchers may depend.
+// harmless are the handlers that only change the request, and so may change what later matchers see. They are run.
 var harmless = map[caddy.ModuleID]bool{
 	"http.handlers.rewrite": true, "http.handlers.vars": true, "http.handlers.map": true, "http.handlers.headers": true,
 }
 
-// silent are the handlers that do nothing which rate limits could depend on.
+// silent are the handlers that have no effect on rate limits. They are skipped without a note.
 var silent = map[caddy.ModuleID]bool{
 	"http.handlers.encode": true, "http.handlers.log_append": true, "http.handlers.tracing": true, "http.handlers.push": true,
 	"http.handlers.templates": true, "http.handlers.request_body": true, "http.handlers.intercept": true, "http.handlers.timeouts": true,
 	"http.handlers.copy_response": true, "http.handlers.copy_response_headers": true,
 }
 
-// answering are the handlers behind which a request does not come.
+// answering are the handlers that answer the request, so that it goes no further.
 var answering = map[caddy.ModuleID]bool{
 	"http.handlers.reverse_proxy": true, "http.handlers.file_server": true, "http.handlers.static_response": true,
 	"http.handlers.error": true, "http.handlers.metrics": true, "http.handlers.rate_limit_status": true,
@@ -199,7 +199,7 @@ var answering = map[caddy.ModuleID]bool{
 
 var errNested = errors.New("named routes invoke each other without end")
 
-// routes goes through a list of routes, and reports whether the request has ended in it.
+// routes follows the request through a list of routes, and reports whether the request ended there.
 func (w *walk) routes(list caddyhttp.RouteList, r *http.Request) (ended bool, err error) {
 	if w.depth++; w.depth > 100 {
 		return true, errNested
@@ -231,7 +231,7 @@ func (w *walk) routes(list caddyhttp.RouteList, r *http.Request) (ended bool, er
 	return false, nil
 }
 
-// handler goes through one handler.
+// handler evaluates one handler, and reports whether the request ended there.
 func (w *walk) handler(handler caddyhttp.MiddlewareHandler, r *http.Request) (ended bool, err error) {
 	switch h := handler.(type) {
 	case *Handler:
@@ -262,8 +262,8 @@ func (w *walk) handler(handler caddyhttp.MiddlewareHandler, r *http.Request) (en
 	return false, nil
 }
 
-// mayGoOn reports whether a handler that mostly answers may pass requests on: a reverse_proxy that asks another server whether to
-// (forward_auth), or a file_server for what is no file.
+// mayGoOn reports whether a handler that usually answers may pass requests on: a reverse_proxy that asks another server first
+// (forward_auth), or a file_server that passes on requests for files that do not exist.
 func mayGoOn(handler caddyhttp.MiddlewareHandler) bool {
 	var settings struct {
 		HandleResponse []json.RawMessage `json:"handle_response"`
@@ -279,7 +279,7 @@ func (w *walk) note(text string) {
 	}
 }
 
-// rateLimit says what a rate_limit would do, and reports whether it would end the request.
+// rateLimit adds the decision of a rate_limit handler to the answer, and reports whether it would end the request.
 func (w *walk) rateLimit(h *Handler, r *http.Request) (ended bool, err error) {
 	q := &front.Inquiry{Quiet: true}
 	if _, err := h.assemble(q, r); err != nil {
@@ -303,7 +303,7 @@ func (w *walk) rateLimit(h *Handler, r *http.Request) (ended bool, err error) {
 		label := reporterOf(c).stats.label
 		one := ruleCoverage{Rule: label, Covers: true, Key: forms[label].show(c.Key), Limit: c.Rule.Limit().String(), Candidate: c.Rule.IsCandidate(),
 			Shadow: c.Rule.Shadow() && !c.Rule.IsCandidate(), Allowed: d.Allowed, Soft: d.Soft, Remaining: d.Remaining, RetryAfter: seconds(d.RetryAfter)}
-		if d.Allowed && q.Verdict.Outcome != core.Reject && d.Delay == 0 && !c.Uncounted { // it is told as if the request had been charged
+		if d.Allowed && q.Verdict.Outcome != core.Reject && d.Delay == 0 && !c.Uncounted { // Remaining is as if the request had been charged
 			one.Remaining += c.Cost
 		}
 		answer.Rules = append(answer.Rules, one)
@@ -321,7 +321,7 @@ func (w *walk) rateLimit(h *Handler, r *http.Request) (ended bool, err error) {
 	return ended, nil
 }
 
-// discard is a response that nobody gets.
+// discard is a response writer that discards everything.
 type discard struct{}
 
 // Header implements http.ResponseWriter.

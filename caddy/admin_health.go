@@ -8,14 +8,14 @@ import (
 	"github.com/proxyweir/weir/redis"
 )
 
-// healthAnswer is what /rate_limit/health answers.
+// healthAnswer is the answer of /rate_limit/health.
 type healthAnswer struct {
 	Stores      []storeAnswer    `json:"stores"`
 	StoreErrors map[string]int64 `json:"store_errors"` // by kind, since the process started
 	RuleFiles   *filesAnswer     `json:"rule_files,omitempty"`
 }
 
-// storeAnswer is the memory, or a server.
+// storeAnswer is the state of the memory, or of one Redis server.
 type storeAnswer struct {
 	Store     string `json:"store"`
 	Keys      *int64 `json:"keys,omitempty"`
@@ -23,16 +23,16 @@ type storeAnswer struct {
 	LogBytes  *int64 `json:"log_bytes,omitempty"`
 	Evictions *int64 `json:"evictions,omitempty"`
 	Server    string `json:"server,omitempty"`
-	Breaker   string `json:"breaker,omitempty"` // "closed", or "open": the server is not asked
+	Breaker   string `json:"breaker,omitempty"` // "closed", or "open": the server gets no requests
 }
 
-// filesAnswer is whether the rule files that are there are those in force.
+// filesAnswer says whether the rules in force are those of the rule files on disk.
 type filesAnswer struct {
 	Successful bool      `json:"successful"`
-	Loaded     time.Time `json:"loaded"` // when rule files were last put in force
+	Loaded     time.Time `json:"loaded"` // when rule files last came into force
 }
 
-// showHealth answers with how the stores are.
+// showHealth answers with the state of the stores and of the rule files.
 func showHealth(a *App, r *http.Request) (any, error) {
 	if err := checkQuery(r); err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func showHealth(a *App, r *http.Request) (any, error) {
 	return answer, nil
 }
 
-// redisStores returns the stores in Redis that handlers count in, each once.
+// redisStores returns the Redis stores in which handlers count, each once.
 func (a *App) redisStores() []*redis.Store {
 	var list []*redis.Store
 	seen := make(map[*redis.Store]bool)
@@ -75,11 +75,11 @@ func (a *App) redisStores() []*redis.Store {
 
 func storeErrorsOf(kind string) float64 {
 	var m dto.Metric
-	_ = storeErrors.WithLabelValues(kind).Write(&m) // a counter never fails to
+	_ = storeErrors.WithLabelValues(kind).Write(&m) // cannot fail for a counter
 	return m.GetCounter().GetValue()
 }
 
-// filesNow returns what the metrics of rule files say.
+// filesNow returns the values of the metrics of rule files.
 func filesNow() *filesAnswer {
 	var successful, loaded dto.Metric
 	_ = rulesSuccessful.Write(&successful)

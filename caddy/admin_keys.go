@@ -10,34 +10,34 @@ import (
 	"github.com/proxyweir/weir/match"
 )
 
-// keyAnswer is what /rate_limit/key answers: how a key stands in the rules whose keys are of that form.
+// keyAnswer is the answer of /rate_limit/key: the state of a key in each rule whose keys have that form.
 type keyAnswer struct {
 	Key   []string         `json:"key"`
 	Rules []standingAnswer `json:"rules"`
 }
 
-// standingAnswer is how a key stands: whether a request of it that costs 1 would be allowed, and what there is before it. Numbers are
-// not there where requests have no limit, or the store has failed.
+// standingAnswer is the state of a key in one rule, before a request: whether a request of cost 1 would be allowed, and the
+// numbers. The numbers are missing if the requests have no limit, or the store has failed.
 type standingAnswer struct {
 	Rule       string   `json:"rule"`
-	For        string   `json:"for,omitempty"` // the tier whose limit it is; none: the rule's own, or that of the key
+	For        string   `json:"for,omitempty"` // the tier of the limit; empty: the rule's own limit, or an override
 	LimitText  string   `json:"limit_text"`    // or "unlimited"
 	Limit      *int64   `json:"limit,omitempty"`
 	Remaining  *int64   `json:"remaining,omitempty"`
-	Allowed    *bool    `json:"allowed,omitempty"` // nil: not known
+	Allowed    *bool    `json:"allowed,omitempty"` // nil: unknown
 	Reset      *float64 `json:"reset_seconds,omitempty"`
 	RetryAfter *float64 `json:"retry_after_seconds,omitempty"` // -1: never
-	Error      string   `json:"error,omitempty"`               // of the store
+	Error      string   `json:"error,omitempty"`               // of the store, if it failed
 }
 
-// hasUnlimited reports whether requests of a key may come under the rule, and under none of its limits.
+// hasUnlimited reports whether the rule may cover requests of a key without any limit for them.
 func (s *subject) hasUnlimited(key string) bool {
 	return slices.ContainsFunc(s.limitsOf(key), func(l namedLimit) bool { return l.limit == nil })
 }
 
-// showKey answers with how a key stands in one rule, or in every rule that has keys of as many parts.
+// showKey answers with the state of a key in one rule, or in every rule whose keys have the same number of parts.
 //
-// Caddy logs the URIs of requests to its admin endpoint. What must not be in the log is asked for in the body of a POST.
+// Caddy logs the URIs of requests to its admin endpoint. A key that must not be logged is sent in the body of a POST.
 func showKey(a *App, r *http.Request) (any, error) {
 	if err := checkQuery(r, "rule", "key", "id"); err != nil {
 		return nil, err
@@ -72,8 +72,8 @@ func showKey(a *App, r *http.Request) (any, error) {
 	return answer, nil
 }
 
-// standings returns how a key stands under the limits that requests of it may come under: the key's own if it has one, else the
-// rule's, and those of all tiers.
+// standings returns the state of a key under each limit that its requests may have: its override if there is one, else the rule's
+// own limit and those of all tiers.
 func (s *subject) standings(key string) []standingAnswer {
 	list := []standingAnswer{}
 	for _, l := range s.limitsOf(key) {
@@ -82,7 +82,7 @@ func (s *subject) standings(key string) []standingAnswer {
 	return list
 }
 
-// standing returns how a key stands under one limit.
+// standing returns the state of a key under one limit.
 func (s *subject) standing(l namedLimit, key string) standingAnswer {
 	one := standingAnswer{Rule: s.label, For: l.of}
 	if l.limit == nil {
@@ -106,7 +106,7 @@ func (s *subject) standing(l namedLimit, key string) standingAnswer {
 	return one
 }
 
-// seconds returns microseconds as seconds; core.Never is -1.
+// seconds converts microseconds to seconds. core.Never is -1.
 func seconds(d int64) float64 {
 	if d == core.Never {
 		return -1
@@ -114,33 +114,33 @@ func seconds(d int64) float64 {
 	return float64(d) / 1e6
 }
 
-// limitsOf returns the limits that requests of a key may come under; one that is nil is no limit.
+// limitsOf returns the limits that requests of a key may have. A nil limit means unlimited.
 func (s *subject) limitsOf(key string) []namedLimit {
 	if s.desc != nil {
 		return []namedLimit{{limit: s.desc}}
 	}
 	limits := s.rule.Limits
-	if limits.Overrides(key) { // which go before the tiers
+	if limits.Overrides(key) { // overrides have priority over tiers
 		return []namedLimit{{limit: limits.Of("", key)}}
 	}
 	list := []namedLimit{{limit: limits.Own()}}
 	for _, l := range s.limits {
-		if l.tier && l.of != tierOf("*") { // which is the rule's own
+		if l.tier && l.of != tierOf("*") { // the tier * is the rule's own limit
 			list = append(list, l)
 		}
 	}
 	return list
 }
 
-// keyRequest names a key.
+// keyRequest is a request's body that names a key.
 type keyRequest struct {
 	Rule string   `json:"rule"`
 	Key  []string `json:"key"`
 	ID   string   `json:"id"`
 }
 
-// eachPlace calls f for the rules that count a key in places of their own: those of all tiers, so that a client which changes its tier
-// does not get round, and of all stores, where handlers have the rule in several.
+// eachPlace calls f once for each place where a key has counters: for the rules of all tiers, so that a client cannot escape by
+// changing its tier, and in all stores, if handlers keep the rule in several.
 func (s *subject) eachPlace(f func(*limiter, *core.Rule) error) error {
 	type place struct {
 		limiter  *limiter
@@ -162,7 +162,7 @@ func (s *subject) eachPlace(f func(*limiter, *core.Rule) error) error {
 	return nil
 }
 
-// onKey returns what answers a request by doing something to the key that it names.
+// onKey returns an endpoint's function that calls act for the key that the request names, in every place where the key is counted.
 func onKey(act func(l *limiter, r *core.Rule, key string) error) func(*App, *http.Request) (any, error) {
 	return func(a *App, r *http.Request) (any, error) {
 		var request keyRequest
@@ -177,7 +177,7 @@ func onKey(act func(l *limiter, r *core.Rule, key string) error) func(*App, *htt
 	}
 }
 
-// blockKey shuts a key out of a rule for a time.
+// blockKey blocks a key in a rule for a given time.
 func blockKey(a *App, r *http.Request) (any, error) {
 	var request struct {
 		keyRequest
@@ -206,8 +206,8 @@ func blockKey(a *App, r *http.Request) (any, error) {
 	return struct{}{}, s.eachPlace(func(l *limiter, r *core.Rule) error { return l.Block(r, key, duration.Microseconds()) })
 }
 
-// passes says why requests of a key are not counted by the rule, in whichever handler, so that they pass whatever is done to the key; ""
-// where they are.
+// passes says why no handler counts requests of the key under the rule, so that they pass whatever is done to the key; "" if any
+// handler counts them.
 func (s *subject) passes(key string) string {
 	why := ""
 	for _, one := range append([]*subject{s}, s.also...) {

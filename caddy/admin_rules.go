@@ -9,22 +9,22 @@ import (
 	"github.com/proxyweir/weir/words"
 )
 
-// rulesAnswer is what /rate_limit/rules answers.
+// rulesAnswer is the answer of /rate_limit/rules.
 type rulesAnswer struct {
-	Time  time.Time    `json:"time"` // to which the counts are
+	Time  time.Time    `json:"time"` // of the counts
 	Rules []ruleAnswer `json:"rules"`
 }
 
-// ruleAnswer is a rule in force. Counts are since the process has had the rule.
+// ruleAnswer is a rule in force. Its counts begin when the process first has the rule.
 type ruleAnswer struct {
 	ID         string           `json:"id"`
 	Namespace  string           `json:"namespace,omitempty"`
 	Name       string           `json:"name"`
 	Key        []string         `json:"key"`
-	Limit      string           `json:"limit,omitempty"` // as it is written; none: unlimited
+	Limit      string           `json:"limit,omitempty"` // as it is written; empty: unlimited
 	Algorithm  string           `json:"algorithm,omitempty"`
 	Requests   int64            `json:"requests,omitempty"`
-	Period     float64          `json:"period_seconds,omitempty"` // of the calendar, the day, week or month that it is; none of concurrency
+	Period     float64          `json:"period_seconds,omitempty"` // for a calendar period, the length of the current day, week or month; none for concurrency
 	Burst      int64            `json:"burst,omitempty"`
 	Enforce    string           `json:"enforcement"`
 	Store      string           `json:"store"`
@@ -38,7 +38,7 @@ type ruleAnswer struct {
 	Candidates map[string]int64 `json:"candidate_decisions,omitempty"`
 }
 
-// limitAnswer is a limit that holds for some requests alone.
+// limitAnswer is a limit that applies only to some requests.
 type limitAnswer struct {
 	For   string `json:"for"`
 	Limit string `json:"limit"`
@@ -93,24 +93,24 @@ func (a *App) ruleAnswer(s *subject, now time.Time) ruleAnswer {
 	return answer
 }
 
-// topAnswer is what /rate_limit/top answers.
+// topAnswer is the answer of /rate_limit/top.
 type topAnswer struct {
 	Rule   string         `json:"rule"`
 	By     string         `json:"by"`
-	Window int            `json:"window_seconds"` // the counts are of the last half to whole of it
+	Window int            `json:"window_seconds"` // the counts cover between half of it and all of it
 	Keys   []topKeyAnswer `json:"keys"`
 }
 
-// topKeyAnswer is a key that has sent much. Of what it is asked by it may be Error too high.
+// topKeyAnswer is a key that has sent much. The count by which the list is ordered may be too high by up to Error.
 type topKeyAnswer struct {
 	Key        []string `json:"key"`
-	ID         string   `json:"id,omitempty"` // names the key in other requests; none where it is cut
+	ID         string   `json:"id,omitempty"` // names the key in other requests; empty if the key is cut
 	Requests   uint64   `json:"requests"`
 	Rejections uint64   `json:"rejections"`
 	Error      uint64   `json:"error"`
 }
 
-// listTopKeys answers with the keys of a rule that have sent the most, or were rejected the most.
+// listTopKeys answers with the keys of a rule that have sent the most requests, or had the most rejected.
 func listTopKeys(a *App, r *http.Request) (any, error) {
 	if err := checkQuery(r, "rule", "by", "n"); err != nil {
 		return nil, err

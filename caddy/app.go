@@ -16,38 +16,38 @@ func init() {
 	caddy.RegisterModule(App{})
 }
 
-// App holds what the `rate_limit` handlers of a configuration share: the store they use unless they say otherwise, the
-// bound on memory, and the registry that keeps one zone from being defined in two ways. It need not be configured.
+// App holds what the `rate_limit` handlers of a configuration share: the default store, the bound on memory, and the registry of
+// zones, which refuses two different definitions of one zone. It need not be configured.
 type App struct {
-	// Where handlers keep their counters unless they say otherwise. The default is memory.
+	// The store of handlers that have none of their own. The default is memory.
 	StoreRaw json.RawMessage `json:"store,omitempty" caddy:"namespace=http.rate_limit.stores inline_key=store"`
 
-	// Rule files that handlers go by which have neither zones nor rule files of their own, or which make descriptors of requests:
-	// paths, or globs such as `/etc/caddy/rules/*.yaml`. They are read again when they change.
+	// Rule files for the handlers that have neither zones nor rule files of their own, or that make descriptors of requests: paths,
+	// or globs such as `/etc/caddy/rules/*.yaml`. They are read again when they change.
 	RulesFiles []string `json:"rules_files,omitempty"`
 
-	// How often rule files are looked at, where the system does not say that they have changed: from 1s to 1h; the default is
-	// 10s. Of this and what handlers say the shortest interval counts.
+	// How often rule files are checked for changes if the system does not report them: from 1s to 1h; the default is 10s. The
+	// shortest interval of the app and all handlers applies.
 	RulesInterval caddy.Duration `json:"rules_interval,omitempty"`
 
-	limiter  *limiter // over the store
+	limiter  *limiter // over the default store
 	memory   *sharedMemory
 	maxKeys  int
 	sweep    time.Duration
 	zones    map[string]*core.Limits   // by namespace and name
-	together map[string][]*core.Limits // the same, of all handlers that have the zone
+	together map[string][]*core.Limits // by namespace and name, those of all handlers that have the zone
 	files    *ruleFiles
 	watcher  *watcher // while the app runs
 
-	fileRules fileRules // in force; once the app has started, with the lock of files
+	fileRules fileRules // those in force; once the app has started, files.mu guards it
 
 	raw         []rawHandlers // of the HTTP app, until it starts; nil: not kept
 	handlers    []*Handler
-	line        *line // of the requests that wait
+	line        *line // the requests that wait
 	statuses    []*Status
 	lookedAhead bool
-	ahead       map[string]bool // labels of zones whose handlers had not been provisioned at that time; nil: not known
-	usesFiles   bool            // any handler goes by RulesFiles
+	ahead       map[string]bool // labels of the zones whose handlers were not provisioned yet at that time; nil: unknown
+	usesFiles   bool            // any handler uses RulesFiles
 	ctx         caddy.Context
 	logger      *zap.Logger
 }
@@ -60,7 +60,7 @@ func (App) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// Provision takes hold of the memory that the process has for counters, and loads the configured store.
+// Provision acquires the process's memory for counters, and loads the configured store.
 func (a *App) Provision(ctx caddy.Context) error {
 	a.ctx = ctx
 	a.logger = ctx.Logger()
@@ -95,7 +95,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 	return err
 }
 
-// register enters a zone, or says that there is one of its name, or a rule in a file, that differs.
+// register adds a zone to the registry. It returns an error if a zone, or a rule in a file, of the same name differs from it.
 func (a *App) register(namespace, name string, limits *core.Limits) error {
 	id := zoneID(namespace, name)
 	if other := a.zones[id]; other != nil {
@@ -118,10 +118,11 @@ func (a *App) register(namespace, name string, limits *core.Limits) error {
 	return nil
 }
 
-// zoneID is what tells zones apart: those of one namespace and name share their counters.
+// zoneID identifies a zone: zones of the same namespace and name share their counters.
 func zoneID(namespace, name string) string { return namespace + "/" + name }
 
-// keepCompany has limits that count together see what requests that wait have reserved, if any of them does. None is in force yet.
+// keepCompany makes all limits that count together see what waiting requests have reserved, if any one of them does. None of the
+// limits may be in force yet.
 func keepCompany(lists ...[]*core.Limits) {
 	accompanied := false
 	for _, list := range lists {
@@ -138,10 +139,10 @@ func keepCompany(lists ...[]*core.Limits) {
 	}
 }
 
-// fileRules are the rules and descriptors of rule files by namespace and name: those of each set that have a name first.
+// fileRules are the rules and descriptors of rule files by namespace and name: the first of each name in each set.
 type fileRules struct {
 	limits      map[string]limitsOfSet
-	together    map[string][]*core.Limits // of all sets
+	together    map[string][]*core.Limits // those of all sets
 	descriptors map[string]*core.Rule
 }
 
@@ -154,10 +155,10 @@ func newFileRules() fileRules {
 	return fileRules{limits: make(map[string]limitsOfSet), together: make(map[string][]*core.Limits), descriptors: make(map[string]*core.Rule)}
 }
 
-// enter enters what a set has, or says which rule of it has the name of another, or of a zone, and is not the same.
+// enter adds the rules of a set. It returns an error if one of them differs from a rule or a zone of the same name.
 //
-// Once zones are in force they do not change any more: a rule that has come to stand beside one that makes requests wait is refused if it
-// counts together with a zone that does not.
+// Zones that are in force cannot change any more. So with zonesInForce, enter refuses a rule that newly must see reservations and
+// counts together with a zone that does not see them.
 func (a *App) enter(known fileRules, set *fileSet, zonesInForce bool) error {
 	for _, r := range set.Rules {
 		id := set.namespace + "/" + r.Name
@@ -204,7 +205,7 @@ func (a *App) enter(known fileRules, set *fileSet, zonesInForce bool) error {
 	return nil
 }
 
-// difference says what two rules of one name do not have alike; "" if they do.
+// difference says in what two rules of one name differ; "" if they are alike.
 func difference(a, b *core.Limits) string {
 	if a.Own() != nil && b.Own() != nil {
 		if what := core.Difference(a.Own(), b.Own()); what != "" {
@@ -217,7 +218,7 @@ func difference(a, b *core.Limits) string {
 	return ""
 }
 
-// shortest returns the shorter of two intervals; 0 means that nobody minds.
+// shortest returns the shorter of two intervals; 0 is none.
 func shortest[T ~int64](a, b T) T {
 	if a == 0 || b > 0 && b < a {
 		return b
@@ -225,8 +226,8 @@ func shortest[T ~int64](a, b T) T {
 	return a
 }
 
-// Start puts in force what the new configuration changes for all: at once where there is no other, else when the one that
-// is in force stops. Until then another app may fail to start, and the new configuration be refused.
+// Start activates what the new configuration changes for the whole process: at once if no other configuration runs, else when that
+// one stops. Until then another app may fail to start, and Caddy may refuse the new configuration.
 func (a *App) Start() error {
 	a.raw = nil
 	if err := a.checkStatuses(); err != nil {
@@ -243,8 +244,8 @@ func (a *App) Start() error {
 	return nil
 }
 
-// Stop hands over to the configuration that has started, or takes back a start that came to nothing. What the app holds is
-// let go of by Cleanup, after the next configuration has taken over.
+// Stop hands over to the configuration that has started, or undoes a start that Caddy has taken back. Cleanup releases what the app
+// holds, after the next configuration has taken over.
 func (a *App) Stop() error {
 	if a.watcher != nil {
 		a.watcher.close()
@@ -254,7 +255,7 @@ func (a *App) Stop() error {
 	return nil
 }
 
-// Cleanup lets go of the memory, which ends with the last configuration that uses it.
+// Cleanup releases the memory, which ends with the last configuration that uses it.
 func (a *App) Cleanup() error {
 	if a.memory == nil {
 		return nil
@@ -264,12 +265,12 @@ func (a *App) Cleanup() error {
 	return releaseMemory()
 }
 
-// memories has the one sharedMemory of the process, which must outlive every reload.
+// memories holds the one sharedMemory of the process, which must outlive every reload.
 var memories = caddy.NewUsagePool()
 
 const memoryKey = "memory"
 
-// sharedMemory is the memory of all configurations' handlers, with the goroutine that sweeps it.
+// sharedMemory is the memory that the handlers of all configurations share, with the goroutine that sweeps it.
 type sharedMemory struct {
 	store  *core.Memory
 	sweeps *time.Ticker
@@ -282,7 +283,7 @@ type sharedMemory struct {
 func acquireMemory() (*sharedMemory, error) {
 	value, _, err := memories.LoadOrNew(memoryKey, func() (caddy.Destructor, error) {
 		s := &sharedMemory{
-			// Made for the most keys there can be, so that its shards are many, and each is small.
+			// Created for the largest possible number of keys, so that it has many shards, and each is small.
 			store:  core.NewMemory(core.MemoryConfig{MaxKeys: maxMaxKeys}),
 			sweeps: time.NewTicker(defaultSweepInterval),
 			stop:   make(chan struct{}),
@@ -308,7 +309,7 @@ func (s *sharedMemory) Destruct() error {
 	return nil
 }
 
-// start puts a in force, or has it wait for the app that is to leave.
+// start puts a in force, or makes it wait until the current app leaves.
 func (s *sharedMemory) start(a *App) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -319,7 +320,7 @@ func (s *sharedMemory) start(a *App) {
 	s.putInForce(a)
 }
 
-// leave ends what start began, and is harmless where it has ended.
+// leave undoes start. It does nothing if a has left already.
 func (s *sharedMemory) leave(a *App) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -333,8 +334,7 @@ func (s *sharedMemory) leave(a *App) {
 	}
 }
 
-// putInForce makes a, or nobody where it is nil, the app in force, and says in the log which rules count anew under an old
-// name.
+// putInForce makes a the app in force; nil is none. It logs which rules start afresh under an old name.
 func (s *sharedMemory) putInForce(a *App) {
 	before := s.inForce
 	s.inForce = a
@@ -349,7 +349,7 @@ func (s *sharedMemory) putInForce(a *App) {
 	a.reportAfresh(before.owns(before.files.inUse()), a.owns(a.files.inUse()))
 }
 
-// owns returns the limits of zones and of rules in files that hold where no tier or override does, by namespace and name.
+// owns returns the limits of zones and of rules in files for requests without a tier or override, by namespace and name.
 func (a *App) owns(files []*fileSet) map[string]*core.Rule {
 	rules := make(map[string]*core.Rule)
 	for id, limits := range a.zones {
@@ -365,7 +365,7 @@ func (a *App) owns(files []*fileSet) map[string]*core.Rule {
 	return rules
 }
 
-// reportAfresh says in the log which rules count anew under an old name.
+// reportAfresh logs which rules start afresh under an old name.
 func (a *App) reportAfresh(before, after map[string]*core.Rule) {
 	for id, r := range after {
 		if old := before[id]; old != nil && old.Identity() != r.Identity() {
@@ -375,10 +375,10 @@ func (a *App) reportAfresh(before, after map[string]*core.Rule) {
 	}
 }
 
-// appInForce returns the app of the configuration that serves requests now, nil where that has none.
+// appInForce returns the app of the configuration that serves requests now, or nil if there is none.
 func appInForce() *App {
 	var s *sharedMemory
-	memories.Range(func(_, value any) bool { // there is one, if any
+	memories.Range(func(_, value any) bool { // there is at most one
 		s = value.(*sharedMemory)
 		return false
 	})
@@ -387,7 +387,7 @@ func appInForce() *App {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.next != nil { // it serves already, and the other has yet to stop
+	if s.next != nil { // the next app serves already, and the old one has yet to stop
 		return s.next
 	}
 	return s.inForce
@@ -395,7 +395,7 @@ func appInForce() *App {
 
 const defaultSweepInterval = time.Minute
 
-// sweeper sweeps until the memory is no longer used.
+// sweeper sweeps the memory until it is no longer used.
 func (s *sharedMemory) sweeper() {
 	defer s.sweeps.Stop()
 	for {

@@ -8,8 +8,8 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
-// authenticatedBefore reports whether a handler that authenticates runs before h, which is being provisioned: in an earlier
-// route of those around it, or earlier in its own.
+// authenticatedBefore reports whether an authenticating handler runs before h, which is being provisioned: in an earlier route
+// around it, or earlier in its own route.
 func authenticatedBefore(ctx caddy.Context, h *Handler) bool {
 	for _, mod := range ctx.Modules() {
 		if sub, ok := mod.(*caddyhttp.Subroute); ok && h.authenticatedIn(sub.Routes) {
@@ -24,8 +24,8 @@ func authenticatedBefore(ctx caddy.Context, h *Handler) bool {
 	return false
 }
 
-// authenticatedIn looks through routes. If they are being provisioned, those before h's have their handlers by now, and h's
-// own is raw JSON still; in the routes of another server h is not.
+// authenticatedIn looks through routes for such a handler. While routes are being provisioned, those before h's already have their
+// handlers, and h's own is still raw JSON. In the routes of another server it does not find h.
 func (h *Handler) authenticatedIn(routes caddyhttp.RouteList) bool {
 	own := slices.IndexFunc(routes, func(route caddyhttp.Route) bool { return len(route.HandlersRaw) > 0 })
 	if own < 0 {
@@ -54,12 +54,12 @@ func handlerAuthenticates(handler caddyhttp.MiddlewareHandler) bool {
 	return ok && mod.CaddyModule().ID == "http.handlers.authentication"
 }
 
-// authenticates is handlerAuthenticates for the JSON of a handler.
+// authenticates reports the same as handlerAuthenticates, for a handler in JSON.
 func authenticates(handler json.RawMessage) bool {
 	return anyObject(handler, func(o map[string]any) bool { return o["handler"] == "authentication" })
 }
 
-// isIn reports whether a handler's JSON is h's, or has it inside.
+// isIn reports whether a handler's JSON is that of h, or contains it.
 func (h *Handler) isIn(handler json.RawMessage) bool {
 	return anyObject(handler, func(o map[string]any) bool {
 		zones, _ := o["rate_limits"].(map[string]any)

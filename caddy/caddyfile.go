@@ -19,7 +19,7 @@ import (
 func init() {
 	httpcaddyfile.RegisterDirective("rate_limit", parseDirective)
 	httpcaddyfile.RegisterHandlerDirective("rate_limit_status", parseStatus)
-	// The first is then before the second.
+	// In this order the first runs before the second.
 	httpcaddyfile.RegisterDirectiveOrder("rate_limit_status", httpcaddyfile.Before, "basic_auth")
 	httpcaddyfile.RegisterDirectiveOrder("rate_limit", httpcaddyfile.Before, "basic_auth")
 }
@@ -42,7 +42,7 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 	if matcherSet == nil {
 		matcher = ""
 	} else if strings.HasPrefix(matcher, "@") {
-		matcher += string(h.JSON(matcherSet)) // another site's matcher of that name is another
+		matcher += string(h.JSON(matcherSet)) // matchers of the same name in two sites are different
 	}
 	handler := &Handler{}
 	if err := handler.unmarshalCaddyfile(h.Dispenser, matcher); err != nil {
@@ -60,14 +60,15 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 		return nil, err
 	}
 	if matcherSet == nil && h.IsNamedRoute() {
-		// Caddy joins handlers without a matcher to one route, and takes but the first of a named route that comes to one: beside header the
-		// limit would be lost without a word. An empty set matches all requests, and is joined with none.
+		// Caddy joins handlers without a matcher into one route, and takes only the first handler of a named route that has a
+		// single route: next to header the limit would be lost silently. An empty matcher set matches all requests, and is never
+		// joined.
 		matcherSet = caddy.ModuleMap{}
 	}
 	return h.NewRoute(matcherSet, handler), nil
 }
 
-// globalRules reports whether the global option names rule files.
+// globalRules reports whether the global option has rules_file.
 func globalRules(h httpcaddyfile.Helper) bool {
 	option, ok := h.Option("rate_limit").(httpcaddyfile.App)
 	var app App
@@ -98,8 +99,8 @@ func globalRules(h httpcaddyfile.Helper) bool {
 //		log_interval   <duration>
 //	}
 //
-// In the short form the zone is named after its matcher and key, and the key is {client_ip} if it is left out. Without any zone or
-// rules_file, the handler goes by the rules_file of the global option.
+// In the short form the zone's name is made from its matcher and key. The default key is {client_ip}. Without any zone or
+// rules_file, the handler uses the rules_file of the global option.
 func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return h.unmarshalCaddyfile(d, "")
 }
@@ -168,15 +169,15 @@ func (h *Handler) shortForm(d *caddyfile.Dispenser, matcher string, args []strin
 	return nil
 }
 
-// shortName names a short form's zone after its matcher and key, never after its limit or place, so that counts stay when
-// those change. /login* is login-all. A digest keeps apart what looks alike when it is written in the characters of a name, and the named matchers
-// of different sites, which come with their definitions.
+// shortName makes the name of a short form's zone from its matcher and key. It does not depend on the limit or the place, so
+// counters survive changes of those. For example, /login* is login-all. If different matchers or keys could have the same readable
+// name, a digest keeps them apart. The same goes for named matchers of different sites, whose definitions are part of the matcher.
 func shortName(matcher, key string) string {
 	readable := strings.TrimSuffix(strings.TrimPrefix(key, "{"), "}")
 	for _, prefix := range []string{"http.vars.", "http.request."} {
 		readable = strings.TrimPrefix(readable, prefix)
 	}
-	literal := true // no other matcher comes to the same readable name
+	literal := true // no other matcher has the same readable name
 	if matcher != "" && matcher != "*" {
 		word := strings.TrimPrefix(matcher, "/")
 		if named := strings.TrimPrefix(matcher, "@"); named != matcher {
@@ -205,7 +206,7 @@ func shortName(matcher, key string) string {
 	return fmt.Sprintf("%s-%08x", clean, digest.Sum32())
 }
 
-// settings returns what may stand in the handler's block.
+// settings returns the lines that the handler's block may have.
 func (h *Handler) settings() []setting {
 	return []setting{
 		{word: "zone", to: h.zone, often: true},
@@ -233,7 +234,7 @@ func checkNamespace(namespace string) error {
 	return nil
 }
 
-// rulesFiles returns what reads the names of rule files.
+// rulesFiles returns a function that reads the names of rule files.
 func rulesFiles(to *[]string) func(d *caddyfile.Dispenser) error {
 	return func(d *caddyfile.Dispenser) error {
 		args := d.RemainingArgs()
@@ -250,7 +251,7 @@ func rulesFiles(to *[]string) func(d *caddyfile.Dispenser) error {
 	}
 }
 
-// headers reads which header fields there are.
+// headers reads which header fields the handler sets.
 func (h *Handler) headers(d *caddyfile.Dispenser) error {
 	h.Headers = d.RemainingArgs()
 	if len(h.Headers) == 0 {
@@ -285,7 +286,7 @@ func (h *Handler) descriptor(d *caddyfile.Dispenser) error {
 	return noBlock(d, "", "descriptor")
 }
 
-// ownStore reads the store of one handler, which says nothing of what all handlers share.
+// ownStore reads the store of one handler. It cannot have settings that all handlers share.
 func (h *Handler) ownStore(d *caddyfile.Dispenser) error {
 	line := d.Token()
 	raw, err := parseStore(d)
@@ -302,8 +303,8 @@ func (h *Handler) ownStore(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-// refusal says what to use instead of a word of caddy-ratelimit that Weir does not honour, or "": share is how a store is shared in the language
-// that the word stands in, and remove how to take the word out.
+// refusal says what to use in place of a word of caddy-ratelimit that Weir does not support; "" if word is none of them. share says
+// how to share a store in the configuration's language, and remove how to remove the word.
 func refusal(word, share, remove string) string {
 	switch word {
 	case "distributed":

@@ -18,34 +18,34 @@ import (
 // setting is a line that a block of the Caddyfile may have.
 type setting struct {
 	word  string
-	often bool // the line may be there several times
+	often bool // the line may be repeated
 
-	// What takes the line: a pointer to a field; a function of its one value; or one of a Dispenser, for any other line.
+	// What takes the line: a pointer to a field; a function of the one value; or a function of a Dispenser, for any other line.
 	to any
 
-	check       func(text string) error // says what is wrong with a text; nil: nothing
-	least, most float64                 // of a number, and of a duration in nanoseconds
-	must        string                  // says so in errors
+	check       func(text string) error // says what is wrong with a text; nil: nothing is
+	least, most float64                 // bounds of a number, or of a duration in nanoseconds
+	must        string                  // the text of errors about these bounds
 }
 
-// wordTo is a setting of one of some words.
+// wordTo returns a setting whose value is one of a list of words.
 func wordTo(word string, to *string, list ...string) setting {
 	return setting{word: word, to: to, check: func(text string) error { return words.CheckWord(word, text, list) }}
 }
 
-// numberTo is a setting of a number from least to most.
+// numberTo returns a setting of a number from least to most.
 func numberTo(word string, to *int, least, most int) setting {
 	return setting{word: word, to: to, least: float64(least), most: float64(most), must: fmt.Sprintf("from %d to %d", least, most)}
 }
 
-// durationTo is a setting of a duration from least to most, as they are written.
+// durationTo returns a setting of a duration from least to most, which are written as in a configuration.
 func durationTo(word string, to *caddy.Duration, least, most string) setting {
 	from, _ := caddy.ParseDuration(least)
 	until, _ := caddy.ParseDuration(most)
 	return setting{word: word, to: to, least: float64(from), most: float64(until), must: "a duration from " + least + " to " + most}
 }
 
-// settingOf is the setting of a field that the schema has. What a text says is checked when the whole zone is read.
+// settingOf returns the setting of a field of the schema. The value is checked later, with the whole zone.
 func settingOf(f *ruleset.Field, in reflect.Value) setting {
 	to := in.Field(slices.Index(fieldNames(in.Type()), f.Name)).Addr().Interface()
 	if duration, ok := to.(*caddy.Duration); ok {
@@ -54,7 +54,7 @@ func settingOf(f *ruleset.Field, in reflect.Value) setting {
 	return setting{word: f.Name, to: to, least: float64(f.Least), most: float64(f.Most), must: fmt.Sprintf("a whole number from %d to %d", f.Least, f.Most)}
 }
 
-// take reads the line. Its errors begin with where it stands.
+// take reads the line. Its errors begin with where.
 func (s *setting) take(d *caddyfile.Dispenser, where string) error {
 	switch to := s.to.(type) {
 	case func(*caddyfile.Dispenser) error:
@@ -72,7 +72,7 @@ func (s *setting) take(d *caddyfile.Dispenser, where string) error {
 	return oneArg(d, where, s.set)
 }
 
-// set sets what the line is for to its one value.
+// set parses the line's one value and sets the field to it.
 func (s *setting) set(text string) (err error) {
 	number := 0.0
 	switch to := s.to.(type) {
@@ -107,7 +107,7 @@ func (s *setting) set(text string) (err error) {
 
 func (s *setting) holds(number float64) bool { return number >= s.least && number <= s.most }
 
-// checkFields says what is wrong with the fields of settings that were read from JSON, where what is zero has its default.
+// checkFields says what is wrong with fields that were read from JSON. A zero field has its default, and is not checked.
 func checkFields(settings []setting) error {
 	for _, s := range settings {
 		switch to := s.to.(type) {
@@ -139,11 +139,11 @@ func wordsOf(settings []setting) []string {
 	return list
 }
 
-// readBlock reads the lines of a block, and returns where each word stands. of is what the block belongs to. unknown says what is wrong with
-// a word of no setting where there is more to say than that, else nil; it may be nil itself.
+// readBlock reads the lines of a block, and returns the place of each word. of names the block. unknown returns a special error for
+// an unknown word, or nil for the general one; it may be nil itself.
 func readBlock(d *caddyfile.Dispenser, of string, settings []setting, unknown func(word string) error) (at map[string]caddyfile.Token, err error) {
 	where := of + ": "
-	if of == "rate_limit" { // which goes without saying
+	if of == "rate_limit" { // its errors need no name in front
 		where = ""
 	}
 	at = make(map[string]caddyfile.Token)
@@ -170,7 +170,7 @@ func readBlock(d *caddyfile.Dispenser, of string, settings []setting, unknown fu
 	return at, nil
 }
 
-// oneArg reads the one argument of a subdirective. Its errors begin with where the subdirective stands.
+// oneArg reads the one argument of a subdirective. Its errors begin with where.
 func oneArg(d *caddyfile.Dispenser, where string, set func(string) error) error {
 	word := d.Val()
 	args := d.RemainingArgs()
@@ -180,7 +180,7 @@ func oneArg(d *caddyfile.Dispenser, where string, set func(string) error) error 
 	if err := set(args[0]); err != nil {
 		return d.Errf("%s%w", where, err)
 	}
-	if args[0] == "" { // which would mean the default
+	if args[0] == "" { // an empty text would mean the default
 		return d.Errf("%s%s: is empty; write a value, or leave it out", where, word)
 	}
 	return noBlock(d, where, word)
@@ -206,14 +206,14 @@ func opensBlock(d *caddyfile.Dispenser) bool {
 	return false
 }
 
-// errorAt says where an error is that is found when the dispenser has moved on.
+// errorAt adds the place of a token to an error that is found after the dispenser has moved on.
 func errorAt(token caddyfile.Token, err error) error {
 	d := caddyfile.NewDispenser([]caddyfile.Token{token})
 	d.Next()
 	return d.WrapErr(err)
 }
 
-// placeOf says where a token stands: file and line, and what imports it.
+// placeOf returns the place of a token: file and line, and what imports it.
 func placeOf(token caddyfile.Token) string {
 	_, place, _ := strings.Cut(errorAt(token, errors.New("it")).Error(), ", at ")
 	return place

@@ -50,7 +50,7 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 	return httpcaddyfile.App{Name: "rate_limit", Value: caddyconfig.JSON(app, nil)}, nil
 }
 
-// settings returns what may stand in the global option.
+// settings returns the lines that the global option may have.
 func (a *App) settings() []setting {
 	return []setting{
 		{word: "store", to: func(d *caddyfile.Dispenser) (err error) {
@@ -133,7 +133,7 @@ func (s *RedisStore) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-// settings returns what may stand in the store's block.
+// settings returns the lines that the store's block may have.
 func (s *RedisStore) settings() []setting {
 	return []setting{
 		{word: "address", to: s.address},
@@ -156,7 +156,7 @@ func (s *RedisStore) settings() []setting {
 	}
 }
 
-// address reads addresses that stand in the block.
+// address reads the addresses of a line in the block.
 func (s *RedisStore) address(d *caddyfile.Dispenser) error {
 	if len(s.Addresses) > 0 {
 		return d.Err("store redis: address is set twice")
@@ -167,7 +167,7 @@ func (s *RedisStore) address(d *caddyfile.Dispenser) error {
 	return noBlock(d, "store redis: ", "address")
 }
 
-// tls reads the block of TLS.
+// tls reads the tls block.
 func (s *RedisStore) tls(d *caddyfile.Dispenser) error {
 	s.TLS = new(RedisTLS)
 	if args := d.RemainingArgs(); len(args) > 0 {
@@ -177,12 +177,12 @@ func (s *RedisStore) tls(d *caddyfile.Dispenser) error {
 	return err
 }
 
-// settings returns what may stand in the block of TLS.
+// settings returns the lines that the tls block may have.
 func (t *RedisTLS) settings() []setting {
 	return []setting{{word: "ca", to: &t.CA}, {word: "client_certificate", to: t.clientCertificate}, {word: "server_name", to: &t.ServerName}}
 }
 
-// clientCertificate reads the names of a certificate's file and of its key's.
+// clientCertificate reads the file names of a certificate and its key.
 func (t *RedisTLS) clientCertificate(d *caddyfile.Dispenser) error {
 	const where = "store redis: tls: "
 	args := d.RemainingArgs()

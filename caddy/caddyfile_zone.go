@@ -17,11 +17,11 @@ import (
 	"github.com/proxyweir/weir/words"
 )
 
-// zoneBlock is a zone's block while it is read.
+// zoneBlock is the state while a zone's block is read.
 type zoneBlock struct {
 	zone  Zone
-	where string                     // in front of errors: the zone's name
-	at    map[string]caddyfile.Token // where each word stands, and in it each member or item: as the path of a ruleset.FieldError
+	where string                     // how errors begin: with the zone's name
+	at    map[string]caddyfile.Token // the place of each word, and of each member or item in it, by the path of a ruleset.FieldError
 }
 
 // zone reads a zone's block.
@@ -56,8 +56,8 @@ func (h *Handler) zone(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-// lineOf finds the word that an error is about. Which fields go together is known at the zone's end only, but the error is told at the
-// line of the word.
+// lineOf returns the token that an error is about. Which fields go together is known only at the zone's end, but the error must
+// name the line of the word.
 func (b *zoneBlock) lineOf(err error, otherwise caddyfile.Token) caddyfile.Token {
 	var wrong *ruleset.FieldError
 	if !errors.As(err, &wrong) {
@@ -76,13 +76,13 @@ func (b *zoneBlock) lineOf(err error, otherwise caddyfile.Token) caddyfile.Token
 	return otherwise
 }
 
-// fieldWords has the words of the Caddyfile for the fields that are called otherwise there.
+// fieldWords has the words of the Caddyfile for fields that have another name there.
 var fieldWords = map[string][]string{
 	"requests": {"limit"}, "period": {"limit"}, "unlimited": {"limit"}, "overrides": {"override"}, "max_events": {"events", "window"}, "window": {"window", "events"},
 	"limit": {"events", "window"}, "match": {"except"}, "algorithm": {"events"},
 }
 
-// settings returns what may stand in the block: the schema's fields, but for a few that are written in another way.
+// settings returns the lines that the block may have: the schema's fields, and a few lines that are written in another way.
 func (b *zoneBlock) settings() []setting {
 	zone := reflect.ValueOf(&b.zone).Elem()
 	var list []setting
@@ -110,7 +110,7 @@ func (b *zoneBlock) settings() []setting {
 	return append(list, events, setting{word: "window", to: b.window})
 }
 
-// except reads addresses that the zone does not cover.
+// except reads the addresses that the zone exempts.
 func (b *zoneBlock) except(d *caddyfile.Dispenser) error {
 	networks := d.RemainingArgs()
 	if len(networks) == 0 {
@@ -131,7 +131,7 @@ func (b *zoneBlock) override(d *caddyfile.Dispenser) error {
 	return noBlock(d, b.where, "override")
 }
 
-// limit takes <requests>/<period>, or unlimited.
+// limit reads <requests>/<period>, or unlimited.
 func (b *zoneBlock) limit(text string) error {
 	if text == ruleset.Unlimited {
 		b.zone.Unlimited = true
@@ -143,7 +143,7 @@ func (b *zoneBlock) limit(text string) error {
 	return err
 }
 
-// window takes the period of events, of which the zone knows more.
+// window reads the period of events, which needs more checks than other durations.
 func (b *zoneBlock) window(text string) error {
 	window, err := caddy.ParseDuration(text)
 	if b.zone.Window = caddy.Duration(window); err != nil || window <= 0 {
@@ -152,7 +152,7 @@ func (b *zoneBlock) window(text string) error {
 	return nil
 }
 
-// enforcement reads how the zone holds to its limit, which may be several words.
+// enforcement reads the zone's enforcement, which may have several words.
 func (b *zoneBlock) enforcement(d *caddyfile.Dispenser) error {
 	b.zone.Enforcement = strings.Join(d.RemainingArgs(), " ")
 	if b.zone.Enforcement == "" {
@@ -161,7 +161,7 @@ func (b *zoneBlock) enforcement(d *caddyfile.Dispenser) error {
 	return noBlock(d, b.where, "enforcement")
 }
 
-// tiers reads the block of a zone's limits by a value.
+// tiers reads the tiers block.
 func (b *zoneBlock) tiers(d *caddyfile.Dispenser) error {
 	args := d.RemainingArgs()
 	if len(args) != 1 {
@@ -184,7 +184,7 @@ func (b *zoneBlock) tiers(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-// candidate reads the block of a zone's candidate.
+// candidate reads the candidate block.
 func (b *zoneBlock) candidate(d *caddyfile.Dispenser) error {
 	if args := d.RemainingArgs(); len(args) > 0 {
 		return d.Errf("%scandidate: takes a block with limit %s in it, not a value", b.where, args[0])
@@ -201,10 +201,10 @@ func (b *zoneBlock) candidate(d *caddyfile.Dispenser) error {
 	return err
 }
 
-// match reads a zone's matchers; several blocks are alternatives.
+// match reads a zone's matchers. Several blocks are alternatives.
 func (b *zoneBlock) match(d *caddyfile.Dispenser) error {
 	segment := d.NextSegment()
-	// Caddy tells of an unknown matcher at the end of the block, so the names are looked at first.
+	// Caddy reports an unknown matcher at the end of the block, so the names are checked first.
 	names := caddyfile.NewDispenser(segment)
 	names.Next()
 	for nesting := names.Nesting(); names.NextArg() || names.NextBlock(nesting); {

@@ -15,7 +15,7 @@ type DescriptorEntry struct {
 	Value string `json:"value,omitempty"`
 }
 
-// descriptor is what makes one descriptor of requests.
+// descriptor makes one descriptor of requests.
 type descriptor []descriptorEntry
 
 type descriptorEntry struct {
@@ -23,7 +23,7 @@ type descriptorEntry struct {
 	value *template
 }
 
-// newDescriptors makes the handler's descriptors ready.
+// newDescriptors prepares the handler's descriptors.
 func (h *Handler) newDescriptors() ([]descriptor, error) {
 	list := make([]descriptor, 0, len(h.Descriptors))
 	for i, entries := range h.Descriptors {

@@ -10,8 +10,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// warnOfExempted warns of zones and rules that except private addresses, where the server knows of no proxies to trust: if it is behind a
-// load balancer, or in a container whose network replaces addresses, every client has a private address, and the limit holds for nobody.
+// warnOfExempted warns of zones and rules that exempt private addresses on a server without trusted proxies. If that server is
+// behind a load balancer, or in a container whose network replaces addresses, every client has a private address, and the limit
+// applies to nobody.
 func (h *Handler) warnOfExempted(ctx caddy.Context) {
 	h.untrusting = h.trustsNoProxy(ctx)
 	h.exempted = make(map[string]bool)
@@ -21,7 +22,7 @@ func (h *Handler) warnOfExempted(ctx caddy.Context) {
 	}
 }
 
-// warnOfExceptions is warnOfExempted of some rules: those of files may change while h serves.
+// warnOfExceptions warns of some rules as warnOfExempted does: those of files may change while h serves.
 func (h *Handler) warnOfExceptions(kind string, rules []*front.Rule) {
 	for _, rule := range rules {
 		name := rule.Ruled.Name
@@ -44,13 +45,13 @@ func (h *Handler) trustsNoProxy(ctx caddy.Context) bool {
 	return false
 }
 
-// isOf reports whether h is in a route of a server that is not provisioned yet: h's own is still raw JSON.
+// isOf reports whether h is in a route of a server that is not provisioned yet, so that h's own route is still raw JSON.
 func (h *Handler) isOf(server *caddyhttp.Server) bool {
 	return slices.ContainsFunc(rawHandlersOf("", server), func(raw rawHandlers) bool { return slices.ContainsFunc(raw.list, h.isIn) })
 }
 
-// trustsProxies reports whether a server has trusted_proxies. Caddy clears the public field when it has provisioned the server, and then
-// keeps them in one that is not exported; a Caddy without that field counts as one that trusts, so that nothing is said that may be wrong.
+// trustsProxies reports whether a server has trusted_proxies. After provisioning, Caddy clears the public field, and keeps the
+// proxies in an unexported one. A Caddy without that field counts as one that trusts, so that no warning is wrong.
 func trustsProxies(server *caddyhttp.Server) bool {
 	if server.TrustedProxiesRaw != nil || server.TrustedProxiesUnix {
 		return true

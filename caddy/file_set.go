@@ -10,21 +10,21 @@ import (
 	"github.com/proxyweir/weir/ruleset"
 )
 
-// fileSet is the rules of a group made ready for one limiter and namespace, which handlers share.
+// fileSet has the rules of a group prepared for one limiter and namespace. Handlers share it.
 type fileSet struct {
 	*ruleset.Set
 	limiter     *limiter
 	namespace   string
 	opened      []*core.Rule
 	reporters   []*reporter   // of Set.Rules
-	rules       []*front.Rule // those, as requests are checked by them
+	rules       []*front.Rule // the same rules, in the form in which requests are checked
 	descriptors map[*ruleset.Domain][]*reporter
 	shadows     bool // any rule is a shadow, or has a candidate
 	zonesWait   bool // a zone of its handlers makes requests wait
-	waits       bool // and so they may while they are under its rules; or one of those does
+	waits       bool // requests may wait while they are under these rules, since a zone or one of these rules makes them wait
 }
 
-// newFileSet makes the rules of files ready, but does not open them.
+// newFileSet prepares the rules of files, but does not open them.
 func newFileSet(files []*ruleset.File, h *Handler, limiter *limiter, namespace string, waits bool) (*fileSet, error) {
 	set, err := ruleset.NewSet(files, namespace)
 	if err != nil {
@@ -66,7 +66,7 @@ func newFileSet(files []*ruleset.File, h *Handler, limiter *limiter, namespace s
 	return s, nil
 }
 
-// owns returns the rules that hold where no tier or override does, and those of descriptors.
+// owns returns the limits of rules for requests without a tier or override, and those of descriptors.
 func (s *fileSet) owns() []*core.Rule {
 	var rules []*core.Rule
 	for _, r := range s.Rules {
@@ -80,12 +80,12 @@ func (s *fileSet) owns() []*core.Rule {
 	return rules
 }
 
-// definedElsewhere says that a rule of the set has the name of another, and how they differ.
+// definedElsewhere returns an error for a rule of the set that differs from another of its name.
 func (s *fileSet) definedElsewhere(name, what string) error {
 	return s.problem(name, fmt.Sprintf("is defined elsewhere, too, with %s; rules and zones of one name share their counters and must be alike: rename one, or give its handler a namespace", what))
 }
 
-// problem says what is wrong with a rule of the set, and where it stands.
+// problem returns an error about a rule of the set, with its place.
 func (s *fileSet) problem(name, text string) error {
 	for _, f := range s.Files {
 		for i := range f.Rules {
@@ -97,7 +97,7 @@ func (s *fileSet) problem(name, text string) error {
 	return fmt.Errorf("rule %q: %s", name, text)
 }
 
-// keyReader returns what makes a request's key of a rule for the log: its values with spaces between.
+// keyReader returns a function that writes a request's key for the log: its values, separated by spaces.
 func keyReader(rule *ruleset.Rule) func(*http.Request) string {
 	return func(r *http.Request) string {
 		values := make([]string, 0, len(rule.Parts))
@@ -108,7 +108,7 @@ func keyReader(rule *ruleset.Rule) func(*http.Request) string {
 	}
 }
 
-// goOn has the set's rules go on with how many requests wait for those of the set in whose place it comes.
+// goOn makes the set's rules continue the counts of waiting requests of the set that it replaces.
 func (s *fileSet) goOn(before *fileSet) {
 	old := make(map[string]*core.Limits, len(before.Rules))
 	for _, r := range before.Rules {
@@ -121,12 +121,12 @@ func (s *fileSet) goOn(before *fileSet) {
 	}
 }
 
-// isOf reports whether a handler that goes by the group's files goes by this set.
+// isOf reports whether a handler of the group uses this set.
 func (s *fileSet) isOf(h *Handler) bool {
 	return s.limiter == h.limiter && s.namespace == h.Namespace && s.zonesWait == h.waits
 }
 
-// open opens all rules in the limiter, or none.
+// open opens all rules in the limiter; on an error, none.
 func (s *fileSet) open() error {
 	for _, r := range s.All() {
 		if err := s.limiter.Open(r); err != nil {
@@ -138,7 +138,7 @@ func (s *fileSet) open() error {
 	return nil
 }
 
-// release lets go of the rules that are open, and of their reporters.
+// release releases the rules that are open, and their reporters.
 func (s *fileSet) release() {
 	for _, r := range s.opened {
 		s.limiter.Release(r)

@@ -1,5 +1,5 @@
-// Package command has what `caddy rate-limit` does: check, rules, replay and page. It knows Caddy, and nothing of the handler: what the
-// rules of a configuration are is told by who registers it.
+// Package command implements `caddy rate-limit`: check, rules, replay and page. It knows Caddy, but not the handler: who registers
+// the command passes a function that lists the rules of a configuration.
 package command
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Register adds the command to Caddy's. rules returns the table of what holds in a configuration, which is JSON.
+// Register adds the command to Caddy's. rules returns the table of the rules of a configuration, which is JSON.
 func Register(rules func(config []byte) (Table, error)) {
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:  "rate-limit",
@@ -69,7 +69,7 @@ page serves a page that shows what the rules of a running Caddy do, by its admin
 	})
 }
 
-// checkFiles reads rule files and writes to problems all that is wrong with them, or to out what they have.
+// checkFiles reads rule files. It writes all their problems to problems, or if there are none, a summary of each file to out.
 func checkFiles(patterns []string, out, problems io.Writer) error {
 	files, wrong := readFiles(patterns)
 	for _, p := range wrong {
@@ -91,7 +91,7 @@ func checkFiles(patterns []string, out, problems io.Writer) error {
 	return nil
 }
 
-// readFiles reads rule files, and returns all that is wrong with them: where one cannot be read, with the others, too.
+// readFiles reads rule files, and returns all their problems, also those of the other files if one cannot be read.
 func readFiles(patterns []string) ([]*ruleset.File, ruleset.Problems) {
 	contents, unread := ruleset.Read(patterns)
 	if unread == nil {
@@ -118,7 +118,7 @@ func readFiles(patterns []string) ([]*ruleset.File, ruleset.Problems) {
 			}
 		}
 	}
-	if len(problems) == 0 { // each can be read, and they are too much together
+	if len(problems) == 0 { // each file is readable, but together they are too large
 		return nil, unread
 	}
 	return files, append(problems, ruleset.Conflicts(files)...)

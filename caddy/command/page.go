@@ -24,7 +24,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// pageCommand is `caddy rate-limit page`.
+// pageCommand returns the command `caddy rate-limit page`.
 func pageCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "page [--address <admin address>] [--config <path> [--adapter <name>]] [--listen <host:port>]",
@@ -88,7 +88,7 @@ func showPage(admin, listen string, out, warnings io.Writer) error {
 	return server.Serve(l)
 }
 
-// reach asks an admin endpoint once. The error says why it does not answer.
+// reach sends one request to an admin endpoint. The error says why it does not answer.
 func reach(forward *httputil.ReverseProxy) error {
 	within, stop := context.WithTimeout(context.Background(), 5*time.Second)
 	defer stop()
@@ -105,7 +105,7 @@ func reach(forward *httputil.ReverseProxy) error {
 	return answer.Body.Close()
 }
 
-// exposure warns of an address that other machines can reach; of one that they cannot there is nothing to say.
+// exposure returns a warning if other machines can reach an address, else "".
 func exposure(at netip.AddrPort) string {
 	if at.Addr().Unmap().IsLoopback() {
 		return ""
@@ -114,17 +114,17 @@ func exposure(at netip.AddrPort) string {
 		"clients. There is no password and no encryption", at)
 }
 
-// pageServer serves the page and forwards what it asks, and nothing else, to Caddy's admin endpoint. The endpoint trusts who
-// reaches it, so this must not be a way to it for other web sites: they can have a browser send requests here, under a name of theirs
-// that leads to this machine, too. What a browser says of a request's origin must be this server.
+// pageServer serves the page, and forwards the page's requests, and nothing else, to Caddy's admin endpoint. The endpoint trusts
+// everyone who can reach it, so this server must not give other web sites a way to it. They can make a browser send requests here,
+// even under a name of theirs that resolves to this machine. So the origin that a browser states for a request must be this server.
 type pageServer struct {
-	hosts      []string // names and addresses that the server goes by, with the port
-	anyAddress bool     // it listens on all of the machine's addresses
+	hosts      []string // names and addresses of this server, with the port
+	anyAddress bool     // it listens on all addresses of the machine
 	port       uint16
 	forward    http.Handler
 }
 
-// maxBody is how many bytes a request's body may have. Those of the page have a key at the most.
+// maxBody is the longest request body, in bytes. Those of the page hold at most a key.
 const maxBody = 1 << 20
 
 // ServeHTTP implements http.Handler.
@@ -156,7 +156,7 @@ func (s *pageServer) check(r *http.Request) error {
 	if origins := r.Header.Values("Origin"); len(origins) > 1 || len(origins) == 1 && !strings.EqualFold(origins[0], "http://"+r.Host) {
 		return pageError(http.StatusForbidden, "requests from other sites are refused: the origin is %q", strings.Join(origins, ", "))
 	}
-	// "same-site" is another port of this host, and no better than any other site. "none" is a person's own doing.
+	// "same-site" is another port of this host, and is as foreign as any other site. "none" is an action of the user.
 	for _, site := range r.Header.Values("Sec-Fetch-Site") {
 		if site != "same-origin" && site != "none" {
 			return pageError(http.StatusForbidden, "requests from other sites are refused, links, too: write the address into the browser's address bar")
@@ -177,8 +177,8 @@ func (s *pageServer) check(r *http.Request) error {
 	return nil
 }
 
-// goesBy says whether a Host field names this server. A site that makes its name lead here is told apart by that; where the server
-// listens on all addresses it goes by each of them, since an address leads nowhere else.
+// goesBy reports whether a Host field names this server. This finds out a site whose own name resolves to this machine. A server
+// that listens on all addresses accepts every address, since an address cannot be made to lead elsewhere.
 func (s *pageServer) goesBy(host string) bool {
 	if slices.ContainsFunc(s.hosts, func(known string) bool { return strings.EqualFold(known, host) }) {
 		return true
@@ -190,7 +190,8 @@ func (s *pageServer) goesBy(host string) bool {
 	return err == nil && at.Port() == s.port
 }
 
-// hostsOf returns the values of the Host field that name a server which listens at an address, to which a person has given a name.
+// hostsOf returns the values of the Host field that name a server which listens at an address. host is the address as the user
+// wrote it.
 func hostsOf(host string, at netip.AddrPort) []string {
 	names := []string{host}
 	if at.Addr().Unmap().IsLoopback() || at.Addr().IsUnspecified() {
@@ -208,7 +209,7 @@ func hostsOf(host string, at netip.AddrPort) []string {
 	return hosts
 }
 
-// hostPort writes a host and a port as browsers do: without the port that is HTTP's.
+// hostPort writes a host and a port as browsers do: without the port if it is 80.
 func hostPort(host string, port uint16) string {
 	if port != 80 {
 		return net.JoinHostPort(host, fmt.Sprint(port))
@@ -219,8 +220,8 @@ func hostPort(host string, port uint16) string {
 	return host
 }
 
-// ofThePage says whether a path is the page's, one that leads there, or one of the API beside it: a single word, and so none with dots
-// or with anything that another server could read in another way.
+// ofThePage reports whether a path is that of the page, one that redirects there, or an endpoint of the API next to it. An endpoint
+// is a single word, so the path has no dots, and nothing that another server could read differently.
 func ofThePage(u *url.URL) bool {
 	if u.RawPath != "" || u.Host != "" || u.Opaque != "" {
 		return false
@@ -232,7 +233,7 @@ func ofThePage(u *url.URL) bool {
 	return beside && strings.Trim(word, "abcdefghijklmnopqrstuvwxyz_") == ""
 }
 
-// forwardTo returns a handler that forwards requests to an admin endpoint, as one that has the origin which it expects.
+// forwardTo returns a proxy that forwards requests to an admin endpoint, with the origin that the endpoint expects.
 func forwardTo(admin string, problems io.Writer) (*httputil.ReverseProxy, error) {
 	addr, err := caddy.ParseNetworkAddress(admin)
 	if err != nil {
@@ -242,15 +243,15 @@ func forwardTo(admin string, problems io.Writer) (*httputil.ReverseProxy, error)
 	header := http.Header{"Origin": {"http://" + host}}
 	switch {
 	case addr.Network == "unix":
-		dialed, _, _ = strings.Cut(addr.Host, "|") // the permissions that the socket is made with
-		host, header = "127.0.0.1", http.Header{}  // at a socket the endpoint knows no host, and takes none for an origin
+		dialed, _, _ = strings.Cut(addr.Host, "|") // without the permissions of the socket
+		host, header = "127.0.0.1", http.Header{}  // at a socket the endpoint has no host, and accepts no origin
 	case !slices.Contains([]string{"tcp", "tcp4", "tcp6"}, addr.Network) || addr.PortRangeSize() != 1 || addr.StartPort == 0:
 		return nil, fmt.Errorf("admin address %q: host:port or unix//path is wanted, such as %s", admin, caddy.DefaultAdminListen)
 	}
 	return &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = "http", host, host
-			r.Out.Header = header.Clone() // nothing of what the browser says of itself
+			r.Out.Header = header.Clone() // none of the fields of the browser
 			maps.Copy(r.Out.Header, fieldsOf(r.In.Header, "Accept", "Content-Type"))
 		},
 		Transport: &http.Transport{
@@ -282,7 +283,7 @@ func forwardTo(admin string, problems io.Writer) (*httputil.ReverseProxy, error)
 	}, nil
 }
 
-// fieldsOf returns those of a header's fields that have one of some names.
+// fieldsOf returns the fields of a header that have one of the names.
 func fieldsOf(header http.Header, names ...string) http.Header {
 	fields := http.Header{}
 	for _, name := range names {
@@ -293,7 +294,7 @@ func fieldsOf(header http.Header, names ...string) http.Header {
 	return fields
 }
 
-// answerFields are in every answer that is not the page: data, that is no page of its own, and for no other site.
+// answerFields are in every answer but the page. They say that the answer is data, not a page, and for no other site.
 var answerFields = map[string]string{
 	"Content-Security-Policy":      "default-src 'none'; frame-ancestors 'none'",
 	"Cross-Origin-Resource-Policy": "same-origin",
@@ -302,7 +303,7 @@ var answerFields = map[string]string{
 	"Cache-Control":                "no-store",
 }
 
-// pageError is an error that a request is answered with.
+// pageError returns an error that the request is answered with.
 func pageError(status int, format string, values ...any) error {
 	return caddy.APIError{HTTPStatus: status, Message: fmt.Sprintf(format, values...)}
 }

@@ -22,10 +22,10 @@ import (
 	"golang.org/x/term"
 )
 
-// standardShare is how many clients a suggested limit may touch where nothing else is said.
+// standardShare is the default share of clients that a suggested limit may affect.
 const standardShare = "0.1%"
 
-// replayCommand is `caddy rate-limit replay`.
+// replayCommand returns the command `caddy rate-limit replay`.
 func replayCommand() *cobra.Command {
 	var o replayOptions
 	cmd := &cobra.Command{
@@ -56,7 +56,7 @@ Values of header fields, cookies and query parameters are shown shortened, with 
 	flags.BoolVar(&o.json, "json", false, "Write JSON instead of tables")
 	flags.StringVar(&o.html, "html", "", "Write a report with plots to this file, too")
 	flags.BoolVar(&o.plainKeys, "plain-keys", false, "Show keys as they are, also where they are secrets of clients")
-	_ = cmd.MarkFlagRequired("rules") // it is there
+	_ = cmd.MarkFlagRequired("rules") // cannot fail: the flag exists
 	return cmd
 }
 
@@ -123,7 +123,7 @@ func (o *replayOptions) run(ctx context.Context, logs []string, in io.Reader, ou
 	return report.WriteText(out)
 }
 
-// until returns what a reader has until a context ends, also while nothing comes from it.
+// until returns a reader that ends when a context ends, even while from delivers nothing.
 func until(ctx context.Context, from io.Reader) io.Reader {
 	out, in := io.Pipe()
 	context.AfterFunc(ctx, func() { _ = in.CloseWithError(ctx.Err()) })
@@ -134,7 +134,7 @@ func until(ctx context.Context, from io.Reader) io.Reader {
 	return out
 }
 
-// strayShare finds a share that is written behind --suggest and a blank, and would be taken for a log.
+// strayShare finds a share that is separated from --suggest by a space, and would be taken for the name of a log.
 func strayShare(logs []string) error {
 	for _, name := range logs {
 		if _, err := parseShare(name); err != nil {
@@ -156,7 +156,7 @@ func filesRead(c *replay.Config) []string {
 	return names
 }
 
-// filesFor reads rule files, and writes what is wrong with them.
+// filesFor reads rule files, and writes their problems to messages.
 func filesFor(patterns []string, messages io.Writer) ([]*ruleset.File, error) {
 	files, problems := readFiles(patterns)
 	for _, p := range problems {
@@ -168,7 +168,7 @@ func filesFor(patterns []string, messages io.Writer) ([]*ruleset.File, error) {
 	return files, nil
 }
 
-// parseShare reads 0.1%, or 0.001.
+// parseShare reads a share such as 0.1% or 0.001.
 func parseShare(text string) (float64, error) {
 	number, percent := strings.CutSuffix(strings.TrimSpace(text), "%")
 	share, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
@@ -181,7 +181,7 @@ func parseShare(text string) (float64, error) {
 	return share, nil
 }
 
-// replayBar shows how far a replay is, on a terminal, when it takes long.
+// replayBar shows the progress of a replay that takes long, on a terminal.
 type replayBar struct {
 	on    bool
 	begun time.Time
@@ -190,7 +190,7 @@ type replayBar struct {
 	pass  int
 }
 
-// barAfter is how long a replay takes before there is a bar.
+// barAfter is how long a replay runs before the bar appears.
 const barAfter = time.Second
 
 func newReplayBar(out io.Writer) *replayBar {
@@ -219,10 +219,10 @@ func (b *replayBar) show(read, total int64, pass int) {
 		b.bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(b.out), progressbar.OptionSetDescription(title), progressbar.OptionShowBytes(true),
 			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish(), progressbar.OptionFullWidth())
 	}
-	_ = b.bar.Set64(read) // which says that a log has become longer meanwhile
+	_ = b.bar.Set64(read) // fails if a log has grown meanwhile
 }
 
-// end takes the bar away.
+// end removes the bar.
 func (b *replayBar) end() {
 	if b.bar != nil {
 		_ = b.bar.Finish()

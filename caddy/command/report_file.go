@@ -10,20 +10,20 @@ import (
 	"github.com/proxyweir/weir/replay"
 )
 
-// pageFile is the file that --html names. It is written beside its place and then put there, so that an earlier report stays until a
-// whole one takes its place, and only its owner can read it, since it has clients' addresses.
+// pageFile is the file that --html names. The report is written to a file next to it, which is then renamed: an earlier report
+// stays until the new one is complete. Only the owner can read it, since it has clients' addresses.
 type pageFile struct {
 	name   string
 	beside *os.File
 }
 
-// newPageFile finds out, before anything is replayed, whether a report can be written to a file. inputs are files that are read.
+// newPageFile checks, before the replay begins, that a report can be written to a file. inputs are the files that the replay reads.
 func newPageFile(name string, inputs []string) (*pageFile, error) {
 	if err := freeForPage(name, inputs); err != nil {
 		return nil, fmt.Errorf("html: %s: %w", name, err)
 	}
 	place := name
-	if linked, err := filepath.EvalSymlinks(name); err == nil { // the link stays one
+	if linked, err := filepath.EvalSymlinks(name); err == nil { // keeps the link
 		place = linked
 	}
 	beside, err := os.CreateTemp(filepath.Dir(place), ".replay-*.html")
@@ -33,7 +33,7 @@ func newPageFile(name string, inputs []string) (*pageFile, error) {
 	return &pageFile{name: place, beside: beside}, nil
 }
 
-// freeForPage says why a report cannot take the place of a file, if there is one.
+// freeForPage says why a report must not replace the file of that name, if it exists.
 func freeForPage(name string, inputs []string) error {
 	info, err := os.Stat(name)
 	switch {
@@ -54,7 +54,7 @@ func freeForPage(name string, inputs []string) error {
 	return nil
 }
 
-// write writes the report and puts it in its place.
+// write writes the report and moves it to its place.
 func (p *pageFile) write(report *replay.Report) error {
 	err := report.WriteHTML(p.beside)
 	if closed := p.beside.Close(); err == nil {
@@ -69,13 +69,13 @@ func (p *pageFile) write(report *replay.Report) error {
 	return nil
 }
 
-// discard takes away what has not been put in its place.
+// discard removes the file unless it was moved to its place.
 func (p *pageFile) discard() {
 	_ = p.beside.Close()
-	_ = os.Remove(p.beside.Name()) // which is not there any more when it has been
+	_ = os.Remove(p.beside.Name()) // fails if it was moved
 }
 
-// cause returns an error of the operating system without the name of the file.
+// cause returns the cause of an error of the operating system, without the name of the file.
 func cause(err error) error {
 	var failed *fs.PathError
 	if errors.As(err, &failed) {

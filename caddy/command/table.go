@@ -7,10 +7,10 @@ import (
 	"text/tabwriter"
 )
 
-// Table is what holds in a configuration: a row for each limit of each rule.
+// Table lists the rules of a configuration: one row for each limit of each rule.
 type Table []Row
 
-// Row is one limit. What is empty is shown as a dash.
+// Row is one limit. Empty fields are shown as dashes.
 type Row struct {
 	Site      string // the hosts of the site, or the addresses that its server listens on
 	Rule      string // with its namespace
@@ -18,7 +18,7 @@ type Row struct {
 	Key       string
 	Limit     string // as it is written
 	Algorithm string
-	Notes     string // what the rule does besides, and for whom the limit is
+	Notes     string // what else the rule does, and to whom the limit applies
 	File      string // and line, of a rule file
 }
 
