@@ -1,5 +1,5 @@
-// Package ratelimit is Weir for Caddy: the HTTP handler http.handlers.rate_limit, the app rate_limit that the handlers
-// share, and their Caddyfile. It is a thin adapter: what a request is told comes from package core.
+// Package ratelimit is Weir for Caddy: the HTTP handler http.handlers.rate_limit, the app rate_limit that the handlers share, and
+// their Caddyfile. It is a thin adapter: package core decides on the requests.
 package ratelimit
 
 import (
@@ -30,88 +30,86 @@ func init() {
 	caddy.RegisterModule(new(Handler))
 }
 
-// Handler limits the rate of requests. Each of its zones is a rule: which requests it covers, what tells their clients
-// apart, and how many it lets through. A request that is over the limit of any zone is answered with status 429, and costs
-// the other zones nothing.
+// Handler limits the rate of requests. Each of its zones is a rule: which requests it covers, what tells their clients apart, and
+// how many requests of each client it allows. A request over the limit of any zone gets status 429, and costs nothing in the other
+// zones.
 //
-// A rejected request is told when to come back (`Retry-After`), and every request its quota (`X-RateLimit-*`, `RateLimit`
-// and `RateLimit-Policy`). Where the site has error routes that would take a 429 they get to answer it; the placeholder
-// `{http.rate_limit.exceeded.name}` then holds the name of the zone that was exceeded, and
-// `{http.rate_limit.exceeded.retry_after}` the seconds to wait. The event `rate_limit_exceeded` is emitted with the zone,
-// the wait and the client's address.
+// A rejected request's response says when to try again (`Retry-After`), and every response has the client's quota (`X-RateLimit-*`,
+// `RateLimit` and `RateLimit-Policy`). If the site has error routes that handle a 429, they answer it. The placeholder
+// `{http.rate_limit.exceeded.name}` then has the name of the exceeded zone, and `{http.rate_limit.exceeded.retry_after}` the
+// seconds to wait. The handler emits the event `rate_limit_exceeded` with the zone, the wait and the client's address.
 //
-// Counters live in memory and outlive reloads of the configuration. A changed number of a limit applies at once to what was
-// counted; a zone whose algorithm, period or key has changed starts afresh. Several handlers in a row decide one after the
+// Counters are in memory and survive reloads of the configuration. When the number of a limit changes, it applies at once to the
+// existing counters. A zone whose algorithm, period or key changes starts afresh. Several handlers in a row decide one after the
 // other: what the first has charged stays charged, even if the second rejects.
 type Handler struct {
-	// The zones, by name. A name is 1 to 64 of A-Z a-z 0-9 _ . - and is unique in its namespace: handlers that use the
-	// same one share its counters, and must define it alike.
+	// The zones, by name. A name has 1 to 64 of the characters A-Z a-z 0-9 _ . - and is unique in its namespace: handlers that use
+	// the same name share its counters, and must define the zone alike.
 	RateLimits map[string]*Zone `json:"rate_limits,omitempty"`
 
-	// Rule files, in YAML or JSON, whose rules are decided together with the zones: paths, or globs such as
-	// `/etc/caddy/rules/*.yaml`. They are read again when they change. A handler that has neither zones nor files goes by those
-	// of the app `rate_limit`; so does one that has descriptors and no files.
+	// Rule files in YAML or JSON: paths, or globs such as `/etc/caddy/rules/*.yaml`. The handler decides on their rules together
+	// with its zones. They are read again when they change. A handler without rule files of its own uses those of the app
+	// `rate_limit` if it has no zones, or has descriptors.
 	RulesFiles []string `json:"rules_files,omitempty"`
 
-	// How often the rule files are looked at, where the system does not say that they have changed: from 1s to 1h; the default
-	// is 10s. Of several handlers the shortest interval counts.
+	// How often rule files are checked for changes if the system does not report them: from 1s to 1h; the default is 10s. The
+	// shortest interval of all handlers applies.
 	RulesInterval caddy.Duration `json:"rules_interval,omitempty"`
 
-	// The domain of the rule files that the descriptors are looked up in. The default is the only one that there is.
+	// The domain of the rule files in which descriptors are looked up. The default is the only domain there is.
 	Domain string `json:"domain,omitempty"`
 
-	// How a request becomes descriptors, in the sense of Envoy's ratelimit service: each is a list of keys and values. One with
+	// The descriptors of a request, in the sense of Envoy's ratelimit service: each is a list of keys and values. A descriptor with
 	// an empty value is left out.
 	Descriptors [][]DescriptorEntry `json:"descriptors,omitempty"`
 
-	// Sets the zones of this handler apart from those of the same names elsewhere. The default is the empty namespace,
-	// which all handlers share.
+	// Keeps the zones of this handler apart from zones of the same names elsewhere. The default is the empty namespace, which all
+	// handlers share.
 	Namespace string `json:"namespace,omitempty"`
 
-	// Where the counters live. The default is what the app `rate_limit` says, which is memory.
+	// The store of the counters. The default is the store of the app `rate_limit`, which is memory unless it says otherwise.
 	StoreRaw json.RawMessage `json:"store,omitempty" caddy:"namespace=http.rate_limit.stores inline_key=store"`
 
-	// Which header fields clients are told their quota in: `x_ratelimit` (X-RateLimit-Limit, -Remaining, -Reset), `ietf`
-	// (RateLimit and RateLimit-Policy), or `none`. The default is the first two. A rejection has Retry-After in any case.
+	// The header fields with the client's quota: `x_ratelimit` (X-RateLimit-Limit, -Remaining, -Reset), `ietf` (RateLimit and
+	// RateLimit-Policy), or `none`. The default is the first two. A rejection always has Retry-After.
 	Headers []string `json:"headers,omitempty"`
 
-	// Who answers a rejected request. `direct`: this handler, with a short body. `error_routes`: the handler returns an
-	// error, for the site's error routes. `auto`, the default: the error routes if there are any that would take a 429
-	// of this request, else this handler. Error routes of a subroute around the handler, which only JSON can have, get no
-	// rejection: where they do not answer, Caddy goes on behind the subroute.
+	// What answers a rejected request. `direct`: this handler, with a short body. `error_routes`: the site's error routes, since
+	// the handler returns an error. `auto`, the default: the error routes if any of them handles a 429 of this request, else this
+	// handler. Error routes of a subroute around the handler, which only JSON can have, get no rejection: if they did not answer,
+	// Caddy would go on behind the subroute.
 	Response string `json:"response,omitempty"`
 
-	// The text of a direct answer's body. Placeholders are replaced. The default says what happened and when to try again.
+	// The text of a direct answer's body. It may have placeholders. The default says what happened and when to try again.
 	Message string `json:"message,omitempty"`
 
-	// A random fraction, from nothing to this much, is added to the time that a rejected client is told to wait, so that
-	// not all come back at once: 0.2 adds up to 20 %. From 0, the default, to 10.
+	// A random fraction, from zero to this much, by which the Retry-After of a rejection is longer, so that rejected clients do not
+	// all return at once: 0.2 adds up to 20 %. From 0, the default, to 10.
 	Jitter float64 `json:"jitter,omitempty"`
 
-	// How often memory is searched for counters that have expired. Of several handlers the shortest interval counts.
-	// From 1s to 1d; the default is 1m.
+	// How often expired counters are removed from memory. The shortest interval of all handlers applies. From 1s to 1d; the default
+	// is 1m.
 	SweepInterval caddy.Duration `json:"sweep_interval,omitempty"`
 
-	// Whether the key of a rejected request is written to the log. Keys are often addresses of people, so the default is
-	// that it is not.
+	// Whether the log has the key of a rejected request. Keys are often people's addresses, so the default is false.
 	LogKey bool `json:"log_key,omitempty"`
 
-	// The level that rejected requests are logged at: `debug`, `info`, `warn`, `error`, or `off`. The default is `info`.
+	// The level at which rejected requests are logged: `debug`, `info`, `warn`, `error`, or `off`. The default is `info`.
 	LogLevel string `json:"log_level,omitempty"`
 
-	// In each such interval a rule's first rejection of every key is logged, up to 50 of them, and at its end how many more there
-	// were. From 1s to 1h; the default is 1m.
+	// The interval by which the log is sampled: in each interval a rule's first rejection of each key is logged, up to 50 of them,
+	// and at its end the number of the others. From 1s to 1h; the default is 1m.
 	LogInterval caddy.Duration `json:"log_interval,omitempty"`
 
-	places      map[string]caddyfile.Token // where zones stand, while a Caddyfile is adapted
+	places      map[string]caddyfile.Token // places of the zones, while a Caddyfile is adapted
 	app         *App
 	limiter     *limiter
 	zones       []*Zone
-	rules       []*front.Rule           // of the zones
-	asked       *front.Set              // the zones, where there are no rule files
-	files       atomic.Pointer[inForce] // nil: the handler goes by no rule files
+	rules       []*front.Rule           // those of the zones
+	asked       *front.Set              // the zones, if there are no rule files
+	files       atomic.Pointer[inForce] // nil: the handler uses no rule files
 	descriptors []descriptor
-	described   []front.Descriptor // of descriptors
+	described   []front.Descriptor // those of descriptors
 	fields      answer.Fields
 	shadows     bool // any zone is a shadow, or has a candidate
 	waits       bool // any zone makes requests wait
@@ -120,7 +118,7 @@ type Handler struct {
 	logger      *zap.Logger
 	enclosed    bool            // a subroute around this handler has error routes of its own
 	untrusting  bool            // its server has no trusted_proxies
-	exempted    map[string]bool // the zones and rules that were warned of for that
+	exempted    map[string]bool // the zones and rules that were already warned of for that
 	stopping    chan struct{}   // closed when this handler's servers stop
 }
 
@@ -132,7 +130,7 @@ func (*Handler) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// Provision sets up the handler and its zones. Nothing that is running is changed by it.
+// Provision sets up the handler and its zones. It changes nothing of the running configuration.
 func (h *Handler) Provision(ctx caddy.Context) error {
 	h.ctx = ctx
 	h.logger = ctx.Logger()
@@ -192,7 +190,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	return nil
 }
 
-// provisionFiles reads the rule files that the handler goes by, which patterns name.
+// provisionFiles reads the handler's rule files, which patterns name.
 func (h *Handler) provisionFiles(ctx caddy.Context, patterns []string) (err error) {
 	if h.descriptors, err = h.newDescriptors(); err != nil {
 		return err
@@ -217,7 +215,8 @@ func (h *Handler) provisionFiles(ctx caddy.Context, patterns []string) (err erro
 	return h.app.files.join(h, patterns)
 }
 
-// patterns returns which rule files the handler goes by: its own, else the app's where it has nothing without them.
+// patterns returns the patterns of the handler's rule files: its own, else the app's if the handler has only descriptors or nothing
+// at all.
 func (h *Handler) patterns() ([]string, error) {
 	files := h.RulesFiles
 	if len(files) == 0 && (len(h.RateLimits) == 0 || len(h.Descriptors) > 0) {
@@ -235,7 +234,7 @@ func (h *Handler) patterns() ([]string, error) {
 	return patterns, nil
 }
 
-// provisionLimiter returns the limiter over the handler's own store, or the app's.
+// provisionLimiter returns the limiter over the handler's own store, or else the app's.
 func (h *Handler) provisionLimiter(ctx caddy.Context) (*limiter, error) {
 	if h.StoreRaw == nil {
 		return h.app.limiter, nil
@@ -250,8 +249,7 @@ func (h *Handler) provisionLimiter(ctx caddy.Context) (*limiter, error) {
 	return h.app.limiterOver(mod)
 }
 
-// provisionSurroundings finds out where the handler stands: which error routes are around it, and which servers will tell
-// it that they stop.
+// provisionSurroundings finds out which error routes are around the handler, and which servers notify it when they stop.
 func (h *Handler) provisionSurroundings(ctx caddy.Context) {
 	h.stopping = make(chan struct{})
 	stop := sync.OnceFunc(func() { close(h.stopping) })
@@ -286,7 +284,7 @@ func (h *Handler) checkDomain() error {
 	return nil
 }
 
-// Cleanup lets go of the zones that this handler has opened.
+// Cleanup releases the zones that this handler has opened.
 func (h *Handler) Cleanup() error {
 	for _, zone := range h.RateLimits {
 		if zone == nil {
@@ -301,7 +299,7 @@ func (h *Handler) Cleanup() error {
 	return nil
 }
 
-// ServeHTTP decides on the request and passes it on, holds it, or rejects it.
+// ServeHTTP decides on the request. It passes the request on, makes it wait, or rejects it.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	q := front.Inquiries.Get().(*front.Inquiry)
 	watches, err := h.assemble(q, r)
@@ -342,7 +340,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	return next.ServeHTTP(w, r)
 }
 
-// assemble fills in the checks of a request, and reports whether any rule of the handler only watches.
+// assemble fills in the checks of a request, and reports whether any rule of the handler is a shadow or has a candidate.
 func (h *Handler) assemble(q *front.Inquiry, r *http.Request) (watches bool, err error) {
 	asked, watches := h.asked, h.shadows
 	if files := h.files.Load(); files != nil {
@@ -365,8 +363,8 @@ func clientIPOf(r *http.Request) string {
 	return ip
 }
 
-// decide decides on a request, which is timed, and charges it. It returns when, in seconds since the Unix epoch. A failure has been
-// counted and logged.
+// decide decides on a request, charges it, and measures the time that this takes. It returns the time of the decision in seconds
+// since the Unix epoch. It counts and logs a failure.
 func (h *Handler) decide(q *front.Inquiry) (at int64, err error) {
 	l := h.limiter
 	began := time.Now()

@@ -15,11 +15,11 @@ import (
 	"github.com/proxyweir/weir/words"
 )
 
-// UnmarshalJSON reads the handler's JSON as strictly as Caddy does, and says of an unknown field which one was meant, of a
-// zone which it is, and of a zone that is there twice that it is. (Caddy's own loader has kept the last of two equal names
-// before it asks a module, so of a whole configuration the last counts.)
+// UnmarshalJSON reads the handler's JSON as strictly as Caddy does. Its errors suggest the field that an unknown one resembles,
+// name the zone, and report duplicate zones. (Caddy's own loader keeps only the last of duplicate names before it calls a module,
+// so in a whole configuration the last zone counts.)
 func (h *Handler) UnmarshalJSON(data []byte) error {
-	type plain Handler // without this method
+	type plain Handler // without this method, which would call itself
 	p := struct {
 		RateLimits json.RawMessage `json:"rate_limits"`
 		*plain
@@ -38,7 +38,7 @@ func (h *Handler) UnmarshalJSON(data []byte) error {
 
 // UnmarshalJSON reads the app's JSON as strictly as a handler's.
 func (a *App) UnmarshalJSON(data []byte) error {
-	type plain App // without this method
+	type plain App // without this method, which would call itself
 	if err := unmarshalStrict(data, (*plain)(a)); err != nil {
 		return err
 	}
@@ -63,10 +63,10 @@ func (m *MemoryStore) UnmarshalJSON(data []byte) error {
 	return unmarshalStrict(data, (*plain)(m))
 }
 
-// storeInJSON is a store as it stands in JSON.
+// storeInJSON is an example of a store in JSON.
 const storeInJSON = `"store": {"store": "redis", "addresses": ["127.0.0.1:6379"]}`
 
-// checkStoreIsObject refuses a store that is named and no more, of which Caddy would speak in the words of Go.
+// checkStoreIsObject refuses a store that is only a name. Caddy's own error for it would be about Go types.
 func checkStoreIsObject(raw json.RawMessage) error {
 	var object map[string]json.RawMessage
 	if len(raw) == 0 || string(raw) == "null" || json.Unmarshal(raw, &object) == nil {
@@ -75,7 +75,7 @@ func checkStoreIsObject(raw json.RawMessage) error {
 	return fmt.Errorf("store %s: must be an object that has the store's name, such as %s", raw, storeInJSON)
 }
 
-// unmarshalZones reads an object of zones name by name, since a map would not tell of two equal ones.
+// unmarshalZones reads an object of zones name by name, since a map would hide duplicates.
 func (h *Handler) unmarshalZones(data []byte) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	if start, err := d.Token(); err != nil || start != json.Delim('{') {
@@ -110,7 +110,7 @@ func (h *Handler) unmarshalZones(data []byte) error {
 	return nil
 }
 
-// refuseZero refuses fields of an object of the schema that are written as zero, which would otherwise be taken for their defaults. (A
+// refuseZero refuses fields that are written as zero in an object of the schema, since a zero would be taken for the default. (A
 // prefix of zero is the default.)
 func refuseZero(data []byte, object string) error {
 	var written map[string]any
@@ -135,7 +135,7 @@ func refuseZero(data []byte, object string) error {
 	return nil
 }
 
-// unmarshalStrict refuses unknown fields, and names the known one that is nearest.
+// unmarshalStrict refuses unknown fields, and suggests the known one that is most similar.
 func unmarshalStrict(data []byte, v any) error {
 	t := reflect.TypeOf(v).Elem()
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -165,12 +165,13 @@ func unmarshalStrict(data []byte, v any) error {
 	return fmt.Errorf("unknown field %q; there are %s", word, strings.Join(known, ", "))
 }
 
-// fieldOfWord has what stands in JSON for those words of a zone in the Caddyfile that are no fields, nor nearly so.
+// fieldOfWord has the JSON for words of a zone in the Caddyfile that differ from their fields' names.
 var fieldOfWord = map[string]string{
 	"limit": limitInJSON, "events": "max_events, with window beside it", "override": `"overrides": [{"key": ["..."], "limit": "1000/1m"}]`,
 }
 
-// wrongDuration says which field of an object, that is read into t, is no duration; otherwise, if there is none, what is known.
+// wrongDuration returns an error for the field of an object, read into t, that is no duration; if there is none it returns
+// otherwise.
 func wrongDuration(data []byte, t reflect.Type, otherwise error) error {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(data, &fields) != nil {
@@ -186,7 +187,8 @@ func wrongDuration(data []byte, t reflect.Type, otherwise error) error {
 	return otherwise
 }
 
-// wrongType says of a value that is of another type than its field, in the words of JSON, what would be right. t is what was read into.
+// wrongType explains in JSON's terms that a value has the wrong type for its field, and what would be right. t is the type that was
+// read into.
 func wrongType(wrong *json.UnmarshalTypeError, t reflect.Type) error {
 	name := wrong.Field[strings.LastIndexByte(wrong.Field, '.')+1:]
 	want := jsonType(wrong.Type, name)
@@ -208,17 +210,17 @@ func wrongType(wrong *json.UnmarshalTypeError, t reflect.Type) error {
 	return fmt.Errorf("%s: must be %s, not %s", name, want, got)
 }
 
-// exampleOf has values of fields that are texts, or lists of some.
+// exampleOf has example values of fields that are texts or lists of texts.
 var exampleOf = map[string]string{
 	"period": "1m", "limit": "100/1m", "key": clientIPPlaceholder, "algorithm": "token_bucket", "on_limit": "delay", "on_error": "local", "on_missing_key": "share", "cost": "2",
 	"enforcement": "shadow", "count": "401", "penalty": "2m", "time_zone": "UTC", "refill": "interval", "headers": "ietf", "response": "auto", "source": "{http.auth.user.plan}",
 	"rules_files": "/etc/caddy/limits.yaml", "addresses": "127.0.0.1:6379", "namespace": "shop", "prefix": "weir:", "rule": "login", "for": "1h", "method": "GET", "url": "https://shop.example/login",
 }
 
-// jsonType says what a value of a type is in JSON, of the field that has a name.
+// jsonType describes in JSON's terms what the value of the field of that name must be.
 func jsonType(t reflect.Type, name string) string {
 	example := exampleOf[name]
-	if name == "key" && t.Kind() == reflect.Slice { // of its parts
+	if name == "key" && t.Kind() == reflect.Slice { // the values of the key's parts
 		example = "192.0.2.7"
 	}
 	switch t.Kind() {
@@ -245,7 +247,7 @@ func jsonType(t reflect.Type, name string) string {
 	return "an object"
 }
 
-// fieldCalled returns the type of the field that has a name in JSON.
+// fieldCalled returns the type of the field with that name in JSON.
 func fieldCalled(t reflect.Type, name string) (reflect.Type, bool) {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -261,11 +263,11 @@ func fieldCalled(t reflect.Type, name string) (reflect.Type, bool) {
 	return nil, false
 }
 
-// reportedError is an error of a part of a configuration that says all there is to say.
+// reportedError is an error of a part of a configuration. It is complete, so the whole adds nothing to it.
 type reportedError struct{ error }
 
-// unmarshalPart reads a part of a configuration as strictly as the whole. part is the field that it stands in. Of a type with a method
-// UnmarshalJSON that calls this, v is a pointer to a type without it.
+// unmarshalPart reads a part of a configuration as strictly as the whole. part is the name of its field. If v's type has a method
+// UnmarshalJSON that calls this, v must be a pointer to a type without that method.
 func unmarshalPart[T any](part string, data []byte, v *T) error {
 	if err := unmarshalStrict(data, v); err != nil {
 		return &reportedError{fmt.Errorf("%s: %w", part, err)}
@@ -287,7 +289,7 @@ func (o *Override) UnmarshalJSON(data []byte) error {
 
 // UnmarshalJSON reads a candidate as strictly as a zone.
 func (c *Candidate) UnmarshalJSON(data []byte) error {
-	type plain Candidate // without this method
+	type plain Candidate // without this method, which would call itself
 	if err := unmarshalPart("candidate", data, (*plain)(c)); err != nil {
 		return err
 	}

@@ -16,14 +16,14 @@ import (
 
 const clientIPPlaceholder = "{http.vars.client_ip}"
 
-// template is a text with placeholders, taken apart once. It is a source, too: of the whole text.
+// template is a text with placeholders, parsed once. It is also a source, whose value is the whole text.
 type template struct {
 	text    string
 	sources []match.Source // the placeholders, in order
-	around  []string       // the texts in front of them, and behind the last
+	around  []string       // the texts before each placeholder, and after the last
 }
 
-// newTemplate takes a text apart. The error says which placeholder is wrong.
+// newTemplate parses a text. The error names the wrong placeholder.
 func newTemplate(text string) (*template, error) {
 	t := &template{text: text}
 	around, err := splitPlaceholders(text, func(name string) error {
@@ -46,7 +46,7 @@ func newTemplate(text string) (*template, error) {
 	return t, nil
 }
 
-// keyTemplate is newTemplate for package ruleset.
+// keyTemplate is newTemplate with the result that package ruleset needs.
 func keyTemplate(text string) (*ruleset.Template, error) {
 	t, err := newTemplate(text)
 	if err != nil {
@@ -62,7 +62,7 @@ func keyTemplate(text string) (*ruleset.Template, error) {
 // plain returns the text around the placeholders.
 func (t *template) plain() string { return strings.Join(t.around, "") }
 
-// whole reports whether there is one placeholder, and nothing else.
+// whole reports whether the text is a single placeholder.
 func (t *template) whole() bool { return len(t.sources) == 1 && t.plain() == "" }
 
 // source returns the template as a source.
@@ -76,7 +76,7 @@ func (t *template) source() match.Source {
 // String returns the text as it is written.
 func (t *template) String() string { return t.text }
 
-// Value returns the text with the values of a request.
+// Value returns the text with the values of a request in place of the placeholders.
 func (t *template) Value(r *http.Request) string {
 	if len(t.sources) == 0 {
 		return t.around[0]
@@ -91,17 +91,17 @@ func (t *template) Value(r *http.Request) string {
 	return text.String()
 }
 
-// OfAddress reports whether the text has the address of the client or of the connection.
+// OfAddress reports whether the text contains the address of the client or of the connection.
 func (t *template) OfAddress() bool { return slices.ContainsFunc(t.sources, match.Source.OfAddress) }
 
-// Respells reports whether the text, or a piece of it, has a spelling.
+// Respells reports whether any of the text's placeholders has a normalized spelling.
 func (t *template) Respells() bool { return slices.ContainsFunc(t.sources, match.Source.Respells) }
 
-// Written returns the text that requests have where a person has written this one: as it is, but for what stands in the place of a
-// placeholder that has a spelling. The error says why no request has such a one.
+// Written returns the normalized form of a value that a person has written: the text as requests have it. The error says why no
+// request has that value.
 //
-// Where a text can be taken apart in several ways, that which leaves it as it is goes first, since requests have that text; then that
-// whose first pieces are the shortest.
+// If the value can be divided among the placeholders in several ways, the way that leaves it unchanged has priority, since requests
+// have that text; then the way whose first pieces are shortest.
 func (t *template) Written(text string) (string, error) {
 	if t.whole() {
 		return t.sources[0].Spell(text)
@@ -122,8 +122,8 @@ func (t *template) Written(text string) (string, error) {
 	return "", fmt.Errorf("%q: is no text of %s", text, t.text)
 }
 
-// unmet says why no request has a value that a rule file has for the template; "": some may have it. See ruleset.Unmet. It takes from tries
-// what it looks at, and where they run out it says nothing.
+// unmet says why no request has a value that a rule file has for the template; "": a request may have it. See ruleset.Unmet. It
+// deducts its attempts from tries, and says nothing when they run out.
 func (t *template) unmet(value string, tries *int) string {
 	*tries--
 	if *tries < 0 {
@@ -143,14 +143,14 @@ func (t *template) unmet(value string, tries *int) string {
 	rest, found := strings.CutPrefix(value, t.around[0])
 	asItIs := found && s.take(0, rest, t.around[0])
 	*tries -= before - s.tries
-	if asItIs || !s.found || s.tries == 0 || s.first == value { // another descriptor of these keys may have it
+	if asItIs || !s.found || s.tries == 0 || s.first == value { // another descriptor with these keys may have it
 		return ""
 	}
 	return fmt.Sprintf("%q: requests have %q", value, s.first)
 }
 
-// unmetWildcard is unmet for a wildcard. What it stands for may be any part of the template: so it looks at templates of one placeholder,
-// and texts in front and behind that the value has, too.
+// unmetWildcard is unmet for a wildcard. A wildcard may stand for any part of the template. So it checks only templates with a
+// single placeholder, whose texts before and after the value also has.
 func (t *template) unmetWildcard(value string) string {
 	if len(t.sources) != 1 {
 		return ""
@@ -171,7 +171,7 @@ func (t *template) unmetWildcard(value string) string {
 	return fmt.Sprintf("%q: requests have %q", value, front+spelled+behind)
 }
 
-// sourceOf returns the source of a placeholder: that of all proxies where there is one that means the same, else one of Caddy's.
+// sourceOf returns the source of a placeholder: one that all proxies have if it means the same, else one of Caddy's.
 func sourceOf(name string) match.Source {
 	written := map[string]string{
 		"http.vars.client_ip": "client_ip", "http.request.remote.host": "remote_ip", "http.request.host": "host", "http.request.method": "method",
@@ -188,7 +188,7 @@ func sourceOf(name string) match.Source {
 	return match.NewSource(&placeholder{name: name, spell: spellingOf(name)})
 }
 
-// formOf returns the form of a source's values: see ruleset.FormOf.
+// formOf returns the form of a source's values; see ruleset.FormOf.
 func formOf(source match.Source) string {
 	if p, ok := source.Custom().(*placeholder); ok && p.spell != nil {
 		return p.spell.form
@@ -196,19 +196,19 @@ func formOf(source match.Source) string {
 	return ruleset.FormOf(source)
 }
 
-// isCaddys reports whether a source is in Caddy's language alone.
+// isCaddys reports whether only Caddy has a source.
 func isCaddys(source match.Source) bool { return source.Custom() != nil }
 
-// placeholder is a source that Caddy alone has.
+// placeholder is a source that only Caddy has.
 type placeholder struct {
 	name  string
-	spell *spelling // nil: a client can write it in one way
+	spell *spelling // nil: clients can write the value in only one way
 }
 
 // String returns the placeholder as it is written.
 func (p *placeholder) String() string { return "{" + p.name + "}" }
 
-// Value returns what the placeholder is for a request.
+// Value returns the placeholder's value for a request.
 func (p *placeholder) Value(r *http.Request) string {
 	if p.spell != nil {
 		return p.spell.of(r)
@@ -217,7 +217,7 @@ func (p *placeholder) Value(r *http.Request) string {
 	return value
 }
 
-// Written returns a value that a person has written in the spelling that requests have it in. The error says why none has it.
+// Written returns the normalized form of a value that a person has written. The error says why no request has it.
 func (p *placeholder) Written(value string) (string, error) {
 	if p.spell != nil {
 		return p.spell.written(value)
@@ -225,32 +225,32 @@ func (p *placeholder) Written(value string) (string, error) {
 	return value, checkWritten(p.name, value)
 }
 
-// Respells reports whether the placeholder has a spelling.
+// Respells reports whether the placeholder has a normalized spelling.
 func (p *placeholder) Respells() bool { return p.spell != nil }
 
-// OfAddress reports whether the placeholder is an address: those that are are sources of all proxies.
+// OfAddress returns false: the placeholders that are addresses are sources of all proxies.
 func (*placeholder) OfAddress() bool { return false }
 
-// needsAuthentication reports whether any of a key's parts tells who is authenticated.
+// needsAuthentication reports whether any part of a key is the authenticated user.
 func needsAuthentication(parts []ruleset.Part) bool {
 	return slices.ContainsFunc(parts, func(p ruleset.Part) bool { return strings.HasPrefix(p.Source.String(), "{http.auth.") })
 }
 
-// mostTries bounds the ways in which a text is taken apart.
+// mostTries bounds the ways in which a text is divided.
 const mostTries = 10000
 
-// textSpeller takes a text apart by a template.
+// textSpeller divides a text among the parts of a template.
 type textSpeller struct {
 	template *template
 	text     string // as it is written
-	first    string // what the first way comes to
+	first    string // the result of the first way
 	found    bool
-	why      error // what is wrong with the first way that is none
+	why      error // why the first failed way failed
 	tries    int
 }
 
-// take goes through the ways in which a text ends with the template's parts from one on, made being the spelling of what is in front. It
-// reports whether one leaves all as it is.
+// take tries the ways in which rest can be divided among the template's parts from part on. made is the normalized text before it.
+// It reports whether a way leaves the text unchanged.
 func (s *textSpeller) take(part int, rest, made string) bool {
 	if part == len(s.template.sources) {
 		if rest != "" {
@@ -289,8 +289,8 @@ func replacerOf(r *http.Request) *caddy.Replacer {
 	return r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 }
 
-// splitPlaceholders calls f for each placeholder of a template, as Caddy's replacer finds them, and returns the texts in front of each
-// and behind the last, without the backslashes that escape braces. A brace that opens a placeholder and is never closed is an error.
+// splitPlaceholders calls f for each placeholder of a template, as Caddy's replacer finds them. It returns the texts before each
+// and after the last, without the backslashes that escape braces. A brace that opens a placeholder and is never closed is an error.
 func splitPlaceholders(template string, f func(name string) error) (texts []string, err error) {
 	var around strings.Builder
 	for i := 0; i < len(template); i++ {
@@ -318,8 +318,8 @@ func splitPlaceholders(template string, f func(name string) error) (texts []stri
 	return append(texts, around.String()), nil
 }
 
-// closingBrace returns where the placeholder ends that begins at open: at the first closing brace that is not escaped. The
-// last character of a template closes in any case, as it does for Caddy.
+// closingBrace returns where the placeholder ends that begins at open: at the first closing brace that is not escaped. A brace that
+// is the last character always closes, as it does for Caddy.
 func closingBrace(template string, open int) int {
 	for i := open + 1; i < len(template); i++ {
 		if template[i] == '}' && (template[i-1] != '\\' || i == len(template)-1) {
@@ -336,8 +336,8 @@ func hasPlaceholder(template string) bool {
 	return found
 }
 
-// checkPlaceholder refuses a shorthand of the Caddyfile. Caddy replaces those in sites; where one is left it would be
-// empty, and all clients would share one key.
+// checkPlaceholder refuses a shorthand of the Caddyfile. Caddy replaces shorthands in sites; one that is left would be empty, and
+// all clients would share one key.
 func checkPlaceholder(name string) error {
 	if name == "" {
 		return fmt.Errorf("has an empty placeholder; write \\{ for a brace")
@@ -348,7 +348,7 @@ func checkPlaceholder(name string) error {
 	return nil
 }
 
-// fullPlaceholder returns the placeholder that a shorthand of the Caddyfile stands for, or "" where it is none.
+// fullPlaceholder returns the placeholder that a shorthand of the Caddyfile stands for, or "" for any other text.
 func fullPlaceholder(shorthand string) string {
 	segment := caddyfile.Segment{{Text: "{" + shorthand + "}"}}
 	httpcaddyfile.NewShorthandReplacer().ApplyToSegment(&segment)

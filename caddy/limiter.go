@@ -11,13 +11,13 @@ import (
 	"go.uber.org/zap"
 )
 
-// limiter is a core.Limiter, with what operators see of its store.
+// limiter is a core.Limiter, with what logs and metrics report about its store.
 type limiter struct {
 	*core.Limiter
 	store   string       // "memory", "redis", or the name of another module
-	redis   *redis.Store // nil: another store
+	redis   *redis.Store // nil: the store is no Redis
 	seconds prometheus.Observer
-	trouble *troubleLog // nil: the store does not fail
+	trouble *troubleLog // nil: the store cannot fail
 }
 
 // newLimiter returns a limiter over a store of that name.
@@ -25,39 +25,40 @@ func newLimiter(store core.Store, name string) *limiter {
 	return &limiter{Limiter: core.NewLimiter(store), store: name, seconds: decisionSeconds.WithLabelValues(name)}
 }
 
-// failed notes that the store has failed.
+// failed logs that the store has failed; see troubleLog.
 func (l *limiter) failed(err error) {
 	if err != nil && l.trouble != nil {
 		l.trouble.failed(err)
 	}
 }
 
-// troubleLog writes to the log when the calls of a store begin to fail, and when they have not for a while: two lines, however many
-// there are. Of what the server refuses, such as for want of a right, each rule and reason has a line of its own, since others may decide.
+// troubleLog logs when a store begins to fail, and when it has not failed for a while: two lines, however many calls fail. Refusals
+// by the server, such as for a missing permission, get one line for each rule and reason, since the server may accept calls for
+// other rules.
 type troubleLog struct {
 	server string
 	logger func() *zap.Logger
 	after  func(time.Duration, func()) *time.Timer
 
 	mu       sync.Mutex
-	failing  bool // and that is looked at
-	reported bool // of a failure that is no refusal
-	again    bool // since that was last looked at
+	failing  bool // a failure was logged, and look waits for its end
+	reported bool // a failure that is no refusal was logged
+	again    bool // a call has failed since the last look
 	failures int64
-	refusals map[string]bool // the texts that have been written since it began
+	refusals map[string]bool // the refusals that were logged since the trouble began
 }
 
-// mostRefusals is how many texts of refusals are written while there is trouble.
+// mostRefusals is how many refusals are logged during one trouble.
 const mostRefusals = 100
 
-// quietFor is how long no call must have failed for the trouble to be over.
+// quietFor is how long no call may fail before the trouble is over.
 const quietFor = 10 * time.Second
 
 func newTroubleLog(server string) *troubleLog {
 	return &troubleLog{server: server, logger: redisLog, after: time.AfterFunc}
 }
 
-// failed notes a failure. Of a server that is known to be down, and not asked, its breaker has told.
+// failed logs a failure. It ignores a server that is known to be down: the breaker has logged that.
 func (t *troubleLog) failed(err error) {
 	if errors.Is(err, redis.ErrUnavailable) {
 		return
@@ -87,7 +88,7 @@ func (t *troubleLog) failed(err error) {
 	t.logger().Error("Redis fails to decide; such requests go by their zones' on_error", zap.String("server", t.server), zap.Error(err))
 }
 
-// look finds out whether the trouble is over.
+// look checks whether the trouble is over.
 func (t *troubleLog) look() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

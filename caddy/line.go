@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// line is the requests that wait in all handlers of a configuration. Where all of them are turned away at once, none is answered before all have given their
-// turns back: the first to come again would else take a turn behind those of others, which would then pass unused. It is safe for
-// concurrent use, and the zero line is empty.
+// line counts the requests that wait in all handlers of a configuration. When all of them are refused at once, none is answered
+// before all have cancelled their reservations. Otherwise the first client to return would get a reservation behind those of the
+// others, whose places would then pass unused. It is safe for concurrent use, and the zero line is empty.
 type line struct {
 	mu    sync.Mutex
 	n     int
-	empty chan struct{} // closed when none waits; nil: nobody has asked
+	empty chan struct{} // closed when no request waits; nil: nobody waits for that
 }
 
 func (l *line) enter() {
@@ -30,7 +30,8 @@ func (l *line) leave() {
 	l.mu.Unlock()
 }
 
-// awaitEmpty waits until nobody waits any more, or has not given its turn back for so long that the store must have failed.
+// awaitEmpty returns when no request waits any more, or after a time in which every reservation must have been cancelled unless the
+// store has failed.
 func (l *line) awaitEmpty() {
 	l.mu.Lock()
 	if l.n == 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/proxyweir/weir/front"
 )
 
-// decisionSeconds and storeErrors are there once a process, and entered in the registry of every configuration, so that they go on
-// over reloads. What is counted of each rule is in a ruleStats, and comes to the registry by a ruleCollector.
+// decisionSeconds and storeErrors exist once in a process, and are registered in the registry of every configuration, so that they
+// survive reloads. The counts of each rule are in a ruleStats, and a ruleCollector reports them.
 var (
 	decisionSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "weir_decision_duration_seconds",
@@ -22,7 +22,7 @@ var (
 	}, []string{"kind"})
 )
 
-// durationBuckets returns the bounds that the plugin for Traefik has, too, in seconds.
+// durationBuckets returns the bounds of the buckets in seconds. The plugin for Traefik has the same.
 func durationBuckets() []float64 {
 	buckets := make([]float64, 0, len(core.DurationBounds))
 	for _, bound := range core.DurationBounds {
@@ -31,18 +31,18 @@ func durationBuckets() []float64 {
 	return buckets
 }
 
-// storeErrorKinds are what redis.ErrorKind returns.
+// storeErrorKinds are the values of redis.ErrorKind.
 var storeErrorKinds = []string{"timeout", "connection", "reply", "unavailable"}
 
 func init() {
-	for _, kind := range storeErrorKinds { // there from the beginning, so that the first is an increase
+	for _, kind := range storeErrorKinds { // present from the start, so that the first error is an increase
 		storeErrors.WithLabelValues(kind)
 	}
 	rulesReloads.WithLabelValues("taken")
 	rulesReloads.WithLabelValues("refused")
 }
 
-// enter enters metrics in a configuration's registry.
+// enter registers metrics in a configuration's registry.
 func enter(registry *prometheus.Registry, collectors ...prometheus.Collector) error {
 	if registry == nil {
 		return nil
@@ -55,9 +55,10 @@ func enter(registry *prometheus.Registry, collectors ...prometheus.Collector) er
 	return nil
 }
 
-// count counts what has become of a request, rule by rule, at a time in seconds since the Unix epoch. Where the store has failed that is how it was come to.
+// count counts the outcome of a request in each of its rules, at a time in seconds since the Unix epoch. failed says that the store
+// has failed, so that the rules' on_error decided.
 func count(q *front.Inquiry, at int64, failed bool) {
-	if len(q.Checks) == 1 && q.Verdict.Outcome == core.Allow && !failed && !q.Verdict.Soft && !q.Checks[0].Rule.Shadow() { // as most are
+	if len(q.Checks) == 1 && q.Verdict.Outcome == core.Allow && !failed && !q.Verdict.Soft && !q.Checks[0].Rule.Shadow() { // the most common case
 		stats := reporterOf(&q.Checks[0]).stats
 		stats.inc(front.Allowed)
 		stats.requests.add(q.Checks[0].Key, at)
@@ -85,7 +86,8 @@ func count(q *front.Inquiry, at int64, failed bool) {
 	}
 }
 
-// These tell whether the rule files that are there are those in force. Every configuration that has rule files enters them in its registry.
+// These metrics say whether the rules in force are those of the rule files on disk. Every configuration with rule files registers
+// them.
 var (
 	rulesSuccessful = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "weir_rules_last_reload_successful",
@@ -101,19 +103,19 @@ var (
 	}, []string{"outcome"})
 )
 
-// noteRulesStarted notes that files were read with a configuration that is in force now.
+// noteRulesStarted records that a configuration came into force with its rule files.
 func noteRulesStarted() {
 	rulesSuccessful.Set(1)
 	rulesLoaded.SetToCurrentTime()
 }
 
-// noteRulesTaken notes that a change of rule files was put in force, or was taken back.
+// noteRulesTaken records that a change of rule files came into force, or was undone.
 func noteRulesTaken() {
 	noteRulesStarted()
 	rulesReloads.WithLabelValues("taken").Inc()
 }
 
-// noteRulesRefused notes that a change of rule files was not put in force.
+// noteRulesRefused records that a change of rule files was refused.
 func noteRulesRefused() {
 	rulesSuccessful.Set(0)
 	rulesReloads.WithLabelValues("refused").Inc()

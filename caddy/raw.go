@@ -10,9 +10,10 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
-// What stands around a handler in a configuration, of which much is JSON still while the handler is provisioned.
+// The functions of this file find what is around a handler in a configuration. While the handler is provisioned, much of that is
+// still JSON.
 
-// serversIn returns the servers of the HTTP app that a module is provisioned in; none where that is another app.
+// serversIn returns the servers of the HTTP app in which a module is provisioned; nil if it is in another app.
 func serversIn(ctx caddy.Context) map[string]*caddyhttp.Server {
 	for _, mod := range ctx.Modules() {
 		if app, ok := mod.(*caddyhttp.App); ok {
@@ -22,13 +23,13 @@ func serversIn(ctx caddy.Context) map[string]*caddyhttp.Server {
 	return nil
 }
 
-// rawHandlers is a list of handlers as it stands in JSON.
+// rawHandlers is a list of handlers in JSON.
 type rawHandlers struct {
-	path string // such as apps/http/servers/srv0/routes/0/handle
+	path string // for example apps/http/servers/srv0/routes/0/handle
 	list []json.RawMessage
 }
 
-// rawHandlersOf returns the handlers of a server's routes, of its error routes and of its named ones, that are JSON still.
+// rawHandlersOf returns those handlers of a server's routes, error routes and named routes that are still JSON.
 func rawHandlersOf(name string, server *caddyhttp.Server) []rawHandlers {
 	var all []rawHandlers
 	path := "apps/http/servers/" + name
@@ -51,7 +52,7 @@ func rawHandlersOf(name string, server *caddyhttp.Server) []rawHandlers {
 	return all
 }
 
-// eachObject calls f with every object in a JSON value and its path. It goes into those of which f says to.
+// eachObject calls f with every object in a JSON value and its path. It descends into those for which f returns true.
 func eachObject(path string, value any, f func(path string, object map[string]any) (into bool)) {
 	switch value := value.(type) {
 	case []any:
@@ -68,10 +69,10 @@ func eachObject(path string, value any, f func(path string, object map[string]an
 	}
 }
 
-// anyObject reports whether f is true of any object in JSON.
+// anyObject reports whether f returns true for any object in JSON.
 func anyObject(raw json.RawMessage, f func(object map[string]any) bool) bool {
 	var value any
-	_ = json.Unmarshal(raw, &value) // which has been read before
+	_ = json.Unmarshal(raw, &value) // cannot fail: it was parsed before
 	found := false
 	eachObject("", value, func(_ string, object map[string]any) bool {
 		found = found || f(object)
@@ -80,7 +81,7 @@ func anyObject(raw json.RawMessage, f func(object map[string]any) bool) bool {
 	return found
 }
 
-// eachHandler calls f with every rate_limit handler in JSON, at any depth, and with its path. One that cannot be read is empty.
+// eachHandler calls f with every rate_limit handler in JSON, at any depth, and its path. A handler that cannot be read is empty.
 func eachHandler(path string, raw json.RawMessage, f func(path string, h *Handler)) {
 	var value any
 	_ = json.Unmarshal(raw, &value)
@@ -97,7 +98,7 @@ func eachHandler(path string, raw json.RawMessage, f func(path string, h *Handle
 	})
 }
 
-// handlerFrom reads a handler of which the JSON is an object.
+// handlerFrom reads a handler from the object of its JSON.
 func handlerFrom(object map[string]any) (*Handler, error) {
 	delete(object, "handler") // as Caddy does
 	text, err := json.Marshal(object)

@@ -28,19 +28,19 @@ func init() {
 	caddy.RegisterModule(RedisStore{})
 }
 
-// RedisStore keeps counters in Redis, so that a limit holds over all Caddys that share it. One client serves all handlers
-// with the same settings, and lives through reloads.
+// RedisStore keeps counters in Redis, so that a limit applies to all Caddys that share it. All handlers with the same settings
+// share one client, which survives reloads.
 //
-// While Redis cannot be reached, each zone's `on_error` says what happens; Caddy starts, validates and reloads all the same.
+// While Redis is unreachable, each zone's `on_error` decides; Caddy still starts, validates and reloads.
 //
-// All settings take global placeholders such as `{env.REDIS_PASSWORD}` or `{file./run/secrets/redis}`.
+// All settings may have global placeholders such as `{env.REDIS_PASSWORD}` or `{file./run/secrets/redis}`.
 type RedisStore struct {
-	// Where Redis is: `host:port` (6379 if the port is left out), or the path of a Unix socket. Several are the Sentinels
-	// of `master_name`, or nodes of a `cluster`. One URL may stand instead: `redis://user:password@host:port/database`,
-	// `rediss://` for TLS, `unix://path`, or `redis-sentinel://host:port/database?master_name=name&addr=host:port`.
+	// The addresses of Redis: `host:port` (the default port is 6379), or the path of a Unix socket. Several are the Sentinels of
+	// `master_name`, or nodes of a `cluster`. A single URL is accepted too: `redis://user:password@host:port/database`, `rediss://`
+	// for TLS, `unix://path`, or `redis-sentinel://host:port/database?master_name=name&addr=host:port`.
 	Addresses []string `json:"addresses,omitempty"`
 
-	// The name of the master that Sentinel watches over, at the addresses.
+	// The name of the master that the Sentinels at the addresses monitor.
 	MasterName string `json:"master_name,omitempty"`
 
 	// Whether the addresses are nodes of a Redis Cluster.
@@ -52,17 +52,17 @@ type RedisStore struct {
 	// The password.
 	Password string `json:"password,omitempty"`
 
-	// The user and password of the Sentinels, where they want any.
+	// The user and password for the Sentinels, if they require any.
 	SentinelUsername string `json:"sentinel_username,omitempty"`
 	SentinelPassword string `json:"sentinel_password,omitempty"`
 
-	// The number of the database. The default is 0, which is the only one in a Cluster.
+	// The number of the database. The default is 0, the only one in a Cluster.
 	Database int `json:"database,omitempty"`
 
-	// Connects over TLS. An empty object is enough where the system knows the server's CA.
+	// Connects over TLS. An empty object is enough if the system trusts the server's CA.
 	TLS *RedisTLS `json:"tls,omitempty"`
 
-	// Connections to each server. The default is 2: requests that wait together travel together.
+	// Connections to each server. The default is 2: requests that wait at the same time share a round trip.
 	PoolSize int `json:"pool_size,omitempty"`
 
 	// The longest that a request waits for a decision. The default is 50ms.
@@ -71,34 +71,34 @@ type RedisStore struct {
 	// How long connecting may take, in the background. The default is 1s.
 	DialTimeout caddy.Duration `json:"dial_timeout,omitempty"`
 
-	// After how long without a reply a connection is given up, in the background. The default is 500ms, or the timeout
-	// if that is longer.
+	// After how long without a reply a connection is closed, in the background. The default is 500ms, or the timeout if that is
+	// longer.
 	ReadTimeout caddy.Duration `json:"read_timeout,omitempty"`
 
-	// What the keys in Redis begin with. The default is `weir:`. Caddys that share a prefix on one Redis share counters.
+	// The prefix of the keys in Redis. The default is `weir:`. Caddys with the same prefix on one Redis share counters.
 	Prefix string `json:"prefix,omitempty"`
 
-	// Makes the clients' keys in Redis an HMAC, so that who reads Redis cannot find out addresses by trying all. All
-	// Caddys must have the same.
+	// Makes the clients' keys in Redis an HMAC with this secret, so that someone who reads Redis cannot find addresses by trying
+	// all. All Caddys must have the same secret.
 	KeySecret string `json:"key_secret,omitempty"`
 
-	// Keeps the clients' keys in Redis readable, instead of hashing them.
+	// Keeps the clients' keys in Redis readable, rather than hashed.
 	PlainKeys bool `json:"plain_keys,omitempty"`
 
-	// How many Caddys share the Redis. While it cannot be reached, each lets its part of a limit through, for `on_error
-	// local`. The default is 1: each lets all of it through.
+	// How many Caddys share the Redis. While it is unreachable, each applies its part of a limit, for `on_error local`. The default
+	// is 1: each applies the whole limit.
 	Nodes int `json:"nodes,omitempty"`
 
 	shared *sharedRedis
 	key    string
 }
 
-// RedisTLS says how TLS is spoken with Redis.
+// RedisTLS has the settings of TLS connections to Redis.
 type RedisTLS struct {
 	// A file with the CA's certificates in PEM. The default is the system's.
 	CA string `json:"ca,omitempty"`
 
-	// Files with the client's certificate and its key in PEM, where the server asks for one.
+	// Files with the client's certificate and its key in PEM, if the server requires one.
 	ClientCertificate string `json:"client_certificate,omitempty"`
 	ClientKey         string `json:"client_key,omitempty"`
 
@@ -116,7 +116,7 @@ func (RedisStore) CaddyModule() caddy.ModuleInfo {
 
 const maxNodes = 100_000
 
-// Provision takes hold of the client for these settings.
+// Provision acquires the client for these settings.
 func (s *RedisStore) Provision(ctx caddy.Context) error {
 	if s.Nodes < 0 || s.Nodes > maxNodes {
 		return fmt.Errorf("nodes %d: must be from 1 to %d", s.Nodes, maxNodes)
@@ -152,7 +152,7 @@ func (s *RedisStore) Store() core.Store { return s.shared.store }
 // Fleet implements FleetStoreModule.
 func (s *RedisStore) Fleet() int { return s.Nodes }
 
-// Cleanup lets go of the client.
+// Cleanup releases the client.
 func (s *RedisStore) Cleanup() error {
 	if s.shared == nil {
 		return nil
@@ -162,14 +162,14 @@ func (s *RedisStore) Cleanup() error {
 	return err
 }
 
-// redisSettings are a RedisStore's with the placeholders' values in place, and the key that equal ones share.
+// redisSettings are the settings of a RedisStore with the values of placeholders, and the key that equal settings share.
 type redisSettings struct {
 	client goredis.Config
 	store  redis.Config
 	key    string
 }
 
-// resolve puts the placeholders' values in and reads the files of TLS. The key is a hash: it has secrets in it.
+// resolve inserts the values of placeholders, and reads the files of TLS. The key is a hash, since the settings have secrets.
 func (s *RedisStore) resolve() (*redisSettings, error) {
 	resolved := *s
 	resolved.shared, resolved.Nodes = nil, 0
@@ -195,7 +195,7 @@ func (s *RedisStore) resolve() (*redisSettings, error) {
 		}
 		settings.client.TLS = config
 		resolved.TLS = &t
-		digest.Write(files) // a renewed certificate is another setting
+		digest.Write(files) // a renewed certificate makes the settings different
 	}
 	text, err := json.Marshal(resolved)
 	if err != nil {
@@ -206,7 +206,7 @@ func (s *RedisStore) resolve() (*redisSettings, error) {
 	return settings, nil
 }
 
-// configs returns the configurations of client and store, without TLS.
+// configs returns the configurations of the client and the store, without TLS.
 func (s *RedisStore) configs() (goredis.Config, redis.Config) {
 	return goredis.Config{
 			Addresses:        s.Addresses,
@@ -228,7 +228,7 @@ func (s *RedisStore) configs() (goredis.Config, redis.Config) {
 		}
 }
 
-// checkAsWritten says what is wrong with the settings, as far as that can be told before placeholders have values.
+// checkAsWritten says what is wrong with the settings, as far as that is known before placeholders have values.
 func (s *RedisStore) checkAsWritten() error {
 	clientConfig, storeConfig := s.configs()
 	for _, addr := range s.Addresses {
@@ -245,7 +245,7 @@ func (s *RedisStore) checkAsWritten() error {
 	return storeConfig.Check()
 }
 
-// resolveTexts is resolvePlaceholders for all texts of a struct, which errors call by their names in JSON.
+// resolveTexts calls resolvePlaceholders for all texts of a struct. Errors have their names in JSON.
 func resolveTexts(repl *caddy.Replacer, settings any) error {
 	v := reflect.ValueOf(settings).Elem()
 	for i, name := range fieldNames(v.Type()) {
@@ -258,7 +258,8 @@ func resolveTexts(repl *caddy.Replacer, settings any) error {
 	return nil
 }
 
-// resolvePlaceholders puts a setting's value in. Secrets end where the file does that has them, without its last line break.
+// resolvePlaceholders inserts the values of placeholders in a setting. A secret from a file ends with the file, without its last
+// line break.
 func resolvePlaceholders(repl *caddy.Replacer, name string, value *string) error {
 	if !strings.Contains(*value, "{") {
 		return nil
@@ -270,14 +271,14 @@ func resolvePlaceholders(repl *caddy.Replacer, name string, value *string) error
 				return fmt.Errorf("%s: %w", name, err)
 			}
 		}
-		// Of a secret that has braces in it nothing is repeated.
+		// The error repeats nothing of a secret that has braces.
 		return fmt.Errorf(`%s: has braces around what is no global placeholder such as {env.NAME}; write a brace that is meant as one \{`, name)
 	}
 	*value = strings.TrimRight(resolved, "\r\n")
 	return nil
 }
 
-// load reads the files, and returns their contents too.
+// load reads the files. It also returns their contents.
 func (t *RedisTLS) load(repl *caddy.Replacer) (*tls.Config, []byte, error) {
 	if err := resolveTexts(repl, t); err != nil {
 		return nil, nil, err
@@ -311,22 +312,21 @@ func (t *RedisTLS) load(repl *caddy.Replacer) (*tls.Config, []byte, error) {
 	return config, files, nil
 }
 
-// redisStores has the stores of all configurations, by their settings, so that a reload keeps connections and what is
-// remembered.
+// redisStores has the stores of all configurations by their settings, so that connections and remembered answers survive a reload.
 var redisStores = caddy.NewUsagePool()
 
-// sharedRedis is a store, for all who have the same settings.
+// sharedRedis is a store that all handlers with the same settings share.
 type sharedRedis struct {
 	store   *redis.Store
 	name    string
-	started sync.Once   // what is said once of a store has been
-	silent  atomic.Bool // it did not answer when it was made, and nothing was heard of it since
-	ended   atomic.Bool // no configuration has it any more
+	started sync.Once   // guards what is logged only once for a store
+	silent  atomic.Bool // it did not answer when it was made, and has not answered since
+	ended   atomic.Bool // no configuration uses it any more
 	trouble *troubleLog
 }
 
-// lingering is how long a store serves a configuration that Caddy has let go of. Caddy does so after it has told the servers
-// to stop, and does not wait for the requests that they have already taken.
+// lingering is how long a store still works after Caddy has cleaned up its last configuration. Caddy does that after it has told
+// the servers to stop, and does not wait for requests that are under way.
 const lingering = 2 * time.Second
 
 func acquireRedis(settings *redisSettings) (*sharedRedis, error) {
@@ -343,7 +343,7 @@ func acquireRedis(settings *redisSettings) (*sharedRedis, error) {
 		config.Changed = shared.logAvailability
 		config.Differs = shared.warnOfPrefixes
 		if shared.store, err = redis.NewStore(config); err != nil {
-			_ = c.Close() // nothing was sent yet
+			_ = c.Close() // nothing has been sent yet
 			return nil, err
 		}
 		return shared, nil
@@ -354,8 +354,8 @@ func acquireRedis(settings *redisSettings) (*sharedRedis, error) {
 	return value.(*sharedRedis), nil
 }
 
-// awaitAnswer looks for the first answer of a store that did not answer when it was made, until that has become the
-// breakers' concern: a Cluster that was not found has none.
+// awaitAnswer looks for the first answer of a store that did not answer when it was made. It stops when the breakers take over the
+// log. A Cluster that was not found has no breakers.
 func (s *sharedRedis) awaitAnswer() {
 	for s.silent.Load() && !s.ended.Load() {
 		if s.store.Check(time.Second) == nil && s.silent.Load() {
@@ -369,14 +369,14 @@ func (s *sharedRedis) awaitAnswer() {
 // Destruct implements caddy.Destructor.
 func (s *sharedRedis) Destruct() error {
 	s.ended.Store(true)
-	time.AfterFunc(lingering, func() { _ = s.store.Close() }) // the error would be that of closing a socket
+	time.AfterFunc(lingering, func() { _ = s.store.Close() }) // at most an error of closing a socket
 	return nil
 }
 
-// redisLog returns where the log in force has what is said of stores in Redis.
+// redisLog returns the logger in force for stores in Redis.
 func redisLog() *zap.Logger { return caddy.Log().Named("http.rate_limit.stores.redis") }
 
-// logAvailability writes to the log in force when a server is not asked any more, and when it is again.
+// logAvailability logs when a server's breaker opens, and when it closes again.
 func (s *sharedRedis) logAvailability(server string, err error) {
 	if s.ended.Load() {
 		return
@@ -390,7 +390,8 @@ func (s *sharedRedis) logAvailability(server string, err error) {
 	redisLog().Info("Redis answers again", zap.String("server", server))
 }
 
-// warnOfPrefixes says that another proxy masks the addresses in a zone's key otherwise, so that the two do not share its counters.
+// warnOfPrefixes warns that another proxy masks the addresses in a zone's key with other prefixes, so that the two proxies do not
+// share its counters.
 func (s *sharedRedis) warnOfPrefixes(namespace, zone string, here, there match.Prefixes) {
 	if s.ended.Load() {
 		return
@@ -402,12 +403,13 @@ func (s *sharedRedis) warnOfPrefixes(namespace, zone string, here, there match.P
 		zap.Int("their_ipv4_prefix", there.IPv4), zap.Int("their_ipv6_prefix", there.IPv6))
 }
 
-// quietGoRedis has what the client library writes to standard error written to Caddy's log.
+// quietGoRedis redirects what the client library writes to standard error to Caddy's log.
 var quietGoRedis = sync.OnceFunc(func() { client.SetLogger(clientLogger{}) })
 
 type clientLogger struct{}
 
-// Printf implements go-redis's Logging. What a server repeats of a command that it does not know is left out: of AUTH that is the password.
+// Printf implements go-redis's Logging. It omits the part of an error in which a server repeats an unknown command: for AUTH that
+// would be the password.
 func (clientLogger) Printf(_ context.Context, format string, v ...any) {
 	text, _, _ := strings.Cut(fmt.Sprintf(format, v...), ", with args beginning with")
 	redisLog().Debug(text)

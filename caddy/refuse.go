@@ -17,16 +17,16 @@ import (
 	"go.uber.org/zap"
 )
 
-// What becomes of a request that is not passed on, or not at once: it is rejected, by this handler or by the site's error routes, or it
-// waits for its turn, and may leave before that has come.
+// This file has what happens to a request that is not passed on at once. The handler or the site's error routes reject it, or it
+// waits until its reservation is due; its client may leave before that.
 
 var errExceeded = errors.New("rate limit exceeded")
 
-// tooMany is the error that error routes get. It is made by hand: caddyhttp.Error would look up where it was called from.
+// tooMany is the error for error routes. It is a literal, since caddyhttp.Error would look up its caller on each call.
 var tooMany = caddyhttp.HandlerError{StatusCode: http.StatusTooManyRequests, Err: errExceeded}
 
-// reject tells the client, the log and whoever listens that the request is over a limit, when its header fields are written. The error it returns is for the
-// site's error routes; where it has answered the request itself that is nil.
+// reject logs a rejection, emits its event, and answers it. The header fields must have been written. The error it returns is for
+// the site's error routes; it is nil if reject has answered the request itself.
 func (h *Handler) reject(w http.ResponseWriter, r *http.Request, q *front.Inquiry) error {
 	v := &q.Verdict
 	name := reporterOf(&q.Checks[v.Reported]).name
@@ -35,7 +35,7 @@ func (h *Handler) reject(w http.ResponseWriter, r *http.Request, q *front.Inquir
 	if v.RetryAfter != core.Never {
 		repl.Set("http.rate_limit.exceeded.retry_after", answer.RetrySeconds(v.RetryAfter))
 	} else {
-		repl.Set("http.rate_limit.exceeded.retry_after", "") // left unset, it would be shown as it is written
+		repl.Set("http.rate_limit.exceeded.retry_after", "") // otherwise Caddy would show the placeholder as it is written
 	}
 	server, _ := r.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	if server != nil && server.Logs != nil {
@@ -52,21 +52,21 @@ func (h *Handler) reject(w http.ResponseWriter, r *http.Request, q *front.Inquir
 	return nil
 }
 
-// leaveToErrorRoutes reports whether a rejection is to be returned as an error, for error routes to answer.
+// leaveToErrorRoutes reports whether to return a rejection as an error, for error routes to answer.
 func (h *Handler) leaveToErrorRoutes(r *http.Request, server *caddyhttp.Server) bool {
 	if h.Response == "direct" || r.Context().Value(caddyhttp.ErrorCtxKey) != nil {
-		return false // a handler that stands in an error route has no other behind it
+		return false // no other error route follows a handler in an error route
 	}
 	if h.enclosed {
-		// The routes of an enclosing subroute would get the error first. If none of them answers it, Caddy goes on behind
-		// the subroute as if there had been no error, to what the limit is there to protect.
+		// The routes of an enclosing subroute would get the error first. If none of them answered it, Caddy would go on behind the
+		// subroute as if there were no error, to what the limit protects.
 		return false
 	}
 	if h.Response == "error_routes" {
 		return true
 	}
 	if answer.IsGRPC(r) || server == nil || server.Errors == nil {
-		return false // a gRPC client understands no page
+		return false // a gRPC client cannot read a page
 	}
 	probe := errorProbe{request: r, restores: true}
 	taken := probe.taken(server.Errors.Routes)
@@ -76,16 +76,17 @@ func (h *Handler) leaveToErrorRoutes(r *http.Request, server *caddyhttp.Server) 
 	return taken
 }
 
-// errorProbe asks error routes whether they would handle a request that failed with a 429.
+// errorProbe finds out whether error routes would handle a request that failed with a 429.
 type errorProbe struct {
 	request  *http.Request
-	restores bool // before its error routes a server takes back how the request was rewritten
-	failed   bool // the request has the error's placeholders, as error routes get it
+	restores bool // the server undoes rewrites of the request before its error routes
+	failed   bool // the request has the placeholders of the error, as error routes get it
 }
 
-// taken reports whether any of the routes would: one that matches and has a handler, in itself or in its subroutes.
+// taken reports whether any of the routes would handle the request: one that matches and has a handler, directly or in its
+// subroutes.
 func (p *errorProbe) taken(routes caddyhttp.RouteList) bool {
-	var satisfied map[string]bool // groups of which a route has matched
+	var satisfied map[string]bool // groups with a route that has matched
 	for i := range routes {
 		route := &routes[i]
 		if route.Group != "" && satisfied[route.Group] || !p.matches(route.MatcherSets) {
@@ -110,8 +111,8 @@ func (p *errorProbe) taken(routes caddyhttp.RouteList) bool {
 	return false
 }
 
-// matches asks the matchers of a route. Those that are not about the host alone may look at the error's placeholders or at
-// the URI, which are costly to set and so set only for them.
+// matches evaluates the matchers of a route. Only matchers that look at more than the host may need the error's placeholders or the
+// original URI. Those are costly to set, so matches sets them only then.
 func (p *errorProbe) matches(sets caddyhttp.MatcherSets) bool {
 	for _, set := range sets {
 		for _, matcher := range set {
@@ -124,7 +125,7 @@ func (p *errorProbe) matches(sets caddyhttp.MatcherSets) bool {
 	return matches && err == nil
 }
 
-// fail makes the request what error routes would get.
+// fail gives the request the state in which error routes would get it.
 func (p *errorProbe) fail() {
 	p.failed = true
 	original, ok := p.request.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request)
@@ -138,7 +139,7 @@ func (p *errorProbe) fail() {
 	}
 }
 
-// forget takes the error's placeholders back, where no error is returned.
+// forget removes the error's placeholders, since no error is returned.
 func (p *errorProbe) forget() {
 	if !p.failed {
 		return
@@ -149,7 +150,7 @@ func (p *errorProbe) forget() {
 	}
 }
 
-// fail answers a request of which nobody can say whether it is covered.
+// fail answers a request for which no one can say whether it is covered.
 func (h *Handler) fail(w http.ResponseWriter, err error) error {
 	failed := caddyhttp.HandlerError{StatusCode: http.StatusInternalServerError, Err: err}
 	if err == front.ErrEarly {
@@ -160,8 +161,8 @@ func (h *Handler) fail(w http.ResponseWriter, err error) error {
 	return h.refuse(w, failed.StatusCode, failed.Err)
 }
 
-// refuse answers a request that the handler does not pass on for another reason than a limit: with an error, for Caddy to
-// handle, or by itself where an enclosing subroute would get the error.
+// refuse answers a request that is refused for another reason than a limit. It returns an error for Caddy to handle, or answers
+// itself if an enclosing subroute would get the error.
 func (h *Handler) refuse(w http.ResponseWriter, status int, err error) error {
 	if !h.enclosed {
 		return caddyhttp.HandlerError{StatusCode: status, Err: err}
@@ -170,9 +171,9 @@ func (h *Handler) refuse(w http.ResponseWriter, status int, err error) error {
 	return nil
 }
 
-// hold waits for the turn of a request, and reports whether it has come. If not, the request has been answered, or the error is. A client that leaves is not
-// served. When the configuration is replaced or the server shuts down, those that wait are not kept: they are answered 503, and told
-// when their turn would have come.
+// wait waits until a request's reservation is due, and reports whether it is. If not, wait has answered the request, or returns the
+// error for it. A client that leaves is not served. When the configuration is replaced or the server shuts down, waiting requests
+// are answered at once with a 503, and a Retry-After that says when their reservations would have been due.
 func (h *Handler) wait(w http.ResponseWriter, r *http.Request, delay time.Duration) (come bool, err error) {
 	defer readAhead(r).Stop()
 	due := time.Now().Add(delay)
@@ -190,7 +191,7 @@ func (h *Handler) wait(w http.ResponseWriter, r *http.Request, delay time.Durati
 	return false, nil
 }
 
-// stops reports whether the configuration is replaced, or the server shuts down.
+// stops reports whether the configuration is being replaced, or the server is shutting down.
 func (h *Handler) stops() bool {
 	select {
 	case <-h.stopping:
@@ -201,14 +202,15 @@ func (h *Handler) stops() bool {
 	return true
 }
 
-// readAhead begins to read the body of a request that waits, if another goroutine may: if net/http or Caddy's server has made its
-// reader. Readers that a module has put around it may act on the response as they read, such as that of request_body where the body
-// exceeds max_size. (It does not where the length is announced, since a length above max_size is refused beforehand.)
+// readAhead begins to read the body of a waiting request, if another goroutine may read it: if net/http or Caddy's server has made
+// the body's reader. Readers that modules add may act on the response while they read. The one of request_body does so when the
+// body exceeds max_size. (It does not if the length is announced, since a length above max_size is refused before.)
 //
-// A server with an access log counts a body's bytes with a reader that has no lock, and logs the count even while a read lasts. So what
-// is read ahead is put beneath that reader, which then counts what the service gets. Beneath request_body it cannot be reached.
+// A server with an access log counts a body's bytes in a reader without a lock, and may log the count during a read. So readAhead
+// inserts itself beneath that reader, which then counts what the service reads. It cannot insert itself beneath the reader of
+// request_body.
 //
-// The request stays the same, since Caddy's placeholders are of the one that it has made. It is not net/http's own.
+// The request stays the same object, since Caddy's placeholders refer to the one that Caddy has made, which is not net/http's own.
 func readAhead(r *http.Request) *front.Ahead {
 	switch fmt.Sprintf("%T", r.Body) {
 	case "*http.body", "*http.expectContinueReader", "*caddyhttp.IdleTimeoutReader":

@@ -10,9 +10,9 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// rejectionLog chooses which of a rule's rejections are written to the log: in an interval the first of each key, up to
-// mostLogged of them. When the interval ends one line says how many others there were. So a flood is some lines a minute, and no
-// rejection is lost.
+// rejectionLog chooses which of a rule's rejections are logged: in each interval the first of each key, up to mostLogged. At the
+// interval's end, one line has the number of the others. So a flood makes only a few lines a minute, and no rejection goes
+// unreported.
 type rejectionLog struct {
 	level    zapcore.Level
 	off      bool
@@ -23,11 +23,11 @@ type rejectionLog struct {
 	now      func() time.Time
 
 	mu     sync.Mutex
-	timer  *time.Timer // ends the interval; nil: none has begun
-	begun  time.Time   // the interval
-	keys   []uint64    // those that have been logged in it
-	others int64       // rejections in it that have not
-	ended  bool        // each rejection is logged, of which there are no more than requests were under way
+	timer  *time.Timer // ends the interval; nil: no interval has begun
+	begun  time.Time   // when the interval began
+	keys   []uint64    // hashes of the keys that were logged in the interval
+	others int64       // rejections in the interval that were not logged
+	ended  bool        // the log has ended; the few requests that were still under way are all logged
 }
 
 // mostLogged is how many rejections of a rule are logged in an interval.
@@ -35,10 +35,10 @@ const mostLogged = 50
 
 const defaultLogInterval = time.Minute
 
-// begin makes the log of a handler's rule ready.
+// begin prepares the log of a handler's rule.
 func (l *rejectionLog) begin(h *Handler, zone string) {
 	level, err := zapcore.ParseLevel(h.LogLevel) // "" is info
-	l.level, l.off = level, err != nil           // "off" is none of the levels
+	l.level, l.off = level, err != nil           // "off" is no level of zapcore
 	l.interval = cmp.Or(time.Duration(h.LogInterval), defaultLogInterval)
 	l.zone = zone
 	l.logger = h.logger
@@ -46,7 +46,7 @@ func (l *rejectionLog) begin(h *Handler, zone string) {
 	l.now = time.Now
 }
 
-// admit reports whether a rejection of a key is to be logged; else it has counted it.
+// admit reports whether to log a rejection of a key. If not, it counts the rejection.
 func (l *rejectionLog) admit(key string) bool {
 	if l.off || !l.logger.Core().Enabled(l.level) {
 		return false
@@ -54,7 +54,7 @@ func (l *rejectionLog) admit(key string) bool {
 	hash := topHash(key)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ended { // a request that came before the end is over the limit after it: nobody would tell of it later
+	if l.ended { // a request that came before the end: no later line would count it
 		return true
 	}
 	if l.timer == nil {
@@ -69,7 +69,7 @@ func (l *rejectionLog) admit(key string) bool {
 	return true
 }
 
-// turn ends an interval, which has lasted so long, and says what else there was in it.
+// rotate ends an interval, of the given length, and logs how many other rejections it had.
 func (l *rejectionLog) rotate(lasted time.Duration) {
 	l.mu.Lock()
 	others := l.others
@@ -83,7 +83,7 @@ func (l *rejectionLog) rotate(lasted time.Duration) {
 	}
 }
 
-// end says what was not said yet, and ends the log.
+// end logs what was not logged yet, and ends the log.
 func (l *rejectionLog) end() {
 	l.mu.Lock()
 	if l.timer != nil {

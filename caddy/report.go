@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// reporter keeps what operators see of the requests of one rule: its counts, and lines in the log.
+// reporter reports on the requests of one rule: it has its counts, and its log.
 type reporter struct {
 	name   string
 	logger *zap.Logger
@@ -23,7 +23,7 @@ type reporter struct {
 	closed sync.Once
 }
 
-// newReporter returns a reporter of a rule, which is to be closed. key makes a request's key as a person wants to read it; nil: as it is.
+// newReporter returns a reporter of a rule. The caller must close it. key returns a request's key in readable form; nil: as it is.
 func newReporter(h *Handler, namespace, name string, key func(*http.Request) string) *reporter {
 	r := &reporter{name: name, logger: h.logger, key: key, stats: acquireStats(labelOf(namespace, name))}
 	r.log.begin(h, name)
@@ -33,7 +33,7 @@ func newReporter(h *Handler, namespace, name string, key func(*http.Request) str
 // reporterOf returns the reporter of a check's rule.
 func reporterOf(c *core.Check) *reporter { return c.Rule.Noted().(*reporter) }
 
-// close lets go of what the reporter has. It may be called again, and on none.
+// close releases what the reporter holds. It may be called again, and on nil.
 func (r *reporter) close() {
 	if r == nil {
 		return
@@ -44,10 +44,10 @@ func (r *reporter) close() {
 	})
 }
 
-// report writes a rejection to the log and emits its event.
+// report logs a rejection and emits its event.
 func (h *Handler) report(r *http.Request, q *front.Inquiry) {
 	rule, v := reporterOf(&q.Checks[q.Verdict.Reported]), &q.Verdict
-	wait := time.Duration(max(v.RetryAfter, 0)) * time.Microsecond // none where that is core.Never
+	wait := time.Duration(max(v.RetryAfter, 0)) * time.Microsecond // zero for core.Never
 	h.log(r, rule, q.Checks[v.Reported].Key, errExceeded.Error(), wait)
 	if h.events.ShouldEmit("rate_limit_exceeded") {
 		h.events.Emit(h.ctx, "rate_limit_exceeded", map[string]any{
@@ -59,7 +59,7 @@ func (h *Handler) report(r *http.Request, q *front.Inquiry) {
 	}
 }
 
-// reportShadows writes to the log what shadows would have rejected.
+// reportShadows logs what shadow rules would have rejected.
 func (h *Handler) reportShadows(r *http.Request, q *front.Inquiry) {
 	for i := range q.Checks {
 		if d := &q.Checks[i].Decision; !d.Allowed && q.Checks[i].Rule.Shadow() && !q.Checks[i].Rule.IsCandidate() {
@@ -68,8 +68,8 @@ func (h *Handler) reportShadows(r *http.Request, q *front.Inquiry) {
 	}
 }
 
-// log writes a line on a request that is over a rule's limit, if it is one of those that are logged. The query of the URI is left
-// out: it may hold secrets, or the key.
+// log writes a line on a request that is over a rule's limit, if the log samples it. It leaves out the query of the URI, which may
+// have secrets, or the key.
 func (h *Handler) log(r *http.Request, rule *reporter, key, message string, wait time.Duration) {
 	if !rule.log.admit(key) {
 		return
@@ -101,7 +101,7 @@ func (h *Handler) log(r *http.Request, rule *reporter, key, message string, wait
 	c.Write(fields...)
 }
 
-// clientAddress returns the client's address as Caddy knows it, behind trusted proxies not the peer's.
+// clientAddress returns the client's address as Caddy determines it; behind trusted proxies this is not the peer's.
 func clientAddress(r *http.Request) string {
 	if ip := clientIPOf(r); ip != "" {
 		return ip
@@ -109,8 +109,8 @@ func clientAddress(r *http.Request) string {
 	return match.HostOf(r.RemoteAddr)
 }
 
-// noteMissing warns, at the first request without a key, of the two cases that are a slip of the configuration: a placeholder
-// that nothing provides, and a key of who is authenticated where nobody is yet.
+// noteMissing warns once, at the first request without a key, if this is a mistake in the configuration: a placeholder that nothing
+// provides, or a key of the authenticated user before the authentication.
 func (z *Zone) noteMissing(h *Handler, r *http.Request) {
 	if !z.warned.CompareAndSwap(false, true) {
 		return
@@ -122,7 +122,7 @@ func (z *Zone) noteMissing(h *Handler, r *http.Request) {
 	for _, part := range z.rule.Parts {
 		name := strings.Trim(part.Source.String(), "{}")
 		if !isCaddys(part.Source) || strings.HasPrefix(name, "http.auth.") || strings.HasPrefix(name, "http.regexp.") {
-			continue // which are there, or only sometimes
+			continue // placeholders that exist, or exist only sometimes
 		}
 		if _, known := replacerOf(r).Get(name); !known {
 			h.logger.Warn("the zone's key has a placeholder that nothing provides, so it is empty for every request",

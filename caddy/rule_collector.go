@@ -9,9 +9,9 @@ import (
 	"github.com/proxyweir/weir/front"
 )
 
-// ruleCollector tells Prometheus of the rules in force, and of where they are counted. Of a rule there are as many series at most as
-// there are outcomes and the like, however many keys it has; what no rule has any more is gone. It tells of the configuration that
-// serves requests, whichever has entered it in its registry: Caddy shows that of one that was refused, too.
+// ruleCollector collects the metrics of the rules in force and of their stores. A rule has a bounded number of series, however many
+// keys it has; a rule that is gone has none. It always reports on the configuration that serves requests, whichever has registered
+// it: Caddy also shows the registry of a configuration that was refused.
 type ruleCollector struct{}
 
 var (
@@ -60,7 +60,8 @@ func (ruleCollector) Collect(to chan<- prometheus.Metric) {
 	now := time.Now().UnixMicro()
 	for _, s := range app.subjects() {
 		for o, name := range front.OutcomeNames {
-			// What most rules never have is there once it has happened; the others from the beginning, so that the first is an increase.
+			// Outcomes that most rules never have appear once they have happened. The others are present from the start, so that
+			// the first is an increase.
 			if n := s.stats.outcomes[o].Load(); n > 0 || front.Outcome(o) == front.Allowed || front.Outcome(o) == s.rejects() {
 				counter(requestsDesc, n, s.label, name)
 			}
@@ -95,7 +96,7 @@ func (ruleCollector) Collect(to chan<- prometheus.Metric) {
 			servers[server.Name] = servers[server.Name] || server.Open
 		}
 	}
-	for name, open := range servers { // of which several stores may have one
+	for name, open := range servers { // several stores may share a server
 		gauge(breakerDesc, map[bool]float64{true: 1}[open], name)
 	}
 	stats := app.memory.store.Stats()
@@ -103,7 +104,8 @@ func (ruleCollector) Collect(to chan<- prometheus.Metric) {
 	counter(evictionsDesc, stats.Evictions)
 }
 
-// lengthOf returns the period of a limit, in microseconds: of the calendar's the day, week or month that it is; 0 of one that has none.
+// lengthOf returns the period of a limit in microseconds: for a calendar period, the length of the current day, week or month; 0 if
+// there is none.
 func lengthOf(l *core.Limit, now int64) int64 {
 	if w := l.Windows(now); w != nil {
 		return w[2] - w[1]
@@ -114,7 +116,7 @@ func lengthOf(l *core.Limit, now int64) int64 {
 	return l.Period()
 }
 
-// memoryName is the store of this process's memory.
+// memoryName is the name of the store in this process's memory.
 const memoryName = "memory"
 
 // inMemory returns the limits of a rule that are counted in memory.
@@ -128,7 +130,7 @@ func (s *subject) inMemory() []*core.Rule {
 	return rules
 }
 
-// keysOf returns how many keys of rules are in memory. Those with the same name, algorithm and period have the same keys.
+// keysOf returns how many keys of rules are in memory. Rules with the same name, algorithm and period have the same keys.
 func (a *App) keysOf(rules []*core.Rule) int64 {
 	keys := int64(0)
 	counted := make(map[string]bool)
@@ -141,7 +143,7 @@ func (a *App) keysOf(rules []*core.Rule) int64 {
 	return keys
 }
 
-// rejects returns what becomes of a request that is over the rule's limit.
+// rejects returns the outcome of a request that is over the rule's limit.
 func (s *subject) rejects() front.Outcome {
 	if s.shadow {
 		return front.ShadowRejected
@@ -162,7 +164,7 @@ func (s *subject) hasPenalty() bool {
 
 func (s *subject) waits() bool { return slices.ContainsFunc(s.rules, (*core.Rule).Waits) }
 
-// waiting returns how many requests wait for the rule. All of its limits in one handler count them together.
+// waiting returns how many requests wait for the rule. In one handler, all limits of a rule share that count.
 func (s *subject) waiting() int64 {
 	if len(s.rules) == 0 {
 		return 0

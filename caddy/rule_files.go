@@ -13,25 +13,25 @@ import (
 	"go.uber.org/zap"
 )
 
-// ruleFiles are all rule files of a configuration. They are read when it is loaded, and again when they change: then all that is in
-// force is replaced in one step, or where anything is wrong nothing is.
+// ruleFiles are all rule files of a configuration. They are read when it is loaded, and again when they change. A change replaces
+// all rules in one step, or nothing if any file is wrong.
 type ruleFiles struct {
 	app *App
 
-	mu       sync.Mutex // guards what follows; held while the files are read and replaced
+	mu       sync.Mutex // guards what follows; held while files are read and replaced
 	groups   []*fileGroup
 	parsed   map[string]parsedFile // by name
-	reported map[string]bool       // what the log has of what is most likely not meant
+	reported map[string]bool       // the warnings about a probable mistake that were logged
 }
 
-// parsedFile is a file that nothing is wrong with, by itself.
+// parsedFile is a file without errors of its own.
 type parsedFile struct {
 	sum  string
 	size int
 	file *ruleset.File
 }
 
-// fileGroup are the files that one list of patterns names, and the handlers that go by them.
+// fileGroup has the files of one list of patterns, and the handlers that use them.
 type fileGroup struct {
 	patterns []string
 	files    []*ruleset.File
@@ -39,15 +39,15 @@ type fileGroup struct {
 	handlers []*Handler
 }
 
-// inForce is what a handler goes by of its rule files.
+// inForce is a handler's view of its rule files.
 type inForce struct {
 	set       *fileSet
-	asked     *front.Set      // and of its zones
+	asked     *front.Set      // the rules of the files and the handler's zones
 	domain    *ruleset.Domain // nil: the handler has no descriptors
 	reporters []*reporter     // of the domain's rules
 }
 
-// join reads the files of a handler, which is being provisioned, and has it go by them from then on.
+// join reads the files of a handler, which is being provisioned, and makes it use them from then on.
 func (f *ruleFiles) join(h *Handler, patterns []string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -85,7 +85,7 @@ func (f *ruleFiles) join(h *Handler, patterns []string) error {
 	return nil
 }
 
-// delays reports whether files have a rule that makes requests wait. What is wrong with the files join says.
+// delays reports whether files have a rule that makes requests wait. It ignores errors: join returns them.
 func (f *ruleFiles) delays(patterns []string) bool {
 	if len(patterns) == 0 {
 		return false
@@ -96,7 +96,7 @@ func (f *ruleFiles) delays(patterns []string) bool {
 	return err == nil && firstDelaying(g.files) != ""
 }
 
-// firstDelaying returns the name of the first rule that makes requests wait, "" if there is none.
+// firstDelaying returns the name of the first rule that makes requests wait, or "".
 func firstDelaying(files []*ruleset.File) string {
 	for _, file := range files {
 		for i := range file.Rules {
@@ -108,7 +108,7 @@ func firstDelaying(files []*ruleset.File) string {
 	return ""
 }
 
-// checkZones refuses files that have come to make requests wait beside zones which were made ready without.
+// checkZones refuses files that newly make requests wait, next to zones that were prepared for files that do not.
 func (h *Handler) checkZones(s *fileSet) error {
 	for _, zone := range h.zones {
 		if s.waits && !zone.rule.Limits.Accompanied() {
@@ -118,7 +118,7 @@ func (h *Handler) checkZones(s *fileSet) error {
 	return nil
 }
 
-// group returns the group of patterns, which it reads where there is none yet.
+// group returns the group of patterns. It reads the files if there is no such group yet.
 func (f *ruleFiles) group(patterns []string) (*fileGroup, error) {
 	for _, g := range f.groups {
 		if slices.Equal(g.patterns, patterns) {
@@ -149,7 +149,7 @@ func (f *ruleFiles) group(patterns []string) (*fileGroup, error) {
 	return g, nil
 }
 
-// checkBounds refuses more files than can be looked at together, as they will be when they change.
+// checkBounds refuses more files than can be checked together, as they will be when they change.
 func (f *ruleFiles) checkBounds() error {
 	total := 0
 	for _, p := range f.parsed {
@@ -161,7 +161,7 @@ func (f *ruleFiles) checkBounds() error {
 	return nil
 }
 
-// inRuleFiles makes one error of problems, on a line of its own each where there are several.
+// inRuleFiles joins problems to one error, each on its own line if there are several.
 func inRuleFiles(problems ruleset.Problems) error {
 	if len(problems) == 1 {
 		return fmt.Errorf("rules_file: %w", problems)
@@ -169,7 +169,7 @@ func inRuleFiles(problems ruleset.Problems) error {
 	return fmt.Errorf("rules_file: %d problems:\n%w", len(problems), problems)
 }
 
-// parse reads all files of contents, but for those that are as they were.
+// parse reads all files of contents, except those that have not changed.
 func (f *ruleFiles) parse(c *ruleset.Contents) (map[string]parsedFile, ruleset.Problems) {
 	parsed := make(map[string]parsedFile, len(c.Names))
 	var problems ruleset.Problems
@@ -185,7 +185,7 @@ func (f *ruleFiles) parse(c *ruleset.Contents) (map[string]parsedFile, ruleset.P
 	return parsed, problems
 }
 
-// filesOf returns the files that patterns name.
+// filesOf returns the files that match patterns.
 func filesOf(c *ruleset.Contents, patterns []string, parsed map[string]parsedFile) []*ruleset.File {
 	var files []*ruleset.File
 	for _, pattern := range patterns {
@@ -226,7 +226,7 @@ func (f *ruleFiles) patterns() []string {
 	return all
 }
 
-// setOf returns the set that a handler can share, nil if there is none yet.
+// setOf returns the set that a handler can share, or nil.
 func (g *fileGroup) setOf(h *Handler) *fileSet {
 	for _, s := range g.sets {
 		if s.isOf(h) {
@@ -236,7 +236,7 @@ func (g *fileGroup) setOf(h *Handler) *fileSet {
 	return nil
 }
 
-// viewOf returns what the handler goes by of a set.
+// viewOf returns the handler's view of a set.
 func (h *Handler) viewOf(s *fileSet) (*inForce, error) {
 	view := &inForce{set: s}
 	if len(h.Descriptors) > 0 {
@@ -250,7 +250,7 @@ func (h *Handler) viewOf(s *fileSet) (*inForce, error) {
 	return view, nil
 }
 
-// checkUse says what in a configuration that is being loaded would have no effect, or count twice.
+// checkUse says what in a configuration that is being loaded would have no effect, or count requests twice.
 func (h *Handler) checkUse(s *fileSet) error {
 	if err := cmp.Or(h.checkNames(s), h.checkAny(s)); err != nil {
 		return err
@@ -262,7 +262,7 @@ func (h *Handler) checkUse(s *fileSet) error {
 	return nil
 }
 
-// checkAny refuses files of descriptors alone, where the handler makes none of a request, and has nothing else.
+// checkAny refuses files that only have descriptors for a handler that makes none and has nothing else.
 func (h *Handler) checkAny(s *fileSet) error {
 	if len(h.Descriptors) > 0 || len(s.Domains) == 0 || len(s.Rules) > 0 || len(h.RateLimits) > 0 {
 		return nil
@@ -270,7 +270,7 @@ func (h *Handler) checkAny(s *fileSet) error {
 	return fmt.Errorf("rules_file: the files have descriptors alone, of domain %q, and nothing says what of a request they are: write a line such as descriptor <key> {header.X-Key} beside rules_file, in JSON %s beside rules_files", s.Domains[0].Name(), entryInJSON)
 }
 
-// adviseDescriptors warns of descriptors that no limit is for, and of values in rule files that no request has.
+// adviseDescriptors warns of descriptors without any limit, and of values in rule files that no request has.
 func (h *Handler) adviseDescriptors(domain *ruleset.Domain) {
 	for _, d := range h.Descriptors {
 		keys := make([]string, 0, len(d))
@@ -290,10 +290,11 @@ func (h *Handler) adviseDescriptors(domain *ruleset.Domain) {
 	}
 }
 
-// mostUnmetTries bounds what is tried to find them, in all the values of a load: what is behind is not warned of.
+// mostUnmetTries bounds the search for such values over all values of a load. Values beyond it are not warned of.
 const mostUnmetTries = 50000
 
-// checkNames refuses a rule of a file that has the name of a zone beside it: both would count each request, in one place.
+// checkNames refuses a rule in a file that has the name of a zone of the same handler: both would count each request in the same
+// counters.
 func (h *Handler) checkNames(s *fileSet) error {
 	for _, r := range s.Rules {
 		if h.RateLimits[r.Name] != nil {
@@ -303,8 +304,8 @@ func (h *Handler) checkNames(s *fileSet) error {
 	return nil
 }
 
-// replace puts new contents of the files in force, or says what is wrong with them. Counts stay: what has the same identity as
-// before is open in its store all along.
+// replace puts new contents of the files in force, or says what is wrong with them. Counters survive: a rule whose identity is
+// unchanged stays open in its store.
 func (f *ruleFiles) replace(c *ruleset.Contents) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -312,7 +313,7 @@ func (f *ruleFiles) replace(c *ruleset.Contents) error {
 	if problems != nil {
 		return problems
 	}
-	var made []*fileSet // of all groups, in the order of allSets
+	var made []*fileSet // those of all groups, in the order of allSets
 	var files [][]*ruleset.File
 	fail := func(err error) error {
 		for _, s := range made {
@@ -359,7 +360,7 @@ func (f *ruleFiles) replace(c *ruleset.Contents) error {
 	return nil
 }
 
-// advise writes to the log what in a set is most likely not meant, once.
+// advise logs once what in a set is probably a mistake.
 func (f *ruleFiles) advise(s *fileSet) {
 	if f.reported == nil {
 		f.reported = make(map[string]bool)
@@ -372,7 +373,7 @@ func (f *ruleFiles) advise(s *fileSet) {
 	}
 }
 
-// remake makes the group's sets anew of files, opens them, and enters the views of the group's handlers.
+// remake makes the group's sets from files, opens them, and adds the views of the group's handlers.
 func (g *fileGroup) remake(files []*ruleset.File, views map[*Handler]*inForce) ([]*fileSet, error) {
 	var made []*fileSet
 	for _, old := range g.sets {
@@ -399,7 +400,7 @@ func (g *fileGroup) remake(files []*ruleset.File, views map[*Handler]*inForce) (
 	return made, nil
 }
 
-// areInForce reports whether contents are those that the rules in force were made of.
+// areInForce reports whether the rules in force were made from contents.
 func (f *ruleFiles) areInForce(c *ruleset.Contents) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -408,7 +409,7 @@ func (f *ruleFiles) areInForce(c *ruleset.Contents) bool {
 			return false
 		}
 	}
-	for _, g := range f.groups { // of which one may have been read later than another
+	for _, g := range f.groups { // the groups may have been read at different times
 		if !slices.Equal(g.files, filesOf(c, g.patterns, f.parsed)) {
 			return false
 		}
@@ -416,7 +417,7 @@ func (f *ruleFiles) areInForce(c *ruleset.Contents) bool {
 	return len(c.Names) == len(f.parsed)
 }
 
-// leave lets go of all rules, when no handler serves any more.
+// leave releases all rules, when no handler serves any more.
 func (f *ruleFiles) leave() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -426,7 +427,7 @@ func (f *ruleFiles) leave() {
 	f.groups = nil
 }
 
-// counts returns how many rules and descriptors with limits there are in all files.
+// counts returns how many rules and limited descriptors all files have.
 func (f *ruleFiles) counts() (rules, descriptors int) {
 	for _, p := range f.parsed {
 		rules += len(p.file.Rules)

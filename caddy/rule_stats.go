@@ -8,30 +8,30 @@ import (
 	"github.com/proxyweir/weir/front"
 )
 
-// ruleStats is what has become of the requests of one rule since the process has had it. All handlers that have a rule of the name
-// share it, also from one configuration to the next; with the last of them it goes, and its series with it.
+// ruleStats has the counts of one rule's requests since the process first had the rule. All handlers with a rule of the name share
+// it, also across reloads. It ends with the last of them, and so do its series.
 type ruleStats struct {
-	label      string // the rule's name, after its namespace if it has one
+	label      string // the rule's name, with its namespace in front if it has one
 	outcomes   [front.NotCounted]atomic.Int64
 	candidates [front.Comparisons]atomic.Int64
 	penalties  atomic.Int64
-	requests   topKeys // that came under the rule
-	rejections topKeys // those that it rejected, or would have as a shadow
+	requests   topKeys // requests under the rule
+	rejections topKeys // requests that the rule rejected, or would have rejected as a shadow
 }
 
 // allStats has the ruleStats of all configurations' rules, by their labels.
 var allStats = caddy.NewUsagePool()
 
-// acquireStats returns the stats of a rule. Who has them lets go of them by release.
+// acquireStats returns the stats of a rule. The caller must release them.
 func acquireStats(label string) *ruleStats {
-	value, _, _ := allStats.LoadOrNew(label, func() (caddy.Destructor, error) { // which never fails
+	value, _, _ := allStats.LoadOrNew(label, func() (caddy.Destructor, error) { // cannot fail
 		return &ruleStats{label: label}, nil
 	})
 	return value.(*ruleStats)
 }
 
 func (s *ruleStats) release() {
-	_, _ = allStats.Delete(s.label) // Destruct never fails
+	_, _ = allStats.Delete(s.label) // Destruct cannot fail
 }
 
 // Destruct implements caddy.Destructor.
@@ -41,7 +41,7 @@ func (s *ruleStats) Destruct() error {
 	return nil
 }
 
-// labelOf returns what a rule is called in metrics and in the admin API.
+// labelOf returns the name of a rule in metrics and in the admin API.
 func labelOf(namespace, name string) string {
 	if namespace == "" {
 		return name
@@ -51,7 +51,7 @@ func labelOf(namespace, name string) string {
 
 func (s *ruleStats) inc(o front.Outcome) { s.outcomes[o].Add(1) }
 
-// sweepTopKeys gives back the memory of keys that have not sent anything for long.
+// sweepTopKeys frees the memory of keys that have sent nothing for long.
 func sweepTopKeys() {
 	now := time.Now().Unix()
 	allStats.Range(func(_, value any) bool {

@@ -15,8 +15,8 @@ import (
 
 const defaultRulesInterval = 10 * time.Second
 
-// watcher looks at the rule files of a configuration while it is in force: when the system says that something in their folders
-// has changed, and at an interval, since not every file system says so.
+// watcher checks the rule files of a configuration for changes while it is in force: when the system reports a change in their
+// folders, and at an interval, since not every file system reports changes.
 type watcher struct {
 	files    *ruleFiles
 	watch    *ruleset.Watch
@@ -24,10 +24,10 @@ type watcher struct {
 	interval time.Duration
 	logger   *zap.Logger
 
-	notifier *fsnotify.Watcher // nil: the system says nothing
-	watched  []string          // the folders that it is asked about
-	places   places            // where something may change what the patterns name
-	refusing bool              // what is there is not what is in force
+	notifier *fsnotify.Watcher // nil: the system reports no changes
+	watched  []string          // the folders whose changes it reports
+	places   places            // where a change may affect what the patterns name
+	refusing bool              // the files on disk were refused
 	stop     chan struct{}
 	stopped  chan struct{}
 }
@@ -44,7 +44,7 @@ func startWatcher(f *ruleFiles, interval time.Duration, logger *zap.Logger) *wat
 		stop:     make(chan struct{}),
 		stopped:  make(chan struct{}),
 	}
-	// What was read a moment ago is not taken for what is there now: the first look finds out.
+	// The first look compares with empty contents, so that it finds changes since the files were read.
 	w.watch = ruleset.NewWatch(w.patterns, &ruleset.Contents{})
 	notifier, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -56,7 +56,7 @@ func startWatcher(f *ruleFiles, interval time.Duration, logger *zap.Logger) *wat
 	return w
 }
 
-// close stops watching. It returns when nothing is replaced any more, but does not wait for long: a disk may not answer.
+// close stops watching. It returns when no replacement is under way, but waits only for a short time: a disk may not answer.
 func (w *watcher) close() {
 	close(w.stop)
 	timer := time.NewTimer(longClose)
@@ -78,13 +78,13 @@ func (w *watcher) run() {
 	var events chan fsnotify.Event
 	var failures chan error
 	if w.notifier != nil {
-		defer func() { _ = w.notifier.Close() }() // there is nobody left to tell
+		defer func() { _ = w.notifier.Close() }() // there is no one left to report an error to
 		events, failures = w.notifier.Events, w.notifier.Errors
 	}
 	started := time.Now()
 	next := time.NewTimer(0)
 	defer next.Stop()
-	soon := false // the next look is about an event
+	soon := false // the next look is for an event
 	for {
 		select {
 		case <-w.stop:
@@ -107,11 +107,11 @@ func (w *watcher) run() {
 	}
 }
 
-// afterEvent is how long other events are waited for: one look answers all.
+// afterEvent is how long to wait for further events after one: a single look covers all.
 const afterEvent = 50 * time.Millisecond
 
-// matters reports whether an event may be about the rule files: what happens to another file in their folders is not, unless it is
-// new or gone and called as a pattern says.
+// matters reports whether an event may concern the rule files. An event of another file in their folders does not, unless the file
+// is new or gone and its name matches a pattern.
 func (w *watcher) matters(event fsnotify.Event) bool {
 	name := filepath.Clean(event.Name)
 	if w.places.named[name] {
@@ -127,10 +127,10 @@ func (w *watcher) matters(event fsnotify.Event) bool {
 	})
 }
 
-// look looks at the files, and puts in force what has changed. It returns when to look again if that is soon, else 0.
+// look checks the files, and puts changes in force. It returns after how long to look again if that is soon, else 0.
 func (w *watcher) look(now time.Duration) time.Duration {
 	if w.notifier != nil {
-		w.ask() // first, so that nothing happens between the look and the question
+		w.ask() // first, so that no change is lost between the look and the registration
 	}
 	late := time.AfterFunc(longLook, func() {
 		w.logger.Warn("reading the rule files takes long, and what has changed is not in force; is their disk there?", zap.Duration("longer_than", longLook))
@@ -138,7 +138,7 @@ func (w *watcher) look(now time.Duration) time.Duration {
 	change := w.watch.Look(now)
 	late.Stop()
 	select {
-	case <-w.stop: // nobody waits for it any more
+	case <-w.stop: // no one waits for it any more
 		return 0
 	default:
 	}
@@ -153,11 +153,11 @@ func (w *watcher) look(now time.Duration) time.Duration {
 	return change.Again
 }
 
-// take puts contents in force, or says why not.
+// take puts contents in force, or logs why not.
 func (w *watcher) take(c *ruleset.Contents) {
 	if w.files.areInForce(c) {
 		w.watch.Take(c)
-		if w.refusing { // what was there when the configuration came into force was taken back
+		if w.refusing { // a change was undone that had come before the configuration was in force
 			w.restored()
 		}
 		return
@@ -172,20 +172,20 @@ func (w *watcher) take(c *ruleset.Contents) {
 	noteRulesTaken()
 	rules, descriptors := w.files.counts()
 	w.logger.Info("new rule files are in force", zap.Int("rules", rules), zap.Int("descriptors", descriptors))
-	_ = w.files.app.checkStatuses() // which with rule files only warns
+	_ = w.files.app.checkStatuses() // with rule files it only warns
 }
 
-// restored says that what was wrong is again as it was.
+// restored logs that the wrong files are again as they were.
 func (w *watcher) restored() {
 	w.refusing = false
 	noteRulesTaken()
 	w.logger.Info("the rule files are again as they are in force")
 }
 
-// mostProblems is how many problems of one change are written to the log.
+// mostProblems is how many problems of one change are logged.
 const mostProblems = 10
 
-// report writes to the log what is wrong with the files.
+// report logs what is wrong with the files.
 func (w *watcher) report(err error) {
 	w.refusing = true
 	noteRulesRefused()
@@ -208,13 +208,13 @@ func (w *watcher) report(err error) {
 	}
 }
 
-// ask has the system tell of changes in the folders where they matter. Folders that are gone are forgotten by themselves.
+// ask registers the folders whose changes the system is to report. The system itself drops folders that are gone.
 func (w *watcher) ask() {
 	w.places = placesOf(w.patterns)
 	known := w.notifier.WatchList()
 	for _, folder := range w.places.folders {
 		if !slices.Contains(known, folder) {
-			_ = w.notifier.Add(folder) // what cannot be watched is looked at all the same
+			_ = w.notifier.Add(folder) // a folder that cannot be watched is still checked at the interval
 		}
 	}
 	for _, folder := range w.watched {
@@ -225,14 +225,14 @@ func (w *watcher) ask() {
 	w.watched = w.places.folders
 }
 
-// places is where something may change what patterns name. No path leads over links.
+// places are the folders where a change may affect what patterns name. Their paths have no links.
 type places struct {
 	folders []string
-	named   map[string]bool // in them: the files and folders that there are now, and the links on the way to them
-	wild    []string        // what others that come must be called
+	named   map[string]bool // in the folders: the existing files and folders, and the links on the way to them
+	wild    []string        // patterns for the names of new ones
 }
 
-// mostFolders is how many folders are watched. All are looked at in any case.
+// mostFolders is how many folders are watched. All are checked at the interval.
 const mostFolders = 256
 
 func placesOf(patterns []string) places {
@@ -268,13 +268,13 @@ func placesOf(patterns []string) places {
 func (p *places) add(folder string) {
 	if !p.named[folder] && len(p.folders) < mostFolders {
 		p.folders = append(p.folders, folder)
-		p.named[folder] = true // it may be moved away itself
+		p.named[folder] = true // the folder itself may be moved away
 	}
 }
 
-// follow returns the links on the way to a file, and where they lead in the end.
+// follow returns the links on the way to a file, and the path of its target.
 func follow(name string) (links []string, real string) {
-	const most = 40 // which are more than the system follows
+	const most = 40 // more than the system follows
 	name, err := filepath.Abs(name)
 	if err != nil {
 		return nil, name

@@ -19,7 +19,7 @@ func init() {
 	command.Register(tableOfRules)
 }
 
-// tableOfRules returns the rules of a configuration as a table.
+// tableOfRules returns the table of a configuration's rules.
 func tableOfRules(config []byte) (command.Table, error) {
 	var c struct {
 		Apps map[string]json.RawMessage `json:"apps"`
@@ -42,13 +42,13 @@ func tableOfRules(config []byte) (command.Table, error) {
 	return table.rows, nil
 }
 
-// ruleTable gathers the lines of `caddy rate-limit rules`.
+// ruleTable collects the rows of `caddy rate-limit rules`.
 type ruleTable struct {
 	app  *App
 	rows command.Table
 }
 
-// servers looks for handlers in the HTTP app.
+// servers adds the rules of the handlers in the HTTP app.
 func (t *ruleTable) servers(raw []byte) error {
 	var http struct {
 		Servers map[string]map[string]any `json:"servers"`
@@ -73,13 +73,13 @@ func (t *ruleTable) servers(raw []byte) error {
 	return nil
 }
 
-// place is where a handler stands.
+// place is where in the configuration a handler is.
 type place struct {
-	hosts  string // of the routes around it
-	routes string // which of their requests come to it
+	hosts  string // the hosts of the routes around it
+	routes string // which of their requests reach it, in words
 }
 
-// look looks for handlers in a part of the configuration.
+// look adds the rules of the handlers in a part of the configuration.
 func (t *ruleTable) look(part any, at place) error {
 	switch part := part.(type) {
 	case []any:
@@ -104,7 +104,7 @@ func (t *ruleTable) look(part any, at place) error {
 	return nil
 }
 
-// within returns the place that is in a route with these matcher sets.
+// within returns the place inside a route with these matcher sets.
 func (p place) within(sets []any) place {
 	var hosts []string
 	routes := coveredBy(sets, &hosts)
@@ -118,7 +118,7 @@ func (p place) within(sets []any) place {
 	return p
 }
 
-// coveredBy says in words what matcher sets match. Where hosts is not nil, they are added there, and not among the words.
+// coveredBy describes what matcher sets match. If hosts is not nil, it adds hosts there, and not to the description.
 func coveredBy(sets []any, hosts *[]string) string {
 	var covers []string
 	for _, set := range sets {
@@ -138,7 +138,7 @@ func coveredBy(sets []any, hosts *[]string) string {
 	return strings.Join(covers, " or ")
 }
 
-// valuesOf returns a matcher's values: those of a list, or all of it as JSON.
+// valuesOf returns a matcher's values: the items of a list, or all of it as JSON.
 func valuesOf(matcher any) []string {
 	list, _ := matcher.([]any)
 	values := make([]string, 0, len(list))
@@ -151,7 +151,7 @@ func valuesOf(matcher any) []string {
 		return values
 	}
 	text, err := json.Marshal(matcher)
-	if err != nil { // not reached: it was read from JSON
+	if err != nil { // not reached: the value was read from JSON
 		return nil
 	}
 	return []string{string(text)}
@@ -208,7 +208,7 @@ func (t *ruleTable) zone(at place, name, namespace string, z *Zone) error {
 	}
 	var sets []any
 	if raw, err := json.Marshal(z.MatcherSetsRaw); err != nil || json.Unmarshal(raw, &sets) != nil {
-		return fmt.Errorf("zone %q: match: is no JSON", name) // not reached: it was read from it
+		return fmt.Errorf("zone %q: match: is no JSON", name) // not reached: the zone was read from JSON
 	}
 	what := coveredBy(sets, nil)
 	if len(z.Except) > 0 {
@@ -252,7 +252,7 @@ func (t *ruleTable) set(at place, namespace string, set *ruleset.Set) {
 	}
 }
 
-// coverage says in words which requests a rule covers.
+// coverage describes which requests a rule covers.
 func coverage(match *ruleset.Object) string {
 	if match == nil {
 		return ""
@@ -275,7 +275,7 @@ func coverage(match *ruleset.Object) string {
 	return strings.Join(parts, "; ")
 }
 
-// descriptors adds the limits of a domain.
+// descriptors adds the limits of a domain's descriptors.
 func (t *ruleTable) descriptors(at place, namespace string, file *ruleset.File, domain *ruleset.Domain) {
 	rules := domain.Rules()
 	var walk func(list []*ruleset.Descriptor, path []string)
@@ -301,14 +301,14 @@ func (t *ruleTable) descriptors(at place, namespace string, file *ruleset.File, 
 	walk(file.Domain.Descriptors, nil)
 }
 
-// tableRow is what is said of a rule, besides the limit.
+// tableRow is the description of a rule, without its limit.
 type tableRow struct {
 	command.Row
 	shadow   bool
-	overflow []string // what the rule does past its limit, in a few words
+	overflow []string // the rule's overflow policy, in a few words
 }
 
-// row returns what is said of a rule of a handler.
+// row returns the description of a rule of a handler.
 func (p place) row(name, covers, key string) tableRow {
 	if p.routes != "" {
 		covers = strings.TrimSuffix(p.routes+"; "+covers, "; ")
@@ -316,7 +316,7 @@ func (p place) row(name, covers, key string) tableRow {
 	return tableRow{Row: command.Row{Site: cmp.Or(p.hosts, "any"), Rule: name, Covers: cmp.Or(covers, "all"), Key: key}}
 }
 
-// overflowNotes says in words what a rule does past its limit, besides rejecting, and which requests it counts.
+// overflowNotes describes a rule's overflow policy, other than rejecting, and which requests it counts.
 func overflowNotes(text *ruleset.RuleText) []string {
 	var notes []string
 	if words := strings.Fields(text.Texts["enforcement"]); len(words) > 0 && words[0] == "soft" {
@@ -330,7 +330,7 @@ func overflowNotes(text *ruleset.RuleText) []string {
 	return notes
 }
 
-// limitNotes says in words what belongs to a limit besides its numbers.
+// limitNotes describes what a limit has besides its numbers.
 func limitNotes(r *core.Rule) []string {
 	var notes []string
 	if zone := r.Limit().TimeZone(); zone != "" {
@@ -343,13 +343,13 @@ func limitNotes(r *core.Rule) []string {
 		if beside.IsCandidate() {
 			notes = append(notes, "candidate "+beside.Limit().String())
 		} else {
-			notes = append(notes, beside.Limit().String()) // concurrency 5
+			notes = append(notes, beside.Limit().String()) // for example concurrency 5
 		}
 	}
 	return notes
 }
 
-// writtenLimit returns a limit as it is written, and its algorithm; nil is none.
+// writtenLimit returns a limit as it is written, and its algorithm; nil is unlimited.
 func writtenLimit(r *core.Rule) (limit, algorithm string) {
 	if r == nil {
 		return ruleset.Unlimited, ""
@@ -364,7 +364,7 @@ func writtenLimit(r *core.Rule) (limit, algorithm string) {
 	return limit, algorithm
 }
 
-// add adds a line for one limit of a rule, which may be none. whose says for whom it is, where it is not for all.
+// add adds a row for one limit of a rule; a nil limit is unlimited. whose says to whom it applies, unless that is everyone.
 func (t *ruleTable) add(r tableRow, limit *core.Rule, whose string) {
 	r.Limit, r.Algorithm = writtenLimit(limit)
 	var notes []string

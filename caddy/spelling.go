@@ -13,15 +13,15 @@ import (
 	"github.com/proxyweir/weir/ruleset"
 )
 
-// spelling takes a placeholder that a client can write in several ways, a host, a method or a path, in the one way that limits go by.
-// So another spelling is no way to another counter, as it is none with core's own sources.
+// spelling normalizes a placeholder that a client can write in several ways: a host, a method or a path. So another spelling does
+// not reach another counter. The sources of package match do the same.
 type spelling struct {
-	of      func(r *http.Request) string       // the value that a request has
-	written func(value string) (string, error) // a value that a person has written; the error says why no request has it
-	form    string                             // of its values: see ruleset.Unmet
+	of      func(r *http.Request) string       // the normalized value of a request
+	written func(value string) (string, error) // normalizes a value that a person has written; the error says why no request has it
+	form    string                             // the form of its values; see ruleset.Unmet
 }
 
-// spellings are those of placeholders of http.request that have one name.
+// spellings has the placeholders of http.request by their names.
 var spellings = map[string]*spelling{
 	"hostport":         {func(r *http.Request) string { return cleanHostPort(r.Host) }, writtenHostPort, ruleset.Pieces},
 	"tls.server_name":  {serverName, match.SpellHost, ruleset.Hosts},
@@ -32,8 +32,8 @@ var spellings = map[string]*spelling{
 	"uri.path_escaped": {func(r *http.Request) string { return url.QueryEscape(match.CleanPath(r.URL.Path)) }, escaped(rawPath), ""},
 }
 
-// spellingOf returns the spelling of a placeholder, nil for one that has only one, or that Caddy or another module makes of parts which
-// Weir does not know.
+// spellingOf returns the spelling of a placeholder. It is nil for a placeholder that has only one spelling, or whose parts Weir
+// does not know, since Caddy or another module makes it.
 func spellingOf(placeholder string) *spelling {
 	name, found := strings.CutPrefix(placeholder, "http.request.")
 	if !found {
@@ -50,13 +50,13 @@ func spellingOf(placeholder string) *spelling {
 	if piece, found := strings.CutPrefix(name, "uri.path"); found {
 		return spellingOfPath(piece, func(r *http.Request) *url.URL { return r.URL })
 	}
-	if piece, found := strings.CutPrefix(name, "orig_uri.path"); found && piece != ".file.base" && piece != ".file.ext" { // which Caddy does not know
+	if piece, found := strings.CutPrefix(name, "orig_uri.path"); found && piece != ".file.base" && piece != ".file.ext" { // Caddy has no such placeholder
 		return spellingOfPath(piece, func(r *http.Request) *url.URL { return original(r).URL })
 	}
 	return nil
 }
 
-// spellingOfPath returns the spelling of a path, or of the piece of it that Caddy has under a name.
+// spellingOfPath returns the spelling of a path, or of the piece of it that Caddy gives that name.
 func spellingOfPath(name string, of func(r *http.Request) *url.URL) *spelling {
 	if name == "" {
 		return &spelling{func(r *http.Request) string { return pathOf(of(r)) }, match.SpellPath, ruleset.Paths}
@@ -85,7 +85,7 @@ func spellingOfPath(name string, of func(r *http.Request) *url.URL) *spelling {
 	return &spelling{func(r *http.Request) string { return piece(pathOf(of(r))) }, written, ruleset.Pieces}
 }
 
-// escaped is a spelling of values that are escaped as a whole.
+// escaped returns a spelling of values that are escaped as a whole.
 func escaped(spell func(string) (string, error)) func(string) (string, error) {
 	return func(value string) (string, error) {
 		plain, err := url.QueryUnescape(value)
@@ -97,7 +97,7 @@ func escaped(spell func(string) (string, error)) func(string) (string, error) {
 	}
 }
 
-// original returns the request as it came, before anything was rewritten.
+// original returns the request as it came, before any rewrite.
 func original(r *http.Request) *http.Request {
 	if or, ok := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request); ok && or.URL != nil {
 		return &or
@@ -112,7 +112,7 @@ func serverName(r *http.Request) string {
 	return match.CleanHost(r.TLS.ServerName)
 }
 
-// cleanHostPort is match.CleanHost with the port that the client has written, if any.
+// cleanHostPort is match.CleanHost that keeps the port, if the client has written one.
 func cleanHostPort(hostport string) string {
 	bare := match.HostOf(hostport)
 	port := ""
@@ -129,7 +129,7 @@ func cleanHostPort(hostport string) string {
 	return host + port
 }
 
-// hostLabel returns a label of a host, of which the last is 0; "" where it has not so many.
+// hostLabel returns the label of a host with number n, where the last label is 0; "" if there is none.
 func hostLabel(host string, n int) string {
 	labels := strings.Split(host, ".")
 	if n >= len(labels) {
@@ -138,7 +138,7 @@ func hostLabel(host string, n int) string {
 	return labels[len(labels)-1-n]
 }
 
-// segment returns a segment of a path, of which the first is 0; "" where it has not so many.
+// segment returns the segment of a path with number n, where the first segment is 0; "" if there is none.
 func segment(path string, n int) string {
 	segments := strings.Split(strings.TrimPrefix(path, "/"), "/")
 	if n >= len(segments) {
@@ -154,7 +154,7 @@ func pathOf(u *url.URL) string {
 	return match.CleanPath(u.Path)
 }
 
-// cleanURL returns a URL as a request's first line has it, with its path in the one spelling; the query is as it was sent.
+// cleanURL returns a URL as in a request's first line, with its path normalized; the query is unchanged.
 func cleanURL(u *url.URL) string {
 	if u == nil {
 		return ""
@@ -172,7 +172,7 @@ func cleanURL(u *url.URL) string {
 	return uri
 }
 
-// spellURI returns what a person has written for a URI as cleanURL has it.
+// spellURI returns a URI that a person has written in the form of cleanURL.
 func spellURI(value string) (string, error) {
 	written, query, _ := strings.Cut(value, "?")
 	plain, err := url.PathUnescape(written)
@@ -185,12 +185,13 @@ func spellURI(value string) (string, error) {
 	return cleanURL(&url.URL{Path: plain, RawQuery: query}), nil
 }
 
-// usualMethods are those whose letters need no look.
+// usualMethods are methods that are known to be normalized.
 var usualMethods = []string{http.MethodGet, http.MethodPost, http.MethodHead, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}
 
-// covers asks the zone's matchers whether they cover a request. They are Caddy's, and tell the spellings of a method apart, most those of
-// a host, and no path from "/": they are asked about the request in the spelling that limits go by. Other spellings of a path are left to
-// them: "path" takes them for the same, and who writes "path_regexp" may want to tell them apart.
+// covers evaluates the zone's matchers for a request. They are Caddy's. They distinguish spellings of a method, and most of them
+// distinguish those of a host; none takes an empty path for "/". So they get the request with method, host and root path
+// normalized. Other spellings of a path are left to them: "path" ignores such differences, and whoever writes "path_regexp" may
+// want to distinguish them.
 func (z *Zone) covers(r *http.Request) (bool, error) {
 	method, host := r.Method, r.Host
 	if !slices.Contains(usualMethods, method) {
@@ -205,8 +206,8 @@ func (z *Zone) covers(r *http.Request) (bool, error) {
 	return z.coversSpelt(r, method, host)
 }
 
-// isUsualHost reports whether a host, with its port or without, is in the one spelling by a look: no letter is in upper case, no bracket
-// is there, and no dot is at the end.
+// isUsualHost reports whether a host, with or without a port, is obviously normalized: it has no upper-case letter, no bracket, and
+// no dot at its end.
 func isUsualHost(hostport string) bool {
 	for i := 0; i < len(hostport); i++ {
 		switch c := hostport[i]; {
@@ -214,14 +215,14 @@ func isUsualHost(hostport string) bool {
 			return false
 		case c == '.' && (i+1 == len(hostport) || hostport[i+1] == ':'):
 			return false
-		case c >= 0x80: // of which some are letters
+		case c >= 0x80: // some of these bytes are parts of letters
 			return false
 		}
 	}
 	return true
 }
 
-// matchedHost is cleanHostPort with an IPv6 address in brackets, where it came so: there matchers look for its end.
+// matchedHost is cleanHostPort that keeps the brackets of an IPv6 address, by which matchers find its end.
 func matchedHost(hostport string) string {
 	host := cleanHostPort(hostport)
 	if strings.HasPrefix(hostport, "[") && !strings.HasPrefix(host, "[") && strings.IndexByte(host, ':') >= 0 && match.HostOf(host) == host {
@@ -230,15 +231,16 @@ func matchedHost(hostport string) string {
 	return host
 }
 
-// mostLabels is how many labels a name can have.
+// mostLabels is how many labels a domain name can have.
 const mostLabels = 127
 
-// coversSpelt is covers for a request with another method, host or path. What follows sees those that it has: an upstream may go by them.
+// coversSpelt is covers for a request with another method, host or path. Later handlers see the originals, since an upstream may
+// depend on them.
 func (z *Zone) coversSpelt(r *http.Request, method, host string) (bool, error) {
 	spelt := *r
 	spelt.Method = method
 	spelt.Host = host
-	repl := replacerOf(r) // of which expressions have theirs
+	repl := replacerOf(r) // expressions read their placeholders from it
 	for name, value := range speltPlaceholders(r, method, host) {
 		repl.Set("http.request."+name, value)
 		defer repl.Delete("http.request." + name)
@@ -257,7 +259,7 @@ func (z *Zone) coversSpelt(r *http.Request, method, host string) (bool, error) {
 	return z.matcherSets.AnyMatchWithError(&spelt)
 }
 
-// speltPlaceholders returns what placeholders have for a request in another spelling.
+// speltPlaceholders returns the placeholders of a request with a normalized method and host.
 func speltPlaceholders(r *http.Request, method, host string) map[string]string {
 	values := map[string]string{"method": method, "host": match.CleanHost(host), "hostport": host}
 	if host != r.Host {

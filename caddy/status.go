@@ -30,22 +30,23 @@ func init() {
 //
 //	{"quotas":[{"name":"everyone","limit":300,"remaining":297,"reset":41}]}
 //
-// Limit and remaining are requests, or units where requests cost several; reset is the seconds until all of the quota is there
-// again. Where the client is over the limit, `retry_after` has the seconds after which to come back. The keys are made of the request
-// that asks as the rules make them of every request. Which requests a rule covers by path, method and the like is not asked; whom it
-// excepts is. Rules that only watch, or have no limit for the client, are left out. Nothing is told but of the caller's own keys.
+// Limit and remaining are in requests, or in units if requests have a cost; reset is the time in seconds until the whole quota is
+// available again. If the client is over the limit, `retry_after` is the time in seconds until it may try again. The rules make the
+// keys from the status request as from every other request. The handler ignores which requests a rule covers by path, method and
+// the like, and honours its `except`. Shadow rules, and rules without a limit for the client, are left out. The answer is only
+// about the caller's own keys.
 //
-// It runs before `rate_limit` unless the order of directives is changed. A key that is about who is authenticated needs it behind the
-// authentication.
+// It runs before `rate_limit` unless the order of directives is changed. If a key depends on the authenticated user, put the
+// handler behind the authentication.
 type Status struct {
-	// The names of the rules, of zones, rule files or descriptors; those of a namespace are written `namespace/name`. Required: a
-	// client must not be told of another site's rules, nor by keys that only that site's own handlers make. One that there is not is
-	// refused, or where there are rule files, which change, warned of.
+	// The names of the rules: of zones, of rules in files, or of descriptors; in a namespace a name is written `namespace/name`.
+	// Required: a client must not learn about another site's rules, or use keys that only that site's own handlers make. A name
+	// without a rule is refused; with rule files, which can change, it is only logged as a warning.
 	Rules []string `json:"rules,omitempty"`
 
 	app     *App
 	wanted  map[string]bool
-	missing map[string]bool // those that were warned of
+	missing map[string]bool // the names that were warned of
 	logger  *zap.Logger
 }
 
@@ -57,7 +58,7 @@ func (*Status) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// Provision enters the handler with the app, which looks for the rules when all are known.
+// Provision registers the handler with the app, which checks the rules' names when all rules are known.
 func (s *Status) Provision(ctx caddy.Context) error {
 	app, err := ctx.App("rate_limit")
 	if err != nil {
@@ -79,9 +80,10 @@ func (s *Status) Provision(ctx caddy.Context) error {
 	return s.checkAhead(ctx)
 }
 
-// checkAhead says which of the handler's rules there will not be, so that `caddy validate` does, which starts nothing: see checkStatuses.
-// A rule may be of a handler that is yet to be provisioned, here or on another server. Those are read in the configuration. Where rule
-// files come into it, or what is around the handler is not Caddy's HTTP app, nothing is known yet.
+// checkAhead returns an error for the handler's names that no rule will have, so that `caddy validate` reports them although it
+// starts nothing; see checkStatuses. A rule may belong to a handler that is not provisioned yet, here or on another server.
+// checkAhead reads those from the configuration. If rule files are in use, or the handler is not in Caddy's HTTP app, nothing is
+// known yet.
 func (s *Status) checkAhead(ctx caddy.Context) error {
 	a := s.app
 	if !a.lookedAhead {
@@ -96,8 +98,8 @@ func (s *Status) checkAhead(ctx caddy.Context) error {
 	return s.check(slices.Compact(known))
 }
 
-// labelsIn returns what the zones are called of those handlers of servers that have not been provisioned yet: of the others Caddy
-// forgets the JSON. It is nil where there are no servers, and where a handler goes by rule files.
+// labelsIn returns the labels of the zones of those handlers that have not been provisioned yet: Caddy discards the JSON of the
+// others. It returns nil if there are no servers, or a handler uses rule files.
 func labelsIn(servers map[string]*caddyhttp.Server) map[string]bool {
 	text, err := json.Marshal(servers)
 	known := err == nil && servers != nil
@@ -117,7 +119,7 @@ func labelsIn(servers map[string]*caddyhttp.Server) map[string]bool {
 	return labels
 }
 
-// check says which of the handler's rules there is not.
+// check returns an error for the handler's names that no rule has.
 func (s *Status) check(known []string) error {
 	for _, name := range s.Rules {
 		if err := words.CheckWord("rate_limit_status: rule", name, known); err != nil {
@@ -130,7 +132,7 @@ func (s *Status) check(known []string) error {
 	return nil
 }
 
-// advise warns of the rules that there are not any more, or not yet, once for as long as that is so.
+// advise warns of the names that no rule has at present, once for as long as that is so.
 func (s *Status) advise(known []string) {
 	missing := make(map[string]bool)
 	for _, name := range s.Rules {
@@ -150,8 +152,8 @@ func (s *Status) advise(known []string) {
 	s.missing = missing
 }
 
-// checkStatuses says which rules that a rate_limit_status names there are not, when all are known. With rule files that is only warned of: an edit may take
-// a rule away, and with what is in force then the configuration must start again.
+// checkStatuses returns an error for the names of rate_limit_status handlers that no rule has, when all rules are known. With rule
+// files it only warns: an edit may remove a rule, and the configuration must still load afterwards.
 func (a *App) checkStatuses() error {
 	if len(a.statuses) == 0 {
 		return nil
@@ -175,7 +177,7 @@ func (s *Status) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.H
 		header.Set("Allow", "GET, HEAD")
 		return s.answer(w, r, http.StatusMethodNotAllowed, []byte(`{"error":"only GET and HEAD are answered here"}`+"\n"))
 	}
-	if r.TLS != nil && !r.TLS.HandshakeComplete { // as Handler
+	if r.TLS != nil && !r.TLS.HandshakeComplete { // as in Handler
 		return s.answer(w, r, http.StatusTooEarly, []byte(`{"error":"the TLS handshake is not complete"}`+"\n"))
 	}
 	checks, err := s.look(r)
@@ -192,23 +194,23 @@ func (s *Status) answer(w http.ResponseWriter, r *http.Request, status int, body
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // the client may be gone; there is nobody to tell
+		_, _ = w.Write(body) // fails if the client has gone
 	}
 	return nil
 }
 
-// look returns how the caller stands in the rules.
+// look returns the state of the caller in the wanted rules.
 func (s *Status) look(r *http.Request) ([]core.Check, error) {
 	type counted struct {
 		label   string
 		limiter *limiter
 	}
 	var all []core.Check
-	seen := make(map[counted]bool) // in another handler
+	seen := make(map[counted]bool) // a rule that was seen in another handler
 	for _, h := range s.app.handlers {
 		checks := slices.DeleteFunc(h.quotas(r, s.wanted), func(c core.Check) bool {
 			label := reporterOf(&c).stats.label
-			return !s.wanted[label] || seen[counted{label, h.limiter}] // the first: of descriptors
+			return !s.wanted[label] || seen[counted{label, h.limiter}] // the first label: that of descriptors
 		})
 		var v core.Verdict
 		if err := h.limiter.Look(checks, &v); err != nil {
@@ -222,7 +224,8 @@ func (s *Status) look(r *http.Request) ([]core.Check, error) {
 	return tightest(all), nil
 }
 
-// tightest leaves of checks of one rule, of which there are several where descriptors or stores are, the one with the least left.
+// tightest returns one check for each rule: that with the least remaining. Descriptors and several stores can give a rule several
+// checks.
 func tightest(checks []core.Check) []core.Check {
 	kept := checks[:0]
 	for _, c := range checks {
@@ -238,8 +241,8 @@ func tightest(checks []core.Check) []core.Check {
 	return kept
 }
 
-// quotas returns a check for each wanted rule that the client comes under, whatever it asks for, and for the limits of descriptors. Whether a
-// rule is wanted comes before all else: there may be thousands of others.
+// quotas returns a check for each wanted rule that applies to the client, whatever it requests, and for the limits of descriptors.
+// It first finds out which rules are wanted, since there may be thousands of others.
 func (h *Handler) quotas(r *http.Request, wanted map[string]bool) []core.Check {
 	asked := h.asked
 	if files := h.files.Load(); files != nil {
@@ -288,7 +291,7 @@ func (s *Status) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-// checkLabel says what is wrong with a rule's name, which may stand after that of its namespace.
+// checkLabel says what is wrong with a rule's name, which may have its namespace in front.
 func checkLabel(label string) error {
 	namespace, name, found := strings.Cut(label, "/")
 	if !found {

@@ -11,8 +11,8 @@ func init() {
 	caddy.RegisterModule(MemoryStore{})
 }
 
-// StoreModule is a module of the namespace http.rate_limit.stores: it has a store for handlers to count in. MemoryStore alone is none, since
-// its memory is the app's.
+// StoreModule is a module of the namespace http.rate_limit.stores, with a store in which handlers count. MemoryStore does not
+// implement it, since the app has the memory.
 type StoreModule interface {
 	Store() core.Store
 }
@@ -21,12 +21,11 @@ type StoreModule interface {
 type FleetStoreModule interface {
 	StoreModule
 
-	// Fleet returns how many nodes share the store; 0 if nobody has said.
+	// Fleet returns how many nodes share the store; 0 if that is not configured.
 	Fleet() int
 }
 
-// limiterOver returns a limiter over the store of a loaded module: one that counts in the app's memory where the store
-// fails.
+// limiterOver returns a limiter over the store of a loaded module. If the store fails, the limiter counts in the app's memory.
 func (a *App) limiterOver(mod any) (*limiter, error) {
 	if _, ok := mod.(*MemoryStore); ok {
 		return newLimiter(a.memory.store, memoryName), nil
@@ -47,10 +46,10 @@ func (a *App) limiterOver(mod any) (*limiter, error) {
 	return limiter, nil
 }
 
-// MemoryStore keeps counters in the memory of this process. There is one memory for all handlers.
+// MemoryStore keeps counters in the memory of this process. All handlers share one memory.
 type MemoryStore struct {
-	// How many keys the memory holds, over all zones: from 1 to 100000000, by default 1000000, which take about 40 bytes
-	// each. Past it the key makes way that costs least to forget. This is set in the app `rate_limit`, not in a handler.
+	// How many keys the memory holds, over all zones: from 1 to 100000000, by default 1000000, which take about 40 bytes each. When
+	// it is full, a new key replaces the key that costs least to forget. Set this in the app `rate_limit`, not in a handler.
 	MaxKeys int `json:"max_keys,omitempty"`
 }
 
@@ -64,7 +63,7 @@ func (MemoryStore) CaddyModule() caddy.ModuleInfo {
 
 const maxMaxKeys = 100_000_000
 
-// Provision says what is wrong with the setting. The memory itself is the app's.
+// Provision checks the setting. The memory itself is the app's.
 func (m *MemoryStore) Provision(caddy.Context) error {
 	if m.MaxKeys < 0 || m.MaxKeys > maxMaxKeys {
 		return fmt.Errorf("max_keys %d: must be from 1 to %d", m.MaxKeys, maxMaxKeys)

@@ -16,7 +16,7 @@ import (
 	"github.com/proxyweir/weir/ruleset"
 )
 
-// subject is a rule in force, as operators and clients ask about it.
+// subject is a rule in force, as the admin API, metrics and rate_limit_status see it.
 type subject struct {
 	label       string // see labelOf
 	namespace   string
@@ -24,33 +24,33 @@ type subject struct {
 	enforcement string // as it is written
 	limiter     *limiter
 	stats       *ruleStats
-	own         *core.Rule   // the limit of requests that no other is for; nil: none
+	own         *core.Rule   // the limit for requests without a tier or override; nil: none
 	rules       []*core.Rule // all limits
 	keys        keyForm
 	source      string // where the rule is written: "zone", or a file and a line
 	shadow      bool
-	notes       []string // what it does besides rejecting, in a few words
+	notes       []string // what else it does, in a few words
 	limits      []namedLimit
 
-	also []*subject // the same rule in other handlers, where it may be counted in another store
+	also []*subject // the same rule in other handlers, which may count it in another store
 
-	rule *ruleset.Rule // nil: it is of a descriptor
-	desc *core.Rule    // of a descriptor
+	rule *ruleset.Rule // nil: the rule is of a descriptor
+	desc *core.Rule    // of a descriptor; nil: the rule is none
 }
 
-// namedLimit is a limit that is not for all requests under the rule.
+// namedLimit is a limit that applies to only some requests under the rule.
 type namedLimit struct {
 	of    string // "tier gold", "key 192.0.2.7"
 	tier  bool
 	limit *core.Rule
 }
 
-// tierOf returns what the limit of a tier is called.
+// tierOf returns the name of a tier's limit.
 func tierOf(value string) string { return "tier " + value }
 
-// subjects returns the rules of the configuration, each once: those of zones, of rule files, and of descriptors.
+// subjects returns the rules of the configuration, each once: those of zones, rule files and descriptors.
 func (a *App) subjects() []*subject {
-	a.files.mu.Lock() // so that the views of all handlers are of the same files
+	a.files.mu.Lock() // so that the views of all handlers belong to the same files
 	defer a.files.mu.Unlock()
 	var list []*subject
 	first := make(map[string]*subject)
@@ -81,7 +81,7 @@ func (a *App) subjects() []*subject {
 	return list
 }
 
-// labelsOf returns what rules are called.
+// labelsOf returns the labels of rules.
 func labelsOf(list []*subject) []string {
 	labels := make([]string, 0, len(list))
 	for _, s := range list {
@@ -96,7 +96,7 @@ func (h *Handler) subjectOfZone(z *Zone) *subject {
 	return s
 }
 
-// subjectOf returns what there is to say of a rule, wherever it stands.
+// subjectOf returns the description of a rule, from its compiled form and its text.
 func subjectOf(r *ruleset.Rule, text *ruleset.RuleText) *subject {
 	s := &subject{name: r.Name, enforcement: enforcementOf(text.Texts["enforcement"]), rule: r, own: r.Limits.Own(), rules: r.Limits.Rules(), keys: keysOf(r),
 		shadow: r.Shadow, notes: overflowNotes(text)}
@@ -112,7 +112,7 @@ func subjectOf(r *ruleset.Rule, text *ruleset.RuleText) *subject {
 	return s
 }
 
-// enforcementOf returns how a rule holds to its limit, as it is written, or hard where nothing is.
+// enforcementOf returns a rule's enforcement as it is written; the default is hard.
 func enforcementOf(written string) string {
 	if written == "" {
 		return "hard"
@@ -139,7 +139,7 @@ func (h *Handler) subjectsOfDomain(view *inForce, add func(*subject)) {
 		return
 	}
 	secret := false
-	for _, other := range h.app.handlers { // any of which may make keys of the same descriptors
+	for _, other := range h.app.handlers { // any of them may make keys of the same descriptors
 		for _, d := range other.descriptors {
 			for i := range d {
 				secret = secret || slices.ContainsFunc(d[i].value.sources, isSecret)
@@ -153,13 +153,13 @@ func (h *Handler) subjectsOfDomain(view *inForce, add func(*subject)) {
 	}
 }
 
-// keyForm says what the keys of a rule are made of.
+// keyForm describes the parts of a rule's keys.
 type keyForm struct {
 	names  []string
 	secret []bool                                       // which parts may be credentials
-	free   bool                                         // a key has as many parts as a descriptor has values that vary
-	static string                                       // the key, where it has no parts
-	named  func(part int, value string) (string, error) // what requests have where an operator writes that; the error says why none has it
+	free   bool                                         // a key has as many parts as the descriptor has values that vary
+	static string                                       // the key, if it has no parts
+	named  func(part int, value string) (string, error) // normalizes a value that an operator has written; the error says why no request has it
 }
 
 func keysOf(r *ruleset.Rule) keyForm {
@@ -171,8 +171,8 @@ func keysOf(r *ruleset.Rule) keyForm {
 	return f
 }
 
-// shownPlaceholders are those of Caddy's own whose values are shown in clear: addresses, names and places. Of all others, which clients may
-// have sent, or which may be made of what they have sent, the values may be credentials.
+// shownPlaceholders are those of Caddy's own placeholders whose values are shown in clear: addresses, names and places. Clients may
+// have sent the values of all others, or their parts, so those may be credentials.
 var shownPlaceholders = map[string]bool{
 	"{http.request.remote}": true, "{http.request.remote.port}": true, "{http.auth.user.id}": true, "{http.request.hostport}": true, "{http.request.port}": true,
 	"{http.request.scheme}": true, "{http.request.proto}": true, "{http.request.orig_uri.path}": true, "{http.request.tls.server_name}": true,
@@ -190,7 +190,7 @@ func isSecret(source match.Source) bool {
 	return false
 }
 
-// of returns the key whose parts have these values. The error says why no request has such a one, and what would be right.
+// of returns the key whose parts have these values. The error says why no request has such a key, and what would be right.
 func (f keyForm) of(values []string) (string, error) {
 	named := slices.Clone(values)
 	if !f.free {
@@ -220,8 +220,9 @@ func (f keyForm) of(values []string) (string, error) {
 	return string(key), nil
 }
 
-// withoutSecret returns what is wrong with a value, which it begins with, without that if it is no address or network: Caddy logs the
-// admin API's errors, and the value may be a credential that an operator has written for the wrong rule.
+// withoutSecret returns what is wrong with a value, without the value, with which the error begins; it keeps a value that is an
+// address or network. Caddy logs the admin API's errors, and the value may be a credential that an operator has written for the
+// wrong rule.
 func withoutSecret(err error, value string) string {
 	if _, other := match.ParseNetwork(value); other == nil {
 		return err.Error()
@@ -229,7 +230,7 @@ func withoutSecret(err error, value string) string {
 	return strings.TrimPrefix(err.Error(), strconv.Quote(value)+": ")
 }
 
-// parts returns the values that a key is made of.
+// parts returns the values of a key's parts.
 func (f keyForm) parts(key string) []string {
 	if len(f.names) == 0 {
 		return []string{}
@@ -243,7 +244,7 @@ func (f keyForm) parts(key string) []string {
 		digits, behind, found := strings.Cut(rest, ":")
 		n, err := strconv.Atoi(digits)
 		if !found || err != nil || n < 0 || n > len(behind) {
-			return []string{key} // of a descriptor, where one value varies; or cut
+			return []string{key} // of a descriptor with one value that varies; or cut
 		}
 		parts = append(parts, behind[:n])
 		rest = behind[n:]
@@ -254,8 +255,8 @@ func (f keyForm) parts(key string) []string {
 	return parts
 }
 
-// show returns the values that a key is made of as operators see them: of what may be a credential the beginning, and a hash by which
-// two can be told apart. A key that is too long to be kept is shown by its beginning and a hash, as one text.
+// show returns the values of a key's parts for operators. A value that may be a credential is shown by its beginning, and a hash
+// that distinguishes it from others. A key that is too long to be kept is one text: its beginning and a hash.
 func (f keyForm) show(key string) []string {
 	if len(key) >= longestTopKey {
 		return f.showCut(key[:longestTopKey], topHash(key))
@@ -269,7 +270,7 @@ func (f keyForm) show(key string) []string {
 	return parts
 }
 
-// showCut is show for a key of which there are the beginning and the hash of all of it.
+// showCut is show for a key of which only the beginning and the hash of the whole are kept.
 func (f keyForm) showCut(beginning string, hash uint64) []string {
 	if len(f.names) == 0 {
 		return []string{}
@@ -278,11 +279,11 @@ func (f keyForm) showCut(beginning string, hash uint64) []string {
 	if len(f.names) > 1 || f.secret[0] {
 		most = shownOfSecret
 	}
-	sum := keyedHash(strconv.FormatUint(hash, 16)) // or the hashes that are shown could tell of the seed
+	sum := keyedHash(strconv.FormatUint(hash, 16)) // hashed again, since the raw hash could reveal the seed
 	return []string{strings.ToValidUTF8(beginning[:most], "") + "…#" + hex.EncodeToString(sum[:4])}
 }
 
-// keySalt makes hashes and identifiers of keys that are good for this process alone, so that nobody finds out a key by trying.
+// keySalt makes hashes and ids of keys valid only in this process, so that nobody can find a key by trying.
 var keySalt = rand.Text()
 
 func keyedHash(text string) []byte {
@@ -291,10 +292,10 @@ func keyedHash(text string) []byte {
 	return mac.Sum(nil)
 }
 
-// shownOfSecret is how many characters of what may be a credential are shown at most.
+// shownOfSecret is how many characters of a possible credential are shown at most.
 const shownOfSecret = 4
 
-// shortened returns what is shown of a value that may be a credential: a quarter of it, at most four characters, and a hash.
+// shortened returns what is shown of a possible credential: a quarter of it, at most four characters, and a hash.
 func shortened(value string) string {
 	if value == "" {
 		return ""
@@ -303,7 +304,7 @@ func shortened(value string) string {
 	return string(runes[:min(shownOfSecret, len(runes)/4)]) + "…#" + hex.EncodeToString(keyedHash(value)[:4])
 }
 
-// idOf returns what names a key of a rule without telling it.
+// idOf returns an id for a key of a rule that does not reveal the key.
 func idOf(label, key string) string {
 	return base64.RawURLEncoding.EncodeToString(keyedHash(label + "\n" + key)[:12])
 }

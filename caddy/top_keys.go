@@ -9,15 +9,15 @@ import (
 	"sync/atomic"
 )
 
-// topKeys finds the keys that have sent the most, in bounded memory, whatever number of keys there is: each generation has so many
-// counters, and a key that has none takes over the smallest, with its count, by which its own may then be too high. This is
-// Space-Saving (Metwally, Agrawal and El Abbadi, 2005): of n requests every key with more than n/mostCounters of them is among those
-// that are found, and no count is too high by more than that.
+// topKeys finds the keys that have sent the most, in bounded memory for any number of keys. Each generation has a fixed number of
+// counters. A key without a counter takes over the smallest one with its count, so its own count may then be too high. This is
+// Space-Saving (Metwally, Agrawal and El Abbadi, 2005): of n requests, every key with more than n/mostCounters of them is found,
+// and no count is too high by more than that.
 //
-// What it tells is of the last one to two generations' time. The zero value is ready to use, and safe for concurrent use.
+// The list covers the time of the last one to two generations. The zero value is ready to use, and safe for concurrent use.
 type topKeys struct {
 	mu    sync.Mutex
-	ends  int64 // of the young generation, in seconds since the Unix epoch
+	ends  int64 // when the young generation ends, in seconds since the Unix epoch
 	young generation
 	old   generation
 	ended bool
@@ -26,43 +26,43 @@ type topKeys struct {
 const (
 	mostCounters      = 64
 	generationSeconds = 300
-	longestTopKey     = 4096 // of what is kept of a key, in bytes; one that is as long or longer is said to be cut
+	longestTopKey     = 4096 // the longest key that is kept, in bytes; one of this length or longer is marked as cut
 )
 
-// bytesLeft bounds what the counters of all rules take together.
+// bytesLeft is how many bytes are left for the counters of all rules together.
 var bytesLeft atomic.Int64
 
 func init() { bytesLeft.Store(32 << 20) }
 
-// counterBytes is what a counter takes, besides its key.
+// counterBytes is the size of a counter without its key.
 const counterBytes = 40
 
 // generation has the counters of one span of time.
 type generation struct {
 	hashes []uint64
 	counts []uint64
-	errors []uint64 // by how much a count may be too high
-	keys   []string // the beginning of the key, where it is very long
+	errors []uint64 // by how much each count may be too high
+	keys   []string // the beginning of the key, if it is very long
 }
 
-// topKey is one of those found. Count is at most so much too high as Error says.
+// topKey is one of the keys found. Count may be too high by up to Error.
 type topKey struct {
 	key          string
 	hash         uint64
 	count, error uint64
-	cut          bool // key is the beginning of it, or all where it is just as long
+	cut          bool // key is only the beginning, or a whole key of just that length
 }
 
 var topSeed = maphash.MakeSeed()
 
-// topHash is by which keys are told apart, of all their length.
+// topHash returns the hash of a whole key. Keys are compared by it.
 func topHash(key string) uint64 { return maphash.String(topSeed, key) }
 
 // add counts a request of a key at a time, in seconds since the Unix epoch.
 func (t *topKeys) add(key string, now int64) {
 	hash := topHash(key)
 	t.mu.Lock()
-	if t.ended { // a request that came before the rule went
+	if t.ended { // a request that came before the rule ended
 		t.mu.Unlock()
 		return
 	}
@@ -73,7 +73,7 @@ func (t *topKeys) add(key string, now int64) {
 	t.mu.Unlock()
 }
 
-// add counts a request. What comes often moves to the front, where it is found soon.
+// add counts a request. Frequent keys move to the front, where they are found fast.
 func (g *generation) add(hash uint64, key string) {
 	i := slices.Index(g.hashes, hash)
 	switch {
@@ -87,7 +87,7 @@ func (g *generation) add(hash uint64, key string) {
 		g.counts = append(g.counts, 1)
 		g.errors = append(g.errors, 0)
 		g.keys = append(g.keys, kept(key))
-	case len(g.hashes) > 0: // else all rules together have as many as there may be
+	case len(g.hashes) > 0: // else the counters of all rules have used up their bytes
 		i = g.smallest()
 		if !takeBytes(min(len(key), longestTopKey) - len(g.keys[i])) {
 			return
@@ -106,7 +106,7 @@ func (g *generation) swap(i, j int) {
 	g.keys[i], g.keys[j] = g.keys[j], g.keys[i]
 }
 
-// takeBytes takes so many bytes of those that there may be, if they are left; a negative number gives them back.
+// takeBytes takes n bytes of those that are left, and reports whether there were enough; a negative number returns bytes.
 func takeBytes(n int) bool {
 	if bytesLeft.Add(int64(-n)) >= 0 || n <= 0 {
 		return true
@@ -115,7 +115,7 @@ func takeBytes(n int) bool {
 	return false
 }
 
-// kept returns a copy of what is kept of a key. The key itself may be a part of something large.
+// kept returns a copy of the part of a key that is kept. The key itself may be part of a large text.
 func kept(key string) string {
 	if len(key) > longestTopKey {
 		key = key[:longestTopKey]
@@ -133,7 +133,7 @@ func (g *generation) smallest() int {
 	return least
 }
 
-// turn begins a new generation, or two where nothing has come for long.
+// rotate begins a new generation, or two if nothing has come for long.
 func (t *topKeys) rotate(now int64) {
 	t.old, t.young = t.young, t.old
 	t.young.clear()
@@ -143,7 +143,7 @@ func (t *topKeys) rotate(now int64) {
 	t.ends = now + generationSeconds
 }
 
-// clear gives the counters back.
+// clear returns the counters' bytes.
 func (g *generation) clear() {
 	for _, key := range g.keys {
 		takeBytes(-counterBytes - len(key))
@@ -151,7 +151,7 @@ func (g *generation) clear() {
 	*g = generation{}
 }
 
-// look begins a new generation if it is time to, so that the memory of a rule that nothing comes under any more is given back.
+// look begins a new generation if the old one has ended, so that a rule without requests frees its memory.
 func (t *topKeys) look(now int64) {
 	t.mu.Lock()
 	if len(t.young.hashes)+len(t.old.hashes) > 0 && (now >= t.ends || now < t.ends-generationSeconds) {
@@ -160,7 +160,7 @@ func (t *topKeys) look(now int64) {
 	t.mu.Unlock()
 }
 
-// end gives all counters back.
+// end returns the bytes of all counters.
 func (t *topKeys) end() {
 	t.mu.Lock()
 	t.ended = true
@@ -192,7 +192,7 @@ func (t *topKeys) list(now int64) []topKey {
 	return keys
 }
 
-// counts returns how often each of some keys was certainly counted; 0 of one that is not found.
+// counts returns how often each of some keys was counted at least; 0 for one that is not found.
 func (t *topKeys) counts(keys []topKey) []uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()

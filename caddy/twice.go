@@ -12,16 +12,18 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// Zones of one name that differ are refused, and told with the place of the first: of a Caddyfile when it is adapted, with file and line,
-// of JSON when it is loaded, with the path that Caddy's admin API has for it. (Caddy itself says where the second stands.)
+// Zones of one name that differ are refused. The error has the place of the first. In a Caddyfile, that is the file and line, and
+// the error comes when the Caddyfile is adapted; in JSON, it is the path in Caddy's admin API, and the error comes when the
+// configuration is loaded. (Caddy itself adds the place of the second.)
 
-// definedTwice says how two zones of one name differ; first is where the first stands, such as ", first at Caddyfile:3", or "".
+// definedTwice returns the error for two zones of one name that differ; first is the place of the first, such as ", first at
+// Caddyfile:3", or "".
 func definedTwice(name, first, what string) error {
 	return fmt.Errorf("zone %q: is defined twice%s, with %s; zones of one name share their counters and must be alike: rename one (a short form is named after its matcher and key: write a zone instead), or give its handler a namespace", name, first, what)
 }
 
-// keepRaw keeps the JSON of the handlers of the HTTP app until it starts. Caddy forgets that of each list when it has loaded the list.
-// The first handler of ours that is provisioned calls it: by then no list is forgotten that has one.
+// keepRaw keeps the JSON of the HTTP app's handlers until the app starts, since Caddy discards the JSON of each list after loading
+// it. The first of our handlers that is provisioned calls it: at that time Caddy has discarded no list with such a handler.
 func (a *App) keepRaw(ctx caddy.Context) {
 	if a.raw != nil {
 		return
@@ -33,7 +35,7 @@ func (a *App) keepRaw(ctx caddy.Context) {
 	}
 }
 
-// firstInJSON says where a zone with these limits stands; "" where that is not known.
+// firstInJSON returns the place of a zone with these limits; "" if it is unknown.
 func (a *App) firstInJSON(namespace, name string, limits *core.Limits) (first string) {
 	for _, raw := range a.raw {
 		for i, handler := range raw.list {
@@ -48,15 +50,15 @@ func (a *App) firstInJSON(namespace, name string, limits *core.Limits) (first st
 	return first
 }
 
-// writtenZone is a zone of a Caddyfile, and where it stands.
+// writtenZone is a zone of a Caddyfile, with its place.
 type writtenZone struct {
 	limits *core.Limits
-	place  string // such as "at Caddyfile:3"
+	place  string // for example "at Caddyfile:3"
 }
 
-// checkAlike refuses a zone that differs from one of its name in another directive of the Caddyfile, as App.register does, which does not
-// know any more where they stand. All directives share the helper's state while they are adapted, but for those of named routes, which
-// have a state of their own and are adapted first.
+// checkAlike refuses a zone that differs from a zone of the same name in another directive of the Caddyfile. App.register does the
+// same, but does not know their places any more. All directives share the helper's state while they are adapted, except those of
+// named routes, which have their own state and are adapted first.
 func (h *Handler) checkAlike(helper httpcaddyfile.Helper) error {
 	const key = "rate_limit.zones"
 	known, _ := helper.State[key].(map[string]writtenZone) // by namespace and name
@@ -78,7 +80,7 @@ func (h *Handler) checkAlike(helper httpcaddyfile.Helper) error {
 	return nil
 }
 
-// zonesOfNamedRoutes returns the zones of the named routes that have been adapted. What is left of those is their JSON, without lines.
+// zonesOfNamedRoutes returns the zones of the named routes that have been adapted. Only their JSON is left, without lines.
 func zonesOfNamedRoutes(helper httpcaddyfile.Helper) map[string]writtenZone {
 	known := make(map[string]writtenZone)
 	routes, _ := helper.Option("named_routes").(map[string]*caddyhttp.Route)

@@ -10,8 +10,9 @@ import (
 	"github.com/proxyweir/weir/front"
 )
 
-// serveUnderWay serves a request that was admitted and has reserved something: its turn, for which it waits, a place among those in
-// flight, or a charge that depends on the response's status. Whatever becomes of the request, what it has reserved comes to an end.
+// serveUnderWay serves a request that was admitted and has reserved something: a place in the queue, where it waits, a place among
+// the requests in flight, or a charge that depends on the response's status. It settles or cancels these reservations in every
+// case.
 func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, q *front.Inquiry) error {
 	reservations := core.AppendReservations(nil, q.Checks)
 	delay := q.Verdict.Delay
@@ -33,14 +34,14 @@ func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next cad
 	if !core.UnderWay(reservations) {
 		return next.ServeHTTP(w, r)
 	}
-	status := http.StatusInternalServerError // of a handler that panics
+	status := http.StatusInternalServerError // for a handler that panics
 	defer func() { h.limiter.failed(h.limiter.Finish(reservations, status)) }()
 	if !core.ByStatus(reservations) {
 		return next.ServeHTTP(w, r)
 	}
 	recorder := caddyhttp.NewResponseRecorder(w, nil, nil)
 	defer func() {
-		if written := recorder.Status(); written != 0 { // before a panic, or an error
+		if written := recorder.Status(); written != 0 { // written before a panic, or before an error
 			status = written
 		}
 	}()
@@ -49,8 +50,8 @@ func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next cad
 	return err
 }
 
-// statusOf returns the status of a response that a handler has left to others by returning an error; of one that has returned none,
-// and written nothing, it is 200.
+// statusOf returns the response's status for a handler that has written nothing: that of the returned error, or 200 if there is
+// none.
 func statusOf(err error) int {
 	if err == nil {
 		return http.StatusOK

@@ -8,10 +8,11 @@ import (
 	"github.com/proxyweir/weir/match"
 )
 
-// What a person has written for a placeholder, in a configuration or for the admin API, is taken in the spelling that requests have, by
-// the functions of this file. Their errors begin with the value in quotation marks, say why no request has it, and what would be right.
+// The functions of this file normalize values that a person has written for a placeholder, in a configuration or for the admin API,
+// to the spelling that requests have. Their errors begin with the value in quotation marks, and say why no request has it and what
+// would be right.
 
-// writtenHostPort takes a host with the port that clients write, if any.
+// writtenHostPort normalizes a host, with the port if clients write one.
 func writtenHostPort(value string) (string, error) {
 	if _, err := match.SpellHost(value); err != nil {
 		return "", err
@@ -19,7 +20,7 @@ func writtenHostPort(value string) (string, error) {
 	return cleanHostPort(value), nil
 }
 
-// writtenLabel takes one label of a host.
+// writtenLabel normalizes one label of a host.
 func writtenLabel(value string) (string, error) {
 	label, err := match.SpellHost(value)
 	if err != nil || strings.Contains(value, ".") {
@@ -28,7 +29,7 @@ func writtenLabel(value string) (string, error) {
 	return label, nil
 }
 
-// writtenPiece takes a piece of a path without a slash: a segment, or a file.
+// writtenPiece normalizes a piece of a path without a slash: a segment, or a file name.
 func writtenPiece(value string) (string, error) {
 	if strings.Contains(value, "/") || value == "." || value == ".." {
 		return "", fmt.Errorf("%q: must be one segment of a path, such as the login of /login, and has no slash", value)
@@ -36,7 +37,7 @@ func writtenPiece(value string) (string, error) {
 	return decoded(value)
 }
 
-// writtenBase takes a file without its extension, which is / for the path that has none.
+// writtenBase normalizes a file name without its extension; it is / for a path without a file name.
 func writtenBase(value string) (string, error) {
 	if value == "/" {
 		return value, nil
@@ -44,7 +45,7 @@ func writtenBase(value string) (string, error) {
 	return writtenPiece(value)
 }
 
-// writtenExt takes the extension of a file.
+// writtenExt normalizes the extension of a file name.
 func writtenExt(value string) (string, error) {
 	if !strings.HasPrefix(value, ".") || strings.ContainsAny(value[1:], "./") {
 		return "", fmt.Errorf("%q: must be the last extension of a file with its dot, such as .html", value)
@@ -52,7 +53,7 @@ func writtenExt(value string) (string, error) {
 	return decoded(value)
 }
 
-// writtenDir takes a path up to its last slash.
+// writtenDir normalizes a path up to its last slash.
 func writtenDir(value string) (string, error) {
 	if !strings.HasPrefix(value, "/") || !strings.HasSuffix(value, "/") {
 		return "", fmt.Errorf("%q: must be a directory of a path, which begins and ends with /", value)
@@ -60,7 +61,7 @@ func writtenDir(value string) (string, error) {
 	return match.SpellPath(value)
 }
 
-// decoded takes what is in one spelling when it is in lower case, and not escaped.
+// decoded accepts a value that is normalized if it is in lower case and not escaped.
 func decoded(value string) (string, error) {
 	if escape := match.EscapeIn(value); escape != "" {
 		return "", fmt.Errorf("%q: must be written decoded, without %s", value, escape)
@@ -68,15 +69,15 @@ func decoded(value string) (string, error) {
 	return strings.ToLower(value), nil
 }
 
-// rawPath takes a path that has been decoded: what looks escaped in it was escaped twice.
+// rawPath normalizes a path that has been decoded: what looks escaped in it was escaped twice.
 func rawPath(value string) (string, error) {
 	if !strings.HasPrefix(value, "/") && value != "*" {
-		return match.SpellPath(value) // which says what is wrong
+		return match.SpellPath(value) // its error says what is wrong
 	}
 	return match.CleanPath(value), nil
 }
 
-// checkWritten says why no request has a value for a placeholder that has no spellings, of those whose values are known.
+// checkWritten says why no request has a value for a placeholder without spellings, if all its values are known.
 func checkWritten(placeholder, value string) error {
 	switch placeholder {
 	case "http.request.remote.port":

@@ -19,42 +19,41 @@ import (
 
 // Zone is a rule: the requests it covers, the key that tells their clients apart, and the limit of each key.
 //
-// The limit is `requests` per `period`. The words of caddy-ratelimit, `max_events` in a `window`, are understood too, and
-// mean there what they mean here: a sliding window log.
+// The limit is `requests` per `period`. The words of caddy-ratelimit, `max_events` in a `window`, are accepted too, and mean what
+// they mean there: a sliding window log.
 type Zone struct {
-	// Which requests the zone covers: those that one of the matcher sets matches. The default is all.
+	// Which requests the zone covers: those that match one of the matcher sets. The default is all requests.
 	MatcherSetsRaw caddyhttp.RawMatcherSets `json:"match,omitempty" caddy:"namespace=http.matchers"`
 
-	// What tells clients apart: a text with placeholders, of which each value has counters of its own. A text without
-	// placeholders makes one counter for all. The default is `{http.vars.client_ip}`, the client's address; with
-	// `max_events` it is one counter for all.
+	// What tells clients apart: a text with placeholders, each value of which has its own counters. A text without placeholders is
+	// one counter for all clients. The default is `{http.vars.client_ip}`, the client's address; with `max_events` it is one
+	// counter for all.
 	Key string `json:"key,omitempty"`
 
-	// The requests that a key may make in a period: 1 to 1000000000, with a sliding window log up to 100000.
+	// How many requests a key may make in a period: 1 to 1000000000; with a sliding window log up to 100000.
 	Requests int64 `json:"requests,omitempty"`
 
 	// The period of `requests`: a duration from 1ms to 366d, or `day`, `week` or `month` for fixed windows that follow the
 	// calendar.
 	Period string `json:"period,omitempty"`
 
-	// As `requests`, in the words of caddy-ratelimit.
+	// The same as `requests`, in the words of caddy-ratelimit.
 	MaxEvents int64 `json:"max_events,omitempty"`
 
-	// As `period`, in the words of caddy-ratelimit.
+	// The same as `period`, in the words of caddy-ratelimit.
 	Window caddy.Duration `json:"window,omitempty"`
 
-	// No limit for the keys that neither `tiers` nor `overrides` have one for: their requests are not counted. It stands in place
-	// of `requests` and `period`.
+	// No limit for keys without a limit in `tiers` or `overrides`: their requests are not counted. Mutually exclusive with
+	// `requests` and `period`.
 	Unlimited bool `json:"unlimited,omitempty"`
 
-	// Limits that depend on a value of the request. They have the zone's algorithm, burst and the like.
+	// Limits that depend on a value of the request. They share the zone's algorithm, burst and the like.
 	Tiers *Tiers `json:"tiers,omitempty"`
 
-	// The limits of single keys, which go before those of tiers.
+	// The limits of single keys. They have priority over tiers.
 	Overrides []Override `json:"overrides,omitempty"`
 
-	// Addresses and networks of clients that the zone does not cover, such as `10.0.0.0/8`; `private_ranges` stands for all
-	// private networks.
+	// Addresses and networks of clients that the zone exempts, such as `10.0.0.0/8`; `private_ranges` is all private networks.
 	Except []string `json:"except,omitempty"`
 
 	// The time zone of a calendar period, such as `Europe/Berlin`. The default is UTC.
@@ -68,117 +67,114 @@ type Zone struct {
 	// How many requests a token bucket holds, or how many may wait in a leaky bucket. The default is the limit's requests.
 	Burst int64 `json:"burst,omitempty"`
 
-	// How a token bucket is refilled: `continuous`, the default, or `interval`: with all its requests at each whole period
-	// of the Unix epoch.
+	// How a token bucket is refilled: `continuous`, the default, or `interval`: completely, at each whole period of the Unix epoch.
 	Refill string `json:"refill,omitempty"`
 
-	// How many requests one counts for: a whole number, or a placeholder that yields one. Less than 1, and what is no
+	// How many requests one request counts as: a whole number, or a placeholder that yields one. A value below 1, or that is no
 	// number, counts as 1. The default is 1.
 	Cost string `json:"cost,omitempty"`
 
-	// Masks IPv4 addresses in the key to a network of so many bits, 1 to 32, so that the network shares a counter. The
-	// default is that every address has its own.
+	// Masks IPv4 addresses in the key to a network with a prefix of so many bits, 1 to 32; the network then shares a counter. By
+	// default every address has its own counter.
 	IPv4Prefix int `json:"ipv4_prefix,omitempty"`
 
-	// Masks IPv6 addresses in the key to a network of so many bits, 1 to 128. Since whole networks of 64 bits are given to
-	// single customers, 64 is what most want. The default is that every address has its own.
+	// Masks IPv6 addresses in the key to a network with a prefix of so many bits, 1 to 128. Providers assign whole networks of 64
+	// bits to single customers, so 64 is right for most sites. By default every address has its own counter.
 	IPv6Prefix int `json:"ipv6_prefix,omitempty"`
 
-	// `hard`, the default, rejects what is over the limit. `shadow` counts, but lets everything pass and tells clients
-	// nothing. `soft 20% 30s` lets through 20 % more than the limit, for 30 s from the first request on that exceeds it; then
-	// the limit holds, until for one whole period no request would have exceeded it and what was let through more has come down.
-	// The percentage is a whole number from 1 to 1000, and such that it is at least one request; the duration is from 1ms to 366d. Not with a leaky bucket.
+	// `hard`, the default, rejects requests over the limit. `shadow` counts them, but lets everything pass, and sets no header
+	// fields. `soft 20% 30s` allows 20 % more than the limit, for 30 s from the first request that exceeds it. Then the limit
+	// holds, until for one whole period no request would have exceeded it and the excess has come down. The percentage is a whole
+	// number from 1 to 1000, and must amount to at least one request; the duration is from 1ms to 366d. Not with a leaky bucket.
 	Enforcement string `json:"enforcement,omitempty"`
 
-	// What happens to a request over the limit: `reject`, the default, or `delay`, which has it wait for its turn, first come,
-	// first served. A sliding window counter cannot delay, and a shadow does not.
+	// What happens to a request over the limit: `reject`, the default, or `delay`: the request reserves a place in the queue and
+	// waits until that is due, in the order of arrival. Not with a sliding window counter, nor with `shadow`.
 	OnLimit string `json:"on_limit,omitempty"`
 
-	// The longest that a request waits, in a leaky bucket and with `on_limit` `delay`; one that would have to wait longer is
-	// rejected at once. Up to 1h; the default is 10s.
+	// How long a request may wait, in a leaky bucket and with `on_limit` `delay`; one that would have to wait longer is rejected at
+	// once. Up to 1h; the default is 10s.
 	MaxDelay caddy.Duration `json:"max_delay,omitempty"`
 
-	// How many requests of the zone may wait at a time in this process, with `on_limit` `delay`; more are rejected. From 1 to
-	// 1000000; the default is 1000.
+	// How many requests of the zone may wait at a time in this process, with `on_limit` `delay`; further ones are rejected. From 1
+	// to 1000000; the default is 1000.
 	MaxWaiting int64 `json:"max_waiting,omitempty"`
 
-	// How many of them one key may have, from 1 to `max_waiting`. By default it is a quarter of the places that are left, so
-	// that one key alone has a fifth of all at most; where all requests have one key, it is all.
+	// How many of them one key may have, from 1 to `max_waiting`. The default is a quarter of the places that are left, so that one
+	// key alone gets at most a fifth of all; if all requests have the same key, it is all places.
 	MaxWaitingPerKey int64 `json:"max_waiting_per_key,omitempty"`
 
-	// The statuses of the responses whose requests count: codes such as `401`, and classes of them such as `4xx`. A request
-	// takes its place until its response's status is known, and then keeps it or gives it back. The default is that all count.
-	// Not with a leaky bucket.
+	// The statuses of the responses whose requests count: codes such as `401`, and classes such as `4xx`. A request is charged
+	// until the status of its response is known, and then stays charged or is refunded. The default is that all requests count. Not
+	// with a leaky bucket.
 	Count []string `json:"count,omitempty"`
 
-	// How long a key is blocked that exceeds the limit: for the first time, the second and so on, the last for all further
-	// ones. It starts over when it has not exceeded the limit for as long as the longest of them, since it was last unblocked. Up
-	// to 16 durations from 1ms to 366d, such as `1m`, `10m` and `1h`. The default is none.
+	// How long a key is blocked that exceeds the limit: the first time, the second time and so on; the last duration is for all
+	// further times. The sequence starts over when the key, since it was last unblocked, has not exceeded the limit for as long as
+	// the longest duration. Up to 16 durations from 1ms to 366d, such as `1m`, `10m` and `1h`. The default is none.
 	Penalty []string `json:"penalty,omitempty"`
 
-	// How many requests of a key may be under way at a time, beside the limit or in place of it: 1 to 1000000000. A request is
-	// under way until its response has ended. The default is any number.
+	// How many requests of a key may be under way at a time, in addition to the limit or in place of it: 1 to 1000000000. A request
+	// is under way until its response has ended. The default is any number.
 	Concurrency int64 `json:"concurrency,omitempty"`
 
-	// A limit that is tried out on the same requests, beside the zone's own: what it would do is counted and compared, and
-	// changes nothing.
+	// A limit that is tried out on the same requests. It has no effect: only what it would do is counted and compared.
 	Candidate *Candidate `json:"candidate,omitempty"`
 
-	// What happens when the store fails: `open` lets requests pass, `closed` answers 503, `local`, the default, counts in
+	// What happens when the store fails: `open` lets requests pass, `closed` answers 503, and `local`, the default, counts in
 	// memory. Memory itself does not fail.
 	OnError string `json:"on_error,omitempty"`
 
-	// What happens to a request for which a placeholder of the key is empty: `share`, the default, takes the empty value
-	// for a value as any other, so that leaving a header out is no way round; `skip` lets it pass uncounted; `reject`
-	// rejects it.
+	// What happens to a request if a placeholder of the key is empty: `share`, the default, treats the empty value as any other, so
+	// that a client cannot escape by leaving a header field out; `skip` lets the request pass uncounted; `reject` rejects it.
 	OnMissingKey string `json:"on_missing_key,omitempty"`
 
-	// Whether rejected requests count against the limit too, so that a client that does not slow down stays out.
+	// Whether rejected requests also count against the limit, so that a client that does not slow down stays over it.
 	CountRejected bool `json:"count_rejected,omitempty"`
 
-	// What the body of a rejection says, where it is this zone that the client is told of: the one with the longest wait of those that
-	// reject. Placeholders in it are replaced. The default is the handler's `message`.
+	// The body of a rejection for which this zone is the reported rule: of the zones that reject, the one with the longest wait. It
+	// may have placeholders. The default is the handler's `message`.
 	Message string `json:"message,omitempty"`
 
 	matcherSets caddyhttp.MatcherSets
 	rule        *ruleset.Rule
-	written     *ruleset.RuleText // what rule was made of
+	written     *ruleset.RuleText // the text that rule was made from
 	reporter    *reporter
-	warned      atomic.Bool // of a key that is empty
+	warned      atomic.Bool // of an empty key
 	opened      []*core.Rule
 }
 
-// Tiers choose a limit by a value of the request, such as the plan of the customer who is authenticated.
+// Tiers choose a limit by a value of the request, such as the plan of the authenticated customer.
 type Tiers struct {
-	// Where the value is taken from: a text with placeholders. What clients can set themselves, they can choose their limit by.
+	// The source of the value: a text with placeholders. If clients can set it themselves, they can choose their limit.
 	Source string `json:"source,omitempty"`
 
-	// The limits by value, such as `100/1m`; `unlimited` is none. The one of `*` is for all other values, and stands in place of
-	// the zone's own limit.
+	// The limits by value, such as `100/1m`, or `unlimited`. The limit of `*` is for all other values, and replaces the zone's own
+	// limit.
 	Limits map[string]string `json:"limits,omitempty"`
 }
 
 // Override is the limit of a single key.
 type Override struct {
-	// The values of the key's placeholders, in their order.
+	// The values of the key's placeholders, in order.
 	Key []string `json:"key,omitempty"`
 
-	// The limit, such as `1000/1m`; `unlimited` is none.
+	// The limit, such as `1000/1m`, or `unlimited`.
 	Limit string `json:"limit,omitempty"`
 }
 
-// Candidate is a limit that is tried out on the requests of a zone, beside the zone's own: what it would do is counted and
-// compared, and changes nothing. It cannot stand beside `tiers`, `overrides`, `count` or `on_limit` `delay`.
+// Candidate is a limit that is tried out on the requests of a zone. It has no effect: only what it would do is counted and
+// compared. Mutually exclusive with `tiers`, `overrides`, `count` and `on_limit` `delay`.
 type Candidate struct {
 	// The limit, such as `100/1m`. Required.
 	Limit string `json:"limit,omitempty"`
 
-	// How requests are counted, as the zone's `algorithm`. The default is what the zone says, since mostly the numbers are
-	// compared; where the zone says nothing, the default is a zone's.
+	// How requests are counted, as the zone's `algorithm`. The default is the zone's `algorithm`, since usually only numbers are
+	// compared; if the zone has none, it is the default of a zone.
 	Algorithm string `json:"algorithm,omitempty"`
 
-	// How many requests a token bucket holds, or how many may wait in a leaky bucket. The default is the candidate's requests,
-	// whatever the zone's `burst` is.
+	// How many requests a token bucket holds, or how many may wait in a leaky bucket. The default is the candidate's requests, not
+	// the zone's `burst`.
 	Burst int64 `json:"burst,omitempty"`
 
 	// How a token bucket is refilled: `continuous`, the default, or `interval`.
@@ -188,7 +184,7 @@ type Candidate struct {
 	TimeZone string `json:"time_zone,omitempty"`
 }
 
-// provision makes the zone, which has been compiled, ready and enters it in the app's registry.
+// provision prepares the zone, which has been compiled, and registers it with the app.
 func (z *Zone) provision(ctx caddy.Context, h *Handler) error {
 	r := z.rule
 	if len(z.MatcherSetsRaw) > 0 {
@@ -225,10 +221,10 @@ func (z *Zone) provision(ctx caddy.Context, h *Handler) error {
 	return nil
 }
 
-// readable returns what makes a request's key as a person wants to read it in a log: the template with its placeholders replaced.
+// readable returns a function that writes a request's key for the log: the template with its placeholders replaced.
 func (z *Zone) readable() func(r *http.Request) string {
 	t, err := newTemplate(z.key())
-	if err != nil { // which compile has said
+	if err != nil { // compile has reported it
 		return nil
 	}
 	return t.Value
@@ -242,7 +238,7 @@ func (z *Zone) key() string {
 	return z.Key
 }
 
-// compile checks every field that can be checked without Caddy running, and makes the zone's rule. The error names the zone; its
+// compile checks every field that can be checked without a running Caddy, and makes the zone's rule. The error names the zone; its
 // *ruleset.FieldError has the field.
 func (z *Zone) compile(name, namespace string) error {
 	if z == nil {
@@ -263,7 +259,7 @@ func (z *Zone) compile(name, namespace string) error {
 	}
 	first.Text = inJSON.Replace(first.Text)
 	field, found := strings.CutPrefix(first.Text, fmt.Sprintf("limit %q: ", text.Texts["limit"]))
-	if found && (strings.HasPrefix(field, "requests ") || strings.HasPrefix(field, "period ")) { // which are fields of a zone
+	if found && (strings.HasPrefix(field, "requests ") || strings.HasPrefix(field, "period ")) { // fields of a zone
 		first.Text = field
 		if z.isDialect() {
 			first.Text = inDialect.Replace(field)
@@ -275,7 +271,7 @@ func (z *Zone) compile(name, namespace string) error {
 	return fmt.Errorf("zone %q: %w", name, first)
 }
 
-// text returns the zone as rule files have one, but for its limit.
+// text returns the zone in the form of a rule in a file, without its limit.
 func (z *Zone) text(name string) *ruleset.RuleText {
 	t := &ruleset.RuleText{Name: name}
 	setTexts(&t.Object, "rule", reflect.ValueOf(z).Elem())
@@ -305,14 +301,14 @@ func (z *Zone) text(name string) *ruleset.RuleText {
 	return t
 }
 
-// addObject notes an object of a field, which the schema has under of.
+// addObject adds an object as the value of a field; of is its name in the schema.
 func addObject(t *ruleset.RuleText, field, of string, value any) {
 	o := new(ruleset.Object)
 	setTexts(o, of, reflect.ValueOf(value))
 	ruleset.AddObject(t, field, o)
 }
 
-// setTexts notes what a struct has of the fields that the schema has of an object, by their names in JSON.
+// setTexts sets the fields of an object of the schema from a struct, by their names in JSON.
 func setTexts(o *ruleset.Object, object string, v reflect.Value) {
 	for _, f := range ruleset.Schema[object] {
 		i := slices.Index(fieldNames(v.Type()), f.Name)
@@ -338,7 +334,8 @@ func setTexts(o *ruleset.Object, object string, v reflect.Value) {
 
 func (z *Zone) isDialect() bool { return z.MaxEvents != 0 || z.Window != 0 }
 
-// setLimit notes the zone's own limit, of whichever words it is written in: none where there is none, or the tiers have it.
+// setLimit sets the zone's own limit, in whichever words it is written. There is none if the zone has no limit, or its tiers have
+// it.
 func (z *Zone) setLimit(t *ruleset.RuleText) error {
 	native := z.Requests != 0 || z.Period != ""
 	limit := ""
@@ -388,22 +385,23 @@ func (z *Zone) setLimit(t *ruleset.RuleText) error {
 	return nil
 }
 
-// wrong returns what is wrong with a field.
+// wrong returns an error about a field.
 func wrong(field, format string, args ...any) error {
 	return &ruleset.FieldError{Path: []string{field}, Text: fmt.Sprintf(format, args...)}
 }
 
-// What errors offer is in JSON's fields, since a configuration in JSON has nothing else; those of a Caddyfile are told by inCaddyfile.
+// Errors suggest fields of JSON, since a configuration in JSON has nothing else; inCaddyfile replaces these in errors of a
+// Caddyfile.
 const (
 	limitInJSON = `"requests": 100, "period": "1m"`
 	entryInJSON = `"descriptors": [[{"key": "<key>", "value": "{http.request.header.X-Key}"}]]`
 )
 
-// inJSON puts an error of package ruleset into the words of a zone.
+// inJSON puts an error of package ruleset into the words of a zone in JSON.
 var inJSON = strings.NewReplacer(
 	"concurrency is none; write one such as 100/1m", "concurrency is none; write one such as "+limitInJSON, "on a rule without", "on a zone without", "match: except_ips: ", "except: ", "written in match: except_ips", "written behind except")
 
-// inDialect puts one into the words of caddy-ratelimit.
+// inDialect puts an error into the words of caddy-ratelimit.
 var inDialect = strings.NewReplacer("requests ", "max_events ", "period ", "window ")
 
 // inCaddyfile puts an error into the words of the Caddyfile.

@@ -1,4 +1,4 @@
-// Package page is the page that shows the rules of a running Caddy: it is served by the admin API, and by `caddy rate-limit page`.
+// Package page is the page with the rules of a running Caddy. The admin API and `caddy rate-limit page` serve it.
 package page
 
 import (
@@ -12,30 +12,31 @@ import (
 	"github.com/caddyserver/caddy/v2"
 )
 
-// Path is where the page is. The paths of the API that it asks are beside it.
+// Path is the path of the page. The endpoints of the API that it calls are next to it.
 const Path = "/rate_limit/"
 
 //go:embed page.html
 var embeddedPage []byte
 
-// served is what is sent of the page, and the Content-Security-Policy that goes with it.
+// served is the page's content, and the Content-Security-Policy for it.
 type served struct {
 	body   []byte
 	policy string
 }
 
-// whole is the same for all, and made when it is first asked for.
+// whole is made on its first use, and is the same for all requests.
 var whole = sync.OnceValue(func() served {
-	// As browsers read it before they hash it, if a checkout has made other line ends of the file's.
+	// A checkout may have CRLF line ends. Browsers normalize those before they compute the hash.
 	body := bytes.ReplaceAll(embeddedPage, []byte("\r\n"), []byte("\n"))
-	// Nothing but the page's own style and script has effect, and the API beside it is all that can be reached. What is shown has names
-	// that clients choose: the browser refuses to parse text as HTML, too, where it knows Trusted Types.
+	// The policy permits only the page's own style and script, and requests only to its own origin, where the API is. The page
+	// shows names that clients choose: so in browsers with Trusted Types it also forbids parsing text as HTML.
 	return served{body, "default-src 'none'; connect-src 'self'; style-src '" + hashOf(body, "style") + "'; script-src '" +
 		hashOf(body, "script") + "'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
 		"require-trusted-types-for 'script'; trusted-types 'none'"}
 })
 
-// hashOf returns the hash by which a Content-Security-Policy allows the one element of a name: that of the text between its tags.
+// hashOf returns the hash by which a Content-Security-Policy allows the only element of a name. It is the hash of the text between
+// the element's tags.
 func hashOf(html []byte, element string) string {
 	_, rest, _ := bytes.Cut(html, []byte("\n<"+element+">"))
 	text, _, _ := bytes.Cut(rest, []byte("</"+element+">"))
@@ -43,7 +44,7 @@ func hashOf(html []byte, element string) string {
 	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// Serve answers with the page that shows what the API has: the rates of rules, their keys, the state of stores.
+// Serve answers with the page.
 func Serve(w http.ResponseWriter, r *http.Request) error {
 	if r.URL.Path != Path {
 		return caddy.APIError{HTTPStatus: http.StatusNotFound, Message: "there is nothing at this path; the page is at " + Path}
@@ -56,10 +57,10 @@ func Serve(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Security-Policy", whole().policy)
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Referrer-Policy", "same-origin") // Caddy's admin endpoint goes by the Referer of requests that have no Origin
+	h.Set("Referrer-Policy", "same-origin") // Caddy's admin endpoint checks the Referer of requests without an Origin
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
-	_, _ = w.Write(whole().body) // the browser has gone
+	_, _ = w.Write(whole().body) // fails if the browser has gone
 	return nil
 }
