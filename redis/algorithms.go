@@ -2,22 +2,23 @@ package redis
 
 import "github.com/proxyweir/weir/core"
 
-// algorithm is what Redis has of one of core's algorithms. What its parts in Lua read and set is said in luaRule; see whole scripts in testdata.
+// algorithm is one of core's algorithms as Redis runs it. luaRule says which variables its parts in Lua read and set. The files in testdata
+// show whole scripts.
 type algorithm struct {
-	name     string // core's
-	read     string // Lua: reads what is under the key into v
-	most     string // Lua: what a request can cost at most
+	name     string // as in core
+	read     string // Lua: reads the key's value into v
+	most     string // Lua: the highest cost that a request may have
 	decide   string // Lua: decides by the state in v
-	overflow string // Lua: the same in scripts with a conduct; "" means decide
-	refund   string // Lua: sets value to the state in v less a charge of that cost, made at the time charged
+	overflow string // Lua: as decide, in scripts of rules with an overflow policy; "" means decide
+	refund   string // Lua: sets value to the state in v without a charge of that cost, made at the time charged
 	kind     int64  // bits of a rule's kind: see luaOverflowBegin
-	commands string // that are run for it, beside commandsOfAll
+	commands string // the Redis commands that it runs besides commandsOfAll
 	atOnce   bool   // all units come back at the same time, when a window ends
 
-	numbers func(l *core.Limit) (x, y int64) // the scripts' X and Y
+	numbers func(l *core.Limit) (x, y int64) // X and Y in the scripts
 }
 
-// algorithms has the rows by core.Algorithm. A sixth is a file with its Lua, and a row.
+// algorithms has the rows by core.Algorithm. To add an algorithm, add a file with its Lua, and a row.
 var algorithms = tabulate([]*algorithm{
 	{
 		name: "token_bucket", read: luaRead, most: "X", decide: luaUnpackBucket + luaTokenBucket, overflow: luaUnpackBucket + luaLent + luaTokenBucket,
@@ -39,7 +40,7 @@ var algorithms = tabulate([]*algorithm{
 		name: "sliding_window_counter", read: luaRead, most: "R", decide: luaSlidingWindowCounter,
 		refund: luaRefundSlidingWindowCounter, numbers: noNumbers,
 	},
-	{name: "concurrency", read: luaRead, most: "1000000000", overflow: "-- see weigh\n", numbers: noNumbers}, // of requests in flight
+	{name: "concurrency", read: luaRead, most: "1000000000", overflow: "-- see weigh\n", numbers: noNumbers}, // requests in flight
 })
 
 func numbersOfTokenBucket(l *core.Limit) (x, y int64) { return l.Capacity(), oneIf(l.Interval()) }
@@ -51,7 +52,7 @@ func noNumbers(_ *core.Limit) (x, y int64)            { return 0, 0 }
 // algorithmOf returns the row of a limit's algorithm.
 func algorithmOf(l *core.Limit) *algorithm { return algorithms[l.Algorithm()] }
 
-// tabulate returns the rows by core.Algorithm. It panics where one is not there, or a part of one.
+// tabulate returns the rows by core.Algorithm. It panics if a row, or a part of one, is missing.
 func tabulate(rows []*algorithm) []*algorithm {
 	for i := 0; core.Algorithm(i+1).String() != ""; i++ {
 		name := core.Algorithm(i + 1).String()
@@ -59,7 +60,7 @@ func tabulate(rows []*algorithm) []*algorithm {
 			panic("redis: algorithms.go has no row for the algorithm " + name + " in its place")
 		}
 		a := rows[i]
-		counts := i < len(core.AlgorithmNames) // others keep no state
+		counts := i < len(core.AlgorithmNames) // the others keep no state
 		for part, missing := range map[string]bool{
 			"read": a.read == "", "most": a.most == "", "numbers": a.numbers == nil, "decide": counts && a.decide == "", "refund": counts && a.refund == "",
 		} {

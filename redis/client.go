@@ -10,34 +10,34 @@ import (
 
 // Client finds the server that has a key. It is safe for concurrent use.
 type Client interface {
-	// Server returns the server that has the key, without waiting for one; the error says why none is known.
+	// Server returns the server that has the key. It does not wait for one: if none is known, the error says why.
 	Server(key string) (*Server, error)
 
-	// Cluster reports whether only keys with one hash tag, the part in braces, may be in one call.
+	// Cluster reports whether all keys of one call must have the same hash tag, the part in braces.
 	Cluster() bool
 
-	// Timeout returns how long a decision is waited for.
+	// Timeout returns the longest time that a caller waits for a decision.
 	Timeout() time.Duration
 
-	// Servers returns the servers that are known by now: of a Cluster the masters that have been asked for.
+	// Servers returns the servers that are known so far. In a Cluster these are the masters that Server has returned.
 	Servers() []*Server
 
-	// Name returns what messages call the servers together: an address, the first of several.
+	// Name returns the name of all the servers in messages: the address, or the first of several.
 	Name() string
 
-	// Close ends the client. Calls that are under way fail.
+	// Close closes the client. Calls that are under way fail.
 	Close() error
 }
 
 // Conn runs scripts on one server. It is safe for concurrent use.
 type Conn interface {
-	// Run runs the call's script, and sets its Reply. It returns within the client's timeout, connecting included, and by
-	// the call's deadline: with ErrTimeout where that did not do, and the call may have been executed, or yet be. A call
-	// that was surely not executed may be sent again by Run; one that may have been is not.
+	// Run runs the call's script, and sets its Reply. It returns within the client's timeout, connecting included, and by the call's
+	// deadline. It returns ErrTimeout if that was too short: the server may have executed the call, or may execute it later. Run may
+	// send a call again if the server has certainly not executed it, and never otherwise.
 	Run(c *Call) error
 }
 
-// Call is one run of a script. After ErrTimeout its Conn may still read from it: it must not be changed any more.
+// Call is one run of a script. After ErrTimeout its Conn may still read from it, so nobody may change it any more.
 type Call struct {
 	Script   *Script
 	Keys     []string
@@ -45,37 +45,42 @@ type Call struct {
 	Deadline time.Time // zero: the client's timeout from now
 	Reply    []int64
 
-	// Asked is set by Run where the server that has the keys' slot did not have the keys, and has referred the call to the one that the
-	// slot is on its way to.
+	// Asked is set by Run if the server that has the keys' slot did not have the keys, and has referred the call (with ASK) to the
+	// server that the slot is migrating to.
 	Asked bool
 
-	// Constant promises that the call is made again with other keys only. The Conn may keep in Head and Tail, which are its
-	// own, what it has made of the rest.
+	// Constant promises that later runs of this call differ in their keys only. The Conn may keep the encoding of the rest in Head and
+	// Tail, which belong to it.
 	Constant   bool
 	Head, Tail string
 }
 
-// Errors of decisions that were not come to.
+// Errors of a store that has not come to a decision.
 var (
 	ErrTimeout     = errors.New("redis: no answer in time")
 	ErrUnavailable = errors.New("redis: not available")
 	ErrMoving      = errors.New("redis: the keys are on their way to another node") // nothing was executed, and no server has failed
 
-	// ErrOpen is an ErrUnavailable, of a server that was not asked, since its breaker is open.
+	// ErrOpen is the ErrUnavailable of a server that nobody calls, because its breaker is open.
 	ErrOpen = fmt.Errorf("%w", ErrUnavailable)
 
-	// ErrReply is in errors that a server has replied, and of replies that make no sense. It adds nothing to their text.
+	// ErrReply is wrapped by errors that a server has replied with, and by those about invalid replies. It adds nothing to their text.
 	ErrReply = errors.New("")
 
-	// ErrRefused is an ErrReply, of a call that a server has refused which answers: the call's own rules are concerned, and no others. See OfReply.
+	// ErrRefused is the ErrReply of a call that a healthy server has refused. It concerns the rules of that call, and no others. See
+	// OfReply.
 	ErrRefused = fmt.Errorf("%w", ErrReply)
 
 	errReply = fmt.Errorf("redis: the reply is not that of the script%w", ErrReply)
 )
 
-// ErrorKind returns what kind of error a store has returned, in one of a few words: "timeout", where there was no answer in time;
-// "unavailable", where the server was not asked, since it has failed too often; "reply", where it has answered with an error, or with
-// nonsense; and "connection" otherwise, where there is none or it was lost. Of nil it is "".
+// ErrorKind returns the kind of an error of a store, in one word:
+//
+//   - "timeout": there was no answer in time;
+//   - "unavailable": the server was not called, because its breaker is open;
+//   - "reply": the server has answered with an error, or its answer is invalid;
+//   - "connection": all other errors, such as a connection that was lost, or could not be made;
+//   - "": there is no error.
 func ErrorKind(err error) string {
 	switch {
 	case err == nil:
@@ -90,7 +95,8 @@ func ErrorKind(err error) string {
 	return "connection"
 }
 
-// Server is one that answers for itself: a master of a Cluster, or the only one. Made by NewServer.
+// Server is one Redis server with a breaker of its own: a master of a Cluster, or the only server. NewServer makes it. It is safe for
+// concurrent use.
 type Server struct {
 	name    string
 	conn    Conn
@@ -98,26 +104,26 @@ type Server struct {
 	trouble *atomic.Int64 // the breaker's
 }
 
-// NewServer returns a server that is reached by conn; name is what messages call it.
+// NewServer returns a server that conn connects to. name stands for it in messages.
 func NewServer(name string, conn Conn) *Server {
 	s := &Server{name: name, conn: conn}
 	s.trouble = s.breaker.Trouble()
 	return s
 }
 
-// Name returns what messages call the server.
+// Name returns the server's name in messages.
 func (s *Server) Name() string { return s.name }
 
-// Available reports whether the server is asked: its breaker is closed.
+// Available reports whether the server's breaker is closed, so that requests are sent to it.
 func (s *Server) Available() bool { return !s.breaker.Open() }
 
-// ServerState is how a server stands.
+// ServerState is the state of a server.
 type ServerState struct {
-	Name string // what messages call it
-	Open bool   // its breaker is open: it has failed, and is not asked until a probe succeeds
+	Name string // as in messages
+	Open bool   // its breaker is open: it has failed, and gets no requests until a probe succeeds
 }
 
-// Servers returns how the servers stand that are known by now, by their names.
+// Servers returns the states of the servers that are known so far, sorted by name.
 func (s *Store) Servers() []ServerState {
 	var list []ServerState
 	for _, server := range s.client.Servers() {

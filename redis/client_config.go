@@ -16,19 +16,20 @@ const (
 	DefaultReadTimeout = 500 * time.Millisecond
 )
 
-// DefaultPort is an address's that has none.
+// DefaultPort is the port of an address without one.
 const DefaultPort = "6379"
 
-// ErrURL is the error of an address that is a URL which cannot be read. It does not repeat it: it may have a password in it.
+// ErrURL is the error of an address that is an invalid URL. It does not quote the URL, which may have a password in it.
 var ErrURL = errors.New("address: the URL cannot be read; write redis://host:6379/0, for example, and in a password %xx for what is not a letter or digit, or the password beside it")
 
-// CompleteAddress adds the port, if it is left out, and says what is neither host:port nor the path of a Unix socket.
+// CompleteAddress returns addr, with DefaultPort added if it has no port. The error says what is wrong with an address that is neither
+// host:port nor the path of a Unix socket.
 func CompleteAddress(addr string) (string, error) {
 	const form = "must be host:port, the path of a Unix socket, or a URL"
 	if strings.HasPrefix(addr, "/") {
 		return addr, nil
 	}
-	if strings.Contains(addr, "@") { // what stands before it may be a password
+	if strings.Contains(addr, "@") { // there may be a password before it
 		return "", errors.New("address: " + form + "; a user and a password stand in a URL, or beside it")
 	}
 	host, port, err := net.SplitHostPort(addr)
@@ -49,8 +50,8 @@ func CompleteAddress(addr string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// CompleteTimeouts puts in the defaults of a client's timeouts that are 0, and says which is wrong. That for reading is the one of decisions,
-// where this is longer than DefaultReadTimeout.
+// CompleteTimeouts sets those of a client's timeouts that are 0 to their defaults. The default of read is DefaultReadTimeout, or timeout
+// if that is longer. The error says which one is not from 1ms to 1m, or that read is shorter than timeout.
 func CompleteTimeouts(timeout, dial, read *time.Duration) error {
 	standard := DefaultReadTimeout
 	if standard < *timeout {

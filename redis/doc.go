@@ -1,10 +1,12 @@
-// Package redis keeps the counters of a fleet in Redis: its Store decides by Lua scripts, one call a request, at the
-// server's own time.
+// Package redis keeps the counters of a fleet in Redis. Its Store decides with Lua scripts, in one call for each request, by the
+// server's clock.
 //
-// The scripts compute what package core's algorithms compute, to the last microsecond. Each algorithm has a row in algorithms.go, and its
-// parts of the scripts in the file of its name; script.go puts the parts together, and the whole scripts stand in testdata. A Store puts keys and arguments together, remembers what it was told (so that a flood of one client costs Redis
-// nothing, and counting in memory can go on from there), and keeps requests from waiting for a server that is down. The way
-// to the servers is a Client's: package goredis has the one for compiled programs.
+// The scripts compute the same as the algorithms of package core, to the microsecond. Each algorithm has a row in algorithms.go, and its
+// Lua in a file named after it. script.go puts the scripts together; testdata has them whole.
 //
-// The package imports the standard library and core alone, and keeps to the Go that the interpreter Yaegi can run.
+// A Store makes the keys and the arguments. It remembers decisions, so that a flood from one client costs Redis nothing, and counting in
+// memory can continue from there. With a circuit breaker it keeps requests from waiting for a server that is down. A Client connects it to
+// the servers: package goredis has the client for compiled programs, package resp the one for interpreted programs.
+//
+// The package imports the standard library, core and match alone, and keeps to the Go that the interpreter Yaegi can run.
 package redis

@@ -7,8 +7,8 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// appendArgument appends the part of a script's argument that is a rule's, of a request that costs 1: see luaRule. windows are the calendar's, if
-// there is one.
+// appendArgument appends a rule's part of a script's argument, for a request that costs 1: see luaRule. windows are the bounds of the
+// calendar's windows, of a limit that has a calendar.
 func appendArgument(b []byte, r *core.Rule, peek bool, windows []int64) []byte {
 	l := r.Limit()
 	x, y := algorithmOf(l).numbers(l)
@@ -24,10 +24,10 @@ func appendArgument(b []byte, r *core.Rule, peek bool, windows []int64) []byte {
 	return b
 }
 
-// costAt is where the cost is in what appendArgument writes.
+// costAt is the offset of the cost in the bytes that appendArgument appends.
 const costAt = 4
 
-// withCost returns an argument of appendArgument for a request of that cost.
+// withCost returns an argument that appendArgument has made, with another cost.
 func withCost(argument string, cost int64) string {
 	b := []byte(argument)
 	putDouble(b[costAt:], cost)
@@ -47,10 +47,10 @@ func oneIf(is bool) int64 {
 	return 0
 }
 
-// longest is more than any time that the scripts tell, in microseconds: two hundred years.
+// longest is longer than any time that the scripts reply with, in microseconds: two hundred years.
 const longest = 200 * 366 * 24 * 3600 * 1_000_000
 
-// readDecision reads the four numbers of a reply that are one rule's, and reports whether they can be.
+// readDecision reads one rule's four numbers of a reply. It returns false if they are out of range.
 func readDecision(r *core.Rule, reply []int64, d *core.Decision) bool {
 	remaining, wait, reset, more := reply[0], reply[1], reply[2], reply[3]
 	if remaining > r.Limit().Quota() || remaining < -1-r.Limit().Quota() || wait < core.Never || wait > longest || reset < 0 || reset > longest || more < 0 || more > longest {

@@ -12,19 +12,18 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// DefaultPrefix begins every key, where no other is configured.
+// DefaultPrefix begins every key, unless another prefix is configured.
 const DefaultPrefix = "weir:"
 
-// format is the version of what is kept under a key. Another format has other keys, so that two versions of Weir on one
-// Redis do not read each other's.
+// format is the version of the values' format. It is part of the keys, so that two versions of Weir on one Redis never read each
+// other's values.
 const format = "1"
 
-// naming makes the names of keys: <prefix>{<client>}:<rule>. What stands in braces is what a Cluster finds the slot by, so
-// that all the rules of one client are in one.
+// naming makes the names of keys: <prefix>{<client>}:<rule>. The part in braces is the hash tag, by which a Cluster chooses the slot, so
+// all the rules of one client are in one slot.
 //
-// <client> is the first 128 bits of the SHA-256 of the client's key, of its HMAC where there is a secret, or the key itself
-// in plain. <rule> is the rule's name, after its namespace if it has one, and eight characters that stand for all of its
-// identity.
+// <client> is the first 128 bits of the SHA-256 of the client's key; with a secret, of its HMAC; with plain, the key itself. <rule> is
+// the rule's namespace if it has one, its name, and eight characters of a hash of its identity.
 type naming struct {
 	prefix string
 	plain  bool
@@ -52,7 +51,7 @@ func newNaming(prefix, secret string, plain bool) (*naming, error) {
 	return n, nil
 }
 
-// ruleSuffix returns what stands behind the braces in the keys of a rule.
+// ruleSuffix returns the part of a rule's keys that follows the closing brace, with that brace.
 func ruleSuffix(r *core.Rule) string {
 	sum := sha256.Sum256([]byte(format + "|" + r.Identity()))
 	name := r.Name()
@@ -62,7 +61,7 @@ func ruleSuffix(r *core.Rule) string {
 	return "}:" + name + ":" + base64.RawURLEncoding.EncodeToString(sum[:6])
 }
 
-// key returns the name of a client's key under the rule of that suffix.
+// key returns the name of the key of a client under the rule with that suffix.
 func (n *naming) key(client, suffix string) string {
 	if n.plain {
 		return n.prefix + plainKey(client) + suffix
@@ -81,11 +80,11 @@ func (n *naming) key(client, suffix string) string {
 	return n.prefix + string(digest[:]) + suffix
 }
 
-// longestPlain is how long a key may be to stand in plain; a longer one, which only somebody who means harm has, is hashed.
+// longestPlain is the longest key that stays readable, in bytes. A longer one is hashed: only attackers have such keys.
 const longestPlain = 256
 
-// plainKey returns a key as it stands in plain: bytes that do not print, braces and percent signs are written %xx, and an
-// empty key as one percent sign, so that different keys stay different.
+// plainKey returns the readable form of a key. It writes bytes that do not print, braces and percent signs as %xx, and an empty key as one
+// percent sign, so that different keys stay different.
 func plainKey(client string) string {
 	if client == "" {
 		return "%"

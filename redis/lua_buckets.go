@@ -1,17 +1,17 @@
 package redis
 
 const luaIntervals = "\nlocal interval = Y == 1\n" // a bucket may be refilled at intervals
-const luaContinuous = "\nlocal interval\n"         // it drains continuously
+const luaContinuous = "\nlocal interval\n"         // a bucket that drains continuously
 
 const luaUnpackBucket = `
--- The state of a bucket: at is when, used and frac are the units in use, frac of them in P-ths. It is kept in 17 bytes.
+-- The state of a bucket, in 17 bytes: at is its time; used and frac are the units in use then, with frac in P-ths of a unit.
 local at, used, frac = now, 0, 0
 if v and #v == 17 then at, used, frac = unpack('<I7I4I6', v) end
 `
 
 // luaDrain is core's drain.
 const luaDrain = `
--- The state is brought to now. A clock that stepped back leaves it at its own time, unless by more than a period.
+-- Brings the state to now. If the clock has stepped back, the state keeps its own time; if it has by more than slack, the state starts afresh.
 if at > now then
 	if at - now > slack then at, used, frac = now, 0, 0 end
 else
@@ -28,9 +28,9 @@ end
 local late = at - now
 `
 
-// luaSpan sets span to how long it takes from now until so many units, and frac, have drained: core's refillTime and drainTime.
-// No time is longer than a hundred years, which a lower limit than has counted could ask for. (A piece of text: a function would be made anew
-// in every run.)
+// luaSpan sets span to the time from now until that many units, and frac, have drained: core's refillTime and drainTime. No time is longer
+// than a hundred years; without that bound, one could be after a limit was lowered. It is text and not a function, since each run would make
+// a function anew.
 const luaSpan = `	if interval then
 		local refills = (units + (-units) % R) / R
 		if refills * P > 3153600000000000 then
@@ -47,7 +47,8 @@ const luaSpan = `	if interval then
 	end`
 
 const luaLent = `
--- What is lent is added: while there is tolerance the rule's own limit decides on what the bucket would be without, and the wide one charges it.
+-- Adds what was lent. While there is tolerance, the wide limit charges the bucket. The rule's own limit decides by what the bucket would have
+-- without tolerance.
 if v and #v == 17 and at == owedAt then
 	used, frac = used + owed, frac + owedFrac
 	if frac >= P then used, frac = used + 1, frac - P end

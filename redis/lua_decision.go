@@ -1,17 +1,17 @@
 package redis
 
-// What decisions have in common, under one rule or several, and what gives their charges back.
+// The parts that all decisions share, under one rule or several, and those that give their charges back.
 
 const luaBegin = `
--- now, and real, is the server's time in microseconds.
+-- now and real are the server's time, in microseconds.
 local pack, unpack, format = struct.pack, struct.unpack, string.format
 local call, pcall = redis.call, redis.pcall
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local real = now
 
--- divide returns a·b div c and the remainder, exactly, for whole numbers: where the product does not fit a double it takes six bits of a
--- at a time, the highest first, for which b and c must be below 2⁴⁶.
+-- divide returns the quotient and the remainder of a·b divided by c, exactly, for whole numbers. If the product does not fit a double, it
+-- divides six bits of a at a time, the highest first. For that b and c must be below 2⁴⁶.
 local function divide(a, b, c)
 	local product = a * b
 	if product < 9007199254740992 then
@@ -33,21 +33,29 @@ end
 
 // luaRule reads a rule's part of the argument: see appendArgument.
 const luaRule = `
--- A rule's part of the argument begins at position. cost is what the request takes, R and P are the limit's requests and period, X and Y what
--- else its algorithm has: where X is 0 and Y is 1, windows of the calendar follow. counts: a rejected request is charged too, as far as it uses
--- the limit up; where it is 'whole' the request is charged whatever the limit says, as core's charge does. shadow: the rule vetoes nothing.
--- peek: nothing is kept. denied: another rule rejects the request, so that one that this rule would admit is not charged. slack is how far a key's
--- time may be ahead of the clock's without being taken for a step back of the clock.
+-- A rule's part of the argument begins at position.
 --
--- The algorithm sets ok, remaining, wait, reset and more, and in value what is to be kept until the reset; a value with a header is added to a
--- long log. stays: the key of a bucket that rejects is to last. redirected: the time lies in none of the calendar's windows.
+-- cost: the request's cost.
+-- R, P: the limit's requests and period.
+-- X, Y: the algorithm's other numbers. If X is 0 and Y is 1, windows of the calendar follow.
+-- counts: charge a rejected request too, up to the limit; if 'whole', charge the request whatever the limit says, as core's charge does.
+-- shadow: the rule rejects no request.
+-- peek: keep nothing.
+-- denied: another rule rejects the request, so do not charge one that this rule would admit.
+-- slack: how far a key's time may be ahead of the clock; if it is further ahead, the clock has stepped back.
+--
+-- The algorithm sets ok, remaining, wait, reset and more, and these:
+--
+-- value: the value to keep until the reset; with a header, what to append to a long log.
+-- stays: a bucket rejects, and its key must last until the reset.
+-- redirected: the time lies in none of the calendar's windows.
 local algorithm, counts, shadow, peek, cost, R, P, X, Y, position = unpack('<BBBBddddd', argument, position)
 counts = counts == 1 and peek == 0
 local ok, remaining, wait, reset, more, left, slack, value, header, stays, redirected = false, 0, 0, 0, 0, 0, P
 `
 
 // luaKeep keeps value under key until the reset.
-const luaKeep = `-- The value makes no difference any more after the reset. (A millisecond is added for a server whose expiries count from the script's start.)
+const luaKeep = `-- After the reset the value makes no difference. (One millisecond more is for servers that count expiries from the script's start.)
 local life = format('%d', (reset + (-reset) % 1000) / 1000 + 1)
 if header then
 	call('SETRANGE', key, 0, header)
@@ -57,9 +65,9 @@ else
 	call('PSETEX', key, life, value)
 end`
 
-// luaStay has the key of a bucket that rejects last until what its client was told.
-const luaStay = `-- Where a faster limit has charged the bucket, it was to expire before. (Redis 6.2 does not know the option, and does nothing then: what the
--- fastest of the limits has refilled is forgotten.)
+// luaStay makes the key of a bucket that rejects last until the reset in the reply.
+const luaStay = `-- If a faster limit has charged the bucket, its key would expire earlier. (Redis 6.2 does not know the option GT, and does nothing: there the
+-- key expires when the fastest limit has refilled the bucket.)
 pcall('PEXPIRE', key, format('%d', (reset + (-reset) % 1000) / 1000 + 1), 'GT')`
 
 const luaOneBegin = `
@@ -79,15 +87,15 @@ const luaOneEnd = `
 return {remaining, wait, reset, more, ARGV[2] and now}
 `
 
-// luaOneLineEnd replies with a line in place of an array, but where the server's time is asked for.
+// luaOneLineEnd replies with a line in place of an array, unless the call asks for the server's time.
 const luaOneLineEnd = `
 if ARGV[2] then return {remaining, wait, reset, more, now} end
 return {ok = format('%d %d %d %d', remaining, wait, reset, more)}
 `
 
 const luaSeveralBegin = `
--- The first pass evaluates every rule as if all admitted. If an enforced one does not, a second pass finds out what is told and kept then.
--- Nothing is written before all is known.
+-- The first pass evaluates every rule as if all of them admitted the request. If an enforced rule does not, a second pass finds out what to
+-- reply and to keep. Nothing is written before both are done.
 local n, argument, denied, headers = #KEYS, ARGV[1]
 local reply = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 for i = 4 * n + 1, 16 do reply[i] = nil end
@@ -135,9 +143,9 @@ return reply
 `
 
 const luaRefundBegin = `
--- Gives back what one key was charged, where a later call of the same request was denied: ARGV[1] is the rule's argument, ARGV[2] the time
--- of the charge. What may no longer be there is not given back: what a bucket has drained since, a window that has ended, a log's entries
--- that are not among the newest.
+-- Gives back a charge to one key, after a later call of the same request has rejected it. ARGV[1] is the rule's argument, ARGV[2] the time
+-- of the charge. Units that may be gone by now are not given back: those that a bucket has drained since, those of a window that has ended,
+-- and a log's entries that are not among the newest.
 local key, argument, position = KEYS[1], ARGV[1], 1
 `
 

@@ -2,12 +2,12 @@ package redis
 
 // luaFixedWindow is core's decideFixedWindow.
 const luaFixedWindow = `
--- The state of a fixed window: when it began, and how many units were used. It is kept in 11 bytes.
+-- The state of a fixed window, in 11 bytes: when the window began, and the units used in it.
 local start, count = 0, 0
 if v and #v == 11 then start, count = unpack('<I7I4', v) end
 
--- fixed_window: where Y is 1 there is a calendar, and the bounds of the windows around now follow in the argument, computed by the node, of
--- which the server's time picks: of the one before, of now's, and of two after, which a clock that was set back can have left behind.
+-- fixed_window: if Y is 1 there is a calendar, and the bounds of four windows follow in the argument, as the node has computed them: the
+-- window before now's, now's, and two after it, which a state may have after the clock was set back. The server's time chooses among them.
 local at = now
 if start > now then
 	if start - now <= slack then at = start else count = 0 end

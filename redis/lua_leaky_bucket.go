@@ -2,7 +2,7 @@ package redis
 
 // luaLeakyBucket is core's decideLeakyBucket.
 const luaLeakyBucket = `
--- leaky_bucket: X is the capacity: the queue, and the one that leaves. Y is max_delay.` + luaContinuous + luaDrain + `
+-- leaky_bucket: X is the capacity: the queue, and the request that leaves it. Y is max_delay.` + luaContinuous + luaDrain + `
 local function drainTime(units, frac)
 	local span
 ` + luaSpan + `

@@ -2,12 +2,12 @@ package redis
 
 // luaSlidingWindowCounter is core's decideSlidingWindowCounter.
 const luaSlidingWindowCounter = `
--- The state of a sliding window counter: when its window began, and the units used in the one before and in it. It is kept in 15 bytes.
+-- The state of a sliding window counter, in 15 bytes: when its window began, and the units used in the window before and in this one.
 local start, previous, current = 0, 0, 0
 if v and #v == 15 then start, previous, current = unpack('<I7I4I4', v) end
 
--- sliding_window_counter: the weight of a window's count falls to room when so much of the next one has passed that the overlap is below
--- (room+1)·P/count.
+-- sliding_window_counter: overlap is how much of the previous window the sliding window still covers. A window's weighted count falls to room
+-- when overlap falls below (room+1)·P/count.
 local at = now
 if start > now then
 	if start - now <= slack then at = start else previous, current = 0, 0 end

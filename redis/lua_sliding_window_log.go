@@ -1,7 +1,7 @@
 package redis
 
 const luaReadLog = `
--- As much of a log as is read at once.
+-- longest is how many bytes of a log are read at once.
 local longest = 11 + 4 * 192
 local v = pcall('GETRANGE', key, 0, longest - 1)
 if v.err and not string.find(v.err, 'WRONGTYPE', 1, true) then v = call('GETRANGE', key, 0, longest - 1) end
@@ -9,10 +9,11 @@ if v.err and not string.find(v.err, 'WRONGTYPE', 1, true) then v = call('GETRANG
 
 // luaSlidingWindowLog is core's decideLog.
 const luaSlidingWindowLog = `
--- A log is a string: when it was written (7 bytes) and how many of its entries are dead (4), then 4 bytes an entry, oldest first. A log of up
--- to 192 entries is read and written whole. Of a longer one only what a decision needs is read: entries are appended, dead ones counted in
--- the header, and the string is written anew when most of it is dead. The first live entry is found in steps that double and then halve, so
--- that a decision costs the same however long the log is.
+-- A log is a string: when it was written (7 bytes), how many of its entries are dead (4 bytes), and 4 bytes for each entry, the oldest first.
+--
+-- A log of up to 192 entries is read and written whole. Of a longer log a decision reads only the part that it needs. It appends entries, and
+-- counts dead ones in the header; when most entries are dead, it writes the string anew. It finds the first live entry in steps that double
+-- and then halve, so that it costs nearly the same however long the log is.
 if type(v) ~= 'string' then v = '' end
 local last, dead, size, long = 0, 0, 0, false
 if #v >= 11 then

@@ -6,11 +6,11 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// memo remembers what was last learned of keys, for two ends: a key that was rejected is rejected until its time has come,
-// without asking again; and when Redis is gone, counting starts from there.
+// memo remembers the last decision on each key. The store uses it for two things: it rejects the requests of a rejected key without
+// calling Redis, until they would be admitted; and when Redis is down, counting in memory starts from what is remembered.
 //
-// It holds at most two generations of keys: when the young one is full it becomes the old one, and what nothing was
-// learned of since then is forgotten with the next.
+// It has at most two generations of keys. A young generation that is full becomes the old one, and the old one is forgotten. A key that
+// is learned again moves to the young generation.
 type memo struct {
 	shards [memoShards]memoShard
 }
@@ -23,26 +23,26 @@ type memoShard struct {
 
 const (
 	memoShards      = 16
-	generation      = 4096       // keys of a shard: with two generations and 16 shards some 130,000 keys in all
-	rememberAtMost  = 10_000_000 // µs; a rejection is asked about again after that, in case the key was reset
-	rememberedNever = 1_000_000  // µs; the same, of a request that costs more than the limit can hold
+	generation      = 4096       // keys in a shard: with two generations and 16 shards some 130,000 keys in all
+	rememberAtMost  = 10_000_000 // µs; after that the store asks Redis again, in case the key was reset
+	rememberedNever = 1_000_000  // µs; the same for a request that costs more than the limit can ever admit
 )
 
-// known is what was learned of a key. Times are the node's own, in microseconds.
+// known is what the memo has about a key. Times are by the node's clock, in microseconds.
 type known struct {
-	terms     uint64 // of the limit by which it was decided
+	terms     uint64 // of the limit that has decided
 	at        int64
-	until     int64 // requests of that cost are rejected until then; 0: not known to be
+	until     int64 // requests of that cost are rejected until then; 0: they may be allowed
 	cost      int64
 	retryAt   int64
 	resetAt   int64
 	moreAt    int64 // 0: not known
 	limit     int64
 	remaining int64
-	name      string // of the key in Redis, where an express handler has noted it, and requests are not known to be rejected
+	name      string // of the key in Redis, if a fast path has noted it and until is 0
 }
 
-// find returns what is known of the key with that hash.
+// find copies to k what is known of the key with that hash. It returns false if there is nothing.
 func (m *memo) find(hash uint64, k *known) bool {
 	s := &m.shards[hash%memoShards]
 	s.mu.Lock()
@@ -57,7 +57,7 @@ func (m *memo) find(hash uint64, k *known) bool {
 	return ok
 }
 
-// learn remembers a decision that was come to at the node's time now, by a limit of those terms, on a request of that cost.
+// learn remembers a decision on a request of that cost, by a limit of those terms, at the time now of the node's clock.
 func (m *memo) learn(hash, terms uint64, now, cost int64, d *core.Decision) {
 	k := known{terms: terms, at: now, resetAt: now + d.ResetAfter, limit: d.Limit, remaining: d.Remaining}
 	if d.MoreAfter > 0 {
@@ -85,7 +85,7 @@ func (m *memo) learn(hash, terms uint64, now, cost int64, d *core.Decision) {
 	s.mu.Unlock()
 }
 
-// forget forgets what is known of the key with that hash.
+// forget forgets the key with that hash.
 func (m *memo) forget(hash uint64) {
 	s := &m.shards[hash%memoShards]
 	s.mu.Lock()
@@ -94,7 +94,7 @@ func (m *memo) forget(hash uint64) {
 	s.mu.Unlock()
 }
 
-// entry returns what is known of a key, in the young generation of its shard.
+// entry returns the entry of a key in the young generation of its shard, and makes it if there is none. The caller has the shard's lock.
 func (m *memo) entry(s *memoShard, hash uint64) *known {
 	if k := s.young[hash]; k != nil {
 		return k
@@ -114,12 +114,12 @@ func (m *memo) entry(s *memoShard, hash uint64) *known {
 	return k
 }
 
-// rejects reports whether a request of that cost is known to be rejected at time now.
+// rejects reports whether a request of that cost at time now is certain to be rejected.
 func (k *known) rejects(now, cost int64) bool {
 	return k.at <= now && now < k.until && cost == k.cost
 }
 
-// decision writes what is known at time now: of a key that is not known to reject, how it stood.
+// decision sets d to the remembered decision, with its times counted from now. If the rejection is over, or there was none, d allows.
 func (k *known) decision(now, cost int64, d *core.Decision) {
 	*d = core.Decision{Allowed: !k.rejects(now, cost), Limit: k.limit, Remaining: k.remaining}
 	if !d.Allowed {
@@ -136,8 +136,8 @@ func (k *known) decision(now, cost int64, d *core.Decision) {
 	}
 }
 
-// last writes what is known at time now of how many units of the quota are left, for counting on without Redis: units that
-// were used come back evenly until the quota is whole, but for windows that end for all at once.
+// last sets in d how many units of the quota are left at time now, by estimate, so that counting can continue without Redis. It takes the
+// used units to come back evenly until the quota is whole; or, with atOnce, all at that time.
 func (k *known) last(now, quota int64, atOnce bool, d *core.Decision) {
 	used := k.limit - k.remaining
 	if now >= k.resetAt || now < k.at {

@@ -10,7 +10,8 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// failed notes that a call to a server, about that key, has failed. seen is what the server's trouble was when the call began.
+// failed notes that a call to a server, for that key, has failed. seen is the server's count of failures when the call began: see
+// breaker.Fail.
 func (s *Store) failed(server *Server, key string, seen int64, err error) {
 	if errors.Is(err, ErrMoving) {
 		return
@@ -28,13 +29,13 @@ func (s *Store) failed(server *Server, key string, seen int64, err error) {
 	s.probeLater(server, key)
 }
 
-// probeLater has the server probed after a while.
+// probeLater sets the timer of the server's next probe.
 func (s *Store) probeLater(server *Server, key string) {
 	wait := time.Duration(server.breaker.Wait(rand.Float64())) * time.Microsecond //nolint:gosec // spreads nodes, keeps no secret
 	s.mu.Lock()
 	if timer := s.timers[server]; s.closed {
-		// nobody asks any more
-	} else if timer != nil { // not a new one: a function made by what the last timer runs would keep all before it in Yaegi's memory
+		// no more probes
+	} else if timer != nil { // not a new one: in Yaegi a function that is made in a timer's callback keeps all earlier ones in memory
 		timer.Reset(wait)
 	} else {
 		s.timers[server] = time.AfterFunc(wait, func() { s.probe(server, key) })
@@ -42,15 +43,15 @@ func (s *Store) probeLater(server *Server, key string) {
 	s.mu.Unlock()
 }
 
-// probe asks a server whether it decides again. One that does not have the key's slot any more is not asked: nobody else
-// will ask it either.
+// probe runs a script on the server, to find out whether it works again. If the server no longer has the key's slot, it skips that: nobody
+// else will call that server either.
 func (s *Store) probe(server *Server, key string) {
 	if !server.breaker.Probe() {
 		return
 	}
 	var err error
 	defer func() {
-		if p := recover(); p != nil { // in an interpreted program nobody above would
+		if p := recover(); p != nil { // an interpreted program has no other recover
 			err = fmt.Errorf("probing panicked: %v", p)
 		}
 		server.breaker.Probed(err == nil)
@@ -69,12 +70,13 @@ func (s *Store) probe(server *Server, key string) {
 	if now == server {
 		err = server.conn.Run(probeCall(key))
 	}
-	if errors.Is(err, ErrRefused) { // it answers, and who else is refused is told by itself
+	if errors.Is(err, ErrRefused) { // it answers; whether it refuses other calls they find out themselves
 		err = nil
 	}
 }
 
-// Check reports whether Redis decides, by a charge to a key of its own, for which it tries for so long at most.
+// Check returns nil if Redis works, which it finds out by a charge to a key of its own. While there is no server or no answer it tries
+// again, for at most that long.
 func (s *Store) Check(most time.Duration) error {
 	end := time.Now().Add(most)
 	key := s.naming.key("", "}:")
@@ -90,7 +92,7 @@ func (s *Store) Check(most time.Duration) error {
 	}
 }
 
-// probeCall returns a charge to a key that lies in the slot of the one given.
+// probeCall returns a charge to a key in the same slot as the given one.
 func probeCall(key string) *Call {
 	return &Call{
 		Script: scriptsOfOne[core.TokenBucket],
@@ -99,11 +101,11 @@ func probeCall(key string) *Call {
 	}
 }
 
-// probeArgument is that of a limit which is whole again at once, so that the probe's key does not stay.
+// probeArgument is the argument of a limit that is whole again at once, so that the probe's key expires at once.
 var probeArgument = makeProbeArgument()
 
 func makeProbeArgument() string {
 	limit, _ := core.NewLimit(core.LimitConfig{Algorithm: core.TokenBucket, Requests: core.MaxRequests, Period: core.MinPeriod})
-	rule, _ := core.NewRule(core.RuleConfig{Name: "probe", Limit: limit}) // which nothing is wrong with
+	rule, _ := core.NewRule(core.RuleConfig{Name: "probe", Limit: limit}) // a valid rule
 	return string(appendArgument(nil, rule, false, nil))
 }

@@ -11,11 +11,12 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// OfReply returns what stands for an error that a server has replied, to be wrapped in what a client makes of it: ErrRefused where the
-// reply is about the call, and ErrReply where it is about the server, which is out of memory, loads, or is not the master.
+// OfReply classifies the text of an error that a server has replied with. It returns ErrRefused if the error is about the call, and
+// ErrReply if it is about the server, which is out of memory, is loading, or is not the master, for example. A client wraps the result in
+// its own error.
 //
-// About the call are what the ACL of its user forbids, what the server has no command for, and what goes wrong in a script. All else,
-// known or not, is taken to be about the server.
+// An error is about the call if the user's ACL forbids something, if the server does not have a command, or if a script fails. All other
+// errors, known or not, are about the server.
 func OfReply(text string) error {
 	word, rest, _ := strings.Cut(text, " ")
 	switch word {
@@ -33,21 +34,21 @@ func OfReply(text string) error {
 }
 
 var (
-	// innerError finds what a command in a script has failed with, in the words of Redis 6.2.
+	// innerError finds the error of a command that a script has called, in the form of Redis 6.2.
 	innerError = regexp.MustCompile(`@user_script: ?\d+: -([A-Z]+ .*)`)
 
-	// scriptLine finds in which line of a script an error came about.
+	// scriptLine finds the number of the script's line that has failed.
 	scriptLine = regexp.MustCompile(`@?user_script: ?(\d+)`)
 
-	// namedCommand finds the command that Redis 7.2 names, and what a script of ours has said of itself.
+	// namedCommand finds the name of the command in an error of Redis 7.2, or of a script of ours.
 	namedCommand = regexp.MustCompile(`'([A-Za-z|]+)' command`)
 
-	// calledCommand finds the commands of a line.
+	// calledCommand finds the commands that a line of a script calls.
 	calledCommand = regexp.MustCompile(`call\('([A-Z]+)'`)
 )
 
-// refused adds to an ErrRefused which of the rules of the checks it concerns, and what its user can do about it. It returns other errors as
-// they are.
+// refused adds to an ErrRefused which rules it concerns, of those of the checks, and what a user can do about it. It returns other errors
+// unchanged.
 func (s *Store) refused(err error, script *Script, checks []core.Check) error {
 	if !errors.Is(err, ErrRefused) {
 		return err
@@ -77,13 +78,13 @@ func (s *Store) refused(err error, script *Script, checks []core.Check) error {
 		subject+needs, strings.Join(commands, " or "), allow, err)
 }
 
-// isOfRights reports whether an error says that a user may not do something.
+// isOfRights reports whether an error says that the user lacks a permission.
 func isOfRights(text string) bool {
 	return strings.Contains(text, "NOPERM") || strings.Contains(text, "The user executing the script") || strings.Contains(text, "ACL failure")
 }
 
-// commandsOf returns the commands that an error is about: the one that it names, or those that the script calls in the line where it
-// came about. (Redis before 7.2 names none.)
+// commandsOf returns the commands that an error is about: the one that it names, or all that the script calls in the line that has
+// failed, since Redis before 7.2 names none.
 func commandsOf(text string, script *Script) []string {
 	if named := namedCommand.FindStringSubmatch(text); named != nil {
 		return []string{strings.ToUpper(named[1])}
@@ -104,11 +105,12 @@ func commandsOf(text string, script *Script) []string {
 	return commands
 }
 
-// commandsOfAll are run for all rules, those of an algorithm's row for its rules, and all others for rules with a conduct.
+// commandsOfAll are the commands that all rules need. A rule also needs those in the row of its algorithm. A rule with an overflow policy
+// may need any other.
 const commandsOfAll = " EVAL EVALSHA TIME GET PSETEX "
 
-// concerned names the rules of a call that need one of the commands; all, where that is not to be told. A rule may have several limits, such
-// as its requests' and its concurrency's.
+// concerned names the rules of a call that need one of the commands, or all its rules if none is known to. It names a rule once, although
+// a rule may have several limits, such as one of requests and one of concurrency.
 func concerned(checks []core.Check, commands []string) string {
 	var all, names []string
 	for i := range checks {
@@ -129,7 +131,7 @@ func concerned(checks []core.Check, commands []string) string {
 	return "rule " + names[0]
 }
 
-// needsOne reports whether one of the commands is run for a rule.
+// needsOne reports whether a rule needs one of the commands.
 func needsOne(r *core.Rule, commands []string) bool {
 	for _, command := range commands {
 		word := " " + command + " "
@@ -140,7 +142,7 @@ func needsOne(r *core.Rule, commands []string) bool {
 	return false
 }
 
-// ruleName returns what messages call a rule.
+// ruleName returns the name of a rule in messages, quoted.
 func ruleName(r *core.Rule) string {
 	if r.Namespace() != "" {
 		return strconv.Quote(r.Name()) + " of " + strconv.Quote(r.Namespace())

@@ -1,7 +1,7 @@
 package redis
 
 import (
-	"crypto/sha1" // what EVALSHA names scripts by, not a secret
+	"crypto/sha1" // EVALSHA names scripts by it; it keeps no secret
 	"encoding/hex"
 	"strconv"
 	"strings"
@@ -9,7 +9,7 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// Script is a Lua script, and the name that a server which has it knows it by.
+// Script is a Lua script, with the name under which a server keeps it once it has it.
 type Script struct {
 	Source string
 	SHA1   string // in hexadecimal, for EVALSHA
@@ -17,28 +17,34 @@ type Script struct {
 	name string // of its file in testdata
 }
 
-// The family of scripts. Each is put together from parts, the constants whose names begin with lua, in the order in which they are listed here;
-// what an algorithm says is in its row, and stands where choice is. Whole, as Redis gets them, the scripts are files of testdata.
+// The scripts. Each is put together from parts, the constants whose names begin with lua, in the order in which they are listed here. The
+// parts of an algorithm are in its row; choice puts them in. The files in testdata are the whole scripts, as Redis gets them.
 //
-// A request under one rule, as most are, runs the script of its algorithm; one under several runs the one that has them all. Each is called
-// with the keys, and with one argument that has a part for each key, made by appendArgument. (A single one: each costs Redis a quarter of a
-// microsecond.) A second argument asks for the server's time at the end of the reply. The reply has four whole numbers for each key: how many
-// units remain, or -1 less that many if the request is rejected; how long it is to wait, for its turn or until it would be admitted (-1:
-// never); when the quota is whole again; and, of a request that is allowed, when there is more of it than remains (0: nothing was used). Times
-// are microseconds from now. A reply of one number is the server's time alone: it lies in none of the calendar's windows that came with the
-// arguments, and nothing was done.
+// A request under one rule, as most are, runs the script of the rule's algorithm. A request under several rules runs the script that has
+// all algorithms. A script gets the keys, and one argument with a part for each key, which appendArgument makes. (There is only one, since
+// each argument costs Redis a quarter of a microsecond.) A second argument asks for the server's time at the end of the reply.
 //
-// Numbers are exact: they are kept and sent as packed integers or doubles, never as Lua's decimal text, and what could exceed the 2⁵³ of a
-// double is divided in steps.
+// The reply has four whole numbers for each key:
+//
+//  1. the units that remain; if the request is rejected, -1 less that many;
+//  2. how long the request must wait until its reservation is due; if it is rejected, until it would be admitted (-1: never);
+//  3. when the quota is whole again;
+//  4. for a request that is allowed, when more units are left than now (0: none are in use).
+//
+// Times are in microseconds from now. A reply of one number is the server's time: that lies in none of the calendar's windows that came
+// with the argument, and the script has done nothing.
+//
+// Numbers are exact. Scripts keep and send them as packed integers or doubles, never as Lua's decimal text. A division whose dividend
+// could exceed the 2⁵³ of a double takes several steps.
 var (
-	scripts []*Script // all of them; ahead of them, since the interpreter sets variables in their order
+	scripts []*Script // all that newScript has made; declared first, since the interpreter sets variables in the order of the source
 
 	scriptsOfOne     = makeScriptsOfOne("", luaOneEnd)
 	scriptsOfOneLine = makeScriptsOfOne("_line", luaOneLineEnd)
 	scriptOfSeveral  = newScript("several", luaBegin, luaSeveralBegin, luaRule, choice(decides), luaSeveralEnd)
 	scriptOfRefund   = newScript("refund", luaBegin, luaRefundBegin, luaRule, luaRead, luaRefund, choice(refunds), luaRefundEnd)
 
-	// Of requests under rules with a conduct.
+	// For requests under rules with an overflow policy.
 	scriptOfOverflow = newOverflowScript("overflow", luaOverflowEnd)
 	scriptOfSettle   = newOverflowScript("settle", luaSettleEnd)
 	scriptOfRenewal  = newScript("renewal", luaBegin, luaRenew)
@@ -47,12 +53,12 @@ var (
 	scriptOfMark    = newScript("mark", luaMark)              // see comparison
 	scriptOfNothing = newScript("nothing", "return {0, 0}\n") // see runMoving
 
-	// Of keys that are shut out, let in or reset by hand, whatever their rule.
+	// For keys that somebody blocks, unblocks or resets by hand, whatever their rule.
 	scriptOfBlock = newOverflowScript("block", luaBlockEnd)
 	scriptOfReset = newOverflowScript("reset", luaResetEnd)
 )
 
-// newScript puts a script together from its parts, in their order.
+// newScript makes a script of parts, in their order, and adds it to scripts.
 func newScript(name string, parts ...string) *Script {
 	source := "-- weir: " + name + "\n" + strings.Join(parts, "")
 	sum := sha1.Sum([]byte(source)) //nolint:gosec // not a secret
@@ -71,12 +77,13 @@ func makeScriptsOfOne(suffix, end string) []*Script {
 	return list
 }
 
-// newOverflowScript makes a script in which the algorithms are a function: it is asked at other times and costs than the request's.
+// newOverflowScript makes a script in which the algorithms are a function, evaluate, since it decides at times and costs other than the
+// request's, too.
 func newOverflowScript(name, end string) *Script {
 	return newScript(name, luaBegin, luaOverflowBegin, choice(decidesWithOverflow), luaOverflow, end)
 }
 
-// decision has an algorithm decide, but on a key that is shut out.
+// decision returns the Lua that reads a key and decides: by the algorithm, unless the key is blocked by hand.
 func decision(a *algorithm, decide string) string {
 	if decide == "" {
 		return ""
@@ -84,8 +91,8 @@ func decision(a *algorithm, decide string) string {
 	return a.read + luaBlock + "\tif cost > " + a.most + " then wait = -1 end\nelse\n" + decide + "end\n"
 }
 
-// choice has that part run which is of the rule's algorithm: what decides, also in scripts with a conduct, or gives back. An algorithm without
-// one is an error.
+// choice returns the Lua that runs the part of the rule's algorithm: decides, decidesWithOverflow or refunds. For an algorithm without that part
+// the script ends with an error.
 func choice(part func(a *algorithm) string) string {
 	source := ""
 	word := "\nif"

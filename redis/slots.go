@@ -10,34 +10,36 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// part is what of a request has one hash tag, and so lies in one slot.
+// part is those checks of a request whose keys have one hash tag, and so lie in one slot.
 type part struct {
-	client string // whose key it is
+	client string // the checks' key, which is the hash tag
 	keys   []string
 	rules  []*openRule
 	checks []core.Check
-	places []int // of the checks in the request
+	places []int // the indices of the checks in the request
 
-	shadow bool    // all its rules are shadows
+	shadow bool    // all its rules are shadow rules
 	counts bool    // it has a rule with count_rejected
-	share  float64 // how much its tightest enforced rule has left, as far as is known
+	share  float64 // the share of its quota that its tightest enforced rule has left, as far as is known
 
 	peeked   bool
 	admitted bool
 	time     int64 // the server's, at the call
 }
 
-// askBySlot decides on a request whose keys lie in several slots of a Cluster, which no script can see together: one call
-// a slot, one after the other. Each call is atomic, but all of them together are not. The part that is the most likely to
-// deny goes first: the one with the least left, as far as is known. After a denial nothing more is charged, and what was
-// charged is given back. Until it is, others find less than there is, and where giving back fails it stays used: never is
-// more admitted than a limit allows. All of it is waited for no longer than one decision is.
+// askBySlot decides on a request whose keys lie in several slots of a Cluster. No script can see several slots, so it makes one call for
+// each, one after the other. Each call is atomic; all of them together are not.
+//
+// The part that is the most likely to deny goes first: the one with the smallest share left, as far as is known. After a denial nothing
+// more is charged, except by rules with count_rejected, and the charges made so far are given back. Until then other requests find less
+// than there is. If giving back fails, the units stay used: no limit ever admits too much. All calls together take no longer than the
+// timeout of one decision.
 func (s *Store) askBySlot(q *inquiry, checks []core.Check, peek bool) error {
 	return s.askParts(s.split(q, checks, false), checks, peek)
 }
 
-// askApart is askBySlot for a request whose keys are of one slot, which is on its way from one node to another, and some of them here
-// and some there: no script can see them together either. Nothing of the request has been executed.
+// askApart does the same as askBySlot for a request whose keys are in one slot that migrates from one node to another. Some keys are on
+// one node and some on the other, so no script can see them together. The caller has executed nothing of the request.
 func (s *Store) askApart(q *inquiry, checks []core.Check, peek bool) error {
 	q.bits = q.bits[:0]
 	q.call.Keys = q.call.Keys[:0]
@@ -47,7 +49,7 @@ func (s *Store) askApart(q *inquiry, checks []core.Check, peek bool) error {
 	return s.askParts(s.split(q, checks, true), checks, peek)
 }
 
-// askParts asks for one part after the other.
+// askParts decides on one part after the other.
 func (s *Store) askParts(parts []*part, checks []core.Check, peek bool) error {
 	deadline := time.Now().Add(s.client.Timeout())
 	for _, p := range parts { // before anything is charged
@@ -94,8 +96,8 @@ func (s *Store) askPart(p *part, deadline time.Time) (int64, error) {
 	return askOnce(s, c, &inquiry{rules: p.rules}, p.checks, p.peeked, timed)
 }
 
-// runAgain is called after a call has failed, with its error: where its keys are on their way to another server, it tries with one of
-// them alone.
+// runAgain is called with the error of a call that has failed. If the call's keys are migrating to another server, it tries again by
+// runMoving. It returns the error that remains.
 func (s *Store) runAgain(server *Server, c *Call, err error) error {
 	if len(c.Keys) > 1 && isOverflowScript(c.Script) && errors.Is(err, ErrMoving) {
 		return s.runMoving(server, c)
@@ -103,16 +105,16 @@ func (s *Store) runAgain(server *Server, c *Call, err error) error {
 	return err
 }
 
-// isOverflowScript reports whether a script takes its keys as luaOverflowBegin does.
+// isOverflowScript reports whether a script begins with luaOverflowBegin.
 func isOverflowScript(script *Script) bool {
 	return script == scriptOfOverflow || script == scriptOfSettle || script == scriptOfBlock || script == scriptOfReset
 }
 
-// runMoving runs a call whose slot is on its way from one node to another, which refuses calls of several keys as long as it does not
-// have them all; most of a rule's keys do not exist, and it never has them all. Of a call of one key it does not ask that. So where the
-// node that the slot leaves has none of the keys, the script is told of one, and given the names of the others. That holds until it has
-// run: a key that the node which the slot leaves has not got does not come to be there. Where that node has any of them, it is ErrMoving:
-// what is there would be counted apart.
+// runMoving runs a call whose slot migrates from one node, the source, to another, the target. The target refuses calls with several keys
+// unless it has all of them, and most of a rule's keys never exist. It accepts calls with one key. So if the source has none of the keys,
+// runMoving declares only the first to Redis, and passes the names of the others as arguments. This stays safe until the script has run:
+// during a migration no key is created on the source. If the source has any of the keys, runMoving returns ErrMoving, since the units
+// there would be counted apart.
 func (s *Store) runMoving(server *Server, c *Call) error {
 	deadline := c.Deadline
 	if deadline.IsZero() {
@@ -138,8 +140,8 @@ func (s *Store) runMoving(server *Server, c *Call) error {
 	return err
 }
 
-// split returns the parts of a request, in the order that they are to be asked in: one for each key, or with each one for each check, but
-// a candidate stays with the check before it. Shadows, which deny nothing, come last.
+// split returns the parts of a request, in the order in which they are to be decided: one for each client key. With each it returns one
+// for each check, but a candidate stays with the check before it. Parts of shadow rules alone, which deny nothing, come last.
 func (s *Store) split(q *inquiry, checks []core.Check, each bool) []*part {
 	var parts []*part
 	now := s.clock()
@@ -185,12 +187,12 @@ func (s *Store) split(q *inquiry, checks []core.Check, each bool) []*part {
 	return parts
 }
 
-// giveBack takes back what the parts that have admitted a request were charged, as well as it can be done, and tells how
-// things stand without the charge. What takes longer than the deadline goes on in the background.
+// giveBack gives back the charges of the parts that have admitted the request, as far as that is possible, and corrects their decisions.
+// It returns at the deadline at the latest; the rest goes on in the background.
 func (s *Store) giveBack(parts []*part, deadline time.Time) {
 	var refunds []*Call
 	for _, p := range parts {
-		if p.admitted { // else its script has charged nothing that is to be given back
+		if p.admitted { // otherwise its script has charged nothing that must be given back
 			refunds = append(refunds, s.uncharge(p)...)
 		}
 	}
@@ -199,11 +201,11 @@ func (s *Store) giveBack(parts []*part, deadline time.Time) {
 	}
 	done, end := context.WithDeadline(context.Background(), deadline)
 	go s.refund(refunds, end)
-	<-done.Done() // a context, for Yaegi's sake: see CONTRIBUTING.md on select
+	<-done.Done() // a context, since Yaegi has no select: see CONTRIBUTING.md
 	end()
 }
 
-// uncharge writes into the decisions of a part how things stand without its charge, and returns the calls that give it back.
+// uncharge corrects the decisions of a part to what they are without its charge, and returns the calls that give the charge back.
 func (s *Store) uncharge(p *part) []*Call {
 	var refunds []*Call
 	for i := range p.checks {
@@ -212,7 +214,7 @@ func (s *Store) uncharge(p *part) []*Call {
 		if !d.Allowed { // a shadow
 			continue
 		}
-		if d.Delay == 0 || !c.Rule.Limit().Delays() { // else what it was to wait for was not there
+		if d.Delay == 0 || !c.Rule.Limit().Delays() { // otherwise its units were reserved beyond those that remained
 			d.Remaining += c.Cost
 		}
 		d.Delay = 0
@@ -241,10 +243,10 @@ func (s *Store) uncharge(p *part) []*Call {
 	return refunds
 }
 
-// refund makes the calls. One that fails is not made again: it may have been executed.
+// refund makes the calls, and then calls end. It does not repeat a call that fails: the server may have executed it.
 func (s *Store) refund(calls []*Call, end func()) {
 	defer func() {
-		_ = recover() // in an interpreted program nobody above would
+		_ = recover() // an interpreted program has no other recover
 		end()
 	}()
 	for _, c := range calls {
@@ -252,7 +254,8 @@ func (s *Store) refund(calls []*Call, end func()) {
 	}
 }
 
-// runAside makes a call that decides on no request, unless its server is one that is not asked, and reports whether it was answered.
+// runAside makes a call that no request waits for, unless the server's breaker is open. It reports whether the server has answered
+// without an error.
 func (s *Store) runAside(c *Call) bool {
 	server, err := s.client.Server(c.Keys[0])
 	if err != nil || server.breaker.Open() {

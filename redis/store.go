@@ -12,57 +12,57 @@ import (
 	"github.com/proxyweir/weir/match"
 )
 
-// Config is what NewStore takes. Only Client is required.
+// Config configures a Store. Only Client is required.
 type Config struct {
 	Client Client
 
-	// Prefix begins every key; "" means DefaultPrefix. What shares a prefix on one Redis shares its counters.
+	// Prefix begins every key; "" means DefaultPrefix. Stores with the same prefix on one Redis share their counters.
 	Prefix string
 
-	// KeySecret makes the clients' keys an HMAC, which nobody can guess who has not got the secret. All nodes must have
-	// the same. Without it they are a plain hash: a pseudonym, of which an address can be found by trying all.
+	// KeySecret turns the clients' keys in Redis into an HMAC, which nobody can reverse without the secret. All nodes must have the
+	// same. "" means a plain hash: whoever reads it can find an address by trying all.
 	KeySecret string
 
-	// PlainKeys keeps the clients' keys readable in Redis.
+	// PlainKeys keeps the clients' keys readable in Redis. It excludes KeySecret.
 	PlainKeys bool
 
-	// Lines has the scripts of one rule reply with a line of text, "<remaining> <wait> <reset>", in place of an array. The
-	// client must give both as Call.Reply. For an interpreted client a line is cheaper to read.
+	// Lines makes the scripts of one rule reply with a line of text, "<remaining> <wait> <reset> <more>", in place of an array. The client
+	// must read both into Call.Reply. For an interpreted client a line is cheaper to read.
 	Lines bool
 
-	// Lease is how long what a request under way has reserved is kept for it, if its node does not say again that the request is
-	// still there, which it does three times as often: by then it has died. 0 means DefaultLease.
+	// Lease is how long the reservation of a request under way lasts in Redis, unless its node renews it. A node renews three times in
+	// that time, so only a node that has died lets a lease end. 0 means DefaultLease.
 	Lease time.Duration
 
-	// Changed is told when a server is not asked any more, after that error, and when it is again, with a nil one. It
-	// must not wait. nil means nobody is told.
+	// Changed is called with the error when the breaker of a server opens, and with nil when it closes. It must not block. nil means
+	// that nothing is called.
 	Changed func(server string, err error)
 
-	// Differs is told once of a rule of which another node masks the addresses in the key to other networks, so that the two count
-	// apart though they are to share: it is called in the background, and prefixes of 32 and 128 leave addresses whole. nil means nobody
-	// is told, and nothing is compared.
+	// Differs is called once for each rule for which another node masks the addresses in the key to other networks: the two nodes
+	// count apart although they should share counters. The call comes in the background. Prefixes of 32 and 128 mean whole addresses.
+	// nil means that nothing is compared.
 	Differs func(namespace, rule string, here, there match.Prefixes)
 
-	// Clock returns the node's time in microseconds, from which only differences are taken; nil means a monotonic clock.
-	// Limits never go by it, only what the node remembers.
+	// Clock returns the node's time in microseconds, of which only differences matter; nil means a monotonic clock. It is for what the
+	// node remembers, never for limits.
 	Clock func() int64
 
-	// WallClock returns the time in microseconds since the Unix epoch; nil means the wall clock. It guesses which windows
-	// of the calendar the server will ask for; a wrong guess costs a second call, and nothing else.
+	// WallClock returns the time in microseconds since the Unix epoch; nil means the wall clock. The store guesses by it which windows of
+	// the calendar the server needs. A wrong guess costs a second call, and nothing else.
 	WallClock func() int64
 }
 
-// Check says what is wrong with the configuration, as NewStore does.
+// Check returns the error that NewStore would return for the configuration.
 func (c Config) Check() error {
 	_, err := newNaming(c.Prefix, c.KeySecret, c.PlainKeys)
 	return err
 }
 
-// Store keeps counters in Redis: the core.Store of a fleet, safe for concurrent use. Limits hold over all nodes, whatever their
-// clocks say: the time is the server's.
+// Store is the core.Store of a fleet: it keeps counters in Redis. It is safe for concurrent use. Limits hold over all nodes, whatever
+// their clocks say, since the scripts go by the server's clock.
 //
-// All the rules of a request are decided in one atomic step. In a Cluster that is so for keys of one hash slot, as are those of
-// one client; of a request with several see askBySlot.
+// A Store decides on all the rules of a request in one atomic step. In a Cluster this is true for keys of one hash slot, such as those of
+// one client. For a request with several slots see askBySlot.
 type Store struct {
 	client     Client
 	naming     *naming
@@ -75,35 +75,35 @@ type Store struct {
 	memo       memo
 	leases     leases
 	comparison comparison
-	ahead      atomic.Int64 // how far the server's clock is ahead of the node's, once that has mattered
+	ahead      atomic.Int64 // how far the server's clock is ahead of the node's; 0 until a wrong guess has shown it
 
 	mu     sync.Mutex // guards what follows
 	closed bool
 	timers map[*Server]*time.Timer // of probes to come
 
-	waiting map[string]int // by identity: how many open rules see what requests that wait have reserved
+	waiting map[string]int // by identity: how many open rules see the reservations of requests that wait
 }
 
-// openRule is what the store keeps of a rule.
+// openRule is what the store keeps for a rule that is open.
 type openRule struct {
 	suffix  string
-	salt    uint64 // in what is remembered of its keys: the identity's
-	terms   uint64 // stands for the numbers of the limit and its penalties: a rejection is remembered as long as they are the same
+	salt    uint64 // the hash of the identity, in the hashes of the rule's keys
+	terms   uint64 // a hash of the limit's numbers and the penalties: a remembered rejection counts as long as they are the same
 	charge  string // the argument of a request that costs 1
 	peek    string
 	atOnce  bool
 	windows atomic.Value // *windows, with a calendar
-	further []byte       // what is behind the argument, of a rule with a conduct: see appendOverflow; nil: it has none
+	further []byte       // follows the argument, for a rule with an overflow policy: see appendOverflow; nil: it has none
 }
 
-// windows are the calendar's around the middle one, and the arguments that have them.
+// windows are the bounds of the calendar's windows around the middle one, and the arguments with these bounds.
 type windows struct {
 	bounds       []int64
 	charge, peek string
 }
 
-// NewStore returns a store. The error says which setting is wrong, and what would be right. It does not wait for a server,
-// nor fails if there is none yet.
+// NewStore returns a store. The error says which setting is wrong, and what would be right. NewStore does not wait for a server, and does
+// not fail if there is none yet.
 func NewStore(c Config) (*Store, error) {
 	naming, err := newNaming(c.Prefix, c.KeySecret, c.PlainKeys)
 	if err != nil {
@@ -141,7 +141,7 @@ func monotonic() int64 { return int64(time.Since(started) / time.Microsecond) }
 
 func wallClock() int64 { return time.Now().UnixMicro() }
 
-// Open implements core.Store. It asks nothing of Redis.
+// Open implements core.Store. It does not call Redis.
 func (s *Store) Open(r *core.Rule) error {
 	s.mu.Lock()
 	if s.waiting[r.Identity()] > 0 {
@@ -158,19 +158,19 @@ func (s *Store) Open(r *core.Rule) error {
 	return nil
 }
 
-// opened returns what Open has prepared.
+// opened returns what Open has prepared for a rule; nil: it is not open.
 func opened(r *core.Rule) *openRule {
 	o, _ := r.Kept().(*openRule)
 	return o
 }
 
-// prepare returns what the store keeps of a rule.
+// prepare returns what the store keeps for a rule.
 func (s *Store) prepare(r *core.Rule) *openRule {
 	l := r.Limit()
 	t, _ := r.Terms()
 	o := &openRule{
 		suffix: ruleSuffix(r),
-		salt:   maphash.String(s.seed, r.Identity()) * 0x9e3779b97f4a7c15, // else it could meet a key of the same text
+		salt:   maphash.String(s.seed, r.Identity()) * 0x9e3779b97f4a7c15, // otherwise it could cancel out the hash of a key with the same text
 		terms:  maphash.String(s.seed, fmt.Sprint(l.Requests(), l.Capacity(), l.MaxDelay(), t.Penalties)),
 		atOnce: algorithmOf(l).atOnce || l.Interval(),
 	}
@@ -186,7 +186,7 @@ func (s *Store) prepare(r *core.Rule) *openRule {
 	return o
 }
 
-// Release implements core.Store. What is in Redis expires by itself.
+// Release implements core.Store. It deletes nothing in Redis, where keys expire.
 func (s *Store) Release(r *core.Rule) {
 	s.mu.Lock()
 	if s.waiting[r.Identity()] > 0 && r.SeesWaiting() {
@@ -199,7 +199,7 @@ func (s *Store) Release(r *core.Rule) {
 	s.comparison.remove(r)
 }
 
-// Close ends the store and its client: at once, or where requests under way hold something in Redis, when the last of them is over.
+// Close closes the store and its client: at once, or, while requests under way have reservations in Redis, when the last of them ends.
 func (s *Store) Close() error {
 	if !s.leases.close(s.closeLater) {
 		return nil
@@ -207,16 +207,16 @@ func (s *Store) Close() error {
 	return s.end()
 }
 
-// CloseNow ends the store and its client, whatever requests under way hold: that is free when their leases have run out.
+// CloseNow closes the store and its client at once. Reservations of requests under way end when their leases do.
 func (s *Store) CloseNow() error {
 	s.leases.abandon()
 	return s.end()
 }
 
-// closeLater is end for who cannot tell anybody what has gone wrong.
+// closeLater is end for a caller that has nowhere to return the error.
 func (s *Store) closeLater() { _ = s.end() }
 
-// end ends the store and its client.
+// end closes the store and its client.
 func (s *Store) end() error {
 	s.comparison.close()
 	s.mu.Lock()
@@ -228,15 +228,15 @@ func (s *Store) end() error {
 	return s.client.Close()
 }
 
-// inquiry is what one decision needs, kept for the next.
+// inquiry is the memory that one decision needs. Decisions reuse it.
 type inquiry struct {
 	rules  []*openRule
 	hashes []uint64
 	call   *Call
-	bits   []int64 // of a reply to scriptOfOverflow, by check; else none
+	bits   []int64 // of a reply of scriptOfOverflow, by check; otherwise none
 }
 
-// shut reports whether a reply says that the key of a check is shut out.
+// blocked reports whether the reply says that the key of check i is blocked.
 func (q *inquiry) blocked(i int) bool { return i < len(q.bits) && q.bits[i]&isBlocked != 0 }
 
 var inquiries = sync.Pool{New: newInquiry}
@@ -265,25 +265,25 @@ func (s *Store) Decide(checks []core.Check, peek bool) error {
 	err := s.ask(q, checks, peek)
 	if err == nil {
 		for i := range checks {
-			if q.rules[i].further != nil && !q.blocked(i) { // others change what is told of it
+			if q.rules[i].further != nil && !q.blocked(i) { // other requests' reservations change its decisions
 				continue
 			}
-			if !peek || !checks[i].Decision.Allowed { // a peek tells of a charge that was not made
+			if !peek || !checks[i].Decision.Allowed { // the decision of a peek includes a charge that was not made
 				s.memo.learn(q.hashes[i], q.rules[i].terms, now, checks[i].Cost, &checks[i].Decision)
 			}
 		}
 	} else {
-		s.lastKnown(q, checks, s.clock()) // not now: others may have learned since
+		s.lastKnown(q, checks, s.clock()) // not now: other requests may have been learned from since
 	}
 	if errors.Is(err, ErrTimeout) {
-		q.call = &Call{} // the other is still being read
+		q.call = &Call{} // the Conn may still read the other
 	}
 	inquiries.Put(q)
 	return err
 }
 
-// recall decides on a request of which it is known that a rule rejects it, and of whose other rules something is known too.
-// With count_rejected a rejection must be charged, and so be asked for.
+// recall decides from memory on a request that an enforced rule is known to reject, if the memo has something about each of its rules.
+// Otherwise it returns false. It leaves rules with count_rejected to Redis, where their rejections must be charged, and those of concurrency.
 func (s *Store) recall(q *inquiry, checks []core.Check, now int64) bool {
 	rejected := false
 	var k known
@@ -306,7 +306,7 @@ func (s *Store) recall(q *inquiry, checks []core.Check, now int64) bool {
 	return rejected
 }
 
-// lastKnown writes into the checks what was last known of their keys.
+// lastKnown sets the decisions of the checks to what the memo has about their keys, for counting on without Redis.
 func (s *Store) lastKnown(q *inquiry, checks []core.Check, now int64) {
 	var k known
 	for i := range checks {
@@ -317,7 +317,7 @@ func (s *Store) lastKnown(q *inquiry, checks []core.Check, now int64) {
 	}
 }
 
-// ask has Redis decide: in one call, or where the keys are of several slots in one for each.
+// ask lets Redis decide: in one call, or, if the keys lie in several slots, in one for each slot.
 func (s *Store) ask(q *inquiry, checks []core.Check, peek bool) error {
 	c := q.call
 	c.Keys = c.Keys[:0]
@@ -338,7 +338,7 @@ func (s *Store) ask(q *inquiry, checks []core.Check, peek bool) error {
 	return err
 }
 
-// askOnce makes one call for all the checks, as run does.
+// askOnce chooses the script for the checks, and makes one call for all of them, as run does.
 func askOnce(s *Store, c *Call, q *inquiry, checks []core.Check, peek bool, second string) (int64, error) {
 	for _, o := range q.rules {
 		if o.further != nil {
@@ -352,11 +352,11 @@ func askOnce(s *Store, c *Call, q *inquiry, checks []core.Check, peek bool, seco
 	return run(s, c, q.rules, checks, peek, second, 4)
 }
 
-// timed is a script's second argument, for the server's time.
+// timed is a script's second argument, which asks for the server's time.
 const timed = "t"
 
-// run makes one call of the script for all the checks, whose keys are in c, and reads its reply, of so many numbers a check, into them. It
-// returns the server's time, where second is timed.
+// run makes one call of the script in c for all the checks, whose keys are in c. It reads the reply, which has so many numbers for each
+// check, into their decisions. If second is timed it returns the server's time.
 func run(s *Store, c *Call, rules []*openRule, checks []core.Check, peek bool, second string, numbers int) (int64, error) {
 	server, err := execute(s, c, rules, checks, peek, second)
 	if err != nil {
@@ -377,7 +377,8 @@ func run(s *Store, c *Call, rules []*openRule, checks []core.Check, peek bool, s
 	return c.Reply[want-1], nil
 }
 
-// execute makes the call of a script of checks, with a second argument unless it is "": twice, where the server's time lies in none of the calendar's windows that were sent.
+// execute runs a script of checks, with a second argument unless it is "". If the server's time lies in none of the calendar's windows that
+// it has sent, it runs the script again with other windows. It returns the server that has answered.
 func execute(s *Store, c *Call, rules []*openRule, checks []core.Check, peek bool, second string) (*Server, error) {
 	server, err := s.client.Server(c.Keys[0])
 	if err != nil {
@@ -395,7 +396,7 @@ func execute(s *Store, c *Call, rules []*openRule, checks []core.Check, peek boo
 		if second != "" {
 			c.Args = append(c.Args, second)
 		}
-		short := !c.Deadline.IsZero() && time.Until(c.Deadline) < s.client.Timeout()/2 // others have used up the time
+		short := !c.Deadline.IsZero() && time.Until(c.Deadline) < s.client.Timeout()/2 // earlier calls of the request have used up the time
 		seen := server.trouble.Load()
 		err := server.conn.Run(c)
 		if err != nil {
@@ -411,11 +412,11 @@ func execute(s *Store, c *Call, rules []*openRule, checks []core.Check, peek boo
 		if len(c.Reply) != 1 || try > 0 {
 			return server, nil
 		}
-		s.ahead.Store(c.Reply[0] - s.wallClock()) // it lies in none of the windows that were sent
+		s.ahead.Store(c.Reply[0] - s.wallClock()) // the server's time lies in none of the windows that were sent
 	}
 }
 
-// argumentOf returns a check's part of a script's argument.
+// argumentOf returns a check's part of the argument of the script in c.
 func argumentOf(s *Store, c *Call, o *openRule, check *core.Check, peek bool) string {
 	if isOverflowScript(c.Script) {
 		return argument(s, o, check, peek) + furtherOf(s, o, check)
@@ -423,7 +424,7 @@ func argumentOf(s *Store, c *Call, o *openRule, check *core.Check, peek bool) st
 	return argument(s, o, check, peek)
 }
 
-// argument returns a check's part of the script's argument.
+// argument returns a check's part of a script's argument, without what follows for an overflow policy.
 func argument(s *Store, o *openRule, c *core.Check, peek bool) string {
 	argument := o.charge
 	if peek {

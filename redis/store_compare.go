@@ -16,14 +16,14 @@ import (
 	"github.com/proxyweir/weir/match"
 )
 
-// comparison finds out whether other nodes that share a rule mask the addresses in its key to other networks. Such nodes count apart,
-// each lets the whole limit through, and nothing else shows it. For each rule whose key may have an address one node keeps a mark in
-// Redis, of what it masks to; the others look at it. That goes on in the background, at long intervals.
+// comparison finds out whether other nodes that share a rule mask the addresses in its key to other networks. Such nodes count apart, and
+// each lets the whole limit through; nothing else shows it. For each rule whose key may have an address, one node keeps a mark in Redis
+// with the networks that it masks to. The other nodes compare it with theirs, in the background, at long intervals.
 type comparison struct {
 	store   *Store
 	differs func(namespace, rule string, here, there match.Prefixes) // nil: nothing is compared
-	node    string                                                   // in the marks of this node
-	again   func()                                                   // compares, and sets the timer again: made once, as that of leases
+	node    string                                                   // identifies this node in its marks
+	again   func()                                                   // compares, and sets the timer again: made once, as leases.again is
 
 	mu     sync.Mutex
 	rules  map[string]*comparedRule // by their mark's key
@@ -34,9 +34,9 @@ type comparison struct {
 // comparedRule is a rule that is compared.
 type comparedRule struct {
 	namespace, name string
-	here            match.Prefixes // of the rule that was opened last (Which is not kept itself: Yaegi takes it for another type then.)
+	here            match.Prefixes // of the rule that was opened last (The rule itself is not kept: Yaegi would take it for another type.)
 	uses            int
-	reported        map[match.Prefixes]bool // what others mask to has been told
+	reported        map[match.Prefixes]bool // the other nodes' prefixes for which Differs was called
 }
 
 const (
@@ -45,7 +45,7 @@ const (
 	markLasts       = 3 * comparisons
 )
 
-// begin makes the comparison of a store ready.
+// begin sets up the comparison of a store.
 func (c *comparison) begin(s *Store, differs func(namespace, rule string, here, there match.Prefixes)) {
 	c.store = s
 	c.differs = differs
@@ -56,8 +56,8 @@ func (c *comparison) begin(s *Store, differs func(namespace, rule string, here, 
 	c.node = hex.EncodeToString(node[:])
 }
 
-// markOf returns the key of a rule's mark; "" where it has none. Rules with the same mark are to share their counters, but for what
-// they mask to.
+// markOf returns the key of a rule's mark; "" if it has none. Rules with the same mark should share their counters: they differ at most in
+// the networks that they mask to.
 func (c *comparison) markOf(r *core.Rule) string {
 	of, _ := splitSpec(r.KeySpec())
 	if c.differs == nil || r.IsCandidate() || !hasAddress(of) {
@@ -67,8 +67,8 @@ func (c *comparison) markOf(r *core.Rule) string {
 	return c.store.naming.prefix + "rules}:" + base64.RawURLEncoding.EncodeToString(sum[:12])
 }
 
-// hasAddress reports whether a key is made of addresses, by the names of its sources: the proxy's own, or fields that proxies set, such as
-// X-Real-IP.
+// hasAddress reports whether a key contains an address. It goes by the names of the key's sources: those of the proxy itself, and of
+// header fields that proxies set, such as X-Real-IP.
 func hasAddress(spec string) bool {
 	for _, source := range strings.Fields(strings.ToLower(spec)) {
 		if !strings.HasPrefix(source, "static:") && addressWord.MatchString(source) {
@@ -79,14 +79,14 @@ func hasAddress(spec string) bool {
 }
 
 var (
-	// addressWord finds a word by which the name of a source says that it is an address.
+	// addressWord finds a word that says that a source is an address.
 	addressWord = regexp.MustCompile(`(^|[^a-z0-9])(ip|remote|clientip|realip)($|[^a-z0-9])`)
 
-	// maskedSpec finds how addresses are masked, at the end of what a key is made of.
+	// maskedSpec finds the lengths of the prefixes at the end of a key's spec.
 	maskedSpec = regexp.MustCompile(`^((?s).*) /(\d{1,3}) /(\d{1,3})$`)
 )
 
-// splitSpec returns what a key is made of without how its addresses are masked, and that.
+// splitSpec splits a key's spec into its sources and the prefixes to which addresses are masked. Without prefixes these are 32 and 128.
 func splitSpec(spec string) (string, match.Prefixes) {
 	prefixes := match.Prefixes{IPv4: 32, IPv6: 128}
 	found := maskedSpec.FindStringSubmatch(spec)
@@ -118,7 +118,7 @@ func (c *comparison) add(r *core.Rule) {
 	_, compared.here = splitSpec(r.KeySpec())
 	compared.uses++
 	if c.closed {
-		// nobody asks any more
+		// no more comparisons
 	} else if c.timer == nil {
 		c.timer = time.AfterFunc(firstComparison, c.again)
 	} else {
@@ -142,7 +142,7 @@ func (c *comparison) remove(r *core.Rule) {
 	c.mu.Unlock()
 }
 
-// close ends the comparisons.
+// close stops the comparisons.
 func (c *comparison) close() {
 	c.mu.Lock()
 	c.closed = true
@@ -152,10 +152,10 @@ func (c *comparison) close() {
 	c.mu.Unlock()
 }
 
-// compareLater compares all rules, and has that done again after a while.
+// compareLater compares all rules, and sets the timer for the next time.
 func (c *comparison) compareLater() {
 	defer func() {
-		_ = recover() // in an interpreted program nobody above would
+		_ = recover() // an interpreted program has no other recover
 		c.mu.Lock()
 		if !c.closed {
 			c.timer.Reset(comparisons)
@@ -165,8 +165,9 @@ func (c *comparison) compareLater() {
 	c.store.Compare()
 }
 
-// Compare looks whether other nodes mask the addresses in the keys of the rules that are open otherwise than this one, and tells
-// Config.Differs. A store does so by itself, in the background, five seconds after a rule was opened and every ten minutes.
+// Compare finds open rules for which another node masks the addresses in the key to other networks than this node, and calls
+// Config.Differs for them. A store does this by itself, in the background, five seconds after a rule was opened and then every ten
+// minutes.
 func (s *Store) Compare() {
 	c := &s.comparison
 	c.mu.Lock()
@@ -182,7 +183,7 @@ func (s *Store) Compare() {
 	}
 }
 
-// compare looks at one mark. It returns false where the server did not answer.
+// compare compares one rule with its mark. It returns false if the server did not answer.
 func (c *comparison) compare(mark string) bool {
 	c.mu.Lock()
 	compared := c.rules[mark]
@@ -216,8 +217,8 @@ func (c *comparison) compare(mark string) bool {
 	return true
 }
 
-// luaMark keeps a mark, unless there is one of another node, with other numbers, and returns the numbers of the one that there is. ARGV
-// has this node's mark, how long it lasts in milliseconds, and the node.
+// luaMark writes this node's mark, unless there is one of another node with other numbers. It returns the numbers of the mark that is there
+// then. ARGV has this node's mark, how long it lasts in milliseconds, and the node.
 const luaMark = `
 local call = redis.call
 local mark = redis.pcall('GET', KEYS[1])

@@ -11,9 +11,9 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// express is the way of a request under one rule that costs 1, as most are, in as few steps as it can have: for interpreted
-// programs, which pay for each of them. Its handlers have key, decision and header fields in one function, and leave what is rare to
-// others: tools/flatten writes them.
+// fastPath serves requests that cost 1 under one rule, as most do, in as few steps as possible: an interpreted program pays for each step.
+// tools/flatten writes its handlers. They have the key, the decision and the header fields in one function, and leave rare cases to the
+// general path.
 type fastPath struct {
 	store       *Store
 	rule        *core.Rule
@@ -21,7 +21,7 @@ type fastPath struct {
 	server      *Server
 	conn        Conn
 	trouble     *atomic.Int64 // failures of the server in a row
-	calls       *sync.Pool    // of *Call, ready but for the key
+	calls       *sync.Pool    // of *Call, complete except for the key
 	clock       func() int64  // nil: monotonic
 	shards      []*memoShard
 	seed        maphash.Seed
@@ -34,38 +34,40 @@ type fastPath struct {
 	rest        Rest
 }
 
-// ServeConfig is what Serve makes a handler of.
+// ServeConfig configures a handler of Serve.
 type ServeConfig struct {
 	QuotaFields *core.QuotaFields
 	Keys        Keyer
 
-	// Direct says that a client's IPv4 address as the connection has it, all of it, is the key. Keys is asked for others.
+	// Direct says that the key is the client's whole IPv4 address, as the connection has it. Keys makes the keys of other clients.
 	Direct bool
 
-	Next http.Handler // where requests go that are allowed at once
-	Rest Rest         // sees to all others
+	Next http.Handler // gets the requests that are allowed at once
+	Rest Rest         // gets all others
 
-	// Watch, unless it is nil, counts and times. What is left to the Rest has not been counted; it has been timed, if it comes to Conclude.
+	// Metering counts requests and times decisions; nil: nothing does. It does not count the requests that the Rest gets. It times those
+	// that come to Conclude.
 	Metering *core.Metering
 }
 
 // Keyer makes the keys of requests.
 type Keyer interface {
-	// Key returns a request's key; "" is for a request that is to be left to the Rest.
+	// Key returns a request's key; "" leaves the request to the Rest.
 	Key(r *http.Request) string
 }
 
-// Rest sees to the requests that are not allowed at once.
+// Rest handles the requests that are not allowed at once.
 type Rest interface {
-	// ServeHTTP decides on a request of which nothing has been charged.
+	// ServeHTTP decides on a request that has not been charged.
 	http.Handler
 
-	// Conclude goes on with a request that has been decided on: c has the decision, or err says why there is none.
+	// Conclude continues with a request after its decision: c has the decision, or err says why there is none.
 	Conclude(w http.ResponseWriter, r *http.Request, c *core.Check, err error)
 }
 
-// Serve returns a handler that does for a rule that has been opened in the store what Store.Decide and core.Tell do, in one
-// function. Where the rule's limit follows the calendar, the rule has a conduct, or the server depends on the key, there is none: it returns nil then.
+// Serve returns a handler with a fast path for a rule that is open in the store. It does the same as Store.Decide and core.SetQuotaFields,
+// in one function. It returns nil if there is no fast path: because the rule's limit follows the calendar, the rule has an overflow policy,
+// or the server depends on the key.
 func Serve(s *Store, r *core.Rule, c ServeConfig) http.Handler {
 	o := opened(r)
 	if o == nil || o.charge == "" || o.further != nil || s.client.Cluster() {
@@ -102,7 +104,7 @@ func Serve(s *Store, r *core.Rule, c ServeConfig) http.Handler {
 	return wayOf(e, c.Direct, c.Metering)
 }
 
-// wayOf returns the handler of an express way. watch is nil where nobody watches.
+// wayOf returns the handler of a fast path. metering is nil if nothing is metered.
 func wayOf(e *fastPath, direct bool, metering *core.Metering) http.Handler {
 	if metering == nil {
 		if direct {
@@ -116,8 +118,8 @@ func wayOf(e *fastPath, direct bool, metering *core.Metering) http.Handler {
 	return newByKeyMetered(e, metering)
 }
 
-// decideSeldom goes the way of all, with a key of which little is known or that is rejected, and notes what its next
-// request needs. Where a part of the key is missing or the server has failed it leaves the request to others.
+// decideSeldom takes the general path for a key that the memo does not know, or knows to be rejected, and notes the name that the key's
+// next request needs. If a part of the key is missing, or the server has failed, it leaves the request to the Rest.
 func decideSeldom(e *fastPath, w http.ResponseWriter, r *http.Request, key string, hash uint64) {
 	if key == "" || e.trouble.Load() != 0 {
 		e.rest.ServeHTTP(w, r)
@@ -138,12 +140,12 @@ func decideSeldom(e *fastPath, w http.ResponseWriter, r *http.Request, key strin
 	e.rest.Conclude(w, r, c, err)
 }
 
-// settle reads what a call has come to, where that is not that the request is allowed at once.
+// settle reads the result of a call, unless that allows the request at once, and passes it to the Rest.
 func settle(e *fastPath, w http.ResponseWriter, r *http.Request, key string, call *Call, hash uint64, now int64, err error) {
 	checks := []core.Check{{Rule: e.rule, Key: key, Cost: 1}}
 	c := &checks[0]
 	if err != nil {
-		e.store.failed(e.server, call.Keys[0], 0, err) // as ServeHTTP has seen it
+		e.store.failed(e.server, call.Keys[0], 0, err) // ServeHTTP has seen no failures before the call
 	} else if len(call.Reply) != 4 || !readDecision(e.rule, call.Reply, &c.Decision) {
 		err = errReply
 	}
@@ -153,7 +155,7 @@ func settle(e *fastPath, w http.ResponseWriter, r *http.Request, key string, cal
 		err = fmt.Errorf("%s: %w", e.server.name, e.store.refused(err, call.Script, checks))
 		e.store.lastKnown(&inquiry{rules: []*openRule{e.open}, hashes: []uint64{hash}}, checks, e.store.clock())
 	}
-	if !errors.Is(err, ErrTimeout) { // the other is still being read
+	if !errors.Is(err, ErrTimeout) { // after which the Conn may still read the call
 		e.calls.Put(call)
 	}
 	e.rest.Conclude(w, r, c, err)

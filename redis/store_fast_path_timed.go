@@ -8,7 +8,7 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// serveTimed does what the express way does, and times the decision: for few requests, so that it may cost something.
+// serveTimed does the same as the fast path, and times the decision. Only a few requests take it, so it need not be fast.
 func serveTimed(e *fastPath, metering *core.Metering, direct bool, w http.ResponseWriter, r *http.Request) {
 	begun := time.Now()
 	timed := *e
@@ -21,7 +21,7 @@ func serveTimed(e *fastPath, metering *core.Metering, direct bool, w http.Respon
 	wayOf(&timed, direct, nil).ServeHTTP(w, r)
 }
 
-// timedRest is where a request that is timed goes unless it is allowed at once.
+// timedRest is the Rest of a request that is timed.
 type timedRest struct {
 	rest      Rest
 	durations *core.Durations

@@ -9,10 +9,11 @@ import (
 	"time"
 )
 
-// DefaultLease is how long what a request under way has reserved outlives its node.
+// DefaultLease is how long a reservation of a request under way outlives its node.
 const DefaultLease = 15 * time.Second
 
-// leases has what the requests under way of this node have reserved in Redis, and renews it. A node that dies renews nothing any more.
+// leases has the reservations in Redis of this node's requests under way, and renews them. A node that dies renews nothing, and its leases
+// end. It is safe for concurrent use.
 type leases struct {
 	store   *Store
 	lasts   int64 // in microseconds
@@ -20,19 +21,19 @@ type leases struct {
 	again   func() // renews all, and sets the timer again: made once, since in Yaegi a timer's function keeps what made it
 
 	mu     sync.Mutex
-	held   map[string]map[string]bool // the members by their key
+	held   map[string]map[string]bool // the members of each key's set
 	timer  *time.Timer                // nil: none is set
 	closed bool
-	ending func() // ends the store when nothing is held any more; nil: it goes on
+	ending func() // closes the store when nothing is reserved any more; nil: the store stays open
 }
 
-// How many keys and leases are renewed in one call: others must not wait for it.
+// The most keys and leases that one call renews, so that no decision waits long for it.
 const (
 	leaseKeys    = 64
 	leaseMembers = 500
 )
 
-// begin makes the leases of a store ready.
+// begin sets up the leases of a store.
 func (l *leases) begin(s *Store, lasts time.Duration) {
 	if lasts <= 0 {
 		lasts = DefaultLease
@@ -46,7 +47,7 @@ func (l *leases) begin(s *Store, lasts time.Duration) {
 	l.tickets.Store(binary.LittleEndian.Uint64(first[:]))
 }
 
-// ticket returns a name for what a request reserves. It is not 0.
+// ticket returns an identifier for a request's reservations. It is never 0.
 func (l *leases) ticket() uint64 {
 	n := l.tickets.Add(1)
 	if n == 0 {
@@ -55,7 +56,7 @@ func (l *leases) ticket() uint64 {
 	return n
 }
 
-// every is how often leases are renewed.
+// every is the time from one renewal to the next.
 func (l *leases) every() time.Duration { return time.Duration(l.lasts) * time.Microsecond / 3 }
 
 func (l *leases) add(key, member string) {
@@ -82,7 +83,8 @@ func (l *leases) remove(key, member string) {
 	l.mu.Unlock()
 }
 
-// close ends the renewals when nothing is held any more, and then calls end. It returns false where that is later.
+// close stops the renewals and returns true if nothing is reserved. Otherwise it returns false, and stops them and calls end later, when
+// nothing is reserved any more.
 func (l *leases) close(end func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -94,7 +96,7 @@ func (l *leases) close(end func()) bool {
 	return true
 }
 
-// abandon ends the renewals, whatever is held.
+// abandon stops the renewals, whatever is reserved.
 func (l *leases) abandon() {
 	l.mu.Lock()
 	l.ending = nil
@@ -102,7 +104,7 @@ func (l *leases) abandon() {
 	l.mu.Unlock()
 }
 
-// settled is called when what a request has held is ended in Redis.
+// settled is called when a request's reservations have ended in Redis.
 func (l *leases) settled() {
 	l.mu.Lock()
 	end := l.ending
@@ -116,7 +118,7 @@ func (l *leases) settled() {
 	end()
 }
 
-// stop ends the renewals. The caller has the lock.
+// stop stops the renewals. The caller has the lock.
 func (l *leases) stop() {
 	l.closed = true
 	if l.timer != nil {
@@ -124,10 +126,10 @@ func (l *leases) stop() {
 	}
 }
 
-// renewLater renews all leases, and has that done again after a while if there are any.
+// renewLater renews all leases, and sets the timer for the next time if there are any.
 func (l *leases) renewLater() {
 	defer func() {
-		_ = recover() // in an interpreted program nobody above would
+		_ = recover() // an interpreted program has no other recover
 		l.mu.Lock()
 		if l.closed || len(l.held) == 0 {
 			l.timer = nil
@@ -139,11 +141,11 @@ func (l *leases) renewLater() {
 	l.renew()
 }
 
-// renew has all that is held last for another lease from now. What is not there any more, since this process stood still for longer than a
-// lease or Redis has lost it, is made again: the request is under way, and counts.
+// renew makes all reservations last for another lease from now. It makes those again that have gone, because this process stood still for
+// longer than a lease, or Redis has lost them: their requests are under way, and count.
 func (l *leases) renew() {
 	keys, members := l.all()
-	single := l.store.client.Cluster() // since keys of several slots cannot be in one call
+	single := l.store.client.Cluster() // keys of several slots cannot be in one call
 	for from := 0; from < len(keys); {
 		to := from
 		length := 0
@@ -156,20 +158,20 @@ func (l *leases) renew() {
 	}
 }
 
-// renewSome makes one call.
+// renewSome renews some of the leases, in one call.
 func (l *leases) renewSome(keys, members []string) {
 	c := &Call{Script: scriptOfRenewal, Keys: keys, Args: append([]string{strconv.FormatInt(l.lasts, 10)}, members...)}
 	if !l.store.runAside(c) || len(c.Reply) == 0 || c.Reply[0] == 0 {
 		return
 	}
-	// What was given back in the meantime may have been made again after that.
+	// The script has made reservations again, perhaps also some that have ended meanwhile.
 	keys, members = l.ended(keys, members)
-	if len(keys) > 0 { // where that fails, it is free when the lease has run out
+	if len(keys) > 0 { // if this fails, they end with their leases
 		l.store.runAside(&Call{Script: scriptOfRelease, Keys: keys, Args: append([]string{"0"}, members...)})
 	}
 }
 
-// ended returns which of the members are not held any more, as all does.
+// ended returns those of the members that have ended, in the form of all.
 func (l *leases) ended(keys, members []string) (endedKeys, ended []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -190,7 +192,7 @@ func (l *leases) ended(keys, members []string) (endedKeys, ended []string) {
 	return endedKeys, ended
 }
 
-// all returns the keys under which something is held, and of each its members, put together. A key with many is there several times.
+// all returns the keys with reservations, and for each its members, as one string. A key with many members occurs several times.
 func (l *leases) all() (keys, members []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -212,5 +214,5 @@ func (l *leases) all() (keys, members []string) {
 	return keys, members
 }
 
-// memberLength is how many bytes a member has: the ticket, and the cost.
+// memberLength is the length of a member in bytes: the ticket, and the cost.
 const memberLength = 16

@@ -9,7 +9,7 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// Bits of a reply to scriptOfOverflow, and of a rule's kind: see luaOverflowBegin.
+// Bits of a reply of scriptOfOverflow (see luaOverflowEnd), and of a rule's kind (see luaOverflowBegin).
 const (
 	isSoft     = 1
 	isReserved = 2
@@ -26,13 +26,14 @@ const (
 	kindLog       = 128
 )
 
-// Where the numbers that differ from request to request are, in what appendOverflow writes.
+// The offsets of the numbers that differ from request to request, in the bytes that appendOverflow appends.
 const (
 	patienceAt = 1 + 3*8
 	ticketAt   = 1 + 6*8
 )
 
-// appendOverflow appends what luaOverflowBegin reads of a check behind its rule's argument. lease is in microseconds.
+// appendOverflow appends what follows a rule's part of the argument in scripts of rules with an overflow policy: see luaOverflowBegin. lease
+// is in microseconds.
 func appendOverflow(b []byte, r *core.Rule, lease int64) []byte {
 	t, _ := r.Terms()
 	l := r.Limit()
@@ -59,7 +60,8 @@ func appendOverflow(b []byte, r *core.Rule, lease int64) []byte {
 	return b
 }
 
-// furtherOf returns what is behind a check's argument. A check of a rule that has no conduct has one that says nothing.
+// furtherOf returns what follows a check's part of the argument: see appendOverflow. A check of a rule without an overflow policy has it, too,
+// with an empty policy.
 func furtherOf(s *Store, o *openRule, c *core.Check) string {
 	further := o.further
 	if further == nil {
@@ -71,13 +73,13 @@ func furtherOf(s *Store, o *openRule, c *core.Check) string {
 	return string(b)
 }
 
-// furtherKeys appends the keys that a check has, of which name is the first.
+// furtherKeys appends the six keys of a check: see luaOverflowBegin. name is the first.
 func furtherKeys(keys []string, name string) []string {
 	return append(keys, name, name+":a", name+":h", name+":m", name+":p", name+":l")
 }
 
-// runOverflow makes one call for checks of which a rule has a conduct; the first keys of the checks are in c. It returns the
-// server's time, where second is timed.
+// runOverflow makes one call for checks with a rule that has an overflow policy. c has the first key of each check. If second is timed it
+// returns the server's time.
 func runOverflow(s *Store, c *Call, q *inquiry, checks []core.Check, peek bool, second string) (int64, error) {
 	names := append([]string{}, c.Keys...)
 	c.Keys = c.Keys[:0]
@@ -86,7 +88,7 @@ func runOverflow(s *Store, c *Call, q *inquiry, checks []core.Check, peek bool, 
 		checks[i].Ticket = s.leases.ticket()
 	}
 	c.Script = scriptOfOverflow
-	at, err := run(s, c, q.rules, checks, peek, second, 5) // the whole reply, before anything is taken to be reserved, since nobody would end it
+	at, err := run(s, c, q.rules, checks, peek, second, 5) // reads the whole reply first: after an error nobody would end a reservation
 	for i := range checks {
 		ticket := checks[i].Ticket
 		checks[i].Ticket = 0
@@ -113,7 +115,7 @@ func leased(r *core.Rule) bool {
 	return t.Counts || r.Limit().InFlight()
 }
 
-// heldUnder returns the key of the sorted set that a reservation is in: those of one unit need not be looked at to count them.
+// heldUnder returns the key of the sorted set for a reservation. Those of one unit have a set of their own, whose size is their number.
 func heldUnder(name string, r *core.Rule, cost int64) string {
 	if cost == 1 || r.Limit().InFlight() {
 		return name + ":h"
@@ -121,7 +123,7 @@ func heldUnder(name string, r *core.Rule, cost int64) string {
 	return name + ":m"
 }
 
-// member returns what stands for a reservation in a sorted set.
+// member returns the member for a reservation in its sorted set.
 func member(r *core.Rule, cost int64, ticket uint64) string {
 	if r.Limit().InFlight() {
 		cost = 1
@@ -129,8 +131,8 @@ func member(r *core.Rule, cost int64, ticket uint64) string {
 	return string(appendDouble(binary.LittleEndian.AppendUint64(nil, ticket), cost))
 }
 
-// Settle implements core.Store. Each hold is settled by itself, but all of them are waited for no longer than one decision is: what is
-// left then is settled in the background. A hold whose settling fails is given back when its lease has run out.
+// Settle implements core.Store. It makes a call for each reservation, one after the other. It waits no longer than the timeout of one
+// decision, and settles the rest in the background. A reservation whose call fails ends with its lease.
 func (s *Store) Settle(reservations []core.Reservation) error {
 	var failure error
 	timeout := s.client.Timeout()
@@ -148,10 +150,10 @@ func (s *Store) Settle(reservations []core.Reservation) error {
 	return failure
 }
 
-// settleLater is Settle for holds that nobody waits for. Of those whose settling fails nobody is told.
+// settleLater does the same as Settle in the background, and drops the errors.
 func (s *Store) settleLater(reservations []core.Reservation) {
 	defer func() {
-		_ = recover() // in an interpreted program nobody above would
+		_ = recover() // an interpreted program has no other recover
 		s.leases.settled()
 	}()
 	for i := range reservations {
@@ -159,17 +161,17 @@ func (s *Store) settleLater(reservations []core.Reservation) {
 	}
 }
 
-// settleOne makes the call for one hold.
-func (s *Store) settleOne(h *core.Reservation, deadline time.Time) error {
+// settleOne makes the call for one reservation.
+func (s *Store) settleOne(r *core.Reservation, deadline time.Time) error {
 	keep := "0"
-	if h.Keep {
+	if r.Keep {
 		keep = "1"
 	}
-	name := s.naming.key(h.Key, opened(h.Rule).suffix)
-	if leased(h.Rule) {
-		s.leases.remove(heldUnder(name, h.Rule, h.Cost), member(h.Rule, h.Cost, h.Ticket))
+	name := s.naming.key(r.Key, opened(r.Rule).suffix)
+	if leased(r.Rule) {
+		s.leases.remove(heldUnder(name, r.Rule, r.Cost), member(r.Rule, r.Cost, r.Ticket))
 	}
-	c := core.Check{Rule: h.Rule, Key: h.Key, Cost: h.Cost, Ticket: h.Ticket}
+	c := core.Check{Rule: r.Rule, Key: r.Key, Cost: r.Cost, Ticket: r.Ticket}
 	return s.send(scriptOfSettle, name, &c, keep, deadline)
 }
 
@@ -183,8 +185,8 @@ func (s *Store) Reset(r *core.Rule, key string) error {
 	return s.sendFor(scriptOfReset, r, key, "")
 }
 
-// sendFor runs a script of one key that somebody sees to by hand. What was learned of the key until then is forgotten, also where the
-// call has failed: it may have been executed.
+// sendFor runs a script for one key that somebody blocks, unblocks or resets by hand. It forgets the key in the memo, even if the call has
+// failed: the server may have executed it.
 func (s *Store) sendFor(script *Script, r *core.Rule, key, what string) error {
 	o := opened(r)
 	c := core.Check{Rule: r, Key: key, Cost: 1}
@@ -193,7 +195,7 @@ func (s *Store) sendFor(script *Script, r *core.Rule, key, what string) error {
 	return err
 }
 
-// tell runs a script of one check that has no reply, by that deadline; zero: the client's timeout from now.
+// send runs a script of one check whose reply does not matter. The deadline is as in Call.
 func (s *Store) send(script *Script, name string, check *core.Check, what string, deadline time.Time) error {
 	c := &Call{Script: script, Keys: furtherKeys(nil, name), Deadline: deadline}
 	_, err := execute(s, c, []*openRule{opened(check.Rule)}, []core.Check{*check}, false, what)

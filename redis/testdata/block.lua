@@ -1,14 +1,14 @@
 -- weir: block
 
--- now, and real, is the server's time in microseconds.
+-- now and real are the server's time, in microseconds.
 local pack, unpack, format = struct.pack, struct.unpack, string.format
 local call, pcall = redis.call, redis.pcall
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local real = now
 
--- divide returns a·b div c and the remainder, exactly, for whole numbers: where the product does not fit a double it takes six bits of a
--- at a time, the highest first, for which b and c must be below 2⁴⁶.
+-- divide returns the quotient and the remainder of a·b divided by c, exactly, for whole numbers. If the product does not fit a double, it
+-- divides six bits of a at a time, the highest first. For that b and c must be below 2⁴⁶.
 local function divide(a, b, c)
 	local product = a * b
 	if product < 9007199254740992 then
@@ -27,15 +27,21 @@ local function divide(a, b, c)
 	return quotient, rest
 end
 
--- Each check has six keys: the state of its limit; its account; the reservations of requests under way (sorted sets, by when they expire), of
--- one unit and of more; the charges to come (by when they are due); and the line of those that wait (a list). A member of the sets is a ticket
--- of eight bytes, and the cost.
+-- Each check has six keys:
 --
--- Behind its rule's argument each check has: its kind, in bits (1: in flight, 2: counts by status, 4: soft, 8: delays, 16: candidate, 32: a
--- bucket, 64: a bucket in which requests queue, 128: a log); requests and capacity of the wide limit; how long tolerance lasts; how long the
--- request may wait; how far the key's time may be ahead; how long a reservation lasts; the ticket; and the penalties.
+-- key: the state of its limit.
+-- account: its account.
+-- reservations, larger: the reservations of requests under way, of one unit and of more: sorted sets, by when they expire.
+-- pending: the charges to come, a sorted set by when they are due.
+-- line: the queue of requests that wait, a list.
 --
--- The keys may stand behind ARGV[2], but for the first: see runMoving.
+-- A member of the sets has a ticket of eight bytes, and the cost.
+--
+-- Each check's part of the argument has, after its rule's: its kind, in bits (1: in flight, 2: counts by status, 4: soft, 8: delays,
+-- 16: candidate, 32: a bucket, 64: a bucket in which requests queue, 128: a log); requests and capacity of the wide limit; how long tolerance
+-- lasts; how long the request may wait; how far the key's time may be ahead; how long a reservation lasts; the ticket; and the penalties.
+--
+-- The keys after the first may follow ARGV[2] instead: see runMoving.
 local argument, place = ARGV[1], 1
 local keys = KEYS
 if #keys == 1 then
@@ -56,20 +62,21 @@ for i = 1, n do
 	end
 	c.inflight, c.count, c.isSoft, c.delays, c.candidate = kind % 2 >= 1, kind % 4 >= 2, kind % 8 >= 4, kind % 16 >= 8, kind % 32 >= 16
 	c.isBucket, c.isQueue, c.isLog = kind % 64 >= 32, kind % 128 >= 64, kind >= 128
-	c.key, c.account, c.holds, c.larger, c.pending, c.line = keys[6 * i - 5], keys[6 * i - 4], keys[6 * i - 3], keys[6 * i - 2], keys[6 * i - 1], keys[6 * i]
+	c.key, c.account, c.reservations, c.larger, c.pending, c.line = keys[6 * i - 5], keys[6 * i - 4], keys[6 * i - 3], keys[6 * i - 2], keys[6 * i - 1], keys[6 * i]
 	c.flags = 0
 	checks[i] = c
 end
 
--- read reads a value, and returns an error of one that has another type, which is overwritten. Another error ends the script.
+-- read reads a value. If the key has another type it returns an error as a table, and the key will be overwritten. Any other error ends the
+-- script.
 local function read(command, key)
 	local v = pcall(command, key)
 	if type(v) == 'table' and v.err and not string.find(v.err, 'WRONGTYPE', 1, true) then error("of the '" .. command .. "' command: " .. v.err) end
 	return v
 end
 
--- ours runs a command on a set or list, and deletes what lies there of another type, as if nothing had. Wherever a script may be the first to
--- come to the key, it comes by this.
+-- ours runs a command on a set or list. If the key has another type, it first deletes the key. Scripts use it wherever they may be the first
+-- to use the key.
 local function ours(command, key, ...)
 	local v = pcall(command, key, ...)
 	if type(v) == 'table' and v.err then
@@ -83,11 +90,12 @@ end
 local algorithm, key, cost, R, P, X, Y, counts, denied, slack, position
 local peek, redirected = 0, false
 local ok, remaining, wait, reset, more, left, value, header, stays
-local owed, owedFrac, owedAt -- by a bucket, beside its state of that time
-local logLive, expiryOf -- of a log: its entries, and when the i-th of them expires
+local owed, owedFrac, owedAt -- what a bucket owes in addition to its state of that time
+local logLive, expiryOf -- of a log: the number of its live entries, and when the i-th of them expires
 
--- evaluate has the check's limit, or its wide one, decide at a time and a cost. With force, true or 'whole', a request that is over the
--- limit is charged, too: see counts of a rule's argument. Where what it returns is true, it has decided nothing, since the time lies in none of the calendar's windows that were sent.
+-- evaluate lets the check's limit, or its wide limit, decide at a time and a cost. force is counts of a rule's argument: with true or 'whole'
+-- a request over the limit is charged, too. If evaluate returns true it has decided nothing: the time lies in none of the calendar's windows
+-- that were sent.
 local function evaluate(c, at, units, wide, force)
 	now, algorithm, key, cost, R, P, X, Y = at, c.algorithm, c.key, units, c.R, c.P, c.X, c.Y
 	owedAt = nil
@@ -97,13 +105,12 @@ local function evaluate(c, at, units, wide, force)
 
 if algorithm == 1 then -- token_bucket
 
--- A value of another type is overwritten, as if nothing were there. What else goes wrong ends the script: a rule that cannot read would admit
--- everything.
+-- A value of another type counts as none, and is overwritten. Any other error ends the script: a rule that cannot read would admit everything.
 local v = pcall('GET', key)
 if v and v.err and not string.find(v.err, 'WRONGTYPE', 1, true) then v = call('GET', key) end
 
--- A key that is shut out by hand has in place of its state 14 bytes, which no state has: when that was, and the end, with which it expires.
--- Where the clock has stepped back, the end steps back with it.
+-- A key that is blocked by hand has 14 bytes in place of its state, a length that no state has: when the block began, and when it ends. The
+-- key expires with it. If the clock has stepped back, the end steps back as far.
 if v and #v == 14 then
 	local from, till = unpack('<I7I7', v)
 	if from > real then
@@ -114,15 +121,16 @@ if v and #v == 14 then
 end
 if left > 0 then
 	wait, reset = left, left
-	if X == 0 and Y == 1 then position = position + 40 end -- behind the calendar's windows, which nobody has read
+	if X == 0 and Y == 1 then position = position + 40 end -- skips the calendar's windows
 	if cost > X then wait = -1 end
 else
 
--- The state of a bucket: at is when, used and frac are the units in use, frac of them in P-ths. It is kept in 17 bytes.
+-- The state of a bucket, in 17 bytes: at is its time; used and frac are the units in use then, with frac in P-ths of a unit.
 local at, used, frac = now, 0, 0
 if v and #v == 17 then at, used, frac = unpack('<I7I4I6', v) end
 
--- What is lent is added: while there is tolerance the rule's own limit decides on what the bucket would be without, and the wide one charges it.
+-- Adds what was lent. While there is tolerance, the wide limit charges the bucket. The rule's own limit decides by what the bucket would have
+-- without tolerance.
 if v and #v == 17 and at == owedAt then
 	used, frac = used + owed, frac + owedFrac
 	if frac >= P then used, frac = used + 1, frac - P end
@@ -132,7 +140,7 @@ end
 -- token_bucket: X is the capacity; Y is 1 with refill interval.
 local interval = Y == 1
 
--- The state is brought to now. A clock that stepped back leaves it at its own time, unless by more than a period.
+-- Brings the state to now. If the clock has stepped back, the state keeps its own time; if it has by more than slack, the state starts afresh.
 if at > now then
 	if at - now > slack then at, used, frac = now, 0, 0 end
 else
@@ -227,13 +235,12 @@ end
 
 elseif algorithm == 2 then -- leaky_bucket
 
--- A value of another type is overwritten, as if nothing were there. What else goes wrong ends the script: a rule that cannot read would admit
--- everything.
+-- A value of another type counts as none, and is overwritten. Any other error ends the script: a rule that cannot read would admit everything.
 local v = pcall('GET', key)
 if v and v.err and not string.find(v.err, 'WRONGTYPE', 1, true) then v = call('GET', key) end
 
--- A key that is shut out by hand has in place of its state 14 bytes, which no state has: when that was, and the end, with which it expires.
--- Where the clock has stepped back, the end steps back with it.
+-- A key that is blocked by hand has 14 bytes in place of its state, a length that no state has: when the block began, and when it ends. The
+-- key expires with it. If the clock has stepped back, the end steps back as far.
 if v and #v == 14 then
 	local from, till = unpack('<I7I7', v)
 	if from > real then
@@ -244,18 +251,18 @@ if v and #v == 14 then
 end
 if left > 0 then
 	wait, reset = left, left
-	if X == 0 and Y == 1 then position = position + 40 end -- behind the calendar's windows, which nobody has read
+	if X == 0 and Y == 1 then position = position + 40 end -- skips the calendar's windows
 	if cost > X then wait = -1 end
 else
 
--- The state of a bucket: at is when, used and frac are the units in use, frac of them in P-ths. It is kept in 17 bytes.
+-- The state of a bucket, in 17 bytes: at is its time; used and frac are the units in use then, with frac in P-ths of a unit.
 local at, used, frac = now, 0, 0
 if v and #v == 17 then at, used, frac = unpack('<I7I4I6', v) end
 
--- leaky_bucket: X is the capacity: the queue, and the one that leaves. Y is max_delay.
+-- leaky_bucket: X is the capacity: the queue, and the request that leaves it. Y is max_delay.
 local interval
 
--- The state is brought to now. A clock that stepped back leaves it at its own time, unless by more than a period.
+-- Brings the state to now. If the clock has stepped back, the state keeps its own time; if it has by more than slack, the state starts afresh.
 if at > now then
 	if at - now > slack then at, used, frac = now, 0, 0 end
 else
@@ -329,13 +336,12 @@ end
 
 elseif algorithm == 3 then -- fixed_window
 
--- A value of another type is overwritten, as if nothing were there. What else goes wrong ends the script: a rule that cannot read would admit
--- everything.
+-- A value of another type counts as none, and is overwritten. Any other error ends the script: a rule that cannot read would admit everything.
 local v = pcall('GET', key)
 if v and v.err and not string.find(v.err, 'WRONGTYPE', 1, true) then v = call('GET', key) end
 
--- A key that is shut out by hand has in place of its state 14 bytes, which no state has: when that was, and the end, with which it expires.
--- Where the clock has stepped back, the end steps back with it.
+-- A key that is blocked by hand has 14 bytes in place of its state, a length that no state has: when the block began, and when it ends. The
+-- key expires with it. If the clock has stepped back, the end steps back as far.
 if v and #v == 14 then
 	local from, till = unpack('<I7I7', v)
 	if from > real then
@@ -346,16 +352,16 @@ if v and #v == 14 then
 end
 if left > 0 then
 	wait, reset = left, left
-	if X == 0 and Y == 1 then position = position + 40 end -- behind the calendar's windows, which nobody has read
+	if X == 0 and Y == 1 then position = position + 40 end -- skips the calendar's windows
 	if cost > R then wait = -1 end
 else
 
--- The state of a fixed window: when it began, and how many units were used. It is kept in 11 bytes.
+-- The state of a fixed window, in 11 bytes: when the window began, and the units used in it.
 local start, count = 0, 0
 if v and #v == 11 then start, count = unpack('<I7I4', v) end
 
--- fixed_window: where Y is 1 there is a calendar, and the bounds of the windows around now follow in the argument, computed by the node, of
--- which the server's time picks: of the one before, of now's, and of two after, which a clock that was set back can have left behind.
+-- fixed_window: if Y is 1 there is a calendar, and the bounds of four windows follow in the argument, as the node has computed them: the
+-- window before now's, now's, and two after it, which a state may have after the clock was set back. The server's time chooses among them.
 local at = now
 if start > now then
 	if start - now <= slack then at = start else count = 0 end
@@ -395,13 +401,13 @@ end
 
 elseif algorithm == 4 then -- sliding_window_log
 
--- As much of a log as is read at once.
+-- longest is how many bytes of a log are read at once.
 local longest = 11 + 4 * 192
 local v = pcall('GETRANGE', key, 0, longest - 1)
 if v.err and not string.find(v.err, 'WRONGTYPE', 1, true) then v = call('GETRANGE', key, 0, longest - 1) end
 
--- A key that is shut out by hand has in place of its state 14 bytes, which no state has: when that was, and the end, with which it expires.
--- Where the clock has stepped back, the end steps back with it.
+-- A key that is blocked by hand has 14 bytes in place of its state, a length that no state has: when the block began, and when it ends. The
+-- key expires with it. If the clock has stepped back, the end steps back as far.
 if v and #v == 14 then
 	local from, till = unpack('<I7I7', v)
 	if from > real then
@@ -412,14 +418,15 @@ if v and #v == 14 then
 end
 if left > 0 then
 	wait, reset = left, left
-	if X == 0 and Y == 1 then position = position + 40 end -- behind the calendar's windows, which nobody has read
+	if X == 0 and Y == 1 then position = position + 40 end -- skips the calendar's windows
 	if cost > R then wait = -1 end
 else
 
--- A log is a string: when it was written (7 bytes) and how many of its entries are dead (4), then 4 bytes an entry, oldest first. A log of up
--- to 192 entries is read and written whole. Of a longer one only what a decision needs is read: entries are appended, dead ones counted in
--- the header, and the string is written anew when most of it is dead. The first live entry is found in steps that double and then halve, so
--- that a decision costs the same however long the log is.
+-- A log is a string: when it was written (7 bytes), how many of its entries are dead (4 bytes), and 4 bytes for each entry, the oldest first.
+--
+-- A log of up to 192 entries is read and written whole. Of a longer log a decision reads only the part that it needs. It appends entries, and
+-- counts dead ones in the header; when most entries are dead, it writes the string anew. It finds the first live entry in steps that double
+-- and then halve, so that it costs nearly the same however long the log is.
 if type(v) ~= 'string' then v = '' end
 local last, dead, size, long = 0, 0, 0, false
 if #v >= 11 then
@@ -507,13 +514,12 @@ end
 
 elseif algorithm == 5 then -- sliding_window_counter
 
--- A value of another type is overwritten, as if nothing were there. What else goes wrong ends the script: a rule that cannot read would admit
--- everything.
+-- A value of another type counts as none, and is overwritten. Any other error ends the script: a rule that cannot read would admit everything.
 local v = pcall('GET', key)
 if v and v.err and not string.find(v.err, 'WRONGTYPE', 1, true) then v = call('GET', key) end
 
--- A key that is shut out by hand has in place of its state 14 bytes, which no state has: when that was, and the end, with which it expires.
--- Where the clock has stepped back, the end steps back with it.
+-- A key that is blocked by hand has 14 bytes in place of its state, a length that no state has: when the block began, and when it ends. The
+-- key expires with it. If the clock has stepped back, the end steps back as far.
 if v and #v == 14 then
 	local from, till = unpack('<I7I7', v)
 	if from > real then
@@ -524,16 +530,16 @@ if v and #v == 14 then
 end
 if left > 0 then
 	wait, reset = left, left
-	if X == 0 and Y == 1 then position = position + 40 end -- behind the calendar's windows, which nobody has read
+	if X == 0 and Y == 1 then position = position + 40 end -- skips the calendar's windows
 	if cost > R then wait = -1 end
 else
 
--- The state of a sliding window counter: when its window began, and the units used in the one before and in it. It is kept in 15 bytes.
+-- The state of a sliding window counter, in 15 bytes: when its window began, and the units used in the window before and in this one.
 local start, previous, current = 0, 0, 0
 if v and #v == 15 then start, previous, current = unpack('<I7I4I4', v) end
 
--- sliding_window_counter: the weight of a window's count falls to room when so much of the next one has passed that the overlap is below
--- (room+1)·P/count.
+-- sliding_window_counter: overlap is how much of the previous window the sliding window still covers. A window's weighted count falls to room
+-- when overlap falls below (room+1)·P/count.
 local at = now
 if start > now then
 	if start - now <= slack then at = start else previous, current = 0, 0 end
@@ -596,13 +602,12 @@ end
 
 elseif algorithm == 6 then -- concurrency
 
--- A value of another type is overwritten, as if nothing were there. What else goes wrong ends the script: a rule that cannot read would admit
--- everything.
+-- A value of another type counts as none, and is overwritten. Any other error ends the script: a rule that cannot read would admit everything.
 local v = pcall('GET', key)
 if v and v.err and not string.find(v.err, 'WRONGTYPE', 1, true) then v = call('GET', key) end
 
--- A key that is shut out by hand has in place of its state 14 bytes, which no state has: when that was, and the end, with which it expires.
--- Where the clock has stepped back, the end steps back with it.
+-- A key that is blocked by hand has 14 bytes in place of its state, a length that no state has: when the block began, and when it ends. The
+-- key expires with it. If the clock has stepped back, the end steps back as far.
 if v and #v == 14 then
 	local from, till = unpack('<I7I7', v)
 	if from > real then
@@ -613,7 +618,7 @@ if v and #v == 14 then
 end
 if left > 0 then
 	wait, reset = left, left
-	if X == 0 and Y == 1 then position = position + 40 end -- behind the calendar's windows, which nobody has read
+	if X == 0 and Y == 1 then position = position + 40 end -- skips the calendar's windows
 	if cost > 1000000000 then wait = -1 end
 else
 -- see weigh
@@ -625,15 +630,15 @@ end
 
 end
 
--- keep writes what was evaluated, until it makes no difference any more. What the wide limit has let into a bucket drains more slowly
--- when tolerance ends.
+-- keep writes the value that was evaluated, which expires when it makes no difference any more. A bucket that the wide limit has charged
+-- drains more slowly when tolerance ends.
 local function keep(c)
 	if not value then return end
 	if c.isBucket and R ~= c.R then reset = math.ceil((reset + c.Y * c.P) * R / c.R) + 1 end
 	reset = reset + now - real
 	if reset < 1000 then reset = 1000 end
 	local key = c.key
--- The value makes no difference any more after the reset. (A millisecond is added for a server whose expiries count from the script's start.)
+-- After the reset the value makes no difference. (One millisecond more is for servers that count expiries from the script's start.)
 local life = format('%d', (reset + (-reset) % 1000) / 1000 + 1)
 if header then
 	call('SETRANGE', key, 0, header)
@@ -644,11 +649,11 @@ else
 end
 end
 
--- isShutState says whether the key has, in place of its state, that it is or was shut out by hand: see luaShutOut.
-local function isShutState(c) return read('STRLEN', c.key) == 14 end
+-- isBlockState returns whether the key has a block by hand in place of its state, even one that has ended: see luaBlock.
+local function isBlockState(c) return read('STRLEN', c.key) == 14 end
 
--- lend notes how much less a bucket's level is at a time than its limit alone would have it, where the wide one charges it: of several
--- limits that count in one bucket, that may be less than the other's.
+-- lend notes the loan of a bucket that the wide limit charges: how much lower its level is, at that time, than with the rule's own limit alone.
+-- If several limits count in one bucket, the wide limit may be the slower one; then nothing is lent.
 local function lend(c, to)
 	if c.loanR == 0 then c.loanR, c.loanX = c.wideR, c.wideX end
 	local v, units, part, charged = read('GET', c.key), 0, 0, to
@@ -681,7 +686,7 @@ local function lend(c, to)
 	c.lent, c.lentFrac, c.lentAt, c.dirty = units, part, charged, true
 end
 
--- payBack ends the loan: what was lent is owed by the bucket's state.
+-- payBack ends the loan: it adds what was lent to the bucket's state.
 local function payBack(c)
 	if c.lent > 0 or c.lentFrac > 0 then
 		local v = read('GET', c.key)
@@ -698,16 +703,17 @@ local function payBack(c)
 	c.loanR, c.lent, c.lentFrac, c.dirty = 0, 0, 0, true
 end
 
--- lasting has a key last for so many milliseconds. Where the user may not do that, it takes back with a command what was written just now:
--- it would stay for ever.
+-- lasting makes a key expire after so many milliseconds. If the user has no permission for that, it undoes the last write by the given
+-- command, since the value would stay forever, and ends the script.
 local function lasting(key, life, ...)
 	if type(pcall('PEXPIRE', key, life)) == 'table' then
 		call(...)
-		call('PEXPIRE', key, life) -- whose error says what is missing
+		call('PEXPIRE', key, life) -- fails again, with the error that names the permission
 	end
 end
 
--- lastCharge returns the last of the charges to come, or takes back the one that was written just now.
+-- lastCharge returns when the last of the charges to come is due. If the user has no permission to read it, it takes the request's own charge
+-- back, and ends the script.
 local function lastCharge(c, own)
 	local charge = pcall('ZREVRANGE', c.pending, 0, 0, 'WITHSCORES')
 	if charge.err then
@@ -717,27 +723,27 @@ local function lastCharge(c, own)
 	return tonumber(charge[2])
 end
 
--- costOf returns the units of a member; of one that is not ours, none.
+-- costOf returns the cost in a member; 0 if we have not written the member.
 local function costOf(member)
 	if #member ~= 16 then return 0 end
 	return (unpack('<d', member, 9))
 end
 
--- load reads a check's account, and charges what is due by now.
+-- load reads a check's account, and charges what is due.
 local function load(c)
 	local v = read('GET', c.account)
-	c.softUntil, c.softAgain, c.shutUntil, c.quietUntil, c.tail, c.units, c.offences = 0, 0, 0, 0, 0, 0, 0
+	c.softUntil, c.softAgain, c.blockedUntil, c.quietUntil, c.tail, c.units, c.offences = 0, 0, 0, 0, 0, 0, 0
 	c.loanR, c.loanX, c.lent, c.lentFrac, c.lentAt = 0, 0, 0, 0, 0
 	if type(v) == 'string' and (#v == 52 or #v == 77) then
 		if #v == 77 then c.loanR, c.loanX, c.lent, c.lentFrac, c.lentAt = unpack('<I4I4I4I6I7', v, 53) end
 		c.there = true
 		local last
-		last, c.softUntil, c.softAgain, c.shutUntil, c.quietUntil, c.tail, c.units, c.offences = unpack('<I7I7I7I7I7I7I6I4', v)
-		if last > real then -- the clock has stepped back, and with it all instants
+		last, c.softUntil, c.softAgain, c.blockedUntil, c.quietUntil, c.tail, c.units, c.offences = unpack('<I7I7I7I7I7I7I6I4', v)
+		if last > real then -- the clock has stepped back: all times step back with it
 			local back = last - real
 			for _, member in ipairs(ours('ZRANGE', c.pending, 0, -1)) do call('ZINCRBY', c.pending, format('%.0f', -back), member) end
 			call('DEL', c.line)
-			for _, name in ipairs({'softUntil', 'softAgain', 'shutUntil', 'quietUntil', 'tail'}) do
+			for _, name in ipairs({'softUntil', 'softAgain', 'blockedUntil', 'quietUntil', 'tail'}) do
 				c[name] = c[name] - back
 				if c[name] < 0 then c[name] = 0 end
 			end
@@ -745,10 +751,10 @@ local function load(c)
 		end
 	end
 	if c.units > 0 then
-		-- So many at a time: those that are left stay reserved until the next call.
+		-- At most 500 at a time: the others stay reserved until the next call.
 		local due = ours('ZRANGEBYSCORE', c.pending, '-inf', format('%.0f', real), 'WITHSCORES', 'LIMIT', 0, 500)
 		local wideR, wideX = c.wideR, c.wideX
-		c.wideR, c.wideX = c.loanR, c.loanX -- while there is tolerance, what has begun it charges, whatever limit looks
+		c.wideR, c.wideX = c.loanR, c.loanX -- during tolerance, the limit that has begun it charges, whatever limit the check has
 		for i = 1, #due, 2 do
 			local units, at = costOf(due[i]), tonumber(due[i + 1])
 			if c.loanR > 0 and at >= c.softUntil then payBack(c) end
@@ -775,20 +781,20 @@ local function load(c)
 	end
 end
 
--- save writes a check's account, until it says nothing any more. A state that charges are to come to is kept for them, too.
+-- save writes a check's account, which expires when nothing in it counts any more. It makes the state last for the charges to come.
 local function save(c)
-	local last = math.max(c.softUntil, c.softAgain, c.shutUntil, c.quietUntil, c.tail)
+	local last = math.max(c.softUntil, c.softAgain, c.blockedUntil, c.quietUntil, c.tail)
 	if c.units > 0 then
 		local own = c.ticket .. pack('<d', c.cost)
 		local charge, span = lastCharge(c, own), 2 * c.P
-		if c.isBucket then -- of which a higher limit may have let more be used, and reserved
+		if c.isBucket then -- a higher limit may have admitted, and reserved, more
 			local v, units = pcall('GET', c.key), c.X + c.units + c.lent + 1
 			if type(v) == 'string' and #v == 17 then units = units + unpack('<I4', v, 8) end
 			span = math.max(span, (divide(units, c.P, c.R)))
 		end
 		last = math.max(last, charge + span)
 		lasting(c.pending, format('%d', (last - real) / 1000 + 1), 'ZREM', c.pending, own)
-		if not isShutState(c) then call('PEXPIRE', c.key, format('%d', (last - real) / 1000 + 1)) end
+		if not isBlockState(c) then call('PEXPIRE', c.key, format('%d', (last - real) / 1000 + 1)) end
 	end
 	if c.lent > 0 or c.lentFrac > 0 then -- until all that the bucket owes has drained
 		local v, units = read('GET', c.key), c.lent + 1
@@ -802,7 +808,7 @@ local function save(c)
 		call('DEL', c.account)
 		return
 	end
-	value = pack('<I7I7I7I7I7I7I6I4', real, c.softUntil, c.softAgain, c.shutUntil, c.quietUntil, c.tail, c.units, c.offences)
+	value = pack('<I7I7I7I7I7I7I6I4', real, c.softUntil, c.softAgain, c.blockedUntil, c.quietUntil, c.tail, c.units, c.offences)
 	if c.loanR > 0 then value = value .. pack('<I4I4I4I6I7', c.loanR, c.loanX, c.lent, c.lentFrac, c.lentAt) end
 	call('PSETEX', c.account, format('%d', (last - real) / 1000 + 1), value)
 end
@@ -810,21 +816,21 @@ end
 -- heldOf returns how many units requests under way have reserved.
 local function heldOf(c)
 	if not c.count and not c.inflight then return 0 end
-	ours('ZREMRANGEBYSCORE', c.holds, '-inf', format('%.0f', real))
-	local held = call('ZCARD', c.holds)
+	ours('ZREMRANGEBYSCORE', c.reservations, '-inf', format('%.0f', real))
+	local held = call('ZCARD', c.reservations)
 	if c.inflight then return held end
 	ours('ZREMRANGEBYSCORE', c.larger, '-inf', format('%.0f', real))
 	for _, member in ipairs(call('ZRANGE', c.larger, 0, -1)) do held = held + costOf(member) end
 	return held
 end
 
--- heldUnder returns the set that a check's reservation is in, and its member there.
+-- heldUnder returns the set for a check's reservation, and its member there.
 local function heldUnder(c)
-	if c.inflight or c.cost == 1 then return c.holds, c.ticket .. pack('<d', 1) end
+	if c.inflight or c.cost == 1 then return c.reservations, c.ticket .. pack('<d', 1) end
 	return c.larger, c.ticket .. pack('<d', c.cost)
 end
 
-local function hold(c)
+local function reserve(c)
 	local key, member = heldUnder(c)
 	call('ZADD', key, format('%.0f', real + c.lease), member)
 	lasting(key, format('%d', c.lease / 1000 + 1000), 'ZREM', key, member)
@@ -835,8 +841,8 @@ local function take(c)
 	c.ok, c.remaining, c.wait, c.reset, c.more = ok, remaining, wait, reset, more
 end
 
--- shut makes a decision one on a key that is shut out for that long.
-local function shut(c, span)
+-- blocked makes the decision reject, since the key is blocked for that long.
+local function blocked(c, span)
 	if c.ok then c.wait = 0 end
 	c.ok, c.soft, c.remaining, c.more = false, false, 0, 0
 	if c.wait ~= -1 and c.wait <= span then
@@ -892,7 +898,7 @@ local function weighSoft(c)
 	if hardOk then c.remaining, c.more = hardRemaining, hardMore end
 end
 
--- unitExpiry returns when the i-th unit to come counts no longer, of a log.
+-- unitExpiry returns when the i-th of a log's pending units stops counting.
 local function unitExpiry(c, i)
 	local members
 	if c.units == call('ZCARD', c.pending) then
@@ -909,8 +915,8 @@ local function unitExpiry(c, i)
 	return real
 end
 
--- weighBehind finds out when the turn of a request is that has its turn behind all charges to come. The state that they would make is
--- written for a moment.
+-- weighBehind finds the departure of a request whose place in the queue is behind all charges to come. For that it writes the state after
+-- those charges, and then restores the state.
 local function weighBehind(c)
 	local before = read('GET', c.key)
 	c.depart = real
@@ -930,7 +936,7 @@ local function weighBehind(c)
 	c.depart = c.depart + wait
 end
 
-local function weighTurn(c)
+local function weighDelay(c)
 	if c.isLog then
 		if evaluate(c, real, 0) or left > 0 then return end
 		take(c)
@@ -971,11 +977,11 @@ local function weighTurn(c)
 	c.remaining, c.wait, c.more = 0, span - c.patience, 0
 end
 
--- shutByHand makes a decision one on a key that is shut out by hand, as evaluate has found.
-local function shutByHand(c)
+-- blockedByHand makes the decision reject, since evaluate has found that the key is blocked by hand.
+local function blockedByHand(c)
 	local most = c.R
 	if c.inflight then most = 1000000000 elseif c.isBucket then most = c.X end
-	c.isShut, c.ok, c.soft, c.remaining, c.wait, c.reset, c.more = true, false, false, 0, left, left, 0
+	c.isBlocked, c.ok, c.soft, c.remaining, c.wait, c.reset, c.more = true, false, false, 0, left, left, 0
 	if c.cost > most then c.wait = -1 else c.flags = c.flags + 4 end
 end
 
@@ -985,17 +991,17 @@ local function weigh(c)
 	c.held = heldOf(c)
 	if c.inflight then
 		evaluate(c, real, c.cost)
-		if left > 0 then return shutByHand(c) end
+		if left > 0 then return blockedByHand(c) end
 		c.ok, c.remaining, c.wait, c.reset, c.more = c.held < c.R and c.cost <= 1000000000, 0, 0, 0, 0
 		if c.ok then c.remaining = c.R - c.held - 1 elseif c.cost > 1000000000 then c.wait = -1 else c.wait = 1000000 end
 		return
 	end
 	c.reserved = c.held + c.units
-	if c.isSoft then weighSoft(c) elseif c.delays then weighTurn(c) else weighPlain(c, false) end
-	if left > 0 then return shutByHand(c) end
-	if c.shutUntil > real and #c.penalties > 0 then
-		c.isShut = true
-		shut(c, c.shutUntil - real)
+	if c.isSoft then weighSoft(c) elseif c.delays then weighDelay(c) else weighPlain(c, false) end
+	if left > 0 then return blockedByHand(c) end
+	if c.blockedUntil > real and #c.penalties > 0 then
+		c.isBlocked = true
+		blocked(c, c.blockedUntil - real)
 	end
 end
 
@@ -1009,8 +1015,8 @@ local function standWithout(c)
 	if remaining < c.reserved then c.more = 0 end
 end
 
--- exceed notes that a request has exceeded the limit. Tolerance does not come again before what it has let through has drained, by what the
--- limit itself would have the request wait (-1: it does not say, and what another request has said is owed stays owed).
+-- exceed notes that a request has exceeded the limit. There is no new tolerance before everything that the last has let through has drained.
+-- c.hardWait says when: it is the wait that the limit itself would demand (-1: unknown; then an earlier, longer wait stays).
 local function exceed(c)
 	if real >= c.softUntil and real >= c.softAgain then return end
 	local again = real + math.max(c.P, c.hardWait)
@@ -1018,8 +1024,8 @@ local function exceed(c)
 	c.dirty = true
 end
 
-local function turnAway(c)
-	if c.isShut or c.onlyReserved or c.inflight then return end
+local function reject(c)
+	if c.isBlocked or c.onlyReserved or c.inflight then return end
 	if c.counts == 1 then
 		evaluate(c, real, c.cost, c.wide, true)
 		if not ok then
@@ -1030,8 +1036,8 @@ local function turnAway(c)
 	end
 	if c.isBucket then
 		local key, reset = c.key, math.max(c.reset, c.wait)
--- Where a faster limit has charged the bucket, it was to expire before. (Redis 6.2 does not know the option, and does nothing then: what the
--- fastest of the limits has refilled is forgotten.)
+-- If a faster limit has charged the bucket, its key would expire earlier. (Redis 6.2 does not know the option GT, and does nothing: there the
+-- key expires when the fastest limit has refilled the bucket.)
 pcall('PEXPIRE', key, format('%d', (reset + (-reset) % 1000) / 1000 + 1), 'GT')
 	end
 	if c.wait == -1 then return end
@@ -1039,10 +1045,10 @@ pcall('PEXPIRE', key, format('%d', (reset + (-reset) % 1000) / 1000 + 1), 'GT')
 	if #c.penalties > 0 then
 		if real >= c.quietUntil then c.offences = 0 end
 		c.offences = c.offences + 1
-		c.shutUntil = real + c.penalties[math.min(c.offences, #c.penalties)]
-		c.quietUntil = c.shutUntil + c.longest
+		c.blockedUntil = real + c.penalties[math.min(c.offences, #c.penalties)]
+		c.quietUntil = c.blockedUntil + c.longest
 		c.dirty = true
-		shut(c, c.shutUntil - real)
+		blocked(c, c.blockedUntil - real)
 		c.flags = c.flags + 8
 	end
 end
@@ -1056,7 +1062,7 @@ end
 
 local function admit(c, depart)
 	if c.inflight or c.count then
-		hold(c)
+		reserve(c)
 		return
 	end
 	if c.soft then
@@ -1078,7 +1084,7 @@ local function admit(c, depart)
 	c.reset = at - real + reset
 	if depart > real then c.more = 0 elseif c.delays and c.isLog then c.more = more end
 	keep(c)
-	if c.soft and c.hardWait == -1 then -- as of a request that costs more than the limit; what it owes is known by what it leaves
+	if c.soft and c.hardWait == -1 then -- such as for a request that costs more than the limit: the state after the charge tells the wait
 		evaluate(c, at, 1, false)
 		c.hardWait = wait
 		exceed(c)
@@ -1095,20 +1101,20 @@ load(c)
 if redirected then return {real} end
 
 local span = tonumber(ARGV[2])
-c.shutUntil = 0
+c.blockedUntil = 0
 if span > 0 then
 	c.lent, c.lentFrac = 0, 0
 	if real < c.quietUntil then c.quietUntil = math.max(c.quietUntil, real + span + c.longest) end
-	if c.units > 0 then -- of which those are not charged that depart before the end
+	if c.units > 0 then -- requests that depart before the end are not charged
 		local before = '(' .. format('%.0f', real + span)
 		for _, member in ipairs(call('ZRANGEBYSCORE', c.pending, '-inf', before)) do c.units = c.units - costOf(member) end
 		call('ZREMRANGEBYSCORE', c.pending, '-inf', before)
 	end
 	call('PSETEX', c.key, format('%d', (span + (-span) % 1000) / 1000 + 1), pack('<I7I7', real, real + span))
-	call('PEXPIRE', c.line, 0) -- the states in it are not the key's any more
+	call('PEXPIRE', c.line, 0) -- the states in it are no longer the key's
 else
 	c.quietUntil, c.offences = 0, 0
-	if isShutState(c) then call('PEXPIRE', c.key, 0) end
+	if isBlockState(c) then call('PEXPIRE', c.key, 0) end
 end
 c.dirty = c.dirty or c.there
 save(c)

@@ -1,14 +1,14 @@
 -- weir: refund
 
--- now, and real, is the server's time in microseconds.
+-- now and real are the server's time, in microseconds.
 local pack, unpack, format = struct.pack, struct.unpack, string.format
 local call, pcall = redis.call, redis.pcall
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local real = now
 
--- divide returns a·b div c and the remainder, exactly, for whole numbers: where the product does not fit a double it takes six bits of a
--- at a time, the highest first, for which b and c must be below 2⁴⁶.
+-- divide returns the quotient and the remainder of a·b divided by c, exactly, for whole numbers. If the product does not fit a double, it
+-- divides six bits of a at a time, the highest first. For that b and c must be below 2⁴⁶.
 local function divide(a, b, c)
 	local product = a * b
 	if product < 9007199254740992 then
@@ -27,25 +27,32 @@ local function divide(a, b, c)
 	return quotient, rest
 end
 
--- Gives back what one key was charged, where a later call of the same request was denied: ARGV[1] is the rule's argument, ARGV[2] the time
--- of the charge. What may no longer be there is not given back: what a bucket has drained since, a window that has ended, a log's entries
--- that are not among the newest.
+-- Gives back a charge to one key, after a later call of the same request has rejected it. ARGV[1] is the rule's argument, ARGV[2] the time
+-- of the charge. Units that may be gone by now are not given back: those that a bucket has drained since, those of a window that has ended,
+-- and a log's entries that are not among the newest.
 local key, argument, position = KEYS[1], ARGV[1], 1
 
--- A rule's part of the argument begins at position. cost is what the request takes, R and P are the limit's requests and period, X and Y what
--- else its algorithm has: where X is 0 and Y is 1, windows of the calendar follow. counts: a rejected request is charged too, as far as it uses
--- the limit up; where it is 'whole' the request is charged whatever the limit says, as core's charge does. shadow: the rule vetoes nothing.
--- peek: nothing is kept. denied: another rule rejects the request, so that one that this rule would admit is not charged. slack is how far a key's
--- time may be ahead of the clock's without being taken for a step back of the clock.
+-- A rule's part of the argument begins at position.
 --
--- The algorithm sets ok, remaining, wait, reset and more, and in value what is to be kept until the reset; a value with a header is added to a
--- long log. stays: the key of a bucket that rejects is to last. redirected: the time lies in none of the calendar's windows.
+-- cost: the request's cost.
+-- R, P: the limit's requests and period.
+-- X, Y: the algorithm's other numbers. If X is 0 and Y is 1, windows of the calendar follow.
+-- counts: charge a rejected request too, up to the limit; if 'whole', charge the request whatever the limit says, as core's charge does.
+-- shadow: the rule rejects no request.
+-- peek: keep nothing.
+-- denied: another rule rejects the request, so do not charge one that this rule would admit.
+-- slack: how far a key's time may be ahead of the clock; if it is further ahead, the clock has stepped back.
+--
+-- The algorithm sets ok, remaining, wait, reset and more, and these:
+--
+-- value: the value to keep until the reset; with a header, what to append to a long log.
+-- stays: a bucket rejects, and its key must last until the reset.
+-- redirected: the time lies in none of the calendar's windows.
 local algorithm, counts, shadow, peek, cost, R, P, X, Y, position = unpack('<BBBBddddd', argument, position)
 counts = counts == 1 and peek == 0
 local ok, remaining, wait, reset, more, left, slack, value, header, stays, redirected = false, 0, 0, 0, 0, 0, P
 
--- A value of another type is overwritten, as if nothing were there. What else goes wrong ends the script: a rule that cannot read would admit
--- everything.
+-- A value of another type counts as none, and is overwritten. Any other error ends the script: a rule that cannot read would admit everything.
 local v = pcall('GET', key)
 if v and v.err and not string.find(v.err, 'WRONGTYPE', 1, true) then v = call('GET', key) end
 

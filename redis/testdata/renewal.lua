@@ -1,14 +1,14 @@
 -- weir: renewal
 
--- now, and real, is the server's time in microseconds.
+-- now and real are the server's time, in microseconds.
 local pack, unpack, format = struct.pack, struct.unpack, string.format
 local call, pcall = redis.call, redis.pcall
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local real = now
 
--- divide returns a·b div c and the remainder, exactly, for whole numbers: where the product does not fit a double it takes six bits of a
--- at a time, the highest first, for which b and c must be below 2⁴⁶.
+-- divide returns the quotient and the remainder of a·b divided by c, exactly, for whole numbers. If the product does not fit a double, it
+-- divides six bits of a at a time, the highest first. For that b and c must be below 2⁴⁶.
 local function divide(a, b, c)
 	local product = a * b
 	if product < 9007199254740992 then
@@ -27,8 +27,8 @@ local function divide(a, b, c)
 	return quotient, rest
 end
 
--- ours runs a command on a set or list, and deletes what lies there of another type, as if nothing had. Wherever a script may be the first to
--- come to the key, it comes by this.
+-- ours runs a command on a set or list. If the key has another type, it first deletes the key. Scripts use it wherever they may be the first
+-- to use the key.
 local function ours(command, key, ...)
 	local v = pcall(command, key, ...)
 	if type(v) == 'table' and v.err then
@@ -42,7 +42,7 @@ end
 local until_, made = format('%.0f', now + ARGV[1]), 0
 for i, key in ipairs(KEYS) do
 	local members = ARGV[i + 1]
-	call('PEXPIRE', key, format('%d', ARGV[1] / 1000 + 1000)) -- first, since without the right to it the members would stay for ever
+	call('PEXPIRE', key, format('%d', ARGV[1] / 1000 + 1000)) -- comes first: without permission for it the members would stay forever
 	for from = 1, #members, 16 do
 		made = made + ours('ZADD', key, until_, string.sub(members, from, from + 15))
 	end

@@ -1,14 +1,14 @@
 -- weir: several
 
--- now, and real, is the server's time in microseconds.
+-- now and real are the server's time, in microseconds.
 local pack, unpack, format = struct.pack, struct.unpack, string.format
 local call, pcall = redis.call, redis.pcall
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local real = now
 
--- divide returns a·b div c and the remainder, exactly, for whole numbers: where the product does not fit a double it takes six bits of a
--- at a time, the highest first, for which b and c must be below 2⁴⁶.
+-- divide returns the quotient and the remainder of a·b divided by c, exactly, for whole numbers. If the product does not fit a double, it
+-- divides six bits of a at a time, the highest first. For that b and c must be below 2⁴⁶.
 local function divide(a, b, c)
 	local product = a * b
 	if product < 9007199254740992 then
@@ -27,8 +27,8 @@ local function divide(a, b, c)
 	return quotient, rest
 end
 
--- The first pass evaluates every rule as if all admitted. If an enforced one does not, a second pass finds out what is told and kept then.
--- Nothing is written before all is known.
+-- The first pass evaluates every rule as if all of them admitted the request. If an enforced rule does not, a second pass finds out what to
+-- reply and to keep. Nothing is written before both are done.
 local n, argument, denied, headers = #KEYS, ARGV[1]
 local reply = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 for i = 4 * n + 1, 16 do reply[i] = nil end
@@ -38,27 +38,34 @@ local rejects, next = false, 1
 for i = 1, n do
 local key, position = KEYS[i], next
 
--- A rule's part of the argument begins at position. cost is what the request takes, R and P are the limit's requests and period, X and Y what
--- else its algorithm has: where X is 0 and Y is 1, windows of the calendar follow. counts: a rejected request is charged too, as far as it uses
--- the limit up; where it is 'whole' the request is charged whatever the limit says, as core's charge does. shadow: the rule vetoes nothing.
--- peek: nothing is kept. denied: another rule rejects the request, so that one that this rule would admit is not charged. slack is how far a key's
--- time may be ahead of the clock's without being taken for a step back of the clock.
+-- A rule's part of the argument begins at position.
 --
--- The algorithm sets ok, remaining, wait, reset and more, and in value what is to be kept until the reset; a value with a header is added to a
--- long log. stays: the key of a bucket that rejects is to last. redirected: the time lies in none of the calendar's windows.
+-- cost: the request's cost.
+-- R, P: the limit's requests and period.
+-- X, Y: the algorithm's other numbers. If X is 0 and Y is 1, windows of the calendar follow.
+-- counts: charge a rejected request too, up to the limit; if 'whole', charge the request whatever the limit says, as core's charge does.
+-- shadow: the rule rejects no request.
+-- peek: keep nothing.
+-- denied: another rule rejects the request, so do not charge one that this rule would admit.
+-- slack: how far a key's time may be ahead of the clock; if it is further ahead, the clock has stepped back.
+--
+-- The algorithm sets ok, remaining, wait, reset and more, and these:
+--
+-- value: the value to keep until the reset; with a header, what to append to a long log.
+-- stays: a bucket rejects, and its key must last until the reset.
+-- redirected: the time lies in none of the calendar's windows.
 local algorithm, counts, shadow, peek, cost, R, P, X, Y, position = unpack('<BBBBddddd', argument, position)
 counts = counts == 1 and peek == 0
 local ok, remaining, wait, reset, more, left, slack, value, header, stays, redirected = false, 0, 0, 0, 0, 0, P
 
 if algorithm == 1 then -- token_bucket
 
--- A value of another type is overwritten, as if nothing were there. What else goes wrong ends the script: a rule that cannot read would admit
--- everything.
+-- A value of another type counts as none, and is overwritten. Any other error ends the script: a rule that cannot read would admit everything.
 local v = pcall('GET', key)
 if v and v.err and not string.find(v.err, 'WRONGTYPE', 1, true) then v = call('GET', key) end
 
--- A key that is shut out by hand has in place of its state 14 bytes, which no state has: when that was, and the end, with which it expires.
--- Where the clock has stepped back, the end steps back with it.
+-- A key that is blocked by hand has 14 bytes in place of its state, a length that no state has: when the block began, and when it ends. The
+-- key expires with it. If the clock has stepped back, the end steps back as far.
 if v and #v == 14 then
 	local from, till = unpack('<I7I7', v)
 	if from > real then
@@ -69,18 +76,18 @@ if v and #v == 14 then
 end
 if left > 0 then
 	wait, reset = left, left
-	if X == 0 and Y == 1 then position = position + 40 end -- behind the calendar's windows, which nobody has read
+	if X == 0 and Y == 1 then position = position + 40 end -- skips the calendar's windows
 	if cost > X then wait = -1 end
 else
 
--- The state of a bucket: at is when, used and frac are the units in use, frac of them in P-ths. It is kept in 17 bytes.
+-- The state of a bucket, in 17 bytes: at is its time; used and frac are the units in use then, with frac in P-ths of a unit.
 local at, used, frac = now, 0, 0
 if v and #v == 17 then at, used, frac = unpack('<I7I4I6', v) end
 
 -- token_bucket: X is the capacity; Y is 1 with refill interval.
 local interval = Y == 1
 
--- The state is brought to now. A clock that stepped back leaves it at its own time, unless by more than a period.
+-- Brings the state to now. If the clock has stepped back, the state keeps its own time; if it has by more than slack, the state starts afresh.
 if at > now then
 	if at - now > slack then at, used, frac = now, 0, 0 end
 else
@@ -175,13 +182,12 @@ end
 
 elseif algorithm == 2 then -- leaky_bucket
 
--- A value of another type is overwritten, as if nothing were there. What else goes wrong ends the script: a rule that cannot read would admit
--- everything.
+-- A value of another type counts as none, and is overwritten. Any other error ends the script: a rule that cannot read would admit everything.
 local v = pcall('GET', key)
 if v and v.err and not string.find(v.err, 'WRONGTYPE', 1, true) then v = call('GET', key) end
 
--- A key that is shut out by hand has in place of its state 14 bytes, which no state has: when that was, and the end, with which it expires.
--- Where the clock has stepped back, the end steps back with it.
+-- A key that is blocked by hand has 14 bytes in place of its state, a length that no state has: when the block began, and when it ends. The
+-- key expires with it. If the clock has stepped back, the end steps back as far.
 if v and #v == 14 then
 	local from, till = unpack('<I7I7', v)
 	if from > real then
@@ -192,18 +198,18 @@ if v and #v == 14 then
 end
 if left > 0 then
 	wait, reset = left, left
-	if X == 0 and Y == 1 then position = position + 40 end -- behind the calendar's windows, which nobody has read
+	if X == 0 and Y == 1 then position = position + 40 end -- skips the calendar's windows
 	if cost > X then wait = -1 end
 else
 
--- The state of a bucket: at is when, used and frac are the units in use, frac of them in P-ths. It is kept in 17 bytes.
+-- The state of a bucket, in 17 bytes: at is its time; used and frac are the units in use then, with frac in P-ths of a unit.
 local at, used, frac = now, 0, 0
 if v and #v == 17 then at, used, frac = unpack('<I7I4I6', v) end
 
--- leaky_bucket: X is the capacity: the queue, and the one that leaves. Y is max_delay.
+-- leaky_bucket: X is the capacity: the queue, and the request that leaves it. Y is max_delay.
 local interval
 
--- The state is brought to now. A clock that stepped back leaves it at its own time, unless by more than a period.
+-- Brings the state to now. If the clock has stepped back, the state keeps its own time; if it has by more than slack, the state starts afresh.
 if at > now then
 	if at - now > slack then at, used, frac = now, 0, 0 end
 else
@@ -277,13 +283,12 @@ end
 
 elseif algorithm == 3 then -- fixed_window
 
--- A value of another type is overwritten, as if nothing were there. What else goes wrong ends the script: a rule that cannot read would admit
--- everything.
+-- A value of another type counts as none, and is overwritten. Any other error ends the script: a rule that cannot read would admit everything.
 local v = pcall('GET', key)
 if v and v.err and not string.find(v.err, 'WRONGTYPE', 1, true) then v = call('GET', key) end
 
--- A key that is shut out by hand has in place of its state 14 bytes, which no state has: when that was, and the end, with which it expires.
--- Where the clock has stepped back, the end steps back with it.
+-- A key that is blocked by hand has 14 bytes in place of its state, a length that no state has: when the block began, and when it ends. The
+-- key expires with it. If the clock has stepped back, the end steps back as far.
 if v and #v == 14 then
 	local from, till = unpack('<I7I7', v)
 	if from > real then
@@ -294,16 +299,16 @@ if v and #v == 14 then
 end
 if left > 0 then
 	wait, reset = left, left
-	if X == 0 and Y == 1 then position = position + 40 end -- behind the calendar's windows, which nobody has read
+	if X == 0 and Y == 1 then position = position + 40 end -- skips the calendar's windows
 	if cost > R then wait = -1 end
 else
 
--- The state of a fixed window: when it began, and how many units were used. It is kept in 11 bytes.
+-- The state of a fixed window, in 11 bytes: when the window began, and the units used in it.
 local start, count = 0, 0
 if v and #v == 11 then start, count = unpack('<I7I4', v) end
 
--- fixed_window: where Y is 1 there is a calendar, and the bounds of the windows around now follow in the argument, computed by the node, of
--- which the server's time picks: of the one before, of now's, and of two after, which a clock that was set back can have left behind.
+-- fixed_window: if Y is 1 there is a calendar, and the bounds of four windows follow in the argument, as the node has computed them: the
+-- window before now's, now's, and two after it, which a state may have after the clock was set back. The server's time chooses among them.
 local at = now
 if start > now then
 	if start - now <= slack then at = start else count = 0 end
@@ -343,13 +348,13 @@ end
 
 elseif algorithm == 4 then -- sliding_window_log
 
--- As much of a log as is read at once.
+-- longest is how many bytes of a log are read at once.
 local longest = 11 + 4 * 192
 local v = pcall('GETRANGE', key, 0, longest - 1)
 if v.err and not string.find(v.err, 'WRONGTYPE', 1, true) then v = call('GETRANGE', key, 0, longest - 1) end
 
--- A key that is shut out by hand has in place of its state 14 bytes, which no state has: when that was, and the end, with which it expires.
--- Where the clock has stepped back, the end steps back with it.
+-- A key that is blocked by hand has 14 bytes in place of its state, a length that no state has: when the block began, and when it ends. The
+-- key expires with it. If the clock has stepped back, the end steps back as far.
 if v and #v == 14 then
 	local from, till = unpack('<I7I7', v)
 	if from > real then
@@ -360,14 +365,15 @@ if v and #v == 14 then
 end
 if left > 0 then
 	wait, reset = left, left
-	if X == 0 and Y == 1 then position = position + 40 end -- behind the calendar's windows, which nobody has read
+	if X == 0 and Y == 1 then position = position + 40 end -- skips the calendar's windows
 	if cost > R then wait = -1 end
 else
 
--- A log is a string: when it was written (7 bytes) and how many of its entries are dead (4), then 4 bytes an entry, oldest first. A log of up
--- to 192 entries is read and written whole. Of a longer one only what a decision needs is read: entries are appended, dead ones counted in
--- the header, and the string is written anew when most of it is dead. The first live entry is found in steps that double and then halve, so
--- that a decision costs the same however long the log is.
+-- A log is a string: when it was written (7 bytes), how many of its entries are dead (4 bytes), and 4 bytes for each entry, the oldest first.
+--
+-- A log of up to 192 entries is read and written whole. Of a longer log a decision reads only the part that it needs. It appends entries, and
+-- counts dead ones in the header; when most entries are dead, it writes the string anew. It finds the first live entry in steps that double
+-- and then halve, so that it costs nearly the same however long the log is.
 if type(v) ~= 'string' then v = '' end
 local last, dead, size, long = 0, 0, 0, false
 if #v >= 11 then
@@ -453,13 +459,12 @@ end
 
 elseif algorithm == 5 then -- sliding_window_counter
 
--- A value of another type is overwritten, as if nothing were there. What else goes wrong ends the script: a rule that cannot read would admit
--- everything.
+-- A value of another type counts as none, and is overwritten. Any other error ends the script: a rule that cannot read would admit everything.
 local v = pcall('GET', key)
 if v and v.err and not string.find(v.err, 'WRONGTYPE', 1, true) then v = call('GET', key) end
 
--- A key that is shut out by hand has in place of its state 14 bytes, which no state has: when that was, and the end, with which it expires.
--- Where the clock has stepped back, the end steps back with it.
+-- A key that is blocked by hand has 14 bytes in place of its state, a length that no state has: when the block began, and when it ends. The
+-- key expires with it. If the clock has stepped back, the end steps back as far.
 if v and #v == 14 then
 	local from, till = unpack('<I7I7', v)
 	if from > real then
@@ -470,16 +475,16 @@ if v and #v == 14 then
 end
 if left > 0 then
 	wait, reset = left, left
-	if X == 0 and Y == 1 then position = position + 40 end -- behind the calendar's windows, which nobody has read
+	if X == 0 and Y == 1 then position = position + 40 end -- skips the calendar's windows
 	if cost > R then wait = -1 end
 else
 
--- The state of a sliding window counter: when its window began, and the units used in the one before and in it. It is kept in 15 bytes.
+-- The state of a sliding window counter, in 15 bytes: when its window began, and the units used in the window before and in this one.
 local start, previous, current = 0, 0, 0
 if v and #v == 15 then start, previous, current = unpack('<I7I4I4', v) end
 
--- sliding_window_counter: the weight of a window's count falls to room when so much of the next one has passed that the overlap is below
--- (room+1)·P/count.
+-- sliding_window_counter: overlap is how much of the previous window the sliding window still covers. A window's weighted count falls to room
+-- when overlap falls below (room+1)·P/count.
 local at = now
 if start > now then
 	if start - now <= slack then at = start else previous, current = 0, 0 end
@@ -569,11 +574,11 @@ for i = 1, n do
 	if value then
 		local key, header, reset = KEYS[i], headers and headers[i], reply[4 * i - 1]
 		if value == true then
--- Where a faster limit has charged the bucket, it was to expire before. (Redis 6.2 does not know the option, and does nothing then: what the
--- fastest of the limits has refilled is forgotten.)
+-- If a faster limit has charged the bucket, its key would expire earlier. (Redis 6.2 does not know the option GT, and does nothing: there the
+-- key expires when the fastest limit has refilled the bucket.)
 pcall('PEXPIRE', key, format('%d', (reset + (-reset) % 1000) / 1000 + 1), 'GT')
 		else
--- The value makes no difference any more after the reset. (A millisecond is added for a server whose expiries count from the script's start.)
+-- After the reset the value makes no difference. (One millisecond more is for servers that count expiries from the script's start.)
 local life = format('%d', (reset + (-reset) % 1000) / 1000 + 1)
 if header then
 	call('SETRANGE', key, 0, header)
