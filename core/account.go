@@ -2,59 +2,59 @@ package core
 
 import "math/bits"
 
-// account is what a store keeps of a key, besides what its limit has counted, for a rule with a conduct. The zero account is a key
-// of which there is nothing to keep. Times are microseconds since the Unix epoch.
+// account is what a store keeps of a key besides the limit's state, if the rule has an overflow policy. The zero account is that
+// of a key without reservations, tolerance, penalties or offences. Times are microseconds since the Unix epoch.
 type account struct {
 	last int64 // when it was last written
 
-	// Of requests under way: units that they have reserved and may be charged (count), or how many there are (concurrency).
+	// Requests under way: the units that they have reserved and may be charged (count), or their number (concurrency).
 	held int64
 
-	// Of requests that wait, in the order in which they depart.
-	pending []pendingCharge // those that another rule makes wait, and all of a log
-	units   int64           // of pending
-	line    []place         // those that this rule makes wait, whose charges are in the state already (or, of a log, pending)
-	tail    int64           // when the last departs that this rule made wait
+	// Requests that wait, in the order of their departure.
+	pending []pendingCharge // charged on departure: requests that another rule delays, and all requests of a log
+	units   int64           // the sum of pending
+	line    []place         // requests that this rule delays; the state has their charges already (those of a log are pending)
+	tail    int64           // the departure of the last request that this rule has delayed
 
-	softUntil int64 // there is tolerance until then; 0: it has not been used
-	softAgain int64 // and again from then on, where nothing exceeds the limit before
-	loan      *loan // what tolerance has given; nil: there was none
+	softUntil int64 // the end of the tolerance; 0: it has not been used
+	softAgain int64 // when tolerance is available again, unless a request exceeds the limit before
+	loan      *loan // what tolerance has lent; nil: nothing
 
-	blockedUntil int64 // no request is let in before
-	quietUntil   int64 // who offends before that is not a first offender
-	offences     int   // that there have been
+	blockedUntil int64 // the end of the penalty
+	quietUntil   int64 // an offence before this time is not a first offence
+	offences     int   // how many there have been
 
-	kept bool // the key is counted as one that requests under way hold
+	kept bool // the key is counted among those with requests under way
 }
 
-// pendingCharge is charged when its time has come.
+// pendingCharge is a charge that is due at a later time.
 type pendingCharge struct {
 	ticket uint64
 	at     int64
 	cost   int64
 }
 
-// turn is the place of a request that waits. Those that have left are not in the line any more: what they have used is given back with the
-// turn behind them.
+// place is the place in the queue of a request that waits. The queue has no places of requests that have left: what they have
+// used is given back together with the place behind theirs.
 type place struct {
 	ticket        uint64
-	at            int64 // when it departs
-	before, after State // the state without it and all behind it, and the state with it; of a log, whose charges are pending, neither
-	tail          int64 // when the one before it departs
+	at            int64 // the request's departure
+	before, after State // the state without this request and all behind it, and with it; unset for a log, whose charges are pending
+	tail          int64 // the departure of the request before it
 }
 
-// isUnderWay reports whether requests under way hold something, or wait for their turn.
+// isUnderWay reports whether the key has requests under way: with a reservation, or waiting.
 func (a *account) isUnderWay() bool {
 	return a.held > 0 || len(a.pending)+len(a.line) > 0
 }
 
-// idle reports whether an account says nothing any more.
+// idle reports whether the account no longer has any effect.
 func (a *account) idle(now int64) bool {
 	return a.held == 0 && len(a.pending) == 0 && a.tail <= now && a.softUntil <= now && a.softAgain <= now && a.blockedUntil <= now && a.quietUntil <= now
 }
 
-// look brings an account to the time at which it is looked at. Where the clock has stepped back to before the account was written, all
-// instants step back with it, so that nothing lasts longer than it was to.
+// look brings the account to the present. If the clock has stepped back to before the account was written, all instants step back
+// with it, so that nothing lasts longer than intended.
 func (a *account) look(now int64) {
 	if back := a.last - now; back > 0 {
 		a.tail -= back
@@ -65,7 +65,7 @@ func (a *account) look(now int64) {
 		for i := range a.pending {
 			a.pending[i].at -= back
 		}
-		a.line = a.line[:0] // the states in it are of times to come
+		a.line = a.line[:0] // its states are of the future
 		a.last = now
 	}
 	gone := 0
@@ -75,8 +75,8 @@ func (a *account) look(now int64) {
 	a.line = a.line[gone:]
 }
 
-// reserved returns how many units of a rule requests have reserved. Where the rule does not count by status any more, those that are under
-// way since before are charged when they end.
+// reserved returns how many units of the rule are reserved. If the rule no longer counts by status, the requests under way from
+// before are charged when they end.
 func (a *account) reserved(r *Rule) int64 {
 	if a == nil {
 		return 0
@@ -87,7 +87,7 @@ func (a *account) reserved(r *Rule) int64 {
 	return a.units
 }
 
-// wait adds a charge to come, in the order of time.
+// wait adds a charge that is due at a later time. Charges stay in the order of time.
 func (a *account) wait(ticket uint64, at, cost int64) {
 	a.pending = append(a.pending, pendingCharge{ticket, at, cost})
 	for i := len(a.pending) - 1; i > 0 && a.pending[i-1].at > at; i-- {
@@ -97,8 +97,9 @@ func (a *account) wait(ticket uint64, at, cost int64) {
 	a.units += cost
 }
 
-// leave takes back what a request that waits was to be charged, by its ticket. In the line that is so only of the last: the state is then
-// to be what it was before it, if it is what it was after it (restore), and nobody else has been charged since.
+// leave removes the charge of a request that waits, by its ticket. Among the requests that this rule delays, only the last can
+// give its charge back: restore is then true, and before is the state to restore, provided that nobody else has charged the key
+// since.
 func (a *account) leave(ticket uint64, now int64, state State) (before State, restore bool) {
 	last := len(a.line) - 1
 	for i := last; i >= 0; i-- {
@@ -106,7 +107,7 @@ func (a *account) leave(ticket uint64, now int64, state State) (before State, re
 			continue
 		}
 		a.last = now
-		if i < last { // its turn passes unused, unless those behind it leave, too
+		if i < last { // its place stays unused, unless those behind it leave, too
 			a.line[i+1].before = a.line[i].before
 			a.line[i+1].tail = a.line[i].tail
 		} else {
@@ -128,7 +129,7 @@ func (a *account) leave(ticket uint64, now int64, state State) (before State, re
 	return before, restore
 }
 
-// tolerance says of a rule with enforcement soft whether there is tolerance, and whether it has begun.
+// tolerance reports, for a rule with enforcement soft, whether there is tolerance now, and whether it has begun.
 func (a *account) tolerance(now int64) (there, begun bool) {
 	if a == nil || now >= a.softUntil && now >= a.softAgain {
 		return true, false
@@ -136,8 +137,9 @@ func (a *account) tolerance(now int64) (there, begun bool) {
 	return now < a.softUntil, now < a.softUntil
 }
 
-// exceed notes that a request has exceeded the limit, or would have without tolerance. wait is how long the rule's own limit would have
-// it wait, or Never where that does not say by when what tolerance has let through has drained. Tolerance does not come again before.
+// exceed notes that a request has exceeded the limit, or would have without tolerance. wait is how long the rule's own limit
+// would make it wait, or Never if that does not say when the requests that tolerance has allowed have drained. Tolerance does not
+// return before.
 func (a *account) exceed(r *Rule, begins bool, wait, now int64) {
 	if begins {
 		a.softUntil = now + r.overflow.softFor
@@ -146,23 +148,23 @@ func (a *account) exceed(r *Rule, begins bool, wait, now int64) {
 	if now < a.softUntil || now < a.softAgain {
 		a.last = now
 		again := now + latest(r.limit.period, wait)
-		if wait != Never || again > a.softAgain { // what another request has said is owed stays owed
+		if wait != Never || again > a.softAgain { // what an earlier request has found to be owed stays owed
 			a.softAgain = again
 		}
 	}
 }
 
-// loan is what tolerance gives, until it ends.
+// loan is what tolerance lends until it ends.
 type loan struct {
-	wide *Limit // what decides
+	wide *Limit // the limit that decides
 
-	// How much a bucket has been refilled faster, up to the time of the state that it is owed to: what tolerance has let through is
-	// paid back at the limit's own rate.
+	// How much faster the wide limit has refilled a bucket, up to lentAt, the time of the bucket's state. It is paid back at the
+	// limit's own rate when tolerance ends.
 	lent   level
 	lentAt int64
 }
 
-// lend notes how much less a bucket's level is at that time than its limit alone would have it, where the wide one charges it.
+// lend notes by how much a bucket's level at that time is lower, since the wide limit charges it, than under its own limit.
 func (a *account) lend(l, wide *Limit, s State, at int64) {
 	owed := s
 	a.owe(l, &owed)
@@ -181,21 +183,21 @@ func (a *account) lend(l, wide *Limit, s State, at int64) {
 	a.last = at
 }
 
-// owe adds to a bucket's state what is owed to it. Where others have charged the bucket since, who know no tolerance, that is nothing.
+// owe adds to a bucket's state what it owes. If requests without tolerance have charged the bucket since, it owes nothing.
 func (a *account) owe(l *Limit, s *State) {
 	if a.loan != nil && a.loan.lent.hi|a.loan.lent.lo != 0 && !isBlocked(s) && s.A&(1<<timeBits-1) == a.loan.lentAt {
 		addLevel(l, s, a.loan.lent)
 	}
 }
 
-// payBack ends the loan: what was lent is owed by the bucket's state.
+// payBack ends the loan: it adds what was lent to the bucket's state.
 func (a *account) payBack(l *Limit, s *State, now int64) {
 	a.owe(l, s)
 	a.loan = nil
 	a.last = now
 }
 
-// offend shuts the key out for the time of its next offence.
+// offend counts an offence, and blocks the key for the duration of its penalty.
 func (a *account) offend(co *overflow, now int64) {
 	if now >= a.quietUntil {
 		a.offences = 0
@@ -210,9 +212,9 @@ func (a *account) offend(co *overflow, now int64) {
 	a.quietUntil = a.blockedUntil + co.longest
 }
 
-// yield lifts the penalty that there is, in whose place the key is shut out by hand until that time. What it has offended is remembered
-// for as long from then on as it would be behind a penalty. Requests that depart before are not charged. The states in the line are not
-// the key's any more: turns pass unused.
+// yield ends a penalty, since the key is now blocked by hand until that time. Offences are remembered for as long after the block
+// as they would be after a penalty. Requests that depart before its end are not charged. The states in the queue no longer apply:
+// places in it stay unused.
 func (a *account) yield(co *overflow, until, now int64) {
 	longest := int64(0)
 	if co != nil {
@@ -235,7 +237,7 @@ func (a *account) yield(co *overflow, until, now int64) {
 	}
 }
 
-// pardon lifts the penalty, and forgets the offences.
+// pardon ends the penalty, and forgets the offences.
 func (a *account) pardon(now int64) {
 	a.last = now
 	a.blockedUntil = 0
@@ -243,8 +245,8 @@ func (a *account) pardon(now int64) {
 	a.offences = 0
 }
 
-// forget leaves of an account what requests under way hold. Whoever waits departs as it was told, and behind it whoever comes then; a
-// turn is not given back any more, as in yield.
+// forget keeps only what requests under way have reserved. Requests that wait depart as planned, and later ones depart behind
+// them; as in yield, a place in the queue is not given back any more.
 func (a *account) forget(now int64) {
 	a.pardon(now)
 	a.softUntil = 0

@@ -7,11 +7,11 @@ import (
 	"github.com/proxyweir/weir/words"
 )
 
-// Algorithm names one of the ways of counting.
+// Algorithm is one of the ways of counting.
 type Algorithm int
 
-// The algorithms. The zero value stands for "not said": NewLimit then takes SlidingWindowCounter, or FixedWindow
-// where the period is a calendar's. (The blank one counts, not `1 + iota`: under Yaegi a constant so computed equals nothing.)
+// The algorithms. The zero value means unset: NewLimit then takes SlidingWindowCounter, or FixedWindow if the limit follows the
+// calendar. (The blank constant is there because under Yaegi a constant made by `1 + iota` equals nothing.)
 const (
 	_ Algorithm = iota
 	TokenBucket
@@ -19,56 +19,57 @@ const (
 	FixedWindow
 	SlidingWindowLog
 	SlidingWindowCounter
-	inFlight // of a limit of requests in flight, which no configuration names: see NewConcurrency
+	inFlight // for limits of requests in flight, which no configuration names: see NewConcurrency
 )
 
-// algorithmRow is all that core has of an algorithm. What is not said is false, and what it must say is in check.
+// algorithmRow is all that core knows of an algorithm. An unset trait is false; missing lists the fields that must be set.
 type algorithmRow struct {
 	algorithm Algorithm
-	name      string // as configurations write it
+	name      string // its name in configurations
 
-	// What is kept of a key. One that is a log keeps an eventLog, and none of the functions below; all others keep a State.
-	isBucket bool // a level that drains, of a burst: see level.go
+	// What a store keeps of a key. A log keeps an eventLog, and has none of the functions below; all others keep a State.
+	isBucket bool // a level that drains, with a burst: see level.go
 	isLog    bool // the time of each unit
-	inFlight bool // nothing: requests under way are counted by their holds, and no configuration names it
+	inFlight bool // nothing: reservations count the requests under way
 
-	queues bool // its own requests wait for their turn: one more than the burst has room, which is the one that leaves
-	lends  bool // a wider limit refills it faster, and what that has lent is paid back when tolerance ends
+	queues bool // requests wait in a queue: besides those that wait, capacity counts the one that leaves
+	lends  bool // a wider limit refills it faster, and it pays that back when tolerance ends
 
-	fastPath bool // tools/flatten writes it fast paths, out of take: see FastPath
+	fastPath bool // tools/flatten generates fast paths from take: see FastPath
 
-	// What a configuration may say of it.
-	mostRequests     int64 // R, and what tolerance makes of it
-	hasCalendar      bool  // its windows may be a calendar's
+	// What a configuration may set.
+	mostRequests     int64 // the most that R may be, tolerance included
+	hasCalendar      bool  // its windows may follow the calendar
 	hasInterval      bool  // it may be refilled at each whole period
-	canDelay         bool  // on_limit delay: it can say when a request's turn is
-	canCountByStatus bool  // count: it need not know on arrival whether a request is charged
+	canDelay         bool  // on_limit delay: it knows when a request may depart
+	canCountByStatus bool  // count: it can reserve a request on arrival, and charge it later
 	canSoften        bool  // enforcement soft
 
-	// decide says what the limit says of a request, and the state to keep: see decide. d has the quota already, and is else zero.
+	// decide makes the decision on a request, and the state to keep: see the function decide. d has the quota already; the rest
+	// of it is zero.
 	decide func(l *Limit, s *State, now, cost int64, next *State, d *Decision)
 
-	// take is the short way of a request that costs 1: see take.
+	// take is the short way for a request that costs 1: see the function take.
 	take func(l *Limit, s *State, now int64) (remaining, reset, more int64)
 
-	// charge adds units to a state that decide has brought to its time, whole, as far as it can say them.
+	// charge adds units to a state that decide has brought to the present: all of them, as far as the state can hold them.
 	charge func(l *Limit, s *State, cost int64)
 
-	// spent is the short way to say whether a state makes no difference any more, that long after its time. Where that is not known
-	// so, decide is asked.
+	// spent is the short way to find out whether a state is unused again, that long after its time. If known is false, decide
+	// must be asked.
 	spent func(l *Limit, s *State, elapsed int64) (isSpent, known bool)
 }
 
-// algorithms has the row of each algorithm, by its number. To add an algorithm:
+// algorithms has the row of each algorithm, indexed by its number. To add an algorithm:
 //
-//  1. Name it in the constants above, ahead of inFlight, and write its row here, in their order.
-//  2. Write its functions in a file of its own, as fixed_window.go has those of a fixed window.
-//  3. Run go generate ./...: it writes a call for each row into algorithm_dispatch.go, since a call through the row would have what it
-//     is given escape to the heap, and costs an interpreter a reflect.MakeFunc.
+//  1. Name it in the constants above, before inFlight, and write its row here, in the same order.
+//  2. Write its functions in a file of its own, as in fixed_window.go.
+//  3. Run go generate ./...: it writes a call for each row into algorithm_dispatch.go. A call through the row would make its arguments
+//     escape to the heap, and costs an interpreter a reflect.MakeFunc.
 //  4. Write its Lua in a file of package redis, as lua_fixed_window.go, and its row in redis/algorithms.go.
-//  5. Say what it does in docs/algorithms.md, in the README's table and in testdata/vectors.
+//  5. Describe it in docs/algorithms.md and in the README's table, and add examples to testdata/vectors.
 //
-// What is left out does not fall to another algorithm: it fails when the program starts, and in a test.
+// No algorithm takes the place of another: if a part is missing, the program fails when it starts, and so does a test.
 var algorithms = tabulate([]algorithmRow{
 	{
 		algorithm: TokenBucket, name: "token_bucket", fastPath: true, isBucket: true, lends: true,
@@ -100,7 +101,7 @@ var algorithms = tabulate([]algorithmRow{
 	},
 })
 
-// tabulate returns the rows by their numbers; there is none by 0. It panics where one is not there, or a part of one.
+// tabulate returns the rows indexed by their numbers; row 0 is zero. It panics if a row, or a part of one, is missing.
 func tabulate(rows []algorithmRow) []algorithmRow {
 	table := make([]algorithmRow, int(inFlight)+1)
 	for i := range rows {
@@ -118,14 +119,14 @@ func tabulate(rows []algorithmRow) []algorithmRow {
 	return table
 }
 
-// missing returns a part that the row must have, and has not; "" if it has all.
+// missing returns the name of a field that the row lacks, or "" if it is complete.
 func (row *algorithmRow) missing() string {
 	switch {
 	case row.name == "":
 		return "name"
 	case row.mostRequests == 0:
 		return "mostRequests"
-	case row.isLog: // decideLog and chargeLog are its functions
+	case row.isLog: // its functions are decideLog and chargeLog
 		return ""
 	case row.decide == nil:
 		return "decide"
@@ -139,7 +140,7 @@ func (row *algorithmRow) missing() string {
 	return ""
 }
 
-// row returns the algorithm's row: that of number 0, in which nothing is said, where there is none.
+// row returns the algorithm's row, or the zero row if there is no such algorithm.
 func (a Algorithm) row() *algorithmRow {
 	if a < 0 || a > inFlight {
 		a = 0
@@ -147,7 +148,7 @@ func (a Algorithm) row() *algorithmRow {
 	return &algorithms[a]
 }
 
-// noFunction is what to panic with where an algorithm has no case in algorithm_dispatch.go. Nothing is decided by another one's.
+// noFunction returns the text of the panic for an algorithm without a case in algorithm_dispatch.go.
 func noFunction(a Algorithm, name string) string {
 	return fmt.Sprintf("core: algorithm %d (%s) has no %s: run go generate ./...", int(a), a, name)
 }
@@ -155,26 +156,26 @@ func noFunction(a Algorithm, name string) string {
 // AlgorithmNames lists the names that ParseAlgorithm accepts, in the order of the constants.
 var AlgorithmNames = namesOf(func(row *algorithmRow) bool { return !row.inFlight })
 
-// namesOf returns the names of the rows that a condition is true of.
-func namesOf(reservations func(row *algorithmRow) bool) []string {
+// namesOf returns the names of the rows that meet a condition.
+func namesOf(meets func(row *algorithmRow) bool) []string {
 	var names []string
 	for i := 1; i < len(algorithms); i++ {
-		if reservations(&algorithms[i]) {
+		if meets(&algorithms[i]) {
 			names = append(names, algorithms[i].name)
 		}
 	}
 	return names
 }
 
-// onlyThose writes their names as the subject of a sentence: "only token_bucket and leaky_bucket".
-func onlyThose(reservations func(row *algorithmRow) bool) string {
-	return "only " + strings.Join(namesOf(reservations), " and ")
+// onlyThose returns those names as the subject of a sentence: "only token_bucket and leaky_bucket".
+func onlyThose(meets func(row *algorithmRow) bool) string {
+	return "only " + strings.Join(namesOf(meets), " and ")
 }
 
-// String returns the configuration's name of the algorithm, or "" for the zero value.
+// String returns the algorithm's name in configurations, or "" for the zero value.
 func (a Algorithm) String() string { return a.row().name }
 
-// ParseAlgorithm returns the algorithm of that name. The error lists the names that exist.
+// ParseAlgorithm returns the algorithm of that name. The error lists the names that are accepted.
 func ParseAlgorithm(name string) (Algorithm, error) {
 	for i, n := range AlgorithmNames {
 		if n == name {

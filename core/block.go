@@ -2,19 +2,19 @@ package core
 
 import "fmt"
 
-// A key that was shut out by hand has in place of its limit's state one that no algorithm makes, whatever the rule is: in B the
-// end, and in A a time that no clock tells before the year 2253, which says for how long it was shut out. So it costs other requests
-// nothing: take allows no request of a key whose time is to come, and who asks further looks for it.
+// A key that is blocked by hand has, in place of its limit's state, a state that no algorithm makes: B is the end of the block,
+// and A is blockMark plus its duration. As a time, A is one that no clock shows before the year 2253. So blocks cost other
+// requests nothing: take allows no request of a key whose time is in the future, and the general path then looks for the mark.
 const blockMark = 1<<timeBits - 1<<46
 
-// blockState returns the state of a key that is shut out from now on.
+// blockState returns the state of a key that is blocked from now on.
 func blockState(now, duration int64) State { return State{A: blockMark + duration, B: now + duration} }
 
-// isBlocked reports whether a state says that its key is shut out, or was until the end came.
+// isBlocked reports whether the state is that of a blocked key; the block may have ended since.
 func isBlocked(s *State) bool { return s.A >= blockMark && s.A < 1<<timeBits }
 
-// blockedFor returns for how long yet a state has its key shut out: 0 or less if it does not. Where the clock has stepped back to before
-// the key was shut out, it is for as long as it was to be.
+// blockedFor returns for how much longer the state blocks its key: 0 or less if it does not. If the clock has stepped back to
+// before the beginning of the block, that is its whole duration.
 func blockedFor(s *State, now int64) int64 {
 	if !isBlocked(s) {
 		return 0
@@ -26,14 +26,15 @@ func blockedFor(s *State, now int64) int64 {
 	return left
 }
 
-// stepBack has the end of a shut-out step back with the clock.
+// stepBack moves the end of a block back with the clock.
 func stepBack(s *State, now int64) {
 	if isBlocked(s) && s.B-now > s.A-blockMark {
 		s.B = now + s.A - blockMark
 	}
 }
 
-// decideBlocked writes the decision on a request of a key that is shut out for that long. What can never be admitted is told so.
+// decideBlocked writes the decision on a request of a key that is blocked for that much longer. RetryAfter is Never for a cost
+// that the limit can never allow.
 func decideBlocked(l *Limit, left, cost int64, d *Decision) {
 	most := l.capacity
 	if l.inFlight {
@@ -47,12 +48,12 @@ func decideBlocked(l *Limit, left, cost int64, d *Decision) {
 	}
 }
 
-// Block shuts a key of a rule out for that many microseconds, in place of a penalty or a shut-out that there is: all its requests are
-// rejected (those of a shadow are said to be), and when the time is over it starts afresh. The error is the store's; what counts in
-// place of the store when it fails has been told all the same.
+// Block blocks a key of a rule for that many microseconds, up to 366 days. It replaces a penalty or an earlier block. All
+// requests of the key are rejected (a shadow rule only counts them as rejected). When the time is over, the key starts afresh.
+// The error is the store's; the memory that takes the store's place when it fails blocks the key even then.
 //
-// The key is as requests have it, to the byte: here nobody can say whether any has it, and one that none has shuts nobody out. What a
-// person has written is for Prefixes.Key and Source.Spell first.
+// The key is compared byte by byte with those of requests. Nobody here can say whether requests have such a key; a key that no
+// request has blocks nobody. Convert what a person has written with Prefixes.Key and Source.Spell first.
 func (l *Limiter) Block(r *Rule, key string, duration int64) error {
 	if duration <= 0 || duration > int64(MaxPeriod/1000) {
 		return fmt.Errorf("a key is blocked for 1µs to 366d, not for %d µs", duration)
@@ -60,19 +61,19 @@ func (l *Limiter) Block(r *Rule, key string, duration int64) error {
 	return l.block(r, key, duration)
 }
 
-// Unblock lifts a shut-out or a penalty, and forgets the offences of the key.
+// Unblock ends a block or a penalty, and forgets the key's offences. The error is the store's.
 func (l *Limiter) Unblock(r *Rule, key string) error { return l.block(r, key, 0) }
 
 func (l *Limiter) block(r *Rule, key string, duration int64) error {
 	err := l.store.Block(r, key, duration)
 	if r.local != nil {
-		_ = l.local.Block(r.local, key, duration) // for as long as the store has failed
+		_ = l.local.Block(r.local, key, duration) // used while the store has failed
 	}
 	return err
 }
 
-// Reset forgets what was counted of a key under a rule and those beside it, tolerance, penalties and shut-outs, as Store.Reset does.
-// The error is the first of the store's.
+// Reset forgets the state of a key under a rule and the rules beside it: counters, tolerance, penalties and blocks, as
+// Store.Reset does. The error is the first of the store's.
 func (l *Limiter) Reset(r *Rule, key string) error {
 	err := l.store.Reset(r, key)
 	if r.local != nil {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// calendar finds the day, week or month that an instant lies in. Such windows differ in length (a day that changes to
-// summer time has 23 hours), so the last one found is kept: a request pays for the calendar once a window.
+// calendar finds the day, week or month that an instant lies in. Such windows differ in length (a day on which summer time begins
+// has 23 hours). The last window found is kept, so that only one request in each window pays for the search.
 type calendar struct {
 	unit     Calendar
 	location *time.Location
@@ -27,7 +27,8 @@ func newCalendar(unit Calendar, location *time.Location) *calendar {
 	return c
 }
 
-// longest returns how long the unit can be, in microseconds, with the two hours that clocks are set back at most (Troll).
+// longest returns the longest that the unit can be, in microseconds. It includes two hours, the most that any zone sets clocks
+// back (Troll).
 func (c *calendar) longest() int64 {
 	days := int64(1)
 	if c.unit == Week {
@@ -39,7 +40,7 @@ func (c *calendar) longest() int64 {
 	return days*microsPerDay + microsPerDay/12
 }
 
-// at returns the window that now lies in.
+// at returns the window that contains now.
 func (c *calendar) at(now int64) *span {
 	s := c.latest.Load().(*span)
 	if s.start <= now && now < s.end {
@@ -67,14 +68,14 @@ func (c *calendar) find(now int64) *span {
 		if now < end.UnixMicro() {
 			return &span{start.UnixMicro(), end.UnixMicro()}
 		}
-		// Clocks that are set back over midnight show the old date again, but the new day has begun.
+		// If the clocks are set back over midnight, they show the old date again, but the new day has begun.
 		year, month, day = end.Date()
 	}
 }
 
-// midnight returns the first instant at which the clocks show that day or a later one. It walks through the times between
-// which the clocks are not set: where they are set forward at midnight there is no 0:00, where they are set back to it
-// there are two, and where a zone changed its side of the date line a day is missing.
+// midnight returns the first instant at which the clocks show that day or a later one. It walks through the spans between two
+// changes of the clocks: if they are set forward at midnight, there is no 0:00; if they are set back to it, there are two; and if
+// a zone moves across the date line, a day is missing.
 func (c *calendar) midnight(year int, month time.Month, day int) time.Time {
 	wall := time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
 	t := wall.Add(-26 * time.Hour).In(c.location) // the day before, in every zone

@@ -1,15 +1,15 @@
 package core
 
-// RejectsWithoutStore reports whether requests under the rule are turned away while the store has failed.
+// RejectsWithoutStore reports whether requests under the rule are rejected while the store has failed.
 func (r *Rule) RejectsWithoutStore() bool {
 	return !r.shadow && (r.onError == RejectAll || r.onError == CountLocally && r.local == nil)
 }
 
-// decideWithout comes to the decisions of a request where the store has failed: rules that let pass are left out, the others
-// are counted in memory, by this node's share. It returns false if an enforced rule turns the request away then.
+// decideWithout decides on a request while the store has failed. Rules that let requests pass are left out. The others count in
+// memory, by this node's share of the limit. It returns false if an enforced rule rejects requests in this case.
 //
-// What the store last knew of a key stands in the decisions. If memory has less on a key, this node's share of that is
-// charged first: whoever had used up the limit has not got it back by the failure.
+// The decisions hold what the store last knew of each key. If memory has counted less, it is first charged this node's share of
+// that: a failure does not give anyone a used quota back.
 func (l *Limiter) decideWithout(checks []Check, peek bool) bool {
 	uncounted := 0
 	for i := range checks {
@@ -39,7 +39,7 @@ func (l *Limiter) decideWithout(checks []Check, peek bool) bool {
 		whole := c.Rule.limit.quota
 		affordable := c.Cost <= c.Rule.limit.capacity
 		c.Rule = c.Rule.local
-		if affordable && c.Cost > c.Rule.limit.capacity { // it takes all of the share, then
+		if affordable && c.Cost > c.Rule.limit.capacity { // it takes all of the share
 			c.Cost = c.Rule.limit.capacity
 		}
 		if known.Limit > 0 && known.Remaining < known.Limit && !peek {
@@ -60,8 +60,8 @@ func (l *Limiter) decideWithout(checks []Check, peek bool) bool {
 	return true
 }
 
-// startFrom charges a local rule's key until it has used at least as much of its quota as used is of the whole one. Not of requests in
-// flight: those that the store counts end there, and nobody would end them here.
+// startFrom charges a key of a local rule until it has used at least the same part of its quota as used is of the whole one. It
+// skips limits of requests in flight: those that the store counts end in the store, and nobody would end them here.
 func (l *Limiter) startFrom(c *Check, used, whole int64) {
 	if c.Rule.limit.inFlight {
 		return
@@ -71,15 +71,15 @@ func (l *Limiter) startFrom(c *Check, used, whole int64) {
 	if l.missing(one, share) <= 0 {
 		return
 	}
-	l.starting.Lock() // so that requests at the same time do not charge it twice
+	l.starting.Lock() // so that concurrent requests do not charge it twice
 	if missing := l.missing(one, share); missing > 0 {
 		one[0].Cost = missing
 		if missing > one[0].Decision.Remaining {
 			one[0].Cost = one[0].Decision.Remaining
 		}
 		if one[0].Cost > 0 {
-			_ = l.local.Decide(one, false) // it does not fail; if it did, the request's own decision would say so
-			if one[0].Ticket != 0 {        // of a rule that counts by status: the statuses are known already
+			_ = l.local.Decide(one, false) // it does not fail; if it did, the request's own decision would report it
+			if one[0].Ticket != 0 {        // a rule that counts by status: these requests stay charged
 				reservations := AppendReservations(nil, one)
 				reservations[0].Keep = true
 				_ = l.local.Settle(reservations)
@@ -89,9 +89,9 @@ func (l *Limiter) startFrom(c *Check, used, whole int64) {
 	l.starting.Unlock()
 }
 
-// missing returns how many units of the check's key are to be charged until that many are used.
+// missing returns how many units are to be charged to the check's key until it has used that share.
 func (l *Limiter) missing(one []Check, share int64) int64 {
-	one[0].Cost = 0 // asks how things stand
+	one[0].Cost = 0 // only reads
 	if l.local.Decide(one, true) != nil {
 		return 0
 	}

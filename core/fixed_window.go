@@ -1,13 +1,13 @@
 package core
 
-// decideFixedWindow: at most R in each window of length P, aligned to the Unix epoch, or of each day, week or month. Twice R
-// can pass within one P, half at the end of a window and half at the start of the next: the known edge of the algorithm.
+// decideFixedWindow allows at most R in each window of length P, aligned to the Unix epoch, or in each day, week or month. Up to
+// 2R can pass within one P, half at the end of a window and half at the start of the next: a known weakness of the algorithm.
 //
 // The state is the window's start (A) and the units counted in it (B).
 func decideFixedWindow(l *Limit, s *State, now, cost int64, next *State, d *Decision) {
 	at := now
 	counted := s.B
-	if last := s.A; last > now { // the clock stepped back, or requests wait for a window to come
+	if last := s.A; last > now { // the clock has stepped back, or requests wait for a later window
 		if last-now <= l.slack {
 			at = last
 		} else {
@@ -68,7 +68,7 @@ func takeFromFixedWindow(l *Limit, s *State, now int64) (remaining, reset, more 
 	return l.requests - count, reset, reset
 }
 
-// chargeFixedWindow counts what was admitted before: see charge.
+// chargeFixedWindow counts units that were allowed before: see charge.
 func chargeFixedWindow(l *Limit, s *State, cost int64) {
 	s.B += cost
 	if s.B > mostCounted {

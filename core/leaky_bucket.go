@@ -1,10 +1,10 @@
 package core
 
-// decideLeakyBucket: a queue drained at R per P, of which one leaves at a time and B wait. A request is admitted where the
-// queue has room and its turn comes within max_delay; Delay says when that is.
+// decideLeakyBucket models a queue that drains at R per P: one request leaves at a time, and B wait. A request is allowed if the
+// queue has room and the wait is at most max_delay; Delay is the wait.
 //
-// The state is a token bucket's, and its level is the queue: with a level of L units a request leaves L·P/R from now. The
-// capacity is B+1: those that wait, and the one that leaves. A lowered B does not shorten the queue that stands.
+// The state is a token bucket's, and its level is the queue: behind a level of L units a request leaves L·P/R from now. The
+// capacity is B+1: the requests that wait, and the one that leaves. A lowered B does not shorten an existing queue.
 func decideLeakyBucket(l *Limit, s *State, now, cost int64, next *State, d *Decision) {
 	at, hi, lo := drain(l, s, now)
 	wait := at - now
@@ -39,7 +39,7 @@ func decideLeakyBucket(l *Limit, s *State, now, cost int64, next *State, d *Deci
 		}
 		if cost <= room {
 			setLevel(next, at, afterHi, afterLo)
-		} else if room >= 0 { // the queue is full, and stays so for who does not slow down
+		} else if room >= 0 { // the queue is full, and stays full unless the client slows down
 			fullHi, fullLo := addUnits(l, 0, 0, l.capacity)
 			setLevel(next, at, fullHi, fullLo)
 		}
@@ -56,7 +56,7 @@ func decideLeakyBucket(l *Limit, s *State, now, cost int64, next *State, d *Deci
 	}
 }
 
-// takeFromLeakyBucket is the short way of a request that does not wait: see take.
+// takeFromLeakyBucket is the short way for a request that does not wait: see take.
 func takeFromLeakyBucket(l *Limit, s *State, now int64) (remaining, reset, more int64) {
 	elapsed := now - s.A
 	if elapsed|s.A|s.B < 0 || s.B > l.full || elapsed < l.emptied && s.B > elapsed*l.requests {

@@ -2,23 +2,22 @@ package core
 
 import "math/bits"
 
-// The State of both buckets is a level: how many units are used, in P-ths of a unit, and when that was so. What drains in a
-// microsecond is then R of them, a whole number, and nothing is ever rounded. A level is at most mostUnits·P, below 2⁷⁵: its low
-// 64 bits are in B, and its high 11 bits, which few limits need, are in A above the time (53 bits of microseconds: until the
-// year 2255).
+// The State of both buckets is a level: how many units are used, in P-ths of a unit, and at what time. R such parts drain in a
+// microsecond, a whole number, so nothing is ever rounded. A level is at most mostUnits·P, below 2⁷⁵. Its low 64 bits are in B.
+// Its high 11 bits, which few limits need, are in A above the time (53 bits of microseconds, until the year 2255).
 //
-// Limits with different R and B look at one level: tiers, or nodes while a limit is changed. Each drains it at its own R, for the
-// time since it was last charged, and none cuts it down to its own B. So what passes any of them in a time t is at most the
-// largest B and t/P times the largest R.
+// Limits with different R and B can share a level: tiers, or nodes while a limit is changed. Each drains it at its own R for the
+// time since the last charge, and none cuts it down to its own B. So what any of them allows in a time t is at most the largest B
+// plus t/P times the largest R.
 const timeBits = 53
 
-// mostUnits is the most that a level is: what the largest of limits can hold.
+// mostUnits is the most units that a level holds: the capacity of the largest limit.
 const mostUnits = MaxRequests + 1
 
-// drain returns a bucket's level at time now, in two words, what R/P has drained since taken off; with refill interval R
-// for each whole P of the epoch since. It is the level at time at: now, or the key's own time where the clock has stepped
-// back, unless by more than a period: then the key starts over. (Of a limit that delays the key's time may be that of the last
-// departure, and is then ahead.)
+// drain returns a bucket's level at time now, in two words, reduced by R/P since its last charge; with refill interval, by R for
+// each whole P of the epoch since. at is the time of that level. It is now, or the key's own time if the clock has stepped back
+// by at most a period; after a longer step the key starts over. If the limit delays requests, the key's time may be that of the
+// last departure, in the future.
 func drain(l *Limit, s *State, now int64) (at int64, hi, lo uint64) {
 	at, hi, lo = s.A&(1<<timeBits-1), uint64(s.A)>>timeBits, uint64(s.B)
 	elapsed := now - at
@@ -40,7 +39,7 @@ func drain(l *Limit, s *State, now int64) (at int64, hi, lo uint64) {
 	return now, high, low
 }
 
-// addUnits returns a level with that many units more, or with fewer where n is negative; below 0 it is 0.
+// addUnits returns the level plus n units. n may be negative; a level below 0 becomes 0.
 func addUnits(l *Limit, hi, lo uint64, n int64) (uint64, uint64) {
 	if n >= 0 {
 		moreHi, moreLo := bits.Mul64(uint64(n), uint64(l.period))
@@ -56,7 +55,7 @@ func addUnits(l *Limit, hi, lo uint64, n int64) (uint64, uint64) {
 	return high, low
 }
 
-// unitsIn returns how many units a level is, a begun one counted whole.
+// unitsIn returns how many units a level is, rounded up.
 func unitsIn(l *Limit, hi, lo uint64) int64 {
 	low, carry := bits.Add64(lo, uint64(l.period)-1, 0)
 	q, _ := bits.Div64(hi+carry, low, uint64(l.period)) // below 2³², so the high word is below P
@@ -67,7 +66,7 @@ func unitsIn(l *Limit, hi, lo uint64) int64 {
 func drainTime(l *Limit, hi, lo uint64) int64 {
 	low, carry := bits.Add64(lo, uint64(l.requests)-1, 0)
 	hi += carry
-	if hi >= uint64(l.requests) { // under a lower limit than has counted, more than an int64 can say
+	if hi >= uint64(l.requests) { // a lower limit than the one that has counted: more than an int64 holds
 		return forever
 	}
 	q, _ := bits.Div64(hi, low, uint64(l.requests))
@@ -77,19 +76,19 @@ func drainTime(l *Limit, hi, lo uint64) int64 {
 	return int64(q)
 }
 
-// forever is the longest time that is told: a hundred years.
+// forever is the longest time that a decision reports: a hundred years.
 const forever = 100 * 365 * microsPerDay
 
-// level is one by itself, in two words.
+// level is a level without its time, in two words.
 type level struct{ hi, lo uint64 }
 
-// chargeLevel adds units to a bucket's state, as its limit has it by now.
+// chargeLevel adds units to a bucket's state, at the state's own time.
 func chargeLevel(l *Limit, s *State, n int64) {
 	hi, lo := addUnits(l, 0, 0, n)
 	addLevel(l, s, level{hi, lo})
 }
 
-// addLevel adds a level to a bucket's state, at whatever time that is of.
+// addLevel adds a level to a bucket's state, at the state's own time.
 func addLevel(l *Limit, s *State, more level) {
 	at, hi, lo := s.A&(1<<timeBits-1), uint64(s.A)>>timeBits, uint64(s.B)
 	lo, carry := bits.Add64(lo, more.lo, 0)
@@ -106,7 +105,7 @@ func setLevel(s *State, at int64, hi, lo uint64) {
 	s.B = int64(lo)
 }
 
-// levelSpent is the short way to say whether a bucket has drained: see unused.
+// levelSpent is the short way to find out whether a bucket has drained: see unused.
 func levelSpent(l *Limit, s *State, elapsed int64) (isSpent, known bool) {
 	return elapsed >= l.emptied || s.B <= elapsed*l.requests, s.B <= l.full
 }
