@@ -11,11 +11,11 @@ import (
 	"github.com/proxyweir/weir/words"
 )
 
-// Calendar is the unit that a fixed window is aligned to, where it is not the Unix epoch.
+// Calendar is the unit that a fixed window is aligned to, if it is not aligned to the Unix epoch.
 type Calendar int
 
-// The calendar's units: a day from midnight, a week from Monday's midnight, a month from its first day's midnight,
-// each in the limit's time zone. The zero value means the epoch.
+// The units of the calendar: a day from midnight, a week from midnight on Monday, a month from midnight of its first day, each in
+// the limit's time zone. The zero value means the epoch.
 const (
 	Epoch Calendar = iota
 	Day
@@ -25,7 +25,7 @@ const (
 
 var calendarNames = []string{"", "day", "week", "month"}
 
-// String returns the word that a limit is written with ("day"), or "" for Epoch.
+// String returns the word for the unit in a limit ("day"), or "" for Epoch.
 func (c Calendar) String() string {
 	if c < Day || c > Month {
 		return ""
@@ -33,76 +33,78 @@ func (c Calendar) String() string {
 	return calendarNames[c]
 }
 
-// Bounds of what a limit may say. Within them no computation overflows an int64 in Go, nor needs more than the 2⁵³
-// of a double in Lua.
+// Bounds of a limit's numbers. Within them, no computation overflows an int64 in Go, or needs more than the 2⁵³ of a double in
+// Lua.
 const (
 	MaxRequests    = 1_000_000_000           // R and B
 	MaxLogRequests = 100_000                 // R of a sliding_window_log, which stores a time for each request
 	MinPeriod      = time.Millisecond        // P
 	MaxPeriod      = 366 * 24 * time.Hour    // P
-	MaxDrain       = 3650 * 24 * time.Hour   // B·P/R: how long a full bucket takes to become whole again
-	DefaultDelay   = 10 * time.Second        // a leaky bucket's max_delay
-	maxDelay       = time.Hour               // what max_delay may be
-	microsPerDay   = 24 * 60 * 60 * 1000_000 // in microseconds
+	MaxDrain       = 3650 * 24 * time.Hour   // B·P/R: how long a full bucket takes to drain
+	DefaultDelay   = 10 * time.Second        // the default of max_delay
+	maxDelay       = time.Hour               // the largest max_delay
+	microsPerDay   = 24 * 60 * 60 * 1000_000 // the microseconds of a day
 )
 
-// LimitConfig is a limit as it is written. NewLimit checks it and makes the Limit that decides.
+// LimitConfig describes a limit. NewLimit checks it and makes the Limit.
 type LimitConfig struct {
 	Algorithm Algorithm
 	Requests  int64         // R: units per period; 1 to MaxRequests
 	Period    time.Duration // P: whole microseconds, MinPeriod to MaxPeriod; zero with a Calendar
-	Calendar  Calendar      // instead of Period; a FixedWindow only
+	Calendar  Calendar      // instead of Period; only for a FixedWindow
 	Location  *time.Location
 	Burst     int64         // B: 0 means R; buckets only
-	Interval  bool          // a TokenBucket is refilled with R tokens at each whole P of the epoch, not continuously
-	Delays    bool          // requests over the limit wait for their turn; all but a SlidingWindowCounter can have them do so
-	MaxDelay  time.Duration // the longest that a LeakyBucket, or a limit that Delays, holds a request; 0 means DefaultDelay
+	Interval  bool          // a TokenBucket gets R tokens at each whole P of the epoch, instead of continuously
+	Delays    bool          // requests over the limit wait until they are within it; a SlidingWindowCounter cannot do this
+	MaxDelay  time.Duration // the longest that a request waits, in a LeakyBucket or under a limit that Delays; 0 means DefaultDelay
 }
 
-// Limit is an algorithm with its numbers: checked, immutable, safe for concurrent use. Times in it are microseconds.
+// Limit is an algorithm with its numbers. NewLimit makes it. It is immutable, and so safe for concurrent use. Times are in
+// microseconds.
 type Limit struct {
 	algorithm Algorithm
-	isBucket  bool // these six are of the algorithm's row
+	isBucket  bool // this and the next five are from the algorithm's row
 	isLog     bool
 	inFlight  bool
 	queues    bool
 	lends     bool
 	fastPath  bool
 	requests  int64 // R
-	period    int64 // P; with a calendar the longest that its unit can be
+	period    int64 // P; with a calendar, the longest that its unit can be
 	burst     int64 // B, for buckets
 	interval  bool
 	delays    bool
 	maxDelay  int64
-	slack     int64     // how far a key's time may be ahead of the clock's without being taken for a step back of the clock
+	slack     int64     // how far a key's time may be ahead of the clock before that means that the clock has stepped back
 	calendar  *calendar // nil: aligned to the epoch
 
-	capacity int64 // what the state can hold: B, B+1 for a leaky bucket (the one that leaves and B waiting), R
-	quota    int64 // what a client is told: B, or R
+	capacity int64 // what the state can hold: B; B+1 for a leaky bucket (B that wait and the one that leaves); else R
+	quota    int64 // the limit that clients see: B, or R
 	narrow   bool  // requests·period and (capacity+1)·period fit an int64
-	quantum  int64 // of a log's times
-	window   int64 // of a log, in quanta, rounded up
+	quantum  int64 // the unit of a log's times, in microseconds
+	window   int64 // a log's window in quanta, rounded up
 
-	// For take, which is for narrow limits: of others they are such that it never applies.
-	full      int64 // the level of a full bucket that is refilled continuously: capacity·period; else -1
-	emptied   int64 // how long that takes to drain, in microseconds, rounded up
-	weighable int64 // the largest count of a previous window that may be multiplied with a period; else -1
+	// For take, which handles only narrow limits. The values of other limits keep take from applying.
+	full      int64 // the level of a full bucket that refills continuously: capacity·period; else -1
+	emptied   int64 // how long that level takes to drain, in microseconds, rounded up
+	weighable int64 // the largest count of a previous window that can be multiplied by a period; else -1
 }
 
 // Algorithm returns the limit's algorithm.
 func (l *Limit) Algorithm() Algorithm { return l.algorithm }
 
-// Requests returns R, the units that the limit lets through in a period.
+// Requests returns R, the units that the limit allows in a period.
 func (l *Limit) Requests() int64 { return l.requests }
 
-// Period returns P in microseconds; of a calendar's unit, the longest that it can be.
+// Period returns P in microseconds; with a calendar, the longest that its unit can be.
 func (l *Limit) Period() int64 { return l.period }
 
-// Quota returns what clients are told as the limit: a bucket's burst, else R.
+// Quota returns the limit that clients see: a bucket's burst, else R.
 func (l *Limit) Quota() int64 { return l.quota }
 
-// refilled returns the time in which the Quota is to be had anew, in microseconds: of a bucket how long it takes to refill or to
-// drain its burst, else the period. It is 0 where that is no whole number of them, or differs, as a month does.
+// refilled returns how long it takes until the whole Quota is available again, in microseconds. For a bucket, that is the time in
+// which its burst refills or drains; else it is the period. It is 0 if that is not a whole number of microseconds, or varies, as
+// months do.
 func (l *Limit) refilled() int64 {
 	if l.calendar != nil {
 		return 0
@@ -124,7 +126,7 @@ func (l *Limit) refilled() int64 {
 	return int64(refill)
 }
 
-// TimeZone returns the name of the zone whose calendar the limit follows, or "" where it follows none.
+// TimeZone returns the name of the time zone if the limit follows the calendar, else "".
 func (l *Limit) TimeZone() string {
 	if l.calendar == nil {
 		return ""
@@ -132,38 +134,39 @@ func (l *Limit) TimeZone() string {
 	return l.calendar.location.String()
 }
 
-// Capacity returns the most that one request may cost: what the limit can hold at all.
+// Capacity returns the most that one request may cost: all that the limit can hold.
 func (l *Limit) Capacity() int64 { return l.capacity }
 
-// Interval reports whether a token bucket is refilled at each whole period, not continuously.
+// Interval reports whether a token bucket refills at each whole period, instead of continuously.
 func (l *Limit) Interval() bool { return l.interval }
 
-// Delays reports whether requests over the limit wait for their turn.
+// Delays reports whether requests over the limit wait until they are within it.
 func (l *Limit) Delays() bool { return l.delays }
 
-// MaxDelay returns the longest that a leaky bucket, or a limit that Delays, holds a request, in microseconds.
+// MaxDelay returns the longest that a request waits, in microseconds; 0 if the limit does not make requests wait.
 func (l *Limit) MaxDelay() int64 { return l.maxDelay }
 
-// InFlight reports whether the limit is one of requests in flight: see NewConcurrency.
+// InFlight reports whether the limit is on requests in flight: see NewConcurrency.
 func (l *Limit) InFlight() bool { return l.inFlight }
 
 // IsBucket reports whether the limit has a burst, and a level that drains.
 func (l *Limit) IsBucket() bool { return l.isBucket }
 
-// Queues reports whether the algorithm itself has requests wait for their turn, for MaxDelay at most.
+// Queues reports whether the algorithm itself makes requests wait in a queue, for MaxDelay at most.
 func (l *Limit) Queues() bool { return l.queues }
 
-// Waits reports whether a request under the limit may have to wait: whether it Queues, or Delays.
+// Waits reports whether a request under the limit may have to wait: because it Queues, or because it Delays.
 func (l *Limit) Waits() bool { return l.queues || l.delays }
 
-// MostRequests returns the most that R may be, with the limit's algorithm.
+// MostRequests returns the most that R may be with the limit's algorithm.
 func (l *Limit) MostRequests() int64 { return l.algorithm.row().mostRequests }
 
-// Quantum returns the unit that a sliding_window_log keeps times in, in microseconds, and its window in such units.
+// Quantum returns the unit of a sliding_window_log's times, in microseconds, and its window in such units.
 func (l *Limit) Quantum() (quantum, window int64) { return l.quantum, l.window }
 
-// Windows returns the bounds of the calendar's windows around time now: the starts of the one before, of now's, of the two
-// after, and the end of the last. It returns nil where the limit does not follow the calendar.
+// Windows returns the bounds of the calendar's windows around time now, in microseconds since the epoch: the starts of the
+// previous window, of the present one and of the next two, and the end of the last. It returns nil if the limit does not follow
+// the calendar.
 func (l *Limit) Windows(now int64) []int64 {
 	if l.calendar == nil {
 		return nil
@@ -173,8 +176,8 @@ func (l *Limit) Windows(now int64) []int64 {
 	return []int64{l.calendar.find(w.start - 1).start, w.start, w.end, next.end, l.calendar.find(next.end).end}
 }
 
-// Share returns the limit that each of so many nodes may let through for all of them to keep to l: a part of requests
-// and burst, rounded down, but at least 1. Its identity is l's.
+// Share returns the limit for each of so many nodes, so that all together keep to l. Requests and burst are divided and rounded
+// down, but are at least 1. Its Identity is l's.
 func (l *Limit) Share(nodes int) *Limit {
 	if nodes <= 1 {
 		return l
@@ -184,7 +187,7 @@ func (l *Limit) Share(nodes int) *Limit {
 	share.requests = atLeastOne(l.requests / n)
 	if l.isBucket {
 		share.burst = atLeastOne(l.burst / n)
-		for share.drainsTooLong() { // by a rate that was rounded
+		for share.drainsTooLong() { // because its rate was rounded down
 			share.burst /= 2
 		}
 	}
@@ -199,8 +202,8 @@ func atLeastOne(n int64) int64 {
 	return n
 }
 
-// Identity returns what of the limit belongs to the identity of its state: algorithm, period and alignment, never
-// the numbers that a reload may change.
+// Identity returns the part of the limit that identifies its state: algorithm, period and alignment, but never the numbers that a
+// reload may change.
 func (l *Limit) Identity() string {
 	id := l.algorithm.String()
 	if l.inFlight {
@@ -215,12 +218,12 @@ func (l *Limit) Identity() string {
 	return id + "/" + strconv.FormatInt(l.period, 10) + "us"
 }
 
-// Same reports whether two limits decide alike.
+// Same reports whether two limits decide the same.
 func (l *Limit) Same(o *Limit) bool {
 	return l.requests == o.requests && l.burst == o.burst && l.delays == o.delays && l.maxDelay == o.maxDelay && l.Identity() == o.Identity()
 }
 
-// terms is a text that is the same for limits that are the Same, and for no others.
+// terms returns a text that is equal for limits that are the Same, and for no others.
 func (l *Limit) terms() string {
 	return l.Identity() + " " + strconv.FormatInt(l.requests, 10) + " " + strconv.FormatInt(l.burst, 10) + " " + strconv.FormatInt(l.maxDelay, 10) + " " + strconv.FormatBool(l.delays)
 }
@@ -243,8 +246,7 @@ func (l *Limit) String() string {
 	return s
 }
 
-// NewLimit checks c and returns the limit it describes. The error names the field, its value and what would be
-// accepted.
+// NewLimit checks c and returns its limit. The error names the field, its value and what would be accepted.
 func NewLimit(c LimitConfig) (*Limit, error) {
 	if c.Algorithm == 0 {
 		c.Algorithm = SlidingWindowCounter
@@ -282,8 +284,8 @@ func NewLimit(c LimitConfig) (*Limit, error) {
 		l.slack += l.maxDelay
 	}
 	if l.isLog {
-		// Times are kept as 32-bit counts of quanta. A log that was not touched for a whole period is empty, so no age
-		// is ever above twice the window, which must not wrap around.
+		// Times are kept as 32-bit counts of quanta, which must not wrap around. A log that was not touched for a whole period is
+		// empty, so no age is ever above twice the window.
 		l.quantum = (l.period + 1<<31 - 2) / (1<<31 - 1)
 		l.window = (l.period + l.quantum - 1) / l.quantum
 	}
@@ -291,7 +293,7 @@ func NewLimit(c LimitConfig) (*Limit, error) {
 	return l, nil
 }
 
-// newLimit returns a limit of that algorithm, of whose other numbers nothing is said.
+// newLimit returns a limit of that algorithm. Its other numbers are zero.
 func newLimit(a Algorithm, requests, period int64) *Limit {
 	row := a.row()
 	return &Limit{
@@ -305,13 +307,13 @@ func (l *Limit) drainsTooLong() bool {
 	return over(l.burst, l.period, l.requests, int64(MaxDrain/time.Microsecond))
 }
 
-// widen returns the limit with so many percent more requests and burst, rounded down. Its identity is l's.
+// widen returns the limit with so many percent more requests and burst, rounded down. Its Identity is l's.
 func (l *Limit) widen(percent int64) (*Limit, error) {
 	wide := *l
 	most := l.MostRequests()
 	wide.requests += l.requests * percent / 100
 	wide.burst += l.burst * percent / 100
-	if l.isBucket && wide.drainsTooLong() { // of the rounded numbers the rate may be the one that has grown less
+	if l.isBucket && wide.drainsTooLong() { // after rounding, the rate may have grown less than the burst
 		return nil, fmt.Errorf("%d %% of %s: a full bucket would take more than 10 years to drain", percent, l)
 	}
 	if wide.requests == l.requests && wide.burst == l.burst {
@@ -324,7 +326,7 @@ func (l *Limit) widen(percent int64) (*Limit, error) {
 	return &wide, nil
 }
 
-// setWidths sets what follows from requests, burst and period.
+// setWidths sets the fields that depend on requests, burst and period.
 func (l *Limit) setWidths() {
 	l.quota = l.requests
 	if l.isBucket {
@@ -413,8 +415,8 @@ func over(a, b, c, most int64) bool {
 	return hi > hi2 || hi == hi2 && lo > lo2
 }
 
-// ParseLimit reads "<requests>/<period>": requests a whole number, the period a duration ("10s", "1m30s", "7d") or a
-// word of the calendar ("day", "week", "month"). It sets c's Requests and Period or Calendar.
+// ParseLimit reads "<requests>/<period>". The requests are a whole number. The period is a duration ("10s", "1m30s", "7d"), or a
+// unit of the calendar ("day", "week", "month"). It sets c's Requests, and Period or Calendar.
 func ParseLimit(s string, c *LimitConfig) error {
 	number, period, found := strings.Cut(s, "/")
 	if !found {
@@ -440,8 +442,8 @@ func ParseLimit(s string, c *LimitConfig) error {
 	return nil
 }
 
-// ReadCost returns the cost that a request names. What is no number costs 1; one too large for an int64 is unaffordable rather than
-// unreadable.
+// ReadCost returns the cost that a text names. A text that is not a number costs 1. A number too large for an int64 is
+// Unaffordable.
 func ReadCost(text string) int64 {
 	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
 	if err == nil {
@@ -453,7 +455,7 @@ func ReadCost(text string) int64 {
 	return 1
 }
 
-// ParsePeriod reads a duration from 1ms to 366d: Go's syntax, with days ("7d", "1d12h") in front where wanted.
+// ParsePeriod reads a duration from 1ms to 366d in Go's syntax, with days allowed in front ("7d", "1d12h").
 func ParsePeriod(s string) (time.Duration, error) {
 	if s == "s" || s == "m" || s == "h" || s == "d" {
 		return 0, fmt.Errorf("the period %q has no number; write 1%s", s, s)
@@ -471,7 +473,7 @@ func ParsePeriod(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// meantPeriod returns a hint at how a period is written that is in words, such as 1h for hour, or "".
+// meantPeriod returns a hint at the right form of a period that is written in words, such as 1h for hour, or "".
 func meantPeriod(s string) string {
 	count := len(s) - len(strings.TrimLeft(s, "0123456789"))
 	word := strings.ToLower(strings.Trim(s[count:], " ."))
@@ -521,7 +523,7 @@ func parseDuration(s string) (time.Duration, error) {
 	return d + more, err
 }
 
-// formatPeriod writes 1m, not 1m0s.
+// formatPeriod writes a duration in its largest whole unit: 1m, not 1m0s.
 func formatPeriod(d time.Duration) string {
 	units := []time.Duration{24 * time.Hour, time.Hour, time.Minute}
 	for i, unit := range units {

@@ -2,68 +2,69 @@ package core
 
 import "sync"
 
-// Check is one rule's part in the decision on a request. The caller sets Rule, Key and Cost; the store fills in Decision.
-// Checks are reused from request to request where allocations matter.
+// Check is one rule's part in the decision on a request. The caller sets Rule, Key and Cost; the store sets Decision. To save
+// allocations, a caller may reuse its checks for later requests.
 type Check struct {
 	Rule     *Rule
 	Key      string
-	Cost     int64 // units; below 1 counts as 1; above what the limit can hold is rejected without a RetryAfter
+	Cost     int64 // units; below 1 means 1; above what the limit can hold the request is rejected without a RetryAfter
 	Decision Decision
 
-	// Uncounted is set by the limiter where the store has failed and the rule lets requests pass then: Decision says nothing.
+	// Uncounted is set by the limiter if the store has failed and the rule lets requests pass in that case. Decision then says
+	// nothing.
 	Uncounted bool
 
-	// Ticket names what the request has reserved of the rule, in the store; 0: nothing. Holds makes use of it.
+	// Ticket identifies the request's reservation in the store; 0: there is none. AppendReservations uses it.
 	Ticket uint64
 
-	// The limiter's note: the request is counted among those that wait.
+	// Set by the limiter: the request is counted among those that wait.
 	waits bool
 
-	// The store's notes between evaluating and charging.
+	// Set by the store between evaluating and charging.
 	hash        uint64
 	slot        int
-	locked      bool // by this check, of those in one shard
+	locked      bool // this check has locked its shard
 	state, next State
 }
 
-// Store keeps the counters. It is safe for concurrent use.
+// Store keeps the counters. All its methods are safe for concurrent use.
 type Store interface {
-	// Open makes the store ready for a rule. State that is there under the rule's identity is kept: nothing of it
-	// changes. A rule belongs to one store.
+	// Open makes the store ready for a rule. Existing state under the rule's identity survives unchanged. A rule belongs to one
+	// store.
 	Open(*Rule) error
 
-	// Release ends what Open began. The state of an identity that no open rule has any more is let go of.
+	// Release ends what Open began. The store forgets the state of an identity when its last open rule is released.
 	Release(*Rule)
 
-	// Decide fills in every check's Decision, in one atomic step at one time. Unless peek is set it charges them: all
-	// if every enforced (not shadow) rule allows the request, else none, but for the rules with count_rejected that
-	// themselves reject it. A shadow rule is charged if it and the enforced ones all admit. A rule may stand in the
-	// checks only once.
+	// Decide sets every check's Decision, in one atomic step at one time. Unless peek is set, it also charges them. If every
+	// enforced rule (that is, all but shadow rules) allows the request, all of these are charged. Else only those are charged
+	// that reject it themselves and have count_rejected. A shadow rule is charged if it and all enforced rules allow the request.
+	// Each rule may appear in the checks only once.
 	//
-	// On an error nothing is known of what was charged. Each Decision is then what was last known of the key's Limit and
-	// Remaining, or zero.
+	// After an error nobody knows what was charged. Each Decision then has the last known Limit and Remaining of the key, or is
+	// zero.
 	//
-	// Some rules have a conduct. Of a candidate the check before it, in whose place it is, is left out of what rejects the request.
-	// Where a limit delays and the request departs later than now, all rules are charged at its departure; where a rule counts by
-	// status, or in flight, units are only reserved. Check.Ticket names what is not charged yet.
+	// Overflow policies change this. A candidate stands in for the rule of the check before it, so a rejection by that rule does
+	// not count for the candidate. If a limit delays the request, all rules are charged at the time of its departure. A rule that
+	// counts by status, or counts requests in flight, only reserves units. Check.Ticket identifies what is not charged yet.
 	Decide(checks []Check, peek bool) error
 
-	// Settle ends what Decide has reserved: it is charged now if Keep is set, and else given back. The turn of a request that
-	// waits is given back only where it is the last in line; what others than the rule that has it wait have reserved for it, and what a
-	// log has, is in any case.
+	// Settle ends reservations: each is charged now if Keep is set, and else given back. The place of a waiting request in the
+	// queue of the rule that delays it is given back only if it is the last. What other rules have reserved for it, and places in
+	// a log, are always given back.
 	Settle(reservations []Reservation) error
 
-	// Block shuts a key of a rule out for that many microseconds from now, in place of what its limit has counted, and of a penalty or a
-	// shut-out that there is; 0 lets it in, and forgets its offences. When its time is over the key starts afresh. No charge, and no
-	// reload that keeps the rule's identity, ends it before.
+	// Block blocks a key of a rule for that many microseconds from now. The block replaces the state of the key's limit, a
+	// penalty, and an earlier block. A duration of 0 ends a block or a penalty, and forgets the key's offences. After the block
+	// the key starts afresh. Neither a charge, nor a reload that keeps the rule's identity, ends it earlier.
 	Block(r *Rule, key string, duration int64) error
 
-	// Reset forgets what was counted of a key of a rule, its tolerance, its offences and penalties, and that it is shut out. What
-	// requests under way hold stays, and ends as it would have; but a turn is not given back any more.
+	// Reset forgets the state of a key under a rule: counters, tolerance, offences, penalties and blocks. Reservations of
+	// requests under way stay, and end as usual; but places in the queue are not given back any more.
 	Reset(r *Rule, key string) error
 }
 
-// Outcome is what becomes of a request.
+// Outcome is what the limiter decides on a request.
 type Outcome int
 
 // The outcomes.
@@ -71,7 +72,7 @@ const (
 	Allow       Outcome = iota
 	Delay               // allowed, after waiting for Verdict.Delay
 	Reject              // over a limit
-	Unavailable         // the store has failed, and a rule turns requests away then
+	Unavailable         // the store has failed, and a rule rejects requests in that case
 )
 
 // String returns the outcome's name.
@@ -79,22 +80,22 @@ func (o Outcome) String() string {
 	return [...]string{"allow", "delay", "reject", "unavailable"}[o]
 }
 
-// Verdict is what all the rules of a request come to.
+// Verdict combines the decisions of all rules on a request.
 type Verdict struct {
 	Outcome    Outcome
-	Reported   int   // index of the check that clients are told of: of those that reject, the one with the longest wait; else the tightest; -1: none
+	Reported   int   // index of the check that the quota fields report: among those that reject, the one with the longest wait; else the tightest; -1: none
 	RetryAfter int64 // of a rejected request, in microseconds: the longest wait that a rule asks for, or Never
-	Delay      int64 // of a delayed one: the longest that a rule asks for
-	Soft       bool  // the request is let through by a rule's tolerance
-	Reserved   bool  // the request has reserved something: AppendReservations says what, and Limiter.Finish or Leave is to be called
+	Delay      int64 // of a delayed request, in microseconds: the longest that a rule asks for
+	Soft       bool  // a rule's tolerance has allowed the request
+	Reserved   bool  // the request has reservations, which AppendReservations lists; Limiter.Finish or Leave must be called
 }
 
-// Limiter comes to a verdict on requests, by the decisions of a store.
+// Limiter makes verdicts on requests from the decisions of a store. It is safe for concurrent use once FallBack was called.
 type Limiter struct {
 	store    Store
 	local    Store
 	nodes    int
-	starting sync.Mutex // while memory takes over what the store last knew of a key
+	starting sync.Mutex // held while memory takes over what the store last knew of a key
 }
 
 // NewLimiter returns a limiter over that store.
@@ -102,9 +103,9 @@ func NewLimiter(store Store) *Limiter {
 	return &Limiter{store: store}
 }
 
-// FallBack names what counts instead of the store when it fails, for rules whose OnError is CountLocally: a store that does
-// not fail. nodes is how many limiters share the one that does; each lets through that share of a limit then, and 0 means 1.
-// It must be called before Open.
+// FallBack sets the store that counts when the limiter's own store fails, for rules whose OnError is CountLocally. It must be one
+// that does not fail. nodes is the number of limiters that share the store that failed; each then allows that share of a limit. 0
+// means 1. FallBack must be called before Open.
 func (l *Limiter) FallBack(local Store, nodes int) {
 	l.local = local
 	l.nodes = nodes
@@ -150,11 +151,11 @@ func (l *Limiter) release(r *Rule) {
 	}
 }
 
-// Decide asks the store of all the checks at once and writes what they come to into v. With peek nothing is charged:
-// the verdict is what it would be.
+// Decide asks the store about all checks at once, and writes the verdict into v. With peek nothing is charged: the verdict is
+// what it would be.
 //
-// An error is the store's. The verdict was then come to without it, by each rule's OnError; of a rule that was counted
-// locally the check has the local rule in place of its own.
+// An error is the store's. The verdict is valid all the same: it follows each rule's OnError. If a rule was counted locally, its
+// check then has the local rule in its Rule.
 func (l *Limiter) Decide(checks []Check, peek bool, v *Verdict) error {
 	for i := range checks {
 		c := &checks[i]
@@ -177,8 +178,8 @@ func (l *Limiter) Decide(checks []Check, peek bool, v *Verdict) error {
 	return l.Conclude(checks, peek, failure, v)
 }
 
-// Conclude is the second half of Decide, for who has asked the store otherwise, of a rule that the limiter has opened: failure
-// is the error of Store.Decide, and what it returns.
+// Conclude is the second half of Decide, for callers that have asked the store themselves about rules that the limiter has
+// opened. failure is the error of Store.Decide. Conclude returns it.
 func (l *Limiter) Conclude(checks []Check, peek bool, failure error, v *Verdict) error {
 	if failure != nil && !l.decideWithout(checks, peek) {
 		*v = Verdict{Outcome: Unavailable, Reported: -1, RetryAfter: unavailableFor}
@@ -191,14 +192,14 @@ func (l *Limiter) Conclude(checks []Check, peek bool, failure error, v *Verdict)
 	return failure
 }
 
-// enter counts a request among those that wait for the rules that have it wait. If there are too many of one, because others have
-// come at the same time, it is rejected after all.
+// enter counts a request among those that wait, for each rule that delays it. If a rule has too many by now, because others have
+// come at the same time, the request is rejected after all.
 func (l *Limiter) enter(checks []Check, v *Verdict) {
 	full := -1
-	v.Reserved = true // so that it waits, also where no rule counts it
+	v.Reserved = true // so that the request waits, even if no rule has a ticket for it
 	for i := range checks {
 		c := &checks[i]
-		if c.Rule.room == nil || c.Uncounted || c.Decision.Delay == 0 { // the last: others have it wait
+		if c.Rule.room == nil || c.Uncounted || c.Decision.Delay == 0 { // without a Delay, other rules delay it
 			continue
 		}
 		if c.Rule.limit.delays && c.Ticket == 0 {
@@ -225,13 +226,13 @@ func (l *Limiter) enter(checks []Check, v *Verdict) {
 	d.Delay = 0
 }
 
-// unavailableFor is when to come back if the store has failed: by then it may be asked again.
+// unavailableFor is the RetryAfter when the store has failed, in microseconds. By then the store may be asked again.
 const unavailableFor int64 = 1_000_000
 
-// Unaffordable is a cost that no limit can ever hold.
+// Unaffordable is a cost that no limit can hold.
 const Unaffordable int64 = 2 * MaxRequests
 
-// conclude writes the verdict that the decisions come to.
+// conclude makes a verdict from the decisions.
 func conclude(checks []Check, v *Verdict) {
 	*v = Verdict{Outcome: Allow, Reported: -1}
 	for i := range checks {
@@ -274,12 +275,12 @@ func conclude(checks []Check, v *Verdict) {
 	}
 }
 
-// longer reports whether waiting a is waiting longer than b; Never is the longest.
+// longer reports whether a is the longer wait. Never is the longest.
 func longer(a, b int64) bool {
 	return b != Never && (a == Never || a > b)
 }
 
-// Tighter reports whether a has the smaller share of its quota left.
+// Tighter reports whether a has a smaller share of its quota left than b.
 func Tighter(a, b *Decision) bool {
 	return a.Remaining*b.Limit < b.Remaining*a.Limit // both are at most 10⁹
 }

@@ -2,27 +2,26 @@ package core
 
 import "sort"
 
-// MoreLimits says which limits a rule has besides its own. A nil Limit stands for none: the requests that it is for are not
-// counted at all.
+// MoreLimits lists the limits that a rule has besides its own. A nil Limit means no limit: such requests are not counted at all.
 type MoreLimits struct {
-	Tiers     map[string]*Limit // by a value of the request, its tier; of other values the rule's own limit holds
-	Overrides map[string]*Limit // by the key; one goes before the tier
+	Tiers     map[string]*Limit // by the value of a request's tier; for other values the rule's own limit applies
+	Overrides map[string]*Limit // by key; an override takes precedence over the tier
 }
 
-// Limits are the limits of one rule, of which a request's key and tier choose one. Each is a Rule, and all are of one name: those
-// with the same algorithm and period count in the same place, so that a client which changes its tier takes along what it has
-// used. Immutable, safe for concurrent use.
+// Limits are the limits of one rule; a request's key and tier choose one of them. Each limit is a Rule of its own, and all have
+// the same name. Those with the same algorithm and period share counters, so a client that changes its tier keeps what it has
+// used. Limits are immutable, and so safe for concurrent use.
 type Limits struct {
 	own              *Rule // nil: no limit
 	tiers, overrides map[string]*Rule
 	rules            []*Rule
 }
 
-// NewLimits checks c and returns its limits. A nil Limit of c is none, as those of more are.
+// NewLimits checks c and returns its limits. A nil c.Limit means no limit, as in MoreLimits.
 func NewLimits(c RuleConfig, more MoreLimits) (*Limits, error) {
 	l := &Limits{}
-	c.room = newRoom()                                              // one for all of them
-	if c.Limit != nil && len(more.Tiers)+len(more.Overrides) == 0 { // as most have it, in fewer steps
+	c.room = newRoom()                                              // shared by all of them
+	if c.Limit != nil && len(more.Tiers)+len(more.Overrides) == 0 { // the most frequent case, in fewer steps
 		own, err := NewRule(c)
 		if err != nil {
 			return nil, err
@@ -45,13 +44,13 @@ func NewLimits(c RuleConfig, more MoreLimits) (*Limits, error) {
 	return l, nil
 }
 
-// byValue returns the rules of many limits.
+// byValue returns the rules for the limits of a map.
 func (l *Limits) byValue(c RuleConfig, limits map[string]*Limit, known map[string]*Rule) (map[string]*Rule, error) {
 	values := make([]string, 0, len(limits))
 	for value := range limits {
 		values = append(values, value)
 	}
-	sort.Strings(values) // so that the rules are in the same order each time
+	sort.Strings(values) // so that the rules have the same order each time
 	rules := make(map[string]*Rule, len(limits))
 	for _, value := range values {
 		c.Limit = limits[value]
@@ -64,8 +63,8 @@ func (l *Limits) byValue(c RuleConfig, limits map[string]*Limit, known map[strin
 	return rules, nil
 }
 
-// rule returns the rule of one limit, nil where that is none: the one that there is already, or a new one. known has them by what
-// the limits say.
+// rule returns the rule of a limit, or nil if there is no limit. Equal limits share a rule: known has the existing ones by their
+// terms.
 func (l *Limits) rule(c RuleConfig, known map[string]*Rule) (*Rule, error) {
 	if c.Limit == nil {
 		return nil, checkNames(c)
@@ -84,7 +83,7 @@ func (l *Limits) rule(c RuleConfig, known map[string]*Rule) (*Rule, error) {
 	return r, nil
 }
 
-// Of returns the rule that holds for a request of that tier and key; nil: none does.
+// Of returns the rule for a request of that tier and key; nil: it has no limit.
 func (l *Limits) Of(tier, key string) *Rule {
 	if len(l.overrides) > 0 {
 		if r, ok := l.overrides[key]; ok {
@@ -99,19 +98,19 @@ func (l *Limits) Of(tier, key string) *Rule {
 	return l.own
 }
 
-// Overrides reports whether a key has a limit of its own, or none of its own.
+// Overrides reports whether a key has an override, be it a limit or none.
 func (l *Limits) Overrides(key string) bool {
 	_, ok := l.overrides[key]
 	return ok
 }
 
-// Single reports whether one rule holds for all requests.
+// Single reports whether one rule applies to all requests.
 func (l *Limits) Single() bool {
 	return l.own != nil && len(l.tiers) == 0 && len(l.overrides) == 0
 }
 
-// Rejecting returns the rule that rejects a request for want of a key: the one that holds for it, which is given, or where none does
-// any of the others; nil if there is none at all.
+// Rejecting returns the rule that rejects a request that has no key: r, the rule that applies to it; if r is nil, any other; nil
+// if there is none at all.
 func (l *Limits) Rejecting(r *Rule) *Rule {
 	if r == nil && len(l.rules) > 0 {
 		return l.rules[0]
@@ -119,13 +118,13 @@ func (l *Limits) Rejecting(r *Rule) *Rule {
 	return r
 }
 
-// Own returns the rule of all requests for which there is no other; nil: they have no limit.
+// Own returns the rule for all requests without an override or a tier's limit; nil: they have no limit.
 func (l *Limits) Own() *Rule { return l.own }
 
-// Rules returns all rules, each once: those that a store is to open.
+// Rules returns all rules, each once. A store must open each of them.
 func (l *Limits) Rules() []*Rule { return l.rules }
 
-// Delays reports whether any of the limits has requests wait.
+// Delays reports whether any of the limits delays requests.
 func (l *Limits) Delays() bool {
 	for _, r := range l.rules {
 		if r.limit.delays {
@@ -135,7 +134,7 @@ func (l *Limits) Delays() bool {
 	return false
 }
 
-// Watches reports whether any of the limits only watches, or has a candidate, which does.
+// HasShadow reports whether any of the limits is a shadow, or has a candidate, which is one too.
 func (l *Limits) HasShadow() bool {
 	for _, r := range l.rules {
 		if r.shadow || len(r.beside) > 0 && r.beside[0].shadow {
@@ -145,15 +144,15 @@ func (l *Limits) HasShadow() bool {
 	return false
 }
 
-// Accompany is Rule.Accompany for all of the limits.
+// Accompany calls Rule.Accompany for all of the limits.
 func (l *Limits) Accompany() {
 	for _, r := range l.rules {
 		r.Accompany()
 	}
 }
 
-// GoOnWaiting has the limits go on with how many requests wait for others of the same name, in whose place they come. It is called
-// before they are asked for the first time.
+// GoOnWaiting takes over the count of waiting requests from the limits of the same name that these replace. It is called before
+// their first request.
 func (l *Limits) GoOnWaiting(before *Limits) {
 	for _, old := range before.rules {
 		if old.room == nil {
@@ -171,7 +170,7 @@ func (l *Limits) GoOnWaiting(before *Limits) {
 	}
 }
 
-// Accompanied reports whether all of the limits see what requests that wait have reserved, as after Accompany.
+// Accompanied reports whether all of the limits see what waiting requests have reserved, as after Accompany.
 func (l *Limits) Accompanied() bool {
 	for _, r := range l.rules {
 		if !r.SeesWaiting() {
@@ -181,7 +180,7 @@ func (l *Limits) Accompanied() bool {
 	return true
 }
 
-// Same reports whether two rules' limits choose alike, and decide alike.
+// Same reports whether the limits of two rules choose the same and decide the same.
 func (l *Limits) Same(o *Limits) bool {
 	return sameRule(l.own, o.own) && sameRules(l.tiers, o.tiers) && sameRules(l.overrides, o.overrides)
 }
@@ -199,7 +198,7 @@ func sameRules(a, b map[string]*Rule) bool {
 	return true
 }
 
-// sameRule reports whether two rules of one name, or two that there are not, do the same.
+// sameRule reports whether two rules of one name do the same. Either may be nil.
 func sameRule(a, b *Rule) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -207,7 +206,7 @@ func sameRule(a, b *Rule) bool {
 	return Difference(a, b) == ""
 }
 
-// Difference says what two rules of one name, which are to count together, do not do alike; "": nothing.
+// Difference returns how two rules of one name, which must count together, differ; "" if they do not.
 func Difference(a, b *Rule) string {
 	switch {
 	case a.identity != b.identity && a.limit.Identity() == b.limit.Identity():

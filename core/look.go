@@ -1,16 +1,16 @@
 package core
 
-// Look asks how things stand for the keys of checks, at no cost: the verdict, and which checks are rejected and for how long, are those
-// of a request now, and what is told of the others is what there is before any. Shadows may be among the checks. An error is the store's,
-// and nothing is known then.
+// Look reports the state of the checks' keys at no cost. The verdict, the rejected checks and their waits are those of a request
+// now. Remaining and ResetAfter of the other checks are those before any such request. Shadow rules may be among the checks.
+// After an error, which is the store's, nothing is known.
 //
-// The store is asked twice where no rule rejects, since a decision tells what is left after the request that it is on. In between
-// others may have come: each answer is right for its moment.
+// If no rule rejects, the store is asked twice, since a decision reports what is left after its request. Requests may come in
+// between: each answer is right at its own moment.
 func (l *Limiter) Look(checks []Check, v *Verdict) error {
 	if err := l.Decide(checks, true, v); err != nil {
 		return err
 	}
-	if v.Outcome == Reject || len(checks) == 0 { // then those that would allow the request have told how things stand without it
+	if v.Outcome == Reject || len(checks) == 0 { // the decisions that allow the request already leave it out
 		return nil
 	}
 	idle := make([]Check, len(checks))
@@ -25,7 +25,7 @@ func (l *Limiter) Look(checks []Check, v *Verdict) error {
 		d := &checks[i].Decision
 		d.Remaining = idle[i].Decision.Remaining
 		d.ResetAfter = idle[i].Decision.ResetAfter
-		if checks[i].Rule.limit.inFlight && d.Remaining < d.Limit { // which has no request of cost 0
+		if checks[i].Rule.limit.inFlight && d.Remaining < d.Limit { // a limit of requests in flight does not know a cost of 0
 			d.Remaining++
 		}
 	}

@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// DefaultMaxKeys is how many keys a Memory holds if it is not told.
+// DefaultMaxKeys is the default of MemoryConfig.MaxKeys.
 const DefaultMaxKeys = 1_000_000
 
-// Index says how a Memory finds a key.
+// Index chooses how a Memory finds a key.
 type Index int
 
-// Probing looks keys up in open-addressing tables: one cache miss, which is what compiled code pays for. Mapped looks
-// them up in Go's map: one operation, which is what interpreted code pays for. docs/performance.md has the figures.
+// Probing finds keys in open-addressing tables. That takes one cache miss, which is what matters for compiled code. Mapped finds
+// them in a map of Go. That takes one operation, which is what matters for interpreted code. docs/performance.md has the figures.
 const (
 	Probing Index = iota
 	Mapped
 )
 
-// MemoryConfig is what NewMemory takes; the zero value is ready to use.
+// MemoryConfig configures NewMemory. The zero value is ready to use.
 type MemoryConfig struct {
-	// MaxKeys bounds the keys held, over all rules; 0 means DefaultMaxKeys. Logs are bounded besides: all together they
-	// hold at most 64 times that many times of 4 bytes, but never fewer than a million.
+	// MaxKeys bounds the number of keys over all rules; 0 means DefaultMaxKeys. Logs have a bound besides: all together they hold
+	// at most 64 times as many times, of 4 bytes each, but never fewer than a million.
 	MaxKeys int
 
 	// Clock returns the time in microseconds since the Unix epoch; nil means the wall clock.
@@ -32,16 +32,16 @@ type MemoryConfig struct {
 	Index Index
 }
 
-// Memory is the Store of one process: safe for concurrent use, made by NewMemory.
+// Memory is the Store of one process. NewMemory makes it. It is safe for concurrent use.
 //
-// Keys are kept as 64-bit hashes under a random seed, so that nobody can choose keys that collide. With n keys in memory
-// the odds that any two of them share a counter are below n²/2⁶⁴: one in 18 million for a million keys. (One bit of the hash
+// Keys are kept as 64-bit hashes with a random seed, so that nobody can choose keys that collide. With n keys in memory, the
+// probability that any two of them share a counter is below n²/2⁶⁴: one in 18 million for a million keys. (One bit of the hash
 // says whether the key has a log, so that a log is never taken for another state.)
 //
-// A key that is unused again (its quota whole) is forgotten bit by bit as others come, and by Sweep. Past MaxKeys, what
-// costs least to forget makes way for the new: see evict. No goroutine runs in the background.
+// Keys that are unused again (with their whole quota) are forgotten little by little as others come, and by Sweep. Above MaxKeys,
+// new keys evict those that cost least to forget: see evict. No goroutine runs in the background.
 type Memory struct {
-	shards []shard // a power of two of them
+	shards []shard // their number is a power of two
 	mask   uint64
 	mapped bool // Index is Mapped
 	seed   maphash.Seed
@@ -51,39 +51,39 @@ type Memory struct {
 
 	maxKeys atomic.Int64
 
-	mu     sync.Mutex        // guards what follows, for writing
-	byName map[string]*space // by the rules' identity
-	spaces atomic.Value      // []*space, by number; a number is never given twice
-	buried []*space          // what stands for those that were let go of: [0] without logs, [1] with
+	mu     sync.Mutex        // guards writes of what follows
+	byName map[string]*space // by the rules' Identity
+	spaces atomic.Value      // []*space, indexed by number; a number is never reused
+	buried []*space          // replace spaces that were released: [0] without logs, [1] with
 
-	_         [64]byte // what is only read, above, does not share a cache line with what is written
+	_         [64]byte // keeps what is only read, above, out of the cache lines of what is written
 	keys      atomic.Int64
 	logTimes  atomic.Int64 // the capacity of all logs, in times of 4 bytes
-	underWay  atomic.Int64 // keys that requests under way hold
-	byHand    atomic.Int64 // keys that are shut out by hand
+	underWay  atomic.Int64 // keys with requests under way
+	byHand    atomic.Int64 // keys that are blocked by hand
 	evictions atomic.Int64
-	payer     atomic.Int64  // number of the space that had the most keys when last one was forgotten
-	logPayer  atomic.Int64  // as payer, of logs
-	tickets   atomic.Uint64 // of what requests have reserved
+	payer     atomic.Int64  // number of the space that had the most keys at the last eviction
+	logPayer  atomic.Int64  // the same for logs
+	tickets   atomic.Uint64 // the last ticket of a reservation
 }
 
-// space is where a rule's keys live: those with its salt, and its number as owner.
+// space is the state of a rule. Its keys have its salt in their hashes, and its number as their owner.
 type space struct {
 	number uint32
 	isLog  bool
 	salt   uint64
-	kind   uint64 // isLog, as the bit of a hash
+	kind   uint64 // kindBit if isLog, else 0
 	rules  []*Rule
-	limits atomic.Value // []*Limit: the strictest of rules; a key is expired when all of them say so
+	limits atomic.Value // []*Limit: the strictest of the rules' limits; a key is expired when all of them say so
 	_      [64]byte     // as in Memory
 	keys   atomic.Int64
-	kept   atomic.Int64 // of keys, as underWay and byHand in Memory
-	cost   atomic.Int64 // the most that a request cost which was rejected, and might have been allowed; 0: 1
+	kept   atomic.Int64 // keys that population leaves out: counted in underWay or byHand
+	cost   atomic.Int64 // the highest cost that was rejected, of those that the limit could allow; 0 means 1
 
-	logTimes atomic.Int64 // as in Memory, of this rule's logs
+	logTimes atomic.Int64 // as in Memory, for this rule's logs
 }
 
-// kindBit is set in the hashes of keys that have logs.
+// kindBit is set in the hash of a key that has a log.
 const kindBit = 1 << 32
 
 // NewMemory returns an empty store.
@@ -102,7 +102,7 @@ func NewMemory(c MemoryConfig) *Memory {
 		c.MaxKeys = DefaultMaxKeys
 	}
 	m.maxKeys.Store(int64(c.MaxKeys))
-	shards := 16 // of some 1000 keys each, up to a million, which are copied in microseconds when a table grows
+	shards := 16 // each for about 1000 keys, up to a million in all; a table of that size is copied in microseconds when it grows
 	for shards < 1024 && shards*1024 < c.MaxKeys {
 		shards *= 2
 	}
@@ -146,7 +146,7 @@ func (m *Memory) Open(r *Rule) error {
 	return nil
 }
 
-// newSpace gives the rule's identity the next number.
+// newSpace makes the space of the rule's identity, with the next number.
 func (m *Memory) newSpace(r *Rule) *space {
 	spaces := m.spaces.Load().([]*space)
 	number := len(spaces)
@@ -154,7 +154,7 @@ func (m *Memory) newSpace(r *Rule) *space {
 	if sp.isLog {
 		sp.kind = kindBit
 	}
-	// The salt is new each time, so that keys of a space that was let go of, and are still to be swept, are not found.
+	// The salt is new each time, so that a rule does not find keys of a released space that are not swept yet.
 	sp.salt = maphash.String(m.seed, r.identity) + uint64(number+1)*0x9e3779b97f4a7c15
 	sp.limits.Store([]*Limit(nil))
 	m.spaces.Store(append(spaces, sp))
@@ -173,7 +173,7 @@ func (m *Memory) Release(r *Rule) {
 		}
 	}
 	for _, l := range sp.limits.Load().([]*Limit) {
-		if l == r.limit { // else others are stricter
+		if l == r.limit { // else other limits are stricter
 			sp.setLimits()
 			break
 		}
@@ -184,7 +184,7 @@ func (m *Memory) Release(r *Rule) {
 	m.mu.Unlock()
 }
 
-// setLimits finds out which of the rules' limits the strictest are.
+// setLimits finds the strictest of the rules' limits.
 func (sp *space) setLimits() {
 	limits := make([]*Limit, 0, 2)
 	for _, r := range sp.rules {
@@ -193,9 +193,9 @@ func (sp *space) setLimits() {
 	sp.limits.Store(limits)
 }
 
-// stricter returns the strictest of limits, which are that already, and one more: those of which none is as strict as another. What
-// is unused by them is unused by all. The tiers of a rule have one burst, or each the burst that is its requests, so that the one
-// with the fewest requests is stricter than all.
+// stricter adds a limit to a list of the strictest: those of which none is as strict as another. A state that is unused by them
+// is unused by all. The tiers of a rule either share one burst, or each have the burst that equals their requests; so the one
+// with the fewest requests is usually the only one in the list.
 func stricter(limits []*Limit, l *Limit) []*Limit {
 	for _, other := range limits {
 		if asStrict(other, l) {
@@ -211,13 +211,13 @@ func stricter(limits []*Limit, l *Limit) []*Limit {
 	return append(list, l)
 }
 
-// asStrict reports whether a state is used by a as long as it is by b, and never leaves less by b than by a. They count alike, and
-// differ in their numbers.
+// asStrict reports whether a limit a is at least as strict as b: a state that is in use by b is in use by a, and a never leaves
+// more than b. Both count the same way, and differ only in their numbers.
 func asStrict(a, b *Limit) bool {
 	return a.requests <= b.requests && a.burst <= b.burst
 }
 
-// SetMaxKeys changes MaxKeys; 0 means DefaultMaxKeys. Where there are more keys already, they make way as others come.
+// SetMaxKeys changes MaxKeys; 0 means DefaultMaxKeys. If there are more keys already, they are evicted as others come.
 func (m *Memory) SetMaxKeys(n int) {
 	if n <= 0 {
 		n = DefaultMaxKeys
@@ -225,12 +225,12 @@ func (m *Memory) SetMaxKeys(n int) {
 	m.maxKeys.Store(int64(n))
 }
 
-// MemoryStats is what a Memory holds.
+// MemoryStats is the result of Memory.Stats.
 type MemoryStats struct {
 	Keys      int64 // over all rules
-	MaxKeys   int64 // how many there may be
+	MaxKeys   int64 // the bound on Keys
 	LogBytes  int64 // reserved for the times of logs
-	Evictions int64 // keys that were forgotten while they still counted
+	Evictions int64 // keys that were forgotten while they were in use
 }
 
 // Stats returns what the store holds.
@@ -261,7 +261,7 @@ func (m *Memory) Decide(checks []Check, peek bool) error {
 	return nil
 }
 
-// decideOne is decideAll for the one check that most requests have.
+// decideOne is decideAll for a single check, as most requests have.
 func (m *Memory) decideOne(c *Check, peek bool) {
 	r := c.Rule
 	h := (maphash.String(m.seed, c.Key)^r.space.salt)&^kindBit | r.space.kind
@@ -302,7 +302,7 @@ func (m *Memory) decideOne(c *Check, peek bool) {
 	s.mu.Unlock()
 }
 
-// decideAll locks the shards of all keys, in ascending order, evaluates every check, and charges what is to be charged.
+// decideAll locks the shards of all keys in ascending order, evaluates every check, and charges those that are to be charged.
 func (m *Memory) decideAll(checks []Check, peek bool) {
 	lockAll(m, checks)
 	now := m.clock()
@@ -330,7 +330,7 @@ func (m *Memory) decideAll(checks []Check, peek bool) {
 			admit = false
 		}
 	}
-	moved := false // a new key has come, so that others may not be where they were
+	moved := false // a new key has come, so that others may have moved
 	for i := range checks {
 		c := &checks[i]
 		s := &m.shards[c.hash&m.mask]
@@ -342,7 +342,7 @@ func (m *Memory) decideAll(checks []Check, peek bool) {
 			s.slots[c.slot].state = c.next
 			continue
 		}
-		if allowed && !admit { // how things stand for a rule that would have allowed what another rejects
+		if allowed && !admit { // the state of a rule that would have allowed what another rejects
 			if c.Rule.space.isLog {
 				decideInLog(s, c.slot, c.Rule.limit, now, 0, &c.Decision)
 			} else {
@@ -369,7 +369,7 @@ func (m *Memory) decideAll(checks []Check, peek bool) {
 	}
 }
 
-// lockAll finds out the checks' hashes, and locks their shards in ascending order.
+// lockAll computes the checks' hashes, and locks their shards in ascending order.
 func lockAll(m *Memory, checks []Check) {
 	for i := range checks {
 		c := &checks[i]
@@ -398,8 +398,8 @@ func lockAll(m *Memory, checks []Check) {
 	}
 }
 
-// charge writes the state after the request, of a key in slot i, or of a new one where i is negative. The decision on a
-// rejected request is taken again on what is kept of it: with count_rejected it puts off the retry.
+// charge writes the state after the request, for the key in slot i, or for a new one if i is negative. A rejected request is
+// decided again by the new state, since count_rejected makes it wait longer.
 func (m *Memory) charge(s *shard, c *Check, i int, now int64) {
 	allowed := c.Decision.Allowed
 	if i < 0 {
@@ -419,8 +419,8 @@ func (m *Memory) charge(s *shard, c *Check, i int, now int64) {
 	}
 }
 
-// decideInLog has a limit decide by the log of the key in slot i, or of a new one where i is negative. A log's state holds its number
-// in A, and in B the time that it was last looked at. A key that is shut out has no log.
+// decideInLog decides by the log of the key in slot i, or by an empty one if i is negative. A log's state has its number in A,
+// and in B the time of the last look at it. A key that is blocked by hand has no log.
 func decideInLog(s *shard, i int, l *Limit, now, cost int64, d *Decision) {
 	if i < 0 {
 		var none eventLog
@@ -444,7 +444,7 @@ func startLog(s *shard, i int, now int64) {
 	s.slots[i].state.B = now
 }
 
-// chargeInLog charges the log of the key in slot i, as it was last looked at. For most see chargeLog.
+// chargeInLog charges the log of the key in slot i at the time of the last look at it. For most see chargeLog.
 func chargeInLog(m *Memory, s *shard, i int, sp *space, l *Limit, cost, most int64) {
 	slot := &s.slots[i]
 	if !isBlocked(&slot.state) {

@@ -5,11 +5,11 @@ import (
 	"sync"
 )
 
-// accounts are kept for the next, since those of requests under way come and go with each.
+// accounts pools accounts, since those of requests under way come and go with each request.
 var accounts = sync.Pool{New: func() interface{} { return &account{} }}
 
-// chargeWhole charges the key in slot i what was admitted before and had been reserved, whatever the limit would say of it by now. It
-// reports whether the key has a state, not a log.
+// chargeWhole charges the key in slot i for a request that was allowed before, whatever the limit would decide now. It reports
+// whether the key has a state, and not a log.
 func (m *Memory) chargeWhole(s *shard, i int, l *Limit, at, cost, now int64) bool {
 	if s.slots[i].state.A >= blockMark {
 		stepBack(&s.slots[i].state, now)
@@ -24,7 +24,7 @@ func (m *Memory) chargeWhole(s *shard, i int, l *Limit, at, cost, now int64) boo
 	return true
 }
 
-// accountOf returns the account of a check's key, which is made where there is none.
+// accountOf returns the account of a check's key. It makes one if there is none.
 func (m *Memory) accountOf(s *shard, c *Check, now int64) *account {
 	c.slot = find(s, c.hash)
 	if c.slot < 0 {
@@ -43,7 +43,7 @@ func (m *Memory) accountOf(s *shard, c *Check, now int64) *account {
 	return a
 }
 
-// heldBy returns what a request under way holds of a rule that counts by status, or in flight.
+// heldBy returns how many units a request under way reserves, of a rule that counts by status or counts requests in flight.
 func heldBy(r *Rule, cost int64) int64 {
 	if r.limit.inFlight {
 		return 1
@@ -51,7 +51,7 @@ func heldBy(r *Rule, cost int64) int64 {
 	return cost
 }
 
-// fallDue charges what was to be charged by now to the key in slot i.
+// fallDue charges the key in slot i for all pending charges that are due by now.
 func (m *Memory) fallDue(s *shard, i int, a *account, l *Limit, now int64) {
 	a.look(now)
 	due := 0
@@ -63,14 +63,14 @@ func (m *Memory) fallDue(s *shard, i int, a *account, l *Limit, now int64) {
 			a.payBack(l, &s.slots[i].state, now)
 		}
 		by := l
-		if a.loan != nil { // what has begun the tolerance charges while it lasts, whatever limit looks
+		if a.loan != nil { // tolerance charges by its wide limit while it lasts, whatever limit the check has
 			by = a.loan.wide
 			if l.lends {
 				a.lend(l, by, s.slots[i].state, p.at)
 			}
 		}
 		if m.chargeWhole(s, i, by, p.at, p.cost, now) {
-			a.line = a.line[:0] // the states in it are without this charge
+			a.line = a.line[:0] // its states do not include this charge
 		}
 	}
 	if due > 0 {
@@ -88,7 +88,7 @@ func (m *Memory) fallDue(s *shard, i int, a *account, l *Limit, now int64) {
 	}
 }
 
-// fallDueIn is fallDue for who has no check: by the first of the limits that the key's rule has.
+// fallDueIn is fallDue for callers without a check. It uses the first limit of the key's rule.
 func (m *Memory) fallDueIn(s *shard, i int, now int64) *account {
 	a := s.accounts[s.slots[i].hash]
 	limits := m.spaces.Load().([]*space)[s.owners[i]&^marks].limits.Load().([]*Limit)
@@ -98,8 +98,8 @@ func (m *Memory) fallDueIn(s *shard, i int, now int64) *account {
 	return a
 }
 
-// isIdle reports whether the account of the key in slot i says nothing any more. That of a rule that is gone says what requests
-// under way hold, and nothing else.
+// isIdle reports whether the account of the key in slot i no longer has any effect. If the rule is gone, only reservations of
+// requests under way have one.
 func (m *Memory) isIdle(s *shard, i int, now int64) bool {
 	a := m.fallDueIn(s, i, now)
 	if len(m.spaces.Load().([]*space)[s.owners[i]&^marks].limits.Load().([]*Limit)) == 0 {
@@ -108,7 +108,7 @@ func (m *Memory) isIdle(s *shard, i int, now int64) bool {
 	return a.idle(now)
 }
 
-// appraiseAccount says how the key in slot i stands by its account, where that weighs more than its state.
+// appraiseAccount adds the key's account to its standing, where that weighs more than its state.
 func (m *Memory) appraiseAccount(s *shard, i int, now int64, st *standing) {
 	a := s.accounts[s.slots[i].hash]
 	reset := int64(0)
@@ -117,7 +117,7 @@ func (m *Memory) appraiseAccount(s *shard, i int, now int64, st *standing) {
 		class = underWay
 	} else if a.blockedUntil > now {
 		class = block
-		if st.class < byHand { // who recovers when, and who was charged when, says nothing of who was shut out first
+		if st.class < byHand { // when a key was charged or recovers says nothing about which was blocked first
 			st.charged = 0
 			st.reset = 0
 		}
@@ -158,7 +158,7 @@ func (m *Memory) settle(h *Reservation) {
 	defer s.mu.Unlock()
 	now := m.clock()
 	if c.slot < 0 || s.owners[c.slot]&accounted == 0 {
-		return // the rule has been away
+		return // the rule was released meanwhile
 	}
 	a := s.accounts[c.hash]
 	m.fallDue(s, c.slot, a, h.Rule.limit, now)
@@ -176,7 +176,7 @@ func (m *Memory) settle(h *Reservation) {
 	m.dropIdle(s, &c, a, now)
 }
 
-// dropIdle forgets the account of the key in the check's slot, if it says nothing any more.
+// dropIdle forgets the account of the key in the check's slot if it no longer has any effect.
 func (m *Memory) dropIdle(s *shard, c *Check, a *account, now int64) {
 	if a.kept && !a.isUnderWay() {
 		m.countKept(c.Rule.space, a)
@@ -189,7 +189,7 @@ func (m *Memory) dropIdle(s *shard, c *Check, a *account, now int64) {
 	}
 }
 
-// lockKey locks the shard of a check's key, notes in which slot the key is, and returns the shard.
+// lockKey locks the shard of a check's key, sets the check's slot, and returns the shard.
 func (m *Memory) lockKey(c *Check) *shard {
 	c.hash = (maphash.String(m.seed, c.Key)^c.Rule.space.salt)&^kindBit | c.Rule.space.kind
 	if c.hash == 0 {

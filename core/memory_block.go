@@ -44,7 +44,7 @@ func (m *Memory) Reset(r *Rule, key string) error {
 	}
 	if s.owners[c.slot]&accounted != 0 {
 		a := s.accounts[c.hash]
-		m.fallDue(s, c.slot, a, r.limit, now) // of which nothing is left then
+		m.fallDue(s, c.slot, a, r.limit, now) // what it charges is forgotten below
 		a.forget(now)
 		m.dropIdle(s, &c, a, now)
 	}
@@ -58,7 +58,7 @@ func (m *Memory) Reset(r *Rule, key string) error {
 	return nil
 }
 
-// stillBlocked reports whether the key in slot i is shut out by hand. One that was, and is not any more, starts afresh.
+// stillBlocked reports whether the key in slot i is blocked by hand. If its block is over, the key starts afresh.
 func stillBlocked(s *shard, i int, isLog bool, now int64) bool {
 	state := &s.slots[i].state
 	if !isBlocked(state) {
@@ -72,7 +72,7 @@ func stillBlocked(s *shard, i int, isLog bool, now int64) bool {
 	return false
 }
 
-// startAfresh gives the key in slot i, which has no log, the state of one that was never seen.
+// startAfresh gives the key in slot i, which has no log, the state of a key that was never seen.
 func startAfresh(s *shard, i int, isLog bool, now int64) {
 	if isLog {
 		startLog(s, i, now)
@@ -81,7 +81,7 @@ func startAfresh(s *shard, i int, isLog bool, now int64) {
 	s.slots[i].state = State{}
 }
 
-// dropLog takes the log from the key in slot i, if it has one: its state is to be another.
+// dropLog frees the log of the key in slot i, if it has one, since the key gets another state.
 func (m *Memory) dropLog(s *shard, i int, sp *space) {
 	if sp.isLog && !isBlocked(&s.slots[i].state) {
 		m.freeLog(s, sp, int(s.slots[i].state.A))
