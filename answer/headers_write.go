@@ -9,20 +9,20 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// WriteHeaders sets the fields that tell the client of the verdict on its request, and on a rejection Retry-After and
-// Cache-Control: no-store.
+// WriteHeaders sets the quota fields for the verdict on a request. For a rejection it also sets Retry-After and Cache-Control: no-store.
+// All times are whole seconds, rounded up.
 //
-// X-RateLimit speaks of the rule that Verdict.Reported names: Limit its quota, Remaining the units left, Reset the seconds
-// until the quota is whole. RateLimit and RateLimit-Policy list every rule that is not a shadow: of more than 32 the first, and the one
-// quotaFields of. The t of RateLimit is when a rule that rejects lets the request in, and of another the seconds until more units are left than
-// now. It is left out where nothing is used or nobody knows; where the request waits, since it is over when the response is sent; and
-// where it is later than Retry-After, since the draft has no t beyond that.
+// The X-RateLimit fields report the rule that Verdict.Reported names: Limit is its quota, Remaining the units left, Reset the seconds until
+// the quota is whole. X-RateLimit-Soft: exceeded marks a request that tolerance has allowed.
 //
-// Where an earlier handler
-// has set the fields, its members of the lists are kept in front, and the X-RateLimit fields that are the stricter.
-// X-RateLimit-Soft: exceeded says of a request that it was let through by tolerance. All times are whole seconds, rounded up.
+// RateLimit and RateLimit-Policy list every rule that is not a shadow; of more than 32 they list the first, and the reported one. For a rule
+// that rejects, t is the seconds until it allows the request; for another rule, the seconds until more units are left than now. t is left
+// out in three cases: if nothing is used, or nobody knows; if the request waits, since t would be wrong when the response is sent; and if t
+// is later than Retry-After, which the draft does not allow.
 //
-// It does all in one function, but for what is rare, because an interpreter pays for each.
+// If an earlier handler has set the fields, its members of the lists stay in front, and of the X-RateLimit fields the stricter stay.
+//
+// All but rare cases are in this one function, since each call costs an interpreter time.
 func WriteHeaders(h http.Header, f Fields, checks []core.Check, v *core.Verdict) {
 	var (
 		room            [160]byte
@@ -40,8 +40,8 @@ func WriteHeaders(h http.Header, f Fields, checks []core.Check, v *core.Verdict)
 		return
 	}
 	earlier = len(h) > 0 && (h[core.HeaderRemaining] != nil || h[core.HeaderRateLimit] != nil || h[core.HeaderPolicy] != nil)
-	// One array for the values of all fields. Each field's slice of it has one element and no room behind, so that an
-	// append copies, and nobody's change of one response is seen in another.
+	// One array holds the values of all fields. Each field's slice of it has a length and a capacity of one, so that an append copies it.
+	// So a change of one field does not show in another.
 	values = new([8]string)
 	if v.Outcome == core.Reject {
 		values[0] = "no-store"
@@ -78,7 +78,7 @@ func WriteHeaders(h http.Header, f Fields, checks []core.Check, v *core.Verdict)
 			states = append(states, c.Rule.StateText...)
 			states = strconv.AppendInt(states, c.Decision.Remaining, 10)
 			if c.Decision.Allowed {
-				if c.Decision.MoreAfter > 0 && v.Outcome == core.Allow { // which is most often so
+				if c.Decision.MoreAfter > 0 && v.Outcome == core.Allow { // the most frequent case
 					states = append(states, core.MoreText...)
 					states = strconv.AppendInt(states, (c.Decision.MoreAfter+999_999)/1_000_000, 10)
 				} else {
@@ -114,7 +114,7 @@ func WriteHeaders(h http.Header, f Fields, checks []core.Check, v *core.Verdict)
 	}
 }
 
-// decimal is strconv.FormatInt without an allocation for the numbers that most quotas are made of.
+// decimal is strconv.FormatInt, without an allocation for the numbers that most quotas consist of.
 func decimal(n int64) string {
 	if n >= 0 && n < int64(len(decimals)) {
 		return decimals[n]
@@ -122,7 +122,7 @@ func decimal(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// decimals are the numbers that most quotas are made of.
+// decimals are the texts of the numbers that most quotas consist of.
 var decimals = makeDecimals()
 
 func makeDecimals() []string {

@@ -49,13 +49,13 @@ type algorithmRow struct {
 	// of it is zero.
 	decide func(l *Limit, s *State, now, cost int64, next *State, d *Decision)
 
-	// take is the short way for a request that costs 1: see the function take.
+	// take is the shortcut for a request that costs 1: see the function take.
 	take func(l *Limit, s *State, now int64) (remaining, reset, more int64)
 
 	// charge adds units to a state that decide has brought to the present: all of them, as far as the state can hold them.
 	charge func(l *Limit, s *State, cost int64)
 
-	// spent is the short way to find out whether a state is unused again, that long after its time. If known is false, decide
+	// spent is the shortcut to find out whether a state is unused again, that long after its time. If known is false, decide
 	// must be asked.
 	spent func(l *Limit, s *State, elapsed int64) (isSpent, known bool)
 }

@@ -52,7 +52,7 @@ func decideFixedWindow(l *Limit, s *State, now, cost int64, next *State, d *Deci
 	}
 }
 
-// takeFromFixedWindow is the short way: see take.
+// takeFromFixedWindow is the shortcut: see take.
 func takeFromFixedWindow(l *Limit, s *State, now int64) (remaining, reset, more int64) {
 	start := now - now%l.period
 	count := int64(1)
@@ -76,7 +76,7 @@ func chargeFixedWindow(l *Limit, s *State, cost int64) {
 	}
 }
 
-// fixedWindowSpent is the short way: see unused.
+// fixedWindowSpent is the shortcut: see unused.
 func fixedWindowSpent(l *Limit, s *State, elapsed int64) (isSpent, known bool) {
 	return elapsed >= l.period || s.B == 0, l.calendar == nil
 }

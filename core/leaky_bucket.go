@@ -56,7 +56,7 @@ func decideLeakyBucket(l *Limit, s *State, now, cost int64, next *State, d *Deci
 	}
 }
 
-// takeFromLeakyBucket is the short way for a request that does not wait: see take.
+// takeFromLeakyBucket is the shortcut for a request that does not wait: see take.
 func takeFromLeakyBucket(l *Limit, s *State, now int64) (remaining, reset, more int64) {
 	elapsed := now - s.A
 	if elapsed|s.A|s.B < 0 || s.B > l.full || elapsed < l.emptied && s.B > elapsed*l.requests {

@@ -116,7 +116,7 @@ func (m *Memory) appraiseAccount(s *shard, i int, now int64, st *standing) {
 	if a.isUnderWay() {
 		class = underWay
 	} else if a.blockedUntil > now {
-		class = block
+		class = penalized
 		if st.class < byHand { // when a key was charged or recovers says nothing about which was blocked first
 			st.charged = 0
 			st.reset = 0

@@ -2,7 +2,7 @@ package core
 
 import "math/bits"
 
-// logBudgetFloor is the number of times that all logs together may hold in the smallest of stores: ten full logs of the
+// logBudgetFloor is the least number of times that all logs together may hold, in however small a store: ten full logs of the
 // largest limit, 4 MB.
 const logBudgetFloor = 10 * MaxLogRequests
 
@@ -15,31 +15,32 @@ func (m *Memory) logBudget() int64 {
 	return budget
 }
 
-// standing says what forgetting a key would cost.
+// standing says what it would cost to forget a key. Here a zone is all keys of one space. When a key must go, one zone pays,
+// which means that it loses the key.
 type standing struct {
-	class      int     // see below
-	rank       int     // 0: its zone pays; else the higher, the later: see levelBelow
-	size       int     // of its log, by powers of two; 0 where keys are counted, and not times
-	share      float64 // of the quota that is in use, by the strictest open limit
-	offences   int     // of a key that has a penalty
-	population int64   // of its zone
-	zone       uint32  // number of its space
+	class      int     // one of the classes below
+	rank       int     // 0 for the zone that pays; the higher, the later a key goes: see levelBelow
+	size       int     // the log's size as a power of two; 0 if keys are evicted for their number, not for the size of their logs
+	share      float64 // the part of the quota that is in use, by the strictest open limit
+	offences   int     // the number of offences, for a key with a penalty
+	population int64   // the number of keys in its zone
+	zone       uint32  // the number of its space
 	charged    int64   // when a bucket was last charged: limits of one zone may differ in how long it takes to drain
-	reset      int64   // microseconds until it is unused again
+	reset      int64   // microseconds until the key is unused again
 }
 
-// The classes, from what costs nothing to forget to what costs most.
+// The classes, from the keys that cost nothing to forget to those that cost most.
 const (
-	expired   = iota // unused, or of a rule that is gone
+	expired   = iota // unused, or of a rule that was released
 	inUse            // some of the quota is left
 	exhausted        // a request would be rejected now
-	rejecting        // and one was
-	block            // by a penalty
-	byHand           // shut out by hand
-	underWay         // requests have reserved something: it is not forgotten at all
+	rejecting        // exhausted, and a request was rejected
+	penalized        // blocked by a penalty
+	byHand           // blocked by hand
+	underWay         // with requests under way: never forgotten
 )
 
-// appraise says how the key in slot i stands, but for its rank and size.
+// appraise writes the standing of the key in slot i, except for its rank and size.
 func (m *Memory) appraise(s *shard, i int, now int64, st *standing) {
 	owner := s.owners[i]
 	sp := m.spaces.Load().([]*space)[owner&^marks]
@@ -68,7 +69,7 @@ func (m *Memory) appraise(s *shard, i int, now int64, st *standing) {
 		if st.class < inUse {
 			st.class = inUse
 		}
-		if (d.Remaining == 0 || d.Remaining < cost) && st.class < exhausted { // what a cost does not divide is never used up
+		if (d.Remaining == 0 || d.Remaining < cost) && st.class < exhausted { // a quota that the cost does not divide is never used up
 			st.class = exhausted
 		} else if l.queues && d.ResetAfter > l.maxDelay && st.class < exhausted { // its queue has room, but is too long
 			st.class = exhausted
@@ -96,7 +97,7 @@ func (m *Memory) appraise(s *shard, i int, now int64, st *standing) {
 	st.zone = owner &^ marks
 }
 
-// noteCost notes what a request cost that was rejected: with less than that a key has nothing left that is of use.
+// noteCost notes the cost of a rejected request: a key with less left than that is exhausted.
 func noteCost(c *Check) {
 	sp := c.Rule.space
 	if c.Cost > 1 && c.Decision.RetryAfter != Never && c.Cost > sp.cost.Load() {
@@ -104,13 +105,13 @@ func noteCost(c *Check) {
 	}
 }
 
-// cheaper reports whether a costs less to forget than b. It is a strict weak order, so that the choice does not depend on the order in
-// which keys are looked at: each line decides among those that all lines before it hold for equal.
+// cheaper reports whether a costs less to forget than b. It is a strict weak order, so the result does not depend on the order in
+// which keys are looked at: each line decides among keys that are equal by all lines before it.
 //
-// What is unused goes first, and who is shut out by hand last. Else the zone decides, whatever state its keys are in, since
-// it is up to a flood in which state they are. In the zone the class decides, and the share in use, or the offences of who
-// is shut out. Of keys that are rejected, the newest goes, which was charged or recovers last: a flood is newer than those whom it is to
-// wash away.
+// Unused keys go first, and keys blocked by hand go last. Between them the zone decides, whatever the class: a flood chooses the
+// class of its own keys. Within a zone the class decides, then the share in use, or for blocked keys the number of offences.
+// Among keys that are rejected the newest goes, which was charged last or recovers last: a flood is newer than the keys that it
+// would push out.
 func cheaper(a, b *standing) bool {
 	if a.class != b.class && (a.class == expired || b.class == expired || a.class >= byHand || b.class >= byHand) {
 		return a.class < b.class
@@ -127,13 +128,13 @@ func cheaper(a, b *standing) bool {
 	if a.class == inUse && a.share != b.share {
 		return a.share < b.share
 	}
-	if a.class == block && a.offences != b.offences {
+	if a.class == penalized && a.offences != b.offences {
 		return a.offences < b.offences
 	}
 	if a.population != b.population {
 		return a.population > b.population
 	}
-	if a.zone != b.zone { // their periods say nothing of who is newer
+	if a.zone != b.zone { // keys of different zones cannot be compared by age, since their periods differ
 		return a.zone < b.zone
 	}
 	if a.class == inUse {
@@ -145,7 +146,8 @@ func cheaper(a, b *standing) bool {
 	return a.reset > b.reset
 }
 
-// levelBelow returns how far a zone's population is below the largest: 0 down to an eighth of it, 1 to an eighth of that, and so on.
+// levelBelow returns how far a zone's population is below the largest: 0 down to an eighth of it, 1 down to an eighth of that,
+// and so on.
 func levelBelow(population, most int64) int {
 	level := 0
 	for most/8 > population {
@@ -155,15 +157,15 @@ func levelBelow(population, most int64) int {
 	return level
 }
 
-// population is how many of its keys a zone may have to pay with: not those that requests under way hold, which are not counted
-// where keys are bounded, nor those that are shut out by hand. One that is both is left out twice, which is next to never.
+// population returns how many keys the zone can lose. It leaves out keys with requests under way, to which MaxKeys does not
+// apply, and keys blocked by hand. A key that is both is subtracted twice, which is very rare.
 func (sp *space) population() int64 {
 	return sp.keys.Load() - sp.kept.Load()
 }
 
-// evict brings the store back within its bounds after checks were charged. The keys just charged are spared. More keys may
-// go than have come, so that a lowered bound is reached, but not so many that a request would be held up by it. A try may miss by chance,
-// and three do not in a row, unless most keys are under way. It holds one lock at a time.
+// evict brings the store back within its bounds after checks were charged. It spares the keys just charged. It may forget more
+// keys than have come, so that a lowered bound is reached, but not so many that this delays a request. A try may find no key by
+// chance; three in a row do not, unless most keys have requests under way. It holds one lock at a time.
 func (m *Memory) evict(checks []Check) {
 	missed := 0
 	for try := 0; try < 4+len(checks) && missed < 3 && m.keys.Load()-m.underWay.Load() > m.maxKeys.Load(); try++ {
@@ -180,37 +182,38 @@ func (m *Memory) evict(checks []Check) {
 	}
 }
 
-// How many keys are compared, and how many of one shard at most: shards differ in how full they are, and the only key of one
-// must not go for want of others. They are looked for among more, since most may be of zones that do not pay.
+// How many keys a try compares, and how many of one shard at most: some shards have fewer keys than others, and the only key of a
+// shard must not go because it is alone there. A try looks at more keys than it compares, since most may be of zones that do not
+// pay.
 const (
 	samples       = 8
 	samplesAShard = 2
-	mostAppraised = 4 * samples // where many are under way
+	mostAppraised = 4 * samples // if many have requests under way
 	mostLooks     = 256
-	farLooks      = 4 * mostLooks // where fewer than enoughSeen of the zone that pays are found
+	farLooks      = 4 * mostLooks // if fewer than enoughSeen are found of the zone that pays
 	enoughSeen    = 6
 	looksAShard   = 32
-	freeLooks     = 16      // of free places, where most are free, so many count as one
-	otherZones    = samples // of the keys that are looked at, so many have their zone compared with the one that is to pay
+	freeLooks     = 16      // in a sparse table, so many free slots count as one look
+	otherZones    = samples // for so many keys of other zones, a try compares their zone with the one that pays
 )
 
-// strictFrom is what part of all keys a zone must have to pay alone. Where all have less, there are more zones than could be told
-// apart by looking at some keys of each.
+// strictFrom is the divisor of the part of all keys from which a zone pays alone. If every zone has less than that, there are too
+// many zones to find the largest by looking at some keys.
 const strictFrom = 16
 
-// steps are primes, so that steps of one through a table come by all of its slots. Where keys stand as they came, and not by their
-// hashes, neighbours are of one time.
+// steps are primes, so that walking through a table by one of them visits all its slots. They are for Mapped, where keys are in
+// the order in which they came, so that neighbours have the same age.
 var steps = []int{2147483647, 2147483629, 2147483587, 2147483579}
 
-// victim is the key that costs least to forget of those considered.
+// victim is the key that costs least to forget among those considered.
 type victim struct {
 	standing
 	hash  uint64
 	shard int
-	seen  int // how many were considered
+	seen  int // how many keys were considered
 }
 
-// consider compares the key in slot i with the victim so far, and reports whether it may be forgotten at all.
+// consider makes the key in slot i the victim if it costs less to forget than the victim so far.
 func (m *Memory) consider(v *victim, number, i int, st *standing) {
 	if v.seen == 0 || cheaper(st, &v.standing) {
 		v.standing = *st
@@ -220,15 +223,15 @@ func (m *Memory) consider(v *victim, number, i int, st *standing) {
 	v.seen++
 }
 
-// forget removes the victim.
+// forget removes the victim, unless it was blocked by hand or has got a request under way since it was considered.
 func (m *Memory) forget(v *victim) {
 	s := &m.shards[v.shard]
 	s.mu.Lock()
 	i := find(s, v.hash)
-	if i >= 0 && v.class != byHand && s.owners[i]&handMark != 0 { // since it was looked at
+	if i >= 0 && v.class != byHand && s.owners[i]&handMark != 0 { // it was blocked since
 		i = -1
 	}
-	if i >= 0 && s.owners[i]&accounted != 0 { // a request may have come since then
+	if i >= 0 && s.owners[i]&accounted != 0 { // it may have got a request since
 		var now standing
 		m.appraiseAccount(s, i, m.clock(), &now)
 		if now.class == underWay {
@@ -244,8 +247,8 @@ func (m *Memory) forget(v *victim) {
 	s.mu.Unlock()
 }
 
-// payerOfKeys returns the zone with the most keys, and how many: the one that was it, or one of the checks. A zone grows by a request, so
-// that this finds it as soon as it is that.
+// payerOfKeys returns the number and population of the zone with the most keys: the previous one, or that of a check. Zones grow
+// by requests, so this finds a new one as soon as it is the largest.
 func payerOfKeys(checks []Check, spaces []*space, before int64) (payer, most int64) {
 	payer = before
 	if payer < int64(len(spaces)) {
@@ -261,7 +264,7 @@ func payerOfKeys(checks []Check, spaces []*space, before int64) (payer, most int
 	return payer, most
 }
 
-// wayThrough returns from which place of a shard's table to look, by which steps, and at how many places.
+// wayThrough returns at which slot of a shard's table to start, by which steps to go on, and how many slots to look at.
 func (m *Memory) wayThrough(s *shard, random uint64) (from, step, looks int) {
 	size := len(s.owners)
 	if s.n == 0 || size == 0 {
@@ -279,10 +282,10 @@ func (m *Memory) wayThrough(s *shard, random uint64) (from, step, looks int) {
 	return from, step, looks
 }
 
-// evictKey forgets one key, and reports whether it found any. The zone with the most keys pays, and in it the one that costs least of
-// eight sampled from all shards. Something expired that is found on the way goes instead.
+// evictKey forgets one key, and reports whether it found any. The zone with the most keys pays: of eight of its keys, sampled
+// from all shards, it loses the one that costs least. If an expired key is found on the way, that goes instead.
 //
-// Who is shut out by hand is forgotten only where those are too many all by themselves.
+// Keys blocked by hand are forgotten only if they alone are more than MaxKeys.
 func (m *Memory) evictKey(checks []Check, try int) bool {
 	now := m.clock()
 	spaces := m.spaces.Load().([]*space)
@@ -307,7 +310,7 @@ func (m *Memory) evictKey(checks []Check, try int) bool {
 		owners := s.owners
 		size := len(owners)
 		i, step, left := m.wayThrough(s, random)
-		sparse := s.n*4 < size // as is the table of a store with few keys in many shards, or with fewer than it had
+		sparse := s.n*4 < size // as in a store with few keys in many shards, or with fewer keys than it once had
 		enough := v.seen + samplesAShard
 		for ; left > 0 && v.seen < enough; left-- {
 			i += step
@@ -321,7 +324,7 @@ func (m *Memory) evictKey(checks []Check, try int) bool {
 				}
 				continue
 			}
-			owner := owners[i] // of a free slot that of a key that was there
+			owner := owners[i] // for a free slot, that of an earlier key
 			zone := int64(owner &^ marks)
 			if zone != payer && others >= otherZones && strict {
 				looked++
@@ -349,7 +352,7 @@ func (m *Memory) evictKey(checks []Check, try int) bool {
 			appraised++
 			if owner&handMark != 0 && st.class < byHand {
 				m.unmarkHand(s, i)
-			} else if st.class == byHand { // again, since a clock has stepped back
+			} else if st.class == byHand { // blocked again, since the clock has stepped back
 				m.markHand(s, i)
 			}
 			if st.class == underWay || st.class == byHand && spareHand {
@@ -367,7 +370,7 @@ func (m *Memory) evictKey(checks []Check, try int) bool {
 			m.consider(&v, number, i, &st)
 		}
 		s.mu.Unlock()
-		if looked >= mostLooks && v.seen < enoughSeen && v.class > exhausted { // those few may be all that are so dear
+		if looked >= mostLooks && v.seen < enoughSeen && v.class > exhausted { // these few may all be costly by chance
 			looks = farLooks
 		}
 	}
@@ -377,25 +380,25 @@ func (m *Memory) evictKey(checks []Check, try int) bool {
 	if v.seen == 0 {
 		return false
 	}
-	if try == 0 && v.seen < enoughSeen && v.class > exhausted && most > samples { // look once more
+	if try == 0 && v.seen < enoughSeen && v.class > exhausted && most > samples { // try again
 		return false
 	}
 	m.forget(&v)
 	return true
 }
 
-// How many logs a try looks at, and up to how many in one shard.
+// How many logs a try looks at, in all and in one shard.
 const (
 	logLooks       = 2048
 	logLooksAShard = 256
 )
 
-// excess returns how many times a zone's logs hold beyond what its keys have a share in.
+// excess returns how many times a zone's logs hold above the share of its keys.
 func (sp *space) excess(share int64) int64 {
 	return sp.logTimes.Load() - share*sp.keys.Load()
 }
 
-// payerOfLogs is payerOfKeys for the zone with the largest excess.
+// payerOfLogs is payerOfKeys for logs: it returns the zone with the largest excess.
 func payerOfLogs(checks []Check, spaces []*space, before, share int64) (payer, most int64) {
 	payer = before
 	if payer < int64(len(spaces)) {
@@ -411,10 +414,10 @@ func payerOfLogs(checks []Check, spaces []*space, before, share int64) (payer, m
 	return payer, most
 }
 
-// evictLog forgets one of some thousand logs, one that holds more than a key's share of the budget, and reports whether it found any:
-// whose log is smaller never pays for the memory of the others, and while the bound on keys is kept there are larger ones
-// whenever the budget is passed. The zone pays whose logs hold the most beyond the shares of its keys, and in it what is the largest
-// log, by powers of two, so that one dear request makes one dear log go; then what costs least.
+// evictLog forgets one of up to logLooks logs, and reports whether it found any. Only logs that hold more than a key's share of
+// the budget may go. While the number of keys is within its bound, there is such a log whenever the budget is exceeded. The zone
+// with the largest excess pays. In it a log of the largest size goes, in powers of two, so that one costly request costs one
+// large log; among those, the key that costs least to forget.
 func (m *Memory) evictLog(checks []Check, try int) bool {
 	now := m.clock()
 	spaces := m.spaces.Load().([]*space)
@@ -480,7 +483,7 @@ func (m *Memory) evictLog(checks []Check, try int) bool {
 			}
 			st.rank = rank
 			st.size = size
-			if v.seen > 0 && (rank < v.rank || size > v.size) { // those so far count no more
+			if v.seen > 0 && (rank < v.rank || size > v.size) { // those considered so far no longer count
 				v.seen = 0
 			}
 			m.consider(&v, number, i, &st)
@@ -497,7 +500,7 @@ func (m *Memory) evictLog(checks []Check, try int) bool {
 	return true
 }
 
-// scramble is a step of splitmix64 (Steele, Lea and Flood, 2014).
+// scramble is one step of splitmix64 (Steele, Lea and Flood, 2014).
 func scramble(z uint64) uint64 {
 	z += 0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9

@@ -1,6 +1,6 @@
 package core
 
-// isExpired reports whether the key in slot i is unused: appraise says more, and costs more.
+// isExpired reports whether the key in slot i is unused. It is a cheaper part of appraise.
 func (m *Memory) isExpired(s *shard, i int, now int64) bool {
 	owner := s.owners[i]
 	if owner&handMark != 0 && blockedFor(&s.slots[i].state, now) <= 0 {
@@ -24,8 +24,8 @@ func (m *Memory) isExpired(s *shard, i int, now int64) bool {
 	return true
 }
 
-// expire looks at the next k slots of a shard, and forgets the keys in them that are unused again. It returns how many of
-// those were uncounted's, which are left for the caller to count.
+// expire looks at the next k slots of a shard, and forgets their keys that are unused again. It returns how many of these were of
+// the space uncounted: the caller must subtract those from its count.
 func (m *Memory) expire(s *shard, k int, now int64, uncounted *space) int64 {
 	forgotten := int64(0)
 	for ; k > 0 && s.n > 0; k-- {
@@ -50,11 +50,11 @@ func (m *Memory) expire(s *shard, k int, now int64, uncounted *space) int64 {
 	return forgotten
 }
 
-// Sweep forgets every key that is unused again, and gives back what memory the tables no longer need. It looks at
-// some keys at a time under a shard's lock, for microseconds, and may run beside anything else.
+// Sweep forgets all keys that are unused again, and frees memory that the tables no longer need. It holds a shard's lock for
+// microseconds at a time, and is safe for concurrent use.
 func (m *Memory) Sweep() {
 	batch := 256
-	if m.mapped { // interpreted, each takes microseconds
+	if m.mapped { // under the interpreter each key takes microseconds
 		batch = 16
 	}
 	for i := range m.shards {
@@ -67,7 +67,7 @@ func (m *Memory) Sweep() {
 			s.mu.Lock()
 			before := s.n
 			m.expire(s, batch, m.clock(), nil)
-			left -= batch - (before - s.n) // where a key was forgotten there is another now, to be looked at
+			left -= batch - (before - s.n) // where a key was forgotten there may be another now
 			if s.n == 0 || left <= 0 {
 				m.shrink(s)
 				left = -1
@@ -78,8 +78,8 @@ func (m *Memory) Sweep() {
 	m.bury()
 }
 
-// bury lets go of the spaces that no rule and no key needs any more, but for their numbers. A request that is still under way
-// by a released rule may yet charge a key under such a number: it finds a space in which every key is expired.
+// bury frees the spaces that no rule and no key needs any more. It keeps their numbers: a request that is still under way by a
+// released rule may charge a key with such a number, and finds a space in which every key is expired.
 func (m *Memory) bury() {
 	m.mu.Lock()
 	old := m.spaces.Load().([]*space)
@@ -102,10 +102,10 @@ func (m *Memory) bury() {
 	m.mu.Unlock()
 }
 
-// shrink gives back memory that a shard has no use for.
+// shrink frees memory that a shard no longer needs.
 func (m *Memory) shrink(s *shard) {
 	if s.n == 0 {
-		s.slots = nil // one by one: Yaegi knows no `a, b = nil, nil`
+		s.slots = nil // one at a time, since Yaegi panics at `a, b = nil, nil`
 		s.owners = nil
 		s.logs = nil
 		s.logHashes = nil

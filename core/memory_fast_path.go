@@ -4,8 +4,8 @@ import (
 	"hash/maphash"
 )
 
-// FastPath is the way of a request under one rule, as most are, that a Memory counts, in as few steps as it can have: for interpreted
-// programs, which pay for each of them. Made by NewFastPath, safe for concurrent use.
+// FastPath decides on requests under one rule in a Memory, in as few steps as possible. It is for interpreted programs, which pay
+// for each step. NewFastPath makes it. It is safe for concurrent use.
 type FastPath struct {
 	shards    []*shard
 	mask      uint64
@@ -16,8 +16,8 @@ type FastPath struct {
 	algorithm Algorithm
 }
 
-// NewFastPath returns the express way of a rule that has been opened in the store. For a Memory that is not Mapped, an algorithm
-// that has none, such as the sliding window log, and a rule with a conduct, there is none: it returns nil then.
+// NewFastPath returns the fast path of a rule that was opened in m. It returns nil if there is none: if m is not Mapped, if the
+// algorithm has none (such as the sliding window log), or if the rule has an overflow policy.
 func NewFastPath(m *Memory, r *Rule) *FastPath {
 	if m.shards[0].index == nil || !r.limit.fastPath || r.overflow != nil {
 		return nil

@@ -85,7 +85,7 @@ func (e *flatFixedWindow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	more = (more + 999_999) / 1_000_000
 	h = w.Header()
 	t = e.quotaFields
-	if len(h) > 1 || remaining|reset >= t.Ready { // one field stands in each of Traefik's responses
+	if len(h) > 1 || remaining|reset >= t.Ready { // Traefik's responses always have one field
 		SetQuotaFields(t, h, remaining, reset, more)
 	} else {
 		h[HeaderLimit] = t.Limit
@@ -173,7 +173,7 @@ func (e *flatLeakyBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	more = (more + 999_999) / 1_000_000
 	h = w.Header()
 	t = e.quotaFields
-	if len(h) > 1 || remaining|reset >= t.Ready { // one field stands in each of Traefik's responses
+	if len(h) > 1 || remaining|reset >= t.Ready { // Traefik's responses always have one field
 		SetQuotaFields(t, h, remaining, reset, more)
 	} else {
 		h[HeaderLimit] = t.Limit
@@ -261,14 +261,14 @@ func (e *flatSlidingWindowCounter) ServeHTTP(w http.ResponseWriter, r *http.Requ
 		more = weight%l.period/(state.B>>32) + 1
 	}
 	state.B++
-	reset = left + l.period + 1 - (l.period+current-1)/current // both as leftBehind has them
+	reset = left + l.period + 1 - (l.period+current-1)/current // reset and more are as leftBehind has them
 
 	s.mu.Unlock()
 	reset = (reset + 999_999) / 1_000_000
 	more = (more + 999_999) / 1_000_000
 	h = w.Header()
 	t = e.quotaFields
-	if len(h) > 1 || remaining|reset >= t.Ready { // one field stands in each of Traefik's responses
+	if len(h) > 1 || remaining|reset >= t.Ready { // Traefik's responses always have one field
 		SetQuotaFields(t, h, remaining, reset, more)
 	} else {
 		h[HeaderLimit] = t.Limit
@@ -343,7 +343,7 @@ func (e *flatTokenBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l = e.limit
 	elapsed = now - state.A
 	level = state.B
-	if elapsed|level|state.A < 0 || level > l.full { // any of the three is below 0, or the level is too high
+	if elapsed|level|state.A < 0 || level > l.full { // one of the three is negative, or the level is too high
 		goto rare
 	}
 	if elapsed >= l.emptied {
@@ -370,7 +370,7 @@ func (e *flatTokenBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	more = (more + 999_999) / 1_000_000
 	h = w.Header()
 	t = e.quotaFields
-	if len(h) > 1 || remaining|reset >= t.Ready { // one field stands in each of Traefik's responses
+	if len(h) > 1 || remaining|reset >= t.Ready { // Traefik's responses always have one field
 		SetQuotaFields(t, h, remaining, reset, more)
 	} else {
 		h[HeaderLimit] = t.Limit

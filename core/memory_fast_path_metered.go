@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// meteredFixedWindow is Take, takeFromFixedWindow and SetQuotaFields in one, with what a Metering has done beside it.
+// meteredFixedWindow is Take, takeFromFixedWindow and SetQuotaFields in one, with a Metering.
 type meteredFixedWindow struct {
 	shards      []*shard
 	mask        uint64
@@ -74,7 +74,7 @@ func (e *meteredFixedWindow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	} else {
 		now = e.clock()
 	}
-	if now%TimedShare == 0 { // microseconds are as good as dice, and cost an interpreter less than a counter
+	if now%TimedShare == 0 { // microseconds are random enough, and cost an interpreter less than a counter
 		s.mu.Unlock()
 		e.timed.ServeHTTP(w, r)
 		return
@@ -105,7 +105,7 @@ func (e *meteredFixedWindow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	more = (more + 999_999) / 1_000_000
 	h = w.Header()
 	t = e.quotaFields
-	if len(h) > 1 || remaining|reset >= t.Ready { // one field stands in each of Traefik's responses
+	if len(h) > 1 || remaining|reset >= t.Ready { // Traefik's responses always have one field
 		SetQuotaFields(t, h, remaining, reset, more)
 	} else {
 		h[HeaderLimit] = t.Limit
@@ -121,7 +121,7 @@ rare:
 	e.rest.ServeHTTP(w, r)
 }
 
-// meteredLeakyBucket is Take, takeFromLeakyBucket and SetQuotaFields in one, with what a Metering has done beside it.
+// meteredLeakyBucket is Take, takeFromLeakyBucket and SetQuotaFields in one, with a Metering.
 type meteredLeakyBucket struct {
 	shards      []*shard
 	mask        uint64
@@ -185,7 +185,7 @@ func (e *meteredLeakyBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	} else {
 		now = e.clock()
 	}
-	if now%TimedShare == 0 { // microseconds are as good as dice, and cost an interpreter less than a counter
+	if now%TimedShare == 0 { // microseconds are random enough, and cost an interpreter less than a counter
 		s.mu.Unlock()
 		e.timed.ServeHTTP(w, r)
 		return
@@ -212,7 +212,7 @@ func (e *meteredLeakyBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	more = (more + 999_999) / 1_000_000
 	h = w.Header()
 	t = e.quotaFields
-	if len(h) > 1 || remaining|reset >= t.Ready { // one field stands in each of Traefik's responses
+	if len(h) > 1 || remaining|reset >= t.Ready { // Traefik's responses always have one field
 		SetQuotaFields(t, h, remaining, reset, more)
 	} else {
 		h[HeaderLimit] = t.Limit
@@ -228,7 +228,7 @@ rare:
 	e.rest.ServeHTTP(w, r)
 }
 
-// meteredSlidingWindowCounter is Take, takeFromSlidingWindowCounter and SetQuotaFields in one, with what a Metering has done beside it.
+// meteredSlidingWindowCounter is Take, takeFromSlidingWindowCounter and SetQuotaFields in one, with a Metering.
 type meteredSlidingWindowCounter struct {
 	shards      []*shard
 	mask        uint64
@@ -292,7 +292,7 @@ func (e *meteredSlidingWindowCounter) ServeHTTP(w http.ResponseWriter, r *http.R
 	} else {
 		now = e.clock()
 	}
-	if now%TimedShare == 0 { // microseconds are as good as dice, and cost an interpreter less than a counter
+	if now%TimedShare == 0 { // microseconds are random enough, and cost an interpreter less than a counter
 		s.mu.Unlock()
 		e.timed.ServeHTTP(w, r)
 		return
@@ -318,7 +318,7 @@ func (e *meteredSlidingWindowCounter) ServeHTTP(w http.ResponseWriter, r *http.R
 		more = weight%l.period/(state.B>>32) + 1
 	}
 	state.B++
-	reset = left + l.period + 1 - (l.period+current-1)/current // both as leftBehind has them
+	reset = left + l.period + 1 - (l.period+current-1)/current // reset and more are as leftBehind has them
 
 	s.mu.Unlock()
 	atomic.AddInt64(e.allowed, 1)
@@ -326,7 +326,7 @@ func (e *meteredSlidingWindowCounter) ServeHTTP(w http.ResponseWriter, r *http.R
 	more = (more + 999_999) / 1_000_000
 	h = w.Header()
 	t = e.quotaFields
-	if len(h) > 1 || remaining|reset >= t.Ready { // one field stands in each of Traefik's responses
+	if len(h) > 1 || remaining|reset >= t.Ready { // Traefik's responses always have one field
 		SetQuotaFields(t, h, remaining, reset, more)
 	} else {
 		h[HeaderLimit] = t.Limit
@@ -342,7 +342,7 @@ rare:
 	e.rest.ServeHTTP(w, r)
 }
 
-// meteredTokenBucket is Take, takeFromTokenBucket and SetQuotaFields in one, with what a Metering has done beside it.
+// meteredTokenBucket is Take, takeFromTokenBucket and SetQuotaFields in one, with a Metering.
 type meteredTokenBucket struct {
 	shards      []*shard
 	mask        uint64
@@ -406,7 +406,7 @@ func (e *meteredTokenBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	} else {
 		now = e.clock()
 	}
-	if now%TimedShare == 0 { // microseconds are as good as dice, and cost an interpreter less than a counter
+	if now%TimedShare == 0 { // microseconds are random enough, and cost an interpreter less than a counter
 		s.mu.Unlock()
 		e.timed.ServeHTTP(w, r)
 		return
@@ -419,7 +419,7 @@ func (e *meteredTokenBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l = e.limit
 	elapsed = now - state.A
 	level = state.B
-	if elapsed|level|state.A < 0 || level > l.full { // any of the three is below 0, or the level is too high
+	if elapsed|level|state.A < 0 || level > l.full { // one of the three is negative, or the level is too high
 		goto rare
 	}
 	if elapsed >= l.emptied {
@@ -447,7 +447,7 @@ func (e *meteredTokenBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	more = (more + 999_999) / 1_000_000
 	h = w.Header()
 	t = e.quotaFields
-	if len(h) > 1 || remaining|reset >= t.Ready { // one field stands in each of Traefik's responses
+	if len(h) > 1 || remaining|reset >= t.Ready { // Traefik's responses always have one field
 		SetQuotaFields(t, h, remaining, reset, more)
 	} else {
 		h[HeaderLimit] = t.Limit

@@ -5,39 +5,39 @@ import (
 	"sync"
 )
 
-// shard is a part of the keys under a lock of its own.
+// shard is a part of the keys, with a lock of its own.
 //
-// Its table is one of open addressing with linear probing, in which the keys stand in the order of their hashes: a hash's
-// home is proportional to it, and a key stands at its home or behind it, after all that have a smaller hash. A look-up
-// stops at the first greater one, so a key that is absent costs no more than one that is there, and the tables may be
-// filled to 84 %. Slots hold no pointer, so the garbage collector never reads them.
+// Its table uses open addressing with linear probing, and keys are in the order of their hashes. A hash's home is a slot at a
+// place proportional to the hash. A key is at its home or behind it, after all keys with smaller hashes. A search stops at the
+// first greater hash, so an absent key costs no more than a present one, and tables may be filled to 84 %. Slots hold no
+// pointers, so the garbage collector never reads them.
 //
-// With the index (Mapped) the slots are packed without gaps, in no order, and the map says where a key's is.
+// With an index (Mapped), slots have no gaps and no order, and the index has the slot of each key.
 type shard struct {
 	mu     sync.Mutex
-	home   int // how many slots are homes; the table has some more behind them, the last of them always free
+	home   int // how many slots are homes; some more slots follow them, and the last one is always free
 	n      int // keys
 	slots  []slot
-	owners []uint32 // whose key it is: a space's number, and a mark; apart from the slots, being seldom needed
-	cursor int      // where expire goes on
+	owners []uint32 // whose keys they are: a space's number, and marks; apart from the slots, since they are seldom needed
+	cursor int      // where expire continues
 
 	logs      []eventLog
-	logHashes []uint64 // whose the logs are
+	logHashes []uint64 // of the keys that the logs belong to
 	freeLogs  []int    // numbers of logs that no key has
 
 	index    map[uint64]int
-	accounts map[uint64]*account // of keys whose owner has the mark
-	_        [24]byte            // three cache lines in all, so that neighbours' locks do not share one
+	accounts map[uint64]*account // by hash, for keys with the mark accounted
+	_        [24]byte            // pads to three cache lines, so that the locks of neighbours do not share one
 }
 
-// slot holds a key's hash, 0 where it is free, and its State.
+// slot holds a key's State and its hash, which is 0 in a free slot.
 type slot struct {
 	hash  uint64
 	state State
 }
 
-// The marks of an owner: rejected, of a key of which a request was rejected; accounted, of one that has an account; handMark, of one
-// that was shut out by hand, until somebody looks who finds that it is not any more.
+// The marks of an owner. rejected: a request of the key was rejected. accounted: the key has an account. handMark: the key was
+// blocked by hand; the mark may remain after the block, until somebody finds that it is over.
 const (
 	rejected  = 1 << 31
 	accounted = 1 << 30
@@ -48,7 +48,7 @@ const (
 // minHome is the size of the smallest table.
 const minHome = 8
 
-// find returns where hash h stands, or a negative number: -1-i where it would have to be inserted at i.
+// find returns the slot of hash h. If it is absent, the result is negative: -1-i, if it would have to be inserted at i.
 func find(s *shard, h uint64) int {
 	if s.index != nil {
 		if i, ok := s.index[h]; ok {
@@ -73,9 +73,9 @@ func find(s *shard, h uint64) int {
 	return -1 - len(slots) // not reached: the last slot is free
 }
 
-// insert gives a check's new key a slot, and returns its index. Two old keys are looked at meanwhile, and forgotten if they
-// have expired: so memory is given back at the rate at which it is taken. What comes and what goes is counted together:
-// often as much, and then the counters, for which all cores contend, are left alone.
+// insert gives a check's new key a slot, and returns its index. It also looks at two old keys, and forgets them if they have
+// expired, so that memory is freed as fast as it is used. It counts both at once: often they cancel out, and then it leaves the
+// counters alone, for which all cores contend.
 func (m *Memory) insert(s *shard, c *Check, now int64) int {
 	sp := c.Rule.space
 	more := 1 - m.expire(s, 2, now, sp)
@@ -92,7 +92,7 @@ func (m *Memory) insert(s *shard, c *Check, now int64) int {
 	return i
 }
 
-// count adds n to the number of keys.
+// count adds n to the number of keys of the space and of the store.
 func (m *Memory) count(sp *space, n int64) {
 	if n != 0 {
 		sp.keys.Add(n)
@@ -100,7 +100,7 @@ func (m *Memory) count(sp *space, n int64) {
 	}
 }
 
-// countKept counts a key that requests under way hold from now on, or do no longer.
+// countKept counts a key that gets its first request under way, or has lost its last one.
 func (m *Memory) countKept(sp *space, a *account) {
 	a.kept = !a.kept
 	n := int64(-1)
@@ -111,7 +111,7 @@ func (m *Memory) countKept(sp *space, a *account) {
 	m.underWay.Add(n)
 }
 
-// markHand marks and counts the key in slot i, which is shut out by hand.
+// markHand marks and counts the key in slot i as blocked by hand.
 func (m *Memory) markHand(s *shard, i int) {
 	if s.owners[i]&handMark == 0 {
 		m.spaces.Load().([]*space)[s.owners[i]&^marks].kept.Add(1)
@@ -120,7 +120,7 @@ func (m *Memory) markHand(s *shard, i int) {
 	}
 }
 
-// unmarkHand takes the mark from the key in slot i, if it has it.
+// unmarkHand removes the mark from the key in slot i, if it has it.
 func (m *Memory) unmarkHand(s *shard, i int) {
 	if s.owners[i]&handMark != 0 {
 		s.owners[i] &^= handMark
@@ -129,7 +129,7 @@ func (m *Memory) unmarkHand(s *shard, i int) {
 	}
 }
 
-// place makes room for a hash that is not in the table.
+// place returns a slot for a hash that is not in the table, and makes room for it.
 func (m *Memory) place(s *shard, h uint64) int {
 	if s.index != nil {
 		i := len(s.slots)
@@ -150,12 +150,12 @@ func (m *Memory) place(s *shard, h uint64) int {
 			s.slots[i] = slot{hash: h}
 			return i
 		}
-		m.rebuild(s, s.home+s.home/4+minHome) // the slots behind the homes are full, which happens next to never
+		m.rebuild(s, s.home+s.home/4+minHome) // the slots behind the homes are full, which is very rare
 	}
 }
 
-// remove forgets the key in slot i, and returns the space that has one less, for the caller to count. What stood behind
-// it moves up, as far as its home allows.
+// remove forgets the key in slot i. It returns the key's space, from whose count the caller must subtract it. Keys behind it move
+// up, as far as their homes allow.
 func (m *Memory) remove(s *shard, i int) *space {
 	sp := m.spaces.Load().([]*space)[s.owners[i]&^marks]
 	s.n--
@@ -197,8 +197,8 @@ func (m *Memory) remove(s *shard, i int) *space {
 	return sp
 }
 
-// resize makes room in a full table: by forgetting what has expired, and if that is not much by a table a quarter larger.
-// It returns what expire does.
+// resize makes room in a full table. It forgets expired keys, and if they are few, it makes the table a quarter larger. It
+// returns what expire returns.
 func (m *Memory) resize(s *shard, now int64, uncounted *space) int64 {
 	forgotten := int64(0)
 	if s.home > 0 {
@@ -218,7 +218,7 @@ func (m *Memory) resize(s *shard, now int64, uncounted *space) int64 {
 	return forgotten
 }
 
-// rebuild moves the keys into a table with that many homes. They are in order, so each goes behind the one before it.
+// rebuild moves the keys into a table with that many homes. They are in order, so each goes behind the previous one.
 func (m *Memory) rebuild(s *shard, home int) {
 	size := home + home/64 + 16
 	for {
@@ -268,7 +268,7 @@ func (m *Memory) freeLog(s *shard, sp *space, number int) {
 	s.freeLogs = append(s.freeLogs, number)
 }
 
-// countTimes counts n more times that a rule's logs have room for.
+// countTimes adds n to the number of times that a rule's logs have room for.
 func (m *Memory) countTimes(sp *space, n int) {
 	if n != 0 {
 		sp.logTimes.Add(int64(n))

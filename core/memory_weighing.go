@@ -2,24 +2,25 @@ package core
 
 import "sync"
 
-// weighing is what the evaluation of a check has found out for charging it.
+// weighing is what weigh finds out about a check, for charging it.
 type weighing struct {
 	account  *account // nil: the key has none
-	limit    *Limit   // by which it was decided: the rule's, or the wide one
-	depart   int64    // when the rule would let the request go; not before now
-	hardWait int64    // of a rule with tolerance: how long its own limit would have the request wait; Never where it does not say
-	begins   bool     // tolerance begins with the request
-	behind   bool     // the turn is behind all charges to come, and is one of them
-	blocked  bool     // it was rejected because its key is shut out
-	reserved bool     // it was rejected for what others have reserved alone, of which nobody knows whether it will be charged
+	limit    *Limit   // the limit that decided: the rule's own, or the wide one
+	depart   int64    // when the rule would let the request depart; not before now
+	hardWait int64    // with tolerance: how long the rule's own limit would make the request wait; Never if it cannot say
+	begins   bool     // tolerance begins with this request
+	behind   bool     // the request departs after all pending charges, and becomes one of them
+	blocked  bool     // it was rejected because its key is blocked
+	reserved bool     // it was rejected only because of what others have reserved, which may never be charged
 }
 
 var weighings = sync.Pool{New: func() interface{} { return &[]weighing{} }}
 
-// reservedRetry is when to come back who was rejected for what others have reserved: nobody knows for how long.
+// reservedRetry is the RetryAfter, in microseconds, of a request that was rejected because others hold reservations: nobody knows
+// for how long.
 const reservedRetry = 1_000_000
 
-// accountsNeeded reports whether any of the rules needs more than decideAll does.
+// accountsNeeded reports whether any of the rules has an overflow policy, which decideAll cannot handle.
 func accountsNeeded(checks []Check) bool {
 	for i := range checks {
 		if checks[i].Rule.overflow != nil {
@@ -29,7 +30,7 @@ func accountsNeeded(checks []Check) bool {
 	return false
 }
 
-// decideWithAccounts is decideAll for checks of which a rule has a conduct.
+// decideWithAccounts is decideAll for checks of which at least one rule has an overflow policy.
 func (m *Memory) decideWithAccounts(checks []Check, peek bool) {
 	pooled := weighings.Get().(*[]weighing)
 	list := (*pooled)[:0]
@@ -37,11 +38,11 @@ func (m *Memory) decideWithAccounts(checks []Check, peek bool) {
 		list = append(list, weighing{})
 	}
 	lockAll(m, checks)
-	defer unlockAll(m, checks) // even where this panics, which would be a defect, but not one that all other requests have to bear
+	defer unlockAll(m, checks) // even after a panic: a defect here must not block all other requests
 	now := m.clock()
 	rejecting := 0
 	delays := false
-	depart := now // of the request: when the last of its rules lets it go
+	depart := now // when the last of the rules lets the request depart
 	for i := range checks {
 		c := &checks[i]
 		c.Ticket = 0
@@ -56,7 +57,7 @@ func (m *Memory) decideWithAccounts(checks []Check, peek bool) {
 			depart = list[i].depart
 		}
 	}
-	if rejecting > 0 || !delays { // a leaky bucket alone has the others charged on arrival, as decideAll does
+	if rejecting > 0 || !delays { // a leaky bucket alone does not delay the charges of other rules, as in decideAll
 		depart = now
 	}
 	for i := range checks {
@@ -65,7 +66,7 @@ func (m *Memory) decideWithAccounts(checks []Check, peek bool) {
 		s := &m.shards[c.hash&m.mask]
 		others := rejecting
 		if i > 0 && c.Rule.overflow != nil && c.Rule.overflow.candidate && !checks[i-1].Rule.shadow && !checks[i-1].Decision.Allowed {
-			others-- // the rule in whose place it is
+			others-- // a candidate ignores the rule that it stands in for
 		}
 		if !c.Decision.Allowed {
 			if !peek {
@@ -93,7 +94,7 @@ func unlockAll(m *Memory, checks []Check) {
 	}
 }
 
-// weigh evaluates a check.
+// weigh evaluates a check, and writes its Decision.
 func (m *Memory) weigh(s *shard, c *Check, w *weighing, now int64) {
 	r := c.Rule
 	co := r.overflow
@@ -122,13 +123,14 @@ func (m *Memory) weigh(s *shard, c *Check, w *weighing, now int64) {
 	} else {
 		m.weighPlain(s, c, w, now, reserved)
 	}
-	if a != nil && a.blockedUntil > now && co != nil && len(co.penalties) > 0 { // a reload may have taken the penalties out
+	if a != nil && a.blockedUntil > now && co != nil && len(co.penalties) > 0 { // a reload may have removed the penalties
 		w.blocked = true
 		c.Decision.blocked(a.blockedUntil - now)
 	}
 }
 
-// shut makes a decision one on a key that is shut out for that long. It may be that the limit has it come back later yet.
+// blocked turns a decision into one on a key that is blocked for that much longer. If the limit makes it wait longer than that,
+// RetryAfter stays.
 func (d *Decision) blocked(wait int64) {
 	if d.Allowed {
 		d.RetryAfter = 0
@@ -146,7 +148,7 @@ func (d *Decision) blocked(wait int64) {
 	}
 }
 
-// evaluate writes a limit's decision on a check at a time and cost that may be others than the check's.
+// evaluate writes the decision of a limit on a check, at a time and cost that may differ from the check's.
 func (m *Memory) evaluate(s *shard, c *Check, l *Limit, at, cost int64) {
 	if c.Rule.space.isLog {
 		decideInLog(s, c.slot, l, at, cost, &c.Decision)
@@ -156,13 +158,13 @@ func (m *Memory) evaluate(s *shard, c *Check, l *Limit, at, cost int64) {
 	if c.slot >= 0 {
 		c.state = s.slots[c.slot].state
 		if co := c.Rule.overflow; co != nil && co.wide != nil && l == c.Rule.limit && s.owners[c.slot]&accounted != 0 {
-			s.accounts[c.hash].owe(l, &c.state) // while there is tolerance the wide limit charges, and the own decides as if there were none
+			s.accounts[c.hash].owe(l, &c.state) // during tolerance the wide limit charges; the rule's own limit decides as if there were no tolerance
 		}
 	}
 	decide(l, &c.state, at, cost, &c.next, &c.Decision)
 }
 
-// weighPlain evaluates a check of a rule that rejects, where so many units are reserved.
+// weighPlain evaluates a check of a rule that rejects, with that many units reserved.
 func (m *Memory) weighPlain(s *shard, c *Check, w *weighing, now, reserved int64) {
 	m.evaluate(s, c, w.limit, now, c.Cost+reserved)
 	d := &c.Decision
@@ -192,12 +194,12 @@ func (m *Memory) weighPlain(s *shard, c *Check, w *weighing, now, reserved int64
 	}
 }
 
-// weighSoft evaluates a check of a rule with tolerance: by its limit, and where that is exceeded by the wide one.
+// weighSoft evaluates a check of a rule with tolerance: by its own limit, and if that is exceeded, by the wide one.
 func (m *Memory) weighSoft(s *shard, c *Check, w *weighing, now, reserved int64) {
 	there, begun := w.account.tolerance(now)
 	m.weighPlain(s, c, w, now, reserved)
 	w.hardWait = c.Decision.RetryAfter
-	if w.reserved { // which is no more than a guess
+	if w.reserved { // that is only a guess
 		w.hardWait = Never
 	}
 	if !there || c.Decision.Allowed && !begun {
@@ -211,28 +213,28 @@ func (m *Memory) weighSoft(s *shard, c *Check, w *weighing, now, reserved int64)
 	m.weighPlain(s, c, w, now, reserved)
 	d := &c.Decision
 	d.Limit = hard.Limit
-	if !d.Allowed && !begun { // tolerance would not help, and does not begin
+	if !d.Allowed && !begun { // tolerance would not help, so it does not begin
 		w.limit = c.Rule.limit
 		w.reserved = wasReserved
 		c.Decision = hard
 		c.next = next
 		return
 	}
-	if !d.Allowed && now+d.RetryAfter >= w.account.softUntil { // by then the limit holds again
+	if !d.Allowed && now+d.RetryAfter >= w.account.softUntil { // by then the rule's own limit applies again
 		d.RetryAfter = hard.RetryAfter
 		d.ResetAfter = hard.ResetAfter
 	}
 	d.Soft = d.Allowed && !hard.Allowed
 	w.begins = d.Soft && !begun
 	d.Remaining = 0
-	d.MoreAfter = 0 // past the limit; how fast the excess drains depends on when tolerance ends
+	d.MoreAfter = 0 // over the limit; how fast the excess drains depends on when tolerance ends
 	if hard.Allowed {
 		d.Remaining = hard.Remaining
 		d.MoreAfter = hard.MoreAfter
 	}
 }
 
-// weighDelay evaluates a check of a rule whose requests wait: it finds out when the request's turn is.
+// weighDelay evaluates a check of a rule that delays requests: it finds out when the request may depart.
 func (m *Memory) weighDelay(s *shard, c *Check, w *weighing, now, reserved int64) {
 	l := w.limit
 	a := w.account
@@ -258,7 +260,7 @@ func (m *Memory) weighDelay(s *shard, c *Check, w *weighing, now, reserved int64
 		}
 	} else {
 		m.evaluate(s, c, l, now, c.Cost+reserved)
-		if d.RetryAfter == Never && c.Cost <= l.capacity { // what is reserved is more than the limit can hold beside it
+		if d.RetryAfter == Never && c.Cost <= l.capacity { // too much is reserved for the limit to hold both at once
 			if len(a.pending) > mostPending {
 				w.reserved = true
 				d.RetryAfter = a.pending[0].at - now
@@ -267,7 +269,7 @@ func (m *Memory) weighDelay(s *shard, c *Check, w *weighing, now, reserved int64
 			m.weighBehind(s, c, w, now)
 		}
 	}
-	if d.RetryAfter == Never || !d.Allowed && l.queues { // whose queue is full
+	if d.RetryAfter == Never || !d.Allowed && l.queues { // the queue is full
 		return
 	}
 	if !w.behind {
@@ -292,16 +294,16 @@ func (m *Memory) weighDelay(s *shard, c *Check, w *weighing, now, reserved int64
 	d.Remaining = 0
 	d.MoreAfter = 0
 	d.RetryAfter = wait
-	w.reserved = patience == 0 // as many wait as may, of whatever keys: this one has done nothing wrong
+	w.reserved = patience == 0 // all places are taken, by whatever keys: this key has done nothing wrong
 	if patience > 0 {
 		d.RetryAfter = wait - patience
 	}
 }
 
-// mostPending is behind how many charges to come a turn is looked for.
+// mostPending is the most pending charges that weighBehind goes through.
 const mostPending = 1000
 
-// weighBehind finds out when the turn of a request is that has its turn behind all charges to come.
+// weighBehind finds out when a request may depart that departs after all pending charges.
 func (m *Memory) weighBehind(s *shard, c *Check, w *weighing, now int64) {
 	l := w.limit
 	d := &c.Decision
@@ -326,8 +328,8 @@ func (m *Memory) weighBehind(s *shard, c *Check, w *weighing, now int64) {
 	w.depart += d.RetryAfter + d.Delay
 }
 
-// unitExpiry returns when the i-th unit counts no longer, of those in a log, which was looked at at a time, and those to come
-// behind it.
+// unitExpiry returns when the i-th unit expires, counting those in the log and then those of pending charges. at is the time of
+// the last look at the log.
 func unitExpiry(l *Limit, log *eventLog, a *account, i int, at int64) int64 {
 	if i < log.n {
 		return logExpiry(l, log, i, at/l.quantum)
@@ -343,7 +345,7 @@ func unitExpiry(l *Limit, log *eventLog, a *account, i int, at int64) int64 {
 	return at // not reached: there are as many units
 }
 
-// standWithout says how things stand for a rule that would have allowed what another rejected.
+// standWithout writes the state of a rule that would have allowed a request that another rule rejected.
 func (m *Memory) standWithout(s *shard, c *Check, w *weighing, now int64) {
 	d := &c.Decision
 	if c.Rule.limit.inFlight {
@@ -351,7 +353,7 @@ func (m *Memory) standWithout(s *shard, c *Check, w *weighing, now int64) {
 		return
 	}
 	reserved := w.account.reserved(c.Rule)
-	c.slot = find(s, c.hash) // what was noted of the rules that reject may have moved it
+	c.slot = find(s, c.hash) // notes on the rules that reject may have moved it
 	m.evaluate(s, c, c.Rule.limit, now, 0)
 	d.Remaining -= reserved
 	if d.Remaining < 0 {
@@ -361,7 +363,7 @@ func (m *Memory) standWithout(s *shard, c *Check, w *weighing, now int64) {
 	d.Delay = 0
 }
 
-// reject notes a rejection where the rule's conduct wants it.
+// reject notes a rejection, as far as the rule's overflow policy or count_rejected asks for it.
 func (m *Memory) reject(s *shard, c *Check, w *weighing, now int64) {
 	r := c.Rule
 	co := r.overflow
@@ -389,14 +391,14 @@ func (m *Memory) reject(s *shard, c *Check, w *weighing, now int64) {
 	}
 }
 
-// chargeRejected charges a request to the rule that rejects it, and decides again on what is kept of it, as charge does.
+// chargeRejected charges a request to the rule that rejects it, and decides again by the new state, as charge does.
 func (m *Memory) chargeRejected(s *shard, c *Check, w *weighing, now int64) {
 	if c.slot < 0 {
 		c.slot = m.insert(s, c, now)
 	}
 	quota := c.Decision.Limit
 	m.evaluate(s, c, w.limit, now, c.Cost)
-	if c.Decision.Allowed { // not by its own state; nothing is rejected by that
+	if c.Decision.Allowed { // others have made it exceed the limit; count_rejected does not apply
 		return
 	}
 	m.write(s, c, w.limit, now)
@@ -407,7 +409,7 @@ func (m *Memory) chargeRejected(s *shard, c *Check, w *weighing, now int64) {
 	}
 }
 
-// write charges what was evaluated at a time to the key in the check's slot.
+// write charges the key in the check's slot what evaluate found at that time.
 func (m *Memory) write(s *shard, c *Check, l *Limit, at int64) {
 	if c.Rule.space.isLog {
 		chargeInLog(m, s, c.slot, c.Rule.space, l, c.Cost, l.requests)
@@ -416,7 +418,7 @@ func (m *Memory) write(s *shard, c *Check, l *Limit, at int64) {
 	s.slots[c.slot].state = c.next
 }
 
-// admit charges a request that departs at that time.
+// admit charges a request that departs at that time, or reserves its charge.
 func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
 	r := c.Rule
 	co := r.overflow
@@ -448,12 +450,12 @@ func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
 	}
 	decision := c.Decision
 	at := now
-	if !r.limit.queues { // whose state has the queue in it
+	if !r.limit.queues { // a leaky bucket's state includes its queue
 		at = depart
 	}
 	m.evaluate(s, c, w.limit, at, c.Cost)
 	decision.ResetAfter = at - now + c.Decision.ResetAfter
-	if r.limit.delays && r.space.isLog && depart == now { // which was asked how it stood before the request
+	if r.limit.delays && r.space.isLog && depart == now { // weighDelay has asked a log how it stood before the request
 		decision.MoreAfter = c.Decision.MoreAfter
 	}
 	c.Decision = decision
@@ -462,7 +464,7 @@ func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
 		m.accountOf(s, c, now).lend(r.limit, w.limit, before, at)
 	}
 	m.write(s, c, w.limit, at)
-	if decision.Soft && w.hardWait == Never { // as of a request that costs more than the limit; what it owes is known by what it leaves
+	if decision.Soft && w.hardWait == Never { // as for a request that costs more than the limit: what is left after it shows what it owes
 		m.evaluate(s, c, r.limit, at, 1)
 		m.accountOf(s, c, now).exceed(r, false, c.Decision.RetryAfter, now)
 		c.Decision = decision
@@ -475,7 +477,7 @@ func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
 	}
 }
 
-// reserve gives a request a ticket for what it holds of the check's key from now on, and returns the account to note it in.
+// reserve gives a request the ticket of a reservation, and returns the account to note it in.
 func reserve(m *Memory, s *shard, c *Check, now int64) *account {
 	a := m.accountOf(s, c, now)
 	c.Ticket = m.tickets.Add(1)

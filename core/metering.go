@@ -7,24 +7,24 @@ import (
 	"time"
 )
 
-// Watch is what an express way does beside deciding, where somebody looks on. All of it must be set.
+// Metering is what a fast path does for metrics and for paths of its own, besides deciding. All of its fields must be set.
 type Metering struct {
-	Allowed   *int64     // counts the requests that are allowed at once; with functions of sync/atomic
-	Durations *Durations // of the decisions on them: of one in TimedShare, as chance has it
+	Allowed   *int64     // counts requests that are allowed at once; use functions of sync/atomic
+	Durations *Durations // the durations of these decisions; about one in TimedShare, chosen at random, is timed
 
-	// Aside sees to the requests for exactly one of these two paths, on which nothing is decided.
+	// Aside handles the requests for exactly one of these two paths. Nothing is decided on them.
 	Aside       http.Handler
 	Path, Other string
 }
 
-// TimedShare is of how many decisions one is timed. Reading the clock and counting the time would else cost an interpreter more than
-// counting the request does.
+// TimedShare is the number of decisions of which one is timed. Timing every decision would cost an interpreter more than counting
+// the request does.
 const TimedShare = 32
 
-// NoPath is a path that no request has, for a Watch.
+// NoPath is a path that no request has, for Metering.
 const NoPath = "no path"
 
-// timedFastPath does what Serve does, for the decisions that are timed: in functions of their own, since they are few.
+// timedFastPath does what Serve does for the decisions that are timed. They are few, so they need no generated function.
 type timedFastPath struct {
 	fastPath    *FastPath
 	quotaFields *QuotaFields

@@ -7,58 +7,59 @@ import (
 	"time"
 )
 
-// Bounds of what a rule may say of its conduct past the limit.
+// Bounds of an overflow policy.
 const (
-	MaxSoftPercent    = 1000 // eleven times the limit
+	MaxSoftPercent    = 1000 // in percent: eleven times the limit
 	MaxPenalties      = 16
-	DefaultMaxWaiting = 1000      // requests of a rule that wait at a time
-	MaxMaxWaiting     = 1_000_000 // each is a request that the proxy holds open
+	DefaultMaxWaiting = 1000      // how many requests of a rule may wait at a time
+	MaxMaxWaiting     = 1_000_000 // the proxy keeps each of them open
 )
 
-// OverflowPolicy is what a rule does past its limit, besides rejecting, and which requests it counts. The zero value rejects and counts
-// all.
+// OverflowPolicy is what a rule does past its limit besides rejecting, and which requests it counts. With the zero value it only
+// rejects, and counts all.
 type OverflowPolicy struct {
-	// SoftPercent is how many percent more than the limit are let through, 1 to MaxSoftPercent, for SoftFor from the first request
-	// on that exceeds it; 0: none. The limit holds again then, until no request would have exceeded it for a whole period.
+	// SoftPercent is how many percent more than the limit the rule tolerates, 1 to MaxSoftPercent; 0: none. Tolerance begins with
+	// the first request that exceeds the limit, and lasts for SoftFor. It is available again when no request would have exceeded
+	// the limit for a whole period.
 	SoftPercent int64
 	SoftFor     time.Duration // 1 ms to 366 days, whole microseconds
 
-	// MaxWaiting is how many requests of the rule may wait at a time in one process, where the limit Delays; 0 means
+	// MaxWaiting is how many requests of the rule may wait at a time in one process, if the limit Delays; 0 means
 	// DefaultMaxWaiting.
 	MaxWaiting int64
 
-	// MaxWaitingPerKey is how many of them one key may have, 1 to MaxWaiting; 0 means a quarter of the places that are left, but one
-	// at least, so that one key alone has a fifth of all places at most.
+	// MaxWaitingPerKey is how many of these one key may have, 1 to MaxWaiting. 0 means a quarter of the places that are left, but
+	// at least one; so a single key gets at most a fifth of all places.
 	MaxWaitingPerKey int64
 
-	// OneKey says that all requests have the same key, which may have the whole room unless MaxWaitingPerKey says less.
+	// OneKey says that all requests have the same key. It may then take all places, unless MaxWaitingPerKey says less.
 	OneKey bool
 
-	// Count names the responses whose requests stay charged; nil: all. A request reserves its charge, and Limiter.Finish keeps it
-	// or gives it back.
+	// Count has the statuses of responses whose requests stay charged; nil: all. A request reserves its charge, and
+	// Limiter.Finish charges it or gives it back.
 	Count *Statuses
 
-	// Penalties are how long a key is shut out that exceeds the limit: for the first offence, the second and so on, the last for
-	// all further ones. Who has not exceeded it for as long as the longest since it was last let in starts over. Each is 1 ms to
-	// 366 days, in whole microseconds; none: no penalty.
+	// Penalties are how long a key is blocked when it exceeds the limit: for the first offence, the second and so on; the last is
+	// for all further ones. A key whose last penalty ended at least as long ago as the longest penalty lasts starts over with the
+	// first. Each is 1 ms to 366 days, in whole microseconds; none: no penalty.
 	Penalties []time.Duration
 }
 
-// conduct is a OverflowPolicy made ready. A rule without has none. Times are microseconds.
+// overflow is the prepared form of an OverflowPolicy. A rule that needs none has nil. Times are in microseconds.
 type overflow struct {
-	wide          *Limit // the limit while there is tolerance; nil: there never is
+	wide          *Limit // the limit during tolerance; nil: the rule has no tolerance
 	softFor       int64
 	maxWaiting    int64
-	waitingPerKey int64 // of maxWaiting; 0: a share of what is left
+	waitingPerKey int64 // the most of maxWaiting for one key; 0: a share of the places that are left
 	count         *Statuses
 	penalties     []int64
-	longest       int64 // of penalties
+	longest       int64 // the longest of penalties
 	accompanied   bool  // see Rule.Accompany
-	candidate     bool  // the rule is decided in place of the one in the check before it
+	candidate     bool  // the rule is decided in place of the rule of the check before it
 	text          string
 }
 
-// newOverflow checks how a rule is to behave and makes it ready; nil: it does nothing but reject.
+// newOverflow checks the overflow policy of a rule and prepares it; nil: the rule only rejects.
 func newOverflow(c *RuleConfig) (*overflow, error) {
 	l := c.Limit
 	co := &overflow{count: c.OverflowPolicy.Count}
@@ -103,7 +104,7 @@ func newOverflow(c *RuleConfig) (*overflow, error) {
 	return co, nil
 }
 
-// setWaiting reads how many requests may wait.
+// setWaiting sets how many requests may wait.
 func (co *overflow) setWaiting(c *OverflowPolicy) error {
 	co.maxWaiting = c.MaxWaiting
 	if co.maxWaiting == 0 {
@@ -119,7 +120,7 @@ func (co *overflow) setWaiting(c *OverflowPolicy) error {
 	return nil
 }
 
-// setSoft reads how much tolerance there is, and for how long.
+// setSoft sets how much tolerance there is, and for how long.
 func (co *overflow) setSoft(c *OverflowPolicy, l *Limit) error {
 	if c.SoftPercent < 1 || c.SoftPercent > MaxSoftPercent {
 		return fmt.Errorf("enforcement soft %d: must be from 1 to %d percent", c.SoftPercent, MaxSoftPercent)
@@ -136,7 +137,7 @@ func (co *overflow) setSoft(c *OverflowPolicy, l *Limit) error {
 	return nil
 }
 
-// setPenalties reads how long offenders are shut out.
+// setPenalties sets how long offenders are blocked.
 func (co *overflow) setPenalties(durations []time.Duration) error {
 	if len(durations) > MaxPenalties {
 		return fmt.Errorf("penalty: has %d durations; at most %d are taken", len(durations), MaxPenalties)
@@ -154,7 +155,7 @@ func (co *overflow) setPenalties(durations []time.Duration) error {
 	return nil
 }
 
-// agree says which parts of a rule's conduct exclude each other.
+// agree returns an error if parts of a rule's overflow policy are mutually exclusive.
 func (co *overflow) agree(c *RuleConfig) error {
 	l := c.Limit
 	row := l.algorithm.row()
@@ -187,7 +188,7 @@ func (co *overflow) agree(c *RuleConfig) error {
 	return nil
 }
 
-// sharedBy returns the conduct for a rule whose limit is a share of the one it was made for.
+// sharedBy returns the overflow policy for a rule that has one node's share of the limit.
 func (co *overflow) sharedBy(nodes int) *overflow {
 	if co == nil {
 		return nil

@@ -6,30 +6,33 @@ import (
 	"sync"
 )
 
-// QuotaFields is what clients are told of one rule, made ready: what Tell needs, and handlers that do as Tell does without calling it,
-// which an interpreter is the slower for. Made by MakeQuotaFields, read only from then on, safe for concurrent use.
+// QuotaFields holds the prepared values of one rule's quota fields: for SetQuotaFields, and for handlers that set the fields
+// themselves, since a call costs an interpreter more. MakeQuotaFields makes it. It is read only afterwards, and safe for
+// concurrent use.
 type QuotaFields struct {
 	XRateLimit, IETF bool // which fields are set
 
-	// Ready is what remaining, reset and more must be below for the lists of numbers to have them; 0 where not all fields are set, as most
-	// want it: only Tell knows then which are.
+	// Ready is the bound below which remaining, reset and more are found in the lists of numbers. It is 0 if not all fields are
+	// wanted, which is rare: SetQuotaFields then knows which.
 	Ready int64
 
 	Limit  []string // the value of X-RateLimit-Limit
 	Policy []string // the value of RateLimit-Policy
-	State  string   // how RateLimit begins
+	State  string   // the beginning of the member of RateLimit
 
-	// The numbers from 0 that most quotas are made of: as texts, as values of fields, and as the ends of RateLimit, for
-	// seconds: none for 0. They are of one length, a power of two: a|b is below it where both are.
+	// The numbers from 0 that most quotas consist of: as texts, as values of fields, and as ends of RateLimit with seconds (empty
+	// for 0). All three have the same length, a power of two, so that a|b is below it if both are.
 	Numbers []string
 	Values  [][]string
 	Ends    []string
 
-	// After does what Tell does where an earlier handler has set fields. That is rare, and how members are joined is not this package's.
+	// After does the work of SetQuotaFields if an earlier handler has set fields. That is rare, and joining lists is not the task
+	// of core.
 	After func(h http.Header, remaining, reset, more int64)
 }
 
-// MakeQuotaFields makes ready what clients are told of a rule, in those fields. Who answers them knows what is done after an earlier handler.
+// MakeQuotaFields prepares the quota fields of a rule. xRateLimit and ietf say which fields are wanted. after is
+// QuotaFields.After.
 func MakeQuotaFields(r *Rule, xRateLimit, ietf bool, after func(h http.Header, remaining, reset, more int64)) *QuotaFields {
 	tables.Do(makeTables)
 	t := &QuotaFields{
@@ -49,7 +52,7 @@ func MakeQuotaFields(r *Rule, xRateLimit, ietf bool, after func(h http.Header, r
 	return t
 }
 
-// tabled is how many numbers stand ready: the seconds of two hours, and as many units.
+// tabled is how many numbers are in the lists: enough for the seconds of two hours, and for as many units.
 const tabled = 8192
 
 var (
@@ -59,7 +62,7 @@ var (
 	numberEnds   []string
 )
 
-// makeTables makes the texts of the numbers. There is no room behind a value, so that an append copies.
+// makeTables makes the lists of numbers. Each value has a capacity of one, so that an append copies it.
 func makeTables() {
 	numberTexts = make([]string, tabled)
 	numberValues = make([][]string, tabled)

@@ -1,22 +1,23 @@
 package core
 
-// Hold is what a request under way has reserved of a rule: units that may be charged when its status is known, a place among the
-// requests in flight, or its turn while it waits. Holds returns those of a request; Finish or Leave ends them.
+// Reservation is what a request under way has reserved of a rule: units that may be charged when its status is known, one of the
+// requests in flight, or its place in the queue while it waits. AppendReservations returns those of a request; Finish or Leave
+// ends them.
 type Reservation struct {
 	Rule   *Rule
 	Key    string
 	Cost   int64
-	Ticket uint64 // names it in the store
-	Keep   bool   // for Store.Settle: what was reserved is charged; else it is given back
-	waits  bool   // it is counted among those that wait for the rule
+	Ticket uint64 // identifies it in the store
+	Keep   bool   // for Store.Settle: charge what was reserved; else give it back
+	waits  bool   // the request is counted among those that wait for the rule
 }
 
-// holds reports whether requests of the rule hold something of it for as long as they are under way.
+// reservations reports whether requests reserve units of the rule for as long as they are under way.
 func (r *Rule) reservations() bool {
 	return r.overflow != nil && (r.overflow.count != nil || r.limit.inFlight)
 }
 
-// Holds appends what a request that was admitted has reserved, by its checks, to a list.
+// AppendReservations appends to list what an allowed request has reserved, according to its checks.
 func AppendReservations(list []Reservation, checks []Check) []Reservation {
 	for i := range checks {
 		c := &checks[i]
@@ -27,7 +28,7 @@ func AppendReservations(list []Reservation, checks []Check) []Reservation {
 	return list
 }
 
-// UnderWay reports whether any of the holds lasts until the request is over: whether Limiter.Finish is to be called.
+// UnderWay reports whether any of the reservations lasts until the request is over, so that Limiter.Finish must be called.
 func UnderWay(reservations []Reservation) bool {
 	for i := range reservations {
 		if reservations[i].Rule.reservations() {
@@ -37,7 +38,7 @@ func UnderWay(reservations []Reservation) bool {
 	return false
 }
 
-// ByStatus reports whether any of the holds ends by the status of the response, so that Finish must be told the true one.
+// ByStatus reports whether any of the reservations ends by the status of the response, so that Finish needs the true status.
 func ByStatus(reservations []Reservation) bool {
 	for i := range reservations {
 		if co := reservations[i].Rule.overflow; co != nil && co.count != nil {
@@ -47,7 +48,7 @@ func ByStatus(reservations []Reservation) bool {
 	return false
 }
 
-// Depart is called when a request has waited for its turn: its place is free for others that want to wait.
+// Depart must be called when a request has waited until its departure: its place is free for others.
 func (l *Limiter) Depart(reservations []Reservation) {
 	for i := range reservations {
 		if reservations[i].waits {
@@ -57,28 +58,29 @@ func (l *Limiter) Depart(reservations []Reservation) {
 	}
 }
 
-// Leave ends the holds of a request that was admitted, but is not served, because it has left while it waited. Its turn is given to
-// others where it is the last in line, and else is lost; all else that it has reserved is given back.
+// Leave ends the reservations of a request that was allowed but is not served, because its client left while it waited. Its place
+// in the queue is given back if it is the last, and else stays unused. All other reservations are given back. The error is the
+// store's.
 func (l *Limiter) Leave(reservations []Reservation) error {
 	l.Depart(reservations)
 	kept := reservations[:0]
 	for i := range reservations {
 		h := reservations[i]
 		h.Keep = false
-		if h.Ticket != 0 { // else it has waited in a leaky bucket, which gives nothing back
+		if h.Ticket != 0 { // else it waited in a leaky bucket, which gives nothing back
 			kept = append(kept, h)
 		}
 	}
 	return l.settle(kept)
 }
 
-// Finish ends the holds of a request that was served: by its status it is charged, where a rule counts by it, or not. It must be
-// called for each request that has any, whatever has become of it.
+// Finish ends the reservations of a request that was served. Rules that count by status charge it or not, by that status. Finish
+// must be called for each request with reservations, however it ended. The error is the store's.
 func (l *Limiter) Finish(reservations []Reservation, status int) error {
 	kept := reservations[:0]
 	for i := range reservations {
 		h := reservations[i]
-		if !h.Rule.reservations() { // its turn has been charged
+		if !h.Rule.reservations() { // it was charged at its departure
 			continue
 		}
 		count := h.Rule.overflow.count
@@ -88,7 +90,7 @@ func (l *Limiter) Finish(reservations []Reservation, status int) error {
 	return l.settle(kept)
 }
 
-// settle has each hold settled by the store that it is in.
+// settle passes each reservation to the store that has it.
 func (l *Limiter) settle(reservations []Reservation) error {
 	if len(reservations) == 0 {
 		return nil

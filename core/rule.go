@@ -8,48 +8,48 @@ import (
 	"github.com/proxyweir/weir/words"
 )
 
-// RuleConfig is what NewRule makes a Rule of.
+// RuleConfig configures NewRule.
 type RuleConfig struct {
-	Namespace     string // rules of different namespaces share nothing
+	Namespace     string // rules of different namespaces share nothing; "": the common one
 	Name          string // unique in the namespace; 1 to 64 of A-Z a-z 0-9 _ . -
-	KeySpec       string // what the key is made of ("client_ip"): a rule whose key changes starts afresh
+	KeySpec       string // what the key consists of ("client_ip"); if it changes, counting starts afresh
 	Limit         *Limit
-	Shadow        bool // evaluated and charged, but never rejects and is never shown
-	CountRejected bool // the requests that this rule rejects are charged to it too
+	Shadow        bool // evaluated and charged, but never rejects, and is not in the quota fields
+	CountRejected bool // requests that this rule rejects are charged to it, too
 	OnError       OnError
-	Message       string // what its rejections say; "": nothing of their own
+	Message       string // the text of its rejections; "": none of its own
 
-	// OverflowPolicy is what else the rule does past its limit.
+	// OverflowPolicy is what the rule does past its limit besides rejecting.
 	OverflowPolicy OverflowPolicy
 
-	// Concurrency limits, besides Limit, how many requests of a key are in flight; 0: it does not. (A rule that limits nothing else
-	// has a Limit of NewConcurrency.)
+	// Concurrency is how many requests of a key may be in flight, in addition to Limit; 0: any number. (For a rule with no other
+	// limit, set Limit to one of NewConcurrency.)
 	Concurrency int64
 
-	// Candidate is a limit that is decided in place of Limit, on the same requests, and changes nothing: its decisions, beside
-	// Limit's, say what it would do. nil: there is none.
+	// Candidate is a limit to try out: it is decided in place of Limit on the same requests, and rejects none. Its decisions show
+	// what it would do. nil: there is none.
 	Candidate *Limit
 
-	// Blocks has the rule reject every request, as a limit of no requests would, whatever Limit says. It is told as one.
+	// Blocks makes the rule reject every request, whatever Limit says. The quota fields report a limit of 0.
 	Blocks bool
 
-	room *room // where requests wait, if any may; nil: one of the rule's own
+	room *room // counts waiting requests, if any may wait; nil: the rule makes its own
 }
 
-// OnError says what becomes of a rule's requests when its store fails.
+// OnError says what happens to a rule's requests while its store fails.
 type OnError int
 
-// What can become of them.
+// The values of OnError.
 const (
-	CountLocally OnError = iota // they are counted in memory, by this node's share of the limit
-	LetPass                     // they pass, uncounted
-	RejectAll                   // they are turned away: Verdict.Outcome is Unavailable
+	CountLocally OnError = iota // count in memory, by this node's share of the limit
+	LetPass                     // let requests pass, uncounted
+	RejectAll                   // reject requests: Verdict.Outcome is Unavailable
 )
 
 // OnErrorNames lists the names that ParseOnError accepts, in the order of the constants.
 var OnErrorNames = []string{"local", "open", "closed"}
 
-// ParseOnError returns what the configuration's word means; "" is the default, CountLocally.
+// ParseOnError returns the value for a word of the configuration; "" means the default, CountLocally.
 func ParseOnError(word string) (OnError, error) {
 	if word == "" {
 		return CountLocally, nil
@@ -62,8 +62,8 @@ func ParseOnError(word string) (OnError, error) {
 	return 0, fmt.Errorf("on_error %q: %s", word, words.OneOf(word, OnErrorNames))
 }
 
-// Rule is a named limit, as a store and the header fields need it: immutable once a store has opened it, and safe for
-// concurrent use then. Which requests a rule covers, and how it makes their keys, is the adapter's.
+// Rule is a named limit, with what a store and the header fields need. It is immutable once a store has opened it, and then safe
+// for concurrent use. The adapter decides which requests a rule covers, and makes their keys.
 type Rule struct {
 	namespace     string
 	name          string
@@ -74,29 +74,31 @@ type Rule struct {
 	countRejected bool
 	onError       OnError
 	blocks        bool
-	overflow      *overflow // nil: it rejects, and counts all
-	room          *room     // where its requests wait; nil: none does
+	overflow      *overflow // nil: it only rejects, and counts all requests
+	room          *room     // counts waiting requests; nil: none wait
 	beside        []*Rule   // see Beside
-	local         *Rule     // the rule by this node's share, in memory; set by Limiter.Open
-	isLocal       bool      // it is one
+	local         *Rule     // the rule in memory, by this node's share; set by Limiter.Open
+	isLocal       bool      // this rule is a local one
 
-	policy string // its name in the lists of policies; "": its own
+	policy string // its name in lists of policies; "": the rule's name
 
-	// What clients are told of the rule, made by NewRule and read only from then on: as fields, since an interpreter pays for methods.
-	Shown      bool   // they are told of it: it is no shadow
+	// What the quota fields say of the rule. NewRule sets them, and they are read only afterwards. They are fields, since methods
+	// cost an interpreter more.
+	Shown      bool   // the quota fields report it: it is not a shadow
 	LimitText  string // X-RateLimit-Limit
-	PolicyText string // the member of RateLimit-Policy
-	StateText  string // how the member of RateLimit begins
-	Message    string // what its rejections say; "": nothing of their own
+	PolicyText string // its member of RateLimit-Policy
+	StateText  string // the beginning of its member of RateLimit
+	Message    string // the text of its rejections; "": none of its own
 
 	space *space // where a Memory keeps the rule's keys; set by Memory.Open
 
 	kept        interface{} // what another store keeps of the rule; set by Keep
-	noted       interface{} // what an adapter does; set by Note
-	onAccompany func()      // what it does when the rule is accompanied; set by OnAccompany
+	noted       interface{} // what an adapter keeps of it; set by Note
+	onAccompany func()      // called by Accompany; set by OnAccompany
 
-	// Allowed is where an adapter counts the requests that are allowed under the rule, with functions of sync/atomic: here, since looking
-	// it up by the rule costs an interpreter more than counting does. It is set before a request comes under the rule; nil: nowhere.
+	// Allowed counts the requests that are allowed under the rule, for an adapter that uses functions of sync/atomic. It is here
+	// because finding it by the rule would cost an interpreter more than counting does. It is set before the rule's first
+	// request; nil: nobody counts.
 	Allowed *int64
 }
 
@@ -136,7 +138,7 @@ func NewRule(c RuleConfig) (*Rule, error) {
 	return r, nil
 }
 
-// setTexts makes what clients are told of the rule.
+// setTexts sets what the quota fields say of the rule.
 func (r *Rule) setTexts() {
 	name := r.policy
 	if name == "" {
@@ -157,7 +159,7 @@ func (r *Rule) setTexts() {
 	r.StateText = `"` + name + `";r=`
 }
 
-// sharedBy returns the rule by the share that each of so many nodes has of its limit: what counts where the store has failed.
+// sharedBy returns the rule for one of so many nodes, with its share of the limit. It counts while the store has failed.
 func (r *Rule) sharedBy(nodes int) *Rule {
 	limit := r.limit.Share(nodes)
 	local := &Rule{
@@ -180,7 +182,7 @@ func (r *Rule) sharedBy(nodes int) *Rule {
 	return local
 }
 
-// besides returns the rules that are decided beside the one of a configuration.
+// besides returns the rules that are decided together with the one of a configuration: its candidate and its concurrency.
 func besides(c *RuleConfig) (rules []*Rule, err error) {
 	if c.Candidate != nil {
 		candidate, err := newCandidate(c)
@@ -201,14 +203,14 @@ func besides(c *RuleConfig) (rules []*Rule, err error) {
 		if err != nil {
 			return rules, err
 		}
-		inFlight.policy = c.Name + ".concurrency" // clients tell policies apart by their names, and the limit has the rule's
+		inFlight.policy = c.Name + ".concurrency" // clients tell policies apart by name, and the limit has the rule's name
 		inFlight.setTexts()
 		rules = append(rules, inFlight)
 	}
 	return rules, nil
 }
 
-// newCandidate returns the rule of a configuration's candidate.
+// newCandidate returns the rule for the candidate of a configuration.
 func newCandidate(c *RuleConfig) (*Rule, error) {
 	switch {
 	case c.Limit.inFlight:
@@ -244,29 +246,29 @@ func checkNames(c RuleConfig) error {
 // Name returns the rule's name.
 func (r *Rule) Name() string { return r.name }
 
-// Namespace returns the rule's namespace, "" for the one that all share.
+// Namespace returns the rule's namespace; "" is the common one.
 func (r *Rule) Namespace() string { return r.namespace }
 
 // Limit returns the rule's limit.
 func (r *Rule) Limit() *Limit { return r.limit }
 
-// Shadow reports whether the rule only watches.
+// Shadow reports whether the rule is a shadow: it never rejects.
 func (r *Rule) Shadow() bool { return r.shadow }
 
-// CountRejected reports whether rejected requests are charged too.
+// CountRejected reports whether requests that the rule rejects are charged, too.
 func (r *Rule) CountRejected() bool { return r.countRejected }
 
-// Blocks reports whether every request is rejected.
+// Blocks reports whether the rule rejects every request.
 func (r *Rule) Blocks() bool { return r.blocks }
 
-// Keep notes what the store that has opened the rule keeps of it, for Kept. It is for the store alone, and for Open alone.
+// Keep stores a value for Kept. It is for a store's Open only.
 func (r *Rule) Keep(v interface{}) { r.kept = v }
 
-// Kept returns what Keep noted; nil before that.
+// Kept returns the value of Keep, nil before.
 func (r *Rule) Kept() interface{} { return r.kept }
 
-// Note has the rule, and those that are decided beside it or in its place, have what an adapter keeps of it, for Noted. It is called
-// before a request comes under the rule.
+// Note stores a value for Noted, in the rule and in those beside it or in its place. It is for an adapter, before the rule's
+// first request.
 func (r *Rule) Note(v interface{}) {
 	r.noted = v
 	if r.local != nil {
@@ -277,22 +279,22 @@ func (r *Rule) Note(v interface{}) {
 	}
 }
 
-// Noted returns what Note has; nil: nothing.
+// Noted returns the value of Note, nil before.
 func (r *Rule) Noted() interface{} { return r.noted }
 
-// Beside returns the rules that are decided together with this one: whoever has a Check of it appends one of each behind it, with
-// the same key and cost. Limiter.Open opens them with it.
+// Beside returns the rules that are decided together with this one. Callers with a Check of this rule append a Check of each of
+// them behind it, with the same key and cost. Limiter.Open opens them together.
 func (r *Rule) Beside() []*Rule { return r.beside }
 
-// Terms are what a store needs to know of a rule's conduct. Times are microseconds.
+// Terms are the parts of a rule's overflow policy that a store needs. Times are in microseconds.
 type Terms struct {
-	Wide      *Limit // the limit while there is tolerance; nil: there never is
+	Wide      *Limit // the limit during tolerance; nil: the rule has no tolerance
 	SoftFor   int64
-	Counts    bool // by the status of responses
+	Counts    bool // it counts by the status of responses
 	Penalties []int64
 }
 
-// Terms returns the terms of a rule's conduct; ok is false for a rule that has none, which rejects and does nothing else.
+// Terms returns the terms of the rule's overflow policy; ok is false for a rule without one, which only rejects.
 func (r *Rule) Terms() (t Terms, ok bool) {
 	co := r.overflow
 	if co == nil {
@@ -305,11 +307,11 @@ func (r *Rule) Terms() (t Terms, ok bool) {
 	return t, true
 }
 
-// HasOverflowPolicy reports whether there are Terms.
+// HasOverflowPolicy reports whether Terms returns any.
 func (r *Rule) HasOverflowPolicy() bool { return r.overflow != nil }
 
-// Accompany is called, before the rule is asked for the first time, where requests may come under it together with a rule that has them wait: what
-// they reserve of it is then seen by all.
+// Accompany makes what waiting requests have reserved visible to all requests under the rule. It must be called before the rule's
+// first request if requests may come under it together with a rule that delays them.
 func (r *Rule) Accompany() {
 	if r.overflow == nil {
 		r.overflow = &overflow{}
@@ -323,22 +325,24 @@ func (r *Rule) Accompany() {
 	}
 }
 
-// OnAccompany has f called by Accompany. It is for the store alone, and for Open alone: a rule may be accompanied after it was opened.
+// OnAccompany makes Accompany call f. It is for a store's Open only: a rule may be accompanied after it was opened.
 func (r *Rule) OnAccompany(f func()) { r.onAccompany = f }
 
-// SeesWaiting reports whether requests wait for the rule, or for others beside it: a store opens rules that count in the same place
-// so that they see what those have reserved.
+// SeesWaiting reports whether requests wait for the rule, or for others in the same checks. A store lets rules that share
+// counters see what those requests have reserved.
 func (r *Rule) SeesWaiting() bool {
 	return r.limit.delays || r.overflow != nil && r.overflow.accompanied
 }
 
-// IsCandidate reports whether the rule is a candidate: its decision is to be compared with that of the check before it.
+// IsCandidate reports whether the rule is a candidate, whose decision is to be compared with that of the check before it.
 func (r *Rule) IsCandidate() bool { return r.overflow != nil && r.overflow.candidate }
 
-// IsConcurrency reports whether the rule is the concurrency that another has beside its limit: its check stands behind that one's.
+// IsConcurrency reports whether the rule is the concurrency of another rule with a limit, behind whose check its own check
+// stands.
 func (r *Rule) IsConcurrency() bool { return r.policy != "" }
 
-// Policy returns what the lists of policies, of which clients are told, call the rule: its name, unless it stands beside another one.
+// Policy returns the rule's name in the lists of policies of the quota fields: its own name, unless it is the concurrency of
+// another rule.
 func (r *Rule) Policy() string {
 	if r.policy != "" {
 		return r.policy
@@ -346,9 +350,9 @@ func (r *Rule) Policy() string {
 	return r.name
 }
 
-// KeySpec returns what the key is made of: RuleConfig.KeySpec.
+// KeySpec returns what the key consists of: RuleConfig.KeySpec.
 func (r *Rule) KeySpec() string { return r.keySpec }
 
-// Identity names the state that the rule counts in. Rules with equal identities share counters, whatever their limits'
-// numbers; it is made of namespace, name, algorithm, period, alignment and what the key is made of.
+// Identity identifies the state that the rule counts in. Rules with equal identities share counters, whatever the numbers of
+// their limits. It consists of namespace, name, algorithm, period, alignment, and KeySpec.
 func (r *Rule) Identity() string { return r.identity }

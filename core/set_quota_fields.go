@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// The names of fields, as http.Header has them.
+// The names of the quota fields, as http.Header has them.
 const (
 	HeaderLimit     = "X-Ratelimit-Limit"
 	HeaderRemaining = "X-Ratelimit-Remaining"
@@ -16,12 +16,11 @@ const (
 	HeaderPolicy    = "Ratelimit-Policy"
 )
 
-// MoreText is what stands before the seconds until there is more, in a member of RateLimit.
+// MoreText comes before the seconds until more is left, in a member of RateLimit.
 const MoreText = ";t="
 
-// SetQuotaFields sets the fields for a request that the rule has allowed at once, in the fields that are wanted. reset, until the quota is whole, and
-// more, until there is more of it, are in seconds, rounded up; where more is 0 it is not said.
-// Values that are the same for many responses are shared between them: nobody may change one in place.
+// SetQuotaFields sets the quota fields that are wanted, for a request that the rule has allowed at once. reset and more are the seconds until
+// the quota is whole and until more is left, rounded up; a more of 0 is left out. Responses share values: nobody may change one in place.
 func SetQuotaFields(t *QuotaFields, h http.Header, remaining, reset, more int64) {
 	var left, end string
 	if len(h) > 1 && (h[HeaderRemaining] != nil || h[HeaderRateLimit] != nil || h[HeaderPolicy] != nil) {

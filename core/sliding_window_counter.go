@@ -2,18 +2,19 @@ package core
 
 import "math/bits"
 
-// decideSlidingWindowCounter: windows of length P aligned to the Unix epoch are counted, and the sliding window is taken
-// to hold the part of the previous one that it still overlaps, as if its units had come evenly:
+// decideSlidingWindowCounter counts in windows of length P, aligned to the Unix epoch. It estimates the sliding window from two
+// of them, as if the units of the previous one had come evenly, where overlap is the part of the previous window that the sliding
+// one still covers:
 //
 //	⌊previous × overlap⌋ + current + cost ≤ R
 //
-// (the approximation that Cloudflare described in 2017; exact in its arithmetic here). The state is the current
-// window's start (A) and the two counts (B: previous in the high 32 bits, current in the low).
+// This is the approximation that Cloudflare described in 2017; the arithmetic here is exact. The state is the start of the
+// current window (A) and two counts (B: previous in the high 32 bits, current in the low).
 func decideSlidingWindowCounter(l *Limit, s *State, now, cost int64, next *State, d *Decision) {
 	at := now
 	last := s.A
 	previous, current := int64(uint64(s.B)>>32), s.B&(1<<32-1)
-	if last > now { // the clock stepped back
+	if last > now { // the clock has stepped back
 		if last-now <= l.period {
 			at = last
 		} else {
@@ -44,8 +45,8 @@ func decideSlidingWindowCounter(l *Limit, s *State, now, cost int64, next *State
 	} else {
 		d.RetryAfter = Never
 		if cost <= l.requests {
-			// In this window, when enough of the previous one has been left behind; else in the next one, of which this
-			// one is then the previous.
+			// In this window, if leaving enough of the previous one behind suffices; else in the next one, whose previous window
+			// is this one.
 			d.RetryAfter = wait + l.period - into
 			if room := l.requests - cost - current; room >= 0 {
 				d.RetryAfter = wait + leftBehind(l, previous, room) - into
@@ -53,7 +54,7 @@ func decideSlidingWindowCounter(l *Limit, s *State, now, cost int64, next *State
 				d.RetryAfter += leftBehind(l, current, l.requests-cost)
 			}
 		}
-		// Rejected requests count in full, and weigh on the next window as they would have: past 2³²−1 no more are counted.
+		// Rejected requests count in full, and weigh on the next window like others. Counts stop at 2³²−1.
 		counted := current + cost
 		if counted > 1<<32-1 {
 			counted = 1<<32 - 1
@@ -71,7 +72,7 @@ func decideSlidingWindowCounter(l *Limit, s *State, now, cost int64, next *State
 		d.ResetAfter = wait + leftBehind(l, previous, 0) - into
 	}
 	if d.Allowed && d.Remaining < l.requests {
-		// In this window, when the weight of the previous one falls by a unit; where it has none left, in the next one.
+		// In this window, when the weight of the previous one falls by a unit; if it has no weight, in the next window.
 		if room := l.requests - d.Remaining - 1 - current; room >= 0 {
 			d.MoreAfter = wait + leftBehind(l, previous, room) - into
 		} else {
@@ -80,7 +81,7 @@ func decideSlidingWindowCounter(l *Limit, s *State, now, cost int64, next *State
 	}
 }
 
-// takeFromSlidingWindowCounter is the short way, in a window that has begun: see take.
+// takeFromSlidingWindowCounter is the shortcut, in a window that has begun: see take.
 func takeFromSlidingWindowCounter(l *Limit, s *State, now int64) (remaining, reset, more int64) {
 	left := l.period - now%l.period
 	if s.A != now+left-l.period || s.B < 0 || s.B>>32 > l.weighable {
@@ -97,11 +98,11 @@ func takeFromSlidingWindowCounter(l *Limit, s *State, now int64) (remaining, res
 		more = weight%l.period/(s.B>>32) + 1
 	}
 	s.B++
-	reset = left + l.period + 1 - (l.period+current-1)/current // both as leftBehind has them
+	reset = left + l.period + 1 - (l.period+current-1)/current // reset and more are as leftBehind has them
 	return remaining, reset, more
 }
 
-// chargeSlidingWindowCounter counts what was admitted before: see charge.
+// chargeSlidingWindowCounter counts units that were allowed before: see charge.
 func chargeSlidingWindowCounter(l *Limit, s *State, cost int64) {
 	current := s.B&mostCounted + cost
 	if current > mostCounted {
@@ -110,7 +111,7 @@ func chargeSlidingWindowCounter(l *Limit, s *State, cost int64) {
 	s.B = s.B>>32<<32 | current
 }
 
-// slidingWindowCounterSpent is the short way: see unused.
+// slidingWindowCounterSpent is the shortcut: see unused.
 func slidingWindowCounterSpent(l *Limit, s *State, elapsed int64) (isSpent, known bool) {
 	if elapsed >= 2*l.period {
 		return true, true
@@ -128,13 +129,13 @@ func overlap(l *Limit, count, left int64) int64 {
 	return int64(q)
 }
 
-// leftBehind returns how far into a window the weight of the previous one's count has fallen to room: the least into with
-// ⌊count × (P−into)/P⌋ ≤ room, which is P−into < (room+1)·P/count.
+// leftBehind returns how far into a window the weight of the previous one's count falls to room: the least into with ⌊count ×
+// (P−into)/P⌋ ≤ room, which means P−into < (room+1)·P/count.
 func leftBehind(l *Limit, count, room int64) int64 {
 	if count <= room {
 		return 0
 	}
-	var overlap int64 // the longest overlap that will do: ⌈(room+1)·P/count⌉ − 1
+	var overlap int64 // the longest overlap that suffices: ⌈(room+1)·P/count⌉ − 1
 	if l.narrow && room < l.capacity {
 		overlap = ((room+1)*l.period+count-1)/count - 1
 	} else {

@@ -1,20 +1,20 @@
 package core
 
-// eventLog is the state of a sliding_window_log: a ring of the times at which units were taken, oldest at head. A time is
-// 4 bytes: a count of the limit's quanta, rounded up, of which 32 bits are kept. Ages are differences and so survive the
-// wrap; no age is ever above twice the window, which is below 2³².
+// eventLog is the state of a sliding_window_log: a ring of the times at which units were taken, with the oldest at head. A time
+// takes 4 bytes: the low 32 bits of a count of the limit's quanta, rounded up. Ages are differences, so they survive the wrap: no
+// age is ever above twice the window, which is below 2³².
 type eventLog struct {
 	times []uint32
 	head  int
 	n     int
 }
 
-// decideLog: never more than R in any window of length P, (now−P, now]: a unit taken at t counts until t+P, and not at it.
-// With periods up to 35 minutes times are exact; above, they are kept in quanta of ⌈P/(2³¹−1)⌉ µs and expire late by less
-// than two of them. last is the time that the log was last looked at, and expired entries dropped from it.
+// decideLog allows at most R in any window of length P, (now−P, now]: a unit taken at t counts until t+P, exclusive. For periods
+// up to 35 minutes times are exact. For longer ones they are in quanta of ⌈P/(2³¹−1)⌉ µs, and expire late by less than two of
+// these. last is the time of the last look at the log, when expired entries were dropped from it.
 //
-// It returns the time of this look, at which the request is to be charged: now, or last where the clock has stepped
-// back by no more than a period. A step back of more than that empties the log.
+// It returns the time of this look, at which to charge the request: now, or last if the clock has stepped back by at most a
+// period. A longer step back empties the log.
 func decideLog(l *Limit, log *eventLog, last, now, cost int64, d *Decision) int64 {
 	at := now
 	if last > now {
@@ -72,7 +72,7 @@ func decideLog(l *Limit, log *eventLog, last, now, cost int64, d *Decision) int6
 	return at
 }
 
-// logExpiry returns when the i-th oldest entry expires, tick being now in quanta.
+// logExpiry returns when the i-th oldest entry expires. tick is now in quanta.
 func logExpiry(l *Limit, log *eventLog, i int, tick int64) int64 {
 	i += log.head
 	if i >= len(log.times) {
@@ -82,10 +82,10 @@ func logExpiry(l *Limit, log *eventLog, i int, tick int64) int64 {
 	return (tick + 1 - age + l.window) * l.quantum
 }
 
-// chargeLog adds cost entries at time at, and keeps the newest of them, up to most or as many as there were before: R where the limit
-// has decided, so that rejected requests that are counted use it up and no more; MaxLogRequests where what is charged was admitted
-// before, perhaps by a higher limit, and is charged whole.
-// It returns by how much the ring has grown: it grows as entries come, up to what is needed, and is never reserved.
+// chargeLog adds cost entries at time at. It keeps the newest, up to most, or up to as many as there were before. most is R if
+// the limit has decided, so that rejected requests that count use up the limit and no more. It is MaxLogRequests for requests
+// that were allowed before, perhaps by a higher limit, and are charged whole. It returns by how much the ring has grown: the ring
+// grows as entries come, up to what is needed, and is never allocated in advance.
 func chargeLog(l *Limit, log *eventLog, at, cost int64, most int) int {
 	if log.n > most {
 		most = log.n
@@ -94,7 +94,7 @@ func chargeLog(l *Limit, log *eventLog, at, cost int64, most int) int {
 	if cost > int64(most) {
 		add = most
 	}
-	if excess := log.n + add - most; excess > 0 { // the oldest make way
+	if excess := log.n + add - most; excess > 0 { // the oldest entries are dropped
 		log.head += excess
 		if log.head >= len(log.times) {
 			log.head -= len(log.times)
@@ -128,7 +128,7 @@ func chargeLog(l *Limit, log *eventLog, at, cost int64, most int) int {
 	return grown
 }
 
-// resizeLog moves the entries into a ring of that size, which must hold them.
+// resizeLog moves the entries into a ring of that size, which must have room for them.
 func resizeLog(log *eventLog, size int) {
 	times := make([]uint32, size)
 	if end := log.head + log.n; end <= len(log.times) {

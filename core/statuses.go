@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// Statuses is a set of the status codes that responses can have. Made by ParseStatuses, immutable, safe for concurrent use.
+// Statuses is a set of status codes of responses. ParseStatuses makes it. It is immutable, and safe for concurrent use.
 type Statuses struct {
-	has  []bool // by code
+	has  []bool // indexed by code
 	text string
 }
 
-// ParseStatuses reads a list of codes (401) and classes of them (4xx), in words or with commas between them. Codes are those of
-// final responses: 101, and 200 to 599. The error names the word that is none.
+// ParseStatuses reads a list of codes (401) and classes of codes (4xx), separated by spaces or commas. Codes are those of final
+// responses: 101, and 200 to 599. The error names the word that is wrong.
 func ParseStatuses(words []string) (*Statuses, error) {
 	s := &Statuses{has: make([]bool, 600)}
 	any := false
@@ -41,7 +41,7 @@ func ParseStatuses(words []string) (*Statuses, error) {
 
 func isSeparator(r rune) bool { return r == ',' || r == ' ' || r == '\t' }
 
-// canonical writes the set in one way: classes that are whole as such, in ascending order.
+// canonical returns the set in its only form: whole classes as such, in ascending order.
 func (s *Statuses) canonical() string {
 	var words []string
 	if s.has[101] {

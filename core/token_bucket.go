@@ -1,15 +1,14 @@
 package core
 
-// decideTokenBucket: a bucket of B tokens is refilled at R per P, evenly or, with refill interval, with R at each whole P
-// of the epoch; a request takes its cost in tokens, and is rejected where there are fewer.
+// decideTokenBucket refills a bucket of B tokens at R per P: evenly, or with refill interval by R at each whole P of the epoch. A
+// request takes its cost in tokens, and is rejected if there are fewer.
 //
-// The state is the level of use: how many tokens are gone, exactly, and when that was so. Refilling is draining the level. (As
-// in x/time/rate the state is brought up to date when it is looked at; what is kept is use and not tokens, so that a changed
-// B or R applies to it.) A level that a larger B has allowed is kept whole: under a smaller one the bucket is in debt, and
-// rejects until that has drained.
+// The state is a level: exactly how many tokens are used, and at what time. Refilling drains the level. (As in x/time/rate, the
+// state is brought up to date when it is looked at. It holds use and not tokens, so that a changed B or R applies to it.) A level
+// that a larger B has allowed stays whole: under a smaller B the bucket is in debt, and rejects until the debt has drained.
 func decideTokenBucket(l *Limit, s *State, now, cost int64, next *State, d *Decision) {
 	at, hi, lo := drain(l, s, now)
-	wait := at - now // above 0 where the clock has stepped back: counted from the key's own time
+	wait := at - now // positive if the clock has stepped back: times count from the key's own time
 	room := l.capacity - unitsIn(l, hi, lo)
 	setLevel(next, at, hi, lo)
 	d.Allowed = cost <= room || cost == 0
@@ -42,7 +41,7 @@ func decideTokenBucket(l *Limit, s *State, now, cost int64, next *State, d *Deci
 	}
 }
 
-// refillTime returns how long it takes from time at until what the level has of tokens is there again. It is no longer than forever.
+// refillTime returns how long it takes from time at until the tokens of that level are back, but at most forever.
 func refillTime(l *Limit, at int64, hi, lo uint64) int64 {
 	if l.interval {
 		refills := (unitsIn(l, hi, lo) + l.requests - 1) / l.requests
@@ -54,11 +53,11 @@ func refillTime(l *Limit, at int64, hi, lo uint64) int64 {
 	return drainTime(l, hi, lo)
 }
 
-// takeFromTokenBucket is the short way: see take.
+// takeFromTokenBucket is the shortcut: see take.
 func takeFromTokenBucket(l *Limit, s *State, now int64) (remaining, reset, more int64) {
 	elapsed := now - s.A
 	level := s.B
-	if elapsed|level|s.A < 0 || level > l.full { // any of the three is below 0, or the level is too high
+	if elapsed|level|s.A < 0 || level > l.full { // one of the three is negative, or the level is too high
 		return -1, 0, 0
 	}
 	if elapsed >= l.emptied {

@@ -5,17 +5,17 @@ import (
 	"sync/atomic"
 )
 
-// room counts the requests that wait for a rule in this process: for all of its limits together, and for each key. It is safe for
-// concurrent use.
+// room counts the requests that wait for a rule in this process: for all limits of the rule together, and for each key. It is
+// safe for concurrent use.
 type room struct {
 	total atomic.Int64
 	mu    sync.Mutex
-	keys  map[string]int64 // of those for which any wait
+	keys  map[string]int64 // by key, without keys for which none wait
 }
 
 func newRoom() *room { return &room{keys: make(map[string]int64)} }
 
-// enter counts a request in, and reports whether it was within the bounds of its rule. Where it was not, it is to leave at once.
+// enter counts one more request, and reports whether the rule has room for it. If not, the request must leave at once.
 func (w *room) enter(r *Rule, key string) bool {
 	if !boundsKeys(r) {
 		w.total.Add(1)
@@ -29,7 +29,7 @@ func (w *room) enter(r *Rule, key string) bool {
 	return hasRoom(r, total, own)
 }
 
-// leave counts a request out.
+// leave counts one request less.
 func (w *room) leave(r *Rule, key string) {
 	if !boundsKeys(r) {
 		w.total.Add(-1)
@@ -48,7 +48,7 @@ func (w *room) leave(r *Rule, key string) {
 // admits reports whether one more request of the key may wait for the rule.
 func (w *room) admits(r *Rule, key string) bool {
 	total := w.total.Load()
-	if total == 0 { // as is mostly so
+	if total == 0 { // the most frequent case
 		return true
 	}
 	w.mu.Lock()
@@ -57,9 +57,9 @@ func (w *room) admits(r *Rule, key string) bool {
 	return hasRoom(r, total, own)
 }
 
-// hasRoom reports whether one more request may wait where so many do, and so many of its key. Where the rule does not say how many of a
-// key may, it is a quarter of the places that are left. So one key has a fifth of the room at most, and n that take all they can, one
-// after the other, leave (4/5)ⁿ of it to those that have none yet: twelve leave a fifteenth.
+// hasRoom reports whether one more request may wait when that many wait in all, and that many of its key. Unless the rule sets a
+// bound for a key, it is a quarter of the places that are left. So one key gets at most a fifth of the room. n keys that take all
+// they can, one after the other, leave (4/5)ⁿ of it to the others: twelve leave a fifteenth.
 func hasRoom(r *Rule, total, own int64) bool {
 	if !boundsKeys(r) {
 		return true
@@ -72,14 +72,14 @@ func hasRoom(r *Rule, total, own int64) bool {
 	return left > 0 && 4*own < left
 }
 
-// boundsKeys reports whether a rule bounds how many requests of a key wait, so that they are counted by their keys. A leaky bucket that does not
-// delay does not: its burst is the bound of each key.
+// boundsKeys reports whether a rule bounds how many requests of a key wait, so that they are counted by key. A leaky bucket
+// without on_limit delay does not: its burst bounds each key.
 func boundsKeys(r *Rule) bool { return r.overflow != nil && r.overflow.maxWaiting != 0 }
 
-// Waits reports whether the rule may have requests wait: where its limit delays, and in a leaky bucket.
+// Waits reports whether requests may wait for the rule: its limit delays them, or is a leaky bucket.
 func (r *Rule) Waits() bool { return r.room != nil }
 
-// Waiting returns how many requests wait for the rule now, in this process: 0 for a rule that has none wait. All limits of one rule
+// Waiting returns how many requests wait for the rule now, in this process; 0 if the rule delays none. All limits of one rule
 // count together.
 func (r *Rule) Waiting() int64 {
 	if r.room == nil {
@@ -88,7 +88,7 @@ func (r *Rule) Waiting() int64 {
 	return r.room.total.Load()
 }
 
-// Patience returns how long a request of that key may wait for the rule now, in microseconds: 0 where as many wait as may.
+// Patience returns the longest that one more request of the key may wait for the rule now, in microseconds; 0 if it may not wait.
 func (r *Rule) Patience(key string) int64 {
 	if !r.limit.delays || !r.room.admits(r, key) {
 		return 0

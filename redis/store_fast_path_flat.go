@@ -14,7 +14,7 @@ import (
 // byAddress is a fast path by the client's IPv4 address as the connection has it.
 type byAddress struct {
 	fastPath *fastPath
-	byKey    http.Handler // sees to those that have none
+	byKey    http.Handler // handles requests without such an address
 }
 
 // ServeHTTP implements http.Handler.
@@ -49,7 +49,7 @@ func (p *byAddress) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	k = shard.young[hash]
 	if k == nil || k.name == "" || e.trouble.Load() != 0 {
 		shard.mu.Unlock()
-		if key[0] == '[' { // of an IPv6 address it is not the key
+		if key[0] == '[' { // the beginning of an IPv6 address is not a key
 			p.byKey.ServeHTTP(w, r)
 			return
 		}
@@ -89,7 +89,7 @@ func (p *byAddress) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	more = (more + 999_999) / 1_000_000
 	h = w.Header()
 	t = e.quotaFields
-	if len(h) > 1 || remaining|reset >= t.Ready { // one field stands in each of Traefik's responses
+	if len(h) > 1 || remaining|reset >= t.Ready { // Traefik's responses always have one field
 		core.SetQuotaFields(t, h, remaining, reset, more)
 	} else {
 		h[core.HeaderLimit] = t.Limit
@@ -167,7 +167,7 @@ func (p *byKey) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	more = (more + 999_999) / 1_000_000
 	h = w.Header()
 	t = e.quotaFields
-	if len(h) > 1 || remaining|reset >= t.Ready { // one field stands in each of Traefik's responses
+	if len(h) > 1 || remaining|reset >= t.Ready { // Traefik's responses always have one field
 		core.SetQuotaFields(t, h, remaining, reset, more)
 	} else {
 		h[core.HeaderLimit] = t.Limit

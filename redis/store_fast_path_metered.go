@@ -12,16 +12,16 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// byAddressMetered is a fast path by the client's IPv4 address as the connection has it, with what a core.Metering has done beside it.
+// byAddressMetered is a fast path by the client's IPv4 address as the connection has it, with a core.Metering.
 type byAddressMetered struct {
 	fastPath *fastPath
-	byKey    http.Handler // sees to those that have none
+	byKey    http.Handler // handles requests without such an address
 
 	path, other string // of the core.Metering
 	aside       http.Handler
 	allowed     *int64
 	metering    *core.Metering
-	begun       *int64 // decisions that were begun
+	begun       *int64 // how many decisions have begun
 }
 
 func newByAddressMetered(e *fastPath, metering *core.Metering, byKey http.Handler) http.Handler {
@@ -72,7 +72,7 @@ func (p *byAddressMetered) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	k = shard.young[hash]
 	if k == nil || k.name == "" || e.trouble.Load() != 0 {
 		shard.mu.Unlock()
-		if key[0] == '[' { // of an IPv6 address it is not the key
+		if key[0] == '[' { // the beginning of an IPv6 address is not a key
 			p.byKey.ServeHTTP(w, r)
 			return
 		}
@@ -113,7 +113,7 @@ func (p *byAddressMetered) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	more = (more + 999_999) / 1_000_000
 	h = w.Header()
 	t = e.quotaFields
-	if len(h) > 1 || remaining|reset >= t.Ready { // one field stands in each of Traefik's responses
+	if len(h) > 1 || remaining|reset >= t.Ready { // Traefik's responses always have one field
 		core.SetQuotaFields(t, h, remaining, reset, more)
 	} else {
 		h[core.HeaderLimit] = t.Limit
@@ -125,7 +125,7 @@ func (p *byAddressMetered) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e.next.ServeHTTP(w, r)
 }
 
-// byKeyMetered is a fast path by keys that the Keyer makes, with what a core.Metering has done beside it.
+// byKeyMetered is a fast path by keys that the Keyer makes, with a core.Metering.
 type byKeyMetered struct {
 	fastPath *fastPath
 
@@ -133,7 +133,7 @@ type byKeyMetered struct {
 	aside       http.Handler
 	allowed     *int64
 	metering    *core.Metering
-	begun       *int64 // decisions that were begun
+	begun       *int64 // how many decisions have begun
 }
 
 func newByKeyMetered(e *fastPath, metering *core.Metering) http.Handler {
@@ -214,7 +214,7 @@ func (p *byKeyMetered) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	more = (more + 999_999) / 1_000_000
 	h = w.Header()
 	t = e.quotaFields
-	if len(h) > 1 || remaining|reset >= t.Ready { // one field stands in each of Traefik's responses
+	if len(h) > 1 || remaining|reset >= t.Ready { // Traefik's responses always have one field
 		core.SetQuotaFields(t, h, remaining, reset, more)
 	} else {
 		h[core.HeaderLimit] = t.Limit

@@ -100,7 +100,7 @@ func serveKeyedTimed(k *keyedMetered, w http.ResponseWriter, r *http.Request) {
 	key := keyOf(k.engine, k.rule, r)
 	remaining, reset, more := int64(-1), int64(0), int64(0)
 	if key != "" {
-		remaining, reset, more = core.Take(k.way, key)
+		remaining, reset, more = core.Take(k.fastPath, key)
 	}
 	if remaining < 0 {
 		serve(k.rest, w, r)

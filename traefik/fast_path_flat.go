@@ -11,9 +11,9 @@ import (
 	"github.com/proxyweir/weir/match"
 )
 
-// keyed goes the fast path of a rule in memory, by any key.
+// keyed is the fast path of a rule in memory, by any key.
 type keyed struct {
-	way         *core.FastPath
+	fastPath    *core.FastPath
 	quotaFields *core.QuotaFields
 	engine      *engine
 	rule        *front.Rule
@@ -21,9 +21,9 @@ type keyed struct {
 	rest        *handler
 }
 
-func newKeyed(h *handler, r *front.Rule, way *core.FastPath, quotaFields *core.QuotaFields) *keyed {
+func newKeyed(h *handler, r *front.Rule, fastPath *core.FastPath, quotaFields *core.QuotaFields) *keyed {
 	return &keyed{
-		way: way, quotaFields: quotaFields, engine: h.engine, rule: r, next: h.next, rest: h,
+		fastPath: fastPath, quotaFields: quotaFields, engine: h.engine, rule: r, next: h.next, rest: h,
 	}
 }
 
@@ -39,7 +39,7 @@ func (e *keyed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		serve(e.rest, w, r)
 		return
 	}
-	remaining, reset, more = core.Take(e.way, key)
+	remaining, reset, more = core.Take(e.fastPath, key)
 	if remaining < 0 {
 		serve(e.rest, w, r)
 		return
@@ -48,7 +48,7 @@ func (e *keyed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e.next.ServeHTTP(w, r)
 }
 
-// serveKeyed is ServeHTTP as a function, which an interpreter calls in less time.
+// serveKeyed is ServeHTTP as a function, which takes an interpreter less time to call.
 func serveKeyed(e *keyed, w http.ResponseWriter, r *http.Request) {
 	var (
 		key              string
@@ -60,7 +60,7 @@ func serveKeyed(e *keyed, w http.ResponseWriter, r *http.Request) {
 		serve(e.rest, w, r)
 		return
 	}
-	remaining, reset, more = core.Take(e.way, key)
+	remaining, reset, more = core.Take(e.fastPath, key)
 	if remaining < 0 {
 		serve(e.rest, w, r)
 		return
@@ -69,8 +69,7 @@ func serveKeyed(e *keyed, w http.ResponseWriter, r *http.Request) {
 	e.next.ServeHTTP(w, r)
 }
 
-// undirected has what core.Serve does not do: requests of clients with IPv6 addresses, and what is rare, such as those that
-// are rejected.
+// undirected handles what core.Serve leaves: requests of clients with IPv6 addresses, and rare cases, such as rejections.
 type undirected struct {
 	byKey *keyed
 	rest  *handler
@@ -97,7 +96,7 @@ func (u *undirected) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	goOn(u.rest, w, r, q, e.limiter.Decide(q.Checks, false, &q.Verdict))
 }
 
-// gate lets those requests pass by that the only rule does not cover.
+// gate passes requests that the only rule does not cover to the next handler.
 type gate struct {
 	engine        *engine
 	matcher       *match.Matcher

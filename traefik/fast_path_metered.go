@@ -12,9 +12,9 @@ import (
 	"github.com/proxyweir/weir/match"
 )
 
-// keyedMetered goes the fast path of a rule in memory, by any key, with what a core.Metering has done beside it.
+// keyedMetered is the fast path of a rule in memory, by any key, with a core.Metering.
 type keyedMetered struct {
-	way         *core.FastPath
+	fastPath    *core.FastPath
 	quotaFields *core.QuotaFields
 	engine      *engine
 	rule        *front.Rule
@@ -25,12 +25,12 @@ type keyedMetered struct {
 	aside       http.Handler
 	allowed     *int64
 	durations   *core.Durations
-	begun       *int64 // decisions that were begun
+	begun       *int64 // how many decisions have begun
 }
 
-func newKeyedMetered(h *handler, r *front.Rule, way *core.FastPath, quotaFields *core.QuotaFields, metering *core.Metering) *keyedMetered {
+func newKeyedMetered(h *handler, r *front.Rule, fastPath *core.FastPath, quotaFields *core.QuotaFields, metering *core.Metering) *keyedMetered {
 	return &keyedMetered{
-		way: way, quotaFields: quotaFields, engine: h.engine, rule: r, next: h.next, rest: h,
+		fastPath: fastPath, quotaFields: quotaFields, engine: h.engine, rule: r, next: h.next, rest: h,
 		path: metering.Path, other: metering.Other, aside: metering.Aside, allowed: metering.Allowed, durations: metering.Durations, begun: new(int64),
 	}
 }
@@ -57,7 +57,7 @@ func (e *keyedMetered) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		serve(e.rest, w, r)
 		return
 	}
-	remaining, reset, more = core.Take(e.way, key)
+	remaining, reset, more = core.Take(e.fastPath, key)
 	if remaining < 0 {
 		serve(e.rest, w, r)
 		return
@@ -67,7 +67,7 @@ func (e *keyedMetered) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e.next.ServeHTTP(w, r)
 }
 
-// serveKeyedMetered is ServeHTTP as a function, which an interpreter calls in less time, and which has nothing aside.
+// serveKeyedMetered is ServeHTTP as a function, which takes an interpreter less time to call, and without aside.
 func serveKeyedMetered(e *keyedMetered, w http.ResponseWriter, r *http.Request) {
 	var (
 		key              string
@@ -83,7 +83,7 @@ func serveKeyedMetered(e *keyedMetered, w http.ResponseWriter, r *http.Request) 
 		serve(e.rest, w, r)
 		return
 	}
-	remaining, reset, more = core.Take(e.way, key)
+	remaining, reset, more = core.Take(e.fastPath, key)
 	if remaining < 0 {
 		serve(e.rest, w, r)
 		return
@@ -93,8 +93,7 @@ func serveKeyedMetered(e *keyedMetered, w http.ResponseWriter, r *http.Request) 
 	e.next.ServeHTTP(w, r)
 }
 
-// undirectedMetered has what core.ServeMetered does not do: requests of clients with IPv6 addresses, and what is rare, such as those that
-// are rejected.
+// undirectedMetered handles what core.ServeMetered leaves: requests of clients with IPv6 addresses, and rare cases, such as rejections.
 type undirectedMetered struct {
 	byKey *keyedMetered
 	rest  *handler
@@ -125,7 +124,7 @@ func (u *undirectedMetered) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	goOn(u.rest, w, r, q, e.limiter.Decide(q.Checks, false, &q.Verdict))
 }
 
-// gateMetered lets those requests pass by that the only rule does not cover, with what a core.Metering has done beside it.
+// gateMetered passes requests that the only rule does not cover to the next handler, with a core.Metering.
 type gateMetered struct {
 	engine        *engine
 	matcher       *match.Matcher
@@ -167,7 +166,7 @@ func (g *gateMetered) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.next.ServeHTTP(w, r)
 }
 
-// allMetered is the general path, with what a core.Metering has done beside it.
+// allMetered is the general path, with a core.Metering.
 type allMetered struct {
 	rest *handler
 

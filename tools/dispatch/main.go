@@ -1,6 +1,6 @@
-// Command dispatch writes core's algorithm_dispatch.go: the functions that ask an algorithm for a part of its row, each a switch
-// with a case for each row of the table in algorithm.go, that calls what the row names. Direct calls cost no allocation, and are
-// what an interpreter is quickest at.
+// Command dispatch generates core's algorithm_dispatch.go. It has the functions that call an algorithm: each is a switch with a
+// case for each row of the table in algorithm.go, which calls the function that the row names. Direct calls do not allocate, and
+// are the fastest ones under an interpreter.
 //
 // It is run by go generate, in its own folder. A test finds a file that is not up to date.
 package main
@@ -20,7 +20,7 @@ import (
 	"text/template"
 )
 
-// core is the package's folder, from this one, and written the file that is written there.
+// core is the path to the package, from this folder; written is the generated file there.
 const (
 	core    = "../../core/"
 	written = "algorithm_dispatch.go"
@@ -37,7 +37,7 @@ func main() {
 	}
 }
 
-// generate returns the file's text, made of the table in a folder.
+// generate returns the text of the file, from the table in a folder.
 func generate(folder string) ([]byte, error) {
 	rows, err := readRows(folder + "/algorithm.go")
 	if err != nil {
@@ -56,10 +56,10 @@ func generate(folder string) ([]byte, error) {
 	return format.Source(out.Bytes())
 }
 
-// row is one of the table's, as it is written: its fields and what they are set to, where that is a name.
+// row is a row of the table: its fields, with their values if these are names.
 type row map[string]string
 
-// readRows reads the table. A row without a number is an error; any other part that is missing is for core to find.
+// readRows reads the table. A row without a number is an error. Core finds other missing parts itself.
 func readRows(file string) ([]row, error) {
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
 	if err != nil {
@@ -116,7 +116,8 @@ func readRow(element ast.Expr) row {
 	return r
 }
 
-// cases writes the cases of a switch, one for each row that has the trait and the part. Flat and Metered are made by tools/flatten.
+// cases returns the cases of a switch, one for each row that has the trait and the part. tools/flatten generates Flat and
+// Metered.
 func cases(rows []row, trait, part, arguments, before string) string {
 	var text strings.Builder
 	for _, r := range rows {
@@ -141,12 +142,13 @@ import (
 	"time"
 )
 
-// decide is the pure heart: what limit l says at time now of a request of that cost on state s, and in next the state
-// to keep: if the request is allowed, the one after it; if not, the one that a rule with count_rejected keeps, in which
-// the limit is used up, and more than that where another limit of the same identity has let more through. next may be s.
+// decide is what all algorithms have in common. It writes the decision of limit l on a request of that cost at time now, in state
+// s, into d, and the new state into next. If the request is allowed, that is the state after it. If not, it is the state that a
+// rule with count_rejected keeps: the limit is used up, and more than used up if another limit of the same identity has allowed
+// more. next may be s.
 //
-// A cost of 0 asks how things stand, and is always allowed; ResetAfter is then 0 only for a state that makes no
-// difference any more. The log's state is of another kind: see decideLog. For that of a key that is blocked by hand see block.go.
+// A cost of 0 only reads, and is always allowed. ResetAfter is then 0 only for a state that is unused. decide does not apply to
+// logs: see decideLog. For the state of a key that is blocked by hand see block.go.
 func decide(l *Limit, s *State, now, cost int64, next *State, d *Decision) {
 	if cost == 1 {
 		*next = *s
@@ -155,7 +157,7 @@ func decide(l *Limit, s *State, now, cost int64, next *State, d *Decision) {
 			return
 		}
 	}
-	if s.A >= blockMark { // of which take allows nothing, and which when it is over is of a time so far ahead that the key starts over
+	if s.A >= blockMark { // take never allows such a state; after a block, its time is so far ahead that the key starts over
 		if left := blockedFor(s, now); left > 0 {
 			*next = *s
 			decideBlocked(l, left, cost, d)
@@ -169,8 +171,8 @@ func decide(l *Limit, s *State, now, cost int64, next *State, d *Decision) {
 	}
 }
 
-// take is the short way to decide on a request that costs 1, as most do: if it is allowed, and the limit's numbers and the
-// state are none of the rare ones, the state is charged, and what remains, when the quota is whole again and when there is more are returned.
+// take is the shortcut for a request that costs 1, as most do. If the request is allowed, and neither limit nor state is unusual,
+// it charges the state, and returns how much remains, and in how many microseconds the quota is whole again and more is left.
 // Else remaining is -1, and nothing has changed.
 func take(l *Limit, s *State, now int64) (remaining, reset, more int64) {
 	switch l.algorithm {
@@ -178,12 +180,12 @@ func take(l *Limit, s *State, now int64) (remaining, reset, more int64) {
 	panic(noFunction(l.algorithm, "take"))
 }
 
-// charge writes into next the state after a request that is charged whatever the limit says of it by now: one that was admitted
-// before, by this limit or by another of the same identity, and had reserved what it takes. It is charged whole, as far as the state
-// can say. next may be s. The log's state is of another kind: see chargeLog.
+// charge writes into next the state after a request that was allowed before, by this limit or another of the same identity, and
+// had a reservation. It is charged whole, as far as the state can hold it, whatever the limit would decide now. next may be s. It
+// does not apply to logs: see chargeLog.
 func charge(l *Limit, s *State, now, cost int64, next *State) {
 	var d Decision
-	if blockedFor(s, now) > 0 { // what is charged to a key that is blocked out is forgotten with all else
+	if blockedFor(s, now) > 0 { // charges of a blocked key are forgotten with all else
 		*next = *s
 		return
 	}
@@ -194,8 +196,8 @@ func charge(l *Limit, s *State, now, cost int64, next *State) {
 	}
 }
 
-// unused reports whether a state makes no difference any more: whether decide, asked at a cost of 0, would tell a ResetAfter
-// of 0. It is the short way for what most limits and states are.
+// unused reports whether a state is unused: whether decide would return a ResetAfter of 0 at a cost of 0. It is a shortcut for
+// most limits and states.
 func unused(l *Limit, s *State, now int64) bool {
 	elapsed := now - s.A
 	if elapsed >= 0 && s.A|s.B >= 0 {
@@ -214,12 +216,12 @@ func unused(l *Limit, s *State, now int64) bool {
 	return d.ResetAfter == 0
 }
 
-// Take decides on a request of that key that costs 1, as Memory.Decide does, and charges it. If the request is allowed at once, it
-// returns what remains, and when the quota is whole again and when there is more of it, in microseconds. Else remaining is -1, and nothing has been done:
-// Decide is to be asked. So it is too where something is rare, such as a new key.
+// Take decides on a request of that key at a cost of 1, as Memory.Decide does, and charges it. If the request is allowed at once,
+// Take returns how much remains, and in how many microseconds the quota is whole again and more is left. Else remaining is -1,
+// and nothing has changed: the caller must ask Decide. That is also so in rare cases, such as a new key.
 //
-// It is written for the interpreter: a variable that is declared before it is set, and set once, is made once; a function is
-// called in half the time of a method.
+// It is written for the interpreter: a variable that is declared before it is set, and set only once, is allocated once; a call
+// of a function takes half the time of a call of a method.
 func Take(e *FastPath, key string) (remaining, reset, more int64) {
 	var (
 		s     *shard
@@ -232,7 +234,7 @@ func Take(e *FastPath, key string) (remaining, reset, more int64) {
 	hash = (maphash.String(e.seed, key) ^ e.salt) &^ kindBit
 	s = e.shards[hash&e.mask]
 	s.mu.Lock()
-	if e.clock == nil { // under the lock, so that for a key the clock does not go back
+	if e.clock == nil { // under the lock, so that the clock does not go back for a key
 		now = time.Now().UnixMicro()
 	} else {
 		now = e.clock()
@@ -251,16 +253,16 @@ func Take(e *FastPath, key string) (remaining, reset, more int64) {
 	return remaining, reset, more
 }
 
-// Serve returns a handler that does what Take and SetQuotaFields do, in one function, where the key is the client's IPv4 address as the
-// connection has it, all of it. Requests that are allowed at once go to next. All others, of which
-// nothing has been charged, and those of clients with IPv6 addresses, are left to rest.
+// Serve returns a handler that does the work of Take and SetQuotaFields in one function. The key is the client's whole IPv4
+// address, as the connection has it. Requests that are allowed at once go to next. All others go to rest, uncharged, and so do
+// those of clients with IPv6 addresses.
 func Serve(e *FastPath, t *QuotaFields, next, rest http.Handler) http.Handler {
 	switch e.algorithm {
 {{cases "fastPath" "Flat" "e, t, next, rest" "return "}}	}
 	panic(noFunction(e.algorithm, "fast path"))
 }
 
-// ServeMetered is Serve for a rule that is metered. What is left to rest has been neither counted nor timed.
+// ServeMetered is Serve for a rule that is metered. Requests that go to rest are neither counted nor timed here.
 func ServeMetered(e *FastPath, t *QuotaFields, w *Metering, next, rest http.Handler) http.Handler {
 	switch e.algorithm {
 {{cases "fastPath" "Metered" "e, t, w, next, rest" "return "}}	}

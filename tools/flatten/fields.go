@@ -1,34 +1,34 @@
 package main
 
-// field is a header field that tells clients a quota: what it is called, and its value on each way that it is set on. Expressions are Go.
+// field is a header field of the quota, with its value on each kind of path. Values are expressions of Go.
 type field struct {
 	Name  string // as http.Header has it
 	Const string // its constant in core
 
-	// Family is the member of answer.Fields that has the field set.
+	// Family is the member of answer.Fields that asks for the field.
 	Family string
 
-	// Minded says that what an earlier handler has set under this name is looked at.
+	// Minded says that a value that an earlier handler has set is taken into account.
 	Minded bool
 
-	// Timed says that a member of the list has a t, which may not be later than Retry-After.
+	// Timed says that members of the list have a t, which may not be later than Retry-After.
 	Timed bool
 
-	// Ready is the values, of the core.QuotaFields t, where remaining, reset and more are numbers that stand ready.
+	// Ready is the value, a slice, if remaining, reset and more are in the lists of numbers. t is the core.QuotaFields.
 	Ready string
 
-	// Long is the values where they are not; left is remaining as a text, end the end of RateLimit.
+	// Long is the value, a slice, if they are not. left is remaining as a text, and end is the end of RateLimit.
 	Long string
 
-	// Reported is the value by what has been decided on all checks: c is the one that the verdict tells of, states and policies are
-	// the lists' members.
+	// Reported is the value, a text, from the decisions on all checks. c is the check that the verdict reports; states and
+	// policies are the members of the lists.
 	Reported string
 }
 
-// more is what stands before the seconds until there is more, in a member of RateLimit.
+// more is what comes before the seconds until more is left, in a member of RateLimit.
 const more = ";t="
 
-// fields are set in this order.
+// fields lists the fields in the order in which they are set.
 var fields = []field{
 	{
 		Name: "X-Ratelimit-Limit", Const: "HeaderLimit", Family: "XRateLimit",

@@ -28,7 +28,7 @@ func TestTheFilesAreUpToDate(t *testing.T) {
 	}
 }
 
-// What is no longer written must not stay behind.
+// A file must not stay behind when it is no longer generated.
 func TestAllFilesThatAreGeneratedAreWritten(t *testing.T) {
 	written := make(map[string]bool)
 	for _, file := range files {

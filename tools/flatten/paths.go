@@ -9,11 +9,11 @@ import (
 	"text/template"
 )
 
-// file is one that is written.
+// file is a generated file.
 type file struct {
-	Name    string // from the root
-	Page    string // the template of all of it
-	Metered bool   // its paths are those of who has a core.Metering
+	Name    string // its path from the root
+	Page    string // the template of the whole file
+	Metered bool   // its paths have a core.Metering
 
 	Paths []fastPath // set by generate
 }
@@ -32,29 +32,29 @@ var files = []file{
 // fastPath is one function.
 type fastPath struct {
 	Page    string
-	Name    string // of its type, but for the algorithm and for who is metered
+	Name    string // the name of its type, without algorithm and Metered
 	Metered bool
-	Self    string // its receiver; e has what the key, the store and the outcome need
-	Key     string // "address", "keyer", "rule"; "": it has none
-	Others  string // the receiver's field that has who sees to requests without such a key
-	Timed   string // what does the same and times it
+	Self    string // the name of its receiver; e has what the key, the store and the outcome need
+	Key     string // where the key comes from: "address", "keyer", "rule"; "": it has none
+	Others  string // the field of the receiver with the handler for requests without such a key
+	Timed   string // a call that does the same, and times it
 
-	// Parts are the names of its fragments. Those in ofMetering are left out where nothing is metered.
+	// Parts are the names of its fragments. Without Metered, those in ofMetering are left out.
 	Parts []string
 
-	// Function has the path written as a function of this name, too.
+	// Function is the name of a function with the same code, if one is wanted.
 	Function string
 
-	// OnlyMetered says that what is not metered has no need of it.
+	// OnlyMetered says that the path exists only with Metered.
 	OnlyMetered bool
 
-	Algorithm way // of a Memory's: pathsOf makes one for each
+	Algorithm shortcut // for a Memory: pathsOf makes one path for each
 }
 
-// ofMetering are the fragments that only a path that is metered has.
+// ofMetering are the fragments that only paths with Metered have.
 var ofMetering = []string{"aside", "timed", "counted"}
 
-// paths are all that there are: each is written twice, metered and not, and those of a Memory for each algorithm.
+// paths are all paths. Each is generated twice, with Metered and without; those of a Memory once for each algorithm.
 var paths = []fastPath{
 	{Page: "memory", Self: "e", Key: "address", Others: "rest", Parts: []string{"aside", "key_address", "store_memory", "counted", "fields", "next", "rare"}},
 
@@ -77,7 +77,7 @@ var paths = []fastPath{
 }
 
 // pathsOf returns the paths of a file.
-func pathsOf(f file, ways []way) []fastPath {
+func pathsOf(f file, shortcuts []shortcut) []fastPath {
 	var list []fastPath
 	for _, p := range paths {
 		if p.Page != f.Page || p.OnlyMetered && !f.Metered {
@@ -89,8 +89,8 @@ func pathsOf(f file, ways []way) []fastPath {
 			list = append(list, p)
 			continue
 		}
-		for _, w := range ways {
-			p.Algorithm = w
+		for _, s := range shortcuts {
+			p.Algorithm = s
 			list = append(list, p)
 		}
 	}
@@ -115,16 +115,16 @@ func typeOf(name string, metered bool) string {
 	return name
 }
 
-// FunctionName returns the name of the function.
+// FunctionName returns the name of Function.
 func (p fastPath) FunctionName() string { return typeOf(p.Function, p.Metered) }
 
-// Inner returns what is in the function.
+// Inner returns the path of Function.
 func (p fastPath) Inner() fastPath {
 	p.Parts = slices.DeleteFunc(slices.Clone(p.Parts), func(part string) bool { return part == "aside" })
 	return p
 }
 
-// Core returns what stands before the names of core.
+// Core returns the qualifier of names of core.
 func (p fastPath) Core() string {
 	if p.Page == "memory" {
 		return ""
@@ -132,8 +132,8 @@ func (p fastPath) Core() string {
 	return "core."
 }
 
-// ReadyOf returns the values of a field of which all is ready. In core the lists of numbers are variables, too, which an interpreter
-// reads in a step less than a field.
+// ReadyOf returns Ready of a field. In core it uses variables for the lists of numbers, since an interpreter reads those in one
+// step less than fields.
 func (p fastPath) ReadyOf(f field) string {
 	if p.Core() == "" {
 		return strings.NewReplacer("t.Numbers", "numberTexts", "t.Values", "numberValues", "t.Ends", "numberEnds").Replace(f.Ready)
@@ -162,10 +162,10 @@ func init() {
 	}).ParseFS(folder, "fragments/*.tmpl"))
 }
 
-// rejected is how many fields more a rejection has, the values of which WriteHeaders keeps in the same array, in front.
+// rejected is how many more fields a rejection has. WriteHeaders keeps their values in the same array, before the others.
 const rejected = 3
 
-// part returns a template of a path, without empty lines at both ends.
+// part executes a template on a path, and removes empty lines at both ends.
 func part(name string, p fastPath) (string, error) {
 	var out bytes.Buffer
 	if err := fragments.ExecuteTemplate(&out, name, p); err != nil {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// turned is what an operator of Go becomes.
+// swapped has the replacement of each operator of Go.
 var swapped = map[token.Token]token.Token{
 	token.EQL: token.NEQ, token.NEQ: token.EQL, token.LSS: token.LEQ, token.LEQ: token.LSS, token.GTR: token.GEQ, token.GEQ: token.GTR,
 	token.LAND: token.LOR, token.LOR: token.LAND, token.ADD: token.SUB, token.SUB: token.ADD, token.MUL: token.QUO, token.QUO: token.MUL, token.REM: token.MUL,
@@ -23,11 +23,11 @@ type finder struct {
 	name     string
 	contents []byte
 	file     *token.File
-	posts    map[ast.Stmt]bool // which end a turn of a loop: without it, the loop would not end
+	posts    map[ast.Stmt]bool // statements that end an iteration: without them, the loop would not end
 	changes  []change
 }
 
-// changesIn returns the changes of a Go file, but for one that is generated.
+// changesIn returns the changes of a Go file; none if it is generated.
 func changesIn(name string, contents []byte) ([]change, error) {
 	files := token.NewFileSet()
 	parsed, err := parser.ParseFile(files, name, contents, parser.ParseComments|parser.SkipObjectResolution)
@@ -42,7 +42,7 @@ func changesIn(name string, contents []byte) ([]change, error) {
 	return f.changes, nil
 }
 
-// add adds the change of what stands from one offset to another.
+// add adds the change of the text between two offsets.
 func (f *finder) add(from, to int, text, what string) {
 	position := f.file.Position(f.file.Pos(from))
 	f.changes = append(f.changes, change{file: f.name, line: position.Line, column: position.Column, from: from, to: to, text: text, what: what})
@@ -53,7 +53,7 @@ func (f *finder) addNode(n ast.Node, text, what string) {
 	f.add(f.file.Offset(n.Pos()), f.file.Offset(n.End()), text, what)
 }
 
-// addToken adds the change of an operator, which stands at a position in a node.
+// addToken adds the change of an operator at a position in a node.
 func (f *finder) addToken(at token.Pos, was token.Token, in ast.Node) {
 	becomes, ok := swapped[was]
 	if !ok {
@@ -63,7 +63,7 @@ func (f *finder) addToken(at token.Pos, was token.Token, in ast.Node) {
 	f.add(from, from+len(was.String()), becomes.String(), fmt.Sprintf("%s becomes %s in %s", was, becomes, f.source(in)))
 }
 
-// source returns a node as it is written, on one line and not too long.
+// source returns a node's text, on one line and shortened.
 func (f *finder) source(n ast.Node) string {
 	return shortened(string(f.contents[f.file.Offset(n.Pos()):f.file.Offset(n.End())]))
 }
@@ -76,7 +76,7 @@ func shortened(text string) string {
 	return text
 }
 
-// visit adds the changes of a node, and says whether those below it are to be visited.
+// visit adds the changes of a node, and reports whether to visit those below it.
 func (f *finder) visit(n ast.Node) bool {
 	if statement, ok := n.(ast.Stmt); ok && f.posts[statement] {
 		return false
@@ -140,7 +140,7 @@ func (f *finder) visit(n ast.Node) bool {
 	return true
 }
 
-// isText reports whether an expression is a text, as far as one sees. (Others come out as what does not compile.)
+// isText reports whether an expression is obviously a text. (Changes of others do not compile.)
 func isText(e ast.Expr) bool {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -151,12 +151,12 @@ func isText(e ast.Expr) bool {
 	return false
 }
 
-// remove takes a statement out.
+// remove adds the removal of a statement.
 func (f *finder) remove(n ast.Node) {
 	f.addNode(n, "", "taken out: "+f.source(n))
 }
 
-// move makes a number one more, and one less.
+// move adds two changes of a number: one more, and one less.
 func (f *finder) move(n *ast.BasicLit) {
 	value, err := strconv.ParseUint(strings.ReplaceAll(n.Value, "_", ""), 0, 63)
 	if err != nil {
@@ -167,7 +167,7 @@ func (f *finder) move(n *ast.BasicLit) {
 	}
 }
 
-// leave has a function return at its beginning, with the zero value of each result.
+// leave adds a return at the beginning of a function, with the zero value of each result.
 func (f *finder) leave(n *ast.FuncDecl) {
 	var zeros []string
 	if n.Type.Results != nil {
@@ -183,11 +183,11 @@ func (f *finder) leave(n *ast.FuncDecl) {
 		text += " " + strings.Join(zeros, ", ")
 	}
 	at := f.file.Offset(n.Body.Lbrace) + 1
-	// In a condition, so that the compiler does not miss what stands behind it.
+	// In a condition, so that the compiler accepts the code behind it.
 	f.add(at, at, " if true { "+text+" };", "returns at once: "+n.Name.Name)
 }
 
-// visitLua adds the changes of Lua, in the texts of an expression.
+// visitLua adds the changes of Lua in the texts of an expression.
 func (f *finder) visitLua(n ast.Node) bool {
 	if text, ok := n.(*ast.BasicLit); ok && text.Kind == token.STRING && strings.HasPrefix(text.Value, "`") {
 		from := f.file.Offset(text.Pos())

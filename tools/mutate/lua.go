@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// swappedInLua is what an operator of Lua, or a word, becomes.
+// swappedInLua has the replacement of each operator and word of Lua.
 var swappedInLua = map[string]string{
 	"==": "~=", "~=": "==", "<": "<=", "<=": "<", ">": ">=", ">=": ">", "+": "-", "-": "+", "*": "/", "/": "*", "%": "*",
 	"and": "or", "or": "and", "not": "", "true": "false", "false": "true",
 }
 
-// changesInLua returns the changes of a piece of Lua, with offsets into it.
+// changesInLua returns the changes of a piece of Lua. Their offsets are into it.
 func changesInLua(text string) []change {
 	var changes []change
 	was := "" // the token before
@@ -31,7 +31,7 @@ func changesInLua(text string) []change {
 				add(i, to, strconv.FormatInt(value+1, 10), fmt.Sprintf("%s becomes %d", token, value+1))
 				add(i, to, "("+strconv.FormatInt(value-1, 10)+")", fmt.Sprintf("%s becomes %d", token, value-1))
 			}
-		case token == "-" && !endsOperand(was): // of a negative number
+		case token == "-" && !endsOperand(was): // the sign of a number
 		default:
 			if becomes, ok := swappedInLua[token]; ok {
 				add(i, to, becomes, strings.TrimSpace(token+" becomes "+becomes))
@@ -43,7 +43,7 @@ func changesInLua(text string) []change {
 	return append(changes, statementsInLua(text)...)
 }
 
-// luaToken returns where the token ends that begins at an offset: a comment, a run of space, a text, a number, a word, or an operator.
+// luaToken returns the end of the token at an offset: a comment, spaces, a text, a number, a word, or an operator.
 func luaToken(text string, from int) int {
 	end := func(more func(c byte) bool) int {
 		to := from + 1
@@ -81,7 +81,7 @@ func isWord(c byte) bool {
 	return c == '_' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
-// endsOperand reports whether a token is the end of what an operator may stand behind.
+// endsOperand reports whether an operator may follow a token.
 func endsOperand(token string) bool {
 	switch token {
 	case "", "return", "and", "or", "not", "then", "do", "else":
@@ -91,7 +91,8 @@ func endsOperand(token string) bool {
 	return isWord(last) || last == ')' || last == ']' || last == '}' || last == '\''
 }
 
-// statementsInLua takes out the lines that are a statement each: an assignment to what is there already, a call, or a return.
+// statementsInLua returns the removals of lines that are one statement each: an assignment to an existing variable, a call, or a
+// return.
 func statementsInLua(text string) []change {
 	var changes []change
 	from := 0
@@ -106,7 +107,7 @@ func statementsInLua(text string) []change {
 	return changes
 }
 
-// isStatementInLua reports whether a line is a statement that can be taken out by itself.
+// isStatementInLua reports whether a line is a statement that can be removed alone.
 func isStatementInLua(line string) bool {
 	depth := 0
 	assigns := false
@@ -144,7 +145,7 @@ func isStatementInLua(line string) bool {
 	return assigns || strings.HasSuffix(line, ")")
 }
 
-// lineAround returns the line that an offset is in.
+// lineAround returns the line at an offset.
 func lineAround(text string, at int) string {
 	from := strings.LastIndexByte(text[:at], '\n') + 1
 	line, _, _ := strings.Cut(text[from:], "\n")

@@ -1,18 +1,19 @@
-// Mutate looks for lines that no test holds: it changes the code of packages, one small change at a time, runs tests on each, and lists
-// the changes that they did not notice. The tree is not edited: the changed file is laid over it for the go command.
+// Mutate finds lines that no test checks. It changes the code of packages, one small change at a time, runs tests on each change,
+// and lists the changes that no test noticed. It edits no file: it passes the changed file to the go command as an overlay.
 //
 // Usage, from the module's folder:
 //
 //	go run ./tools/mutate [flags] package...
 //
-// What it changes in Go: an operator is turned round, a comparison takes or leaves its boundary, a number is moved by one, true and
-// false change places, a condition is negated, a statement is taken out, and a function returns at its beginning. In Lua, which stands
+// Changes in Go: an operator is replaced by its opposite, a comparison gains or loses its boundary, a number changes by one, true
+// and false are swapped, a condition is negated, a statement is removed, and a function returns at its beginning. Changes in Lua,
 // in constants whose names begin with lua: operators, numbers, true and false, and whole statements.
 //
-// A change is caught if a test fails, or if the tests take longer than -timeout. One that does not compile is not counted. It exits
-// with 1 if a change has survived, and with 2 if it could not work, as where the tests fail without any change.
+// A change is caught if a test fails, or if the tests take longer than -timeout. A change that does not compile is not counted.
+// The exit code is 1 if a change has survived, and 2 if mutate could not work, for example because the tests fail without any
+// change.
 //
-// A change that survives is either no change of behaviour, or a line that wants a test or can go.
+// If a change survives, then it makes no difference, or a test is missing, or the line can go.
 package main
 
 import (
@@ -30,18 +31,18 @@ import (
 	"time"
 )
 
-// options are what the flags say.
+// options are the values of the flags.
 type options struct {
 	packages []string
-	tests    []string // packages whose tests are run, in that order, until one fails
+	tests    []string // the packages whose tests are run, in this order, until one fails
 	run      string   // go test -run
 	skip     string   // go test -skip
-	files    string   // a pattern for the files' names
+	files    string   // a pattern for names of files
 	at       string   // a file, or a file and a line
-	n        int      // at most so many are tried; 0: all
+	n        int      // the most changes to try; 0: all
 	seed     int64
 	timeout  time.Duration // of the tests of one package
-	results  string        // a file of outcomes: what is in it is not tried again
+	results  string        // a file of outcomes: changes that it lists are not tried again
 	list     bool
 	verbose  bool
 }
@@ -76,15 +77,15 @@ func main() {
 	}
 }
 
-// change is one change of one file: what stands from one offset to another becomes another text.
+// change is one change of one file: the text between two offsets is replaced.
 type change struct {
-	file     string // as it is shown
+	file     string // as it is listed
 	path     string
 	line     int
 	column   int
 	from, to int
 	text     string
-	what     string // "< becomes <=", with what it stands in
+	what     string // such as "< becomes <=", with the code around it
 }
 
 func (c *change) String() string {
@@ -98,15 +99,15 @@ func (c *change) applied(contents []byte) []byte {
 	return append(changed, contents[c.to:]...)
 }
 
-// outcome is what became of a change.
+// outcome is the result of a change.
 type outcome struct {
 	Change  string  `json:"change"`
-	Outcome string  `json:"outcome"` // caught, survived, or invalid: it does not compile
+	Outcome string  `json:"outcome"` // caught, survived, or invalid (it does not compile)
 	By      string  `json:"by,omitempty"`
 	Seconds float64 `json:"seconds"`
 }
 
-// mutate tries changes, and returns how many have survived.
+// mutate tries changes, and returns the number of those that survived.
 func mutate(o options, w io.Writer) (survived int, err error) {
 	if len(o.packages) == 0 {
 		return 0, fmt.Errorf("names no package; write one such as ./core")
@@ -195,8 +196,8 @@ func (o *options) try(c *change, folder string) (*outcome, error) {
 	return result, nil
 }
 
-// test runs the tests, one package after the other, with a file of overlays if there is one. It returns the package that has failed, if
-// any, and what was printed then.
+// test runs the tests, one package after the other, with an overlay file if there is one. It returns the package that has failed,
+// or "", and what was printed.
 func (o *options) test(overlay string) (failed, output string) {
 	for _, name := range o.tests {
 		args := []string{"test", "-count=1", "-vet=off", "-failfast", "-timeout", o.timeout.String()}
@@ -217,7 +218,7 @@ func (o *options) test(overlay string) (failed, output string) {
 	return "", ""
 }
 
-// failed returns the first test that has failed, or "" where none says so.
+// failed returns the first test that has failed, or "" if none is named.
 func failed(output string) string {
 	_, rest, found := strings.Cut(output, "--- FAIL: ")
 	if !found {
@@ -227,7 +228,7 @@ func failed(output string) string {
 	return name
 }
 
-// readResults returns the changes that stand in a file of outcomes.
+// readResults returns the changes that a file of outcomes lists.
 func readResults(name string) (map[string]bool, error) {
 	known := make(map[string]bool)
 	if name == "" {

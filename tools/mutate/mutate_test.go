@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// listed returns changes as they are shown, each with the line that it makes, in order.
+// listed returns changes as they are listed, in order, each with the line that it makes.
 func listed(t *testing.T, source string) []string {
 	t.Helper()
 	changes, err := changesIn("f.go", []byte(source))
@@ -82,7 +82,7 @@ f.go:7:1: taken out: call('SET', d) |`
 	}
 }
 
-// A module whose tests hold all of one function but its boundary, and nothing of another.
+// A module whose tests check all of one function but its boundary, and nothing of another.
 func TestWhatTheTestsDoNotNoticeIsListed(t *testing.T) {
 	folder := t.TempDir()
 	files := map[string]string{
@@ -120,7 +120,7 @@ func TestWhatTheTestsDoNotNoticeIsListed(t *testing.T) {
 	if got, survived := try(); got != want || survived != 3 {
 		t.Errorf("%d have survived:\n%s\nwant:\n%s", survived, got, want)
 	}
-	// What was tried is not tried again, and what was not is.
+	// What was tried is not tried again; all else is.
 	o.at = "f.go"
 	o.n = 1
 	for _, want := range []string{"1 tried of 11: 1 caught, 0 survived", "1 tried of 11: 1 caught, 0 survived"} {
