@@ -23,7 +23,7 @@ func TestACaddyThatXcaddyBuildsLimitsTheReadmesSiteAndTheExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	readme, example := read(t, root, "README.md"), read(t, root, "Caddyfile.example")
-	command := regexp.MustCompile("`(xcaddy build --with [^`]* --replace [^`]*)`").FindStringSubmatch(readme)
+	command := regexp.MustCompile(`(?m)^(xcaddy build --with .* --replace .*)$`).FindStringSubmatch(readme)
 	site := regexp.MustCompile("(?s)<!-- session: Caddyfile -->\n```caddyfile\n(.*?)```").FindStringSubmatch(readme)
 	if command == nil || site == nil {
 		t.Fatal("the README does not say how to build Caddy from a checkout, or has no site of a session")
