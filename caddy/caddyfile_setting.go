@@ -99,13 +99,13 @@ func (s *setting) set(text string) (err error) {
 		*to = caddy.Duration(duration)
 		number = float64(duration)
 	}
-	if err != nil || !s.holds(number) {
+	if err != nil || !s.inRange(number) {
 		return fmt.Errorf("%s %q: must be %s", s.word, text, s.must)
 	}
 	return nil
 }
 
-func (s *setting) holds(number float64) bool { return number >= s.least && number <= s.most }
+func (s *setting) inRange(number float64) bool { return number >= s.least && number <= s.most }
 
 // checkFields says what is wrong with fields that were read from JSON. A zero field has its default, and is not checked.
 func checkFields(settings []setting) error {
@@ -118,11 +118,11 @@ func checkFields(settings []setting) error {
 				}
 			}
 		case *float64:
-			if !s.holds(*to) {
+			if !s.inRange(*to) {
 				return fmt.Errorf("%s %v: must be %s", s.word, *to, s.must)
 			}
 		case *caddy.Duration:
-			if *to != 0 && !s.holds(float64(*to)) {
+			if *to != 0 && !s.inRange(float64(*to)) {
 				return fmt.Errorf("%s %s: must be %s", s.word, time.Duration(*to), strings.TrimPrefix(s.must, "a duration "))
 			}
 		}

@@ -306,7 +306,7 @@ func TestAQueuedClientThatLeavesIsNotServed(t *testing.T) {
 }
 
 // held is how many requests are waiting for their turn.
-func held() int { return strings.Count(stacks(), "weir/caddy.(*Handler).hold(") }
+func held() int { return strings.Count(stacks(), "weir/caddy.(*Handler).wait(") }
 
 func TestQueuedRequestsAreLetGo(t *testing.T) {
 	for name, end := range map[string]func(s *server){

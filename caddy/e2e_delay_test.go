@@ -62,7 +62,7 @@ func TestRequestsWaitInTheOrderOfArrival(t *testing.T) {
 }
 
 // An hour between two requests: whoever waits does so for longer than any test.
-const hourlyReservations = `"algorithm":"token_bucket","requests":1,"period":"1h","max_delay":"1h"`
+const hourlyDelay = `"algorithm":"token_bucket","requests":1,"period":"1h","max_delay":"1h"`
 
 func TestNobodyWaitsForLongerThanMaxDelayOrBehindMoreThanMaxWaiting(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -142,7 +142,7 @@ func (s *server) abandon(ctx context.Context, client *http.Client, path string) 
 func TestTenThousandWait(t *testing.T) {
 	const n = 10_000
 	decided := watch(t, "decided")
-	s := startJSON(t, turns(strings.Replace(hourlyReservations, `"requests":1,`, `"requests":12000,"burst":1,`, 1)+`,"max_waiting":10000`))
+	s := startJSON(t, turns(strings.Replace(hourlyDelay, `"requests":1,`, `"requests":12000,"burst":1,`, 1)+`,"max_waiting":10000`))
 	s.admit(1, "/")
 	awaitOne(t, "a decision", decided)
 	before := runtime.NumGoroutine()
@@ -189,7 +189,7 @@ func heldAtMost(n int) int {
 		frames := runtime.CallersFrames(record.Stack())
 		for {
 			frame, more := frames.Next()
-			if strings.HasSuffix(frame.Function, "weir/caddy.(*Handler).hold") {
+			if strings.HasSuffix(frame.Function, "weir/caddy.(*Handler).wait") {
 				waiting++
 				break
 			}
@@ -204,7 +204,7 @@ func heldAtMost(n int) int {
 // Those that wait when the configuration is replaced, or the server ends, are told so, and when to come again.
 func TestNobodyWhoWaitsIsLostSilently(t *testing.T) {
 	for name, end := range map[string]func(s *server){
-		"at a reload":                 func(s *server) { s.load(s.json(turns(strings.Replace(hourlyReservations, "1h", "2h", 1)))) },
+		"at a reload":                 func(s *server) { s.load(s.json(turns(strings.Replace(hourlyDelay, "1h", "2h", 1)))) },
 		"at a reload that removes it": func(s *server) { s.load(s.json(httpApp(`[{"handler":"static_response","body":"ok"}]`))) },
 		"at shutdown": func(s *server) {
 			if err := caddy.Stop(); err != nil {
@@ -249,7 +249,7 @@ func TestWhoWaitsForOneRuleKeepsItsPlaceInTheOthers(t *testing.T) {
 	decided := watch(t, "decided")
 	s := startJSON(t, httpApp(`[{"handler":"weir_test_probe","name":"decided","decided":true},
 		{"handler":"rate_limit","rate_limits":{
-			"turns":{"key":"{http.request.header.X-Client}","on_limit":"delay",`+hourlyReservations+`},
+			"turns":{"key":"{http.request.header.X-Client}","on_limit":"delay",`+hourlyDelay+`},
 			"all":{"key":"everyone","requests":4,"period":"366d"}}},
 		{"handler":"static_response","body":"ok"}]`))
 	ctx, leave := context.WithCancel(context.Background())

@@ -59,7 +59,7 @@ func everyFloodedZone() []*floodedZone {
 		} {
 			z := &floodedZone{title: algorithm + ", " + s.setting, full: 2, lines: "limit 2/30d\nalgorithm " + algorithm + "\n" + s.lines}
 			if z.waits = s.setting == "delay, waiting" || algorithm == "leaky_bucket" && s.setting == "reject"; z.waits {
-				z.lines = strings.Replace(z.lines, "30d", longReservations(), 1)
+				z.lines = strings.Replace(z.lines, "30d", longPeriod(), 1)
 			}
 			z.lets, z.stays = s.setting == "shadow", s.setting == "concurrency"
 			if s.setting == "soft" {
@@ -88,9 +88,9 @@ func everyFloodedZone() []*floodedZone {
 	return append(list, &floodedZone{title: "concurrency alone", full: 1, stays: true, lines: "concurrency 1"})
 }
 
-// longReservations is a period of about an hour, the longest that anybody may wait, of which the window that is aligned to the epoch goes on for
+// longPeriod is a period of about an hour, the longest that anybody may wait, of which the window that is aligned to the epoch goes on for
 // some minutes.
-func longReservations() string {
+func longPeriod() string {
 	for _, minutes := range []int64{60, 59, 57, 53} {
 		if left := minutes*60 - time.Now().Unix()%(minutes*60); left > 600 {
 			return fmt.Sprint(minutes, "m")

@@ -318,9 +318,9 @@ func (s *server) logs(message string) []map[string]any {
 const patience = time.Minute
 
 // eventually waits until a condition holds.
-func eventually(t testing.TB, what string, reservations func() bool) {
+func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !reservations(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !condition(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("it never came to be that %s", what)
 		}

@@ -24,12 +24,12 @@ func bodied(server, before, zone, service string) string {
 func TestAClientThatSentABodyAndLeavesIsLetGo(t *testing.T) {
 	sites := map[string]string{
 		"a leaky bucket":   bodied("", "", `"algorithm":"leaky_bucket","requests":100,"period":"10h","burst":10,"max_delay":"1h"`, `{"handler":"static_response","body":"ok"}`),
-		"on_limit delay":   bodied("", "", `"on_limit":"delay",`+hourlyReservations, `{"handler":"static_response","body":"ok"}`),
-		"an access log":    bodied(`"logs":{},`, "", `"on_limit":"delay",`+hourlyReservations, `{"handler":"static_response","body":"ok"}`),
-		"no idle timeout":  bodied(`"read_idle_timeout":-1,`, "", `"on_limit":"delay",`+hourlyReservations, `{"handler":"static_response","body":"ok"}`),
-		"request_body":     bodied("", `{"handler":"request_body","max_size":5000000},`, `"on_limit":"delay",`+hourlyReservations, `{"handler":"static_response","body":"ok"}`),
-		"two rate limits":  bodied("", `{"handler":"rate_limit","rate_limits":{"before":{"requests":9,"period":"1h"}}},`, `"on_limit":"delay",`+hourlyReservations, `{"handler":"static_response","body":"ok"}`),
-		"the whole duplex": bodied(`"enable_full_duplex":true,`, "", `"on_limit":"delay",`+hourlyReservations, `{"handler":"static_response","body":"ok"}`),
+		"on_limit delay":   bodied("", "", `"on_limit":"delay",`+hourlyDelay, `{"handler":"static_response","body":"ok"}`),
+		"an access log":    bodied(`"logs":{},`, "", `"on_limit":"delay",`+hourlyDelay, `{"handler":"static_response","body":"ok"}`),
+		"no idle timeout":  bodied(`"read_idle_timeout":-1,`, "", `"on_limit":"delay",`+hourlyDelay, `{"handler":"static_response","body":"ok"}`),
+		"request_body":     bodied("", `{"handler":"request_body","max_size":5000000},`, `"on_limit":"delay",`+hourlyDelay, `{"handler":"static_response","body":"ok"}`),
+		"two rate limits":  bodied("", `{"handler":"rate_limit","rate_limits":{"before":{"requests":9,"period":"1h"}}},`, `"on_limit":"delay",`+hourlyDelay, `{"handler":"static_response","body":"ok"}`),
+		"the whole duplex": bodied(`"enable_full_duplex":true,`, "", `"on_limit":"delay",`+hourlyDelay, `{"handler":"static_response","body":"ok"}`),
 	}
 	for name, site := range sites {
 		t.Run(name, func(t *testing.T) {

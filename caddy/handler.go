@@ -215,8 +215,7 @@ func (h *Handler) provisionFiles(ctx caddy.Context, patterns []string) (err erro
 	return h.app.files.join(h, patterns)
 }
 
-// patterns returns the patterns of the handler's rule files: its own, else the app's if the handler has only descriptors or nothing
-// at all.
+// patterns returns the patterns of the handler's rule files: its own, else the app's if the handler has no zones, or has descriptors.
 func (h *Handler) patterns() ([]string, error) {
 	files := h.RulesFiles
 	if len(files) == 0 && (len(h.RateLimits) == 0 || len(h.Descriptors) > 0) {

@@ -369,8 +369,8 @@ func freeAddr() string {
 }
 
 // await waits until a condition holds, and returns whether it came to hold.
-func await(reservations func() bool) bool {
-	for deadline := time.Now().Add(2 * time.Minute); !reservations(); time.Sleep(2 * time.Millisecond) {
+func await(condition func() bool) bool {
+	for deadline := time.Now().Add(2 * time.Minute); !condition(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			return false
 		}
@@ -379,9 +379,9 @@ func await(reservations func() bool) bool {
 }
 
 // eventually waits until a condition holds.
-func eventually(t testing.TB, what string, reservations func() bool) {
+func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	if !await(reservations) {
+	if !await(condition) {
 		t.Fatalf("it never came to be that %s", what)
 	}
 }
