@@ -12,19 +12,19 @@ import (
 	"github.com/proxyweir/weir/redis"
 )
 
-// cluster is the client of a Redis Cluster. go-redis knows which node has which slot, and the clients of the nodes; each
-// has a conn and a server of ours.
+// cluster is the client of a Redis Cluster. go-redis knows which node has which slot, and has a client for each node. For each of these,
+// cluster has a conn and a redis.Server. It is safe for concurrent use.
 type cluster struct {
 	config Config
 	client *goredis.ClusterClient
-	known  atomic.Bool  // where the slots are
-	why    atomic.Value // error: why they are not known yet
+	known  atomic.Bool  // go-redis knows where the slots are
+	why    atomic.Value // error: why it does not know yet
 	stop   context.CancelFunc
 
 	mu        sync.RWMutex
 	closed    bool
 	nodes     map[*goredis.Client]*node
-	referrals map[string]*goredis.Client // those that other nodes have referred to, by address
+	referrals map[string]*goredis.Client // the targets of MOVED and ASK, by address
 }
 
 type node struct {
@@ -45,7 +45,7 @@ func newCluster(c Config) *cluster {
 	return k
 }
 
-// discover finds out where the slots are. From then on go-redis keeps that up to date.
+// discover tries to find out where the slots are, until it succeeds or ctx ends. After that go-redis keeps this up to date.
 func (k *cluster) discover(ctx context.Context) {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		_, err := k.client.MasterForKey(ctx, "")
@@ -91,19 +91,19 @@ func (k *cluster) addNode(client *goredis.Client) *node {
 		return n
 	}
 	n = &node{conn: newConn(client, k.config.PoolSize, k.config.Timeout)}
-	if k.closed { // meanwhile
+	if k.closed { // since the call of Server
 		n.conn.close()
 	}
 	n.conn.cluster = k
 	n.server = redis.NewServer(client.Options().Addr, n.conn)
 	k.nodes[client] = n
 	if len(k.nodes) > 1 {
-		go k.prune() // where there is a new node, an old one may have gone
+		go k.prune() // the new node may have replaced an old one
 	}
 	return n
 }
 
-// prune forgets the nodes that are no masters any more.
+// prune closes the nodes that are no longer masters.
 func (k *cluster) prune() {
 	var mu sync.Mutex
 	masters := make(map[*goredis.Client]bool)
@@ -129,7 +129,7 @@ func (k *cluster) prune() {
 	}
 }
 
-// dropNode forgets a node.
+// dropNode closes a node and forgets it.
 func (k *cluster) dropNode(client *goredis.Client) {
 	k.mu.Lock()
 	n := k.nodes[client]
@@ -140,10 +140,10 @@ func (k *cluster) dropNode(client *goredis.Client) {
 	}
 }
 
-// failed has go-redis look where the slots are, after a node has not answered: another may have taken over.
+// failed is called when a node has not answered. It makes go-redis look up the slots again, since another node may have taken over.
 func (k *cluster) failed() { k.client.ReloadState(context.Background()) }
 
-// elsewhere returns the client of the node that another has referred to.
+// elsewhere returns a client of the node at addr, to which another node has referred with MOVED or ASK.
 func (k *cluster) elsewhere(addr string, moved bool) *goredis.Client {
 	if moved {
 		k.failed()
@@ -153,7 +153,7 @@ func (k *cluster) elsewhere(addr string, moved bool) *goredis.Client {
 	client := k.referrals[addr]
 	if client == nil {
 		client = goredis.NewClient(k.config.options([]string{addr}).Simple())
-		if k.closed { // meanwhile
+		if k.closed { // since the call was sent
 			_ = client.Close()
 		}
 		k.referrals[addr] = client
@@ -190,7 +190,7 @@ func (k *cluster) Close() error {
 		n.conn.close()
 	}
 	for _, client := range k.referrals {
-		_ = client.Close() // the error would be that of closing a socket
+		_ = client.Close() // an error could only come from closing a socket
 	}
 	k.mu.Unlock()
 	return k.client.Close()

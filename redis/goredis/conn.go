@@ -16,21 +16,20 @@ import (
 	"github.com/proxyweir/weir/redis"
 )
 
-// conn runs calls on one server, over a few connections. What waits together travels together: a connection that is free
-// takes all the calls that wait, and sends them in one pipeline. A lone call finds a free connection, and does not wait
-// for others.
+// conn runs calls on one server, over a few connections. A connection that is free takes all the calls that wait, and sends them in one
+// pipeline. A single call finds a free connection, and does not wait for others. conn is safe for concurrent use.
 type conn struct {
 	client  *goredis.Client
 	timeout time.Duration
-	cluster *cluster // that the server is a node of; nil: of none
+	cluster *cluster // the server is a node of it; nil: of none
 
 	mu      sync.Mutex
-	ready   sync.Cond // there are calls that wait, or the end has come
+	ready   sync.Cond // signals that calls wait, or that the conn is closed
 	waiting []*flight
 	closed  bool
 }
 
-// most is how many calls one pipeline takes.
+// most is the most calls in one pipeline.
 const most = 256
 
 func newConn(client *goredis.Client, connections int, timeout time.Duration) *conn {
@@ -42,17 +41,17 @@ func newConn(client *goredis.Client, connections int, timeout time.Duration) *co
 	return c
 }
 
-// flight is a call on its way.
+// flight is a call between Run and its result.
 type flight struct {
 	call   *redis.Call
 	err    error
 	source bool // the server did not know the script
 	state  atomic.Int32
-	done   chan struct{} // has room for one
+	done   chan struct{} // has a buffer of one
 	timer  *time.Timer
 }
 
-// The states of a flight. One that is left by its caller is the worker's to throw away.
+// The states of a flight. If its caller has left, the worker drops it.
 const (
 	waiting int32 = iota
 	sent
@@ -102,14 +101,14 @@ func (c *conn) Run(call *redis.Call) error {
 	return err
 }
 
-// work sends what waits, until the end.
+// work sends the calls that wait, until the conn is closed. It runs in one goroutine for each connection.
 func (c *conn) work() {
 	batch := make([]*flight, 0, most)
 	for {
 		c.mu.Lock()
 		for len(c.waiting) == 0 && !c.closed {
 			c.ready.Wait()
-			// Those that are about to ask do so first, and come along; where nobody is, this takes no time.
+			// Lets goroutines that are about to call do so first, so that their calls join the pipeline. If there are none, this takes no time.
 			c.mu.Unlock()
 			runtime.Gosched()
 			c.mu.Lock()
@@ -125,7 +124,7 @@ func (c *conn) work() {
 		batch = batch[:0]
 		n := min(len(c.waiting), most)
 		for _, f := range c.waiting[:n] {
-			if f.state.CompareAndSwap(waiting, sent) { // else its caller has left, and it is not sent
+			if f.state.CompareAndSwap(waiting, sent) { // otherwise its caller has left, and it is not sent
 				batch = append(batch, f)
 			}
 		}
@@ -140,7 +139,7 @@ func (c *conn) work() {
 	}
 }
 
-// land tells the caller, if it still waits.
+// land passes the result to the caller, if it still waits.
 func (f *flight) land(err error) {
 	f.err = err
 	if f.state.Swap(landed) != left {
@@ -148,18 +147,18 @@ func (f *flight) land(err error) {
 	}
 }
 
-// tries is how often a call is sent at most, where the server has surely not executed it.
+// tries is how often a call is sent at most, as long as the server has certainly not executed it.
 const tries = 4
 
-// group is what goes to one server in one pipeline.
+// group has the calls that go to one server in one pipeline.
 type group struct {
 	client  *goredis.Client
-	asking  bool // the slot is on its way there
+	asking  bool // with ASKING, since the slot is migrating there
 	flights []*flight
 }
 
-// send sends the batch, and what of it a server surely has not executed again: with the script's source where it did not know
-// the script, to the server that has the slot, over a new connection where a master has become a replica.
+// send sends the batch. It sends calls again that a server has certainly not executed: with the script's source, if the server did not know
+// the script; to the server that has the slot; or over a new connection, if the master has become a replica.
 func (c *conn) send(batch []*flight) {
 	groups := []group{{client: c.client, flights: batch}}
 	for try := 1; len(groups) > 0; try++ {
@@ -171,12 +170,12 @@ func (c *conn) send(batch []*flight) {
 	}
 }
 
-// exchange sends a group, and returns what is to be sent again.
+// exchange sends a group, and returns the groups of calls to send again. After the last try there are none.
 func (c *conn) exchange(g *group, last bool) []group {
 	ctx := context.Background()
 	pipe := g.client.Pipeline()
 	commands := make([]*goredis.IntSliceCmd, len(g.flights))
-	var sources []*redis.Script // that are in this pipeline already: the first of a script loads it
+	var sources []*redis.Script // whose source is in this pipeline already: once per script is enough to load it
 	for i, f := range g.flights {
 		if g.asking {
 			pipe.Do(ctx, "asking")
@@ -196,7 +195,7 @@ func (c *conn) exchange(g *group, last bool) []group {
 	for i, f := range g.flights {
 		reply, err := commands[i].Result()
 		if err == nil && reply == nil {
-			err = failure // such as that of a password: the commands themselves were not sent, and do not have it
+			err = failure // of the whole pipeline, such as a wrong password: the commands were not sent, and have no error
 		}
 		if err == nil {
 			f.call.Reply = append(f.call.Reply[:0], reply...)
@@ -205,7 +204,7 @@ func (c *conn) exchange(g *group, last bool) []group {
 			continue
 		}
 		next := group{client: g.client, asking: g.asking}
-		known := !last && f.state.Load() == sent // else its caller has left
+		known := !last && f.state.Load() == sent // otherwise its caller has left
 		if known {
 			known = c.follow(err, f, &next)
 		}
@@ -218,7 +217,7 @@ func (c *conn) exchange(g *group, last bool) []group {
 	return again
 }
 
-// execute sends a pipeline and reads the replies. Of a panic, by what is not RESP, it makes an error of all the commands.
+// execute sends a pipeline and reads the replies. If a reply is not RESP, go-redis may panic: then all the commands get an error.
 func execute(ctx context.Context, pipe goredis.Pipeliner, commands []*goredis.IntSliceCmd) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -232,7 +231,7 @@ func execute(ctx context.Context, pipe goredis.Pipeliner, commands []*goredis.In
 	return err
 }
 
-// noteFailure tells the Cluster of errors that are not a server's replies.
+// noteFailure reports errors that are not replies of a server to the Cluster.
 func (c *conn) noteFailure(err error) {
 	var reply goredis.Error
 	if c.cluster == nil || errors.As(err, &reply) {
@@ -244,15 +243,15 @@ func (c *conn) noteFailure(err error) {
 	c.cluster.failed()
 }
 
-// follow reports whether an error says that the call was not executed, and finds where it is to be sent.
+// follow reports whether an error says that the server has not executed the call. If so it sets how and where to send it again.
 func (c *conn) follow(err error, f *flight, next *group) bool {
 	if goredis.HasErrorPrefix(err, "NOSCRIPT") {
 		f.source = true
 		return true
 	}
 	if goredis.IsReadOnlyError(err) {
-		// The master has become a replica. The client drops the connection, as it does if the first of a pipeline's
-		// replies says so, and finds the master of now with the next.
+		// The master has become a replica. go-redis drops a connection if the first reply of a pipeline says so, and finds the new master
+		// with the next connection.
 		return true
 	}
 	if c.cluster == nil {
@@ -271,7 +270,7 @@ func (c *conn) follow(err error, f *flight, next *group) bool {
 	return false
 }
 
-// add puts a flight into the group that goes where next does.
+// add adds a flight to the group with the same server and asking as next, which it appends if there is none.
 func add(groups []group, next group, f *flight) []group {
 	for i := range groups {
 		if groups[i].client == next.client && groups[i].asking == next.asking {
@@ -283,8 +282,8 @@ func add(groups []group, next group, f *flight) []group {
 	return append(groups, next)
 }
 
-// command returns the flight's call as a command. Where the server did not know the script it has the source, which the
-// server then keeps.
+// command returns the flight's call as a command. If the server did not know the script, the command has its source, and the server keeps
+// that.
 func (f *flight) command(ctx context.Context) *goredis.IntSliceCmd {
 	args := make([]any, 0, 3+len(f.call.Keys)+len(f.call.Args))
 	if f.source {
@@ -317,7 +316,7 @@ func explain(err error) error {
 	return fmt.Errorf("redis: %w", err)
 }
 
-// close ends the workers, when they are through with what they are at.
+// close stops the workers. It does not wait for them: each first finishes the batch that it is sending.
 func (c *conn) close() {
 	c.mu.Lock()
 	c.closed = true

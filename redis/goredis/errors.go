@@ -13,21 +13,21 @@ import (
 	"github.com/proxyweir/weir/redis"
 )
 
-// errTLS is in errors of connections over TLS that have not come about.
+// errTLS is wrapped by the errors of failed attempts to connect over TLS.
 var errTLS = errors.New("over TLS")
 
-// mark adds redis.ErrReply or redis.ErrRefused to what a server has replied, and to what is no reply at all: to all that is not a connection's error.
+// mark returns err with redis.ErrReply or redis.ErrRefused wrapped, unless it is an error of a connection. Those it returns unchanged.
 func mark(err error) error {
 	if isConnections(err) {
 		return err
 	}
-	if text, _, repeats := strings.Cut(err.Error(), ", with args beginning with"); repeats { // of a command that it does not know: AUTH's are secrets
+	if text, _, repeats := strings.Cut(err.Error(), ", with args beginning with"); repeats { // the server does not know a command and quotes it: the arguments of AUTH are secrets
 		err = errors.New(text)
 	}
 	return fmt.Errorf("%w%w", err, redis.OfReply(err.Error()))
 }
 
-// isConnections reports whether an error is that of a connection, or of the lack of one.
+// isConnections reports whether an error is one of a connection, or of an attempt to connect.
 func isConnections(err error) bool {
 	var reply goredis.Error
 	if errors.As(err, &reply) {

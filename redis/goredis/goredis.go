@@ -1,5 +1,5 @@
-// Package goredis is the client of package redis for compiled programs, on go-redis: a single server, a master that
-// Sentinel watches over, or a Cluster; over TCP, TLS or a Unix socket.
+// Package goredis is the client of package redis for compiled programs. It is based on go-redis. It connects to a single server, to a
+// master under Sentinel, or to a Cluster, over TCP, TLS or a Unix socket.
 package goredis
 
 import (
@@ -19,21 +19,21 @@ import (
 	"github.com/proxyweir/weir/redis"
 )
 
-// Config says where Redis is, and how it is spoken to. Only Addresses is required.
+// Config says where Redis is, and how to connect to it. Only Addresses is required.
 type Config struct {
-	// Addresses are host:port (the port is 6379 if it is left out), or paths of Unix sockets: of the server, of the
-	// Sentinels where MasterName is set, or of some nodes of a Cluster. One URL may stand instead, as go-redis reads it:
+	// Addresses are host:port (without a port, 6379) or paths of Unix sockets. They are those of the server, of the Sentinels if
+	// MasterName is set, or of some nodes of a Cluster. Alternatively there is one URL, in the form of go-redis:
 	//
 	//	redis://user:password@host:6379/0
 	//	rediss://…                          over TLS
 	//	unix:///path?db=0
 	//	redis-sentinel://user:password@host:26379/0?master_name=name&addr=host:26379
 	//
-	// It sets what else it has in it. (A sentinel URL has the Sentinels' user and password; username and password, in its
-	// query, are the servers'.)
+	// The other parts of the URL set the fields below. (The user and password of a sentinel URL are for the Sentinels; username and
+	// password in its query are for the servers.)
 	Addresses []string
 
-	// MasterName is the name that Sentinel has for the master.
+	// MasterName is the master's name in Sentinel; "" means no Sentinel.
 	MasterName string
 
 	// Cluster says that the addresses are nodes of a Redis Cluster.
@@ -49,16 +49,16 @@ type Config struct {
 	TLS *tls.Config // nil: no TLS
 
 	PoolSize    int           // connections to each server; 0 means DefaultPoolSize
-	Timeout     time.Duration // the longest that a decision is waited for; 0 means redis.DefaultTimeout
+	Timeout     time.Duration // the longest wait for a decision; 0 means redis.DefaultTimeout
 	DialTimeout time.Duration // for connecting, in the background; 0 means redis.DefaultDialTimeout
-	ReadTimeout time.Duration // for a reply, in the background: then the connection is given up; 0 means redis.DefaultReadTimeout
+	ReadTimeout time.Duration // for a reply, in the background; after it the connection is closed; 0 means redis.DefaultReadTimeout, or Timeout if that is longer
 }
 
-// DefaultPoolSize is Config's.
+// DefaultPoolSize is the default of Config.PoolSize.
 const DefaultPoolSize = 2
 
-// New returns a client. It does not wait for a server, nor fails if there is none yet; the error says what is wrong with
-// the configuration, without its secrets.
+// New returns a client. It does not wait for a server, and does not fail if there is none yet. The error says what is wrong with the
+// configuration, and has no secrets in it.
 func New(c Config) (redis.Client, error) {
 	if err := c.complete(); err != nil {
 		return nil, err
@@ -107,11 +107,11 @@ func (s *single) Close() error {
 	return s.client.Close()
 }
 
-// dialErrors is the size of go-redis's pools. There are as many connections as there are workers, which is fewer; but after as
-// many failed attempts to connect as the pool is large, go-redis tries only once a second, which is the breaker's business.
+// dialErrors is the size of go-redis's pools. There are far fewer connections: one for each worker. But after as many failed attempts to
+// connect as the pool is large, go-redis tries only once a second, and that is the task of our breaker.
 const dialErrors = 1024
 
-// options returns what go-redis needs to know to speak with one server, with a master that Sentinel watches over, or with a Cluster.
+// options returns the options of go-redis for one server, a master under Sentinel, or a Cluster.
 func (c *Config) options(addresses []string) *goredis.UniversalOptions {
 	return &goredis.UniversalOptions{
 		Addrs:            addresses,
@@ -125,9 +125,9 @@ func (c *Config) options(addresses []string) *goredis.UniversalOptions {
 		ReadTimeout:      c.ReadTimeout,
 		WriteTimeout:     c.ReadTimeout,
 		PoolSize:         dialErrors,
-		PipelinePoolSize: -1, // pipelines are all there is
-		MaxRetries:       -1, // what may have been executed is not sent again
-		MaxRedirects:     -1, // followed by conn, which knows what must not be sent again
+		PipelinePoolSize: -1, // no pool of its own for pipelines: there is nothing else
+		MaxRetries:       -1, // the server may have executed a call that has failed
+		MaxRedirects:     -1, // conn follows them, and knows what must not be sent again
 		DialerRetries:    1,
 		Protocol:         2,
 		DisableIdentity:  true,
@@ -139,7 +139,7 @@ func (c *Config) options(addresses []string) *goredis.UniversalOptions {
 	}
 }
 
-// dialer returns go-redis's own, whose connections are guarded.
+// dialer returns the dialer of go-redis, with guarded connections.
 func (c *Config) dialer() func(ctx context.Context, network, addr string) (net.Conn, error) {
 	dial := goredis.NewDialer(&goredis.Options{DialTimeout: c.DialTimeout, TLSConfig: c.TLS})
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -154,10 +154,10 @@ func (c *Config) dialer() func(ctx context.Context, network, addr string) (net.C
 	}
 }
 
-// Check says what is wrong with the configuration, as New does.
+// Check returns the error that New would return for the configuration.
 func (c Config) Check() error { return c.complete() }
 
-// complete reads a URL, puts in the defaults, and says what is wrong.
+// complete reads a URL, sets the defaults, and returns an error if something is wrong.
 func (c *Config) complete() error {
 	if len(c.Addresses) == 0 {
 		return errors.New("address: is missing; write one such as 127.0.0.1:6379")
@@ -204,21 +204,21 @@ func (c *Config) complete() error {
 	return redis.CompleteTimeouts(&c.Timeout, &c.DialTimeout, &c.ReadTimeout)
 }
 
-// The settings that a URL's query may have, besides what go-redis takes the address from.
+// urlSettings are the names that a URL's query may have.
 var urlSettings = map[string]bool{"db": true, "master_name": true, "addr": true, "username": true, "password": true}
 
-// readURL sets what a URL says. No error of it repeats the URL, which may have a password in it.
+// readURL sets the fields that a URL has. Its errors never quote the URL, which may have a password in it.
 func (c *Config) readURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil {
 		return redis.ErrURL
 	}
-	if u.Fragment != "" { // most likely of a password
+	if u.Fragment != "" { // most likely a part of a password
 		return errURL(u.Scheme)
 	}
 	for name := range u.Query() {
 		if !urlSettings[name] {
-			if strings.ContainsAny(name, "@:/") { // it began in a password
+			if strings.ContainsAny(name, "@:/") { // the query begins within a password
 				return errURL(u.Scheme)
 			}
 			return fmt.Errorf("address: %s in the URL: is not known; it may have db, master_name and addr, and what else there is is set beside it", name)
@@ -279,7 +279,8 @@ func errScheme(scheme string) error {
 	return fmt.Errorf("address: the URL's scheme %q: must be redis, rediss, unix, redis-sentinel or rediss-sentinel", scheme)
 }
 
-// set sets what a URL says of the servers, and leaves what it does not. Where it asks for TLS, what else is configured of that holds.
+// set sets the fields that a URL has for the servers; zero values leave the fields as they are. If the URL demands TLS and none is configured,
+// it sets TLS 1.2 or newer.
 func (c *Config) set(addresses []string, database int, username, password string, overTLS bool) {
 	c.Addresses = addresses
 	c.Database = cmp.Or(database, c.Database)

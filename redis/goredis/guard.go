@@ -7,15 +7,14 @@ import (
 	"syscall"
 )
 
-// guarded is a connection that ends when what it reads is not what a server of ours sends. The client library reserves memory
-// for whatever a reply announces, and keeps reading whatever has no end: a peer that means harm, or is no Redis, could take
-// the program down by it.
+// guarded is a connection that fails when it reads something that no Redis server sends us. The client library reserves as much memory as a
+// reply announces, and reads lines without end. Without a guard, a malicious peer, or one that is not Redis, could bring the program down.
 type guarded struct {
 	net.Conn
 	state  guardState
 	kind   byte // the line's first byte
 	length int  // of the line so far
-	skip   int  // what a length has announced; of a bulk, then, what is still to come; -1: nil
+	skip   int  // the length that the line announces; in a bulk, how many bytes are still to come; -1: nil
 }
 
 type guardState int
@@ -26,15 +25,15 @@ const (
 	inBulk
 )
 
-// The longest line (an error's text, at most), and the most that a length may announce: the longest reply is a large Cluster's
-// table of slots, of which there are 16,384.
+// The longest line, which is an error's text, and the highest length that a line may announce. The longest reply is a large Cluster's table
+// of its 16,384 slots.
 const (
 	longestLine = 4096
 	mostOfAll   = 99_999
 )
 
-// The first bytes of lines: of those that begin a reply or a part of one, of those that have a length, and of those behind which
-// so many bytes come. RESP3's attributes (|) are not among them: the library calls itself for each, and nobody sends them.
+// The first bytes of lines: of all that begin a reply or a part of one; of those with a length; and of those that so many bytes follow. RESP3's
+// attributes (|) are not among them: the library recurses for each, and nobody sends them.
 const (
 	kinds   = "+-:_,#(" + lengths
 	lengths = "*%~>" + bulks
@@ -71,7 +70,7 @@ func (g *guarded) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// see takes a byte of a line behind its first, and reports whether it may stand there.
+// see reads a byte of a line after its first, and reports whether it is valid there.
 func (g *guarded) see(c byte) bool {
 	if g.length++; g.length > longestLine {
 		return false
@@ -98,7 +97,7 @@ func (g *guarded) see(c byte) bool {
 	return g.skip <= mostOfAll
 }
 
-// guardedSocket is one that the client can look at for whether the server has closed it.
+// guardedSocket is a guarded connection that go-redis can check: it finds out whether the server has closed the socket.
 type guardedSocket struct {
 	guarded
 	socket syscall.Conn

@@ -16,8 +16,7 @@ import (
 )
 
 // Certificates is an authority with a certificate for a server on loopback (127.0.0.1, ::1 and localhost) and one for a
-// client, as PEM files that last as long as the test. They are valid from 1970 to 9999, whatever a server's clock is set
-// to.
+// client, in PEM files that are deleted when the test ends. They are valid from 1970 to 9999, for any time that a server's clock is set to.
 type Certificates struct {
 	// CAFile is the authority's certificate.
 	CAFile string
@@ -30,7 +29,7 @@ type Certificates struct {
 	client tls.Certificate
 }
 
-// NewCertificates makes an authority and its certificates. Those of one call are not trusted by those of another.
+// NewCertificates makes an authority and its certificates. Each call makes another authority, which does not trust the others.
 func NewCertificates(t testing.TB) *Certificates {
 	t.Helper()
 	dir := t.TempDir()
@@ -51,7 +50,7 @@ func NewCertificates(t testing.TB) *Certificates {
 	server := issue(t, &ca, &x509.Certificate{
 		Subject:     pkix.Name{CommonName: "redistest server"},
 		KeyUsage:    x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, // both, to other nodes
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, // both: nodes are clients of other nodes
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
 		DNSNames:    []string{"localhost"},
 	})
@@ -67,12 +66,12 @@ func NewCertificates(t testing.TB) *Certificates {
 	return c
 }
 
-// Config returns a configuration that trusts the authority and shows the client's certificate. It is the caller's own.
+// Config returns a configuration that trusts the authority and presents the client's certificate. The caller may change it.
 func (c *Certificates) Config() *tls.Config {
 	return &tls.Config{RootCAs: c.roots, Certificates: []tls.Certificate{c.client}}
 }
 
-// issue makes a key and a certificate for it, signed by the authority, or by itself if that is nil.
+// issue makes a key and a certificate for it, signed by the authority, or self-signed if authority is nil.
 func issue(t testing.TB, authority *tls.Certificate, template *x509.Certificate) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

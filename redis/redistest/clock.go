@@ -13,18 +13,18 @@ import (
 	"unsafe"
 )
 
-// clock is the time of a server: eight bytes of a file that both processes have mapped.
+// clock is the time of a server: eight bytes in a file that both processes map into memory.
 type clock struct {
 	shim, file string
 
 	mu  sync.Mutex
-	mem []byte // nil when the test is over
+	mem []byte // nil after the test
 }
 
-// realTime in the file lets a server go by the real time.
+// realTime is the value in the file with which a server uses the real time.
 const realTime = math.MinInt64
 
-// newClock makes the file and the library that reads it, in a folder of the server's.
+// newClock makes the file, and the library that reads it, in the server's folder.
 func newClock(t testing.TB, dir string) *clock {
 	t.Helper()
 	c := &clock{shim: filepath.Join(dir, "clock.so"), file: filepath.Join(dir, "clock")}
@@ -51,7 +51,7 @@ func newClock(t testing.TB, dir string) *clock {
 	return c
 }
 
-// set stores the time in one piece: a server reads the old one or the new.
+// set stores the time atomically: a server reads the old time or the new.
 func (c *clock) set(micros int64) {
 	c.mu.Lock()
 	if c.mem != nil {
@@ -67,12 +67,12 @@ func (c *clock) close() {
 	c.mu.Unlock()
 }
 
-// env returns what a server must find in its environment.
+// env returns the variables that a server needs in its environment.
 func (c *clock) env() []string {
 	return []string{"LD_PRELOAD=" + c.shim, "REDISTEST_CLOCK=" + c.file}
 }
 
-// shim returns the library that stands before the C library's clocks, compiled once. It is kept in memory so that no file
+// shim returns the library that replaces the C library's clocks. It is compiled once, and kept in memory, so that no file
 // outlives the test that needs it.
 var shim = sync.OnceValues(func() ([]byte, error) {
 	cc, err := exec.LookPath("cc")
@@ -93,8 +93,8 @@ var shim = sync.OnceValues(func() ([]byte, error) {
 	return os.ReadFile(out)
 })
 
-// shimSource overrides what Redis and its libraries read the wall clock by. The monotonic clocks stay, by which Redis runs
-// its timers: asked of the kernel, since finding the C library's function may allocate, and the allocator reads a clock.
+// shimSource overrides the functions by which Redis and its libraries read the wall clock. It does not change the monotonic clocks, by which
+// Redis runs its timers. It reads those from the kernel: to find the C library's function may allocate, and the allocator reads a clock.
 const shimSource = `
 #define _GNU_SOURCE
 #include <errno.h>

@@ -10,20 +10,20 @@ import (
 	"testing"
 )
 
-// slots is how many a cluster has.
+// slots is the number of slots of a cluster.
 const slots = 16384
 
-// nodeTimeout is after how many milliseconds without an answer the nodes of a cluster take one for dead.
+// nodeTimeout is the time in milliseconds after which the nodes of a cluster take a node that does not answer for dead.
 const nodeTimeout = "2000"
 
 // Cluster is a Redis Cluster of three masters with a replica each.
 type Cluster struct {
 	t       testing.TB
 	nodes   []*Server
-	patient sync.Once // when its nodes stop waiting for each other
+	patient sync.Once // makes its nodes take no node for dead any more: see SetTime
 }
 
-// StartCluster starts a cluster, each of its nodes with those options, and waits as Settle does.
+// StartCluster starts a cluster whose nodes all have those options, and waits as Settle does.
 func StartCluster(t testing.TB, opts ...Option) *Cluster {
 	t.Helper()
 	o := newOptions(opts)
@@ -48,7 +48,7 @@ func StartCluster(t testing.TB, opts ...Option) *Cluster {
 		}
 	}
 	for i, n := range c.nodes {
-		// Each meets all, not one: gossip would take its time.
+		// Each node meets all others, since gossip would take a while.
 		for _, other := range c.nodes[i+1:] {
 			n.MustDo(t, "CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(other.port), strconv.Itoa(other.bus))
 		}
@@ -64,8 +64,8 @@ func StartCluster(t testing.TB, opts ...Option) *Cluster {
 	return c
 }
 
-// Nodes returns the servers, dead ones too: the first three were started as masters, and the others as their replicas, in
-// the same order.
+// Nodes returns all servers, dead ones too. The first three were started as masters, and the others as their replicas, in the
+// same order.
 func (c *Cluster) Nodes() []*Server { return slices.Clone(c.nodes) }
 
 // Addrs returns the addresses of the nodes.
@@ -98,7 +98,7 @@ func (c *Cluster) Master(slot int) *Server {
 	return c.shard(slot).nodes[0]
 }
 
-// Replicas returns the nodes that replicate a slot, but for those that are dead.
+// Replicas returns the nodes that replicate a slot, without dead ones.
 func (c *Cluster) Replicas(slot int) []*Server {
 	c.t.Helper()
 	return c.shard(slot).nodes[1:]
@@ -112,9 +112,9 @@ func (c *Cluster) KillMaster(slot int) *Server {
 	return c.Master(slot)
 }
 
-// Settle waits until all nodes that run, and are not paused, know of these and no others, agree on who serves what, and
-// the replicas among them are in sync with their masters. After the death of a master that is when its replica has taken
-// over.
+// Settle waits until the cluster is stable. Nodes that are dead or paused do not count. All others must know each other and nobody else, and
+// agree on which node serves which slots; the replicas among them must be in sync with their masters. After the death of a master, this means
+// that its replica has taken over.
 func (c *Cluster) Settle() {
 	c.t.Helper()
 	await(c.t, "the cluster settles", c.settled)
@@ -186,7 +186,7 @@ func (s shard) String() string {
 	return fmt.Sprintf("%d-%d: %s", s.first, s.last, strings.Join(addrs(s.nodes), " "))
 }
 
-// shard returns the range that a slot is in, as a node says that is alive.
+// shard returns the range that a slot is in, according to a node that is alive.
 func (c *Cluster) shard(slot int) shard {
 	c.t.Helper()
 	for _, n := range live(c.nodes) {
@@ -204,7 +204,7 @@ func (c *Cluster) shard(slot int) shard {
 	return shard{}
 }
 
-// shards returns what a node says, in the order of the slots.
+// shards returns the ranges according to a node, in the order of the slots.
 func (c *Cluster) shards(n *Server) ([]shard, error) {
 	reply, err := n.Do("CLUSTER", "SLOTS")
 	if err != nil {
@@ -234,8 +234,8 @@ func (c *Cluster) id(n *Server) string {
 	return n.MustDo(c.t, "CLUSTER", "MYID").Text
 }
 
-// SetTime sets the time of all nodes of a cluster that was started with WithClock, as Server.SetTime does. The nodes wait
-// for each other by that clock, so from the first call on none is taken for dead any more, and no replica takes over.
+// SetTime sets the time of all nodes of a cluster that was started with WithClock, as Server.SetTime does. The nodes measure their timeouts
+// by that clock. So from the first call on they take no node for dead, and no replica takes over.
 func (c *Cluster) SetTime(micros int64) {
 	c.t.Helper()
 	c.patient.Do(func() {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// answerTime is how long a connection waits for a reply.
+// answerTime is the longest time that a connection waits for a reply.
 const answerTime = 10 * time.Second
 
 // Conn is a connection to a server, for a test's own commands. It speaks RESP2, one command at a time, and is not safe for
@@ -40,7 +40,7 @@ func (c *Conn) Close() {
 	c.conn.Close()
 }
 
-// abandon lets Close leave no socket behind that waits for late packets: a test that asks often would run out of ports.
+// abandon makes Close leave no socket in TIME_WAIT. Otherwise a test with many connections could run out of ports.
 func (c *Conn) abandon() {
 	conn := c.conn
 	if t, ok := conn.(*tls.Conn); ok {
@@ -51,8 +51,8 @@ func (c *Conn) abandon() {
 	}
 }
 
-// Do sends a command and returns the reply, which must come within ten seconds. If it is an error, so is the error that Do
-// returns, of type Error; errors within an array stay there.
+// Do sends a command and returns the reply, which must come within ten seconds. If the reply is an error, Do returns it as an error of type
+// Error, too. Errors within an array stay there.
 func (c *Conn) Do(args ...string) (Reply, error) {
 	if err := c.conn.SetDeadline(time.Now().Add(answerTime)); err != nil {
 		return Reply{}, err
@@ -72,12 +72,12 @@ func (c *Conn) Do(args ...string) (Reply, error) {
 	return reply, err
 }
 
-// Error is an error that a server has replied, such as "WRONGTYPE Operation against …".
+// Error is an error that a server has replied with, such as "WRONGTYPE Operation against …".
 type Error string
 
 func (e Error) Error() string { return string(e) }
 
-// Kind says what a Reply is.
+// Kind is the type of a Reply.
 type Kind byte
 
 const (
@@ -89,7 +89,7 @@ const (
 	KindNil    Kind = '_'
 )
 
-// Reply is what a server has replied.
+// Reply is the reply of a server.
 type Reply struct {
 	Kind Kind
 	Text string
@@ -97,10 +97,10 @@ type Reply struct {
 	List []Reply
 }
 
-// Nil reports whether there was nothing: no such key.
+// Nil reports whether the reply is nil: there is no such key, for example.
 func (r Reply) Nil() bool { return r.Kind == KindNil }
 
-// String returns the text, the number in decimal, "(nil)", or the elements of an array in brackets.
+// String returns the text, the number in decimal, "(nil)", or an array's elements in brackets.
 func (r Reply) String() string {
 	switch r.Kind {
 	case KindInt:

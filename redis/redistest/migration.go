@@ -4,8 +4,8 @@ import (
 	"strconv"
 )
 
-// Migration is a slot on its way from one master of a cluster to another. Meanwhile From answers for the keys that it has,
-// and with ASK for all others; To answers those that say ASKING, and others with MOVED.
+// Migration is the migration of a slot from one master of a cluster to another. During it From serves the keys that it has, and answers
+// ASK for all others. To serves commands after ASKING, and answers MOVED to all others.
 type Migration struct {
 	Slot     int
 	From, To *Server
@@ -14,7 +14,7 @@ type Migration struct {
 	toID    string
 }
 
-// Migrate begins to move a slot to another master. No key is moved yet.
+// Migrate begins the migration of a slot to another master. It moves no key yet.
 func (c *Cluster) Migrate(slot int) *Migration {
 	c.t.Helper()
 	m := &Migration{Slot: slot, From: c.Master(slot), cluster: c}
@@ -35,7 +35,7 @@ func (m *Migration) setSlot(n *Server, args ...string) {
 	n.MustDo(t, append([]string{"CLUSTER", "SETSLOT", strconv.Itoa(m.Slot)}, args...)...)
 }
 
-// Move moves keys of the slot. Those that do not exist are passed over.
+// Move moves keys of the slot. It ignores keys that do not exist.
 func (m *Migration) Move(keys ...string) {
 	m.cluster.t.Helper()
 	command := []string{"MIGRATE", "127.0.0.1", strconv.Itoa(m.To.port), "", "0", "5000"}
@@ -46,8 +46,7 @@ func (m *Migration) Move(keys ...string) {
 	m.From.MustDo(m.cluster.t, append(command, keys...)...)
 }
 
-// Finish moves the keys that are left, gives the slot to To, and waits as Settle does. From then on From answers with
-// MOVED.
+// Finish moves the remaining keys, gives the slot to To, and waits as Settle does. From then on From answers MOVED.
 func (m *Migration) Finish() {
 	t := m.cluster.t
 	t.Helper()

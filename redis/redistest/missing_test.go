@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// runTest runs a test of this package in a process of its own, with variables in its environment, and returns the output.
-// The test is expected to fail.
+// runTest runs a test of this package in another process, with additional variables in its environment, and returns the output. The test must
+// fail.
 func runTest(t *testing.T, name string, env ...string) []byte {
 	t.Helper()
 	self, err := os.Executable()

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Option is something that a server is started with.
+// Option is a setting with which a server starts.
 type Option func(*options)
 
 type options struct {
@@ -28,37 +28,37 @@ func newOptions(opts []Option) options {
 	return o
 }
 
-// WithConfig adds lines to the configuration file, after those that Start writes.
+// WithConfig adds lines to the configuration file, after the lines of Start.
 func WithConfig(lines ...string) Option {
 	return func(o *options) { o.lines = append(o.lines, lines...) }
 }
 
-// WithPassword asks the default user for a password. The servers of a cluster and those under Sentinel use it among
-// themselves, and the sentinels ask for it too.
+// WithPassword sets the password of the default user. The servers of a cluster, and those under Sentinel, use it among themselves. Sentinels
+// have the same password.
 func WithPassword(password string) Option {
 	return func(o *options) { o.password = password }
 }
 
-// WithUser adds a user, with rules as ACL SETUSER takes them, such as "~weir:*" and "+@all". What this package sends, it
-// sends as the default user.
+// WithUser adds a user, with rules in the form of ACL SETUSER, such as "~weir:*" and "+@all". This package itself sends its commands as the
+// default user.
 func WithUser(name, password string, rules ...string) Option {
 	line := fmt.Sprintf("user %s on >%s %s", name, password, strings.Join(rules, " "))
 	return WithConfig(line)
 }
 
-// WithTLS lets the server speak nothing but TLS, with those certificates. Clients says whether it asks its clients for
-// one of that authority: "yes", "no", or "optional", as in tls-auth-clients.
+// WithTLS makes the server use TLS only, with those certificates. clients says whether clients must have a certificate of that authority:
+// "yes", "no", or "optional", as in tls-auth-clients.
 func WithTLS(c *Certificates, clients string) Option {
 	return func(o *options) { o.certificates, o.clients = c, clients }
 }
 
-// WithClock lets the server go by the time that SetTime sets. Before the first SetTime it goes by the real one. Timeouts
-// that Redis measures by the monotonic clock are not touched: a script that hangs is still interrupted.
+// WithClock makes the server use the time that SetTime sets. Before the first SetTime it uses the real time. This does not change timeouts
+// that Redis measures by the monotonic clock: it still interrupts a script that hangs.
 func WithClock() Option {
 	return func(o *options) { o.clock = true }
 }
 
-// config returns a configuration file. The bus is the port on which the nodes of a cluster talk.
+// config returns a configuration file. bus is the port of the cluster bus.
 func (o *options) config(port, bus int) string {
 	var b strings.Builder
 	line := func(words ...string) {
@@ -83,10 +83,10 @@ func (o *options) config(port, bus int) string {
 	if !o.sentinel {
 		line(`save ""`)
 		line("appendonly no")
-		line("rdb-del-sync-files yes") // a restart is empty on a replica too
+		line("rdb-del-sync-files yes") // a replica, too, starts empty after a restart
 		line("repl-diskless-sync-delay 0")
 		line("shutdown-timeout 0")
-		line("hz 100") // how often it looks whether it is asked to end
+		line("hz 100") // how often per second it checks whether it must end
 		line("enable-debug-command local")
 		if o.password != "" {
 			line("masterauth", strconv.Quote(o.password))

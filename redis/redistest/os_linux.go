@@ -10,7 +10,7 @@ const (
 	sigcont = syscall.SIGCONT
 )
 
-// endWithParent lets a process end with the test's, which may end without cleaning up: by a panic or a timeout.
+// endWithParent makes a process end with the test's process, which may end without cleanup: by a panic or a timeout.
 func endWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

@@ -13,16 +13,16 @@ import (
 	"time"
 )
 
-// pause is how long a wait rests between two looks.
+// pause is the time between two checks of a wait.
 const pause = 5 * time.Millisecond
 
-// grace is how long a server has for ending by itself.
+// grace is how long a server may take to end by itself.
 const grace = time.Second
 
-// process is a redis-server that has been started.
+// process is a running redis-server, or one that has ended.
 type process struct {
 	cmd  *exec.Cmd
-	done chan struct{} // closed when it is gone
+	done chan struct{} // closed when the process has ended
 }
 
 // startProcess starts redis-server in a folder. Its output goes into the file log there.
@@ -87,8 +87,8 @@ func (p *process) kill() {
 	<-p.done
 }
 
-// freePort returns a port that nobody listens on, below those that systems give to outgoing connections: so none of
-// these takes it while a server is down. Another process still may.
+// freePort returns a port that nobody listens on. It is below the ports that systems give to outgoing connections, so none of these takes it
+// while a server is down. Another process may still take it.
 func freePort(t testing.TB) int {
 	t.Helper()
 	for range 1000 {

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// Proxy stands between clients and a server, and passes what they say until it is told to do otherwise. Pass, Delay,
-// BlackHole, Garble, HangUp and Refuse each end the one before; Cut, CutAfter and DropReply do their thing once. All may
-// be called while it runs, and from any goroutine.
+// Proxy is a proxy between clients and a server that injects faults. It passes everything at first. Pass, Delay, BlackHole, Garble, HangUp
+// and Refuse set its mode; each ends the one before. Cut, CutAfter and DropReply cause one fault. All methods may be called at any time, from
+// any goroutine.
 type Proxy struct {
 	t      testing.TB
 	addr   string
@@ -28,17 +28,17 @@ type Proxy struct {
 	delay    time.Duration
 	junk     func([]byte) []byte
 	links    map[*link]bool
-	cutAfter int    // how many bytes more the clients get; negative: all
-	drop     string // what the request has whose reply is dropped
+	cutAfter int    // how many more bytes the clients get; negative: all
+	drop     string // the text in the request whose reply is dropped
 	dropping bool
 	stats    ProxyStats
 }
 
-// link is the connection of a client with that to the server, among the proxy's links as long as it is open. The proxy's mutex guards it.
+// link is the connection of a client, with the one to the server. While it is open it is one of the proxy's links. The proxy's mutex guards it.
 type link struct {
-	client, server net.Conn      // server is nil before it is there
-	done           chan struct{} // closed with them
-	dropping       bool          // it is closed when the server replies
+	client, server net.Conn      // server is nil until it is connected
+	done           chan struct{} // closed with the connections
+	dropping       bool          // to be closed when the server replies
 }
 
 type mode int
@@ -51,7 +51,7 @@ const (
 	refusing
 )
 
-// ProxyStats is what a proxy has seen.
+// ProxyStats are the counts of a proxy.
 type ProxyStats struct {
 	Accepted int // connections so far
 	Open     int // connections now
@@ -59,7 +59,7 @@ type ProxyStats struct {
 	ToClient int // bytes that were passed to the clients
 }
 
-// NewProxy starts a proxy before an address, which is closed when the test ends.
+// NewProxy starts a proxy in front of an address. The proxy is closed when the test ends.
 func NewProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
 	p := &Proxy{t: t, target: target, links: make(map[*link]bool), cutAfter: -1}
@@ -76,7 +76,7 @@ func NewProxy(t testing.TB, target string) *Proxy {
 // Addr returns the address that clients connect to.
 func (p *Proxy) Addr() string { return p.addr }
 
-// Stats returns what the proxy has seen.
+// Stats returns the counts so far.
 func (p *Proxy) Stats() ProxyStats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,7 +85,7 @@ func (p *Proxy) Stats() ProxyStats {
 	return stats
 }
 
-// Pass passes everything, and forgets a CutAfter or DropReply that has not come to pass.
+// Pass passes everything, and cancels a CutAfter or DropReply that has not happened yet.
 func (p *Proxy) Pass() {
 	p.mu.Lock()
 	p.cutAfter, p.dropping = -1, false
@@ -93,14 +93,14 @@ func (p *Proxy) Pass() {
 	p.set(passing, 0, nil)
 }
 
-// Delay passes everything at least that much later, in either direction.
+// Delay delays everything by at least that long, in both directions.
 func (p *Proxy) Delay(d time.Duration) { p.set(passing, d, nil) }
 
-// BlackHole accepts and reads, but passes nothing, be there a server or not. What it has swallowed stays lost.
+// BlackHole accepts connections and reads from them, but passes nothing, whether there is a server or not. What it has read is lost for good.
 func (p *Proxy) BlackHole() { p.set(blackHole, 0, nil) }
 
-// Garble passes, in place of what the server replies, what junk makes of it; nil makes a question mark of each byte that
-// does not end a line, which is no reply in any version of the protocol.
+// Garble replaces the server's replies by what junk returns for them. nil turns each byte that does not end a line into a question mark, which
+// is no reply in any version of the protocol.
 func (p *Proxy) Garble(junk func(reply []byte) []byte) {
 	if junk == nil {
 		junk = questionMarks
@@ -123,7 +123,7 @@ func (p *Proxy) HangUp() {
 	p.Cut()
 }
 
-// Refuse closes all connections, and does not listen any more.
+// Refuse closes all connections, and stops listening.
 func (p *Proxy) Refuse() {
 	p.set(refusing, 0, nil)
 	p.mu.Lock()
@@ -136,7 +136,7 @@ func (p *Proxy) Refuse() {
 	p.Cut()
 }
 
-// Cut closes all connections that are open. New ones are treated as before.
+// Cut closes all open connections. The mode, for new ones, stays.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,7 +150,7 @@ func (p *Proxy) cut() {
 	}
 }
 
-// close closes a link, if it is open. The mutex is held.
+// close closes a link, if it is open. The caller has the mutex.
 func (p *Proxy) close(l *link) {
 	if !p.links[l] {
 		return
@@ -169,8 +169,7 @@ func (p *Proxy) disconnect(l *link) {
 	p.close(l)
 }
 
-// CutAfter passes that many bytes more from the server, over all connections, and then does as Cut: a reply that is half
-// there.
+// CutAfter passes that many more bytes from the server, over all connections, and then does the same as Cut. So clients get half a reply.
 func (p *Proxy) CutAfter(bytes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,8 +178,8 @@ func (p *Proxy) CutAfter(bytes int) {
 	}
 }
 
-// DropReply passes the next request that has this text in it, in any case, and closes its connection when the server
-// replies: the server has done what it was asked, and the client cannot know.
+// DropReply passes the next request that has this text in it, in any case, and closes its connection when the server replies. The server has
+// executed the request, and the client cannot know.
 func (p *Proxy) DropReply(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -253,7 +252,7 @@ func (p *Proxy) accept(client net.Conn) {
 	p.wg.Go(func() { p.serve(l) })
 }
 
-// serve passes what the client and the server say, until one of them or the proxy closes.
+// serve passes the bytes of the client and of the server, until one of them or the proxy closes.
 func (p *Proxy) serve(l *link) {
 	defer p.disconnect(l)
 	server, err := net.Dial("tcp", p.target)
@@ -283,8 +282,7 @@ func (p *Proxy) swallows() bool {
 	return p.mode == blackHole
 }
 
-// pump passes bytes in one direction: what the filter returns. Then it calls what the filter returns besides, and ends, if
-// that is not nil.
+// pump passes bytes in one direction, as the filter returns them. If the filter also returns a function, pump then calls that and ends.
 func (p *Proxy) pump(l *link, to, from net.Conn, filter func(*link, []byte) ([]byte, func())) {
 	defer p.disconnect(l)
 	buf := make([]byte, 64<<10)
@@ -309,7 +307,7 @@ func (p *Proxy) pump(l *link, to, from net.Conn, filter func(*link, []byte) ([]b
 	}
 }
 
-// wait waits for the delay, and reports whether the link is open then.
+// wait waits for the delay, and reports whether the link is still open.
 func (p *Proxy) wait(l *link) bool {
 	p.mu.Lock()
 	delay := p.delay
@@ -325,7 +323,7 @@ func (p *Proxy) wait(l *link) bool {
 	}
 }
 
-// request is the filter for what a client says.
+// request is the filter for bytes of a client.
 func (p *Proxy) request(l *link, b []byte) ([]byte, func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -340,7 +338,7 @@ func (p *Proxy) request(l *link, b []byte) ([]byte, func()) {
 	return b, nil
 }
 
-// reply is the filter for what the server says.
+// reply is the filter for bytes of the server.
 func (p *Proxy) reply(l *link, b []byte) ([]byte, func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

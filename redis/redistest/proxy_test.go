@@ -166,7 +166,7 @@ func TestProxyIsABlackHole(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer orphan.Close()
-	closed(t, old) // the server has
+	closed(t, old) // by the server
 	_, _ = fmt.Fprint(orphan.conn, "SET key value\r\n")
 	_ = orphan.conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
 	if b, err := orphan.r.ReadByte(); !errors.Is(err, os.ErrDeadlineExceeded) {

@@ -1,14 +1,13 @@
-// Package redistest starts real Redis servers on loopback for tests: a single server, a cluster, a server under
-// Sentinel. It can kill, pause and restart them, set the time that a server goes by, and put a proxy with faults before
-// one.
+// Package redistest starts real Redis servers on loopback for tests: a single server, a cluster, or servers under
+// Sentinel. It can kill, pause and restart them, set a server's clock, and put a proxy that injects faults in front of one.
 //
 //	server := redistest.Start(t, redistest.WithClock())
 //	server.SetTime(time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC).UnixMicro())
 //	server.MustDo(t, "SET", "key", "value", "PX", "1000")
 //
-// It needs redis-server, 7.0 or newer, on the PATH, and for WithClock a C compiler: without them a test fails, and is not
-// skipped. Pause and WithClock need Linux. The package imports the standard library alone, so that the tests of any module
-// can use it. Whatever it starts is gone when the test ends.
+// It needs redis-server, 7.0 or newer, on the PATH, and for WithClock a C compiler. Without them a test fails; it is not skipped. Pause and
+// WithClock need Linux. The package imports the standard library alone, so that the tests of any module can use it. It stops everything that
+// it has started when the test ends.
 package redistest
 
 import (
@@ -24,7 +23,7 @@ import (
 	"time"
 )
 
-// patience bounds every wait for a server. It is far longer than any takes, for machines that are busy.
+// patience is the longest wait for a server. It is far longer than any wait takes, for machines that are busy.
 const patience = 60 * time.Second
 
 // Server is a redis-server on loopback, without persistence. It is safe for concurrent use.
@@ -33,7 +32,7 @@ type Server struct {
 	options options
 	dir     string
 	port    int
-	bus     int // where the nodes of a cluster talk
+	bus     int // the port of the cluster bus
 	clock   *clock
 
 	mu      sync.Mutex
@@ -70,12 +69,12 @@ func start(t testing.TB, o options) *Server {
 	}
 }
 
-// portTaken reports whether a server that wrote this log ended because somebody else had its port.
+// portTaken reports whether a log says that the server has ended because another process had its port.
 func portTaken(log string) bool {
 	return strings.Contains(log, "Address already in use")
 }
 
-// run starts the process with the configuration that stands in its folder, and waits until it answers.
+// run starts the process with the configuration in its folder, and waits until it answers.
 func (s *Server) run() error {
 	args := []string{"redis.conf"}
 	ready := "Ready to accept connections"
@@ -94,7 +93,7 @@ func (s *Server) run() error {
 	s.mu.Lock()
 	s.process, s.paused = p, false
 	s.mu.Unlock()
-	// The log is asked first: with the port lost to another server, it is that one that would answer.
+	// Reads the log first: if another server has the port, that one would answer.
 	for deadline := time.Now().Add(patience); ; time.Sleep(pause) {
 		if strings.Contains(s.Log(), ready) {
 			if err = s.ping(); err == nil {
@@ -119,13 +118,12 @@ func (s *Server) ping() error {
 	defer c.Close()
 	_, err = c.Do("PING")
 	if _, replied := err.(Error); replied {
-		return nil // an answer, such as that the user may not
+		return nil // any answer will do, even that the user has no permission
 	}
 	return err
 }
 
-// Addr returns the address, as host:port: the port for TLS if the server was started with WithTLS, which then has no
-// other.
+// Addr returns the address, as host:port. With WithTLS the port is for TLS, and the server has no other.
 func (s *Server) Addr() string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port))
 }
@@ -159,8 +157,8 @@ func (s *Server) Dial() (*Conn, error) {
 	return c, nil
 }
 
-// Do sends a command over a connection of its own, as the default user, and returns the reply. If that is an error, so is
-// the error that Do returns, of type Error.
+// Do sends a command over a connection of its own, as the default user, and returns the reply. If the reply is an error, Do returns it as an
+// error of type Error, too.
 func (s *Server) Do(args ...string) (Reply, error) {
 	c, err := s.Dial()
 	if err != nil {
@@ -171,7 +169,7 @@ func (s *Server) Do(args ...string) (Reply, error) {
 	return c.Do(args...)
 }
 
-// MustDo does the same as Do, and an error ends the test.
+// MustDo does the same as Do, but an error ends the test.
 func (s *Server) MustDo(t testing.TB, args ...string) Reply {
 	t.Helper()
 	reply, err := s.Do(args...)
@@ -181,7 +179,7 @@ func (s *Server) MustDo(t testing.TB, args ...string) Reply {
 	return reply
 }
 
-// Running reports whether the process is alive, be it paused.
+// Running reports whether the process is alive, even if it is paused.
 func (s *Server) Running() bool {
 	p := s.current()
 	return p != nil && p.running()
@@ -193,29 +191,28 @@ func (s *Server) current() *process {
 	return s.process
 }
 
-// Stop asks the server to end, kills it if it does not, and waits until it is gone. It does nothing to one that is not
-// running.
+// Stop asks the server to end, kills it if it does not, and waits for its end. It does nothing if the server is not running.
 func (s *Server) Stop() {
 	if p := s.current(); p != nil {
 		p.stop()
 	}
 }
 
-// Kill kills the server, and waits until it is gone. It does nothing to one that is not running.
+// Kill kills the server, and waits for its end. It does nothing if the server is not running.
 func (s *Server) Kill() {
 	if p := s.current(); p != nil {
 		p.kill()
 	}
 }
 
-// Pause stops the process as it is: its connections stay open, and nothing is answered until Resume. New connections are
-// still accepted, by the system.
+// Pause suspends the process: its connections stay open, and it answers nothing until Resume. The system still accepts new
+// connections.
 func (s *Server) Pause() {
 	s.t.Helper()
 	s.setPaused(true, sigstop)
 }
 
-// Resume lets a paused process go on.
+// Resume continues a paused process.
 func (s *Server) Resume() {
 	s.t.Helper()
 	s.setPaused(false, sigcont)
@@ -238,8 +235,8 @@ func (s *Server) live() bool {
 	return s.process.running() && !s.paused
 }
 
-// Restart kills the server if it runs, and starts it again on its port and without its keys, scripts, and what CONFIG SET
-// has set. A node of a cluster still knows the cluster. The clock stays.
+// Restart kills the server if it runs, and starts it again on its port, without its keys, its scripts, and the settings of CONFIG SET. A node
+// of a cluster still knows the cluster. The clock stays as it is.
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.Kill()
@@ -255,8 +252,8 @@ func (s *Server) Restart() {
 	})
 }
 
-// SetTime sets the time of a server that was started with WithClock, in microseconds since the Unix epoch. From when it
-// returns, TIME and the expiry of keys go by that time, which stands still until it is set again. It may go back.
+// SetTime sets the time of a server that was started with WithClock, in microseconds since the Unix epoch. When it has returned, TIME and the
+// expiry of keys go by that time, which stands still until it is set again. It may be set back.
 func (s *Server) SetTime(micros int64) {
 	s.t.Helper()
 	if s.clock == nil {
@@ -265,8 +262,8 @@ func (s *Server) SetTime(micros int64) {
 	s.clock.set(micros)
 }
 
-// ClockFile returns the file that the time of a server lies in which was started with WithClock, for a process of its own that
-// sets it: the microseconds since the Unix epoch, as eight bytes in the machine's order.
+// ClockFile returns the file with the time of a server that was started with WithClock, so that another process can set it. The file has the
+// microseconds since the Unix epoch, as eight bytes in the machine's byte order.
 func (s *Server) ClockFile() string {
 	s.t.Helper()
 	if s.clock == nil {

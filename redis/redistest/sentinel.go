@@ -12,15 +12,15 @@ import (
 // MasterName is the name under which sentinels know the master.
 const MasterName = "weir"
 
-// Sentinel is a master with two replicas, watched by three sentinels, two of which are a quorum.
+// Sentinel is a master with two replicas under three sentinels, of which two are a quorum.
 type Sentinel struct {
 	t         testing.TB
 	servers   []*Server
 	sentinels []*Server
 }
 
-// StartSentinel starts a master, its replicas and the sentinels, and waits as Settle does. The options are for the master
-// and its replicas; the sentinels have the password and TLS from them.
+// StartSentinel starts a master, its replicas and the sentinels, and waits as Settle does. The options are for the master and its replicas. Of
+// them the sentinels have only the password and TLS.
 func StartSentinel(t testing.TB, opts ...Option) *Sentinel {
 	t.Helper()
 	o := newOptions(opts)
@@ -51,7 +51,7 @@ func StartSentinel(t testing.TB, opts ...Option) *Sentinel {
 			certificates: o.certificates,
 			clients:      o.clients,
 		})
-		// They look around more often than by default, and do not stop working when the machine is busy.
+		// Sentinels check servers more often than by default, and do not pause themselves when the machine is busy.
 		sentinel.MustDo(t, "SENTINEL", "DEBUG", "info-period", "200", "publish-period", "200", "ping-period", "200",
 			"ask-period", "200", "tilt-trigger", "60000")
 		s.sentinels = append(s.sentinels, sentinel)
@@ -59,7 +59,7 @@ func StartSentinel(t testing.TB, opts ...Option) *Sentinel {
 	stopTogether(t, slices.Concat(s.sentinels, s.servers))
 	s.Settle()
 	for _, sentinel := range s.sentinels {
-		// Four of these periods must be longer than it takes until all know of a failover: the others would undo it.
+		// Four of these periods must be longer than it takes until all sentinels know of a failover. Otherwise those that do not would undo it.
 		sentinel.MustDo(t, "SENTINEL", "DEBUG", "publish-period", "1000")
 	}
 	return s
@@ -71,7 +71,7 @@ func (s *Sentinel) Addrs() []string { return addrs(s.sentinels) }
 // Sentinels returns the sentinels.
 func (s *Sentinel) Sentinels() []*Server { return slices.Clone(s.sentinels) }
 
-// Servers returns the master and the replicas, dead ones too, in no order that a failover would change.
+// Servers returns the master and the replicas, dead ones too. A failover does not change their order.
 func (s *Sentinel) Servers() []*Server { return slices.Clone(s.servers) }
 
 // Master returns the server that a sentinel names as the master.
@@ -88,7 +88,7 @@ func (s *Sentinel) Master() *Server {
 	return nil
 }
 
-// Failover has a sentinel replace the master, which stays alive, waits as Settle does, and returns the new one.
+// Failover makes a sentinel replace the master, which stays alive. It waits as Settle does, and returns the new master.
 func (s *Sentinel) Failover() *Server {
 	s.t.Helper()
 	old := s.Master()
@@ -105,7 +105,7 @@ func (s *Sentinel) Failover() *Server {
 	return s.Master()
 }
 
-// KillMaster kills the master, waits as Settle does, and returns the new one.
+// KillMaster kills the master, waits as Settle does, and returns the new master.
 func (s *Sentinel) KillMaster() *Server {
 	s.t.Helper()
 	s.Master().Kill()
@@ -113,9 +113,9 @@ func (s *Sentinel) KillMaster() *Server {
 	return s.Master()
 }
 
-// Settle waits until the sentinels know each other, name one server as the master, which runs, is not paused, and takes
-// itself for the master, and all others that run and are not paused are its replicas, in sync with it. After the death of
-// a master that is when a replica has taken over.
+// Settle waits until the sentinels know each other, and agree on a master. That server must run, not be paused, and take itself for the master.
+// All other servers that run and are not paused must be its replicas, in sync with it. After the death of a master, this means that a replica
+// has taken over.
 func (s *Sentinel) Settle() {
 	s.t.Helper()
 	await(s.t, "the sentinels settle", s.settled)
@@ -160,7 +160,7 @@ func (s *Sentinel) settled() error {
 	return nil
 }
 
-// masterOf returns the server that a sentinel names.
+// masterOf returns the server that a sentinel names as the master.
 func (s *Sentinel) masterOf(sentinel *Server) (*Server, error) {
 	reply, err := sentinel.Do("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MasterName)
 	if err != nil {
@@ -176,8 +176,7 @@ func (s *Sentinel) masterOf(sentinel *Server) (*Server, error) {
 	return nil, fmt.Errorf("sentinel %s names %v, which is none of the servers", sentinel.Addr(), reply)
 }
 
-// seen returns an error unless a sentinel is in touch with the others and all servers, but for those that are not alive,
-// and no failover is going on.
+// seen returns an error unless a sentinel is connected to the other sentinels and to all servers that are alive, and no failover is under way.
 func (s *Sentinel) seen(sentinel *Server) error {
 	states := make(map[string]string) // the flags of each, by its port
 	for _, list := range []string{"MASTERS", "REPLICAS", "SENTINELS"} {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// await asks until there is no error. One that stays too long ends the test, with what was waited for.
+// await calls f until it returns no error. If that takes longer than patience, it ends the test with what and the last error.
 func await(t testing.TB, what string, f func() error) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(4 * pause) {
@@ -22,7 +22,7 @@ func await(t testing.TB, what string, f func() error) {
 	}
 }
 
-// stopTogether stops servers at the end of the test at one time rather than one by one.
+// stopTogether stops servers at the end of the test, all at the same time.
 func stopTogether(t testing.TB, servers []*Server) {
 	t.Cleanup(func() {
 		var wg sync.WaitGroup

@@ -14,8 +14,8 @@ import (
 
 const oneServer = "this client speaks to one server: write its address, or that of a proxy or a name that leads to the master"
 
-// completeAddress reads a URL, adds the port if it is left out, and says what is no address. No error repeats what may have
-// a password in it.
+// completeAddress reads a URL, adds the port if the address has none, and returns an error if the address is invalid. No error quotes text
+// that may have a password in it.
 func completeAddress(c *Config) error {
 	addr := c.Address
 	if addr == "" {
@@ -38,7 +38,7 @@ func completeAddress(c *Config) error {
 	return nil
 }
 
-// readURL sets what a URL says.
+// readURL sets the fields that a URL has.
 func readURL(c *Config) error {
 	u, err := url.Parse(c.Address)
 	if err != nil {
@@ -51,7 +51,7 @@ func readURL(c *Config) error {
 	if err := checkQuery(query); err != nil {
 		return err
 	}
-	if u.Fragment != "" { // most likely of a password
+	if u.Fragment != "" { // most likely a part of a password
 		return redis.ErrURL
 	}
 	database := query.Get("db")
@@ -126,7 +126,7 @@ func checkQuery(query url.Values) error {
 		case "username", "password":
 			return errors.New("address: username and password stand in front of the host: redis://username:password@host")
 		default:
-			if strings.ContainsAny(name, "@:/") { // it began in a password
+			if strings.ContainsAny(name, "@:/") { // the query begins within a password
 				return redis.ErrURL
 			}
 			return fmt.Errorf("address: %s in the URL: is not known; it may have db, and what else there is is set beside it", name)

@@ -7,14 +7,14 @@ import (
 	"github.com/proxyweir/weir/redis"
 )
 
-// The command of a call that is made often, with other keys, is put together from pieces that are ready.
+// Pieces for the commands of calls that differ only in their keys.
 const (
 	evalSHA      = "*5\r\n$7\r\nEVALSHA\r\n$40\r\n"
 	oneKey       = "\r\n$1\r\n1"
 	longestReady = 1024
 )
 
-// lengths are the pieces that end one argument and announce the next, by its length.
+// lengths are the pieces between two arguments, by the length of the second.
 var lengths = makeLengths()
 
 func makeLengths() []string {
@@ -25,7 +25,7 @@ func makeLengths() []string {
 	return list
 }
 
-// command returns a command as it is sent.
+// command returns a command in RESP.
 func command(words []string) string {
 	list := make([]string, 0, 2*len(words)+2)
 	list = append(list, "*"+strconv.Itoa(len(words)))
@@ -36,7 +36,7 @@ func command(words []string) string {
 	return strings.Join(list, "")
 }
 
-// commandOf returns the command of any call, and notes of one that is made often what is always the same.
+// commandOf returns the command of a call. For a Constant call it keeps the pieces that never change in Head and Tail.
 func commandOf(call *redis.Call) string {
 	if call.Constant && len(call.Args) == 1 && len(call.Args[0]) < longestReady {
 		call.Head = evalSHA + call.Script.SHA1 + oneKey
@@ -45,8 +45,7 @@ func commandOf(call *redis.Call) string {
 	return script(call, false)
 }
 
-// script returns the command of any call. Where the server did not know the script it has the source, which the server
-// then keeps.
+// script returns the command of a call: with source, the script itself, which the server then keeps; otherwise its SHA-1.
 func script(call *redis.Call, source bool) string {
 	words := make([]string, 0, 3+len(call.Keys)+len(call.Args))
 	if source {

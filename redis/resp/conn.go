@@ -8,36 +8,38 @@ import (
 	"github.com/proxyweir/weir/redis"
 )
 
-// conn runs calls on one server, over one connection that all callers share. Who calls adds the command to those that are to be
-// sent. One goroutine sends them, and what has been added while it did: so what waits together goes together, without a timer,
-// and a lone call is sent at once. Another reads the replies, which come in the order of the commands.
+// conn runs calls on one server, over one connection that all callers share. It is safe for concurrent use.
 //
-// A call has no timer. The goroutine that reads has a deadline, that of the oldest call, and looks after those that are late
-// when it passes. So a call costs little where each operation is interpreted, and an idle connection nothing.
+// A caller adds its command to the commands to send. One goroutine sends them, and then those that were added meanwhile. So a single call is
+// sent at once, and calls that wait are sent together, without a timer. Another goroutine reads the replies, which come in the order of the
+// commands.
+//
+// A call has no timer either. The reading goroutine has the deadline of the oldest call, and ends late calls when that passes. So a call costs
+// little although each operation is interpreted, and an idle connection costs nothing.
 type conn struct {
 	config      Config
 	timeout     time.Duration
 	readTimeout time.Duration
-	started     time.Time // times are kept as what has passed since then
+	started     time.Time // all times are durations since then
 
 	mu   sync.Mutex
 	link *link // nil: there is no connection
 	making
 }
 
-// making is what a conn knows about the connection that it has not got, or is getting. The conn's mutex guards it.
+// making is the state of a conn while it has no connection, or makes one. The conn's mutex guards it.
 type making struct {
-	links      map[*link]bool // all that are still read from: also those that no new call goes over
-	connecting bool           // a goroutine sees to it that there is a connection
+	links      map[*link]bool // all links that are still read, also those that get no new calls
+	connecting bool           // a goroutine is trying to connect
 
-	// attempt ends with the attempt to connect that is under way; nil: there is none. (What waits, waits for a context, and
-	// never by a select: in Yaegi, goroutines at the same select would wait for each other's channels.)
+	// attempt ends with the current attempt to connect; nil: there is none. (Goroutines wait for a context, and never at a select: in Yaegi
+	// those at the same select would wait for each other's channels.)
 	attempt     context.Context //nolint:containedctx // see above
 	attemptEnds context.CancelFunc
 
-	failures int           // attempts, and connections that came to nothing, in a row
+	failures int           // failed attempts, and connections without a single decision, in a row
 	reason   error         // of the last failure
-	asked    time.Duration // when somebody last asked for a connection that was not there
+	asked    time.Duration // when a call last needed a connection that was not there
 	closed   bool
 	ctx      context.Context //nolint:containedctx // ends with the conn
 	cancel   context.CancelFunc
@@ -50,18 +52,18 @@ func newConn(config Config) *conn {
 	return c
 }
 
-// flight is a call on its way.
+// flight is a call between Run and its result.
 type flight struct {
-	call     *redis.Call // nil: nobody waits for the reply any more
+	call     *redis.Call // nil: the caller has left
 	err      error
-	retry    int           // what may be done about the error
+	retry    int           // how to send the call again, after an error; 0: not at all
 	sent     time.Duration // when Run was called
-	deadline time.Duration // of the call, or where nobody waits any more, of the connection
-	next     *flight       // that was sent after it
-	done     chan struct{} // has room for one
+	deadline time.Duration // of the call; if the caller has left, of the connection
+	next     *flight       // was sent after it
+	done     chan struct{} // has a buffer of one
 }
 
-// What may be done about a call that was surely not executed.
+// How to send a call again that the server has certainly not executed.
 const (
 	_ = iota
 	withSource
@@ -75,8 +77,8 @@ var flights = sync.Pool{New: newFlight}
 
 func newFlight() interface{} { return &flight{done: make(chan struct{}, 1)} }
 
-// Run implements redis.Conn. It does without what is rare, which again and others do, and leaves sending to a goroutine:
-// interpreted, each call of a function makes all the variables that are in it.
+// Run implements redis.Conn. It leaves rare cases to other functions, such as again, and sending to a goroutine: in the interpreter each call
+// of a function allocates all its variables.
 func (c *conn) Run(call *redis.Call) error {
 	var (
 		f       *flight
@@ -102,7 +104,7 @@ func (c *conn) Run(call *redis.Call) error {
 	c.mu.Lock()
 	l = c.link
 	if l == nil {
-		if l = await(c, f); l == nil { // which has unlocked
+		if l = await(c, f); l == nil { // await has unlocked the mutex
 			return failed(f)
 		}
 	}
@@ -131,7 +133,7 @@ func (c *conn) Run(call *redis.Call) error {
 	return nil
 }
 
-// again sends a call another time that was surely not executed, or returns the error of a flight that has ended.
+// again sends a call again if the server has certainly not executed it. Otherwise it returns the flight's error.
 func again(c *conn, f *flight) error {
 	source := false
 	for try := 2; f.err != nil; try++ {
@@ -171,7 +173,7 @@ func again(c *conn, f *flight) error {
 	return nil
 }
 
-// failed returns the error of a flight that has ended.
+// failed returns the error of a flight that has ended, and frees the flight.
 func failed(f *flight) error {
 	err := f.err
 	f.call = nil
@@ -181,7 +183,7 @@ func failed(f *flight) error {
 	return err
 }
 
-// late moves a flight's deadline to where its call has it, if that is earlier, and reports whether it has passed.
+// late sets a flight's deadline to that of its call, if that is earlier. It reports whether the call's deadline has passed.
 func late(f *flight) bool {
 	left := time.Until(f.call.Deadline)
 	if f.sent+left < f.deadline {
@@ -194,7 +196,7 @@ func late(f *flight) bool {
 	return true
 }
 
-// close ends the conn. Calls that are under way fail.
+// close closes the conn. Calls that are under way fail.
 func (c *conn) close() {
 	c.mu.Lock()
 	c.closed = true

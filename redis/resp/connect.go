@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	firstWait = 10 * time.Millisecond // before connecting again, twice as long after each failure
+	firstWait = 10 * time.Millisecond // before connecting again; it doubles with each failure, up to lastWait
 	lastWait  = time.Second
-	interest  = 10 * time.Second // how long a connection is tried for that nobody asks for
+	interest  = 10 * time.Second // how long attempts go on after the last call that needed a connection
 )
 
 var (
@@ -23,9 +23,8 @@ var (
 	errNoRedis = fmt.Errorf("what answers is no Redis%w", redis.ErrReply)
 )
 
-// await returns the connection when there is one, or nil, and why in the flight's error. The conn's mutex is held before it,
-// and after it unless it returns nil. While an attempt to connect is under way it waits for that; between two it does not
-// wait.
+// await returns the connection, or nil with the reason in the flight's error. It waits for the end of a current attempt to connect, but not
+// for the next one. The caller has the conn's mutex. If await returns nil it has unlocked it.
 func await(c *conn, f *flight) *link {
 	if c.closed {
 		c.mu.Unlock()
@@ -64,14 +63,14 @@ func await(c *conn, f *flight) *link {
 	return nil
 }
 
-// fail notes that a connection has come to an end, and has another made if there is somebody to use it. The conn's mutex is
-// held.
+// fail notes that a connection has ended, and starts to connect again, unless nobody has used the connection for a while. The caller has the
+// conn's mutex.
 func fail(c *conn, l *link, err error) {
 	c.reason = err
 	if c.closed || c.connecting {
 		return
 	}
-	if l.number == 0 && time.Since(c.started)-c.asked > interest { // such as one that the server has closed for idling
+	if l.number == 0 && time.Since(c.started)-c.asked > interest { // such as an idle connection that the server has closed
 		return
 	}
 	c.asked = time.Since(c.started)
@@ -82,21 +81,21 @@ func fail(c *conn, l *link, err error) {
 		connectNow(c)
 		return
 	}
-	c.connecting = true // after a while
+	c.connecting = true // without an attempt, so that connect waits first
 	go connect(c)
 }
 
-// connectNow starts an attempt. The conn's mutex is held.
+// connectNow starts an attempt to connect. The caller has the conn's mutex.
 func connectNow(c *conn) {
 	c.connecting = true
 	c.attempt, c.attemptEnds = context.WithCancel(context.Background())
 	go connect(c)
 }
 
-// connect tries to connect, again and again for as long as somebody wants to, and until the conn is closed.
+// connect tries to connect until it succeeds, no call has needed a connection for a while, or the conn is closed. Then it reads the replies.
 func connect(c *conn) {
 	defer func() {
-		if p := recover(); p != nil { // in an interpreted program nobody above would
+		if p := recover(); p != nil { // an interpreted program has no other recover
 			c.mu.Lock()
 			c.connecting = false
 			attempted(c, fmt.Errorf("connecting panicked: %v", p))
@@ -141,7 +140,7 @@ func connect(c *conn) {
 	}
 }
 
-// attempted ends an attempt to connect. The conn's mutex is held.
+// attempted ends an attempt to connect; err is nil if it has succeeded. The caller has the conn's mutex.
 func attempted(c *conn, err error) {
 	if err != nil {
 		c.reason = err
@@ -152,7 +151,7 @@ func attempted(c *conn, err error) {
 	}
 }
 
-// backoff returns how long to wait after so many failures. random is from 0 up to 1: nodes of a fleet do not come in step.
+// backoff returns how long to wait after so many failures. random is from 0 up to 1, so that the nodes of a fleet do not connect in step.
 func backoff(failures int, random float64) time.Duration {
 	wait := lastWait
 	if failures < 8 {
@@ -164,7 +163,7 @@ func backoff(failures int, random float64) time.Duration {
 	return wait/2 + time.Duration(random*float64(wait/2))
 }
 
-// dial makes a connection, and gets it ready.
+// dial makes a connection, with TLS, AUTH and SELECT as configured.
 func dial(c *conn) (*link, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.config.DialTimeout)
 	defer cancel()
@@ -185,7 +184,7 @@ func dial(c *conn) (*link, error) {
 	if err == nil {
 		err = introduce(l.net, c.config)
 	}
-	if !stop() { // the time was over, or the conn closed
+	if !stop() { // it took too long, or the conn was closed
 		err = fmt.Errorf("not connected in %s", c.config.DialTimeout)
 		if c.ctx.Err() != nil {
 			err = errClosed
@@ -198,7 +197,7 @@ func dial(c *conn) (*link, error) {
 	return l, nil
 }
 
-// encrypt begins TLS over a connection.
+// encrypt starts TLS on a connection.
 func encrypt(ctx context.Context, raw net.Conn, config Config) (net.Conn, error) {
 	settings := config.TLS.Clone()
 	if settings.ServerName == "" && !settings.InsecureSkipVerify {
@@ -215,7 +214,7 @@ func encrypt(ctx context.Context, raw net.Conn, config Config) (net.Conn, error)
 	return encrypted, nil
 }
 
-// introduce logs in and selects the database, as far as that is configured.
+// introduce logs in and selects the database, if these are configured.
 func introduce(nc net.Conn, config Config) error {
 	out := ""
 	replies := 0
@@ -249,7 +248,7 @@ func introduce(nc net.Conn, config Config) error {
 			break
 		}
 	}
-	// A server that lets nobody in, such as one with all the clients that it may have, says so and hangs up: it is heard to the end.
+	// A server that accepts no clients, such as one with maxclients of them, says so and hangs up. So the lines come first, and ended after them.
 	lines := strings.Split(in, "\r\n")
 	for i := 0; i < replies; i++ {
 		if ended != nil && i == len(lines)-1 {
@@ -265,13 +264,13 @@ func introduce(nc net.Conn, config Config) error {
 	return nil
 }
 
-// refused returns the error of a line that is no consent, without the password.
+// refused returns the error for a line that is not +OK. It never has the password in it.
 func refused(line, password string) error {
 	if !strings.HasPrefix(line, "-") {
 		return errNoRedis
 	}
 	text := line[1:]
-	if arguments := strings.Index(text, ", with args beginning with"); arguments >= 0 { // of AUTH, where the server does not know that
+	if arguments := strings.Index(text, ", with args beginning with"); arguments >= 0 { // those of AUTH, from a server that does not know AUTH
 		text = text[:arguments]
 	}
 	if password != "" && strings.Contains(text, password) {

@@ -13,27 +13,27 @@ import (
 	"github.com/proxyweir/weir/redis"
 )
 
-// link is one connection, with the calls whose replies it has yet to bring.
+// link is one connection, with the calls that wait for their replies.
 type link struct {
 	net net.Conn
-	raw net.Conn // below TLS, or the same: closing it does not wait for anything
+	raw net.Conn // the connection below TLS, or the same as net: closing it never blocks
 
-	wake chan struct{} // tells the goroutine that sends that there is something; has room for one
+	wake chan struct{} // wakes the sending goroutine; has a buffer of one
 
 	// The conn's mutex guards these.
-	queue, last *flight // whose replies are to come, after those that the reader has taken over
-	number      int64   // flights so far
-	handed      int64   // of those, the ones whose commands may have been sent
-	writing     bool    // what is to be sent is being sent, or will be at once
-	out         []byte  // what is to be sent next
-	spare       []byte  // a buffer for it
-	watched     time.Duration
-	broken      error // why it could not be written to
-	retired     bool  // no new calls go over it
+	queue, last *flight       // the first and the last flight that the reader has not taken over yet
+	number      int64         // flights so far
+	handed      int64         // how many of these may have been sent
+	writing     bool          // the sending goroutine is awake, or about to wake
+	out         []byte        // the commands to send next
+	spare       []byte        // a free buffer for out
+	watched     time.Duration // the reader's deadline
+	broken      error         // why writing has failed
+	retired     bool          // it gets no new calls
 
-	// The reader's own.
-	first  *flight // whose replies come next
-	proved bool    // it has brought a reply
+	// Only the reader uses these.
+	first  *flight // whose reply comes next
+	proved bool    // it has brought a decision
 }
 
 func newLink(raw net.Conn) *link {
@@ -46,24 +46,24 @@ const (
 	largestBuffer = 64 << 10
 )
 
-// hangUp closes a connection. What reads and writes fails then, and the reader sees to the rest.
+// hangUp closes a connection. Reading and writing then fail, and the reader cleans up.
 func hangUp(l *link) { _ = l.raw.Close() }
 
-// watch has the reader look after late calls at that time. The conn's mutex is held.
+// watch sets the time at which the reader ends late calls. The caller has the conn's mutex.
 func watch(c *conn, l *link, at time.Duration) {
 	l.watched = at
 	until := time.Time{}
 	if at != never {
 		until = c.started.Add(at)
 	}
-	_ = l.net.SetReadDeadline(until) // fails if the connection is closed, which the reader finds out
+	_ = l.net.SetReadDeadline(until) // fails if the connection is closed, which the reader finds out itself
 }
 
 // read reads replies until the connection ends.
 func read(c *conn, l *link) {
 	var err error
 	defer func() {
-		if p := recover(); p != nil { // in an interpreted program nobody above would
+		if p := recover(); p != nil { // an interpreted program has no other recover
 			err = fmt.Errorf("reading panicked: %v", p)
 		}
 		lose(c, l, err)
@@ -71,13 +71,14 @@ func read(c *conn, l *link) {
 	err = replies(c, l)
 }
 
-// replies reads replies, each of which ends the flight that comes next, and returns why there are no more. A reply is an array
-// of numbers, a line of them with a space between two, or an error; after anything else the connection is of no use any more.
-// It is long, and calls little, because it is on the way of every request, and interpreted: its variables are made once.
+// replies reads replies, each of which ends the next flight, and returns why there are no more. A reply is an array of numbers, a line of
+// numbers with a space between two, or an error. After anything else the connection is unusable.
+//
+// The function is long and calls few others, since every request needs it, and an interpreter allocates variables with each call.
 func replies(c *conn, l *link) error {
 	buffer := make([]byte, bufferSize)
-	rest := "" // the beginning of a line
-	want := 0  // how many numbers of an array are to come
+	rest := "" // the beginning of a line that is not complete
+	want := 0  // how many numbers of an array are still to come
 	var reply []int64
 	for {
 		size, failure := l.net.Read(buffer)
@@ -85,7 +86,7 @@ func replies(c *conn, l *link) error {
 			if size == 0 && errors.Is(failure, os.ErrDeadlineExceeded) {
 				failure = seeToLate(c, l)
 				if l.first != nil && l.first.call == nil {
-					reply = nil // that of nobody who waits
+					reply = nil // its caller has left, and may use the memory
 				}
 			}
 			if failure != nil {
@@ -173,7 +174,7 @@ func replies(c *conn, l *link) error {
 	}
 }
 
-// take moves what is queued behind the flights that the reader has already. The conn's mutex is held.
+// take moves the queue to the end of the reader's flights. The caller has the conn's mutex.
 func (l *link) take() {
 	if l.first == nil {
 		l.first = l.queue
@@ -188,8 +189,8 @@ func (l *link) take() {
 	l.last = nil
 }
 
-// seeToLate ends the calls whose deadline has passed. Their replies may still come, and are thrown away then. When one is so
-// late that the connection is given up, the error says so.
+// seeToLate ends the calls whose deadline has passed. Their replies may still come, and are dropped then. It returns an error if a reply is
+// later than the read timeout: the connection must then be closed.
 func seeToLate(c *conn, l *link) error {
 	now := time.Since(c.started)
 	c.mu.Lock()
@@ -220,14 +221,14 @@ func seeToLate(c *conn, l *link) error {
 	return nil
 }
 
-// land ends a flight, of which nothing must be read any more then.
+// land ends a flight with an error. After it nobody may read the flight: its caller may use it again.
 func land(f *flight, err error) {
 	f.next = nil
 	f.err = err
 	f.done <- struct{}{}
 }
 
-// lose ends a connection and the calls that wait for it, and sees to another one.
+// lose ends a connection and the calls that wait for its replies, and starts to connect again.
 func lose(c *conn, l *link, err error) {
 	hangUp(l)
 	now := time.Since(c.started)
@@ -235,8 +236,8 @@ func lose(c *conn, l *link, err error) {
 	defer c.mu.Unlock()
 	delete(c.links, l)
 	l.take()
-	close(l.wake)                                                         // nobody adds to it any more: under the lock it is not the conn's link from here on
-	if l.broken != nil && (err == nil || errors.Is(err, net.ErrClosed)) { // because of which it was closed
+	close(l.wake)                                                         // nobody adds to it any more: the mutex is held until it is not the conn's link
+	if l.broken != nil && (err == nil || errors.Is(err, net.ErrClosed)) { // writing has failed, and closed it
 		err = l.broken
 	}
 	if c.link == l {
@@ -249,13 +250,13 @@ func lose(c *conn, l *link, err error) {
 		lost = errClosed
 		retry = 0
 	}
-	sent := l.handed - l.number // of those in the line
+	sent := l.handed - l.number // plus the flights counted below: how many of those may have been sent
 	for f := l.first; f != nil; f = f.next {
 		sent++
 	}
 	for f := l.first; f != nil; {
 		next := f.next
-		if sent <= 0 && f.call != nil { // surely not executed
+		if sent <= 0 && f.call != nil { // certainly not executed
 			f.retry = retry
 		}
 		sent--
@@ -272,8 +273,8 @@ func lose(c *conn, l *link, err error) {
 	l.first = nil
 }
 
-// retire lets no new call go over a connection, of which an error says that it leads to the wrong place. It is closed when
-// the replies have come that it has yet to bring. The reader calls it.
+// retire keeps new calls off a connection that leads to the wrong server, as err says. The reader, which calls it, closes the connection after
+// the last reply that is still to come.
 func retire(c *conn, l *link, err error) {
 	c.mu.Lock()
 	l.retired = true

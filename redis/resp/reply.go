@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	longestLine = 8 << 10 // more is no reply of a script's
+	longestLine = 8 << 10 // a longer line is not the reply of a script
 	mostNumbers = 1024
 )
 
@@ -23,7 +23,7 @@ func prove(c *conn, l *link) {
 	c.mu.Unlock()
 }
 
-// over reports whether a connection that no new calls go over has brought all replies.
+// over reports whether a retired connection has brought all its replies.
 func over(c *conn, l *link) bool {
 	c.mu.Lock()
 	l.take()
@@ -31,7 +31,7 @@ func over(c *conn, l *link) bool {
 	return l.first == nil
 }
 
-// refuse ends a flight that the server has replied to with an error.
+// refuse ends a flight to which the server has replied with an error.
 func refuse(c *conn, l *link, f *flight, text string) {
 	l.first = f.next
 	err := explain(text)
@@ -39,7 +39,7 @@ func refuse(c *conn, l *link, f *flight, text string) {
 	if strings.HasPrefix(text, "NOSCRIPT") {
 		retry = withSource
 	}
-	if strings.HasPrefix(text, "READONLY") || strings.Contains(text, ": -READONLY") { // the latter of Redis 6.2
+	if strings.HasPrefix(text, "READONLY") || strings.Contains(text, ": -READONLY") { // the second form is that of Redis 6.2
 		retry = overAnother
 		retire(c, l, fmt.Errorf("%s%w", readable(text), redis.ErrReply))
 	}
@@ -49,7 +49,7 @@ func refuse(c *conn, l *link, f *flight, text string) {
 	}
 }
 
-// explain returns what a server has replied as an error, and adds what a user can do about it.
+// explain returns the error for the text of a reply, with what a user can do about it.
 func explain(text string) error {
 	word, _, _ := strings.Cut(text, " ")
 	switch word {
@@ -59,7 +59,7 @@ func explain(text string) error {
 	return fmt.Errorf("redis: %s%w", readable(text), redis.OfReply(text))
 }
 
-// readable returns what a server has said as it may stand in a log.
+// readable returns text from a server in a form that is safe in a log: short, and quoted if it has unusual characters.
 func readable(text string) string {
 	if len(text) > 300 {
 		text = text[:300] + "…"
@@ -77,8 +77,8 @@ func errMalformed(line string) error {
 	return fmt.Errorf("%q is no reply to a script%w", line, redis.ErrReply)
 }
 
-// unasked returns why a connection is of no use any more on which a line has come that is no reply. Before it hangs up, a server may say
-// why: that it has all the clients that it may have, or has idled for too long.
+// unasked returns the error for a line that nobody has asked for, after which the connection is unusable. A server may send one before it
+// hangs up: because it has too many clients, or the connection was idle for too long.
 func unasked(line string) error {
 	if line[0] == '-' {
 		return fmt.Errorf("the server says %s%w", readable(line[1:]), redis.ErrReply)

@@ -1,6 +1,6 @@
-// Package resp is the client of package redis for interpreted programs, such as a plugin of Traefik: a single server, over
-// TCP, TLS or a Unix socket. It imports the standard library alone, and keeps to the Go that Yaegi can run. It runs compiled
-// too, though a program that is compiled has package goredis, which also speaks to Sentinel and to a Cluster.
+// Package resp is the client of package redis for interpreted programs, such as a plugin of Traefik. It connects to a single server, over
+// TCP, TLS or a Unix socket. Besides package redis it imports the standard library alone, and it keeps to the Go that Yaegi can run. Compiled
+// programs can use it too, but have package goredis, which also supports Sentinel and a Cluster.
 package resp
 
 import (
@@ -11,15 +11,15 @@ import (
 	"github.com/proxyweir/weir/redis"
 )
 
-// Config says where Redis is, and how it is spoken to. Only Address is required.
+// Config says where Redis is, and how to connect to it. Only Address is required.
 type Config struct {
-	// Address is host:port (the port is 6379 if it is left out), or the path of a Unix socket. A URL may stand instead:
+	// Address is host:port (without a port, 6379), the path of a Unix socket, or a URL:
 	//
 	//	redis://user:password@host:6379/0
 	//	rediss://…                          over TLS
 	//	unix://user:password@/path?db=0
 	//
-	// It sets what else it has in it. Sentinels and a Cluster are refused.
+	// The other parts of the URL set the fields below. URLs of Sentinels or a Cluster are errors.
 	Address string
 
 	Username string // an ACL user; "" is the default user
@@ -28,20 +28,20 @@ type Config struct {
 
 	TLS *tls.Config // nil: no TLS
 
-	Timeout     time.Duration // the longest that a decision is waited for; 0 means redis.DefaultTimeout
+	Timeout     time.Duration // the longest wait for a decision; 0 means redis.DefaultTimeout
 	DialTimeout time.Duration // for connecting, in the background; 0 means redis.DefaultDialTimeout
-	ReadTimeout time.Duration // for a reply, in the background: then the connection is given up; 0 means redis.DefaultReadTimeout
+	ReadTimeout time.Duration // for a reply, in the background; after it the connection is closed; 0 means redis.DefaultReadTimeout, or Timeout if that is longer
 }
 
-// Client is the client of one server. It has one connection, which all callers share, made when it is first needed and
-// again in the background whenever it is lost.
+// Client is the client of one server. It has one connection, which all callers share. It makes the connection when that is first needed, and
+// again in the background when it is lost. It is safe for concurrent use.
 type Client struct {
 	conn   *conn
 	server *redis.Server
 }
 
-// New returns a client. It does not wait for a server, nor fails if there is none yet; the error says what is wrong with
-// the configuration, without its secrets.
+// New returns a client. It does not wait for a server, and does not fail if there is none yet. The error says what is wrong with the
+// configuration, and has no secrets in it.
 func New(config Config) (*Client, error) {
 	if err := complete(&config); err != nil {
 		return nil, err
@@ -71,10 +71,10 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Check says what is wrong with the configuration, as New does.
+// Check returns the error that New would return for the configuration.
 func (c Config) Check() error { return complete(&c) }
 
-// complete reads a URL, puts in the defaults, and says what is wrong.
+// complete reads a URL, sets the defaults, and returns an error if something is wrong.
 func complete(c *Config) error {
 	if err := completeAddress(c); err != nil {
 		return err

@@ -2,24 +2,24 @@ package resp
 
 import "runtime"
 
-// write sends what is added to a link's commands, until the connection ends.
+// write sends the commands that are added to a link, until the connection ends.
 func write(c *conn, l *link) {
 	defer func() {
-		if p := recover(); p != nil { // in an interpreted program nobody above would
+		if p := recover(); p != nil { // an interpreted program has no other recover
 			hangUp(l)
 		}
 	}()
 	send(c, l)
 }
 
-// send does what write does. Its variables are made once, for all that is ever sent.
+// send does the work of write. It is a function of its own so that an interpreter allocates its variables once for all commands.
 func send(c *conn, l *link) {
 	for {
 		_, goesOn := <-l.wake
 		if !goesOn {
 			return
 		}
-		runtime.Gosched() // who is about to call comes along
+		runtime.Gosched() // lets goroutines that are about to call do so first, so that one write sends all their commands
 		c.mu.Lock()
 		for len(l.out) > 0 {
 			out := l.out
@@ -36,7 +36,7 @@ func send(c *conn, l *link) {
 			if cap(out) <= largestBuffer {
 				l.spare = out[:0]
 			}
-			if err != nil { // the reader sees to the rest
+			if err != nil { // the reader cleans up
 				l.broken = err
 				c.mu.Unlock()
 				hangUp(l)
