@@ -7,35 +7,34 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// testByHand: keys of every rule can be shut out, let in and reset by hand.
+// testByHand: keys of every rule can be blocked, unblocked and reset by hand.
 func testByHand(t *testing.T, newStore NewStore) {
-	each(t, newStore, "", variants(), everyRuleCanBeBlockedAndReset, aRejectionDoesNotEndABlock, aShadowSaysWhoIsBlocked, aReloadDoesNotEndABlock,
+	each(t, newStore, "", variants(), everyRuleCanBeBlockedAndReset, aRejectionDoesNotEndABlock, aShadowOnlyReportsABlock, aReloadDoesNotEndABlock,
 		aBlockIsNoOffenceAndTakesThePlaceOfAPenalty, severalRulesOfWhichOneHasBlockedAKey, aResetForgetsOffences)
 	each(t, newStore, "of requests counted by status, ", but(core.LeakyBucket), whatIsCountedByStatusSurvivesAReset, aRequestThatEndsHasABlockStepBack)
-	each(t, newStore, "of requests that wait, ", waiters(), aBlockIsNoTurn, turnsSurviveAReset)
+	each(t, newStore, "of requests that wait, ", waiters(), aBlockIsNoDeparture, departuresSurviveAReset)
 	eachPair(t, newStore, waiters(), but(core.LeakyBucket), chargesToComeSurviveAReset, whoDepartsBeforeABlockEndsIsNotCharged)
 	t.Run("of requests in flight", func(t *testing.T) { placesSurviveBlocksAndResets(newScene(t, newStore)) })
 }
 
-// conducted is a rule that behaves in some way, with a limit that lets a new key have 3 units at once, an hour's, and one that counts
-// in the same place.
+// policed is a rule with some overflow policy. Its limit allows a new key 3 units at once, and no more for an hour.
 type policed struct {
 	name string
 	rule *core.Rule
 }
 
-// everyRuleCanBeBlockedAndReset, whatever it does past its limit.
+// everyRuleCanBeBlockedAndReset, whatever its overflow policy.
 func everyRuleCanBeBlockedAndReset(s *scene, v variant) {
 	for _, c := range s.rulesOfAllPolicies(v) {
 		s.clock.Set(start())
-		whoIsBlockedByHandIsRejected(s, c)
-		whoIsBlockedByHandIsUnblocked(s, c)
+		aKeyBlockedByHandIsRejected(s, c)
+		aKeyBlockedByHandIsUnblocked(s, c)
 		aBlockLastsNoLongerThanItWasTo(s, c)
 		aResetForgets(s, c)
 	}
 }
 
-// conducts opens a rule for each thing that one of that algorithm can do.
+// rulesOfAllPolicies opens a rule for each overflow policy that the algorithm can have.
 func (s *scene) rulesOfAllPolicies(v variant) []policed {
 	s.t.Helper()
 	limit := v.limit(s.t, 3, hour)
@@ -48,7 +47,7 @@ func (s *scene) rulesOfAllPolicies(v variant) []policed {
 		}
 		r, err := core.NewRule(c)
 		if err != nil {
-			return // the algorithm cannot
+			return // the algorithm cannot have it
 		}
 		if name == "accompanied" {
 			r.Accompany()
@@ -68,7 +67,7 @@ func (s *scene) rulesOfAllPolicies(v variant) []policed {
 	return list
 }
 
-// spend takes a unit of a key, which must be admitted, and gives back what is only reserved.
+// spend takes a unit of a key, which must be allowed, and gives it back if it was only reserved.
 func (s *scene) spend(c policed, key string) {
 	s.t.Helper()
 	d, reservations := s.reserve(c.rule, key, 1)
@@ -76,7 +75,7 @@ func (s *scene) spend(c policed, key string) {
 	s.settle(reservations, c.name == "counts")
 }
 
-// isFresh fails unless a key stands as one that was never seen.
+// isFresh fails unless a key's state is that of a key that was never seen.
 func (s *scene) isFresh(what string, c policed, key string) {
 	s.t.Helper()
 	for cost := int64(1); cost <= 4; cost++ {
@@ -87,7 +86,7 @@ func (s *scene) isFresh(what string, c policed, key string) {
 	}
 }
 
-func whoIsBlockedByHandIsRejected(s *scene, c policed) {
+func aKeyBlockedByHandIsRejected(s *scene, c policed) {
 	r := c.rule
 	s.spend(c, "alice")
 	s.spend(c, "alice")
@@ -104,12 +103,12 @@ func whoIsBlockedByHandIsRejected(s *scene, c policed) {
 		}
 		s.is(c.name+", a cost of 2", d, blockedFor(r, 40*second))
 	}
-	s.never(c.name+", what can never be admitted", s.take(r, "alice", core.Unaffordable))
+	s.never(c.name+", a cost that can never be allowed", s.take(r, "alice", core.Unaffordable))
 	s.yes(c.name+", another key", s.peek(r, "bob", 1), whatever)
 	s.clock.Add(40*second - 1)
 	s.is(c.name+", shortly before the end", s.take(r, "alice", 1), blockedFor(r, 1))
 	s.clock.Add(1)
-	s.isFresh("when it has ended", c, "alice")
+	s.isFresh("after the block", c, "alice")
 	s.spend(c, "alice")
 	s.block(r, "alice", 10*second)
 	s.block(r, "alice", 5*second)
@@ -120,21 +119,21 @@ func whoIsBlockedByHandIsRejected(s *scene, c policed) {
 	}
 }
 
-func whoIsBlockedByHandIsUnblocked(s *scene, c policed) {
+func aKeyBlockedByHandIsUnblocked(s *scene, c policed) {
 	s.clock.Set(start() + hour)
-	s.block(c.rule, "carol", 0) // who is not shut out is let in, and nothing happens
+	s.block(c.rule, "carol", 0) // unblocking a key that is not blocked changes nothing
 	s.spend(c, "carol")
 	before := s.peek(c.rule, "carol", 1)
 	s.block(c.rule, "carol", 0)
-	s.unchanged(c.name+", let in without being shut out", before, s.peek(c.rule, "carol", 1))
+	s.unchanged(c.name+", unblocked without a block", before, s.peek(c.rule, "carol", 1))
 	s.block(c.rule, "carol", hour)
 	s.take(c.rule, "carol", 1)
 	s.block(c.rule, "carol", 0)
-	s.isFresh("when it was let in", c, "carol")
+	s.isFresh("after it was unblocked", c, "carol")
 	s.spend(c, "carol")
 }
 
-// aBlockLastsNoLongerThanItWasTo: the clock steps back.
+// aBlockLastsNoLongerThanItWasTo, even if the clock steps back.
 func aBlockLastsNoLongerThanItWasTo(s *scene, c policed) {
 	s.clock.Set(start() + 5*hour)
 	s.block(c.rule, "dave", minute)
@@ -159,42 +158,42 @@ func aBlockLastsNoLongerThanItWasTo(s *scene, c policed) {
 
 func aResetForgets(s *scene, c policed) {
 	s.clock.Set(start() + 10*hour)
-	s.reset(c.rule, "erin") // of which nothing is known
+	s.reset(c.rule, "erin") // a key that the store does not know
 	s.isFresh("reset", c, "erin")
 	for i := 0; i < 3; i++ {
 		s.spend(c, "erin")
 	}
 	s.take(c.rule, "frank", 1)
 	before := s.peek(c.rule, "frank", 1)
-	for i := 0; i < 2; i++ { // past the limit: an offence, or tolerance
+	for i := 0; i < 2; i++ { // past the limit: an offence, or the beginning of tolerance
 		_, reservations := s.reserve(c.rule, "erin", 1)
 		s.settle(reservations, false)
 	}
 	s.reset(c.rule, "erin")
-	if c.name != "delays" { // whose turns stay: see turnsSurviveAReset
+	if c.name != "delays" { // requests that wait keep their departures: see departuresSurviveAReset
 		s.isFresh("reset", c, "erin")
 	}
 	s.unchanged(c.name+", another key", before, s.peek(c.rule, "frank", 1))
 	s.block(c.rule, "erin", hour)
 	s.reset(c.rule, "erin")
-	s.yes(c.name+", reset while it was shut out", s.peek(c.rule, "erin", 1), whatever)
+	s.yes(c.name+", reset during a block", s.peek(c.rule, "erin", 1), whatever)
 }
 
-// aRejectionDoesNotEndABlock: with count_rejected, the requests that are rejected meanwhile are charged nothing.
+// aRejectionDoesNotEndABlock: with count_rejected, requests that are rejected during a block are not charged.
 func aRejectionDoesNotEndABlock(s *scene, v variant) {
 	r := s.open(core.RuleConfig{Name: "rejected", Limit: v.limit(s.t, 3, hour), CountRejected: true})
 	s.exhaust(r, "alice", 3)
 	s.block(r, "alice", minute)
 	for i := int64(0); i < 6; i++ {
-		s.is("while it is shut out", s.take(r, "alice", 1+i%3), blockedFor(r, minute-i*second))
+		s.is("during a block", s.take(r, "alice", 1+i%3), blockedFor(r, minute-i*second))
 		s.clock.Add(second)
 	}
 	s.clock.Add(54 * second)
 	s.exhaust(r, "alice", 3)
 }
 
-// aShadowSaysWhoIsBlocked: it turns nobody away.
-func aShadowSaysWhoIsBlocked(s *scene, v variant) {
+// aShadowOnlyReportsABlock, but rejects nobody.
+func aShadowOnlyReportsABlock(s *scene, v variant) {
 	shadow := s.open(core.RuleConfig{Name: "shadow", Limit: v.limit(s.t, 3, hour), Shadow: true})
 	enforced := s.open(core.RuleConfig{Name: "enforced", Limit: v.limit(s.t, 2, hour)})
 	s.block(shadow, "alice", minute)
@@ -202,14 +201,14 @@ func aShadowSaysWhoIsBlocked(s *scene, v variant) {
 		d, e := s.both(shadow, enforced, "alice", i%2 == 1, false)
 		s.is("the shadow", d, blockedFor(shadow, minute))
 		if e.Allowed != (i < 2) {
-			s.t.Fatalf("beside a shadow that has the key shut out, request %d: %+v", i, e)
+			s.t.Fatalf("beside a shadow that blocks the key, request %d: %+v", i, e)
 		}
 	}
 	s.clock.Add(minute)
 	s.exhaust(shadow, "alice", 3)
 }
 
-// aReloadDoesNotEndABlock, whatever becomes of the rule's numbers and of its conduct, as long as it counts in the same place.
+// aReloadDoesNotEndABlock, whatever it changes in the rule's numbers and overflow policy, as long as the rule's identity stays.
 func aReloadDoesNotEndABlock(s *scene, v variant) {
 	configs := []core.RuleConfig{
 		{Limit: v.limit(s.t, 3, hour)},
@@ -249,7 +248,7 @@ func aReloadDoesNotEndABlock(s *scene, v variant) {
 func aBlockIsNoOffenceAndTakesThePlaceOfAPenalty(s *scene, v variant) {
 	r := s.penal(v, "by-hand")
 	s.block(r, "alice", 5*second)
-	s.is("shut out", s.take(r, "alice", 1), blockedFor(r, 5*second))
+	s.is("blocked", s.take(r, "alice", 1), blockedFor(r, 5*second))
 	s.clock.Add(5 * second)
 	s.offend("the first offence", r, "alice", 10*second)
 	s.block(r, "alice", second)
@@ -264,16 +263,16 @@ func aBlockIsNoOffenceAndTakesThePlaceOfAPenalty(s *scene, v variant) {
 	s.offend("the first offence, the others being forgotten", r, "alice", 10*second)
 }
 
-// severalRulesOfWhichOneHasBlockedAKey: nobody is charged.
+// severalRulesOfWhichOneHasBlockedAKey: none is charged.
 func severalRulesOfWhichOneHasBlockedAKey(s *scene, v variant) {
-	r := s.open(core.RuleConfig{Name: "shuts", Limit: v.limit(s.t, 3, hour)})
+	r := s.open(core.RuleConfig{Name: "blocks", Limit: v.limit(s.t, 3, hour)})
 	for _, w := range variants() {
 		other := s.open(core.RuleConfig{Name: "other", Limit: w.limit(s.t, 2, hour)})
 		key := w.name
 		s.block(r, key, minute)
 		for i := 0; i < 4; i++ {
 			d, o := s.both(r, other, key, i%2 == 1, false)
-			s.is("who is shut out", d, blockedFor(r, minute))
+			s.is("a blocked key", d, blockedFor(r, minute))
 			s.is("the other rule", o, core.Decision{Allowed: true, Limit: other.Limit().Quota(), Remaining: other.Limit().Quota()})
 		}
 		s.reset(r, key)
@@ -299,7 +298,7 @@ func aResetForgetsOffences(s *scene, v variant) {
 	s.offend("the first offence, the others being forgotten", r, "alice", 10*second)
 }
 
-// whatIsCountedByStatusSurvivesAReset: requests under way are charged when they end, or not.
+// whatIsCountedByStatusSurvivesAReset: requests under way are still charged or given back when they end.
 func whatIsCountedByStatusSurvivesAReset(s *scene, v variant) {
 	r := s.open(core.RuleConfig{Name: "under-way", Limit: v.limit(s.t, 5, hour), OverflowPolicy: core.OverflowPolicy{Count: statuses(s.t, "401")}})
 	kept := s.held(r, "alice", 1)
@@ -314,14 +313,15 @@ func whatIsCountedByStatusSurvivesAReset(s *scene, v variant) {
 	late := s.held(r, "alice", 1)
 	s.block(r, "alice", minute)
 	s.settle(late, true)
-	s.is("a charge does not end a shut-out", s.take(r, "alice", 1), blockedFor(r, minute))
+	s.is("a charge does not end a block", s.take(r, "alice", 1), blockedFor(r, minute))
 	s.clock.Add(minute)
-	s.yes("nor is it there when that has ended", s.peek(r, "alice", 5), whatever)
+	s.yes("nor does it count afterwards", s.peek(r, "alice", 5), whatever)
 }
 
-// aRequestThatEndsHasABlockStepBack: the end of a shut-out steps back with the clock where a request is to be charged then, too.
+// aRequestThatEndsHasABlockStepBack: the end of a block also moves back with the clock if a request is to be charged at that
+// moment.
 func aRequestThatEndsHasABlockStepBack(s *scene, v variant) {
-	r := s.open(core.RuleConfig{Name: "ends-while-shut", Limit: v.limit(s.t, 5, hour), OverflowPolicy: core.OverflowPolicy{Count: statuses(s.t, "401")}})
+	r := s.open(core.RuleConfig{Name: "ends-while-blocked", Limit: v.limit(s.t, 5, hour), OverflowPolicy: core.OverflowPolicy{Count: statuses(s.t, "401")}})
 	late := s.held(r, "alice", 1)
 	s.block(r, "alice", minute)
 	s.clock.Add(-10 * second)
@@ -330,27 +330,28 @@ func aRequestThatEndsHasABlockStepBack(s *scene, v variant) {
 	s.is("20 seconds after that, of a minute", s.peek(r, "alice", 1), blockedFor(r, 40*second))
 }
 
-// aBlockIsNoTurn: nobody waits for its end.
-func aBlockIsNoTurn(s *scene, v variant) {
-	r := s.open(core.RuleConfig{Name: "no-turn", Limit: v.delaying(s.t, 1, minute, hour)})
+// aBlockIsNoDeparture: no request waits for the end of a block.
+func aBlockIsNoDeparture(s *scene, v variant) {
+	r := s.open(core.RuleConfig{Name: "no-departure", Limit: v.delaying(s.t, 1, minute, hour)})
 	s.block(r, "alice", second)
-	s.is("shut out for less than requests may wait", s.take(r, "alice", 1), blockedFor(r, second))
+	s.is("blocked for less than requests may wait", s.take(r, "alice", 1), blockedFor(r, second))
 	s.clock.Add(second)
 	s.take(r, "alice", 1)
 	waits := s.held(r, "alice", 1)
 	s.block(r, "alice", second)
 	s.clock.Add(second)
-	s.yes("behind the shut-out", s.take(r, "alice", 1), whatever)
+	s.yes("after the block", s.take(r, "alice", 1), whatever)
 	before := s.peek(r, "alice", 1)
-	s.settle(waits, false) // of which nothing is to be given back
-	s.asBefore("behind it, where one has left that waited before", before, s.peek(r, "alice", 1))
+	s.settle(waits, false) // there is nothing to give back
+	s.asBefore("after it, when a request has left that waited before", before, s.peek(r, "alice", 1))
 }
 
-// turnsSurviveAReset: who waits departs as it was told, nobody overtakes it, and when it leaves nothing is given back.
-func turnsSurviveAReset(s *scene, v variant) {
-	for _, key := range []string{"reset", "shut out"} {
+// departuresSurviveAReset: requests that wait depart as planned, later ones depart behind them, and those that leave give nothing
+// back.
+func departuresSurviveAReset(s *scene, v variant) {
+	for _, key := range []string{"reset", "blocked"} {
 		s.clock.Set(start())
-		r := s.open(core.RuleConfig{Name: "turns", Limit: v.delaying(s.t, 2, minute, hour)})
+		r := s.open(core.RuleConfig{Name: "departures", Limit: v.delaying(s.t, 2, minute, hour)})
 		s.take(r, key, 1)
 		s.take(r, key, 1)
 		wait := s.peek(r, key, 1).Delay
@@ -364,11 +365,11 @@ func turnsSurviveAReset(s *scene, v variant) {
 		}
 		d, late := s.reserve(r, key, 1)
 		if !d.Allowed || d.Delay != wait {
-			s.t.Fatalf("%s, %s, behind a turn in %d: %+v", v.name, key, wait, d)
+			s.t.Fatalf("%s, %s, behind a departure in %d: %+v", v.name, key, wait, d)
 		}
 		s.settle(early, false)
 		s.settle(late, false)
-		for i := 0; i < 2; i++ { // who left has neither charged anything nor brought back what was forgotten
+		for i := 0; i < 2; i++ { // the request that left has charged nothing, and has not restored what was forgotten
 			if d := s.take(r, key, 1); !d.Allowed || d.Delay != wait {
 				s.t.Fatalf("%s, %s, when all have left, %d: %+v; want it to wait for %d", v.name, key, i, d, wait)
 			}
@@ -378,7 +379,7 @@ func turnsSurviveAReset(s *scene, v variant) {
 	}
 }
 
-// chargesToComeSurviveAReset: a rule beside one that delays charges what waits when it departs.
+// chargesToComeSurviveAReset: a rule beside one that delays charges waiting requests when they depart.
 func chargesToComeSurviveAReset(s *scene, v, w variant) {
 	slow := s.open(core.RuleConfig{Name: "slow", Limit: v.delaying(s.t, 1, 10*second, minute)})
 	wide := s.accompany(core.RuleConfig{Name: "reset", Limit: w.limit(s.t, 3, hour)})
@@ -395,7 +396,7 @@ func chargesToComeSurviveAReset(s *scene, v, w variant) {
 	s.take(slow, "bob", 1)
 	s.request(one(wide, "carol"), one(slow, "bob"))
 	s.clock.Add(minute)
-	s.reset(wide, "carol") // as the first that sees it after it has departed
+	s.reset(wide, "carol") // the first call after its departure
 	s.exhaust(wide, "carol", 3)
 }
 
@@ -415,7 +416,7 @@ func whoDepartsBeforeABlockEndsIsNotCharged(s *scene, v, w variant) {
 	s.request(one(wide, "carol"), one(slow, "bob"))
 	s.block(wide, "carol", minute)
 	s.block(wide, "carol", 0)
-	s.exhaust(wide, "carol", 3) // also where it is let in before it departs
+	s.exhaust(wide, "carol", 3) // even if the key is unblocked before its departure
 }
 
 func placesSurviveBlocksAndResets(s *scene) {
@@ -425,7 +426,7 @@ func placesSurviveBlocksAndResets(s *scene) {
 	s.reset(r, "alice")
 	s.yes("with two of three under way", s.peek(r, "alice", 1), 0)
 	s.block(r, "alice", minute)
-	s.is("shut out", s.take(r, "alice", 1), blockedFor(r, minute))
+	s.is("blocked", s.take(r, "alice", 1), blockedFor(r, minute))
 	s.settle(one, false)
 	s.clock.Add(minute)
 	s.yes("with one of three under way", s.peek(r, "alice", 1), 1)

@@ -7,29 +7,30 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// testCandidate: a candidate is decided in place of its rule, on the same requests, and changes nothing.
+// testCandidate: a candidate is decided in place of its rule, on the same requests, and rejects none.
 func testCandidate(t *testing.T, newStore NewStore) {
 	eachPair(t, newStore, variants(), variants(), aCandidateGoesByItsOwnLimit, anotherRulesRejectionIsTheCandidatesToo, peeksLeaveTheCandidateAlone)
 }
 
-// candidate opens a rule, and its candidate.
+// candidate opens a rule with a candidate.
 func (s *scene) candidate(name string, limit, other *core.Limit) (r, candidate *core.Rule) {
 	s.t.Helper()
 	r = s.open(core.RuleConfig{Name: name, Limit: limit, Candidate: other})
 	if len(r.Beside()) != 1 || !r.Beside()[0].IsCandidate() || r.IsCandidate() || !r.Beside()[0].Shadow() {
-		s.t.Fatalf("beside the rule are %v", r.Beside())
+		s.t.Fatalf("the rules beside it are %v", r.Beside())
 	}
 	return r, r.Beside()[0]
 }
 
-// pair asks for a unit of both, in the order in which they must stand.
+// pair asks for a unit of both, in the required order.
 func (s *scene) pair(r, candidate *core.Rule) (core.Decision, core.Decision) {
 	s.t.Helper()
 	a, b := s.ask(one(r, "alice"), one(candidate, "alice"), false)
 	return a.Decision, b.Decision
 }
 
-// aCandidateGoesByItsOwnLimit: a wider one is charged what its rule rejects, a tighter one rejects nobody, and each has counters of its own.
+// aCandidateGoesByItsOwnLimit: a wider one is charged for what its rule rejects, a tighter one rejects nobody, and each has its
+// own counters.
 func aCandidateGoesByItsOwnLimit(s *scene, v, w variant) {
 	for _, limits := range [][]int64{{3, 5}, {5, 3}} {
 		own, other := limits[0], limits[1]
@@ -43,7 +44,7 @@ func aCandidateGoesByItsOwnLimit(s *scene, v, w variant) {
 	}
 }
 
-// anotherRulesRejectionIsTheCandidatesToo: it would not have let the request through.
+// anotherRulesRejectionIsTheCandidatesToo, since the candidate would not have changed it.
 func anotherRulesRejectionIsTheCandidatesToo(s *scene, v, w variant) {
 	r, candidate := s.candidate("innocent", v.limit(s.t, 3, hour), w.limit(s.t, 9, hour))
 	other := s.open(core.RuleConfig{Name: "other", Limit: v.limit(s.t, 2, hour)})
@@ -59,7 +60,7 @@ func anotherRulesRejectionIsTheCandidatesToo(s *scene, v, w variant) {
 	}
 	s.asBefore("the candidate of a rule beside one that rejects", before, s.peek(candidate, "alice", 1))
 
-	// Also where its own rule rejects beside the other.
+	// Also if its own rule rejects together with the other.
 	s.exhaust(r, "bob", 3)
 	s.exhaust(other, "bob", 2)
 	before = s.peek(candidate, "bob", 1)
@@ -68,7 +69,7 @@ func anotherRulesRejectionIsTheCandidatesToo(s *scene, v, w variant) {
 	}
 	s.asBefore("the candidate, where both reject", before, s.peek(candidate, "bob", 1))
 
-	// And of two rules with candidates each candidate stands for its own.
+	// If two rules have candidates, each candidate stands in for its own rule.
 	r2, candidate2 := s.candidate("second", w.limit(s.t, 9, hour), v.limit(s.t, 9, hour))
 	s.exhaust(r, "carol", 3)
 	before = s.peek(candidate2, "carol", 1)

@@ -6,7 +6,7 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// testCharging: one decision for all the rules of a request, for every pair of algorithms.
+// testCharging: one decision for all rules of a request, for every pair of algorithms.
 func testCharging(t *testing.T, newStore NewStore) {
 	eachPair(t, newStore, variants(), variants(), rejectionCostsTheOthersNothing, rejectionIsCountedWhereAsked, shadowNeverVetoes, shadowIsChargedIfAllAdmit, peekChargesNothing)
 	each(t, newStore, "count_rejected of ", variants(), countRejectedSaturates)
@@ -23,7 +23,7 @@ func rejectionCostsTheOthersNothing(s *scene, x, y variant) {
 		if dTight.Allowed || !dWide.Allowed {
 			s.t.Fatalf("tight says %+v and wide %+v; want no and yes", dTight, dWide)
 		}
-		// What is told of a rule that was not charged is how it stands: four of five are left.
+		// The decision of a rule that was not charged is its present state: four of five are left.
 		if dWide.Remaining != 4 || dWide.RetryAfter != 0 || dWide.Delay != 0 || dWide.ResetAfter <= 0 {
 			s.t.Fatalf("wide, not charged, says %+v; want remaining 4 and no wait", dWide)
 		}
@@ -31,7 +31,7 @@ func rejectionCostsTheOthersNothing(s *scene, x, y variant) {
 	s.unchanged("tight, which rejected", tightBefore, s.peek(tight, "alice", 1))
 	s.unchanged("wide, which did not", wideBefore, s.peek(wide, "alice", 1))
 
-	// A key that a rule has not seen is told to be whole.
+	// A key that a rule has not seen has the whole quota.
 	whole := s.peek(wide, "bob", 1)
 	if d := s.request(one(tight, "alice"), one(wide, "bob"))[1].Decision; !d.Allowed || d.Remaining != d.Limit || d.ResetAfter != 0 {
 		s.t.Fatalf("wide, never charged, says %+v; want the whole quota", d)
@@ -40,7 +40,7 @@ func rejectionCostsTheOthersNothing(s *scene, x, y variant) {
 	s.exhaust(wide, "bob", 5)
 }
 
-// rejectionIsCountedWhereAsked: of two rules with count_rejected only the one that rejects is charged.
+// rejectionIsCountedWhereAsked: of two rules with count_rejected, only the one that rejects is charged.
 func rejectionIsCountedWhereAsked(s *scene, x, y variant) {
 	tight := s.open(core.RuleConfig{Namespace: "counted", Name: "tight", Limit: x.limit(s.t, 3, minute), CountRejected: true})
 	wide := s.open(core.RuleConfig{Namespace: "counted", Name: "wide", Limit: y.limit(s.t, 5, minute), CountRejected: true})
@@ -55,14 +55,14 @@ func rejectionIsCountedWhereAsked(s *scene, x, y variant) {
 		s.no("tight", d, whatever)
 	}
 	s.unchanged("wide, which rejected nothing", before, s.peek(wide, "alice", 1))
-	s.unchanged("tight, told and asked again", d, s.peek(tight, "alice", 1))
+	s.unchanged("tight, decided and asked again", d, s.peek(tight, "alice", 1))
 	uncounted := s.take(plain, "alice", 1)
 	switch x.name {
 	case "token_bucket", "leaky_bucket", "sliding_window_log", "sliding_window_counter":
 		if d.RetryAfter <= uncounted.RetryAfter {
 			s.t.Fatalf("retry after %d; want more than the %d of a rule without count_rejected", d.RetryAfter, uncounted.RetryAfter)
 		}
-	default: // a window has one end, and an interval's refill one time
+	default: // a window has one end, and a refill with interval one time
 		if d.RetryAfter != uncounted.RetryAfter {
 			s.t.Fatalf("retry after %d; want the %d of a rule without count_rejected", d.RetryAfter, uncounted.RetryAfter)
 		}
@@ -132,7 +132,7 @@ func peekChargesNothing(s *scene, x, y variant) {
 	s.unchanged("b, which would not", beforeB, s.peek(b, "alice", 1))
 }
 
-// countRejectedSaturates: however many are rejected, the key is admitted again within two periods of silence.
+// countRejectedSaturates: however many requests are rejected, the key is allowed again within two periods of silence.
 func countRejectedSaturates(s *scene, v variant) {
 	r := s.open(core.RuleConfig{Name: "flooded", Limit: v.limit(s.t, 3, minute), CountRejected: true})
 	s.exhaust(r, "alice", 3)
@@ -148,5 +148,5 @@ func countRejectedSaturates(s *scene, v variant) {
 		s.t.Fatalf("after the flood: %+v; want it to last for at most two periods", d)
 	}
 	s.clock.Add(d.RetryAfter)
-	s.yes("at the time that was told", s.take(r, "alice", 1), whatever)
+	s.yes("after RetryAfter", s.take(r, "alice", 1), whatever)
 }

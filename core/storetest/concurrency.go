@@ -9,10 +9,10 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// goroutines is how many ask at once.
+// goroutines is how many ask at the same time.
 const goroutines = 64
 
-// testConcurrency: however many ask at once, exactly the limit is admitted.
+// testConcurrency: however many ask at the same time, exactly the limit is allowed.
 func testConcurrency(t *testing.T, newStore NewStore) {
 	each(t, newStore, "one key of ", variants(), aCrowdIsGivenTheLimit)
 	t.Run("several rules in any order", func(t *testing.T) { severalRulesInAnyOrder(newScene(t, newStore)) })
@@ -24,8 +24,8 @@ func aCrowdIsGivenTheLimit(s *scene, v variant) {
 	c.wants("the limit", c.quarter)
 }
 
-// severalRulesInAnyOrder: each request is under three rules, each rule at another place in each goroutine's checks, each key shared. A
-// store that locks in the order of the checks stops here for good.
+// severalRulesInAnyOrder: each request comes under three rules, in a different order in each goroutine, and they share keys. A
+// store that locks in the order of the checks would deadlock here.
 func severalRulesInAnyOrder(s *scene) {
 	c := newCrowd(s, 40, 5)
 	all := variants()
@@ -34,7 +34,7 @@ func severalRulesInAnyOrder(s *scene) {
 	other := s.open(core.RuleConfig{Name: "other", Limit: all[4].limit(s.t, 10*c.quarter, minute)})
 	c.ask(tight, wide, other)
 	c.wants("the tightest limit", c.quarter)
-	// What the tight rule rejected was not charged to the wide one: its three keys have used what was admitted.
+	// What the tight rule rejected was not charged to the wide one: its three keys have used what was allowed.
 	used := int64(0)
 	for i := 0; i < 3; i++ {
 		d := s.peek(wide, "group "+strconv.Itoa(i), 1)
@@ -45,19 +45,19 @@ func severalRulesInAnyOrder(s *scene) {
 	}
 }
 
-// crowd is of many who ask at once, and what has become of their requests.
+// crowd is many goroutines that ask at the same time, and the results of their requests.
 type crowd struct {
 	scene   *scene
-	each    int   // requests of one of them
-	quarter int64 // of all requests: what limits are made of that most exceed
-	ends    bool  // each request ends at once; else what it holds is in holds
-	keeps   bool  // every other of those that end stays charged
+	each    int   // requests of one goroutine
+	quarter int64 // a quarter of all requests; most limits are made from it, so that they are exceeded
+	ends    bool  // each request ends at once; else its reservations stay in reservations
+	keeps   bool  // every other request that ends stays charged
 
 	rules        []*core.Rule
 	begin, done  sync.WaitGroup
-	admitted     atomic.Int64 // by all rules
-	kept         atomic.Int64 // of those that have ended and stay charged
-	now, most    atomic.Int64 // of those that held something: under way, at a time
+	admitted     atomic.Int64 // allowed by all rules
+	kept         atomic.Int64 // those that have ended and stay charged
+	now, most    atomic.Int64 // those with reservations, now and at most at the same time
 	mu           sync.Mutex
 	reservations []core.Reservation
 	delays       []int64 // of the first rule
@@ -68,7 +68,7 @@ func newCrowd(s *scene, compiled, interpreted int) *crowd {
 	return &crowd{scene: s, each: each, quarter: int64(goroutines * each / 4)}
 }
 
-// ask has all of them ask, of all the rules.
+// ask makes all of them ask, of all the rules.
 func (c *crowd) ask(rules ...*core.Rule) {
 	c.rules = rules
 	c.begin.Add(1)
@@ -80,7 +80,7 @@ func (c *crowd) ask(rules ...*core.Rule) {
 	c.done.Wait()
 }
 
-// wants fails unless that many were admitted.
+// wants fails unless that many were allowed.
 func (c *crowd) wants(what string, n int64) {
 	c.scene.t.Helper()
 	if admitted := c.admitted.Load(); admitted != n {
@@ -88,8 +88,8 @@ func (c *crowd) wants(what string, n int64) {
 	}
 }
 
-// askOften is one of the crowd. (A function, not a closure: the interpreter's closures are not safe in many goroutines.)
-// The first rule has one key for all; of the others there are three. The checks are in an order of the goroutine's own.
+// askOften is one goroutine of the crowd. (It is a function, since closures are not safe in many goroutines under the
+// interpreter.) The first rule has one key for all; the others have three. The order of the checks depends on the goroutine.
 func askOften(c *crowd, number int) {
 	c.begin.Wait()
 	n := len(c.rules)
@@ -121,7 +121,7 @@ func askOften(c *crowd, number int) {
 	c.done.Done()
 }
 
-// passed notes a request that was admitted, and ends it where requests end at once.
+// passed notes an allowed request, and ends it if requests end at once.
 func (c *crowd) passed(checks []core.Check, keep bool) {
 	reservations := core.AppendReservations(nil, checks)
 	if len(reservations) > 0 {

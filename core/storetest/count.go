@@ -8,7 +8,8 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// testCount: where a rule counts by status, a request reserves its charge, which is kept or given back when the status is known.
+// testCount: under a rule that counts by status, a request reserves its charge, which is charged or given back when the status is
+// known.
 func testCount(t *testing.T, newStore NewStore) {
 	each(t, newStore, "", but(core.LeakyBucket), reservationsCountAgainstTheRoom, whatIsGivenBackWasNeverThere, reservationsOfCostsAboveOne,
 		anotherRulesRejectionReservesNothing, peeksReserveNothing, reservationsAreNoOffence)
@@ -16,7 +17,7 @@ func testCount(t *testing.T, newStore NewStore) {
 	each(t, newStore, "charged when it ends, ", variants(), theTimeOfTheEndIsCharged)
 }
 
-// theTimeOfTheEndIsCharged: the window in which a request ends is charged, and a log's unit counts for a minute from then on.
+// theTimeOfTheEndIsCharged: the window in which a request ends is charged, and a unit in a log counts for a minute from then on.
 func theTimeOfTheEndIsCharged(s *scene, v variant) {
 	if v.algorithm != core.FixedWindow && v.algorithm != core.SlidingWindowLog {
 		return
@@ -40,7 +41,7 @@ func theTimeOfTheEndIsCharged(s *scene, v variant) {
 // counting opens a rule that counts by status.
 func (s *scene) counting(v variant, name string, units, period int64) *core.Rule {
 	s.t.Helper()
-	// A name is of letters, digits and few others; what the key is made of may be anything.
+	// Names allow only letters, digits and a few other characters; KeySpec allows anything.
 	return s.open(core.RuleConfig{Name: "count", KeySpec: name, Limit: v.limit(s.t, units, period), OverflowPolicy: core.OverflowPolicy{Count: statuses(s.t, "401")}})
 }
 
@@ -51,7 +52,7 @@ func reservationsCountAgainstTheRoom(s *scene, v variant) {
 		d, h := s.reserve(r, "alice", 1)
 		s.is("within the limit", d, core.Decision{Allowed: true, Limit: 3, Remaining: 2 - i})
 		if len(h) != 1 || h[0].Rule != r || h[0].Key != "alice" || h[0].Cost != 1 || h[0].Ticket == 0 {
-			s.t.Fatalf("request %d holds %+v", i+1, h)
+			s.t.Fatalf("request %d has the reservations %+v", i+1, h)
 		}
 		reservations = append(reservations, h)
 	}
@@ -59,7 +60,7 @@ func reservationsCountAgainstTheRoom(s *scene, v variant) {
 	d, none := s.reserve(r, "alice", 1)
 	s.is("where all is reserved", d, full)
 	if len(none) > 0 {
-		s.t.Fatalf("a rejected request holds %+v", none)
+		s.t.Fatalf("a rejected request has the reservations %+v", none)
 	}
 	s.clock.Add(10 * second) // a reservation lasts as long as the request
 	s.is("later", s.take(r, "alice", 1), full)
@@ -70,7 +71,7 @@ func reservationsCountAgainstTheRoom(s *scene, v variant) {
 	s.settle(reservations[2], true)
 	s.is("where two are charged, and none is reserved", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 3})
 	s.settle(s.held(r, "alice", 1), true)
-	if d = s.take(r, "alice", 1); d.Allowed || d.RetryAfter <= second || d.Remaining != 0 { // longer than for what is reserved
+	if d = s.take(r, "alice", 1); d.Allowed || d.RetryAfter <= second || d.Remaining != 0 { // longer than the RetryAfter for reservations
 		s.t.Fatalf("where all is charged: %+v; want no, for as long as the limit says", d)
 	}
 }
@@ -116,7 +117,7 @@ func anotherRulesRejectionReservesNothing(s *scene, v variant) {
 	}
 	s.asBefore("after that", before, s.peek(r, "alice", 1))
 
-	// And the other way round: where all is reserved, other rules are not charged.
+	// The other way round: if all units are reserved, other rules are not charged.
 	s.held(r, "alice", 2)
 	before = s.peek(other, "bob", 1)
 	for i := 0; i < 3; i++ {
@@ -134,7 +135,7 @@ func peeksReserveNothing(s *scene, v variant) {
 	}
 }
 
-// reservationsAreNoOffence: nobody knows whether what is reserved will count, so nobody is shut out for it.
+// reservationsAreNoOffence: nobody knows whether they will be charged, so no key is blocked for them.
 func reservationsAreNoOffence(s *scene, v variant) {
 	c := core.OverflowPolicy{Count: statuses(s.t, "4xx"), Penalties: []time.Duration{10 * time.Second}}
 	r := s.open(core.RuleConfig{Name: "penal", Limit: v.limit(s.t, 2, second), OverflowPolicy: c})
@@ -149,7 +150,7 @@ func reservationsAreNoOffence(s *scene, v variant) {
 	s.settle(s.held(r, "alice", 2), false)
 }
 
-// guessesAtOnce: as many guesses as the limit has are under way at a time, however many come.
+// guessesAtOnce: however many guesses come, only as many as the limit allows are under way at a time.
 func guessesAtOnce(s *scene, v variant) {
 	const units = 20
 	r := s.counting(v, "guesses", units, hour)
@@ -169,7 +170,7 @@ func guessesAtOnce(s *scene, v variant) {
 	s.settle(c.reservations[7:], false)
 	s.is("after 7 wrong guesses", s.peek(r, "everybody", 1), core.Decision{Allowed: true, Limit: units, Remaining: units - 8})
 
-	// And as many of those that end at once, each right or wrong, as there is room for.
+	// If guesses end at once, right or wrong, as many pass as the limit has room for.
 	c.ends = true
 	c.keeps = true
 	c.ask(r)

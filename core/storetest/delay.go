@@ -9,8 +9,8 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// testDelay: requests over a limit that delays wait for their turn, depart in the order in which they came, and are charged when they
-// depart.
+// testDelay: requests over a limit that delays wait until they are within it, depart in the order in which they came, and are
+// charged at their departure.
 func testDelay(t *testing.T, newStore NewStore) {
 	for _, departures := range departureTable() {
 		for _, v := range departures.variants {
@@ -18,14 +18,14 @@ func testDelay(t *testing.T, newStore NewStore) {
 		}
 	}
 	each(t, newStore, "a leaky bucket alone, beside ", but(core.LeakyBucket), aLeakyBucketReservesNothing)
-	each(t, newStore, "", waiters(), theDearOneIsNotOvertaken, peeksTakeNoTurn, theLatestTurnCounts, theLastInLineGivesItsTurnBack,
-		whoHasDepartedGivesNothingBack, whoLeavesWhenTheClockWasSetBackHoldsNobodyUp, theMiddleOfTheLineIsLost, aCrowdWaits)
-	eachPair(t, newStore, waiters(), variants(), anotherRulesRejectionTakesNoTurn, theCandidateOfWhatIsRejectedWaitsForNobody)
+	each(t, newStore, "", waiters(), aCostlyRequestIsNotOvertaken, peeksTakeNoTurn, theLatestDepartureCounts, theLastPlaceInTheQueueIsGivenBack,
+		whoHasDepartedGivesNothingBack, whoLeavesAfterTheClockWasSetBackDelaysNobody, aPlaceInTheMiddleIsLost, aCrowdWaits)
+	eachPair(t, newStore, waiters(), variants(), anotherRulesRejectionTakesNoTurn, theCandidateOfARejectionDelaysNobody)
 	eachPair(t, newStore, waiters(), but(core.LeakyBucket), otherRulesKeepTheirUnitsReserved, whatIsReservedComesBack)
 	each(t, newStore, "at random, ", waiters(), departuresKeepToTheLimit)
 }
 
-// delaying returns a limit that has requests wait.
+// delaying returns a limit that delays requests.
 func (v variant) delaying(t *testing.T, requests, period, longest int64) *core.Limit {
 	t.Helper()
 	c := v.config(requests, period)
@@ -34,36 +34,37 @@ func (v variant) delaying(t *testing.T, requests, period, longest int64) *core.L
 	return limit(t, c)
 }
 
-// slow opens a rule whose requests wait, one in each period, in microseconds, and for so long at most.
+// slow opens a rule that lets one request depart in each period, and makes requests wait for at most longest, both in
+// microseconds.
 func (s *scene) slow(name string, period, longest int64) *core.Rule {
 	s.t.Helper()
 	return s.open(core.RuleConfig{Name: name, Limit: variant{algorithm: core.TokenBucket}.delaying(s.t, 1, period, longest)})
 }
 
-// waiters returns the variants whose requests can be made to wait by on_limit delay. (Of a leaky bucket they wait anyway, and its turns are
-// its own: it is in the table.)
+// waiters returns the variants that on_limit delay can make requests wait for. (Requests in a leaky bucket wait anyway, and have
+// departures of their own: it is in the table.)
 func waiters() []variant {
 	return but(core.LeakyBucket, core.SlidingWindowCounter)
 }
 
-// turns is a history of one key: requests, all at their times, and when they depart.
+// departures is a history of one key: requests, their times, and when they depart.
 type departures struct {
 	name     string
 	variants []variant
 	requests int64
-	period   int64 // in seconds, as all that follows
+	period   int64 // this and all times below are in seconds
 	longest  int64
 	events   []departure
 }
 
-// departure is a request: that departs so long after the beginning, or is rejected with a RetryAfter (both in seconds).
+// departure is a request that departs that many seconds after the beginning, or is rejected with a RetryAfter.
 type departure struct {
 	at, cost      int64
 	departs       float64
 	rejectedUntil float64
 }
 
-// departureTable is what departs when. Tests begin 20 seconds into a minute, where windows and refills of 10 seconds begin.
+// departureTable says when requests depart. Tests begin 20 seconds into a minute, where windows and refills of 10 seconds begin.
 func departureTable() []departures {
 	all := variants()
 	token, leaky, windows, log := all[:1], all[2:3], []variant{all[1], all[3]}, all[4:5]
@@ -101,7 +102,7 @@ func departureTable() []departures {
 }
 
 func requestsDepartWhenTheyMust(s *scene, departures departures, v variant) {
-	r := s.open(core.RuleConfig{Name: "turns", Limit: v.delaying(s.t, departures.requests, departures.period*second, departures.longest*second)})
+	r := s.open(core.RuleConfig{Name: "departures", Limit: v.delaying(s.t, departures.requests, departures.period*second, departures.longest*second)})
 	for i, e := range departures.events {
 		s.clock.Set(start() + e.at*second)
 		what := "request " + strconv.Itoa(i+1) + ", at " + strconv.FormatInt(e.at, 10) + " s"
@@ -124,7 +125,7 @@ func requestsDepartWhenTheyMust(s *scene, departures departures, v variant) {
 		delay := int64(e.departs*float64(second)) - e.at*second
 		d, reservations := s.reserve(r, "alice", e.cost)
 		if !d.Allowed || d.Delay != delay || d.RetryAfter != 0 || (delay > 0) != (len(reservations) == 1) {
-			s.t.Fatalf("%s: %+v, %d holds; want it to depart in %d", what, d, len(reservations), delay)
+			s.t.Fatalf("%s: %+v, %d reservations; want it to depart in %d", what, d, len(reservations), delay)
 		}
 		if v.algorithm != core.LeakyBucket && delay > 0 && d.Remaining != 0 {
 			s.t.Fatalf("%s: %+v; it waits, and yet there is more", what, d)
@@ -136,8 +137,8 @@ func requestsDepartWhenTheyMust(s *scene, departures departures, v variant) {
 	}
 }
 
-// theDearOneIsNotOvertaken: what would fit in now waits behind what does not.
-func theDearOneIsNotOvertaken(s *scene, v variant) {
+// aCostlyRequestIsNotOvertaken: a request that would have room now waits behind one that has not.
+func aCostlyRequestIsNotOvertaken(s *scene, v variant) {
 	r := s.open(core.RuleConfig{Name: "dear", Limit: v.delaying(s.t, 4, 10*second, minute)})
 	s.take(r, "alice", 3)
 	dear := s.take(r, "alice", 3)
@@ -176,16 +177,16 @@ func anotherRulesRejectionTakesNoTurn(s *scene, v, w variant) {
 	s.is("the next", s.take(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 10 * second})
 }
 
-// otherRulesKeepTheirUnitsReserved: from the decision until the departure, when they are charged.
+// otherRulesKeepTheirUnitsReserved from the decision until the departure, when they are charged.
 func otherRulesKeepTheirUnitsReserved(s *scene, v, w variant) {
 	slow := s.open(core.RuleConfig{Name: "slow", Limit: v.delaying(s.t, 1, 10*second, minute)})
 	wide := s.accompany(core.RuleConfig{Name: "wide", Limit: w.limit(s.t, 3, hour)})
 	s.take(slow, "alice", 1)
 	checks := s.request(one(wide, "carol"), one(slow, "alice"))
-	s.is("the rule that has it wait", checks[1].Decision, core.Decision{Allowed: true, Limit: 1, Delay: 10 * second})
+	s.is("the rule that delays it", checks[1].Decision, core.Decision{Allowed: true, Limit: 1, Delay: 10 * second})
 	s.is("the one that does not", checks[0].Decision, core.Decision{Allowed: true, Limit: 3, Remaining: 2})
 	if reservations := core.AppendReservations(nil, checks); len(reservations) != 2 || reservations[0].Cost != 1 || reservations[0].Key != "carol" {
-		s.t.Fatalf("what waits holds %+v; want a unit of one rule and a turn of the other", reservations)
+		s.t.Fatalf("a waiting request has the reservations %+v; want a unit of one rule and a place of the other", reservations)
 	}
 	s.is("beside what is reserved", s.take(wide, "carol", 1), core.Decision{Allowed: true, Limit: 3, Remaining: 1})
 	s.is("beside what is reserved", s.take(wide, "carol", 1), core.Decision{Allowed: true, Limit: 3})
@@ -194,7 +195,7 @@ func otherRulesKeepTheirUnitsReserved(s *scene, v, w variant) {
 	s.clock.Add(10*second - 1)
 	full.RetryAfter = 1
 	s.is("a microsecond before it departs", s.take(wide, "carol", 1), full)
-	s.is("another key of the rule that has it wait", s.take(slow, "bob", 1), core.Decision{Allowed: true, Limit: 1})
+	s.is("another key of the rule that delays it", s.take(slow, "bob", 1), core.Decision{Allowed: true, Limit: 1})
 	s.clock.Add(1)
 	d := s.take(wide, "carol", 1)
 	if d.Allowed || d.RetryAfter < minute {
@@ -207,8 +208,9 @@ func otherRulesKeepTheirUnitsReserved(s *scene, v, w variant) {
 	}
 }
 
-// theLatestTurnCounts: a request departs at the latest of its turns, and holds up nobody of the rule that would have let it go before.
-func theLatestTurnCounts(s *scene, v variant) {
+// theLatestDepartureCounts: a request departs when the last of its rules lets it, and delays no other request of the rules that
+// would have let it depart earlier.
+func theLatestDepartureCounts(s *scene, v variant) {
 	s.clock.Set(start() + 4*second) // where windows and refills of 6 seconds begin
 	quick := s.open(core.RuleConfig{Name: "quick", Limit: v.delaying(s.t, 2, 6*second, minute)})
 	slow := s.slow("late", 20*second, minute)
@@ -229,7 +231,7 @@ func theLatestTurnCounts(s *scene, v variant) {
 	s.is("the slow rule", s.take(slow, "bob", 1), core.Decision{Allowed: true, Limit: 1, Delay: 20 * second})
 }
 
-func theLastInLineGivesItsTurnBack(s *scene, v variant) {
+func theLastPlaceInTheQueueIsGivenBack(s *scene, v variant) {
 	for _, patience := range []int64{0, 3 * second} {
 		s.clock.Set(start())
 		r := s.open(core.RuleConfig{Name: "last", KeySpec: strconv.FormatInt(patience, 10), Limit: v.delaying(s.t, 1, 10*second, minute)})
@@ -237,7 +239,7 @@ func theLastInLineGivesItsTurnBack(s *scene, v variant) {
 		var line [][]core.Reservation
 		for i := int64(1); i <= 3; i++ {
 			d, h := s.reserve(r, "alice", 1)
-			s.is("in line", d, core.Decision{Allowed: true, Limit: 1, Delay: 10 * i * second})
+			s.is("in the queue", d, core.Decision{Allowed: true, Limit: 1, Delay: 10 * i * second})
 			line = append(line, h)
 		}
 		s.clock.Add(patience)
@@ -252,8 +254,8 @@ func theLastInLineGivesItsTurnBack(s *scene, v variant) {
 	}
 }
 
-// theMiddleOfTheLineIsLost, but in a log, whose turns are given back wherever they stand.
-func theMiddleOfTheLineIsLost(s *scene, v variant) {
+// aPlaceInTheMiddleIsLost, except in a log, which always gives back places.
+func aPlaceInTheMiddleIsLost(s *scene, v variant) {
 	if v.algorithm == core.SlidingWindowLog {
 		return
 	}
@@ -280,7 +282,7 @@ func whatIsReservedComesBack(s *scene, v, w variant) {
 	next := s.request(core.Check{Rule: wide, Key: "carol", Cost: 3}, one(slow, "alice"))
 	s.is("where all is reserved", s.take(wide, "carol", 1), core.Decision{Limit: 5, RetryAfter: 10 * second})
 	s.clock.Add(second)
-	s.settle(core.AppendReservations(nil, first), false) // not the last in line, but of this rule nobody stands in line
+	s.settle(core.AppendReservations(nil, first), false) // not the last request that waits, but the queue is that of the other rule
 	s.is("where 2 came back", s.peek(wide, "carol", 1), core.Decision{Allowed: true, Limit: 5, Remaining: 1})
 	s.settle(core.AppendReservations(nil, next), false)
 	s.asBefore("where all came back", before, s.peek(wide, "carol", 1))
@@ -288,8 +290,8 @@ func whatIsReservedComesBack(s *scene, v, w variant) {
 	s.asBefore("later", before, s.peek(wide, "carol", 1))
 }
 
-// whoLeavesWhenTheClockWasSetBackHoldsNobodyUp: the turn that is given back was one of a time that is to come again.
-func whoLeavesWhenTheClockWasSetBackHoldsNobodyUp(s *scene, v variant) {
+// whoLeavesAfterTheClockWasSetBackDelaysNobody: the place that is given back belongs to a time that is in the future again.
+func whoLeavesAfterTheClockWasSetBackDelaysNobody(s *scene, v variant) {
 	r := s.open(core.RuleConfig{Name: "set-back", Limit: v.delaying(s.t, 1, 10*second, minute)})
 	s.take(r, "alice", 1)
 	s.held(r, "alice", 1)
@@ -312,8 +314,8 @@ func whoHasDepartedGivesNothingBack(s *scene, v variant) {
 	s.is("the rule beside it", s.peek(wide, v.name, 1), core.Decision{Allowed: true, Limit: 5, Remaining: 3})
 }
 
-// theCandidateOfWhatIsRejectedWaitsForNobody: it is charged at once, and nothing is held.
-func theCandidateOfWhatIsRejectedWaitsForNobody(s *scene, v, w variant) {
+// theCandidateOfARejectionDelaysNobody: it is charged at once, and nothing is reserved.
+func theCandidateOfARejectionDelaysNobody(s *scene, v, w variant) {
 	slow := s.open(core.RuleConfig{Name: "shown", Limit: v.delaying(s.t, 1, 10*second, minute)})
 	r, candidate := s.candidate("candidate", w.limit(s.t, 2, hour), w.limit(s.t, 5, hour))
 	s.take(slow, "alice", 1)
@@ -321,14 +323,14 @@ func theCandidateOfWhatIsRejectedWaitsForNobody(s *scene, v, w variant) {
 	before := s.peek(candidate, "alice", 1)
 	checks := s.request(one(slow, "alice"), one(r, "alice"), one(candidate, "alice"))
 	if reservations := core.AppendReservations(nil, checks); len(reservations) > 0 || checks[1].Decision.Allowed || !checks[2].Decision.Allowed {
-		s.t.Fatalf("a rejected request holds %+v: %+v", reservations, checks)
+		s.t.Fatalf("a rejected request has the reservations %+v: %+v", reservations, checks)
 	}
 	if d := s.peek(candidate, "alice", 1); d.Remaining >= before.Remaining {
 		s.t.Fatalf("its candidate: was %+v, is %+v; want it charged", before, d)
 	}
 }
 
-// aLeakyBucketReservesNothing: it has requests wait, but was never told of those that leave, and the rules beside it are charged on
+// aLeakyBucketReservesNothing: requests wait in it, but those that leave give nothing back, and rules beside it are charged on
 // arrival.
 func aLeakyBucketReservesNothing(s *scene, v variant) {
 	queue := s.open(core.RuleConfig{Name: "queue", Limit: variant{algorithm: core.LeakyBucket}.limit(s.t, 4, minute)})
@@ -338,7 +340,7 @@ func aLeakyBucketReservesNothing(s *scene, v variant) {
 		checks := s.request(one(queue, "alice"), one(r, "alice"))
 		s.waits("the queue", checks[0].Decision)
 		if reservations := core.AppendReservations(nil, checks); len(reservations) > 0 {
-			s.t.Fatalf("it holds %+v", reservations)
+			s.t.Fatalf("it has the reservations %+v", reservations)
 		}
 		s.is("the rule beside it", checks[1].Decision, core.Decision{Allowed: true, Limit: 3, Remaining: 2 - i})
 	}
@@ -347,7 +349,7 @@ func aLeakyBucketReservesNothing(s *scene, v variant) {
 	}
 }
 
-// aCrowdWaits: of many at once as many are admitted as depart within the longest wait, and no two are given one place.
+// aCrowdWaits: of many at the same time, as many are allowed as depart within the longest wait, and no two get the same place.
 func aCrowdWaits(s *scene, v variant) {
 	c := newCrowd(s, 1, 1)
 	c.ask(s.open(core.RuleConfig{Name: "crowd", Limit: v.delaying(s.t, 10, 10*second, 30*second)}))
@@ -369,8 +371,8 @@ func aCrowdWaits(s *scene, v variant) {
 	}
 }
 
-// departuresKeepToTheLimit: on random histories of one key, of one rule alone and beside a second, all who are let through depart in the
-// order in which they came, no later than they may have to wait, and no window has more of them than the limit.
+// departuresKeepToTheLimit: on random histories of one key, under one rule alone and with a second one. All allowed requests
+// depart in the order in which they came, after at most the longest wait, and no window has more departures than the limit.
 func departuresKeepToTheLimit(s *scene, v variant) {
 	sizes := []struct{ units, period, longest int64 }{
 		{1, second, 5 * second}, {3, 7001, 20_000}, {5, 10 * second, 10 * second}, {10, second, 300_000},
@@ -416,7 +418,7 @@ func departuresKeepToTheLimit(s *scene, v variant) {
 			if last > now+d.Delay {
 				s.t.Fatalf("%s at %d: %+v; the one before it departs at %d", r.Limit(), now, d, last)
 			}
-			if h.below(8) == 0 && d.Delay > 0 { // it leaves at once
+			if h.below(8) == 0 && d.Delay > 0 { // the client leaves at once
 				s.settle(core.AppendReservations(nil, checks), false)
 				continue
 			}

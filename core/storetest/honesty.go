@@ -8,10 +8,9 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// testHonesty: what a client is told comes true to the microsecond. On random histories:
-// a rejected request is admitted RetryAfter later and not a microsecond before, if nothing else comes;
-// Remaining units are to be had and not one more; MoreAfter later there is one more, and not a microsecond before; ResetAfter later the
-// key is as one that was never seen.
+// testHonesty: the numbers of a decision are right to the microsecond. On random histories without further requests: a rejected
+// request is allowed after RetryAfter, and not a microsecond before; Remaining units are available, and not one more; after
+// MoreAfter one more is available, and not a microsecond before; after ResetAfter the key is as one that was never seen.
 func testHonesty(t *testing.T, newStore NewStore) {
 	sizes := []struct{ units, period int64 }{
 		{2, second}, {3, second}, {7, minute}, {100, minute}, {5, 1000}, {3, 7001}, {1000, 10 * second}, {2, 30 * minute},
@@ -39,13 +38,13 @@ func testHonesty(t *testing.T, newStore NewStore) {
 	})
 }
 
-// history is a random one, the same in every run: random is its seed.
+// history is a random history, the same in every run: random is its seed.
 type history struct {
 	scene         *scene
 	rule          *core.Rule
 	units, period int64
 	random        uint64
-	impatient     bool // what remains may be refused for the wait alone
+	impatient     bool // requests within Remaining may be rejected, because they would wait too long
 }
 
 // below returns a random number from 0 to n-1 (Knuth's MMIX generator).
@@ -54,20 +53,20 @@ func (h *history) below(n int64) int64 {
 	return int64(h.random>>33) % n
 }
 
-// wantMore holds MoreAfter to what is to be had then, if nothing else comes. Half of the time it looks, so that
-// histories are as they were without it, too.
+// wantMore compares MoreAfter with what is available after it. It does so only half of the time, so that histories without that
+// check occur, too.
 func (h *history) wantMore(now int64, d *core.Decision) {
 	s := h.scene
 	t := s.t
 	t.Helper()
 	if d.MoreAfter == 0 {
 		if d.Remaining != d.Limit {
-			t.Fatalf("%s at %d: %+v; some is used, and nothing is said of when more comes", h.rule.Limit(), now, *d)
+			t.Fatalf("%s at %d: %+v; some is used, and MoreAfter is 0", h.rule.Limit(), now, *d)
 		}
 		return
 	}
 	if d.MoreAfter > d.ResetAfter {
-		t.Fatalf("%s at %d: %+v; the quota is whole before there is more of it", h.rule.Limit(), now, *d)
+		t.Fatalf("%s at %d: %+v; ResetAfter is before MoreAfter", h.rule.Limit(), now, *d)
 	}
 	if h.impatient || h.below(2) == 0 {
 		return
@@ -95,20 +94,20 @@ func (h *history) run(steps int) {
 		}
 		if d.Allowed {
 			if d.RetryAfter != 0 {
-				t.Fatalf("%s at %d: cost %d: %+v; admitted, and to be tried again", h.rule.Limit(), now, cost, d)
+				t.Fatalf("%s at %d: cost %d: %+v; allowed, with a RetryAfter", h.rule.Limit(), now, cost, d)
 			}
 			if more := s.peek(h.rule, "alice", d.Remaining+1); more.Allowed {
-				t.Fatalf("%s at %d: %+v; yet %d are to be had", h.rule.Limit(), now, d, d.Remaining+1)
+				t.Fatalf("%s at %d: %+v; yet %d are available", h.rule.Limit(), now, d, d.Remaining+1)
 			}
 			if d.Remaining > 0 && !h.impatient {
 				if rest := s.peek(h.rule, "alice", d.Remaining); !rest.Allowed {
-					t.Fatalf("%s at %d: %+v; yet these are not to be had: %+v", h.rule.Limit(), now, d, rest)
+					t.Fatalf("%s at %d: %+v; yet these are not available: %+v", h.rule.Limit(), now, d, rest)
 				}
 			}
 			h.wantMore(now, &d)
 		} else {
 			if d.RetryAfter <= 0 {
-				t.Fatalf("%s at %d: cost %d: %+v; rejected, and not told when to come again", h.rule.Limit(), now, cost, d)
+				t.Fatalf("%s at %d: cost %d: %+v; rejected, without a RetryAfter", h.rule.Limit(), now, cost, d)
 			}
 			s.comesTrue(h.rule, "alice", cost, d, d.RetryAfter)
 			s.yes("then", s.take(h.rule, "alice", cost), whatever)

@@ -6,7 +6,8 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// testInFlight: of a limit of requests in flight each key has at most so many under way, from the decision until they are settled.
+// testInFlight: a limit of requests in flight bounds how many requests of each key are under way, from the decision until they
+// are settled.
 func testInFlight(t *testing.T, newStore NewStore) {
 	s := newScene(t, newStore)
 	placesAreFreeWhenRequestsEnd(s)
@@ -34,16 +35,16 @@ func placesAreFreeWhenRequestsEnd(s *scene) {
 		d, h := s.reserve(r, "alice", 1)
 		s.is("a place", d, core.Decision{Allowed: true, Limit: 3, Remaining: 2 - i})
 		if len(h) != 1 || h[0].Ticket == 0 {
-			s.t.Fatalf("it holds %+v", h)
+			s.t.Fatalf("it has the reservations %+v", h)
 		}
 		reservations = append(reservations, h)
 	}
 	d, none := s.reserve(r, "alice", 1)
 	s.is("the fourth", d, full)
 	if len(none) != 0 {
-		s.t.Fatalf("a rejected request holds %+v", none)
+		s.t.Fatalf("a rejected request has the reservations %+v", none)
 	}
-	s.clock.Add(10 * second) // a place is taken for as long as the request lasts
+	s.clock.Add(10 * second) // a reservation lasts as long as the request
 	s.is("the fourth, later", s.take(r, "alice", 1), full)
 	s.held(r, "bob", 1)
 	s.settle(reservations[1], false)
@@ -59,7 +60,7 @@ func placesAreFreeWhenRequestsEnd(s *scene) {
 func costsTakeOnePlace(s *scene) {
 	r := s.open(core.RuleConfig{Name: "cost", Limit: s.inFlight(2)})
 	dear := s.held(r, "alice", 100)
-	s.is("beside a dear one", s.peek(r, "alice", 1_000_000), core.Decision{Allowed: true, Limit: 2})
+	s.is("beside a costly one", s.peek(r, "alice", 1_000_000), core.Decision{Allowed: true, Limit: 2})
 	s.settle(dear, false)
 	s.is("after it", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 2, Remaining: 1})
 	s.is("what no limit can hold", s.take(r, "alice", core.Unaffordable), core.Decision{Limit: 2, RetryAfter: core.Never})
@@ -98,21 +99,21 @@ func aShadowCountsPlacesAndRejectsNobody(s *scene) {
 	r := s.open(core.RuleConfig{Name: "enforced", Limit: s.inFlight(2)})
 	first := s.request(one(shadow, "alice"), one(r, "alice"))
 	if reservations := core.AppendReservations(nil, first); len(reservations) != 2 {
-		s.t.Fatalf("the first holds %+v; want a place of each rule", reservations)
+		s.t.Fatalf("the first has the reservations %+v; want a place of each rule", reservations)
 	}
 	next := s.request(one(shadow, "alice"), one(r, "alice"))
 	if reservations := core.AppendReservations(nil, next); len(reservations) != 1 || reservations[0].Rule != r || next[0].Decision.Allowed {
-		s.t.Fatalf("the second holds %+v, and the shadow says %+v; want a place of the enforced rule", reservations, next[0].Decision)
+		s.t.Fatalf("the second has the reservations %+v, and the shadow says %+v; want a place of the enforced rule", reservations, next[0].Decision)
 	}
 	s.settle(core.AppendReservations(nil, first), false)
 	s.is("the shadow", s.peek(shadow, "alice", 1), core.Decision{Allowed: true, Limit: 1})
 }
 
-// placesBesideALimit: a rule's concurrency is a second rule, decided with it.
+// placesBesideALimit: a rule's concurrency is a second rule, decided together with it.
 func placesBesideALimit(s *scene, v variant) {
 	r := s.open(core.RuleConfig{Name: "beside", KeySpec: v.name, Limit: v.limit(s.t, 5, hour), Concurrency: 2})
 	if len(r.Beside()) != 1 || !r.Beside()[0].Limit().InFlight() {
-		s.t.Fatalf("beside it are %v", r.Beside())
+		s.t.Fatalf("the rules beside it are %v", r.Beside())
 	}
 	places := r.Beside()[0]
 	quota := r.Limit().Quota()
@@ -121,7 +122,7 @@ func placesBesideALimit(s *scene, v variant) {
 		reservations = core.AppendReservations(reservations, s.request(one(r, "alice"), one(places, "alice")))
 	}
 	if len(reservations) != 2 || reservations[0].Rule != places || reservations[1].Rule != places {
-		s.t.Fatalf("two hold %+v; want a place each", reservations)
+		s.t.Fatalf("two have the reservations %+v; want a place each", reservations)
 	}
 	before := s.peek(r, "alice", 1)
 	a, b := s.ask(one(r, "alice"), one(places, "alice"), false)
@@ -141,7 +142,8 @@ func placesBesideALimit(s *scene, v variant) {
 	s.is("the limit", a.Decision, core.Decision{Limit: quota, RetryAfter: some})
 }
 
-// aCrowdInFlight: of those that come at once exactly as many as there are places get one; of those that come and go never more.
+// aCrowdInFlight: of requests at the same time, exactly as many are allowed as the limit says; of those that come and go never
+// more.
 func aCrowdInFlight(s *scene) {
 	const places = 5
 	r := s.open(core.RuleConfig{Name: "crowd", Limit: s.inFlight(places)})

@@ -7,8 +7,8 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// testChangedLimits: a reload opens the new rule and then releases the old one. What was used stands; how much that is of
-// the limit is for the new numbers to say, at once.
+// testChangedLimits: a reload opens the new rule, and then releases the old one. Counters survive; from then on they are compared
+// with the new numbers.
 func testChangedLimits(t *testing.T, newStore NewStore) {
 	each(t, newStore, "", variants(), aLimitIsRaised, aLimitIsLowered, aLimitIsLoweredBelowWhatIsUsed, twoLimitsHaveOneCount)
 }
@@ -39,10 +39,10 @@ func aLimitIsLoweredBelowWhatIsUsed(s *scene, v variant) {
 	d := s.take(lowered, "alice", 1)
 	s.no("100 a minute with 900 used", d, 0)
 	s.clock.Add(d.RetryAfter)
-	s.yes("at the time that was told", s.take(lowered, "alice", 1), whatever)
+	s.yes("after RetryAfter", s.take(lowered, "alice", 1), whatever)
 }
 
-// twoLimitsHaveOneCount: during a reload requests under the old limit and the new are in flight together.
+// twoLimitsHaveOneCount: during a reload, requests under the old limit and the new one are in flight together.
 func twoLimitsHaveOneCount(s *scene, v variant) {
 	few := s.open(core.RuleConfig{Name: "both", Limit: v.limit(s.t, 10, minute)})
 	many := s.open(core.RuleConfig{Name: "both", Limit: v.limit(s.t, 20, minute)})
@@ -52,7 +52,7 @@ func twoLimitsHaveOneCount(s *scene, v variant) {
 	s.yes("10 of 20 used", s.take(many, "alice", 1), 9)
 }
 
-// testIsolation: what is not the same rule, or not the same key, shares nothing.
+// testIsolation: different rules and different keys share nothing.
 func testIsolation(t *testing.T, newStore NewStore) {
 	keys := []string{
 		"bob", "", "alice ", "ALICE", "a", "alice\x00", "\x00", "alice\nbob", "ali|ce", "{alice}", "älice", "\xff\xfe",
@@ -105,7 +105,7 @@ func unitsAreTakenAtOnce(s *scene, v variant) {
 	s.yes("10 at once", s.take(r, "bob", 10), 0)
 }
 
-// costsBelowOneAreOne, by the limiter; and one that is above all that there is takes nothing.
+// costsBelowOneAreOne: the limiter sees to it. A cost above everything takes nothing.
 func costsBelowOneAreOne(s *scene, v variant) {
 	r := s.open(core.RuleConfig{Name: "odd", Limit: v.limit(s.t, 10, minute)})
 	limiter := core.NewLimiter(s.store)

@@ -6,15 +6,15 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// What the tests of rules with a conduct share. They compare all of a decision but ResetAfter: how long what is reserved will count
-// is known to nobody, and stores may say what they find.
+// What tests of rules with an overflow policy share. They compare all of a decision but ResetAfter: nobody knows for how long
+// reservations will count, so stores may differ there.
 
-// some stands, in a decision that is wanted, for any RetryAfter that is above 0.
+// some stands for any positive RetryAfter, in a decision that a test wants.
 const some int64 = -2
 
 const hour = 60 * minute
 
-// is fails unless a decision is the one that is wanted.
+// is fails unless got is the decision that a test wants.
 func (s *scene) is(what string, got, want core.Decision) {
 	s.t.Helper()
 	shown := got
@@ -28,7 +28,7 @@ func (s *scene) is(what string, got, want core.Decision) {
 	}
 }
 
-// asBefore is unchanged, but for ResetAfter.
+// asBefore is unchanged without ResetAfter.
 func (s *scene) asBefore(what string, before, after core.Decision) {
 	s.t.Helper()
 	before.ResetAfter = 0
@@ -36,12 +36,12 @@ func (s *scene) asBefore(what string, before, after core.Decision) {
 	s.is(what, after, before)
 }
 
-// one is a check of a rule at a cost of 1.
+// one returns a check of a rule at a cost of 1.
 func one(r *core.Rule, key string) core.Check {
 	return core.Check{Rule: r, Key: key, Cost: 1}
 }
 
-// ask decides on a request that comes under two rules.
+// ask decides on a request under two rules.
 func (s *scene) ask(x, y core.Check, peek bool) (core.Check, core.Check) {
 	s.t.Helper()
 	checks := []core.Check{x, y}
@@ -49,24 +49,24 @@ func (s *scene) ask(x, y core.Check, peek bool) (core.Check, core.Check) {
 	return checks[0], checks[1]
 }
 
-// hold takes so many units, and returns what the request has reserved by that.
+// reserve takes units, and returns the decision and the request's reservations.
 func (s *scene) reserve(r *core.Rule, key string, cost int64) (core.Decision, []core.Reservation) {
 	s.t.Helper()
 	checks := s.request(core.Check{Rule: r, Key: key, Cost: cost})
 	return checks[0].Decision, core.AppendReservations(nil, checks)
 }
 
-// held is hold of a request that must be admitted, and reserve something.
+// held is reserve for a request that must be allowed, and must reserve something.
 func (s *scene) held(r *core.Rule, key string, cost int64) []core.Reservation {
 	s.t.Helper()
 	d, reservations := s.reserve(r, key, cost)
 	if !d.Allowed || len(reservations) != 1 {
-		s.t.Fatalf("%s, %s: %+v with %d holds; want it admitted, and one", r.Identity(), key, d, len(reservations))
+		s.t.Fatalf("%s, %s: %+v with %d reservations; want it allowed, with one", r.Identity(), key, d, len(reservations))
 	}
 	return reservations
 }
 
-// settle ends what a request has reserved.
+// settle ends the reservations of a request.
 func (s *scene) settle(reservations []core.Reservation, keep bool) {
 	s.t.Helper()
 	for i := range reservations {
@@ -91,7 +91,7 @@ func (s *scene) reset(r *core.Rule, key string) {
 	}
 }
 
-// accompany opens a rule that rejects, whose requests may come under one that delays, too.
+// accompany opens a rule that rejects, under which requests may come together with a rule that delays.
 func (s *scene) accompany(c core.RuleConfig) *core.Rule {
 	s.t.Helper()
 	r := s.rule(c)
@@ -99,7 +99,7 @@ func (s *scene) accompany(c core.RuleConfig) *core.Rule {
 	return s.opened(r)
 }
 
-// statuses reads a list of codes.
+// statuses reads a list of status codes.
 func statuses(t *testing.T, words ...string) *core.Statuses {
 	t.Helper()
 	list, err := core.ParseStatuses(words)
@@ -109,7 +109,7 @@ func statuses(t *testing.T, words ...string) *core.Statuses {
 	return list
 }
 
-// but returns the variants without those of some algorithms, which refuse the conduct that is tested.
+// but returns the variants without those of some algorithms, which do not allow the overflow policy under test.
 func but(refuse ...core.Algorithm) []variant {
 	var list []variant
 	for _, v := range variants() {

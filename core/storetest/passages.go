@@ -6,23 +6,23 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// passages is what has passed the limits of one key, in the order of time.
+// passages is what limits have allowed for one key, in the order of time.
 type passages struct {
 	list    []passage
-	fastest int64 // requests in a period, of the fastest of the limits: so a bucket has drained
+	fastest int64 // requests in a period of the fastest of the limits: how a bucket has drained
 }
 
-// passage is so many units that have passed.
+// passage is a number of units that have passed at one time.
 type passage struct {
 	at, cost int64
 }
 
-// add notes what has passed a limit at a time, and fails if that is not within what can be held at once, by all that passed: in exact
-// arithmetic.
+// add notes units that have passed a limit at a time. It fails unless they are within what the limit allows at once, given all
+// that passed before, in exact arithmetic.
 func (p *passages) add(t *testing.T, l *core.Limit, reservations, at, cost int64) {
 	t.Helper()
 	p.list = append(p.list, passage{at, cost})
-	for i := len(p.list) - 1; i > 0 && p.list[i-1].at > at; i-- { // of requests that wait, some depart before others that came earlier
+	for i := len(p.list) - 1; i > 0 && p.list[i-1].at > at; i-- { // some waiting requests depart before others that came earlier
 		p.list[i] = p.list[i-1]
 		p.list[i-1] = passage{at, cost}
 	}
@@ -52,12 +52,12 @@ func (p *passages) add(t *testing.T, l *core.Limit, reservations, at, cost int64
 			sum += p.list[i].cost
 		}
 		if used := sum + previous*(period-at%period)/period; used > most {
-			t.Fatalf("%s lets %d pass at %d: with that it is %d since %d; %d is the most\nall: %v", l, cost, at, used, from, most, p.list)
+			t.Fatalf("%s allows %d at %d: with that it is %d since %d; %d is the most\nall: %v", l, cost, at, used, from, most, p.list)
 		}
 	}
 }
 
-// drained is the most that has drained of a bucket from one time to another.
+// drained returns the most that drains from a bucket between two times.
 func (p *passages) drained(l *core.Limit, from, to int64) int64 {
 	if l.Interval() {
 		return (to/l.Period() - from/l.Period()) * p.fastest

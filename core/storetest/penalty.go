@@ -7,7 +7,7 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// testPenalty: who exceeds the limit of a rule with penalties is shut out, for longer each time.
+// testPenalty: a key that exceeds the limit of a rule with penalties is blocked, for longer each time.
 func testPenalty(t *testing.T, newStore NewStore) {
 	each(t, newStore, "", variants(), offendersAreBlockedForLongerEachTime, offendersStartOverAfterAQuietTime, whoIsBlockedIsChargedNothing,
 		peeksAreNoOffence, onlyTheRulesOwnRejectionIsAnOffence, whatCanNeverBeAdmittedIsNoOffence, theLimitMayHaveOneWaitLonger,
@@ -16,7 +16,7 @@ func testPenalty(t *testing.T, newStore NewStore) {
 	each(t, newStore, "all at once, ", variants(), aCrowdOffendsOnce)
 }
 
-// aCrowdOffendsOnce: however many are rejected, one of them was the first, and shut the others out.
+// aCrowdOffendsOnce: however many requests are rejected, only the first is an offence, and blocks the others.
 func aCrowdOffendsOnce(s *scene, v variant) {
 	c := newCrowd(s, 10, 2)
 	r := s.open(core.RuleConfig{Name: "crowd", Limit: v.limit(s.t, c.quarter, second), OverflowPolicy: penalized()})
@@ -34,20 +34,21 @@ func penalized() core.OverflowPolicy {
 	return core.OverflowPolicy{Penalties: []time.Duration{10 * time.Second, time.Minute}}
 }
 
-// penal opens a rule of 3 units a second, whose offenders are shut out for 10 seconds and then a minute.
+// penal opens a rule of 3 units a second, with penalties of 10 seconds and then a minute.
 func (s *scene) penal(v variant, name string) *core.Rule {
 	s.t.Helper()
 	return s.open(core.RuleConfig{Name: name, Limit: v.limit(s.t, 3, second), OverflowPolicy: penalized()})
 }
 
-// offend exceeds the limit of a key that has used nothing, and wants it shut out for so long.
+// offend exceeds the limit with a new key, and wants a penalty of that duration.
 func (s *scene) offend(what string, r *core.Rule, key string, span int64) {
 	s.t.Helper()
 	s.exhaust(r, key, 3)
 	s.is(what, s.take(r, key, 1), offence(r, span))
 }
 
-// offence is the decision that shuts its key out for so long, and blockedFor what is said then.
+// offence returns the decision that begins a penalty of that duration, and blockedFor the one during a block that lasts that much
+// longer.
 func offence(r *core.Rule, span int64) core.Decision {
 	d := blockedFor(r, span)
 	d.Penalty = true
@@ -62,21 +63,21 @@ func offendersAreBlockedForLongerEachTime(s *scene, v variant) {
 	r := s.penal(v, "longer")
 	s.offend("the first offence", r, "alice", 10*second)
 	s.clock.Add(5 * second)
-	s.is("who is shut out", s.take(r, "alice", 1), blockedFor(r, 5*second))
+	s.is("a blocked key", s.take(r, "alice", 1), blockedFor(r, 5*second))
 	s.clock.Add(5*second - 1)
-	s.is("who is shut out", s.take(r, "alice", 1), blockedFor(r, 1))
+	s.is("a blocked key", s.take(r, "alice", 1), blockedFor(r, 1))
 	s.clock.Add(1)
 	s.offend("the second offence", r, "alice", minute)
-	s.exhaust(r, "bob", 3) // is another
+	s.exhaust(r, "bob", 3) // another key is not blocked
 	s.clock.Add(minute - 1)
-	s.is("who is shut out", s.take(r, "alice", 2), blockedFor(r, 1))
+	s.is("a blocked key", s.take(r, "alice", 2), blockedFor(r, 1))
 	s.clock.Add(1)
 	s.offend("the third offence", r, "alice", minute)
 	s.clock.Add(minute)
 	s.offend("the fourth offence", r, "alice", minute)
 }
 
-// offendersStartOverAfterAQuietTime: as long as the longest penalty, since they were let in.
+// offendersStartOverAfterAQuietTime: as long as the longest penalty, from the end of the last.
 func offendersStartOverAfterAQuietTime(s *scene, v variant) {
 	r := s.penal(v, "quiet")
 	for _, key := range []string{"early", "in time"} {
@@ -89,7 +90,7 @@ func offendersStartOverAfterAQuietTime(s *scene, v variant) {
 			s.offend("a microsecond too early to start over", r, key, minute)
 		} else {
 			s.clock.Add(1)
-			s.offend("who starts over", r, key, 10*second)
+			s.offend("a key that starts over", r, key, 10*second)
 			s.clock.Add(10 * second)
 			s.offend("the second offence again", r, key, minute)
 		}
@@ -109,9 +110,9 @@ func whoIsBlockedIsChargedNothing(s *scene, v variant) {
 		s.is("the offence", s.take(r, "alice", 1), offence(r, 2*hour))
 		s.clock.Add(2*hour - second)
 		for i := 0; i < 10; i++ {
-			s.is("who is shut out", s.take(r, "alice", 1), blockedFor(r, second))
+			s.is("a blocked key", s.take(r, "alice", 1), blockedFor(r, second))
 			d, o := s.both(r, other, "alice", i%2 == 1, false)
-			s.is("who is shut out", d, blockedFor(r, second))
+			s.is("a blocked key", d, blockedFor(r, second))
 			s.is("the other rule", o, core.Decision{Allowed: true, Limit: other.Limit().Quota(), Remaining: other.Limit().Quota()})
 		}
 		s.clock.Add(second)
@@ -124,13 +125,13 @@ func peeksAreNoOffence(s *scene, v variant) {
 	s.exhaust(r, "alice", 3)
 	for i := 0; i < 3; i++ {
 		if d := s.peek(r, "alice", 1); d.Allowed || d.RetryAfter <= 0 || d.RetryAfter > 2*second {
-			s.t.Fatalf("a peek past the limit: %+v; want no, and what the limit has one wait", d)
+			s.t.Fatalf("a peek past the limit: %+v; want no, and the wait of the limit", d)
 		}
 	}
 	s.clock.Add(4 * second)
 	s.offend("the first offence", r, "alice", 10*second)
 	s.clock.Add(5 * second)
-	s.is("a peek of who is shut out", s.peek(r, "alice", 1), blockedFor(r, 5*second))
+	s.is("a peek at a blocked key", s.peek(r, "alice", 1), blockedFor(r, 5*second))
 	s.clock.Add(5 * second)
 	s.offend("the second offence", r, "alice", minute)
 }
@@ -148,7 +149,7 @@ func onlyTheRulesOwnRejectionIsAnOffence(s *scene, v variant) {
 	}
 	s.asBefore("what the others' rejections have not changed", before, s.peek(r, "alice", 1))
 
-	// Where both reject it is one.
+	// If both reject, it is one offence.
 	s.exhaust(r, "alice", 3)
 	d, _ := s.both(r, other, "alice", false, false)
 	s.is("an offence that another rule rejects too", d, offence(r, 10*second))
@@ -162,7 +163,7 @@ func whatCanNeverBeAdmittedIsNoOffence(s *scene, v variant) {
 		s.never("more than 3, of 3", s.take(r, "alice", cost))
 	}
 	s.offend("the first offence", r, "alice", 10*second)
-	s.never("who is shut out, for what can never be admitted", s.take(r, "alice", core.Unaffordable))
+	s.never("a blocked key, a cost that can never be allowed", s.take(r, "alice", core.Unaffordable))
 }
 
 func theLimitMayHaveOneWaitLonger(s *scene, v variant) {
@@ -170,7 +171,7 @@ func theLimitMayHaveOneWaitLonger(s *scene, v variant) {
 	s.exhaust(r, "alice", 3)
 	wait := s.peek(r, "alice", 1).RetryAfter
 	if wait <= second {
-		s.t.Fatalf("the limit has one wait for %d", wait)
+		s.t.Fatalf("the limit makes it wait for %d", wait)
 	}
 	s.is("an offence", s.take(r, "alice", 1), offence(r, wait))
 	s.clock.Add(second)
@@ -179,24 +180,24 @@ func theLimitMayHaveOneWaitLonger(s *scene, v variant) {
 
 func keysAreBlockedAndUnblockedByHand(s *scene, v variant) {
 	r := s.penal(v, "by-hand")
-	s.block(r, "alice", 0) // who is not shut out is let in, and nothing happens
+	s.block(r, "alice", 0) // unblocking a key that is not blocked changes nothing
 	s.block(r, "alice", minute)
-	s.is("shut out by hand", s.take(r, "alice", 1), blockedFor(r, minute))
+	s.is("blocked by hand", s.take(r, "alice", 1), blockedFor(r, minute))
 	s.yes("another key", s.take(r, "bob", 1), whatever)
 	s.block(r, "alice", 5*second)
-	s.is("shut out for less", s.take(r, "alice", 1), blockedFor(r, 5*second))
+	s.is("blocked for less", s.take(r, "alice", 1), blockedFor(r, 5*second))
 	s.clock.Add(5*second - 1)
-	s.is("who is shut out", s.take(r, "alice", 1), blockedFor(r, 1))
+	s.is("a blocked key", s.take(r, "alice", 1), blockedFor(r, 1))
 	s.clock.Add(1)
 	s.offend("the first offence", r, "alice", 10*second)
 	s.block(r, "alice", 0)
 	if d := s.peek(r, "alice", 1); d.Allowed || d.RetryAfter > 2*second {
-		s.t.Fatalf("who is let in is still over the limit: %+v", d)
+		s.t.Fatalf("after unblocking: %+v; want the key still over its limit", d)
 	}
 	s.clock.Add(4 * second)
 	s.offend("the first offence again, the other being forgotten", r, "alice", 10*second)
 	s.block(r, "alice", hour)
-	s.is("shut out for more", s.take(r, "alice", 1), blockedFor(r, hour))
+	s.is("blocked for more", s.take(r, "alice", 1), blockedFor(r, hour))
 	s.clock.Add(hour)
 	s.offend("the second offence", r, "alice", minute)
 }
@@ -212,10 +213,10 @@ func toleratedRequestsAreNoOffence(s *scene, v variant) {
 	}
 	s.is("past the tolerance", s.take(r, "alice", 1), offence(r, 10*second))
 	s.clock.Add(second)
-	s.is("who is shut out", s.take(r, "alice", 1), blockedFor(r, 9*second))
+	s.is("a blocked key", s.take(r, "alice", 1), blockedFor(r, 9*second))
 }
 
-// whereThereIsNoPenaltyAnyMoreNobodyIsBlocked: a reload has taken the penalties out of a rule that has a conduct yet.
+// whereThereIsNoPenaltyAnyMoreNobodyIsBlocked: a reload has removed the penalties from a rule that still has an overflow policy.
 func whereThereIsNoPenaltyAnyMoreNobodyIsBlocked(s *scene, v variant) {
 	before := s.open(core.RuleConfig{Namespace: "gone", Name: "penal", Limit: v.limit(s.t, 3, second), OverflowPolicy: penalized()})
 	after := s.open(core.RuleConfig{Namespace: "gone", Name: "penal", Limit: v.limit(s.t, 3, second)})
@@ -225,6 +226,6 @@ func whereThereIsNoPenaltyAnyMoreNobodyIsBlocked(s *scene, v variant) {
 		s.t.Fatalf("%s, past the limit: %+v; want a penalty", v.name, d)
 	}
 	s.clock.Add(5 * second) // the limit is whole again, and the penalty is not over
-	s.no("shut out", s.take(before, "alice", 1), whatever)
+	s.no("blocked", s.take(before, "alice", 1), whatever)
 	s.yes("without penalties", s.take(after, "alice", 1), whatever)
 }

@@ -6,13 +6,13 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// testReload: what requests have reserved outlives a reload that changes what the rule does past its limit. Each of these has been a
-// defect.
+// testReload: reservations survive a reload that changes a rule's overflow policy. Each of these tests is for a defect.
 func testReload(t *testing.T, newStore NewStore) {
-	each(t, newStore, "", waiters(), fromCountToDelay, whoLeavesTakesNobodysChargeBack, aRuleThatDelaysNoMoreSeesWhatWaits, severalTurnsBehindABacklog)
+	each(t, newStore, "", waiters(), fromCountToDelay, whoLeavesTakesNobodysChargeBack, aRuleThatDelaysNoMoreSeesWhatWaits, severalDeparturesBehindABacklog)
 }
 
-// fromCountToDelay: requests that were counted by status are under way when the rule comes to delay. Their charges come when they end.
+// fromCountToDelay: requests that were counted by status are under way when the rule begins to delay. They are charged when they
+// end.
 func fromCountToDelay(s *scene, v variant) {
 	counts := s.open(core.RuleConfig{Namespace: "count", Name: "x", Limit: v.limit(s.t, 3, minute), OverflowPolicy: core.OverflowPolicy{Count: statuses(s.t, "401")}})
 	var under [][]core.Reservation
@@ -29,8 +29,8 @@ func fromCountToDelay(s *scene, v variant) {
 	s.waits("when all were charged", s.take(delays, "alice", 1))
 }
 
-// whoLeavesTakesNobodysChargeBack: a request waits, the rule comes to reject under a larger limit, others are charged, and then the one
-// that waits leaves.
+// whoLeavesTakesNobodysChargeBack: a request waits, a reload makes the rule reject under a larger limit, others are charged, and
+// then the client of the waiting request leaves.
 func whoLeavesTakesNobodysChargeBack(s *scene, v variant) {
 	before := s.open(core.RuleConfig{Namespace: "leave", Name: "x", Limit: v.delaying(s.t, 3, minute, 2*minute)})
 	for i := 0; i < 3; i++ {
@@ -39,7 +39,7 @@ func whoLeavesTakesNobodysChargeBack(s *scene, v variant) {
 	waits := s.held(before, "alice", 1)
 	after := s.open(core.RuleConfig{Namespace: "leave", Name: "x", Limit: v.limit(s.t, 30, minute)})
 	most := 27
-	if v.algorithm == core.FixedWindow || v.interval { // which go by the window that the request waits for
+	if v.algorithm == core.FixedWindow || v.interval { // these charge the window that the request waits for
 		most = 29
 	}
 	admitted := 0
@@ -54,12 +54,12 @@ func whoLeavesTakesNobodysChargeBack(s *scene, v variant) {
 	for s.take(after, "alice", 1).Allowed {
 		admitted++
 	}
-	if admitted > 1 { // what was reserved for the one that has left
+	if admitted > 1 { // the reservation of the request that has left
 		s.t.Fatalf("%s: when the one that waited has left, %d more are admitted; want 1 at most", v.name, admitted)
 	}
 }
 
-// aRuleThatDelaysNoMoreSeesWhatWaits: charges to come are charges.
+// aRuleThatDelaysNoMoreSeesWhatWaits: it counts the charges of waiting requests.
 func aRuleThatDelaysNoMoreSeesWhatWaits(s *scene, v variant) {
 	before := s.open(core.RuleConfig{Namespace: "plain", Name: "x", Limit: v.delaying(s.t, 3, minute, 2*minute)})
 	for i := 0; i < 6; i++ {
@@ -76,9 +76,9 @@ func aRuleThatDelaysNoMoreSeesWhatWaits(s *scene, v variant) {
 	}
 }
 
-// severalTurnsBehindABacklog: a rule of all clients has a backlog, so that one client's requests reserve more of its own rule than that
-// can hold at a time. They have their turns nevertheless, by both rules.
-func severalTurnsBehindABacklog(s *scene, v variant) {
+// severalDeparturesBehindABacklog: a rule for all clients has a backlog, so that one client's requests reserve more of the
+// client's own rule than it can hold at a time. They depart within both rules nevertheless.
+func severalDeparturesBehindABacklog(s *scene, v variant) {
 	all := s.open(core.RuleConfig{Namespace: "backlog", Name: "all", Limit: v.delaying(s.t, 2, second, minute)})
 	own := s.open(core.RuleConfig{Namespace: "backlog", Name: "own", Limit: v.delaying(s.t, 2, second, minute)})
 	for i := 0; i < 10; i++ {

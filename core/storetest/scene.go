@@ -6,8 +6,8 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// each plays scenes with each of some variants, in a subtest. Each scene begins at start, on a store of its own: the clock would step back to the
-// keys that another scene has left in Redis, some of which have expired by then.
+// each plays scenes with each of some variants, in a subtest. Each scene begins at start, on a store of its own. A shared store
+// would see the clock step back, and some keys of earlier scenes would have expired in Redis.
 func each(t *testing.T, newStore NewStore, of string, list []variant, scenes ...func(s *scene, v variant)) {
 	for _, v := range list {
 		t.Run(of+v.name, func(t *testing.T) {
@@ -18,7 +18,7 @@ func each(t *testing.T, newStore NewStore, of string, list []variant, scenes ...
 	}
 }
 
-// eachPair is each for every pair of a variant and another.
+// eachPair is each for every pair of variants from two lists.
 func eachPair(t *testing.T, newStore NewStore, list, others []variant, scenes ...func(s *scene, v, w variant)) {
 	for _, v := range list {
 		for _, w := range others {
@@ -44,13 +44,13 @@ func newScene(t *testing.T, newStore NewStore) *scene {
 	return &scene{t, clock, newStore(t, clock)}
 }
 
-// open opens a rule, and those that it has beside it.
+// open opens a rule, and the rules beside it.
 func (s *scene) open(c core.RuleConfig) *core.Rule {
 	s.t.Helper()
 	return s.opened(s.rule(c))
 }
 
-// rule returns one that is not open yet.
+// rule returns a rule that is not open yet.
 func (s *scene) rule(c core.RuleConfig) *core.Rule {
 	s.t.Helper()
 	if c.KeySpec == "" {
@@ -78,20 +78,20 @@ func (s *scene) decide(checks []core.Check, peek bool) {
 	}
 }
 
-// request decides on a request that comes under the rules of all the checks.
+// request decides on a request under the rules of all checks.
 func (s *scene) request(checks ...core.Check) []core.Check {
 	s.t.Helper()
 	s.decide(checks, false)
 	return checks
 }
 
-// take asks for so many units of a rule, and returns the decision.
+// take asks for units of a rule, and returns the decision.
 func (s *scene) take(r *core.Rule, key string, cost int64) core.Decision {
 	s.t.Helper()
 	return s.request(core.Check{Rule: r, Key: key, Cost: cost})[0].Decision
 }
 
-// peek returns what take would. It reserves nothing.
+// peek returns what take would return. It reserves nothing.
 func (s *scene) peek(r *core.Rule, key string, cost int64) core.Decision {
 	s.t.Helper()
 	checks := []core.Check{{Rule: r, Key: key, Cost: cost}}
@@ -102,8 +102,8 @@ func (s *scene) peek(r *core.Rule, key string, cost int64) core.Decision {
 	return checks[0].Decision
 }
 
-// both asks for a unit of each of two rules in one call, and returns the decisions in that order. With swapped the
-// checks stand the other way round.
+// both asks for a unit of each of two rules in one call, and returns the decisions in that order. With swapped the order of the
+// checks is reversed.
 func (s *scene) both(x, y *core.Rule, key string, swapped, peek bool) (core.Decision, core.Decision) {
 	s.t.Helper()
 	if swapped {
@@ -127,10 +127,10 @@ func (s *scene) exhaust(r *core.Rule, key string, units int64) {
 	}
 }
 
-// whatever stands, in place of how many units remain, for any number of them.
+// whatever stands for any number of remaining units.
 const whatever int64 = -1
 
-// yes fails unless a decision admits its request, and leaves that many units.
+// yes fails unless a decision allows its request, and leaves that many units.
 func (s *scene) yes(what string, d core.Decision, remaining int64) {
 	s.t.Helper()
 	if !d.Allowed || d.RetryAfter != 0 || remaining != whatever && d.Remaining != remaining {
@@ -146,7 +146,7 @@ func (s *scene) no(what string, d core.Decision, remaining int64) {
 	}
 }
 
-// never fails unless a decision rejects its request for good.
+// never fails unless a decision says that its request can never be allowed.
 func (s *scene) never(what string, d core.Decision) {
 	s.t.Helper()
 	if d.Allowed || d.RetryAfter != core.Never {
@@ -154,7 +154,7 @@ func (s *scene) never(what string, d core.Decision) {
 	}
 }
 
-// waits fails unless a decision admits its request later.
+// waits fails unless a decision allows its request after a delay.
 func (s *scene) waits(what string, d core.Decision) {
 	s.t.Helper()
 	if !d.Allowed || d.Delay <= 0 {
@@ -162,24 +162,24 @@ func (s *scene) waits(what string, d core.Decision) {
 	}
 }
 
-// comesTrue lets pass the time after which a decision has promised that so many units are to be had, and fails unless they are, and were
+// comesTrue waits for the time after which a decision has promised that units are available. It fails unless they are, and were
 // not a microsecond before.
 func (s *scene) comesTrue(r *core.Rule, key string, cost int64, promised core.Decision, after int64) core.Decision {
 	s.t.Helper()
 	now := s.clock.Now()
 	s.clock.Add(after - 1)
 	if early := s.peek(r, key, cost); early.Allowed {
-		s.t.Fatalf("%s at %d, cost %d: told %+v; yet it is admitted a microsecond earlier: %+v", r.Limit(), now, cost, promised, early)
+		s.t.Fatalf("%s at %d, cost %d: got %+v; yet it is admitted a microsecond earlier: %+v", r.Limit(), now, cost, promised, early)
 	}
 	s.clock.Add(1)
 	then := s.peek(r, key, cost)
 	if !then.Allowed {
-		s.t.Fatalf("%s at %d, cost %d: told %+v; yet it is not admitted then: %+v", r.Limit(), now, cost, promised, then)
+		s.t.Fatalf("%s at %d, cost %d: got %+v; yet it is not admitted then: %+v", r.Limit(), now, cost, promised, then)
 	}
 	return then
 }
 
-// unchanged fails unless a decision is the one that was made before.
+// unchanged fails unless a decision equals an earlier one.
 func (s *scene) unchanged(what string, before, after core.Decision) {
 	s.t.Helper()
 	if before != after {

@@ -7,8 +7,8 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// testSoft: past its limit a rule with enforcement soft lets some percent more through, for a time, and then no more until nothing
-// would have exceeded the limit for a whole period.
+// testSoft: past its limit, a rule with enforcement soft allows some percent more for a time. Then it allows no more, until no
+// request has exceeded the limit for a whole period.
 func testSoft(t *testing.T, newStore NewStore) {
 	each(t, newStore, "", but(core.LeakyBucket), toleranceBeginsAndEnds, toleranceComesAgainAfterAQuietPeriod, toleranceDoesNotComeAgainBeforeItsDebtIsPaid,
 		toleranceIsForEachKey, costsAboveOneAreTolerated, whatToleranceDoesNotHelpDoesNotBeginIt, peeksBeginNoTolerance, anotherRulesRejectionBeginsNoTolerance,
@@ -17,7 +17,7 @@ func testSoft(t *testing.T, newStore NewStore) {
 	each(t, newStore, "all at once, ", but(core.LeakyBucket), aCrowdIsTolerated)
 }
 
-// aCrowdIsTolerated: exactly the limit and the tolerance, however many ask at once.
+// aCrowdIsTolerated: exactly the limit and the tolerance are allowed, however many ask at the same time.
 func aCrowdIsTolerated(s *scene, v variant) {
 	c := newCrowd(s, 10, 2)
 	c.ask(s.open(core.RuleConfig{Name: "crowd", Limit: v.limit(s.t, c.quarter, hour), OverflowPolicy: tolerant(50, 10*time.Second)}))
@@ -28,13 +28,13 @@ func tolerant(percent int64, span time.Duration) core.OverflowPolicy {
 	return core.OverflowPolicy{SoftPercent: percent, SoftFor: span}
 }
 
-// soft opens a rule of 4 units, and 2 more for 10 seconds. With an hour none comes back in the seconds of a test.
+// soft opens a rule of 4 units in a period, and 2 more for 10 seconds. In a period of an hour, no unit comes back during a test.
 func (s *scene) soft(v variant, name string, period int64) *core.Rule {
 	s.t.Helper()
 	return s.open(core.RuleConfig{Name: name, Limit: v.limit(s.t, 4, period), OverflowPolicy: tolerant(50, 10*time.Second)})
 }
 
-// use takes as many units as there are within the limit, one by one.
+// use takes as many units as the limit has, one by one.
 func (s *scene) use(r *core.Rule, key string, units int64) {
 	s.t.Helper()
 	for i := int64(0); i < units; i++ {
@@ -59,7 +59,7 @@ func toleranceBeginsAndEnds(s *scene, v variant) {
 	s.is("the sixth of 4", s.take(r, "alice", 1), softYes)
 	s.is("the seventh, of 4 and 2 more", s.take(r, "alice", 1), softNo)
 
-	// Tolerance is over after its time, counted from the first request that exceeded the limit.
+	// Tolerance ends when its time is over, counted from the first request that exceeded the limit.
 	s.use(r, "in time", 4)
 	s.use(r, "late", 4)
 	s.is("the fifth", s.take(r, "in time", 1), softYes)
@@ -70,19 +70,20 @@ func toleranceBeginsAndEnds(s *scene, v variant) {
 	s.is("after the last microsecond", s.take(r, "late", 1), softNo)
 }
 
-// toleranceComesAgainAfterAQuietPeriod: quiet is where no request would have exceeded the limit, whether it was let through or not.
+// toleranceComesAgainAfterAQuietPeriod: in a quiet period no request would have exceeded the limit, whether it was allowed or
+// not.
 func toleranceComesAgainAfterAQuietPeriod(s *scene, v variant) {
 	r := s.soft(v, "again", minute)
 	for _, key := range []string{"early", "in time"} {
 		s.clock.Set(start())
 		s.use(r, key, 4)
 		s.is("the fifth", s.take(r, key, 1), softYes)
-		s.clock.Add(59 * second) // a second before tolerance came again
+		s.clock.Add(59 * second) // a second before tolerance is available again
 		room := int64(0)
 		if d := s.peek(r, key, 1); d.Allowed {
 			room = d.Remaining + 1
 		}
-		if room == 4 { // more than that can never be admitted
+		if room == 4 { // more than that can never be allowed
 			s.use(r, key, 1)
 			room = 3
 		}
@@ -100,8 +101,8 @@ func toleranceComesAgainAfterAQuietPeriod(s *scene, v variant) {
 	}
 }
 
-// toleranceDoesNotComeAgainBeforeItsDebtIsPaid: who keeps silent is let in when the last rejection has told, and not on tolerance before,
-// however many periods that is.
+// toleranceDoesNotComeAgainBeforeItsDebtIsPaid: a silent client is allowed after the last RetryAfter, and not on tolerance
+// before, however many periods that takes.
 func toleranceDoesNotComeAgainBeforeItsDebtIsPaid(s *scene, v variant) {
 	r := s.open(core.RuleConfig{Name: "debt", Limit: v.limit(s.t, 4, minute), OverflowPolicy: tolerant(500, 10*time.Second)})
 	s.use(r, "alice", 4)
@@ -118,7 +119,7 @@ func toleranceDoesNotComeAgainBeforeItsDebtIsPaid(s *scene, v variant) {
 		}
 		waited += step
 		s.clock.Add(step)
-		s.is("before what was told", s.peek(r, "alice", 1), core.Decision{Limit: 4, RetryAfter: d.RetryAfter - waited})
+		s.is("before RetryAfter", s.peek(r, "alice", 1), core.Decision{Limit: 4, RetryAfter: d.RetryAfter - waited})
 	}
 	s.clock.Add(1)
 	s.use(r, "alice", 1)
@@ -143,7 +144,7 @@ func costsAboveOneAreTolerated(s *scene, v variant) {
 	s.is("one more", s.take(r, "alice", 1), softNo)
 }
 
-// whatToleranceDoesNotHelpDoesNotBeginIt: nor does it keep tolerance from beginning.
+// whatToleranceDoesNotHelpDoesNotBeginIt: nor does it prevent tolerance from beginning later.
 func whatToleranceDoesNotHelpDoesNotBeginIt(s *scene, v variant) {
 	r := s.soft(v, "helpless", hour)
 	s.use(r, "alice", 4)
@@ -165,7 +166,7 @@ func peeksBeginNoTolerance(s *scene, v variant) {
 	s.clock.Add(10*second - 1)
 	s.is("in the last microsecond since then", s.take(r, "alice", 1), softYes)
 
-	// Nor do they put off that it comes again.
+	// Nor does it put off the next tolerance.
 	s.clock.Set(start())
 	r = s.soft(v, "peeks-later", minute)
 	s.use(r, "alice", 4)
@@ -197,7 +198,8 @@ func anotherRulesRejectionBeginsNoTolerance(s *scene, v variant) {
 	s.is("in the last microsecond since then", s.take(r, "alice", 1), softYes)
 }
 
-// retryInToleranceComesTrue: also where what the client waits for would come with the end of tolerance, and then is not enough.
+// retryInToleranceComesTrue: even if the units that the client waits for would come at the end of tolerance, and then do not
+// suffice.
 func retryInToleranceComesTrue(s *scene, v variant) {
 	r := s.open(core.RuleConfig{Name: "honest", Limit: v.limit(s.t, 4, minute), OverflowPolicy: tolerant(50, 59*time.Second)})
 	s.use(r, "alice", 1)
@@ -211,7 +213,8 @@ func retryInToleranceComesTrue(s *scene, v variant) {
 	s.comesTrue(r, "alice", 1, d, d.RetryAfter)
 }
 
-// tolerancePastASecondRuleIsCharged: what is let through on tolerance, and waits for another rule, counts when it departs.
+// tolerancePastASecondRuleIsCharged: a request that tolerance allows, and that waits for another rule, is charged at its
+// departure.
 func tolerancePastASecondRuleIsCharged(s *scene, v variant) {
 	r := s.soft(v, "departs", hour)
 	slow := s.slow("slow", 10*second, minute)
@@ -228,7 +231,7 @@ func tolerancePastASecondRuleIsCharged(s *scene, v variant) {
 	s.clock.Set(start() + 10*second)
 	s.is("the seventh, after tolerance", s.take(r, "alice", 1), softNo)
 
-	// The same, and the tolerance goes on.
+	// The same, while the tolerance lasts.
 	s.clock.Set(start())
 	r = s.open(core.RuleConfig{Name: "goes-on", Limit: v.limit(s.t, 4, hour), OverflowPolicy: tolerant(50, time.Minute)})
 	s.use(r, "bob", 4)
@@ -240,8 +243,8 @@ func tolerancePastASecondRuleIsCharged(s *scene, v variant) {
 	s.is("the seventh, the sixth having departed", s.take(r, "bob", 1), softNo)
 }
 
-// whatToleranceHasReservedLeavesNoLessThanNothing: units that wait are reserved past the limit, where tolerance has let them in. A request
-// that another rule rejects is told that none remain, not that fewer do.
+// whatToleranceHasReservedLeavesNoLessThanNothing: tolerance has allowed waiting requests, so that more than the limit is
+// reserved. If another rule rejects a request, Remaining is 0 and not negative.
 func whatToleranceHasReservedLeavesNoLessThanNothing(s *scene, v variant) {
 	r := s.soft(v, "none-left", hour)
 	slow := s.slow("slow-beside", 10*second, minute)
@@ -255,10 +258,10 @@ func whatToleranceHasReservedLeavesNoLessThanNothing(s *scene, v variant) {
 	s.is("beside a rule that rejects, with one unit reserved past the limit", d, core.Decision{Allowed: true, Limit: 4})
 }
 
-// whatToleranceAdmittedDrainsAsTheLimitSays: a bucket that tolerance has filled drains at the limit's rate when tolerance is over, and is kept
-// for as long as that takes.
+// whatToleranceAdmittedDrainsAsTheLimitSays: when tolerance is over, a bucket drains at the limit's own rate, and its state is
+// kept for as long as that takes.
 func whatToleranceAdmittedDrainsAsTheLimitSays(s *scene, v variant) {
-	if v.algorithm != core.TokenBucket { // others let all of it go at once
+	if v.algorithm != core.TokenBucket { // others release all of it at once
 		return
 	}
 	r := s.soft(v, "drains", hour)
@@ -271,8 +274,9 @@ func whatToleranceAdmittedDrainsAsTheLimitSays(s *scene, v variant) {
 	s.is("after two", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 4, Remaining: 3})
 }
 
-// whatDepartsAfterToleranceIsOwedBesideTheRest: a request that tolerance has let in, and that departs when tolerance is over, is charged
-// to the bucket beside all that tolerance has lent, whoever looks first: the rule, or one of the same counter that has no tolerance.
+// whatDepartsAfterToleranceIsOwedBesideTheRest: a request that tolerance has allowed departs when tolerance is over. It is
+// charged to the bucket in addition to all that tolerance has lent, whichever rule looks first: this one, or one without
+// tolerance that shares its counter.
 func whatDepartsAfterToleranceIsOwedBesideTheRest(s *scene, v variant) {
 	if v.algorithm != core.TokenBucket || v.interval { // others lend nothing, or not in seconds
 		return
@@ -295,8 +299,8 @@ func whatDepartsAfterToleranceIsOwedBesideTheRest(s *scene, v variant) {
 		s.clock.Add(6*second + 1)
 		s.peek(first, key, 1)
 		s.clock.Set(start() + 29*second - 1)
-		s.is("48 have been let through, and 29 seconds have drained, but for a microsecond", s.peek(twin, key, 1), core.Decision{Limit: 20, RetryAfter: 1})
+		s.is("48 have been allowed, and 29 seconds have drained, but for a microsecond", s.peek(twin, key, 1), core.Decision{Limit: 20, RetryAfter: 1})
 		s.clock.Add(1)
-		s.is("48 have been let through, and 29 seconds have drained", s.peek(twin, key, 1), core.Decision{Allowed: true, Limit: 20})
+		s.is("48 have been allowed, and 29 seconds have drained", s.peek(twin, key, 1), core.Decision{Allowed: true, Limit: 20})
 	}
 }

@@ -1,12 +1,12 @@
-// Package storetest is the conformance suite that every core.Store must pass: the memory, Redis through either client,
-// compiled and under the interpreter.
+// Package storetest is the conformance suite that every core.Store must pass: memory, and Redis through either client, compiled
+// and under the interpreter.
 //
 // A store's test is one line:
 //
 //	storetest.Run(t, func(t *testing.T, clock *storetest.Clock) core.Store { … })
 //
-// The suite never sleeps and never reads the wall clock: it sets the Clock, and the store must take its time from there.
-// It keeps to the Go that Yaegi can run, and asks less of a store there.
+// The suite never sleeps and never reads the wall clock: it sets the Clock, from which the store must take its time. It keeps to
+// the Go that Yaegi can run, and does less under Yaegi.
 package storetest
 
 import (
@@ -19,11 +19,11 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// NewStore returns an empty store that takes its time from that clock and nowhere else; what is to be closed goes into
-// t.Cleanup. Each call must return a store that shares nothing with those before.
+// NewStore returns an empty store that takes its time only from that clock. It must register with t.Cleanup what has to be
+// closed. The store must share nothing with those of earlier calls.
 type NewStore func(t *testing.T, clock *Clock) core.Store
 
-// Run holds a store to everything that core.Store promises, each part in a subtest.
+// Run checks everything that core.Store promises, each part in a subtest.
 func Run(t *testing.T, newStore NewStore) {
 	t.Run("vectors", func(t *testing.T) { testVectors(t, newStore) })
 	t.Run("charging", func(t *testing.T) { testCharging(t, newStore) })
@@ -43,15 +43,15 @@ func Run(t *testing.T, newStore NewStore) {
 	t.Run("by hand", func(t *testing.T) { testByHand(t, newStore) })
 }
 
-// Clock is the time that a store under test goes by, in microseconds since the Unix epoch. It stands still until it is
-// set, and may be set back. It is safe for concurrent use.
+// Clock is the time of a store under test, in microseconds since the Unix epoch. It stands still until it is set, and may be set
+// back. It is safe for concurrent use.
 type Clock struct {
 	mu     sync.Mutex
 	now    int64
 	follow func(now int64)
 }
 
-// Now returns the time. A store that asks a clock is given this method.
+// Now returns the time. It is the function for stores that ask a clock.
 func (c *Clock) Now() int64 {
 	c.mu.Lock()
 	now := c.now
@@ -74,8 +74,8 @@ func (c *Clock) Add(micros int64) {
 	c.Set(c.Now() + micros)
 }
 
-// Follow is for a store that asks no clock, such as one that goes by its server's TIME: f is told the time, now and
-// whenever it is set, before anything is asked of the store. f must not call the clock.
+// Follow is for a store that asks no clock, such as one that uses its server's TIME. It calls f with the time at once, and
+// whenever the time is set, before the store is asked anything. f must not call the clock.
 func (c *Clock) Follow(f func(now int64)) {
 	c.mu.Lock()
 	c.follow = f
@@ -83,13 +83,13 @@ func (c *Clock) Follow(f func(now int64)) {
 	c.mu.Unlock()
 }
 
-// Interpreted reports whether the suite runs under the interpreter, a hundred times slower: long tests then do less.
+// Interpreted reports whether the suite runs under the interpreter, which is a hundred times slower: long tests then do less.
 func Interpreted() bool {
-	_, file, _, _ := runtime.Caller(0) // the interpreter's own, not this one
+	_, file, _, _ := runtime.Caller(0) // the file of the interpreter
 	return !strings.HasSuffix(file, "storetest.go")
 }
 
-// times returns how often a test does something: less often under the interpreter.
+// times returns how often a test repeats something: less often under the interpreter.
 func times(compiled, interpreted int) int {
 	if Interpreted() {
 		return interpreted
@@ -97,8 +97,7 @@ func times(compiled, interpreted int) int {
 	return compiled
 }
 
-// start is when the tests begin: 20 seconds into a minute, so that what happens at one instant, or some seconds later, is
-// in one window of a minute.
+// start is when the tests begin: 20 seconds into a minute, so that instants some seconds apart are in one window of a minute.
 func start() int64 {
 	return time.Date(2026, 3, 2, 12, 0, 20, 0, time.UTC).UnixMicro()
 }
@@ -108,7 +107,7 @@ const (
 	minute = 60 * second
 )
 
-// variant is an algorithm, or one of its ways.
+// variant is an algorithm, or a form of it.
 type variant struct {
 	name      string
 	algorithm core.Algorithm
@@ -126,8 +125,8 @@ func variants() []variant {
 	}
 }
 
-// limit returns a limit that lets a new key have that many units, at least 2, at one instant. (Of a leaky bucket: one that
-// leaves, and the others in the queue, for up to an hour.)
+// limit returns a limit that allows a new key that many units, at least 2, at one instant. (In a leaky bucket, one leaves, and
+// the others wait in the queue, for up to an hour.)
 func (v variant) limit(t *testing.T, units, period int64) *core.Limit {
 	t.Helper()
 	c := v.config(units, period)
@@ -138,7 +137,7 @@ func (v variant) limit(t *testing.T, units, period int64) *core.Limit {
 	return limit(t, c)
 }
 
-// config returns what the limits of a variant begin with; the period is in microseconds.
+// config returns the common part of a variant's limits. The period is in microseconds.
 func (v variant) config(requests, period int64) core.LimitConfig {
 	return core.LimitConfig{Algorithm: v.algorithm, Interval: v.interval, Requests: requests, Period: time.Duration(period) * time.Microsecond}
 }

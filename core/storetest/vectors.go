@@ -13,8 +13,8 @@ import (
 	"github.com/proxyweir/weir/words"
 )
 
-// VectorDir returns the directory of the vectors: testdata/vectors of the module, or of the first directory above the
-// working directory that has it. `go test` and the interpreter's both work in the package's own directory.
+// VectorDir returns the directory of the vectors: testdata/vectors of the module, or of the nearest directory above the working
+// directory that has it. Both `go test` and the interpreter's test command work in the directory of the package.
 func VectorDir() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -33,7 +33,7 @@ func VectorDir() (string, error) {
 	}
 }
 
-// testVectors plays every file of testdata/vectors; the README.md there says how they are written.
+// testVectors plays every file of testdata/vectors. The README.md there describes the format.
 func testVectors(t *testing.T, newStore NewStore) {
 	dir, err := VectorDir()
 	if err != nil {
@@ -71,7 +71,7 @@ func testVectors(t *testing.T, newStore NewStore) {
 	}
 }
 
-// vector is one history of one rule.
+// vector is a history of one rule.
 type vector struct {
 	title string
 	lines []vectorLine
@@ -82,7 +82,7 @@ type vectorLine struct {
 	words []string
 }
 
-// play runs a vector as a subtest. A nil vector is the one before the first.
+// play runs a vector as a subtest. A nil vector stands before the first one.
 func (v *vector) play(t *testing.T, newStore NewStore) {
 	if v == nil {
 		return
@@ -112,13 +112,13 @@ func (v *vector) play(t *testing.T, newStore NewStore) {
 	})
 }
 
-// player is where the play of a vector stands.
+// player is the state of a vector that is being played.
 type player struct {
 	scene        *scene
 	base         int64
 	hasBase      bool
 	rule         *core.Rule
-	reservations map[string][]core.Reservation // by the names that requests have
+	reservations map[string][]core.Reservation // by the names of requests
 }
 
 func (p *player) setBase(words []string) error {
@@ -131,7 +131,7 @@ func (p *player) setBase(words []string) error {
 	return nil
 }
 
-// setLimit opens the vector's rule. A second limit in a vector is a reload: the rule before is released.
+// setLimit opens the vector's rule. A second limit in a vector is a reload: the earlier rule is released.
 func (p *player) setLimit(said []string) error {
 	if len(said) < 2 {
 		return fmt.Errorf("want limit <requests>/<period> <algorithm>")
@@ -201,7 +201,7 @@ func (p *player) setLimit(said []string) error {
 	return nil
 }
 
-// readLimit reads <requests>/<period> <algorithm> into c; or <requests> concurrency, which is a limit already, into a rule.
+// readLimit reads <requests>/<period> <algorithm> into c, or the whole limit of <requests> concurrency into rule.
 func readLimit(said []string, c *core.LimitConfig, rule *core.RuleConfig) error {
 	if said[1] == "concurrency" && rule != nil {
 		n, err := words.ParseCount(said[0], core.MaxRequests)
@@ -217,7 +217,7 @@ func readLimit(said []string, c *core.LimitConfig, rule *core.RuleConfig) error 
 	return err
 }
 
-// readPenalties reads durations with commas between them.
+// readPenalties reads durations, separated by commas.
 func readPenalties(text string, c *core.OverflowPolicy) error {
 	for _, span := range strings.Split(text, ",") {
 		d, err := core.ParsePeriod(span)
@@ -229,8 +229,8 @@ func readPenalties(text string, c *core.OverflowPolicy) error {
 	return nil
 }
 
-// request takes, or peeks, and returns the decisions of the rule and of its candidate, if it has one. What it holds is kept under a
-// name.
+// request takes or peeks, and returns the decisions of the rule and of its candidate, if it has one. It keeps the request's
+// reservations under a name.
 func (p *player) request(key string, cost int64, peek bool, name string) (d, candidate core.Decision) {
 	p.scene.t.Helper()
 	checks := []core.Check{{Rule: p.rule, Key: key, Cost: cost}}
@@ -248,7 +248,7 @@ func (p *player) request(key string, cost int64, peek bool, name string) (d, can
 	return checks[0].Decision, checks[last].Decision
 }
 
-// end plays <time> <name> kept|given back, and <time> <key> shut out <duration>|let in|reset. It returns false for a request.
+// end plays <time> <name> kept|given back, and <time> <key> blocked <duration>|unblocked|reset. It returns false for a request.
 func (p *player) end(words []string) (bool, error) {
 	if len(words) < 3 {
 		return false, nil
@@ -258,7 +258,7 @@ func (p *player) end(words []string) (bool, error) {
 	if said == "kept" || said == "given back" {
 		reservations := p.reservations[who]
 		if len(reservations) == 0 {
-			return true, fmt.Errorf("no request named %q holds anything; write as %s behind one", who, who)
+			return true, fmt.Errorf("no request named %q has a reservation; write as %s behind one", who, who)
 		}
 		p.scene.settle(reservations, said == "kept")
 		delete(p.reservations, who)
@@ -268,11 +268,11 @@ func (p *player) end(words []string) (bool, error) {
 		p.scene.reset(p.rule, who)
 		return true, nil
 	}
-	if said == "let in" {
+	if said == "unblocked" {
 		p.scene.block(p.rule, who, 0)
 		return true, nil
 	}
-	if strings.HasPrefix(said, "shut out ") {
+	if strings.HasPrefix(said, "blocked ") {
 		span, err := parseOffset(words[len(words)-1])
 		if err == nil {
 			p.scene.block(p.rule, who, span)
@@ -337,7 +337,7 @@ func (p *player) ask(words []string) error {
 	return hasNumbers(&d, fields)
 }
 
-// hasNumbers says which number of a decision is not as it stands in a vector.
+// hasNumbers returns an error if a number of a decision differs from that in the vector.
 func hasNumbers(d *core.Decision, fields map[string]string) error {
 	numbers := map[string]int64{
 		"limit": d.Limit, "remaining": d.Remaining, "retry": d.RetryAfter, "reset": d.ResetAfter, "more": d.MoreAfter, "delay": d.Delay,
@@ -367,8 +367,8 @@ func hasNumbers(d *core.Decision, fields map[string]string) error {
 	return nil
 }
 
-// parseOffset reads a time of day ("1:00:05", "2:00:59.999999", above 24 hours too) or a duration ("90s", "-5m") and
-// returns it in microseconds.
+// parseOffset reads a time of day ("1:00:05", "2:00:59.999999", also above 24 hours) or a duration ("90s", "-5m"). It returns
+// microseconds.
 func parseOffset(s string) (int64, error) {
 	parts := strings.Split(s, ":")
 	if len(parts) == 3 {

@@ -8,14 +8,14 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// testViewers: several limits look at one key: the tiers of a rule, or the nodes of a fleet while a limit is changed. They differ in
-// requests and burst, and what one has counted stands for all. On random histories, whoever looks in whatever order:
+// testViewers: several limits share one key: the tiers of a rule, or the nodes of a fleet while a limit is changed. They differ
+// in requests and burst, and share a counter. On random histories, in whatever order they decide:
 //
-//   - A request passes a limit only if it is within that limit by everything that was let through, by whomever, where a bucket is
-//     taken to drain as the fastest of the limits has it. So never more passes in any span than the largest of them allows for.
-//   - What tolerance has let through is counted like all else. Where the limit is alone a bucket has drained as that has it, and not
-//     as the wider one, when it lets the next request through without tolerance.
-//   - A rejected request is admitted when it was told, and not a microsecond before, if nothing else comes.
+//   - A limit allows a request only if it is within that limit by everything that was allowed before, by any of them. A bucket is assumed
+//     to drain as fast as the fastest of the limits. So no span has more requests than the largest of them allows.
+//   - What tolerance has allowed counts like all else. If the limit is the only one, then a bucket has drained by its own rate, not that
+//     of the wider limit, when it next allows a request without tolerance.
+//   - A rejected request is allowed after its RetryAfter, and not a microsecond before, if nothing else comes.
 func testViewers(t *testing.T, newStore NewStore) {
 	histories := times(8, 1)
 	steps := times(100, 25)
@@ -39,8 +39,8 @@ func testViewers(t *testing.T, newStore NewStore) {
 	each(t, newStore, "a lower limit waits, ", variants(), aLowerLimitForgetsNothing)
 	each(t, newStore, "a lower limit charges, ", but(core.LeakyBucket), whatIsReservedIsChargedWholeByALowerLimit)
 	each(t, newStore, "a lower limit has a departure, ", waiters(), whatDepartsIsChargedWholeByALowerLimit)
-	buckets := variants()[:2] // of tokens, which may take long to drain: what others have counted has gone after two periods
-	each(t, newStore, "what takes long to drain, ", buckets, whatIsReservedIsKnownUntilALowerLimitHasDrainedIt, theLongestWaitIsTold)
+	buckets := variants()[:2] // token buckets, which may take long to drain; what others have counted is gone after two periods
+	each(t, newStore, "what takes long to drain, ", buckets, whatIsReservedIsKnownUntilALowerLimitHasDrainedIt, theLongestWaitIsReported)
 	each(t, newStore, "what tolerance has lent, ", buckets[:1], aLoanThatOthersHaveChargedSinceIsForgotten, whatFallsDueInToleranceIsTheSameWhoeverLooks)
 }
 
@@ -48,7 +48,7 @@ func testViewers(t *testing.T, newStore NewStore) {
 type wayOfViewing struct {
 	name                              string
 	countRejected, soft, counts, wait bool
-	alone                             bool // it is one limit
+	alone                             bool // there is only one limit
 }
 
 var waysOfViewing = []wayOfViewing{
@@ -60,7 +60,7 @@ var waysOfViewing = []wayOfViewing{
 	{name: "delay", wait: true},
 }
 
-// has reports whether an algorithm can do that.
+// has reports whether an algorithm can have that overflow policy.
 func (w wayOfViewing) has(v variant) bool {
 	if v.algorithm == core.LeakyBucket {
 		return !w.soft && !w.counts && !w.wait
@@ -68,13 +68,13 @@ func (w wayOfViewing) has(v variant) bool {
 	return !w.wait || v.algorithm != core.SlidingWindowCounter
 }
 
-// viewing is a history of one key that several limits look at.
+// viewing is a history of one key under several limits.
 type viewing struct {
-	history // of which rule is not used
+	history // without rule
 	variant variant
 	way     wayOfViewing
 	viewers []viewer
-	largest int64 // what one of them may hold
+	largest int64 // the most that one of them can hold
 	passed  passages
 	under   []reservation
 }
@@ -83,12 +83,12 @@ type viewing struct {
 type viewer struct {
 	rule         *core.Rule
 	requests     int64
-	reservations int64 // units that it lets a new key have at once
-	wide         int64 // the same, by tolerance
-	faster       int64 // requests, by tolerance
+	reservations int64 // units that it allows a new key at once
+	wide         int64 // the same, with tolerance
+	faster       int64 // requests, with tolerance
 }
 
-// reservation is what a request under way has reserved.
+// reservation is the reservations of a request under way.
 type reservation struct {
 	reservations []core.Reservation
 	cost         int64
@@ -144,14 +144,14 @@ func (h *viewing) open(name string) viewer {
 	return v
 }
 
-// step has one of the limits decide, or ends what a request has reserved.
+// step lets one of the limits decide, or ends a request's reservations.
 func (h *viewing) step() {
 	s := h.scene
 	switch h.below(10) {
 	case 0:
 		s.clock.Add(h.below(2 * h.period))
 	case 1:
-		s.clock.Add(h.period - s.clock.Now()%h.period) // to where the next window begins
+		s.clock.Add(h.period - s.clock.Now()%h.period) // the beginning of the next window
 	case 2, 3, 4, 5:
 		s.clock.Add(h.below(h.period / 6))
 	}
@@ -188,7 +188,7 @@ func (h *viewing) step() {
 		at += d.Delay
 	}
 	holdable := v.reservations
-	if h.way.alone { // and what is let through without tolerance is within the limit as if there had been none
+	if h.way.alone { // what is allowed without tolerance is within the limit, as if there had been no tolerance
 		h.passed.fastest = v.requests
 	}
 	if d.Soft {
@@ -198,7 +198,7 @@ func (h *viewing) step() {
 	h.passed.add(s.t, v.rule.Limit(), holdable, at, cost)
 }
 
-// end ends one of the requests under way: it is charged now, or never was there.
+// end ends one of the requests under way: it is charged now, or given back.
 func (h *viewing) end() {
 	i := int(h.below(int64(len(h.under))))
 	u := h.under[i]
@@ -217,8 +217,8 @@ func larger(a, b int64) int64 {
 	return b
 }
 
-// aLowerLimitForgetsNothing: what a higher limit has counted is there yet when a lower one has looked, and a rejection by the one is
-// none by the other.
+// aLowerLimitForgetsNothing: what a higher limit has counted is still there after a decision by a lower one, and a rejection by
+// the one is no rejection by the other.
 func aLowerLimitForgetsNothing(s *scene, v variant) {
 	high := s.open(core.RuleConfig{Name: "forgets", Limit: v.limit(s.t, 100, minute)})
 	low := s.open(core.RuleConfig{Name: "forgets", Limit: v.limit(s.t, 10, minute)})
@@ -230,7 +230,8 @@ func aLowerLimitForgetsNothing(s *scene, v variant) {
 			s.no("a limit of which 90 are used", s.take(r, "alice", 1), 0)
 		}
 	}
-	// What was rejected is counted, but a bucket's and a window's limit were used up anyway, and a log keeps as many as it has.
+	// What was rejected counts, but the limit of a bucket or a window was used up anyway, and a log keeps as many entries as it
+	// has.
 	left := int64(10)
 	if v.algorithm == core.SlidingWindowCounter {
 		left -= 3
@@ -239,13 +240,13 @@ func aLowerLimitForgetsNothing(s *scene, v variant) {
 	s.yes("what is left", s.take(high, "alice", left), 0)
 }
 
-// whatIsReservedIsChargedWholeByALowerLimit: also where it is more than the limit can hold that comes to charge it.
+// whatIsReservedIsChargedWholeByALowerLimit: even if it is more than the limit that charges it can hold.
 func whatIsReservedIsChargedWholeByALowerLimit(s *scene, v variant) {
 	high := s.open(core.RuleConfig{Name: "whole", Limit: v.limit(s.t, 100, hour), OverflowPolicy: core.OverflowPolicy{Count: statuses(s.t, "401")}})
 	low := s.open(core.RuleConfig{Name: "whole", Limit: v.limit(s.t, 10, hour), OverflowPolicy: core.OverflowPolicy{Count: statuses(s.t, "401")}})
 	reservations := s.held(high, "alice", 90)
 	lowered := []core.Reservation{reservations[0]}
-	lowered[0].Rule = low // as after a reload, which has the requests under way settled by the rule that is there now
+	lowered[0].Rule = low // as after a reload, after which the present rule settles the requests under way
 	s.settle(lowered, true)
 	s.no("11 of 100, of which 90 were charged by a limit of 10", s.take(high, "alice", 11), 10)
 }
@@ -264,8 +265,8 @@ func whatDepartsIsChargedWholeByALowerLimit(s *scene, v variant) {
 	s.no("11 of 100, of which 90 departed under a limit of 10", s.take(high, "alice", 11), 10)
 }
 
-// whatIsReservedIsKnownUntilALowerLimitHasDrainedIt: a lower limit looks while requests wait that one with a larger burst has let in, and
-// long after they have departed. Who sees to a key by hand does so with whichever limit there is, too.
+// whatIsReservedIsKnownUntilALowerLimitHasDrainedIt: a lower limit decides while requests wait that one with a larger burst has
+// allowed, and long after their departure. Blocks and resets by hand use any of the limits, too.
 func whatIsReservedIsKnownUntilALowerLimitHasDrainedIt(s *scene, v variant) {
 	c := v.config(10, hour)
 	low := s.accompany(core.RuleConfig{Name: "long", Limit: limit(s.t, c)})
@@ -291,8 +292,8 @@ func whatIsReservedIsKnownUntilALowerLimitHasDrainedIt(s *scene, v variant) {
 	}
 }
 
-// theLongestWaitIsTold: what the largest limit has counted takes the smallest longer to drain than any number says.
-func theLongestWaitIsTold(s *scene, v variant) {
+// theLongestWaitIsReported: what the largest limit has counted takes the smallest longer to drain than any number can hold.
+func theLongestWaitIsReported(s *scene, v variant) {
 	longest := core.MaxPeriod.Microseconds()
 	high := s.open(core.RuleConfig{Name: "centuries", Limit: v.limit(s.t, core.MaxRequests, longest)})
 	low := s.open(core.RuleConfig{Name: "centuries", Limit: v.limit(s.t, 1, longest)})
@@ -309,8 +310,8 @@ func theLongestWaitIsTold(s *scene, v variant) {
 	}
 }
 
-// aLoanThatOthersHaveChargedSinceIsForgotten: what tolerance has refilled is owed to the state that it was lent to. A rule without
-// tolerance, as after a reload, charges the bucket without minding it: long after that nothing is owed any more.
+// aLoanThatOthersHaveChargedSinceIsForgotten: what tolerance has lent is owed by the state that it was lent to. A rule without
+// tolerance, as after a reload, charges the bucket and ignores the loan: long after that nothing is owed any more.
 func aLoanThatOthersHaveChargedSinceIsForgotten(s *scene, v variant) {
 	soft := s.open(core.RuleConfig{Name: "loan", Limit: v.limit(s.t, 20, 20*second), OverflowPolicy: tolerant(100, 5*time.Second)})
 	plain := s.open(core.RuleConfig{Name: "loan", Limit: v.limit(s.t, 20, 20*second)})
@@ -323,9 +324,9 @@ func aLoanThatOthersHaveChargedSinceIsForgotten(s *scene, v variant) {
 	s.is("20 more, by tolerance that is there again", s.take(soft, "alice", 20), core.Decision{Allowed: true, Soft: true, Limit: 20})
 }
 
-// whatFallsDueInToleranceIsTheSameWhoeverLooks: a request that has waited for another rule, and departs while there is tolerance, is
-// charged by the limit that has begun the tolerance, and what the bucket owes stays owed: whether the rule looks first, or one of the same
-// counter that has no tolerance, or another percentage.
+// whatFallsDueInToleranceIsTheSameWhoeverLooks: a request has waited for another rule, and departs during tolerance. The limit
+// that has begun the tolerance charges it, and what the bucket owes stays owed, whichever rule looks first: this one, or one that
+// shares its counter and has no tolerance or another percentage.
 func whatFallsDueInToleranceIsTheSameWhoeverLooks(s *scene, v variant) {
 	soft := s.accompany(core.RuleConfig{Name: "due", Limit: v.limit(s.t, 20, 20*second), OverflowPolicy: tolerant(100, time.Minute)})
 	plain := s.accompany(core.RuleConfig{Name: "due", Limit: v.limit(s.t, 20, 20*second)})
@@ -347,6 +348,6 @@ func whatFallsDueInToleranceIsTheSameWhoeverLooks(s *scene, v variant) {
 		s.is("all that is left of 40: 12 of the last 6 seconds, but for the tenth", s.take(soft, key, 12), core.Decision{Allowed: true, Soft: true, Limit: 20})
 		s.is("one more", s.peek(soft, key, 1), core.Decision{Limit: 20, RetryAfter: second / 2})
 		s.clock.Set(start() + minute)
-		s.is("62 have been let through, and a minute has drained", s.peek(soft, key, 1), core.Decision{Allowed: true, Limit: 20, Remaining: 17})
+		s.is("62 have been allowed, and a minute has drained", s.peek(soft, key, 1), core.Decision{Allowed: true, Limit: 20, Remaining: 17})
 	}
 }
