@@ -26,7 +26,7 @@ const (
 	markOfError     = "# here" // the comment on the line that an error must name
 )
 
-// golden is a file of testdata/adapt: a Caddyfile, ten dashes, and the JSON it comes to or the error it is refused with.
+// golden is a file of testdata/adapt: a Caddyfile, ten dashes, and the JSON that it adapts to or the error that refuses it.
 type golden struct {
 	path, caddyfile, want string
 }
@@ -62,7 +62,7 @@ func adapt(config string) ([]byte, []caddyconfig.Warning, error) {
 	return caddyconfig.GetAdapter("caddyfile").Adapt([]byte(config), nil)
 }
 
-// TestCaddyfileComesToItsGoldenJSONOrError holds every subdirective and every error message to the files of testdata/adapt.
+// TestCaddyfileComesToItsGoldenJSONOrError compares every subdirective and every error message with the files of testdata/adapt.
 func TestCaddyfileComesToItsGoldenJSONOrError(t *testing.T) {
 	for _, g := range readGolden(t) {
 		t.Run(strings.TrimSuffix(filepath.Base(g.path), ".caddyfiletest"), func(t *testing.T) {
@@ -90,8 +90,8 @@ func TestCaddyfileComesToItsGoldenJSONOrError(t *testing.T) {
 	}
 }
 
-// TestCaddyfileErrorNamesFileLineAndZone does not trust the golden files' own line numbers: the line is the one that a
-// comment marks.
+// TestCaddyfileErrorNamesFileLineAndZone does not trust the line numbers in the golden files: a comment marks the line that the
+// error must name.
 func TestCaddyfileErrorNamesFileLineAndZone(t *testing.T) {
 	for _, g := range readGolden(t) {
 		if !g.isError() {
@@ -120,13 +120,13 @@ func TestCaddyfileErrorNamesFileLineAndZone(t *testing.T) {
 	}
 }
 
-// containsPlace reports whether an error has a place that is not the beginning of a longer number.
+// containsPlace reports whether an error has a place, and not only as the beginning of a longer number.
 func containsPlace(text, place string) bool {
 	i := strings.Index(text, place)
 	return i >= 0 && (i+len(place) == len(text) || strings.IndexByte("0123456789", text[i+len(place)]) < 0)
 }
 
-// zoneOf returns the zone in whose block a text ends, "" where it is in none.
+// zoneOf returns the zone in whose block a text ends, or "".
 func zoneOf(text string) string {
 	zone := ""
 	for line := range strings.Lines(text) {
@@ -141,7 +141,7 @@ func zoneOf(text string) string {
 	return zone
 }
 
-// TestGoldenCaddyfilesAreFormatted holds the good ones to `caddy fmt`.
+// TestGoldenCaddyfilesAreFormatted checks that `caddy fmt` leaves the accepted ones unchanged.
 func TestGoldenCaddyfilesAreFormatted(t *testing.T) {
 	for _, g := range readGolden(t) {
 		if g.isError() {
@@ -153,7 +153,7 @@ func TestGoldenCaddyfilesAreFormatted(t *testing.T) {
 	}
 }
 
-// TestGoldenCaddyfilesProvision loads what the good ones come to, as `caddy validate` does.
+// TestGoldenCaddyfilesProvision loads the JSON of the accepted ones, as `caddy validate` does.
 func TestGoldenCaddyfilesProvision(t *testing.T) {
 	for _, g := range readGolden(t) {
 		if g.isError() {
@@ -207,7 +207,7 @@ func hasLineOf(text, word string) bool {
 	return false
 }
 
-// TestShortFormIsNamedAfterMatcherAndKeyNotAfterItsLimit: so counts stand when the limit is changed.
+// TestShortFormIsNamedAfterMatcherAndKeyNotAfterItsLimit: so counters survive a change of the limit.
 func TestShortFormIsNamedAfterMatcherAndKeyNotAfterItsLimit(t *testing.T) {
 	name := func(line string) string {
 		t.Helper()
@@ -224,7 +224,7 @@ func TestShortFormIsNamedAfterMatcherAndKeyNotAfterItsLimit(t *testing.T) {
 	for _, key := range []string{"", "{http.vars.client_ip}", "{http.request.host}", "{http.request.host}{http.vars.client_ip}", "{http.vars.client_ip}{http.request.host}"} {
 		for _, matcher := range []string{"", "/a", "/b", "/a/b", "/a_b", "/a/*", "@a", "@b", "/" + strings.Repeat("x", 90), "/" + strings.Repeat("x", 91)} {
 			if key == "{http.vars.client_ip}" {
-				continue // the key that is left out
+				continue // the key is left out
 			}
 			got := shortName(matcher, orDefault(key))
 			if other, taken := seen[got]; taken {
@@ -265,7 +265,7 @@ func tokens(t testing.TB, text string) *caddyfile.Dispenser {
 	return caddyfile.NewDispenser(list)
 }
 
-// TestCaddyfileSurvivesTheWayThroughJSON: what a Caddyfile says is what its JSON says.
+// TestCaddyfileSurvivesTheWayThroughJSON: the JSON of a Caddyfile means the same.
 func TestCaddyfileSurvivesTheWayThroughJSON(t *testing.T) {
 	for _, g := range readGolden(t) {
 		if g.isError() {
@@ -384,7 +384,7 @@ func TestCaddyfileWithABrokenTokenIsRefusedWithItsPlace(t *testing.T) {
 	}
 }
 
-// FuzzCaddyfile: whatever stands in a block, it is refused with its place, or it is a configuration that survives JSON.
+// FuzzCaddyfile: any block is refused with its place, or is a configuration that survives JSON.
 func FuzzCaddyfile(f *testing.F) {
 	paths, err := filepath.Glob("testdata/adapt/*.caddyfiletest")
 	if err != nil {
@@ -405,7 +405,7 @@ func FuzzCaddyfile(f *testing.F) {
 	})
 }
 
-// checkCaddyfile makes sure that a text is refused with its place, or is a configuration that survives JSON.
+// checkCaddyfile checks that a text is refused with its place, or is a configuration that survives JSON.
 func checkCaddyfile(t *testing.T, text string) {
 	t.Helper()
 	list, err := caddyfile.Tokenize([]byte(text), "Caddyfile")
@@ -414,7 +414,7 @@ func checkCaddyfile(t *testing.T, text string) {
 	}
 	h := new(Handler)
 	if err := h.UnmarshalCaddyfile(caddyfile.NewDispenser(list)); err != nil {
-		if !strings.Contains(err.Error(), "Caddyfile:") && !strings.Contains(err.Error(), "match: ") { // some of Caddy's matchers do not say
+		if !strings.Contains(err.Error(), "Caddyfile:") && !strings.Contains(err.Error(), "match: ") { // errors of some of Caddy's matchers have no place
 			t.Errorf("%q: does not say where: %v", text, err)
 		}
 		return

@@ -20,7 +20,7 @@ func init() {
 	caddy.RegisterModule(echo{})
 }
 
-// echo is an endpoint of Caddy's admin API that answers with the request as it has come.
+// echo is an endpoint of Caddy's admin API that answers with the request as it arrived.
 type echo struct{}
 
 func (echo) CaddyModule() caddy.ModuleInfo {
@@ -45,7 +45,7 @@ func (echo) Routes() []caddy.AdminRoute {
 	}
 }
 
-// echoed is a request as the admin endpoint has got it.
+// echoed is a request as it arrived at the admin endpoint.
 type echoed struct {
 	Method, Host, URI string
 	Header            http.Header
@@ -56,11 +56,11 @@ type echoed struct {
 func withAdmin(t *testing.T, listen string) {
 	t.Helper()
 	s := newServer(t)
-	t.Cleanup(func() { s.load(s.json("{}")) }) // has none; Caddy leaves it there when it stops
+	t.Cleanup(func() { s.load(s.json("{}")) }) // it has no admin endpoint; Caddy does not close the old one when it stops
 	s.load([]byte(strings.Replace(string(s.json("{}")), `"disabled": true`, fmt.Sprintf(`"listen": %q`, listen), 1)))
 }
 
-// pageAt runs `caddy rate-limit page` before an admin endpoint, and returns the host and port of the URL that it prints.
+// pageAt runs `caddy rate-limit page` in front of an admin endpoint, and returns the host and port of the URL that it prints.
 func pageAt(t *testing.T, admin ...string) string {
 	t.Helper()
 	host, problems := pageWith(t, admin...)
@@ -70,7 +70,7 @@ func pageAt(t *testing.T, admin ...string) string {
 	return host
 }
 
-// pageWith is pageAt, and returns the problems that were printed until then, too.
+// pageWith does the same, and also returns the warnings that were printed before the URL.
 func pageWith(t *testing.T, admin ...string) (host, told string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -82,7 +82,7 @@ func pageWith(t *testing.T, admin ...string) (host, told string) {
 	}
 	defer problems.Close()
 	cmd.Stderr = problems
-	stdin, err := cmd.StdinPipe() // whose end would end it
+	stdin, err := cmd.StdinPipe() // the command ends when it is closed
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func browse(t *testing.T, host, request, body string, fields ...string) response
 
 const echoPath = "/rate_limit/echo_for_tests"
 
-// What a browser sends of its own accord: with an address that was typed, and with a fetch of the page.
+// The fields that a browser sends by itself: for an address that was typed, and for a fetch by the page.
 var (
 	typed   = []string{"Sec-Fetch-Site", "none", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}
 	fetched = []string{"Sec-Fetch-Site", "same-origin", "Sec-Fetch-Mode", "cors", "Sec-Fetch-Dest", "empty"}
@@ -276,7 +276,7 @@ func TestThePageCommandRefusesOtherSitesAndAllThatIsNotThePages(t *testing.T) {
 
 func TestThePageCommandFindsTheAdminEndpoint(t *testing.T) {
 	t.Run("at a socket", func(t *testing.T) {
-		dir, err := os.MkdirTemp("", "weir") // a socket's path is short
+		dir, err := os.MkdirTemp("", "weir") // a socket's path must be short
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// twoRequests are a log of one client.
+// twoRequests is a log of two requests by one client.
 const twoRequests = `{"ts":1795255300,"status":200,"duration":0,"request":{"method":"GET","uri":"/","client_ip":"192.0.2.1","headers":{}}}
 {"ts":1795255301,"status":200,"duration":0,"request":{"method":"GET","uri":"/","client_ip":"192.0.2.1","headers":{}}}
 `
@@ -70,7 +70,7 @@ func TestReplaySaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// The old report is there until the new one is whole, and what a replay reads is never written to.
+// The old report stays until the new one is complete, and a replay never overwrites a file that it reads.
 func TestThePageTakesThePlaceOfAnEarlierOneAndOfNoFileThatIsRead(t *testing.T) {
 	dir := folder(t, "limits.yaml", rulesOf("{name: api, limit: 1/1m}"), "other.yaml", rulesOf("{name: api, limit: 2/1m}"), "access.log", twoRequests,
 		"rubbish.log", "hello\n", "report.html", "the old one")
@@ -104,7 +104,7 @@ func TestThePageTakesThePlaceOfAnEarlierOneAndOfNoFileThatIsRead(t *testing.T) {
 	}
 }
 
-// It waits for a log on standard input meanwhile, which does not end.
+// The replay waits for a log on standard input, which does not end.
 func TestAReplayThatIsToEndLeavesNothingBehind(t *testing.T) {
 	for _, ends := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
 		t.Run(ends.String(), func(t *testing.T) {

@@ -18,7 +18,7 @@ func weir(t *testing.T, dir string, args ...string) (stdout, stderr string, code
 	cmd.Env = append(os.Environ(), asCaddy+"=1", "XDG_CONFIG_HOME="+dir, "XDG_DATA_HOME="+dir)
 	var out, problems strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &problems
-	stdin, err := cmd.StdinPipe() // whose end would end it
+	stdin, err := cmd.StdinPipe() // the command ends when it is closed
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ tiers.yaml: 2 rules
 	}
 }
 
-// Files of Envoy's service pass the check, and what has no effect here is said of each.
+// Files of Envoy's service pass the check, with a warning of each field that has no effect here.
 func TestCheckWarnsOfFieldsOfEnvoysServiceWithoutEffect(t *testing.T) {
 	dir := folder(t, "d.yaml", `domain: d
 descriptors:

@@ -18,7 +18,7 @@ import (
 	"github.com/proxyweir/weir/ruleset"
 )
 
-// configOf is a configuration of one server whose first routes have these handlers, one each.
+// configOf returns a configuration of one server whose first routes have these handlers, one each.
 func configOf(handlers ...string) string {
 	return `{"apps": {"http": {"servers": {"main": ` + serverOf(":8080", handlers...) + `}}}}`
 }
@@ -31,7 +31,7 @@ func serverOf(listen string, handlers ...string) string {
 	return `{"listen": ["` + listen + `"], "automatic_https": {"disable": true}, "routes": [` + strings.Join(routes, ", ") + `]}`
 }
 
-// handlerOf is a rate_limit handler in JSON, of its zones and its other fields.
+// handlerOf returns the JSON of a rate_limit handler with these zones and other fields.
 func handlerOf(zones string, more ...string) string {
 	return `{"handler": "rate_limit", "rate_limits": {` + zones + `}` + strings.Join(append([]string{""}, more...), ", ") + `}`
 }
@@ -42,8 +42,8 @@ const (
 	userZone       = `"user": {"key": "{http.auth.user.id}", "requests": 100, "period": "1m"}`
 )
 
-// TestConfigurationIsRefusedWhenItLoads: what JSON alone can say is refused at `caddy validate` with the zone, the field,
-// the value and what would be accepted.
+// TestConfigurationIsRefusedWhenItLoads: `caddy validate` refuses mistakes that only JSON can have, with the zone, the field, the
+// value and what would be accepted.
 func TestConfigurationIsRefusedWhenItLoads(t *testing.T) {
 	zone := func(fields string) string { return configOf(handlerOf(`"api": {` + fields + `}`)) }
 	limited := func(fields string) string { return zone(`"requests": 100, "period": "1m", ` + fields) }
@@ -65,7 +65,7 @@ func TestConfigurationIsRefusedWhenItLoads(t *testing.T) {
 		{"distributed", with(`"distributed": {}`), `distributed is not supported: several Caddys share their counters in Redis; set "store": {"store": "redis", "addresses": ["127.0.0.1:6379"]} beside rate_limits`},
 		{"storage", with(`"storage": {"module": "file_system"}`), "storage is not supported"},
 
-		// caddy-ratelimit panics on a ring of no events.
+		// caddy-ratelimit panics on a window with no events.
 		{"max_events 0", zone(`"max_events": 0, "window": "1m"`), `zone "api": max_events: is missing or 0; a window needs a number from 1 to 100000`},
 		{"max_events missing", zone(`"window": "1m"`), `zone "api": max_events: is missing or 0`},
 		{"max_events negative", zone(`"max_events": -1, "window": "1m"`), `zone "api": max_events -1: must be from 1 to 100000`},
@@ -124,7 +124,7 @@ func TestConfigurationIsRefusedWhenItLoads(t *testing.T) {
 		{"on_error unknown", limited(`"on_error": "fail"`), `zone "api": on_error "fail": must be one of local, open, closed`},
 		{"on_missing_key unknown", limited(`"on_missing_key": "ignore"`), `zone "api": on_missing_key "ignore": must be share, skip or reject`},
 
-		// A shorthand is empty outside a site of the Caddyfile, so that all clients would share one key.
+		// Outside a site of the Caddyfile a shorthand would be empty, and all clients would share one key.
 		{"shorthand client_ip", limited(`"key": "{client_ip}"`), `zone "api": key "{client_ip}": {client_ip} is a shorthand that Caddy knows in the sites of a Caddyfile only; write {http.vars.client_ip}`},
 		{"shorthand header", limited(`"key": "{http.vars.client_ip}{header.X-User}"`), `write {http.request.header.X-User}`},
 		{"shorthand cost", limited(`"cost": "{query.n}"`), `zone "api": cost "{query.n}": {query.n} is a shorthand that Caddy knows in the sites of a Caddyfile only; write {http.request.uri.query.n}`},
@@ -160,7 +160,7 @@ func TestConfigurationIsRefusedWhenItLoads(t *testing.T) {
 	}
 }
 
-// TestZonesOfOneNameMustBeAlike: caddy-ratelimit lets two handlers share a counter in silence, whatever their limits.
+// TestZonesOfOneNameMustBeAlike: caddy-ratelimit silently lets two handlers with different limits share a counter.
 func TestZonesOfOneNameMustBeAlike(t *testing.T) {
 	zone := func(fields string) string { return `"api": {"requests": 100, "period": "1m"` + fields + `}` }
 	for _, c := range []struct{ name, first, second, want string }{
@@ -200,8 +200,8 @@ func TestZonesOfOneNameMustBeAlike(t *testing.T) {
 	}
 }
 
-// TestZonesOfOneNameMustBeAlikeWhereverTheyStand: in one route, in subroutes, in other servers. The error says where the first is; Caddy
-// adds where the second is.
+// TestZonesOfOneNameMustBeAlikeWhereverTheyStand: in one route, in subroutes, in other servers. The error has the place of the
+// first; Caddy adds that of the second.
 func TestZonesOfOneNameMustBeAlikeWhereverTheyStand(t *testing.T) {
 	first, second := handlerOf(apiZone), handlerOf(`"api": {"requests": 5, "period": "1s"}`)
 	in := func(before, handlers, after string) string {
@@ -230,7 +230,7 @@ func TestZonesOfOneNameMustBeAlikeWhereverTheyStand(t *testing.T) {
 	}
 }
 
-// TestRefusedConfigurationKeepsNothing: what a refused one has taken hold of, it lets go of.
+// TestRefusedConfigurationKeepsNothing: a refused configuration releases what it has acquired.
 func TestRefusedConfigurationKeepsNothing(t *testing.T) {
 	before, held := memories.References(memoryKey)
 	for range 3 {
@@ -249,7 +249,7 @@ func TestRefusedConfigurationKeepsNothing(t *testing.T) {
 	}
 }
 
-// TestKeyOfTheUserBeforeAuthenticationIsWarnedOf, and none that stands after it.
+// TestKeyOfTheUserBeforeAuthenticationIsWarnedOf: a key after the authentication gets no warning.
 func TestKeyOfTheUserBeforeAuthenticationIsWarnedOf(t *testing.T) {
 	user := handlerOf(userZone)
 	subroute := func(handlers ...string) string {
@@ -305,7 +305,7 @@ func TestKeyOfTheUserBeforeAuthenticationIsWarnedOf(t *testing.T) {
 	}
 }
 
-// TestAuthenticationOfAnotherServerIsNone: Caddy provisions servers in any order, so this is tried several times.
+// TestAuthenticationOfAnotherServerIsNone tries several times, since Caddy provisions servers in any order.
 func TestAuthenticationOfAnotherServerIsNone(t *testing.T) {
 	config := `{"apps": {"http": {"servers": {"a": ` + serverOf(":8080", authentication) + `, "b": ` + serverOf(":8081", handlerOf(userZone)) + `}}}}`
 	for range 8 {
@@ -393,7 +393,7 @@ func newKeyRequest(headers ...string) *http.Request {
 	return r
 }
 
-// FuzzKeyTemplate: a template has the placeholders that Caddy's replacer finds in it, and the text around them.
+// FuzzKeyTemplate: a template finds the same placeholders as Caddy's replacer, and the text around them.
 func FuzzKeyTemplate(f *testing.F) {
 	for _, template := range []string{
 		"{http.vars.client_ip}", "{a}{b}", "user-{a}.{b}", `\{a}`, `{a\}b}`, `\\{a}`, "{", "}", "{}", "{{a}}", "{a", `{a\}`, `{a}\`, `\}{a}`, `{a}\}`, `{a}\{`, "{client_ip}", "",
@@ -436,11 +436,12 @@ func FuzzKeyTemplate(f *testing.F) {
 	})
 }
 
-// TestABraceThatEndsATemplateClosesAlsoWhereItIsEscaped: as Caddy's replacer has it. In front of the last character one closes nothing.
+// TestABraceThatEndsATemplateClosesAlsoWhereItIsEscaped: Caddy's replacer does the same. An escaped brace before the last character
+// closes nothing.
 func TestABraceThatEndsATemplateClosesAlsoWhereItIsEscaped(t *testing.T) {
 	for _, c := range []struct {
 		template string
-		names    []string // nil: it has a placeholder that is never closed
+		names    []string // nil: one of its placeholders is never closed
 	}{
 		{`{a\}`, []string{`a\`}},
 		{`{a}-{b\}`, []string{"a", `b\`}},
@@ -469,7 +470,7 @@ func TestABraceThatEndsATemplateClosesAlsoWhereItIsEscaped(t *testing.T) {
 	}
 }
 
-// FuzzKeysOfDifferentValuesDiffer: no client can put together the key of another, whatever it writes in its header fields.
+// FuzzKeysOfDifferentValuesDiffer: no client can make the key of another, whatever its header fields are.
 func FuzzKeysOfDifferentValuesDiffer(f *testing.F) {
 	f.Add("a", "bc", "", "ab", "c", "")
 	f.Add("1:a", "b", "c", "a", "1:b", "c")
@@ -508,7 +509,7 @@ func FuzzKeysOfDifferentValuesDiffer(f *testing.F) {
 	})
 }
 
-// sameValues compares values as keys do: an address is one however it is written.
+// sameValues compares values as keys do: all spellings of an address are the same.
 func sameValues(a, b []string) bool {
 	for i := range a {
 		if plainAddress(a[i]) != plainAddress(b[i]) {
@@ -525,8 +526,8 @@ func plainAddress(s string) string {
 	return s
 }
 
-// Defect found: `caddy validate` passed a rate_limit_status of a rule that there is not, which Caddy did not start with. The rule may stand
-// anywhere in the configuration, behind the rate_limit_status and on another server.
+// Defect found: `caddy validate` accepted a rate_limit_status of a rule that does not exist, but Caddy did not start with it. The
+// rule may be anywhere in the configuration, also after the rate_limit_status or on another server.
 func TestStatusOfARuleThatIsNotThereIsRefusedByValidate(t *testing.T) {
 	const limit = `{"handler": "rate_limit", "rate_limits": {"here": {"requests": 5, "period": "1m"}}}`
 	const inShop = `{"handler": "rate_limit", "namespace": "shop", "rate_limits": {"here": {"requests": 5, "period": "1m"}}}`
@@ -584,7 +585,7 @@ func TestStatusOfARuleThatIsNotThereIsRefusedByValidate(t *testing.T) {
 	if _, err := validate(t, config(server("", status("nope")))); err == nil || !strings.Contains(err.Error(), `rule "nope": there is none in the configuration`) {
 		t.Errorf("without a rate_limit: %v", err)
 	}
-	// Rule files change, and a rule that is not there any more is only warned of.
+	// Rule files can change, so a missing rule only gets a warning.
 	for _, handlers := range [][]string{{status("gone"), byFile}, {byFile, status("gone")}, {status("gone"), limit, subroute(byFile)}} {
 		if _, err := validate(t, config(server("", handlers...))); err != nil {
 			t.Errorf("with rule files: %v", err)

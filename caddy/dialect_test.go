@@ -12,8 +12,8 @@ import (
 	"github.com/proxyweir/weir/ruleset"
 )
 
-// dialectCaddyfile has every word of caddy-ratelimit but distributed and storage, in the shape that its users write: a site
-// without braces, and the order that they had to set.
+// dialectCaddyfile has every word of caddy-ratelimit except distributed and storage, in the form that its users write: a site
+// without braces, with the order that they had to set.
 const dialectCaddyfile = `{
 	order rate_limit before basic_auth
 }
@@ -53,7 +53,7 @@ rate_limit {
 respond "catalogue"
 `
 
-// dialectJSON is the same as caddy-ratelimit's users have it in JSON.
+// dialectJSON is the same in the JSON of caddy-ratelimit's users.
 const dialectJSON = `{
 	"rate_limits": {
 		"everyone_reads": {
@@ -81,14 +81,14 @@ const dialectJSON = `{
 	"log_key": true
 }`
 
-// TestDialectKeepsTheModulesName: a configuration in JSON names it.
+// TestDialectKeepsTheModulesName: configurations in JSON have it.
 func TestDialectKeepsTheModulesName(t *testing.T) {
 	if _, err := caddy.GetModule("http.handlers.rate_limit"); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestDialectsCaddyfileComesToTheDialectsJSON, field by field, and provisions.
+// TestDialectsCaddyfileComesToTheDialectsJSON compares field by field, and provisions.
 func TestDialectsCaddyfileComesToTheDialectsJSON(t *testing.T) {
 	adapted, warnings, err := adapt(dialectCaddyfile)
 	if err != nil {
@@ -106,7 +106,7 @@ func TestDialectsCaddyfileComesToTheDialectsJSON(t *testing.T) {
 	}
 }
 
-// TestDialectsJSONProvisions, with durations in words and in nanoseconds.
+// TestDialectsJSONProvisions, with durations as texts and in nanoseconds.
 func TestDialectsJSONProvisions(t *testing.T) {
 	handler := `{"handler": "rate_limit", ` + strings.TrimPrefix(dialectJSON, "{")
 	for _, config := range []string{handler, strings.NewReplacer(" 30000000000", ` "30s"`, " 120000000000", ` "2m"`).Replace(handler)} {
@@ -116,8 +116,7 @@ func TestDialectsJSONProvisions(t *testing.T) {
 	}
 }
 
-// TestDialectWithoutBracesAndWithItsOwnOrder: the order that caddy-ratelimit's users had to write does no harm, and is not
-// needed.
+// TestDialectWithoutBracesAndWithItsOwnOrder: the order option that caddy-ratelimit's users need does no harm, and is not needed.
 func TestDialectWithoutBracesAndWithItsOwnOrder(t *testing.T) {
 	var first string
 	for _, order := range []string{"order rate_limit before basic_auth", "order rate_limit before basicauth", ""} {
@@ -154,7 +153,7 @@ func TestRateLimitIsOrderedBeforeBasicAuth(t *testing.T) {
 	}
 }
 
-// TestEventsInAWindowAreASlidingWindowLog, which is exact, as caddy-ratelimit's ring is.
+// TestEventsInAWindowAreASlidingWindowLog: it is exact, as in caddy-ratelimit.
 func TestEventsInAWindowAreASlidingWindowLog(t *testing.T) {
 	h := new(Handler)
 	if err := json.Unmarshal([]byte(dialectJSON), h); err != nil {
@@ -171,7 +170,7 @@ func TestEventsInAWindowAreASlidingWindowLog(t *testing.T) {
 	}
 }
 
-// TestDialectsZoneWithoutKeyHasOneCounterForAll, where a limit in Weir's own words is for each client.
+// TestDialectsZoneWithoutKeyHasOneCounterForAll: a limit in Weir's own words counts each client.
 func TestDialectsZoneWithoutKeyHasOneCounterForAll(t *testing.T) {
 	dialect, own := &Zone{MaxEvents: 5, Window: caddy.Duration(1e9)}, &Zone{Requests: 5, Period: "1s"}
 	for _, zone := range []*Zone{dialect, own} {
@@ -187,7 +186,7 @@ func TestDialectsZoneWithoutKeyHasOneCounterForAll(t *testing.T) {
 	}
 }
 
-// TestDialectsPrefixesAreOffUnlessSaid: every address has a counter of its own, as there.
+// TestDialectsPrefixesAreOffUnlessSaid: every address has its own counter, as in caddy-ratelimit.
 func TestDialectsPrefixesAreOffUnlessSaid(t *testing.T) {
 	for text, masked := range map[string]bool{"": false, "ipv4_prefix 24\n": true, "ipv6_prefix 64\n": true} {
 		h := new(Handler)

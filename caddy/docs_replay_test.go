@@ -16,7 +16,7 @@ const replayPage = "docs/replay.md"
 
 var writeReplays = flag.Bool("replays", false, "write what the sessions of docs/replay.md answer into the page")
 
-// playReplay plays a session of the page in a folder with its rule files and its log, and returns it with the answers.
+// playReplay plays a session of the page in a folder with its rule files and its log, and returns it with the actual answers.
 func playReplay(t *testing.T, folder, session string) string {
 	t.Helper()
 	played := ""
@@ -28,7 +28,7 @@ func playReplay(t *testing.T, folder, session string) string {
 		cmd := exec.Command(os.Args[0], strings.Fields(command)...)
 		cmd.Dir = folder
 		cmd.Env = append(os.Environ(), "WEIR_TEST_AS_CADDY=1", "XDG_CONFIG_HOME="+folder, "XDG_DATA_HOME="+folder) // see TestMain
-		stdin, err := cmd.StdinPipe()                                                                              // whose end would end it
+		stdin, err := cmd.StdinPipe()                                                                              // the command ends when it is closed
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +55,7 @@ func replayFolder(t *testing.T) string {
 	return folder
 }
 
-// The sessions on the page are what the command answers. `go test ./caddy -run Replays -replays` writes them.
+// The page's sessions have the command's actual answers. `go test ./caddy -run Replays -replays` writes them.
 func TestReplaysOnThePageAreWhatTheCommandAnswers(t *testing.T) {
 	folder := replayFolder(t)
 	page := readPage(t, "../"+replayPage)
@@ -88,7 +88,7 @@ func TestReplaysOnThePageAreWhatTheCommandAnswers(t *testing.T) {
 	}
 }
 
-// Every field of the JSON is on the page, and every field on the page is in the JSON, or left out where there is none.
+// Every field of the JSON is on the page, and every field on the page is in the JSON, unless it is omitted when it is empty.
 func TestTheFieldsOfAReplaysJSONAreOnThePage(t *testing.T) {
 	folder := replayFolder(t)
 	more := `rules: [{name: api, limit: 2/1m, candidate: {limit: 1/1m}}, {name: cookie, key: "cookie:s", limit: 1/1m}]`
@@ -120,7 +120,7 @@ func TestTheFieldsOfAReplaysJSONAreOnThePage(t *testing.T) {
 		}
 		delete(onPage, field)
 	}
-	for _, word := range []string{"combined", "common", "concurrency", "not_logged", "redacted", "never_seen", "ended_early", "burst", "note", "inexact"} { // values, and what is left out here
+	for _, word := range []string{"combined", "common", "concurrency", "not_logged", "redacted", "never_seen", "ended_early", "burst", "note", "inexact"} { // values, and fields that are omitted here
 		delete(onPage, word)
 	}
 	for word := range onPage {
@@ -128,7 +128,7 @@ func TestTheFieldsOfAReplaysJSONAreOnThePage(t *testing.T) {
 	}
 }
 
-// fieldsIn gathers the names of all members.
+// fieldsIn collects the names of all members.
 func fieldsIn(value any, into *[]string) {
 	switch value := value.(type) {
 	case map[string]any:

@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// pagesWithSessions are the pages of which every session is played, with how many there must be at least.
+// pagesWithSessions are the pages whose sessions are all played, with their least number.
 var pagesWithSessions = map[string]int{"docs/past-the-limit.md": 7}
 
-// Every session of a page is played against a Caddy of its own, with the Caddyfile that stands before it.
+// Every session of a page is played against a Caddy of its own, with the Caddyfile before it.
 func TestSessionsOfTheManualAreWhatCaddyAnswers(t *testing.T) {
 	for page, least := range pagesWithSessions {
 		t.Run(page, func(t *testing.T) { playPage(t, page, least) })
@@ -31,7 +31,7 @@ func playPage(t *testing.T, page string, least int) {
 		if s.language == "caddyfile" && s.marker == "" {
 			caddyfile = s.text
 		}
-		if s.language != "console" || s.marker == "" && strings.HasPrefix(s.text, "caddy ") { // a command is no session
+		if s.language != "console" || s.marker == "" && strings.HasPrefix(s.text, "caddy ") { // a single command is no session
 			continue
 		}
 		if s.marker != "session" || caddyfile == "" {
@@ -43,7 +43,7 @@ func playPage(t *testing.T, page string, least int) {
 		t.Run(s.place, func(t *testing.T) {
 			t.Parallel()
 			var problem error
-			for range 10 { // requests that are to come at the same time may not where the machine stalls, and another may take a port
+			for range 10 { // if the machine stalls, requests may not be simultaneous; and another process may take a port
 				var played string
 				if played, problem = playDocumented(t, config, s.text); problem == nil {
 					problem = sameSession(s.text, played)
@@ -60,8 +60,8 @@ func playPage(t *testing.T, page string, least int) {
 	}
 }
 
-// playDocumented starts a process of Caddy with a configuration of the manual, on other ports than the page has, plays a session, and
-// returns it with the answers that came.
+// playDocumented starts a process of Caddy with a configuration of the manual, on other ports than the page has, plays a session,
+// and returns it with the actual answers.
 func playDocumented(t *testing.T, config, session string) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -134,7 +134,7 @@ func playDocumented(t *testing.T, config, session string) (string, error) {
 	return played, nil
 }
 
-// freePort returns a port that nobody listens on, as ":port".
+// freePort returns a port on which nothing listens, as ":port".
 func freePort(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -146,7 +146,7 @@ func freePort(t *testing.T) string {
 	return ":" + port
 }
 
-// filtered does what grep ^…, sort and uniq -c would do.
+// filtered does what grep ^…, sort and uniq -c do.
 func filtered(text string, filters []string) (string, error) {
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	for _, filter := range filters {
@@ -180,8 +180,8 @@ var (
 		regexp.MustCompile(`"id":"[^"]*"`), regexp.MustCompile(`"(?:retry_after|reset)_seconds":[0-9.]+`)}
 )
 
-// sameSession says how what was answered differs from a session: more than in the date, in how long something took, and in waits that
-// are up to ten seconds shorter. The order of header fields makes no difference.
+// sameSession says how the answers differ from a session. It ignores dates, durations, waits that are up to ten seconds shorter,
+// and the order of header fields.
 func sameSession(want, got string) error {
 	wanted, gotten := lineByLine(want), lineByLine(got)
 	for i := range max(len(wanted), len(gotten)) {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// rulesForKeys are the same rules as zones and in a file.
+// rulesForKeys has the same rules as zones and in a file.
 var rulesForKeys = map[string]string{
 	"zones": `rate_limit {
 		zone each {
@@ -66,7 +66,7 @@ func startKeys(t *testing.T, kind string) *admin {
 	return a
 }
 
-// Defect found: block answered {} for a key that no client can have, and nobody was shut out.
+// Defect found: block answered {} for a key that no client can have, and blocked nobody.
 func TestAdminRefusesKeysThatNoClientCanHave(t *testing.T) {
 	for kind := range rulesForKeys {
 		t.Run(kind, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestAdminRefusesKeysThatNoClientCanHave(t *testing.T) {
 					}
 				}
 			}
-			// What may be a credential that was written for the wrong rule does not come into the log with the error.
+			// The error in the log does not have the value: it may be a credential that was written for the wrong rule.
 			if _, answer := a.call("block", `{"rule": "each", "key": ["sk-leaked"], "for": "1h"}`); strings.Contains(fmt.Sprint(answer), "sk-leaked") {
 				t.Errorf("%v tells the key", answer)
 			}
@@ -116,7 +116,7 @@ func TestAdminRefusesKeysThatNoClientCanHave(t *testing.T) {
 					t.Errorf("block of %q: status %d, %s; want 409, %s", test.key, status, text, test.want)
 				}
 			}
-			// Where no rule is named, only those tell of a key that can have it.
+			// Without a rule, the answer has only the rules that can have the key.
 			for key, want := range map[string]string{"192.0.2.7": "each others partner way wide", "sk leaked": "partner", "/login": "partner place", "GET": "partner way"} {
 				var told []string
 				for _, one := range at(t, a.ask("key?key="+strings.ReplaceAll(key, " ", "%20"), ""), "rules").([]any) {
@@ -132,12 +132,12 @@ func TestAdminRefusesKeysThatNoClientCanHave(t *testing.T) {
 	}
 }
 
-// A network that is counted as one is shut out, and let in, by any of its addresses and by its own notation, of which there are several.
+// A network that is counted as one key is blocked and unblocked by any of its addresses, and by any of its own notations.
 func TestAdminBlocksANetworkThatIsOneKey(t *testing.T) {
 	for kind := range rulesForKeys {
 		t.Run(kind, func(t *testing.T) {
 			a := startKeys(t, kind)
-			for named, clients := range map[string][2]string{ // those that are shut out, and those that are not
+			for named, clients := range map[string][2]string{ // clients that are blocked, and clients that are not
 				"198.51.0.0/16":   {"198.51.100.7", "198.52.0.1"},
 				"198.51.200.9":    {"198.51.100.8", "198.52.0.2"},
 				"198.51.3.4/16":   {"198.51.0.1", "198.50.255.255"},
@@ -155,7 +155,7 @@ func TestAdminBlocksANetworkThatIsOneKey(t *testing.T) {
 	}
 }
 
-// The key that an operator names is the one that requests have, and explain says, in whatever spelling.
+// An operator may name a key in any spelling; the API finds the one that requests have.
 func TestAdminNamesKeysInAnySpelling(t *testing.T) {
 	for kind := range rulesForKeys {
 		t.Run(kind, func(t *testing.T) {

@@ -36,7 +36,7 @@ func (a *admin) reloadWith(global, sites string) {
 	a.settle()
 }
 
-// settle waits until the endpoint of the configuration before, too, has shut down: until then it may take a connection, and hang up.
+// settle waits until the previous configuration's endpoint has also shut down: until then it may accept a connection, and close it.
 func (a *admin) settle() {
 	a.t.Helper()
 	http.DefaultClient.CloseIdleConnections()
@@ -44,7 +44,7 @@ func (a *admin) settle() {
 	eventually(a.t, "the admin endpoint before has shut down", func() bool { return !strings.Contains(stacks(), "caddy/v2.replaceLocalAdminServer.func1") })
 }
 
-// call makes a request of the API: with a body by POST, else by GET. It returns the status and what was answered.
+// call makes a request of the API: a POST if there is a body, else a GET. It returns the status and the answer.
 func (a *admin) call(path, body string, fields ...string) (int, map[string]any) {
 	a.t.Helper()
 	method := http.MethodGet
@@ -76,7 +76,7 @@ func (a *admin) call(path, body string, fields ...string) (int, map[string]any) 
 	return response.StatusCode, answer
 }
 
-// ask is call where it must succeed.
+// ask is call for requests that must succeed.
 func (a *admin) ask(path, body string) map[string]any {
 	a.t.Helper()
 	status, answer := a.call(path, body)
@@ -86,7 +86,7 @@ func (a *admin) ask(path, body string) map[string]any {
 	return answer
 }
 
-// at walks down an answer: by names, and by numbers of lists.
+// at returns the part of an answer at a path of names and indexes.
 func at(t testing.TB, answer any, path ...any) any {
 	t.Helper()
 	for _, step := range path {
@@ -105,7 +105,7 @@ func at(t testing.TB, answer any, path ...any) any {
 	return answer
 }
 
-// wantAt checks what stands in an answer, by its text.
+// wantAt compares the text of a part of an answer.
 func wantAt(t testing.TB, answer any, want string, path ...any) {
 	t.Helper()
 	if got := fmt.Sprint(at(t, answer, path...)); got != want {
@@ -166,8 +166,8 @@ func TestAdminListsTheRulesInForceWithTheirOutcomes(t *testing.T) {
 	wantAt(t, rules, "[]", "rules", 2, "key")
 }
 
-// Whatever clients send, what may be a credential is not told in clear: not in lists, not in metrics, not by any name of it.
-// A day was told as 26 hours, the longest that one can be, and places at a time as a millionth of a second.
+// Defects found: a day was reported as 26 hours, the longest that one can be, and a limit of concurrency as one in a millionth of a
+// second.
 func TestAdminTellsPeriodsAsTheyAre(t *testing.T) {
 	a := startAdmin(t, "", `:PORT {
 		rate_limit {
@@ -269,7 +269,7 @@ func TestAdminFindsTheKeysThatSendTheMost(t *testing.T) {
 	}
 }
 
-// What an operator does to a key, by its parts and by its identifier, in memory and in Redis, for every kind of rule.
+// An operator acts on a key, by its parts and by its id, in memory and in Redis, for every kind of rule.
 func TestAdminResetsBlocksAndUnblocks(t *testing.T) {
 	redis := redistest.Start(t)
 	for name, store := range map[string]string{"memory": "", "redis": storeAt(redis.Addr(), patiently)} {
@@ -449,7 +449,7 @@ func TestAdminExplainsWhatWouldBecomeOfARequest(t *testing.T) {
 	wantAt(t, answer, "[the request comes to no rate_limit]", "notes")
 }
 
-// Handlers that have a rule of one name in several stores: what an operator does to a key is done in all of them.
+// If handlers keep a rule of one name in several stores, an operator's action on a key applies to all of them.
 func TestAdminActsOnAKeyInEveryStoreThatTheRuleIsIn(t *testing.T) {
 	redis := redistest.Start(t)
 	zone := "zone z {\nlimit 1/366d\n}\n"
@@ -470,7 +470,7 @@ func TestAdminActsOnAKeyInEveryStoreThatTheRuleIsIn(t *testing.T) {
 	}
 }
 
-// Defect found: after a refused reload, scrapes told of the configuration that was refused.
+// Defect found: after a refused reload, scrapes reported on the configuration that was refused.
 func TestMetricsAreOfWhatServesAlsoAfterARefusedReload(t *testing.T) {
 	a := startAdmin(t, "", ":PORT {\nrate_limit {\nzone one {\nlimit 2/1h\n}\n}\nrespond ok\n}")
 	scrape := func() string {
@@ -490,7 +490,7 @@ func TestMetricsAreOfWhatServesAlsoAfterARefusedReload(t *testing.T) {
 	defer taken.Close()
 	config := a.caddyfile("", ":PORT {\nrate_limit {\nzone one {\nlimit 77/1h\n}\nzone two {\nlimit 9/1h\n}\n}\nrespond ok\n}\nhttp://"+taken.Addr().String()+" {\nrespond ok\n}")
 	a.refused(bytes.Replace(config, []byte(`"disabled":true`), []byte(`"listen":"`+a.base+`"`), 1))
-	a.settle() // Caddy replaces the admin endpoint first
+	a.settle() // Caddy replaces the admin endpoint before it refuses the configuration
 	if text := scrape(); !strings.Contains(text, `weir_limit{rule="one"} 2`) || strings.Contains(text, `"two"`) {
 		t.Errorf("after a refused reload:\n%s", text)
 	}
@@ -498,7 +498,7 @@ func TestMetricsAreOfWhatServesAlsoAfterARefusedReload(t *testing.T) {
 	a.reject("/")
 }
 
-// Defect found: keys without a limit were said to be shut out, and passed.
+// Defect found: keys without a limit were reported as blocked, but passed.
 func TestAdminDoesNotBlockWhoIsAskedNothing(t *testing.T) {
 	a := startAdmin(t, "", ":PORT {\nrate_limit {\nzone vip {\nkey {header.X-Key}\nlimit 5/1h\noverride anna unlimited\n}\nzone plans {\nkey {header.X-Key}\nlimit unlimited\ntiers {header.X-Plan} {\nfree 5/1h\n}\noverride berta 1/1h\n}\n}\nrespond ok\n}")
 	for body, want := range map[string]int{
@@ -515,7 +515,7 @@ func TestAdminDoesNotBlockWhoIsAskedNothing(t *testing.T) {
 	a.admit(1, "/", "X-Key", "anna")
 }
 
-// Defect found: what is made of a credential was shown in clear, and keys that are asked for stood in Caddy's log.
+// Defects found: values made from a credential were shown in clear, and Caddy's log had the keys that operators looked up.
 func TestAdminShowsOnlyWhatIsNoCredentialAndTakesKeysInBodies(t *testing.T) {
 	a := startAdmin(t, "", `:PORT {
 		@bearer header_regexp b X-Tok "Bearer (.*)"
@@ -543,7 +543,7 @@ func TestAdminShowsOnlyWhatIsNoCredentialAndTakesKeysInBodies(t *testing.T) {
 	}
 }
 
-// Defects found: other spellings of an address were other keys, and https was not.
+// Defects found: other spellings of an address were other keys, and https requests were not https.
 func TestAdminTakesRequestsAndKeysAsCaddyWouldGetThem(t *testing.T) {
 	a := startAdmin(t, behindProxy, ":PORT {\nrate_limit {\nzone one {\nlimit 1/366d\n}\nzone secure {\nmatch {\nprotocol https\n}\nkey {path}\nlimit 5/1h\n}\n}\nrespond ok\n}")
 	a.admit(1, "/", "X-Forwarded-For", "2001:db8::1")
@@ -558,7 +558,7 @@ func TestAdminTakesRequestsAndKeysAsCaddyWouldGetThem(t *testing.T) {
 	a.admit(1, "/", "X-Forwarded-For", "2001:db8::1")
 }
 
-// Keys as long as tokens are: they have a name, and both counts.
+// Keys as long as tokens have an id and both counts.
 func TestAdminKnowsLongKeys(t *testing.T) {
 	a := startAdmin(t, "", ":PORT {\nrate_limit {\nzone z {\nkey {header.Authorization}\nlimit 1/366d\n}\n}\nrespond ok\n}")
 	token := strings.Repeat("e", 2000)
@@ -578,7 +578,8 @@ func TestAdminKnowsLongKeys(t *testing.T) {
 	a.admit(1, "/", "Authorization", token+"2")
 }
 
-// Defect found: keys of 4096 bytes and more were called otherwise by top than by key, and alike where they began alike.
+// Defect found: top and key showed different names for a key of 4096 bytes or more, and the same name for different keys with the
+// same beginning.
 func TestAdminCallsVeryLongKeysTheSameEverywhereAndEachItsOwn(t *testing.T) {
 	a := startAdmin(t, "", `:PORT {
 		rate_limit {
@@ -637,7 +638,7 @@ func TestAZoneAndADescriptorOfOneNameAreRefused(t *testing.T) {
 	}
 }
 
-// Defect found: of an endpoint that takes POST beside GET it was said that it takes GET alone.
+// Defect found: the error for an endpoint with GET and POST said that it takes only GET.
 func TestAdminSaysWhichMethodsItTakes(t *testing.T) {
 	a := startAdmin(t, "", ":PORT {\nrate_limit 5/1h\nrespond ok\n}")
 	for path, want := range map[string][2]string{
@@ -659,7 +660,7 @@ func TestAdminSaysWhichMethodsItTakes(t *testing.T) {
 	}
 }
 
-// Defects found: of a key without a limit nothing was said, and of the tier * twice.
+// Defects found: a key without a limit was missing, and the tier * appeared twice.
 func TestAdminSaysOfAKeyWhatHasNoLimitAndEachLimitOnce(t *testing.T) {
 	a := startAdmin(t, "", `:PORT {
 		rate_limit {
@@ -702,7 +703,7 @@ func TestAdminSaysOfAKeyWhatHasNoLimitAndEachLimitOnce(t *testing.T) {
 	}
 }
 
-// Defect found: beside the error of a store that fails there were numbers, of which none was known.
+// Defect found: next to the error of a failing store there were numbers, although none was known.
 func TestAdminHasNoNumbersOfAKeyWhereTheStoreFails(t *testing.T) {
 	redis := redistest.Start(t)
 	a := startAdmin(t, "", ":PORT {\nrate_limit {\n"+storeAt(redis.Addr(), "")+"\nzone z {\nlimit 5/1h\n}\n}\nrespond ok\n}")

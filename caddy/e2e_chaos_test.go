@@ -16,28 +16,28 @@ import (
 	"github.com/proxyweir/weir/redis/redistest"
 )
 
-// These tests run a real Caddy under steady load, and have one fault after the other befall its Redis. In `go test` a fault
-// lasts less than a second; with WEIR_CHAOS=long it lasts five. What is asserted does not depend on how fast the machine is:
-// the times are figures, in a table at the end.
+// These tests run a real Caddy under steady load, while one fault after another hits its Redis. In `go test` a fault lasts less
+// than a second; with WEIR_CHAOS=long it lasts five. No assertion depends on the speed of the machine; measured times are only
+// printed, in a table at the end.
 
-// The load: so many clients, each of which makes a request every so often, or as soon as the one before has been answered.
-// They take turns with so many keys each.
+// The load: this many clients, each of which makes a request at this interval, or as soon as its last one is answered. Each uses
+// this many keys in rotation.
 const (
 	loadClients = 16
 	loadPause   = 20 * time.Millisecond
 	loadKeys    = 64
 )
 
-// What chaosSite limits: no client ever makes so many requests, but of hot keys.
+// The limits of chaosSite: no client makes so many requests, except for hot keys.
 const (
 	plainLimit   = 1_000_000
 	hotLimit     = 20
 	witnessLimit = 1_000_000_000
 )
 
-// chaosSite is a site with the limits above. The zone witness tells who has decided on a request: with on_error open it
-// says nothing of one that Redis has not decided on, and beside the others, which say something always, that can be seen in
-// the answer. What is left of it is what Redis has counted. (A rejection that the node remembers is Redis's.)
+// chaosSite is a site with the limits above. The zone witness shows who has decided on a request: with on_error open, the RateLimit
+// field omits it if Redis has not decided, while the other zones always appear. Its remaining quota shows what Redis has counted.
+// (A rejection that the node remembers counts as Redis's.)
 func chaosSite(store, witness string) string {
 	return fmt.Sprintf(`
 		rate_limit {
@@ -64,20 +64,20 @@ func chaosSite(store, witness string) string {
 		respond ok`, plainLimit, hotLimit, witness, witnessLimit, store)
 }
 
-// chaosStore are the words of the store that the tests are about.
+// chaosStore has the settings of the store under test.
 const chaosStore = "timeout 50ms\nnodes 1\nplain_keys"
 
-// What the header field RateLimit has of the zones witness and hot.
+// What the RateLimit field has for the zones witness and hot.
 var (
 	testimony = regexp.MustCompile(`"witness";r=(\d+)`)
 	hotState  = regexp.MustCompile(`"hot";r=(\d+)`)
 )
 
-// chaos is a Caddy whose store the faults befall.
+// chaos is a Caddy whose store has faults.
 type chaos struct {
 	server  *server
-	alone   *redistest.Server // nil where there are several, whose commands and counts are not told
-	lasting time.Duration     // of a fault
+	alone   *redistest.Server // nil: there are several, whose commands and counts are not checked
+	lasting time.Duration     // how long a fault lasts
 	table   *[]string
 }
 
@@ -85,16 +85,16 @@ type chaos struct {
 type fault struct {
 	name string
 
-	// forgets says that Redis may lose what it has counted.
+	// forgets says that Redis may lose its counts.
 	forgets bool
 
-	// restarts says that Redis forgets how many commands it has had.
+	// restarts says that Redis loses its count of commands.
 	restarts bool
 
-	// silences says that Redis decides nothing meanwhile, so that the breaker opens.
+	// silences says that Redis decides nothing during the fault, so that the breaker opens.
 	silences bool
 
-	// happen has the fault happen for about so long, and returns when it has ended.
+	// happen makes the fault happen for about that long, and returns when it has ended.
 	happen func(t *testing.T, l *traffic, lasting time.Duration)
 }
 
@@ -146,7 +146,7 @@ func TestNoRequestIsLostWhateverBefallsRedis(t *testing.T) {
 	t.Run("Cluster", func(t *testing.T) {
 		cluster := redistest.StartCluster(t)
 		store := storeAt(strings.Join(cluster.Addrs(), " "), "cluster", chaosStore)
-		// The witness has the client's key, so that a request is one step, on one of the masters.
+		// The witness has the client as its key, so that a request is one call, to one of the masters.
 		c := &chaos{server: startSite(t, chaosSite(store, "{header.X-Client}")), lasting: lasting, table: &table}
 		f := fault{name: "Cluster: a master is killed", forgets: true, silences: true, happen: func(t *testing.T, l *traffic, _ time.Duration) {
 			slot := redistest.Slot(l.freshKey)
@@ -160,12 +160,12 @@ func TestNoRequestIsLostWhateverBefallsRedis(t *testing.T) {
 	eventually(t, "what has been started has ended", func() bool { return goroutinesButLoggers() <= goroutines })
 }
 
-// goroutinesButLoggers returns how many goroutines run besides those of Caddy's log files, each of which leaves one behind.
+// goroutinesButLoggers returns how many goroutines run, without those of Caddy's log files, each of which leaves one behind.
 func goroutinesButLoggers() int {
 	return strings.Count(stacks(), "\ngoroutine ") - strings.Count(stacks(), "timberjack.(*Logger).millRun(")
 }
 
-// awaitMaster waits until one of the servers, of which the one that was has been killed, is the master.
+// awaitMaster waits until one of the servers is the master, after the old master was killed.
 func awaitMaster(t *testing.T, servers ...*redistest.Server) {
 	eventually(t, "a replica takes over", func() bool {
 		return slices.ContainsFunc(servers, func(server *redistest.Server) bool {
@@ -178,7 +178,7 @@ func awaitMaster(t *testing.T, servers ...*redistest.Server) {
 	})
 }
 
-// faultsOfAServer are those of a Redis that can be reached. The other is one that it is made a replica of.
+// faultsOfAServer are the faults of a Redis that can be reached. other is a server of which it is made a replica.
 func faultsOfAServer(redis, other *redistest.Server) []fault {
 	do := func(command string) func(*testing.T) {
 		return func(t *testing.T) { redis.MustDo(t, strings.Fields(command)...) }
@@ -207,7 +207,7 @@ func faultsOfAServer(redis, other *redistest.Server) []fault {
 	}
 }
 
-// faultsOfANetwork are those of what lies in between.
+// faultsOfANetwork are the faults of the network to Redis.
 func faultsOfANetwork(proxy *redistest.Proxy) []fault {
 	heal := func(*testing.T) { proxy.Pass() }
 	then := func(happen func(*testing.T, *traffic, time.Duration)) func(*testing.T, *traffic, time.Duration) {
@@ -220,7 +220,7 @@ func faultsOfANetwork(proxy *redistest.Proxy) []fault {
 		{name: "connections cut every 20 ms", happen: again(20*time.Millisecond, func(*testing.T) { proxy.Cut() })},
 		{name: "half a reply, then cut, every 20 ms", happen: then(again(20*time.Millisecond, func(*testing.T) { proxy.CutAfter(5) }))},
 		{name: "replies dropped every 20 ms", happen: then(again(20*time.Millisecond, func(*testing.T) { proxy.DropReply("evalsha") }))},
-		{name: "replies 30 ms late", happen: between(func(*testing.T) { proxy.Delay(15 * time.Millisecond) }, heal)}, // either way
+		{name: "replies 30 ms late", happen: between(func(*testing.T) { proxy.Delay(15 * time.Millisecond) }, heal)}, // 15 ms each way
 		{name: "replies 200 ms late", silences: true, happen: between(func(*testing.T) { proxy.Delay(100 * time.Millisecond) }, heal)},
 		{name: "replies garbled", silences: true, happen: between(func(*testing.T) { proxy.Garble(nil) }, heal)},
 		{name: "a black hole", silences: true, happen: between(func(*testing.T) { proxy.BlackHole() }, heal)},
@@ -228,7 +228,7 @@ func faultsOfANetwork(proxy *redistest.Proxy) []fault {
 	}
 }
 
-// between is a fault that begins and ends.
+// between returns a fault that begins and ends.
 func between(begin, end func(*testing.T)) func(*testing.T, *traffic, time.Duration) {
 	return func(t *testing.T, _ *traffic, lasting time.Duration) {
 		begin(t)
@@ -237,7 +237,7 @@ func between(begin, end func(*testing.T)) func(*testing.T, *traffic, time.Durati
 	}
 }
 
-// again is a fault that happens over and over.
+// again returns a fault that happens over and over.
 func again(pause time.Duration, happens func(*testing.T)) func(*testing.T, *traffic, time.Duration) {
 	return func(t *testing.T, _ *traffic, lasting time.Duration) {
 		end := time.After(lasting)
@@ -254,7 +254,7 @@ func again(pause time.Duration, happens func(*testing.T)) func(*testing.T, *traf
 	}
 }
 
-// befall has a fault happen under load, and checks what the documentation promises of it.
+// befall makes a fault happen under load, and checks what the documentation promises.
 func (c *chaos) befall(t *testing.T, f fault) {
 	l := newTraffic(t, c.server)
 	defer l.stop()
@@ -279,7 +279,7 @@ func (c *chaos) befall(t *testing.T, f fault) {
 	asked := l.now()
 	l.stop()
 
-	// After it the limit is Redis's: a key is admitted as often as that says, and not once more.
+	// After the fault, the limit is that of Redis: it admits a key exactly as often as the limit says.
 	l.exhaust("late", l.lateKey)
 	l.exhaust("fresh", l.freshKey)
 	l.checkHotKeys(f, ended)
@@ -312,7 +312,7 @@ func (c *chaos) befall(t *testing.T, f fault) {
 	*c.table = append(*c.table, row)
 }
 
-// commands returns how many scripts Redis was asked to run since it was started.
+// commands returns how many scripts Redis has been asked to run since it started.
 func (c *chaos) commands(t *testing.T) int {
 	if c.alone == nil {
 		return 0
@@ -320,18 +320,18 @@ func (c *chaos) commands(t *testing.T) int {
 	return calls(t, c.alone)
 }
 
-// traffic makes requests, from when it is started until it is stopped, and keeps what became of them.
+// traffic makes requests from start to stop, and keeps their outcomes.
 type traffic struct {
 	t      *testing.T
 	server *server
 	began  time.Time
 
-	// The hot keys, of which the first two are asked for from when the fault begins: the limit of one has been used up to
-	// the last unit by then (but nothing rejected, which the node would remember), that of the other has not been begun. The
-	// last is for after the fault.
+	// The hot keys. The load uses the first two from the beginning of the fault. By then the limit of one is used up to the last
+	// unit (but nothing was rejected, since the node would remember that), and that of the other is unused. The last is for after
+	// the fault.
 	spentKey, freshKey, lateKey string
 
-	consulted time.Duration // when Redis was asked what it had counted before
+	consulted time.Duration // when Redis was last asked for its count
 	started   time.Duration
 
 	faulty  atomic.Bool // the fault has begun
@@ -339,17 +339,17 @@ type traffic struct {
 	clients sync.WaitGroup
 
 	mu      sync.Mutex
-	samples []sample // in the order that the answers came
-	losses  []string // what became of those that were lost, the first few
+	samples []sample // in the order of the answers
+	losses  []string // the outcomes of the first few lost requests
 }
 
-// sample is a request that has been made. Times are since traffic.began.
+// sample is one request and its outcome. Times are since traffic.began.
 type sample struct {
-	kind     string // plain, or which hot key
+	kind     string // plain, or the hot key
 	at, took time.Duration
-	status   int  // 0: there was no answer
-	byRedis  bool // and not by on_error
-	left     int  // of the witness, if by Redis
+	status   int  // 0: no answer
+	byRedis  bool // rather than by on_error
+	left     int  // of the witness, if Redis has decided
 	hotLeft  int  // of a hot key
 }
 
@@ -371,7 +371,7 @@ func (l *traffic) start() {
 	l.started = l.now()
 	for i := range loadClients {
 		l.clients.Go(func() {
-			tick := time.NewTicker(loadPause * time.Duration(i+1) / loadClients) // they do not come all at once
+			tick := time.NewTicker(loadPause * time.Duration(i+1) / loadClients) // they do not all start at once
 			defer tick.Stop()
 			for n := 0; ; n++ {
 				select {
@@ -395,7 +395,7 @@ func (l *traffic) start() {
 	}
 }
 
-// stop ends what start began. It does nothing the second time.
+// stop undoes start. It does nothing the second time.
 func (l *traffic) stop() {
 	select {
 	case <-l.end:
@@ -406,7 +406,7 @@ func (l *traffic) stop() {
 	l.server.client.CloseIdleConnections()
 }
 
-// send makes one request, once: what is answered is answered at the first try.
+// send makes one request, without a second try.
 func (l *traffic) send(kind, client, hot string) sample {
 	fields := []string{"X-Client", client}
 	if hot != "" {
@@ -440,7 +440,7 @@ func (l *traffic) send(kind, client, hot string) sample {
 	return s
 }
 
-// lost returns how many requests have had no answer, or one that is neither 200 nor, of a hot key, 429.
+// lost returns how many requests got no answer, or one that is neither 200 nor, for a hot key, 429.
 func (l *traffic) lost() int {
 	return l.count(func(s *sample) bool {
 		return s.status != http.StatusOK && (s.status != http.StatusTooManyRequests || s.kind == "plain")
@@ -459,9 +459,9 @@ func (l *traffic) count(counts func(*sample) bool) int {
 	return n
 }
 
-// recovered returns when Redis decided again: when the first of a row of requests was answered that were made after the
-// fault, and all decided on by Redis. The row is long enough that it has keys of every master of a Cluster. Only keys count
-// of which the node cannot remember a rejection.
+// recovered returns when Redis decided again: when the first of a series of requests was answered, all made after the fault and all
+// decided by Redis. The series is long enough to have keys of every master of a Cluster. Only keys for which the node cannot
+// remember a rejection count.
 func (l *traffic) recovered(ended time.Duration) (time.Duration, bool) {
 	const row = 48
 	l.mu.Lock()
@@ -474,7 +474,7 @@ func (l *traffic) recovered(ended time.Duration) (time.Duration, bool) {
 			continue
 		}
 		if !s.byRedis {
-			break // those before it are not looked at: the row is to be the last there is
+			break // earlier ones do not matter: the series must be the last one
 		}
 		first = s.at + s.took
 		n++
@@ -482,7 +482,7 @@ func (l *traffic) recovered(ended time.Duration) (time.Duration, bool) {
 	return first, n >= row
 }
 
-// spend uses up what Redis admits of the first hot key, and asks for no more.
+// spend uses up what Redis admits of the first hot key, and stops there.
 func (l *traffic) spend() {
 	l.t.Helper()
 	eventually(l.t, "Redis has admitted a hot key as often as it does", func() bool {
@@ -491,8 +491,8 @@ func (l *traffic) spend() {
 	})
 }
 
-// exhaust asks for a hot key until Redis rejects it. Each request that it admitted was charged once, and one that on_error
-// decided on perhaps.
+// exhaust uses a hot key until Redis rejects it. Redis charged each request once that it admitted, and each that on_error decided
+// at most once.
 func (l *traffic) exhaust(kind, key string) {
 	l.t.Helper()
 	decided := func(status int) int {
@@ -503,7 +503,7 @@ func (l *traffic) exhaust(kind, key string) {
 		l.send(kind, key, key)
 		return decided(http.StatusTooManyRequests) > rejected
 	})
-	for range 3 { // which holds, whoever decides
+	for range 3 { // the rejection holds, whoever decides
 		if s := l.send(kind, key, key); s.status != http.StatusTooManyRequests {
 			l.t.Errorf("the %s key is over its limit, and then not: status %d", kind, s.status)
 		}
@@ -514,12 +514,12 @@ func (l *traffic) exhaust(kind, key string) {
 	}
 }
 
-// checkHotKeys checks how often the hot keys were admitted in all. Redis admits a key as often as its limit says, and once
-// more as often if it has lost its counts meanwhile. This node's memory admits its share of the limit, which for one node is
-// the limit, and never has it anew, since a window is longer than the test.
+// checkHotKeys checks how often the hot keys were admitted in total. Redis admits a key as often as its limit says, and as often
+// again if it has lost its counts. This node's memory admits its share of the limit, which is the whole limit for one node. Memory
+// admits that only once, since a window is longer than the test.
 //
-// A key that had used up its limit before the fault is not admitted by memory, which starts from what was last known, nor by
-// Redis unless it has forgotten.
+// If a key's limit was used up before the fault, memory admits nothing, since it starts from the last known state; nor does Redis,
+// unless it has lost its counts.
 func (l *traffic) checkHotKeys(f fault, ended time.Duration) {
 	l.t.Helper()
 	byRedis := hotLimit
@@ -546,7 +546,7 @@ func (l *traffic) checkHotKeys(f fault, ended time.Duration) {
 	}
 }
 
-// consult asks Redis how many requests it has charged since it last forgot them, by one more, which is included.
+// consult makes one more request to find out how many requests Redis has charged since it last lost its counts, that one included.
 func (l *traffic) consult() int {
 	l.t.Helper()
 	charged := 0
@@ -558,9 +558,9 @@ func (l *traffic) consult() int {
 	return charged
 }
 
-// checkCharges checks that no request was charged twice: those that Redis admitted were charged once, those that on_error
-// decided on once or not at all, and rejections never were. Nor was any charge lost, unless Redis forgets. charged is how
-// many were since Redis was first asked.
+// checkCharges checks that no request was charged twice. Redis charged each request once that it admitted; each that on_error
+// decided at most once; and no rejection. Nor was any charge lost, unless Redis loses its counts. charged is the count when Redis
+// was first asked.
 func (l *traffic) checkCharges(f fault, charged int) {
 	l.t.Helper()
 	certain := l.count(func(s *sample) bool { return s.byRedis && s.status == http.StatusOK && s.at >= l.consulted })
@@ -571,7 +571,7 @@ func (l *traffic) checkCharges(f fault, charged int) {
 	}
 }
 
-// figures are what became of some of the requests.
+// figures are the outcomes of some of the requests.
 type figures struct {
 	requests, byOnError int
 	worst, percentile99 time.Duration

@@ -11,7 +11,8 @@ import (
 	"github.com/proxyweir/weir/redis/redistest"
 )
 
-// A zone that two proxies share in Redis has two counters where they take other networks for one client: nothing else would show it.
+// A zone that two proxies share in Redis has two counters if they mask addresses with different prefixes. Nothing else would show
+// that.
 func TestProxiesThatMaskAddressesOtherwiseAreWarnedOf(t *testing.T) {
 	server := redistest.Start(t)
 	client, err := goredis.New(goredis.Config{Addresses: []string{server.Addr()}, Timeout: patience})
@@ -41,7 +42,7 @@ func TestProxiesThatMaskAddressesOtherwiseAreWarnedOf(t *testing.T) {
 	}
 	s := startSite(t, site(""))
 	s.admit(2, "/")
-	s.reload(site("ipv4_prefix 32\nipv6_prefix 128")) // which leaves addresses whole, as if nothing were said
+	s.reload(site("ipv4_prefix 32\nipv6_prefix 128")) // addresses stay whole, as by default
 	s.admit(1, "/")
 	s.reject("/")
 	eventually(t, "a warning", func() bool { return len(s.logs(saysOtherNetworks)) > 0 })

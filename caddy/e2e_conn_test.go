@@ -75,10 +75,9 @@ func TestHTTP2RequestsAtOnceAdmitExactlyTheLimit(t *testing.T) {
 	}
 }
 
-// The peer of a Unix socket has no address: such clients share a counter, until a trusted proxy says who they are.
-// Connections through a Unix socket have no address of their own: as peers they are one client, who has a key.
+// The peer of a Unix socket has no address. All such clients share one counter, unless a trusted proxy states their addresses.
 func TestPeersOnAUnixSocketAreOneClient(t *testing.T) {
-	dir, err := os.MkdirTemp("", "weir") // short, as a socket's path must be
+	dir, err := os.MkdirTemp("", "weir") // a socket's path must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +101,7 @@ func TestClientsOnAUnixSocket(t *testing.T) {
 		{"that is trusted", "servers {\ntrusted_proxies_unix\n}\n", "192.0.2.2"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			dir, err := os.MkdirTemp("", "weir") // short, as a socket's path must be
+			dir, err := os.MkdirTemp("", "weir") // a socket's path must be short
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -115,7 +114,7 @@ func TestClientsOnAUnixSocket(t *testing.T) {
 			s.admit(1, "/", "X-Forwarded-For", "192.0.2.1")
 			if test.trusted != "" {
 				s.admit(1, "/", "X-Forwarded-For", "192.0.2.2")
-				s.admit(1, "/") // @
+				s.admit(1, "/") // the address is @
 			}
 			s.reject("/", "X-Forwarded-For", "192.0.2.2")
 			s.reject("/")
@@ -132,7 +131,7 @@ func TestAWebSocketPassesUntouched(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer upstream.Close()
-	go func() { // shakes hands and sends back what it gets
+	go func() { // shakes hands and echoes
 		for {
 			conn, err := upstream.Accept()
 			if err != nil {
@@ -179,7 +178,7 @@ func TestAWebSocketPassesUntouched(t *testing.T) {
 	}
 }
 
-// The upstream sends an event only when the client has read the one before: a response that is held back never ends.
+// The upstream sends an event only after the client has read the one before, so a buffered response would never end.
 func TestAStreamIsFlushedEventByEvent(t *testing.T) {
 	read := make(chan int)
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -210,8 +209,8 @@ func TestAStreamIsFlushedEventByEvent(t *testing.T) {
 	}
 }
 
-// queue is a leaky bucket between two probes: "decided" tells of requests that were admitted, "served" of those whose turn
-// has come.
+// queue is a leaky bucket between two probes: "decided" receives the requests that were admitted, "served" those whose reservations
+// are due.
 func queue(zone string) string {
 	return httpApp(`[{"handler":"weir_test_probe","name":"decided","decided":true},
 		{"handler":"rate_limit","rate_limits":{"queue":{"key":"everyone","algorithm":"leaky_bucket",` + zone + `}}},
@@ -219,8 +218,8 @@ func queue(zone string) string {
 		{"handler":"static_response","body":"ok"}]`)
 }
 
-// Where the machine stalls for longer than the 100 ms between two turns, both come at once and may change places: one try of
-// three must be in order, which no queue in disorder comes to by chance (1 in 720).
+// If the machine stalls for longer than the 100 ms between two departures, both may come at once and change places. One try of
+// three must be in order; a queue without order passes by chance once in 720 tries.
 func TestALeakyBucketServesInTheOrderOfArrival(t *testing.T) {
 	decided, served := watch(t, "decided"), watch(t, "served")
 	s := startJSON(t, queue(`"requests":10,"period":"1s","burst":10`))
@@ -251,7 +250,7 @@ func TestALeakyBucketServesInTheOrderOfArrival(t *testing.T) {
 	t.Errorf("served %s, want the order of arrival", order)
 }
 
-// An hour between two requests: whoever is queued waits longer than any test.
+// An hour between two departures: a queued request waits longer than any test.
 const hourly = `"requests":1,"period":"1h","burst":5,"max_delay":"1h"`
 
 func TestAQueuedClientThatLeavesIsNotServed(t *testing.T) {
@@ -305,7 +304,7 @@ func TestAQueuedClientThatLeavesIsNotServed(t *testing.T) {
 	}
 }
 
-// held is how many requests are waiting for their turn.
+// held returns how many requests are waiting.
 func held() int { return strings.Count(stacks(), "weir/caddy.(*Handler).wait(") }
 
 func TestQueuedRequestsAreLetGo(t *testing.T) {
@@ -351,7 +350,7 @@ func TestQueuedRequestsAreLetGo(t *testing.T) {
 	}
 }
 
-// A refused configuration is none of the queue's business.
+// A refused configuration does not affect the queue.
 func TestARefusedConfigurationLeavesTheQueueAlone(t *testing.T) {
 	decided, served := watch(t, "decided"), watch(t, "served")
 	s := startJSON(t, queue(`"requests":1,"period":"1s","burst":5`))

@@ -15,8 +15,8 @@ import (
 	"github.com/proxyweir/weir/redis/redistest"
 )
 
-// turns is a zone whose requests wait, between two probes: "decided" tells of requests on which is decided, "served" of those whose turn
-// has come.
+// turns is a zone whose requests wait, between two probes: "decided" receives the requests that were decided, "served" those whose
+// reservations are due.
 func turns(zone string) string {
 	return strings.Replace(httpApp(`[{"handler":"weir_test_probe","name":"decided","decided":true},
 		{"handler":"rate_limit","rate_limits":{"turns":{"key":"everyone","on_limit":"delay",`+zone+`}}},
@@ -24,8 +24,8 @@ func turns(zone string) string {
 		{"handler":"static_response","body":"ok"}]`), `"listen"`, `"protocols": ["h1", "h2c"], "listen"`, 1)
 }
 
-// As TestALeakyBucketServesInTheOrderOfArrival: where the machine stalls for longer than the 100 ms between two turns they may change
-// places, and one try of three must be in order.
+// As in TestALeakyBucketServesInTheOrderOfArrival: if the machine stalls for longer than the 100 ms between two departures they may
+// change places, so one try of three must be in order.
 func TestRequestsWaitInTheOrderOfArrival(t *testing.T) {
 	for _, algorithm := range []string{"token_bucket", "sliding_window_log"} {
 		t.Run(algorithm, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestRequestsWaitInTheOrderOfArrival(t *testing.T) {
 	}
 }
 
-// An hour between two requests: whoever waits does so for longer than any test.
+// An hour between two departures: a waiting request waits longer than any test.
 const hourlyDelay = `"algorithm":"token_bucket","requests":1,"period":"1h","max_delay":"1h"`
 
 func TestNobodyWaitsForLongerThanMaxDelayOrBehindMoreThanMaxWaiting(t *testing.T) {
@@ -90,19 +90,19 @@ func TestNobodyWaitsForLongerThanMaxDelayOrBehindMoreThanMaxWaiting(t *testing.T
 			awaitOne(t, "a decision", decided)
 			leave()
 			eventually(t, "nobody waits", func() bool { return held() == 0 })
-			// All of them give their turns back, the last in line first or not: at least the last turn is free again.
+			// All of them cancel their reservations, in any order: at least the last place in the queue is free again.
 			eventually(t, "another waits", func() bool { return s.waits(decided) })
 		})
 	}
 }
 
-// Whoever has waited has had a place, and leaves it to the next.
+// A request that has waited leaves its place to the next.
 func TestThePlaceOfWhoHasWaitedIsFree(t *testing.T) {
 	s := startJSON(t, turns(`"algorithm":"token_bucket","requests":1,"period":"100ms","burst":1,"max_delay":"1h","max_waiting":1`))
-	s.admit(6, "/") // one after the other; all but the first wait, or the machine is slow
+	s.admit(6, "/") // one after the other: all but the first wait, unless the machine is slow
 }
 
-// waits makes a request, of which decided tells, and reports whether it was made to wait and was not rejected. Then it is over.
+// waits makes a request, which decided receives, and reports whether it had to wait and was not rejected. Then the client leaves.
 func (s *server) waits(decided <-chan *http.Request) bool {
 	ctx, leave := context.WithCancel(context.Background())
 	over := make(chan struct{})
@@ -126,7 +126,7 @@ func (s *server) waits(decided <-chan *http.Request) bool {
 	return waits
 }
 
-// abandon makes a request that is over when ctx ends.
+// abandon makes a request whose client leaves when ctx ends.
 func (s *server) abandon(ctx context.Context, client *http.Client, path string) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.addr+path, nil)
 	if err != nil {
@@ -138,7 +138,7 @@ func (s *server) abandon(ctx context.Context, client *http.Client, path string) 
 	}
 }
 
-// Ten thousand wait, on streams of HTTP/2. When their clients leave, all of them are gone, with their goroutines.
+// Ten thousand requests wait, on streams of HTTP/2. When their clients leave, all requests and their goroutines end.
 func TestTenThousandWait(t *testing.T) {
 	const n = 10_000
 	decided := watch(t, "decided")
@@ -156,7 +156,7 @@ func TestTenThousandWait(t *testing.T) {
 		client.Timeout = 0
 		used = append(used, client)
 		clients.Go(func() { s.abandon(ctx, client, "/") })
-		awaitOne(t, "a decision", decided) // so that there is one connection, which the others have streams on
+		awaitOne(t, "a decision", decided) // so that there is one connection, on which the others open streams
 		for range 199 {
 			clients.Go(func() { s.abandon(ctx, client, "/") })
 		}
@@ -164,7 +164,7 @@ func TestTenThousandWait(t *testing.T) {
 	for range n - n/200 {
 		awaitOne(t, "a decision", decided)
 	}
-	// One in 300 ms has its turn, so that some may be served already.
+	// One departs every 300 ms, so some may be served already.
 	eventually(t, "ten thousand wait", func() bool { return heldAtMost(n) > n*9/10 })
 	leave()
 	left := time.Now()
@@ -177,7 +177,7 @@ func TestTenThousandWait(t *testing.T) {
 	settledGoroutines(t, before)
 }
 
-// heldAtMost is held, where that may be many.
+// heldAtMost is held for numbers up to n, which may be large.
 func heldAtMost(n int) int {
 	profile := make([]runtime.StackRecord, 8*n)
 	count, ok := runtime.GoroutineProfile(profile)
@@ -201,7 +201,7 @@ func heldAtMost(n int) int {
 	return waiting
 }
 
-// Those that wait when the configuration is replaced, or the server ends, are told so, and when to come again.
+// When the configuration is replaced or the server ends, each waiting request is answered, with the time at which to try again.
 func TestNobodyWhoWaitsIsLostSilently(t *testing.T) {
 	for name, end := range map[string]func(s *server){
 		"at a reload":                 func(s *server) { s.load(s.json(turns(strings.Replace(hourlyDelay, "1h", "2h", 1)))) },
@@ -228,7 +228,7 @@ func TestNobodyWhoWaitsIsLostSilently(t *testing.T) {
 						t.Errorf("a request that waited: %v", err)
 					case r.status == http.StatusServiceUnavailable && r.header.Get("Retry-After") != "":
 						told.Add(1)
-					case r.status != http.StatusOK: // whose turn it was
+					case r.status != http.StatusOK: // its reservation was due
 						t.Errorf("status %d", r.status)
 					}
 				})
@@ -244,7 +244,8 @@ func TestNobodyWhoWaitsIsLostSilently(t *testing.T) {
 	}
 }
 
-// A rule without delays that covers more than the one that has requests wait: they reserve their place in it, and hold nobody else up.
+// A rule without delays covers more than the rule that makes requests wait. Waiting requests reserve their place in it too, and
+// delay no others.
 func TestWhoWaitsForOneRuleKeepsItsPlaceInTheOthers(t *testing.T) {
 	decided := watch(t, "decided")
 	s := startJSON(t, httpApp(`[{"handler":"weir_test_probe","name":"decided","decided":true},
@@ -275,8 +276,8 @@ func TestWhoWaitsForOneRuleKeepsItsPlaceInTheOthers(t *testing.T) {
 	s.reject("/", "X-Client", "f")
 }
 
-// A file with a rule that makes requests wait is taken beside zones when the configuration is loaded. One that comes to have such a rule
-// is refused: the zones that are in force do not see what requests that wait have reserved.
+// When the configuration is loaded, a file with a rule that makes requests wait is accepted next to zones. An edit that adds such a
+// rule is refused: the zones in force do not see what waiting requests have reserved.
 func TestARuleInAFileThatMakesRequestsWaitBesideZones(t *testing.T) {
 	const zone = "rate_limit {\nrules_file DIR/rules/*.yaml\nrules_interval 1s\nzone all {\nkey everyone\nlimit 3/366d\n}\n}\nrespond ok"
 	plain := rulesOf("{name: clients, key: header:X-Client, limit: 9/366d}")
@@ -309,14 +310,14 @@ func TestARuleInAFileThatMakesRequestsWaitBesideZones(t *testing.T) {
 	})
 }
 
-// A zone that stands in two handlers, in one of them beside a zone that makes requests wait: what those have reserved of it is seen by
-// both, whichever stands first, in memory and in Redis.
+// One zone is in two handlers, in one of them together with a zone that makes requests wait. Both handlers see what those requests
+// have reserved in it, whichever comes first, in memory and in Redis.
 func TestAZoneSharedWithAHandlerThatDelaysSeesWhatIsReserved(t *testing.T) {
 	redis := redistest.Start(t)
 	const shared = "zone x {\nkey all\nlimit 3/366d\nalgorithm sliding_window_log\n}\n"
 	const delaying = "zone d {\nkey all\nlimit 1/1h\nalgorithm token_bucket\nburst 1\non_limit delay\nmax_delay 1h\n}\n"
 	for i, store := range []string{"", storeAt(redis.Addr(), patiently)} {
-		for _, paths := range [][2]string{{"/a", "/bbbb"}, {"/aaaa", "/b"}} { // the longer path's route stands first
+		for _, paths := range [][2]string{{"/a", "/bbbb"}, {"/aaaa", "/b"}} { // the route with the longer path comes first
 			plain, waiting := paths[0], paths[1]
 			s := startSite(t, "route "+plain+" {\nrate_limit {\n"+shared+store+"}\nrespond ok\n}\nroute "+waiting+" {\nrate_limit {\n"+shared+delaying+store+"}\nrespond ok\n}")
 			if i == 1 {
@@ -337,7 +338,8 @@ func TestAZoneSharedWithAHandlerThatDelaysSeesWhatIsReserved(t *testing.T) {
 	}
 }
 
-// A defect that was: twelve addresses of one network took all the places, and another client was rejected that should wait.
+// Defect found: twelve addresses of one network took all places in the queue, and another client was rejected that should have
+// waited.
 func TestAFewClientsDoNotTakeAllThePlaces(t *testing.T) {
 	redis := redistest.Start(t)
 	for name, store := range map[string]string{"memory": "", "Redis": storeAt(redis.Addr(), patiently)} {
@@ -380,7 +382,7 @@ func TestAFewClientsDoNotTakeAllThePlaces(t *testing.T) {
 	}
 }
 
-// delayed is how many requests were delayed, by the metrics.
+// delayed returns how many requests were delayed, according to the metrics.
 func (s *server) delayed() float64 {
 	for _, m := range s.scrape()["weir_requests_total"].GetMetric() {
 		for _, label := range m.GetLabel() {
@@ -392,7 +394,7 @@ func (s *server) delayed() float64 {
 	return 0
 }
 
-// A defect that was: nobody counted the requests that wait in a leaky bucket.
+// Defect found: the requests that wait in a leaky bucket were not counted.
 func TestRequestsInALeakyBucketAreSeen(t *testing.T) {
 	s := startSite(t, "route {\nmetrics /metrics\nrate_limit {\nzone queue {\nkey all\nlimit 100/10h\nalgorithm leaky_bucket\nburst 5\nmax_delay 1h\n}\n}\nrespond ok\n}")
 	waiting := func() float64 {
@@ -415,14 +417,14 @@ func TestRequestsInALeakyBucketAreSeen(t *testing.T) {
 	eventually(t, "none is", func() bool { return waiting() == 0 })
 }
 
-// A defect that was: of those that a reload turned away the first came back before the others had given their turns back, and took one
-// behind those, which then passed unused.
+// Defect found: the first client to return, of those that a reload refused, came back before the others had cancelled their
+// reservations. It got a place behind theirs, which then passed unused.
 func TestNoTurnIsLostInReloadsWhereAllComeBackAtOnce(t *testing.T) {
 	redis := redistest.Start(t)
 	for name, store := range map[string]string{"memory": "", "Redis": storeAt(redis.Addr(), patiently)} {
 		t.Run(name, func(t *testing.T) {
 			const clients = 60
-			site := func(text string) string { // 70 turns are within max_delay
+			site := func(text string) string { // 70 requests fit within max_delay
 				return "rate_limit {\n" + store + "\nzone turns {\nkey all\nlimit 70/1h\nalgorithm token_bucket\nburst 1\non_limit delay\nmax_delay 1h\n}\n}\nrespond " + text
 			}
 			s := startSite(t, site("first"))
@@ -441,7 +443,7 @@ func TestNoTurnIsLostInReloadsWhereAllComeBackAtOnce(t *testing.T) {
 							return
 						}
 						answer, err := client.Do(r)
-						if err != nil { // it leaves, or its connection was one of those that the reload has closed
+						if err != nil { // the client leaves, or the reload has closed its connection
 							continue
 						}
 						answer.Body.Close()
@@ -451,7 +453,7 @@ func TestNoTurnIsLostInReloadsWhereAllComeBackAtOnce(t *testing.T) {
 						case http.StatusTooManyRequests:
 							refused.Add(1)
 							return
-						default: // its turn has come
+						default: // its reservation was due
 							served.Add(1)
 							return
 						}

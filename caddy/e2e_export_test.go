@@ -2,7 +2,7 @@ package ratelimit
 
 import "github.com/proxyweir/weir/core"
 
-// MemoryInUse returns what the memory of the running configuration holds.
+// MemoryInUse returns the stats of the running configuration's memory.
 func MemoryInUse() (core.MemoryStats, error) {
 	memory, err := acquireMemory()
 	if err != nil {

@@ -15,13 +15,13 @@ import (
 	"github.com/proxyweir/weir/redis/redistest"
 )
 
-// asCaddy in the environment makes a Caddy with Weir of this program.
+// With asCaddy in its environment, this program is a Caddy with Weir.
 const asCaddy = "WEIR_TEST_AS_CADDY"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asCaddy) != "" {
 		go func() {
-			_, _ = io.Copy(io.Discard, os.Stdin) // ends when the test is gone, however it went
+			_, _ = io.Copy(io.Discard, os.Stdin) // it ends when the test has ended, in whatever way
 			os.Exit(1)
 		}()
 		caddycmd.Main()
@@ -35,8 +35,8 @@ type member struct {
 	*server
 	config string
 	cmd    *exec.Cmd
-	done   chan struct{} // closed when it is gone
-	output string        // the file that has what it wrote besides its log
+	done   chan struct{} // closed when the process has ended
+	output string        // a file with what it wrote outside its log
 }
 
 // startMember starts a process with the given site, and waits until it answers.
@@ -99,7 +99,7 @@ func (m *member) start() {
 	})
 }
 
-// kill ends the process at once. It does nothing to one that is gone.
+// kill ends the process at once. It does nothing if the process has ended.
 func (m *member) kill() {
 	_ = m.cmd.Process.Kill()
 	<-m.done
@@ -115,11 +115,11 @@ func startFleet(t *testing.T, n int, site string) []*member {
 	return fleet
 }
 
-// tally is what requests were answered.
+// tally counts the outcomes of requests.
 type tally struct{ admitted, rejected, lost atomic.Int64 }
 
-// loadFleet makes requests from 32 clients at once, each at one member after the other. A request that gets no answer is lost;
-// under is called with how many there were so far.
+// loadFleet makes requests from 32 clients at once, each to one member after the other. A request without an answer is lost. under
+// is called with the number of requests so far.
 func loadFleet(t *testing.T, fleet []*member, path string, each int, under func(n int64)) *tally {
 	t.Helper()
 	sum := new(tally)
@@ -150,7 +150,7 @@ func loadFleet(t *testing.T, fleet []*member, path string, each int, under func(
 	return sum
 }
 
-// route is a route of a site with one zone for all.
+// route returns a route of a site with one zone for all clients.
 func route(name, lines, store string) string {
 	return "route /" + name + " {\nrate_limit {\nzone " + name + " {\nkey everyone\n" + lines + "\n}\n" + store + "}\nrespond ok\n}\n"
 }
@@ -159,7 +159,7 @@ const up = "respond /up ok\n"
 
 func TestAFleetAdmitsExactlyTheLimitTogether(t *testing.T) {
 	redis := redistest.Start(t)
-	// In a bucket that leaks nobody's turn comes while this clock stands still.
+	// This clock stands still, so that nothing leaks out of a leaky bucket.
 	standing := redistest.Start(t, redistest.WithClock())
 	standing.SetTime(1_790_000_000_000_000)
 	store := storeAt(redis.Addr(), patiently)
@@ -193,7 +193,7 @@ func TestAFleetAdmitsExactlyTheLimitTogether(t *testing.T) {
 	}
 }
 
-// What one Caddy admitted stays counted when it dies, and the others go on. Only what was under way in it is lost.
+// What a Caddy admitted stays counted when it dies, and the others go on. Only requests under way in it are lost.
 func TestAFleetKeepsItsLimitWhenACaddyIsKilled(t *testing.T) {
 	redis := redistest.Start(t)
 	fleet := startFleet(t, 3, up+route("a", "limit 400/366d", storeAt(redis.Addr(), patiently)))
@@ -203,7 +203,7 @@ func TestAFleetKeepsItsLimitWhenACaddyIsKilled(t *testing.T) {
 			kill()
 		}
 	})
-	// Nobody heard of up to 32 requests that Redis may have admitted.
+	// Redis may have admitted up to 32 requests whose answers were lost.
 	if n := sum.admitted.Load(); n > 400 || n < 400-32 {
 		t.Errorf("%d requests were admitted, want 400, but for what was under way in the one that was killed", n)
 	}
@@ -213,7 +213,7 @@ func TestAFleetKeepsItsLimitWhenACaddyIsKilled(t *testing.T) {
 	for _, m := range fleet[:2] {
 		m.reject("/a")
 	}
-	// A new one in its place knows what was counted.
+	// A new process in its place finds the counts.
 	fleet[2].start()
 	fleet[2].reject("/a")
 }
@@ -234,14 +234,14 @@ func TestAFleetLosesNoRequestWhenRedisIsKilledAndComesBackEmpty(t *testing.T) {
 	if sum.lost.Load() != 0 {
 		t.Errorf("%d requests were lost", sum.lost.Load())
 	}
-	// At most the limit in Redis before, the shares of it in memory, and the limit in the empty Redis.
+	// At most the limit in Redis before the fault, the shares in memory, and the limit in the empty Redis.
 	if n := sum.admitted.Load(); n > 900 || n < 150 {
 		t.Errorf("%d of 3200 requests were admitted, want from 150 to 900", n)
 	}
 	for _, m := range fleet {
 		eventually(t, "each Caddy asks Redis again", func() bool { return len(m.logs(saysDown)) == len(m.logs(saysUpAgain)) })
 		m.said(0, saysNotYet)
-		// What the library of the client has to say goes into the log, too.
+		// The client library's messages also go into the log.
 		if output, err := os.ReadFile(m.output); err != nil || strings.Contains(string(output), "redis") {
 			t.Errorf("%v: written to standard error: %s", err, output)
 		}

@@ -20,10 +20,10 @@ import (
 	ratelimit "github.com/proxyweir/weir/caddy"
 )
 
-// Floods of invented keys over real connections, against every algorithm with every setting of past-the-limit. The tests of package core
-// have more of them, in more states; these show that what they hold is so in Caddy.
+// These tests flood Caddy with invented keys over real connections, for every algorithm with every overflow policy. The tests of
+// package core cover more states; these show that Caddy behaves the same.
 
-// floodBound is max_keys of the floods: as much as WEIR_FLOOD says, else little, for the sake of time.
+// floodBound is max_keys in the floods: WEIR_FLOOD if it is set, else a small number, to save time.
 func floodBound(t *testing.T) int {
 	text := os.Getenv("WEIR_FLOOD")
 	if text == "" {
@@ -36,19 +36,19 @@ func floodBound(t *testing.T) int {
 	return bound
 }
 
-// floodedZone is a zone to flood, which has a path of its own: its name.
+// floodedZone is a zone to flood. Its path is its name.
 type floodedZone struct {
-	title  string // its algorithm and its setting
+	title  string // its algorithm and settings
 	name   string
 	lines  string
-	full   int    // so many requests of a key use it up
-	lets   bool   // nobody is ever rejected
+	full   int    // how many requests of a key use it up
+	lets   bool   // it never rejects
 	waits  bool   // each victim has a request that waits
 	stays  bool   // each victim has a request that is under way
-	manner string // how the keys of a flood are used; "": there is none
+	manner string // how a flood uses its keys; "": there is no flood
 }
 
-// everyFloodedZone returns one of each algorithm with each setting that goes with it, of two requests each.
+// everyFloodedZone returns a zone of each algorithm with each setting that it can have, with a limit of two requests.
 func everyFloodedZone() []*floodedZone {
 	var list []*floodedZone
 	for _, algorithm := range []string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_window_log", "sliding_window_counter"} {
@@ -66,7 +66,7 @@ func everyFloodedZone() []*floodedZone {
 				z.full = 4
 			}
 			if algorithm == "leaky_bucket" {
-				z.full = 1 // the next one waits, or is rejected, as it would have to wait for too long
+				z.full = 1 // the next one waits, or is rejected since it would have to wait too long
 				switch s.setting {
 				case "soft", "count":
 					continue
@@ -88,8 +88,8 @@ func everyFloodedZone() []*floodedZone {
 	return append(list, &floodedZone{title: "concurrency alone", full: 1, stays: true, lines: "concurrency 1"})
 }
 
-// longPeriod is a period of about an hour, the longest that anybody may wait, of which the window that is aligned to the epoch goes on for
-// some minutes.
+// longPeriod returns a period of about an hour, the longest that a request may wait. Its current window, which is aligned to the
+// epoch, lasts for some more minutes.
 func longPeriod() string {
 	for _, minutes := range []int64{60, 59, 57, 53} {
 		if left := minutes*60 - time.Now().Unix()%(minutes*60); left > 600 {
@@ -104,13 +104,14 @@ const floodVictims = 10
 func victim(i int) string { return fmt.Sprint("victim-", i) }
 func partly(i int) string { return fmt.Sprint("partly-", i) }
 
-// floodScene is a Caddy with zones to flood, and one beside them that is not: login. Each has victims who are over its limit.
+// floodScene is a Caddy with zones to flood, and the zone login, which is not flooded. Each zone has victims that are over its
+// limit.
 type floodScene struct {
 	*admin
 	bound int
 	zones []*floodedZone
-	open  int          // requests of victims that wait or are under way
-	next  atomic.Int64 // of invented keys
+	open  int          // victims' requests that wait or are under way
+	next  atomic.Int64 // number of the next invented key
 }
 
 func startFlood(t *testing.T, zones ...*floodedZone) *floodScene {
@@ -184,7 +185,7 @@ func startFlood(t *testing.T, zones ...*floodedZone) *floodScene {
 	return s
 }
 
-// full reports whether the admin API has a key for one whose request is not allowed.
+// full reports whether the admin API says that a request of the key would not be allowed.
 func (s *floodScene) full(z *floodedZone, key string) bool {
 	s.t.Helper()
 	for _, rule := range at(s.t, s.ask("key?rule="+z.name+"&key="+key, ""), "rules").([]any) {
@@ -195,7 +196,7 @@ func (s *floodScene) full(z *floodedZone, key string) bool {
 	return false
 }
 
-// readmitted returns how many victims of a zone are not rejected any more.
+// readmitted returns how many victims of a zone are no longer rejected.
 func (s *floodScene) readmitted(z *floodedZone) int {
 	s.t.Helper()
 	n := 0
@@ -208,7 +209,7 @@ func (s *floodScene) readmitted(z *floodedZone) int {
 	return n
 }
 
-// requests is how many requests each key of a flood makes.
+// requests returns how many requests each key of a flood makes.
 func (z *floodedZone) requests() int {
 	switch z.manner {
 	case "used once":
@@ -219,8 +220,8 @@ func (z *floodedZone) requests() int {
 	return z.full + 1
 }
 
-// flood sends the requests of so many new keys over several connections, each with many requests at once. Every key is for one of the
-// zones that are flooded.
+// flood sends the requests of that many new keys over several connections, many at once on each. Each key is for one of the flooded
+// zones.
 func (s *floodScene) flood(keys int, flooded ...*floodedZone) {
 	s.t.Helper()
 	var clients sync.WaitGroup
@@ -273,7 +274,7 @@ func (s *floodScene) flood(keys int, flooded ...*floodedZone) {
 	s.next.Store(last)
 }
 
-// check holds what a flood must leave as it was.
+// check checks what a flood must not change.
 func (s *floodScene) check(when string) {
 	s.t.Helper()
 	for _, z := range s.zones {
@@ -307,17 +308,17 @@ func (s *floodScene) check(when string) {
 	}
 }
 
-// Alone: each zone is flooded by keys that are used once, and then, in the same memory, by keys that are rejected.
+// Each zone alone is flooded with keys that are used once, and then, in the same memory, with keys that are rejected.
 func TestAFloodOverConnectionsLeavesWhoIsOverALimitAsTheyWere(t *testing.T) {
 	for number, z := range everyFloodedZone() {
 		if raceDetector && number%7 != 0 {
-			continue // they are many, and it makes them slow
+			continue // there are many, and the detector is slow
 		}
 		t.Run(z.title, func(t *testing.T) {
 			s := startFlood(t, z)
 			for _, z.manner = range []string{"used once", "rejected"} {
 				if z.manner == "rejected" && z.waits {
-					continue // such requests would wait
+					continue // their requests would wait
 				}
 				s.flood(s.bound*6/5, z)
 				s.check("alone")
@@ -326,7 +327,7 @@ func TestAFloodOverConnectionsLeavesWhoIsOverALimitAsTheyWere(t *testing.T) {
 	}
 }
 
-// Mixed: some zones, of any algorithm and setting, are flooded at once, each in a manner of its own or not at all.
+// Several zones of any algorithm and settings are flooded at once, each in its own manner or not at all.
 func TestAFloodOverConnectionsOfMixedZones(t *testing.T) {
 	rounds := 3
 	if os.Getenv("WEIR_FLOOD") != "" {

@@ -27,11 +27,11 @@ import (
 	_ "github.com/proxyweir/weir/caddy"
 )
 
-// These tests run a real Caddy in this process and speak HTTP with it. Where they count requests they take periods of hours
-// or of the longest kind, so that no window ends while a test runs: the windows of 366d that are aligned to the epoch, and
-// those of the calendar, have one instant in a month or a year at which a test could see two of them.
+// These tests run a real Caddy in this process and speak HTTP with it. Tests that count requests have limits with periods of hours,
+// or of the longest kind, so that no window ends during a test. Windows of 366d that are aligned to the epoch, and those of the
+// calendar, have one moment in a month or a year at which a test could see two of them.
 
-// server is a running Caddy that listens on a port of its own.
+// server is a running Caddy that listens on its own port.
 type server struct {
 	t       testing.TB
 	addr    string
@@ -40,7 +40,7 @@ type server struct {
 	client  *http.Client
 }
 
-// global options that every configuration begins with. PORT, LOG and DIR are replaced in configurations.
+// Global options with which every configuration begins. PORT, LOG and DIR are replaced in configurations.
 const globalOptions = `
 	admin off
 	auto_https off
@@ -54,7 +54,7 @@ const globalOptions = `
 	}
 `
 
-// start runs Caddy on the Caddyfile that is made of the given global options and sites, until the test ends.
+// start runs Caddy on a Caddyfile with these global options and sites, until the test ends.
 func start(t testing.TB, global, sites string) *server {
 	t.Helper()
 	s := newServer(t)
@@ -76,7 +76,7 @@ func startJSON(t testing.TB, apps string) *server {
 	return s
 }
 
-// newServer returns a server that does not run yet.
+// newServer returns a server that is not running yet.
 func newServer(t testing.TB) *server {
 	t.Helper()
 	dir := t.TempDir()
@@ -94,7 +94,7 @@ func newServer(t testing.TB) *server {
 	return s
 }
 
-// newClient returns a client that connects to the server whatever host the URL names.
+// newClient returns a client that connects to the server, whatever host the URL names.
 func (s *server) newClient(protocols *http.Protocols) *http.Client {
 	return &http.Client{
 		Timeout: patience,
@@ -140,7 +140,7 @@ func (s *server) json(apps string) []byte {
 		"apps": ` + apps + `}`))
 }
 
-// load runs a configuration instead of the one that runs.
+// load replaces the running configuration.
 func (s *server) load(config []byte) {
 	s.t.Helper()
 	if err := caddy.Load(config, true); err != nil {
@@ -148,15 +148,15 @@ func (s *server) load(config []byte) {
 	}
 }
 
-// reload runs another site instead of what runs.
+// reload replaces the running site.
 func (s *server) reload(directives string) {
 	s.t.Helper()
 	s.load(s.caddyfile("", ":PORT {\n"+directives+"\n}"))
 	s.settle()
 }
 
-// settle waits until the servers of the configuration before have shut down, which a reload does not wait for: until then
-// they may still take a request.
+// settle waits until the servers of the previous configuration have shut down. A reload does not wait for that, and until then they
+// may still accept a request.
 func (s *server) settle() {
 	s.t.Helper()
 	s.client.CloseIdleConnections()
@@ -169,7 +169,7 @@ func stacks() string {
 	return string(buffer[:runtime.Stack(buffer, true)])
 }
 
-// refused loads a configuration that must be refused, and returns why it was.
+// refused loads a configuration that must be refused, and returns the error.
 func (s *server) refused(config []byte) string {
 	s.t.Helper()
 	err := caddy.Load(config, true)
@@ -179,7 +179,7 @@ func (s *server) refused(config []byte) string {
 	return err.Error()
 }
 
-// response is what a request was answered, read to its end.
+// response is the answer to a request, completely read.
 type response struct {
 	status  int
 	header  http.Header
@@ -198,11 +198,11 @@ func (s *server) do(request string, fields ...string) response {
 	return r
 }
 
-// try is do for any client and goroutine. A connection that was made while a configuration takes over may reach the socket
-// that is being closed: the kernel resets it, or net/http's server hangs up before it has read a request from it (see
-// Server.Shutdown). That is so in any Caddy. Such a request has reached no handler and is sent again, as net/http's client
-// does by itself on a connection that it has used before: for a while, and not so many times, since on a busy machine many are in vain
-// while configurations take over one after the other.
+// try is do for any client and goroutine. A connection that is made while a configuration takes over may reach the socket that is
+// being closed. Then the kernel resets it, or net/http's server closes it before it has read a request (see Server.Shutdown). This
+// happens in any Caddy. Such a request has reached no handler, so try sends it again, as net/http's client does on a reused
+// connection. It tries for a certain time and not a certain number of times, since many tries may fail on a busy machine while
+// configurations take over one after the other.
 func (s *server) try(client *http.Client, request string, fields ...string) (response, error) {
 	for end := time.Now().Add(patience); ; {
 		r, err := s.once(client, request, fields...)
@@ -256,7 +256,7 @@ func (s *server) reject(request string, fields ...string) response {
 	return r
 }
 
-// remaining is what an answer says is left.
+// remaining returns the remaining quota that an answer states.
 func (r response) remaining(t testing.TB) int {
 	t.Helper()
 	n, err := strconv.Atoi(r.header.Get("X-RateLimit-Remaining"))
@@ -294,7 +294,7 @@ func (r response) want(t testing.TB, fields ...string) {
 	}
 }
 
-// logs returns the lines of the log with that message.
+// logs returns the lines of the log that have this message.
 func (s *server) logs(message string) []map[string]any {
 	s.t.Helper()
 	data, err := os.ReadFile(s.logFile)
@@ -305,7 +305,7 @@ func (s *server) logs(message string) []map[string]any {
 	for line := range bytes.Lines(data) {
 		var fields map[string]any
 		if err := json.Unmarshal(line, &fields); err != nil {
-			continue // one that is being written
+			continue // the line is still being written
 		}
 		if fields["msg"] == message {
 			lines = append(lines, fields)
@@ -314,7 +314,7 @@ func (s *server) logs(message string) []map[string]any {
 	return lines
 }
 
-// patience is how long tests wait for what must come: longer than it takes on any machine that is busy with other things, too.
+// patience is how long tests wait for what must happen: long enough for any busy machine.
 const patience = time.Minute
 
 // eventually waits until a condition holds.
@@ -344,7 +344,7 @@ func init() {
 	caddy.RegisterModule(probe{})
 }
 
-// listener is an event handler, as a user would write one, that keeps what it hears.
+// listener is an event handler, such as a user would write, that keeps the events it gets.
 type listener struct{}
 
 var heard struct {
@@ -368,8 +368,8 @@ func (*listener) Handle(_ context.Context, e caddy.Event) error {
 	return nil
 }
 
-// probe is a handler that tells a test of each request that comes by. In front of rate_limit it tells when the request has
-// been decided on: when header fields are first written.
+// probe is a handler that passes each request that it gets to a test. In front of rate_limit it does so when the request has been
+// decided: when header fields are first written.
 type probe struct {
 	Name    string `json:"name,omitempty"`
 	Decided bool   `json:"decided,omitempty"`
@@ -377,7 +377,7 @@ type probe struct {
 
 var probes sync.Map // of chan *http.Request, by name
 
-// watch returns the requests that a probe tells of.
+// watch returns the channel of a probe's requests.
 func watch(t testing.TB, name string) <-chan *http.Request {
 	t.Helper()
 	seen := make(chan *http.Request, 1000)
@@ -414,7 +414,7 @@ func (w *decidedWriter) Header() http.Header {
 	return w.ResponseWriterWrapper.Header()
 }
 
-// awaitOne receives from a channel, but not for ever.
+// awaitOne receives from a channel, but fails the test after some time.
 func awaitOne[T any](t testing.TB, what string, c <-chan T) T {
 	t.Helper()
 	select {
@@ -426,7 +426,7 @@ func awaitOne[T any](t testing.TB, what string, c <-chan T) T {
 	}
 }
 
-// httpApp returns the JSON of an http app with one server that has the given handlers in one route.
+// httpApp returns the JSON of an http app with one server, whose single route has the given handlers.
 func httpApp(handlers string) string {
 	return fmt.Sprintf(`{"http": {"servers": {"srv0": {
 		"listen": ["127.0.0.1:PORT"],

@@ -29,10 +29,10 @@ func TestAKeyOfAMegabyteIsAKey(t *testing.T) {
 	long := strings.Repeat("k", 1<<20)
 	s.admit(1, "/", "X-Key", long+"a")
 	s.reject("/", "X-Key", long+"a")
-	s.admit(1, "/", "X-Key", long+"b") // they differ in the last byte alone
+	s.admit(1, "/", "X-Key", long+"b") // they differ only in the last byte
 	s.admit(1, "/", "X-Key", "k")
 
-	// Keys are kept as hashes: a thousand of them take no more room than short ones.
+	// Keys are kept as hashes: a thousand long ones take no more room than short ones.
 	before := heap()
 	for i := range 100 {
 		s.admit(1, "/", "X-Key", long+fmt.Sprint(i))
@@ -64,7 +64,7 @@ func TestControlCharactersInAKey(t *testing.T) {
 			t.Errorf("line %d has the key %q, want %q", i, line["key"], key)
 		}
 	}
-	// In a field of the head they are net/http's to refuse.
+	// net/http itself refuses control characters in header fields.
 	if answer := raw(t, s, "GET /?k=raw HTTP/1.1\r\nHost: x\r\nX-Key: a\x00b\r\n\r\n"); answer != http.StatusBadRequest {
 		t.Errorf("status %d, want 400", answer)
 	}
@@ -107,7 +107,7 @@ func TestARequestWithoutAnyFields(t *testing.T) {
 func TestAnAddressThatDoesNotParse(t *testing.T) {
 	s := start(t, behindProxy, ":PORT {\nrate_limit {\nzone z {\nlimit 1/366d\nipv4_prefix 24\nipv6_prefix 64\n}\n}\nrespond ok\n}")
 	s.admit(1, "/")
-	// What Caddy cannot read it takes for nothing: the proxy's own address, which is used up.
+	// Caddy ignores what it cannot parse, and takes the proxy's own address, whose limit is used up.
 	for _, address := range []string{"unknown", "1.2.3", "999.1.2.3", "1.2.3.4.5", ":::", "_hidden", "'; DROP", strings.Repeat("9", 5000)} {
 		s.reject("/", "X-Forwarded-For", address)
 	}
@@ -115,7 +115,7 @@ func TestAnAddressThatDoesNotParse(t *testing.T) {
 	s.admit(1, "/", "X-Forwarded-For", "[2001:db8::1]:1234")
 	s.reject("/", "X-Forwarded-For", "2001:db8::2")
 
-	// And the peer's own address, where something before Caddy has made it up.
+	// The same with an invalid address of the peer, which something before Caddy has made up.
 	site := httpServer(t)
 	for _, peer := range []string{"", "@", "nowhere", "1.2.3.4", "[::1", "[fe80::1%25eth0]:1"} {
 		w := httptest.NewRecorder()
@@ -142,21 +142,21 @@ func httpServer(t testing.TB) *caddyhttp.Server {
 	return nil
 }
 
-// sink is a response that is thrown away.
+// sink is a response writer that discards everything.
 type sink struct{ header http.Header }
 
 func (s *sink) Header() http.Header         { return s.header }
 func (s *sink) Write(b []byte) (int, error) { return len(b), nil }
 func (s *sink) WriteHeader(int)             {}
 
-// flood makes a request of each of so many clients, and returns how many were admitted. The requests go to the handler without a server
-// and a network in front of it, for the sake of their number.
+// flood makes one request for each of that many clients, and returns how many were admitted. To be fast, it calls the handler
+// without a server or a network.
 func flood(t *testing.T, handler *ratelimit.Handler, total int) int64 {
 	t.Helper()
 	return floodEach(t, handler, "/", total, 1)
 }
 
-// floodEach is flood with so many requests of each client for a path.
+// floodEach is flood with that many requests of each client, for a path.
 func floodEach(t *testing.T, handler *ratelimit.Handler, path string, total, each int) int64 {
 	t.Helper()
 	var next, admitted atomic.Int64
@@ -194,7 +194,7 @@ func floodEach(t *testing.T, handler *ratelimit.Handler, path string, total, eac
 func TestMillionsOfKeysStayWithinTheBoundAndDoNotResetAVictim(t *testing.T) {
 	total, bound, bytes := 2_000_000, 1_000_000, 64.0
 	if raceDetector {
-		total, bound, bytes = 100_000, 50_000, 96 // among as many shards, whose small tables are up to half empty
+		total, bound, bytes = 100_000, 50_000, 96 // the keys are spread over as many shards, whose small tables are up to half empty
 		t.Logf("under the race detector: %d keys, of which %d are kept", total, bound)
 	}
 	s := start(t, fmt.Sprintf("rate_limit {\nstore memory {\nmax_keys %d\n}\n}\n", bound), ":PORT {\nrate_limit {\nzone z {\nlimit 2/366d\n}\n}\nrespond ok\n}")
@@ -223,8 +223,8 @@ func TestMillionsOfKeysStayWithinTheBoundAndDoNotResetAVictim(t *testing.T) {
 	s.reject("/")
 }
 
-// A defect that was: who floods a zone that has a penalty had the counters of all other zones forgotten, since keys that are shut out
-// were worth more than any others. Here each of the flood's keys is shut out, and in the end eight zones are flooded at once.
+// Defect found: a flood of a zone with a penalty made the memory forget the counters of all other zones, since blocked keys had
+// priority over all others. Here each key of the flood is blocked, and at the end eight zones are flooded at once.
 func TestAFloodOfOffendersLetsNobodyInElsewhere(t *testing.T) {
 	const victims, bound = 20, 50_000
 	zones := "zone login {\nmatch {\npath /login\n}\nkey {header.X-User}\nlimit 5/1h\nalgorithm sliding_window_log\n}\n" +
@@ -241,7 +241,7 @@ func TestAFloodOfOffendersLetsNobodyInElsewhere(t *testing.T) {
 		s.admit(5, "/login", "X-User", fmt.Sprint(i))
 		s.reject("/login", "X-User", fmt.Sprint(i))
 	}
-	s.admit(5, "/all") // one more victim, of all eight
+	s.admit(5, "/all") // one more victim, under all eight
 	s.reject("/all")
 	for _, attack := range []struct {
 		path       string
@@ -262,7 +262,7 @@ func TestAFloodOfOffendersLetsNobodyInElsewhere(t *testing.T) {
 	}
 }
 
-// The defects that are known of others, where no test above is about one.
+// Defects of other rate limiters, if no test above is about them.
 
 // Defect of others: max_events 0 panics.
 func TestMaxEventsOfZeroIsRefused(t *testing.T) {
@@ -280,7 +280,7 @@ func TestMaxEventsOfZeroIsRefused(t *testing.T) {
 	}
 }
 
-// Defect of others: two handlers that use one zone's name share its counter without a word.
+// Defect of others: two handlers with the same zone name silently share its counter.
 func TestZonesOfOneNameAreAlikeOrRefused(t *testing.T) {
 	two := func(first, second string) string {
 		return "handle /a {\nrate_limit {\n" + first + "\n}\nrespond ok\n}\nhandle /b {\nrate_limit {\n" + second + "\n}\nrespond ok\n}"
@@ -316,13 +316,14 @@ func TestZonesOfOneNameAreAlikeOrRefused(t *testing.T) {
 	}
 }
 
-// Caddy takes but the first handler of a named route whose directives have no matchers, so that a limit behind header was lost in silence.
+// Caddy takes only the first handler of a named route whose directives have no matchers, so a limit behind header was silently
+// lost.
 func TestALimitHoldsInANamedRouteBesideOtherDirectives(t *testing.T) {
 	for _, directives := range []string{
 		"rate_limit 1/366d",
 		"header X-Named yes\nrate_limit 1/366d",
 		"header X-Named yes\nrate_limit {\nzone a {\nkey everyone\nlimit 1/366d\n}\n}\nrate_limit {\nzone b {\nkey everyone\nlimit 2/366d\n}\n}",
-		"header X-Named yes\nroute /* {\nrate_limit 1/366d\n}", // docs/caddy.md says that this needs its matcher
+		"header X-Named yes\nroute /* {\nrate_limit 1/366d\n}", // docs/caddy.md says that this case needs a matcher
 	} {
 		t.Run(directives, func(t *testing.T) {
 			s := start(t, "", "&(limited) {\n"+directives+"\n}\n:PORT {\ninvoke limited\nrespond ok\n}")
@@ -344,7 +345,7 @@ func TestNoClientIsEverInTheMetrics(t *testing.T) {
 		}
 		return strings.Count(r.body, "\n")
 	}
-	series() // the first adds its own
+	series() // the first one adds its own
 	before := series()
 	for i := range 100 {
 		s.admit(1, "/", "X-Client", fmt.Sprint("client-", i+1))
@@ -355,8 +356,8 @@ func TestNoClientIsEverInTheMetrics(t *testing.T) {
 	}
 }
 
-// Defect of others: the request at the exact end of a window passes unrecorded. No test over HTTP can hit a microsecond, so
-// this one asks the store that Caddy's handlers ask.
+// Defect of others: the request at the exact end of a window passes unrecorded. No test over HTTP can hit a microsecond, so this
+// one calls the store that Caddy's handlers use.
 func TestTheRequestAtTheExactBoundaryIsRecorded(t *testing.T) {
 	now := int64(1_700_000_000_000_000)
 	store := core.NewMemory(core.MemoryConfig{Clock: func() int64 { return now }})
@@ -385,7 +386,7 @@ func TestTheRequestAtTheExactBoundaryIsRecorded(t *testing.T) {
 	}
 }
 
-// Neither the largest numbers nor those past them do harm.
+// Neither the largest numbers nor larger ones do harm.
 func TestTheLargestLimitsWorkAndLargerAreRefused(t *testing.T) {
 	s := startSite(t, "rate_limit {\nzone z {\nlimit 1000000000/366d\nalgorithm token_bucket\nburst 1000000000\ncost 1000000000\n}\n}\nrespond ok")
 	s.admit(1, "/")

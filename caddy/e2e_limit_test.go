@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// spelling is a zone as the Caddyfile has it and as JSON has it.
+// spelling is a zone in the Caddyfile and in JSON.
 type spelling struct {
 	name      string
 	caddyfile string
@@ -18,8 +18,8 @@ type spelling struct {
 	quota     string
 }
 
-// Three requests and no more, whatever the algorithm; none of the periods ends while a test runs. The leaky bucket lets one
-// go, and rejects the next since its turn comes an hour later, past max_delay.
+// Every algorithm allows exactly three requests; none of the periods ends during a test. The leaky bucket allows one, and rejects
+// the next, which would have to wait an hour, longer than max_delay.
 var spellings = []spelling{
 	{"token_bucket", "algorithm token_bucket\nlimit 10/366d\nburst 3", `"algorithm":"token_bucket","requests":10,"period":"366d","burst":3`, 3, "3"},
 	{"token_bucket by intervals", "algorithm token_bucket\nlimit 3/366d\nrefill interval", `"algorithm":"token_bucket","requests":3,"period":"366d","refill":"interval"`, 3, "3"},
@@ -43,7 +43,7 @@ func TestEachAlgorithmAdmitsItsLimitAndNoMore(t *testing.T) {
 		for _, language := range []string{"Caddyfile", "JSON"} {
 			t.Run(sp.name+" in "+language, func(t *testing.T) {
 				s := begin[language](t)
-				for _, client := range []string{"anna", "bert"} { // one's use is not the other's
+				for _, client := range []string{"anna", "bert"} { // each has its own counter
 					for i := range sp.admits {
 						r := s.do("/", "X-Client", client)
 						if r.status != http.StatusOK || r.body != "ok" {
@@ -64,7 +64,7 @@ func TestEachAlgorithmAdmitsItsLimitAndNoMore(t *testing.T) {
 	}
 }
 
-// What the fields say of a bucket and of a log with a period below 35 minutes is exact on a first request.
+// On a first request, the fields of a bucket, and of a log with a period below 35 minutes, are exact.
 func TestHeadersTellTheQuotaExactly(t *testing.T) {
 	zones := `
 		zone bucket {
@@ -90,11 +90,11 @@ func TestHeadersTellTheQuotaExactly(t *testing.T) {
 		fields  []string
 	}{
 		{"", "/", []string{
-			"X-RateLimit-Limit", "2", "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "1800", // the log is the tighter
+			"X-RateLimit-Limit", "2", "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "1800", // the log is stricter
 			"RateLimit", `"bucket";r=4;t=1800, "log";r=1;t=1800`,
 			"RateLimit-Policy", `"bucket";q=5;w=9000, "log";q=2;w=1800`,
 		}},
-		{"", "/short", []string{ // no w where a burst is not refilled in whole seconds
+		{"", "/short", []string{ // no w if a burst is not refilled in whole seconds
 			"X-RateLimit-Limit", "2", "X-RateLimit-Remaining", "1",
 			"RateLimit", `"bucket";r=4;t=1800, "log";r=1;t=1800, "short";r=1000;t=2`,
 			"RateLimit-Policy", `"bucket";q=5;w=9000, "log";q=2;w=1800, "short";q=1001`,
@@ -138,8 +138,8 @@ func TestHeadersTellTheQuotaExactly(t *testing.T) {
 	}
 }
 
-// For every algorithm of the zone that would have admitted. The leaky bucket takes no more than one request an hour here, so
-// what a rejected request has cost would show.
+// For every algorithm of the zone that would have admitted. The leaky bucket admits at most one request an hour here, so a rejected
+// request that was charged would show.
 func TestARequestThatOneZoneRejectsCostsTheOthersNothing(t *testing.T) {
 	for _, sp := range spellings {
 		t.Run(sp.name, func(t *testing.T) {
@@ -190,17 +190,17 @@ func TestSeveralHandlersDecideOneAfterTheOther(t *testing.T) {
 		}`)
 	r := s.do("/")
 	r.want(t,
-		"X-RateLimit-Limit", "2", "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "1800", // the stricter
+		"X-RateLimit-Limit", "2", "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "1800", // the stricter one
 		"RateLimit", `"first";r=3;t=900, "second";r=1;t=1800`,
 		"RateLimit-Policy", `"first";q=4;w=3600, "second";q=2;w=3600`)
 	s.admit(1, "/")
-	r = s.reject("/") // by the second, after the first has charged
+	r = s.reject("/") // rejected by the second, after the first has charged
 	r.want(t, "X-RateLimit-Limit", "2", "X-RateLimit-Remaining", "0")
 	if got := r.header.Get("RateLimit"); !strings.HasPrefix(got, `"first";r=1;`) || !strings.Contains(got, `, "second";r=0;t=`) {
 		t.Errorf("RateLimit: %s, want the first to have 1 left and the second none", got)
 	}
 	s.reject("/")
-	r = s.reject("/") // by the first
+	r = s.reject("/") // rejected by the first
 	r.want(t, "X-RateLimit-Limit", "4", "X-RateLimit-Remaining", "0")
 	if got := r.header.Get("RateLimit"); strings.Contains(got, "second") {
 		t.Errorf("RateLimit: %s, want the first alone", got)
@@ -254,14 +254,14 @@ func TestMatchersSayWhichRequestsAreCovered(t *testing.T) {
 	s.admit(1, "POST /")
 	s.reject("POST /")
 	s.admit(1, "/a/b")
-	s.reject("/", "X-Also", "yes") // the other set of matchers, the same counter
-	s.admit(3, "PUT /a/b")         // within a set all must match
+	s.reject("/", "X-Also", "yes") // the other matcher set, with the same counter
+	s.admit(3, "PUT /a/b")         // all matchers of a set must match
 }
 
 func TestPlaceholdersTellClientsApart(t *testing.T) {
 	for _, test := range []struct {
 		key        string
-		one, other []string // request, then fields
+		one, other []string // a request, and its header fields
 	}{
 		{"{header.X-Key}", []string{"/", "X-Key", "a"}, []string{"/", "X-Key", "b"}},
 		{"{cookie.session}", []string{"/", "Cookie", "session=a"}, []string{"/", "Cookie", "x=1; session=b"}},
@@ -290,7 +290,7 @@ func TestAKeyWithoutPlaceholdersIsOneCounterForAll(t *testing.T) {
 	s.reject("http://b.test/other")
 }
 
-// Where no key is said: the client's address, but with the words of caddy-ratelimit one counter for all, as there.
+// The default key is the client's address; with the words of caddy-ratelimit it is one counter for all, as there.
 func TestTheKeyThatIsNotSaid(t *testing.T) {
 	s := start(t, behindProxy, `:PORT {
 		rate_limit /native {
@@ -320,7 +320,7 @@ func TestOneClientCannotPutTogetherTheKeyOfAnother(t *testing.T) {
 	}
 }
 
-// behindProxy makes Caddy trust this test's own address as a proxy.
+// behindProxy makes Caddy trust this test's own address as a proxy's.
 const behindProxy = "servers {\ntrusted_proxies static 127.0.0.1/32\n}\n"
 
 func TestAddressesAreMaskedToTheirNetwork(t *testing.T) {
@@ -349,7 +349,7 @@ func TestWithoutPrefixesEveryAddressIsAClient(t *testing.T) {
 		s.admit(1, "/", "X-Forwarded-For", address)
 		s.reject("/", "X-Forwarded-For", address)
 	}
-	// An address is the same however it is written.
+	// All spellings of an address are the same.
 	s.reject("/", "X-Forwarded-For", "2001:0db8:0:0::0001")
 }
 
@@ -379,7 +379,7 @@ func TestARequestWithoutTheKey(t *testing.T) {
 			s := startSite(t, config(policy))
 			s.admit(1, "/")
 			s.reject("/")
-			s.reject("/", "X-Key", "") // an empty one is a missing one
+			s.reject("/", "X-Key", "") // an empty field is a missing one
 			s.admit(1, "/", "X-Key", "a")
 		})
 	}
@@ -441,7 +441,7 @@ func TestAHostileCostNeverGivesAnythingBack(t *testing.T) {
 	left := 1000
 	for _, test := range []struct {
 		cost string
-		is   int // 0: above what the limit can ever hold
+		is   int // 0: more than the limit can ever allow
 	}{
 		{"4", 4}, {"-5", 1}, {"0", 1}, {"abc", 1}, {"", 1}, {" 2 ", 2}, {"1e9", 1}, {"+3", 3}, {"0x10", 1}, {"2.5", 1}, {"-99999999999999999999", 1},
 		{"1001", 0}, {"1000000000", 0}, {"99999999999999999999", 0}, {"9223372036854775807", 0}, {"-9223372036854775808", 1},
@@ -496,7 +496,7 @@ func TestAShadowIsNeverSeen(t *testing.T) {
 	}
 }
 
-// With count_rejected a request that is rejected uses up what was left.
+// With count_rejected, a rejected request also uses up the rest.
 func TestCountRejectedChargesWhatIsRejected(t *testing.T) {
 	for _, algorithm := range []string{"token_bucket", "fixed_window", "sliding_window_log", "sliding_window_counter"} {
 		config := "rate_limit {\nzone z {\nkey everyone\nalgorithm " + algorithm + "\nlimit 5/366d\ncost {header.X-Cost}\nWORD\n}\n}\nrespond ok"

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The rule that a client is told of says the text. Which that is, where several reject, is the one with the longest wait.
+// The reported rule provides the message. If several rules reject, it is the one with the longest wait.
 func TestTheRuleThatAClientIsToldOfHasTheMessage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "limits.yaml")
 	rules := `rules:
@@ -76,7 +76,7 @@ func TestTheRuleThatAClientIsToldOfHasTheMessage(t *testing.T) {
 	}
 
 	s.reload(zones("Come back in {http.rate_limit.exceeded.name}."))
-	rejected("/login", "Come back in short.") // and what was counted still is
+	rejected("/login", "Come back in short.") // and counters survive
 	rules = `rules:
   - {name: filed, match: {paths: [/filed]}, limit: 1/2d, message: Anew.}
   - {name: wordless, match: {paths: [/wordless]}, limit: 1/2d}`

@@ -96,7 +96,7 @@ func TestMetricsAreWhatPrometheusTakes(t *testing.T) {
 	s.reject("/punish")
 	s.do("http://other.test/")
 	families := s.scrape()
-	want := map[string]string{ // with what it must be, where that is known
+	want := map[string]string{ // with the expected value, if it is known
 		`weir_requests_total{outcome="allowed",rule="plain"}`:                               "3",
 		`weir_requests_total{outcome="rejected",rule="plain"}`:                              "1",
 		`weir_requests_total{outcome="allowed",rule="watching"}`:                            "1",
@@ -120,7 +120,7 @@ func TestMetricsAreWhatPrometheusTakes(t *testing.T) {
 	for series, value := range want {
 		got := s.metric(series)
 		if strings.HasPrefix(series, "weir_decision") || strings.HasPrefix(series, "weir_store_errors") || strings.HasPrefix(series, "weir_evictions") {
-			if got == "" { // of a process, whose other tests count too
+			if got == "" { // a value of the process, to which other tests add
 				t.Errorf("%s is missing", series)
 			}
 		} else if got != value {
@@ -132,7 +132,7 @@ func TestMetricsAreWhatPrometheusTakes(t *testing.T) {
 			t.Errorf("%s: of a rule without limit", series)
 		}
 	}
-	// promtool says what is against Prometheus's customs.
+	// promtool says what violates Prometheus's conventions.
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {
 		t.Fatal("promtool is not installed: apt-get install prometheus")
@@ -153,7 +153,7 @@ func TestMetricsAreWhatPrometheusTakes(t *testing.T) {
 	}
 }
 
-// The series depend on the rules alone, and so does what the admin API answers, and what it keeps.
+// The series depend only on the rules. So do the admin API's answers and its memory.
 func TestSeriesAndTheAdminAPIDoNotGrowWithMillionsOfKeys(t *testing.T) {
 	few, many := 1000, 1_000_000
 	if raceDetector {
@@ -183,7 +183,7 @@ func TestSeriesAndTheAdminAPIDoNotGrowWithMillionsOfKeys(t *testing.T) {
 	t.Logf("after %d and %d keys: %d and %d series; a scrape of %d and %d bytes; /rules %d and %d; /top %d and %d", few, many,
 		len(series), len(ours(a.scrape())), scrape, size("/metrics"), rules, size("/rate_limit/rules"), top, size("/rate_limit/top?rule=one&n=64"))
 	for path, before := range map[string]int{"/rate_limit/rules": rules, "/rate_limit/top?rule=one&n=64": top} {
-		if after := size(path); after > before+before/2 { // numbers have more digits
+		if after := size(path); after > before+before/2 { // numbers may have more digits
 			t.Errorf("%s: %d bytes after %d keys, %d after %d", path, after, many, before, few)
 		}
 	}
@@ -192,7 +192,7 @@ func TestSeriesAndTheAdminAPIDoNotGrowWithMillionsOfKeys(t *testing.T) {
 	}
 }
 
-// findHandler returns the rate_limit in a route, or what was found before.
+// findHandler returns the rate_limit in a route, or found.
 func findHandler(route caddyhttp.Route, found *ratelimit.Handler) *ratelimit.Handler {
 	for _, handler := range route.Handlers {
 		switch h := handler.(type) {
@@ -229,13 +229,13 @@ func TestCountsGoOnOverAReloadAndEndWithTheRule(t *testing.T) {
 			t.Errorf("%s: %q, want %q", series, got, want)
 		}
 	}
-	s.reload(zones("comes", "goes")) // and what comes back begins at 0
+	s.reload(zones("comes", "goes")) // a series that comes back begins at 0
 	if got := s.metric(`weir_requests_total{outcome="allowed",rule="goes"}`); got != "0" {
 		t.Errorf("a rule that has come back: %q, want 0", got)
 	}
 }
 
-// The sets of labels that the documentation, the dashboard and the alerts rely on.
+// The label sets on which the documentation, the dashboard and the alerts rely.
 func TestMetricsHaveTheLabelsThatAreDocumented(t *testing.T) {
 	redis := redistest.Start(t)
 	s := startSite(t, withMetrics(allKindsOfRules)+"\nroute /r {\nrate_limit {\nstore redis "+redis.Addr()+"\nzone r {\nlimit 5/1h\n}\n}\n}")
@@ -270,7 +270,7 @@ func TestMetricsHaveTheLabelsThatAreDocumented(t *testing.T) {
 	}
 }
 
-// Defect found: the alert of requests that are turned away named rules that would have let them pass.
+// Defect found: the alert about requests that are refused while the store fails named rules that would have let them pass.
 func TestOnlyTheRuleThatTurnsAwayWithoutItsStoreCountsIt(t *testing.T) {
 	redis := redistest.Start(t)
 	redis.Kill()
@@ -285,8 +285,8 @@ func TestOnlyTheRuleThatTurnsAwayWithoutItsStoreCountsIt(t *testing.T) {
 	}
 }
 
-// Defect found: a limit and its concurrency counted what was rejected twice while Redis failed, and all of it as fallback; no key was
-// rejected then. A shadow with both did so whenever it was.
+// Defect found: while Redis failed, a limit with concurrency counted rejections twice, and all as fallback, and recorded no
+// rejected keys. A shadow with both did so at any time.
 func TestAFailureOfTheStoreChangesWhatIsCountedOfAllowedRequestsAlone(t *testing.T) {
 	zones := `zone busy {
 		key everyone
@@ -339,7 +339,7 @@ func TestAFailureOfTheStoreChangesWhatIsCountedOfAllowedRequestsAlone(t *testing
 			if test.fail {
 				redis.Kill()
 			}
-			// What goes to /twice comes back, while it is in flight.
+			// A request for /twice comes back to the handler while it is in flight.
 			a := startAdmin(t, "", ":PORT {\n"+withMetrics("rate_limit {\n"+storeAt(redis.Addr(), patiently)+zones+"\n}\nreverse_proxy /twice 127.0.0.1:PORT {\nrewrite /\n}\nrespond ok")+"\n}")
 			for _, path := range []string{"/twice", "/twice", "/few", "/few", "/few", "/twice", "/", "/"} {
 				a.do(path)

@@ -2,8 +2,8 @@ package ratelimit_test
 
 import "testing"
 
-// Where all zones of a handler have the same key it is made once a request. A defect that was: a zone without any key, and one whose prefixes
-// are not said in its identity, were taken to have the key of the zone beside them.
+// If all zones of a handler have the same key, it is made once for each request. Defect found: a zone without any key, and one
+// whose prefixes are not part of its identity, got the key of the zone next to them.
 func TestEachZoneOfAHandlerHasItsOwnKey(t *testing.T) {
 	for name, zones := range map[string]string{
 		"beside one without a key": "zone a {\nevents 100\nwindow 366d\n}\nzone b {\nkey {header.X-Key}\nlimit 1/366d\n}",
@@ -18,7 +18,7 @@ func TestEachZoneOfAHandlerHasItsOwnKey(t *testing.T) {
 			if name == "beside one without a key" {
 				s.admit(1, "/", "X-Key", "2001:db8:0:1::2")
 			} else {
-				s.reject("/", "X-Key", "2001:db8:0:1::2") // of the first one's network
+				s.reject("/", "X-Key", "2001:db8:0:1::2") // the same network as the first
 			}
 		})
 	}

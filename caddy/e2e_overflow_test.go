@@ -22,14 +22,14 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// What rules do past their limit, in a real Caddy. The arithmetic of it is the stores' own tests' to hold.
+// Overflow policies of rules in a real Caddy. The tests of the stores check the arithmetic.
 
-// withMetrics is a site that tells its metrics, too.
+// withMetrics adds the metrics to a site.
 func withMetrics(directives string) string {
 	return "handle /metrics {\nmetrics\n}\nhandle {\nroute {\n" + directives + "\n}\n}"
 }
 
-// grown returns by how much a series grows while f runs. The series of a process outlive its tests.
+// grown returns how much a series grows while f runs. The series of a process outlive its tests.
 func (s *server) grown(series string, f func()) int {
 	s.t.Helper()
 	read := func() (n int) {
@@ -76,11 +76,11 @@ func TestWhatAShadowWouldHaveRejectedIsCounted(t *testing.T) {
 	}
 }
 
-// A candidate of 5 beside a limit of 3, and one of 2: the four combinations of what they decide.
+// A limit of 3 with a candidate of 5, and with one of 2: the four combinations of their decisions.
 func TestACandidateIsComparedOnRealRequests(t *testing.T) {
 	for name, test := range map[string]struct {
 		candidate string
-		want      map[string]int // by limit and candidate
+		want      map[string]int // by the limit's decision and the candidate's
 	}{
 		"laxer":    {"5/366d", map[string]int{"allowed allowed": 3, "rejected allowed": 2, "rejected rejected": 3}},
 		"stricter": {"2/366d", map[string]int{"allowed allowed": 2, "allowed rejected": 1, "rejected rejected": 5}},
@@ -107,7 +107,7 @@ func TestACandidateIsComparedOnRealRequests(t *testing.T) {
 	}
 }
 
-// login is a site behind basic authentication: who fails is counted, and is shut out.
+// login is a site behind basic authentication: failures are counted, and too many block the client.
 func login(t *testing.T, limit, store string) string {
 	hash, err := bcrypt.GenerateFromPassword([]byte("right"), bcrypt.MinCost)
 	if err != nil {
@@ -117,7 +117,7 @@ func login(t *testing.T, limit, store string) string {
 		"}\nbasic_auth {\nalice " + string(hash) + "\n}\nrespond welcome\n}\n}\n"
 }
 
-// password returns the header field of somebody who says the password.
+// password returns the header field of a user with that password.
 func password(word string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte("alice:"+word))
 }
@@ -131,16 +131,16 @@ func TestAPersonWithTheRightPasswordIsNeverStopped(t *testing.T) {
 		}
 	}
 	r := s.reject("/", "Authorization", password("right"), "X-Client", "mallory")
-	r.seconds(t, "Retry-After", 600, 2*3600) // the limit's, where that is longer than the first penalty
+	r.seconds(t, "Retry-After", 600, 2*3600) // that of the limit, if it is longer than the first penalty
 	s.admit(1, "/", "Authorization", password("right"), "X-Client", "alice")
 }
 
-// Two proxies on one Redis, and 200 guesses at once: exactly as many get an answer as may fail. Who has then exceeded the limit is shut
-// out of both, with the right password too.
+// Two proxies on one Redis get 200 guesses at once: exactly as many as may fail get an answer. A client over the limit is then
+// blocked on both, also with the right password.
 func TestGuessesAtOnceGetExactlyTheTriesThatThereAre(t *testing.T) {
 	redis := redistest.Start(t)
 	fleet := startFleet(t, 2, login(t, "5/1m", storeAt(redis.Addr(), patiently)))
-	for round := range 3 { // of different clients
+	for round := range 3 { // each round is another client
 		client := fmt.Sprintf("mallory%d", round)
 		var wrong, stopped atomic.Int64
 		var guesses sync.WaitGroup
@@ -177,7 +177,7 @@ func TestGuessesAtOnceGetExactlyTheTriesThatThereAre(t *testing.T) {
 	}
 }
 
-// broken is a handler that comes to an end as the request's path says.
+// broken is a handler that ends in the way that the request's path names.
 type broken struct{}
 
 func (broken) CaddyModule() caddy.ModuleInfo {
@@ -190,10 +190,10 @@ func (*broken) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Han
 		w.WriteHeader(http.StatusForbidden)
 	case "/returns":
 		return caddyhttp.Error(http.StatusForbidden, errors.New("forbidden"))
-	case "/hints": // an informational response is not the final one
+	case "/hints": // an informational response is not final
 		w.WriteHeader(http.StatusEarlyHints)
 		w.WriteHeader(http.StatusForbidden)
-	case "/writes-and-returns": // what is written counts
+	case "/writes-and-returns": // the written status counts
 		w.WriteHeader(http.StatusForbidden)
 		return caddyhttp.Error(http.StatusInternalServerError, errors.New("too late"))
 	case "/streams":
@@ -206,7 +206,7 @@ func (*broken) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Han
 		w.WriteHeader(http.StatusForbidden)
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
-	case "/flushes": // which sends 200
+	case "/flushes": // it sends 200
 		_ = http.NewResponseController(w).Flush()
 	case "/fails":
 		return errors.New("a plain error is a 500")
@@ -220,8 +220,8 @@ func init() {
 	caddy.RegisterModule(broken{})
 }
 
-// Each way of ending is tried with a limit of one that counts 403: what has ended with it has used the limit up, and what has not has
-// given it back. A place among those in flight is given back in any case.
+// Each way of ending is tried with a limit of one that counts 403: what ended with 403 has used the limit up, and everything else
+// was refunded. A place among the requests in flight is always freed.
 func TestARequestIsCountedByHowItEnds(t *testing.T) {
 	for path, counted := range map[string]bool{
 		"/writes": true, "/returns": true, "/hints": true, "/writes-and-returns": true, "/streams": true, "/aborts": true,
@@ -246,7 +246,7 @@ func TestARequestIsCountedByHowItEnds(t *testing.T) {
 	}
 }
 
-// A client that leaves while the upstream is at its request: what it has reserved comes back, and the status is Caddy's 499.
+// A client leaves while the upstream handles its request: its reservation is cancelled, and the status is Caddy's 499.
 func TestAClientThatLeavesGivesBackWhatItHasReserved(t *testing.T) {
 	came := make(chan struct{})
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -349,7 +349,8 @@ func TestAnUpgradedConnectionIsInFlightUntilItIsClosed(t *testing.T) {
 			return true
 		})
 	}
-	// Four have been opened, and 101 is counted: none is left, even where there is a place. (The first two are closed.)
+	// Four connections were opened, and 101 counts: the limit is used up, although there is a free place. (The first two are
+	// closed.)
 	if conn, status := open(); status != 429 {
 		t.Errorf("status %d for the fifth, want 429", status)
 	} else {
@@ -357,7 +358,7 @@ func TestAnUpgradedConnectionIsInFlightUntilItIsClosed(t *testing.T) {
 	}
 }
 
-// Whatever leases a proxy has that is killed, they are free when they have run out, and not before while it lives.
+// The leases of a proxy that is killed are free when they run out. While it lives they stay.
 func TestTheLeasesOfAKilledProxyRunOut(t *testing.T) {
 	redis := redistest.Start(t, redistest.WithClock())
 	clock := &storetest.Clock{}
@@ -392,7 +393,7 @@ func TestTheLeasesOfAKilledProxyRunOut(t *testing.T) {
 		}
 		return r.List[1].Text
 	}
-	for range 3 { // in all, twice as long as a lease
+	for range 3 { // in total, twice as long as a lease
 		before := until()
 		clock.Add(10 * time.Second.Microseconds())
 		eventually(t, "the leases are renewed", func() bool { now := until(); return now != "" && now != before })

@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// reusePort is SO_REUSEPORT, which package syscall has no name for.
+// reusePort is SO_REUSEPORT, which package syscall does not define.
 const reusePort = 0xf
 
-// freeAddr returns an address that Caddy, which shares its ports, may listen at until the test ends, and that nobody else is given:
-// a socket has it that does not listen.
+// freeAddr returns an address at which Caddy, which shares its ports, may listen until the test ends. Nobody else gets it, since a
+// socket that does not listen is bound to it.
 func freeAddr(t testing.TB) string {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)

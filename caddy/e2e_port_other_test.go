@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// freeAddr returns an address that nobody listens at. Another may be given it before Caddy listens there.
+// freeAddr returns an address at which nothing listens. Another process may get it before Caddy listens there.
 func freeAddr(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -12,15 +12,15 @@ import (
 	"testing"
 )
 
-// bodied is a site whose handlers are those given, behind what is asked, before a service.
+// bodied is a site with a handler before, a zone, and a service behind it.
 func bodied(server, before, zone, service string) string {
 	return `{"http":{"servers":{"s":{` + server + `"listen":["127.0.0.1:PORT"],"automatic_https":{"disable":true},"routes":[{"handle":[` + before + `
 		{"handler":"rate_limit","rate_limits":{"turns":{"key":"everyone",` + zone + `}}},
 		` + service + `]}]}}}}`
 }
 
-// A defect that was: over HTTP/1 net/http does not look for whether a client leaves while its request has a body that nobody reads. So
-// with a small body for each, a client could have any number of requests wait, without as many connections.
+// Defect found: over HTTP/1, net/http does not notice that a client leaves while its request has an unread body. So a client that
+// sent small bodies could have any number of requests wait, without as many connections.
 func TestAClientThatSentABodyAndLeavesIsLetGo(t *testing.T) {
 	sites := map[string]string{
 		"a leaky bucket":   bodied("", "", `"algorithm":"leaky_bucket","requests":100,"period":"10h","burst":10,"max_delay":"1h"`, `{"handler":"static_response","body":"ok"}`),
@@ -46,7 +46,7 @@ func TestAClientThatSentABodyAndLeavesIsLetGo(t *testing.T) {
 				"Transfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n2\r\nab\r\n0\r\nX-Sum: 1\r\n\r\n",
 			} {
 				if name == "request_body" && strings.Contains(request, "chunked") {
-					continue // of which the reader may act on the response
+					continue // its reader may act on the response
 				}
 				conn, err := net.Dial("tcp", s.addr)
 				if err != nil {
@@ -61,7 +61,7 @@ func TestAClientThatSentABodyAndLeavesIsLetGo(t *testing.T) {
 	}
 }
 
-// The service gets the whole body of a request that has waited, with its length, encoding and trailers, whatever of it came when.
+// The service gets the whole body of a request that has waited, with its length, encoding and trailers, whenever its parts arrive.
 func TestTheServiceGetsTheBodyOfWhoHasWaited(t *testing.T) {
 	got := make(chan string, 1)
 	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -89,7 +89,7 @@ func TestTheServiceGetsTheBodyOfWhoHasWaited(t *testing.T) {
 				{"a late trailer", "Transfer-Encoding: chunked\r\nTrailer: X-Sum\r\n", "2\r\nab\r\n", "0\r\nX-Sum: 1\r\n\r\n", "2 <nil> -1 [chunked]"},
 				{"who expects to be told to go on", "Content-Length: 4\r\nExpect: 100-continue\r\n", "", "abcd", "4 <nil> 4 []"},
 			} {
-				ahead, err := net.Dial("tcp", s.addr) // whose turn is before
+				ahead, err := net.Dial("tcp", s.addr) // its place in the queue is before
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -114,9 +114,9 @@ func TestTheServiceGetsTheBodyOfWhoHasWaited(t *testing.T) {
 				if what := <-got; what != c.want {
 					t.Errorf("%s: %s; want %s", c.name, what, c.want)
 				}
-				for range 2 { // the connection goes on, whatever was read of it
+				for range 2 { // the connection goes on, however much was read of the body
 					answer, err := http.ReadResponse(answers, nil)
-					for err == nil && answer.StatusCode == http.StatusContinue { // the service's, too
+					for err == nil && answer.StatusCode == http.StatusContinue { // also that of the service
 						answer, err = http.ReadResponse(answers, nil)
 					}
 					if err != nil || answer.StatusCode != http.StatusOK {
@@ -134,8 +134,8 @@ func TestTheServiceGetsTheBodyOfWhoHasWaited(t *testing.T) {
 	}
 }
 
-// The access log counts the bytes that the service has read of a body, and none that were read ahead, with a reader that has no lock.
-// It may write its line while the body is still read ahead: this is for the race detector, too.
+// The access log counts the bytes that the service has read of a body, and none that were read ahead. Its reader has no lock, and
+// it may write its line while the body is still read ahead, so this test is for the race detector too.
 func TestTheAccessLogCountsWhatTheServiceReads(t *testing.T) {
 	for name, c := range map[string]struct {
 		service           string
@@ -181,8 +181,8 @@ func TestTheAccessLogCountsWhatTheServiceReads(t *testing.T) {
 	}
 }
 
-// A defect that was: a request that had waited went on as another one, of which Caddy's placeholders did not know. So what came behind
-// the limit saw no body, and not the method and host that handlers had given the request.
+// Defect found: a request that had waited went on as another object, which Caddy's placeholders did not know. So handlers behind
+// the limit saw no body, nor the method and host that other handlers had set.
 func TestARequestThatHasWaitedIsTheSameForPlaceholders(t *testing.T) {
 	for name, settings := range map[string]string{"plain": "", "with an access log": `"logs":{},`} {
 		t.Run(name, func(t *testing.T) {
@@ -191,7 +191,7 @@ func TestARequestThatHasWaitedIsTheSameForPlaceholders(t *testing.T) {
 				`"algorithm":"leaky_bucket","requests":1,"period":"50ms","burst":5`,
 				`{"handler":"rewrite","method":"PUT"},{"handler":"headers","request":{"set":{"Host":["acme"]}}},
 				{"handler":"static_response","body":"{http.request.method} {http.request.host} {http.request.body}"}`))
-			for i := range 2 { // of which the second waits
+			for i := range 2 { // the second waits
 				conn, err := net.Dial("tcp", s.addr)
 				if err != nil {
 					t.Fatal(err)
@@ -211,7 +211,7 @@ func TestARequestThatHasWaitedIsTheSameForPlaceholders(t *testing.T) {
 	}
 }
 
-// Whoever is slow to send a body is slow for itself alone: it departs when its turn has come, and holds up nobody.
+// A client that sends its body slowly delays only itself: its request departs when its reservation is due, and delays no others.
 func TestABodyThatDoesNotArriveHoldsNobodyUp(t *testing.T) {
 	served := watch(t, "served")
 	s := startJSON(t, bodied("", "", `"algorithm":"leaky_bucket","requests":1,"period":"50ms","burst":5`,

@@ -24,26 +24,25 @@ import (
 	"github.com/proxyweir/weir/redis/redistest"
 )
 
-// These tests run a real Caddy in this process on real Redis servers. A decision is waited for as long as it takes, where
-// the test is not about what happens when it does not come.
+// These tests run a real Caddy in this process with real Redis servers. Timeouts are long, except in tests about missing answers.
 const patiently = "timeout 20s\nread_timeout 20s\ndial_timeout 20s\nnodes 1"
 
-// storeAt is the store redis at an address, with further words.
+// storeAt returns the store redis at an address, with further settings.
 func storeAt(addr string, words ...string) string {
 	return "store redis " + addr + " {\n" + strings.Join(words, "\n") + "\n}\n"
 }
 
-// zoneIn is a site with one zone for all, in a store.
+// zoneIn returns a site with one zone for all clients, in a store.
 func zoneIn(store, lines string) string {
 	return "rate_limit {\nzone z {\nkey everyone\n" + lines + "\n}\n" + store + "\n}\nrespond ok"
 }
 
-// clientsIn is the same with a zone of which each X-Client has a count.
+// clientsIn returns the same with a zone that counts each X-Client.
 func clientsIn(store, lines string) string {
 	return strings.Replace(zoneIn(store, lines), "key everyone", "key {header.X-Client}", 1)
 }
 
-// connections returns the IDs of the connections to a server, but for the one that asks.
+// connections returns the IDs of the connections to a server, without the one that asks.
 func connections(t testing.TB, server *redistest.Server) []string {
 	t.Helper()
 	var ids []string
@@ -74,7 +73,7 @@ func calls(t testing.TB, server *redistest.Server) int {
 	return n
 }
 
-// keys returns the keys that a server has, but for those of probes, which end at once.
+// keys returns the keys of a server, without those of probes, which end at once.
 func keys(t testing.TB, server *redistest.Server) []string {
 	t.Helper()
 	list := server.MustDo(t, "KEYS", "*").Strings()
@@ -102,15 +101,15 @@ func (s *server) said(times int, messages ...string) {
 	}
 }
 
-// awaitStore waits until Redis decides. Loading a configuration waits for a quarter of a second, and on a busy machine a Cluster or a
-// Sentinel may not be found by then, which is said, and also when it is.
+// awaitStore waits until Redis decides. Loading a configuration waits for only a quarter of a second. On a busy machine a Cluster
+// or a Sentinel may not be found by then, which is logged, and so is when it is found.
 func (s *server) awaitStore() {
 	s.t.Helper()
 	eventually(s.t, "Redis can be used", func() bool { return len(s.logs(saysNotYet)) == len(s.logs(saysUpAgain)) })
 	s.said(0, saysDown)
 }
 
-// serious returns the lines of the log that are warnings of Weir's, or worse.
+// serious returns Weir's lines in the log that are warnings or worse.
 func (s *server) serious() []string {
 	s.t.Helper()
 	data, err := os.ReadFile(s.logFile)
@@ -126,10 +125,10 @@ func (s *server) serious() []string {
 	return lines
 }
 
-// numbers in an answer that depend on the second it was given.
+// Numbers in an answer that depend on the second at which it was given.
 var numbers = regexp.MustCompile(`\d+`)
 
-// What a client is told does not depend on where its requests are counted.
+// The answers do not depend on the store.
 func TestStoreRedisAnswersAsMemoryDoes(t *testing.T) {
 	redis := redistest.Start(t)
 	for i, sp := range spellings {
@@ -228,7 +227,7 @@ func TestOneClientServesAllHandlersWithTheSameSettings(t *testing.T) {
 	burst := func(paths ...string) {
 		t.Helper()
 		client := s.newClient(nil)
-		client.Transport.(*http.Transport).DisableKeepAlives = true // none is left for a server to wait for
+		client.Transport.(*http.Transport).DisableKeepAlives = true // so that no server waits for one
 		var clients sync.WaitGroup
 		for i := range 24 {
 			clients.Go(func() {
@@ -247,14 +246,14 @@ func TestOneClientServesAllHandlersWithTheSameSettings(t *testing.T) {
 		t.Fatalf("connections %v of %d stores, want one of one", first, ratelimit.RedisStoresInUse())
 	}
 
-	// A reload keeps it, even one that takes handlers away and adds some.
+	// A reload keeps the client, even if handlers come and go.
 	s.reload(route("d", store()) + route("a", store()) + "respond ok")
 	burst("a", "d")
 	if kept := connections(t, redis); !slices.Equal(kept, first) {
 		t.Errorf("connections %v after a reload, want %v as before", kept, first)
 	}
 
-	// Other settings are another client's. The one that is not used any more is closed.
+	// Other settings have another client. The one that is no longer used is closed.
 	s.reload(route("a", store()) + route("b", store("database 1")) + "respond ok")
 	burst("a", "b")
 	if both := connections(t, redis); len(both) != 2 || !slices.Contains(both, first[0]) || ratelimit.RedisStoresInUse() != 2 {
@@ -267,7 +266,7 @@ func TestOneClientServesAllHandlersWithTheSameSettings(t *testing.T) {
 		return len(ids) == 1 && ids[0] != first[0]
 	})
 
-	// Without the store nothing of it is left.
+	// Without the store nothing remains of it.
 	s.reload("respond ok")
 	eventually(t, "Redis has no connections any more", func() bool { return len(connections(t, redis)) == 0 })
 	if n := ratelimit.RedisStoresInUse(); n != 0 {
@@ -292,12 +291,12 @@ func TestTheStoreOfAHandlerIsTheGlobalOneIfItsSettingsAreEqual(t *testing.T) {
 	}
 }
 
-// A defect that was: a request that the servers of the configuration before had taken came to a store that was closed, or
-// that did not know its rule any more.
+// Defect found: a request that the servers of the previous configuration had accepted came to a store that was closed, or that no
+// longer knew its rule.
 func TestReloadsUnderLoadLoseNoRequestAndNoCountInRedis(t *testing.T) {
 	redis := redistest.Start(t)
 	const reloads = 60
-	// After two with the same settings they are others, so that one client is opened and one closed.
+	// After two configurations with the same settings come others, so that one client is opened and one closed.
 	site := func(i int) string {
 		return zoneIn(storeAt(redis.Addr(), patiently, "prefix "+strconv.Itoa(i/2%2)+":"), fmt.Sprintf("limit %d/366d", 1_000_000+i))
 	}
@@ -314,13 +313,13 @@ func TestReloadsUnderLoadLoseNoRequestAndNoCountInRedis(t *testing.T) {
 	s.said(0, saysOfRequest, saysDown, saysNotYet)
 }
 
-// The same, with one request that is sure to be under way.
+// The same, with a request that is certainly under way.
 func TestARequestFromBeforeAReloadIsCountedInRedis(t *testing.T) {
 	redis := redistest.Start(t)
 	for name, words := range map[string]string{"with the same settings": "", "with others": `,"prefix":"other:"`, "without a store": "none"} {
 		t.Run(name, func(t *testing.T) {
 			redis.MustDo(t, "FLUSHALL")
-			gate := make(chan *http.Request) // a probe waits here until somebody receives
+			gate := make(chan *http.Request) // a probe blocks here until the test receives
 			probes.Store("gate", gate)
 			t.Cleanup(func() { probes.Delete("gate") })
 			config := func(limit int, words string) string {
@@ -380,7 +379,7 @@ func TestARefusedReloadChangesNothingInRedis(t *testing.T) {
 		{"a store with an unknown field", config(store(`,"adress":"x"`), lowered), "adress"},
 		{"an app that does not start", with(`"weir_test_failing":{},"rate_limit":{"store":`+store(`,"database":1`)+`}`, config(store(""), lowered)), "never starts"},
 	} {
-		for range 4 { // apps start in no order
+		for range 4 { // apps start in any order
 			if why := s.refused(s.json(test.config)); !strings.Contains(why, test.why) {
 				t.Errorf("%s: refused with %q, want it to say %q", test.name, why, test.why)
 			}
@@ -414,7 +413,7 @@ func TestAChangedLimitAppliesAtOnceToTheCountsInRedis(t *testing.T) {
 			s := startSite(t, limit(10))
 			s.admit(10, "/")
 			s.reject("/")
-			s.reload(limit(30)) // what was remembered of the rejection does not count any more
+			s.reload(limit(30)) // a remembered rejection no longer counts
 			s.admit(20, "/")
 			s.reject("/")
 			s.reload(limit(10))
@@ -428,7 +427,7 @@ func TestAChangedLimitAppliesAtOnceToTheCountsInRedis(t *testing.T) {
 	}
 }
 
-// All zones of a handler are decided in one call, and charged all or none.
+// All zones of a handler are decided in one call, which charges all or none.
 func TestZonesInRedisAreDecidedTogether(t *testing.T) {
 	redis := redistest.Start(t)
 	s := startSite(t, `
@@ -450,7 +449,7 @@ func TestZonesInRedisAreDecidedTogether(t *testing.T) {
 			`+storeAt(redis.Addr(), patiently)+`
 		}
 		respond ok`)
-	s.admit(1, "/", "X-Client", "anna") // Redis has the script from here on
+	s.admit(1, "/", "X-Client", "anna") // from here on Redis has the script
 	before := calls(t, redis)
 	s.admit(2, "/", "X-Client", "anna")
 	s.reject("/", "X-Client", "anna")
@@ -502,7 +501,7 @@ func TestOnErrorRulesWhileRedisIsDown(t *testing.T) {
 	for _, test := range []struct {
 		name, lines string
 		store       string
-		before      int // requests while Redis is up
+		before      int // requests before Redis goes down
 		want        []int
 	}{
 		{"open", "limit 1/366d\non_error open", patiently, 1, []int{200, 200, 200, 200, 200, 200, 200, 200}},
@@ -562,7 +561,7 @@ func TestAGRPCCallIsToldThatRedisIsDown(t *testing.T) {
 	}
 }
 
-// Zones of one request may each say something else: the strictest counts.
+// The zones of one request may have different on_error: the strictest counts.
 func TestZonesDisagreeOnWhatToDoWithoutRedis(t *testing.T) {
 	redis := redistest.Start(t)
 	zone := func(name, lines string) string { return "zone " + name + " {\nkey everyone\n" + lines + "\n}\n" }
@@ -588,10 +587,10 @@ func TestZonesDisagreeOnWhatToDoWithoutRedis(t *testing.T) {
 	s.admit(3, "/")
 }
 
-// A Redis that hangs takes no request with it, and is asked again by itself when it goes on.
+// Requests are answered while Redis hangs, and Redis is used again when it goes on.
 func TestRequestsAreAnsweredWhileRedisHangs(t *testing.T) {
 	redis := redistest.Start(t)
-	// The store's own timeouts, since they are what this is about.
+	// The store's default timeouts, since the test is about them.
 	s := startSite(t, zoneIn(storeAt(redis.Addr(), "nodes 1"), "limit 1000000/366d\non_error open"))
 	counted := func(r response) bool { return r.header.Get("X-RateLimit-Limit") != "" }
 	said := func(message string) int { return len(s.logs(message)) }
@@ -602,7 +601,7 @@ func TestRequestsAreAnsweredWhileRedisHangs(t *testing.T) {
 	for range 32 {
 		clients.Go(func() {
 			for range 20 {
-				// Once: what is answered, is answered at the first try.
+				// Once: the first try must be answered.
 				if r, err := s.once(s.client, "/"); err != nil || r.status != http.StatusOK || r.body != "ok" {
 					t.Errorf("a request was lost: status %d, %v", r.status, err)
 				}
@@ -617,7 +616,7 @@ func TestRequestsAreAnsweredWhileRedisHangs(t *testing.T) {
 	}
 	s.said(notYet, saysNotYet)
 
-	// A configuration with another client loads all the same.
+	// A configuration with another client loads as well.
 	s.reload(zoneIn(storeAt(redis.Addr(), "nodes 1", "prefix other:"), "limit 1000000/366d\non_error open"))
 	s.said(notYet+1, saysNotYet)
 	s.admit(8, "/")
@@ -625,7 +624,7 @@ func TestRequestsAreAnsweredWhileRedisHangs(t *testing.T) {
 	up := said(saysUpAgain)
 	redis.Resume()
 	eventually(t, "Redis counts again", func() bool { return counted(s.do("/")) })
-	// Of the second client alone, since the first is gone. It is said behind the first answers.
+	// Only for the second client, since the first is gone. The log line may come later than the first answers.
 	eventually(t, "the log says so, as often as Redis was away", func() bool { return said(saysUpAgain)-up == said(saysDown)-down-1 })
 	s.said(notYet+1, saysNotYet)
 }
@@ -701,7 +700,7 @@ func TestCaddyStartsValidatesAndReloadsWithoutRedis(t *testing.T) {
 	s.reject("/")
 	s.said(1, saysNotYet, saysNodes)
 
-	// When it comes up it is found, though it never was there.
+	// When it comes up it is found, although it was never there before.
 	eventually(t, "the breaker opens", func() bool { s.do("/"); return len(s.logs(saysDown)) == 1 })
 	redis.Restart()
 	eventually(t, "Redis is found", func() bool { return len(s.logs(saysUpAgain)) == 1 })
@@ -710,7 +709,7 @@ func TestCaddyStartsValidatesAndReloadsWithoutRedis(t *testing.T) {
 	s.said(1, saysNotYet, saysNodes, saysDown, saysUpAgain)
 }
 
-// The first few requests that Redis fails are in the log, the many after them are not.
+// The log has the first few requests that Redis fails, and not the many after them.
 func TestTheLogIsNotFloodedWhileRedisIsDown(t *testing.T) {
 	redis := redistest.Start(t)
 	s := startSite(t, zoneIn(storeAt(redis.Addr(), patiently), "limit 1000000/366d"))
@@ -732,8 +731,8 @@ func TestTheLogIsNotFloodedWhileRedisIsDown(t *testing.T) {
 	if line["level"] != "error" || line["server"] != redis.Addr() || line["error"] == nil {
 		t.Errorf("%v: want an error that names the server and what went wrong", line)
 	}
-	// As many as were under way when the breaker opened, and of those ten a second; none in the next second, which sampling
-	// begins anew.
+	// As many as were under way when the breaker opened, and ten a second of those; none in the next second, when sampling begins
+	// again.
 	before := s.serious()
 	if len(before) > 1+16 {
 		t.Errorf("2000 requests came to %d lines:\n%s", len(before), before)
@@ -746,8 +745,7 @@ func TestTheLogIsNotFloodedWhileRedisIsDown(t *testing.T) {
 	}
 }
 
-// startWithAdmin runs Caddy on a JSON configuration with the admin API, with everything in its log, and returns the API's
-// address.
+// startWithAdmin runs Caddy on a JSON configuration with the admin API and a log of all levels, and returns the API's address.
 func startWithAdmin(t testing.TB, apps string) (s *server, admin string) {
 	t.Helper()
 	s = newServer(t)
@@ -927,7 +925,7 @@ func TestStoreRedisCountsInACluster(t *testing.T) {
 		s.reject("/", "X-Client", client, "X-Site", "a")
 		s.reject("/", "X-Client", client, "X-Site", "a")
 	}
-	// What the client's zone rejected was given back.
+	// What the client's zone rejected was refunded.
 	if r := s.do("/", "X-Client", "last", "X-Site", "a"); !strings.Contains(r.header.Get("RateLimit"), `"site";r=4;`) {
 		t.Errorf("RateLimit: %s, want 4 left of the site's 20", r.header.Get("RateLimit"))
 	}
@@ -957,7 +955,7 @@ func TestHostileRequestsWithStoreRedis(t *testing.T) {
 				s.reject(path)
 				count++
 			}
-			for _, key := range []string{long + "a", long + "b"} { // they differ in the last byte alone
+			for _, key := range []string{long + "a", long + "b"} { // they differ only in the last byte
 				s.admit(1, "/", "X-Key", key)
 				s.reject("/", "X-Key", key)
 				count++
@@ -977,7 +975,7 @@ func TestHostileRequestsWithStoreRedis(t *testing.T) {
 					t.Errorf("the key %q has no expiry: %d", key, ttl)
 				}
 			}
-			for _, want := range []int{http.StatusTooManyRequests, http.StatusTooManyRequests} { // all that have no fields are one
+			for _, want := range []int{http.StatusTooManyRequests, http.StatusTooManyRequests} { // all clients without the fields share one counter
 				if got := raw(t, s, "GET / HTTP/1.0\r\n\r\n"); got != want {
 					t.Errorf("status %d, want %d", got, want)
 				}
@@ -987,7 +985,7 @@ func TestHostileRequestsWithStoreRedis(t *testing.T) {
 	}
 }
 
-// Redis's time stands still here: the slots are those that the requests came for.
+// Redis's clock stands still here: the slots are those at which the requests arrived.
 func TestALeakyBucketInRedisHoldsRequests(t *testing.T) {
 	redis := redistest.Start(t, redistest.WithClock())
 	redis.SetTime(1_790_000_000_000_000)
@@ -1011,7 +1009,7 @@ func TestALeakyBucketInRedisHoldsRequests(t *testing.T) {
 		t.Errorf("statuses %v, want one served at once, five that waited, two rejected", counts)
 	}
 
-	// One whose turn is in half an hour is held, until the site stops.
+	// A request whose reservation is due in half an hour waits until the site stops.
 	s.reload(zoneIn(storeAt(redis.Addr(), patiently, "prefix slow:"), "algorithm leaky_bucket\nlimit 1/30m\nburst 1\nmax_delay 1h"))
 	s.admit(1, "/")
 	before := calls(t, redis)
@@ -1050,7 +1048,7 @@ func TestAShadowZoneInRedisRejectsNothing(t *testing.T) {
 	s.admit(10, "/")
 }
 
-// The names of keys are those that redis/key.go says: <prefix>{<client>}:<rule>:<eight characters>.
+// The names of keys have the form in redis/key.go: <prefix>{<client>}:<rule>:<eight characters>.
 func TestKeysInRedisAreNamedAsConfigured(t *testing.T) {
 	const secret = "of the fleet"
 	digest := func(sum []byte) string { return base64.RawURLEncoding.EncodeToString(sum[:16]) }
@@ -1073,7 +1071,7 @@ func TestKeysInRedisAreNamedAsConfigured(t *testing.T) {
 			if len(list) != 1 || !strings.HasPrefix(list[0], test.want) || len(list[0]) != len(test.want)+8 {
 				t.Fatalf("keys %q, want one that is %s and eight characters", list, test.want)
 			}
-			// Only what the zone is, and not how it is stored, is in the eight characters: they are the same in each.
+			// The eight characters depend only on what the zone is, not on how it is stored: they are the same in each.
 			if got := list[0][len(test.want):]; identity == "" {
 				identity = got
 			} else if got != identity && test.handler == "" {
@@ -1086,7 +1084,7 @@ func TestKeysInRedisAreNamedAsConfigured(t *testing.T) {
 	}
 }
 
-// TestLocalGoesOnFromWhatWasKnownAfterAReload is for a defect: a reload while Redis was down gave every client a whole limit.
+// TestLocalGoesOnFromWhatWasKnownAfterAReload: defect found: a reload while Redis was down gave every client a whole limit.
 func TestLocalGoesOnFromWhatWasKnownAfterAReload(t *testing.T) {
 	redis := redistest.Start(t)
 	site := zoneIn(storeAt(redis.Addr(), patiently), "limit 10/366d")

@@ -14,8 +14,8 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// A defect that was: where the error routes of an enclosing subroute do not answer, Caddy goes on behind the subroute, and
-// the rejected request reached what the limit was to protect.
+// Defect found: if the error routes of an enclosing subroute do not answer, Caddy goes on behind the subroute, so the rejected
+// request reached what the limit was to protect.
 func TestARejectedRequestNeverReachesWhatIsBehindASubroute(t *testing.T) {
 	for _, response := range []string{"auto", "error_routes", "direct"} {
 		for name, errorRoute := range map[string]string{
@@ -43,7 +43,7 @@ func TestARejectedRequestNeverReachesWhatIsBehindASubroute(t *testing.T) {
 	}
 }
 
-// A defect that was: error routes were asked about the URI as handle_path had rewritten it, which Caddy takes back first.
+// Defect found: error routes were matched with the URI as handle_path had rewritten it, but Caddy undoes that first.
 func TestErrorRoutesAreAskedAboutTheOriginalURI(t *testing.T) {
 	const site = "handle_path /api/* {\nrate_limit 1/366d\nrespond ok\n}\nhandle_errors {\n"
 	s := startSite(t, site+"@api path /api/*\nrespond @api \"page of the api\"\n}")
@@ -74,14 +74,14 @@ func TestAGRPCCallIsToldByItsOwnStatusOnASiteWithErrorRoutes(t *testing.T) {
 	}
 }
 
-// A defect that was: any client could turn its 429 into a 200 by calling its request gRPC.
+// Defect found: any client could turn its 429 into a 200 by declaring its request as gRPC.
 func TestAHeaderAloneMakesNoGRPCCall(t *testing.T) {
 	s := startSite(t, "rate_limit 1/366d\nrespond ok")
 	s.admit(1, "/")
 	s.reject("POST /", "Content-Type", "application/grpc")
 }
 
-// Nor may any other refusal be left to the error routes of a subroute around the handler.
+// No other refusal may be left to the error routes of a subroute around the handler either.
 func TestEarlyDataNeverReachesWhatIsBehindASubroute(t *testing.T) {
 	startJSON(t, httpApp(`[{"handler": "subroute", "errors": {"routes": []},
 		"routes": [{"handle": [{"handler": "rate_limit", "rate_limits": {"z": {"requests": 1, "period": "366d"}}}]}]}]`))
@@ -100,7 +100,7 @@ func TestEarlyDataNeverReachesWhatIsBehindASubroute(t *testing.T) {
 	}
 }
 
-// A shadow zone changes nothing for a client, and that includes early data.
+// A shadow zone changes nothing for a client, also for early data.
 func TestAShadowZoneLetsEarlyDataPass(t *testing.T) {
 	startSite(t, "rate_limit {\nzone z {\nlimit 1/366d\nenforcement shadow\n}\n}\nrespond ok")
 	handler := httpServer(t).Routes[0].Handlers[0].(*ratelimit.Handler)
@@ -115,7 +115,7 @@ func TestAShadowZoneLetsEarlyDataPass(t *testing.T) {
 	}
 }
 
-// As Caddy's own matchers of addresses do: until the TLS handshake is complete the sender may be anybody.
+// Caddy's own address matchers do the same: until the TLS handshake is complete the sender may be anyone.
 func TestEarlyDataIsNotCountedForAnAddress(t *testing.T) {
 	for _, key := range []string{"{remote_host}", "{client_ip}"} {
 		startSite(t, "rate_limit {\nzone z {\nkey "+key+"\nlimit 1/366d\n}\n}\nrespond ok")
@@ -178,7 +178,7 @@ func TestAMissingKeyIsNotToldToWait(t *testing.T) {
 	}
 }
 
-// What a client is told of a key that it lacks goes by the zones that reject it, and by nothing of an earlier request.
+// The answer about a missing key depends only on the zones that reject the request, and not on earlier requests.
 func TestWhoLacksAKeyIsToldSoAndNobodyElse(t *testing.T) {
 	s := startSite(t, `rate_limit {
 		zone a {
@@ -195,7 +195,7 @@ func TestWhoLacksAKeyIsToldSoAndNobodyElse(t *testing.T) {
 		}
 	}
 	respond ok`)
-	for range 5 { // they may have what earlier ones have used
+	for range 5 { // they may reuse memory of earlier ones
 		if r := s.reject("/"); !strings.Contains(r.body, "lacks") {
 			t.Errorf("of a request without a key: %q", r.body)
 		}
@@ -214,7 +214,7 @@ func TestAShadowInARuleFileIsSeenInTheLog(t *testing.T) {
 	}
 }
 
-// failingStore is a fault that memory cannot have.
+// failingStore is a store that fails, which memory cannot.
 type failingStore struct{}
 
 func (failingStore) CaddyModule() caddy.ModuleInfo {

@@ -52,7 +52,7 @@ func TestARejectionOfHEADHasNoBody(t *testing.T) {
 	r := s.reject("HEAD /")
 	r.want(t, "Content-Length", "11", "Content-Type", "text/plain; charset=utf-8")
 
-	// On a connection that is kept a body would be taken for the next response.
+	// On a persistent connection a body would be taken for the next response.
 	conn, err := net.Dial("tcp", s.addr)
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func TestARejectionOfHEADHasNoBody(t *testing.T) {
 	}
 }
 
-// As with respond, what is no placeholder stays: messages are often JSON.
+// As with respond, text in braces that is no placeholder stays: messages are often JSON.
 func TestTheMessageMayHavePlaceholders(t *testing.T) {
 	s := startSite(t, `
 		rate_limit {
@@ -86,7 +86,7 @@ func TestTheMessageMayHavePlaceholders(t *testing.T) {
 	if want := fmt.Sprintf(`{"zone": "logins", "host": "a.test", "wait": "%d"}`+"\n", r.seconds(t, "Retry-After", 3500, 3600)); r.body != want {
 		t.Errorf("body %q, want %q", r.body, want)
 	}
-	r = s.reject("http://a.test/", "X-Cost", "5") // more than the limit can ever hold
+	r = s.reject("http://a.test/", "X-Cost", "5") // more than the limit can ever allow
 	if want := `{"zone": "logins", "host": "a.test", "wait": ""}` + "\n"; r.body != want {
 		t.Errorf("body %q, want %q", r.body, want)
 	}
@@ -116,7 +116,7 @@ func TestAGRPCCallIsToldByItsOwnStatus(t *testing.T) {
 			t.Errorf("body %q, want none", r.body)
 		}
 	}
-	s.reject("/") // who does not speak gRPC gets a status of HTTP
+	s.reject("/") // a client that does not speak gRPC gets an HTTP status
 }
 
 const errorRoute = `
@@ -131,7 +131,7 @@ func TestErrorRoutesAnswerWhereThereAreAny(t *testing.T) {
 		name    string
 		site    string
 		handled bool
-		body    string // of what is not handled
+		body    string // of unhandled requests
 	}{
 		{"auto with error routes", "rate_limit {\n" + zone + "}\nrespond ok" + errorRoute, true, ""},
 		{"auto said with error routes", "rate_limit {\n" + zone + "response auto\n}\nrespond ok" + errorRoute, true, ""},
@@ -150,7 +150,7 @@ func TestErrorRoutesAnswerWhereThereAreAny(t *testing.T) {
 			s := startSite(t, test.site)
 			s.admit(1, "/")
 			r := s.reject("/")
-			wait := r.seconds(t, "Retry-After", 3500, 3600) // the fields are there whoever answers
+			wait := r.seconds(t, "Retry-After", 3500, 3600) // the fields are set whoever answers
 			r.want(t, "X-RateLimit-Remaining", "0")
 			if test.handled {
 				r.want(t, "X-Handled", "yes")
@@ -177,7 +177,7 @@ func TestTheErrorRoutesOfOneSiteAreNotTheOthers(t *testing.T) {
 	}
 }
 
-// Two sites that both have error routes make one list of them, in which a site's come behind its matcher.
+// The error routes of two sites form one list, in which those of each site are behind its matcher.
 func TestTwoSitesWithErrorRoutesForDifferentStatuses(t *testing.T) {
 	const zone = "rate_limit {\nzone z {\nkey {host}\nlimit 1/366d\n}\nmessage no\n}\nrespond ok\n"
 	s := start(t, "", "http://a.test:PORT {\n"+zone+"handle_errors 404 {\nrespond a404\n}\n}\nhttp://b.test:PORT {\n"+zone+"handle_errors 429 {\nrespond b429 429\n}\n}\n")
@@ -189,8 +189,8 @@ func TestTwoSitesWithErrorRoutesForDifferentStatuses(t *testing.T) {
 	}
 }
 
-// The Caddyfile cannot say it: a subroute with error routes of its own around the handler. They are not asked, since Caddy
-// goes on behind the subroute where they do not answer.
+// Only JSON can have this: a subroute with its own error routes around the handler. They are not used, since Caddy goes on behind
+// the subroute if they do not answer.
 func TestTheErrorRoutesOfASubrouteAroundTheHandler(t *testing.T) {
 	inner := `[{"handler":"rate_limit","message":"no","rate_limits":{"z":{"requests":1,"period":"366d"}}},{"handler":"static_response","body":"ok"}]`
 	for name, test := range map[string]struct{ handlers, body string }{
@@ -210,7 +210,7 @@ func TestTheErrorRoutesOfASubrouteAroundTheHandler(t *testing.T) {
 	}
 }
 
-// An error route may be limited itself: nobody but the handler is left to answer then.
+// An error route may have a limit itself: then only the handler can answer.
 func TestALimitWithinErrorRoutesAnswersItself(t *testing.T) {
 	for name, inner := range map[string]string{"auto": "", "error_routes": "response error_routes\n"} {
 		t.Run(name, func(t *testing.T) {
@@ -287,7 +287,7 @@ func TestARejectionIsLoggedWithTheClientAndTheRequestID(t *testing.T) {
 	}
 }
 
-// rejectionsLogged returns how many rejections the log tells of: those with a line of their own, and those that are counted.
+// rejectionsLogged returns how many rejections the log has: those with their own lines, and those that are only counted.
 func (s *server) rejectionsLogged() (lines, others int) {
 	s.t.Helper()
 	for _, line := range s.logs("more requests exceeded the rate limit, of keys in the log already or past the number that is logged") {
@@ -340,7 +340,7 @@ func TestRejectionsAreLoggedAtTheLevelThatIsSaid(t *testing.T) {
 			s.reject("/")
 			s.reload("respond ok")
 			lines := s.logs("rate limit exceeded")
-			if level == "debug" || level == "off" { // the default log has no lines at debug
+			if level == "debug" || level == "off" { // the default log omits debug lines
 				if len(lines) != 0 {
 					t.Errorf("the log has %v", lines)
 				}
@@ -372,7 +372,7 @@ func TestARejectionEmitsAnEvent(t *testing.T) {
 	}
 }
 
-// Defect of others: the jitter's random source was shared without a lock. The race detector sees it.
+// Defect of others: a random source was shared without a lock. The race detector sees it.
 func TestJitterDoesNotRace(t *testing.T) {
 	s := startSite(t, "rate_limit {\nzone z {\nlimit 1/366d\n}\njitter 0.3\n}\nrespond ok")
 	s.admit(1, "/")

@@ -20,7 +20,7 @@ func init() {
 	caddy.RegisterModule(failing{})
 }
 
-// failing is an app that provisions, and then does not start.
+// failing is an app that provisions, but does not start.
 type failing struct{}
 
 func (failing) CaddyModule() caddy.ModuleInfo {
@@ -29,7 +29,7 @@ func (failing) CaddyModule() caddy.ModuleInfo {
 func (*failing) Start() error { return errors.New("this app never starts") }
 func (*failing) Stop() error  { return nil }
 
-// zoneOf is a site with one zone for all.
+// zoneOf returns a site with one zone for all clients.
 func zoneOf(lines string) string {
 	return "rate_limit {\nzone z {\nkey everyone\n" + lines + "\n}\n}\nrespond ok"
 }
@@ -50,7 +50,7 @@ func TestCountsSurviveAReload(t *testing.T) {
 	}
 }
 
-// Defect of others: while the ring of a key is full a raised limit does not take effect.
+// Defect of others: while a key's window is full, a raised limit has no effect.
 func TestAChangedLimitAppliesAtOnceToTheCountsThatStand(t *testing.T) {
 	for _, words := range []string{
 		"algorithm token_bucket\nlimit %d/366d",
@@ -118,7 +118,7 @@ func TestAChangedZoneStartsAfreshAndSaysSo(t *testing.T) {
 	}
 }
 
-// Defect found: of a rule that moved between zones and files, and counted in another way then, nothing was said.
+// Defect found: a rule that moved between zones and files, and then counted in another way, was not reported.
 func TestARuleThatMovesBetweenZonesAndFilesStartsAfreshAndSaysSo(t *testing.T) {
 	files := func(limit string) string {
 		return "rate_limit {\nrules_file DIR/rules/*.yaml\nzone other {\nlimit 9/366d\n}\n" + limit + "}\nrespond ok"
@@ -134,12 +134,12 @@ func TestARuleThatMovesBetweenZonesAndFilesStartsAfreshAndSaysSo(t *testing.T) {
 	if line := s.awaitLog(1, saysAfresh)[0]; line["zone"] != "shared" {
 		t.Errorf("log: %v, want it to name the rule", line)
 	}
-	s.reload("rate_limit {\n" + zone("365d") + "}\nrespond ok") // whose clients are told apart, as those of the file are not
+	s.reload("rate_limit {\n" + zone("365d") + "}\nrespond ok") // it tells clients apart, and the file's rule does not
 	s.admit(1, "/")
 	s.awaitLog(2, saysAfresh)
 }
 
-// A key that was shut out is let in by a change after which the rule counts elsewhere, which the log says; and by no other.
+// A change that makes the rule count elsewhere unblocks a blocked key, and is logged. Other changes do not.
 func TestAChangedNumberDoesNotAdmitWhoIsBlockedAndAChangedPeriodDoes(t *testing.T) {
 	site := func(limit string) string { return ":PORT {\n" + zoneOf("limit "+limit) + "\n}" }
 	a := startAdmin(t, "", site("5/365d"))
@@ -184,7 +184,7 @@ func TestAZoneThatWasRemovedStartsAfresh(t *testing.T) {
 	}
 }
 
-// Defect of others: a reload that is refused wipes or changes what is in force.
+// Defect of others: a refused reload wipes or changes what is in force.
 func TestARefusedConfigurationChangesNothing(t *testing.T) {
 	occupied, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -221,7 +221,7 @@ func TestARefusedConfigurationChangesNothing(t *testing.T) {
 			s := startJSON(t, zones(good+","+clients))
 			s.admit(1, "/", "X-Client", "0")
 			s.admit(1, "/", "X-Client", "1")
-			// Apps start in no order: often enough for each order.
+			// Apps start in any order: this is often enough to see each order.
 			for range 8 {
 				if why := s.refused(s.json(test.config)); !strings.Contains(why, test.why) {
 					t.Fatalf("refused with %q, want it to say %q", why, test.why)
@@ -240,7 +240,7 @@ func TestARefusedConfigurationChangesNothing(t *testing.T) {
 			if lines := s.logs(saysAfresh); len(lines) != 0 {
 				t.Errorf("the log says that counts were lost: %v", lines)
 			}
-			// And the next good one takes up the counts.
+			// The next valid configuration takes over the counters.
 			s.load(s.json(zones(strings.Replace(good, "5", "6", 1))))
 			s.settle()
 			s.admit(1, "/")
@@ -249,12 +249,12 @@ func TestARefusedConfigurationChangesNothing(t *testing.T) {
 	}
 }
 
-// The bound of memory is that of the configuration in force, too.
+// The bound on memory, too, is that of the configuration in force.
 func TestARefusedConfigurationDoesNotShrinkTheMemory(t *testing.T) {
 	zones := httpApp(`[{"handler":"rate_limit","rate_limits":{"z":{"key":"{http.request.header.X-Client}","requests":1,"period":"366d"}}},{"handler":"static_response","body":"ok"}]`)
 	with := func(apps string) string { return zones[:len(zones)-1] + "," + apps + "}" }
 	s := startJSON(t, zones)
-	for range 16 { // apps start in no order: often enough for each order
+	for range 16 { // apps start in any order: often enough to see each order
 		s.refused(s.json(with(`"weir_test_failing":{},"rate_limit":{"store":{"store":"memory","max_keys":1}}`)))
 	}
 	for i := range 100 {
@@ -269,7 +269,7 @@ func TestARefusedConfigurationDoesNotShrinkTheMemory(t *testing.T) {
 	}
 }
 
-// What configurations take hold of, refused ones too, they let go of: when Caddy stops nothing is left.
+// All configurations, also refused ones, release what they acquire: when Caddy stops nothing is left.
 func TestNothingIsLeftWhenCaddyStops(t *testing.T) {
 	s := startSite(t, zoneOf("limit 5/366d"))
 	s.admit(2, "/")
@@ -290,8 +290,8 @@ func TestNothingIsLeftWhenCaddyStops(t *testing.T) {
 	}
 }
 
-// underReloads reloads a site so often while four clients ask, and returns how many requests were admitted: all that were made. Now and
-// then it waits until some were.
+// underReloads reloads a site that often while four clients make requests, and returns how many were admitted: all of them. From
+// time to time it waits for some.
 func (s *server) underReloads(reloads int, site func(int) string) int64 {
 	s.t.Helper()
 	var admitted atomic.Int64
@@ -310,7 +310,7 @@ func (s *server) underReloads(reloads int, site func(int) string) int64 {
 				}
 				r, err := s.try(client, "/")
 				if errors.Is(err, syscall.EPIPE) {
-					continue // as in try: the server had hung up before it read anything
+					continue // as in try: the server had closed the connection before it read anything
 				}
 				if err != nil || r.status != http.StatusOK || r.header.Get("X-RateLimit-Limit") == "" {
 					s.t.Errorf("a request was lost: status %d, %v", r.status, err)

@@ -24,12 +24,12 @@ import (
 	"github.com/proxyweir/weir/ruleset/yaml"
 )
 
-// A log has for each request when it ended, and how long it took. The decision was a moment after it began, so that the log cannot tell
-// what hangs on such moments: whether a request near the end of a window was in it, or which of several that came at the same time, with
-// one key, was the first. In the traffic of this test there is nothing of that kind, or it is sent again: the requests of one key come one
-// after the other, windows begin while nobody sends, and other limits recover so slowly that a moment makes no difference.
+// A log has for each request when it ended and how long it took. The decision was a moment after it began. So the log cannot show
+// what depends on such moments: whether a request near the end of a window was in it, or which of several simultaneous requests of
+// one key came first. The traffic of this test avoids that, or is sent again. The requests of one key come one after the other,
+// windows begin while nothing is sent, and other limits recover so slowly that a moment makes no difference.
 
-// replayedRules are what Caddy limits by in this test, and what its log is replayed with.
+// replayedRules are Caddy's rules in this test, with which its log is replayed.
 const replayedRules = `
 rules:
   - {name: window, match: {path_prefixes: [/window]}, limit: 3/2s, algorithm: fixed_window}
@@ -70,8 +70,8 @@ type replayed struct {
 	decided <-chan *http.Request
 	mu      sync.Mutex
 	sent    int
-	slow    chan struct{} // a slow request ends for each
-	begun   chan struct{} // and is told of here
+	slow    chan struct{} // ends one slow request for each value
+	begun   chan struct{} // receives each slow request that has begun
 }
 
 func newReplayed(t *testing.T) *replayed {
@@ -110,7 +110,7 @@ func (l *replayed) request(client, request string, fields ...string) int {
 	return r.status
 }
 
-// number counts a request that is sent.
+// number returns the number of the next request.
 func (l *replayed) number() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,13 +118,13 @@ func (l *replayed) number() string {
 	return strconv.Itoa(l.sent)
 }
 
-// apart waits until the log can tell what is sent next from what was sent before.
+// apart waits until the log can distinguish the next requests from earlier ones.
 func (l *replayed) apart() {
 	last := time.Now()
 	eventually(l.t, "time passes", func() bool { return time.Since(last) > apartOfReplay })
 }
 
-// send sends what the log is to have.
+// send sends the traffic that the log is to have.
 func (l *replayed) send() {
 	for window := range 2 {
 		l.awaitMiddle()
@@ -140,13 +140,13 @@ func (l *replayed) send() {
 	}
 	l.request("192.0.2.1", "/login?good")
 	for range 6 {
-		l.request("2001:db8::1:"+strconv.Itoa(l.sent), "/soft") // one network
+		l.request("2001:db8::1:"+strconv.Itoa(l.sent), "/soft") // all in one network
 	}
 	l.sendSlow()
 	l.sendQueue()
 }
 
-// sendAsClient is what one of several clients sends in a window, while others do, too.
+// sendAsClient sends the requests of one of several clients in a window, while others send theirs.
 func (l *replayed) sendAsClient(i, window int) {
 	client := fmt.Sprintf("198.51.%d.1", 100+i)
 	for j := range 4 + i%2 {
@@ -158,7 +158,7 @@ func (l *replayed) sendAsClient(i, window int) {
 	l.request(client, "/bucket")
 }
 
-// sendSlow has requests under way together, of which the third finds no place.
+// sendSlow has requests under way together; the third finds no place.
 func (l *replayed) sendSlow() {
 	var under sync.WaitGroup
 	for range 2 {
@@ -173,7 +173,7 @@ func (l *replayed) sendSlow() {
 	l.request("192.0.2.4", "/slow/not")
 }
 
-// sendQueue has a request wait for its turn, and leave; its turn is another's then.
+// sendQueue makes a request wait, whose client then leaves; another request gets its place in the queue.
 func (l *replayed) sendQueue() {
 	l.request("192.0.2.5", "/queue")
 	for range 2 {
@@ -192,7 +192,7 @@ func (l *replayed) sendQueue() {
 	}
 }
 
-// leaveWhileWaiting makes a request that is given up.
+// leaveWhileWaiting makes a request whose client leaves when ctx ends.
 func (l *replayed) leaveWhileWaiting(ctx context.Context) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+l.addr+"/queue", nil)
 	if err != nil {
@@ -210,10 +210,10 @@ func (l *replayed) leaveWhileWaiting(ctx context.Context) {
 const (
 	windowOfReplay = 2 * time.Second
 	marginOfReplay = 300 * time.Millisecond
-	apartOfReplay  = 20 * time.Millisecond // what is under way is told from what comes next
+	apartOfReplay  = 20 * time.Millisecond // distinguishes what is under way from what comes next
 )
 
-// awaitMiddle waits until a window has begun, and has not yet been for long.
+// awaitMiddle waits until a window has begun, but not long ago.
 func (l *replayed) awaitMiddle() {
 	begin := time.Now().Truncate(windowOfReplay)
 	eventually(l.t, "another window begins", func() bool {
@@ -222,7 +222,7 @@ func (l *replayed) awaitMiddle() {
 	})
 }
 
-// logged is what the log has of a request.
+// logged is what the log has about a request.
 type logged struct {
 	Message  string  `json:"msg"`
 	At       float64 `json:"ts"`
@@ -235,12 +235,12 @@ type logged struct {
 	} `json:"request"`
 }
 
-// begin returns when the request began, as far as the log can tell.
+// begin returns when the request began, as far as the log shows.
 func (l logged) begin() time.Time {
 	return time.UnixMicro(int64(l.At * 1e6)).Add(-time.Duration(l.Duration * 1e9))
 }
 
-// lines returns what the log has, by the number of the line.
+// lines returns the log's requests, by the number of the line.
 func (l *replayed) lines() map[int]logged {
 	l.t.Helper()
 	eventually(l.t, "all requests are in the log", func() bool { return len(l.logs("handled request")) == l.sent })
@@ -258,7 +258,7 @@ func (l *replayed) lines() map[int]logged {
 	return live
 }
 
-// areClear reports whether the log can tell in which window each request was, and in which order those came that were under way together.
+// areClear reports whether the log shows in which window each request was, and the order of those that were under way together.
 func (l *replayed) areClear(live map[int]logged) bool {
 	var inOrder []logged
 	for _, one := range live {
@@ -278,7 +278,7 @@ func (l *replayed) areClear(live map[int]logged) bool {
 	return slices.IsSortedFunc(inOrder, func(a, b logged) int { return a.begin().Compare(b.begin()) })
 }
 
-// What a limit rejected is told by its rule in the log, where the status is none of a limit's. What Caddy refuses itself came to no limit.
+// The log names the rule of a limit's rejection if the status does not show it. What Caddy itself refuses reached no limit.
 func TestAReplayKnowsWhatTheLogsLimitsRejectedAndWhatCaddyRefused(t *testing.T) {
 	s := start(t, "servers {\nprotocols h1 h2c\n}\n",
 		":PORT {\nlog {\noutput file DIR/access.log\nformat json\n}\nrate_limit {\nzone all {\nkey static\nlimit 1/366d\n}\n}\nhandle_errors 429 {\nrespond busy 420\n}\nrespond ok\n}")
@@ -318,7 +318,7 @@ func TestAReplayKnowsWhatTheLogsLimitsRejectedAndWhatCaddyRefused(t *testing.T) 
 	}
 }
 
-// parsed reads the rule file of a server's folder.
+// parsed returns the rule file in a server's folder.
 func parsed(t testing.TB, dir string) []*ruleset.File {
 	t.Helper()
 	contents, problems := ruleset.Read([]string{filepath.Join(dir, "rules", "limits.yaml")})

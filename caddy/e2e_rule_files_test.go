@@ -14,9 +14,9 @@ import (
 	ratelimit "github.com/proxyweir/weir/caddy"
 )
 
-// Rule files of these tests are in the folder DIR/rules, where nothing else is.
+// The rule files of these tests are in the folder DIR/rules, which has no other files.
 
-// put puts a file in the place of what has its name, in one step.
+// put creates or replaces a file in one step.
 func (s *server) put(name, content string) {
 	s.t.Helper()
 	path := filepath.Join(s.dir, "rules", name)
@@ -31,7 +31,7 @@ func (s *server) put(name, content string) {
 	}
 }
 
-// overwrite writes into a file that is there.
+// overwrite writes into an existing file.
 func (s *server) overwrite(name, content string) {
 	s.t.Helper()
 	if err := os.WriteFile(filepath.Join(s.dir, "rules", name), []byte(s.fill(content)), 0o600); err != nil {
@@ -39,7 +39,7 @@ func (s *server) overwrite(name, content string) {
 	}
 }
 
-// remove takes a file away.
+// remove removes a file.
 func (s *server) remove(name string) {
 	s.t.Helper()
 	if err := os.Remove(filepath.Join(s.dir, "rules", name)); err != nil {
@@ -47,7 +47,7 @@ func (s *server) remove(name string) {
 	}
 }
 
-// startFiles runs Caddy on one site with the given directives and rule files: their names and contents.
+// startFiles runs Caddy on one site with the given directives and rule files, given by their names and contents.
 func startFiles(t testing.TB, directives string, files ...string) *server {
 	t.Helper()
 	s := newServer(t)
@@ -58,23 +58,23 @@ func startFiles(t testing.TB, directives string, files ...string) *server {
 	return s
 }
 
-// byFiles is a site that goes by all files of the folder, with further lines in the handler's block. They are looked at each second
-// where the system does not say that they have changed.
+// byFiles is a site that uses all files of the folder, with further lines in the handler's block. They are checked every second if
+// the system does not report changes.
 func byFiles(lines string) string {
 	return "handle /metrics {\nmetrics\n}\nrate_limit {\nrules_file DIR/rules/*.yaml\nrules_interval 1s\n" + lines + "\n}\nrespond ok"
 }
 
-// rulesOf is a rule file with the given rules, one a line.
+// rulesOf returns a rule file with the given rules, one a line.
 func rulesOf(rules ...string) string {
 	return "rules:\n  - " + strings.Join(rules, "\n  - ") + "\n"
 }
 
-// versionOf is a rule by which a request of /version tells which edit is in force.
+// versionOf returns a rule by which a request for /version shows which edit is in force.
 func versionOf(n int) string {
 	return fmt.Sprintf("{name: version, match: {paths: [/version]}, limit: %d/366d}", n)
 }
 
-// awaitVersion waits until an edit is in force, and with it all others that are in the files.
+// awaitVersion waits until an edit is in force, and so are all other changes in the files.
 func (s *server) awaitVersion(n int) {
 	s.t.Helper()
 	eventually(s.t, fmt.Sprintf("version %d is in force", n), func() bool {
@@ -82,7 +82,7 @@ func (s *server) awaitVersion(n int) {
 	})
 }
 
-// awaitLog waits until the log has so many lines with a message, and returns them.
+// awaitLog waits until the log has that many lines with a message, and returns them.
 func (s *server) awaitLog(times int, message string) []map[string]any {
 	s.t.Helper()
 	eventually(s.t, fmt.Sprintf("the log says %d times %q", times, message), func() bool { return len(s.logs(message)) >= times })
@@ -101,7 +101,7 @@ const (
 	saysAfresh   = "the zone starts counting afresh, since its algorithm, period or key has changed; keys that were blocked in it are unblocked"
 )
 
-// metric returns the value of a metric at /metrics, "" where there is none.
+// metric returns the value of a metric at /metrics, or "".
 func (s *server) metric(name string) string {
 	s.t.Helper()
 	for line := range strings.Lines(s.do("/metrics").body) {
@@ -112,7 +112,7 @@ func (s *server) metric(name string) string {
 	return ""
 }
 
-// awaitRoom waits until the window of a period that is aligned to the epoch has a quarter of a minute left at least.
+// awaitRoom waits until the current window of a period that is aligned to the epoch has at least a quarter of a minute left.
 func awaitRoom(t testing.TB, period time.Duration) {
 	t.Helper()
 	eventually(t, "the window has room", func() bool {
@@ -188,7 +188,7 @@ func TestTheTwoDescriptorsThatEveryoneKnowsLimitRealRequests(t *testing.T) {
 
 				for _, other := range []string{"receipt", "Marketing", "marketing2", "LOGIN", "*", "log", test.value + " "} {
 					if other == test.value+" " {
-						continue // the server cuts the space off
+						continue // the server trims the space
 					}
 					r := s.do("/", test.field, other)
 					if r.status != http.StatusOK {
@@ -311,7 +311,7 @@ func TestTiersAndOverridesOfRulesInFiles(t *testing.T) {
 `)
 	s.admit(2, "/", "X-Key", "anna", "X-Plan", "free")
 	s.reject("/", "X-Key", "anna", "X-Plan", "free")
-	// What has been used goes along.
+	// What has been used moves along.
 	if r := s.do("/", "X-Key", "anna", "X-Plan", "pro"); r.status != http.StatusOK || r.remaining(t) != 1 {
 		t.Errorf("status %d, %d remaining, want 200 and 1", r.status, r.remaining(t))
 	}
@@ -329,7 +329,7 @@ func TestTiersAndOverridesOfRulesInFiles(t *testing.T) {
 	}
 }
 
-// A zone, a rule of a file and a descriptor are one decision: what one of them rejects costs the others nothing.
+// A zone, a rule of a file and a descriptor are decided together: if one rejects, the others are not charged.
 func TestZonesRulesAndDescriptorsAreDecidedTogether(t *testing.T) {
 	s := startFiles(t, byFiles("descriptor kind {header.X-Kind}\nzone z {\nkey {header.X-Zone}\nlimit 2/366d\n}"),
 		"rules.yaml", rulesOf("{name: r, key: header:X-Rule, limit: 2/366d}"),
@@ -390,7 +390,7 @@ func TestABareHandlerGoesByTheGlobalFiles(t *testing.T) {
 			}
 			respond ok
 		}`))
-	// Sites that go by the same rule share its counters; a namespace sets them apart.
+	// Sites with the same rule share its counters; a namespace separates them.
 	s.admit(1, "http://one.test/r")
 	s.admit(1, "http://two.test/r")
 	s.reject("http://one.test/r")
@@ -400,8 +400,8 @@ func TestABareHandlerGoesByTheGlobalFiles(t *testing.T) {
 	s.reject("http://apart.test/r")
 	s.admit(1, "http://descriptors.test/", "X-Kind", "a")
 	s.reject("http://descriptors.test/", "X-Kind", "a")
-	s.reject("http://both.test/", "X-Kind", "a") // since it has a descriptor, too
-	// A handler with zones of its own does not go by the global files.
+	s.reject("http://both.test/", "X-Kind", "a") // it also has a descriptor
+	// A handler with its own zones does not use the global files.
 	s.admit(1, "http://zones.test/r", "X-Own", "a")
 	s.reject("http://zones.test/r", "X-Own", "a")
 
@@ -507,21 +507,21 @@ descriptors:
   - key: c
     rate_limit: {unit: year, requests_per_unit: 4}
 `)
-	// A descriptor with an empty value is left out, though a key alone would take any.
+	// A descriptor with an empty value is left out, although a key alone would match any value.
 	s.do("/").want(t, "RateLimit", "-")
 	s.do("/", "A", "limited-not", "C", "").want(t, "RateLimit", "-")
-	// Two descriptors, two limits, of which the inner is the tighter.
+	// Two descriptors, two limits; the inner is the stricter.
 	s.admit(2, "/", "A", "limited", "B", "inner")
 	r := s.reject("/", "A", "limited", "B", "inner")
 	r.want(t, "RateLimit-Policy", `"d.a_limited";q=3;w=31536000, "d.a_limited.b_inner";q=2;w=31536000`)
 	s.admit(1, "/", "A", "limited")
 	s.reject("/", "A", "limited")
 	s.reject("/", "A", "limited", "B", "other")
-	// One that replaces the outer holds alone, and one without a limit leaves none.
+	// A descriptor that replaces the outer applies alone; one without a limit leaves none.
 	s.admit(5, "/", "A", "limited", "B", "instead")
 	s.reject("/", "A", "limited", "B", "instead")
 	s.do("/", "A", "limited", "B", "free").want(t, "RateLimit", "-", "X-RateLimit-Limit", "-")
-	// None at all: there is no time to come back at.
+	// A limit of zero: there is no time at which to try again.
 	r = s.reject("/", "C", "never")
 	r.want(t, "Retry-After", "-", "X-RateLimit-Remaining", "0")
 	r = s.do("/", "C", "shadowed")
@@ -529,7 +529,7 @@ descriptors:
 		t.Errorf("shadow_mode: status %d, want 200", r.status)
 	}
 	r.want(t, "RateLimit", "-")
-	// The value itself, then the wildcard, then the key alone; each value with a count of its own, unless they share it.
+	// The value itself has priority, then the wildcard, then the key alone. Each value has its own count, unless they share it.
 	for _, test := range []struct {
 		value  string
 		admits int
@@ -539,8 +539,8 @@ descriptors:
 	}
 }
 
-// A * stands for any text wherever it is in a value, as in Envoy's service; fields of the service that say nothing to a limit are accepted,
-// and the log says that they have no effect.
+// A * stands for any text anywhere in a value, as in Envoy's service. Fields of that service that are irrelevant to limits are
+// accepted, and the log says that they have no effect.
 func TestDescriptorsWithAStarAnywhere(t *testing.T) {
 	s := startFiles(t, byFiles("descriptor path {path}\ndescriptor tenant {header.T} resource {header.R}"),
 		"d.yaml", `domain: d
@@ -577,7 +577,7 @@ descriptors:
 		s.do(path).want(t, "RateLimit", "-")
 	}
 	s.admit(1, "/", "T", "t1prod", "R", "a-v2")
-	s.reject("/", "T", "t2prod", "R", "a-v2") // the tenants count together
+	s.reject("/", "T", "t2prod", "R", "a-v2") // the tenants share a count
 	s.admit(1, "/", "T", "t2prod", "R", "b-v2")
 	s.do("/", "T", "t2prod", "R", "b-v3").want(t, "RateLimit", "-")
 	file := filepath.Join(s.dir, "rules", "d.yaml")
@@ -586,8 +586,8 @@ descriptors:
 	s.awaitLog(1, file+":14:22: value_to_metric: has no effect: no value of a request is ever the label of a metric")
 }
 
-// Hosts, methods and paths are looked up in one spelling, so that a value in another is met by nobody: the log warns of it, or its limit
-// would be gone without a word.
+// Hosts, methods and paths are looked up normalized, so no request has a value in another spelling. The log warns of it, since its
+// limit would be silently lost.
 func TestAValueThatNoRequestHasIsWarnedOf(t *testing.T) {
 	s := startFiles(t, byFiles("descriptor path {path}\ndescriptor tenant {header.T} method {method}\ndescriptor text at-{path}"),
 		"d.yaml", `domain: d
@@ -616,11 +616,12 @@ descriptors:
 			t.Errorf("the log lacks %s: %v", want, told)
 		}
 	}
-	s.do("/Login").want(t, "X-RateLimit-Limit", "1") // of the value that is written as requests have it
+	s.do("/Login").want(t, "X-RateLimit-Limit", "1") // the value in the spelling of requests
 	s.reject("/login")
 }
 
-// Defect found: the log warned of a value, though requests have it by another line for the same key; and not of wildcards that none has.
+// Defects found: the log warned of a value that requests do have, by another line for the same key; and it did not warn of
+// wildcards that no request matches.
 func TestAValueIsWarnedOfWhereNoLineForItsKeysMeetsIt(t *testing.T) {
 	s := startFiles(t, byFiles("descriptor path {path}\ndescriptor path {header.Path}\ndescriptor host {host}\ndescriptor host {http.request.tls.server_name}"),
 		"d.yaml", `domain: d
@@ -636,7 +637,8 @@ descriptors:
 	s.do("/", "Path", "/Login").want(t, "X-RateLimit-Limit", "1")
 }
 
-// RateLimit lists a rule once, whichever way a request comes to it; and where two of its descriptors come to the same count it costs two.
+// RateLimit lists a rule once, in however many ways it covers a request; but if two descriptors of a request share a count, the
+// request costs two.
 func TestARuleIsListedOnceInTheHeader(t *testing.T) {
 	s := startFiles(t, byFiles("descriptor k {header.A}\ndescriptor k {header.B}"),
 		"d.yaml", "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: year, requests_per_unit: 5}}\n")

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// Files that are no rule files, or would take for ever to read, are refused at start; in the place of a file they change nothing.
+// Files that are no rule files, or would take very long to read, are refused at start. If they replace a file, they change nothing.
 func TestHostileFilesAreRefusedAndChangeNothing(t *testing.T) {
 	bomb := "a: &a [x, x, x, x, x, x, x, x, x, x]\n"
 	for c := 'b'; c <= 'z'; c++ {
@@ -40,7 +40,7 @@ func TestHostileFilesAreRefusedAndChangeNothing(t *testing.T) {
 			site := strings.Replace(byFiles(""), "*.yaml", "a.yaml", 1)
 			place := func(s *server) {
 				path := filepath.Join(s.dir, "rules", "a.yaml")
-				if test.content != "" { // in one step: that the file is away meanwhile is another problem
+				if test.content != "" { // in one step, since a missing file would be another problem
 					s.put("a.yaml", test.content)
 					return
 				}
@@ -90,7 +90,7 @@ func TestHostileFilesAreRefusedAndChangeNothing(t *testing.T) {
 	}
 }
 
-// manyRules is a file with n rules, each for a path and with a limit of so many requests.
+// manyRules returns a file with n rules, each for one path, with that limit.
 func manyRules(n, limit int) string {
 	var b strings.Builder
 	b.WriteString(rulesOf(versionOf(limit)))
@@ -100,7 +100,7 @@ func manyRules(n, limit int) string {
 	return b.String()
 }
 
-// manyDescriptors is a file with n descriptors, the same.
+// manyDescriptors returns a file with n descriptors with that limit.
 func manyDescriptors(n, limit int) string {
 	var b strings.Builder
 	b.WriteString("domain: many\ndescriptors:\n")

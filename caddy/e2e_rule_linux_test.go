@@ -13,7 +13,7 @@ import (
 
 func makePipe(path string) error { return syscall.Mkfifo(path, 0o600) }
 
-// reads returns a function that says how often a file has been opened since.
+// reads returns a function that says how often a file was opened since.
 func reads(t *testing.T, path string) func() int {
 	t.Helper()
 	fd, err := syscall.InotifyInit1(syscall.IN_NONBLOCK | syscall.IN_CLOEXEC)
@@ -42,7 +42,7 @@ func reads(t *testing.T, path string) func() int {
 	}
 }
 
-// A folder in which much goes on, such as one with logs, is no reason to read the rules all the time.
+// In a busy folder, such as one with logs, the rules are not read all the time.
 func TestOtherFilesInTheFolderDoNotMakeCaddyReadTheRules(t *testing.T) {
 	s := startFiles(t, strings.Replace(byFiles(""), "1s", "1h", 1), "a.yaml", rulesOf(versionOf(1)))
 	opened := reads(t, filepath.Join(s.dir, "rules", "a.yaml"))
@@ -68,14 +68,14 @@ func TestOtherFilesInTheFolderDoNotMakeCaddyReadTheRules(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Two at start, until what was read with the configuration is seen to have stayed; the others are of an overflowing queue.
+	// Two at the start, until the watcher has seen that the files have not changed; the others are for an overflowing queue.
 	if n := opened(); n > 6 {
 		t.Errorf("the file was read %d times during %d events", n, events)
 	} else {
 		t.Logf("read %d times during %d events", n, events)
 	}
 	s.said(0, saysTaken, saysRefused, saysRestored) // nothing has changed
-	// And it is still looked at when it changes.
+	// A change is still noticed.
 	s.put("a.yaml", rulesOf(versionOf(2)))
 	s.awaitVersion(2)
 }

@@ -16,12 +16,12 @@ import (
 	"github.com/proxyweir/weir/redis/redistest"
 )
 
-// shared is a rule by which all requests of / count together.
+// shared returns a rule that counts all requests for / together.
 func shared(limit string) string {
 	return "{name: shared, match: {paths: [/]}, limit: " + limit + "}"
 }
 
-// Whatever changes what the names of the files lead to is in force soon, and counts stay.
+// Whatever changes the contents under the files' names comes into force soon, and counters survive.
 func TestAChangedFileIsInForceByItself(t *testing.T) {
 	edit := func(n int) string { return rulesOf(versionOf(n), shared(fmt.Sprintf("%d/366d", 10*n))) }
 	check := func(s *server, change func(n int)) {
@@ -29,13 +29,13 @@ func TestAChangedFileIsInForceByItself(t *testing.T) {
 		s.awaitVersion(1)
 		s.admit(10, "/")
 		s.reject("/")
-		for n := 2; n <= 4; n++ { // raised: at once there are ten more
+		for n := 2; n <= 4; n++ { // raised: ten more at once
 			change(n)
 			s.awaitVersion(n)
 			s.admit(10, "/")
 			s.reject("/")
 		}
-		change(1) // lowered: what was used stays used
+		change(1) // lowered: used requests stay counted
 		s.awaitVersion(1)
 		if r := s.reject("/"); r.remaining(s.t) != 0 {
 			s.t.Errorf("%d remaining, want 0", r.remaining(s.t))
@@ -71,7 +71,7 @@ func TestAChangedFileIsInForceByItself(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Run("a ConfigMap", func(t *testing.T) { // whose files are links into ..data, a link to a folder, which kubelet swaps
+	t.Run("a ConfigMap", func(t *testing.T) { // its files are links into ..data, a link to a folder, which kubelet swaps
 		s := newServer(t)
 		rules := filepath.Join(s.dir, "rules")
 		project := func(n int) {
@@ -100,7 +100,7 @@ func TestAChangedFileIsInForceByItself(t *testing.T) {
 		point(1)
 		s.load(s.caddyfile("", ":PORT {\n"+strings.Replace(byFiles(""), "1s", "1h", 1)+"\n}"))
 		check(s, point)
-		s.overwrite("a.yaml", edit(6)) // in the folder that the link leads to now
+		s.overwrite("a.yaml", edit(6)) // in the folder to which the link now leads
 		s.awaitVersion(6)
 	})
 	t.Run("a folder in the place of another", func(t *testing.T) {
@@ -139,7 +139,7 @@ func TestFilesComeIntoAGlobAndLeaveIt(t *testing.T) {
 	s.reject("/a")
 	s.said(0, saysRefused)
 	s.awaitLog(2, saysTaken)
-	// The last one is not missed: what is gone by a slip leaves nobody without limits.
+	// The removal of the last file is refused: a mistake must not leave a site without limits.
 	s.remove("a.yaml")
 	line := s.awaitLog(1, saysRefused)[0]
 	if line["problem"] != "no file matches" {
@@ -151,7 +151,7 @@ func TestFilesComeIntoAGlobAndLeaveIt(t *testing.T) {
 	s.reject("/a")
 }
 
-// Where the system says nothing the files are looked at all the same: here their folder is one that was not there to be watched.
+// If the system reports no changes, the files are checked at the interval: here their folder did not exist when watching began.
 func TestFilesAreLookedAtWhereTheSystemSaysNothing(t *testing.T) {
 	edit := func(n int) string { return rulesOf(versionOf(n), shared("1/366d")) }
 	s := startFiles(t, byFiles(""), "a.yaml", edit(1))
@@ -191,7 +191,7 @@ func TestARuleWhosePeriodHasChangedStartsAfreshAndSaysSo(t *testing.T) {
 	}
 }
 
-// What is warned of when a configuration is loaded is warned of when an edit brings it, and once.
+// An edit gets the same warnings as a configuration that is loaded, once.
 func TestAnEditIsWarnedOfAsAConfigurationIs(t *testing.T) {
 	const risky = "{name: risky, match: {paths: [/risky]}, tiers: {source: \"header:X-Plan\", limits: {pro: 9/1m, \"*\": 1/1m}}}"
 	s := startFiles(t, byFiles(""), "a.yaml", rulesOf(versionOf(1)))
@@ -206,7 +206,7 @@ func TestAnEditIsWarnedOfAsAConfigurationIs(t *testing.T) {
 
 const good = "{name: shared, match: {paths: [/]}, limit: 3/366d}"
 
-// So is a rule that excepts private addresses behind no trusted proxies, once, however often its file is edited.
+// An edit that exempts private addresses without trusted proxies gets its warning once, however often the file is edited.
 func TestAnEditThatExceptsPrivateAddressesIsWarnedOf(t *testing.T) {
 	excepting := "{name: inside, match: {except_ips: [10.0.0.0/8]}, limit: 5/366d}"
 	s := startFiles(t, byFiles(""), "a.yaml", rulesOf(versionOf(1)))
@@ -220,7 +220,7 @@ func TestAnEditThatExceptsPrivateAddressesIsWarnedOf(t *testing.T) {
 	}
 }
 
-// A broken edit changes nothing: it is told once, with the place and what would be accepted, and its mending is told, too.
+// A broken edit changes nothing. It is logged once, with the place and what would be accepted, and so is its repair.
 func TestABrokenFileLeavesWhatIsInForce(t *testing.T) {
 	for _, test := range []struct {
 		name, broken string
@@ -260,7 +260,7 @@ func TestABrokenFileLeavesWhatIsInForce(t *testing.T) {
 			s.admit(1, "/")
 			s.reject("/")
 
-			// Again broken, in another way, which is a change; then as it was; then a new one.
+			// Broken in another way, which is a change; then as before; then a new one.
 			s.overwrite("a.yaml", "rules: 1\n")
 			s.awaitLog(2, saysRefused)
 			s.overwrite("a.yaml", rulesOf(versionOf(1), good))
@@ -274,7 +274,7 @@ func TestABrokenFileLeavesWhatIsInForce(t *testing.T) {
 			s.admit(1, "/")
 			s.reject("/")
 			s.said(2, saysRefused)
-			s.awaitLog(1, saysTaken) // which is counted first
+			s.awaitLog(1, saysTaken) // counted before the log line
 			if value := s.metric(`weir_rules_reloads_total{outcome="taken"}`); value != next(next(taken)) {
 				t.Errorf("taken: %q, want two more than %s", value, taken)
 			}
@@ -282,14 +282,14 @@ func TestABrokenFileLeavesWhatIsInForce(t *testing.T) {
 	}
 }
 
-// next returns the number after one.
+// next returns the number after a number.
 func next(number string) string {
 	var n int
 	_, _ = fmt.Sscan(number, &n)
 	return fmt.Sprint(n + 1)
 }
 
-// What is broken while a configuration takes over is told as restored when it is mended.
+// A file that breaks while a configuration takes over is logged as restored when it is repaired.
 func TestAFileThatBreaksWhileCaddyStartsAndIsMended(t *testing.T) {
 	file := rulesOf(versionOf(1), good)
 	s := startFiles(t, byFiles(""), "a.yaml", file)
@@ -315,7 +315,7 @@ func TestABrokenFileAmongSeveralKeepsAllAsTheyWere(t *testing.T) {
 	s.reject("/")
 }
 
-// A domain that handlers need is not taken from them.
+// An edit cannot remove a domain that handlers need.
 func TestADomainThatIsTakenOutOfTheFilesStaysInForce(t *testing.T) {
 	s := startFiles(t, byFiles("domain d\ndescriptor k {header.K}"), "d.yaml", "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: year, requests_per_unit: 1}}\n")
 	s.admit(1, "/", "K", "v")
@@ -326,7 +326,7 @@ func TestADomainThatIsTakenOutOfTheFilesStaysInForce(t *testing.T) {
 	s.reject("/", "K", "v")
 }
 
-// Defect found: such an edit was taken, and the configuration could not be loaded again.
+// Defect found: such an edit was accepted, and the configuration could not be loaded again.
 func TestAnEditToDescriptorsThatNothingUsesIsRefused(t *testing.T) {
 	s := startFiles(t, byFiles(""), "a.yaml", rulesOf(shared("1/366d")))
 	s.admit(1, "/")
@@ -337,7 +337,7 @@ func TestAnEditToDescriptorsThatNothingUsesIsRefused(t *testing.T) {
 	s.reject("/")
 }
 
-// Nor does an edit that is refused keep anything of itself.
+// An edit that is refused also leaves nothing behind.
 func TestAnEditThatIsRefusedKeepsNoCounts(t *testing.T) {
 	domain := "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: year, requests_per_unit: 1}}\n"
 	s := startFiles(t, byFiles("domain d\ndescriptor k {header.K}"), "a.yaml", rulesOf(versionOf(1), shared("1/366d")), "d.yaml", domain)
@@ -350,7 +350,7 @@ func TestAnEditThatIsRefusedKeepsNoCounts(t *testing.T) {
 	s.admit(2, "/")
 	s.put("a.yaml", rulesOf(versionOf(3), shared("1/366d")))
 	s.awaitVersion(3)
-	s.admit(1, "/") // a rule that was away starts afresh
+	s.admit(1, "/") // a rule that was gone starts afresh
 	s.reject("/")
 }
 
@@ -369,7 +369,7 @@ func TestAFileThatIsMissingRefusesTheConfigurationAndOneThatVanishesDoesNot(t *t
 	}
 	s.admit(1, "/")
 	s.reject("/")
-	// A configuration that needs the file is refused meanwhile.
+	// Meanwhile, a configuration that needs the file is refused.
 	s.refused(s.caddyfile("", ":PORT {\n"+byFiles("")+"\n}"))
 	s.reject("/")
 	s.put("a.yaml", rulesOf(versionOf(2), strings.Replace(good, "3/", "4/", 1)))
@@ -413,7 +413,7 @@ func TestCaddyReloadsWhileFilesChange(t *testing.T) {
 		t.Errorf("%d watchers, want 1", n)
 	}
 	s.said(0, saysRefused, saysAfresh)
-	// One that is refused leaves no watcher, nor does one without files.
+	// A configuration that is refused leaves no watcher, nor does one without files.
 	s.refused(s.json(`{"weir_test_failing":{},"rate_limit":{"rules_files":["DIR/rules/a.yaml"]},` + httpApp(`[{"handler":"rate_limit"}]`)[1:]))
 	if n := watchers(); n != 1 {
 		t.Errorf("%d watchers after a configuration that was refused, want 1", n)
@@ -446,14 +446,14 @@ func TestRulesOfFilesCountInRedisAndAnEditKeepsThem(t *testing.T) {
 	s.reject("/")
 	s.admit(1, "/k", "K", "v")
 	s.reject("/k", "K", "v")
-	// Counts are Redis's: a new configuration in a process that has forgotten everything finds them.
+	// The counters are in Redis: a new configuration in a process that has forgotten everything finds them.
 	s.reload("respond ok")
 	s.reload(byFiles("descriptor k {header.K}\n" + storeAt(redis.Addr(), patiently)))
 	s.reject("/")
 	s.reject("/k", "K", "v")
 }
 
-// openFiles returns how many file descriptors this process has: always 0 where the system does not say.
+// openFiles returns how many file descriptors this process has; 0 if the system does not say.
 func openFiles(t testing.TB) int {
 	t.Helper()
 	list, err := os.ReadDir("/proc/self/fd")
@@ -466,8 +466,8 @@ func openFiles(t testing.TB) int {
 	return len(list)
 }
 
-// The rules of an edit hold at once and wholly, and none that is broken ever does. Edits come faster than they are taken, in both
-// ways in which editors write; each tenth is waited for.
+// The rules of an edit apply at once and completely, and those of a broken edit never do. Edits come faster than they are read, in
+// both ways in which editors write. The test waits for every tenth.
 func TestAThousandEditsUnderLoadLoseNoRequestAndNoCount(t *testing.T) {
 	edits := 1000
 	if raceDetector {
@@ -516,7 +516,7 @@ func TestAThousandEditsUnderLoadLoseNoRequestAndNoCount(t *testing.T) {
 			write = s.overwrite
 		}
 		if n%3 == 0 {
-			write("a.yaml", broken[n/3%len(broken)]+"\n"+strings.Repeat("# so that it is as long as the others\n", 8)) // else it is waited for
+			write("a.yaml", broken[n/3%len(broken)]+"\n"+strings.Repeat("# so that it is as long as the others\n", 8)) // else the test waits for it
 		} else {
 			write("a.yaml", edit(n))
 			last = n

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// letters leaves out what stands for something in the name of a file.
+// letters replaces the characters that are special in a Caddyfile or a path.
 func letters(r rune) rune {
 	if strings.ContainsRune("{}%'\"$ =", r) {
 		return '_'
@@ -15,7 +15,7 @@ func letters(r rune) rune {
 	return r
 }
 
-// Another spelling of one host, method or path is no way to another counter, whatever placeholder a key has of it, and alone or beside
+// Another spelling of a host, method or path does not reach another counter, whichever placeholder the key has, alone or with
 // others.
 func TestKeysTakeTheSpellingsOfOneHostMethodOrPathForTheSame(t *testing.T) {
 	hosts := []string{"http://shop.test/", "http://sHOP.test/", "http://shop.test./", "http://Shop.Test.:PORT/", "http://shop.test:PORT/", "http://shop.test:1/"}
@@ -62,7 +62,7 @@ func TestKeysTakeTheSpellingsOfOneHostMethodOrPathForTheSame(t *testing.T) {
 	}
 }
 
-// A request line may be without a path, which upstreams get as "/": it is no way round a limit of that path, wherever it is written.
+// A request line may lack a path, which upstreams get as "/". This does not evade a limit for that path, wherever it is written.
 func TestARequestWithoutAPathIsOneForTheRoot(t *testing.T) {
 	lines := []string{"GET / HTTP/1.1", "GET http://a.test HTTP/1.1", "GET http://a.test?q HTTP/1.1", "GET foo: HTTP/1.1", "GET foo:? HTTP/1.1"}
 	for name, zone := range map[string]string{
@@ -117,7 +117,7 @@ func TestARequestWithoutAPathIsOneForTheRoot(t *testing.T) {
 	})
 }
 
-// Brackets are for IPv6 addresses; round a name they are no way round a zone's matchers.
+// Brackets are for IPv6 addresses. Around a name they do not evade a zone's matchers.
 func TestBracketsRoundANameAreNoWayRoundAZonesMatchers(t *testing.T) {
 	for _, match := range []string{"host a.test", `expression "{host} == 'a.test'"`, "vars {host} a.test", "header Host a.test"} {
 		t.Run(strings.Map(letters, match), func(t *testing.T) {
@@ -132,7 +132,7 @@ func TestBracketsRoundANameAreNoWayRoundAZonesMatchers(t *testing.T) {
 	}
 }
 
-// A tier whose source has text round a placeholder applies however it is written.
+// A tier whose source has text around a placeholder applies in every spelling.
 func TestATierRoundAPlaceholderApplies(t *testing.T) {
 	s := startSite(t, `rate_limit {
 		zone z {
@@ -154,7 +154,7 @@ func TestATierRoundAPlaceholderApplies(t *testing.T) {
 	}
 }
 
-// What a key is made of where something has rewritten the request is what it was rewritten to, as elsewhere in Caddy.
+// After a rewrite, a key has the rewritten values, as elsewhere in Caddy.
 func TestKeysOfARewrittenPathAreOfWhatItCameTo(t *testing.T) {
 	s := startSite(t, `route {
 		uri strip_prefix /api
@@ -174,11 +174,11 @@ func TestKeysOfARewrittenPathAreOfWhatItCameTo(t *testing.T) {
 	s.admit(1, "/A")
 	s.reject("/a")
 	s.admit(2, "/api/b")
-	s.reject("/API/b") // which is not rewritten: its path is another, its original the same after one more
+	s.reject("/API/b") // not rewritten: its path differs, and its original is the same after one more request
 	s.admit(1, "/API/c")
 }
 
-// A zone's matchers are asked about a method in upper case, and a host without a dot at its end; what answers sees what was sent.
+// A zone's matchers see the method in upper case, and the host without a dot at its end. Later handlers see what was sent.
 func TestAnotherSpellingOfAMethodOrHostIsNoWayRoundAZonesMatchers(t *testing.T) {
 	for match, c := range map[string]struct{ covered, free []string }{
 		"method POST":                           {[]string{"POST /", "post /", "pOst /"}, []string{"GET /", "get /"}},
@@ -225,7 +225,7 @@ func TestAnotherSpellingOfAMethodOrHostIsNoWayRoundAZonesMatchers(t *testing.T) 
 	}
 }
 
-// Tiers and descriptors are read from requests in the same spelling, and an override is for a key however either is written.
+// Tiers and descriptors read requests in the normalized spelling; an override applies in every spelling of it and of the request.
 func TestTiersAndOverridesTakeAllSpellingsForTheSame(t *testing.T) {
 	s := startSite(t, `rate_limit {
 		zone methods {
@@ -260,7 +260,7 @@ func TestTiersAndOverridesTakeAllSpellingsForTheSame(t *testing.T) {
 	s.reject("PUT http://a.test/")
 }
 
-// Rules of files cover a request, and count it, in whatever spelling it comes.
+// Rules in files cover and count a request in every spelling.
 func TestRuleFilesTakeAllSpellingsForTheSame(t *testing.T) {
 	s := startFiles(t, "rate_limit {\nrules_file DIR/rules/*.yaml\n}\nrespond ok", "a.yaml",
 		rulesOf("{name: posts, match: {methods: [POST], hosts: [a.test]}, limit: 3/366d, key: ['static:all']}", "{name: each, limit: 6/366d, key: [method, host]}"))

@@ -106,7 +106,7 @@ func TestStatusOfRulesThatAreNotThereIsRefused(t *testing.T) {
 			t.Errorf("%s: %s, want %s", names, why, want)
 		}
 	}
-	s.admit(1, "/") // what ran goes on
+	s.admit(1, "/") // the running configuration goes on
 	for text, want := range map[string]string{
 		"rate_limit_status /quota no~good\nrespond ok":        `name "no~good": must be 1 to 64`,
 		"rate_limit_status /quota\nrespond ok":                "rate_limit_status: names no rule",
@@ -128,20 +128,20 @@ func TestStatusOfRuleFilesGoesByHostsAndHeadersAndFollowsTheirChanges(t *testing
 		t.Errorf("at a.test: %s", r.body)
 	}
 	s.put("a.yaml", rulesOf(versionOf(2), "{name: here, match: {hosts: [a.test]}, limit: 7/366d}"))
-	s.awaitVersion(2) // in which there is no such rule as there any more
+	s.awaitVersion(2) // in which the rule "there" is gone
 	if r := s.do("http://a.test/quota"); !strings.Contains(r.body, `{"name":"here","limit":7,"remaining":7,"reset":0}`) {
 		t.Errorf("after the change: %s", r.body)
 	}
 }
 
-// Defect found: an edit that took a rule away was taken, and the configuration could not be loaded again.
+// Defect found: an edit that removed a rule was accepted, and the configuration could not be loaded again.
 func TestAnEditThatTakesAwayARuleWhichStatusNamesIsWarnedOfAndTheConfigurationLoadsAgain(t *testing.T) {
 	const says = "rate_limit_status names a rule that neither the configuration nor its rule files have; clients are not told of it"
 	a, b := "{name: alpha, match: {paths: [/x]}, limit: 4/366d}", "{name: beta, match: {paths: [/x]}, limit: 6/366d}"
 	site := "rate_limit_status /quota alpha beta\nrate_limit {\nrules_file DIR/rules/*.yaml\nrules_interval 1s\n}\nrespond ok"
 	s := startFiles(t, site, "a.yaml", rulesOf(versionOf(1), a, b))
 	s.said(0, says)
-	for n := 2; n < 4; n++ { // said once
+	for n := 2; n < 4; n++ { // logged once
 		s.put("a.yaml", rulesOf(versionOf(n), a))
 		s.awaitVersion(n)
 	}
@@ -160,7 +160,7 @@ func TestAnEditThatTakesAwayARuleWhichStatusNamesIsWarnedOfAndTheConfigurationLo
 	}
 	s.put("a.yaml", rulesOf(versionOf(5), a))
 	s.awaitVersion(5)
-	s.awaitLog(3, says) // it had come back
+	s.awaitLog(3, says) // the rule had come back
 }
 
 func TestStatusOfARedisThatIsGoneIsUnavailable(t *testing.T) {
@@ -174,7 +174,7 @@ func TestStatusOfARedisThatIsGoneIsUnavailable(t *testing.T) {
 	}
 }
 
-// A request may be counted by one limit under several keys: the caller is told of the one with the least left.
+// One limit may count a request under several keys: the answer is about the one with the least remaining.
 func TestStatusOfDescriptorsTellsOfTheTightestKey(t *testing.T) {
 	s := newServer(t)
 	file := s.dir + "/limits.yaml"
@@ -190,7 +190,7 @@ func TestStatusOfDescriptorsTellsOfTheTightestKey(t *testing.T) {
 	}
 }
 
-// Two handlers may have one zone, and except others: a client that one of them excepts comes under the other.
+// Two handlers may share a zone, and exempt different addresses: a client that one of them exempts is counted by the other.
 func TestStatusTellsOfAZoneThatOneOfItsHandlersExceptsTheCallerFrom(t *testing.T) {
 	zone := func(path, except string) string {
 		return "route " + path + " {\nrate_limit {\nzone z {\nexcept " + except + "\nlimit 5/366d\n}\n}\n}\n"

@@ -16,7 +16,7 @@ import (
 	"github.com/proxyweir/weir/redis/redistest"
 )
 
-// Zones with tiers and single keys, as both languages have them.
+// Zones with tiers and overrides, in both languages.
 const (
 	tiersCaddyfile = `rate_limit {
 		zone plan {
@@ -51,7 +51,7 @@ func TestTiersOfAZoneChooseTheLimitAndOverridesGoBeforeThem(t *testing.T) {
 			s := begin(t)
 			s.admit(2, "/", "X-Key", "anna", "X-Plan", "free")
 			s.reject("/", "X-Key", "anna", "X-Plan", "free").want(t, "X-RateLimit-Limit", "2", "RateLimit-Policy", `"plan";q=2;w=31622400`)
-			// A client that changes its tier takes along what it has used, where the period is the same.
+			// A client that changes its tier keeps what it has used, if the period is the same.
 			if r := s.do("/", "X-Key", "anna", "X-Plan", "pro"); r.status != http.StatusOK || r.remaining(t) != 1 {
 				t.Errorf("status %d, %d remaining, want 200 and 1", r.status, r.remaining(t))
 			}
@@ -59,7 +59,7 @@ func TestTiersOfAZoneChooseTheLimitAndOverridesGoBeforeThem(t *testing.T) {
 			s.reject("/", "X-Key", "anna", "X-Plan", "free")
 			s.admit(1, "/", "X-Key", "anna", "X-Plan", "pro")
 			s.reject("/", "X-Key", "anna", "X-Plan", "pro")
-			s.admit(3, "/", "X-Key", "anna", "X-Plan", "yearly") // which counts in another window
+			s.admit(3, "/", "X-Key", "anna", "X-Plan", "yearly") // counts in another window
 			s.reject("/", "X-Key", "anna", "X-Plan", "yearly")
 			s.reject("/", "X-Key", "anna", "X-Plan", "nosuch")
 			s.reject("/", "X-Key", "anna")
@@ -89,7 +89,7 @@ func TestAReloadChangesTiersAndKeepsWhatWasUsed(t *testing.T) {
 	s.said(0, saysAfresh)
 }
 
-// No warning where what the tier is taken from is not the client's to choose.
+// No warning if the client cannot choose the source of the tier.
 func TestTiersOfWhatTheProxyKnowsAreNotWarnedOf(t *testing.T) {
 	s := startSite(t, `vars plan pro
 		rate_limit {
@@ -109,7 +109,7 @@ func TestTiersOfWhatTheProxyKnowsAreNotWarnedOf(t *testing.T) {
 	}
 }
 
-// A request's address is masked, and the override is of the network that it comes to.
+// A request's address is masked, and the override is for the resulting network.
 func TestOverridesOfMaskedAddresses(t *testing.T) {
 	const trusting = "servers {\ntrusted_proxies static private_ranges\n}\n"
 	for name, site := range map[string]string{
@@ -165,8 +165,8 @@ func TestExceptedAddressesAreNotCounted(t *testing.T) {
 	}
 }
 
-// Until the TLS handshake is complete the sender may be anybody: neither an exception nor a tier nor a descriptor of the address is
-// to be had then. What has nothing to do with addresses is decided.
+// Until the TLS handshake is complete the sender may be anyone. So no exemption, tier or descriptor may depend on the address then.
+// What does not depend on addresses is decided.
 func TestEarlyDataGetsNothingByItsAddress(t *testing.T) {
 	for name, test := range map[string]struct {
 		site  string
@@ -218,8 +218,8 @@ func TestEarlyDataGetsNothingByItsAddress(t *testing.T) {
 	}
 }
 
-// Defect found: the override of one address freed all of the network that it shares a counter with; and one that no client can come under
-// had no effect. Neither was told.
+// Defects found: the override of one address freed all of the network with which it shares a counter; and an override that no
+// client can have had no effect. Neither was reported.
 func TestOverridesThatWouldBeOfOthersOrOfNobodyAreRefused(t *testing.T) {
 	zone := func(lines string) string {
 		return "rate_limit {\nzone z {\nlimit 1/366d\n" + lines + "\n}\n}\nrespond ok"
@@ -252,7 +252,7 @@ func TestOverridesThatWouldBeOfOthersOrOfNobodyAreRefused(t *testing.T) {
 			t.Errorf("%s:\n%v\nwant %s", c.lines, err, c.want)
 		}
 	}
-	for _, lines := range []string{ // what is right
+	for _, lines := range []string{ // accepted ones
 		"ipv4_prefix 24\noverride 127.0.0.0/24 unlimited", "ipv4_prefix 24\noverride 127.0.0.9/24 unlimited", "override 127.0.0.1 unlimited", "override 127.0.0.1/32 unlimited",
 		"ipv4_prefix 32\noverride 127.0.0.1 unlimited", "ipv6_prefix 64\noverride 127.0.0.1 unlimited", "key {path}\noverride //A unlimited",
 	} {
@@ -261,7 +261,7 @@ func TestOverridesThatWouldBeOfOthersOrOfNobodyAreRefused(t *testing.T) {
 	}
 }
 
-// Several placeholders make a key of several values: an override has as many.
+// A key with several placeholders has several values, and so has an override.
 func TestOverridesOfKeysWithSeveralParts(t *testing.T) {
 	s := startSite(t, "rate_limit {\nzone z {\nkey \"{header.A} {header.B}\"\nlimit 1/366d\noverride a b 2/366d\noverride \"a b\" \"\" 3/366d\n}\n}\nrespond ok")
 	s.admit(2, "/", "A", "a", "B", "b")
@@ -272,8 +272,8 @@ func TestOverridesOfKeysWithSeveralParts(t *testing.T) {
 	s.reject("/", "A", "b", "B", "a")
 }
 
-// Who leaves the key out is rejected also where its limit would be none; where there is no limit at all, rejecting has no effect, and is
-// refused.
+// A client that omits the key is rejected even if its limit would be none. If there is no limit at all, rejecting has no effect,
+// and is refused.
 func TestAMissingKeyIsRejectedWhereItsLimitIsNone(t *testing.T) {
 	s := startSite(t, `rate_limit {
 		zone keyed {
@@ -293,8 +293,8 @@ func TestAMissingKeyIsRejectedWhereItsLimitIsNone(t *testing.T) {
 	}
 }
 
-// A defect: a bucket was cut down to what the lower limit can hold whenever that charged it, so that a POST gave back what GETs had
-// used. (With count_rejected it charges what it rejects, too, so that no time need pass here.)
+// Defect found: whenever a lower limit charged a bucket, the bucket was cut to that limit's capacity, so that a POST gave back what
+// GETs had used. (With count_rejected, rejections are charged too, so no time need pass here.)
 func TestALowerTierForgetsNothingOfWhatAHigherOneHasCounted(t *testing.T) {
 	redis := redistest.Start(t)
 	for i, algorithm := range []string{"token_bucket", "token_bucket\nrefill interval", "fixed_window", "sliding_window_log", "sliding_window_counter"} {
@@ -314,7 +314,7 @@ func TestALowerTierForgetsNothingOfWhatAHigherOneHasCounted(t *testing.T) {
 	}
 }
 
-// What may pass in ten seconds is the larger burst, and what is refilled at the higher rate: here by Redis's clock.
+// In ten seconds, at most the larger burst may pass, and what the higher rate refills: here by Redis's clock.
 func TestTiersTogetherLetNoMoreThroughThanTheHighest(t *testing.T) {
 	redis := redistest.Start(t, redistest.WithClock())
 	clock := &storetest.Clock{}
@@ -323,7 +323,7 @@ func TestTiersTogetherLetNoMoreThroughThanTheHighest(t *testing.T) {
 	s := startSite(t, "rate_limit {\nzone z {\nalgorithm token_bucket\ntiers {method} {\nPOST 10/10s\n* 100/10s\n}\n}\n"+storeAt(redis.Addr(), patiently)+"}\nrespond ok")
 	s.admit(100, "/")
 	s.reject("/")
-	s.reject("POST /").want(t, "Retry-After", "91") // which waits for what the GETs have used, at its own rate
+	s.reject("POST /").want(t, "Retry-After", "91") // it waits for what the GETs have used, at its own rate
 	for range 10 {
 		clock.Add(1_000_000)
 		s.admit(10, "/")

@@ -14,7 +14,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
-// BenchmarkHandler shows what the handler itself costs a request, without Caddy and the network around it.
+// BenchmarkHandler shows what the handler itself costs a request, without Caddy or the network.
 func BenchmarkHandler(b *testing.B) {
 	for _, bm := range []struct{ name, config string }{
 		{"allowed", `{"rate_limits": {"z": {"requests": 1000000000, "period": "1m"}}}`},
@@ -55,21 +55,21 @@ func provisionHandler(tb testing.TB, config string) *Handler {
 	return handler
 }
 
-// requestInCaddy returns a request with what Caddy's server puts into its context.
+// requestInCaddy returns a request with the values that Caddy's server puts into its context.
 func requestInCaddy(w http.ResponseWriter) *http.Request {
 	r := httptest.NewRequest(http.MethodGet, "http://example.com/", nil)
 	return caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, nil)
 }
 
-// discardWriter is a response that nobody reads.
+// discardWriter is a response writer that discards everything.
 type discardWriter struct{ header http.Header }
 
 func (w *discardWriter) Header() http.Header         { return w.header }
 func (w *discardWriter) Write(p []byte) (int, error) { return len(p), nil }
 func (w *discardWriter) WriteHeader(int)             {}
 
-// BenchmarkRuleFiles shows what a request costs that comes under one of so many rules of files, or descriptors. Where n clients come
-// in turn each of their requests needs another part of the memory; they do under a single rule, too.
+// BenchmarkRuleFiles shows the cost of a request under one of many rules or descriptors of files. With n clients in rotation, each
+// request touches another part of the memory; so it does with a single rule.
 func BenchmarkRuleFiles(b *testing.B) {
 	const (
 		rules       = `{"rules_files": [%q]}`

@@ -11,7 +11,7 @@ import (
 	"github.com/proxyweir/weir/ruleset"
 )
 
-// What a zone counts in has a name, which an update of Weir must not change: else every counter would start afresh.
+// The name under which a zone counts must not change with an update of Weir: else every counter would start afresh.
 func TestAZoneCountsInThePlaceThatItAlwaysHas(t *testing.T) {
 	const limit = "n|z|sliding_window_counter/60000000us|"
 	for _, c := range []struct {
@@ -56,7 +56,7 @@ func identityOf(t *testing.T, zone *Zone) string {
 	return zone.rule.Limits.Own().Identity()
 }
 
-// A key that means the same in Caddy and in Traefik is counted in the same place, and has the same value: so both can share a Redis.
+// A key that means the same in Caddy and in Traefik has the same value and is counted in the same place, so both can share a Redis.
 func TestAKeyOfTheSameMeaningIsTheSameInBothProxies(t *testing.T) {
 	r := newKeyRequest()
 	r.Method, r.Host, r.RemoteAddr = "pOST", "Shop.Example:8080", "192.0.2.9:4000"
@@ -64,7 +64,7 @@ func TestAKeyOfTheSameMeaningIsTheSameInBothProxies(t *testing.T) {
 	r.Header = http.Header{"X-User": {"ann", "bob"}, "X-Addr": {"2001:DB8::0:1"}, "Cookie": {"id=7; id=8; ID=9"}}
 	for _, c := range []struct {
 		template   string
-		ipv6       int // prefix of the zone; the rule's is the default
+		ipv6       int // prefix of the zone; the rule has the default
 		sources    []string
 		want, spec string
 	}{
@@ -101,7 +101,7 @@ func TestAKeyOfTheSameMeaningIsTheSameInBothProxies(t *testing.T) {
 	}
 }
 
-// Else what a user writes would be taken, and not be read.
+// Otherwise a setting would be accepted and ignored.
 func TestAZoneHasTheFieldsOfTheSchema(t *testing.T) {
 	for object, of := range map[string]any{"rule": &Zone{}, "tiers": &Tiers{}, "override": &Override{}, "candidate": &Candidate{}} {
 		names := fieldNames(reflect.TypeOf(of).Elem())

@@ -10,7 +10,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 )
 
-// TestJSONIsReadStrictly: an error says the zone, the field, its value and what would be accepted.
+// TestJSONIsReadStrictly: an error has the zone, the field, its value and what would be accepted.
 func TestJSONIsReadStrictly(t *testing.T) {
 	zone := func(fields string) string { return `{"rate_limits": {"api": {` + fields + `}}}` }
 	for _, c := range []struct{ name, config, want string }{
@@ -48,7 +48,7 @@ func TestJSONIsReadStrictly(t *testing.T) {
 	}
 }
 
-// Defect found: of the app, of stores and of the admin API's requests Go's own words were told.
+// Defect found: errors about the app, stores and requests of the admin API were in Go's terms.
 func TestJSONOfTheAppAndOfStoresIsReadAsStrictlyAsTheHandlers(t *testing.T) {
 	app := func() any { return new(App) }
 	store := func() any { return new(RedisStore) }
@@ -84,7 +84,7 @@ func TestJSONOfTheAppAndOfStoresIsReadAsStrictlyAsTheHandlers(t *testing.T) {
 	}
 }
 
-// TestEveryFieldNameIsKnownByItself keeps the list that suggestions are made from to the structs.
+// TestEveryFieldNameIsKnownByItself compares the list of suggestions with the structs.
 func TestEveryFieldNameIsKnownByItself(t *testing.T) {
 	const config = `{
 		"rate_limits": {"api": {
@@ -110,7 +110,7 @@ func TestEveryFieldNameIsKnownByItself(t *testing.T) {
 	}
 }
 
-// FuzzJSON: whatever the handler is given, it is refused, or it is a configuration that survives being written and read.
+// FuzzJSON: any JSON is refused, or is a configuration that survives being written and read.
 func FuzzJSON(f *testing.F) {
 	f.Add([]byte(`{"rate_limits": {"api": {"key": "{http.vars.client_ip}", "requests": 100, "period": "1m"}}, "jitter": 0.2}`))
 	f.Add([]byte(`{"rate_limits": {"api": {"match": [{"method": ["GET"]}], "key": "static", "max_events": 10, "window": "1m"}}}`))

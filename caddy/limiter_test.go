@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// timers are those that were set, which a test lets run out.
+// timers holds the timers that were set; a test makes them expire.
 type timers struct{ waiting []func() }
 
 func (c *timers) after(_ time.Duration, f func()) *time.Timer {
@@ -87,7 +87,7 @@ func TestEachRefusalOfAStoreIsToldOnceWhileThereIsTrouble(t *testing.T) {
 	if len(clock.waiting) != 1 {
 		t.Errorf("%d timers", len(clock.waiting))
 	}
-	for range 1000 { // as texts that differ could make it
+	for range 1000 { // errors whose texts all differ
 		log.failed(fmt.Errorf("rule %d%w", lines.Len(), redis.ErrRefused))
 	}
 	if n := lines.Len(); n != mostRefusals+1 {

@@ -20,7 +20,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
-	_ "github.com/caddyserver/caddy/v2/modules/standard" // what the snippets use
+	_ "github.com/caddyserver/caddy/v2/modules/standard" // modules that the snippets use
 	"github.com/proxyweir/weir/core"
 )
 
@@ -28,7 +28,7 @@ import (
 type snippet struct {
 	place    string // page:line
 	language string
-	marker   string // what an HTML comment right before the fence says: "in: site", "refused: …", "session"
+	marker   string // the HTML comment right before the fence, such as "in: site", "refused: …" or "session"
 	text     string
 }
 
@@ -60,7 +60,7 @@ func readPage(t *testing.T, path string) string {
 	return strings.ReplaceAll(string(data), "\r\n", "\n")
 }
 
-// snippetsOf takes the fenced blocks out of a page.
+// snippetsOf returns the fenced blocks of a page.
 func snippetsOf(t *testing.T, name, page string) []snippet {
 	t.Helper()
 	var found []snippet
@@ -90,7 +90,7 @@ func snippetsOf(t *testing.T, name, page string) []snippet {
 	return found
 }
 
-// whole makes a Caddyfile of a fragment that is marked with where it stands.
+// whole makes a Caddyfile from a fragment whose marker says where it belongs.
 func (s snippet) whole() (string, error) {
 	switch where, marked := strings.CutPrefix(s.marker, "in: "); {
 	case !marked && s.marker != "" && !strings.HasPrefix(s.marker, "refused: ") && !strings.HasPrefix(s.marker, "file: ") && s.marker != "session: Caddyfile":
@@ -110,11 +110,11 @@ func (s snippet) whole() (string, error) {
 	}
 }
 
-// ruleFolder is where the examples have their rule files.
+// ruleFolder is the folder of rule files in the examples.
 const ruleFolder = "/etc/caddy/rules"
 
-// writeRuleFiles writes the blocks of a page that are marked as files of ruleFolder into a folder, and returns it. A page without
-// any speaks of those of docs/rules.md.
+// writeRuleFiles writes the blocks of a page that are marked as files of ruleFolder into a folder, and returns it. For a page
+// without any, those of docs/rules.md are written.
 func writeRuleFiles(t *testing.T, page string) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -133,7 +133,7 @@ func writeRuleFiles(t *testing.T, page string) string {
 	return folder
 }
 
-// validateSnippet adapts and provisions a snippet as `caddy validate` does, without touching the user's files.
+// validateSnippet adapts and provisions a snippet as `caddy validate` does, without using the user's files.
 func validateSnippet(t *testing.T, s snippet) error {
 	t.Helper()
 	page, _, _ := strings.Cut(s.place, ":")
@@ -190,7 +190,7 @@ func TestManualsConfigurationsLoad(t *testing.T) {
 	}
 }
 
-// section returns what stands on a page between a heading and the next that is not below it.
+// section returns the text of a page between a heading and the next that is not below it.
 func section(t *testing.T, page, heading string) string {
 	t.Helper()
 	_, after, found := strings.Cut(page, "\n"+heading+"\n")
@@ -204,7 +204,7 @@ func section(t *testing.T, page, heading string) string {
 	return after
 }
 
-// found returns what a pattern's group finds in a text, in order and without repeats.
+// found returns the matches of a pattern's group in a text, in order and without duplicates.
 func found(text, pattern string) []string {
 	var found []string
 	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
@@ -214,7 +214,7 @@ func found(text, pattern string) []string {
 	return slices.Compact(found)
 }
 
-// firstCells returns the words in code of the first column of a section's table.
+// firstCells returns the words in code in the first column of a section's table.
 func firstCells(section string) []string {
 	cells := ""
 	for _, m := range regexp.MustCompile(`(?m)^\| (.*?) \|`).FindAllStringSubmatch(section, -1) {
@@ -260,7 +260,7 @@ func TestManualHasTheSettingsThatTheCodeHas(t *testing.T) {
 	sameWords(t, "docs/caddy.md, syntax of the handler", found(syntax, `(?m)^\t([a-z0-9_]+)(?: |$)`), handlerWords)
 }
 
-// isSentinelPassword: one line of the table has both of Sentinel's credentials.
+// isSentinelPassword reports whether a word is sentinel_password, which shares a line of the table with the user.
 func isSentinelPassword(word string) bool { return word == "sentinel_password" }
 
 func TestManualHasTheJSONFieldsThatTheCodeHas(t *testing.T) {
@@ -309,7 +309,7 @@ func TestManualsLinksLead(t *testing.T) {
 	}
 }
 
-// A stranger decides in a minute: the README stays as short as this, and the pages behind it say what is on them.
+// A stranger decides in a minute: the README stays this short, and the pages behind it have the rest.
 func TestTheReadmeFitsOnThreeScreens(t *testing.T) {
 	if lines := strings.Count(readPage(t, "../README.md"), "\n"); lines > 220 {
 		t.Errorf("the README has %d lines, and may have 220", lines)
@@ -341,12 +341,12 @@ func outsideBlocks(page string) string {
 	return regexp.MustCompile("(?ms)^ *```.*?^ *```$").ReplaceAllString(page, "")
 }
 
-// anchorOf returns the anchor of a heading, as GitHub makes them.
+// anchorOf returns the anchor of a heading, as GitHub makes it.
 func anchorOf(heading string) string {
 	return strings.ReplaceAll(regexp.MustCompile(`[^a-z0-9_ -]`).ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
 }
 
-// hasAnchor reports whether a page has a heading of that anchor, as GitHub makes them.
+// hasAnchor reports whether a page has a heading with that anchor.
 func hasAnchor(page, anchor string) bool {
 	for _, heading := range found(page, `(?m)^#+ (.*)$`) {
 		if anchorOf(heading) == anchor {
@@ -356,8 +356,8 @@ func hasAnchor(page, anchor string) bool {
 	return false
 }
 
-// errAcrossMinutes says that a session is to be played again: Caddyfile.example counts by windows of a minute, and the
-// sixth request of five a minute may pass where a new one has begun.
+// errAcrossMinutes says that a session must be played again: Caddyfile.example counts in windows of a minute, and of six requests
+// at a limit of five a minute the last passes if a new window has begun.
 var errAcrossMinutes = errors.New("a minute ended while the session was played")
 
 func TestReadmesSessionIsWhatCaddyAnswers(t *testing.T) {
@@ -377,7 +377,7 @@ func TestReadmesSessionIsWhatCaddyAnswers(t *testing.T) {
 			}
 			var got string
 			var err error
-			for range 3 { // it takes far less than a minute, so two in a row cannot be across
+			for range 3 { // a session takes far less than a minute, so two in a row cannot both be across
 				if got, err = playSession(t, site, session); !errors.Is(err, errAcrossMinutes) {
 					break
 				}
@@ -402,8 +402,8 @@ func siteOfSession(t *testing.T) string {
 	return site
 }
 
-// playSession starts Caddy with a site on a free port of the loopback in place of 8080, plays the session's commands, and returns
-// the session with the answers that came, masked.
+// playSession starts Caddy with a site on a free loopback port in place of 8080, plays the session's commands, and returns the
+// session with the actual answers, masked.
 func playSession(t *testing.T, site, session string) (string, error) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -435,7 +435,7 @@ func playSession(t *testing.T, site, session string) (string, error) {
 
 	transport := &http.Transport{
 		DisableCompression: true,
-		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) { // whatever port the session names
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) { // whichever port the session has
 			return new(net.Dialer).DialContext(ctx, network, address)
 		},
 	}
@@ -465,8 +465,8 @@ var (
 	argument = regexp.MustCompile(`'[^']*'|\S+`)
 )
 
-// playCommand does what a curl, or a loop of them, would do, and returns what it would print. What a loop has begun in the background
-// is waited for, and printed in the order in which it ends.
+// playCommand does what a curl, or a loop of them, would do, and returns what it would print. It waits for what a loop has begun in
+// the background, and prints that in the order in which it ends.
 func playCommand(client *http.Client, command string) (string, error) {
 	loop := forLoop.FindStringSubmatch(command)
 	if loop == nil {
@@ -578,7 +578,7 @@ var masks = []struct {
 	{regexp.MustCompile(`in \d+ seconds?`), "in … seconds"},
 }
 
-// masked takes out of a session what differs from one minute to the next, and sorts header fields.
+// masked replaces what differs from one minute to the next in a session, and sorts header fields.
 func masked(session string) string {
 	for _, m := range masks {
 		session = m.pattern.ReplaceAllString(session, m.with)

@@ -13,22 +13,22 @@ import (
 )
 
 func init() {
-	// What golden files mean by a secret in the environment.
+	// The secret in the environment that golden files use.
 	if err := os.Setenv("WEIR_TEST_REDIS_PASSWORD", "hunter2"); err != nil {
 		panic(err)
 	}
 }
 
-// nobody is an address where no Redis is.
+// nobody is an address without a Redis.
 const nobody = `"addresses": ["127.0.0.1:1"]`
 
-// storeRedis is a configuration whose handler has that store redis.
+// storeRedis returns a configuration whose handler has the store redis with these fields.
 func storeRedis(fields string) string {
 	return configOf(handlerOf(apiZone, `"store": {"store": "redis", `+fields+`}`))
 }
 
-// TestStoreRedisIsRefusedWhenItLoads: what JSON can say that is wrong is refused with the field, the value and what would
-// be accepted, wherever the store stands.
+// TestStoreRedisIsRefusedWhenItLoads: mistakes in JSON are refused with the field, the value and what would be accepted, wherever
+// the store is.
 func TestStoreRedisIsRefusedWhenItLoads(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -121,7 +121,7 @@ func TestStoreRedisIsRefusedWhenItLoads(t *testing.T) {
 	}
 }
 
-// RedisStoresInUse returns how many stores there are.
+// RedisStoresInUse returns how many Redis stores exist.
 func RedisStoresInUse() int {
 	n := 0
 	redisStores.Range(func(_, _ any) bool {
@@ -131,7 +131,7 @@ func RedisStoresInUse() int {
 	return n
 }
 
-// TestStoreRedisSurvivesTheWayThroughJSON: each field is read, and written again as it was.
+// TestStoreRedisSurvivesTheWayThroughJSON: each field is read, and written as it was.
 func TestStoreRedisSurvivesTheWayThroughJSON(t *testing.T) {
 	const config = `{
 		"addresses": ["127.0.0.1:1", "127.0.0.1:2"], "master_name": "m", "cluster": true, "username": "u", "password": "p",
@@ -187,7 +187,7 @@ func TestEveryWordOfStoreRedisHasAGoldenFile(t *testing.T) {
 	}
 }
 
-// TestEveryWordOfStoreRedisIsAFieldInJSON: what JSON can say the Caddyfile can, and the other way round.
+// TestEveryWordOfStoreRedisIsAFieldInJSON: JSON and the Caddyfile can express the same settings.
 func TestEveryWordOfStoreRedisIsAFieldInJSON(t *testing.T) {
 	jsonOf := map[string]string{"address": "addresses"}
 	said := map[string]bool{"client_key": true} // the second value of client_certificate
@@ -209,7 +209,7 @@ func TestEveryWordOfStoreRedisIsAFieldInJSON(t *testing.T) {
 	}
 }
 
-// TestNoErrorOfTheCaddyfileShowsASecret: errors of the Caddyfile end in logs and tickets.
+// TestNoErrorOfTheCaddyfileShowsASecret: errors of the Caddyfile go into logs and tickets.
 func TestNoErrorOfTheCaddyfileShowsASecret(t *testing.T) {
 	for _, g := range readGolden(t) {
 		if g.isError() && strings.Contains(g.want, "hunter2") {
@@ -218,8 +218,8 @@ func TestNoErrorOfTheCaddyfileShowsASecret(t *testing.T) {
 	}
 }
 
-// TestPlaceholdersOfStoreRedisGetTheirValues, each of them. A file's last line break is not part of the secret in it; of a
-// value without a placeholder every byte counts.
+// TestPlaceholdersOfStoreRedisGetTheirValues: a file's last line break is not part of its secret; in a value without a placeholder
+// every byte counts.
 func TestPlaceholdersOfStoreRedisGetTheirValues(t *testing.T) {
 	file := func(text string) string {
 		path := filepath.Join(t.TempDir(), "secret")
@@ -248,7 +248,7 @@ func TestPlaceholdersOfStoreRedisGetTheirValues(t *testing.T) {
 		{"address", settings.client.Addresses[0], "hunter2:1"},
 		{"master_name", settings.client.MasterName, "hunter2-master"},
 		{"username", settings.client.Username, "hunter2"},
-		{"password", settings.client.Password, "correct horse {env.HOME}"}, // a value is not looked into
+		{"password", settings.client.Password, "correct horse {env.HOME}"}, // a replaced value is not replaced again
 		{"sentinel_username", settings.client.SentinelUsername, "watcher"},
 		{"sentinel_password", settings.client.SentinelPassword, " spaces are kept "},
 		{"prefix", settings.store.Prefix, "hunter2:"},
@@ -269,7 +269,7 @@ func TestPlaceholdersOfStoreRedisGetTheirValues(t *testing.T) {
 	}
 }
 
-// TestALiteralSecretWithBracesIsNotShown: such a secret looks like a placeholder that nobody knows.
+// TestALiteralSecretWithBracesIsNotShown: such a secret looks like an unknown placeholder.
 func TestALiteralSecretWithBracesIsNotShown(t *testing.T) {
 	for _, field := range []string{"password", "sentinel_password", "key_secret"} {
 		_, err := validate(t, storeRedis(nobody+`, "master_name": "m", "`+field+`": "hun{ter}2"`))
@@ -281,7 +281,7 @@ func TestALiteralSecretWithBracesIsNotShown(t *testing.T) {
 	}
 }
 
-// TestStoresWithEqualSettingsAreOne, however the settings are spelled, and others are not.
+// TestStoresWithEqualSettingsAreOne: in any spelling of the settings. Different settings have different stores.
 func TestStoresWithEqualSettingsAreOne(t *testing.T) {
 	keyOf := func(fields string) string {
 		t.Helper()
@@ -298,7 +298,7 @@ func TestStoresWithEqualSettingsAreOne(t *testing.T) {
 	one := keyOf(nobody + `, "password": "hunter2"`)
 	for _, same := range []string{
 		nobody + `, "password": "{env.WEIR_TEST_REDIS_PASSWORD}"`,
-		nobody + `, "password": "hunter2", "nodes": 4`, // which only says what happens without Redis
+		nobody + `, "password": "hunter2", "nodes": 4`, // it only affects what happens without Redis
 	} {
 		if keyOf(same) != one {
 			t.Errorf("%s: is another store", same)
@@ -326,7 +326,7 @@ func TestStoresWithEqualSettingsAreOne(t *testing.T) {
 	}
 }
 
-// TestARenewedCertificateMakesAnotherStore: a reload after it connects anew, with the new one.
+// TestARenewedCertificateMakesAnotherStore: the next reload connects again, with the new certificate.
 func TestARenewedCertificateMakesAnotherStore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ca.pem")
 	keyWith := func(certificate string) string {

@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// newRejectionLog returns a log whose intervals end by turn alone, and what it writes.
+// newRejectionLog returns a log whose intervals end only by rotate, and its output.
 func newRejectionLog() (*rejectionLog, *observer.ObservedLogs) {
 	core, lines := observer.New(zapcore.InfoLevel)
 	l := new(rejectionLog)
@@ -20,7 +20,7 @@ func newRejectionLog() (*rejectionLog, *observer.ObservedLogs) {
 	return l, lines
 }
 
-// others returns how many rejections are told of in sums.
+// others returns how many rejections the sums report.
 func others(lines *observer.ObservedLogs) (n int64) {
 	for _, line := range lines.All() {
 		n += line.ContextMap()["rejections_not_logged"].(int64)
@@ -28,7 +28,7 @@ func others(lines *observer.ObservedLogs) (n int64) {
 	return n
 }
 
-// Defect found: a request that was under way when its configuration went was counted, and never told of.
+// Defect found: a request under way when its configuration ended was counted, and never reported.
 func TestRejectionsAfterTheEndOfALogAreWritten(t *testing.T) {
 	l, lines := newRejectionLog()
 	for i := range 5 {
@@ -47,7 +47,7 @@ func TestRejectionsAfterTheEndOfALogAreWritten(t *testing.T) {
 	}
 }
 
-// Defect found: where rule files changed in the middle of an interval, all of it was told as the time of the sum.
+// Defect found: if rule files changed in the middle of an interval, the sum claimed to cover all of it.
 func TestTheLastSumOfALogHasTheTimeThatItIsOf(t *testing.T) {
 	l, lines := newRejectionLog()
 	now := time.Now()
@@ -61,7 +61,7 @@ func TestTheLastSumOfALogHasTheTimeThatItIsOf(t *testing.T) {
 	}
 }
 
-// However requests and the end of the log fall together, each rejection is written, or in a sum.
+// Whether requests come before or after the end of the log, each rejection is logged or in a sum.
 func TestNoRejectionIsLostWhereALogEndsInAFlood(t *testing.T) {
 	const clients, each = 8, 500
 	l, lines := newRejectionLog()

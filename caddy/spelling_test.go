@@ -12,8 +12,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
-// What requests have is what is written in configurations and asked of the admin API, however it is spelt there; a value that requests
-// have is its own spelling.
+// Values in configurations and in the admin API are normalized to what requests have; the normalized value is unchanged.
 func TestAValueIsSpeltAsRequestsHaveItHoweverItIsWritten(t *testing.T) {
 	r := httptest.NewRequest("pOsT", "http://Shop.Test.:8443//API/./Items/%C3%84%20B.HTML?Q=A%2f%3F", nil)
 	r.TLS = &tls.ConnectionState{ServerName: "Shop.TEST"}
@@ -57,7 +56,7 @@ func TestAValueIsSpeltAsRequestsHaveItHoweverItIsWritten(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.placeholder, got, c.want)
 		}
 		for _, written := range append(c.written, c.want) {
-			if written == "" { // which is not asked for: the value is missing
+			if written == "" { // an empty value is missing, and is not looked up
 				continue
 			}
 			if got, err := s.Spell(written); err != nil || got != c.want {
@@ -98,16 +97,16 @@ func TestAValueIsSpeltAsRequestsHaveItHoweverItIsWritten(t *testing.T) {
 	}
 }
 
-// A text with placeholders in it is written in any spelling of theirs; the text around them is as it is.
+// A text with placeholders may be written in any spelling of their values; the text around them must be as it is.
 func TestATextRoundPlaceholdersIsSpeltWhereThePlaceholdersStand(t *testing.T) {
 	for _, c := range []struct{ template, written, want string }{
 		{"m-{http.request.uri.path}", "m-/t//Login", "m-/t/login"},
 		{"M {http.request.uri.path}!", "M /T!!", "M /t!!"},
 		{"{http.request.host}:{http.request.port}", "Shop.test:8080", "shop.test:8080"},
-		{"{http.request.host}:{http.request.port}", "::1:8080", "::1:8080"}, // which a request has
+		{"{http.request.host}:{http.request.port}", "::1:8080", "::1:8080"}, // a request has this value
 		{"{http.request.method} {http.request.uri.path}", "post /A b", "POST /a b"},
 		{"{http.request.method}{http.request.uri.path}", "post/A", "POST/a"},
-		{"{http.auth.user.id}@{http.request.host}", "Ann@B@Shop.Test", "Ann@B@shop.test"}, // since no host has an @
+		{"{http.auth.user.id}@{http.request.host}", "Ann@B@Shop.Test", "Ann@B@shop.test"}, // no host has an @
 		{"x{http.auth.user.id}", "xAnn", "xAnn"},
 		{"{http.request.uri.query.a}-{http.request.method}", "A-b-get", "A-B-GET"},
 		{`\{{http.request.host}\}`, "{A.test}", "{a.test}"},
@@ -139,7 +138,7 @@ func TestATextRoundPlaceholdersIsSpeltWhereThePlaceholdersStand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := k.Written(strings.Repeat("A", 200)); err != nil || got != strings.Repeat("a", 200) { // of which there are more ways than there is time for
+	if got, err := k.Written(strings.Repeat("A", 200)); err != nil || got != strings.Repeat("a", 200) { // there are more ways than there is time for
 		t.Errorf("%q, %v", got, err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// fresh returns the counters of a rule, of which none is left when the test ends.
+// freshTopKeys returns the counters of a rule, which are freed when the test ends.
 func freshTopKeys(t testing.TB) *topKeys {
 	t.Helper()
 	before := bytesLeft.Load()
@@ -41,7 +41,7 @@ func TestTopKeysCountsAreExactWhereKeysAreFew(t *testing.T) {
 	}
 }
 
-// The guarantee of Space-Saving, on floods of keys that come once among some that come often.
+// The guarantee of Space-Saving, with floods of keys that come once among some that come often.
 func TestTopKeysFindsWhatIsHeavyAmongAMillionKeysAndIsNeverWrongByMoreThanItSays(t *testing.T) {
 	const requests, heavy = 1_000_000, 10
 	random := rand.New(rand.NewPCG(1, 2))
@@ -152,7 +152,7 @@ func TestTopKeysKeepsTheBeginningOfLongKeys(t *testing.T) {
 	}
 }
 
-// A million distinct keys: the memory that the counters take, and what the API makes of them, do not depend on how many there are.
+// With a million distinct keys, neither the counters' memory nor the API's answer grows.
 func TestTopKeysTakeNoMoreMemoryForAMillionKeys(t *testing.T) {
 	keys := freshTopKeys(t)
 	grown := func(from, to int) uint64 {

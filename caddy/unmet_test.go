@@ -28,7 +28,8 @@ func unmetIn(t *testing.T, template, value string) string {
 	return k.unmet(value, &tries)
 }
 
-// Defects found: values were said to be met by no request, though some were, and the spelling that was recommended was met by none.
+// Defects found: warnings said that no request has certain values, although some have, and recommended spellings that no request
+// has.
 func TestAWildcardIsWarnedOfWhereItIsSureThatNobodyMeetsIt(t *testing.T) {
 	for _, c := range []struct{ template, value, want string }{
 		{"{http.request.uri}", "/caf%C3%A9/*", ""},

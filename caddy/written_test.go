@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Defect found: the admin API shut out, and overrides were for, values that no request has, and said nothing.
+// Defect found: the admin API silently blocked values that no request has, and overrides silently accepted them.
 func TestWrittenValuesThatNoRequestHasAreRefused(t *testing.T) {
 	const segment, host = "must be one segment of a path, such as the login of /login, and has no slash", "must be one host, such as shop.example"
 	for _, c := range []struct{ placeholder, value, want string }{

@@ -7,12 +7,12 @@ import (
 	"testing"
 )
 
-// Traefik's own rateLimit and the plugin are asked side by side which requests are of one client. Through each goes a row of
-// requests that differ in X-Forwarded-For, with one request a year for a client: so one is rejected if an earlier of the row was
-// of the same client. The same row begins at several places, with new counters, so that the pattern of rejections says who
-// is whose client, whatever Traefik took the address to be.
+// Traefik's own rateLimit and the plugin must agree on which requests come from one client. Each gets a series of requests with
+// different X-Forwarded-For, under a limit of one request a year for each client: so a request is rejected if an earlier one of the
+// series came from the same client. The same series begins at several places, with new counters. The pattern of rejections then
+// shows which requests share a client, whatever address Traefik has found.
 //
-// No two of the texts are spellings of one address: of these Traefik makes two clients, and the plugin one.
+// No two of the texts are spellings of one address: for those, Traefik sees two clients and the plugin one.
 func TestTheClientsAddressIsTheOneThatTraefikFinds(t *testing.T) {
 	strategies := []string{
 		"{depth: 0}",
@@ -23,13 +23,13 @@ func TestTheClientsAddressIsTheOneThatTraefikFinds(t *testing.T) {
 		"{excludedIPs: ['2001:db8::/32', 10.0.0.1]}",
 		"{excludedIPs: ['::ffff:10.0.0.0/104']}",
 		"{excludedIPs: [10.0.0.1, 10.0.0.2, 203.0.113.9]}",
-		"{depth: 1, excludedIPs: [192.0.2.1]}", // depth comes before
+		"{depth: 1, excludedIPs: [192.0.2.1]}", // depth has priority
 		"{ipv6Subnet: 64}",
 		"{depth: 1, ipv6Subnet: 64}",
 		"{depth: 2, ipv6Subnet: 48}",
 		"{excludedIPs: [10.0.0.1], ipv6Subnet: 64}", // has no effect
 	}
-	row := []string{ // "" is no such field; / stands between two of them
+	row := []string{ // "" is no such field; / separates two fields
 		"",
 		" ",
 		"192.0.2.1",
@@ -120,19 +120,19 @@ func TestTheClientsAddressIsTheOneThatTraefikFinds(t *testing.T) {
 	}
 }
 
-// What the plugin has beyond Traefik: however an address is written, it is one client.
+// Unlike Traefik, the plugin treats all spellings of an address as one client.
 func TestSpellingsOfAnAddressAreOneClient(t *testing.T) {
 	s := limited(t, "{limit: 4/366d, ipStrategy: {depth: 1}}")
 	for _, spelling := range []string{"2001:db8::1", "2001:DB8::1", "2001:db8:0:0:0:0:0:1", "2001:db8::0:1"} {
 		s.admit(1, "/", "X-Forwarded-For", spelling)
 	}
 	s.reject("/", "X-Forwarded-For", "2001:db8::1")
-	s.reject("/", "X-Forwarded-For", "2001:db8::2") // of the same network of 64 bits
+	s.reject("/", "X-Forwarded-For", "2001:db8::2") // in the same network of 64 bits
 	s.exactly(4, "/", "X-Forwarded-For", "192.0.2.1")
 	s.reject("/", "X-Forwarded-For", "::ffff:192.0.2.1")
 }
 
-// A client that writes X-Forwarded-For itself is who it is where nothing was said of proxies.
+// Without a configuration for proxies, a client that writes X-Forwarded-For itself stays the same client.
 func TestNobodyChoosesTheirAddressUnlessThatIsConfigured(t *testing.T) {
 	s := limited(t, "limit: 3/366d")
 	for i := range 3 {
@@ -142,8 +142,7 @@ func TestNobodyChoosesTheirAddressUnlessThatIsConfigured(t *testing.T) {
 	s.from("127.0.0.2").admit(1, "/", "X-Forwarded-For", "192.0.2.77")
 }
 
-// Behind a load balancer every client would be one: which is said once for a middleware, whatever number of requests and
-// routers there are.
+// Behind a load balancer all clients would be one. A middleware logs that once, for any number of requests and routers.
 func TestForwardedRequestsWithoutAStrategyAreWarnedOfOnce(t *testing.T) {
 	warnings := func(s *site, middleware string) (n int) {
 		for _, e := range s.log() {
@@ -168,7 +167,7 @@ func TestForwardedRequestsWithoutAStrategyAreWarnedOfOnce(t *testing.T) {
 		s.admit(5, path, "X-Forwarded-For", "192.0.2.1")
 	}
 	eventually(t, "there is a warning", func() bool { return warnings(s, "bare") > 0 })
-	s.limit("bare", "limit: 2000/366d") // nor with the next configuration
+	s.limit("bare", "limit: 2000/366d") // and not with the next configuration either
 	s.route("/more", "bare")
 	s.apply()
 	s.admit(5, "/bare", "X-Forwarded-For", "192.0.2.1")

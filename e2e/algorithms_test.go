@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Where tests count requests the periods are of the longest kind, so that none ends while a test runs.
+// Tests that count requests use the longest period, so that no window ends while a test runs.
 
 func TestEachAlgorithmAdmitsTheLimit(t *testing.T) {
 	for _, c := range []struct {
@@ -39,7 +39,7 @@ func TestEachAlgorithmAdmitsTheLimit(t *testing.T) {
 	}
 }
 
-// A bucket that leaks once an hour lets one go; the next would wait longer than maxDelay, which is known on its arrival.
+// A bucket that leaks once an hour admits one; the next would wait longer than maxDelay, which is known when it arrives.
 func TestALeakyBucketRejectsAtOnceWhoWouldWaitTooLong(t *testing.T) {
 	s := limited(t, "{limit: 1/1h, algorithm: leaky_bucket, burst: 5}")
 	s.exactly(1, "/")
@@ -50,7 +50,7 @@ func TestALeakyBucketRejectsAtOnceWhoWouldWaitTooLong(t *testing.T) {
 	}
 }
 
-// Each waits for its slot: so none comes out sooner than those before it take, counted from the first request.
+// Each request waits for its slot: none departs earlier than the slots before it permit, counted from the first request.
 func TestALeakyBucketHoldsRequestsUntilTheirTurn(t *testing.T) {
 	const (
 		interval = 100 * time.Millisecond
@@ -73,9 +73,9 @@ func TestALeakyBucketHoldsRequestsUntilTheirTurn(t *testing.T) {
 	}
 }
 
-// Past the queue's length a request is rejected while the others still wait.
+// A request beyond the queue's length is rejected while the others still wait.
 func TestALeakyBucketHoldsAsManyAsItsBurst(t *testing.T) {
-	s := limited(t, "{limit: 1/10m, algorithm: leaky_bucket, burst: 2, maxDelay: 1h}") // whoever waits, waits longer than the test
+	s := limited(t, "{limit: 1/10m, algorithm: leaky_bucket, burst: 2, maxDelay: 1h}") // every wait is longer than the test
 	s.admit(1, "/")
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
@@ -93,7 +93,7 @@ func TestALeakyBucketHoldsAsManyAsItsBurst(t *testing.T) {
 			}
 		})
 	}
-	for range 3 { // those past the burst
+	for range 3 { // those beyond the burst
 		if r := <-answers; r.status != http.StatusTooManyRequests {
 			t.Errorf("status %d, want 429", r.status)
 		}
@@ -108,7 +108,7 @@ func TestALeakyBucketHoldsAsManyAsItsBurst(t *testing.T) {
 	}
 }
 
-// Their requests never reach the backend, and nobody waits for their turn, which would come in an hour.
+// Their requests never reach the backend, and no test waits until their reservations are due, in an hour.
 func TestClientsThatLeaveTheQueueAreNotServed(t *testing.T) {
 	const clients = 20
 	s := limited(t, "{limit: 100/1h, algorithm: leaky_bucket, burst: 100, maxDelay: 1h}")
@@ -160,7 +160,7 @@ func TestSeveralRulesAreDecidedTogether(t *testing.T) {
 		  - {name: shy, limit: 1/366d, enforcement: shadow}`)
 	s.exactly(1, "POST /")
 	s.reject("POST /")
-	// What one rule has rejected costs the others nothing: three are left.
+	// A request that one rule rejects is not charged to the others: three are left.
 	s.exactly(3, "/")
 }
 
@@ -204,8 +204,8 @@ func TestCountRejectedChargesWhatIsRejected(t *testing.T) {
 	}
 }
 
-// Nobody's turn is lost, or taken by another's leaving. (In the interpreter the channels of a select statement are mixed up
-// with those of other goroutines that are at the same statement: requests that waited were answered 499.)
+// No reservation is lost, or taken by a client that leaves. (In the interpreter, a select statement mixes up the channels of
+// goroutines that are at the same statement: waiting requests were answered 499.)
 func TestWhoeverWaitsIsServedThoughOthersLeave(t *testing.T) {
 	s := limited(t, "{limit: 2500/1s, algorithm: leaky_bucket, burst: 1000, maxDelay: 1h}")
 	for range 10 {

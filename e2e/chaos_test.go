@@ -11,11 +11,11 @@ import (
 	"github.com/proxyweir/weir/redis/redistest"
 )
 
-// deadline is what no request may take, whatever befalls Redis: far more than the store's timeout of 50 ms, since the machine
-// may be busy with other things.
+// deadline is the longest that a request may take, whatever happens to Redis: far more than the store's timeout of 50 ms, since the
+// machine may be busy.
 const deadline = 20 * time.Second
 
-// scripts returns how many decisions a server has been asked for since it was started.
+// scripts returns how many decisions a server has been asked for since it started.
 func scripts(t testing.TB, server *redistest.Server) int {
 	t.Helper()
 	n := 0
@@ -32,7 +32,7 @@ func scripts(t testing.TB, server *redistest.Server) int {
 	return n
 }
 
-// Whatever befalls Redis, requests are answered, and in time; and when it is over, Redis decides again without anyone's doing.
+// Whatever happens to Redis, requests are answered in time; and afterwards Redis decides again without any action.
 func TestNoRequestIsLostWhateverBefallsRedis(t *testing.T) {
 	redis := redistest.Start(t)
 	proxy := redistest.NewProxy(t, redis.Addr())
@@ -55,7 +55,7 @@ func TestNoRequestIsLostWhateverBefallsRedis(t *testing.T) {
 			s := newSite(t)
 			store := "store: {redis: {address: '" + proxy.Addr() + "', nodes: 1}}}"
 			s.limit("open", "{limit: 1000000/366d, key: [header:X-User], "+store)
-			s.limit("spent", "{limit: 5/366d, store: "+inRedis(proxy.Addr())+"}") // nobody is let in twice
+			s.limit("spent", "{limit: 5/366d, store: "+inRedis(proxy.Addr())+"}") // no client may get its limit twice
 			s.route("/open", "open")
 			s.route("/spent", "spent")
 			s.apply()
@@ -95,7 +95,7 @@ func TestNoRequestIsLostWhateverBefallsRedis(t *testing.T) {
 			if worst := max(l.slowest, spent.slowest); worst > deadline {
 				t.Errorf("a request took %v", worst)
 			}
-			// A Redis that comes back empty has the limit anew; any other, and memory meanwhile, has not.
+			// Only a Redis that comes back empty admits the limit anew; any other, and memory meanwhile, does not.
 			if fault.name != "killed, and started again" && spent.admitted > 0 || spent.admitted > 5 {
 				t.Errorf("%d requests more were admitted than the limit", spent.admitted)
 			}
@@ -104,10 +104,10 @@ func TestNoRequestIsLostWhateverBefallsRedis(t *testing.T) {
 	}
 }
 
-// Memory counts where Redis was: from what was last known of a client.
+// Meanwhile memory counts, from the last known state of each client.
 func TestCountingGoesOnInMemoryWhileRedisIsDown(t *testing.T) {
 	redis := redistest.Start(t)
-	s := limited(t, "{limit: 10/366d, store: "+inRedis(redis.Addr())+"}") // who is dead is not waited for
+	s := limited(t, "{limit: 10/366d, store: "+inRedis(redis.Addr())+"}") // a dead server is not waited for
 	eventually(t, "Redis decides", func() bool {
 		_ = s.do("/")
 		return scripts(t, redis) > 0
@@ -166,7 +166,7 @@ func TestOnErrorSaysWhatHappensWithoutRedis(t *testing.T) {
 	eventually(t, "Redis rejects", func() bool { return s.do("/closed").status == http.StatusTooManyRequests })
 }
 
-// Reloads while Redis hangs: a new configuration is in force at once.
+// If Redis hangs during a reload, the new configuration is still in force at once.
 func TestReloadsWhileRedisHangs(t *testing.T) {
 	redis := redistest.Start(t)
 	s := newSite(t)
@@ -195,7 +195,7 @@ func TestReloadsWhileRedisHangs(t *testing.T) {
 	}
 }
 
-// An error of the store is not written for every request.
+// Errors of the store are not logged for every request.
 func TestTheLogIsNotFloodedWhileRedisIsDown(t *testing.T) {
 	s := limited(t, "{limit: 1000000/366d, store: {redis: {address: '"+freeAddr()+"', nodes: 1}}}")
 	startLoad(4, 500, func(int, int) (response, error) { return s.try("/") }).wait().want(t, 2000)

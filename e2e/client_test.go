@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// newClient returns a client that connects to the entry point whatever host a URL names, unless that is the API.
+// newClient returns a client that connects to the entry point, whatever host a URL names, except for the API.
 func (tr *traefik) newClient(from net.Addr) *http.Client {
 	dialer := &net.Dialer{LocalAddr: from}
 	return &http.Client{
@@ -31,7 +31,7 @@ func (tr *traefik) newClient(from net.Addr) *http.Client {
 	}
 }
 
-// response is what a request was answered, read to its end.
+// response is the answer to a request, completely read.
 type response struct {
 	status  int
 	header  http.Header
@@ -82,7 +82,7 @@ func (r response) want(t testing.TB, fields ...string) {
 	}
 }
 
-// number reads a header field that is one whole number, and checks that it is from least to most.
+// number reads a header field that is a single whole number, and checks that it is from least to most.
 func (r response) number(t testing.TB, field string, least, most int) int {
 	t.Helper()
 	n, err := strconv.Atoi(strings.Join(r.header.Values(field), " & "))
@@ -92,12 +92,12 @@ func (r response) number(t testing.TB, field string, least, most int) int {
 	return n
 }
 
-// tally is what many requests were answered.
+// tally counts the answers to many requests.
 type tally struct {
 	mu                       sync.Mutex
 	admitted, rejected, lost int
 	slowest                  time.Duration
-	losses                   []string // the first few: what was answered that is neither 200 nor 429
+	losses                   []string // the first few answers other than 200 and 429
 }
 
 func (sum *tally) add(r response, err error, took time.Duration) {
@@ -138,7 +138,7 @@ func (sum *tally) want(t testing.TB, admitted int) {
 	}
 }
 
-// load is clients that make requests until it is stopped, or have made so many.
+// load is clients that make requests, either a fixed number or until it is stopped.
 type load struct {
 	tally
 	end     chan struct{}
@@ -146,8 +146,8 @@ type load struct {
 	clients sync.WaitGroup
 }
 
-// startLoad starts that many clients, each of which makes at most that many requests, or with 0 any number. make is called
-// with the number of the client and of its request.
+// startLoad starts that many clients. Each makes each requests, or with 0 any number. make is called with the number of the client
+// and of its request.
 func startLoad(clients, each int, make func(client, n int) (response, error)) *load {
 	l := &load{end: newSignal()}
 	for i := range clients {
@@ -175,7 +175,7 @@ func (l *load) wait() *tally {
 	return &l.tally
 }
 
-// stop lets the clients make no more requests. It does nothing the second time.
+// stop ends the clients' requests. It does nothing the second time.
 func (l *load) stop() *tally {
 	l.stopped.Do(func() { close(l.end) })
 	return l.wait()

@@ -15,11 +15,11 @@ import (
 	"github.com/proxyweir/weir/redis/redistest"
 )
 
-// Requests that wait for their turn, in a real Traefik. When whose turn is, is the stores' own tests' to hold.
+// These tests are about waiting requests in a real Traefik. The tests of the stores check when each reservation is due.
 
 var profiled = regexp.MustCompile(`(?m)^(\d+) @ 0x.*\n((?:#.*\n?)*)`)
 
-// waiting returns how many requests wait in the plugin: goroutines of requests that do so for a channel in interpreted code.
+// waiting returns how many requests wait in the plugin: goroutines of requests that are blocked on a channel in interpreted code.
 func (tr *traefik) waiting(t testing.TB) int {
 	t.Helper()
 	n := 0
@@ -41,7 +41,7 @@ func (s *site) eventuallyWaiting(n int) {
 	}
 }
 
-// abandon makes a request that is over when ctx ends, and returns whether it was answered before.
+// abandon makes a request whose client leaves when ctx ends, and returns whether it was answered before.
 func (s *site) abandon(ctx context.Context, path string) (r response, answered bool) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.host()+path, nil)
 	if err != nil {
@@ -52,7 +52,8 @@ func (s *site) abandon(ctx context.Context, path string) (r response, answered b
 	return r, err == nil
 }
 
-// queue makes a request that waits until ctx ends. Where it is rejected it comes again: whoever has left may be about to give its turn back.
+// queue makes a request that waits until ctx ends. If it is rejected it is repeated: a client that has left may be about to cancel
+// its reservation.
 func (s *site) queue(ctx context.Context) {
 	for ctx.Err() == nil {
 		if r, answered := s.abandon(ctx, "/queued"); !answered || r.status != http.StatusTooManyRequests {
@@ -61,19 +62,19 @@ func (s *site) queue(ctx context.Context) {
 	}
 }
 
-// decidedOn returns how many requests of a path wait or have been served. One that ceases to wait while they are counted is not among them.
+// decidedOn returns how many requests of a path wait or have been served. A request that departs during the count is not included.
 func (s *site) decidedOn(path string) int {
 	served := upstream.reached(s.host(), path)
 	return served + s.waiting(s.t)
 }
 
-// stores calls f for a store in memory, and one in Redis, as a middleware's configuration has them.
+// stores calls f for a store in memory, and for one in Redis, each as in a middleware's configuration.
 func stores(t *testing.T, f func(t *testing.T, store string)) {
 	t.Run("memory", func(t *testing.T) { f(t, "{memory: {}}") })
 	t.Run("redis", func(t *testing.T) { f(t, inRedis(redistest.Start(t).Addr())) })
 }
 
-// Where the machine stalls for longer than there is between two turns they may change places: one try of three must be in order.
+// If the machine stalls for longer than the time between two departures they may change places: one try of three must be in order.
 func TestRequestsWaitInTheOrderOfArrival(t *testing.T) {
 	stores(t, func(t *testing.T, store string) {
 		for _, algorithm := range []string{"token_bucket", "sliding_window_log"} {
@@ -101,7 +102,7 @@ func TestRequestsWaitInTheOrderOfArrival(t *testing.T) {
 								t.Errorf("request %d: %+v, %v, want 200", i, r, err)
 							}
 						})
-						eventually(t, "a request is decided on", func() bool { return served()+s.waiting(t) > i }) // in this order: see decidedOn
+						eventually(t, "a request is decided on", func() bool { return served()+s.waiting(t) > i }) // the order of the two terms matters: see decidedOn
 					}
 					clients.Wait()
 					if order == "/0/1/2/3/4/5" {
@@ -114,7 +115,7 @@ func TestRequestsWaitInTheOrderOfArrival(t *testing.T) {
 	})
 }
 
-// An hour, or half of one, lies between two turns: nobody's comes while the test runs.
+// An hour, or half an hour, lies between two departures: no reservation is due during the test.
 func TestNobodyWaitsForLongerThanMaxDelayOrBehindMoreThanMaxWaiting(t *testing.T) {
 	stores(t, func(t *testing.T, store string) {
 		for name, c := range map[string]struct {
@@ -137,7 +138,7 @@ func TestNobodyWaitsForLongerThanMaxDelayOrBehindMoreThanMaxWaiting(t *testing.T
 				s.reject("/").number(t, "Retry-After", c.retry[0], c.retry[1])
 				leave()
 				s.eventuallyWaiting(0)
-				// In whichever order they have left, the last turn at least is free again.
+				// In whatever order they have left, at least the last place in the queue is free again.
 				ctx, leave = context.WithCancel(t.Context())
 				defer leave()
 				go s.queue(ctx)
@@ -152,7 +153,7 @@ func TestNobodyWaitsForLongerThanMaxDelayOrBehindMoreThanMaxWaiting(t *testing.T
 	})
 }
 
-// A turn that is given back is the next one's: were it lost, that would have to wait longer than it may.
+// The next request gets a place whose reservation was cancelled: otherwise it would have to wait longer than it may.
 func TestAClientThatLeavesGivesItsTurnBack(t *testing.T) {
 	stores(t, func(t *testing.T, store string) {
 		for _, algorithm := range []string{"token_bucket", "sliding_window_log", "fixed_window"} {
@@ -175,7 +176,7 @@ func TestAClientThatLeavesGivesItsTurnBack(t *testing.T) {
 	})
 }
 
-// Where some hundred clients leave the line, nothing of them is left: no goroutine, and nobody in line.
+// When some hundred clients leave the queue, nothing of them remains: no goroutine, and no request in the queue.
 func TestNothingIsLeftOfHundredsWhoLeaveTheLine(t *testing.T) {
 	const clients = 400
 	stores(t, func(t *testing.T, store string) {
@@ -186,7 +187,7 @@ func TestNothingIsLeftOfHundredsWhoLeaveTheLine(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		defer leave()
 		var gone sync.WaitGroup
-		for range clients { // one has its turn each 9 s: the first few may be served
+		for range clients { // one departs every 9 s, so the first few may be served
 			gone.Go(func() {
 				if r, answered := s.abandon(ctx, "/queued"); answered && r.status != http.StatusOK {
 					t.Errorf("status %d", r.status)
@@ -205,8 +206,8 @@ func TestNothingIsLeftOfHundredsWhoLeaveTheLine(t *testing.T) {
 	})
 }
 
-// Nobody's turn is taken by another's leaving, in whichever order they do. (Those of who leaves from the middle of the line are lost: there
-// are so many that they all come within the test.)
+// A client that leaves takes no other's reservation, in whatever order they leave. (The reservations of clients that leave from the
+// middle of the queue are lost: there are so many that all are due during the test.)
 func TestWhoeverHasATurnIsServedThoughOthersLeave(t *testing.T) {
 	stores(t, func(t *testing.T, store string) {
 		s := limited(t, "{limit: 1000/1s, algorithm: token_bucket, burst: 1, onLimit: delay, maxDelay: 1h, store: "+store+"}")
@@ -222,7 +223,8 @@ func TestWhoeverHasATurnIsServedThoughOthersLeave(t *testing.T) {
 	})
 }
 
-// Those that wait when the configuration changes keep their turns, and are served when they come, by what there was; or leave.
+// Requests that wait when the configuration changes keep their reservations, and are served when those are due, by the previous
+// handlers; or their clients leave.
 func TestNobodyWhoWaitsIsLostInAReload(t *testing.T) {
 	const clients = 40
 	stores(t, func(t *testing.T, store string) {
@@ -234,7 +236,7 @@ func TestNobodyWhoWaitsIsLostInAReload(t *testing.T) {
 			"that takes the router away":     func(s *site) { s.unroute("/") },
 		} {
 			t.Run(name, func(t *testing.T) {
-				for rate := 40; rate > 2; rate /= 2 { // slower, if nobody waited any more when the configuration was in force
+				for rate := 40; rate > 2; rate /= 2 { // slower, in case no request waited any more when the configuration came into force
 					s := limited(t, fmt.Sprintf("{limit: %d/1s, algorithm: token_bucket, burst: 1, onLimit: delay, maxDelay: 1m, store: %s}", rate, store))
 					s.admit(1, "/")
 					l := startLoad(clients, 1, func(int, int) (response, error) { return s.try("/queued") })
@@ -282,7 +284,7 @@ func TestWhoLeavesAfterAReloadGivesItsTurnBack(t *testing.T) {
 	})
 }
 
-// Whoever waits has been decided on: it does not matter to them what befalls Redis meanwhile.
+// A waiting request has already been decided, so what happens to Redis in the meantime does not affect it.
 func TestWhoWaitsIsServedThoughRedisIsGone(t *testing.T) {
 	const clients = 40
 	redis := redistest.Start(t)
@@ -298,7 +300,7 @@ func TestWhoWaitsIsServedThoughRedisIsGone(t *testing.T) {
 	redis.Restart()
 }
 
-// Traefik waits for requests that are under way, ten seconds unless it is told otherwise, and so for those whose turn comes by then.
+// Traefik waits for requests that are under way, ten seconds by default, and so for those whose reservations are due by then.
 func TestTraefikServesThoseWhoWaitBeforeItEnds(t *testing.T) {
 	const clients = 40
 	stores(t, func(t *testing.T, store string) {
@@ -321,7 +323,7 @@ func TestTraefikServesThoseWhoWaitBeforeItEnds(t *testing.T) {
 	})
 }
 
-// A rule that lets nobody wait keeps the places of those who wait for another, and holds nobody else up.
+// In a rule without delays, requests that wait for another rule keep their places, and delay no others.
 func TestWhoWaitsForOneRuleKeepsItsPlaceInTheOthers(t *testing.T) {
 	stores(t, func(t *testing.T, store string) {
 		s := limited(t, `

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// dockerd answers as the Docker engine does, as far as Traefik's provider asks: so that labels take the way through Traefik's
-// decoder that they take in earnest. Its containers are all at 127.0.0.1.
+// dockerd answers like the Docker engine, as far as Traefik's provider needs, so that labels go through Traefik's real decoder. Its
+// containers are all at 127.0.0.1.
 type dockerd struct {
 	t        testing.TB
 	endpoint string // unix:///…
@@ -47,7 +47,8 @@ func startDockerd(t testing.TB) *dockerd {
 	return d
 }
 
-// heard waits until somebody listens to events. Traefik looks at the containers first, and knows nothing of those that come in between.
+// heard waits until a client listens to events. Traefik lists the containers first, and does not notice those that are added before
+// it listens.
 func (d *dockerd) heard() {
 	d.t.Helper()
 	eventually(d.t, "Traefik listens to Docker", func() bool {
@@ -57,7 +58,7 @@ func (d *dockerd) heard() {
 	})
 }
 
-// run adds a container and tells of it.
+// run adds a container and sends its event.
 func (d *dockerd) run(name string, labels map[string]string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -67,7 +68,7 @@ func (d *dockerd) run(name string, labels map[string]string) {
 	}
 }
 
-// ServeHTTP answers what https://docs.docker.com/reference/api/engine/ says, under any version's prefix.
+// ServeHTTP answers as https://docs.docker.com/reference/api/engine/ describes, under the prefix of any version.
 func (d *dockerd) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := r.URL.Path
 	if rest, ok := strings.CutPrefix(path, "/v1."); ok {
@@ -134,7 +135,7 @@ func (d *dockerd) inspect(w http.ResponseWriter, name string) {
 	d.answer(w, map[string]string{"message": "No such container: " + name})
 }
 
-// tell streams events until the client has had enough.
+// tell streams events until the client disconnects.
 func (d *dockerd) tell(w http.ResponseWriter, r *http.Request) {
 	events := make(chan string, 100)
 	d.mu.Lock()

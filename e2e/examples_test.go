@@ -18,7 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The folder that users copy. Nothing of its files is changed but addresses and paths, each of which must be there.
+// The folder that users copy. The tests change only addresses and paths in its files, each of which must be present.
 var examples = filepath.Join("..", "examples", "traefik")
 
 func readExample(t *testing.T, name string, replace ...string) string {
@@ -35,7 +35,7 @@ func readExample(t *testing.T, name string, replace ...string) string {
 	return strings.NewReplacer(replace...).Replace(string(text))
 }
 
-// compose is what of a compose file is looked at.
+// compose has the parts of a compose file that the tests use.
 type compose struct {
 	Services map[string]struct {
 		Image       string
@@ -58,7 +58,7 @@ func readCompose(t *testing.T, text string) compose {
 	return c
 }
 
-// defaults are the variables of a compose file where nobody has set them.
+// defaults matches variables of a compose file that have a default.
 var defaults = regexp.MustCompile(`\$\{\w+:-([^}]*)\}`)
 
 // startExample starts a Traefik on the example's own files.
@@ -73,7 +73,7 @@ func startExample(t *testing.T, redis, docker string, env []string) *traefik {
 		`":80"`, `"`+tr.web+`"`,
 		"/etc/traefik/dynamic.yml", dynamic,
 		"unix:///var/run/docker.sock", docker)
-	// An entry point for ping, which has a port of its own unless it is said.
+	// The entry point for ping needs its own port, unless it is given one.
 	static = strings.Replace(static, "entryPoints:\n", "entryPoints:\n  traefik:\n    address: \""+tr.admin+"\"\n", 1)
 	for name, text := range map[string]string{
 		filepath.Join(tr.dir, "traefik.yml"): static,
@@ -108,7 +108,7 @@ func TestTheExampleLimitsAsItSays(t *testing.T) {
 	labels := file.Services["whoami"].Labels
 	for name := range maps.Clone(labels) {
 		if settings, found := strings.CutSuffix(name, "store.redis.address"); found {
-			for _, timeout := range []string{"timeout", "readTimeout", "dialTimeout"} { // or what is counted is not exact where the machine is busy
+			for _, timeout := range []string{"timeout", "readTimeout", "dialTimeout"} { // otherwise counts are inexact on a busy machine
 				labels[settings+"store.redis."+timeout] = "20s"
 			}
 		}
@@ -149,9 +149,9 @@ func TestTheExampleLimitsAsItSays(t *testing.T) {
 	for _, c := range []struct {
 		request     string
 		fields      []string
-		least, most int     // of 30; some tokens of buckets were taken before
-		back        float64 // how many a minute come back, at once
-		turns       bool    // when the minute turns, rather
+		least, most int     // of 30; some tokens of the buckets were used before
+		back        float64 // how many return in a minute, one by one
+		allAtOnce   bool    // all return at once when a new minute begins
 	}{
 		{"http://whoami.localhost/", nil, 15, 20, 20, false},
 		{"http://whoami.localhost/api/x", []string{"X-Plan", "free", "X-Api-Key", "a"}, 5, 5, 5, true},
@@ -160,13 +160,13 @@ func TestTheExampleLimitsAsItSays(t *testing.T) {
 		{"POST http://whoami.localhost/api/x", []string{"X-Plan", "paid", "X-Api-Key", "a"}, 10, 10, 10, true},
 		{"POST http://shop.localhost/login", nil, 5, 5, 0, false},
 		{"http://shop.localhost/", nil, 1, 10, 100, false},
-		{"http://moved.localhost/", []string{"X-Api-Key", "a"}, 30, 30, 0, false}, // in memory: each replica counts for itself
+		{"http://moved.localhost/", []string{"X-Api-Key", "a"}, 30, 30, 0, false}, // in memory: each replica counts alone
 	} {
 		began := time.Now()
 		n := admitted(c.request, 30, c.fields...)
 		ended := time.Now()
 		most := c.most
-		if c.back > 0 && (!c.turns || !began.Truncate(time.Minute).Equal(ended.Truncate(time.Minute))) {
+		if c.back > 0 && (!c.allAtOnce || !began.Truncate(time.Minute).Equal(ended.Truncate(time.Minute))) {
 			most += 1 + int(c.back*ended.Sub(began).Minutes())
 		}
 		if n < c.least || n > most {
@@ -182,7 +182,7 @@ func TestTheExampleLimitsAsItSays(t *testing.T) {
 	})
 }
 
-// The other way to install the plugin, which is commented out, is right when it is not.
+// The other way to install the plugin, which is commented out, works when it is not.
 func TestTheExampleOfTheCatalogueIsRight(t *testing.T) {
 	text := readExample(t, "traefik.yml")
 	_, text, _ = strings.Cut(text, "\n  #plugins:\n")

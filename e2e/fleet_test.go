@@ -8,18 +8,18 @@ import (
 	"github.com/proxyweir/weir/redis/redistest"
 )
 
-// inRedis is a store that is waited for as long as it takes: where a test is not about what happens when it does not answer.
+// inRedis is a store with long timeouts, for tests that are not about missing answers.
 func inRedis(addr string) string {
 	return "{redis: {address: '" + addr + "', timeout: 20s, readTimeout: 20s, dialTimeout: 20s, nodes: 1}}"
 }
 
-// startPair returns two Traefiks, of which the first is the one that all tests share.
+// startPair returns two Traefiks. The first is the one that all tests share.
 func startPair(t testing.TB) (first, second *traefik) {
 	t.Helper()
 	return sharedTraefik(t), startTraefik(t, settings{})
 }
 
-// at returns the same site at another Traefik, where it has the same names.
+// at returns the same site at another Traefik, under the same names.
 func (s *site) at(other *traefik) *site {
 	s.t.Helper()
 	twin := other.newSite(s.t)
@@ -40,7 +40,7 @@ var algorithms = []struct{ name, config string }{
 func TestTwoTraefiksAdmitExactlyTheLimitTogether(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	// In a bucket that leaks nobody's turn comes while this clock stands still.
+	// This clock stands still, so that nothing leaks out of a leaky bucket.
 	standing := redistest.Start(t, redistest.WithClock())
 	standing.SetTime(1_790_000_000_000_000)
 	first, second := startPair(t)
@@ -63,8 +63,8 @@ func TestTwoTraefiksAdmitExactlyTheLimitTogether(t *testing.T) {
 	}
 }
 
-// With the same namespace, name, limit and key, whichever proxy a request comes through. What a client's address is masked
-// to must be the same too: unless it is said, Caddy masks none, and the plugin those of IPv6.
+// With the same namespace, name, limit and key, the proxies share a counter. They must also mask addresses alike: by default Caddy
+// masks none, and the plugin masks IPv6.
 func TestATraefikAndACaddyAdmitExactlyTheLimitTogether(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -105,7 +105,7 @@ func TestATraefikAndACaddyAdmitExactlyTheLimitTogether(t *testing.T) {
 	}
 }
 
-// A key of the same meaning is one key in both proxies, alone and together with others.
+// A key with the same meaning is one key in both proxies, alone and combined with others.
 func TestATraefikAndACaddyShareKeysThatMeanTheSame(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -149,7 +149,7 @@ func TestATraefikAndACaddyShareKeysThatMeanTheSame(t *testing.T) {
 	}
 }
 
-// What is counted in Redis is there for a Traefik that comes later, and through reloads.
+// Counters in Redis survive a new Traefik, and reloads.
 func TestCountsInRedisOutliveTraefik(t *testing.T) {
 	redis := redistest.Start(t)
 	first, second := startPair(t)
@@ -198,7 +198,7 @@ func TestSeveralRulesInRedisAreDecidedTogether(t *testing.T) {
 	s.exactly(3, "/")
 }
 
-// Everything that a server can ask of a client, with the secrets in a file and in the environment.
+// Everything that a server can require of a client, with secrets in a file and in the environment.
 func TestRedisWithTLSAndAPassword(t *testing.T) {
 	certificates := redistest.NewCertificates(t)
 	redis := redistest.Start(t, redistest.WithTLS(certificates, "yes"), redistest.WithUser("weir", "sesame", "~limits:*", "+@all"))

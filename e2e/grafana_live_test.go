@@ -16,16 +16,16 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// exporter is an HTTP server that has every metric of Weir, with every value of its labels. A counter has grown at each scrape.
+// exporter is an HTTP server with every metric of Weir and every value of its labels. Counters grow at each scrape.
 type exporter struct {
 	*httptest.Server
 	rule    string // the value of that label
 	scrapes atomic.Int64
-	gone    atomic.Bool // it answers, and has no metric any more
+	gone    atomic.Bool // it answers, but has no metrics any more
 	value   func(name string, labels map[string]string) float64
 }
 
-// startExporter starts one. value says what a gauge is, or by how much a counter or a bucket grows a scrape.
+// startExporter starts an exporter. value returns the value of a gauge, or by how much a counter or a bucket grows at each scrape.
 func startExporter(t testing.TB, rule string, value func(name string, labels map[string]string) float64) *exporter {
 	t.Helper()
 	e := &exporter{rule: rule, value: value}
@@ -103,7 +103,7 @@ func labelText(labels map[string]string) string {
 	return "{" + strings.Join(pairs, ",") + "}"
 }
 
-// calm is what a proxy has that rejects a little, and whose Redis answers within a millisecond.
+// calm returns the metrics of a proxy that rejects a little, and whose Redis answers within a millisecond.
 func calm(name string, labels map[string]string) float64 {
 	switch name {
 	case "weir_requests_total":
@@ -135,7 +135,7 @@ func calm(name string, labels map[string]string) float64 {
 	return 0
 }
 
-// sick is what a proxy has for which all is wrong that alerts are there for.
+// sick returns the metrics of a proxy with every problem for which there is an alert.
 func sick(name string, labels map[string]string) float64 {
 	switch name {
 	case "weir_requests_total":
@@ -167,7 +167,7 @@ func sick(name string, labels map[string]string) float64 {
 	return calm(name, labels)
 }
 
-// hastyAlerts writes alerts.yaml anew, with alerts that fire when they have held for a second, and returns the path.
+// hastyAlerts writes alerts.yaml with alerts that fire after a second, and returns the path.
 func hastyAlerts(t testing.TB) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(grafanaDir, "alerts.yaml"))
@@ -182,7 +182,7 @@ func hastyAlerts(t testing.TB) string {
 	return path
 }
 
-// alertsOf returns the names of the alerts that are firing for a job, or, where that is asked for, pending.
+// alertsOf returns the names of a job's alerts that are firing, or in other states if they are given.
 func alertsOf(t testing.TB, p *prometheus, job string, states ...string) []string {
 	t.Helper()
 	var names []string
@@ -195,7 +195,7 @@ func alertsOf(t testing.TB, p *prometheus, job string, states ...string) []strin
 	return slices.Compact(names)
 }
 
-// quiet checks that no alert is firing for a job, or pending. Where a scrape took longer than it may, one is for a moment.
+// quiet checks that no alert of a job is firing or pending. If a scrape takes too long, one may be for a moment.
 func quiet(t testing.TB, p *prometheus, job string) {
 	t.Helper()
 	var got []string
@@ -209,13 +209,13 @@ func TestARealPrometheusFiresTheAlertsAndFillsEveryPanel(t *testing.T) {
 	well := startExporter(t, "calm", calm)
 	other := startExporter(t, "calm", func(name string, labels map[string]string) float64 {
 		if name == "weir_limit" {
-			return 200 // while a fleet is being deployed to
+			return 200 // during a deployment of the fleet
 		}
 		return calm(name, labels)
 	})
 	p := startPrometheus(t, hastyAlerts(t), target{"sick", ill.addr()}, target{"calm", well.addr()}, target{"calm", other.addr()})
 
-	var want []string // all, but for those that need a past
+	var want []string // all except those that need a history
 	for _, rule := range readAlerts(t) {
 		if rule.Alert != "WeirMetricsGone" && rule.Alert != "WeirRuleRejectsMoreThanUsual" {
 			want = append(want, rule.Alert)
@@ -249,7 +249,7 @@ func TestARealPrometheusFiresTheAlertsAndFillsEveryPanel(t *testing.T) {
 	quiet(t, p, "calm")
 }
 
-// What Caddy exposes is what the dashboard was made for, and comes to Prometheus by its metrics directive, too.
+// Caddy exposes what the dashboard needs, also through its metrics directive.
 func TestCaddyHasTheMetricsOfTheDashboard(t *testing.T) {
 	c := startCaddy(t, "metrics /metrics\nrate_limit /limited {\nzone api {\nlimit 2/1h\ncandidate {\nlimit 1/1h\n}\n}\n}\nrespond /up ok\nrespond /limited ok")
 	for range 3 {

@@ -39,7 +39,7 @@ func TestWhatTheGrafanaPageShowsLoads(t *testing.T) {
 			language = "prometheus"
 			check = exec.Command(promtool, "check", "config", file)
 		default:
-			continue // Traefik's
+			continue // one of Traefik's
 		}
 		checked[language]++
 		if said, err := check.CombinedOutput(); err != nil {

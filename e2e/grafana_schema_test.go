@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// The fields of a dashboard, as the schema of Grafana 10 and 11 has them, as far as docs/grafana/weir.json uses them: what is not here is
-// a slip, or is to be looked up and added.
+// The fields of a dashboard in the schema of Grafana 10 and 11, as far as docs/grafana/weir.json uses them. A field that is missing
+// here is a mistake, or must be looked up and added.
 type (
 	dashboard struct {
 		Inputs               []any             `json:"__inputs"`
@@ -76,7 +76,7 @@ type (
 		Multi       bool            `json:"multi"`
 		Name        string          `json:"name"`
 		Options     []any           `json:"options"`
-		Query       json.RawMessage `json:"query"` // of a data source a text, else a variableQuery
+		Query       json.RawMessage `json:"query"` // a text for a data source, else a variableQuery
 		Refresh     int             `json:"refresh"`
 		Regex       string          `json:"regex"`
 		SkipURLSync bool            `json:"skipUrlSync"`
@@ -93,14 +93,14 @@ type (
 		UID  string `json:"uid"`
 	}
 	dashboardPanel struct {
-		Collapsed       bool             `json:"collapsed"` // of a row
-		Panels          []dashboardPanel `json:"panels"`    // of a row
+		Collapsed       bool             `json:"collapsed"` // only in a row
+		Panels          []dashboardPanel `json:"panels"`    // only in a row
 		Datasource      datasourceRef    `json:"datasource"`
 		Description     string           `json:"description"`
 		FieldConfig     fieldConfig      `json:"fieldConfig"`
 		GridPos         gridPos          `json:"gridPos"`
 		ID              int              `json:"id"`
-		Options         json.RawMessage  `json:"options"` // by panelOptions
+		Options         json.RawMessage  `json:"options"` // see panelOptions
 		Targets         []panelTarget    `json:"targets"`
 		Title           string           `json:"title"`
 		Transformations []transformation `json:"transformations"`
@@ -132,7 +132,7 @@ type (
 	}
 	fieldDefaults struct {
 		Color      fieldColor      `json:"color"`
-		Custom     json.RawMessage `json:"custom"` // by panelCustom
+		Custom     json.RawMessage `json:"custom"` // see panelCustom
 		Decimals   int             `json:"decimals"`
 		Mappings   []valueMapping  `json:"mappings"`
 		Max        *float64        `json:"max"`
@@ -193,7 +193,7 @@ type (
 	}
 )
 
-// panelOptions returns what the options of a panel of a type are decoded to, and panelCustom what the custom settings of its fields are.
+// panelOptions returns a value for the options of a panel of a type, and panelCustom one for the custom settings of its fields.
 func panelOptions(panelType string) any {
 	switch panelType {
 	case "stat":
@@ -262,8 +262,8 @@ func panelOptions(panelType string) any {
 			RowsFrame map[string]string `json:"rowsFrame"`
 			ShowValue string            `json:"showValue"`
 			Tooltip   struct {
-				Mode           string `json:"mode"` // since 10.3
-				Show           bool   `json:"show"` // before
+				Mode           string `json:"mode"` // since Grafana 10.3
+				Show           bool   `json:"show"` // before Grafana 10.3
 				ShowColorScale bool   `json:"showColorScale"`
 				YHistogram     bool   `json:"yHistogram"`
 			} `json:"tooltip"`
@@ -330,14 +330,14 @@ func panelCustom(panelType string) any {
 	return nil
 }
 
-// decodeStrictly decodes JSON that has no other fields than the value has.
+// decodeStrictly decodes JSON, and refuses fields that the value does not have.
 func decodeStrictly(text []byte, value any) error {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	return decoder.Decode(value)
 }
 
-// readDashboard returns docs/grafana/weir.json, all of whose fields are Grafana's.
+// readDashboard returns docs/grafana/weir.json, and checks that all its fields are Grafana's.
 func readDashboard(t testing.TB) dashboard {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(grafanaDir, "weir.json"))
@@ -369,7 +369,7 @@ func readDashboard(t testing.TB) dashboard {
 	return d
 }
 
-// allPanels returns all panels, rows and those in them with them.
+// allPanels returns all panels, including rows and the panels in them.
 func (d *dashboard) allPanels() []dashboardPanel {
 	var all []dashboardPanel
 	for _, p := range d.Panels {
@@ -378,7 +378,7 @@ func (d *dashboard) allPanels() []dashboardPanel {
 	return all
 }
 
-// expressions returns all expressions of the dashboard by where they stand, with the selectors of its variables among them.
+// expressions returns all expressions of the dashboard by their places, including the selectors of its variables.
 func (d *dashboard) expressions(t testing.TB) map[string]string {
 	t.Helper()
 	all := make(map[string]string)

@@ -19,15 +19,15 @@ import (
 
 var grafanaDir = filepath.Join("..", "docs", "grafana")
 
-// givenByPrometheus are the labels that a scrape adds.
+// givenByPrometheus are the labels that Prometheus adds to a scrape.
 var givenByPrometheus = []string{"job", "instance"}
 
-// interpolate puts in what Grafana does for variables, where all is chosen, and an hour is looked at.
+// interpolate replaces Grafana's variables as if everything were selected, over an hour.
 func interpolate(expr string) string {
 	return strings.NewReplacer("$__rate_interval", "1m", "$__range", "1h", "$job", ".+", "$instance", ".+", "$rule", ".+").Replace(expr)
 }
 
-// labelValues returns what a variable asks for: the values of a label of the series that a selector selects.
+// labelValues returns what a variable queries: a label, and the selector of its series.
 func (v *variable) labelValues(t testing.TB) (selector, label string) {
 	t.Helper()
 	var query variableQuery
@@ -44,7 +44,7 @@ func (v *variable) labelValues(t testing.TB) (selector, label string) {
 	return found[1], found[2]
 }
 
-// alertingRule is one of alerts.yaml.
+// alertingRule is a rule of alerts.yaml.
 type alertingRule struct {
 	Alert       string            `yaml:"alert"`
 	Expr        string            `yaml:"expr"`
@@ -177,8 +177,8 @@ func TestEveryExpressionIsOfMetricsThatThereAre(t *testing.T) {
 	}
 }
 
-// checkExpression parses an expression as Prometheus does, and checks that its metrics, and their labels, are known. It returns the
-// metrics that are named in it.
+// checkExpression parses an expression as Prometheus does, and checks that its metrics and their labels exist. It returns the
+// metrics that it names.
 func checkExpression(t *testing.T, place, expr string) []string {
 	t.Helper()
 	if strings.Contains(expr, "$") {
@@ -191,7 +191,7 @@ func checkExpression(t *testing.T, place, expr string) []string {
 		return nil
 	}
 	var used []string
-	all := slices.Clone(givenByPrometheus) // the labels of all metrics in it
+	all := slices.Clone(givenByPrometheus) // labels that all its metrics have
 	parser.Inspect(parsed, func(node parser.Node, path []parser.Node) error {
 		selector, is := node.(*parser.VectorSelector)
 		if !is {
@@ -202,7 +202,7 @@ func checkExpression(t *testing.T, place, expr string) []string {
 			t.Errorf("%s: %s selects no metric that is known", place, selector)
 		}
 		for _, m := range metrics {
-			if selector.Name != "" { // and not one for whatever is called weir_…, of a variable
+			if selector.Name != "" { // rather than a variable's selector for all names like weir_…
 				used = append(used, m.name)
 			}
 			checkKind(t, place, m, selector, path)
@@ -238,7 +238,7 @@ func checkExpression(t *testing.T, place, expr string) []string {
 	return used
 }
 
-// selectedMetrics returns the metrics that a selector can select, by a name or an expression for names.
+// selectedMetrics returns the metrics that a selector can select, by a name or a regular expression for names.
 func selectedMetrics(selector *parser.VectorSelector) []metric {
 	var found []metric
 	for _, m := range knownMetrics() {
@@ -255,7 +255,7 @@ func selectedMetrics(selector *parser.VectorSelector) []metric {
 	return found
 }
 
-// checkKind checks that the rate of a counter is asked for, and not that of a gauge.
+// checkKind checks that a rate is of a counter, and not of a gauge.
 func checkKind(t *testing.T, place string, m metric, selector *parser.VectorSelector, path []parser.Node) {
 	t.Helper()
 	function := ""
@@ -270,7 +270,7 @@ func checkKind(t *testing.T, place string, m metric, selector *parser.VectorSele
 	}
 }
 
-// checkMatcher checks that a matcher is for a label that the metrics have, and for values that there are.
+// checkMatcher checks that a matcher has a label of the metrics, and existing values.
 func checkMatcher(t *testing.T, place string, metrics []metric, matcher *promlabels.Matcher) {
 	t.Helper()
 	if matcher.Name == model.MetricNameLabel || slices.Contains(givenByPrometheus, matcher.Name) {
@@ -383,7 +383,7 @@ func checkSource(t *testing.T, title string, source datasourceRef) {
 	}
 }
 
-// What each outcome is drawn in must be the same everywhere, and what is rejected must be told from what passes without colours.
+// An outcome has the same color everywhere, and rejected requests can be distinguished from allowed ones without colors.
 func TestOverridesOfTheDashboardAreOfSeriesThatThereAre(t *testing.T) {
 	d := readDashboard(t)
 	for _, p := range d.allPanels() {
@@ -410,7 +410,7 @@ func TestOverridesOfTheDashboardAreOfSeriesThatThereAre(t *testing.T) {
 	}
 }
 
-// seriesNames returns the names that the series of a panel can have, as far as they are not the configuration's.
+// seriesNames returns the names that a panel's series can have, as far as the configuration does not determine them.
 func (p *dashboardPanel) seriesNames() []string {
 	var names []string
 	for _, target := range p.Targets {

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// figures are what a process uses, after it has collected its garbage.
+// figures are the resources of a process after a garbage collection.
 type figures struct {
 	goroutines  int
-	heap        uint64 // bytes that are reachable
+	heap        uint64 // reachable bytes
 	heapObjects uint64
 }
 
@@ -18,11 +18,11 @@ func (f figures) String() string {
 	return fmt.Sprintf("%d goroutines, %.2f MB in %d objects", f.goroutines, float64(f.heap)/1e6, f.heapObjects)
 }
 
-// figures asks Traefik what it uses.
+// figures asks Traefik for its resources.
 func (tr *traefik) figures(t testing.TB) figures {
 	t.Helper()
 	tr.client.CloseIdleConnections()
-	for range 2 { // what has a finalizer takes two
+	for range 2 { // objects with finalizers need two
 		tr.get(t, "/debug/pprof/heap?gc=1")
 	}
 	var vars struct {
@@ -35,8 +35,8 @@ func (tr *traefik) figures(t testing.TB) figures {
 	return figures{vars.Goroutines2, vars.Memstats.HeapAlloc, vars.Memstats.HeapObjects}
 }
 
-// A thousand reloads leave nothing behind: no goroutine, and no memory once what each has made has been let go of, a minute
-// after it was replaced. Were it kept, that would be some fifty objects of each. (Of Traefik alone a few thousand come and go.)
+// A thousand reloads leave nothing behind: no goroutine, and no memory once each handler is released, a minute after it was
+// replaced. If handlers were kept, each would leave some fifty objects. (Traefik alone creates and frees a few thousand.)
 func TestNothingIsLeftOfAThousandReloads(t *testing.T) {
 	t.Parallel() // it waits for a minute
 	const reloads = 1000
@@ -53,7 +53,7 @@ func TestNothingIsLeftOfAThousandReloads(t *testing.T) {
 		s.apply()
 		s.admit(1, "/", "X-User", "somebody")
 	}
-	for i := range 100 { // whatever is made once
+	for i := range 100 { // so that everything that is made only once exists
 		reload(i)
 	}
 	before := tr.figures(t)
@@ -63,7 +63,7 @@ func TestNothingIsLeftOfAThousandReloads(t *testing.T) {
 	}
 	took := time.Since(began)
 	var after figures
-	settled := await(func() bool { after = tr.figures(t); return after.goroutines <= before.goroutines+5 }) // the last are about to end
+	settled := await(func() bool { after = tr.figures(t); return after.goroutines <= before.goroutines+5 }) // the last handlers are about to end
 	t.Logf("%d reloads in %.1f s", reloads, took.Seconds())
 	t.Logf("before:       %v", before)
 	t.Logf("after:        %v", after)

@@ -5,13 +5,13 @@ import (
 	"testing"
 )
 
-// Each of these covers the requests of one list, and none of the other.
+// Each rule covers the requests of one list, and none of the other.
 func TestMatchSaysWhichRequestsAreCovered(t *testing.T) {
 	for _, c := range []struct {
 		match      string
 		covers     []string
 		not        []string
-		withFields []string // in the requests of both lists
+		withFields []string // header fields of the requests in both lists
 	}{
 		{match: "{methods: [POST, PUT]}", covers: []string{"POST /", "PUT /"}, not: []string{"/", "DELETE /"}},
 		{match: "{methods: 'POST, PUT'}", covers: []string{"POST /", "PUT /"}, not: []string{"/"}},
@@ -58,7 +58,7 @@ func TestMatchByHost(t *testing.T) {
 	s.exactly(1, "/wide")
 }
 
-// A rule for all, and one for a part of it.
+// One rule covers everything, and one a part of it.
 func TestARequestIsCountedByEveryRuleThatCoversIt(t *testing.T) {
 	s := limited(t, `
 		rules:
@@ -71,7 +71,7 @@ func TestARequestIsCountedByEveryRuleThatCoversIt(t *testing.T) {
 	s.exactly(3, "/")
 }
 
-// Clients that differ in what the key is made of have counters of their own; all else makes no difference.
+// Clients that differ in the key have their own counters; no other difference matters.
 func TestEverySourceOfAKeyTellsClientsApart(t *testing.T) {
 	for _, c := range []struct {
 		key              string
@@ -96,7 +96,7 @@ func TestEverySourceOfAKeyTellsClientsApart(t *testing.T) {
 	}
 }
 
-// quoteList quotes a comma list, as labels have it, and leaves a list of YAML as it is.
+// quoteList quotes a comma-separated list, as in labels, and leaves a list in YAML unchanged.
 func quoteList(text string) string {
 	if text[0] == '[' {
 		return text

@@ -11,16 +11,16 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// metric is what Weir says of itself under one name.
+// metric is a metric of Weir.
 type metric struct {
 	name      string
 	kind      dto.MetricType
-	labels    map[string][]string // and the values that each may have; nil for those that the configuration, or the machine, gives it
+	labels    map[string][]string // with the values that each may have; nil if those depend on the configuration or the machine
 	caddyOnly bool
 }
 
-// knownMetrics returns the metrics of Weir, which are the same from Caddy and from the plugin. The dashboard and the alerts in
-// docs/grafana are held to it, and it to what a proxy is scraped for: see checkScrape.
+// knownMetrics returns the metrics of Weir, which are the same in Caddy and in the plugin. Tests compare them with the dashboard
+// and the alerts in docs/grafana, and with what the proxies expose: see checkScrape.
 func knownMetrics() []metric {
 	outcomes := []string{"allowed", "allowed_soft", "delayed", "rejected", "shadow_rejected", "error_open", "error_closed", "fallback"}
 	decisions := []string{"allowed", "rejected"}
@@ -45,14 +45,14 @@ func knownMetrics() []metric {
 	}
 }
 
-// parseScrape reads what a proxy answers to a scrape, as text.
+// parseScrape reads a proxy's answer to a scrape, as text.
 func parseScrape(text io.Reader) (map[string]*dto.MetricFamily, error) {
 	p := expfmt.NewTextParser(model.UTF8Validation)
 	return p.TextToMetricFamilies(text)
 }
 
-// checkScrape checks that what a proxy was scraped for is known: every metric of Weir, with its type, its labels and their values. It
-// returns the names that were there.
+// checkScrape checks that every metric of Weir in a scrape is known, with its type, its labels and their values. It returns their
+// names.
 func checkScrape(t testing.TB, scraped map[string]*dto.MetricFamily) []string {
 	t.Helper()
 	known := make(map[string]metric)

@@ -19,10 +19,10 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// metrics are what a scrape has brought, as Prometheus's own parser has it.
+// metrics are the metrics of a scrape, as parsed by Prometheus's parser.
 type metrics map[string]*dto.MetricFamily
 
-// parseMetrics reads a page of metrics, which must be one that Prometheus and promtool take without a word.
+// parseMetrics reads a page of metrics, which Prometheus must accept and promtool must not complain about.
 func parseMetrics(page string) (metrics, error) {
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	found, err := parser.TextToMetricFamilies(strings.NewReader(page))
@@ -78,12 +78,12 @@ func (s *site) outcome(m metrics, middleware, outcome string) float64 {
 	return m.value("weir_requests_total", "rule", s.label(middleware), "outcome", outcome)
 }
 
-// label is what the metrics call the only rule of a middleware.
+// label returns the name of a middleware's only rule in metrics.
 func (s *site) label(middleware string) string {
 	return strings.ReplaceAll(s.qualified(middleware), "@", ".") + "/" + s.name + "-" + middleware
 }
 
-// metricsAt reads the metrics of an address of their own.
+// metricsAt reads the metrics from an address.
 func metricsAt(address string) (metrics, string, error) {
 	answer, err := http.Get("http://" + address + "/metrics")
 	if err != nil {
@@ -111,7 +111,7 @@ func mustMetricsAt(t *testing.T, address string) metrics {
 	return found
 }
 
-// Both ways give the same text of the whole process, which Prometheus's own tools take.
+// Both ways serve the same text about the whole process, and Prometheus's own tools accept it.
 func TestMetricsAreServedOnAnAddressAndOnAPath(t *testing.T) {
 	s := newSite(t)
 	address := freeAddr()
@@ -155,7 +155,7 @@ func TestMetricsAreServedOnAnAddressAndOnAPath(t *testing.T) {
 			{4, "weir_requests_total", []string{"rule", two + "a", "outcome", "allowed"}},
 			{1, "weir_requests_total", []string{"rule", two + "a", "outcome", "rejected"}},
 			{3, "weir_candidate_decisions_total", []string{"rule", two + "a", "limit", "allowed", "candidate", "rejected"}},
-			{5, "weir_requests_total", []string{"rule", two + "b", "outcome", "allowed"}}, // a shadow decides on all
+			{5, "weir_requests_total", []string{"rule", two + "b", "outcome", "allowed"}}, // a shadow decides on all requests
 			{-1, "weir_requests_total", []string{"rule", s.label("uncounted")}},
 			{1, "weir_keys", []string{"rule", s.label("far")}},
 			{2, "weir_limit", []string{"rule", s.label("near")}},
@@ -174,9 +174,9 @@ func TestMetricsAreServedOnAnAddressAndOnAPath(t *testing.T) {
 	}
 }
 
-// What was counted is counted on, over the same connection, and what is gone is gone.
+// Counters go on over a reload, on the same connection, and the series of removed rules are gone.
 func TestMetricsOutliveReloads(t *testing.T) {
-	tr := startTraefik(t, settings{}) // so that no other test's reloads are in it
+	tr := startTraefik(t, settings{}) // so that it has no reloads of other tests
 	s := tr.newSite(t)
 	address := freeAddr()
 	config := func(limit string) string { return "{limit: " + limit + ", metrics: {address: '" + address + "'}}" }
@@ -211,7 +211,7 @@ func TestMetricsOutliveReloads(t *testing.T) {
 	})
 }
 
-// A port that another process has does not keep a site from being served, and is had as soon as it is free.
+// A port that another process uses does not keep a site from being served. The plugin listens as soon as it is free.
 func TestMetricsWaitForAPortThatIsTaken(t *testing.T) {
 	taken, err := net.Listen("tcp", freeAddr())
 	if err != nil {
@@ -240,7 +240,7 @@ func TestMetricsWaitForAPortThatIsTaken(t *testing.T) {
 	}
 }
 
-// However many clients a rule has, the series are as many as before.
+// The number of series does not depend on the number of clients.
 func TestAHundredThousandClientsAddNoSeries(t *testing.T) {
 	s := newSite(t)
 	address := freeAddr()
@@ -267,7 +267,7 @@ func TestAHundredThousandClientsAddNoSeries(t *testing.T) {
 	}
 }
 
-// seriesOf counts the series that have a label of a site's.
+// seriesOf returns how many series have a label of a site.
 func seriesOf(m metrics, s *site) (n int) {
 	for _, family := range m {
 		for _, metric := range family.Metric {
@@ -279,7 +279,7 @@ func seriesOf(m metrics, s *site) (n int) {
 	return n
 }
 
-// Whoever scrapes while Traefik reloads, and over however slow connections, sees every rule, and counts that only grow.
+// A scrape during a reload, even over a slow connection, has every rule, and counters that only grow.
 func TestScrapesDuringReloadsSeeWhatThereIs(t *testing.T) {
 	tr := startTraefik(t, settings{})
 	s := tr.newSite(t)
@@ -293,7 +293,7 @@ func TestScrapesDuringReloadsSeeWhatThereIs(t *testing.T) {
 	s.apply()
 	s.admit(1, "/")
 	mustMetricsAt(t, address)
-	for range 16 { // who asks byte by byte
+	for range 16 { // clients that read byte by byte
 		c, err := net.Dial("tcp", address)
 		if err != nil {
 			t.Fatal(err)
@@ -334,7 +334,7 @@ func TestScrapesDuringReloadsSeeWhatThereIs(t *testing.T) {
 						t.Errorf("%s: %v, before %v", rule, n, last[rule])
 						return
 					}
-					last[rule] = n // not another's: rules are counted one after the other
+					last[rule] = n // only with its own last value: rules are counted one after the other
 				}
 			}
 		})

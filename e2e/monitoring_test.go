@@ -11,8 +11,8 @@ import (
 	"github.com/proxyweir/weir/redis/redistest"
 )
 
-// A Prometheus scrapes both proxies, whose limits are in one Redis, with the alerts of the manual. While all is well none fires; when
-// Redis dies those fire that are about it, for both; and a rule that rejects most of its requests is told of by its name.
+// A Prometheus with the alerts of the manual scrapes both proxies, whose limits are in one Redis. While all is well no alert fires.
+// When Redis dies, the alerts about it fire for both. The alert about a rule that rejects most of its requests has the rule's name.
 func TestARealPrometheusScrapesBothProxiesAndItsAlertsFire(t *testing.T) {
 	redis := redistest.Start(t)
 	caddy := startCaddyWith(t, "off", "metrics /metrics\nroute /limited {\nrate_limit {\nstore redis "+redis.Addr()+
@@ -63,7 +63,7 @@ func TestARealPrometheusScrapesBothProxiesAndItsAlertsFire(t *testing.T) {
 	})
 }
 
-// The page with a real Caddy behind it: what clients do is seen, and what an operator does is so.
+// The page in front of a real Caddy shows what clients do, and an operator's actions take effect.
 func TestThePageShowsAndChangesWhatARealCaddyLimits(t *testing.T) {
 	admin := freeAddr()
 	c := startCaddyWith(t, admin, "rate_limit /api {\nzone api {\nkey {header.X-Api-Key}\nlimit 3/366d\n}\n}\nrespond /api ok\nrespond /up ok")
@@ -89,7 +89,7 @@ func TestThePageShowsAndChangesWhatARealCaddyLimits(t *testing.T) {
 		t.Error("a key was executed")
 	}
 	b.fits("a rule that is open")
-	// Which of the two it is nobody can see; so both are reset.
+	// Nobody can see which of the two it is, so both are reset.
 	for _, place := range []string{"first", "last"} {
 		b.click(row("api") + " .by-rejections tbody tr:" + place + "-child button.key")
 		b.says("#key-state", "0 of 3")
@@ -112,7 +112,7 @@ func TestThePageShowsAndChangesWhatARealCaddyLimits(t *testing.T) {
 	}
 }
 
-// Every metric that the dashboard and the alerts are made for is there, in both proxies, and no other.
+// Both proxies have every metric that the dashboard and the alerts use, and no other.
 func TestBothProxiesHaveTheMetricsOfTheDashboard(t *testing.T) {
 	redis := redistest.Start(t)
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
@@ -157,7 +157,7 @@ func TestBothProxiesHaveTheMetricsOfTheDashboard(t *testing.T) {
 	s.route("/there", "there")
 	s.apply()
 	for _, path := range []string{"/here", "/there"} {
-		for range 100 { // some of which are timed
+		for range 100 { // the duration of some is measured
 			s.admit(1, path)
 		}
 	}

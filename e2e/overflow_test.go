@@ -17,7 +17,7 @@ import (
 	"github.com/proxyweir/weir/redis/redistest"
 )
 
-// What rules do past their limit, in a real Traefik. The arithmetic of it is the stores' own tests' to hold.
+// Overflow policies of rules in a real Traefik. The tests of the stores check the arithmetic.
 
 func TestToleranceIsTold(t *testing.T) {
 	stores(t, func(t *testing.T, store string) {
@@ -38,7 +38,7 @@ var (
 	candidateLine = regexp.MustCompile(`rule "([^"]+)", of (\d+) requests in the last minute: the candidate would have rejected (\d+) that the limit allowed, and allowed (\d+) that it rejected`)
 )
 
-// said returns what the log says of the site's rules, all minutes together, in the order of names.
+// said returns what the log reports about the site's rules, summed over all minutes, in the order of names.
 func (s *site) said(names ...string) string {
 	sums := make([][3]int, len(names))
 	add := func(pattern *regexp.Regexp, line string) {
@@ -60,7 +60,7 @@ func (s *site) said(names ...string) string {
 	return fmt.Sprint(sums)
 }
 
-// What only watches is neither felt nor seen by clients, and told of in the log, once a minute.
+// Shadow rules and candidates do not affect clients and are invisible to them. The log reports on them once a minute.
 func TestShadowsAndCandidatesAreToldOfInTheLog(t *testing.T) {
 	t.Parallel() // it waits for a minute
 	s := newSite(t)
@@ -97,7 +97,7 @@ func TestShadowsAndCandidatesAreToldOfInTheLog(t *testing.T) {
 	}
 }
 
-// What a Redis was used for is let go of a minute after it was used last, and its connection is closed. (That once ended Traefik.)
+// A minute after its last use, the plugin releases what it has for a Redis, and closes the connection. (That once crashed Traefik.)
 func TestAStoreInRedisIsLetGoOf(t *testing.T) {
 	t.Parallel() // it waits for a minute
 	redis := redistest.Start(t)
@@ -129,15 +129,15 @@ func TestAPenaltyShutsAClientOut(t *testing.T) {
 		s.route("/short", "short")
 		s.apply()
 		eventually(t, "the limit is exceeded", func() bool { return s.do("/long").status == http.StatusTooManyRequests })
-		for range 3 { // to try does not make it longer
+		for range 3 { // further requests do not make it longer
 			s.reject("/long").number(t, "Retry-After", 3500, 3600)
 		}
 		s.from("127.0.0.2").admit(2, "/long")
-		// The penalty stays when the limit changes.
+		// The penalty survives a change of the limit.
 		s.limit("long", "{limit: 20/1s, algorithm: token_bucket, penalty: [1h, 2h], store: "+store+"}")
 		s.apply()
 		s.reject("/long").number(t, "Retry-After", 3500, 3600)
-		// When it is over, what the limit says holds again.
+		// When it is over, the limit applies again.
 		s.exactly(2, "/short")
 		s.limit("short", "{limit: 4/366d, algorithm: token_bucket, penalty: [1ms, 500ms], store: "+store+"}")
 		s.apply()
@@ -145,7 +145,7 @@ func TestAPenaltyShutsAClientOut(t *testing.T) {
 	})
 }
 
-// Whoever offends at one proxy is shut out of all, and how often it has is known to all.
+// A client that offends at one proxy is blocked at all, and all know how often it has offended.
 func TestAPenaltyHoldsForAWholeFleet(t *testing.T) {
 	redis := redistest.Start(t)
 	first, second := startPair(t)
@@ -162,7 +162,7 @@ func TestAPenaltyHoldsForAWholeFleet(t *testing.T) {
 	twin := s.at(second)
 	c := startCaddy(t, handlers)
 	proxies := []func(string, ...string) (response, error){s.try, twin.try, c.try}
-	for i := range proxies { // each is the first once
+	for i := range proxies { // each proxy is the first once
 		guess := func(who int) (status, retry int) {
 			r, err := proxies[(i+who)%3](fmt.Sprintf("/logins%d", i))
 			if err != nil {
@@ -176,14 +176,14 @@ func TestAPenaltyHoldsForAWholeFleet(t *testing.T) {
 		if status, retry := guess(2); status != http.StatusTooManyRequests || retry < 3400 || retry > 3600 {
 			t.Errorf("first proxy %d: status %d, Retry-After %d at the third", i, status, retry)
 		}
-		eventually(t, "the first hears of it", func() bool { _, retry := guess(0); return retry > 3400 }) // which remembers its own for a moment
+		eventually(t, "the first hears of it", func() bool { _, retry := guess(0); return retry > 3400 }) // it remembers its own answer for a moment
 	}
 }
 
-// ways is a service that is at requests in several ways. It says when one has come to it.
+// ways is a service that handles requests in several ways. It reports each request that arrives.
 type ways struct {
 	came chan string
-	end  chan struct{} // lets those end that wait
+	end  chan struct{} // ends the requests that wait
 }
 
 func (b *ways) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -205,12 +205,12 @@ func (b *ways) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch r.URL.Path {
-	case "/dies": // before it has said anything
+	case "/dies": // before any response
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err == nil {
 			conn.Close()
 		}
-	case "/breaks": // after some of its response
+	case "/breaks": // after a part of its response
 		conn, stream, err := http.NewResponseController(w).Hijack()
 		if err == nil {
 			_, _ = stream.WriteString("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\npart")
@@ -220,18 +220,18 @@ func (b *ways) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// served has the service at the site's host.
+// served makes the service handle the site's host.
 func (s *site) served() *ways {
 	b := &ways{came: make(chan string, 16), end: make(chan struct{})}
 	upstream.handle(s.host(), b.ServeHTTP)
 	return b
 }
 
-// begin makes a request that stays under way until the service lets it end, or its client has left.
+// begin makes a request that stays under way until the service ends it, or its client leaves.
 func (b *ways) begin(s *site, path string) (leave context.CancelFunc) {
 	s.t.Helper()
 	ctx, leave := context.WithCancel(s.t.Context())
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.host()+path, nil) // whose failure nobody takes for a reason to try again
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.host()+path, nil) // a method for which nobody tries again after a failure
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -240,7 +240,7 @@ func (b *ways) begin(s *site, path string) (leave context.CancelFunc) {
 	return leave
 }
 
-// has waits until a request has come.
+// has waits until a request has arrived.
 func (b *ways) has(t testing.TB) {
 	t.Helper()
 	select {
@@ -264,7 +264,7 @@ func TestAPlaceIsFreeAgainHoweverARequestEnds(t *testing.T) {
 				for range 2 {
 					var leave []context.CancelFunc
 					for range 2 {
-						roomForAnother() // the turn before may still be giving back its last
+						roomForAnother() // the last case may still be freeing its last place
 						leave = append(leave, b.begin(s, way))
 					}
 					s.reject("/quick").want(t, "Retry-After", "1", "X-RateLimit-Limit", "2")
@@ -305,7 +305,7 @@ func (s *site) upgrade() (net.Conn, *bufio.Reader, int) {
 	return conn, in, answer.StatusCode
 }
 
-// A WebSocket is under way until it is closed, whoever begins with that, and whatever becomes of the configuration.
+// A WebSocket is under way until either side closes it, also over changes of the configuration.
 func TestAWebSocketIsUnderWayUntilItIsClosed(t *testing.T) {
 	stores(t, func(t *testing.T, store string) {
 		s := newSite(t)
@@ -333,7 +333,7 @@ func TestAWebSocketIsUnderWayUntilItIsClosed(t *testing.T) {
 		if _, _, status := s.upgrade(); status != http.StatusTooManyRequests {
 			t.Errorf("status %d for a third, want 429", status)
 		}
-		set(3) // those that are under way count on
+		set(3) // those under way still count
 		s.admit(2, "/quick")
 		leave := b.begin(s, "/ends")
 		s.reject("/quick")
@@ -342,7 +342,7 @@ func TestAWebSocketIsUnderWayUntilItIsClosed(t *testing.T) {
 		s.reject("/quick")
 		_ = conns[0].Close() // the client
 		eventually(t, "the place of a closed one is free", func() bool { return s.do("/quick").status == http.StatusOK })
-		fmt.Fprint(conns[1], "no frame") // the service, and the client when it hears of it
+		fmt.Fprint(conns[1], "no frame") // the service closes it, and the client when it hears of that
 		if rest, err := io.ReadAll(last); err != nil {
 			t.Errorf("%q, %v", rest, err)
 		}
@@ -353,7 +353,7 @@ func TestAWebSocketIsUnderWayUntilItIsClosed(t *testing.T) {
 	})
 }
 
-// Places are taken at one proxy, and are taken for all.
+// Places that are taken at one proxy are taken for all.
 func TestAFleetSharesThePlaces(t *testing.T) {
 	redis := redistest.Start(t)
 	first, second := startPair(t)
@@ -387,15 +387,15 @@ func TestAFleetSharesThePlaces(t *testing.T) {
 		if got := statuses(); got != "429 429 429 " {
 			t.Errorf("%s with three under way", got)
 		}
-		b.end <- struct{}{} // whose ever it is
+		b.end <- struct{}{} // whichever it belongs to
 		eventually(t, "there is room for all", func() bool { return statuses() == "200 200 200 " })
 		b.begin(twin, "/ends")
 	}
 }
 
-// Whatever a Traefik has taken that is killed is free when its leases have run out, and not before while it lives.
+// The places of a Traefik that is killed are free when its leases run out. While it lives they stay taken.
 func TestTheLeasesOfAKilledTraefikRunOut(t *testing.T) {
-	t.Parallel() // leases are renewed once in five seconds
+	t.Parallel() // leases are renewed every five seconds
 	redis := redistest.Start(t, redistest.WithClock())
 	clock := &storetest.Clock{}
 	clock.Set(time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC).UnixMicro())
@@ -420,7 +420,7 @@ func TestTheLeasesOfAKilledTraefikRunOut(t *testing.T) {
 		}
 		return ""
 	}
-	for range 2 { // in all, longer than a lease
+	for range 2 { // in total, longer than a lease
 		before := until()
 		clock.Add(10 * time.Second.Microseconds())
 		eventually(t, "the leases are renewed", func() bool { now := until(); return now != "" && now != before })

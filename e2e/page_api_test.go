@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// adminAPI answers as the API of rate_limit at Caddy's admin endpoint does, with rules, keys and failures that a test chooses. Its
-// clock is stepped by two seconds with each poll of the rules, however fast those come.
+// adminAPI answers as the API of rate_limit at Caddy's admin endpoint, with rules, keys and failures that a test chooses. Its clock
+// advances two seconds with each poll of the rules, however fast those come.
 type adminAPI struct {
 	addr string
 
@@ -22,43 +22,43 @@ type adminAPI struct {
 	now       time.Time
 	polls     int
 	rules     []*apiRule
-	keys      map[string][]apiKey // by rule: the top keys
+	keys      map[string][]apiKey // the top keys, by rule
 	stores    []map[string]any
 	errors    map[string]int
 	ruleFiles map[string]any
 	down      bool
-	fails     string // why nothing can be said
-	refuses   string // why actions are refused
+	fails     string // the error of every request, if not empty
+	refuses   string // the error of every action, if not empty
 	acted     []action
-	block     map[string]bool // by rule and key
-	keyFails  string          // what the store says of keys, where it has failed
-	asked     []string        // what was asked of keys
+	block     map[string]bool // the blocked keys, by rule and key
+	keyFails  string          // the store's error about keys, if it has failed
+	asked     []string        // the keys that were looked up
 }
 
-// apiRule is a rule, with what it does a second.
+// apiRule is a rule with its rates in a second.
 type apiRule struct {
 	id, limit, algorithm string
 	key                  []string
-	more                 map[string]any                               // other fields
-	rates                func(at float64) (allowed, rejected float64) // at: seconds since the beginning
+	more                 map[string]any                               // further fields
+	rates                func(at float64) (allowed, rejected float64) // at: seconds since the start
 	outcomes             map[string]float64
-	gives                map[string]string // in place of allowed and rejected, other outcomes
+	gives                map[string]string // other outcomes, which replace allowed and rejected
 }
 
 // apiKey is one of a rule's top keys.
 type apiKey struct {
 	parts                       []string
 	requests, rejections, error int
-	cut                         bool // it is too long to have an id
+	cut                         bool // too long to have an id
 }
 
-// action is what was posted.
+// action is a POST request.
 type action struct {
 	path, contentType string
 	body              map[string]any
 }
 
-// startAPI starts an API of nothing but a memory without keys.
+// startAPI starts an API with only a memory without keys.
 func startAPI(t testing.TB) *adminAPI {
 	t.Helper()
 	a := &adminAPI{now: time.Date(2026, 11, 21, 22, 30, 0, 123456000, time.UTC), keys: make(map[string][]apiKey), block: make(map[string]bool),
@@ -77,7 +77,8 @@ func startAPI(t testing.TB) *adminAPI {
 	return a
 }
 
-// answer answers as Caddy does: only the endpoint's own origin, and with errors in JSON. An API that is down hangs up.
+// answer answers as Caddy does: only to the endpoint's own origin, and with errors in JSON. An API that is down closes the
+// connection.
 func (a *adminAPI) answer(w http.ResponseWriter, r *http.Request, how func(*http.Request) (any, error)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -103,20 +104,20 @@ func (a *adminAPI) answer(w http.ResponseWriter, r *http.Request, how func(*http
 	_ = json.NewEncoder(w).Encode(value)
 }
 
-// is does something while nothing is answered.
+// is calls f while no request is answered.
 func (a *adminAPI) is(f func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	f()
 }
 
-// pollsSoFar returns how many times the rules were asked for.
+// pollsSoFar returns how often the rules were requested.
 func (a *adminAPI) pollsSoFar() (n int) {
 	a.is(func() { n = a.polls })
 	return n
 }
 
-// actions returns what was posted so far.
+// actions returns the POST requests so far.
 func (a *adminAPI) actions() (acted []action) {
 	a.is(func() { acted = append(acted, a.acted...) })
 	return acted
@@ -166,7 +167,7 @@ func (r *apiRule) count(outcome string, n float64) {
 	r.outcomes[outcome] += n
 }
 
-// keyID is a key's name in the API.
+// keyID returns a key's id in the API.
 func keyID(parts []string) string {
 	return fmt.Sprintf("id-%x", strings.Join(parts, "\x00"))[:min(60, 3+2*len(strings.Join(parts, "\x00")))]
 }
@@ -184,7 +185,7 @@ func (a *adminAPI) answerTop(r *http.Request) (any, error) {
 		}
 	}
 	count := func(k map[string]any) int { return k[by].(int) }
-	for i := range keys { // few
+	for i := range keys { // there are few
 		for j := i + 1; j < len(keys); j++ {
 			if count(keys[j]) > count(keys[i]) {
 				keys[i], keys[j] = keys[j], keys[i]
@@ -264,12 +265,12 @@ func (a *adminAPI) answerHealth(*http.Request) (any, error) {
 	return health, nil
 }
 
-// steady are rates that do not change.
+// steady returns constant rates.
 func steady(allowed, rejected float64) func(float64) (float64, float64) {
 	return func(float64) (float64, float64) { return allowed, rejected }
 }
 
-// lively are rates as traffic has them, around means: waves, and something of chance that is the same at each run.
+// lively returns rates like those of traffic, around means: waves, and noise that is the same in each run.
 func lively(allowed, rejected, phase float64) func(float64) (float64, float64) {
 	return func(at float64) (float64, float64) {
 		chance := math.Sin(at*12.9898+phase*78.233) * 43758.5453
@@ -280,7 +281,7 @@ func lively(allowed, rejected, phase float64) func(float64) (float64, float64) {
 	}
 }
 
-// asOfAShop makes the API that of a shop on a busy evening.
+// asOfAShop gives the API the rules of a shop on a busy evening.
 func (a *adminAPI) asOfAShop() {
 	a.rules = []*apiRule{
 		{id: "shop/login", limit: "5/1m", algorithm: "sliding_window_counter", key: []string{"client_ip"}, rates: lively(14, 9, 4.0),
@@ -321,7 +322,7 @@ func (a *adminAPI) asOfAShop() {
 	a.ruleFiles = map[string]any{"successful": true, "loaded": "2026-11-21T20:12:09Z"}
 }
 
-// hostileKeys are what clients may send as their keys.
+// hostileKeys are keys that clients may send.
 var hostileKeys = []string{
 	`<img src=x onerror="window.hacked=1">`,
 	`</script><script>window.hacked=2</script>`,

@@ -26,7 +26,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// pageOf runs `caddy rate-limit page` before the admin endpoint at an address, and returns the page's URL.
+// pageOf runs `caddy rate-limit page` in front of the admin endpoint at an address, and returns the page's URL.
 func pageOf(t testing.TB, admin string) string {
 	t.Helper()
 	path, err := caddyProgram()
@@ -55,7 +55,7 @@ func pageOf(t testing.TB, admin string) string {
 	return strings.TrimSpace(line)
 }
 
-// chromium is the program of the browser.
+// chromium returns the path of the browser.
 func chromium(t testing.TB) string {
 	t.Helper()
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"} {
@@ -67,24 +67,24 @@ func chromium(t testing.TB) string {
 	return ""
 }
 
-// browser is a page that is open in a headless Chromium of its own.
+// browser is a page in its own headless Chromium.
 type browser struct {
 	t   testing.TB
 	ctx context.Context
 	url string
 
 	mu       sync.Mutex
-	requests map[network.RequestID]string // their URLs, without those of which the policy has made none
-	problems []string                     // what the console says
+	requests map[network.RequestID]string // their URLs, without those that the policy has blocked
+	problems []string                     // messages of the console
 }
 
-// How wide and high windows are.
+// Sizes of windows.
 var (
 	desktop = [2]int64{1280, 900}
 	phone   = [2]int64{360, 740}
 )
 
-// watching is run before the page's script: it notes the delays of the timers that are pending, and what the policy refuses.
+// monitoring runs before the page's script: it records the delays of pending timers, and what the policy blocks.
 const monitoring = `
 window.pendingTimers = new Map(); window.delays = []; window.refusals = [];
 {
@@ -99,14 +99,14 @@ window.pendingTimers = new Map(); window.delays = []; window.refusals = [];
 	document.addEventListener("securitypolicyviolation", (e) => window.refusals.push(e.effectiveDirective));
 }`
 
-// open opens a page. When the test ends the console must have said nothing but what is expected, and the browser must have asked
-// nothing but the page's own origin.
+// open opens a page. At the end of the test, the console must have only expected messages, and the browser must have requested only
+// the page's own origin.
 func open(t testing.TB, address string, size [2]int64, expected ...string) *browser {
 	t.Helper()
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(chromium(t)), chromedp.WSURLReadTimeout(2*time.Minute),
 		chromedp.WindowSize(int(size[0]), int(size[1])), chromedp.UserDataDir(t.TempDir()), chromedp.Flag("lang", "en"))
 	if os.Getuid() == 0 {
-		options = append(options, chromedp.NoSandbox) // in which Chromium does not run as root
+		options = append(options, chromedp.NoSandbox) // Chromium as root needs this
 	}
 	ctx, endAllocator := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, end := chromedp.NewContext(ctx)
@@ -114,7 +114,7 @@ func open(t testing.TB, address string, size [2]int64, expected ...string) *brow
 	t.Cleanup(func() {
 		b.check(expected)
 		end()
-		endAllocator() // waits until it is gone
+		endAllocator() // it waits until the browser has ended
 	})
 	if err := chromedp.Listen(ctx, b.note); err != nil {
 		t.Fatal(err)
@@ -129,13 +129,13 @@ func open(t testing.TB, address string, size [2]int64, expected ...string) *brow
 	return b
 }
 
-// prefers chooses the colour scheme.
+// prefers sets the preferred colour scheme.
 func (b *browser) prefers(scheme string) {
 	b.t.Helper()
 	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
 }
 
-// call gives the browser a command.
+// call sends the browser a command.
 func call[P, R any](b *browser, command cdp.Command[P, R], with P) {
 	b.t.Helper()
 	if _, err := chromedp.Call(b.ctx, command, with); err != nil {
@@ -143,7 +143,7 @@ func call[P, R any](b *browser, command cdp.Command[P, R], with P) {
 	}
 }
 
-// note keeps what the browser says.
+// note records an event of the browser.
 func (b *browser) note(event any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -169,7 +169,7 @@ func (b *browser) note(event any) {
 	}
 }
 
-// check is what must hold of every page in the end.
+// check checks what must hold for every page at the end.
 func (b *browser) check(expected []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -223,7 +223,7 @@ func quoted(text string) string {
 	return string(q)
 }
 
-// text is what the one element of a selector says; "" if there is none.
+// text returns the text of the only element of a selector; "" if there is none.
 func (b *browser) text(selector string) string {
 	b.t.Helper()
 	return js[string](b, "(document.querySelector("+quoted(selector)+") || {textContent: ''}).textContent")
@@ -235,8 +235,8 @@ func (b *browser) says(selector, text string) {
 	b.until("[...document.querySelectorAll(" + quoted(selector) + ")].some((e) => e.textContent.includes(" + quoted(text) + ") && e.checkVisibility())")
 }
 
-// click clicks the element of a selector, where it can be seen and nothing is before it. That is found out and done in one go: the page
-// lives, and what is found at a place may be elsewhere the next moment.
+// click clicks the element of a selector, if it is visible and nothing covers it. It checks and clicks in one step, since the page
+// changes all the time and may move the element.
 func (b *browser) click(selector string) {
 	b.t.Helper()
 	b.until(`((e) => {
@@ -250,24 +250,24 @@ func (b *browser) click(selector string) {
 	})(document.querySelector(` + quoted(selector) + `))`)
 }
 
-// choose gives a field a value, as a person does.
+// choose sets a field's value, as a person does.
 func (b *browser) choose(selector, value string) {
 	b.t.Helper()
 	js[bool](b, "((e) => { e.value = "+quoted(value)+"; e.dispatchEvent(new Event('input')); return e.dispatchEvent(new Event('change')); })(document.querySelector("+quoted(selector)+"))")
 }
 
-// row is the selector of a rule's element.
+// row returns the selector of a rule's element.
 func row(rule string) string {
 	return fmt.Sprintf("li[data-rule=%q]", rule)
 }
 
-// order returns the names of the rules that are drawn, as they stand.
+// order returns the names of the rules that are drawn, in their order.
 func (b *browser) order() []string {
 	b.t.Helper()
 	return js[[]string](b, "[...document.querySelectorAll('#rules > li')].map((li) => li.dataset.rule)")
 }
 
-// polled has the page poll, without waiting, until it has done so some times more.
+// polled makes the page poll, without waiting, that many times more.
 func (b *browser) polled(a *adminAPI, times int) {
 	b.t.Helper()
 	wanted := a.pollsSoFar() + times
@@ -291,7 +291,7 @@ func (b *browser) fits(what string) {
 	}
 }
 
-// shot takes a picture of the window, if WEIR_SCREENSHOTS names a folder to keep it in.
+// shot takes a picture of the window, if WEIR_SCREENSHOTS names a folder for it.
 func (b *browser) shot(name string) {
 	b.t.Helper()
 	folder := os.Getenv("WEIR_SCREENSHOTS")
@@ -313,7 +313,7 @@ func TestThePageShowsLiveRatesOfRulesAndTheHealthOfStores(t *testing.T) {
 	a.rules[0].rates = steady(4, 2)
 	b := open(t, pageOf(t, a.addr), desktop)
 	login := row("shop/login")
-	// By itself, at its own pace.
+	// At its own pace, without help.
 	b.says(login+" .num.allowed .value", "4.0")
 	b.says(login+" .num.rejected .value", "2.0")
 	b.says(login, "5/1m")
@@ -330,7 +330,7 @@ func TestThePageShowsLiveRatesOfRulesAndTheHealthOfStores(t *testing.T) {
 		t.Errorf("share rejected %q, want 33 %%", share)
 	}
 
-	// The busiest in rejections stand first, whatever the others allow.
+	// The rules with the most rejections come first, whatever the others allow.
 	if order := b.order(); order[0] != "shop/login" || !slices.Contains(order[1:4], "shop/search") {
 		t.Errorf("the order is %q", order)
 	}
@@ -338,14 +338,14 @@ func TestThePageShowsLiveRatesOfRulesAndTheHealthOfStores(t *testing.T) {
 	b.polled(a, 6)
 	b.until("document.querySelector('#rules > li').dataset.rule === 'everyone'")
 
-	// What a rule does besides rejecting.
+	// The overflow policies of rules.
 	for rule, want := range map[string]string{
 		"shop/search": "candidate 15/1s: would reject 1.3 % more", "shop/checkout": "shadow: counts, and rejects nothing", "api/per-key": "soft 20% 30s", "thumbnails": "17 waiting"} {
 		b.says(row(rule), want)
 	}
 	b.says(row("shop/checkout")+" .num.rejected", "would be")
 
-	// Health, and how it changes.
+	// The stores' health, and its changes.
 	b.says("#health .good", "32,294 of 1,000,000 keys")
 	b.says("#health .good", "10.0.4.12:6379")
 	b.says("#health .good", "since the start: 3 × timeout")
@@ -364,7 +364,7 @@ func TestThePageShowsLiveRatesOfRulesAndTheHealthOfStores(t *testing.T) {
 	b.says("#health .bad", "the last change was refused")
 	b.says(row("api/per-key")+" .chip.warn", "allowed here alone: the store does not answer")
 
-	// Caddy is started again, and its counts with it: they are not compared with those before.
+	// Caddy restarts, and so do its counts: the page does not compare them with those before.
 	a.is(func() {
 		for _, rule := range a.rules {
 			rule.outcomes = nil
@@ -388,18 +388,18 @@ func TestThePageOpensARuleToItsTopKeys(t *testing.T) {
 	login := row("shop/login")
 	b.click(login + " h3 button")
 	b.says(login+" .by-rejections h4", "Most rejected, last 10 min")
-	b.until("document.querySelectorAll('" + login + " .by-rejections tbody tr').length === 5") // the sixth was not rejected
+	b.until("document.querySelectorAll('" + login + " .by-rejections tbody tr').length === 5") // the sixth key was not rejected
 	b.until("document.querySelectorAll('" + login + " .by-requests tbody tr').length === 6")
 	first := login + " .by-rejections tbody tr:first-child"
 	b.says(first, "203.0.113.41")
 	b.says(first+" td:last-child", "2,863")
-	b.says(login+" .by-rejections tbody tr:nth-child(2) td:last-child", "1,390–1,402") // as exact as it is known
+	b.says(login+" .by-rejections tbody tr:nth-child(2) td:last-child", "1,390–1,402") // as exact as is known
 	b.until("document.querySelector('" + login + " .detail .plot.large path.a').getAttribute('d').length > 20")
-	// They go on while the rule is open.
+	// Counts are updated while the rule is open.
 	before := b.text(login + " .by-requests tbody tr:first-child td:nth-child(2)")
 	b.until("document.querySelector('" + login + " .by-requests tbody tr:first-child td:nth-child(2)').textContent !== " + quoted(before))
 
-	// One rule is open at a time, and Enter opens and closes one.
+	// Only one rule is open at a time; Enter opens and closes one.
 	b.do(chromedp.Focus(chromedp.CSS(row("api/per-key")+" h3 button")), chromedp.KeyEvent(kb.Enter))
 	b.says(row("api/per-key")+" .detail", "/etc/caddy/rules/api.yaml:12")
 	b.says(row("api/per-key")+" .detail", "tier gold1000/1m")
@@ -441,7 +441,7 @@ func TestThePageActsOnAKeyAfterConfirmation(t *testing.T) {
 	blockedFor := `/rate_limit/block {"for":"1h30m","id":"` + id + `","rule":"shop/login"}`
 	readmitted := `/rate_limit/unblock {"id":"` + id + `","rule":"shop/login"}`
 
-	// Nothing is sent before it is confirmed, nor if it is not.
+	// Nothing is sent before it is confirmed, and nothing if it is cancelled.
 	b.click("[data-do=reset]")
 	b.says("#confirm-text", "Reset what shop/login has counted for this key?")
 	if focused := js[string](b, "document.activeElement.id"); focused != "confirm-no" {
@@ -468,7 +468,7 @@ func TestThePageActsOnAKeyAfterConfirmation(t *testing.T) {
 	b.says("#key-state", "may pass")
 	acted(reset, blocked, readmitted)
 
-	// A time of one's own; one that is none is not sent.
+	// Another duration; an invalid one is not sent.
 	b.click("[data-do=block]")
 	b.choose("#for", "")
 	b.do(chromedp.SendKeys(chromedp.CSS("#for-other"), "for ever"))
@@ -480,14 +480,14 @@ func TestThePageActsOnAKeyAfterConfirmation(t *testing.T) {
 	b.says("#key-said", "The key is blocked.")
 	acted(reset, blocked, readmitted, blockedFor)
 
-	// What Caddy refuses is not said to be done.
+	// The page does not claim success if Caddy refuses.
 	a.is(func() { a.refuses = "rule \"shop/login\": <b>read-only</b>" })
 	b.click("[data-do=reset]")
 	b.click("#confirm-yes")
 	b.says("#key-said", `Nothing was done. Caddy says: rule "shop/login": <b>read-only</b>`)
 	acted(reset, blocked, readmitted, blockedFor, reset)
 
-	// Escape closes, and leaves the focus where it was.
+	// Escape closes the dialog, and returns the focus to where it was.
 	b.do(chromedp.KeyEvent(kb.Escape))
 	b.until("!document.querySelector('#keybox').open && document.activeElement.matches('button.key')")
 }
@@ -563,7 +563,7 @@ func TestWhatClientsSendAsKeysIsShownAndHasNoEffect(t *testing.T) {
 			b.click(agents + " h3 button")
 			b.until("document.querySelectorAll('" + agents + " .by-requests tbody tr').length === 10")
 			for shift := range (len(hostileKeys) + 9) / 10 {
-				if shift > 0 { // the others come to the top
+				if shift > 0 { // to bring the others to the top
 					a.is(func() {
 						a.keys["api/agents"] = append(a.keys["api/agents"][10:], a.keys["api/agents"][:10]...)[:len(hostileKeys)-10]
 					})
@@ -583,7 +583,7 @@ func TestWhatClientsSendAsKeysIsShownAndHasNoEffect(t *testing.T) {
 					b.click("#key-close")
 				}
 			}
-			// A key takes a few lines, however long it is and whatever stands on its letters.
+			// A key takes only a few lines, however long it is and however many marks its letters have.
 			if height := js[float64](b, "Math.max(...[...document.querySelectorAll('button.key')].map((e) => e.getBoundingClientRect().height))"); height > 240 {
 				t.Errorf("a key is %v high", height)
 			}
@@ -604,7 +604,7 @@ func TestWhatClientsSendAsKeysIsShownAndHasNoEffect(t *testing.T) {
 	}
 }
 
-// Defect found: very long keys, which have no id, were all one line, that opened another key.
+// Defect found: all very long keys, which have no id, shared one line, which opened another key.
 func TestKeysThatAreTooLongToBeNamedAreLinesOfTheirOwn(t *testing.T) {
 	a := startAPI(t)
 	a.rules = []*apiRule{{id: "r", limit: "5/1m", algorithm: "token_bucket", key: []string{"header:X"}}}
@@ -621,7 +621,7 @@ func TestKeysThatAreTooLongToBeNamedAreLinesOfTheirOwn(t *testing.T) {
 	}
 	b.until("document.querySelectorAll('.by-requests button.key').length === 1")
 
-	// And of the one that can be asked about nothing is known, where the store has failed.
+	// For the other key nothing is known, since the store has failed.
 	b.click(".by-requests button.key")
 	b.says("#key-state", "not known: redis: connection refused")
 	if text := b.text("#key-state"); strings.Contains(text, "is rejected") || strings.Contains(text, "remaining") {
@@ -668,25 +668,25 @@ func TestThePageSaysThatCaddyDoesNotAnswerAndGoesOnByItself(t *testing.T) {
 	b.says("#outage-when", "Trying again in ")
 	b.says("#live", "as of ")
 	b.fits("an outage")
-	b.says(row("shop/login"), "5/1m") // what was known is still there
-	// Ever less often.
+	b.says(row("shop/login"), "5/1m") // the last known figures stay
+	// The page asks less and less often.
 	b.until("window.delays.includes(4000) && window.delays.indexOf(2000) < window.delays.indexOf(4000)")
 	a.is(func() { a.down = false })
 	b.says("#live", "live, ")
 	b.until("document.querySelector('#outage').hidden && !document.body.matches('.stale')")
 
-	// Whoever does not want to wait need not.
+	// The user can try again at once.
 	a.is(func() { a.down = true })
 	b.says("#outage", "Caddy does not answer")
 	a.is(func() { a.down = false })
-	js[bool](b, "(document.querySelector('#retry').click(), true)") // which may have been hidden by now
+	js[bool](b, "(document.querySelector('#retry').click(), true)") // the button may be hidden by now
 	b.says("#live", "live, ")
 
-	// Whether it does not answer, or does not know, makes a difference to who looks for the cause.
+	// The page shows whether Caddy does not answer, or answers with an error: the cause differs.
 	a.is(func() { a.fails = "<b>no\u202e such app</b>" })
 	b.says("#outage", "Caddy answers with an error: <b>noU+202E such app</b>.")
 	a.is(func() { a.fails = "" })
-	js[bool](b, "(document.querySelector('#retry').click(), true)") // which may have been hidden by now
+	js[bool](b, "(document.querySelector('#retry').click(), true)") // the button may be hidden by now
 	b.says("#live", "live, ")
 }
 
@@ -697,13 +697,13 @@ func TestThePageRestsWhileItIsHidden(t *testing.T) {
 	b.says("#live", "live, ")
 	hidden := "(Object.defineProperty(document, 'hidden', {value: %t, configurable: true}), document.dispatchEvent(new Event('visibilitychange')))"
 	js[bool](b, fmt.Sprintf(hidden, true))
-	// Nothing is asked, and nothing is going to be.
+	// A hidden page asks nothing, and no timer is pending.
 	b.until("document.querySelector('#live').textContent === 'paused' && window.pendingTimers.size === 0")
 	before := a.pollsSoFar()
 	js[bool](b, fmt.Sprintf(hidden, false))
 	eventually(t, "the page asks again", func() bool { return a.pollsSoFar() > before })
 	b.says("#live", "live, ")
-	// Nor is it if the page is hidden while Caddy is about to answer.
+	// The same if the page is hidden while Caddy is about to answer.
 	a.is(func() {
 		js[bool](b, "(document.getElementById('retry').click(), new MutationObserver(() => { window.answered = true; }).observe(document.querySelector('#live'), {childList: true}), true)")
 		js[bool](b, fmt.Sprintf(hidden, true))
@@ -748,7 +748,7 @@ func TestThePageDrawsTheBusiestOfThousandsOfRules(t *testing.T) {
 	b.choose("#search", "")
 	b.choose("#sort", "name")
 	b.until("document.querySelectorAll('#rules > li').length === 50 && document.querySelector('#rules > li').dataset.rule === 'tenant-0000/requests'")
-	// It is not asked all the time.
+	// The page does not ask all the time.
 	wait := js[float64](b, "Math.max(...window.delays)")
 	t.Logf("5,000 rules are polled every %.1f s", wait/1000)
 }
@@ -777,7 +777,7 @@ func TestTheOrderIsHeldWhileARuleIsOpen(t *testing.T) {
 	b.says("#note", "The order is held while you are in the list.")
 	leave()
 	b.until("document.querySelector('#rules > li').dataset.rule === 'second'")
-	// A rule that is gone is gone, open or not.
+	// A removed rule disappears, also while it is open.
 	b.click(row("second") + " h3 button")
 	a.is(func() { a.rules = a.rules[:1] })
 	b.until("document.querySelectorAll('#rules > li').length === 1")
@@ -798,7 +798,7 @@ func TestThePageSaysWhatToDoWhereThereIsNoRule(t *testing.T) {
 func TestThePagesPolicyIsInForce(t *testing.T) {
 	a := startAPI(t)
 	other := startAPI(t)
-	b := open(t, pageOf(t, a.addr), desktop, "") // the console says a lot, of what is refused
+	b := open(t, pageOf(t, a.addr), desktop, "") // the console reports everything that is blocked
 	b.says("#none", "No limit is in force")
 	for _, test := range []struct{ name, try, directive string }{
 		{"a script of somebody else", "(() => { const s = document.createElement('script'); s.append('window.ran = 1'); document.body.append(s); })()", "script-src|require-trusted-types-for"},
@@ -836,7 +836,7 @@ func TestEverythingOnThePageHasANameAndIsReachedByKeyboard(t *testing.T) {
 	if ids := js[[]string](b, `[...document.querySelectorAll("[id]")].map((e) => e.id).filter((id, i, all) => all.indexOf(id) !== i)`); len(ids) > 0 {
 		t.Errorf("there twice: %q", ids)
 	}
-	// Tab comes by everything that can be used, from the beginning.
+	// Tab reaches everything that can be used, from the beginning.
 	js[bool](b, "(document.activeElement.blur(), document.body.tabIndex = -1, document.body.focus(), true)")
 	reached := js[int](b, `[...document.querySelectorAll("input, select, textarea, button, summary")].filter((e) => e.checkVisibility() && !e.closest("dialog")).length`)
 	seen := make(map[string]bool)
@@ -849,7 +849,7 @@ func TestEverythingOnThePageHasANameAndIsReachedByKeyboard(t *testing.T) {
 	}
 }
 
-// WEIR_SCREENSHOTS=../docs/images makes the pictures of the manual again.
+// WEIR_SCREENSHOTS=../docs/images takes the pictures of the manual again.
 func TestThePageAsTheManualShowsIt(t *testing.T) {
 	for _, test := range []struct {
 		name   string

@@ -17,12 +17,12 @@ type prometheus struct {
 	addr string
 }
 
-// target is what Prometheus scrapes every second: /metrics of an address, under the name of a job.
+// target is what Prometheus scrapes every second: /metrics at an address, for a job.
 type target struct {
 	job, addr string
 }
 
-// debianProgram returns the path of a program that Debian's package prometheus has.
+// debianProgram returns the path of a program of Debian's package prometheus.
 func debianProgram(t testing.TB, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -32,7 +32,7 @@ func debianProgram(t testing.TB, name string) string {
 	return path
 }
 
-// startPrometheus starts a Prometheus that scrapes the targets, and evaluates the rules in a file every second, if one is named.
+// startPrometheus starts a Prometheus that scrapes the targets. If rules names a file, it evaluates the file's rules every second.
 func startPrometheus(t testing.TB, rules string, targets ...target) *prometheus {
 	t.Helper()
 	path, dir := debianProgram(t, "prometheus"), t.TempDir()
@@ -86,13 +86,13 @@ func startPrometheus(t testing.TB, rules string, targets ...target) *prometheus 
 	return p
 }
 
-// sample is one element of what an expression comes to now.
+// sample is one element of an expression's value.
 type sample struct {
 	Metric map[string]string `json:"metric"`
-	Value  [2]any            `json:"value"` // when, and the number as text
+	Value  [2]any            `json:"value"` // the time, and the number as text
 }
 
-// query asks what an expression comes to.
+// query returns the current value of an expression.
 func (p *prometheus) query(t testing.TB, expr string) []sample {
 	t.Helper()
 	var result struct {
@@ -102,14 +102,14 @@ func (p *prometheus) query(t testing.TB, expr string) []sample {
 	return result.Result
 }
 
-// alert is one that is firing or pending.
+// alert is an alert that is firing or pending.
 type alert struct {
 	Labels      map[string]string `json:"labels"`
 	Annotations map[string]string `json:"annotations"`
 	State       string            `json:"state"`
 }
 
-// alerts asks which alerts are firing or pending.
+// alerts returns the alerts that are firing or pending.
 func (p *prometheus) alerts(t testing.TB) []alert {
 	t.Helper()
 	var result struct {
@@ -119,7 +119,7 @@ func (p *prometheus) alerts(t testing.TB) []alert {
 	return result.Alerts
 }
 
-// ask asks the API.
+// ask sends a request to the API.
 func (p *prometheus) ask(t testing.TB, path string, data any) {
 	t.Helper()
 	answer, err := http.Get("http://" + p.addr + "/api/v1/" + path)

@@ -12,12 +12,12 @@ import (
 	"github.com/proxyweir/weir/redis/redistest"
 )
 
-// limits is one configuration that has something of everything, in each of the ways that Traefik takes it.
+// limits is one configuration that uses every kind of setting, in each form that Traefik accepts.
 //
-// A middleware with one rule: five requests a year and a day for each X-User.
+// A middleware with one rule allows five requests in 366 days for each X-User.
 //
-// A middleware with two: those with X-Plan: free may make three of them, POSTs to /v1 by anyone but 10.0.0.0/8 two; behind
-// one proxy.
+// A middleware with two rules, behind one proxy: requests with X-Plan: free may be three, and POSTs to /v1 from all addresses but
+// 10.0.0.0/8 two.
 var oneRule = []string{
 	"limit", "5/366d",
 	"key", "header:X-User",
@@ -148,7 +148,7 @@ func TestAFileOfTOML(t *testing.T) {
 	checkLimits(t, s)
 }
 
-// awaitRoute waits until a host is served at all.
+// awaitRoute waits until a host is served.
 func awaitRoute(t *testing.T, s *site) {
 	t.Helper()
 	eventually(t, "Traefik has the site", func() bool {
@@ -157,7 +157,7 @@ func awaitRoute(t *testing.T, s *site) {
 	})
 }
 
-// labels are a container's, with a service and routers beside the settings of the middlewares.
+// labels are a container's labels: a service and routers, next to the settings of the middlewares.
 func labels(s *site) map[string]string {
 	service, _ := url.Parse(upstream.url)
 	_, port, _ := net.SplitHostPort(service.Host)
@@ -186,7 +186,7 @@ func TestLabelsOfADockerContainer(t *testing.T) {
 	awaitRoute(t, s)
 	checkLimits(t, s)
 
-	// Another container comes: the counts stand.
+	// Another container is added: counters survive.
 	other := tr.newSite(t)
 	docker.run("other", map[string]string{
 		"traefik.enable": "true",
@@ -216,7 +216,7 @@ func errorsOf(s *site, middleware string) []string {
 	return list
 }
 
-// A key of a path for each setting, as Traefik's providers of Redis, Consul, etcd and ZooKeeper have it.
+// A key with a path for each setting, as in Traefik's providers of Redis, Consul, etcd and ZooKeeper.
 func TestKeysOfAKeyValueStore(t *testing.T) {
 	store := redistest.Start(t, redistest.WithConfig("notify-keyspace-events KEA"))
 	tr := startTraefik(t, settings{providers: "redis: {endpoints: ['" + store.Addr() + "']}"})

@@ -9,8 +9,7 @@ import (
 	"github.com/proxyweir/weir/redis/redistest"
 )
 
-// sideBySide returns a site where one configuration is Traefik's rateLimit at /native and the plugin's at /plugin, letter for
-// letter.
+// sideBySide returns a site with the same configuration for Traefik's rateLimit at /native and for the plugin at /plugin.
 func sideBySide(t *testing.T, config string) *site {
 	t.Helper()
 	s := newSite(t)
@@ -22,14 +21,14 @@ func sideBySide(t *testing.T, config string) *site {
 	return s
 }
 
-// The requests come at once, and no token comes back while the test runs: so it does not matter that rateLimit lets a request
-// wait for a token that is due within half a second, and the plugin does not.
+// The requests come at once, and no token returns while the test runs. So it does not matter that rateLimit lets a request wait for
+// a token that is due within half a second, and the plugin does not.
 func TestTheWordsOfRateLimitMeanWhatTheyMeanInTraefik(t *testing.T) {
 	redis := redistest.Start(t)
 	const year = "average: 1, period: 8784h"
 	for _, c := range []struct {
 		config   string
-		requests [][]string // header fields; a field Host is the host
+		requests [][]string // header fields; Host sets the host
 	}{
 		{"{" + year + "}", repeat(3)},
 		{"{" + year + ", burst: 1}", repeat(3)},
@@ -77,7 +76,7 @@ func TestTheWordsOfRateLimitMeanWhatTheyMeanInTraefik(t *testing.T) {
 
 func repeat(n int) [][]string { return make([][]string, n) }
 
-// What rateLimit refuses the plugin refuses, and tells why.
+// The plugin refuses what rateLimit refuses, and says why.
 func TestWhatRateLimitRefusesIsRefused(t *testing.T) {
 	for _, config := range []string{
 		"{average: 1, period: -1s}",
@@ -102,7 +101,7 @@ func TestWhatRateLimitRefusesIsRefused(t *testing.T) {
 	}
 }
 
-// In the long run the rate is the average, in both; rateLimit may be ahead by what it lets wait.
+// In the long run the rate is the average, in both; rateLimit may be ahead by the requests that it lets wait.
 func TestTheAverageIsHeldInTheLongRun(t *testing.T) {
 	s := sideBySide(t, "{average: 20, period: 1s, burst: 5}")
 	const lasting = 2 * time.Second
@@ -118,7 +117,7 @@ func TestTheAverageIsHeldInTheLongRun(t *testing.T) {
 	}
 }
 
-// Moving over is a change of one line; unlike rateLimit, the plugin remembers through a reload.
+// A migration changes one line; unlike rateLimit, the plugin keeps its counters through a reload.
 func TestCountsSurviveWhereRateLimitForgets(t *testing.T) {
 	s := sideBySide(t, "{average: 1, period: 8784h, burst: 2}")
 	for _, path := range []string{"/native", "/plugin"} {
@@ -130,7 +129,7 @@ func TestCountsSurviveWhereRateLimitForgets(t *testing.T) {
 	s.admit(1, "/native")
 }
 
-// The fields of both are what their users expect: rateLimit's Retry-After is kept, and the plugin tells more.
+// Both have the header fields that their users expect: the plugin keeps rateLimit's Retry-After, and adds others.
 func TestARejectionHasWhatRateLimitTells(t *testing.T) {
 	s := sideBySide(t, "{average: 1, period: 1h, burst: 1}")
 	var waits []int

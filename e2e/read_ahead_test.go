@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// post begins a request with that head and body, on a connection of its own.
+// post begins a request with that head and body, on its own connection.
 func (s *site) post(rest string) net.Conn {
 	s.t.Helper()
 	conn, err := net.Dial("tcp", s.web)
@@ -22,7 +22,7 @@ func (s *site) post(rest string) net.Conn {
 	return conn
 }
 
-// A defect that was: over HTTP/1 net/http does not look for whether a client leaves while its request has a body that nobody reads.
+// Defect found: over HTTP/1, net/http does not notice that a client leaves while its request has an unread body.
 func TestAClientThatSentABodyAndLeavesIsLetGo(t *testing.T) {
 	for name, config := range map[string]string{
 		"on_limit delay": "{limit: 1/1h, algorithm: token_bucket, onLimit: delay, maxDelay: 1h}",
@@ -48,7 +48,7 @@ func TestAClientThatSentABodyAndLeavesIsLetGo(t *testing.T) {
 	}
 }
 
-// The service gets the whole body of a request that has waited, with what comes of it later.
+// The service gets the whole body of a request that has waited, including what arrives later.
 func TestTheServiceGetsTheBodyOfWhoHasWaited(t *testing.T) {
 	s := limited(t, "{limit: 1/300ms, algorithm: leaky_bucket, burst: 5}")
 	got := make(chan string, 2)
@@ -63,7 +63,7 @@ func TestTheServiceGetsTheBodyOfWhoHasWaited(t *testing.T) {
 		{"Transfer-Encoding: chunked\r\n", "2\r\nab\r\n", "2\r\ncd\r\n0\r\n\r\n", "4 <nil> -1 [chunked]"},
 		{"Content-Length: 4\r\nExpect: 100-continue\r\n", "", "abcd", "4 <nil> 4 []"},
 	} {
-		s.post("Content-Length: 0\r\n\r\n") // whose turn is before
+		s.post("Content-Length: 0\r\n\r\n") // its place in the queue is before
 		<-got
 		conn := s.post(c.head + "\r\n" + c.before)
 		fmt.Fprint(conn, c.after)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Each is refused with an error that says what is wrong: rule, field, value, and what would be accepted.
+// Each is refused with an error that has the rule, the field, the value, and what would be accepted.
 func TestAWrongConfigurationIsRefusedInTheLog(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "password")
 	cases := []struct {
@@ -74,7 +74,7 @@ func TestAWrongConfigurationIsRefusedInTheLog(t *testing.T) {
 		{"{limit: 5/1m, store: {redis: {address: '127.0.0.1:6379', masterName: m}}}", []string{"store: redis", "masterName", "Sentinel"}},
 		{"{limit: 5/1m, store: {redis: {address: ['127.0.0.1:1', '127.0.0.1:2']}}}", []string{"store: redis", "address"}},
 	}
-	// All at one time: each has a router, and there is one more that is in order.
+	// All at the same time: each has a router, and one further router is correct.
 	s := newSite(t)
 	s.limit("right", "limit: 1/366d")
 	s.route("/right", "right")
@@ -103,7 +103,7 @@ func TestAWrongConfigurationIsRefusedInTheLog(t *testing.T) {
 	}
 }
 
-// A router is out whose middleware is wrong, and no other: not even with counts of the same middlewares.
+// Only the routers with the wrong middleware fail, and the counters of its other middlewares survive.
 func TestAWrongMiddlewareTakesOutItsOwnRoutersAlone(t *testing.T) {
 	s := newSite(t)
 	s.limit("one", "limit: 3/366d")
@@ -126,7 +126,7 @@ func TestAWrongMiddlewareTakesOutItsOwnRoutersAlone(t *testing.T) {
 	s.exactly(2, "/two")
 	s.admit(3, "/free")
 
-	// When it is mended it works, and what was counted before it was broken still counts, as it was gone for moments.
+	// After the repair it works, and its counters survive, since it was gone only for moments.
 	s.limit("one", "limit: 3/366d")
 	s.apply()
 	s.admit(1, "/one/again")
@@ -134,7 +134,7 @@ func TestAWrongMiddlewareTakesOutItsOwnRoutersAlone(t *testing.T) {
 	s.reject("/two")
 }
 
-// The manual says so: who has a catch-all must give it limits of its own.
+// As the manual says, a catch-all router needs its own limits.
 func TestACatchAllServesTheRequestsOfARouterThatIsOut(t *testing.T) {
 	s := newSite(t)
 	s.limit("logins", "{limit: 3/366d, algorithm: best}")

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Reloads of every kind, while clients make requests as fast as they can: each of these paths must admit its limit, to the
-// last request, and no request may be lost.
+// Reloads of every kind, while clients make requests as fast as they can: each of these paths must admit exactly its limit, and no
+// request may be lost.
 func TestReloadsUnderLoadLoseNoRequestAndNoCount(t *testing.T) {
 	t.Parallel()
 	const (
@@ -18,7 +18,7 @@ func TestReloadsUnderLoadLoseNoRequestAndNoCount(t *testing.T) {
 	)
 	s := newSite(t)
 	paths := []string{"/token_bucket", "/fixed_window", "/sliding_window_log", "/sliding_window_counter"}
-	// The limit goes up and down. What counts in the end is the highest, since what was used stays used.
+	// The limit rises and falls. At the end the highest applies, since used requests stay counted.
 	set := func(limit int) {
 		for _, path := range paths {
 			s.limit(path[1:], fmt.Sprintf("{limit: %d/366d, algorithm: %s}", limit, path[1:]))
@@ -49,7 +49,7 @@ func TestReloadsUnderLoadLoseNoRequestAndNoCount(t *testing.T) {
 		case 2: // another middleware, which is sometimes wrong
 			s.limit("more", []string{"limit: 5/1m", "limit: five"}[i/4%2])
 			s.route("/more", "more")
-		case 3: // the middlewares in other words that mean the same
+		case 3: // the middlewares in other words with the same meaning
 			for j := range paths {
 				m := &s.middlewares[j]
 				if short := strings.Replace(m.config, "key: [client_ip], ", "", 1); short != m.config {
@@ -63,7 +63,7 @@ func TestReloadsUnderLoadLoseNoRequestAndNoCount(t *testing.T) {
 	}
 	set(highest)
 	s.apply()
-	// More than the limits in all: whoever is left takes what is left.
+	// More than all limits together, to use up what is left.
 	rest := startLoad(8, 4*highest/8, func(client, n int) (response, error) { return s.try(paths[(client+n)%len(paths)]) })
 	rest.wait()
 	l.stop()
@@ -122,7 +122,7 @@ func TestMiddlewaresOfOneNamespaceShareTheirCounters(t *testing.T) {
 	rules := "namespace: " + s.name + "\nrules: [{name: r, limit: 4/366d}, {name: "
 	s.limit("one", rules+"x, limit: 100/366d}]")
 	s.limit("two", rules+"y, limit: 100/366d}]")
-	s.limit("three", "rules: [{name: r, limit: 4/366d}]") // not of it, nor of the next one's
+	s.limit("three", "rules: [{name: r, limit: 4/366d}]") // not its own counters, and not those of the next
 	s.limit("four", "rules: [{name: r, limit: 4/366d}]")
 	for _, name := range []string{"one", "two", "three", "four"} {
 		s.route("/"+name, name)
@@ -135,7 +135,7 @@ func TestMiddlewaresOfOneNamespaceShareTheirCounters(t *testing.T) {
 	s.exactly(4, "/four")
 }
 
-// A rule that counts in another way has no use for the counts that there are, and says so.
+// A rule that counts in another way cannot use the existing counters, and logs that.
 func TestAChangedAlgorithmStartsAfreshAndSaysSo(t *testing.T) {
 	s := newSite(t)
 	s.limit("limit", "{name: r, limit: 2/366d}")
@@ -162,7 +162,7 @@ func TestAChangedAlgorithmStartsAfreshAndSaysSo(t *testing.T) {
 	}
 }
 
-// A middleware that no router has for a moment has not forgotten: Traefik's providers often lose and find a service.
+// A middleware that no router uses for a moment keeps its counters: Traefik's providers often lose a service and find it again.
 func TestCountsOutliveAMomentWithoutRouters(t *testing.T) {
 	s := limited(t, "limit: 3/366d")
 	s.admit(2, "/")
@@ -173,7 +173,7 @@ func TestCountsOutliveAMomentWithoutRouters(t *testing.T) {
 	s.exactly(1, "/")
 }
 
-// The handlers of before are let go of while requests are still in them.
+// The previous handlers are released while requests are still in them.
 func TestRequestsThatWaitAreServedThroughAReload(t *testing.T) {
 	s := limited(t, "{limit: 5/1s, algorithm: leaky_bucket, burst: 20}")
 	const requests = 8
@@ -185,7 +185,7 @@ func TestRequestsThatWaitAreServedThroughAReload(t *testing.T) {
 	l.wait().want(t, requests)
 }
 
-// What a backend is still sending goes on.
+// A response that a backend is still sending goes on.
 func TestResponsesUnderWayGoOnThroughAReload(t *testing.T) {
 	s := limited(t, "limit: 100/366d")
 	proceed := make(chan struct{})

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What the fields say of a bucket and of a log with a period below 35 minutes is exact on a first request.
+// On a first request, the fields of a bucket, and of a log with a period below 35 minutes, are exact.
 func TestClientsAreToldTheirQuota(t *testing.T) {
 	const rules = `
 		rules:
@@ -17,7 +17,7 @@ func TestClientsAreToldTheirQuota(t *testing.T) {
 		  - {name: short, match: {paths: [/short]}, algorithm: token_bucket, limit: 1/1500ms, burst: 1001}
 		  - {name: unseen, enforcement: shadow, limit: 1/1h}`
 	all := []string{
-		"X-RateLimit-Limit", "2", "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "1800", // the log is the tighter
+		"X-RateLimit-Limit", "2", "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "1800", // the log is stricter
 		"RateLimit", `"bucket";r=4;t=1800, "log";r=1;t=1800`,
 		"RateLimit-Policy", `"bucket";q=5;w=9000, "log";q=2;w=1800`,
 		"Retry-After", "-", "Cache-Control", "-",
@@ -31,7 +31,7 @@ func TestClientsAreToldTheirQuota(t *testing.T) {
 		fields        []string
 	}{
 		{"", "/", all},
-		{"", "/short", []string{ // no w where a burst is not refilled in whole seconds
+		{"", "/short", []string{ // no w if a burst is not refilled in whole seconds
 			"RateLimit", `"bucket";r=4;t=1800, "log";r=1;t=1800, "short";r=1000;t=2`,
 			"RateLimit-Policy", `"bucket";q=5;w=9000, "log";q=2;w=1800, "short";q=1001`,
 		}},
@@ -62,7 +62,7 @@ func TestARejectionTellsWhenToTryAgain(t *testing.T) {
 	s.reject("HEAD /")
 }
 
-// At the top message is of all rules, also where a rule has one.
+// The top-level message applies to all rules, unless a rule has its own.
 func TestARuleHasAMessageOfItsOwn(t *testing.T) {
 	s := limited(t, `
 		message: Slow down.
@@ -118,7 +118,7 @@ func TestJitterIsAdded(t *testing.T) {
 	for range 20 {
 		seen[s.reject("/").number(t, "Retry-After", 3500, 11*3600)] = true
 	}
-	if len(seen) < 5 { // chance has 36000 to choose from
+	if len(seen) < 5 { // of 36000 possible ones
 		t.Errorf("20 rejections were told %d different times", len(seen))
 	}
 }
@@ -154,10 +154,10 @@ func TestAGRPCCallIsToldByItsOwnStatus(t *testing.T) {
 			t.Errorf("body %q, want none", r.body)
 		}
 	}
-	s.reject("/") // who does not speak gRPC gets a status of HTTP
+	s.reject("/") // a client that does not speak gRPC gets an HTTP status
 }
 
-// The values of keys are the clients' own business.
+// The values of keys are private to the clients.
 func TestNoKeyIsInAHeaderOrTheLog(t *testing.T) {
 	const secret = "sekretkey4711"
 	s := limited(t, "{limit: 1/366d, key: [header:X-Key]}")

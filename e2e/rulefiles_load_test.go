@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// A thousand edits of a rule file, a third of them broken, while clients make requests as fast as they can: no request is lost, and of
-// each key's count nothing. The plugin looks once a second, so the edits come in bursts, of which it must come to see the last.
+// A thousand edits of a rule file, a third of them broken, while clients make requests as fast as they can: no request is lost, and
+// no key's count. The plugin checks the file once a second, so the edits come in bursts, and it must see the last of each.
 func TestRuleFileEditedAThousandTimesUnderLoad(t *testing.T) {
 	t.Parallel()
 	const (
 		bursts  = 20
-		edits   = 50 // of a burst
+		edits   = 50 // in a burst
 		highest = 4000
 	)
 	path := filepath.Join(t.TempDir(), "rules.json")

@@ -13,7 +13,7 @@ import (
 	"github.com/proxyweir/weir/redis/redistest"
 )
 
-// ruleFile writes a file of rules in one step, as an editor does, and returns its path.
+// ruleFile writes a rule file in one step, as an editor does, and returns its path.
 func ruleFile(t testing.TB, path, text string) string {
 	t.Helper()
 	draft := path + ".draft"
@@ -41,20 +41,20 @@ func TestRuleFileLimitsAndIsReadAgain(t *testing.T) {
 	s.exactly(3, "/", "X-User", "a")
 	s.admit(2, "/", "X-User", "b")
 
-	// An edit: what was counted stays.
+	// Counters survive an edit.
 	ruleFile(t, path, `{"rules": [{"name": "a", "limit": "5/366d", "key": "header:X-User"}]}`)
 	eventually(t, "the edit is in force", func() bool { return s.do("/", "X-User", "x").header.Get("X-RateLimit-Limit") == "5" })
 	s.exactly(2, "/", "X-User", "a")
 	s.exactly(3, "/", "X-User", "b")
 
-	// A broken one changes nothing, and is said once, with line and column and what would be accepted.
+	// A broken edit changes nothing. It is logged once, with line and column and what would be accepted.
 	ruleFile(t, path, "{\"rules\": [\n  {\"name\": \"a\", \"limit\": \"9/0s\", \"key\": \"header:X-User\"}\n]}")
 	says := path + `:2:26: rule "a": limit "9/0s": the period must be from 1ms to 366d`
 	eventually(t, "the log says what is wrong", func() bool { return strings.Contains(strings.Join(s.errors("limit"), "\n"), says) })
 	s.reject("/", "X-User", "a")
 	s.exactly(5, "/", "X-User", "c")
 
-	// Traefik's own reload, while the file is broken, changes nothing either: also where the middleware is another then.
+	// Traefik's own reload while the file is broken changes nothing either, even if the middleware has changed.
 	s.limit("limit", "{rulesFile: "+path+", rulesInterval: 1s, message: 'Slow down, please.'}")
 	s.apply()
 	if r := s.reject("/", "X-User", "c"); r.body != "Slow down, please.\n" {
@@ -71,7 +71,7 @@ func TestRuleFileLimitsAndIsReadAgain(t *testing.T) {
 	ruleFile(t, path, `{"rules": [{"name": "a", "limit": "6/366d", "key": "header:X-User"}]}`)
 	eventually(t, "the file is in force again", func() bool { return s.do("/", "X-User", "c").status == http.StatusOK })
 	s.reject("/", "X-User", "c")
-	if n := strings.Count(strings.Join(s.errors("limit"), "\n"), says); n > 2 { // of the middleware before, and of the other
+	if n := strings.Count(strings.Join(s.errors("limit"), "\n"), says); n > 2 { // of the previous middleware, and of the changed one
 		t.Errorf("the log says %d times what is wrong", n)
 	}
 }
@@ -129,7 +129,7 @@ func TestRuleFilesDescriptorsTiersAndOverridesInAFileOfYAML(t *testing.T) {
 	checkDescribed(t, s)
 }
 
-// described is the same in labels.
+// described returns the same in labels.
 func described(path string) []string {
 	return []string{
 		"rules[0].name", "planned",
@@ -155,7 +155,7 @@ func described(path string) []string {
 	}
 }
 
-// checkDescribed checks that a host is limited so.
+// checkDescribed checks these limits for a host.
 func checkDescribed(t *testing.T, s *site) {
 	t.Helper()
 	user := func(name, plan string) []string { return []string{"X-User", name, "X-Plan", plan} }
@@ -196,7 +196,7 @@ func TestRuleFilesDescriptorsTiersAndOverridesInLabels(t *testing.T) {
 	checkDescribed(t, s)
 }
 
-// awaitUp waits until a host is served, by a path that is not limited.
+// awaitUp waits until a host is served, with an unlimited path.
 func awaitUp(t *testing.T, s *site) {
 	t.Helper()
 	eventually(t, "Traefik has the site", func() bool {
@@ -264,7 +264,7 @@ func TestRuleFilesDescriptorsTiersAndOverridesInAFileOfTOML(t *testing.T) {
 	checkDescribed(t, s)
 }
 
-// Traefik's provider of files cannot carry a list in a list. If it comes to, the manual can say so.
+// Traefik's file provider cannot carry a list in a list. If a later version can, the manual can say so.
 func TestRuleFilesDescriptorsAsListsInAListAreRefusedByTraefik(t *testing.T) {
 	s := newSite(t)
 	s.limit("lists", "{rulesFile: x.json, descriptors: [[{key: a, source: path}]]}")
@@ -278,7 +278,7 @@ func TestRuleFilesDescriptorsAsListsInAListAreRefusedByTraefik(t *testing.T) {
 		}
 		return false
 	})
-	s.middlewares = nil // so that the site of others can be read
+	s.middlewares = nil // so that other tests' sites can be read
 	s.routers = nil
 	s.apply()
 }

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// `make demo` starts the example, its page and some traffic, and says where they are; when it ends, so do they.
+// `make demo` starts the example, its page and some traffic, and prints where they are; when it ends, they end.
 func TestMakeDemoShowsAPageOnWhichSomethingHappens(t *testing.T) {
 	path, err := caddyProgram()
 	if err != nil {
@@ -43,7 +43,7 @@ func TestMakeDemoShowsAPageOnWhichSomethingHappens(t *testing.T) {
 	end := func() {
 		if !ended {
 			ended = true
-			_ = syscall.Kill(-program.Process.Pid, syscall.SIGINT) // as Ctrl-C does
+			_ = syscall.Kill(-program.Process.Pid, syscall.SIGINT) // the effect of Ctrl-C
 			_ = program.Wait()
 		}
 	}

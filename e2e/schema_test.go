@@ -19,7 +19,7 @@ import (
 
 var schemaFile = filepath.Join("..", "docs", "rules.schema.json")
 
-// readSchema returns the schema of rule files: as what validates, and as it is written.
+// readSchema returns the schema of rule files in two forms: compiled, and as it is written.
 func readSchema(t *testing.T) (*jsonschema.Schema, object) {
 	t.Helper()
 	text, err := os.ReadFile(schemaFile)
@@ -35,7 +35,7 @@ func readSchema(t *testing.T) (*jsonschema.Schema, object) {
 	if err := compiler.AddResource("rules.schema.json", document); err != nil {
 		t.Fatal(err)
 	}
-	schema, err := compiler.Compile("rules.schema.json") // which validates it against its own schema
+	schema, err := compiler.Compile("rules.schema.json") // this validates it against its own schema
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func readSchema(t *testing.T) (*jsonschema.Schema, object) {
 	return schema, written
 }
 
-// object is what the schema says of a map, or of a field.
+// object is a schema's description of an object or a field.
 type object struct {
 	Schema               string             `json:"$schema"`
 	Description          string             `json:"description"`
@@ -99,7 +99,7 @@ func TestTheSchemaHasTheFieldsThatThereAre(t *testing.T) {
 	}
 }
 
-// The schema and the table that rules are read by say the same of each field.
+// The schema and the table by which rules are read agree on each field.
 func TestTheSchemaSaysWhatTheTableOfFieldsSays(t *testing.T) {
 	_, root := readSchema(t)
 	for kind, fields := range ruleset.Schema {
@@ -130,7 +130,7 @@ func TestTheSchemaSaysWhatTheTableOfFieldsSays(t *testing.T) {
 	}
 }
 
-// Every word that the schema offers for a field is taken there, and every one that there is is offered.
+// For each field, Weir accepts every word that the schema has, and the schema has every word that exists.
 func TestTheSchemaHasTheWordsThatThereAre(t *testing.T) {
 	_, root := readSchema(t)
 	rule := root.Defs["rule"].Properties
@@ -180,7 +180,7 @@ func TestTheSchemaHasTheWordsThatThereAre(t *testing.T) {
 	}
 }
 
-// loadRules loads a rule file as Weir does, and returns what it says.
+// loadRules loads a rule file as Weir does, and returns the errors.
 func loadRules(name, text string) string {
 	parse := rulesyaml.Parse
 	if strings.HasSuffix(name, ".json") {
@@ -200,7 +200,7 @@ func loadRules(name, text string) string {
 	return ""
 }
 
-// validate holds a rule file to the schema, as editors do, and returns what it says.
+// validate validates a rule file against the schema, as editors do, and returns the errors.
 func validate(t *testing.T, schema *jsonschema.Schema, text string) string {
 	t.Helper()
 	var document any
@@ -221,14 +221,14 @@ func validate(t *testing.T, schema *jsonschema.Schema, text string) string {
 	return ""
 }
 
-// A fenced block of a page, which may stand in a list, and what an HTML comment right before it says: "in: weir", "refused: …".
+// A fenced block of a page, possibly in a list, with the HTML comment right before it, such as "in: weir" or "refused: …".
 var fenced = regexp.MustCompile("(?ms)(?:<!-- ([^\n]*) -->\n)?^( *)```(yaml|yml|json)[^\n]*\n(.*?)^ *```")
 
-// isRuleFile reports whether a block has rules or a domain at its top.
+// isRuleFile reports whether a block has rules or a domain at its top level.
 func isRuleFile(text string) bool {
 	var top map[string]any
 	if yaml.Unmarshal([]byte(text), &top) != nil {
-		// It may be a rule file that is broken.
+		// It may be a broken rule file.
 		return regexp.MustCompile(`(?m)^(rules|domain):`).MatchString(text)
 	}
 	if _, there := top["domain"]; there {
@@ -261,7 +261,7 @@ func TestRuleFilesInTheDocs(t *testing.T) {
 			}
 			indent, kind, block := string(text[at[4]:at[5]]), string(text[at[6]:at[7]]), string(text[at[8]:at[9]])
 			block = strings.TrimPrefix(strings.ReplaceAll("\n"+block, "\n"+indent, "\n"), "\n")
-			// What is a part of another file is no rule file: the plugin's configuration has rules, too.
+			// A part of another file is no rule file: the plugin's configuration also has rules.
 			if strings.HasPrefix(marker, "in: ") || !isRuleFile(block) {
 				continue
 			}
@@ -286,12 +286,12 @@ func TestRuleFilesInTheDocs(t *testing.T) {
 	}
 }
 
-// inRule puts fields into a rule that is right without them.
+// inRule adds fields to a rule that is valid without them.
 func inRule(fields string) string {
 	return "rules: [{name: a, limit: 5/1m, " + fields + "}]"
 }
 
-// inDescriptor puts fields into a descriptor.
+// inDescriptor adds fields to a descriptor.
 func inDescriptor(fields string) string {
 	return "{domain: d, descriptors: [{" + fields + "}]}"
 }

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// site is a test's part of the dynamic configuration of a Traefik: a host of its own, in a file of its own, with routers,
-// middlewares and a service whose names begin with the site's. So tests do not see each other in a Traefik that they share.
+// site is a test's part of a Traefik's dynamic configuration: its own host in its own file, with routers, middlewares and a service
+// whose names begin with the site's. So tests that share a Traefik do not affect each other.
 type site struct {
 	*traefik
 	t           testing.TB
@@ -21,7 +21,7 @@ type site struct {
 	name        string
 	middlewares []middleware
 	routers     []router
-	logFrom     int64 // how long the log was before
+	logFrom     int64 // how long the log was when the site was made
 }
 
 type middleware struct{ name, config string }
@@ -33,7 +33,7 @@ type router struct {
 
 var sites atomic.Int64
 
-// newSite returns a site that has nothing yet.
+// newSite returns an empty site.
 func (tr *traefik) newSite(t testing.TB) *site {
 	t.Helper()
 	s := &site{traefik: tr, t: t, client: tr.client, name: fmt.Sprintf("s%d", sites.Add(1)), logFrom: tr.logSize()}
@@ -53,7 +53,7 @@ func newSite(t testing.TB) *site {
 	return sharedTraefik(t).newSite(t)
 }
 
-// limited returns a site of which every path is limited by one middleware.
+// limited returns a site with one middleware for every path.
 func limited(t testing.TB, config string) *site {
 	t.Helper()
 	s := newSite(t)
@@ -68,7 +68,7 @@ func (s *site) limit(name, config string) {
 	s.middleware(name, "plugin:\n  weir:\n"+indent(config, "    "))
 }
 
-// middleware sets a middleware to any, in YAML.
+// middleware sets a middleware, of any type, in YAML.
 func (s *site) middleware(name, config string) {
 	i := slices.IndexFunc(s.middlewares, func(m middleware) bool { return m.name == name })
 	if i < 0 {
@@ -78,7 +78,7 @@ func (s *site) middleware(name, config string) {
 	s.middlewares[i] = middleware{name, config}
 }
 
-// route sets the middlewares of a path and all below it.
+// route sets the middlewares of a path and everything below it.
 func (s *site) route(path string, middlewares ...string) {
 	i := slices.IndexFunc(s.routers, func(r router) bool { return r.path == path })
 	if i < 0 {
@@ -88,7 +88,7 @@ func (s *site) route(path string, middlewares ...string) {
 	s.routers[i] = router{path, middlewares}
 }
 
-// unroute takes away a path's router.
+// unroute removes a path's router.
 func (s *site) unroute(path string) {
 	s.routers = slices.DeleteFunc(s.routers, func(r router) bool { return r.path == path })
 }
@@ -97,10 +97,10 @@ func (s *site) host() string { return s.name + ".test" }
 
 func (s *site) file() string { return filepath.Join(s.dynamic, s.name+".yml") }
 
-// qualified is what Traefik calls a middleware.
+// qualified returns the name of a middleware in Traefik.
 func (s *site) qualified(middleware string) string { return s.name + "-" + middleware + "@file" }
 
-// apply has Traefik take the site as it is now, and waits until the entry point serves it.
+// apply gives Traefik the site's current configuration, and waits until the entry point serves it.
 func (s *site) apply() {
 	s.t.Helper()
 	version := s.version.Add(1)
@@ -108,7 +108,7 @@ func (s *site) apply() {
 	eventually(s.t, "Traefik has applied a configuration", func() bool { return s.applied(version) })
 }
 
-// write hands the site to Traefik as a version of the configuration.
+// write writes the site's configuration with a version number.
 func (s *site) write(version int64) {
 	s.t.Helper()
 	var b strings.Builder
@@ -147,13 +147,13 @@ func (s *site) applied(version int64) bool {
 	return err == nil && r.status == http.StatusOK
 }
 
-// versionHost is a host that is served by a version of the configuration, and by no other.
+// versionHost returns a host that only that version of the configuration serves.
 func (s *site) versionHost(version int64) string { return fmt.Sprintf("%s.version%d", s.name, version) }
 
-// log returns what Traefik has logged since the site is there.
+// log returns what Traefik has logged since the site was made.
 func (s *site) log() []entry { return s.logSince(s.logFrom) }
 
-// errors returns the errors that Traefik has logged of one of the site's middlewares.
+// errors returns the errors that Traefik has logged about one of the site's middlewares.
 func (s *site) errors(middleware string) []string {
 	var list []string
 	for _, e := range s.log() {
@@ -207,7 +207,7 @@ func (s *site) exactly(n int, request string, fields ...string) {
 	s.reject(request, fields...)
 }
 
-// from returns the same site for a client with another address on loopback.
+// from returns the same site for a client with another loopback address.
 func (s *site) from(ip string) *site {
 	other := *s
 	other.client = s.newClient(&net.TCPAddr{IP: net.ParseIP(ip)})
@@ -226,7 +226,7 @@ func (s *site) overHTTP2() *site {
 	return &other
 }
 
-// indent puts a margin before each line of a text, of which tabs count as two spaces and the margin of its first line as none.
+// indent replaces the margin of a text, which is that of its first line, with another. Each further tab becomes two spaces.
 func indent(text, margin string) string {
 	lines := strings.Split(strings.Trim(text, "\n"), "\n")
 	first := len(lines[0]) - len(strings.TrimLeft(lines[0], "\t "))

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// quotas are what a client is told of how it stands.
+// quotas are a client's own quotas, as the plugin reports them.
 type quotas struct {
 	Quotas []struct {
 		Name                    string

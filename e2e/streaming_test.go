@@ -22,10 +22,10 @@ import (
 	"time"
 )
 
-// patience is how long a test waits for what comes over a connection.
+// patience is how long a test waits for data on a connection.
 const patience = time.Minute
 
-// A handshake and frames, written by hand: nothing here or there hides what the middleware does to them.
+// The handshake and frames are written by hand, so that no library hides what the middleware does to them.
 func TestAWebSocketPassesUntouched(t *testing.T) {
 	s := limited(t, "{limit: 1/366d, headers: [x_ratelimit]}")
 	upstream.handle(s.host(), echoFrames)
@@ -35,7 +35,7 @@ func TestAWebSocketPassesUntouched(t *testing.T) {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(patience))
-	const key = "dGhlIHNhbXBsZSBub25jZQ==" // of RFC 6455, as is what is answered to it
+	const key = "dGhlIHNhbXBsZSBub25jZQ==" // the example of RFC 6455, as is its answer
 	handshake := "GET /ws HTTP/1.1\r\nHost: " + s.host() + "\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " + key + "\r\n\r\n"
 	fmt.Fprint(conn, handshake)
 	answers := bufio.NewReader(conn)
@@ -50,7 +50,7 @@ func TestAWebSocketPassesUntouched(t *testing.T) {
 		}
 	}
 
-	// A second one is over the limit: it is told so in plain HTTP.
+	// A second connection is over the limit, and gets a plain HTTP rejection.
 	r := s.reject("/ws", "Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", key)
 	r.want(t, "X-RateLimit-Remaining", "0")
 	writeFrame(t, conn, "still here")
@@ -58,7 +58,7 @@ func TestAWebSocketPassesUntouched(t *testing.T) {
 		t.Errorf("%q came back", got)
 	}
 
-	// It lives on when the configuration changes.
+	// The first survives a change of the configuration.
 	s.limit("limit", "limit: 2/366d")
 	s.apply()
 	writeFrame(t, conn, "and here")
@@ -67,7 +67,7 @@ func TestAWebSocketPassesUntouched(t *testing.T) {
 	}
 }
 
-// echoFrames accepts a WebSocket and sends back each frame that it gets.
+// echoFrames accepts a WebSocket and echoes each frame.
 func echoFrames(w http.ResponseWriter, r *http.Request) {
 	sum := sha1.Sum([]byte(r.Header.Get("Sec-Websocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
 	conn, stream, err := http.NewResponseController(w).Hijack()
@@ -147,7 +147,7 @@ func writeFrame(t *testing.T, to io.Writer, text string) {
 	}
 }
 
-// Each piece is sent when the one before it has been seen: were they kept back, there would be no next one.
+// Each piece is sent after the one before it was received: if pieces were buffered, no next one would come.
 func TestAStreamIsFlushedPieceByPiece(t *testing.T) {
 	for _, kind := range []string{"text/event-stream", "text/plain"} {
 		t.Run(kind, func(t *testing.T) {
@@ -230,7 +230,7 @@ func TestLargeBodiesPassWhole(t *testing.T) {
 	}
 }
 
-// The backend says first that it will take its time.
+// The backend first sends an interim response.
 func TestInterimResponsesPass(t *testing.T) {
 	s := limited(t, "limit: 100/366d")
 	upstream.handle(s.host(), func(w http.ResponseWriter, _ *http.Request) {
@@ -254,7 +254,7 @@ func TestInterimResponsesPass(t *testing.T) {
 	}
 }
 
-// The backend hears that its client has left, as without the middleware.
+// As without the middleware, the backend notices that its client has left.
 func TestTheBackendHearsThatAClientHasLeft(t *testing.T) {
 	s := limited(t, "limit: 100/366d")
 	began, left := make(chan struct{}), make(chan struct{})

@@ -27,30 +27,30 @@ import (
 	"time"
 )
 
-// module is what Traefik knows the plugin by.
+// module is the plugin's name in Traefik.
 const module = "github.com/proxyweir/weir"
 
-// traefik is a running Traefik: a process of its own, which has loaded the plugin from this checkout.
+// traefik is a running Traefik, in its own process, which has loaded the plugin from this checkout.
 type traefik struct {
 	dir     string // where it runs
 	dynamic string // the folder of its dynamic configuration, a file for each site
 	web     string // the address of the entry point for the sites
-	admin   string // that of its API
+	admin   string // the address of its API
 
 	program *exec.Cmd
-	done    chan struct{} // closed when it is gone
+	done    chan struct{} // closed when the process has ended
 	client  *http.Client
-	version atomic.Int64 // of the dynamic configuration, counted through all sites
+	version atomic.Int64 // of the dynamic configuration, counted over all sites
 }
 
-// settings are what tests have different in the static configuration.
+// settings are the differences of a test's static configuration.
 type settings struct {
-	providers string // more of them, in YAML
-	plugin    string // the folder of the plugin, instead of this checkout
+	providers string // further providers, in YAML
+	plugin    string // the folder of the plugin; default: this checkout
 	env       []string
 }
 
-// static is the static configuration. It must say nothing that a user would not.
+// static is the static configuration. It has nothing that a user would not write.
 const static = `
 global: {checkNewVersion: false, sendAnonymousUsage: false}
 log: {level: DEBUG, format: json}
@@ -67,7 +67,7 @@ providers:
   file: {directory: dynamic, watch: true}
 %s`
 
-// startTraefik starts a Traefik that a test has for itself.
+// startTraefik starts a Traefik for a single test.
 func startTraefik(t testing.TB, with settings) *traefik {
 	t.Helper()
 	tr, err := newTraefik(t.TempDir(), with)
@@ -86,7 +86,7 @@ func startTraefik(t testing.TB, with settings) *traefik {
 	return tr
 }
 
-// shared is the Traefik of all tests that do not need one for themselves. It is started by the first of them.
+// shared is the Traefik of all tests that do not need their own. The first of them starts it.
 var shared struct {
 	sync.Once
 	*traefik
@@ -137,7 +137,7 @@ func traefikProgram() (string, error) {
 	return path, nil
 }
 
-// newTraefik lays out a folder for a Traefik that does not run yet.
+// newTraefik prepares a folder for a Traefik, without starting it.
 func newTraefik(dir string, with settings) (*traefik, error) {
 	path, err := traefikProgram()
 	if err != nil {
@@ -169,8 +169,8 @@ func newTraefik(dir string, with settings) (*traefik, error) {
 	return tr, nil
 }
 
-// installCertificate makes a certificate that Traefik takes for its default one. Without it Traefik makes itself an RSA key at
-// every change of the configuration, which is what a reload would mostly take its time for.
+// installCertificate makes a certificate that Traefik uses as its default. Otherwise Traefik would generate an RSA key at every
+// change of the configuration, which would take most of the time of a reload.
 func installCertificate(dir, dynamic string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -198,7 +198,7 @@ func installCertificate(dir, dynamic string) error {
 	return nil
 }
 
-// installPlugin puts the plugin where a Traefik that runs in dir looks for it, as docs/traefik.md says.
+// installPlugin puts the plugin where a Traefik that runs in dir looks for it, as docs/traefik.md describes.
 func installPlugin(dir, plugin string) error {
 	plugin, err := filepath.Abs(plugin)
 	if err != nil {
@@ -211,7 +211,7 @@ func installPlugin(dir, plugin string) error {
 	return os.Symlink(plugin, link)
 }
 
-// start starts the process, and returns when it serves and has the plugin.
+// start starts the process, and returns when it serves and has loaded the plugin.
 func (tr *traefik) start() error {
 	output, err := os.Create(tr.logFile())
 	if err != nil {
@@ -259,7 +259,7 @@ func (tr *traefik) running() bool {
 	}
 }
 
-// stop ends the process, by force where it does not end by itself.
+// stop ends the process, by force if necessary.
 func (tr *traefik) stop() {
 	tr.client.CloseIdleConnections()
 	if tr.done == nil {
@@ -287,13 +287,13 @@ type entry struct {
 	raw                   string
 }
 
-// alarming reports whether a line tells of what must never be: a panic, in Traefik or in the plugin.
+// alarming reports whether a line is about something that must never happen: a panic, in Traefik or in the plugin.
 func (e entry) alarming() bool {
 	text := strings.ToLower(e.raw)
 	return strings.Contains(text, "panic") || strings.HasPrefix(text, "fatal error") || strings.HasPrefix(text, "goroutine ")
 }
 
-// checkCalm checks that no line of a log is alarming, and shows the first few that are.
+// checkCalm checks that no line of a log is alarming, and prints the first few that are.
 func checkCalm(t testing.TB, log []entry) {
 	t.Helper()
 	alarms := 0
@@ -319,7 +319,7 @@ func (tr *traefik) logSize() int64 {
 	return info.Size()
 }
 
-// logSince returns the lines of the log from a size that it had on.
+// logSince returns the lines of the log after a given size.
 func (tr *traefik) logSince(size int64) []entry {
 	f, err := os.Open(tr.logFile())
 	if err != nil {
@@ -334,7 +334,7 @@ func (tr *traefik) logSince(size int64) []entry {
 	for {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
-			return entries // the last line is being written
+			return entries // the last line is still being written
 		}
 		e := entry{raw: string(bytes.TrimSpace(line))}
 		_ = json.Unmarshal(line, &e)
@@ -357,7 +357,7 @@ func (tr *traefik) get(t testing.TB, path string) []byte {
 	return body
 }
 
-// freeAddr returns an address that nobody listens on, of a port that no outgoing connection is given.
+// freeAddr returns an address at which nothing listens, with a port that no outgoing connection gets.
 func freeAddr() string {
 	for {
 		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(10_000+mathrand.IntN(22_000)))
@@ -368,7 +368,7 @@ func freeAddr() string {
 	}
 }
 
-// await waits until a condition holds, and returns whether it came to hold.
+// await waits until a condition holds, and reports whether it does.
 func await(condition func() bool) bool {
 	for deadline := time.Now().Add(2 * time.Minute); !condition(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {

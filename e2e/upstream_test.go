@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// backend is the server behind Traefik. It answers 200 unless a test has a handler of its own for its host, and counts.
+// backend is the server behind Traefik. It answers 200, unless a test has its own handler for its host, and counts requests.
 type backend struct {
 	*httptest.Server
 	url      string
@@ -15,7 +15,7 @@ type backend struct {
 	handlers map[string]http.HandlerFunc
 }
 
-// upstream is the one of all tests.
+// upstream is the backend of all tests.
 var upstream = func() *backend {
 	b := &backend{counts: make(map[string]int), handlers: make(map[string]http.HandlerFunc)}
 	b.Server = httptest.NewUnstartedServer(http.HandlerFunc(b.serve))
@@ -39,7 +39,7 @@ func (b *backend) serve(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte("ok"))
 }
 
-// handle lets a handler answer for a host; nil lets the backend do so again.
+// handle sets the handler for a host; nil restores the backend's own answer.
 func (b *backend) handle(host string, handler http.HandlerFunc) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 )
 
-// getPage asks Serve with a method and a path.
+// getPage calls Serve with a method and a path.
 func getPage(method, path string) (*httptest.ResponseRecorder, error) {
 	w := httptest.NewRecorder()
 	return w, Serve(w, httptest.NewRequest(method, path, nil))

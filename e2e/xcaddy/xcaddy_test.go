@@ -1,4 +1,5 @@
-// Package xcaddy builds a Caddy with Weir as strangers do, by xcaddy in a folder of their own, and limits the README's site and the example with it.
+// Package xcaddy builds a Caddy with Weir as a new user does, with xcaddy in a separate folder, and uses it to limit the README's
+// site and the example.
 package xcaddy
 
 import (
@@ -59,8 +60,8 @@ func run(t *testing.T, command *exec.Cmd) string {
 	return string(out)
 }
 
-// build runs the README's command in a clean folder beside which the checkout is, and returns the path of the Caddy that it has built.
-// The version of Caddy is this module's, since the newest one is another every week.
+// build runs the README's command in a clean folder next to a copy of the checkout, and returns the path of the Caddy that it has
+// built. The version of Caddy is this module's, since the newest one changes from week to week.
 func build(t *testing.T, root string, args []string) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -73,18 +74,18 @@ func build(t *testing.T, root string, args []string) string {
 	version.Dir = root
 	caddy := exec.Command(xcaddy, append([]string{"build", strings.TrimSpace(run(t, version))}, args[2:]...)...)
 	caddy.Dir = folder
-	// Go asks the repository whether the folder caddy is a module of its own. Before the first release no public index knows: an empty repository
-	// answers.
+	// Go asks the repository whether the folder caddy is a separate module. Before the first release no public index has it, so an
+	// empty repository answers.
 	repository := filepath.Join(folder, "repository")
 	run(t, exec.Command("git", "init", "-q", repository))
 	run(t, exec.Command("git", "-C", repository, "-c", "user.name=test", "-c", "user.email=test@localhost", "commit", "-q", "--allow-empty", "-m", "empty"))
-	caddy.Env = append(os.Environ(), "XCADDY_GO_BUILD_FLAGS=-ldflags=-s", "CGO_ENABLED=1", // so that what is built for other tests is not built again
+	caddy.Env = append(os.Environ(), "XCADDY_GO_BUILD_FLAGS=-ldflags=-s", "CGO_ENABLED=1", // so that what was built for other tests is reused
 		"GOPRIVATE="+module, "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url.file://"+repository+".insteadOf", "GIT_CONFIG_VALUE_0=https://"+module)
 	run(t, caddy)
 	return filepath.Join(folder, "caddy")
 }
 
-// limits runs a site whose login page takes five requests a minute, and sends six.
+// limits runs a site whose login page allows five requests a minute, and sends six.
 func limits(t *testing.T, path, config, address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -138,7 +139,8 @@ func limits(t *testing.T, path, config, address string) {
 		if got == "200 200 200 200 200 429 " {
 			return
 		}
-		// By windows of a minute the sixth may pass where another has begun: once, since six requests take no minute.
+		// In windows of a minute, the sixth request may pass if a new window has begun: at most once, since six requests take less
+		// than a minute.
 		if try > 0 || time.Now().Truncate(time.Minute).Equal(minute) {
 			t.Fatalf("statuses %s", got)
 		}
