@@ -17,6 +17,8 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	_ "github.com/caddyserver/caddy/v2/modules/standard" // the adapter and the matchers
+
+	"github.com/proxyweir/weir/underrace"
 )
 
 var update = flag.Bool("update", false, "write what the golden files of testdata/adapt come to now; read the difference before you commit it")
@@ -64,6 +66,7 @@ func adapt(config string) ([]byte, []caddyconfig.Warning, error) {
 
 // TestCaddyfileComesToItsGoldenJSONOrError compares every subdirective and every error message with the files of testdata/adapt.
 func TestCaddyfileComesToItsGoldenJSONOrError(t *testing.T) {
+	underrace.OneGoroutine(t)
 	for _, g := range readGolden(t) {
 		t.Run(strings.TrimSuffix(filepath.Base(g.path), ".caddyfiletest"), func(t *testing.T) {
 			adapted, _, err := adapt(g.caddyfile)
@@ -93,6 +96,7 @@ func TestCaddyfileComesToItsGoldenJSONOrError(t *testing.T) {
 // TestCaddyfileErrorNamesFileLineAndZone does not trust the line numbers in the golden files: a comment marks the line that the
 // error must name.
 func TestCaddyfileErrorNamesFileLineAndZone(t *testing.T) {
+	underrace.OneGoroutine(t)
 	for _, g := range readGolden(t) {
 		if !g.isError() {
 			continue
@@ -143,6 +147,7 @@ func zoneOf(text string) string {
 
 // TestGoldenCaddyfilesAreFormatted checks that `caddy fmt` leaves the accepted ones unchanged.
 func TestGoldenCaddyfilesAreFormatted(t *testing.T) {
+	underrace.OneGoroutine(t)
 	for _, g := range readGolden(t) {
 		if g.isError() {
 			continue
@@ -366,6 +371,7 @@ func validate(t testing.TB, config string) (log string, err error) {
 
 // TestCaddyfileWithABrokenTokenIsRefusedWithItsPlace breaks the good golden files at each token in turn.
 func TestCaddyfileWithABrokenTokenIsRefusedWithItsPlace(t *testing.T) {
+	underrace.OneGoroutine(t)
 	broken := []string{"", `""`, "{", "}", "{}", "{client_ip", "-1", "0", "99999999999999999999", "NaN", "zone", "match", `"a\nb"`, "\x00", "5/0s"}
 	for _, g := range readGolden(t) {
 		_, block, found := strings.Cut(g.caddyfile, "\trate_limit ")

@@ -22,6 +22,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	_ "github.com/caddyserver/caddy/v2/modules/standard" // modules that the snippets use
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/underrace"
 )
 
 // snippet is a fenced block of a page.
@@ -286,6 +287,7 @@ func TestManualHasTheAlgorithmsThatTheCodeHas(t *testing.T) {
 }
 
 func TestManualsLinksLead(t *testing.T) {
+	underrace.OneGoroutine(t)
 	pages := manualPages(t)
 	for _, name := range []string{"CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"} {
 		pages[name] = readPage(t, "../"+name)

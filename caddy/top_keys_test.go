@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/underrace"
 )
 
 // freshTopKeys returns the counters of a rule, which are freed when the test ends.
@@ -43,6 +45,7 @@ func TestTopKeysCountsAreExactWhereKeysAreFew(t *testing.T) {
 
 // The guarantee of Space-Saving, with floods of keys that come once among some that come often.
 func TestTopKeysFindsWhatIsHeavyAmongAMillionKeysAndIsNeverWrongByMoreThanItSays(t *testing.T) {
+	underrace.OneGoroutine(t)
 	const requests, heavy = 1_000_000, 10
 	random := rand.New(rand.NewPCG(1, 2))
 	keys := freshTopKeys(t)
@@ -154,6 +157,7 @@ func TestTopKeysKeepsTheBeginningOfLongKeys(t *testing.T) {
 
 // With a million distinct keys, neither the counters' memory nor the API's answer grows.
 func TestTopKeysTakeNoMoreMemoryForAMillionKeys(t *testing.T) {
+	underrace.OneGoroutine(t)
 	keys := freshTopKeys(t)
 	grown := func(from, to int) uint64 {
 		var before, after runtime.MemStats

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/underrace"
 )
 
 // What is so of every store is in storetest; here is what is the memory's own.
@@ -123,6 +125,7 @@ func (s *overflowScene) floodPast(r *Rule, name string, keys int) {
 }
 
 func TestAFloodDoesNotAdmitWhoIsBlockedByHand(t *testing.T) {
+	underrace.OneGoroutine(t)
 	for _, index := range []Index{Probing, Mapped} {
 		for _, l := range everyAlgorithm(t, 1) {
 			s := newOverflowScene(t, MemoryConfig{Index: index, MaxKeys: 200})

@@ -6,10 +6,12 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/underrace"
 )
 
 // A defect that was: the rule with more keys paid for the memory that a few dear logs of another took.
 func TestDearLogsOfOneRuleDoNotResetAnother(t *testing.T) {
+	underrace.OneGoroutine(t)
 	const clients = 3000
 	m := newMemory(core.MemoryConfig{MaxKeys: 5000})
 	login := m.open(t, "login", core.LimitConfig{Algorithm: core.SlidingWindowLog}, 5, time.Hour)
@@ -32,6 +34,7 @@ func TestDearLogsOfOneRuleDoNotResetAnother(t *testing.T) {
 
 // A defect that was: of keys that are all being rejected the oldest went first, which is the one that a flood is after.
 func TestFloodOfRejectedKeysDoesNotResetAnOlderVictimOfItsOwnRule(t *testing.T) {
+	underrace.OneGoroutine(t)
 	for _, algorithm := range []core.Algorithm{core.TokenBucket, core.SlidingWindowLog} {
 		m := newMemory(core.MemoryConfig{MaxKeys: 1000})
 		r := m.open(t, "flooded", core.LimitConfig{Algorithm: algorithm}, 5, time.Hour)
@@ -67,6 +70,7 @@ func TestSmallLogsDoNotPayForDearOnes(t *testing.T) {
 
 // A defect that was: a dear request made a few cheap logs go for it, so that the logs grew past their budget.
 func TestADearRequestMakesAsMuchGo(t *testing.T) {
+	underrace.OneGoroutine(t)
 	m := newMemory(core.MemoryConfig{MaxKeys: 20_000})
 	r := m.open(t, "bulk", core.LimitConfig{Algorithm: core.SlidingWindowLog}, core.MaxLogRequests, time.Hour)
 	for i := 0; i < fewer(9900); i++ {

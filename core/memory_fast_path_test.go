@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/underrace"
 )
 
 // That Take decides as Decide does is seen beside the oracles, in history.decide.
@@ -111,6 +113,7 @@ func (p *plainWay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func inWhole(micros int64) int64 { return (micros + 999_999) / 1_000_000 }
 
 func TestServeDoesAsDecideAndTell(t *testing.T) {
+	underrace.OneGoroutine(t)
 	steps := 4000
 	if interpreted {
 		steps = 400

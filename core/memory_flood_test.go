@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/underrace"
 )
 
 // A zone of the floods: an algorithm, and what it does past its limit.
@@ -90,8 +92,7 @@ func (z *floodedZone) full(s *overflowScene, key string) bool {
 	return !d.Allowed || d.Delay > 0
 }
 
-// floodOf returns how many keys a flood has: n, or as many as WEIR_FLOOD says, of which a store keeps a fifth. Under the race detector it
-// has all of them, since the promises are of stores with room for each zone's victims, and some of the floods are left out.
+// floodOf returns how many keys a flood has: n, or as many as WEIR_FLOOD says, of which a store keeps a fifth.
 func floodOf(n int) int {
 	if text := os.Getenv("WEIR_FLOOD"); text != "" {
 		n, _ = strconv.Atoi(text)
@@ -173,6 +174,7 @@ func (z *floodedZone) openIn(s *overflowScene, name string) {
 // A defect that was: the keys of a zone with a penalty were worth more than all others, so that a flood of them washed away the
 // counters of every other zone.
 func TestAFloodOfOneZoneResetsNoCounterOfAnotherWhateverStateItsKeysAreIn(t *testing.T) {
+	underrace.OneGoroutine(t)
 	victims, keys := 20, floodOf(4_000)
 	if interpreted { // as many as have a place in a smaller store
 		victims = 4
@@ -180,7 +182,7 @@ func TestAFloodOfOneZoneResetsNoCounterOfAnotherWhateverStateItsKeysAreIn(t *tes
 	}
 	for number, flooded := range everyZone(t, 2, time.Hour) {
 		for which, manner := range manners {
-			if interpreted && (number+which)%(7*len(manners)) != 0 || underRace && (number+which)%7 != 0 { // some of them
+			if interpreted && (number+which)%(7*len(manners)) != 0 { // some of them
 				continue
 			}
 			s := newOverflowScene(t, MemoryConfig{MaxKeys: keys / 5})
@@ -213,6 +215,7 @@ func TestAFloodOfOneZoneResetsNoCounterOfAnotherWhateverStateItsKeysAreIn(t *tes
 
 // A defect that was: where three zones or more shared memory, victims were forgotten for keys that were used once.
 func TestAFloodOfManyZonesDoesNotAdmitWhoIsOverALimit(t *testing.T) {
+	underrace.OneGoroutine(t)
 	victims, keys := 20, floodOf(30_000)
 	if interpreted {
 		victims = 3
@@ -220,14 +223,14 @@ func TestAFloodOfManyZonesDoesNotAdmitWhoIsOverALimit(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
 	for _, index := range []Index{Probing, Mapped} {
 		for zones := 1; zones <= 8; zones++ {
-			if interpreted && (zones%3 != 0 || index == Probing) || underRace && zones%3 != 0 {
+			if interpreted && (zones%3 != 0 || index == Probing) {
 				continue
 			}
 			s := newOverflowScene(t, MemoryConfig{MaxKeys: keys / 5, Index: index})
 			var list []*floodedZone
 			for len(list) < zones {
 				requests := []int64{5, 100, 1000}[len(list)%3]
-				if (interpreted || underRace) && requests > 5 {
+				if interpreted && requests > 5 {
 					requests /= 10
 				}
 				z, _ := newFloodedZone(t, Algorithm(1+r.Intn(5)), "reject", requests, []time.Duration{10 * time.Hour, 24 * time.Hour, 1000 * time.Hour}[len(list)%3])
@@ -252,13 +255,12 @@ func TestAFloodOfManyZonesDoesNotAdmitWhoIsOverALimit(t *testing.T) {
 // not flooded, or by keys that are used once, stay over their limit, what others have used in a zone without a flood stays counted, and
 // who is shut out by hand stays out, in all of them.
 func TestFloodsOfMixedZonesKeepTheirPromises(t *testing.T) {
+	underrace.OneGoroutine(t)
 	const requests = 3
 	rounds, keys, victims := 20, floodOf(10_000), 10
 	if interpreted {
 		rounds = 1
 		victims = 2
-	} else if underRace {
-		rounds = 4
 	}
 	for seed := 0; seed < rounds; seed++ {
 		r := rand.New(rand.NewSource(int64(seed)))
@@ -317,6 +319,7 @@ func TestFloodsOfMixedZonesKeepTheirPromises(t *testing.T) {
 
 // Where there are so many zones that none has many keys, whoever is over a limit in any of them stays.
 func TestAFloodOfHundredsOfZonesDoesNotAdmitWhoIsOverALimit(t *testing.T) {
+	underrace.OneGoroutine(t)
 	victims, zones, keys := 2, 300, floodOf(50_000)
 	if interpreted {
 		victims = 1
@@ -344,6 +347,7 @@ func TestAFloodOfHundredsOfZonesDoesNotAdmitWhoIsOverALimit(t *testing.T) {
 // Defects that were: a victim of a higher tier, whose bucket takes longer to drain than those of a flood under a lower one; one whose bucket
 // was charged for its rejections; and one with something left that is less than a request costs.
 func TestAFloodWithinAZoneDoesNotAdmitWhoIsOverItsLimit(t *testing.T) {
+	underrace.OneGoroutine(t)
 	victims, keys := 20, 5000
 	if interpreted {
 		victims = 3
@@ -409,6 +413,7 @@ func TestAFloodWithinAZoneDoesNotAdmitWhoIsOverItsLimit(t *testing.T) {
 
 // A defect that was: in a window that is longer than the penalty all keys recovered at once, so that it went by chance who was let in.
 func TestOfThoseThatAPenaltyBlocksTheOneWhoseBlockEndsLastGoes(t *testing.T) {
+	underrace.OneGoroutine(t)
 	victims, keys := 20, 5000
 	if interpreted {
 		victims = 3
@@ -436,6 +441,7 @@ func TestOfThoseThatAPenaltyBlocksTheOneWhoseBlockEndsLastGoes(t *testing.T) {
 
 // A defect that was: in the tables of a store for many keys that is to keep few, most places are free, and keys were compared with next to none.
 func TestAFloodOfAStoreWithFewKeysInManyShards(t *testing.T) {
+	underrace.OneGoroutine(t)
 	victims, most := 10, 1000
 	if interpreted {
 		victims = 2
@@ -482,6 +488,7 @@ func anyStanding(r *rand.Rand) standing {
 
 // A defect that was: a cost less than b, b less than c, and c less than a.
 func TestWhatIsCheaperToForgetIsAnOrder(t *testing.T) {
+	underrace.OneGoroutine(t)
 	r := rand.New(rand.NewSource(2))
 	for i := 0; i < fewerRounds(2_000_000); i++ {
 		a, b, c := anyStanding(r), anyStanding(r), anyStanding(r)
@@ -506,6 +513,7 @@ func TestWhatIsCheaperToForgetIsAnOrder(t *testing.T) {
 
 // What is under way and who is shut out by hand are counted exactly, however they come and go.
 func TestWhatDoesNotPayIsCountedExactly(t *testing.T) {
+	underrace.OneGoroutine(t)
 	for seed := 0; seed < fewerRounds(200)+1; seed++ {
 		r := rand.New(rand.NewSource(int64(seed)))
 		s := newOverflowScene(t, MemoryConfig{MaxKeys: 20 + r.Intn(40), Index: Index(seed % 2)})

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/underrace"
 )
 
 // tableTest is a shard beside a map that says what must be in it.
@@ -123,6 +125,7 @@ var hashings = []struct {
 }
 
 func TestTableHoldsWhatAMapWould(t *testing.T) {
+	underrace.OneGoroutine(t)
 	steps := 4000
 	if interpreted {
 		steps = 300

@@ -10,6 +10,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/storetest"
+	"github.com/proxyweir/weir/underrace"
 )
 
 func TestMemoryKeepsWhatEveryStorePromises(t *testing.T) {
@@ -102,6 +103,7 @@ func fewer(n int) int {
 // An attacker invents keys, each once, past MaxKeys. The store does not grow; and who was rejected, of the rule that is
 // flooded or of another, still is.
 func TestFloodOfInventedKeysNeitherGrowsTheStoreNorResetsAVictim(t *testing.T) {
+	underrace.OneGoroutine(t)
 	const maxKeys = 200
 	for _, index := range indexes {
 		for _, limit := range limits {
@@ -153,6 +155,7 @@ func TestFloodOfInventedKeysNeitherGrowsTheStoreNorResetsAVictim(t *testing.T) {
 // The attacker lets each key be rejected, so that all of its keys matter as much as the victim's. Its own rule has the more
 // of them: they go first.
 func TestFloodOfRejectedKeysDoesNotResetAVictimOfAnotherRule(t *testing.T) {
+	underrace.OneGoroutine(t)
 	const maxKeys = 200
 	for _, index := range indexes {
 		for _, limit := range limits {
@@ -179,6 +182,7 @@ func TestFloodOfRejectedKeysDoesNotResetAVictimOfAnotherRule(t *testing.T) {
 // A request may cost as much as the limit holds, and its log then grows by that much at once, while those that make way
 // for it are small.
 func TestLogsOfDearRequestsStayInTheirBudget(t *testing.T) {
+	underrace.OneGoroutine(t)
 	m := newMemory(core.MemoryConfig{MaxKeys: 5000})
 	r := m.open(t, "dear", core.LimitConfig{Algorithm: core.SlidingWindowLog}, core.MaxLogRequests, time.Hour)
 	for i := 0; i < fewer(5000); i++ {
@@ -211,6 +215,7 @@ func heapInUse() int64 {
 }
 
 func TestMemoryOfAFloodedStoreIsBounded(t *testing.T) {
+	underrace.OneGoroutine(t)
 	if storetest.Interpreted() {
 		t.Skip("the interpreter's own heap is not the store's")
 	}
@@ -252,6 +257,7 @@ func TestMemoryOfAFloodedStoreIsBounded(t *testing.T) {
 }
 
 func TestKeysThatAreUnusedAgainMakeWayWithoutASweep(t *testing.T) {
+	underrace.OneGoroutine(t)
 	for _, index := range indexes {
 		for _, limit := range limits {
 			t.Run(index.name+" "+limit.name, func(t *testing.T) {
@@ -277,6 +283,7 @@ func TestKeysThatAreUnusedAgainMakeWayWithoutASweep(t *testing.T) {
 }
 
 func TestSweepForgetsOnlyWhatIsUnused(t *testing.T) {
+	underrace.OneGoroutine(t)
 	for _, index := range indexes {
 		for _, limit := range limits {
 			t.Run(index.name+" "+limit.name, func(t *testing.T) {

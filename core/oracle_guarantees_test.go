@@ -5,6 +5,8 @@ import (
 	"math/rand"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/underrace"
 )
 
 // What each algorithm promises of everything that it admits, whatever came before: counted from the requests that passed,
@@ -61,8 +63,6 @@ func floods(t *testing.T, c LimitConfig, check func(l *Limit, through []passed))
 	limits, requests := 60, 400
 	if interpreted {
 		limits, requests = 3, 80
-	} else if underRace {
-		limits = 10
 	}
 	for i := 0; i < limits; i++ {
 		c.Requests = 1 + r.Int63n(20)
@@ -86,6 +86,7 @@ func floods(t *testing.T, c LimitConfig, check func(l *Limit, through []passed))
 }
 
 func TestSlidingWindowLogNeverAdmitsMoreThanRequestsInAnyPeriod(t *testing.T) {
+	underrace.OneGoroutine(t)
 	floods(t, LimitConfig{Algorithm: SlidingWindowLog}, func(l *Limit, through []passed) {
 		for i := range through {
 			sum := int64(0)
@@ -100,6 +101,7 @@ func TestSlidingWindowLogNeverAdmitsMoreThanRequestsInAnyPeriod(t *testing.T) {
 }
 
 func TestTokenBucketNeverAdmitsMoreThanBurstAndRefillInAnyInterval(t *testing.T) {
+	underrace.OneGoroutine(t)
 	floods(t, LimitConfig{Algorithm: TokenBucket}, func(l *Limit, through []passed) {
 		for i := range through {
 			sum := int64(0)
@@ -115,6 +117,7 @@ func TestTokenBucketNeverAdmitsMoreThanBurstAndRefillInAnyInterval(t *testing.T)
 }
 
 func TestIntervalRefillNeverAdmitsMoreThanBurstAndItsRefills(t *testing.T) {
+	underrace.OneGoroutine(t)
 	floods(t, LimitConfig{Algorithm: TokenBucket, Interval: true}, func(l *Limit, through []passed) {
 		for i := range through {
 			sum := int64(0)
@@ -130,12 +133,14 @@ func TestIntervalRefillNeverAdmitsMoreThanBurstAndItsRefills(t *testing.T) {
 }
 
 func TestFixedWindowNeverAdmitsMoreThanRequestsInAWindow(t *testing.T) {
+	underrace.OneGoroutine(t)
 	floods(t, LimitConfig{Algorithm: FixedWindow}, atMostRequestsInAWindow(t))
 }
 
 // Two windows that meet in the middle of a period: the counter's estimate lets through at most R in any aligned window, and
 // so at most twice that in a sliding one.
 func TestSlidingWindowCounterNeverAdmitsMoreThanRequestsInAWindow(t *testing.T) {
+	underrace.OneGoroutine(t)
 	floods(t, LimitConfig{Algorithm: SlidingWindowCounter}, atMostRequestsInAWindow(t))
 }
 

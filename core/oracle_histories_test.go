@@ -9,14 +9,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/underrace"
 )
 
 // interpreted says that Yaegi runs the tests. The file that says otherwise is one that Yaegi leaves out.
 var interpreted = true
-
-// underRace says that the race detector watches, which makes everything ten times as slow, and sees nothing in what one goroutine does:
-// oracles are then compared with a tenth of the decisions. `make test` runs all of them without it, too.
-var underRace = false
 
 // oracleDecisions is how many decisions of each algorithm are compared with its oracle's; WEIR_ORACLE (1e6) says
 // another number, WEIR_ORACLE_SEED another seed.
@@ -24,8 +22,6 @@ func oracleDecisions(t *testing.T) (decisions int, seed int64) {
 	decisions, seed = 100_000, 1
 	if interpreted {
 		decisions = 1_500
-	} else if underRace {
-		decisions = 10_000
 	}
 	if s := os.Getenv("WEIR_ORACLE"); s != "" {
 		f, err := strconv.ParseFloat(s, 64)
@@ -44,32 +40,39 @@ func oracleDecisions(t *testing.T) (decisions int, seed int64) {
 }
 
 func TestTokenBucketAgreesWithItsOracle(t *testing.T) {
+	underrace.OneGoroutine(t)
 	againstOracle(t, numbers{algorithm: TokenBucket})
 }
 
 func TestTokenBucketWithIntervalRefillAgreesWithItsOracle(t *testing.T) {
+	underrace.OneGoroutine(t)
 	againstOracle(t, numbers{algorithm: TokenBucket, interval: true})
 }
 
 func TestLeakyBucketAgreesWithItsOracle(t *testing.T) {
+	underrace.OneGoroutine(t)
 	againstOracle(t, numbers{algorithm: LeakyBucket})
 }
 
 func TestFixedWindowAgreesWithItsOracle(t *testing.T) {
+	underrace.OneGoroutine(t)
 	againstOracle(t, numbers{algorithm: FixedWindow})
 }
 
 func TestSlidingWindowLogAgreesWithItsOracle(t *testing.T) {
+	underrace.OneGoroutine(t)
 	againstOracle(t, numbers{algorithm: SlidingWindowLog})
 }
 
 func TestSlidingWindowCounterAgreesWithItsOracle(t *testing.T) {
+	underrace.OneGoroutine(t)
 	againstOracle(t, numbers{algorithm: SlidingWindowCounter})
 }
 
 // The calendar's windows are found a second time by looking at the date of every half hour of ten weeks, in which
 // clocks are set: at night in Berlin, at midnight itself in São Paulo.
 func TestFixedWindowOfTheCalendarAgreesWithItsOracle(t *testing.T) {
+	underrace.OneGoroutine(t)
 	decisions, seed := oracleDecisions(t)
 	r := rand.New(rand.NewSource(seed))
 	for _, zone := range []string{"UTC", "Europe/Berlin", "America/Sao_Paulo"} {

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/underrace"
 )
 
 // fewerRounds is n, or what the interpreter does in a second.
@@ -14,7 +16,7 @@ func fewerRounds(n int) int {
 	if interpreted {
 		return n / 40
 	}
-	if underRace {
+	if underrace.On {
 		return n / 10
 	}
 	return n

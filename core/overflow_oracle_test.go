@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/underrace"
 )
 
 // The oracles of rules with a conduct keep lists of all that was charged, and count them each time. They share no code with what
@@ -453,6 +455,7 @@ func leak(m *Memory) error {
 }
 
 func TestOverflowPolicyAgreesWithItsOracle(t *testing.T) {
+	underrace.OneGoroutine(t)
 	decisions, seed := oracleDecisions(t)
 	for _, a := range []Algorithm{FixedWindow, SlidingWindowLog, inFlight} {
 		seen := make(map[string]int)
@@ -545,6 +548,7 @@ func (o *queued) sum(t int64) int64 {
 
 // Each request departs at the first instant at which it may, which another way of finding it finds, too.
 func TestTurnsAgreeWithTheirOracle(t *testing.T) {
+	underrace.OneGoroutine(t)
 	decisions, seed := oracleDecisions(t)
 	for _, a := range []Algorithm{TokenBucket, FixedWindow, SlidingWindowLog} {
 		r := rand.New(rand.NewSource(seed))

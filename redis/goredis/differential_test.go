@@ -16,6 +16,7 @@ import (
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/underrace"
 )
 
 // differentialDecisions is how many decisions of Redis are compared with the memory's; WEIR_DIFFERENTIAL (1e6) says
@@ -42,12 +43,14 @@ func differentialDecisions(t *testing.T) (decisions int, seed uint64) {
 // TestScriptsDecideAsMemoryDoes plays random histories on Redis and on the memory, and compares every number of every
 // decision: Go's and Lua's arithmetic agree to the last microsecond.
 func TestScriptsDecideAsMemoryDoes(t *testing.T) {
+	underrace.OneGoroutine(t)
 	playAll(t, duel{}, everyKind)
 }
 
 // TestARememberedRejectionIsOneThatRedisWouldMake plays them with the store's memory of rejections: what it answers without
 // asking is what would have been answered.
 func TestARememberedRejectionIsOneThatRedisWouldMake(t *testing.T) {
+	underrace.OneGoroutine(t)
 	playAll(t, duel{remembers: true}, everyKind)
 }
 
@@ -61,12 +64,14 @@ func TestWhatAnotherSlotDeniedIsGivenBack(t *testing.T) {
 // TestScriptsAgreeOnWhatIsDoneByHand plays them with keys that are shut out, let in and reset. The clock never steps back: what the
 // memory has looked at, and Redis has let expire, they would not agree on.
 func TestScriptsAgreeOnWhatIsDoneByHand(t *testing.T) {
+	underrace.OneGoroutine(t)
 	playAll(t, duel{byHand: true, forward: true}, everyKind)
 }
 
 // TestScriptsAgreeOnAKeyThatSeveralLimitsLookAt plays them with limits of one identity that are open at once, as those of tiers are,
 // and those of a fleet while one is changed.
 func TestScriptsAgreeOnAKeyThatSeveralLimitsLookAt(t *testing.T) {
+	underrace.OneGoroutine(t)
 	playAll(t, duel{viewers: true}, everyKind)
 }
 

@@ -13,11 +13,13 @@ import (
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/underrace"
 )
 
 // TestEveryKeyExpiresWhenItMakesNoDifference plays random histories and looks at what they have left: every key expires in
 // two milliseconds after the reset that was told at most (see expiry), none is there after that, and none is missing before.
 func TestEveryKeyExpiresWhenItMakesNoDifference(t *testing.T) {
+	underrace.OneGoroutine(t)
 	for i, k := range everyKind {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
@@ -138,6 +140,7 @@ func whose(key string) (string, error) {
 
 // TestALongLogTakesNoMoreThanTwiceWhatItHolds: what has expired of it is let go of from time to time.
 func TestALongLogTakesNoMoreThanTwiceWhatItHolds(t *testing.T) {
+	underrace.OneGoroutine(t)
 	server := redistest.Start(t, redistest.WithClock())
 	clock := &storetest.Clock{}
 	clock.Set(time.Date(2026, 3, 2, 12, 0, 20, 0, time.UTC).UnixMicro())

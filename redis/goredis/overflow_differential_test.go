@@ -12,16 +12,19 @@ import (
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/underrace"
 )
 
 // TestScriptsBehaveAsMemoryDoes plays random histories of rules with a conduct on Redis and on the memory, and compares every decision:
 // soft limits, turns of requests that wait, reservations of requests under way, penalties, candidates, and rules without beside them.
 func TestScriptsBehaveAsMemoryDoes(t *testing.T) {
+	underrace.OneGoroutine(t)
 	compareOverflows(t, false)
 }
 
 // TestScriptsBehaveAsMemoryDoesWhereRulesShareAKey plays them with rules of one identity, whose limits and conduct differ.
 func TestScriptsBehaveAsMemoryDoesWhereRulesShareAKey(t *testing.T) {
+	underrace.OneGoroutine(t)
 	compareOverflows(t, true)
 }
 

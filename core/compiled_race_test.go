@@ -1,8 +1,0 @@
-//go:build gc && race
-// +build gc,race
-
-package core
-
-func init() {
-	underRace = true
-}
