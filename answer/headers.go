@@ -33,7 +33,7 @@ func ParseFields(list []string) (Fields, error) {
 			f.IETF = true
 		case "none":
 			if len(list) > 1 {
-				return Fields{}, fmt.Errorf("headers %q: none stands alone", strings.Join(list, " "))
+				return Fields{}, fmt.Errorf("headers %q: none excludes all other words; write it alone, or remove it", strings.Join(list, " "))
 			}
 		default:
 			return Fields{}, fmt.Errorf("headers %q: %s", w, words.OneOf(w, FieldNames))

@@ -278,8 +278,8 @@ func TestParseFieldsTakesItsWordsAndNoOthers(t *testing.T) {
 		{"ietf", Fields{IETF: true}, ""},
 		{"ietf x_ratelimit", allFields, ""},
 		{"none", Fields{}, ""},
-		{"none ietf", Fields{}, `headers "none ietf": none stands alone`},
-		{"ietf none", Fields{}, `headers "ietf none": none stands alone`},
+		{"none ietf", Fields{}, `headers "none ietf": none excludes all other words; write it alone, or remove it`},
+		{"ietf none", Fields{}, `headers "ietf none": none excludes all other words; write it alone, or remove it`},
 		{"x-ratelimit", Fields{}, `headers "x-ratelimit": must be one of x_ratelimit, ietf, none (did you mean x_ratelimit?)`},
 	} {
 		got, err := ParseFields(strings.Fields(c.words))

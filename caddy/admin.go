@@ -124,7 +124,7 @@ func readBody(r *http.Request, into any) error {
 		err = unmarshalStrict(body, into)
 	}
 	if err == nil && !json.Valid(body) {
-		err = errors.New("something stands behind the object")
+		err = errors.New("unexpected text after the object")
 	}
 	if err != nil {
 		return adminError(http.StatusBadRequest, "the request's body: %w", err)
@@ -159,7 +159,7 @@ func (s *subject) keyOf(parts []string, id string) (string, error) {
 		return key, nil
 	}
 	if len(parts) > 0 {
-		return "", adminError(http.StatusBadRequest, "key and id: stand beside each other; keep one")
+		return "", adminError(http.StatusBadRequest, "key and id are mutually exclusive: remove one")
 	}
 	now := time.Now().Unix()
 	for _, list := range [][]topKey{s.stats.requests.list(now), s.stats.rejections.list(now)} {
@@ -183,7 +183,7 @@ func checkQuery(r *http.Request, known ...string) error {
 			return adminError(http.StatusBadRequest, "%w", err)
 		}
 		if len(values) > 1 && name != "key" {
-			return adminError(http.StatusBadRequest, "parameter %q: stands there %d times; keep one", name, len(values))
+			return adminError(http.StatusBadRequest, "parameter %q: duplicate; keep one", name)
 		}
 	}
 	return nil

@@ -71,7 +71,7 @@ func explain(a *App, r *http.Request) (any, error) {
 		return nil, adminError(http.StatusBadRequest, "the request: %w", err)
 	}
 	if len(w.answer.Handlers) == 0 {
-		w.answer.Notes = append(w.answer.Notes, "the request comes to no rate_limit")
+		w.answer.Notes = append(w.answer.Notes, "the request reaches no rate_limit")
 	}
 	return w.answer, nil
 }
@@ -249,15 +249,15 @@ func (w *walk) handler(handler caddyhttp.MiddlewareHandler, r *http.Request) (en
 	case harmless[id]:
 		return false, handler.ServeHTTP(discard{}, r, caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error { return nil }))
 	case answering[id] && mayGoOn(handler):
-		w.note(fmt.Sprintf("the handler %s was not gone through; it is taken to let the request pass", id))
+		w.note(fmt.Sprintf("the handler %s was not run; the answer assumes that it lets the request pass", id))
 	case answering[id]:
 		return true, nil
 	case id == "http.handlers.authentication":
 		if user, _ := replacerOf(r).GetString("http.auth.user.id"); user == "" {
-			w.note("authentication was not gone through; write user to say who would be authenticated")
+			w.note("authentication was not run; write user to say who would be authenticated")
 		}
 	case !silent[id]:
-		w.note(fmt.Sprintf("the handler %s was not gone through; what it does to the request is not known", id))
+		w.note(fmt.Sprintf("the handler %s was not run; what it does to the request is not known", id))
 	}
 	return false, nil
 }
@@ -290,7 +290,7 @@ func (w *walk) rateLimit(h *Handler, r *http.Request) (ended bool, err error) {
 		failure = h.limiter.Decide(q.Checks, true, &q.Verdict)
 	}
 	if failure != nil {
-		w.note("the store has failed, and this is what the rules' on_error comes to: " + failure.Error())
+		w.note("the store has failed, and the rules' on_error has decided: " + failure.Error())
 	}
 	answer := handlerAnswer{Verdict: q.Verdict.Outcome.String(), Delay: seconds(q.Verdict.Delay), Rules: []ruleCoverage{}}
 	forms := make(map[string]keyForm)
@@ -316,7 +316,7 @@ func (w *walk) rateLimit(h *Handler, r *http.Request) (ended bool, err error) {
 	w.answer.Handlers = append(w.answer.Handlers, answer)
 	ended = q.Verdict.Outcome == core.Reject || q.Verdict.Outcome == core.Unavailable
 	if ended && w.server.Errors != nil {
-		w.note("error routes were not gone through")
+		w.note("error routes were not run")
 	}
 	return ended, nil
 }

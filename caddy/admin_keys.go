@@ -198,7 +198,7 @@ func blockKey(a *App, r *http.Request) (any, error) {
 		return nil, adminError(http.StatusConflict, "rule %q: is a shadow, and blocks nobody", s.label)
 	}
 	if s.hasUnlimited(key) {
-		return nil, adminError(http.StatusConflict, "rule %q: has no limit for some or all requests of this key, of which nothing is asked; they would pass all the same. Write a limit in place of unlimited, if it is a high one", s.label)
+		return nil, adminError(http.StatusConflict, "rule %q: has no limit for some or all requests of this key, which are not counted and would pass all the same. Write a limit in place of unlimited, if it is a high one", s.label)
 	}
 	if why := s.passes(key); why != "" {
 		return nil, adminError(http.StatusConflict, "rule %q: %s", s.label, why)
@@ -236,7 +236,7 @@ func (s *subject) passesHere(key string) string {
 			continue
 		}
 		if network, err := match.ParseNetwork(value); err == nil && except.Excepts(network) {
-			return value + " is among the addresses that the rule excepts, whose requests pass uncounted"
+			return value + " is among the addresses that the rule exempts, whose requests pass uncounted"
 		}
 	}
 	return ""

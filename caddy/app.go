@@ -180,7 +180,7 @@ func (a *App) enter(known fileRules, set *fileSet, zonesInForce bool) error {
 		}
 		for _, zone := range a.together[id] {
 			if r.Limits.Accompanied() && !zone.Accompanied() {
-				return set.problem(r.Name, "on_limit delay: has come to stand beside it, and it counts together with a zone of its name; this is taken when Caddy's configuration is loaded again")
+				return set.problem(r.Name, "on_limit delay: is new for this rule, which counts together with a zone of its name; it takes effect when Caddy's configuration is loaded again")
 			}
 			if zone.Accompanied() {
 				r.Limits.Accompany()

@@ -50,7 +50,7 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 	}
 	if !globalRules(h) {
 		if len(handler.RulesFiles) == 0 && len(handler.Descriptors) > 0 {
-			return nil, errorAt(line, errors.New("descriptor: stands without rules_file; the limits of descriptors are in a file"))
+			return nil, errorAt(line, errors.New("descriptor: needs rules_file, since the limits of descriptors are in a file"))
 		}
 		if len(handler.RulesFiles) == 0 && len(handler.RateLimits) == 0 {
 			return nil, errorAt(line, errors.New("has no zone: write a limit such as rate_limit 100/1m, or a block with at least one zone, or with rules_file and the name of a file with rules; or write rules_file into the global option"))
@@ -124,7 +124,7 @@ func (h *Handler) unmarshalCaddyfile(d *caddyfile.Dispenser, matcher string) err
 			return d.Errf("rate_limit: %s", why)
 		}
 		if slices.Contains(wordsOf(new(zoneBlock).settings()), word) {
-			return d.Errf("rate_limit: %s stands in a zone's block, not beside the zones", word)
+			return d.Errf("rate_limit: %s belongs in a zone's block, not beside the zones", word)
 		}
 		return nil
 	})
@@ -143,7 +143,7 @@ func (h *Handler) shortForm(d *caddyfile.Dispenser, matcher string, args []strin
 		return d.Errf("rate_limit: too many arguments: %q; write rate_limit [<matcher>] <requests>/<period> [<key>]", args[2])
 	}
 	if args[0] == "zone" {
-		return d.Errf("rate_limit: zone stands in a block, on a line of its own: write rate_limit {, then zone %s { with its limit, and two }", strings.Join(append(args[1:], "<name>")[:1], ""))
+		return d.Errf("rate_limit: a zone belongs in a block, on a line of its own: write rate_limit {, then zone %s { with its limit, and two }", strings.Join(append(args[1:], "<name>")[:1], ""))
 	}
 	zone := &Zone{Key: clientIPPlaceholder}
 	var c core.LimitConfig
@@ -155,7 +155,7 @@ func (h *Handler) shortForm(d *caddyfile.Dispenser, matcher string, args []strin
 		if !hasPlaceholder(args[1]) {
 			hint := "write one such as {client_ip}"
 			if strings.HasPrefix(args[1], "/") || strings.HasPrefix(args[1], "@") {
-				hint = fmt.Sprintf("a matcher stands in front of the limit: rate_limit %s %s", args[1], args[0])
+				hint = fmt.Sprintf("write a matcher in front of the limit: rate_limit %s %s", args[1], args[0])
 			}
 			return d.Errf("rate_limit: the key %q has no placeholder, so all clients would share one counter; %s", args[1], hint)
 		}
@@ -243,7 +243,7 @@ func rulesFiles(to *[]string) func(d *caddyfile.Dispenser) error {
 		}
 		for _, arg := range args {
 			if slices.Contains(*to, arg) {
-				return d.Errf("rules_file %s: is there twice", arg)
+				return d.Errf("rules_file %s: duplicate; keep one", arg)
 			}
 			*to = append(*to, arg)
 		}
@@ -275,7 +275,7 @@ func (h *Handler) descriptor(d *caddyfile.Dispenser) error {
 			return d.Err("descriptor: has an empty key or value; write a text or a placeholder")
 		}
 		if hasPlaceholder(args[i]) {
-			return d.Errf("descriptor %s: the key is a text, as the rule files have it; the placeholder stands behind it", args[i])
+			return d.Errf("descriptor %s: the key is a text, as the rule files have it; its placeholder follows it", args[i])
 		}
 		if _, err := newTemplate(args[i+1]); err != nil {
 			return d.Errf("descriptor %s: key %q: %w", args[i], args[i+1], err)

@@ -160,7 +160,7 @@ func readBlock(d *caddyfile.Dispenser, of string, settings []setting, unknown fu
 			return at, err
 		}
 		if _, twice := at[word]; twice && !settings[i].often {
-			return at, d.Errf("%s: %s is set twice", of, word)
+			return at, d.Errf("%s: duplicate subdirective %s; keep one", of, word)
 		}
 		at[word] = d.Token()
 		if err := settings[i].take(d, where); err != nil {

@@ -27,7 +27,7 @@ func init() {
 func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 	d.Next() // the option's name
 	if existing != nil {
-		return nil, d.Err("rate_limit: the global option is set twice")
+		return nil, d.Err("rate_limit: duplicate global option; keep one")
 	}
 	app := &App{}
 	if args := d.RemainingArgs(); len(args) > 0 {
@@ -159,7 +159,7 @@ func (s *RedisStore) settings() []setting {
 // address reads the addresses of a line in the block.
 func (s *RedisStore) address(d *caddyfile.Dispenser) error {
 	if len(s.Addresses) > 0 {
-		return d.Err("store redis: address is set twice")
+		return d.Err("store redis: duplicate address; keep one")
 	}
 	if s.Addresses = d.RemainingArgs(); len(s.Addresses) == 0 {
 		return d.Err("store redis: address: takes one or more, such as 127.0.0.1:6379")

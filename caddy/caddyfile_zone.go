@@ -35,13 +35,13 @@ func (h *Handler) zone(d *caddyfile.Dispenser) error {
 		return d.Errf("zone: %v", err)
 	}
 	if h.RateLimits[name] != nil {
-		return d.Errf("zone %q: is defined twice, first at %s; keep one, or rename one", name, placeOf(h.places[name]))
+		return d.Errf("zone %q: duplicate name, first at %s; remove or rename one", name, placeOf(h.places[name]))
 	}
 	b := &zoneBlock{where: fmt.Sprintf("zone %q: ", name), at: make(map[string]caddyfile.Token)}
 	line := d.Token()
 	at, err := readBlock(d, fmt.Sprintf("zone %q", name), b.settings(), func(word string) error {
 		if slices.Contains(wordsOf(h.settings()), word) {
-			return d.Errf("%s%s stands beside the zones, in the block of rate_limit", b.where, word)
+			return d.Errf("%s%s belongs in the block of rate_limit, beside the zones", b.where, word)
 		}
 		return nil
 	})
@@ -176,7 +176,7 @@ func (b *zoneBlock) tiers(d *caddyfile.Dispenser) error {
 			return d.Errf("%stiers: a line has a value and its limit, such as pro 1000/1m", b.where)
 		}
 		if _, twice := t.Limits[value]; twice {
-			return d.Errf("%stiers: %q is there twice; keep one", b.where, value)
+			return d.Errf("%stiers: %q: duplicate value; keep one", b.where, value)
 		}
 		b.at["tiers.limits."+value] = d.Token()
 		t.Limits[value] = limits[0]

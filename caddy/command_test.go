@@ -60,7 +60,7 @@ func TestCheckPrintsEveryProblemAtOnce(t *testing.T) {
 		{"of all files, in their order and that of the lines", []string{"rules.yaml", "book.yaml", "good.yaml", "again.json"}, []string{
 			`rules.yaml:2:22: rule "a": limit "5/1x"`,
 			`rules.yaml:3:15: "limt" is not a field of a rule (did you mean limit?)`,
-			`rules.yaml:4:5: rule "a": is there twice, first in line 2`,
+			`rules.yaml:4:5: rule "a": duplicate name, first in line 2`,
 			`book.yaml:4:5: "Value" is not a field of a descriptor (did you mean value?)`,
 			`book.yaml:7:7: "requests per_unit" is not a field of rate_limit (did you mean requests_per_unit?)`,
 			`again.json:1:12: rule "good": is in good.yaml, too`,

@@ -51,10 +51,10 @@ func TestConfigurationIsRefusedWhenItLoads(t *testing.T) {
 	app := func(fields string) string { return `{"apps": {"rate_limit": {` + fields + `}}}` }
 	for _, c := range []struct{ name, config, want string }{
 		{"no zones", configOf(handlerOf("")), `rate_limit has no zone: write one into rate_limits, such as "api": {"requests": 100, "period": "1m"}, or the names of files with rules into rules_files`},
-		{"descriptors without files", configOf(`{"handler": "rate_limit", "descriptors": [[{"key": "a", "value": "b"}]]}`), "descriptors: stand without rules_files"},
+		{"descriptors without files", configOf(`{"handler": "rate_limit", "descriptors": [[{"key": "a", "value": "b"}]]}`), "descriptors: need rules_files"},
 		{"rules_interval without files", with(`"rules_interval": "5s"`), "rules_interval 5s: has no effect without rule files, which rules_files has"},
 		{"domain without descriptors", with(`"domain": "d"`), `write how a request becomes one: "descriptors": [[{"key": "<key>", "value": "{http.request.header.X-Key}"}]]`},
-		{"status without rules", configOf(`{"handler": "rate_limit_status"}`), `rate_limit_status: names no rule; write those that clients are told of: "rules": ["everyone"]`},
+		{"status without rules", configOf(`{"handler": "rate_limit_status"}`), `rate_limit_status: names no rule; write those whose quotas clients may read: "rules": ["everyone"]`},
 		{"zones left out", configOf(`{"handler": "rate_limit"}`), "rate_limit has no zone"},
 		{"zone is null", configOf(handlerOf(`"api": null`)), `zone "api": is null; it needs a limit`},
 		{"zone is empty", zone(``), `zone "api": has no limit; write one such as "requests": 100, "period": "1m"`},
@@ -72,7 +72,7 @@ func TestConfigurationIsRefusedWhenItLoads(t *testing.T) {
 		{"max_events too large", zone(`"max_events": 100001, "window": "1m"`), `zone "api": max_events 100001: a sliding_window_log keeps a time for each request and takes at most 100000`},
 		{"window missing", zone(`"max_events": 5`), `zone "api": max_events 5: has no window beside it; write a duration such as 1m`},
 		{"window negative", zone(`"max_events": 5, "window": -1`), `zone "api": window -1ns: must be from 1ms to 366d`},
-		{"both dialects", limited(`"max_events": 5, "window": "1m"`), `zone "api": max_events and window: stand beside a limit; they are two ways to write the same, keep one`},
+		{"both dialects", limited(`"max_events": 5, "window": "1m"`), `zone "api": max_events and window are mutually exclusive with a limit: remove one or the other`},
 
 		{"requests missing", zone(`"period": "1m"`), `zone "api": requests 0: must be from 1 to 1000000000`},
 		{"requests negative", zone(`"requests": -5, "period": "1m"`), `zone "api": requests -5: must be from 1 to 1000000000`},
@@ -94,7 +94,7 @@ func TestConfigurationIsRefusedWhenItLoads(t *testing.T) {
 		{"ipv6_prefix -1", limited(`"ipv6_prefix": -1`), `zone "api": ipv6_prefix "-1": must be a whole number from 1 to 128`},
 		{"enforcement soft", limited(`"enforcement": "soft 80"`), `zone "api": enforcement "soft 80": soft takes a percentage and a duration, such as soft 20% 30s`},
 		{"enforcement soft of less than a request", zone(`"requests": 5, "period": "1m", "enforcement": "soft 10% 1m"`), `zone "api": enforcement soft: 10 % of 5/1m sliding_window_counter is less than one request`},
-		{"on_limit delay", limited(`"on_limit": "delay"`), `zone "api": on_limit delay: sliding_window_counter cannot say when a request's turn is`},
+		{"on_limit delay", limited(`"on_limit": "delay"`), `zone "api": on_limit delay: sliding_window_counter cannot say when a request may leave`},
 		{"on_limit defer", limited(`"on_limit": "defer"`), `zone "api": on_limit "defer": is not in this version; use reject or delay`},
 		{"max_waiting negative", limited(`"algorithm": "token_bucket", "on_limit": "delay", "max_waiting": -1`), `zone "api": max_waiting "-1": must be a whole number from 1 to 1000000`},
 		{"max_waiting 0", limited(`"algorithm": "token_bucket", "on_limit": "delay", "max_waiting": 0`), `zone "api": max_waiting 0: must be more than zero; for the default leave it out`},
@@ -107,12 +107,12 @@ func TestConfigurationIsRefusedWhenItLoads(t *testing.T) {
 		{"count of numbers", limited(`"count": [401]`), `zone "api": count: must be a list of texts in quotes, such as ["401"], not a number`},
 		{"penalty empty", limited(`"penalty": []`), `zone "api": penalty: names no duration; write how long a key is blocked that exceeds the limit`},
 		{"penalty unknown", limited(`"penalty": ["1m", "soon"]`), `zone "api": penalty "soon": must be a duration from 1ms to 366d`},
-		{"penalty in the shadow", limited(`"penalty": ["1m"], "enforcement": "shadow"`), `zone "api": penalty: a shadow blocks nobody; leave out one of the two`},
+		{"penalty in the shadow", limited(`"penalty": ["1m"], "enforcement": "shadow"`), `zone "api": penalty and enforcement shadow are mutually exclusive: a shadow blocks nobody; remove one`},
 		{"concurrency 0", limited(`"concurrency": 0`), `zone "api": concurrency 0: must be more than zero; for the default leave it out`},
 		{"concurrency negative", limited(`"concurrency": -5`), `zone "api": concurrency "-5": must be a whole number from 1 to 1000000000`},
 		{"concurrency alone, and negative", zone(`"concurrency": -5`), `zone "api": concurrency "-5": must be a whole number from 1 to 1000000000`},
 		{"concurrency alone with a burst", zone(`"concurrency": 5, "burst": 5`), `zone "api": burst: needs a limit, and concurrency is none; write one such as "requests": 100, "period": "1m" beside it, or leave it out`},
-		{"concurrency beside unlimited", zone(`"concurrency": 5, "unlimited": true`), `zone "api": concurrency: has no effect beside unlimited, by which no request is counted`},
+		{"concurrency beside unlimited", zone(`"concurrency": 5, "unlimited": true`), `zone "api": concurrency: has no effect beside unlimited, which counts no request`},
 		{"candidate empty", limited(`"candidate": {}`), `zone "api": candidate: limit: is missing; write one such as 100/1m`},
 		{"candidate's field unknown", limited(`"candidate": {"limt": "50/1m"}`), `zone "api": candidate: unknown field "limt" (did you mean limit?)`},
 		{"candidate's field of a zone", limited(`"candidate": {"period": "1m"}`), `zone "api": candidate: unknown field "period"; there are limit, algorithm, burst, refill, time_zone`},
@@ -143,7 +143,7 @@ func TestConfigurationIsRefusedWhenItLoads(t *testing.T) {
 		{"jitter 11", with(`"jitter": 11`), `jitter 11: must be a fraction from 0 to 10`},
 		{"sweep_interval negative", with(`"sweep_interval": -1`), `sweep_interval -1ns: must be from 1s to 1d`},
 		{"store unknown", with(`"store": {"store": "redis"}`), `redis`},
-		{"store's max_keys in a handler", with(`"store": {"store": "memory", "max_keys": 5}`), `store memory: max_keys stands in the store of the app rate_limit, since there is one memory for all handlers`},
+		{"store's max_keys in a handler", with(`"store": {"store": "memory", "max_keys": 5}`), `store memory: max_keys belongs in the store of the app rate_limit, since there is one memory for all handlers`},
 		{"app's max_keys negative", app(`"store": {"store": "memory", "max_keys": -1}`), `max_keys -1: must be from 1 to 100000000`},
 		{"app's max_keys too large", app(`"store": {"store": "memory", "max_keys": 100000001}`), `max_keys 100000001: must be from 1 to 100000000`},
 		{"app's field unknown", app(`"stoer": {}`), `stoer`},
@@ -191,7 +191,7 @@ func TestZonesOfOneNameMustBeAlike(t *testing.T) {
 				}
 				return
 			}
-			for _, want := range []string{`zone "api": is defined twice, first at apps/http/servers/main/routes/0/handle/0, with ` + c.want, "rename one", "namespace"} {
+			for _, want := range []string{`zone "api": duplicate name, first at apps/http/servers/main/routes/0/handle/0, with ` + c.want, "rename one", "namespace"} {
 				if err == nil || !strings.Contains(err.Error(), want) {
 					t.Errorf("got %v\nwant %s", err, want)
 				}
@@ -223,7 +223,7 @@ func TestZonesOfOneNameMustBeAlikeWhereverTheyStand(t *testing.T) {
 		if c.name == "named routes" {
 			c.config = strings.Replace(c.config, `"routes": [{"handle": [`, `"named_routes": {"a": {"handle": [`+first+`]}}, "routes": [{"handle": [`, 1)
 		}
-		want := regexp.MustCompile(`zone "api": is defined twice, first at ` + c.place + `, with`)
+		want := regexp.MustCompile(`zone "api": duplicate name, first at ` + c.place + `, with`)
 		if _, err := validate(t, c.config); err == nil || !want.MatchString(err.Error()) {
 			t.Errorf("%s: %v\nwant %s", c.name, err, want)
 		}

@@ -107,8 +107,8 @@ func TestAdminRefusesKeysThatNoClientCanHave(t *testing.T) {
 				t.Errorf("%v tells the key", answer)
 			}
 			for _, test := range []struct{ rule, key, want string }{
-				{"others", "10.1.2.3", `rule "others": 10.1.2.3 is among the addresses that the rule excepts, whose requests pass uncounted`},
-				{"others", "192.0.2.66", `rule "others": 192.0.2.66 is among the addresses that the rule excepts`},
+				{"others", "10.1.2.3", `rule "others": 10.1.2.3 is among the addresses that the rule exempts, whose requests pass uncounted`},
+				{"others", "192.0.2.66", `rule "others": 192.0.2.66 is among the addresses that the rule exempts`},
 				{"partner", "", `pass uncounted (on_missing_key skip)`},
 			} {
 				status, answer := a.call("block", fmt.Sprintf(`{"rule": %q, "key": [%q], "for": "1h"}`, test.rule, test.key))

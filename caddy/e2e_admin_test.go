@@ -317,8 +317,8 @@ func TestAdminSaysWhatIsWrong(t *testing.T) {
 		{"top?rule=logn", "", 404, `rule "logn": there is none of that name (did you mean login?)`},
 		{"top?rule=login&by=frequency", "", 400, `by "frequency": must be requests or rejections`},
 		{"top?rule=login&n=0", "", 400, `n "0": must be from 1 to 64`},
-		{"top?rule=login&rule=pair", "", 400, `parameter "rule": stands there 2 times; keep one`},
-		{"key?rule=login&key=192.0.2.7&id=a&id=b", "", 400, `parameter "id": stands there 2 times; keep one`},
+		{"top?rule=login&rule=pair", "", 400, `parameter "rule": duplicate; keep one`},
+		{"key?rule=login&key=192.0.2.7&id=a&id=b", "", 400, `parameter "id": duplicate; keep one`},
 		{"top?rule=login&bye=requests", "", 400, `parameter "bye": must be rule, by or n`},
 		{"key", "", 400, "key: is missing"},
 		{"key?id=abc", "", 400, "id: names a key of one rule"},
@@ -330,8 +330,8 @@ func TestAdminSaysWhatIsWrong(t *testing.T) {
 		{"reset", `{"rule": "login", "keys": ["192.0.2.7"]}`, 400, `the request's body: unknown field "keys" (did you mean key?)`},
 		{"reset", `[]`, 400, "the request's body: must be an object, not a list"},
 		{"reset", `{"rule": "login", "keys": ["a"]}`, 400, `unknown field "keys"`},
-		{"reset", `{"rule": "login", "key": ["a"]} x`, 400, "something stands behind the object"},
-		{"reset", `{"rule": "login", "key": ["192.0.2.7"], "id": "abc"}`, 400, "key and id: stand beside each other"},
+		{"reset", `{"rule": "login", "key": ["a"]} x`, 400, "unexpected text after the object"},
+		{"reset", `{"rule": "login", "key": ["192.0.2.7"], "id": "abc"}`, 400, "key and id are mutually exclusive"},
 		{"reset", `{"rule": "login", "key": "192.0.2.7"}`, 400, "the request's body: "},
 		{"block", `{"rule": "login", "key": ["192.0.2.7"]}`, 400, `for "": must be a duration from 1ms to 366d, such as 1h`},
 		{"block", `{"rule": "login", "key": ["192.0.2.7"], "for": "400d"}`, 400, `for "400d": must be`},
@@ -444,9 +444,9 @@ func TestAdminExplainsWhatWouldBecomeOfARequest(t *testing.T) {
 	answer = explain(`{"url": "http://a.testADDR/other", "client_ip": "192.0.2.7", "user": "anna"}`)
 	wantAt(t, answer, "[anna]", "handlers", 1, "rules", 0, "key")
 	answer = explain(`{"url": "http://a.testADDR/other", "client_ip": "192.0.2.7"}`)
-	wantAt(t, answer, "[authentication was not gone through; write user to say who would be authenticated]", "notes")
+	wantAt(t, answer, "[authentication was not run; write user to say who would be authenticated]", "notes")
 	answer = explain(`{"url": "http://b.testADDR/", "client_ip": "192.0.2.7"}`)
-	wantAt(t, answer, "[the request comes to no rate_limit]", "notes")
+	wantAt(t, answer, "[the request reaches no rate_limit]", "notes")
 }
 
 // If handlers keep a rule of one name in several stores, an operator's action on a key applies to all of them.

@@ -303,7 +303,7 @@ func TestARuleInAFileThatMakesRequestsWaitBesideZones(t *testing.T) {
 		s.admit(1, "/", "X-Client", "a")
 		s.put("a.yaml", delaying)
 		told := s.awaitLog(1, saysRefused)[0]
-		if problem := fmt.Sprint(told["problem"]); !strings.Contains(problem, `rule "turns": on_limit delay: has come to stand beside zones`) || told["line"] == nil {
+		if problem := fmt.Sprint(told["problem"]); !strings.Contains(problem, `rule "turns": on_limit delay: is new beside zones`) || told["line"] == nil {
 			t.Errorf("log: %v", told)
 		}
 		s.admit(1, "/", "X-Client", "a")

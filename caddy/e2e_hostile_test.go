@@ -303,12 +303,12 @@ func TestZonesOfOneNameAreAlikeOrRefused(t *testing.T) {
 	s := newServer(t)
 	for _, second := range []string{"limit 3/366d", "limit 2/365d", "limit 2/366d\nalgorithm fixed_window", "limit 2/366d\nenforcement shadow", "limit 2/366d\ncount_rejected"} {
 		_, err := s.adapt("", ":PORT {\n"+two(zone("limit 2/366d"), zone(second))+"\n}")
-		if err == nil || !strings.Contains(err.Error(), `zone "z": is defined twice, first at Caddyfile:`) {
-			t.Errorf("%q: refused with %v, want it to say that z is defined twice, and where", second, err)
+		if err == nil || !strings.Contains(err.Error(), `zone "z": duplicate name, first at Caddyfile:`) {
+			t.Errorf("%q: refused with %v, want it to say that z has a duplicate name, and where", second, err)
 		}
 		_, err = s.adapt("", "&(named) {\nrate_limit {\n"+zone(second)+"\n}\n}\n:PORT {\nrate_limit {\n"+zone("limit 2/366d")+"\n}\ninvoke named\n}")
-		if err == nil || !strings.Contains(err.Error(), `zone "z": is defined twice, first in the named route &(named), with another`) || !strings.Contains(err.Error(), "at Caddyfile:") {
-			t.Errorf("%q in a named route: refused with %v, want it to say that z is defined twice, and where", second, err)
+		if err == nil || !strings.Contains(err.Error(), `zone "z": duplicate name, first in the named route &(named), with another`) || !strings.Contains(err.Error(), "at Caddyfile:") {
+			t.Errorf("%q in a named route: refused with %v, want it to say that z has a duplicate name, and where", second, err)
 		}
 	}
 	if _, err := s.adapt("", ":PORT {\n"+two(zone("limit 2/366d"), "zone z {\nkey {path}\nlimit 2/366d\n}")+"\n}"); err == nil || !strings.Contains(err.Error(), "another key") {

@@ -290,7 +290,7 @@ func TestARejectionIsLoggedWithTheClientAndTheRequestID(t *testing.T) {
 // rejectionsLogged returns how many rejections the log has: those with their own lines, and those that are only counted.
 func (s *server) rejectionsLogged() (lines, others int) {
 	s.t.Helper()
-	for _, line := range s.logs("more requests exceeded the rate limit, of keys in the log already or past the number that is logged") {
+	for _, line := range s.logs("more requests exceeded the rate limit; their keys are logged already, or are past the number that is logged") {
 		others += int(line["rejections_not_logged"].(float64))
 	}
 	return len(s.logs("rate limit exceeded")), others

@@ -211,7 +211,7 @@ func TestARefusedConfigurationChangesNothing(t *testing.T) {
 		{"a bad zone last, the other with another algorithm", zones(other + `,"zz":` + bad), `zone "zz"`},
 		{"an unknown field", zones(lowered + `,"zz":{"request":5}`), "did you mean requests?"},
 		{"an unknown handler after it", strings.Replace(zones(lowered), "static_response", "no_such_handler", 1), "no_such_handler"},
-		{"two handlers that differ", httpApp(`[{"handler":"rate_limit","rate_limits":{` + lowered + `}},{"handler":"rate_limit","rate_limits":{` + raised + `}}]`), "is defined twice"},
+		{"two handlers that differ", httpApp(`[{"handler":"rate_limit","rate_limits":{` + lowered + `}},{"handler":"rate_limit","rate_limits":{` + raised + `}}]`), "duplicate name"},
 		{"an app that does not load", with(`"tls":{"no_such_field":1},`+small, zones(other)), "no_such_field"},
 		{"an app that does not start", with(`"weir_test_failing":{},`+small, zones(other)), "never starts"},
 		{"a port that is taken", with(small, strings.Replace(zones(other), "127.0.0.1:PORT", occupied.Addr().String(), 1)), "address already in use"},

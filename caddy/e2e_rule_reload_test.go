@@ -232,7 +232,7 @@ func TestABrokenFileLeavesWhatIsInForce(t *testing.T) {
 		{"no YAML", "rules:\n  - name: shared\n    limit: [\n", 0, 0, "is no YAML: "},
 		{"nothing", "", 1, 1, "is empty; write rules"},
 		{"half a file", "rules:\n  - {name: shared, limit: 9/1m}\n  - {na", 0, 0, "is no YAML: "},
-		{"a name twice", rulesOf("{name: shared, limit: 9/1m}", "{name: shared, limit: 9/1m}"), 3, 5, "is there twice, first in line 2"},
+		{"a name twice", rulesOf("{name: shared, limit: 9/1m}", "{name: shared, limit: 9/1m}"), 3, 5, "duplicate name, first in line 2"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := startFiles(t, byFiles(""), "a.yaml", rulesOf(versionOf(1), good))

@@ -136,7 +136,7 @@ func TestStatusOfRuleFilesGoesByHostsAndHeadersAndFollowsTheirChanges(t *testing
 
 // Defect found: an edit that removed a rule was accepted, and the configuration could not be loaded again.
 func TestAnEditThatTakesAwayARuleWhichStatusNamesIsWarnedOfAndTheConfigurationLoadsAgain(t *testing.T) {
-	const says = "rate_limit_status names a rule that neither the configuration nor its rule files have; clients are not told of it"
+	const says = "rate_limit_status names a rule that neither the configuration nor its rule files have; clients cannot read its quota"
 	a, b := "{name: alpha, match: {paths: [/x]}, limit: 4/366d}", "{name: beta, match: {paths: [/x]}, limit: 6/366d}"
 	site := "rate_limit_status /quota alpha beta\nrate_limit {\nrules_file DIR/rules/*.yaml\nrules_interval 1s\n}\nrespond ok"
 	s := startFiles(t, site, "a.yaml", rulesOf(versionOf(1), a, b))

@@ -236,7 +236,7 @@ func TestOverridesThatWouldBeOfOthersOrOfNobodyAreRefused(t *testing.T) {
 		{"key {remote_host}\noverride evil-host unlimited", `overrides: "evil-host": must be an address`},
 		{"key {path}\noverride login 2/366d", `overrides: "login": must be a path, which begins with /`},
 		{"key \"{client_ip} {method}\"\noverride 192.0.2.7 \"P T\" 2/366d", `overrides: "P T": must be a method such as POST`},
-		{"key {path}\noverride /login 2/366d\noverride //Login 3/366d", `overrides: "//Login": is there twice; keep one`},
+		{"key {path}\noverride /login 2/366d\noverride //Login 3/366d", `overrides: "//Login": duplicate key; keep one`},
 		{"key {path.0}\noverride /login 2/366d", `overrides: "/login": must be one segment of a path`},
 		{"key {labels.1}\noverride b.test 2/366d", `overrides: "b.test": must be one label of a host`},
 		{"key {host}\noverride https://c.test 2/366d", `overrides: "https://c.test": must be a host, and is a URL; write c.test`},

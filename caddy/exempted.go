@@ -28,7 +28,7 @@ func (h *Handler) warnOfExceptions(kind string, rules []*front.Rule) {
 		name := rule.Ruled.Name
 		if h.untrusting && !h.exempted[name] && rule.Matcher != nil && rule.Matcher.ExceptsPrivate() {
 			h.exempted[name] = true
-			h.logger.Warn("private addresses are excepted, and this server has no trusted_proxies: behind a load balancer, or in a container's network, "+
+			h.logger.Warn("private addresses are exempt, and this server has no trusted_proxies: behind a load balancer, or in a container's network, "+
 				"all requests come from a private address, and this limits nobody; set trusted_proxies in the global servers option, or except single addresses",
 				zap.String(kind, name))
 		}

@@ -197,7 +197,7 @@ func (h *Handler) provisionFiles(ctx caddy.Context, patterns []string) (err erro
 	}
 	if len(patterns) == 0 {
 		if len(h.Descriptors) > 0 {
-			return errors.New("descriptors: stand without rules_files; the limits of descriptors are in a file")
+			return errors.New("descriptors: need rules_files, since the limits of descriptors are in a file")
 		}
 		if h.RulesInterval != 0 {
 			return fmt.Errorf("rules_interval %s: has no effect without rule files, which rules_files has, in a Caddyfile rules_file", time.Duration(h.RulesInterval))
@@ -243,7 +243,7 @@ func (h *Handler) provisionLimiter(ctx caddy.Context) (*limiter, error) {
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	if m, ok := mod.(*MemoryStore); ok && m.MaxKeys != 0 {
-		return nil, errors.New("store memory: max_keys stands in the store of the app rate_limit, since there is one memory for all handlers")
+		return nil, errors.New("store memory: max_keys belongs in the store of the app rate_limit, since there is one memory for all handlers")
 	}
 	return h.app.limiterOver(mod)
 }

@@ -93,7 +93,7 @@ func (h *Handler) unmarshalZones(data []byte) error {
 			return fmt.Errorf("zone %q: %w", name, err)
 		}
 		if _, twice := h.RateLimits[name]; twice {
-			return fmt.Errorf("zone %q: is defined twice", name)
+			return fmt.Errorf("zone %q: duplicate name; keep one", name)
 		}
 		if string(raw) == "null" {
 			return fmt.Errorf("zone %q: is null; it needs a limit", name)

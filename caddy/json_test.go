@@ -33,7 +33,7 @@ func TestJSONIsReadStrictly(t *testing.T) {
 		{"descriptor's field", `{"descriptors": [[{"key": "a", "message": "b"}]]}`, `descriptors: unknown field "message"; there are key, value`},
 		{"zone that is null", `{"rate_limits": {"api": null}}`, `zone "api": is null; it needs a limit`},
 		{"zone that is no object", `{"rate_limits": {"api": 5}}`, `zone "api": `},
-		{"zone that is there twice", `{"rate_limits": {"api": {"requests": 1, "period": "1s"}, "api": {"requests": 2, "period": "1s"}}}`, `zone "api": is defined twice`},
+		{"duplicate zone", `{"rate_limits": {"api": {"requests": 1, "period": "1s"}, "api": {"requests": 2, "period": "1s"}}}`, `zone "api": duplicate name; keep one`},
 		{"zones in a list", `{"rate_limits": [{}]}`, "rate_limits: must be an object of zones by their names"},
 		{"zones that are null", `{"rate_limits": null}`, "rate_limits: must be an object of zones by their names"},
 		{"number in quotes", zone(`"requests": "5"`), `zone "api": requests: must be a whole number without quotes, not a text`},

@@ -18,7 +18,7 @@ var (
 	}, []string{"store"})
 	storeErrors = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_store_errors_total",
-		Help: "Decisions that could not be had of the store, by what was wrong: timeout, connection, reply, or unavailable where it was not asked.",
+		Help: "Decisions that the store failed to make, by cause: timeout, connection, reply, or unavailable if its circuit breaker was open.",
 	}, []string{"kind"})
 )
 
@@ -91,7 +91,7 @@ func count(q *front.Inquiry, at int64, failed bool) {
 var (
 	rulesSuccessful = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "weir_rules_last_reload_successful",
-		Help: "Whether the rule files, as they were last found, are in force: 1, or 0 where something is wrong with them and those before are.",
+		Help: "Whether the rule files as last read are in force: 1, or 0 if they were refused and the previous rules stay in force.",
 	})
 	rulesLoaded = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "weir_rules_last_reload_success_timestamp_seconds",
@@ -99,7 +99,7 @@ var (
 	})
 	rulesReloads = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_rules_reloads_total",
-		Help: "Changes of rule files, by whether they were taken or refused.",
+		Help: "Changes of rule files, by outcome: taken or refused.",
 	}, []string{"outcome"})
 )
 

@@ -78,7 +78,7 @@ func (l *rejectionLog) rotate(lasted time.Duration) {
 	l.timer = nil
 	l.mu.Unlock()
 	if others > 0 {
-		l.logger.Log(l.level, "more requests exceeded the rate limit, of keys in the log already or past the number that is logged",
+		l.logger.Log(l.level, "more requests exceeded the rate limit; their keys are logged already, or are past the number that is logged",
 			zap.String("zone", l.zone), zap.Int64("rejections_not_logged", others), zap.Duration("interval", lasted))
 	}
 }

@@ -16,13 +16,13 @@ type ruleCollector struct{}
 
 var (
 	requestsDesc = prometheus.NewDesc("weir_requests_total",
-		"Requests that came under a rule, by what the rule had become of them.", []string{"rule", "outcome"}, nil)
+		"Requests that a rule covered, by outcome.", []string{"rule", "outcome"}, nil)
 	candidatesDesc = prometheus.NewDesc("weir_candidate_decisions_total",
-		"Requests that came under a rule with a candidate, by what the limit and the candidate have decided.", []string{"rule", "limit", "candidate"}, nil)
+		"Requests that a rule with a candidate covered, by the decisions of its limit and of the candidate.", []string{"rule", "limit", "candidate"}, nil)
 	penaltiesDesc = prometheus.NewDesc("weir_penalties_total",
 		"Keys that were blocked for exceeding a rule's limit.", []string{"rule"}, nil)
 	waitingDesc = prometheus.NewDesc("weir_waiting",
-		"Requests that wait for their turn under a rule now.", []string{"rule"}, nil)
+		"Requests that wait now until a rule's limit admits them.", []string{"rule"}, nil)
 	limitDesc = prometheus.NewDesc("weir_limit",
 		"The requests that a rule allows a key in a period, where it has no other limit.", []string{"rule"}, nil)
 	periodDesc = prometheus.NewDesc("weir_limit_period_seconds",
@@ -32,9 +32,9 @@ var (
 	maxKeysDesc = prometheus.NewDesc("weir_max_keys",
 		"Keys that this process's memory may hold, over all rules.", nil, nil)
 	evictionsDesc = prometheus.NewDesc("weir_evictions_total",
-		"Keys that were forgotten while they still counted, since memory was full.", nil, nil)
+		"Keys that were evicted from memory while they still counted, since it was full.", nil, nil)
 	breakerDesc = prometheus.NewDesc("weir_breaker_open",
-		"Whether a server is not asked, since it does not answer: 1, else 0.", []string{"server"}, nil)
+		"Whether the circuit breaker of a Redis server is open, so that it gets no requests: 1, or 0 if it is closed.", []string{"server"}, nil)
 )
 
 // Describe implements prometheus.Collector.

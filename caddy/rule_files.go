@@ -112,7 +112,7 @@ func firstDelaying(files []*ruleset.File) string {
 func (h *Handler) checkZones(s *fileSet) error {
 	for _, zone := range h.zones {
 		if s.waits && !zone.rule.Limits.Accompanied() {
-			return s.problem(firstDelaying(s.Files), "on_limit delay: has come to stand beside zones of the same rate_limit, and is taken when Caddy's configuration is loaded again")
+			return s.problem(firstDelaying(s.Files), "on_limit delay: is new beside zones of the same rate_limit; it takes effect when Caddy's configuration is loaded again")
 		}
 	}
 	return nil

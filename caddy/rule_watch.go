@@ -48,7 +48,7 @@ func startWatcher(f *ruleFiles, interval time.Duration, logger *zap.Logger) *wat
 	w.watch = ruleset.NewWatch(w.patterns, &ruleset.Contents{})
 	notifier, err := fsnotify.NewWatcher()
 	if err != nil {
-		logger.Warn("the system cannot say when rule files change; they are looked at now and then", zap.Duration("rules_interval", interval), zap.Error(err))
+		logger.Warn("the system does not report changes of rule files; they are read at intervals", zap.Duration("rules_interval", interval), zap.Error(err))
 	} else {
 		w.notifier = notifier
 	}
@@ -64,7 +64,7 @@ func (w *watcher) close() {
 	select {
 	case <-w.stopped:
 	case <-timer.C:
-		w.logger.Warn("the rule files are still being read, though they are needed no more; is their disk there?")
+		w.logger.Warn("the rule files are still being read, though no longer needed; is their disk there?")
 	}
 }
 
@@ -133,7 +133,7 @@ func (w *watcher) look(now time.Duration) time.Duration {
 		w.ask() // first, so that no change is lost between the look and the registration
 	}
 	late := time.AfterFunc(longLook, func() {
-		w.logger.Warn("reading the rule files takes long, and what has changed is not in force; is their disk there?", zap.Duration("longer_than", longLook))
+		w.logger.Warn("reading the rule files takes long, and changes are not in force yet; is their disk there?", zap.Duration("longer_than", longLook))
 	})
 	change := w.watch.Look(now)
 	late.Stop()
@@ -179,7 +179,7 @@ func (w *watcher) take(c *ruleset.Contents) {
 func (w *watcher) restored() {
 	w.refusing = false
 	noteRulesTaken()
-	w.logger.Info("the rule files are again as they are in force")
+	w.logger.Info("the rule files are again those that are in force")
 }
 
 // mostProblems is how many problems of one change are logged.
@@ -189,7 +189,7 @@ const mostProblems = 10
 func (w *watcher) report(err error) {
 	w.refusing = true
 	noteRulesRefused()
-	const message = "the rule files are not taken; what was in force stays so"
+	const message = "the rule files are refused; the previous rules stay in force"
 	var problems ruleset.Problems
 	if !errors.As(err, &problems) {
 		w.logger.Error(message, zap.Error(err))

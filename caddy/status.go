@@ -67,7 +67,7 @@ func (s *Status) Provision(ctx caddy.Context) error {
 	s.app = app.(*App)
 	s.logger = ctx.Logger()
 	if len(s.Rules) == 0 {
-		return errors.New(`rate_limit_status: names no rule; write those that clients are told of: "rules": ["everyone"]`)
+		return errors.New(`rate_limit_status: names no rule; write those whose quotas clients may read: "rules": ["everyone"]`)
 	}
 	s.wanted = make(map[string]bool)
 	for _, name := range s.Rules {
@@ -147,7 +147,7 @@ func (s *Status) advise(known []string) {
 		if near := words.Nearest(name, known); near != "" {
 			fields = append(fields, zap.String("did_you_mean", near))
 		}
-		s.logger.Warn("rate_limit_status names a rule that neither the configuration nor its rule files have; clients are not told of it", fields...)
+		s.logger.Warn("rate_limit_status names a rule that neither the configuration nor its rule files have; clients cannot read its quota", fields...)
 	}
 	s.missing = missing
 }
@@ -182,7 +182,7 @@ func (s *Status) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.H
 	}
 	checks, err := s.look(r)
 	if err != nil {
-		s.logger.Debug("a client's quotas could not be had", zap.Error(err))
+		s.logger.Debug("a client's quotas could not be read", zap.Error(err))
 		header.Set("Retry-After", "1")
 		return s.answer(w, r, http.StatusServiceUnavailable, []byte(`{"error":"the rate limits cannot be checked; try again"}`+"\n"))
 	}
@@ -286,7 +286,7 @@ func (s *Status) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		return d.Errf("rate_limit_status: takes no block; write the rules' names behind it: rate_limit_status /quota everyone")
 	}
 	if len(s.Rules) == 0 {
-		return d.Err("rate_limit_status: names no rule; write those that clients are told of behind it: rate_limit_status /quota everyone")
+		return d.Err("rate_limit_status: names no rule; write those whose quotas clients may read behind it: rate_limit_status /quota everyone")
 	}
 	return nil
 }

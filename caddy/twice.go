@@ -19,7 +19,7 @@ import (
 // definedTwice returns the error for two zones of one name that differ; first is the place of the first, such as ", first at
 // Caddyfile:3", or "".
 func definedTwice(name, first, what string) error {
-	return fmt.Errorf("zone %q: is defined twice%s, with %s; zones of one name share their counters and must be alike: rename one (a short form is named after its matcher and key: write a zone instead), or give its handler a namespace", name, first, what)
+	return fmt.Errorf("zone %q: duplicate name%s, with %s; zones of one name share their counters and must be alike: rename one (a short form is named after its matcher and key: write a zone instead), or give its handler a namespace", name, first, what)
 }
 
 // keepRaw keeps the JSON of the HTTP app's handlers until the app starts, since Caddy discards the JSON of each list after loading

@@ -341,9 +341,9 @@ func (z *Zone) setLimit(t *ruleset.RuleText) error {
 	limit := ""
 	switch {
 	case native && z.isDialect():
-		return wrong("max_events", "max_events and window: stand beside a limit; they are two ways to write the same, keep one")
+		return wrong("max_events", "max_events and window are mutually exclusive with a limit: remove one or the other")
 	case z.Unlimited && (native || z.isDialect()):
-		return wrong("unlimited", "unlimited: stands beside a limit; keep one")
+		return wrong("unlimited", "unlimited and a limit are mutually exclusive: remove one")
 	case z.isDialect():
 		if z.MaxEvents == 0 {
 			return wrong("max_events", "max_events: is missing or 0; a window needs a number from 1 to %d", core.MaxLogRequests)

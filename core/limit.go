@@ -394,10 +394,10 @@ func (c LimitConfig) check() error {
 		return fmt.Errorf("refill interval: %s is refilled, not %s", onlyThose(func(row *algorithmRow) bool { return row.hasInterval }), row.name)
 	}
 	if c.Delays && !row.canDelay {
-		return fmt.Errorf("on_limit delay: %s cannot say when a request's turn is; choose the algorithm token_bucket, sliding_window_log or fixed_window", row.name)
+		return fmt.Errorf("on_limit delay: %s cannot say when a request may leave; choose the algorithm token_bucket, sliding_window_log or fixed_window", row.name)
 	}
 	if c.MaxDelay != 0 && !row.queues && !c.Delays {
-		return fmt.Errorf("max_delay %s: %s and on_limit delay hold requests, not %s", c.MaxDelay, onlyThose(func(row *algorithmRow) bool { return row.queues }), row.name)
+		return fmt.Errorf("max_delay %s: %s and on_limit delay make requests wait, not %s", c.MaxDelay, onlyThose(func(row *algorithmRow) bool { return row.queues }), row.name)
 	}
 	if c.MaxDelay != 0 && c.MaxDelay < time.Microsecond || c.MaxDelay > maxDelay {
 		return fmt.Errorf("max_delay %s: must be from 1µs to %s", c.MaxDelay, formatPeriod(maxDelay))

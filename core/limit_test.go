@@ -119,7 +119,7 @@ func TestNewLimitSaysWhatIsWrongAndWhatIsAccepted(t *testing.T) {
 		{"interval on another", LimitConfig{Algorithm: LeakyBucket, Requests: 1, Period: time.Minute, Interval: true},
 			"refill interval: only token_bucket is refilled, not leaky_bucket"},
 		{"delay on another", LimitConfig{Algorithm: TokenBucket, Requests: 1, Period: time.Minute, MaxDelay: time.Second},
-			"max_delay 1s: only leaky_bucket and on_limit delay hold requests, not token_bucket"},
+			"max_delay 1s: only leaky_bucket and on_limit delay make requests wait, not token_bucket"},
 		{"negative delay", LimitConfig{Algorithm: LeakyBucket, Requests: 1, Period: time.Minute, MaxDelay: -time.Second}, "max_delay -1s: must be from 1µs to 1h"},
 		{"long delay", LimitConfig{Algorithm: LeakyBucket, Requests: 1, Period: time.Minute, MaxDelay: 2 * time.Hour}, "max_delay 2h0m0s: must be from 1µs to 1h"},
 		{"short delay", LimitConfig{Algorithm: LeakyBucket, Requests: 1, Period: time.Minute, MaxDelay: 500}, "max_delay 500ns: must be from 1µs to 1h"},

@@ -161,25 +161,25 @@ func (co *overflow) agree(c *RuleConfig) error {
 	row := l.algorithm.row()
 	switch {
 	case l.inFlight && (co.wide != nil || co.count != nil || len(co.penalties) > 0 || c.CountRejected):
-		return fmt.Errorf("concurrency: stands alone; enforcement soft, count, penalty and count_rejected need a limit beside it")
+		return fmt.Errorf("concurrency: without a limit, it excludes enforcement soft, count, penalty and count_rejected; write a limit, or remove them")
 	case c.Shadow && co.wide != nil:
-		return fmt.Errorf("enforcement: is soft or shadow; keep one")
+		return fmt.Errorf("enforcement soft and enforcement shadow are mutually exclusive: remove one")
 	case c.Shadow && len(co.penalties) > 0:
-		return fmt.Errorf("penalty: a shadow blocks nobody; leave out one of the two")
+		return fmt.Errorf("penalty and enforcement shadow are mutually exclusive: a shadow blocks nobody; remove one")
 	case c.Shadow && l.delays:
-		return fmt.Errorf("on_limit delay: a shadow makes nobody wait; leave out one of the two")
+		return fmt.Errorf("on_limit delay and enforcement shadow are mutually exclusive: a shadow makes nobody wait; remove one")
 	case l.delays && co.wide != nil:
-		return fmt.Errorf("on_limit delay: stands beside enforcement soft; past the limit requests are let through or wait, keep one")
+		return fmt.Errorf("on_limit delay and enforcement soft are mutually exclusive: past the limit, requests wait or pass; remove one")
 	case l.delays && co.count != nil:
-		return fmt.Errorf("on_limit delay: stands beside count; whether a request is charged is known too late to say whose turn is next, keep one")
+		return fmt.Errorf("on_limit delay and count are mutually exclusive: whether a request is charged is known too late to say when the next may leave; remove one")
 	case l.delays && c.CountRejected:
-		return fmt.Errorf("on_limit delay: stands beside count_rejected; a rejected request has no turn, keep one")
+		return fmt.Errorf("on_limit delay and count_rejected are mutually exclusive: a rejected request has no place in the queue; remove one")
 	case co.count != nil && co.wide != nil:
-		return fmt.Errorf("count: stands beside enforcement soft; keep one")
+		return fmt.Errorf("count and enforcement soft are mutually exclusive: remove one")
 	case co.count != nil && c.CountRejected:
-		return fmt.Errorf("count: stands beside count_rejected; a rejected request has no response by which it could be counted, keep one")
+		return fmt.Errorf("count and count_rejected are mutually exclusive: a rejected request has no response to count by; remove one")
 	case co.count != nil && !row.canCountByStatus:
-		return fmt.Errorf("count: %s gives each request its turn on arrival, before its status is known; choose another algorithm", row.name)
+		return fmt.Errorf("count: %s reserves each request's departure on arrival, before its status is known; choose another algorithm", row.name)
 	case co.wide != nil && !row.canSoften:
 		return fmt.Errorf("enforcement soft: %s makes requests wait; write a larger burst, or choose another algorithm", row.name)
 	case c.Blocks:

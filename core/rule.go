@@ -216,9 +216,9 @@ func newCandidate(c *RuleConfig) (*Rule, error) {
 	case c.Limit.inFlight:
 		return nil, fmt.Errorf("candidate: there is no limit for it to be compared with")
 	case c.Limit.delays || c.Candidate.delays:
-		return nil, fmt.Errorf("candidate: stands beside on_limit delay; it can be compared only with a limit that rejects")
+		return nil, fmt.Errorf("candidate and on_limit delay are mutually exclusive: a candidate can be compared only with a limit that rejects; remove one")
 	case c.OverflowPolicy.Count != nil:
-		return nil, fmt.Errorf("candidate: stands beside count; what it lets through and the limit rejects never has a status, keep one")
+		return nil, fmt.Errorf("candidate and count are mutually exclusive: what the candidate allows and the limit rejects never has a status; remove one")
 	case c.Blocks:
 		return nil, fmt.Errorf("candidate: the rule rejects every request, and has no limit for it to be compared with")
 	}

@@ -72,7 +72,7 @@ func (m Match) Compile() (*Matcher, error) {
 		}
 		for i := range c.headers {
 			if c.headers[i].name == name {
-				return nil, fmt.Errorf("match: headers: %s: is there twice, in upper and lower case; keep one", name)
+				return nil, fmt.Errorf("match: headers: %s: duplicate, in upper and lower case; keep one", name)
 			}
 		}
 		c.headers = append(c.headers, headerMatch{name, value})

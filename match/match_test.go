@@ -136,7 +136,7 @@ func TestCompileSaysWhatIsWrong(t *testing.T) {
 		{Match{Hosts: []string{"a\x7f\x80.de"}}, `match: hosts: "a\x7f\x80.de" must be written as it is sent, in Punycode: xn--…`},
 		{Match{Methods: []string{"GET,POST"}}, `match: methods: "GET,POST" is not a method; write one such as POST, each for itself`},
 		{Match{Headers: map[string]string{"X A": "v"}}, `match: headers: "X A" cannot be the name of a header field`},
-		{Match{Headers: map[string]string{"X-A": "v", "x-a": "w"}}, `match: headers: X-A: is there twice, in upper and lower case; keep one`},
+		{Match{Headers: map[string]string{"X-A": "v", "x-a": "w"}}, `match: headers: X-A: duplicate, in upper and lower case; keep one`},
 		{Match{Headers: map[string]string{"host": "v"}}, `match: headers: Host: is not among the fields of a request; write hosts`},
 		{Match{Paths: []string{"v1"}}, `match: paths: "v1" must begin with /`},
 		{Match{PathPrefixes: []string{""}}, `match: path prefixes: "" must begin with /`},

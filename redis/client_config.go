@@ -20,7 +20,7 @@ const (
 const DefaultPort = "6379"
 
 // ErrURL is the error of an address that is an invalid URL. It does not quote the URL, which may have a password in it.
-var ErrURL = errors.New("address: the URL cannot be read; write redis://host:6379/0, for example, and in a password %xx for what is not a letter or digit, or the password beside it")
+var ErrURL = errors.New("address: the URL cannot be read; write redis://host:6379/0, for example; in a password, write %xx for what is not a letter or digit, or set the password by itself")
 
 // CompleteAddress returns addr, with DefaultPort added if it has no port. The error says what is wrong with an address that is neither
 // host:port nor the path of a Unix socket.
@@ -30,7 +30,7 @@ func CompleteAddress(addr string) (string, error) {
 		return addr, nil
 	}
 	if strings.Contains(addr, "@") { // there may be a password before it
-		return "", errors.New("address: " + form + "; a user and a password stand in a URL, or beside it")
+		return "", errors.New("address: " + form + "; write a user and a password in a URL, or in settings of their own")
 	}
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {

@@ -41,7 +41,7 @@ func newNaming(prefix, secret string, plain bool) (*naming, error) {
 		return nil, fmt.Errorf("prefix %q: must be at most 64 bytes", prefix)
 	}
 	if plain && secret != "" {
-		return nil, fmt.Errorf("key_secret: has no use beside plain_keys; take one of them out")
+		return nil, fmt.Errorf("key_secret and plain_keys are mutually exclusive: remove one")
 	}
 	n := &naming{prefix: prefix + "{", plain: plain}
 	if secret != "" {

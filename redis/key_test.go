@@ -186,7 +186,7 @@ func TestNamesThatCannotBeAreRefused(t *testing.T) {
 		{Config{Prefix: "}a"}, `prefix "}a": must not have braces, which a Redis Cluster finds slots by`},
 		{Config{Prefix: "a{b}c"}, `prefix "a{b}c": must not have braces, which a Redis Cluster finds slots by`},
 		{Config{Prefix: strings.Repeat("a", 65)}, `prefix "` + strings.Repeat("a", 65) + `": must be at most 64 bytes`},
-		{Config{PlainKeys: true, KeySecret: "hidden"}, `key_secret: has no use beside plain_keys; take one of them out`},
+		{Config{PlainKeys: true, KeySecret: "hidden"}, `key_secret and plain_keys are mutually exclusive: remove one`},
 	} {
 		s, err := NewStore(c.config)
 		if err == nil || err.Error() != c.want || s != nil {

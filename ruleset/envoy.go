@@ -93,7 +93,7 @@ func (d *decoder) descriptors(domain *FileDomain, n *Node, path string) []*Descr
 		one := d.descriptor(domain, item, path)
 		pair := string(match.AppendKeyPart(match.AppendKeyPart(nil, one.Key), one.Value))
 		if first := lines[pair]; first > 0 && one.Key != "" {
-			d.fail(item, fmt.Sprintf("descriptor %q: is there twice, first in line %d; keep one", shorten(pathTo(path, one)), first))
+			d.fail(item, fmt.Sprintf("descriptor %q: duplicate, first in line %d; keep one", shorten(pathTo(path, one)), first))
 		}
 		lines[pair] = item.Line
 		list = append(list, one)
@@ -137,7 +137,7 @@ func (d *decoder) descriptor(domain *FileDomain, n *Node, path string) *Descript
 		one.Value = d.text(v, "value")
 	}
 	if strings.IndexByte(one.Key, '*') >= 0 {
-		d.fail(f["key"], fmt.Sprintf("key %q: a * stands in a value, not in a key", shorten(one.Key)))
+		d.fail(f["key"], fmt.Sprintf("key %q: a * is for values, not for keys", shorten(one.Key)))
 	}
 	in := fmt.Sprintf("descriptor %q: ", shorten(pathTo(path, one)))
 	one.Shadow = d.boolean(f["shadow_mode"], in+"shadow_mode")
@@ -195,7 +195,7 @@ func (d *decoder) rateLimit(domain *FileDomain, one *Descriptor, n *Node, in str
 			_, _ = d.requests(f["requests_per_unit"], in)
 		}
 		if unit != nil {
-			d.fail(unit, in+"unit: stands beside unlimited: true, which has none; keep one")
+			d.fail(unit, in+"unit and unlimited: true are mutually exclusive: remove one")
 		}
 		return
 	}

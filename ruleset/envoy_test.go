@@ -87,7 +87,7 @@ func TestDecodeSaysAllThatIsWrongWithDescriptors(t *testing.T) {
 			`1:97: descriptor "d.a": requests_per_unit: must be a single value, not a list`,
 		}},
 		{`{"domain": "d", "descriptors": [{"key": "a", "rate_limit": {"unlimited": true, "unit": "day"}}]}`, []string{
-			`1:88: descriptor "d.a": unit: stands beside unlimited: true, which has none; keep one`,
+			`1:88: descriptor "d.a": unit and unlimited: true are mutually exclusive: remove one`,
 		}},
 		{`{"domain": "d", "descriptors": [{"key": "a", "rate_limit": {"unlimited": "yes"}}]}`, []string{
 			`1:74: descriptor "d.a": unlimited "yes": must be true or false`,
@@ -117,12 +117,12 @@ func TestDecodeSaysAllThatIsWrongWithDescriptors(t *testing.T) {
 	{"key": "a", "value": "b"},
 	{"key": "a"},
 	{"key": "a", "value": "b"}]}`, []string{
-			`4:2: descriptor "d.a_b": is there twice, first in line 2; keep one`,
+			`4:2: descriptor "d.a_b": duplicate, first in line 2; keep one`,
 		}},
 		{`{"domain": "d", "descriptors": [{"key": "x", "descriptors": [
 	{"key": "a"},
 	{"key": "a", "value": ""}]}]}`, []string{
-			`3:2: descriptor "d.x.a": is there twice, first in line 2; keep one`,
+			`3:2: descriptor "d.x.a": duplicate, first in line 2; keep one`,
 		}},
 		{`{"domain": "d", "descriptors": [{"key": "a", "shadow_mode": "on"}]}`, []string{
 			`1:61: descriptor "d.a": shadow_mode "on": must be true or false`,
@@ -143,7 +143,7 @@ func TestDecodeSaysAllThatIsWrongWithDescriptors(t *testing.T) {
 			`1:79: descriptor "d.a_b": share_threshold: only descriptors with a wildcard share a limit between values; write a value with a * in it`,
 		}},
 		{`{"domain": "d", "descriptors": [{"key": "a*"}]}`, []string{
-			`1:41: key "a*": a * stands in a value, not in a key`,
+			`1:41: key "a*": a * is for values, not for keys`,
 		}},
 		{`{"domain": "d", "descriptors": [{"key": "a", "value": {"b": "c"}}]}`, []string{
 			`1:55: value: must be a single value, not a map`,

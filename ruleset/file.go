@@ -140,8 +140,8 @@ func (d *decoder) unknown(key *Node, what string, known []string) string {
 
 // refusals say what to do about fields that are of other programs, or of handlers.
 var refusals = map[string]string{
-	"store":       "stands in the handler, not in a rule file",
-	"namespace":   "stands in the handler, not in a rule file",
+	"store":       "belongs in the handler, not in a rule file",
+	"namespace":   "belongs in the handler, not in a rule file",
 	"on_rejected": "there is no such field; on_limit says what happens past the limit",
 }
 
@@ -206,7 +206,7 @@ func (d *decoder) rules(n *Node) []FileRule {
 			d.compile(item, text)
 		}
 		if first := lines[text.Name]; first > 0 && text.Name != "" {
-			d.fail(item, fmt.Sprintf("rule %q: is there twice, first in line %d; a name is unique", shorten(text.Name), first))
+			d.fail(item, fmt.Sprintf("rule %q: duplicate name, first in line %d; rename one", shorten(text.Name), first))
 		}
 		lines[text.Name] = item.Line
 		rules = append(rules, FileRule{RuleText: *text, Line: item.Line, Column: item.Column})

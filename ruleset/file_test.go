@@ -106,7 +106,7 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 	{"name": "a", "limit": "1/1m"},
 	{"name": "b", "limit": "1/1m"},
 	{"name": "a", "limit": "1/1m"}]}`, []string{
-			`4:2: rule "a": is there twice, first in line 2; a name is unique`,
+			`4:2: rule "a": duplicate name, first in line 2; rename one`,
 		}},
 		{`{"rules": [{"name": "a"}]}`, []string{
 			`1:12: rule "a": limit: is missing; write one such as 100/1m`,
@@ -139,7 +139,7 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 			`1:43: "onLimit" is not a field of a rule (did you mean on_limit?)`,
 		}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "store": "redis"}]}`, []string{
-			`1:43: store: stands in the handler, not in a rule file`,
+			`1:43: store: belongs in the handler, not in a rule file`,
 		}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "window": "1m"}]}`, []string{
 			`1:43: "window" is not a field of a rule; there are name, match, key, limit, tiers, overrides, time_zone, algorithm, burst, refill, cost, ipv4_prefix, ipv6_prefix, enforcement, on_limit, max_delay, max_waiting, max_waiting_per_key, count, penalty, concurrency, candidate, on_error, on_missing_key, count_rejected, message`,
@@ -231,13 +231,13 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 	{"name": "i", "limit": "5/1m", "penalty": ["1m", "x"]},
 	{"name": "j", "concurrency": 5, "burst": 5}]}`, []string{
 			`2:48: rule "a": enforcement soft: 10 % of 5/1m sliding_window_counter is less than one request, so that there would be no tolerance`,
-			`3:69: rule "b": penalty: a shadow blocks nobody; leave out one of the two`,
-			`4:45: rule "c": on_limit delay: sliding_window_counter cannot say when a request's turn is; choose the algorithm token_bucket, sliding_window_log or fixed_window`,
+			`3:69: rule "b": penalty and enforcement shadow are mutually exclusive: a shadow blocks nobody; remove one`,
+			`4:45: rule "c": on_limit delay: sliding_window_counter cannot say when a request may leave; choose the algorithm token_bucket, sliding_window_log or fixed_window`,
 			`5:48: rule "d": max_waiting 5: requests wait only with on_limit delay`,
 			`6:72: rule "e": count "999": must be the status code of a response, 101 or 200 to 599, or a class of them such as 4xx`,
-			`7:66: rule "f": count: stands beside count_rejected; a rejected request has no response by which it could be counted, keep one`,
-			`8:53: rule "g": concurrency: has no effect beside unlimited, by which no request is counted; leave that out to have concurrency alone`,
-			`9:75: rule "h": candidate: stands beside on_limit delay; it can be compared only with a limit that rejects`,
+			`7:66: rule "f": count and count_rejected are mutually exclusive: a rejected request has no response to count by; remove one`,
+			`8:53: rule "g": concurrency: has no effect beside unlimited, which counts no request; remove unlimited to have concurrency alone`,
+			`9:75: rule "h": candidate and on_limit delay are mutually exclusive: a candidate can be compared only with a limit that rejects; remove one`,
 			`10:51: rule "i": penalty "x": must be a duration from 1ms to 366d, in whole microseconds, such as 10m or 1d`,
 			`11:43: rule "j": burst: needs a limit, and concurrency is none; write one such as 100/1m beside it, or leave it out`,
 		}},
@@ -255,7 +255,7 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 	{"key": "192.0.2.1", "limit": "8/0s"},
 	{"key": ["192.0.2.2", "bob"], "limit": "8/1m"},
 	{"key": "10.0.0.0/8", "limit": "8/1m"}]}]}`, []string{
-			`3:10: rule "a": overrides: "192.0.2.1": is there twice; keep one`,
+			`3:10: rule "a": overrides: "192.0.2.1": duplicate key; keep one`,
 			`3:32: rule "a": overrides: "192.0.2.1": limit "8/0s": the period must be from 1ms to 366d`,
 			`4:10: rule "a": overrides: "192.0.2.2 bob": has 2 values, and the rule's key 1 parts`,
 			`5:10: rule "a": overrides: "10.0.0.0/8": is no client: each of its addresses is counted by itself; name one, or count by such networks (ipv4_prefix 8); addresses that are not to be counted are written in match: except_ips`,
@@ -398,12 +398,12 @@ func TestParseJSONSaysWhereItIsNone(t *testing.T) {
 		{"{\n\t\"a\": 1,\n}", []string{`3:1: is no JSON: invalid character '}' looking for beginning of object key string`}},
 		{"{\"ä\": 1,, \"b\": 2}", []string{`1:9: is no JSON: invalid character ',' looking for beginning of object key string`}},
 		{"{\"rules\": []}\n{}", []string{`2:1: is no JSON: invalid character '{' after top-level value`}},
-		{"{\"rules\": [],\n \"rules\": []}", []string{`2:2: "rules" is there twice, first in line 1; keep one`}},
-		{"{\"rules\": [{\"name\": \"ä\",\r\n\"name\": 1}]}", []string{`2:1: "name" is there twice, first in line 1; keep one`}},
+		{"{\"rules\": [],\n \"rules\": []}", []string{`2:2: duplicate key "rules", first in line 1; keep one`}},
+		{"{\"rules\": [{\"name\": \"ä\",\r\n\"name\": 1}]}", []string{`2:1: duplicate key "name", first in line 1; keep one`}},
 		{"{\"rules\": \"a\xff\"}", []string{`1:13: the byte 0xff is no UTF-8; save the file in that encoding`}},
 		{"\n{\"r\xe9gles\": 1}", []string{`2:4: the byte 0xe9 is no UTF-8; save the file in that encoding`}},
 		{strings.Repeat("[", 66) + strings.Repeat("]", 66), []string{`1:66: is nested more than 64 deep`}},
-		{"{\"ä\": \"ö\", \"\\u00fc\": 1, \"x\": {\"a\": 1, \"a\": 2}}", []string{`1:39: "a" is there twice, first in line 1; keep one`}},
+		{"{\"ä\": \"ö\", \"\\u00fc\": 1, \"x\": {\"a\": 1, \"a\": 2}}", []string{`1:39: duplicate key "a", first in line 1; keep one`}},
 		{"// a comment\n{}", []string{`1:1: is no JSON: invalid character '/' looking for beginning of value`}},
 	})
 	for _, text := range []string{strings.Repeat("[", 100_000), strings.Repeat(`{"a":`, 100_000)} {

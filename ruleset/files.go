@@ -242,7 +242,7 @@ func Conflicts(files []*File) Problems {
 		for i := range f.Rules {
 			r := &f.Rules[i]
 			if first := rules[r.Name]; first != "" && r.Name != "" && !inFile[r.Name] {
-				problems = append(problems, Problem{File: f.Name, Line: r.Line, Column: r.Column, Text: fmt.Sprintf("rule %q: is in %s, too; a name is unique", shorten(r.Name), first)})
+				problems = append(problems, Problem{File: f.Name, Line: r.Line, Column: r.Column, Text: fmt.Sprintf("rule %q: duplicate name, also in %s; rename one", shorten(r.Name), first)})
 			}
 			inFile[r.Name] = true
 			rules[r.Name] = f.Name

@@ -189,7 +189,7 @@ func TestConflictsBetweenFilesAreSaidOnce(t *testing.T) {
 		{Name: "b", Rules: []FileRule{{RuleText: RuleText{Name: "r"}, Line: 4, Column: 3}, {RuleText: RuleText{Name: "r"}, Line: 5, Column: 3}, {Line: 6}}, Domain: &FileDomain{}},
 		{Name: "c", Rules: []FileRule{{Line: 6}}, Domain: &FileDomain{Name: "d", Line: 7, Column: 8}},
 	}
-	want := "b:4:3: rule \"r\": is in a, too; a name is unique\nc:7:8: domain \"d\": is in a, too; write all its descriptors in one file"
+	want := "b:4:3: rule \"r\": duplicate name, also in a; rename one\nc:7:8: domain \"d\": is in a, too; write all its descriptors in one file"
 	if got := Conflicts(files).Error(); got != want {
 		t.Errorf("\n got %s\nwant %s", got, want)
 	}

@@ -64,7 +64,7 @@ func FuzzParseJSON(f *testing.F) {
 		err := decoder.Decode(&want)
 		if problems != nil {
 			said := problems[0].Text
-			allowed := strings.Contains(said, "twice") || strings.Contains(said, "nested") || strings.Contains(said, "values") || !utf8.Valid(data)
+			allowed := strings.Contains(said, "duplicate") || strings.Contains(said, "nested") || strings.Contains(said, "values") || !utf8.Valid(data)
 			if err == nil && json.Valid(text) && !allowed {
 				t.Errorf("%q: %s", data, said)
 			}

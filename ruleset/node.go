@@ -218,7 +218,7 @@ func (p *jsonParser) members(n *Node, nesting int) {
 			return
 		}
 		if first := seen[key]; first > 0 {
-			p.fail(line, column, fmt.Sprintf("%q is there twice, first in line %d; keep one", shorten(key), first))
+			p.fail(line, column, fmt.Sprintf("duplicate key %q, first in line %d; keep one", shorten(key), first))
 			return
 		}
 		seen[key] = line

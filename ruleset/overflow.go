@@ -141,7 +141,7 @@ func (c *compiler) setAlone(config *core.RuleConfig) {
 func (c *compiler) checkEffect() {
 	c.refuse(withAnyLimit, ": has no effect on a rule without any limit; write a limit, or leave it out")
 	if strings.TrimSpace(c.text.Texts["concurrency"]) != "" {
-		c.fail("concurrency: has no effect beside unlimited, by which no request is counted; leave that out to have concurrency alone", "concurrency")
+		c.fail("concurrency: has no effect beside unlimited, which counts no request; remove unlimited to have concurrency alone", "concurrency")
 	}
 }
 
@@ -169,7 +169,7 @@ func (c *compiler) setCandidate(config *core.RuleConfig) {
 		return
 	}
 	if One(t, "tiers") != nil || len(t.Objects["overrides"]) > 0 {
-		c.fail("candidate: stands beside tiers or overrides; it can be compared only with one limit, keep one", "candidate")
+		c.fail("candidate is mutually exclusive with tiers and overrides: it can be compared with one limit only; remove one", "candidate")
 		return
 	}
 	if c.common.Algorithm == 0 && strings.TrimSpace(t.Texts["algorithm"]) != "" { // which is wrong, and said already

@@ -371,7 +371,7 @@ func (c *compiler) tiers(own *core.Limit, hasOwn bool) (*core.Limit, map[string]
 			value = TierFor(c.rule, value)
 		}
 		if _, twice := limits[value]; twice {
-			c.fail(name+": is there twice; keep one", "tiers", "limits", tier.Name)
+			c.fail(name+": duplicate value; keep one", "tiers", "limits", tier.Name)
 		}
 		limits[value] = limit
 	}
@@ -381,7 +381,7 @@ func (c *compiler) tiers(own *core.Limit, hasOwn bool) (*core.Limit, map[string]
 	}
 	other, said := limits[AnyTier]
 	if said && hasOwn {
-		c.fail("tiers: \"*\": stands beside limit, which is for all values without a tier, too; keep one", "tiers", "limits", AnyTier)
+		c.fail("tiers: \"*\" and limit are mutually exclusive: both are for all values without a tier; remove one", "tiers", "limits", AnyTier)
 	} else if !said && !hasOwn {
 		c.fail("tiers: say nothing of other values; write \"*\": 50/1m, or limit beside the tiers", "tiers", "limits")
 	}
@@ -414,7 +414,7 @@ func (c *compiler) overrides() map[string]*core.Limit {
 		limit := c.limit(o.Texts["limit"], name, "overrides", place, "limit")
 		key := KeyFor(c.rule, values)
 		if _, twice := limits[key]; twice {
-			c.fail(name+": is there twice; keep one", "overrides", place, "key")
+			c.fail(name+": duplicate key; keep one", "overrides", place, "key")
 		}
 		limits[key] = limit
 	}

@@ -80,7 +80,7 @@ func TestCompileSaysAllThatIsWrong(t *testing.T) {
 		{written{Cost: "101"}, []string{`cost: cost 101: is more than the limit 100/1m sliding_window_counter can ever hold, which is 100, so that every request would be rejected`}},
 		{written{Cost: "9", Tiers: tiers("path", "/a", "8/1m", "/b", "7/1m", "/c", "7/1h", "*", "10/1m")}, []string{`cost: cost 9: is more than the limit 7/1h sliding_window_counter can ever hold, which is 7, so that every request would be rejected`}},
 		{written{Cost: "9", Overrides: []override{{[]string{"192.0.2.1"}, "8/1m"}}}, []string{`cost: cost 9: is more than the limit 8/1m sliding_window_counter can ever hold, which is 8, so that every request would be rejected`}},
-		{written{MaxDelay: "5s"}, []string{`max_delay: max_delay 5s: only leaky_bucket and on_limit delay hold requests, not sliding_window_counter`}},
+		{written{MaxDelay: "5s"}, []string{`max_delay: max_delay 5s: only leaky_bucket and on_limit delay make requests wait, not sliding_window_counter`}},
 		{written{Algorithm: "leaky_bucket", MaxDelay: "2h"}, []string{`max_delay: max_delay "2h": must be a duration from 1ms to 1h`}},
 		{written{Algorithm: "leaky_bucket", MaxDelay: "5"}, []string{`max_delay: max_delay "5": must be a duration from 1ms to 1h`}},
 		{written{TimeZone: "Berlin", Limit: "5/day"}, []string{`time_zone: time_zone "Berlin": must be a name of the time zone database, such as UTC or Europe/Berlin`}},
@@ -100,9 +100,9 @@ func TestCompileSaysAllThatIsWrong(t *testing.T) {
 		{written{Tiers: tiers("plan", "*", "5/1m")}, []string{`tiers.source: tiers: source "plan": the source must be one of ` + sources}},
 		{written{Tiers: tiers("path")}, []string{`tiers: tiers: limits: is missing; write a limit for each value, such as pro: 1000/1m`}},
 		{written{Tiers: tiers("path", "/pro", "9/1m")}, []string{`tiers.limits: tiers: say nothing of other values; write "*": 50/1m, or limit beside the tiers`}},
-		{written{Limit: "5/1m", Tiers: tiers("path", "/pro", "9/1m", "*", "5/1m")}, []string{`tiers.limits.*: tiers: "*": stands beside limit, which is for all values without a tier, too; keep one`}},
-		{written{Limit: "unlimited", Tiers: tiers("path", "/pro", "9/1m", "*", "5/1m")}, []string{`tiers.limits.*: tiers: "*": stands beside limit, which is for all values without a tier, too; keep one`}},
-		{written{Tiers: tiers("path", "/pro", "9/1m", "/pro", "8/1m", "*", "5/1m")}, []string{`tiers.limits./pro: tiers: "/pro": is there twice; keep one`}},
+		{written{Limit: "5/1m", Tiers: tiers("path", "/pro", "9/1m", "*", "5/1m")}, []string{`tiers.limits.*: tiers: "*" and limit are mutually exclusive: both are for all values without a tier; remove one`}},
+		{written{Limit: "unlimited", Tiers: tiers("path", "/pro", "9/1m", "*", "5/1m")}, []string{`tiers.limits.*: tiers: "*" and limit are mutually exclusive: both are for all values without a tier; remove one`}},
+		{written{Tiers: tiers("path", "/pro", "9/1m", "/pro", "8/1m", "*", "5/1m")}, []string{`tiers.limits./pro: tiers: "/pro": duplicate value; keep one`}},
 		{written{Tiers: tiers("path", "/pro", "9", "*", "many")}, []string{
 			`tiers.limits./pro: tiers: "/pro": limit "9": has no period; write <requests>/<period>, such as 9/1m`,
 			`tiers.limits.*: tiers: "*": limit "many": has no period; write <requests>/<period>, such as 100/1m`,
@@ -119,13 +119,13 @@ func TestCompileSaysAllThatIsWrong(t *testing.T) {
 		{written{IPv4Prefix: "24", Overrides: []override{{[]string{"192.0.2.1"}, "5/1m"}, {[]string{"192.0.2.0/24"}, "5/1m"}, {[]string{"2001:db8::7"}, "5/1m"}}}, []string{
 			`overrides.0.key: overrides: "192.0.2.1": has one counter with all of 192.0.2.0/24 (ipv4_prefix 24), so that this would be their limit, too; write 192.0.2.0/24 if that is meant, else count by addresses`,
 			`overrides.2.key: overrides: "2001:db8::7": has one counter with all of 2001:db8::/64 (ipv6_prefix 64), so that this would be their limit, too; write 2001:db8::/64 if that is meant, else count by addresses`,
-			`overrides.1.key: overrides: "192.0.2.0/24": is there twice; keep one`,
+			`overrides.1.key: overrides: "192.0.2.0/24": duplicate key; keep one`,
 		}},
 		{written{Key: []string{"header:X-Ip"}, IPv4Prefix: "24", Overrides: []override{{[]string{"192.0.2.1"}, "5/1m"}}}, []string{
 			`overrides.0.key: overrides: "192.0.2.1": has one counter with all of 192.0.2.0/24 (ipv4_prefix 24), so that this would be their limit, too; write 192.0.2.0/24 if that is meant, else count by addresses`,
 		}},
 		{written{IPv4Prefix: "24", Overrides: []override{{[]string{"192.0.2.0/24"}, "5/1m"}, {[]string{"192.0.2.9/24"}, "5/1m"}}}, []string{
-			`overrides.1.key: overrides: "192.0.2.9/24": is there twice; keep one`,
+			`overrides.1.key: overrides: "192.0.2.9/24": duplicate key; keep one`,
 		}},
 		// Nor has a network that is no key of the rule, nor what is no address.
 		{written{IPv4Prefix: "24", Overrides: []override{{[]string{"10.0.0.0/8"}, "5/1m"}, {[]string{"10.0.0.16/28"}, "5/1m"}, {[]string{"2001:db8::/32"}, "5/1m"}, {[]string{"home"}, "5/1m"}}}, []string{
@@ -140,17 +140,17 @@ func TestCompileSaysAllThatIsWrong(t *testing.T) {
 		// Nor a path or a method that no request has; and the spellings of one are one.
 		{written{Key: []string{"path"}, Overrides: []override{{[]string{"login"}, "5/1m"}, {[]string{"/login"}, "5/1m"}, {[]string{"//Login"}, "5/1m"}}}, []string{
 			`overrides.0.key: overrides: "login": must be a path, which begins with /`,
-			`overrides.2.key: overrides: "//Login": is there twice; keep one`,
+			`overrides.2.key: overrides: "//Login": duplicate key; keep one`,
 		}},
 		{written{Key: []string{"method", "host"}, Overrides: []override{{[]string{"P T", "a.example"}, "5/1m"}, {[]string{"post", "A.example."}, "5/1m"}, {[]string{"POST", "a.example:80"}, "5/1m"}}}, []string{
 			`overrides.0.key: overrides: "P T": must be a method such as POST`,
-			`overrides.2.key: overrides: "POST a.example:80": is there twice; keep one`,
+			`overrides.2.key: overrides: "POST a.example:80": duplicate key; keep one`,
 		}},
 		{written{Key: []string{"client_ip", "static:a"}, Overrides: []override{{[]string{"192.0.2.1", "b"}, "5/1m"}}}, []string{
 			`overrides.0.key: overrides: "b": must be "a", which is the same for all`,
 		}},
-		{written{Tiers: tiers("host", "a.example", "9/1m", "A.Example:443", "8/1m", "*", "5/1m")}, []string{`tiers.limits.A.Example:443: tiers: "A.Example:443": is there twice; keep one`}},
-		{written{Tiers: tiers("client_ip", "2001:db8::1", "9/1m", "2001:DB8:0::1", "8/1m", "*", "5/1m")}, []string{`tiers.limits.2001:DB8:0::1: tiers: "2001:DB8:0::1": is there twice; keep one`}},
+		{written{Tiers: tiers("host", "a.example", "9/1m", "A.Example:443", "8/1m", "*", "5/1m")}, []string{`tiers.limits.A.Example:443: tiers: "A.Example:443": duplicate value; keep one`}},
+		{written{Tiers: tiers("client_ip", "2001:db8::1", "9/1m", "2001:DB8:0::1", "8/1m", "*", "5/1m")}, []string{`tiers.limits.2001:DB8:0::1: tiers: "2001:DB8:0::1": duplicate value; keep one`}},
 		{written{Tiers: tiers("path", "pro", "9/1m", "*", "5/1m")}, []string{`tiers.limits.pro: tiers: "pro": must be a path, which begins with /`}},
 		{written{Tiers: tiers("method", "G T", "9/1m", "*", "5/1m")}, []string{`tiers.limits.G T: tiers: "G T": must be a method such as POST`}},
 		// Of a key that is wrong the overrides cannot be judged, but for all else can.

@@ -170,7 +170,7 @@ func TestAStarAnywhereInAValueIsAWildcard(t *testing.T) {
 func TestAStarInAKeyIsRefused(t *testing.T) {
 	for _, pair := range []string{`"key": "a*"`, `"key": "a*", "value": "x"`, `"key": "*a", "value": "x*"`, `"key": "a*b"`, `"key": "*"`} {
 		_, problems := decoded(`{"domain": "d", "descriptors": [{` + pair + `, ` + perMinute + `}]}`)
-		if len(problems) != 1 || !strings.Contains(problems[0], "a * stands in a value, not in a key") {
+		if len(problems) != 1 || !strings.Contains(problems[0], "a * is for values, not for keys") {
 			t.Errorf("%s: %v", pair, problems)
 		}
 	}

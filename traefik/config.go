@@ -138,7 +138,7 @@ type Rule struct {
 	// alone has a fifth of all at most; where all requests have one key, it is all.
 	MaxWaitingPerKey string `json:"maxWaitingPerKey,omitempty" yaml:"maxWaitingPerKey,omitempty"`
 
-	// Which responses' requests stay charged. It cannot be had in Traefik, where a plugin does not see a response's status, and is
+	// Which responses' requests stay charged. It is not available in Traefik, where a plugin does not see a response's status, and is
 	// refused.
 	Count []string `json:"count,omitempty" yaml:"count,omitempty"`
 

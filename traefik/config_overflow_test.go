@@ -16,19 +16,19 @@ func TestMistakesInTheOverflowPolicyAreSaidInTheWordsOfThePlugin(t *testing.T) {
 	}{
 		{one(Rule{Limit: "5/1m", Enforcement: "soft 10%"}), `enforcement "soft 10%": soft takes a percentage and a duration, such as soft 20% 30s`},
 		{one(Rule{Limit: "5/1m", Enforcement: "soft 10% 1m"}), `enforcement soft: 10 % of 5/1m sliding_window_counter is less than one request, so that there would be no tolerance`},
-		{one(Rule{Limit: "5/1m", OnLimit: "delay"}), `onLimit delay: sliding_window_counter cannot say when a request's turn is; choose the algorithm token_bucket, sliding_window_log or fixed_window`},
-		{one(Rule{Limit: "5/1m", OnLimit: "delay", Algorithm: "token_bucket", CountRejected: "true"}), `onLimit delay: stands beside countRejected; a rejected request has no turn, keep one`},
+		{one(Rule{Limit: "5/1m", OnLimit: "delay"}), `onLimit delay: sliding_window_counter cannot say when a request may leave; choose the algorithm token_bucket, sliding_window_log or fixed_window`},
+		{one(Rule{Limit: "5/1m", OnLimit: "delay", Algorithm: "token_bucket", CountRejected: "true"}), `onLimit delay and countRejected are mutually exclusive: a rejected request has no place in the queue; remove one`},
 		{one(Rule{Limit: "5/1m", OnLimit: "delay", Algorithm: "token_bucket", MaxWaiting: "0"}), `maxWaiting "0": must be a whole number from 1 to 1000000`},
 		{one(Rule{Limit: "5/1m", MaxWaiting: "5"}), `maxWaiting 5: requests wait only with onLimit delay`},
 		{one(Rule{Limit: "5/1m", MaxWaitingPerKey: "5"}), `maxWaitingPerKey 5: requests wait only with onLimit delay`},
 		{one(Rule{Limit: "5/1m", OnLimit: "delay", Algorithm: "token_bucket", MaxWaiting: "3", MaxWaitingPerKey: "5"}), `maxWaitingPerKey 5: must be from 1 to 3, the maxWaiting of all keys together`},
-		{one(Rule{Limit: "5/1m", Count: []string{"401"}}), `count: cannot be had in Traefik, where a plugin cannot see a response's status without breaking streaming and upgrades; use the limit without it, or Caddy`},
-		{one(Rule{Limit: "5/1m", Count: []string{"x", ""}}), `count: cannot be had in Traefik, where a plugin cannot see a response's status without breaking streaming and upgrades; use the limit without it, or Caddy`},
+		{one(Rule{Limit: "5/1m", Count: []string{"401"}}), `count: is not available in Traefik, where a plugin cannot see a response's status without breaking streaming and upgrades; use the limit without it, or Caddy`},
+		{one(Rule{Limit: "5/1m", Count: []string{"x", ""}}), `count: is not available in Traefik, where a plugin cannot see a response's status without breaking streaming and upgrades; use the limit without it, or Caddy`},
 		{one(Rule{Limit: "5/1m", Penalty: []string{"10m", "soon"}}), `penalty "soon": must be a duration from 1ms to 366d, in whole microseconds, such as 10m or 1d`},
 		{one(Rule{Limit: "5/1m", Penalty: []string{""}}), `penalty: names no duration; write how long a key is blocked that exceeds the limit, such as 10m, or 1m 10m 1h`},
-		{one(Rule{Limit: "5/1m", Penalty: []string{"1m"}, Enforcement: "shadow"}), `penalty: a shadow blocks nobody; leave out one of the two`},
+		{one(Rule{Limit: "5/1m", Penalty: []string{"1m"}, Enforcement: "shadow"}), `penalty and enforcement shadow are mutually exclusive: a shadow blocks nobody; remove one`},
 		{one(Rule{Limit: "5/1m", Concurrency: "0"}), `concurrency "0": must be a whole number from 1 to 1000000000`},
-		{one(Rule{Limit: "unlimited", Concurrency: "5"}), `concurrency: has no effect beside unlimited, by which no request is counted; leave that out to have concurrency alone`},
+		{one(Rule{Limit: "unlimited", Concurrency: "5"}), `concurrency: has no effect beside unlimited, which counts no request; remove unlimited to have concurrency alone`},
 		{one(Rule{Concurrency: "5", MaxWaiting: "5"}), `maxWaiting` + needs},
 		{one(Rule{Concurrency: "5", CountRejected: "true"}), `countRejected` + needs},
 		{&Config{SourceCriterion: object{"requestHost": true}, Rule: Rule{Concurrency: "5", Burst: "5"}}, `burst` + needs},
@@ -36,11 +36,11 @@ func TestMistakesInTheOverflowPolicyAreSaidInTheWordsOfThePlugin(t *testing.T) {
 		{one(Rule{Limit: "5/1m", Candidate: object{}}), `candidate: limit: is missing; write one such as 100/1m`},
 		{one(Rule{Limit: "5/1m", Candidate: "true"}), `candidate: limit: is missing; write one such as 100/1m`},
 		{one(Rule{Limit: "5/1m", Candidate: object{"limt": "5/1m"}}), `candidate: "limt" is not a field (did you mean limit?)`},
-		{one(Rule{Limit: "5/1m", Candidate: object{"limit": "5/1m", "Limit": "5/1m"}}), `is there twice, in upper and lower case; keep one`},
+		{one(Rule{Limit: "5/1m", Candidate: object{"limit": "5/1m", "Limit": "5/1m"}}), `duplicate, in upper and lower case; keep one`},
 		{one(Rule{Limit: "5/1m", Candidate: object{"limit": "6/1m", "timeZone": "UTC"}}), `candidate: timeZone "UTC": only windows of the calendar have one (limit <requests>/day, /week or /month)`},
 		{one(Rule{Limit: "5/1m", Candidate: object{"limit": "5/1m"}}), `candidate: is the same as the limit, 5/1m sliding_window_counter, so that it would say nothing; write what is to be tried out, or leave it out`},
-		{one(Rule{Limit: "5/1m", Candidate: object{"limit": "6/1m"}, Algorithm: "token_bucket", OnLimit: "delay"}), `candidate: stands beside onLimit delay; it can be compared only with a limit that rejects`},
-		{one(Rule{Candidate: object{"limit": "6/1m"}, Tiers: object{"source": "path", "limits": object{"*": "5/1m"}}}), `candidate: stands beside tiers or overrides; it can be compared only with one limit, keep one`},
+		{one(Rule{Limit: "5/1m", Candidate: object{"limit": "6/1m"}, Algorithm: "token_bucket", OnLimit: "delay"}), `candidate and onLimit delay are mutually exclusive: a candidate can be compared only with a limit that rejects; remove one`},
+		{one(Rule{Candidate: object{"limit": "6/1m"}, Tiers: object{"source": "path", "limits": object{"*": "5/1m"}}}), `candidate is mutually exclusive with tiers and overrides: it can be compared with one limit only; remove one`},
 	} {
 		s := newStage(t)
 		got := s.refused(test.config, "api@file")
@@ -102,7 +102,7 @@ func TestCountInARuleFileIsRefusedWithItsPlace(t *testing.T) {
 	path := writeFile(t, t.TempDir()+"/rules.json", "{\"rules\": [\n  {\"name\": \"a\", \"limit\": \"5/1m\", \"count\": [401, \"5xx\"]},\n  {\"name\": \"b\", \"limit\": \"5/1m\", \"max_waiting\": 5}]}")
 	got := s.refused(&Config{RulesFile: []string{path}}, "m@file")
 	for _, want := range []string{
-		path + `:2:43: rule "a": count: cannot be had in Traefik, where a plugin cannot see a response's status without breaking streaming and upgrades; use the limit without it, or Caddy`,
+		path + `:2:43: rule "a": count: is not available in Traefik, where a plugin cannot see a response's status without breaking streaming and upgrades; use the limit without it, or Caddy`,
 		path + `:3:49: rule "b": max_waiting 5: requests wait only with on_limit delay`,
 	} {
 		if !strings.Contains(got, want) {

@@ -36,7 +36,7 @@ func TestEveryMistakeIsSaidWithRuleFieldAndValue(t *testing.T) {
 		{one(Rule{Limit: "1/366d", Algorithm: "token_bucket", Burst: "1000"}), `rule "api": burst 1000: at 1 per 366d a full bucket would take more than 10 years to drain`},
 		{one(Rule{Limit: "5/1m", Refill: "interval"}), `rule "api": refill "interval": only token_bucket is refilled`},
 		{one(Rule{Limit: "5/1m", Algorithm: "token_bucket", Refill: "intervals"}), `rule "api": refill "intervals": must be continuous or interval (did you mean interval?)`},
-		{one(Rule{Limit: "5/1m", MaxDelay: "1s"}), `rule "api": maxDelay 1s: only leaky_bucket and onLimit delay hold requests, not sliding_window_counter`},
+		{one(Rule{Limit: "5/1m", MaxDelay: "1s"}), `rule "api": maxDelay 1s: only leaky_bucket and onLimit delay make requests wait, not sliding_window_counter`},
 		{one(Rule{Limit: "5/1m", Algorithm: "leaky_bucket", MaxDelay: "2h"}), `rule "api": maxDelay "2h": must be a duration from 1ms to 1h`},
 		{one(Rule{Limit: "5/1m", Algorithm: "leaky_bucket", MaxDelay: "10"}), `rule "api": maxDelay "10": must be a duration from 1ms to 1h`},
 		{one(Rule{Limit: "5/1m", TimeZone: "UTC"}), `rule "api": timeZone "UTC": only windows of the calendar have one (limit <requests>/day, /week or /month)`},
@@ -76,7 +76,7 @@ func TestEveryMistakeIsSaidWithRuleFieldAndValue(t *testing.T) {
 		{one(Rule{Limit: "5/1m", Tiers: object{"source": "header:X-Plan", "limit": object{"pro": "9/1m"}}}), `rule "api": tiers: "limit" is not a field (did you mean limits?)`},
 		{one(Rule{Limit: "5/1m", Tiers: object{"source": "header:X-Plan", "limits": object{"pro": "9"}}}), `rule "api": tiers: "pro": limit "9": has no period; write <requests>/<period>, such as 9/1m`},
 		{one(Rule{Limit: "5/1m", Tiers: object{"source": "header:X-Plan", "limits": object{"pro": object{}}}}), `rule "api": tiers: limits: pro: must be a single value`},
-		{one(Rule{Limit: "5/1m", Tiers: object{"source": "header:X-Plan", "limits": object{"*": "9/1m"}}}), `rule "api": tiers: "*": stands beside limit, which is for all values without a tier, too; keep one`},
+		{one(Rule{Limit: "5/1m", Tiers: object{"source": "header:X-Plan", "limits": object{"*": "9/1m"}}}), `rule "api": tiers: "*" and limit are mutually exclusive: both are for all values without a tier; remove one`},
 		{one(Rule{Tiers: object{"source": "header:X-Plan", "limits": object{"pro": "9/1m"}}}), `rule "api": tiers: say nothing of other values; write "*": 50/1m, or limit beside the tiers`},
 		{one(Rule{Limit: "5/1m", Tiers: object{"source": "header:X-Plan", "limits": object{"<int Value>": "9/1m"}}}), `rule "api": tiers: limits: a value is a number, or true or false, which Traefik does not read there; put it in quotes`},
 		{one(Rule{Limit: "5/1m", Overrides: object{"key": "a"}}), `rule "api": overrides {"key":"a"}: must be a list of objects, in YAML each with a dash in front`},
@@ -85,7 +85,7 @@ func TestEveryMistakeIsSaidWithRuleFieldAndValue(t *testing.T) {
 		{one(Rule{Limit: "5/1m", Overrides: []interface{}{object{"key": "192.0.2.1"}}}), `rule "api": overrides: "192.0.2.1": limit: is missing; write one such as 1000/1m`},
 		{one(Rule{Limit: "5/1m", Overrides: []interface{}{object{"limit": "9/1m"}}}), `rule "api": overrides: key: is missing; write the key whose limit it is`},
 		{one(Rule{Limit: "5/1m", Overrides: []interface{}{object{"key": "192.0.2.1,192.0.2.2", "limit": "9/1m"}}}), `rule "api": overrides: "192.0.2.1 192.0.2.2": has 2 values, and the rule's key 1 parts`},
-		{one(Rule{Limit: "5/1m", Overrides: []interface{}{object{"key": "192.0.2.1", "limit": "9/1m"}, object{"key": "::ffff:192.0.2.1", "limit": "9/1m"}}}), `rule "api": overrides: "::ffff:192.0.2.1": is there twice; keep one`},
+		{one(Rule{Limit: "5/1m", Overrides: []interface{}{object{"key": "192.0.2.1", "limit": "9/1m"}, object{"key": "::ffff:192.0.2.1", "limit": "9/1m"}}}), `rule "api": overrides: "::ffff:192.0.2.1": duplicate key; keep one`},
 		{one(Rule{Limit: "5/1m", Overrides: []interface{}{object{"key": "192.0.2.1", "limit": "0/1m"}}}), `rule "api": overrides: "192.0.2.1": limit "0/1m": the requests must be a whole number from 1 to 1000000000`},
 		{one(Rule{Limit: "5/1m", Overrides: []interface{}{object{"key": "10.0.0.0/8", "limit": "9/1m"}}}), `rule "api": overrides: "10.0.0.0/8": is no client: each of its addresses is counted by itself; name one, or count by such networks (ipv4Prefix 8); addresses that are not to be counted are written in match: exceptIPs`},
 		{one(Rule{Limit: "5/1m", IPv4Prefix: "24", Overrides: []interface{}{object{"key": "198.51.100.7", "limit": "unlimited"}}}), `rule "api": overrides: "198.51.100.7": has one counter with all of 198.51.100.0/24 (ipv4Prefix 24), so that this would be their limit, too; write 198.51.100.0/24 if that is meant, else count by addresses`},
@@ -110,18 +110,18 @@ func TestEveryMistakeIsSaidWithRuleFieldAndValue(t *testing.T) {
 		{&Config{RulesFile: []string{"x.json"}, Descriptors: []interface{}{object{"entries": []interface{}{object{"key": "a", "source": "header"}}}}}, `descriptors[0]: entries[0]: source "header": write header:NAME`},
 
 		{list(good), `rules[0]: name: is missing; write 1 to 64 of A-Z a-z 0-9 _ . -`},
-		{list(Rule{Name: "a", Limit: "1/1s"}, Rule{Name: "a", Limit: "1/1s"}), `rule "a": is there twice; a name is unique in its middleware`},
+		{list(Rule{Name: "a", Limit: "1/1s"}, Rule{Name: "a", Limit: "1/1s"}), `rule "a": duplicate name in this middleware; rename one`},
 		{list(Rule{Name: "a", Limit: "1/1s"}, Rule{Name: "b"}), `rule "b": limit: is missing; write one such as 100/1m`},
 		{list(Rule{Name: "a", Limit: "1/1s"}, Rule{Name: "b", Limit: "1/1s", Unknown: object{"algoritm": "x"}}), `rule "b": "algoritm" is not a field (did you mean algorithm?)`},
 		{list(Rule{Limit: "1/1s", Unknown: object{"nam": "x"}}), `rules[0]: "nam" is not a field (did you mean name?)`},
 		{list(Rule{Name: "x y", Limit: "1/1s"}), `rule name "x y": must be 1 to 64 of A-Z a-z 0-9 _ . -`},
-		{&Config{Rule: good, Rules: []Rule{{Name: "a", Limit: "1/1s"}}}, `limit: stands beside rules; a rule's fields are at the top only where it is the only one: write it into the rules`},
-		{&Config{Rule: Rule{Match: object{"paths": "/"}}, Rules: []Rule{{Name: "a", Limit: "1/1s"}}}, `match: stands beside rules; a rule's fields are at the top only where it is the only one: write it into the rules`},
-		{&Config{Rule: Rule{Key: []string{"host"}}, Rules: []Rule{{Name: "a", Limit: "1/1s"}}}, `key: stands beside rules; a rule's fields are at the top only where it is the only one: write it into the rules`},
+		{&Config{Rule: good, Rules: []Rule{{Name: "a", Limit: "1/1s"}}}, `limit and rules are mutually exclusive: a rule's fields are at the top only where it is the only rule; write it into the rules`},
+		{&Config{Rule: Rule{Match: object{"paths": "/"}}, Rules: []Rule{{Name: "a", Limit: "1/1s"}}}, `match and rules are mutually exclusive: a rule's fields are at the top only where it is the only rule; write it into the rules`},
+		{&Config{Rule: Rule{Key: []string{"host"}}, Rules: []Rule{{Name: "a", Limit: "1/1s"}}}, `key and rules are mutually exclusive: a rule's fields are at the top only where it is the only rule; write it into the rules`},
 
 		{&Config{Rule: good, Namespace: "a b"}, `namespace "a b": must be 1 to 64 of A-Z a-z 0-9 _ . -`},
 		{&Config{Rule: good, Headers: []string{"x-ratelimit"}}, `headers "x-ratelimit": must be one of x_ratelimit, ietf, none (did you mean x_ratelimit?)`},
-		{&Config{Rule: good, Headers: []string{"none", "ietf"}}, `headers "none ietf": none stands alone`},
+		{&Config{Rule: good, Headers: []string{"none", "ietf"}}, `headers "none ietf": none excludes all other words; write it alone, or remove it`},
 		{&Config{Rule: good, Jitter: "20%"}, `jitter "20%": must be a fraction from 0 to 10, such as 0.2 for up to 20 %`},
 		{&Config{Rule: good, Jitter: "NaN"}, `jitter "NaN": must be a fraction from 0 to 10, such as 0.2 for up to 20 %`},
 		{&Config{Rule: good, IPStrategy: object{"depth": "-1"}}, `ipStrategy: depth "-1": must be a whole number from 0 to 1000`},
@@ -131,7 +131,7 @@ func TestEveryMistakeIsSaidWithRuleFieldAndValue(t *testing.T) {
 		{&Config{Rule: good, Store: object{}}, `store: is empty; write memory or redis into it, or leave it out`},
 		{&Config{Rule: good, Store: "memory"}, `store "memory": must be an object with some of memory, redis`},
 		{&Config{Rule: good, Store: object{"rediss": object{}}}, `store: "rediss" is not a field (did you mean redis?)`},
-		{&Config{Rule: good, Store: object{"memory": object{}, "redis": object{}}}, `store: has memory and redis; keep one`},
+		{&Config{Rule: good, Store: object{"memory": object{}, "redis": object{}}}, `store: memory and redis are mutually exclusive: remove one`},
 		{&Config{Rule: good, Store: object{"memory": object{"maxKeys": 0}}}, `store: memory: maxKeys "0": must be a whole number from 1 to 100000000`},
 		{&Config{Rule: good, Store: object{"memory": object{"max_keys": 9}}}, `store: memory: "max_keys" is not a field (did you mean maxKeys?)`},
 
@@ -149,7 +149,7 @@ func TestEveryMistakeIsSaidWithRuleFieldAndValue(t *testing.T) {
 		{redis(object{"address": "a:1", "dialTimeout": "0s"}), `store: redis: dialTimeout "0s": must be a duration from 1ms to 1m`},
 		{redis(object{"address": "a:1", "timeout": "1s", "readTimeout": "100ms"}), `store: redis: readTimeout 100ms: must not be shorter than the timeout of a decision, 1s`},
 		{redis(object{"address": "a:1", "prefix": "a{b"}), `store: redis: prefix "a{b": must not have braces, which a Redis Cluster finds slots by`},
-		{redis(object{"address": "a:1", "keySecret": "file:" + secret, "plainKeys": "true"}), `store: redis: keySecret: has no use beside plainKeys; take one of them out`},
+		{redis(object{"address": "a:1", "keySecret": "file:" + secret, "plainKeys": "true"}), `store: redis: keySecret and plainKeys are mutually exclusive: remove one`},
 		{redis(object{"address": "a:1", "plainKeys": "maybe"}), `store: redis: plainKeys "maybe": must be true or false`},
 		{redis(object{"address": "a:1", "nodes": 0}), `store: redis: nodes "0": must be a whole number from 1 to 100000`},
 		{redis(object{"address": "a:1", "password": "env:WEIR_TEST_MISSING"}), `store: redis: password "env:WEIR_TEST_MISSING": there is no environment variable of that name`},
@@ -166,18 +166,18 @@ func TestEveryMistakeIsSaidWithRuleFieldAndValue(t *testing.T) {
 		{&Config{Average: "1", Period: "-1s"}, `rule "api": period "-1s": must be a duration from 1ms to 366d, such as 1s or 1m, or a number of seconds`},
 		{&Config{Average: "1", Period: "minute"}, `rule "api": period "minute": must be a duration from 1ms to 366d, such as 1s or 1m, or a number of seconds`},
 		{&Config{Average: "1", Rule: Rule{Burst: "-1"}}, `rule "api": burst "-1": must be a whole number from 0 to 1000000000`},
-		{&Config{Average: "1", Rule: Rule{Limit: "1/1s"}}, `rule "api": limit "1/1s": stands beside average, which is of Traefik's rateLimit; they are two ways to write the same, keep one`},
-		{&Config{Period: "1", Rule: Rule{Limit: "1/1s"}}, `rule "api": limit "1/1s": stands beside period, which is of Traefik's rateLimit; they are two ways to write the same, keep one`},
-		{&Config{Average: "1", Rules: []Rule{{Name: "a", Limit: "1/1s"}}}, `average: stands beside rules; it is of Traefik's rateLimit and makes a rule of its own, keep one`},
+		{&Config{Average: "1", Rule: Rule{Limit: "1/1s"}}, `rule "api": limit "1/1s" and average are mutually exclusive: average is of Traefik's rateLimit; remove one`},
+		{&Config{Period: "1", Rule: Rule{Limit: "1/1s"}}, `rule "api": limit "1/1s" and period are mutually exclusive: period is of Traefik's rateLimit; remove one`},
+		{&Config{Average: "1", Rules: []Rule{{Name: "a", Limit: "1/1s"}}}, `average and rules are mutually exclusive: average is of Traefik's rateLimit and makes a rule of its own; remove one`},
 		{&Config{Average: "1", Rule: Rule{Algorithm: "fixed_window"}}, `rule "api": algorithm "fixed_window": beside average it can only be token_bucket; write limit instead of average`},
-		{&Config{Average: "1", Rule: Rule{Key: []string{"host"}}, SourceCriterion: object{"requestHost": true}}, `rule "api": key "host": stands beside sourceCriterion; they are two ways to write the same, keep one`},
-		{&Config{Average: "1", SourceCriterion: object{"requestHost": true, "requestHeaderName": "X-A"}}, `rule "api": sourceCriterion: requestHeaderName and requestHost exclude each other; keep one`},
-		{&Config{Average: "1", SourceCriterion: object{"requestHost": true, "ipStrategy": ""}}, `rule "api": sourceCriterion: ipStrategy and requestHost exclude each other; keep one`},
+		{&Config{Average: "1", Rule: Rule{Key: []string{"host"}}, SourceCriterion: object{"requestHost": true}}, `rule "api": key "host" and sourceCriterion are mutually exclusive: they are two ways to write the same; remove one`},
+		{&Config{Average: "1", SourceCriterion: object{"requestHost": true, "requestHeaderName": "X-A"}}, `rule "api": sourceCriterion: requestHeaderName and requestHost are mutually exclusive: remove one`},
+		{&Config{Average: "1", SourceCriterion: object{"requestHost": true, "ipStrategy": ""}}, `rule "api": sourceCriterion: ipStrategy and requestHost are mutually exclusive: remove one`},
 		{&Config{Average: "1", SourceCriterion: object{"requestHosts": true}}, `sourceCriterion: "requestHosts" is not a field (did you mean requestHost?)`},
 		{&Config{Average: "1", SourceCriterion: object{"requestHost": "maybe"}}, `rule "api": sourceCriterion: requestHost "maybe": must be true or false`},
-		{&Config{Average: "1", IPStrategy: object{}, SourceCriterion: object{"ipStrategy": object{"depth": 1}}}, `ipStrategy: stands beside sourceCriterion.ipStrategy; keep one`},
+		{&Config{Average: "1", IPStrategy: object{}, SourceCriterion: object{"ipStrategy": object{"depth": 1}}}, `ipStrategy and sourceCriterion.ipStrategy are mutually exclusive: remove one`},
 		{&Config{Average: "1", SourceCriterion: object{"ipStrategy": object{"depth": "one"}}}, `sourceCriterion: ipStrategy: depth "one": must be a whole number from 0 to 1000`},
-		{&Config{Average: "1", Redis: object{}, Store: object{}}, `redis: stands beside store; it is of Traefik's rateLimit, keep one`},
+		{&Config{Average: "1", Redis: object{}, Store: object{}}, `redis and store are mutually exclusive: redis is of Traefik's rateLimit; remove one`},
 		{dialect(object{"endpoints": "a:1,b:1"}), `redis: endpoints "a:1, b:1": are several; the Traefik plugin speaks to one server, without Sentinel or Cluster`},
 		{dialect(object{"endpoint": "a:1"}), `redis: "endpoint" is not a field (did you mean endpoints?)`},
 		{dialect(object{"db": "x"}), `redis: db "x": must be a whole number from 0 to 1000000`},
@@ -356,10 +356,10 @@ func TestAMessageIsNotAsLongAsTheValueThatIsWrong(t *testing.T) {
 	}
 }
 
-func TestAFieldThatIsThereTwiceIsRefused(t *testing.T) {
+func TestADuplicateFieldIsRefused(t *testing.T) {
 	s := newStage(t)
 	_, err := s.newHandler(context.Background(), http.NotFoundHandler(), &Config{Rule: Rule{Limit: "1/1m"}, IPStrategy: object{"depth": 1, "Depth": 2}}, "m@file")
-	if err == nil || !strings.Contains(err.Error(), "is there twice") {
+	if err == nil || !strings.Contains(err.Error(), "duplicate, in upper and lower case") {
 		t.Errorf("%v", err)
 	}
 }

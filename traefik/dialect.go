@@ -19,7 +19,7 @@ func isDialect(c *Config) bool {
 // period.
 func dialectRule(c *Config, criterion *SourceCriterion) (*Rule, error) {
 	if c.Limit != "" {
-		return nil, fmt.Errorf("limit %q: stands beside %s, which is of Traefik's rateLimit; they are two ways to write the same, keep one", c.Limit, firstOfDialect(c))
+		return nil, fmt.Errorf("limit %q and %s are mutually exclusive: %[2]s is of Traefik's rateLimit; remove one", c.Limit, firstOfDialect(c))
 	}
 	if c.Algorithm != "" && c.Algorithm != "token_bucket" {
 		return nil, fmt.Errorf("algorithm %q: beside average it can only be token_bucket; write limit instead of average", c.Algorithm)
@@ -87,7 +87,7 @@ func setCriterion(r *Rule, s *SourceCriterion, present bool) error {
 		return fmt.Errorf("sourceCriterion: %w", in.Err)
 	}
 	if len(r.Key) > 0 {
-		return fmt.Errorf("key %q: stands beside sourceCriterion; they are two ways to write the same, keep one", strings.Join(r.Key, ","))
+		return fmt.Errorf("key %q and sourceCriterion are mutually exclusive: they are two ways to write the same; remove one", strings.Join(r.Key, ","))
 	}
 	said := make([]string, 0, 3)
 	if s.IPStrategy != nil {
@@ -103,7 +103,7 @@ func setCriterion(r *Rule, s *SourceCriterion, present bool) error {
 		r.Key = []string{"host"}
 	}
 	if len(said) > 1 {
-		return fmt.Errorf("sourceCriterion: %s and %s exclude each other; keep one", said[0], said[1])
+		return fmt.Errorf("sourceCriterion: %s and %s are mutually exclusive: remove one", said[0], said[1])
 	}
 	return nil
 }

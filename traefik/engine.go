@@ -153,7 +153,7 @@ func (e *engine) setAddressing(own, criterions interface{}) (chosen bool, err er
 	field := "ipStrategy"
 	if criterions != nil {
 		if own != nil {
-			return false, fmt.Errorf("ipStrategy: stands beside sourceCriterion.ipStrategy; keep one")
+			return false, fmt.Errorf("ipStrategy and sourceCriterion.ipStrategy are mutually exclusive: remove one")
 		}
 		field = "sourceCriterion: ipStrategy"
 		own = criterions

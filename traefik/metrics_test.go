@@ -48,7 +48,7 @@ func samples(t *testing.T, page string) map[string]string {
 		if strings.HasPrefix(line, "# HELP ") {
 			family = strings.Fields(line)[2]
 			if described[family] {
-				t.Errorf("%s is described twice", family)
+				t.Errorf("duplicate description of %s", family)
 			}
 			described[family] = true
 			continue
@@ -64,7 +64,7 @@ func samples(t *testing.T, page string) map[string]string {
 			t.Fatalf("%q is no series of %s", line, family)
 		}
 		if _, there := found[line[:at]]; there {
-			t.Errorf("%s is there twice", line[:at])
+			t.Errorf("duplicate series %s", line[:at])
 		}
 		found[line[:at]] = line[at+1:]
 	}

@@ -30,10 +30,10 @@ func (g *registry) writeMetrics() []byte {
 		}
 		return atomic.LoadInt64(&r.meter.penalty)
 	})
-	b = appendNumbers(b, s, "weir_waiting", "gauge", "Requests that wait for their turn under a rule.", func(r *series) int64 {
+	b = appendNumbers(b, s, "weir_waiting", "gauge", "Requests that wait now until a rule's limit admits them.", func(r *series) int64 {
 		return atomic.LoadInt64(&r.meter.waiting)
 	})
-	b = appendNumbers(b, s, "weir_limit", "gauge", "Requests that a rule's own limit lets through in a period, or that may be under way at a time.", ownLimit)
+	b = appendNumbers(b, s, "weir_limit", "gauge", "Requests that a rule's own limit allows in a period, or that may be under way at a time.", ownLimit)
 	return appendPeriods(b, s)
 }
 
@@ -72,7 +72,7 @@ func appendSample(b []byte, series string, value int64) []byte {
 }
 
 func appendRequests(b []byte, s *snapshot) []byte {
-	b = appendFamily(b, "weir_requests_total", "counter", "Requests that came under a rule, by what the rule had become of them.")
+	b = appendFamily(b, "weir_requests_total", "counter", "Requests that a rule covered, by outcome.")
 	for _, r := range s.rules {
 		begin := `weir_requests_total{rule="` + r.meter.label + `",outcome="`
 		for i := range front.OutcomeNames {
@@ -90,7 +90,7 @@ func appendCompared(b []byte, s *snapshot) []byte {
 		}
 		if !begun {
 			begun = true
-			b = appendFamily(b, "weir_candidate_decisions_total", "counter", "Requests that came under a rule with a candidate, by what the limit and the candidate have decided.")
+			b = appendFamily(b, "weir_candidate_decisions_total", "counter", "Requests that a rule with a candidate covered, by the decisions of its limit and of the candidate.")
 		}
 		begin := `weir_candidate_decisions_total{rule="` + r.meter.label + `",`
 		for i := range front.ComparisonWords {
@@ -141,7 +141,7 @@ func appendBreakers(b []byte, s *snapshot) []byte {
 	if len(s.breakers) == 0 {
 		return b
 	}
-	b = appendFamily(b, "weir_breaker_open", "gauge", "Whether a server of Redis is not asked because it has failed: 1, or 0 where it is asked.")
+	b = appendFamily(b, "weir_breaker_open", "gauge", "Whether the circuit breaker of a Redis server is open, so that it gets no requests: 1, or 0 if it is closed.")
 	names := make([]string, 0, len(s.breakers))
 	for name := range s.breakers {
 		names = append(names, name)
@@ -166,7 +166,7 @@ func appendMemory(b []byte, s *snapshot) []byte {
 	})
 	b = appendFamily(b, "weir_max_keys", "gauge", "How many keys the memory holds at most, of all rules.")
 	b = appendSample(b, "weir_max_keys ", int64(s.maxKeys))
-	b = appendFamily(b, "weir_evictions_total", "counter", "Keys in memory that were forgotten for others while they still counted.")
+	b = appendFamily(b, "weir_evictions_total", "counter", "Keys that were evicted from memory while they still counted, since it was full.")
 	return appendSample(b, "weir_evictions_total ", s.evicted)
 }
 

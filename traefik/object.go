@@ -124,7 +124,7 @@ func membersOf(field string, value interface{}, known []string) (members map[str
 			continue
 		}
 		if _, twice := members[name]; twice {
-			return members, false, fmt.Errorf("%s: %s: is there twice, in upper and lower case; keep one", field, key)
+			return members, false, fmt.Errorf("%s: %s: duplicate, in upper and lower case; keep one", field, key)
 		}
 		members[name] = member
 	}

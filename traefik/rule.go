@@ -9,7 +9,7 @@ import (
 )
 
 // noCount is why no rule can have count: a writer that is wrapped loses Flush, Hijack and Unwrap on the way through the interpreter.
-const noCount = "cannot be had in Traefik, where a plugin cannot see a response's status without breaking streaming and upgrades; use the limit without it, or Caddy"
+const noCount = "is not available in Traefik, where a plugin cannot see a response's status without breaking streaming and upgrades; use the limit without it, or Caddy"
 
 // ownRules makes the rules of a configuration ready, in whichever words they are written.
 func ownRules(c *Config, criterion *SourceCriterion, namespace, middleware string) ([]*ruleset.Rule, error) {
@@ -25,10 +25,10 @@ func ownRules(c *Config, criterion *SourceCriterion, namespace, middleware strin
 		return rules, err
 	}
 	if isDialect(c) {
-		return nil, fmt.Errorf("%s: stands beside rules; it is of Traefik's rateLimit and makes a rule of its own, keep one", firstOfDialect(c))
+		return nil, fmt.Errorf("%s and rules are mutually exclusive: %[1]s is of Traefik's rateLimit and makes a rule of its own; remove one", firstOfDialect(c))
 	}
 	if field := firstSet(c.Rule); field != "" {
-		return nil, fmt.Errorf("%s: stands beside rules; a rule's fields are at the top only where it is the only one: write it into the rules", field)
+		return nil, fmt.Errorf("%s and rules are mutually exclusive: a rule's fields are at the top only where it is the only rule; write it into the rules", field)
 	}
 	names := make(map[string]bool)
 	for i := range c.Rules {
@@ -37,7 +37,7 @@ func ownRules(c *Config, criterion *SourceCriterion, namespace, middleware strin
 			return nil, fmt.Errorf("rules[%d]: name: is missing; write 1 to 64 of A-Z a-z 0-9 _ . -", i)
 		}
 		if names[r.Name] {
-			return nil, fmt.Errorf("rule %q: is there twice; a name is unique in its middleware", r.Name)
+			return nil, fmt.Errorf("rule %q: duplicate name in this middleware; rename one", r.Name)
 		}
 		names[r.Name] = true
 		compiled, err := compile(r, ruleset.Context{Namespace: namespace, Name: r.Name, Prefixes: ruleset.Standard, NoCount: noCount})

@@ -183,7 +183,7 @@ func (e *engine) parseSet(contents *ruleset.Contents) (*ruleset.Set, []string) {
 		for i := range f.Rules {
 			r := &f.Rules[i]
 			if r.Name != "" && e.ownNames[r.Name] {
-				text := fmt.Sprintf("rule %q: is among the middleware's own rules, too; a name is unique", r.Name)
+				text := fmt.Sprintf("rule %q: duplicate name, also among the middleware's own rules; rename one", r.Name)
 				problems = append(problems, ruleset.Problem{File: f.Name, Line: r.Line, Column: r.Column, Text: text})
 			}
 		}
@@ -243,7 +243,7 @@ func adviceOf(e *engine, s *ruleSet) []string {
 		}
 	}
 	if len(s.files.Domains) > 0 && s.domain == nil {
-		advice = append(advice, "the rule files have a domain with descriptors, and nothing says how requests become some; write descriptors beside rulesFile")
+		advice = append(advice, "the rule files have a domain with descriptors, and nothing says how a request becomes a descriptor; write descriptors beside rulesFile")
 	}
 	return advice
 }
@@ -287,7 +287,7 @@ func (g *registry) look(f *ruleFiles) {
 	}
 	if change.Restored && f.refused {
 		f.refused = false
-		warn(e.name, "the rule files are again those whose rules are in force")
+		warn(e.name, "the rule files are again those that are in force")
 	}
 	if len(change.Problems) > 0 {
 		f.refuse(e.name, lines(change.Problems))
@@ -318,7 +318,7 @@ func (g *registry) reload(f *ruleFiles, e *engine, contents *ruleset.Contents) {
 	f.watch.Refuse(contents) // unless it turns out to be right: also if it makes the plugin panic
 	next, wrong := e.newSet(contents)
 	if len(wrong) == 0 && !next.accompanied() {
-		wrong = append(wrong, "a rule with onLimit delay has come to stand beside rules of the middleware's own, and is taken when the middleware's configuration changes")
+		wrong = append(wrong, "a rule with onLimit delay is new beside rules of the middleware's own; it takes effect when the middleware's configuration changes")
 	}
 	if len(wrong) == 0 {
 		wrong = g.replace(f, e, next, contents)
@@ -328,7 +328,7 @@ func (g *registry) reload(f *ruleFiles, e *engine, contents *ruleset.Contents) {
 		return
 	}
 	f.watch.Take(contents)
-	const taken = "the rule files have changed, and what they say now is in force"
+	const taken = "the rule files have changed, and the new rules are in force"
 	if f.refused {
 		warn(e.name, taken)
 	} else {
@@ -340,7 +340,7 @@ func (g *registry) reload(f *ruleFiles, e *engine, contents *ruleset.Contents) {
 // refuse writes to the log what is wrong with changed files.
 func (f *ruleFiles) refuse(middleware string, wrong []string) {
 	f.refused = true
-	warn(middleware, "the rule files have changed, and what they say now is refused; what they said before stays in force:")
+	warn(middleware, "the rule files have changed and are refused; the previous rules stay in force:")
 	for _, line := range fewLines(wrong) {
 		warn(middleware, line)
 	}

@@ -82,7 +82,7 @@ func TestAFileByWhichRequestsComeToWaitBesideTheConfigurationsRulesIsTakenWithTh
 	h, before, end := generationOf(f.stage, configured("9/1h"), "m@file", 1)
 	f.h = h[0]
 	f.edit(slowIn(""))
-	const why = "a rule with onLimit delay has come to stand beside rules of the middleware's own, and is taken when the middleware's configuration changes"
+	const why = "a rule with onLimit delay is new beside rules of the middleware's own; it takes effect when the middleware's configuration changes"
 	if f.log.count(why) != 1 {
 		t.Errorf("it is not said once: %s", f.log)
 	}

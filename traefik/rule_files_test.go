@@ -77,7 +77,7 @@ func TestARuleOfAFileMustHaveAnotherNameThanTheConfigurations(t *testing.T) {
 	s := newStage(t)
 	path := writeFile(t, t.TempDir()+"/rules.json", "{\"rules\": [\n  {\"name\": \"twice\", \"limit\": \"1/1h\"}]}")
 	got := s.refused(&Config{Rules: []Rule{{Name: "twice", Limit: "1/1h"}}, RulesFile: []string{path}}, "m@file")
-	if want := `middleware "m@file": rulesFile: ` + path + `:2:3: rule "twice": is among the middleware's own rules, too; a name is unique`; got != want {
+	if want := `middleware "m@file": rulesFile: ` + path + `:2:3: rule "twice": duplicate name, also among the middleware's own rules; rename one`; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
@@ -101,7 +101,7 @@ func TestSeveralFilesAndGlobs(t *testing.T) {
 		t.Errorf("after one file came and one went: %s", got)
 	}
 	got := s.refused(&Config{RulesFile: []string{folder + "/a.json", writeFile(t, folder+"/e.json", oneRule("a", "1/1h"))}}, "n@file")
-	if !strings.Contains(got, `rule "a": is in `+folder+`/a.json, too`) {
+	if !strings.Contains(got, `rule "a": duplicate name, also in `+folder+`/a.json`) {
 		t.Errorf("%s", got)
 	}
 }
@@ -169,7 +169,7 @@ func TestABrokenEditChangesNothingAndIsSaidOnce(t *testing.T) {
 	} {
 		f.edit(broken.text)
 		f.step(10 * standardInterval)
-		if got := f.log.count("middleware m@file: the rule files have changed, and what they say now is refused; what they said before stays in force:"); got != i+1 {
+		if got := f.log.count("middleware m@file: the rule files have changed and are refused; the previous rules stay in force:"); got != i+1 {
 			t.Fatalf("said %d times, want %d: %s", got, i+1, f.log)
 		}
 		if got := f.log.count("weir: middleware m@file: " + f.path + broken.says + "\n"); got != 1 {
@@ -180,7 +180,7 @@ func TestABrokenEditChangesNothingAndIsSaidOnce(t *testing.T) {
 		t.Errorf("the last good rules: %s", got)
 	}
 	f.edit(oneRule("a", "4/1h"))
-	if got := f.log.count("the rule files have changed, and what they say now is in force"); got != 1 {
+	if got := f.log.count("the rule files have changed, and the new rules are in force"); got != 1 {
 		t.Errorf("that it is right again is said %d times: %s", got, f.log)
 	}
 	if got := statuses(f.h, "192.0.2.1", 2); got != "200 429" {
@@ -188,7 +188,7 @@ func TestABrokenEditChangesNothingAndIsSaidOnce(t *testing.T) {
 	}
 	f.edit("x")
 	f.edit(oneRule("a", "4/1h"))
-	if got := f.log.count("the rule files are again those whose rules are in force"); got != 1 {
+	if got := f.log.count("the rule files are again those that are in force"); got != 1 {
 		t.Errorf("that it is as before is said %d times: %s", got, f.log)
 	}
 }
@@ -480,7 +480,7 @@ func TestWhatIsNotMeantInFilesIsWarnedOfOnce(t *testing.T) {
 	if got := f.log.count(`rule "a": tiers: the header X-Plan is what the client sends`); got != 1 {
 		t.Errorf("the tiers: %d times: %s", got, f.log)
 	}
-	if got := f.log.count("the rule files have a domain with descriptors, and nothing says how requests become some"); got != 1 {
+	if got := f.log.count("the rule files have a domain with descriptors, and nothing says how a request becomes a descriptor"); got != 1 {
 		t.Errorf("the domain: %d times: %s", got, f.log)
 	}
 }

@@ -15,7 +15,7 @@ func newStoreSettings(c *Config) (storeSettings, error) {
 	var settings storeSettings
 	if c.Redis != nil {
 		if c.Store != nil {
-			return settings, errors.New("redis: stands beside store; it is of Traefik's rateLimit, keep one")
+			return settings, errors.New("redis and store are mutually exclusive: redis is of Traefik's rateLimit; remove one")
 		}
 		return settings, settings.setDialectRedis(c.Redis)
 	}
@@ -25,7 +25,7 @@ func newStoreSettings(c *Config) (storeSettings, error) {
 		return settings, err
 	}
 	if s.Memory != nil && s.Redis != nil {
-		return settings, errors.New("store: has memory and redis; keep one")
+		return settings, errors.New("store: memory and redis are mutually exclusive: remove one")
 	}
 	var m Memory
 	memory, err := decodeObject("store: memory", s.Memory, &m)

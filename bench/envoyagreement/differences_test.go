@@ -63,12 +63,12 @@ var differences = []difference{
 	{name: "More than 1,000,000,000 requests",
 		refused: []refusal{{ofLimit("unit: day, requests_per_unit: 1000000001"), "unlimited: true"}, {ofLimit("unit: day, requests_per_unit: 4294967295"), "unlimited: true"}},
 		weir:    []string{`requests_per_unit "\d{10}": must be a whole number`}},
-	{name: "A unit beside `unlimited`",
-		refused: []refusal{{ofLimit("unlimited: true, unit: fortnight"), "stands beside unlimited: true"}},
-		weir:    []string{"stands beside unlimited: true"}},
+	{name: "A unit with `unlimited`",
+		refused: []refusal{{ofLimit("unlimited: true, unit: fortnight"), "unit and unlimited: true are mutually exclusive"}},
+		weir:    []string{"unit and unlimited: true are mutually exclusive"}},
 	{name: "A `*` in a key",
-		refused: []refusal{{limited(`key: "a*"`), "a * stands in a value"}, {limited(`key: "a*b", value: x`), "a * stands in a value"}},
-		weir:    []string{"a \\* stands in a value, not in a key", "only descriptors with a wildcard share"}},
+		refused: []refusal{{limited(`key: "a*"`), "a * is for values"}, {limited(`key: "a*b", value: x`), "a * is for values"}},
+		weir:    []string{"a \\* is for values, not for keys", "only descriptors with a wildcard share"}},
 	{name: "A field in the wrong place", // the service knows its words, and does not look where they stand
 		refused: []refusal{
 			{"{domain: d, descriptors: [{key: a, unit: day, requests_per_unit: 5}]}", `"unit" is not a field of a descriptor`},
@@ -87,9 +87,9 @@ var differences = []difference{
 			{ofLimit("unit: day, requests_per_unit: 0x10"), "whole number"}, {ofLimit("unit: day, requests_per_unit: 0b11"), "whole number"},
 		},
 		weir: []string{"must be true or false", `requests_per_unit "[+-]?0[0-9bxo_]`, `requests_per_unit "[0-9]*_`, "a number of YAML 1.1"}},
-	{name: "A key twice in a map",
-		refused: []refusal{{"{domain: d, domain: e, descriptors: []}", "twice"}, {ofLimit("unit: day, requests_per_unit: 5, unit: hour"), "twice"}},
-		weir:    []string{`is there twice`}},
+	{name: "A duplicate key in a map",
+		refused: []refusal{{"{domain: d, domain: e, descriptors: []}", "duplicate key"}, {ofLimit("unit: day, requests_per_unit: 5, unit: hour"), "duplicate key"}},
+		weir:    []string{`duplicate key`}},
 	{name: "Anchors, aliases, merge keys and tags",
 		refused: []refusal{
 			{"domain: d\ndescriptors:\n- {key: a, rate_limit: &l {unit: day, requests_per_unit: 5}}\n- {key: b, rate_limit: *l}\n", "aliases"},
@@ -105,7 +105,7 @@ var differences = []difference{
 	{name: "Encodings other than UTF-8",
 		refused: []refusal{{utf16(limited("key: a")), "UTF-8"}},
 		weir:    []string{"UTF-8"}},
-	{name: "Files without measure",
+	{name: "Files that are too large",
 		refused: []refusal{
 			{limited("key: a, metadata: " + strings.Repeat("{a: ", 70) + "b" + strings.Repeat("}", 70)), "nested"},
 			{"{domain: d, descriptors: []} #" + strings.Repeat("#", ruleset.MaxFile), ""}, // which is found when it is read from the disk

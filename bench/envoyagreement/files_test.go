@@ -146,7 +146,7 @@ func TestFilesThatAreNotQuiteRight(t *testing.T) {
 		}
 	}
 	t.Logf("%d files: %v", oddFiles, seen)
-	for _, kind := range []string{"refused by both", "taken by both", "A field in the wrong place", "A key twice in a map", "A `*` in a key", "No confusion"} {
+	for _, kind := range []string{"refused by both", "taken by both", "A field in the wrong place", "A duplicate key in a map", "A `*` in a key", "No confusion"} {
 		if seen[kind] == 0 {
 			t.Errorf("%s: not met", kind)
 		}

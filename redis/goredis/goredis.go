@@ -167,7 +167,7 @@ func (c *Config) complete() error {
 	c.Addresses = addresses
 	if strings.Contains(addresses[0], "://") {
 		if len(addresses) > 1 {
-			return errors.New("address: a URL stands alone; write further addresses in it, as ?addr=host:port")
+			return errors.New("address: a URL must be the only address; add further ones to it, as ?addr=host:port")
 		}
 		if err := c.readURL(addresses[0]); err != nil {
 			return err
@@ -181,7 +181,7 @@ func (c *Config) complete() error {
 		c.Addresses[i] = complete
 	}
 	if c.Cluster && c.MasterName != "" {
-		return fmt.Errorf("master_name %q: stands beside cluster; a Cluster has no Sentinels, keep one", c.MasterName)
+		return fmt.Errorf("master_name %q and cluster are mutually exclusive: a Cluster has no Sentinels; remove one", c.MasterName)
 	}
 	if c.Cluster && c.Database != 0 {
 		return fmt.Errorf("database %d: a Cluster has only the database 0", c.Database)
@@ -221,7 +221,7 @@ func (c *Config) readURL(text string) error {
 			if strings.ContainsAny(name, "@:/") { // the query begins within a password
 				return errURL(u.Scheme)
 			}
-			return fmt.Errorf("address: %s in the URL: is not known; it may have db, master_name and addr, and what else there is is set beside it", name)
+			return fmt.Errorf("address: %s in the URL: is not known; the URL may have db, master_name and addr, and all else is a setting of its own", name)
 		}
 	}
 	if servers := strings.TrimSuffix(u.Scheme, "-sentinel"); servers != u.Scheme || u.Query().Has("master_name") || c.MasterName != "" {
@@ -243,7 +243,7 @@ func (c *Config) readURL(text string) error {
 		return nil
 	}
 	if u.Query().Has("username") || u.Query().Has("password") {
-		return errors.New("address: username and password stand in front of the host: redis://username:password@host")
+		return errors.New("address: write username and password in front of the host: redis://username:password@host")
 	}
 	if c.Cluster {
 		o, err := goredis.ParseClusterURL(text)

@@ -124,12 +124,12 @@ func checkQuery(query url.Values) error {
 		case "addr":
 			return errors.New("address: addr in the URL: is a second address; " + oneServer)
 		case "username", "password":
-			return errors.New("address: username and password stand in front of the host: redis://username:password@host")
+			return errors.New("address: write username and password in front of the host: redis://username:password@host")
 		default:
 			if strings.ContainsAny(name, "@:/") { // the query begins within a password
 				return redis.ErrURL
 			}
-			return fmt.Errorf("address: %s in the URL: is not known; it may have db, and what else there is is set beside it", name)
+			return fmt.Errorf("address: %s in the URL: is not known; the URL may have db, and all else is a setting of its own", name)
 		}
 	}
 	return nil

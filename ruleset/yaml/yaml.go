@@ -143,7 +143,7 @@ func syntax(file string, data []byte, err error) ruleset.Problem {
 		p.Text += "; is it indented with a tab? YAML takes spaces only"
 	}
 	if strings.Contains(text, "expected alphabetic or numeric character") {
-		p.Text += "; a value or a key that is * stands in quotes"
+		p.Text += "; write a value or a key that is * in quotes"
 	}
 	return p
 }
@@ -204,7 +204,7 @@ func (c *converter) members(n *yaml.Node, out *ruleset.Node, nesting int) {
 			continue
 		}
 		if first := seen[key.Value]; first > 0 {
-			c.fail(key, fmt.Sprintf("%q is there twice, first in line %d; keep one", key.Value, first))
+			c.fail(key, fmt.Sprintf("duplicate key %q, first in line %d; keep one", key.Value, first))
 			continue
 		}
 		seen[key.Value] = key.Line

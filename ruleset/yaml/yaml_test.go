@@ -88,8 +88,8 @@ func TestWhatAListOfLimitsHasNoUseForIsRefused(t *testing.T) {
 		{"a: !!str 5\n", []string{"1:4: !!str: tags are not taken; take it out"}},
 		{"a: !ruby/object {}\n", []string{"1:4: !ruby/object: tags are not taken; take it out"}},
 		{"!!str a: b\n", []string{"1:1: !!str: tags are not taken; take it out"}},
-		{"a: 1\nb: 2\na: 3\nb: 4\n", []string{`3:1: "a" is there twice, first in line 1; keep one`, `4:1: "b" is there twice, first in line 2; keep one`}},
-		{"a: {b: 1, \"b\": 2}\n", []string{`1:11: "b" is there twice, first in line 1; keep one`}},
+		{"a: 1\nb: 2\na: 3\nb: 4\n", []string{`3:1: duplicate key "a", first in line 1; keep one`, `4:1: duplicate key "b", first in line 2; keep one`}},
+		{"a: {b: 1, \"b\": 2}\n", []string{`1:11: duplicate key "b", first in line 1; keep one`}},
 		{"5: a\ntrue: b\n~: c\n1.5: d\n[a]: e\n{a: b}: c\n", []string{
 			"1:1: the key 5 must be a text; put it in quotes if it is meant as one",
 			"2:1: the key true must be a text; put it in quotes if it is meant as one",
@@ -126,7 +126,7 @@ func TestWhatIsNoYAMLIsSaidWithItsLine(t *testing.T) {
 		{"a: b\n\tc: d\n", "2:1: is no YAML: found a tab character that violates indentation"},
 		{"x: 1\na: b: c\n", "2:1: is no YAML: mapping values are not allowed in this context"},
 		{"x: 1\na: @b\n", "2:1: is no YAML: found character that cannot start any token" + tab},
-		{"x: 1\n*: 5/1m\n", "2:1: is no YAML: did not find expected alphabetic or numeric character; a value or a key that is * stands in quotes"},
+		{"x: 1\n*: 5/1m\n", "2:1: is no YAML: did not find expected alphabetic or numeric character; write a value or a key that is * in quotes"},
 		{"x: 1\ny: }\n", "2:1: is no YAML: did not find expected node content"},
 		{"x: 1\ny: [1, 2\nz: 3\n", "2:1: is no YAML: did not find expected ',' or ']'"},
 		{"x: 1\ny:\n  - b\n c: d\n", "4:1: is no YAML: did not find expected key"},
@@ -300,7 +300,7 @@ func TestProblemsOfSeveralFilesAreSaidTogether(t *testing.T) {
 	want := []string{
 		`b.yaml:3:24: rule "three": limit "x": has no period; write <requests>/<period>, such as 100/1m`,
 		`c.yaml:2:1: is no YAML: did not find expected node content`,
-		`b.yaml:2:3: rule "two": is in a.yaml, too; a name is unique`,
+		`b.yaml:2:3: rule "two": duplicate name, also in a.yaml; rename one`,
 		`d.yaml:1:9: domain "d": is in b.yaml, too; write all its descriptors in one file`,
 	}
 	if got := strings.Replace(problems.Error(), d+string(filepath.Separator), "", -1); got != strings.Join(want, "\n") {
