@@ -364,7 +364,7 @@ func TestExceptedPrivateAddressesWithoutTrustedProxiesAreWarnedOf(t *testing.T) 
 				}
 				lines := 0
 				for line := range strings.Lines(log) {
-					if !strings.Contains(line, "private addresses are excepted") {
+					if !strings.Contains(line, "private addresses are exempt") {
 						continue
 					}
 					if lines >= len(c.warned) || !strings.Contains(line, c.warned[lines]) {

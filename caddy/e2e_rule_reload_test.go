@@ -215,7 +215,7 @@ func TestAnEditThatExceptsPrivateAddressesIsWarnedOf(t *testing.T) {
 		s.put("a.yaml", rulesOf(versionOf(n), excepting))
 		s.awaitVersion(n)
 	}
-	if lines := s.serious(); len(lines) != 1 || !strings.Contains(lines[0], "private addresses are excepted") || !strings.Contains(lines[0], `"rule":"inside"`) {
+	if lines := s.serious(); len(lines) != 1 || !strings.Contains(lines[0], "private addresses are exempt") || !strings.Contains(lines[0], `"rule":"inside"`) {
 		t.Errorf("log: %q, want one warning", lines)
 	}
 }
