@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// panicOf returns what a call panics with, as text: of an interpreted one it is not to be had as a string.
+// panicOf returns the text of a call's panic. Under the interpreter a panic's value is not a string.
 func panicOf(call func()) (said string) {
 	defer func() { said = fmt.Sprint(recover()) }()
 	call()
@@ -35,7 +35,7 @@ func TestARowWithoutAPartIsRefusedByItsName(t *testing.T) {
 	}
 }
 
-// A case that is missing in algorithm_dispatch.go, as of a log, which has none, is said so, and decided by no other algorithm.
+// Without a case in algorithm_dispatch.go, as for a log, the panic names the algorithm. No other algorithm decides.
 func TestAnAlgorithmWithoutAFunctionPanicsWithItsName(t *testing.T) {
 	l := mustLimit(t, LimitConfig{Algorithm: SlidingWindowLog, Requests: 5, Period: time.Minute})
 	for name, call := range map[string]func(){

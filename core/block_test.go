@@ -11,9 +11,9 @@ import (
 	"github.com/proxyweir/weir/underrace"
 )
 
-// What is so of every store is in storetest; here is what is the memory's own.
+// storetest tests what holds for every store; these tests are about the memory alone.
 
-// everyAlgorithm returns a limit of so many a minute of each.
+// everyAlgorithm returns a limit of that many a minute for each algorithm.
 func everyAlgorithm(t *testing.T, requests int64) []*Limit {
 	t.Helper()
 	var list []*Limit
@@ -30,7 +30,7 @@ func (s *overflowScene) block(r *Rule, key string, duration int64) {
 	}
 }
 
-// No state of a limit may look as if its key were shut out: of the widest limits that there may be, full and half full.
+// No state of a limit may look like that of a blocked key. The limits are the widest possible, full and half full.
 func TestNoLimitsStateIsThatOfAKeyThatIsBlocked(t *testing.T) {
 	for _, c := range []LimitConfig{
 		{Algorithm: TokenBucket, Requests: MaxRequests, Period: MaxPeriod},
@@ -59,7 +59,7 @@ func TestNoLimitsStateIsThatOfAKeyThatIsBlocked(t *testing.T) {
 	}
 }
 
-// The short way, which does not look whether a key is shut out, allows nothing of one, nor of one that was.
+// The shortcut does not look for blocks, yet it allows no request of a key that is blocked, or was.
 func TestTheShortWayAdmitsNobodyWhoIsBlocked(t *testing.T) {
 	const now = 1_772_452_820_000_000
 	for _, requests := range []int64{1, 1000, MaxRequests} {
@@ -108,12 +108,12 @@ func TestTheFastPathAdmitsNobodyWhoIsBlocked(t *testing.T) {
 		if passed != 0 || left != 3 {
 			t.Errorf("%s: %d passed, and %d were left to the rest", l, passed, left)
 		}
-		v, _ := s.ask("192.0.2.1", r) // when it is over
+		v, _ := s.ask("192.0.2.1", r) // after the block
 		s.wants(l.String(), v, Allow, 0, 0)
 	}
 }
 
-// floodPast uses keys up that nobody has seen.
+// floodPast uses up keys that nobody has seen before.
 func (s *overflowScene) floodPast(r *Rule, name string, keys int) {
 	s.t.Helper()
 	for i := 0; i < keys; i++ {
@@ -135,14 +135,14 @@ func TestAFloodDoesNotAdmitWhoIsBlockedByHand(t *testing.T) {
 				s.block(r, "victim "+strconv.Itoa(i), 3600*inSeconds)
 			}
 			s.floodPast(r, "invented ", fewerRounds(2000))
-			s.floodPast(penal, "offender ", fewerRounds(2000)) // all of them shut out, too
+			s.floodPast(penal, "offender ", fewerRounds(2000)) // with a penalty for each of them
 			s.store.Sweep()
 			for i := 0; i < 3; i++ {
 				if d := s.peek(r, "victim "+strconv.Itoa(i), 1); d.Allowed || d.RetryAfter < 3500*inSeconds {
 					t.Errorf("%s: after a flood %d is let in: %+v", l, i, d)
 				}
 			}
-			// They are bounded, too: of those that are shut out alone, some go.
+			// Blocks are bounded, too: if all keys are blocked, some are forgotten.
 			for i := 0; i < 300; i++ {
 				s.block(r, "one of many "+strconv.Itoa(i), 3600*inSeconds)
 				s.ask("one of many "+strconv.Itoa(i), r)
@@ -154,7 +154,7 @@ func TestAFloodDoesNotAdmitWhoIsBlockedByHand(t *testing.T) {
 	}
 }
 
-// A key that is shut out between being looked at and being forgotten stays.
+// A key that is blocked between being considered and being forgotten stays.
 func TestAKeyThatWasJustBlockedIsNotForgotten(t *testing.T) {
 	s := newOverflowScene(t, MemoryConfig{})
 	r := s.open(RuleConfig{Name: "r", Limit: perHour(t, FixedWindow, 3)})
@@ -205,7 +205,7 @@ func TestABlockIsSweptWhenItIsOver(t *testing.T) {
 	}
 }
 
-// A shut-out of a rule that is gone is not kept for nobody.
+// The block of a released rule does not stay in memory.
 func TestABlockGoesWithItsRule(t *testing.T) {
 	for _, l := range everyAlgorithm(t, 3) {
 		s := newOverflowScene(t, MemoryConfig{})
@@ -219,7 +219,7 @@ func TestABlockGoesWithItsRule(t *testing.T) {
 	}
 }
 
-// Logs are taken from keys that are shut out, and come and go with others: none may be used twice.
+// Blocked keys give their logs back, for other keys. No log may be used by two keys.
 func TestLogsOfKeysThatAreBlockedGoToOthers(t *testing.T) {
 	for _, index := range []Index{Probing, Mapped} {
 		s := newOverflowScene(t, MemoryConfig{Index: index, MaxKeys: 16})
@@ -258,7 +258,7 @@ func TestAResetIsOfTheRulesBesideToo(t *testing.T) {
 		t.Fatalf("%+v", checks)
 	}
 	f.store.failure = errors.New("down")
-	f.admits("k", 1, rules...) // here, by this node's share
+	f.admits("k", 1, rules...) // counted here, by this node's share
 	f.store.failure = nil
 	if err := f.limiter.Reset(r, "k"); err != nil {
 		t.Fatal(err)
@@ -273,7 +273,7 @@ func TestAResetIsOfTheRulesBesideToo(t *testing.T) {
 	}
 }
 
-// What counts in place of a store that fails is told even so.
+// The memory that counts while the store has failed is blocked and reset even if the store fails.
 func TestWhenTheStoreFailsTheFallbackIsBlockedAndReset(t *testing.T) {
 	now := int64(1_772_452_820_000_000)
 	store := &recorder{err: errors.New("down")}

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// loadZone returns a zone of the database, or nil where it is not to be had, as under the interpreter on a machine
-// without it.
+// loadZone returns a time zone, or nil if it is not available, as under the interpreter on a machine without the database.
 func loadZone(t *testing.T, name string) *time.Location {
 	location, err := time.LoadLocation(name)
 	if err != nil {
@@ -47,15 +46,15 @@ func TestCalendarWindowsBeginAndEndWhereTheClocksSay(t *testing.T) {
 		{"America/Sao_Paulo", Day, "2018-11-04T02:59:59Z", "2018-11-03T03:00:00Z", "2018-11-04T03:00:00Z"},
 		{"Asia/Beirut", Day, "2022-03-27T12:00:00Z", "2022-03-26T22:00:00Z", "2022-03-27T21:00:00Z"},
 		{"Africa/Cairo", Day, "2024-04-26T12:00:00Z", "2024-04-25T22:00:00Z", "2024-04-26T21:00:00Z"},
-		// And days whose last hour comes twice.
+		// Days whose last hour comes twice.
 		{"America/Sao_Paulo", Day, "2018-02-18T02:30:00Z", "2018-02-17T02:00:00Z", "2018-02-18T03:00:00Z"},
 		{"Africa/Cairo", Day, "2024-10-31T21:30:00Z", "2024-10-30T21:00:00Z", "2024-10-31T22:00:00Z"},
 		// A day that has two midnights, an hour apart, begins with the first.
 		{"Asia/Amman", Day, "2021-10-28T21:30:00Z", "2021-10-28T21:00:00Z", "2021-10-29T22:00:00Z"},
 		{"America/Havana", Day, "2024-11-03T04:30:00Z", "2024-11-03T04:00:00Z", "2024-11-04T05:00:00Z"},
-		// A minute after midnight the clocks show the old day for another hour, which belongs to the new one.
+		// At one minute after midnight, the clocks go back to the old day for another hour, which belongs to the new day.
 		{"America/St_Johns", Day, "2010-11-07T02:45:00Z", "2010-11-07T02:30:00Z", "2010-11-08T03:30:00Z"},
-		// 30 December 2011 was left out.
+		// 30 December 2011 did not exist.
 		{"Pacific/Apia", Day, "2011-12-30T09:59:59Z", "2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z"},
 		{"Pacific/Apia", Day, "2011-12-30T10:00:00Z", "2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z"},
 		{"Pacific/Apia", Week, "2011-12-30T10:00:00Z", "2011-12-26T10:00:00Z", "2012-01-01T10:00:00Z"},
@@ -77,7 +76,7 @@ func TestCalendarWindowsBeginAndEndWhereTheClocksSay(t *testing.T) {
 	}
 }
 
-// Zones whose clocks are set in every way that there is: at night, at midnight forward and back, to midnight, by half an
+// zones are time zones whose clocks change in every possible way: at night, at midnight forward and back, to midnight, by half an
 // hour, by a day, after midnight to before it.
 var zones = []string{
 	"UTC", "Europe/Berlin", "Europe/Lisbon", "America/New_York", "America/Sao_Paulo", "America/Havana", "America/Asuncion",
@@ -109,7 +108,7 @@ func TestEveryInstantLiesInOneCalendarWindowAndWindowsAreAdjacent(t *testing.T) 
 				if now < w.start || now >= w.end {
 					t.Fatalf("%s: %s is not in its %s: %v", zone, at, unit.String(), w)
 				}
-				// Troll sets its clocks back by two hours, and a change of the date line's side may cost or give a day.
+				// Troll sets its clocks back by two hours, and a move across the date line may remove or add a day.
 				if longest := c.longest(); w.end-w.start > longest+microsPerDay || w.end-w.start < longest/25*23-microsPerDay {
 					t.Errorf("%s: the %s of %s is %s long", zone, unit.String(), at, time.Duration(w.end-w.start)*time.Microsecond)
 				}

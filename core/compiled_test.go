@@ -3,7 +3,7 @@
 
 package core
 
-// The second line above is for Yaegi, which knows no other spelling of a build constraint and no compiler: it leaves this
+// The second line above is for Yaegi, which reads only that form of a build constraint, and defines no compiler: it leaves this
 // file out.
 
 import _ "time/tzdata" // so that the calendar's tests do not depend on the machine

@@ -3,7 +3,7 @@
 
 package core_test
 
-// Yaegi leaves this file out: to it a package that imports itself is a cycle.
+// Yaegi leaves this file out: a package that imports itself is a cycle to it.
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// Two rules decide on each request together: ten a minute from one address, and three in ten seconds to log in.
+// Two rules decide together on each request: ten a minute from one address, and three logins in ten seconds.
 func ExampleLimiter() {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	store := core.NewMemory(core.MemoryConfig{Clock: func() int64 { return now.UnixMicro() }})

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// shared is a store that can fail, as one that nodes share does. On a failure each Decision is what known says of the
-// check's key, which is nothing of most.
+// shared is a store that can fail, like one that nodes share. When it fails, each Decision is what known has for the check's key,
+// or zero.
 type shared struct {
 	*Memory
 	failure error
@@ -70,7 +70,7 @@ func (f *fallen) open(c RuleConfig) *Rule {
 	return r
 }
 
-// ask decides on a request that costs so much of each of the rules.
+// ask decides on a request under rules, at a cost for each.
 func (f *fallen) ask(key string, cost int64, peek bool, rules ...*Rule) ([]Check, Verdict) {
 	checks := make([]Check, len(rules))
 	for i := range rules {
@@ -83,7 +83,7 @@ func (f *fallen) ask(key string, cost int64, peek bool, rules ...*Rule) ([]Check
 	return checks, v
 }
 
-// admits returns how many of so many requests are let through.
+// admits returns how many of that many requests are allowed.
 func (f *fallen) admits(key string, requests int, rules ...*Rule) int {
 	n := 0
 	for i := 0; i < requests; i++ {
@@ -217,7 +217,7 @@ func TestCountingStartsFromWhatWasLastKnown(t *testing.T) {
 			continue // see below
 		}
 		for _, c := range []struct {
-			remaining int64 // of 10, as was last known
+			remaining int64 // of 10, the last that the store knew
 			nodes     int
 			want      int
 		}{
@@ -225,8 +225,8 @@ func TestCountingStartsFromWhatWasLastKnown(t *testing.T) {
 			{7, 1, 7},
 			{1, 1, 1},
 			{0, 1, 0},
-			{5, 2, 2}, // of a share of 5 half is used: 2½, rounded up
-			{9, 5, 1}, // of a share of 2 a tenth: 0.2, rounded up
+			{5, 2, 2}, // half of a share of 5 is used: 2½, rounded up
+			{9, 5, 1}, // a tenth of a share of 2 is used: 0.2, rounded up
 			{1, 5, 0},
 			{9, 10, 0},
 			{10, 10, 1},
@@ -249,7 +249,7 @@ func TestAQueueStartsFromWhatWasLastKnown(t *testing.T) {
 	r := f.open(RuleConfig{Name: "r", Limit: mustLimit(t, LimitConfig{Algorithm: LeakyBucket, Requests: 10, Burst: 10, Period: time.Minute, MaxDelay: time.Hour})})
 	f.store.known["k"] = Decision{Limit: 10, Remaining: 4}
 	checks, v := f.ask("k", 1, false, r)
-	// Six of ten places are taken, so three of this node's five: at five a minute the fourth waits for 36 seconds.
+	// Six of ten places are taken, so three of this node's five: at five a minute, the fourth waits for 36 seconds.
 	if v.Outcome != Delay || v.Delay != 36_000_000 || checks[0].Decision.Limit != 5 {
 		t.Errorf("%+v, %+v", v, checks[0].Decision)
 	}
@@ -265,11 +265,11 @@ func TestWhatWasLastKnownIsChargedOnce(t *testing.T) {
 	if got := f.admits("k", 3, r); got != 3 {
 		t.Fatalf("%d are let through, want 3", got)
 	}
-	f.store.known["k"] = Decision{Limit: 10, Remaining: 5} // memory has used seven already
+	f.store.known["k"] = Decision{Limit: 10, Remaining: 5} // memory has already used seven
 	if got := f.admits("k", 1, r); got != 1 {
 		t.Fatal("what memory has counted is charged again")
 	}
-	f.store.known["k"] = Decision{Limit: 10, Remaining: 1} // the store was back, and others have used more
+	f.store.known["k"] = Decision{Limit: 10, Remaining: 1} // the store was back meanwhile, and others have used more
 	if got := f.admits("k", 3, r); got != 1 {
 		t.Fatalf("%d are let through, want the one that remained", got)
 	}
@@ -305,7 +305,7 @@ func TestAMixtureOfRulesWithoutTheStore(t *testing.T) {
 		t.Fatalf("a request that was turned away has charged %d keys", keys)
 	}
 
-	for i := 0; i < 2; i++ { // the tight one's share is 2, the shadow's 1
+	for i := 0; i < 2; i++ { // the share of the tight rule is 2, that of the shadow 1
 		checks, v := f.ask("k", 1, false, open, wide, closedShadow, tight, shadow)
 		if v.Outcome != Allow || v.Reported != 3 {
 			t.Fatalf("request %d: %+v; want it told of the tightest", i, v)
@@ -366,13 +366,13 @@ func TestRejectedRequestsCountLocallyToo(t *testing.T) {
 	if _, v := f.ask("k", 1, false, r); v.Outcome != Reject || v.RetryAfter != 600_000_000 {
 		t.Fatalf("%+v", v)
 	}
-	atomic.AddInt64(&f.now, 700_000_000) // the two are over, and the rejected one is not
+	atomic.AddInt64(&f.now, 700_000_000) // the two have expired, and the rejected one has not
 	if got := f.admits("k", 2, r); got != 1 {
 		t.Errorf("%d are let through, want 1", got)
 	}
 }
 
-// yielding is a memory that lets others run after it was looked at.
+// yielding is a memory that lets other goroutines run after each decision.
 type yielding struct{ *Memory }
 
 func (y *yielding) Decide(checks []Check, peek bool) error {
@@ -383,7 +383,7 @@ func (y *yielding) Decide(checks []Check, peek bool) error {
 	return err
 }
 
-// askFive asks five times for a key. (Not a function literal: in Yaegi one of an earlier round may be called again.)
+// askFive asks five times for a key. (It is not a function literal: Yaegi may call one of an earlier iteration again.)
 func askFive(f *fallen, r *Rule, admitted *atomic.Int64, wg *sync.WaitGroup) {
 	for j := 0; j < 5; j++ {
 		checks := []Check{{Rule: r, Key: "k"}}
@@ -403,7 +403,7 @@ func TestManyAtOnceStartFromWhatWasLastKnownTogether(t *testing.T) {
 		f := newFallen(t, 2)
 		f.limiter.FallBack(&yielding{f.local}, 2)
 		r := f.open(RuleConfig{Name: "r", Limit: perHour(t, FixedWindow, 40)})
-		f.store.known["k"] = Decision{Limit: 40, Remaining: 30} // of this node's 20 five are used
+		f.store.known["k"] = Decision{Limit: 40, Remaining: 30} // five of this node's 20 are used
 		var admitted atomic.Int64
 		var wg sync.WaitGroup
 		for i := 0; i < 8; i++ {
@@ -423,7 +423,7 @@ func TestReleasingARuleReleasesItsLocalOne(t *testing.T) {
 	if got := f.admits("k", 3, r); got != 1 {
 		t.Fatalf("%d are let through", got)
 	}
-	changed := f.open(RuleConfig{Name: "r", Limit: perHour(t, FixedWindow, 3)}) // of the same identity: it goes on counting
+	changed := f.open(RuleConfig{Name: "r", Limit: perHour(t, FixedWindow, 3)}) // with the same identity, so that its counters survive
 	f.limiter.Release(r)
 	if got := f.admits("k", 3, changed); got != 2 {
 		t.Errorf("%d are let through by a raised limit, want 2", got)
@@ -435,7 +435,7 @@ func TestReleasingARuleReleasesItsLocalOne(t *testing.T) {
 	}
 }
 
-// unopenable is a store that opens nothing.
+// unopenable is a store whose Open fails.
 type unopenable struct{ err error }
 
 func (u *unopenable) Open(r *Rule) error { return u.err }
@@ -462,7 +462,7 @@ func TestARuleThatCannotBeOpenedLocallyIsNotOpen(t *testing.T) {
 	}
 }
 
-// What is held in the store and what is held locally, since a part of it was decided while the store had failed, each ends where it is.
+// A request may have reservations in the store and local ones, if the store failed in between. Each ends where it is.
 func TestHoldsEndWhereTheyAre(t *testing.T) {
 	f := newFallen(t, 1)
 	r := f.open(RuleConfig{Name: "login", Limit: perHour(t, FixedWindow, 3), OverflowPolicy: OverflowPolicy{Count: mustStatuses(t, "401")}})

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// BenchmarkFlood is a request with a new key where there are as many keys as there may be, so that another is forgotten for it. The
-// keys are invented in all zones by turns ("zones"), or in one beside others that are as full as it is ("beside").
+// BenchmarkFlood is a request with a new key in a full store, so that another key is forgotten for it. The keys are invented in
+// all zones in turn ("zones"), or in one zone beside others with as many keys ("beside").
 func BenchmarkFlood(b *testing.B) {
 	for _, bench := range []struct {
 		name           string
@@ -36,7 +36,7 @@ func BenchmarkFlood(b *testing.B) {
 				_ = m.Open(r)
 				rules = append(rules, r)
 			}
-			keys := make([]string, 1<<18) // none is in the store any more when its turn comes again, or next to none
+			keys := make([]string, 1<<18) // when one is used again, it is hardly ever still in the store
 			for i := range keys {
 				keys[i] = strconv.Itoa(i)
 			}

@@ -3,7 +3,7 @@
 
 package core
 
-// Yaegi leaves this file out, as it does compiled_test.go: it has no fuzzing.
+// Yaegi leaves this file out, as it does compiled_test.go: it cannot fuzz.
 
 import (
 	"encoding/binary"
@@ -29,7 +29,7 @@ func FuzzParseLimit(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q is read, and refused: %v", s, err)
 		}
-		// What is written back is read as the same.
+		// A limit's text is read as the same limit.
 		written, _, _ := strings.Cut(l.String(), " ")
 		var again LimitConfig
 		if err := ParseLimit(written, &again); err != nil || again != c {
@@ -80,7 +80,7 @@ func FuzzParsePeriod(f *testing.F) {
 	})
 }
 
-// FuzzDecide reads a limit and a history of requests from bytes, and holds every decision to the oracle.
+// FuzzDecide reads a limit and a history of requests from bytes, and compares every decision with the oracle's.
 func FuzzDecide(f *testing.F) {
 	r := rand.New(rand.NewSource(1))
 	for algorithm := byte(0); algorithm < 6; algorithm++ {
@@ -92,7 +92,7 @@ func FuzzDecide(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		next := func() int64 { // of three bytes a number of up to 56 bits, large ones and small ones alike
+		next := func() int64 { // reads a number of up to 56 bits from three bytes, so that small and large ones are equally likely
 			var b [3]byte
 			n := copy(b[:], data)
 			data = data[n:]

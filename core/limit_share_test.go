@@ -25,7 +25,7 @@ func TestAShareIsAPartOfRequestsAndBurstButAtLeastOne(t *testing.T) {
 		{LimitConfig{Algorithm: TokenBucket, Requests: 10, Period: time.Minute, Interval: true}, 3, 3, 3, 3},
 		{LimitConfig{Algorithm: LeakyBucket, Requests: 10, Period: time.Minute, Burst: 31}, 3, 3, 11, 10},
 		{LimitConfig{Algorithm: LeakyBucket, Requests: 1, Period: time.Minute, Burst: 1}, 3, 1, 2, 1},
-		// Half of the burst at a third of the rate would take more than ten years to drain.
+		// At a third of the rate, half of the burst would take more than ten years to drain.
 		{LimitConfig{Algorithm: TokenBucket, Requests: 3, Period: MaxPeriod, Burst: 29}, 2, 1, 7, 7},
 		{LimitConfig{Algorithm: LeakyBucket, Requests: 3, Period: MaxPeriod, Burst: 29}, 2, 1, 8, 7},
 		{LimitConfig{Requests: 100, Calendar: Month}, 7, 14, 14, 14},
@@ -45,7 +45,7 @@ func TestAShareIsAPartOfRequestsAndBurstButAtLeastOne(t *testing.T) {
 	}
 }
 
-// All shares together are not more than the limit where it can be divided, and each is a limit that would be accepted.
+// All shares together are at most the limit if it can be divided, and each share is a valid limit.
 func TestSharesAreWithinTheLimitAndItsBounds(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
 	tried := 0
@@ -101,7 +101,7 @@ func TestWindowsAreTheOneBeforeThisOneAndTheNextTwo(t *testing.T) {
 		// A day of 23 hours, and one of 25.
 		{"Europe/Berlin", Day, "2026-03-29T12:00:00Z", [5]string{"2026-03-27T23:00:00Z", "2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z", "2026-03-30T22:00:00Z", "2026-03-31T22:00:00Z"}},
 		{"Europe/Berlin", Day, "2026-10-25T12:00:00Z", [5]string{"2026-10-23T22:00:00Z", "2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z", "2026-10-26T23:00:00Z", "2026-10-27T23:00:00Z"}},
-		// A day that begins at one o'clock, and one that was left out.
+		// A day that begins at one o'clock, and one that did not exist.
 		{"America/Sao_Paulo", Day, "2018-11-04T12:00:00Z", [5]string{"2018-11-03T03:00:00Z", "2018-11-04T03:00:00Z", "2018-11-05T02:00:00Z", "2018-11-06T02:00:00Z", "2018-11-07T02:00:00Z"}},
 		{"Pacific/Apia", Day, "2011-12-30T09:00:00Z", [5]string{"2011-12-28T10:00:00Z", "2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z", "2012-01-01T10:00:00Z"}},
 	} {
@@ -125,7 +125,7 @@ func TestWindowsAreTheOneBeforeThisOneAndTheNextTwo(t *testing.T) {
 	}
 }
 
-// Each bound is where a window ends and the next one begins, whenever it is asked.
+// Each bound is the end of a window and the beginning of the next one, whenever Windows is called.
 func TestWindowsFollowEachOther(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
 	times := 400
@@ -152,10 +152,10 @@ func TestWindowsFollowEachOther(t *testing.T) {
 	}
 }
 
-// TestTheLastDaysOfALeapYearHaveWindows is for a defect: the search for the midnight before New Year went round and round.
-// From where the zone's table of changes ends (in 2037 on Debian; in 1996 in time/tzdata, which keeps the rule instead) Go's
-// Time.ZoneBounds says of 31 December of a leap year that its offset ends as it begins. (The search has seconds here for what
-// takes microseconds, and is left running if they do not do.)
+// TestTheLastDaysOfALeapYearHaveWindows is for a defect: the search for the midnight before New Year never ended. Go's
+// Time.ZoneBounds is wrong after the end of a zone's table of changes (in 2037 on Debian; in 1996 in time/tzdata, which keeps the
+// rule instead): on 31 December of a leap year, the offset ends when it begins. (The search normally takes microseconds. The test
+// gives it seconds, and then leaves it running.)
 func TestTheLastDaysOfALeapYearHaveWindows(t *testing.T) {
 	for _, zone := range []string{"Europe/Berlin", "America/New_York"} {
 		location := loadZone(t, zone)

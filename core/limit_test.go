@@ -26,7 +26,7 @@ func TestParseLimitReadsRequestsAndPeriod(t *testing.T) {
 		{"1000/week", 1000, 0, Week},
 		{"1000/month", 1000, 0, Month},
 	} {
-		got := LimitConfig{Period: time.Hour, Calendar: Week} // of a limit that is read over another
+		got := LimitConfig{Period: time.Hour, Calendar: Week} // left from an earlier limit
 		if err := ParseLimit(c.text, &got); err != nil {
 			t.Errorf("%s: %v", c.text, err)
 			continue
@@ -190,7 +190,7 @@ func TestLimitIsWrittenAsItIsConfigured(t *testing.T) {
 	}
 }
 
-// Numbers change at a reload and the counts stand; what is counted in another way starts afresh.
+// A reload may change the numbers of a limit, and counters survive. If it counts in another way, it starts afresh.
 func TestIdentityHoldsWhatAReloadMustNotChange(t *testing.T) {
 	base := LimitConfig{Algorithm: TokenBucket, Requests: 5, Period: time.Second, Burst: 20}
 	same := LimitConfig{Algorithm: TokenBucket, Requests: 9, Period: time.Second, Burst: 1}

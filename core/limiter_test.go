@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// decided returns a check of a rule of that name and quota a minute, decided as said.
+// decided returns a check with a decision, of a rule with that name and quota a minute.
 func decided(t *testing.T, name string, quota int64, d Decision) Check {
 	d.Limit = quota
 	return Check{
@@ -36,7 +36,7 @@ func TestVerdictTellsOfTheLongestWaitOfThoseThatReject(t *testing.T) {
 		{"after one that allows and delays", []Check{allowed, short}, Verdict{Outcome: Reject, Reported: 1, RetryAfter: 1_000_000}},
 		{"before it", []Check{short, allowed}, Verdict{Outcome: Reject, Reported: 0, RetryAfter: 1_000_000}},
 	} {
-		got := Verdict{Outcome: Reject, Reported: 7, RetryAfter: 7, Delay: 7} // of an earlier request
+		got := Verdict{Outcome: Reject, Reported: 7, RetryAfter: 7, Delay: 7} // left from an earlier request
 		conclude(c.checks, &got)
 		if got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
@@ -73,12 +73,12 @@ func TestVerdictTellsOfTheTightestOfThoseThatAllow(t *testing.T) {
 	}
 }
 
-// recorder is a store that notes the costs it was asked for.
+// recorder is a store that records the costs of checks.
 type recorder struct {
 	costs     []int64
 	peeks     int
 	err       error
-	limitless bool // it knows nothing of keys
+	limitless bool // it knows no keys
 }
 
 func (r *recorder) Open(*Rule) error                        { return nil }

@@ -20,7 +20,7 @@ func TestTheLimitOfARequestIsTheKeysThenTheTiersThenTheRules(t *testing.T) {
 	}
 	for _, c := range []struct {
 		tier, key string
-		want      int64 // 0: none
+		want      int64 // 0: no limit
 	}{
 		{"free", "carol", 5}, {"pro", "carol", 50}, {"staff", "carol", 0}, {"", "carol", 1}, {"free", "alice", 500}, {"staff", "alice", 500}, {"pro", "bob", 0}, {"pro", "", 2}, {"PRO", "Alice", 5},
 	} {
@@ -57,7 +57,7 @@ func TestLimitsThatSayTheSameAreOneRule(t *testing.T) {
 	if len(l.Rules()) != 4 || l.Of("", "0") != l.Own() || l.Of("", "1") != l.Of("a", "") || l.Of("b", "1") == l.Of("b", "") {
 		t.Errorf("%d rules", len(l.Rules()))
 	}
-	// In one order, whatever that of the maps is.
+	// In the same order, whatever the order of the maps.
 	text := ""
 	for _, r := range l.Rules() {
 		text += r.Limit().String() + " "
@@ -65,7 +65,7 @@ func TestLimitsThatSayTheSameAreOneRule(t *testing.T) {
 	if text != "5/1m fixed_window 6/1m fixed_window 8/1m fixed_window 7/1m fixed_window " {
 		t.Error(text)
 	}
-	// The same numbers do not say the same.
+	// The same numbers may mean different limits.
 	apart, err := NewLimits(RuleConfig{Name: "r", Limit: perMinute(t, 5)}, MoreLimits{Tiers: map[string]*Limit{
 		"hour":     mustLimit(t, LimitConfig{Algorithm: FixedWindow, Requests: 5, Period: time.Hour}),
 		"log":      mustLimit(t, LimitConfig{Algorithm: SlidingWindowLog, Requests: 5, Period: time.Minute}),
@@ -120,7 +120,7 @@ func TestLimitsAreTheSameWhereAllThatTheyChooseIs(t *testing.T) {
 	}
 }
 
-// A client that changes its tier takes along what it has used; one whose tier counts by another period starts there.
+// A client that changes its tier keeps what it has used. If its tier has another period, it starts there with an unused one.
 func TestTiersCountInOnePlace(t *testing.T) {
 	now := int64(1_700_000_000_000_000)
 	store := NewMemory(MemoryConfig{Clock: func() int64 { return now }})

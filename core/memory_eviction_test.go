@@ -9,7 +9,7 @@ import (
 	"github.com/proxyweir/weir/underrace"
 )
 
-// A defect that was: the rule with more keys paid for the memory that a few dear logs of another took.
+// For a defect: the rule with more keys paid for the memory of a few large logs of another.
 func TestDearLogsOfOneRuleDoNotResetAnother(t *testing.T) {
 	underrace.OneGoroutine(t)
 	const clients = 3000
@@ -32,7 +32,7 @@ func TestDearLogsOfOneRuleDoNotResetAnother(t *testing.T) {
 	}
 }
 
-// A defect that was: of keys that are all being rejected the oldest went first, which is the one that a flood is after.
+// For a defect: among keys that are all being rejected the oldest went first, which is the victim of a flood.
 func TestFloodOfRejectedKeysDoesNotResetAnOlderVictimOfItsOwnRule(t *testing.T) {
 	underrace.OneGoroutine(t)
 	for _, algorithm := range []core.Algorithm{core.TokenBucket, core.SlidingWindowLog} {
@@ -68,7 +68,7 @@ func TestSmallLogsDoNotPayForDearOnes(t *testing.T) {
 	}
 }
 
-// A defect that was: a dear request made a few cheap logs go for it, so that the logs grew past their budget.
+// For a defect: a costly request evicted only a few small logs, so that the logs grew past their budget.
 func TestADearRequestMakesAsMuchGo(t *testing.T) {
 	underrace.OneGoroutine(t)
 	m := newMemory(core.MemoryConfig{MaxKeys: 20_000})
@@ -89,8 +89,7 @@ func TestADearRequestMakesAsMuchGo(t *testing.T) {
 	}
 }
 
-// A defect that was: that the newest of rejected keys goes first was taken to hold across rules, where the longer period then
-// always lost.
+// For a defect: keys of different rules were compared by age, too, so that those with the longer period always lost.
 func TestFloodOnAShortPeriodDoesNotResetVictimsOfALongOne(t *testing.T) {
 	m := newMemory(core.MemoryConfig{MaxKeys: 1000})
 	day := m.open(t, "day", core.LimitConfig{Algorithm: core.TokenBucket}, 5, 24*time.Hour)

@@ -13,7 +13,7 @@ import (
 	"github.com/proxyweir/weir/underrace"
 )
 
-// That Take decides as Decide does is seen beside the oracles, in history.decide.
+// history.decide, beside the oracles, tests that Take decides as Decide does.
 
 func TestWhatHasAFastPath(t *testing.T) {
 	perMinute := LimitConfig{Algorithm: TokenBucket, Requests: 5, Period: time.Minute}
@@ -67,14 +67,15 @@ func TestTheFastPathLeavesWhatIsRareAlone(t *testing.T) {
 	}
 }
 
-// allQuotaFields has clients told all fields of a rule; where an earlier handler has set any, in one of its own, so that it is seen.
+// allQuotaFields returns quota fields with all fields wanted. If an earlier handler has set any, they go to a field "After", so
+// that a test sees it.
 func allQuotaFields(r *Rule) *QuotaFields {
 	return MakeQuotaFields(r, true, true, func(h http.Header, remaining, reset, more int64) {
 		h["After"] = []string{fmt.Sprint(remaining, reset, more)}
 	})
 }
 
-// plainWay decides as Limiter.Decide does, tells what Tell does, and notes what was left to it.
+// generalPath decides by Limiter.Decide, sets the quota fields by SetQuotaFields, and counts the requests that it gets.
 type plainWay struct {
 	t           *testing.T
 	store       *Memory
@@ -135,10 +136,10 @@ func TestServeDoesAsDecideAndTell(t *testing.T) {
 			passed++
 			w.WriteHeader(http.StatusOK)
 		})
-		ways := make([]*plainWay, 2) // of requests left by Serve, and of all
+		ways := make([]*plainWay, 2) // for requests that Serve leaves, and for all
 		for i := range ways {
 			m := NewMemory(MemoryConfig{Index: Mapped, Clock: clock})
-			if i > 0 { // so that both look at the same keys, when one comes, for what has expired
+			if i > 0 { // with the same seed, a new key makes both look at the same old keys
 				m.seed = ways[0].store.seed
 			}
 			r := mustRule(t, RuleConfig{Name: "r", Limit: mustLimit(t, c)})
@@ -170,7 +171,7 @@ func TestServeDoesAsDecideAndTell(t *testing.T) {
 				got.Header()["Content-Type"] = nil // as in Traefik
 				want.Header()["Content-Type"] = nil
 			}
-			if random.Intn(5) == 0 { // an earlier handler's
+			if random.Intn(5) == 0 { // as by an earlier handler
 				for _, w := range []*writtenResponse{got, want} {
 					w.header["X-Ratelimit-Limit"] = []string{"4"}
 					w.header["X-Ratelimit-Remaining"] = []string{"2"}
@@ -192,7 +193,7 @@ func TestServeDoesAsDecideAndTell(t *testing.T) {
 	}
 }
 
-// writtenResponse is what a handler has answered.
+// writtenResponse records the answer of a handler.
 type writtenResponse struct {
 	header http.Header
 	status int

@@ -11,19 +11,19 @@ import (
 	"github.com/proxyweir/weir/underrace"
 )
 
-// A zone of the floods: an algorithm, and what it does past its limit.
+// floodedZone is a zone for floods: an algorithm, and an overflow policy.
 type floodedZone struct {
 	name   string
-	manner string // how the keys of a flood are used; "": there is none
+	manner string // how a flood uses its keys; "": there is no flood
 	limit  LimitConfig
 	rule   RuleConfig
 	r      *Rule
 }
 
-// pastTheLimit are the settings of what happens past the limit, and of what counts beside it.
+// pastTheLimit lists settings for what happens past the limit, and for what else a rule counts.
 var pastTheLimit = []string{"reject", "soft", "shadow", "delay", "count", "penalty", "concurrency", "count_rejected", "candidate"}
 
-// newFloodedZone returns a rule of so many an hour; false: the setting does not go with the algorithm.
+// newFloodedZone returns a rule of that many requests in a period. It returns false if the algorithm cannot have the setting.
 func newFloodedZone(t *testing.T, a Algorithm, past string, requests int64, period time.Duration) (*floodedZone, bool) {
 	t.Helper()
 	z := &floodedZone{name: a.String() + " " + past}
@@ -39,7 +39,7 @@ func newFloodedZone(t *testing.T, a Algorithm, past string, requests int64, peri
 			return nil, false
 		}
 		z.limit.Delays = true
-		z.limit.MaxDelay = time.Hour // the most there may be
+		z.limit.MaxDelay = time.Hour // the longest possible
 	case "count":
 		if a == LeakyBucket {
 			return nil, false
@@ -65,7 +65,7 @@ func newFloodedZone(t *testing.T, a Algorithm, past string, requests int64, peri
 	return z, true
 }
 
-// use sends n requests of a key, and has all but those that are held end with a status that counts.
+// use sends n requests of a key. Unless held is set, it ends them all with a status that counts.
 func (z *floodedZone) use(s *overflowScene, key string, n int, held bool) Verdict {
 	s.t.Helper()
 	rules := append([]*Rule{z.r}, z.r.Beside()...)
@@ -74,7 +74,7 @@ func (z *floodedZone) use(s *overflowScene, key string, n int, held bool) Verdic
 		var reservations []Reservation
 		v, reservations = s.ask(key, rules...)
 		if v.Outcome == Delay {
-			s.limiter.Depart(reservations) // it waits on, as far as the store knows
+			s.limiter.Depart(reservations) // for the store, it goes on waiting
 		}
 		if !held && v.Outcome != Delay && len(reservations) > 0 {
 			if err := s.limiter.Finish(reservations, 401); err != nil {
@@ -85,14 +85,14 @@ func (z *floodedZone) use(s *overflowScene, key string, n int, held bool) Verdic
 	return v
 }
 
-// full reports whether a key has nothing left of its quota, as one of a shadow is told by its decision, and not by a verdict.
+// full reports whether a key has nothing left of its quota. It looks at the decision, since the verdict ignores shadows.
 func (z *floodedZone) full(s *overflowScene, key string) bool {
 	s.t.Helper()
 	d := s.peek(z.r, key, 1)
 	return !d.Allowed || d.Delay > 0
 }
 
-// floodOf returns how many keys a flood has: n, or as many as WEIR_FLOOD says, of which a store keeps a fifth.
+// floodOf returns how many keys a flood has: n, or WEIR_FLOOD. A store keeps a fifth of them.
 func floodOf(n int) int {
 	if text := os.Getenv("WEIR_FLOOD"); text != "" {
 		n, _ = strconv.Atoi(text)
@@ -103,7 +103,7 @@ func floodOf(n int) int {
 	return n
 }
 
-// The manners of a flood: how each of its keys is used.
+// manners are the ways in which a flood uses its keys.
 var manners = []string{"used once", "used up", "rejected", "under way"}
 
 func (z *floodedZone) flood(s *overflowScene, key string, manner string, requests int) {
@@ -115,7 +115,7 @@ func (z *floodedZone) flood(s *overflowScene, key string, manner string, request
 		z.use(s, key, requests, false)
 	case "rejected":
 		z.use(s, key, 2*requests+2, false)
-	case "under way": // where anything can be
+	case "under way": // if the rule has reservations
 		n := 1
 		if z.limit.Delays {
 			n = requests + 1
@@ -124,7 +124,7 @@ func (z *floodedZone) flood(s *overflowScene, key string, manner string, request
 	}
 }
 
-// exhaust has so many victims of a zone be over its limit.
+// exhaust makes that many victims of a zone exceed its limit.
 func (z *floodedZone) exhaust(s *overflowScene, victims, requests int) {
 	s.t.Helper()
 	for i := 0; i < victims; i++ {
@@ -135,7 +135,7 @@ func (z *floodedZone) exhaust(s *overflowScene, victims, requests int) {
 	}
 }
 
-// readmitted returns how many victims are not over their limit any more.
+// readmitted returns how many victims no longer exceed the limit.
 func (z *floodedZone) readmitted(s *overflowScene, victims int) int {
 	s.t.Helper()
 	n := 0
@@ -147,7 +147,7 @@ func (z *floodedZone) readmitted(s *overflowScene, victims int) int {
 	return n
 }
 
-// everyZone returns one of each algorithm with each setting.
+// everyZone returns a zone of each algorithm with each setting.
 func everyZone(t *testing.T, requests int64, period time.Duration) []*floodedZone {
 	t.Helper()
 	var list []*floodedZone
@@ -171,12 +171,12 @@ func (z *floodedZone) openIn(s *overflowScene, name string) {
 	}
 }
 
-// A defect that was: the keys of a zone with a penalty were worth more than all others, so that a flood of them washed away the
-// counters of every other zone.
+// For a defect: the keys of a zone with a penalty counted as dearer than all others, so that a flood of them reset the counters
+// of every other zone.
 func TestAFloodOfOneZoneResetsNoCounterOfAnotherWhateverStateItsKeysAreIn(t *testing.T) {
 	underrace.OneGoroutine(t)
 	victims, keys := 20, floodOf(4_000)
-	if interpreted { // as many as have a place in a smaller store
+	if interpreted { // as many as fit into a smaller store
 		victims = 4
 		keys = 300
 	}
@@ -213,7 +213,7 @@ func TestAFloodOfOneZoneResetsNoCounterOfAnotherWhateverStateItsKeysAreIn(t *tes
 	}
 }
 
-// A defect that was: where three zones or more shared memory, victims were forgotten for keys that were used once.
+// For a defect: if three zones or more shared memory, victims were forgotten for keys that were used once.
 func TestAFloodOfManyZonesDoesNotAdmitWhoIsOverALimit(t *testing.T) {
 	underrace.OneGoroutine(t)
 	victims, keys := 20, floodOf(30_000)
@@ -251,9 +251,9 @@ func TestAFloodOfManyZonesDoesNotAdmitWhoIsOverALimit(t *testing.T) {
 	}
 }
 
-// Whatever zones there are, of whatever algorithms and settings, and whatever is done to them: the victims of a zone that is
-// not flooded, or by keys that are used once, stay over their limit, what others have used in a zone without a flood stays counted, and
-// who is shut out by hand stays out, in all of them.
+// Whatever zones there are, with whatever algorithms and settings, and whatever happens to them: victims of a zone without a
+// flood, or with a flood of keys that are used once, stay over their limit. Counters of other keys in a zone without a flood
+// survive. Keys that are blocked by hand stay blocked in all zones.
 func TestFloodsOfMixedZonesKeepTheirPromises(t *testing.T) {
 	underrace.OneGoroutine(t)
 	const requests = 3
@@ -317,7 +317,7 @@ func TestFloodsOfMixedZonesKeepTheirPromises(t *testing.T) {
 	}
 }
 
-// Where there are so many zones that none has many keys, whoever is over a limit in any of them stays.
+// With so many zones that none has many keys, keys over a limit stay in all of them.
 func TestAFloodOfHundredsOfZonesDoesNotAdmitWhoIsOverALimit(t *testing.T) {
 	underrace.OneGoroutine(t)
 	victims, zones, keys := 2, 300, floodOf(50_000)
@@ -344,8 +344,8 @@ func TestAFloodOfHundredsOfZonesDoesNotAdmitWhoIsOverALimit(t *testing.T) {
 	}
 }
 
-// Defects that were: a victim of a higher tier, whose bucket takes longer to drain than those of a flood under a lower one; one whose bucket
-// was charged for its rejections; and one with something left that is less than a request costs.
+// For three defects: a victim of a higher tier, whose bucket takes longer to drain than those of a flood under a lower one; a
+// victim whose bucket was charged for its rejections; and a victim with less left than a request costs.
 func TestAFloodWithinAZoneDoesNotAdmitWhoIsOverItsLimit(t *testing.T) {
 	underrace.OneGoroutine(t)
 	victims, keys := 20, 5000
@@ -356,7 +356,7 @@ func TestAFloodWithinAZoneDoesNotAdmitWhoIsOverItsLimit(t *testing.T) {
 	for _, c := range []struct {
 		name             string
 		algorithm        Algorithm
-		victims, others  int64 // the limits of the two
+		victims, others  int64 // the limits of victims and flood
 		cost             int64
 		countRejected    bool
 		requests, floods int // of each victim, and of each key of the flood
@@ -411,7 +411,7 @@ func TestAFloodWithinAZoneDoesNotAdmitWhoIsOverItsLimit(t *testing.T) {
 	}
 }
 
-// A defect that was: in a window that is longer than the penalty all keys recovered at once, so that it went by chance who was let in.
+// For a defect: if the window is longer than the penalty, all keys recover at once, so it was up to chance which were forgotten.
 func TestOfThoseThatAPenaltyBlocksTheOneWhoseBlockEndsLastGoes(t *testing.T) {
 	underrace.OneGoroutine(t)
 	victims, keys := 20, 5000
@@ -439,7 +439,8 @@ func TestOfThoseThatAPenaltyBlocksTheOneWhoseBlockEndsLastGoes(t *testing.T) {
 	}
 }
 
-// A defect that was: in the tables of a store for many keys that is to keep few, most places are free, and keys were compared with next to none.
+// For a defect: the tables of a store that was made for many keys but may keep few are mostly free, and keys were compared with
+// hardly any others.
 func TestAFloodOfAStoreWithFewKeysInManyShards(t *testing.T) {
 	underrace.OneGoroutine(t)
 	victims, most := 10, 1000
@@ -469,7 +470,7 @@ func TestAFloodOfAStoreWithFewKeysInManyShards(t *testing.T) {
 	}
 }
 
-// anyStanding draws one as appraise and its callers make them, of few values, so that equals come up.
+// anyStanding returns a random standing that appraise and its callers could make. Values are few, so that some are equal.
 func anyStanding(r *rand.Rand) standing {
 	st := standing{class: expired + r.Intn(underWay+1)}
 	if st.class == expired && r.Intn(2) == 0 {
@@ -486,7 +487,7 @@ func anyStanding(r *rand.Rand) standing {
 	return st
 }
 
-// A defect that was: a cost less than b, b less than c, and c less than a.
+// For a defect: a cost less than b, b less than c, and c less than a.
 func TestWhatIsCheaperToForgetIsAnOrder(t *testing.T) {
 	underrace.OneGoroutine(t)
 	r := rand.New(rand.NewSource(2))
@@ -511,7 +512,7 @@ func TestWhatIsCheaperToForgetIsAnOrder(t *testing.T) {
 	}
 }
 
-// What is under way and who is shut out by hand are counted exactly, however they come and go.
+// Keys with requests under way, and keys blocked by hand, are counted exactly, however they come and go.
 func TestWhatDoesNotPayIsCountedExactly(t *testing.T) {
 	underrace.OneGoroutine(t)
 	for seed := 0; seed < fewerRounds(200)+1; seed++ {
@@ -574,8 +575,8 @@ func TestWhatDoesNotPayIsCountedExactly(t *testing.T) {
 	}
 }
 
-// keptAsCounted compares the counters of what does not pay with the keys. A key loses its mark when it is found not to be shut out any
-// more, and has none where a clock steps back to before that.
+// keptAsCounted compares counters with the keys that must not be forgotten. A key loses its mark when somebody finds that its
+// block is over, and does not get it back if the clock then steps back into the block.
 func keptAsCounted(m *Memory, marked bool) error {
 	under, hands := int64(0), int64(0)
 	kept := make(map[uint32]int64)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// What is unused by the strictest limits of an identity is unused by all that count in it, whatever they are and however they
-// were used: so that no key is forgotten that one of them still needs.
+// A state that is unused by the strictest limits of an identity is unused by all its limits, whatever they are and however they
+// were used. So no key is forgotten that one of them still needs.
 func TestWhatIsUnusedByTheStrictestIsUnusedByAll(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
 	rounds := 3000
@@ -40,7 +40,7 @@ func TestWhatIsUnusedByTheStrictestIsUnusedByAll(t *testing.T) {
 		for i := 0; i < 20; i++ {
 			l := limits[r.Intn(len(limits))]
 			decide(l, &s, now, 1+r.Int63n(l.capacity), &next, &d)
-			if d.Allowed || r.Intn(4) == 0 { // else as count_rejected
+			if d.Allowed || r.Intn(4) == 0 { // else as with count_rejected
 				s = next
 			}
 			now += r.Int63n(1 + int64(c.Period/time.Microsecond)*3/2)
@@ -67,7 +67,8 @@ func TestWhatIsUnusedByTheStrictestIsUnusedByAll(t *testing.T) {
 	}
 }
 
-// checkStrictest checks that of all limits each is one of the strictest or not as strict as one of those, which are all needed.
+// checkStrictest checks that each limit is among the strictest, or less strict than one of those, and that all of those are
+// needed.
 func checkStrictest(t *testing.T, limits, strictest []*Limit) {
 	t.Helper()
 	for _, l := range limits {
@@ -95,7 +96,7 @@ func checkStrictest(t *testing.T, limits, strictest []*Limit) {
 	}
 }
 
-// The tiers of a rule are thousands at times, and one of them is stricter than all.
+// A rule may have thousands of tiers, and one of them is stricter than all.
 func TestOneTierIsTheStrictest(t *testing.T) {
 	for _, burst := range []int64{0, 50} { // its requests, or one for all
 		var limits []*Limit
@@ -108,8 +109,8 @@ func TestOneTierIsTheStrictest(t *testing.T) {
 	}
 }
 
-// TestASmallerBucketDoesNotForgetALarger is for a defect: a tier whose bucket is refilled more slowly, but is so small that it is
-// whole sooner, had a larger one's key forgotten, which got all its burst again.
+// TestASmallerBucketDoesNotForgetALarger is for a defect: a tier's small bucket refills more slowly, but is full sooner. It made
+// the store forget the key of a larger bucket, which then had its whole burst again.
 func TestASmallerBucketDoesNotForgetALarger(t *testing.T) {
 	now := int64(1_700_000_000_000_000)
 	store := NewMemory(MemoryConfig{Clock: func() int64 { return now }})
@@ -132,7 +133,7 @@ func TestASmallerBucketDoesNotForgetALarger(t *testing.T) {
 	}
 }
 
-// A released rule takes its limit along: the strictest are found anew, also where it was one of two with the same numbers.
+// When a rule is released, the strictest limits are found again, even if two had the same numbers.
 func TestTheStrictestFollowWhatIsOpen(t *testing.T) {
 	r := rand.New(rand.NewSource(2))
 	rounds := 200

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A key of which a request was rejected is told, by its mark, from one that has only used up its limit: in a flood the others go first.
-// Looking at it marks nothing.
+// A mark tells a key with a rejected request from one that has only used up its limit: in a flood the latter goes first. A peek
+// sets no mark.
 func TestWhoWasRejectedIsMarkedWhicheverWayItIsDecided(t *testing.T) {
 	penalty := OverflowPolicy{Penalties: []time.Duration{time.Minute}}
 	for name, c := range map[string]struct{ rules []RuleConfig }{

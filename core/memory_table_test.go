@@ -9,13 +9,13 @@ import (
 	"github.com/proxyweir/weir/underrace"
 )
 
-// tableTest is a shard beside a map that says what must be in it.
+// tableTest compares a shard with a map of what must be in it.
 type tableTest struct {
 	t     *testing.T
 	m     *Memory
 	s     *shard
 	rule  *Rule
-	model map[uint64]int64 // hash to what is in its slot
+	model map[uint64]int64 // hash to the content of its slot
 	now   int64
 }
 
@@ -58,7 +58,7 @@ func (tt *tableTest) remove(h uint64) {
 	delete(tt.model, h)
 }
 
-// check compares the table with the model, and holds it to its order.
+// check compares the table with the model, and checks its order.
 func (tt *tableTest) check() {
 	t, s := tt.t, tt.s
 	t.Helper()
@@ -111,7 +111,7 @@ func (tt *tableTest) check() {
 	}
 }
 
-// The hashes of a table: spread as the seed spreads them, and crowded as it never would.
+// hashings are the hashes of a table: spread as a seed spreads them, and crowded as a seed never would.
 var hashings = []struct {
 	name string
 	hash func(n uint64) uint64
@@ -138,7 +138,7 @@ func TestTableHoldsWhatAMapWould(t *testing.T) {
 				random := uint64(1)
 				for i := 0; i < steps; i++ {
 					random = scramble(random)
-					h := hash(random % 500) // most steps insert for a while, then most remove
+					h := hash(random % 500) // a phase mostly inserts, the next mostly removes
 					_, there := tt.model[h]
 					grow := i/(steps/8)%2 == 0
 					if !there && (grow || random>>60 < 4) {

@@ -43,10 +43,10 @@ var limits = []struct {
 	{"sliding_window_counter", core.LimitConfig{Algorithm: core.SlidingWindowCounter}},
 }
 
-// noon is when the tests begin: 12:30, in the middle of windows of an hour and of a minute's.
+// noon is when the tests begin: 12:30:20, in the middle of windows of an hour and of a minute.
 var noon = time.Date(2026, 3, 2, 12, 30, 20, 0, time.UTC).UnixMicro()
 
-// memory is a store with its clock, and no suite around it.
+// memory is a store with its clock, without the conformance suite.
 type memory struct {
 	*core.Memory
 	clock *storetest.Clock
@@ -83,7 +83,7 @@ func (m memory) take(r *core.Rule, key string, cost int64) core.Decision {
 	return checks[0].Decision
 }
 
-// exhaust takes units until one is rejected, and returns how many it got.
+// exhaust takes units until one is rejected, and returns how many were allowed.
 func (m memory) exhaust(r *core.Rule, key string) int64 {
 	n := int64(0)
 	for m.take(r, key, 1).Allowed {
@@ -92,7 +92,7 @@ func (m memory) exhaust(r *core.Rule, key string) int64 {
 	return n
 }
 
-// fewer is n, or what the interpreter does in a second.
+// fewer returns n, or under the interpreter a number that it manages in a second.
 func fewer(n int) int {
 	if storetest.Interpreted() {
 		return n / 40
@@ -100,8 +100,8 @@ func fewer(n int) int {
 	return n
 }
 
-// An attacker invents keys, each once, past MaxKeys. The store does not grow; and who was rejected, of the rule that is
-// flooded or of another, still is.
+// An attacker invents keys past MaxKeys, and uses each once. The store does not grow, and keys that were rejected still are,
+// under the flooded rule and under another.
 func TestFloodOfInventedKeysNeitherGrowsTheStoreNorResetsAVictim(t *testing.T) {
 	underrace.OneGoroutine(t)
 	const maxKeys = 200
@@ -152,8 +152,8 @@ func TestFloodOfInventedKeysNeitherGrowsTheStoreNorResetsAVictim(t *testing.T) {
 	}
 }
 
-// The attacker lets each key be rejected, so that all of its keys matter as much as the victim's. Its own rule has the more
-// of them: they go first.
+// The attacker makes each key be rejected, so that its keys cost as much to forget as the victim's. But its rule has more keys,
+// so they go first.
 func TestFloodOfRejectedKeysDoesNotResetAVictimOfAnotherRule(t *testing.T) {
 	underrace.OneGoroutine(t)
 	const maxKeys = 200
@@ -179,8 +179,8 @@ func TestFloodOfRejectedKeysDoesNotResetAVictimOfAnotherRule(t *testing.T) {
 	}
 }
 
-// A request may cost as much as the limit holds, and its log then grows by that much at once, while those that make way
-// for it are small.
+// A request may cost as much as the limit holds. Its log then grows by that much at once, while the logs that are evicted for it
+// are small.
 func TestLogsOfDearRequestsStayInTheirBudget(t *testing.T) {
 	underrace.OneGoroutine(t)
 	m := newMemory(core.MemoryConfig{MaxKeys: 5000})
@@ -195,7 +195,7 @@ func TestLogsOfDearRequestsStayInTheirBudget(t *testing.T) {
 	}
 	for i := 0; i < dear; i++ {
 		m.take(r, "dear "+strconv.Itoa(i), core.MaxLogRequests)
-		// Some thousand make way for one: until the small ones are gone, a few of the dear may stand over.
+		// Some thousand small logs go for one large log: until they are gone, a few large logs may exceed the budget.
 		if n := m.Stats().LogBytes; n > budget+3*4*core.MaxLogRequests {
 			t.Fatalf("after %d dear requests the logs hold %d bytes; want about %d", i+1, n, budget)
 		}
@@ -205,7 +205,7 @@ func TestLogsOfDearRequestsStayInTheirBudget(t *testing.T) {
 	}
 }
 
-// heapInUse returns what is reachable.
+// heapInUse returns the bytes that are reachable.
 func heapInUse() int64 {
 	runtime.GC()
 	runtime.GC()
@@ -330,8 +330,8 @@ func TestKeyExpiresWhenEveryOpenLimitSaysSo(t *testing.T) {
 			slow := m.open(t, "rule", bucket, 1, time.Minute)
 			fast := m.open(t, "rule", bucket, 10, time.Minute)
 			again := m.open(t, "rule", bucket, 10, time.Minute)
-			m.take(fast, "alice", 1)                                // back after 6 s by the fast limit, after 60 s by the slow
-			m.clock.Add(int64(30 * time.Second / time.Microsecond)) // as in a reload, where the old rules live a while longer
+			m.take(fast, "alice", 1)                                // whole again after 6 s by the fast limit, after 60 s by the slow one
+			m.clock.Add(int64(30 * time.Second / time.Microsecond)) // as in a reload, after which the old rules exist for a while
 			m.Sweep()
 			if n := m.Keys(fast); n != 1 {
 				t.Fatalf("%d keys, one of which the slow limit still needs", n)
@@ -368,7 +368,7 @@ func TestReleasedIdentityStartsAfresh(t *testing.T) {
 					t.Errorf("%d were admitted; want %d: no rule kept the count", n, whole)
 				}
 
-				// Requests that are under way still hold the released rules.
+				// Requests that are under way still use the released rules.
 				m.take(r, "alice", 1)
 				m.take(next, "bob", 1)
 				checks := []core.Check{{Rule: r, Key: "carol", Cost: 1}, {Rule: fresh, Key: "carol", Cost: 1}}
@@ -395,7 +395,7 @@ func TestLoweredMaxKeysIsReachedAsOthersCome(t *testing.T) {
 		m.take(r, strconv.Itoa(i), 1)
 	}
 	m.SetMaxKeys(100)
-	for i := 0; i < 200; i++ { // up to five make way for one
+	for i := 0; i < 200; i++ { // up to five are forgotten for one
 		m.take(r, strconv.Itoa(500+i), 1)
 	}
 	if n := m.Stats().Keys; n > 100 {
@@ -410,7 +410,7 @@ func TestCrowdOnManyKeysIsAdmittedExactlyTheLimitOfEach(t *testing.T) {
 	for _, index := range indexes {
 		for _, limit := range limits {
 			t.Run(index.name+" "+limit.name, func(t *testing.T) {
-				m := newMemory(core.MemoryConfig{Index: index.index}) // in 256 shards: keys meet in them, and move as tables grow
+				m := newMemory(core.MemoryConfig{Index: index.index}) // in 256 shards: keys share shards, and move as tables grow
 				r := m.open(t, "rule", limit.config, requests, time.Hour)
 				want := int64(keys) * requests
 				if limit.config.Algorithm == core.LeakyBucket {
@@ -423,7 +423,7 @@ func TestCrowdOnManyKeysIsAdmittedExactlyTheLimitOfEach(t *testing.T) {
 					go askForAll(m, r, g, keys, &admitted, &done)
 				}
 				for i := 0; i < 3; i++ {
-					m.Sweep() // beside them
+					m.Sweep() // at the same time
 				}
 				done.Wait()
 				if n := admitted.Load(); n != want {
@@ -446,8 +446,8 @@ func askForAll(m memory, r *core.Rule, number, keys int, admitted *atomic.Int64,
 	done.Done()
 }
 
-// Requests of several rules, floods past the bound, reloads and sweeps, all at once: nothing deadlocks, races or panics, and
-// the bound holds when they are done.
+// Requests under several rules, floods past the bound, reloads and sweeps happen at the same time. Nothing deadlocks, races or
+// panics, and in the end the bound is kept.
 func TestCrowdBesideReloadsAndSweeps(t *testing.T) {
 	const maxKeys = 500
 	for _, index := range indexes {
@@ -505,7 +505,7 @@ func TestDecidingDoesNotAllocate(t *testing.T) {
 				limiter := core.NewLimiter(m)
 				var v core.Verdict
 				for i := 0; i < 300; i++ {
-					_ = limiter.Decide(two, false, &v) // a log grows as events come: let it
+					_ = limiter.Decide(two, false, &v) // its log grows as events come
 				}
 				ask := func(checks []core.Check, step int64, want bool) func() {
 					return func() {

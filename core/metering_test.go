@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// A watched express way counts each request that it lets through and none that it leaves to the rest, and times one in TimedShare.
+// A metered fast path counts each request that it allows, and none that it passes on. It times one in TimedShare.
 func TestAMeteredFastPathCountsWhatItLetsThrough(t *testing.T) {
 	for _, a := range []Algorithm{TokenBucket, LeakyBucket, FixedWindow, SlidingWindowCounter} {
 		now := int64(1_700_000_000_000_000)
-		rng := rand.New(rand.NewSource(1)) // by the clock's microseconds it is chosen what is timed
+		rng := rand.New(rand.NewSource(1)) // the clock's microseconds choose what is timed
 		m := NewMemory(MemoryConfig{Index: Mapped, Clock: func() int64 { return now }})
 		r := mustRule(t, RuleConfig{Name: "r", Limit: mustLimit(t, LimitConfig{Algorithm: a, Requests: 100, Period: time.Second})})
 		if err := m.Open(r); err != nil {
@@ -41,7 +41,7 @@ func TestAMeteredFastPathCountsWhatItLetsThrough(t *testing.T) {
 			h.ServeHTTP(httptest.NewRecorder(), request)
 		}
 		for i := 0; i < 3200; i++ {
-			now += 1 + rng.Int63n(4000) // more come than the limit lets through
+			now += 1 + rng.Int63n(4000) // more requests than the limit allows
 			ask("/", i/320)
 		}
 		if *metering.Allowed != int64(passed) || passed+rested != 3200 || passed < 500 || rested < 500 {

@@ -9,15 +9,15 @@ import (
 	"github.com/proxyweir/weir/underrace"
 )
 
-// What each algorithm promises of everything that it admits, whatever came before: counted from the requests that passed,
-// with no model of how they were decided. The clock only goes forward here.
+// What each algorithm promises about the requests that it allows, whatever came before. The tests look only at these requests,
+// without a model of the decisions. The clock only goes forward here.
 
-// passed is a request that was admitted.
+// passed is a request that was allowed.
 type passed struct {
 	at, cost, delay int64
 }
 
-// flood sends requests at a limit, mostly more than it lets through, and returns what passed.
+// flood sends requests under a limit, mostly more than it allows, and returns those that passed.
 func flood(t *testing.T, r *rand.Rand, l *Limit, requests int) []passed {
 	now := 1_700_000_000_000_000 + r.Int63n(1_000_000_000)
 	store := NewMemory(MemoryConfig{Clock: func() int64 { return now }})
@@ -36,7 +36,7 @@ func flood(t *testing.T, r *rand.Rand, l *Limit, requests int) []passed {
 		case 0:
 			now += r.Int63n(2 * l.Period())
 		case 1:
-			now += l.Period() - now%l.Period() // to where an aligned window begins
+			now += l.Period() - now%l.Period() // the beginning of an aligned window
 		case 2, 3, 4, 5, 6, 7:
 			now += r.Int63n(2 * each)
 		}
@@ -51,13 +51,13 @@ func flood(t *testing.T, r *rand.Rand, l *Limit, requests int) []passed {
 		if c.Decision.Allowed {
 			through = append(through, passed{now, c.Cost, c.Decision.Delay})
 		} else if c.Decision.RetryAfter != Never && r.Intn(3) == 0 {
-			now += c.Decision.RetryAfter // the keenest of clients
+			now += c.Decision.RetryAfter // a client that retries as soon as it may
 		}
 	}
 	return through
 }
 
-// floods returns what passed limits of that kind, small enough that pairs of requests can be gone through.
+// floods checks what passes limits of that kind, which are small enough to go through pairs of requests.
 func floods(t *testing.T, c LimitConfig, check func(l *Limit, through []passed)) {
 	r := rand.New(rand.NewSource(1))
 	limits, requests := 60, 400
@@ -137,8 +137,8 @@ func TestFixedWindowNeverAdmitsMoreThanRequestsInAWindow(t *testing.T) {
 	floods(t, LimitConfig{Algorithm: FixedWindow}, atMostRequestsInAWindow(t))
 }
 
-// Two windows that meet in the middle of a period: the counter's estimate lets through at most R in any aligned window, and
-// so at most twice that in a sliding one.
+// Two windows meet in the middle of a sliding period. The counter's estimate allows at most R in any aligned window, and so at
+// most 2R in a sliding one.
 func TestSlidingWindowCounterNeverAdmitsMoreThanRequestsInAWindow(t *testing.T) {
 	underrace.OneGoroutine(t)
 	floods(t, LimitConfig{Algorithm: SlidingWindowCounter}, atMostRequestsInAWindow(t))
@@ -158,16 +158,16 @@ func atMostRequestsInAWindow(t *testing.T) func(l *Limit, through []passed) {
 	}
 }
 
-// The queue kept as a list: each request's slot is a whole P/R after that of the one before it, or its arrival.
+// The queue as a list: each request's slot begins a whole P/R after that of the previous request, or at its arrival.
 func TestLeakyBucketLetsThemLeaveInOrderOneAtATime(t *testing.T) {
 	waited := 0
 	floods(t, LimitConfig{Algorithm: LeakyBucket}, func(l *Limit, through []passed) {
 		var slots []*big.Rat
-		next := new(big.Rat) // when the next one may leave
+		next := new(big.Rat) // when the next request may leave
 		spacing := product(l.Period(), 1, l.Requests())
 		for i := range through {
 			at := whole(through[i].at)
-			waiting := int64(0) // ahead of this one
+			waiting := int64(0) // requests ahead of this one
 			for j := len(slots) - 1; j >= 0 && slots[j].Cmp(at) > 0; j-- {
 				waiting++
 			}
@@ -194,8 +194,8 @@ func TestLeakyBucketLetsThemLeaveInOrderOneAtATime(t *testing.T) {
 	}
 }
 
-// A client that used up a large bucket, which was then made small, is told the truth of when it may come back: when what it has used
-// has drained at the new rate.
+// A client used up a large bucket, which was then made small. Its RetryAfter is right: by then what it has used has drained at
+// the new rate.
 func TestALoweredBurstLeavesADebtThatIsToldTrulyAndDrains(t *testing.T) {
 	for _, interval := range []bool{false, true} {
 		large, err := NewLimit(LimitConfig{Algorithm: TokenBucket, Requests: 1000, Period: time.Minute, Interval: interval})
@@ -214,7 +214,7 @@ func TestALoweredBurstLeavesADebtThatIsToldTrulyAndDrains(t *testing.T) {
 			t.Fatal("a whole bucket was refused")
 		}
 		decide(small, &s, now, 1, &next, &d)
-		want := int64(991 * 6_000_000) // of 1000 tokens of which 10 may be gone
+		want := int64(991 * 6_000_000) // of 1000 tokens, 10 may be used
 		if interval {
 			want = 100*60_000_000 - now%60_000_000 // ten at each minute
 		}
@@ -231,8 +231,8 @@ func TestALoweredBurstLeavesADebtThatIsToldTrulyAndDrains(t *testing.T) {
 	}
 }
 
-// A defect that the oracle found: a log grown large under a large limit kept more rejections than its limit, once that
-// was lowered, and held them against the client when it was raised again.
+// For a defect that the oracle found: a log that had grown under a large limit kept more rejections than its limit when that was
+// lowered, and counted them when the limit was raised again.
 func TestALogUnderALoweredLimitKeepsNoMoreThanItsLimit(t *testing.T) {
 	large, err := NewLimit(LimitConfig{Algorithm: SlidingWindowLog, Requests: 100, Period: time.Minute})
 	if err != nil {
@@ -256,7 +256,7 @@ func TestALogUnderALoweredLimitKeepsNoMoreThanItsLimit(t *testing.T) {
 	}
 }
 
-// The two counts share a word: one that grew past its half would be taken for the other's.
+// The two counts share a word: if one grew past its half, it would change the other.
 func TestRejectionsPastWhatACounterHoldsAreNotCounted(t *testing.T) {
 	l, err := NewLimit(LimitConfig{Algorithm: SlidingWindowCounter, Requests: 10, Period: time.Second})
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/proxyweir/weir/underrace"
 )
 
-// interpreted says that Yaegi runs the tests. The file that says otherwise is one that Yaegi leaves out.
+// interpreted says that Yaegi runs the tests. A file that Yaegi leaves out sets it to false.
 var interpreted = true
 
 // oracleDecisions is how many decisions of each algorithm are compared with its oracle's; WEIR_ORACLE (1e6) says
@@ -69,8 +69,8 @@ func TestSlidingWindowCounterAgreesWithItsOracle(t *testing.T) {
 	againstOracle(t, numbers{algorithm: SlidingWindowCounter})
 }
 
-// The calendar's windows are found a second time by looking at the date of every half hour of ten weeks, in which
-// clocks are set: at night in Berlin, at midnight itself in São Paulo.
+// The windows of the calendar are found a second time from the date of every half hour of ten weeks in which clocks change: at
+// night in Berlin, at midnight in São Paulo.
 func TestFixedWindowOfTheCalendarAgreesWithItsOracle(t *testing.T) {
 	underrace.OneGoroutine(t)
 	decisions, seed := oracleDecisions(t)
@@ -99,7 +99,7 @@ func TestFixedWindowOfTheCalendarAgreesWithItsOracle(t *testing.T) {
 	}
 }
 
-// naiveBounds lists the half hours after which the date is of another unit, between the first and the last such one.
+// naiveBounds lists the half hours at which the date enters another unit, between the first and the last such one.
 func naiveBounds(unit Calendar, location *time.Location, first int64, halfHours int) []int64 {
 	var bounds []int64
 	before := ""
@@ -143,14 +143,14 @@ func againstOracle(t *testing.T, n numbers) {
 	}
 }
 
-// tally is what was compared.
+// tally counts what was compared.
 type tally struct {
-	decisions int // in all
+	decisions int // all decisions
 	allowed   int
-	random    int // those at random instants, not at ones chosen for being the edge
-	late      int // of the random ones, refused though the oracle admits
-	lateEdge  int // of the others
-	fastPath  int // decided by the express way
+	random    int // at random instants, as opposed to instants chosen because they are an edge
+	late      int // rejected at random instants, though the oracle allows them
+	lateEdge  int // the same at the other instants
+	fastPath  int // decided by the fast path
 }
 
 func (t *tally) String() string {
@@ -162,30 +162,30 @@ func (t *tally) String() string {
 type history struct {
 	r             *rand.Rand
 	n             numbers
-	config        LimitConfig // what of the limit is not in n
+	config        LimitConfig // the parts of the limit that are not in n
 	oracle        oracle
 	store         *Memory
 	rule          *Rule
-	fastPath      *FastPath // nil where there is none
+	fastPath      *FastPath // nil if there is none
 	now           int64
-	low, high     int64 // between which the clock stays
+	low, high     int64 // the bounds of the clock
 	countRejected bool
 	changes       bool
-	viewers       bool     // a changed limit stands beside those before, and each request comes under one of them
+	viewers       bool     // a changed limit is open together with the earlier ones, and each request comes under one of them
 	others        []viewer // limits that are open besides h.n's
 	edge          bool
 	trace         []string
 	tally         *tally
 }
 
-// viewer is a limit that is open.
+// viewer is an open limit.
 type viewer struct {
 	n        numbers
 	rule     *Rule
 	fastPath *FastPath
 }
 
-// view has the next request come under any of the limits that are open.
+// view chooses one of the open limits for the next request.
 func (h *history) view() {
 	if i := h.r.Intn(len(h.others) + 1); i < len(h.others) {
 		other := h.others[i]
@@ -203,8 +203,8 @@ func newHistory(r *rand.Rand, n numbers, t *tally) *history {
 	h.changes = r.Intn(3) == 0
 	h.viewers = h.changes && r.Intn(2) == 0
 	if n.algorithm == SlidingWindowLog && h.quantum() > 1 && h.countRejected {
-		// A log that is full of rejections and made smaller keeps as many entries as it held, and one that expires
-		// late holds more than the oracle.
+		// When a log full of rejections is made smaller, it keeps as many entries as it held, and one whose entries expire late
+		// holds more than the oracle.
 		h.changes = false
 	}
 	h.store = NewMemory(MemoryConfig{MaxKeys: 100, Clock: h.clock, Index: Index(r.Intn(2))})
@@ -213,7 +213,7 @@ func newHistory(r *rand.Rand, n numbers, t *tally) *history {
 
 func (h *history) clock() int64 { return h.now }
 
-// quantum is how far apart the times are that a log tells apart.
+// quantum is the smallest difference between times in a log.
 func (h *history) quantum() int64 {
 	if h.n.algorithm != SlidingWindowLog {
 		return 1
@@ -221,7 +221,7 @@ func (h *history) quantum() int64 {
 	return int64(math.Ceil(float64(h.n.period) / (1<<31 - 1)))
 }
 
-// open begins, or goes on, with the limit of h.n.
+// open opens the limit of h.n, at the beginning or as a change.
 func (h *history) open() error {
 	c := h.config
 	c.Requests = h.n.requests
@@ -286,7 +286,7 @@ func (h *history) run(steps int) error {
 	return nil
 }
 
-// honest asks at the instant that RetryAfter named, and just before it.
+// honest asks at the instant of RetryAfter, and just before it.
 func (h *history) honest(cost, retryAfter int64) error {
 	h.edge = true
 	h.now += retryAfter - 1
@@ -318,7 +318,7 @@ func (h *history) step(cost int64, peek bool) (Decision, error) {
 		return got, err
 	}
 	if o, ok := h.oracle.(*logOracle); ok && o.last > h.now {
-		h.edge = true // the key's time stands still, perhaps at an instant chosen for being the edge
+		h.edge = true // the key's time stands still, perhaps at an instant that was chosen as an edge
 	}
 	want := h.oracle.look(&h.n, h.now, cost)
 	admits := want.Allowed
@@ -352,7 +352,7 @@ func (h *history) step(cost int64, peek bool) (Decision, error) {
 		} else {
 			h.tally.late++
 		}
-		key := h.oracle.(*logOracle).last // where the clock has stepped back, the key's time stands still until then
+		key := h.oracle.(*logOracle).last // if the clock has stepped back, the key's time stands still until then
 		if !h.countRejected && h.now+got.RetryAfter >= key+2*quantum {
 			return got, h.failed("late by two quanta of %d µs or more: the oracle says %+v", quantum, want)
 		}
@@ -365,7 +365,7 @@ func (h *history) step(cost int64, peek bool) (Decision, error) {
 	return got, nil
 }
 
-// decide asks the store, at times by the express way.
+// decide asks the store, sometimes by the fast path.
 func (h *history) decide(cost int64, peek bool) (Decision, error) {
 	if h.fastPath != nil && cost == 1 && !peek && h.r.Intn(2) == 0 {
 		if remaining, reset, more := Take(h.fastPath, "k"); remaining >= 0 {
@@ -378,7 +378,7 @@ func (h *history) decide(cost int64, peek bool) (Decision, error) {
 	return checks[0].Decision, err
 }
 
-// checkUnused holds unused to what decide says of a request that costs nothing.
+// checkUnused compares unused with the decision on a request at no cost.
 func (h *history) checkUnused() error {
 	if h.n.algorithm == SlidingWindowLog {
 		return nil
@@ -399,7 +399,7 @@ func (h *history) checkUnused() error {
 	return nil
 }
 
-// within reports whether a time is that of the oracle, or later by less than two quanta.
+// within reports whether a time equals the oracle's, or is later by less than two quanta.
 func within(got, want, quantum int64) bool {
 	return got == want || want != Never && got > want && got < want+2*quantum
 }
@@ -412,8 +412,8 @@ func (h *history) failed(format string, args ...interface{}) error {
 	return fmt.Errorf("%s\n%s", strings.Join(last, "\n"), fmt.Sprintf(format, args...))
 }
 
-// move sets the clock: mostly on by about what a request takes to be refilled, at times by none, by a whole period or by
-// many, or back.
+// move sets the clock: usually forward by about what it takes to refill one request, sometimes not at all, by a whole period or
+// several, or back.
 func (h *history) move() {
 	p, each := h.n.period, h.n.period/h.n.requests+1
 	h.edge = false
@@ -433,7 +433,7 @@ func (h *history) move() {
 		h.edge = true
 	case k < 84:
 		step = h.r.Int63n(3 * p)
-	case k < 86: // the start of the next window
+	case k < 86: // the beginning of the next window
 		step = p - h.now%p - h.r.Int63n(2)
 		h.edge = true
 	case k < 93:
@@ -472,7 +472,7 @@ func (h *history) cost() int64 {
 	return []int64{MaxRequests, Unaffordable, most + 1 + h.r.Int63n(most)}[h.r.Intn(3)]
 }
 
-// randomNumbers fills in a legal limit: small ones, ordinary ones, and the extremes of what is accepted.
+// randomNumbers sets a valid limit: small ones, ordinary ones, and the extremes that are accepted.
 func randomNumbers(r *rand.Rand, n *numbers) {
 	shortest, longest := int64(MinPeriod/time.Microsecond), int64(MaxPeriod/time.Microsecond)
 	for {
@@ -493,7 +493,7 @@ func randomNumbers(r *rand.Rand, n *numbers) {
 	}
 }
 
-// randomChange is what a reload may change of a limit: its numbers.
+// randomChange changes the numbers of a limit, as a reload may.
 func randomChange(r *rand.Rand, n *numbers) {
 	most := int64(MaxRequests)
 	if n.algorithm == SlidingWindowLog {
@@ -524,12 +524,12 @@ func randomChange(r *rand.Rand, n *numbers) {
 	}
 }
 
-// legal reports whether NewLimit takes the numbers, by DESIGN's bounds computed once more.
+// legal reports whether NewLimit accepts the numbers. It computes the bounds independently.
 func legal(n *numbers) bool {
 	return n.period >= 1000 && product(n.burst, n.period, n.requests).Cmp(whole(int64(MaxDrain/time.Microsecond))) <= 0
 }
 
-// spread picks a number whose magnitude is evenly spread.
+// spread returns a random number whose order of magnitude is evenly distributed.
 func spread(r *rand.Rand, low, high int64) int64 {
 	x := math.Exp(math.Log(float64(low)) + r.Float64()*(math.Log(float64(high))-math.Log(float64(low))))
 	return smaller(high, larger(low, int64(math.Round(x))))

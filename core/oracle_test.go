@@ -5,17 +5,17 @@ import (
 	"sort"
 )
 
-// An oracle decides as the algorithm's definition says, slowly and in exact arithmetic. It shares no code with what it
-// is compared with, and knows of limits only what a configuration says.
+// An oracle decides by the definition of the algorithm, slowly and in exact arithmetic. It shares no code with the code under
+// test, and knows only the configuration of a limit.
 type oracle interface {
-	// look says what is decided of a request of that cost; it changes nothing but what a look changes.
+	// look returns the decision on a request of that cost. It changes only what a look changes.
 	look(n *numbers, now, cost int64) Decision
 
-	// charge counts a request: one that was allowed, or one that was rejected by a rule with count_rejected.
+	// charge counts a request that was allowed, or that a rule with count_rejected has rejected.
 	charge(n *numbers, now, cost int64, allowed bool)
 }
 
-// numbers is a limit as it is configured, times in microseconds.
+// numbers is the configuration of a limit, with times in microseconds.
 type numbers struct {
 	algorithm Algorithm
 	interval  bool
@@ -23,7 +23,7 @@ type numbers struct {
 	period    int64
 	burst     int64
 	maxDelay  int64
-	bounds    []int64 // where the windows of a calendar begin, instead of every period
+	bounds    []int64 // the beginnings of the calendar's windows; nil: windows of a period
 }
 
 func newOracle(n *numbers) oracle {
@@ -50,7 +50,7 @@ func product(a, b, c int64) *big.Rat {
 func whole(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
 
 func floorOf(r *big.Rat) int64 {
-	return new(big.Int).Div(r.Num(), r.Denom()).Int64() // Euclid's: towards minus infinity, the denominator being positive
+	return new(big.Int).Div(r.Num(), r.Denom()).Int64() // rounded down (Div is Euclidean, and the denominator is positive)
 }
 
 func ceilOf(r *big.Rat) int64 {
@@ -71,8 +71,8 @@ func larger(a, b int64) int64 {
 	return b
 }
 
-// drained is how a level stands at time now that was so at time at and falls by R in P: never below nothing, unchanged
-// where the clock stepped back by at most a period, and nothing where it stepped back further. It returns the time too.
+// drained returns a level at time now that was level at time at and falls by R in P, but not below 0. If the clock has stepped
+// back by at most a period, the level is unchanged; after a longer step it is 0. time is the time of the result.
 func drained(n *numbers, at int64, level *big.Rat, now int64) (time int64, left *big.Rat) {
 	left = new(big.Rat)
 	if now < at && at-now <= n.period {
@@ -88,7 +88,7 @@ func drained(n *numbers, at int64, level *big.Rat, now int64) (time int64, left 
 	return now, left
 }
 
-// timeFor is how long a level takes to drain, rounded up to a microsecond, and told as no more than a hundred years.
+// timeFor returns how long a level takes to drain, rounded up to a microsecond, and at most a hundred years.
 func timeFor(n *numbers, level *big.Rat) int64 {
 	t := new(big.Rat).Mul(level, product(n.period, 1, n.requests))
 	if t.Cmp(whole(forever)) > 0 {
@@ -97,7 +97,7 @@ func timeFor(n *numbers, level *big.Rat) int64 {
 	return ceilOf(t)
 }
 
-// tokenOracle is a bucket of B tokens of which level are gone.
+// tokenOracle is a bucket of B tokens, of which level are used.
 type tokenOracle struct {
 	at    int64
 	level *big.Rat
@@ -115,7 +115,7 @@ func (o *tokenOracle) look(n *numbers, now, cost int64) Decision {
 	} else {
 		d.RetryAfter = at - now + timeFor(n, after.Sub(after, whole(n.burst)))
 	}
-	d.Remaining = larger(0, floorOf(new(big.Rat).Sub(whole(n.burst), level))) // a burst that was lowered leaves a debt
+	d.Remaining = larger(0, floorOf(new(big.Rat).Sub(whole(n.burst), level))) // a lowered burst leaves a debt
 	if level.Sign() > 0 {
 		d.ResetAfter = at - now + timeFor(n, level)
 		if d.Allowed {
@@ -157,7 +157,7 @@ func (o *intervalOracle) now(n *numbers, now int64) (at, gone int64) {
 	return now, gone - back.Int64()
 }
 
-// until is how long it takes from now until that many tokens have come back since time at.
+// until returns how long it takes from now until that many tokens have come back since time at.
 func (o *intervalOracle) until(n *numbers, now, at, tokens int64) int64 {
 	refills := (tokens + n.requests - 1) / n.requests
 	if product(refills, n.period, 1).Cmp(whole(forever)) > 0 {
@@ -196,8 +196,8 @@ func (o *intervalOracle) charge(n *numbers, now, cost int64, allowed bool) {
 	}
 }
 
-// leakyOracle is a queue that lets one leave each P/R: level is how many such slots are taken, the first of them perhaps
-// in part. Those whose slot has not begun are waiting.
+// leakyOracle is a queue in which one request leaves in each P/R. level is how many such slots are taken, the first of them
+// perhaps in part. Requests whose slot has not begun are waiting.
 type leakyOracle struct {
 	at    int64
 	level *big.Rat
@@ -208,7 +208,7 @@ func (o *leakyOracle) look(n *numbers, now, cost int64) Decision {
 	d := Decision{Limit: n.burst}
 	begun := ceilOf(level)
 	free := n.burst + 1 - begun // one leaves, B wait
-	slot := int64(0)            // from now, when the next one that comes may leave
+	slot := int64(0)            // from now, when the next request may leave
 	if level.Sign() > 0 {
 		slot = at - now + timeFor(n, level)
 	}
@@ -242,7 +242,7 @@ func (o *leakyOracle) charge(n *numbers, now, cost int64, allowed bool) {
 	full := whole(n.burst + 1)
 	o.at = at
 	o.level = new(big.Rat).Add(level, whole(cost))
-	if !allowed && o.level.Cmp(full) > 0 { // fills the queue, and leaves one that is longer as it is
+	if !allowed && o.level.Cmp(full) > 0 { // fills the queue, and leaves a longer one as it is
 		o.level = full
 		if level.Cmp(full) > 0 {
 			o.level = level
@@ -309,10 +309,10 @@ func (o *windowOracle) charge(n *numbers, now, cost int64, allowed bool) {
 	}
 }
 
-// logOracle is the list of exact times, oldest first; units taken at one time are one entry.
+// logOracle is a list of exact times, oldest first. Units taken at the same time are one entry.
 type logOracle struct {
-	known  bool  // a key that was never charged is not there to be looked at
-	last   int64 // when it was last looked at
+	known  bool  // a key that was never charged cannot be looked at
+	last   int64 // the time of the last look
 	events []event
 }
 
@@ -393,12 +393,12 @@ func (o *logOracle) charge(n *numbers, now, cost int64, allowed bool) {
 	}
 }
 
-// counterOracle is ⌊previous × overlap⌋ + current, evaluated in whole numbers; times are found by trying.
+// counterOracle computes ⌊previous × overlap⌋ + current in whole numbers. It finds times by trying.
 type counterOracle struct {
 	start, previous, current int64
 }
 
-// now returns the counts as they stand, and the time that they stand at.
+// now returns the present counts and their time.
 func (o *counterOracle) now(n *numbers, now int64) (counterOracle, int64) {
 	c, at := *o, now
 	if now < o.start {
@@ -420,14 +420,14 @@ func (o *counterOracle) now(n *numbers, now int64) (counterOracle, int64) {
 	return c, at
 }
 
-// used returns how much is in use at time t, if nothing comes until then.
+// used returns how much is in use at time t, without further requests.
 func (o *counterOracle) used(n *numbers, t int64) int64 {
 	c, at := o.now(n, t)
 	weight := new(big.Int).Mul(big.NewInt(c.previous), big.NewInt(c.start+n.period-at))
 	return weight.Div(weight, big.NewInt(n.period)).Int64() + c.current
 }
 
-// until returns how long it takes from now until no more than most is in use, which falls until it is nothing.
+// until returns how long it takes from now until at most most is in use, which only falls.
 func (o *counterOracle) until(n *numbers, now, most int64) int64 {
 	low, high := int64(-1), larger(0, o.start-now)+2*n.period
 	for high-low > 1 {
@@ -468,7 +468,7 @@ func (o *counterOracle) charge(n *numbers, now, cost int64, allowed bool) {
 	c, _ := o.now(n, now)
 	c.current += cost
 	if !allowed {
-		c.current = smaller(c.current, 1<<32-1) // what the state can say: four times the largest limit
+		c.current = smaller(c.current, 1<<32-1) // the most that a state can hold: four times the largest limit
 	}
 	*o = c
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// BenchmarkOverflow is a request under a rule with each of the conducts, in memory, from the decision to its end; "none" is one without.
-// bytes/account is what an account takes beside the key itself.
+// BenchmarkOverflow is a request under a rule with each overflow policy, in memory, from the decision to its end; "none" is a
+// rule without. bytes/account is the size of an account in addition to the key itself.
 func BenchmarkOverflow(b *testing.B) {
 	statuses, err := ParseStatuses([]string{"401"})
 	if err != nil {
@@ -83,5 +83,5 @@ func heap() int64 {
 	runtime.GC()
 	var s runtime.MemStats
 	runtime.ReadMemStats(&s)
-	return int64(s.HeapAlloc) //nolint:gosec // of a test
+	return int64(s.HeapAlloc) // in a test
 }

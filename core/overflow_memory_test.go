@@ -11,7 +11,7 @@ import (
 	"github.com/proxyweir/weir/underrace"
 )
 
-// fewerRounds is n, or what the interpreter does in a second.
+// fewerRounds returns n, or under the interpreter a number that it manages in a second.
 func fewerRounds(n int) int {
 	if interpreted {
 		return n / 40
@@ -22,7 +22,7 @@ func fewerRounds(n int) int {
 	return n
 }
 
-// peek returns what a request of a key would be told.
+// peek returns the decision that a request of a key would get.
 func (s *overflowScene) peek(r *Rule, key string, cost int64) Decision {
 	s.t.Helper()
 	checks := []Check{{Rule: r, Key: key, Cost: cost}}
@@ -32,13 +32,13 @@ func (s *overflowScene) peek(r *Rule, key string, cost int64) Decision {
 	return checks[0].Decision
 }
 
-// A defect that was: that a rejected request is charged moved the keys in a table, and the rule after it was told of another key.
+// For a defect: charging a rejected request moved keys in a table, and the next rule got the decision on another key.
 func TestWhatARejectionMovesIsFoundAgain(t *testing.T) {
 	for _, index := range []Index{Probing, Mapped} {
 		for _, a := range []Algorithm{TokenBucket, SlidingWindowLog} {
 			s := newOverflowScene(t, MemoryConfig{Index: index, MaxKeys: 50_000})
 			tight := s.open(RuleConfig{Name: "tight", Limit: perHour(t, a, 1), CountRejected: true})
-			// Many rules, so that some of their keys stand in the table behind the new one.
+			// Many rules, so that some of their keys are in the table behind the new one.
 			var wide []*Rule
 			for n := 0; n < 8; n++ {
 				penalty := OverflowPolicy{Penalties: []time.Duration{time.Minute}}
@@ -71,7 +71,7 @@ func TestWhatARejectionMovesIsFoundAgain(t *testing.T) {
 	}
 }
 
-// flood has a rule forget what it can: it invents keys, uses each of them up, and goes on to be rejected.
+// flood makes a rule forget what it may: it invents keys, uses each of them up, and goes on until it is rejected.
 func (s *overflowScene) flood(r *Rule, keys int) {
 	s.t.Helper()
 	for i := 0; i < keys; i++ {
@@ -99,7 +99,7 @@ func TestAFloodDoesNotAdmitWhoIsBlocked(t *testing.T) {
 					t.Fatalf("%s: after a flood %d is let in: %+v", a.String(), i, d)
 				}
 			}
-			// Of a flood whose keys are all shut out, the newest go.
+			// If all keys of a flood have a penalty, the newest go.
 			s.flood(penal, fewerRounds(4000))
 			if d := s.peek(penal, "victim 0", 1); d.Allowed {
 				t.Fatalf("%s: after a flood of offenders: %+v", a.String(), d)
@@ -116,7 +116,7 @@ func TestNoKeyWithRequestsUnderWayIsForgotten(t *testing.T) {
 		slow := s.open(RuleConfig{Name: "slow", Limit: slowly(t, 1, time.Hour, time.Hour)})
 		plain := s.open(RuleConfig{Name: "plain", Limit: perHour(t, TokenBucket, 2)})
 		var all [][]Reservation
-		for i := 0; i < 60; i++ { // each of three rules: more than the store is to hold
+		for i := 0; i < 60; i++ { // one of each of three rules: more than the store may hold
 			key := "under way " + strconv.Itoa(i)
 			s.ask(key, slow)
 			v, reservations := s.ask(key, places, count, slow)
@@ -150,7 +150,7 @@ func TestNoKeyWithRequestsUnderWayIsForgotten(t *testing.T) {
 	}
 }
 
-// While others evict, no key has more requests in flight than its limit.
+// While other goroutines evict keys, no key has more requests in flight than its limit.
 func TestEvictionsBesideRequestsInFlight(t *testing.T) {
 	for _, index := range []Index{Probing, Mapped} {
 		s := newOverflowScene(t, MemoryConfig{Index: index, MaxKeys: 20})
@@ -170,13 +170,13 @@ func TestEvictionsBesideRequestsInFlight(t *testing.T) {
 	}
 }
 
-// busy is a crowd of which each is in flight with some of the others.
+// busy is a crowd, each of which is in flight together with some of the others.
 type busy struct {
 	scene         *overflowScene
 	places, plain *Rule
 	each          int
 	done          sync.WaitGroup
-	flying        [3]atomic.Int64 // of a key
+	flying        [3]atomic.Int64 // of each key
 }
 
 func beBusy(c *busy, number int) {
@@ -204,7 +204,7 @@ func beBusy(c *busy, number int) {
 	c.done.Done()
 }
 
-// What ends by itself is forgotten by Sweep when it has, and not a microsecond before.
+// Sweep forgets an account as soon as it has no effect any more, and not a microsecond before.
 func TestAccountsAreForgottenWhenTheySayNothing(t *testing.T) {
 	short := mustLimit(t, LimitConfig{Algorithm: FixedWindow, Requests: 2, Period: time.Second})
 	long := mustLimit(t, LimitConfig{Algorithm: FixedWindow, Requests: 2, Period: 20 * time.Second})
@@ -213,7 +213,7 @@ func TestAccountsAreForgottenWhenTheySayNothing(t *testing.T) {
 		name   string
 		config RuleConfig
 		asks   int
-		after  int64 // seconds
+		after  int64 // in seconds
 	}{
 		{"soft", RuleConfig{Limit: short, OverflowPolicy: soft}, 3, 10},
 		{"soft, again", RuleConfig{Limit: long, OverflowPolicy: soft}, 3, 20},
@@ -240,7 +240,7 @@ func TestAccountsAreForgottenWhenTheySayNothing(t *testing.T) {
 	}
 }
 
-// What holds nothing more needs no sweep, and no clock.
+// An account without reservations needs neither a sweep nor a clock to be forgotten.
 func TestAccountsAreForgottenWithWhatTheyHeld(t *testing.T) {
 	s := newOverflowScene(t, MemoryConfig{})
 	places := s.open(RuleConfig{Name: "places", Limit: mustConcurrency(t, 2)})
@@ -258,7 +258,7 @@ func TestAccountsAreForgottenWithWhatTheyHeld(t *testing.T) {
 	}
 }
 
-// Nor do they stay behind where other keys of their shards do.
+// Nor do accounts stay when their keys are forgotten and other keys of the shard are not.
 func TestAccountsAreForgottenWithTheirKeys(t *testing.T) {
 	for _, index := range []Index{Probing, Mapped} {
 		s := newOverflowScene(t, MemoryConfig{Index: index})
@@ -284,7 +284,7 @@ func TestAccountsAreForgottenWithTheirKeys(t *testing.T) {
 	}
 }
 
-// A reload opens the new rule and releases the old one; what was under way by the old one ends all the same.
+// A reload opens the new rule and releases the old one. Requests under way by the old one end all the same.
 func TestRequestsUnderWaySurviveAReload(t *testing.T) {
 	s := newOverflowScene(t, MemoryConfig{})
 	count := OverflowPolicy{Count: mustStatuses(t, "401")}
@@ -313,7 +313,7 @@ func TestRequestsUnderWaySurviveAReload(t *testing.T) {
 		t.Errorf("1 of 3 charged, and 1 reserved: %+v", d)
 	}
 
-	// Where no rule takes its place, what is under way still ends, and then nothing is left of it.
+	// If no rule takes its place, requests under way still end, and then nothing is left.
 	s.limiter.Release(places)
 	s.limiter.Release(counts)
 	s.store.Sweep()
@@ -327,7 +327,7 @@ func TestRequestsUnderWaySurviveAReload(t *testing.T) {
 	}
 }
 
-// Where the clock steps back nothing lasts longer than it was to.
+// If the clock steps back, nothing lasts longer than planned.
 func TestAClockThatStepsBackShutsNobodyOutForLonger(t *testing.T) {
 	s := newOverflowScene(t, MemoryConfig{})
 	limit := mustLimit(t, LimitConfig{Algorithm: FixedWindow, Requests: 2, Period: time.Second})
@@ -361,7 +361,7 @@ func TestAClockThatStepsBackShutsNobodyOutForLonger(t *testing.T) {
 	}
 }
 
-// Who leaves the line takes along nothing that others were charged while it waited.
+// A request that leaves the queue gives back nothing that others were charged while it waited.
 func TestWhoLeavesTakesNobodysChargeAlong(t *testing.T) {
 	for _, a := range []Algorithm{TokenBucket, SlidingWindowLog} {
 		s := newOverflowScene(t, MemoryConfig{})
@@ -370,7 +370,7 @@ func TestWhoLeavesTakesNobodysChargeAlong(t *testing.T) {
 		slow := s.open(RuleConfig{Name: "slow", Limit: slowly(t, 1, 7*time.Second, time.Minute)})
 		s.ask("alice", quick)
 		s.ask("alice", quick, slow)
-		v, _ := s.ask("alice", quick, slow) // departs when the slow rule lets it go
+		v, _ := s.ask("alice", quick, slow) // departs when the slow rule lets it
 		s.wants("the third", v, Delay, 0, 7*inSeconds)
 		v, _ = s.ask("alice", quick)
 		s.wants("the fourth", v, Delay, 0, 6*inSeconds)
@@ -391,7 +391,7 @@ func TestWhoLeavesTakesNobodysChargeAlong(t *testing.T) {
 	}
 }
 
-// A defect that was: beside requests that wait a log was asked for a time before its last, and named a turn an hour ago.
+// For a defect: if requests waited, a log was asked about a time before its last look, and returned a departure an hour ago.
 func TestAClockThatStepsBackGivesNoTurnInThePast(t *testing.T) {
 	for _, a := range []Algorithm{TokenBucket, FixedWindow, SlidingWindowLog} {
 		for _, back := range []int64{1, inSeconds, 9 * inSeconds, 11 * inSeconds, 100 * inSeconds} {
@@ -406,7 +406,8 @@ func TestAClockThatStepsBackGivesNoTurnInThePast(t *testing.T) {
 			if v.Outcome == Reject || v.Delay < 0 || v.Delay > 20*inSeconds+back {
 				t.Errorf("%s, %d µs back: %+v", a.String(), back, v)
 			}
-			// A log's units count until ten seconds after they came, whatever the clock says; but after a step of more than a period none do.
+			// A log's units count until ten seconds after they came, whatever the clock says; but after a step of more than a
+			// period none do.
 			if a == SlidingWindowLog && back < 10*inSeconds && v.Delay != 10*inSeconds+back {
 				t.Errorf("%s, %d µs back: %+v; want it to wait for 10 s and that", a.String(), back, v)
 			}
@@ -414,7 +415,7 @@ func TestAClockThatStepsBackGivesNoTurnInThePast(t *testing.T) {
 	}
 }
 
-// However a clock jumps, waits are no longer than they may be, and after a long silence a key is as new.
+// However the clock jumps, no wait is longer than allowed, and after a long silence a key is as new.
 func TestAClockThatJumpsLeavesNothingBehind(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
 	configs := []RuleConfig{
@@ -487,7 +488,8 @@ func TestAClockThatJumpsLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// Of those that are shut out who has offended more often stays for longer: a flood of first offenders washes nobody away who is worse.
+// Among keys with penalties, those with more offences stay longer: a flood of first offenders does not make the store forget
+// worse ones.
 func TestTheWorstOffenderIsForgottenLast(t *testing.T) {
 	now := int64(1_700_000_000_000_000)
 	m := NewMemory(MemoryConfig{MaxKeys: 100, Clock: func() int64 { return now }})
@@ -517,7 +519,7 @@ func TestTheWorstOffenderIsForgottenLast(t *testing.T) {
 	}
 }
 
-// Where as many wait as may, others are rejected, and nobody is shut out for it.
+// If as many requests wait as may, others are rejected, but their keys get no penalty.
 func TestNobodyIsBlockedBecauseOthersWait(t *testing.T) {
 	now := int64(1_700_000_000_000_000)
 	l := NewLimiter(NewMemory(MemoryConfig{Clock: func() int64 { return now }}))

@@ -11,17 +11,17 @@ import (
 	"github.com/proxyweir/weir/underrace"
 )
 
-// The oracles of rules with a conduct keep lists of all that was charged, and count them each time. They share no code with what
-// they are compared with.
+// The oracles of rules with an overflow policy keep lists of all charges, and count them each time. They share no code with the
+// code under test.
 
-// chargedUnits is so many units that were charged at a time.
+// chargedUnits is a number of units that were charged at one time.
 type chargedUnits struct{ at, cost int64 }
 
-// conducted is a rule as it is configured, times in microseconds, and what is kept of its keys.
+// policed is the configuration of a rule, with times in microseconds, and the state of its keys.
 type policed struct {
 	algorithm Algorithm // FixedWindow, SlidingWindowLog, or inFlight
 	requests  int64
-	wide      int64 // requests while there is tolerance; 0: none
+	wide      int64 // requests during tolerance; 0: no tolerance
 	period    int64
 	softFor   int64
 	counts    bool
@@ -35,7 +35,7 @@ type policedKey struct {
 	softUntil, softAgain     int64
 	blockedUntil, quietUntil int64
 	offences                 int
-	byHand                   int64 // shut out until then
+	byHand                   int64 // the end of a block by hand
 }
 
 func (o *policed) key(name string) *policedKey {
@@ -47,7 +47,7 @@ func (o *policed) key(name string) *policedKey {
 	return k
 }
 
-// counted reports whether what was charged at a time counts now.
+// counted reports whether a charge at a time counts now.
 func (o *policed) counted(at, now int64) bool {
 	if o.algorithm == FixedWindow {
 		return at/o.period == now/o.period
@@ -65,7 +65,7 @@ func (o *policed) used(k *policedKey, now int64) int64 {
 	return n
 }
 
-// room is when so many units are to be had, if nothing else comes.
+// room returns when that many units are available, without further requests.
 func (o *policed) room(k *policedKey, now, units int64) int64 {
 	if o.algorithm == FixedWindow {
 		return (now/o.period + 1) * o.period
@@ -83,16 +83,16 @@ func (o *policed) room(k *policedKey, now, units int64) int64 {
 	return now
 }
 
-// ruling is what an oracle finds.
+// ruling is the decision of an oracle.
 type ruling struct {
 	allowed, soft     bool
-	exceeds           bool // the limit
-	begins            bool // tolerance
-	blocked, reserved bool // why it is rejected, if not by the limit alone
-	byHand            bool // shut out so
+	exceeds           bool // the request exceeds the limit
+	begins            bool // tolerance begins with it
+	blocked, reserved bool // why it is rejected, if not only by the limit
+	byHand            bool // it is blocked by hand
 	offends           bool
-	remaining         int64 // where it is allowed
-	retry             int64 // where it is not; 0: above that
+	remaining         int64 // if it is allowed
+	retry             int64 // if it is rejected; 0: any positive one
 }
 
 func (o *policed) look(name string, now, cost int64) ruling {
@@ -138,7 +138,7 @@ func (o *policed) look(name string, now, cost int64) ruling {
 	return r
 }
 
-// conclude writes what becomes of a request: others says that another rule rejects it.
+// conclude charges a request after a ruling. others says that another rule rejects it.
 func (o *policed) conclude(name string, now, cost int64, r *ruling, others bool) {
 	k := o.key(name)
 	if r.allowed && others {
@@ -217,12 +217,12 @@ func (o *policed) block(name string, now, span int64) {
 	}
 }
 
-// reset leaves what is under way.
+// reset keeps only requests under way.
 func (o *policed) reset(name string) {
 	o.keys[name] = &policedKey{held: o.key(name).held}
 }
 
-// instants are those at which something of a key ends.
+// instants returns the times at which something of a key ends.
 func (o *policed) instants(name string) []int64 {
 	k := o.key(name)
 	list := []int64{k.softUntil, k.softAgain, k.blockedUntil, k.quietUntil, k.byHand}
@@ -233,7 +233,7 @@ func (o *policed) instants(name string) []int64 {
 	return list
 }
 
-// overflowHistory is a random one of one rule with a conduct, and a plain one that some requests come under, too.
+// overflowHistory is a random history of a rule with an overflow policy, and of a plain rule that some requests come under, too.
 type overflowHistory struct {
 	r           *rand.Rand
 	now         int64
@@ -244,14 +244,14 @@ type overflowHistory struct {
 	seen        map[string]int
 }
 
-// unsettled is a request that has reserved something.
+// unsettled is a request with reservations.
 type unsettled struct {
 	reservations []Reservation
 	key          string
 	cost         int64
 }
 
-// begin makes the rules, and their oracles.
+// begin makes the rules and their oracles.
 func (h *overflowHistory) begin(a Algorithm) error {
 	r := h.r
 	index := Probing
@@ -288,7 +288,7 @@ func (h *overflowHistory) begin(a Algorithm) error {
 	return h.store.Open(h.other)
 }
 
-// conduct chooses what the rule does.
+// overflow chooses an overflow policy.
 func (h *overflowHistory) overflow(c *OverflowPolicy) {
 	r := h.r
 	kind := r.Intn(5)
@@ -312,7 +312,7 @@ func (h *overflowHistory) overflow(c *OverflowPolicy) {
 	}
 }
 
-// move lets time pass: a little, or until something ends, or shortly before or after that.
+// move lets time pass: a little, or until shortly before, at or after the end of something.
 func (h *overflowHistory) move(key string) {
 	if h.r.Intn(3) == 0 {
 		list := h.is.instants(key)
@@ -324,7 +324,7 @@ func (h *overflowHistory) move(key string) {
 	h.now += h.r.Int63n(h.is.period/h.is.requests/2 + 2)
 }
 
-// step asks once, or ends what is under way, and compares.
+// step asks once, or ends a request under way, and compares.
 func (h *overflowHistory) step() error {
 	key := string(rune('a' + h.r.Intn(3)))
 	h.move(key)
@@ -398,7 +398,7 @@ func (h *overflowHistory) step() error {
 	return nil
 }
 
-// byHand shuts a key out, lets it in, or resets it.
+// byHand blocks, unblocks or resets a key.
 func (h *overflowHistory) byHand(key string) error {
 	if h.r.Intn(3) == 0 {
 		h.seen["reset"]++
@@ -429,7 +429,7 @@ func (h *overflowHistory) note(want *ruling) {
 	}
 }
 
-// end ends all that is under way: after a long silence the store has forgotten everything.
+// end ends all requests under way: after a long silence the store has forgotten everything.
 func (h *overflowHistory) end() error {
 	for _, u := range h.under {
 		if err := h.store.Settle(u.reservations); err != nil {
@@ -441,7 +441,7 @@ func (h *overflowHistory) end() error {
 	return leak(h.store)
 }
 
-// leak says what a store has not forgotten.
+// leak returns an error if a store has not forgotten everything.
 func leak(m *Memory) error {
 	for i := range m.shards {
 		if n := len(m.shards[i].accounts); n > 0 {
@@ -485,7 +485,7 @@ func TestOverflowPolicyAgreesWithItsOracle(t *testing.T) {
 	}
 }
 
-// queued is a rule that delays, and all that was let through by it: when it departs.
+// queued is a rule that delays, and the departures of all requests that it allowed.
 type queued struct {
 	algorithm        Algorithm
 	requests, period int64
@@ -493,7 +493,8 @@ type queued struct {
 	departures       []chargedUnits // in order
 }
 
-// turn returns the earliest time from now on, and not before the last departure, at which so many units are within the limit.
+// departure returns the earliest time, from now on and not before the last departure, at which that many units are within the
+// limit.
 func (o *queued) turn(now, cost int64) int64 {
 	n := len(o.departures)
 	first := now
@@ -512,7 +513,7 @@ func (o *queued) turn(now, cost int64) int64 {
 			level.Add(level, whole(d.cost))
 			at = d.at
 		}
-		over := level.Add(level, whole(cost-o.requests)) // to be drained
+		over := level.Add(level, whole(cost-o.requests)) // the level to drain
 		if over.Sign() <= 0 {
 			return first
 		}
@@ -535,7 +536,7 @@ func (o *queued) turn(now, cost int64) int64 {
 	return first
 }
 
-// sum is how many units count at a time that no departure is after.
+// sum returns how many units count at a time that is not before any departure.
 func (o *queued) sum(t int64) int64 {
 	n := int64(0)
 	for _, d := range o.departures {
@@ -546,7 +547,7 @@ func (o *queued) sum(t int64) int64 {
 	return n
 }
 
-// Each request departs at the first instant at which it may, which another way of finding it finds, too.
+// Each request departs at the first instant at which it may. The oracle finds it in another way.
 func TestTurnsAgreeWithTheirOracle(t *testing.T) {
 	underrace.OneGoroutine(t)
 	decisions, seed := oracleDecisions(t)
@@ -585,7 +586,7 @@ func playReservations(r *rand.Rand, a Algorithm, seen map[string]int) error {
 	now := 1_772_452_820_000_000 + r.Int63n(o.period)
 	m := NewMemory(MemoryConfig{Clock: func() int64 { return now }})
 	_ = m.Open(rule)       // never fails
-	var last []Reservation // of the last in line
+	var last []Reservation // of the last request in the queue
 	for i := 0; i < 60; i++ {
 		now += r.Int63n(2*o.period/o.requests + 2)
 		if r.Intn(15) == 0 {

@@ -183,7 +183,7 @@ func TestLimitsSayWhatOfWaitingTheyRefuse(t *testing.T) {
 	}
 }
 
-// A candidate, and what counts requests in flight, have counters of their own; and clients tell the latter by a name of its own.
+// A candidate, and the rule for requests in flight, have counters of their own. The latter has a name of its own for clients.
 func TestRulesBesideARuleShareNothingWithIt(t *testing.T) {
 	limit := mustLimit(t, LimitConfig{Algorithm: TokenBucket, Requests: 10, Period: time.Minute})
 	r := mustRule(t, RuleConfig{Name: "r", Limit: limit, Candidate: limit, Concurrency: 5, CountRejected: true})
@@ -203,7 +203,7 @@ func TestRulesBesideARuleShareNothingWithIt(t *testing.T) {
 	if places.PolicyText != `"r.concurrency";q=5;qu="concurrent-requests"` {
 		t.Errorf("clients are told %s", places.PolicyText)
 	}
-	// Places counted with one number are those that another number counts: a reload changes no more than that.
+	// A changed concurrency counts the same requests in flight: a reload changes only the number.
 	more := mustRule(t, RuleConfig{Name: "r", Limit: limit, Concurrency: 9})
 	if more.Beside()[0].Identity() != places.Identity() {
 		t.Errorf("%q is not %q", more.Beside()[0].Identity(), places.Identity())
@@ -237,7 +237,7 @@ func (s *overflowScene) open(c RuleConfig) *Rule {
 	return r
 }
 
-// ask decides on a request under rules, and returns what it holds.
+// ask decides on a request under rules, and returns its reservations.
 func (s *overflowScene) ask(key string, rules ...*Rule) (Verdict, []Reservation) {
 	s.t.Helper()
 	checks := make([]Check, len(rules))
@@ -268,7 +268,7 @@ func slowly(t *testing.T, requests int64, period, longest time.Duration) *Limit 
 	return mustLimit(t, LimitConfig{Algorithm: TokenBucket, Requests: requests, Period: period, Delays: true, MaxDelay: longest})
 }
 
-// inSeconds is a number of seconds as stores count them.
+// inSeconds is a second in a store's unit of time.
 const inSeconds int64 = 1_000_000
 
 func TestNoMoreRequestsOfARuleWaitThanMay(t *testing.T) {
@@ -285,7 +285,7 @@ func TestNoMoreRequestsOfARuleWaitThanMay(t *testing.T) {
 	if len(none) > 0 || v.Reserved {
 		t.Errorf("it holds %+v", none)
 	}
-	v, _ = s.ask("bob", r) // who does not wait is not one too many
+	v, _ = s.ask("bob", r) // a request that does not wait is not one too many
 	s.wants("bob", v, Allow, 0, 0)
 	v, _ = s.ask("bob", r) // the places are the rule's, whatever the key
 	s.wants("bob, waiting", v, Reject, 10*inSeconds, 0)
@@ -300,14 +300,14 @@ func TestNoMoreRequestsOfARuleWaitThanMay(t *testing.T) {
 	s.wants("when one has departed", v, Delay, 0, 30*inSeconds)
 	s.limiter.Depart(last)
 	s.limiter.Depart(more)
-	s.limiter.Depart(more) // again: it is counted once
+	s.limiter.Depart(more) // a second call has no effect
 	if n := r.Waiting(); n != 0 {
 		t.Errorf("%d wait, when all have departed", n)
 	}
 }
 
-// Requests that come at once may all have been told to wait before the first is counted: the last of them is rejected after all, and
-// gives back what it has taken.
+// Concurrent requests may all get a delay before the first is counted. The last of them is then rejected after all, and gives
+// everything back.
 func TestWhoComesOneTooManyAtOnceGivesEverythingBack(t *testing.T) {
 	s := newOverflowScene(t, MemoryConfig{})
 	r := s.open(RuleConfig{Name: "r", Limit: slowly(t, 1, 10*time.Second, time.Minute), OverflowPolicy: OverflowPolicy{MaxWaiting: 1}})
@@ -316,7 +316,7 @@ func TestWhoComesOneTooManyAtOnceGivesEverythingBack(t *testing.T) {
 	var early, late Verdict
 	one := []Check{{Rule: r, Key: "alice", Cost: 1}}
 	two := []Check{{Rule: count, Key: "alice", Cost: 1}, {Rule: r, Key: "alice", Cost: 1}}
-	for _, checks := range [][]Check{one, two} { // as adapters that ask the store otherwise do
+	for _, checks := range [][]Check{one, two} { // as adapters do that ask the store themselves
 		if err := s.store.Decide(checks, false); err != nil {
 			t.Fatal(err)
 		}
@@ -324,7 +324,7 @@ func TestWhoComesOneTooManyAtOnceGivesEverythingBack(t *testing.T) {
 	if err := s.limiter.Conclude(one, false, nil, &early); err != nil {
 		t.Fatal(err)
 	}
-	late.Reserved = true // of an earlier request
+	late.Reserved = true // left from an earlier request
 	if err := s.limiter.Conclude(two, false, nil, &late); err != nil {
 		t.Fatal(err)
 	}
@@ -345,7 +345,7 @@ func TestWhoComesOneTooManyAtOnceGivesEverythingBack(t *testing.T) {
 	}
 }
 
-// A defect that was: a request counted among those that wait for a rule which would have let it go at once.
+// For a defect: a request was counted among those that wait for a rule which would have let it depart at once.
 func TestWhoWaitsForAnotherRuleTakesNoPlace(t *testing.T) {
 	s := newOverflowScene(t, MemoryConfig{})
 	slow := s.open(RuleConfig{Name: "slow", Limit: slowly(t, 1, 10*time.Second, time.Minute)})
@@ -392,7 +392,7 @@ func TestFinishChargesByTheStatus(t *testing.T) {
 	}
 }
 
-// What has waited, and counts by status besides, is charged once by each rule.
+// A request that has waited, and is counted by status too, is charged once by each rule.
 func TestWhoHasWaitedIsFinishedLikeOthers(t *testing.T) {
 	s := newOverflowScene(t, MemoryConfig{})
 	slow := s.open(RuleConfig{Name: "slow", Limit: slowly(t, 1, 10*time.Second, time.Minute)})
@@ -473,7 +473,7 @@ func TestAVerdictThatIsUsedAgainForgetsTheLast(t *testing.T) {
 	}
 }
 
-// settled is a store that can fail, and notes what it is told to settle.
+// settledStore is a store that can fail, and records what it has to settle.
 type settledStore struct {
 	*shared
 	settled int
@@ -484,7 +484,7 @@ func (s *settledStore) Settle(reservations []Reservation) error {
 	return s.Memory.Settle(reservations)
 }
 
-// What a request has reserved in memory, while the store has failed, ends there, though the store be back.
+// Reservations that a request made in memory while the store had failed end in memory, even if the store is back.
 func TestWhatIsHeldWithoutTheStoreEndsInMemory(t *testing.T) {
 	f := newFallen(t, 1)
 	store := &settledStore{shared: f.store}
@@ -504,7 +504,7 @@ func TestWhatIsHeldWithoutTheStoreEndsInMemory(t *testing.T) {
 		t.Fatalf("a third at once: %+v", v)
 	}
 	f.store.failure = nil
-	checks, v := f.ask("k", 1, false, count, places) // the store knows nothing of the two
+	checks, v := f.ask("k", 1, false, count, places) // the store does not know the two
 	if v.Outcome != Allow {
 		t.Fatalf("with the store back: %+v", v)
 	}
@@ -527,7 +527,7 @@ func TestWhatIsHeldWithoutTheStoreEndsInMemory(t *testing.T) {
 	}
 }
 
-// A defect that was: what memory took over of what the store last knew was reserved, and nobody ended it.
+// For a defect: what memory took over from the store's last knowledge was reserved, and nobody ended it.
 func TestWhatMemoryTakesOverIsNotReservedForGood(t *testing.T) {
 	f := newFallen(t, 1)
 	count := f.open(RuleConfig{Name: "count", Limit: perHour(t, FixedWindow, 5), OverflowPolicy: OverflowPolicy{Count: mustStatuses(t, "401")}})
@@ -542,7 +542,7 @@ func TestWhatMemoryTakesOverIsNotReservedForGood(t *testing.T) {
 		if err := f.limiter.Finish(AppendReservations(nil, checks), 200); err != nil {
 			t.Fatal(err)
 		}
-		// Of requests in flight nothing is taken over: those that the store counts end there.
+		// Memory takes over no requests in flight: those that the store counts end in the store.
 		checks, v = f.ask("places", 1, false, places)
 		if v.Outcome != Allow || checks[0].Decision.Remaining != 2 {
 			t.Fatalf("request %d: %+v, %+v", i+1, v, checks[0].Decision)

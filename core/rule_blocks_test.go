@@ -35,7 +35,7 @@ func TestARuleThatBlocksRejectsEveryRequest(t *testing.T) {
 			t.Error("which rules block")
 		}
 
-		// Nothing of it was charged to the other, which a request that is not blocked comes under, too; a shadow blocks nothing.
+		// The other rule was not charged, which a request that is not blocked comes under, too. A shadow blocks nothing.
 		alone := []Check{{Rule: other, Key: "k"}, {Rule: watcher, Key: "k"}}
 		for i, want := range []Outcome{Allow, Allow, Reject} {
 			alone[0].Cost = 1
@@ -47,7 +47,7 @@ func TestARuleThatBlocksRejectsEveryRequest(t *testing.T) {
 	}
 }
 
-// Where the store has failed a rule that blocks still does, unless it lets all pass then.
+// If the store has failed, a rule that blocks still blocks, unless it then lets all requests pass.
 func TestABlockedRequestIsRejectedWithoutTheStoreToo(t *testing.T) {
 	for _, c := range []struct {
 		onError OnError

@@ -70,13 +70,13 @@ func TestRulesShareCountersOnlyWhereTheyCountTheSame(t *testing.T) {
 			t.Errorf("%+v has the identity %q of another", c, r.Identity())
 		}
 	}
-	// Moved from one field to the next, the same letters are not the same.
+	// The same letters, divided differently between two fields, are a different identity.
 	if mustRule(t, RuleConfig{Namespace: "a", Name: "b.c"}).Identity() == mustRule(t, RuleConfig{Namespace: "a.b", Name: "c"}).Identity() {
 		t.Error("namespace and name run together")
 	}
 }
 
-// Whatever rejects for a rule says the rule's text: its share when the store has failed, and its concurrency.
+// Whatever rejects for a rule has the rule's message: its local rule when the store has failed, and its concurrency.
 func TestAllThatRejectsForARuleHasItsMessage(t *testing.T) {
 	r := mustRule(t, RuleConfig{Name: "a", Message: "Slowly.", Concurrency: 2})
 	if r.Message != "Slowly." || r.sharedBy(2).Message != "Slowly." || r.Beside()[0].Message != "Slowly." {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// fill has a key send until a request of it is rejected, and returns the holds of those that wait.
+// fill sends requests of a key until one is rejected, and returns the reservations of those that wait.
 func (s *overflowScene) fill(key string, r *Rule) [][]Reservation {
 	s.t.Helper()
 	var waiting [][]Reservation
@@ -26,7 +26,7 @@ func patient(t *testing.T, overflow OverflowPolicy) RuleConfig {
 	return RuleConfig{Name: "r", Limit: slowly(t, 1, time.Second, time.Hour), OverflowPolicy: overflow}
 }
 
-// A defect that was: one key, or a few, could have all the places of a rule.
+// For a defect: one key, or a few, could take all the places of a rule.
 func TestKeysThatTakeAllTheyCanLeaveRoomForOthers(t *testing.T) {
 	for _, keys := range []int{1, 2, 3, 12} {
 		s := newOverflowScene(t, MemoryConfig{})
@@ -45,7 +45,7 @@ func TestKeysThatTakeAllTheyCanLeaveRoomForOthers(t *testing.T) {
 	}
 }
 
-// Keys that send in turn have equal shares, and leave as much to whoever comes.
+// Keys that send in turn get equal shares, and leave as much for others.
 func TestKeysShareTheRoom(t *testing.T) {
 	for _, keys := range []int{1, 3, 9} {
 		s := newOverflowScene(t, MemoryConfig{})
@@ -113,7 +113,7 @@ func TestMoreOfAKeyThanOfAllIsRefused(t *testing.T) {
 	}
 }
 
-// A defect that was: nobody counted the requests that wait in a leaky bucket.
+// For a defect: nobody counted the requests that wait in a leaky bucket.
 func TestRequestsInALeakyBucketAreCounted(t *testing.T) {
 	s := newOverflowScene(t, MemoryConfig{})
 	limit := mustLimit(t, LimitConfig{Algorithm: LeakyBucket, Requests: 1, Period: time.Second, Burst: 4, MaxDelay: time.Minute})
@@ -143,8 +143,8 @@ func TestRequestsInALeakyBucketAreCounted(t *testing.T) {
 	s.wants("in place of the one that left, whose turn is not given back", v, Reject, 1*inSeconds, 0)
 }
 
-// Of a key of which more than a thousand requests wait for another rule, a rule looks for no turn behind them all: who comes then is told
-// when the first of them leaves.
+// If more than a thousand requests of a key wait for another rule, a rule looks for no departure behind all of them: its
+// RetryAfter is then the departure of the first of them.
 func TestBehindAThousandWhoWaitForAnotherRuleNobodyWaits(t *testing.T) {
 	s := newOverflowScene(t, MemoryConfig{})
 	slow := RuleConfig{Name: "slow", Limit: slowly(t, 1, time.Second, time.Hour), OverflowPolicy: OverflowPolicy{MaxWaiting: 5000, MaxWaitingPerKey: 5000}}
