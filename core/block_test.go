@@ -31,7 +31,7 @@ func (s *overflowScene) block(r *Rule, key string, duration int64) {
 }
 
 // No state of a limit may look like that of a blocked key. The limits are the widest possible, full and half full.
-func TestNoLimitsStateIsThatOfAKeyThatIsBlocked(t *testing.T) {
+func TestNoStateOfALimitIsThatOfABlockedKey(t *testing.T) {
 	for _, c := range []LimitConfig{
 		{Algorithm: TokenBucket, Requests: MaxRequests, Period: MaxPeriod},
 		{Algorithm: TokenBucket, Requests: MaxRequests, Period: MaxPeriod, Interval: true},
@@ -47,12 +47,12 @@ func TestNoLimitsStateIsThatOfAKeyThatIsBlocked(t *testing.T) {
 				var d Decision
 				decide(l, &s, now, cost, &s, &d)
 				if !d.Allowed || isBlocked(&s) {
-					t.Errorf("%s, at %d, cost %d: %+v is taken for a key that is shut out: %+v", l, now, cost, s, d)
+					t.Errorf("%s, at %d, cost %d: %+v is taken for a blocked key: %+v", l, now, cost, s, d)
 				}
 				before := d
 				decide(l, &s, now, MaxRequests, &s, &d)
 				if isBlocked(&s) {
-					t.Errorf("%s, at %d, after %+v: %+v is taken for a key that is shut out", l, now, before, s)
+					t.Errorf("%s, at %d, after %+v: %+v is taken for a blocked key", l, now, before, s)
 				}
 			}
 		}
@@ -60,7 +60,7 @@ func TestNoLimitsStateIsThatOfAKeyThatIsBlocked(t *testing.T) {
 }
 
 // The shortcut does not look for blocks, yet it allows no request of a key that is blocked, or was.
-func TestTheShortWayAdmitsNobodyWhoIsBlocked(t *testing.T) {
+func TestTheShortcutAllowsNoBlockedKey(t *testing.T) {
 	const now = 1_772_452_820_000_000
 	for _, requests := range []int64{1, 1000, MaxRequests} {
 		for _, l := range everyAlgorithm(t, smaller(requests, MaxLogRequests)) {
@@ -71,10 +71,10 @@ func TestTheShortWayAdmitsNobodyWhoIsBlocked(t *testing.T) {
 				for _, at := range []int64{now - 100_000_000, now - 1, now, now + 1, now + duration - 1, now + duration, now + 2*duration} {
 					s := blockState(now, duration)
 					if remaining, _, _ := take(l, &s, at); remaining != -1 || s != blockState(now, duration) {
-						t.Errorf("%s, shut out for %d, after %d: %d remain, %+v", l, duration, at-now, remaining, s)
+						t.Errorf("%s, blocked for %d, after %d: %d remain, %+v", l, duration, at-now, remaining, s)
 					}
 					if unused(l, &s, at) != (at >= now+duration) {
-						t.Errorf("%s, shut out for %d, after %d: unused is %t", l, duration, at-now, unused(l, &s, at))
+						t.Errorf("%s, blocked for %d, after %d: unused is %t", l, duration, at-now, unused(l, &s, at))
 					}
 				}
 			}
@@ -82,7 +82,7 @@ func TestTheShortWayAdmitsNobodyWhoIsBlocked(t *testing.T) {
 	}
 }
 
-func TestTheFastPathAdmitsNobodyWhoIsBlocked(t *testing.T) {
+func TestTheFastPathAllowsNoBlockedKey(t *testing.T) {
 	for _, l := range everyAlgorithm(t, 5) {
 		if l.algorithm == SlidingWindowLog {
 			continue
@@ -124,7 +124,7 @@ func (s *overflowScene) floodPast(r *Rule, name string, keys int) {
 	}
 }
 
-func TestAFloodDoesNotAdmitWhoIsBlockedByHand(t *testing.T) {
+func TestAFloodDoesNotUnblockKeysBlockedByHand(t *testing.T) {
 	underrace.OneGoroutine(t)
 	for _, index := range []Index{Probing, Mapped} {
 		for _, l := range everyAlgorithm(t, 1) {
@@ -139,7 +139,7 @@ func TestAFloodDoesNotAdmitWhoIsBlockedByHand(t *testing.T) {
 			s.store.Sweep()
 			for i := 0; i < 3; i++ {
 				if d := s.peek(r, "victim "+strconv.Itoa(i), 1); d.Allowed || d.RetryAfter < 3500*inSeconds {
-					t.Errorf("%s: after a flood %d is let in: %+v", l, i, d)
+					t.Errorf("%s: after a flood %d is not blocked: %+v", l, i, d)
 				}
 			}
 			// Blocks are bounded, too: if all keys are blocked, some are forgotten.
@@ -171,7 +171,7 @@ func TestAKeyThatWasJustBlockedIsNotForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.store.forget(&v); find(sh, c.hash) >= 0 {
-		t.Error("one that was let in is not")
+		t.Error("a key that was unblocked is not forgotten")
 	}
 }
 
@@ -206,7 +206,7 @@ func TestABlockIsSweptWhenItIsOver(t *testing.T) {
 }
 
 // The block of a released rule does not stay in memory.
-func TestABlockGoesWithItsRule(t *testing.T) {
+func TestABlockIsForgottenWithItsRule(t *testing.T) {
 	for _, l := range everyAlgorithm(t, 3) {
 		s := newOverflowScene(t, MemoryConfig{})
 		r := s.open(RuleConfig{Name: "r", Limit: l})
@@ -220,7 +220,7 @@ func TestABlockGoesWithItsRule(t *testing.T) {
 }
 
 // Blocked keys give their logs back, for other keys. No log may be used by two keys.
-func TestLogsOfKeysThatAreBlockedGoToOthers(t *testing.T) {
+func TestLogsOfBlockedKeysAreReused(t *testing.T) {
 	for _, index := range []Index{Probing, Mapped} {
 		s := newOverflowScene(t, MemoryConfig{Index: index, MaxKeys: 16})
 		r := s.open(RuleConfig{Name: "r", Limit: mustLimit(t, LimitConfig{Algorithm: SlidingWindowLog, Requests: 8, Period: time.Minute}), CountRejected: true})
@@ -246,7 +246,7 @@ func TestLogsOfKeysThatAreBlockedGoToOthers(t *testing.T) {
 	}
 }
 
-func TestAResetIsOfTheRulesBesideToo(t *testing.T) {
+func TestAResetIncludesTheRulesBeside(t *testing.T) {
 	f := newFallen(t, 2)
 	limit := perHour(t, FixedWindow, 4)
 	r := f.open(RuleConfig{Name: "r", Limit: limit, Candidate: perHour(t, FixedWindow, 6), Concurrency: 3})
@@ -295,25 +295,25 @@ func TestWhenTheStoreFailsTheFallbackIsBlockedAndReset(t *testing.T) {
 		t.Fatal(err)
 	}
 	if v := ask(); v.Outcome != Reject || v.RetryAfter != 60*inSeconds {
-		t.Errorf("who is shut out: %+v", v)
+		t.Errorf("a blocked key: %+v", v)
 	}
 	if err := l.Unblock(r, "k"); err != store.err {
 		t.Fatal(err)
 	}
 	for i := 0; i < 4; i++ {
 		if v := ask(); (v.Outcome == Allow) != (i < 3) {
-			t.Errorf("request %d of who was let in: %+v", i, v)
+			t.Errorf("request %d of an unblocked key: %+v", i, v)
 		}
 	}
 	if err := l.Reset(r, "k"); err != store.err {
 		t.Fatal(err)
 	}
 	if v := ask(); v.Outcome != Allow {
-		t.Errorf("who was reset: %+v", v)
+		t.Errorf("a key that was reset: %+v", v)
 	}
 }
 
-func TestHowManyWaitIsKnown(t *testing.T) {
+func TestWaitingReportsHowManyRequestsWait(t *testing.T) {
 	s := newOverflowScene(t, MemoryConfig{})
 	slow := s.open(RuleConfig{Name: "slow", Limit: slowly(t, 1, 10*time.Second, time.Hour)})
 	plain := s.open(RuleConfig{Name: "plain", Limit: perHour(t, FixedWindow, 3)})

@@ -109,7 +109,7 @@ func TestWithoutItsStoreARuleDoesWhatItsOnErrorSays(t *testing.T) {
 	for i := 0; i < 3; i++ {
 		checks, v := f.ask("k", 1, false, open)
 		if v != pass || !checks[0].Uncounted || checks[0].Decision != nothing {
-			t.Errorf("open: %+v, %+v; want it to pass and nobody told", v, checks[0])
+			t.Errorf("open: %+v, %+v; want it to pass, and no rule reported", v, checks[0])
 		}
 		_, v = f.ask("k", 1, false, closed)
 		if v != refused {
@@ -159,7 +159,7 @@ func TestChecksThatAreUsedAgainAreCountedWhenTheStoreIsBack(t *testing.T) {
 	}
 }
 
-func TestWithoutAMemoryToFallBackOnALocalRuleTurnsAway(t *testing.T) {
+func TestWithoutAMemoryToFallBackOnALocalRuleRejects(t *testing.T) {
 	store := &shared{failure: errors.New("down"), Memory: NewMemory(MemoryConfig{})}
 	l := NewLimiter(store)
 	enforced, shadow := mustRule(t, RuleConfig{Name: "r"}), mustRule(t, RuleConfig{Name: "s", Shadow: true})
@@ -177,7 +177,7 @@ func TestWithoutAMemoryToFallBackOnALocalRuleTurnsAway(t *testing.T) {
 	}
 }
 
-func TestEachNodeLetsItsShareThrough(t *testing.T) {
+func TestEachNodeAllowsItsShare(t *testing.T) {
 	for a := TokenBucket; a <= SlidingWindowCounter; a++ {
 		for _, c := range []struct {
 			requests int64
@@ -202,7 +202,7 @@ func TestEachNodeLetsItsShareThrough(t *testing.T) {
 			}
 			r := f.open(RuleConfig{Name: "r", Limit: mustLimit(t, config)})
 			if got := f.admits("k", 20, r); got != want {
-				t.Errorf("%s, %d by %d nodes: %d are let through, want %d", a.String(), c.requests, c.nodes, got, want)
+				t.Errorf("%s, %d by %d nodes: %d are allowed, want %d", a.String(), c.requests, c.nodes, got, want)
 			}
 			if got := f.admits("another", 20, r); got != want {
 				t.Errorf("%s, %d by %d nodes: of another key %d, want %d", a.String(), c.requests, c.nodes, got, want)
@@ -235,10 +235,10 @@ func TestCountingStartsFromWhatWasLastKnown(t *testing.T) {
 			r := f.open(RuleConfig{Name: "r", Limit: perHour(t, a, 10)})
 			f.store.known["k"] = Decision{Limit: 10, Remaining: c.remaining}
 			if got := f.admits("k", 15, r); got != c.want {
-				t.Errorf("%s, %d of 10 left, %d nodes: %d are let through, want %d", a.String(), c.remaining, c.nodes, got, c.want)
+				t.Errorf("%s, %d of 10 left, %d nodes: %d are allowed, want %d", a.String(), c.remaining, c.nodes, got, c.want)
 			}
 			if got := f.admits("unknown", 15, r); got != int(r.limit.Share(c.nodes).quota) {
-				t.Errorf("%s, a key of which nothing is known: %d are let through", a.String(), got)
+				t.Errorf("%s, a key of which nothing is known: %d are allowed", a.String(), got)
 			}
 		}
 	}
@@ -254,7 +254,7 @@ func TestAQueueStartsFromWhatWasLastKnown(t *testing.T) {
 		t.Errorf("%+v, %+v", v, checks[0].Decision)
 	}
 	if got := f.admits("k", 15, r); got != 2 { // six in all: the one that leaves, and five that wait
-		t.Errorf("%d more are let through", got)
+		t.Errorf("%d more are allowed", got)
 	}
 }
 
@@ -263,7 +263,7 @@ func TestWhatWasLastKnownIsChargedOnce(t *testing.T) {
 	r := f.open(RuleConfig{Name: "r", Limit: perHour(t, FixedWindow, 10)})
 	f.store.known["k"] = Decision{Limit: 10, Remaining: 6}
 	if got := f.admits("k", 3, r); got != 3 {
-		t.Fatalf("%d are let through, want 3", got)
+		t.Fatalf("%d are allowed, want 3", got)
 	}
 	f.store.known["k"] = Decision{Limit: 10, Remaining: 5} // memory has already used seven
 	if got := f.admits("k", 1, r); got != 1 {
@@ -271,7 +271,7 @@ func TestWhatWasLastKnownIsChargedOnce(t *testing.T) {
 	}
 	f.store.known["k"] = Decision{Limit: 10, Remaining: 1} // the store was back meanwhile, and others have used more
 	if got := f.admits("k", 3, r); got != 1 {
-		t.Fatalf("%d are let through, want the one that remained", got)
+		t.Fatalf("%d are allowed, want the one that remained", got)
 	}
 }
 
@@ -298,17 +298,17 @@ func TestAMixtureOfRulesWithoutTheStore(t *testing.T) {
 
 	for i := 0; i < 5; i++ {
 		if _, v := f.ask("k", 1, false, wide, open, closed); v.Outcome != Unavailable || v.Reported != -1 {
-			t.Fatalf("one that turns away among others: %+v", v)
+			t.Fatalf("one that rejects among others: %+v", v)
 		}
 	}
 	if keys := f.local.Stats().Keys; keys != 0 {
-		t.Fatalf("a request that was turned away has charged %d keys", keys)
+		t.Fatalf("a rejected request has charged %d keys", keys)
 	}
 
 	for i := 0; i < 2; i++ { // the share of the tight rule is 2, that of the shadow 1
 		checks, v := f.ask("k", 1, false, open, wide, closedShadow, tight, shadow)
 		if v.Outcome != Allow || v.Reported != 3 {
-			t.Fatalf("request %d: %+v; want it told of the tightest", i, v)
+			t.Fatalf("request %d: %+v; want the tightest reported", i, v)
 		}
 		if !checks[0].Uncounted || !checks[2].Uncounted || checks[1].Uncounted || checks[3].Uncounted || checks[4].Uncounted {
 			t.Fatalf("request %d: uncounted are %+v", i, checks)
@@ -344,16 +344,16 @@ func TestWhatCostsMoreThanTheShareTakesAllOfIt(t *testing.T) {
 		limit := mustLimit(t, config)
 		r := f.open(RuleConfig{Name: "r", Limit: limit})
 		if _, v := f.ask("k", limit.Capacity()+1, false, r); v.Outcome != Reject || v.RetryAfter != Never {
-			t.Errorf("%s, more than the whole limit holds: %+v; want never", a.String(), v)
+			t.Errorf("%s, more than the whole capacity: %+v; want never", a.String(), v)
 		}
 		if checks, v := f.ask("k", limit.Capacity(), false, r); v.Outcome != Allow || checks[0].Decision.Remaining != 0 {
-			t.Errorf("%s, all of the limit: %+v, %+v; want it let through", a.String(), v, checks[0].Decision)
+			t.Errorf("%s, all of the limit: %+v, %+v; want it allowed", a.String(), v, checks[0].Decision)
 		}
 		if _, v := f.ask("k", limit.Capacity(), false, r); v.Outcome != Reject || v.RetryAfter <= 0 {
 			t.Errorf("%s, once more: %+v; want it to wait", a.String(), v)
 		}
 		if got := f.admits("k", 5, r); got != 0 {
-			t.Errorf("%s: %d are let through after that", a.String(), got)
+			t.Errorf("%s: %d are allowed after that", a.String(), got)
 		}
 	}
 }
@@ -368,7 +368,7 @@ func TestRejectedRequestsCountLocallyToo(t *testing.T) {
 	}
 	atomic.AddInt64(&f.now, 700_000_000) // the two have expired, and the rejected one has not
 	if got := f.admits("k", 2, r); got != 1 {
-		t.Errorf("%d are let through, want 1", got)
+		t.Errorf("%d are allowed, want 1", got)
 	}
 }
 
@@ -412,7 +412,7 @@ func TestManyAtOnceStartFromWhatWasLastKnownTogether(t *testing.T) {
 		}
 		wg.Wait()
 		if n := admitted.Load(); n != 15 {
-			t.Fatalf("%d are let through, want 15", n)
+			t.Fatalf("%d are allowed, want 15", n)
 		}
 	}
 }
@@ -421,17 +421,17 @@ func TestReleasingARuleReleasesItsLocalOne(t *testing.T) {
 	f := newFallen(t, 1)
 	r := f.open(RuleConfig{Name: "r", Limit: perHour(t, FixedWindow, 1)})
 	if got := f.admits("k", 3, r); got != 1 {
-		t.Fatalf("%d are let through", got)
+		t.Fatalf("%d are allowed", got)
 	}
 	changed := f.open(RuleConfig{Name: "r", Limit: perHour(t, FixedWindow, 3)}) // with the same identity, so that its counters survive
 	f.limiter.Release(r)
 	if got := f.admits("k", 3, changed); got != 2 {
-		t.Errorf("%d are let through by a raised limit, want 2", got)
+		t.Errorf("%d are allowed by a raised limit, want 2", got)
 	}
 	f.limiter.Release(changed)
 	f.local.Sweep()
 	if f.store.opened != 0 || f.local.Stats().Keys != 0 {
-		t.Errorf("%d rules are open, %d keys are held", f.store.opened, f.local.Stats().Keys)
+		t.Errorf("%d rules are open, memory has %d keys", f.store.opened, f.local.Stats().Keys)
 	}
 }
 
@@ -463,7 +463,7 @@ func TestARuleThatCannotBeOpenedLocallyIsNotOpen(t *testing.T) {
 }
 
 // A request may have reservations in the store and local ones, if the store failed in between. Each ends where it is.
-func TestHoldsEndWhereTheyAre(t *testing.T) {
+func TestReservationsEndWhereTheyAre(t *testing.T) {
 	f := newFallen(t, 1)
 	r := f.open(RuleConfig{Name: "login", Limit: perHour(t, FixedWindow, 3), OverflowPolicy: OverflowPolicy{Count: mustStatuses(t, "401")}})
 	down := f.store.failure
@@ -474,7 +474,7 @@ func TestHoldsEndWhereTheyAre(t *testing.T) {
 	checks, _ = f.ask("k", 1, false, r)
 	reservations = AppendReservations(reservations, checks)
 	if len(reservations) != 2 {
-		t.Fatalf("%d holds; want one in the store, and one that is local", len(reservations))
+		t.Fatalf("%d reservations; want one in the store, and one that is local", len(reservations))
 	}
 	remain := func(failure error) int64 {
 		f.store.failure = failure
@@ -482,12 +482,12 @@ func TestHoldsEndWhereTheyAre(t *testing.T) {
 		return checks[0].Decision.Remaining
 	}
 	if there, here := remain(nil), remain(down); there != 1 || here != 1 {
-		t.Fatalf("%d and %d remain of 3 for one more, with one held in each", there, here)
+		t.Fatalf("%d and %d remain of 3 for one more, with one reserved in each", there, here)
 	}
 	if err := f.limiter.Finish(reservations, 200); err != nil {
 		t.Fatal(err)
 	}
 	if there, here := remain(nil), remain(down); there != 2 || here != 2 {
-		t.Errorf("%d and %d remain of 3 for one more; want 2, nothing being held", there, here)
+		t.Errorf("%d and %d remain of 3 for one more; want 2, nothing being reserved", there, here)
 	}
 }

@@ -191,7 +191,7 @@ func TestLimitIsWrittenAsItIsConfigured(t *testing.T) {
 }
 
 // A reload may change the numbers of a limit, and counters survive. If it counts in another way, it starts afresh.
-func TestIdentityHoldsWhatAReloadMustNotChange(t *testing.T) {
+func TestIdentityHasWhatAReloadMustNotChange(t *testing.T) {
 	base := LimitConfig{Algorithm: TokenBucket, Requests: 5, Period: time.Second, Burst: 20}
 	same := LimitConfig{Algorithm: TokenBucket, Requests: 9, Period: time.Second, Burst: 1}
 	a, b := mustLimit(t, base), mustLimit(t, same)
@@ -199,11 +199,11 @@ func TestIdentityHoldsWhatAReloadMustNotChange(t *testing.T) {
 		t.Errorf("%q and %q differ in numbers alone", a.Identity(), b.Identity())
 	}
 	if a.Same(b) || !a.Same(mustLimit(t, base)) {
-		t.Error("Same must tell limits with other numbers apart, and no others")
+		t.Error("Same must distinguish limits with other numbers, and no others")
 	}
 	if mustLimit(t, LimitConfig{Algorithm: LeakyBucket, Requests: 1, Period: time.Second, MaxDelay: 1000}).Same(
 		mustLimit(t, LimitConfig{Algorithm: LeakyBucket, Requests: 1, Period: time.Second, MaxDelay: 2000})) {
-		t.Error("Same must tell limits with another max_delay apart")
+		t.Error("Same must distinguish limits with another max_delay")
 	}
 	seen := map[string]int{}
 	for i, c := range []LimitConfig{

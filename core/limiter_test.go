@@ -15,7 +15,7 @@ func decided(t *testing.T, name string, quota int64, d Decision) Check {
 	}
 }
 
-func TestVerdictTellsOfTheLongestWaitOfThoseThatReject(t *testing.T) {
+func TestVerdictReportsTheLongestWaitAmongRulesThatReject(t *testing.T) {
 	shadow := Check{Rule: mustRule(t, RuleConfig{Name: "s", Shadow: true}), Decision: Decision{Limit: 10, RetryAfter: 99_000_000}}
 	allowed := decided(t, "a", 10, Decision{Allowed: true, Remaining: 0, Delay: 5})
 	short := decided(t, "b", 10, Decision{RetryAfter: 1_000_000})
@@ -44,7 +44,7 @@ func TestVerdictTellsOfTheLongestWaitOfThoseThatReject(t *testing.T) {
 	}
 }
 
-func TestVerdictTellsOfTheTightestOfThoseThatAllow(t *testing.T) {
+func TestVerdictReportsTheTightestAmongRulesThatAllow(t *testing.T) {
 	half := decided(t, "half", 10, Decision{Allowed: true, Remaining: 5})
 	most := decided(t, "most", 1_000_000_000, Decision{Allowed: true, Remaining: 999_999_999})
 	few := decided(t, "few", 1000, Decision{Allowed: true, Remaining: 100})
@@ -127,7 +127,7 @@ func TestLimiterAsksTheStoreOnceWithSaneCosts(t *testing.T) {
 	}
 }
 
-func TestARequestThatCostsMoreThanTheLimitHoldsIsNeverTold(t *testing.T) {
+func TestACostAboveTheCapacityHasARetryAfterOfNever(t *testing.T) {
 	store := NewMemory(MemoryConfig{Clock: func() int64 { return 1_700_000_000_000_000 }})
 	for a := TokenBucket; a <= SlidingWindowCounter; a++ {
 		rule := mustRule(t, RuleConfig{Name: "r", Limit: mustLimit(t, LimitConfig{Algorithm: a, Requests: MaxLogRequests, Period: MinPeriod})})

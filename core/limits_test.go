@@ -45,7 +45,7 @@ func TestALimitAloneIsSingle(t *testing.T) {
 	}
 }
 
-func TestLimitsThatSayTheSameAreOneRule(t *testing.T) {
+func TestEqualLimitsShareARule(t *testing.T) {
 	overrides := make(map[string]*Limit)
 	for i := 0; i < 1000; i++ {
 		overrides[strconv.Itoa(i)] = perMinute(t, 5+int64(i%3))
@@ -93,7 +93,7 @@ func TestNewLimitsSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestLimitsAreTheSameWhereAllThatTheyChooseIs(t *testing.T) {
+func TestLimitsAreTheSameIfAllTheirChoicesAre(t *testing.T) {
 	of := func(own *Limit, tiers, overrides map[string]*Limit) *Limits {
 		l, err := NewLimits(RuleConfig{Name: "r", Limit: own}, MoreLimits{Tiers: tiers, Overrides: overrides})
 		if err != nil {
@@ -121,7 +121,7 @@ func TestLimitsAreTheSameWhereAllThatTheyChooseIs(t *testing.T) {
 }
 
 // A client that changes its tier keeps what it has used. If its tier has another period, it starts there with an unused one.
-func TestTiersCountInOnePlace(t *testing.T) {
+func TestTiersShareCounters(t *testing.T) {
 	now := int64(1_700_000_000_000_000)
 	store := NewMemory(MemoryConfig{Clock: func() int64 { return now }})
 	l, err := NewLimits(RuleConfig{Name: "r", KeySpec: "client_ip", Limit: perMinute(t, 5)}, MoreLimits{

@@ -10,7 +10,7 @@ import (
 )
 
 // For a defect: the rule with more keys paid for the memory of a few large logs of another.
-func TestDearLogsOfOneRuleDoNotResetAnother(t *testing.T) {
+func TestLargeLogsOfOneRuleDoNotResetAnother(t *testing.T) {
 	underrace.OneGoroutine(t)
 	const clients = 3000
 	m := newMemory(core.MemoryConfig{MaxKeys: 5000})
@@ -52,14 +52,14 @@ func TestFloodOfRejectedKeysDoesNotResetAnOlderVictimOfItsOwnRule(t *testing.T) 
 }
 
 // A log that is smaller than a key's share of the budget does not pay for larger ones, not even for those of its own rule.
-func TestSmallLogsDoNotPayForDearOnes(t *testing.T) {
+func TestSmallLogsDoNotPayForLargeOnes(t *testing.T) {
 	m := newMemory(core.MemoryConfig{MaxKeys: 5000})
 	r := m.open(t, "bulk", core.LimitConfig{Algorithm: core.SlidingWindowLog}, core.MaxLogRequests, time.Hour)
 	for i := 0; i < fewer(2000); i++ {
 		m.take(r, "small "+strconv.Itoa(i), 5)
 	}
 	for i := 0; i < 30; i++ {
-		m.take(r, "dear "+strconv.Itoa(i), core.MaxLogRequests)
+		m.take(r, "costly "+strconv.Itoa(i), core.MaxLogRequests)
 	}
 	for i := 0; i < fewer(2000); i++ {
 		if d := m.take(r, "small "+strconv.Itoa(i), 1); d.Remaining != core.MaxLogRequests-6 {
@@ -69,7 +69,7 @@ func TestSmallLogsDoNotPayForDearOnes(t *testing.T) {
 }
 
 // For a defect: a costly request evicted only a few small logs, so that the logs grew past their budget.
-func TestADearRequestMakesAsMuchGo(t *testing.T) {
+func TestACostlyRequestEvictsAsMuchAsItAdds(t *testing.T) {
 	underrace.OneGoroutine(t)
 	m := newMemory(core.MemoryConfig{MaxKeys: 20_000})
 	r := m.open(t, "bulk", core.LimitConfig{Algorithm: core.SlidingWindowLog}, core.MaxLogRequests, time.Hour)
@@ -79,13 +79,13 @@ func TestADearRequestMakesAsMuchGo(t *testing.T) {
 	const budget = 64 * 20_000
 	most := int64(0)
 	for i := 0; i < 100; i++ {
-		m.take(r, "dear "+strconv.Itoa(i), core.MaxLogRequests)
+		m.take(r, "costly "+strconv.Itoa(i), core.MaxLogRequests)
 		if n := m.Stats().LogBytes / 4; n > most {
 			most = n
 		}
 	}
 	if most > budget+5*core.MaxLogRequests {
-		t.Errorf("the logs held up to %d times; want %d, and a few dear logs at most", most, budget)
+		t.Errorf("the logs held up to %d times; want %d, and a few large logs at most", most, budget)
 	}
 }
 

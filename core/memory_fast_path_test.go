@@ -37,7 +37,7 @@ func TestWhatHasAFastPath(t *testing.T) {
 	}
 }
 
-func TestTheFastPathLeavesWhatIsRareAlone(t *testing.T) {
+func TestTheFastPathLeavesRareCasesAlone(t *testing.T) {
 	now := int64(1_700_000_000_000_000)
 	m := NewMemory(MemoryConfig{Index: Mapped, Clock: func() int64 { return now }})
 	r := mustRule(t, RuleConfig{Name: "r", Limit: mustLimit(t, LimitConfig{Algorithm: TokenBucket, Requests: 2, Period: time.Minute})})
@@ -76,7 +76,7 @@ func allQuotaFields(r *Rule) *QuotaFields {
 }
 
 // generalPath decides by Limiter.Decide, sets the quota fields by SetQuotaFields, and counts the requests that it gets.
-type plainWay struct {
+type generalPath struct {
 	t           *testing.T
 	store       *Memory
 	rule        *Rule
@@ -85,7 +85,7 @@ type plainWay struct {
 	asked       int
 }
 
-func (p *plainWay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (p *generalPath) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.asked++
 	key, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -113,7 +113,7 @@ func (p *plainWay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // inWhole rounds microseconds up to seconds.
 func inWhole(micros int64) int64 { return (micros + 999_999) / 1_000_000 }
 
-func TestServeDoesAsDecideAndTell(t *testing.T) {
+func TestServeDoesWhatDecideAndSetQuotaFieldsDo(t *testing.T) {
 	underrace.OneGoroutine(t)
 	steps := 4000
 	if interpreted {
@@ -136,19 +136,19 @@ func TestServeDoesAsDecideAndTell(t *testing.T) {
 			passed++
 			w.WriteHeader(http.StatusOK)
 		})
-		ways := make([]*plainWay, 2) // for requests that Serve leaves, and for all
-		for i := range ways {
+		paths := make([]*generalPath, 2) // for requests that Serve leaves, and for all
+		for i := range paths {
 			m := NewMemory(MemoryConfig{Index: Mapped, Clock: clock})
 			if i > 0 { // with the same seed, a new key makes both look at the same old keys
-				m.seed = ways[0].store.seed
+				m.seed = paths[0].store.seed
 			}
 			r := mustRule(t, RuleConfig{Name: "r", Limit: mustLimit(t, c)})
 			if err := m.Open(r); err != nil {
 				t.Fatal(err)
 			}
-			ways[i] = &plainWay{t: t, store: m, rule: r, quotaFields: allQuotaFields(r), next: next}
+			paths[i] = &generalPath{t: t, store: m, rule: r, quotaFields: allQuotaFields(r), next: next}
 		}
-		handler := Serve(NewFastPath(ways[0].store, ways[0].rule), ways[0].quotaFields, next, ways[0])
+		handler := Serve(NewFastPath(paths[0].store, paths[0].rule), paths[0].quotaFields, next, paths[0])
 		for i := 0; i < steps; i++ {
 			now += random.Int63n(200_000)
 			if random.Intn(50) == 0 {
@@ -157,11 +157,11 @@ func TestServeDoesAsDecideAndTell(t *testing.T) {
 			if random.Intn(40) == 0 {
 				key := []string{"192.0.2.1", "192.0.2.2", "2001:db8::1", "x"}[random.Intn(4)]
 				span := random.Int63n(2) * random.Int63n(2_000_000)
-				for _, way := range ways {
+				for _, path := range paths {
 					if span%5 == 1 {
-						_ = way.store.Reset(way.rule, key)
+						_ = path.store.Reset(path.rule, key)
 					} else {
-						_ = way.store.Block(way.rule, key, span)
+						_ = path.store.Block(path.rule, key, span)
 					}
 				}
 			}
@@ -179,15 +179,15 @@ func TestServeDoesAsDecideAndTell(t *testing.T) {
 				}
 			}
 			handler.ServeHTTP(got, r)
-			ways[1].ServeHTTP(want, r)
+			paths[1].ServeHTTP(want, r)
 			if got.status != want.status || !reflect.DeepEqual(got.header, want.header) {
 				t.Fatalf("%s, request %d of %q %v: %d %v, want %d %v", mustLimit(t, c).String(), i, r.RemoteAddr, r.Header, got.status, got.header, want.status, want.header)
 			}
 		}
-		if ways[0].store.Stats() != ways[1].store.Stats() {
-			t.Errorf("%+v, want %+v", ways[0].store.Stats(), ways[1].store.Stats())
+		if paths[0].store.Stats() != paths[1].store.Stats() {
+			t.Errorf("%+v, want %+v", paths[0].store.Stats(), paths[1].store.Stats())
 		}
-		if left := ways[0].asked; left > steps*9/10 && !c.Interval {
+		if left := paths[0].asked; left > steps*9/10 && !c.Interval {
 			t.Errorf("%s: of %d requests %d were left to the rest", mustLimit(t, c).String(), steps, left)
 		}
 	}

@@ -198,7 +198,7 @@ func TestAFloodOfOneZoneResetsNoCounterOfAnotherWhateverStateItsKeysAreIn(t *tes
 				flooded.flood(s, "invented "+strconv.Itoa(i), manner, 2)
 			}
 			if n := login.readmitted(s, victims); n > 0 {
-				t.Errorf("%s, %s: %d of %d victims are let in", flooded.name, manner, n, victims)
+				t.Errorf("%s, %s: %d of %d victims were reset", flooded.name, manner, n, victims)
 			}
 			n := 0
 			for i := 0; i < victims; i++ {
@@ -214,7 +214,7 @@ func TestAFloodOfOneZoneResetsNoCounterOfAnotherWhateverStateItsKeysAreIn(t *tes
 }
 
 // For a defect: if three zones or more shared memory, victims were forgotten for keys that were used once.
-func TestAFloodOfManyZonesDoesNotAdmitWhoIsOverALimit(t *testing.T) {
+func TestAFloodOfManyZonesDoesNotResetKeysOverALimit(t *testing.T) {
 	underrace.OneGoroutine(t)
 	victims, keys := 20, floodOf(30_000)
 	if interpreted {
@@ -244,7 +244,7 @@ func TestAFloodOfManyZonesDoesNotAdmitWhoIsOverALimit(t *testing.T) {
 			}
 			for _, z := range list {
 				if n := z.readmitted(s, victims); n > 0 {
-					t.Errorf("index %d, %d zones: %s %s: %d of %d victims are let in", index, zones, z.r.Name(), z.r.Limit().String(), n, victims)
+					t.Errorf("index %d, %d zones: %s %s: %d of %d victims were reset", index, zones, z.r.Name(), z.r.Limit().String(), n, victims)
 				}
 			}
 		}
@@ -277,7 +277,7 @@ func TestFloodsOfMixedZonesKeepTheirPromises(t *testing.T) {
 			z.manner = append(manners, "")[r.Intn(len(manners)+1)]
 			z.exhaust(s, victims, requests)
 			for i := 0; i < victims; i++ {
-				s.block(z.r, "shut out "+strconv.Itoa(i), 3600*inSeconds)
+				s.block(z.r, "blocked "+strconv.Itoa(i), 3600*inSeconds)
 				z.use(s, "partly "+strconv.Itoa(i), 1, false)
 			}
 			list = append(list, z)
@@ -298,27 +298,27 @@ func TestFloodsOfMixedZonesKeepTheirPromises(t *testing.T) {
 			}
 			out, whole := 0, 0
 			for i := 0; i < victims; i++ {
-				if d := s.peek(z.r, "shut out "+strconv.Itoa(i), 1); d.Allowed {
+				if d := s.peek(z.r, "blocked "+strconv.Itoa(i), 1); d.Allowed {
 					out++
 				}
 				if d := s.peek(z.r, "partly "+strconv.Itoa(i), 0); z.manner == "" && z.r.limit.algorithm != inFlight && d.ResetAfter == 0 {
 					whole++
 				}
 			}
-			says("who were shut out by hand are let in", out)
+			says("keys blocked by hand were unblocked", out)
 			says("counters were reset", whole)
 			if z.manner == "" || z.manner == "used once" {
-				says("victims are let in", z.readmitted(s, victims))
+				says("victims were reset", z.readmitted(s, victims))
 			}
 		}
 		if n, most := s.store.Stats().Keys-s.store.underWay.Load(), s.store.maxKeys.Load(); n > most {
-			t.Errorf("seed %d: %d keys are kept of which no request is under way; want at most %d", seed, n, most)
+			t.Errorf("seed %d: %d keys without requests under way are kept; want at most %d", seed, n, most)
 		}
 	}
 }
 
 // With so many zones that none has many keys, keys over a limit stay in all of them.
-func TestAFloodOfHundredsOfZonesDoesNotAdmitWhoIsOverALimit(t *testing.T) {
+func TestAFloodOfHundredsOfZonesDoesNotResetKeysOverALimit(t *testing.T) {
 	underrace.OneGoroutine(t)
 	victims, zones, keys := 2, 300, floodOf(50_000)
 	if interpreted {
@@ -339,14 +339,14 @@ func TestAFloodOfHundredsOfZonesDoesNotAdmitWhoIsOverALimit(t *testing.T) {
 	}
 	for _, z := range list {
 		if n := z.readmitted(s, victims); n > 0 {
-			t.Errorf("%s %s: %d of %d victims are let in", z.r.Name(), z.r.Limit().String(), n, victims)
+			t.Errorf("%s %s: %d of %d victims were reset", z.r.Name(), z.r.Limit().String(), n, victims)
 		}
 	}
 }
 
 // For three defects: a victim of a higher tier, whose bucket takes longer to drain than those of a flood under a lower one; a
 // victim whose bucket was charged for its rejections; and a victim with less left than a request costs.
-func TestAFloodWithinAZoneDoesNotAdmitWhoIsOverItsLimit(t *testing.T) {
+func TestAFloodWithinAZoneDoesNotResetKeysOverItsLimit(t *testing.T) {
 	underrace.OneGoroutine(t)
 	victims, keys := 20, 5000
 	if interpreted {
@@ -406,13 +406,13 @@ func TestAFloodWithinAZoneDoesNotAdmitWhoIsOverItsLimit(t *testing.T) {
 			}
 		}
 		if n > 0 {
-			t.Errorf("%s, %s: %d of %d victims are let in", c.name, c.algorithm.String(), n, victims)
+			t.Errorf("%s, %s: %d of %d victims were reset", c.name, c.algorithm.String(), n, victims)
 		}
 	}
 }
 
 // For a defect: if the window is longer than the penalty, all keys recover at once, so it was up to chance which were forgotten.
-func TestOfThoseThatAPenaltyBlocksTheOneWhoseBlockEndsLastGoes(t *testing.T) {
+func TestAmongKeysWithPenaltiesTheOneWhosePenaltyEndsLastGoes(t *testing.T) {
 	underrace.OneGoroutine(t)
 	victims, keys := 20, 5000
 	if interpreted {
@@ -433,7 +433,7 @@ func TestOfThoseThatAPenaltyBlocksTheOneWhoseBlockEndsLastGoes(t *testing.T) {
 				z.flood(s, "invented "+strconv.Itoa(i), "rejected", 2)
 			}
 			if n := z.readmitted(s, victims); n > 0 {
-				t.Errorf("%s in %s: %d of %d victims are let in", z.name, period, n, victims)
+				t.Errorf("%s in %s: %d of %d victims were reset", z.name, period, n, victims)
 			}
 		}
 	}
@@ -464,7 +464,7 @@ func TestAFloodOfAStoreWithFewKeysInManyShards(t *testing.T) {
 		}
 		for _, z := range list {
 			if n := z.readmitted(s, victims); n > 0 {
-				t.Errorf("index %d: %s %s: %d of %d victims are let in", index, z.r.Name(), z.r.Limit().String(), n, victims)
+				t.Errorf("index %d: %s %s: %d of %d victims were reset", index, z.r.Name(), z.r.Limit().String(), n, victims)
 			}
 		}
 	}
@@ -488,7 +488,7 @@ func anyStanding(r *rand.Rand) standing {
 }
 
 // For a defect: a cost less than b, b less than c, and c less than a.
-func TestWhatIsCheaperToForgetIsAnOrder(t *testing.T) {
+func TestCheaperIsAStrictWeakOrder(t *testing.T) {
 	underrace.OneGoroutine(t)
 	r := rand.New(rand.NewSource(2))
 	for i := 0; i < fewerRounds(2_000_000); i++ {
@@ -513,7 +513,7 @@ func TestWhatIsCheaperToForgetIsAnOrder(t *testing.T) {
 }
 
 // Keys with requests under way, and keys blocked by hand, are counted exactly, however they come and go.
-func TestWhatDoesNotPayIsCountedExactly(t *testing.T) {
+func TestKeysThatAreNotEvictedAreCountedExactly(t *testing.T) {
 	underrace.OneGoroutine(t)
 	for seed := 0; seed < fewerRounds(200)+1; seed++ {
 		r := rand.New(rand.NewSource(int64(seed)))
@@ -570,7 +570,7 @@ func TestWhatDoesNotPayIsCountedExactly(t *testing.T) {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		if under, hands := s.store.underWay.Load(), s.store.byHand.Load(); under != 0 || hands != 0 {
-			t.Fatalf("seed %d: in the end %d keys are under way, and %d shut out", seed, under, hands)
+			t.Fatalf("seed %d: in the end %d keys have requests under way, and %d are blocked", seed, under, hands)
 		}
 	}
 }
@@ -590,7 +590,7 @@ func keptAsCounted(m *Memory, marked bool) error {
 				hands++
 				kept[s.owners[k]&^marks]++
 			} else if marked && blockedFor(&s.slots[k].state, m.clock()) > 0 {
-				return fmt.Errorf("a key that is shut out has no mark")
+				return fmt.Errorf("a blocked key has no mark")
 			}
 			if s.owners[k]&accounted != 0 && s.accounts[s.slots[k].hash].kept {
 				under++
@@ -601,14 +601,14 @@ func keptAsCounted(m *Memory, marked bool) error {
 		}
 	}
 	if n := m.underWay.Load(); n != under {
-		return fmt.Errorf("%d keys are counted that requests under way hold; there are %d", n, under)
+		return fmt.Errorf("%d keys with requests under way are counted; there are %d", n, under)
 	}
 	if n := m.byHand.Load(); n != hands {
-		return fmt.Errorf("%d keys are counted that are shut out by hand; there are %d", n, hands)
+		return fmt.Errorf("%d keys blocked by hand are counted; there are %d", n, hands)
 	}
 	for number, sp := range m.spaces.Load().([]*space) {
 		if n := sp.kept.Load(); n != kept[uint32(number)] {
-			return fmt.Errorf("%d keys of a zone are counted that do not pay; there are %d", n, kept[uint32(number)])
+			return fmt.Errorf("%d keys of a zone are counted that may not be evicted; there are %d", n, kept[uint32(number)])
 		}
 	}
 	return nil

@@ -7,7 +7,7 @@ import (
 
 // A mark tells a key with a rejected request from one that has only used up its limit: in a flood the latter goes first. A peek
 // sets no mark.
-func TestWhoWasRejectedIsMarkedWhicheverWayItIsDecided(t *testing.T) {
+func TestARejectedKeyIsMarkedHoweverItIsDecided(t *testing.T) {
 	penalty := OverflowPolicy{Penalties: []time.Duration{time.Minute}}
 	for name, c := range map[string]struct{ rules []RuleConfig }{
 		"one rule":                           {[]RuleConfig{{Name: "r"}}},

@@ -93,16 +93,16 @@ func (tt *tableTest) check() {
 			continue
 		}
 		if h <= last {
-			t.Fatalf("%x stands at %d behind %x; want ascending order", h, i, last)
+			t.Fatalf("%x is at %d behind %x; want ascending order", h, i, last)
 		}
 		last = h
 		home, _ := bits.Mul64(h, uint64(s.home))
 		if i < int(home) {
-			t.Fatalf("%x stands at %d, before its home %d", h, i, home)
+			t.Fatalf("%x is at %d, before its home %d", h, i, home)
 		}
 		for j := int(home); j < i; j++ {
 			if s.slots[j].hash == 0 {
-				t.Fatalf("%x stands at %d though %d is free, and its home %d", h, i, j, home)
+				t.Fatalf("%x is at %d though %d is free, and its home %d", h, i, j, home)
 			}
 		}
 	}

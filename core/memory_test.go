@@ -181,10 +181,10 @@ func TestFloodOfRejectedKeysDoesNotResetAVictimOfAnotherRule(t *testing.T) {
 
 // A request may cost as much as the limit holds. Its log then grows by that much at once, while the logs that are evicted for it
 // are small.
-func TestLogsOfDearRequestsStayInTheirBudget(t *testing.T) {
+func TestLogsOfCostlyRequestsStayInTheirBudget(t *testing.T) {
 	underrace.OneGoroutine(t)
 	m := newMemory(core.MemoryConfig{MaxKeys: 5000})
-	r := m.open(t, "dear", core.LimitConfig{Algorithm: core.SlidingWindowLog}, core.MaxLogRequests, time.Hour)
+	r := m.open(t, "costly", core.LimitConfig{Algorithm: core.SlidingWindowLog}, core.MaxLogRequests, time.Hour)
 	for i := 0; i < fewer(5000); i++ {
 		m.take(r, "small "+strconv.Itoa(i), 1)
 	}
@@ -194,10 +194,10 @@ func TestLogsOfDearRequestsStayInTheirBudget(t *testing.T) {
 		dear = 12
 	}
 	for i := 0; i < dear; i++ {
-		m.take(r, "dear "+strconv.Itoa(i), core.MaxLogRequests)
+		m.take(r, "costly "+strconv.Itoa(i), core.MaxLogRequests)
 		// Some thousand small logs go for one large log: until they are gone, a few large logs may exceed the budget.
 		if n := m.Stats().LogBytes; n > budget+3*4*core.MaxLogRequests {
-			t.Fatalf("after %d dear requests the logs hold %d bytes; want about %d", i+1, n, budget)
+			t.Fatalf("after %d costly requests the logs hold %d bytes; want about %d", i+1, n, budget)
 		}
 	}
 	if n := m.Stats().LogBytes; n > budget {
@@ -537,7 +537,7 @@ func TestDecidingDoesNotAllocate(t *testing.T) {
 				}
 				for _, checks := range [][]core.Check{one, two} {
 					if n := testing.AllocsPerRun(100, ask(checks, 0, false)); n != 0 {
-						t.Errorf("of %d rules, the key being shut out: %v allocations", len(checks), n)
+						t.Errorf("of %d rules, the key being blocked: %v allocations", len(checks), n)
 					}
 				}
 			})

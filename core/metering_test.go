@@ -11,7 +11,7 @@ import (
 )
 
 // A metered fast path counts each request that it allows, and none that it passes on. It times one in TimedShare.
-func TestAMeteredFastPathCountsWhatItLetsThrough(t *testing.T) {
+func TestAMeteredFastPathCountsWhatItAllows(t *testing.T) {
 	for _, a := range []Algorithm{TokenBucket, LeakyBucket, FixedWindow, SlidingWindowCounter} {
 		now := int64(1_700_000_000_000_000)
 		rng := rand.New(rand.NewSource(1)) // the clock's microseconds choose what is timed

@@ -159,7 +159,7 @@ func atMostRequestsInAWindow(t *testing.T) func(l *Limit, through []passed) {
 }
 
 // The queue as a list: each request's slot begins a whole P/R after that of the previous request, or at its arrival.
-func TestLeakyBucketLetsThemLeaveInOrderOneAtATime(t *testing.T) {
+func TestLeakyBucketReleasesRequestsInOrderOneAtATime(t *testing.T) {
 	waited := 0
 	floods(t, LimitConfig{Algorithm: LeakyBucket}, func(l *Limit, through []passed) {
 		var slots []*big.Rat
@@ -196,7 +196,7 @@ func TestLeakyBucketLetsThemLeaveInOrderOneAtATime(t *testing.T) {
 
 // A client used up a large bucket, which was then made small. Its RetryAfter is right: by then what it has used has drained at
 // the new rate.
-func TestALoweredBurstLeavesADebtThatIsToldTrulyAndDrains(t *testing.T) {
+func TestALoweredBurstLeavesADebtThatIsReportedExactlyAndDrains(t *testing.T) {
 	for _, interval := range []bool{false, true} {
 		large, err := NewLimit(LimitConfig{Algorithm: TokenBucket, Requests: 1000, Period: time.Minute, Interval: interval})
 		if err != nil {

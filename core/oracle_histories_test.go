@@ -16,8 +16,8 @@ import (
 // interpreted says that Yaegi runs the tests. A file that Yaegi leaves out sets it to false.
 var interpreted = true
 
-// oracleDecisions is how many decisions of each algorithm are compared with its oracle's; WEIR_ORACLE (1e6) says
-// another number, WEIR_ORACLE_SEED another seed.
+// oracleDecisions returns how many decisions of each algorithm to compare with its oracle, and a seed. WEIR_ORACLE (1e6) and
+// WEIR_ORACLE_SEED set them.
 func oracleDecisions(t *testing.T) (decisions int, seed int64) {
 	decisions, seed = 100_000, 1
 	if interpreted {
@@ -139,7 +139,7 @@ func againstOracle(t *testing.T, n numbers) {
 		t.Errorf("%d of %d decisions refuse what the oracle admits: more than one of 100,000", tally.late, tally.random)
 	}
 	if n.algorithm != SlidingWindowLog && !n.interval && tally.fastPath < tally.decisions/100 {
-		t.Errorf("%d of %d decisions were come to by the express way", tally.fastPath, tally.decisions)
+		t.Errorf("%d of %d decisions were made by the fast path", tally.fastPath, tally.decisions)
 	}
 }
 
@@ -154,7 +154,7 @@ type tally struct {
 }
 
 func (t *tally) String() string {
-	return fmt.Sprintf("%d decisions, %d allowed; refused though the oracle admits: %d of %d at random instants, %d of %d at the edge; %d by the express way",
+	return fmt.Sprintf("%d decisions, %d allowed; rejected though the oracle allows: %d of %d at random instants, %d of %d at the edge; %d by the fast path",
 		t.decisions, t.allowed, t.late, t.random, t.lateEdge, t.decisions-t.random, t.fastPath)
 }
 

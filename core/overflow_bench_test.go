@@ -63,7 +63,7 @@ func BenchmarkOverflow(b *testing.B) {
 			}
 		})
 	}
-	b.Run("bytes of who is shut out", func(b *testing.B) {
+	b.Run("bytes of a blocked key", func(b *testing.B) {
 		const keys = 200_000
 		for b.Loop() {
 			m := NewMemory(MemoryConfig{MaxKeys: 2 * keys})

@@ -33,7 +33,7 @@ func (s *overflowScene) peek(r *Rule, key string, cost int64) Decision {
 }
 
 // For a defect: charging a rejected request moved keys in a table, and the next rule got the decision on another key.
-func TestWhatARejectionMovesIsFoundAgain(t *testing.T) {
+func TestKeysThatARejectionMovesAreFoundAgain(t *testing.T) {
 	for _, index := range []Index{Probing, Mapped} {
 		for _, a := range []Algorithm{TokenBucket, SlidingWindowLog} {
 			s := newOverflowScene(t, MemoryConfig{Index: index, MaxKeys: 50_000})
@@ -82,7 +82,7 @@ func (s *overflowScene) flood(r *Rule, keys int) {
 	}
 }
 
-func TestAFloodDoesNotAdmitWhoIsBlocked(t *testing.T) {
+func TestAFloodDoesNotEndPenalties(t *testing.T) {
 	for _, index := range []Index{Probing, Mapped} {
 		for _, a := range []Algorithm{TokenBucket, FixedWindow, SlidingWindowLog} {
 			s := newOverflowScene(t, MemoryConfig{Index: index, MaxKeys: 200})
@@ -96,7 +96,7 @@ func TestAFloodDoesNotAdmitWhoIsBlocked(t *testing.T) {
 			s.flood(plain, fewerRounds(4000))
 			for i := 0; i < 3; i++ {
 				if d := s.peek(penal, "victim "+strconv.Itoa(i), 1); d.Allowed || d.RetryAfter < 3500*inSeconds {
-					t.Fatalf("%s: after a flood %d is let in: %+v", a.String(), i, d)
+					t.Fatalf("%s: after a flood %d has no penalty: %+v", a.String(), i, d)
 				}
 			}
 			// If all keys of a flood have a penalty, the newest go.
@@ -121,7 +121,7 @@ func TestNoKeyWithRequestsUnderWayIsForgotten(t *testing.T) {
 			s.ask(key, slow)
 			v, reservations := s.ask(key, places, count, slow)
 			if v.Outcome != Delay || len(reservations) != 3 {
-				t.Fatalf("%d: %+v holds %+v", i, v, reservations)
+				t.Fatalf("%d: %+v with the reservations %+v", i, v, reservations)
 			}
 			all = append(all, reservations)
 		}
@@ -136,7 +136,7 @@ func TestNoKeyWithRequestsUnderWayIsForgotten(t *testing.T) {
 				t.Fatalf("%s: %+v; want one reserved", key, d)
 			}
 			if d := s.peek(slow, key, 1); d.Allowed || d.RetryAfter < 3500*inSeconds {
-				t.Fatalf("%s: %+v; want one in line", key, d)
+				t.Fatalf("%s: %+v; want one that waits", key, d)
 			}
 			if err := s.limiter.Leave(all[i]); err != nil {
 				t.Fatal(err)
@@ -205,7 +205,7 @@ func beBusy(c *busy, number int) {
 }
 
 // Sweep forgets an account as soon as it has no effect any more, and not a microsecond before.
-func TestAccountsAreForgottenWhenTheySayNothing(t *testing.T) {
+func TestAccountsAreForgottenWhenTheyHaveNoEffect(t *testing.T) {
 	short := mustLimit(t, LimitConfig{Algorithm: FixedWindow, Requests: 2, Period: time.Second})
 	long := mustLimit(t, LimitConfig{Algorithm: FixedWindow, Requests: 2, Period: 20 * time.Second})
 	soft := OverflowPolicy{SoftPercent: 50, SoftFor: 10 * time.Second}
@@ -241,7 +241,7 @@ func TestAccountsAreForgottenWhenTheySayNothing(t *testing.T) {
 }
 
 // An account without reservations needs neither a sweep nor a clock to be forgotten.
-func TestAccountsAreForgottenWithWhatTheyHeld(t *testing.T) {
+func TestAccountsAreForgottenWithTheirLastReservation(t *testing.T) {
 	s := newOverflowScene(t, MemoryConfig{})
 	places := s.open(RuleConfig{Name: "places", Limit: mustConcurrency(t, 2)})
 	count := s.open(RuleConfig{Name: "count", Limit: perHour(t, SlidingWindowLog, 2), OverflowPolicy: OverflowPolicy{Count: mustStatuses(t, "401")}})
@@ -328,7 +328,7 @@ func TestRequestsUnderWaySurviveAReload(t *testing.T) {
 }
 
 // If the clock steps back, nothing lasts longer than planned.
-func TestAClockThatStepsBackShutsNobodyOutForLonger(t *testing.T) {
+func TestAClockThatStepsBackMakesNoBlockLonger(t *testing.T) {
 	s := newOverflowScene(t, MemoryConfig{})
 	limit := mustLimit(t, LimitConfig{Algorithm: FixedWindow, Requests: 2, Period: time.Second})
 	penal := s.open(RuleConfig{Name: "penal", Limit: limit, OverflowPolicy: OverflowPolicy{Penalties: []time.Duration{time.Minute}}})
@@ -339,7 +339,7 @@ func TestAClockThatStepsBackShutsNobodyOutForLonger(t *testing.T) {
 	}
 	s.now -= 3600 * inSeconds
 	v, _ := s.ask("alice", penal)
-	s.wants("an hour before it was shut out", v, Reject, 60*inSeconds, 0)
+	s.wants("an hour before it was blocked", v, Reject, 60*inSeconds, 0)
 	s.peek(soft, "alice", 1)
 	s.now += 99 * inSeconds / 10
 	for i := 0; i < 2; i++ {
@@ -362,7 +362,7 @@ func TestAClockThatStepsBackShutsNobodyOutForLonger(t *testing.T) {
 }
 
 // A request that leaves the queue gives back nothing that others were charged while it waited.
-func TestWhoLeavesTakesNobodysChargeAlong(t *testing.T) {
+func TestARequestThatLeavesTakesNoOtherChargeAlong(t *testing.T) {
 	for _, a := range []Algorithm{TokenBucket, SlidingWindowLog} {
 		s := newOverflowScene(t, MemoryConfig{})
 		limit := mustLimit(t, LimitConfig{Algorithm: a, Requests: 2, Period: 6 * time.Second, Delays: true, MaxDelay: time.Minute})
@@ -392,7 +392,7 @@ func TestWhoLeavesTakesNobodysChargeAlong(t *testing.T) {
 }
 
 // For a defect: if requests waited, a log was asked about a time before its last look, and returned a departure an hour ago.
-func TestAClockThatStepsBackGivesNoTurnInThePast(t *testing.T) {
+func TestAClockThatStepsBackGivesNoDepartureInThePast(t *testing.T) {
 	for _, a := range []Algorithm{TokenBucket, FixedWindow, SlidingWindowLog} {
 		for _, back := range []int64{1, inSeconds, 9 * inSeconds, 11 * inSeconds, 100 * inSeconds} {
 			s := newOverflowScene(t, MemoryConfig{})

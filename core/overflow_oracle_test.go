@@ -263,7 +263,7 @@ func (h *overflowHistory) begin(a Algorithm) error {
 	h.is.period = []int64{1000, 1_000_000, 7_000_001, 60_000_000}[r.Intn(4)]
 	h.beside = &policed{algorithm: FixedWindow, requests: 1 + r.Int63n(8), period: h.is.period * 2, keys: make(map[string]*policedKey)}
 	h.now = 1_772_452_820_000_000 + r.Int63n(h.is.period)
-	c := RuleConfig{Name: "conducted"}
+	c := RuleConfig{Name: "policed"}
 	var err error
 	if a == inFlight {
 		c.Limit, err = NewConcurrency(h.is.requests)
@@ -390,7 +390,7 @@ func (h *overflowHistory) step() error {
 	h.note(&want)
 	reservations := AppendReservations(nil, checks)
 	if len(reservations) > 0 != (!peek && want.allowed && !others && (h.is.counts || h.is.algorithm == inFlight)) {
-		return fmt.Errorf("at %d, %s, cost %d: it holds %+v", h.now, key, cost, reservations)
+		return fmt.Errorf("at %d, %s, cost %d: it has the reservations %+v", h.now, key, cost, reservations)
 	}
 	if len(reservations) > 0 {
 		h.under = append(h.under, unsettled{reservations, key, cost})
@@ -419,7 +419,7 @@ func (h *overflowHistory) note(want *ruling) {
 		h.seen["begins"]++
 	}
 	if want.blocked {
-		h.seen["shut"]++
+		h.seen["blocked"]++
 	}
 	if want.byHand {
 		h.seen["by hand"]++
@@ -477,7 +477,7 @@ func TestOverflowPolicyAgreesWithItsOracle(t *testing.T) {
 		if interpreted { // a few histories show less
 			continue
 		}
-		for _, what := range []string{"soft", "begins", "shut", "reserved", "by hand", "reset"} {
+		for _, what := range []string{"soft", "begins", "blocked", "reserved", "by hand", "reset"} {
 			if (a != inFlight || what == "by hand" || what == "reset") && seen[what] < decisions/1000 {
 				t.Errorf("%s: %q was seen %d times", a.String(), what, seen[what])
 			}
@@ -495,7 +495,7 @@ type queued struct {
 
 // departure returns the earliest time, from now on and not before the last departure, at which that many units are within the
 // limit.
-func (o *queued) turn(now, cost int64) int64 {
+func (o *queued) departure(now, cost int64) int64 {
 	n := len(o.departures)
 	first := now
 	if n > 0 {
@@ -548,7 +548,7 @@ func (o *queued) sum(t int64) int64 {
 }
 
 // Each request departs at the first instant at which it may. The oracle finds it in another way.
-func TestTurnsAgreeWithTheirOracle(t *testing.T) {
+func TestDeparturesAgreeWithTheirOracle(t *testing.T) {
 	underrace.OneGoroutine(t)
 	decisions, seed := oracleDecisions(t)
 	for _, a := range []Algorithm{TokenBucket, FixedWindow, SlidingWindowLog} {
@@ -610,7 +610,7 @@ func playReservations(r *rand.Rand, a Algorithm, seen map[string]int) error {
 			cost = 1
 		}
 		peek := r.Intn(6) == 0
-		wait := o.turn(now, cost) - now
+		wait := o.departure(now, cost) - now
 		checks := []Check{{Rule: rule, Key: "k", Cost: cost}}
 		if err = m.Decide(checks, peek); err != nil {
 			return err
@@ -633,7 +633,7 @@ func playReservations(r *rand.Rand, a Algorithm, seen map[string]int) error {
 				seen["waited"]++
 			}
 			if len(last) != int(smaller(wait, 1)) {
-				return fmt.Errorf("request %d waits for %d and holds %s", i+1, wait, strconv.Itoa(len(last)))
+				return fmt.Errorf("request %d waits for %d and has %s reservations", i+1, wait, strconv.Itoa(len(last)))
 			}
 			if len(last) == 0 {
 				last = nil

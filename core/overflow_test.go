@@ -71,7 +71,7 @@ func TestWhatIsNoStatusIsRefusedByName(t *testing.T) {
 	}
 }
 
-func TestNewRuleSaysWhatOfAnOverflowPolicyItRefuses(t *testing.T) {
+func TestNewRuleRefusesOverflowPoliciesThatExcludeEachOther(t *testing.T) {
 	day := 24 * time.Hour
 	limit := mustLimit(t, LimitConfig{Algorithm: TokenBucket, Requests: 10, Period: time.Minute})
 	leaky := mustLimit(t, LimitConfig{Algorithm: LeakyBucket, Requests: 10, Period: time.Minute})
@@ -161,7 +161,7 @@ func TestNewRuleSaysWhatOfAnOverflowPolicyItRefuses(t *testing.T) {
 	}
 }
 
-func TestLimitsSayWhatOfWaitingTheyRefuse(t *testing.T) {
+func TestNewLimitRefusesDelaysThatItCannotMake(t *testing.T) {
 	for _, c := range []struct {
 		config LimitConfig
 		want   string
@@ -201,7 +201,7 @@ func TestRulesBesideARuleShareNothingWithIt(t *testing.T) {
 		t.Errorf("%q, %q, %q", r.Identity(), candidate.Identity(), places.Identity())
 	}
 	if places.PolicyText != `"r.concurrency";q=5;qu="concurrent-requests"` {
-		t.Errorf("clients are told %s", places.PolicyText)
+		t.Errorf("clients get %s", places.PolicyText)
 	}
 	// A changed concurrency counts the same requests in flight: a reload changes only the number.
 	more := mustRule(t, RuleConfig{Name: "r", Limit: limit, Concurrency: 9})
@@ -251,7 +251,7 @@ func (s *overflowScene) ask(key string, rules ...*Rule) (Verdict, []Reservation)
 	}
 	reservations := AppendReservations(nil, checks)
 	if v.Reserved != (len(reservations) > 0) && v.Outcome != Reject {
-		s.t.Fatalf("%+v, and yet it holds %+v", v, reservations)
+		s.t.Fatalf("%+v, and yet it has the reservations %+v", v, reservations)
 	}
 	return v, reservations
 }
@@ -283,7 +283,7 @@ func TestNoMoreRequestsOfARuleWaitThanMay(t *testing.T) {
 	v, none := s.ask("alice", r)
 	s.wants("a third that would wait", v, Reject, 30*inSeconds, 0)
 	if len(none) > 0 || v.Reserved {
-		t.Errorf("it holds %+v", none)
+		t.Errorf("it has the reservations %+v", none)
 	}
 	v, _ = s.ask("bob", r) // a request that does not wait is not one too many
 	s.wants("bob", v, Allow, 0, 0)
@@ -308,7 +308,7 @@ func TestNoMoreRequestsOfARuleWaitThanMay(t *testing.T) {
 
 // Concurrent requests may all get a delay before the first is counted. The last of them is then rejected after all, and gives
 // everything back.
-func TestWhoComesOneTooManyAtOnceGivesEverythingBack(t *testing.T) {
+func TestARequestOneTooManyGivesEverythingBack(t *testing.T) {
 	s := newOverflowScene(t, MemoryConfig{})
 	r := s.open(RuleConfig{Name: "r", Limit: slowly(t, 1, 10*time.Second, time.Minute), OverflowPolicy: OverflowPolicy{MaxWaiting: 1}})
 	count := s.open(RuleConfig{Name: "count", Limit: perHour(t, FixedWindow, 5), OverflowPolicy: OverflowPolicy{Count: mustStatuses(t, "401")}})
@@ -346,7 +346,7 @@ func TestWhoComesOneTooManyAtOnceGivesEverythingBack(t *testing.T) {
 }
 
 // For a defect: a request was counted among those that wait for a rule which would have let it depart at once.
-func TestWhoWaitsForAnotherRuleTakesNoPlace(t *testing.T) {
+func TestARequestThatWaitsForAnotherRuleTakesNoPlace(t *testing.T) {
 	s := newOverflowScene(t, MemoryConfig{})
 	slow := s.open(RuleConfig{Name: "slow", Limit: slowly(t, 1, 10*time.Second, time.Minute)})
 	quick := s.open(RuleConfig{Name: "quick", Limit: slowly(t, 100, 10*time.Second, time.Minute), OverflowPolicy: OverflowPolicy{MaxWaiting: 1}})
@@ -355,7 +355,7 @@ func TestWhoWaitsForAnotherRuleTakesNoPlace(t *testing.T) {
 		v, reservations := s.ask("alice", slow, quick)
 		s.wants("beside a slow rule", v, Delay, 0, 10*i*inSeconds)
 		if len(reservations) != 2 || quick.Waiting() != 0 || slow.Waiting() != i {
-			t.Errorf("it holds %+v; %d wait for the quick rule", reservations, quick.Waiting())
+			t.Errorf("it has the reservations %+v; %d wait for the quick rule", reservations, quick.Waiting())
 		}
 	}
 }
@@ -370,7 +370,7 @@ func TestFinishChargesByTheStatus(t *testing.T) {
 	}{{200, 0}, {401, 1}, {404, 1}, {503, 2}, {0, 2}, {599, 3}} {
 		v, reservations := s.ask("alice", count, places)
 		if v.Outcome != Allow || !v.Reserved || len(reservations) != 2 {
-			t.Fatalf("request %d: %+v holds %+v", i+1, v, reservations)
+			t.Fatalf("request %d: %+v with the reservations %+v", i+1, v, reservations)
 		}
 		if err := s.limiter.Finish(reservations, c.status); err != nil {
 			t.Fatal(err)
@@ -388,12 +388,12 @@ func TestFinishChargesByTheStatus(t *testing.T) {
 	}
 	v, reservations := s.ask("alice", count, places)
 	if v.Outcome != Reject || v.Reported != 0 || len(reservations) > 0 {
-		t.Errorf("after three that stay charged: %+v, holds %+v", v, reservations)
+		t.Errorf("after three that stay charged: %+v, with the reservations %+v", v, reservations)
 	}
 }
 
 // A request that has waited, and is counted by status too, is charged once by each rule.
-func TestWhoHasWaitedIsFinishedLikeOthers(t *testing.T) {
+func TestARequestThatHasWaitedIsFinishedLikeOthers(t *testing.T) {
 	s := newOverflowScene(t, MemoryConfig{})
 	slow := s.open(RuleConfig{Name: "slow", Limit: slowly(t, 1, 10*time.Second, time.Minute)})
 	count := s.open(RuleConfig{Name: "count", Limit: perHour(t, FixedWindow, 3), OverflowPolicy: OverflowPolicy{Count: mustStatuses(t, "401")}})
@@ -432,12 +432,12 @@ func TestKeysAreBlockedAndUnblockedThroughTheLimiter(t *testing.T) {
 			t.Fatal(err)
 		}
 		v, _ := s.ask("alice", r)
-		s.wants("who is shut out", v, Reject, 366*24*3600*inSeconds, 0)
+		s.wants("a blocked key", v, Reject, 366*24*3600*inSeconds, 0)
 		if err := s.limiter.Unblock(r, "alice"); err != nil {
 			t.Fatal(err)
 		}
 		v, _ = s.ask("alice", r)
-		s.wants("who was let in", v, Allow, 0, 0)
+		s.wants("an unblocked key", v, Allow, 0, 0)
 	}
 }
 
@@ -485,7 +485,7 @@ func (s *settledStore) Settle(reservations []Reservation) error {
 }
 
 // Reservations that a request made in memory while the store had failed end in memory, even if the store is back.
-func TestWhatIsHeldWithoutTheStoreEndsInMemory(t *testing.T) {
+func TestReservationsMadeWithoutTheStoreEndInMemory(t *testing.T) {
 	f := newFallen(t, 1)
 	store := &settledStore{shared: f.store}
 	f.limiter = NewLimiter(store)
@@ -567,14 +567,14 @@ func mustConcurrency(t *testing.T, n int64) *Limit {
 	return l
 }
 
-func TestPenaltiesHoldWithoutTheStoreToo(t *testing.T) {
+func TestPenaltiesApplyWithoutTheStoreToo(t *testing.T) {
 	f := newFallen(t, 2)
 	r := f.open(RuleConfig{Name: "r", Limit: perHour(t, FixedWindow, 4), OverflowPolicy: OverflowPolicy{Penalties: []time.Duration{2 * time.Hour}}})
 	if n := f.admits("k", 3, r); n != 2 {
 		t.Fatalf("%d of 3 are admitted; want this node's share of 4", n)
 	}
 	if _, v := f.ask("k", 1, false, r); v.RetryAfter != 2*3600*inSeconds {
-		t.Errorf("who is shut out: %+v", v)
+		t.Errorf("a blocked key: %+v", v)
 	}
 	f.store.failure = nil
 	if err := f.limiter.Block(r, "other", 60*inSeconds); err != nil {
@@ -582,7 +582,7 @@ func TestPenaltiesHoldWithoutTheStoreToo(t *testing.T) {
 	}
 	f.store.failure = errors.New("down")
 	if _, v := f.ask("other", 1, false, r); v.Outcome != Reject || v.RetryAfter != 60*inSeconds {
-		t.Errorf("who was shut out before the store failed: %+v", v)
+		t.Errorf("a key that was blocked before the store failed: %+v", v)
 	}
 }
 

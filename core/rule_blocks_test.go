@@ -12,8 +12,8 @@ func TestARuleThatBlocksRejectsEveryRequest(t *testing.T) {
 		limiter := NewLimiter(store)
 		blocks := mustRule(t, RuleConfig{Name: "none", Blocks: true, Limit: mustLimit(t, LimitConfig{Algorithm: FixedWindow, Requests: 1, Period: time.Minute})})
 		other := mustRule(t, RuleConfig{Name: "other", Limit: mustLimit(t, LimitConfig{Algorithm: FixedWindow, Requests: 2, Period: time.Minute})})
-		watcher := mustRule(t, RuleConfig{Name: "watcher", Blocks: true, Shadow: true})
-		for _, r := range []*Rule{blocks, other, watcher} {
+		shadow := mustRule(t, RuleConfig{Name: "shadow", Blocks: true, Shadow: true})
+		for _, r := range []*Rule{blocks, other, shadow} {
 			if err := limiter.Open(r); err != nil {
 				t.Fatal(err)
 			}
@@ -36,7 +36,7 @@ func TestARuleThatBlocksRejectsEveryRequest(t *testing.T) {
 		}
 
 		// The other rule was not charged, which a request that is not blocked comes under, too. A shadow blocks nothing.
-		alone := []Check{{Rule: other, Key: "k"}, {Rule: watcher, Key: "k"}}
+		alone := []Check{{Rule: other, Key: "k"}, {Rule: shadow, Key: "k"}}
 		for i, want := range []Outcome{Allow, Allow, Reject} {
 			alone[0].Cost = 1
 			alone[1].Cost = 1

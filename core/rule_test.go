@@ -39,7 +39,7 @@ func TestNewRuleSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestRuleSaysWhatItWasMadeOf(t *testing.T) {
+func TestRuleReturnsItsConfiguration(t *testing.T) {
 	limit := mustLimit(t, LimitConfig{Requests: 10, Period: time.Minute})
 	r := mustRule(t, RuleConfig{Namespace: "n", Name: "r", Limit: limit, Shadow: true, CountRejected: true})
 	if r.Namespace() != "n" || r.Name() != "r" || r.Limit() != limit || !r.Shadow() || !r.CountRejected() {

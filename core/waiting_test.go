@@ -62,7 +62,7 @@ func TestKeysShareTheRoom(t *testing.T) {
 	}
 }
 
-func TestAKeyHasNoMoreWaitThanItMay(t *testing.T) {
+func TestAKeyHasNoMoreRequestsWaitingThanItMay(t *testing.T) {
 	for _, c := range []struct {
 		overflow OverflowPolicy
 		want     int
@@ -94,7 +94,7 @@ func TestAKeyHasNoMoreWaitThanItMay(t *testing.T) {
 	}
 }
 
-func TestMoreOfAKeyThanOfAllIsRefused(t *testing.T) {
+func TestMoreWaitingForAKeyThanForAllIsRefused(t *testing.T) {
 	for _, c := range []struct {
 		overflow OverflowPolicy
 		want     string
@@ -140,12 +140,12 @@ func TestRequestsInALeakyBucketAreCounted(t *testing.T) {
 		t.Errorf("%v; %d wait when one has left, too", err, r.Waiting())
 	}
 	v, _ := s.ask("alice", r)
-	s.wants("in place of the one that left, whose turn is not given back", v, Reject, 1*inSeconds, 0)
+	s.wants("in place of the one that left, whose place is not given back", v, Reject, 1*inSeconds, 0)
 }
 
 // If more than a thousand requests of a key wait for another rule, a rule looks for no departure behind all of them: its
 // RetryAfter is then the departure of the first of them.
-func TestBehindAThousandWhoWaitForAnotherRuleNobodyWaits(t *testing.T) {
+func TestBehindAThousandThatWaitForAnotherRuleNoRequestWaits(t *testing.T) {
 	s := newOverflowScene(t, MemoryConfig{})
 	slow := RuleConfig{Name: "slow", Limit: slowly(t, 1, time.Second, time.Hour), OverflowPolicy: OverflowPolicy{MaxWaiting: 5000, MaxWaitingPerKey: 5000}}
 	beside := s.open(RuleConfig{Name: "beside", Limit: slowly(t, mostPending, time.Second, time.Hour), OverflowPolicy: OverflowPolicy{MaxWaiting: 5000, MaxWaitingPerKey: 5000}})
