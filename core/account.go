@@ -8,12 +8,12 @@ type account struct {
 	last int64 // when it was last written
 
 	// Requests under way: the units that they have reserved and may be charged (count), or their number (concurrency).
-	held int64
+	underWay int64
 
 	// Requests that wait, in the order of their departure.
 	pending []pendingCharge // charged on departure: requests that another rule delays, and all requests of a log
 	units   int64           // the sum of pending
-	line    []place         // requests that this rule delays; the state has their charges already (those of a log are pending)
+	queue   []place         // requests that this rule delays; the state has their charges already (those of a log are pending)
 	tail    int64           // the departure of the last request that this rule has delayed
 
 	softUntil int64 // the end of the tolerance; 0: it has not been used
@@ -45,12 +45,12 @@ type place struct {
 
 // isUnderWay reports whether the key has requests under way: with a reservation, or waiting.
 func (a *account) isUnderWay() bool {
-	return a.held > 0 || len(a.pending)+len(a.line) > 0
+	return a.underWay > 0 || len(a.pending)+len(a.queue) > 0
 }
 
 // idle reports whether the account no longer has any effect.
 func (a *account) idle(now int64) bool {
-	return a.held == 0 && len(a.pending) == 0 && a.tail <= now && a.softUntil <= now && a.softAgain <= now && a.blockedUntil <= now && a.quietUntil <= now
+	return a.underWay == 0 && len(a.pending) == 0 && a.tail <= now && a.softUntil <= now && a.softAgain <= now && a.blockedUntil <= now && a.quietUntil <= now
 }
 
 // look brings the account to the present. If the clock has stepped back to before the account was written, all instants step back
@@ -65,14 +65,14 @@ func (a *account) look(now int64) {
 		for i := range a.pending {
 			a.pending[i].at -= back
 		}
-		a.line = a.line[:0] // its states are of the future
+		a.queue = a.queue[:0] // its states are of the future
 		a.last = now
 	}
 	gone := 0
-	for gone < len(a.line) && a.line[gone].at <= now {
+	for gone < len(a.queue) && a.queue[gone].at <= now {
 		gone++
 	}
-	a.line = a.line[gone:]
+	a.queue = a.queue[gone:]
 }
 
 // reserved returns how many units of the rule are reserved. If the rule no longer counts by status, the requests under way from
@@ -82,7 +82,7 @@ func (a *account) reserved(r *Rule) int64 {
 		return 0
 	}
 	if r.overflow != nil && r.overflow.count != nil {
-		return a.held + a.units
+		return a.underWay + a.units
 	}
 	return a.units
 }
@@ -101,21 +101,21 @@ func (a *account) wait(ticket uint64, at, cost int64) {
 // give its charge back: restore is then true, and before is the state to restore, provided that nobody else has charged the key
 // since.
 func (a *account) leave(ticket uint64, now int64, state State) (before State, restore bool) {
-	last := len(a.line) - 1
+	last := len(a.queue) - 1
 	for i := last; i >= 0; i-- {
-		if a.line[i].ticket != ticket {
+		if a.queue[i].ticket != ticket {
 			continue
 		}
 		a.last = now
 		if i < last { // its place stays unused, unless those behind it leave, too
-			a.line[i+1].before = a.line[i].before
-			a.line[i+1].tail = a.line[i].tail
+			a.queue[i+1].before = a.queue[i].before
+			a.queue[i+1].tail = a.queue[i].tail
 		} else {
-			restore = state == a.line[i].after
-			before = a.line[i].before
-			a.tail = a.line[i].tail
+			restore = state == a.queue[i].after
+			before = a.queue[i].before
+			a.tail = a.queue[i].tail
 		}
-		a.line = append(a.line[:i], a.line[i+1:]...)
+		a.queue = append(a.queue[:i], a.queue[i+1:]...)
 		break
 	}
 	for i := range a.pending {
@@ -198,34 +198,34 @@ func (a *account) payBack(l *Limit, s *State, now int64) {
 }
 
 // offend counts an offence, and blocks the key for the duration of its penalty.
-func (a *account) offend(co *overflow, now int64) {
+func (a *account) offend(policy *overflow, now int64) {
 	if now >= a.quietUntil {
 		a.offences = 0
 	}
 	which := a.offences
-	if which >= len(co.penalties) {
-		which = len(co.penalties) - 1
+	if which >= len(policy.penalties) {
+		which = len(policy.penalties) - 1
 	}
 	a.offences++
 	a.last = now
-	a.blockedUntil = now + co.penalties[which]
-	a.quietUntil = a.blockedUntil + co.longest
+	a.blockedUntil = now + policy.penalties[which]
+	a.quietUntil = a.blockedUntil + policy.longest
 }
 
 // yield ends a penalty, since the key is now blocked by hand until that time. Offences are remembered for as long after the block
 // as they would be after a penalty. Requests that depart before its end are not charged. The states in the queue no longer apply:
 // places in it stay unused.
-func (a *account) yield(co *overflow, until, now int64) {
+func (a *account) yield(policy *overflow, until, now int64) {
 	longest := int64(0)
-	if co != nil {
-		longest = co.longest
+	if policy != nil {
+		longest = policy.longest
 	}
 	a.last = now
 	a.blockedUntil = 0
 	if a.loan != nil {
 		a.loan.lent = level{}
 	}
-	a.line = a.line[:0]
+	a.queue = a.queue[:0]
 	gone := 0
 	for gone < len(a.pending) && a.pending[gone].at < until {
 		a.units -= a.pending[gone].cost
@@ -252,5 +252,5 @@ func (a *account) forget(now int64) {
 	a.softUntil = 0
 	a.softAgain = 0
 	a.loan = nil
-	a.line = a.line[:0]
+	a.queue = a.queue[:0]
 }

@@ -35,7 +35,7 @@ func weighInFlight(c *Check, a *account) {
 	l := c.Rule.limit
 	used := int64(0)
 	if a != nil {
-		used = a.held
+		used = a.underWay
 	}
 	c.Decision = Decision{Allowed: used < l.requests && c.Cost <= MaxRequests, Limit: l.quota}
 	if c.Decision.Allowed {

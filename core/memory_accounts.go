@@ -43,8 +43,8 @@ func (m *Memory) accountOf(s *shard, c *Check, now int64) *account {
 	return a
 }
 
-// heldBy returns how many units a request under way reserves, of a rule that counts by status or counts requests in flight.
-func heldBy(r *Rule, cost int64) int64 {
+// unitsUnderWay returns how many units a request under way reserves, of a rule that counts by status or counts requests in flight.
+func unitsUnderWay(r *Rule, cost int64) int64 {
 	if r.limit.inFlight {
 		return 1
 	}
@@ -70,7 +70,7 @@ func (m *Memory) fallDue(s *shard, i int, a *account, l *Limit, now int64) {
 			}
 		}
 		if m.chargeWhole(s, i, by, p.at, p.cost, now) {
-			a.line = a.line[:0] // its states do not include this charge
+			a.queue = a.queue[:0] // its states do not include this charge
 		}
 	}
 	if due > 0 {
@@ -103,7 +103,7 @@ func (m *Memory) fallDueIn(s *shard, i int, now int64) *account {
 func (m *Memory) isIdle(s *shard, i int, now int64) bool {
 	a := m.fallDueIn(s, i, now)
 	if len(m.spaces.Load().([]*space)[s.owners[i]&^marks].limits.Load().([]*Limit)) == 0 {
-		return a.held == 0
+		return a.underWay == 0
 	}
 	return a.idle(now)
 }
@@ -152,8 +152,8 @@ func (m *Memory) Settle(reservations []Reservation) error {
 	return nil
 }
 
-func (m *Memory) settle(h *Reservation) {
-	c := Check{Rule: h.Rule, Key: h.Key, Cost: h.Cost}
+func (m *Memory) settle(r *Reservation) {
+	c := Check{Rule: r.Rule, Key: r.Key, Cost: r.Cost}
 	s := m.lockKey(&c)
 	defer s.mu.Unlock()
 	now := m.clock()
@@ -161,16 +161,16 @@ func (m *Memory) settle(h *Reservation) {
 		return // the rule was released meanwhile
 	}
 	a := s.accounts[c.hash]
-	m.fallDue(s, c.slot, a, h.Rule.limit, now)
-	if before, restore := a.leave(h.Ticket, now, s.slots[c.slot].state); restore && !h.Rule.space.isLog {
+	m.fallDue(s, c.slot, a, r.Rule.limit, now)
+	if before, restore := a.leave(r.Ticket, now, s.slots[c.slot].state); restore && !r.Rule.space.isLog {
 		s.slots[c.slot].state = before
-	} else if h.Rule.reservations() && a.held > 0 {
-		a.held -= heldBy(h.Rule, h.Cost)
-		if a.held < 0 {
-			a.held = 0
+	} else if r.Rule.reserves() && a.underWay > 0 {
+		a.underWay -= unitsUnderWay(r.Rule, r.Cost)
+		if a.underWay < 0 {
+			a.underWay = 0
 		}
-		if h.Keep {
-			m.chargeWhole(s, c.slot, h.Rule.limit, now, h.Cost, now)
+		if r.Keep {
+			m.chargeWhole(s, c.slot, r.Rule.limit, now, r.Cost, now)
 		}
 	}
 	m.dropIdle(s, &c, a, now)

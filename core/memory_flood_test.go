@@ -65,8 +65,8 @@ func newFloodedZone(t *testing.T, a Algorithm, past string, requests int64, peri
 	return z, true
 }
 
-// use sends n requests of a key. Unless held is set, it ends them all with a status that counts.
-func (z *floodedZone) use(s *overflowScene, key string, n int, held bool) Verdict {
+// use sends n requests of a key. Unless underWay is set, it ends them all with a status that counts.
+func (z *floodedZone) use(s *overflowScene, key string, n int, underWay bool) Verdict {
 	s.t.Helper()
 	rules := append([]*Rule{z.r}, z.r.Beside()...)
 	var v Verdict
@@ -76,7 +76,7 @@ func (z *floodedZone) use(s *overflowScene, key string, n int, held bool) Verdic
 		if v.Outcome == Delay {
 			s.limiter.Depart(reservations) // for the store, it goes on waiting
 		}
-		if !held && v.Outcome != Delay && len(reservations) > 0 {
+		if !underWay && v.Outcome != Delay && len(reservations) > 0 {
 			if err := s.limiter.Finish(reservations, 401); err != nil {
 				s.t.Fatal(err)
 			}
@@ -527,7 +527,7 @@ func TestKeysThatAreNotEvictedAreCountedExactly(t *testing.T) {
 				list = append(list, z)
 			}
 		}
-		var held [][]Reservation
+		var reserved [][]Reservation
 		latestNow := s.now
 		for i := 0; i < 400; i++ {
 			latestNow = latest(latestNow, s.now)
@@ -545,24 +545,24 @@ func TestKeysThatAreNotEvictedAreCountedExactly(t *testing.T) {
 			case 4:
 				s.store.Sweep()
 			case 5, 6:
-				if len(held) > 0 {
-					_ = s.limiter.Leave(held[0])
-					held = held[1:]
+				if len(reserved) > 0 {
+					_ = s.limiter.Leave(reserved[0])
+					reserved = reserved[1:]
 				}
 			case 7:
 				s.now -= int64(r.Intn(5)) * inSeconds
 			default:
 				_, reservations := s.ask(key, z.r)
 				if len(reservations) > 0 {
-					held = append(held, reservations)
+					reserved = append(reserved, reservations)
 				}
 			}
 			if err := keptAsCounted(s.store, s.now >= latestNow); err != nil {
 				t.Fatalf("seed %d, step %d: %v", seed, i, err)
 			}
 		}
-		for i := range held {
-			_ = s.limiter.Leave(held[i])
+		for i := range reserved {
+			_ = s.limiter.Leave(reserved[i])
 		}
 		s.now += 24 * 3600 * inSeconds
 		s.store.Sweep()

@@ -189,11 +189,11 @@ func TestLogsOfCostlyRequestsStayInTheirBudget(t *testing.T) {
 		m.take(r, "small "+strconv.Itoa(i), 1)
 	}
 	budget := int64(4 * 10 * core.MaxLogRequests)
-	dear := 100
+	costly := 100
 	if storetest.Interpreted() {
-		dear = 12
+		costly = 12
 	}
-	for i := 0; i < dear; i++ {
+	for i := 0; i < costly; i++ {
 		m.take(r, "costly "+strconv.Itoa(i), core.MaxLogRequests)
 		// Some thousand small logs go for one large log: until they are gone, a few large logs may exceed the budget.
 		if n := m.Stats().LogBytes; n > budget+3*4*core.MaxLogRequests {

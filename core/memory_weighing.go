@@ -97,7 +97,7 @@ func unlockAll(m *Memory, checks []Check) {
 // weigh evaluates a check, and writes its Decision.
 func (m *Memory) weigh(s *shard, c *Check, w *weighing, now int64) {
 	r := c.Rule
-	co := r.overflow
+	policy := r.overflow
 	c.slot = find(s, c.hash)
 	w.limit = r.limit
 	w.depart = now
@@ -116,14 +116,14 @@ func (m *Memory) weigh(s *shard, c *Check, w *weighing, now int64) {
 		return
 	}
 	reserved := a.reserved(r)
-	if co != nil && co.wide != nil {
+	if policy != nil && policy.wide != nil {
 		m.weighSoft(s, c, w, now, reserved)
 	} else if r.limit.delays {
 		m.weighDelay(s, c, w, now, reserved)
 	} else {
 		m.weighPlain(s, c, w, now, reserved)
 	}
-	if a != nil && a.blockedUntil > now && co != nil && len(co.penalties) > 0 { // a reload may have removed the penalties
+	if a != nil && a.blockedUntil > now && policy != nil && len(policy.penalties) > 0 { // a reload may have removed the penalties
 		w.blocked = true
 		c.Decision.blocked(a.blockedUntil - now)
 	}
@@ -157,7 +157,7 @@ func (m *Memory) evaluate(s *shard, c *Check, l *Limit, at, cost int64) {
 	c.state = State{}
 	if c.slot >= 0 {
 		c.state = s.slots[c.slot].state
-		if co := c.Rule.overflow; co != nil && co.wide != nil && l == c.Rule.limit && s.owners[c.slot]&accounted != 0 {
+		if policy := c.Rule.overflow; policy != nil && policy.wide != nil && l == c.Rule.limit && s.owners[c.slot]&accounted != 0 {
 			s.accounts[c.hash].owe(l, &c.state) // during tolerance the wide limit charges; the rule's own limit decides as if there were no tolerance
 		}
 	}
@@ -366,7 +366,7 @@ func (m *Memory) standWithout(s *shard, c *Check, w *weighing, now int64) {
 // reject notes a rejection, as far as the rule's overflow policy or count_rejected asks for it.
 func (m *Memory) reject(s *shard, c *Check, w *weighing, now int64) {
 	r := c.Rule
-	co := r.overflow
+	policy := r.overflow
 	if c.slot = find(s, c.hash); c.slot >= 0 {
 		s.owners[c.slot] |= rejected
 		noteCost(c)
@@ -377,15 +377,15 @@ func (m *Memory) reject(s *shard, c *Check, w *weighing, now int64) {
 	if r.countRejected {
 		m.chargeRejected(s, c, w, now)
 	}
-	if co == nil || c.Decision.RetryAfter == Never {
+	if policy == nil || c.Decision.RetryAfter == Never {
 		return
 	}
-	if co.wide != nil && w.account != nil {
+	if policy.wide != nil && w.account != nil {
 		w.account.exceed(r, false, w.hardWait, now)
 	}
-	if len(co.penalties) > 0 {
+	if len(policy.penalties) > 0 {
 		a := m.accountOf(s, c, now)
-		a.offend(co, now)
+		a.offend(policy, now)
 		c.Decision.blocked(a.blockedUntil - now)
 		c.Decision.Penalty = true
 	}
@@ -421,9 +421,9 @@ func (m *Memory) write(s *shard, c *Check, l *Limit, at int64) {
 // admit charges a request that departs at that time, or reserves its charge.
 func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
 	r := c.Rule
-	co := r.overflow
-	if r.limit.inFlight || co != nil && co.count != nil {
-		reserve(m, s, c, now).held += heldBy(r, c.Cost)
+	policy := r.overflow
+	if r.limit.inFlight || policy != nil && policy.count != nil {
+		reserve(m, s, c, now).underWay += unitsUnderWay(r, c.Cost)
 		return
 	}
 	if w.begins || c.Decision.Soft {
@@ -434,7 +434,7 @@ func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
 		a.wait(c.Ticket, depart, c.Cost)
 		a.last = now
 		if r.limit.delays && w.depart == depart {
-			a.line = append(a.line, place{ticket: c.Ticket, at: depart, tail: a.tail})
+			a.queue = append(a.queue, place{ticket: c.Ticket, at: depart, tail: a.tail})
 			a.tail = depart
 		}
 		c.Decision.ResetAfter = latest(c.Decision.ResetAfter, depart-now+r.limit.period)
@@ -471,7 +471,7 @@ func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
 	}
 	if depart > now && r.limit.delays {
 		a := reserve(m, s, c, now)
-		a.line = append(a.line, place{c.Ticket, depart, before, c.next, a.tail})
+		a.queue = append(a.queue, place{c.Ticket, depart, before, c.next, a.tail})
 		a.tail = depart
 		a.last = now
 	}

@@ -62,10 +62,10 @@ type overflow struct {
 // newOverflow checks the overflow policy of a rule and prepares it; nil: the rule only rejects.
 func newOverflow(c *RuleConfig) (*overflow, error) {
 	l := c.Limit
-	co := &overflow{count: c.OverflowPolicy.Count}
+	policy := &overflow{count: c.OverflowPolicy.Count}
 	var text []string
 	if c.OverflowPolicy.SoftPercent != 0 || c.OverflowPolicy.SoftFor != 0 {
-		if err := co.setSoft(&c.OverflowPolicy, l); err != nil {
+		if err := policy.setSoft(&c.OverflowPolicy, l); err != nil {
 			return nil, err
 		}
 		text = append(text, fmt.Sprintf("soft %d %s", c.OverflowPolicy.SoftPercent, c.OverflowPolicy.SoftFor))
@@ -80,16 +80,16 @@ func newOverflow(c *RuleConfig) (*overflow, error) {
 		return nil, fmt.Errorf("max_waiting_per_key %d: requests wait only with on_limit delay", c.OverflowPolicy.MaxWaitingPerKey)
 	}
 	if l.delays {
-		if err := co.setWaiting(&c.OverflowPolicy); err != nil {
+		if err := policy.setWaiting(&c.OverflowPolicy); err != nil {
 			return nil, err
 		}
-		text = append(text, "max_waiting "+strconv.FormatInt(co.maxWaiting, 10)+" "+strconv.FormatInt(co.waitingPerKey, 10))
+		text = append(text, "max_waiting "+strconv.FormatInt(policy.maxWaiting, 10)+" "+strconv.FormatInt(policy.waitingPerKey, 10))
 	}
-	if co.count != nil {
-		text = append(text, "count "+co.count.String())
+	if policy.count != nil {
+		text = append(text, "count "+policy.count.String())
 	}
 	if len(c.OverflowPolicy.Penalties) > 0 {
-		if err := co.setPenalties(c.OverflowPolicy.Penalties); err != nil {
+		if err := policy.setPenalties(c.OverflowPolicy.Penalties); err != nil {
 			return nil, err
 		}
 		text = append(text, fmt.Sprint("penalty ", c.OverflowPolicy.Penalties))
@@ -97,31 +97,31 @@ func newOverflow(c *RuleConfig) (*overflow, error) {
 	if len(text) == 0 && !l.inFlight {
 		return nil, nil
 	}
-	if err := co.agree(c); err != nil {
+	if err := policy.agree(c); err != nil {
 		return nil, err
 	}
-	co.text = strings.Join(text, "; ")
-	return co, nil
+	policy.text = strings.Join(text, "; ")
+	return policy, nil
 }
 
 // setWaiting sets how many requests may wait.
-func (co *overflow) setWaiting(c *OverflowPolicy) error {
-	co.maxWaiting = c.MaxWaiting
-	if co.maxWaiting == 0 {
-		co.maxWaiting = DefaultMaxWaiting
+func (policy *overflow) setWaiting(c *OverflowPolicy) error {
+	policy.maxWaiting = c.MaxWaiting
+	if policy.maxWaiting == 0 {
+		policy.maxWaiting = DefaultMaxWaiting
 	}
-	if c.MaxWaitingPerKey < 0 || c.MaxWaitingPerKey > co.maxWaiting {
-		return fmt.Errorf("max_waiting_per_key %d: must be from 1 to %d, the max_waiting of all keys together", c.MaxWaitingPerKey, co.maxWaiting)
+	if c.MaxWaitingPerKey < 0 || c.MaxWaitingPerKey > policy.maxWaiting {
+		return fmt.Errorf("max_waiting_per_key %d: must be from 1 to %d, the max_waiting of all keys together", c.MaxWaitingPerKey, policy.maxWaiting)
 	}
-	co.waitingPerKey = c.MaxWaitingPerKey
-	if co.waitingPerKey == 0 && c.OneKey {
-		co.waitingPerKey = co.maxWaiting
+	policy.waitingPerKey = c.MaxWaitingPerKey
+	if policy.waitingPerKey == 0 && c.OneKey {
+		policy.waitingPerKey = policy.maxWaiting
 	}
 	return nil
 }
 
 // setSoft sets how much tolerance there is, and for how long.
-func (co *overflow) setSoft(c *OverflowPolicy, l *Limit) error {
+func (policy *overflow) setSoft(c *OverflowPolicy, l *Limit) error {
 	if c.SoftPercent < 1 || c.SoftPercent > MaxSoftPercent {
 		return fmt.Errorf("enforcement soft %d: must be from 1 to %d percent", c.SoftPercent, MaxSoftPercent)
 	}
@@ -132,13 +132,13 @@ func (co *overflow) setSoft(c *OverflowPolicy, l *Limit) error {
 	if err != nil {
 		return fmt.Errorf("enforcement soft: %w", err)
 	}
-	co.wide = wide
-	co.softFor = int64(c.SoftFor / time.Microsecond)
+	policy.wide = wide
+	policy.softFor = int64(c.SoftFor / time.Microsecond)
 	return nil
 }
 
 // setPenalties sets how long offenders are blocked.
-func (co *overflow) setPenalties(durations []time.Duration) error {
+func (policy *overflow) setPenalties(durations []time.Duration) error {
 	if len(durations) > MaxPenalties {
 		return fmt.Errorf("penalty: has %d durations; at most %d are taken", len(durations), MaxPenalties)
 	}
@@ -147,40 +147,40 @@ func (co *overflow) setPenalties(durations []time.Duration) error {
 			return fmt.Errorf("penalty %s: must be from 1ms to 366d, in whole microseconds", d)
 		}
 		micros := int64(d / time.Microsecond)
-		co.penalties = append(co.penalties, micros)
-		if micros > co.longest {
-			co.longest = micros
+		policy.penalties = append(policy.penalties, micros)
+		if micros > policy.longest {
+			policy.longest = micros
 		}
 	}
 	return nil
 }
 
 // agree returns an error if parts of a rule's overflow policy are mutually exclusive.
-func (co *overflow) agree(c *RuleConfig) error {
+func (policy *overflow) agree(c *RuleConfig) error {
 	l := c.Limit
 	row := l.algorithm.row()
 	switch {
-	case l.inFlight && (co.wide != nil || co.count != nil || len(co.penalties) > 0 || c.CountRejected):
+	case l.inFlight && (policy.wide != nil || policy.count != nil || len(policy.penalties) > 0 || c.CountRejected):
 		return fmt.Errorf("concurrency: without a limit, it excludes enforcement soft, count, penalty and count_rejected; write a limit, or remove them")
-	case c.Shadow && co.wide != nil:
+	case c.Shadow && policy.wide != nil:
 		return fmt.Errorf("enforcement soft and enforcement shadow are mutually exclusive: remove one")
-	case c.Shadow && len(co.penalties) > 0:
+	case c.Shadow && len(policy.penalties) > 0:
 		return fmt.Errorf("penalty and enforcement shadow are mutually exclusive: a shadow blocks nobody; remove one")
 	case c.Shadow && l.delays:
 		return fmt.Errorf("on_limit delay and enforcement shadow are mutually exclusive: a shadow makes nobody wait; remove one")
-	case l.delays && co.wide != nil:
+	case l.delays && policy.wide != nil:
 		return fmt.Errorf("on_limit delay and enforcement soft are mutually exclusive: past the limit, requests wait or pass; remove one")
-	case l.delays && co.count != nil:
+	case l.delays && policy.count != nil:
 		return fmt.Errorf("on_limit delay and count are mutually exclusive: whether a request is charged is known too late to say when the next may leave; remove one")
 	case l.delays && c.CountRejected:
 		return fmt.Errorf("on_limit delay and count_rejected are mutually exclusive: a rejected request has no place in the queue; remove one")
-	case co.count != nil && co.wide != nil:
+	case policy.count != nil && policy.wide != nil:
 		return fmt.Errorf("count and enforcement soft are mutually exclusive: remove one")
-	case co.count != nil && c.CountRejected:
+	case policy.count != nil && c.CountRejected:
 		return fmt.Errorf("count and count_rejected are mutually exclusive: a rejected request has no response to count by; remove one")
-	case co.count != nil && !row.canCountByStatus:
+	case policy.count != nil && !row.canCountByStatus:
 		return fmt.Errorf("count: %s reserves each request's departure on arrival, before its status is known; choose another algorithm", row.name)
-	case co.wide != nil && !row.canSoften:
+	case policy.wide != nil && !row.canSoften:
 		return fmt.Errorf("enforcement soft: %s makes requests wait; write a larger burst, or choose another algorithm", row.name)
 	case c.Blocks:
 		return fmt.Errorf("a rule that rejects every request: enforcement soft, on_limit delay, count and penalty have no effect")
@@ -189,13 +189,13 @@ func (co *overflow) agree(c *RuleConfig) error {
 }
 
 // sharedBy returns the overflow policy for a rule that has one node's share of the limit.
-func (co *overflow) sharedBy(nodes int) *overflow {
-	if co == nil {
+func (policy *overflow) sharedBy(nodes int) *overflow {
+	if policy == nil {
 		return nil
 	}
-	share := *co
-	if co.wide != nil {
-		share.wide = co.wide.Share(nodes)
+	share := *policy
+	if policy.wide != nil {
+		share.wide = policy.wide.Share(nodes)
 	}
 	return &share
 }

@@ -374,12 +374,12 @@ func TestARequestThatLeavesTakesNoOtherChargeAlong(t *testing.T) {
 		s.wants("the third", v, Delay, 0, 7*inSeconds)
 		v, _ = s.ask("alice", quick)
 		s.wants("the fourth", v, Delay, 0, 6*inSeconds)
-		turn := 9 * inSeconds
+		departure := 9 * inSeconds
 		if a == SlidingWindowLog {
-			turn = 12 * inSeconds
+			departure = 12 * inSeconds
 		}
 		v, last := s.ask("alice", quick)
-		s.wants("the fifth", v, Delay, 0, turn)
+		s.wants("the fifth", v, Delay, 0, departure)
 		s.now += 15 * inSeconds / 2 // the third departs
 		want := s.peek(quick, "alice", 1).Delay
 		if err := s.limiter.Leave(last); err != nil {

@@ -31,7 +31,7 @@ type policed struct {
 
 type policedKey struct {
 	charges                  []chargedUnits
-	held                     int64
+	underWay                 int64
 	softUntil, softAgain     int64
 	blockedUntil, quietUntil int64
 	offences                 int
@@ -101,16 +101,16 @@ func (o *policed) look(name string, now, cost int64) ruling {
 		return ruling{blocked: true, byHand: true, retry: k.byHand - now}
 	}
 	if o.algorithm == inFlight {
-		r := ruling{allowed: k.held < o.requests, remaining: o.requests - k.held - 1, retry: 1_000_000}
+		r := ruling{allowed: k.underWay < o.requests, remaining: o.requests - k.underWay - 1, retry: 1_000_000}
 		r.reserved = true
 		return r
 	}
 	used := o.used(k, now)
-	r := ruling{remaining: o.requests - used - k.held - cost}
+	r := ruling{remaining: o.requests - used - k.underWay - cost}
 	r.allowed = r.remaining >= 0
 	r.exceeds = !r.allowed
 	begun := now < k.softUntil
-	if r.exceeds && o.wide > 0 && (begun || now >= k.softAgain) && used+k.held+cost <= o.wide {
+	if r.exceeds && o.wide > 0 && (begun || now >= k.softAgain) && used+k.underWay+cost <= o.wide {
 		r.allowed = true
 		r.soft = true
 		r.begins = !begun
@@ -155,9 +155,9 @@ func (o *policed) conclude(name string, now, cost int64, r *ruling, others bool)
 	}
 	if r.allowed {
 		if o.algorithm == inFlight {
-			k.held++
+			k.underWay++
 		} else if o.counts {
-			k.held += cost
+			k.underWay += cost
 		} else {
 			k.charges = append(k.charges, chargedUnits{now, cost})
 		}
@@ -192,10 +192,10 @@ func (o *policed) longest() int64 {
 func (o *policed) settle(name string, now, cost int64, keep bool) {
 	k := o.key(name)
 	if o.algorithm == inFlight {
-		k.held--
+		k.underWay--
 		return
 	}
-	k.held -= cost
+	k.underWay -= cost
 	if keep && now >= k.byHand {
 		k.charges = append(k.charges, chargedUnits{now, cost})
 	}
@@ -219,7 +219,7 @@ func (o *policed) block(name string, now, span int64) {
 
 // reset keeps only requests under way.
 func (o *policed) reset(name string) {
-	o.keys[name] = &policedKey{held: o.key(name).held}
+	o.keys[name] = &policedKey{underWay: o.key(name).underWay}
 }
 
 // instants returns the times at which something of a key ends.

@@ -12,8 +12,8 @@ type Reservation struct {
 	waits  bool   // the request is counted among those that wait for the rule
 }
 
-// reservations reports whether requests reserve units of the rule for as long as they are under way.
-func (r *Rule) reservations() bool {
+// reserves reports whether requests reserve units of the rule for as long as they are under way.
+func (r *Rule) reserves() bool {
 	return r.overflow != nil && (r.overflow.count != nil || r.limit.inFlight)
 }
 
@@ -31,7 +31,7 @@ func AppendReservations(list []Reservation, checks []Check) []Reservation {
 // UnderWay reports whether any of the reservations lasts until the request is over, so that Limiter.Finish must be called.
 func UnderWay(reservations []Reservation) bool {
 	for i := range reservations {
-		if reservations[i].Rule.reservations() {
+		if reservations[i].Rule.reserves() {
 			return true
 		}
 	}
@@ -41,7 +41,7 @@ func UnderWay(reservations []Reservation) bool {
 // ByStatus reports whether any of the reservations ends by the status of the response, so that Finish needs the true status.
 func ByStatus(reservations []Reservation) bool {
 	for i := range reservations {
-		if co := reservations[i].Rule.overflow; co != nil && co.count != nil {
+		if policy := reservations[i].Rule.overflow; policy != nil && policy.count != nil {
 			return true
 		}
 	}
@@ -65,10 +65,10 @@ func (l *Limiter) Leave(reservations []Reservation) error {
 	l.Depart(reservations)
 	kept := reservations[:0]
 	for i := range reservations {
-		h := reservations[i]
-		h.Keep = false
-		if h.Ticket != 0 { // else it waited in a leaky bucket, which gives nothing back
-			kept = append(kept, h)
+		r := reservations[i]
+		r.Keep = false
+		if r.Ticket != 0 { // else it waited in a leaky bucket, which gives nothing back
+			kept = append(kept, r)
 		}
 	}
 	return l.settle(kept)
@@ -79,13 +79,13 @@ func (l *Limiter) Leave(reservations []Reservation) error {
 func (l *Limiter) Finish(reservations []Reservation, status int) error {
 	kept := reservations[:0]
 	for i := range reservations {
-		h := reservations[i]
-		if !h.Rule.reservations() { // it was charged at its departure
+		r := reservations[i]
+		if !r.Rule.reserves() { // it was charged at its departure
 			continue
 		}
-		count := h.Rule.overflow.count
-		h.Keep = count != nil && count.Has(status)
-		kept = append(kept, h)
+		count := r.Rule.overflow.count
+		r.Keep = count != nil && count.Has(status)
+		kept = append(kept, r)
 	}
 	return l.settle(kept)
 }

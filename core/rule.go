@@ -296,14 +296,14 @@ type Terms struct {
 
 // Terms returns the terms of the rule's overflow policy; ok is false for a rule without one, which only rejects.
 func (r *Rule) Terms() (t Terms, ok bool) {
-	co := r.overflow
-	if co == nil {
+	policy := r.overflow
+	if policy == nil {
 		return t, false
 	}
-	t.Wide = co.wide
-	t.SoftFor = co.softFor
-	t.Counts = co.count != nil
-	t.Penalties = co.penalties
+	t.Wide = policy.wide
+	t.SoftFor = policy.softFor
+	t.Counts = policy.count != nil
+	t.Penalties = policy.penalties
 	return t, true
 }
 

@@ -64,10 +64,10 @@ func hasRoom(r *Rule, total, own int64) bool {
 	if !boundsKeys(r) {
 		return true
 	}
-	co := r.overflow
-	left := co.maxWaiting - total
-	if co.waitingPerKey > 0 {
-		return left > 0 && own < co.waitingPerKey
+	policy := r.overflow
+	left := policy.maxWaiting - total
+	if policy.waitingPerKey > 0 {
+		return left > 0 && own < policy.waitingPerKey
 	}
 	return left > 0 && 4*own < left
 }

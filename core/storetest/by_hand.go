@@ -301,16 +301,16 @@ func aResetForgetsOffences(s *scene, v variant) {
 // whatIsCountedByStatusSurvivesAReset: requests under way are still charged or given back when they end.
 func whatIsCountedByStatusSurvivesAReset(s *scene, v variant) {
 	r := s.open(core.RuleConfig{Name: "under-way", Limit: v.limit(s.t, 5, hour), OverflowPolicy: core.OverflowPolicy{Count: statuses(s.t, "401")}})
-	kept := s.held(r, "alice", 1)
-	given := s.held(r, "alice", 2)
-	charged := s.held(r, "alice", 1)
+	kept := s.mustReserve(r, "alice", 1)
+	given := s.mustReserve(r, "alice", 2)
+	charged := s.mustReserve(r, "alice", 1)
 	s.settle(charged, true)
 	s.reset(r, "alice")
 	s.yes("with 3 of 5 reserved", s.peek(r, "alice", 1), 1)
 	s.settle(kept, true)
 	s.settle(given, false)
 	s.yes("with 1 of 5 charged", s.peek(r, "alice", 1), 3)
-	late := s.held(r, "alice", 1)
+	late := s.mustReserve(r, "alice", 1)
 	s.block(r, "alice", minute)
 	s.settle(late, true)
 	s.is("a charge does not end a block", s.take(r, "alice", 1), blockedFor(r, minute))
@@ -322,7 +322,7 @@ func whatIsCountedByStatusSurvivesAReset(s *scene, v variant) {
 // moment.
 func aRequestThatEndsHasABlockStepBack(s *scene, v variant) {
 	r := s.open(core.RuleConfig{Name: "ends-while-blocked", Limit: v.limit(s.t, 5, hour), OverflowPolicy: core.OverflowPolicy{Count: statuses(s.t, "401")}})
-	late := s.held(r, "alice", 1)
+	late := s.mustReserve(r, "alice", 1)
 	s.block(r, "alice", minute)
 	s.clock.Add(-10 * second)
 	s.settle(late, true)
@@ -337,7 +337,7 @@ func aBlockIsNoDeparture(s *scene, v variant) {
 	s.is("blocked for less than requests may wait", s.take(r, "alice", 1), blockedFor(r, second))
 	s.clock.Add(second)
 	s.take(r, "alice", 1)
-	waits := s.held(r, "alice", 1)
+	waits := s.mustReserve(r, "alice", 1)
 	s.block(r, "alice", second)
 	s.clock.Add(second)
 	s.yes("after the block", s.take(r, "alice", 1), whatever)
@@ -355,7 +355,7 @@ func departuresSurviveAReset(s *scene, v variant) {
 		s.take(r, key, 1)
 		s.take(r, key, 1)
 		wait := s.peek(r, key, 1).Delay
-		early := s.held(r, key, 1)
+		early := s.mustReserve(r, key, 1)
 		if key == "reset" {
 			s.reset(r, key)
 		} else {
@@ -421,8 +421,8 @@ func whoDepartsBeforeABlockEndsIsNotCharged(s *scene, v, w variant) {
 
 func placesSurviveBlocksAndResets(s *scene) {
 	r := s.open(core.RuleConfig{Name: "places", Limit: s.inFlight(3)})
-	one := s.held(r, "alice", 1)
-	two := s.held(r, "alice", 1)
+	one := s.mustReserve(r, "alice", 1)
+	two := s.mustReserve(r, "alice", 1)
 	s.reset(r, "alice")
 	s.yes("with two of three under way", s.peek(r, "alice", 1), 0)
 	s.block(r, "alice", minute)

@@ -23,7 +23,7 @@ func theTimeOfTheEndIsCharged(s *scene, v variant) {
 		return
 	}
 	r := s.counting(v, "ends", 1, minute)
-	reservations := s.held(r, "alice", 1)
+	reservations := s.mustReserve(r, "alice", 1)
 	s.clock.Add(50 * second) // the next minute
 	s.is("one, another being under way", s.take(r, "alice", 1), core.Decision{Limit: 1, RetryAfter: second})
 	s.settle(reservations, true)
@@ -70,7 +70,7 @@ func reservationsCountAgainstTheRoom(s *scene, v variant) {
 	s.is("where one was given back", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 3})
 	s.settle(reservations[2], true)
 	s.is("where two are charged, and none is reserved", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 3})
-	s.settle(s.held(r, "alice", 1), true)
+	s.settle(s.mustReserve(r, "alice", 1), true)
 	if d = s.take(r, "alice", 1); d.Allowed || d.RetryAfter <= second || d.Remaining != 0 { // longer than the RetryAfter for reservations
 		s.t.Fatalf("where all is charged: %+v; want no, for as long as the limit says", d)
 	}
@@ -78,10 +78,10 @@ func reservationsCountAgainstTheRoom(s *scene, v variant) {
 
 func whatIsGivenBackWasNeverThere(s *scene, v variant) {
 	r := s.counting(v, "back", 3, hour)
-	s.settle(s.held(r, "alice", 1), true)
+	s.settle(s.mustReserve(r, "alice", 1), true)
 	before := s.peek(r, "alice", 1)
 	for i := 0; i < 10; i++ {
-		s.settle(s.held(r, "alice", 2), false)
+		s.settle(s.mustReserve(r, "alice", 2), false)
 	}
 	s.asBefore("after ten that were given back", before, s.peek(r, "alice", 1))
 	s.is("a new key", s.peek(r, "bob", 1), core.Decision{Allowed: true, Limit: 3, Remaining: 2})
@@ -89,15 +89,15 @@ func whatIsGivenBackWasNeverThere(s *scene, v variant) {
 
 func reservationsOfCostsAboveOne(s *scene, v variant) {
 	r := s.counting(v, "cost", 10, hour)
-	seven := s.held(r, "alice", 7)
+	seven := s.mustReserve(r, "alice", 7)
 	s.is("4 of 10, 7 being reserved", s.take(r, "alice", 4), core.Decision{Limit: 10, RetryAfter: second})
-	three := s.held(r, "alice", 3)
+	three := s.mustReserve(r, "alice", 3)
 	s.is("1 of 10, all being reserved", s.take(r, "alice", 1), core.Decision{Limit: 10, RetryAfter: second})
 	s.settle(seven, false)
 	s.is("1 of 10, 3 being reserved", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 10, Remaining: 6})
 	s.settle(three, true)
 	s.is("1 of 10, 3 being charged", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 10, Remaining: 6})
-	s.held(r, "alice", 2)
+	s.mustReserve(r, "alice", 2)
 	s.is("8 of 10, 3 being charged, 2 reserved", s.take(r, "alice", 8), core.Decision{Limit: 10, Remaining: 5, RetryAfter: some})
 	s.is("11 of 10", s.take(r, "alice", 11), core.Decision{Limit: 10, Remaining: 5, RetryAfter: core.Never})
 }
@@ -105,7 +105,7 @@ func reservationsOfCostsAboveOne(s *scene, v variant) {
 func anotherRulesRejectionReservesNothing(s *scene, v variant) {
 	r := s.counting(v, "innocent", 3, hour)
 	other := s.open(core.RuleConfig{Name: "other", Limit: v.limit(s.t, 2, hour)})
-	s.held(r, "alice", 1)
+	s.mustReserve(r, "alice", 1)
 	s.exhaust(other, "alice", 2)
 	before := s.peek(r, "alice", 1)
 	for i := 0; i < 6; i++ {
@@ -118,7 +118,7 @@ func anotherRulesRejectionReservesNothing(s *scene, v variant) {
 	s.asBefore("after that", before, s.peek(r, "alice", 1))
 
 	// The other way round: if all units are reserved, other rules are not charged.
-	s.held(r, "alice", 2)
+	s.mustReserve(r, "alice", 2)
 	before = s.peek(other, "bob", 1)
 	for i := 0; i < 3; i++ {
 		a, _ := s.ask(one(r, "alice"), one(other, "bob"), false)
@@ -129,7 +129,7 @@ func anotherRulesRejectionReservesNothing(s *scene, v variant) {
 
 func peeksReserveNothing(s *scene, v variant) {
 	r := s.counting(v, "peeks", 3, hour)
-	s.held(r, "alice", 1)
+	s.mustReserve(r, "alice", 1)
 	for i := 0; i < 5; i++ {
 		s.is("a peek", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 3, Remaining: 1})
 	}
@@ -139,15 +139,15 @@ func peeksReserveNothing(s *scene, v variant) {
 func reservationsAreNoOffence(s *scene, v variant) {
 	c := core.OverflowPolicy{Count: statuses(s.t, "4xx"), Penalties: []time.Duration{10 * time.Second}}
 	r := s.open(core.RuleConfig{Name: "penal", Limit: v.limit(s.t, 2, second), OverflowPolicy: c})
-	first := s.held(r, "alice", 1)
-	second1 := s.held(r, "alice", 1)
+	first := s.mustReserve(r, "alice", 1)
+	second1 := s.mustReserve(r, "alice", 1)
 	s.is("where all is reserved", s.take(r, "alice", 1), core.Decision{Limit: 2, RetryAfter: second})
 	s.settle(first, true)
 	s.is("where one is reserved", s.take(r, "alice", 1), core.Decision{Limit: 2, RetryAfter: second})
 	s.settle(second1, true)
 	s.is("where all is charged", s.take(r, "alice", 1), offence(r, 10*second))
 	s.clock.Add(10 * second)
-	s.settle(s.held(r, "alice", 2), false)
+	s.settle(s.mustReserve(r, "alice", 2), false)
 }
 
 // guessesAtOnce: however many guesses come, only as many as the limit allows are under way at a time.

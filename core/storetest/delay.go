@@ -139,9 +139,9 @@ func requestsDepartWhenTheyMust(s *scene, departures departures, v variant) {
 
 // aCostlyRequestIsNotOvertaken: a request that would have room now waits behind one that has not.
 func aCostlyRequestIsNotOvertaken(s *scene, v variant) {
-	r := s.open(core.RuleConfig{Name: "dear", Limit: v.delaying(s.t, 4, 10*second, minute)})
+	r := s.open(core.RuleConfig{Name: "costly", Limit: v.delaying(s.t, 4, 10*second, minute)})
 	s.take(r, "alice", 3)
-	dear := s.take(r, "alice", 3)
+	costly := s.take(r, "alice", 3)
 	cheap := s.take(r, "alice", 1)
 	want := 10 * second
 	cheapest := want
@@ -149,7 +149,7 @@ func aCostlyRequestIsNotOvertaken(s *scene, v variant) {
 		want = 5 * second
 		cheapest = 7500 * second / 1000
 	}
-	s.is("3 of 4, 3 being used", dear, core.Decision{Allowed: true, Limit: 4, Delay: want})
+	s.is("3 of 4, 3 being used", costly, core.Decision{Allowed: true, Limit: 4, Delay: want})
 	s.is("1 behind it", cheap, core.Decision{Allowed: true, Limit: 4, Delay: cheapest})
 }
 
@@ -236,20 +236,20 @@ func theLastPlaceInTheQueueIsGivenBack(s *scene, v variant) {
 		s.clock.Set(start())
 		r := s.open(core.RuleConfig{Name: "last", KeySpec: strconv.FormatInt(patience, 10), Limit: v.delaying(s.t, 1, 10*second, minute)})
 		s.take(r, "alice", 1)
-		var line [][]core.Reservation
+		var queue [][]core.Reservation
 		for i := int64(1); i <= 3; i++ {
 			d, h := s.reserve(r, "alice", 1)
 			s.is("in the queue", d, core.Decision{Allowed: true, Limit: 1, Delay: 10 * i * second})
-			line = append(line, h)
+			queue = append(queue, h)
 		}
 		s.clock.Add(patience)
-		s.settle(line[2], false)
+		s.settle(queue[2], false)
 		s.is("in place of the last", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 30*second - patience})
-		s.settle(line[1], false)
+		s.settle(queue[1], false)
 		d, h := s.reserve(r, "alice", 1)
 		s.is("in place of the last but one", d, core.Decision{Allowed: true, Limit: 1, Delay: 20*second - patience})
 		s.settle(h, false)
-		s.settle(line[0], false)
+		s.settle(queue[0], false)
 		s.is("in place of the first", s.take(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 10*second - patience})
 	}
 }
@@ -261,15 +261,15 @@ func aPlaceInTheMiddleIsLost(s *scene, v variant) {
 	}
 	r := s.open(core.RuleConfig{Name: "middle", Limit: v.delaying(s.t, 1, 10*second, minute)})
 	s.take(r, "alice", 1)
-	var line [][]core.Reservation
+	var queue [][]core.Reservation
 	for i := int64(1); i <= 3; i++ {
-		line = append(line, s.held(r, "alice", 1))
+		queue = append(queue, s.mustReserve(r, "alice", 1))
 	}
-	s.settle(line[1], false)
+	s.settle(queue[1], false)
 	s.is("behind the last", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 40 * second})
-	s.settle(line[2], false)
+	s.settle(queue[2], false)
 	s.is("in place of the middle, with the last", s.take(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 20 * second})
-	s.settle(line[0], false)
+	s.settle(queue[0], false)
 	s.is("behind it", s.take(r, "alice", 1), core.Decision{Allowed: true, Limit: 1, Delay: 30 * second})
 }
 
@@ -294,8 +294,8 @@ func whatIsReservedComesBack(s *scene, v, w variant) {
 func whoLeavesAfterTheClockWasSetBackDelaysNobody(s *scene, v variant) {
 	r := s.open(core.RuleConfig{Name: "set-back", Limit: v.delaying(s.t, 1, 10*second, minute)})
 	s.take(r, "alice", 1)
-	s.held(r, "alice", 1)
-	last := s.held(r, "alice", 1)
+	s.mustReserve(r, "alice", 1)
+	last := s.mustReserve(r, "alice", 1)
 	s.clock.Set(start() - hour)
 	s.settle(last, false)
 	if d := s.peek(r, "alice", 1); !d.Allowed || d.Delay > 20*second {
@@ -430,7 +430,7 @@ func departuresKeepToTheLimit(s *scene, v variant) {
 			}
 		}
 		if passed < steps/4 {
-			s.t.Fatalf("%s: only %d of %d were let through", r.Limit(), passed, steps)
+			s.t.Fatalf("%s: only %d of %d were allowed", r.Limit(), passed, steps)
 		}
 	}
 }

@@ -46,9 +46,9 @@ func placesAreFreeWhenRequestsEnd(s *scene) {
 	}
 	s.clock.Add(10 * second) // a reservation lasts as long as the request
 	s.is("the fourth, later", s.take(r, "alice", 1), full)
-	s.held(r, "bob", 1)
+	s.mustReserve(r, "bob", 1)
 	s.settle(reservations[1], false)
-	reservations[1] = s.held(r, "alice", 1)
+	reservations[1] = s.mustReserve(r, "alice", 1)
 	s.is("a place taken again", s.take(r, "alice", 1), full)
 	for i := int64(0); i < 3; i++ {
 		s.settle(reservations[i], false)
@@ -59,9 +59,9 @@ func placesAreFreeWhenRequestsEnd(s *scene) {
 
 func costsTakeOnePlace(s *scene) {
 	r := s.open(core.RuleConfig{Name: "cost", Limit: s.inFlight(2)})
-	dear := s.held(r, "alice", 100)
+	costly := s.mustReserve(r, "alice", 100)
 	s.is("beside a costly one", s.peek(r, "alice", 1_000_000), core.Decision{Allowed: true, Limit: 2})
-	s.settle(dear, false)
+	s.settle(costly, false)
 	s.is("after it", s.peek(r, "alice", 1), core.Decision{Allowed: true, Limit: 2, Remaining: 1})
 	s.is("what no limit can hold", s.take(r, "alice", core.Unaffordable), core.Decision{Limit: 2, RetryAfter: core.Never})
 }
@@ -77,8 +77,8 @@ func anotherRulesRejectionTakesNoPlace(s *scene, v variant) {
 			s.t.Fatalf("%+v and %+v; want the second to reject, and no ticket", a, b)
 		}
 	}
-	s.held(r, "bob", 1)
-	s.held(r, "bob", 1)
+	s.mustReserve(r, "bob", 1)
+	s.mustReserve(r, "bob", 1)
 	before := s.peek(other, "bob", 1)
 	for i := 0; i < 4; i++ {
 		_, b := s.ask(one(r, "bob"), one(other, "bob"), false)

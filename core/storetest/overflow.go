@@ -56,8 +56,8 @@ func (s *scene) reserve(r *core.Rule, key string, cost int64) (core.Decision, []
 	return checks[0].Decision, core.AppendReservations(nil, checks)
 }
 
-// held is reserve for a request that must be allowed, and must reserve something.
-func (s *scene) held(r *core.Rule, key string, cost int64) []core.Reservation {
+// mustReserve is reserve for a request that must be allowed, and must reserve something.
+func (s *scene) mustReserve(r *core.Rule, key string, cost int64) []core.Reservation {
 	s.t.Helper()
 	d, reservations := s.reserve(r, key, cost)
 	if !d.Allowed || len(reservations) != 1 {

@@ -17,9 +17,9 @@ type passage struct {
 	at, cost int64
 }
 
-// add notes units that have passed a limit at a time. It fails unless they are within what the limit allows at once, given all
-// that passed before, in exact arithmetic.
-func (p *passages) add(t *testing.T, l *core.Limit, reservations, at, cost int64) {
+// add notes units that have passed a limit at a time. It fails unless they are within capacity, what the limit allows
+// at once, given all that passed before, in exact arithmetic.
+func (p *passages) add(t *testing.T, l *core.Limit, capacity, at, cost int64) {
 	t.Helper()
 	p.list = append(p.list, passage{at, cost})
 	for i := len(p.list) - 1; i > 0 && p.list[i-1].at > at; i-- { // some waiting requests depart before others that came earlier
@@ -34,7 +34,7 @@ func (p *passages) add(t *testing.T, l *core.Limit, reservations, at, cost int64
 			continue
 		}
 		counted := true
-		most := reservations
+		most := capacity
 		switch l.Algorithm() {
 		case core.FixedWindow:
 			counted = from/period == at/period

@@ -17,7 +17,7 @@ func fromCountToDelay(s *scene, v variant) {
 	counts := s.open(core.RuleConfig{Namespace: "count", Name: "x", Limit: v.limit(s.t, 3, minute), OverflowPolicy: core.OverflowPolicy{Count: statuses(s.t, "401")}})
 	var under [][]core.Reservation
 	for i := 0; i < 3; i++ {
-		under = append(under, s.held(counts, "alice", 1))
+		under = append(under, s.mustReserve(counts, "alice", 1))
 	}
 	delays := s.open(core.RuleConfig{Namespace: "count", Name: "x", Limit: v.delaying(s.t, 3, minute, 2*minute)})
 	if d := s.take(delays, "alice", 1); !d.Allowed || d.Delay != 0 {
@@ -36,7 +36,7 @@ func whoLeavesTakesNobodysChargeBack(s *scene, v variant) {
 	for i := 0; i < 3; i++ {
 		s.take(before, "alice", 1)
 	}
-	waits := s.held(before, "alice", 1)
+	waits := s.mustReserve(before, "alice", 1)
 	after := s.open(core.RuleConfig{Namespace: "leave", Name: "x", Limit: v.limit(s.t, 30, minute)})
 	most := 27
 	if v.algorithm == core.FixedWindow || v.interval { // these charge the window that the request waits for

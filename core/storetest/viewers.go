@@ -81,11 +81,11 @@ type viewing struct {
 
 // viewer is one of the limits.
 type viewer struct {
-	rule         *core.Rule
-	requests     int64
-	reservations int64 // units that it allows a new key at once
-	wide         int64 // the same, with tolerance
-	faster       int64 // requests, with tolerance
+	rule     *core.Rule
+	requests int64
+	capacity int64 // units that it allows a new key at once
+	wide     int64 // the same, with tolerance
+	faster   int64 // requests, with tolerance
 }
 
 // reservation is the reservations of a request under way.
@@ -113,15 +113,15 @@ func (h *viewing) begin(name string) {
 func (h *viewing) open(name string) viewer {
 	s := h.scene
 	c := h.variant.config(1+h.below(h.units), h.period)
-	v := viewer{requests: c.Requests, reservations: c.Requests}
+	v := viewer{requests: c.Requests, capacity: c.Requests}
 	bucket := h.variant.algorithm == core.TokenBucket || h.variant.algorithm == core.LeakyBucket
 	if bucket {
 		c.Burst = 1 + h.below(h.units)
-		v.reservations = c.Burst
+		v.capacity = c.Burst
 	}
 	if h.variant.algorithm == core.LeakyBucket {
 		c.MaxDelay = time.Hour
-		v.reservations++
+		v.capacity++
 	}
 	if h.way.wait {
 		c.Delays = true
@@ -129,12 +129,12 @@ func (h *viewing) open(name string) viewer {
 	}
 	r := core.RuleConfig{Name: "viewed", KeySpec: h.variant.name + name, Limit: limit(s.t, c)}
 	r.CountRejected = h.way.countRejected && h.below(2) == 0
-	v.wide = v.reservations
+	v.wide = v.capacity
 	v.faster = v.requests
 	if h.way.soft && (h.way.alone || h.below(4) > 0) {
 		percent := 100 + h.below(300)
 		r.OverflowPolicy = tolerant(percent, time.Duration(h.period/4+h.below(2*h.period))*time.Microsecond)
-		v.wide += v.reservations * percent / 100
+		v.wide += v.capacity * percent / 100
 		v.faster += v.requests * percent / 100
 	}
 	if h.way.counts {
@@ -187,15 +187,15 @@ func (h *viewing) step() {
 	if h.way.wait {
 		at += d.Delay
 	}
-	holdable := v.reservations
+	capacity := v.capacity
 	if h.way.alone { // what is allowed without tolerance is within the limit, as if there had been no tolerance
 		h.passed.fastest = v.requests
 	}
 	if d.Soft {
-		holdable = v.wide
+		capacity = v.wide
 		h.passed.fastest = larger(h.passed.fastest, v.faster)
 	}
-	h.passed.add(s.t, v.rule.Limit(), holdable, at, cost)
+	h.passed.add(s.t, v.rule.Limit(), capacity, at, cost)
 }
 
 // end ends one of the requests under way: it is charged now, or given back.
@@ -244,7 +244,7 @@ func aLowerLimitForgetsNothing(s *scene, v variant) {
 func whatIsReservedIsChargedWholeByALowerLimit(s *scene, v variant) {
 	high := s.open(core.RuleConfig{Name: "whole", Limit: v.limit(s.t, 100, hour), OverflowPolicy: core.OverflowPolicy{Count: statuses(s.t, "401")}})
 	low := s.open(core.RuleConfig{Name: "whole", Limit: v.limit(s.t, 10, hour), OverflowPolicy: core.OverflowPolicy{Count: statuses(s.t, "401")}})
-	reservations := s.held(high, "alice", 90)
+	reservations := s.mustReserve(high, "alice", 90)
 	lowered := []core.Reservation{reservations[0]}
 	lowered[0].Rule = low // as after a reload, after which the present rule settles the requests under way
 	s.settle(lowered, true)
