@@ -37,7 +37,7 @@ func TestBreakerOpensAfterFiveFailuresInARow(t *testing.T) {
 	}
 }
 
-// A connection that is lost takes all the calls with it that it had: that happened once, and says nothing of the server.
+// All the calls of a connection fail when it is lost. That is one event, and says little about the server.
 func TestCallsThatFailTogetherAreOneFailure(t *testing.T) {
 	var b breaker
 	for round := 1; round <= 5; round++ {
@@ -49,7 +49,7 @@ func TestCallsThatFailTogetherAreOneFailure(t *testing.T) {
 			}
 		}
 		if b.Open() != (round == 5) || b.Open() && opened != 1 {
-			t.Fatalf("after %d failures of a hundred calls each: open %v, %d were told", round, b.Open(), opened)
+			t.Fatalf("after %d failures of a hundred calls each: open %v, %d calls have opened it", round, b.Open(), opened)
 		}
 	}
 }
@@ -69,10 +69,10 @@ func TestBreakerIsNotClosedByALateAnswer(t *testing.T) {
 	failTimes(&b, 5)
 	b.Succeed()
 	if !b.Open() {
-		t.Error("closed by an answer to a call from before")
+		t.Error("closed by an answer to an earlier call")
 	}
 	if b.Trouble().Load() == 0 {
-		t.Error("an answer to a call from before has ended the trouble of which who asks goes by")
+		t.Error("an answer to an earlier call has reset the failures")
 	}
 	if b.Fail(b.Trouble().Load()) {
 		t.Error("opened a second time")
@@ -112,7 +112,7 @@ func TestBreakerLetsOneProbeThroughAtATime(t *testing.T) {
 
 func TestBreakerWaitsTwiceAsLongAfterEachProbeThatFailsUpToASecond(t *testing.T) {
 	var b breaker
-	for round := 0; round < 2; round++ { // the second begins with the shortest wait again
+	for round := 0; round < 2; round++ { // the second round begins with the shortest wait again
 		failTimes(&b, 5)
 		for i, want := range []int64{100_000, 200_000, 400_000, 800_000, 1_000_000, 1_000_000} {
 			least, half, most := b.Wait(0), b.Wait(0.5), b.Wait(0.999999)
@@ -129,7 +129,7 @@ func TestBreakerWaitsTwiceAsLongAfterEachProbeThatFailsUpToASecond(t *testing.T)
 	}
 }
 
-// countTrue counts a call that returns true. (Not a function literal: in Yaegi one of an earlier round may be called again.)
+// countTrue counts a call that returns true. It is not a function literal, since Yaegi may call that of an earlier round again.
 func countTrue(call func() bool, count *atomic.Int64, wg *sync.WaitGroup) {
 	if call() {
 		count.Add(1)
@@ -137,7 +137,7 @@ func countTrue(call func() bool, count *atomic.Int64, wg *sync.WaitGroup) {
 	wg.Done()
 }
 
-func TestBreakerTellsOneOfManyThatItHasOpened(t *testing.T) {
+func TestBreakerIsOpenedByOneOfManyFailures(t *testing.T) {
 	for round := 0; round < 50; round++ {
 		var b breaker
 		var opened, probes atomic.Int64
@@ -154,7 +154,7 @@ func TestBreakerTellsOneOfManyThatItHasOpened(t *testing.T) {
 		}
 		wg.Wait()
 		if opened.Load() != 1 || probes.Load() != 1 || !b.Open() {
-			t.Fatalf("%d were told that it has opened, and %d may probe; want 1 and 1", opened.Load(), probes.Load())
+			t.Fatalf("%d failures have opened it, and %d callers may probe; want 1 and 1", opened.Load(), probes.Load())
 		}
 	}
 }

@@ -19,7 +19,7 @@ func mustNaming(t *testing.T, prefix, secret string, plain bool) *naming {
 	return n
 }
 
-// mustRule returns a rule of 10 a minute, or of the limit that is given.
+// mustRule returns a rule with the given limit. Without Requests that is 10 a minute.
 func mustRule(t *testing.T, c core.RuleConfig, l core.LimitConfig) *core.Rule {
 	if l.Requests == 0 {
 		l.Requests = 10
@@ -39,7 +39,7 @@ func mustRule(t *testing.T, c core.RuleConfig, l core.LimitConfig) *core.Rule {
 	return r
 }
 
-// hostileKeys are clients' keys that somebody may have made up, all of them different.
+// hostileKeys are clients' keys that an attacker may send, all of them different.
 func hostileKeys() []string {
 	keys := []string{
 		"", " ", "%", "%%", "%25", "%25%25", "a", "A", "a%", "a%2", "a%20", "a ", "{a}", "{", "}", "{}", "}{", "}:", "}:r:AAAAAAAA",
@@ -53,7 +53,7 @@ func hostileKeys() []string {
 	return append(keys, "%%"+base64.RawURLEncoding.EncodeToString(sum[:16]))
 }
 
-// Whatever a client's key is, its names differ from all others', and have the client's part, and nothing else, in braces.
+// For any client's key, the name differs from all others, and has the client's part alone in braces.
 func TestDifferentKeysHaveDifferentNames(t *testing.T) {
 	suffix := ruleSuffix(mustRule(t, core.RuleConfig{Name: "r"}, core.LimitConfig{}))
 	for _, c := range []struct {
@@ -135,7 +135,7 @@ func TestPlainKeysAreEscapedSoThatTheyPrint(t *testing.T) {
 	}
 }
 
-// What is behind the braces stands for all of the rule's identity, and for no number of its limit.
+// The part after the braces depends on all of the rule's identity, and on no number of its limit.
 func TestTheNameOfARuleStandsForItsIdentity(t *testing.T) {
 	same := []string{
 		ruleSuffix(mustRule(t, core.RuleConfig{Name: "r"}, core.LimitConfig{})),
@@ -177,7 +177,7 @@ func TestTheNameOfARuleStandsForItsIdentity(t *testing.T) {
 	}
 }
 
-func TestNamesThatCannotBeAreRefused(t *testing.T) {
+func TestInvalidNamesAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		config Config
 		want   string

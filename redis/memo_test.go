@@ -10,7 +10,7 @@ import (
 
 const second = 1_000_000 // µs
 
-// keys returns how many keys a memo holds.
+// keys returns the number of keys in a memo.
 func (m *memo) keys() int {
 	n := 0
 	for i := range m.shards {
@@ -19,13 +19,13 @@ func (m *memo) keys() int {
 	return n
 }
 
-// spread makes hashes of numbers, as maphash does of keys.
+// spread makes hashes of numbers, as maphash makes them of keys.
 func spread(n uint64) uint64 {
 	n *= 0x9e3779b97f4a7c15
 	return n ^ n>>29
 }
 
-func TestAMemoHoldsTwoGenerations(t *testing.T) {
+func TestAMemoHasTwoGenerations(t *testing.T) {
 	var m memo
 	var k known
 	if m.find(1, &k) {
@@ -51,7 +51,7 @@ func TestAMemoHoldsTwoGenerations(t *testing.T) {
 		t.Error("the first is still there")
 	}
 
-	// What is learned anew of the same keys makes no generation old.
+	// To learn again about the same keys makes no generation old.
 	var same memo
 	for i := 0; i < generation; i++ {
 		same.learn(uint64(i*memoShards), 0, 1, 1, &d)
@@ -68,7 +68,7 @@ func TestAMemoHoldsTwoGenerations(t *testing.T) {
 	}
 }
 
-// asks reports whether a request is asked about, and returns what is told of its first rule.
+// asks reports whether a request is sent to Redis, and returns the decision of its first rule.
 func (s *scene) asks(peek bool, checks ...core.Check) (bool, core.Decision) {
 	s.t.Helper()
 	s.forget()
@@ -78,7 +78,7 @@ func (s *scene) asks(peek bool, checks ...core.Check) (bool, core.Decision) {
 	return len(s.calls) > 0, checks[0].Decision
 }
 
-func TestARejectionIsRememberedUntilItsTimeHasCome(t *testing.T) {
+func TestARejectionIsRememberedUntilARetrySucceeds(t *testing.T) {
 	s := newScene(t, false)
 	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{})
 	s.answer = always([]int64{-3, 4 * second, 9 * second, 0})
@@ -96,31 +96,31 @@ func TestARejectionIsRememberedUntilItsTimeHasCome(t *testing.T) {
 		s.now = 1 + c.after
 		asked, d := s.asks(false, check(r, "k", 4))
 		if want := (core.Decision{Limit: 10, Remaining: 2, RetryAfter: 4*second - c.after, ResetAfter: 9*second - c.after}); asked || d != want {
-			t.Errorf("after %d µs: asked %v, %+v; want %+v without being asked", c.after, asked, d, want)
+			t.Errorf("after %d µs: sent to Redis %v, %+v; want %+v from memory", c.after, asked, d, want)
 		}
 	}
 	if asked, _ := s.asks(true, check(r, "k", 4)); asked {
-		t.Error("a peek is asked about")
+		t.Error("a peek is sent to Redis")
 	}
-	for _, cost := range []int64{1, 3, 5} { // fewer units may be there, and more may never be
+	for _, cost := range []int64{1, 3, 5} { // fewer units may be available, and more may never be
 		s.now = 1
 		s.answer = always([]int64{-3, 4 * second, 9 * second, 0})
 		s.asks(false, check(r, "k", 4))
 		if asked, _ := s.asks(false, check(r, "k", cost)); !asked {
-			t.Errorf("a request that costs %d is not asked about", cost)
+			t.Errorf("a request that costs %d is not sent to Redis", cost)
 		}
 	}
 	if asked, _ := s.asks(false, check(r, "another", 4)); !asked {
-		t.Error("another key is not asked about")
+		t.Error("another key is not sent to Redis")
 	}
 	s.asks(false, check(r, "k", 4))
 	s.now = 1 + 4*second
 	s.answer = always(allowedWith(5))
 	if asked, d := s.asks(false, check(r, "k", 4)); !asked || !d.Allowed {
-		t.Errorf("when its time has come: asked %v, %+v", asked, d)
+		t.Errorf("after the wait: sent to Redis %v, %+v", asked, d)
 	}
 	if asked, _ := s.asks(false, check(r, "k", 4)); !asked {
-		t.Error("after it was admitted it is not asked about")
+		t.Error("after a request was admitted, the next is not sent to Redis")
 	}
 }
 
@@ -148,11 +148,11 @@ func TestARejectionIsRememberedForTenSecondsAtMost(t *testing.T) {
 			want = core.Never
 		}
 		if asked || d.Allowed || d.RetryAfter != want {
-			t.Errorf("%s: asked %v, %+v a microsecond before", c.name, asked, d)
+			t.Errorf("%s: sent to Redis %v, %+v a microsecond before", c.name, asked, d)
 		}
 		s.now++
 		if asked, _ := s.asks(false, check(r, c.name, 1)); !asked {
-			t.Errorf("%s: not asked about after %d µs", c.name, c.until)
+			t.Errorf("%s: not sent to Redis after %d µs", c.name, c.until)
 		}
 		s.now = start - 1 // the node's clock was set back
 		if asked, _ := s.asks(false, check(r, c.name, 1)); !asked {
@@ -162,21 +162,21 @@ func TestARejectionIsRememberedForTenSecondsAtMost(t *testing.T) {
 	}
 }
 
-func TestARejectionThatIsCountedIsAskedAbout(t *testing.T) {
+func TestARejectionThatIsCountedIsSentToRedis(t *testing.T) {
 	s := newScene(t, false)
 	counts, other := s.open(core.RuleConfig{Name: "counts", CountRejected: true}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "other"}, core.LimitConfig{})
 	s.answer = always(denied())
 	for i := 0; i < 3; i++ {
 		if asked, _ := s.asks(false, check(counts, "k", 1)); !asked {
-			t.Error("it is not asked about")
+			t.Error("it is not sent to Redis")
 		}
 		if asked, _ := s.asks(false, check(other, "k", 1), check(counts, "k", 1)); !asked {
-			t.Error("beside a rule that rejects it is not asked about")
+			t.Error("with another rule that rejects it is not sent to Redis")
 		}
 	}
 }
 
-func TestWhatOneLimitHasRejectedAnotherIsAskedAbout(t *testing.T) {
+func TestARejectionByOneLimitIsNotRememberedForAnother(t *testing.T) {
 	for i, changed := range []core.LimitConfig{
 		{Algorithm: core.LeakyBucket, Requests: 10, Burst: 20},
 		{Algorithm: core.LeakyBucket, Requests: 20, Burst: 10},
@@ -188,19 +188,19 @@ func TestWhatOneLimitHasRejectedAnotherIsAskedAbout(t *testing.T) {
 		s.answer = always(denied())
 		s.asks(false, check(r, "k", 1))
 		if asked, _ := s.asks(false, check(s.open(core.RuleConfig{Name: "r"}, before), "k", 1)); asked {
-			t.Errorf("%d: a reload that has changed nothing has forgotten it", i)
+			t.Errorf("%d: a reload without changes has forgotten the rejection", i)
 		}
 		if asked, _ := s.asks(false, check(s.open(core.RuleConfig{Name: "r"}, changed), "k", 1)); !asked {
-			t.Errorf("%d: what a limit has rejected another is taken to reject", i)
+			t.Errorf("%d: a rejection is remembered for another limit", i)
 		}
 		if asked, _ := s.asks(false, check(s.open(core.RuleConfig{Name: "another"}, before), "k", 1)); !asked {
-			t.Errorf("%d: what a rule has rejected another is taken to reject", i)
+			t.Errorf("%d: a rejection is remembered for another rule", i)
 		}
 	}
 }
 
-// What was used is what was learned, and what is left of it goes by the limit of now.
-func TestWhatWasLastKnownIsToldByTheLimitOfNow(t *testing.T) {
+// The units in use are those that were learned; the current limit says how many are left.
+func TestTheLastKnownStateGoesByTheCurrentLimit(t *testing.T) {
 	for _, c := range []struct{ requests, want int64 }{{10, 4}, {20, 14}, {7, 1}, {6, 0}, {3, 0}} {
 		s := newScene(t, false)
 		s.answer = always([]int64{4, 0, 60 * second, 9})
@@ -214,7 +214,7 @@ func TestWhatWasLastKnownIsToldByTheLimitOfNow(t *testing.T) {
 	}
 }
 
-func TestOfSeveralRulesAllMustBeKnown(t *testing.T) {
+func TestARejectionIsRememberedOnlyIfAllRulesAreKnown(t *testing.T) {
 	s := newScene(t, false)
 	a, b := s.open(core.RuleConfig{Name: "a"}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "b"}, core.LimitConfig{})
 	shadow := s.open(core.RuleConfig{Name: "shadow", Shadow: true}, core.LimitConfig{})
@@ -225,29 +225,29 @@ func TestOfSeveralRulesAllMustBeKnown(t *testing.T) {
 		return []int64{-1, 20 * second, 60 * second, 0, 7, 0, 18 * second, 6 * second}, nil
 	}
 	if asked, _ := s.asks(false, check(a, "k", 1), check(b, "k", 1)); !asked {
-		t.Error("with a rule of which nothing is known it is not asked about")
+		t.Error("with a rule that is not known it is not sent to Redis")
 	}
 	s.now += 5 * second
 	checks := []core.Check{check(a, "k", 1), check(b, "k", 1)}
 	asked, d := s.asks(false, checks...)
 	if want := (core.Decision{Limit: 10, RetryAfter: 15 * second, ResetAfter: 55 * second}); asked || d != want {
-		t.Errorf("asked %v, %+v; want %+v without being asked", asked, d, want)
+		t.Errorf("sent to Redis %v, %+v; want %+v from memory", asked, d, want)
 	}
 	if want := (core.Decision{Allowed: true, Limit: 10, Remaining: 7, ResetAfter: 13 * second, MoreAfter: second}); checks[1].Decision != want {
-		t.Errorf("of the other it is told %+v; want %+v, as it stood", checks[1].Decision, want)
+		t.Errorf("the other rule's decision is %+v; want %+v, as it was", checks[1].Decision, want)
 	}
 	if asked, _ := s.asks(false, check(b, "k", 1), check(a, "k", 1)); asked {
-		t.Error("in another order it is asked about")
+		t.Error("in another order it is sent to Redis")
 	}
 	s.answer = always(allowedWith(3))
 	if asked, _ := s.asks(false, check(b, "k", 1)); !asked {
-		t.Error("the one that admits is not asked about alone")
+		t.Error("for the rule that admits alone it is not sent to Redis")
 	}
 	s.now = 1
 	if asked, _ := s.asks(false, check(shadow, "k", 1), check(b, "k", 1)); !asked {
-		t.Error("a shadow that rejects answers for the request")
+		t.Error("a shadow rule's rejection decides on the request")
 	}
-	// When the quota was to be whole again it is.
+	// The quota is whole at the time that was learned.
 	s.now = 1
 	s.answer = func(c *sentCall) ([]int64, error) {
 		return []int64{-1, 9 * second, 60 * second, 0, 7, 0, 2 * second, second}, nil
@@ -256,11 +256,11 @@ func TestOfSeveralRulesAllMustBeKnown(t *testing.T) {
 	s.now += 3 * second
 	checks = []core.Check{check(a, "j", 1), check(b, "j", 1)}
 	if asked, _ := s.asks(false, checks...); asked || checks[1].Decision.ResetAfter != 0 || checks[1].Decision.MoreAfter != 0 {
-		t.Errorf("asked %v, %+v", asked, checks[1].Decision)
+		t.Errorf("sent to Redis %v, %+v", asked, checks[1].Decision)
 	}
 }
 
-func TestAPeekThatIsAllowedTeachesNothing(t *testing.T) {
+func TestAPeekThatIsAllowedIsNotRemembered(t *testing.T) {
 	s := newScene(t, false)
 	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{})
 	s.answer = always(allowedWith(2))
@@ -272,20 +272,20 @@ func TestAPeekThatIsAllowedTeachesNothing(t *testing.T) {
 	}
 	s.answer = always(denied())
 	if asked, _ := s.asks(true, check(r, "j", 1)); !asked {
-		t.Fatal("it is not asked about")
+		t.Fatal("it is not sent to Redis")
 	}
 	if asked, _ := s.asks(false, check(r, "j", 1)); asked {
 		t.Error("a peek that is rejected is not remembered")
 	}
 }
 
-// On an error it is told how a key was last known to stand: what was used comes back evenly, or all at once where windows
-// end.
-func TestWhatWasLastKnownComesBackWithTime(t *testing.T) {
+// On an error the store estimates how many units are left, from the last known state: used units come back evenly, or all at once when a
+// window ends.
+func TestTheLastKnownStateRecoversWithTime(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		limit  core.LimitConfig
-		atHalf int64 // of the time until it is whole
+		atHalf int64 // the units left after half of the time until the quota is whole
 		almost int64
 	}{
 		{"token bucket", core.LimitConfig{Algorithm: core.TokenBucket}, 6, 9},

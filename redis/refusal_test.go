@@ -10,8 +10,8 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// TestARefusalIsToldFromAServerInTrouble has replies in the words of Redis 6.2, 7.0 and 7.2, and of Valkey.
-func TestARefusalIsToldFromAServerInTrouble(t *testing.T) {
+// TestARefusalIsDistinguishedFromAServerInTrouble has replies of Redis 6.2, 7.0 and 7.2, and of Valkey.
+func TestARefusalIsDistinguishedFromAServerInTrouble(t *testing.T) {
 	for _, c := range []struct {
 		text    string
 		refused bool
@@ -99,7 +99,7 @@ func TestARefusalSaysWhichRuleNeedsWhat(t *testing.T) {
 	}
 }
 
-func TestWhoIsRefusedLeavesTheServerInUse(t *testing.T) {
+func TestRefusedCallsDoNotOpenTheBreaker(t *testing.T) {
 	s := newScene(t, false)
 	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{})
 	refusal := fmt.Errorf("redis: NOPERM%w", ErrRefused)
@@ -110,7 +110,7 @@ func TestWhoIsRefusedLeavesTheServerInUse(t *testing.T) {
 		}
 		v := newVisit(s.store, r)
 		if err := v.ask("192.0.2.1"); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), `rule "r"`) {
-			t.Fatalf("call %d, the express way: %v", i+1, err)
+			t.Fatalf("call %d, by the fast path: %v", i+1, err)
 		}
 	}
 	server := s.server("")
@@ -118,17 +118,17 @@ func TestWhoIsRefusedLeavesTheServerInUse(t *testing.T) {
 		t.Fatalf("available %v, changes %q", server.Available(), s.changes)
 	}
 
-	// Of one that did not answer, a refusal is an answer.
+	// After no answers, a refusal is an answer.
 	s.answer = func(c *sentCall) ([]int64, error) { return nil, errDown }
 	for i := 0; i < 5; i++ {
 		_ = s.store.Decide([]core.Check{check(r, "k", 1)}, false)
 	}
 	if server.Available() {
-		t.Fatal("a server that is down is asked")
+		t.Fatal("a server that is down is still available")
 	}
 	s.answer = func(c *sentCall) ([]int64, error) { return nil, refusal }
 	s.store.probe(server, "weir:{k}:r:AAAAAAAA")
 	if !server.Available() {
-		t.Error("a server that answers is not asked")
+		t.Error("a server that answers is not available")
 	}
 }

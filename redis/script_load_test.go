@@ -11,7 +11,7 @@ import (
 	"github.com/proxyweir/weir/redis/redistest"
 )
 
-// A server takes each of the scripts' files, and knows it by the name that the Store calls it by.
+// A server loads the file of each script, under the SHA-1 that the Store uses.
 func TestAServerCompilesEveryScript(t *testing.T) {
 	server := redistest.Start(t)
 	for _, s := range scripts {

@@ -21,7 +21,7 @@ func goldens() string {
 	return "testdata"
 }
 
-// Each script stands in testdata as a file that can be read whole.
+// Each script is a file in testdata, whole, for people to read.
 func TestTheGoldenFilesAreTheScripts(t *testing.T) {
 	files := make(map[string]bool)
 	for _, s := range scripts {
@@ -58,7 +58,7 @@ func TestEveryAlgorithmHasItsRow(t *testing.T) {
 	}
 }
 
-// What an algorithm's row lacks is said when the program starts, and no other algorithm stands in for it.
+// If an algorithm has no row, or its row lacks a part, the program panics when it starts. No other algorithm takes its place.
 func TestAnAlgorithmWithoutItsRowOrAPartIsRefusedByName(t *testing.T) {
 	for i, name := range core.AlgorithmNames {
 		for _, lacks := range []string{"row", "read", "most", "decide", "refund", "numbers"} {
@@ -86,7 +86,7 @@ func TestAnAlgorithmWithoutItsRowOrAPartIsRefusedByName(t *testing.T) {
 	}
 }
 
-// refusalOf returns what tabulate says of the rows; "" where it takes them.
+// refusalOf returns the message with which tabulate panics for the rows; "" if it does not.
 func refusalOf(rows []*algorithm) (said string) {
 	defer func() {
 		if p := recover(); p != nil {

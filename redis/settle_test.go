@@ -9,7 +9,7 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// stalled is a client whose server answers nothing: a call ends when its time is over.
+// stalled is a client whose server never answers: a call ends at its deadline.
 type stalled struct {
 	server  *Server
 	timeout time.Duration
@@ -38,7 +38,7 @@ func (s *stalled) calls() (all, limited int) {
 	return len(s.deadlines), limited
 }
 
-// Run implements Conn. Calls without a deadline, which nobody waits for in these tests, wait at the gate.
+// Run implements Conn. Calls without a deadline run in the background in these tests. They wait at the gate.
 func (s *stalled) Run(call *Call) error {
 	s.mu.Lock()
 	s.deadlines = append(s.deadlines, call.Deadline)
@@ -54,9 +54,9 @@ func (s *stalled) Run(call *Call) error {
 	return ErrTimeout
 }
 
-// However much a request has reserved, its end is told for no longer than a decision is waited for: the calls that are waited for
-// have one deadline, and behind it no other is waited for.
-func TestTheEndOfARequestIsWaitedForAsOneDecisionIs(t *testing.T) {
+// However many reservations a request has, to settle them takes no longer than the timeout of a decision: the calls share one deadline, and
+// nobody waits after it.
+func TestSettlingTakesNoLongerThanADecision(t *testing.T) {
 	client := &stalled{timeout: 20 * time.Millisecond, gate: make(chan struct{})}
 	client.server = NewServer("stalled", client)
 	s, err := NewStore(Config{Client: client})
@@ -83,12 +83,12 @@ func TestTheEndOfARequestIsWaitedForAsOneDecisionIs(t *testing.T) {
 		t.Error("nothing was answered, and there is no error")
 	}
 	_, limited := client.calls()
-	if limited != 1 { // it has used up the time
+	if limited != 1 { // the first has used up the time
 		t.Errorf("%d calls were waited for, one after the other", limited)
 	}
 	close(client.gate)
 	for all := 0; all < len(reservations); all, _ = client.calls() {
-		time.Sleep(time.Millisecond) // the background goes on
+		time.Sleep(time.Millisecond) // lets the background continue
 	}
 	if all, limited := client.calls(); all != len(reservations) || limited != 1 {
 		t.Errorf("%d calls, %d of them waited for; want %d and 1", all, limited, len(reservations))

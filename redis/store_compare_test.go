@@ -31,7 +31,7 @@ func (m *marked) Run(call *Call) error {
 	return nil
 }
 
-func TestOtherNetworksAreToldOnceForEachRule(t *testing.T) {
+func TestOtherPrefixesAreReportedOnceForEachRule(t *testing.T) {
 	client := &marked{reply: []int64{24, 64}}
 	client.server = NewServer("marked", client)
 	var reported []string
@@ -50,20 +50,20 @@ func TestOtherNetworksAreToldOnceForEachRule(t *testing.T) {
 	open("other", "{http.request.remote.host} {path} /0 /64")
 	open("whole", "client_ip")
 	open("tenants", "header:X-Tenant")
-	open("descriptions", "{http.request.header.Description} header:X-Zip static:ip") // for which a mark was kept
+	open("descriptions", "{http.request.header.Description} header:X-Zip static:ip") // once taken for an address
 	s.Compare()
 	s.Compare()
 	if len(client.calls) != 6 {
-		t.Errorf("%d calls for three rules that have an address, twice", len(client.calls))
+		t.Errorf("%d calls for three rules with an address, compared twice", len(client.calls))
 	}
 	all := strings.Join(reported, ", ")
 	if len(reported) != 2 || !strings.Contains(all, "n/other 32 64 24 64") || !strings.Contains(all, "n/whole 32 128 24 64") {
-		t.Errorf("told %s", all)
+		t.Errorf("reported %s", all)
 	}
 	client.reply = []int64{24, 48}
 	s.Compare()
 	if len(reported) != 5 {
-		t.Errorf("of others than those: told %s", strings.Join(reported, ", "))
+		t.Errorf("after the mark has changed: reported %s", strings.Join(reported, ", "))
 	}
 	s.closed = true
 	if err := s.Close(); err != nil || !s.comparison.closed {
@@ -71,7 +71,7 @@ func TestOtherNetworksAreToldOnceForEachRule(t *testing.T) {
 	}
 }
 
-func TestWhatAKeyIsMadeOfWithoutItsPrefixes(t *testing.T) {
+func TestAKeySpecIsSplitIntoSourcesAndPrefixes(t *testing.T) {
 	for spec, want := range map[string]string{
 		"client_ip":                     "client_ip|32 128",
 		"client_ip /0 /64":              "client_ip|32 64",

@@ -10,20 +10,20 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// A watched express way lets the same requests through as one that is not, counts exactly those, and times one in TimedShare of all
-// that it has asked Redis for.
+// A metered fast path allows the same requests as one without metering, and counts exactly those. Of all that it sends to Redis it times one
+// in TimedShare.
 func TestAMeteredFastPathDecidesTheSameAndCounts(t *testing.T) {
 	random := rand.New(rand.NewSource(2))
-	plain, watched := newScene(t, false), newScene(t, false)
+	plain, metered := newScene(t, false), newScene(t, false)
 	config := core.RuleConfig{Name: "r"}
-	one, other := newVisit(plain.store, plain.open(config, core.LimitConfig{})), &visit{store: watched.store, rule: watched.open(config, core.LimitConfig{})}
+	one, other := newVisit(plain.store, plain.open(config, core.LimitConfig{})), &visit{store: metered.store, rule: metered.open(config, core.LimitConfig{})}
 	aside := 0
 	metering := &core.Metering{
 		Allowed: new(int64), Durations: core.NewDurations(), Path: "/metrics", Other: core.NoPath,
 		Aside: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { aside++ }),
 	}
 	next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { other.passed = true })
-	other.handler = Serve(watched.store, other.rule, ServeConfig{
+	other.handler = Serve(metered.store, other.rule, ServeConfig{
 		Direct: true, Keys: &masked{}, QuotaFields: answer.NewQuotaFields(other.rule, answer.Fields{XRateLimit: true, IETF: true}), Next: next, Rest: other,
 		Metering: metering,
 	})
@@ -31,17 +31,17 @@ func TestAMeteredFastPathDecidesTheSameAndCounts(t *testing.T) {
 	passed := int64(0)
 	for i := 0; i < 1000; i++ {
 		plain.now += random.Int63n(second)
-		watched.now = plain.now
+		metered.now = plain.now
 		said := always(replies[random.Intn(len(replies))])
 		if random.Intn(50) == 0 {
 			said = func(*sentCall) ([]int64, error) { return nil, errDown }
 		}
 		plain.answer = said
-		watched.answer = said
+		metered.answer = said
 		key := []string{"a", "b", "[2001:db8::1]"}[random.Intn(3)]
 		err, same := one.ask(key), other.ask(key)
 		if (err == nil) != (same == nil) || one.passed != other.passed || one.decision != other.decision {
-			t.Fatalf("request %d: %v %v %+v, watched %v %v %+v", i, err, one.passed, one.decision, same, other.passed, other.decision)
+			t.Fatalf("request %d: %v %v %+v, metered %v %v %+v", i, err, one.passed, one.decision, same, other.passed, other.decision)
 		}
 		if other.passed {
 			passed++

@@ -14,7 +14,7 @@ import (
 	"github.com/proxyweir/weir/match"
 )
 
-// visit is what becomes of a request by the express way: it goes on, with the fields in header, or is decided on otherwise.
+// visit is the result of a request on the fast path: it has passed, with the fields in header, or the Rest has its decision or an error.
 type visit struct {
 	store    *Store
 	rule     *core.Rule
@@ -32,12 +32,12 @@ func newVisit(s *Store, r *core.Rule) *visit {
 	return v
 }
 
-// masked makes keys of addresses, as an adapter does.
+// masked makes keys from addresses, as an adapter does.
 type masked struct{}
 
 func (*masked) Key(r *http.Request) string { return match.HostOf(r.RemoteAddr) }
 
-// ServeHTTP is the rest's.
+// ServeHTTP implements Rest.
 func (v *visit) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	checks := []core.Check{check(v.rule, match.HostOf(r.RemoteAddr), 1)}
 	v.err = v.store.Decide(checks, false)
@@ -49,7 +49,7 @@ func (v *visit) Conclude(w http.ResponseWriter, r *http.Request, c *core.Check, 
 	v.err = err
 }
 
-// ask sends a request of that key.
+// ask sends a request with that key.
 func (v *visit) ask(key string) error {
 	v.passed = false
 	v.decision = core.Decision{}
@@ -106,31 +106,31 @@ func TestTheFastPathDecidesAsTheGeneralPath(t *testing.T) {
 		wantErr := all.store.Decide(checks, false)
 		want := checks[0].Decision
 		if (err == nil) != (wantErr == nil) || err != nil && err.Error() != wantErr.Error() {
-			t.Fatalf("request %d: %v; the way of all: %v", i, err, wantErr)
+			t.Fatalf("request %d: %v; the general path: %v", i, err, wantErr)
 		}
 		if way.passed {
 			passed++
 			header := http.Header{}
 			answer.WriteHeaders(header, answer.Fields{XRateLimit: true, IETF: true}, checks, &core.Verdict{})
 			if err != nil || !want.Allowed || want.Delay != 0 || !reflect.DeepEqual(way.header, header) {
-				t.Fatalf("request %d passes with %v; the way of all: %+v, %v", i, way.header, want, header)
+				t.Fatalf("request %d passes with %v; the general path: %+v, %v", i, way.header, want, header)
 			}
 		} else if way.decision != want {
-			t.Fatalf("request %d: %+v; the way of all: %+v", i, way.decision, want)
+			t.Fatalf("request %d: %+v; the general path: %+v", i, way.decision, want)
 		}
 		if len(fastPath.calls) != len(all.calls) {
-			t.Fatalf("request %d: %d calls, the way of all has %d", i, len(fastPath.calls), len(all.calls))
+			t.Fatalf("request %d: %d calls, the general path has %d", i, len(fastPath.calls), len(all.calls))
 		}
 		if len(fastPath.calls) == 1 {
 			short++
 			a, b := fastPath.calls[0], all.calls[0]
 			if a.script != b.script || strings.Join(a.keys, " ") != strings.Join(b.keys, " ") || strings.Join(a.args, " ") != strings.Join(b.args, " ") {
-				t.Fatalf("request %d: calls %+v, the way of all %+v", i, a, b)
+				t.Fatalf("request %d: calls %+v, the general path %+v", i, a, b)
 			}
 		}
 	}
 	if short < 1000 || passed < 300 {
-		t.Errorf("only %d requests were asked about, and %d went the express way", short, passed)
+		t.Errorf("only %d requests were sent to Redis, and %d passed by the fast path", short, passed)
 	}
 }
 
@@ -138,7 +138,7 @@ func TestACallThatIsStillReadIsNotUsedAgain(t *testing.T) {
 	s := newScene(t, false)
 	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{})
 	v := newVisit(s.store, r)
-	for i := 0; i < 2; i++ { // the second by the express way
+	for i := 0; i < 2; i++ { // the second takes the fast path
 		if err := v.ask("k"); err != nil {
 			t.Fatal(err)
 		}
@@ -162,11 +162,11 @@ func TestACallThatIsStillReadIsNotUsedAgain(t *testing.T) {
 	}
 }
 
-func TestWhatHasAFastPath(t *testing.T) {
+func TestRulesWithAFastPath(t *testing.T) {
 	one, cluster := newScene(t, false), newScene(t, true)
 	has := func(s *scene, r *core.Rule) bool { return newVisit(s.store, r).handler != nil }
 	if !has(one, one.open(core.RuleConfig{Name: "a"}, core.LimitConfig{})) {
-		t.Error("a rule has none")
+		t.Error("a plain rule has none")
 	}
 	if has(one, one.open(core.RuleConfig{Name: "b"}, core.LimitConfig{Calendar: core.Day})) {
 		t.Error("one that follows the calendar has one")

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// leaseServer is a client and its only server, which has leases and nothing else. Before it does what a call says, it does before.
+// leaseServer is a client and its only server, which knows leases alone. It calls before ahead of each call.
 type leaseServer struct {
 	t      *testing.T
 	server *Server
-	has    map[string]bool // members, behind their keys
+	has    map[string]bool // by key and member, put together
 	before func()
 }
 
@@ -38,7 +38,7 @@ func (f *leaseServer) Run(c *Call) error {
 	return nil
 }
 
-// What ends while it is renewed, and was not there any more, is not made again for good.
+// A renewal makes a lost lease again. If the lease's request ends meanwhile, the lease does not stay.
 func TestALeaseThatEndsWhileItIsRenewedIsGone(t *testing.T) {
 	f := &leaseServer{t: t, has: make(map[string]bool)}
 	f.server = NewServer("leases", f)
@@ -54,7 +54,7 @@ func TestALeaseThatEndsWhileItIsRenewedIsGone(t *testing.T) {
 		if lost {
 			f.has = make(map[string]bool)
 		}
-		f.before = func() { // the request ends, and Redis is told of it before the renewal comes
+		f.before = func() { // the request ends, and its reservation is removed before the renewal
 			s.leases.remove("k", mine)
 			delete(f.has, "k"+mine)
 			f.before = func() {}

@@ -10,7 +10,7 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// counting is the conduct of a rule that counts by status, whose requests reserve their units until they end.
+// counting is the overflow policy of a rule that counts by status. Its requests reserve their units until they end.
 func counting(t *testing.T) core.OverflowPolicy {
 	t.Helper()
 	statuses, err := core.ParseStatuses([]string{"401"})
@@ -20,10 +20,10 @@ func counting(t *testing.T) core.OverflowPolicy {
 	return core.OverflowPolicy{Count: statuses}
 }
 
-// reserving says in a reply that a request is admitted, and has reserved something.
+// reserving is the reply to a request that is admitted, and has reserved something.
 func reserving() []int64 { return []int64{5, 0, 60 * second, second, isReserved} }
 
-// leased returns how many members the store holds leases of.
+// leased returns how many leases the store has.
 func (s *scene) leased() int {
 	n := 0
 	for _, members := range s.store.leases.held {
@@ -32,8 +32,8 @@ func (s *scene) leased() int {
 	return n
 }
 
-// A reply that cannot be is an error, and nothing is taken to be reserved by it: nobody would end that.
-func TestAReplyThatCannotBeReservesNothing(t *testing.T) {
+// An invalid reply is an error. The store takes nothing to be reserved by it, since nobody would end that reservation.
+func TestAnInvalidReplyReservesNothing(t *testing.T) {
 	good := []int64{5, 0, 60 * second, second, isReserved}
 	for i, reply := range [][]int64{
 		{},
@@ -55,13 +55,13 @@ func TestAReplyThatCannotBeReservesNothing(t *testing.T) {
 			t.Errorf("%d: %v: %v, %+v", i, reply, err, checks)
 		}
 		if len(core.AppendReservations(nil, checks)) != 0 || s.leased() != 0 {
-			t.Errorf("%d: %v: %d holds, %d leases; want none", i, reply, len(core.AppendReservations(nil, checks)), s.leased())
+			t.Errorf("%d: %v: %d reservations, %d leases; want none", i, reply, len(core.AppendReservations(nil, checks)), s.leased())
 		}
 	}
 }
 
-// What a request holds is ended in each place, also where another of them fails; who asks is told of that, and no lease goes on.
-func TestWhatCannotBeEndedIsSaidAndNoLeaseGoesOn(t *testing.T) {
+// All reservations of a request are settled, even if one of them fails. Settle returns the error, and no lease is renewed any more.
+func TestAFailureToSettleIsReturnedAndEndsAllLeases(t *testing.T) {
 	s := newScene(t, false)
 	a, b := s.open(core.RuleConfig{Name: "a", OverflowPolicy: counting(t)}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "b", OverflowPolicy: counting(t)}, core.LimitConfig{})
 	s.answer = func(c *sentCall) ([]int64, error) { return append(reserving(), reserving()...), nil }
@@ -71,7 +71,7 @@ func TestWhatCannotBeEndedIsSaidAndNoLeaseGoesOn(t *testing.T) {
 	}
 	reservations := core.AppendReservations(nil, checks)
 	if len(reservations) != 2 {
-		t.Fatalf("%d holds", len(reservations))
+		t.Fatalf("%d reservations", len(reservations))
 	}
 	reservations[1].Keep = true
 	s.forget()
@@ -82,7 +82,7 @@ func TestWhatCannotBeEndedIsSaidAndNoLeaseGoesOn(t *testing.T) {
 		return []int64{0, 0}, nil
 	}
 	if err := s.store.Settle(reservations); !errors.Is(err, errDown) {
-		t.Errorf("%v; want what has failed", err)
+		t.Errorf("%v; want the failure", err)
 	}
 	if len(s.calls) != 2 || s.calls[0].args[1] != "0" || s.calls[1].args[1] != "1" || s.leased() != 0 {
 		t.Errorf("%d calls, %d leases", len(s.calls), s.leased())
@@ -103,8 +103,8 @@ func TestWhatCannotBeEndedIsSaidAndNoLeaseGoesOn(t *testing.T) {
 	}
 }
 
-// A script of one key is asked a second time, and no more, where the server's time lies in none of the windows that were sent.
-func TestWhatIsDoneByHandGoesByTheServersCalendar(t *testing.T) {
+// If the server's time lies in none of the windows that were sent, the script of a reset by hand is run a second time, and no more.
+func TestAResetByHandGoesByTheServersCalendar(t *testing.T) {
 	s := newScene(t, false)
 	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{Calendar: core.Day})
 	s.answer = func(c *sentCall) ([]int64, error) {
@@ -123,12 +123,12 @@ func TestWhatIsDoneByHandGoesByTheServersCalendar(t *testing.T) {
 	}
 }
 
-// Leases are renewed some hundreds at a time, each once, and in a Cluster those of each key by themselves.
-func TestLeasesAreRenewedSomeAtATime(t *testing.T) {
+// Leases are renewed some hundreds at a time, each once. In a Cluster each key has calls of its own.
+func TestLeasesAreRenewedInBatches(t *testing.T) {
 	for _, cluster := range []bool{false, true} {
 		s := newScene(t, cluster)
 		l := &s.store.leases
-		l.closed = true // there are no renewals but those that a test makes
+		l.closed = true // only the test renews leases
 		want := map[string]bool{}
 		add := func(key string, members int) {
 			for i := 0; i < members; i++ {
@@ -173,13 +173,13 @@ func TestLeasesAreRenewedSomeAtATime(t *testing.T) {
 			}
 		}
 
-		// A renewal that fails is a failure of its server, of which no more is asked when it is down.
+		// A renewal that fails is a failure of its server. When the server is down, there are no more renewals.
 		s.answer = func(c *sentCall) ([]int64, error) { return nil, errDown }
 		for i := 0; i < 5; i++ {
 			l.renewSome([]string{"{many}:h"}, []string{"0123456789abcdef"})
 		}
 		if s.server("many").Available() {
-			t.Error("renewals that fail are no failures of the server")
+			t.Error("renewals that fail do not count as failures of the server")
 		}
 		s.forget()
 		l.renewSome([]string{"{many}:h"}, []string{"0123456789abcdef"})
@@ -193,6 +193,6 @@ func TestLeasesAreRenewedSomeAtATime(t *testing.T) {
 	l.begin(nil, time.Minute)
 	l.tickets.Store(^uint64(0))
 	if n := l.ticket(); n != 1 {
-		t.Errorf("behind the last ticket comes %d; want 1, since 0 is none", n)
+		t.Errorf("after the last ticket comes %d; want 1, since 0 is none", n)
 	}
 }

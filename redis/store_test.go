@@ -13,8 +13,8 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// fake is a client and its servers, one for each client's key in a Cluster, else one. It answers as it is told, and keeps a copy
-// of every call.
+// fake is a client and its servers: in a Cluster one for each client's key, otherwise one. It answers as answer says, and keeps a copy of
+// every call.
 type fake struct {
 	t       *testing.T
 	cluster bool
@@ -28,7 +28,7 @@ type fake struct {
 	answer  func(c *sentCall) ([]int64, error)
 }
 
-// sentCall is what was sent, and to whom.
+// sentCall is a copy of a call, with the server that it was sent to.
 type sentCall struct {
 	server string
 	call   *Call
@@ -53,7 +53,7 @@ var (
 	errNone = fmt.Errorf("%w: nobody knows of one", ErrUnavailable)
 )
 
-// tag returns what stands in a key's braces.
+// tag returns the hash tag of a key, without braces.
 func tag(key string) string {
 	return key[strings.Index(key, "{")+1 : strings.Index(key, "}")]
 }
@@ -74,7 +74,7 @@ func (f *fake) Server(key string) (*Server, error) {
 	return f.servers[name], nil
 }
 
-// server returns the one that has a client's keys.
+// server returns the server that has a client's keys.
 func (f *fake) server(client string) *Server {
 	s, err := f.Server("weir:{" + client + "}")
 	if err != nil {
@@ -116,7 +116,7 @@ func (c *fakeConn) Run(call *Call) error {
 	sent.args = append(sent.args, call.Args...)
 	argument := call.Args[0]
 	switch call.Script {
-	case scriptOfOverflow, scriptOfSettle, scriptOfBlock, scriptOfReset, scriptOfRenewal: // which have other arguments
+	case scriptOfOverflow, scriptOfSettle, scriptOfBlock, scriptOfReset, scriptOfRenewal: // these have other arguments
 		argument = ""
 	}
 	for argument != "" && len(sent.parts) < len(call.Keys) {
@@ -150,13 +150,13 @@ func (f *fake) forget() {
 	f.mu.Unlock()
 }
 
-// told says in a reply what a rule says: an allowed request, of which so many remain.
+// allowedWith is a rule's part of a reply that allows the request, with so many units left.
 func allowedWith(remaining int64) []int64 { return []int64{remaining, 0, 60_000_000, 6_000_000} }
 
-// denied says that it rejects.
+// denied is a rule's part of a reply that rejects the request.
 func denied() []int64 { return []int64{-1, 30_000_000, 60_000_000, 0} }
 
-// always answers all calls with the same for each key, and with the server's time where it is asked for.
+// always answers all calls with the same reply for each key, and with the server's time if the call asks for it.
 func always(reply []int64) func(c *sentCall) ([]int64, error) {
 	return func(c *sentCall) ([]int64, error) {
 		var all []int64
@@ -172,7 +172,7 @@ func always(reply []int64) func(c *sentCall) ([]int64, error) {
 
 const serverTime = 1_772_452_820_000_000
 
-// scene is a store over a fake, on a clock that stands.
+// scene is a store on a fake, with a clock that stands still.
 type scene struct {
 	*fake
 	store   *Store
@@ -194,7 +194,7 @@ func newScene(t *testing.T, cluster bool) *scene {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store.closed = true // there are no probes but those that a test makes
+	store.closed = true // only the test probes
 	s.store = store
 	return s
 }
@@ -258,7 +258,7 @@ func TestARequestIsOneCall(t *testing.T) {
 	}
 }
 
-// A request may still be under way by a rule of a configuration that has been replaced.
+// A request may still be under way under a rule of a configuration that was replaced.
 func TestARuleThatWasReleasedIsStillDecided(t *testing.T) {
 	s := newScene(t, false)
 	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{Calendar: core.Day})
@@ -284,7 +284,7 @@ func TestAReplyOfAnotherScriptIsAnError(t *testing.T) {
 		}
 	}
 	if s.server("").breaker.Open() {
-		t.Error("a server that answers is taken for one that is down")
+		t.Error("a server that answers counts as down")
 	}
 }
 
@@ -312,13 +312,13 @@ func TestWindowsThatDoNotHaveTheServersTimeAreSentOnceMore(t *testing.T) {
 		t.Errorf("the next: %v, %d calls in all, want 3", err, len(s.calls))
 	}
 	s.forget()
-	s.answer = func(c *sentCall) ([]int64, error) { return []int64{0}, nil } // and so on for ever
+	s.answer = func(c *sentCall) ([]int64, error) { return []int64{0}, nil } // on every call
 	if err := s.store.Decide([]core.Check{check(r, "k", 1)}, false); !errors.Is(err, errReply) || len(s.calls) != 2 {
 		t.Errorf("%v, %d calls, want an error after 2", err, len(s.calls))
 	}
 }
 
-func TestWithoutAServerThatIsKnownNothingIsWaitedFor(t *testing.T) {
+func TestWithoutAKnownServerADecisionFailsAtOnce(t *testing.T) {
 	s := newScene(t, false)
 	s.none = true
 	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{})
@@ -332,7 +332,7 @@ func TestWithoutAServerThatIsKnownNothingIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestAServerThatIsDownIsNotAskedUntilAProbeSucceeds(t *testing.T) {
+func TestAServerThatIsDownGetsNoCallsUntilAProbeSucceeds(t *testing.T) {
 	s := newScene(t, false)
 	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{})
 	decide := func() error { return s.store.Decide([]core.Check{check(r, "k", 1)}, false) }
@@ -376,9 +376,9 @@ func TestAServerThatIsDownIsNotAskedUntilAProbeSucceeds(t *testing.T) {
 		t.Error(err)
 	}
 	s.forget()
-	s.store.probe(server, key) // a late timer's
+	s.store.probe(server, key) // by a late timer
 	if len(s.calls) != 0 {
-		t.Error("a server that is asked anyway is probed")
+		t.Error("a server that is in use is probed")
 	}
 }
 
@@ -391,12 +391,12 @@ func TestAnAnswerBetweenFailuresKeepsAServerInUse(t *testing.T) {
 			s.answer = func(c *sentCall) ([]int64, error) { return nil, errDown }
 		}
 		if err := s.store.Decide([]core.Check{check(r, "k", 1)}, false); errors.Is(err, ErrUnavailable) {
-			t.Fatalf("call %d: not asked any more, after four failures in a row at most", i+1)
+			t.Fatalf("call %d: the server gets no calls any more, after at most four failures in a row", i+1)
 		}
 	}
 }
 
-func TestASlotOnItsWayIsNoFailureOfItsServer(t *testing.T) {
+func TestAMigratingSlotIsNoFailureOfItsServer(t *testing.T) {
 	s := newScene(t, true)
 	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{})
 	s.answer = func(c *sentCall) ([]int64, error) { return nil, ErrMoving }
@@ -410,7 +410,7 @@ func TestASlotOnItsWayIsNoFailureOfItsServer(t *testing.T) {
 	}
 }
 
-// The server that a Cluster has taken a slot from is not probed for it: nobody will ask it either.
+// A server that has lost the key's slot is not probed: nobody else will call it for that slot either.
 func TestAServerThatHasLostTheSlotIsNotProbedForIt(t *testing.T) {
 	s := newScene(t, true)
 	other := NewServer("other", &fakeConn{s.fake, "other"})
@@ -434,11 +434,11 @@ func TestAProbesLimitIsWholeAgainAtOnce(t *testing.T) {
 	}
 	s.answer = func(c *sentCall) ([]int64, error) { return nil, errDown }
 	if err := s.store.Check(time.Minute); err != errDown {
-		t.Errorf("an error that time does not mend: %v", err)
+		t.Errorf("a permanent error: %v", err)
 	}
 }
 
-// A call that was not answered in time is left alone: whoever sends it may still read from it.
+// After a timeout the Conn may still read the call.
 func TestACallThatTimedOutIsNotChangedAnyMore(t *testing.T) {
 	s := newScene(t, false)
 	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{})
@@ -469,7 +469,7 @@ func TestClosingAStoreClosesItsClient(t *testing.T) {
 	}
 }
 
-// order returns the servers that were asked, with a p for a peek and an r for a refund.
+// order returns the servers of the calls, with a p for a peek and an r for a refund.
 func (s *scene) order() string {
 	var list []string
 	for _, c := range s.calls {
@@ -484,7 +484,7 @@ func (s *scene) order() string {
 	return strings.Join(list, ", ")
 }
 
-// by answers by the server that is asked, and what is not said with what remains of 10.
+// by answers with the reply for the call's server. Servers without one allow the request.
 func by(replies map[string][]int64) func(c *sentCall) ([]int64, error) {
 	return func(c *sentCall) ([]int64, error) {
 		if c.script == scriptOfRefund {
@@ -519,7 +519,7 @@ func TestInAClusterAClientsRulesAreOneCall(t *testing.T) {
 	}
 }
 
-func TestWhatIsLikeliestToDenyIsAskedFirst(t *testing.T) {
+func TestThePartMostLikelyToDenyGoesFirst(t *testing.T) {
 	s := newScene(t, true)
 	a, b, c := s.open(core.RuleConfig{Name: "a"}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "b"}, core.LimitConfig{Requests: 100}), s.open(core.RuleConfig{Name: "c"}, core.LimitConfig{})
 	shadow := s.open(core.RuleConfig{Name: "shadow", Shadow: true}, core.LimitConfig{})
@@ -531,8 +531,8 @@ func TestWhatIsLikeliestToDenyIsAskedFirst(t *testing.T) {
 	}
 	know(a, "x", 6)       // six tenths are left
 	know(b, "y", 9)       // nine hundredths
-	know(shadow, "s", 0)  // nothing, but it denies nothing
-	know(shadow, "y2", 0) // the same, beside one that could
+	know(shadow, "s", 0)  // nothing, but a shadow rule denies nothing
+	know(shadow, "y2", 0) // the same, with a rule that may deny
 	s.answer = by(nil)
 	for _, v := range []struct {
 		checks []core.Check
@@ -552,22 +552,22 @@ func TestWhatIsLikeliestToDenyIsAskedFirst(t *testing.T) {
 	}
 }
 
-func TestAfterADenialNothingMoreIsChargedAndWhatWasIsGivenBack(t *testing.T) {
+func TestAfterADenialNothingMoreIsChargedAndChargesAreGivenBack(t *testing.T) {
 	s := newScene(t, true)
 	a := s.open(core.RuleConfig{Name: "a"}, core.LimitConfig{})
-	watch := s.open(core.RuleConfig{Name: "watch", Shadow: true}, core.LimitConfig{})
+	silent := s.open(core.RuleConfig{Name: "silent", Shadow: true}, core.LimitConfig{})
 	b := s.open(core.RuleConfig{Name: "b"}, core.LimitConfig{})
 	c := s.open(core.RuleConfig{Name: "c"}, core.LimitConfig{})
 	counts := s.open(core.RuleConfig{Name: "counts", CountRejected: true}, core.LimitConfig{})
 	shadow := s.open(core.RuleConfig{Name: "shadow", Shadow: true}, core.LimitConfig{})
 	s.answer = by(map[string][]int64{
-		"x": {6, 4_000_000, 60_000_000, 8_000_000, -1, 9, 60_000_000, 0}, // a admits after a delay; the shadow that watches does not
+		"x": {6, 4_000_000, 60_000_000, 8_000_000, -1, 9, 60_000_000, 0}, // a admits after a delay; the shadow rule does not
 		"y": {-1, 30_000_000, 60_000_000, 0},
 		"z": {8, 0, 60_000_000, 1},
 		"u": {9, 0, 60_000_000, 1},
 		"s": {3, 0, 60_000_000, 2_000_000},
 	})
-	checks := []core.Check{check(a, "x", 3), check(watch, "x", 1), check(b, "y", 1), check(c, "z", 5), check(counts, "u", 1), check(shadow, "s", 2)}
+	checks := []core.Check{check(a, "x", 3), check(silent, "x", 1), check(b, "y", 1), check(c, "z", 5), check(counts, "u", 1), check(shadow, "s", 2)}
 	if err := s.store.Decide(checks, false); err != nil {
 		t.Fatal(err)
 	}
@@ -582,7 +582,7 @@ func TestAfterADenialNothingMoreIsChargedAndWhatWasIsGivenBack(t *testing.T) {
 		{Allowed: true, Limit: 10, Remaining: 9, ResetAfter: 60_000_000, MoreAfter: 8_000_000},
 		{Limit: 10, RetryAfter: 9, ResetAfter: 60_000_000},
 		{Limit: 10, RetryAfter: 30_000_000, ResetAfter: 60_000_000},
-		{Allowed: true, Limit: 10, Remaining: 10, ResetAfter: 60_000_000}, // never more than the limit, and then nothing to come
+		{Allowed: true, Limit: 10, Remaining: 10, ResetAfter: 60_000_000}, // never more than the limit, and then no more to come
 		{Allowed: true, Limit: 10, Remaining: 10, ResetAfter: 60_000_000},
 		{Allowed: true, Limit: 10, Remaining: 5, ResetAfter: 60_000_000, MoreAfter: 2_000_000},
 	} {
@@ -623,12 +623,12 @@ func TestAnErrorAfterAChargeGivesItBack(t *testing.T) {
 	}
 	for i := range checks {
 		if checks[i].Decision != (core.Decision{}) {
-			t.Errorf("check %d, of which nothing was known: %+v", i, checks[i].Decision)
+			t.Errorf("check %d, whose key was not known: %+v", i, checks[i].Decision)
 		}
 	}
 }
 
-// Where giving back fails the charge stays, and the request is rejected all the same.
+// If a refund fails, the charge stays, and the request is rejected all the same.
 func TestAFailedRefundIsAFailureOfTheServerAndNotOfTheRequest(t *testing.T) {
 	s := newScene(t, true)
 	a, b := s.open(core.RuleConfig{Name: "a"}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "b", CountRejected: true}, core.LimitConfig{})
@@ -652,7 +652,7 @@ func TestAFailedRefundIsAFailureOfTheServerAndNotOfTheRequest(t *testing.T) {
 		t.Error("the refund's failure was not counted")
 	}
 
-	// A server that has gone meanwhile is not asked to give back.
+	// A server that has gone down meanwhile gets no refund.
 	s = newScene(t, true)
 	a, b = s.open(core.RuleConfig{Name: "a"}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "b"}, core.LimitConfig{})
 	s.answer = func(c *sentCall) ([]int64, error) {
@@ -669,25 +669,25 @@ func TestAFailedRefundIsAFailureOfTheServerAndNotOfTheRequest(t *testing.T) {
 	}
 }
 
-// Calls to several slots share one deadline, and refunds are not waited for past it.
+// Calls to several slots share one deadline. Nobody waits for refunds after it.
 func TestRefundsThatTakeLongGoOnInTheBackground(t *testing.T) {
 	s := newScene(t, true)
 	s.timeout = 0
 	a, b := s.open(core.RuleConfig{Name: "a"}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "b"}, core.LimitConfig{})
-	reserve, refunded := make(chan bool), make(chan bool)
+	release, refunded := make(chan bool), make(chan bool)
 	s.answer = func(c *sentCall) ([]int64, error) {
 		if c.script == scriptOfRefund {
-			<-reserve
+			<-release
 			refunded <- true
 			return nil, nil
 		}
 		return by(map[string][]int64{"y": denied()})(c)
 	}
 	checks := []core.Check{check(a, "x", 1), check(b, "y", 1)}
-	if err := s.store.Decide(checks, false); err != nil || checks[1].Decision.Allowed { // returns while the refund is held
+	if err := s.store.Decide(checks, false); err != nil || checks[1].Decision.Allowed { // returns while the refund waits
 		t.Errorf("%v, %+v", err, checks[1].Decision)
 	}
-	reserve <- true
+	release <- true
 	<-refunded
 	first, second := s.calls[0].call, s.calls[1].call
 	if first.Deadline.IsZero() || !first.Deadline.Equal(second.Deadline) {
@@ -700,9 +700,9 @@ func TestRefundsThatTakeLongGoOnInTheBackground(t *testing.T) {
 	}
 }
 
-// TestAFailureIsToldWhatOthersHaveLearnedMeanwhile is for a defect: what a request learned that began later than a failing one
-// was taken for knowledge from before a step back of the clock, and the client had its whole limit again.
-func TestAFailureIsToldWhatOthersHaveLearnedMeanwhile(t *testing.T) {
+// TestAFailureUsesWhatOtherRequestsHaveLearnedMeanwhile is for a defect. A request that began later than a failing one had learned something.
+// The failing one took that for knowledge from before a step back of the clock, and the client had its whole limit again.
+func TestAFailureUsesWhatOtherRequestsHaveLearnedMeanwhile(t *testing.T) {
 	s := newScene(t, false)
 	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{})
 	later := []core.Check{check(r, "k", 1)}
@@ -719,13 +719,12 @@ func TestAFailureIsToldWhatOthersHaveLearnedMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d := checks[0].Decision; d.Limit == 0 || d.Remaining != 0 {
-		t.Errorf("%+v; want nothing left, as the other was told", d)
+		t.Errorf("%+v; want nothing left, as the other request has learned", d)
 	}
 }
 
-// TestNothingIsChargedWhereASlotsServerIsKnownToBeDown is for a defect: the other slots were charged, and given back, by every
-// request.
-func TestNothingIsChargedWhereASlotsServerIsKnownToBeDown(t *testing.T) {
+// TestNothingIsChargedIfASlotsServerIsKnownToBeDown is for a defect: every request charged the other slots, and gave the charges back.
+func TestNothingIsChargedIfASlotsServerIsKnownToBeDown(t *testing.T) {
 	s := newScene(t, true)
 	a, b := s.open(core.RuleConfig{Name: "a"}, core.LimitConfig{}), s.open(core.RuleConfig{Name: "b"}, core.LimitConfig{})
 	s.answer = always(allowedWith(5))
