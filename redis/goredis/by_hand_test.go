@@ -15,10 +15,10 @@ import (
 	"github.com/proxyweir/weir/redis/redistest"
 )
 
-// handled is a node of two, whose rules only reject: with the rights that docs/redis.md says are enough for those.
+// handled is two nodes with a rule without an overflow policy. Their user has just the permissions that docs/redis.md lists for such rules.
 type handled struct {
 	t     *testing.T
-	clock *storetest.Clock // of the server and of what the nodes remember
+	clock *storetest.Clock // of the server, and of the nodes' memory
 	nodes [2]*redis.Store
 	rules [2]*core.Rule
 }
@@ -44,7 +44,7 @@ func newHandled(t *testing.T, server *redistest.Server, prefix string, l core.Li
 	return h
 }
 
-// take asks a node for a unit.
+// take takes a unit by a node, and checks the decision.
 func (h *handled) take(node int, want bool, retry time.Duration) {
 	h.t.Helper()
 	checks := []core.Check{{Rule: h.rules[node], Key: "alice", Cost: 1}}
@@ -52,7 +52,7 @@ func (h *handled) take(node int, want bool, retry time.Duration) {
 		h.t.Fatal(err)
 	}
 	if d := checks[0].Decision; d.Allowed != want || d.RetryAfter != retry.Microseconds() {
-		h.t.Fatalf("node %d: %+v; want %v, and to come back in %v", node, d, want, retry)
+		h.t.Fatalf("node %d: %+v; want %v, and a retry after %v", node, d, want, retry)
 	}
 }
 
@@ -63,8 +63,8 @@ func (h *handled) block(node int, span time.Duration) {
 	}
 }
 
-// TestWhatIsDoneByHandHoldsOnAllNodes: at once, but for rejections that a node remembers, for ten seconds at most.
-func TestWhatIsDoneByHandHoldsOnAllNodes(t *testing.T) {
+// Blocks, unblocks and resets by hand take effect on all nodes at once, except that a node remembers rejections for ten seconds at most.
+func TestBlocksByHandTakeEffectOnAllNodes(t *testing.T) {
 	server := redistest.Start(t, redistest.WithClock(), redistest.WithUser("weir", "secret", "~hand* "+acl))
 	for _, l := range []core.LimitConfig{
 		{Algorithm: core.TokenBucket, Requests: 3, Period: time.Hour, Interval: true},
@@ -78,7 +78,7 @@ func TestWhatIsDoneByHandHoldsOnAllNodes(t *testing.T) {
 		h.block(1, time.Minute)
 		h.take(0, false, time.Minute)
 		h.take(1, false, time.Minute)
-		h.block(0, 0) // the other node remembers, and looks again when ten seconds have passed
+		h.block(0, 0) // the other node remembers the rejection for ten seconds
 		h.take(0, true, 0)
 		h.clock.Add((10*time.Second - time.Microsecond).Microseconds())
 		h.take(1, false, 50*time.Second+time.Microsecond)
@@ -103,7 +103,7 @@ func TestWhatIsDoneByHandHoldsOnAllNodes(t *testing.T) {
 	}
 }
 
-// concluded is a Rest that notes the decision.
+// concluded is a Rest that keeps the decision.
 type concluded struct{ decision core.Decision }
 
 func (c *concluded) ServeHTTP(http.ResponseWriter, *http.Request) {}
@@ -114,8 +114,8 @@ func (c *concluded) Conclude(_ http.ResponseWriter, _ *http.Request, check *core
 
 func (c *concluded) Key(r *http.Request) string { return match.HostOf(r.RemoteAddr) }
 
-// TestTheFastPathFindsWhoIsBlocked: on another node than that of the handler.
-func TestTheFastPathFindsWhoIsBlocked(t *testing.T) {
+// The fast path rejects a key that another node has blocked.
+func TestTheFastPathRejectsABlockedKey(t *testing.T) {
 	server := redistest.Start(t, redistest.WithClock(), redistest.WithUser("weir", "secret", "~hand* "+acl))
 	h := newHandled(t, server, "hand:", core.LimitConfig{Algorithm: core.TokenBucket, Requests: 10, Period: time.Hour})
 	passed := 0
@@ -132,10 +132,10 @@ func TestTheFastPathFindsWhoIsBlocked(t *testing.T) {
 		r.RemoteAddr = "192.0.2.1:80"
 		handler.ServeHTTP(httptest.NewRecorder(), r)
 	}
-	serve() // a key of which nothing is known
+	serve() // the key is not known yet
 	serve()
 	if passed != 1 {
-		t.Fatalf("%d of 2 requests went the express way, want the second", passed)
+		t.Fatalf("%d of 2 requests passed by the fast path, want the second", passed)
 	}
 	if err := h.nodes[1].Block(h.rules[1], "192.0.2.1", time.Minute.Microseconds()); err != nil {
 		t.Fatal(err)

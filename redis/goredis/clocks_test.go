@@ -11,21 +11,22 @@ import (
 	"github.com/proxyweir/weir/redis/redistest"
 )
 
-// wrongClocks are nodes over one server, each with a clock that is wrong by so much, and a memory that goes by the server's.
+// wrongClocks are nodes with one server, and a memory. The memory has the server's clock. Each node has a clock that is wrong by its own
+// difference.
 type wrongClocks struct {
 	t      *testing.T
 	clock  *storetest.Clock // the server's and the memory's
-	recall bool             // the nodes answer what they remember
+	recall bool             // the nodes answer from memory
 	conn   *redistest.Conn
 	nodes  []*redis.Store
 	wrong  []time.Duration
-	rules  [][]*core.Rule // by node; the memory's are the last
+	rules  [][]*core.Rule // by node; those of the memory come last
 	memory *core.Memory
-	calls  int // of scripts, before what is counted
+	calls  int // of scripts, before the requests that are counted
 	asked  int
 }
 
-// newWrongClocks returns them with rules of those limits. remember lets the nodes answer what they remember.
+// newWrongClocks returns wrongClocks with rules of those limits. With remember the nodes answer from memory.
 func newWrongClocks(t *testing.T, remember bool, wrong []time.Duration, limits ...core.LimitConfig) *wrongClocks {
 	t.Helper()
 	server := redistest.Start(t, redistest.WithClock())
@@ -50,7 +51,7 @@ func newWrongClocks(t *testing.T, remember bool, wrong []time.Duration, limits .
 		}
 		w.nodes = append(w.nodes, newStore(t, c, goredis.Config{Addresses: []string{server.Addr()}}))
 	}
-	// So that the server has the scripts.
+	// Loads the scripts into the server.
 	w.open(core.LimitConfig{Algorithm: core.FixedWindow, Requests: 1, Period: time.Second}, "warm")
 	w.open(core.LimitConfig{Algorithm: core.FixedWindow, Requests: 1, Period: time.Second}, "up")
 	w.take(0, "k", 0)
@@ -90,8 +91,8 @@ func (w *wrongClocks) open(l core.LimitConfig, name string) {
 	}
 }
 
-// take asks a node for a unit of each of those rules, and fails unless the memory says the same. It reports whether the
-// request is admitted.
+// take takes a unit of each of those rules by a node, and fails unless the memory decides the same. It reports whether the request is
+// admitted.
 func (w *wrongClocks) take(node int, client string, rules ...int) bool {
 	w.t.Helper()
 	last := len(w.nodes)
@@ -111,7 +112,7 @@ func (w *wrongClocks) take(node int, client string, rules ...int) bool {
 	for i := range checks {
 		got, want := checks[i].Decision, wants[i].Decision
 		if w.recall && !got.Allowed && got.Remaining < want.Remaining {
-			got.Remaining = want.Remaining // what is remembered is how many remained
+			got.Remaining = want.Remaining // the node remembers how many remained then
 		}
 		if got != want {
 			w.t.Fatalf("at %s, node %d, %s: %+v, the memory says %+v", w.time(), node, checks[i].Rule.Identity(), got, want)
@@ -125,10 +126,10 @@ func (w *wrongClocks) time() string {
 	return time.UnixMicro(w.clock.Now()).UTC().Format("2006-01-02T15:04:05.000000")
 }
 
-// extra returns how many more calls there were than requests.
+// extra returns how many calls there were in addition to one for each request.
 func (w *wrongClocks) extra() int { return scriptCalls(w.conn) - w.calls - w.asked }
 
-func TestNodesWithWrongClocksKeepToOneLimit(t *testing.T) {
+func TestNodesWithWrongClocksShareOneLimit(t *testing.T) {
 	for i, a := range core.AlgorithmNames {
 		t.Run(a, func(t *testing.T) {
 			t.Parallel()
@@ -150,7 +151,7 @@ func TestNodesWithWrongClocksKeepToOneLimit(t *testing.T) {
 	}
 }
 
-// boundaries are instants at which windows of the calendar begin.
+// boundaries are times at which windows of the calendar begin.
 var boundaries = []struct {
 	name string
 	unit core.Calendar
@@ -171,8 +172,8 @@ var boundaries = []struct {
 	{"a day that was left out", core.Day, "Pacific/Apia", time.Date(2011, 12, 30, 10, 0, 0, 0, time.UTC)},
 }
 
-// across takes units from a window's last hours and the next one's first, by all nodes in turn, and fails unless each
-// window admits as many as its limit. The second rule is so wide that it is never used up.
+// across takes units in a window's last hours and in the first hours of the next, by all nodes in turn. It fails unless each window admits
+// exactly its limit. The second rule has a limit that is never used up.
 func (w *wrongClocks) across(at time.Time, client string) {
 	w.t.Helper()
 	for window := range 2 {
@@ -207,7 +208,7 @@ func calendarLimits(t *testing.T, unit core.Calendar, zone string) []core.LimitC
 	}
 }
 
-// Windows of the calendar are the server's, whatever a node's clock says; an hour of difference costs no call.
+// The windows of the calendar go by the server's clock, whatever a node's clock says. A difference of an hour costs no extra call.
 func TestNodesWithWrongClocksAgreeOnTheCalendar(t *testing.T) {
 	for _, b := range boundaries {
 		t.Run(b.name, func(t *testing.T) {
@@ -221,15 +222,15 @@ func TestNodesWithWrongClocksAgreeOnTheCalendar(t *testing.T) {
 	}
 }
 
-// A node whose clock is off by years asks twice once, and knows from then on.
-func TestANodeWhoseClockIsYearsOffAsksTwiceOnce(t *testing.T) {
+// A node whose clock is off by years makes two calls for one request, and knows the difference from then on.
+func TestANodeWhoseClockIsYearsOffMakesOneExtraCall(t *testing.T) {
 	year := 365 * 24 * time.Hour
 	for _, b := range boundaries {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWrongClocks(t, false, []time.Duration{-7 * year, 7 * year}, calendarLimits(t, b.unit, b.zone)...)
 			w.across(b.at, "k")
-			for range 70 { // windows come and go
+			for range 70 { // over several windows
 				w.clock.Add(13 * time.Hour.Microseconds())
 				w.take(0, "another", 0, 1)
 				w.take(1, "another", 1)
@@ -241,8 +242,8 @@ func TestANodeWhoseClockIsYearsOffAsksTwiceOnce(t *testing.T) {
 	}
 }
 
-// A node whose clock is put right while it runs asks twice again, and no request of it fails.
-func TestANodeWhoseClockLeapsAsksTwiceOnce(t *testing.T) {
+// A node whose clock is set while it runs makes one extra call again, and none of its requests fails.
+func TestANodeWhoseClockLeapsMakesOneExtraCall(t *testing.T) {
 	w := newWrongClocks(t, false, []time.Duration{0}, calendarLimits(t, core.Day, "Europe/Berlin")...)
 	w.take(0, "k", 0)
 	for i, wrong := range []time.Duration{2000 * time.Hour, 0, -72 * time.Hour, 30 * time.Hour} {
@@ -256,8 +257,8 @@ func TestANodeWhoseClockLeapsAsksTwiceOnce(t *testing.T) {
 }
 
 // TestAClockSetBackOverAWholeWindowOfTheCalendarIsNoError is for a defect: the server's clock was set back so far that the
-// key's window is the one after the next, which none of those is that the node sends. The memory then goes on counting in
-// the key's window.
+// key's window was the one after the next, and the node did not send that window. The memory then continues to count in the key's
+// window.
 func TestAClockSetBackOverAWholeWindowOfTheCalendarIsNoError(t *testing.T) {
 	for _, c := range []struct {
 		unit     core.Calendar

@@ -7,10 +7,10 @@ import (
 	client "github.com/redis/go-redis/v9"
 )
 
-// patience bounds what a test waits for that comes at once, on a machine that is busy.
+// patience is the longest wait for something that takes no time, on a busy machine.
 const patience = 30 * time.Second
 
-// quiet keeps what go-redis says of servers that the tests end out of their output.
+// quiet drops the log of go-redis about servers that the tests stop.
 type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}

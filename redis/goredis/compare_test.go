@@ -14,11 +14,11 @@ import (
 	"github.com/proxyweir/weir/redis/resp"
 )
 
-// comparing is a proxy that is told what others mask to.
+// comparing is a proxy that collects the reports of Config.Differs.
 type comparing struct {
 	*node
-	mu   sync.Mutex
-	told []string
+	mu       sync.Mutex
+	reported []string
 }
 
 func newComparing(t *testing.T, addr string, interpreted bool) *comparing {
@@ -26,7 +26,7 @@ func newComparing(t *testing.T, addr string, interpreted bool) *comparing {
 	c := &comparing{}
 	config := redis.Config{Prefix: "compared:", Lines: interpreted, Differs: func(_, rule string, here, there match.Prefixes) {
 		c.mu.Lock()
-		c.told = append(c.told, fmt.Sprint(rule, here, there))
+		c.reported = append(c.reported, fmt.Sprint(rule, here, there))
 		c.mu.Unlock()
 	}}
 	if interpreted {
@@ -47,7 +47,7 @@ func newComparing(t *testing.T, addr string, interpreted bool) *comparing {
 	return c
 }
 
-// opens opens a rule of that name with a key of that kind.
+// opens opens a rule with that name and key.
 func (c *comparing) opens(t *testing.T, name, spec string) {
 	t.Helper()
 	config := rule(t, name, core.TokenBucket, 100)
@@ -55,21 +55,21 @@ func (c *comparing) opens(t *testing.T, name, spec string) {
 	c.open(t, config)
 }
 
-// saw compares, and checks what was told since it was last asked.
+// saw compares, and checks what was reported since its last call.
 func (c *comparing) saw(t *testing.T, what string, want ...string) {
 	t.Helper()
 	c.store.Compare()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	slices.Sort(c.told)
-	if !slices.Equal(c.told, want) {
-		t.Errorf("%s: told %q, want %q", what, c.told, want)
+	slices.Sort(c.reported)
+	if !slices.Equal(c.reported, want) {
+		t.Errorf("%s: reported %q, want %q", what, c.reported, want)
 	}
-	c.told = nil
+	c.reported = nil
 }
 
-// Caddy leaves IPv6 addresses whole unless it is told otherwise, and the plugin takes a /64 for one: a rule that both have is then two.
-func TestProxiesThatMaskAddressesOtherwiseAreToldSo(t *testing.T) {
+// By default Caddy does not mask IPv6 addresses, and the plugin masks them to /64. A rule that both have then counts twice.
+func TestProxiesThatMaskAddressesDifferentlyAreReported(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.WithUser(user, userPassword, "~compared:* "+acl))
 	caddy, traefik := newComparing(t, server.Addr(), false), newComparing(t, server.Addr(), true)
@@ -86,7 +86,7 @@ func TestProxiesThatMaskAddressesOtherwiseAreToldSo(t *testing.T) {
 	traefik.saw(t, "the second, again")
 	caddy.saw(t, "the first, again")
 
-	// Its own former settings are no other's.
+	// A mark with this node's own earlier settings is not that of another node.
 	traefik.opens(t, "other", "client_ip header:X-Plan /24 /48")
 	traefik.saw(t, "after a reload")
 	caddy.opens(t, "other", "client_ip header:X-Plan /24 /64")
@@ -103,7 +103,7 @@ func TestProxiesThatMaskAddressesOtherwiseAreToldSo(t *testing.T) {
 	}
 }
 
-func TestWhatIsReleasedIsComparedNoMore(t *testing.T) {
+func TestAReleasedRuleIsNoLongerCompared(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.WithUser(user, userPassword, "~compared:* "+acl))
 	c := newComparing(t, server.Addr(), false)

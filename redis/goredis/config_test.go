@@ -8,7 +8,7 @@ import (
 	"github.com/proxyweir/weir/redis/goredis"
 )
 
-// secret stands wherever a configuration of these tests has a password. No error may have it.
+// secret is the password in the configurations of these tests. No error may have it.
 const secret = "hunter2"
 
 func TestConfigurationsThatAreRefused(t *testing.T) {
@@ -23,7 +23,7 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		config goredis.Config
-		want   []string // what the error has: the setting, and what would be right
+		want   []string // parts of the error: the setting, and what would be right
 	}{
 		{"no address", at(), []string{"address", "127.0.0.1:6379"}},
 		{"an empty address", at(""), []string{`address ""`, "host:port"}},

@@ -13,19 +13,19 @@ import (
 	"github.com/proxyweir/weir/redis/redistest"
 )
 
-// TestConformance holds the store to what the memory keeps to. The server goes by the suite's clock.
+// TestConformance runs the conformance suite of stores. The server uses the suite's clock.
 func TestConformance(t *testing.T) {
 	server := redistest.Start(t, redistest.WithClock())
 	storetest.Run(t, func(t *testing.T, clock *storetest.Clock) core.Store {
 		clock.Follow(server.SetTime)
-		// The suite's clock takes longer steps than a lease lasts.
+		// The suite's clock makes steps that are longer than a lease.
 		return newStore(t, redis.Config{Clock: clock.Now, WallClock: clock.Now, Lease: 24 * time.Hour}, goredis.Config{Addresses: []string{server.Addr()}})
 	})
 }
 
 var stores atomic.Int64
 
-// newStore returns a store with keys of its own. It waits for its answers for as long as they take.
+// newStore returns a store with keys of its own, and a timeout that no answer reaches.
 func newStore(t testing.TB, c redis.Config, g goredis.Config) *redis.Store {
 	t.Helper()
 	if g.Timeout == 0 {
@@ -44,7 +44,7 @@ func newStore(t testing.TB, c redis.Config, g goredis.Config) *redis.Store {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := s.CloseNow(); err != nil { // whatever the test has left under way
+		if err := s.CloseNow(); err != nil { // at once, even if the test has left requests under way
 			t.Error(err)
 		}
 	})

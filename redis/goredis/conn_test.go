@@ -17,7 +17,7 @@ import (
 	"github.com/proxyweir/weir/redis"
 )
 
-// fake is a server that answers a script with its last argument, a number, when it is told to.
+// fake is a server that answers a script with its last argument, a number, once answer allows it.
 type fake struct {
 	listener net.Listener
 	wg       sync.WaitGroup
@@ -25,10 +25,10 @@ type fake struct {
 	mu       sync.Mutex
 	changed  sync.Cond
 	conns    []net.Conn
-	scripts  int // that have arrived
+	scripts  int // how many have arrived
 	answered int
-	most     int      // how many may be answered; negative: all
-	errors   []string // what the next scripts are answered with
+	most     int      // how many it may answer; negative: all
+	errors   []string // the replies to the next scripts
 	log      []string // the names of the commands, each after the number of its connection
 }
 
@@ -65,7 +65,7 @@ func newFake(t *testing.T) *fake {
 	return f
 }
 
-// answer lets the fake answer so many scripts in all; a negative number, however many there are.
+// answer lets the fake answer that many scripts in total; a negative number: all.
 func (f *fake) answer(most int) {
 	f.mu.Lock()
 	f.most = most
@@ -80,7 +80,7 @@ func (f *fake) arrived() int {
 	return f.scripts
 }
 
-// serve reads what comes in one goroutine, and answers in another: so what is sent arrives though nothing is answered.
+// serve reads in one goroutine, and answers in another. So calls arrive even while it answers none.
 func (f *fake) serve(c net.Conn) {
 	replies := make(chan string, 10_000)
 	f.wg.Go(func() {
@@ -145,7 +145,7 @@ func readCommand(r *bufio.Reader) ([]string, error) {
 	return list, nil
 }
 
-// patience bounds what comes at once on a machine that is not busy.
+// patience is the longest wait for something that takes no time, on a busy machine.
 const patience = 30 * time.Second
 
 func until(t *testing.T, what string, f func() bool) {
@@ -157,7 +157,7 @@ func until(t *testing.T, what string, f func() bool) {
 	}
 }
 
-// newCaller returns a connection to the fake, and a function that makes a call and checks that the answer is its own.
+// newCaller returns a conn to the fake, and a function that makes a call and checks that the reply is that of this call.
 func newCaller(t *testing.T, f *fake, connections int, timeout time.Duration) (*conn, func(n int) error) {
 	t.Helper()
 	client, err := New(Config{Addresses: []string{f.listener.Addr().String()}, PoolSize: connections, Timeout: timeout, ReadTimeout: patience})
@@ -182,7 +182,7 @@ func (c *conn) queue() int {
 	return len(c.waiting)
 }
 
-func TestWhatWaitsTogetherIsSentTogether(t *testing.T) {
+func TestCallsThatWaitAreSentTogether(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	c, call := newCaller(t, f, 1, patience)
@@ -196,7 +196,7 @@ func TestWhatWaitsTogetherIsSentTogether(t *testing.T) {
 			})
 		}
 	}
-	// The connection is taken by a call that is not answered, and the others wait.
+	// A call without an answer has the connection, and the others wait.
 	send(0, 1)
 	until(t, "the first call is sent at once", func() bool { return f.arrived() == 1 })
 	const others = most + 44
@@ -216,12 +216,12 @@ func TestWhatWaitsTogetherIsSentTogether(t *testing.T) {
 	wg.Wait()
 }
 
-func TestALoneCallIsSentAtOnce(t *testing.T) {
+func TestASingleCallIsSentAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	c, call := newCaller(t, f, 3, patience)
 	var wg sync.WaitGroup
-	for n := range 3 { // each while those before are not answered, and nobody else comes
+	for n := range 3 { // each before the earlier ones are answered, and without any others
 		wg.Go(func() {
 			if err := call(n); err != nil {
 				t.Error(err)
@@ -236,7 +236,7 @@ func TestALoneCallIsSentAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-func TestACallThatIsGivenUpInTheQueueIsNotSent(t *testing.T) {
+func TestACallThatTimesOutInTheQueueIsNotSent(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	c, call := newCaller(t, f, 1, 50*time.Millisecond)
@@ -251,7 +251,7 @@ func TestACallThatIsGivenUpInTheQueueIsNotSent(t *testing.T) {
 		later++
 		return call(100) == nil
 	})
-	if got := f.arrived(); got < 2 || got > 1+later { // the first, and those of the last kind, of which some may be given up
+	if got := f.arrived(); got < 2 || got > 1+later { // the first, and those when answers came, of which some may time out
 		t.Errorf("%d calls were sent, %d of them when answers came", got, later)
 	}
 	if got := c.queue(); got != 0 {
@@ -266,7 +266,7 @@ func TestCallsThatWaitEndWithClose(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if err := call(0); err == nil {
-			t.Error("a call that is not answered has no error")
+			t.Error("a call without an answer has no error")
 		}
 	})
 	until(t, "the first call is sent", func() bool { return f.arrived() == 1 })
@@ -286,7 +286,7 @@ func TestCallsThatWaitEndWithClose(t *testing.T) {
 	}
 }
 
-func TestRepliesReachWhoeverHasAsked(t *testing.T) {
+func TestRepliesReachTheirCallers(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	f.answer(0)
@@ -321,7 +321,7 @@ func TestRepliesReachWhoeverHasAsked(t *testing.T) {
 	until(t, "calls are answered and given up", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		allowed += 50 // the pace of the answers is such that some come in time, and some do not
+		allowed += 50 // at this pace some answers come in time, and some do not
 		f.answer(allowed)
 		return answered >= 1000 && late >= 300
 	})
@@ -330,7 +330,7 @@ func TestRepliesReachWhoeverHasAsked(t *testing.T) {
 	callers.Wait()
 }
 
-func TestWhatWasNotExecutedIsSentAgain(t *testing.T) {
+func TestACallThatWasNotExecutedIsSentAgain(t *testing.T) {
 	t.Parallel()
 	const (
 		readOnly   = "-READONLY You can't write against a read only replica. script: 1, on @user_script:1."
@@ -341,7 +341,7 @@ func TestWhatWasNotExecutedIsSentAgain(t *testing.T) {
 		name    string
 		replies []string
 		log     string
-		fails   string // what the error has
+		fails   string // a part of the error
 	}{
 		{"nothing is wrong", nil, "0 evalsha", ""},
 		{"the script is not known", []string{noScript}, "0 evalsha, 0 eval", ""},
@@ -375,7 +375,7 @@ func TestWhatWasNotExecutedIsSentAgain(t *testing.T) {
 	}
 }
 
-func TestReadingStopsWhereAReplyAnnouncesTooMuch(t *testing.T) {
+func TestReadingStopsAtAReplyThatAnnouncesTooMuch(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		stream string
@@ -418,7 +418,7 @@ type stream struct {
 
 func (s *stream) Read(b []byte) (int, error) { return s.Reader.Read(b) }
 
-func TestAURLSetsWhatItSaysAndKeepsTheRest(t *testing.T) {
+func TestAURLSetsItsPartsAndKeepsTheRest(t *testing.T) {
 	t.Parallel()
 	beside := Config{Database: 7, Username: "beside", Password: "beside", SentinelUsername: "beside", SentinelPassword: "beside"}
 	describe := func(c Config) string {

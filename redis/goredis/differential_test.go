@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
-	_ "time/tzdata" // so that the calendar's tests do not depend on the machine
+	_ "time/tzdata" // makes the calendar's tests independent of the machine
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/storetest"
@@ -19,8 +19,8 @@ import (
 	"github.com/proxyweir/weir/underrace"
 )
 
-// differentialDecisions is how many decisions of Redis are compared with the memory's; WEIR_DIFFERENTIAL (1e6) says
-// another number, WEIR_DIFFERENTIAL_SEED another seed.
+// differentialDecisions is how many decisions of Redis are compared with the memory's. WEIR_DIFFERENTIAL sets another number (such as 1e6),
+// and WEIR_DIFFERENTIAL_SEED another seed.
 func differentialDecisions(t *testing.T) (decisions int, seed uint64) {
 	t.Helper()
 	decisions, seed = 20_000, 1
@@ -41,41 +41,40 @@ func differentialDecisions(t *testing.T) (decisions int, seed uint64) {
 }
 
 // TestScriptsDecideAsMemoryDoes plays random histories on Redis and on the memory, and compares every number of every
-// decision: Go's and Lua's arithmetic agree to the last microsecond.
+// decision: Go's and Lua's arithmetic agree to the microsecond.
 func TestScriptsDecideAsMemoryDoes(t *testing.T) {
 	underrace.OneGoroutine(t)
 	playAll(t, duel{}, everyKind)
 }
 
-// TestARememberedRejectionIsOneThatRedisWouldMake plays them with the store's memory of rejections: what it answers without
-// asking is what would have been answered.
+// TestARememberedRejectionIsOneThatRedisWouldMake plays them with the store's memo of rejections: it answers what Redis would have
+// answered.
 func TestARememberedRejectionIsOneThatRedisWouldMake(t *testing.T) {
 	underrace.OneGoroutine(t)
 	playAll(t, duel{remembers: true}, everyKind)
 }
 
-// TestWhatAnotherSlotDeniedIsGivenBack plays them as a Cluster sees them in which every client has a slot of its own: after
-// a denial all is as if nothing had been charged. The clock never steps back: what a charge has restarted a refund does not
-// bring back.
-func TestWhatAnotherSlotDeniedIsGivenBack(t *testing.T) {
+// TestADenialByOneSlotIsGivenBackByOthers plays them as in a Cluster in which every client has a slot of its own: after a denial the state is as
+// if nothing had been charged. The clock never steps back, since after that a charge restarts a key, and a refund does not undo that.
+func TestADenialByOneSlotIsGivenBackByOthers(t *testing.T) {
 	playAll(t, duel{slots: true, forward: true}, everyKind[len(everyKind)-1:])
 }
 
-// TestScriptsAgreeOnWhatIsDoneByHand plays them with keys that are shut out, let in and reset. The clock never steps back: what the
-// memory has looked at, and Redis has let expire, they would not agree on.
-func TestScriptsAgreeOnWhatIsDoneByHand(t *testing.T) {
+// TestScriptsAgreeOnBlocksByHand plays them with keys that are blocked, unblocked and reset. The clock never steps back: the stores would
+// disagree on a key that the memory has looked at, and Redis has let expire.
+func TestScriptsAgreeOnBlocksByHand(t *testing.T) {
 	underrace.OneGoroutine(t)
 	playAll(t, duel{byHand: true, forward: true}, everyKind)
 }
 
-// TestScriptsAgreeOnAKeyThatSeveralLimitsLookAt plays them with limits of one identity that are open at once, as those of tiers are,
-// and those of a fleet while one is changed.
-func TestScriptsAgreeOnAKeyThatSeveralLimitsLookAt(t *testing.T) {
+// TestScriptsAgreeOnAKeyWithSeveralLimits plays them with limits of one identity that are open at the same time. Tiers are such limits, and
+// so are those of a fleet while its configuration changes.
+func TestScriptsAgreeOnAKeyWithSeveralLimits(t *testing.T) {
 	underrace.OneGoroutine(t)
 	playAll(t, duel{viewers: true}, everyKind)
 }
 
-// kind is what histories of one subtest are about.
+// kind describes the histories of one subtest.
 type kind struct {
 	name     string
 	variants []variant
@@ -83,7 +82,7 @@ type kind struct {
 	share    int // of all decisions, relative to the other kinds
 }
 
-// variant is an algorithm, or one of its ways.
+// variant is an algorithm, or one of its modes.
 type variant struct {
 	algorithm core.Algorithm
 	interval  bool
@@ -112,7 +111,7 @@ func kindsOfOne() []kind {
 	return kinds
 }
 
-// playAll plays histories of those kinds, each kind on a server of its own.
+// playAll plays histories of those kinds, each kind with a server of its own.
 func playAll(t *testing.T, like duel, kinds []kind) {
 	decisions, seed := differentialDecisions(t)
 	shares := 0
@@ -132,10 +131,10 @@ func playAll(t *testing.T, like duel, kinds []kind) {
 			t.Logf("seed %d: %d histories, %d decisions, %d allowed, %d of several rules; %d steps back, %d of more than a period; %d limits changed; %d calls",
 				seed, d.histories, d.decisions, d.allowed, d.several, d.back, d.farBack, d.changes, d.calls())
 			if d.allowed == 0 || d.allowed == d.decisions || d.changes == 0 && !d.byHand || !d.forward && (d.back == 0 || d.farBack == 0) {
-				t.Error("the histories do not show what they are to show")
+				t.Error("the histories do not show what they should")
 			}
 			if d.byHand && d.handled < d.histories {
-				t.Errorf("in %d histories %d keys were shut out or let in", d.histories, d.handled)
+				t.Errorf("in %d histories %d keys were blocked or unblocked", d.histories, d.handled)
 			}
 			if d.remembers && d.calls() >= d.decisions {
 				t.Errorf("%d calls for %d decisions: nothing was remembered", d.calls(), d.decisions)
@@ -146,11 +145,11 @@ func playAll(t *testing.T, like duel, kinds []kind) {
 
 // duel plays random histories on Redis and on a memory, and compares them.
 type duel struct {
-	remembers bool // Redis's store answers what it remembers: then only who is admitted is compared, and when one would be
+	remembers bool // Redis's store answers from its memo: for rejections, only the outcome and the times are compared
 	slots     bool // each client's keys are in a slot of their own
 	forward   bool // the clock never steps back
-	byHand    bool // keys are shut out, let in and reset
-	viewers   bool // a changed limit stands beside those before, and each request comes under one of them
+	byHand    bool // keys are blocked, unblocked and reset
+	viewers   bool // a changed limit does not replace the earlier ones, and each request comes under one of them
 
 	kind   kind
 	r      *rand.Rand
@@ -162,9 +161,9 @@ type duel struct {
 
 	rules     []*contender
 	clients   []string
-	low, high int64            // between which the clock stays
-	until     int64            // when what was last rejected would be admitted, or be whole
-	told      map[string]int64 // by rule and client: the latest expiry by what was told
+	low, high int64            // the bounds of the clock
+	until     int64            // when the last rejected request would be admitted, or its quota be whole
+	expiries  map[string]int64 // by rule and client: the latest expiry according to the replies
 	trace     []string
 
 	histories, decisions, allowed, several, back, farBack, changes, handled int
@@ -178,10 +177,10 @@ type contender struct {
 	ofRedis  *core.Rule
 	ofMemory *core.Rule
 	trails   map[string]*trail // by client
-	others   []contender       // with viewers: limits that are open besides
+	others   []contender       // with viewers: the other limits that are open
 }
 
-// view has the next request come under any of the limits that are open.
+// view chooses one of the limits that are open for the next request.
 func (c *contender) view(r *rand.Rand) {
 	if n := r.IntN(len(c.others) + 1); n < len(c.others) {
 		other := c.others[n]
@@ -207,7 +206,7 @@ func (d *duel) start(t *testing.T, k kind, r *rand.Rand) {
 	c := redis.Config{WallClock: d.clock.Now, PlainKeys: true, Clock: d.clock.Now}
 	if !d.remembers {
 		day := int64(0)
-		c.Clock = func() int64 { // nothing that is remembered is still valid
+		c.Clock = func() int64 { // no remembered rejection is still valid
 			day += 24 * time.Hour.Microseconds()
 			return day
 		}
@@ -215,8 +214,8 @@ func (d *duel) start(t *testing.T, k kind, r *rand.Rand) {
 	d.redis = newStoreOver(t, c, goredis.Config{Addresses: []string{d.server.Addr()}}, d.slots)
 }
 
-// newStoreOver is newStore, of a client that says of itself that it is a Cluster's where slots says so. One server that has
-// all slots is a Cluster too, but for the errors.
+// newStoreOver is newStore with a client that claims to be a Cluster's if slots is true. One server with all slots is like a Cluster, except
+// for the errors.
 func newStoreOver(t testing.TB, c redis.Config, g goredis.Config, slots bool) *redis.Store {
 	t.Helper()
 	if !slots {
@@ -233,7 +232,7 @@ func newStoreOver(t testing.TB, c redis.Config, g goredis.Config, slots bool) *r
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := s.CloseNow(); err != nil { // whatever the test has left under way
+		if err := s.CloseNow(); err != nil { // at once, even if the test has left requests under way
 			t.Error(err)
 		}
 	})
@@ -244,7 +243,7 @@ type slotted struct{ redis.Client }
 
 func (slotted) Cluster() bool { return true }
 
-// calls returns how many scripts the server has run by their names.
+// calls returns how many scripts the server has run by EVALSHA.
 func (d *duel) calls() int { return scriptCalls(d.conn) }
 
 func scriptCalls(c *redistest.Conn) int {
@@ -258,7 +257,7 @@ func scriptCalls(c *redistest.Conn) int {
 	return n
 }
 
-// play plays one history of some sixty decisions.
+// play plays one history of about sixty decisions.
 func (d *duel) play() error {
 	if err := d.begin(); err != nil {
 		return err
@@ -278,7 +277,7 @@ func (d *duel) play() error {
 		if err := d.request(); err != nil {
 			return err
 		}
-		for d.r.IntN(4) == 0 { // the same client comes again at once
+		for d.r.IntN(4) == 0 { // the same client again, at once
 			if err := d.request(); err != nil {
 				return err
 			}
@@ -301,7 +300,7 @@ func (d *duel) begin() error {
 	d.trace = nil
 	d.rules = nil
 	d.until = 0
-	d.told = make(map[string]int64)
+	d.expiries = make(map[string]int64)
 	d.memory = core.NewMemory(core.MemoryConfig{MaxKeys: 100, Clock: d.clock.Now})
 	d.low, d.high = 1_000_000_000_000, 7_000_000_000_000_000
 	d.clients = []string{"a"}
@@ -327,7 +326,7 @@ func (d *duel) begin() error {
 	}
 	d.clock.Set(1_600_000_000_000_000 + d.r.Int64N(200_000_000_000_000))
 	if rules*len(d.clients) > 1 {
-		// The memory forgets keys only as new ones come. So that it forgets none here, all come now.
+		// The memory forgets keys only when new ones come. Here all keys come now, so it forgets none.
 		for _, c := range d.rules {
 			for _, client := range d.clients {
 				if err := d.decide([]*contender{c}, []string{client}, []int64{1}, false); err != nil {
@@ -339,7 +338,7 @@ func (d *duel) begin() error {
 	return nil
 }
 
-// open begins with the limit that c.config says, in both stores.
+// open opens the limit of c.config in both stores.
 func (d *duel) open(c *contender) error {
 	limit, err := core.NewLimit(c.config)
 	if err != nil {
@@ -359,15 +358,15 @@ func (d *duel) open(c *contender) error {
 	return d.memory.Open(c.ofMemory)
 }
 
-// change is a reload that changes a limit's numbers under what was counted.
+// change is a reload that changes a limit's numbers. Counters survive it.
 func (d *duel) change(c *contender) error {
 	if d.slots && c.isBucket() {
-		// A charge that was given back has brought the bucket to its time at the former rate. Where nothing was charged, all
-		// the time since the last charge is reckoned at the new one.
+		// A charge that was given back has drained the bucket until its time at the former rate. In the other store, which was not charged,
+		// the bucket drains at the new rate since the charge before.
 		return nil
 	}
 	if d.byHand && c.isBucket() {
-		// A key that comes again after a reset has the memory forget others, whose levels might be whole no more.
+		// A key that is used again after a reset makes the memory forget others. By the new limit these may not be whole any more.
 		return nil
 	}
 	before := *c
@@ -397,10 +396,9 @@ func (d *duel) change(c *contender) error {
 	return nil
 }
 
-// applies notes from when on the changed limit of a bucket, which may drain slower, leaves nothing of the levels. It returns
-// false where the stores differ about that at once: Redis has forgotten the key at the time that the former limit said. It
-// does so too where the clock is set back beyond the key's time by more than a period, as nothing can be asked of the level
-// then.
+// applies notes when the levels of a bucket are whole by its changed limit, which may drain more slowly. It returns false if the stores
+// disagree at once, since Redis has let a key expire when the former limit was whole. It also returns false if the clock was set back to more
+// than a period before a key's time: then nobody can find out the key's level.
 func (d *duel) applies(c *contender) bool {
 	now := d.clock.Now()
 	var wholes []int64
@@ -408,7 +406,7 @@ func (d *duel) applies(c *contender) bool {
 		if now < k.at-c.period() {
 			return false
 		}
-		check := []core.Check{{Rule: c.ofMemory, Key: client}} // a cost of 0 asks how things stand
+		check := []core.Check{{Rule: c.ofMemory, Key: client}} // a cost of 0 only asks for the state
 		if err := d.memory.Decide(check, true); err != nil {
 			return false
 		}
@@ -432,7 +430,7 @@ func (c *contender) isBucket() bool {
 
 func (c *contender) period() int64 { return c.rule.Limit.Period() }
 
-// seeTo shuts a client out, lets it in or resets it.
+// seeTo blocks, unblocks or resets a client.
 func (d *duel) seeTo(c *contender, client string) error {
 	now := d.clock.Now()
 	span := int64(0)
@@ -449,9 +447,9 @@ func (d *duel) seeTo(c *contender, client string) error {
 		d.until = now + span
 		delete(c.trails, client)
 	}
-	d.note("at %d %s %s is shut out for %d", now, c.rule.Name, client, span)
+	d.note("at %d %s %s is blocked for %d", now, c.rule.Name, client, span)
 	name := c.rule.Name + " " + client
-	d.told[name] = max(d.told[name], expiry(now, span))
+	d.expiries[name] = max(d.expiries[name], expiry(now, span))
 	d.handled++
 	if err := d.redis.Block(c.ofRedis, client, span); err != nil {
 		return err
@@ -459,7 +457,7 @@ func (d *duel) seeTo(c *contender, client string) error {
 	return d.memory.Block(c.ofMemory, client, span)
 }
 
-// request asks for something of some of the rules.
+// request makes a request under some of the rules.
 func (d *duel) request() error {
 	for _, c := range d.rules {
 		c.view(d.r)
@@ -485,7 +483,7 @@ func (d *duel) request() error {
 	return nil
 }
 
-// decide asks both stores, and compares.
+// decide lets both stores decide, and compares.
 func (d *duel) decide(rules []*contender, clients []string, costs []int64, peek bool) error {
 	ofRedis, ofMemory := make([]core.Check, len(rules)), make([]core.Check, len(rules))
 	for i, c := range rules {
@@ -507,22 +505,22 @@ func (d *duel) decide(rules []*contender, clients []string, costs []int64, peek 
 	for i := range rules {
 		got, want := ofRedis[i].Decision, ofMemory[i].Decision
 		if d.slots && !admitted {
-			// When the quota is whole is told as if the charge that was given back were still there.
+			// The reset is that with the charge that was given back.
 			got.ResetAfter = want.ResetAfter
 		}
 		if d.remembers && !admitted {
-			// What is remembered is how things stood, and nothing of a rule that has admitted since.
+			// The memo has the state at its decision, and does not know what a rule has admitted since.
 			if got.Allowed {
 				got = want
 			}
 			got.Remaining = want.Remaining
 			got.Limit = want.Limit
-			// What the limit can never hold is rejected too where a clock that is set back lets the key start over, and the
-			// reset of then is remembered when the clock is right again and the key goes on.
+			// A request that costs more than the limit is also rejected when a clock that was set back makes the key start afresh. The memo
+			// remembers that reset, although the key continues when the clock is right again.
 			if want.RetryAfter == core.Never {
 				got.ResetAfter = want.ResetAfter
 			}
-			// A hundred years stand for anything longer, and are counted down where they are remembered.
+			// A hundred years stand for any longer time. The memo counts them down.
 			if longest := century - time.Hour.Microseconds(); want.ResetAfter >= longest { // a max_delay is at most an hour
 				if want.RetryAfter >= longest && got.RetryAfter > want.RetryAfter-remembered {
 					got.RetryAfter = want.RetryAfter
@@ -546,14 +544,14 @@ func (d *duel) decide(rules []*contender, clients []string, costs []int64, peek 
 		}
 	}
 	for i, c := range rules {
-		told := ofRedis[i].Decision
+		decision := ofRedis[i].Decision
 		name := c.rule.Name + " " + clients[i]
-		d.told[name] = max(d.told[name], expiry(now, told.ResetAfter))
-		c.follow(clients[i], now, &told, !peek && (told.Allowed && admitted || !told.Allowed && c.rule.CountRejected))
-		if k := c.trails[clients[i]]; k != nil && c.isBucket() && !told.Allowed && !peek && !k.gone && !d.remembers {
-			k.expires = max(k.expires, expiry(now, told.ResetAfter)) // what is told of a rejected request is true yet when the key was to expire
+		d.expiries[name] = max(d.expiries[name], expiry(now, decision.ResetAfter))
+		c.follow(clients[i], now, &decision, !peek && (decision.Allowed && admitted || !decision.Allowed && c.rule.CountRejected))
+		if k := c.trails[clients[i]]; k != nil && c.isBucket() && !decision.Allowed && !peek && !k.gone && !d.remembers {
+			k.expires = max(k.expires, expiry(now, decision.ResetAfter)) // a rejection makes the key last until the reset in its reply
 		}
-		for _, other := range c.others { // a slower one is whole later
+		for _, other := range c.others { // a slower limit is whole later
 			check := []core.Check{{Rule: other.ofMemory, Key: clients[i]}}
 			if err := d.memory.Decide(check, true); err != nil {
 				return err
@@ -562,10 +560,10 @@ func (d *duel) decide(rules []*contender, clients []string, costs []int64, peek 
 				k.whole = max(k.whole, after(now, check[0].Decision.ResetAfter))
 			}
 		}
-		if !told.Allowed && told.RetryAfter != core.Never {
-			d.until = now + told.RetryAfter
+		if !decision.Allowed && decision.RetryAfter != core.Never {
+			d.until = now + decision.RetryAfter
 		} else if d.r.IntN(4) == 0 {
-			d.until = now + told.ResetAfter
+			d.until = now + decision.ResetAfter
 		}
 	}
 	d.decisions++
@@ -578,31 +576,31 @@ func (d *duel) decide(rules []*contender, clients []string, costs []int64, peek 
 	return nil
 }
 
-// In microseconds: for how long a rejection is remembered at most, and the longest time that is told.
+// In microseconds: the longest time that a rejection is remembered, and the longest time in a decision.
 const (
 	remembered = int64(10_000_000)
 	century    = int64(100 * 365 * 24 * time.Hour / time.Microsecond)
 )
 
-// trail is what tells of a key whether the stores must agree on it when the clock is set. They need not where
+// trail is the history of a key by which a duel knows whether the stores must agree on the key when the clock is set. They need not agree if
 //
-//   - Redis has let the key expire, and the clock is set back to before that. (While the memory forgets nothing, see begin.)
-//   - The limit was lowered since a bucket was charged: Redis lets its key expire when the former limit would have been
+//   - Redis has let the key expire, and the clock is set back to before that. (The memory forgets nothing: see begin.)
+//   - The limit was lowered after a bucket was charged: Redis lets its key expire when the former limit would have been
 //     whole, unless the lower one has rejected a request since.
-//   - A log was looked at and not charged. The memory notes the time of the look, before which the key's time does not go
-//     back; and a look at a time so early that the log starts over empties it. Redis writes where it charges, and only there.
+//   - A log was looked at and not charged. The memory keeps the time of the look, and the key's time does not go back before it. A look at a
+//     time so early that the log starts afresh empties the log. Redis writes only when it charges.
 type trail struct {
-	at      int64 // the key's own time, of buckets and logs: the last charge's, or the one before if the clock had stepped back
-	looked  int64 // the memory's time of a log
+	at      int64 // the time of the key's state, for buckets and logs: that of the last charge, or of the one before if the clock had stepped back
+	looked  int64 // when the memory last looked at a log
 	emptied bool  // the memory has emptied the log, and Redis has not
 	expires int64 // when the key expires in Redis, in milliseconds
-	whole   int64 // from when on its state makes no difference
+	whole   int64 // when its state begins to make no difference
 	gone    bool  // it has expired
-	floor   int64 // of a sliding_window_counter: whole, as it was when the key had expired, while its window lasts
+	floor   int64 // for sliding_window_counter: the value of whole when the key had expired, while its window lasts
 }
 
-// follow notes what a decision has done to a key.
-func (c *contender) follow(client string, now int64, told *core.Decision, charged bool) {
+// follow notes the effect of a decision on a key.
+func (c *contender) follow(client string, now int64, decision *core.Decision, charged bool) {
 	k, p := c.trails[client], c.period()
 	if k == nil {
 		if !charged {
@@ -626,26 +624,26 @@ func (c *contender) follow(client string, now int64, told *core.Decision, charge
 	k.looked = k.at
 	k.emptied = false
 	if k.gone && c.variant == slidingCount {
-		// Under the count of this window the memory still has that of the one before: it makes no difference, unless the
-		// clock is set back.
+		// Besides the count of this window the memory still has that of the one before. It makes no difference, unless the clock is set
+		// back.
 		k.floor = k.whole
 	}
 	if now-now%p > k.floor {
 		k.floor = 0
 	}
-	k.whole = after(now, told.ResetAfter)
-	k.expires = expiry(now, told.ResetAfter)
+	k.whole = after(now, decision.ResetAfter)
+	k.expires = expiry(now, decision.ResetAfter)
 	k.gone = false
 }
 
-// expiry returns the millisecond in which a key expires that is whole again so many microseconds from now: the next but one
-// at the latest.
+// expiry returns the millisecond in which a key expires that is whole again so many microseconds from now: at the latest the second
+// millisecond after that.
 func expiry(now, reset int64) int64 {
 	return now/1000 + (reset+999)/1000 + 1
 }
 
-// after returns the time that is told as so many microseconds from now, or one that never comes for a hundred years, which
-// stand for anything longer.
+// after returns the time that is so many microseconds from now. For a hundred years, which stand for any longer time, it returns a time that
+// never comes.
 func after(now, micros int64) int64 {
 	if micros >= century {
 		return math.MaxInt64
@@ -703,8 +701,8 @@ func (d *duel) move() {
 	}
 }
 
-// step picks a time: mostly later by about what a request takes to be refilled, at times by nothing, by a microsecond, by
-// years, to an instant at which something begins or ends, or earlier.
+// step picks a time. Mostly that is later, by about the time in which a request's units are refilled. Sometimes it is the same time, a
+// microsecond or years later, a time at which something begins or ends, or earlier.
 func (d *duel) step(c *contender, now int64) int64 {
 	p, each := c.period(), c.period()/c.config.Requests+1
 	switch k := d.r.IntN(100); {
@@ -718,7 +716,7 @@ func (d *duel) step(c *contender, now int64) int64 {
 		return now + d.r.Int64N(p)
 	case k < 56:
 		return now + []int64{p, p - 1, p + 1, p / 2, 2 * p}[d.r.IntN(5)]
-	case k < 66: // when what was rejected would be admitted, and just before and after
+	case k < 66: // when a rejected request would be admitted, and just before and after
 		return d.until - 1 + d.r.Int64N(3)
 	case k < 69: // the millisecond in which a key expires
 		return d.until - d.until%1000 + 1000*d.r.Int64N(3) + d.r.Int64N(2)
@@ -743,7 +741,7 @@ func (d *duel) step(c *contender, now int64) int64 {
 	return now + d.r.Int64N(200*p+1)
 }
 
-// cost picks what a request costs: mostly 1, at times all that the limit can hold, or more.
+// cost picks the cost of a request: mostly 1, sometimes the whole limit, or more.
 func (d *duel) cost(c *contender) int64 {
 	most := c.rule.Limit.Capacity()
 	switch k := d.r.IntN(100); {
@@ -761,7 +759,7 @@ func (d *duel) cost(c *contender) int64 {
 	return []int64{core.MaxRequests, core.Unaffordable, most + 1 + d.r.Int64N(most)}[d.r.IntN(3)]
 }
 
-// randomLimit returns a limit that is accepted: small ones, ordinary ones, and the extremes.
+// randomLimit returns a valid limit: a small one, an ordinary one, or an extreme one.
 func (d *duel) randomLimit(v variant) core.LimitConfig {
 	for {
 		c := core.LimitConfig{Algorithm: v.algorithm, Interval: v.interval}
@@ -789,20 +787,20 @@ func (d *duel) randomPeriod() time.Duration {
 	case 1:
 		return core.MaxPeriod
 	case 2, 3:
-		// Around 2³¹ microseconds a log's times begin to be kept in more than one.
+		// Around 2³¹ microseconds the quantum of a log's times begins to be more than one.
 		return []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour, (1<<31 - 1) * time.Microsecond,
 			1 << 31 * time.Microsecond, (1<<32 - 1) * time.Microsecond, core.MaxPeriod - time.Microsecond}[d.r.IntN(8)]
 	}
 	return time.Duration(d.spread(core.MinPeriod.Microseconds(), core.MaxPeriod.Microseconds())) * time.Microsecond
 }
 
-// randomNumbers is what a reload may change of a limit.
+// randomNumbers changes numbers of a limit that a reload may change.
 func (d *duel) randomNumbers(c *core.LimitConfig) {
 	most := int64(core.MaxRequests)
 	if c.Algorithm == core.SlidingWindowLog {
 		most = core.MaxLogRequests
 		if d.r.IntN(2) == 0 {
-			most = 2000 // around where a log is not read whole any more
+			most = 2000 // more than a log that is read whole
 		}
 	}
 	if d.r.IntN(2) == 0 {
@@ -830,7 +828,7 @@ func (d *duel) randomNumbers(c *core.LimitConfig) {
 	}
 }
 
-// spread picks a number whose magnitude is evenly spread.
+// spread picks a number whose magnitude is uniformly distributed.
 func (d *duel) spread(low, high int64) int64 {
 	x := math.Exp(math.Log(float64(low)) + d.r.Float64()*(math.Log(float64(high))-math.Log(float64(low))))
 	return min(high, max(low, int64(math.Round(x))))
@@ -846,12 +844,12 @@ func (d *duel) failed(format string, args ...any) error {
 	return fmt.Errorf("step %d\n%s\n%w", len(d.trace), strings.Join(last, "\n"), fmt.Errorf(format, args...))
 }
 
-// between is a client, and its connection, that lets something else happen before charges are given back. It says of itself
-// that each of its keys has a slot of its own.
+// between is a client, and its Conn, that calls a function before charges are given back. It claims that each of its keys has a slot of its
+// own.
 type between struct {
 	conn   *redistest.Conn
 	server *redis.Server
-	refund func() // called before the first
+	refund func() // called before the first refund
 }
 
 func (b *between) Server(string) (*redis.Server, error) { return b.server, nil }
@@ -881,14 +879,14 @@ func (b *between) Run(c *redis.Call) error {
 	return err
 }
 
-// TestOthersChargesAreNotGivenBack: between a charge and its refund another node takes eight units of the same key. What is
-// left then is as if only that had come, or less.
+// Between a charge and its refund another node takes eight units of the same key. As many units are left then as if only those had been
+// taken, or fewer.
 func TestOthersChargesAreNotGivenBack(t *testing.T) {
 	server := redistest.Start(t, redistest.WithClock())
 	for _, c := range []struct {
 		name    string
 		variant variant
-		later   time.Duration // when the last of them are taken; the first were at half of that
+		later   time.Duration // when the last of them are taken; the first are taken at half of it
 	}{
 		{"token_bucket", tokenBucket, 0},
 		{"token_bucket interval", intervals, time.Second},
@@ -966,14 +964,14 @@ func TestOthersChargesAreNotGivenBack(t *testing.T) {
 			}
 			got, want := take(other, ofOther, 1, true), take(memory, ofMemory, 1, true)
 			if c.later > 0 && strings.Contains(c.name, "bucket that") {
-				// What a bucket has drained since the charge may have been the charge: it is not given back.
+				// The units that a bucket has drained since may be those of the charge: they are not given back.
 				if got.Remaining > want.Remaining || got.Remaining < want.Remaining-3 {
-					t.Errorf("%+v; want at most what is left without the charge, %+v, and at least that without its 3", got, want)
+					t.Errorf("%+v; want at most the state without the charge, %+v, and at most 3 fewer units", got, want)
 				}
 				return
 			}
 			if got != want {
-				t.Errorf("%+v, and as if nothing had been denied %+v", got, want)
+				t.Errorf("%+v; want %+v, as if nothing had been denied", got, want)
 			}
 		})
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/proxyweir/weir/underrace"
 )
 
-// TestEveryKeyExpiresWhenItMakesNoDifference plays random histories and looks at what they have left: every key expires in
-// two milliseconds after the reset that was told at most (see expiry), none is there after that, and none is missing before.
+// TestEveryKeyExpiresWhenItMakesNoDifference plays random histories and checks the keys that they leave: every key expires at most two
+// milliseconds after the reset in the last reply (see expiry). No key exists after that, and no key is missing before.
 func TestEveryKeyExpiresWhenItMakesNoDifference(t *testing.T) {
 	underrace.OneGoroutine(t)
 	for i, k := range everyKind {
@@ -28,9 +28,9 @@ func TestEveryKeyExpiresWhenItMakesNoDifference(t *testing.T) {
 	}
 }
 
-// TestWhatWasGivenBackExpires does the same where charges are given back: a key then expires when the charge would have
-// been over, or before.
-func TestWhatWasGivenBackExpires(t *testing.T) {
+// TestKeysExpireAfterRefunds does the same with charges that are given back: a key then expires when the charge would have
+// ended, or earlier.
+func TestKeysExpireAfterRefunds(t *testing.T) {
 	lookAtKeys(t, duel{slots: true, forward: true}, everyKind[len(everyKind)-1], 99)
 }
 
@@ -50,11 +50,11 @@ func lookAtKeys(t *testing.T, d duel, k kind, stream uint64) {
 		looked += n
 	}
 	if looked == 0 {
-		t.Error("there was no key to look at")
+		t.Error("there was no key to check")
 	}
 }
 
-// look compares the keys that are there with those that must be, and lets their time go by. It returns how many there were.
+// look compares the keys in Redis with those that must be there, and lets their lifetimes pass. It returns how many there were.
 func (d *duel) look() (int, error) {
 	last, found := int64(0), make(map[string]bool)
 	keys, err := d.keys()
@@ -76,14 +76,14 @@ func (d *duel) look() (int, error) {
 			return 0, err
 		}
 		last = max(last, at.Int)
-		if left.Int < 0 || at.Int > d.told[name] {
-			return 0, d.failed("%s expires in %d ms, at %d; by what was told it is to expire by %d", key, left.Int, at.Int, d.told[name])
+		if left.Int < 0 || at.Int > d.expiries[name] {
+			return 0, d.failed("%s expires in %d ms, at %d; by the replies it must expire by %d", key, left.Int, at.Int, d.expiries[name])
 		}
 	}
 	for _, c := range d.rules {
 		for client, k := range c.trails {
 			name := c.rule.Name + " " + client
-			if k.gone { // perhaps not yet, where the clock was set back
+			if k.gone { // perhaps not yet, if the clock was set back
 				continue
 			}
 			if !found[name] {
@@ -127,7 +127,7 @@ func (d *duel) keys() ([]string, error) {
 	}
 }
 
-// whose returns the rule and the client of a key, which are in plain.
+// whose returns the rule and the client of a key, which are readable.
 func whose(key string) (string, error) {
 	_, rest, _ := strings.Cut(key, "{")
 	client, rest, _ := strings.Cut(rest, "}:")
@@ -138,8 +138,8 @@ func whose(key string) (string, error) {
 	return rule + " " + client, nil
 }
 
-// TestALongLogTakesNoMoreThanTwiceWhatItHolds: what has expired of it is let go of from time to time.
-func TestALongLogTakesNoMoreThanTwiceWhatItHolds(t *testing.T) {
+// A long log drops its expired entries from time to time.
+func TestALongLogTakesAtMostTwiceTheSpaceOfItsEntries(t *testing.T) {
 	underrace.OneGoroutine(t)
 	server := redistest.Start(t, redistest.WithClock())
 	clock := &storetest.Clock{}

@@ -19,20 +19,20 @@ import (
 	"github.com/proxyweir/weir/redis/redistest"
 )
 
-// plenty is a limit that no test comes near.
+// plenty is a limit that no test reaches.
 const plenty = 1_000_000
 
-// watched is a node whose client can be asked whether its server is.
-type watched struct {
+// observed is a node that shows whether its server is available, and the events of Changed.
+type observed struct {
 	*node
 	client redis.Client
 
 	mu     sync.Mutex
-	events []error // what Changed was told
+	events []error // the arguments of Changed
 }
 
-// newMetered returns a node with one connection, unless it is configured, and a rule of a fixed window that is plenty.
-func newMetered(t testing.TB, g goredis.Config) *watched {
+// newObserved returns a node with one connection, unless g says otherwise, and a rule of a fixed window with plenty as its limit.
+func newObserved(t testing.TB, g goredis.Config) *observed {
 	t.Helper()
 	if g.PoolSize == 0 {
 		g.PoolSize = 1
@@ -41,10 +41,10 @@ func newMetered(t testing.TB, g goredis.Config) *watched {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &watched{client: client}
+	w := &observed{client: client}
 	store, err := redis.NewStore(redis.Config{
 		Client:    client,
-		Prefix:    "watched" + strconv.FormatInt(stores.Add(1), 10) + ":",
+		Prefix:    "observed" + strconv.FormatInt(stores.Add(1), 10) + ":",
 		PlainKeys: true,
 		Changed: func(_ string, err error) {
 			w.mu.Lock()
@@ -55,24 +55,24 @@ func newMetered(t testing.TB, g goredis.Config) *watched {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = store.Close() }) // some tests have closed it
+	t.Cleanup(func() { _ = store.Close() }) // may be closed already
 	w.node = &node{store: store}
 	w.open(t, rule(t, "plenty", core.FixedWindow, plenty))
 	return w
 }
 
-// take asks for one unit of the first rule.
-func (w *watched) take() error {
+// take takes one unit of the first rule.
+func (w *observed) take() error {
 	_, err := w.ask([]int{0}, "everybody")
 	return err
 }
 
-func (w *watched) available() bool {
+func (w *observed) available() bool {
 	server, err := w.client.Server("")
 	return err == nil && server.Available()
 }
 
-func (w *watched) changes() []error {
+func (w *observed) changes() []error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.events)
@@ -85,20 +85,20 @@ func until(t testing.TB, what string, f func() bool) {
 		if f() {
 			return nil
 		}
-		return errors.New("it has not come to that")
+		return errors.New("it has not happened")
 	})
 }
 
-// recovers waits until the breaker is closed, for which no call is made, and a call is answered.
-func (w *watched) recovers(t testing.TB) {
+// recovers waits until the breaker closes, without a call, and then until a call succeeds.
+func (w *observed) recovers(t testing.TB) {
 	t.Helper()
 	until(t, "the breaker closes by itself", w.available)
 	if err := w.take(); err != nil {
-		eventually(t, "deciding again", w.take) // a connection of the bad time may be left
+		eventually(t, "deciding again", w.take) // a connection from before the recovery may be left
 	}
 }
 
-// runs returns how many scripts a server was sent, and how many of them failed.
+// runs returns how many calls of scripts a server has got, and how many of them have failed.
 func runs(t testing.TB, s *redistest.Server) (calls, failed int) {
 	t.Helper()
 	for line := range strings.Lines(s.MustDo(t, "INFO", "commandstats").Text) {
@@ -120,7 +120,7 @@ func runs(t testing.TB, s *redistest.Server) (calls, failed int) {
 	return calls, failed
 }
 
-// again does something at once and over and over, until the returned function is called.
+// again calls a function at once, and again and again until the returned function is called.
 func again(f func()) (stop func()) {
 	var wg sync.WaitGroup
 	done := make(chan struct{})
@@ -144,7 +144,7 @@ func TestScriptsThatAreFlushedAreLoadedAgain(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	fleet := newFleet(t, 3, goredis.Config{Addresses: []string{server.Addr()}}, oneOfEach(t, 10_000)...)
-	rules := []int{0, 2, 3, 4} // a leaky bucket would hold back the most of them
+	rules := []int{0, 2, 3, 4} // a leaky bucket would delay most of the requests
 	ask := func(n *node, caller, i int) (bool, error) {
 		return n.ask([]int{rules[i%4], rules[(i+1+caller%3)%4]}, "everybody")
 	}
@@ -172,10 +172,10 @@ func TestScriptsThatAreFlushedAreLoadedAgain(t *testing.T) {
 	}
 }
 
-func TestAReplicaIsAskedAgainWhenItIsTheMaster(t *testing.T) {
+func TestAReplicaIsUsedAgainWhenItIsTheMaster(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	w := newMetered(t, goredis.Config{Addresses: []string{server.Addr()}, Timeout: patience})
+	w := newObserved(t, goredis.Config{Addresses: []string{server.Addr()}, Timeout: patience})
 	replica := func() { server.MustDo(t, "REPLICAOF", "127.0.0.1", "1") }
 	master := func() { server.MustDo(t, "REPLICAOF", "NO", "ONE") }
 	if err := w.take(); err != nil {
@@ -187,7 +187,7 @@ func TestAReplicaIsAskedAgainWhenItIsTheMaster(t *testing.T) {
 			t.Fatal("the breaker does not open")
 		}
 		if err := w.take(); err == nil || !strings.Contains(err.Error(), "READONLY") {
-			t.Fatalf("of a replica: %v", err)
+			t.Fatalf("a replica: %v", err)
 		}
 	}
 	before, _ := runs(t, server)
@@ -196,19 +196,19 @@ func TestAReplicaIsAskedAgainWhenItIsTheMaster(t *testing.T) {
 			t.Fatalf("with the breaker open: %v", err)
 		}
 	}
-	if after, _ := runs(t, server); after-before > 1000 { // probes, each of them sent a few times
+	if after, _ := runs(t, server); after-before > 1000 { // probes, each sent a few times
 		t.Errorf("10000 calls with the breaker open sent %d scripts", after-before)
 	}
 	master()
 	w.recovers(t)
 	if events := w.changes(); len(events) != 2 || events[0] == nil || events[1] != nil {
-		t.Errorf("what was told is %v, want an error and none", events)
+		t.Errorf("the changes are %v, want an error and none", events)
 	}
 	if used := w.used(t, 0, "everybody"); used != 2 {
 		t.Errorf("%d units are used, want 2", used)
 	}
 
-	// Back and forth under load: what was answered was charged once, and what failed was not.
+	// Back and forth under load: requests that were answered were charged once, and those that failed were not.
 	stop := load([]*node{w.node}, 8, func(n *node) (bool, error) { return n.ask([]int{0}, "load") })
 	for range 20 {
 		replica()
@@ -225,10 +225,10 @@ func TestAReplicaIsAskedAgainWhenItIsTheMaster(t *testing.T) {
 	t.Logf("back and forth: %d admitted, %d failed: %v", admitted, failed, last)
 }
 
-func TestAServerThatLoadsIsAskedAgainWhenItHas(t *testing.T) {
+func TestAServerIsUsedAgainWhenItHasLoadedItsData(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.WithConfig("key-load-delay 300", "loading-process-events-interval-bytes 1024"))
-	w := newMetered(t, goredis.Config{Addresses: []string{server.Addr()}, Timeout: patience})
+	w := newObserved(t, goredis.Config{Addresses: []string{server.Addr()}, Timeout: patience})
 	if err := w.take(); err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +247,7 @@ func TestAServerThatLoadsIsAskedAgainWhenItHas(t *testing.T) {
 	before := w.used(t, 0, "everybody")
 	w.recovers(t)
 	if after := w.used(t, 0, "everybody"); after != before+1 {
-		t.Errorf("one call has changed what is used from %d to %d", before, after)
+		t.Errorf("one call has changed the units used from %d to %d", before, after)
 	}
 }
 
@@ -266,7 +266,7 @@ func TestWithoutMemoryNothingIsHalfWritten(t *testing.T) {
 	if err := cost(all, 1); err != nil {
 		t.Fatal(err)
 	}
-	if err := cost([]int{3}, 1000); err != nil { // a log that is long is written in pieces
+	if err := cost([]int{3}, 1000); err != nil { // a long log is written in pieces
 		t.Fatal(err)
 	}
 	dump := func() string {
@@ -283,7 +283,7 @@ func TestWithoutMemoryNothingIsHalfWritten(t *testing.T) {
 			if _, err := n.ask([]int{r}, key); err == nil || !strings.Contains(err.Error(), "OOM") {
 				t.Errorf("%s without memory: %v", core.AlgorithmNames[r], err)
 			}
-			until(t, "the breaker closes", func() bool { // which the probes, that write nothing that is kept, let happen or not
+			until(t, "the breaker closes", func() bool { // if probes succeed: they write nothing that stays
 				server.MustDo(t, "CONFIG", "SET", "maxmemory", "0")
 				err := cost([]int{0}, 0)
 				server.MustDo(t, "CONFIG", "SET", "maxmemory", "1")
@@ -305,7 +305,7 @@ func TestWithoutMemoryNothingIsHalfWritten(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotOursUnderAKeyIsOverwritten(t *testing.T) {
+func TestAForeignValueUnderAKeyIsOverwritten(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	rules := oneOfEach(t, 1000)
@@ -375,9 +375,9 @@ func TestWhatIsNotOursUnderAKeyIsOverwritten(t *testing.T) {
 	}
 }
 
-// A defect that was: where a value of another type lay under the key of reservations, of charges to come or of those that wait, requests
-// under the rule failed for as long as it did.
-func TestWhatIsNotOursUnderAFurtherKeyIsOverwritten(t *testing.T) {
+// This is for a defect: while the key of reservations, of charges to come, or of requests that wait had a value of another type, requests under
+// the rule failed.
+func TestAForeignValueUnderAFurtherKeyIsOverwritten(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	statuses, err := core.ParseStatuses([]string{"401"})
@@ -388,16 +388,16 @@ func TestWhatIsNotOursUnderAFurtherKeyIsOverwritten(t *testing.T) {
 	for _, c := range oneOfEach(t, 10) {
 		name := c.Name
 		c.Name, c.OverflowPolicy = name+"-penalty", core.OverflowPolicy{Penalties: []time.Duration{time.Hour}}
-		if c.Limit.Algorithm() != core.LeakyBucket { // takes no status and no penalties
+		if c.Limit.Algorithm() != core.LeakyBucket { // it allows no count by status and no penalties
 			rules = append(rules, c)
 			c.Name, c.OverflowPolicy = name+"-count", core.OverflowPolicy{Count: statuses}
 			rules = append(rules, c)
 		}
-		if c.Limit.Algorithm() == core.SlidingWindowCounter { // delays nothing
+		if c.Limit.Algorithm() == core.SlidingWindowCounter { // it never delays
 			continue
 		}
 		most := int64(2)
-		if c.Limit.Algorithm() == core.LeakyBucket { // whose requests wait from the second on
+		if c.Limit.Algorithm() == core.LeakyBucket { // its requests wait, from the second on
 			most = 4
 		}
 		delayed, err := core.NewLimit(core.LimitConfig{Requests: most, Period: 10 * time.Minute, Algorithm: c.Limit.Algorithm(), Delays: true, MaxDelay: time.Hour})
@@ -440,7 +440,7 @@ func TestWhatIsNotOursUnderAFurtherKeyIsOverwritten(t *testing.T) {
 						server.MustDo(t, append([]string{value[0], base + suffix}, value[1:]...)...)
 					}
 					var reservations []core.Reservation
-					for i := range 3 { // of two units once, whose reservations are kept elsewhere
+					for i := range 3 { // one costs two units: its reservation has another key
 						if when == "before" && i == 0 || when == "between" && i == 2 {
 							spoil()
 						}
@@ -470,7 +470,7 @@ func TestACallThatMayHaveBeenExecutedIsNotSentAgain(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	proxy := redistest.NewProxy(t, server.Addr())
-	w := newMetered(t, goredis.Config{Addresses: []string{proxy.Addr()}, Timeout: patience})
+	w := newObserved(t, goredis.Config{Addresses: []string{proxy.Addr()}, Timeout: patience})
 	made := 0
 	lost := func(what string, spoil func()) {
 		t.Helper()
@@ -499,7 +499,7 @@ func TestACallThatMayHaveBeenExecutedIsNotSentAgain(t *testing.T) {
 	lost("the reply is garbled", func() { proxy.Garble(nil) })
 }
 
-// malformed is what a server never replies with.
+// malformed are texts that are never a reply of a server.
 var malformed = []string{
 	"*99999999999\r\n", "*+99999999999\r\n", "*9999999\r\n", "*-5\r\n", "*-1\r\n", "*0\r\n", "*\r\n", "*x\r\n", "*?\r\n", "*3\r\n", "*00000000000000003\r\n",
 	"$-5\r\n", "$99999999999\r\n", "$+99999999999\r\n", "$9223372036854775807\r\n", "$-1\r\n", "$0\r\n\r\n", "$5\r\nhe", "$\r\n",
@@ -511,7 +511,7 @@ var malformed = []string{
 	"\r\n", "\n", "\r", "\x00", "HTTP/1.1 400 Bad Request\r\n\r\n", "\r\n\r\n\r\n", strings.Repeat("x", 100_000), strings.Repeat("*1\r\n", 50_000),
 }
 
-func TestWhatIsNoReplyDoesNoHarm(t *testing.T) {
+func TestAMalformedReplyDoesNoHarm(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	proxy := redistest.NewProxy(t, server.Addr())
@@ -534,9 +534,9 @@ func TestWhatIsNoReplyDoesNoHarm(t *testing.T) {
 	var next atomic.Int64
 	proxy.Garble(func([]byte) []byte { return []byte(junk[int(next.Add(1)-1)%len(junk)]) })
 	for int(next.Load()) < len(junk) {
-		w := newMetered(t, g)
+		w := newObserved(t, g)
 		for try := 0; try < 100 && w.available(); try++ {
-			_ = w.take() // an error, or another decision than the server's: what matters is that it returns
+			_ = w.take() // may be an error, or a decision that the server has not made: it must only return
 		}
 		if err := w.store.Close(); err != nil {
 			t.Error(err)
@@ -547,25 +547,25 @@ func TestWhatIsNoReplyDoesNoHarm(t *testing.T) {
 		t.Errorf("%d MB were allocated for %d replies", allocated, len(junk))
 	}
 
-	// One store sees them all, connected before, and is well again when the replies are.
+	// One store, connected before, gets them all, and recovers when the replies do.
 	proxy.Pass()
-	w := newMetered(t, g)
+	w := newObserved(t, g)
 	eventually(t, "the first decision", w.take)
 	for _, reply := range malformed {
 		proxy.Garble(func([]byte) []byte { return []byte(reply) })
-		for range 3 { // too few to open the breaker
+		for range 3 { // too few calls to open the breaker
 			err := w.take()
 			if kind := redis.ErrorKind(err); err != nil && kind != "reply" && kind != "timeout" && kind != "connection" {
 				t.Errorf("%.20q: error %v is of the kind %q", reply, err, kind)
 			}
 		}
 		proxy.Pass()
-		proxy.Cut() // what was garbled may have been taken for the beginning of a reply that is yet to come
+		proxy.Cut() // the client may have taken the junk for the beginning of a reply
 		until(t, fmt.Sprintf("recovering from %.20q", reply), func() bool { return w.available() && w.take() == nil })
 	}
 }
 
-func TestKilledConnectionsAreMadeAnew(t *testing.T) {
+func TestKilledConnectionsAreReplaced(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	g := goredis.Config{Addresses: []string{server.Addr()}, Timeout: time.Second}
@@ -590,11 +590,11 @@ func TestKilledConnectionsAreMadeAnew(t *testing.T) {
 	t.Logf("%d connections were killed, %d calls answered, %d failed: %v", kills.Load(), admitted, failed, last)
 }
 
-func TestABlackHoleIsWaitedForNoLongerThanTheTimeout(t *testing.T) {
+func TestACallToABlackHoleEndsAtTheTimeout(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	proxy := redistest.NewProxy(t, server.Addr())
-	w := newMetered(t, goredis.Config{Addresses: []string{proxy.Addr()}, PoolSize: 2, Timeout: 50 * time.Millisecond, ReadTimeout: 100 * time.Millisecond})
+	w := newObserved(t, goredis.Config{Addresses: []string{proxy.Addr()}, PoolSize: 2, Timeout: 50 * time.Millisecond, ReadTimeout: 100 * time.Millisecond})
 	eventually(t, "the first decision", w.take)
 	proxy.BlackHole()
 	for call := 0; w.available(); call++ {
@@ -606,7 +606,7 @@ func TestABlackHoleIsWaitedForNoLongerThanTheTimeout(t *testing.T) {
 		if err == nil {
 			t.Fatal("a black hole has answered")
 		}
-		// Its connections are given up, and others are not greeted.
+		// Its connections are closed, and new ones get no answer either.
 		if kind := redis.ErrorKind(err); kind != "timeout" && kind != "connection" {
 			t.Errorf("error %v is of the kind %q", err, kind)
 		}
@@ -620,12 +620,12 @@ func TestABlackHoleIsWaitedForNoLongerThanTheTimeout(t *testing.T) {
 		}
 	}
 	if events := w.changes(); len(events) != 1 || events[0] == nil {
-		t.Errorf("what was told is %v, want an error", events)
+		t.Errorf("the changes are %v, want an error", events)
 	}
 	proxy.Pass()
 	w.recovers(t)
 	if events := w.changes(); len(events) < 2 || events[1] != nil {
-		t.Errorf("what was told is %v, want an error and none", events)
+		t.Errorf("the changes are %v, want an error and none", events)
 	}
 }
 
@@ -633,7 +633,7 @@ func TestAServerThatComesLaterIsFound(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	server.Stop()
-	w := newMetered(t, goredis.Config{Addresses: []string{server.Addr()}, PoolSize: 2, Timeout: patience})
+	w := newObserved(t, goredis.Config{Addresses: []string{server.Addr()}, PoolSize: 2, Timeout: patience})
 	until(t, "the breaker opens", func() bool {
 		if err := w.take(); err == nil {
 			t.Fatal("no server has answered")
@@ -642,7 +642,7 @@ func TestAServerThatComesLaterIsFound(t *testing.T) {
 	})
 	server.Restart()
 	w.recovers(t)
-	server.Restart() // empty, and with the connections gone
+	server.Restart() // which empties it, and closes the connections
 	eventually(t, "deciding after a restart", w.take)
 	if used := w.used(t, 0, "everybody"); used != 1 {
 		t.Errorf("%d units are used after a restart, want 1", used)
@@ -650,7 +650,7 @@ func TestAServerThatComesLaterIsFound(t *testing.T) {
 	server.MustDo(t, "PING")
 }
 
-func TestAStoppedServerAdmitsNoMoreThanTheLimitWhenItGoesOn(t *testing.T) {
+func TestAPausedServerAdmitsNoMoreThanTheLimitAfterwards(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	const units = 5000
@@ -693,7 +693,7 @@ func TestAStoppedServerAdmitsNoMoreThanTheLimitWhenItGoesOn(t *testing.T) {
 func TestACallThatHasWaitedTooLongIsNotSent(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	w := newMetered(t, goredis.Config{Addresses: []string{server.Addr()}, Timeout: 200 * time.Millisecond, ReadTimeout: patience})
+	w := newObserved(t, goredis.Config{Addresses: []string{server.Addr()}, Timeout: 200 * time.Millisecond, ReadTimeout: patience})
 	eventually(t, "the first decision", w.take)
 	before := w.used(t, 0, "everybody")
 	server.Pause()
@@ -711,7 +711,7 @@ func TestACallThatHasWaitedTooLongIsNotSent(t *testing.T) {
 		return err
 	})
 	if used != before+1 {
-		t.Errorf("%d of four calls were executed, one was sent", used-before)
+		t.Errorf("%d of four calls were executed, but only one was sent", used-before)
 	}
 }
 
@@ -721,7 +721,7 @@ func TestCallsInFlightEndWithClose(t *testing.T) {
 	proxy := redistest.NewProxy(t, server.Addr())
 	for _, spoil := range []func(){proxy.Pass, proxy.BlackHole} {
 		proxy.Pass()
-		w := newMetered(t, goredis.Config{Addresses: []string{proxy.Addr()}, PoolSize: 2, Timeout: time.Second, ReadTimeout: patience})
+		w := newObserved(t, goredis.Config{Addresses: []string{proxy.Addr()}, PoolSize: 2, Timeout: time.Second, ReadTimeout: patience})
 		eventually(t, "the first decision", w.take)
 		stop := load([]*node{w.node}, 32, func(*node) (bool, error) { return true, w.take() })
 		until(t, "calls are made", func() bool { calls, _ := runs(t, server); return calls > 100 })
@@ -750,14 +750,14 @@ func ours() []string {
 	return list
 }
 
-// Not parallel: it looks at all goroutines that there are.
+// It is not parallel, since it looks at all goroutines.
 func TestNothingIsLeftAfterClose(t *testing.T) {
 	server := redistest.Start(t)
 	proxy := redistest.NewProxy(t, server.Addr())
 	dead := redistest.Start(t)
 	dead.Stop()
 	if left := ours(); len(left) != 0 {
-		t.Fatalf("before it begins there are goroutines:\n%s", strings.Join(left, "\n\n"))
+		t.Fatalf("there are goroutines before the test begins:\n%s", strings.Join(left, "\n\n"))
 	}
 	base := goredis.Config{PoolSize: 3, Timeout: 20 * time.Millisecond, DialTimeout: patience, ReadTimeout: patience}
 	at := func(addr string, change func(g *goredis.Config)) goredis.Config {

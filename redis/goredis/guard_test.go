@@ -9,7 +9,7 @@ import (
 	"testing/iotest"
 )
 
-// canned is a connection that has read all of a text already.
+// canned is a connection that reads a given text.
 type canned struct {
 	net.Conn
 	io.Reader
@@ -17,7 +17,7 @@ type canned struct {
 
 func (c canned) Read(b []byte) (int, error) { return c.Reader.Read(b) }
 
-func TestAConnectionEndsWhereAReplyIsNone(t *testing.T) {
+func TestAConnectionEndsAtAnInvalidReply(t *testing.T) {
 	for _, c := range []struct {
 		name, text string
 		whole      bool

@@ -10,9 +10,9 @@ import (
 	"github.com/proxyweir/weir/redis/redistest"
 )
 
-// TestAStoreIsClosedWhenTheLastRequestIsOver: a reload closes a store while requests are under way that have reserved something in it. What
-// they hold is renewed, and charged when they end.
-func TestAStoreIsClosedWhenTheLastRequestIsOver(t *testing.T) {
+// A reload closes a store while requests with reservations are under way. The store renews their reservations, and charges them when the
+// requests end.
+func TestAStoreIsClosedWhenTheLastRequestEnds(t *testing.T) {
 	server := redistest.Start(t)
 	limit, err := core.NewLimit(core.LimitConfig{Algorithm: core.FixedWindow, Requests: 1, Period: 24 * time.Hour})
 	if err != nil {
@@ -28,7 +28,7 @@ func TestAStoreIsClosedWhenTheLastRequestIsOver(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = s.Close() }) // of one that is closed already, too
+		t.Cleanup(func() { _ = s.Close() }) // may be closed already
 		r, err := core.NewRule(core.RuleConfig{Name: "login", Limit: limit, OverflowPolicy: core.OverflowPolicy{Count: statuses}})
 		if err != nil {
 			t.Fatal(err)
@@ -71,14 +71,14 @@ func TestAStoreIsClosedWhenTheLastRequestIsOver(t *testing.T) {
 	}
 	checks = []core.Check{{Rule: same, Key: "a", Cost: 1}}
 	if err := after.Decide(checks, false); err != nil || checks[0].Decision.Allowed {
-		t.Errorf("while it is under way: %+v, %v; want no", checks[0].Decision, err)
+		t.Errorf("while it is under way: %+v, %v; want a rejection", checks[0].Decision, err)
 	}
 	reservations[0].Keep = true
 	if err := before.Settle(reservations); err != nil {
 		t.Fatal(err)
 	}
 	if err := after.Decide(checks, false); err != nil || checks[0].Decision.Allowed || checks[0].Decision.RetryAfter <= 1_000_000 {
-		t.Errorf("when it was charged: %+v, %v; want no, until the window ends", checks[0].Decision, err)
+		t.Errorf("when it was charged: %+v, %v; want a rejection until the window ends", checks[0].Decision, err)
 	}
 	checks[0].Rule = rule
 	if err := before.Decide(checks, false); err == nil {
@@ -86,8 +86,8 @@ func TestAStoreIsClosedWhenTheLastRequestIsOver(t *testing.T) {
 	}
 }
 
-// A defect that was: what a request had reserved was gone for good when its node had stood still for longer than its lease, or Redis had
-// lost it, and more were under way than might be, as long as the request lasted.
+// This is for a defect: when a node had stood still for longer than a lease, or Redis had lost it, the reservation was gone for good, and too
+// many requests were under way until its request ended.
 func TestALostLeaseIsTakenAgain(t *testing.T) {
 	server := redistest.Start(t)
 	limit, err := core.NewConcurrency(2)
@@ -118,7 +118,7 @@ func TestALostLeaseIsTakenAgain(t *testing.T) {
 		}
 		reservations = append(reservations, core.AppendReservations(nil, checks)...)
 	}
-	server.MustDo(t, "FLUSHDB") // as where the leases have run out
+	server.MustDo(t, "FLUSHDB") // as if the leases had ended
 	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		checks := []core.Check{{Rule: r, Key: "a", Cost: 1}}
 		if err := s.Decide(checks, true); err != nil {
@@ -128,7 +128,7 @@ func TestALostLeaseIsTakenAgain(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("the two that are under way do not count again")
+			t.Fatal("the two requests under way do not count again")
 		}
 	}
 	if err := s.Settle(reservations); err != nil {
@@ -136,12 +136,12 @@ func TestALostLeaseIsTakenAgain(t *testing.T) {
 	}
 	checks := []core.Check{{Rule: r, Key: "a", Cost: 1}}
 	if err := s.Decide(checks, true); err != nil || checks[0].Decision.Remaining != 1 {
-		t.Errorf("when they are over: %+v, %v; want both places free", checks[0].Decision, err)
+		t.Errorf("when they have ended: %+v, %v; want both places free", checks[0].Decision, err)
 	}
 }
 
-// Where another's value lies under one key of reservations, the leases of all are renewed nonetheless.
-func TestALeaseIsRenewedOverWhatIsNotOurs(t *testing.T) {
+// If one of the keys for reservations has a foreign value, all leases are renewed nonetheless.
+func TestALeaseIsRenewedOverAForeignValue(t *testing.T) {
 	server := redistest.Start(t)
 	limit, err := core.NewConcurrency(2)
 	if err != nil {

@@ -15,15 +15,16 @@ import (
 	"github.com/proxyweir/weir/underrace"
 )
 
-// TestScriptsBehaveAsMemoryDoes plays random histories of rules with a conduct on Redis and on the memory, and compares every decision:
-// soft limits, turns of requests that wait, reservations of requests under way, penalties, candidates, and rules without beside them.
+// TestScriptsBehaveAsMemoryDoes plays random histories of rules with an overflow policy on Redis and on the memory, and compares every
+// decision. The histories have soft limits, requests that wait, reservations of requests under way, penalties, candidates, and rules
+// without a policy.
 func TestScriptsBehaveAsMemoryDoes(t *testing.T) {
 	underrace.OneGoroutine(t)
 	compareOverflows(t, false)
 }
 
-// TestScriptsBehaveAsMemoryDoesWhereRulesShareAKey plays them with rules of one identity, whose limits and conduct differ.
-func TestScriptsBehaveAsMemoryDoesWhereRulesShareAKey(t *testing.T) {
+// TestScriptsBehaveAsMemoryDoesIfRulesShareAKey plays them with rules of one identity, whose limits and overflow policies differ.
+func TestScriptsBehaveAsMemoryDoesIfRulesShareAKey(t *testing.T) {
 	underrace.OneGoroutine(t)
 	compareOverflows(t, true)
 }
@@ -31,7 +32,7 @@ func TestScriptsBehaveAsMemoryDoesWhereRulesShareAKey(t *testing.T) {
 func compareOverflows(t *testing.T, twins bool) {
 	t.Helper()
 	decisions, seed := differentialDecisions(t)
-	// As a user that may do no more than docs/redis.md says it must.
+	// As a user with just the permissions that docs/redis.md lists.
 	server := redistest.Start(t, redistest.WithClock(), redistest.WithUser("weir", "secret", "~c:* "+acl+" "+aclOverflow))
 	conn, err := server.Dial()
 	if err != nil {
@@ -53,9 +54,9 @@ func compareOverflows(t *testing.T, twins bool) {
 		}
 	}
 	t.Logf("seed %d: %d histories: %v", seed, histories, seen)
-	for _, what := range []string{"rejected", "soft", "delayed", "held", "kept", "given back", "left", "shut out", "let in", "reset", "penalties", "back", "peeks", "candidate"} {
+	for _, what := range []string{"rejected", "soft", "delayed", "reserved", "kept", "given back", "left", "blocked", "unblocked", "reset", "penalties", "back", "peeks", "candidate"} {
 		if seen[what] < 10 {
-			t.Errorf("%q was seen %d times; the histories do not show what they are to show", what, seen[what])
+			t.Errorf("%q occurred %d times; the histories do not show what they should", what, seen[what])
 		}
 	}
 }
@@ -68,15 +69,15 @@ type overflowHistory struct {
 	redis  *redis.Store
 	memory *core.Memory
 	rules  []*policed
-	twins  bool // some rules have another of the same identity beside them: other numbers, another conduct, one count
+	twins  bool // some rules have a twin, with the same identity and count, but other numbers and another overflow policy
 	under  []*underWay
-	logs   bool // any limit is a log: the memory's notes when it was last looked at, Redis's when it was last written, and a clock steps back from that
+	logs   bool // some limit is a log: the memory's log keeps when it was last looked at, Redis's when it was last written, and a step back of the clock counts from that
 	seen   map[string]int
 	trace  []string
-	opened int // lines of trace that say what the rules are
+	opened int // how many lines of trace describe the rules
 }
 
-// conducted is a rule in both stores, with those beside it.
+// policed is a rule in both stores, with those that share its key.
 type policed struct {
 	name             string
 	ofRedis, ofStore []*core.Rule
@@ -93,7 +94,7 @@ func (c *policed) all() []*policed {
 	return []*policed{c, c.twin}
 }
 
-// underWay is a request that has reserved something, in both stores.
+// underWay is a request with reservations, in both stores.
 type underWay struct {
 	ofRedis, ofMemory []core.Reservation
 }
@@ -106,7 +107,7 @@ func (h *overflowHistory) begin(server *redistest.Server) {
 	h.clock = &storetest.Clock{}
 	h.clock.Follow(server.SetTime)
 	day := int64(0)
-	forgets := func() int64 { // nothing that is remembered is still valid
+	forgets := func() int64 { // no remembered rejection is still valid
 		day += 24 * time.Hour.Microseconds()
 		return day
 	}
@@ -149,7 +150,7 @@ func (h *overflowHistory) open(number int) {
 	}
 }
 
-// make makes a random rule, whose limit is one that counts with another if that is given.
+// make makes a random rule. If another limit is given, the rule's limit has the same identity.
 func (h *overflowHistory) make(name string, beside *core.Limit) *policed {
 	for {
 		config := h.randomRule(name)
@@ -181,8 +182,8 @@ func (h *overflowHistory) make(name string, beside *core.Limit) *policed {
 	}
 }
 
-// randomTwin returns a limit of the same identity. A bucket's has the same rate: by another it would expire at another time in Redis,
-// and be forgotten by the memory when both are whole.
+// randomTwin returns a limit of the same identity. A bucket's has the same rate: with another rate it would expire at another time in Redis,
+// while the memory would forget it when both are whole.
 func (h *overflowHistory) randomTwin(of *core.Limit, delays bool) *core.Limit {
 	for range 100 {
 		c := core.LimitConfig{
@@ -221,7 +222,7 @@ func (h *overflowHistory) randomRule(name string) core.RuleConfig {
 	if h.r.IntN(3) == 0 {
 		c.OverflowPolicy.SoftPercent = 1 + h.r.Int64N(200)
 		c.OverflowPolicy.SoftFor = h.randomSpan()
-		for h.r.IntN(4) > 0 && c.Limit.Algorithm() != core.TokenBucket { // of which there is the most to say
+		for h.r.IntN(4) > 0 && c.Limit.Algorithm() != core.TokenBucket { // it has the most special cases
 			c.Limit = h.randomLimit(false)
 		}
 	}
@@ -289,7 +290,7 @@ func (h *overflowHistory) play() error {
 	return nil
 }
 
-// move moves the clock: mostly by some part of a period.
+// move moves the clock: mostly by a part of a period.
 func (h *overflowHistory) move() {
 	period := h.rules[h.r.IntN(len(h.rules))].limit.Period()
 	switch h.r.IntN(12) {
@@ -302,14 +303,14 @@ func (h *overflowHistory) move() {
 			return
 		}
 		h.seen["back"]++
-		h.clock.Add(-h.r.Int64N(500)) // not to before what Redis has let expire
+		h.clock.Add(-h.r.Int64N(500)) // not to before the expiry of a key in Redis
 		h.note("back")
 	default:
 		h.clock.Add(h.r.Int64N(period/4 + 2))
 	}
 }
 
-// request asks for something of some of the rules.
+// request makes a request under some of the rules.
 func (h *overflowHistory) request() error {
 	var ofRedis, ofMemory []core.Check
 	for len(ofRedis) == 0 {
@@ -357,14 +358,14 @@ func (h *overflowHistory) request() error {
 
 func (h *overflowHistory) count(c *core.Check, peek bool) {
 	d := &c.Decision
-	for what, is := range map[string]bool{"rejected": !d.Allowed, "soft": d.Soft, "delayed": d.Delay > 0 && c.Ticket != 0, "held": c.Ticket != 0, "peeks": peek, "penalties": d.Penalty, "candidate": c.Rule.IsCandidate()} {
+	for what, is := range map[string]bool{"rejected": !d.Allowed, "soft": d.Soft, "delayed": d.Delay > 0 && c.Ticket != 0, "reserved": c.Ticket != 0, "peeks": peek, "penalties": d.Penalty, "candidate": c.Rule.IsCandidate()} {
 		if is {
 			h.seen[what]++
 		}
 	}
 }
 
-// end ends a request under way: it is served, by one status or the other, or it leaves.
+// end ends a request under way: it was served, with a status that counts or another, or it leaves.
 func (h *overflowHistory) end() error {
 	if len(h.under) == 0 {
 		return nil
@@ -373,7 +374,7 @@ func (h *overflowHistory) end() error {
 	u := h.under[which]
 	h.under = append(h.under[:which], h.under[which+1:]...)
 	keep := h.r.IntN(2) == 0
-	h.note("at %d, the holds of a request end, kept %v", h.clock.Now(), keep)
+	h.note("at %d, the reservations of a request end, kept %v", h.clock.Now(), keep)
 	for i := range u.ofRedis {
 		r := u.ofRedis[i].Rule
 		terms, _ := r.Terms()
@@ -393,10 +394,10 @@ func (h *overflowHistory) end() error {
 	return h.memory.Settle(u.ofMemory)
 }
 
-// block shuts a key out, lets it in, or resets it.
+// block blocks, unblocks or resets a key.
 func (h *overflowHistory) block() error {
 	c := h.rules[h.r.IntN(len(h.rules))]
-	which := h.r.IntN(len(c.ofRedis)) // the rule, or one beside it
+	which := h.r.IntN(len(c.ofRedis)) // the rule, or one that shares its key
 	key := []string{"a", "b"}[h.r.IntN(2)]
 	if h.r.IntN(4) == 0 {
 		h.seen["reset"]++
@@ -409,11 +410,11 @@ func (h *overflowHistory) block() error {
 	span := h.randomSpan().Microseconds()
 	if h.r.IntN(2) == 0 {
 		span = 0
-		h.seen["let in"]++
+		h.seen["unblocked"]++
 	} else {
-		h.seen["shut out"]++
+		h.seen["blocked"]++
 	}
-	h.note("at %d, %s is shut out of %s for %d", h.clock.Now(), key, c.ofStore[which].Identity(), span)
+	h.note("at %d, %s is blocked under %s for %d", h.clock.Now(), key, c.ofStore[which].Identity(), span)
 	if err := h.redis.Block(c.ofRedis[which], key, span); err != nil {
 		return err
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/proxyweir/weir/redis/redistest"
 )
 
-// TestWhatAnotherSlotDeniedIsNotHeld: in a Cluster, where a request's keys lie in several slots, what it has reserved in one is given back
-// when another denies it, and no lease of it is renewed.
-func TestWhatAnotherSlotDeniedIsNotHeld(t *testing.T) {
+// In a Cluster a request's keys may lie in several slots. When one slot denies the request, its reservations in the others are given back, and
+// their leases are not renewed.
+func TestADenialByOneSlotEndsReservationsInOthers(t *testing.T) {
 	server := redistest.Start(t, redistest.WithClock())
 	server.SetTime(1_700_000_000_000_000)
 	s := newStoreOver(t, redis.Config{}, goredis.Config{Addresses: []string{server.Addr()}}, true)
@@ -39,11 +39,11 @@ func TestWhatAnotherSlotDeniedIsNotHeld(t *testing.T) {
 	two, _ := core.NewConcurrency(2)
 	few := rule(core.RuleConfig{Name: "few", Limit: two}, core.LimitConfig{})
 	tries := rule(core.RuleConfig{Name: "tries", OverflowPolicy: core.OverflowPolicy{Count: statuses}}, core.LimitConfig{Algorithm: core.FixedWindow, Requests: 3})
-	turns := rule(core.RuleConfig{Name: "turns"}, core.LimitConfig{Algorithm: core.TokenBucket, Requests: 60, Burst: 1, Delays: true})
+	queued := rule(core.RuleConfig{Name: "queued"}, core.LimitConfig{Algorithm: core.TokenBucket, Requests: 60, Burst: 1, Delays: true})
 	tight := rule(core.RuleConfig{Name: "tight"}, core.LimitConfig{Algorithm: core.FixedWindow, Requests: 2})
 	ask := func() []core.Check {
 		checks := []core.Check{
-			{Rule: few, Key: "a", Cost: 1}, {Rule: tries, Key: "b", Cost: 1}, {Rule: turns, Key: "c", Cost: 1}, {Rule: tight, Key: "d", Cost: 1},
+			{Rule: few, Key: "a", Cost: 1}, {Rule: tries, Key: "b", Cost: 1}, {Rule: queued, Key: "c", Cost: 1}, {Rule: tight, Key: "d", Cost: 1},
 		}
 		if err := s.Decide(checks, false); err != nil {
 			t.Fatal(err)
@@ -53,28 +53,28 @@ func TestWhatAnotherSlotDeniedIsNotHeld(t *testing.T) {
 	for i := range 2 {
 		for j, c := range ask() {
 			if !c.Decision.Allowed {
-				t.Fatalf("request %d is rejected by %s", i+1, []string{"few", "tries", "turns", "tight"}[j])
+				t.Fatalf("request %d is rejected by %s", i+1, []string{"few", "tries", "queued", "tight"}[j])
 			}
 		}
 	}
-	for range 3 { // denied by few and by tight, whichever is asked first
+	for range 3 { // denied by few and by tight, whichever goes first
 		if checks := ask(); checks[0].Decision.Allowed || checks[3].Decision.Allowed && checks[0].Decision.Allowed {
 			t.Fatalf("%+v", checks)
 		}
 	}
 	checks := []core.Check{{Rule: tries, Key: "b", Cost: 1}}
 	if err := s.Decide(checks, true); err != nil || !checks[0].Decision.Allowed || checks[0].Decision.Remaining != 0 {
-		t.Errorf("tries, of which two of three are held: %+v, %v", checks[0].Decision, err)
+		t.Errorf("tries, with two of three reserved: %+v, %v", checks[0].Decision, err)
 	}
-	checks = []core.Check{{Rule: turns, Key: "c", Cost: 1}}
+	checks = []core.Check{{Rule: queued, Key: "c", Cost: 1}}
 	if err := s.Decide(checks, true); err != nil || checks[0].Decision.Delay != 2*time.Second.Microseconds() {
-		t.Errorf("turns, where one waits for a second: %+v, %v", checks[0].Decision, err)
+		t.Errorf("queued, where one request waits for a second: %+v, %v", checks[0].Decision, err)
 	}
 }
 
-// TestWhatTheLastSlotDeniesIsGivenBackByTheOthers: the same where the slot that denies is asked last, as it is where another node has used
-// its limit up: then the others have reserved something, or charged it, and all of it is given back.
-func TestWhatTheLastSlotDeniesIsGivenBackByTheOthers(t *testing.T) {
+// This is the same when the slot that denies comes last, because another node has used its limit up. The other slots have reserved or charged
+// something by then, and give all of it back.
+func TestADenialByTheLastSlotIsGivenBackByTheOthers(t *testing.T) {
 	server := redistest.Start(t, redistest.WithClock())
 	server.SetTime(1_700_000_000_000_000)
 	statuses, err := core.ParseStatuses([]string{"401"})
@@ -86,8 +86,8 @@ func TestWhatTheLastSlotDeniesIsGivenBackByTheOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	type node struct {
-		store                    *redis.Store
-		few, tries, turns, tight *core.Rule
+		store                     *redis.Store
+		few, tries, queued, tight *core.Rule
 	}
 	newNode := func() node {
 		client, err := goredis.New(goredis.Config{Addresses: []string{server.Addr()}, Timeout: patience})
@@ -98,7 +98,7 @@ func TestWhatTheLastSlotDeniesIsGivenBackByTheOthers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = s.CloseNow() }) // of one that is closed already, too
+		t.Cleanup(func() { _ = s.CloseNow() }) // may be closed already
 		open := func(c core.RuleConfig, l core.LimitConfig) *core.Rule {
 			if c.Limit == nil {
 				l.Period = time.Minute
@@ -116,11 +116,11 @@ func TestWhatTheLastSlotDeniesIsGivenBackByTheOthers(t *testing.T) {
 			return r
 		}
 		return node{
-			store: s,
-			few:   open(core.RuleConfig{Name: "few", Limit: two}, core.LimitConfig{}),
-			tries: open(core.RuleConfig{Name: "tries", OverflowPolicy: core.OverflowPolicy{Count: statuses}}, core.LimitConfig{Algorithm: core.FixedWindow, Requests: 5}),
-			turns: open(core.RuleConfig{Name: "turns"}, core.LimitConfig{Algorithm: core.TokenBucket, Requests: 60, Burst: 1, Delays: true}),
-			tight: open(core.RuleConfig{Name: "tight"}, core.LimitConfig{Algorithm: core.FixedWindow, Requests: 1}),
+			store:  s,
+			few:    open(core.RuleConfig{Name: "few", Limit: two}, core.LimitConfig{}),
+			tries:  open(core.RuleConfig{Name: "tries", OverflowPolicy: core.OverflowPolicy{Count: statuses}}, core.LimitConfig{Algorithm: core.FixedWindow, Requests: 5}),
+			queued: open(core.RuleConfig{Name: "queued"}, core.LimitConfig{Algorithm: core.TokenBucket, Requests: 60, Burst: 1, Delays: true}),
+			tight:  open(core.RuleConfig{Name: "tight"}, core.LimitConfig{Algorithm: core.FixedWindow, Requests: 1}),
 		}
 	}
 	asked, other := newNode(), newNode()
@@ -133,22 +133,22 @@ func TestWhatTheLastSlotDeniesIsGivenBackByTheOthers(t *testing.T) {
 		return checks[0].Decision
 	}
 	one(other, other.tight, "d", 1, false)
-	one(other, other.turns, "c", 1, false) // the next waits for a second
+	one(other, other.queued, "c", 1, false) // the next request waits for a second
 	checks := []core.Check{
-		{Rule: asked.few, Key: "a", Cost: 1}, {Rule: asked.tries, Key: "b", Cost: 3}, {Rule: asked.turns, Key: "c", Cost: 1}, {Rule: asked.tight, Key: "d", Cost: 1},
+		{Rule: asked.few, Key: "a", Cost: 1}, {Rule: asked.tries, Key: "b", Cost: 3}, {Rule: asked.queued, Key: "c", Cost: 1}, {Rule: asked.tight, Key: "d", Cost: 1},
 	}
 	if err := asked.store.Decide(checks, false); err != nil || checks[3].Decision.Allowed {
 		t.Fatalf("%v, %+v; want tight to deny it", err, checks[3].Decision)
 	}
 	for i, remaining := range []int64{2, 5, 0} {
 		if d := checks[i].Decision; !d.Allowed || d.Remaining != remaining || d.Delay != 0 {
-			t.Errorf("check %d is told %+v; want how things stand without the request, %d", i, d, remaining)
+			t.Errorf("check %d: %+v; want the state without the request, %d", i, d, remaining)
 		}
 	}
 	if reservations := core.AppendReservations(nil, checks); len(reservations) != 0 {
-		t.Errorf("the request holds %+v; want nothing", reservations)
+		t.Errorf("the request has reserved %+v; want nothing", reservations)
 	}
-	for _, held := range []string{"few", "tries"} { // nothing is waited for by who closes the store, and nothing is reserved
+	for _, held := range []string{"few", "tries"} { // nothing is reserved, and to close the store nobody must wait
 		for _, kind := range []string{"h", "m"} {
 			if keys := server.MustDo(t, "KEYS", "last:*:"+held+":*:"+kind).List; len(keys) != 0 {
 				t.Errorf("%s is left", keys[0].Text)
@@ -161,13 +161,13 @@ func TestWhatTheLastSlotDeniesIsGivenBackByTheOthers(t *testing.T) {
 	if d := one(other, other.tries, "b", 5, true); !d.Allowed {
 		t.Errorf("tries: %+v", d)
 	}
-	if d := one(other, other.turns, "c", 1, true); d.Delay != time.Second.Microseconds() {
-		t.Errorf("turns: %+v", d)
+	if d := one(other, other.queued, "c", 1, true); d.Delay != time.Second.Microseconds() {
+		t.Errorf("queued: %+v", d)
 	}
 	if err := asked.store.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if err := asked.store.Decide([]core.Check{{Rule: asked.tries, Key: "x", Cost: 1}}, false); err == nil {
-		t.Error("the store is not closed yet, as if a request held something")
+		t.Error("the store is not closed yet, as if a request had a reservation")
 	}
 }

@@ -13,19 +13,19 @@ import (
 	"github.com/proxyweir/weir/redis/redistest"
 )
 
-// TestALogsChargeIsGivenBackFromWhereItStands: between a charge of three units and its refund others take units of the same key. The
-// log is then what it would be without the charge, each of its times among them, if no more than 1,024 have come since; else it stays.
-func TestALogsChargeIsGivenBackFromWhereItStands(t *testing.T) {
+// Between a charge of three units and its refund others take units of the same key. If they have taken at most 1,024 units, the log then has
+// exactly the times that it would have without the charge. Otherwise the charge stays.
+func TestARefundFindsItsChargeInsideALog(t *testing.T) {
 	server := redistest.Start(t, redistest.WithClock())
 	for _, c := range []struct {
-		before, since int64 // units that others take
+		before, since int64 // units that others take before and after the charge
 		stays         bool
 	}{
-		{0, 0, false}, // it is the whole log
+		{0, 0, false}, // the charge is the whole log
 		{0, 1, false},
 		{1, 0, false},
 		{2, 2, false},
-		{1, 1023, false}, // it is in a log of which decisions read only parts
+		{1, 1023, false}, // decisions read only parts of such a log
 		{0, 1024, false},
 		{2, 1024, false},
 		{2, 1025, true},
@@ -73,7 +73,7 @@ func TestALogsChargeIsGivenBackFromWhereItStands(t *testing.T) {
 				}
 				return checks[0].Decision
 			}
-			both := func(units int64) { // at times of their own: of two hours a log has them in steps of 4 µs
+			both := func(units int64) { // at different times: with a period of two hours a log has steps of 4 µs
 				for range units {
 					clock.Add(5)
 					take(other, ofOther, 1, false)
@@ -90,12 +90,12 @@ func TestALogsChargeIsGivenBackFromWhereItStands(t *testing.T) {
 			if err := denied.Decide(checks, false); err != nil || checks[1].Decision.Allowed || b.refund != nil {
 				t.Fatalf("%v, %+v; want it to be denied, and a charge given back", err, checks[1].Decision)
 			}
-			// Who wants so many units more than there are waits until so many of the times have passed.
+			// A request for that many units more than are left waits until that many entries have expired.
 			room := take(memory, ofMemory, 1, true).Remaining + 1
 			for more := int64(0); more <= c.before+c.since+3 && room+more <= most; more++ {
 				got, want := take(other, ofOther, room+more, true), take(memory, ofMemory, room+more, true)
 				if got != want {
-					t.Fatalf("%d more than there are: %+v, want %+v", more, got, want)
+					t.Fatalf("%d more than are left: %+v, want %+v", more, got, want)
 				}
 			}
 		})

@@ -14,10 +14,10 @@ import (
 	"github.com/proxyweir/weir/redis/resp"
 )
 
-// user is the ACL user of these tests, whose rights they change.
+// user is the ACL user of these tests, whose permissions they change.
 const user, userPassword = "weir", "secret"
 
-// newUserStore returns a store that speaks to the server as that user, by one of the two clients.
+// newUserStore returns a store that connects to the server as that user, with one of the two clients.
 func newUserStore(t *testing.T, server *redistest.Server, interpreted bool) *redis.Store {
 	t.Helper()
 	if !interpreted {
@@ -35,7 +35,7 @@ func newUserStore(t *testing.T, server *redistest.Server, interpreted bool) *red
 	return s
 }
 
-// openConcurrency opens a rule of requests under way.
+// openConcurrency opens a rule with a limit of requests under way.
 func openConcurrency(t *testing.T, n *node, name string, most int64) {
 	t.Helper()
 	l, err := core.NewConcurrency(most)
@@ -54,7 +54,7 @@ func eachClient(t *testing.T, f func(t *testing.T, interpreted bool)) {
 	}
 }
 
-func TestACommandThatOneRuleLacksIsThatRulesConcernAlone(t *testing.T) {
+func TestACommandThatOneRuleLacksDoesNotAffectOthers(t *testing.T) {
 	t.Parallel()
 	eachClient(t, func(t *testing.T, interpreted bool) {
 		server := redistest.Start(t, redistest.WithUser(user, userPassword, "~weir:* "+acl+" "+aclOverflow+" -zadd"))
@@ -77,7 +77,7 @@ func TestACommandThatOneRuleLacksIsThatRulesConcernAlone(t *testing.T) {
 		}
 		for _, s := range n.store.Servers() {
 			if s.Open {
-				t.Error("the server is not asked any more")
+				t.Error("the breaker has opened")
 			}
 		}
 		server.MustDo(t, "ACL", "SETUSER", user, "+zadd")
@@ -87,8 +87,8 @@ func TestACommandThatOneRuleLacksIsThatRulesConcernAlone(t *testing.T) {
 	})
 }
 
-// TestWithoutACommandNoRuleAdmitsMoreThanItsLimit takes each of the commands away that docs/redis.md lists: a rule says so, or decides
-// as it would with all of them. None goes on without what it cannot read.
+// TestWithoutACommandNoRuleAdmitsMoreThanItsLimit forbids each of the commands that docs/redis.md lists. A rule returns an error, or decides as
+// it would with all of them. None continues without something that it cannot read.
 func TestWithoutACommandNoRuleAdmitsMoreThanItsLimit(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.WithUser(user, userPassword, "~weir:*"))
@@ -113,7 +113,7 @@ func TestWithoutACommandNoRuleAdmitsMoreThanItsLimit(t *testing.T) {
 		}
 		for _, c := range oneOfEach(t, 3) {
 			open(c)
-			if c.Limit.Algorithm() == core.LeakyBucket { // takes no status and no penalties
+			if c.Limit.Algorithm() == core.LeakyBucket { // it allows no count by status and no penalties
 				continue
 			}
 			name := c.Name
@@ -149,7 +149,7 @@ func TestWithoutACommandNoRuleAdmitsMoreThanItsLimit(t *testing.T) {
 				t.Errorf("%s without %s: %d requests were admitted, want 3 at most", name, command, admitted)
 			}
 		}
-		// Defect found: what was written in front of the command that is missing stayed in Redis for ever.
+		// This is for a defect: what a script had written before the missing command stayed in Redis forever.
 		for _, key := range server.MustDo(t, "KEYS", "*").List {
 			if left := server.MustDo(t, "PTTL", key.Text); left.Int == -1 {
 				t.Errorf("without %s: the key %q never expires", command, key.Text)
@@ -161,9 +161,9 @@ func TestWithoutACommandNoRuleAdmitsMoreThanItsLimit(t *testing.T) {
 	}
 }
 
-// A defect that was: the end of a request that is to be charged gave its reservation back, and then failed to charge it: without PSETEX
-// everything was let through, though no request went without an error.
-func TestWithoutACommandWhatIsCountedByStatusStaysReserved(t *testing.T) {
+// This is for a defect: at the end of a request that must be charged, the script gave the reservation back, and then failed to charge. Without
+// PSETEX everything was let through, although each request had an error.
+func TestWithoutACommandRequestsCountedByStatusStayReserved(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.WithUser(user, userPassword, "~weir:*"))
 	statuses, err := core.ParseStatuses([]string{"401"})
@@ -177,7 +177,7 @@ func TestWithoutACommandWhatIsCountedByStatusStaysReserved(t *testing.T) {
 		server.MustDo(t, append([]string{"ACL", "SETUSER", user, "-@all"}, append(commands, "-"+strings.TrimPrefix(command, "+"))...)...)
 		n := &node{store: newUserStore(t, server, false)}
 		for r, c := range oneOfEach(t, 3) {
-			if c.Limit.Algorithm() == core.LeakyBucket { // takes no status
+			if c.Limit.Algorithm() == core.LeakyBucket { // it allows no count by status
 				n.rules = append(n.rules, nil)
 				continue
 			}
@@ -208,8 +208,8 @@ func TestWithoutACommandWhatIsCountedByStatusStaysReserved(t *testing.T) {
 	}
 }
 
-// A defect that was: without STRLEN or PEXPIRE a request on tolerance was charged, and failed then.
-func TestToleranceOfABucketNeedsNoRightsThatLogsNeed(t *testing.T) {
+// This is for a defect: without STRLEN or PEXPIRE a request let through by tolerance was charged, and then failed.
+func TestToleranceOfABucketNeedsNoPermissionsForLogs(t *testing.T) {
 	t.Parallel()
 	for _, missing := range []string{"-strlen", "-pexpire"} {
 		server := redistest.Start(t, redistest.WithUser(user, userPassword, "~weir:* "+acl+" "+aclOverflow+" "+missing))

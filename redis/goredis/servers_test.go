@@ -22,14 +22,14 @@ import (
 	"github.com/proxyweir/weir/redis/redistest"
 )
 
-// long is a period of which nothing comes back while a test runs.
+// long is a period so long that no unit comes back while a test runs.
 const long = 300 * 24 * time.Hour
 
-// rule returns the configuration of a rule that admits so many units, and then none while a test runs.
+// rule returns the configuration of a rule that admits so many units, and then no more while a test runs.
 func rule(t testing.TB, name string, a core.Algorithm, units int64) core.RuleConfig {
 	t.Helper()
 	c := core.LimitConfig{Algorithm: a, Requests: units, Period: long}
-	if a == core.LeakyBucket { // one leaves at once, and the others wait
+	if a == core.LeakyBucket { // one request leaves at once, and the others wait
 		c = core.LimitConfig{Algorithm: a, Requests: 1, Period: 80 * time.Second, Burst: units - 1, MaxDelay: time.Hour}
 	}
 	l, err := core.NewLimit(c)
@@ -39,7 +39,7 @@ func rule(t testing.TB, name string, a core.Algorithm, units int64) core.RuleCon
 	return core.RuleConfig{Name: name, Limit: l}
 }
 
-// oneOfEach returns rules of all the algorithms that admit so many units.
+// oneOfEach returns a rule of each algorithm that admits so many units.
 func oneOfEach(t testing.TB, units int64) []core.RuleConfig {
 	t.Helper()
 	var list []core.RuleConfig
@@ -49,7 +49,7 @@ func oneOfEach(t testing.TB, units int64) []core.RuleConfig {
 	return list
 }
 
-// node is a proxy of a fleet: a store, and the rules as it has opened them.
+// node is a proxy of a fleet: a store, and the rules that are open in it.
 type node struct {
 	store *redis.Store
 	rules []*core.Rule
@@ -67,7 +67,7 @@ func newFleet(t testing.TB, nodes int, g goredis.Config, rules ...core.RuleConfi
 		}
 		list = append(list, n)
 	}
-	if g.Cluster { // nothing is decided before it is known where the slots are
+	if g.Cluster { // a client cannot decide before it knows where the slots are
 		for _, n := range list {
 			if err := n.store.Check(patience); err != nil {
 				t.Fatal(err)
@@ -90,7 +90,7 @@ func (n *node) open(t testing.TB, c core.RuleConfig) {
 	n.rules = append(n.rules, r)
 }
 
-// checks returns those of a request under some rules, with a key for each, or with one for all.
+// checks returns the checks of a request under some rules, with a key for each, or with one for all.
 func (n *node) checks(rules []int, keys ...string) []core.Check {
 	list := make([]core.Check, len(rules))
 	for i, r := range rules {
@@ -118,13 +118,13 @@ func (n *node) used(t testing.TB, r int, key string) int64 {
 	d := checks[0].Decision
 	used := d.Limit - d.Remaining
 	if n.rules[r].Limit().Algorithm() == core.LeakyBucket && d.ResetAfter > 0 {
-		used++ // the one that has left: what is told is the queue
+		used++ // the request that has left: the decision counts only the queue
 	}
 	return used
 }
 
-// crowd has 64 callers, spread over the nodes, ask so often each, and returns how many requests were admitted. An error is
-// none of the admitted, and reported to failed, which may be nil: then it is the test's.
+// crowd makes requests by 64 callers, spread over the nodes, so many by each. It returns how many were admitted. Errors go to failed; if that is
+// nil, they fail the test.
 func crowd(t testing.TB, nodes []*node, each int, failed func(error), ask func(n *node, caller, i int) (bool, error)) int64 {
 	t.Helper()
 	var admitted atomic.Int64
@@ -154,7 +154,7 @@ func crowd(t testing.TB, nodes []*node, each int, failed func(error), ask func(n
 	return admitted.Load()
 }
 
-// exact checks that three nodes keep together to a limit of each algorithm, and to all of them at once.
+// exact checks that three nodes together admit exactly the limit of each algorithm, and of all of them at once.
 func exact(t *testing.T, g goredis.Config) {
 	t.Helper()
 	const units = 41
@@ -180,7 +180,7 @@ func exact(t *testing.T, g goredis.Config) {
 	}
 }
 
-// eventually asks until there is no error. It ends the test with one that stays.
+// eventually calls a function until it returns no error. If an error stays, it ends the test with that.
 func eventually(t testing.TB, what string, f func() error) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
@@ -194,8 +194,8 @@ func eventually(t testing.TB, what string, f func() error) {
 	}
 }
 
-// What an ACL user of the store needs, besides what begins its keys: the scripts, and the commands in them; in a Cluster also
-// where the slots are, and giving back.
+// The permissions that an ACL user of the store needs, besides that for its keys: to run the scripts and their commands; in a Cluster also to
+// read the slots, and to give charges back.
 const (
 	acl         = "+evalsha +eval +time +get +psetex +getrange +strlen +setrange +append +pexpire"
 	aclOverflow = "+set +del +zadd +zcard +zincrby +zrange +zrangebyscore +zrem +zremrangebyrank +zremrangebyscore +zrevrange +zscore +lindex +lpop +lrange +lrem +lset +rpop +rpush"
@@ -264,7 +264,7 @@ func TestOneLimitForAFleet(t *testing.T) {
 
 	t.Run("over a Unix socket", func(t *testing.T) {
 		t.Parallel()
-		dir, err := os.MkdirTemp("", "weir") // the test's own may be too long for a socket's path
+		dir, err := os.MkdirTemp("", "weir") // t.TempDir may be too long for a socket's path
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -278,7 +278,7 @@ func TestOneLimitForAFleet(t *testing.T) {
 	})
 }
 
-// longLog checks that a log of more entries than are read at once is charged, trimmed and asked about.
+// longLog checks that a log with more entries than are read at once is charged, trimmed and peeked at.
 func longLog(t *testing.T, g goredis.Config) {
 	t.Helper()
 	l, err := core.NewLimit(core.LimitConfig{Algorithm: core.SlidingWindowLog, Requests: 900, Period: 300 * time.Millisecond})
@@ -292,11 +292,11 @@ func longLog(t *testing.T, g goredis.Config) {
 		if err := n.store.Decide(checks, false); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(10 * time.Millisecond) // the server's clock must go on
+		time.Sleep(10 * time.Millisecond) // the server's clock must advance
 	}
 }
 
-func TestWhatTheServerRefusesIsSaid(t *testing.T) {
+func TestARefusalByTheServerIsReported(t *testing.T) {
 	t.Parallel()
 	certificates := redistest.NewCertificates(t)
 	plain := redistest.Start(t, redistest.WithPassword("right"), redistest.WithUser("weir", "right", "~other:* "+acl))
@@ -323,11 +323,11 @@ func TestWhatTheServerRefusesIsSaid(t *testing.T) {
 		{"no TLS to a server with it", goredis.Config{Addresses: []string{encrypted.Addr()}}, "EOF|reset|broken pipe", "connection"},
 		{"no client certificate", goredis.Config{Addresses: []string{encrypted.Addr()}, TLS: bare}, "certificate required|reset|broken pipe", "connection"},
 		{"an unknown authority", goredis.Config{Addresses: []string{"rediss://" + encrypted.Addr()}}, "certificate signed by unknown authority", "connection"},
-		{"a Cluster's way on a server", goredis.Config{Addresses: []string{plain.Addr()}, Password: "right", Cluster: true}, "not available", "reply|connection"}, // the latter before it is found out,
+		{"a Cluster's way on a server", goredis.Config{Addresses: []string{plain.Addr()}, Password: "right", Cluster: true}, "not available", "reply|connection"}, // connection before the client has found out
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if c.config.DialTimeout == 0 { // a handshake takes seconds where the machine is busy
+			if c.config.DialTimeout == 0 { // on a busy machine a handshake takes seconds
 				c.config.DialTimeout = 30 * time.Second
 			}
 			n := &node{store: newStore(t, redis.Config{}, c.config)}
@@ -346,7 +346,7 @@ func TestWhatTheServerRefusesIsSaid(t *testing.T) {
 	}
 }
 
-// load has callers ask of a node, until the returned function is called: that returns how many requests were admitted, how
+// load starts callers that make requests to a node, until the returned function is called. That returns how many requests were admitted, how
 // many calls failed, and the last error.
 func load(nodes []*node, callers int, ask func(n *node) (bool, error)) (stop func() (admitted, failed int64, last error)) {
 	var admitted, failures atomic.Int64
@@ -365,7 +365,7 @@ func load(nodes []*node, callers int, ask func(n *node) (bool, error)) (stop fun
 				if err != nil {
 					failures.Add(1)
 					lastError.Store(&err)
-					time.Sleep(time.Millisecond) // an open breaker answers at once
+					time.Sleep(time.Millisecond) // with an open breaker calls fail at once
 				} else if ok {
 					admitted.Add(1)
 				}
@@ -402,7 +402,7 @@ func TestSentinelsLeadToTheMaster(t *testing.T) {
 	impatient.Timeout = time.Second
 	fleet := newFleet(t, 2, impatient, rule(t, "kept", core.FixedWindow, units), rule(t, "load", core.TokenBucket, core.MaxRequests))
 	if known := fleet[0].store.Servers(); len(known) != 1 || known[0] != (redis.ServerState{Name: "the master " + redistest.MasterName}) {
-		t.Errorf("the servers that are known: %+v", known)
+		t.Errorf("the known servers: %+v", known)
 	}
 	take := func(want int) {
 		t.Helper()
@@ -447,7 +447,7 @@ func TestSentinelsLeadToTheMaster(t *testing.T) {
 		}
 	}
 	if used := fleet[0].used(t, 0, "everybody"); used != units {
-		t.Errorf("%d are used, want %d", used, units)
+		t.Errorf("%d units are used, want %d", used, units)
 	}
 }
 
@@ -471,7 +471,7 @@ func apart(c *redistest.Cluster, name string, n int) []string {
 func TestACluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, redistest.WithPassword("other"), redistest.WithUser("weir", "secret", "~fleet* "+aclCluster),
-		redistest.WithUser("conducting", "secret", "~fleet* "+aclCluster+" "+aclOverflow))
+		redistest.WithUser("overflow", "secret", "~fleet* "+aclCluster+" "+aclOverflow))
 	g := goredis.Config{Addresses: c.Addrs()[:2], Cluster: true, Username: "weir", Password: "secret"}
 	for _, test := range []struct {
 		name string
@@ -487,7 +487,7 @@ func TestACluster(t *testing.T) {
 		{"admits to no limit too many, of several in different slots", limitsInDifferentSlots},
 		{"is followed when a slot moves", slotsThatMove},
 		{"is followed when a slot moves, by rules that have several keys", func(t *testing.T, c *redistest.Cluster, g goredis.Config) {
-			g.Username = "conducting"
+			g.Username = "overflow"
 			rulesOfSlotsThatMove(t, c, g)
 		}},
 		{"has its replicas take over", replicasTakeOver},
@@ -509,7 +509,7 @@ func TestACluster(t *testing.T) {
 
 func oneClientIsOneCall(t *testing.T, c *redistest.Cluster, g goredis.Config) {
 	denying := rule(t, "denying", core.FixedWindow, 3)
-	denying.CountRejected = true // or what is remembered would be enough
+	denying.CountRejected = true // otherwise the store would reject from memory
 	n := newFleet(t, 1, g, append(oneOfEach(t, 1000), denying)...)[0]
 	all := []int{0, 1, 2, 3, 4}
 	asked := func() int {
@@ -530,27 +530,27 @@ func oneClientIsOneCall(t *testing.T, c *redistest.Cluster, g goredis.Config) {
 		{[]string{clients[0], clients[1], clients[2], clients[1], clients[0]}, 3},
 	} {
 		var before int
-		for range 2 { // the first time a script may have to be loaded
+		for range 2 { // the first may have to load a script
 			before = asked()
 			if ok, err := n.ask(all, test.keys...); !ok || err != nil {
 				t.Errorf("%v, %v", ok, err)
 			}
 		}
 		if got := asked() - before; got != test.want {
-			t.Errorf("a request of %v was asked about %d times, want %d", test.keys, got, test.want)
+			t.Errorf("a request with the keys %v made %d calls, want %d", test.keys, got, test.want)
 		}
 		known := n.store.Servers()
 		for i, s := range known {
 			if s.Open || !slices.Contains(c.Addrs(), s.Name) || i > 0 && s.Name <= known[i-1].Name {
-				t.Errorf("the servers that are known: %+v", known)
+				t.Errorf("the known servers: %+v", known)
 			}
 		}
 		if len(known) < test.want {
-			t.Errorf("%d servers are known after a request of %d: %+v", len(known), test.want, known)
+			t.Errorf("%d servers are known after a request to %d: %+v", len(known), test.want, known)
 		}
 	}
 
-	// Whoever is known to deny is asked first, so that nothing is charged which must be given back.
+	// The part that is known to deny goes first, so that no charge must be given back.
 	for call := range 6 {
 		before := asked()
 		ok, err := n.ask([]int{0, 2, 5}, clients...)
@@ -558,7 +558,7 @@ func oneClientIsOneCall(t *testing.T, c *redistest.Cluster, g goredis.Config) {
 			t.Errorf("call %d: %v, %v", call, ok, err)
 		}
 		if got := asked() - before; call > 0 && got != 3 {
-			t.Errorf("call %d was asked about %d times, want 3", call, got)
+			t.Errorf("request %d made %d calls, want 3", call, got)
 		}
 	}
 }
@@ -568,7 +568,7 @@ func denialsAreGivenBack(t *testing.T, c *redistest.Cluster, g goredis.Config) {
 	shadow.Shadow = true
 	counting := rule(t, "counting", core.FixedWindow, 10)
 	counting.CountRejected = true
-	const enforced, one, two, counted, monitoring = 0, 1, 2, 3, 4
+	const enforced, one, two, counted, silent = 0, 1, 2, 3, 4
 	for a := core.TokenBucket; a <= core.SlidingWindowCounter; a++ {
 		fleet := newFleet(t, 3, g, rule(t, "enforced", a, 2), rule(t, "one", a, 10), rule(t, "two", a, 10), counting, shadow)
 		keys := apart(c, a.String(), 3)
@@ -586,45 +586,45 @@ func denialsAreGivenBack(t *testing.T, c *redistest.Cluster, g goredis.Config) {
 				t.Errorf("%v: %d units of %s are used, want %d", a, used, fleet[0].rules[r].Name(), want)
 			}
 		}
-		// The order is that of the rules as long as nothing is known: the one that denies is asked last.
-		rules, of = []int{one, two, counted, monitoring, enforced}, []string{keys[0], keys[0], keys[1], keys[1], keys[2]}
+		// As long as nothing is known, the order is that of the rules: the one that denies goes last.
+		rules, of = []int{one, two, counted, silent, enforced}, []string{keys[0], keys[0], keys[1], keys[1], keys[2]}
 		ask(fleet[0], true)
 		ask(fleet[0], true)
 		for range 3 {
-			ask(fleet[1], false) // which knows nothing yet, and then that it is the one
+			ask(fleet[1], false) // at first it knows nothing, and then which rule denies
 		}
 		for r, key := range of {
 			expect(rules[r], key, 2)
 		}
 
-		// Another client of the same rules, whom a rule with count_rejected turns away: that is charged, and no other.
+		// A rule with count_rejected rejects another client: that rule is charged, and no other.
 		rules, of = []int{counted}, []string{keys[1] + "x"}
 		for range 10 {
 			ask(fleet[0], true)
 		}
-		rules, of = []int{one, monitoring, counted}, []string{keys[0] + "x", keys[2] + "x", keys[1] + "x"}
+		rules, of = []int{one, silent, counted}, []string{keys[0] + "x", keys[2] + "x", keys[1] + "x"}
 		for range 2 {
 			ask(fleet[1], false)
 		}
 		expect(one, keys[0]+"x", 0)
-		expect(monitoring, keys[2]+"x", 0)
+		expect(silent, keys[2]+"x", 0)
 		expect(counted, keys[1]+"x", 10)
 
-		// A shadow that is over its limit denies nothing, and gets nothing back that it was not charged.
-		rules, of = []int{monitoring}, []string{keys[1] + "y"}
+		// A shadow rule over its limit denies nothing. It was not charged, and gets nothing back.
+		rules, of = []int{silent}, []string{keys[1] + "y"}
 		for range 10 {
 			ask(fleet[0], true)
 		}
-		rules, of = []int{monitoring, one}, []string{keys[1] + "y", keys[0] + "y"}
+		rules, of = []int{silent, one}, []string{keys[1] + "y", keys[0] + "y"}
 		ask(fleet[1], true)
 		expect(one, keys[0]+"y", 1)
-		expect(monitoring, keys[1]+"y", 10)
-		rules, of = []int{monitoring, one, enforced}, []string{keys[1] + "y", keys[1] + "y", keys[2]}
-		ask(fleet[2], false) // which asks about the shadow and its neighbour before it knows of the denial
+		expect(silent, keys[1]+"y", 10)
+		rules, of = []int{silent, one, enforced}, []string{keys[1] + "y", keys[1] + "y", keys[2]}
+		ask(fleet[2], false) // decides on the shadow rule and the other rule of its key before the denial
 		expect(one, keys[1]+"y", 0)
-		expect(monitoring, keys[1]+"y", 10)
+		expect(silent, keys[1]+"y", 10)
 
-		// Where a rule denies, its neighbours of the same key were not charged, and get nothing back.
+		// When a rule denies, other rules of the same key were not charged, and get nothing back.
 		rules, of = []int{one}, []string{keys[2]}
 		ask(fleet[0], true)
 		rules, of = []int{one, enforced, two}, []string{keys[2], keys[2], keys[0]}
@@ -640,22 +640,22 @@ func failuresAreGivenBack(t *testing.T, c *redistest.Cluster, g goredis.Config) 
 	n := newFleet(t, 1, g, rule(t, "one", core.FixedWindow, 10), rule(t, "two", core.SlidingWindowLog, 10))[0]
 	keys := apart(c, "failing", 2)
 	both := []int{0, 1}
-	// Each master is asked once, of other clients: one that was late here may be given back at any time.
+	// Each master first decides on other clients: an early charge that is late may be given back at any time.
 	for _, client := range apart(c, "early", 3) {
 		eventually(t, "the first decision", func() error { _, err := n.ask(both, client); return err })
 	}
 	before := n.used(t, 0, keys[0])
 	master := c.Master(slotOf(keys[1]))
-	master.Pause() // for less than the others wait before they take it for dead
+	master.Pause() // for less time than the others wait before they take it for dead
 	_, err := n.ask(both, keys...)
 	master.Resume()
 	if !errors.Is(err, redis.ErrTimeout) {
-		t.Errorf("a request of which one slot does not answer: %v", err)
+		t.Errorf("a request with one slot that does not answer: %v", err)
 	}
-	// The deadline has passed: it is given back in the background.
-	eventually(t, "what was charged is given back", func() error {
+	// The deadline has passed, so the charge is given back in the background.
+	eventually(t, "the charge is given back", func() error {
 		if after := n.used(t, 0, keys[0]); after != before {
-			return fmt.Errorf("what is used of the slot that did answer has changed from %d to %d", before, after)
+			return fmt.Errorf("the units used in the slot that has answered have changed from %d to %d", before, after)
 		}
 		return nil
 	})
@@ -668,7 +668,7 @@ func limitsInDifferentSlots(t *testing.T, _ *redistest.Cluster, g goredis.Config
 	counting := rule(t, "counting", core.FixedWindow, plenty)
 	counting.CountRejected = true
 	for a := core.TokenBucket; a <= core.SlidingWindowCounter; a++ {
-		kept := int64(0) // what is not given back of a bucket is what it drained meanwhile: a part of a unit here
+		kept := int64(0) // a bucket does not give back what has drained meanwhile: here a part of a unit
 		if a == core.TokenBucket || a == core.LeakyBucket {
 			kept = 1
 		}
@@ -704,7 +704,7 @@ func limitsInDifferentSlots(t *testing.T, _ *redistest.Cluster, g goredis.Config
 				t.Errorf("%v: %d units of %s are used, %d requests were admitted", a, used, fleet[0].rules[r].Name(), admitted[key])
 			}
 		}
-		// What was given back is there for others.
+		// Others can use the units that were given back.
 		before := admitted["account 0"]
 		for range 100 {
 			if ok, err := ask(fleet[1], "address of one", "account 0"); err != nil || !ok {
@@ -723,25 +723,25 @@ func slotsThatMove(t *testing.T, c *redistest.Cluster, g goredis.Config) {
 	clients := apart(c, "moving", 3)
 	for round, client := range clients {
 		first := fleet[0]
-		if ok, err := first.ask([]int{0}, client); !ok || err != nil { // its key is there, and those of others are not
+		if ok, err := first.ask([]int{0}, client); !ok || err != nil { // this key exists now, and no other
 			t.Fatalf("%v, %v", ok, err)
 		}
 		stop := load(fleet, 9, func(n *node) (bool, error) { return n.ask([]int{0}, client) })
 		m := c.Migrate(slotOf(client))
 		m.To.MustDo(t, "SCRIPT", "FLUSH")
-		if _, err := first.ask([]int{1}, client); err != nil { // made at the other end
-			t.Errorf("round %d: asking for a key that is not there yet: %v", round, err)
+		if _, err := first.ask([]int{1}, client); err != nil { // created on the target
+			t.Errorf("round %d: a request with a key that does not exist yet: %v", round, err)
 		}
 		if _, err := first.ask([]int{0, 1}, client); err != nil {
-			t.Errorf("round %d: a request of keys at both ends: %v", round, err)
+			t.Errorf("round %d: a request with keys on both nodes: %v", round, err)
 		}
 		m.Move(m.From.MustDo(t, "CLUSTER", "GETKEYSINSLOT", strconv.Itoa(m.Slot), "10").Strings()...)
 		if _, err := first.ask([]int{0, 1}, client); err != nil {
-			t.Errorf("round %d: a request of keys that have moved: %v", round, err)
+			t.Errorf("round %d: a request with keys that have moved: %v", round, err)
 		}
 		m.Finish()
 		if _, err := first.ask([]int{0, 1}, client); err != nil {
-			t.Errorf("round %d: a request when all is over: %v", round, err)
+			t.Errorf("round %d: a request after the migration: %v", round, err)
 		}
 		until(t, "the limit is used up", func() bool {
 			ok, err := first.ask([]int{0}, client)
@@ -803,8 +803,8 @@ func replicasTakeOver(t *testing.T, c *redistest.Cluster, g goredis.Config) {
 	}
 }
 
-// rulesOfSlotsThatMove: rules that have several keys of which most do not exist are decided, too, while a slot moves, unless the node
-// that it leaves has any of them.
+// rulesOfSlotsThatMove checks rules with several keys, most of which do not exist. They work during a migration, too, unless the source has any of
+// the keys.
 func rulesOfSlotsThatMove(t *testing.T, c *redistest.Cluster, g goredis.Config) {
 	n := newFleet(t, 1, g, rule(t, "limit", core.FixedWindow, 100))[0]
 	openConcurrency(t, n, "places", 5)
@@ -839,14 +839,14 @@ func rulesOfSlotsThatMove(t *testing.T, c *redistest.Cluster, g goredis.Config) 
 		return checks, admitted
 	}
 
-	client := clients[0] // of whom nothing is known
+	client := clients[0] // without any keys yet
 	m := c.Migrate(slotOf(client))
 	for round := range 30 {
 		var under [][]core.Check
 		for range 5 {
 			checks, ok := take(client, 1)
 			if !ok {
-				t.Fatalf("round %d: a place is not given that is free", round)
+				t.Fatalf("round %d: a free place is refused", round)
 			}
 			under = append(under, checks)
 		}
@@ -876,18 +876,18 @@ func rulesOfSlotsThatMove(t *testing.T, c *redistest.Cluster, g goredis.Config) 
 		t.Errorf("%d units of the limit are used, want 3", used)
 	}
 	if checks, ok := take(client, 2); ok {
-		t.Errorf("a fourth try when all is over: %+v", checks[0].Decision)
+		t.Errorf("a fourth try after the migration: %+v", checks[0].Decision)
 	}
 	if checks, ok := take(client, 1); !ok || checks[0].Decision.Remaining != 4 {
-		t.Errorf("a place when all is over: %v, %+v", ok, checks[0].Decision)
+		t.Errorf("a place after the migration: %v, %+v", ok, checks[0].Decision)
 	}
 
-	client = clients[1] // who has requests under way
+	client = clients[1] // with requests under way
 	checks, _ := take(client, 1)
 	m = c.Migrate(slotOf(client))
 	for range 5 {
 		if _, err := n.ask([]int{1}, client); !errors.Is(err, redis.ErrMoving) {
-			t.Errorf("of places that the node has which the slot leaves: %v", err)
+			t.Errorf("places whose keys are on the source: %v", err)
 		}
 	}
 	if keys := m.To.MustDo(t, "CLUSTER", "GETKEYSINSLOT", strconv.Itoa(m.Slot), "10").Strings(); len(keys) != 0 {
@@ -895,11 +895,11 @@ func rulesOfSlotsThatMove(t *testing.T, c *redistest.Cluster, g goredis.Config) 
 	}
 	m.Move(m.From.MustDo(t, "CLUSTER", "GETKEYSINSLOT", strconv.Itoa(m.Slot), "10").Strings()...)
 	if second, ok := take(client, 1); !ok || second[0].Decision.Remaining != 3 {
-		t.Errorf("a second place, of which the first has moved: %v, %+v", ok, second[0].Decision)
+		t.Errorf("a second place, after the first has moved: %v, %+v", ok, second[0].Decision)
 	}
 	settle(checks, false)
 	if third, ok := take(client, 1); !ok || third[0].Decision.Remaining != 3 {
-		t.Errorf("a place when the first is free: %v, %+v", ok, third[0].Decision)
+		t.Errorf("a place after the first is free: %v, %+v", ok, third[0].Decision)
 	}
 	m.Finish()
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/proxyweir/weir/redis/resp"
 )
 
-// newStoreBy returns a store that speaks to an address by one of the two clients, which waits as long as it takes.
+// newStoreBy returns a store that connects to an address with one of the two clients, and a timeout that no answer reaches.
 func newStoreBy(t *testing.T, addr string, interpreted bool, changed func(string, error)) *redis.Store {
 	t.Helper()
 	if !interpreted {
@@ -34,10 +34,10 @@ func newStoreBy(t *testing.T, addr string, interpreted bool, changed func(string
 	return s
 }
 
-// Connections that are lost take all the calls with them that wait for replies. That is one failure each time, however many calls
-// there are: whoever asks next is answered, over another connection. None is cut that carries no call: a client that loses connections
-// which have brought nothing yet waits before it connects again, and answers nobody meanwhile.
-func TestCallsThatAConnectionTakesWithItDoNotOpenTheBreaker(t *testing.T) {
+// When a connection is lost, all the calls fail that wait for replies on it. That is one failure each time, however many calls there are. The
+// next call succeeds, over another connection. The test cuts no connection without calls: a client that loses connections which have brought
+// nothing yet waits before it connects again, and calls fail meanwhile.
+func TestCallsThatFailWithTheirConnectionDoNotOpenTheBreaker(t *testing.T) {
 	t.Parallel()
 	eachClient(t, func(t *testing.T, interpreted bool) {
 		server := redistest.Start(t)
@@ -51,7 +51,7 @@ func TestCallsThatAConnectionTakesWithItDoNotOpenTheBreaker(t *testing.T) {
 				t.Fatalf("%s: %v, %v", when, ok, err)
 			}
 		}
-		ask("the first") // which loads the script
+		ask("the first") // loads the script
 		for round := range 10 {
 			before := proxy.Stats().ToServer
 			ask(fmt.Sprintf("round %d", round))
@@ -72,9 +72,9 @@ func TestCallsThatAConnectionTakesWithItDoNotOpenTheBreaker(t *testing.T) {
 				})
 			}
 			until(t, "the calls are under way", func() bool { return callsUnderWay(t, interpreted) == callers })
-			awaited := 1 // a new connection begins with more than calls
+			awaited := 1 // a new connection does not begin with calls alone
 			if interpreted {
-				awaited = callers * size // all calls go over one connection, which takes all of them with it
+				awaited = callers * size // all calls go over one connection, and fail with it
 			}
 			for !t.Failed() {
 				until(t, "calls are being sent, or all have failed", func() bool { return proxy.Stats().ToServer >= sent+awaited || failed.Load() == callers })
@@ -82,7 +82,7 @@ func TestCallsThatAConnectionTakesWithItDoNotOpenTheBreaker(t *testing.T) {
 					break
 				}
 				sent = proxy.Stats().ToServer
-				proxy.Cut() // those that wait come over the next connection
+				proxy.Cut() // the calls that wait go over the next connection
 			}
 			wg.Wait()
 			server.Resume()
@@ -94,7 +94,7 @@ func TestCallsThatAConnectionTakesWithItDoNotOpenTheBreaker(t *testing.T) {
 	})
 }
 
-// callsUnderWay returns how many goroutines of a test are in one of the clients, and have looked at the breaker before.
+// callsUnderWay returns how many goroutines of a test are in one of the clients, after they have checked the breaker.
 func callsUnderWay(t *testing.T, interpreted bool) int {
 	run := "redis/goredis.(*conn).Run("
 	if interpreted {

@@ -3,8 +3,8 @@
 
 package resp
 
-// The second line above is for Yaegi, which knows no other spelling of a build constraint and no compiler: it leaves this
-// file out.
+// The second line above is for Yaegi, which knows only that spelling of a build constraint, and is not gc: it ignores this
+// file.
 
 import (
 	"testing"

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// secret stands wherever a configuration of these tests has a password. No error may have it.
+// secret is the password in the configurations of these tests. No error may have it.
 const secret = "hunter2"
 
 func TestConfigurationsThatAreRefused(t *testing.T) {
@@ -22,7 +22,7 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		config Config
-		want   []string // what the error has: the setting, and what would be right
+		want   []string // parts of the error: the setting, and what would be right
 	}{
 		{"no address", at(""), []string{"address", "127.0.0.1:6379"}},
 		{"no host", at(":6379"), []string{`address ":6379"`, "host:port"}},

@@ -16,7 +16,7 @@ import (
 	"github.com/proxyweir/weir/redis"
 )
 
-// fake is a server that answers a script with its last argument, a number, when it is told to.
+// fake is a server that answers a script with its last argument, a number, once answer allows it.
 type fake struct {
 	listener net.Listener
 	wg       sync.WaitGroup
@@ -24,10 +24,10 @@ type fake struct {
 	mu       sync.Mutex
 	changed  sync.Cond
 	conns    []net.Conn
-	scripts  int // that have arrived
+	scripts  int // how many have arrived
 	answered int
-	most     int      // how many may be answered; negative: all
-	replies  []string // what the next scripts are answered with
+	most     int      // how many it may answer; negative: all
+	replies  []string // for the next scripts
 	log      []string // the names of the commands, each after the number of its connection
 }
 
@@ -65,7 +65,7 @@ func newFake(t *testing.T) *fake {
 	return f
 }
 
-// together runs a function in a goroutine that the group waits for.
+// together runs a function in a goroutine of the group.
 func together(wg *sync.WaitGroup, f func()) {
 	wg.Add(1)
 	go func() {
@@ -74,7 +74,7 @@ func together(wg *sync.WaitGroup, f func()) {
 	}()
 }
 
-// answer lets the fake answer so many scripts in all; a negative number, however many there are.
+// answer lets the fake answer that many scripts in total; a negative number: all.
 func (f *fake) answer(most int) {
 	f.mu.Lock()
 	f.most = most
@@ -89,14 +89,14 @@ func (f *fake) arrived() int {
 	return f.scripts
 }
 
-// connections returns how many there have been.
+// connections returns how many connections there have been.
 func (f *fake) connections() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.conns)
 }
 
-// serve reads what comes in one goroutine, and answers in another: so what is sent arrives though nothing is answered.
+// serve reads in one goroutine, and answers in another. So calls arrive even while it answers none.
 func (f *fake) serve(c net.Conn, number int) {
 	replies := make(chan string, 100_000)
 	together(&f.wg, func() {
@@ -153,7 +153,7 @@ func readCommand(r *bufio.Reader) ([]string, error) {
 
 var echo = &redis.Script{SHA1: strings.Repeat("0", 40), Source: "echo"}
 
-// ask makes a call to a fake, and checks that the answer is its own.
+// ask makes a call to a fake, and checks that the reply is that of this call.
 func ask(c *Client, n int, deadline time.Time) error {
 	call := &redis.Call{Script: echo, Keys: []string{"key"}, Args: []string{strconv.Itoa(n)}, Deadline: deadline}
 	err := c.conn.Run(call)
@@ -163,7 +163,7 @@ func ask(c *Client, n int, deadline time.Time) error {
 	return err
 }
 
-func TestWhatWaitsTogetherIsSentTogether(t *testing.T) {
+func TestCallsThatWaitAreSentTogether(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	f.answer(0)
@@ -201,7 +201,7 @@ func TestWhatWaitsTogetherIsSentTogether(t *testing.T) {
 		defer c.conn.mu.Unlock()
 		return l.number == callers
 	})
-	close(gate) // until now the first write has waited
+	close(gate) // the first write has waited for it
 	until(t, "all arrive, though none of them is answered", func() bool { return f.arrived() == callers })
 	if got := writes.Load(); got > 3 {
 		t.Errorf("%d calls were sent in %d pieces", callers, got)
@@ -213,10 +213,10 @@ func TestWhatWaitsTogetherIsSentTogether(t *testing.T) {
 	}
 }
 
-// What a connection takes with it that ends before it has been handed a call was surely not executed: it is sent over the next one.
-func TestWhatWasNotSentYetIsSentOverTheNextConnection(t *testing.T) {
+// The server has certainly not executed calls that were not written before their connection ended. They are sent over the next connection.
+func TestCallsThatWereNotSentAreSentOverTheNextConnection(t *testing.T) {
 	t.Parallel()
-	for _, nothing := range []bool{false, true} { // of the first write arrives, and the connection says so
+	for _, nothing := range []bool{false, true} { // true: nothing of the first write arrives, and the connection says so
 		f := newFake(t)
 		c := newClient(t, Config{Address: f.listener.Addr().String(), DialTimeout: patience})
 		l, err := dial(c.conn)
@@ -273,7 +273,7 @@ func TestWhatWasNotSentYetIsSentOverTheNextConnection(t *testing.T) {
 	}
 }
 
-// hooked is a connection that does what a test has it do.
+// hooked is a connection with functions of the test in place of its methods.
 type hooked struct {
 	read, write func(b []byte) (int, error)
 	close       func()
@@ -299,13 +299,13 @@ func (h *hooked) SetReadDeadline(t time.Time) error {
 }
 func (h *hooked) SetWriteDeadline(t time.Time) error { return nil }
 
-func TestALoneCallIsSentAtOnce(t *testing.T) {
+func TestASingleCallIsSentAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	f.answer(0)
 	c := newClient(t, Config{Address: f.listener.Addr().String()})
 	var wg sync.WaitGroup
-	for i := 0; i < 3; i++ { // each while those before are not answered, and nobody else comes
+	for i := 0; i < 3; i++ { // each before the earlier ones are answered, and without any others
 		n := i
 		together(&wg, func() {
 			if err := ask(c, n, time.Time{}); err != nil {
@@ -318,7 +318,7 @@ func TestALoneCallIsSentAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-func TestRepliesReachWhoeverHasAsked(t *testing.T) {
+func TestRepliesReachTheirCallers(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	f.answer(0)
@@ -349,7 +349,7 @@ func TestRepliesReachWhoeverHasAsked(t *testing.T) {
 	}
 	allowed := 0
 	until(t, "calls are answered and given up", func() bool {
-		allowed += 50 // the pace of the answers is such that some come in time, and some do not
+		allowed += 50 // at this pace some answers come in time, and some do not
 		if f.arrived() > allowed+2000 {
 			allowed += 2000
 		}
@@ -364,7 +364,7 @@ func TestRepliesReachWhoeverHasAsked(t *testing.T) {
 	}
 }
 
-func TestACallWithAnEarlierDeadlineHarmsNoOther(t *testing.T) {
+func TestACallWithAnEarlierDeadlineDoesNotAffectOthers(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	f.answer(0)
@@ -381,7 +381,7 @@ func TestACallWithAnEarlierDeadlineHarmsNoOther(t *testing.T) {
 	until(t, "the others are sent", func() bool { return f.arrived() == 3 })
 	for n := 3; n < 6; n++ {
 		if err := ask(c, n, time.Now().Add(5*time.Millisecond)); !errors.Is(err, redis.ErrTimeout) {
-			t.Errorf("of a call with a deadline: %v", err)
+			t.Errorf("a call with a deadline: %v", err)
 		}
 	}
 	f.answer(-1)
@@ -394,7 +394,7 @@ func TestACallWithAnEarlierDeadlineHarmsNoOther(t *testing.T) {
 	}
 }
 
-func TestAConnectionWithoutRepliesIsGivenUp(t *testing.T) {
+func TestAConnectionWithoutRepliesIsClosed(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	f.answer(0)
@@ -409,7 +409,7 @@ func TestAConnectionWithoutRepliesIsGivenUp(t *testing.T) {
 	until(t, "it answers again", func() bool { return ask(c, 2, time.Time{}) == nil })
 }
 
-// A server that does not read holds up who sends, too: nothing but closing the connection helps.
+// A server that does not read blocks the writer, too. Only closing the connection helps.
 func TestACallerDoesNotWaitForAServerThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -425,12 +425,12 @@ func TestACallerDoesNotWaitForAServerThatDoesNotRead(t *testing.T) {
 	if err := call(); !errors.Is(err, redis.ErrTimeout) {
 		t.Errorf("a call that could not be sent: %v", err)
 	}
-	if took := time.Since(began); took > 30*time.Second { // the connection would be given up after a minute
+	if took := time.Since(began); took > 30*time.Second { // the connection would be closed after a minute
 		t.Errorf("the call took %v", took)
 	}
 }
 
-func TestWhatWasNotExecutedIsSentAgain(t *testing.T) {
+func TestACallThatWasNotExecutedIsSentAgain(t *testing.T) {
 	t.Parallel()
 	const (
 		readOnly   = "-READONLY You can't write against a read only replica. script: 1, on @user_script:1."
@@ -440,9 +440,9 @@ func TestWhatWasNotExecutedIsSentAgain(t *testing.T) {
 	)
 	for _, test := range []struct {
 		name    string
-		replies []string // to the call, when the connection has brought a reply before
+		replies []string // to the call, after a first reply on the connection
 		log     string
-		fails   string // what the error has
+		fails   string // a part of the error
 	}{
 		{"nothing is wrong", nil, "0 evalsha", ""},
 		{"the script is not known", []string{noScript}, "0 evalsha, 0 eval", ""},
@@ -491,14 +491,14 @@ func TestWhatWasNotExecutedIsSentAgain(t *testing.T) {
 			f.mu.Lock()
 			got := strings.Join(f.log, ", ")
 			f.mu.Unlock()
-			if got != test.log && !(test.fails == "READONLY" && strings.HasPrefix(test.log, got)) { // fails at once where connecting again has to wait
+			if got != test.log && !(test.fails == "READONLY" && strings.HasPrefix(test.log, got)) { // fails at once if it must wait before it connects again
 				t.Errorf("the connections and commands were %s, want %s", got, test.log)
 			}
 		})
 	}
 }
 
-// malformed is what a server never replies to a script with.
+// malformed are texts that are never a reply to a script.
 var malformed = []string{
 	"*99999999999\r\n", "*9999999\r\n", "*1025\r\n", "*-5\r\n", "*-1\r\n", "*0\r\n", "*\r\n", "*x\r\n", "*?\r\n",
 	"$-5\r\n", "$99999999999\r\n", "$9223372036854775807\r\n", "$-1\r\n", "$0\r\n\r\n", "$5\r\nhello\r\n", "$\r\n",
@@ -509,7 +509,7 @@ var malformed = []string{
 	"\r\n", "\x00\r\n", "HTTP/1.1 400 Bad Request\r\n\r\n", strings.Repeat("x", longestLine+1), "*1\r\n:" + strings.Repeat("0", longestLine),
 }
 
-func TestAfterWhatIsNoReplyTheConnectionIsMadeAnew(t *testing.T) {
+func TestAMalformedReplyMakesANewConnection(t *testing.T) {
 	t.Parallel()
 	for _, line := range malformed {
 		junk := line
@@ -544,7 +544,7 @@ func TestAReplyThatNobodyHasAskedForEndsTheConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.mu.Lock()
-	_, _ = io.WriteString(f.conns[0], "*1\r\n:7\r\n") // the next call must not take this for its own
+	_, _ = io.WriteString(f.conns[0], "*1\r\n:7\r\n") // the next call must not take this for its reply
 	f.mu.Unlock()
 	until(t, "there is another connection", func() bool { return f.connections() == 2 })
 	if err := ask(c, 2, time.Time{}); err != nil {
@@ -552,8 +552,8 @@ func TestAReplyThatNobodyHasAskedForEndsTheConnection(t *testing.T) {
 	}
 }
 
-// A server that hangs up on a connection which waits for nothing, such as one that has too many, may say why; the operator reads it.
-func TestWhatAServerSaysBeforeItHangsUpIsTheReason(t *testing.T) {
+// A server may hang up on an idle connection, because it has too many clients, for example, and say why. The operator must read that.
+func TestTheReasonIsWhatAServerSaysBeforeItHangsUp(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	c := newClient(t, Config{Address: f.listener.Addr().String()})
@@ -572,7 +572,7 @@ func TestWhatAServerSaysBeforeItHangsUpIsTheReason(t *testing.T) {
 	}
 }
 
-// played returns a connection on which that comes, in pieces.
+// played returns a connection that reads those pieces.
 func played(pieces []string) net.Conn {
 	return &hooked{read: func(b []byte) (int, error) {
 		if len(pieces) == 0 {
@@ -587,7 +587,7 @@ func played(pieces []string) net.Conn {
 	}}
 }
 
-// cut cuts a text into pieces of that size.
+// cut splits a text into pieces of that size.
 func cut(text string, size int) []string {
 	var pieces []string
 	for len(text) > size {
@@ -597,18 +597,18 @@ func cut(text string, size int) []string {
 	return append(pieces, text)
 }
 
-// play has five calls wait for their replies, reads what comes in pieces, and returns what became of the calls.
+// play makes five calls wait for their replies, reads the pieces, and returns the results of the calls.
 func play(t *testing.T, pieces []string) string {
 	t.Helper()
 	c := newConn(Config{Timeout: time.Minute, ReadTimeout: time.Minute})
 	defer c.cancel()
-	c.closed = true // nothing is connected
+	c.closed = true // it makes no connections
 	p := played(pieces)
 	l := newLink(p)
 	var list []*flight
 	for i := 0; i < 5; i++ {
 		f := &flight{call: &redis.Call{Reply: make([]int64, 1, 2)}, deadline: time.Hour, done: make(chan struct{}, 1)}
-		if i == 2 { // who has asked has left
+		if i == 2 { // its caller has left
 			f.call = nil
 		}
 		if l.last == nil {
@@ -624,7 +624,7 @@ func play(t *testing.T, pieces []string) string {
 	for i, f := range list {
 		if i == 2 {
 			if len(f.done) != 0 {
-				t.Error("somebody is told who has left")
+				t.Error("a caller that has left gets a result")
 			}
 			continue
 		}
@@ -664,7 +664,7 @@ func TestRepliesThatComeInPieces(t *testing.T) {
 }
 
 // In an interpreted program a panic in a goroutine would end the proxy.
-func TestAPanicEndsTheConnectionAndNothingElse(t *testing.T) {
+func TestAPanicEndsOnlyTheConnection(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	c := newClient(t, Config{Address: f.listener.Addr().String()})
@@ -698,7 +698,7 @@ func TestAPanicEndsTheConnectionAndNothingElse(t *testing.T) {
 	c.conn.link = nil
 	c.conn.mu.Unlock()
 	if err := ask(c, 1, time.Time{}); !errors.Is(err, redis.ErrUnavailable) || !strings.Contains(err.Error(), "panicked") {
-		t.Errorf("after a panic of what connects: %v", err)
+		t.Errorf("after a panic while connecting: %v", err)
 	}
 }
 

@@ -22,14 +22,14 @@ import (
 	"github.com/proxyweir/weir/redis/redistest"
 )
 
-// rights are those that a user needs for the script of these tests.
+// rights are the permissions that a user needs for the script of these tests.
 const rights = "+evalsha +eval +incr"
 
 func TestEveryWayToAServer(t *testing.T) {
 	t.Parallel()
 	const password = `p@ss:w/o?r#d%`
 	certificates := redistest.NewCertificates(t)
-	dir, err := os.MkdirTemp("", "weir") // the test's own may be too long for a socket's path
+	dir, err := os.MkdirTemp("", "weir") // t.TempDir may be too long for a socket's path
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func TestEveryWayToAServer(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		config Config
-		fails  string // what the error has
+		fails  string // a part of the error
 	}{
 		{"a password", Config{Address: plain.Addr(), Password: password}, ""},
 		{"a password in a URL", Config{Address: "redis://:" + escaped + "@" + plain.Addr() + "/2"}, ""},
@@ -72,7 +72,7 @@ func TestEveryWayToAServer(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if c.config.DialTimeout == 0 { // a handshake takes seconds where the machine is busy
+			if c.config.DialTimeout == 0 { // on a busy machine a handshake takes seconds
 				c.config.DialTimeout = patience
 			}
 			client := newClient(t, c.config)
@@ -84,7 +84,7 @@ func TestEveryWayToAServer(t *testing.T) {
 			if c.fails != "" {
 				kind = "connection"
 			}
-			if strings.Contains(c.fails, "ERR") || strings.Contains(c.fails, "NO") || strings.Contains(c.fails, "WRONG") { // a server's words
+			if strings.Contains(c.fails, "ERR") || strings.Contains(c.fails, "NO") || strings.Contains(c.fails, "WRONG") { // a reply of the server
 				kind = "reply"
 			}
 			if got := redis.ErrorKind(err); got != kind {
@@ -102,7 +102,7 @@ func TestEveryWayToAServer(t *testing.T) {
 	})
 }
 
-// counted returns how many calls a server has counted under a key.
+// counted returns how many calls a server has counted for a key.
 func counted(t *testing.T, s *redistest.Server, key string) int64 {
 	t.Helper()
 	n := int64(0)
@@ -110,19 +110,19 @@ func counted(t *testing.T, s *redistest.Server, key string) int64 {
 	return n
 }
 
-// recovers waits until a client's calls are answered again.
+// recovers waits until the server answers a client's calls again.
 func recovers(t *testing.T, c *Client) {
 	t.Helper()
 	until(t, "being answered again", func() bool { _, err := take(c, newName(), 1); return err == nil })
 }
 
-// load has callers count under a key until the returned function is called, which returns how many calls were answered and
-// how many failed.
+// load starts callers that count for a key, until the returned function is called. That returns how many calls were answered and how many
+// failed.
 func load(c *Client, callers int, key string) (stop func() (answered, failed int64, last error)) {
 	return loadAndCount(c, callers, key, new(atomic.Int64))
 }
 
-// loadAndCount does what load does, and adds up meanwhile how many calls have failed.
+// loadAndCount does the same as load, and counts meanwhile how many calls have failed.
 func loadAndCount(c *Client, callers int, key string, failed *atomic.Int64) (stop func() (int64, int64, error)) {
 	var answered atomic.Int64
 	var last atomic.Value
@@ -184,7 +184,7 @@ func TestACallThatMayHaveBeenExecutedIsNotSentAgain(t *testing.T) {
 	recovers(t, c)
 }
 
-func TestKilledConnectionsAreMadeAnew(t *testing.T) {
+func TestKilledConnectionsAreReplaced(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	c := newClient(t, Config{Address: server.Addr(), Timeout: time.Second})
@@ -216,8 +216,7 @@ func TestFlushedScriptsUnderLoad(t *testing.T) {
 	}
 }
 
-// Of a server that is silent a call fails when its time is up; of one that says, or shows, that it does not answer, it fails with that,
-// however much time it has.
+// If a server is silent, a call fails at its deadline. If the server says, or shows, that it does not answer, the call fails with that at once.
 func TestServersThatDoNotAnswer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -229,7 +228,7 @@ func TestServersThatDoNotAnswer(t *testing.T) {
 		begin  func()
 		end    func()
 		silent bool
-		kind   string // of errors; where the server is silent, of those of calls that are not too late
+		kind   string // of errors; if the server is silent, of those before the deadline
 	}{
 		{"a black hole", proxy.BlackHole, proxy.Pass, true, "connection"},
 		{"a slow network", func() { proxy.Delay(time.Second) }, proxy.Pass, true, "connection"},
@@ -272,7 +271,7 @@ func TestServersThatDoNotAnswer(t *testing.T) {
 	}
 }
 
-func TestAReplicaIsAskedAgainWhenItIsTheMaster(t *testing.T) {
+func TestAReplicaIsUsedAgainWhenItIsTheMaster(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	c := newClient(t, Config{Address: server.Addr()})
@@ -283,7 +282,7 @@ func TestAReplicaIsAskedAgainWhenItIsTheMaster(t *testing.T) {
 	server.MustDo(t, "REPLICAOF", "127.0.0.1", "1")
 	for range 20 {
 		if _, err := take(c, key, 1); err == nil || !strings.Contains(err.Error(), "READONLY") {
-			t.Fatalf("of a replica: %v", err)
+			t.Fatalf("a replica: %v", err)
 		}
 	}
 	server.MustDo(t, "REPLICAOF", "NO", "ONE")
@@ -292,7 +291,7 @@ func TestAReplicaIsAskedAgainWhenItIsTheMaster(t *testing.T) {
 		t.Errorf("%d calls were counted, want 1", used)
 	}
 
-	// Back and forth under load: what was answered was counted once, and what failed was not.
+	// Back and forth under load: calls that were answered were counted once, and those that failed were not.
 	stop := load(c, 8, key)
 	for range 10 {
 		server.MustDo(t, "REPLICAOF", "127.0.0.1", "1")
@@ -319,7 +318,7 @@ func TestAServerThatComesLaterIsFound(t *testing.T) {
 	server.Stop()
 	c := newClient(t, Config{Address: server.Addr()})
 	if _, err := take(c, newName(), 1); !errors.Is(err, redis.ErrUnavailable) {
-		t.Errorf("of a server that is not there: %v", err)
+		t.Errorf("a server that is not there: %v", err)
 	}
 	server.Restart()
 	until(t, "a connection is made, though nobody asks", func() bool {
@@ -330,7 +329,7 @@ func TestAServerThatComesLaterIsFound(t *testing.T) {
 	if n, err := take(c, newName(), 1); n != 1 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
-	began := time.Now() // a call is answered in no time while a connection is not even tried
+	began := time.Now() // between two attempts to connect a call fails at once
 	server.Stop()
 	for range 10_000 {
 		_, _ = take(c, newName(), 1)
@@ -340,7 +339,7 @@ func TestAServerThatComesLaterIsFound(t *testing.T) {
 	}
 }
 
-// A connection that nobody has used is not made again when the server closes it, which some do with those that idle.
+// Some servers close idle connections. One that nobody has used is not made again then.
 func TestAnIdleConnectionIsMadeAgainOnce(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -388,14 +387,14 @@ func ours() []string {
 	return list
 }
 
-// Not parallel: it looks at all goroutines that there are.
+// It is not parallel, since it looks at all goroutines.
 func TestNothingIsLeftAfterClose(t *testing.T) {
 	server := redistest.Start(t)
 	proxy := redistest.NewProxy(t, server.Addr())
 	dead := redistest.Start(t)
 	dead.Stop()
 	if left := ours(); len(left) != 0 {
-		t.Fatalf("before it begins there are goroutines:\n%s", strings.Join(left, "\n\n"))
+		t.Fatalf("there are goroutines before the test begins:\n%s", strings.Join(left, "\n\n"))
 	}
 	var clients []*Client
 	var stops []func() (int64, int64, error)

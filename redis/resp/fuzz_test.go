@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// FuzzReply checks that whatever a server says every call ends once, in the same way however it comes in pieces, and that
-// little is allocated for it.
+// FuzzReply checks that for anything that a server sends every call ends once, with the same result however the bytes are split, and that
+// little memory is allocated.
 func FuzzReply(f *testing.F) {
 	for _, junk := range malformed {
 		f.Add(junk, 3)

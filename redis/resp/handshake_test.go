@@ -13,7 +13,7 @@ import (
 	"github.com/proxyweir/weir/redis"
 )
 
-// greeter is a server that answers a handshake with one text, whatever it is asked, and hangs up.
+// greeter is a server that answers any handshake with one text, and hangs up.
 func greeter(t *testing.T, commands int, text string) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -44,8 +44,8 @@ func greeter(t *testing.T, commands int, text string) (addr string) {
 	return l.Addr().String()
 }
 
-// What a server says of why it lets nobody in is what the operator reads, also where it says it and hangs up, before all that was asked
-// is answered. Of what it repeats of a password nothing is told.
+// If a server refuses a connection and says why, the error for the operator has that, even if the server hangs up before it has answered
+// everything. The error never has a password that the server quotes.
 func TestWhyAServerRefusesToServeIsReported(t *testing.T) {
 	t.Parallel()
 	const (
@@ -57,7 +57,7 @@ func TestWhyAServerRefusesToServeIsReported(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		config   Config
-		commands int // that it reads before it answers
+		commands int // how many it reads before it answers
 		text     string
 		says     string
 		kind     string

@@ -15,8 +15,8 @@ import (
 	"github.com/proxyweir/weir/redis/redistest"
 )
 
-// TestUnderTheInterpreter runs the tests of this package that are not for the compiler alone in the interpreter that WEIR_YAEGI
-// names, with a server whose clock they can set.
+// TestUnderTheInterpreter runs the tests of this package in the interpreter that WEIR_YAEGI names, except for those that need the compiler.
+// They get a server whose clock they can set.
 func TestUnderTheInterpreter(t *testing.T) {
 	yaegi := os.Getenv("WEIR_YAEGI")
 	if yaegi == "" {
@@ -36,7 +36,7 @@ func TestUnderTheInterpreter(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := redistest.Start(t, redistest.WithClock())
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // what hangs there does not hang here
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // a test that hangs there must not hang here
 	defer cancel()
 	cmd := exec.CommandContext(ctx, yaegi, "test", "-v", module+"/redis/resp")
 	cmd.Env = append(os.Environ(), "GO111MODULE=off", "GOFLAGS=", "GOPATH="+gopath, "WEIR_TEST_REDIS="+server.Addr(), "WEIR_TEST_CLOCK="+server.ClockFile())

@@ -22,11 +22,11 @@ import (
 
 // The tests of this file run compiled and in the interpreter, against a real server.
 
-// patience bounds what a test waits for that comes at once, on a machine that is busy.
+// patience is the longest wait for something that takes no time, on a busy machine.
 const patience = 30 * time.Second
 
-// startServer returns the address of a server, and what sets its clock, or nil. In the interpreter the server is one that was
-// started before. (Compiled it is another function.)
+// startServer returns the address of a server, and a function that sets its clock, or nil. In the interpreter the server is running already.
+// (The compiled tests have another function here.)
 var startServer = serverOfEnvironment
 
 func serverOfEnvironment(t *testing.T) (string, func(int64)) {
@@ -57,7 +57,7 @@ func newScript(source string) *redis.Script {
 	return &redis.Script{Source: source, SHA1: hex.EncodeToString(sum[:])}
 }
 
-// counting counts its calls under a key, and echoes its argument.
+// counting is a script that counts its calls for a key, and replies with its argument, too.
 var counting = newScript("return {redis.call('INCR', KEYS[1]), 0, tonumber(ARGV[1])}")
 
 var (
@@ -65,7 +65,7 @@ var (
 	names   int64
 )
 
-// newName returns a name that no other test has, nor has had on that server.
+// newName returns a name that no other test has used on that server.
 func newName() string {
 	namesMu.Lock()
 	names++
@@ -91,7 +91,7 @@ func newClient(t *testing.T, c Config) *Client {
 	return client
 }
 
-// take counts one call under a key, and checks that the reply is the call's own.
+// take counts one call for a key, and checks that the reply is that of this call.
 func take(c *Client, key string, n int64) (int64, error) {
 	call := &redis.Call{Script: counting, Keys: []string{key}, Args: []string{strconv.FormatInt(n, 10)}}
 	if err := c.conn.Run(call); err != nil {
@@ -103,7 +103,7 @@ func take(c *Client, key string, n int64) (int64, error) {
 	return call.Reply[0], nil
 }
 
-// do sends a command of the test's own, and returns the first line of the reply.
+// do sends a command over a connection of its own, and returns the first line of the reply.
 func do(t *testing.T, addr string, words ...string) string {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
@@ -121,7 +121,7 @@ func do(t *testing.T, addr string, words ...string) string {
 	return strings.TrimSpace(line)
 }
 
-// TestConformance holds the store to what the memory keeps to. The server goes by the suite's clock.
+// TestConformance runs the conformance suite of stores. The server uses the suite's clock.
 func TestConformance(t *testing.T) {
 	addr, setTime := startServer(t)
 	if setTime == nil {
@@ -133,7 +133,7 @@ func TestConformance(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The suite's clock takes longer steps than a lease lasts.
+		// The suite's clock makes steps that are longer than a lease.
 		s, err := redis.NewStore(redis.Config{Client: client, Prefix: newName(), Clock: clock.Now, WallClock: clock.Now, Lease: 24 * time.Hour})
 		if err != nil {
 			t.Fatal(err)
@@ -166,7 +166,7 @@ func TestRepliesOfEveryKind(t *testing.T) {
 		{"return {", []string{"k"}, []string{"a"}, "", "Error compiling script"},
 		{"return redis.call('NOTHING')", []string{"k"}, []string{"a"}, "", "redis: ERR"},
 	} {
-		for time := 0; time < 2; time++ { // the server knows the script the second time
+		for time := 0; time < 2; time++ { // the second time the server knows the script
 			call := &redis.Call{Script: newScript(test.source), Keys: test.keys, Args: test.args, Reply: []int64{5, 6, 7, 8}}
 			err := c.conn.Run(call)
 			if test.fails != "" {
@@ -206,7 +206,7 @@ func TestManyCallersShareTheConnection(t *testing.T) {
 				}
 				mu.Lock()
 				if seen[n] {
-					t.Errorf("two calls were told %d", n)
+					t.Errorf("two calls got the number %d", n)
 				}
 				seen[n] = true
 				mu.Unlock()
@@ -215,7 +215,7 @@ func TestManyCallersShareTheConnection(t *testing.T) {
 	}
 	wg.Wait()
 	if want := int64(64 * each); int64(len(seen)) != want || !seen[1] || !seen[want] {
-		t.Errorf("%d numbers were told, want 1 to %d", len(seen), want)
+		t.Errorf("%d numbers were replied, want 1 to %d", len(seen), want)
 	}
 }
 
@@ -286,16 +286,16 @@ func TestNobodyWaitsLongerThanTheTimeout(t *testing.T) {
 	blocks := newScript("local n = 0; while n < 3e7 do n = n + 1 end; return {1, 2, 3}") // far longer than the timeout
 	call := &redis.Call{Script: blocks, Keys: []string{key}, Args: []string{""}}
 	if err := c.conn.Run(call); !errors.Is(err, redis.ErrTimeout) {
-		t.Errorf("of a script that takes its time: %v", err)
+		t.Errorf("a script that takes too long: %v", err)
 	}
 	call = &redis.Call{Script: counting, Keys: []string{key}, Args: []string{"1"}, Deadline: time.Now().Add(-time.Second)}
 	if err := c.conn.Run(call); !errors.Is(err, redis.ErrTimeout) {
-		t.Errorf("of a deadline that has passed: %v", err)
+		t.Errorf("a deadline that has passed: %v", err)
 	}
 	until(t, "the server answers again", func() bool { _, err := take(c, key, 2); return err == nil })
 	c.conn.mu.Lock()
 	if c.conn.link != first {
-		t.Error("the connection was given up, though the reply has come")
+		t.Error("the connection was closed, though the reply has come")
 	}
 	c.conn.mu.Unlock()
 }
