@@ -1,6 +1,6 @@
-// Package answer is what a client is told: the header fields of its quota, the body of a rejection, in text, as problem details or for
-// gRPC, and what it is told when it asks how it stands. Core's fast paths compose the plainest header fields by themselves; what those are
-// is said by core.QuotaFields, which NewQuotaFields makes.
+// Package answer writes what a client gets: the quota fields of its response, the body of a rejection (text, problem details, or for
+// gRPC), and its quotas when it asks for them. Core's fast paths write the plainest quota fields by themselves, from a core.QuotaFields
+// that NewQuotaFields makes.
 //
-// It keeps to the Go that the interpreter Yaegi can run, and is written for it where a request passes: see package core.
+// It keeps to the Go that the interpreter Yaegi can run, and its code on the path of a request is written for it: see package core.
 package answer

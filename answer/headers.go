@@ -10,7 +10,7 @@ import (
 	"github.com/proxyweir/weir/words"
 )
 
-// Fields says which header fields clients are told their quota in.
+// Fields says which quota fields responses have.
 type Fields struct {
 	XRateLimit bool // X-RateLimit-Limit, -Remaining, -Reset, and -Retry-After on a rejection
 	IETF       bool // RateLimit and RateLimit-Policy, of draft-ietf-httpapi-ratelimit-headers-10
@@ -19,7 +19,7 @@ type Fields struct {
 // FieldNames lists the words that ParseFields takes.
 var FieldNames = []string{"x_ratelimit", "ietf", "none"}
 
-// ParseFields reads a list of FieldNames. "none" stands alone; an empty list means all fields.
+// ParseFields reads a list of FieldNames. "none" excludes the others; an empty list means all fields.
 func ParseFields(list []string) (Fields, error) {
 	if len(list) == 0 {
 		return Fields{XRateLimit: true, IETF: true}, nil
@@ -42,7 +42,7 @@ func ParseFields(list []string) (Fields, error) {
 	return f, nil
 }
 
-// The names of the fields of which WriteHeaders alone knows, as http.Header has them.
+// The names of the fields that only WriteHeaders uses, as http.Header has them.
 const (
 	headerXRetry     = "X-Ratelimit-Retry-After"
 	headerSoft       = "X-Ratelimit-Soft"
@@ -51,17 +51,17 @@ const (
 	headerCacheControl = "Cache-Control"
 )
 
-// mostListed is how many rules the lists of RateLimit and RateLimit-Policy have. Proxies and clients bound what header fields they take.
+// mostListed is the most rules that RateLimit and RateLimit-Policy list. Proxies and clients bound the size of header fields.
 const mostListed = 32
 
-// repeats reports whether a check's rule is told by another check: where several keys of one request come under a rule, clients are
-// told of the tightest. told is the check that the verdict tells of.
-func repeats(checks []core.Check, i, told int) bool {
+// repeats reports whether another check reports the same rule: if a rule counts one request under several keys, the lists have only the
+// tightest. reported is Verdict.Reported.
+func repeats(checks []core.Check, i, reported int) bool {
 	for j := range checks {
-		if j == i || checks[j].Rule != checks[i].Rule || checks[j].Uncounted || i == told {
+		if j == i || checks[j].Rule != checks[i].Rule || checks[j].Uncounted || i == reported {
 			continue
 		}
-		if j == told {
+		if j == reported {
 			return true
 		}
 		a := &checks[i].Decision
@@ -73,7 +73,7 @@ func repeats(checks []core.Check, i, told int) bool {
 	return false
 }
 
-// stricter reports whether a rule is stricter than what an earlier handler has set.
+// stricter reports whether a rule is stricter than the fields that an earlier handler has set.
 func stricter(h http.Header, d *core.Decision) bool {
 	earlier, quota := h[core.HeaderRemaining], h[core.HeaderLimit]
 	if len(earlier) != 1 || len(quota) != 1 {
@@ -84,8 +84,8 @@ func stricter(h http.Header, d *core.Decision) bool {
 	return err1 == nil && err2 == nil && remaining*d.Limit > d.Remaining*limit
 }
 
-// behind returns a list's members behind those that an earlier handler has set: those without a t that is later than retryAfter, in
-// microseconds, if retry says that the client is told of it.
+// behind appends a list's members to those that an earlier handler has set. From the latter it removes each t later than retryAfter, in
+// microseconds, if retry says that the response has a Retry-After.
 func behind(earlier []string, members, retry string, retryAfter int64) string {
 	if len(earlier) == 0 {
 		return members
@@ -106,7 +106,7 @@ func appendMore(states []byte, d *core.Decision, v *core.Verdict) []byte {
 	return strconv.AppendInt(states, seconds(d.MoreAfter), 10)
 }
 
-// withoutLater returns members of RateLimit without each t that is later than that many seconds.
+// withoutLater returns members of RateLimit without each t that is later than retry seconds.
 func withoutLater(members string, retry int64) string {
 	parts := strings.Split(members, core.MoreText)
 	kept := parts[0]
@@ -127,7 +127,7 @@ func seconds(micros int64) int64 {
 	return (micros + 999_999) / 1_000_000
 }
 
-// RetrySeconds returns what Retry-After says of a wait in microseconds: whole seconds, rounded up, at least 1.
+// RetrySeconds returns the Retry-After of a wait in microseconds: whole seconds, rounded up, at least 1.
 func RetrySeconds(micros int64) int64 {
 	if micros <= 1_000_000 {
 		return 1

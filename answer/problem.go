@@ -25,7 +25,7 @@ type problem struct {
 }
 
 // WantsProblem reports whether the Accept field of a request names JSON (and not with q=0, which refuses it), so that a
-// rejection's body is a problem's.
+// rejection's body is problem details.
 func WantsProblem(h http.Header) bool {
 	for _, accept := range h["Accept"] {
 		for _, part := range strings.Split(strings.ToLower(accept), ",") {
@@ -49,8 +49,8 @@ func refuses(parameters string) bool {
 	return false
 }
 
-// Body returns the content type and the body of a rejected request's response: problem details where they are asked for,
-// else text. The message is followed by when to come back, where that is known.
+// Body returns the content type and the body of a rejected request's response: problem details if the request accepts them,
+// else text. After the message it says when to try again, if that is known.
 func Body(asProblem bool, message string, checks []core.Check, v *core.Verdict) (contentType string, body []byte) {
 	if message == "" {
 		message = DefaultMessage

@@ -6,7 +6,7 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// NewQuotaFields returns what clients are told of a rule, in those fields, for core.Tell: it sets them as WriteHeaders does.
+// NewQuotaFields prepares the quota fields of a rule for core.Tell, which sets them as WriteHeaders does.
 func NewQuotaFields(r *core.Rule, f Fields) *core.QuotaFields {
 	return core.MakeQuotaFields(r, f.XRateLimit, f.IETF, func(h http.Header, remaining, reset, more int64) {
 		checks := []core.Check{{Rule: r}}

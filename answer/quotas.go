@@ -6,13 +6,13 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// AppendQuotas appends what Look has found out to buf, as JSON for clients, and returns the extended buffer:
+// AppendQuotas appends the result of Look to buf, as JSON for clients, and returns the extended buffer:
 //
 //	{"quotas":[{"name":"everyone","limit":300,"remaining":297,"reset":41}]}
 //
-// The numbers are those that WriteHeaders would tell: the quota, the units left, and the seconds until the quota is whole again. A rule
-// that rejects the key now has retry_after, too, unless it would never let the request in. Rules that only watch are left out. Of several
-// keys under one rule there is the one with the least left. There is nothing of a key in it.
+// The numbers are those that WriteHeaders would write: the quota, the units left, and the seconds until the quota is whole again. A rule
+// that rejects the key now also has retry_after, unless it would never admit the request. Shadow rules are left out. Of several
+// keys under one rule, the one with the least left is listed. The JSON contains no keys.
 func AppendQuotas(buf []byte, checks []core.Check, v *core.Verdict) []byte {
 	buf = append(buf, `{"quotas":[`...)
 	first := true

@@ -156,7 +156,7 @@ func TestQuotasOfEveryOverflowPolicy(t *testing.T) {
 
 	penalty := newDesk(t, core.RuleConfig{Name: "r", Limit: mustLimit(t, bucket), OverflowPolicy: core.OverflowPolicy{Penalties: []time.Duration{10 * time.Minute}}})
 	penalty.spend(7)
-	penalty.want("shut out", `{"name":"r","limit":6,"remaining":0,"reset":600,"retry_after":600}`)
+	penalty.want("blocked", `{"name":"r","limit":6,"remaining":0,"reset":600,"retry_after":600}`)
 }
 
 func TestOfSeveralKeysUnderOneRuleQuotasHaveTheTightest(t *testing.T) {

@@ -108,7 +108,7 @@ func TestThePageShowsAndChangesWhatARealCaddyLimits(t *testing.T) {
 	b.click("#confirm-yes")
 	b.says("#key-said", "The key is blocked.")
 	if a, b := ask("sk-greedy-0001"), ask(hostile); a+b != http.StatusOK+http.StatusTooManyRequests {
-		t.Errorf("status %d and %d, want one of them to be shut out", a, b)
+		t.Errorf("status %d and %d, want one of them to be blocked", a, b)
 	}
 }
 

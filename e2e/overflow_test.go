@@ -141,7 +141,7 @@ func TestAPenaltyShutsAClientOut(t *testing.T) {
 		s.exactly(2, "/short")
 		s.limit("short", "{limit: 4/366d, algorithm: token_bucket, penalty: [1ms, 500ms], store: "+store+"}")
 		s.apply()
-		eventually(t, "the client is let in again", func() bool { return s.do("/short").status == http.StatusOK })
+		eventually(t, "the client is unblocked", func() bool { return s.do("/short").status == http.StatusOK })
 	})
 }
 

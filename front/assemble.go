@@ -10,19 +10,19 @@ import (
 	"github.com/proxyweir/weir/ruleset"
 )
 
-// Rule is a rule in force: of a configuration, or of a file. Made by NewRule, read only once requests come.
+// Rule is a rule in force, of a configuration or of a file. NewRule makes it; from the first request on it is read only.
 type Rule struct {
 	Ruled   *ruleset.Rule
 	Matcher *match.Matcher        // that of Ruled; nil: covers all requests
-	Only    *core.Rule            // the limit of all its requests; nil: there are several, or none, and ruleset.LimitOf says which
-	Beside  bool                  // any of its limits has others that are decided with it
-	Lacks   func(r *http.Request) // is called with a request that lacks a part of the key, unless Inquiry.Quiet; nil: nobody wants to know
+	Only    *core.Rule            // the limit of all its requests; nil: ruleset.LimitOf chooses among several, or there is none
+	Beside  bool                  // any of its limits has a candidate or a concurrency that is decided with it
+	Lacks   func(r *http.Request) // is called with a request that lacks a part of the key, unless Inquiry.Quiet; may be nil
 
 	skips     bool // requests without a key are not counted
-	ofAddress bool // what it does depends on where the connection comes from
+	ofAddress bool // its decision depends on the address of the connection
 }
 
-// NewRule returns the rule of one that was compiled.
+// NewRule returns the Rule of a compiled rule.
 func NewRule(ruled *ruleset.Rule) *Rule {
 	r := &Rule{Ruled: ruled, Matcher: ruled.Matcher, skips: ruled.SkipMissing, ofAddress: ruleset.OfAddress(ruled)}
 	if ruled.Limits.Single() {
@@ -37,30 +37,30 @@ func NewRule(ruled *ruleset.Rule) *Rule {
 // Descriptor says how a request becomes one descriptor, in the sense of Envoy's ratelimit service.
 type Descriptor []DescriptorEntry
 
-// DescriptorEntry is one pair of a descriptor: its key, and what its value is taken from.
+// DescriptorEntry is one pair of a descriptor: its key, and the source of its value.
 type DescriptorEntry struct {
 	Key    string
 	Source match.Source
 }
 
-// Set is what the requests of a handler are checked by. Made by NewSet, read only from then on.
+// Set has the rules of a handler. NewSet makes it; from then on it is read only.
 type Set struct {
-	Own   []*Rule // the configuration's, of which each is looked at
-	Files []*Rule // those of rule files, of which an index knows which may cover a request
+	Own   []*Rule // the configuration's; each is evaluated
+	Files []*Rule // those of rule files; an index finds the ones that may cover a request
 
 	NeedsAddress bool        // any rule or descriptor needs the client's address
-	Adapter      interface{} // what the adapter keeps beside it
+	Adapter      interface{} // the adapter's own data
 
 	oneKey      bool         // all rules have the same key
 	guards      bool         // any rule has a Covering
 	index       *ruleset.Set // of Files; nil: there are none
 	domain      *ruleset.Domain
 	descriptors []Descriptor
-	ofAddress   bool // a descriptor depends on where the connection comes from
+	ofAddress   bool // a descriptor depends on the address of the connection
 }
 
-// NewSet returns the set of a configuration's rules, of those in files, and of what requests become where there is a domain of
-// descriptors. index is what files was made of; nil: there are no files. domain is nil where there are no descriptors.
+// NewSet returns the set of a configuration's rules, of those in files, and of the descriptors of requests if there is a domain of
+// descriptors. index is the set that files was made from; nil: there are no files. domain is nil if there are no descriptors.
 func NewSet(own, files []*Rule, index *ruleset.Set, domain *ruleset.Domain, descriptors []Descriptor) *Set {
 	s := &Set{Own: own, Files: files, index: index, domain: domain, oneKey: true}
 	if domain != nil {
@@ -86,16 +86,16 @@ func NewSet(own, files []*Rule, index *ruleset.Set, domain *ruleset.Domain, desc
 	return s
 }
 
-// Inquiry is what one request needs to be decided. It comes from Inquiries, and goes back there by Free.
+// Inquiry has the state of one request while it is decided. It comes from Inquiries, and Free returns it there.
 type Inquiry struct {
 	Checks  []core.Check
 	Verdict core.Verdict
 	Set     *Set // whose rules the checks are of; nil: Assemble has not made them
-	Lacking bool // a rule rejects the request for want of a key
+	Lacking bool // a rule rejects the request because it lacks a part of the key
 
-	// To be set before Assemble, by an adapter that has such requests.
-	Early bool // a TLS handshake is not complete: anybody can have sent the request, from any address
-	Quiet bool // nothing is said of what it lacks
+	// Adapters that have such requests set these before Assemble.
+	Early bool // the TLS handshake is not complete: anybody can have sent the request, from any address
+	Quiet bool // Rule.Lacks is not called
 
 	ofCaller bool // it is for Quotas
 	room     []byte
@@ -105,16 +105,16 @@ type Inquiry struct {
 	entries  []ruleset.Entry
 }
 
-// Inquiries has those that are not in use.
+// Inquiries has the Inquiries that are not in use.
 var Inquiries = sync.Pool{New: func() interface{} { return &Inquiry{room: make([]byte, 0, 128)} }}
 
-// ErrEarly says that a rule goes by the client's address, which is not known to be its own yet.
+// ErrEarly says that a rule needs the client's address, which is not verified yet.
 var ErrEarly = errors.New("rate limit: the TLS handshake is not complete, so the client's address is not known to be its own")
 
-// mostPlaces is how many candidates a request may have had for their room to be kept for the next.
+// mostPlaces is the capacity for candidates that an Inquiry keeps at most for the next request.
 const mostPlaces = 1024
 
-// Free gives an inquiry back, without what it remembers of the request.
+// Free clears an Inquiry and returns it to Inquiries.
 func Free(q *Inquiry) {
 	for i := range q.Checks {
 		q.Checks[i] = core.Check{}
@@ -129,8 +129,8 @@ func Free(q *Inquiry) {
 	Inquiries.Put(q)
 }
 
-// Assemble fills in a check for each rule of a set that covers a request, and for what is decided together with it. address is the client's;
-// it may be "" where the set does not need it. The error is ErrEarly, or that of a rule's Covering.
+// Assemble adds a check for each rule of a set that covers a request, and for its candidate and concurrency. address is the client's;
+// it may be "" if the set does not need it. The error is ErrEarly, or that of a rule's Covering.
 func Assemble(s *Set, q *Inquiry, r *http.Request, address string) error {
 	var (
 		ruled         *ruleset.Rule
@@ -199,8 +199,8 @@ func Assemble(s *Set, q *Inquiry, r *http.Request, address string) error {
 	return err
 }
 
-// guarded returns which of some rules a proxy's own matchers cover a request by, and do not go by an address that is not known to be the
-// client's own yet. A rule that only watches does without such requests.
+// guarded returns those of some rules that a proxy's own matchers say cover the request, and that do not depend on an address that is
+// not verified yet. A shadow rule skips such requests.
 func guarded(s *Set, rules []*Rule, q *Inquiry, r *http.Request) ([]*Rule, error) {
 	kept := q.rules[:0]
 	for _, rule := range rules {
@@ -229,7 +229,7 @@ func guarded(s *Set, rules []*Rule, q *Inquiry, r *http.Request) ([]*Rule, error
 	return kept, nil
 }
 
-// candidates returns the rules that may cover a request, of a set that has files.
+// candidates returns the rules that may cover a request, for a set that has files.
 func candidates(s *Set, q *Inquiry, r *http.Request) []*Rule {
 	q.rules = append(q.rules[:0], s.Own...)
 	q.places = s.index.Covering(r, q.places[:0])
@@ -239,7 +239,7 @@ func candidates(s *Set, q *Inquiry, r *http.Request) []*Rule {
 	return q.rules
 }
 
-// addBeside adds checks of what is decided together with a limit.
+// addBeside adds the checks of the candidate and the concurrency that are decided together with a limit.
 func addBeside(q *Inquiry, limit *core.Rule, key string, cost int64) {
 	for _, other := range limit.Beside() {
 		if !q.ofCaller || !other.IsCandidate() {
@@ -248,8 +248,8 @@ func addBeside(q *Inquiry, limit *core.Rule, key string, cost int64) {
 	}
 }
 
-// describe adds a check for each limit that the descriptors of a request come under. One of which the request lacks a value is left
-// out, as in Envoy.
+// describe adds a check for each limit that the descriptors of a request match. It leaves out a descriptor if the request lacks one of its
+// values, as Envoy does.
 func describe(s *Set, q *Inquiry, r *http.Request, address string) {
 	if q.lookup == nil {
 		q.lookup = &ruleset.Lookup{}
@@ -279,8 +279,8 @@ func describe(s *Set, q *Inquiry, r *http.Request, address string) {
 	}
 }
 
-// Quotas fills in a check for each of some rules of a set that the client of a request comes under, whatever it asks for, and for the
-// limits of its descriptors: of so many at most, and what is decided together with the last. Rules that only watch are left out.
+// Quotas adds a check for each of some rules of a set that covers the client of a request, whatever the request is for, and for the
+// limits of its descriptors: most checks at most, and those that are decided together with the last. It leaves out shadow rules.
 func Quotas(s *Set, rules []*Rule, most int, q *Inquiry, r *http.Request, address string) {
 	var alone Set
 	var rule Rule

@@ -1,4 +1,4 @@
-// Package front is what every proxy's adapter does with a request, once for all of them.
+// Package front has the code that the adapters of all proxies share on the path of a request.
 //
-// It keeps to the Go that the interpreter Yaegi can run, and is written for it where a request passes: see package core.
+// It keeps to the Go that the interpreter Yaegi can run, and its code on the path of a request is written for it: see package core.
 package front

@@ -2,27 +2,27 @@ package front
 
 import "github.com/proxyweir/weir/core"
 
-// Outcome is what has become of a request under one rule.
+// Outcome is the result of a request under one rule.
 type Outcome int
 
-// The outcomes. Each rule has one of a request. Where the store has failed what memory rejects is rejected as ever, and what it allows is
-// a fallback.
+// The outcomes. Each rule has one for each request. While the store has failed, a request that memory rejects is Rejected, and one that it
+// allows is a Fallback.
 const (
 	Allowed        Outcome = iota
 	AllowedSoft            // over the limit, by tolerance
 	Delayed                // allowed, after a wait
-	Rejected               // over the limit, shut out, or for want of a place
-	ShadowRejected         // it would have been, if the rule did not only watch
+	Rejected               // over the limit, blocked, or without a place in the queue
+	ShadowRejected         // the rule is a shadow, and would have rejected it
 	ErrorOpen              // allowed uncounted, since the store has failed
-	ErrorClosed            // turned away for that
-	Fallback               // allowed by what memory counts for the store
-	NotCounted             // the rule would have allowed what another rejects or turns away, and does not only watch
+	ErrorClosed            // turned away, since the store has failed
+	Fallback               // allowed by the counts in memory, since the store has failed
+	NotCounted             // the rule is no shadow and would have allowed it, but another rejects it or turns it away
 )
 
-// OutcomeNames are what metrics call the outcomes that are counted: those before NotCounted.
+// OutcomeNames are the names in metrics of the outcomes that are counted: those before NotCounted.
 var OutcomeNames = []string{"allowed", "allowed_soft", "delayed", "rejected", "shadow_rejected", "error_open", "error_closed", "fallback"}
 
-// Comparison is how a rule's limit and its candidate have decided on a request.
+// Comparison says how a rule's limit and its candidate have decided on a request.
 type Comparison int
 
 // The comparisons.
@@ -34,20 +34,20 @@ const (
 	Comparisons // how many there are
 )
 
-// NotCompared is the Comparison where there is no candidate, or the store has failed: nodes count by their shares then, if at all.
+// NotCompared is the Comparison without a candidate, or while the store has failed: nodes then count by their shares, if at all.
 const NotCompared Comparison = -1
 
-// ComparisonWords are what metrics say of the limit, and of the candidate, of each Comparison.
+// ComparisonWords are the labels in metrics of the limit and of the candidate for each Comparison.
 var ComparisonWords = [][2]string{{"rejected", "rejected"}, {"allowed", "rejected"}, {"rejected", "allowed"}, {"allowed", "allowed"}}
 
-// Part is what one rule has made of a request.
+// Part is the result of one rule for a request.
 type Part struct {
 	Outcome  Outcome
-	Check    int // the place of what decided: the check of the rule's limit, or of its concurrency
+	Check    int // the index of the check that decided: that of the rule's limit, or of its concurrency
 	Compared Comparison
 }
 
-// NextPart says what the rule has made of a request whose first check is at a place, and returns that of the next rule's. The checks have
+// NextPart fills in the result of the rule whose first check is at place i, and returns the place of the next rule's first check. The checks have
 // been decided, with that verdict; failed is whether the store had failed.
 func NextPart(checks []core.Check, at int, v *core.Verdict, failed bool, p *Part) int {
 	var (
@@ -87,7 +87,7 @@ func compare(limit, candidate bool) Comparison {
 	return c
 }
 
-// outcomeOf returns what has become of a request by the check that decides for a rule.
+// outcomeOf returns the outcome of a request by the check that decides for a rule.
 func outcomeOf(c *core.Check, v *core.Verdict, failed bool) Outcome {
 	if v.Outcome == core.Unavailable {
 		if c.Rule.RejectsWithoutStore() {

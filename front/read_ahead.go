@@ -10,13 +10,13 @@ import (
 const readAhead = 16 << 10
 
 // ReadAhead begins to read the body of a request that waits, and returns the request with it as if it had not been read. Over
-// HTTP/1, net/http notices that a client has left only once the body has been read to its end, or while it is read: without this a
+// HTTP/1, net/http notices that a client has left only while it reads the body, or after its end. Without this a
 // client could send a small body, close its connection, and still have its request wait. At most 16 KiB are read, as they arrive;
-// nobody waits for them but who reads the body itself.
+// only a reader of the body waits for them.
 //
-// Ahead.Stop is to be called when the wait is over: no more is read ahead then. The body's reader is used by another goroutine until
-// then, and for as long as a read that has begun before lasts; so it must be one that does nothing to the request or the response.
-// (Where the client expects 100-continue, that is sent at the first read.) A body that need not be read has an Ahead of nil.
+// The caller must call Ahead.Stop when the wait is over; nothing more is read ahead then. Another goroutine uses the body's reader until
+// then, and until a read that has begun before ends, so the reader must not change the request or the response.
+// (If the client expects 100-continue, the first read sends it.) For a body that need not be read, Ahead is nil.
 func ReadAhead(r *http.Request) (*http.Request, *Ahead) {
 	var none *Ahead
 	if r.ProtoMajor != 1 || r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
@@ -42,7 +42,7 @@ func ReadAhead(r *http.Request) (*http.Request, *Ahead) {
 	return same, b
 }
 
-// Ahead is a body of which the beginning is read ahead.
+// Ahead is a body whose beginning is read ahead.
 type Ahead struct {
 	from io.ReadCloser
 
@@ -86,7 +86,7 @@ func readSome(b *Ahead, chunk []byte) (n int, err error) {
 	return n, err
 }
 
-// Stop ends the reading ahead. Of an Ahead that is nil there is none.
+// Stop ends the reading ahead. On a nil Ahead it does nothing.
 func (b *Ahead) Stop() {
 	if b == nil {
 		return
@@ -96,7 +96,7 @@ func (b *Ahead) Stop() {
 	b.mu.Unlock()
 }
 
-// Read returns what was read ahead, and then what the body has.
+// Read returns first the bytes that were read ahead, and then the rest of the body.
 func (b *Ahead) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	b.over = true
@@ -124,7 +124,7 @@ func (b *Ahead) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// showTrailer has the request's trailer be what net/http has made of it.
+// showTrailer copies to the request the trailer that net/http has filled in.
 func (b *Ahead) showTrailer() {
 	for name, values := range b.trailer {
 		b.shown[name] = values

@@ -9,7 +9,7 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// StatusClientClosedRequest is what Caddy's reverse proxy and Traefik, too, log for a client that left before it was answered.
+// StatusClientClosedRequest is the status that Caddy's reverse proxy and Traefik, too, log for a client that left before it was answered.
 const StatusClientClosedRequest = 499
 
 // Jittered returns a wait in microseconds with a random part of it added: from nothing to jitter, a fraction of the wait.
@@ -20,8 +20,8 @@ func Jittered(wait int64, jitter float64) int64 {
 	return wait + int64(rand.Float64()*jitter*float64(wait)) //nolint:gosec // spreads clients, keeps no secret
 }
 
-// Reject answers a request that is over a limit, after answer.WriteHeaders. message is the configuration's text for the body where the rule
-// that the client is told of has none; "": it says what has happened. fill replaces what stands for something else in such a text; nil: nothing does.
+// Reject answers a request that is over a limit, after answer.WriteHeaders. message is the configuration's text for the body if the reported rule
+// has none; "": the default text. fill replaces placeholders in it; nil: there are none.
 func Reject(w http.ResponseWriter, r *http.Request, q *Inquiry, message string, fill func(text string) string) {
 	if answer.IsGRPC(r) {
 		answer.GRPC(w, answer.GRPCResourceExhausted, "rate limit exceeded")
@@ -43,7 +43,7 @@ func Reject(w http.ResponseWriter, r *http.Request, q *Inquiry, message string, 
 	_, _ = w.Write(body) // the client may be gone; there is nobody to tell
 }
 
-// Unavailable answers a request that cannot be served now, but after a while, in microseconds. message is a sentence that says why.
+// Unavailable answers a request that can be served only after a while, in microseconds. message is a sentence that says why.
 func Unavailable(w http.ResponseWriter, r *http.Request, after int64, message string) {
 	header := w.Header()
 	header["Cache-Control"] = []string{"no-store"}
@@ -57,5 +57,5 @@ func Unavailable(w http.ResponseWriter, r *http.Request, after int64, message st
 	_, _ = w.Write([]byte(message + " Try again.\n"))
 }
 
-// CannotCheck is the message of Unavailable where the store has failed, and a rule turns requests away then.
+// CannotCheck is the message of Unavailable if the store has failed and a rule then turns requests away.
 const CannotCheck = "The rate limit cannot be checked."

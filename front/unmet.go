@@ -2,17 +2,17 @@ package front
 
 import "github.com/proxyweir/weir/ruleset"
 
-// mostUnmet is how many values of a descriptor are spoken of.
+// mostUnmet is the most values of a descriptor that are reported.
 const mostUnmet = 10
 
-// Unmet is a value in rule files that no request has: hosts, methods and paths are looked up in one spelling.
+// Unmet is a value in rule files that no request has, since hosts, methods and paths are looked up in their canonical spelling.
 type Unmet struct {
 	Key string // of the entry whose value it is
 	Why string
 }
 
-// UnmetValues returns the values of a domain that no request has for what descriptors look up there. unmet says why an entry of a
-// descriptor, by their places, has no such value; "": it may have it.
+// UnmetValues returns the values of a domain that descriptors look up and no request has. unmet says why an entry of a
+// descriptor, both given by their places, cannot have a value; "": it may have it.
 func UnmetValues(domain *ruleset.Domain, descriptors []Descriptor, unmet func(line, entry int, value string) string) []Unmet {
 	var list []Unmet
 	for line, one := range descriptors {
@@ -40,8 +40,8 @@ func UnmetValues(domain *ruleset.Domain, descriptors []Descriptor, unmet func(li
 	return list
 }
 
-// hasAnother reports whether another descriptor than that of a line has the same keys up to one, and may have the value there; or one in
-// front, which has been spoken of.
+// hasAnother reports whether a descriptor other than that of a line has the same keys up to one, and may have the value there, or whether an
+// earlier one has, which is reported already.
 func hasAnother(descriptors []Descriptor, line, last int, value string, unmet func(line, entry int, value string) string) bool {
 	for j := range descriptors {
 		if j == line || !sameKeys(descriptors[line], descriptors[j], last) {

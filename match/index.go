@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Index finds among many matchers the few that can cover a request, without asking each. It enters a matcher under the values
-// of one of its fields: the one that the fewest others are found by. Immutable, safe for concurrent use.
+// Index finds among many matchers the few that can cover a request, without evaluating each. It enters a matcher under the values
+// of one of its fields: the one whose values the fewest others share. It is immutable and safe for concurrent use.
 type Index struct {
-	always        []int // matchers that have no field to be found by
+	always        []int // matchers without a field that an index can use
 	hosts         map[string][]int
 	suffixes      map[string][]int
 	paths         map[string][]int
@@ -18,7 +18,7 @@ type Index struct {
 	longestPrefix int
 }
 
-// NewIndex returns the index of matchers, which are called by their places in the list. nil is a matcher that covers all.
+// NewIndex returns the index of matchers, which it names by their places in the list. nil is a matcher that covers all requests.
 func NewIndex(matchers []*Matcher) *Index {
 	counts := make(map[string]int) // of the matchers that have a value in a field
 	for _, m := range matchers {
@@ -44,7 +44,7 @@ func NewIndex(matchers []*Matcher) *Index {
 	return x
 }
 
-// handles returns the values that a request must have one of, by field, each with its field's sign in front.
+// handles returns by field the values of which a request must have one, each with its field's sign in front.
 func (m *Matcher) handles() [][]string {
 	var all [][]string
 	if len(m.hosts)+len(m.suffixes) > 0 {
@@ -154,7 +154,7 @@ func (x *Index) Candidates(r *http.Request, into []int) []int {
 	return into[:start+n]
 }
 
-// byPrefix appends what is entered under the beginnings of a path, in whole segments.
+// byPrefix appends the matchers that are entered under the beginnings of a path, in whole segments.
 func (x *Index) byPrefix(path string, into []int) []int {
 	for i := 0; i <= len(path) && i <= x.longestPrefix; i++ {
 		if i == len(path) || path[i] == '/' {
@@ -166,7 +166,7 @@ func (x *Index) byPrefix(path string, into []int) []int {
 	return into
 }
 
-// byHeader appends what is entered under the fields that a request has.
+// byHeader appends the matchers that are entered under the fields that a request has.
 func (x *Index) byHeader(h http.Header, into []int) []int {
 	if len(x.headers) > len(h) {
 		for name, values := range h {

@@ -10,7 +10,7 @@ import (
 	"github.com/proxyweir/weir/words"
 )
 
-// Source is one part of a key, taken from a request without the help of a proxy's own language.
+// Source is one part of a key, and says from which part of a request its value is taken.
 type Source struct {
 	kind string // a word of sourceKinds
 	name string // the field's, cookie's or parameter's; the text of static
@@ -27,13 +27,13 @@ type Custom interface {
 	String() string                       // as it is written
 }
 
-// NewSource returns the source that a proxy has in its own language.
+// NewSource returns the source that a proxy defines in its own language.
 func NewSource(custom Custom) Source { return Source{kind: "custom", custom: custom} }
 
-// Kind returns what kind of source it is: the word that it begins with, or "custom".
+// Kind returns the kind of the source: the word that it begins with, or "custom".
 func (s Source) Kind() string { return s.kind }
 
-// Custom returns what NewSource was given; nil: the source is in no proxy's own language.
+// Custom returns the argument of NewSource; nil: the source is one of this package's own kinds.
 func (s Source) Custom() Custom { return s.custom }
 
 // OfAddress reports whether the source is, or has, the address of the client or of the connection.
@@ -65,7 +65,7 @@ func ParseSource(s string) (Source, error) {
 	return Source{kind: kind, name: name}, nil
 }
 
-// isToken reports whether a text is a token, as RFC 9110 has it: what the name of a field is.
+// isToken reports whether a text is a token as RFC 9110 defines it: the form of field names.
 func isToken(s string) bool {
 	return s != "" && strings.Trim(s, words.NameBytes+"!#$%&'*+^`|~") == ""
 }
@@ -84,9 +84,9 @@ func (s Source) String() string {
 // Static reports whether the source is the same for all requests.
 func (s Source) Static() bool { return s.kind == "static" }
 
-// Value returns what the source is for a request, "" where the request has none. clientIP is the client's address as the
-// proxy knows it. A header that is sent several times is the list of its values. The host is as CleanHost has it, also where it is
-// taken as a header, the method as CleanMethod has it, and the path as CleanPath has it.
+// Value returns the value of the source for a request, "" if the request has none. clientIP is the client's address as the
+// proxy determines it. A header that is sent several times is the list of its values. The host is as CleanHost returns it, also if it is
+// read as a header, the method as CleanMethod returns it, and the path as CleanPath returns it.
 func (s Source) Value(r *http.Request, clientIP string) string {
 	switch s.kind {
 	case "client_ip":
@@ -118,8 +118,8 @@ func (s Source) Value(r *http.Request, clientIP string) string {
 	return s.name
 }
 
-// Spell returns a value that a person has written for the source in the spelling that Value has it in. The error says why no request
-// has such a value. "" is what a request has that lacks it.
+// Spell returns a value from a configuration in the spelling that Value returns. The error says why no request
+// has such a value. "" is the value of a request that lacks the source.
 func (s Source) Spell(value string) (string, error) {
 	if value == "" {
 		return "", nil
@@ -145,12 +145,12 @@ func (s Source) Spell(value string) (string, error) {
 	return value, nil
 }
 
-// Respells reports whether Spell has anything to do: the source is a host, a method or a path.
+// Respells reports whether Spell may change a value: the source is a host, a method or a path.
 func (s Source) Respells() bool {
 	return s.custom != nil && s.custom.Respells() || s.kind == "host" || s.kind == "method" || s.kind == "path" || s.kind == "header" && s.name == "Host"
 }
 
-// SpellMethod returns a method that a person has written as CleanMethod has it. The error says why no request has such a one.
+// SpellMethod returns a method from a configuration as CleanMethod spells it. The error says why no request has it.
 func SpellMethod(value string) (string, error) {
 	if !isToken(value) {
 		return "", fmt.Errorf("%q: must be a method such as POST", value)
@@ -158,8 +158,8 @@ func SpellMethod(value string) (string, error) {
 	return CleanMethod(value), nil
 }
 
-// SpellHost returns a host that a person has written, maybe with a port, as CleanHost has it. The error says why no request has such a
-// one. A name with a * is refused, too: nobody but an attacker sends it.
+// SpellHost returns a host from a configuration, maybe with a port, as CleanHost spells it. The error says why no request has it.
+// It also refuses a name with a *, which nobody but an attacker sends.
 func SpellHost(value string) (string, error) {
 	authority := value
 	scheme := strings.Index(value, "://")
@@ -199,7 +199,7 @@ func isASCII(s string) bool {
 	return true
 }
 
-// isHost reports whether a text is a name or an address that CleanHost may have left of a request's host.
+// isHost reports whether CleanHost may return this text: a name or an address.
 func isHost(host string) bool {
 	if strings.IndexByte(host, ':') >= 0 {
 		_, err := netip.ParseAddr(host)
@@ -209,7 +209,7 @@ func isHost(host string) bool {
 	return isSent && strings.Trim(host, ".") != ""
 }
 
-// SpellPath returns a path that a person has written as CleanPath has it. The error says why no request has such a one, or that it is
+// SpellPath returns a path from a configuration as CleanPath spells it. The error says why no request has it, or that it is
 // written as in a URL.
 func SpellPath(value string) (string, error) {
 	if !strings.HasPrefix(value, "/") && value != "*" { // which OPTIONS may have
@@ -221,7 +221,7 @@ func SpellPath(value string) (string, error) {
 	return CleanPath(value), nil
 }
 
-// EscapeIn returns the first byte that is escaped in a text as in a URL, such as %20; "" where there is none.
+// EscapeIn returns the first percent-encoded byte of a text, such as %20; "" if there is none.
 func EscapeIn(text string) string {
 	for i := 0; i+2 < len(text); i++ {
 		if text[i] == '%' && isHex(text[i+1]) && isHex(text[i+2]) {
@@ -241,19 +241,19 @@ func HostOf(hostport string) string {
 }
 
 // AppendKeyPart adds one part to a key made of several: its length, a colon and its bytes, so that the parts "a" and "bc"
-// are not the key that "ab" and "c" are.
+// do not make the same key as "ab" and "c".
 func AppendKeyPart(key []byte, part string) []byte {
 	key = strconv.AppendInt(key, int64(len(part)), 10)
 	key = append(key, ':')
 	return append(key, part...)
 }
 
-// Prefixes says how far the addresses in a key are masked: to a network of that many bits. Zero leaves them whole.
+// Prefixes says to networks of how many bits the addresses in a key are masked. Zero leaves them whole.
 type Prefixes struct {
 	IPv4, IPv6 int
 }
 
-// Check says what is wrong with the numbers.
+// Check returns an error that says which number is out of range.
 func (p Prefixes) Check() error {
 	if p.IPv4 < 0 || p.IPv4 > 32 {
 		return fmt.Errorf("ipv4_prefix %d: must be from 1 to 32", p.IPv4)
@@ -264,8 +264,8 @@ func (p Prefixes) Check() error {
 	return nil
 }
 
-// Key returns the key of the clients that a person names by an address, or by a network in CIDR notation that they share a key as. The
-// error says why no client has such a key, and what would be right.
+// Key returns the key of clients that a configuration names by an address, or by the network in CIDR notation that shares a key. The
+// error says why no client has such a key, and what would be accepted.
 func (p Prefixes) Key(text string) (string, error) {
 	if _, err := netip.ParseAddr(text); err == nil {
 		return p.Mask(text), nil
@@ -299,7 +299,7 @@ func (p Prefixes) Key(text string) (string, error) {
 	return "", fmt.Errorf("%q: is no client: it is counted by smaller networks, such as %s (%s %d); name one, or count by larger ones (%s %d)", text, key, field, most, field, network.Bits())
 }
 
-// someAddress returns an address for an example, of the kind that a network's are.
+// someAddress returns an example address of a network's address family.
 func someAddress(network netip.Prefix) string {
 	if network.Addr().Is4() {
 		return "192.0.2.7"
@@ -307,7 +307,7 @@ func someAddress(network netip.Prefix) string {
 	return "2001:db8::7"
 }
 
-// orNetwork says what may stand in place of an address.
+// orNetwork says which networks are accepted in place of an address.
 func (p Prefixes) orNetwork() string {
 	var networks []string
 	for _, address := range []string{"192.0.2.7", "2001:db8::7"} {
@@ -321,8 +321,8 @@ func (p Prefixes) orNetwork() string {
 	return ", or a network such as " + strings.Join(networks, " or ")
 }
 
-// Shared returns the network whose addresses all have the key that an address has, which may be written as a network of one; "" where it
-// is no address, or has a key of its own.
+// Shared returns the network whose addresses all have the key of value, an address or a network of one address; "" if value
+// is not an address, or has a key of its own.
 func (p Prefixes) Shared(address string) string {
 	if strings.IndexByte(address, '/') >= 0 {
 		network, err := ParseNetwork(address)
@@ -341,8 +341,8 @@ func (p Prefixes) Shared(address string) string {
 	return key
 }
 
-// Mask returns the network that an address lies in ("192.0.2.0/24"), or the address in its shortest form where its kind is
-// not masked. An IPv4-mapped IPv6 address is its IPv4, and an IPv6 zone is left out where the address is masked. What is no
+// Mask returns the network of an address ("192.0.2.0/24"), or the address in its shortest form if its address family is
+// not masked. An IPv4-mapped IPv6 address counts as IPv4, and masking removes an IPv6 zone. A value that is not an
 // address is returned as it is.
 func (p Prefixes) Mask(address string) string {
 	ip, err := netip.ParseAddr(address)

@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// Match says which requests a rule covers, where the proxy has no language of its own for it. Of the fields that are set, a
-// request must meet every one; of the values in a field, one. The zero Match covers every request.
+// Match says which requests a rule covers, independent of a proxy's own matchers. A
+// request must meet every field that is set, and one of the values in each. The zero Match covers every request.
 type Match struct {
 	Methods      []string          // "GET", in upper or lower case, as requests may have it: see CleanMethod
 	Hosts        []string          // without port; "*.example.com" is every name one level below
 	Paths        []string          // whole, in any of the spellings that CleanPath takes for the same
-	PathPrefixes []string          // the same, in whole segments: "/v1" covers /v1 and /v1/users, not /v10
+	PathPrefixes []string          // as Paths, in whole segments: "/v1" covers /v1 and /v1/users, not /v10
 	Headers      map[string]string // each must have that value; "*" is any value
-	ExceptIPs    []string          // addresses and networks of clients that are not covered
+	ExceptIPs    []string          // addresses and networks of clients that are exempt
 }
 
-// Matcher is a Match made ready: immutable, safe for concurrent use.
+// Matcher is a compiled Match: immutable, safe for concurrent use.
 type Matcher struct {
 	methods, hosts, suffixes, paths, prefixes []string
 	headers                                   []headerMatch
@@ -30,7 +30,7 @@ type headerMatch struct {
 	name, value string
 }
 
-// Compile checks m and makes it ready. The error says which field and value are wrong.
+// Compile checks m and returns its Matcher. The error says which field and value are wrong.
 func (m Match) Compile() (*Matcher, error) {
 	c := &Matcher{}
 	for _, method := range m.Methods {
@@ -87,7 +87,7 @@ func (m Match) Compile() (*Matcher, error) {
 	return c, nil
 }
 
-// checkHost says what is wrong with a host that no request could be for.
+// checkHost says why no request could be for a host.
 func checkHost(host string) error {
 	name := strings.TrimPrefix(host, "*.")
 	if !isASCII(name) {
@@ -100,11 +100,11 @@ func checkHost(host string) error {
 	return nil
 }
 
-// CleanMethod returns a method in the one of its spellings that limits go by: in upper case. HTTP tells "post" from "POST", and proxies
-// pass it on as it is. But many an application takes it for the same, so that it would be a way round a limit of POST.
+// CleanMethod returns a method in its canonical spelling: upper case. HTTP distinguishes "post" from "POST", and proxies
+// pass it on unchanged. But many applications treat both alike, so "post" would get round a limit of POST.
 func CleanMethod(method string) string { return strings.ToUpper(method) }
 
-// CleanHost returns what a request has for a host in the one of its spellings that limits go by: without port, in lower case, without
+// CleanHost returns the host of a request in its canonical spelling: without port, in lower case, without
 // the dot that may end a name, and an IPv6 address without brackets.
 func CleanHost(host string) string { return plainHost(HostOf(host)) }
 
@@ -117,7 +117,7 @@ func plainHost(host string) string {
 	return host
 }
 
-// checkPath says what is wrong with a path that no request could have.
+// checkPath says why no request could have a path.
 func checkPath(field, path string) error {
 	if !strings.HasPrefix(path, "/") {
 		return fmt.Errorf("match: %s: %q must begin with /", field, path)
@@ -138,10 +138,10 @@ func isHex(c byte) bool {
 	return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
 }
 
-// CleanPath returns a path in the one of its spellings that limits go by: in lower case, without empty segments, and without those
-// that are dots. So nobody comes round a limit by another spelling, which the proxy or what is behind it may take for the same. A slash
-// at the end is kept: such a path is another. No path at all ("GET http://example.com HTTP/1.1") is "/", as proxies send it on; "*", which
-// OPTIONS may have, is no path, and stays.
+// CleanPath returns a path in its canonical spelling: in lower case, without empty segments and without dot
+// segments. So nobody gets round a limit by another spelling that the proxy or the server behind it treats as the same path. A slash
+// at the end is kept, since it makes a different path. An empty path ("GET http://example.com HTTP/1.1") is "/", as proxies send it on; "*", which
+// OPTIONS may have, is not a path, and stays.
 func CleanPath(p string) string {
 	if p == "" {
 		return "/"
@@ -156,7 +156,7 @@ func CleanPath(p string) string {
 	return strings.ToLower(p)
 }
 
-// ParseNetwork reads a network in CIDR notation, or a single address. An IPv4-mapped IPv6 address is its IPv4.
+// ParseNetwork reads a network in CIDR notation, or a single address. An IPv4-mapped IPv6 address counts as IPv4.
 func ParseNetwork(s string) (netip.Prefix, error) {
 	if !strings.Contains(s, "/") {
 		ip, err := netip.ParseAddr(s)
@@ -179,7 +179,7 @@ func ParseNetwork(s string) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
-// Excepts reports whether no client of a network is covered, since one of the networks in ExceptIPs has them all.
+// Excepts reports whether one of the networks in ExceptIPs contains the whole network, so that all its clients are exempt.
 func (m *Matcher) Excepts(network netip.Prefix) bool {
 	for i := range m.except {
 		if m.except[i].Bits() <= network.Bits() && m.except[i].Contains(network.Addr()) {
@@ -198,9 +198,9 @@ func (m *Matcher) Covers(r *http.Request, clientIP string) bool {
 	return Covers(m, r, path, clientIP)
 }
 
-// Covers is Matcher.Covers for who has the request's CleanPath already, as one has who asks many matchers.
+// Covers is Matcher.Covers for callers that have the request's CleanPath already, because they evaluate many matchers.
 func Covers(m *Matcher, r *http.Request, path, clientIP string) bool {
-	// Most methods come as they are; a Matcher without the request's is asked again for the other spellings.
+	// Most methods come in upper case already; only if none matches are they compared in upper case.
 	if len(m.methods) > 0 && !contains(m.methods, r.Method) && !contains(m.methods, strings.ToUpper(r.Method)) {
 		return false
 	}
@@ -230,15 +230,14 @@ func Covers(m *Matcher, r *http.Request, path, clientIP string) bool {
 	return true
 }
 
-// CoversCaller is Covers for a request that asks about the client that makes it, and not about itself: methods and paths are not looked
-// at.
+// CoversCaller is Covers for a request that asks for the quotas of its own client: it ignores methods and paths.
 func CoversCaller(m *Matcher, r *http.Request, clientIP string) bool {
 	caller := Matcher{hosts: m.hosts, suffixes: m.suffixes, headers: m.headers, except: m.except}
 	return Covers(&caller, r, "", clientIP)
 }
 
-// ExceptsPrivate reports whether the exceptions have a network with private, loopback or link-local addresses in it. A single address is
-// none: who writes one knows whose it is.
+// ExceptsPrivate reports whether ExceptIPs has a network with private, loopback or link-local addresses. A single address does not
+// count: its author knows whose it is.
 func (m *Matcher) ExceptsPrivate() bool {
 	for i := range m.except {
 		p := m.except[i]
@@ -289,8 +288,8 @@ func contains(list []string, s string) bool {
 	return false
 }
 
-// manyValues is how many times a field may be sent for its values to be looked at. What is sent more often has any value: who sends it
-// so wants to come round a limit, or to make it cost much.
+// manyValues is how often a request may send a field for its values to be compared. A field that is sent more often matches any value: its
+// sender wants to get round a limit, or to make it costly.
 const manyValues = 64
 
 func hasValue(values []string, want string) bool {

@@ -6,14 +6,14 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// alike compiles many rules for one context. Those that differ from an earlier one in name and match alone, as most of a large file
-// do, take over what was made of that one: it is a third of the work, which counts where this is interpreted.
+// alike compiles many rules for one context. A rule that differs from an earlier one only in name and match, as most of a large file
+// do, reuses the parts of that one: this is a third of the work, which matters under an interpreter.
 type alike struct {
 	in    Context
 	first map[string]*likeness // by all but name and match
 }
 
-// likeness is what rules have in common.
+// likeness has the compiled parts that rules have in common.
 type likeness struct {
 	rule   *Rule
 	config core.RuleConfig

@@ -1,7 +1,7 @@
 package ruleset
 
-// OfTheCaller reports whether the rule's keys and limits are the same whatever path and method a client asks for, so that the client
-// can ask how it stands by any request.
+// OfTheCaller reports whether the rule's keys and limits do not depend on the path and method of the request, so that the client
+// can ask for its quota by any request.
 func OfTheCaller(r *Rule) bool {
 	for i := range r.Parts {
 		if isOfRequest(r.Parts[i].Source.String()) {
@@ -11,5 +11,5 @@ func OfTheCaller(r *Rule) bool {
 	return r.tier == nil || !isOfRequest(r.tier.String())
 }
 
-// isOfRequest reports whether a source tells what is asked for, and not who asks.
+// isOfRequest reports whether a source describes the request, and not its client.
 func isOfRequest(source string) bool { return source == "path" || source == "method" }

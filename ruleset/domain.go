@@ -11,7 +11,7 @@ import (
 	"github.com/proxyweir/weir/words"
 )
 
-// Domain is a tree of descriptors made ready: immutable but for what stores keep in its core.Rules, so that it belongs to one
+// Domain is a compiled tree of descriptors. It is immutable, except for the data that stores keep in its core.Rules, so it belongs to one
 // store. It is safe for concurrent use.
 type Domain struct {
 	name  string
@@ -19,19 +19,19 @@ type Domain struct {
 	rules []*core.Rule
 }
 
-// level has the descriptors of one depth, by their keys.
+// level has the descriptors of one depth by their keys.
 type level map[string]*values
 
-// values has the descriptors of one key, by their values.
+// values has the descriptors of one key by their values.
 type values struct {
 	exact     map[string]*descriptor
-	wildcards []*descriptor // in the order in which they are written, of which the first that fits counts
+	wildcards []*descriptor // in the order in which they are written; the first that fits counts
 	any       *descriptor
 }
 
-// descriptor is a Descriptor made ready.
+// descriptor is a compiled Descriptor.
 type descriptor struct {
-	rule     *core.Rule // nil: no limit here
+	rule     *core.Rule // nil: it has no limit
 	place    int        // of the rule, in Domain.Rules
 	name     string
 	replaces []string
@@ -42,27 +42,27 @@ type descriptor struct {
 	below    level
 }
 
-// tail is what a wildcard asks of a value behind the text in front of its first *. (It is in this file, since the
+// tail says what a value must have after the text in front of the wildcard's first *. (It is in this file, since the
 // interpreter takes types that refer to each other only with those of their own file and of earlier ones.)
 type tail struct {
 	inner  []string // the texts between two *, in their order; none is empty
 	suffix string   // the text behind the last *
 }
 
-// Entry is a pair of a request's descriptor.
+// Entry is a key and its value in a request's descriptor.
 type Entry struct {
 	Key, Value string
 }
 
-// Found is a limit that a request comes under, and the key that it is counted by there.
+// Found is a limit that covers a request, and the key that it counts the request by.
 type Found struct {
 	Rule  *core.Rule
 	Place int // of the rule, in Domain.Rules
 	Key   string
-	Cost  int64 // how many of the request's descriptors came to it
+	Cost  int64 // how many of the request's descriptors have found it
 }
 
-// newDomain makes a domain ready. names has how many rules and descriptors of the set are called what.
+// newDomain compiles a domain. names says how many rules and descriptors of the set have each name.
 func newDomain(f *FileDomain, namespace string, names map[string]int) (*Domain, error) {
 	d := &Domain{name: f.Name}
 	b := &domainBuilder{domain: d, namespace: namespace, names: names}
@@ -78,7 +78,7 @@ type domainBuilder struct {
 	names     map[string]int
 }
 
-// countNames notes how many rules have a name, and how many descriptors a path, as Envoy's service writes it: "a_b" is the key a_b,
+// countNames counts the rules of each name, and the descriptors of each path as Envoy's service writes it: "a_b" is the key a_b,
 // or the key a with the value b.
 func countNames(files []*File) map[string]int {
 	names := make(map[string]int)
@@ -101,10 +101,10 @@ func countPaths(names map[string]int, path string, list []*Descriptor) {
 	}
 }
 
-// longestSpec is how long a path may be before a hash stands for it.
+// longestSpec is the longest path that is kept; a hash replaces longer ones.
 const longestSpec = 500
 
-// level makes the descriptors of a list ready. spec is the path in a form that nothing else has.
+// level compiles the descriptors of a list. spec is the path in an unambiguous form.
 func (b *domainBuilder) level(path string, spec []byte, list []*Descriptor) (level, error) {
 	at := make(level)
 	for _, one := range list {
@@ -165,8 +165,8 @@ func (b *domainBuilder) rule(path, spec string, one *Descriptor) (*core.Rule, er
 	})
 }
 
-// nameOf returns the name of a descriptor's rule: its path, as Envoy's service has it in its metrics, where that can be a name and
-// is no other's. Else it is what can be kept of it, and eight characters that stand for the whole.
+// nameOf returns the name of a descriptor's rule: its path, as Envoy's service has it in its metrics, if that is a valid name and
+// unique. Otherwise the name has what is valid of the path, and eight characters of its hash.
 func nameOf(path, spec string, ambiguous bool) string {
 	if !ambiguous && words.CheckName(path) == nil {
 		return path
@@ -177,18 +177,18 @@ func nameOf(path, spec string, ambiguous bool) string {
 // Name returns the domain's name.
 func (d *Domain) Name() string { return d.name }
 
-// Rules returns all rules of the domain, which a store is to open.
+// Rules returns all rules of the domain, for a store to open.
 func (d *Domain) Rules() []*core.Rule { return d.rules }
 
-// Knows reports whether there is a limit that descriptors with these keys can come to, whatever their values are. One that there is
-// none for does nothing, which is most likely a slip.
+// Knows reports whether descriptors with these keys can find a limit, whatever their values are. A descriptor that cannot
+// has no effect, which is most likely a mistake.
 func (d *Domain) Knows(keys []string) bool {
 	found := false
 	d.root.reach(keys, func(v *values) { found = true })
 	return found
 }
 
-// Values returns the values, wildcards among them, that descriptors with these keys have for the i-th: each once, in the order of their
+// Values returns the values, including wildcards, that descriptors with these keys have for the i-th: each once, in the order of their
 // bytes.
 func (d *Domain) Values(keys []string, i int) []string {
 	seen := make(map[string]bool)
@@ -205,7 +205,7 @@ func (d *Domain) Values(keys []string, i int) []string {
 	return list
 }
 
-// reach calls visit with all that descriptors with these keys have for the last of them.
+// reach calls visit with all values that descriptors with these keys have for the last key.
 func (at level) reach(keys []string, visit func(v *values)) {
 	v := at[keys[0]]
 	if v == nil {
@@ -223,7 +223,7 @@ func (at level) reach(keys []string, visit func(v *values)) {
 	}
 }
 
-// Lookup finds the limits of requests, one after the other: it is kept from one to the next, and not for concurrent use.
+// Lookup finds the limits of requests, one after the other. It is reused from one to the next, and not safe for concurrent use.
 type Lookup struct {
 	Found []Found // the result of Finish
 
@@ -233,7 +233,7 @@ type Lookup struct {
 	replaces bool
 }
 
-// find returns the descriptor that a value comes to; nil: none.
+// find returns the descriptor of a value; nil: none.
 func (v *values) find(value string) *descriptor {
 	node := v.exact[value]
 	if node != nil {
@@ -247,7 +247,7 @@ func (v *values) find(value string) *descriptor {
 	return v.any
 }
 
-// Begin begins a request, and forgets the one before.
+// Begin begins a request, and clears the results of the one before.
 func (l *Lookup) Begin() {
 	for i := range l.Found {
 		l.Found[i] = Found{}
@@ -262,7 +262,7 @@ func (l *Lookup) Begin() {
 	l.replaces = false
 }
 
-// Add looks a descriptor of the request up. It takes the most specific entry at each depth, and does not come back from it: the
+// Add looks up a descriptor of the request. At each depth it takes the most specific entry, and does not backtrack: the
 // value itself, then the first wildcard that fits, then the key alone. There must be as many depths as entries.
 func (l *Lookup) Add(d *Domain, entries []Entry) {
 	at := d.root
@@ -304,7 +304,7 @@ func (l *Lookup) Add(d *Domain, entries []Entry) {
 	l.keys = append(l.keys, key)
 }
 
-// Finish sets Found: the limits that none of the others replaces, each with a key once.
+// Finish sets Found: the limits that no other replaces, each once per key.
 func (l *Lookup) Finish() {
 	for i, node := range l.found {
 		if node.rule == nil || l.replaces && node.name != "" && l.replaced(node.name) {
@@ -324,7 +324,7 @@ func (l *Lookup) add(node *descriptor, key string) {
 	l.Found = append(l.Found, Found{Rule: node.rule, Place: node.place, Key: key, Cost: 1})
 }
 
-// replaced reports whether a limit of that name gives way.
+// replaced reports whether another limit replaces the limits of that name.
 func (l *Lookup) replaced(name string) bool {
 	for _, node := range l.found {
 		for _, other := range node.replaces {

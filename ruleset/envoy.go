@@ -11,7 +11,7 @@ import (
 	"github.com/proxyweir/weir/words"
 )
 
-// FileDomain is a domain of Envoy's ratelimit service, as a file has it.
+// FileDomain is a domain of Envoy's ratelimit service in a file.
 type FileDomain struct {
 	Name        string
 	Descriptors []*Descriptor
@@ -23,7 +23,7 @@ type FileDomain struct {
 	unheeded []unheeded
 }
 
-// unheeded is a field that is accepted without the effect that it has in Envoy's service, and where it stands in the file first. (Not
+// unheeded is a field that is accepted without the effect that it has in Envoy's service, and the place where the file first has it. (Not
 // its Node: of types in a circle only those of an earlier file can be taken.)
 type unheeded struct {
 	field        string
@@ -60,7 +60,7 @@ var (
 	unitLengths      = []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour, 7 * 24 * time.Hour, 30 * 24 * time.Hour, 365 * 24 * time.Hour}
 )
 
-// domain reads a domain and its descriptors, of which either may be missing.
+// domain reads a domain and its descriptors; either may be missing.
 func (d *decoder) domain(root, name, descriptors *Node) *FileDomain {
 	domain := &FileDomain{}
 	if name == nil {
@@ -101,7 +101,7 @@ func (d *decoder) descriptors(domain *FileDomain, n *Node, path string) []*Descr
 	return list
 }
 
-// pathTo returns a descriptor's path, as Envoy's service calls it: of one that is too long for a name or a message, the beginning,
+// pathTo returns a descriptor's path as Envoy's service writes it: if it is too long for a name or a message, only the beginning,
 // since thousands of descriptors may be below it.
 func pathTo(path string, one *Descriptor) string {
 	if len(path) >= longestPath {
@@ -164,7 +164,7 @@ func (d *decoder) descriptor(domain *FileDomain, n *Node, path string) *Descript
 	return one
 }
 
-// notHeeded notes a field that has no effect here, where it is the first of its kind.
+// notHeeded notes a field that has no effect here, if it is the first of its kind.
 func (domain *FileDomain) notHeeded(field string, n *Node) {
 	for i := range domain.unheeded {
 		if domain.unheeded[i].field == field {
@@ -231,7 +231,7 @@ func (d *decoder) rateLimit(domain *FileDomain, one *Descriptor, n *Node, in str
 	one.Limit = limit
 }
 
-// unit reads a unit, in whichever case it is written, as Envoy's service does; 0 is none.
+// unit reads a unit in upper or lower case, as Envoy's service does; 0: it is not a unit.
 func (d *decoder) unit(n *Node, in string) time.Duration {
 	text := d.text(n, in+"unit")
 	for i, name := range unitNames {
@@ -260,7 +260,7 @@ func (d *decoder) requests(n *Node, in string) (requests int64, ok bool) {
 	return requests, true
 }
 
-// replaces reads the names of the limits that give way to this one.
+// replaces reads the names of the limits that this one replaces.
 func (d *decoder) replaces(one *Descriptor, n *Node, in string) {
 	if n.Kind != List {
 		d.fail(n, in+"replaces: must be a list, each item with a dash in front: - name: …")

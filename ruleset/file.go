@@ -9,7 +9,7 @@ import (
 	"github.com/proxyweir/weir/words"
 )
 
-// File is what a file has.
+// File has the rules and descriptors of a file.
 type File struct {
 	Name   string
 	Rules  []FileRule
@@ -22,12 +22,12 @@ type FileRule struct {
 	Line, Column int
 }
 
-// Decode reads a file's rules and descriptors, and returns all that is wrong with them. root is what a parser made of it.
+// Decode reads a file's rules and descriptors, and returns all problems in them. root is the parsed file.
 func Decode(file string, root *Node) (*File, Problems) {
 	return decode(file, root, "")
 }
 
-// decode is Decode where a rule may not be able to have count: see Context.
+// decode is Decode; noCount is that of Context.
 func decode(file string, root *Node, noCount string) (*File, Problems) {
 	d := &decoder{file: file, noCount: noCount, limits: make(map[string]*core.Limit)}
 	f := &File{Name: file}
@@ -51,7 +51,7 @@ func decode(file string, root *Node, noCount string) (*File, Problems) {
 
 var fileFields = []string{"rules", "domain", "descriptors"}
 
-// decoder gathers what is wrong in a file.
+// decoder gathers the problems in a file.
 type decoder struct {
 	file     string
 	noCount  string // as in Context
@@ -61,10 +61,10 @@ type decoder struct {
 	limits map[string]*core.Limit // of descriptors, of which thousands have the same
 }
 
-// longestText is how long a message may be.
+// longestText is the longest message, in bytes.
 const longestText = 500
 
-// mostKept is how many problems are gathered. Nobody reads more.
+// mostKept is the most problems that are gathered. Nobody reads more.
 const mostKept = 1000
 
 func (d *decoder) fail(n *Node, text string) {
@@ -76,8 +76,8 @@ func (d *decoder) fail(n *Node, text string) {
 	}
 }
 
-// fields returns the members of a map by their keys, of which it refuses those that are not known. Members without a value are left
-// out. what says which map it is, for messages.
+// fields returns the members of a map by their keys, and refuses unknown keys. It leaves out members without a
+// value. what names the map in messages.
 func (d *decoder) fields(n *Node, what string, known []string) map[string]*Node {
 	fields := make(map[string]*Node)
 	if n.Kind != Map {
@@ -104,7 +104,7 @@ func (d *decoder) fields(n *Node, what string, known []string) map[string]*Node 
 	return fields
 }
 
-// filled is fields for maps of which a member without a value is a slip: one that says nothing would be taken for one that is not there,
+// filled is fields for maps in which a member without a value is a mistake: it would be taken for a missing one,
 // and so a rule without match for one that covers all.
 func (d *decoder) filled(n *Node, what string, known []string) map[string]*Node {
 	fields := d.fields(n, what, known)
@@ -117,8 +117,8 @@ func (d *decoder) filled(n *Node, what string, known []string) map[string]*Node 
 	return fields
 }
 
-// unknown refuses a key that there is no field for. It returns the field that was most likely meant, which is read on as that: it is not
-// missing, then.
+// unknown refuses an unknown key. It returns the field that was most likely meant, and the value is read as that field, so that it is not
+// reported as missing.
 func (d *decoder) unknown(key *Node, what string, known []string) string {
 	word := shorten(key.Value)
 	d.misspelt++
@@ -138,7 +138,7 @@ func (d *decoder) unknown(key *Node, what string, known []string) string {
 	return ""
 }
 
-// refusals say what to do about fields that are of other programs, or of handlers.
+// refusals say what to do about fields that belong to other programs, or to handlers.
 var refusals = map[string]string{
 	"store":       "belongs in the handler, not in a rule file",
 	"namespace":   "belongs in the handler, not in a rule file",
@@ -160,7 +160,7 @@ func (d *decoder) text(n *Node, field string) string {
 	return n.Value
 }
 
-// needed returns a single value that cannot be left out.
+// needed returns a single value that is required.
 func (d *decoder) needed(n *Node, field string) string {
 	if n != nil && n.Kind == String && n.Value == "" {
 		d.fail(n, field+": is empty; write a value")
@@ -169,7 +169,7 @@ func (d *decoder) needed(n *Node, field string) string {
 	return d.text(n, field)
 }
 
-// texts returns a list of single values, of which one may be written without the list.
+// texts returns a list of single values. One value may be written without the list.
 func (d *decoder) texts(n *Node, field string) []string {
 	if n == nil {
 		return nil
@@ -188,7 +188,7 @@ func (d *decoder) texts(n *Node, field string) []string {
 	return list
 }
 
-// rules reads the list of rules, and checks them.
+// rules reads and checks the list of rules.
 func (d *decoder) rules(n *Node) []FileRule {
 	if n.Kind != List {
 		d.fail(n, "rules: must be a list, each item with a dash in front: - name: …")
@@ -214,7 +214,7 @@ func (d *decoder) rules(n *Node) []FileRule {
 	return rules
 }
 
-// compile checks a rule, whatever it will be compiled for.
+// compile checks a rule independently of the proxy that it will be compiled for.
 func (d *decoder) compile(item *Node, text *RuleText) {
 	_, errors := Compile(text, Context{Prefixes: Standard, NoCount: d.noCount})
 	for _, e := range errors {
@@ -229,7 +229,7 @@ func (d *decoder) compile(item *Node, text *RuleText) {
 	}
 }
 
-// find returns the node at a path of members and items: the last that there is on the way.
+// find returns the node at a path of members and items, or the last node that exists on the way.
 func (n *Node) find(path []string) *Node {
 	at := n
 	for _, step := range path {
@@ -242,7 +242,7 @@ func (n *Node) find(path []string) *Node {
 	return at
 }
 
-// step returns the member of that name, or the item of that place; nil if there is none.
+// step returns the member with that name, or the item at that place; nil if there is none.
 func (n *Node) step(name string) *Node {
 	for i := range n.Members {
 		if n.Members[i].Key.Value == name {
@@ -282,7 +282,7 @@ func (d *decoder) rule(n *Node) *RuleText {
 	return t
 }
 
-// fill reads those fields of an object that are no objects. in is what leads to them, for messages.
+// fill reads those fields of an object that are not objects. in is their path in messages.
 func (d *decoder) fill(values map[string]*Node, object, in string, into *Object) {
 	fields := Schema[object]
 	for i := range fields {
@@ -318,7 +318,7 @@ func (d *decoder) objects(t *RuleText, n *Node, f *Field, in string) {
 	}
 }
 
-// object reads one. what says which map it is, for messages.
+// object reads one object. what names the map in messages.
 func (d *decoder) object(t *RuleText, n *Node, f *Field, what, in string) {
 	values := d.filled(n, what, fieldNames[f.Of])
 	if n.Kind == Map && len(n.Members) == 0 && !Schema[f.Of][0].Needed { // else Compile says what is missing
@@ -329,7 +329,7 @@ func (d *decoder) object(t *RuleText, n *Node, f *Field, what, in string) {
 	AddObject(t, f.Name, o)
 }
 
-// pairs reads values by names of their own.
+// pairs reads named values.
 func (d *decoder) pairs(n *Node, in, example string) []Pair {
 	if n.Kind != Map {
 		d.fail(n, in+": must be a map, such as "+example)

@@ -299,7 +299,7 @@ func TestAllFieldsOfARuleAreRead(t *testing.T) {
 	{"name": "daily", "limit": "1000/day", "time_zone": "UTC"},
 	{"name": "queue", "limit": "5/1s", "algorithm": "leaky_bucket", "max_delay": "2s"},
 	{
-		"name": "conduct", "limit": "100/1m", "algorithm": "token_bucket", "enforcement": "soft 20% 30s", "penalty": ["1m", "1h"], "concurrency": 5,
+		"name": "policies", "limit": "100/1m", "algorithm": "token_bucket", "enforcement": "soft 20% 30s", "penalty": ["1m", "1h"], "concurrency": 5,
 		"candidate": {"limit": "50/1m", "algorithm": "token_bucket", "burst": 9, "refill": "interval"}
 	},
 	{"name": "wait", "limit": "5/1s", "algorithm": "fixed_window", "on_limit": "delay", "max_waiting": 9, "max_waiting_per_key": 3},
@@ -328,7 +328,7 @@ func TestAllFieldsOfARuleAreRead(t *testing.T) {
 	sameText(t, &first.RuleText, text)
 	for i, want := range []written{
 		{
-			Name: "conduct", Limit: "100/1m", Algorithm: "token_bucket", Enforcement: "soft 20% 30s", Penalty: []string{"1m", "1h"}, Concurrency: "5",
+			Name: "policies", Limit: "100/1m", Algorithm: "token_bucket", Enforcement: "soft 20% 30s", Penalty: []string{"1m", "1h"}, Concurrency: "5",
 			Candidate: &candidate{Limit: "50/1m", Algorithm: "token_bucket", Burst: "9", Refill: "interval"},
 		},
 		{Name: "wait", Limit: "5/1s", Algorithm: "fixed_window", OnLimit: "delay", MaxWaiting: "9", MaxWaitingPerKey: "3"},

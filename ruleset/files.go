@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Contents is what the files of a list of patterns hold.
+// Contents has the contents of the files that a list of patterns names.
 type Contents struct {
 	Names     []string // in the order of the patterns, and by name in each
 	Sums      []string // of the contents of each
@@ -20,8 +20,8 @@ type Contents struct {
 	data      [][]byte
 }
 
-// Read reads the files that patterns name: paths, or globs as filepath.Match has them, in which a * does not stand for files and
-// folders whose name begins with a dot. A file is read once. Every pattern must name a file that is there.
+// Read reads the files that patterns name: paths, or globs as filepath.Match defines them, in which a * does not match files and
+// folders whose name begins with a dot. It reads each file once. Every pattern must name an existing file.
 func Read(patterns []string) (*Contents, Problems) {
 	c := &Contents{ByPattern: make(map[string][]string)}
 	var problems Problems
@@ -72,7 +72,7 @@ func Read(patterns []string) (*Contents, Problems) {
 	return c, nil
 }
 
-// expand returns the files that a pattern names. (What is wrong is an error, not a text: under Yaegi that of an earlier call stayed.)
+// expand returns the files that a pattern names. (It returns an error, not a text: under Yaegi the text of an earlier call stayed.)
 func expand(pattern string) ([]string, error) {
 	if pattern == "" {
 		return nil, fmt.Errorf("the name of a file is empty")
@@ -101,8 +101,8 @@ func isThere(name string) bool {
 
 const wildcards = "*?["
 
-// glob returns what a pattern matches. Where filepath.Glob passes over folders that cannot be read, this says so: or rules would go as
-// if their files had been removed. A name that begins with a dot is matched only where the pattern begins so.
+// glob returns the files that a pattern matches. Unlike filepath.Glob it reports folders that it cannot read. Otherwise rules would go as
+// if their files had been removed. A name that begins with a dot matches only if the pattern begins so.
 func glob(pattern string) ([]string, error) {
 	folder, last := filepath.Split(pattern)
 	folder = filepath.Clean(folder)
@@ -129,7 +129,7 @@ func glob(pattern string) ([]string, error) {
 	return names, nil
 }
 
-// namesIn returns what the last part of a pattern matches in a folder, of which err is what is wrong with it.
+// namesIn returns the names in a folder that the last part of a pattern matches. err is the error of reading the folder.
 func namesIn(folder, last string, err error) ([]string, error) {
 	if err != nil {
 		return nil, err
@@ -157,7 +157,7 @@ func namesIn(folder, last string, err error) ([]string, error) {
 	return names, nil
 }
 
-// from says where a relative path begins.
+// from says which folder a relative path starts from.
 func from(name string) string {
 	if filepath.IsAbs(name) {
 		return ""
@@ -169,7 +169,7 @@ func from(name string) string {
 	return " (from " + folder + ")"
 }
 
-// readFile returns the contents of a regular file, or of one that a link leads to: not of a device or a pipe, which may have no end.
+// readFile returns the contents of a regular file, or of one that a link points to. It refuses devices and pipes, which may have no end.
 func readFile(name string) ([]byte, error) {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -196,7 +196,7 @@ func readFile(name string) ([]byte, error) {
 	return data, nil
 }
 
-// plainly returns an error of the operating system without the name of the file, which stands in front of it.
+// plainly returns an error of the operating system without the name of the file in front of it.
 func plainly(err error) error {
 	if failed, ok := err.(*os.PathError); ok {
 		return failed.Err
@@ -204,11 +204,11 @@ func plainly(err error) error {
 	return err
 }
 
-// Parser makes a Node of a file.
+// Parser parses a file into a Node.
 type Parser func(file string, data []byte) (*Node, Problems)
 
-// Parse reads the rules of all files, and returns all that is wrong with them: with each by itself, and with several together. Of in it
-// takes nothing but what the proxy's rules cannot have.
+// Parse reads the rules of all files, and returns all problems: of each file, and between files. Of in
+// it uses only NoCount.
 func Parse(c *Contents, parser Parser, in Context) ([]*File, Problems) {
 	var problems Problems
 	files := make([]*File, 0, len(c.Names))
@@ -232,13 +232,13 @@ func ParseFile(c *Contents, i int, parser Parser, in Context) (*File, Problems) 
 	return decode(c.Names[i], root, in.NoCount)
 }
 
-// Conflicts says which rules and domains are in more than one file.
+// Conflicts reports rules and domains that are in more than one file.
 func Conflicts(files []*File) Problems {
 	var problems Problems
 	rules := make(map[string]string)
 	domains := make(map[string]string)
 	for _, f := range files {
-		inFile := make(map[string]bool) // what is there twice was said already
+		inFile := make(map[string]bool) // duplicates in one file are reported already
 		for i := range f.Rules {
 			r := &f.Rules[i]
 			if first := rules[r.Name]; first != "" && r.Name != "" && !inFile[r.Name] {

@@ -10,7 +10,7 @@ import (
 	"github.com/proxyweir/weir/match"
 )
 
-// unixPeer is what a connection through a Unix socket has for an address.
+// unixPeer is the address of a connection through a Unix socket.
 const unixPeer = "@"
 
 // setKey reads the sources of the key.
@@ -55,7 +55,7 @@ func (c *compiler) setTemplate() {
 	}
 }
 
-// source reads what one value is taken from. what says whose, for messages.
+// source reads the source of one value. what names it in messages.
 func (c *compiler) source(text string) (match.Source, error) {
 	if c.in.Template == nil {
 		return match.ParseSource(text)
@@ -70,7 +70,7 @@ func (c *compiler) source(text string) (match.Source, error) {
 	return made.Source, nil
 }
 
-// placeholderHint says why a placeholder is not taken.
+// placeholderHint says why a placeholder is refused.
 func placeholderHint(text string) string {
 	if !strings.HasPrefix(strings.TrimSpace(text), "{") {
 		return ""
@@ -78,8 +78,8 @@ func placeholderHint(text string) string {
 	return "; placeholders are Caddy's alone: have request_header set a field to it, and take header:NAME"
 }
 
-// keySpec returns what a key is made of, for the rule's identity: the same for the same key in all proxies, whose defaults differ. So
-// where no part is an address by itself, the prefixes that most rules have are not said.
+// keySpec returns the parts of a key for the rule's identity. It is the same for the same key in all proxies, whose defaults differ. So
+// if no part is an address by itself, it leaves out the standard prefixes.
 func keySpec(parts []Part, p match.Prefixes) string {
 	spec := ""
 	masked := false
@@ -101,7 +101,7 @@ func keySpec(parts []Part, p match.Prefixes) string {
 	return spec + prefixSpec(p)
 }
 
-// prefixSpec returns what a key's prefixes are, for the rule's identity; one that leaves addresses whole is not said.
+// prefixSpec returns a key's prefixes for the rule's identity. It leaves out a prefix that keeps addresses whole.
 func prefixSpec(p match.Prefixes) string {
 	if p.IPv4 == 32 {
 		p.IPv4 = 0
@@ -115,8 +115,8 @@ func prefixSpec(p match.Prefixes) string {
 	return " /" + strconv.Itoa(p.IPv4) + " /" + strconv.Itoa(p.IPv6)
 }
 
-// SameKey reports whether two rules have the same key for every request. That they have the same spec is not enough: it leaves out
-// prefixes that most rules have.
+// SameKey reports whether two rules have the same key for every request. The same spec is not enough: it leaves out
+// the standard prefixes.
 func SameKey(a, b *Rule) bool {
 	return a.spec == b.spec && a.Static == b.Static && a.bare == b.bare && a.prefixes.IPv4 == b.prefixes.IPv4 && a.prefixes.IPv6 == b.prefixes.IPv6
 }
@@ -126,7 +126,7 @@ func isAddress(part *Part) bool {
 	return part.Address || part.Source.String() == "remote_ip"
 }
 
-// TierFor returns the tier of requests whose source of it has that value, as tiers name them.
+// TierFor returns the tier of requests whose tier source has that value, written as in tiers.
 func TierFor(r *Rule, value string) string {
 	if r.tier == nil {
 		return value
@@ -142,7 +142,7 @@ func TierFor(r *Rule, value string) string {
 	return spelt
 }
 
-// KeyFor returns the key that requests have whose parts of it have these values, as overrides name them.
+// KeyFor returns the key of requests whose parts of it have these values, written as in overrides.
 func KeyFor(r *Rule, values []string) string {
 	spelt := make([]string, len(values))
 	if len(r.Parts) == 0 {
@@ -158,11 +158,11 @@ func KeyFor(r *Rule, values []string) string {
 	return join(spelt)
 }
 
-// Named returns the value that requests have for a part of a rule's key where a person has written this one, of which nobody has checked
-// anything. The error says why no request has it, and what would be right.
+// Named returns the value of requests for a part of a rule's key, given as a person writes it and not checked
+// yet. The error says why no request has it, and what would be accepted.
 func Named(r *Rule, part int, value string) (string, error) { return spell(r, &r.Parts[part], value) }
 
-// join returns the key of so many values.
+// join returns the key of several values.
 func join(values []string) string {
 	if len(values) == 1 {
 		return values[0]
@@ -184,7 +184,7 @@ func NeedsAddress(r *Rule) bool {
 	return r.Excepts || r.tier != nil && r.tier.String() == "client_ip"
 }
 
-// OfAddress reports whether what the rule does depends on where the connection comes from.
+// OfAddress reports whether the rule's decision depends on the address of the connection.
 func OfAddress(r *Rule) bool {
 	for i := range r.Parts {
 		if r.Parts[i].Source.OfAddress() {
@@ -199,13 +199,13 @@ func Plain(r *Rule) bool {
 	return r.Cost == 1 && r.CostFrom == nil && r.Limits.Single()
 }
 
-// Whole reports whether the rule's key is the client's IPv4 address as it is.
+// Whole reports whether the rule's key is the client's whole IPv4 address.
 func Whole(r *Rule) bool {
 	return len(r.Parts) == 1 && r.Parts[0].Address && r.prefixes.IPv4 == 32
 }
 
 // KeyOf returns a request's key, and whether any part of it was missing. A key of one part is its value; of several, the values
-// with their lengths, so that no client can put together another's. buffer is for those, and may be nil. address is the client's.
+// with their lengths, so that no client can forge another's key. buffer is for those, and may be nil. address is the client's.
 func KeyOf(rule *Rule, r *http.Request, address string, buffer []byte) (key string, missing bool) {
 	if len(rule.Parts) == 0 {
 		return rule.Static, false
@@ -239,7 +239,7 @@ func ValueOf(rule *Rule, part *Part, r *http.Request, address string) string {
 	return value
 }
 
-// spell returns a value that a person has written for a part of a key as ValueOf has it. The error says why no request has it.
+// spell returns a value from a configuration for a part of a key as ValueOf spells it. The error says why no request has it.
 func spell(rule *Rule, part *Part, value string) (string, error) {
 	if isAddress(part) {
 		if value == "" || value == unixPeer {
@@ -254,7 +254,7 @@ func spell(rule *Rule, part *Part, value string) (string, error) {
 	return spelt, err
 }
 
-// LimitOf returns the rule that a request of that key comes under; nil: none, it is not counted.
+// LimitOf returns the core rule for a request with that key; nil: none, the request is not counted.
 func LimitOf(rule *Rule, r *http.Request, address, key string) *core.Rule {
 	if rule.tier == nil {
 		return rule.Limits.Of("", key)
@@ -262,7 +262,7 @@ func LimitOf(rule *Rule, r *http.Request, address, key string) *core.Rule {
 	return rule.Limits.Of(rule.tier.Value(r, address), key)
 }
 
-// ofOneAddress says why a limit for a single address cannot be: it shares its counter with all of its network. It is "" where that is not so.
+// ofOneAddress says why a single address cannot have a limit: it shares its counter with all of its network. "": it can.
 func ofOneAddress(address string, p match.Prefixes) string {
 	network := p.Shared(address)
 	if network == "" {

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// Kind is what a Node is.
+// Kind is the kind of a Node.
 type Kind int
 
 // The kinds of nodes.
@@ -27,7 +27,7 @@ func (k Kind) String() string {
 	return [...]string{"nothing", "a text", "a number", "true or false", "a list", "a map"}[k]
 }
 
-// Node is a value in a file, and where it stands there.
+// Node is a value in a file, and its place there.
 type Node struct {
 	Kind    Kind
 	Line    int    // from 1
@@ -43,7 +43,7 @@ type Member struct {
 	Value *Node
 }
 
-// Bounds of what is read.
+// The bounds of files and of their contents.
 const (
 	MaxFile    = 8 << 20  // bytes of a file
 	MaxFiles   = 5000     // files that a list of patterns may name
@@ -53,8 +53,8 @@ const (
 	MaxValues = 1_000_000 // of a file, about: each takes some 200 bytes while it is read
 )
 
-// ParseJSON reads a file in JSON. It refuses what has no meaning in one: keys that are there twice, and anything behind the value.
-// A byte order mark in front is passed over.
+// ParseJSON reads a file in JSON. It refuses duplicate keys, and anything after the value.
+// It skips a byte order mark at the beginning.
 func ParseJSON(file string, data []byte) (*Node, Problems) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	p := &jsonParser{file: file, data: data, line: 1, column: 1}
@@ -74,7 +74,7 @@ func ParseJSON(file string, data []byte) (*Node, Problems) {
 	return n, nil
 }
 
-// invalidUTF8 returns where the first byte is that is no UTF-8; -1: nowhere.
+// invalidUTF8 returns the offset of the first byte that is not UTF-8; -1: there is none.
 func invalidUTF8(data []byte) int {
 	if utf8.Valid(data) {
 		return -1
@@ -89,7 +89,7 @@ func invalidUTF8(data []byte) int {
 	}
 }
 
-// jsonParser makes nodes of tokens, of which encoding/json says where they end.
+// jsonParser makes nodes of the tokens of encoding/json, which says where they end.
 type jsonParser struct {
 	file    string
 	data    []byte
@@ -100,7 +100,7 @@ type jsonParser struct {
 	counted, line, column int // the offset up to which lines and columns are counted, and what they are there
 }
 
-// syntax says what is wrong with data that is no JSON.
+// syntax reports the syntax error of data that is not JSON.
 func (p *jsonParser) syntax() Problems {
 	var anything interface{}
 	err := json.Unmarshal(p.data, &anything)
@@ -119,7 +119,7 @@ func (p *jsonParser) syntax() Problems {
 	return Problems{{File: p.file, Line: line, Column: column, Text: text}}
 }
 
-// position returns the line and column of an offset, which is not before the last one asked for.
+// position returns the line and column of an offset. Offsets must not decrease from call to call.
 func (p *jsonParser) position(offset int) (line, column int) {
 	passed := p.data[p.counted:offset]
 	if last := bytes.LastIndexByte(passed, '\n'); last >= 0 {
@@ -132,7 +132,7 @@ func (p *jsonParser) position(offset int) (line, column int) {
 	return p.line, p.column
 }
 
-// next returns a token, and where it begins.
+// next returns a token, and the line and column where it begins.
 func (p *jsonParser) next() (token json.Token, line, column int, err error) {
 	from := int(p.decoder.InputOffset())
 	skipped := len(p.data[from:]) - len(bytes.TrimLeft(p.data[from:], " \t\r\n,:"))
@@ -178,7 +178,7 @@ func (p *jsonParser) value(nesting int) *Node {
 	return n
 }
 
-// setSingle fills in a node of a single value, as encoding/json has it, and reports whether it is one.
+// setSingle fills in the node of a single value of encoding/json, and reports whether token is one.
 func setSingle(n *Node, value interface{}) bool {
 	if text, ok := value.(string); ok {
 		n.Kind = String

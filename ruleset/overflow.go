@@ -10,7 +10,7 @@ import (
 	"github.com/proxyweir/weir/words"
 )
 
-// SetEnforcement reads what becomes of requests over the limit into a configuration: hard, shadow, or soft with a percentage and a
+// SetEnforcement reads an enforcement into a configuration: hard, shadow, or soft with a percentage and a
 // duration, such as "soft 20% 30s". "" is hard. The error begins with the field.
 func SetEnforcement(text string, c *core.RuleConfig) error {
 	said := strings.Fields(text)
@@ -34,8 +34,8 @@ func SetEnforcement(text string, c *core.RuleConfig) error {
 	return nil
 }
 
-// ParsePenalties reads a list of durations, in words or with commas between them. The error begins with the field. (That there are too
-// many is core's to say.)
+// ParsePenalties reads a list of durations, with spaces or commas between them. The error begins with the field. (Whether there are too
+// many is checked by core.)
 func ParsePenalties(words []string) ([]time.Duration, error) {
 	list := SplitWords(words)
 	if len(list) == 0 {
@@ -52,14 +52,14 @@ func ParsePenalties(words []string) ([]time.Duration, error) {
 	return durations, nil
 }
 
-// SplitWords returns the members of a list, of which several may be written in one text, with commas or spaces between them.
+// SplitWords returns the members of a list. One text may have several, with commas or spaces between them.
 func SplitWords(list []string) []string {
 	return strings.FieldsFunc(strings.Join(list, ","), isSeparator)
 }
 
 func isSeparator(r rune) bool { return r == ',' || r == ' ' || r == '\t' }
 
-// setOverflowPolicy reads what the rule does past its limit, besides what its limits themselves do.
+// setOverflowPolicy reads the rule's overflow policy, except for the parts that its limits have themselves.
 func (c *compiler) setOverflowPolicy(config *core.RuleConfig) {
 	t := c.text
 	if err := SetEnforcement(t.Texts["enforcement"], config); err != nil {
@@ -84,7 +84,7 @@ func (c *compiler) setOverflowPolicy(config *core.RuleConfig) {
 	}
 }
 
-// setCount reads the responses whose requests stay charged.
+// setCount reads the statuses of the responses whose requests stay charged.
 func (c *compiler) setCount(config *core.RuleConfig) {
 	wrong := len(c.errors)
 	for i, text := range c.text.Lists["count"] {
@@ -103,7 +103,7 @@ func (c *compiler) setCount(config *core.RuleConfig) {
 	config.OverflowPolicy.Count = statuses
 }
 
-// setPenalty reads how long offenders are shut out.
+// setPenalty reads how long keys that exceed the limit are blocked.
 func (c *compiler) setPenalty(config *core.RuleConfig) {
 	if len(c.text.Lists["penalty"]) == 0 {
 		_, err := ParsePenalties(c.text.Lists["penalty"])
@@ -119,17 +119,17 @@ func (c *compiler) setPenalty(config *core.RuleConfig) {
 	}
 }
 
-// isAlone reports whether the rule limits how many requests are under way, and nothing else.
+// isAlone reports whether the rule has only a concurrency, and no limit.
 func (c *compiler) isAlone() bool {
 	t := c.text
 	return One(t, "tiers") == nil && strings.TrimSpace(t.Texts["limit"]) == "" && strings.TrimSpace(t.Texts["concurrency"]) != ""
 }
 
-// setAlone makes the limit of a rule that has concurrency alone.
+// setAlone makes the limit of a rule that has only a concurrency.
 func (c *compiler) setAlone(config *core.RuleConfig) {
 	c.refuse(withLimit, ": needs a limit, and concurrency is none; write one such as 100/1m beside it, or leave it out")
 	limit, err := core.NewConcurrency(config.Concurrency)
-	if err != nil { // it was no number, which is said already
+	if err != nil { // it is not a number, which is reported already
 		return
 	}
 	c.limits = append(c.limits, limit)
@@ -137,7 +137,7 @@ func (c *compiler) setAlone(config *core.RuleConfig) {
 	config.Concurrency = 0
 }
 
-// checkEffect refuses what a rule without any limit says of its limits.
+// checkEffect refuses the settings of limits in a rule without any limit.
 func (c *compiler) checkEffect() {
 	c.refuse(withAnyLimit, ": has no effect on a rule without any limit; write a limit, or leave it out")
 	if strings.TrimSpace(c.text.Texts["concurrency"]) != "" {
@@ -145,7 +145,7 @@ func (c *compiler) checkEffect() {
 	}
 }
 
-// refuse refuses all that is said and needs a limit that the rule does not have.
+// refuse refuses all settings that need a limit which the rule does not have.
 func (c *compiler) refuse(lacking need, why string) {
 	fields := Schema["rule"]
 	for i := range fields {
@@ -172,7 +172,7 @@ func (c *compiler) setCandidate(config *core.RuleConfig) {
 		c.fail("candidate is mutually exclusive with tiers and overrides: it can be compared with one limit only; remove one", "candidate")
 		return
 	}
-	if c.common.Algorithm == 0 && strings.TrimSpace(t.Texts["algorithm"]) != "" { // which is wrong, and said already
+	if c.common.Algorithm == 0 && strings.TrimSpace(t.Texts["algorithm"]) != "" { // which is wrong, and reported already
 		return
 	}
 	limit, errors := newCandidate(written, c.common.Algorithm, c.common.MaxDelay)
@@ -186,8 +186,8 @@ func (c *compiler) setCandidate(config *core.RuleConfig) {
 	}
 }
 
-// newCandidate makes the limit of a candidate. algorithm is the rule's, 0 where it says none, and the candidate's where that says none;
-// maxDelay is the rule's, 0 where it says none, and that of a candidate which is a leaky bucket. The errors begin with candidate.
+// newCandidate makes the limit of a candidate. algorithm is the rule's, 0 if it sets none; a candidate that sets none has it, too.
+// maxDelay is the rule's, 0 if it sets none; a candidate that is a leaky bucket has it, too. The errors begin with candidate.
 func newCandidate(o *Object, algorithm core.Algorithm, maxDelay time.Duration) (*core.Limit, []*FieldError) {
 	c := &compiler{text: &RuleText{Object: *o}}
 	c.setCommon(algorithm)
@@ -210,8 +210,8 @@ func newCandidate(o *Object, algorithm core.Algorithm, maxDelay time.Duration) (
 	return limit, c.errors
 }
 
-// errorOf says which field of a rule an error of core.NewLimits is about, and what is wrong with it: without the rule's name, which is
-// in front of it.
+// errorOf returns the FieldError of an error of core.NewLimits: the field that it is about, and its text without the rule's name
+// in front.
 func errorOf(err error, name string) *FieldError {
 	text := err.Error()
 	prefix := fmt.Sprintf("rule %q: ", name)

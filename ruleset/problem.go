@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Problem is one thing that is wrong in a file.
+// Problem is one error in a file.
 type Problem struct {
 	File         string
 	Line, Column int // from 1; 0: it is about the whole file
@@ -23,13 +23,13 @@ func (p Problem) String() string {
 	return where + ": " + p.Text
 }
 
-// Problems are all that is wrong, in the order of the files and lines. Never empty where they are an error.
+// Problems are all errors, in the order of the files and lines. As an error the list is never empty.
 type Problems []Problem
 
-// mostShown is how many problems Error writes out.
+// mostShown is the most problems that Error writes.
 const mostShown = 10
 
-// Error writes the first problems, a line each.
+// Error writes the first problems, one a line.
 func (p Problems) Error() string {
 	lines := make([]string, 0, len(p))
 	for i := range p {
@@ -42,7 +42,7 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// inOrder sorts the problems by lines. They are of one file.
+// inOrder sorts the problems of one file by lines.
 func (p Problems) inOrder() Problems {
 	sort.SliceStable(p, func(i, j int) bool {
 		return p[i].Line < p[j].Line || p[i].Line == p[j].Line && p[i].Column < p[j].Column
@@ -50,7 +50,7 @@ func (p Problems) inOrder() Problems {
 	return p
 }
 
-// shorten returns a value without most of it where it is long, for a message.
+// shorten returns a value for a message, and only its beginning if it is long.
 func shorten(s string) string {
 	const most = 80
 	if len(s) <= most {

@@ -6,9 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// QuickSet is Parse and NewSet for files in JSON, for interpreters: what is compiled there does most of the work, and a rule is made
-// ready once. It returns nil where anything is wrong, or not plain: Parse, which knows the lines and columns, says what, or takes it.
-// The lines and columns in the set's files say nothing. in is what the rules are made ready for, as NewSet has it.
+// QuickSet is Parse and NewSet for files in JSON, for interpreters: compiled code does most of the work, and each rule is compiled
+// once. It returns nil if anything is wrong or unusual: Parse, which knows lines and columns, then reports it, or accepts it.
+// The lines and columns in the set's files have no meaning. in is as in NewSet.
 func QuickSet(c *Contents, in Context) *Set {
 	files := make([]*File, 0, len(c.Names))
 	for i, name := range c.Names {
@@ -73,7 +73,7 @@ func quickFile(name string, data []byte) *File {
 	return f
 }
 
-// plainJSON returns what a file has that is a map in JSON, in which no key is there twice; nil where that is not sure.
+// plainJSON returns the contents of a file that is a map in JSON without duplicate keys; nil if that is not certain.
 func plainJSON(data []byte) map[string]interface{} {
 	if bytes.IndexByte(data, '\\') >= 0 || bytes.Contains(data, []byte("\u2028")) || bytes.Contains(data, []byte("\u2029")) || !utf8.Valid(data) || bytes.Count(data, []byte(",")) > MaxValues {
 		return nil
@@ -84,7 +84,7 @@ func plainJSON(data []byte) map[string]interface{} {
 	if err := decoder.Decode(&top); err != nil {
 		return nil
 	}
-	// All values are written as they were, now that none is escaped. So it is as long as it was, unless something was there twice: then
+	// Since no value is escaped, all are written as they were. So the text is as long as it was, unless there was a duplicate key: then
 	// encoding/json has kept the last.
 	var was, is bytes.Buffer
 	if err := json.Compact(&was, data); err != nil { // also where something stands behind the value
@@ -98,7 +98,7 @@ func plainJSON(data []byte) map[string]interface{} {
 	return top
 }
 
-// nodeOf makes a node of a value; nil where it is nested too deep. All are in line 1: 0 would be nowhere.
+// nodeOf makes a node of a value; nil if it is nested too deep. All nodes are in line 1: 0 means no place.
 func nodeOf(value interface{}, nesting int) *Node {
 	n := &Node{Line: 1, Column: 1}
 	if nesting > MaxNesting {
@@ -180,7 +180,7 @@ func quickRule(m map[string]interface{}, t *RuleText) bool {
 	return true
 }
 
-// quickField reads a field that is no object.
+// quickField reads a field that is not an object.
 func quickField(kind FieldKind, key string, value interface{}, into *Object) bool {
 	if kind == ManyTexts {
 		var list []string
@@ -253,7 +253,7 @@ func quickText(value interface{}, into *string) bool {
 	return ok
 }
 
-// quickTexts reads a list of single values, of which one may be written without the list.
+// quickTexts reads a list of single values. One value may be written without the list.
 func quickTexts(value interface{}, into *[]string) bool {
 	list, ok := value.([]interface{})
 	if !ok {

@@ -13,31 +13,31 @@ import (
 	"github.com/proxyweir/weir/words"
 )
 
-// Rule is a RuleText made ready: immutable but for what stores keep in its core.Rules, so that it belongs to one store.
+// Rule is a compiled RuleText. It is immutable, except for the data that stores keep in its core.Rules, so it belongs to one store.
 type Rule struct {
 	Name    string
 	Limits  *core.Limits
 	Matcher *match.Matcher // nil: all requests
 	Excepts bool           // the matcher looks at the client's address
 	Parts   []Part         // of the key
-	Static  string         // the key, where it has no parts
+	Static  string         // the key, if it has no parts
 	Shadow  bool
 
-	// Covering asks a proxy's own matchers, besides Matcher, whether they cover a request; nil: there are none. It is the proxy's to set.
+	// Covering reports whether a proxy's own matchers, besides Matcher, cover a request; nil: there are none. The proxy sets it.
 	Covering func(r *http.Request) (bool, error)
 
-	Cost     int64         // where it is not taken from the request
+	Cost     int64         // if it is not taken from the request
 	CostFrom *match.Source // nil: it is Cost
 
 	SkipMissing, RejectMissing bool // on_missing_key; neither: share
 
-	Advice []string // what is most likely not meant, though it can be
+	Advice []string // what is valid, but most likely not intended
 
 	tier      *match.Source // nil: no tiers
 	prefixes  match.Prefixes
-	bare      bool   // no prefix is said, and none is the default
-	masksIPv4 bool   // so that IPv4 addresses do not stay as they are
-	spec      string // what the key is made of, for the rule's identity
+	bare      bool   // no prefix is set, and none is the default
+	masksIPv4 bool   // IPv4 addresses are masked
+	spec      string // the parts of the key, for the rule's identity
 }
 
 // Part is one part of a key.
@@ -47,35 +47,35 @@ type Part struct {
 	Masked  bool // it may be an address, in any spelling
 }
 
-// Standard has what rules are that do not say otherwise.
+// Standard has the default prefixes of rules.
 var Standard = match.Prefixes{IPv4: 32, IPv6: 64}
 
-// Context is what a rule is compiled for.
+// Context says for which proxy and configuration a rule is compiled.
 type Context struct {
 	Namespace string
-	Name      string         // in place of the RuleText's, where it has none
-	Prefixes  match.Prefixes // of a rule that does not say any
-	NoCount   string         // why a rule cannot have count here, where the proxy does not see statuses; "": it can
+	Name      string         // of a RuleText without a name
+	Prefixes  match.Prefixes // of a rule that sets none
+	NoCount   string         // why a rule cannot have count, if the proxy does not see statuses; "": it can
 
-	// Where the proxy has a language of its own for what a key is made of, and for what tiers and cost are read from: nil elsewhere.
+	// Template reads a text in the proxy's own language for keys, tiers and costs; nil if the proxy has none.
 	Template func(text string) (*Template, error)
 }
 
-// Template is what a text in a proxy's own language comes to.
+// Template is a compiled text in a proxy's own language.
 type Template struct {
 	Sources []match.Source // of a key
-	Static  string         // the key, where there are no sources
+	Static  string         // the key, if there are no sources
 	Own     bool           // the key's identity is the text, and not that of the list of sources
 	Source  match.Source   // the whole text, as one value
 }
 
-// compiler gathers what is wrong.
+// compiler compiles a rule, and gathers its errors.
 type compiler struct {
 	text   *RuleText
 	rule   *Rule
 	in     Context
 	common core.LimitConfig // what all limits have in common
-	limits []*core.Limit    // those that the rule has, in any order
+	limits []*core.Limit    // the rule's limits, in any order
 	errors []*FieldError
 }
 
@@ -84,13 +84,13 @@ func (c *compiler) fail(text string, path ...string) {
 	c.errors = append(c.errors, &FieldError{Path: path, Text: text})
 }
 
-// Compile checks a rule and makes it ready. It returns all that is wrong with it; the rule is nil then.
+// Compile checks and compiles a rule. If the rule has errors, it returns all of them, and no rule.
 func Compile(t *RuleText, in Context) (*Rule, []*FieldError) {
 	var config core.RuleConfig
 	return compile(t, in, &config)
 }
 
-// compile is Compile, and fills in what the rule's limits are made of.
+// compile is Compile, and also fills in the configuration of the rule's limits.
 func compile(t *RuleText, in Context, config *core.RuleConfig) (*Rule, []*FieldError) {
 	c := &compiler{text: t, in: in, rule: &Rule{Name: t.Name, Cost: 1}}
 	r := c.rule
@@ -153,7 +153,7 @@ func (c *compiler) setMatcher() {
 	c.rule.Excepts = len(o.Lists["except_ips"]) > 0
 }
 
-// MatchOf returns which requests a rule's match says.
+// MatchOf returns a rule's match.
 func MatchOf(o *Object) match.Match {
 	m := match.Match{Methods: o.Lists["methods"], Hosts: o.Lists["hosts"], Paths: o.Lists["paths"], PathPrefixes: o.Lists["path_prefixes"], ExceptIPs: o.Lists["except_ips"]}
 	if len(o.Pairs["headers"]) > 0 {
@@ -165,7 +165,7 @@ func MatchOf(o *Object) match.Match {
 	return m
 }
 
-// setPrefixes reads how far addresses are masked.
+// setPrefixes reads the prefixes that addresses are masked to.
 func (c *compiler) setPrefixes(standard match.Prefixes) {
 	ipv4 := c.number("ipv4_prefix", int64(standard.IPv4))
 	ipv6 := c.number("ipv6_prefix", int64(standard.IPv6))
@@ -208,7 +208,7 @@ func (c *compiler) setLimits(config *core.RuleConfig) core.MoreLimits {
 	}
 	if len(t.Objects["overrides"]) > 0 && len(c.rule.Parts) == 0 && c.in.Template != nil && len(c.errors) == 0 {
 		c.fail(fmt.Sprintf("overrides: the key %q is the same for all, and has no other that could have a limit of its own", c.rule.Static), "overrides")
-	} else if len(t.Objects["overrides"]) > 0 && len(c.rule.Parts) > 0 && len(c.rule.Parts) >= len(t.Lists["key"]) { // of a key that is wrong nothing can be said
+	} else if len(t.Objects["overrides"]) > 0 && len(c.rule.Parts) > 0 && len(c.rule.Parts) >= len(t.Lists["key"]) { // if the key itself is valid
 		c.checkOverrides()
 		more.Overrides = c.overrides()
 	}
@@ -218,7 +218,7 @@ func (c *compiler) setLimits(config *core.RuleConfig) core.MoreLimits {
 	return more
 }
 
-// followsCalendar reports whether any of the limits does.
+// followsCalendar reports whether any of the limits follows the calendar.
 func followsCalendar(limits []*core.Limit) bool {
 	for _, l := range limits {
 		if l.Windows(0) != nil {
@@ -228,11 +228,11 @@ func followsCalendar(limits []*core.Limit) bool {
 	return false
 }
 
-// checkOverrides refuses overrides that no client could ever come under, and those of an address that would be of its whole network.
+// checkOverrides refuses overrides that no client could match, and overrides of an address that would apply to its whole network.
 func (c *compiler) checkOverrides() {
 	for i, o := range c.text.Objects["overrides"] {
 		values := o.Lists["key"]
-		if len(values) != len(c.rule.Parts) { // which overrides says
+		if len(values) != len(c.rule.Parts) { // which overrides reports
 			continue
 		}
 		for j := range c.rule.Parts {
@@ -254,7 +254,7 @@ func (c *compiler) checkOverrides() {
 	}
 }
 
-// setCommon reads what all limits of the rule have in common. algorithm is the one that they have where none is said.
+// setCommon reads the settings that all limits of the rule have in common. algorithm is the default.
 func (c *compiler) setCommon(algorithm core.Algorithm) {
 	t := c.text
 	common := &c.common
@@ -285,7 +285,7 @@ func (c *compiler) setCommon(algorithm core.Algorithm) {
 	}
 }
 
-// limit reads one limit. It returns nil for Unlimited, and after an error, which it calls by name.
+// limit reads one limit. It returns nil for Unlimited, and after an error, which it reports under name.
 func (c *compiler) limit(text, name string, path ...string) *core.Limit {
 	common := c.common
 	text = strings.TrimSpace(text)
@@ -321,7 +321,7 @@ func (c *compiler) limit(text, name string, path ...string) *core.Limit {
 	return nil
 }
 
-// setTier reads what the tier of a request is taken from.
+// setTier reads the source of tiers.
 func (c *compiler) setTier() {
 	text := strings.TrimSpace(One(c.text, "tiers").Texts["source"])
 	if text == "" {
@@ -356,7 +356,7 @@ func (c *compiler) setTier() {
 	}
 }
 
-// tiers reads the limits by tier, and returns the rule's own, which may be the one for any value, too.
+// tiers reads the limits by tier. It also returns the rule's own limit, which AnyTier may set.
 func (c *compiler) tiers(own *core.Limit, hasOwn bool) (*core.Limit, map[string]*core.Limit) {
 	t := One(c.text, "tiers")
 	if strings.TrimSpace(t.Texts["source"]) == "" {
@@ -470,7 +470,7 @@ func (c *compiler) setCost(config *core.RuleConfig) {
 	c.rule.Cost = n
 }
 
-// smaller returns the limit that can hold less; of two that are called otherwise and hold the same, the first by name. a may be nil.
+// smaller returns the limit that can hold less; if two hold the same, the first by name. a may be nil.
 func smaller(a, b *core.Limit) *core.Limit {
 	if a == nil || b.Capacity() < a.Capacity() || b.Capacity() == a.Capacity() && b.String() < a.String() {
 		return b
@@ -478,7 +478,7 @@ func smaller(a, b *core.Limit) *core.Limit {
 	return a
 }
 
-// setWords reads the fields that take one of a few words.
+// setWords reads the fields whose values are words.
 func (c *compiler) setWords(config *core.RuleConfig) {
 	missing, _ := c.word("on_missing_key")
 	c.rule.SkipMissing = missing == "skip"
@@ -495,7 +495,7 @@ func (c *compiler) setWords(config *core.RuleConfig) {
 	}
 }
 
-// word returns what is said of a field that takes one of a few words, and reports whether that is one; "" is its default.
+// word returns the value of a field whose values are words, and reports whether it is valid; "" is the default.
 func (c *compiler) word(field string) (word string, right bool) {
 	word = c.text.Texts[field]
 	if word == "" {
@@ -508,7 +508,7 @@ func (c *compiler) word(field string) (word string, right bool) {
 	return word, true
 }
 
-// CheckWord says why a word cannot be that of a field. The error begins with the field.
+// CheckWord says why a word is not a value of a field. The error begins with the field.
 func CheckWord(f *Field, word string) error {
 	if word == f.Later && word != "" {
 		return fmt.Errorf("%s %q: is not in this version; use %s", f.Name, word, strings.Join(f.Words, " or "))
@@ -516,7 +516,7 @@ func CheckWord(f *Field, word string) error {
 	return words.CheckWord(f.Name, word, f.Words)
 }
 
-// number reads a whole number, or takes the standard one where there is none.
+// number reads a whole number; standard is the default.
 func (c *compiler) number(field string, standard int64) int64 {
 	text := c.text.Texts[field]
 	if text == "" {
@@ -531,7 +531,7 @@ func (c *compiler) number(field string, standard int64) int64 {
 	return n
 }
 
-// duration reads a duration, 0 where there is none.
+// duration reads a duration, 0 if there is none.
 func (c *compiler) duration(field string) time.Duration {
 	text := c.text.Texts[field]
 	if text == "" {

@@ -9,38 +9,38 @@ import (
 
 // Field is a row of the Schema: one field of a rule, or of an object in one.
 type Field struct {
-	Name    string // as rule files and Caddy have it: max_delay. Traefik's is CamelCase of it.
+	Name    string // in rule files and in Caddy: max_delay. In Traefik it is the CamelCase of it.
 	Kind    FieldKind
 	Least   int64    // of a number; of a duration in nanoseconds
 	Most    int64    // the same
 	Words   []string // of a word
-	Later   string   // a word that is known, and not in this version; "": none
-	Of      string   // of an object: what the Schema calls it
+	Later   string   // a word that this version does not have yet; "": none
+	Of      string   // of an object: its name in the Schema
 	Example string   // of what is neither a value nor a list of values
 	Needed  bool     // an object without it says nothing
 	Needs   need
-	When    string // the value that Needs is about; "": any
-	Doc     string // what the field says, for the manual and for editors
+	When    string // the value that Needs applies to; "": any
+	Doc     string // the meaning of the field, for the manual and for editors
 }
 
-// FieldKind is what is written for a field.
+// FieldKind is the kind of a field's value.
 type FieldKind int
 
 // The kinds of fields.
 const (
 	_           FieldKind = iota
-	OneText               // a value, of which Compile knows more
+	OneText               // a value that Compile checks
 	OneWord               // one of Words
 	OneNumber             // a whole number from Least to Most
 	OneDuration           // a duration from Least to Most
 	OneTruth              // true or false
-	ManyTexts             // a list of values, of which one may be written alone
-	NamedTexts            // values by names of their own
+	ManyTexts             // a list of values; one may be written without the list
+	NamedTexts            // named values
 	OneObject             // an object that the Schema has under Of
 	ManyObjects           // a list of such
 )
 
-// need is what a rule must have for a field to be of use.
+// need says which limit a rule must have for a field to have an effect.
 type need int
 
 const (
@@ -49,9 +49,9 @@ const (
 	withAnyLimit      // one that is not unlimited for all
 )
 
-// Schema has the fields of a rule, and of the objects in it, in the order in which they are shown. Whatever reads, checks, compares or
-// describes rules goes by it: a field is added here, and is then read from the configurations of all proxies. (What it does is for
-// Compile to say. Caddy's Zone and Traefik's Rule have fields for it, too, since there the users' documentation is printed from them.)
+// Schema has the fields of a rule, and of the objects in it, in the order in which they are shown. All code that reads, checks, compares or
+// describes rules is a loop over it: a field that is added here is read from the configurations of all proxies. (Its effect is written in
+// Compile. Caddy's Zone and Traefik's Rule need a field for it, too, since the users' documentation is printed from them.)
 var Schema = map[string][]Field{
 	"rule": {
 		{Name: "name", Kind: OneText, Needed: true,
@@ -161,13 +161,13 @@ func fieldsByName(schema map[string][]Field) map[string]map[string]*Field {
 	return all
 }
 
-// fieldOf returns a rule's field of that name; nil: there is none.
+// fieldOf returns the field of a rule with that name; nil: there is none.
 func fieldOf(name string) *Field { return byName["rule"][name] }
 
-// FieldOf returns the field of that name of an object that the Schema has; nil: there is none.
+// FieldOf returns the field with that name of an object in the Schema; nil: there is none.
 func FieldOf(object, name string) *Field { return byName[object][name] }
 
-// fieldNames has the names of the fields of each object, in their order.
+// fieldNames has the names of the fields of each object, in the order of the Schema.
 var fieldNames = namesOf(Schema)
 
 func namesOf(schema map[string][]Field) map[string][]string {
@@ -180,7 +180,7 @@ func namesOf(schema map[string][]Field) map[string][]string {
 	return all
 }
 
-// Names returns the names of the fields of an object that the Schema has.
+// Names returns the names of the fields of an object in the Schema.
 func Names(object string) []string { return append([]string(nil), fieldNames[object]...) }
 
 // Fields returns the names of the fields of each kind of map in a rule file, in the order in which they are shown: those of the Schema, and of
@@ -199,7 +199,7 @@ func Fields() map[string][]string {
 	return all
 }
 
-// CamelCase returns what a name of the Schema is in Traefik: maxDelay, exceptIPs.
+// CamelCase returns the name that a field of the Schema has in Traefik: maxDelay, exceptIPs.
 func CamelCase(name string) string {
 	words := strings.Split(name, "_")
 	for i, word := range words {
@@ -212,7 +212,7 @@ func CamelCase(name string) string {
 	return strings.Join(words, "")
 }
 
-// says reports whether a rule says anything of a field; where its Needs is about one value, whether it says that.
+// says reports whether a rule sets a field; if the field's Needs applies to one value, whether it sets that value.
 func says(t *RuleText, f *Field) bool {
 	switch f.Kind {
 	case ManyTexts:

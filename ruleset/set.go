@@ -10,19 +10,19 @@ import (
 	"github.com/proxyweir/weir/words"
 )
 
-// Set is what files come to, made ready for one store: immutable but for what the store keeps in its core.Rules. Where a rule stands
-// is in Files.
+// Set has the compiled rules of files for one store. It is immutable, except for the data that the store keeps in its core.Rules. The
+// places of rules are in Files.
 type Set struct {
 	Files   []*File
 	Rules   []*Rule // of all files, in their order
 	Domains []*Domain
-	index   *match.Index // nil: there are so few rules that looking at each is as quick
+	index   *match.Index // nil: there are so few rules that evaluating each is as fast
 }
 
-// fewRules is how many rules are looked at one by one.
+// fewRules is the most rules that are evaluated one by one.
 const fewRules = 8
 
-// NewSet makes the rules of files ready that Parse has found nothing wrong with.
+// NewSet compiles the rules of files in which Parse has found no problems.
 func NewSet(files []*File, namespace string) (*Set, error) {
 	return newSet(files, Context{Namespace: namespace})
 }
@@ -59,7 +59,7 @@ func newSet(files []*File, in Context) (*Set, error) {
 	return s, nil
 }
 
-// All returns all rules that a store is to open.
+// All returns all rules, for a store to open.
 func (s *Set) All() []*core.Rule {
 	var all []*core.Rule
 	for _, r := range s.Rules {
@@ -71,7 +71,7 @@ func (s *Set) All() []*core.Rule {
 	return all
 }
 
-// Covering appends to into the places of the rules that may cover a request: their Matchers are still to be asked.
+// Covering appends to into the places of the rules that may cover a request: the caller must still evaluate their Matchers.
 func (s *Set) Covering(r *http.Request, into []int) []int {
 	if s.index != nil {
 		return s.index.Candidates(r, into)
@@ -82,7 +82,7 @@ func (s *Set) Covering(r *http.Request, into []int) []int {
 	return into
 }
 
-// Domain returns the domain of that name, or where the name is "" the only one. The error says which there are.
+// Domain returns the domain with that name, or the only one if the name is "". The error says which domains there are.
 func (s *Set) Domain(name string) (*Domain, error) {
 	if name == "" && len(s.Domains) == 1 {
 		return s.Domains[0], nil
@@ -107,10 +107,10 @@ func (s *Set) Domain(name string) (*Domain, error) {
 	return nil, fmt.Errorf("%s", text)
 }
 
-// mostAdvice is how many rules are spoken of.
+// mostAdvice is the most rules that Advice names.
 const mostAdvice = 10
 
-// Advice returns what in the files is most likely not meant, though it can be.
+// Advice returns what is valid in the files, but most likely not intended.
 func (s *Set) Advice() []string {
 	var advice []string
 	at, more := 0, 0

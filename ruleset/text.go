@@ -1,11 +1,11 @@
 package ruleset
 
-// Object is what is written of an object of the Schema, by the names of its fields: numbers, durations and the like are texts still, and
-// what is not said is missing, or "".
+// Object is an object of the Schema as it is written, by the names of its fields: numbers, durations and the like are still texts, and
+// a field that is not set is missing, or "".
 type Object struct {
 	Texts map[string]string   // the fields of one value
 	Lists map[string][]string // of several
-	Pairs map[string][]Pair   // of values by names of their own, in the order in which they are written
+	Pairs map[string][]Pair   // of named values, in the order in which they are written
 }
 
 // Pair is a value with its name: a header field's, or the limit of a tier.
@@ -13,14 +13,14 @@ type Pair struct {
 	Name, Value string
 }
 
-// RuleText is a rule as it is written. Compile says what is wrong with it.
+// RuleText is a rule as it is written. Compile checks it.
 type RuleText struct {
 	Name string
 	Object
-	Objects map[string][]*Object // those in it, by the field: of match, tiers and candidate there is one at most
+	Objects map[string][]*Object // the objects in it, by field: match, tiers and candidate have one at most
 }
 
-// SetText notes the value of a field.
+// SetText sets the value of a field.
 func SetText(o *Object, field, value string) {
 	if o.Texts == nil {
 		o.Texts = make(map[string]string)
@@ -28,7 +28,7 @@ func SetText(o *Object, field, value string) {
 	o.Texts[field] = value
 }
 
-// SetList notes the values of a field.
+// SetList sets the values of a field.
 func SetList(o *Object, field string, values []string) {
 	if o.Lists == nil {
 		o.Lists = make(map[string][]string)
@@ -36,7 +36,7 @@ func SetList(o *Object, field string, values []string) {
 	o.Lists[field] = values
 }
 
-// SetPairs notes the values of a field with their names.
+// SetPairs sets the named values of a field.
 func SetPairs(o *Object, field string, values []Pair) {
 	if o.Pairs == nil {
 		o.Pairs = make(map[string][]Pair)
@@ -44,7 +44,7 @@ func SetPairs(o *Object, field string, values []Pair) {
 	o.Pairs[field] = values
 }
 
-// AddObject notes an object of a field.
+// AddObject adds an object to a field.
 func AddObject(t *RuleText, field string, o *Object) {
 	if t.Objects == nil {
 		t.Objects = make(map[string][]*Object)
@@ -52,7 +52,7 @@ func AddObject(t *RuleText, field string, o *Object) {
 	t.Objects[field] = append(t.Objects[field], o)
 }
 
-// One returns the object of a field that has one at most; nil: there is none.
+// One returns the object of a field that has at most one; nil: there is none.
 func One(t *RuleText, field string) *Object {
 	list := t.Objects[field]
 	if len(list) == 0 {
@@ -61,7 +61,7 @@ func One(t *RuleText, field string) *Object {
 	return list[0]
 }
 
-// Only returns a rule without a name that says the same of some fields, and nothing of others.
+// Only returns a rule without a name that has the same values of some fields, and sets no others.
 func Only(t *RuleText, fields ...string) *RuleText {
 	some := &RuleText{}
 	for _, field := range fields {
@@ -75,15 +75,15 @@ func Only(t *RuleText, fields ...string) *RuleText {
 	return some
 }
 
-// Unlimited is written for a limit where there is none: requests that it holds for are not counted.
+// Unlimited is the word for no limit: requests that it applies to are not counted.
 const Unlimited = "unlimited"
 
-// AnyTier is the name of the tier for all values that have no other.
+// AnyTier is the name of the tier for all values without a tier of their own.
 const AnyTier = "*"
 
-// FieldError says what is wrong with one field of a RuleText.
+// FieldError is an error in one field of a RuleText.
 type FieldError struct {
-	Path []string // where it is: the field, and in it the member's name or the item's place
+	Path []string // the field, and in it the member's name or the item's place
 	Text string   // which begins with the field
 }
 

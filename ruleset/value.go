@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Settings reads settings that are one value each, and keeps what is wrong with the first that is. Of such a one, and where nothing is
-// written, it returns the standard value. The zero value is ready to use.
+// Settings reads settings of one value each, and keeps the first error. For a setting that is wrong or
+// not written it returns the standard value. The zero value is ready to use.
 type Settings struct {
 	Err error // which begins with the field; nil: nothing is wrong
 }
@@ -41,7 +41,7 @@ func (s *Settings) Duration(field, value string, least, most, standard time.Dura
 	return d
 }
 
-// Truth reads true or false, which is the standard value. (Traefik's decoder makes 1 and 0 of a boolean.)
+// Truth reads a boolean; false is the standard value. (Traefik's decoder makes 1 and 0 of booleans.)
 func (s *Settings) Truth(field, value string) bool {
 	switch strings.ToLower(strings.TrimSpace(value)) {
 	case "true", "1":

@@ -2,41 +2,41 @@ package ruleset
 
 import "time"
 
-// Watch finds out when the files of a list of patterns have changed. Whoever uses it looks now and then, and takes over what it
-// returns or refuses it. It is not for concurrent use.
+// Watch finds out when the files of a list of patterns have changed. Its user calls Look at intervals, and takes the contents that it
+// returns, or refuses them. It is not safe for concurrent use.
 type Watch struct {
 	patterns []string
 	taken    *Contents // what is in force
-	seen     string    // what was found at the last look, where that is something else
+	seen     string    // what the last look found, if it differs from taken
 	since    time.Duration
-	restless time.Duration // since when what is found has been something else, and another each time
-	reported string        // what was found and is not in force: it has been told, and is not again
+	restless time.Duration // since when each look has found something else
+	reported string        // what was found and refused: it is not reported again
 }
 
-// How long what is found must stay as it is before it counts: so that a file which is being written is not read half, and that one
-// which is away for a moment, since an editor puts another in its place, is not missed.
+// How long the files must stay unchanged before a change counts, so that a file which is being written is not read half, and one
+// which an editor replaces is not taken as removed.
 const (
 	settled = 100 * time.Millisecond
-	gone    = time.Second // where a file is no longer there, or much shorter
+	gone    = time.Second // if a file is gone, or much shorter
 
-	// Files that change all the time are taken as they are: one of them must not keep the others from coming into force.
+	// Files that change all the time are taken after this time: one of them must not keep the others from coming into force.
 	patience = 5 * time.Second
 )
 
-// NewWatch returns a watch of files of which that much is in force.
+// NewWatch returns a Watch of files; taken are the contents that are in force.
 func NewWatch(patterns []string, taken *Contents) *Watch {
 	return &Watch{patterns: patterns, taken: taken}
 }
 
-// Change is what has been found. At most one field is set.
+// Change is the result of a Look. At most one field is set.
 type Change struct {
-	Contents *Contents // they are new: to be parsed, and then to be Taken or Refused
+	Contents *Contents // new contents: the caller parses them and calls Take or Refuse
 	Problems Problems  // the files cannot be read
-	Restored bool      // what was refused, or could not be read, is again what is in force
+	Restored bool      // after a refusal or a read error, the files are again those that are in force
 	Again    time.Duration
 }
 
-// Look reads the files at a time, of any clock that goes on. Where Again is set, there may be more to say after that time.
+// Look reads the files. now is of any monotonic clock. If Again is set, Look should be called again after that time.
 func (w *Watch) Look(now time.Duration) Change {
 	contents, problems := Read(w.patterns)
 	wait := settled
@@ -80,7 +80,7 @@ func (w *Watch) Look(now time.Duration) Change {
 	return Change{Contents: contents}
 }
 
-// lacks reports whether a file that is in force is no longer there, or much shorter: as one is that is being written.
+// lacks reports whether a file that is in force is gone, or much shorter, as while it is being written.
 func (w *Watch) lacks(c *Contents) bool {
 	sizes := make(map[string]int, len(c.Names))
 	for i, name := range c.Names {
@@ -96,13 +96,13 @@ func (w *Watch) lacks(c *Contents) bool {
 	return false
 }
 
-// Take says that contents are in force now.
+// Take notes that contents are in force now.
 func (w *Watch) Take(c *Contents) {
 	w.taken = c
 	w.reported = ""
 }
 
-// Refuse says that contents are wrong. What was in force stays so.
+// Refuse notes that contents are refused. The previous contents stay in force.
 func (w *Watch) Refuse(c *Contents) {
 	w.reported = c.Digest
 }

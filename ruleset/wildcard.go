@@ -7,12 +7,12 @@ import (
 	"github.com/proxyweir/weir/match"
 )
 
-// isWildcard reports whether a descriptor's value stands for several: a * in it is any text, also none.
+// isWildcard reports whether a descriptor's value is a wildcard: a * in it matches any text, also an empty one.
 func isWildcard(value string) bool {
 	return strings.IndexByte(value, '*') >= 0
 }
 
-// splitWildcard returns what the values of a wildcard begin with, and what else they must have; nil: nothing.
+// splitWildcard returns the text that the values of a wildcard begin with, and what else they must have; nil: nothing.
 func splitWildcard(value string) (prefix string, more *tail) {
 	first := strings.IndexByte(value, '*')
 	last := strings.LastIndexByte(value, '*')
@@ -29,8 +29,8 @@ func splitWildcard(value string) (prefix string, more *tail) {
 	return prefix, more
 }
 
-// fits reports whether the rest of a value has what the wildcard asks of it. To take the first place of each text is enough, since what
-// is behind it is then the longest: so it reads a value once, however many * there are, and never goes back.
+// fits reports whether the rest of a value has the texts of the wildcard. To take the first place of each text is enough, since the text
+// behind it is then the longest. So it reads a value once, however many * there are, and never backtracks.
 func fits(t *tail, rest string) bool {
 	if !strings.HasSuffix(rest, t.suffix) {
 		return false
@@ -46,7 +46,7 @@ func fits(t *tail, rest string) bool {
 	return true
 }
 
-// The forms of values that have one spelling, by what is known of it. Of any other form, "", no wildcard is known to be met by nobody.
+// The forms of values that have a canonical spelling. For the form "" nothing is known about which wildcards no request matches.
 const (
 	Hosts   = "hosts"   // in lower case, without a port
 	Methods = "methods" // in upper case
@@ -55,15 +55,15 @@ const (
 	Pieces  = "pieces"  // in lower case
 )
 
-// forms has those of the sources whose values have one spelling.
+// forms has the forms of the sources whose values have a canonical spelling.
 var forms = map[string]string{"host": Hosts, "header:Host": Hosts, "method": Methods, "path": Paths}
 
 // FormOf returns the form of a source's values.
 func FormOf(source match.Source) string { return forms[source.String()] }
 
-// Unmet says why no request has a descriptor's value of a form; "": some may have it. spell returns a value that a person has written in the
-// spelling that requests have it in, and an error where it can have none, which begins with the value. A wildcard is left alone unless
-// what stands beside its * is in no value.
+// Unmet says why no request has a descriptor's value of a form; "": some may have it. spell returns a value from a configuration in the
+// spelling of requests, and an error, which begins with the value, if no request can have it. A wildcard passes unless
+// no value has the text beside its *.
 func Unmet(value, form string, spell func(value string) (string, error)) string {
 	if !isWildcard(value) {
 		spelled, err := spell(value)
@@ -86,8 +86,8 @@ func otherwise(value, spelled string) string {
 	return fmt.Sprintf("%q: requests have %q", shorten(value), shorten(spelled))
 }
 
-// SpellWildcard returns a wildcard in the spelling that requests have values of the form in, or why no request has one that it stands for.
-// Where it cannot be sure, it returns the wildcard as it is.
+// SpellWildcard returns a wildcard in the spelling of values of the form, or says why it matches no request.
+// If it is not certain, it returns the wildcard unchanged.
 func SpellWildcard(value, form string) (spelled, why string) {
 	switch {
 	case strings.Trim(value, "*") == "":
@@ -139,7 +139,7 @@ func spellPaths(value string) (spelled, why string) {
 	return strings.ToLower(value), lackingIn(value, true)
 }
 
-// lackingIn says what a wildcard has in a path that no path has, each in its one spelling. whole: its end is that of the path.
+// lackingIn says which text of a wildcard no path has in its canonical spelling. whole: the text ends the path.
 func lackingIn(path string, whole bool) string {
 	for _, text := range []string{"//", "/./", "/../"} {
 		if strings.Contains(path, text) {
@@ -152,7 +152,7 @@ func lackingIn(path string, whole bool) string {
 	return ""
 }
 
-// spellURLs is SpellWildcard for URLs. Behind the first * it looks at nothing, since that may be in a query.
+// spellURLs is SpellWildcard for URLs. It checks nothing behind the first *, since that may be in a query.
 func spellURLs(value string) (spelled, why string) {
 	if value[0] != '/' {
 		return value, ""

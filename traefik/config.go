@@ -1,31 +1,31 @@
 package traefik
 
-// Config is what a middleware is configured with. It has rules; a middleware with one rule may have that rule's fields at
+// Config is the configuration of a middleware. It has rules; a middleware with one rule may have that rule's fields at
 // the top instead, or the words of Traefik's own RateLimit.
 //
-// Fields that hold a number, a duration or a boolean are strings here: so it is this package, and not the decoder, that says
+// Fields for a number, a duration or a boolean are strings here, so that this package, and not the decoder, says
 // which rule, field and value is wrong.
 type Config struct {
-	// The one rule of a middleware that has no list of them.
+	// The rule of a middleware without a list of rules.
 	Rule `json:",inline" yaml:",inline" mapstructure:",squash"`
 
 	// The rules. They are decided in one step: if one that is not a shadow rejects the request, none is charged.
 	Rules []Rule `json:"rules,omitempty" yaml:"rules,omitempty"`
 
-	// Files of rules in JSON, beside those of the configuration: paths, or globs in which * stands for a part of a name. They are
+	// Files of rules in JSON, in addition to the configuration's: paths, or globs in which * matches a part of a name. They are
 	// read again when they change.
 	RulesFile []string `json:"rulesFile,omitempty" yaml:"rulesFile,omitempty"`
 
-	// How often the files are looked at: from 1s to 1h. The default is 10s.
+	// How often the files are checked for changes: from 1s to 1h. The default is 10s.
 	RulesInterval string `json:"rulesInterval,omitempty" yaml:"rulesInterval,omitempty"`
 
-	// The domain in the files whose descriptors limit requests. The default is the only one there is.
+	// The domain in the files whose descriptors limit requests. The default is the only one in the files.
 	Domain string `json:"domain,omitempty" yaml:"domain,omitempty"`
 
 	// How a request becomes descriptors for the domain: a list of them.
 	Descriptors interface{} `json:"descriptors,omitempty" yaml:"descriptors,omitempty"`
 
-	// Sets the rules of this middleware apart from those of the same names elsewhere; middlewares with the same namespace
+	// Separates the rules of this middleware from rules of the same names elsewhere. Middlewares with the same namespace
 	// share the counters of rules with the same name. The default is the middleware's name, with @ written as a dot.
 	Namespace string `json:"namespace,omitempty" yaml:"namespace,omitempty"`
 
@@ -35,21 +35,21 @@ type Config struct {
 	// Which address is the client's, in Traefik's own words. The default is that of the connection.
 	IPStrategy interface{} `json:"ipStrategy,omitempty" yaml:"ipStrategy,omitempty"`
 
-	// Which header fields clients are told their quota in: x_ratelimit (X-RateLimit-Limit, -Remaining, -Reset), ietf
+	// Which quota fields responses have: x_ratelimit (X-RateLimit-Limit, -Remaining, -Reset), ietf
 	// (RateLimit and RateLimit-Policy), or none. The default is the first two. A rejection has Retry-After in any case.
 	Headers []string `json:"headers,omitempty" yaml:"headers,omitempty"`
 
 	// The text of a rejected request's response. The default says what happened and when to try again.
 	Message string `json:"message,omitempty" yaml:"message,omitempty"`
 
-	// A random fraction, from nothing to this much, is added to the time that a rejected client is told to wait, so that
-	// not all come back at once: 0.2 adds up to 20 %. From 0, the default, to 10.
+	// Lengthens each Retry-After by a random fraction of it, from 0 to this number, so that
+	// rejected clients do not all come back at once: 0.2 adds up to 20 %. From 0, the default, to 10.
 	Jitter string `json:"jitter,omitempty" yaml:"jitter,omitempty"`
 
-	// Counts what becomes of requests, and says where that is served for Prometheus. The default is neither.
+	// Counts requests by outcome, and says where Prometheus reads the counts. The default is neither.
 	Metrics interface{} `json:"metrics,omitempty" yaml:"metrics,omitempty"`
 
-	// The path under which clients are told their own quotas, at no cost. The default is none.
+	// The path at which clients read their own quotas, at no cost. The default is none.
 	StatusPath string `json:"statusPath,omitempty" yaml:"statusPath,omitempty"`
 
 	// As in Traefik's RateLimit: the requests in a period that a client may make in the long run. 0 means no limit.
@@ -83,10 +83,10 @@ type Rule struct {
 	// unlimited is no limit.
 	Limit string `json:"limit,omitempty" yaml:"limit,omitempty"`
 
-	// Limits that a value of the request chooses.
+	// Limits that depend on a value of the request.
 	Tiers interface{} `json:"tiers,omitempty" yaml:"tiers,omitempty"`
 
-	// Limits of single keys: a list of them. They go before the tiers.
+	// A list of limits of single keys. They take precedence over the tiers.
 	Overrides interface{} `json:"overrides,omitempty" yaml:"overrides,omitempty"`
 
 	// The time zone of a calendar period, such as Europe/Berlin. The default is UTC.
@@ -104,11 +104,11 @@ type Rule struct {
 	// Unix epoch.
 	Refill string `json:"refill,omitempty" yaml:"refill,omitempty"`
 
-	// How many requests one counts for: a whole number, or header:NAME, query:NAME or cookie:NAME that has one. Less than 1,
-	// and what is no number, counts as 1. The default is 1.
+	// What one request counts for: a whole number, or the header:NAME, query:NAME or cookie:NAME that has the number. A value that is less than 1
+	// or not a number counts as 1. The default is 1.
 	Cost string `json:"cost,omitempty" yaml:"cost,omitempty"`
 
-	// Masks the IPv4 addresses in a key to a network of so many bits, 1 to 32, so that the network shares a counter. The
+	// Masks the IPv4 addresses in a key to networks of so many bits, 1 to 32, so that each network shares one counter. The
 	// default is 32: every address has its own.
 	IPv4Prefix string `json:"ipv4Prefix,omitempty" yaml:"ipv4Prefix,omitempty"`
 
@@ -116,13 +116,13 @@ type Rule struct {
 	// average it is 128.
 	IPv6Prefix string `json:"ipv6Prefix,omitempty" yaml:"ipv6Prefix,omitempty"`
 
-	// hard, the default, rejects what is over the limit. shadow counts, but lets everything pass and tells clients nothing.
-	// soft 20% 30s lets through 20 % more than the limit, for 30 s from the first request on that exceeds it; then the limit
-	// holds, until for one whole period no request would have exceeded it and what was let through more has come down. The
+	// hard, the default, rejects requests over the limit. shadow counts, but lets every request pass and sends no quota fields.
+	// soft 20% 30s allows 20 % more than the limit, for 30 s from the first request that exceeds it. Then the limit itself
+	// applies until no request would have exceeded it for one whole period, and the count has come down to the limit. The
 	// percentage is 1 to 1000, and such that it is at least one request; the duration is 1ms to 366d. Not with a leaky bucket.
 	Enforcement string `json:"enforcement,omitempty" yaml:"enforcement,omitempty"`
 
-	// What happens to a request over the limit: reject, the default, or delay, which has it wait for its turn, first come, first
+	// What happens to a request over the limit: reject, the default, or delay: it waits until the limit admits it, first come, first
 	// served. A sliding window counter cannot delay, and a shadow does not.
 	OnLimit string `json:"onLimit,omitempty" yaml:"onLimit,omitempty"`
 
@@ -134,11 +134,11 @@ type Rule struct {
 	// the default is 1000.
 	MaxWaiting string `json:"maxWaiting,omitempty" yaml:"maxWaiting,omitempty"`
 
-	// How many of them one key may have, from 1 to maxWaiting. By default it is a quarter of the places that are left, so that one key
-	// alone has a fifth of all at most; where all requests have one key, it is all.
+	// How many of the waiting requests may have the same key, from 1 to maxWaiting. The default is a quarter of the places that are left, so
+	// that a single key has at most a fifth of all places; a key that is the same for all requests has all of them.
 	MaxWaitingPerKey string `json:"maxWaitingPerKey,omitempty" yaml:"maxWaitingPerKey,omitempty"`
 
-	// Which responses' requests stay charged. It is not available in Traefik, where a plugin does not see a response's status, and is
+	// The statuses of the responses whose requests count. It is not available in Traefik, where a plugin does not see a response's status, and is
 	// refused.
 	Count []string `json:"count,omitempty" yaml:"count,omitempty"`
 
@@ -147,44 +147,44 @@ type Rule struct {
 	// durations of 1ms to 366d, such as 1m, 10m and 1h. The default is none.
 	Penalty []string `json:"penalty,omitempty" yaml:"penalty,omitempty"`
 
-	// How many requests of a key may be under way at a time, beside the limit or in place of it: 1 to 1000000000. One has ended
-	// when its response has. The default is any number.
+	// How many requests of a key may be under way at a time, in addition to the limit or in place of it: 1 to 1000000000. A request is
+	// under way until its response has ended. The default is any number.
 	Concurrency string `json:"concurrency,omitempty" yaml:"concurrency,omitempty"`
 
-	// A limit that is tried out on the same requests: what it would do is counted and compared, and changes nothing.
+	// A limit to try out on the same requests. Its decisions are counted and compared with those of the rule's limit, and change nothing.
 	Candidate interface{} `json:"candidate,omitempty" yaml:"candidate,omitempty"`
 
 	// What happens when Redis fails: open lets requests pass, closed answers 503, local, the default, counts in memory.
 	OnError string `json:"onError,omitempty" yaml:"onError,omitempty"`
 
-	// What happens to a request for which a part of the key is empty: share, the default, takes the empty value for a value as
-	// any other, so that leaving a header out is no way round; skip lets it pass uncounted; reject rejects it.
+	// What happens to a request for which a part of the key is empty: share, the default, treats the empty value like any
+	// other, so that leaving a header out does not get round the limit; skip lets it pass uncounted; reject rejects it.
 	OnMissingKey string `json:"onMissingKey,omitempty" yaml:"onMissingKey,omitempty"`
 
-	// Whether rejected requests count against the limit too, so that a client that does not slow down stays out. The default
+	// Whether rejected requests count against the limit too, so that a client that does not slow down stays rejected. The default
 	// is false.
 	CountRejected string `json:"countRejected,omitempty" yaml:"countRejected,omitempty"`
 
-	// What the body of a rejection says, where it is this rule that the client is told of: the one with the longest wait of those that
-	// reject. The default is the middleware's message.
+	// The text of the body when this rule rejects a request. If several rules reject it, the one with the longest wait counts.
+	// The default is the middleware's message.
 	Message string `json:"message,omitempty" yaml:"message,omitempty"`
 
-	// Keys of the configuration that are no fields: of the rule, or of the middleware where it has no list of rules.
+	// Unknown keys of the rule, or of a middleware without a list of rules.
 	Unknown map[string]interface{} `json:"-" yaml:"-" mapstructure:",remain"`
 }
 
-// Descriptor says how a request becomes one descriptor.
+// Descriptor says how to make one descriptor from a request.
 type Descriptor struct {
-	// Its entries, in the order in which the files have them in each other.
+	// Its entries, from the outermost level of the files to the innermost.
 	Entries interface{} `json:"entries,omitempty" yaml:"entries,omitempty"`
 }
 
 // DescriptorEntry is one entry of a descriptor.
 type DescriptorEntry struct {
-	// What the files call it.
+	// Its key in the files.
 	Key string `json:"key,omitempty" yaml:"key,omitempty"`
 
-	// What its value is taken from: a source, as in a rule's key. Where a request has none, the descriptor is left out.
+	// The source of its value, as in a rule's key. If a request has no value, the descriptor is left out.
 	Source string `json:"source,omitempty" yaml:"source,omitempty"`
 }
 
@@ -193,24 +193,24 @@ type Store struct {
 	// In the memory of this process.
 	Memory interface{} `json:"memory,omitempty" yaml:"memory,omitempty"`
 
-	// In Redis, shared with all who use the same.
+	// In Redis, shared with all proxies that use the same server and prefix.
 	Redis interface{} `json:"redis,omitempty" yaml:"redis,omitempty"`
 }
 
-// Memory has the settings of the memory, of which a process has one for all middlewares.
+// Memory has the settings of the memory. A process has one memory for all middlewares.
 type Memory struct {
-	// How many keys the memory holds: from 1 to 100000000, by default 1000000. Past it the key makes way that costs least to
-	// forget. Of several middlewares the largest number counts, for all; one that says none counts as the default.
+	// How many keys the memory holds: from 1 to 100000000, by default 1000000. When it is full, it evicts the key that costs least to
+	// lose. The largest number of all middlewares applies to all; a middleware that sets none counts as the default.
 	MaxKeys string `json:"maxKeys,omitempty" yaml:"maxKeys,omitempty"`
 }
 
-// Metrics says where the metrics of the process are served. The rules of a middleware that has it are counted, wherever that is; one
-// that has neither field is counted and leaves it to others.
+// Metrics says where the metrics of the process are served. A middleware with it has its rules counted; if
+// it sets neither field, another middleware must serve them.
 type Metrics struct {
-	// Serves them at /metrics on that address of its own: host:port. All middlewares that name an address share it.
+	// Serves the metrics at /metrics on an address of their own: host:port. All middlewares that name the same address share it.
 	Address string `json:"address,omitempty" yaml:"address,omitempty"`
 
-	// Serves them in place of what the middleware's routers have under exactly that path.
+	// Serves the metrics at exactly this path, in place of what the middleware's routers have there.
 	Path string `json:"path,omitempty" yaml:"path,omitempty"`
 }
 
@@ -219,11 +219,11 @@ type IPStrategy struct {
 	// The client's address is the one at this place of X-Forwarded-For, counted from the right, from 1.
 	Depth string `json:"depth,omitempty" yaml:"depth,omitempty"`
 
-	// The client's address is the rightmost of X-Forwarded-For that is none of these addresses and networks. It has no effect
-	// beside depth.
+	// The client's address is the rightmost of X-Forwarded-For that is not in these addresses and networks. It has no effect
+	// with depth.
 	ExcludedIPs []string `json:"excludedIPs,omitempty" yaml:"excludedIPs,omitempty"`
 
-	// Takes IPv6 addresses of one network of so many bits for one: from 1 to 128. It has no effect with excludedIPs.
+	// Masks IPv6 addresses to networks of so many bits: from 1 to 128. It has no effect with excludedIPs.
 	IPv6Subnet string `json:"ipv6Subnet,omitempty" yaml:"ipv6Subnet,omitempty"`
 }
 

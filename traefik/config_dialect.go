@@ -30,7 +30,7 @@ type RateLimitRedis struct {
 	// The number of the database. The default is 0.
 	DB string `json:"db,omitempty" yaml:"db,omitempty"`
 
-	// Of no effect: all requests travel over one connection.
+	// These have no effect: all requests travel over one connection.
 	PoolSize       string `json:"poolSize,omitempty" yaml:"poolSize,omitempty"`
 	MinIdleConns   string `json:"minIdleConns,omitempty" yaml:"minIdleConns,omitempty"`
 	MaxActiveConns string `json:"maxActiveConns,omitempty" yaml:"maxActiveConns,omitempty"`
@@ -43,7 +43,7 @@ type RateLimitRedis struct {
 	DialTimeout string `json:"dialTimeout,omitempty" yaml:"dialTimeout,omitempty"`
 }
 
-// RateLimitTLS says how TLS is spoken with Redis, in the words of Traefik's RateLimit. Certificates and key are files, or
+// RateLimitTLS configures TLS to Redis, in the words of Traefik's RateLimit. Certificates and key are files, or
 // their contents.
 type RateLimitTLS struct {
 	// The CA's certificates. The default is the system's.
@@ -53,6 +53,6 @@ type RateLimitTLS struct {
 	Cert string `json:"cert,omitempty" yaml:"cert,omitempty"`
 	Key  string `json:"key,omitempty" yaml:"key,omitempty"`
 
-	// Whether the server's certificate is not looked at.
+	// Whether the server's certificate is not verified.
 	InsecureSkipVerify string `json:"insecureSkipVerify,omitempty" yaml:"insecureSkipVerify,omitempty"`
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/proxyweir/weir/match"
 )
 
-// newDescriptors reads the descriptors of a configuration. Each is an object with a list of entries, or that list itself, where
+// newDescriptors reads the descriptors of a configuration. Each is an object with a list of entries, or that list itself, if
 // Traefik's provider can carry it.
 func newDescriptors(value interface{}) ([]front.Descriptor, error) {
 	list, err := listOf("descriptors", value)

@@ -37,7 +37,7 @@ func dialectRule(c *Config, criterion *SourceCriterion) (*Rule, error) {
 	if err != nil {
 		return nil, err
 	}
-	if average == 0 && strings.TrimSpace(r.Concurrency) != "" { // which is then what the rule has
+	if average == 0 && strings.TrimSpace(r.Concurrency) != "" { // which is then the rule's only limit
 		return &r, nil
 	}
 	r.Algorithm = "token_bucket"
@@ -76,7 +76,7 @@ func dialectPeriod(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// setCriterion reads what tells clients apart into the rule's key.
+// setCriterion reads the sourceCriterion into the rule's key.
 func setCriterion(r *Rule, s *SourceCriterion, present bool) error {
 	if !present {
 		return nil

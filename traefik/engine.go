@@ -17,8 +17,8 @@ import (
 	"github.com/proxyweir/weir/words"
 )
 
-// engine is all that a request needs, made of a middleware's name and configuration: the same for all routers that have the
-// middleware. It is immutable once the registry has opened it, but for the rules of its files, and for what it says only once.
+// engine is a middleware's compiled configuration, the same for all routers that have the
+// middleware. Once the registry has opened it, only the rules of its files and the warnings that it logs once change.
 type engine struct {
 	name       string // the middleware's
 	namespace  string // of its rules
@@ -27,23 +27,23 @@ type engine struct {
 	message    string
 	jitter     float64
 	addressing addressing
-	unsaid     bool // which address is the client's was not said
+	unsaid     bool // ipStrategy is not set
 	named      bool // the namespace is configured
 
 	own      []*front.Rule // of the configuration
 	ownNames map[string]bool
 
-	fixed       *ruleSet     // all rules; nil where there are files
-	changing    atomic.Value // where there are files: *ruleSet
+	fixed       *ruleSet     // all rules; nil if there are files
+	changing    atomic.Value // *ruleSet; only if there are files
 	files       *ruleFiles   // nil: none
-	domain      string       // the one that descriptors are looked up in; "": the only one
+	domain      string       // the one in which descriptors are looked up; "": the only one
 	descriptors []front.Descriptor
 
 	counts     bool   // the rules have metrics
-	begun      *int64 // decisions that were begun on the general path
+	begun      *int64 // how many decisions have begun on the general path
 	monitoring monitoring
 
-	advice []string // what the configuration says to no effect
+	advice []string // the settings of the configuration that have no effect
 
 	forwarded   atomic.Bool  // that requests come with X-Forwarded-For was noted
 	addressless atomic.Bool  // and that the strategy finds no address
@@ -55,7 +55,7 @@ type engine struct {
 	number      int  // of all engines there have been
 	uses        int  // by generations
 	living      int  // of those, the ones that have not ended
-	returned    bool // it is used again, after living was 0; until its files have been looked at
+	returned    bool // it is used again after living was 0, and its files have not been checked yet
 	store       storeSettings
 	memory      *core.Memory
 	shared      *sharedRedis // nil: memory
@@ -63,11 +63,11 @@ type engine struct {
 
 // storeSettings say where the counters of a middleware live.
 type storeSettings struct {
-	maxKeys int            // of the memory; 0: not said
+	maxKeys int            // of the memory; 0: not set
 	redis   *redisSettings // nil: memory
 }
 
-// newEngine checks a configuration and makes it ready, but for the store. The error does not name the middleware.
+// newEngine checks and compiles a configuration, without its store. The error does not name the middleware.
 func newEngine(c *Config, name string) (*engine, error) {
 	e := &engine{name: name, begun: new(int64), message: c.Message, named: c.Namespace != ""}
 	namespace, err := namespaceOf(c, name)
@@ -115,7 +115,7 @@ func (e *engine) inForce() *ruleSet {
 	return e.changing.Load().(*ruleSet)
 }
 
-// setOwn makes the configuration's own rules ready.
+// setOwn compiles the configuration's own rules.
 func (e *engine) setOwn(c *Config, criterion *SourceCriterion, name string) error {
 	rules, err := ownRules(c, criterion, e.namespace, name)
 	if err != nil {
@@ -138,7 +138,7 @@ func (e *engine) setOwn(c *Config, criterion *SourceCriterion, name string) erro
 	return nil
 }
 
-// ownCore returns what the store opens for the configuration's own rules.
+// ownCore returns the core rules of the configuration's own rules, for the store to open.
 func (e *engine) ownCore() []*core.Rule {
 	var rules []*core.Rule
 	for _, r := range e.own {
@@ -147,7 +147,7 @@ func (e *engine) ownCore() []*core.Rule {
 	return rules
 }
 
-// setAddressing reads the ipStrategy, from the one or the other of the places where it can be, and reports whether it is
+// setAddressing reads the ipStrategy from either of the two places where it can be, and reports whether it is
 // there.
 func (e *engine) setAddressing(own, criterions interface{}) (chosen bool, err error) {
 	field := "ipStrategy"
@@ -170,7 +170,7 @@ func (e *engine) setAddressing(own, criterions interface{}) (chosen bool, err er
 	return chosen, err
 }
 
-// parseJitter reads the fraction that waits are lengthened by at most.
+// parseJitter reads the fraction by which waits are lengthened at most.
 func parseJitter(text string) (float64, error) {
 	if strings.TrimSpace(text) == "" {
 		return 0, nil
@@ -182,7 +182,7 @@ func parseJitter(text string) (float64, error) {
 	return jitter, nil
 }
 
-// namespaceOf returns the namespace of a middleware's rules: the one that is configured, or one of its name.
+// namespaceOf returns the namespace of a middleware's rules: the configured one, or one made from its name.
 func namespaceOf(c *Config, middleware string) (string, error) {
 	if c.Namespace == "" {
 		return validName(strings.Replace(middleware, "@", ".", -1)), nil
@@ -201,8 +201,8 @@ func withoutProvider(middleware string) string {
 	return middleware
 }
 
-// validName returns a name that can be a rule's or a namespace's: the text itself if it can, else what can be kept of it, and
-// eight characters that stand for the whole.
+// validName returns a valid name of a rule or namespace: the text itself if it is valid, else the valid part of it and
+// eight characters of its hash.
 func validName(text string) string {
 	if words.CheckName(text) == nil {
 		return text
@@ -210,8 +210,8 @@ func validName(text string) string {
 	return words.NameFor(text, text)
 }
 
-// reportFailure writes to the log that the store has failed, once a second at most. A Redis that is known to be down has said
-// so once, and is not worth a line a request.
+// reportFailure writes to the log that the store has failed, at most once a second. It is silent about a Redis that is known to be down, which
+// is in the log already.
 func (e *engine) reportFailure(err error) {
 	if e.counts {
 		e.registry.metrics.countFailure(err)
@@ -232,8 +232,8 @@ func (e *engine) reportFailure(err error) {
 	warn(e.name, "the store of rate limits has failed: "+err.Error())
 }
 
-// exempted says of a rule that excepts private addresses, where nothing says which address is the client's, that it may limit nobody;
-// "": it is in order.
+// exempted warns of a rule that exempts private addresses without an ipStrategy, since it may limit nobody;
+// "": there is nothing to warn of.
 func exempted(e *engine, r *ruleset.Rule) string {
 	if !e.unsaid || r.Matcher == nil || !r.Matcher.ExceptsPrivate() {
 		return ""
@@ -242,7 +242,7 @@ func exempted(e *engine, r *ruleset.Rule) string {
 		"all requests come from a private address, and the rule limits nobody; set ipStrategy.depth to the number of proxies in front of Traefik, or ipStrategy: {} if there is none", r.Name)
 }
 
-// refusals keeps what the store refuses, such as for want of a right, from being written to the log at each request: it lasts until
+// refusals keeps errors that Redis answers with, such as a missing permission, from being logged at each request: they last until
 // somebody sees to it.
 type refusals struct {
 	mu       sync.Mutex
@@ -254,7 +254,7 @@ const (
 	refusalEvery = 60  // seconds, after which one is written again
 )
 
-// isNews reports whether a text is to be written to the log: at first, and once a minute while it lasts.
+// isNews reports whether to write a text to the log: the first time, and once a minute while it lasts.
 func (n *refusals) isNews(text string, second int64) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

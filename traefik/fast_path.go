@@ -12,16 +12,16 @@ import (
 	"github.com/proxyweir/weir/ruleset"
 )
 
-// express returns the handler of a router: where the middleware has one rule, as most have, one that is quick for the interpreter,
-// and leaves to h what it does not do. Interpreted, a handler in front of another costs several times what the lines do that are more:
-// so tools/flatten writes those of a middleware that counts, or answers for paths of its own, a second time, and others pay nothing for it.
+// fastPath returns the handler of a router: if the middleware has one rule, as most have, one that is fast under the interpreter,
+// and leaves all other requests to h. Interpreted, a handler in front of another costs several times as much as some more lines in it,
+// so tools/flatten writes a second variant for middlewares that count or answer paths of their own. The others pay nothing for it.
 func fastPath(h *handler) http.Handler {
 	var quick http.Handler
 	e := h.engine
 	r := onlyPlain(e)
 	metering := meteringOf(e, r)
 	if r != nil {
-		quick = quickWay(h, r, metering)
+		quick = quickHandler(h, r, metering)
 	}
 	if quick == nil {
 		if metering == nil {
@@ -38,7 +38,7 @@ func fastPath(h *handler) http.Handler {
 	return newGateMetered(h, r, quick, metering)
 }
 
-// meteringOf returns what is done beside deciding, of which r is the only rule (nil: there are several); nil: nothing.
+// meteringOf returns what a handler counts, and which paths it answers itself; nil: nothing. r is the engine's only rule; nil: there are several.
 func meteringOf(e *engine, r *front.Rule) *core.Metering {
 	var none *core.Metering
 	if !e.counts && !e.monitoring.asides() {
@@ -53,8 +53,8 @@ func meteringOf(e *engine, r *front.Rule) *core.Metering {
 	return metering
 }
 
-// quickWay returns the express way of a rule; nil: it has none.
-func quickWay(h *handler, r *front.Rule, metering *core.Metering) http.Handler {
+// quickHandler returns the fast path of a rule; nil: it has none.
+func quickHandler(h *handler, r *front.Rule, metering *core.Metering) http.Handler {
 	var none http.Handler
 	e := h.engine
 	quotaFields := answer.NewQuotaFields(r.Only, e.fields)
@@ -82,7 +82,7 @@ func quickWay(h *handler, r *front.Rule, metering *core.Metering) http.Handler {
 	return byKey
 }
 
-// onlyPlain returns the rule of a middleware that has only one, which does nothing but reject; nil: it is not so.
+// onlyPlain returns the rule of a middleware that has only one, and which only rejects; nil otherwise.
 func onlyPlain(e *engine) *front.Rule {
 	if e.fixed == nil || len(e.fixed.rules) != 1 {
 		return nil
@@ -94,7 +94,7 @@ func onlyPlain(e *engine) *front.Rule {
 	return r
 }
 
-// serveKeyedTimed is keyedMetered.ServeHTTP for the decisions that are timed.
+// serveKeyedTimed is keyedMetered.ServeHTTP for a decision that is timed.
 func serveKeyedTimed(k *keyedMetered, w http.ResponseWriter, r *http.Request) {
 	begun := time.Now()
 	key := keyOf(k.engine, k.rule, r)
@@ -121,7 +121,7 @@ type keyer struct {
 // Key implements redis.Keyer.
 func (k *keyer) Key(r *http.Request) string { return keyOf(k.engine, k.rule, r) }
 
-// keyOf returns a request's key, or "" where a part of it is missing.
+// keyOf returns a request's key, or "" if a part of it is missing.
 func keyOf(e *engine, rule *front.Rule, r *http.Request) string {
 	address := ""
 	if e.fixed.needsAddress {

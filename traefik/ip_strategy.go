@@ -11,22 +11,22 @@ import (
 	"github.com/proxyweir/weir/ruleset"
 )
 
-// addressing finds the address of a request's client, as Traefik's ipStrategy does:
+// addressing determines the address of a request's client, as Traefik's ipStrategy does:
 //
-//   - with a depth it is the one at that place of X-Forwarded-For, from the right; none, where the list is shorter;
-//   - with excluded networks it is the rightmost of the list that is in none of them; none, where all are;
+//   - with a depth it is the one at that place of X-Forwarded-For, counted from the right; none if the list is shorter;
+//   - with excluded networks it is the rightmost of the list that is in none of them; none if all are in one;
 //   - else it is the connection's.
 //
-// Of a request that has the field several times the first counts. The zero value takes the connection's address.
+// If a request has the field several times, the first counts. The zero value takes the connection's address.
 type addressing struct {
 	depth    int
 	excluded []netip.Prefix
-	subnet   int // bits of the networks that are taken for one address; 0: none
+	subnet   int // bits of the networks that IPv6 addresses are masked to; 0: they are not masked
 }
 
 const forwardedFor = "X-Forwarded-For"
 
-// newAddressing reads an ipStrategy. field is what messages call it.
+// newAddressing reads an ipStrategy. field is its name in messages.
 func newAddressing(field string, s *IPStrategy) (addressing, error) {
 	var a addressing
 	var in ruleset.Settings
@@ -45,10 +45,10 @@ func newAddressing(field string, s *IPStrategy) (addressing, error) {
 	return a, nil
 }
 
-// direct reports whether the client's address is the connection's as it is.
+// direct reports whether the client's address is the connection's, unmasked.
 func (a *addressing) direct() bool { return a.depth == 0 && len(a.excluded) == 0 && a.subnet == 0 }
 
-// clientAddress returns the address of a request's client, "" where the strategy finds none.
+// clientAddress returns the address of a request's client, "" if the strategy finds none.
 func clientAddress(a *addressing, r *http.Request) string {
 	address := ""
 	if a.depth > 0 {
@@ -72,7 +72,7 @@ func clientAddress(a *addressing, r *http.Request) string {
 	return address
 }
 
-// firstNotExcluded returns the rightmost of a list that lies in none of the networks. What is no address lies in none.
+// firstNotExcluded returns the rightmost of a list that lies in none of the networks. A text that is not an address lies in none.
 func firstNotExcluded(excluded []netip.Prefix, list []string) string {
 	for i := len(list) - 1; i >= 0; i-- {
 		text := strings.TrimSpace(list[i])
@@ -95,8 +95,8 @@ func firstNotExcluded(excluded []netip.Prefix, list []string) string {
 	return ""
 }
 
-// networkOf returns the first address of the network of so many bits that an IPv6 address lies in, and any other text as it
-// is. Here, as for Traefik, an IPv4-mapped address is an IPv6 address.
+// networkOf returns the first address of the network, of so many bits, in which an IPv6 address lies, and any other text
+// unchanged. Here, as for Traefik, an IPv4-mapped address is an IPv6 address.
 func networkOf(address string, bits int) string {
 	ip, err := netip.ParseAddr(address)
 	if err != nil || !ip.Is6() {

@@ -5,7 +5,7 @@ import (
 	"log"
 )
 
-// warnings is where Traefik takes a plugin's errors from; it has no level for warnings.
+// warnings is the stream from which Traefik reads a plugin's errors; it has none for warnings.
 var warnings = log.New(log.Writer(), "", 0)
 
 // warn writes a line about a middleware to Traefik's log, at its level ERROR.

@@ -9,12 +9,12 @@ import (
 	"github.com/proxyweir/weir/redis"
 )
 
-// meter counts what becomes of the requests under one rule. What it counts goes on over reloads, as long as any configuration has the
-// rule. Numbers are changed with functions of sync/atomic, which an interpreter calls for less than methods.
+// meter counts the requests under one rule by outcome. Its counts survive reloads as long as any configuration has the
+// rule. Functions of sync/atomic change the numbers, since they cost an interpreter less than methods.
 type meter struct {
-	waiting  int64   // requests that wait for their turn; first, since that is where 64 bits are aligned on every machine
-	penalty  int64   // keys that were shut out for an offence
-	allowed  *int64  // of requests: what most are
+	waiting  int64   // requests that wait now; first, where 64 bits are aligned on every machine
+	penalty  int64   // keys that were blocked for exceeding the limit
+	allowed  *int64  // of requests: the most frequent outcome
 	requests []int64 // by front.Outcome
 	compared []int64 // by front.Comparison
 	label    string  // the rule's: namespace/name
@@ -26,7 +26,7 @@ func newMeter(label string) *meter {
 	return m
 }
 
-// labelOf returns what the metrics call a rule: as Caddy's do.
+// labelOf returns the label of a rule in the metrics, as in Caddy's.
 func labelOf(r *core.Rule) string {
 	if r.Namespace() == "" {
 		return r.Name()
@@ -34,7 +34,7 @@ func labelOf(r *core.Rule) string {
 	return r.Namespace() + "/" + r.Name()
 }
 
-// count counts what has become of a request, rule by rule. Where the store has failed that is how it was come to.
+// count counts the outcome of a request for each rule. failed: the store has failed, and the outcomes say so.
 func count(s *ruleSet, q *front.Inquiry, failed bool) {
 	var (
 		i int
@@ -50,7 +50,7 @@ func count(s *ruleSet, q *front.Inquiry, failed bool) {
 	countEach(s, q, failed)
 }
 
-// countEach is count where rules are asked one by one.
+// countEach is count for each rule by itself.
 func countEach(s *ruleSet, q *front.Inquiry, failed bool) {
 	var part front.Part
 	i := 0
@@ -70,7 +70,7 @@ func countEach(s *ruleSet, q *front.Inquiry, failed bool) {
 	}
 }
 
-// waitingOf returns the meters of the rules that have a request wait; none where they are not counted.
+// waitingOf returns the meters of the rules that make a request wait; none if they are not metered.
 func waitingOf(e *engine, s *ruleSet, q *front.Inquiry) []*meter {
 	var meters []*meter
 	if !e.counts {
@@ -84,11 +84,11 @@ func waitingOf(e *engine, s *ruleSet, q *front.Inquiry) []*meter {
 	return meters
 }
 
-// processMetrics are those that are of no rule: one for all middlewares, so that they go on over reloads.
+// processMetrics are the metrics that belong to no rule: one for all middlewares, so that they survive reloads.
 type processMetrics struct {
 	memory, redis *core.Durations
 	failures      []int64 // by kind
-	evicted       int64   // of memories that are no more; with the registry's lock
+	evicted       int64   // of memories that are closed; with the registry's lock
 }
 
 // failureKinds are the kinds of a store's failures, as redis.ErrorKind names them.
@@ -108,7 +108,7 @@ func (p *processMetrics) countFailure(err error) {
 	}
 }
 
-// decideTimed asks the limiter, and times it.
+// decideTimed calls the limiter, and times it.
 func decideTimed(e *engine, q *front.Inquiry) error {
 	begun := time.Now()
 	err := e.limiter.Decide(q.Checks, false, &q.Verdict)
@@ -116,7 +116,7 @@ func decideTimed(e *engine, q *front.Inquiry) error {
 	return err
 }
 
-// durations returns where the decisions of a middleware are timed.
+// durations returns the histogram for the decisions of a middleware.
 func (e *engine) durations() *core.Durations {
 	if e.shared != nil {
 		return e.registry.metrics.redis
@@ -124,10 +124,10 @@ func (e *engine) durations() *core.Durations {
 	return e.registry.metrics.memory
 }
 
-// series is what the metrics have of one rule: of a middleware, or in a snapshot of all that have it.
+// series has the metrics of one rule: of one middleware, or in a snapshot of all that have the rule.
 type series struct {
 	meter     *meter
-	own       *core.Rule   // its own limit, in a snapshot that of the newest; nil: it has none
+	own       *core.Rule   // its own limit, in a snapshot that of the newest middleware; nil: it has none
 	limits    []*core.Rule // all of them; in a snapshot those in memory, of which some may count in the same place
 	candidate bool         // there is one
 	penalties bool         // there are any

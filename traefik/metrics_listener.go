@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// metricsListener serves the metrics on an address of its own, for all middlewares that name it.
+// metricsListener serves the metrics on an address for all middlewares that name the address.
 type metricsListener struct {
-	connections int64 // that are open; with functions of sync/atomic; first, as in meter
+	connections int64 // open ones; changed with functions of sync/atomic; first, as in meter
 
 	address string
 	pages   http.Handler
@@ -21,11 +21,11 @@ type metricsListener struct {
 
 	mu      sync.Mutex
 	server  *http.Server // nil: nobody is served yet
-	failing bool         // that was said
+	failing bool         // that is in the log already
 	closed  bool
 }
 
-// Whoever asks slowly, or often, gets no further than this. The page is asked for by a few, every few seconds.
+// Bounds for slow clients and for many. A few clients read the page every few seconds.
 const (
 	listenAgainAfter = time.Second
 	requestWithin    = 5 * time.Second
@@ -34,7 +34,7 @@ const (
 	mostHeaderBytes  = 4096
 )
 
-// listen serves until the listener is closed. An address that cannot be had is tried again after a while, as long as that takes.
+// listen serves until the listener is closed. It tries an address that is not available again and again.
 func (l *metricsListener) listen() {
 	defer guard()
 	socket, err := net.Listen("tcp", l.address)
@@ -52,7 +52,7 @@ func (l *metricsListener) listen() {
 	l.later(l.again)
 }
 
-// newServer returns what serves the connections: a request on each, so that those who keep theirs keep nobody else out.
+// newServer returns the server: it serves one request per connection, so that idle connections keep nobody else out.
 func (l *metricsListener) newServer() *http.Server {
 	server := &http.Server{
 		Handler:           l.pages,
@@ -70,7 +70,7 @@ func (l *metricsListener) newServer() *http.Server {
 func (l *metricsListener) track(c net.Conn, state http.ConnState) {
 	if state == http.StateNew {
 		if atomic.AddInt64(&l.connections, 1) > mostConnections {
-			_ = c.Close() // its end is tracked too
+			_ = c.Close() // track is called for its end, too
 		}
 		return
 	}
@@ -94,7 +94,7 @@ func (l *metricsListener) serves(server *http.Server) bool {
 	return true
 }
 
-// failed notes that the address cannot be had, and reports whether it is to be tried again.
+// failed notes that the address is not available, and reports whether to try again.
 func (l *metricsListener) failed(err error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,10 +118,10 @@ func (l *metricsListener) close() {
 	}
 }
 
-// metricsPath is where a listener has the metrics.
+// metricsPath is the path of the metrics on a listener.
 const metricsPath = "/metrics"
 
-// metricsPages is what a listener serves.
+// metricsPages is the handler of a listener.
 type metricsPages struct {
 	page *page
 }

@@ -7,18 +7,18 @@ import (
 	"sync/atomic"
 )
 
-// page has the text of the metrics written for all who ask for it: by one at a time, since with thousands of rules an interpreter takes
-// a while. Who asks while it is being written waits, and gets the next one together with all who wait.
+// page writes the text of the metrics for all requests, one at a time, since with thousands of rules an interpreter takes
+// a while. Requests that come while it is written wait, and all get the next text.
 type page struct {
-	asked int64 // times; with functions of sync/atomic; first, as in meter
+	asked int64 // how many times; changed with functions of sync/atomic; first, as in meter
 	write func() []byte
 
 	mu   sync.Mutex
-	upTo int64 // of asked: they had asked when writing began
+	upTo int64 // the value of asked when writing began
 	text []byte
 }
 
-// get returns the text as it is not before now. Nobody may change it.
+// get returns a text of the metrics as of now or later. The caller must not change it.
 func (p *page) get() []byte {
 	turn := atomic.AddInt64(&p.asked, 1)
 	p.mu.Lock()

@@ -248,11 +248,11 @@ func TestPenaltiesAreInTheMetrics(t *testing.T) {
 	if got := scrape(t, h)[series]; got != "0" {
 		t.Errorf("before any: %q", got)
 	}
-	statuses(h, "192.0.2.1", 5) // shut out once, and then shut out still
+	statuses(h, "192.0.2.1", 5) // blocked once, and then still blocked
 	statuses(h, "192.0.2.2", 2)
 	statuses(h, "192.0.2.3", 1)
 	if got := scrape(t, h)[series]; got != "2" {
-		t.Errorf("%q keys were shut out, want 2", got)
+		t.Errorf("%q keys were blocked, want 2", got)
 	}
 }
 

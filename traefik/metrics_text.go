@@ -37,10 +37,10 @@ func (g *registry) writeMetrics() []byte {
 	return appendPeriods(b, s)
 }
 
-// isNot is what a rule has for a number where there is none of it.
+// isNot is the value of a number that a rule does not have.
 const isNot = -1
 
-// appendNumbers appends a family with a number of each rule that has it.
+// appendNumbers appends a family with one number for each rule that has it.
 func appendNumbers(b []byte, s *snapshot, name, kind, help string, of func(r *series) int64) []byte {
 	begun := false
 	for _, r := range s.rules {
@@ -57,14 +57,14 @@ func appendNumbers(b []byte, s *snapshot, name, kind, help string, of func(r *se
 	return b
 }
 
-// appendFamily appends what a family of series begins with.
+// appendFamily appends the HELP and TYPE lines of a family.
 func appendFamily(b []byte, name, kind, help string) []byte {
 	b = append(b, "# HELP "+name+" "+help+"\n# TYPE "+name+" "...)
 	b = append(b, kind...)
 	return append(b, '\n')
 }
 
-// appendSample appends a line: series is its name with its labels, and a space.
+// appendSample appends a sample: series is its name with its labels, and a space.
 func appendSample(b []byte, series string, value int64) []byte {
 	b = append(b, series...)
 	b = strconv.AppendInt(b, value, 10)
@@ -134,7 +134,7 @@ func appendHistogram(b []byte, store string, d *core.Durations) []byte {
 // inSeconds writes a duration as Prometheus's own libraries do.
 func inSeconds(d time.Duration) string { return strconv.FormatFloat(float64(d)/1e9, 'g', -1, 64) }
 
-// escaped makes a text one that can stand in a label. (Names of rules and namespaces have nothing that would need it.)
+// escaped escapes the value of a label. (Names of rules and namespaces do not need it.)
 var escaped = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 
 func appendBreakers(b []byte, s *snapshot) []byte {
@@ -170,7 +170,7 @@ func appendMemory(b []byte, s *snapshot) []byte {
 	return appendSample(b, "weir_evictions_total ", s.evicted)
 }
 
-// ownLimit returns the requests of a rule's own limit. A rule that has one for some values or keys alone has none.
+// ownLimit returns the requests of a rule's own limit. A rule that limits only some values or keys has none.
 func ownLimit(r *series) int64 {
 	if r.own == nil {
 		return isNot

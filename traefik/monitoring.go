@@ -11,15 +11,15 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// watching says where a middleware tells what is going on, beside limiting. Paths that it does not have are
+// monitoring says where a middleware serves metrics and quotas. Paths that it does not have are
 // core.NoPath.
 type monitoring struct {
-	address string // where those are served; "": nowhere
+	address string // where metrics are served; "": nowhere
 	metrics string // the path for metrics
 	status  string // the path for quotas
 }
 
-// setMonitoring reads what a configuration says of metrics and of statusPath.
+// setMonitoring reads metrics and statusPath of a configuration.
 func (e *engine) setMonitoring(c *Config) error {
 	w := &e.monitoring
 	w.metrics = core.NoPath
@@ -48,7 +48,7 @@ func (e *engine) setMonitoring(c *Config) error {
 	return nil
 }
 
-// checkAddress says what is wrong with an address to listen on.
+// checkAddress checks an address to listen on.
 func checkAddress(address string) error {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -61,7 +61,7 @@ func checkAddress(address string) error {
 	return nil
 }
 
-// pathOf reads a path that requests are compared with as they come.
+// pathOf reads a path that is compared with the paths of requests as they come.
 func pathOf(field, text string, path *string) error {
 	if text == "" {
 		return nil
@@ -79,5 +79,5 @@ func pathOf(field, text string, path *string) error {
 	return nil
 }
 
-// asides reports whether there is a path that the middleware answers for itself.
+// asides reports whether there is a path that the middleware answers itself.
 func (w *monitoring) asides() bool { return w.metrics != core.NoPath || w.status != core.NoPath }

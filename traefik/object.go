@@ -15,8 +15,8 @@ import (
 // some of Traefik's providers, and from labels as "true", which the decoder that Traefik uses would refuse.
 
 // decodeObject fills in a struct, given by a pointer, from an object of the configuration, and reports whether there is one.
-// It takes names regardless of case, scalars for texts, and texts with commas for lists, as Traefik's decoder does. The keys that
-// there are no fields for are refused. field is what messages call the object.
+// It takes names regardless of case, scalars as texts, and texts with commas as lists, as Traefik's decoder does. It
+// refuses unknown keys. field is the object's name in messages.
 func decodeObject(field string, value, into interface{}) (present bool, err error) {
 	target := reflect.ValueOf(into).Elem()
 	known := fieldsOf(target.Interface())
@@ -32,7 +32,7 @@ func decodeObject(field string, value, into interface{}) (present bool, err erro
 	return present, nil
 }
 
-// decodeText is decodeObject for an object that the schema of rules has. It is nil where there is none.
+// decodeText is decodeObject for an object of the schema of rules. It returns nil if there is none.
 func decodeText(field string, value interface{}, object string) (*ruleset.Object, error) {
 	members, present, err := membersOf(field, value, camelCased(object))
 	if err != nil || !present {
@@ -72,7 +72,7 @@ func decodeField(name string, value reflect.Value, f *ruleset.Field, o *ruleset.
 	return err
 }
 
-// pairsOf returns texts by names of their own, in the order of these.
+// pairsOf returns named texts, in the order of the names.
 func pairsOf(name string, value reflect.Value) ([]ruleset.Pair, error) {
 	var pairs []ruleset.Pair
 	if text, ok := scalar(value); ok && text == "" || value.Kind() == reflect.Interface { // null
@@ -93,7 +93,7 @@ func pairsOf(name string, value reflect.Value) ([]ruleset.Pair, error) {
 	return pairs, nil
 }
 
-// membersOf returns the members of an object of the configuration by the names of their fields, and reports whether there is one.
+// membersOf returns the members of an object of the configuration by the names of their fields, and reports whether there is an object.
 func membersOf(field string, value interface{}, known []string) (members map[string]reflect.Value, present bool, err error) {
 	members = make(map[string]reflect.Value)
 	if value == nil {
@@ -132,7 +132,7 @@ func membersOf(field string, value interface{}, known []string) (members map[str
 	return members, true, err
 }
 
-// nameIn returns the name in a list that a key is, in whichever case; "": none.
+// nameIn returns the name in a list that equals a key regardless of case; "": none.
 func nameIn(known []string, key string) string {
 	for _, name := range known {
 		if strings.EqualFold(name, key) {
@@ -184,7 +184,7 @@ func scalar(v reflect.Value) (text string, ok bool) {
 	return "", false
 }
 
-// texts returns a list of texts, which may be written as one text with commas.
+// texts returns a list of texts. It may be written as one text with commas.
 func texts(v reflect.Value) (list []string, ok bool) {
 	if text, single := scalar(v); single {
 		if text == "" {
@@ -215,7 +215,7 @@ func asJSON(value interface{}) string {
 	return string(text)
 }
 
-// fieldIndex returns which field of a struct has that name in a configuration; -1: none.
+// fieldIndex returns the index of the field of a struct that has that name in a configuration; -1: none.
 func fieldIndex(t reflect.Type, name string) int {
 	for i := 0; i < t.NumField(); i++ {
 		if nameOf(t.Field(i)) == name {
@@ -225,7 +225,7 @@ func fieldIndex(t reflect.Type, name string) int {
 	return -1
 }
 
-// listOf returns the members of a list in the configuration, none where there is no list. An empty one comes as an empty text.
+// listOf returns the members of a list in the configuration, none if there is no list. An empty list comes as an empty text.
 func listOf(field string, value interface{}) ([]interface{}, error) {
 	var list []interface{}
 	if value == nil {

@@ -322,7 +322,7 @@ func TestAFailureIsNoRejectionOfAShadow(t *testing.T) {
 	}
 }
 
-// What is decided with more than a limit is not decided by the express way, which knows nothing else.
+// A rule with more than a limit takes the general path, since the fast path knows only limits.
 func TestARuleWithAnOverflowPolicyDoesNotGoTheFastPath(t *testing.T) {
 	for _, test := range []struct {
 		rule     Rule

@@ -16,7 +16,7 @@ func trimmed(list []string) []string {
 	return out
 }
 
-// ourWords puts a message of core or ruleset into the names that settings have here.
+// ourWords rewrites a message of core or ruleset with the names that settings have in Traefik.
 var ourWords = newWords()
 
 func newWords() *strings.Replacer {
@@ -24,7 +24,7 @@ func newWords() *strings.Replacer {
 	for object := range ruleset.Schema {
 		names = append(names, ruleset.Names(object)...)
 	}
-	sort.Sort(sort.Reverse(sort.StringSlice(names))) // of two of which one begins with the other, the longer first
+	sort.Sort(sort.Reverse(sort.StringSlice(names))) // the longer first, if one begins with the other
 	pairs := []string{"have request_header set a field to it, and take header:NAME", "write header:NAME for a field", "key_secret", "keySecret", "plain_keys", "plainKeys"}
 	for _, name := range names {
 		if strings.IndexByte(name, '_') > 0 {

@@ -18,12 +18,12 @@ type sharedRedis struct {
 	name        string        // the server's
 	fingerprint string
 	uses        int         // engines
-	silent      atomic.Bool // it did not answer when it was made, and nothing was heard of it since
+	silent      atomic.Bool // it did not answer at first, and has not answered since
 	ended       atomic.Bool // no engine has it any more
 }
 
-// acquireRedis returns the store for these settings: the one that there is, or a new one, which a middleware is named for in
-// what it says of itself.
+// acquireRedis returns the store for these settings: the existing one, or a new one, which names the middleware in
+// its log lines.
 func (g *registry) acquireRedis(s *redisSettings, middleware string) (*sharedRedis, error) {
 	if len(s.unused) > 0 {
 		g.say(middleware, "redis: "+strings.Join(s.unused, ", ")+": of no effect, since all requests travel over one connection")
@@ -66,7 +66,7 @@ func (g *registry) acquireRedis(s *redisSettings, middleware string) (*sharedRed
 	return shared, nil
 }
 
-// releaseRedis ends what acquireRedis began. It returns the store if nobody uses it any more: it is to be closed then.
+// releaseRedis ends one use of a store that acquireRedis began. It returns the store if nobody uses it any more: the caller must close it.
 func (g *registry) releaseRedis(s *sharedRedis) *sharedRedis {
 	if s == nil {
 		return nil
@@ -84,7 +84,7 @@ func (s *sharedRedis) close() {
 	_ = s.store.Close() // the error would be that of closing a socket
 }
 
-// greet finds out whether a new store's Redis answers, and says so if it does not, and when it does.
+// greet finds out whether a new store's Redis answers. If it does not, greet logs that, and later that it answers.
 func (s *sharedRedis) greet(middleware string) {
 	defer guard()
 	err := s.store.Check(250 * time.Millisecond)
@@ -102,7 +102,7 @@ func (s *sharedRedis) greet(middleware string) {
 	}
 }
 
-// tell writes to the log when a server is not asked any more, and when it is again.
+// tell writes to the log when a server's circuit breaker opens, and when it closes.
 func (s *sharedRedis) report(middleware, server string, err error) {
 	if s.ended.Load() {
 		return
@@ -115,7 +115,7 @@ func (s *sharedRedis) report(middleware, server string, err error) {
 	warn(middleware, "Redis at "+server+" answers again")
 }
 
-// warnOfPrefixes says that another proxy masks the addresses in a rule's key otherwise, so that the two do not share its counters.
+// warnOfPrefixes warns that another proxy masks the addresses in a rule's key differently, so that the two do not share its counters.
 func (s *sharedRedis) warnOfPrefixes(middleware, namespace, rule string, here, there match.Prefixes) {
 	if s.ended.Load() {
 		return

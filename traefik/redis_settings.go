@@ -14,13 +14,13 @@ import (
 	"github.com/proxyweir/weir/ruleset"
 )
 
-// redisSettings are those of a Redis, in whichever words, checked and with what stands elsewhere in place.
+// redisSettings are the checked settings of a Redis, of either dialect, with the values of env: and file: filled in.
 type redisSettings struct {
 	client      resp.Config
 	store       redis.Config
 	nodes       int
 	fingerprint string   // a hash: it has secrets in it
-	unused      []string // settings of Traefik's that have nothing to set here
+	unused      []string // settings of Traefik's RateLimit that have no effect here
 	dialect     bool     // they are written in the words of Traefik's RateLimit
 }
 
@@ -30,7 +30,7 @@ const (
 	longestWait  = time.Minute
 )
 
-// refusedRedis are settings that other adapters have, and why they are not here.
+// refusedRedis are settings of other adapters, and why they are refused here.
 var refusedRedis = map[string]string{
 	"addresses":        "write address; the Traefik plugin speaks to one server",
 	"mastername":       "Sentinel is not in the Traefik plugin; write the address of a proxy, or a name, that leads to the master",
@@ -110,8 +110,8 @@ func (s *redisSettings) read(r *Redis) error {
 	})
 }
 
-// complete reads how TLS is spoken into an object of either words, of which load makes a configuration. It says what client and store find
-// wrong, and sets the fingerprint of all there is but nodes: settings has the rest.
+// complete reads the TLS settings of either dialect into an object, of which load makes a configuration. It returns the errors of client and
+// store, and sets the fingerprint of all settings but nodes: settings has the rest.
 func (s *redisSettings) complete(settings, written, object interface{}, load func() (*tls.Config, []byte, error)) error {
 	secure, err := decodeObject("tls", written, object)
 	if err != nil {
@@ -143,7 +143,7 @@ func (s *redisSettings) complete(settings, written, object interface{}, load fun
 	return nil
 }
 
-// redisWords returns an error of client's or store's with the settings' names of this package.
+// redisWords rewrites an error of the client or the store with this package's names of settings.
 func redisWords(err error) error {
 	text := err.Error()
 	text = strings.Replace(text, "dial_timeout", "dialTimeout", -1)

@@ -14,38 +14,38 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// registry keeps what outlives the handlers that Traefik makes.
+// registry keeps the state that outlives the handlers which Traefik makes.
 //
-// On every change of its configuration Traefik cancels the context of the handlers that there are, calls New again for each
-// router, and lets the old handlers finish what they are at. All handlers of one context are a generation. What a
-// generation uses is let go of a while after its context was cancelled, unless a later one uses it too. So counters live on
-// where a configuration stays as it is, and where the numbers of a limit change, since rules that count the same share
-// their counters in the store; and where a middleware is away for a moment.
+// On every change of its configuration Traefik cancels the context of the existing handlers, calls New again for each
+// router, and lets the old handlers finish their requests. All handlers of one context are a generation. What a
+// generation uses is released a while after its context was cancelled, unless a later one uses it too. So counters survive
+// if a configuration stays the same, if the numbers of a limit change, since rules that count the same share
+// their counters in the store, and if a middleware is away for a moment.
 //
-// Nothing runs in the background but two timers, while there is something for them to do: one for what is to be let go of,
-// and one that sweeps the memory.
+// Only two timers run in the background, while there is something for them to do: one releases what is no longer used,
+// and one sweeps the memory.
 type registry struct {
 	clock func() time.Duration        // since some time
 	after func(time.Duration, func()) // runs a function later
-	// For a request's turn in a leaky bucket: returns a context that ends then, or with the one given, and what lets go of it.
+	// For a request that waits: returns a context that ends after the wait, or with the given one, and its cancel function.
 	pause func(context.Context, time.Duration) (context.Context, context.CancelFunc)
 	wall  func() int64 // the memory's clock; nil: the wall clock
 
-	// What timers run: made once, since in Yaegi a function that is made by the one that the last timer has run keeps all that
-	// ran before it in memory.
+	// The callbacks of timers. They are made once, since in Yaegi a function that is made inside a timer's callback keeps all frames
+	// before it in memory.
 	expireLater, sweepLater, settleLater func()
 
 	mu          sync.Mutex
 	engines     map[string]*engine // by fingerprint
 	generations map[<-chan struct{}]*generation
-	leaving     []*leaving    // the first to be let go of first
-	expiring    bool          // a timer for them is set
+	leaving     []*leaving    // in the order of until
+	expiring    bool          // a timer for leaving is set
 	sweeping    bool          // a timer to sweep memory is set
 	nextSweep   time.Duration // not before that; only the timer's
-	memory      *core.Memory  // nil where there is no engine
-	engineCount int           // of all there have been
+	memory      *core.Memory  // nil if there is no engine
+	engineCount int           // of all that have been made
 	redis       map[string]*sharedRedis
-	warned      map[string]map[string]bool // what was said already, by middleware
+	warned      map[string]map[string]bool // the warnings that are in the log already, by middleware
 
 	metrics   *processMetrics
 	page      *page
@@ -60,21 +60,21 @@ type generation struct {
 	engines []*engine
 }
 
-// leaving is what is used no longer, but for requests that came before: the engines of a generation whose context was cancelled, or rules
+// leaving is in use only by earlier requests: the engines of a generation whose context was cancelled, or rules
 // of files that have changed.
 type leaving struct {
-	until   time.Duration // of the registry's clock: when they are let go of
+	until   time.Duration // of the registry's clock: when they are released
 	engines []*engine
 	rules   []*core.Rule
 	limiter *core.Limiter // that of the rules
 }
 
 const (
-	lingering     = 60 * time.Second // of what no handler with a living context uses
+	lingering     = 60 * time.Second // how long engines stay that no handler with a living context uses
 	sweepInterval = time.Minute
 )
 
-// process is the registry of the process: of the interpreter, that is, of which Traefik has one for the plugin.
+// process is the registry of the interpreter. Traefik has one interpreter for the plugin.
 var process = newRegistry()
 
 func newRegistry() *registry {
@@ -118,7 +118,7 @@ func (g *registry) newHandler(ctx context.Context, next http.Handler, config *Co
 	return fastPath(&handler{next: next, engine: e}), nil
 }
 
-// brief returns a message without most of a value that is very long.
+// brief shortens a message that has a very long value.
 func brief(message string) string {
 	const most = 600
 	if len(message) <= most {
@@ -127,7 +127,7 @@ func brief(message string) string {
 	return strings.ToValidUTF8(message[:most/2], "") + " … " + strings.ToValidUTF8(message[len(message)-most/2:], "")
 }
 
-// engineOf returns the engine of a middleware, for handlers that live as long as ctx: the one that there is, or a new one.
+// engineOf returns the engine of a middleware, for handlers that live as long as ctx: the existing one, or a new one.
 func (g *registry) engineOf(ctx context.Context, config *Config, name string) (*engine, error) {
 	if err := checkFields(config); err != nil {
 		return nil, err
@@ -164,7 +164,7 @@ func (g *registry) engineOf(ctx context.Context, config *Config, name string) (*
 	e.registry = g
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if other := g.engines[fingerprint]; other != nil { // meanwhile it was made for another router
+	if other := g.engines[fingerprint]; other != nil { // made for another router meanwhile
 		g.join(ctx, other)
 		return other, nil
 	}
@@ -175,7 +175,7 @@ func (g *registry) engineOf(ctx context.Context, config *Config, name string) (*
 	return e, nil
 }
 
-// joined returns the engine that there is, which has joined the generation of a context; nil if there is none.
+// joined returns the existing engine, after it has joined the generation of a context; nil if there is none.
 func (g *registry) joined(ctx context.Context, fingerprint string) *engine {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -186,7 +186,7 @@ func (g *registry) joined(ctx context.Context, fingerprint string) *engine {
 	return e
 }
 
-// newestOf returns the engine that was made last for a middleware, nil if there is none.
+// newestOf returns the newest engine of a middleware, nil if there is none.
 func (g *registry) newestOf(middleware string) *engine {
 	var last *engine
 	for _, e := range g.engines {
@@ -238,7 +238,7 @@ func (g *registry) open(e *engine) error {
 	return nil
 }
 
-// compare says in the log what changes with a new engine: which rules count afresh under an old name, and which share their
+// compare logs what changes with a new engine: which rules count afresh under an old name, and which share their
 // counters with another middleware's though their limits are not the same.
 func (g *registry) compare(e *engine) {
 	g.engineCount++
@@ -262,7 +262,7 @@ func (g *registry) compare(e *engine) {
 	}
 }
 
-// join enters an engine in the generation of a context.
+// join adds an engine to the generation of a context.
 func (g *registry) join(ctx context.Context, e *engine) {
 	done := ctx.Done()
 	gen := g.generations[done]
@@ -285,7 +285,7 @@ func (g *registry) join(ctx context.Context, e *engine) {
 	}
 }
 
-// end notes that the context of a generation was cancelled. What it uses is let go of after a while.
+// end notes that the context of a generation was cancelled. Its engines are released after a while.
 func (g *registry) end(done <-chan struct{}) {
 	defer guard()
 	g.mu.Lock()
@@ -304,7 +304,7 @@ func (g *registry) end(done <-chan struct{}) {
 	g.leave(&leaving{engines: gen.engines})
 }
 
-// leave has something let go of after a while.
+// leave schedules the release of something after a while.
 func (g *registry) leave(l *leaving) {
 	l.until = g.clock() + lingering
 	g.leaving = append(g.leaving, l)
@@ -314,7 +314,7 @@ func (g *registry) leave(l *leaving) {
 	}
 }
 
-// expire lets go of what is leaving and whose time has come.
+// expire releases what is due.
 func (g *registry) expire() {
 	defer guard()
 	for _, shared := range g.letGo() {
@@ -322,7 +322,7 @@ func (g *registry) expire() {
 	}
 }
 
-// letGo does what expire does, but for closing the stores that nobody uses any more: those it returns.
+// letGo is expire without closing the stores that nobody uses any more: it returns them.
 func (g *registry) letGo() []*sharedRedis {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -369,8 +369,8 @@ func (g *registry) close(e *engine) *sharedRedis {
 	return g.releaseRedis(e.shared)
 }
 
-// bound sets how many keys the memory holds: the most that an engine asks for, of those whose counters live there. One that
-// does not say a number asks for the default, so that nobody's small number makes others' limits be forgotten.
+// bound sets how many keys the memory holds: the largest number that an engine with counters there asks for. An engine that
+// sets none asks for the default, so that a small number of one middleware does not evict the keys of others.
 func (g *registry) bound() {
 	if g.memory == nil {
 		return
@@ -392,8 +392,8 @@ func (g *registry) bound() {
 	}
 }
 
-// sweep forgets what memory need not keep, and does so again after a while, as long as there is an engine. Interpreted it
-// takes some 50 µs for a key, so a memory of a million is swept less often: one hundredth of the time at most.
+// sweep removes keys that memory need not keep, and sets the timer again as long as there is an engine. Interpreted it
+// takes some 50 µs for a key, so a memory of a million is swept less often: for at most one hundredth of the time.
 func (g *registry) sweep() {
 	defer guard()
 	memory := g.toSweep()
@@ -410,7 +410,7 @@ func (g *registry) sweep() {
 	g.nextSweep = now + 100*(now-began)
 }
 
-// toSweep returns the memory, nil if nobody uses one any more. It writes to the log what is said once a minute.
+// toSweep returns the memory, nil if nobody uses one any more. It also writes the reports that the log has once a minute.
 func (g *registry) toSweep() *core.Memory {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -421,14 +421,14 @@ func (g *registry) toSweep() *core.Memory {
 	return memory
 }
 
-// warnOnce writes a line about a middleware to the log, unless it has been written since the middleware is there.
+// warnOnce writes a line about a middleware to the log, unless it has been written since the middleware exists.
 func (g *registry) warnOnce(middleware, message string) {
 	g.mu.Lock()
 	g.say(middleware, message)
 	g.mu.Unlock()
 }
 
-// say is warnOnce for who holds the lock.
+// say is warnOnce for callers that hold the lock.
 func (g *registry) say(middleware, message string) {
 	said := g.warned[middleware]
 	if said == nil {

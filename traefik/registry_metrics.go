@@ -7,11 +7,11 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// shownFor is how long the metrics have what no handler with a living context uses any more. Traefik cancels the old handlers before it
-// makes the new ones, so that in between there may be none of a middleware.
+// shownFor is how long the metrics still have engines that no handler with a living context uses. Traefik cancels the old handlers before it
+// makes the new ones, so in between a middleware may have none.
 const shownFor = 10 * time.Second
 
-// meter gives the rules of a set their meters: those that there are, or new ones.
+// meter gives the rules of a set their meters: existing ones, or new ones.
 func (g *registry) meter(s *ruleSet) {
 	s.meters = make(map[string]*meter)
 	s.enforced = true
@@ -39,7 +39,7 @@ func (g *registry) meterOf(r *core.Rule) *meter {
 	return m
 }
 
-// add notes what the metrics have of a rule.
+// add adds a rule's limits to its series.
 func (s *ruleSet) add(name string, m *meter, own *core.Rule, limits []*core.Rule) {
 	s.meters[name] = m
 	for _, limit := range limits {
@@ -51,13 +51,13 @@ func (s *ruleSet) add(name string, m *meter, own *core.Rule, limits []*core.Rule
 	s.series = append(s.series, &series{meter: m, own: own, limits: limits, candidate: hasCandidate(limits[0]), penalties: hasPenalties(limits[0])})
 }
 
-// hasPenalties reports whether a limit shuts keys out.
+// hasPenalties reports whether a limit has penalties.
 func hasPenalties(limit *core.Rule) bool {
 	terms, _ := limit.Terms()
 	return len(terms.Penalties) > 0
 }
 
-// forgetMeters lets go of the meters of rules that no configuration has any more.
+// forgetMeters removes the meters of rules that no configuration has any more.
 func (g *registry) forgetMeters() {
 	if len(g.meters) == 0 {
 		return
@@ -70,7 +70,7 @@ func (g *registry) forgetMeters() {
 			}
 		}
 	}
-	for _, old := range g.leaving { // a file may have them again
+	for _, old := range g.leaving { // files may get these rules back
 		for _, r := range old.rules {
 			label := labelOf(r)
 			if m := g.meters[label]; m != nil {
@@ -81,7 +81,7 @@ func (g *registry) forgetMeters() {
 	g.meters = kept
 }
 
-// shown returns the engines whose metrics there are: those of living handlers, the newest last, and before them those that ended a
+// shown returns the engines whose metrics are shown: those of living handlers, the newest last, and before them those that ended a
 // moment ago, if their middleware has no other yet.
 func (g *registry) shown() []*engine {
 	living := make(map[*engine]bool)         // false: it ended a moment ago
@@ -116,7 +116,7 @@ func (g *registry) shown() []*engine {
 	return list
 }
 
-// listen has the metrics served on an address, if they are not. middleware is the one that names it, for the log.
+// listen starts serving the metrics on an address, unless they are served there already. middleware names the address, for the log.
 func (g *registry) listen(address, middleware string) {
 	if g.listeners[address] != nil {
 		return
@@ -140,7 +140,7 @@ func (g *registry) settle() {
 	}
 }
 
-// unnamed takes the listeners that no configuration names any more out of the registry.
+// unnamed removes from the registry the listeners that no configuration names any more, and returns them.
 func (g *registry) unnamed() []*metricsListener {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -158,7 +158,7 @@ func (g *registry) unnamed() []*metricsListener {
 	return list
 }
 
-// adviseMetrics says, once, of the middlewares that count though nobody can see it.
+// adviseMetrics warns once of middlewares that count although nothing serves the counts.
 func (g *registry) adviseMetrics() {
 	counts := false
 	for _, e := range g.engines {
@@ -180,7 +180,7 @@ func (g *registry) adviseMetrics() {
 	}
 }
 
-// snapshot is what the metrics are written of.
+// snapshot has the data that the metrics are written from.
 type snapshot struct {
 	rules           []*series       // by label
 	breakers        map[string]bool // by the server's name: whether it is open
@@ -190,7 +190,7 @@ type snapshot struct {
 	evicted         int64
 }
 
-// observe returns what there is.
+// observe takes a snapshot.
 func (g *registry) observe() *snapshot {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -5,8 +5,8 @@ import (
 	"sort"
 )
 
-// report is what the log has of a rule once a minute: of all engines that there have been of its middleware, since those that
-// went at a reload have counted for a part of the minute, too.
+// report is what the log says of a rule once a minute. It sums up all engines of its middleware in that minute, since those that
+// ended at a reload have counted for a part of it, too.
 type report struct {
 	middleware string
 	rule       string
@@ -23,8 +23,8 @@ type line struct {
 	warns      bool // else it only informs
 }
 
-// reportShadows writes to the log what shadow rules would have rejected, and how candidates would have decided otherwise, since that
-// was last asked.
+// reportShadows writes to the log what shadow rules would have rejected, and how candidates would have decided differently, since it
+// was last called.
 func (g *registry) reportShadows() {
 	for _, l := range g.takeReports() {
 		if l.warns {
@@ -35,7 +35,7 @@ func (g *registry) reportShadows() {
 	}
 }
 
-// takeReports returns the lines that reportShadows writes, and has all count from nothing again.
+// takeReports returns the lines that reportShadows writes, and resets the counts.
 func (g *registry) takeReports() []line {
 	reports := make(map[string]*report)
 	for _, e := range g.engines {
@@ -61,7 +61,7 @@ func (g *registry) takeReports() []line {
 	return lines
 }
 
-// addTo adds what a set has counted to the reports, and counts from nothing again.
+// addTo adds the counts of a set to the reports, and resets them.
 func (s *ruleSet) addTo(reports map[string]*report, middleware string) {
 	for name, t := range s.tallies {
 		id := middleware + "\n" + name

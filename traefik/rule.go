@@ -11,7 +11,7 @@ import (
 // noCount is why no rule can have count: a writer that is wrapped loses Flush, Hijack and Unwrap on the way through the interpreter.
 const noCount = "is not available in Traefik, where a plugin cannot see a response's status without breaking streaming and upgrades; use the limit without it, or Caddy"
 
-// ownRules makes the rules of a configuration ready, in whichever words they are written.
+// ownRules compiles the rules of a configuration, of either dialect.
 func ownRules(c *Config, criterion *SourceCriterion, namespace, middleware string) ([]*ruleset.Rule, error) {
 	rules := make([]*ruleset.Rule, 0, len(c.Rules))
 	if len(c.Rules) == 0 {
@@ -49,7 +49,7 @@ func ownRules(c *Config, criterion *SourceCriterion, namespace, middleware strin
 	return rules, nil
 }
 
-// onlyRule makes the one rule of a middleware without a list ready.
+// onlyRule compiles the rule of a middleware without a list of rules.
 func onlyRule(c *Config, criterion *SourceCriterion, namespace, middleware string) (*ruleset.Rule, error) {
 	in := ruleset.Context{Namespace: namespace, Name: c.Name, Prefixes: ruleset.Standard, NoCount: noCount}
 	if in.Name == "" {
@@ -66,7 +66,7 @@ func onlyRule(c *Config, criterion *SourceCriterion, namespace, middleware strin
 	return compile(r, in)
 }
 
-// compile checks a rule and makes it ready. The error is the first of what is wrong with it.
+// compile checks and compiles a rule. The error is the first one in it.
 func compile(r *Rule, in ruleset.Context) (*ruleset.Rule, error) {
 	text, err := textOf(r)
 	if err != nil {
@@ -83,7 +83,7 @@ func compile(r *Rule, in ruleset.Context) (*ruleset.Rule, error) {
 	return nil, fmt.Errorf("rule %q: %s", in.Name, told)
 }
 
-// textOf returns a rule as package ruleset has it.
+// textOf returns a rule as a RuleText.
 func textOf(r *Rule) (*ruleset.RuleText, error) {
 	text := &ruleset.RuleText{Name: r.Name}
 	value := reflect.ValueOf(*r)

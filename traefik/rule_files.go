@@ -12,30 +12,30 @@ import (
 	"github.com/proxyweir/weir/ruleset"
 )
 
-// ruleFiles are the files that an engine has rules of. (It does not refer to the engine, which refers to it: see CONTRIBUTING.md.)
+// ruleFiles are the files of an engine's rules. (It does not refer to the engine, which refers to it: see CONTRIBUTING.md.)
 type ruleFiles struct {
 	patterns []string
 	interval time.Duration
 	of       string // the engine's fingerprint
-	later    func() // looks at them: made once, see registry
+	later    func() // checks them: made once, see registry
 
-	// Of who looks at them alone.
+	// Only the goroutine that checks them uses these.
 	watch   *ruleset.Watch
-	due     time.Duration // of the registry's clock: when they are to be looked at
-	refused bool          // what was found last is not in force
+	due     time.Duration // of the registry's clock: when to check them
+	refused bool          // the files as last found are not in force
 
 	contents *ruleset.Contents // in force; with the registry's lock
 }
 
-// How often files are looked at.
+// How often files are checked for changes.
 const (
 	standardInterval = 10 * time.Second
 	shortestInterval = time.Second
 	longestInterval  = time.Hour
 )
 
-// newRuleFiles reads what a configuration says of files, and how requests become descriptors for them. It returns nil where there
-// are none.
+// newRuleFiles reads a configuration's settings of files and of descriptors. It returns nil if there
+// are no files.
 func newRuleFiles(c *Config) (*ruleFiles, []front.Descriptor, error) {
 	var in ruleset.Settings
 	interval := in.Duration("rulesInterval", c.RulesInterval, shortestInterval, longestInterval, standardInterval)
@@ -86,8 +86,8 @@ func parseFile(file string, data []byte) (*ruleset.Node, ruleset.Problems) {
 	return ruleset.ParseJSON(file, data)
 }
 
-// readFiles reads the files of a new engine. If they are wrong, what an engine of the same middleware has in force stays so: a change
-// of the middleware's configuration does not take its routers out because a file happens to be broken.
+// readFiles reads the files of a new engine. If they are wrong, it takes the contents that an engine of the same middleware has in force: a change
+// of the middleware's configuration must not break its routers because a file happens to be broken.
 func (g *registry) readFiles(e *engine) error {
 	if e.files == nil {
 		return nil
@@ -119,7 +119,7 @@ func (g *registry) lastGood(e *engine) *ruleset.Contents {
 	return before.files.contents
 }
 
-// takeFiles puts contents in force in a new engine, or says what is wrong with them.
+// takeFiles puts contents in force in a new engine, or returns the problems in them.
 func (e *engine) takeFiles(contents *ruleset.Contents) []string {
 	set, wrong := e.newSet(contents)
 	if len(wrong) == 0 {
@@ -128,7 +128,7 @@ func (e *engine) takeFiles(contents *ruleset.Contents) []string {
 	return wrong
 }
 
-// newSet makes the rules of files ready, with the engine's own. It returns a line for all that is wrong.
+// newSet compiles the rules of files together with the engine's own. It returns a line for each problem.
 func (e *engine) newSet(contents *ruleset.Contents) (*ruleSet, []string) {
 	set := quickSet(contents, e.namespace)
 	if set == nil || e.hasNameOf(set) {
@@ -153,7 +153,7 @@ func (e *engine) newSet(contents *ruleset.Contents) (*ruleSet, []string) {
 	return next, nil
 }
 
-// quickSet returns what files come to that are plainly right, else nil.
+// quickSet returns the set of files that are plain and right, else nil.
 func quickSet(contents *ruleset.Contents, namespace string) *ruleset.Set {
 	for _, name := range contents.Names {
 		if isYAML(name) {
@@ -176,7 +176,7 @@ func (e *engine) hasNameOf(set *ruleset.Set) bool {
 	return false
 }
 
-// parseSet returns what files come to, or a line for all that is wrong with them.
+// parseSet returns the set of files, or a line for each problem.
 func (e *engine) parseSet(contents *ruleset.Contents) (*ruleset.Set, []string) {
 	files, problems := ruleset.Parse(contents, parseFile, ruleset.Context{NoCount: noCount})
 	for _, f := range files {
@@ -221,7 +221,7 @@ func fewLines(list []string) []string {
 	return few
 }
 
-// adviceOf returns what in a set's files is most likely not meant.
+// adviceOf returns what in a set's files is most likely not intended.
 func adviceOf(e *engine, s *ruleSet) []string {
 	var advice []string
 	for _, text := range s.files.Advice() {
@@ -248,7 +248,7 @@ func adviceOf(e *engine, s *ruleSet) []string {
 	return advice
 }
 
-// watchFiles has the files of an engine looked at, as long as it is there.
+// watchFiles starts checking the files of an engine for as long as the engine lives.
 func (g *registry) watchFiles(f *ruleFiles, fingerprint string) {
 	f.of = fingerprint
 	f.later = func() { g.look(f) }
@@ -256,7 +256,7 @@ func (g *registry) watchFiles(f *ruleFiles, fingerprint string) {
 	g.lookLater(f)
 }
 
-// lookLater sets the timer of files: for when they are due, or sooner, to find out whether the engine has ended, or is used again.
+// lookLater sets the timer of files: for the time when they are due, or sooner, to find out whether the engine has ended or is used again.
 func (g *registry) lookLater(f *ruleFiles) {
 	wait := f.due - g.clock()
 	if wait > shortestInterval {
@@ -265,7 +265,7 @@ func (g *registry) lookLater(f *ruleFiles) {
 	g.after(wait, f.later)
 }
 
-// look looks at files if they are due, and has it done again after a while.
+// look checks files if they are due, and sets the timer again.
 func (g *registry) look(f *ruleFiles) {
 	e, living, again := g.monitoring(f)
 	if e == nil {
@@ -297,13 +297,13 @@ func (g *registry) look(f *ruleFiles) {
 	}
 }
 
-// watching returns the engine that has files, nil if it has ended, and whether handlers with a living context use it: whether they do
-// so again, after there was none for a while in which nobody looked.
+// watching returns the engine that has files, nil if it has ended; whether handlers with a living context use it; and whether they do
+// so again, after there was none for a while in which nobody checked the files.
 func (g *registry) monitoring(f *ruleFiles) (e *engine, living, again bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	e = g.engines[f.of]
-	if e == nil || e.files != f { // another has come in its place
+	if e == nil || e.files != f { // another engine has replaced it
 		var none *engine
 		return none, false, false
 	}
@@ -313,9 +313,9 @@ func (g *registry) monitoring(f *ruleFiles) (e *engine, living, again bool) {
 	return e, living, again
 }
 
-// reload puts changed files in force, or says why not.
+// reload puts changed files in force, or logs why not.
 func (g *registry) reload(f *ruleFiles, e *engine, contents *ruleset.Contents) {
-	f.watch.Refuse(contents) // unless it turns out to be right: also if it makes the plugin panic
+	f.watch.Refuse(contents) // until they turn out to be right, and also if they make the plugin panic
 	next, wrong := e.newSet(contents)
 	if len(wrong) == 0 && !next.accompanied() {
 		wrong = append(wrong, "a rule with onLimit delay is new beside rules of the middleware's own; it takes effect when the middleware's configuration changes")
@@ -337,7 +337,7 @@ func (g *registry) reload(f *ruleFiles, e *engine, contents *ruleset.Contents) {
 	f.refused = false
 }
 
-// refuse writes to the log what is wrong with changed files.
+// refuse logs the problems of changed files.
 func (f *ruleFiles) refuse(middleware string, wrong []string) {
 	f.refused = true
 	warn(middleware, "the rule files have changed and are refused; the previous rules stay in force:")
@@ -346,7 +346,7 @@ func (f *ruleFiles) refuse(middleware string, wrong []string) {
 	}
 }
 
-// replace puts a set in force, in place of the one that is. Rules that count the same go on with what was counted.
+// replace puts a set in force in place of the current one. Counters of rules that count the same survive.
 func (g *registry) replace(f *ruleFiles, e *engine, next *ruleSet, contents *ruleset.Contents) []string {
 	if err := openRules(e.limiter, next.ofFiles); err != nil {
 		return []string{err.Error()}

@@ -11,30 +11,30 @@ import (
 	"github.com/proxyweir/weir/ruleset"
 )
 
-// ruleSet is what the rules of a middleware come to: its own, and those of its files. It is immutable, but for what it counts.
+// ruleSet has the compiled rules of a middleware: its own, and those of its files. It is immutable, except for its counts.
 type ruleSet struct {
 	rules  []*front.Rule // its own first
-	own    int           // how many those are
+	own    int           // how many are its own
 	files  *ruleset.Set
 	domain *ruleset.Domain // nil: requests have no descriptors
 
-	asked *front.Set // all of that, as requests are checked by it
+	asked *front.Set // all of these, as front checks requests by them
 
 	needsAddress   bool // any rule needs the client's address
-	watchForwarded bool // and takes the connection's because nobody has said otherwise
+	watchForwarded bool // and takes the connection's, since ipStrategy is not set
 
-	ofFiles []*core.Rule      // what the store has opened for the files
-	tallies map[string]*tally // by shadow, and by rule with a candidate; nil: there is none
-	watches bool              // there are any
+	ofFiles    []*core.Rule      // what the store has opened for the files
+	tallies    map[string]*tally // by shadow, and by rule with a candidate; nil: there is none
+	hasTallies bool              // there are any
 
-	// Where the rules are counted.
-	meters   map[string]*meter // by name; nil: they are not counted
-	series   []*series         // what the metrics have of each rule
-	enforced bool              // no rule only watches, or has a concurrency beside its limit
+	// If the rules are metered.
+	meters   map[string]*meter // by name; nil: they are not metered
+	series   []*series         // the series of each rule
+	enforced bool              // no rule is a shadow, or has a concurrency beside its limit
 	waits    bool              // any rule makes requests wait
 }
 
-// tally counts what a shadow would have rejected, and how a limit and its candidate have decided differently, since that was last said.
+// tally counts what a shadow would have rejected, and how a limit and its candidate have decided differently, since the last report.
 type tally struct {
 	shadowed atomic.Int64 // requests that the shadow would have rejected
 	requests atomic.Int64 // on which limit and candidate were compared
@@ -42,7 +42,7 @@ type tally struct {
 	laxer    atomic.Int64 // the candidate would have allowed what the limit rejected
 }
 
-// newRuleSet returns the set of an engine's own rules and of those in its files, nil where it has none.
+// newRuleSet returns the set of an engine's own rules and of those in its files, nil if it has none.
 func newRuleSet(e *engine, files *ruleset.Set, domain *ruleset.Domain) *ruleSet {
 	s := &ruleSet{own: len(e.own), files: files, domain: domain}
 	s.rules = append(s.rules, e.own...)
@@ -56,18 +56,18 @@ func newRuleSet(e *engine, files *ruleset.Set, domain *ruleset.Domain) *ruleSet 
 		s.ofFiles = append(s.ofFiles, domain.Rules()...)
 		for _, r := range domain.Rules() {
 			if r.Shadow() {
-				s.watch(r.Name())
+				s.addTally(r.Name())
 			}
 		}
 	}
 	for _, r := range s.rules {
 		s.waits = s.waits || r.Ruled.Limits.Delays()
-		watches := r.Ruled.Shadow
+		tallied := r.Ruled.Shadow
 		for _, limit := range r.Ruled.Limits.Rules() {
-			watches = watches || hasCandidate(limit)
+			tallied = tallied || hasCandidate(limit)
 		}
-		if watches {
-			s.watch(r.Ruled.Name)
+		if tallied {
+			s.addTally(r.Ruled.Name)
 		}
 	}
 	s.asked = front.NewSet(e.own, s.rules[s.own:], files, domain, e.descriptors)
@@ -87,7 +87,7 @@ func newRuleSet(e *engine, files *ruleset.Set, domain *ruleset.Domain) *ruleSet 
 	return s
 }
 
-// goOn has the rules of files go on with how many requests wait for those in whose place they come.
+// goOn passes to new rules of files how many requests wait under the rules that they replace.
 func (s *ruleSet) goOn(before *ruleSet) {
 	if !s.waits || !before.waits { // what follows would change nothing then, and takes its time where files have many rules
 		return
@@ -103,7 +103,7 @@ func (s *ruleSet) goOn(before *ruleSet) {
 	}
 }
 
-// accompanied reports whether the middleware's own rules see what requests that wait have reserved, or none waits.
+// accompanied reports whether the middleware's own rules see the reservations of requests that wait, or no rule makes requests wait.
 func (s *ruleSet) accompanied() bool {
 	for _, r := range s.rules[:s.own] {
 		if s.waits && !r.Ruled.Limits.Accompanied() {
@@ -123,16 +123,16 @@ func hasCandidate(limit *core.Rule) bool {
 	return false
 }
 
-// watch has what a rule's shadow or candidate would have done counted.
-func (s *ruleSet) watch(name string) {
+// addTally starts counting what a shadow or candidate would have done.
+func (s *ruleSet) addTally(name string) {
 	if s.tallies == nil {
 		s.tallies = make(map[string]*tally)
 	}
 	s.tallies[name] = &tally{}
-	s.watches = true
+	s.hasTallies = true
 }
 
-// keepTallies goes on with the counts of the set that was in force before.
+// keepTallies takes over the counts of the set that was in force before.
 func (s *ruleSet) keepTallies(before *ruleSet) {
 	for name := range s.tallies {
 		if t := before.tallies[name]; t != nil {
@@ -141,7 +141,7 @@ func (s *ruleSet) keepTallies(before *ruleSet) {
 	}
 }
 
-// countShadows notes what shadow rules would have rejected, once of a request, and how candidates would have decided.
+// countShadows counts a request once for each shadow rule that would have rejected it, and how candidates would have decided.
 func countShadows(s *ruleSet, q *front.Inquiry, failed bool) {
 	var (
 		part       front.Part
@@ -171,7 +171,7 @@ func countShadows(s *ruleSet, q *front.Inquiry, failed bool) {
 	}
 }
 
-// byName returns what the rules of a set count by, as the limiter has it: a rule's name has several where a value chooses the limit.
+// byName returns the core rules of a set by name: a name has several if a value of the request chooses the limit.
 func (s *ruleSet) byName() map[string][]*core.Rule {
 	names := make(map[string][]*core.Rule, len(s.rules))
 	for _, r := range s.rules {
@@ -185,7 +185,7 @@ func (s *ruleSet) byName() map[string][]*core.Rule {
 	return names
 }
 
-// reportAgain writes to the log which rules do not go on with what they have counted.
+// reportAgain logs which rules start counting afresh.
 func (s *ruleSet) reportAgain(middleware string, before *ruleSet) {
 	const most = 10
 	old := before.byName()
@@ -204,7 +204,7 @@ func (s *ruleSet) reportAgain(middleware string, before *ruleSet) {
 	}
 }
 
-// shareCounter reports whether any of the one rules counts in the same place as any of the others. Each may be thousands.
+// shareCounter reports whether any rule of one list shares counters with any of the other. Each list may have thousands.
 func shareCounter(a, b []*core.Rule) bool {
 	places := make(map[string]bool)
 	for _, one := range a {
@@ -218,7 +218,7 @@ func shareCounter(a, b []*core.Rule) bool {
 	return false
 }
 
-// reportDifference says in the log which rules share their counters with another middleware's, though their limits are not the same.
+// reportDifference logs which rules share their counters with another middleware's although their limits differ.
 func (g *registry) reportDifference(e, other *engine) {
 	theirs := other.inForce().byName()
 	ours := e.inForce().byName()
@@ -246,8 +246,8 @@ func (g *registry) reportDifference(e, other *engine) {
 	}
 }
 
-// otherOverflow says what rules of one name, whose limits are the same, do not do alike past them; "": nothing. All limits of a rule have
-// one conduct, so that one of them is looked at: there may be thousands.
+// otherOverflow says how the overflow policies of rules with the same name and limits differ; "": they do not. All limits of a rule have
+// one overflow policy, so it compares only one of them: there may be thousands.
 func otherOverflow(a, b []*core.Rule) string {
 	terms := termsOf(a[:1], true)
 	for i := range b {
@@ -258,7 +258,7 @@ func otherOverflow(a, b []*core.Rule) string {
 	return ""
 }
 
-// termsOf writes what rules of one name do: their limits, and if it is to be exact all that there is.
+// termsOf writes the limits of rules of one name, and if exact, all other terms too.
 func termsOf(rules []*core.Rule, exact bool) string {
 	terms := make([]string, 0, len(rules))
 	for _, r := range rules {

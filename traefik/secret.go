@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// resolve puts in place what a setting takes from elsewhere: env:NAME from the environment, file:PATH from a file, without
-// the last line break. Errors say where it was looked for, and nothing of what was there.
+// resolve replaces the value of a setting that refers to another place: env:NAME to the environment, file:PATH to a file, without
+// the last line break. Errors say where it looked, and quote nothing of the contents.
 func resolve(field string, value *string) error {
 	kind, where, found := strings.Cut(*value, ":")
 	if !found || kind != "env" && kind != "file" {
@@ -36,10 +36,10 @@ func resolve(field string, value *string) error {
 	return nil
 }
 
-// largestFile is how much of a file is read: more than any secret or chain of certificates has.
+// largestFile is the most that is read of a file: more than any secret or chain of certificates has.
 const largestFile = 1 << 20
 
-// readFile returns the contents of a regular file, or of one that a link leads to: not of a device or a pipe, which may have no end.
+// readFile returns the contents of a regular file, or of one that a link points to. It refuses devices and pipes, which may have no end.
 func readFile(name string) ([]byte, error) {
 	info, err := os.Stat(name)
 	if failed, ok := err.(*os.PathError); ok {
@@ -63,7 +63,7 @@ func readFile(name string) ([]byte, error) {
 	return contents, err
 }
 
-// certificates are files in PEM, or their contents where they may be.
+// certificates are files in PEM, or their contents if inline allows that.
 type certificates struct {
 	ca, cert, key string
 	inline        bool
@@ -107,7 +107,7 @@ func loadTLS(config *tls.Config, ca, cert, key string, c certificates) (*tls.Con
 	return config, contents, nil
 }
 
-// read returns the contents of a file; of no file the text itself, where that may be.
+// read returns the contents of a file, or the text itself if it is no file and may be PEM.
 func (c certificates) read(field, text string) ([]byte, error) {
 	pem, err := readFile(text)
 	if err == nil {

@@ -17,7 +17,7 @@ type handler struct {
 	engine *engine
 }
 
-// ServeHTTP decides on the request and passes it on, holds it, or rejects it.
+// ServeHTTP decides on the request, and passes it on, makes it wait, or rejects it.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { serve(h, w, r) }
 
 func serve(h *handler, w http.ResponseWriter, r *http.Request) {
@@ -34,7 +34,7 @@ func serve(h *handler, w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	q := front.Inquiries.Get().(*front.Inquiry)
-	_ = front.Assemble(s.asked, q, r, address) // of what fails there is nothing here
+	_ = front.Assemble(s.asked, q, r, address) // nothing that could fail is used here
 	if len(q.Checks) == 0 {
 		front.Free(q)
 		h.next.ServeHTTP(w, r)
@@ -64,7 +64,7 @@ func goOn(h *handler, w http.ResponseWriter, r *http.Request, q *front.Inquiry, 
 		e.reportFailure(err)
 	}
 	s := e.fixed
-	if s == nil { // it has files, and others may be in force by now
+	if s == nil { // it has files, and other rules may be in force by now
 		s = q.Set.Adapter.(*ruleSet)
 	}
 	if e.counts {
@@ -76,7 +76,7 @@ func goOn(h *handler, w http.ResponseWriter, r *http.Request, q *front.Inquiry, 
 		front.Free(q)
 		return
 	}
-	if s.watches {
+	if s.hasTallies {
 		countShadows(s, q, err != nil)
 	}
 	if v.Outcome == core.Reject {
@@ -95,9 +95,9 @@ func goOn(h *handler, w http.ResponseWriter, r *http.Request, q *front.Inquiry, 
 	h.next.ServeHTTP(w, r)
 }
 
-// noteAddress warns, once, of a request that comes through a proxy which nobody has said how to see through, and of one of
-// which the configured strategy finds no address. The express way of a key that is the connection's address comes by here
-// with new keys, and with rejections.
+// noteAddress warns once of a request that comes through a proxy without an ipStrategy, and of one for
+// which the ipStrategy finds no address. The fast path of a key that is the connection's address calls it only
+// for new keys and for rejections.
 func noteAddress(e *engine, r *http.Request, address string) {
 	if address == "" {
 		if !e.addressless.Swap(true) {
@@ -112,8 +112,8 @@ func noteAddress(e *engine, r *http.Request, address string) {
 	}
 }
 
-// serveUnderWay serves a request that was admitted and has reserved something: its turn, for which it waits, or a place among those in
-// flight. Whatever becomes of the request, what it has reserved comes to an end.
+// serveUnderWay serves a request that was admitted with a reservation: a departure, for which it waits, or a place among the requests in
+// flight. The reservation ends whatever happens to the request.
 func serveUnderWay(h *handler, w http.ResponseWriter, r *http.Request, s *ruleSet, q *front.Inquiry) {
 	var reservations []core.Reservation
 	e := h.engine
@@ -138,14 +138,14 @@ func serveUnderWay(h *handler, w http.ResponseWriter, r *http.Request, s *ruleSe
 	h.next.ServeHTTP(w, r)
 }
 
-// finish ends what a request under way has reserved.
+// finish ends the reservations of a request under way.
 func finish(e *engine, reservations []core.Reservation) {
 	if err := e.limiter.Finish(reservations, 0); err != nil { // no rule counts by status here
 		e.reportFailure(err)
 	}
 }
 
-// hold waits for the turn of a request, and returns it when that has come, else nil. A client that leaves is not served. (There is no
+// wait waits until a request may pass, and returns it then. If the client leaves before, it is not served, and wait returns nil. (There is no
 // select here: in Yaegi, requests at the same one would wait for each other's channels.) meters are of the rules that it waits for.
 func wait(e *engine, w http.ResponseWriter, r *http.Request, delay time.Duration, meters []*meter) *http.Request {
 	for _, m := range meters {
@@ -167,9 +167,9 @@ func wait(e *engine, w http.ResponseWriter, r *http.Request, delay time.Duration
 	return same
 }
 
-// readAhead begins to read the body of a request that waits, and returns what ends that: where it is one that net/http has made, or
-// Traefik around it to count its bytes. Readers that others have put around it may act on the response as they read. (Where a service
-// reads none of a body, the access log may be written while Traefik's reader still counts: its size may then be that of a moment before.)
+// readAhead begins to read the body of a request that waits, and returns its Ahead: only of a body that net/http has made, or
+// Traefik around it to count its bytes. Readers that others have put around it may act on the response as they read. (If a service
+// reads nothing of a body, the access log may be written while Traefik's reader still counts: its size may then be that of a moment before.)
 func readAhead(r *http.Request) (*http.Request, *front.Ahead) {
 	var none *front.Ahead
 	kind := fmt.Sprintf("%T", r.Body)

@@ -8,7 +8,7 @@ import (
 	"github.com/proxyweir/weir/ruleset"
 )
 
-// aside answers for the paths of a middleware's own.
+// aside answers the middleware's own paths.
 type aside struct {
 	engine *engine
 }
@@ -26,7 +26,7 @@ func (a *aside) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	serveQuotas(a.engine, w, r)
 }
 
-// refuseMethod answers a request that would change what can only be read.
+// refuseMethod answers a request with a method other than GET and HEAD.
 func refuseMethod(w http.ResponseWriter) {
 	w.Header()["Allow"] = []string{"GET, HEAD"}
 	w.Header()["Content-Type"] = []string{"text/plain; charset=utf-8"}
@@ -34,10 +34,10 @@ func refuseMethod(w http.ResponseWriter) {
 	_, _ = w.Write([]byte("Only GET and HEAD are answered here.\n")) // the client may be gone; there is nobody to tell
 }
 
-// mostQuotas is of how many limits a client is told at once. Of rule files there may be thousands.
+// mostQuotas is the most limits in one answer. Rule files may have thousands.
 const mostQuotas = 100
 
-// serveQuotas tells the client how it stands, at no cost.
+// serveQuotas answers with the client's quotas, at no cost.
 func serveQuotas(e *engine, w http.ResponseWriter, r *http.Request) {
 	q := front.Inquiries.Get().(*front.Inquiry)
 	assembleQuotas(e, q, r)
@@ -62,8 +62,8 @@ func serveQuotas(e *engine, w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// assembleQuotas fills in a check for each rule that the client of a request comes under, whatever the request is for. Rules that tell
-// apart what is asked for are left out.
+// assembleQuotas adds a check for each rule that covers the client of a request, whatever the request is for. It leaves out rules whose keys or
+// limits depend on the request's path or method.
 func assembleQuotas(e *engine, q *front.Inquiry, r *http.Request) {
 	s := e.inForce()
 	address := ""

@@ -10,7 +10,7 @@ import (
 	"github.com/proxyweir/weir/words"
 )
 
-// checkFields refuses keys of a configuration that there are no fields for. (Those in objects are refused by decodeObject.)
+// checkFields refuses unknown keys of a configuration. (decodeObject refuses those in objects.)
 func checkFields(c *Config) error {
 	if len(c.Rule.Unknown) > 0 { // of the top
 		known := fieldsOf(Config{})
@@ -39,8 +39,8 @@ func checkFields(c *Config) error {
 	return nil
 }
 
-// checkUnknown refuses the first of the keys that there are no fields for, and names the field that was most likely meant.
-// where stands in front of the message.
+// checkUnknown refuses the first of some unknown keys, and names the field that was most likely meant.
+// where is the beginning of the message.
 func checkUnknown(where string, unknown map[string]interface{}, known []string) error {
 	if len(unknown) == 0 {
 		return nil
@@ -57,7 +57,7 @@ func checkUnknown(where string, unknown map[string]interface{}, known []string) 
 	return fmt.Errorf("%s", text)
 }
 
-// camelCased returns the names that the fields of an object of the schema of rules have here.
+// camelCased returns the names in Traefik of the fields of an object of the schema of rules.
 func camelCased(object string) []string {
 	names := ruleset.Names(object)
 	for i := range names {
@@ -66,7 +66,7 @@ func camelCased(object string) []string {
 	return names
 }
 
-// fieldsOf returns the names that the fields of a struct have in a configuration.
+// fieldsOf returns the names in a configuration of the fields of a struct.
 func fieldsOf(v interface{}) []string {
 	t := reflect.TypeOf(v)
 	names := make([]string, 0, t.NumField())
@@ -78,7 +78,7 @@ func fieldsOf(v interface{}) []string {
 	return names
 }
 
-// nameOf returns the name that a field has in a configuration, "" for one that is only the decoder's.
+// nameOf returns the name of a field in a configuration, "" for one that only the decoder uses.
 func nameOf(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	if name == "-" {
@@ -87,7 +87,7 @@ func nameOf(f reflect.StructField) string {
 	return name
 }
 
-// firstSet returns the name of the first field that is set of a rule at the top, or "". A name that the middleware has, too, is the middleware's
+// firstSet returns the name of the first field of a rule that is set at the top, or "". A name that the middleware has too is the middleware's
 // there.
 func firstSet(r Rule) string {
 	value := reflect.ValueOf(r)

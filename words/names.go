@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// NameBytes are those that may stand in the name of a rule.
+// NameBytes are the bytes that the name of a rule may have.
 const NameBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
 
 // CheckName says what is wrong with the name of a rule or a namespace.
@@ -19,8 +19,8 @@ func CheckName(name string) error {
 	return nil
 }
 
-// NameFor returns a name that stands for a text, and has what can be kept of it: readable is the text, or tells the same. Equal texts
-// have equal names, and others have others, but for one chance in 2³².
+// NameFor returns a valid name for a text, and keeps of readable, which is the text or a form of it, what a name may have. Equal texts
+// have equal names, and different texts have different names, but for one chance in 2³².
 func NameFor(readable, text string) string {
 	kept := []byte(readable)
 	for i := range kept {

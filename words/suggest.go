@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Nearest returns the known word that a misspelled one most likely meant, or "" where none is near: at most a third of
+// Nearest returns the known word that a misspelled one most likely meant, or "" if none is near: at most a third of
 // the letters and one more may differ (Levenshtein's distance).
 func Nearest(word string, known []string) string {
 	best, least := "", len(word)/3+1
@@ -17,12 +17,12 @@ func Nearest(word string, known []string) string {
 	return best
 }
 
-// OneOf says what a word must be, and which was probably meant.
+// OneOf says which words are accepted, and which was probably meant.
 func OneOf(word string, known []string) string {
 	return "must be one of " + strings.Join(known, ", ") + meant(word, known)
 }
 
-// meant asks whether a word is a misspelled one of those that are known; "" where none is near.
+// meant asks whether the user meant the nearest known word; "" if none is near.
 func meant(word string, known []string) string {
 	near := Nearest(word, known)
 	if near == "" || word == "" {
@@ -31,7 +31,7 @@ func meant(word string, known []string) string {
 	return " (did you mean " + near + "?)"
 }
 
-// CheckWord says what a field of a configuration may be, where its value is none of the words. An empty one has its default, and is
+// CheckWord says what a field of a configuration accepts if its value is none of the words. An empty value means the default, and is
 // right.
 func CheckWord(field, value string, words []string) error {
 	if value == "" {
@@ -49,7 +49,7 @@ func CheckWord(field, value string, words []string) error {
 	return fmt.Errorf("%s %q: must be %s%s", field, value, list, meant(value, words))
 }
 
-// distance is Levenshtein's, or something above most where it is more than that.
+// distance is Levenshtein's distance, or any number above most if it is more than most.
 func distance(a, b string, most int) int {
 	if len(a)-len(b) > most || len(b)-len(a) > most || len(a) > 64 {
 		return most + 1

@@ -16,9 +16,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Parse reads one document. It refuses what a list of limits has no use for, and what makes files larger than they look: anchors
-// and aliases, tags, a second document, keys that are there twice or are no texts. A map in JSON is read as JSON, which has escapes
-// and long keys that the parser of YAML does not take.
+// Parse reads one document. It refuses what a list of limits does not need, and what makes files larger than they look: anchors
+// and aliases, tags, a second document, duplicate keys, and keys that are not texts. A map in JSON is read as JSON, which has escapes
+// and long keys that the YAML parser refuses.
 func Parse(file string, data []byte) (*ruleset.Node, ruleset.Problems) {
 	if text := bytes.TrimPrefix(data, []byte("\ufeff")); bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) && json.Valid(text) {
 		return ruleset.ParseJSON(file, data)
@@ -57,7 +57,7 @@ func parse(file string, data []byte) (*ruleset.Node, ruleset.Problems) {
 	return root, nil
 }
 
-// countTokens returns an upper bound of the values in a file, but for a few: each takes one of these characters.
+// countTokens returns an upper bound, except for a few, of the number of values in a file: each takes one of these characters.
 func countTokens(data []byte) int {
 	n := 0
 	for _, c := range []byte("\n,[{:-?") {
@@ -66,7 +66,7 @@ func countTokens(data []byte) int {
 	return n
 }
 
-// unreadable says where the first character is that no YAML has, which the parser does not say; nil: nowhere.
+// unreadable reports the first character that YAML does not allow, whose place the parser does not report; nil: there is none.
 func unreadable(file string, data []byte) *ruleset.Problem {
 	for at := 0; at < len(data); {
 		r, size := utf8.DecodeRune(data[at:])
@@ -98,10 +98,10 @@ var (
 	unknownOf = regexp.MustCompile(`^unknown anchor '(.+)' referenced$`)
 )
 
-// afterLine is how the errors of the parser's second stage begin, which count lines from 0.
+// afterLine is the beginning of the errors of the parser's second stage, which count lines from 0.
 var afterLine = []string{"did not find expected node content", "did not find expected key", "did not find expected ',' or", "did not find expected '-'", "did not find expected <"}
 
-// breaks returns how many line breaks there are, as YAML has them.
+// breaks returns the number of line breaks, as YAML defines them.
 func breaks(data []byte) int {
 	n := 0
 	for i, c := range string(data) {
@@ -112,7 +112,7 @@ func breaks(data []byte) int {
 	return n
 }
 
-// syntax says what the parser says, and where.
+// syntax returns the parser's error as a problem with its place.
 func syntax(file string, data []byte, err error) ruleset.Problem {
 	p := ruleset.Problem{File: file, Line: 1, Column: 1}
 	text := err.Error()
@@ -148,7 +148,7 @@ func syntax(file string, data []byte, err error) ruleset.Problem {
 	return p
 }
 
-// converter makes ruleset's nodes of YAML's.
+// converter makes ruleset's nodes of YAML nodes.
 type converter struct {
 	file     string
 	problems ruleset.Problems
@@ -193,7 +193,7 @@ func (c *converter) node(n *yaml.Node, nesting int) *ruleset.Node {
 	return out
 }
 
-// members converts a map's.
+// members converts the members of a map.
 func (c *converter) members(n *yaml.Node, out *ruleset.Node, nesting int) {
 	out.Members = make([]ruleset.Member, 0, len(n.Content)/2)
 	seen := make(map[string]int, len(n.Content)/2)
