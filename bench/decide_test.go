@@ -14,8 +14,8 @@ import (
 
 const population = 1_000_000
 
-// clients returns n different IPv4 addresses in random order, and, as those of later requests, copies of them in another:
-// the address that a request brings is not the string that a map has kept.
+// clients returns n different IPv4 addresses in random order, and copies of them in another order for later requests: the address of a request is
+// never the same string in memory as the one that a map has kept.
 func clients(n int) (first, later []string) {
 	random := rand.New(rand.NewPCG(1, 2))
 	seen := make(map[uint32]bool, n)
@@ -36,7 +36,7 @@ func clients(n int) (first, later []string) {
 
 var addresses = sync.OnceValues(func() ([]string, []string) { return clients(population) })
 
-// fill takes one decision on each key.
+// fill makes one decision on each key.
 func fill(l limiter, keys []string) {
 	decide := l()
 	for _, key := range keys {
@@ -44,8 +44,8 @@ func fill(l limiter, keys []string) {
 	}
 }
 
-// BenchmarkDecide is one decision, parallel, on a million keys that are all there. Each goroutine goes through the keys
-// in an order that has nothing to do with where a limiter keeps them.
+// BenchmarkDecide makes decisions in parallel, on a million keys that the limiter already has. Each goroutine goes through the keys
+// in an order that is unrelated to where a limiter keeps them.
 func BenchmarkDecide(b *testing.B) {
 	first, later := addresses()
 	for _, q := range []quota{allowing, rejecting, passing} {
@@ -79,8 +79,8 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// BenchmarkDecideInTurn is BenchmarkDecide for a machine that is not quiet: the limiters take turns of half a million
-// decisions, and what is reported is each one's median turn and that as a multiple of go-limiter's. Its b.N means nothing.
+// BenchmarkDecideInTurn is BenchmarkDecide for a machine with other work. The limiters take turns of half a million decisions. It reports the
+// median turn of each, also as a multiple of go-limiter's. It ignores b.N.
 func BenchmarkDecideInTurn(b *testing.B) {
 	first, later := addresses()
 	for _, q := range []quota{allowing, rejecting, passing} {
@@ -108,13 +108,13 @@ const (
 	goroutines = 2
 )
 
-// turn is what a decision took in one of a subject's turns, in nanoseconds: of the clock, with all goroutines at work, and
-// of CPU, which says more where other processes want the cores too, and less where goroutines wait for each other.
+// turn is the time of a decision in one of a subject's turns, in nanoseconds: the elapsed time, with all goroutines at work, and the CPU time.
+// The CPU time says more if other processes use the cores, too, and less if goroutines wait for each other.
 type turn struct {
 	wall, cpu float64
 }
 
-// takeTurns returns the turns of each subject.
+// takeTurns measures the turns of each subject.
 func takeTurns(b *testing.B, q quota, first, later []string) map[string][]turn {
 	limiters := make([]limiter, len(subjects))
 	for i, s := range subjects {
@@ -139,7 +139,7 @@ func takeTurns(b *testing.B, q quota, first, later []string) map[string][]turn {
 				})
 			}
 			wg.Wait()
-			if number > 0 { // the first warms up
+			if number > 0 { // the first is a warm-up
 				turns[s.name] = append(turns[s.name], turn{
 					wall: float64(time.Since(start)) / turnLength,
 					cpu:  float64(cpuTime()-startCPU) / turnLength,

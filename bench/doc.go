@@ -1,10 +1,9 @@
-// Package bench measures Weir side by side with its peers. It is a module of its own, so that nobody who uses Weir has to
-// load them.
+// Package bench compares Weir with its peers. It is a separate module, so that users of Weir need not download them.
 //
 //	go test -bench . -benchmem -run '^$' ./...
 //	go run ./redisbench
 //	go run ./caddybench
 //	go run ./traefikbench
 //
-// docs/performance.md says what came out, and on which machine.
+// docs/performance.md has the results, and the machine.
 package bench

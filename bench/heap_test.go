@@ -10,7 +10,7 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// BenchmarkHeap reports how many bytes of heap a key takes, without the key's own string. Its b.N means nothing.
+// BenchmarkHeap reports how many bytes of heap a key takes, without the key's own string. It ignores b.N.
 func BenchmarkHeap(b *testing.B) {
 	first, _ := addresses()
 	for _, s := range subjects {
@@ -18,8 +18,8 @@ func BenchmarkHeap(b *testing.B) {
 	}
 }
 
-// BenchmarkHeapByCount is BenchmarkHeap for the token bucket at several counts: tables grow in steps, and what they take
-// for a key depends on how full the last step is.
+// BenchmarkHeapByCount is BenchmarkHeap for the token bucket with several numbers of keys. Tables grow in steps, and the bytes for a
+// key depend on how full the last step is.
 func BenchmarkHeapByCount(b *testing.B) {
 	keys, _ := clients(1_500_000)
 	for n := 700_000; n <= len(keys); n += 50_000 {
@@ -39,12 +39,12 @@ func BenchmarkHeapOfLog(b *testing.B) {
 			// Weir bounds all logs together by MaxKeys: room for all of these.
 			return weir(core.SlidingWindowLog, core.Probing)(tb, population, q)
 		}
-		// The period is longer than the filling takes.
+		// The period is longer than it takes to fill the limiter.
 		b.Run(fmt.Sprintf("by=weir/events=%d", events), heapOf(open, quota{"log", 1000, time.Hour}, keys, events))
 	}
 }
 
-// heapOf returns a benchmark that measures once, whatever its b.N.
+// heapOf returns a benchmark that measures once, for any b.N.
 func heapOf(open func(testing.TB, int, quota) limiter, q quota, keys []string, events int) func(*testing.B) {
 	taken := int64(-1)
 	return func(b *testing.B) {

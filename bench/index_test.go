@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// BenchmarkIndex sets Memory's two indexes against each other by one program, compiled and under the interpreter that
-// Traefik runs plugins with. Its b.N means nothing.
+// BenchmarkIndex compares Memory's two indexes in one program, compiled and under the interpreter that Traefik runs plugins with. It ignores
+// b.N.
 func BenchmarkIndex(b *testing.B) {
 	dir := b.TempDir()
 	compiled := filepath.Join(dir, "compiled")
@@ -27,12 +27,12 @@ func BenchmarkIndex(b *testing.B) {
 	}
 }
 
-// BenchmarkMetered sets Traefik middlewares with metrics against the same without, under the interpreter. Its b.N means nothing.
+// BenchmarkMetered compares Traefik middlewares with and without metrics, under the interpreter. It ignores b.N.
 func BenchmarkMetered(b *testing.B) {
 	report(b, "rules=", "wall-ns/op", underYaegi(b)("metered"))
 }
 
-// underYaegi returns what runs a program of this folder under the interpreter that Traefik runs plugins with, and returns its output.
+// underYaegi returns a function that runs a program of this folder under the interpreter that Traefik runs plugins with, and returns its output.
 func underYaegi(b *testing.B) func(folder string, args ...string) []byte {
 	dir := b.TempDir()
 	yaegi := filepath.Join(dir, "yaegi")
@@ -55,7 +55,7 @@ func underYaegi(b *testing.B) func(folder string, args ...string) []byte {
 	}
 }
 
-// report makes a benchmark of each line of the program's output: a name and nanoseconds.
+// report reports each line of the program's output as a benchmark: a name and nanoseconds.
 func report(b *testing.B, prefix, unit string, output []byte) {
 	lines := bufio.NewScanner(bytes.NewReader(output))
 	for lines.Scan() {

@@ -14,16 +14,16 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// subject is one of the limiters that are measured.
+// subject is one of the measured limiters.
 type subject struct {
 	name string
 	open func(tb testing.TB, keys int, q quota) limiter
 }
 
-// limiter is an open subject: it makes, for each goroutine, the function that takes a decision on a key.
+// limiter is an open subject. It returns a function for each goroutine that makes a decision on a key.
 type limiter func() func(key string) bool
 
-// quota is the limit that every subject is given.
+// quota is the limit of every subject.
 type quota struct {
 	name     string
 	requests int64
@@ -33,7 +33,7 @@ type quota struct {
 var (
 	allowing  = quota{"allowed", 1000, 24 * time.Hour}
 	rejecting = quota{"rejected", 1, 24 * time.Hour} // all but a key's first request
-	passing   = quota{"new", 1000, time.Millisecond} // a key is whole again before it comes back: to a store it is new
+	passing   = quota{"new", 1000, time.Millisecond} // a key is whole again before its next request, so to a store it is new
 )
 
 const (
@@ -107,7 +107,7 @@ func openGoLimiter(tb testing.TB, _ int, q quota) limiter {
 	}
 }
 
-// openTimeRate is what many programs do: a map of x/time/rate's limiters, under a mutex or one for each of some shards.
+// openTimeRate does what many programs do: it keeps a map of limiters of x/time/rate, under one mutex, or in shards with a mutex each.
 func openTimeRate(shards int) func(testing.TB, int, quota) limiter {
 	return func(_ testing.TB, _ int, q quota) limiter {
 		type part struct {
@@ -164,7 +164,7 @@ func openThrottled(tb testing.TB, _ int, q quota) limiter {
 	}
 }
 
-// openBareMap limits nothing: it is what the counting alone costs, with one integer a key in sharded maps.
+// openBareMap limits nothing. It shows the cost of counting alone, with one integer for each key in sharded maps.
 func openBareMap(testing.TB, int, quota) limiter {
 	type part struct {
 		mu     sync.Mutex

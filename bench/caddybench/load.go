@@ -17,19 +17,19 @@ import (
 
 const connections = 16
 
-// outcome is what a load came to.
+// outcome is the result of a load.
 type outcome struct {
 	requests int
-	rejected int // those whose answer was no success
+	rejected int // requests that were not answered with success
 }
 
-// generator puts load on an address for some time: requests on kept connections, each sent when the last was answered.
+// generator puts load on an address for some time: requests on persistent connections, each sent after the answer to the one before.
 type generator struct {
 	name string
 	run  func(address string, keys int, length time.Duration) (outcome, error)
 }
 
-// pickLoad returns wrk if it is there, else the generator below.
+// pickLoad returns wrk if it is installed, otherwise the generator below.
 func pickLoad(work string, builtin bool) generator {
 	wrk, err := exec.LookPath("wrk")
 	if err != nil || builtin {
@@ -40,7 +40,7 @@ func pickLoad(work string, builtin bool) generator {
 	}}
 }
 
-// keysInLua gives each request the next of the keys, prepared beforehand.
+// keysInLua gives each request the next of the keys, which it prepares in advance.
 const keysInLua = `
 local requests, i = {}, 0
 init = function()
@@ -80,7 +80,7 @@ func runWrk(wrk, work, address string, keys int, length time.Duration) (outcome,
 	return o, nil
 }
 
-// runBuiltin is less of a load than wrk: it runs in this process, on whatever core is free.
+// runBuiltin makes less load than wrk: it runs in this process, on any free core.
 func runBuiltin(address string, keys int, length time.Duration) (outcome, error) {
 	var mu sync.Mutex
 	var total outcome
@@ -103,7 +103,7 @@ func runBuiltin(address string, keys int, length time.Duration) (outcome, error)
 	return total, failed
 }
 
-// loadOne makes requests on one connection until the end.
+// loadOne makes requests on one connection until the time is over.
 func loadOne(address string, keys, key int, end time.Time) (outcome, error) {
 	var o outcome
 	conn, err := net.Dial("tcp", address)

@@ -1,9 +1,8 @@
 // Command caddybench measures what a rate limiter adds to the CPU time that Caddy spends on a request.
 //
-// It builds three Caddys (cmd/plain, cmd/weir, cmd/ratelimit), starts each on the loopback with one core to itself, and puts
-// load on them in turn from another core, for some seconds each and several rounds, so that what else the machine does
-// falls on all alike. The CPU time is the process's own, from /proc, so it runs on Linux only; it is divided by the requests
-// answered. Run it in the bench module's folder.
+// It builds three Caddys (cmd/plain, cmd/weir, cmd/ratelimit), and starts each on loopback with one core to itself. It loads them one after
+// the other from another core, for some seconds each and several rounds, so that other work of the machine affects all alike. It divides the
+// CPU time of the process, from /proc, by the number of answered requests. So it runs on Linux only. Run it in the bench module's folder.
 package main
 
 import (
@@ -63,7 +62,7 @@ func run(work, bin, only string, rounds int, length time.Duration, builtin bool)
 	return nil
 }
 
-// measure starts every contestant's Caddy and loads them in turn. It returns each one's figures by round.
+// measure starts the Caddy of every contestant, and loads them one after the other. It returns the figures of each, by round.
 func measure(s scenario, work, bin string, load generator, rounds int, length time.Duration) (results [][]figures, err error) {
 	if s.redis {
 		stop, err := startRedis()
@@ -110,7 +109,7 @@ func measure(s scenario, work, bin string, load generator, rounds int, length ti
 		for k := range contestants {
 			i := (k + round + len(contestants)) % len(contestants)
 			seconds := length
-			if round < 0 { // warms up
+			if round < 0 { // a warm-up
 				seconds = time.Second
 			}
 			before, err := servers[i].cpu()
@@ -140,10 +139,10 @@ func measure(s scenario, work, bin string, load generator, rounds int, length ti
 	return results, nil
 }
 
-// figures are of one round.
+// figures are the results of one round.
 type figures struct {
-	micros float64 // CPU time a request
-	rate   float64 // requests a second
+	micros float64 // CPU time per request
+	rate   float64 // requests per second
 }
 
 func print(s scenario, results [][]figures) {

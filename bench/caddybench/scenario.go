@@ -4,27 +4,27 @@ import "fmt"
 
 const plain = "plain"
 
-// earlier is the absolute path of a Caddy with an earlier Weir; "": there is none to compare with.
+// earlier is the absolute path of a Caddy with an earlier Weir; "": none is compared.
 var earlier string
 
-// contestant is a Caddy with a configuration of its limiter.
+// contestant is a Caddy with a configuration for its limiter.
 type contestant struct {
 	name   string
 	binary string
 	zone   func(key string, events int, window string) string // the rate_limit directive
 }
 
-// scenario is a limit and how the load meets it.
+// scenario is a limit, and the load on it.
 type scenario struct {
 	name    string
 	title   string
 	events  int
 	window  string
-	keys    int  // the load's keys; 1: the client's address, else a header
-	status  int  // what a limiter answers after the first request
+	keys    int  // how many keys the load has; 1: the client's address, otherwise a header field
+	status  int  // the status of a limiter's answers after the first request
 	routes  bool // the site has handle_errors
-	silence bool // Weir without header fields takes part too
-	redis   bool // Weir counts in Redis, and its peers do not take part
+	silence bool // Weir without header fields is measured, too
+	redis   bool // Weir counts in Redis, and its peers are not measured
 	proxied bool // the site is a reverse proxy, as most are
 }
 
@@ -37,7 +37,7 @@ var scenarios = []scenario{
 	{name: "redis-proxied", title: "Allowed, 20,000 keys, counted in Redis, by a reverse proxy", events: 1_000_000, window: "1m", keys: 20_000, status: 200, silence: true, redis: true, proxied: true},
 }
 
-// keyHeader tells clients apart where there are more than one.
+// keyHeader is the header field that identifies clients if there are several.
 const keyHeader = "X-Bench-Key"
 
 func (s scenario) contestants() []contestant {
@@ -68,8 +68,8 @@ func weirZone(key string, events int, window, more string) string {
 	return fmt.Sprintf("rate_limit {\n\t\tzone bench {\n\t\t\tkey %s\n\t\t\tlimit %d/%s\n\t\t}\n\t\t%s\n\t}", key, events, window, more)
 }
 
-// caddyfile returns the configuration, with %s for the address to listen on. Logging is Caddy's default, to a standard
-// error that nobody reads.
+// caddyfile returns the configuration, with %s for the address to listen on. Logging is Caddy's default, to standard error, which nobody
+// reads.
 func (s scenario) caddyfile(c contestant) string {
 	key := "{client_ip}"
 	if s.keys > 1 {

@@ -20,7 +20,7 @@ type server struct {
 	ended   chan error
 }
 
-// start runs a Caddy with that configuration, on one core, and waits until it accepts connections.
+// start starts a Caddy with that configuration, on one core, and waits until it accepts connections.
 func start(binary, caddyfile, file string) (*server, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -53,7 +53,7 @@ func start(binary, caddyfile, file string) (*server, error) {
 	return nil, fmt.Errorf("it does not listen on %s", address)
 }
 
-// expect makes two requests, of which the second must be answered with that status.
+// expect makes two requests. The answer to the second must have that status.
 func (s *server) expect(status int) error {
 	got := 0
 	for range 2 {
@@ -81,7 +81,7 @@ func (s *server) cpu() (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	_, rest, _ := strings.Cut(string(stat), ") ") // behind the name: fields 3 and on
+	_, rest, _ := strings.Cut(string(stat), ") ") // after the name: the fields from the third on
 	fields := strings.Fields(rest)
 	if len(fields) < 13 {
 		return 0, fmt.Errorf("/proc/%d/stat: %q", s.process.Process.Pid, stat)
@@ -94,7 +94,7 @@ func (s *server) cpu() (time.Duration, error) {
 		}
 		ticks += n
 	}
-	return time.Duration(ticks) * (time.Second / 100), nil // of USER_HZ, which is 100 wherever Go runs
+	return time.Duration(ticks) * (time.Second / 100), nil // USER_HZ is 100 on all systems of Go
 }
 
 func (s *server) stop() {
@@ -107,7 +107,7 @@ func (s *server) stop() {
 	}
 }
 
-// onCore is exec.Command, on one core where there are several and taskset is there.
+// onCore is exec.Command on one core, if there are several, and taskset is installed.
 func onCore(core int, name string, args ...string) *exec.Cmd {
 	if taskset, err := exec.LookPath("taskset"); err == nil && runtime.NumCPU() > core {
 		return exec.Command(taskset, append([]string{"-c", strconv.Itoa(core), name}, args...)...)
@@ -115,13 +115,13 @@ func onCore(core int, name string, args ...string) *exec.Cmd {
 	return exec.Command(name, args...)
 }
 
-// Where the Redis and the upstream of the benchmark listen.
+// The addresses of the benchmark's Redis and upstream.
 const (
 	redisAddress    = "127.0.0.1:17398"
 	upstreamAddress = "127.0.0.1:17397"
 )
 
-// startRedis runs a redis-server without persistence, on the core of the load: a fleet's Redis is on another machine.
+// startRedis starts a redis-server without persistence, on the core of the load, since a fleet's Redis is on another machine.
 func startRedis() (stop func(), err error) {
 	_, port, _ := strings.Cut(redisAddress, ":")
 	stop, err = startBeside(redisAddress, "redis-server", "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no")
@@ -131,7 +131,7 @@ func startRedis() (stop func(), err error) {
 	return stop, nil
 }
 
-// startUpstream runs a Caddy that answers, on the core of the load.
+// startUpstream starts a Caddy that answers all requests, on the core of the load.
 func startUpstream(binary, file string) (stop func(), err error) {
 	config := "{\n\tadmin off\n\tpersist_config off\n\tauto_https off\n}\nhttp://" + upstreamAddress + " {\n\trespond \"ok\"\n}\n"
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
@@ -140,7 +140,7 @@ func startUpstream(binary, file string) (stop func(), err error) {
 	return startBeside(upstreamAddress, binary, "run", "--config", file, "--adapter", "caddyfile")
 }
 
-// startBeside runs a server on the core of the load and waits until it accepts connections.
+// startBeside starts a server on the core of the load, and waits until it accepts connections.
 func startBeside(address, name string, args ...string) (stop func(), err error) {
 	server := onCore(1, name, args...)
 	if err := server.Start(); err != nil {

@@ -19,18 +19,18 @@ import (
 	"github.com/proxyweir/weir/traefik"
 )
 
-// difference is one between Weir and the service that is meant. docs/rules.md lists them by their names.
+// difference is an intended difference between Weir and the service. docs/rules.md lists the differences by their names.
 type difference struct {
 	name    string
-	refused []refusal        // files that the service takes, and Weir does not
-	taken   []string         // files that Weir takes, and the service does not
-	shown   func(*testing.T) // what else shows it
+	refused []refusal        // files that the service accepts, and Weir refuses
+	taken   []string         // files that Weir accepts, and the service refuses
+	shown   func(*testing.T) // shows the difference in another way
 
-	// Messages that speak of it: of Weir about files that the service takes, and of the service about files that Weir takes.
+	// Messages about it: those of Weir for files that the service accepts, and those of the service for files that Weir accepts.
 	weir, service []string
 }
 
-// refusal is a file, and what Weir says of it.
+// refusal is a file, and Weir's error for it.
 type refusal struct{ file, says string }
 
 // limited is a file of one descriptor with a limit.
@@ -69,7 +69,7 @@ var differences = []difference{
 	{name: "A `*` in a key",
 		refused: []refusal{{limited(`key: "a*"`), "a * is for values"}, {limited(`key: "a*b", value: x`), "a * is for values"}},
 		weir:    []string{"a \\* is for values, not for keys", "only descriptors with a wildcard share"}},
-	{name: "A field in the wrong place", // the service knows its words, and does not look where they stand
+	{name: "A field in the wrong place", // the service knows the field names, and ignores where they are
 		refused: []refusal{
 			{"{domain: d, descriptors: [{key: a, unit: day, requests_per_unit: 5}]}", `"unit" is not a field of a descriptor`},
 			{ofLimit("unit: day, requests_per_unit: 5, shadow_mode: true"), `"shadow_mode" is not a field of rate_limit`},
@@ -108,7 +108,7 @@ var differences = []difference{
 	{name: "Files that are too large",
 		refused: []refusal{
 			{limited("key: a, metadata: " + strings.Repeat("{a: ", 70) + "b" + strings.Repeat("}", 70)), "nested"},
-			{"{domain: d, descriptors: []} #" + strings.Repeat("#", ruleset.MaxFile), ""}, // which is found when it is read from the disk
+			{"{domain: d, descriptors: []} #" + strings.Repeat("#", ruleset.MaxFile), ""}, // refused when it is read from disk
 		},
 		weir: []string{"nested", "values; write several files"}},
 	{name: "A number in quotes",
@@ -122,7 +122,7 @@ var differences = []difference{
 		service: []string{"unknown key 'rules'"}},
 }
 
-// utf16 writes a text of ASCII in UTF-16.
+// utf16 converts ASCII text to UTF-16.
 func utf16(text string) string {
 	b := []byte{0xff, 0xfe}
 	for _, c := range []byte(text) {
@@ -131,7 +131,7 @@ func utf16(text string) string {
 	return string(b)
 }
 
-func TestEachDifferenceIsOne(t *testing.T) {
+func TestEachListedDifferenceExists(t *testing.T) {
 	for _, d := range differences {
 		t.Run(d.name, func(t *testing.T) {
 			if len(d.refused)+len(d.taken) == 0 && d.shown == nil {
@@ -141,7 +141,7 @@ func TestEachDifferenceIsOne(t *testing.T) {
 				short := c.file[:min(len(c.file), 300)]
 				if _, err := loadEnvoy(c.file); err != nil {
 					if strings.Contains(c.file, "metadata") && !knowsMetadata() {
-						continue // of a version that has it
+						continue // this version of the service is too old
 					}
 					t.Errorf("Envoy's service refuses it too: %v, of %s", err, short)
 				}
@@ -172,18 +172,18 @@ func TestEachDifferenceIsOne(t *testing.T) {
 	}
 }
 
-// knowsMetadata reports whether the service's code is new enough to have metadata.
+// knowsMetadata reports whether the service's code is new enough for metadata.
 func knowsMetadata() bool {
 	_, err := loadEnvoy(limited("key: a, metadata: {b: c}"))
 	return err == nil
 }
 
-// speaks reports whether an error is one of these messages.
+// speaks reports whether an error matches one of the messages.
 func speaks(messages []string, err error) bool {
 	return slices.ContainsFunc(messages, func(m string) bool { return regexp.MustCompile(m).MatchString(err.Error()) })
 }
 
-// readWeir reads a file from the disk, which has bounds of its own.
+// readWeir reads a file from disk. That has additional limits.
 func readWeir(t *testing.T, text string) error {
 	name := filepath.Join(t.TempDir(), "d.yaml")
 	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
@@ -195,7 +195,7 @@ func readWeir(t *testing.T, text string) error {
 	return nil
 }
 
-// The manual lists the differences that there are, in this order, and no other.
+// The manual lists exactly these differences, in this order.
 func TestTheManualListsTheDifferences(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "rules.md"))
 	if err != nil {
@@ -218,7 +218,7 @@ func TestTheManualListsTheDifferences(t *testing.T) {
 	}
 }
 
-// counted makes a handler of Weir's with a file and one descriptor, and returns what asks it.
+// counted makes a handler of Weir with a file and one descriptor, and returns a function that makes requests to it.
 func counted(t *testing.T, file string, descriptors any) func(header ...string) *http.Response {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "rules.json")
@@ -249,7 +249,7 @@ func counted(t *testing.T, file string, descriptors any) func(header ...string) 
 	}
 }
 
-// by is a list of descriptors of one entry each: keys, and the headers that their values are in.
+// by returns a list of descriptors with one entry each. pairs are the keys, each with the header field that has its value.
 func by(pairs ...string) any {
 	var list []any
 	for i := 0; i < len(pairs); i += 2 {
@@ -266,7 +266,7 @@ func showAllOrNothing(t *testing.T) {
 			t.Fatalf("request %d: %d", i, got)
 		}
 	}
-	// In the service the first limit is used up by what the second has rejected.
+	// In the service, requests that the second limit has rejected use the first one up.
 	for i, want := range []int{200, 200, 200, 200, 429} {
 		if got := ask("A", "1").StatusCode; got != want {
 			t.Errorf("request %d: %d", i, got)
@@ -274,8 +274,8 @@ func showAllOrNothing(t *testing.T) {
 	}
 }
 
-// The service writes a path as a text, so that the key a with the value b_c, the key a_b with the value c, and the key a_b_c without
-// a value are one to it; and it joins them in the names of counters. In Weir they are three.
+// The service joins a path into one text. So the key a with the value b_c, the key a_b with the value c, and the key a_b_c without a value are
+// the same to it, also in the names of counters. In Weir they are three.
 func showNoConfusion(t *testing.T) {
 	const file = `{domain: d, descriptors: [
 		{key: a_b, rate_limit: {unit: minute, requests_per_unit: 1}},
@@ -387,7 +387,7 @@ func showQuotaMode(t *testing.T) {
 		t.Errorf("Envoy's service has %+v", l)
 	}
 	ask := counted(t, file, by("a", "A", "b", "B"))
-	for i, want := range []int{200, 429} { // in the service b still has room
+	for i, want := range []int{200, 429} { // in the service b still has units left
 		if got := ask("A", "1", "B", "1").StatusCode; got != want {
 			t.Errorf("request %d: %d", i, got)
 		}
@@ -457,7 +457,7 @@ func showUnknownDomain(t *testing.T) {
 	}
 }
 
-// Both refuse it, but for a service that is told to merge.
+// Both refuse it, unless the service is configured to merge domains.
 func showTwoFiles(t *testing.T) {
 	r, seed := newRandom(t)
 	for range breaks {
@@ -486,8 +486,8 @@ func showAnswer(t *testing.T) {
 	}
 }
 
-// differencesOf returns the names of the differences that explain why two sides do not agree on a file, of which one takes it; an error
-// where a message is none that is listed.
+// differencesOf returns the names of the differences that explain why only one side accepts a file. If no difference explains a message, it
+// returns an error.
 func differencesOf(theirs, ours error) ([]string, error) {
 	if theirs != nil {
 		for _, d := range differences {

@@ -1,7 +1,6 @@
-// Package envoyagreement has tests alone: that Weir finds the limits that Envoy's ratelimit service finds for the same files and the
-// same requests, counts them by keys that tell the same requests apart, and refuses the files that the service refuses. It asks the
-// service's own code.
+// Package envoyagreement has only tests. They compare Weir with the code of Envoy's ratelimit service: for the same files and requests Weir
+// finds the same limits, its keys distinguish the same requests, and it refuses the same files.
 //
-// Where the two part on purpose is in the list of differences, which is that of docs/rules.md: each has a case that shows it, and files
-// that are not quite right are made at random to find what it lacks.
+// Intended differences are in the list of differences, which is that of docs/rules.md. Each has a case that shows it. To find differences that
+// the list lacks, tests make random files with errors.
 package envoyagreement

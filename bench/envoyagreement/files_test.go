@@ -15,23 +15,23 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// oddFiles is how many files are made that are not quite as they should be.
+// oddFiles is how many files with odd parts a test makes.
 const oddFiles = 2_000
 
-// odd has scalars that readers of YAML take for this or that.
+// odd has scalars that YAML readers interpret differently.
 var odd = []string{
 	"yes", "no", "on", "Off", "y", "true", "TRUE", "False", "\"true\"", "~", "null", "\"\"", "0", "5", "\"5\"", "-1", "+5", "010", "0o17", "0x1F", "0b11", "5_000",
 	"4294967295", "4294967296", "1000000001", "99999999999999999999", "1.5", "5.0", "1e3", ".inf", ".nan", "1:30", "190:20:30", "2001-01-01", "2001-12-14t21:59:43.10-05:00",
 	"second", "HOUR", "fortnight", "\"a*\"", "\"*\"", "\"x*y\"", "'[x'", "\"é\"", "\"a b\"", "\"\\t\"", "\"\\x41\"", "\"\\u00e9\"", "<<", "=", "!!str 5", "[]", "{}", "[5]", "{a: b}", "[{name: n1}]", "[{key: a}]", "&a 5", "*a",
 }
 
-// fieldsOfTheirs are the words that the service knows.
+// fieldsOfTheirs are the field names that the service knows.
 var fieldsOfTheirs = []string{
 	"domain", "key", "value", "descriptors", "rate_limit", "unit", "requests_per_unit", "unlimited", "shadow_mode", "quota_mode", "name", "replaces",
 	"detailed_metric", "value_to_metric", "share_threshold", "metadata",
 }
 
-// oddFile makes a file of a tree, with one or several things in it that may not be right.
+// oddFile makes a file from a tree, with one or two parts that may be invalid.
 func oddFile(t *testing.T, r *rand.Rand) string {
 	t.Helper()
 	tree := newTree(r, "d")
@@ -40,7 +40,7 @@ func oddFile(t *testing.T, r *rand.Rand) string {
 	}
 	root := tree.node(r, true)
 	holes := make(map[string]string)
-	hole := func() *yaml.Node { // what stands there is written into the text, since the nodes would be written as what they are not
+	hole := func() *yaml.Node { // is replaced by an odd scalar in the text: as a node that would be quoted
 		name := fmt.Sprintf("hole%dend", len(holes))
 		holes[name] = oneOf(r, odd)
 		return text(name)
@@ -60,7 +60,7 @@ func oddFile(t *testing.T, r *rand.Rand) string {
 			if field == "key" || field == "value" || field == "name" || field == "domain" {
 				m.Content[at+1] = hole()
 			}
-		case 4: // a word of theirs anywhere
+		case 4: // one of the service's fields, anywhere
 			field := oneOf(r, fieldsOfTheirs)
 			if get(m, field) == nil {
 				add(m, field, hole())
@@ -73,15 +73,15 @@ func oddFile(t *testing.T, r *rand.Rand) string {
 			if get(m, "key") != nil && knowsMetadata() {
 				set(m, "metadata", newMap("route", newMap("name", text("x"), "weights", &yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{number(5), hole()}})))
 			}
-		case 7: // twice
+		case 7: // a duplicate field
 			m.Content = append(m.Content, m.Content[at], m.Content[at+1])
-		case 8: // the key a_b, beside a with the value b
+		case 8: // the key a_b, next to a with the value b
 			if k := get(m, "key"); k != nil {
 				set(m, "key", text(oneOf(r, []string{"a_x", "a", "b_xy", "a_x_y", "a*", "a*_x"})))
 			}
 		case 9:
 			all := lists(root)
-			if len(all) == 0 { // a change before this one has taken it away
+			if len(all) == 0 { // an earlier change has removed it
 				continue
 			}
 			list := oneOf(r, all)
@@ -114,9 +114,9 @@ func oddFile(t *testing.T, r *rand.Rand) string {
 	return file
 }
 
-// Where the two part over a file that nobody has thought of, the list of differences says so, or it is not complete; and where both take
-// it they find the same limits by it.
-func TestFilesThatAreNotQuiteRight(t *testing.T) {
+// If only one side accepts a random file, a difference in the list explains that; otherwise the list is not complete. If both accept it, they
+// find the same limits.
+func TestOddFiles(t *testing.T) {
 	r, seed := newRandom(t)
 	seen := make(map[string]int)
 	for i := range oddFiles {
@@ -153,12 +153,12 @@ func TestFilesThatAreNotQuiteRight(t *testing.T) {
 	}
 }
 
-// newer reports whether the service refuses what later versions of it take.
+// newer reports whether later versions of the service accept what this one refuses.
 func newer(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "share_threshold can only be used with wildcard") && !knowsStars() || strings.Contains(err.Error(), "unknown key 'metadata'") && !knowsMetadata())
 }
 
-// treeOf returns what the service has read as a tree.
+// treeOf returns the tree that the service has read.
 func treeOf(root *config.YamlRoot) *tree {
 	t := &tree{domain: root.Domain}
 	t.top = t.nodesOf(root.Descriptors)
@@ -183,7 +183,7 @@ func (t *tree) nodesOf(list []config.YamlDescriptor) []*node {
 	return nodes
 }
 
-// confusing reports whether the service may take one pair of a tree for another.
+// confusing reports whether the service may take one pair of a tree's keys and values for another.
 func confusing(list []*node) bool {
 	for _, n := range list {
 		if strings.Contains(n.key, "_") || confusing(n.below) {
@@ -193,7 +193,7 @@ func confusing(list []*node) bool {
 	return false
 }
 
-// compareRoots asks both sides about some requests by files that both have taken.
+// compareRoots compares both sides on some requests, with files that both have accepted.
 func compareRoots(r *rand.Rand, texts []string, roots []*config.YamlRoot, often bool) error {
 	c := &comparison{
 		r: r, seen: make(map[string]int), model: &model{}, counters: make(map[string]counter), cacheKeys: make(map[counter]string), asked: make(map[string]string),
@@ -236,8 +236,8 @@ func compareRoots(r *rand.Rand, texts []string, roots []*config.YamlRoot, often 
 	return nil
 }
 
-// The files that the service's own tests and examples have: the same are taken, but for the differences that are listed, and they mean
-// the same.
+// The files of the service's own tests and examples: both sides accept the same ones, except for the listed differences, and find the same
+// limits.
 func TestTheServicesOwnFiles(t *testing.T) {
 	source, _ := runtime.FuncForPC(reflect.ValueOf(config.NewRateLimitConfigImpl).Pointer()).FileLine(0)
 	dir := filepath.Join(filepath.Dir(source), "..", "..")

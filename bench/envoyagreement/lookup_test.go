@@ -16,31 +16,31 @@ import (
 	"github.com/proxyweir/weir/ruleset"
 )
 
-// How much is compared: files of two domains each, and requests to them.
+// How much a test compares: files with two domains each, and requests to them.
 const (
 	rounds  = 520
-	singles = 200 // requests of one descriptor, a round
-	several = 50  // requests of one to four, a round
+	singles = 200 // requests with one descriptor, in each round
+	several = 50  // requests with one to four descriptors, in each round
 )
 
-// now is the time at which all keys are made.
+// now is the time for which all keys are made.
 const now = 1_700_000_000
 
-// counter is what a request is counted by in Weir.
+// counter identifies a counter in Weir.
 type counter struct {
 	rule *core.Rule
 	key  string
 }
 
-// comparison is one round: the same files on both sides, and what has been seen of them.
+// comparison is one round: the same files on both sides, and what the test has learned about them.
 type comparison struct {
 	r     *rand.Rand
 	trees []*tree
 	texts []string               // of the trees
-	envoy config.RateLimitConfig // the service, or where it does not know a * anywhere, the model
+	envoy config.RateLimitConfig // the service; or the model, if the service does not know a * anywhere in a value
 	model *model
 	weir  *ruleset.Set
-	limit *ruleset.Set // of the marked texts: where the service has unlimited, it has a limit
+	limit *ruleset.Set // of the marked texts, which have a limit in place of unlimited
 	seen  map[string]int
 
 	lookup    ruleset.Lookup
@@ -49,7 +49,7 @@ type comparison struct {
 	cacheKeys map[counter]string
 	rules     map[string]*core.Rule // by the service's paths
 	paths     map[*core.Rule]string
-	asked     map[string]string // the last request that came to a cache key
+	asked     map[string]string // the last request for each cache key
 }
 
 func newComparison(t *testing.T, r *rand.Rand, seen map[string]int, newTree func(*rand.Rand, string) *tree) *comparison {
@@ -117,7 +117,7 @@ func TestTheSameLimits(t *testing.T) {
 				request[i] = newEntries(r, tree)
 			}
 			if i := r.Intn(len(request)); i > 0 && chance(r, 20) {
-				request[i] = request[0] // the same twice
+				request[i] = request[0] // a duplicate
 			}
 			if err := c.compareSeveral(tree.domain, request); err != nil {
 				fail(request, err)
@@ -130,7 +130,7 @@ func TestTheSameLimits(t *testing.T) {
 		asked = "the service's own code was asked where a * is at the end of values, and the model elsewhere"
 	}
 	t.Logf("%d look-ups of one descriptor, %d of several: %v; %s", total, rounds*several, seen, asked)
-	// What was hardly ever met was not compared.
+	// Cases that hardly ever occurred were not compared.
 	for kind, least := range map[string]int{
 		"none": total / 10, "unlimited": total / 50, "limit": total / 5, "blocked": total / 50, "shadow": total / 50,
 		"exact": total / 50, "wildcard": total / 50, "bare": total / 50, "depth 1": total / 50, "depth 2": total / 50, "depth 3": total / 100, "depth 4": total / 200,
@@ -149,7 +149,7 @@ func TestTheSameLimits(t *testing.T) {
 	}
 }
 
-// compare asks both sides for the limit of one descriptor, and says where they part.
+// compare finds the limit of one descriptor on both sides, and returns an error if they differ.
 func (c *comparison) compare(domain string, entries [][2]string) error {
 	theirs, want := askEnvoy(c.envoy, domain, entries)
 	found, err := askWeir(&c.lookup, c.weir, domain, entries)
@@ -188,7 +188,7 @@ func (c *comparison) compare(domain string, entries [][2]string) error {
 	return c.comparePlaces(domain, entries, theirs, found[0])
 }
 
-// compareModel checks that the model says what the service does.
+// compareModel checks that the model finds what the service finds.
 func (c *comparison) compareModel(domain string, entries [][2]string, theirs *config.RateLimit, want answer) error {
 	modelled, got := askEnvoy(c.model, domain, entries)
 	if got != want {
@@ -208,7 +208,7 @@ func (c *comparison) compareModel(domain string, entries [][2]string, theirs *co
 	return nil
 }
 
-// comparePlaces checks that both sides count requests together or apart alike, and have the limit from the same descriptor.
+// comparePlaces checks that both sides count the same requests together, and have the limit from the same descriptor.
 func (c *comparison) comparePlaces(domain string, entries [][2]string, theirs *config.RateLimit, found ruleset.Found) error {
 	cacheKey := c.generator.GenerateCacheKey(domain, descriptorOf(entries), theirs, now).Key
 	ours := counter{found.Rule, found.Key}
@@ -225,7 +225,7 @@ func (c *comparison) comparePlaces(domain string, entries [][2]string, theirs *c
 		c.seen["shared by several values"]++
 	}
 	c.asked[cacheKey] = request
-	path := c.model.path // the service's own has values of requests in it, where a metric is to have them
+	path := c.model.path // that of the service has values of requests in it, for metrics with values
 	if was, known := c.rules[path]; known && was != found.Rule {
 		return fmt.Errorf("Envoy's service has it from %s, as another; Weir has it from %q, and that from %q", path, found.Rule.Name(), was.Name())
 	}
@@ -237,8 +237,8 @@ func (c *comparison) comparePlaces(domain string, entries [][2]string, theirs *c
 	return nil
 }
 
-// compareLimits is compare for files that both sides have read, and of which there is no marked text: of what is unlimited it is enough
-// that Weir has no limit.
+// compareLimits is compare for files without a marked text, which both sides have read. For an unlimited descriptor it only checks that Weir
+// has no limit.
 func (c *comparison) compareLimits(domain string, entries [][2]string) error {
 	theirs, want := askEnvoy(c.envoy, domain, entries)
 	found, err := askWeir(&c.lookup, c.weir, domain, entries)
@@ -264,7 +264,7 @@ func (c *comparison) compareLimits(domain string, entries [][2]string) error {
 	return c.comparePlaces(domain, entries, theirs, found[0])
 }
 
-// note counts what was met.
+// note counts the cases that have occurred.
 func (c *comparison) note(domain string, entries [][2]string, a answer) {
 	c.seen[a.kind]++
 	for _, one := range c.trees {
@@ -302,7 +302,7 @@ func (c *comparison) note(domain string, entries [][2]string, a answer) {
 		if one.domain != domain {
 			continue
 		}
-		kind := "" // of the last entry, by what has its key: a rough count
+		kind := "" // of the last entry, by the descriptors with its key: a rough count
 		for _, n := range at(one.top, entries) {
 			switch {
 			case n.value == entries[len(entries)-1][1]:
@@ -317,7 +317,7 @@ func (c *comparison) note(domain string, entries [][2]string, a answer) {
 	}
 }
 
-// noteWhy tells apart why there is no limit, where it is for the depth.
+// noteWhy counts the requests that find no limit because of their depth.
 func (c *comparison) noteWhy(list []*node, entries [][2]string) {
 	for i := range entries {
 		var below []*node
@@ -336,7 +336,7 @@ func (c *comparison) noteWhy(list []*node, entries [][2]string) {
 	}
 }
 
-// at returns the descriptors of the tree that the last entry could be, if all above it were exact.
+// at returns the descriptors of the tree that the last entry may match, if all entries above it match exactly.
 func at(list []*node, entries [][2]string) []*node {
 	for _, e := range entries[:len(entries)-1] {
 		var below []*node
@@ -356,7 +356,7 @@ func at(list []*node, entries [][2]string) []*node {
 	return last
 }
 
-// compareSeveral asks both sides which counters a request of several descriptors is charged to, and how often.
+// compareSeveral compares which counters both sides charge for a request with several descriptors, and how often.
 func (c *comparison) compareSeveral(domain string, request [][][2]string) error {
 	limits := limitsToCheck(c.envoy, domain, request, c.seen)
 	want := make(map[string]int64)
@@ -370,7 +370,7 @@ func (c *comparison) compareSeveral(domain string, request [][][2]string) error 
 			c.seen["twice"]++
 		}
 	}
-	// The counters' names on the other side are learned one by one.
+	// Learns the names of the counters on the other side one by one.
 	for _, entries := range request {
 		if err := c.compare(domain, entries); err != nil {
 			return err
@@ -394,9 +394,8 @@ func (c *comparison) compareSeveral(domain string, request [][][2]string) error 
 	return nil
 }
 
-// limitsToCheck is the rule of the service's constructLimitsToCheck, which is private to package service: every limit that was found,
-// an unlimited one too, replaces those whose names it lists, wherever they stand in the request; one that is replaced itself still
-// replaces others.
+// limitsToCheck has the logic of the service's constructLimitsToCheck, which is private to package service. Every limit that was found, also an
+// unlimited one, replaces those whose names it lists, wherever they are in the request. A limit that is replaced itself still replaces others.
 func limitsToCheck(c config.RateLimitConfig, domain string, request [][][2]string, seen map[string]int) []*config.RateLimit {
 	limits := make([]*config.RateLimit, len(request))
 	replaced := make(map[string]bool)
@@ -427,12 +426,12 @@ func limitsToCheck(c config.RateLimitConfig, domain string, request [][][2]strin
 	return limits
 }
 
-// clock is a time that stands still, in seconds since the Unix epoch.
+// clock is a fixed time, in seconds since the Unix epoch.
 type clock int64
 
 func (c clock) UnixNow() int64 { return int64(c) }
 
-// A week begins on Thursday there, a month after 30 days and a year after 365, all counted from the Unix epoch.
+// In the service a week begins on Thursday, a month has 30 days and a year 365, all counted from the Unix epoch.
 func TestWindowsEndAtTheSameTime(t *testing.T) {
 	r, seed := newRandom(t)
 	for number, unit := range envoy.RateLimitResponse_RateLimit_Unit_name {

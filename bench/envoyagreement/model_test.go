@@ -10,17 +10,17 @@ import (
 	"github.com/envoyproxy/ratelimit/src/config"
 )
 
-// model says what the service has found for trees since March 2026, when it began to take a * anywhere in a value for a wildcard. The
-// module that is required may be older, since the module proxy had no newer one when this was written. So the model is held to the
-// service's own code wherever that knows a file's values, and Weir to the model elsewhere: what is the model's own is only which texts a
-// * stands for, which is left to package regexp.
+// model finds the limits of a tree as the service does since March 2026, when it began to take a * anywhere in a value for a wildcard. The
+// module in go.mod may be older, since the module proxy had no newer one when this was written. So the tests compare the model with the
+// service's own code for files that this code knows, and Weir with the model for all others. Only one thing is the model's own: which texts a *
+// matches, and that is left to package regexp.
 type model struct {
 	trees []*tree
 
 	// Of the last request:
-	path    string  // of the descriptor that it came to
-	met     []*node // for each entry
-	fitting int     // how many wildcards fitted the last entry
+	path    string  // of the descriptor that was found
+	met     []*node // the descriptor for each entry
+	fitting int     // how many wildcards matched the last entry
 }
 
 var _ config.RateLimitConfig = &model{}
@@ -28,7 +28,7 @@ var _ config.RateLimitConfig = &model{}
 func (m *model) Dump() string         { return "" }
 func (m *model) IsEmptyDomains() bool { return len(m.trees) == 0 }
 
-// GetLimit has the service's meaning. Its answer has no statistics.
+// GetLimit does the same as the service's. The result has no statistics.
 func (m *model) GetLimit(_ context.Context, domain string, d *common.RateLimitDescriptor) *config.RateLimit {
 	m.path = domain
 	m.met = nil
@@ -74,8 +74,8 @@ func (m *model) GetLimit(_ context.Context, domain string, d *common.RateLimitDe
 	return answer
 }
 
-// find returns the descriptor that an entry comes to, and whether it does so by a wildcard: the value itself, then the first wildcard that
-// fits, then the key alone.
+// find returns the descriptor for an entry, and whether it is a wildcard: the one with the value itself, otherwise the first wildcard that
+// matches, otherwise the one with the key alone.
 func (m *model) find(list []*node, key, value string) (n *node, wild bool) {
 	var bare, first *node
 	m.fitting = 0
@@ -101,7 +101,7 @@ func (m *model) find(list []*node, key, value string) (n *node, wild bool) {
 
 var expressions = make(map[string]*regexp.Regexp)
 
-// stands reports whether a value is one that a wildcard stands for.
+// stands reports whether a wildcard matches a value.
 func stands(wildcard, value string) bool {
 	if !strings.Contains(wildcard, "*") {
 		return false

@@ -8,11 +8,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// breaks is how often each way to break a file is tried, on trees that have a place for it.
+// breaks is how often a test tries each way to break a file, on trees that have a place for it.
 const breaks = 30
 
-// broken has the ways to break a file that the service has a check for. Each changes a tree's nodes at a random place, and reports
-// whether there was one.
+// broken has the ways to break a file for which the service has a check. Each changes a tree's nodes at a random place, and reports whether
+// there was such a place.
 var broken = map[string]func(r *rand.Rand, root *yaml.Node) bool{
 	"empty domain":   func(r *rand.Rand, root *yaml.Node) bool { return set(root, "domain", text("")) },
 	"no domain":      func(r *rand.Rand, root *yaml.Node) bool { return remove(root, "domain") },
@@ -111,10 +111,10 @@ var broken = map[string]func(r *rand.Rand, root *yaml.Node) bool{
 
 var badUnits = []string{"", "seconds", "min", "fortnight", "unknown", "UNKNOWN", "1m", "sec ond", " day", "0"}
 
-func TestWhatTheServiceRefusesIsRefused(t *testing.T) {
+func TestFilesThatTheServiceRefusesAreRefused(t *testing.T) {
 	for name, breakIt := range broken {
 		t.Run(name, func(t *testing.T) {
-			r, seed := newRandom(t) // of its own, since the order of a map is another every time
+			r, seed := newRandom(t) // one for each subtest, since a map's order is random
 			for done, tries := 0, 0; done < breaks; tries++ {
 				if tries > 50*breaks {
 					t.Fatal("hardly any tree has a place for it")
@@ -141,7 +141,7 @@ func onDescriptor(change func(r *rand.Rand, d *yaml.Node) bool) func(*rand.Rand,
 	return func(r *rand.Rand, root *yaml.Node) bool { return change(r, oneOf(r, all(root))) }
 }
 
-// onLimit applies a change to the limit of a descriptor that is unlimited, or not.
+// onLimit applies a change to the limit of a random descriptor with, or without, unlimited.
 func onLimit(unlimited bool, change func(r *rand.Rand, l *yaml.Node) bool) func(*rand.Rand, *yaml.Node) bool {
 	return onAnyLimit(func(r *rand.Rand, l *yaml.Node) bool {
 		is := get(l, "unlimited")
@@ -206,7 +206,7 @@ func set(m *yaml.Node, field string, value *yaml.Node) bool {
 	return true
 }
 
-// remove reports whether there was such a field.
+// remove removes a field, and reports whether there was one.
 func remove(m *yaml.Node, field string) bool {
 	for i := 0; i < len(m.Content); i += 2 {
 		if m.Content[i].Value == field {
@@ -217,7 +217,7 @@ func remove(m *yaml.Node, field string) bool {
 	return false
 }
 
-// insert puts an item into a field's list.
+// insert inserts an item into the list of a field.
 func insert(r *rand.Rand, m *yaml.Node, field string, item *yaml.Node) bool {
 	list := get(m, field)
 	if list == nil {
@@ -229,7 +229,7 @@ func insert(r *rand.Rand, m *yaml.Node, field string, item *yaml.Node) bool {
 	return true
 }
 
-// misspell changes a key so that it is no field's.
+// misspell changes a key so that no field has that name.
 func misspell(r *rand.Rand, key *yaml.Node) {
 	s := key.Value
 	switch i := r.Intn(len(s)); r.Intn(4) {

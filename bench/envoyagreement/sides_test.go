@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// newRandom returns the random numbers of a test, and the seed that they come from. WEIR_ENVOY_SEED is another.
+// newRandom returns the random numbers of a test, and their seed. WEIR_ENVOY_SEED sets another seed.
 func newRandom(t *testing.T) (r *rand.Rand, seed int64) {
 	t.Helper()
 	seed = 1
@@ -40,7 +40,7 @@ func newRandom(t *testing.T) (r *rand.Rand, seed int64) {
 	return rand.New(rand.NewSource(seed)), seed
 }
 
-// answer is what either side finds for one descriptor of a request.
+// answer is the limit that a side finds for one descriptor of a request.
 type answer struct {
 	kind     string // none, unlimited, limit
 	requests int64
@@ -54,7 +54,7 @@ func loadEnvoy(texts ...string) (config.RateLimitConfig, error) {
 	return c, err
 }
 
-// loadService loads files as the service does, where MERGE_DOMAIN_CONFIG is set or not, and returns what it has read besides.
+// loadService loads files as the service does, with or without MERGE_DOMAIN_CONFIG. It also returns what the service has read.
 func loadService(merge bool, texts ...string) (c config.RateLimitConfig, roots []*config.YamlRoot, err error) {
 	defer func() {
 		if refused := recover(); refused != nil {
@@ -76,8 +76,8 @@ func loadService(merge bool, texts ...string) (c config.RateLimitConfig, roots [
 	return config.NewRateLimitConfigImpl(files, manager, merge), roots, nil
 }
 
-// knowsStars reports whether the service's code takes a * in the middle of a value for a wildcard: it does since March 2026. Where the
-// module is older, what it has said of such values since is in model.
+// knowsStars reports whether the service's code takes a * in the middle of a value for a wildcard, as it does since March 2026. For older
+// modules, model has the newer behaviour.
 var knowsStars = sync.OnceValue(func() bool {
 	c, err := loadEnvoy("{domain: d, descriptors: [{key: a, value: x*y, rate_limit: {unit: day, requests_per_unit: 5}}]}")
 	if err != nil {
@@ -89,7 +89,7 @@ var knowsStars = sync.OnceValue(func() bool {
 
 func fileName(i int) string { return fmt.Sprintf("%d.yaml", i) }
 
-// loadWeir loads the same.
+// loadWeir loads the same files as Weir does.
 func loadWeir(texts ...string) (*ruleset.Set, error) {
 	var files []*ruleset.File
 	for i, text := range texts {
@@ -130,7 +130,7 @@ func askEnvoy(c config.RateLimitConfig, domain string, entries [][2]string) (*co
 	return l, answer{"limit", int64(l.Limit.RequestsPerUnit), utils.UnitToDivider(l.Limit.Unit), l.ShadowMode}
 }
 
-// askWeir finds the limits of a request. The result is the Lookup's, and stays until the next.
+// askWeir finds the limits of a request. The result belongs to the Lookup, and is valid until its next call.
 func askWeir(l *ruleset.Lookup, s *ruleset.Set, domain string, request ...[][2]string) ([]ruleset.Found, error) {
 	d, err := s.Domain(domain)
 	if err != nil {
@@ -148,7 +148,7 @@ func askWeir(l *ruleset.Lookup, s *ruleset.Set, domain string, request ...[][2]s
 	return l.Found, nil
 }
 
-// answerOf says what a rule of Weir's is.
+// answerOf returns the answer for a rule of Weir.
 func answerOf(r *core.Rule) answer {
 	a := answer{"limit", r.Limit().Requests(), r.Limit().Period() / 1e6, r.Shadow()}
 	if r.Blocks() {

@@ -10,11 +10,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// tree is a domain, as a file has it.
+// tree is the domain of a file.
 type tree struct {
 	domain string
 	top    []*node
-	stars  bool // some values have a * elsewhere than at their end
+	stars  bool // some values have a * that is not at the end
 	metric bool // some descriptors have value_to_metric
 }
 
@@ -28,7 +28,7 @@ type node struct {
 	below                   []*node
 }
 
-// limit is a descriptor's.
+// limit is the limit of a descriptor.
 type limit struct {
 	unit      string
 	requests  int
@@ -37,11 +37,11 @@ type limit struct {
 	replaces  []string
 }
 
-// marked is the number of requests that stands in place of unlimited: true in the marked text of a tree. It is no other limit's.
+// marked is the number of requests of the limits that replace unlimited: true in the marked text of a tree. No other limit has it.
 const marked = 987_654_321
 
-// What trees are made of. The alphabets are small, so that requests meet what is in the tree, and many values begin as others do.
-// None has an underscore: the service joins keys and values with them.
+// The parts of trees. There are few of them, so that requests match descriptors of the tree, and many values have a common beginning. None has
+// an underscore, since the service joins keys and values with it.
 var (
 	keys      = []string{"a", "b", "c"}
 	values    = []string{"x", "xy", "xyz", "xyzzy", "y", "yx", "1", "1:x", "12", "true", "~", "x y", "é", "ée"}
@@ -53,10 +53,10 @@ var (
 
 func oneOf[T any](r *rand.Rand, list []T) T { return list[r.Intn(len(list))] }
 
-// chance is true in that many of 100 cases.
+// chance returns true in that many of 100 cases.
 func chance(r *rand.Rand, percent int) bool { return r.Intn(100) < percent }
 
-// newTree makes a tree of at most four depths, and newStarTree one that has a * anywhere in values.
+// newTree makes a tree of at most four levels, and newStarTree one with a * anywhere in values.
 func newTree(r *rand.Rand, domain string) *tree {
 	return newTreeWith(r, &tree{domain: domain, metric: chance(r, 30)})
 }
@@ -71,8 +71,8 @@ func newTreeWith(r *rand.Rand, t *tree) *tree {
 	return t
 }
 
-// newNodes makes the descriptors of one depth, of which no two have the same key and value. numbers is the last number of requests
-// that was given, so that most limits have one of their own.
+// newNodes makes the descriptors of one level. No two have the same key and value. numbers is the last number of requests that was used, so
+// that most limits have a different one.
 func (t *tree) newNodes(r *rand.Rand, n, depth int, numbers *int) []*node {
 	var list []*node
 	taken := make(map[[2]string]bool)
@@ -120,7 +120,7 @@ func newLimit(r *rand.Rand, requests int) *limit {
 	return l
 }
 
-// newEntries makes a request's descriptor of at most five entries, most of which are in the tree.
+// newEntries makes a request's descriptor with at most five entries, most of which are in the tree.
 func newEntries(r *rand.Rand, t *tree) [][2]string {
 	var entries [][2]string
 	at := t.top
@@ -160,8 +160,8 @@ func newValue(r *rand.Rand) string {
 	return oneOf(r, values)
 }
 
-// text writes the tree as YAML: in either style, with and without fields that say what is so anyhow. In the marked text, every
-// unlimited: true is a limit of that many requests. A tree has the same text for the same r.
+// text returns the tree as YAML, in block or flow style, with or without fields that have their default. In the marked text, every
+// unlimited: true is a limit of marked requests. For the same r a tree has the same text.
 func (t *tree) text(tb testing.TB, r *rand.Rand, unlimited bool) string {
 	tb.Helper()
 	return marshal(tb, t.node(r, unlimited))
@@ -215,7 +215,7 @@ func (one *node) node(r *rand.Rand, unlimited bool) *yaml.Node {
 
 func (l *limit) node(r *rand.Rand, unlimited bool) *yaml.Node {
 	n := newMap()
-	extra := chance(r, 20) // drawn in both texts, which are to be alike
+	extra := chance(r, 20) // drawn for both texts, which must be alike
 	switch {
 	case !l.unlimited:
 		truth(r, n, "unlimited", false)
@@ -243,7 +243,7 @@ func (l *limit) node(r *rand.Rand, unlimited bool) *yaml.Node {
 	return n
 }
 
-// truth adds a field that is true, and now and then one that says false.
+// truth adds a field with true, and sometimes one with false.
 func truth(r *rand.Rand, n *yaml.Node, field string, is bool) {
 	if said := chance(r, 10); is || said {
 		add(n, field, boolean(is))
@@ -264,7 +264,7 @@ func add(n *yaml.Node, field string, value *yaml.Node) {
 
 func text(s string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s} }
 
-// value writes a value as a text, or where it is a number, as that.
+// value returns a value as a string, or as a number if it is one.
 func value(r *rand.Rand, s string) *yaml.Node {
 	n := text(s)
 	if _, err := strconv.Atoi(s); err == nil && chance(r, 50) {

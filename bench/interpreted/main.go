@@ -1,5 +1,5 @@
-// Command interpreted sets core's two indexes, Probing and Mapped, against each other: by CPU time, on one goroutine. It is written to
-// run under Yaegi as well as compiled: BenchmarkIndex of the bench module runs it both ways.
+// Command interpreted compares core's two indexes, Probing and Mapped, by CPU time, on one goroutine. It can run under Yaegi and compiled:
+// BenchmarkIndex of the bench module runs it both ways.
 //
 //	interpreted <keys> <decisions a turn>
 package main
@@ -14,7 +14,7 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// subject is a store with one rule and the keys that it is asked for.
+// subject is a store with one rule, and the keys of its requests.
 type subject struct {
 	name    string
 	limiter *core.Limiter
@@ -26,7 +26,7 @@ type subject struct {
 const turns = 15
 
 func main() {
-	args := os.Args[len(os.Args)-2:] // the interpreter's own come before them
+	args := os.Args[len(os.Args)-2:] // after those of the interpreter
 	population, err := strconv.Atoi(args[0])
 	if err != nil {
 		panic("usage: interpreted <keys> <decisions a turn>")
@@ -57,19 +57,19 @@ func main() {
 	}
 }
 
-// cpuTime returns the CPU time that the process has used, to a hundredth of a second: the interpreter has no syscall.
+// cpuTime returns the CPU time that the process has used, to a hundredth of a second, since the interpreter has no package syscall.
 func cpuTime() time.Duration {
 	stat, err := os.ReadFile("/proc/self/stat")
 	if err != nil {
 		panic(err)
 	}
-	fields := strings.Fields(string(stat)[strings.LastIndex(string(stat), ")")+1:]) // from the third on
+	fields := strings.Fields(string(stat)[strings.LastIndex(string(stat), ")")+1:]) // the fields from the third on
 	user, _ := strconv.Atoi(fields[11])
 	system, _ := strconv.Atoi(fields[12])
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// newSubject makes a store that has seen each key once. A key is whole again after a thousandth of the period.
+// newSubject makes a store that has had one request for each key. A key is whole again after a thousandth of the period.
 func newSubject(name string, index core.Index, period time.Duration, keys []string) *subject {
 	limit, err := core.NewLimit(core.LimitConfig{Algorithm: core.TokenBucket, Requests: 1000, Period: period})
 	if err != nil {
@@ -88,7 +88,7 @@ func newSubject(name string, index core.Index, period time.Duration, keys []stri
 	return s
 }
 
-// decide takes that many decisions on one key after the other.
+// decide makes that many decisions, on one key after the other.
 func decide(s *subject, keys []string, count int) {
 	var verdict core.Verdict
 	for i := 0; i < count; i++ {

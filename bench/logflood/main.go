@@ -1,5 +1,5 @@
-// Command logflood floods a memory store with the logs of invented keys, and says what the process takes beside what the store counts:
-// the figures of docs/memory.md. Run it with GOGC or GOMEMLIMIT set to see what they change.
+// Command logflood floods a memory store with the logs of invented keys. It prints the memory of the process and the bytes that the store
+// counts, for docs/memory.md. Set GOGC or GOMEMLIMIT to see what they change.
 package main
 
 import (
@@ -36,7 +36,7 @@ func main() {
 	checks := make([]core.Check, 1)
 	var waste []byte
 	for i := range keys {
-		for used := int64(0); used < requests; { // as its log grows, which costs fewer requests than one for each time
+		for used := int64(0); used < requests; { // with doubling costs, which takes fewer requests than a cost of 1
 			cost := max(used, 1)
 			if used+cost > requests {
 				cost = requests - used
@@ -44,7 +44,7 @@ func main() {
 			checks[0] = core.Check{Rule: rule, Key: "key " + strconv.Itoa(i), Cost: cost}
 			_ = m.Decide(checks, false)
 			used += cost
-			waste = make([]byte, 4096) // what a proxy makes for a request
+			waste = make([]byte, 4096) // as much garbage as a proxy makes for a request
 		}
 	}
 	_ = waste
@@ -60,7 +60,7 @@ func main() {
 	runtime.KeepAlive(m)
 }
 
-// peak is the most memory that the process has had, as Linux says.
+// peak returns the largest resident memory that the process has had, according to Linux.
 func peak() string {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// The log as most limiters keep it in Redis, for comparison: a list of times, and a sorted set of them. Both decide and tell as
-// Weir's does, but for the guard against a clock that steps back, and for costs above 1. ARGV: R, and P in microseconds.
+// The log in the two forms in which most limiters keep it in Redis, for comparison: a list of times, and a sorted set of them. Both decide and
+// reply as Weir's log does, but have no guard against a clock that steps back, and no costs above 1. ARGV: R, and P in microseconds.
 const (
 	logAsList = `
 local key, R, P = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -52,7 +52,7 @@ return {-1, first + P - now, last + P - now}
 `
 )
 
-// printLogs prints what a decision by the log takes of Redis's time, and a key of its memory, beside a list and a sorted set.
+// printLogs prints the time in Redis of a decision by the log, and the memory of a key, next to those of a list and a sorted set.
 func printLogs(addr string) error {
 	c := goredis.NewClient(&goredis.Options{Addr: addr})
 	defer c.Close()
@@ -63,7 +63,7 @@ func printLogs(addr string) error {
 		title     string
 		requests  int64
 		keys      int
-		fill, run int // decisions before it is measured, and while it is
+		fill, run int // decisions before and during the measurement
 		memory    bool
 	}{
 		{"three requests a key, of 100", 100, 50_000, 0, 150_000, true},
@@ -100,7 +100,7 @@ func printLogs(addr string) error {
 	return nil
 }
 
-// runLog runs a script and returns the microseconds of a call, the median of three runs, and the bytes of a key.
+// runLog runs a script, and returns the microseconds per call, as the median of three runs, and the bytes of a key.
 func runLog(c *goredis.Client, addr, source string, keys, fill, calls int) (micros float64, bytes int64, err error) {
 	ctx := context.Background()
 	sha, err := c.ScriptLoad(ctx, source).Result()

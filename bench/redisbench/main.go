@@ -1,8 +1,8 @@
-// Command redisbench measures decisions through Redis: beside redis-benchmark running the same script, and beside
+// Command redisbench measures decisions through Redis. It compares them with redis-benchmark running the same script, and with
 // go-redis/redis_rate in the same program.
 //
-// It starts a redis-server of its own on the loopback, without persistence. The subjects take turns, for some seconds each
-// and several rounds, so that what else the machine does falls on all alike.
+// It starts a redis-server of its own on loopback, without persistence. The subjects take turns, for some seconds each and several rounds, so
+// that other work of the machine affects all alike.
 package main
 
 import (
@@ -58,7 +58,7 @@ func main() {
 	}
 }
 
-// subject is something that decides; run does it for so long and returns how many decisions a second.
+// subject makes decisions. run does that for so long, and returns the number of decisions per second.
 type subject struct {
 	name string
 	run  func(time.Duration) (float64, error)
@@ -131,7 +131,7 @@ func run(rounds int, length time.Duration, pool int, only string) error {
 	return printDown(rounds, length)
 }
 
-// comparable reports whether two subjects stand beside each other in the table of ratios.
+// comparable reports whether the table of ratios compares two subjects.
 func comparable(name, other string) bool {
 	algorithm, isWeir := strings.CutPrefix(name, "Weir, ")
 	one, several := strings.CutSuffix(name, ", 4 rules")
@@ -144,7 +144,7 @@ func comparable(name, other string) bool {
 	return other == "redis-benchmark, "+algorithm || other == "redis_rate/v10"
 }
 
-// quotients divides the figures of each round.
+// quotients returns the ratios of the figures, by round.
 func quotients(a, b []float64) []float64 {
 	q := make([]float64, len(a))
 	for i := range a {
@@ -195,7 +195,7 @@ func startRedis() (addr string, stop func(), err error) {
 	return "", nil, fmt.Errorf("redis-server does not answer on %s", addr)
 }
 
-// decide has 64 callers decide for so long.
+// decide makes decisions by 64 callers for so long.
 func decide(length time.Duration, one func(random *rand.Rand) error) (float64, error) {
 	var count atomic.Int64
 	var failure atomic.Value
@@ -223,7 +223,7 @@ func decide(length time.Duration, one func(random *rand.Rand) error) (float64, e
 	return float64(count.Load()) / time.Since(begin).Seconds(), nil
 }
 
-// weir decides through the store, under so many rules at once.
+// weir decides through the store, under so many rules for each request.
 func weir(addr string, pool int, name string, limit *core.Limit, rules int) subject {
 	c, err := client.New(client.Config{Addresses: []string{addr}, PoolSize: pool, Timeout: 5 * time.Second})
 	if err != nil {
@@ -281,7 +281,7 @@ func redisRate(addr string) subject {
 	}}
 }
 
-// recorder is a client that keeps the calls it is to make, and makes none.
+// recorder is a client that keeps calls instead of making them.
 type recorder struct {
 	call   redis.Call
 	server *redis.Server
@@ -299,7 +299,7 @@ func (r *recorder) Run(c *redis.Call) error {
 	return nil
 }
 
-// capture returns the call that the store would make for a request under such a limit.
+// capture returns the call that the store would make for a request under a limit of that algorithm.
 func capture(prefix string, limit *core.Limit) (redis.Call, error) {
 	r := &recorder{}
 	r.server = redis.NewServer("recorder", r)
@@ -318,7 +318,7 @@ func capture(prefix string, limit *core.Limit) (redis.Call, error) {
 	return r.call, err
 }
 
-// literal returns Lua that sets ARGV to an argument: redis-benchmark cannot send the zero bytes in it.
+// literal returns Lua that sets ARGV to an argument, since redis-benchmark cannot send its zero bytes.
 func literal(argument string) string {
 	text := "local ARGV = {'"
 	for _, b := range []byte(argument) {
@@ -327,8 +327,8 @@ func literal(argument string) string {
 	return text + "'}\n"
 }
 
-// redisBenchmark runs the script of such a limit, with the argument that the store would send: in the script, and a text as
-// long goes in its place.
+// redisBenchmark runs the script of a limit with the argument that the store would send. The argument is in the script; a text of the same
+// length is sent in its place.
 func redisBenchmark(addr, name string, limit *core.Limit) (subject, error) {
 	call, err := capture("bench"+name+":", limit)
 	if err != nil {

@@ -48,7 +48,7 @@ func (s *single) decide(key string) (core.Decision, error) {
 	return checks[0].Decision, err
 }
 
-// printMemory prints what a key takes in Redis.
+// printMemory prints the memory of a key in Redis.
 func printMemory(addr string) error {
 	c := goredis.NewClient(&goredis.Options{Addr: addr})
 	defer c.Close()
@@ -136,9 +136,9 @@ func calls(c *goredis.Client) (int, error) {
 	return strconv.Atoi(number)
 }
 
-// printDown prints what a decision costs when Redis is down, beside one in memory.
+// printDown prints the time of a decision when Redis is down, next to that of one in memory.
 func printDown(rounds int, length time.Duration) error {
-	s, err := newSingle("127.0.0.1:1", "down:", core.LimitConfig{Requests: requests, Period: time.Minute}) // where nothing listens
+	s, err := newSingle("127.0.0.1:1", "down:", core.LimitConfig{Requests: requests, Period: time.Minute}) // nothing listens there
 	if err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func printDown(rounds int, length time.Duration) error {
 	return nil
 }
 
-// median returns the median time of a decision, in microseconds, clock included.
+// median returns the median time of a decision, in microseconds, including the time to read the clock.
 func median(l *core.Limiter, rule *core.Rule, length time.Duration) float64 {
 	var took []float64
 	checks := make([]core.Check, 1)
@@ -179,7 +179,7 @@ func median(l *core.Limiter, rule *core.Rule, length time.Duration) float64 {
 	for end := time.Now().Add(length); time.Now().Before(end); {
 		checks[0] = core.Check{Rule: rule, Key: "192.0.2." + strconv.Itoa(rand.IntN(keys)), Cost: 1}
 		begin := time.Now()
-		_ = l.Decide(checks, false, &v) // the error is what is measured
+		_ = l.Decide(checks, false, &v) // measures the error
 		took = append(took, float64(time.Since(begin).Nanoseconds())/1000)
 	}
 	slices.Sort(took)

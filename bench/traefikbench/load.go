@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	connections = 32 // requests at a time
-	each        = 16 // clients that take turns on one of them, where there are many
+	connections = 32 // concurrent requests
+	each        = 16 // clients that take turns in each of these, if there are many
 )
 
-// load is connections to a scenario's entry point: for each request at a time one, or several that take turns.
+// load has the connections to a scenario's entry point: one for each concurrent request, or several that take turns.
 type load struct {
 	scenario scenario
 	workers  [connections][]*connection
@@ -26,10 +26,10 @@ type load struct {
 type connection struct {
 	net.Conn
 	answers *bufio.Reader
-	request []byte // up to the number of its key
+	request []byte // the request, up to the number of its key
 }
 
-// dial connects, to load a scenario.
+// dial makes the connections for the load of a scenario.
 func dial(address string, s scenario) (*load, error) {
 	l := &load{scenario: s}
 	perWorker := 1
@@ -40,7 +40,7 @@ func dial(address string, s scenario) (*load, error) {
 		for i := range perWorker {
 			n := w*perWorker + i
 			dialer := net.Dialer{Timeout: 5 * time.Second}
-			if s.clients == many { // all of 127.0.0.0/8 is this host, where it is Linux
+			if s.clients == many { // on Linux all of 127.0.0.0/8 is this host
 				dialer.LocalAddr = &net.TCPAddr{IP: net.IPv4(127, 0, 1+byte(n/250), 1+byte(n%250))}
 			}
 			conn, err := dialer.Dial("tcp", address)
@@ -66,8 +66,8 @@ func (l *load) close() {
 	}
 }
 
-// run makes requests for some time, each sent when the one before was answered, and so many at the least by each worker. It
-// returns how many there were, and how long they took; an answer that is not as the scenario has it is an error.
+// run makes requests for some time, at least so many by each worker, each sent after the answer to the one before. It returns how many
+// there were, and how long they took. An answer that the scenario does not expect is an error.
 func (l *load) run(ctx context.Context, length time.Duration, atLeast int) (requests int, took time.Duration, err error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -137,8 +137,8 @@ func (c *connection) do(key int64, s scenario) error {
 	return nil
 }
 
-// readAnswer returns an answer's status, and a bit for each of fieldNames that it has. It reads what Traefik writes and not
-// all that HTTP allows, and is cheaper than http.ReadResponse.
+// readAnswer returns an answer's status, and a bit for each of fieldNames that it has. It reads only the forms of HTTP that Traefik writes,
+// and so is cheaper than http.ReadResponse.
 func (c *connection) readAnswer() (status, fields int, err error) {
 	line, err := c.answers.ReadSlice('\n')
 	if err != nil {

@@ -1,9 +1,9 @@
-// Command traefikbench measures what a rate limiter adds to a request through Traefik: Weir as a plugin, Traefik's own
-// rateLimit, and a plugin that does next to nothing, which is what the interpreter costs in any case.
+// Command traefikbench measures what a rate limiter adds to a request through Traefik. It compares Weir as a plugin, Traefik's own
+// rateLimit, and a plugin that does almost nothing, which shows the cost of the interpreter alone.
 //
-// It starts one Traefik (TRAEFIK_BIN, or ../bin/traefik) with a core to itself, and puts load on its routers in turn from the
-// other cores, where the service and Redis run too, for a moment each and many rounds, so that what else the machine does
-// falls on all alike. CPU time is the processes' own, from /proc, so it runs on Linux only. Run it in the bench module's folder.
+// It starts one Traefik (TRAEFIK_BIN, or ../bin/traefik) with a core to itself. It loads its routers one after the other from the other cores,
+// where the service and Redis run, too: for a moment each and many rounds, so that other work of the machine affects all alike. It reads the
+// CPU time of the processes from /proc, so it runs on Linux only. Run it in the bench module's folder.
 package main
 
 import (
@@ -87,7 +87,7 @@ func run(ctx context.Context, work string, list []scenario, cores, rounds int, l
 		for k := range list {
 			i := (k + max(round, 0)*len(list)/rounds) % len(list)
 			turn, atLeast := length, 0
-			if round < 0 { // warms up, and every client comes twice
+			if round < 0 { // a warm-up, in which every client makes two requests
 				turn, atLeast = warmUp, 2*each
 			}
 			f, err := b.measure(ctx, list[i], turn, atLeast)
@@ -117,11 +117,11 @@ func run(ctx context.Context, work string, list []scenario, cores, rounds int, l
 
 const warmUp = time.Second
 
-// figures are of one turn.
+// figures are the results of one turn.
 type figures struct {
-	rate   float64 // requests a second
-	micros float64 // Traefik's CPU time a request
-	redis  float64 // Redis's
+	rate   float64 // requests per second
+	micros float64 // Traefik's CPU time per request
+	redis  float64 // that of Redis
 }
 
 // measure loads a scenario for some time.

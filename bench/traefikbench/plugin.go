@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// tinyModule is the plugin that shows what the interpreter costs in any case.
+// tinyModule is the plugin that shows the cost of the interpreter alone.
 const tinyModule = "weir.test/tiny"
 
 const tinySource = `package tiny
@@ -56,9 +56,9 @@ summary: Next to nothing.
 testData: {kind: nothing}
 `
 
-// installPlugins puts Weir, by a link to the checkout, and the tiny plugin where a Traefik that runs in dir looks for them.
+// installPlugins installs Weir, by a link to the checkout, and the tiny plugin for a Traefik that runs in dir.
 func installPlugins(dir string) error {
-	checkout := os.Getenv("WEIR_PLUGIN") // another one, as for the tests of e2e
+	checkout := os.Getenv("WEIR_PLUGIN") // another checkout, as for the tests of e2e
 	if checkout == "" {
 		checkout = ".."
 	}

@@ -6,30 +6,30 @@ import (
 	"strings"
 )
 
-// scenario is a middleware of Traefik, and how the load meets it.
+// scenario is a middleware of Traefik, and the load on it.
 type scenario struct {
 	name       string
 	title      string
 	limit      string
 	middleware string // in YAML; REDIS stands for Redis's address
-	status     int    // what a request is answered with, when one has gone before
+	status     int    // the status of answers after the first
 	fields     bool   // answers must have all the fields of fieldNames
-	redis      bool   // Redis is in it
+	redis      bool   // the scenario needs Redis
 	clients    clients
 }
 
-// clients says where the requests of a load seem to come from.
+// clients says which clients the requests of a load seem to come from.
 type clients int
 
 const (
 	one       clients = iota // one address
-	forwarded                // an address in X-Forwarded-For, which Traefik trusts, for each connection
-	many                     // addresses of connections, far more than there are requests at a time
+	forwarded                // for each connection an address in X-Forwarded-For, which Traefik trusts
+	many                     // connections from many addresses, far more than concurrent requests
 	keyed                    // one address, with as many keys in keyHeader
-	fresh                    // one address, and a key in keyHeader that never was before
+	fresh                    // one address, with a new key in keyHeader for each request
 )
 
-// base returns the name of the scenario without a middleware that this one is set against.
+// base returns the name of the scenario without a middleware with which this one is compared.
 func (s scenario) base() string {
 	switch s.clients {
 	case forwarded:
@@ -40,19 +40,19 @@ func (s scenario) base() string {
 	return "none"
 }
 
-// keyHeader tells clients apart where they are keyed. Every request has it, in every scenario.
+// keyHeader is the header field with the key of clients that are keyed. Every request has it, in every scenario.
 const keyHeader = "X-Bench-Key"
 
-// fieldNames are the header fields that Weir's answers have, and those of the plugin that has them prebuilt.
+// fieldNames are the header fields of answers of Weir, and of the plugin that has them prebuilt.
 var fieldNames = []string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "Ratelimit", "Ratelimit-Policy"}
 
-// The limits. Nobody exceeds those but the last; they are in small numbers as most are: what is left of them is written into the answers.
+// The limits. Clients exceed only the last. The numbers are small, as most are in practice, since the answers have the units left.
 const (
 	perMilli = "1000/1ms"
-	perTick  = "1000/20ms" // 50,000 a second: what one core of Traefik does not reach
+	perTick  = "1000/20ms" // 50,000 per second, which one core of Traefik does not reach
 	perHour  = "5000/1h"   // for many clients: none is forgotten between two of its requests
 	large    = "500000/1m"
-	hourly   = "1/1h" // which all exceed
+	hourly   = "1/1h" // all exceed it
 )
 
 const legend = `All requests pass, but for those that are said to be rejected, and they have one key where nothing else is said. Of a limit per
@@ -60,8 +60,8 @@ millisecond all is left at nearly every request; of one per 20 ms less. A leaky 
 sets no header fields; Weir's five are X-RateLimit-Limit, -Remaining and -Reset, RateLimit and RateLimit-Policy.
 `
 
-// scenarios come in the order of the table. Each has a router on an entry point of its own: routers on one would be tried
-// one after the other, the last of them at a price.
+// scenarios are in the order of the table. Each has a router on an entry point of its own: Traefik would try routers on the same one one after
+// the other, which makes the last ones slower.
 var scenarios = []scenario{
 	{name: "none", title: "no middleware", status: 200},
 	{name: "plugin-nothing", title: "a plugin that does nothing", middleware: "plugin: {tiny: {kind: nothing}}", status: 200},
@@ -102,7 +102,7 @@ const (
 	twoRules    = "rules: [{name: short, limit: " + perMilli + ", algorithm: token_bucket}, {name: long, limit: " + perTick + ", algorithm: sliding_window_counter}]"
 )
 
-// weir returns a scenario of Weir in memory. If config has no rules it is of the one rule that has the limit.
+// weir returns a scenario of Weir in memory. If config has no rules, the scenario has one rule, with the limit.
 func weir(name, title, limit, config string) scenario {
 	if !strings.HasPrefix(config, "rules") {
 		config = "limit: " + limit + ", " + config
@@ -126,7 +126,7 @@ func (s scenario) rejected() scenario {
 	return s
 }
 
-// selected returns the scenarios whose names a pattern finds, and those that they are set against.
+// selected returns the scenarios whose names match a pattern, and those with which they are compared.
 func selected(pattern *regexp.Regexp) []scenario {
 	needed := make(map[string]bool)
 	for _, s := range scenarios {

@@ -18,13 +18,13 @@ import (
 	"time"
 )
 
-// bench is what runs: Traefik, the service behind it, and Redis.
+// bench has what runs: Traefik, the service behind it, and Redis.
 type bench struct {
 	addresses map[string]string // of the scenarios' entry points
 	admin     string            // the address of Traefik's API
-	log       string            // Traefik's
+	log       string            // the path of Traefik's log
 	traefik   *process
-	redis     *process // nil where no scenario needs it
+	redis     *process // nil: no scenario needs it
 	service   *http.Server
 }
 
@@ -43,7 +43,7 @@ providers:
 entryPoints:
 %s`
 
-// startBench starts all that the scenarios need.
+// startBench starts everything that the scenarios need.
 func startBench(work string, list []scenario, cores int) (b *bench, err error) {
 	program, err := traefikProgram()
 	if err != nil {
@@ -108,7 +108,7 @@ func startBench(work string, list []scenario, cores int) (b *bench, err error) {
 	return b, nil
 }
 
-// stop ends what runs.
+// stop stops what runs.
 func (b *bench) stop() {
 	b.traefik.stop()
 	b.redis.stop()
@@ -133,7 +133,7 @@ func traefikProgram() (string, error) {
 	return path, nil
 }
 
-// startService serves what the routers lead to, in this process.
+// startService starts the service behind the routers, in this process.
 func (b *bench) startService() (address string, err error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -144,7 +144,7 @@ func (b *bench) startService() (address string, err error) {
 	return listener.Addr().String(), nil
 }
 
-// startRedis runs a redis-server without persistence, on the cores of the load: a fleet's Redis is on another machine.
+// startRedis starts a redis-server without persistence, on the cores of the load, since a fleet's Redis is on another machine.
 func startRedis(work, address string) (*process, error) {
 	_, port, _ := net.SplitHostPort(address)
 	redis := exec.Command("redis-server", "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--dir", work)
@@ -167,7 +167,7 @@ func startRedis(work, address string) (*process, error) {
 	return p, nil
 }
 
-// version returns Traefik's.
+// version returns Traefik's version.
 func (b *bench) version() (string, error) {
 	answer, err := http.Get("http://" + b.admin + "/api/version")
 	if err != nil {
@@ -179,8 +179,8 @@ func (b *bench) version() (string, error) {
 	return v.Version, err
 }
 
-// expect makes requests until two in a row are answered as the scenario has it: Traefik may not have the router yet, nor Weir its
-// connection to Redis. The first answer of a limit that rejects is another.
+// expect makes requests until two answers in a row are those of the scenario. Until then Traefik may not have the router yet, or Weir no
+// connection to Redis. The first answer of a limit that rejects is not that of the scenario.
 func (b *bench) expect(s scenario) error {
 	var failed error
 	for range 200 {
@@ -207,7 +207,7 @@ func (b *bench) try(s scenario) error {
 	return c.do(firstKey, s)
 }
 
-// profile writes a CPU profile of Traefik under a scenario's load, which is a second long or more.
+// profile writes a CPU profile of Traefik under a scenario's load, for at least a second.
 func (b *bench) profile(ctx context.Context, s scenario, length time.Duration, file string) error {
 	seconds := max(1, int(length.Round(time.Second).Seconds()))
 	l, err := dial(b.addresses[s.name], s)
@@ -315,7 +315,7 @@ func (p *process) cpu() (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	_, rest, _ := strings.Cut(string(stat), ") ") // behind the name: fields 3 and on
+	_, rest, _ := strings.Cut(string(stat), ") ") // after the name: the fields from the third on
 	fields := strings.Fields(rest)
 	if len(fields) < 13 {
 		return 0, fmt.Errorf("/proc/%d/stat: %q", p.cmd.Process.Pid, stat)
@@ -328,10 +328,10 @@ func (p *process) cpu() (time.Duration, error) {
 		}
 		ticks += n
 	}
-	return time.Duration(ticks) * (time.Second / 100), nil // of USER_HZ, which is 100 wherever Go runs
+	return time.Duration(ticks) * (time.Second / 100), nil // USER_HZ is 100 on all systems of Go
 }
 
-// onCores is exec.Command, on the first cores, or wherever if that is 0.
+// onCores is exec.Command on the first cores, or on any if cores is 0.
 func onCores(cores int, name string, args ...string) *exec.Cmd {
 	if cores == 0 {
 		return exec.Command(name, args...)
@@ -339,7 +339,7 @@ func onCores(cores int, name string, args ...string) *exec.Cmd {
 	return exec.Command("taskset", append([]string{"-c", "0-" + strconv.Itoa(cores-1), name}, args...)...)
 }
 
-// leaveCores keeps this process, and those that it starts, off the first cores.
+// leaveCores moves this process, and those that it starts, off the first cores.
 func leaveCores(cores int) error {
 	if cores == 0 {
 		return nil
@@ -361,7 +361,7 @@ func freeAddresses(count int) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer listener.Close() // when all are found: none is found twice
+		defer listener.Close() // after all are found, so that none is found twice
 		list = append(list, listener.Addr().String())
 	}
 	return list, nil

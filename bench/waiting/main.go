@@ -1,8 +1,7 @@
-// Command waiting measures what memory requests take in Caddy that wait for their turn under on_limit delay, beside connections that
-// are open and ask for nothing.
+// Command waiting measures the memory in Caddy of requests that wait under on_limit delay, compared with open connections without a request.
 //
-// It builds Caddy with Weir (cmd/weir), opens connections of HTTP/1 to it, then has each make a request that waits, and reads the
-// process's resident memory from /proc after each step, so it runs on Linux only. Run it in the bench module's folder.
+// It builds Caddy with Weir (cmd/weir), opens HTTP/1 connections to it, and then makes a request on each, which waits. After each step it reads
+// the process's resident memory from /proc, so it runs on Linux only. Run it in the bench module's folder.
 package main
 
 import (
@@ -26,7 +25,7 @@ const caddyfile = `{
 }
 http://%s {
 	rate_limit {
-		zone turns {
+		zone queue {
 			key everyone
 			limit 1/1h
 			algorithm token_bucket
@@ -69,7 +68,7 @@ func run(work string, n int) error {
 	address := l.Addr().String()
 	l.Close()
 	config := filepath.Join(work, "Caddyfile")
-	// As many turns an hour as there are requests: most of those that wait do so for longer than this takes.
+	// As many departures an hour as there are requests, so that most requests wait for longer than the program runs.
 	text := strings.Replace(fmt.Sprintf(caddyfile, address), "limit 1/1h", "limit "+strconv.Itoa(n+100)+"/1h", 1)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return err
@@ -128,7 +127,7 @@ func ask(c net.Conn) error {
 	return err
 }
 
-// settle waits until the memory does not grow any more.
+// settle waits until the memory stops growing.
 func settle(pid int) {
 	for before := int64(-1); ; {
 		now := resident(pid)
@@ -148,7 +147,7 @@ func report(pid int, what string, bytes int64, n int) {
 	fmt.Printf("%-55s %6.1f MB%s\n", what, float64(resident(pid))/1e6, each)
 }
 
-// resident returns the memory of a process, in bytes.
+// resident returns the resident memory of a process, in bytes.
 func resident(pid int) int64 {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

@@ -1,4 +1,4 @@
-// Command plain is Caddy without a rate limiter: what the others are measured against.
+// Command plain is Caddy without a rate limiter, the baseline of the benchmark.
 package main
 
 import (
