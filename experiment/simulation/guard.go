@@ -1,0 +1,44 @@
+package simulation
+
+import "github.com/proxyweir/weir/guard"
+
+// Guarded is Weir's guard: the one that both proxies have.
+type Guarded struct {
+	Guard *guard.Guard
+	began map[float64][]int64 // what Begin has returned of the requests under way, by when they began
+}
+
+// NewGuarded returns a guard of at most so many requests.
+func NewGuarded(most int) *Guarded {
+	return &Guarded{guard.New(guard.Config{Max: most, Seed: 1}), map[float64][]int64{}}
+}
+
+const epoch = 1_700_000_000_000_000
+
+func micros(t float64) int64 { return epoch + int64(t*1e6) }
+
+// Admit implements Policy.
+func (g *Guarded) Admit(t float64, client int) bool {
+	n := guard.Begin(g.Guard, uint64(client)*0x9e3779b97f4a7c15, false, micros(t))
+	if n < 0 {
+		return false
+	}
+	g.began[t] = append(g.began[t], n)
+	return true
+}
+
+// Rejected implements Policy.
+func (*Guarded) Rejected(float64, int) {}
+
+// Answered implements Policy.
+func (g *Guarded) Answered(t, begun float64, failed bool) {
+	took := int64((t - begun) * 1e6)
+	if failed {
+		took = -1
+	}
+	list := g.began[begun]
+	guard.End(g.Guard, list[0], took)
+	if g.began[begun] = list[1:]; len(list) == 1 {
+		delete(g.began, begun)
+	}
+}

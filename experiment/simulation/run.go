@@ -1,0 +1,197 @@
+package simulation
+
+import (
+	"container/heap"
+	"math"
+	"math/rand/v2"
+)
+
+// Policy is what stands in front of the service behind the limits of clients.
+type Policy interface {
+	// Admit says whether a client's request goes to the service, which it is asked once for each request at its time.
+	Admit(t float64, client int) bool
+
+	// Rejected says that a client's limit has rejected its request.
+	Rejected(t float64, client int)
+
+	// Answered says that a request that was admitted at begun has its answer, or that the service has refused it.
+	Answered(t, begun float64, failed bool)
+}
+
+// Limits are those of the static configuration: of each client, and of all together, in requests a second, with a burst of two seconds.
+type Limits struct{ Client, All float64 }
+
+// Tuned are limits that fit the situation as well as one can who knows it: a quarter more than the largest client has ever sent.
+func (s *Situation) Tuned() Limits { return Limits{Client: 1.25 * s.Largest, All: 0.9 * Capacity} }
+
+// Outcome is what has come of a situation's event, in per cent.
+type Outcome struct {
+	Good     float64 // of the legitimate requests, those that were answered in time
+	Rejected float64 // of all attempts of legitimate clients
+	Abuse    float64 // of the illegitimate ones, those that reached the service
+	P95      float64 // seconds, of the answers to legitimate clients
+}
+
+type underWay struct{ end, begun float64 }
+
+type byEnd []underWay
+
+func (q byEnd) Len() int           { return len(q) }
+func (q byEnd) Less(i, j int) bool { return q[i].end < q[j].end }
+func (q byEnd) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
+func (q *byEnd) Push(x any)        { *q = append(*q, x.(underWay)) }
+func (q *byEnd) Pop() any {
+	last := (*q)[len(*q)-1]
+	*q = (*q)[:len(*q)-1]
+	return last
+}
+
+type again struct {
+	at, asked float64
+	client    int
+}
+
+type byTime []again
+
+func (q byTime) Len() int           { return len(q) }
+func (q byTime) Less(i, j int) bool { return q[i].at < q[j].at }
+func (q byTime) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
+func (q *byTime) Push(x any)        { *q = append(*q, x.(again)) }
+func (q *byTime) Pop() any {
+	last := (*q)[len(*q)-1]
+	*q = (*q)[:len(*q)-1]
+	return last
+}
+
+// bucket is a token bucket with a burst of two seconds, of ten requests at least.
+type bucket struct{ used, at float64 }
+
+func (b *bucket) drained(t, rate float64) float64 { return math.Max(0, b.used-(t-b.at)*rate) }
+
+// service is the protected one: workers with one queue.
+type service struct{ free [Workers]float64 }
+
+// take returns when a request that comes at t is answered, or that it is refused.
+func (v *service) take(s *Situation, t, work float64) (end float64, refused bool) {
+	first := 0
+	for i := range v.free {
+		if v.free[i] < v.free[first] {
+			first = i
+		}
+	}
+	start := math.Max(t, v.free[first])
+	if start-t > Queue {
+		return 0, true
+	}
+	end = start + work*s.Slowness(start)
+	v.free[first] = end
+	return end, false
+}
+
+// Run plays a situation. heavy is as New has it, for the second tries.
+func Run(s *Situation, l Limits, p Policy, seed uint64, heavy bool) Outcome {
+	r := rand.New(rand.NewPCG(seed, 0xa9a1))
+	var upstream service
+	var tries byTime
+	var open byEnd
+	var answers []float64
+	nodes := [3][]bucket{make([]bucket, s.Clients), make([]bucket, s.Clients), make([]bucket, s.Clients)}
+	var all [3]bucket
+	var legitimate, good, attempts, rejected, abuse, admitted float64
+	retry := func(t float64, client int, asked float64, second bool) {
+		if !second && r.IntN(2) == 0 {
+			heap.Push(&tries, again{t + 0.5 + r.Float64(), asked, client})
+		}
+	}
+	for i := 0; i < len(s.Arrivals) || len(tries) > 0; {
+		var t, asked, work float64
+		var client int
+		second := len(tries) > 0 && (i == len(s.Arrivals) || tries[0].at <= s.Arrivals[i].At)
+		if second {
+			a := heap.Pop(&tries).(again)
+			t, asked, client, work = a.at, a.asked, a.client, serviceTime(r, heavy)
+		} else {
+			a := s.Arrivals[i]
+			i++
+			t, asked, client, work = a.At, a.At, int(a.Client), a.Service
+		}
+		for len(open) > 0 && open[0].end <= t {
+			u := heap.Pop(&open).(underWay)
+			p.Answered(u.end, u.begun, false)
+		}
+		isLegitimate := client < s.Legitimate
+		inEvent := asked >= s.Begin && asked < s.End
+		if inEvent {
+			if !isLegitimate {
+				abuse++
+			} else {
+				attempts++
+				if !second {
+					legitimate++
+				}
+			}
+		}
+		node, part := 0, 1.0
+		if s.Outage != "" && t >= s.StoreLost && t < s.Back {
+			node, part = 1+r.IntN(2), 2
+			if s.Outage == "open" {
+				node = -1
+			}
+		}
+		ok := true
+		if node >= 0 {
+			rate, total := l.Client/part, l.All/part
+			one, sum := &nodes[node][client], &all[node]
+			used, of := one.drained(t, rate), sum.drained(t, total)
+			ok = used+1 <= math.Max(10, 2*rate) && of+1 <= 2*total
+			if ok {
+				*one, *sum = bucket{used + 1, t}, bucket{of + 1, t}
+			} else {
+				*one, *sum = bucket{used, t}, bucket{of, t}
+				p.Rejected(t, client)
+			}
+		}
+		if ok {
+			ok = p.Admit(t, client)
+			// What an admission by the limits has charged stays charged: the guard comes behind them.
+		}
+		if !ok {
+			if isLegitimate && inEvent {
+				rejected++
+			}
+			continue
+		}
+		if !isLegitimate && inEvent {
+			admitted++
+		}
+		end, refused := upstream.take(s, t, work)
+		if refused {
+			p.Answered(t, t, true)
+			if isLegitimate {
+				retry(t, client, asked, second)
+				if inEvent {
+					answers = append(answers, Queue)
+				}
+			}
+			continue
+		}
+		heap.Push(&open, underWay{end, t})
+		if !isLegitimate {
+			continue
+		}
+		if inEvent {
+			answers = append(answers, end-t)
+		}
+		if end-t <= Patience {
+			if inEvent {
+				good++
+			}
+		} else {
+			retry(t+Patience, client, asked, second)
+		}
+	}
+	return Outcome{
+		Good: 100 * good / math.Max(1, legitimate), Rejected: 100 * rejected / math.Max(1, attempts), Abuse: 100 * admitted / math.Max(1, abuse),
+		P95: quantile(answers, .95),
+	}
+}

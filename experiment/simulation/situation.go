@@ -1,0 +1,223 @@
+// Package simulation plays situations of load against policies, each request an event on a virtual clock: one service of a few workers, many
+// unequal clients, limits a client, and what is set in front of the service to keep it up. All policies see the same arrivals and the same
+// service times.
+//
+// The model: a day has 1800 s. The service has 16 workers, a mean service time of 0.1 s, and one queue; a request that would wait longer than
+// 2.5 s is refused. A client waits for a second and gives up, and half of those that gave up try once more. A client that is rejected does not
+// come back. A request is good that is answered within its second.
+package simulation
+
+import (
+	"math"
+	"math/rand/v2"
+	"sort"
+)
+
+// What the model is made of, in seconds and requests a second.
+const (
+	Day      = 1800.0
+	Workers  = 16
+	Service  = 0.1
+	Capacity = Workers / Service
+	Patience = 1.0
+	Queue    = 2.5 // the longest wait in the service's queue
+
+	clients = 100  // of a usual day
+	load    = 80.0 // of them together, on an average
+	window  = 10.0 // over which a client's demand is counted
+)
+
+// Arrival is a request: when it comes, whose it is, and how long the service will work on it at its usual speed.
+type Arrival struct {
+	At      float64
+	Client  int32
+	Service float64
+}
+
+// Situation is a run's arrivals and conditions.
+type Situation struct {
+	Name       string
+	Arrivals   []Arrival
+	Clients    int // all of them; the first Legitimate are
+	Legitimate int
+	Begin, End float64 // of the event, in which goodput is measured
+	Length     float64
+
+	// Slowness is how many times its usual time the service takes at an instant.
+	Slowness func(t float64) float64
+
+	// The store of the limits fails between these instants, in which the limits of clients are as Outage says: "open" does without them,
+	// "local" has half of each.
+	Outage             string
+	StoreLost, Back    float64
+	LearntP90          float64 // requests a second of a client in a window of a usual day: quantiles over all windows with any
+	LearntP99, Largest float64
+}
+
+// Names are the situations that there are.
+var Names = []string{
+	"steady", "bursts", "crowd fits", "crowd over", "abuse at the peak", "abuse at night", "quiet bots", "slow", "store out, open",
+	"store out, open, abuse", "store out, local, abuse", "growth",
+}
+
+// plan is what a situation is made of.
+type plan struct {
+	from, length, begin, end float64 // from: the time of the day at which it begins
+	load                     float64
+	factor                   func(t float64) float64 // of what the usual clients send
+	crowd                    int                     // further clients, while the event lasts
+	bots                     int
+	rate                     float64 // of a bot
+	slowness                 func(t float64) float64
+	outage                   string
+}
+
+func planOf(name string) plan {
+	p := plan{from: 300, length: 1200, begin: 300, end: 900, load: load, factor: func(float64) float64 { return 1 }, slowness: func(float64) float64 { return 1 }}
+	switch name {
+	case "steady":
+		p.from, p.length, p.begin, p.end = 0, Day, 0, Day
+	case "bursts": // ten seconds of each minute
+		p.factor = func(t float64) float64 {
+			if t >= 300 && t < 900 && math.Mod(t, 60) < 10 {
+				return 2.5
+			}
+			return 1
+		}
+	case "crowd fits":
+		p.from, p.crowd = 1300, 90
+	case "crowd over":
+		p.crowd, p.end = 150, 600
+	case "abuse at the peak":
+		p.bots, p.rate = 5, 60
+	case "abuse at night":
+		p.from, p.bots, p.rate = 1300, 5, 60
+	case "quiet bots":
+		p.bots, p.rate = 200, 1.6
+	case "slow": // to 45 % of its speed within five minutes, and so for a while
+		p.slowness = func(t float64) float64 {
+			if t < 300 || t > 960 {
+				return 1
+			}
+			return 1 / (1 - 0.55*math.Min(1, (t-300)/300))
+		}
+	case "store out, open":
+		p.outage = "open"
+	case "store out, open, abuse":
+		p.outage, p.bots, p.rate = "open", 5, 60
+	case "store out, local, abuse":
+		p.outage, p.bots, p.rate = "local", 5, 60
+	case "growth": // of a service that has had a quarter of its capacity to do
+		p.load, p.end = 0.35*load, 1200
+		p.factor = func(t float64) float64 { return 1 + 2*math.Max(0, math.Min(1, (t-300)/120)) }
+	default:
+		panic("there is no situation " + name)
+	}
+	return p
+}
+
+// shape is the load at a time of day, to its mean: a sine, and a minute-long peak that comes every day.
+func shape(t float64) float64 {
+	t = math.Mod(t, Day)
+	f := 1 + 0.5*math.Sin(2*math.Pi*(t-450)/Day)
+	if t >= 1200 && t < 1260 {
+		f *= 1.3
+	}
+	return f
+}
+
+// visits returns when the requests of a client come that sends rate(t) a second, which is below most: in visits of one to five requests, a
+// twentieth to a quarter of a second apart.
+func visits(r *rand.Rand, rate func(t float64) float64, from, to, most float64) []float64 {
+	var times []float64
+	for t := from; ; {
+		t += r.ExpFloat64() * 3 / most
+		if t >= to {
+			return times
+		}
+		if r.Float64()*most >= rate(t) {
+			continue
+		}
+		n, gap := 1+r.IntN(5), 0.05+0.2*r.Float64()
+		for i := 0; i < n; i++ {
+			times = append(times, t+float64(i)*gap)
+		}
+	}
+}
+
+// New makes a situation. heavy gives service times a log-normal distribution with a heavy tail in place of an exponential one, of the same mean.
+func New(name string, seed uint64, heavy bool) *Situation {
+	r := rand.New(rand.NewPCG(seed, 0x5eed))
+	p := planOf(name)
+	s := &Situation{Name: name, Begin: p.begin, End: p.end, Length: p.length, Slowness: p.slowness, Outage: p.outage, StoreLost: 420, Back: 660}
+	weights := make([]float64, clients)
+	sum := 0.0
+	for i := range weights {
+		weights[i] = math.Exp(0.8 * r.NormFloat64())
+		sum += weights[i]
+	}
+	for i := range weights {
+		weights[i] *= clients / sum
+	}
+	level := math.Exp(0.08 * r.NormFloat64()) // of this day
+	add := func(client int, times []float64) {
+		for _, t := range times {
+			if t < p.length {
+				s.Arrivals = append(s.Arrivals, Arrival{At: t, Client: int32(client)})
+			}
+		}
+	}
+	s.Legitimate = clients + p.crowd
+	for i := 0; i < s.Legitimate; i++ {
+		from, to := 0.0, p.length
+		weight := weights[i%clients]
+		if i >= clients {
+			weight = weights[i*37%clients]
+			from, to = p.begin+20*r.Float64(), p.end
+		}
+		rate := weight * p.load / clients * level
+		add(i, visits(r, func(t float64) float64 { return rate * shape(t+p.from) * p.factor(t) }, from, to, rate*6.2))
+	}
+	for i := 0; i < p.bots; i++ {
+		var times []float64
+		for t := p.begin + r.ExpFloat64()/p.rate; t < p.end; t += r.ExpFloat64() / p.rate {
+			times = append(times, t)
+		}
+		add(s.Legitimate+i, times)
+	}
+	s.Clients = s.Legitimate + p.bots
+	sort.SliceStable(s.Arrivals, func(i, j int) bool { return s.Arrivals[i].At < s.Arrivals[j].At })
+	for i := range s.Arrivals {
+		s.Arrivals[i].Service = serviceTime(r, heavy)
+	}
+	s.learn(r, weights, p.load)
+	return s
+}
+
+func serviceTime(r *rand.Rand, heavy bool) float64 {
+	if heavy {
+		const sigma = 1.2
+		return Service * math.Exp(sigma*r.NormFloat64()-sigma*sigma/2)
+	}
+	return Service * r.ExpFloat64()
+}
+
+// learn finds out what clients send in a window of a usual day.
+func (s *Situation) learn(r *rand.Rand, weights []float64, load float64) {
+	var rates []float64
+	for _, w := range weights {
+		rate := w * load / clients
+		counts := make([]float64, int(Day/window))
+		for _, t := range visits(r, func(t float64) float64 { return rate * shape(t) }, 0, Day, rate*2) {
+			if t < Day {
+				counts[int(t/window)]++
+			}
+		}
+		for _, n := range counts {
+			rates = append(rates, n/window)
+		}
+	}
+	sort.Float64s(rates)
+	at := func(q float64) float64 { return rates[min(len(rates)-1, int(q*float64(len(rates))))] }
+	s.LearntP90, s.LearntP99, s.Largest = at(.9), at(.99), rates[len(rates)-1]
+}

@@ -1,0 +1,240 @@
+// Package guard keeps a service up that slows down. It lets as many requests be under way to the service as that answers without a queue of its
+// own, and where more come, it turns those away first whose keys ask for more than their fair share. It goes by what a proxy sees: when requests
+// begin, and when their answers do. Time is an argument, in microseconds of a clock that does not go back.
+package guard
+
+import "sync/atomic"
+
+// Config is how a guard is to behave. The zero value is usable.
+type Config struct {
+	// Max is how many requests may be under way at most, however quick the service is; 0 means DefaultMax. Min is how many may be at least,
+	// however slow; 0 means DefaultMin, or Max where that is less.
+	Max, Min int
+
+	// Cells is how many keys are told apart, about; 0 means DefaultCells. Each takes 16 bytes.
+	Cells int
+
+	// Seed is mixed into keys, so that nobody outside knows which of them are counted together.
+	Seed uint64
+}
+
+// The defaults of a Config.
+const (
+	DefaultMax   = 128
+	DefaultMin   = 8
+	DefaultCells = 4096
+)
+
+// What Begin returns of a request that is turned away.
+const (
+	Full   = -1 // as many requests are under way as may be
+	Unfair = -2 // the limit is near, and the key asks for more than its fair share
+)
+
+const (
+	second = 1_000_000 // microseconds
+
+	// share is the part of what the service gets through under load that the fair shares divide.
+	share = 0.8
+
+	// strict is the part of the limit that is closed to a key that asks for far more than its share.
+	strict = 0.6
+
+	// reserve is the part of the limit that is kept for requests with priority, while there are any.
+	reserve = 0.1
+
+	// A service is taken to get through so much more each second that it is not overloaded, and less by this part of the difference each
+	// second that it is.
+	probes, settles = 1.02, 0.3
+
+	// outlier is how many times the baseline an answer counts at most: a long poll among quick answers says nothing of the service's state.
+	outlier = 8
+)
+
+// Guard is that of one service. Use New. All its functions may be called by any number of goroutines at a time.
+type Guard struct {
+	underWay  int64 // first, since that is where 64 bits are aligned on every machine
+	most      int64 // the greatest underWay of this second
+	answered  int64 // in this second, as are the next ones
+	took      int64
+	met       int64 // under of all of them
+	light     int64
+	lightTook int64
+	through   int64 // all that ended
+	rejected  int64
+	favoured  int64 // requests with priority
+	next      int64 // when this second ends
+	limit     int64
+	open      int64 // the limit of requests without priority
+	level     int64 // the fair share, in thousandths of a request a Window; 0: there is enough for all
+	longest   int64 // what an answer counts at most
+	full      int64 // since the beginning, as is unfair
+	unfair    int64
+	baseline  int64 // microseconds
+	turning   int32
+
+	floor, ceiling float64
+	seed           uint64
+	demand         demand
+
+	// From here on for the one that turns the second.
+	gradient Gradient
+	capacity float64 // requests a second that the service gets through under load; 0: not known
+}
+
+// New makes a guard. It runs nothing in the background.
+func New(c Config) *Guard {
+	if c.Max <= 0 {
+		c.Max = DefaultMax
+	}
+	if c.Min <= 0 {
+		c.Min = DefaultMin
+	}
+	if c.Min > c.Max {
+		c.Min = c.Max
+	}
+	if c.Cells <= 0 {
+		c.Cells = DefaultCells
+	}
+	most := int64(c.Max)
+	return &Guard{
+		limit: most, open: most, longest: 1 << 62, floor: float64(c.Min), ceiling: float64(c.Max), seed: c.Seed, demand: newDemand(c.Cells),
+	}
+}
+
+// Begin says whether a request of a key, which is its hash, may go to the service. If so it returns how many are under way with it, and End must
+// be called with that once, whatever becomes of the request; else Full or Unfair. A request with priority is turned away only where the whole limit is used.
+//
+// A key that asks for more than its fair share finds a part of the limit closed, the greater the more it asks for. That is trunk reservation, as
+// telephone networks have it: what is left of the limit is there for those within their share, and while the service has room for all, nobody
+// is turned away.
+func Begin(g *Guard, key uint64, priority bool, now int64) int64 {
+	if now >= atomic.LoadInt64(&g.next) {
+		turnSecond(g, now)
+	}
+	asked := add(&g.demand, key^g.seed, now)
+	limit := atomic.LoadInt64(&g.open)
+	refusal := int64(Full)
+	if priority {
+		atomic.AddInt64(&g.favoured, 1)
+		limit = atomic.LoadInt64(&g.limit)
+	} else if level := atomic.LoadInt64(&g.level); level > 0 {
+		if fair := float64(level) / 1000; asked > fair {
+			limit = int64(float64(limit) * (1 - strict*(1-fair/asked)))
+			refusal = Unfair
+		}
+	}
+	n := atomic.AddInt64(&g.underWay, 1)
+	if n > limit {
+		atomic.AddInt64(&g.underWay, -1)
+		atomic.AddInt64(&g.rejected, 1)
+		if refusal == Unfair {
+			atomic.AddInt64(&g.unfair, 1)
+		} else {
+			atomic.AddInt64(&g.full, 1)
+		}
+		return refusal
+	}
+	for {
+		most := atomic.LoadInt64(&g.most)
+		if n <= most || atomic.CompareAndSwapInt64(&g.most, most, n) {
+			break
+		}
+	}
+	return n
+}
+
+// End says that a request that was admitted is under way no more. under is what Begin has returned of it. took is how long the service took to begin its answer, in microseconds; it is
+// negative where that says nothing of how the service keeps up: it failed, or the client left.
+func End(g *Guard, under, took int64) {
+	atomic.AddInt64(&g.underWay, -1)
+	atomic.AddInt64(&g.through, 1)
+	if took < 0 {
+		return
+	}
+	if longest := atomic.LoadInt64(&g.longest); took > longest {
+		took = longest
+	}
+	atomic.AddInt64(&g.answered, 1)
+	atomic.AddInt64(&g.took, took)
+	atomic.AddInt64(&g.met, under)
+	if float64(under) <= g.floor {
+		atomic.AddInt64(&g.light, 1)
+		atomic.AddInt64(&g.lightTook, took)
+	}
+}
+
+// State is what a guard is at.
+type State struct {
+	UnderWay int64 // requests
+	Limit    int64 // of them
+	Fair     int64 // requests a Window that a key may ask for before a part of the limit is closed to it, in thousandths; 0: any number
+	Baseline int64 // the mean time that the service takes to begin an answer while it keeps up, in microseconds; 0: it is not known yet
+	Full     int64 // requests that were turned away since the limit was reached
+	Unfair   int64 // requests that were turned away since their keys asked for more than their share
+}
+
+// Look returns what a guard is at.
+func Look(g *Guard) State {
+	return State{
+		UnderWay: atomic.LoadInt64(&g.underWay), Limit: atomic.LoadInt64(&g.limit), Fair: atomic.LoadInt64(&g.level), Baseline: atomic.LoadInt64(&g.baseline),
+		Full: atomic.LoadInt64(&g.full), Unfair: atomic.LoadInt64(&g.unfair),
+	}
+}
+
+// turnSecond ends the second, unless somebody else is at it.
+func turnSecond(g *Guard, now int64) {
+	if !atomic.CompareAndSwapInt32(&g.turning, 0, 1) {
+		return
+	}
+	if next := atomic.LoadInt64(&g.next); now >= next {
+		seconds := 1.0
+		if next > 0 {
+			seconds += float64(now-next) / second
+		}
+		atomic.StoreInt64(&g.next, now+second)
+		judge(g, now, seconds)
+	}
+	atomic.StoreInt32(&g.turning, 0)
+}
+
+// judge draws the consequences of what was seen in so many seconds.
+func judge(g *Guard, now int64, seconds float64) {
+	turn(&g.demand, now)
+	s := Second{
+		Answered: atomic.SwapInt64(&g.answered, 0), Time: atomic.SwapInt64(&g.took, 0), Met: atomic.SwapInt64(&g.met, 0),
+		Light: atomic.SwapInt64(&g.light, 0), LightTime: atomic.SwapInt64(&g.lightTook, 0), Most: atomic.SwapInt64(&g.most, atomic.LoadInt64(&g.underWay)),
+		Rejected: atomic.SwapInt64(&g.rejected, 0),
+	}
+	through := float64(atomic.SwapInt64(&g.through, 0)) / seconds
+	favoured := atomic.SwapInt64(&g.favoured, 0)
+
+	g.gradient = Next(g.gradient, s, g.floor, g.ceiling)
+	open := g.gradient.Limit
+	if favoured > 0 {
+		open *= 1 - reserve
+	}
+	atomic.StoreInt64(&g.limit, int64(g.gradient.Limit))
+	atomic.StoreInt64(&g.open, int64(open))
+	atomic.StoreInt64(&g.baseline, int64(g.gradient.Baseline))
+	if g.gradient.Baseline > 0 {
+		atomic.StoreInt64(&g.longest, int64(outlier*g.gradient.Baseline))
+	}
+
+	switch {
+	case s.Rejected == 0:
+		g.capacity *= probes
+		if g.capacity > 0 && through > g.capacity {
+			g.capacity = through
+		}
+	case g.capacity == 0:
+		g.capacity = through
+	default:
+		g.capacity += settles * (through - g.capacity)
+	}
+	level := 0.0
+	if g.capacity > 0 && float64(s.Most) >= (1-strict)*open { // else nobody would notice
+		level = fairLevel(&g.demand, now, share*g.capacity*Window/second)
+	}
+	atomic.StoreInt64(&g.level, int64(1000*level))
+}

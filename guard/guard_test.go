@@ -1,0 +1,247 @@
+package guard
+
+import (
+	"math/rand"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// scene is a guard before a service that is played: of some workers, each of whom works on a request for a while.
+type scene struct {
+	t     *testing.T
+	g     *Guard
+	now   int64
+	begun []int64 // of the requests under way, the oldest first
+}
+
+func newScene(t *testing.T, c Config) *scene { return &scene{t: t, g: New(c), now: begin} }
+
+func (s *scene) begin(key uint64, priority bool) bool {
+	n := Begin(s.g, key, priority, s.now)
+	if n > 0 {
+		s.begun = append(s.begun, n)
+	}
+	return n > 0
+}
+
+// end ends the oldest n requests.
+func (s *scene) end(n int, took int64) {
+	for ; n > 0; n-- {
+		End(s.g, s.begun[0], took)
+		s.begun = s.begun[1:]
+	}
+}
+
+func (s *scene) fill(key uint64) (n int) {
+	for s.begin(key, false) {
+		n++
+	}
+	return n
+}
+
+func TestAsManyAreUnderWayAsMayBe(t *testing.T) {
+	s := newScene(t, Config{Max: 20})
+	if n := s.fill(1); n != 20 {
+		t.Errorf("%d of 20 were admitted", n)
+	}
+	s.end(3, 1000)
+	if n := s.fill(2); n != 3 {
+		t.Errorf("%d more were admitted after 3 had ended", n)
+	}
+	if got := Look(s.g); got.UnderWay != 20 || got.Full != 2 || got.Unfair != 0 || got.Limit != 20 {
+		t.Errorf("%+v; want 20 under way of 20, 2 turned away", got)
+	}
+	s.end(20, 1000)
+	if got := Look(s.g).UnderWay; got != 0 {
+		t.Errorf("in the end %d are under way", got)
+	}
+}
+
+func TestTheDefaultsHold(t *testing.T) {
+	for _, c := range []struct {
+		config       Config
+		floor, limit float64
+	}{{Config{}, 8, 128}, {Config{Max: 4}, 4, 4}, {Config{Max: 50, Min: 60}, 50, 50}, {Config{Min: 2}, 2, 128}} {
+		g := New(c.config)
+		if g.floor != c.floor || g.ceiling != c.limit || Look(g).Limit != int64(c.limit) {
+			t.Errorf("%+v: from %v to %v, at %d", c.config, g.floor, g.ceiling, Look(g).Limit)
+		}
+	}
+}
+
+// overload plays a service of 16 workers that take a tenth of a second, for so many seconds: ten keys ask for 8 a second each, and one for 200.
+// It returns how many requests of each kind were admitted in the last ten seconds, of how many.
+func overload(s *scene, length int) (small, greedy, smallAsked, greedyAsked int) {
+	random := rand.New(rand.NewSource(4))
+	var free [16]int64
+	type end struct {
+		at, begun, under int64
+	}
+	var ends []end
+	for step := 0; step < length*1000; step++ { // of a millisecond
+		s.now += 1000
+		kept := ends[:0]
+		for _, e := range ends {
+			if e.at <= s.now {
+				End(s.g, e.under, e.at-e.begun)
+			} else {
+				kept = append(kept, e)
+			}
+		}
+		ends = kept
+		last := step >= (length-10)*1000
+		for key := uint64(1); key <= 11; key++ {
+			rate := 8
+			if key == 11 {
+				rate = 200
+			}
+			if random.Intn(1000) >= rate {
+				continue
+			}
+			o := Begin(s.g, key, false, s.now)
+			if last {
+				if key == 11 {
+					greedyAsked++
+				} else {
+					smallAsked++
+				}
+			}
+			if o < 0 {
+				continue
+			}
+			if last {
+				if key == 11 {
+					greedy++
+				} else {
+					small++
+				}
+			}
+			first := 0
+			for i := range free {
+				if free[i] < free[first] {
+					first = i
+				}
+			}
+			start := s.now
+			if free[first] > start {
+				start = free[first]
+			}
+			free[first] = start + int64(100_000*random.ExpFloat64())
+			ends = append(ends, end{free[first], s.now, o})
+		}
+	}
+	return small, greedy, smallAsked, greedyAsked
+}
+
+func TestTheGreedyKeyIsTurnedAwayBeforeAnyoneElse(t *testing.T) {
+	s := newScene(t, Config{})
+	small, greedy, smallAsked, greedyAsked := overload(s, 60)
+	if small < smallAsked*99/100 {
+		t.Errorf("%d of %d requests of small keys were admitted, want 99 %%", small, smallAsked)
+	}
+	if greedy > greedyAsked/2 || greedy < greedyAsked/10 {
+		t.Errorf("%d of %d requests of the greedy key were admitted, want what the others leave", greedy, greedyAsked)
+	}
+	if got := Look(s.g); got.Unfair == 0 || got.Fair == 0 || got.Limit >= 64 || got.Baseline < 50_000 || got.Baseline > 200_000 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestPriorityGoesLast(t *testing.T) {
+	s := newScene(t, Config{Max: 100})
+	s.begin(1, true)
+	s.now += second
+	s.begin(2, true) // from here on a tenth is kept for such as this
+	if n := s.fill(3); n != 88 {
+		t.Errorf("%d without priority were admitted beside 2 with it, want 88", n)
+	}
+	n := 0
+	for s.begin(4, true) {
+		n++
+	}
+	if n != 10 {
+		t.Errorf("%d more with priority were admitted, want 10", n)
+	}
+	s.end(100, 1000)
+	s.now += second
+	s.begin(1, false)
+	s.now += second
+	if n = s.fill(3); n != 99 {
+		t.Errorf("without anybody of priority %d were admitted, want 99", n)
+	}
+}
+
+func TestWhoKeepsToItsShareGetsInBesideAGreedyKeyAtOnce(t *testing.T) {
+	s := newScene(t, Config{})
+	overload(s, 30)
+	if fair := Look(s.g).Fair; fair < 8*10*1000 {
+		t.Errorf("a fair share of %d thousandths a window; what the small keys ask for is 80,000", fair)
+	}
+}
+
+func TestOutliersDoNotMoveTheLimit(t *testing.T) {
+	s := newScene(t, Config{Max: 40})
+	for i := 0; i < 100; i++ {
+		for n := 0; n < 30; n++ {
+			s.begin(uint64(n), false)
+		}
+		s.end(1, 60_000_000) // a long poll
+		s.end(29, 100_000)
+		s.now += second
+	}
+	if got := Look(s.g); got.Limit != 40 {
+		t.Errorf("%+v; want a limit of 40", got)
+	}
+}
+
+func TestFailuresSayNothingOfTheTime(t *testing.T) {
+	s := newScene(t, Config{Max: 40})
+	for i := 0; i < 20; i++ {
+		for n := 0; n < 39; n++ {
+			s.begin(uint64(n), false)
+		}
+		s.end(39, -1)
+		s.now += second
+	}
+	if got := Look(s.g); got.Limit != 40 || got.Baseline != 0 || got.UnderWay != 0 {
+		t.Errorf("%+v; want a limit of 40 and no baseline", got)
+	}
+}
+
+// TestWhatIsUnderWayIsCountedExactly while many come and go at a time.
+func TestWhatIsUnderWayIsCountedExactly(t *testing.T) {
+	g := New(Config{Max: 10, Cells: 64})
+	var clock, under, most int64
+	var done sync.WaitGroup
+	for i := 0; i < 8; i++ {
+		i := i
+		done.Add(1)
+		go func() {
+			defer done.Done()
+			random := rand.New(rand.NewSource(int64(i)))
+			for n := 0; n < 2000; n++ {
+				now := begin + atomic.AddInt64(&clock, 700)
+				o := Begin(g, uint64(random.Intn(20)), random.Intn(10) == 0, now)
+				if o < 0 {
+					continue
+				}
+				if u := atomic.AddInt64(&under, 1); u > atomic.LoadInt64(&most) {
+					atomic.StoreInt64(&most, u)
+				}
+				if random.Intn(4) == 0 {
+					Look(g)
+				}
+				atomic.AddInt64(&under, -1)
+				End(g, o, int64(random.Intn(100_000))-1)
+			}
+		}()
+	}
+	done.Wait()
+	if got := Look(g).UnderWay; got != 0 {
+		t.Errorf("in the end %d are under way", got)
+	}
+	if most > 10 {
+		t.Errorf("%d were under way at a time, of 10", most)
+	}
+}
