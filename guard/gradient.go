@@ -27,8 +27,8 @@ type Gradient struct {
 	// Baseline is the mean time to the first byte of a service that keeps up, in microseconds; 0: it is not known.
 	Baseline float64
 
-	// Of the logarithms of the mean number under way and of the mean time, in the seconds in which the limit was used, with weights that halve in ten seconds: the
-	// means, the variance of the first, and the covariance.
+	// Of the logarithms of the mean number under way and of the mean time, in the seconds in which the limit was used, with weights that halve in
+	// 23 seconds: the means, the variance of the first, and the covariance.
 	meanMet, meanTime, variance, covariance, weight float64
 }
 
