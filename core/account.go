@@ -158,8 +158,8 @@ func (a *account) exceed(r *Rule, begins bool, wait, now int64) {
 type loan struct {
 	wide *Limit // the limit that decides
 
-	// How much faster the wide limit has refilled a bucket, up to lentAt, the time of the bucket's state. It is paid back at the
-	// limit's own rate when tolerance ends.
+	// How much more of a bucket the wide limit has refilled than the rule's own limit would have, up to lentAt, the time of the
+	// bucket's state. It is paid back at the own limit's rate when tolerance ends.
 	lent   level
 	lentAt int64
 }

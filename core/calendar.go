@@ -86,7 +86,7 @@ func (c *calendar) midnight(year int, month time.Month, day int) time.Time {
 			start = t
 		}
 		_, end := t.ZoneBounds()
-		if end.IsZero() || start.Before(end) || !t.Before(end) { // the last; and behind a zone's table of changes Go is a day short in leap years
+		if end.IsZero() || start.Before(end) || !t.Before(end) { // the last span, or Go's bounds are wrong: after the end of a zone's table of changes they are a day short in leap years
 			return start
 		}
 		t = end

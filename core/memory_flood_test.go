@@ -171,7 +171,7 @@ func (z *floodedZone) openIn(s *overflowScene, name string) {
 	}
 }
 
-// For a defect: the keys of a zone with a penalty counted as dearer than all others, so that a flood of them reset the counters
+// For a defect: the keys of a zone with a penalty counted as costlier to forget than all others, so that a flood of them reset the counters
 // of every other zone.
 func TestAFloodOfOneZoneResetsNoCounterOfAnotherWhateverStateItsKeysAreIn(t *testing.T) {
 	underrace.OneGoroutine(t)

@@ -398,7 +398,7 @@ func (m *Memory) chargeRejected(s *shard, c *Check, w *weighing, now int64) {
 	}
 	quota := c.Decision.Limit
 	m.evaluate(s, c, w.limit, now, c.Cost)
-	if c.Decision.Allowed { // others have made it exceed the limit; count_rejected does not apply
+	if c.Decision.Allowed { // its own state would allow the request, so there is no rejection to charge
 		return
 	}
 	m.write(s, c, w.limit, now)

@@ -254,28 +254,28 @@ func (p *player) end(words []string) (bool, error) {
 		return false, nil
 	}
 	said := strings.Join(words[2:], " ")
-	who := words[1]
+	name := words[1]
 	if said == "kept" || said == "given back" {
-		reservations := p.reservations[who]
+		reservations := p.reservations[name]
 		if len(reservations) == 0 {
-			return true, fmt.Errorf("no request named %q has a reservation; write as %s behind one", who, who)
+			return true, fmt.Errorf("no request named %q has a reservation; write as %s behind one", name, name)
 		}
 		p.scene.settle(reservations, said == "kept")
-		delete(p.reservations, who)
+		delete(p.reservations, name)
 		return true, nil
 	}
 	if said == "reset" {
-		p.scene.reset(p.rule, who)
+		p.scene.reset(p.rule, name)
 		return true, nil
 	}
 	if said == "unblocked" {
-		p.scene.block(p.rule, who, 0)
+		p.scene.block(p.rule, name, 0)
 		return true, nil
 	}
 	if strings.HasPrefix(said, "blocked ") {
 		span, err := parseOffset(words[len(words)-1])
 		if err == nil {
-			p.scene.block(p.rule, who, span)
+			p.scene.block(p.rule, name, span)
 		}
 		return true, err
 	}

@@ -40,7 +40,7 @@ var algorithms = mustTabulate([]algorithmRow{
 		"case One:": 0, "case Two:\n\t\tdecideTwo(l, s, now, cost, next, d)\n": 1, "case Two:\n\t\treturn takeFromTwo(l, s, now)\n": 1, "case ": 5, "return newFlatTwo(e, t, next, rest)": 1, "panic(": 7,
 	} {
 		if got := strings.Count(string(source), text); got != n {
-			t.Errorf("%q stands there %d times, want %d:\n%s", text, got, n, source)
+			t.Errorf("%q occurs %d times, want %d:\n%s", text, got, n, source)
 		}
 	}
 }
