@@ -86,7 +86,9 @@ func (c *calendar) midnight(year int, month time.Month, day int) time.Time {
 			start = t
 		}
 		_, end := t.ZoneBounds()
-		if end.IsZero() || start.Before(end) || !t.Before(end) { // the last span, or Go's bounds are wrong: after the end of a zone's table of changes they are a day short in leap years
+		// Without an end this is the last span. An end that is not after t is wrong: after a zone's table of changes ends, Go's bounds
+		// are a day short in leap years.
+		if end.IsZero() || start.Before(end) || !t.Before(end) {
 			return start
 		}
 		t = end
