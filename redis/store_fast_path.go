@@ -101,11 +101,11 @@ func Serve(s *Store, r *core.Rule, c ServeConfig) http.Handler {
 	e.calls = &sync.Pool{New: func() interface{} {
 		return &Call{Script: script, Keys: make([]string, 1), Args: []string{o.charge}, Constant: true}
 	}}
-	return wayOf(e, c.Direct, c.Metering)
+	return handlerOf(e, c.Direct, c.Metering)
 }
 
-// wayOf returns the handler of a fast path. metering is nil if nothing is metered.
-func wayOf(e *fastPath, direct bool, metering *core.Metering) http.Handler {
+// handlerOf returns the handler of a fast path. metering is nil if nothing is metered.
+func handlerOf(e *fastPath, direct bool, metering *core.Metering) http.Handler {
 	if metering == nil {
 		if direct {
 			return &byAddress{fastPath: e, byKey: &byKey{fastPath: e}}

@@ -18,7 +18,7 @@ func serveTimed(e *fastPath, metering *core.Metering, direct bool, w http.Respon
 		e.next.ServeHTTP(w, r)
 	})
 	timed.rest = &timedRest{rest: e.rest, durations: metering.Durations, begun: begun}
-	wayOf(&timed, direct, nil).ServeHTTP(w, r)
+	handlerOf(&timed, direct, nil).ServeHTTP(w, r)
 }
 
 // timedRest is the Rest of a request that is timed.

@@ -55,9 +55,9 @@ const (
 	hourly   = "1/1h" // all exceed it
 )
 
-const legend = `All requests pass, but for those that are said to be rejected, and they have one key where nothing else is said. Of a limit per
-millisecond all is left at nearly every request; of one per 20 ms less. A leaky bucket never holds a request. Traefik's rateLimit
-sets no header fields; Weir's five are X-RateLimit-Limit, -Remaining and -Reset, RateLimit and RateLimit-Policy.
+const legend = `All requests pass and have one key, unless the row says otherwise. With a limit per millisecond nearly every request finds the whole
+quota left; with one per 20 ms, less. A leaky bucket never delays a request. Traefik's rateLimit sets no header fields; Weir's five are
+X-RateLimit-Limit, -Remaining and -Reset, RateLimit and RateLimit-Policy.
 `
 
 // scenarios are in the order of the table. Each has a router on an entry point of its own: Traefik would try routers on the same one one after

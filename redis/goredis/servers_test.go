@@ -477,20 +477,20 @@ func TestACluster(t *testing.T) {
 		name string
 		run  func(t *testing.T, c *redistest.Cluster, g goredis.Config)
 	}{
-		{"keeps to one limit", func(t *testing.T, _ *redistest.Cluster, g goredis.Config) {
+		{"has one limit for a fleet", func(t *testing.T, _ *redistest.Cluster, g goredis.Config) {
 			exact(t, g)
 			exact(t, goredis.Config{Addresses: []string{"redis://weir:secret@" + c.Addrs()[5] + "?addr=" + c.Addrs()[0]}, Cluster: true})
 		}},
-		{"is asked once about one client", oneClientIsOneCall},
-		{"gives back what a denial elsewhere has charged", denialsAreGivenBack},
-		{"gives back what was charged before a slot did not answer", failuresAreGivenBack},
-		{"admits to no limit too many, of several in different slots", limitsInDifferentSlots},
-		{"is followed when a slot moves", slotsThatMove},
-		{"is followed when a slot moves, by rules that have several keys", func(t *testing.T, c *redistest.Cluster, g goredis.Config) {
+		{"gets one call for one client", oneClientIsOneCall},
+		{"gives charges back after a denial by another slot", denialsAreGivenBack},
+		{"gives charges back after another slot did not answer", failuresAreGivenBack},
+		{"never exceeds limits in different slots", limitsInDifferentSlots},
+		{"is followed when a slot migrates", slotsThatMove},
+		{"is followed when a slot with rules of several keys migrates", func(t *testing.T, c *redistest.Cluster, g goredis.Config) {
 			g.Username = "overflow"
 			rulesOfSlotsThatMove(t, c, g)
 		}},
-		{"has its replicas take over", replicasTakeOver},
+		{"goes on when replicas take over", replicasTakeOver},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, c, g) })
 	}

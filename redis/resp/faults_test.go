@@ -95,7 +95,7 @@ func TestEveryWayToAServer(t *testing.T) {
 			}
 		})
 	}
-	t.Run("nothing else is asked for", func(t *testing.T) {
+	t.Run("no other permission is needed", func(t *testing.T) {
 		if log := plain.MustDo(t, "ACL", "LOG").String(); strings.Contains(log, "reason command") && !strings.Contains(log, "select") {
 			t.Errorf("the server has refused something: %v", log)
 		}
