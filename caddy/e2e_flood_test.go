@@ -285,7 +285,7 @@ func (s *floodScene) check(when string) {
 			}
 		}
 		if z.manner == "" || z.manner == "used once" {
-			says(s.readmitted(z), "victims are let in")
+			says(s.readmitted(z), "victims are admitted")
 		}
 		out, reset := 0, 0
 		for i := range floodVictims {
@@ -296,7 +296,7 @@ func (s *floodScene) check(when string) {
 				reset++
 			}
 		}
-		says(out, "who were shut out by hand are let in")
+		says(out, "clients that were blocked by hand are admitted")
 		says(reset, "counters were reset")
 	}
 	stats, err := ratelimit.MemoryInUse()

@@ -166,7 +166,7 @@ func TestGuessesAtOnceGetExactlyTheTriesThatThereAre(t *testing.T) {
 		}
 		for _, m := range fleet {
 			if r := m.do("/", "Authorization", password("right"), "X-Client", client); r.status != http.StatusTooManyRequests {
-				t.Errorf("status %d for whoever is shut out, want 429", r.status)
+				t.Errorf("status %d for a blocked client, want 429", r.status)
 			} else {
 				r.seconds(t, "Retry-After", 500, 600)
 			}

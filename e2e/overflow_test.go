@@ -120,7 +120,7 @@ func TestAStoreInRedisIsLetGoOf(t *testing.T) {
 	s.admit(1, "/")
 }
 
-func TestAPenaltyShutsAClientOut(t *testing.T) {
+func TestAPenaltyBlocksAClient(t *testing.T) {
 	stores(t, func(t *testing.T, store string) {
 		s := newSite(t)
 		s.limit("long", "{limit: 2/1s, algorithm: token_bucket, penalty: [1h, 2h], store: "+store+"}")

@@ -23,7 +23,7 @@ func ruleOf(t *testing.T, c core.RuleConfig) *core.Rule {
 	return r
 }
 
-// checksOf returns decided checks of rules and of what stands beside them.
+// checksOf returns decided checks of rules and of their concurrencies and candidates.
 func checksOf(rules []*core.Rule, decisions []core.Decision) []core.Check {
 	var checks []core.Check
 	for _, r := range rules {

@@ -60,7 +60,7 @@ type replay struct {
 	total   int64
 	pass    int
 
-	report  *Report // what is counted as it is told
+	report  *Report
 	coarse  int64
 	untimed int64 // lines of formats without durations
 	first   int64

@@ -10,7 +10,7 @@ import (
 
 // Times are nanoseconds since the Unix epoch while a line is read, and microseconds from then on, which is what package core counts in.
 
-// The times that a line may have. Buckets keep times that end in the year 2255, and requests may wait for a turn behind the last one.
+// The times that a line may have. Buckets keep times that end in the year 2255, and requests may wait past the last one.
 const (
 	earliest = int64(time.Second)
 	latest   = 230 * 365 * 24 * int64(time.Hour) // in the year 2199

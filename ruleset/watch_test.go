@@ -246,7 +246,7 @@ func TestAFileOfAGlobIsMissedAfterASecond(t *testing.T) {
 	w.must(os.Remove(w.in("a.yaml")))
 	w.must(os.Remove(w.in("c.yaml")))
 	w.expect(0, "again in 1s")
-	w.expect(time.Second, "problems: *.yaml: no file matches") // which keeps what was in force
+	w.expect(time.Second, "problems: *.yaml: no file matches") // the previous rules stay in force
 	w.expect(time.Hour, "")
 }
 

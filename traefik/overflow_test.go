@@ -202,7 +202,7 @@ func TestNoMoreThanMaxWaitingWait(t *testing.T) {
 	}
 }
 
-func TestAPenaltyShutsAClientOut(t *testing.T) {
+func TestAPenaltyBlocksAClient(t *testing.T) {
 	s := newStage(t)
 	h := s.handler(context.Background(), &Config{Rule: Rule{Limit: "2/1s", Algorithm: "fixed_window", Penalty: []string{"10s", "1m"}}}, "m@file")
 	if got := statuses(h, "192.0.2.1", 2); got != "200 200" {

@@ -99,7 +99,7 @@ func TestCountersSurviveAReload(t *testing.T) {
 		t.Errorf("long after a reload: %s", got)
 	}
 	s.end(ctx, cancel)
-	// A higher limit applies at once to what was counted, and so does a lower one.
+	// A higher limit applies at once to existing counts, and so does a lower one.
 	higher, ctx, cancel := generationOf(s, &Config{Rule: Rule{Limit: "6/1h"}}, "m@file", 1)
 	if got := statuses(higher[0], "192.0.2.1", 3); got != "200 200 429" {
 		t.Errorf("6 after 4: %s", got)

@@ -441,7 +441,7 @@ func TestAShadowInAFileIsReported(t *testing.T) {
 	if got := statuses(f.h, "192.0.2.1", 3); got != "200 200 200" {
 		t.Error(got)
 	}
-	f.edit(file("2/1h")) // what was counted is not lost
+	f.edit(file("2/1h")) // counts are not lost
 	if got := statuses(f.h, "192.0.2.1", 2); got != "200 200" {
 		t.Error(got)
 	}
