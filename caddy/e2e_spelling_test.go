@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// letters replaces the characters that are special in a Caddyfile or a path.
+// letters replaces the characters of a subtest's name that are special in the name of a file.
 func letters(r rune) rune {
 	if strings.ContainsRune("{}%'\"$ =", r) {
 		return '_'

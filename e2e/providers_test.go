@@ -12,12 +12,10 @@ import (
 	"github.com/proxyweir/weir/redis/redistest"
 )
 
-// limits is one configuration that uses every kind of setting, in each form that Traefik accepts.
+// oneRule and twoRules are one configuration that uses every kind of setting. Each test writes it in a form that Traefik accepts.
 //
-// A middleware with one rule allows five requests in 366 days for each X-User.
-//
-// A middleware with two rules, behind one proxy: requests with X-Plan: free may be three, and POSTs to /v1 from all addresses but
-// 10.0.0.0/8 two.
+// oneRule is a middleware with one rule: five requests in 366 days for each X-User. twoRules is a middleware with two rules, behind one
+// proxy: requests with X-Plan: free may be three in 366 days, and POSTs and PUTs below /two/v1 and /two/v2 two, except from 10.0.0.0/8.
 var oneRule = []string{
 	"limit", "5/366d",
 	"key", "header:X-User",

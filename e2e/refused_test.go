@@ -103,7 +103,7 @@ func TestAWrongConfigurationIsRefusedInTheLog(t *testing.T) {
 	}
 }
 
-// Only the routers with the wrong middleware fail, and the counters of its other middlewares survive.
+// A wrong middleware takes out only its own routers. The other middlewares keep their counters.
 func TestAWrongMiddlewareTakesOutItsOwnRoutersAlone(t *testing.T) {
 	s := newSite(t)
 	s.limit("one", "limit: 3/366d")

@@ -60,7 +60,7 @@ func run(t *testing.T, command *exec.Cmd) string {
 	return string(out)
 }
 
-// build runs the README's command in a clean folder next to a copy of the checkout, and returns the path of the Caddy that it has
+// build runs the README's command in a clean folder next to a link to the checkout, and returns the path of the Caddy that it has
 // built. The version of Caddy is this module's, since the newest one changes from week to week.
 func build(t *testing.T, root string, args []string) string {
 	t.Helper()
