@@ -71,7 +71,7 @@ func pageAt(t *testing.T, admin ...string) string {
 }
 
 // pageWith does the same, and also returns the warnings that were printed before the URL.
-func pageWith(t *testing.T, admin ...string) (host, told string) {
+func pageWith(t *testing.T, admin ...string) (host, warnings string) {
 	t.Helper()
 	dir := t.TempDir()
 	cmd := exec.Command(os.Args[0], append([]string{"rate-limit", "page", "--listen", "localhost:0"}, admin...)...)

@@ -167,7 +167,7 @@ descriptors:
 			`{name: plans, tiers: {source: "cookie:plan", limits: {pro: 10/1m, "*": 2/1m}}, overrides: [{key: 192.0.2.1, limit: unlimited}], enforcement: shadow}`,
 			`{name: open, limit: unlimited}`,
 			`{name: past, limit: 100/1m, enforcement: soft 20% 30s, penalty: [1m, 1h], concurrency: 5, candidate: {limit: 50/1m, algorithm: token_bucket, burst: 9}}`,
-			`{name: turns, limit: 10/1s, algorithm: token_bucket, on_limit: delay, overrides: [{key: 192.0.2.1, limit: unlimited}]}`,
+			`{name: queue, limit: 10/1s, algorithm: token_bucket, on_limit: delay, overrides: [{key: 192.0.2.1, limit: unlimited}]}`,
 			`{name: failures, limit: 5/10m, count: "401, 4xx"}`,
 			`{name: few, concurrency: 5, enforcement: shadow}`),
 		"Caddyfile", `{
@@ -236,8 +236,8 @@ c.test {
 		`c.test | plans | all | client_ip | unlimited | - | key 192.0.2.1, shadow | r.yaml:3`,
 		`c.test | open | all | client_ip | unlimited | - | - | r.yaml:4`,
 		`c.test | past | all | client_ip | 100/1m | sliding_window_counter | soft 20% 30s, penalty 1m 1h, candidate 50/1m token_bucket burst 9, concurrency 5 | r.yaml:5`,
-		`c.test | turns | all | client_ip | 10/1s | token_bucket | delays up to 10s | r.yaml:6`,
-		`c.test | turns | all | client_ip | unlimited | - | key 192.0.2.1 | r.yaml:6`,
+		`c.test | queue | all | client_ip | 10/1s | token_bucket | delays up to 10s | r.yaml:6`,
+		`c.test | queue | all | client_ip | unlimited | - | key 192.0.2.1 | r.yaml:6`,
 		`c.test | failures | all | client_ip | 5/10m | sliding_window_counter | counts 401 4xx | r.yaml:7`,
 		`c.test | few | all | client_ip | 5 | concurrency | shadow | r.yaml:8`,
 	}

@@ -245,7 +245,7 @@ func TestRefusedConfigurationKeepsNothing(t *testing.T) {
 		}
 	}
 	if after, stillHeld := memories.References(memoryKey); after != before || stillHeld != held {
-		t.Errorf("the memory is held %d times (%v), and was %d times (%v) before", after, stillHeld, before, held)
+		t.Errorf("the memory is in use %d times (%v), and was %d times (%v) before", after, stillHeld, before, held)
 	}
 }
 
@@ -319,8 +319,8 @@ func TestAuthenticationOfAnotherServerIsNone(t *testing.T) {
 	}
 }
 
-// TestExceptedPrivateAddressesWithoutTrustedProxiesAreWarnedOf: behind a load balancer such a zone limits nobody.
-func TestExceptedPrivateAddressesWithoutTrustedProxiesAreWarnedOf(t *testing.T) {
+// TestExemptPrivateAddressesWithoutTrustedProxiesAreWarnedOf: behind a load balancer such a zone limits nobody.
+func TestExemptPrivateAddressesWithoutTrustedProxiesAreWarnedOf(t *testing.T) {
 	const trusts = `"trusted_proxies": {"source": "static", "ranges": ["10.0.0.5/32"]}`
 	zone := func(name, except string) string {
 		return `"` + name + `": {"requests": 5, "period": "1m", "except": [` + except + `]}`

@@ -186,8 +186,8 @@ func TestDialectsZoneWithoutKeyHasOneCounterForAll(t *testing.T) {
 	}
 }
 
-// TestDialectsPrefixesAreOffUnlessSaid: every address has its own counter, as in caddy-ratelimit.
-func TestDialectsPrefixesAreOffUnlessSaid(t *testing.T) {
+// TestDialectsPrefixesAreOffByDefault: every address has its own counter, as in caddy-ratelimit.
+func TestDialectsPrefixesAreOffByDefault(t *testing.T) {
 	for text, masked := range map[string]bool{"": false, "ipv4_prefix 24\n": true, "ipv6_prefix 64\n": true} {
 		h := new(Handler)
 		d := caddyfile.NewTestDispenser("rate_limit {\nzone z {\nkey {http.request.remote.host}\nevents 5\nwindow 1m\n" + text + "}\n}")

@@ -222,7 +222,7 @@ func sameLine(want, got string) bool {
 	return waitOf.ReplaceAllString(want, "") == waitOf.ReplaceAllString(got, "")
 }
 
-func TestASessionThatIsAnotherIsFound(t *testing.T) {
+func TestADifferentSessionIsFound(t *testing.T) {
 	const session = "$ curl -i http://localhost:8080/\nHTTP/1.1 429 Too Many Requests\nRetry-After: 60\nServer: Caddy\n\nTry again in 60 seconds.\n"
 	for change, same := range map[[2]string]bool{
 		{"", ""}:                               true,

@@ -104,7 +104,7 @@ func TestAdminRefusesKeysThatNoClientCanHave(t *testing.T) {
 			}
 			// The error in the log does not have the value: it may be a credential that was written for the wrong rule.
 			if _, answer := a.call("block", `{"rule": "each", "key": ["sk-leaked"], "for": "1h"}`); strings.Contains(fmt.Sprint(answer), "sk-leaked") {
-				t.Errorf("%v tells the key", answer)
+				t.Errorf("%v reveals the key", answer)
 			}
 			for _, test := range []struct{ rule, key, want string }{
 				{"others", "10.1.2.3", `rule "others": 10.1.2.3 is among the addresses that the rule exempts, whose requests pass uncounted`},
@@ -118,13 +118,13 @@ func TestAdminRefusesKeysThatNoClientCanHave(t *testing.T) {
 			}
 			// Without a rule, the answer has only the rules that can have the key.
 			for key, want := range map[string]string{"192.0.2.7": "each others partner way wide", "sk leaked": "partner", "/login": "partner place", "GET": "partner way"} {
-				var told []string
+				var reporting []string
 				for _, one := range at(t, a.ask("key?key="+strings.ReplaceAll(key, " ", "%20"), ""), "rules").([]any) {
-					told = append(told, fmt.Sprint(at(t, one, "rule")))
+					reporting = append(reporting, fmt.Sprint(at(t, one, "rule")))
 				}
-				slices.Sort(told)
-				if got := strings.Join(told, " "); got != want {
-					t.Errorf("key %s: told by %s, want %s", key, got, want)
+				slices.Sort(reporting)
+				if got := strings.Join(reporting, " "); got != want {
+					t.Errorf("key %s: reported by %s, want %s", key, got, want)
 				}
 			}
 			a.admit(2, "/", "X-Forwarded-For", "198.51.100.7")

@@ -135,7 +135,7 @@ func TestAdminListsTheRulesInForceWithTheirOutcomes(t *testing.T) {
 				}
 				override 192.0.2.1 unlimited
 			}
-			zone watching {
+			zone shadow {
 				key everyone
 				limit 1/1h
 				enforcement shadow
@@ -168,7 +168,7 @@ func TestAdminListsTheRulesInForceWithTheirOutcomes(t *testing.T) {
 
 // Defects found: a day was reported as 26 hours, the longest that one can be, and a limit of concurrency as one in a millionth of a
 // second.
-func TestAdminTellsPeriodsAsTheyAre(t *testing.T) {
+func TestAdminReportsPeriodsAsTheyAre(t *testing.T) {
 	a := startAdmin(t, "", `:PORT {
 		rate_limit {
 			zone a_day {
@@ -196,7 +196,7 @@ func TestAdminTellsPeriodsAsTheyAre(t *testing.T) {
 	}
 }
 
-func TestAdminTellsNoCredentialInClear(t *testing.T) {
+func TestAdminShowsNoCredentialInClear(t *testing.T) {
 	a := startAdmin(t, "", `:PORT {
 		rate_limit {
 			zone by-header {
@@ -241,10 +241,10 @@ func TestAdminTellsNoCredentialInClear(t *testing.T) {
 	metrics, _ := io.ReadAll(response.Body)
 	all.Write(metrics)
 	if strings.Contains(all.String(), "secret") || strings.Contains(all.String(), "0123456789") {
-		t.Errorf("a credential is told in clear:\n%s", all.String())
+		t.Errorf("a credential is shown in clear:\n%s", all.String())
 	}
 	if !strings.Contains(all.String(), "#") {
-		t.Errorf("nothing tells credentials apart:\n%s", all.String())
+		t.Errorf("nothing distinguishes credentials:\n%s", all.String())
 	}
 }
 
@@ -362,7 +362,7 @@ func TestAdminSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestAdminTellsOfTheStoresHealth(t *testing.T) {
+func TestAdminReportsTheStoresHealth(t *testing.T) {
 	redis := redistest.Start(t)
 	a := startAdmin(t, "", ":PORT {\nrate_limit {\n"+storeAt(redis.Addr(), patiently)+"\nzone z {\nlimit 5/1h\n}\n}\nrespond ok\n}")
 	a.do("/")
@@ -471,7 +471,7 @@ func TestAdminActsOnAKeyInEveryStoreThatTheRuleIsIn(t *testing.T) {
 }
 
 // Defect found: after a refused reload, scrapes reported on the configuration that was refused.
-func TestMetricsAreOfWhatServesAlsoAfterARefusedReload(t *testing.T) {
+func TestMetricsAreOfTheServingConfigurationAfterARefusedReload(t *testing.T) {
 	a := startAdmin(t, "", ":PORT {\nrate_limit {\nzone one {\nlimit 2/1h\n}\n}\nrespond ok\n}")
 	scrape := func() string {
 		t.Helper()
@@ -499,7 +499,7 @@ func TestMetricsAreOfWhatServesAlsoAfterARefusedReload(t *testing.T) {
 }
 
 // Defect found: keys without a limit were reported as blocked, but passed.
-func TestAdminDoesNotBlockWhoIsAskedNothing(t *testing.T) {
+func TestAdminDoesNotBlockAKeyWithoutALimit(t *testing.T) {
 	a := startAdmin(t, "", ":PORT {\nrate_limit {\nzone vip {\nkey {header.X-Key}\nlimit 5/1h\noverride anna unlimited\n}\nzone plans {\nkey {header.X-Key}\nlimit unlimited\ntiers {header.X-Plan} {\nfree 5/1h\n}\noverride berta 1/1h\n}\n}\nrespond ok\n}")
 	for body, want := range map[string]int{
 		`{"rule": "vip", "key": ["anna"], "for": "1h"}`:    http.StatusConflict,
@@ -580,7 +580,7 @@ func TestAdminKnowsLongKeys(t *testing.T) {
 
 // Defect found: top and key showed different names for a key of 4096 bytes or more, and the same name for different keys with the
 // same beginning.
-func TestAdminCallsVeryLongKeysTheSameEverywhereAndEachItsOwn(t *testing.T) {
+func TestAdminNamesVeryLongKeysConsistentlyAndDistinctly(t *testing.T) {
 	a := startAdmin(t, "", `:PORT {
 		rate_limit {
 			zone secret {
@@ -612,7 +612,7 @@ func TestAdminCallsVeryLongKeysTheSameEverywhereAndEachItsOwn(t *testing.T) {
 				}
 				seen[rule+called] = true
 				if rule != "open" && len(called) > 40 {
-					t.Errorf("%d bytes: the key of %s is told: %.50s", length, rule, called)
+					t.Errorf("%d bytes: the key of %s is shown: %.50s", length, rule, called)
 				}
 				listed := false
 				for _, one := range at(t, a.ask("top?rule="+rule+"&n=64", ""), "keys").([]any) {
@@ -661,7 +661,7 @@ func TestAdminSaysWhichMethodsItTakes(t *testing.T) {
 }
 
 // Defects found: a key without a limit was missing, and the tier * appeared twice.
-func TestAdminSaysOfAKeyWhatHasNoLimitAndEachLimitOnce(t *testing.T) {
+func TestAdminListsEachLimitOfAKeyOnceAlsoUnlimited(t *testing.T) {
 	a := startAdmin(t, "", `:PORT {
 		rate_limit {
 			zone plans {
@@ -689,15 +689,15 @@ func TestAdminSaysOfAKeyWhatHasNoLimitAndEachLimitOnce(t *testing.T) {
 		"rule=free&key=carla":  "free : unlimited" + none,
 		"key=anna":             "free : unlimited" + none + "; plans : unlimited" + none,
 	} {
-		var told []string
+		var reported []string
 		for _, one := range at(t, a.ask("key?"+key, ""), "rules").([]any) {
 			tier := ""
 			if one := one.(map[string]any)["for"]; one != nil {
 				tier = one.(string)
 			}
-			told = append(told, fmt.Sprintf("%v %s: %v of %v, %v", at(t, one, "rule"), tier, at(t, one, "limit_text"), at(t, one, "limit"), at(t, one, "allowed")))
+			reported = append(reported, fmt.Sprintf("%v %s: %v of %v, %v", at(t, one, "rule"), tier, at(t, one, "limit_text"), at(t, one, "limit"), at(t, one, "allowed")))
 		}
-		if got := strings.Join(told, "; "); got != want {
+		if got := strings.Join(reported, "; "); got != want {
 			t.Errorf("%s: %s\nwant %s", key, got, want)
 		}
 	}

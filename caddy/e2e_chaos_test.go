@@ -420,12 +420,12 @@ func (l *traffic) send(kind, client, hot string) sample {
 		loss = err.Error()
 	} else {
 		s.status = r.status
-		if told := testimony.FindStringSubmatch(r.header.Get("RateLimit")); told != nil {
+		if state := testimony.FindStringSubmatch(r.header.Get("RateLimit")); state != nil {
 			s.byRedis = true
-			s.left, _ = strconv.Atoi(told[1])
+			s.left, _ = strconv.Atoi(state[1])
 		}
-		if told := hotState.FindStringSubmatch(r.header.Get("RateLimit")); told != nil {
-			s.hotLeft, _ = strconv.Atoi(told[1])
+		if state := hotState.FindStringSubmatch(r.header.Get("RateLimit")); state != nil {
+			s.hotLeft, _ = strconv.Atoi(state[1])
 		}
 		if s.status != http.StatusOK && (s.status != http.StatusTooManyRequests || hot == "") {
 			loss = strconv.Itoa(s.status)
@@ -550,7 +550,7 @@ func (l *traffic) checkHotKeys(f fault, ended time.Duration) {
 func (l *traffic) consult() int {
 	l.t.Helper()
 	charged := 0
-	eventually(l.t, "Redis tells what it has counted", func() bool {
+	eventually(l.t, "Redis reports what it has counted", func() bool {
 		s := l.send("plain", "consultant", "")
 		charged = witnessLimit - s.left
 		return s.byRedis

@@ -240,7 +240,7 @@ func TestALeakyBucketServesInTheOrderOfArrival(t *testing.T) {
 		}
 		order = ""
 		for range n {
-			order += awaitOne(t, "a turn", served).URL.Path
+			order += awaitOne(t, "a departure", served).URL.Path
 		}
 		clients.Wait()
 		if order == "/0/1/2/3/4/5" {
@@ -289,25 +289,25 @@ func TestAQueuedClientThatLeavesIsNotServed(t *testing.T) {
 			awaitOne(t, "the first request", served)
 			left := leave(t, s)
 			awaitOne(t, "a decision", decided)
-			eventually(t, "the request is held", func() bool { return held() == 1 })
+			eventually(t, "the request is held", func() bool { return waitingNow() == 1 })
 			left()
-			eventually(t, "no goroutine holds it", func() bool { return held() == 0 })
+			eventually(t, "no goroutine holds it", func() bool { return waitingNow() == 0 })
 			select {
 			case r := <-served:
 				t.Errorf("%s was served, though its client had left", r.URL.Path)
 			default:
 			}
 			if r := s.do("/late"); r.status != http.StatusTooManyRequests {
-				t.Errorf("status %d, want 429: the slot stays used, and the next turn is past max_delay", r.status)
+				t.Errorf("status %d, want 429: the slot stays used, and the next is past max_delay", r.status)
 			}
 		})
 	}
 }
 
-// held returns how many requests are waiting.
-func held() int { return strings.Count(stacks(), "weir/caddy.(*Handler).wait(") }
+// waitingNow returns how many requests are waiting.
+func waitingNow() int { return strings.Count(stacks(), "weir/caddy.(*Handler).wait(") }
 
-func TestQueuedRequestsAreLetGo(t *testing.T) {
+func TestQueuedRequestsAreReleased(t *testing.T) {
 	for name, end := range map[string]func(s *server){
 		"at a reload":                     func(s *server) { s.load(s.json(queue(`"requests":2,"period":"1h","burst":5,"max_delay":"1h"`))) },
 		"at a reload that removes it":     func(s *server) { s.load(s.json(httpApp(`[{"handler":"static_response","body":"ok"}]`))) },

@@ -15,11 +15,11 @@ import (
 	"github.com/proxyweir/weir/redis/redistest"
 )
 
-// turns is a zone whose requests wait, between two probes: "decided" receives the requests that were decided, "served" those whose
+// delayingSite is a site with a zone whose requests wait, between two probes: "decided" receives the requests that were decided, "served" those whose
 // reservations are due.
-func turns(zone string) string {
+func delayingSite(zone string) string {
 	return strings.Replace(httpApp(`[{"handler":"weir_test_probe","name":"decided","decided":true},
-		{"handler":"rate_limit","rate_limits":{"turns":{"key":"everyone","on_limit":"delay",`+zone+`}}},
+		{"handler":"rate_limit","rate_limits":{"queue":{"key":"everyone","on_limit":"delay",`+zone+`}}},
 		{"handler":"weir_test_probe","name":"served"},
 		{"handler":"static_response","body":"ok"}]`), `"listen"`, `"protocols": ["h1", "h2c"], "listen"`, 1)
 }
@@ -31,7 +31,7 @@ func TestRequestsWaitInTheOrderOfArrival(t *testing.T) {
 		t.Run(algorithm, func(t *testing.T) {
 			decided, served := watch(t, "decided"), watch(t, "served")
 			zone := `"algorithm":"` + algorithm + `","requests":1,"period":"100ms"`
-			s := startJSON(t, turns(zone))
+			s := startJSON(t, delayingSite(zone))
 			const n = 6
 			order := ""
 			for range 3 {
@@ -49,7 +49,7 @@ func TestRequestsWaitInTheOrderOfArrival(t *testing.T) {
 				}
 				order = ""
 				for range n {
-					order += awaitOne(t, "a turn", served).URL.Path
+					order += awaitOne(t, "a departure", served).URL.Path
 				}
 				clients.Wait()
 				if order == "/0/1/2/3/4/5" {
@@ -64,7 +64,7 @@ func TestRequestsWaitInTheOrderOfArrival(t *testing.T) {
 // An hour between two departures: a waiting request waits longer than any test.
 const hourlyDelay = `"algorithm":"token_bucket","requests":1,"period":"1h","max_delay":"1h"`
 
-func TestNobodyWaitsForLongerThanMaxDelayOrBehindMoreThanMaxWaiting(t *testing.T) {
+func TestMaxDelayAndMaxWaitingBoundTheQueue(t *testing.T) {
 	for name, test := range map[string]struct {
 		zone  string
 		waits int
@@ -75,7 +75,7 @@ func TestNobodyWaitsForLongerThanMaxDelayOrBehindMoreThanMaxWaiting(t *testing.T
 	} {
 		t.Run(name, func(t *testing.T) {
 			decided := watch(t, "decided")
-			s := startJSON(t, turns(test.zone))
+			s := startJSON(t, delayingSite(test.zone))
 			s.admit(1, "/")
 			awaitOne(t, "a decision", decided)
 			ctx, leave := context.WithCancel(context.Background())
@@ -84,12 +84,12 @@ func TestNobodyWaitsForLongerThanMaxDelayOrBehindMoreThanMaxWaiting(t *testing.T
 				go s.abandon(ctx, s.client, "/")
 				awaitOne(t, "a decision", decided)
 			}
-			eventually(t, "they wait", func() bool { return held() == test.waits })
+			eventually(t, "they wait", func() bool { return waitingNow() == test.waits })
 			r := s.reject("/")
 			r.seconds(t, "Retry-After", test.retry[0], test.retry[1])
 			awaitOne(t, "a decision", decided)
 			leave()
-			eventually(t, "nobody waits", func() bool { return held() == 0 })
+			eventually(t, "nobody waits", func() bool { return waitingNow() == 0 })
 			// All of them cancel their reservations, in any order: at least the last place in the queue is free again.
 			eventually(t, "another waits", func() bool { return s.waits(decided) })
 		})
@@ -97,8 +97,8 @@ func TestNobodyWaitsForLongerThanMaxDelayOrBehindMoreThanMaxWaiting(t *testing.T
 }
 
 // A request that has waited leaves its place to the next.
-func TestThePlaceOfWhoHasWaitedIsFree(t *testing.T) {
-	s := startJSON(t, turns(`"algorithm":"token_bucket","requests":1,"period":"100ms","burst":1,"max_delay":"1h","max_waiting":1`))
+func TestARequestThatHasWaitedFreesItsPlace(t *testing.T) {
+	s := startJSON(t, delayingSite(`"algorithm":"token_bucket","requests":1,"period":"100ms","burst":1,"max_delay":"1h","max_waiting":1`))
 	s.admit(6, "/") // one after the other: all but the first wait, unless the machine is slow
 }
 
@@ -117,7 +117,7 @@ func (s *server) waits(decided <-chan *http.Request) bool {
 		case <-over:
 			return true
 		default:
-			waits = held() == 1
+			waits = waitingNow() == 1
 			return waits
 		}
 	})
@@ -142,7 +142,7 @@ func (s *server) abandon(ctx context.Context, client *http.Client, path string) 
 func TestTenThousandWait(t *testing.T) {
 	const n = 10_000
 	decided := watch(t, "decided")
-	s := startJSON(t, turns(strings.Replace(hourlyDelay, `"requests":1,`, `"requests":12000,"burst":1,`, 1)+`,"max_waiting":10000`))
+	s := startJSON(t, delayingSite(strings.Replace(hourlyDelay, `"requests":1,`, `"requests":12000,"burst":1,`, 1)+`,"max_waiting":10000`))
 	s.admit(1, "/")
 	awaitOne(t, "a decision", decided)
 	before := runtime.NumGoroutine()
@@ -165,10 +165,10 @@ func TestTenThousandWait(t *testing.T) {
 		awaitOne(t, "a decision", decided)
 	}
 	// One departs every 300 ms, so some may be served already.
-	eventually(t, "ten thousand wait", func() bool { return heldAtMost(n) > n*9/10 })
+	eventually(t, "ten thousand wait", func() bool { return waitingAtMost(n) > n*9/10 })
 	leave()
 	left := time.Now()
-	eventually(t, "nobody waits", func() bool { return heldAtMost(n) == 0 })
+	eventually(t, "nobody waits", func() bool { return waitingAtMost(n) == 0 })
 	t.Logf("all were gone %v after their clients had left", time.Since(left).Round(time.Millisecond))
 	clients.Wait()
 	for _, client := range used {
@@ -177,8 +177,8 @@ func TestTenThousandWait(t *testing.T) {
 	settledGoroutines(t, before)
 }
 
-// heldAtMost is held for numbers up to n, which may be large.
-func heldAtMost(n int) int {
+// waitingAtMost is waitingNow for numbers up to n, which may be large.
+func waitingAtMost(n int) int {
 	profile := make([]runtime.StackRecord, 8*n)
 	count, ok := runtime.GoroutineProfile(profile)
 	if !ok {
@@ -202,9 +202,9 @@ func heldAtMost(n int) int {
 }
 
 // When the configuration is replaced or the server ends, each waiting request is answered, with the time at which to try again.
-func TestNobodyWhoWaitsIsLostSilently(t *testing.T) {
+func TestWaitingRequestsAreAnsweredAtAReloadAndAtTheEnd(t *testing.T) {
 	for name, end := range map[string]func(s *server){
-		"at a reload":                 func(s *server) { s.load(s.json(turns(strings.Replace(hourlyDelay, "1h", "2h", 1)))) },
+		"at a reload":                 func(s *server) { s.load(s.json(delayingSite(strings.Replace(hourlyDelay, "1h", "2h", 1)))) },
 		"at a reload that removes it": func(s *server) { s.load(s.json(httpApp(`[{"handler":"static_response","body":"ok"}]`))) },
 		"at shutdown": func(s *server) {
 			if err := caddy.Stop(); err != nil {
@@ -215,10 +215,10 @@ func TestNobodyWhoWaitsIsLostSilently(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			const n = 200
 			decided := watch(t, "decided")
-			s := startJSON(t, turns(`"algorithm":"token_bucket","requests":1000,"period":"1h","burst":1,"max_delay":"1h"`))
+			s := startJSON(t, delayingSite(`"algorithm":"token_bucket","requests":1000,"period":"1h","burst":1,"max_delay":"1h"`))
 			s.admit(1, "/")
 			awaitOne(t, "a decision", decided)
-			var told atomic.Int64
+			var answered atomic.Int64
 			var clients sync.WaitGroup
 			for range n {
 				clients.Go(func() {
@@ -227,18 +227,18 @@ func TestNobodyWhoWaitsIsLostSilently(t *testing.T) {
 					case err != nil:
 						t.Errorf("a request that waited: %v", err)
 					case r.status == http.StatusServiceUnavailable && r.header.Get("Retry-After") != "":
-						told.Add(1)
+						answered.Add(1)
 					case r.status != http.StatusOK: // its reservation was due
 						t.Errorf("status %d", r.status)
 					}
 				})
 				awaitOne(t, "a decision", decided)
 			}
-			eventually(t, "they wait", func() bool { return heldAtMost(n) > n*9/10 })
+			eventually(t, "they wait", func() bool { return waitingAtMost(n) > n*9/10 })
 			end(s)
 			clients.Wait()
-			if told.Load() < n*9/10 {
-				t.Errorf("%d of %d were told", told.Load(), n)
+			if answered.Load() < n*9/10 {
+				t.Errorf("%d of %d were answered so", answered.Load(), n)
 			}
 		})
 	}
@@ -246,11 +246,11 @@ func TestNobodyWhoWaitsIsLostSilently(t *testing.T) {
 
 // A rule without delays covers more than the rule that makes requests wait. Waiting requests reserve their place in it too, and
 // delay no others.
-func TestWhoWaitsForOneRuleKeepsItsPlaceInTheOthers(t *testing.T) {
+func TestARequestThatWaitsForOneRuleKeepsItsPlaceInTheOthers(t *testing.T) {
 	decided := watch(t, "decided")
 	s := startJSON(t, httpApp(`[{"handler":"weir_test_probe","name":"decided","decided":true},
 		{"handler":"rate_limit","rate_limits":{
-			"turns":{"key":"{http.request.header.X-Client}","on_limit":"delay",`+hourlyDelay+`},
+			"queue":{"key":"{http.request.header.X-Client}","on_limit":"delay",`+hourlyDelay+`},
 			"all":{"key":"everyone","requests":4,"period":"366d"}}},
 		{"handler":"static_response","body":"ok"}]`))
 	ctx, leave := context.WithCancel(context.Background())
@@ -265,7 +265,7 @@ func TestWhoWaitsForOneRuleKeepsItsPlaceInTheOthers(t *testing.T) {
 		}
 	}()
 	awaitOne(t, "a decision", decided)
-	eventually(t, "it waits", func() bool { return held() == 1 })
+	eventually(t, "it waits", func() bool { return waitingNow() == 1 })
 	if r := s.do("/", "X-Client", "b"); r.status != http.StatusOK { // at once
 		t.Fatalf("status %d for another client, want 200", r.status)
 	}
@@ -281,7 +281,7 @@ func TestWhoWaitsForOneRuleKeepsItsPlaceInTheOthers(t *testing.T) {
 func TestARuleInAFileThatMakesRequestsWaitBesideZones(t *testing.T) {
 	const zone = "rate_limit {\nrules_file DIR/rules/*.yaml\nrules_interval 1s\nzone all {\nkey everyone\nlimit 3/366d\n}\n}\nrespond ok"
 	plain := rulesOf("{name: clients, key: header:X-Client, limit: 9/366d}")
-	delaying := rulesOf("{name: turns, key: header:X-Client, algorithm: token_bucket, limit: 1/1h, on_limit: delay, max_delay: 1h}")
+	delaying := rulesOf("{name: queue, key: header:X-Client, algorithm: token_bucket, limit: 1/1h, on_limit: delay, max_delay: 1h}")
 	t.Run("from the beginning", func(t *testing.T) {
 		s := startFiles(t, zone, "a.yaml", delaying)
 		s.admit(1, "/", "X-Client", "a")
@@ -294,7 +294,7 @@ func TestARuleInAFileThatMakesRequestsWaitBesideZones(t *testing.T) {
 				answer.Body.Close()
 			}
 		}()
-		eventually(t, "it waits", func() bool { return held() == 1 })
+		eventually(t, "it waits", func() bool { return waitingNow() == 1 })
 		s.admit(1, "/", "X-Client", "b")
 		s.reject("/", "X-Client", "c") // the zone: two were served, and one waits
 	})
@@ -302,9 +302,9 @@ func TestARuleInAFileThatMakesRequestsWaitBesideZones(t *testing.T) {
 		s := startFiles(t, zone, "a.yaml", plain)
 		s.admit(1, "/", "X-Client", "a")
 		s.put("a.yaml", delaying)
-		told := s.awaitLog(1, saysRefused)[0]
-		if problem := fmt.Sprint(told["problem"]); !strings.Contains(problem, `rule "turns": on_limit delay: is new beside zones`) || told["line"] == nil {
-			t.Errorf("log: %v", told)
+		line := s.awaitLog(1, saysRefused)[0]
+		if problem := fmt.Sprint(line["problem"]); !strings.Contains(problem, `rule "queue": on_limit delay: is new beside zones`) || line["line"] == nil {
+			t.Errorf("log: %v", line)
 		}
 		s.admit(1, "/", "X-Client", "a")
 	})
@@ -326,11 +326,11 @@ func TestAZoneSharedWithAHandlerThatDelaysSeesWhatIsReserved(t *testing.T) {
 			ctx, leave := context.WithCancel(context.Background())
 			s.admit(1, waiting)
 			go s.abandon(ctx, s.client, waiting)
-			eventually(t, "it waits", func() bool { return held() == 1 })
+			eventually(t, "it waits", func() bool { return waitingNow() == 1 })
 			s.admit(1, plain)
 			s.reject(plain)
 			leave()
-			eventually(t, "nobody waits", func() bool { return held() == 0 })
+			eventually(t, "nobody waits", func() bool { return waitingNow() == 0 })
 			if err := caddy.Stop(); err != nil {
 				t.Fatal(err)
 			}
@@ -344,7 +344,7 @@ func TestAFewClientsDoNotTakeAllThePlaces(t *testing.T) {
 	redis := redistest.Start(t)
 	for name, store := range map[string]string{"memory": "", "Redis": storeAt(redis.Addr(), patiently)} {
 		t.Run(name, func(t *testing.T) {
-			s := start(t, behindProxy, ":PORT {\nroute {\nmetrics /metrics\nrate_limit {\n"+store+"\nzone turns {\nlimit 100/10h\nalgorithm token_bucket\nburst 1\non_limit delay\nmax_delay 1h\nmax_waiting 60\n}\n}\nrespond ok\n}\n}")
+			s := start(t, behindProxy, ":PORT {\nroute {\nmetrics /metrics\nrate_limit {\n"+store+"\nzone queue {\nlimit 100/10h\nalgorithm token_bucket\nburst 1\non_limit delay\nmax_delay 1h\nmax_waiting 60\n}\n}\nrespond ok\n}\n}")
 			ctx, leave := context.WithCancel(context.Background())
 			defer leave()
 			client := s.newClient(nil)
@@ -368,16 +368,16 @@ func TestAFewClientsDoNotTakeAllThePlaces(t *testing.T) {
 				}
 				return decided == 240
 			})
-			eventually(t, "as many wait as were delayed", func() bool { return float64(held()) == s.delayed() })
-			if n := held(); n < 12 || n > 59 {
+			eventually(t, "as many wait as were delayed", func() bool { return float64(waitingNow()) == s.delayed() })
+			if n := waitingNow(); n < 12 || n > 59 {
 				t.Errorf("%d of 60 wait", n)
 			}
 			s.admit(1, "/", "X-Forwarded-For", "192.0.2.1")
-			before := held()
+			before := waitingNow()
 			go send("192.0.2.1")
-			eventually(t, "the victim waits", func() bool { return held() == before+1 })
+			eventually(t, "the victim waits", func() bool { return waitingNow() == before+1 })
 			leave()
-			eventually(t, "nobody waits", func() bool { return held() == 0 })
+			eventually(t, "nobody waits", func() bool { return waitingNow() == 0 })
 		})
 	}
 }
@@ -395,7 +395,7 @@ func (s *server) delayed() float64 {
 }
 
 // Defect found: the requests that wait in a leaky bucket were not counted.
-func TestRequestsInALeakyBucketAreSeen(t *testing.T) {
+func TestRequestsInALeakyBucketAreCounted(t *testing.T) {
 	s := startSite(t, "route {\nmetrics /metrics\nrate_limit {\nzone queue {\nkey all\nlimit 100/10h\nalgorithm leaky_bucket\nburst 5\nmax_delay 1h\n}\n}\nrespond ok\n}")
 	waiting := func() float64 {
 		family := s.scrape()["weir_waiting"]
@@ -419,20 +419,20 @@ func TestRequestsInALeakyBucketAreSeen(t *testing.T) {
 
 // Defect found: the first client to return, of those that a reload refused, came back before the others had cancelled their
 // reservations. It got a place behind theirs, which then passed unused.
-func TestNoTurnIsLostInReloadsWhereAllComeBackAtOnce(t *testing.T) {
+func TestNoReservationIsLostInReloadsWhenAllReturnAtOnce(t *testing.T) {
 	redis := redistest.Start(t)
 	for name, store := range map[string]string{"memory": "", "Redis": storeAt(redis.Addr(), patiently)} {
 		t.Run(name, func(t *testing.T) {
 			const clients = 60
 			site := func(text string) string { // 70 requests fit within max_delay
-				return "rate_limit {\n" + store + "\nzone turns {\nkey all\nlimit 70/1h\nalgorithm token_bucket\nburst 1\non_limit delay\nmax_delay 1h\n}\n}\nrespond " + text
+				return "rate_limit {\n" + store + "\nzone queue {\nkey all\nlimit 70/1h\nalgorithm token_bucket\nburst 1\non_limit delay\nmax_delay 1h\n}\n}\nrespond " + text
 			}
 			s := startSite(t, site("first"))
 			s.admit(1, "/")
 			ctx, leave := context.WithCancel(context.Background())
 			client := s.newClient(nil)
 			client.Timeout = 0
-			var refused, turnedAway, served atomic.Int64
+			var refused, refusedNow, served atomic.Int64
 			var all sync.WaitGroup
 			for range clients {
 				all.Go(func() {
@@ -449,7 +449,7 @@ func TestNoTurnIsLostInReloadsWhereAllComeBackAtOnce(t *testing.T) {
 						answer.Body.Close()
 						switch answer.StatusCode {
 						case http.StatusServiceUnavailable:
-							turnedAway.Add(1)
+							refusedNow.Add(1)
 						case http.StatusTooManyRequests:
 							refused.Add(1)
 							return
@@ -460,7 +460,7 @@ func TestNoTurnIsLostInReloadsWhereAllComeBackAtOnce(t *testing.T) {
 					}
 				})
 			}
-			allWait := func() bool { return refused.Load() > 0 || int64(heldAtMost(clients)) == clients-served.Load() }
+			allWait := func() bool { return refused.Load() > 0 || int64(waitingAtMost(clients)) == clients-served.Load() }
 			for i := range 5 {
 				eventually(t, "all wait", allWait)
 				s.reload(site(fmt.Sprintf("again%d", i)))
@@ -469,7 +469,7 @@ func TestNoTurnIsLostInReloadsWhereAllComeBackAtOnce(t *testing.T) {
 			leave()
 			all.Wait()
 			if n := refused.Load(); n > 0 {
-				t.Errorf("%d of %d had no turn, after %d were turned away: others passed unused", n, clients, turnedAway.Load())
+				t.Errorf("%d of %d were not served, after %d were refused: reservations passed unused", n, clients, refusedNow.Load())
 			}
 		})
 	}

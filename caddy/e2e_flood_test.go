@@ -176,7 +176,7 @@ func startFlood(t *testing.T, zones ...*floodedZone) *floodScene {
 	for i := range floodVictims {
 		s.admit(3, "/login", "X-Key", partly(i))
 	}
-	eventually(t, "they wait and are under way", func() bool { return int(stay.Load()) == staying && heldAtMost(1000) == waiting })
+	eventually(t, "they wait and are under way", func() bool { return int(stay.Load()) == staying && waitingAtMost(1000) == waiting })
 	for _, z := range s.zones {
 		if n := s.readmitted(z); n > 0 {
 			t.Fatalf("%s: %d victims are not over their limit", z.title, n)
@@ -304,12 +304,12 @@ func (s *floodScene) check(when string) {
 		s.t.Fatal(err)
 	}
 	if most := s.bound + 2*s.open; stats.Keys > int64(most) {
-		s.t.Errorf("%s: %d keys are held, want at most %d, and those of the %d requests under way", when, stats.Keys, s.bound, s.open)
+		s.t.Errorf("%s: %d keys are in memory, want at most %d, and those of the %d requests under way", when, stats.Keys, s.bound, s.open)
 	}
 }
 
 // Each zone alone is flooded with keys that are used once, and then, in the same memory, with keys that are rejected.
-func TestAFloodOverConnectionsLeavesWhoIsOverALimitAsTheyWere(t *testing.T) {
+func TestAFloodOverConnectionsKeepsVictimsOverTheirLimits(t *testing.T) {
 	for number, z := range everyFloodedZone() {
 		if raceDetector && number%7 != 0 {
 			continue // there are many, and the detector is slow

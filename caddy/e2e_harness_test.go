@@ -322,7 +322,7 @@ func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !condition(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("it never came to be that %s", what)
+			t.Fatalf("it never happened that %s", what)
 		}
 	}
 }
@@ -391,26 +391,26 @@ func (probe) CaddyModule() caddy.ModuleInfo {
 }
 
 func (p *probe) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	tell := sync.OnceFunc(func() {
+	report := sync.OnceFunc(func() {
 		if seen, ok := probes.Load(p.Name); ok {
 			seen.(chan *http.Request) <- r
 		}
 	})
 	if p.Decided {
-		w = &decidedWriter{&caddyhttp.ResponseWriterWrapper{ResponseWriter: w}, tell}
+		w = &decidedWriter{&caddyhttp.ResponseWriterWrapper{ResponseWriter: w}, report}
 	} else {
-		tell()
+		report()
 	}
 	return next.ServeHTTP(w, r)
 }
 
 type decidedWriter struct {
 	*caddyhttp.ResponseWriterWrapper
-	tell func()
+	report func()
 }
 
 func (w *decidedWriter) Header() http.Header {
-	w.tell()
+	w.report()
 	return w.ResponseWriterWrapper.Header()
 }
 

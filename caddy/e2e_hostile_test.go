@@ -213,10 +213,10 @@ func TestMillionsOfKeysStayWithinTheBoundAndDoNotResetAVictim(t *testing.T) {
 		t.Fatal(err)
 	}
 	if stats.Keys > int64(bound)+100 || stats.Keys < int64(bound)*9/10 {
-		t.Errorf("%d keys are held, want %d", stats.Keys, bound)
+		t.Errorf("%d keys are in memory, want %d", stats.Keys, bound)
 	}
 	perKey := float64(heap()-before) / float64(stats.Keys)
-	t.Logf("%d keys held, %.1f bytes each, %d evicted", stats.Keys, perKey, stats.Evictions)
+	t.Logf("%d keys in memory, %.1f bytes each, %d evicted", stats.Keys, perKey, stats.Evictions)
 	if perKey > bytes {
 		t.Errorf("%.1f bytes a key, want at most %.0f", perKey, bytes)
 	}
@@ -225,7 +225,7 @@ func TestMillionsOfKeysStayWithinTheBoundAndDoNotResetAVictim(t *testing.T) {
 
 // Defect found: a flood of a zone with a penalty made the memory forget the counters of all other zones, since blocked keys had
 // priority over all others. Here each key of the flood is blocked, and at the end eight zones are flooded at once.
-func TestAFloodOfOffendersLetsNobodyInElsewhere(t *testing.T) {
+func TestAFloodOfOffendersReadmitsNobodyElsewhere(t *testing.T) {
 	const victims, bound = 20, 50_000
 	zones := "zone login {\nmatch {\npath /login\n}\nkey {header.X-User}\nlimit 5/1h\nalgorithm sliding_window_log\n}\n" +
 		"zone api {\nmatch {\npath /api\n}\nlimit 1/1h\npenalty 1h\n}\n"
@@ -253,7 +253,7 @@ func TestAFloodOfOffendersLetsNobodyInElsewhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		if stats.Keys > bound+100 || stats.Keys < bound*9/10 {
-			t.Errorf("%s: %d keys are held, want %d", attack.path, stats.Keys, bound)
+			t.Errorf("%s: %d keys are in memory, want %d", attack.path, stats.Keys, bound)
 		}
 		for i := range victims {
 			s.reject("/login", "X-User", fmt.Sprint(i))

@@ -65,7 +65,7 @@ func TestEachAlgorithmAdmitsItsLimitAndNoMore(t *testing.T) {
 }
 
 // On a first request, the fields of a bucket, and of a log with a period below 35 minutes, are exact.
-func TestHeadersTellTheQuotaExactly(t *testing.T) {
+func TestHeadersReportTheQuotaExactly(t *testing.T) {
 	zones := `
 		zone bucket {
 			algorithm token_bucket
@@ -291,7 +291,7 @@ func TestAKeyWithoutPlaceholdersIsOneCounterForAll(t *testing.T) {
 }
 
 // The default key is the client's address; with the words of caddy-ratelimit it is one counter for all, as there.
-func TestTheKeyThatIsNotSaid(t *testing.T) {
+func TestTheDefaultKey(t *testing.T) {
 	s := start(t, behindProxy, `:PORT {
 		rate_limit /native {
 			zone native {

@@ -8,7 +8,7 @@ import (
 )
 
 // The reported rule provides the message. If several rules reject, it is the one with the longest wait.
-func TestTheRuleThatAClientIsToldOfHasTheMessage(t *testing.T) {
+func TestTheReportedRuleHasTheMessage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "limits.yaml")
 	rules := `rules:
   - {name: filed, match: {paths: [/filed]}, limit: 1/2d, message: "Filed in {http.rate_limit.exceeded.name}. {unknown}"}

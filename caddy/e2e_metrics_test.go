@@ -56,7 +56,7 @@ const allKindsOfRules = `rate_limit {
 	zone plain {
 		limit 3/366d
 	}
-	zone watching {
+	zone shadow {
 		key everyone
 		limit 1/366d
 		enforcement shadow
@@ -99,8 +99,8 @@ func TestMetricsAreWhatPrometheusTakes(t *testing.T) {
 	want := map[string]string{ // with the expected value, if it is known
 		`weir_requests_total{outcome="allowed",rule="plain"}`:                               "3",
 		`weir_requests_total{outcome="rejected",rule="plain"}`:                              "1",
-		`weir_requests_total{outcome="allowed",rule="watching"}`:                            "1",
-		`weir_requests_total{outcome="shadow_rejected",rule="watching"}`:                    "3",
+		`weir_requests_total{outcome="allowed",rule="shadow"}`:                              "1",
+		`weir_requests_total{outcome="shadow_rejected",rule="shadow"}`:                      "3",
 		`weir_requests_total{outcome="rejected",rule="punishing"}`:                          "1",
 		`weir_requests_total{outcome="allowed",rule="fleet/shared"}`:                        "1",
 		`weir_candidate_decisions_total{candidate="rejected",limit="allowed",rule="tried"}`: "3",
@@ -271,7 +271,7 @@ func TestMetricsHaveTheLabelsThatAreDocumented(t *testing.T) {
 }
 
 // Defect found: the alert about requests that are refused while the store fails named rules that would have let them pass.
-func TestOnlyTheRuleThatTurnsAwayWithoutItsStoreCountsIt(t *testing.T) {
+func TestOnlyTheRuleThatRejectsWithoutItsStoreCountsIt(t *testing.T) {
 	redis := redistest.Start(t)
 	redis.Kill()
 	s := startSite(t, withMetrics("rate_limit {\n"+storeAt(redis.Addr(), "")+"\nzone closes {\nlimit 5/1h\non_error closed\n}\nzone counts {\nlimit 5/1h\n}\nzone opens {\nlimit 5/1h\non_error open\n}\n}\nrespond ok"))

@@ -41,7 +41,7 @@ func (s *server) grown(series string, f func()) int {
 	return read() - before
 }
 
-func TestToleranceIsToldAndCountedApart(t *testing.T) {
+func TestToleranceIsReportedAndCountedSeparately(t *testing.T) {
 	s := startSite(t, withMetrics("rate_limit {\nzone tolerant {\nkey everyone\nlimit 4/366d\nenforcement soft 50% 1h\n}\n}\nrespond ok"))
 	var last response
 	soft := s.grown(`weir_requests_total{outcome="allowed_soft",rule="tolerant"}`, func() {
@@ -65,13 +65,13 @@ func TestToleranceIsToldAndCountedApart(t *testing.T) {
 }
 
 func TestWhatAShadowWouldHaveRejectedIsCounted(t *testing.T) {
-	s := startSite(t, withMetrics("rate_limit {\nzone watching {\nkey everyone\nlimit 2/366d\nenforcement shadow\n}\n}\nrespond ok"))
-	n := s.grown(`weir_requests_total{outcome="shadow_rejected",rule="watching"}`, func() { s.admit(5, "/") })
+	s := startSite(t, withMetrics("rate_limit {\nzone shadow {\nkey everyone\nlimit 2/366d\nenforcement shadow\n}\n}\nrespond ok"))
+	n := s.grown(`weir_requests_total{outcome="shadow_rejected",rule="shadow"}`, func() { s.admit(5, "/") })
 	if n != 3 {
 		t.Errorf("%d requests are counted, want 3", n)
 	}
 	s.do("/").want(t, "X-RateLimit-Limit", "-", "RateLimit", "-")
-	if lines := s.logs("rate limit exceeded in shadow"); len(lines) != 1 || lines[0]["zone"] != "watching" {
+	if lines := s.logs("rate limit exceeded in shadow"); len(lines) != 1 || lines[0]["zone"] != "shadow" {
 		t.Errorf("the log has %v", lines)
 	}
 }
@@ -247,7 +247,7 @@ func TestARequestIsCountedByHowItEnds(t *testing.T) {
 }
 
 // A client leaves while the upstream handles its request: its reservation is cancelled, and the status is Caddy's 499.
-func TestAClientThatLeavesGivesBackWhatItHasReserved(t *testing.T) {
+func TestAClientThatLeavesCancelsItsReservation(t *testing.T) {
 	came := make(chan struct{})
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		came <- struct{}{}

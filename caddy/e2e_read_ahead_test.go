@@ -15,13 +15,13 @@ import (
 // bodied is a site with a handler before, a zone, and a service behind it.
 func bodied(server, before, zone, service string) string {
 	return `{"http":{"servers":{"s":{` + server + `"listen":["127.0.0.1:PORT"],"automatic_https":{"disable":true},"routes":[{"handle":[` + before + `
-		{"handler":"rate_limit","rate_limits":{"turns":{"key":"everyone",` + zone + `}}},
+		{"handler":"rate_limit","rate_limits":{"queue":{"key":"everyone",` + zone + `}}},
 		` + service + `]}]}}}}`
 }
 
 // Defect found: over HTTP/1, net/http does not notice that a client leaves while its request has an unread body. So a client that
 // sent small bodies could have any number of requests wait, without as many connections.
-func TestAClientThatSentABodyAndLeavesIsLetGo(t *testing.T) {
+func TestAClientThatSentABodyAndLeavesIsNoticed(t *testing.T) {
 	sites := map[string]string{
 		"a leaky bucket":   bodied("", "", `"algorithm":"leaky_bucket","requests":100,"period":"10h","burst":10,"max_delay":"1h"`, `{"handler":"static_response","body":"ok"}`),
 		"on_limit delay":   bodied("", "", `"on_limit":"delay",`+hourlyDelay, `{"handler":"static_response","body":"ok"}`),
@@ -53,16 +53,16 @@ func TestAClientThatSentABodyAndLeavesIsLetGo(t *testing.T) {
 					t.Fatal(err)
 				}
 				fmt.Fprint(conn, "POST / HTTP/1.1\r\nHost: x\r\n"+request)
-				eventually(t, "it waits", func() bool { return held() == 1 })
+				eventually(t, "it waits", func() bool { return waitingNow() == 1 })
 				conn.Close()
-				eventually(t, fmt.Sprintf("%q is let go of", request), func() bool { return held() == 0 })
+				eventually(t, fmt.Sprintf("%q is let go of", request), func() bool { return waitingNow() == 0 })
 			}
 		})
 	}
 }
 
 // The service gets the whole body of a request that has waited, with its length, encoding and trailers, whenever its parts arrive.
-func TestTheServiceGetsTheBodyOfWhoHasWaited(t *testing.T) {
+func TestTheServiceGetsTheBodyOfARequestThatHasWaited(t *testing.T) {
 	got := make(chan string, 1)
 	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -87,7 +87,7 @@ func TestTheServiceGetsTheBodyOfWhoHasWaited(t *testing.T) {
 				{"chunks", "Transfer-Encoding: chunked\r\n", "2\r\nab\r\n0\r\n\r\n", "", "2 <nil> -1 [chunked]"},
 				{"chunks, late", "Transfer-Encoding: chunked\r\n", "2\r\nab\r\n", "2\r\ncd\r\n0\r\n\r\n", "4 <nil> -1 [chunked]"},
 				{"a late trailer", "Transfer-Encoding: chunked\r\nTrailer: X-Sum\r\n", "2\r\nab\r\n", "0\r\nX-Sum: 1\r\n\r\n", "2 <nil> -1 [chunked]"},
-				{"who expects to be told to go on", "Content-Length: 4\r\nExpect: 100-continue\r\n", "", "abcd", "4 <nil> 4 []"},
+				{"with Expect: 100-continue", "Content-Length: 4\r\nExpect: 100-continue\r\n", "", "abcd", "4 <nil> 4 []"},
 			} {
 				ahead, err := net.Dial("tcp", s.addr) // its place in the queue is before
 				if err != nil {
@@ -103,7 +103,7 @@ func TestTheServiceGetsTheBodyOfWhoHasWaited(t *testing.T) {
 				awaitOne(t, "a decision", decided)
 				awaitOne(t, "the one before", served)
 				<-got
-				awaitOne(t, "its turn", served)
+				awaitOne(t, "its departure", served)
 				answers := bufio.NewReader(conn)
 				if strings.Contains(c.head, "Expect") {
 					if answer, err := http.ReadResponse(answers, nil); err != nil || answer.StatusCode != http.StatusContinue {
@@ -124,7 +124,7 @@ func TestTheServiceGetsTheBodyOfWhoHasWaited(t *testing.T) {
 					}
 					fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 					awaitOne(t, "a decision", decided)
-					awaitOne(t, "its turn", served)
+					awaitOne(t, "its departure", served)
 					<-got
 				}
 				conn.Close()
@@ -212,7 +212,7 @@ func TestARequestThatHasWaitedIsTheSameForPlaceholders(t *testing.T) {
 }
 
 // A client that sends its body slowly delays only itself: its request departs when its reservation is due, and delays no others.
-func TestABodyThatDoesNotArriveHoldsNobodyUp(t *testing.T) {
+func TestABodyThatDoesNotArriveDelaysNobodyElse(t *testing.T) {
 	served := watch(t, "served")
 	s := startJSON(t, bodied("", "", `"algorithm":"leaky_bucket","requests":1,"period":"50ms","burst":5`,
 		`{"handler":"weir_test_probe","name":"served"},{"handler":"static_response","body":"ok"}`))
@@ -224,7 +224,7 @@ func TestABodyThatDoesNotArriveHoldsNobodyUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		fmt.Fprint(conn, "POST /slow HTTP/1.1\r\nHost: x\r\n"+head+"\r\n")
-		if r := awaitOne(t, "a turn", served); r.URL.Path != "/slow" {
+		if r := awaitOne(t, "a departure", served); r.URL.Path != "/slow" {
 			t.Errorf("%s", r.URL.Path)
 		}
 		s.admit(1, "/")

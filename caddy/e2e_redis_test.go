@@ -541,7 +541,7 @@ func TestOnErrorRulesWhileRedisIsDown(t *testing.T) {
 	}
 }
 
-func TestAGRPCCallIsToldThatRedisIsDown(t *testing.T) {
+func TestAGRPCCallIsUnavailableWhileRedisIsDown(t *testing.T) {
 	redis := redistest.Start(t)
 	s := start(t, "servers {\nprotocols h1 h2c\n}\n", ":PORT {\n"+zoneIn(storeAt(redis.Addr(), patiently), "limit 5/366d\non_error closed")+"\n}")
 	protocols := new(http.Protocols)
@@ -840,7 +840,7 @@ func TestStoreRedisSpeaksTLSWithACertificateAsAnACLUser(t *testing.T) {
 	s.reject("/")
 	s.said(0, saysNotYet, saysDown)
 	if list := redis.MustDo(t, "CLIENT", "LIST").Text; !strings.Contains(list, "user=limiter") {
-		t.Errorf("nobody is there as the ACL user:\n%s", list)
+		t.Errorf("no connection has the ACL user:\n%s", list)
 	}
 	for name, wrong := range map[string]struct{ words, want string }{
 		"no certificate":               {user + "\ntls {\nca " + certificates.CAFile + "\n}", ""}, // the reset may overtake the alert
@@ -986,7 +986,7 @@ func TestHostileRequestsWithStoreRedis(t *testing.T) {
 }
 
 // Redis's clock stands still here: the slots are those at which the requests arrived.
-func TestALeakyBucketInRedisHoldsRequests(t *testing.T) {
+func TestALeakyBucketInRedisDelaysRequests(t *testing.T) {
 	redis := redistest.Start(t, redistest.WithClock())
 	redis.SetTime(1_790_000_000_000_000)
 	s := startSite(t, zoneIn(storeAt(redis.Addr(), patiently), "algorithm leaky_bucket\nlimit 50/1s\nburst 5"))
@@ -1013,23 +1013,23 @@ func TestALeakyBucketInRedisHoldsRequests(t *testing.T) {
 	s.reload(zoneIn(storeAt(redis.Addr(), patiently, "prefix slow:"), "algorithm leaky_bucket\nlimit 1/30m\nburst 1\nmax_delay 1h"))
 	s.admit(1, "/")
 	before := calls(t, redis)
-	held := make(chan response, 1)
+	waiting := make(chan response, 1)
 	clients.Go(func() {
 		r, err := s.try(s.client, "/")
 		if err != nil {
 			t.Error(err)
 		}
-		held <- r
+		waiting <- r
 	})
 	eventually(t, "Redis has decided on it", func() bool { return calls(t, redis) > before })
 	s.reject("/").want(t, "Retry-After", "1800")
 	select {
-	case r := <-held:
-		t.Errorf("it was not held but answered %d", r.status)
+	case r := <-waiting:
+		t.Errorf("it did not wait but was answered %d", r.status)
 	default:
 	}
 	s.load(s.caddyfile("", ":PORT {\nrespond ok\n}"))
-	if r := awaitOne(t, "the answer of what was held", held); r.status != http.StatusServiceUnavailable {
+	if r := awaitOne(t, "the answer of the waiting request", waiting); r.status != http.StatusServiceUnavailable {
 		t.Errorf("status %d, want 503", r.status)
 	}
 	clients.Wait()

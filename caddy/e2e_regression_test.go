@@ -57,7 +57,7 @@ func TestErrorRoutesAreAskedAboutTheOriginalURI(t *testing.T) {
 	}
 }
 
-func TestAGRPCCallIsToldByItsOwnStatusOnASiteWithErrorRoutes(t *testing.T) {
+func TestAGRPCCallGetsAGRPCStatusOnASiteWithErrorRoutes(t *testing.T) {
 	s := start(t, "servers {\nprotocols h1 h2c\n}\n", ":PORT {\nrate_limit 1/366d\nrespond ok\nhandle_errors {\nrespond sorry\n}\n}")
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
@@ -167,7 +167,7 @@ func TestNamedMatchersOfTwoSitesAreNotOneZone(t *testing.T) {
 	s.reject("http://a.test/a")
 }
 
-func TestAMissingKeyIsNotToldToWait(t *testing.T) {
+func TestARejectionForAMissingKeyHasNoRetryAfter(t *testing.T) {
 	s := startSite(t, "rate_limit {\nzone z {\nkey {header.X-Key}\nlimit 5/366d\non_missing_key reject\n}\n}\nrespond ok")
 	if r := s.reject("/"); !strings.Contains(r.body, "lacks") || r.header.Get("Retry-After") != "" {
 		t.Errorf("body %q, Retry-After %q", r.body, r.header.Get("Retry-After"))
@@ -179,7 +179,7 @@ func TestAMissingKeyIsNotToldToWait(t *testing.T) {
 }
 
 // The answer about a missing key depends only on the zones that reject the request, and not on earlier requests.
-func TestWhoLacksAKeyIsToldSoAndNobodyElse(t *testing.T) {
+func TestOnlyARequestWithoutItsKeyIsAnsweredSo(t *testing.T) {
 	s := startSite(t, `rate_limit {
 		zone a {
 			key {header.X-Key}

@@ -92,7 +92,7 @@ func TestTheMessageMayHavePlaceholders(t *testing.T) {
 	}
 }
 
-func TestAGRPCCallIsToldByItsOwnStatus(t *testing.T) {
+func TestAGRPCCallGetsAGRPCStatus(t *testing.T) {
 	s := start(t, "servers {\nprotocols h1 h2c\n}\n", ":PORT {\nrate_limit 1/366d\nrespond ok\n}")
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
@@ -242,7 +242,7 @@ func TestJitterSpreadsTheRetries(t *testing.T) {
 		}
 	}
 	if len(waits) < 10 { // of 1800
-		t.Errorf("30 rejections were told %d different waits", len(waits))
+		t.Errorf("30 rejections had %d different waits", len(waits))
 	}
 }
 
@@ -331,7 +331,7 @@ func TestAnIntervalOfTheLogBeginsAnew(t *testing.T) {
 	})
 }
 
-func TestRejectionsAreLoggedAtTheLevelThatIsSaid(t *testing.T) {
+func TestRejectionsAreLoggedAtTheConfiguredLevel(t *testing.T) {
 	for _, level := range []string{"debug", "info", "warn", "error", "off"} {
 		t.Run(level, func(t *testing.T) {
 			s := start(t, "", ":PORT {\nlog {\noutput file DIR/access.log\n}\nrate_limit {\nzone z {\nlimit 1/366d\n}\nlog_level "+level+"\n}\nrespond ok\n}")

@@ -51,7 +51,7 @@ func TestCountsSurviveAReload(t *testing.T) {
 }
 
 // Defect of others: while a key's window is full, a raised limit has no effect.
-func TestAChangedLimitAppliesAtOnceToTheCountsThatStand(t *testing.T) {
+func TestAChangedLimitAppliesAtOnceToExistingCounters(t *testing.T) {
 	for _, words := range []string{
 		"algorithm token_bucket\nlimit %d/366d",
 		"algorithm token_bucket\nrefill interval\nlimit %d/366d",
@@ -140,7 +140,7 @@ func TestARuleThatMovesBetweenZonesAndFilesStartsAfreshAndSaysSo(t *testing.T) {
 }
 
 // A change that makes the rule count elsewhere unblocks a blocked key, and is logged. Other changes do not.
-func TestAChangedNumberDoesNotAdmitWhoIsBlockedAndAChangedPeriodDoes(t *testing.T) {
+func TestABlockSurvivesAChangedNumberAndNotAChangedPeriod(t *testing.T) {
 	site := func(limit string) string { return ":PORT {\n" + zoneOf("limit "+limit) + "\n}" }
 	a := startAdmin(t, "", site("5/365d"))
 	a.ask("block", `{"rule": "z", "key": [], "for": "1d"}`)

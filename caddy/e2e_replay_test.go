@@ -52,7 +52,7 @@ func TestAReplayedLogHasTheVerdictsOfTheLiveRun(t *testing.T) {
 			l.send()
 			live := l.lines()
 			if clean = l.areClear(live); !clean && try < 20 {
-				t.Log("a request was held up until another window: once more")
+				t.Log("a request was delayed into another window: once more")
 				return
 			}
 			l.compare(live)

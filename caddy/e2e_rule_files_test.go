@@ -224,7 +224,7 @@ func TestWhatBooksPrintIsRefusedWithTheWordThatWasMeant(t *testing.T) {
 	}
 }
 
-func TestAllThatIsWrongInAllFilesIsToldAtOnce(t *testing.T) {
+func TestAllProblemsInAllFilesAreReportedAtOnce(t *testing.T) {
 	s := newServer(t)
 	s.put("a.yaml", rulesOf("{name: x, limt: 5/1m}", "{name: y, limit: 5/1q}"))
 	s.put("b.yaml", strings.Replace(auth, "minute", "minuet", 1))

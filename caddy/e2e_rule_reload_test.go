@@ -207,7 +207,7 @@ func TestAnEditIsWarnedOfAsAConfigurationIs(t *testing.T) {
 const good = "{name: shared, match: {paths: [/]}, limit: 3/366d}"
 
 // An edit that exempts private addresses without trusted proxies gets its warning once, however often the file is edited.
-func TestAnEditThatExceptsPrivateAddressesIsWarnedOf(t *testing.T) {
+func TestAnEditThatExemptsPrivateAddressesIsWarnedOf(t *testing.T) {
 	excepting := "{name: inside, match: {except_ips: [10.0.0.0/8]}, limit: 5/366d}"
 	s := startFiles(t, byFiles(""), "a.yaml", rulesOf(versionOf(1)))
 	s.awaitVersion(1)

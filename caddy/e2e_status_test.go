@@ -28,7 +28,7 @@ rate_limit {
 		limit 2/366d
 		on_missing_key skip
 	}
-	zone watching {
+	zone shadow {
 		limit 1/366d
 		enforcement shadow
 	}
@@ -43,11 +43,11 @@ rate_limit {
 }
 respond ok`
 
-func TestStatusTellsTheCallerItsOwnQuotasAtNoCost(t *testing.T) {
+func TestStatusReportsTheCallersQuotasAtNoCost(t *testing.T) {
 	redis := redistest.Start(t)
 	for name, store := range map[string]string{"memory": "", "redis": "namespace r\n" + storeAt(redis.Addr(), patiently)} {
 		t.Run(name, func(t *testing.T) {
-			names := "everyone logins by-key watching friends free"
+			names := "everyone logins by-key shadow friends free"
 			if store != "" {
 				names = "r/" + strings.ReplaceAll(names, " ", " r/")
 			}
@@ -98,7 +98,7 @@ func TestStatusOfRulesThatAreNotThereIsRefused(t *testing.T) {
 		t.Errorf("%s, want logins alone", r.body)
 	}
 	for names, want := range map[string]string{
-		"login":         `rate_limit_status: rule "login": must be by-key, everyone, free, friends, logins or watching (did you mean logins?)`,
+		"login":         `rate_limit_status: rule "login": must be by-key, everyone, free, friends, logins or shadow (did you mean logins?)`,
 		"shop/everyone": `rate_limit_status: rule "shop/everyone": must be`,
 	} {
 		why := s.refused(s.caddyfile("", ":PORT {\n"+fmt.Sprintf(quotaSite, names, "")+"\n}"))
@@ -175,7 +175,7 @@ func TestStatusOfARedisThatIsGoneIsUnavailable(t *testing.T) {
 }
 
 // One limit may count a request under several keys: the answer is about the one with the least remaining.
-func TestStatusOfDescriptorsTellsOfTheTightestKey(t *testing.T) {
+func TestStatusOfDescriptorsReportsTheTightestKey(t *testing.T) {
 	s := newServer(t)
 	file := s.dir + "/limits.yaml"
 	if err := os.WriteFile(file, []byte("domain: shop\ndescriptors:\n  - key: client\n    rate_limit: {unit: hour, requests_per_unit: 5}\n"), 0o600); err != nil {
@@ -191,7 +191,7 @@ func TestStatusOfDescriptorsTellsOfTheTightestKey(t *testing.T) {
 }
 
 // Two handlers may share a zone, and exempt different addresses: a client that one of them exempts is counted by the other.
-func TestStatusTellsOfAZoneThatOneOfItsHandlersExceptsTheCallerFrom(t *testing.T) {
+func TestStatusReportsAZoneThatOnlyOneHandlerExemptsTheCallerFrom(t *testing.T) {
 	zone := func(path, except string) string {
 		return "route " + path + " {\nrate_limit {\nzone z {\nexcept " + except + "\nlimit 5/366d\n}\n}\n}\n"
 	}

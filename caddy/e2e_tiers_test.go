@@ -141,7 +141,7 @@ func TestOverridesOfMaskedAddresses(t *testing.T) {
 	}
 }
 
-func TestExceptedAddressesAreNotCounted(t *testing.T) {
+func TestExemptAddressesAreNotCounted(t *testing.T) {
 	const trusting = "servers {\ntrusted_proxies static private_ranges\n}\n"
 	for name, except := range map[string]string{
 		"one by one":     "except 192.0.2.1 2001:db8::/32\nexcept 198.51.100.0/24",

@@ -30,7 +30,7 @@ func (c *timers) runOut() {
 	}
 }
 
-func TestTroubleOfAStoreIsToldOnceWhenItBeginsAndOnceWhenItIsOver(t *testing.T) {
+func TestTroubleOfAStoreIsLoggedOnceWhenItBeginsAndOnceWhenItIsOver(t *testing.T) {
 	core, lines := observer.New(zap.DebugLevel)
 	clock := new(timers)
 	log := newTroubleLog("127.0.0.1:6379")
@@ -43,7 +43,7 @@ func TestTroubleOfAStoreIsToldOnceWhenItBeginsAndOnceWhenItIsOver(t *testing.T) 
 		}
 	}
 	log.failed(redis.ErrUnavailable)
-	reported(0, "a server that its breaker has told of")
+	reported(0, "a server that its breaker has reported")
 	for range 100 {
 		log.failed(errors.New("boom"))
 	}
@@ -66,7 +66,7 @@ func TestTroubleOfAStoreIsToldOnceWhenItBeginsAndOnceWhenItIsOver(t *testing.T) 
 	reported(3, "it begins again")
 }
 
-func TestEachRefusalOfAStoreIsToldOnceWhileThereIsTrouble(t *testing.T) {
+func TestEachRefusalOfAStoreIsLoggedOnceDuringTrouble(t *testing.T) {
 	core, lines := observer.New(zap.DebugLevel)
 	clock := new(timers)
 	log := newTroubleLog("127.0.0.1:6379")
@@ -82,7 +82,7 @@ func TestEachRefusalOfAStoreIsToldOnceWhileThereIsTrouble(t *testing.T) {
 		reported = append(reported, fmt.Sprint(line.ContextMap()["error"]))
 	}
 	if want := []string{"rule a", "rule b", redis.ErrTimeout.Error()}; !slices.Equal(reported, want) {
-		t.Errorf("told %q, want %q", reported, want)
+		t.Errorf("reported %q, want %q", reported, want)
 	}
 	if len(clock.waiting) != 1 {
 		t.Errorf("%d timers", len(clock.waiting))
@@ -97,6 +97,6 @@ func TestEachRefusalOfAStoreIsToldOnceWhileThereIsTrouble(t *testing.T) {
 	clock.runOut()
 	log.failed(fmt.Errorf("rule a%w", redis.ErrRefused))
 	if all := lines.All(); fmt.Sprint(all[len(all)-1].ContextMap()["error"]) != "rule a" {
-		t.Error("when it begins again, it is not told")
+		t.Error("when it begins again, it is not reported")
 	}
 }

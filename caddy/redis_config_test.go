@@ -117,7 +117,7 @@ func TestStoreRedisIsRefusedWhenItLoads(t *testing.T) {
 		})
 	}
 	if held := RedisStoresInUse(); held != 0 {
-		t.Errorf("%d stores are held by configurations that were refused", held)
+		t.Errorf("%d stores are in use by configurations that were refused", held)
 	}
 }
 

@@ -43,7 +43,7 @@ func TestRejectionsAfterTheEndOfALogAreWritten(t *testing.T) {
 		}
 	}
 	if n := others(lines); n != 4 {
-		t.Errorf("%d others are told of, want 4", n)
+		t.Errorf("%d others are reported, want 4", n)
 	}
 }
 
@@ -88,6 +88,6 @@ func TestNoRejectionIsLostWhereALogEndsInAFlood(t *testing.T) {
 		sum += n
 	}
 	if sum != clients*each {
-		t.Errorf("%d rejections are told of, want %d", sum, clients*each)
+		t.Errorf("%d rejections are reported, want %d", sum, clients*each)
 	}
 }

@@ -133,7 +133,7 @@ func TestSpellingsOfAnAddressAreOneClient(t *testing.T) {
 }
 
 // Without a configuration for proxies, a client that writes X-Forwarded-For itself stays the same client.
-func TestNobodyChoosesTheirAddressUnlessThatIsConfigured(t *testing.T) {
+func TestAClientCannotChooseItsAddressByDefault(t *testing.T) {
 	s := limited(t, "limit: 3/366d")
 	for i := range 3 {
 		s.admit(1, "/", "X-Forwarded-For", fmt.Sprintf("192.0.2.%d", i))
@@ -154,16 +154,16 @@ func TestForwardedRequestsWithoutAStrategyAreWarnedOfOnce(t *testing.T) {
 	}
 	s := newSite(t)
 	s.limit("bare", "limit: 1000/366d")
-	s.limit("told", "{limit: 1000/366d, ipStrategy: {depth: 1}}")
+	s.limit("depth", "{limit: 1000/366d, ipStrategy: {depth: 1}}")
 	s.limit("direct", "limit: 1000/366d")
 	s.limit("others", "{limit: 1000/366d, key: [header:X-User]}")
-	for _, name := range []string{"bare", "told", "direct", "others"} {
+	for _, name := range []string{"bare", "depth", "direct", "others"} {
 		s.route("/"+name, name)
 	}
 	s.route("/bare/too", "bare")
 	s.apply()
 	s.admit(3, "/direct")
-	for _, path := range []string{"/bare", "/bare/too", "/told", "/others"} {
+	for _, path := range []string{"/bare", "/bare/too", "/depth", "/others"} {
 		s.admit(5, path, "X-Forwarded-For", "192.0.2.1")
 	}
 	eventually(t, "there is a warning", func() bool { return warnings(s, "bare") > 0 })
@@ -172,7 +172,7 @@ func TestForwardedRequestsWithoutAStrategyAreWarnedOfOnce(t *testing.T) {
 	s.apply()
 	s.admit(5, "/bare", "X-Forwarded-For", "192.0.2.1")
 	s.admit(5, "/more", "X-Forwarded-For", "192.0.2.1")
-	for name, want := range map[string]int{"bare": 1, "told": 0, "direct": 0, "others": 0} {
+	for name, want := range map[string]int{"bare": 1, "depth": 0, "direct": 0, "others": 0} {
 		if n := warnings(s, name); n != want {
 			t.Errorf("%s: %d warnings, want %d", name, n, want)
 		}

@@ -40,7 +40,7 @@ func TestEachAlgorithmAdmitsTheLimit(t *testing.T) {
 }
 
 // A bucket that leaks once an hour admits one; the next would wait longer than maxDelay, which is known when it arrives.
-func TestALeakyBucketRejectsAtOnceWhoWouldWaitTooLong(t *testing.T) {
+func TestALeakyBucketRejectsAtOnceWhatWouldWaitTooLong(t *testing.T) {
 	s := limited(t, "{limit: 1/1h, algorithm: leaky_bucket, burst: 5}")
 	s.exactly(1, "/")
 	r := s.reject("/")
@@ -51,7 +51,7 @@ func TestALeakyBucketRejectsAtOnceWhoWouldWaitTooLong(t *testing.T) {
 }
 
 // Each request waits for its slot: none departs earlier than the slots before it permit, counted from the first request.
-func TestALeakyBucketHoldsRequestsUntilTheirTurn(t *testing.T) {
+func TestALeakyBucketDelaysRequestsUntilTheirReservationsAreDue(t *testing.T) {
 	const (
 		interval = 100 * time.Millisecond
 		requests = 8
@@ -74,16 +74,16 @@ func TestALeakyBucketHoldsRequestsUntilTheirTurn(t *testing.T) {
 }
 
 // A request beyond the queue's length is rejected while the others still wait.
-func TestALeakyBucketHoldsAsManyAsItsBurst(t *testing.T) {
+func TestALeakyBucketQueuesAsManyAsItsBurst(t *testing.T) {
 	s := limited(t, "{limit: 1/10m, algorithm: leaky_bucket, burst: 2, maxDelay: 1h}") // every wait is longer than the test
 	s.admit(1, "/")
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
-	var held sync.WaitGroup
+	var waiting sync.WaitGroup
 	answers := make(chan response, 5)
 	for range 5 {
-		held.Go(func() {
-			r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.host()+"/held", nil)
+		waiting.Go(func() {
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.host()+"/waiting", nil)
 			if err != nil {
 				t.Error(err)
 				return
@@ -99,12 +99,12 @@ func TestALeakyBucketHoldsAsManyAsItsBurst(t *testing.T) {
 		}
 	}
 	leave()
-	held.Wait()
+	waiting.Wait()
 	if len(answers) > 0 {
 		t.Errorf("one more was answered: %d", (<-answers).status)
 	}
-	if n := upstream.reached(s.host(), "/held"); n != 0 {
-		t.Errorf("%d requests have come through whose turn has not come", n)
+	if n := upstream.reached(s.host(), "/waiting"); n != 0 {
+		t.Errorf("%d requests have come through before their reservations were due", n)
 	}
 }
 
@@ -206,7 +206,7 @@ func TestCountRejectedChargesWhatIsRejected(t *testing.T) {
 
 // No reservation is lost, or taken by a client that leaves. (In the interpreter, a select statement mixes up the channels of
 // goroutines that are at the same statement: waiting requests were answered 499.)
-func TestWhoeverWaitsIsServedThoughOthersLeave(t *testing.T) {
+func TestWaitingRequestsAreServedThoughOthersLeave(t *testing.T) {
 	s := limited(t, "{limit: 2500/1s, algorithm: leaky_bucket, burst: 1000, maxDelay: 1h}")
 	for range 10 {
 		leavers := startLoad(16, 20, func(int, int) (response, error) {

@@ -144,7 +144,7 @@ func TestOnErrorSaysWhatHappensWithoutRedis(t *testing.T) {
 	s.apply()
 
 	if r := s.admit(9, "/open"); r.header.Get("X-RateLimit-Limit") != "" {
-		t.Errorf("who is not counted is told a quota: %v", r.header)
+		t.Errorf("an uncounted request has quota fields: %v", r.header)
 	}
 	for range 4 {
 		r := s.do("/closed")

@@ -116,7 +116,7 @@ func TestRequestsWaitInTheOrderOfArrival(t *testing.T) {
 }
 
 // An hour, or half an hour, lies between two departures: no reservation is due during the test.
-func TestNobodyWaitsForLongerThanMaxDelayOrBehindMoreThanMaxWaiting(t *testing.T) {
+func TestMaxDelayAndMaxWaitingBoundTheQueue(t *testing.T) {
 	stores(t, func(t *testing.T, store string) {
 		for name, c := range map[string]struct {
 			config string
@@ -154,7 +154,7 @@ func TestNobodyWaitsForLongerThanMaxDelayOrBehindMoreThanMaxWaiting(t *testing.T
 }
 
 // The next request gets a place whose reservation was cancelled: otherwise it would have to wait longer than it may.
-func TestAClientThatLeavesGivesItsTurnBack(t *testing.T) {
+func TestAClientThatLeavesTheQueueCancelsItsReservation(t *testing.T) {
 	stores(t, func(t *testing.T, store string) {
 		for _, algorithm := range []string{"token_bucket", "sliding_window_log", "fixed_window"} {
 			t.Run(algorithm, func(t *testing.T) {
@@ -177,7 +177,7 @@ func TestAClientThatLeavesGivesItsTurnBack(t *testing.T) {
 }
 
 // When some hundred clients leave the queue, nothing of them remains: no goroutine, and no request in the queue.
-func TestNothingIsLeftOfHundredsWhoLeaveTheLine(t *testing.T) {
+func TestNothingIsLeftOfHundredsThatLeaveTheQueue(t *testing.T) {
 	const clients = 400
 	stores(t, func(t *testing.T, store string) {
 		s := limited(t, fmt.Sprintf("{limit: %d/1h, algorithm: token_bucket, burst: 1, onLimit: delay, maxDelay: 1h, maxWaiting: %d, maxWaitingPerKey: %d, store: %s}", clients, clients, clients, store))
@@ -208,7 +208,7 @@ func TestNothingIsLeftOfHundredsWhoLeaveTheLine(t *testing.T) {
 
 // A client that leaves takes no other's reservation, in whatever order they leave. (The reservations of clients that leave from the
 // middle of the queue are lost: there are so many that all are due during the test.)
-func TestWhoeverHasATurnIsServedThoughOthersLeave(t *testing.T) {
+func TestReservationsAreKeptThoughOthersLeave(t *testing.T) {
 	stores(t, func(t *testing.T, store string) {
 		s := limited(t, "{limit: 1000/1s, algorithm: token_bucket, burst: 1, onLimit: delay, maxDelay: 1h, store: "+store+"}")
 		leavers := startLoad(16, 20, func(int, int) (response, error) {
@@ -225,7 +225,7 @@ func TestWhoeverHasATurnIsServedThoughOthersLeave(t *testing.T) {
 
 // Requests that wait when the configuration changes keep their reservations, and are served when those are due, by the previous
 // handlers; or their clients leave.
-func TestNobodyWhoWaitsIsLostInAReload(t *testing.T) {
+func TestNoWaitingRequestIsLostInAReload(t *testing.T) {
 	const clients = 40
 	stores(t, func(t *testing.T, store string) {
 		for name, change := range map[string]func(s *site){
@@ -249,13 +249,13 @@ func TestNobodyWhoWaitsIsLostInAReload(t *testing.T) {
 						return
 					}
 				}
-				t.Error("nobody ever waited any more when the configuration was in force")
+				t.Error("no request was still waiting when the configuration came into force")
 			})
 		}
 	})
 }
 
-func TestWhoLeavesAfterAReloadGivesItsTurnBack(t *testing.T) {
+func TestAClientThatLeavesAfterAReloadCancelsItsReservation(t *testing.T) {
 	stores(t, func(t *testing.T, store string) {
 		s := newSite(t)
 		set := func(message string) {
@@ -285,7 +285,7 @@ func TestWhoLeavesAfterAReloadGivesItsTurnBack(t *testing.T) {
 }
 
 // A waiting request has already been decided, so what happens to Redis in the meantime does not affect it.
-func TestWhoWaitsIsServedThoughRedisIsGone(t *testing.T) {
+func TestWaitingRequestsAreServedThoughRedisIsGone(t *testing.T) {
 	const clients = 40
 	redis := redistest.Start(t)
 	s := limited(t, "{limit: 40/1s, algorithm: token_bucket, burst: 1, onLimit: delay, store: {redis: {address: '"+redis.Addr()+"', nodes: 1}}}")
@@ -301,7 +301,7 @@ func TestWhoWaitsIsServedThoughRedisIsGone(t *testing.T) {
 }
 
 // Traefik waits for requests that are under way, ten seconds by default, and so for those whose reservations are due by then.
-func TestTraefikServesThoseWhoWaitBeforeItEnds(t *testing.T) {
+func TestTraefikServesWaitingRequestsBeforeItEnds(t *testing.T) {
 	const clients = 40
 	stores(t, func(t *testing.T, store string) {
 		tr := startTraefik(t, settings{})
@@ -324,12 +324,12 @@ func TestTraefikServesThoseWhoWaitBeforeItEnds(t *testing.T) {
 }
 
 // In a rule without delays, requests that wait for another rule keep their places, and delay no others.
-func TestWhoWaitsForOneRuleKeepsItsPlaceInTheOthers(t *testing.T) {
+func TestARequestThatWaitsForOneRuleKeepsItsPlaceInTheOthers(t *testing.T) {
 	stores(t, func(t *testing.T, store string) {
 		s := limited(t, `
 			store: `+store+`
 			rules:
-			  - {name: turns, key: ['header:X-Client'], limit: 1/1h, algorithm: token_bucket, onLimit: delay, maxDelay: 1h}
+			  - {name: queue, key: ['header:X-Client'], limit: 1/1h, algorithm: token_bucket, onLimit: delay, maxDelay: 1h}
 			  - {name: all, key: [static:all], limit: 4/366d}`)
 		s.admit(1, "/", "X-Client", "a")
 		ctx, leave := context.WithCancel(t.Context())

@@ -293,7 +293,7 @@ func checkMatcher(t *testing.T, place string, metrics []metric, matcher *promlab
 	}
 }
 
-func TestThePanelsOfTheDashboardStandBesideEachOther(t *testing.T) {
+func TestThePanelsOfTheDashboardFillTheGrid(t *testing.T) {
 	d := readDashboard(t)
 	ids := make(map[int]string)
 	type cell struct{ x, y int }

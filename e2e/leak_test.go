@@ -49,7 +49,7 @@ func TestNothingIsLeftOfAThousandReloads(t *testing.T) {
 			rules:
 			  - {name: a, limit: %d/1h, algorithm: token_bucket}
 			  - {name: b, key: ['header:X-User'], limit: 100000/1h, match: {methods: [GET], pathPrefixes: [/]}}`, n, 10_000+n%5))
-		s.route("/turn", []string{"limit"}[:n%2]...)
+		s.route("/changing", []string{"limit"}[:n%2]...)
 		s.apply()
 		s.admit(1, "/", "X-User", "somebody")
 	}

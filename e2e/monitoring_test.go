@@ -47,12 +47,12 @@ func TestARealPrometheusScrapesBothProxiesAndItsAlertsFire(t *testing.T) {
 		}
 		quiet(t, p, job)
 	}
-	eventually(t, "it is told that most is rejected", func() bool {
+	eventually(t, "the alert about rejections fires", func() bool {
 		ask(20)
 		return slices.Contains(alertsOf(t, p, "caddy", "firing"), "WeirRuleRejectsMost") && slices.Contains(alertsOf(t, p, "traefik", "firing"), "WeirRuleRejectsMost")
 	})
 	redis.Kill()
-	eventually(t, "it is told that Redis is gone", func() bool {
+	eventually(t, "the alerts about Redis fire", func() bool {
 		ask(5)
 		return slices.Contains(alertsOf(t, p, "caddy", "firing"), "WeirBreakerOpen") && slices.Contains(alertsOf(t, p, "traefik", "firing"), "WeirBreakerOpen")
 	})
@@ -130,7 +130,7 @@ func TestBothProxiesHaveTheMetricsOfTheDashboard(t *testing.T) {
 						limit 3/1m
 					}
 				}
-				zone turns {
+				zone queue {
 					algorithm token_bucket
 					limit 50/1m
 					on_limit delay
@@ -150,9 +150,9 @@ func TestBothProxiesHaveTheMetricsOfTheDashboard(t *testing.T) {
 		respond /up ok`)
 	s := newSite(t)
 	address := freeAddr()
-	watched := ", metrics: {address: '" + address + "'}"
-	s.limit("here", "{limit: 500/1m, algorithm: token_bucket, penalty: [1h], candidate: {limit: 3/1m}"+watched+"}")
-	s.limit("there", "{limit: 500/1m"+watched+", store: {redis: {address: '"+redis.Addr()+"', nodes: 1}}}")
+	withMetrics := ", metrics: {address: '" + address + "'}"
+	s.limit("here", "{limit: 500/1m, algorithm: token_bucket, penalty: [1h], candidate: {limit: 3/1m}"+withMetrics+"}")
+	s.limit("there", "{limit: 500/1m"+withMetrics+", store: {redis: {address: '"+redis.Addr()+"', nodes: 1}}}")
 	s.route("/here", "here")
 	s.route("/there", "there")
 	s.apply()

@@ -19,7 +19,7 @@ import (
 
 // Overflow policies of rules in a real Traefik. The tests of the stores check the arithmetic.
 
-func TestToleranceIsTold(t *testing.T) {
+func TestToleranceIsReported(t *testing.T) {
 	stores(t, func(t *testing.T, store string) {
 		s := limited(t, "{limit: 4/366d, enforcement: soft 50% 1h, store: "+store+"}")
 		for i := range 6 {
@@ -61,7 +61,7 @@ func (s *site) said(names ...string) string {
 }
 
 // Shadow rules and candidates do not affect clients and are invisible to them. The log reports on them once a minute.
-func TestShadowsAndCandidatesAreToldOfInTheLog(t *testing.T) {
+func TestShadowsAndCandidatesAreReportedInTheLog(t *testing.T) {
 	t.Parallel() // it waits for a minute
 	s := newSite(t)
 	s.limit("shadow", "{limit: 2/366d, enforcement: shadow}")
@@ -78,7 +78,7 @@ func TestShadowsAndCandidatesAreToldOfInTheLog(t *testing.T) {
 		s.admit(3, path)
 		for range 5 {
 			if got := s.reject(path).header.Get("RateLimit-Policy"); !strings.HasSuffix(got, `;q=3;w=31622400`) {
-				t.Errorf("%s: a client is told of %s", path, got)
+				t.Errorf("%s: a client sees %s", path, got)
 			}
 		}
 	}
@@ -98,7 +98,7 @@ func TestShadowsAndCandidatesAreToldOfInTheLog(t *testing.T) {
 }
 
 // A minute after its last use, the plugin releases what it has for a Redis, and closes the connection. (That once crashed Traefik.)
-func TestAStoreInRedisIsLetGoOf(t *testing.T) {
+func TestAnUnusedStoreInRedisIsReleased(t *testing.T) {
 	t.Parallel() // it waits for a minute
 	redis := redistest.Start(t)
 	s := newSite(t)

@@ -340,7 +340,7 @@ func TestThePageShowsLiveRatesOfRulesAndTheHealthOfStores(t *testing.T) {
 
 	// The overflow policies of rules.
 	for rule, want := range map[string]string{
-		"shop/search": "candidate 15/1s: would reject 1.3 % more", "shop/checkout": "shadow: counts, and rejects nothing", "api/per-key": "soft 20% 30s", "thumbnails": "17 waiting"} {
+		"shop/search": "candidate 15/1s: would reject 1.3 % more", "shop/checkout": "shadow: counts, but rejects nothing", "api/per-key": "soft 20% 30s", "thumbnails": "17 waiting"} {
 		b.says(row(rule), want)
 	}
 	b.says(row("shop/checkout")+" .num.rejected", "would be")
@@ -362,7 +362,7 @@ func TestThePageShowsLiveRatesOfRulesAndTheHealthOfStores(t *testing.T) {
 	b.says("#health .bad", "does not answer: the breaker is open")
 	b.says("#health .bad", "9 store errors in the last minute")
 	b.says("#health .bad", "the last change was refused")
-	b.says(row("api/per-key")+" .chip.warn", "allowed here alone: the store does not answer")
+	b.says(row("api/per-key")+" .chip.warn", "allowed by local memory: the store does not answer")
 
 	// Caddy restarts, and so do its counts: the page does not compare them with those before.
 	a.is(func() {
@@ -443,7 +443,7 @@ func TestThePageActsOnAKeyAfterConfirmation(t *testing.T) {
 
 	// Nothing is sent before it is confirmed, and nothing if it is cancelled.
 	b.click("[data-do=reset]")
-	b.says("#confirm-text", "Reset what shop/login has counted for this key?")
+	b.says("#confirm-text", "Reset the count of shop/login for this key?")
 	if focused := js[string](b, "document.activeElement.id"); focused != "confirm-no" {
 		t.Errorf("the focus is on %q, want it where nothing happens", focused)
 	}
@@ -529,7 +529,7 @@ func TestThePageExplainsARequest(t *testing.T) {
 	b.choose("#x-headers", "X-Plan: free\n\nX-Many: a\nX-Many: b:c")
 	b.click("#explain-form button")
 	b.says("#explained .verdict", "would be rejected")
-	b.says("#explained", "rejected, again in 13 s")
+	b.says("#explained", "rejected, retry in 13 s")
 	b.says("#explained", "does not cover it")
 	b.says("#explained", "matchers that look at the response are not tried")
 	b.fits("a request that is explained")
@@ -588,7 +588,7 @@ func TestWhatClientsSendAsKeysIsShownAndHasNoEffect(t *testing.T) {
 				t.Errorf("a key is %v high", height)
 			}
 			if n := js[int](b, "document.querySelectorAll('img, iframe, body script:not(:last-of-type), object, embed').length"); n > 0 {
-				t.Errorf("there are %d elements that nobody wrote", n)
+				t.Errorf("there are %d unexpected elements", n)
 			}
 			if hacked := js[string](b, "String(window.hacked)"); hacked != "undefined" {
 				t.Errorf("what a client sent was run: %s", hacked)
@@ -616,7 +616,7 @@ func TestKeysThatAreTooLongToBeNamedAreLinesOfTheirOwn(t *testing.T) {
 	b := open(t, pageOf(t, a.addr), desktop)
 	b.click(row("r") + " h3 button")
 	b.until("document.querySelectorAll('.by-requests tbody tr').length === 3")
-	for _, text := range []string{"kkkk…#1111 too long to be chosen here", "kkkk…#2222 too long to be chosen here"} {
+	for _, text := range []string{"kkkk…#1111 too long to select here", "kkkk…#2222 too long to select here"} {
 		b.says(".by-requests tbody", text)
 	}
 	b.until("document.querySelectorAll('.by-requests button.key').length === 1")
@@ -664,7 +664,7 @@ func TestThePageSaysThatCaddyDoesNotAnswerAndGoesOnByItself(t *testing.T) {
 	b.says("#live", "live, ")
 	a.is(func() { a.down = true })
 	b.says("#outage", "Caddy does not answer")
-	b.says("#outage", "What is shown is of ")
+	b.says("#outage", "These figures are of ")
 	b.says("#outage-when", "Trying again in ")
 	b.says("#live", "as of ")
 	b.fits("an outage")
@@ -744,7 +744,7 @@ func TestThePageDrawsTheBusiestOfThousandsOfRules(t *testing.T) {
 	}
 	b.says("#note", "1 of 5,000 rules have these words.")
 	b.do(chromedp.SendKeys(chromedp.CSS("#search"), " nosuch"))
-	b.says("#note", "No rule has all of these words.")
+	b.says("#note", "No rule matches all of these words.")
 	b.choose("#search", "")
 	b.choose("#sort", "name")
 	b.until("document.querySelectorAll('#rules > li').length === 50 && document.querySelector('#rules > li').dataset.rule === 'tenant-0000/requests'")
@@ -753,7 +753,7 @@ func TestThePageDrawsTheBusiestOfThousandsOfRules(t *testing.T) {
 	t.Logf("5,000 rules are polled every %.1f s", wait/1000)
 }
 
-func TestTheOrderIsHeldWhileARuleIsOpen(t *testing.T) {
+func TestTheOrderDoesNotChangeWhileARuleIsOpen(t *testing.T) {
 	a := startAPI(t)
 	a.rules = []*apiRule{
 		{id: "first", limit: "5/1m", algorithm: "token_bucket", rates: steady(1, 9)},
@@ -769,12 +769,12 @@ func TestTheOrderIsHeldWhileARuleIsOpen(t *testing.T) {
 	leave()
 	a.is(func() { a.rules[1].rates = steady(1, 900) })
 	b.polled(a, 2)
-	b.says("#note", "The order is held while a rule is open.")
+	b.says("#note", "The order does not change while a rule is open.")
 	if order := b.order(); !slices.Equal(order, []string{"first", "second"}) {
 		t.Errorf("the order is %q", order)
 	}
 	b.click(row("second") + " h3 button")
-	b.says("#note", "The order is held while you are in the list.")
+	b.says("#note", "The order does not change while you use the list.")
 	leave()
 	b.until("document.querySelector('#rules > li').dataset.rule === 'second'")
 	// A removed rule disappears, also while it is open.

@@ -102,7 +102,7 @@ func TestWhatRateLimitRefusesIsRefused(t *testing.T) {
 }
 
 // In the long run the rate is the average, in both; rateLimit may be ahead by the requests that it lets wait.
-func TestTheAverageIsHeldInTheLongRun(t *testing.T) {
+func TestTheAverageIsKeptInTheLongRun(t *testing.T) {
 	s := sideBySide(t, "{average: 20, period: 1s, burst: 5}")
 	const lasting = 2 * time.Second
 	for _, path := range []string{"/native", "/plugin"} {
@@ -130,7 +130,7 @@ func TestCountsSurviveWhereRateLimitForgets(t *testing.T) {
 }
 
 // Both have the header fields that their users expect: the plugin keeps rateLimit's Retry-After, and adds others.
-func TestARejectionHasWhatRateLimitTells(t *testing.T) {
+func TestARejectionHasTheFieldsOfRateLimit(t *testing.T) {
 	s := sideBySide(t, "{average: 1, period: 1h, burst: 1}")
 	var waits []int
 	for _, path := range []string{"/native", "/plugin"} {

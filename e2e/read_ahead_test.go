@@ -23,7 +23,7 @@ func (s *site) post(rest string) net.Conn {
 }
 
 // Defect found: over HTTP/1, net/http does not notice that a client leaves while its request has an unread body.
-func TestAClientThatSentABodyAndLeavesIsLetGo(t *testing.T) {
+func TestAClientThatSentABodyAndLeavesIsNoticed(t *testing.T) {
 	for name, config := range map[string]string{
 		"on_limit delay": "{limit: 1/1h, algorithm: token_bucket, onLimit: delay, maxDelay: 1h}",
 		"a leaky bucket": "{limit: 100/10h, algorithm: leaky_bucket, maxDelay: 1h}",
@@ -49,7 +49,7 @@ func TestAClientThatSentABodyAndLeavesIsLetGo(t *testing.T) {
 }
 
 // The service gets the whole body of a request that has waited, including what arrives later.
-func TestTheServiceGetsTheBodyOfWhoHasWaited(t *testing.T) {
+func TestTheServiceGetsTheBodyOfARequestThatHasWaited(t *testing.T) {
 	s := limited(t, "{limit: 1/300ms, algorithm: leaky_bucket, burst: 5}")
 	got := make(chan string, 2)
 	upstream.handle(s.host(), func(_ http.ResponseWriter, r *http.Request) {

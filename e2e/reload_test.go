@@ -81,7 +81,7 @@ func TestReloadsUnderLoadLoseNoRequestAndNoCount(t *testing.T) {
 	t.Logf("%d reloads, %d requests, the slowest took %v", reloads, l.requests()+rest.requests()+free.requests(), max(l.slowest, rest.slowest))
 }
 
-func TestAChangedLimitAppliesAtOnceToTheCountsThatStand(t *testing.T) {
+func TestAChangedLimitAppliesAtOnceToExistingCounters(t *testing.T) {
 	for _, algorithm := range []string{"token_bucket", "fixed_window", "sliding_window_log", "sliding_window_counter"} {
 		t.Run(algorithm, func(t *testing.T) {
 			s := newSite(t)

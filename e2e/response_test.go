@@ -9,7 +9,7 @@ import (
 )
 
 // On a first request, the fields of a bucket, and of a log with a period below 35 minutes, are exact.
-func TestClientsAreToldTheirQuota(t *testing.T) {
+func TestResponsesHaveTheQuotaFields(t *testing.T) {
 	const rules = `
 		rules:
 		  - {name: bucket, algorithm: token_bucket, limit: 2/1h, burst: 5}
@@ -47,7 +47,7 @@ func TestClientsAreToldTheirQuota(t *testing.T) {
 	}
 }
 
-func TestARejectionTellsWhenToTryAgain(t *testing.T) {
+func TestARejectionSaysWhenToTryAgain(t *testing.T) {
 	s := limited(t, "{name: hourly, limit: 1/1h, algorithm: token_bucket}")
 	s.admit(1, "/")
 	r := s.reject("/")
@@ -119,7 +119,7 @@ func TestJitterIsAdded(t *testing.T) {
 		seen[s.reject("/").number(t, "Retry-After", 3500, 11*3600)] = true
 	}
 	if len(seen) < 5 { // of 36000 possible ones
-		t.Errorf("20 rejections were told %d different times", len(seen))
+		t.Errorf("20 rejections had %d different times", len(seen))
 	}
 }
 
@@ -140,7 +140,7 @@ func TestTheBackendsOwnFieldsStay(t *testing.T) {
 	}
 }
 
-func TestAGRPCCallIsToldByItsOwnStatus(t *testing.T) {
+func TestAGRPCCallGetsAGRPCStatus(t *testing.T) {
 	s := limited(t, "limit: 1/366d")
 	for i := range 2 {
 		r := s.overHTTP2().admit(1, "POST /package.Service/Method", "Content-Type", "application/grpc+proto", "Te", "trailers")

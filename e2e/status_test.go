@@ -25,7 +25,7 @@ func (s *site) quotas(fields ...string) (q quotas) {
 	return q
 }
 
-func TestClientsAreToldTheirOwnQuotas(t *testing.T) {
+func TestClientsGetTheirOwnQuotas(t *testing.T) {
 	s := limited(t, `
 		statusPath: /_weir/quota
 		rules:

@@ -382,6 +382,6 @@ func await(condition func() bool) bool {
 func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	if !await(condition) {
-		t.Fatalf("it never came to be that %s", what)
+		t.Fatalf("it never happened that %s", what)
 	}
 }
