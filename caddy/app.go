@@ -100,7 +100,7 @@ func (a *App) register(namespace, name string, limits *core.Limits) error {
 	id := zoneID(namespace, name)
 	if other := a.zones[id]; other != nil {
 		if what := difference(other, limits); what != "" {
-			return definedTwice(name, a.firstInJSON(namespace, name, other), what)
+			return definedDifferently(name, a.firstInJSON(namespace, name, other), what)
 		}
 	} else {
 		if other, ok := a.fileRules.limits[id]; ok {

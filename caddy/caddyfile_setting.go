@@ -159,7 +159,7 @@ func readBlock(d *caddyfile.Dispenser, of string, settings []setting, unknown fu
 			}
 			return at, err
 		}
-		if _, twice := at[word]; twice && !settings[i].often {
+		if _, duplicate := at[word]; duplicate && !settings[i].often {
 			return at, d.Errf("%s: duplicate subdirective %s; keep one", of, word)
 		}
 		at[word] = d.Token()

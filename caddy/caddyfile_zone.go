@@ -175,7 +175,7 @@ func (b *zoneBlock) tiers(d *caddyfile.Dispenser) error {
 		if len(limits) != 1 {
 			return d.Errf("%stiers: a line has a value and its limit, such as pro 1000/1m", b.where)
 		}
-		if _, twice := t.Limits[value]; twice {
+		if _, duplicate := t.Limits[value]; duplicate {
 			return d.Errf("%stiers: %q: duplicate value; keep one", b.where, value)
 		}
 		b.at["tiers.limits."+value] = d.Token()

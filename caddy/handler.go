@@ -301,7 +301,7 @@ func (h *Handler) Cleanup() error {
 // ServeHTTP decides on the request. It passes the request on, makes it wait, or rejects it.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	q := front.Inquiries.Get().(*front.Inquiry)
-	watches, err := h.assemble(q, r)
+	shadows, err := h.assemble(q, r)
 	if err != nil {
 		front.Free(q)
 		return h.fail(w, err)
@@ -324,7 +324,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		front.Free(q)
 		return nil
 	}
-	if watches {
+	if shadows {
 		h.reportShadows(r, q)
 	}
 	if v.Outcome == core.Reject {
@@ -340,17 +340,17 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 }
 
 // assemble fills in the checks of a request, and reports whether any rule of the handler is a shadow or has a candidate.
-func (h *Handler) assemble(q *front.Inquiry, r *http.Request) (watches bool, err error) {
-	asked, watches := h.asked, h.shadows
+func (h *Handler) assemble(q *front.Inquiry, r *http.Request) (shadows bool, err error) {
+	asked, shadows := h.asked, h.shadows
 	if files := h.files.Load(); files != nil {
-		asked, watches = files.asked, watches || files.set.shadows
+		asked, shadows = files.asked, shadows || files.set.shadows
 	}
 	q.Early = r.TLS != nil && !r.TLS.HandshakeComplete
 	address := ""
 	if asked.NeedsAddress {
 		address = clientIPOf(r)
 	}
-	return watches, front.Assemble(asked, q, r, address)
+	return shadows, front.Assemble(asked, q, r, address)
 }
 
 // clientIPOf returns the client's address as Caddy knows it, an IPv4-mapped one as its IPv4. It can be empty.

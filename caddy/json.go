@@ -92,7 +92,7 @@ func (h *Handler) unmarshalZones(data []byte) error {
 		if err := d.Decode(&raw); err != nil {
 			return fmt.Errorf("zone %q: %w", name, err)
 		}
-		if _, twice := h.RateLimits[name]; twice {
+		if _, duplicate := h.RateLimits[name]; duplicate {
 			return fmt.Errorf("zone %q: duplicate name; keep one", name)
 		}
 		if string(raw) == "null" {

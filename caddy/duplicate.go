@@ -16,9 +16,9 @@ import (
 // the error comes when the Caddyfile is adapted; in JSON, it is the path in Caddy's admin API, and the error comes when the
 // configuration is loaded. (Caddy itself adds the place of the second.)
 
-// definedTwice returns the error for two zones of one name that differ; first is the place of the first, such as ", first at
+// definedDifferently returns the error for two zones of one name that differ; first is the place of the first, such as ", first at
 // Caddyfile:3", or "".
-func definedTwice(name, first, what string) error {
+func definedDifferently(name, first, what string) error {
 	return fmt.Errorf("zone %q: duplicate name%s, with %s; zones of one name share their counters and must be alike: rename one (a short form is named after its matcher and key: write a zone instead), or give its handler a namespace", name, first, what)
 }
 
@@ -67,11 +67,11 @@ func (h *Handler) checkAlike(helper httpcaddyfile.Helper) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(h.RateLimits)) {
 		id, limits, token := zoneID(h.Namespace, name), h.RateLimits[name].rule.Limits, h.places[name]
-		first, twice := known[id]
-		if !twice {
+		first, found := known[id]
+		if !found {
 			known[id] = writtenZone{limits, "at " + placeOf(token)}
 		} else if what := difference(first.limits, limits); what != "" {
-			return errorAt(token, definedTwice(name, ", first "+first.place, what))
+			return errorAt(token, definedDifferently(name, ", first "+first.place, what))
 		}
 	}
 	if helper.State != nil {
