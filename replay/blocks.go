@@ -7,28 +7,28 @@ import (
 	"sync"
 )
 
-// Bounds of what is read at a time.
+// The bounds of one read.
 const (
 	blockSize  = 256 << 10
-	longestRow = 4 << 20 // a line that is longer is passed over
+	longestRow = 4 << 20 // longer lines are skipped
 )
 
-// blockReader cuts what it reads into blocks of whole lines. It is for one goroutine.
+// blockReader reads blocks of whole lines. It is not safe for concurrent use.
 type blockReader struct {
 	from  io.Reader
-	rest  []byte // what was read behind the last line break
-	lines int    // that were handed out
+	rest  []byte // the data after the last line break
+	lines int    // how many lines were returned
 	err   error  // of from
 }
 
-// block are whole lines. The last of a file may have no line break.
+// block has whole lines. The last line of a file may have no line break.
 type block struct {
 	data    []byte
 	first   int // number of the first line, counted from 1
-	tooLong int // number of a line behind them that was too long; 0: none
+	tooLong int // number of a line after them that was too long; 0: none
 }
 
-// lines returns each line with its number, and without the byte order mark that a file may begin with.
+// lines returns each line with its number, without a byte order mark at the beginning of the file.
 func (b *block) lines() iter.Seq2[int, []byte] {
 	return func(yield func(int, []byte) bool) {
 		n := b.first
@@ -44,10 +44,10 @@ func (b *block) lines() iter.Seq2[int, []byte] {
 	}
 }
 
-// buffers are those of blocks that were parsed, for others.
+// buffers has the buffers of parsed blocks for reuse.
 var buffers = sync.Pool{New: func() any { return new([blockSize]byte) }}
 
-// free gives the memory of a block back, when nothing refers to it any more.
+// free returns the memory of a block to buffers. Nothing may refer to it any more.
 func (b *block) free() {
 	if cap(b.data) == blockSize {
 		buffers.Put((*[blockSize]byte)(b.data[:blockSize]))
@@ -55,7 +55,7 @@ func (b *block) free() {
 	b.data = nil
 }
 
-// next returns the next block, or the error that ended the file, io.EOF where it is just over. A block's data belongs to the caller.
+// next returns the next block, or the error that ended the file: io.EOF at its regular end. A block's data belongs to the caller.
 func (b *blockReader) next() (block, error) {
 	buffer := buffers.Get().(*[blockSize]byte)[:]
 	if len(b.rest) > blockSize/2 {
@@ -85,7 +85,7 @@ func (b *blockReader) next() (block, error) {
 	}
 }
 
-// hand returns lines as a block.
+// hand returns whole lines as a block.
 func (b *blockReader) hand(data []byte) block {
 	one := block{data: data, first: b.lines + 1}
 	b.lines += bytes.Count(data, []byte{'\n'})
@@ -95,7 +95,7 @@ func (b *blockReader) hand(data []byte) block {
 	return one
 }
 
-// passOver reads to the end of a line that is too long.
+// passOver skips the rest of a line that is too long.
 func (b *blockReader) passOver() block {
 	b.lines++
 	buffer := make([]byte, blockSize)

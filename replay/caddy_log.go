@@ -8,7 +8,7 @@ import (
 	"github.com/valyala/fastjson"
 )
 
-// caddyMembers has the names that the time may have: time_key of the encoder can be any, and these are customary.
+// caddyMembers has the usual names of the time: the encoder's time_key can set any.
 var caddyMembers = members{times: []string{"ts", "time", "timestamp", "@timestamp"}, method: "method", uri: "uri", host: "host"}
 
 // parseCaddy reads a line of Caddy's access log. Its time is when the request ended.
@@ -23,19 +23,19 @@ func (p *lineParser) parseCaddy(line, request *fastjson.Value, e *entry) error {
 	e.format = caddyJSON
 	e.remote = text(request.Get("remote_ip"))
 	e.client = cmp.Or(text(request.Get("client_ip")), e.remote)
-	e.status = cmp.Or(line.GetInt("status"), 200) // nothing was written, for which net/http writes 200
+	e.status = cmp.Or(line.GetInt("status"), 200) // a handler that writes nothing gets net/http's 200
 	if e.status == 400 && e.hasHost && e.host == "" && text(request.Get("proto")) == "HTTP/1.1" {
-		return errOther // Caddy refuses it before any handler is asked
+		return errOther // Caddy refuses it before any handler runs
 	}
-	e.byRule = text(line.Get("rate_limit_rule")) != "" // which Weir's handler adds, whatever the client is answered
+	e.byRule = text(line.Get("rate_limit_rule")) != "" // Weir's handler adds it, whatever the response is
 	if len(p.wanted) > 0 {
 		p.caddyHeaders(request.Get("headers"), e)
 	}
 	return nil
 }
 
-// isAccess reports whether a line that has a request tells of its end. Those of handlers' errors have one, too. Where the encoder's
-// message_key and name_key are others, nothing is known of that, and each is taken.
+// isAccess reports whether a line with a request is of the access log. Lines of handlers' errors have a request, too. If the encoder's
+// message_key and name_key are changed, this is not known, and every line counts.
 func isAccess(line *fastjson.Value) bool {
 	if logger := line.Get("logger"); logger != nil {
 		return strings.HasPrefix(text(logger), "http.log.access")
@@ -47,7 +47,7 @@ func isAccess(line *fastjson.Value) bool {
 	return true
 }
 
-// caddyDuration reads how long a request took. A line without is one of a log that leaves it out.
+// caddyDuration reads how long a request took. A log may leave it out.
 func (p *lineParser) caddyDuration(v *fastjson.Value) (nanos int64, ok bool) {
 	if v == nil {
 		return 0, true
@@ -62,7 +62,7 @@ func (p *lineParser) caddyDuration(v *fastjson.Value) (nanos int64, ok bool) {
 	return 0, v.Type() == fastjson.TypeNull
 }
 
-// caddyHeaders reads those header fields that are asked for.
+// caddyHeaders reads the wanted header fields.
 func (p *lineParser) caddyHeaders(v *fastjson.Value, e *entry) {
 	if v == nil || v.Type() != fastjson.TypeObject {
 		return

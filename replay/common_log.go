@@ -14,11 +14,11 @@ import (
 //
 //	host ident user [time] "request" status size "referer" "user agent" number "router" "server" 12ms
 //
-// Traefik's time is when the request came; others write when it came, or when it ended, and no duration. Apache's vhost_combined has the
+// Traefik's time is when the request began. Others write when it began or ended, and no duration. Apache's vhost_combined has the
 // virtual host and its port before all that.
 //
-// Traefik writes what clients send into host, user and request as it is, so that a client can have whole columns stand there. All ways to
-// read the line are therefore looked at, and one that can be read in two says nothing.
+// Traefik writes host, user and request as clients send them, so a client can forge whole columns. So all ways to
+// read a line are tried, and a line that can be read in two ways is refused.
 func (p *lineParser) parseCommon(line []byte, e *entry) error {
 	var found commonLine
 	readings, tries := 0, 0
@@ -60,7 +60,7 @@ func (p *lineParser) parseCommon(line []byte, e *entry) error {
 	return p.fill(e, &found)
 }
 
-// mostReadings bounds how many ways of reading a line are tried, since a client could have it be very many.
+// mostReadings is the most ways of reading a line that are tried, since a client could cause very many.
 const mostReadings = 64
 
 // commonLine is one way to read a line.
@@ -74,7 +74,7 @@ type commonLine struct {
 	duration       int64
 }
 
-// anchor finds the next column in brackets, as the time is: where the blank before it is, and what comes behind it.
+// anchor finds the next column in brackets, like the time: the place of the blank before it, and the place after it.
 func anchor(line []byte, from int) (open, next int) {
 	open = bytes.Index(line[from:], []byte(" ["))
 	if open < 0 {
@@ -92,7 +92,7 @@ func anchor(line []byte, from int) (open, next int) {
 	return open, next
 }
 
-// requestEnd finds the next quote that may end the request: one with a status behind it, and none that a backslash stands before.
+// requestEnd finds the next quote that may end the request: one with a status after it, and no backslash before it.
 func requestEnd(body []byte, from int) int {
 	for i := from; i < len(body); i++ {
 		quote := bytes.IndexByte(body[i:], '"')
@@ -111,7 +111,7 @@ func requestEnd(body []byte, from int) int {
 
 func isDigit(b byte) bool { return b >= '0' && b <= '9' }
 
-// columns reads what stands behind the request.
+// columns reads the columns after the request.
 func (l *commonLine) columns(rest []byte) bool {
 	c := columns{rest}
 	code, err := strconv.Atoi(c.word())
@@ -138,8 +138,8 @@ func (l *commonLine) columns(rest []byte) bool {
 	return true
 }
 
-// traefik reads the columns that Traefik writes behind the size. It has a backslash before each quote in them, and none before a
-// backslash: so a blank and a quote are the beginning of a column, and nothing else is.
+// traefik reads the columns that Traefik writes after the size. It writes a backslash before each quote in them, and none before a
+// backslash, so only a blank and a quote begin a column.
 func (l *commonLine) traefik(rest []byte) bool {
 	quoted := bytes.Split(rest, []byte(` "`))
 	if len(quoted) != 5 || len(quoted[0]) > 0 {
@@ -165,7 +165,7 @@ func (l *commonLine) traefik(rest []byte) bool {
 	return true
 }
 
-// request reads the request's column. A blank may stand in the query alone, and only where it has not come as a line of its own.
+// request reads the request's column. Only the query may have a blank, and only over HTTP/2 and later.
 func (l *commonLine) request(column []byte) bool {
 	text := string(column)
 	if l.format != traefikCommon {

@@ -12,15 +12,15 @@ import (
 type pairing struct {
 	pairs []*pair
 	of    [2][]int // which pair each rule of a side is in; -1: none
-	newly [2]int64 // requests that the candidate alone rejects, and that it alone lets through
+	newly [2]int64 // requests that only the candidate rejects, and that only it allows
 }
 
 // pair is a rule of both sides.
 type pair struct {
 	rules    [2]int  // places
-	rejects  [2]bool // whether what is over a side's limit counts as rejected: a shadow rejects nobody
+	rejects  [2]bool // whether requests over a side's limit count as rejected: a shadow rejects nobody
 	newly    [2]int64
-	affected *keyTable // by the key of the side that rejects; rejected counts what is newly rejected
+	affected *keyTable // by the key of the side that rejects; rejected counts new rejections
 	spared   map[uint32]int64
 	now      [2]front.Outcome // of the request that is compared
 	key      [2]string
@@ -49,7 +49,7 @@ func newPairing(old, candidate *Rules) *pairing {
 	return p
 }
 
-// compare compares what both sides have made of a request.
+// compare compares the decisions of both sides on a request.
 func (p *pairing) compare(r *request, sides []*side) {
 	before, after := sides[0].verdict.Outcome == core.Reject, sides[1].verdict.Outcome == core.Reject
 	if before != after {
@@ -75,7 +75,7 @@ func (p *pairing) compare(r *request, sides []*side) {
 	}
 }
 
-// conclude counts what the two rules have made of a request.
+// conclude counts the outcomes of a request under the two rules.
 func (p *pair) conclude() {
 	before, after := p.rejects[0] && isRejection(p.now[0]), p.rejects[1] && isRejection(p.now[1])
 	if before != after {
@@ -94,13 +94,13 @@ func (p *pair) conclude() {
 	p.now, p.key, p.met = [2]front.Outcome{}, [2]string{}, false
 }
 
-// clients says how many keys only the candidate touches, and how many only the rule in force.
+// clients returns how many keys only the candidate touches, and how many only the rule in force.
 func (p *pair) clients(sides []*side) (touched, spared int64) {
 	old, candidate := sides[0].tallies[p.rules[0]].keys, sides[1].tallies[p.rules[1]].keys
 	return p.touchedOnly(1, candidate, old), p.touchedOnly(0, old, candidate)
 }
 
-// touchedOnly says how many keys one side rejects, and the other does not.
+// touchedOnly returns how many keys one side rejects and the other does not.
 func (p *pair) touchedOnly(side int, keys, others *keyTable) (n int64) {
 	if !p.rejects[side] {
 		return 0

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// containerName has what a container's name is made of.
+// containerName has the characters of containers' names.
 const containerName = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_."
 
-// withoutPrefix takes off a line what `docker compose logs` writes before it: the container's name, blanks and a bar, with --timestamps a
-// time, and on a terminal colours. found is false, and the line as it was, where there is no such prefix.
+// withoutPrefix removes the prefix of a line that `docker compose logs` writes: the container's name, blanks and a bar, with --timestamps a
+// time, and on a terminal colours. If there is no such prefix, found is false and the line unchanged.
 func withoutPrefix(line []byte) (rest []byte, found bool) {
 	before, rest, found := bytes.Cut(line, []byte{'|'})
 	if !found {
@@ -29,7 +29,7 @@ func withoutPrefix(line []byte) (rest []byte, found bool) {
 	return bytes.TrimSpace(bytes.TrimSuffix(rest, []byte("\x1b[0m"))), true
 }
 
-// withoutColours takes off the sequences that switch a terminal's colours, where a text begins with them.
+// withoutColours removes the escape sequences for a terminal's colours at the beginning of a text.
 func withoutColours(text []byte) []byte {
 	for {
 		code, found := bytes.CutPrefix(text, []byte("\x1b["))

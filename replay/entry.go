@@ -7,22 +7,22 @@ import (
 	"github.com/proxyweir/weir/match"
 )
 
-// entry is one request of a log, as its line has it.
+// entry is one request of a log as in its line.
 type entry struct {
-	start, end int64 // nanoseconds; the same where the log has no duration
+	start, end int64 // nanoseconds; equal if the log has no duration
 	coarse     bool  // the line has whole seconds
 	status     int
 	byRule     bool // the line names the rule that rejected it
 	method     string
 	host       string
 	uri        string
-	client     string // address; "" where the line has none
+	client     string // address; "" if the line has none
 	remote     string // address of the peer
 
-	strange bool      // the client is a column that is no address
+	strange bool      // the client's column is not an address
 	hasHost bool      // the format has the host, which may be empty
-	headers []header  // of those that are asked for
-	absent  lack      // what it means that a header field is not among them
+	headers []header  // the wanted ones that the line has
+	absent  lack      // why a header field is not among them
 	format  logFormat // of the line
 }
 
@@ -32,7 +32,7 @@ type header struct {
 	values []string
 }
 
-// logFormat is how a line is written.
+// logFormat is the format of a line.
 type logFormat int
 
 const (
@@ -49,7 +49,7 @@ func (f logFormat) String() string {
 	return [...]string{"", "caddy-json", "traefik-json", "traefik-common", "combined", "common"}[f]
 }
 
-// redacted is what Caddy and Traefik write in place of a value that is not to be in the log.
+// redacted is the word that Caddy and Traefik write in place of a value that must not be in the log.
 const redacted = "REDACTED"
 
 // find returns the values of a header field that the line has.
@@ -62,15 +62,15 @@ func (e *entry) find(name string) ([]string, bool) {
 	return nil, false
 }
 
-// reset makes the entry ready for another line.
+// reset clears the entry for another line.
 func (e *entry) reset() {
 	headers := e.headers
 	clear(headers)
 	*e = entry{headers: headers[:0], absent: unlogged}
 }
 
-// setTimes sets when the request began and ended, by its end or (ended is false) its start, and its duration. Of times in whole seconds
-// the duration counts in whole seconds, too, so that the lines of a second stay together.
+// setTimes sets when the request began and ended, from its end or (if ended is false) its start, and its duration. With times in whole seconds
+// it also rounds the duration to whole seconds, so that the lines of a second stay together.
 func (e *entry) setTimes(at, precision, duration int64, ended bool) bool {
 	if at < earliest || at > latest {
 		return false
@@ -89,7 +89,7 @@ func (e *entry) setTimes(at, precision, duration int64, ended bool) bool {
 	return true
 }
 
-// lastAddress returns the last of a list of addresses, as X-Forwarded-For is one, without a port.
+// lastAddress returns the last of a list of addresses such as X-Forwarded-For, without a port.
 func lastAddress(list string) string {
 	if i := strings.LastIndexByte(list, ','); i >= 0 {
 		list = list[i+1:]

@@ -10,16 +10,16 @@ import (
 	"github.com/proxyweir/weir/ruleset"
 )
 
-// field is something of a request that a rule asks for, and that a log may not have.
+// field is a part of a request that a rule needs, and that a log may not have.
 type field struct {
-	text   string // as a key's source is written: header:X-Api-Key
+	text   string // written as a key's source: header:X-Api-Key
 	kind   string
 	name   string
-	header string // the field it is in, canonical; "" where it is in none
-	any    bool   // it is enough to know whether it is there
+	header string // the canonical name of its header field; "": it is in none
+	any    bool   // only its presence matters
 }
 
-// newField reads a source. ok is false for one that every line has.
+// newField reads a source. ok is false for a source that every line has.
 func newField(source string) (f field, ok bool) {
 	f.text = strings.TrimSpace(source)
 	f.kind, f.name, _ = strings.Cut(f.text, ":")
@@ -38,14 +38,14 @@ func newField(source string) (f field, ok bool) {
 	return f, true
 }
 
-// lack says why a log does not say what a field of a request is.
+// lack says why a log does not have the value of a field.
 type lack int
 
 const (
 	known     lack = iota
-	doubtful       // nothing was sent, or the log leaves the field out of all lines
+	doubtful       // the request had none, or the log leaves the field out of all lines
 	unlogged       // the line has no such thing
-	redactedL      // something stands in its place
+	redactedL      // the log has another text in its place
 )
 
 // lackIn says whether a line has the field.
@@ -76,8 +76,8 @@ func (f *field) lackIn(e *entry) lack {
 	return unlogged
 }
 
-// isRedacted reports whether the parameter's value, the first where it has several, is not in the log. What other parameters have says
-// nothing: a client can write there what it likes.
+// isRedacted reports whether the parameter's (first) value is not in the log. The values of other parameters say
+// nothing: a client can write anything there.
 func (f *field) isRedacted(uri string) bool {
 	if !strings.Contains(uri, redacted) {
 		return false
@@ -88,11 +88,11 @@ func (f *field) isRedacted(uri string) bool {
 	return values.Get(f.name) == redacted
 }
 
-// asking is what one rule asks of requests: places in a side's fields.
+// asking has the fields that one rule needs, as places in a side's fields.
 type asking struct {
 	match   []int          // to say whether it covers the request
 	rest    []int          // key, tier and cost
-	relaxed *match.Matcher // its matcher without what a line may lack, where it asks for that
+	relaxed *match.Matcher // its matcher without the fields that a line may lack; only if it has any
 }
 
 // fieldTable has each field once.
@@ -100,7 +100,7 @@ type fieldTable struct {
 	list []field
 }
 
-// add appends the place of what a source says to places. any is as in field.
+// add appends the place of a source's field to places. any is as in field.
 func (t *fieldTable) add(places []int, source string, any bool) []int {
 	f, ok := newField(source)
 	if !ok {
@@ -115,7 +115,7 @@ func (t *fieldTable) add(places []int, source string, any bool) []int {
 	return append(places, place)
 }
 
-// asks finds out what a rule asks for.
+// asks finds out which fields a rule needs.
 func (t *fieldTable) asks(r *ruleset.RuleText) (a asking, err error) {
 	for _, source := range r.Lists["key"] {
 		a.rest = t.add(a.rest, source, false)
@@ -146,7 +146,7 @@ func (t *fieldTable) asks(r *ruleset.RuleText) (a asking, err error) {
 	return a, err
 }
 
-// headers returns the names of the header fields that are asked for.
+// headers returns the names of the wanted header fields.
 func (t *fieldTable) headers() []string {
 	var names []string
 	for _, f := range t.list {

@@ -12,7 +12,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// standardInput is the name of a file that stands for it.
+// standardInput is the file name that means standard input.
 const standardInput = "-"
 
 // logFile is one of the files that are replayed.
@@ -46,7 +46,7 @@ func (f *logFile) open() (io.ReadCloser, error) {
 	}{plain, raw}, nil
 }
 
-// unpacked returns what a file has, which may be gzipped. That is seen by its beginning.
+// unpacked returns the contents of a file, which may be gzipped: its beginning shows it.
 func unpacked(raw io.Reader) (io.Reader, error) {
 	buffered := bufio.NewReaderSize(raw, 64<<10)
 	start, err := buffered.Peek(4)
@@ -68,7 +68,7 @@ func unpacked(raw io.Reader) (io.Reader, error) {
 	return plain, nil
 }
 
-// countingReader counts what is read of all files.
+// countingReader counts the bytes that are read of all files.
 type countingReader struct {
 	from io.Reader
 	n    *atomic.Int64
@@ -89,17 +89,17 @@ func plainly(err error) error {
 	return err
 }
 
-// errNoLine is said of a file that has nothing to replay.
+// errNoLine is the error of a file that has nothing to replay.
 var errNoLine = errors.New("has not a single line of an access log that could be read")
 
-// reason is why none of a file's lines is a request: its first line that could not be read, else its first that is something else than a
-// blank one. The zero value knows of none.
+// reason says why none of a file's lines is a request: it has the first line that could not be read, else the first that is neither a request nor
+// blank. The zero value has none.
 type reason struct {
 	line int
 	err  error
 }
 
-// add hears of a line, each behind those before it.
+// add notes a line. Lines come in their order.
 func (r *reason) add(line int, err error) {
 	if r.err == nil || isOther(r.err) && !isOther(err) || r.err == errBlank && err != errBlank {
 		r.line, r.err = line, err
@@ -114,10 +114,10 @@ func (r *reason) noLine() error {
 	return fmt.Errorf("%w (line %d %w)", errNoLine, r.line, r.err)
 }
 
-// errCutOff is said of a gzipped file that ends before anything could be read.
+// errCutOff is the error of a gzipped file that ends before anything could be read.
 var errCutOff = errors.New("is cut off before its first line that could be read")
 
-// tooEarly says that a file could not be read on before there was a line that could be.
+// tooEarly is the error of a file whose reading failed before its first readable line.
 func tooEarly(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return errCutOff

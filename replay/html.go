@@ -25,7 +25,7 @@ var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
 	"notes": func(r RuleReport) string { return r.notes() }, "touched": func(r RuleReport) int64 { return r.Rejected + r.ShadowRejected },
 }).Parse(page))
 
-// WriteHTML writes the report as one page with plots, that needs nothing else and may load nothing: its policy allows its own style alone.
+// WriteHTML writes the report as one self-contained page with plots. Its content security policy allows only its own style.
 func (r *Report) WriteHTML(out io.Writer) error {
 	sum := sha256.Sum256([]byte(css))
 	return pageTemplate.Execute(out, map[string]any{
@@ -35,29 +35,29 @@ func (r *Report) WriteHTML(out io.Writer) error {
 	})
 }
 
-// The size of a plot, in units of its own: it is as wide as the page.
+// The size of a plot, in its own units: it is as wide as the page.
 const (
 	plotWidth  = 720
 	plotHeight = 160
 )
 
-// plots are those of a rule: its requests and rejections over time, as paths of an SVG image, and its clients' peak use, as bars.
+// plots are the plots of a rule: its requests and rejections over time, as paths of an SVG image, and its clients' peak use, as bars.
 type plots struct {
 	Width, Height      int
 	Requests, Rejected string
 	Most               int64 // requests in a step
 	Step, From, To     string
 	Uses               []use
-	Labels, Full       int // the heights at which the labels of Uses stand, and of the whole
+	Labels, Full       int // the heights of the labels of Uses, and of the whole
 }
 
-// use is a bar of how many clients have used how much of their limit.
+// use is a bar: how many clients have used how much of their limit.
 type use struct {
 	PeakUse
 	X, Y, Middle, Width, Height float64
 }
 
-// plotsOf makes the plots of a rule. The bars of uses are as high as the square roots of their numbers, so that a few clients can be seen
+// plotsOf makes the plots of a rule. The bars of uses are as high as the square roots of their numbers, so that a few clients are visible
 // beside many.
 func plotsOf(r RuleReport) plots {
 	s := r.Series

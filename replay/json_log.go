@@ -24,13 +24,13 @@ func (p *lineParser) parseJSON(line []byte, e *entry) error {
 	return errMessage
 }
 
-// members are the names of what all JSON has.
+// members has the names of the members that all JSON formats have.
 type members struct {
-	times             []string // the first of them that a line has is its time; Start... is when the request came, others when it ended
+	times             []string // the first of them that a line has is its time; Start... is when the request began, others when it ended
 	method, uri, host string   // of the request
 }
 
-// read reads what all JSON has. fine says whether the line's duration could be read.
+// read reads the members that all JSON formats have. fine reports whether the line's duration could be read.
 func (m *members) read(p *lineParser, line, request *fastjson.Value, duration int64, fine bool, e *entry) error {
 	var at, precision int64
 	ok, ended := false, false
@@ -59,7 +59,7 @@ func (m *members) read(p *lineParser, line, request *fastjson.Value, duration in
 // text returns a member that is a text, "" for others.
 func text(v *fastjson.Value) string { return string(v.GetStringBytes()) }
 
-// raw returns how a number is written, in memory that is the parser's.
+// raw returns a number as it is written, in memory of the parser.
 func (p *lineParser) raw(v *fastjson.Value) []byte {
 	p.number = v.MarshalTo(p.number[:0])
 	return p.number

@@ -12,22 +12,22 @@ import (
 	"github.com/proxyweir/weir/ruleset"
 )
 
-// keyTable counts by key. Keys are kept as 64-bit hashes: with n keys the odds that any two share a count are below n²/2⁶⁴. Only of those that are
-// to be named the text is kept.
+// keyTable counts by key. It keeps keys as 64-bit hashes: with n keys the odds that any two share a count are below n²/2⁶⁴. It keeps the text only
+// of keys that the report names.
 type keyTable struct {
 	places map[uint64]uint32
 	counts []keyCount
 	names  map[uint32]string
 }
 
-// keyCount is what became of one key's requests.
+// keyCount counts one key's requests.
 type keyCount struct {
 	requests uint32
-	rejected uint32 // or would have been
+	rejected uint32 // including those that a shadow would have rejected
 	peak     uint16 // the most of its limit that was in use, in thousandths
 }
 
-// seed is one for all tables, so that those of two rules can be compared.
+// seed is the same for all tables, so that those of two rules can be compared.
 var seed = maphash.MakeSeed()
 
 func newKeyTable() *keyTable {
@@ -53,7 +53,7 @@ func (t *keyTable) rejections(hash uint64) uint32 {
 	return 0
 }
 
-// named returns the keys with the most of something, at most so many, and none of which there is nothing.
+// named returns the keys with the most of something, at most so many, and only keys that have any of it.
 func (t *keyTable) named(most int, by func(uint32) int64) []uint32 {
 	list := make([]uint32, 0, len(t.names))
 	for place := range t.names {
@@ -67,7 +67,7 @@ func (t *keyTable) named(most int, by func(uint32) int64) []uint32 {
 	return list[:min(most, len(list))]
 }
 
-// showKey returns a key for people to read: its parts with spaces between. What is a client's secret, or may be, is shortened unless
+// showKey returns a key for people to read: its parts with spaces between. It shortens parts that are or may be a client's secret, unless
 // plain is set: parts from header fields, cookies and the query.
 func showKey(rule *ruleset.Rule, key string, plain bool) string {
 	values := []string{key}
@@ -93,7 +93,7 @@ func showKey(rule *ruleset.Rule, key string, plain bool) string {
 	return strings.Join(parts, " ")
 }
 
-// splitKey takes a key of several parts apart, as core.AppendKeyPart has put it together.
+// splitKey splits a key into the parts that core.AppendKeyPart has joined.
 func splitKey(key string) []string {
 	var parts []string
 	for key != "" {
@@ -108,7 +108,7 @@ func splitKey(key string) []string {
 	return parts
 }
 
-// pseudonym returns what stands for a value: the beginning of a long one, and the first 32 bits of its SHA-256.
+// pseudonym returns a substitute for a value: the beginning of a long one, and the first 32 bits of its SHA-256.
 func pseudonym(value string) string {
 	sum := sha256.Sum256([]byte(value))
 	beginning := ""
@@ -118,8 +118,8 @@ func pseudonym(value string) string {
 	return beginning + "~" + hex.EncodeToString(sum[:4])
 }
 
-// shown returns a text so that it can be printed: bytes and characters that could move a cursor or hide something are escaped, and what
-// is longer than most is cut off.
+// shown returns a text that is safe to print: it escapes bytes and characters that could move a cursor or hide something, and cuts off
+// text that is longer than most.
 func shown(text string, most int) string {
 	cut := false
 	if len(text) > most {

@@ -7,10 +7,10 @@ import (
 	"github.com/valyala/fastjson"
 )
 
-// lineParser reads lines of access logs, each for itself: which format a line has is seen by its beginning, and of JSON by its members.
+// lineParser reads lines of access logs, each by itself: its beginning shows the format of a line, and its members that of JSON.
 // It is for one goroutine.
 type lineParser struct {
-	wanted []string // canonical names of the header fields that are asked for
+	wanted []string // canonical names of the wanted header fields
 	prefix []string // of wanted, as Traefik's JSON has them
 	json   fastjson.Parser
 	number []byte
@@ -24,12 +24,12 @@ func newLineParser(wanted []string) *lineParser {
 	return p
 }
 
-// otherLine is the error of a line that is whole, but no request of an access log: it says what the line is.
+// otherLine is the error of a valid line that is not a request of an access log: it says what the line is.
 type otherLine string
 
 func (o otherLine) Error() string { return string(o) }
 
-// isOther reports whether an error is that of a line that is whole.
+// isOther reports whether an error is an otherLine.
 func isOther(err error) bool {
 	_, other := err.(otherLine)
 	return other
@@ -51,7 +51,7 @@ var (
 	errJSON     = errors.New("is no JSON, or is cut off")
 )
 
-// parse reads a line into e, or says what is wrong with it.
+// parse reads a line into e. The error says what is wrong with it.
 func (p *lineParser) parse(line []byte, e *entry) error {
 	e.reset()
 	line = bytes.TrimSpace(line)

@@ -2,7 +2,7 @@ package replay
 
 import "github.com/proxyweir/weir/core"
 
-// player decides requests by rules in a memory of its own, whose clock is the log's.
+// player decides requests by rules in its own memory, whose clock is the log's.
 type player struct {
 	now     int64
 	limiter *core.Limiter
@@ -11,7 +11,7 @@ type player struct {
 	early   int64 // requests whose end was brought forward, since more were under way than are kept
 }
 
-// newPlayer returns a player with these rules open. Its memory forgets no key that counts.
+// newPlayer returns a player with these rules open. Its memory evicts no key that counts.
 func newPlayer(rules []*core.Rule) (*player, error) {
 	p := &player{}
 	p.limiter = core.NewLimiter(core.NewMemory(core.MemoryConfig{MaxKeys: 1 << 40, Clock: func() int64 { return p.now }}))
@@ -23,14 +23,14 @@ func newPlayer(rules []*core.Rule) (*player, error) {
 	return p, nil
 }
 
-// The statuses of requests that wait, and are not served: what Caddy logs for a client that left, and what those are answered whose wait a
-// reload ends. A 503 may be the upstream's, too; of the same rules' log it is Weir's where it came sooner than the request's turn.
+// The statuses of requests that wait and are not served: the one that Caddy logs for a client that left, and the response to requests whose wait a
+// reload ends. A 503 may be the upstream's, too; in a log of the same rules it is Weir's if it came before the request's departure.
 const (
 	statusLeft   = 499
 	statusReload = 503
 )
 
-// decide decides a request that ends, by its log, at that time and with that status. It must not be earlier than the one before it.
+// decide decides a request that ended, according to its log, at that time and with that status. Requests must come in the order of their times.
 func (p *player) decide(at int64, r *request, checks []core.Check, v *core.Verdict) {
 	p.advance(at)
 	_ = p.limiter.Decide(checks, false, v) // memory does not fail
@@ -60,10 +60,10 @@ func (p *player) decide(at int64, r *request, checks []core.Check, v *core.Verdi
 	}
 }
 
-// mostUnderWay is how many requests may be under way, by a log, before the end of some is brought forward.
+// mostUnderWay is the most requests that may be under way, according to a log, before the end of some is brought forward.
 const mostUnderWay = 2_000_000
 
-// advance has all come to pass that is due by a time.
+// advance runs all events that are due by a time.
 func (p *player) advance(to int64) {
 	for len(p.due) > 0 && p.due[0].at <= to {
 		next := p.due.pop()
@@ -73,14 +73,14 @@ func (p *player) advance(to int64) {
 	p.now = to
 }
 
-// finish has all come to pass that is due.
+// finish runs all events that are left.
 func (p *player) finish() {
 	for len(p.due) > 0 {
 		p.advance(p.due[0].at)
 	}
 }
 
-// settle does what is due.
+// settle runs an event.
 func (p *player) settle(next queued[due]) {
 	d := next.what
 	switch {
@@ -88,7 +88,7 @@ func (p *player) settle(next queued[due]) {
 		_ = p.limiter.Leave(d.reservations)
 	case d.finish:
 		_ = p.limiter.Finish(d.reservations, d.status)
-	default: // its turn has come
+	default: // its reservation is due
 		p.limiter.Depart(d.reservations)
 		if !core.UnderWay(d.reservations) {
 			return
@@ -103,7 +103,7 @@ func (p *player) settle(next queued[due]) {
 	}
 }
 
-// due is something that is to come of a request under way: its turn, its end, or that its client leaves.
+// due is an event of a request under way: its departure, its end, or that its client leaves.
 type due struct {
 	end          int64
 	status       int

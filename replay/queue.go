@@ -1,9 +1,9 @@
 package replay
 
-// queue has what comes first on top, and of what comes at one time what has the lowest number. It is a heap.
+// queue is a heap of events by time, and by number if the times are equal.
 type queue[T any] []queued[T]
 
-// queued is something in a queue.
+// queued is an item of a queue.
 type queued[T any] struct {
 	at     int64
 	number uint64
@@ -25,7 +25,7 @@ func (q *queue[T]) push(one queued[T]) {
 	*q = list
 }
 
-// pop takes the first. There must be one.
+// pop removes the first item. The queue must not be empty.
 func (q *queue[T]) pop() queued[T] {
 	list := *q
 	last := len(list) - 1

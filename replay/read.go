@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// request is one request of a log, made ready to be decided: what is kept of its line.
+// request is one request of a log, ready to be decided: the part of its line that is kept.
 type request struct {
 	start, end int64 // microseconds
 	status     int32
@@ -16,25 +16,25 @@ type request struct {
 	coarse     bool
 	byRule     bool       // the log names the rule that rejected it
 	checks     [2][]check // by the rules in force, and by the candidate's
-	sees       []int32    // places of the fields that the line has, and others may leave out
+	sees       []int32    // places of the fields that the line has and others may lack
 }
 
-// batch is what a block comes to.
+// batch has the requests of a block.
 type batch struct {
 	file     *logFile
 	block    block
-	ready    chan struct{} // closed when all that follows is there
+	ready    chan struct{} // closed when the fields below are set
 	requests []request
 	lines    int
-	others   int // lines that are whole, and no requests
+	others   int // valid lines that are not requests
 	why      reason
 	wrong    int // lines that could not be read
 	examples []BadLine
 	formats  [formats]int
-	strange  int    // requests of which the client is no address
+	strange  int    // requests whose client is not an address
 	example  string // of such a client
-	end      error  // why the file ends behind this batch; nil: it does not
-	next     int    // of requests, to be handed out
+	end      error  // why the file ends after this batch; nil: it does not
+	next     int    // index of the next request
 }
 
 // BadLine is a line that could not be read.
@@ -44,7 +44,7 @@ type BadLine struct {
 	Why  string `json:"why"`
 }
 
-// mostExamples is how many of such lines are told.
+// mostExamples is the most unreadable lines that the report has.
 const mostExamples = 5
 
 // pool parses blocks of all files that are being read.
@@ -67,7 +67,7 @@ func newPool(sets []*Rules, fields *fieldTable) *pool {
 	return p
 }
 
-// close ends the pool when nothing is read any more.
+// close ends the pool. No file may be read any more.
 func (p *pool) close() {
 	close(p.jobs)
 	p.done.Wait()
@@ -134,7 +134,7 @@ func (w *worker) parse(b *batch) {
 	}
 }
 
-// note counts a line that is no request.
+// note counts a line that is not a request.
 func (b *batch) note(line int, err error) {
 	b.why.add(line, err)
 	if isOther(err) {
@@ -161,13 +161,13 @@ func (s *sorter) seen(e *entry) (places []int32) {
 type stream struct {
 	file    *logFile
 	batches chan *batch
-	batch   *batch // which requests are handed out of; nil: the file is over
+	batch   *batch // has the next requests; nil: the file is over
 }
 
-// readAhead is how many blocks of a file are parsed before they are asked for.
+// readAhead is how many blocks of a file are parsed in advance.
 const readAhead = 4
 
-// start has a file read. Whatever is wrong with it comes with its last batch.
+// start starts reading a file. Its last batch has the error, if any.
 func (p *pool) start(ctx context.Context, f *logFile, reading *sync.WaitGroup) *stream {
 	s := &stream{file: f, batches: make(chan *batch, readAhead)}
 	reading.Go(func() {
@@ -189,7 +189,7 @@ func (p *pool) start(ctx context.Context, f *logFile, reading *sync.WaitGroup) *
 	return s
 }
 
-// hand has a block parsed, and its requests come behind those of the blocks before it. It returns false when nobody wants them any more.
+// hand passes a block to the parsers; its requests come after those of earlier blocks. It returns false if nobody needs them any more.
 func (p *pool) hand(ctx context.Context, s *stream, b block, end error) bool {
 	one := &batch{file: s.file, block: b, ready: make(chan struct{}), end: end}
 	select {

@@ -12,26 +12,26 @@ import (
 	"github.com/proxyweir/weir/ruleset"
 )
 
-// Report is what a replay has found out. Its JSON is stable: members may be added, and none changes its meaning.
+// Report is the result of a replay. Its JSON is stable: members may be added, and none changes its meaning.
 type Report struct {
-	From     time.Time    `json:"from"` // when the first request began
-	To       time.Time    `json:"to"`   // and the last
+	From     time.Time    `json:"from"` // the beginning of the first request
+	To       time.Time    `json:"to"`   // and of the last
 	Files    []FileReport `json:"files"`
 	Requests int64        `json:"requests"`
 
 	Allowed     int64 `json:"allowed"`      // by all rules together
-	AllowedSoft int64 `json:"allowed_soft"` // of a rule's tolerance
+	AllowedSoft int64 `json:"allowed_soft"` // by a rule's tolerance
 	Delayed     int64 `json:"delayed"`
 	Rejected    int64 `json:"rejected"`
 	Logged429   int64 `json:"logged_429"` // requests that the log has with status 429
 
-	LoggedByRule int64 `json:"logged_by_rule"` // and those of another status that it names the rule of that rejected them
+	LoggedByRule int64 `json:"logged_by_rule"` // requests with another status for which the log names the rule that rejected them
 
 	Unreadable int64     `json:"unreadable"`            // lines that could not be read
 	Examples   []BadLine `json:"unreadable_examples"`   // the first of them
-	Other      int64     `json:"other_lines"`           // lines that are no requests, or of such as came to no limit
-	OutOfOrder int64     `json:"out_of_order"`          // requests that came too late to be put in order
-	Crowded    int64     `json:"out_of_order_crowded"`  // of them, those that came in time, but behind more others than are kept in order
+	Other      int64     `json:"other_lines"`           // lines that are not requests, or of requests that no limit covers
+	OutOfOrder int64     `json:"out_of_order"`          // requests that came too late to be sorted
+	Crowded    int64     `json:"out_of_order_crowded"`  // of them, those that came in time, but after more others than the window has
 	ClockSteps int64     `json:"clock_steps"`           // how often the log's clock went back
 	EndedEarly int64     `json:"ended_early,omitempty"` // requests under way whose end was brought forward
 
@@ -42,7 +42,7 @@ type Report struct {
 	Passes      int          `json:"passes,omitempty"` // how often the logs were read for suggestions
 }
 
-// FileReport says what a file had.
+// FileReport counts the lines of a file.
 type FileReport struct {
 	Name       string   `json:"name"`
 	Formats    []string `json:"formats"`
@@ -52,7 +52,7 @@ type FileReport struct {
 	Other      int64    `json:"other_lines"`
 }
 
-// RuleReport is what has become of the requests of one rule. A client is what the rule's key tells apart.
+// RuleReport has the outcomes of one rule's requests. A client is a key of the rule.
 type RuleReport struct {
 	Name        string `json:"name"`
 	Place       string `json:"place"` // file:line
@@ -60,14 +60,14 @@ type RuleReport struct {
 	Algorithm   string `json:"algorithm"`
 	Enforcement string `json:"enforcement"`
 
-	Requests         int64   `json:"requests"` // that came under the rule
+	Requests         int64   `json:"requests"` // that the rule covers
 	Allowed          int64   `json:"allowed"`
 	AllowedSoft      int64   `json:"allowed_soft"`
 	Delayed          int64   `json:"delayed"`
 	Rejected         int64   `json:"rejected"`
 	ShadowRejected   int64   `json:"shadow_rejected"`
-	ForConcurrency   int64   `json:"rejected_for_concurrency"` // of both, those for want of a place
-	RejectedByOthers int64   `json:"rejected_by_others"`       // which this rule would have let through
+	ForConcurrency   int64   `json:"rejected_for_concurrency"` // of both, those without a free place
+	RejectedByOthers int64   `json:"rejected_by_others"`       // which this rule would have allowed
 	RejectedShare    float64 `json:"rejected_share"`           // of the requests, shadow or not
 	Clients          int64   `json:"clients"`
 	Touched          int64   `json:"clients_touched"` // with at least one request that was rejected, or would have been
@@ -75,20 +75,20 @@ type RuleReport struct {
 
 	WorstMinutes []Minute       `json:"worst_minutes"`
 	TopKeys      []KeyReport    `json:"top_keys"` // those most rejected
-	PeakUse      []PeakUse      `json:"peak_use"` // how far clients used up the limit
+	PeakUse      []PeakUse      `json:"peak_use"` // how much of the limit clients have used
 	Series       Series         `json:"series"`
 	NotReplayed  []NotReplayed  `json:"not_replayed"`
 	Candidate    *OwnComparison `json:"own_candidate,omitempty"`
 }
 
-// KeyReport is what has become of one key's requests.
+// KeyReport has the outcomes of one key's requests.
 type KeyReport struct {
 	Key      string `json:"key"`
 	Requests int64  `json:"requests"`
 	Rejected int64  `json:"rejected"`
 }
 
-// PeakUse is how many clients have used up to so many percent of their limit at most. Those that were rejected are in a row of their own.
+// PeakUse is how many clients have used at most so many percent of their limit. Clients that were rejected are in a row of their own.
 type PeakUse struct {
 	Percent  int   `json:"percent"`
 	Rejected bool  `json:"rejected"`
@@ -103,14 +103,14 @@ type Series struct {
 	Rejected []uint32  `json:"rejected"`
 }
 
-// NotReplayed are requests that a rule could not be asked about.
+// NotReplayed are requests that a rule could not decide on.
 type NotReplayed struct {
 	Field    string `json:"field"`
 	Why      string `json:"why"` // not_logged, redacted, or never_seen
 	Requests int64  `json:"requests"`
 }
 
-// OwnComparison compares a rule's limit with the candidate that stands in the rule itself.
+// OwnComparison compares a rule's limit with the rule's own candidate.
 type OwnComparison struct {
 	Limit         string `json:"limit"`
 	NewlyRejected int64  `json:"newly_rejected"`
@@ -125,8 +125,8 @@ type Comparison struct {
 	NewlyRejected int64            `json:"newly_rejected"`
 	NewlyAllowed  int64            `json:"newly_allowed"`
 	Rules         []RuleComparison `json:"rules"`
-	OnlyNow       []string         `json:"only_now"`       // rules that the candidate has not
-	OnlyCandidate []string         `json:"only_candidate"` // and those that it alone has
+	OnlyNow       []string         `json:"only_now"`       // rules that only the current files have
+	OnlyCandidate []string         `json:"only_candidate"` // and rules that only the candidate has
 	Report        []RuleReport     `json:"candidate_rules"`
 }
 
@@ -138,7 +138,7 @@ type RuleComparison struct {
 	NewlyRejected int64       `json:"newly_rejected"`
 	NewlyAllowed  int64       `json:"newly_allowed"`
 	Shadow        [2]bool     `json:"-"`         // whether today's rule and the candidate's are shadows
-	SameKeys      bool        `json:"same_keys"` // whether both tell clients apart alike; if not, of clients nothing is said
+	SameKeys      bool        `json:"same_keys"` // whether both have the same keys; if not, there are no numbers of clients
 	NewlyTouched  int64       `json:"clients_newly_touched"`
 	Spared        int64       `json:"clients_spared"`
 	Keys          []KeyChange `json:"keys"` // those most affected
@@ -151,7 +151,7 @@ type KeyChange struct {
 	NewlyAllowed  int64  `json:"newly_allowed"`
 }
 
-// topKeys is how many keys are named of a rule.
+// topKeys is the most keys of a rule that the report names.
 const topKeys = 10
 
 // conclude makes the report of the first pass.
@@ -218,7 +218,7 @@ func (p *replay) ruleReport(s *side, i int) RuleReport {
 	return r
 }
 
-// peaks counts how far clients have used up the limit.
+// peaks counts how much of the limit clients have used.
 func (r *RuleReport) peaks(t *keyTable) {
 	for percent := 10; percent <= 100; percent += 10 {
 		r.PeakUse = append(r.PeakUse, PeakUse{Percent: percent})
@@ -235,7 +235,7 @@ func (r *RuleReport) peaks(t *keyTable) {
 	}
 }
 
-// notReplayed says of how many requests a rule could not be asked.
+// notReplayed counts the requests that a rule could not decide on.
 func (s *side) notReplayed(t *tally) []NotReplayed {
 	list := []NotReplayed{}
 	for m, n := range t.lacking {
@@ -248,7 +248,7 @@ func (s *side) notReplayed(t *tally) []NotReplayed {
 	return list
 }
 
-// part returns a share, 0 of nothing.
+// part returns a share; 0 if the whole is 0.
 func part(n, of int64) float64 {
 	if of == 0 {
 		return 0
@@ -276,7 +276,7 @@ func limitText(r *core.Rule) string {
 	return written
 }
 
-// warnings says what a replay could not tell, once for each rule and field.
+// warnings says what a replay could not find out, once for each rule and field.
 func (p *replay) warnings(s *side) []string {
 	var list []string
 	for i, t := range s.tallies {
@@ -305,7 +305,7 @@ func (p *replay) warnings(s *side) []string {
 	return list
 }
 
-// underWay reports whether a rule looks at when requests end.
+// underWay reports whether a rule depends on when requests end.
 func underWay(r *core.Rule) bool {
 	terms, _ := r.Terms()
 	if r.Limit().InFlight() || terms.Counts {
@@ -314,7 +314,7 @@ func underWay(r *core.Rule) bool {
 	return slices.ContainsFunc(r.Beside(), func(other *core.Rule) bool { return other.Limit().InFlight() })
 }
 
-// because says why a rule could not be asked.
+// because says why a rule could not decide.
 func because(n NotReplayed) string {
 	switch n.Why {
 	case "redacted":
@@ -341,7 +341,7 @@ func (p *replay) comparison() *Comparison {
 	return c
 }
 
-// unpaired returns the names of the rules that one side alone has.
+// unpaired returns the names of the rules that only one side has.
 func (p *replay) unpaired(side int) []string {
 	names := []string{}
 	for i, at := range p.pairing.of[side] {

@@ -14,17 +14,17 @@ import (
 	"github.com/proxyweir/weir/ruleset"
 )
 
-// Rules are the rules of rule files, made ready to be replayed once.
+// Rules are the compiled rules of rule files, for one replay.
 type Rules struct {
 	set    *ruleset.Set
 	texts  []*ruleset.RuleText // of set.Rules
 	asks   []asking            // of set.Rules
-	alone  []*front.Set        // each of set.Rules, which is known to cover what it is asked for
-	mayNot []int               // places of the rules of which a line may not say whether they cover it
+	alone  []*front.Set        // each of set.Rules by itself, without its matcher
+	mayNot []int               // places of the rules for which a line may not show whether they cover it
 	fields *fieldTable
 }
 
-// newRules makes the rules of files ready. fields is shared by all rules of a replay.
+// newRules compiles the rules of files. All rules of a replay share fields.
 func newRules(files []*ruleset.File, fields *fieldTable) (*Rules, error) {
 	set, err := ruleset.NewSet(files, "")
 	if err != nil {
@@ -54,10 +54,10 @@ func newRules(files []*ruleset.File, fields *fieldTable) (*Rules, error) {
 	return s, nil
 }
 
-// noDescriptors says why the limits of a domain are left out.
+// noDescriptors says why a replay leaves out the limits of a domain.
 const noDescriptors = "descriptors are left out, since a rule file does not say how a request becomes one; write those limits as rules to replay them"
 
-// delays reports whether any rule has requests wait.
+// delays reports whether any rule makes requests wait.
 func (s *Rules) delays() bool {
 	for _, r := range s.set.Rules {
 		if r.Limits.Delays() {
@@ -67,24 +67,24 @@ func (s *Rules) delays() bool {
 	return false
 }
 
-// check is what one rule asks of its limit for one request, or says that the log lacks what it would need for that.
+// check is the check of one rule for one request, or says which field it needs that the log lacks.
 type check struct {
 	rule  int32 // place in Rules.set.Rules
 	field int32 // which is in doubt, or lacking; -1: none
 	lack  lack
 	begin int // of the key, in the batch's keys, until they are made
 	end   int
-	limit *core.Rule // nil: none, or the log lacks what would say which
+	limit *core.Rule // nil: none, or the log lacks the field that chooses it
 	key   string
 	cost  int64
 }
 
-// asks reports whether the log says what the rule is asked by. seen are the fields that it is known to have.
+// asks reports whether the log has the fields that the rule needs. seen are the fields that it is known to have.
 func (c *check) asks(seen []bool) bool {
 	return c.lack == known || c.lack == doubtful && seen[c.field]
 }
 
-// sorter finds the rules of requests, and their keys. It is for one goroutine.
+// sorter finds the rules that cover requests, and their keys. It is not safe for concurrent use.
 type sorter struct {
 	fields  []field
 	lacks   []lack // of fields, in the line; -1: not looked yet
@@ -100,7 +100,7 @@ func newSorter(fields *fieldTable) *sorter {
 	return &sorter{fields: fields.list, lacks: make([]lack, len(fields.list)), header: make(http.Header)}
 }
 
-// take makes an http.Request of a line, as far as rules look at one. It returns an error for what net/http would not have taken.
+// take makes an http.Request of a line, with the parts that rules use. It returns an error for a request that net/http would refuse.
 func (s *sorter) take(e *entry) error {
 	for i := range s.lacks {
 		s.lacks[i] = -1
@@ -127,7 +127,7 @@ func (s *sorter) take(e *entry) error {
 	return nil
 }
 
-// parseURI reads what stands in a request's first line, as net/http does.
+// parseURI reads the URI of a request line, as net/http does.
 func parseURI(method, uri string) (*url.URL, error) {
 	if method == http.MethodConnect && !strings.HasPrefix(uri, "/") {
 		return url.ParseRequestURI("http://" + uri)
@@ -141,7 +141,7 @@ func parseURI(method, uri string) (*url.URL, error) {
 
 func isSpecial(c rune) bool { return c < ' ' || c == '%' || c == '#' || c == '\x7f' }
 
-// lackOf says whether the line has a field.
+// lackOf says whether the line has a field, and if not, why.
 func (s *sorter) lackOf(place int, e *entry) lack {
 	if s.lacks[place] < 0 {
 		s.lacks[place] = s.fields[place].lackIn(e)
@@ -160,7 +160,7 @@ func (s *sorter) worst(places []int, e *entry) (field int32, how lack) {
 	return field, how
 }
 
-// sort appends the checks of the request that was taken to list, and their keys to keys.
+// sort appends the checks of the request of take to list, and their keys to keys.
 func (s *sorter) sort(rules *Rules, e *entry, list []check, keys []byte) ([]check, []byte) {
 	s.begun = len(list)
 	r := &s.request
@@ -186,7 +186,7 @@ func (s *sorter) sort(rules *Rules, e *entry, list []check, keys []byte) ([]chec
 	return list, keys
 }
 
-// longestKey is how long a key may be to be kept as it is. A digest stands for a longer one, which is a hostile client's.
+// longestKey is the longest key that is kept whole. A digest replaces longer ones, which come from hostile clients.
 const longestKey = 1024
 
 // ask appends the check of a rule that covers the request.
@@ -198,7 +198,7 @@ func (s *sorter) ask(rules *Rules, i int, e *entry, list []check, keys []byte) (
 	}
 	q := &s.inquiry
 	q.Checks = q.Checks[:0]
-	_ = front.Assemble(rules.alone[i], q, &s.request, e.client) // which fails only by a proxy's own matchers
+	_ = front.Assemble(rules.alone[i], q, &s.request, e.client) // it fails only in a proxy's own matchers
 	if len(q.Checks) == 0 {
 		if how == known {
 			return list, keys

@@ -16,33 +16,33 @@ import (
 	"github.com/proxyweir/weir/ruleset"
 )
 
-// Config says what is replayed.
+// Config says what to replay.
 type Config struct {
-	Rules     []*ruleset.File // that ruleset.Parse has found nothing wrong with
+	Rules     []*ruleset.File // in which ruleset.Parse has found no problems
 	Candidate []*ruleset.File // whose verdicts are compared with those of Rules; nil: none
 	Logs      []string        // names of files; "-" is Input
 	Input     io.Reader       // nil: there is none
 
-	Suggest bool    // limits are looked for that would have touched so few clients
-	Share   float64 // how many: 0.001 is 0.1 %
+	Suggest bool    // find limits that would have touched at most Share of the clients
+	Share   float64 // 0.001 is 0.1 %
 
 	PlainKeys bool // keys are shown as they are, even where they are clients' secrets
 
-	// Progress is called now and then with the bytes that have been read, and those that there are, 0 where that is not known. pass
-	// counts from 1 how often the files have been read: for suggestions several times.
+	// Progress is called at intervals with the bytes that have been read, and their total, 0 if it is not known. pass
+	// counts from 1 how often the files are read: for suggestions several times.
 	Progress func(read, total int64, pass int)
 
-	// OnDecided is called with what becomes of each request, in the order in which they are decided; nil: nobody wants to know.
+	// OnDecided is called with the outcome of each request, in the order of the decisions; may be nil.
 	OnDecided func(Decided)
 }
 
-// Decided is what becomes of one request under the rules.
+// Decided is the outcome of one request under the rules.
 type Decided struct {
 	File    int // place in Config.Logs
 	Line    int
 	At      time.Time
 	Outcome core.Outcome
-	Rule    string // of a rejected request: the rule that its client would be told of
+	Rule    string // of a rejected request: the reported rule
 	Logged  int    // the status that the log has
 }
 
@@ -53,7 +53,7 @@ type replay struct {
 	fields  *fieldTable
 	sides   []*side
 	pairing *pairing
-	probes  *probes // nil: no limits are looked for
+	probes  *probes // nil: no suggestions are wanted
 	order   order
 	seen    []bool // which of fields the log has
 	read    atomic.Int64
@@ -65,13 +65,13 @@ type replay struct {
 	untimed int64 // lines of formats without durations
 	first   int64
 	last    int64
-	strange int64  // requests of which the client is no address
+	strange int64  // requests whose client is not an address
 	example string // of such a client
-	why     reason // of standard input: other files without a request are refused before
+	why     reason // of standard input: other files without a request are refused earlier
 	notes   []string
 }
 
-// Run replays logs. The error says what is wrong with the rules or the logs; what is wrong with single lines is in the report.
+// Run replays logs. The error says what is wrong with the rules or the logs; the report has the problems of single lines.
 func Run(ctx context.Context, c Config) (*Report, error) {
 	if len(c.Logs) == 0 {
 		return nil, errors.New("no access log is named")
@@ -101,7 +101,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	return p.report, nil
 }
 
-// prepare makes the rules ready.
+// prepare compiles the rules.
 func (p *replay) prepare() error {
 	p.fields = &fieldTable{}
 	all := [][]*ruleset.File{p.config.Rules}
@@ -142,7 +142,7 @@ func (p *replay) prepare() error {
 	return nil
 }
 
-// findFiles looks at the beginning of each file.
+// findFiles reads the beginning of each file.
 func (p *replay) findFiles() error {
 	for i, name := range p.config.Logs {
 		if slices.Contains(p.config.Logs[:i], name) {
@@ -181,7 +181,7 @@ func (p *replay) findFiles() error {
 	return nil
 }
 
-// readAll reads the files, merged by time, and has their requests decided.
+// readAll reads the files, merged by time, and decides their requests.
 func (p *replay) readAll(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var sets []*Rules
@@ -240,7 +240,7 @@ func (p *replay) readAll(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// cutOff notes that a file ends in its middle, as a gzipped one does that is cut off, or says that it is not to be read at all.
+// cutOff notes that a file could be read only in part, such as a truncated gzip file, or returns an error if nothing of it could be read.
 func (p *replay) cutOff(b *batch, failure error) error {
 	name := shown(b.file.name, 200)
 	if p.report.Files[b.file.number].Requests == 0 && failure == nil {
@@ -281,7 +281,7 @@ func (p *replay) take(b *batch) {
 	r.Examples = append(r.Examples, b.examples[:min(mostExamples-len(r.Examples), len(b.examples))]...)
 }
 
-// leave decides a request whose turn has come.
+// leave decides a request that leaves the window.
 func (p *replay) leave(r *request, at int64) {
 	for _, place := range r.sees {
 		p.seen[place] = true
@@ -318,7 +318,7 @@ func (p *replay) leave(r *request, at int64) {
 	}
 }
 
-// announce says what has become of a request.
+// announce calls OnDecided with the outcome of a request.
 func (p *replay) announce(r *request, at int64) {
 	s := p.sides[0]
 	d := Decided{File: int(r.file), Line: int(r.line), At: time.UnixMicro(at), Outcome: s.verdict.Outcome, Logged: int(r.status)}
@@ -328,7 +328,7 @@ func (p *replay) announce(r *request, at int64) {
 	p.config.OnDecided(d)
 }
 
-// step has what is under way come to its end, since the log's clock goes back.
+// step ends all requests under way, since the log's clock goes back.
 func (p *replay) step() {
 	for _, s := range p.sides {
 		s.player.finish()

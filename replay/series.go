@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// series counts requests and rejections over time, in so many steps of equal length: when the last is passed, they become twice as long.
-// So it has the same size for an hour and for a year.
+// series counts requests and rejections over time, in a fixed number of steps of equal length. After the last step all become twice as long,
+// so that it has the same size for an hour and for a year.
 type series struct {
 	start, step int64 // microseconds; step 0: nothing has been counted
 	requests    []uint32
@@ -27,7 +27,7 @@ func (s *series) count(at int64, rejected bool) {
 		s.step = firstStep
 		s.start = at - at%s.step
 	}
-	i := max(at-s.start, 0) / s.step // where the log's clock went back, to before the first request, that is taken for its time
+	i := max(at-s.start, 0) / s.step // a clock that went back to before the first request counts as the time of that
 	for i >= mostSteps {
 		s.double()
 		i = max(at-s.start, 0) / s.step
@@ -56,29 +56,29 @@ func (s *series) double() {
 	}
 }
 
-// Minute is what became of a rule's requests in a minute.
+// Minute counts a rule's requests in a minute.
 type Minute struct {
 	Start    time.Time `json:"start"`
 	Requests int64     `json:"requests"`
 	Rejected int64     `json:"rejected"`
 }
 
-// minutes counts by the minute, and knows those with the most rejections. A minute that comes again, since the log's clock went back, is one:
-// of the first keptMinutes exactly, and then of those that were among so many of the worst.
+// minutes counts by the minute, and keeps the minutes with the most rejections. If the log's clock goes back and a minute comes again, its counts add up:
+// exactly for the first keptMinutes, and after that for the worst ones that are kept.
 type minutes struct {
-	one  minute // that is counted
+	one  minute // the current minute
 	list []minute
 }
 
-// minute is what Minute is, in a few bytes.
+// minute is a compact Minute.
 type minute struct {
 	number             int32 // since the epoch
 	requests, rejected uint32
 }
 
 const (
-	mostMinutes = 5    // are told
-	keptMinutes = 4096 // are kept; up to twice as many for a while
+	mostMinutes = 5    // in the report
+	keptMinutes = 4096 // in memory; up to twice as many for a while
 )
 
 const minuteMicros = 60 * 1_000_000
@@ -95,7 +95,7 @@ func (m *minutes) count(at int64, rejected bool) {
 	}
 }
 
-// close ends the minute that is counted.
+// close ends the current minute.
 func (m *minutes) close() {
 	if m.one.requests > 0 {
 		m.list = append(m.list, m.one)
@@ -107,7 +107,7 @@ func (m *minutes) close() {
 	}
 }
 
-// merge makes one of those that are the same minute, and puts the worst first.
+// merge adds up counts of the same minute, and puts the worst minutes first.
 func (m *minutes) merge() {
 	slices.SortFunc(m.list, func(a, b minute) int { return cmp.Compare(a.number, b.number) })
 	merged := m.list[:0]
@@ -125,7 +125,7 @@ func (m *minutes) merge() {
 	})
 }
 
-// worst returns the minutes with the most rejections, and none without.
+// worst returns the minutes with the most rejections, and only minutes that have any.
 func (m *minutes) worst() []Minute {
 	m.close()
 	m.merge()

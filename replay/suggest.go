@@ -15,24 +15,24 @@ import (
 	"github.com/proxyweir/weir/ruleset"
 )
 
-// Suggestion is the least limit that would have touched no more than a share of a rule's clients: that would have rejected any of their
-// requests, if the rule had stood alone. Tolerance, waiting and penalties are left out of it: it is about whom the limit itself would stop.
+// Suggestion is the lowest limit that would have touched at most a share of a rule's clients. It touches a client if it would have rejected any of its
+// requests, had the rule been the only one. Tolerance, waiting and penalties do not count: it is about the limit itself.
 type Suggestion struct {
 	Rule     string  `json:"rule"`
 	Of       string  `json:"of"`                // limit, or concurrency
-	Now      string  `json:"now"`               // what the rule has
-	Limit    string  `json:"limit"`             // what is suggested, as a rule file has it; "" where there is none
+	Now      string  `json:"now"`               // the rule's limit
+	Limit    string  `json:"limit"`             // the suggested limit, as in a rule file; "": none
 	Requests int64   `json:"requests"`          // of it
 	Burst    int64   `json:"burst,omitempty"`   // of a bucket whose rule has one: in the same proportion
-	Clients  int64   `json:"clients"`           // keys that have come under the rule's own limit
-	Touched  int64   `json:"touched"`           // of which it would have touched so many
+	Clients  int64   `json:"clients"`           // keys that the rule's own limit covers
+	Touched  int64   `json:"touched"`           // how many of them it would have touched
 	Share    float64 `json:"share"`             // of the clients
-	Note     string  `json:"note,omitempty"`    // why there is none, or what it is not
-	Inexact  bool    `json:"inexact,omitempty"` // a lower one may do, too
-	least    bool    // it is found
+	Note     string  `json:"note,omitempty"`    // why there is none, or how it is limited
+	Inexact  bool    `json:"inexact,omitempty"` // a lower limit may also do
+	least    bool    // the lowest limit is found
 }
 
-// probes find limits. They decide each request a second time, by limits that tell how much of them a client uses.
+// probes find suggestions. They decide each request a second time, by limits that show how much a client uses.
 type probes struct {
 	list   []*probe
 	byRule [][]*probe // by the rule's place
@@ -45,33 +45,33 @@ type probes struct {
 
 // probe finds the limit of one rule, or its concurrency.
 //
-// Where what a client has used does not depend on the limit (windows, logs, requests under way), a limit that nobody reaches tells the most
-// that each has used, and with it which limit would have sufficed. That is exact, in one pass.
+// If the use of a client does not depend on the limit (windows, logs, requests under way), a limit that nobody reaches shows the most
+// that each client has used, and so which limit would have sufficed. This is exact, in one pass.
 //
-// The level of a bucket depends on its limit, by which it is emptied. There a fixed window of the same period is counted first, which says
-// within which bounds the limit lies; then limits within them are decided side by side, and finer ones in between, until there are none.
+// The level of a bucket depends on its limit, which drains it. So the first pass counts a fixed window of the same period, which shows
+// within which bounds the limit lies. Further passes decide limits within them side by side, and finer ones in between, until there are none.
 type probe struct {
 	rule     int
 	text     *ruleset.RuleText
 	period   string
 	bucket   bool
-	alone    bool // it is about concurrency
+	alone    bool // it is for concurrency
 	used     map[uint64]uint32
 	limit    *core.Rule
 	rungs    []int64 // limits that are decided side by side, in ascending order; nil: the first pass
 	ladder   []*core.Rule
 	reached  map[uint64]uint8 // how many of the rungs a client has exceeded
-	low      int64            // a limit that touches too many
-	high     int64            // one that does not; above the largest: none is known
+	low      int64            // a limit that touches too many clients
+	high     int64            // a limit that does not; above the largest: none is known
 	ratio    float64          // of a bucket's burst to its requests
 	patience float64          // how many periods a leaky bucket makes wait
 	result   Suggestion
 }
 
-// mostRungs is how many limits are decided side by side.
+// mostRungs is the most limits that are decided side by side.
 const mostRungs = 64
 
-// beyond is what a client has used that has used more than can be told.
+// beyond is the use of a client that has used more than can be measured.
 const beyond = math.MaxUint32
 
 func newProbes(rules *Rules, share float64) (*probes, error) {
@@ -106,7 +106,7 @@ func newProbes(rules *Rules, share float64) (*probes, error) {
 	return p, err
 }
 
-// newProbe makes what is asked of a rule in the first pass.
+// newProbe makes the probe of a rule for the first pass.
 func newProbe(place int, text *ruleset.RuleText, own *core.Rule) (p *probe, err error) {
 	p = &probe{rule: place, text: text, used: make(map[uint64]uint32)}
 	p.result.Rule = text.Name
@@ -158,7 +158,7 @@ func newProbe(place int, text *ruleset.RuleText, own *core.Rule) (p *probe, err 
 	return p, err
 }
 
-// compile makes a limit of the probe. Each has a name of its own, and so counters of its own.
+// compile compiles a limit of the probe. Each has its own name, and so its own counters.
 func (p *probe) compile(text *ruleset.RuleText, what string) (*core.Rule, error) {
 	text.Name = fmt.Sprintf("%d-%s-%s", p.rule, p.result.Of, what)
 	r, wrong := ruleset.Compile(text, ruleset.Context{})
@@ -168,7 +168,7 @@ func (p *probe) compile(text *ruleset.RuleText, what string) (*core.Rule, error)
 	return r.Limits.Own(), nil
 }
 
-// burst returns the burst of a bucket with so many requests, 0 where the rule says none and it is the requests.
+// burst returns the burst of a bucket with so many requests; 0 if the rule sets none, so that it equals the requests.
 func (p *probe) burst(requests int64) int64 {
 	if strings.TrimSpace(p.text.Texts["burst"]) == "" {
 		return 0
@@ -202,7 +202,7 @@ func (p *probes) decide(at int64, r *request, seen []bool) {
 	}
 }
 
-// ask decides a request by one limit.
+// ask decides on a request by one limit.
 func (p *probes) ask(limit *core.Rule, at int64, r *request, c *check) *core.Decision {
 	p.checks[0] = core.Check{Rule: limit, Key: c.key, Cost: c.cost}
 	p.player.decide(at, r, p.checks[:], &p.v)
@@ -245,10 +245,10 @@ func (p *probes) climb(one *probe, hash uint64, at int64, r *request, c *check) 
 	}
 }
 
-// finish has all come to pass that is due.
+// finish runs all events that are left.
 func (p *probes) finish() { p.player.finish() }
 
-// next makes of what was found the limits, or those that are to be looked at in another pass.
+// next turns the measurements into suggestions, or into limits for another pass.
 func (p *probes) next() (again bool, err error) {
 	var open []*core.Rule
 	for _, one := range p.list {
@@ -282,7 +282,7 @@ func (p *probes) next() (again bool, err error) {
 	return again, err
 }
 
-// conclude finds the limit, or returns those that are to be looked at next.
+// conclude finds the limit, or returns the limits to try next.
 func (one *probe) conclude(share float64) []int64 {
 	s := &one.result
 	s.Clients = int64(len(one.used))
@@ -346,7 +346,7 @@ func (one *probe) firstRungs(used uint32) []int64 {
 	return spread(max(from, 1), max(int64(to), from, 1))
 }
 
-// spread returns so many numbers as may be decided side by side, both bounds among them: in equal steps, or in equal proportions where they
+// spread returns at most mostRungs numbers, including both bounds: in equal steps, or in equal proportions if the bounds
 // are far apart.
 func spread(from, to int64) []int64 {
 	var list []int64
@@ -380,7 +380,7 @@ func (one *probe) found(requests, touched int64) {
 // mostPasses is how often logs are read for suggestions at most. Each pass makes the bounds 60 times narrower.
 const mostPasses = 8
 
-// suggest ends the first pass, and reads the logs again for as long as that is of use.
+// suggest ends the first pass, and reads the logs again as long as that helps.
 func (p *replay) suggest(ctx context.Context) error {
 	for {
 		p.probes.finish()

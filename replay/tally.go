@@ -8,13 +8,13 @@ import (
 	"github.com/proxyweir/weir/front"
 )
 
-// side is one set of rules with what has become of requests under them.
+// side is one set of rules with the outcomes of requests under them.
 type side struct {
 	rules   *Rules
 	player  *player
 	tallies []*tally // of the rules
 	checks  []core.Check
-	owners  []int32 // of checks: which of the request's checks each is for
+	owners  []int32 // of checks: the index of the request check that each belongs to
 	verdict core.Verdict
 	allowed int64 // requests by verdict
 	soft    int64
@@ -23,11 +23,11 @@ type side struct {
 	outcome []front.Outcome // of the request's checks
 }
 
-// tally is what has become of one rule's requests.
+// tally counts the outcomes of one rule's requests.
 type tally struct {
 	requests int64
 	by       [front.NotCounted + 1]int64
-	places   int64 // of those turned away: for want of a place alone
+	places   int64 // of the rejected ones: only for lack of a place
 	lacking  map[missed]int64
 	compared [front.Comparisons]int64 // by the rule's own candidate
 	keys     *keyTable
@@ -35,7 +35,7 @@ type tally struct {
 	minutes  minutes
 }
 
-// missed is a field that a log lacks.
+// missed is a field that the log lacks, and why.
 type missed struct {
 	field int32
 	how   lack
@@ -62,7 +62,7 @@ func newSide(rules *Rules) (*side, error) {
 	return s, nil
 }
 
-// decide decides a request and counts what has become of it. seen are the fields that the log is known to have.
+// decide decides a request and counts its outcome. seen are the fields that the log is known to have.
 func (s *side) decide(at int64, r *request, list []check, seen []bool) {
 	s.checks, s.owners, s.outcome = s.checks[:0], s.owners[:0], s.outcome[:0]
 	for i := range list {
@@ -101,7 +101,7 @@ func (s *side) decide(at int64, r *request, list []check, seen []bool) {
 	s.count(at, list)
 }
 
-// count counts what the rules have made of a request.
+// count counts the outcomes of a request under the rules.
 func (s *side) count(at int64, list []check) {
 	var part front.Part
 	var lastKey string

@@ -32,7 +32,7 @@ func (r *Report) WriteText(out io.Writer) error {
 	return w.err
 }
 
-// textWriter writes until something is wrong.
+// textWriter writes until the first error.
 type textWriter struct {
 	out io.Writer
 	err error
@@ -44,14 +44,14 @@ func (w *textWriter) line(format string, args ...any) {
 	}
 }
 
-// some writes a line where there are any of what it is about.
+// some writes a line if its number is not 0.
 func (w *textWriter) some(n int64, format string, args ...any) {
 	if n > 0 {
 		w.line(format, args...)
 	}
 }
 
-// table writes rows of cells. Those of numbers are to the right.
+// table writes rows of cells, with numbers aligned to the right.
 func (w *textWriter) table(rows [][]string) {
 	if w.err != nil {
 		return
@@ -66,7 +66,7 @@ func (w *textWriter) table(rows [][]string) {
 	w.err = t.Flush()
 }
 
-// files says what could not be read.
+// files writes what could not be read.
 func (w *textWriter) files(r *Report) {
 	w.some(r.Unreadable, "%s could not be read:", plural(r.Unreadable, "line", "lines"))
 	for _, e := range r.Examples {
@@ -82,7 +82,7 @@ func (w *textWriter) files(r *Report) {
 	w.some(r.ClockSteps, "the clock of the log went back %s", plural(r.ClockSteps, "time", "times"))
 }
 
-// byRule says how many requests the log has rejected by a rule with another status.
+// byRule says how many requests a rule has rejected with another status, according to the log.
 func byRule(n int64) string {
 	if n == 0 {
 		return ""
@@ -90,7 +90,7 @@ func byRule(n int64) string {
 	return fmt.Sprintf(", and %s that a rule rejected with another", grouped(n))
 }
 
-// besides says what else than allowing and rejecting there was.
+// besides writes the outcomes other than allowed and rejected.
 func besides(soft, delayed int64) string {
 	var list string
 	if soft > 0 {
@@ -115,7 +115,7 @@ func (w *textWriter) rules(list []RuleReport) {
 	w.table(rows)
 }
 
-// notes says in words what is not in the table's columns.
+// notes writes in words what the table's columns do not have.
 func (r *RuleReport) notes() string {
 	var notes []string
 	add := func(n int64, format string) {
@@ -252,7 +252,7 @@ func percent(share float64) string {
 	return strconv.FormatFloat(p, 'f', 1, 64) + " %"
 }
 
-// plural says how many of something there are.
+// plural returns a number with its noun.
 func plural(n int64, one, many string) string {
 	if n == 1 {
 		return "1 " + one

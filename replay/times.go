@@ -16,14 +16,14 @@ const (
 	latest   = 230 * 365 * 24 * int64(time.Hour) // in the year 2199
 )
 
-// longest is the longest that a request is taken to last; what is longer is a slip of the log's.
+// longest is the longest duration of a request that is believed; a longer one is a mistake in the log.
 const longest = 10 * 365 * 24 * int64(time.Hour)
 
 // wholeSecond is the precision of times without a fraction.
 const wholeSecond = int64(time.Second)
 
-// parseNumberTime reads a time since the epoch in seconds, milliseconds, microseconds or nanoseconds, with or without a fraction. They are
-// told apart by their size: a number of each is a time between 1973 and 5138.
+// parseNumberTime reads a time since the epoch in seconds, milliseconds, microseconds or nanoseconds, with or without a fraction. The size of the
+// number shows the unit: in each unit it is a time between 1973 and 5138.
 func parseNumberTime(text []byte) (nanos int64, ok bool) {
 	whole, fraction, fine := splitNumber(text)
 	if !fine {
@@ -102,14 +102,14 @@ func splitNumber(text []byte) (whole, fraction int64, ok bool) {
 	return whole, fraction, true
 }
 
-// commonLogTime is how NCSA's formats write a time.
+// commonLogTime is the layout of times in NCSA's formats.
 const commonLogTime = "02/Jan/2006:15:04:05 -0700"
 
-// textTimes are the ways in which Caddy's encoder can write a time as text. Those without a zone are taken for UTC, which they are unless
-// the encoder has time_local. A fraction may stand behind the seconds of each.
+// textTimes are the layouts in which Caddy's encoder can write a time as text. Times without a zone are taken for UTC, which they are unless
+// the encoder has time_local. The seconds of each may have a fraction.
 var textTimes = []string{time.RFC3339, "2006-01-02T15:04:05Z0700", "2006/01/02 15:04:05", commonLogTime, "2006-01-02 15:04:05", "2006-01-02T15:04:05"}
 
-// parseTextTime reads a time that is written as text. precision is how fine it is: wholeSecond, or 1.
+// parseTextTime reads a time that is written as text. precision is wholeSecond or 1 nanosecond.
 func parseTextTime(text string) (nanos, precision int64, ok bool) {
 	if text == "" {
 		return 0, 0, false
@@ -135,7 +135,7 @@ func parseTextTime(text string) (nanos, precision int64, ok bool) {
 	return 0, 0, false
 }
 
-// parseCommonTime reads 21/Nov/2026:19:48:38 +0000, as time.Parse does, and sooner.
+// parseCommonTime reads 21/Nov/2026:19:48:38 +0000, as time.Parse does, and faster.
 func parseCommonTime(text string) (nanos int64, ok bool) {
 	if len(text) != len(commonLogTime) || text[2] != '/' || text[6] != '/' || text[11] != ':' || text[14] != ':' || text[17] != ':' || text[20] != ' ' {
 		return 0, false
@@ -162,7 +162,7 @@ func parseCommonTime(text string) (nanos int64, ok bool) {
 	return (t.Unix() - zone) * int64(time.Second), true
 }
 
-// digitsOf returns the number that digits are, -1 where anything else is among them.
+// digitsOf returns the number that digits spell, -1 if there is anything else among them.
 func digitsOf(text string) int {
 	n := 0
 	for i := 0; i < len(text); i++ {

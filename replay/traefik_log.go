@@ -9,7 +9,7 @@ import (
 
 var traefikMembers = members{times: []string{"StartUTC", "StartLocal", "time"}, method: "RequestMethod", uri: "RequestPath", host: "RequestHost"}
 
-// parseTraefik reads a line of Traefik's access log in JSON. Its StartUTC is when the request came.
+// parseTraefik reads a line of Traefik's access log in JSON. Its StartUTC is when the request began.
 func (p *lineParser) parseTraefik(line *fastjson.Value, e *entry) error {
 	duration, fine := p.traefikDuration(line.Get("Duration"))
 	if err := traefikMembers.read(p, line, line, duration, fine, e); err != nil {
@@ -31,7 +31,7 @@ func (p *lineParser) parseTraefik(line *fastjson.Value, e *entry) error {
 	return nil
 }
 
-// traefikDuration reads how long a request took, in nanoseconds. What is below 0 is none.
+// traefikDuration reads how long a request took, in nanoseconds. A number below 0 counts as none.
 func (p *lineParser) traefikDuration(v *fastjson.Value) (nanos int64, ok bool) {
 	if v == nil || v.Type() != fastjson.TypeNumber {
 		return 0, true
