@@ -8,7 +8,7 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-func TestABlockedRequestIsToldALimitOfNone(t *testing.T) {
+func TestABlockedRequestHasALimitOfZero(t *testing.T) {
 	limiter := core.NewLimiter(core.NewMemory(core.MemoryConfig{Clock: func() int64 { return 1_700_000_000_000_000 }}))
 	blocks := mustRule(t, core.RuleConfig{Name: "none", Blocks: true, Limit: mustLimit(t, core.LimitConfig{Algorithm: core.FixedWindow, Requests: 1, Period: time.Minute})})
 	if err := limiter.Open(blocks); err != nil {

@@ -102,7 +102,7 @@ func TestOnARejectionNoEarlierHandlersPolicyHasATimeAfterRetryAfter(t *testing.T
 	}
 }
 
-// What is not used, or what others hold, gives nothing back at a time that is known; and what a request waits for is over by the time
+// An unused quota, or one that other requests have reserved, gives nothing back at a known time; and what a request waits for is over by the time
 // that its response is sent.
 func TestRateLimitHasNoTimeWhereNoneIsKnown(t *testing.T) {
 	bucket := core.LimitConfig{Algorithm: core.TokenBucket, Requests: 6, Period: time.Minute}

@@ -33,7 +33,7 @@ func wantHeader(t *testing.T, h http.Header, want map[string]string) {
 	}
 }
 
-func TestAllowedRequestsAreToldTheirQuota(t *testing.T) {
+func TestAllowedRequestsHaveQuotaFields(t *testing.T) {
 	h := written(http.Header{}, allFields, []core.Check{decided(t, "a", 10, core.Decision{Allowed: true, Remaining: 7, ResetAfter: 18_000_001, MoreAfter: 6_000_001})})
 	wantHeader(t, h, map[string]string{
 		"X-RateLimit-Limit": "10", "X-RateLimit-Remaining": "7", "X-RateLimit-Reset": "19",
@@ -41,7 +41,7 @@ func TestAllowedRequestsAreToldTheirQuota(t *testing.T) {
 	})
 }
 
-func TestRejectedRequestsAreToldWhenToComeBack(t *testing.T) {
+func TestRejectedRequestsHaveRetryAfter(t *testing.T) {
 	h := written(http.Header{"Cache-Control": {"public"}}, allFields, []core.Check{
 		decided(t, "a", 10, core.Decision{RetryAfter: 2_000_001, ResetAfter: 60_000_000}),
 		decided(t, "b", 20, core.Decision{Allowed: true, Remaining: 5, ResetAfter: 45_000_000, MoreAfter: 3_000_000}),
@@ -55,7 +55,7 @@ func TestRejectedRequestsAreToldWhenToComeBack(t *testing.T) {
 	})
 }
 
-func TestARequestThatCanNeverPassIsNotToldToRetry(t *testing.T) {
+func TestARequestThatCanNeverPassHasNoRetryAfter(t *testing.T) {
 	h := written(http.Header{}, allFields, []core.Check{
 		decided(t, "a", 10, core.Decision{RetryAfter: core.Never, Remaining: 10}),
 		decided(t, "b", 10, core.Decision{RetryAfter: 5_000_000, ResetAfter: 5_000_000}),
@@ -121,7 +121,7 @@ func TestASecondHandlerAddsItsMembersAndKeepsTheStricterFields(t *testing.T) {
 	h := written(written(http.Header{}, allFields, tight), allFields, loose)
 	wantHeader(t, h, stricter)
 
-	// What rejects is what the client is told of, and no t is later than when it may come back.
+	// The reported rule is one that rejects, and no t is later than Retry-After.
 	wantHeader(t, written(h, allFields, rejected), map[string]string{
 		"X-RateLimit-Limit": "10", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "30",
 		"Retry-After": "3", "X-RateLimit-Retry-After": "3", "Cache-Control": "no-store",
@@ -130,8 +130,8 @@ func TestASecondHandlerAddsItsMembersAndKeepsTheStricterFields(t *testing.T) {
 	})
 }
 
-// Of more rules than 32 the lists have the first, and the one that the client is told of wherever it stands.
-func TestListsHaveNoMoreThan32RulesAndAlwaysTheOneToldOf(t *testing.T) {
+// Of more than 32 rules the lists have the first, and always the reported one.
+func TestListsHaveNoMoreThan32RulesAndAlwaysTheReportedOne(t *testing.T) {
 	for _, told := range []int{0, 31, 32, 39} {
 		var checks []core.Check
 		var states, policies []string
@@ -153,16 +153,16 @@ func TestListsHaveNoMoreThan32RulesAndAlwaysTheOneToldOf(t *testing.T) {
 		for _, h := range []http.Header{{}, {"X-Ratelimit-Limit": {"100"}}} { // by either way of writing them
 			written(h, allFields, checks)
 			if got, want := h.Get("RateLimit"), strings.Join(states, ", "); got != want {
-				t.Errorf("rule %d is told of:\n got %s\nwant %s", told, got, want)
+				t.Errorf("with rule %d reported:\n got %s\nwant %s", told, got, want)
 			}
 			if got, want := h.Get("RateLimit-Policy"), strings.Join(policies, ", "); got != want {
-				t.Errorf("rule %d is told of:\n got %s\nwant %s", told, got, want)
+				t.Errorf("with rule %d reported:\n got %s\nwant %s", told, got, want)
 			}
 		}
 	}
 }
 
-// Where several keys of a request come under one rule, the lists have it once: the key that is told of, and else the tightest, of equals
+// If a rule counts a request under several keys, the lists have the rule once: with the reported key, else with the tightest, of equals
 // the first.
 func TestARuleOfSeveralKeysIsListedOnceByItsTightest(t *testing.T) {
 	loose := decided(t, "many", 10, core.Decision{Allowed: true, Remaining: 8, ResetAfter: 9_000_000, MoreAfter: 8_000_000})

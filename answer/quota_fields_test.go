@@ -35,8 +35,8 @@ func TestTellSaysWhatWriteHeadersSays(t *testing.T) {
 	}
 }
 
-// What one response is told must not change by what is done to another.
-func TestToldValuesHaveNoRoomBehind(t *testing.T) {
+// The fields of one response must not change when another response is changed.
+func TestValuesOfQuotaFieldsHaveNoRoomBehind(t *testing.T) {
 	c := decided(t, "r", 10, core.Decision{})
 	quotaFields := NewQuotaFields(c.Rule, allFields)
 	first := http.Header{}

@@ -8,7 +8,7 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// desk is a limiter whose time stands still but for now, with rules that one client comes under.
+// desk is a limiter whose time changes only with now, with rules that cover one client.
 type desk struct {
 	t       *testing.T
 	now     int64
@@ -52,7 +52,7 @@ func (d *desk) spend(n int) (core.Verdict, []core.Check) {
 	return v, checks
 }
 
-// look returns what the client is told.
+// look returns the quotas that the client gets.
 func (d *desk) look() string {
 	d.t.Helper()
 	var v core.Verdict
@@ -106,7 +106,7 @@ func TestTheQuotasOfALogBecomeWholeWhileAClientOnlyAsks(t *testing.T) {
 	d.want("after a minute", `{"name":"r","limit":5,"remaining":5,"reset":0}`)
 }
 
-func TestQuotasLeaveOutWhatOnlyWatches(t *testing.T) {
+func TestQuotasLeaveOutShadows(t *testing.T) {
 	limit := mustLimit(t, core.LimitConfig{Requests: 5, Period: time.Minute, Algorithm: core.FixedWindow})
 	tight := mustLimit(t, core.LimitConfig{Requests: 1, Period: time.Minute, Algorithm: core.FixedWindow})
 	d := newDesk(t,

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// aheadHandler has each request wait, as a proxy does, until go is told, and then reads its body.
+// aheadHandler makes each request wait, as a proxy does, until go gets a value, and then reads its body.
 type aheadHandler struct {
 	waits chan *http.Request
 	goOn  chan bool
@@ -120,7 +120,7 @@ func TestAClientThatLeavesWhileItsRequestWaitsIsNoticed(t *testing.T) {
 	}
 }
 
-// slowBody gives out what it is told to.
+// slowBody returns the bytes that its test sends it.
 type slowBody struct {
 	parts  chan string // closed at the end
 	closed chan bool

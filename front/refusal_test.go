@@ -63,7 +63,7 @@ func TestRefusalsAreWrittenAsTheirClientsReadThem(t *testing.T) {
 	}
 }
 
-// The text is the rule's that the client is told of, else the configuration's, and filled in.
+// The text is the reported rule's, else the configuration's, and its placeholders are replaced.
 func TestARejectionHasTheTextOfItsRule(t *testing.T) {
 	limit, err := core.NewLimit(core.LimitConfig{Requests: 1, Period: time.Hour})
 	if err != nil {

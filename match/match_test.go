@@ -82,7 +82,7 @@ func TestExceptsPrivateIsOfNetworksAlone(t *testing.T) {
 	}
 }
 
-// A network is excepted where one of the exceptions has all of it.
+// A network is exempt if one of the exceptions contains all of it.
 func TestExceptsIsOfWholeNetworks(t *testing.T) {
 	m, err := Match{ExceptIPs: []string{"10.0.0.0/8", "192.0.2.7", "2001:db8::/32"}}.Compile()
 	if err != nil {

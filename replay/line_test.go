@@ -255,7 +255,7 @@ func TestAClientCannotWriteThePrefixOfALine(t *testing.T) {
 	}
 }
 
-func TestLinesThatAreNoRequestsAreToldFromThoseThatCannotBeRead(t *testing.T) {
+func TestLinesThatAreNoRequestsDifferFromThoseThatCannotBeRead(t *testing.T) {
 	b := &batch{file: &logFile{name: "a\x1b[2J.log"}}
 	b.note(1, errOther)
 	for n := range 9 {

@@ -41,7 +41,7 @@ func TestRequestsAreDecidedInTheOrderOfTheirBeginnings(t *testing.T) {
 		}
 		o.flush()
 		if len(got) != len(list) || late != o.late || late == 0 {
-			t.Fatalf("%d of %d requests; %d late, of which %d are told", len(got), len(list), late, o.late)
+			t.Fatalf("%d of %d requests; %d late, of which %d are reported", len(got), len(list), late, o.late)
 		}
 	}
 }
@@ -107,7 +107,7 @@ func TestWhereTheClockGoesBackTheRequestsBeforeAreDecidedFirst(t *testing.T) {
 	}
 }
 
-func TestRequestsThatAreLateForTheCrowdAreToldFromLongOnes(t *testing.T) {
+func TestRequestsThatAreLateForTheCrowdDifferFromLongOnes(t *testing.T) {
 	o := order{leave: func(*request, int64) {}, step: func() {}}
 	const begin = int64(1e12)
 	list := make([]request, WindowCount+2)

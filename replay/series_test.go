@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestAMinuteThatComesTwiceIsToldOnce(t *testing.T) {
+func TestAMinuteThatComesTwiceIsReportedOnce(t *testing.T) {
 	part := linesOf(append(each("192.0.2.1", 0, 1, 2, 3), each("192.0.2.1", 300, 301)...)...)
 	again := linesOf(append(each("192.0.2.2", 0, 1, 2), each("192.0.2.3", 60)...)...)
 	r, _ := run(t, Config{Rules: filesOf(t, rulesOf("{name: a, limit: 1/1m, algorithm: fixed_window}")), Logs: []string{logIn(t, "a.log", part+again)}})

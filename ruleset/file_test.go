@@ -218,7 +218,7 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 			`1:70: rule "a": candidate: algorithm: must be a single value, not a list`,
 			`1:134: rule "b": candidate: limit: is missing; write one such as 100/1m`,
 		}},
-		// What the parts of a rule say together has the place of the field that it is told of.
+		// An error about several fields of a rule has the place of the field that it names.
 		{`{"rules": [
 	{"name": "a", "limit": "5/1m", "enforcement": "soft 10% 30s"},
 	{"name": "b", "limit": "5/1m", "enforcement": "shadow", "penalty": "10m"},

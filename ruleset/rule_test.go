@@ -481,7 +481,7 @@ func TestCostsAreReadFromRequests(t *testing.T) {
 	}
 }
 
-// A place that is not there any more, or never was, is told as near as there is one.
+// An error at a place that does not exist has the nearest place that does.
 func TestFindGoesAsFarAsThereIsAWay(t *testing.T) {
 	root, _ := ParseJSON("f", []byte(`{"a": {"b": ["x", "y"]}, "c": "z"}`))
 	for _, c := range []struct{ path, want string }{

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// watched is a folder with a watch of it, and the time of the next look.
+// watched is a folder with its Watch, and the time of the next look.
 type watched struct {
 	*folder
 	watch *Watch
@@ -150,7 +150,7 @@ func TestWhatIsAsItWasIsNoChange(t *testing.T) {
 	w.write("a.yaml", "new")
 	w.expect(60*ms, "again in 100ms") // it has not been there all the time
 	w.expect(100*ms, "changed: new")
-	// It is told until somebody takes or refuses it.
+	// Look returns it until it is taken or refused.
 	w.expect(0, "again in 100ms")
 	w.expect(100*ms, "changed: new")
 }
@@ -190,7 +190,7 @@ func TestASwappedLinkIsAChange(t *testing.T) {
 	w.expect(0, "")
 }
 
-func TestANamedFileThatVanishesIsToldOnce(t *testing.T) {
+func TestANamedFileThatVanishesIsReportedOnce(t *testing.T) {
 	w := newMetered(t, []string{"a.yaml", "b.yaml"}, "a.yaml", "b.yaml")
 	w.must(os.Remove(w.in("a.yaml")))
 	w.expect(0, "again in 1s")
@@ -198,7 +198,7 @@ func TestANamedFileThatVanishesIsToldOnce(t *testing.T) {
 	w.expect(100*ms, "problems: a.yaml: no such file or directory")
 	w.expect(0, "")
 	w.expect(time.Hour, "")
-	w.must(os.Remove(w.in("b.yaml"))) // another problem is told
+	w.must(os.Remove(w.in("b.yaml"))) // another problem is reported
 	w.expect(0, "again in 1s")
 	w.expect(time.Second, "problems: a.yaml: no such file or directory\nb.yaml: no such file or directory")
 	w.expect(time.Hour, "")
@@ -250,7 +250,7 @@ func TestAFileOfAGlobIsMissedAfterASecond(t *testing.T) {
 	w.expect(time.Hour, "")
 }
 
-func TestWhatIsRefusedIsToldOnceAChange(t *testing.T) {
+func TestARefusalIsReportedOnceAChange(t *testing.T) {
 	w := newMetered(t, []string{"a.yaml"}, "a.yaml")
 	w.write("a.yaml", "wrong")
 	w.expect(0, "again in 100ms")

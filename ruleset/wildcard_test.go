@@ -201,7 +201,7 @@ func TestFieldsWithoutEffectAreAdvisedOf(t *testing.T) {
 	}
 }
 
-// The limit of a descriptor with quota_mode holds: it is not taken for one that nothing is to come of.
+// The limit of a descriptor with quota_mode rejects: quota_mode has no effect.
 func TestQuotaModeLeavesALimitInForce(t *testing.T) {
 	d := domainOf(t, `{"domain": "d", "descriptors": [{"key": "a", "quota_mode": true, `+perMinute+`}]}`)
 	rules := d.Rules()

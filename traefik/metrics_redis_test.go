@@ -37,7 +37,7 @@ func TestDecisionsInRedisAreCountedTimedAndTheirFailuresToo(t *testing.T) {
 	wantRequests(t, open, "m.redis/local", "allowed 3, rejected 2")
 	wantQuotas(t, local, "192.0.2.2", nil, `{"name":"local","limit":3,"remaining":3,"reset":0}`)
 	if got := quotas(t, closed, "192.0.2.1", nil); !strings.HasPrefix(got, `{"quotas":[{"name":"closed","limit":3,"remaining":0,"reset":`) || !strings.Contains(got, `"retry_after":`) {
-		t.Errorf("who is over the limit is told %s", got)
+		t.Errorf("a client over the limit gets %s", got)
 	}
 	found := scrape(t, open)
 	if got := found[`weir_breaker_open{server="`+server.Addr()+`"}`]; got != "0" {

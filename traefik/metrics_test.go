@@ -740,7 +740,7 @@ func TestManyScrapesDuringReloadsSeeEveryRule(t *testing.T) {
 	s.end(ctx, cancel)
 }
 
-// scrapeUntil scrapes until it is told to end, and says what was missing in between.
+// scrapeUntil scrapes until end is not 0, and reports what was missing in between.
 func scrapeUntil(t *testing.T, end *int64, h http.Handler, label string, missing chan string, scrapers *sync.WaitGroup) {
 	defer scrapers.Done()
 	last := 0

@@ -24,7 +24,7 @@ func (s *stage) over(next http.Handler, c *Config) http.Handler {
 	return h
 }
 
-// held is a service whose requests are under way until they are told to end, each by its path.
+// held is a service whose requests are under way until the test ends them, each by its path.
 type held struct {
 	came chan string
 	end  map[string]chan string // what is sent there is a panic, or ""
@@ -112,7 +112,7 @@ func TestARequestIsUnderWayUntilItsServiceHasEnded(t *testing.T) {
 	}
 }
 
-func TestRequestsWaitForTheirTurnAndClientsThatLeaveGiveItBack(t *testing.T) {
+func TestRequestsWaitAndClientsThatLeaveReleaseTheirReservation(t *testing.T) {
 	s := newStage(t)
 	h := s.handler(context.Background(), &Config{Rule: Rule{Limit: "1/1s", Algorithm: "token_bucket", OnLimit: "delay", MaxDelay: "2s"}}, "m@file")
 	answers := make(chan int, 10)
@@ -223,7 +223,7 @@ func TestAPenaltyBlocksAClient(t *testing.T) {
 	}
 }
 
-func TestToleranceIsTold(t *testing.T) {
+func TestToleranceIsInTheQuotaFields(t *testing.T) {
 	s := newStage(t)
 	h := s.handler(context.Background(), &Config{Rule: Rule{Limit: "4/1h", Algorithm: "fixed_window", Enforcement: "soft 50% 30s"}}, "m@file")
 	told := ""
@@ -263,7 +263,7 @@ func TestACandidateIsComparedAndChangesNothing(t *testing.T) {
 			t.Errorf("%s: %s", test.limit, got)
 		}
 		if got := get(h, "192.0.2.2", nil).Header.Get("Ratelimit-Policy"); strings.Count(got, `"tried"`) != 1 || !strings.Contains(got, `"tried";q=3;`) {
-			t.Errorf("%s: a client is told %s", test.limit, got)
+			t.Errorf("%s: a client gets %s", test.limit, got)
 		}
 		if got := counted(s, "tried"); got != strings.Replace(test.want, "8", "9", 1) {
 			t.Errorf("%s: %s, want %s", test.limit, got, test.want)
@@ -345,7 +345,7 @@ func TestARuleWithAnOverflowPolicyDoesNotGoTheFastPath(t *testing.T) {
 			s := newStage(t)
 			_, slow := s.handler(context.Background(), &Config{Rule: test.rule, Store: store}, "m@file").(*handler)
 			if slow == test.fastPath {
-				t.Errorf("%+v in %v: express %v", test.rule, store, !slow)
+				t.Errorf("%+v in %v: fast path %v", test.rule, store, !slow)
 			}
 			for _, shared := range s.redis {
 				shared.ended.Store(true) // so that it is not said in other tests that nobody answers there

@@ -238,7 +238,7 @@ func heapInUse() int64 {
 	return int64(stats.HeapAlloc)
 }
 
-func TestMemoryHoldsAsManyKeysAsTheMostThatIsAskedFor(t *testing.T) {
+func TestMemoryHasRoomForTheMostKeysThatAnyMiddlewareAsksFor(t *testing.T) {
 	s := newStage(t)
 	memory := func(keys string) object { return object{"memory": object{"maxKeys": keys}} }
 	_, ctx, cancel := generationOf(s, &Config{Rule: Rule{Limit: "1/1h"}, Store: memory("100")}, "large@file", 1)

@@ -166,7 +166,7 @@ func TestWhatIsMadeOfAMissingKey(t *testing.T) {
 			dear := s.handler(context.Background(), &Config{Rule: Rule{Limit: "2/1h", Cost: "header:X-Cost"}}, "dear@file")
 			response = get(dear, "192.0.2.1", func(r *http.Request) { r.Header.Set("X-Cost", "3") })
 			if strings.Contains(bodyOf(response), "lacks") {
-				t.Error("the next request, which is too dear, is told that it lacks its key")
+				t.Error("the response to the next request, which costs too much, says that it lacks its key")
 			}
 		}
 	}

@@ -21,7 +21,7 @@ func bodyOf(r *http.Response) string {
 	return string(b)
 }
 
-func TestAllowedRequestsAreToldTheirQuota(t *testing.T) {
+func TestAllowedRequestsHaveQuotaFields(t *testing.T) {
 	s := newStage(t)
 	h := s.handler(context.Background(), &Config{Rules: []Rule{
 		{Name: "wide", Limit: "100/1m"},
@@ -73,7 +73,7 @@ func TestTheChosenHeadersAreSet(t *testing.T) {
 	}
 }
 
-func TestRejectedRequestsAreToldWhenToComeBack(t *testing.T) {
+func TestRejectedRequestsHaveRetryAfter(t *testing.T) {
 	s := newStage(t)
 	h := s.handler(context.Background(), &Config{Rules: []Rule{
 		{Name: "minute", Limit: "1/1m", Algorithm: "fixed_window"},
@@ -137,7 +137,7 @@ func asked(h http.Handler, path string) *http.Response {
 	return get(h, "192.0.2.1", func(r *http.Request) { r.URL.Path = path })
 }
 
-// The rule that a client is told of says the text; of several that reject it is the one with the longest wait.
+// The text is that of the reported rule: if several reject, the one with the longest wait.
 func TestARuleHasAMessageOfItsOwn(t *testing.T) {
 	s := newStage(t)
 	file := writeFile(t, t.TempDir()+"/limits.json", `{"rules": [{"name": "filed", "match": {"paths": ["/filed"]}, "limit": "1/1h", "message": "Filed."}]}`)
@@ -182,7 +182,7 @@ func TestGRPCCallsAreAnsweredInTheirWay(t *testing.T) {
 	}
 }
 
-func TestAShadowOnlyWatches(t *testing.T) {
+func TestAShadowCountsAndRejectsNothing(t *testing.T) {
 	s := newStage(t)
 	h := s.handler(context.Background(), &Config{Rule: Rule{Limit: "1/1m", Enforcement: "shadow"}}, "m@file")
 	if got := statuses(h, "192.0.2.1", 4); got != "200 200 200 200" {
@@ -201,7 +201,7 @@ func TestAShadowOnlyWatches(t *testing.T) {
 	}
 }
 
-func TestALeakyBucketHoldsRequestsUntilTheirTurn(t *testing.T) {
+func TestALeakyBucketMakesRequestsWaitUntilTheyAreDue(t *testing.T) {
 	s := newStage(t)
 	h := s.handler(context.Background(), &Config{Rule: Rule{Limit: "1/1s", Algorithm: "leaky_bucket", Burst: "4"}}, "m@file")
 	answers := make(chan int, 10)
@@ -319,7 +319,7 @@ func TestWhatHappensWhenTheStoreFails(t *testing.T) {
 			t.Errorf("%v", response.Header)
 		}
 		if test.onError == "open" && len(response.Header) != 0 {
-			t.Errorf("uncounted, but told %v", response.Header)
+			t.Errorf("uncounted, but with the quota fields %v", response.Header)
 		}
 		if got := s.log.count("it broke"); got != 1 {
 			t.Errorf("%d lines in the log: %s", got, s.log)

@@ -264,7 +264,7 @@ func TestTheExampleThatEverybodyKnowsIsRead(t *testing.T) {
 	}
 }
 
-// Books print it with slips, which are told with the words that were meant and nothing else.
+// Books print the example with misspelled words. It is refused with the words that were meant, and with nothing else.
 func TestTheExampleAsBooksPrintIt(t *testing.T) {
 	text := strings.Replace(strings.Replace(book, "value:", "Value:", 1), "requests_per_unit", "requests per_unit", 1)
 	root, problems := Parse("f", []byte(text))
