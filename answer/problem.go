@@ -15,6 +15,15 @@ const DefaultMessage = "Too many requests: you have used up what you may send fo
 // QuotaExceeded is the problem type of a rejection, from the IANA registry of HTTP problem types.
 const QuotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 
+// ReducedCapacity is the problem type of a request that a guard has turned away, from the same registry.
+const ReducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+
+// ReducedCapacityBody returns the problem details of a request that a guard has turned away.
+func ReducedCapacityBody() []byte {
+	return []byte(`{"type":"` + ReducedCapacity + `","title":"Request cannot be satisfied due to temporary server capacity constraints","status":503,` +
+		`"detail":"The service has as much to do as it can. Try again."}` + "\n")
+}
+
 // problem is a rejection as RFC 9457 has it.
 type problem struct {
 	Type     string   `json:"type"`

@@ -52,7 +52,7 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 		if len(handler.RulesFiles) == 0 && len(handler.Descriptors) > 0 {
 			return nil, errorAt(line, errors.New("descriptor: needs rules_file, since the limits of descriptors are in a file"))
 		}
-		if len(handler.RulesFiles) == 0 && len(handler.RateLimits) == 0 {
+		if len(handler.RulesFiles) == 0 && len(handler.RateLimits) == 0 && handler.Guard == nil {
 			return nil, errorAt(line, errors.New("has no zone: write a limit such as rate_limit 100/1m, or a block with at least one zone, or with rules_file and the name of a file with rules; or write rules_file into the global option"))
 		}
 	}
@@ -97,6 +97,7 @@ func globalRules(h httpcaddyfile.Helper) bool {
 //		log_key
 //		log_level      debug | info | warn | error | off
 //		log_interval   <duration>
+//		guard          [<name>] [{ <lines of the guard: docs/guard.md has them all> }]
 //	}
 //
 // In the short form the zone's name is made from its matcher and key. The default key is {client_ip}. Without any zone or
@@ -224,6 +225,7 @@ func (h *Handler) settings() []setting {
 		{word: "log_key", to: &h.LogKey},
 		wordTo("log_level", &h.LogLevel, "debug", "info", "warn", "error", "off"),
 		durationTo("log_interval", &h.LogInterval, "1s", "1h"),
+		{word: "guard", to: h.guardBlock},
 	}
 }
 

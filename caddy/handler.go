@@ -101,6 +101,9 @@ type Handler struct {
 	// and at its end the number of the others. From 1s to 1h; the default is 1m.
 	LogInterval caddy.Duration `json:"log_interval,omitempty"`
 
+	// Keeps the service up that the handler stands before, when it slows down or more is asked of it than it can do.
+	Guard *Guard `json:"guard,omitempty"`
+
 	places      map[string]caddyfile.Token // places of the zones, while a Caddyfile is adapted
 	app         *App
 	limiter     *limiter
@@ -119,6 +122,7 @@ type Handler struct {
 	enclosed    bool            // a subroute around this handler has error routes of its own
 	untrusting  bool            // its server has no trusted_proxies
 	exempted    map[string]bool // the zones and rules that were already warned of for that
+	guarded     *guarded        // nil: there is no guard
 	stopping    chan struct{}   // closed when this handler's servers stop
 }
 
@@ -183,6 +187,9 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if err := h.provisionFiles(ctx, files); err != nil {
 		return err
 	}
+	if err := h.provisionGuard(ctx); err != nil {
+		return err
+	}
 	h.app.handlers = append(h.app.handlers, h)
 	h.app.sweep = shortest(h.app.sweep, time.Duration(h.SweepInterval))
 	h.provisionSurroundings(ctx)
@@ -202,7 +209,7 @@ func (h *Handler) provisionFiles(ctx caddy.Context, patterns []string) (err erro
 		if h.RulesInterval != 0 {
 			return fmt.Errorf("rules_interval %s: has no effect without rule files, which rules_files has, in a Caddyfile rules_file", time.Duration(h.RulesInterval))
 		}
-		if len(h.RateLimits) == 0 {
+		if len(h.RateLimits) == 0 && h.Guard == nil {
 			return errors.New(`rate_limit has no zone: write one into rate_limits, such as "api": {` + limitInJSON + `}, or the names of files with rules into rules_files`)
 		}
 		return nil
@@ -285,6 +292,7 @@ func (h *Handler) checkDomain() error {
 
 // Cleanup releases the zones that this handler has opened.
 func (h *Handler) Cleanup() error {
+	h.guarded.leave()
 	for _, zone := range h.RateLimits {
 		if zone == nil {
 			continue
@@ -306,9 +314,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		front.Free(q)
 		return h.fail(w, err)
 	}
+	var key uint64
+	if h.guarded != nil {
+		key = keyOf(q, r)
+	}
 	if len(q.Checks) == 0 {
 		front.Free(q)
-		return next.ServeHTTP(w, r)
+		return h.pass(w, r, next, key)
 	}
 	v := &q.Verdict
 	at, failure := h.decide(q)
@@ -333,9 +345,17 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return err
 	}
 	if v.Reserved {
-		return h.serveUnderWay(w, r, next, q)
+		return h.serveUnderWay(w, r, next, q, key)
 	}
 	front.Free(q)
+	return h.pass(w, r, next, key)
+}
+
+// pass passes a request on, through the guard if there is one. key is what keyOf returns.
+func (h *Handler) pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, key uint64) error {
+	if h.guarded != nil {
+		return h.guarded.pass(w, r, next, key)
+	}
 	return next.ServeHTTP(w, r)
 }
 

@@ -45,7 +45,7 @@ func (h *Handler) reject(w http.ResponseWriter, r *http.Request, q *front.Inquir
 	}
 	h.report(r, q)
 
-	if h.leaveToErrorRoutes(r, server) {
+	if h.leaveToErrorRoutes(r, server, tooMany) {
 		return tooMany
 	}
 	front.Reject(w, r, q, h.Message, func(text string) string { return repl.ReplaceKnown(text, "") })
@@ -53,7 +53,7 @@ func (h *Handler) reject(w http.ResponseWriter, r *http.Request, q *front.Inquir
 }
 
 // leaveToErrorRoutes reports whether to return a rejection as an error, for error routes to answer.
-func (h *Handler) leaveToErrorRoutes(r *http.Request, server *caddyhttp.Server) bool {
+func (h *Handler) leaveToErrorRoutes(r *http.Request, server *caddyhttp.Server, failure caddyhttp.HandlerError) bool {
 	if h.Response == "direct" || r.Context().Value(caddyhttp.ErrorCtxKey) != nil {
 		return false // no other error route follows a handler in an error route
 	}
@@ -68,7 +68,7 @@ func (h *Handler) leaveToErrorRoutes(r *http.Request, server *caddyhttp.Server) 
 	if answer.IsGRPC(r) || server == nil || server.Errors == nil {
 		return false // a gRPC client cannot read a page
 	}
-	probe := errorProbe{request: r, restores: true}
+	probe := errorProbe{request: r, failure: failure, restores: true}
 	taken := probe.taken(server.Errors.Routes)
 	if !taken {
 		probe.forget()
@@ -76,9 +76,10 @@ func (h *Handler) leaveToErrorRoutes(r *http.Request, server *caddyhttp.Server) 
 	return taken
 }
 
-// errorProbe finds out whether error routes would handle a request that failed with a 429.
+// errorProbe finds out whether error routes would handle a request that failed.
 type errorProbe struct {
 	request  *http.Request
+	failure  caddyhttp.HandlerError
 	restores bool // the server undoes rewrites of the request before its error routes
 	failed   bool // the request has the placeholders of the error, as error routes get it
 }
@@ -129,7 +130,7 @@ func (p *errorProbe) matches(sets caddyhttp.MatcherSets) bool {
 func (p *errorProbe) fail() {
 	p.failed = true
 	original, ok := p.request.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request)
-	p.request = (*caddyhttp.HTTPErrorConfig)(nil).WithError(p.request, tooMany) // a copy
+	p.request = (*caddyhttp.HTTPErrorConfig)(nil).WithError(p.request, p.failure) // a copy
 	if ok && p.restores {
 		p.request.Method = original.Method
 		p.request.RemoteAddr = original.RemoteAddr

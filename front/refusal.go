@@ -57,5 +57,19 @@ func Unavailable(w http.ResponseWriter, r *http.Request, after int64, message st
 	_, _ = w.Write([]byte(message + " Try again.\n"))
 }
 
+// Overloaded answers a request that a guard turns away, which may come again after a while, in microseconds.
+func Overloaded(w http.ResponseWriter, r *http.Request, after int64) {
+	header := w.Header()
+	if !answer.WantsProblem(r.Header) || answer.IsGRPC(r) {
+		Unavailable(w, r, after, "The service has as much to do as it can.")
+		return
+	}
+	header["Cache-Control"] = []string{"no-store"}
+	header["Retry-After"] = []string{strconv.FormatInt(answer.RetrySeconds(after), 10)}
+	header["Content-Type"] = []string{"application/problem+json"}
+	w.WriteHeader(http.StatusServiceUnavailable)
+	_, _ = w.Write(answer.ReducedCapacityBody())
+}
+
 // CannotCheck is the message of Unavailable if the store has failed and a rule then turns requests away.
 const CannotCheck = "The rate limit cannot be checked."

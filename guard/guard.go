@@ -71,11 +71,12 @@ type Guard struct {
 	full      int64 // since the beginning, as is unfair
 	unfair    int64
 	baseline  int64 // microseconds
+	floor     int64
+	ceiling   int64
 	turning   int32
 
-	floor, ceiling float64
-	seed           uint64
-	demand         demand
+	seed   uint64
+	demand demand
 
 	// From here on for the one that turns the second.
 	gradient Gradient
@@ -84,6 +85,16 @@ type Guard struct {
 
 // New makes a guard. It runs nothing in the background.
 func New(c Config) *Guard {
+	if c.Cells <= 0 {
+		c.Cells = DefaultCells
+	}
+	g := &Guard{longest: 1 << 62, seed: c.Seed, demand: newDemand(c.Cells)}
+	Bound(g, c)
+	return g
+}
+
+// bounds returns the least and the greatest limit.
+func bounds(c Config) (floor, ceiling int64) {
 	if c.Max <= 0 {
 		c.Max = DefaultMax
 	}
@@ -93,13 +104,7 @@ func New(c Config) *Guard {
 	if c.Min > c.Max {
 		c.Min = c.Max
 	}
-	if c.Cells <= 0 {
-		c.Cells = DefaultCells
-	}
-	most := int64(c.Max)
-	return &Guard{
-		limit: most, open: most, longest: 1 << 62, floor: float64(c.Min), ceiling: float64(c.Max), seed: c.Seed, demand: newDemand(c.Cells),
-	}
+	return int64(c.Min), int64(c.Max)
 }
 
 // Begin says whether a request of a key, which is its hash, may go to the service. If so it returns how many are under way with it, and End must
@@ -158,7 +163,7 @@ func End(g *Guard, under, took int64) {
 	atomic.AddInt64(&g.answered, 1)
 	atomic.AddInt64(&g.took, took)
 	atomic.AddInt64(&g.met, under)
-	if float64(under) <= g.floor {
+	if under <= atomic.LoadInt64(&g.floor) {
 		atomic.AddInt64(&g.light, 1)
 		atomic.AddInt64(&g.lightTook, took)
 	}
@@ -209,7 +214,7 @@ func judge(g *Guard, now int64, seconds float64) {
 	through := float64(atomic.SwapInt64(&g.through, 0)) / seconds
 	favoured := atomic.SwapInt64(&g.favoured, 0)
 
-	g.gradient = Next(g.gradient, s, g.floor, g.ceiling)
+	g.gradient = Next(g.gradient, s, float64(atomic.LoadInt64(&g.floor)), float64(atomic.LoadInt64(&g.ceiling)))
 	open := g.gradient.Limit
 	if favoured > 0 {
 		open *= 1 - reserve
@@ -238,3 +243,24 @@ func judge(g *Guard, now int64, seconds float64) {
 	}
 	atomic.StoreInt64(&g.level, int64(1000*level))
 }
+
+// Bound changes how many requests may be under way at most and at least, as a Config has them; what the guard has learnt stays.
+func Bound(g *Guard, c Config) {
+	floor, ceiling := bounds(c)
+	atomic.StoreInt64(&g.floor, floor)
+	atomic.StoreInt64(&g.ceiling, ceiling)
+	if limit := atomic.LoadInt64(&g.limit); limit > ceiling || atomic.LoadInt64(&g.baseline) == 0 {
+		atomic.StoreInt64(&g.limit, ceiling)
+		atomic.StoreInt64(&g.open, ceiling)
+	}
+}
+
+// Pause takes a request out of those under way while something else than the service keeps it: its body has not come yet. Resume takes it in
+// again, whatever the limit, and returns how many are under way with it.
+func Pause(g *Guard) { atomic.AddInt64(&g.underWay, -1) }
+
+// Resume ends a Pause.
+func Resume(g *Guard) int64 { return atomic.AddInt64(&g.underWay, 1) }
+
+// Abandon ends a request that is paused.
+func Abandon(g *Guard) { atomic.AddInt64(&g.through, 1) }

@@ -61,11 +61,11 @@ func TestAsManyAreUnderWayAsMayBe(t *testing.T) {
 func TestTheDefaultsHold(t *testing.T) {
 	for _, c := range []struct {
 		config       Config
-		floor, limit float64
+		floor, limit int64
 	}{{Config{}, 8, 128}, {Config{Max: 4}, 4, 4}, {Config{Max: 50, Min: 60}, 50, 50}, {Config{Min: 2}, 2, 128}} {
 		g := New(c.config)
-		if g.floor != c.floor || g.ceiling != c.limit || Look(g).Limit != int64(c.limit) {
-			t.Errorf("%+v: from %v to %v, at %d", c.config, g.floor, g.ceiling, Look(g).Limit)
+		if g.floor != c.floor || g.ceiling != c.limit || Look(g).Limit != c.limit {
+			t.Errorf("%+v: from %d to %d, at %d", c.config, g.floor, g.ceiling, Look(g).Limit)
 		}
 	}
 }

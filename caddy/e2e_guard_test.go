@@ -1,0 +1,337 @@
+package ratelimit_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// guardedSite is a site with a guard before a service, whose behaviour is that of a path's last part.
+type guardedSite struct {
+	*server
+	begun    chan string   // the paths of the requests that the service has begun
+	released chan struct{} // closed when those that wait are answered
+}
+
+// startGuarded runs a Caddy with a guard of those settings before a service.
+func startGuarded(t *testing.T, settings, more string) *guardedSite {
+	t.Helper()
+	g := &guardedSite{begun: make(chan string, 2000), released: make(chan struct{})}
+	service := httptest.NewServer(http.HandlerFunc(g.serve))
+	t.Cleanup(service.Close)
+	t.Cleanup(g.release)
+	g.server = newServer(t)
+	g.load(g.caddyfile("metrics", ":PORT {\n"+g.directives(service.URL, settings)+more+"\n}"))
+	return g
+}
+
+func (g *guardedSite) directives(service, settings string) string {
+	return `
+		metrics /metrics
+		rate_limit /svc/* {
+			guard {
+				` + settings + `
+			}
+		}
+		reverse_proxy /svc/* ` + strings.TrimPrefix(service, "http://") + "\n"
+}
+
+func (g *guardedSite) release() {
+	select {
+	case <-g.released:
+	default:
+		close(g.released)
+	}
+}
+
+func (g *guardedSite) serve(w http.ResponseWriter, r *http.Request) {
+	g.begun <- r.URL.Path
+	switch strings.TrimPrefix(r.URL.Path, "/svc/") {
+	case "quick":
+	case "waits":
+		select {
+		case <-g.released:
+		case <-r.Context().Done():
+		}
+	case "streams":
+		_, _ = io.WriteString(w, "first")
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-g.released:
+		case <-r.Context().Done():
+		}
+	case "reads":
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-g.released
+	case "answers before it has read":
+		w.Header().Set("Connection", "close") // else net/http waits for the rest of the body
+		w.WriteHeader(http.StatusTeapot)
+		_ = http.NewResponseController(w).Flush()
+	case "upgrades":
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			panic(err)
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		_, _ = io.Copy(io.Discard, conn)
+	case "breaks off":
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// metric returns the value of a series of the only guard.
+func (g *guardedSite) metric(name string) float64 {
+	g.t.Helper()
+	found := regexp.MustCompile(`(?m)^` + name + `(?:\{guard=""\}|\{guard="",(.*?)\}) (\S+)$`).FindStringSubmatch(g.do("/metrics").body)
+	if found == nil {
+		g.t.Fatalf("there is no %s", name)
+	}
+	value, err := strconv.ParseFloat(found[2], 64)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return value
+}
+
+// underWay waits until so many requests are under way.
+func (g *guardedSite) underWay(n int) {
+	g.t.Helper()
+	eventually(g.t, fmt.Sprintf("%d requests are under way", n), func() bool { return g.metric("weir_guard_under_way") == float64(n) })
+}
+
+// occupy has n requests wait in the service, and returns what waits for their ends.
+func (g *guardedSite) occupy(n int) *sync.WaitGroup {
+	g.t.Helper()
+	var clients sync.WaitGroup
+	for range n {
+		clients.Go(func() {
+			if r, err := g.try(g.client, "/svc/waits"); err != nil || r.status != http.StatusOK {
+				g.t.Errorf("a request that waits: %v, %v", r.status, err)
+			}
+		})
+	}
+	for range n {
+		awaitOne(g.t, "a request in the service", g.begun)
+	}
+	return &clients
+}
+
+func TestTheGuardTurnsAwayWhatIsTooMuch(t *testing.T) {
+	g := startGuarded(t, "max 3", "")
+	clients := g.occupy(3)
+	if n := g.metric("weir_guard_under_way"); n != 3 {
+		t.Errorf("%v are under way, want 3", n)
+	}
+	r := g.do("/svc/quick")
+	if r.status != http.StatusServiceUnavailable || !strings.Contains(r.body, "as much to do as it can") {
+		t.Errorf("status %d, %q; want 503", r.status, r.body)
+	}
+	r.want(t, "Retry-After", "1", "Cache-Control", "no-store", "Content-Type", "text/plain; charset=utf-8")
+	r = g.do("/svc/quick", "Accept", "application/json")
+	if r.status != http.StatusServiceUnavailable || !strings.Contains(r.body, `"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"`) {
+		t.Errorf("status %d, %q; want problem details", r.status, r.body)
+	}
+	r.want(t, "Retry-After", "1", "Content-Type", "application/problem+json")
+	if n := g.metric(`weir_guard_rejected_total`); n != 2 { // the first is that with the reason full
+		t.Errorf("%v were counted as rejected, want 2", n)
+	}
+	if len(g.begun) != 0 {
+		t.Error("the service has seen what was turned away")
+	}
+	g.release()
+	clients.Wait()
+	g.underWay(0)
+	g.admit(5, "/svc/quick")
+}
+
+func TestErrorRoutesAnswerWhatTheGuardTurnsAway(t *testing.T) {
+	g := startGuarded(t, "max 1", `
+		handle_errors 503 {
+			header X-Retry {http.rate_limit.guard.retry_after}
+			respond "come back later"
+		}`)
+	clients := g.occupy(1)
+	r := g.do("/svc/quick")
+	if r.status != http.StatusServiceUnavailable || r.body != "come back later" {
+		t.Errorf("status %d, %q; want the site's page", r.status, r.body)
+	}
+	r.want(t, "Retry-After", "1", "X-Retry", "1")
+	g.release()
+	clients.Wait()
+}
+
+// TestAPlaceEndsWithTheFirstByte, whatever comes after it, and before the body of the request has come it does not begin.
+func TestAPlaceEndsWithTheFirstByte(t *testing.T) {
+	g := startGuarded(t, "max 1", "")
+	open := func(request string) net.Conn {
+		t.Helper()
+		conn, err := net.Dial("tcp", g.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		if _, err = io.WriteString(conn, request); err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	status := func(conn net.Conn) int {
+		t.Helper()
+		r, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.StatusCode
+	}
+
+	stream := open("GET /svc/streams HTTP/1.1\r\nHost: a\r\n\r\n")
+	if got := status(stream); got != http.StatusOK {
+		t.Fatalf("a stream: status %d", got)
+	}
+	g.underWay(0)
+	g.admit(1, "/svc/quick") // beside the stream
+
+	socket := open("GET /svc/upgrades HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	if got := status(socket); got != http.StatusSwitchingProtocols {
+		t.Fatalf("a WebSocket: status %d", got)
+	}
+	g.underWay(0)
+
+	upload := open("POST /svc/reads HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\na")
+	for path := ""; path != "/svc/reads"; {
+		path = awaitOne(t, "the upload", g.begun)
+	}
+	g.underWay(0)
+	g.admit(1, "/svc/quick") // beside the upload
+	if _, err := io.WriteString(upload, "b"); err != nil {
+		t.Fatal(err)
+	}
+	g.underWay(1)
+	if r := g.do("/svc/quick"); r.status != http.StatusServiceUnavailable {
+		t.Errorf("beside an upload that has come: status %d, want 503", r.status)
+	}
+	g.release()
+	if got := status(upload); got != http.StatusOK {
+		t.Errorf("the upload: status %d", got)
+	}
+	g.underWay(0)
+
+	early := open("POST /svc/answers%20before%20it%20has%20read HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 2\r\n\r\na")
+	if got := status(early); got != http.StatusTeapot {
+		t.Errorf("who is answered before its body has come: status %d", got)
+	}
+	early.Close()
+	for _, c := range []net.Conn{stream, socket, upload} {
+		c.Close()
+	}
+	g.underWay(0)
+	g.admit(3, "/svc/quick")
+}
+
+func TestAPlaceEndsWhateverBecomesOfTheRequest(t *testing.T) {
+	g := startGuarded(t, "max 1", "")
+	for range 3 {
+		if r := g.do("/svc/breaks%20off"); r.status != http.StatusBadGateway {
+			t.Errorf("a service that breaks off: status %d, want 502", r.status)
+		}
+		conn, err := net.Dial("tcp", g.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(conn, "GET /svc/waits HTTP/1.1\r\nHost: a\r\n\r\n")
+		for path := ""; path != "/svc/waits"; {
+			path = awaitOne(t, "the request", g.begun)
+		}
+		conn.Close() // the client leaves
+		g.underWay(0)
+	}
+}
+
+func TestWhatIsUnderWaySurvivesReloads(t *testing.T) {
+	g := startGuarded(t, "max 2", "")
+	clients := g.occupy(2)
+	reload := func(settings string) {
+		t.Helper()
+		service := httptest.NewServer(http.HandlerFunc(g.serve))
+		t.Cleanup(service.Close)
+		g.load(g.caddyfile("metrics", ":PORT {\n"+g.directives(service.URL, settings)+"\n}"))
+	}
+	reload("max 2\nmin 1")
+	if r := g.do("/svc/quick"); r.status != http.StatusServiceUnavailable {
+		t.Errorf("after a reload, with two of two under way: status %d, want 503", r.status)
+	}
+	reload("max 3")
+	g.admit(1, "/svc/quick")
+	g.release()
+	clients.Wait()
+	g.underWay(0)
+}
+
+func TestAThousandWebSocketsTakeNoPlaces(t *testing.T) {
+	g := startGuarded(t, "max 20", "")
+	var conns []net.Conn
+	for range 1000 {
+		conn, err := net.Dial("tcp", g.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, conn)
+		_, _ = io.WriteString(conn, "GET /svc/upgrades HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		if r, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || r.StatusCode != http.StatusSwitchingProtocols {
+			t.Fatalf("WebSocket %d: %v, %v", len(conns), r, err)
+		}
+	}
+	g.underWay(0)
+	for _, conn := range conns {
+		conn.Close()
+	}
+	g.underWay(0)
+}
+
+func TestMistakesInAGuardAreSaid(t *testing.T) {
+	s := newServer(t)
+	for _, c := range []struct{ guard, want string }{
+		{"guard a b {\n}", `guard: takes one name, not ["a" "b"]`},
+		{"guard /a {\n}", `guard: name: `},
+		{"guard {\n max 0\n}", `guard: max "0": must be from 1 to 100000`},
+		{"guard {\n max 100001\n}", `guard: max "100001": must be from 1 to 100000`},
+		{"guard {\n max 5\n min 6\n}", `guard: min 6: must not be above max, which is 5`},
+		{"guard {\n min 129\n}", `guard: min 129: must not be above max, which is 128`},
+		{"guard {\n priority gold\n}", `guard: priority: takes a placeholder and the values of it that have priority`},
+		{"guard {\n priority gold silver\n}", `guard: priority "gold": is the same for all requests`},
+		{"guard {\n priority {header.X-Plan} \"\"\n}", `has an empty value`},
+		{"guard {\n most 5\n}", `guard: `},
+		{"guard {\n max 5\n max 6\n}", `guard: duplicate subdirective max`},
+		{"guard\nguard", `guard`},
+	} {
+		_, err := s.adapt("", ":PORT {\nrate_limit {\n"+c.guard+"\n}\n}")
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %s", c.guard, err, c.want)
+		}
+	}
+	for _, c := range []struct{ guard, want string }{
+		{`{"max": -1}`, `guard: max -1: must be from 1 to 100000`},
+		{`{"min": 7, "max": 6}`, `guard: min 7: must not be above max, which is 6`},
+		{`{"most": 7}`, `most`},
+		{`{"priority": {"source": "{http.request.header.X-Plan}"}}`, `has no values`},
+		{`{"name": "a b"}`, `guard: name`},
+	} {
+		got := s.refused(s.json(httpApp(`[{"handler": "rate_limit", "guard": ` + c.guard + `}]`)))
+		if !strings.Contains(got, c.want) {
+			t.Errorf("%s: %s, want %s", c.guard, got, c.want)
+		}
+	}
+	got := s.refused(s.caddyfile("", ":PORT {\nrate_limit /a {\nguard {\nmax 5\n}\n}\nrate_limit /b {\nguard {\nmax 6\n}\n}\n}"))
+	if !strings.Contains(got, `guard "": two handlers define it differently`) {
+		t.Errorf("two guards of one name: %s", got)
+	}
+}

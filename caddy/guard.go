@@ -1,0 +1,446 @@
+package ratelimit
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/proxyweir/weir/answer"
+	"github.com/proxyweir/weir/front"
+	"github.com/proxyweir/weir/guard"
+	"github.com/proxyweir/weir/words"
+	"go.uber.org/zap"
+)
+
+// Guard limits how many requests are under way to what the handler stands before, by how long that takes to begin its answers. A
+// request over that limit gets a 503. Requests are turned away first whose keys ask for more than their fair share.
+type Guard struct {
+	// Sets this guard apart from those of other handlers; the default is the empty name. What a guard has learnt survives reloads
+	// under its name. Handlers with guards of one name share it: they stand before the same service, and must define it alike.
+	Name string `json:"name,omitempty"`
+
+	// How many requests may be under way at most, however quick the service is. From 1 to 100000; the default is 128.
+	Max int `json:"max,omitempty"`
+
+	// How many requests may be under way at least, however slow the service is. From 1 to max; the default is 8, or max where that is
+	// less.
+	Min int `json:"min,omitempty"`
+
+	// Which requests are turned away last.
+	Priority *GuardPriority `json:"priority,omitempty"`
+}
+
+// GuardPriority says which requests have priority: those whose text has one of the values.
+type GuardPriority struct {
+	// A text with placeholders.
+	Source string `json:"source"`
+
+	// The values of it that have priority.
+	Values []string `json:"values"`
+}
+
+const mostUnderWay = 100_000
+
+// settings returns the lines that a guard's block may have.
+func (g *Guard) settings() []setting {
+	return []setting{
+		numberTo("max", &g.Max, 1, mostUnderWay),
+		numberTo("min", &g.Min, 1, mostUnderWay),
+		{word: "priority", to: g.priority},
+	}
+}
+
+func (g *Guard) priority(d *caddyfile.Dispenser) error {
+	args := d.RemainingArgs()
+	if len(args) < 2 {
+		return d.Err("guard: priority: takes a placeholder and the values of it that have priority, such as {header.X-Plan} gold")
+	}
+	g.Priority = &GuardPriority{Source: args[0], Values: args[1:]}
+	return noBlock(d, "guard: ", "priority")
+}
+
+// guard reads guard [<name>] [{ ... }].
+func (h *Handler) guardBlock(d *caddyfile.Dispenser) error {
+	h.Guard = new(Guard)
+	line := d.Token()
+	if args := d.RemainingArgs(); len(args) > 1 {
+		return d.Errf("guard: takes one name, not %q", args)
+	} else if len(args) == 1 {
+		h.Guard.Name = args[0]
+	}
+	if _, err := readBlock(d, "guard", h.Guard.settings(), nil); err != nil {
+		return err
+	}
+	if err := h.Guard.check(); err != nil {
+		return errorAt(line, err)
+	}
+	return nil
+}
+
+// check says what is wrong with the settings.
+func (g *Guard) check() error {
+	if g.Name != "" {
+		if err := words.CheckName(g.Name); err != nil {
+			return fmt.Errorf("guard: name: %w", err)
+		}
+	}
+	for _, n := range []struct {
+		word   string
+		number int
+	}{{"max", g.Max}, {"min", g.Min}} {
+		if n.number < 0 || n.number > mostUnderWay {
+			return fmt.Errorf("guard: %s %d: must be from 1 to %d", n.word, n.number, mostUnderWay)
+		}
+	}
+	most := g.Max
+	if most == 0 {
+		most = guard.DefaultMax
+	}
+	if g.Min > most {
+		return fmt.Errorf("guard: min %d: must not be above max, which is %d", g.Min, most)
+	}
+	if p := g.Priority; p != nil {
+		t, err := newTemplate(p.Source)
+		switch {
+		case err != nil:
+			return fmt.Errorf("guard: priority %q: %w", p.Source, err)
+		case len(t.sources) == 0:
+			return fmt.Errorf("guard: priority %q: is the same for all requests; write a placeholder, such as {http.request.header.X-Plan}", p.Source)
+		case len(p.Values) == 0:
+			return fmt.Errorf("guard: priority %q: has no values; write those that have priority", p.Source)
+		case slices.Contains(p.Values, ""):
+			return fmt.Errorf("guard: priority %q: has an empty value, which requests without it have, too", p.Source)
+		}
+	}
+	return nil
+}
+
+// alike reports whether two guards of one name are the same.
+func (g *Guard) alike(other *Guard) bool {
+	if g.Max != other.Max || g.Min != other.Min || (g.Priority == nil) != (other.Priority == nil) {
+		return false
+	}
+	return g.Priority == nil || g.Priority.Source == other.Priority.Source && slices.Equal(g.Priority.Values, other.Priority.Values)
+}
+
+// guards holds what guards have learnt, by namespace and name. It outlives reloads.
+var guards = caddy.NewUsagePool()
+
+// guarded is the guard of a handler, ready.
+type guarded struct {
+	*guard.Guard
+	id       string
+	config   *Guard
+	priority *template // nil: no request has priority
+	values   map[string]bool
+	h        *Handler
+}
+
+// guardState is what survives reloads.
+type guardState struct {
+	guard *guard.Guard
+	label string
+}
+
+// Destruct implements caddy.Destructor.
+func (s *guardState) Destruct() error {
+	guardMetrics.remove(s)
+	return nil
+}
+
+var (
+	guardSeed  = maphash.MakeSeed()
+	guardBegun = time.Now() // by whose monotonic clock guards go
+)
+
+func guardNow() int64 { return time.Since(guardBegun).Microseconds() }
+
+// provisionGuard makes the handler's guard ready.
+func (h *Handler) provisionGuard(ctx caddy.Context) error {
+	g := h.Guard
+	if g == nil {
+		return nil
+	}
+	if err := g.check(); err != nil {
+		return err
+	}
+	for _, other := range h.app.handlers {
+		if other.Guard != nil && other.Guard.Name == g.Name && other.Namespace == h.Namespace && !g.alike(other.Guard) {
+			return fmt.Errorf("guard %q: two handlers define it differently; handlers with guards of one name share it, so define it alike, or give one of them another name", g.Name)
+		}
+	}
+	for _, other := range h.app.handlers {
+		if g.Name == "" && other.Guard != nil && other.Guard.Name == "" && other.Namespace == h.Namespace {
+			h.logger.Warn("several handlers share the guard that has no name; where they stand before different services, name each: guard <name>")
+			break
+		}
+	}
+	if err := enter(ctx.GetMetricsRegistry(), guardMetrics); err != nil {
+		return err
+	}
+	label := g.Name
+	if h.Namespace != "" {
+		label = h.Namespace + "/" + g.Name
+	}
+	value, _, err := guards.LoadOrNew(label, func() (caddy.Destructor, error) {
+		s := &guardState{guard: guard.New(guard.Config{Seed: maphash.String(guardSeed, label)}), label: label}
+		guardMetrics.add(s)
+		return s, nil
+	})
+	if err != nil {
+		return err
+	}
+	s := value.(*guardState)
+	guard.Bound(s.guard, guard.Config{Max: g.Max, Min: g.Min})
+	h.guarded = &guarded{Guard: s.guard, id: label, config: g, h: h}
+	if p := g.Priority; p != nil {
+		h.guarded.priority, _ = newTemplate(p.Source)
+		h.guarded.values = make(map[string]bool, len(p.Values))
+		for _, v := range p.Values {
+			h.guarded.values[v] = true
+		}
+	}
+	return nil
+}
+
+// leave undoes provisionGuard.
+func (g *guarded) leave() {
+	if g != nil {
+		_, _ = guards.Delete(g.id)
+	}
+}
+
+// keyOf returns what tells the clients of a request apart for the guard: the key of the first rule that it comes under, else the
+// client's address.
+func keyOf(q *front.Inquiry, r *http.Request) uint64 {
+	if len(q.Checks) > 0 {
+		return maphash.String(guardSeed, q.Checks[0].Key)
+	}
+	return maphash.String(guardSeed, clientIPOf(r))
+}
+
+// passage is a request that the guard has let through. It is the response writer of what comes behind, and sees its first byte.
+type passage struct {
+	*caddyhttp.ResponseWriterWrapper
+	g     *guarded
+	begun int64
+	under int64
+	state int32 // passageUnderWay, and so on; atomic
+	body  guardedBody
+}
+
+// The states of a passage.
+const (
+	passageUnderWay int32 = iota
+	passageUploads        // the body has not come yet, and the service waits for it
+	passageOver
+)
+
+var passages = sync.Pool{New: func() any { return &passage{ResponseWriterWrapper: new(caddyhttp.ResponseWriterWrapper)} }}
+
+// pass passes a request on to what the guard protects, if that has room for it.
+func (g *guarded) pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, key uint64) error {
+	now := guardNow()
+	under := guard.Begin(g.Guard, key, g.priority != nil && g.values[g.priority.Value(r)], now)
+	if under < 0 {
+		return g.turnAway(w, r, under)
+	}
+	p := passages.Get().(*passage)
+	p.ResponseWriter, p.g, p.begun, p.under, p.state = w, g, now, under, passageUnderWay
+	if r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
+		// While a client sends its body it keeps the service from nothing but that. It is under way when the body has come.
+		guard.Pause(g.Guard)
+		p.state = passageUploads
+		p.body = guardedBody{ReadCloser: r.Body, p: p}
+		body := p.body.ReadCloser
+		r.Body = &p.body
+		defer func() { r.Body = body }()
+	}
+	panicked := true
+	defer func() {
+		if panicked {
+			p.end(true)
+		}
+	}()
+	err := next.ServeHTTP(p, r)
+	panicked = false
+	p.end(err != nil || r.Context().Err() != nil)
+	if p.body.p == nil { // nobody else has it
+		*p.ResponseWriterWrapper = caddyhttp.ResponseWriterWrapper{}
+		p.g = nil
+		passages.Put(p)
+	}
+	return err
+}
+
+// end ends the passage, if it has not ended before. failed says that its time says nothing of how the service keeps up.
+func (p *passage) end(failed bool) {
+	switch atomic.SwapInt32(&p.state, passageOver) {
+	case passageUnderWay:
+		took := int64(-1)
+		if !failed {
+			took = guardNow() - atomic.LoadInt64(&p.begun)
+		}
+		guard.End(p.g.Guard, atomic.LoadInt64(&p.under), took)
+	case passageUploads:
+		guard.Abandon(p.g.Guard)
+	}
+}
+
+// resume has the request be under way, since its body has come.
+func (p *passage) resume() {
+	if atomic.LoadInt32(&p.state) != passageUploads {
+		return
+	}
+	atomic.StoreInt64(&p.begun, guardNow())
+	under := guard.Resume(p.g.Guard)
+	atomic.StoreInt64(&p.under, under)
+	if !atomic.CompareAndSwapInt32(&p.state, passageUploads, passageUnderWay) {
+		guard.Pause(p.g.Guard) // it has been answered meanwhile
+	}
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (p *passage) WriteHeader(status int) {
+	if status >= 200 || status == http.StatusSwitchingProtocols {
+		p.end(status >= 500)
+	}
+	p.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (p *passage) Write(b []byte) (int, error) {
+	p.end(false)
+	return p.ResponseWriter.Write(b)
+}
+
+// ReadFrom implements io.ReaderFrom.
+func (p *passage) ReadFrom(r io.Reader) (int64, error) {
+	p.end(false)
+	return p.ResponseWriterWrapper.ReadFrom(r)
+}
+
+// Hijack implements http.Hijacker.
+func (p *passage) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	p.end(false)
+	return http.NewResponseController(p.ResponseWriter).Hijack()
+}
+
+// guardedBody is the body of a request, whose end it sees.
+type guardedBody struct {
+	io.ReadCloser
+	p *passage
+}
+
+// Read implements io.Reader.
+func (b *guardedBody) Read(to []byte) (int, error) {
+	n, err := b.ReadCloser.Read(to)
+	if err != nil {
+		b.p.resume()
+	}
+	return n, err
+}
+
+// overloaded is the error for error routes.
+var overloaded = caddyhttp.HandlerError{StatusCode: http.StatusServiceUnavailable, Err: errors.New("the service is at its limit")}
+
+// turnAway answers a request that the guard does not let through, or returns the error for the site's error routes.
+func (g *guarded) turnAway(w http.ResponseWriter, r *http.Request, why int64) error {
+	h := g.h
+	after := int64(1_000_000)
+	if why == guard.Unfair {
+		after = guard.Window
+	}
+	after = front.Jittered(after, h.Jitter)
+	header := w.Header()
+	header["Retry-After"] = []string{fmt.Sprint(answer.RetrySeconds(after))}
+	repl := replacerOf(r)
+	repl.Set("http.rate_limit.guard.name", g.id)
+	repl.Set("http.rate_limit.guard.retry_after", answer.RetrySeconds(after))
+	server, _ := r.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
+	if server != nil && server.Logs != nil {
+		if extra, ok := r.Context().Value(caddyhttp.ExtraLogFieldsCtxKey).(*caddyhttp.ExtraLogFields); ok {
+			extra.Set(zap.String("rate_limit_guard", g.reason(why)))
+		}
+	}
+	if h.leaveToErrorRoutes(r, server, overloaded) {
+		return overloaded
+	}
+	front.Overloaded(w, r, after)
+	return nil
+}
+
+func (g *guarded) reason(why int64) string {
+	if why == guard.Unfair {
+		return "unfair"
+	}
+	return "full"
+}
+
+// guardCollector reports what guards are at.
+type guardCollector struct {
+	mu     sync.Mutex
+	states []*guardState
+
+	limit, underWay, baseline, fair, turnedAway *prometheus.Desc
+}
+
+var guardMetrics = &guardCollector{
+	limit:      prometheus.NewDesc("weir_guard_limit", "How many requests may be under way to the service.", []string{"guard"}, nil),
+	underWay:   prometheus.NewDesc("weir_guard_under_way", "Requests that the service has not begun to answer.", []string{"guard"}, nil),
+	baseline:   prometheus.NewDesc("weir_guard_baseline_seconds", "How long the service takes to begin an answer while it keeps up; 0 if it is not known yet.", []string{"guard"}, nil),
+	fair:       prometheus.NewDesc("weir_guard_fair_share", "Requests in 10 seconds of one key beyond which a part of the limit is closed to it; 0 if there is room for all.", []string{"guard"}, nil),
+	turnedAway: prometheus.NewDesc("weir_guard_rejected_total", "Requests that the guard rejected, by reason: full if the limit was reached, unfair if the key asked for more than its fair share.", []string{"guard", "reason"}, nil),
+}
+
+func (c *guardCollector) add(s *guardState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.states = append(c.states, s)
+}
+
+func (c *guardCollector) remove(s *guardState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.states = slices.DeleteFunc(c.states, func(other *guardState) bool { return other == s })
+}
+
+// Describe implements prometheus.Collector.
+func (c *guardCollector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.limit, c.underWay, c.baseline, c.fair, c.turnedAway} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *guardCollector) Collect(to chan<- prometheus.Metric) {
+	c.mu.Lock()
+	states := slices.Clone(c.states)
+	c.mu.Unlock()
+	for _, s := range states {
+		at := guard.Look(s.guard)
+		label := strings.TrimSuffix(s.label, "/")
+		gauge := func(d *prometheus.Desc, value float64) {
+			to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, label)
+		}
+		gauge(c.limit, float64(at.Limit))
+		gauge(c.underWay, float64(at.UnderWay))
+		gauge(c.baseline, float64(at.Baseline)/1e6)
+		gauge(c.fair, float64(at.Fair)/1e3)
+		to <- prometheus.MustNewConstMetric(c.turnedAway, prometheus.CounterValue, float64(at.Full), label, "full")
+		to <- prometheus.MustNewConstMetric(c.turnedAway, prometheus.CounterValue, float64(at.Unfair), label, "unfair")
+	}
+}
