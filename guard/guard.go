@@ -47,6 +47,9 @@ const (
 	// second that it is.
 	probes, settles = 1.02, 0.3
 
+	// What a service gets through under load is not known any more when it would be so many times what it does.
+	forgets = 4
+
 	// outlier is how many times the baseline an answer counts at most: a long poll among quick answers says nothing of the service's state.
 	outlier = 8
 )
@@ -229,7 +232,9 @@ func judge(g *Guard, now int64, seconds float64) {
 	switch {
 	case s.Rejected == 0:
 		g.capacity *= probes
-		if g.capacity > 0 && through > g.capacity {
+		if g.capacity > forgets*through {
+			g.capacity = 0
+		} else if g.capacity > 0 && through > g.capacity {
 			g.capacity = through
 		}
 	case g.capacity == 0:

@@ -180,6 +180,24 @@ func TestWhoKeepsToItsShareGetsInBesideAGreedyKeyAtOnce(t *testing.T) {
 	}
 }
 
+// TestAQuietWeekIsNotTakenForACapacity: the overload that follows is shared out as ever.
+func TestAQuietWeekIsNotTakenForACapacity(t *testing.T) {
+	s := newScene(t, Config{})
+	overload(s, 20)
+	for i := 0; i < 50_000; i++ { // of which the capacity would be more than any number
+		s.now += second
+		s.begin(1, false)
+		s.end(1, 100_000)
+	}
+	if got := s.g.capacity; !(got >= 0 && got < 1000) {
+		t.Errorf("a capacity of %v a second", got)
+	}
+	small, _, smallAsked, _ := overload(s, 40)
+	if small < smallAsked*99/100 {
+		t.Errorf("%d of %d requests of small keys were admitted, want 99 %%", small, smallAsked)
+	}
+}
+
 func TestOutliersDoNotMoveTheLimit(t *testing.T) {
 	s := newScene(t, Config{Max: 40})
 	for i := 0; i < 100; i++ {
