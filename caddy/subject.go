@@ -35,7 +35,7 @@ type subject struct {
 	also []*subject // the same rule in other handlers, which may count it in another store
 
 	rule *ruleset.Rule // nil: the rule is of a descriptor
-	desc *core.Rule    // of a descriptor; nil: the rule is none
+	desc *core.Rule    // the limit of a descriptor; nil: the rule is of no descriptor
 }
 
 // namedLimit is a limit that applies to only some requests under the rule.

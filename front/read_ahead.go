@@ -9,14 +9,13 @@ import (
 // readAhead is how much of a body is read while its request waits: about as much memory as one that waits takes in any case.
 const readAhead = 16 << 10
 
-// ReadAhead begins to read the body of a request that waits, and returns the request with it as if it had not been read. Over
-// HTTP/1, net/http notices that a client has left only while it reads the body, or after its end. Without this a
-// client could send a small body, close its connection, and still have its request wait. At most 16 KiB are read, as they arrive;
-// only a reader of the body waits for them.
+// ReadAhead begins to read the body of a request that waits, and returns the request with it as if it had not been read. Over HTTP/1,
+// net/http notices that a client has left only while it reads the body, or after its end. Without this a client could send a small body,
+// close its connection, and still have its request wait. At most 16 KiB are read, as they arrive; only a reader of the body waits for them.
 //
 // The caller must call Ahead.Stop when the wait is over; nothing more is read ahead then. Another goroutine uses the body's reader until
-// then, and until a read that has begun before ends, so the reader must not change the request or the response.
-// (If the client expects 100-continue, the first read sends it.) For a body that need not be read, Ahead is nil.
+// then, and until a read that has begun before ends, so the reader must not change the request or the response. (If the client expects
+// 100-continue, the first read sends it.) For a body that need not be read, Ahead is nil.
 func ReadAhead(r *http.Request) (*http.Request, *Ahead) {
 	var none *Ahead
 	if r.ProtoMajor != 1 || r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {

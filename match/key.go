@@ -118,8 +118,8 @@ func (s Source) Value(r *http.Request, clientIP string) string {
 	return s.name
 }
 
-// Spell returns a value from a configuration in the spelling that Value returns. The error says why no request
-// has such a value. "" is the value of a request that lacks the source.
+// Spell returns a value from a configuration in the spelling that Value returns. The error says why no request has such a value. "" is the
+// value of a request that lacks the source.
 func (s Source) Spell(value string) (string, error) {
 	if value == "" {
 		return "", nil
@@ -240,8 +240,8 @@ func HostOf(hostport string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(hostport, "["), "]")
 }
 
-// AppendKeyPart adds one part to a key made of several: its length, a colon and its bytes, so that the parts "a" and "bc"
-// do not make the same key as "ab" and "c".
+// AppendKeyPart adds one part to a key made of several: its length, a colon and its bytes, so that the parts "a" and "bc" do not make the
+// same key as "ab" and "c".
 func AppendKeyPart(key []byte, part string) []byte {
 	key = strconv.AppendInt(key, int64(len(part)), 10)
 	key = append(key, ':')
@@ -321,8 +321,8 @@ func (p Prefixes) orNetwork() string {
 	return ", or a network such as " + strings.Join(networks, " or ")
 }
 
-// Shared returns the network whose addresses all have the key of value, an address or a network of one address; "" if value
-// is not an address, or has a key of its own.
+// Shared returns the network whose addresses all have the key of value, an address or a network of one address; "" if value is not an
+// address, or has a key of its own.
 func (p Prefixes) Shared(address string) string {
 	if strings.IndexByte(address, '/') >= 0 {
 		network, err := ParseNetwork(address)
@@ -341,9 +341,8 @@ func (p Prefixes) Shared(address string) string {
 	return key
 }
 
-// Mask returns the network of an address ("192.0.2.0/24"), or the address in its shortest form if its address family is
-// not masked. An IPv4-mapped IPv6 address counts as IPv4, and masking removes an IPv6 zone. A value that is not an
-// address is returned as it is.
+// Mask returns the network of an address ("192.0.2.0/24"), or the address in its shortest form if its address family is not masked. An
+// IPv4-mapped IPv6 address counts as IPv4, and masking removes an IPv6 zone. A value that is not an address is returned as it is.
 func (p Prefixes) Mask(address string) string {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {

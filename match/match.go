@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Match says which requests a rule covers, independent of a proxy's own matchers. A
-// request must meet every field that is set, and one of the values in each. The zero Match covers every request.
+// Match says which requests a rule covers, independent of a proxy's own matchers. A request must meet every field that is set, and one of the
+// values in each. The zero Match covers every request.
 type Match struct {
 	Methods      []string          // "GET", in upper or lower case, as requests may have it: see CleanMethod
 	Hosts        []string          // without port; "*.example.com" is every name one level below
@@ -100,12 +100,12 @@ func checkHost(host string) error {
 	return nil
 }
 
-// CleanMethod returns a method in its canonical spelling: upper case. HTTP distinguishes "post" from "POST", and proxies
-// pass it on unchanged. But many applications treat both alike, so "post" would get round a limit of POST.
+// CleanMethod returns a method in its canonical spelling: upper case. HTTP distinguishes "post" from "POST", and proxies pass it on
+// unchanged. But many applications treat both alike, so "post" would get round a limit of POST.
 func CleanMethod(method string) string { return strings.ToUpper(method) }
 
-// CleanHost returns the host of a request in its canonical spelling: without port, in lower case, without
-// the dot that may end a name, and an IPv6 address without brackets.
+// CleanHost returns the host of a request in its canonical spelling: without port, in lower case, without the dot that may end a name, and an
+// IPv6 address without brackets.
 func CleanHost(host string) string { return plainHost(HostOf(host)) }
 
 // plainHost returns a host in lower case, without the dot that may end it, and an IPv6 address without brackets.
@@ -138,10 +138,10 @@ func isHex(c byte) bool {
 	return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
 }
 
-// CleanPath returns a path in its canonical spelling: in lower case, without empty segments and without dot
-// segments. So nobody gets round a limit by another spelling that the proxy or the server behind it treats as the same path. A slash
-// at the end is kept, since it makes a different path. An empty path ("GET http://example.com HTTP/1.1") is "/", as proxies send it on; "*", which
-// OPTIONS may have, is not a path, and stays.
+// CleanPath returns a path in its canonical spelling: in lower case, without empty segments and without dot segments. So nobody gets round a
+// limit by another spelling that the proxy or the server behind it treats as the same path. A slash at the end is kept, since it makes a
+// different path. An empty path ("GET http://example.com HTTP/1.1") is "/", as proxies send it on; "*", which OPTIONS may have, is not a
+// path, and stays.
 func CleanPath(p string) string {
 	if p == "" {
 		return "/"

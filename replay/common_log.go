@@ -17,8 +17,8 @@ import (
 // Traefik's time is when the request began. Others write when it began or ended, and no duration. Apache's vhost_combined has the
 // virtual host and its port before all that.
 //
-// Traefik writes host, user and request as clients send them, so a client can forge whole columns. So all ways to
-// read a line are tried, and a line that can be read in two ways is refused.
+// Traefik writes host, user and request as clients send them, so a client can forge whole columns. So all ways to read a line are tried, and
+// a line that can be read in two ways is refused.
 func (p *lineParser) parseCommon(line []byte, e *entry) error {
 	var found commonLine
 	readings, tries := 0, 0

@@ -76,8 +76,8 @@ func (f *field) lackIn(e *entry) lack {
 	return unlogged
 }
 
-// isRedacted reports whether the parameter's (first) value is not in the log. The values of other parameters say
-// nothing: a client can write anything there.
+// isRedacted reports whether the parameter's (first) value is not in the log. The values of other parameters say nothing: a client can write
+// anything there.
 func (f *field) isRedacted(uri string) bool {
 	if !strings.Contains(uri, redacted) {
 		return false

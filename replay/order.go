@@ -7,8 +7,8 @@ const (
 	windowChecks = 1_000_000      // rules that cover them, all together
 )
 
-// order sorts requests by their beginnings, as far as the window goes: no request leaves it before those that
-// have begun earlier, and requests that have begun at the same time leave in the order of their lines.
+// order sorts requests by their beginnings, as far as the window goes: no request leaves it before those that have begun earlier, and
+// requests that have begun at the same time leave in the order of their lines.
 type order struct {
 	heap    queue[*request]
 	checks  int    // of the requests in heap

@@ -28,8 +28,8 @@ type Config struct {
 
 	PlainKeys bool // keys are shown as they are, even where they are clients' secrets
 
-	// Progress is called at intervals with the bytes that have been read, and their total, 0 if it is not known. pass
-	// counts from 1 how often the files are read: for suggestions several times.
+	// Progress is called at intervals with the bytes that have been read, and their total, 0 if it is not known. pass counts from 1 how often
+	// the files are read: for suggestions several times.
 	Progress func(read, total int64, pass int)
 
 	// OnDecided is called with the outcome of each request, in the order of the decisions; may be nil.

@@ -63,8 +63,8 @@ type Minute struct {
 	Rejected int64     `json:"rejected"`
 }
 
-// minutes counts by the minute, and keeps the minutes with the most rejections. If the log's clock goes back and a minute comes again, its counts add up:
-// exactly for the first keptMinutes, and after that for the worst ones that are kept.
+// minutes counts by the minute, and keeps the minutes with the most rejections. If the log's clock goes back and a minute comes again, its
+// counts add up: exactly for the first keptMinutes, and after that for the worst ones that are kept.
 type minutes struct {
 	one  minute // the current minute
 	list []minute

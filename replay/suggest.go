@@ -15,8 +15,8 @@ import (
 	"github.com/proxyweir/weir/ruleset"
 )
 
-// Suggestion is the lowest limit that would have touched at most a share of a rule's clients. It touches a client if it would have rejected any of its
-// requests, had the rule been the only one. Tolerance, waiting and penalties do not count: it is about the limit itself.
+// Suggestion is the lowest limit that would have touched at most a share of a rule's clients. It touches a client if it would have rejected
+// any of its requests, had the rule been the only one. Tolerance, waiting and penalties do not count: it is about the limit itself.
 type Suggestion struct {
 	Rule     string  `json:"rule"`
 	Of       string  `json:"of"`                // limit, or concurrency
@@ -346,8 +346,7 @@ func (one *probe) firstRungs(used uint32) []int64 {
 	return spread(max(from, 1), max(int64(to), from, 1))
 }
 
-// spread returns at most mostRungs numbers, including both bounds: in equal steps, or in equal proportions if the bounds
-// are far apart.
+// spread returns at most mostRungs numbers, including both bounds: in equal steps, or in equal proportions if the bounds are far apart.
 func spread(from, to int64) []int64 {
 	var list []int64
 	steps := min(to-from, mostRungs-1)

@@ -180,8 +180,8 @@ func (d *Domain) Name() string { return d.name }
 // Rules returns all rules of the domain, for a store to open.
 func (d *Domain) Rules() []*core.Rule { return d.rules }
 
-// Knows reports whether descriptors with these keys can find a limit, whatever their values are. A descriptor that cannot
-// has no effect, which is most likely a mistake.
+// Knows reports whether descriptors with these keys can find a limit, whatever their values are. A descriptor that cannot has no effect,
+// which is most likely a mistake.
 func (d *Domain) Knows(keys []string) bool {
 	found := false
 	d.root.reach(keys, func(v *values) { found = true })
@@ -262,8 +262,8 @@ func (l *Lookup) Begin() {
 	l.replaces = false
 }
 
-// Add looks up a descriptor of the request. At each depth it takes the most specific entry, and does not backtrack: the
-// value itself, then the first wildcard that fits, then the key alone. There must be as many depths as entries.
+// Add looks up a descriptor of the request. At each depth it takes the most specific entry, and does not backtrack: the value itself, then
+// the first wildcard that fits, then the key alone. There must be as many depths as entries.
 func (l *Lookup) Add(d *Domain, entries []Entry) {
 	at := d.root
 	var node *descriptor

@@ -76,8 +76,8 @@ func (d *decoder) fail(n *Node, text string) {
 	}
 }
 
-// fields returns the members of a map by their keys, and refuses unknown keys. It leaves out members without a
-// value. what names the map in messages.
+// fields returns the members of a map by their keys, and refuses unknown keys. It leaves out members without a value. what names the map in
+// messages.
 func (d *decoder) fields(n *Node, what string, known []string) map[string]*Node {
 	fields := make(map[string]*Node)
 	if n.Kind != Map {
@@ -104,8 +104,8 @@ func (d *decoder) fields(n *Node, what string, known []string) map[string]*Node 
 	return fields
 }
 
-// filled is fields for maps in which a member without a value is a mistake: it would be taken for a missing one,
-// and so a rule without match for one that covers all.
+// filled is fields for maps in which a member without a value is a mistake: it would be taken for a missing one, and so a rule without match
+// for one that covers all.
 func (d *decoder) filled(n *Node, what string, known []string) map[string]*Node {
 	fields := d.fields(n, what, known)
 	for i := range n.Members {

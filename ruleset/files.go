@@ -207,8 +207,7 @@ func plainly(err error) error {
 // Parser parses a file into a Node.
 type Parser func(file string, data []byte) (*Node, Problems)
 
-// Parse reads the rules of all files, and returns all problems: of each file, and between files. Of in
-// it uses only NoCount.
+// Parse reads the rules of all files, and returns all problems: of each file, and between files. Of in it uses only NoCount.
 func Parse(c *Contents, parser Parser, in Context) ([]*File, Problems) {
 	var problems Problems
 	files := make([]*File, 0, len(c.Names))

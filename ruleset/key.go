@@ -115,8 +115,7 @@ func prefixSpec(p match.Prefixes) string {
 	return " /" + strconv.Itoa(p.IPv4) + " /" + strconv.Itoa(p.IPv6)
 }
 
-// SameKey reports whether two rules have the same key for every request. The same spec is not enough: it leaves out
-// the standard prefixes.
+// SameKey reports whether two rules have the same key for every request. The same spec is not enough: it leaves out the standard prefixes.
 func SameKey(a, b *Rule) bool {
 	return a.spec == b.spec && a.Static == b.Static && a.bare == b.bare && a.prefixes.IPv4 == b.prefixes.IPv4 && a.prefixes.IPv6 == b.prefixes.IPv6
 }
@@ -158,8 +157,8 @@ func KeyFor(r *Rule, values []string) string {
 	return join(spelt)
 }
 
-// Named returns the value of requests for a part of a rule's key, given as a person writes it and not checked
-// yet. The error says why no request has it, and what would be accepted.
+// Named returns the value of requests for a part of a rule's key, given as a person writes it and not checked yet. The error says why no
+// request has it, and what would be accepted.
 func Named(r *Rule, part int, value string) (string, error) { return spell(r, &r.Parts[part], value) }
 
 // join returns the key of several values.

@@ -53,8 +53,7 @@ const (
 	MaxValues = 1_000_000 // of a file, about: each takes some 200 bytes while it is read
 )
 
-// ParseJSON reads a file in JSON. It refuses duplicate keys, and anything after the value.
-// It skips a byte order mark at the beginning.
+// ParseJSON reads a file in JSON. It refuses duplicate keys, and anything after the value. It skips a byte order mark at the beginning.
 func ParseJSON(file string, data []byte) (*Node, Problems) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	p := &jsonParser{file: file, data: data, line: 1, column: 1}

@@ -10,8 +10,8 @@ import (
 	"github.com/proxyweir/weir/words"
 )
 
-// SetEnforcement reads an enforcement into a configuration: hard, shadow, or soft with a percentage and a
-// duration, such as "soft 20% 30s". "" is hard. The error begins with the field.
+// SetEnforcement reads an enforcement into a configuration: hard, shadow, or soft with a percentage and a duration, such as "soft 20% 30s".
+// "" is hard. The error begins with the field.
 func SetEnforcement(text string, c *core.RuleConfig) error {
 	said := strings.Fields(text)
 	if len(said) == 0 || said[0] != "soft" {

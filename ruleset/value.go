@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Settings reads settings of one value each, and keeps the first error. For a setting that is wrong or
-// not written it returns the standard value. The zero value is ready to use.
+// Settings reads settings of one value each, and keeps the first error. For a setting that is wrong or not written it returns the standard
+// value. The zero value is ready to use.
 type Settings struct {
 	Err error // which begins with the field; nil: nothing is wrong
 }

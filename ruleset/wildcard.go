@@ -62,8 +62,8 @@ var forms = map[string]string{"host": Hosts, "header:Host": Hosts, "method": Met
 func FormOf(source match.Source) string { return forms[source.String()] }
 
 // Unmet says why no request has a descriptor's value of a form; "": some may have it. spell returns a value from a configuration in the
-// spelling of requests, and an error, which begins with the value, if no request can have it. A wildcard passes unless
-// no value has the text beside its *.
+// spelling of requests, and an error, which begins with the value, if no request can have it. A wildcard passes unless no value has the text
+// beside its *.
 func Unmet(value, form string, spell func(value string) (string, error)) string {
 	if !isWildcard(value) {
 		spelled, err := spell(value)
@@ -86,8 +86,8 @@ func otherwise(value, spelled string) string {
 	return fmt.Sprintf("%q: requests have %q", shorten(value), shorten(spelled))
 }
 
-// SpellWildcard returns a wildcard in the spelling of values of the form, or says why it matches no request.
-// If it is not certain, it returns the wildcard unchanged.
+// SpellWildcard returns a wildcard in the spelling of values of the form, or says why it matches no request. If it is not certain, it returns
+// the wildcard unchanged.
 func SpellWildcard(value, form string) (spelled, why string) {
 	switch {
 	case strings.Trim(value, "*") == "":

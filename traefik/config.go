@@ -35,15 +35,15 @@ type Config struct {
 	// Which address is the client's, in Traefik's own words. The default is that of the connection.
 	IPStrategy interface{} `json:"ipStrategy,omitempty" yaml:"ipStrategy,omitempty"`
 
-	// Which quota fields responses have: x_ratelimit (X-RateLimit-Limit, -Remaining, -Reset), ietf
-	// (RateLimit and RateLimit-Policy), or none. The default is the first two. A rejection has Retry-After in any case.
+	// Which quota fields responses have: x_ratelimit (X-RateLimit-Limit, -Remaining, -Reset), ietf (RateLimit and
+	// RateLimit-Policy), or none. The default is the first two. A rejection has Retry-After in any case.
 	Headers []string `json:"headers,omitempty" yaml:"headers,omitempty"`
 
 	// The text of a rejected request's response. The default says what happened and when to try again.
 	Message string `json:"message,omitempty" yaml:"message,omitempty"`
 
-	// Lengthens each Retry-After by a random fraction of it, from 0 to this number, so that
-	// rejected clients do not all come back at once: 0.2 adds up to 20 %. From 0, the default, to 10.
+	// Lengthens each Retry-After by a random fraction of it, from 0 to this number, so that rejected clients do not all come
+	// back at once: 0.2 adds up to 20 %. From 0, the default, to 10.
 	Jitter string `json:"jitter,omitempty" yaml:"jitter,omitempty"`
 
 	// Counts requests by outcome, and says where Prometheus reads the counts. The default is neither.
@@ -104,8 +104,8 @@ type Rule struct {
 	// Unix epoch.
 	Refill string `json:"refill,omitempty" yaml:"refill,omitempty"`
 
-	// What one request counts for: a whole number, or the header:NAME, query:NAME or cookie:NAME that has the number. A value that is less than 1
-	// or not a number counts as 1. The default is 1.
+	// What one request counts for: a whole number, or the header:NAME, query:NAME or cookie:NAME that has the number. A value
+	// that is less than 1 or not a number counts as 1. The default is 1.
 	Cost string `json:"cost,omitempty" yaml:"cost,omitempty"`
 
 	// Masks the IPv4 addresses in a key to networks of so many bits, 1 to 32, so that each network shares one counter. The
@@ -122,8 +122,8 @@ type Rule struct {
 	// percentage is 1 to 1000, and such that it is at least one request; the duration is 1ms to 366d. Not with a leaky bucket.
 	Enforcement string `json:"enforcement,omitempty" yaml:"enforcement,omitempty"`
 
-	// What happens to a request over the limit: reject, the default, or delay: it waits until the limit admits it, first come, first
-	// served. A sliding window counter cannot delay, and a shadow does not.
+	// What happens to a request over the limit: reject, the default, or delay: it waits until the limit admits it, first
+	// come, first served. A sliding window counter cannot delay, and a shadow does not.
 	OnLimit string `json:"onLimit,omitempty" yaml:"onLimit,omitempty"`
 
 	// The longest that a request waits, in a leaky bucket and with onLimit delay; one that would have to wait longer is rejected at
@@ -134,12 +134,13 @@ type Rule struct {
 	// the default is 1000.
 	MaxWaiting string `json:"maxWaiting,omitempty" yaml:"maxWaiting,omitempty"`
 
-	// How many of the waiting requests may have the same key, from 1 to maxWaiting. The default is a quarter of the places that are left, so
-	// that a single key has at most a fifth of all places; a key that is the same for all requests has all of them.
+	// How many of the waiting requests may have the same key, from 1 to maxWaiting. The default is a quarter of the places
+	// that are left, so that a single key has at most a fifth of all places; a key that is the same for all requests has all
+	// of them.
 	MaxWaitingPerKey string `json:"maxWaitingPerKey,omitempty" yaml:"maxWaitingPerKey,omitempty"`
 
-	// The statuses of the responses whose requests count. It is not available in Traefik, where a plugin does not see a response's status, and is
-	// refused.
+	// The statuses of the responses whose requests count. It is not available in Traefik, where a plugin does not see a
+	// response's status, and is refused.
 	Count []string `json:"count,omitempty" yaml:"count,omitempty"`
 
 	// How long a key is blocked that exceeds the limit: for the first time, the second and so on, the last for all further ones.
@@ -147,11 +148,12 @@ type Rule struct {
 	// durations of 1ms to 366d, such as 1m, 10m and 1h. The default is none.
 	Penalty []string `json:"penalty,omitempty" yaml:"penalty,omitempty"`
 
-	// How many requests of a key may be under way at a time, in addition to the limit or in place of it: 1 to 1000000000. A request is
-	// under way until its response has ended. The default is any number.
+	// How many requests of a key may be under way at a time, in addition to the limit or in place of it: 1 to 1000000000. A
+	// request is under way until its response has ended. The default is any number.
 	Concurrency string `json:"concurrency,omitempty" yaml:"concurrency,omitempty"`
 
-	// A limit to try out on the same requests. Its decisions are counted and compared with those of the rule's limit, and change nothing.
+	// A limit to try out on the same requests. Its decisions are counted and compared with those of the rule's limit, and
+	// change nothing.
 	Candidate interface{} `json:"candidate,omitempty" yaml:"candidate,omitempty"`
 
 	// What happens when Redis fails: open lets requests pass, closed answers 503, local, the default, counts in memory.
@@ -199,13 +201,13 @@ type Store struct {
 
 // Memory has the settings of the memory. A process has one memory for all middlewares.
 type Memory struct {
-	// How many keys the memory holds: from 1 to 100000000, by default 1000000. When it is full, it evicts the key that costs least to
-	// lose. The largest number of all middlewares applies to all; a middleware that sets none counts as the default.
+	// How many keys the memory holds: from 1 to 100000000, by default 1000000. When it is full, it evicts the key that costs
+	// least to lose. The largest number of all middlewares applies to all; a middleware that sets none counts as the default.
 	MaxKeys string `json:"maxKeys,omitempty" yaml:"maxKeys,omitempty"`
 }
 
-// Metrics says where the metrics of the process are served. A middleware with it has its rules counted; if
-// it sets neither field, another middleware must serve them.
+// Metrics says where the metrics of the process are served. A middleware with it has its rules counted; if it sets neither
+// field, another middleware must serve them.
 type Metrics struct {
 	// Serves the metrics at /metrics on an address of their own: host:port. All middlewares that name the same address share it.
 	Address string `json:"address,omitempty" yaml:"address,omitempty"`

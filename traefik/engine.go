@@ -17,8 +17,8 @@ import (
 	"github.com/proxyweir/weir/words"
 )
 
-// engine is a middleware's compiled configuration, the same for all routers that have the
-// middleware. Once the registry has opened it, only the rules of its files and the warnings that it logs once change.
+// engine is a middleware's compiled configuration, the same for all routers that have the middleware. Once the registry has opened it, only
+// the rules of its files and the warnings that it logs once change.
 type engine struct {
 	name       string // the middleware's
 	namespace  string // of its rules
@@ -147,8 +147,7 @@ func (e *engine) ownCore() []*core.Rule {
 	return rules
 }
 
-// setAddressing reads the ipStrategy from either of the two places where it can be, and reports whether it is
-// there.
+// setAddressing reads the ipStrategy from either of the two places where it can be, and reports whether it is there.
 func (e *engine) setAddressing(own, criterions interface{}) (chosen bool, err error) {
 	field := "ipStrategy"
 	if criterions != nil {
@@ -201,8 +200,8 @@ func withoutProvider(middleware string) string {
 	return middleware
 }
 
-// validName returns a valid name of a rule or namespace: the text itself if it is valid, else the valid part of it and
-// eight characters of its hash.
+// validName returns a valid name of a rule or namespace: the text itself if it is valid, else the valid part of it and eight characters of
+// its hash.
 func validName(text string) string {
 	if words.CheckName(text) == nil {
 		return text
@@ -232,8 +231,7 @@ func (e *engine) reportFailure(err error) {
 	warn(e.name, "the store of rate limits has failed: "+err.Error())
 }
 
-// exempted warns of a rule that exempts private addresses without an ipStrategy, since it may limit nobody;
-// "": there is nothing to warn of.
+// exempted warns of a rule that exempts private addresses without an ipStrategy, since it may limit nobody; "": there is nothing to warn of.
 func exempted(e *engine, r *ruleset.Rule) string {
 	if !e.unsaid || r.Matcher == nil || !r.Matcher.ExceptsPrivate() {
 		return ""

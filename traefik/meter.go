@@ -9,8 +9,8 @@ import (
 	"github.com/proxyweir/weir/redis"
 )
 
-// meter counts the requests under one rule by outcome. Its counts survive reloads as long as any configuration has the
-// rule. Functions of sync/atomic change the numbers, since they cost an interpreter less than methods.
+// meter counts the requests under one rule by outcome. Its counts survive reloads as long as any configuration has the rule. Functions of
+// sync/atomic change the numbers, since they cost an interpreter less than methods.
 type meter struct {
 	waiting  int64   // requests that wait now; first, where 64 bits are aligned on every machine
 	penalty  int64   // keys that were blocked for exceeding the limit

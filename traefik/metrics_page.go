@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 )
 
-// page writes the text of the metrics for all requests, one at a time, since with thousands of rules an interpreter takes
-// a while. Requests that come while it is written wait, and all get the next text.
+// page writes the text of the metrics for all requests, one at a time, since with thousands of rules an interpreter takes a while. Requests
+// that come while it is written wait, and all get the next text.
 type page struct {
 	asked int64 // how many times; changed with functions of sync/atomic; first, as in meter
 	write func() []byte

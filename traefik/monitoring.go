@@ -11,8 +11,7 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// monitoring says where a middleware serves metrics and quotas. Paths that it does not have are
-// core.NoPath.
+// monitoring says where a middleware serves metrics and quotas. Paths that it does not have are core.NoPath.
 type monitoring struct {
 	address string // where metrics are served; "": nowhere
 	metrics string // the path for metrics

@@ -11,12 +11,12 @@ import (
 	"github.com/proxyweir/weir/ruleset"
 )
 
-// Objects inside a configuration arrive here undecoded, as interface{} fields: an empty one comes as an empty text from
-// some of Traefik's providers, and from labels as "true", which the decoder that Traefik uses would refuse.
+// Objects inside a configuration arrive here undecoded, as interface{} fields: an empty one comes as an empty text from some of Traefik's
+// providers, and from labels as "true", which the decoder that Traefik uses would refuse.
 
-// decodeObject fills in a struct, given by a pointer, from an object of the configuration, and reports whether there is one.
-// It takes names regardless of case, scalars as texts, and texts with commas as lists, as Traefik's decoder does. It
-// refuses unknown keys. field is the object's name in messages.
+// decodeObject fills in a struct, given by a pointer, from an object of the configuration, and reports whether there is one. It takes names
+// regardless of case, scalars as texts, and texts with commas as lists, as Traefik's decoder does. It refuses unknown keys. field is the
+// object's name in messages.
 func decodeObject(field string, value, into interface{}) (present bool, err error) {
 	target := reflect.ValueOf(into).Elem()
 	known := fieldsOf(target.Interface())

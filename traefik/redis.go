@@ -22,8 +22,7 @@ type sharedRedis struct {
 	ended       atomic.Bool // no engine has it any more
 }
 
-// acquireRedis returns the store for these settings: the existing one, or a new one, which names the middleware in
-// its log lines.
+// acquireRedis returns the store for these settings: the existing one, or a new one, which names the middleware in its log lines.
 func (g *registry) acquireRedis(s *redisSettings, middleware string) (*sharedRedis, error) {
 	if len(s.unused) > 0 {
 		g.say(middleware, "redis: "+strings.Join(s.unused, ", ")+": of no effect, since all requests travel over one connection")

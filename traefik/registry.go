@@ -16,14 +16,13 @@ import (
 
 // registry keeps the state that outlives the handlers which Traefik makes.
 //
-// On every change of its configuration Traefik cancels the context of the existing handlers, calls New again for each
-// router, and lets the old handlers finish their requests. All handlers of one context are a generation. What a
-// generation uses is released a while after its context was cancelled, unless a later one uses it too. So counters survive
-// if a configuration stays the same, if the numbers of a limit change, since rules that count the same share
-// their counters in the store, and if a middleware is away for a moment.
+// On every change of its configuration Traefik cancels the context of the existing handlers, calls New again for each router, and lets the
+// old handlers finish their requests. All handlers of one context are a generation. What a generation uses is released a while after its
+// context was cancelled, unless a later one uses it too. So counters survive if a configuration stays the same, if the numbers of a limit
+// change, since rules that count the same share their counters in the store, and if a middleware is away for a moment.
 //
-// Only two timers run in the background, while there is something for them to do: one releases what is no longer used,
-// and one sweeps the memory.
+// Only two timers run in the background, while there is something for them to do: one releases what is no longer used, and one sweeps the
+// memory.
 type registry struct {
 	clock func() time.Duration        // since some time
 	after func(time.Duration, func()) // runs a function later
@@ -60,8 +59,7 @@ type generation struct {
 	engines []*engine
 }
 
-// leaving is in use only by earlier requests: the engines of a generation whose context was cancelled, or rules
-// of files that have changed.
+// leaving is in use only by earlier requests: the engines of a generation whose context was cancelled, or rules of files that have changed.
 type leaving struct {
 	until   time.Duration // of the registry's clock: when they are released
 	engines []*engine
@@ -238,8 +236,8 @@ func (g *registry) open(e *engine) error {
 	return nil
 }
 
-// compare logs what changes with a new engine: which rules count afresh under an old name, and which share their
-// counters with another middleware's though their limits are not the same.
+// compare logs what changes with a new engine: which rules count afresh under an old name, and which share their counters with another
+// middleware's though their limits are not the same.
 func (g *registry) compare(e *engine) {
 	g.engineCount++
 	e.number = g.engineCount
@@ -392,8 +390,8 @@ func (g *registry) bound() {
 	}
 }
 
-// sweep removes keys that memory need not keep, and sets the timer again as long as there is an engine. Interpreted it
-// takes some 50 µs for a key, so a memory of a million is swept less often: for at most one hundredth of the time.
+// sweep removes keys that memory need not keep, and sets the timer again as long as there is an engine. Interpreted it takes some 50 µs for a
+// key, so a memory of a million is swept less often: for at most one hundredth of the time.
 func (g *registry) sweep() {
 	defer guard()
 	memory := g.toSweep()

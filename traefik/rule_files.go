@@ -34,8 +34,7 @@ const (
 	longestInterval  = time.Hour
 )
 
-// newRuleFiles reads a configuration's settings of files and of descriptors. It returns nil if there
-// are no files.
+// newRuleFiles reads a configuration's settings of files and of descriptors. It returns nil if there are no files.
 func newRuleFiles(c *Config) (*ruleFiles, []front.Descriptor, error) {
 	var in ruleset.Settings
 	interval := in.Duration("rulesInterval", c.RulesInterval, shortestInterval, longestInterval, standardInterval)

@@ -95,9 +95,8 @@ func goOn(h *handler, w http.ResponseWriter, r *http.Request, q *front.Inquiry, 
 	h.next.ServeHTTP(w, r)
 }
 
-// noteAddress warns once of a request that comes through a proxy without an ipStrategy, and of one for
-// which the ipStrategy finds no address. The fast path of a key that is the connection's address calls it only
-// for new keys and for rejections.
+// noteAddress warns once of a request that comes through a proxy without an ipStrategy, and of one for which the ipStrategy finds no address.
+// The fast path of a key that is the connection's address calls it only for new keys and for rejections.
 func noteAddress(e *engine, r *http.Request, address string) {
 	if address == "" {
 		if !e.addressless.Swap(true) {

@@ -9,8 +9,7 @@ import (
 
 const maxMaxKeys = 100_000_000
 
-// newStoreSettings reads where a middleware's counters live, in either dialect, with the values from the
-// environment and from files.
+// newStoreSettings reads where a middleware's counters live, in either dialect, with the values from the environment and from files.
 func newStoreSettings(c *Config) (storeSettings, error) {
 	var settings storeSettings
 	if c.Redis != nil {

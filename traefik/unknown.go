@@ -39,8 +39,7 @@ func checkFields(c *Config) error {
 	return nil
 }
 
-// checkUnknown refuses the first of some unknown keys, and names the field that was most likely meant.
-// where is the beginning of the message.
+// checkUnknown refuses the first of some unknown keys, and names the field that was most likely meant. where is the beginning of the message.
 func checkUnknown(where string, unknown map[string]interface{}, known []string) error {
 	if len(unknown) == 0 {
 		return nil

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Nearest returns the known word that a misspelled one most likely meant, or "" if none is near: at most a third of
-// the letters and one more may differ (Levenshtein's distance).
+// Nearest returns the known word that a misspelled one most likely meant, or "" if none is near: at most a third of the letters and one more
+// may differ (Levenshtein's distance).
 func Nearest(word string, known []string) string {
 	best, least := "", len(word)/3+1
 	for _, k := range known {

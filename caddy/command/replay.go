@@ -36,8 +36,8 @@ Runs access logs through the limits of rule files, at the times that the logs ha
 it would have rejected, when, and whom. Logs are Caddy's JSON, Traefik's JSON or common format, or the combined format of other servers;
 plain or gzipped, several in any order. - is standard input.
 
-With --candidate the rules of another file are decided on the same requests, and the report says what they would change. With --suggest the report
-has the lowest limits that would have touched no more than a share of clients, 0.1% unless it says another (--suggest=1%).
+With --candidate the rules of another file decide on the same requests, and the report says what they would change. With --suggest the
+report has the lowest limits that would have touched no more than a share of clients, 0.1% unless it says another (--suggest=1%).
 
 Values of header fields, cookies and query parameters are shown shortened, with a digest, unless --plain-keys is given.`,
 		Example: "caddy rate-limit replay --rules limits.yaml --suggest --html report.html /var/log/caddy/access*.log*",
