@@ -51,7 +51,7 @@ func (e *engine) setMonitoring(c *Config) error {
 func checkAddress(address string) error {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return errors.New("must be host:port, such as 127.0.0.1:9090")
+		return errors.New("must be host:port, such as 127.0.0.1:9180")
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || n == 0 {

@@ -11,15 +11,15 @@ func TestMistakesInMetricsAndStatusPathAreRefused(t *testing.T) {
 		status  string
 		want    string
 	}{
-		{object{"addres": "127.0.0.1:9090"}, "", `metrics: "addres" is not a field (did you mean address?)`},
+		{object{"addres": "127.0.0.1:9180"}, "", `metrics: "addres" is not a field (did you mean address?)`},
 		{object{"pattern": "/x"}, "", `metrics: "pattern" is not a field; there are address, path`},
-		{"127.0.0.1:9090", "", `metrics "127.0.0.1:9090": must be an object with some of address, path`},
-		{object{"address": "127.0.0.1"}, "", `metrics: address "127.0.0.1": must be host:port, such as 127.0.0.1:9090`},
+		{"127.0.0.1:9180", "", `metrics "127.0.0.1:9180": must be an object with some of address, path`},
+		{object{"address": "127.0.0.1"}, "", `metrics: address "127.0.0.1": must be host:port, such as 127.0.0.1:9180`},
 		{object{"address": "127.0.0.1:"}, "", `metrics: address "127.0.0.1:": the port must be from 1 to 65535`},
 		{object{"address": ":0"}, "", `metrics: address ":0": the port must be from 1 to 65535`},
 		{object{"address": "x:65536"}, "", `metrics: address "x:65536": the port must be from 1 to 65535`},
 		{object{"address": "x:http"}, "", `metrics: address "x:http": the port must be from 1 to 65535`},
-		{object{"address": "::1:9090"}, "", `metrics: address "::1:9090": must be host:port, such as 127.0.0.1:9090`},
+		{object{"address": "::1:9090"}, "", `metrics: address "::1:9090": must be host:port, such as 127.0.0.1:9180`},
 		{object{"address": []interface{}{"a:1"}}, "", `metrics: address ["a:1"]: must be a single value`},
 		{object{"path": "metrics"}, "", `metrics: path "metrics": must begin with /`},
 		{object{"path": "/metrics?x"}, "", `metrics: path "/metrics?x": must be one path as it is, without ?, # and *`},
