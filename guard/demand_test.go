@@ -5,6 +5,8 @@ import (
 	"math/rand"
 	"sort"
 	"testing"
+
+	"github.com/proxyweir/weir/underrace"
 )
 
 const begin = 1_700_000_000_000_000 // where a window begins
@@ -42,6 +44,7 @@ func TestAClockThatStepsBackForgetsTheDemand(t *testing.T) {
 
 // TestWhatIsCountedIsNeverTooLittle, and for most keys not too much.
 func TestWhatIsCountedIsNeverTooLittle(t *testing.T) {
+	underrace.OneGoroutine(t)
 	random := rand.New(rand.NewSource(2))
 	d := newDemand(1024)
 	turn(&d, begin)
@@ -67,6 +70,7 @@ func TestWhatIsCountedIsNeverTooLittle(t *testing.T) {
 }
 
 func TestTheFairLevelIsMaxMin(t *testing.T) {
+	underrace.OneGoroutine(t)
 	for _, c := range []struct {
 		name   string
 		rates  []float64

@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand"
 	"testing"
+
+	"github.com/proxyweir/weir/underrace"
 )
 
 // run plays so many seconds that are alike.
@@ -102,6 +104,7 @@ func isSound(g Gradient) bool {
 }
 
 func TestASlowerSecondNeverHasTheHigherLimit(t *testing.T) {
+	underrace.OneGoroutine(t)
 	random := rand.New(rand.NewSource(1))
 	for i := 0; i < 20_000; i++ {
 		g := Gradient{Limit: 8 + 120*random.Float64(), Baseline: math.Exp(random.Float64() * 17)}

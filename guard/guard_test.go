@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/proxyweir/weir/underrace"
 )
 
 // scene is a guard before a service that is played: of some workers, each of whom works on a request for a while.
@@ -135,6 +137,7 @@ func overload(s *scene, length int) (small, greedy, smallAsked, greedyAsked int)
 }
 
 func TestTheGreedyKeyIsTurnedAwayBeforeAnyoneElse(t *testing.T) {
+	underrace.OneGoroutine(t)
 	s := newScene(t, Config{})
 	small, greedy, smallAsked, greedyAsked := overload(s, 60)
 	if small < smallAsked*99/100 {
@@ -173,6 +176,7 @@ func TestPriorityGoesLast(t *testing.T) {
 }
 
 func TestWhoKeepsToItsShareGetsInBesideAGreedyKeyAtOnce(t *testing.T) {
+	underrace.OneGoroutine(t)
 	s := newScene(t, Config{})
 	overload(s, 30)
 	if fair := Look(s.g).Fair; fair < 8*10*1000 {
@@ -182,6 +186,7 @@ func TestWhoKeepsToItsShareGetsInBesideAGreedyKeyAtOnce(t *testing.T) {
 
 // TestAQuietWeekIsNotTakenForACapacity: the overload that follows is shared out as ever.
 func TestAQuietWeekIsNotTakenForACapacity(t *testing.T) {
+	underrace.OneGoroutine(t)
 	s := newScene(t, Config{})
 	overload(s, 20)
 	for i := 0; i < 50_000; i++ { // of which the capacity would be more than any number

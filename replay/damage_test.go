@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/underrace"
 )
 
 // allOverflowPolicies are rules that do whatever rules can do.
@@ -25,6 +27,7 @@ rules:
 
 // Whatever stands in a log, a replay comes to its end, every line is counted as one kind, and every request of a rule as one outcome.
 func TestDamagedLogsAreReplayedAsFarAsTheyGo(t *testing.T) {
+	underrace.OneGoroutine(t)
 	random := rand.New(rand.NewPCG(5, 6))
 	number := regexp.MustCompile(`\d+\.\d+`)
 	var formats []string
