@@ -664,7 +664,14 @@ func TestDocsWarningIsThePlugins(t *testing.T) {
 		st := newStage(t)
 		h := st.handler(context.Background(), &Config{Rule: Rule{Limit: "100/1m"}}, "api-limit@file")
 		get(h, "192.0.2.1", func(r *http.Request) { r.Header.Set("X-Forwarded-For", "198.51.100.1") })
-		if got := st.log.String(); strings.TrimSpace(got) != strings.TrimSpace(s.text) {
+		var own []string
+		for _, line := range strings.Split(strings.TrimSpace(st.log.String()), "\n") {
+			// Examples with Redis, of other tests, log when the name of their server has not been found, which is whenever the resolver says so.
+			if !strings.Contains(line, "Redis at redis.internal:6379 cannot be used yet") {
+				own = append(own, line)
+			}
+		}
+		if got := strings.Join(own, "\n"); got != strings.TrimSpace(s.text) {
 			t.Errorf("%s: the log has %s", s.place, got)
 		}
 		return
