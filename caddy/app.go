@@ -341,6 +341,9 @@ func (s *sharedMemory) putInForce(a *App) {
 	if a == nil {
 		return
 	}
+	for _, h := range a.handlers {
+		h.guarded.putInForce()
+	}
 	s.store.SetMaxKeys(a.maxKeys)
 	s.sweeps.Reset(cmp.Or(a.sweep, defaultSweepInterval))
 	if before == nil {

@@ -277,6 +277,11 @@ func TestWhatIsUnderWaySurvivesReloads(t *testing.T) {
 	if r := g.do("/svc/quick"); r.status != http.StatusServiceUnavailable {
 		t.Errorf("after a reload, with two of two under way: status %d, want 503", r.status)
 	}
+	bad := g.caddyfile("metrics", ":PORT {\n"+g.directives("http://127.0.0.1:1", "max 9")+"\nrate_limit /x {\nguard other {\nmax 5\n}\n}\nrate_limit /y {\nguard other {\nmax 6\n}\n}\n}")
+	g.refused(bad)
+	if r := g.do("/svc/quick"); r.status != http.StatusServiceUnavailable {
+		t.Errorf("after a configuration that was refused, with two of two under way: status %d, want 503", r.status)
+	}
 	reload("max 3")
 	g.admit(1, "/svc/quick")
 	g.release()

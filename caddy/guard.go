@@ -72,7 +72,7 @@ func (g *Guard) priority(d *caddyfile.Dispenser) error {
 	return noBlock(d, "guard: ", "priority")
 }
 
-// guard reads guard [<name>] [{ ... }].
+// guardBlock reads guard [<name>] [{ ... }].
 func (h *Handler) guardBlock(d *caddyfile.Dispenser) error {
 	h.Guard = new(Guard)
 	line := d.Token()
@@ -143,7 +143,6 @@ var guards = caddy.NewUsagePool()
 type guarded struct {
 	*guard.Guard
 	id       string
-	config   *Guard
 	priority *template // nil: no request has priority
 	values   map[string]bool
 	h        *Handler
@@ -196,7 +195,7 @@ func (h *Handler) provisionGuard(ctx caddy.Context) error {
 		label = h.Namespace + "/" + g.Name
 	}
 	value, _, err := guards.LoadOrNew(label, func() (caddy.Destructor, error) {
-		s := &guardState{guard: guard.New(guard.Config{Seed: maphash.String(guardSeed, label)}), label: label}
+		s := &guardState{guard: guard.New(guard.Config{Max: g.Max, Min: g.Min, Seed: maphash.String(guardSeed, label)}), label: label}
 		guardMetrics.add(s)
 		return s, nil
 	})
@@ -204,8 +203,7 @@ func (h *Handler) provisionGuard(ctx caddy.Context) error {
 		return err
 	}
 	s := value.(*guardState)
-	guard.Bound(s.guard, guard.Config{Max: g.Max, Min: g.Min})
-	h.guarded = &guarded{Guard: s.guard, id: label, config: g, h: h}
+	h.guarded = &guarded{Guard: s.guard, id: label, h: h}
 	if p := g.Priority; p != nil {
 		h.guarded.priority, _ = newTemplate(p.Source)
 		h.guarded.values = make(map[string]bool, len(p.Values))
@@ -214,6 +212,13 @@ func (h *Handler) provisionGuard(ctx caddy.Context) error {
 		}
 	}
 	return nil
+}
+
+// putInForce has the bounds of the configuration hold, which others share until then: one that is refused changes nothing.
+func (g *guarded) putInForce() {
+	if g != nil {
+		guard.Bound(g.Guard, guard.Config{Max: g.h.Guard.Max, Min: g.h.Guard.Min})
+	}
 }
 
 // leave undoes provisionGuard.

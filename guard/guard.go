@@ -111,7 +111,8 @@ func bounds(c Config) (floor, ceiling int64) {
 }
 
 // Begin says whether a request of a key, which is its hash, may go to the service. If so it returns how many are under way with it, and End must
-// be called with that once, whatever becomes of the request; else Full or Unfair. A request with priority is turned away only where the whole limit is used.
+// be called with that once, whatever becomes of the request; else Full or Unfair. A request with priority is turned away only where the whole
+// limit is used.
 //
 // A key that asks for more than its fair share finds a part of the limit closed, the greater the more it asks for. That is trunk reservation, as
 // telephone networks have it: what is left of the limit is there for those within their share, and while the service has room for all, nobody
@@ -152,8 +153,8 @@ func Begin(g *Guard, key uint64, priority bool, now int64) int64 {
 	return n
 }
 
-// End says that a request that was admitted is under way no more. under is what Begin has returned of it. took is how long the service took to begin its answer, in microseconds; it is
-// negative where that says nothing of how the service keeps up: it failed, or the client left.
+// End says that a request that was admitted is under way no more. under is what Begin has returned of it. took is how long the service took to
+// begin its answer, in microseconds; it is negative where that says nothing of how the service keeps up: it failed, or the client left.
 func End(g *Guard, under, took int64) {
 	atomic.AddInt64(&g.underWay, -1)
 	atomic.AddInt64(&g.through, 1)
