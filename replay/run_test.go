@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/underrace"
 )
 
 // hit is a line of Caddy's log: a request that ended so many seconds after the logs' beginning.
@@ -285,10 +286,7 @@ func TestLinesAreNumberedWhateverTheirLength(t *testing.T) {
 
 func TestWhatCannotBeReplayedIsSaid(t *testing.T) {
 	good := logIn(t, "good.log", linesOf(each("x", 0, 1)...))
-	packed, err := os.ReadFile(logIn(t, "a.gz", strings.Repeat(linesOf(each("x", 0, 1, 2, 3)...), 20000)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	packed := packedLog(t, 100)
 	linked := filepath.Join(t.TempDir(), "linked.log")
 	if err := os.Symlink(good, linked); err != nil {
 		t.Fatal(err)
@@ -331,17 +329,32 @@ func TestWhatCannotBeReplayedIsSaid(t *testing.T) {
 			t.Errorf("%s: %v, want %s", test.name, err, test.want)
 		}
 	}
+	r, verdicts := run(t, Config{Rules: filesOf(t, rules+"domain: a\ndescriptors:\n  - {key: k, rate_limit: {unit: day, requests_per_unit: 1}}\n"), Logs: []string{"-"}, Input: strings.NewReader(linesOf(each("x", 0, 0.5)...))})
+	if verdicts != "AR" || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], `domain "a": descriptors are left out`) {
+		t.Errorf("%s, %q", verdicts, r.Warnings)
+	}
+}
+
+// packedLog returns a gzip file of that many times four requests.
+func packedLog(t *testing.T, times int) []byte {
+	t.Helper()
+	packed, err := os.ReadFile(logIn(t, "a.gz", strings.Repeat(linesOf(each("x", 0, 1, 2, 3)...), times)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return packed
+}
+
+func TestALogThatIsCutOffIsReplayedAsFarAsItGoes(t *testing.T) {
+	underrace.OneGoroutine(t)
+	packed := packedLog(t, 20000)
 	cut := filepath.Join(t.TempDir(), "cut.log.gz")
 	if err := os.WriteFile(cut, packed[:len(packed)-20], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r, _ := run(t, Config{Rules: filesOf(t, rules), Logs: []string{cut, logIn(t, "empty.log", "")}})
+	r, _ := run(t, Config{Rules: filesOf(t, rulesOf("{name: a, limit: 1/1s}")), Logs: []string{cut, logIn(t, "empty.log", "")}})
 	if r.Requests < 10000 || !strings.Contains(strings.Join(r.Warnings, "\n"), "cut.log.gz: could be read only in part: unexpected EOF") || !strings.Contains(strings.Join(r.Warnings, "\n"), "empty.log: is empty") {
 		t.Errorf("%d requests, %q", r.Requests, r.Warnings)
-	}
-	r, verdicts := run(t, Config{Rules: filesOf(t, rules+"domain: a\ndescriptors:\n  - {key: k, rate_limit: {unit: day, requests_per_unit: 1}}\n"), Logs: []string{"-"}, Input: strings.NewReader(linesOf(each("x", 0, 0.5)...))})
-	if verdicts != "AR" || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], `domain "a": descriptors are left out`) {
-		t.Errorf("%s, %q", verdicts, r.Warnings)
 	}
 }
 

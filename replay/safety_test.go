@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/underrace"
 )
 
 func TestWhatALogLacksIsSaidOnceForEachRuleAndField(t *testing.T) {
@@ -128,6 +130,7 @@ func TestHostileKeysAreShownHarmlessly(t *testing.T) {
 }
 
 func TestThePageNeedsNothingElseAndMayLoadNothing(t *testing.T) {
+	underrace.OneGoroutine(t)
 	r, _ := run(t, Config{Rules: filesOf(t, threeRules), Candidate: filesOf(t, rulesOf("{name: per-client, limit: 20/1m}", "{name: other, limit: 1/1m}")),
 		Logs: []string{writeTraffic(t, "a.log", "caddy", 20000, 100)}, Suggest: true, Share: 0.01})
 	page := reportsOf(t, r)["HTML"]

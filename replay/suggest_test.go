@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/underrace"
 )
 
 // crowd is a log of clients of which some send far more than others, in bursts.
@@ -25,7 +27,16 @@ func crowd(random *rand.Rand, clients, requests int) string {
 
 // The least limit that touches no more than a share of clients is just that: a replay with it touches so few, and with one less more.
 func TestTheSuggestedLimitIsTheLeast(t *testing.T) {
-	log := logIn(t, "a.log", crowd(rand.New(rand.NewPCG(3, 4)), 100, 2500))
+	underrace.OneGoroutine(t)
+	theLeastIsSuggested(t, logIn(t, "a.log", crowd(rand.New(rand.NewPCG(3, 4)), 100, 2500)), 0, 0.03, 0.3)
+}
+
+// Each pass over the log reads it in other goroutines than those that decide.
+func TestTheSuggestedLimitOfAShortLogIsTheLeast(t *testing.T) {
+	theLeastIsSuggested(t, logIn(t, "a.log", crowd(rand.New(rand.NewPCG(5, 6)), 30, 300)), 0.1)
+}
+
+func theLeastIsSuggested(t *testing.T, log string, shares ...float64) {
 	for _, test := range []struct {
 		name, rule string // with LIMIT in place of its numbers
 		now        string
@@ -46,7 +57,7 @@ func TestTheSuggestedLimitIsTheLeast(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			for _, share := range []float64{0, 0.03, 0.3} {
+			for _, share := range shares {
 				replayed := func(limit string, suggest bool) *Report {
 					r, _ := run(t, Config{Rules: filesOf(t, rulesOf(strings.Replace(test.rule, "LIMIT", limit, 1))), Logs: []string{log}, Suggest: suggest, Share: share})
 					return r
