@@ -14,9 +14,18 @@ import (
 )
 
 func TestMemoryKeepsWhatEveryStorePromises(t *testing.T) {
+	ofEachIndex(t, storetest.Run)
+}
+
+func TestMemoryKeepsWhatEveryStorePromisesInHistories(t *testing.T) {
+	underrace.OneGoroutine(t)
+	ofEachIndex(t, storetest.RunHistories)
+}
+
+func ofEachIndex(t *testing.T, run func(*testing.T, storetest.NewStore)) {
 	for _, index := range indexes {
 		t.Run(index.name, func(t *testing.T) {
-			storetest.Run(t, func(t *testing.T, clock *storetest.Clock) core.Store {
+			run(t, func(t *testing.T, clock *storetest.Clock) core.Store {
 				return core.NewMemory(core.MemoryConfig{Clock: clock.Now, Index: index.index, MaxKeys: 10_000})
 			})
 		})

@@ -1,9 +1,10 @@
 // Package storetest is the conformance suite that every core.Store must pass: memory, and Redis through either client, compiled
 // and under the interpreter.
 //
-// A store's test is one line:
+// A store's tests are two lines, in a test each:
 //
 //	storetest.Run(t, func(t *testing.T, clock *storetest.Clock) core.Store { … })
+//	storetest.RunHistories(t, func(t *testing.T, clock *storetest.Clock) core.Store { … })
 //
 // The suite never sleeps and never reads the wall clock: it sets the Clock, from which the store must take its time. It keeps to
 // the Go that Yaegi can run, and does less under Yaegi.
@@ -23,15 +24,13 @@ import (
 // closed. The store must share nothing with those of earlier calls.
 type NewStore func(t *testing.T, clock *Clock) core.Store
 
-// Run checks everything that core.Store promises, each part in a subtest.
+// Run and RunHistories together check everything that core.Store promises, each part in a subtest. Run has what many goroutines do at a time,
+// and at least one call of each kind.
 func Run(t *testing.T, newStore NewStore) {
 	t.Run("vectors", func(t *testing.T) { testVectors(t, newStore) })
-	t.Run("charging", func(t *testing.T) { testCharging(t, newStore) })
 	t.Run("changed limits", func(t *testing.T) { testChangedLimits(t, newStore) })
-	t.Run("viewers", func(t *testing.T) { testViewers(t, newStore) })
 	t.Run("isolation", func(t *testing.T) { testIsolation(t, newStore) })
 	t.Run("cost", func(t *testing.T) { testCost(t, newStore) })
-	t.Run("honesty", func(t *testing.T) { testHonesty(t, newStore) })
 	t.Run("concurrency", func(t *testing.T) { testConcurrency(t, newStore) })
 	t.Run("soft", func(t *testing.T) { testSoft(t, newStore) })
 	t.Run("penalty", func(t *testing.T) { testPenalty(t, newStore) })
@@ -41,6 +40,13 @@ func Run(t *testing.T, newStore NewStore) {
 	t.Run("reload", func(t *testing.T) { testReload(t, newStore) })
 	t.Run("delay", func(t *testing.T) { testDelay(t, newStore) })
 	t.Run("by hand", func(t *testing.T) { testByHand(t, newStore) })
+}
+
+// RunHistories has the parts with most calls, all of one goroutine. So they need no race detector.
+func RunHistories(t *testing.T, newStore NewStore) {
+	t.Run("charging", func(t *testing.T) { testCharging(t, newStore) })
+	t.Run("viewers", func(t *testing.T) { testViewers(t, newStore) })
+	t.Run("honesty", func(t *testing.T) { testHonesty(t, newStore) })
 }
 
 // Clock is the time of a store under test, in microseconds since the Unix epoch. It stands still until it is set, and may be set

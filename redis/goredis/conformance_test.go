@@ -11,16 +11,27 @@ import (
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/underrace"
 )
 
-// TestConformance runs the conformance suite of stores. The server uses the suite's clock.
+// TestConformance and TestConformanceOfHistories run the conformance suite of stores.
 func TestConformance(t *testing.T) {
+	storetest.Run(t, conforming(t))
+}
+
+func TestConformanceOfHistories(t *testing.T) {
+	underrace.OneGoroutine(t)
+	storetest.RunHistories(t, conforming(t))
+}
+
+// conforming starts a server that uses the suite's clock, for all stores.
+func conforming(t *testing.T) storetest.NewStore {
 	server := redistest.Start(t, redistest.WithClock())
-	storetest.Run(t, func(t *testing.T, clock *storetest.Clock) core.Store {
+	return func(t *testing.T, clock *storetest.Clock) core.Store {
 		clock.Follow(server.SetTime)
 		// The suite's clock makes steps that are longer than a lease.
 		return newStore(t, redis.Config{Clock: clock.Now, WallClock: clock.Now, Lease: 24 * time.Hour}, goredis.Config{Addresses: []string{server.Addr()}})
-	})
+	}
 }
 
 var stores atomic.Int64

@@ -57,6 +57,7 @@ func TestARememberedRejectionIsOneThatRedisWouldMake(t *testing.T) {
 // TestADenialByOneSlotIsGivenBackByOthers plays them as in a Cluster in which every client has a slot of its own: after a denial the state is as
 // if nothing had been charged. The clock never steps back, since after that a charge restarts a key, and a refund does not undo that.
 func TestADenialByOneSlotIsGivenBackByOthers(t *testing.T) {
+	underrace.OneGoroutine(t)
 	playAll(t, duel{slots: true, forward: true}, everyKind[len(everyKind)-1:])
 }
 

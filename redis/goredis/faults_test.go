@@ -17,6 +17,7 @@ import (
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/underrace"
 )
 
 // plenty is a limit that no test reaches.
@@ -378,6 +379,7 @@ func TestAForeignValueUnderAKeyIsOverwritten(t *testing.T) {
 // This is for a defect: while the key of reservations, of charges to come, or of requests that wait had a value of another type, requests under
 // the rule failed.
 func TestAForeignValueUnderAFurtherKeyIsOverwritten(t *testing.T) {
+	underrace.OneGoroutine(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	statuses, err := core.ParseStatuses([]string{"401"})

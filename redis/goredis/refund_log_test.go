@@ -11,11 +11,13 @@ import (
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/underrace"
 )
 
 // Between a charge of three units and its refund others take units of the same key. If they have taken at most 1,024 units, the log then has
 // exactly the times that it would have without the charge. Otherwise the charge stays.
 func TestARefundFindsItsChargeInsideALog(t *testing.T) {
+	underrace.OneGoroutine(t)
 	server := redistest.Start(t, redistest.WithClock())
 	for _, c := range []struct {
 		before, since int64 // units that others take before and after the charge

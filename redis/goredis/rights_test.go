@@ -12,6 +12,7 @@ import (
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
 	"github.com/proxyweir/weir/redis/resp"
+	"github.com/proxyweir/weir/underrace"
 )
 
 // user is the ACL user of these tests, whose permissions they change.
@@ -90,6 +91,7 @@ func TestACommandThatOneRuleLacksDoesNotAffectOthers(t *testing.T) {
 // TestWithoutACommandNoRuleAdmitsMoreThanItsLimit forbids each of the commands that docs/redis.md lists. A rule returns an error, or decides as
 // it would with all of them. None continues without something that it cannot read.
 func TestWithoutACommandNoRuleAdmitsMoreThanItsLimit(t *testing.T) {
+	underrace.OneGoroutine(t)
 	t.Parallel()
 	server := redistest.Start(t, redistest.WithUser(user, userPassword, "~weir:*"))
 	statuses, err := core.ParseStatuses([]string{"401"})

@@ -18,6 +18,7 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/storetest"
 	"github.com/proxyweir/weir/redis"
+	"github.com/proxyweir/weir/underrace"
 )
 
 // The tests of this file run compiled and in the interpreter, against a real server.
@@ -121,13 +122,23 @@ func do(t *testing.T, addr string, words ...string) string {
 	return strings.TrimSpace(line)
 }
 
-// TestConformance runs the conformance suite of stores. The server uses the suite's clock.
+// TestConformance and TestConformanceOfHistories run the conformance suite of stores.
 func TestConformance(t *testing.T) {
+	storetest.Run(t, conforming(t))
+}
+
+func TestConformanceOfHistories(t *testing.T) {
+	underrace.OneGoroutine(t)
+	storetest.RunHistories(t, conforming(t))
+}
+
+// conforming starts a server that uses the suite's clock, for all stores.
+func conforming(t *testing.T) storetest.NewStore {
 	addr, setTime := startServer(t)
 	if setTime == nil {
 		t.Skip("WEIR_TEST_CLOCK is not set: it names the file with the server's time")
 	}
-	storetest.Run(t, func(t *testing.T, clock *storetest.Clock) core.Store {
+	return func(t *testing.T, clock *storetest.Clock) core.Store {
 		clock.Follow(setTime)
 		client, err := New(Config{Address: addr, Timeout: patience})
 		if err != nil {
@@ -140,7 +151,7 @@ func TestConformance(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = s.Close() })
 		return s
-	})
+	}
 }
 
 func TestRepliesOfEveryKind(t *testing.T) {
