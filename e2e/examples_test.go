@@ -85,7 +85,7 @@ func startExample(t *testing.T, redis, docker string, env []string) *traefik {
 	}
 	t.Cleanup(func() {
 		tr.stop()
-		checkCalm(t, tr.logSince(0))
+		tr.checkCalm(t, 0)
 		for _, e := range tr.logSince(0) {
 			if e.Level == "error" {
 				t.Errorf("Traefik says: %s %s", e.Message, e.Error)

@@ -23,7 +23,7 @@ func startPair(t testing.TB) (first, second *traefik) {
 func (s *site) at(other *traefik) *site {
 	s.t.Helper()
 	twin := other.newSite(s.t)
-	twin.name, twin.middlewares, twin.routers = s.name, s.middlewares, s.routers
+	twin.name, twin.middlewares, twin.routers, twin.service = s.name, s.middlewares, s.routers, s.service
 	twin.apply()
 	return twin
 }

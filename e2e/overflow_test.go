@@ -53,7 +53,7 @@ func (s *site) said(names ...string) string {
 			}
 		}
 	}
-	for _, e := range s.log() {
+	for _, e := range s.log("in the last minute") {
 		add(shadowLine, e.Message)
 		add(candidateLine, e.Message)
 	}

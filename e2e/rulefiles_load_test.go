@@ -6,10 +6,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
-// A thousand edits of a rule file, a third of them broken, while clients make requests as fast as they can: no request is lost, and
-// no key's count. The plugin checks the file once a second, so the edits come in bursts, and it must see the last of each.
+// A thousand edits of a rule file, a third of them broken, while clients make some thousand requests a second: no request is
+// lost, and no key's count. The plugin checks the file once a second, so the edits come in bursts, and it must see the last of each.
 func TestRuleFileEditedAThousandTimesUnderLoad(t *testing.T) {
 	t.Parallel()
 	const (
@@ -33,7 +34,8 @@ func TestRuleFileEditedAThousandTimesUnderLoad(t *testing.T) {
 	s := limited(t, "{rulesFile: "+path+", rulesInterval: 1s}")
 	s.admit(1, "/version", "X-Probe", "a")
 
-	l := startLoad(8, 0, func(client, n int) (response, error) { return s.try(fmt.Sprintf("/counted/%d", (client+n)%4)) })
+	counted := func(client, n int) (path, fields string) { return fmt.Sprintf("/counted/%d", (client+n)%4), "" }
+	l := s.startFlood(8, 0, 14*time.Millisecond, counted)
 	probes := 0
 	for burst := range bursts {
 		version := 2000 + burst
@@ -55,7 +57,7 @@ func TestRuleFileEditedAThousandTimesUnderLoad(t *testing.T) {
 		probes++
 		return s.do("/version", "X-Probe", strconv.Itoa(probes)).header.Get("X-RateLimit-Limit") == "9000"
 	})
-	rest := startLoad(8, 4*highest/8, func(client, n int) (response, error) { return s.try(fmt.Sprintf("/counted/%d", (client+n)%4)) })
+	rest := s.startFlood(8, 4*highest/8, 0, counted)
 	rest.wait()
 	l.stop()
 	if l.lost+rest.lost > 0 {

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/http"
@@ -21,7 +22,8 @@ type site struct {
 	name        string
 	middlewares []middleware
 	routers     []router
-	logFrom     int64 // how long the log was when the site was made
+	service     string // of the routers; default: the upstream
+	logFrom     int64  // how long the log was when the site was made
 }
 
 type middleware struct{ name, config string }
@@ -42,7 +44,7 @@ func (tr *traefik) newSite(t testing.TB) *site {
 		if err := os.Remove(s.file()); err != nil && !os.IsNotExist(err) {
 			t.Error(err)
 		}
-		checkCalm(t, s.log())
+		s.checkCalm(t, s.logFrom)
 	})
 	return s
 }
@@ -115,7 +117,7 @@ func (s *site) write(version int64) {
 	fmt.Fprintf(&b, "http:\n  services:\n    %s:\n      loadBalancer: {servers: [{url: %q}]}\n", s.name, upstream.url)
 	fmt.Fprintf(&b, "  routers:\n    %s-version:\n      rule: Host(`%s`)\n      service: ping@internal\n", s.name, s.versionHost(version))
 	for i, r := range s.routers {
-		fmt.Fprintf(&b, "    %s-%d:\n      rule: Host(`%s`) && PathPrefix(`%s`)\n      entryPoints: [web]\n      service: %s\n", s.name, i, s.host(), r.path, s.name)
+		fmt.Fprintf(&b, "    %s-%d:\n      rule: Host(`%s`) && PathPrefix(`%s`)\n      entryPoints: [web]\n      service: %s\n", s.name, i, s.host(), r.path, cmp.Or(s.service, s.name))
 		if len(r.middlewares) > 0 {
 			fmt.Fprintf(&b, "      middlewares: [%s-%s]\n", s.name, strings.Join(r.middlewares, ", "+s.name+"-"))
 		}
@@ -150,14 +152,14 @@ func (s *site) applied(version int64) bool {
 // versionHost returns a host that only that version of the configuration serves.
 func (s *site) versionHost(version int64) string { return fmt.Sprintf("%s.version%d", s.name, version) }
 
-// log returns what Traefik has logged since the site was made.
-func (s *site) log() []entry { return s.logSince(s.logFrom) }
+// log returns what Traefik has logged since the site was made; with some text, only lines that have it.
+func (s *site) log(with ...string) []entry { return s.logSince(s.logFrom, with...) }
 
 // errors returns the errors that Traefik has logged about one of the site's middlewares.
 func (s *site) errors(middleware string) []string {
 	var list []string
-	for _, e := range s.log() {
-		if e.Level == "error" && strings.Contains(e.raw, s.qualified(middleware)) {
+	for _, e := range s.log(s.qualified(middleware)) {
+		if e.Level == "error" {
 			list = append(list, strings.TrimSpace(e.Message+" "+e.Error))
 		}
 	}

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bufio"
-	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -18,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -77,7 +77,7 @@ func startTraefik(t testing.TB, with settings) *traefik {
 	if tr != nil && tr.program != nil {
 		t.Cleanup(func() {
 			tr.stop()
-			checkCalm(t, tr.logSince(0))
+			tr.checkCalm(t, 0)
 		})
 	}
 	if err != nil {
@@ -288,21 +288,21 @@ type entry struct {
 }
 
 // alarming reports whether a line is about something that must never happen: a panic, in Traefik or in the plugin.
-func (e entry) alarming() bool {
-	text := strings.ToLower(e.raw)
+func alarming(line string) bool {
+	text := strings.ToLower(line)
 	return strings.Contains(text, "panic") || strings.HasPrefix(text, "fatal error") || strings.HasPrefix(text, "goroutine ")
 }
 
-// checkCalm checks that no line of a log is alarming, and prints the first few that are.
-func checkCalm(t testing.TB, log []entry) {
+// checkCalm checks that no line of the log after a given size is alarming, and prints the first few that are.
+func (tr *traefik) checkCalm(t testing.TB, size int64) {
 	t.Helper()
 	alarms := 0
-	for _, e := range log {
-		if !e.alarming() {
+	for _, line := range tr.linesSince(size) {
+		if !alarming(line) {
 			continue
 		}
 		if alarms++; alarms <= 3 {
-			t.Errorf("Traefik says: %s", e.raw)
+			t.Errorf("Traefik says: %s", line)
 		}
 	}
 	if alarms > 3 {
@@ -319,8 +319,21 @@ func (tr *traefik) logSize() int64 {
 	return info.Size()
 }
 
-// logSince returns the lines of the log after a given size.
-func (tr *traefik) logSince(size int64) []entry {
+// logSince returns the log after a given size; with some text, only lines that have it.
+func (tr *traefik) logSince(size int64, with ...string) []entry {
+	var entries []entry
+	for _, line := range tr.linesSince(size) {
+		if !slices.ContainsFunc(with, func(text string) bool { return !strings.Contains(line, text) }) {
+			e := entry{raw: line}
+			_ = json.Unmarshal([]byte(line), &e)
+			entries = append(entries, e)
+		}
+	}
+	return entries
+}
+
+// linesSince returns the lines of the log after a given size.
+func (tr *traefik) linesSince(size int64) []string {
 	f, err := os.Open(tr.logFile())
 	if err != nil {
 		return nil
@@ -329,16 +342,13 @@ func (tr *traefik) logSince(size int64) []entry {
 	if _, err = f.Seek(size, io.SeekStart); err != nil {
 		return nil
 	}
-	var entries []entry
-	lines := bufio.NewReader(f)
-	for {
-		line, err := lines.ReadBytes('\n')
+	var lines []string
+	for in := bufio.NewReader(f); ; {
+		line, err := in.ReadString('\n')
 		if err != nil {
-			return entries // the last line is still being written
+			return lines // the last line is still being written
 		}
-		e := entry{raw: string(bytes.TrimSpace(line))}
-		_ = json.Unmarshal(line, &e)
-		entries = append(entries, e)
+		lines = append(lines, strings.TrimSpace(line))
 	}
 }
 
@@ -368,12 +378,15 @@ func freeAddr() string {
 	}
 }
 
-// await waits until a condition holds, and reports whether it does.
+// await waits until a condition holds, and reports whether it does. It looks less often the longer it has waited, since some looks cost
+// Traefik or Prometheus milliseconds.
 func await(condition func() bool) bool {
-	for deadline := time.Now().Add(2 * time.Minute); !condition(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
+	for began := time.Now(); !condition(); {
+		waited := time.Since(began)
+		if waited > 2*time.Minute {
 			return false
 		}
+		time.Sleep(min(max(2*time.Millisecond, waited/16), 100*time.Millisecond))
 	}
 	return true
 }
