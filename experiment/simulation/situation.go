@@ -8,8 +8,10 @@
 package simulation
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sort"
 )
 
@@ -186,7 +188,7 @@ func New(name string, seed uint64, heavy bool) *Situation {
 		add(s.Legitimate+i, times)
 	}
 	s.Clients = s.Legitimate + p.bots
-	sort.SliceStable(s.Arrivals, func(i, j int) bool { return s.Arrivals[i].At < s.Arrivals[j].At })
+	slices.SortFunc(s.Arrivals, func(a, b Arrival) int { return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Client, b.Client)) })
 	for i := range s.Arrivals {
 		s.Arrivals[i].Service = serviceTime(r, heavy)
 	}
