@@ -140,7 +140,7 @@ func conforming(t *testing.T) storetest.NewStore {
 	}
 	return func(t *testing.T, clock *storetest.Clock) core.Store {
 		clock.Follow(setTime)
-		client, err := New(Config{Address: addr, Timeout: patience})
+		client, err := New(Config{Address: addr, Timeout: patience, DialTimeout: patience})
 		if err != nil {
 			t.Fatal(err)
 		}
