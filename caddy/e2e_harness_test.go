@@ -165,8 +165,15 @@ func (s *server) settle() {
 
 // stacks returns the stacks of all goroutines.
 func stacks() string {
-	buffer := make([]byte, 4<<20)
-	return string(buffer[:runtime.Stack(buffer, true)])
+	stackText.Lock()
+	defer stackText.Unlock()
+	return string(stackText.buffer[:runtime.Stack(stackText.buffer[:], true)])
+}
+
+// stackText is made once, since tests wait by looking at stacks, and the race detector makes a large buffer dear.
+var stackText struct {
+	sync.Mutex
+	buffer [4 << 20]byte
 }
 
 // refused loads a configuration that must be refused, and returns the error.
@@ -301,8 +308,16 @@ func (s *server) logs(message string) []map[string]any {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	// Most lines need no decoding. What JSON may escape is not looked for.
+	begins := []byte(message)
+	if i := strings.IndexFunc(message, func(c rune) bool { return c < ' ' || c > '~' || strings.ContainsRune(`"\<>&`, c) }); i >= 0 {
+		begins = begins[:i]
+	}
 	var lines []map[string]any
 	for line := range bytes.Lines(data) {
+		if !bytes.Contains(line, begins) {
+			continue
+		}
 		var fields map[string]any
 		if err := json.Unmarshal(line, &fields); err != nil {
 			continue // the line is still being written
@@ -317,13 +332,15 @@ func (s *server) logs(message string) []map[string]any {
 // patience is how long tests wait for what must happen: long enough for any busy machine.
 const patience = time.Minute
 
-// eventually waits until a condition holds.
+// eventually waits until a condition holds. It looks less often the longer it has waited, since some conditions take long to look at.
 func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !condition(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
+	for began := time.Now(); !condition(); {
+		waited := time.Since(began)
+		if waited > patience {
 			t.Fatalf("it never happened that %s", what)
 		}
+		time.Sleep(min(max(waited/20, 2*time.Millisecond), 50*time.Millisecond))
 	}
 }
 
