@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/underrace"
 )
 
 // formerWords are words that the code, its messages and the docs had for a while, and that have given way to the field's standard
@@ -91,6 +93,7 @@ var withFormerWords = map[string]string{
 
 // One word stands for one thing, in code, messages, docs, examples and scripts, so that a reader learns it once.
 func TestFormerWordsDoNotComeBack(t *testing.T) {
+	underrace.OneGoroutine(t)
 	patterns := make([]*regexp.Regexp, len(formerWords))
 	for i := range formerWords {
 		patterns[i] = finding(formerWords[i].pattern)
