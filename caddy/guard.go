@@ -21,7 +21,6 @@ import (
 	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/front"
 	"github.com/proxyweir/weir/guard"
-	"github.com/proxyweir/weir/words"
 	"go.uber.org/zap"
 )
 
@@ -52,13 +51,11 @@ type GuardPriority struct {
 	Values []string `json:"values"`
 }
 
-const mostUnderWay = 100_000
-
 // settings returns the lines that a guard's block may have.
 func (g *Guard) settings() []setting {
 	return []setting{
-		numberTo("max", &g.Max, 1, mostUnderWay),
-		numberTo("min", &g.Min, 1, mostUnderWay),
+		numberTo("max", &g.Max, 1, front.MostUnderWay),
+		numberTo("min", &g.Min, 1, front.MostUnderWay),
 		{word: "priority", to: g.priority},
 	}
 }
@@ -92,38 +89,15 @@ func (h *Handler) guardBlock(d *caddyfile.Dispenser) error {
 
 // check says what is wrong with the settings.
 func (g *Guard) check() error {
-	if g.Name != "" {
-		if err := words.CheckName(g.Name); err != nil {
-			return fmt.Errorf("guard: name: %w", err)
-		}
-	}
-	for _, n := range []struct {
-		word   string
-		number int
-	}{{"max", g.Max}, {"min", g.Min}} {
-		if n.number < 0 || n.number > mostUnderWay {
-			return fmt.Errorf("guard: %s %d: must be from 1 to %d", n.word, n.number, mostUnderWay)
-		}
-	}
-	most := g.Max
-	if most == 0 {
-		most = guard.DefaultMax
-	}
-	if g.Min > most {
-		return fmt.Errorf("guard: min %d: must not be above max, which is %d", g.Min, most)
+	if err := front.CheckGuard(g.Name, g.Max, g.Min); err != nil {
+		return err
 	}
 	if p := g.Priority; p != nil {
 		t, err := newTemplate(p.Source)
-		switch {
-		case err != nil:
+		if err != nil {
 			return fmt.Errorf("guard: priority %q: %w", p.Source, err)
-		case len(t.sources) == 0:
-			return fmt.Errorf("guard: priority %q: is the same for all requests; write a placeholder, such as {http.request.header.X-Plan}", p.Source)
-		case len(p.Values) == 0:
-			return fmt.Errorf("guard: priority %q: has no values; write those that have priority", p.Source)
-		case slices.Contains(p.Values, ""):
-			return fmt.Errorf("guard: priority %q: has an empty value, which requests without it have, too", p.Source)
 		}
+		return front.CheckPriority(p.Source, p.Values, len(t.sources) == 0, "a placeholder, such as {http.request.header.X-Plan}")
 	}
 	return nil
 }
@@ -365,11 +339,7 @@ var overloaded = caddyhttp.HandlerError{StatusCode: http.StatusServiceUnavailabl
 // turnAway answers a request that the guard does not let through, or returns the error for the site's error routes.
 func (g *guarded) turnAway(w http.ResponseWriter, r *http.Request, why int64) error {
 	h := g.h
-	after := int64(1_000_000)
-	if why == guard.Unfair {
-		after = guard.Window
-	}
-	after = front.Jittered(after, h.Jitter)
+	after := front.GuardWait(why, h.Jitter)
 	header := w.Header()
 	header["Retry-After"] = []string{fmt.Sprint(answer.RetrySeconds(after))}
 	repl := replacerOf(r)
@@ -378,7 +348,7 @@ func (g *guarded) turnAway(w http.ResponseWriter, r *http.Request, why int64) er
 	server, _ := r.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	if server != nil && server.Logs != nil {
 		if extra, ok := r.Context().Value(caddyhttp.ExtraLogFieldsCtxKey).(*caddyhttp.ExtraLogFields); ok {
-			extra.Set(zap.String("rate_limit_guard", g.reason(why)))
+			extra.Set(zap.String("rate_limit_guard", front.GuardReason(why)))
 		}
 	}
 	if h.leaveToErrorRoutes(r, server, overloaded) {
@@ -386,13 +356,6 @@ func (g *guarded) turnAway(w http.ResponseWriter, r *http.Request, why int64) er
 	}
 	front.Overloaded(w, r, after)
 	return nil
-}
-
-func (g *guarded) reason(why int64) string {
-	if why == guard.Unfair {
-		return "unfair"
-	}
-	return "full"
 }
 
 // guardCollector reports what guards are at.
@@ -404,11 +367,15 @@ type guardCollector struct {
 }
 
 var guardMetrics = &guardCollector{
-	limit:      prometheus.NewDesc("weir_guard_limit", "How many requests may be under way to the service.", []string{"guard"}, nil),
-	underWay:   prometheus.NewDesc("weir_guard_under_way", "Requests that the service has not begun to answer.", []string{"guard"}, nil),
-	baseline:   prometheus.NewDesc("weir_guard_baseline_seconds", "How long the service takes to begin an answer while it keeps up; 0 if it is not known yet.", []string{"guard"}, nil),
-	fair:       prometheus.NewDesc("weir_guard_fair_share", "Requests in 10 seconds of one key beyond which a part of the limit is closed to it; 0 if there is room for all.", []string{"guard"}, nil),
-	turnedAway: prometheus.NewDesc("weir_guard_rejected_total", "Requests that the guard rejected, by reason: full if the limit was reached, unfair if the key asked for more than its fair share.", []string{"guard", "reason"}, nil),
+	limit:      guardDesc(front.GuardLimit),
+	underWay:   guardDesc(front.GuardUnderWay),
+	baseline:   guardDesc(front.GuardBaseline),
+	fair:       guardDesc(front.GuardFair),
+	turnedAway: guardDesc(front.GuardRejected, "reason"),
+}
+
+func guardDesc(m front.GuardMetric, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(m.Name, m.Help, append([]string{"guard"}, labels...), nil)
 }
 
 func (c *guardCollector) add(s *guardState) {
@@ -445,7 +412,7 @@ func (c *guardCollector) Collect(to chan<- prometheus.Metric) {
 		gauge(c.underWay, float64(at.UnderWay))
 		gauge(c.baseline, float64(at.Baseline)/1e6)
 		gauge(c.fair, float64(at.Fair)/1e3)
-		to <- prometheus.MustNewConstMetric(c.turnedAway, prometheus.CounterValue, float64(at.Full), label, "full")
-		to <- prometheus.MustNewConstMetric(c.turnedAway, prometheus.CounterValue, float64(at.Unfair), label, "unfair")
+		to <- prometheus.MustNewConstMetric(c.turnedAway, prometheus.CounterValue, float64(at.Full), label, front.GuardFull)
+		to <- prometheus.MustNewConstMetric(c.turnedAway, prometheus.CounterValue, float64(at.Unfair), label, front.GuardUnfair)
 	}
 }

@@ -35,14 +35,15 @@ func goList(t *testing.T, args ...string) []string {
 // mayImport says which of our packages each of those that Traefik loads may import.
 var mayImport = map[string]string{
 	"words":      "",
+	"guard":      "",
 	"match":      "words",
 	"core":       "words",
 	"answer":     "core words",
 	"ruleset":    "core match words",
-	"front":      "ruleset answer core match words",
+	"front":      "ruleset answer core match words guard",
 	"redis":      "core answer match",
 	"redis/resp": "redis",
-	"traefik":    "front ruleset redis redis/resp answer core match words",
+	"traefik":    "front ruleset redis redis/resp answer core match words guard",
 }
 
 func interpretedFolders() (list []string) {

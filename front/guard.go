@@ -1,0 +1,93 @@
+package front
+
+import (
+	"fmt"
+
+	"github.com/proxyweir/weir/guard"
+	"github.com/proxyweir/weir/words"
+)
+
+// MostUnderWay is the greatest max and min of a guard.
+const MostUnderWay = 100_000
+
+// CheckGuard says what is wrong with the name of a guard, "" if it has none, and with its max and min, 0 where they are not set.
+func CheckGuard(name string, most, least int) error {
+	if name != "" {
+		if err := words.CheckName(name); err != nil {
+			return fmt.Errorf("guard: name: %w", err)
+		}
+	}
+	if err := checkUnderWay("max", most); err != nil {
+		return err
+	}
+	if err := checkUnderWay("min", least); err != nil {
+		return err
+	}
+	if most == 0 {
+		most = guard.DefaultMax
+	}
+	if least > most {
+		return fmt.Errorf("guard: min %d: must not be above max, which is %d", least, most)
+	}
+	return nil
+}
+
+func checkUnderWay(word string, number int) error {
+	if number < 0 || number > MostUnderWay {
+		return fmt.Errorf("guard: %s %d: must be from 1 to %d", word, number, MostUnderWay)
+	}
+	return nil
+}
+
+// CheckPriority says what is wrong with the source of a guard's priority and the values of it that have priority. fixed says that the source is
+// the same for all requests, and such is one that is not, as an example.
+func CheckPriority(source string, values []string, fixed bool, such string) error {
+	if fixed {
+		return fmt.Errorf("guard: priority %q: is the same for all requests; write %s", source, such)
+	}
+	if len(values) == 0 {
+		return fmt.Errorf("guard: priority %q: has no values; write those that have priority", source)
+	}
+	for _, value := range values {
+		if value == "" {
+			return fmt.Errorf("guard: priority %q: has an empty value, which requests without it have, too", source)
+		}
+	}
+	return nil
+}
+
+// GuardWait returns after how many microseconds a request may come again that guard.Begin has turned away, with jitter as for Jittered.
+func GuardWait(why int64, jitter float64) int64 {
+	if why == guard.Unfair {
+		return Jittered(guard.Window, jitter)
+	}
+	return Jittered(1_000_000, jitter)
+}
+
+// The reasons, in metrics and logs, for which a guard turns requests away.
+const (
+	GuardFull   = "full"
+	GuardUnfair = "unfair"
+)
+
+// GuardReason returns the reason of what guard.Begin has returned.
+func GuardReason(why int64) string {
+	if why == guard.Unfair {
+		return GuardUnfair
+	}
+	return GuardFull
+}
+
+// GuardMetric is one of a guard's metrics, of which each has a label "guard" with its name.
+type GuardMetric struct {
+	Name, Help string
+}
+
+// The metrics of a guard. All but GuardRejected, which has a label "reason" too, are gauges.
+var (
+	GuardLimit    = GuardMetric{"weir_guard_limit", "How many requests may be under way to the service."}
+	GuardUnderWay = GuardMetric{"weir_guard_under_way", "Requests that the service has not begun to answer."}
+	GuardBaseline = GuardMetric{"weir_guard_baseline_seconds", "How long the service takes to begin an answer while it keeps up; 0 if it is not known yet."}
+	GuardFair     = GuardMetric{"weir_guard_fair_share", "Requests in 10 seconds of one key beyond which a part of the limit is closed to it; 0 if there is room for all."}
+	GuardRejected = GuardMetric{"weir_guard_rejected_total", "Requests that the guard rejected, by reason: full if the limit was reached, unfair if the key asked for more than its fair share."}
+)

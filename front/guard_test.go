@@ -1,0 +1,43 @@
+package front
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/proxyweir/weir/guard"
+)
+
+func TestMistakesInAGuardAreNamed(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		most, least int
+		want        string
+	}{
+		{"", 0, 0, ""}, {"shop", 1, 1, ""}, {"", MostUnderWay, MostUnderWay, ""}, {"", 0, guard.DefaultMax, ""}, {"", 4, 0, ""},
+		{"a b", 0, 0, "guard: name: "},
+		{"", -1, 0, "guard: max -1: must be from 1 to 100000"},
+		{"", 0, MostUnderWay + 1, "guard: min 100001: must be from 1 to 100000"},
+		{"", 5, 6, "guard: min 6: must not be above max, which is 5"},
+		{"", 0, 129, "guard: min 129: must not be above max, which is 128"},
+	} {
+		got := ""
+		if err := CheckGuard(c.name, c.most, c.least); err != nil {
+			got = err.Error()
+		}
+		if !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
+			t.Errorf("%q, %d, %d: %q, want %q", c.name, c.most, c.least, got, c.want)
+		}
+	}
+}
+
+func TestWhoAsksForMoreThanItsShareWaitsForAWindow(t *testing.T) {
+	if got := GuardWait(guard.Full, 0); got != 1_000_000 || GuardReason(guard.Full) != "full" {
+		t.Errorf("full: %d µs, %s", got, GuardReason(guard.Full))
+	}
+	if got := GuardWait(guard.Unfair, 0); got != guard.Window || GuardReason(guard.Unfair) != "unfair" {
+		t.Errorf("unfair: %d µs, %s", got, GuardReason(guard.Unfair))
+	}
+	if got := GuardWait(guard.Full, 1); got < 1_000_000 || got > 2_000_000 {
+		t.Errorf("with jitter: %d µs", got)
+	}
+}
