@@ -35,7 +35,10 @@ func mix(x uint64) uint64 {
 }
 
 // add counts a request of a key, and returns how many of it are in the window that ends now.
-func add(d *demand, key uint64, now int64) float64 {
+func add(d *demand, key uint64, now int64) float64 { return addMany(d, key, now, 1) }
+
+// addMany is add for so many requests.
+func addMany(d *demand, key uint64, now int64, n uint32) float64 {
 	window := atomic.LoadInt64(&d.current)
 	since := now - window*Window
 	counts, before := d.counts[window&1], d.counts[1-window&1]
@@ -45,8 +48,8 @@ func add(d *demand, key uint64, now int64) float64 {
 	if left < 0 {
 		left = 0
 	}
-	one := float64(atomic.AddUint32(&counts[a], 1)) + left*float64(atomic.LoadUint32(&before[a]))
-	other := float64(atomic.AddUint32(&counts[b], 1)) + left*float64(atomic.LoadUint32(&before[b]))
+	one := float64(atomic.AddUint32(&counts[a], n)) + left*float64(atomic.LoadUint32(&before[a]))
+	other := float64(atomic.AddUint32(&counts[b], n)) + left*float64(atomic.LoadUint32(&before[b]))
 	if other < one {
 		return other
 	}

@@ -76,6 +76,9 @@ type Guard struct {
 	baseline  int64 // microseconds
 	floor     int64
 	ceiling   int64
+	ample     int64 // see Gauge, as for the next one
+	stride    int64
+	exact     int64 // 1: every request calls Begin
 	turning   int32
 
 	seed   uint64
@@ -91,7 +94,7 @@ func New(c Config) *Guard {
 	if c.Cells <= 0 {
 		c.Cells = DefaultCells
 	}
-	g := &Guard{longest: 1 << 62, seed: c.Seed, demand: newDemand(c.Cells)}
+	g := &Guard{longest: 1 << 62, stride: 1, seed: c.Seed, demand: newDemand(c.Cells)}
 	Bound(g, c)
 	return g
 }
@@ -118,10 +121,15 @@ func bounds(c Config) (floor, ceiling int64) {
 // telephone networks have it: what is left of the limit is there for those within their share, and while the service has room for all, nobody
 // is turned away.
 func Begin(g *Guard, key uint64, priority bool, now int64) int64 {
+	return BeginFor(g, key, priority, now, 1)
+}
+
+// BeginFor is Begin for a request that stands for so many of its kind: see Gauge.
+func BeginFor(g *Guard, key uint64, priority bool, now, many int64) int64 {
 	if now >= atomic.LoadInt64(&g.next) {
 		turnSecond(g, now)
 	}
-	asked := add(&g.demand, key^g.seed, now)
+	asked := addMany(&g.demand, key^g.seed, now, uint32(many))
 	limit := atomic.LoadInt64(&g.open)
 	refusal := int64(Full)
 	if priority {
@@ -157,7 +165,12 @@ func Begin(g *Guard, key uint64, priority bool, now int64) int64 {
 // begin its answer, in microseconds; it is negative where that says nothing of how the service keeps up: it failed, or the client left.
 func End(g *Guard, under, took int64) {
 	atomic.AddInt64(&g.underWay, -1)
-	atomic.AddInt64(&g.through, 1)
+	Count(g, 1, under, took)
+}
+
+// Count is End without taking the request out of those under way, for one that stands for so many.
+func Count(g *Guard, many, under, took int64) {
+	atomic.AddInt64(&g.through, many)
 	if took < 0 {
 		return
 	}
@@ -248,6 +261,7 @@ func judge(g *Guard, now int64, seconds float64) {
 		level = fairLevel(&g.demand, now, share*g.capacity*Window/second)
 	}
 	atomic.StoreInt64(&g.level, int64(1000*level))
+	spare(g, open, through)
 }
 
 // Bound changes how many requests may be under way at most and at least, as a Config has them; what the guard has learnt stays.
@@ -259,6 +273,7 @@ func Bound(g *Guard, c Config) {
 		atomic.StoreInt64(&g.limit, ceiling)
 		atomic.StoreInt64(&g.open, ceiling)
 	}
+	atomic.StoreInt64(&g.ample, 0)
 }
 
 // Pause takes a request out of those under way while something else than the service keeps it: its body has not come yet. Resume takes it in
