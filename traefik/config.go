@@ -49,6 +49,9 @@ type Config struct {
 	// Counts requests by outcome, and says where Prometheus reads the counts. The default is neither.
 	Metrics interface{} `json:"metrics,omitempty" yaml:"metrics,omitempty"`
 
+	// Limits how many requests are under way to the service, by how long it takes to begin its answers. The default is no limit.
+	Guard interface{} `json:"guard,omitempty" yaml:"guard,omitempty"`
+
 	// The path at which clients read their own quotas, at no cost. The default is none.
 	StatusPath string `json:"statusPath,omitempty" yaml:"statusPath,omitempty"`
 
@@ -214,6 +217,33 @@ type Metrics struct {
 
 	// Serves the metrics at exactly this path, in place of what the middleware's routers have there.
 	Path string `json:"path,omitempty" yaml:"path,omitempty"`
+}
+
+// Guard limits how many requests are under way to the service behind the middleware. A request over that limit gets a 503. Requests are
+// turned away first whose keys ask for more than their fair share.
+type Guard struct {
+	// What the guard has learnt stays under its name. Middlewares with guards of one name share it: they stand before the same
+	// service, and should define it alike. The default is the namespace of the middleware.
+	Name string `json:"name,omitempty" yaml:"name,omitempty"`
+
+	// How many requests may be under way at most, however quick the service is. From 1 to 100000; the default is 128.
+	Max string `json:"max,omitempty" yaml:"max,omitempty"`
+
+	// How many requests may be under way at least, however slow the service is. From 1 to max; the default is 8, or max if that is
+	// less.
+	Min string `json:"min,omitempty" yaml:"min,omitempty"`
+
+	// Which requests are turned away last.
+	Priority interface{} `json:"priority,omitempty" yaml:"priority,omitempty"`
+}
+
+// GuardPriority says which requests have priority: those whose value of the source is one of the values.
+type GuardPriority struct {
+	// Where the value comes from, as in a rule's key. Required.
+	Source string `json:"source,omitempty" yaml:"source,omitempty"`
+
+	// The values that have priority. Required.
+	Values []string `json:"values,omitempty" yaml:"values,omitempty"`
 }
 
 // IPStrategy says which address is the client's. It has the words and the meaning of Traefik's own ipStrategy.

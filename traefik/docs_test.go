@@ -349,7 +349,7 @@ func load(t *testing.T, s shown) error {
 	return nil
 }
 
-var manualPages = []string{"README.md", "docs/traefik.md", "docs/redis.md", "docs/caddy.md", "docs/past-the-limit.md"}
+var manualPages = []string{"README.md", "docs/traefik.md", "docs/redis.md", "docs/caddy.md", "docs/past-the-limit.md", "docs/guard.md"}
 
 func TestDocsConfigurationsLoad(t *testing.T) {
 	setenv(t, "REDIS_PASSWORD", "a password")
@@ -615,7 +615,7 @@ func TestDocsQuotasAreThePlugins(t *testing.T) {
 // The manual's table has every series that there is, and no other.
 func TestDocsHaveTheSeriesThatTheCodeHas(t *testing.T) {
 	st := newStage(t)
-	c := withMetrics(Config{Rule: Rule{Limit: "5/1m", Penalty: []string{"1h"}, Candidate: object{"limit": "6/1m"}}})
+	c := withMetrics(Config{Rule: Rule{Limit: "5/1m", Penalty: []string{"1h"}, Candidate: object{"limit": "6/1m"}}, Guard: "true"})
 	h := st.handler(context.Background(), c, "m@file")
 	families := map[string]bool{"weir_breaker_open{server}": true} // there with Redis alone
 	for series := range scrape(t, h) {
@@ -758,6 +758,9 @@ func TestDocsHaveTheSettingsThatTheCodeHas(t *testing.T) {
 	sameWords(t, "of match", tableWords(t, section(t, page, "### Of `match`"), "setting"), camelCased("match"))
 	sameWords(t, "of ipStrategy", tableWords(t, section(t, page, "### Of `ipStrategy`"), "setting"), fieldsOf(IPStrategy{}))
 	sameWords(t, "of metrics", tableWords(t, section(t, page, "### Of `metrics`"), "setting of metrics"), fieldsOf(Metrics{}))
+	guards := section(t, page, "### Of `guard`")
+	sameWords(t, "of guard", tableWords(t, guards, "setting of guard"), fieldsOf(Guard{}))
+	sameWords(t, "of a guard's priority", tableWords(t, guards, "setting of priority"), fieldsOf(GuardPriority{}))
 	store := section(t, page, "### Of `store`")
 	sameWords(t, "of store", tableWords(t, store, "setting"), fieldsOf(Store{}))
 	sameWords(t, "of store.memory", tableWords(t, store, "setting of memory"), fieldsOf(Memory{}))

@@ -12,6 +12,7 @@ import (
 	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/front"
+	"github.com/proxyweir/weir/guard"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/ruleset"
 	"github.com/proxyweir/weir/words"
@@ -38,6 +39,9 @@ type engine struct {
 	files       *ruleFiles   // nil: none
 	domain      string       // the one in which descriptors are looked up; "": the only one
 	descriptors []front.Descriptor
+
+	guardSettings *guardSettings // nil: there is no guard
+	guard         *guard.Guard   // nil, too
 
 	counts     bool   // the rules have metrics
 	begun      *int64 // how many decisions have begun on the general path
@@ -75,6 +79,9 @@ func newEngine(c *Config, name string) (*engine, error) {
 		return nil, err
 	}
 	e.namespace = namespace
+	if e.guardSettings, err = newGuardSettings(c.Guard, namespace); err != nil {
+		return nil, err
+	}
 	e.fields, err = answer.ParseFields(trimmed(c.Headers))
 	if err != nil {
 		return nil, err
@@ -265,4 +272,9 @@ func (n *refusals) isNews(text string, second int64) bool {
 	}
 	n.reported[text] = second
 	return true
+}
+
+// limitsNothing reports whether the middleware has no rules and no files.
+func (e *engine) limitsNothing() bool {
+	return e.fixed != nil && len(e.fixed.rules) == 0
 }

@@ -25,6 +25,9 @@ func fastPath(h *handler) http.Handler {
 	}
 	if quick == nil {
 		if metering == nil {
+			if h.guarded != nil && e.limitsNothing() {
+				return h.guarded
+			}
 			return h
 		}
 		return newAllMetered(h, metering)

@@ -36,7 +36,7 @@ const (
 
 // listen serves until the listener is closed. It tries an address that is not available again and again.
 func (l *metricsListener) listen() {
-	defer guard()
+	defer contain()
 	socket, err := net.Listen("tcp", l.address)
 	if err == nil {
 		server := l.newServer()

@@ -34,7 +34,8 @@ func (g *registry) writeMetrics() []byte {
 		return atomic.LoadInt64(&r.meter.waiting)
 	})
 	b = appendNumbers(b, s, "weir_limit", "gauge", "Requests that a rule's own limit allows in a period, or that may be under way at a time.", ownLimit)
-	return appendPeriods(b, s)
+	b = appendPeriods(b, s)
+	return appendGuards(b, s)
 }
 
 // isNot is the value of a number that a rule does not have.

@@ -85,7 +85,7 @@ func (s *sharedRedis) close() {
 
 // greet finds out whether a new store's Redis answers. If it does not, greet logs that, and later that it answers.
 func (s *sharedRedis) greet(middleware string) {
-	defer guard()
+	defer contain()
 	err := s.store.Check(250 * time.Millisecond)
 	if err == nil || s.ended.Load() {
 		return

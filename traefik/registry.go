@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/guard"
 )
 
 // registry keeps the state that outlives the handlers which Traefik makes.
@@ -45,6 +46,8 @@ type registry struct {
 	engineCount int           // of all that have been made
 	redis       map[string]*sharedRedis
 	warned      map[string]map[string]bool // the warnings that are in the log already, by middleware
+
+	guards map[string]*guard.Guard // by their names
 
 	metrics   *processMetrics
 	page      *page
@@ -88,6 +91,7 @@ func newRegistry() *registry {
 		redis:       make(map[string]*sharedRedis),
 		warned:      make(map[string]map[string]bool),
 		metrics:     newProcessMetrics(),
+		guards:      make(map[string]*guard.Guard),
 		meters:      make(map[string]*meter),
 		listeners:   make(map[string]*metricsListener),
 	}
@@ -113,7 +117,7 @@ func (g *registry) newHandler(ctx context.Context, next http.Handler, config *Co
 	if err != nil {
 		return nil, fmt.Errorf("middleware %q: %s", name, strings.Join(fewLines(strings.Split(err.Error(), "\n")), "; "))
 	}
-	return fastPath(&handler{next: next, engine: e}), nil
+	return fastPath(newHandler(e, next)), nil
 }
 
 // brief shortens a message that has a very long value.
@@ -226,6 +230,7 @@ func (g *registry) open(e *engine) error {
 	if e.counts {
 		g.meter(e.inForce())
 	}
+	g.takeGuard(e)
 	g.compare(e)
 	g.engines[e.fingerprint] = e
 	g.bound()
@@ -244,9 +249,6 @@ func (g *registry) compare(e *engine) {
 	if before := g.newestOf(e.name); before != nil {
 		e.inForce().reportAgain(e.name, before.inForce())
 	}
-	if !e.named {
-		return
-	}
 	for _, gen := range g.generations {
 		if gen.ctx.Err() != nil {
 			continue
@@ -255,7 +257,10 @@ func (g *registry) compare(e *engine) {
 			if other.name == e.name {
 				continue
 			}
-			g.reportDifference(e, other)
+			g.reportGuard(e, other)
+			if e.named {
+				g.reportDifference(e, other)
+			}
 		}
 	}
 }
@@ -278,6 +283,9 @@ func (g *registry) join(ctx context.Context, e *engine) {
 	e.uses++
 	e.returned = e.returned || e.uses > 1 && e.living == 0
 	e.living++
+	if e.guard != nil {
+		guard.Bound(e.guard, e.guardSettings.bounds)
+	}
 	if e.monitoring.address != "" {
 		g.listen(e.monitoring.address, e.name)
 	}
@@ -285,7 +293,7 @@ func (g *registry) join(ctx context.Context, e *engine) {
 
 // end notes that the context of a generation was cancelled. Its engines are released after a while.
 func (g *registry) end(done <-chan struct{}) {
-	defer guard()
+	defer contain()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	gen := g.generations[done]
@@ -314,7 +322,7 @@ func (g *registry) leave(l *leaving) {
 
 // expire releases what is due.
 func (g *registry) expire() {
-	defer guard()
+	defer contain()
 	for _, shared := range g.letGo() {
 		shared.close()
 	}
@@ -359,6 +367,7 @@ func (g *registry) close(e *engine) *sharedRedis {
 	if alone {
 		delete(g.warned, e.name)
 	}
+	g.forgetGuards()
 	if len(g.engines) == 0 {
 		g.metrics.evicted += g.memory.Stats().Evictions
 		g.memory = nil
@@ -393,7 +402,7 @@ func (g *registry) bound() {
 // sweep removes keys that memory need not keep, and sets the timer again as long as there is an engine. Interpreted it takes some 50 µs for a
 // key, so a memory of a million is swept less often: for at most one hundredth of the time.
 func (g *registry) sweep() {
-	defer guard()
+	defer contain()
 	memory := g.toSweep()
 	if memory == nil {
 		return
@@ -440,8 +449,8 @@ func (g *registry) say(middleware, message string) {
 	}
 }
 
-// guard keeps a panic in a goroutine of the plugin from ending Traefik.
-func guard() {
+// contain keeps a panic in a goroutine of the plugin from ending Traefik.
+func contain() {
 	if p := recover(); p != nil {
 		warn("", fmt.Sprintf("a panic, which is a defect: %v", p))
 	}

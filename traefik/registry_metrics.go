@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/guard"
 )
 
 // shownFor is how long the metrics still have engines that no handler with a living context uses. Traefik cancels the old handlers before it
@@ -134,7 +135,7 @@ func (g *registry) listen(address, middleware string) {
 
 // settle closes the listeners that no configuration names any more.
 func (g *registry) settle() {
-	defer guard()
+	defer contain()
 	for _, l := range g.unnamed() {
 		l.close()
 	}
@@ -188,6 +189,8 @@ type snapshot struct {
 	inMemory, redis bool            // there are rules that count there
 	maxKeys         int
 	evicted         int64
+	guardNames      []string // in order
+	guards          map[string]*guard.Guard
 }
 
 // observe takes a snapshot.
@@ -200,7 +203,9 @@ func (g *registry) observe() *snapshot {
 		s.evicted += memory.Stats().Evictions
 	}
 	found := make(map[*meter]*series)
-	for _, e := range g.shown() {
+	shown := g.shown()
+	s.guardNames, s.guards = g.guardsOf(shown)
+	for _, e := range shown {
 		if !e.counts {
 			continue
 		}

@@ -15,7 +15,7 @@ const noCount = "is not available in Traefik, where a plugin cannot see a respon
 func ownRules(c *Config, criterion *SourceCriterion, namespace, middleware string) ([]*ruleset.Rule, error) {
 	rules := make([]*ruleset.Rule, 0, len(c.Rules))
 	if len(c.Rules) == 0 {
-		if len(c.RulesFile) > 0 && firstSet(c.Rule) == "" && !isDialect(c) {
+		if (len(c.RulesFile) > 0 || isOn(c.Guard)) && firstSet(c.Rule) == "" && !isDialect(c) {
 			return rules, nil
 		}
 		r, err := onlyRule(c, criterion, namespace, middleware)

@@ -271,7 +271,7 @@ func (g *registry) look(f *ruleFiles) {
 		return
 	}
 	defer g.lookLater(f)
-	defer guard()
+	defer contain()
 	now := g.clock()
 	if now < f.due && !again {
 		return

@@ -13,8 +13,18 @@ import (
 
 // handler is a middleware in one router.
 type handler struct {
-	next   http.Handler
-	engine *engine
+	next    http.Handler // guarded, if there is a guard
+	engine  *engine
+	guarded *guarded // nil: there is no guard
+}
+
+// newHandler returns the general handler of a router.
+func newHandler(e *engine, next http.Handler) *handler {
+	h := &handler{next: next, engine: e, guarded: newGuarded(e, next)}
+	if h.guarded != nil {
+		h.next = h.guarded
+	}
+	return h
 }
 
 // ServeHTTP decides on the request, and passes it on, makes it wait, or rejects it.
@@ -37,7 +47,7 @@ func serve(h *handler, w http.ResponseWriter, r *http.Request) {
 	_ = front.Assemble(s.asked, q, r, address) // nothing that could fail is used here
 	if len(q.Checks) == 0 {
 		front.Free(q)
-		h.next.ServeHTTP(w, r)
+		passOn(h, w, r, false, "")
 		return
 	}
 	var err error
@@ -91,8 +101,9 @@ func goOn(h *handler, w http.ResponseWriter, r *http.Request, q *front.Inquiry, 
 		serveUnderWay(h, w, r, s, q)
 		return
 	}
+	key := q.Checks[0].Key
 	front.Free(q)
-	h.next.ServeHTTP(w, r)
+	passOn(h, w, r, true, key)
 }
 
 // noteAddress warns once of a request that comes through a proxy without an ipStrategy, and of one for which the ipStrategy finds no address.
@@ -119,6 +130,7 @@ func serveUnderWay(h *handler, w http.ResponseWriter, r *http.Request, s *ruleSe
 	reservations = core.AppendReservations(reservations, q.Checks)
 	delay := q.Verdict.Delay
 	waiting := waitingOf(e, s, q)
+	key := q.Checks[0].Key
 	front.Free(q)
 	if delay > 0 {
 		passed := wait(e, w, r, time.Duration(delay)*time.Microsecond, waiting)
@@ -132,13 +144,13 @@ func serveUnderWay(h *handler, w http.ResponseWriter, r *http.Request, s *ruleSe
 		r = passed
 	}
 	if core.UnderWay(reservations) {
-		defer finish(e, reservations)
+		defer finishReservations(e, reservations)
 	}
-	h.next.ServeHTTP(w, r)
+	passOn(h, w, r, true, key)
 }
 
-// finish ends the reservations of a request under way.
-func finish(e *engine, reservations []core.Reservation) {
+// finishReservations ends the reservations of a request under way.
+func finishReservations(e *engine, reservations []core.Reservation) {
 	if err := e.limiter.Finish(reservations, 0); err != nil { // no rule counts by status here
 		e.reportFailure(err)
 	}

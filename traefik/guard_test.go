@@ -1,0 +1,463 @@
+package traefik
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/guard"
+)
+
+func TestMistakesInAGuardAreSaid(t *testing.T) {
+	s := newStage(t)
+	for _, c := range []struct {
+		guard interface{}
+		want  string
+	}{
+		{"yes", `guard "yes": must be an object with some of name, max, min, priority`},
+		{object{"most": 5}, `guard: "most" is not a field`},
+		{object{"max": 0}, `guard: max "0": must be a whole number from 1 to 100000`},
+		{object{"max": 100001}, `guard: max "100001": must be a whole number from 1 to 100000`},
+		{object{"min": "few"}, `guard: min "few": must be a whole number from 1 to 100000`},
+		{object{"max": 5, "min": 6}, `guard: min 6: must not be above max, which is 5`},
+		{object{"min": 129}, `guard: min 129: must not be above max, which is 128`},
+		{object{"name": "a b"}, `guard: name: `},
+		{object{"priority": object{"values": "gold"}}, `guard: priority: source: is missing`},
+		{object{"priority": object{"source": "X-Plan", "values": "gold"}}, `guard: priority: source "X-Plan": the source must be one of client_ip`},
+		{object{"priority": object{"source": "static:a", "values": "a"}}, `guard: priority "static:a": is the same for all requests; write another source, such as header:X-Plan`},
+		{object{"priority": object{"source": "header:X-Plan"}}, `guard: priority "header:X-Plan": has no values`},
+		{object{"priority": object{"source": "header:X-Plan", "values": []interface{}{"gold", ""}}}, `guard: priority "header:X-Plan": has an empty value`},
+		{object{"priority": object{"source": "host", "values": "a/b"}}, `guard: priority "host": `},
+	} {
+		if got := s.refused(&Config{Guard: c.guard}, "m@file"); !strings.HasPrefix(got, `middleware "m@file": `+c.want) {
+			t.Errorf("%v: %s, want %s", c.guard, got, c.want)
+		}
+	}
+	if got := s.refused(&Config{Guard: "false"}, "m@file"); !strings.Contains(got, "limit: is missing") {
+		t.Errorf("without a guard and a limit: %s", got)
+	}
+}
+
+// service is what a guard stands before. It does what the test says, and tells Traefik's client of it as that would hear it.
+type service struct {
+	serve func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace)
+}
+
+// ServeHTTP implements http.Handler.
+func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.serve(w, r, httptrace.ContextClientTrace(r.Context()))
+}
+
+// guardedBy returns the handler of a router with a guard before a service.
+func guardedBy(t *testing.T, s *stage, ctx context.Context, c *Config, middleware string, next *service) http.Handler {
+	t.Helper()
+	h, err := s.newHandler(ctx, next, c, middleware)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// underWay checks how many requests are under way to the only guard.
+func (s *stage) underWay(t *testing.T, when string, want int64) {
+	t.Helper()
+	s.registry.mu.Lock()
+	defer s.registry.mu.Unlock()
+	for _, g := range s.guards {
+		if got := guard.Look(g).UnderWay; got != want {
+			t.Errorf("%s: %d requests are under way, want %d", when, got, want)
+		}
+	}
+	if len(s.guards) != 1 {
+		t.Errorf("%s: there are %d guards", when, len(s.guards))
+	}
+}
+
+// configurations with a guard whose requests go the ways that there are: a guard alone, fast paths, the general path.
+func guardedConfigs(settings object) map[string]*Config {
+	return map[string]*Config{
+		"a guard alone":  {Guard: settings},
+		"by address":     {Guard: settings, Rule: Rule{Limit: "1000000/1h"}},
+		"by a header":    {Guard: settings, Rule: Rule{Limit: "1000000/1h", Key: []string{"header:X-Key"}}},
+		"not covered":    {Guard: settings, Rule: Rule{Limit: "1000000/1h", Match: object{"paths": "/other"}}},
+		"several rules":  {Guard: settings, Rules: []Rule{{Name: "a", Limit: "1000000/1h"}, {Name: "b", Limit: "1000000/1m"}}},
+		"a reservation":  {Guard: settings, Rule: Rule{Concurrency: "1000"}},
+		"with a page":    {Guard: settings, Rule: Rule{Limit: "1000000/1h"}, StatusPath: "/quota"},
+		"alone, counted": {Guard: settings, Metrics: object{"path": "/metrics"}},
+	}
+}
+
+func TestTheGuardCountsWhatIsUnderWay(t *testing.T) {
+	for name, c := range guardedConfigs(object{"max": 1}) {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t)
+			next := &service{}
+			h := guardedBy(t, s, context.Background(), c, "m@file", next)
+			rejected := 0
+			again := func() {
+				inner := get(h, "192.0.2.2", nil)
+				if inner.StatusCode == http.StatusServiceUnavailable && inner.Header.Get("Retry-After") == "1" {
+					rejected++
+				}
+			}
+			ask := func(change func(r *http.Request), serve func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace)) {
+				depth := 0
+				next.serve = func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {
+					depth++
+					if depth == 1 {
+						serve(w, r, heard)
+					}
+				}
+				get(h, "192.0.2.1", change)
+				s.underWay(t, "in the end", 0)
+			}
+			post := func(r *http.Request) {
+				r.Method = "POST"
+				r.ContentLength = 5
+				r.Body = io.NopCloser(strings.NewReader("hello"))
+			}
+
+			ask(nil, func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {
+				s.underWay(t, "before the first byte", 1)
+				again()
+				heard.GotFirstResponseByte()
+				s.underWay(t, "after it", 0)
+				heard.GotFirstResponseByte()
+				s.underWay(t, "after it has come twice", 0)
+			})
+			if rejected != 1 {
+				t.Errorf("%d requests were turned away, want 1", rejected)
+			}
+			ask(nil, func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) { // another middleware answers
+				s.underWay(t, "without a service", 1)
+			})
+			ask(nil, func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {
+				heard.GotFirstResponseByte()
+				_ = heard.Got1xxResponse(http.StatusEarlyHints, textproto.MIMEHeader{})
+				s.underWay(t, "after an informational answer", 1)
+			})
+			ask(post, func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {
+				s.underWay(t, "while the body comes", 0)
+				heard.GotFirstResponseByte()
+				_ = heard.Got1xxResponse(http.StatusContinue, textproto.MIMEHeader{})
+				s.underWay(t, "after 100", 0)
+				heard.WroteRequest(httptrace.WroteRequestInfo{})
+				s.underWay(t, "when the body has come", 1)
+				again()
+			})
+			if rejected != 2 {
+				t.Errorf("%d requests were turned away, want 2", rejected)
+			}
+			ask(post, func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {
+				heard.GotFirstResponseByte()
+				heard.WroteRequest(httptrace.WroteRequestInfo{})
+				s.underWay(t, "when the body has come after the answer", 0)
+			})
+			ask(post, func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {
+				heard.WroteRequest(httptrace.WroteRequestInfo{})
+				heard.GotFirstResponseByte()
+				s.underWay(t, "after the answer to an upload", 0)
+			})
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Error("the panic does not come through")
+					}
+				}()
+				ask(nil, func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) { panic("a middleware") })
+			}()
+			s.underWay(t, "after a panic", 0)
+		})
+	}
+}
+
+// frequent has so many requests come in a second that from then on most pass by the guard.
+func (s *stage) frequent(h http.Handler) {
+	for i := 0; i < 401; i++ {
+		get(h, "192.0.2.1", nil)
+	}
+	s.step(time.Second)
+	get(h, "192.0.2.1", nil)
+}
+
+func TestMostRequestsPassByWhileThereIsAmpleRoom(t *testing.T) {
+	for _, name := range []string{"by address", "several rules"} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t)
+			next := &service{}
+			passed, asked := 0, 0
+			next.serve = func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {
+				asked++
+				if heard.Got1xxResponse == nil {
+					passed++
+				}
+				s.underWay(t, "before the first byte", 1)
+				heard.GotFirstResponseByte()
+				heard.GotFirstResponseByte()
+				s.underWay(t, "after it", 0)
+			}
+			h := guardedBy(t, s, context.Background(), guardedConfigs(object{"max": 10})[name], "m@file", next)
+			s.frequent(h)
+			if passed != 0 {
+				t.Errorf("%d have passed by before the first second was over", passed)
+			}
+			asked = 0
+			for i := 0; i < 400; i++ {
+				get(h, "192.0.2.1", nil)
+			}
+			if passed < 300 || passed > 390 { // 350 with a deviation of 7
+				t.Errorf("%d of %d have passed by, want 7 of 8", passed, asked)
+			}
+			next.serve = func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) { panic("a middleware") }
+			for i := 0; i < 20; i++ {
+				func() {
+					defer func() { _ = recover() }()
+					get(h, "192.0.2.1", nil)
+				}()
+			}
+			s.underWay(t, "after panics", 0)
+
+			// The limit holds, with requests under way that have passed by.
+			depth, rejected := 0, 0
+			next.serve = func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {
+				depth++
+				s.underWay(t, "within", int64(depth))
+				if get(h, "192.0.2.1", nil).StatusCode == http.StatusServiceUnavailable {
+					rejected++
+				}
+			}
+			get(h, "192.0.2.1", nil)
+			if depth != 10 || rejected != 1 {
+				t.Errorf("%d were under way when %d was turned away, want 10 and 1", depth, rejected)
+			}
+			s.underWay(t, "in the end", 0)
+
+			// From an informational answer on none passes by.
+			next.serve = func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {
+				heard.GotFirstResponseByte()
+				if heard.Got1xxResponse != nil {
+					_ = heard.Got1xxResponse(http.StatusEarlyHints, textproto.MIMEHeader{})
+				}
+			}
+			s.frequent(h)
+			passed = 0
+			next.serve = func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {
+				if heard.Got1xxResponse == nil {
+					passed++
+				}
+			}
+			for i := 0; i < 50; i++ {
+				get(h, "192.0.2.1", nil)
+			}
+			if passed != 0 {
+				t.Errorf("%d have passed by", passed)
+			}
+		})
+	}
+}
+
+func TestTheGuardLearnsFromAnswersThatSaySomething(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		serve func(s *stage, w http.ResponseWriter, heard *httptrace.ClientTrace)
+		want  time.Duration
+	}{
+		{"the time to the first byte", func(s *stage, w http.ResponseWriter, heard *httptrace.ClientTrace) {
+			s.leap(100 * time.Millisecond)
+			heard.GotFirstResponseByte()
+			s.leap(5 * time.Second)
+		}, 100 * time.Millisecond},
+		{"the time of an answer by a middleware", func(s *stage, w http.ResponseWriter, heard *httptrace.ClientTrace) { s.leap(200 * time.Millisecond) }, 200 * time.Millisecond},
+		{"nothing of a status 500", func(s *stage, w http.ResponseWriter, heard *httptrace.ClientTrace) {
+			heard.GotFirstResponseByte()
+			w.WriteHeader(http.StatusInternalServerError)
+		}, 0},
+		{"nothing of what began long ago", func(s *stage, w http.ResponseWriter, heard *httptrace.ClientTrace) {
+			heard.GotFirstResponseByte()
+			s.leap(61 * time.Second)
+		}, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newStage(t)
+			next := &service{serve: func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) { c.serve(s, w, heard) }}
+			h := guardedBy(t, s, context.Background(), withMetrics(Config{Guard: "true"}), "m@file", next)
+			for i := 0; i < 5; i++ {
+				get(h, "192.0.2.1", nil)
+				s.leap(time.Second)
+			}
+			if got := scrape(t, h)[`weir_guard_baseline_seconds{guard="m.file"}`]; got != fmt.Sprint(c.want.Seconds()) {
+				t.Errorf("a baseline of %s, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestPriorityGoesLastInTheGuard(t *testing.T) {
+	s := newStage(t)
+	next := &service{}
+	h := guardedBy(t, s, context.Background(), &Config{Guard: object{"max": 10, "priority": object{"source": "header:X-Plan", "values": "gold, platinum"}}}, "m@file", next)
+	plan := func(plan string) func(r *http.Request) {
+		return func(r *http.Request) { r.Header.Set("X-Plan", plan) }
+	}
+	next.serve = func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {}
+	get(h, "192.0.2.1", plan("platinum"))
+	s.step(time.Second)
+	get(h, "192.0.2.1", plan("gold")) // from here on a tenth is kept for such as this
+	depth, statuses := 0, ""
+	next.serve = func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {
+		depth++
+		if depth < 9 {
+			get(h, "192.0.2.1", plan("silver"))
+			return
+		}
+		if depth == 9 {
+			statuses = get(h, "192.0.2.1", plan("silver")).Status[:3] + " " + get(h, "192.0.2.1", plan("gold")).Status[:3]
+		}
+	}
+	get(h, "192.0.2.1", plan("silver"))
+	if statuses != "503 200" {
+		t.Errorf("beside nine of ten, without priority and with it: %s, want 503 200", statuses)
+	}
+}
+
+func TestClientsOfAGuardAreToldApartByTheKeyOfTheFirstRule(t *testing.T) {
+	for name, c := range guardedConfigs(object{}) {
+		s := newStage(t)
+		h := newHandler(s.made(c, "m@file"), http.NotFoundHandler())
+		r := httptest.NewRequest("GET", "http://example.com/", nil)
+		r.RemoteAddr = "192.0.2.1:1234"
+		r.Header.Set("X-Key", "someone")
+		want := "192.0.2.1"
+		if name == "by a header" {
+			want = "someone"
+		}
+		if got := guardKey(h.guarded, r); got != want {
+			t.Errorf("%s: the key is %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestWhatAGuardHasLearntSurvivesReloads(t *testing.T) {
+	s := newStage(t)
+	next := &service{serve: func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {
+		s.step(100 * time.Millisecond)
+	}}
+	config := func(most int) *Config { return withMetrics(Config{Guard: object{"name": "shop", "max": most}}) }
+	ctx, cancel := context.WithCancel(context.Background())
+	h := guardedBy(t, s, ctx, config(20), "m@file", next)
+	for i := 0; i < 3; i++ {
+		get(h, "192.0.2.1", nil)
+		s.step(time.Second)
+	}
+	limits := func() string {
+		page := scrape(t, h)
+		return page[`weir_guard_limit{guard="shop"}`] + " " + page[`weir_guard_baseline_seconds{guard="shop"}`]
+	}
+	for i, most := range []int{20, 15, 20, 15} { // an engine that has lingered comes back, too
+		s.end(ctx, cancel)
+		ctx, cancel = context.WithCancel(context.Background())
+		h = guardedBy(t, s, ctx, config(most), "m@file", next)
+		want := fmt.Sprint(most) + " 0.1"
+		if i == 2 {
+			want = "15 0.1" // the limit grows by its own rules
+		}
+		if got := limits(); got != want {
+			t.Errorf("reload %d: limit and baseline are %s, want %s", i, got, want)
+		}
+	}
+	s.end(ctx, cancel)
+	s.step(lingering)
+	if len(s.guards) != 0 {
+		t.Error("a guard is kept that no configuration has")
+	}
+}
+
+func TestMiddlewaresShareTheGuardOfAName(t *testing.T) {
+	s := newStage(t)
+	next := &service{}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	one := guardedBy(t, s, ctx, &Config{Guard: object{"name": "shop", "max": 1}}, "one@file", next)
+	alike := guardedBy(t, s, ctx, &Config{Guard: object{"name": "shop", "max": 1, "priority": object{"source": "path", "values": "/vip"}}}, "alike@file", next)
+	other := guardedBy(t, s, ctx, &Config{Guard: object{"max": 1}}, "other@file", next)
+	if s.log.count("guard") != 0 {
+		t.Errorf("the log has: %s", s.log)
+	}
+	inner := ""
+	next.serve = func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {
+		next.serve = func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {}
+		inner = get(alike, "192.0.2.1", nil).Status[:3] + " " + get(other, "192.0.2.1", nil).Status[:3]
+	}
+	get(one, "192.0.2.1", nil)
+	if inner != "503 200" {
+		t.Errorf("beside one of one, of the same name and of none: %s, want 503 200", inner)
+	}
+	guardedBy(t, s, ctx, &Config{Guard: object{"name": "shop", "max": 2}}, "another@file", next)
+	if s.log.count(`weir: middleware another@file: guard "shop" is defined in another way by middleware `) == 0 {
+		t.Errorf("the log has: %s", s.log)
+	}
+}
+
+// TestPassagesAtOnceLeaveNothingUnderWay, however what ends them falls together.
+func TestPassagesAtOnceLeaveNothingUnderWay(t *testing.T) {
+	s := newStage(t)
+	next := &service{}
+	var turn int64
+	next.serve = func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {
+		n := atomic.AddInt64(&turn, 1)
+		ended := make(chan bool, 2)
+		go hear(heard, n, ended)
+		go hear(heard, n+1, ended)
+		if n%3 > 0 {
+			<-ended
+		}
+	}
+	h := guardedBy(t, s, context.Background(), &Config{Guard: object{"max": 100}}, "m@file", next)
+	rounds := 100
+	if interpreted {
+		rounds = 20
+	}
+	done := make(chan bool)
+	for i := 0; i < 4; i++ {
+		go askMany(h, rounds, done)
+	}
+	for i := 0; i < 4; i++ {
+		<-done
+	}
+	until(t, func() bool { return atomic.LoadInt64(&turn) > 0 })
+	s.registry.mu.Lock()
+	of := s.guards["m.file"]
+	s.registry.mu.Unlock()
+	until(t, func() bool { return guard.Look(of).UnderWay == 0 })
+}
+
+// hear calls one of the functions of a trace.
+func hear(heard *httptrace.ClientTrace, n int64, ended chan bool) {
+	if n%2 == 0 && heard.WroteRequest != nil {
+		heard.WroteRequest(httptrace.WroteRequestInfo{})
+	} else {
+		heard.GotFirstResponseByte()
+		if n%5 == 0 {
+			_ = heard.Got1xxResponse(http.StatusContinue, textproto.MIMEHeader{})
+		}
+	}
+	ended <- true
+}
+
+func askMany(h http.Handler, rounds int, done chan bool) {
+	for i := 0; i < rounds; i++ {
+		get(h, "192.0.2.1", func(r *http.Request) {
+			r.ContentLength = 5
+			r.Body = io.NopCloser(strings.NewReader("hello"))
+		})
+	}
+	done <- true
+}
