@@ -40,6 +40,7 @@ type handlerAnswer struct {
 	Rules   []ruleCoverage `json:"rules"`
 	Verdict string         `json:"verdict"` // allow, delay, reject or unavailable
 	Delay   float64        `json:"delay_seconds,omitempty"`
+	Guard   *guardAnswer   `json:"guard,omitempty"` // whose decision depends on what is under way then
 }
 
 // ruleCoverage is the decision of one rule.
@@ -311,6 +312,13 @@ func (w *walk) rateLimit(h *Handler, r *http.Request) (ended bool, err error) {
 	for _, zone := range h.zones {
 		if !slices.ContainsFunc(q.Checks, func(c core.Check) bool { return reporterOf(&c) == zone.reporter }) {
 			answer.Rules = append(answer.Rules, ruleCoverage{Rule: zone.reporter.stats.label, Allowed: true})
+		}
+	}
+	if h.guarded != nil {
+		state := h.guarded.answer()
+		answer.Guard = &state
+		if state.UnderWay >= state.Limit {
+			w.note("the guard's limit is used: if the request came now, it would be turned away with status 503")
 		}
 	}
 	w.answer.Handlers = append(w.answer.Handlers, answer)

@@ -13,6 +13,7 @@ type healthAnswer struct {
 	Stores      []storeAnswer    `json:"stores"`
 	StoreErrors map[string]int64 `json:"store_errors"` // by kind, since the process started
 	RuleFiles   *filesAnswer     `json:"rule_files,omitempty"`
+	Guards      []guardAnswer    `json:"guards,omitempty"`
 }
 
 // storeAnswer is the state of the memory, or of one Redis server.
@@ -54,6 +55,7 @@ func showHealth(a *App, r *http.Request) (any, error) {
 	for _, kind := range storeErrorKinds {
 		answer.StoreErrors[kind] = int64(storeErrorsOf(kind))
 	}
+	answer.Guards = a.guards()
 	if len(a.files.inUse()) > 0 {
 		answer.RuleFiles = filesNow()
 	}

@@ -11,3 +11,10 @@ func MemoryInUse() (core.MemoryStats, error) {
 	defer func() { _ = releaseMemory() }()
 	return memory.store.Stats(), nil
 }
+
+// SetGuardClock has guards go by another clock, of microseconds, until the returned function is called.
+func SetGuardClock(now func() int64) (restore func()) {
+	before := guardNow
+	guardNow = now
+	return func() { guardNow = before }
+}

@@ -11,7 +11,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+
+	ratelimit "github.com/proxyweir/weir/caddy"
 )
 
 // guardedSite is a site with a guard before a service, whose behaviour is that of a path's last part.
@@ -158,6 +161,88 @@ func TestTheGuardTurnsAwayWhatIsTooMuch(t *testing.T) {
 	clients.Wait()
 	g.underWay(0)
 	g.admit(5, "/svc/quick")
+}
+
+// TestKeysThatAskForMoreThanEverAreTightened follows a guard from the first seconds of its warm-up to the end of an attack.
+func TestKeysThatAskForMoreThanEverAreTightened(t *testing.T) {
+	var clock atomic.Int64
+	clock.Store(1_700_000_000_000_000)
+	restore := ratelimit.SetGuardClock(clock.Load)
+	t.Cleanup(func() { restore() })
+	g := startGuarded(t, "max 4\nmin 4\nwarm_up 10s\n}\nzone api {\nkey {header.X-Who}\nlimit 1000/1h", "")
+	ask := func(who string, want int) response {
+		t.Helper()
+		r := g.do("/svc/quick", "X-Who", who)
+		if r.status != want {
+			t.Fatalf("%s got %d, want %d", who, r.status, want)
+		}
+		if want == http.StatusOK {
+			<-g.begun
+		}
+		return r
+	}
+	for range 4 {
+		for key := range 10 {
+			ask(fmt.Sprint("k", key), 200)
+		}
+		clock.Add(10_000_000)
+	}
+	ask("k0", 200) // ends the fourth window
+	of := `guard="",rule="api"`
+	g.has(map[string]string{
+		`weir_key_demand_usual{guard="",quantile="0.99",rule="api"}`: "1", `weir_guard_tightened_limit{` + of + `}`: "0",
+		`weir_active_keys{` + of + `}`: "10", `weir_rejected_keys{` + of + `}`: "0", `weir_top_keys_share{guard="",keys="1",rule="api"}`: "0.1",
+		`weir_key_demand_bucket{` + of + `,le="1"}`: "40", `weir_key_demand_count{` + of + `}`: "40", `weir_key_demand_sum{` + of + `}`: "40",
+		`weir_time_to_first_byte_seconds_count{` + of + `}`: "41",
+	})
+
+	for range 20 {
+		ask("greedy", 200)
+	}
+	clients := g.occupy(4)
+	for range 600 {
+		ask("greedy", 503)
+	}
+	ask("k1", 503)
+	clock.Add(1_000_000)
+	ask("k1", 503) // ends the second in which the guard turned requests away
+	g.release()
+	clients.Wait()
+	ask("k2", 200)
+	tightened := 0
+	for range 20 {
+		if r := g.do("/svc/quick", "X-Who", "greedy"); r.status == http.StatusServiceUnavailable {
+			tightened++
+			r.want(t, "Retry-After", "10")
+		} else {
+			<-g.begun
+		}
+	}
+	if tightened < 12 || tightened > 18 { // the greedy key gets 0.8 of 210 requests of the 600 that it asks for
+		t.Errorf("%d of 20 requests were turned away", tightened)
+	}
+	g.has(map[string]string{`weir_guard_rejected_total{guard="",reason="tightened"}`: fmt.Sprint(tightened)})
+
+	for _, later := range []int64{1, 31, 10} { // of calm
+		clock.Add(later * 1_000_000)
+		ask("k3", 200)
+	}
+	ask("greedy", 200)
+	g.has(map[string]string{
+		`weir_guard_tightened_limit{` + of + `}`: "0", `weir_key_demand_usual{guard="",quantile="0.99",rule="api"}`: "1",
+	})
+}
+
+// has checks lines of the metrics.
+func (g *guardedSite) has(want map[string]string) {
+	g.t.Helper()
+	body := g.do("/metrics").body
+	for series, value := range want {
+		found := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(series) + ` (\S+)$`).FindStringSubmatch(body)
+		if found == nil || found[1] != value {
+			g.t.Errorf("%s: %v, want %s", series, found, value)
+		}
+	}
 }
 
 func TestErrorRoutesAnswerWhatTheGuardTurnsAway(t *testing.T) {

@@ -263,6 +263,7 @@ func TestMetricsHaveTheLabelsThatAreDocumented(t *testing.T) {
 		"weir_waiting":                   "gauge rule",
 		"weir_penalties_total":           "counter rule",
 		"weir_limit":                     "gauge rule",
+		"weir_limit_configured":          "gauge rule",
 		"weir_limit_period_seconds":      "gauge rule",
 	}
 	if !maps.Equal(labels, want) {

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,10 +17,10 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/front"
 	"github.com/proxyweir/weir/guard"
+	"github.com/proxyweir/weir/words"
 	"go.uber.org/zap"
 )
 
@@ -40,6 +40,12 @@ type Guard struct {
 
 	// Which requests are turned away last.
 	Priority *GuardPriority `json:"priority,omitempty"`
+
+	// Whether the guard limits keys that ask for more than ever, while it has to turn requests away: "on", the default, or "off".
+	Tighten string `json:"tighten,omitempty"`
+
+	// How much traffic the guard learns from before it does that. From 10s to 720h; the default is 24h.
+	WarmUp caddy.Duration `json:"warm_up,omitempty"`
 }
 
 // GuardPriority says which requests have priority: those whose text has one of the values.
@@ -57,6 +63,8 @@ func (g *Guard) settings() []setting {
 		numberTo("max", &g.Max, 1, front.MostUnderWay),
 		numberTo("min", &g.Min, 1, front.MostUnderWay),
 		{word: "priority", to: g.priority},
+		wordTo("tighten", &g.Tighten, "on", "off"),
+		durationTo("warm_up", &g.WarmUp, "10s", "720h"),
 	}
 }
 
@@ -92,6 +100,17 @@ func (g *Guard) check() error {
 	if err := front.CheckGuard(g.Name, g.Max, g.Min); err != nil {
 		return err
 	}
+	if g.Tighten != "" {
+		if err := words.CheckWord("tighten", g.Tighten, []string{"on", "off"}); err != nil {
+			return fmt.Errorf("guard: %w", err)
+		}
+	}
+	if d := time.Duration(g.WarmUp); d != 0 && (d < 10*time.Second || d > 720*time.Hour) {
+		return fmt.Errorf("guard: warm_up %s: must be a duration from 10s to 720h", d)
+	}
+	if g.Tighten == "off" && g.WarmUp != 0 {
+		return fmt.Errorf("guard: warm_up: has no effect with tighten off")
+	}
 	if p := g.Priority; p != nil {
 		t, err := newTemplate(p.Source)
 		if err != nil {
@@ -104,10 +123,19 @@ func (g *Guard) check() error {
 
 // alike reports whether two guards of one name are the same.
 func (g *Guard) alike(other *Guard) bool {
-	if g.Max != other.Max || g.Min != other.Min || (g.Priority == nil) != (other.Priority == nil) {
+	if g.Max != other.Max || g.Min != other.Min || g.Tighten != other.Tighten || g.WarmUp != other.WarmUp || (g.Priority == nil) != (other.Priority == nil) {
 		return false
 	}
 	return g.Priority == nil || g.Priority.Source == other.Priority.Source && slices.Equal(g.Priority.Values, other.Priority.Values)
+}
+
+// config returns what the guard is configured by.
+func (g *Guard) config() guard.Config {
+	c := guard.Config{Max: g.Max, Min: g.Min, WarmUp: time.Duration(g.WarmUp).Microseconds()}
+	if g.Tighten == "off" {
+		c.WarmUp = -1
+	}
+	return c
 }
 
 // guards holds what guards have learnt, by namespace and name. It outlives reloads.
@@ -115,7 +143,7 @@ var guards = caddy.NewUsagePool()
 
 // guarded is the guard of a handler, ready.
 type guarded struct {
-	*guard.Guard
+	*guardState
 	id       string
 	priority *template // nil: no request has priority
 	values   map[string]bool
@@ -124,8 +152,59 @@ type guarded struct {
 
 // guardState is what survives reloads.
 type guardState struct {
-	guard *guard.Guard
+	*guard.Guard
 	label string
+	alone *guard.Rule // of requests under no rule
+
+	mu    sync.Mutex
+	rules map[string]*trackedRule // by label
+}
+
+// trackedRule is a rule whose demand a guard learns, for as many reporters as it has.
+type trackedRule struct {
+	*guard.Rule
+	users int
+}
+
+func newGuardState(label string, c guard.Config) *guardState {
+	c.Seed = maphash.String(guardSeed, label)
+	s := &guardState{Guard: guard.New(c), label: label, rules: make(map[string]*trackedRule)}
+	s.alone = guard.Track(s.Guard, "")
+	return s
+}
+
+// track returns what the guard knows of a rule, which the caller must untrack.
+func (s *guardState) track(label string) *guard.Rule {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.rules[label]
+	if r == nil {
+		r = &trackedRule{Rule: guard.Track(s.Guard, label)}
+		s.rules[label] = r
+	}
+	r.users++
+	return r.Rule
+}
+
+func (s *guardState) untrack(label string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.rules[label]
+	if r.users--; r.users == 0 {
+		guard.Untrack(s.Guard, r.Rule)
+		delete(s.rules, label)
+	}
+}
+
+// each calls a function with each rule that requests came under, and with that of requests under none, in alphabetical order.
+func (s *guardState) each(do func(label string, r *guard.Rule)) {
+	s.mu.Lock()
+	rules := maps.Clone(s.rules)
+	s.mu.Unlock()
+	do("", s.alone)
+	for _, label := range slices.Sorted(maps.Keys(rules)) {
+		do(label, rules[label].Rule)
+	}
 }
 
 // Destruct implements caddy.Destructor.
@@ -137,9 +216,8 @@ func (s *guardState) Destruct() error {
 var (
 	guardSeed  = maphash.MakeSeed()
 	guardBegun = time.Now() // by whose monotonic clock guards go
+	guardNow   = func() int64 { return time.Since(guardBegun).Microseconds() }
 )
-
-func guardNow() int64 { return time.Since(guardBegun).Microseconds() }
 
 // provisionGuard makes the handler's guard ready.
 func (h *Handler) provisionGuard(ctx caddy.Context) error {
@@ -169,7 +247,7 @@ func (h *Handler) provisionGuard(ctx caddy.Context) error {
 		label = h.Namespace + "/" + g.Name
 	}
 	value, _, err := guards.LoadOrNew(label, func() (caddy.Destructor, error) {
-		s := &guardState{guard: guard.New(guard.Config{Max: g.Max, Min: g.Min, Seed: maphash.String(guardSeed, label)}), label: label}
+		s := newGuardState(label, g.config())
 		guardMetrics.add(s)
 		return s, nil
 	})
@@ -177,7 +255,7 @@ func (h *Handler) provisionGuard(ctx caddy.Context) error {
 		return err
 	}
 	s := value.(*guardState)
-	h.guarded = &guarded{Guard: s.guard, id: label, h: h}
+	h.guarded = &guarded{guardState: s, id: label, h: h}
 	if p := g.Priority; p != nil {
 		h.guarded.priority, _ = newTemplate(p.Source)
 		h.guarded.values = make(map[string]bool, len(p.Values))
@@ -191,7 +269,7 @@ func (h *Handler) provisionGuard(ctx caddy.Context) error {
 // putInForce has the bounds of the configuration hold, which others share until then: one that is refused changes nothing.
 func (g *guarded) putInForce() {
 	if g != nil {
-		guard.Bound(g.Guard, guard.Config{Max: g.h.Guard.Max, Min: g.h.Guard.Min})
+		guard.Bound(g.Guard, g.h.Guard.config())
 	}
 }
 
@@ -202,19 +280,46 @@ func (g *guarded) leave() {
 	}
 }
 
-// keyOf returns what tells the clients of a request apart for the guard: the key of the first rule that it comes under, else the
-// client's address.
-func keyOf(q *front.Inquiry, r *http.Request) uint64 {
-	if len(q.Checks) > 0 {
-		return maphash.String(guardSeed, q.Checks[0].Key)
+// inquirer is what the guard knows of a request before it is passed on.
+type inquirer struct {
+	key  uint64      // sets the request's client apart from others
+	rule *guard.Rule // the first that the request comes under, or that of requests under none
+	over bool        // the client asks for more than ever, and for more than it gets now
+}
+
+// inquire counts a request in the rules that it comes under. failed is whether their store has failed. The client is set apart by the key
+// of the first of them, else by its address.
+func (g *guarded) inquire(q *front.Inquiry, r *http.Request, failed bool) (i inquirer) {
+	if g == nil {
+		return i
 	}
-	return maphash.String(guardSeed, clientIPOf(r))
+	now := guardNow()
+	if len(q.Checks) == 0 {
+		i.key, i.rule = maphash.String(guardSeed, clientIPOf(r)), g.alone
+		i.over = !guard.Ask(g.Guard, i.rule, i.key, now)
+		return i
+	}
+	var part front.Part
+	for at := 0; at < len(q.Checks); {
+		first := at
+		at = front.NextPart(q.Checks, at, &q.Verdict, failed, &part)
+		rule, key := reporterOf(&q.Checks[first]).tracked, maphash.String(guardSeed, q.Checks[first].Key)
+		if i.rule == nil {
+			i.key, i.rule = key, rule
+		}
+		i.over = !guard.Ask(g.Guard, rule, key, now) || i.over
+		if part.Outcome == front.Rejected {
+			guard.Reject(g.Guard, rule, key, now)
+		}
+	}
+	return i
 }
 
 // passage is a request that the guard has let through. It is the response writer of what comes behind, and sees its first byte.
 type passage struct {
 	*caddyhttp.ResponseWriterWrapper
 	g     *guarded
+	rule  *guard.Rule
 	begun int64
 	under int64
 	state int32 // passageUnderWay, and so on; atomic
@@ -231,14 +336,18 @@ const (
 var passages = sync.Pool{New: func() any { return &passage{ResponseWriterWrapper: new(caddyhttp.ResponseWriterWrapper)} }}
 
 // pass passes a request on to what the guard protects, if that has room for it.
-func (g *guarded) pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, key uint64) error {
+func (g *guarded) pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, i inquirer) error {
 	now := guardNow()
-	under := guard.Begin(g.Guard, key, g.priority != nil && g.values[g.priority.Value(r)], now)
+	under := int64(guard.Tightened)
+	if !i.over {
+		under = guard.Begin(g.Guard, i.key, g.priority != nil && g.values[g.priority.Value(r)], now)
+	}
 	if under < 0 {
+		guard.Reject(g.Guard, i.rule, i.key, now)
 		return g.turnAway(w, r, under)
 	}
 	p := passages.Get().(*passage)
-	p.ResponseWriter, p.g, p.begun, p.under, p.state = w, g, now, under, passageUnderWay
+	p.ResponseWriter, p.g, p.rule, p.begun, p.under, p.state = w, g, i.rule, now, under, passageUnderWay
 	if r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
 		// While a client sends its body it keeps the service from nothing but that. It is under way when the body has come.
 		guard.Pause(g.Guard)
@@ -259,7 +368,7 @@ func (g *guarded) pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Ha
 	p.end(err != nil || r.Context().Err() != nil)
 	if p.body.p == nil { // nobody else has it
 		*p.ResponseWriterWrapper = caddyhttp.ResponseWriterWrapper{}
-		p.g = nil
+		p.g, p.rule = nil, nil
 		passages.Put(p)
 	}
 	return err
@@ -272,6 +381,7 @@ func (p *passage) end(failed bool) {
 		took := int64(-1)
 		if !failed {
 			took = guardNow() - atomic.LoadInt64(&p.begun)
+			guard.Took(p.rule, took)
 		}
 		guard.End(p.g.Guard, atomic.LoadInt64(&p.under), took)
 	case passageUploads:
@@ -356,63 +466,4 @@ func (g *guarded) turnAway(w http.ResponseWriter, r *http.Request, why int64) er
 	}
 	front.Overloaded(w, r, after)
 	return nil
-}
-
-// guardCollector reports what guards are at.
-type guardCollector struct {
-	mu     sync.Mutex
-	states []*guardState
-
-	limit, underWay, baseline, fair, turnedAway *prometheus.Desc
-}
-
-var guardMetrics = &guardCollector{
-	limit:      guardDesc(front.GuardLimit),
-	underWay:   guardDesc(front.GuardUnderWay),
-	baseline:   guardDesc(front.GuardBaseline),
-	fair:       guardDesc(front.GuardFair),
-	turnedAway: guardDesc(front.GuardRejected, "reason"),
-}
-
-func guardDesc(m front.GuardMetric, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(m.Name, m.Help, append([]string{"guard"}, labels...), nil)
-}
-
-func (c *guardCollector) add(s *guardState) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.states = append(c.states, s)
-}
-
-func (c *guardCollector) remove(s *guardState) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.states = slices.DeleteFunc(c.states, func(other *guardState) bool { return other == s })
-}
-
-// Describe implements prometheus.Collector.
-func (c *guardCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.limit, c.underWay, c.baseline, c.fair, c.turnedAway} {
-		to <- d
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (c *guardCollector) Collect(to chan<- prometheus.Metric) {
-	c.mu.Lock()
-	states := slices.Clone(c.states)
-	c.mu.Unlock()
-	for _, s := range states {
-		at := guard.Look(s.guard)
-		label := strings.TrimSuffix(s.label, "/")
-		gauge := func(d *prometheus.Desc, value float64) {
-			to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, label)
-		}
-		gauge(c.limit, float64(at.Limit))
-		gauge(c.underWay, float64(at.UnderWay))
-		gauge(c.baseline, float64(at.Baseline)/1e6)
-		gauge(c.fair, float64(at.Fair)/1e3)
-		to <- prometheus.MustNewConstMetric(c.turnedAway, prometheus.CounterValue, float64(at.Full), label, front.GuardFull)
-		to <- prometheus.MustNewConstMetric(c.turnedAway, prometheus.CounterValue, float64(at.Unfair), label, front.GuardUnfair)
-	}
 }

@@ -157,6 +157,9 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	}
 	h.events = events.(*caddyevents.App)
 	h.fields, _ = answer.ParseFields(h.Headers)
+	if err := h.provisionGuard(ctx); err != nil {
+		return err
+	}
 
 	for _, name := range slices.Sorted(maps.Keys(h.RateLimits)) {
 		zone := h.RateLimits[name]
@@ -185,9 +188,6 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	}
 	h.asked = front.NewSet(h.rules, nil, nil, nil, nil)
 	if err := h.provisionFiles(ctx, files); err != nil {
-		return err
-	}
-	if err := h.provisionGuard(ctx); err != nil {
 		return err
 	}
 	h.app.handlers = append(h.app.handlers, h)
@@ -314,13 +314,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		front.Free(q)
 		return h.fail(w, err)
 	}
-	var key uint64
-	if h.guarded != nil {
-		key = keyOf(q, r)
-	}
 	if len(q.Checks) == 0 {
+		of := h.guarded.inquire(q, r, false)
 		front.Free(q)
-		return h.pass(w, r, next, key)
+		return h.pass(w, r, next, of)
 	}
 	v := &q.Verdict
 	at, failure := h.decide(q)
@@ -331,6 +328,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		answer.WriteHeaders(w.Header(), h.fields, q.Checks, v)
 	}
 	count(q, at, failure != nil)
+	of := h.guarded.inquire(q, r, failure != nil)
 	if v.Outcome == core.Unavailable {
 		front.Unavailable(w, r, front.Jittered(v.RetryAfter, h.Jitter), front.CannotCheck)
 		front.Free(q)
@@ -345,16 +343,16 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return err
 	}
 	if v.Reserved {
-		return h.serveUnderWay(w, r, next, q, key)
+		return h.serveUnderWay(w, r, next, q, of)
 	}
 	front.Free(q)
-	return h.pass(w, r, next, key)
+	return h.pass(w, r, next, of)
 }
 
-// pass passes a request on, through the guard if there is one. key is what keyOf returns.
-func (h *Handler) pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, key uint64) error {
+// pass passes a request on, through the guard if there is one, which knows that of it.
+func (h *Handler) pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, of inquirer) error {
 	if h.guarded != nil {
-		return h.guarded.pass(w, r, next, key)
+		return h.guarded.pass(w, r, next, of)
 	}
 	return next.ServeHTTP(w, r)
 }

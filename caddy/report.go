@@ -9,6 +9,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/front"
+	"github.com/proxyweir/weir/guard"
 	"github.com/proxyweir/weir/match"
 	"go.uber.org/zap"
 )
@@ -21,12 +22,18 @@ type reporter struct {
 	stats  *ruleStats
 	log    rejectionLog
 	closed sync.Once
+
+	guarded *guarded    // the handler's guard; nil: there is none
+	tracked *guard.Rule // what it knows of the rule
 }
 
 // newReporter returns a reporter of a rule. The caller must close it. key returns a request's key in readable form; nil: as it is.
 func newReporter(h *Handler, namespace, name string, key func(*http.Request) string) *reporter {
 	r := &reporter{name: name, logger: h.logger, key: key, stats: acquireStats(labelOf(namespace, name))}
 	r.log.begin(h, name)
+	if r.guarded = h.guarded; r.guarded != nil {
+		r.tracked = r.guarded.track(r.stats.label)
+	}
 	return r
 }
 
@@ -40,6 +47,9 @@ func (r *reporter) close() {
 	}
 	r.closed.Do(func() {
 		r.log.end()
+		if r.guarded != nil {
+			r.guarded.untrack(r.stats.label)
+		}
 		r.stats.release()
 	})
 }

@@ -25,6 +25,8 @@ var (
 		"Requests that wait now until a rule's limit admits them.", []string{"rule"}, nil)
 	limitDesc = prometheus.NewDesc("weir_limit",
 		"The requests that a rule allows a key in a period, where it has no other limit.", []string{"rule"}, nil)
+	configuredDesc = prometheus.NewDesc("weir_limit_configured",
+		"The same as weir_limit, as the configuration has it.", []string{"rule"}, nil)
 	periodDesc = prometheus.NewDesc("weir_limit_period_seconds",
 		"The period of a rule's own limit; of the calendar, the day, week or month that it is.", []string{"rule"}, nil)
 	keysDesc = prometheus.NewDesc("weir_keys",
@@ -39,7 +41,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (ruleCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{requestsDesc, candidatesDesc, penaltiesDesc, waitingDesc, limitDesc, periodDesc, keysDesc, maxKeysDesc, evictionsDesc, breakerDesc} {
+	for _, d := range []*prometheus.Desc{requestsDesc, candidatesDesc, penaltiesDesc, waitingDesc, limitDesc, configuredDesc, periodDesc, keysDesc, maxKeysDesc, evictionsDesc, breakerDesc} {
 		to <- d
 	}
 }
@@ -83,6 +85,7 @@ func (ruleCollector) Collect(to chan<- prometheus.Metric) {
 				requests = 0
 			}
 			gauge(limitDesc, float64(requests), s.label)
+			gauge(configuredDesc, float64(requests), s.label)
 			if period := lengthOf(s.own.Limit(), now); period > 0 {
 				gauge(periodDesc, float64(period)/1e6, s.label)
 			}

@@ -13,7 +13,7 @@ import (
 // serveUnderWay serves a request that was admitted and has reserved something: a place in the queue, where it waits, a place among
 // the requests in flight, or a charge that depends on the response's status. It settles or cancels these reservations in every
 // case.
-func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, q *front.Inquiry, key uint64) error {
+func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, q *front.Inquiry, of inquirer) error {
 	reservations := core.AppendReservations(nil, q.Checks)
 	delay := q.Verdict.Delay
 	front.Free(q)
@@ -32,12 +32,12 @@ func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next cad
 		h.limiter.Depart(reservations)
 	}
 	if !core.UnderWay(reservations) {
-		return h.pass(w, r, next, key)
+		return h.pass(w, r, next, of)
 	}
 	status := http.StatusInternalServerError // for a handler that panics
 	defer func() { h.limiter.failed(h.limiter.Finish(reservations, status)) }()
 	if !core.ByStatus(reservations) {
-		return h.pass(w, r, next, key)
+		return h.pass(w, r, next, of)
 	}
 	recorder := caddyhttp.NewResponseRecorder(w, nil, nil)
 	defer func() {
@@ -45,7 +45,7 @@ func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next cad
 			status = written
 		}
 	}()
-	err := h.pass(recorder, r, next, key)
+	err := h.pass(recorder, r, next, of)
 	status = statusOf(err)
 	return err
 }

@@ -38,6 +38,7 @@ func knownMetrics() []metric {
 		{name: "weir_waiting", kind: gauge, labels: labels{"rule": nil}},
 		{name: "weir_penalties_total", kind: counter, labels: labels{"rule": nil}},
 		{name: "weir_limit", kind: gauge, labels: labels{"rule": nil}},
+		{name: "weir_limit_configured", kind: gauge, labels: labels{"rule": nil}},
 		{name: "weir_limit_period_seconds", kind: gauge, labels: labels{"rule": nil}},
 		{name: "weir_rules_last_reload_successful", kind: gauge, caddyOnly: true},
 		{name: "weir_rules_last_reload_success_timestamp_seconds", kind: gauge, caddyOnly: true},

@@ -26,6 +26,7 @@ type adminAPI struct {
 	stores    []map[string]any
 	errors    map[string]int
 	ruleFiles map[string]any
+	guards    []map[string]any
 	down      bool
 	fails     string // the error of every request, if not empty
 	refuses   string // the error of every action, if not empty
@@ -259,6 +260,9 @@ func (a *adminAPI) answerExplain(r *http.Request) (any, error) {
 
 func (a *adminAPI) answerHealth(*http.Request) (any, error) {
 	health := map[string]any{"stores": a.stores, "store_errors": a.errors}
+	if a.guards != nil {
+		health["guards"] = a.guards
+	}
 	if a.ruleFiles != nil {
 		health["rule_files"] = a.ruleFiles
 	}

@@ -364,6 +364,18 @@ func TestThePageShowsLiveRatesOfRulesAndTheHealthOfStores(t *testing.T) {
 	b.says("#health .bad", "the last change was refused")
 	b.says(row("api/per-key")+" .chip.warn", "allowed by local memory: the store does not answer")
 
+	guard := map[string]any{"name": "shop", "under_way": 12, "limit": 37, "max": 128, "min": 8, "baseline_seconds": 0.0412, "rejected": map[string]int{"full": 5, "unfair": 2, "tightened": 0}}
+	a.is(func() { a.guards = []map[string]any{guard} })
+	b.polled(a, 2)
+	b.says("#health .good", "Guard shop")
+	b.says("#health .good", "12 of 37 under way · usually answers in 42 ms · 7 turned away")
+	a.is(func() {
+		guard["rejected"] = map[string]int{"full": 5, "unfair": 9, "tightened": 3}
+		guard["tightened"] = []map[string]any{{"rule": "api", "above": 40, "limit": 31.6}}
+	})
+	b.polled(a, 1)
+	b.says("#health .warn", "turns requests away: 12 of 37 under way · usually answers in 42 ms · 17 turned away · unusual keys of api get 32 in 10 s")
+
 	// Caddy restarts, and so do its counts: the page does not compare them with those before.
 	a.is(func() {
 		for _, rule := range a.rules {

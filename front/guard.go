@@ -56,24 +56,28 @@ func CheckPriority(source string, values []string, fixed bool, such string) erro
 	return nil
 }
 
-// GuardWait returns after how many microseconds a request may come again that guard.Begin has turned away, with jitter as for Jittered.
+// GuardWait returns after how many microseconds a request may come again that guard.Begin or guard.Ask has turned away, with jitter as for Jittered.
 func GuardWait(why int64, jitter float64) int64 {
-	if why == guard.Unfair {
-		return Jittered(guard.Window, jitter)
+	if why == guard.Full {
+		return Jittered(1_000_000, jitter)
 	}
-	return Jittered(1_000_000, jitter)
+	return Jittered(guard.Window, jitter)
 }
 
 // The reasons, in metrics and logs, for which a guard turns requests away.
 const (
-	GuardFull   = "full"
-	GuardUnfair = "unfair"
+	GuardFull      = "full"
+	GuardUnfair    = "unfair"
+	GuardTightened = "tightened"
 )
 
-// GuardReason returns the reason of what guard.Begin has returned.
+// GuardReason returns the reason of what guard.Begin has returned, or of guard.Tightened.
 func GuardReason(why int64) string {
-	if why == guard.Unfair {
+	switch why {
+	case guard.Unfair:
 		return GuardUnfair
+	case guard.Tightened:
+		return GuardTightened
 	}
 	return GuardFull
 }
@@ -89,5 +93,17 @@ var (
 	GuardUnderWay = GuardMetric{"weir_guard_under_way", "Requests that the service has not begun to answer."}
 	GuardBaseline = GuardMetric{"weir_guard_baseline_seconds", "How long the service takes to begin an answer while it keeps up; 0 if it is not known yet."}
 	GuardFair     = GuardMetric{"weir_guard_fair_share", "Requests in 10 seconds of one key beyond which a part of the limit is closed to it; 0 if there is room for all."}
-	GuardRejected = GuardMetric{"weir_guard_rejected_total", "Requests that the guard rejected, by reason: full if the limit was reached, unfair if the key asked for more than its fair share."}
+	GuardRejected = GuardMetric{"weir_guard_rejected_total", "Requests that the guard rejected, by reason: full if the limit was reached, unfair if the key asked for more than its fair share, tightened if it asked for more than any key over a day."}
+)
+
+// The metrics of what a guard knows of a rule, which have a label "rule" too. KeyDemand and FirstByte are histograms, the others gauges. TopKeys has a
+// label "keys", and UsualDemand a label "quantile".
+var (
+	KeyDemand      = GuardMetric{"weir_key_demand", "Requests of one key in 10 seconds, rejected ones included."}
+	ActiveKeys     = GuardMetric{"weir_active_keys", "Keys with a request in the last 10 seconds that are over."}
+	RejectedKeys   = GuardMetric{"weir_rejected_keys", "Keys with a rejected request in the last 10 seconds that are over."}
+	TopKeys        = GuardMetric{"weir_top_keys_share", "The part of the requests of the last 10 seconds that are over that the keys with the most made, from 0 to 1."}
+	FirstByte      = GuardMetric{"weir_time_to_first_byte_seconds", "How long the service took to begin its answers."}
+	UsualDemand    = GuardMetric{"weir_key_demand_usual", "Requests in 10 seconds that, over a day, the given part of the keys does not exceed; 0 if it is not known yet."}
+	TightenedLimit = GuardMetric{"weir_guard_tightened_limit", "Requests in 10 seconds that keys get that ask for more than any key over a day; 0 if they are not limited."}
 )

@@ -15,7 +15,7 @@ func TestDemandIsCountedOverTheLastWindow(t *testing.T) {
 	d := newDemand(1024)
 	turn(&d, begin)
 	for i := 0; i < 9; i++ {
-		add(&d, 7, begin)
+		count(&d, 7, begin)
 	}
 	for _, want := range []struct {
 		after int64
@@ -23,11 +23,11 @@ func TestDemandIsCountedOverTheLastWindow(t *testing.T) {
 	}{{0, 10}, {Window - 1, 11}, {Window, 12}, {Window * 3 / 2, 1 + 11.0/2 + 1}, {Window*2 - 1, 3}, {Window * 4, 1}} {
 		now := begin + want.after
 		turn(&d, now)
-		if got := add(&d, 7, now); math.Abs(got-want.count) > 0.01 {
+		if _, got := count(&d, 7, now); math.Abs(got-want.count) > 0.01 {
 			t.Errorf("%d µs later: %v, want %v", want.after, got, want.count)
 		}
 	}
-	if got := add(&d, 8, begin+Window*4); got != 1 {
+	if _, got := count(&d, 8, begin+Window*4); got != 1 {
 		t.Errorf("another key: %v, want 1", got)
 	}
 }
@@ -35,9 +35,9 @@ func TestDemandIsCountedOverTheLastWindow(t *testing.T) {
 func TestAClockThatStepsBackForgetsTheDemand(t *testing.T) {
 	d := newDemand(64)
 	turn(&d, begin)
-	add(&d, 7, begin)
+	count(&d, 7, begin)
 	turn(&d, begin-5*Window)
-	if got := add(&d, 7, begin-5*Window); got != 1 {
+	if _, got := count(&d, 7, begin-5*Window); got != 1 {
 		t.Errorf("%v, want 1", got)
 	}
 }
@@ -56,7 +56,7 @@ func TestWhatIsCountedIsNeverTooLittle(t *testing.T) {
 			key = uint64(random.Intn(5)) + 1
 		}
 		counts[key]++
-		got := add(&d, key, begin)
+		_, got := count(&d, key, begin)
 		if got < counts[key] {
 			t.Fatalf("key %d: %v, and %v have come", key, got, counts[key])
 		}
@@ -124,7 +124,7 @@ func TestTheFairLevelIsFoundFromTheSketch(t *testing.T) {
 		}
 		rates = append(rates, float64(n))
 		for i := uint64(0); i < n; i++ {
-			add(&d, key, begin)
+			count(&d, key, begin)
 		}
 	}
 	sort.Float64s(rates)

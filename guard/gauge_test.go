@@ -32,7 +32,7 @@ func TestRequestsMayPassByWhileThereIsAmpleRoom(t *testing.T) {
 	if a, b := play(frequent/widest+1, widest); a != 40 || b != widest {
 		t.Errorf("after many requests for which some stand: %d, one in %d", a, b)
 	}
-	if asked := addMany(&s.g.demand, 1^s.g.seed, s.now, 0); asked < 2*frequent {
+	if _, asked := countMany(&s.g.demand, 1^s.g.seed, s.now, 0); asked < 2*frequent {
 		t.Errorf("the demand of those that have stood for others is %v, want %d and more", asked, 2*frequent)
 	}
 	Bound(s.g, Config{Max: 20})

@@ -3,7 +3,10 @@
 // begin, and when their answers do. Time is an argument, in microseconds of a clock that does not go back.
 package guard
 
-import "sync/atomic"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // Config is how a guard is to behave. The zero value is usable.
 type Config struct {
@@ -11,7 +14,11 @@ type Config struct {
 	// however slow; 0 means DefaultMin, or Max where that is less.
 	Max, Min int
 
-	// Cells is how many keys are told apart, about; 0 means DefaultCells. Each takes 16 bytes.
+	// WarmUp is the demand, in microseconds of traffic, that the guard learns of a rule before it tightens the rule's unusual keys; 0 means
+	// DefaultWarmUp. A negative one has it never tighten any.
+	WarmUp int64
+
+	// Cells is how many keys are told apart, about; 0 means DefaultCells. Each takes 144 bytes.
 	Cells int
 
 	// Seed is mixed into keys, so that nobody outside knows which of them are counted together.
@@ -29,6 +36,8 @@ const (
 const (
 	Full   = -1 // as many requests are under way as may be
 	Unfair = -2 // the limit is near, and the key asks for more than its fair share
+
+	Tightened = -3 // not of Begin, but for those whom Ask has turned away
 )
 
 const (
@@ -81,12 +90,20 @@ type Guard struct {
 	exact     int64 // 1: every request calls Begin
 	turning   int32
 
-	seed   uint64
-	demand demand
+	warmUp int64
+
+	seed    uint64
+	demand  demand // of what comes to the guard, by its keys
+	asked   demand // of the rules that are tracked, by their keys
+	refused demand // rejected requests of these
+
+	mu    sync.Mutex
+	rules []*Rule // is replaced, never written to
 
 	// From here on for the one that turns the second.
 	gradient Gradient
 	capacity float64 // requests a second that the service gets through under load; 0: not known
+	tight    bool    // unusual keys of a rule are tightened
 }
 
 // New makes a guard. It runs nothing in the background.
@@ -94,7 +111,9 @@ func New(c Config) *Guard {
 	if c.Cells <= 0 {
 		c.Cells = DefaultCells
 	}
-	g := &Guard{longest: 1 << 62, stride: 1, seed: c.Seed, demand: newDemand(c.Cells)}
+	g := &Guard{
+		longest: 1 << 62, stride: 1, seed: c.Seed, demand: newDemand(c.Cells), asked: newDemand(4 * c.Cells), refused: newDemand(c.Cells),
+	}
 	Bound(g, c)
 	return g
 }
@@ -129,7 +148,7 @@ func BeginFor(g *Guard, key uint64, priority bool, now, many int64) int64 {
 	if now >= atomic.LoadInt64(&g.next) {
 		turnSecond(g, now)
 	}
-	asked := addMany(&g.demand, key^g.seed, now, uint32(many))
+	_, asked := countMany(&g.demand, key^g.seed, now, uint32(many))
 	limit := atomic.LoadInt64(&g.open)
 	refusal := int64(Full)
 	if priority {
@@ -190,6 +209,7 @@ func Count(g *Guard, many, under, took int64) {
 type State struct {
 	UnderWay int64 // requests
 	Limit    int64 // of them
+	Max, Min int64 // of the limit
 	Fair     int64 // requests a Window that a key may ask for before a part of the limit is closed to it, in thousandths; 0: any number
 	Baseline int64 // the mean time that the service takes to begin an answer while it keeps up, in microseconds; 0: it is not known yet
 	Full     int64 // requests that were turned away since the limit was reached
@@ -199,7 +219,7 @@ type State struct {
 // Look returns what a guard is at.
 func Look(g *Guard) State {
 	return State{
-		UnderWay: atomic.LoadInt64(&g.underWay), Limit: atomic.LoadInt64(&g.limit), Fair: atomic.LoadInt64(&g.level), Baseline: atomic.LoadInt64(&g.baseline),
+		UnderWay: atomic.LoadInt64(&g.underWay), Limit: atomic.LoadInt64(&g.limit), Max: atomic.LoadInt64(&g.ceiling), Min: atomic.LoadInt64(&g.floor), Fair: atomic.LoadInt64(&g.level), Baseline: atomic.LoadInt64(&g.baseline),
 		Full: atomic.LoadInt64(&g.full), Unfair: atomic.LoadInt64(&g.unfair),
 	}
 }
@@ -223,6 +243,8 @@ func turnSecond(g *Guard, now int64) {
 // judge draws the consequences of what was seen in so many seconds.
 func judge(g *Guard, now int64, seconds float64) {
 	turn(&g.demand, now)
+	turn(&g.asked, now)
+	turn(&g.refused, now)
 	s := Second{
 		Answered: atomic.SwapInt64(&g.answered, 0), Time: atomic.SwapInt64(&g.took, 0), Met: atomic.SwapInt64(&g.met, 0),
 		Light: atomic.SwapInt64(&g.light, 0), LightTime: atomic.SwapInt64(&g.lightTook, 0), Most: atomic.SwapInt64(&g.most, atomic.LoadInt64(&g.underWay)),
@@ -257,18 +279,24 @@ func judge(g *Guard, now int64, seconds float64) {
 		g.capacity += settles * (through - g.capacity)
 	}
 	level := 0.0
-	if g.capacity > 0 && float64(s.Most) >= (1-strict)*open { // else nobody would notice
+	// Else nobody would notice; but what is tightened may be released at any time.
+	if g.capacity > 0 && (float64(s.Most) >= (1-strict)*open || g.tight) {
 		level = fairLevel(&g.demand, now, share*g.capacity*Window/second)
 	}
 	atomic.StoreInt64(&g.level, int64(1000*level))
 	spare(g, open, through)
+	g.tight = turnRules(g, seconds, s.Rejected > 0, level)
 }
 
-// Bound changes how many requests may be under way at most and at least, as a Config has them; what the guard has learnt stays.
+// Bound changes how many requests may be under way at most and at least, and the warm-up, as a Config has them; what the guard has learnt stays.
 func Bound(g *Guard, c Config) {
 	floor, ceiling := bounds(c)
 	atomic.StoreInt64(&g.floor, floor)
 	atomic.StoreInt64(&g.ceiling, ceiling)
+	if c.WarmUp == 0 {
+		c.WarmUp = DefaultWarmUp
+	}
+	atomic.StoreInt64(&g.warmUp, c.WarmUp)
 	if limit := atomic.LoadInt64(&g.limit); limit > ceiling || atomic.LoadInt64(&g.baseline) == 0 {
 		atomic.StoreInt64(&g.limit, ceiling)
 		atomic.StoreInt64(&g.open, ceiling)

@@ -187,16 +187,12 @@ func TestWhoKeepsToItsShareGetsInBesideAGreedyKeyAtOnce(t *testing.T) {
 	}
 }
 
-// TestAQuietWeekIsNotTakenForACapacity: the overload that follows is shared out as ever.
-func TestAQuietWeekIsNotTakenForACapacity(t *testing.T) {
+// TestAQuietHourIsNotTakenForACapacity: the overload that follows is shared out as ever.
+func TestAQuietHourIsNotTakenForACapacity(t *testing.T) {
 	underrace.OneGoroutine(t)
 	s := newScene(t, Config{})
 	overload(s, 20)
-	quiet := 50_000 // of which the capacity would be more than any number
-	if interpreted {
-		quiet = 1000
-	}
-	for i := 0; i < quiet; i++ {
+	for i := 0; i < 3000; i++ { // of which the capacity would be more than any number
 		s.now += second
 		s.begin(1, false)
 		s.end(1, 100_000)

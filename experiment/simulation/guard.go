@@ -5,13 +5,27 @@ import "github.com/proxyweir/weir/guard"
 // Guarded is Weir's guard: the one that both proxies have.
 type Guarded struct {
 	Guard *guard.Guard
+	rule  *guard.Rule         // whose keys' demand was learnt; nil: it was not
 	began map[float64][]int64 // what Begin has returned of the requests under way, by when they began
 }
 
 // NewGuarded returns a guard of at most so many requests.
 func NewGuarded(most int) *Guarded {
-	return &Guarded{guard.New(guard.Config{Max: most, Seed: 1}), map[float64][]int64{}}
+	return &Guarded{guard.New(guard.Config{Max: most, Seed: 1}), nil, map[float64][]int64{}}
 }
+
+// NewLearnt returns a guard of at most so many requests, that has learnt what clients ask for in another situation.
+func NewLearnt(most int, calm *Situation) *Guarded {
+	g := guard.New(guard.Config{Max: most, Seed: 1, WarmUp: 1})
+	learnt := &Guarded{g, guard.Track(g, "all"), map[float64][]int64{}}
+	last := calm.Arrivals[len(calm.Arrivals)-1].At
+	for _, a := range calm.Arrivals {
+		guard.Ask(g, learnt.rule, keyOf(int(a.Client)), micros(a.At-last-60))
+	}
+	return learnt
+}
+
+func keyOf(client int) uint64 { return uint64(client) * 0x9e3779b97f4a7c15 }
 
 const epoch = 1_700_000_000_000_000
 
@@ -19,7 +33,10 @@ func micros(t float64) int64 { return epoch + int64(t*1e6) }
 
 // Admit implements Policy.
 func (g *Guarded) Admit(t float64, client int) bool {
-	n := guard.Begin(g.Guard, uint64(client)*0x9e3779b97f4a7c15, false, micros(t))
+	if g.rule != nil && !guard.Ask(g.Guard, g.rule, keyOf(client), micros(t)) {
+		return false
+	}
+	n := guard.Begin(g.Guard, keyOf(client), false, micros(t))
 	if n < 0 {
 		return false
 	}

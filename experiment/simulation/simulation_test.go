@@ -24,18 +24,19 @@ var found = map[string]struct{ capped, recommended float64 }{
 type arm struct {
 	name   string
 	limits func(s *Situation) Limits
-	policy func() Policy
+	policy func(calm *Situation) Policy
 }
 
 func unlimited(*Situation) Limits { return Limits{Client: 1e9, All: 1e9} }
 
 func arms() []arm {
 	return []arm{
-		{"no limits", unlimited, func() Policy { return None{} }},
-		{"tuned limits", (*Situation).Tuned, func() Policy { return None{} }},
-		{"tuned limits, cap of 48", (*Situation).Tuned, func() Policy { return &Cap{Most: 48} }},
-		{"clients' limits, guard", func(s *Situation) Limits { return Limits{Client: s.Tuned().Client, All: 1e9} }, func() Policy { return NewGuarded(128) }},
-		{"guard alone", unlimited, func() Policy { return NewGuarded(128) }},
+		{"no limits", unlimited, func(*Situation) Policy { return None{} }},
+		{"tuned limits", (*Situation).Tuned, func(*Situation) Policy { return None{} }},
+		{"tuned limits, cap of 48", (*Situation).Tuned, func(*Situation) Policy { return &Cap{Most: 48} }},
+		{"clients' limits, guard", func(s *Situation) Limits { return Limits{Client: s.Tuned().Client, All: 1e9} }, func(*Situation) Policy { return NewGuarded(128) }},
+		{"guard alone", unlimited, func(*Situation) Policy { return NewGuarded(128) }},
+		{"guard alone, with a baseline", unlimited, func(calm *Situation) Policy { return NewLearnt(128, calm) }},
 	}
 }
 
@@ -44,9 +45,9 @@ func outcomes(name string) []Outcome {
 	list := arms()
 	sums := make([]Outcome, len(list))
 	for seed := uint64(1); seed <= uint64(*seeds); seed++ {
-		s := New(name, seed, *heavy)
+		s, calm := New(name, seed, *heavy), New("steady", seed, *heavy)
 		for i, a := range list {
-			o := Run(s, a.limits(s), a.policy(), seed, *heavy)
+			o := Run(s, a.limits(s), a.policy(calm), seed, *heavy)
 			n := float64(*seeds)
 			sums[i].Good += o.Good / n
 			sums[i].Rejected += o.Rejected / n
@@ -65,10 +66,10 @@ func TestTheGuardDoesAsWellAsTheStudyFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := outcomes(name)
-			capped, beside, alone := o[2].Good, o[3].Good, o[4].Good
+			capped, beside, alone, learnt := o[2].Good, o[3].Good, o[4].Good, o[5].Good
 			printing.Lock()
 			for i, a := range arms() {
-				t.Logf("%-24s good %5.1f %%, rejected %4.1f %%, abuse let through %5.1f %%, p95 %.2f s", a.name, o[i].Good, o[i].Rejected, o[i].Abuse, o[i].P95)
+				t.Logf("%-28s good %5.1f %%, rejected %4.1f %%, abuse let through %5.1f %%, p95 %.2f s", a.name, o[i].Good, o[i].Rejected, o[i].Abuse, o[i].P95)
 			}
 			printing.Unlock()
 			if f, ok := found[name]; ok {
@@ -76,6 +77,9 @@ func TestTheGuardDoesAsWellAsTheStudyFound(t *testing.T) {
 				if beside < want || alone < want {
 					t.Errorf("goodput of %.1f with limits a client, %.1f without: want %.1f", beside, alone, want)
 				}
+			}
+			if learnt < alone-1 {
+				t.Errorf("goodput of %.1f with a baseline, %.1f without", learnt, alone)
 			}
 			if alone < capped-2 || beside < capped-2 {
 				t.Errorf("goodput of %.1f and %.1f; a fixed cap has %.1f", beside, alone, capped)

@@ -1,0 +1,64 @@
+package ratelimit
+
+import (
+	"strings"
+
+	"github.com/proxyweir/weir/front"
+	"github.com/proxyweir/weir/guard"
+)
+
+// guardAnswer is the state of a guard.
+type guardAnswer struct {
+	Name      string           `json:"name"`
+	UnderWay  int64            `json:"under_way"` // requests that the service has not begun to answer
+	Limit     int64            `json:"limit"`     // how many these may be
+	Max       int64            `json:"max"`
+	Min       int64            `json:"min"`
+	Baseline  float64          `json:"baseline_seconds"`     // that the service takes to begin an answer while it keeps up; 0: not known yet
+	FairShare float64          `json:"fair_share,omitempty"` // requests in 10 s of a key beyond which a part of the limit is closed to it; 0: there is room for all
+	Rejected  map[string]int64 `json:"rejected"`             // by reason
+	Tightened []tightenedRule  `json:"tightened,omitempty"`
+	Learning  bool             `json:"learning,omitempty"` // no rule has learnt for as long as warm_up says
+}
+
+// tightenedRule is a rule whose unusual keys are limited.
+type tightenedRule struct {
+	Rule  string  `json:"rule"`
+	Above int64   `json:"above"` // requests in 10 s, beyond which a key is unusual
+	Limit float64 `json:"limit"` // that such a key gets in 10 s
+}
+
+// answer returns the state of the guard.
+func (g *guarded) answer() guardAnswer {
+	at, now := guard.Look(g.Guard), guardNow()
+	a := guardAnswer{
+		Name: strings.TrimSuffix(g.label, "/"), UnderWay: at.UnderWay, Limit: at.Limit, Max: at.Max, Min: at.Min, Baseline: float64(at.Baseline) / 1e6,
+		FairShare: float64(at.Fair) / 1e3, Rejected: map[string]int64{front.GuardFull: at.Full, front.GuardUnfair: at.Unfair}, Learning: g.h.Guard.Tighten != "off",
+	}
+	warmUp := g.h.Guard.config().WarmUp
+	if warmUp == 0 {
+		warmUp = guard.DefaultWarmUp
+	}
+	g.each(func(label string, r *guard.Rule) {
+		of := guard.LookAt(r, now)
+		a.Rejected[front.GuardTightened] += of.Tightened
+		if of.Limit > 0 {
+			a.Tightened = append(a.Tightened, tightenedRule{Rule: label, Above: of.Edge, Limit: of.Limit})
+		}
+		a.Learning = a.Learning && of.Learnt < warmUp
+	})
+	return a
+}
+
+// guards returns the states of the guards in force, each once.
+func (a *App) guards() []guardAnswer {
+	var list []guardAnswer
+	seen := make(map[*guardState]bool)
+	for _, h := range a.handlers {
+		if g := h.guarded; g != nil && !seen[g.guardState] {
+			seen[g.guardState] = true
+			list = append(list, g.answer())
+		}
+	}
+	return list
+}
