@@ -66,6 +66,9 @@ func (o *options) config(port, bus int) string {
 		b.WriteByte('\n')
 	}
 	line("bind 127.0.0.1")
+	if o.clock { // that thread waits until a time of that clock, so if it stands in the past it never waits, and keeps a core busy
+		line("jemalloc-bg-thread no")
+	}
 	if c := o.certificates; c != nil {
 		line("port 0")
 		line("tls-port", strconv.Itoa(port))
