@@ -59,3 +59,22 @@ func (g *Guarded) Answered(t, begun float64, failed bool) {
 		delete(g.began, begun)
 	}
 }
+
+// Queued is a guard before which requests wait that find no room, each for so many seconds at most.
+type Queued struct {
+	*Guarded
+	Seconds float64
+}
+
+// Wait implements Patient.
+func (q Queued) Wait() float64 { return q.Seconds }
+
+// AdmitWaiting implements Patient.
+func (q Queued) AdmitWaiting(t float64, client int) bool {
+	n := guard.BeginFor(q.Guard, keyOf(client), false, micros(t), 0) // its demand was counted when it came
+	if n < 0 {
+		return false
+	}
+	q.began[t] = append(q.began[t], n)
+	return true
+}

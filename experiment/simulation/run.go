@@ -18,6 +18,20 @@ type Policy interface {
 	Answered(t, begun float64, failed bool)
 }
 
+// Patient is a Policy that has requests wait for a while before it turns them away.
+type Patient interface {
+	Policy
+
+	// Wait is how long, in seconds.
+	Wait() float64
+
+	// AdmitWaiting is Admit for a request that has waited for a while.
+	AdmitWaiting(t float64, client int) bool
+}
+
+// looks is how often a request that waits is looked at, in seconds.
+const looks = 0.002
+
 // Limits are those of the static configuration: of each client, and of all together, in requests a second, with a burst of two seconds.
 type Limits struct{ Client, All float64 }
 
@@ -49,6 +63,9 @@ func (q *byEnd) Pop() any {
 type again struct {
 	at, asked float64
 	client    int
+	until     float64 // it waits for a policy that is Patient, and no longer than this; 0: it is a second try
+	work      float64
+	tried     bool // it was a second try before it waited
 }
 
 type byTime []again
@@ -100,16 +117,21 @@ func Run(s *Situation, l Limits, p Policy, seed uint64, heavy bool) Outcome {
 	var legitimate, good, attempts, rejected, abuse, admitted float64
 	retry := func(t float64, client int, asked float64, second bool) {
 		if !second && r.IntN(2) == 0 {
-			heap.Push(&tries, again{t + 0.5 + r.Float64(), asked, client})
+			heap.Push(&tries, again{at: t + 0.5 + r.Float64(), asked: asked, client: client})
 		}
 	}
 	for i := 0; i < len(s.Arrivals) || len(tries) > 0; {
-		var t, asked, work float64
+		var t, asked, work, until float64
 		var client int
 		second := len(tries) > 0 && (i == len(s.Arrivals) || tries[0].at <= s.Arrivals[i].At)
 		if second {
 			a := heap.Pop(&tries).(again)
-			t, asked, client, work = a.at, a.asked, a.client, serviceTime(r, heavy)
+			t, asked, client, until = a.at, a.asked, a.client, a.until
+			if work = a.work; until == 0 {
+				work = serviceTime(r, heavy)
+			} else {
+				second = a.tried
+			}
 		} else {
 			a := s.Arrivals[i]
 			i++
@@ -121,7 +143,7 @@ func Run(s *Situation, l Limits, p Policy, seed uint64, heavy bool) Outcome {
 		}
 		isLegitimate := client < s.Legitimate
 		inEvent := asked >= s.Begin && asked < s.End
-		if inEvent {
+		if inEvent && until == 0 {
 			if !isLegitimate {
 				abuse++
 			} else {
@@ -139,7 +161,7 @@ func Run(s *Situation, l Limits, p Policy, seed uint64, heavy bool) Outcome {
 			}
 		}
 		ok := true
-		if node >= 0 {
+		if node >= 0 && until == 0 {
 			rate, total := l.Client/part, l.All/part
 			one, sum := &nodes[node][client], &all[node]
 			used, of := one.drained(t, rate), sum.drained(t, total)
@@ -152,8 +174,21 @@ func Run(s *Situation, l Limits, p Policy, seed uint64, heavy bool) Outcome {
 			}
 		}
 		if ok {
-			ok = p.Admit(t, client)
 			// What an admission by the limits has charged stays charged: the guard comes behind them.
+			if until > 0 {
+				ok = p.(Patient).AdmitWaiting(t, client)
+			} else {
+				ok = p.Admit(t, client)
+			}
+			if patient, waits := p.(Patient); !ok && waits {
+				if until == 0 {
+					until = t + patient.Wait()
+				}
+				if t+looks <= until {
+					heap.Push(&tries, again{at: t + looks, asked: asked, client: client, until: until, work: work, tried: second})
+					continue
+				}
+			}
 		}
 		if !ok {
 			if isLegitimate && inEvent {
@@ -178,6 +213,9 @@ func Run(s *Situation, l Limits, p Policy, seed uint64, heavy bool) Outcome {
 		heap.Push(&open, underWay{end, t})
 		if !isLegitimate {
 			continue
+		}
+		if until > 0 { // it came earlier
+			t = until - p.(Patient).Wait()
 		}
 		if inEvent {
 			answers = append(answers, end-t)

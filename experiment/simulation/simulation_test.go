@@ -40,6 +40,25 @@ func arms() []arm {
 	}
 }
 
+// TestAQueueBeforeTheGuardGainsLittle: it is why there is none. A request that finds no room waits for half the mean service time.
+func TestAQueueBeforeTheGuardGainsLittle(t *testing.T) {
+	for _, name := range []string{"bursts", "crowd over", "abuse at the peak", "slow"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var without, queued float64
+			for seed := uint64(1); seed < uint64(*seeds); seed++ {
+				s, n := New(name, seed, *heavy), float64(*seeds-1)
+				without += Run(s, unlimited(s), NewGuarded(128), seed, *heavy).Good / n
+				queued += Run(s, unlimited(s), Queued{NewGuarded(128), 0.05}, seed, *heavy).Good / n
+			}
+			t.Logf("goodput of %.2f %% without a queue, %.2f %% with one", without, queued)
+			if queued > without+1 {
+				t.Error("a queue is worth having")
+			}
+		})
+	}
+}
+
 // outcomes plays a situation with each arm, and returns the means.
 func outcomes(name string) []Outcome {
 	list := arms()
