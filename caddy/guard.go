@@ -285,6 +285,7 @@ type inquirer struct {
 	key  uint64      // sets the request's client apart from others
 	rule *guard.Rule // the first that the request comes under, or that of requests under none
 	over bool        // the client asks for more than ever, and for more than it gets now
+	at   int64       // when; 0: it has waited since then
 }
 
 // inquire counts a request in the rules that it comes under. failed is whether their store has failed. The client is set apart by the key
@@ -294,6 +295,7 @@ func (g *guarded) inquire(q *front.Inquiry, r *http.Request, failed bool) (i inq
 		return i
 	}
 	now := guardNow()
+	i.at = now
 	if len(q.Checks) == 0 {
 		i.key, i.rule = maphash.String(guardSeed, clientIPOf(r)), g.alone
 		i.over = !guard.Ask(g.Guard, i.rule, i.key, now)
@@ -337,7 +339,10 @@ var passages = sync.Pool{New: func() any { return &passage{ResponseWriterWrapper
 
 // pass passes a request on to what the guard protects, if that has room for it.
 func (g *guarded) pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, i inquirer) error {
-	now := guardNow()
+	now := i.at
+	if now == 0 {
+		now = guardNow()
+	}
 	under := int64(guard.Tightened)
 	if !i.over {
 		under = guard.Begin(g.Guard, i.key, g.priority != nil && g.values[g.priority.Value(r)], now)

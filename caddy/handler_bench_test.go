@@ -19,6 +19,8 @@ func BenchmarkHandler(b *testing.B) {
 	for _, bm := range []struct{ name, config string }{
 		{"allowed", `{"rate_limits": {"z": {"requests": 1000000000, "period": "1m"}}}`},
 		{"allowed, no fields", `{"rate_limits": {"z": {"requests": 1000000000, "period": "1m"}}, "headers": ["none"]}`},
+		{"allowed, no fields, guard", `{"rate_limits": {"z": {"requests": 1000000000, "period": "1m"}}, "headers": ["none"], "guard": {"max": 100000}}`},
+		{"guard alone", `{"guard": {"max": 100000}}`},
 		{"rejected", `{"rate_limits": {"z": {"requests": 1, "period": "24h", "algorithm": "sliding_window_log"}}}`},
 		{"rejected, no fields", `{"rate_limits": {"z": {"requests": 1, "period": "24h", "algorithm": "sliding_window_log"}}, "headers": ["none"]}`},
 	} {

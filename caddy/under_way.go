@@ -30,6 +30,7 @@ func (h *Handler) serveUnderWay(w http.ResponseWriter, r *http.Request, next cad
 		}
 		h.app.line.leave()
 		h.limiter.Depart(reservations)
+		of.at = 0
 	}
 	if !core.UnderWay(reservations) {
 		return h.pass(w, r, next, of)

@@ -3,6 +3,7 @@ package guard
 import (
 	"math"
 	"math/rand"
+	"runtime"
 	"sort"
 	"sync"
 	"testing"
@@ -372,4 +373,41 @@ func TestRulesBearManyAtOnce(t *testing.T) {
 	if got := LookAt(r, begin+30*Window); got.Requests != 4000 || got.Answers != 4000 {
 		t.Errorf("%+v; want 4000 requests and answers", got)
 	}
+}
+
+// TestAMillionKeysTakeNoMemory, and a greedy key among them is still told from the others.
+func TestAMillionKeysTakeNoMemory(t *testing.T) {
+	underrace.OneGoroutine(t)
+	keys := 1_000_000
+	if interpreted {
+		keys = 10_000
+	}
+	g := New(Config{Max: 100})
+	r := Track(g, "api")
+	used := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := used()
+	for key := 0; key < keys; key++ {
+		now := begin + int64(key)*Window/int64(keys)
+		Ask(g, r, mix(uint64(key)), now)
+		Ask(g, r, 7, now)
+		if n := Begin(g, mix(uint64(key)), false, now); n > 0 {
+			End(g, n, 1000)
+		}
+		Begin(g, 7, false, now)
+		Reject(g, r, uint64(key), now)
+	}
+	if after := used(); after > before+100_000 {
+		t.Errorf("%d keys have taken %d bytes", keys, after-before)
+	}
+	_, greedy := count(&g.demand, 7^g.seed, begin+Window-1)
+	_, other := count(&g.demand, mix(5)^g.seed, begin+Window-1)
+	if greedy < float64(keys) || other > float64(keys)/100 {
+		t.Errorf("the greedy key is taken to ask for %v, another for %v", greedy, other)
+	}
+	runtime.KeepAlive(g)
 }
