@@ -31,7 +31,7 @@ func Exact(g *Guard) {
 // spare sets how many requests pass by, by the limit and by how many a second the service has got through.
 func spare(g *Guard, open, through float64) {
 	ample, stride := int64((1-strict)*open), int64(1)
-	if atomic.LoadInt64(&g.exact) != 0 {
+	if atomic.LoadInt64(&g.exact) != 0 || g.tight {
 		ample = 0
 	}
 	if through >= frequent {

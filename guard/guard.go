@@ -284,8 +284,8 @@ func judge(g *Guard, now int64, seconds float64) {
 		level = fairLevel(&g.demand, now, share*g.capacity*Window/second)
 	}
 	atomic.StoreInt64(&g.level, int64(1000*level))
-	spare(g, open, through)
 	g.tight = turnRules(g, seconds, s.Rejected > 0, level)
+	spare(g, open, through)
 }
 
 // Bound changes how many requests may be under way at most and at least, and the warm-up, as a Config has them; what the guard has learnt stays.

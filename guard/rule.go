@@ -94,23 +94,34 @@ func Untrack(g *Guard, r *Rule) {
 
 // Ask counts a request of a key, which is its hash, under a rule. Each request is counted, also one that a limit rejects. It returns false where
 // the rule's keys are tightened and this request is over what its key gets: then it must be turned away.
-func Ask(g *Guard, r *Rule, key uint64, now int64) bool {
+func Ask(g *Guard, r *Rule, key uint64, now int64) bool { return AskFor(g, r, key, now, 1) }
+
+// AskFor is Ask for a request that stands for so many of its kind: see Gauge. None passes by while keys are tightened.
+func AskFor(g *Guard, r *Rule, key uint64, now, many int64) bool {
 	if now >= atomic.LoadInt64(&g.next) {
 		turnSecond(g, now)
 	}
-	n, asked := count(&g.asked, key^g.seed^r.salt, now)
-	atomic.AddInt64(&r.asked, 1)
-	atomic.AddInt64(&r.requests, 1)
-	if enters(n - 1) {
+	n, asked := countMany(&g.asked, key^g.seed^r.salt, now, uint32(many))
+	atomic.AddInt64(&r.asked, many)
+	atomic.AddInt64(&r.requests, many)
+	if many != 1 {
+		first := 0
+		if n > many {
+			first = bucketOf(n-many-1) + 1
+		}
+		for last := bucketOf(n - 1); first <= last; first++ {
+			atomic.AddInt64(&r.exceeding[first], 1)
+		}
+	} else if enters(n - 1) {
 		atomic.AddInt64(&r.exceeding[bucketOf(n-1)], 1)
 	}
 	if n > atomic.LoadInt64(&r.most) {
-		atomic.StoreInt64(&r.most, n) // of two at a time either may stay: they differ by one
+		atomic.StoreInt64(&r.most, n) // of two at a time either may stay: they hardly differ
 	}
 	if edge := atomic.LoadInt64(&r.edge); edge == 0 || asked <= float64(edge) {
 		return true
 	}
-	atomic.AddInt64(&r.beyond, 1)
+	atomic.AddInt64(&r.beyond, many)
 	limit := atomic.LoadInt64(&r.limit)
 	if limit == 0 {
 		return true

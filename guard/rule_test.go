@@ -331,6 +331,30 @@ func TestARuleTellsOfItsKeys(t *testing.T) {
 	}
 }
 
+// TestOneThatStandsForManyCountsForThem: the demand is the same as if each had been counted.
+func TestOneThatStandsForManyCountsForThem(t *testing.T) {
+	g := New(Config{})
+	each, some := Track(g, "each"), Track(g, "some")
+	for key, n := range []int{8, 8, 16, 24, 40, 200, 1000} {
+		for i := 0; i < n; i++ {
+			Ask(g, each, uint64(key), begin)
+			if i%8 == 0 {
+				AskFor(g, some, uint64(key), begin, 8)
+			}
+		}
+	}
+	Ask(g, each, 1, begin+Window)
+	a, b := LookAt(each, begin+Window), LookAt(some, begin+Window)
+	if a.Requests != 1296 || a.Requests != b.Requests || a.Asked != b.Asked || a.Keys != 7 || a.Keys != b.Keys || a.Top != b.Top || a.Greatest != b.Greatest {
+		t.Errorf("each: %+v, some: %+v", a, b)
+	}
+	for i := range a.Demand {
+		if a.Demand[i] != b.Demand[i] {
+			t.Errorf("%d keys asked for at most %d, by samples %d", a.Demand[i], 1<<uint(i), b.Demand[i])
+		}
+	}
+}
+
 func TestRulesHaveKeysOfTheirOwn(t *testing.T) {
 	g := New(Config{Max: 10})
 	one, other := Track(g, "one"), Track(g, "other")
