@@ -68,6 +68,9 @@ var scenarios = []scenario{
 	{name: "plugin-headers", title: "a plugin that sets five prebuilt header fields", middleware: "plugin: {tiny: {kind: headers}}", status: 200, fields: true},
 	{name: "native", title: "Traefik's rateLimit", limit: perMilli, middleware: "rateLimit: {average: 1000, period: 1ms, burst: 1000}", status: 200},
 	weir("token-bucket", "Weir, token_bucket", perMilli, tokenBucket),
+	weir("guard", "Weir, token_bucket, `guard`", perMilli, tokenBucket+", guard: {min: 128}"),
+	weir("guard-busy", "Weir, token_bucket, `guard`, more than 40 % of its limit in use", perMilli, tokenBucket+", guard: {max: 70, min: 70}"),
+	guardAlone,
 	weir("large", "Weir, token_bucket, a large limit", large, tokenBucket),
 	weir("sliding-window-counter", "Weir, sliding_window_counter", perTick, "algorithm: sliding_window_counter"),
 	weir("fixed-window", "Weir, fixed_window", perTick, "algorithm: fixed_window"),
@@ -101,6 +104,9 @@ const (
 	byHeader    = ", key: 'header:" + keyHeader + "'"
 	twoRules    = "rules: [{name: short, limit: " + perMilli + ", algorithm: token_bucket}, {name: long, limit: " + perTick + ", algorithm: sliding_window_counter}]"
 )
+
+// guardAlone has no limit, and a guard whose limit is far away.
+var guardAlone = scenario{name: "weir-guard-alone", title: "Weir, `guard` alone", middleware: "plugin: {weir: {guard: {min: 128}}}", status: 200}
 
 // weir returns a scenario of Weir in memory. If config has no rules, the scenario has one rule, with the limit.
 func weir(name, title, limit, config string) scenario {
