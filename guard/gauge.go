@@ -1,42 +1,128 @@
 package guard
 
-import "sync/atomic"
+import (
+	"math/rand"
+	"sync/atomic"
+)
 
 // Gauge has what a program needs that an interpreter runs, to which a Begin and an End cost as much as all else. It may have most requests pass
-// by them where there is ample room: then nobody is turned away, whoever asks. Such a request is added to UnderWay, and taken out again where
-// End would do that. The numbers are for the functions of sync/atomic.
+// by them while there is room for all, since then nobody is turned away, whoever asks. A request may pass by that gets a ticket: taking one off
+// the number of tickets leaves 0 or more. It is added to UnderWay, and taken out of it again. The other requests call Refill and BeginFor.
+// The numbers are for the functions of sync/atomic.
 type Gauge struct {
-	UnderWay *int64 // how many requests are under way
-	Ample    *int64 // requests may pass by while no more than this are under way; it changes every second
-	Stride   *int64 // one of so many is not to pass by, but to call BeginFor with this number, and Count with it; also one by one
+	// UnderWay is how many requests are under way.
+	UnderWay *int64
+
+	// Tickets are for requests that need not say when their answers begin, and are under way until those have ended. There are some while
+	// a quarter of the limit is not in use, and no request that BeginFor has admitted waited on its client for a second: see Linger.
+	Tickets *int64
+
+	// Passes are tickets for requests that say when their answers begin. There are some where there are no Tickets, while nobody is turned away.
+	Passes *int64
 }
 
 // GaugeOf returns the gauge of a guard.
 func GaugeOf(g *Guard) Gauge {
-	return Gauge{UnderWay: &g.underWay, Ample: &g.ample, Stride: &g.stride}
+	return Gauge{UnderWay: &g.underWay, Tickets: &g.tickets, Passes: &g.passes}
 }
 
 const (
-	// From so many requests a second on one of widest stands for those that pass by: enough of them for a mean, and for the demand of a key that
-	// matters.
-	frequent, widest = 400, 8
+	// ample is the part of the limit up to which there are Tickets.
+	ample = 0.25
+
+	// So many requests a second call Begin, about, if that many come, and for how many each of them stands at most: while the limit is
+	// used, which they move then, and otherwise.
+	sampledUsed, widestUsed = 100, 8
+	sampled, widest         = 25, 32
+
+	// lingers is for how long, in microseconds, there are no Tickets after a request has waited on its client for a second.
+	lingers = 60_000_000
 )
 
-// Exact has no request pass by from now on.
+// Exact has every request call Begin from now on.
 func Exact(g *Guard) {
 	atomic.StoreInt64(&g.exact, 1)
-	atomic.StoreInt64(&g.ample, 0)
+	withdraw(g)
 }
 
-// spare sets how many requests pass by, by the limit and by how many a second the service has got through.
-func spare(g *Guard, open, through float64) {
-	ample, stride := int64((1-strict)*open), int64(1)
-	if atomic.LoadInt64(&g.exact) != 0 || g.tight {
-		ample = 0
+// withdraw has every request call Begin until the next second.
+func withdraw(g *Guard) {
+	atomic.StoreInt64(&g.ample, 0)
+	atomic.StoreInt64(&g.clear, 0)
+	atomic.StoreInt64(&g.tickets, 0)
+	atomic.StoreInt64(&g.passes, 0)
+}
+
+// Refill returns for how many requests one stands that has found no ticket: itself, and those that have found one since the last call. It
+// issues new tickets: a random number of them, so that requests that take turns are all alike to it.
+func Refill(g *Guard) int64 {
+	tickets, passes := int64(0), int64(0)
+	if stride := atomic.LoadInt64(&g.stride); stride > 1 {
+		under := atomic.LoadInt64(&g.underWay)
+		if room := atomic.LoadInt64(&g.ample) - under; room > 0 {
+			tickets = upTo(rand.Int63n(2*stride-1), room) //nolint:gosec // a sample, and no secret
+		} else if room = atomic.LoadInt64(&g.clear) - under; room > 0 {
+			passes = upTo(rand.Int63n(2*stride-1), room) //nolint:gosec // the same
+		}
 	}
-	if through >= frequent {
-		stride = widest
+	many := 1 + atomic.SwapInt64(&g.issued, tickets+passes)
+	if left := atomic.SwapInt64(&g.tickets, tickets); left > 0 {
+		many -= left
+	}
+	if left := atomic.SwapInt64(&g.passes, passes); left > 0 {
+		many -= left
+	}
+	if many < 1 {
+		many = 1
+	}
+	return many
+}
+
+func upTo(n, most int64) int64 {
+	if n > most {
+		return most
+	}
+	return n
+}
+
+// Linger notes that a request, which BeginFor has admitted, begins to wait on its client: for the rest of its body, or until it has read the
+// answer. Proceed ends that, with what Linger has returned: 0 or 1.
+func Linger(g *Guard) int32 {
+	turn := int32(atomic.LoadInt64(&g.turn) & 1)
+	atomic.AddInt64(&g.lingering[turn], 1)
+	return turn
+}
+
+// Proceed ends a Linger.
+func Proceed(g *Guard, turn int32) { atomic.AddInt64(&g.lingering[turn], -1) }
+
+// spare sets for how many requests those stand that call Begin, and while how many are under way: at the end of a second in which the service
+// has got through so many a second, and in which the limit was used or not.
+func spare(g *Guard, now int64, open, through float64, used bool) {
+	turn := atomic.AddInt64(&g.turn, 1) & 1
+	if atomic.LoadInt64(&g.lingering[turn]) > 0 { // since before the last second
+		g.lingersUntil = now + lingers
+	}
+	stride := int64(through / sampled)
+	most := int64(widest)
+	if used {
+		stride = int64(through / sampledUsed)
+		most = widestUsed
+	}
+	stride = upTo(stride, most)
+	if stride < 1 || atomic.LoadInt64(&g.exact) != 0 || g.tight {
+		stride = 1
+	}
+	room := (1 - strict) * open
+	if atomic.LoadInt64(&g.level) == 0 {
+		room = open
 	}
 	atomic.StoreInt64(&g.stride, stride)
-	atomic.StoreInt64(&g.ample, ample)
+	atomic.StoreInt64(&g.clear, int64(room))
+	if now < g.lingersUntil {
+		atomic.StoreInt64(&g.ample, 0)
+		atomic.StoreInt64(&g.tickets, 0)
+	} else {
+		atomic.StoreInt64(&g.ample, int64(ample*open))
+	}
 }

@@ -3,53 +3,130 @@ package guard
 import (
 	"sync/atomic"
 	"testing"
+
+	"github.com/proxyweir/weir/underrace"
 )
 
-func TestRequestsMayPassByWhileThereIsAmpleRoom(t *testing.T) {
-	s := newScene(t, Config{Max: 100})
-	gauge := GaugeOf(s.g)
-	play := func(requests int, many int64) (ample, stride int64) {
-		for i := 0; i < requests; i++ {
-			if n := BeginFor(s.g, 1, false, s.now, many); n > 0 {
-				Pause(s.g)
-				Count(s.g, many, n, 100_000)
-			}
+// passer plays a program that has requests pass by: it counts those that have a ticket, a pass, or neither.
+type passer struct {
+	*scene
+	Gauge
+	tickets, passes, begun, stood int64
+}
+
+func (p *passer) ask(n int) {
+	for i := 0; i < n; i++ {
+		if atomic.AddInt64(p.Tickets, -1) >= 0 {
+			p.tickets++
+			continue
 		}
-		s.now += second
-		Count(s.g, 1, Begin(s.g, 2, false, s.now), 100_000)
-		Pause(s.g)
-		return atomic.LoadInt64(gauge.Ample), atomic.LoadInt64(gauge.Stride)
+		if atomic.AddInt64(p.Passes, -1) >= 0 {
+			p.passes++
+			continue
+		}
+		p.begun++
+		many := Refill(p.g)
+		p.stood += many
+		if under := BeginFor(p.g, 1, false, p.now, many); under > 0 {
+			Pause(p.g)
+			Count(p.g, many, under, 100_000)
+		}
 	}
-	if a, b := atomic.LoadInt64(gauge.Ample), atomic.LoadInt64(gauge.Stride); a != 0 || b != 1 {
-		t.Errorf("at first: %d, one in %d", a, b)
+}
+
+// second plays one with so many requests, and returns how many of the next thousand of them have got what.
+func (p *passer) second(n int) (tickets, passes, begun int64) {
+	p.ask(n)
+	p.now += second
+	*p.Tickets = 0
+	*p.Passes = 0
+	p.ask(1)
+	p.tickets, p.passes, p.begun, p.stood = 0, 0, 0, 0
+	p.ask(1000)
+	return p.tickets, p.passes, p.begun
+}
+
+func newPasser(t *testing.T, c Config) *passer {
+	s := newScene(t, c)
+	return &passer{scene: s, Gauge: GaugeOf(s.g)}
+}
+
+func TestMostRequestsPassByWhileThereIsRoom(t *testing.T) {
+	underrace.OneGoroutine(t)
+	p := newPasser(t, Config{Max: 1000})
+	if tickets, passes, begun := p.second(40); begun != 1000 {
+		p.t.Errorf("after a second with few requests: %d with a ticket, %d with a pass, %d without", tickets, passes, begun)
 	}
-	if a, b := play(100, 1); a != 40 || b != 1 {
-		t.Errorf("after few requests: %d, one in %d; want 40, each", a, b)
+	for i := 0; i < 20; i++ {
+		if tickets, passes, begun := p.second(0); begun > 60 || passes > 0 || tickets < 900 || p.stood < 900 || p.stood > 1100 {
+			t.Errorf("of 1000: %d with a ticket, %d with a pass, %d without, which stand for %d", tickets, passes, begun, p.stood)
+		}
 	}
-	if a, b := play(frequent, 1); a != 40 || b != widest {
-		t.Errorf("after many requests: %d, one in %d; want 40, 1 in %d", a, b, widest)
+	p.second(0)
+	if _, asked := countMany(&p.g.demand, 1^p.g.seed, p.now, 0); asked < 9000 || asked > 12_500 {
+		t.Errorf("a demand of %v in 10 s, want about 10,000", asked)
 	}
-	if a, b := play(frequent/widest+1, widest); a != 40 || b != widest {
-		t.Errorf("after many requests for which some stand: %d, one in %d", a, b)
+	// With a quarter of the limit in use there are no tickets, and with all of it in use nothing.
+	for _, c := range []struct{ under, tickets, passes int64 }{{200, 1, 0}, {250, 0, 1}, {999, 0, 1}, {1000, 0, 0}} {
+		*p.UnderWay = c.under
+		if tickets, passes, _ := p.second(0); tickets > 0 != (c.tickets > 0) || passes > 0 != (c.passes > 0) {
+			t.Errorf("with %d of 1000 under way: %d with a ticket, %d with a pass", c.under, tickets, passes)
+		}
 	}
-	if _, asked := countMany(&s.g.demand, 1^s.g.seed, s.now, 0); asked < 2*frequent {
-		t.Errorf("the demand of those that have stood for others is %v, want %d and more", asked, 2*frequent)
+	*p.UnderWay = 0
+}
+
+func TestNobodyPassesByWhoWaitsForAnInformationalAnswer(t *testing.T) {
+	p := newPasser(t, Config{})
+	p.second(0)
+	if tickets, _, _ := p.second(0); tickets == 0 {
+		t.Error("there are no tickets")
 	}
-	Bound(s.g, Config{Max: 20})
-	if a := atomic.LoadInt64(gauge.Ample); a != 0 {
-		t.Errorf("with other bounds: %d, want 0 until they are in force", a)
+	Exact(p.g)
+	for i := 0; i < 3; i++ {
+		if tickets, passes, _ := p.second(0); tickets+passes > 0 {
+			t.Errorf("%d with a ticket, %d with a pass", tickets, passes)
+		}
 	}
-	if a, _ := play(1, 1); a != 8 {
-		t.Errorf("a second later: %d, want 8", a)
+}
+
+func TestWithOtherBoundsNobodyPassesByUntilTheyAreInForce(t *testing.T) {
+	p := newPasser(t, Config{})
+	p.second(0)
+	p.second(0)
+	Bound(p.g, Config{Max: 100})
+	p.tickets, p.passes = 0, 0
+	p.ask(100)
+	if p.tickets+p.passes > 0 {
+		t.Errorf("%d with a ticket, %d with a pass", p.tickets, p.passes)
 	}
-	Exact(s.g)
-	if a := atomic.LoadInt64(gauge.Ample); a != 0 {
-		t.Errorf("where each is to be exact: %d, want 0", a)
+}
+
+// TestNoTicketsWhereRequestsWaitOnTheirClients for a second: those that have a ticket would be under way until their answers end.
+func TestNoTicketsWhereRequestsWaitOnTheirClients(t *testing.T) {
+	underrace.OneGoroutine(t)
+	p := newPasser(t, Config{})
+	p.second(0)
+	p.second(0)
+	turn := Linger(p.g)
+	Proceed(p.g, turn)
+	if tickets, _, _ := p.second(0); tickets == 0 {
+		t.Error("there are no tickets since a request has waited for a moment")
 	}
-	if a, _ := play(1, 1); a != 0 {
-		t.Errorf("a second later: %d, want 0", a)
+	turn = Linger(p.g)
+	p.second(0)
+	p.second(0)
+	if tickets, passes, _ := p.second(0); tickets > 0 || passes == 0 {
+		t.Errorf("while a request waits: %d with a ticket, %d with a pass", tickets, passes)
 	}
-	if n := Look(s.g).UnderWay; n != 0 {
-		t.Errorf("%d are under way", n)
+	Proceed(p.g, turn)
+	if tickets, _, _ := p.second(0); tickets > 0 {
+		t.Error("there are tickets right after")
+	}
+	for i := 0; i < 60; i++ {
+		p.second(0)
+	}
+	if tickets, _, _ := p.second(0); tickets == 0 {
+		t.Error("there are no tickets after a minute")
 	}
 }

@@ -85,9 +85,15 @@ type Guard struct {
 	baseline  int64 // microseconds
 	floor     int64
 	ceiling   int64
-	ample     int64 // see Gauge, as for the next one
-	stride    int64
+	tickets   int64 // see Gauge, as for the next one
+	passes    int64
+	issued    int64 // tickets and passes, by the last Refill
+	ample     int64 // up to how many under way there are tickets
+	clear     int64 // and passes
+	stride    int64 // how many there are, on average, of those and one that finds none
 	exact     int64 // 1: every request calls Begin
+	turn      int64 // seconds that have ended
+	lingering [2]int64
 	turning   int32
 
 	warmUp int64
@@ -104,6 +110,8 @@ type Guard struct {
 	gradient Gradient
 	capacity float64 // requests a second that the service gets through under load; 0: not known
 	tight    bool    // unusual keys of a rule are tightened
+
+	lingersUntil int64 // until then there are no tickets
 }
 
 // New makes a guard. It runs nothing in the background.
@@ -285,7 +293,7 @@ func judge(g *Guard, now int64, seconds float64) {
 	}
 	atomic.StoreInt64(&g.level, int64(1000*level))
 	g.tight = turnRules(g, seconds, s.Rejected > 0, level)
-	spare(g, open, through)
+	spare(g, now, open, through, s.Rejected > 0 || float64(s.Most) > g.gradient.Limit/2)
 }
 
 // Bound changes how many requests may be under way at most and at least, and the warm-up, as a Config has them; what the guard has learnt stays.
@@ -301,7 +309,7 @@ func Bound(g *Guard, c Config) {
 		atomic.StoreInt64(&g.limit, ceiling)
 		atomic.StoreInt64(&g.open, ceiling)
 	}
-	atomic.StoreInt64(&g.ample, 0)
+	withdraw(g)
 }
 
 // Pause takes a request out of those under way while something else than the service keeps it: its body has not come yet. Resume takes it in

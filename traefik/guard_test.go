@@ -179,86 +179,98 @@ func TestTheGuardCountsWhatIsUnderWay(t *testing.T) {
 	}
 }
 
+// The ways that a request may go, by what Traefik's client is asked to tell of it.
+func wayOf(heard *httptrace.ClientTrace) string {
+	if heard == nil {
+		return "a ticket"
+	}
+	if heard.Got1xxResponse == nil {
+		return "a pass"
+	}
+	return "admitted"
+}
+
 // frequent has so many requests come in a second that from then on most pass by the guard.
 func (s *stage) frequent(h http.Handler) {
-	for i := 0; i < 401; i++ {
+	for i := 0; i < 250; i++ {
 		get(h, "192.0.2.1", nil)
 	}
-	s.step(time.Second)
+	s.leap(time.Second)
 	get(h, "192.0.2.1", nil)
 }
 
-func TestMostRequestsPassByWhileThereIsAmpleRoom(t *testing.T) {
+func TestMostRequestsPassByTheGuardWhileThereIsRoom(t *testing.T) {
 	for _, name := range []string{"by address", "several rules"} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t)
 			next := &service{}
-			passed, asked := 0, 0
-			next.serve = func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {
-				asked++
-				if heard.Got1xxResponse == nil {
-					passed++
-				}
-				s.underWay(t, "before the first byte", 1)
-				heard.GotFirstResponseByte()
-				heard.GotFirstResponseByte()
-				s.underWay(t, "after it", 0)
-			}
-			h := guardedBy(t, s, context.Background(), guardedConfigs(object{"max": 10})[name], "m@file", next)
+			ways := make(map[string]int)
+			h := guardedBy(t, s, context.Background(), guardedConfigs(object{"max": 40})[name], "m@file", next)
+			next.serve = func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) { ways[wayOf(heard)]++ }
 			s.frequent(h)
-			if passed != 0 {
-				t.Errorf("%d have passed by before the first second was over", passed)
+			if ways["admitted"] != 251 {
+				t.Errorf("%v; want all of the first second to be admitted one by one", ways)
 			}
-			asked = 0
-			for i := 0; i < 400; i++ {
-				get(h, "192.0.2.1", nil)
-			}
-			if passed < 300 || passed > 390 { // 350 with a deviation of 7
-				t.Errorf("%d of %d have passed by, want 7 of 8", passed, asked)
-			}
-			next.serve = func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) { panic("a middleware") }
-			for i := 0; i < 20; i++ {
+
+			// Fill the limit by requests of which each begins within the last. Each way counts it, and ends that whatever happens.
+			for _, end := range []string{"return", "first byte", "panic"} {
+				depth, rejected := 0, 0
+				next.serve = func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {
+					depth++
+					ways[end+": "+wayOf(heard)]++
+					s.underWay(t, "within", int64(depth))
+					if get(h, "192.0.2.1", nil).StatusCode == http.StatusServiceUnavailable {
+						rejected++
+					}
+					if end == "first byte" && heard != nil {
+						heard.GotFirstResponseByte()
+						s.underWay(t, "after the first byte", int64(depth-1))
+						heard.GotFirstResponseByte()
+					}
+					depth--
+					if end == "panic" {
+						panic("a middleware")
+					}
+				}
 				func() {
 					defer func() { _ = recover() }()
 					get(h, "192.0.2.1", nil)
 				}()
-			}
-			s.underWay(t, "after panics", 0)
-
-			// The limit holds, with requests under way that have passed by.
-			depth, rejected := 0, 0
-			next.serve = func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {
-				depth++
-				s.underWay(t, "within", int64(depth))
-				if get(h, "192.0.2.1", nil).StatusCode == http.StatusServiceUnavailable {
-					rejected++
+				if rejected != 1 {
+					t.Errorf("%s: %d were turned away where 40 were under way, want 1", end, rejected)
 				}
+				s.underWay(t, "after "+end, 0)
+				if ways[end+": a ticket"] == 0 || ways[end+": a ticket"] > 10 || ways[end+": a pass"] == 0 {
+					t.Errorf("%s: %v; want up to 10 by tickets, and others by passes", end, ways)
+				}
+				next.serve = func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {}
+				s.frequent(h)
 			}
-			get(h, "192.0.2.1", nil)
-			if depth != 10 || rejected != 1 {
-				t.Errorf("%d were under way when %d was turned away, want 10 and 1", depth, rejected)
+
+			// These are not known to end soon.
+			ways = make(map[string]int)
+			next.serve = func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) { ways[wayOf(heard)]++ }
+			for i := 0; i < 50; i++ {
+				get(h, "192.0.2.1", func(r *http.Request) { r.Header.Set("Upgrade", "websocket") })
+				get(h, "192.0.2.1", func(r *http.Request) { r.ContentLength = -1 })
 			}
-			s.underWay(t, "in the end", 0)
+			if ways["a ticket"] > 0 {
+				t.Errorf("%v; want no ticket for upgrades and endless bodies", ways)
+			}
 
 			// From an informational answer on none passes by.
 			next.serve = func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {
-				heard.GotFirstResponseByte()
-				if heard.Got1xxResponse != nil {
+				if heard != nil && heard.Got1xxResponse != nil {
+					heard.GotFirstResponseByte()
 					_ = heard.Got1xxResponse(http.StatusEarlyHints, textproto.MIMEHeader{})
 				}
 			}
 			s.frequent(h)
-			passed = 0
-			next.serve = func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {
-				if heard.Got1xxResponse == nil {
-					passed++
-				}
-			}
-			for i := 0; i < 50; i++ {
-				get(h, "192.0.2.1", nil)
-			}
-			if passed != 0 {
-				t.Errorf("%d have passed by", passed)
+			ways = make(map[string]int)
+			next.serve = func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) { ways[wayOf(heard)]++ }
+			s.frequent(h)
+			if len(ways) != 1 || ways["admitted"] == 0 {
+				t.Errorf("%v; want all to be admitted one by one", ways)
 			}
 		})
 	}

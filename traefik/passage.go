@@ -2,7 +2,6 @@ package traefik
 
 import (
 	"hash/maphash"
-	"math/rand"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
@@ -22,7 +21,7 @@ type guarded struct {
 	rule   *front.Rule // the middleware's only one; nil: ServeHTTP tells clients apart by their addresses
 	guard  *guard.Guard
 
-	underWay, ample, stride *int64 // of the guard.Gauge
+	underWay, tickets, passes *int64 // of the guard.Gauge
 }
 
 // newGuarded returns the guard of a router's handler; nil: the middleware has none.
@@ -32,7 +31,7 @@ func newGuarded(e *engine, next http.Handler) *guarded {
 		return none
 	}
 	gauge := guard.GaugeOf(e.guard)
-	g := &guarded{next: next, engine: e, guard: e.guard, underWay: gauge.UnderWay, ample: gauge.Ample, stride: gauge.Stride}
+	g := &guarded{next: next, engine: e, guard: e.guard, underWay: gauge.UnderWay, tickets: gauge.Tickets, passes: gauge.Passes}
 	g.rule = onlyPlain(e)
 	return g
 }
@@ -40,37 +39,20 @@ func newGuarded(e *engine, next http.Handler) *guarded {
 // guardSeed is what the keys of guards are hashed with.
 var guardSeed = maphash.MakeSeed()
 
-// passer is a request that passes by the guard, since there is ample room.
-type passer struct {
-	underWay *int64
-	over     int32 // 1: it is under way no more; changed with functions of sync/atomic
-}
-
-// ServeHTTP passes a request on that the limits allow. The fast paths call it.
+// ServeHTTP passes a request on that the limits allow. The fast paths call it. A function of the standard library that is deferred costs the
+// interpreter no more than one that is called.
 func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var p *passer
-	if r.ContentLength == 0 {
-		if atomic.AddInt64(g.underWay, 1) <= atomic.LoadInt64(g.ample) {
-			if rand.Int63()%atomic.LoadInt64(g.stride) != 0 { //nolint:gosec // a sample, and no secret
-				p = &passer{underWay: g.underWay}
-				defer leave(p)
-				g.next.ServeHTTP(w, r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotFirstResponseByte: func() { leave(p) }})))
-				return
-			}
-			atomic.AddInt64(g.underWay, -1)
-			admit(g, w, r, guardKey(g, r), atomic.LoadInt64(g.stride))
-			return
-		}
-		atomic.AddInt64(g.underWay, -1)
+	if r.ContentLength >= 0 && len(r.Header["Upgrade"]) == 0 && atomic.AddInt64(g.tickets, -1) >= 0 {
+		atomic.AddInt64(g.underWay, 1)
+		defer atomic.AddInt64(g.underWay, -1)
+		g.next.ServeHTTP(w, r)
+		return
 	}
-	admit(g, w, r, guardKey(g, r), 1)
-}
-
-// leave ends the time under way of a request that has passed by.
-func leave(p *passer) {
-	if atomic.SwapInt32(&p.over, 1) == 0 {
-		atomic.AddInt64(p.underWay, -1)
+	if r.ContentLength == 0 && atomic.AddInt64(g.passes, -1) >= 0 {
+		passBy(g, w, r)
+		return
 	}
+	admit(g, w, r, guardKey(g, r))
 }
 
 // passOn passes a request on that the limits allow, from the general path. own says that it came under a rule, whose key it has; else
@@ -81,26 +63,41 @@ func passOn(h *handler, w http.ResponseWriter, r *http.Request, own bool, key st
 		h.next.ServeHTTP(w, r)
 		return
 	}
+	if r.ContentLength >= 0 && len(r.Header["Upgrade"]) == 0 && atomic.AddInt64(g.tickets, -1) >= 0 {
+		atomic.AddInt64(g.underWay, 1)
+		defer atomic.AddInt64(g.underWay, -1)
+		g.next.ServeHTTP(w, r)
+		return
+	}
+	if r.ContentLength == 0 && atomic.AddInt64(g.passes, -1) >= 0 {
+		passBy(g, w, r)
+		return
+	}
 	if !own {
 		key = clientAddress(&g.engine.addressing, r)
 	}
-	many := int64(1)
-	if r.ContentLength == 0 && atomic.LoadInt64(g.underWay) < atomic.LoadInt64(g.ample) {
-		many = atomic.LoadInt64(g.stride)
-		if rand.Int63()%many != 0 { //nolint:gosec // a sample, and no secret
-			passBy(g, w, r)
-			return
-		}
-	}
-	admit(g, w, r, key, many)
+	admit(g, w, r, key)
 }
 
-// passBy passes a request on, past the guard.
+// passer is a request that passes by the guard, and says when its answer begins.
+type passer struct {
+	underWay *int64
+	over     int32 // 1: it is under way no more; changed with functions of sync/atomic
+}
+
+// passBy passes a request on that has got one of the passes.
 func passBy(g *guarded, w http.ResponseWriter, r *http.Request) {
 	atomic.AddInt64(g.underWay, 1)
 	p := &passer{underWay: g.underWay}
 	defer leave(p)
 	g.next.ServeHTTP(w, r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotFirstResponseByte: func() { leave(p) }})))
+}
+
+// leave ends the time under way of a request that passes by.
+func leave(p *passer) {
+	if atomic.SwapInt32(&p.over, 1) == 0 {
+		atomic.AddInt64(p.underWay, -1)
+	}
 }
 
 // guardKey returns what tells the client of a request apart, for ServeHTTP.
@@ -118,25 +115,23 @@ type passage struct {
 	begun int64 // when it came to be under way, in microseconds of the registry's clock
 	took  int64 // from then to the first byte of the answer; negative: that has not come
 	state int32
-	was   int32 // the state before the first byte
+	was   int32 // the state before the first byte; 0: that has not come
 
 	g        *guarded
 	many     int64 // for how many it stands
-	timed    bool  // its time counts
 	returned bool  // it has ended without a panic
 }
 
-// The states of a passage.
+// The states of a passage. Where it waits on its client, what guard.Linger has returned is added: 0 or 1.
 const (
-	_               int32 = iota
-	passageUnderWay       // the service works on it
-	passageUploads        // its body has not come yet, and the service waits for it
-	passageAnswered       // the first byte has come
-	passageOver
+	passageUnderWay int32 = 2 // the service works on it
+	passageUploads  int32 = 4 // its body has not come yet, and the service waits for it
+	passageAnswered int32 = 6 // the first byte has come
+	passageOver     int32 = 8
 )
 
-// admit passes a request on if the guard admits it, and turns it away otherwise. many is for how many it stands.
-func admit(g *guarded, w http.ResponseWriter, r *http.Request, key string, many int64) {
+// admit passes a request on if the guard admits it, and turns it away otherwise.
+func admit(g *guarded, w http.ResponseWriter, r *http.Request, key string) {
 	e := g.engine
 	now := guardNow(e.registry)
 	s := e.guardSettings
@@ -144,14 +139,13 @@ func admit(g *guarded, w http.ResponseWriter, r *http.Request, key string, many 
 	if s.values != nil {
 		priority = s.values[s.priority.Value(r, clientAddress(&e.addressing, r))]
 	}
+	many := guard.Refill(g.guard)
 	under := guard.BeginFor(g.guard, maphash.String(guardSeed, key), priority, now, many)
 	if under < 0 {
 		front.Overloaded(w, r, front.GuardWait(under, e.jitter))
 		return
 	}
-	stride := atomic.LoadInt64(g.stride)
 	p := &passage{under: under, begun: now, took: -1, state: passageUnderWay, g: g, many: many}
-	p.timed = many == stride || rand.Int63()%stride == 0 //nolint:gosec // a sample, and no secret
 	trace := &httptrace.ClientTrace{
 		GotFirstResponseByte: func() { answered(p) },
 		Got1xxResponse: func(code int, header textproto.MIMEHeader) error {
@@ -162,7 +156,7 @@ func admit(g *guarded, w http.ResponseWriter, r *http.Request, key string, many 
 	if r.ContentLength != 0 && r.Body != nil && r.Body != http.NoBody {
 		// While a client sends its body it keeps the service from nothing but that. It is under way when the body has come.
 		guard.Pause(g.guard)
-		p.state = passageUploads
+		p.state = passageUploads + guard.Linger(g.guard)
 		trace.WroteRequest = func(info httptrace.WroteRequestInfo) { uploaded(p) }
 	}
 	defer finish(p, w, r)
@@ -175,49 +169,63 @@ func guardNow(g *registry) int64 { return int64(g.clock() / time.Microsecond) }
 
 // uploaded has a passage be under way, since its body has come.
 func uploaded(p *passage) {
-	if atomic.LoadInt32(&p.state) != passageUploads {
+	was := atomic.LoadInt32(&p.state)
+	if was&^1 != passageUploads {
 		return
 	}
 	atomic.StoreInt64(&p.begun, guardNow(p.g.engine.registry))
 	atomic.StoreInt64(&p.under, guard.Resume(p.g.guard))
-	if !atomic.CompareAndSwapInt32(&p.state, passageUploads, passageUnderWay) {
+	if !atomic.CompareAndSwapInt32(&p.state, was, passageUnderWay) {
 		guard.Pause(p.g.guard) // it has been answered meanwhile
+		return
 	}
+	guard.Proceed(p.g.guard, was&1)
 }
 
 // answered ends the time under way of a passage, since the first byte of an answer has come.
 func answered(p *passage) {
 	was := atomic.LoadInt32(&p.state)
-	if was != passageUnderWay && was != passageUploads || !atomic.CompareAndSwapInt32(&p.state, was, passageAnswered) {
+	if was&^1 == passageUploads {
+		if atomic.CompareAndSwapInt32(&p.state, was, passageAnswered+was&1) {
+			atomic.StoreInt32(&p.was, was)
+		}
 		return
 	}
-	atomic.StoreInt32(&p.was, was)
-	if was == passageUploads {
+	if was != passageUnderWay {
+		return
+	}
+	turn := guard.Linger(p.g.guard)
+	if !atomic.CompareAndSwapInt32(&p.state, was, passageAnswered+turn) {
+		guard.Proceed(p.g.guard, turn)
 		return
 	}
 	guard.Pause(p.g.guard)
-	if p.timed {
-		atomic.StoreInt64(&p.took, guardNow(p.g.engine.registry)-atomic.LoadInt64(&p.begun))
-	}
+	atomic.StoreInt32(&p.was, was)
+	atomic.StoreInt64(&p.took, guardNow(p.g.engine.registry)-atomic.LoadInt64(&p.begun))
 }
 
 // informed has a passage be what it was before the first byte, since that was of an informational answer. Nothing will say when the
 // next one begins. So it is under way until the answer ends, and so that no request holds its place unseen, none passes by any more.
 func informed(p *passage, status int) {
 	was := atomic.LoadInt32(&p.was)
-	if was == 0 {
+	is := atomic.LoadInt32(&p.state)
+	if was == 0 || is&^1 != passageAnswered {
 		return
 	}
 	if status != http.StatusContinue {
 		guard.Exact(p.g.guard)
 	}
-	if was == passageUnderWay {
-		atomic.StoreInt64(&p.took, -1)
-		guard.Resume(p.g.guard)
+	if was != passageUnderWay {
+		atomic.CompareAndSwapInt32(&p.state, is, was)
+		return
 	}
-	if !atomic.CompareAndSwapInt32(&p.state, passageAnswered, was) && was == passageUnderWay {
+	guard.Resume(p.g.guard)
+	if !atomic.CompareAndSwapInt32(&p.state, is, was) {
 		guard.Pause(p.g.guard)
+		return
 	}
+	guard.Proceed(p.g.guard, is&1)
+	atomic.StoreInt64(&p.took, -1)
 }
 
 // stale is how long after the first byte of an answer, in microseconds, its time says nothing any more.
@@ -229,9 +237,11 @@ func finish(p *passage, w http.ResponseWriter, r *http.Request) {
 	was := atomic.SwapInt32(&p.state, passageOver)
 	if was == passageUnderWay {
 		guard.Pause(g.guard)
+	} else {
+		guard.Proceed(g.guard, was&1)
 	}
 	took := int64(-1)
-	if p.timed && p.returned {
+	if p.returned {
 		took = atomic.LoadInt64(&p.took)
 		since := guardNow(g.engine.registry) - atomic.LoadInt64(&p.begun)
 		if was == passageUnderWay && r.Context().Err() == nil { // another middleware has answered it

@@ -68,8 +68,8 @@ var scenarios = []scenario{
 	{name: "plugin-headers", title: "a plugin that sets five prebuilt header fields", middleware: "plugin: {tiny: {kind: headers}}", status: 200, fields: true},
 	{name: "native", title: "Traefik's rateLimit", limit: perMilli, middleware: "rateLimit: {average: 1000, period: 1ms, burst: 1000}", status: 200},
 	weir("token-bucket", "Weir, token_bucket", perMilli, tokenBucket),
-	weir("guard", "Weir, token_bucket, `guard`", perMilli, tokenBucket+", guard: {min: 128}"),
-	weir("guard-busy", "Weir, token_bucket, `guard`, more than 40 % of its limit in use", perMilli, tokenBucket+", guard: {max: 70, min: 70}"),
+	weir("guard", "Weir, token_bucket, `guard`", perMilli, tokenBucket+", guard: {max: 512, min: 512}"),
+	weir("guard-busy", "Weir, token_bucket, `guard`, half of its limit in use", perMilli, tokenBucket+", guard: {max: 64, min: 64}"),
 	guardAlone,
 	weir("large", "Weir, token_bucket, a large limit", large, tokenBucket),
 	weir("sliding-window-counter", "Weir, sliding_window_counter", perTick, "algorithm: sliding_window_counter"),
@@ -106,7 +106,7 @@ const (
 )
 
 // guardAlone has no limit, and a guard whose limit is far away.
-var guardAlone = scenario{name: "weir-guard-alone", title: "Weir, `guard` alone", middleware: "plugin: {weir: {guard: {min: 128}}}", status: 200}
+var guardAlone = scenario{name: "weir-guard-alone", title: "Weir, `guard` alone", middleware: "plugin: {weir: {guard: {max: 512, min: 512}}}", status: 200}
 
 // weir returns a scenario of Weir in memory. If config has no rules, the scenario has one rule, with the limit.
 func weir(name, title, limit, config string) scenario {
