@@ -349,6 +349,34 @@ func TestAPlaceEndsWhateverBecomesOfTheRequest(t *testing.T) {
 	}
 }
 
+// TestClientsThatLeaveShowThatTheServiceIsSlow: if none waits for its answer, that is all that is known of it.
+func TestClientsThatLeaveShowThatTheServiceIsSlow(t *testing.T) {
+	g := startGuarded(t, "max 100", "")
+	eventually(t, "the guard knows how quick the service is", func() bool {
+		g.do("/svc/quick")
+		return g.metric("weir_guard_baseline_seconds") > 0
+	})
+	var clients []net.Conn
+	for range 60 {
+		conn, err := net.Dial("tcp", g.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "GET /svc/waits HTTP/1.1\r\nHost: a\r\n\r\n")
+		clients = append(clients, conn)
+	}
+	g.underWay(60)
+	for _, conn := range clients {
+		conn.Close()
+	}
+	g.underWay(0)
+	eventually(t, "the limit falls", func() bool {
+		g.do("/svc/quick")
+		return g.metric("weir_guard_limit") < 100
+	})
+}
+
 func TestWhatIsUnderWaySurvivesReloads(t *testing.T) {
 	g := startGuarded(t, "max 2", "")
 	clients := g.occupy(2)

@@ -365,12 +365,19 @@ func (g *guarded) pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Ha
 	panicked := true
 	defer func() {
 		if panicked {
-			p.end(true)
+			p.end(endFailed)
 		}
 	}()
 	err := next.ServeHTTP(p, r)
 	panicked = false
-	p.end(err != nil || r.Context().Err() != nil)
+	switch {
+	case r.Context().Err() != nil:
+		p.end(endLeft)
+	case err != nil:
+		p.end(endFailed)
+	default:
+		p.end(endAnswered)
+	}
 	if p.body.p == nil { // nobody else has it
 		*p.ResponseWriterWrapper = caddyhttp.ResponseWriterWrapper{}
 		p.g, p.rule = nil, nil
@@ -379,16 +386,27 @@ func (g *guarded) pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Ha
 	return err
 }
 
-// end ends the passage, if it has not ended before. failed says that its time says nothing of how the service keeps up.
-func (p *passage) end(failed bool) {
+// What a passage ends with.
+const (
+	endAnswered = iota
+	endFailed   // its time says nothing of how the service keeps up
+	endLeft     // its client has left before the answer began
+)
+
+// end ends the passage, if it has not ended before.
+func (p *passage) end(with int) {
 	switch atomic.SwapInt32(&p.state, passageOver) {
 	case passageUnderWay:
-		took := int64(-1)
-		if !failed {
-			took = guardNow() - atomic.LoadInt64(&p.begun)
+		under, took := atomic.LoadInt64(&p.under), guardNow()-atomic.LoadInt64(&p.begun)
+		switch with {
+		case endLeft:
+			guard.Leave(p.g.Guard, under, took)
+		case endFailed:
+			guard.End(p.g.Guard, under, -1)
+		default:
 			guard.Took(p.rule, took)
+			guard.End(p.g.Guard, under, took)
 		}
-		guard.End(p.g.Guard, atomic.LoadInt64(&p.under), took)
 	case passageUploads:
 		guard.Abandon(p.g.Guard)
 	}
@@ -410,26 +428,30 @@ func (p *passage) resume() {
 // WriteHeader implements http.ResponseWriter.
 func (p *passage) WriteHeader(status int) {
 	if status >= 200 || status == http.StatusSwitchingProtocols {
-		p.end(status >= 500)
+		if status >= 500 {
+			p.end(endFailed)
+		} else {
+			p.end(endAnswered)
+		}
 	}
 	p.ResponseWriter.WriteHeader(status)
 }
 
 // Write implements http.ResponseWriter.
 func (p *passage) Write(b []byte) (int, error) {
-	p.end(false)
+	p.end(endAnswered)
 	return p.ResponseWriter.Write(b)
 }
 
 // ReadFrom implements io.ReaderFrom.
 func (p *passage) ReadFrom(r io.Reader) (int64, error) {
-	p.end(false)
+	p.end(endAnswered)
 	return p.ResponseWriterWrapper.ReadFrom(r)
 }
 
 // Hijack implements http.Hijacker.
 func (p *passage) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	p.end(false)
+	p.end(endAnswered)
 	return http.NewResponseController(p.ResponseWriter).Hijack()
 }
 

@@ -14,6 +14,10 @@ type Second struct {
 	// Light and LightTime are the same of those that began while no more than the floor were under way.
 	Light, LightTime int64
 
+	// Left is how many of those Answered were not, since their clients left before: Time has how long they waited, which is less than it would
+	// have taken.
+	Left int64
+
 	// Most is the greatest number of requests that were under way at a time, and Rejected how many more came.
 	Most, Rejected int64
 }
@@ -57,6 +61,9 @@ const (
 	// presumption that the time goes with the number under way.
 	remembers, doubt = 0.97, 0.02
 
+	// impatient is the part of the clients beyond which their leaving hides how long answers take.
+	impatient = 0.1
+
 	// sure is of how many answers a second's mean counts fully for the baseline.
 	sure = 20
 )
@@ -70,6 +77,8 @@ const (
 //   - The baseline goes up in seconds in which the limit is not used, so that no traffic has to be starved to find it out. While the limit is
 //     used it does so only where the time does not depend on how many are under way (see Elasticity): then the service has become slower, but
 //     does not queue, and to let it do less would not make it quicker. So a long overload is not learnt as normal.
+//
+// Where many clients leave before the service answers, nobody can see what the time depends on. Then the service is taken to queue.
 //
 // Of two seconds that differ in Time alone, the slower one never has the higher limit.
 func Next(g Gradient, s Second, floor, ceiling float64) Gradient {
@@ -98,6 +107,10 @@ func Next(g Gradient, s Second, floor, ceiling float64) Gradient {
 	}
 	used := s.Rejected > 0 || float64(s.Most) > g.Limit/2
 	elasticity := Elasticity(g)
+	hidden := float64(s.Left) > impatient*float64(s.Answered)
+	if hidden {
+		elasticity = 1
+	}
 	share := improves
 	if mean > g.Baseline {
 		share = drifts
@@ -129,7 +142,7 @@ func Next(g Gradient, s Second, floor, ceiling float64) Gradient {
 		g.Limit += ascent * (target - g.Limit)
 	}
 	g.Limit = within(g.Limit, floor, ceiling)
-	if s.Met > 0 {
+	if s.Met > 0 && !hidden {
 		remember(&g, math.Log(meanOf(s.Met, s.Answered)), math.Log(mean))
 	}
 	return g

@@ -112,6 +112,7 @@ func TestASlowerSecondNeverHasTheHigherLimit(t *testing.T) {
 			remember(&g, math.Log(float64(1+random.Intn(128))), random.Float64()*17)
 		}
 		s := Second{Answered: 1 + random.Int63n(300), Most: random.Int63n(150)}
+		s.Left = random.Int63n(s.Answered + 1)
 		s.Time = int64(math.Exp(random.Float64()*17)) * s.Answered
 		slower := s
 		slower.Time += 1 + int64(math.Exp(random.Float64()*20))
@@ -123,11 +124,11 @@ func TestASlowerSecondNeverHasTheHigherLimit(t *testing.T) {
 }
 
 func FuzzNext(f *testing.F) {
-	f.Add(40.0, 100_000.0, int64(100), int64(10_000_000), int64(40), int64(1), 8.0, 128.0)
-	f.Add(math.NaN(), math.Inf(1), int64(-1), int64(math.MinInt64), int64(-5), int64(-1), math.NaN(), math.Inf(-1))
-	f.Add(0.0, 0.0, int64(1), int64(0), int64(math.MaxInt64), int64(0), -1.0, 0.0)
-	f.Fuzz(func(t *testing.T, limit, baseline float64, answered, time, most, rejected int64, floor, ceiling float64) {
-		g := Next(Gradient{Limit: limit, Baseline: baseline}, Second{Answered: answered, Time: time, Met: most, Light: answered / 2, LightTime: time / 2, Most: most, Rejected: rejected}, floor, ceiling)
+	f.Add(40.0, 100_000.0, int64(100), int64(10_000_000), int64(40), int64(1), int64(0), 8.0, 128.0)
+	f.Add(math.NaN(), math.Inf(1), int64(-1), int64(math.MinInt64), int64(-5), int64(-1), int64(math.MinInt64), math.NaN(), math.Inf(-1))
+	f.Add(0.0, 0.0, int64(1), int64(0), int64(math.MaxInt64), int64(0), int64(1), -1.0, 0.0)
+	f.Fuzz(func(t *testing.T, limit, baseline float64, answered, time, most, rejected, left int64, floor, ceiling float64) {
+		g := Next(Gradient{Limit: limit, Baseline: baseline}, Second{Answered: answered, Time: time, Met: most, Light: answered / 2, LightTime: time / 2, Most: most, Rejected: rejected, Left: left}, floor, ceiling)
 		lowest, highest := floor, ceiling
 		if !(highest >= 1) {
 			highest = 1

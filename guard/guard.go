@@ -72,6 +72,7 @@ type Guard struct {
 	met       int64 // under of all of them
 	light     int64
 	lightTook int64
+	left      int64
 	through   int64 // all that ended
 	rejected  int64
 	favoured  int64 // requests with priority
@@ -189,7 +190,7 @@ func BeginFor(g *Guard, key uint64, priority bool, now, many int64) int64 {
 }
 
 // End says that a request that was admitted is under way no more. under is what Begin has returned of it. took is how long the service took to
-// begin its answer, in microseconds; it is negative where that says nothing of how the service keeps up: it failed, or the client left.
+// begin its answer, in microseconds; it is negative where that says nothing of how the service keeps up: it failed.
 func End(g *Guard, under, took int64) {
 	atomic.AddInt64(&g.underWay, -1)
 	Count(g, 1, under, took)
@@ -198,9 +199,29 @@ func End(g *Guard, under, took int64) {
 // Count is End without taking the request out of those under way, for one that stands for so many.
 func Count(g *Guard, many, under, took int64) {
 	atomic.AddInt64(&g.through, many)
-	if took < 0 {
-		return
+	if took >= 0 {
+		sample(g, under, took)
 	}
+}
+
+// Leave ends a request as End does, whose client has left before the answer began, after having waited for so many microseconds. The answer would
+// have taken longer than that. So if it is more than the baseline, it counts as the time of an answer: else a guard would learn nothing of a
+// service that is so slow that all clients leave. If it is less, it says nothing.
+func Leave(g *Guard, under, waited int64) {
+	atomic.AddInt64(&g.underWay, -1)
+	CountLeft(g, under, waited)
+}
+
+// CountLeft is Leave without taking the request out of those under way.
+func CountLeft(g *Guard, under, waited int64) {
+	if baseline := atomic.LoadInt64(&g.baseline); baseline > 0 && waited > baseline {
+		atomic.AddInt64(&g.left, 1)
+		sample(g, under, waited)
+	}
+}
+
+// sample takes in how long an answer took.
+func sample(g *Guard, under, took int64) {
 	if longest := atomic.LoadInt64(&g.longest); took > longest {
 		took = longest
 	}
@@ -256,7 +277,7 @@ func judge(g *Guard, now int64, seconds float64) {
 	s := Second{
 		Answered: atomic.SwapInt64(&g.answered, 0), Time: atomic.SwapInt64(&g.took, 0), Met: atomic.SwapInt64(&g.met, 0),
 		Light: atomic.SwapInt64(&g.light, 0), LightTime: atomic.SwapInt64(&g.lightTook, 0), Most: atomic.SwapInt64(&g.most, atomic.LoadInt64(&g.underWay)),
-		Rejected: atomic.SwapInt64(&g.rejected, 0),
+		Rejected: atomic.SwapInt64(&g.rejected, 0), Left: atomic.SwapInt64(&g.left, 0),
 	}
 	through := float64(atomic.SwapInt64(&g.through, 0)) / seconds
 	favoured := atomic.SwapInt64(&g.favoured, 0)

@@ -235,6 +235,41 @@ func TestFailuresSayNothingOfTheTime(t *testing.T) {
 	}
 }
 
+// TestAServiceThatIsTooSlowForItsClientsGetsFewerRequests: a second of them waits in its queue, and all clients leave before it answers.
+func TestAServiceThatIsTooSlowForItsClientsGetsFewerRequests(t *testing.T) {
+	s := newScene(t, Config{})
+	play := func(seconds, n int, after int64) {
+		for i := 0; i < seconds; i++ {
+			for n := 0; n < 100 && s.begin(uint64(n), false); n++ {
+			}
+			for ; len(s.begun) > 0; s.begun = s.begun[1:] {
+				if len(s.begun) <= n {
+					End(s.g, s.begun[0], 100_000)
+				} else {
+					Leave(s.g, s.begun[0], after)
+				}
+			}
+			s.now += second
+		}
+	}
+	play(10, 100, 0)
+	if got := Look(s.g); got.Limit != 128 || got.Baseline != 100_000 {
+		t.Fatalf("%+v; want a limit of 128, and a baseline of 100 ms", got)
+	}
+	play(10, 1, 50_000)
+	if got := Look(s.g); got.Limit != 128 || got.Baseline != 100_000 {
+		t.Errorf("after clients have left within 50 ms: %+v; want no change, since they may have had other reasons", got)
+	}
+	play(20, 0, 1_000_000)
+	if got := Look(s.g); got.Limit > 20 || got.Baseline > 110_000 || got.UnderWay != 0 {
+		t.Errorf("after clients have left within 1 s: %+v; want a limit of 20 at most, and the same baseline", got)
+	}
+	play(60, 100, 0)
+	if got := Look(s.g); got.Limit != 128 {
+		t.Errorf("when the service is quick again: %+v; want a limit of 128", got)
+	}
+}
+
 // TestWhatIsUnderWayIsCountedExactly while many come and go at a time.
 func TestWhatIsUnderWayIsCountedExactly(t *testing.T) {
 	g := New(Config{Max: 10, Cells: 64})

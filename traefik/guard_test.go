@@ -312,6 +312,42 @@ func TestTheGuardLearnsFromAnswersThatSaySomething(t *testing.T) {
 	}
 }
 
+// TestClientsThatLeaveShowThatTheServiceIsSlow: 80 of them wait for a second, and none for its answer.
+func TestClientsThatLeaveShowThatTheServiceIsSlow(t *testing.T) {
+	s := newStage(t)
+	gone, leave := context.WithCancel(context.Background())
+	var h http.Handler
+	waiting, slow := 0, false
+	next := &service{serve: func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {
+		if !slow {
+			s.leap(100 * time.Millisecond)
+			heard.GotFirstResponseByte()
+			return
+		}
+		waiting++
+		if waiting < 80 {
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil).WithContext(gone))
+			return
+		}
+		s.leap(time.Second)
+		leave()
+	}}
+	h = guardedBy(t, s, context.Background(), withMetrics(Config{Guard: "true"}), "m@file", next)
+	for i := 0; i < 3; i++ {
+		get(h, "192.0.2.1", nil)
+		s.leap(time.Second)
+	}
+	slow = true
+	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil).WithContext(gone))
+	slow = false
+	s.underWay(t, "after all have left", 0)
+	s.leap(time.Second)
+	get(h, "192.0.2.1", nil)
+	if got := scrape(t, h)[`weir_guard_limit{guard="m.file"}`]; waiting != 80 || got == "128" || got == "" {
+		t.Errorf("after %d clients have left: a limit of %s, want less than 128", waiting, got)
+	}
+}
+
 func TestPriorityGoesLastInTheGuard(t *testing.T) {
 	s := newStage(t)
 	next := &service{}

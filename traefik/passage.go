@@ -244,6 +244,10 @@ func finish(p *passage, w http.ResponseWriter, r *http.Request) {
 	if p.returned {
 		took = atomic.LoadInt64(&p.took)
 		since := guardNow(g.engine.registry) - atomic.LoadInt64(&p.begun)
+		if was == passageUnderWay && r.Context().Err() != nil {
+			guard.CountLeft(g.guard, atomic.LoadInt64(&p.under), since)
+			return
+		}
 		if was == passageUnderWay && r.Context().Err() == nil { // another middleware has answered it
 			took = since
 		}
