@@ -53,11 +53,19 @@ func (g *Guarded) Answered(t, begun float64, failed bool) {
 	if failed {
 		took = -1
 	}
+	guard.End(g.Guard, g.one(begun), took)
+}
+
+// Left implements Policy.
+func (g *Guarded) Left(t, begun float64) { guard.Leave(g.Guard, g.one(begun), int64((t-begun)*1e6)) }
+
+// one returns what Begin has returned of one of those that began then, and forgets it.
+func (g *Guarded) one(begun float64) int64 {
 	list := g.began[begun]
-	guard.End(g.Guard, list[0], took)
 	if g.began[begun] = list[1:]; len(list) == 1 {
 		delete(g.began, begun)
 	}
+	return list[0]
 }
 
 // Queued is a guard before which requests wait that find no room, each for so many seconds at most.

@@ -14,6 +14,9 @@ func (None) Rejected(float64, int) {}
 // Answered implements Policy.
 func (None) Answered(float64, float64, bool) {}
 
+// Left implements Policy.
+func (None) Left(float64, float64) {}
+
 // Cap lets so many requests be under way.
 type Cap struct{ Most, underWay int }
 
@@ -31,6 +34,9 @@ func (*Cap) Rejected(float64, int) {}
 
 // Answered implements Policy.
 func (c *Cap) Answered(float64, float64, bool) { c.underWay-- }
+
+// Left implements Policy.
+func (c *Cap) Left(float64, float64) { c.underWay-- }
 
 func quantile(values []float64, q float64) float64 {
 	if len(values) == 0 {

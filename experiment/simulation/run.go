@@ -16,6 +16,9 @@ type Policy interface {
 
 	// Answered says that a request that was admitted at begun has its answer, or that the service has refused it.
 	Answered(t, begun float64, failed bool)
+
+	// Left says that the client of a request that was admitted at begun has left. The service does not notice.
+	Left(t, begun float64)
 }
 
 // Patient is a Policy that has requests wait for a while before it turns them away.
@@ -46,7 +49,10 @@ type Outcome struct {
 	P95      float64 // seconds, of the answers to legitimate clients
 }
 
-type underWay struct{ end, begun float64 }
+type underWay struct {
+	end, begun float64
+	left       bool // at the end: its client
+}
 
 type byEnd []underWay
 
@@ -85,11 +91,11 @@ type bucket struct{ used, at float64 }
 
 func (b *bucket) drained(t, rate float64) float64 { return math.Max(0, b.used-(t-b.at)*rate) }
 
-// service is the protected one: workers with one queue.
-type service struct{ free [Workers]float64 }
+// Slots are the workers of the service, with one queue: first come, first served. The zero value is idle.
+type Slots struct{ free [Workers]float64 }
 
-// take returns when a request that comes at t is answered, or that it is refused.
-func (v *service) take(s *Situation, t, work float64) (end float64, refused bool) {
+// Take returns when a request that comes at t is answered, or that it is refused. work is how long the service works on it at its usual speed.
+func (v *Slots) Take(s *Situation, t, work float64) (end float64, refused bool) {
 	first := 0
 	for i := range v.free {
 		if v.free[i] < v.free[first] {
@@ -105,10 +111,10 @@ func (v *service) take(s *Situation, t, work float64) (end float64, refused bool
 	return end, false
 }
 
-// Run plays a situation. heavy is as New has it, for the second tries.
-func Run(s *Situation, l Limits, p Policy, seed uint64, heavy bool) Outcome {
+// Run plays a situation. The seed is that of the second tries.
+func Run(s *Situation, l Limits, p Policy, seed uint64) Outcome {
 	r := rand.New(rand.NewPCG(seed, 0xa9a1))
-	var upstream service
+	var upstream Slots
 	var tries byTime
 	var open byEnd
 	var answers []float64
@@ -128,7 +134,7 @@ func Run(s *Situation, l Limits, p Policy, seed uint64, heavy bool) Outcome {
 			a := heap.Pop(&tries).(again)
 			t, asked, client, until = a.at, a.asked, a.client, a.until
 			if work = a.work; until == 0 {
-				work = serviceTime(r, heavy)
+				work = s.ServiceTime(r)
 			} else {
 				second = a.tried
 			}
@@ -139,7 +145,11 @@ func Run(s *Situation, l Limits, p Policy, seed uint64, heavy bool) Outcome {
 		}
 		for len(open) > 0 && open[0].end <= t {
 			u := heap.Pop(&open).(underWay)
-			p.Answered(u.end, u.begun, false)
+			if u.left {
+				p.Left(u.end, u.begun)
+			} else {
+				p.Answered(u.end, u.begun, false)
+			}
 		}
 		isLegitimate := client < s.Legitimate
 		inEvent := asked >= s.Begin && asked < s.End
@@ -199,7 +209,7 @@ func Run(s *Situation, l Limits, p Policy, seed uint64, heavy bool) Outcome {
 		if !isLegitimate && inEvent {
 			admitted++
 		}
-		end, refused := upstream.take(s, t, work)
+		end, refused := upstream.Take(s, t, work)
 		if refused {
 			p.Answered(t, t, true)
 			if isLegitimate {
@@ -210,22 +220,26 @@ func Run(s *Situation, l Limits, p Policy, seed uint64, heavy bool) Outcome {
 			}
 			continue
 		}
-		heap.Push(&open, underWay{end, t})
+		came := t
+		if until > 0 {
+			came = until - p.(Patient).Wait()
+		}
+		leaves := isLegitimate && end-came > Patience
+		if leaves {
+			heap.Push(&open, underWay{came + Patience, t, true})
+		} else {
+			heap.Push(&open, underWay{end, t, false})
+		}
 		if !isLegitimate {
 			continue
 		}
-		if until > 0 { // it came earlier
-			t = until - p.(Patient).Wait()
-		}
 		if inEvent {
-			answers = append(answers, end-t)
+			answers = append(answers, end-came)
 		}
-		if end-t <= Patience {
-			if inEvent {
-				good++
-			}
-		} else {
-			retry(t+Patience, client, asked, second)
+		if leaves {
+			retry(came+Patience, client, asked, second)
+		} else if inEvent {
+			good++
 		}
 	}
 	return Outcome{

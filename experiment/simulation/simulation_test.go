@@ -9,7 +9,7 @@ import (
 
 var (
 	seeds = flag.Int("seeds", 2, "how many runs of each situation")
-	heavy = flag.Bool("heavy", false, "service times with a heavy tail in place of exponential ones")
+	sigma = flag.Float64("sigma", 0, "of log-normal service times, in place of exponential ones")
 )
 
 // found is the goodput, in per cent, that a study of the same situations found, of which this model is written anew: of limits that are tuned
@@ -47,9 +47,9 @@ func TestAQueueBeforeTheGuardGainsLittle(t *testing.T) {
 			t.Parallel()
 			var without, queued float64
 			for seed := uint64(1); seed < uint64(*seeds); seed++ {
-				s, n := New(name, seed, *heavy), float64(*seeds-1)
-				without += Run(s, unlimited(s), NewGuarded(128), seed, *heavy).Good / n
-				queued += Run(s, unlimited(s), Queued{NewGuarded(128), 0.05}, seed, *heavy).Good / n
+				s, n := New(name, seed, *sigma), float64(*seeds-1)
+				without += Run(s, unlimited(s), NewGuarded(128), seed).Good / n
+				queued += Run(s, unlimited(s), Queued{NewGuarded(128), 0.05}, seed).Good / n
 			}
 			t.Logf("goodput of %.2f %% without a queue, %.2f %% with one", without, queued)
 			if queued > without+1 {
@@ -64,9 +64,9 @@ func outcomes(name string) []Outcome {
 	list := arms()
 	sums := make([]Outcome, len(list))
 	for seed := uint64(1); seed <= uint64(*seeds); seed++ {
-		s, calm := New(name, seed, *heavy), New("steady", seed, *heavy)
+		s, calm := New(name, seed, *sigma), New("steady", seed, *sigma)
 		for i, a := range list {
-			o := Run(s, a.limits(s), a.policy(calm), seed, *heavy)
+			o := Run(s, a.limits(s), a.policy(calm), seed)
 			n := float64(*seeds)
 			sums[i].Good += o.Good / n
 			sums[i].Rejected += o.Rejected / n
@@ -116,10 +116,59 @@ func TestTheGuardDoesAsWellAsTheStudyFound(t *testing.T) {
 // TestRunsAreTheSameAgain: nothing but the seed says what a run comes to.
 func TestRunsAreTheSameAgain(t *testing.T) {
 	play := func() Outcome {
-		s := New("abuse at the peak", 3, true)
-		return Run(s, s.Tuned(), NewGuarded(64), 3, true)
+		s := New("abuse at the peak", 3, 1.2)
+		return Run(s, s.Tuned(), NewGuarded(64), 3)
 	}
 	if a, b := play(), play(); a != b {
 		t.Errorf("%+v, then %+v", a, b)
+	}
+}
+
+// TestACutIsTheSituationBetweenTwoInstants: the calm before the event, and then a part of the event, as it is in the whole.
+func TestACutIsTheSituationBetweenTwoInstants(t *testing.T) {
+	s := New("slow", 1, 0)
+	c := s.Cut(10, 300, 600, 640)
+	if c.Begin != 10 || c.End != 50 || c.Length != 50 || c.Clients != s.Clients || c.Legitimate != s.Legitimate {
+		t.Errorf("%+v", c)
+	}
+	var want []Arrival
+	for _, a := range s.Arrivals {
+		switch {
+		case a.At >= 290 && a.At < 300:
+			a.At -= 290
+			want = append(want, a)
+		case a.At >= 600 && a.At < 640:
+			a.At -= 590
+			want = append(want, a)
+		}
+	}
+	if len(want) < 40*80 || len(c.Arrivals) != len(want) {
+		t.Fatalf("%d requests, want %d, and more than 3200", len(c.Arrivals), len(want))
+	}
+	for i, a := range c.Arrivals {
+		if math.Abs(a.At-want[i].At) > 1e-9 || a.Client != want[i].Client || a.Service != want[i].Service {
+			t.Fatalf("request %d: %+v, want %+v", i, a, want[i])
+		}
+	}
+	if before, after := c.Slowness(9.9), c.Slowness(10); before != 1 || math.Abs(after-1/0.45) > 1e-9 {
+		t.Errorf("the service takes %v and then %v times its usual time; want 1 and %v", before, after, 1/0.45)
+	}
+}
+
+func TestTheServiceWorksOnSixteenAtATime(t *testing.T) {
+	s := New("steady", 1, 0)
+	var slots Slots
+	for i := range 3 * Workers {
+		end, refused := slots.Take(s, 0, 1.5)
+		if i < 2*Workers {
+			if want := 1.5 * float64(1+i/Workers); refused || end != want {
+				t.Errorf("request %d: at %v (refused: %v), want %v", i, end, refused, want)
+			}
+		} else if !refused {
+			t.Errorf("request %d would wait for 3 s, and is taken", i)
+		}
+	}
+	if end, refused := slots.Take(s, 4, 0.25); refused || end != 4.25 {
+		t.Errorf("an idle service: at %v (refused: %v), want 4.25", end, refused)
 	}
 }

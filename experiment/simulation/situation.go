@@ -3,8 +3,8 @@
 // service times.
 //
 // The model: a day has 1800 s. The service has 16 workers, a mean service time of 0.1 s, and one queue; a request that would wait longer than
-// 2.5 s is refused. A client waits for a second and gives up, and half of those that gave up try once more. A client that is rejected does not
-// come back. A request is good that is answered within its second.
+// 2.5 s is refused. A client waits for a second and leaves, which the proxy sees and the service does not; half of those that left try once more.
+// A client that is rejected does not come back. A request is good that is answered within its second.
 package simulation
 
 import (
@@ -44,6 +44,7 @@ type Situation struct {
 	Legitimate int
 	Begin, End float64 // of the event, in which goodput is measured
 	Length     float64
+	Sigma      float64 // of service times, as New has it
 
 	// Slowness is how many times its usual time the service takes at an instant.
 	Slowness func(t float64) float64
@@ -147,11 +148,12 @@ func visits(r *rand.Rand, rate func(t float64) float64, from, to, most float64) 
 	}
 }
 
-// New makes a situation. heavy gives service times a log-normal distribution with a heavy tail in place of an exponential one, of the same mean.
-func New(name string, seed uint64, heavy bool) *Situation {
+// New makes a situation. Service times are exponential; with a sigma above 0 they are log-normal with that standard deviation of their logarithm,
+// and of the same mean. 1 and more is a heavy tail.
+func New(name string, seed uint64, sigma float64) *Situation {
 	r := rand.New(rand.NewPCG(seed, 0x5eed))
 	p := planOf(name)
-	s := &Situation{Name: name, Begin: p.begin, End: p.end, Length: p.length, Slowness: p.slowness, Outage: p.outage, StoreLost: 420, Back: 660}
+	s := &Situation{Name: name, Begin: p.begin, End: p.end, Length: p.length, Sigma: sigma, Slowness: p.slowness, Outage: p.outage, StoreLost: 420, Back: 660}
 	weights := make([]float64, clients)
 	sum := 0.0
 	for i := range weights {
@@ -190,18 +192,41 @@ func New(name string, seed uint64, heavy bool) *Situation {
 	s.Clients = s.Legitimate + p.bots
 	slices.SortFunc(s.Arrivals, func(a, b Arrival) int { return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Client, b.Client)) })
 	for i := range s.Arrivals {
-		s.Arrivals[i].Service = serviceTime(r, heavy)
+		s.Arrivals[i].Service = s.ServiceTime(r)
 	}
 	s.learn(r, weights, p.load)
 	return s
 }
 
-func serviceTime(r *rand.Rand, heavy bool) float64 {
-	if heavy {
-		const sigma = 1.2
-		return Service * math.Exp(sigma*r.NormFloat64()-sigma*sigma/2)
+// ServiceTime draws how long the service works on a request at its usual speed, in seconds.
+func (s *Situation) ServiceTime(r *rand.Rand) float64 {
+	if s.Sigma > 0 {
+		return Service * math.Exp(s.Sigma*r.NormFloat64()-s.Sigma*s.Sigma/2)
 	}
 	return Service * r.ExpFloat64()
+}
+
+// Cut returns a piece of a situation as one of its own: so many seconds of calm, which are those just before calmEnds, and then those between from
+// and to, which are its event. So it may leap into the midst of an event.
+func (s *Situation) Cut(calm, calmEnds, from, to float64) *Situation {
+	cut := *s
+	cut.Begin, cut.End, cut.Length = calm, calm+to-from, calm+to-from
+	cut.Slowness = func(t float64) float64 {
+		if t < calm {
+			return s.Slowness(t - calm + calmEnds)
+		}
+		return s.Slowness(t - calm + from)
+	}
+	cut.Arrivals = nil
+	for _, piece := range []struct{ from, to, at float64 }{{calmEnds - calm, calmEnds, 0}, {from, to, calm}} {
+		for _, a := range s.Arrivals {
+			if a.At >= piece.from && a.At < piece.to {
+				a.At += piece.at - piece.from
+				cut.Arrivals = append(cut.Arrivals, a)
+			}
+		}
+	}
+	return &cut
 }
 
 // learn finds out what clients send in a window of a usual day.
