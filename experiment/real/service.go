@@ -1,0 +1,87 @@
+package main
+
+import (
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/proxyweir/weir/experiment/simulation"
+)
+
+// workHeader is the field of a request that says how many microseconds the service is to work on it at its usual speed.
+const workHeader = "X-Work"
+
+// service is the protected one: its slots work on one request each at a time, which is that they sleep, and the others wait in a queue. It goes on
+// with a request whose client has left, since it does not notice: as most programs do not.
+type service struct {
+	situation *simulation.Situation
+	begin     time.Time // of the trace
+	mu        sync.Mutex
+	slots     simulation.Slots
+
+	listener net.Listener
+	server   *http.Server
+	latest   atomic.Int64 // by how many nanoseconds an answer has been late at most
+	served   atomic.Int64
+	refused  atomic.Int64
+}
+
+// newService starts a service on a port of this machine. It must be stopped.
+func newService(s *simulation.Situation) (*service, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	v := &service{situation: s, begin: time.Now(), listener: listener}
+	v.server = &http.Server{Handler: v}
+	go func() { _ = v.server.Serve(listener) }()
+	return v, nil
+}
+
+func (v *service) address() string { return v.listener.Addr().String() }
+
+func (v *service) stop() { _ = v.server.Close() }
+
+// beginAt says when the trace begins, by which the service knows how fast it is to work. Before that it is at its usual speed.
+func (v *service) beginAt(t time.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.begin = t
+	v.slots = simulation.Slots{}
+}
+
+// ServeHTTP implements http.Handler. When a slot will be done is known at once, since all it does is sleep.
+func (v *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	work, err := strconv.Atoi(r.Header.Get(workHeader))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	v.mu.Lock()
+	begin := v.begin
+	end, refused := v.slots.Take(v.situation, time.Since(begin).Seconds(), float64(work)/1e6)
+	v.mu.Unlock()
+	if refused {
+		v.refused.Add(1)
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	due := begin.Add(seconds(end))
+	time.Sleep(time.Until(due))
+	atMost(&v.latest, int64(time.Since(due)))
+	v.served.Add(1)
+	_, _ = w.Write([]byte("ok"))
+}
+
+// atMost raises a maximum.
+func atMost(greatest *atomic.Int64, n int64) {
+	for {
+		old := greatest.Load()
+		if n <= old || greatest.CompareAndSwap(old, n) {
+			return
+		}
+	}
+}
