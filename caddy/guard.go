@@ -425,12 +425,18 @@ func (p *passage) resume() {
 	}
 }
 
+// statusLeft is what Caddy's reverse_proxy answers to a client that has left, for the access log.
+const statusLeft = 499
+
 // WriteHeader implements http.ResponseWriter.
 func (p *passage) WriteHeader(status int) {
 	if status >= 200 || status == http.StatusSwitchingProtocols {
-		if status >= 500 {
+		switch {
+		case status == statusLeft:
+			p.end(endLeft)
+		case status >= 500:
 			p.end(endFailed)
-		} else {
+		default:
 			p.end(endAnswered)
 		}
 	}
