@@ -59,7 +59,11 @@ func (e *exporter) serve(w http.ResponseWriter, _ *http.Request) {
 
 func (e *exporter) serveHistogram(w http.ResponseWriter, name string, labels map[string]string, scrapes float64) {
 	sum := 0.0
-	for _, le := range []string{"2.5e-07", "1e-05", "0.001", "0.025", "0.05", "0.25", "+Inf"} {
+	bounds := []string{"2.5e-07", "1e-05", "0.001", "0.025", "0.05", "0.25", "+Inf"} // of a time
+	if name == "weir_key_demand" {
+		bounds = []string{"1", "2", "16", "1024", "16384", "+Inf"}
+	}
+	for _, le := range bounds {
 		bucket := maps.Clone(labels)
 		bucket["le"] = le
 		sum += scrapes * e.value(name, bucket)
@@ -78,6 +82,8 @@ func (e *exporter) combinations(m metric) []map[string]string {
 			values = []string{e.rule}
 		case "server":
 			values = []string{"redis:6379"}
+		case "guard":
+			values = []string{"shop"}
 		}
 		var more []map[string]string
 		for _, labels := range all {
@@ -123,7 +129,7 @@ func calm(name string, labels map[string]string) float64 {
 		return 1e6
 	case "weir_waiting":
 		return 3
-	case "weir_limit":
+	case "weir_limit", "weir_limit_configured":
 		return 100
 	case "weir_limit_period_seconds":
 		return 60
@@ -131,6 +137,20 @@ func calm(name string, labels map[string]string) float64 {
 		return 1
 	case "weir_rules_last_reload_success_timestamp_seconds":
 		return 1.7e9
+	case "weir_guard_limit":
+		return 40
+	case "weir_guard_under_way", "weir_guard_fair_share", "weir_key_demand_usual":
+		return 20
+	case "weir_guard_baseline_seconds", "weir_top_keys_share":
+		return 0.02
+	case "weir_guard_rejected_total":
+		return map[string]float64{"full": 0.001}[labels["reason"]] // now and then
+	case "weir_key_demand", "weir_active_keys":
+		return 500
+	case "weir_time_to_first_byte_seconds":
+		if labels["le"] == "0.025" {
+			return 50e3
+		}
 	}
 	return 0
 }
@@ -163,6 +183,12 @@ func sick(name string, labels map[string]string) float64 {
 		return 0
 	case "weir_rules_reloads_total":
 		return 1
+	case "weir_guard_limit":
+		return 8
+	case "weir_guard_rejected_total":
+		return 10e3
+	case "weir_guard_tightened_limit":
+		return 50
 	}
 	return calm(name, labels)
 }
@@ -205,11 +231,17 @@ func quiet(t testing.TB, p *prometheus, job string) {
 }
 
 func TestARealPrometheusFiresTheAlertsAndFillsEveryPanel(t *testing.T) {
-	ill := startExporter(t, "sick", sick)
+	var limits atomic.Int64
+	ill := startExporter(t, "sick", func(name string, labels map[string]string) float64 {
+		if name == "weir_guard_limit" && limits.Add(1) == 1 {
+			return 128 // before all that
+		}
+		return sick(name, labels)
+	})
 	well := startExporter(t, "calm", calm)
 	other := startExporter(t, "calm", func(name string, labels map[string]string) float64 {
 		if name == "weir_limit" {
-			return 200 // during a deployment of the fleet
+			return 200 // during a deployment of the fleet, and not as configured
 		}
 		return calm(name, labels)
 	})

@@ -137,6 +137,7 @@ func TestBothProxiesHaveTheMetricsOfTheDashboard(t *testing.T) {
 				}
 			}
 			rate_limit {
+				guard
 				rules_file `+rules+`
 			}
 			rate_limit {
@@ -151,7 +152,7 @@ func TestBothProxiesHaveTheMetricsOfTheDashboard(t *testing.T) {
 	s := newSite(t)
 	address := freeAddr()
 	withMetrics := ", metrics: {address: '" + address + "'}"
-	s.limit("here", "{limit: 500/1m, algorithm: token_bucket, penalty: [1h], candidate: {limit: 3/1m}"+withMetrics+"}")
+	s.limit("here", "{limit: 500/1m, algorithm: token_bucket, penalty: [1h], candidate: {limit: 3/1m}, guard: {}"+withMetrics+"}")
 	s.limit("there", "{limit: 500/1m"+withMetrics+", store: {redis: {address: '"+redis.Addr()+"', nodes: 1}}}")
 	s.route("/here", "here")
 	s.route("/there", "there")
