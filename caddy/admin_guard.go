@@ -1,8 +1,6 @@
 package ratelimit
 
 import (
-	"strings"
-
 	"github.com/proxyweir/weir/front"
 	"github.com/proxyweir/weir/guard"
 )
@@ -32,7 +30,7 @@ type tightenedRule struct {
 func (g *guarded) answer() guardAnswer {
 	at, now := guard.Look(g.Guard), guardNow()
 	a := guardAnswer{
-		Name: strings.TrimSuffix(g.label, "/"), UnderWay: at.UnderWay, Limit: at.Limit, Max: at.Max, Min: at.Min, Baseline: float64(at.Baseline) / 1e6,
+		Name: g.label, UnderWay: at.UnderWay, Limit: at.Limit, Max: at.Max, Min: at.Min, Baseline: float64(at.Baseline) / 1e6,
 		FairShare: float64(at.Fair) / 1e3, Rejected: map[string]int64{front.GuardFull: at.Full, front.GuardUnfair: at.Unfair}, Learning: g.h.Guard.Tighten != "off",
 	}
 	warmUp := g.h.Guard.config().WarmUp

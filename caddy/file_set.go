@@ -10,11 +10,12 @@ import (
 	"github.com/proxyweir/weir/ruleset"
 )
 
-// fileSet has the rules of a group prepared for one limiter and namespace. Handlers share it.
+// fileSet has the rules of a group prepared for one limiter, namespace and guard. Handlers share it.
 type fileSet struct {
 	*ruleset.Set
 	limiter     *limiter
 	namespace   string
+	guard       *guardState // of its handlers; nil: they have none
 	opened      []*core.Rule
 	reporters   []*reporter   // of Set.Rules
 	rules       []*front.Rule // the same rules, in the form in which requests are checked
@@ -24,7 +25,7 @@ type fileSet struct {
 	waits       bool // requests may wait while they are under these rules, since a zone or one of these rules makes them wait
 }
 
-// newFileSet prepares the rules of files, but does not open them.
+// newFileSet prepares the rules of files for a handler and those like it, but does not open them.
 func newFileSet(files []*ruleset.File, h *Handler, limiter *limiter, namespace string, waits bool) (*fileSet, error) {
 	set, err := ruleset.NewSet(files, namespace)
 	if err != nil {
@@ -34,6 +35,7 @@ func newFileSet(files []*ruleset.File, h *Handler, limiter *limiter, namespace s
 		Set:         set,
 		limiter:     limiter,
 		namespace:   namespace,
+		guard:       h.guarded.state(),
 		zonesWait:   waits,
 		waits:       waits,
 		descriptors: make(map[*ruleset.Domain][]*reporter),
@@ -123,7 +125,7 @@ func (s *fileSet) goOn(before *fileSet) {
 
 // isOf reports whether a handler of the group uses this set.
 func (s *fileSet) isOf(h *Handler) bool {
-	return s.limiter == h.limiter && s.namespace == h.Namespace && s.zonesWait == h.waits
+	return s.limiter == h.limiter && s.namespace == h.Namespace && s.guard == h.guarded.state() && s.zonesWait == h.waits
 }
 
 // open opens all rules in the limiter; on an error, none.

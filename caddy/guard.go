@@ -266,6 +266,14 @@ func (h *Handler) provisionGuard(ctx caddy.Context) error {
 	return nil
 }
 
+// state returns what survives reloads; nil: there is no guard.
+func (g *guarded) state() *guardState {
+	if g == nil {
+		return nil
+	}
+	return g.guardState
+}
+
 // putInForce has the bounds of the configuration hold, which others share until then: one that is refused changes nothing.
 func (g *guarded) putInForce() {
 	if g != nil {

@@ -2,7 +2,6 @@ package ratelimit
 
 import (
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -70,7 +69,7 @@ func (c *guardCollector) Collect(to chan<- prometheus.Metric) {
 	now := guardNow()
 	for _, s := range c.all() {
 		at := guard.Look(s.Guard)
-		name := strings.TrimSuffix(s.label, "/")
+		name := s.label
 		gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 			to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, append([]string{name}, labels...)...)
 		}

@@ -377,7 +377,8 @@ func (f *ruleFiles) advise(s *fileSet) {
 func (g *fileGroup) remake(files []*ruleset.File, views map[*Handler]*inForce) ([]*fileSet, error) {
 	var made []*fileSet
 	for _, old := range g.sets {
-		s, err := newFileSet(files, g.handlers[0], old.limiter, old.namespace, old.zonesWait)
+		first := g.handlers[slices.IndexFunc(g.handlers, old.isOf)]
+		s, err := newFileSet(files, first, old.limiter, old.namespace, old.zonesWait)
 		if err != nil {
 			return made, err
 		}
