@@ -8,6 +8,9 @@ type Second struct {
 	// together.
 	Answered, Time int64
 
+	// Cut is how much longer these took, where Time has an answer count for less.
+	Cut int64
+
 	// Met is how many were under way when they began, each counted among them: of all of them together.
 	Met int64
 
@@ -143,7 +146,7 @@ func Next(g Gradient, s Second, floor, ceiling float64) Gradient {
 	}
 	g.Limit = within(g.Limit, floor, ceiling)
 	if s.Met > 0 && !hidden {
-		remember(&g, math.Log(meanOf(s.Met, s.Answered)), math.Log(mean))
+		remember(&g, math.Log(meanOf(s.Met, s.Answered)), math.Log(meanOf(s.Time+s.Cut, s.Answered)))
 	}
 	return g
 }

@@ -59,7 +59,9 @@ const (
 	// What a service gets through under load is not known any more when it would be so many times what it does.
 	forgets = 4
 
-	// outlier is how many times the baseline an answer counts at most: a long poll among quick answers says nothing of the service's state.
+	// outlier is how many times the baseline an answer counts at most: a long poll among quick answers says nothing of the service's state. For the
+	// elasticity it counts for as many as there were requests under way, where these are more: that long it takes in the queue of one worker. Else
+	// the time of a service with few workers would seem not to depend on how many are under way, just where it queues most.
 	outlier = 8
 )
 
@@ -69,6 +71,7 @@ type Guard struct {
 	most      int64 // the greatest underWay of this second
 	answered  int64 // in this second, as are the next ones
 	took      int64
+	cut       int64 // what took leaves out
 	met       int64 // under of all of them
 	light     int64
 	lightTook int64
@@ -223,6 +226,12 @@ func CountLeft(g *Guard, under, waited int64) {
 // sample takes in how long an answer took.
 func sample(g *Guard, under, took int64) {
 	if longest := atomic.LoadInt64(&g.longest); took > longest {
+		if most := longest / outlier * under; took > most {
+			took = most
+		}
+		if took > longest {
+			atomic.AddInt64(&g.cut, took-longest)
+		}
 		took = longest
 	}
 	atomic.AddInt64(&g.answered, 1)
@@ -275,7 +284,7 @@ func judge(g *Guard, now int64, seconds float64) {
 	turn(&g.asked, now)
 	turn(&g.refused, now)
 	s := Second{
-		Answered: atomic.SwapInt64(&g.answered, 0), Time: atomic.SwapInt64(&g.took, 0), Met: atomic.SwapInt64(&g.met, 0),
+		Answered: atomic.SwapInt64(&g.answered, 0), Time: atomic.SwapInt64(&g.took, 0), Cut: atomic.SwapInt64(&g.cut, 0), Met: atomic.SwapInt64(&g.met, 0),
 		Light: atomic.SwapInt64(&g.light, 0), LightTime: atomic.SwapInt64(&g.lightTook, 0), Most: atomic.SwapInt64(&g.most, atomic.LoadInt64(&g.underWay)),
 		Rejected: atomic.SwapInt64(&g.rejected, 0), Left: atomic.SwapInt64(&g.left, 0),
 	}

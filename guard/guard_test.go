@@ -221,6 +221,45 @@ func TestOutliersDoNotMoveTheLimit(t *testing.T) {
 	}
 }
 
+// TestTheLimitFallsBeforeAServiceOfFewWorkers checks, for a defect, that an overload of a service with four workers is not learnt as normal: with as
+// many under way as may be, each answer takes more than eight times the baseline, which is all that it counts for.
+func TestTheLimitFallsBeforeAServiceOfFewWorkers(t *testing.T) {
+	underrace.OneGoroutine(t)
+	s := newScene(t, Config{})
+	type answer struct{ at, begun, under int64 }
+	var queue []answer
+	var free [4]int64
+	for i := 0; i < 60_000; i++ { // of a millisecond
+		s.now += 1000
+		for len(queue) > 0 && queue[0].at <= s.now {
+			End(s.g, queue[0].under, s.now-queue[0].begun)
+			queue = queue[1:]
+		}
+		if i < 10_000 && i%10 != 0 { // of 200 requests a second that it can answer, 100 come at first, and 1000 then
+			continue
+		}
+		under := Begin(s.g, uint64(i%100), false, s.now)
+		if under < 0 {
+			continue
+		}
+		w := i % len(free)
+		for j := range free {
+			if free[j] < free[w] {
+				w = j
+			}
+		}
+		if free[w] < s.now {
+			free[w] = s.now
+		}
+		free[w] += 20_000
+		queue = append(queue, answer{free[w], s.now, under})
+		if got := Look(s.g); i > 20_000 && (got.Limit > 40 || got.Baseline > 40_000) {
+			t.Fatalf("%d s after the overload began: %+v; want a limit of at most 40, and a baseline of 20,000 µs", i/1000-10, got)
+		}
+	}
+	t.Logf("%+v", Look(s.g))
+}
+
 func TestFailuresSayNothingOfTheTime(t *testing.T) {
 	s := newScene(t, Config{Max: 40})
 	for i := 0; i < 20; i++ {
