@@ -20,7 +20,6 @@ import (
 	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/front"
 	"github.com/proxyweir/weir/guard"
-	"github.com/proxyweir/weir/words"
 	"go.uber.org/zap"
 )
 
@@ -100,16 +99,8 @@ func (g *Guard) check() error {
 	if err := front.CheckGuard(g.Name, g.Max, g.Min); err != nil {
 		return err
 	}
-	if g.Tighten != "" {
-		if err := words.CheckWord("tighten", g.Tighten, []string{"on", "off"}); err != nil {
-			return fmt.Errorf("guard: %w", err)
-		}
-	}
-	if d := time.Duration(g.WarmUp); d != 0 && (d < 10*time.Second || d > 720*time.Hour) {
-		return fmt.Errorf("guard: warm_up %s: must be a duration from 10s to 720h", d)
-	}
-	if g.Tighten == "off" && g.WarmUp != 0 {
-		return fmt.Errorf("guard: warm_up: has no effect with tighten off")
+	if _, err := front.GuardWarmUp(g.Tighten, "warm_up", time.Duration(g.WarmUp)); err != nil {
+		return err
 	}
 	if p := g.Priority; p != nil {
 		t, err := newTemplate(p.Source)
@@ -131,11 +122,8 @@ func (g *Guard) alike(other *Guard) bool {
 
 // config returns what the guard is configured by.
 func (g *Guard) config() guard.Config {
-	c := guard.Config{Max: g.Max, Min: g.Min, WarmUp: time.Duration(g.WarmUp).Microseconds()}
-	if g.Tighten == "off" {
-		c.WarmUp = -1
-	}
-	return c
+	warmUp, _ := front.GuardWarmUp(g.Tighten, "warm_up", time.Duration(g.WarmUp))
+	return guard.Config{Max: g.Max, Min: g.Min, WarmUp: warmUp}
 }
 
 // guards holds what guards have learnt, by namespace and name. It outlives reloads.

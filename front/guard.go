@@ -2,6 +2,7 @@ package front
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/proxyweir/weir/guard"
 	"github.com/proxyweir/weir/words"
@@ -37,6 +38,30 @@ func checkUnderWay(word string, number int) error {
 		return fmt.Errorf("guard: %s %d: must be from 1 to %d", word, number, MostUnderWay)
 	}
 	return nil
+}
+
+// The least and the greatest warm-up of a guard.
+const (
+	LeastWarmUp = 10 * time.Second
+	MostWarmUp  = 720 * time.Hour
+)
+
+// GuardWarmUp returns the guard.Config.WarmUp of settings, or says what is wrong with them: tighten is "on", "off" or "", and warmUp, whose name is
+// word, 0 where it is not set.
+func GuardWarmUp(tighten, word string, warmUp time.Duration) (int64, error) {
+	if err := words.CheckWord("tighten", tighten, []string{"on", "off"}); err != nil {
+		return 0, fmt.Errorf("guard: %w", err)
+	}
+	if warmUp != 0 && (warmUp < LeastWarmUp || warmUp > MostWarmUp) {
+		return 0, fmt.Errorf("guard: %s %s: must be a duration from 10s to 720h", word, warmUp)
+	}
+	if tighten != "off" {
+		return int64(warmUp / time.Microsecond), nil
+	}
+	if warmUp != 0 {
+		return 0, fmt.Errorf("guard: %s: has no effect with tighten off", word)
+	}
+	return -1, nil
 }
 
 // CheckPriority says what is wrong with the source of a guard's priority and the values of it that have priority. fixed says that the source is

@@ -3,6 +3,7 @@ package front
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/proxyweir/weir/guard"
 )
@@ -26,6 +27,30 @@ func TestMistakesInAGuardAreNamed(t *testing.T) {
 		}
 		if !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
 			t.Errorf("%q, %d, %d: %q, want %q", c.name, c.most, c.least, got, c.want)
+		}
+	}
+}
+
+func TestTheWarmUpOfAGuardIsChecked(t *testing.T) {
+	for _, c := range []struct {
+		tighten string
+		warmUp  time.Duration
+		want    int64
+		wrong   string
+	}{
+		{"", 0, 0, ""}, {"on", 0, 0, ""}, {"off", 0, -1, ""}, {"on", time.Hour, 3_600_000_000, ""},
+		{"maybe", 0, 0, `guard: tighten "maybe": must be on or off`},
+		{"", time.Second, 0, "guard: warm_up 1s: must be a duration from 10s to 720h"},
+		{"", 721 * time.Hour, 0, "guard: warm_up 721h0m0s: must be a duration from 10s to 720h"},
+		{"off", time.Hour, 0, "guard: warm_up: has no effect with tighten off"},
+	} {
+		got, err := GuardWarmUp(c.tighten, "warm_up", c.warmUp)
+		said := ""
+		if err != nil {
+			said = err.Error()
+		}
+		if got != c.want || said != c.wrong {
+			t.Errorf("%q, %s: %d, %q; want %d, %q", c.tighten, c.warmUp, got, said, c.want, c.wrong)
 		}
 	}
 }

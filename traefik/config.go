@@ -235,6 +235,12 @@ type Guard struct {
 
 	// Which requests are turned away last.
 	Priority interface{} `json:"priority,omitempty" yaml:"priority,omitempty"`
+
+	// Whether the guard limits keys that ask for more than ever, while it has to turn requests away: on, the default, or off.
+	Tighten string `json:"tighten,omitempty" yaml:"tighten,omitempty"`
+
+	// How much traffic the guard learns from before it does that. From 10s to 720h; the default is 24h.
+	WarmUp string `json:"warmUp,omitempty" yaml:"warmUp,omitempty"`
 }
 
 // GuardPriority says which requests have priority: those whose value of the source is one of the values.

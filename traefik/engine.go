@@ -42,6 +42,7 @@ type engine struct {
 
 	guardSettings *guardSettings // nil: there is no guard
 	guard         *guard.Guard   // nil, too
+	alone         *guard.Rule    // what it knows of requests under no rule
 
 	counts     bool   // the rules have metrics
 	begun      *int64 // how many decisions have begun on the general path

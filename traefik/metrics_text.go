@@ -36,7 +36,7 @@ func (g *registry) writeMetrics() []byte {
 	b = appendNumbers(b, s, "weir_limit", "gauge", "Requests that a rule's own limit allows in a period, or that may be under way at a time.", ownLimit)
 	b = appendNumbers(b, s, "weir_limit_configured", "gauge", "The same as weir_limit, as the configuration has it.", ownLimit)
 	b = appendPeriods(b, s)
-	return appendGuards(b, s)
+	return appendGuards(b, s, guardNow(g))
 }
 
 // isNot is the value of a number that a rule does not have.

@@ -47,7 +47,7 @@ type registry struct {
 	redis       map[string]*sharedRedis
 	warned      map[string]map[string]bool // the warnings that are in the log already, by middleware
 
-	guards map[string]*guard.Guard // by their names
+	guards map[string]*sharedGuard // by their names
 
 	metrics   *processMetrics
 	page      *page
@@ -91,7 +91,7 @@ func newRegistry() *registry {
 		redis:       make(map[string]*sharedRedis),
 		warned:      make(map[string]map[string]bool),
 		metrics:     newProcessMetrics(),
-		guards:      make(map[string]*guard.Guard),
+		guards:      make(map[string]*sharedGuard),
 		meters:      make(map[string]*meter),
 		listeners:   make(map[string]*metricsListener),
 	}

@@ -5,8 +5,16 @@ import (
 	"hash/maphash"
 	"sort"
 
+	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/guard"
 )
+
+// sharedGuard is a guard of the process.
+type sharedGuard struct {
+	guard *guard.Guard
+	alone *guard.Rule            // of requests under no rule
+	rules map[string]*guard.Rule // by label; with the registry's lock
+}
 
 // takeGuard gives an engine its guard: that of its name, or a new one.
 func (g *registry) takeGuard(e *engine) {
@@ -16,21 +24,69 @@ func (g *registry) takeGuard(e *engine) {
 	}
 	of := g.guards[s.name]
 	if of == nil {
-		of = guard.New(guard.Config{Max: s.bounds.Max, Min: s.bounds.Min, Seed: maphash.String(guardSeed, s.name)})
+		bounds := s.bounds
+		bounds.Seed = maphash.String(guardSeed, s.name)
+		of = &sharedGuard{guard: guard.New(bounds), rules: make(map[string]*guard.Rule)}
+		of.alone = guard.Track(of.guard, "")
 		g.guards[s.name] = of
 	}
-	e.guard = of
+	e.guard, e.alone = of.guard, of.alone
+	g.track(e, e.inForce())
 }
 
-// forgetGuards removes the guards that no engine has any more.
-func (g *registry) forgetGuards() {
-	for name := range g.guards {
-		used := false
-		for _, e := range g.engines {
-			used = used || e.guardSettings != nil && e.guardSettings.name == name
+// track has an engine's guard learn the demand of a set's rules.
+func (g *registry) track(e *engine, s *ruleSet) {
+	if e.guard == nil {
+		return
+	}
+	of := g.guards[e.guardSettings.name]
+	s.tracked = make(map[string]*guard.Rule)
+	for _, r := range s.limits() {
+		label := labelOf(r)
+		if of.rules[label] == nil {
+			of.rules[label] = guard.Track(of.guard, label)
 		}
-		if !used {
+		s.tracked[r.Name()] = of.rules[label]
+	}
+}
+
+// limits returns the limits of a set's rules, of each rule any one.
+func (s *ruleSet) limits() []*core.Rule {
+	var list []*core.Rule
+	for _, r := range s.rules {
+		if limits := r.Ruled.Limits.Rules(); len(limits) > 0 {
+			list = append(list, limits[0])
+		}
+	}
+	if s.domain != nil {
+		list = append(list, s.domain.Rules()...)
+	}
+	return list
+}
+
+// forgetGuards removes the guards that no engine has any more, and from the others the rules that none has.
+func (g *registry) forgetGuards() {
+	for name, of := range g.guards {
+		used := make(map[*guard.Rule]bool)
+		found := false
+		for _, e := range g.engines {
+			if e.guardSettings == nil || e.guardSettings.name != name {
+				continue
+			}
+			found = true
+			for _, r := range e.inForce().tracked {
+				used[r] = true
+			}
+		}
+		if !found {
 			delete(g.guards, name)
+			continue
+		}
+		for label, r := range of.rules {
+			if !used[r] {
+				guard.Untrack(of.guard, r)
+				delete(of.rules, label)
+			}
 		}
 	}
 }
@@ -46,17 +102,36 @@ func (g *registry) reportGuard(e, other *engine) {
 }
 
 // guardsOf returns the guards whose metrics are shown, by their names, and those names in order.
-func (g *registry) guardsOf(engines []*engine) (names []string, guards map[string]*guard.Guard) {
-	guards = make(map[string]*guard.Guard)
+func (g *registry) guardsOf(engines []*engine) (names []string, guards map[string]*guardSeries) {
+	guards = make(map[string]*guardSeries)
 	for _, e := range engines {
-		if e.counts && e.guard != nil {
-			name := e.guardSettings.name
-			if guards[name] == nil {
-				names = append(names, name)
-			}
-			guards[name] = e.guard
+		of := g.guardOf(e)
+		if !e.counts || of == nil || guards[e.guardSettings.name] != nil {
+			continue
 		}
+		name := e.guardSettings.name
+		names = append(names, name)
+		one := &guardSeries{guard: of.guard, labels: []string{""}, rules: []*guard.Rule{of.alone}}
+		labels := make([]string, 0, len(of.rules))
+		for label := range of.rules {
+			labels = append(labels, label)
+		}
+		sort.Strings(labels)
+		for _, label := range labels {
+			one.labels = append(one.labels, label)
+			one.rules = append(one.rules, of.rules[label])
+		}
+		guards[name] = one
 	}
 	sort.Strings(names)
 	return names, guards
+}
+
+// guardOf returns the guard of an engine; nil: it has none.
+func (g *registry) guardOf(e *engine) *sharedGuard {
+	var none *sharedGuard
+	if e.guard == nil {
+		return none
+	}
+	return g.guards[e.guardSettings.name]
 }

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
-	"github.com/proxyweir/weir/guard"
 )
 
 // shownFor is how long the metrics still have engines that no handler with a living context uses. Traefik cancels the old handlers before it
@@ -190,7 +189,7 @@ type snapshot struct {
 	maxKeys         int
 	evicted         int64
 	guardNames      []string // in order
-	guards          map[string]*guard.Guard
+	guards          map[string]*guardSeries
 }
 
 // observe takes a snapshot.

@@ -362,6 +362,7 @@ func (g *registry) replace(f *ruleFiles, e *engine, next *ruleSet, contents *rul
 	if e.counts {
 		g.meter(next)
 	}
+	g.track(e, next)
 	e.changing.Store(next)
 	f.contents = contents
 	for _, text := range adviceOf(e, next) {

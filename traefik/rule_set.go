@@ -8,6 +8,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/front"
+	"github.com/proxyweir/weir/guard"
 	"github.com/proxyweir/weir/ruleset"
 )
 
@@ -26,6 +27,8 @@ type ruleSet struct {
 	ofFiles    []*core.Rule      // what the store has opened for the files
 	tallies    map[string]*tally // by shadow, and by rule with a candidate; nil: there is none
 	hasTallies bool              // there are any
+
+	tracked map[string]*guard.Rule // what the guard knows of the rules, by name; nil: there is no guard
 
 	// If the rules are metered.
 	meters   map[string]*meter // by name; nil: they are not metered
