@@ -168,7 +168,9 @@ func BeginFor(g *Guard, key uint64, priority bool, now, many int64) int64 {
 		limit = atomic.LoadInt64(&g.limit)
 	} else if level := atomic.LoadInt64(&g.level); level > 0 {
 		if fair := float64(level) / 1000; asked > fair {
-			limit = int64(float64(limit) * (1 - strict*(1-fair/asked)))
+			if limit = int64(float64(limit) * (1 - strict*(1-fair/asked))); limit < 1 {
+				limit = 1 // what nobody uses is open to all
+			}
 			refusal = Unfair
 		}
 	}

@@ -345,3 +345,27 @@ func TestWhatIsUnderWayIsCountedExactly(t *testing.T) {
 		t.Errorf("%d were under way at a time, of 10", most)
 	}
 }
+
+// TestWhatNobodyUsesIsOpenToAll: a limit of one has no part that could be closed.
+func TestWhatNobodyUsesIsOpenToAll(t *testing.T) {
+	s := newScene(t, Config{Max: 1, Min: 1})
+	for i := 0; i < 5; i++ {
+		for key := uint64(1); key <= 3; key++ {
+			s.begin(key, false)
+		}
+		for n := 0; n < 100; n++ {
+			s.begin(9, false)
+		}
+		s.end(1, 1000)
+		s.now += second
+	}
+	if Look(s.g).Fair == 0 {
+		t.Fatal("nobody's share is known")
+	}
+	if !s.begin(9, false) {
+		t.Error("a greedy key is turned away although nothing is under way")
+	}
+	if s.begin(9, false) || s.begin(1, false) {
+		t.Error("more than one is under way")
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"net/http/httptrace"
 	"net/textproto"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -22,7 +23,7 @@ func TestMistakesInAGuardAreSaid(t *testing.T) {
 		guard interface{}
 		want  string
 	}{
-		{"yes", `guard "yes": must be an object with some of name, max, min, priority`},
+		{"yes", `guard "yes": must be an object with some of name, max, min, priority, tighten, warmUp`},
 		{object{"most": 5}, `guard: "most" is not a field`},
 		{object{"max": 0}, `guard: max "0": must be a whole number from 1 to 100000`},
 		{object{"max": 100001}, `guard: max "100001": must be a whole number from 1 to 100000`},
@@ -30,6 +31,9 @@ func TestMistakesInAGuardAreSaid(t *testing.T) {
 		{object{"max": 5, "min": 6}, `guard: min 6: must not be above max, which is 5`},
 		{object{"min": 129}, `guard: min 129: must not be above max, which is 128`},
 		{object{"name": "a b"}, `guard: name: `},
+		{object{"tighten": "maybe"}, `guard: tighten "maybe": must be on or off`},
+		{object{"warmUp": "1s"}, `guard: warmUp "1s": must be a duration from 10s to 720h`},
+		{object{"tighten": "off", "warmUp": "24h"}, `guard: warmUp: has no effect with tighten off`},
 		{object{"priority": object{"values": "gold"}}, `guard: priority: source: is missing`},
 		{object{"priority": object{"source": "X-Plan", "values": "gold"}}, `guard: priority: source "X-Plan": the source must be one of client_ip`},
 		{object{"priority": object{"source": "static:a", "values": "a"}}, `guard: priority "static:a": is the same for all requests; write another source, such as header:X-Plan`},
@@ -72,7 +76,7 @@ func (s *stage) underWay(t *testing.T, when string, want int64) {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
 	for _, g := range s.guards {
-		if got := guard.Look(g).UnderWay; got != want {
+		if got := guard.Look(g.guard).UnderWay; got != want {
 			t.Errorf("%s: %d requests are under way, want %d", when, got, want)
 		}
 	}
@@ -387,7 +391,7 @@ func TestClientsOfAGuardAreToldApartByTheKeyOfTheFirstRule(t *testing.T) {
 		if name == "by a header" {
 			want = "someone"
 		}
-		if got := guardKey(h.guarded, r); got != want {
+		if _, got := guardKey(h.guarded, r); got != want {
 			t.Errorf("%s: the key is %q, want %q", name, got, want)
 		}
 	}
@@ -482,7 +486,7 @@ func TestPassagesAtOnceLeaveNothingUnderWay(t *testing.T) {
 	}
 	until(t, func() bool { return atomic.LoadInt64(&turn) > 0 })
 	s.registry.mu.Lock()
-	of := s.guards["m.file"]
+	of := s.guards["m.file"].guard
 	s.registry.mu.Unlock()
 	until(t, func() bool { return guard.Look(of).UnderWay == 0 })
 }
@@ -508,4 +512,95 @@ func askMany(h http.Handler, rounds int, done chan bool) {
 		})
 	}
 	done <- true
+}
+
+// TestUnusualKeysAreTightened follows a guard from the first seconds of its warm-up to the end of an attack.
+func TestUnusualKeysAreTightened(t *testing.T) {
+	for _, name := range []string{"a guard alone", "by address", "several rules"} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t)
+			next := &service{}
+			h := guardedBy(t, s, context.Background(), guardedConfigs(object{"max": 1, "warmUp": "10s"})[name], "m@file", next)
+			quick := func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {
+				heard.GotFirstResponseByte()
+			}
+			next.serve = quick
+			ask := func(address string, want int) {
+				t.Helper()
+				if got := get(h, address, nil).StatusCode; got != want {
+					t.Fatalf("%s got %d, want %d", address, got, want)
+				}
+			}
+			for i := 0; i < 4; i++ {
+				for key := 1; key <= 10; key++ {
+					ask("192.0.2."+strconv.Itoa(key), 200)
+				}
+				s.leap(10 * time.Second)
+			}
+			for i := 0; i < 20; i++ {
+				ask("192.0.2.99", 200)
+			}
+			next.serve = func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {
+				for i := 0; i < 600; i++ {
+					ask("192.0.2.99", 503)
+				}
+			}
+			ask("192.0.2.5", 200)
+			next.serve = quick
+			s.leap(time.Second)
+			ask("192.0.2.6", 200)
+			tightened := 0
+			for i := 0; i < 20; i++ {
+				got := get(h, "192.0.2.99", nil)
+				if got.StatusCode == http.StatusServiceUnavailable && got.Header.Get("Retry-After") == "10" {
+					tightened++
+				}
+			}
+			if tightened < 10 || tightened > 19 {
+				t.Errorf("%d of 20 requests of an unusual key were turned away", tightened)
+			}
+			for _, later := range []time.Duration{1, 31, 10} { // of calm
+				s.leap(later * time.Second)
+				ask("192.0.2.7", 200)
+			}
+			ask("192.0.2.99", 200)
+			s.underWay(t, "in the end", 0)
+		})
+	}
+}
+
+// TestRejectedRequestsAreInTheDemand of their rule, and of a flood of them some, which count for all.
+func TestRejectedRequestsAreInTheDemand(t *testing.T) {
+	s := newStage(t)
+	next := &service{serve: func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {
+		heard.GotFirstResponseByte()
+	}}
+	h := guardedBy(t, s, context.Background(), &Config{Guard: object{}, Rule: Rule{Limit: "5/1h"}}, "m@file", next)
+	look := func() guard.RuleState {
+		s.registry.mu.Lock()
+		defer s.registry.mu.Unlock()
+		of := s.guards["m.file"]
+		if len(of.rules) != 1 {
+			t.Fatalf("%d rules are tracked, want 1", len(of.rules))
+		}
+		return guard.LookAt(of.rules["m.file/m"], guardNow(s.registry))
+	}
+	for i := 0; i < 60; i++ {
+		get(h, "192.0.2.1", nil)
+	}
+	get(h, "192.0.2.2", nil)
+	s.leap(10 * time.Second)
+	get(h, "192.0.2.3", nil)
+	got := look()
+	if got.Requests != 61 || got.Keys != 2 || got.Refused != 1 || got.Answers != 7 {
+		t.Errorf("%+v; want 61 requests of two keys, of which one was rejected", got)
+	}
+	for i := 0; i < allRefusals+8*sampledRefusals; i++ {
+		get(h, "192.0.2.1", nil)
+	}
+	s.leap(10 * time.Second)
+	get(h, "192.0.2.3", nil)
+	if all := look().Requests - got.Requests; all < 150 || all > 180 {
+		t.Errorf("%d requests of a flood of 165 are in the demand", all)
+	}
 }

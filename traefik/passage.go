@@ -20,6 +20,9 @@ type guarded struct {
 	engine *engine
 	rule   *front.Rule // the middleware's only one; nil: ServeHTTP tells clients apart by their addresses
 	guard  *guard.Guard
+	of     *guard.Rule // what the guard knows of rule
+
+	refusals, second int64 // requests that limits have rejected in this second, and which that is, of the registry's clock
 
 	underWay, tickets, passes *int64 // of the guard.Gauge
 }
@@ -32,7 +35,9 @@ func newGuarded(e *engine, next http.Handler) *guarded {
 	}
 	gauge := guard.GaugeOf(e.guard)
 	g := &guarded{next: next, engine: e, guard: e.guard, underWay: gauge.UnderWay, tickets: gauge.Tickets, passes: gauge.Passes}
-	g.rule = onlyPlain(e)
+	if g.rule = onlyPlain(e); g.rule != nil {
+		g.of = e.inForce().tracked[g.rule.Ruled.Name]
+	}
 	return g
 }
 
@@ -52,12 +57,45 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		passBy(g, w, r)
 		return
 	}
-	admit(g, w, r, guardKey(g, r))
+	of, key := guardKey(g, r)
+	admit(g, w, r, of, key)
 }
 
-// passOn passes a request on that the limits allow, from the general path. own says that it came under a rule, whose key it has; else
-// it is told apart by the client's address.
-func passOn(h *handler, w http.ResponseWriter, r *http.Request, own bool, key string) {
+// trackedOf returns what the guard knows of the first rule of a request; nil: there is no guard.
+func trackedOf(h *handler, s *ruleSet, q *front.Inquiry) *guard.Rule {
+	var none *guard.Rule
+	if h.guarded == nil {
+		return none
+	}
+	return s.tracked[q.Checks[0].Rule.Name()]
+}
+
+const (
+	// So many requests a second that limits reject are all counted in their rule's demand, and beyond that one in sampledRefusals, for all.
+	allRefusals, sampledRefusals = 100, 8
+)
+
+// countRefusal counts a request that a limit has rejected in the demand of its rule.
+func countRefusal(g *guarded, of *guard.Rule, key string) {
+	many := int64(1)
+	if n := atomic.AddInt64(&g.refusals, 1); n > allRefusals {
+		if n%sampledRefusals != 0 {
+			return
+		}
+		many = sampledRefusals
+	}
+	now := guardNow(g.engine.registry)
+	if second := now / 1_000_000; second != atomic.SwapInt64(&g.second, second) {
+		atomic.StoreInt64(&g.refusals, 0)
+	}
+	hash := maphash.String(guardSeed, key)
+	guard.AskFor(g.guard, of, hash, now, many)
+	guard.Reject(g.guard, of, hash, now)
+}
+
+// passOn passes a request on that the limits allow, from the general path. of is what the guard knows of its rule, whose key it has; nil: it came
+// under none, and is told apart by the client's address.
+func passOn(h *handler, w http.ResponseWriter, r *http.Request, of *guard.Rule, key string) {
 	g := h.guarded
 	if g == nil {
 		h.next.ServeHTTP(w, r)
@@ -73,10 +111,11 @@ func passOn(h *handler, w http.ResponseWriter, r *http.Request, own bool, key st
 		passBy(g, w, r)
 		return
 	}
-	if !own {
+	if of == nil {
+		of = g.engine.alone
 		key = clientAddress(&g.engine.addressing, r)
 	}
-	admit(g, w, r, key)
+	admit(g, w, r, of, key)
 }
 
 // passer is a request that passes by the guard, and says when its answer begins.
@@ -100,13 +139,13 @@ func leave(p *passer) {
 	}
 }
 
-// guardKey returns what tells the client of a request apart, for ServeHTTP.
-func guardKey(g *guarded, r *http.Request) string {
+// guardKey returns what tells the client of a request apart, for ServeHTTP, and what the guard knows of the rule whose key that is.
+func guardKey(g *guarded, r *http.Request) (*guard.Rule, string) {
 	address := clientAddress(&g.engine.addressing, r)
 	if g.rule == nil || g.rule.Matcher != nil && !g.rule.Matcher.Covers(r, address) {
-		return address
+		return g.engine.alone, address
 	}
-	return keyOf(g.engine, g.rule, r)
+	return g.of, keyOf(g.engine, g.rule, r)
 }
 
 // passage is a request that the guard has admitted.
@@ -118,6 +157,7 @@ type passage struct {
 	was   int32 // the state before the first byte; 0: that has not come
 
 	g        *guarded
+	of       *guard.Rule
 	many     int64 // for how many it stands
 	returned bool  // it has ended without a panic
 }
@@ -131,7 +171,7 @@ const (
 )
 
 // admit passes a request on if the guard admits it, and turns it away otherwise.
-func admit(g *guarded, w http.ResponseWriter, r *http.Request, key string) {
+func admit(g *guarded, w http.ResponseWriter, r *http.Request, of *guard.Rule, key string) {
 	e := g.engine
 	now := guardNow(e.registry)
 	s := e.guardSettings
@@ -140,12 +180,17 @@ func admit(g *guarded, w http.ResponseWriter, r *http.Request, key string) {
 		priority = s.values[s.priority.Value(r, clientAddress(&e.addressing, r))]
 	}
 	many := guard.Refill(g.guard)
-	under := guard.BeginFor(g.guard, maphash.String(guardSeed, key), priority, now, many)
+	hash := maphash.String(guardSeed, key)
+	under := int64(guard.Tightened)
+	if guard.AskFor(g.guard, of, hash, now, many) {
+		under = guard.BeginFor(g.guard, hash, priority, now, many)
+	}
 	if under < 0 {
+		guard.Reject(g.guard, of, hash, now)
 		front.Overloaded(w, r, front.GuardWait(under, e.jitter))
 		return
 	}
-	p := &passage{under: under, begun: now, took: -1, state: passageUnderWay, g: g, many: many}
+	p := &passage{under: under, begun: now, took: -1, state: passageUnderWay, g: g, of: of, many: many}
 	trace := &httptrace.ClientTrace{
 		GotFirstResponseByte: func() { answered(p) },
 		Got1xxResponse: func(code int, header textproto.MIMEHeader) error {
@@ -254,6 +299,9 @@ func finish(p *passage, w http.ResponseWriter, r *http.Request) {
 		if took >= 0 && (since-took > stale || writtenStatus(w) >= http.StatusInternalServerError) {
 			took = -1
 		}
+	}
+	if took >= 0 {
+		guard.Took(p.of, took)
 	}
 	guard.Count(g.guard, p.many, atomic.LoadInt64(&p.under), took)
 }

@@ -47,7 +47,7 @@ func serve(h *handler, w http.ResponseWriter, r *http.Request) {
 	_ = front.Assemble(s.asked, q, r, address) // nothing that could fail is used here
 	if len(q.Checks) == 0 {
 		front.Free(q)
-		passOn(h, w, r, false, "")
+		passOn(h, w, r, nil, "")
 		return
 	}
 	var err error
@@ -92,6 +92,9 @@ func goOn(h *handler, w http.ResponseWriter, r *http.Request, q *front.Inquiry, 
 	if v.Outcome == core.Reject {
 		v.RetryAfter = front.Jittered(v.RetryAfter, e.jitter)
 		answer.WriteHeaders(w.Header(), e.fields, q.Checks, v)
+		if of := trackedOf(h, s, q); of != nil {
+			countRefusal(h.guarded, of, q.Checks[0].Key)
+		}
 		front.Reject(w, r, q, e.message, nil)
 		front.Free(q)
 		return
@@ -101,9 +104,9 @@ func goOn(h *handler, w http.ResponseWriter, r *http.Request, q *front.Inquiry, 
 		serveUnderWay(h, w, r, s, q)
 		return
 	}
-	key := q.Checks[0].Key
+	of, key := trackedOf(h, s, q), q.Checks[0].Key
 	front.Free(q)
-	passOn(h, w, r, true, key)
+	passOn(h, w, r, of, key)
 }
 
 // noteAddress warns once of a request that comes through a proxy without an ipStrategy, and of one for which the ipStrategy finds no address.
@@ -130,7 +133,7 @@ func serveUnderWay(h *handler, w http.ResponseWriter, r *http.Request, s *ruleSe
 	reservations = core.AppendReservations(reservations, q.Checks)
 	delay := q.Verdict.Delay
 	waiting := waitingOf(e, s, q)
-	key := q.Checks[0].Key
+	of, key := trackedOf(h, s, q), q.Checks[0].Key
 	front.Free(q)
 	if delay > 0 {
 		passed := wait(e, w, r, time.Duration(delay)*time.Microsecond, waiting)
@@ -146,7 +149,7 @@ func serveUnderWay(h *handler, w http.ResponseWriter, r *http.Request, s *ruleSe
 	if core.UnderWay(reservations) {
 		defer finishReservations(e, reservations)
 	}
-	passOn(h, w, r, true, key)
+	passOn(h, w, r, of, key)
 }
 
 // finishReservations ends the reservations of a request under way.
