@@ -26,6 +26,7 @@ type scenario struct {
 	silence bool // Weir without header fields is measured, too
 	redis   bool // Weir counts in Redis, and its peers are not measured
 	proxied bool // the site is a reverse proxy, as most are
+	guard   bool // Weir with a guard beside the limit, and with a guard alone, is measured, and its peers are not
 }
 
 var scenarios = []scenario{
@@ -33,6 +34,8 @@ var scenarios = []scenario{
 	{name: "keys", title: "Allowed, 20,000 keys", events: 1000, window: "1m", keys: 20_000, status: 200, silence: true},
 	{name: "rejected", title: "Rejected, without error routes", events: 1, window: "1h", keys: 1, status: 429, silence: true},
 	{name: "routed", title: "Rejected, with error routes", events: 1, window: "1h", keys: 1, status: 429, routes: true, silence: true},
+	{name: "guard", title: "Allowed, 20,000 keys, with a guard", events: 1_000_000, window: "1m", keys: 20_000, status: 200, guard: true},
+	{name: "guard-proxied", title: "Allowed, 20,000 keys, with a guard, by a reverse proxy", events: 1_000_000, window: "1m", keys: 20_000, status: 200, guard: true, proxied: true},
 	{name: "redis", title: "Allowed, 20,000 keys, counted in Redis", events: 1_000_000, window: "1m", keys: 20_000, status: 200, silence: true, redis: true},
 	{name: "redis-proxied", title: "Allowed, 20,000 keys, counted in Redis, by a reverse proxy", events: 1_000_000, window: "1m", keys: 20_000, status: 200, silence: true, redis: true, proxied: true},
 }
@@ -52,6 +55,12 @@ func (s scenario) contestants() []contestant {
 	}
 	if earlier != "" {
 		return append(all, contestant{"Weir, before", earlier, all[1].zone})
+	}
+	if s.guard {
+		const guard = "guard {\n\t\t\tmax 100000\n\t\t}"
+		return append(all, contestant{"Weir, `guard`", "weir", func(key string, events int, window string) string {
+			return weirZone(key, events, window, guard)
+		}}, contestant{"Weir, `guard` alone", "weir", func(string, int, string) string { return "rate_limit {\n\t\t" + guard + "\n\t}" }})
 	}
 	if s.redis {
 		return all
