@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -16,7 +17,7 @@ import (
 )
 
 // pagesWithSessions are the pages whose sessions are all played, with their least number.
-var pagesWithSessions = map[string]int{"docs/past-the-limit.md": 7}
+var pagesWithSessions = map[string]int{"docs/past-the-limit.md": 7, "docs/guard.md": 1}
 
 // Every session of a page is played against a Caddy of its own, with the Caddyfile before it.
 func TestSessionsOfTheManualAreWhatCaddyAnswers(t *testing.T) {
@@ -68,7 +69,9 @@ func playDocumented(t *testing.T, config, session string) (string, error) {
 	config = "{\n\tadmin localhost:2019\n\tauto_https off\n\tpersist_config off\n\tdefault_bind 127.0.0.1\n\tstorage file_system " + dir +
 		"\n\tlog {\n\t\toutput discard\n\t}\n}\n" + config
 	var listening, ports []string
-	for _, port := range found(config, `(:(?:2019|80\d\d)\b)`) {
+	named := found(config, `(:(?:2019|80\d\d)\b)`)
+	slices.Sort(named)
+	for _, port := range slices.Compact(named) {
 		listening = append(listening, freePort(t))
 		ports = append(ports, port, listening[len(listening)-1])
 	}
@@ -116,22 +119,47 @@ func playDocumented(t *testing.T, config, session string) (string, error) {
 	}
 	client := &http.Client{Transport: transport, Timeout: time.Minute}
 	played := ""
-	for _, line := range strings.Split(session, "\n") {
-		command, isCommand := strings.CutPrefix(line, "$ ")
-		if !isCommand {
-			continue
-		}
-		command, filters, _ := strings.Cut(own.Replace(command), " | ")
-		answer, err := playCommand(client, command)
-		if err == nil && filters != "" {
-			answer, err = filtered(answer, strings.Split(filters, " | "))
-		}
+	for _, part := range strings.Split("\n"+session, "\n$ ")[1:] {
+		line, want, _ := strings.Cut(part, "\n")
+		answer, err := playLine(client, own.Replace(line), want)
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", line, err)
 		}
-		played += line + "\n" + strings.TrimSuffix(answer, "\n") + "\n"
+		played += "$ " + line + "\n" + strings.TrimSuffix(answer, "\n") + "\n"
 	}
 	return played, nil
+}
+
+// meanwhile is a command that is begun, and another that looks at what it does.
+var meanwhile = regexp.MustCompile(`^\((for .* & done); sleep [0-9.]+; (.*); wait\)$`)
+
+// playLine plays a line of a session, and returns what it would print. Where a command looks at what another does, it does not wait for as long
+// as the page says, but looks again until it finds what the page shows, or the other has ended.
+func playLine(client *http.Client, line, want string) (string, error) {
+	if both := meanwhile.FindStringSubmatch(line); both != nil {
+		ended := make(chan error, 1)
+		go func() {
+			_, err := playCommand(client, both[1])
+			ended <- err
+		}()
+		for {
+			answer, err := playLine(client, both[2], "")
+			if err != nil || sameSession(want, answer) == nil {
+				return answer, errors.Join(err, <-ended)
+			}
+			select {
+			case err := <-ended:
+				return answer, err
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	}
+	command, filters, _ := strings.Cut(line, " | ")
+	answer, err := playCommand(client, command)
+	if err == nil && filters != "" {
+		answer, err = filtered(answer, strings.Split(filters, " | "))
+	}
+	return answer, err
 }
 
 // freePort returns a port on which nothing listens, as ":port".
@@ -177,7 +205,8 @@ func filtered(text string, filters []string) (string, error) {
 var (
 	waitOf        = regexp.MustCompile(`(?:^(?:Retry-After|X-Ratelimit-Reset|X-Ratelimit-Retry-After): |;t=|in )(\d+)`)
 	insignificant = []*regexp.Regexp{regexp.MustCompile(`^Date: .*$`), regexp.MustCompile(`after [0-9.]+ s`),
-		regexp.MustCompile(`"id":"[^"]*"`), regexp.MustCompile(`"(?:retry_after|reset)_seconds":[0-9.]+`)}
+		regexp.MustCompile(`"id":"[^"]*"`), regexp.MustCompile(`"(?:retry_after|reset)_seconds":[0-9.]+`),
+		regexp.MustCompile(`^weir_guard_baseline_seconds\S* 0\.2[0-9]*$`)}
 )
 
 // sameSession says how the answers differ from a session. It ignores dates, durations, waits that are up to ten seconds shorter,

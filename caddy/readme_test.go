@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -463,7 +464,7 @@ func playSession(t *testing.T, site, session string) (string, error) {
 }
 
 var (
-	forLoop  = regexp.MustCompile(`^for i in ([0-9 ]+); do (curl .*?)(; | & )done$`)
+	forLoop  = regexp.MustCompile(`^for i in (?:([0-9 ]+)|\$\(seq (\d+)\)); do (curl .*?)(; | & )done$`)
 	argument = regexp.MustCompile(`'[^']*'|\S+`)
 )
 
@@ -478,15 +479,19 @@ func playCommand(client *http.Client, command string) (string, error) {
 	var failed error
 	answers := ""
 	note := func() {
-		answer, err := playCurl(client, loop[2])
+		answer, err := playCurl(client, loop[3])
 		mu.Lock()
 		defer mu.Unlock()
 		answers += answer
 		failed = errors.Join(failed, err)
 	}
 	var started sync.WaitGroup
-	for range strings.Fields(loop[1]) {
-		if loop[3] == " & " {
+	times := len(strings.Fields(loop[1]))
+	if loop[2] != "" {
+		times, _ = strconv.Atoi(loop[2])
+	}
+	for range times {
+		if loop[4] == " & " {
 			started.Go(note)
 		} else {
 			note()
