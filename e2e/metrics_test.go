@@ -48,13 +48,13 @@ func knownMetrics() []metric {
 		{name: "weir_guard_baseline_seconds", kind: gauge, labels: labels{"guard": nil}},
 		{name: "weir_guard_fair_share", kind: gauge, labels: labels{"guard": nil}},
 		{name: "weir_guard_rejected_total", kind: counter, labels: labels{"guard": nil, "reason": {"full", "unfair", "tightened"}}},
-		{name: "weir_key_demand", kind: histogram, labels: labels{"guard": nil, "rule": nil}, caddyOnly: true},
-		{name: "weir_active_keys", kind: gauge, labels: labels{"guard": nil, "rule": nil}, caddyOnly: true},
-		{name: "weir_rejected_keys", kind: gauge, labels: labels{"guard": nil, "rule": nil}, caddyOnly: true},
-		{name: "weir_top_keys_share", kind: gauge, labels: labels{"guard": nil, "rule": nil, "keys": {"1", "10"}}, caddyOnly: true},
-		{name: "weir_time_to_first_byte_seconds", kind: histogram, labels: labels{"guard": nil, "rule": nil}, caddyOnly: true},
-		{name: "weir_key_demand_usual", kind: gauge, labels: labels{"guard": nil, "rule": nil, "quantile": {"0.99", "0.9999"}}, caddyOnly: true},
-		{name: "weir_guard_tightened_limit", kind: gauge, labels: labels{"guard": nil, "rule": nil}, caddyOnly: true},
+		{name: "weir_key_demand", kind: histogram, labels: labels{"guard": nil, "rule": nil}},
+		{name: "weir_active_keys", kind: gauge, labels: labels{"guard": nil, "rule": nil}},
+		{name: "weir_rejected_keys", kind: gauge, labels: labels{"guard": nil, "rule": nil}},
+		{name: "weir_top_keys_share", kind: gauge, labels: labels{"guard": nil, "rule": nil, "keys": {"1", "10"}}},
+		{name: "weir_time_to_first_byte_seconds", kind: histogram, labels: labels{"guard": nil, "rule": nil}},
+		{name: "weir_key_demand_usual", kind: gauge, labels: labels{"guard": nil, "rule": nil, "quantile": {"0.99", "0.9999"}}},
+		{name: "weir_guard_tightened_limit", kind: gauge, labels: labels{"guard": nil, "rule": nil}},
 	}
 }
 
