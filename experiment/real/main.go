@@ -59,7 +59,7 @@ func command(ctx context.Context) error {
 		table      = flag.Bool("table", false, "print the table of the file alone")
 		o          settings
 	)
-	flag.Float64Var(&o.calm, "calm", 15, "seconds of calm before each event, which do not count")
+	flag.Float64Var(&o.calm, "calm", 12, "seconds of calm before each event, which do not count")
 	flag.Float64Var(&o.length, "seconds", 0, "seconds of each event at most; 0: all")
 	flag.BoolVar(&o.watch, "watch", false, "keep what happens in each second, and what the guard is at then")
 	flag.Parse()
@@ -111,16 +111,33 @@ func playAll(ctx context.Context, runs []run, o settings, atATime, tries int, ou
 	defer cancel(nil)
 	var mu sync.Mutex
 	var workers sync.WaitGroup
-	next := make(chan run)
+	type job struct {
+		run
+		with      prepared
+		simulated float64
+	}
+	var jobs []job
+	shared := map[run]prepared{}
+	for _, r := range runs { // all before the first, since it takes a core for a while
+		key := run{r.Situation, r.Sigma, r.Seed, ""}
+		if _, ok := shared[key]; !ok {
+			if shared[key], err = prepare(r, o); err != nil {
+				return err
+			}
+		}
+		jobs = append(jobs, job{r, shared[key], simulated(shared[key].situation, r)})
+	}
+	next := make(chan job)
 	for range atATime {
 		workers.Go(func() {
-			for r := range next {
+			for j := range next {
 				for range tries {
-					found, err := play(ctx, r, o)
+					found, err := play(ctx, j.run, j.with, o)
 					if err != nil {
-						cancel(fmt.Errorf("%v: %w", r, err))
+						cancel(fmt.Errorf("%v: %w", j.run, err))
 						break
 					}
+					found.Simulated = j.simulated
 					mu.Lock()
 					err = json.NewEncoder(file).Encode(found)
 					mu.Unlock()
@@ -128,7 +145,7 @@ func playAll(ctx context.Context, runs []run, o settings, atATime, tries int, ou
 						cancel(err)
 						break
 					}
-					fmt.Fprintf(os.Stderr, "%v: good %.1f %%, lag %.0f and %.0f ms%s\n", r, found.Good, found.Lag, found.ServiceLag, map[bool]string{true: ", disturbed"}[found.Disturbed])
+					fmt.Fprintf(os.Stderr, "%v: good %.1f %%, lag %.0f and %.0f ms%s\n", j.run, found.Good, found.Lag, found.ServiceLag, map[bool]string{true: ", disturbed"}[found.Disturbed])
 					if !found.Disturbed {
 						break
 					}
@@ -136,9 +153,9 @@ func playAll(ctx context.Context, runs []run, o settings, atATime, tries int, ou
 			}
 		})
 	}
-	for _, r := range runs {
+	for _, j := range jobs {
 		select {
-		case next <- r:
+		case next <- j:
 		case <-ctx.Done():
 		}
 		sleepUntil(ctx, time.Now().Add(time.Second/2)) // so that not all begin at once

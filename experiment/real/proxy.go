@@ -18,6 +18,7 @@ var arms = map[string]string{
 	"none":           "",
 	"cap":            "cap 48",
 	"failsafe":       "failsafe 8 128 20",
+	"failsafe 128":   "failsafe 8 128 128",
 	"failsafe queue": "failsafe 8 128 20 queue",
 	"failsafe fair":  "failsafe 8 128 20 fair",
 	"guard":          "rate_limit {\n guard {\n max 128\n min 8\n }\n }",
@@ -96,7 +97,7 @@ func startProxy(folder, arm, service string) (*proxy, error) {
 		return nil, err
 	}
 	p.process = exec.Command(self, caddyWord, "run", "--config", file, "--adapter", "caddyfile")
-	p.process.Env = append(os.Environ(), "XDG_DATA_HOME="+folder, "XDG_CONFIG_HOME="+folder)
+	p.process.Env = append(os.Environ(), "XDG_DATA_HOME="+folder, "XDG_CONFIG_HOME="+folder, "GOMAXPROCS=1")
 	p.process.ExtraFiles = files
 	p.process.Stderr = &p.said
 	return p, p.process.Start()

@@ -31,13 +31,17 @@ func TestWithRealParts(t *testing.T) {
 		t.Run(arm, func(t *testing.T) {
 			t.Parallel()
 			r := run{Situation: "abuse", Sigma: 1, Seed: 1, Arm: arm}
-			found, err := play(t.Context(), r, settings{calm: 1, length: 1, watch: true})
+			o := settings{calm: 1, length: 1, watch: true}
+			with, err := prepare(r, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found, err := play(t.Context(), r, with, o)
 			if err != nil {
 				t.Fatal(err)
 			}
 			legitimate := 0
-			p, _ := pieceOf("abuse")
-			for _, q := range requestsOf(p.cut(1, 1, 1, 1), 1) {
+			for _, q := range with.requests {
 				if q.legitimate && q.counted {
 					legitimate++
 				}

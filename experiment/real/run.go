@@ -40,8 +40,8 @@ type result struct {
 	Left       int     `json:"left"`
 	P50        float64 `json:"p50"` // of the answers to legitimate clients that came in time
 	P95        float64 `json:"p95"`
-	Abuse      float64 `json:"abuse"` // the share of the other requests that the service got
-	Simulated  float64 `json:"simulated,omitempty"`
+	Abuse      float64 `json:"abuse"`               // the share of the other requests that the service got
+	Simulated  float64 `json:"simulated,omitempty"` // Good in the simulation; 0 if that does not have the arm
 
 	Lag        float64        `json:"lag"`         // by how much a request was sent late, at most
 	ServiceLag float64        `json:"service_lag"` // by how much the service was late with an answer
@@ -70,13 +70,24 @@ type settings struct {
 	watch        bool    // profiles are wanted
 }
 
-// play plays a run.
-func play(ctx context.Context, r run, o settings) (result, error) {
+// prepared is what runs of the same situation, sigma and seed share.
+type prepared struct {
+	situation *simulation.Situation
+	requests  []request
+}
+
+func prepare(r run, o settings) (prepared, error) {
 	p, err := pieceOf(r.Situation)
 	if err != nil {
-		return result{}, err
+		return prepared{}, err
 	}
 	s := p.cut(r.Seed, r.Sigma, o.calm, o.length)
+	return prepared{s, requestsOf(s, r.Seed)}, nil
+}
+
+// play plays a run.
+func play(ctx context.Context, r run, with prepared, o settings) (result, error) {
+	s := with.situation
 	folder, err := os.MkdirTemp("", "experiment")
 	if err != nil {
 		return result{}, err
@@ -103,7 +114,7 @@ func play(ctx context.Context, r run, o settings) (result, error) {
 	if o.watch {
 		watching.Go(func() { watch(watched, front.metrics, begin.Add(seconds(s.Begin)), seen) })
 	}
-	attempts := l.play(ctx, begin, requestsOf(s, r.Seed))
+	attempts := l.play(ctx, begin, with.requests)
 	stop()
 	watching.Wait()
 	if err := front.stop(); err != nil {
@@ -118,7 +129,6 @@ func play(ctx context.Context, r run, o settings) (result, error) {
 	if len(l.errors) > 0 {
 		found.Failed = l.errors
 	}
-	found.Simulated = simulated(s, r)
 	if o.watch {
 		found.Profile = profileOf(attempts, s.Begin, seen)
 	}

@@ -19,12 +19,12 @@ type piece struct {
 }
 
 var pieces = []piece{
-	{name: "steady", situation: "steady", calmEnds: 780, from: 780, to: 820},
-	{name: "bursts", situation: "bursts", calmEnds: 480, from: 480, to: 540}, // a burst of ten seconds, and the rest of its minute
-	{name: "crowd", situation: "crowd over", calmEnds: 300, from: 480, to: 520},
-	{name: "abuse", situation: "abuse at the peak", calmEnds: 300, from: 480, to: 520},
+	{name: "steady", situation: "steady", calmEnds: 780, from: 780, to: 810},
+	{name: "bursts", situation: "bursts", calmEnds: 480, from: 480, to: 520}, // a burst of ten seconds, and half a minute more
+	{name: "crowd", situation: "crowd over", calmEnds: 300, from: 480, to: 510},
+	{name: "abuse", situation: "abuse at the peak", calmEnds: 300, from: 480, to: 510},
 	{name: "slow", situation: "slow", calmEnds: 300, from: 480, to: 520, lapse: 15}, // within 20 s, and 20 s more
-	{name: "slow at once", situation: "slow", calmEnds: 300, from: 610, to: 650},
+	{name: "slow at once", situation: "slow", calmEnds: 300, from: 610, to: 640},
 }
 
 func pieceOf(name string) (piece, error) {
@@ -45,7 +45,8 @@ func (p piece) cut(seed uint64, sigma, calm, length float64) *simulation.Situati
 	s := simulation.New(p.situation, seed, sigma)
 	cut := s.Cut(calm, p.calmEnds, p.from, to)
 	if p.lapse > 0 {
-		cut.Slowness = func(t float64) float64 { return s.Slowness(p.calmEnds + p.lapse*(t-calm)) }
+		slowness := s.Slowness
+		cut.Slowness = func(t float64) float64 { return slowness(p.calmEnds + p.lapse*(t-calm)) }
 	}
 	return cut
 }

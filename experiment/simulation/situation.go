@@ -209,13 +209,13 @@ func (s *Situation) ServiceTime(r *rand.Rand) float64 {
 // Cut returns a piece of a situation as one of its own: so many seconds of calm, which are those just before calmEnds, and then those between from
 // and to, which are its event. So it may leap into the midst of an event.
 func (s *Situation) Cut(calm, calmEnds, from, to float64) *Situation {
-	cut := *s
+	cut, slowness := *s, s.Slowness
 	cut.Begin, cut.End, cut.Length = calm, calm+to-from, calm+to-from
 	cut.Slowness = func(t float64) float64 {
 		if t < calm {
-			return s.Slowness(t - calm + calmEnds)
+			return slowness(t - calm + calmEnds)
 		}
-		return s.Slowness(t - calm + from)
+		return slowness(t - calm + from)
 	}
 	cut.Arrivals = nil
 	for _, piece := range []struct{ from, to, at float64 }{{calmEnds - calm, calmEnds, 0}, {from, to, calm}} {
