@@ -59,7 +59,7 @@ func command(ctx context.Context) error {
 		table      = flag.Bool("table", false, "print the table of the file alone")
 		o          settings
 	)
-	flag.Float64Var(&o.calm, "calm", 12, "seconds of calm before each event, which do not count")
+	flag.Float64Var(&o.calm, "calm", 10, "seconds of calm before each event, which do not count")
 	flag.Float64Var(&o.length, "seconds", 0, "seconds of each event at most; 0: all")
 	flag.BoolVar(&o.watch, "watch", false, "keep what happens in each second, and what the guard is at then")
 	flag.Parse()
@@ -70,13 +70,13 @@ func command(ctx context.Context) error {
 	if !*table {
 		var runs []run
 		for seed := range uint64(*pairs) {
-			for _, sigma := range strings.Split(*sigmas, ",") {
-				n, err := strconv.ParseFloat(sigma, 64)
-				if err != nil {
-					return err
-				}
-				for _, s := range strings.Split(*situations, ",") {
-					for _, arm := range strings.Split(*withArms, ",") {
+			for _, arm := range strings.Split(*withArms, ",") {
+				for _, sigma := range strings.Split(*sigmas, ",") {
+					n, err := strconv.ParseFloat(sigma, 64)
+					if err != nil {
+						return err
+					}
+					for _, s := range strings.Split(*situations, ",") { // next to each other, since some have much more load than others
 						runs = append(runs, run{Situation: s, Sigma: n, Seed: seed + 1, Arm: arm})
 					}
 				}
@@ -100,6 +100,32 @@ func missing(runs []run, known []result) []run {
 	})
 }
 
+// job is a run with all that can be known before it.
+type job struct {
+	run
+	with      prepared
+	simulated float64
+}
+
+// prepareAll makes jobs of runs, all before the first, since that takes a core for a while.
+func prepareAll(runs []run, o settings) ([]job, error) {
+	var jobs []job
+	shared := map[run]prepared{}
+	for _, r := range runs {
+		key := run{r.Situation, r.Sigma, r.Seed, ""}
+		with, ok := shared[key]
+		if !ok {
+			var err error
+			if with, err = prepare(r, o); err != nil {
+				return nil, err
+			}
+			shared[key] = with
+		}
+		jobs = append(jobs, job{r, with, simulated(with.situation, r)})
+	}
+	return jobs, nil
+}
+
 // playAll plays runs, and adds each result to a file.
 func playAll(ctx context.Context, runs []run, o settings, atATime, tries int, out string) error {
 	file, err := os.OpenFile(out, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -111,21 +137,9 @@ func playAll(ctx context.Context, runs []run, o settings, atATime, tries int, ou
 	defer cancel(nil)
 	var mu sync.Mutex
 	var workers sync.WaitGroup
-	type job struct {
-		run
-		with      prepared
-		simulated float64
-	}
-	var jobs []job
-	shared := map[run]prepared{}
-	for _, r := range runs { // all before the first, since it takes a core for a while
-		key := run{r.Situation, r.Sigma, r.Seed, ""}
-		if _, ok := shared[key]; !ok {
-			if shared[key], err = prepare(r, o); err != nil {
-				return err
-			}
-		}
-		jobs = append(jobs, job{r, shared[key], simulated(shared[key].situation, r)})
+	jobs, err := prepareAll(runs, o)
+	if err != nil {
+		return err
 	}
 	next := make(chan job)
 	for range atATime {
