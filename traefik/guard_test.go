@@ -296,10 +296,6 @@ func TestTheGuardLearnsFromAnswersThatSaySomething(t *testing.T) {
 			heard.GotFirstResponseByte()
 			w.WriteHeader(http.StatusInternalServerError)
 		}, 0},
-		{"nothing of what began long ago", func(s *stage, w http.ResponseWriter, heard *httptrace.ClientTrace) {
-			heard.GotFirstResponseByte()
-			s.leap(61 * time.Second)
-		}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStage(t)

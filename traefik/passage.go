@@ -5,11 +5,13 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/proxyweir/weir/front"
 	"github.com/proxyweir/weir/guard"
+	"github.com/proxyweir/weir/ruleset"
 )
 
 // guarded is a middleware's guard in one router: the handler of what it stands before. A response writer that is wrapped loses Flush, Hijack
@@ -19,6 +21,7 @@ type guarded struct {
 	next   http.Handler
 	engine *engine
 	rule   *front.Rule // the middleware's only one; nil: ServeHTTP tells clients apart by their addresses
+	direct bool        // that is the address of the connection, whole
 	guard  *guard.Guard
 	of     *guard.Rule // what the guard knows of rule
 
@@ -38,6 +41,7 @@ func newGuarded(e *engine, next http.Handler) *guarded {
 	if g.rule = onlyPlain(e); g.rule != nil {
 		g.of = e.inForce().tracked[g.rule.Ruled.Name]
 	}
+	g.direct = e.addressing.direct() && (g.rule == nil || ruleset.Whole(g.rule.Ruled))
 	return g
 }
 
@@ -141,9 +145,19 @@ func leave(p *passer) {
 
 // guardKey returns what tells the client of a request apart, for ServeHTTP, and what the guard knows of the rule whose key that is.
 func guardKey(g *guarded, r *http.Request) (*guard.Rule, string) {
-	address := clientAddress(&g.engine.addressing, r)
+	var address string
+	i := strings.IndexByte(r.RemoteAddr, ':')
+	direct := g.direct && i > 0 && r.RemoteAddr[0] != '['
+	if direct {
+		address = r.RemoteAddr[:i]
+	} else {
+		address = clientAddress(&g.engine.addressing, r)
+	}
 	if g.rule == nil || g.rule.Matcher != nil && !g.rule.Matcher.Covers(r, address) {
 		return g.engine.alone, address
+	}
+	if direct {
+		return g.of, address
 	}
 	return g.of, keyOf(g.engine, g.rule, r)
 }
@@ -209,8 +223,15 @@ func admit(g *guarded, w http.ResponseWriter, r *http.Request, of *guard.Rule, k
 	p.returned = true
 }
 
-// guardNow returns the time by which guards go.
-func guardNow(g *registry) int64 { return int64(g.clock() / time.Microsecond) }
+// guardNow returns the time by which guards go. The registry's clock is a call more, which only tests need.
+func guardNow(g *registry) int64 {
+	if g.wall == nil {
+		return int64(time.Since(guardsBegun) / time.Microsecond)
+	}
+	return int64(g.clock() / time.Microsecond)
+}
+
+var guardsBegun = time.Now()
 
 // uploaded has a passage be under way, since its body has come.
 func uploaded(p *passage) {
@@ -273,9 +294,6 @@ func informed(p *passage, status int) {
 	atomic.StoreInt64(&p.took, -1)
 }
 
-// stale is how long after the first byte of an answer, in microseconds, its time says nothing any more.
-const stale = 60_000_000
-
 // finish ends a passage, whatever has become of it.
 func finish(p *passage, w http.ResponseWriter, r *http.Request) {
 	g := p.g
@@ -288,15 +306,14 @@ func finish(p *passage, w http.ResponseWriter, r *http.Request) {
 	took := int64(-1)
 	if p.returned {
 		took = atomic.LoadInt64(&p.took)
-		since := guardNow(g.engine.registry) - atomic.LoadInt64(&p.begun)
-		if was == passageUnderWay && r.Context().Err() != nil {
-			guard.CountLeft(g.guard, atomic.LoadInt64(&p.under), since)
-			return
+		if was == passageUnderWay { // the client has left, or another middleware has answered it
+			took = guardNow(g.engine.registry) - atomic.LoadInt64(&p.begun)
+			if r.Context().Err() != nil {
+				guard.CountLeft(g.guard, atomic.LoadInt64(&p.under), took)
+				return
+			}
 		}
-		if was == passageUnderWay && r.Context().Err() == nil { // another middleware has answered it
-			took = since
-		}
-		if took >= 0 && (since-took > stale || writtenStatus(w) >= http.StatusInternalServerError) {
+		if took >= 0 && writtenStatus(w) >= http.StatusInternalServerError {
 			took = -1
 		}
 	}
