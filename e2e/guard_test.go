@@ -74,6 +74,11 @@ func (g *guardedSite) serve(w http.ResponseWriter, r *http.Request) {
 		wait()
 	case "/breaks-off":
 		panic(http.ErrAbortHandler)
+	case "/breaks-off-later": // at which Traefik's handler panics
+		w.Header().Set("Content-Length", "100")
+		_, _ = io.WriteString(w, "part")
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
 	case "/upgrades":
 		echoFrames(w, r)
 	}
@@ -269,6 +274,10 @@ func TestAPlaceEndsWhateverBecomesOfTheRequest(t *testing.T) {
 			t.Errorf("a service that breaks off: status %d, want 502", r.status)
 		}
 		g.underWay(0)
+		if r, err := g.try("/breaks-off-later"); err == nil {
+			t.Errorf("a service that breaks off later: status %d, %q; want half an answer", r.status, r.body)
+		}
+		g.underWay(0)
 		conn, _ := g.open("GET", "/waits", "")
 		g.reached("/waits")
 		g.underWay(1)
@@ -280,7 +289,13 @@ func TestAPlaceEndsWhateverBecomesOfTheRequest(t *testing.T) {
 // TestNothingStaysUnderWayAfterLoadAndReloads, with most requests passing by the guard.
 func TestNothingStaysUnderWayAfterLoadAndReloads(t *testing.T) {
 	g := newGuarded(t, "max: 1000, name: shared", ", limit: 1000000/1h")
-	upstream.handle(g.host(), nil)
+	upstream.handle(g.host(), func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/breaks-off-later" { // at which Traefik's handler panics
+			w.Header().Set("Content-Length", "100000")
+			_, _ = w.Write(make([]byte, 50_000))
+			panic(http.ErrAbortHandler)
+		}
+	})
 	value := func(name string) float64 {
 		page, err := parseMetrics(g.do("/metrics").body)
 		if err != nil {
@@ -294,10 +309,13 @@ func TestNothingStaysUnderWayAfterLoadAndReloads(t *testing.T) {
 		clients.Go(func() {
 			for n := 0; !over.Load(); n++ {
 				request := "/quick"
-				if n%10 == 0 {
+				switch n % 10 {
+				case 0:
 					request = "POST /quick"
+				case 1:
+					request = "/breaks-off-later"
 				}
-				if r, err := g.try(request); err != nil || r.status != http.StatusOK {
+				if r, err := g.try(request); n%10 != 1 && (err != nil || r.status != http.StatusOK) {
 					g.t.Errorf("%v, %v", r.status, err)
 					return
 				}
