@@ -96,6 +96,11 @@ func Linger(g *Guard) int32 {
 // Proceed ends a Linger.
 func Proceed(g *Guard, turn int32) { atomic.AddInt64(&g.lingering[turn], -1) }
 
+// Lingering returns for how many requests Linger was called, and Proceed was not yet.
+func Lingering(g *Guard) int64 {
+	return atomic.LoadInt64(&g.lingering[0]) + atomic.LoadInt64(&g.lingering[1])
+}
+
 // spare sets for how many requests those stand that call Begin, and while how many are under way: at the end of a second in which the service
 // has got through so many a second, and in which the limit was used or not.
 func spare(g *Guard, now int64, open, through float64, used bool) {

@@ -76,6 +76,22 @@ func TestMostRequestsPassByWhileThereIsRoom(t *testing.T) {
 	*p.UnderWay = 0
 }
 
+func TestTicketsThatAreLeftStandForNobody(t *testing.T) {
+	p := newPasser(t, Config{Max: 1000})
+	p.second(0)
+	p.second(0)
+	for _, under := range []int64{0, 500} { // tickets, and passes
+		*p.UnderWay = under
+		for i := 0; i < 10; i++ {
+			Refill(p.g)
+			if many := Refill(p.g); many != 1 {
+				t.Errorf("with %d under way and no ticket taken since the last, one stands for %d", under, many)
+			}
+		}
+	}
+	*p.UnderWay = 0
+}
+
 func TestNobodyPassesByWhoWaitsForAnInformationalAnswer(t *testing.T) {
 	p := newPasser(t, Config{})
 	p.second(0)
@@ -116,6 +132,12 @@ func TestNoTicketsWhereRequestsWaitOnTheirClients(t *testing.T) {
 	turn = Linger(p.g)
 	p.second(0)
 	p.second(0)
+	p.now += second
+	*p.Tickets = 1000
+	turnSecond(p.g, p.now)
+	if left := *p.Tickets; left != 0 {
+		t.Errorf("while a request waits %d tickets are left", left)
+	}
 	if tickets, passes, _ := p.second(0); tickets > 0 || passes == 0 {
 		t.Errorf("while a request waits: %d with a ticket, %d with a pass", tickets, passes)
 	}

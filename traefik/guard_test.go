@@ -79,11 +79,16 @@ func (s *stage) underWay(t *testing.T, when string, want int64) {
 		if got := guard.Look(g.guard).UnderWay; got != want {
 			t.Errorf("%s: %d requests are under way, want %d", when, got, want)
 		}
+		if got := guard.Lingering(g.guard); when == inTheEnd && got != 0 {
+			t.Errorf("%s: %d requests wait on their clients", when, got)
+		}
 	}
 	if len(s.guards) != 1 {
 		t.Errorf("%s: there are %d guards", when, len(s.guards))
 	}
 }
+
+const inTheEnd = "in the end"
 
 // configurations with a guard whose requests go the ways that there are: a guard alone, fast paths, the general path.
 func guardedConfigs(settings object) map[string]*Config {
@@ -121,7 +126,7 @@ func TestTheGuardCountsWhatIsUnderWay(t *testing.T) {
 					}
 				}
 				get(h, "192.0.2.1", change)
-				s.underWay(t, "in the end", 0)
+				s.underWay(t, inTheEnd, 0)
 			}
 			post := func(r *http.Request) {
 				r.Method = "POST"
@@ -178,7 +183,7 @@ func TestTheGuardCountsWhatIsUnderWay(t *testing.T) {
 				}()
 				ask(nil, func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) { panic("a middleware") })
 			}()
-			s.underWay(t, "after a panic", 0)
+			s.underWay(t, inTheEnd, 0)
 		})
 	}
 }
@@ -292,6 +297,19 @@ func TestTheGuardLearnsFromAnswersThatSaySomething(t *testing.T) {
 			s.leap(5 * time.Second)
 		}, 100 * time.Millisecond},
 		{"the time of an answer by a middleware", func(s *stage, w http.ResponseWriter, heard *httptrace.ClientTrace) { s.leap(200 * time.Millisecond) }, 200 * time.Millisecond},
+		{"the time from the end of a body", func(s *stage, w http.ResponseWriter, heard *httptrace.ClientTrace) {
+			s.leap(5 * time.Second)
+			heard.WroteRequest(httptrace.WroteRequestInfo{})
+			s.leap(300 * time.Millisecond)
+			heard.GotFirstResponseByte()
+		}, 300 * time.Millisecond},
+		{"the time to the end, after an informational answer", func(s *stage, w http.ResponseWriter, heard *httptrace.ClientTrace) {
+			heard.WroteRequest(httptrace.WroteRequestInfo{})
+			heard.GotFirstResponseByte()
+			_ = heard.Got1xxResponse(http.StatusEarlyHints, textproto.MIMEHeader{})
+			s.leap(400 * time.Millisecond)
+		}, 400 * time.Millisecond},
+		{"nothing of a client that leaves", nil, 0},
 		{"nothing of a status 500", func(s *stage, w http.ResponseWriter, heard *httptrace.ClientTrace) {
 			heard.GotFirstResponseByte()
 			w.WriteHeader(http.StatusInternalServerError)
@@ -299,10 +317,23 @@ func TestTheGuardLearnsFromAnswersThatSaySomething(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStage(t)
-			next := &service{serve: func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) { c.serve(s, w, heard) }}
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			next := &service{serve: func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {
+				if c.serve != nil {
+					c.serve(s, w, heard)
+					return
+				}
+				cancel()
+				s.leap(time.Second)
+			}}
 			h := guardedBy(t, s, context.Background(), withMetrics(Config{Guard: "true"}), "m@file", next)
 			for i := 0; i < 5; i++ {
-				get(h, "192.0.2.1", nil)
+				r := httptest.NewRequest("GET", "http://example.com/", nil)
+				if strings.Contains(c.name, "body") || strings.Contains(c.name, "informational") {
+					r = httptest.NewRequest("POST", "http://example.com/", strings.NewReader("hello"))
+				}
+				h.ServeHTTP(httptest.NewRecorder(), r.WithContext(ctx))
 				s.leap(time.Second)
 			}
 			if got := scrape(t, h)[`weir_guard_baseline_seconds{guard="m.file"}`]; got != fmt.Sprint(c.want.Seconds()) {
@@ -389,6 +420,65 @@ func TestClientsOfAGuardAreToldApartByTheKeyOfTheFirstRule(t *testing.T) {
 		}
 		if _, got := guardKey(h.guarded, r); got != want {
 			t.Errorf("%s: the key is %q, want %q", name, got, want)
+		}
+		r.RemoteAddr = "[2001:db8::1]:1234"
+		if want != "someone" {
+			want = "2001:db8::1"
+		}
+		if name == "by address" || name == "with a page" { // whose rule is for networks of 64 bits
+			want = "2001:db8::/64"
+		}
+		if _, got := guardKey(h.guarded, r); got != want {
+			t.Errorf("%s: the key is %q, want %q", name, got, want)
+		}
+	}
+}
+
+// TestTheGreedyClientIsTurnedAwayFirst, whose requests are those of one key, which is the first rule's.
+func TestTheGreedyClientIsTurnedAwayFirst(t *testing.T) {
+	byHeader := Rule{Name: "a", Limit: "1000000/1h", Key: []string{"header:X-Key"}}
+	for name, c := range map[string]*Config{
+		"by a header":                 {Rule: byHeader},
+		"by a header, several rules":  {Rules: []Rule{byHeader, {Name: "b", Limit: "1000000/1m"}}},
+		"by address":                  {},
+		"by address, rules elsewhere": {Rules: []Rule{{Name: "a", Limit: "1/1m", Match: object{"paths": "/a"}}, {Name: "b", Limit: "1/1m", Match: object{"paths": "/b"}}}},
+	} {
+		c.Guard = object{"max": 10}
+		s := newStage(t)
+		next := &service{}
+		h := guardedBy(t, s, context.Background(), c, "m@file", next)
+		ask := func(who string) string {
+			from := "192.0.2.1"
+			if strings.HasPrefix(name, "by address") {
+				from = map[string]string{"greedy": "192.0.2.2", "modest": "192.0.2.3"}[who]
+			}
+			answer := get(h, from, func(r *http.Request) { r.Header.Set("X-Key", who) })
+			return answer.Status[:3] + " " + answer.Header.Get("Retry-After")
+		}
+		// nest has so many requests under way, of which each begins within the last, and then calls a function.
+		nest := func(who string, depth int, then func()) {
+			next.serve = func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {
+				depth--
+				if depth > 0 {
+					ask(who)
+					return
+				}
+				next.serve = func(w http.ResponseWriter, r *http.Request, heard *httptrace.ClientTrace) {}
+				then()
+			}
+			ask(who)
+		}
+		nest("greedy", 10, func() {
+			for i := 0; i < 400; i++ {
+				ask("greedy")
+			}
+		})
+		s.leap(time.Second)
+		ask("modest")
+		greedy, modest := "", ""
+		nest("modest", 6, func() { greedy, modest = ask("greedy"), ask("modest") })
+		if greedy != "503 10" || !strings.HasPrefix(modest, "200") {
+			t.Errorf("%s: beside six of ten, the greedy client gets %q, the modest one %q; want 503 10, and 200", name, greedy, modest)
 		}
 	}
 }
@@ -484,7 +574,7 @@ func TestPassagesAtOnceLeaveNothingUnderWay(t *testing.T) {
 	s.registry.mu.Lock()
 	of := s.guards["m.file"].guard
 	s.registry.mu.Unlock()
-	until(t, func() bool { return guard.Look(of).UnderWay == 0 })
+	until(t, func() bool { return guard.Look(of).UnderWay == 0 && guard.Lingering(of) == 0 })
 }
 
 // hear calls one of the functions of a trace.
