@@ -22,6 +22,7 @@ type guardedSite struct {
 	*server
 	begun    chan string   // the paths of the requests that the service has begun
 	released chan struct{} // closed when those that wait are answered
+	config   []byte
 }
 
 // startGuarded runs a Caddy with a guard of those settings before a service.
@@ -32,7 +33,8 @@ func startGuarded(t *testing.T, settings, more string) *guardedSite {
 	t.Cleanup(service.Close)
 	t.Cleanup(g.release)
 	g.server = newServer(t)
-	g.load(g.caddyfile("metrics", ":PORT {\n"+g.directives(service.URL, settings)+more+"\n}"))
+	g.config = g.caddyfile("metrics", ":PORT {\n"+g.directives(service.URL, settings)+more+"\n}")
+	g.load(g.config)
 	return g
 }
 
@@ -196,6 +198,9 @@ func TestKeysThatAskForMoreThanEverAreTightened(t *testing.T) {
 		`weir_time_to_first_byte_seconds_count{` + of + `}`: "41",
 	})
 
+	g.load(g.config) // what was learnt survives a reload
+	g.has(map[string]string{`weir_key_demand_usual{guard="",quantile="0.99",rule="api"}`: "1", `weir_key_demand_count{` + of + `}`: "40"})
+
 	for range 20 {
 		ask("greedy", 200)
 	}
@@ -242,6 +247,43 @@ func (g *guardedSite) has(want map[string]string) {
 		if found == nil || found[1] != value {
 			g.t.Errorf("%s: %v, want %s", series, found, value)
 		}
+	}
+}
+
+// TestTheAdminAPITellsOfGuards, in its answers about health and about a request.
+func TestTheAdminAPITellsOfGuards(t *testing.T) {
+	service := &guardedSite{begun: make(chan string, 10), released: make(chan struct{})}
+	behind := httptest.NewServer(http.HandlerFunc(service.serve))
+	t.Cleanup(behind.Close)
+	t.Cleanup(service.release)
+	a := startAdmin(t, "", ":PORT {\n"+service.directives(behind.URL, "max 2\nmin 1")+"\n}")
+	service.server = a.server
+	guards := func() map[string]any {
+		t.Helper()
+		list, _ := a.ask("health", "")["guards"].([]any)
+		if len(list) != 1 {
+			t.Fatalf("there are %d guards: %v", len(list), list)
+		}
+		return list[0].(map[string]any)
+	}
+	clients := service.occupy(2)
+	if g := guards(); g["name"] != "" || g["under_way"] != 2.0 || g["limit"] != 2.0 || g["max"] != 2.0 || g["min"] != 1.0 || g["learning"] != true {
+		t.Errorf("%v; want 2 under way of 2", g)
+	}
+	question := `{"url": "http://` + a.addr + `/svc/quick", "client_ip": "192.0.2.1"}`
+	answer := a.ask("explain", question)
+	handlers, _ := answer["handlers"].([]any)
+	if len(handlers) != 1 || handlers[0].(map[string]any)["guard"].(map[string]any)["under_way"] != 2.0 || !strings.Contains(fmt.Sprint(answer["notes"]), "status 503") {
+		t.Errorf("explain: %v", answer)
+	}
+	a.do("/svc/quick")
+	if rejected := fmt.Sprint(guards()["rejected"]); rejected != "map[full:1 tightened:0 unfair:0]" {
+		t.Errorf("rejected: %s", rejected)
+	}
+	service.release()
+	clients.Wait()
+	if answer = a.ask("explain", question); strings.Contains(fmt.Sprint(answer["notes"]), "503") {
+		t.Errorf("with room: %v", answer)
 	}
 }
 
