@@ -102,7 +102,7 @@ func Lingering(g *Guard) int64 {
 }
 
 // spare sets for how many requests those stand that call Begin, and while how many are under way: at the end of a second in which the service
-// has got through so many a second, and in which the limit was used or not.
+// has got through so many, and in which the limit was used or not. What comes in bursts, with idle seconds between, is taken for that of one second.
 func spare(g *Guard, now int64, open, through float64, used bool) {
 	turn := atomic.AddInt64(&g.turn, 1) & 1
 	if atomic.LoadInt64(&g.lingering[turn]) > 0 { // since before the last second

@@ -66,6 +66,14 @@ func TestMostRequestsPassByWhileThereIsRoom(t *testing.T) {
 	if _, asked := countMany(&p.g.demand, 1^p.g.seed, p.now, 0); asked < 9000 || asked > 12_500 {
 		t.Errorf("a demand of %v in 10 s, want about 10,000", asked)
 	}
+	p.ask(1000)
+	p.now += 60 * second // idle
+	*p.Tickets = 0
+	p.ask(1)
+	p.begun = 0
+	if p.ask(1000); p.begun > 60 {
+		t.Errorf("of a burst like the last, a minute ago, %d of 1000 called Begin", p.begun)
+	}
 	// With a quarter of the limit in use there are no tickets, and with all of it in use nothing.
 	for _, c := range []struct{ under, tickets, passes int64 }{{200, 1, 0}, {250, 0, 1}, {999, 0, 1}, {1000, 0, 0}} {
 		*p.UnderWay = c.under

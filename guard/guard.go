@@ -325,7 +325,7 @@ func judge(g *Guard, now int64, seconds float64) {
 	}
 	atomic.StoreInt64(&g.level, int64(1000*level))
 	g.tight = turnRules(g, seconds, s.Rejected > 0, level)
-	spare(g, now, open, through, s.Rejected > 0 || float64(s.Most) > g.gradient.Limit/2)
+	spare(g, now, open, through*seconds, s.Rejected > 0 || float64(s.Most) > g.gradient.Limit/2)
 }
 
 // Bound changes how many requests may be under way at most and at least, and the warm-up, as a Config has them; what the guard has learnt stays.
