@@ -296,7 +296,9 @@ func judge(g *Guard, now int64, seconds float64) {
 	g.gradient = Next(g.gradient, s, float64(atomic.LoadInt64(&g.floor)), float64(atomic.LoadInt64(&g.ceiling)))
 	open := g.gradient.Limit
 	if favoured > 0 {
-		open *= 1 - reserve
+		if open *= 1 - reserve; open < 1 {
+			open = 1
+		}
 	}
 	atomic.StoreInt64(&g.limit, int64(g.gradient.Limit))
 	atomic.StoreInt64(&g.open, int64(open))

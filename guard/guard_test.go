@@ -178,6 +178,33 @@ func TestPriorityGoesLast(t *testing.T) {
 	}
 }
 
+// TestALimitOfOneIsForEverybody checks, for a defect, that neither priority nor fair shares close a limit to others that is too small to be divided.
+func TestALimitOfOneIsForEverybody(t *testing.T) {
+	s := newScene(t, Config{Max: 1})
+	s.begin(1, true)
+	s.end(1, 1000)
+	s.now += second
+	s.begin(1, true) // ends the second, in which there was priority
+	s.end(1, 1000)
+	if n := s.fill(2); n != 1 {
+		t.Errorf("beside priority, %d were admitted, want 1", n)
+	}
+	s.end(1, 1000)
+	for i := 0; i < 30; i++ { // in which one key asks for twice as much as is answered
+		for n := 0; n < 10; n++ {
+			s.fill(3)
+			s.end(1, 100_000)
+			s.now += second / 10
+		}
+	}
+	if fair := Look(s.g).Fair; fair == 0 {
+		t.Error("there is no fair share")
+	}
+	if n := s.fill(3); n != 1 {
+		t.Errorf("of a key above its share, %d were admitted, want 1", n)
+	}
+}
+
 func TestWhoKeepsToItsShareGetsInBesideAGreedyKeyAtOnce(t *testing.T) {
 	underrace.OneGoroutine(t)
 	s := newScene(t, Config{})
