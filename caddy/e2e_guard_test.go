@@ -171,7 +171,7 @@ func TestKeysThatAskForMoreThanEverAreTightened(t *testing.T) {
 	clock.Store(1_700_000_000_000_000)
 	restore := ratelimit.SetGuardClock(clock.Load)
 	t.Cleanup(func() { restore() })
-	g := startGuarded(t, "max 4\nmin 4\nwarm_up 10s\n}\nzone api {\nkey {header.X-Who}\nlimit 1000/1h", "")
+	g := startGuarded(t, "max 4\nmin 4\nwarm_up 10s\n}\nzone api {\nkey {header.X-Who}\nlimit 1000/1h\n}\nzone api_again {\nkey {header.X-Who}\nlimit 1000/1h", "")
 	ask := func(who string, want int) response {
 		t.Helper()
 		r := g.do("/svc/quick", "X-Who", who)

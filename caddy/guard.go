@@ -340,7 +340,9 @@ func (g *guarded) pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Ha
 		now = guardNow()
 	}
 	under := int64(guard.Tightened)
-	if !i.over {
+	if i.over {
+		guard.Tighten(g.Guard, i.rule, i.key, now)
+	} else {
 		under = guard.Begin(g.Guard, i.key, g.priority != nil && g.values[g.priority.Value(r)], now)
 	}
 	if under < 0 {
@@ -453,8 +455,17 @@ func (p *passage) ReadFrom(r io.Reader) (int64, error) {
 
 // Hijack implements http.Hijacker.
 func (p *passage) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := http.NewResponseController(p.ResponseWriter).Hijack()
+	if err == nil {
+		p.end(endAnswered)
+	}
+	return conn, buffered, err
+}
+
+// FlushError is what http.ResponseController calls. It begins the answer, if nothing has been written.
+func (p *passage) FlushError() error {
 	p.end(endAnswered)
-	return http.NewResponseController(p.ResponseWriter).Hijack()
+	return http.NewResponseController(p.ResponseWriter).Flush()
 }
 
 // guardedBody is the body of a request, whose end it sees.

@@ -76,6 +76,7 @@ type Guard struct {
 	light     int64
 	lightTook int64
 	left      int64
+	usual     int64 // mean time of the last second that had answers
 	through   int64 // all that ended
 	rejected  int64
 	favoured  int64 // requests with priority
@@ -293,6 +294,9 @@ func judge(g *Guard, now int64, seconds float64) {
 	through := float64(atomic.SwapInt64(&g.through, 0)) / seconds
 	favoured := atomic.SwapInt64(&g.favoured, 0)
 
+	if s.Answered > 0 {
+		atomic.StoreInt64(&g.usual, (s.Time+s.Cut)/s.Answered)
+	}
 	g.gradient = Next(g.gradient, s, float64(atomic.LoadInt64(&g.floor)), float64(atomic.LoadInt64(&g.ceiling)))
 	open := g.gradient.Limit
 	if favoured > 0 {
@@ -352,6 +356,11 @@ func Pause(g *Guard) { atomic.AddInt64(&g.underWay, -1) }
 
 // Resume ends a Pause.
 func Resume(g *Guard) int64 { return atomic.AddInt64(&g.underWay, 1) }
+
+// Usual returns how long the service takes to begin an answer at present, in microseconds; 0 if that is not known. A request whose client has left, or
+// does not send its body, keeps its place for as long: the service may work on it nevertheless. Else clients could give the service any
+// amount of work.
+func Usual(g *Guard) int64 { return atomic.LoadInt64(&g.usual) }
 
 // Abandon ends a request that is paused.
 func Abandon(g *Guard) { atomic.AddInt64(&g.through, 1) }

@@ -93,7 +93,7 @@ func Untrack(g *Guard, r *Rule) {
 }
 
 // Ask counts a request of a key, which is its hash, under a rule. Each request is counted, also one that a limit rejects. It returns false where
-// the rule's keys are tightened and this request is over what its key gets: then it must be turned away.
+// the rule's keys are tightened and this request is over what its key gets: then it must be turned away, and Tighten called.
 func Ask(g *Guard, r *Rule, key uint64, now int64) bool { return AskFor(g, r, key, now, 1) }
 
 // AskFor is Ask for a request that stands for so many of its kind: see Gauge. None passes by while keys are tightened.
@@ -130,9 +130,13 @@ func AskFor(g *Guard, r *Rule, key uint64, now, many int64) bool {
 	if float64(uint64(n)*golden>>11)/(1<<53) < float64(limit)/1000/asked {
 		return true
 	}
-	atomic.AddInt64(&r.tightened, 1)
-	count(&g.demand, key^g.seed, now) // Begin will not see it
 	return false
+}
+
+// Tighten counts a request that is turned away for that, in one rule that it came under, whatever other rules say: with a key as Begin has it.
+func Tighten(g *Guard, r *Rule, key uint64, now int64) {
+	atomic.AddInt64(&r.tightened, 1)
+	count(&g.demand, key^g.seed, now) // Begin does not see it
 }
 
 // Reject counts a request that Ask has counted among those that were rejected, by a limit or by the guard.

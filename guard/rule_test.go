@@ -136,7 +136,12 @@ func (v *town) second(answers int) {
 	}
 	for round := 0; round < most; round++ {
 		for key := uint64(1); key <= 40; key++ {
-			if round < v.asks[key] && Ask(v.g, v.rule, key, v.now) && v.begin(key, false) {
+			if round >= v.asks[key] {
+				continue
+			}
+			if !Ask(v.g, v.rule, key, v.now) {
+				Tighten(v.g, v.rule, key, v.now)
+			} else if v.begin(key, false) {
 				v.through[key]++
 			}
 		}
