@@ -1,17 +1,13 @@
 package ratelimit
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"io"
 	"maps"
-	"net"
 	"net/http"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -311,176 +307,6 @@ func (g *guarded) inquire(q *front.Inquiry, r *http.Request, failed bool) (i inq
 		}
 	}
 	return i
-}
-
-// passage is a request that the guard has let through. It is the response writer of what comes behind, and sees its first byte.
-type passage struct {
-	*caddyhttp.ResponseWriterWrapper
-	g     *guarded
-	rule  *guard.Rule
-	begun int64
-	under int64
-	state int32 // passageUnderWay, and so on; atomic
-	body  guardedBody
-}
-
-// The states of a passage.
-const (
-	passageUnderWay int32 = iota
-	passageUploads        // the body has not come yet, and the service waits for it
-	passageOver
-)
-
-var passages = sync.Pool{New: func() any { return &passage{ResponseWriterWrapper: new(caddyhttp.ResponseWriterWrapper)} }}
-
-// pass passes a request on to what the guard protects, if that has room for it.
-func (g *guarded) pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, i inquirer) error {
-	now := i.at
-	if now == 0 {
-		now = guardNow()
-	}
-	under := int64(guard.Tightened)
-	if i.over {
-		guard.Tighten(g.Guard, i.rule, i.key, now)
-	} else {
-		under = guard.Begin(g.Guard, i.key, g.priority != nil && g.values[g.priority.Value(r)], now)
-	}
-	if under < 0 {
-		guard.Reject(g.Guard, i.rule, i.key, now)
-		return g.turnAway(w, r, under)
-	}
-	p := passages.Get().(*passage)
-	p.ResponseWriter, p.g, p.rule, p.begun, p.under, p.state = w, g, i.rule, now, under, passageUnderWay
-	if r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
-		// While a client sends its body it keeps the service from nothing but that. It is under way when the body has come.
-		guard.Pause(g.Guard)
-		p.state = passageUploads
-		p.body = guardedBody{ReadCloser: r.Body, p: p}
-		body := p.body.ReadCloser
-		r.Body = &p.body
-		defer func() { r.Body = body }()
-	}
-	panicked := true
-	defer func() {
-		if panicked {
-			p.end(endFailed)
-		}
-	}()
-	err := next.ServeHTTP(p, r)
-	panicked = false
-	switch {
-	case r.Context().Err() != nil:
-		p.end(endLeft)
-	case err != nil:
-		p.end(endFailed)
-	default:
-		p.end(endAnswered)
-	}
-	if p.body.p == nil { // nobody else has it
-		*p.ResponseWriterWrapper = caddyhttp.ResponseWriterWrapper{}
-		p.g, p.rule = nil, nil
-		passages.Put(p)
-	}
-	return err
-}
-
-// What a passage ends with.
-const (
-	endAnswered = iota
-	endFailed   // its time says nothing of how the service keeps up
-	endLeft     // its client has left before the answer began
-)
-
-// end ends the passage, if it has not ended before.
-func (p *passage) end(with int) {
-	switch atomic.SwapInt32(&p.state, passageOver) {
-	case passageUnderWay:
-		under, took := atomic.LoadInt64(&p.under), guardNow()-atomic.LoadInt64(&p.begun)
-		switch with {
-		case endLeft:
-			guard.Leave(p.g.Guard, under, took)
-		case endFailed:
-			guard.End(p.g.Guard, under, -1)
-		default:
-			guard.Took(p.rule, took)
-			guard.End(p.g.Guard, under, took)
-		}
-	case passageUploads:
-		guard.Abandon(p.g.Guard)
-	}
-}
-
-// resume has the request be under way, since its body has come.
-func (p *passage) resume() {
-	if atomic.LoadInt32(&p.state) != passageUploads {
-		return
-	}
-	atomic.StoreInt64(&p.begun, guardNow())
-	under := guard.Resume(p.g.Guard)
-	atomic.StoreInt64(&p.under, under)
-	if !atomic.CompareAndSwapInt32(&p.state, passageUploads, passageUnderWay) {
-		guard.Pause(p.g.Guard) // it has been answered meanwhile
-	}
-}
-
-// statusLeft is what Caddy's reverse_proxy answers to a client that has left, for the access log.
-const statusLeft = 499
-
-// WriteHeader implements http.ResponseWriter.
-func (p *passage) WriteHeader(status int) {
-	if status >= 200 || status == http.StatusSwitchingProtocols {
-		switch {
-		case status == statusLeft:
-			p.end(endLeft)
-		case status >= 500:
-			p.end(endFailed)
-		default:
-			p.end(endAnswered)
-		}
-	}
-	p.ResponseWriter.WriteHeader(status)
-}
-
-// Write implements http.ResponseWriter.
-func (p *passage) Write(b []byte) (int, error) {
-	p.end(endAnswered)
-	return p.ResponseWriter.Write(b)
-}
-
-// ReadFrom implements io.ReaderFrom.
-func (p *passage) ReadFrom(r io.Reader) (int64, error) {
-	p.end(endAnswered)
-	return p.ResponseWriterWrapper.ReadFrom(r)
-}
-
-// Hijack implements http.Hijacker.
-func (p *passage) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, buffered, err := http.NewResponseController(p.ResponseWriter).Hijack()
-	if err == nil {
-		p.end(endAnswered)
-	}
-	return conn, buffered, err
-}
-
-// FlushError is what http.ResponseController calls. It begins the answer, if nothing has been written.
-func (p *passage) FlushError() error {
-	p.end(endAnswered)
-	return http.NewResponseController(p.ResponseWriter).Flush()
-}
-
-// guardedBody is the body of a request, whose end it sees.
-type guardedBody struct {
-	io.ReadCloser
-	p *passage
-}
-
-// Read implements io.Reader.
-func (b *guardedBody) Read(to []byte) (int, error) {
-	n, err := b.ReadCloser.Read(to)
-	if err != nil {
-		b.p.resume()
-	}
-	return n, err
 }
 
 // overloaded is the error for error routes.
