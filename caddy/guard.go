@@ -289,7 +289,7 @@ func (g *guarded) inquire(q *front.Inquiry, r *http.Request, failed bool) (i inq
 	now := guardNow()
 	i.at = now
 	if len(q.Checks) == 0 {
-		i.key, i.rule = maphash.String(guardSeed, clientIPOf(r)), g.alone
+		i.key, i.rule = maphash.String(guardSeed, front.GuardKey(clientIPOf(r))), g.alone
 		i.over = !guard.Ask(g.Guard, i.rule, i.key, now)
 		return i
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/front"
 	"github.com/proxyweir/weir/guard"
 )
 
@@ -158,4 +159,18 @@ func TestABodyThatDoesNotComeGivesTheServiceNoMoreWork(t *testing.T) {
 		p.underWay(1)
 	})
 	p.underWay(0)
+}
+
+// TestAClientOfManyAddressesIsOneKey checks, for a defect, that a client with an IPv6 network of its own does not get a fair share for each address.
+func TestAClientOfManyAddressesIsOneKey(t *testing.T) {
+	p := newPassing(t, guard.Config{})
+	keys := make(map[uint64]bool)
+	for _, address := range []string{"2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"} {
+		vars := map[string]any{caddyhttp.ClientIPVarKey: address}
+		r := get(t).WithContext(context.WithValue(t.Context(), caddyhttp.VarsCtxKey, vars))
+		keys[p.g.inquire(new(front.Inquiry), r, false).key] = true
+	}
+	if len(keys) != 2 {
+		t.Errorf("%d keys of two networks", len(keys))
+	}
 }

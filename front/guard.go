@@ -2,9 +2,11 @@ package front
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/proxyweir/weir/guard"
+	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/words"
 )
 
@@ -79,6 +81,16 @@ func CheckPriority(source string, values []string, fixed bool, such string) erro
 		}
 	}
 	return nil
+}
+
+// GuardKey returns the key of a client whose request comes under no rule: its address, of IPv6 the /64 network, in which one client usually has
+// all addresses.
+func GuardKey(address string) string {
+	if strings.IndexByte(address, ':') < 0 {
+		return address
+	}
+	networks := match.Prefixes{IPv6: 64}
+	return networks.Mask(address)
 }
 
 // GuardWait returns after how many microseconds a request may come again that guard.Begin or guard.Ask has turned away, with jitter as for Jittered.

@@ -66,3 +66,13 @@ func TestWhoAsksForMoreThanItsShareWaitsForAWindow(t *testing.T) {
 		t.Errorf("with jitter: %d µs", got)
 	}
 }
+
+func TestAnIPv6NetworkIsOneClientOfAGuard(t *testing.T) {
+	for address, want := range map[string]string{
+		"192.0.2.7": "192.0.2.7", "2001:db8:1:2:3:4:5:6": "2001:db8:1:2::/64", "2001:db8:1:2::1": "2001:db8:1:2::/64", "2001:db8:1:3::1": "2001:db8:1:3::/64", "": "", "a:b": "a:b",
+	} {
+		if got := GuardKey(address); got != want {
+			t.Errorf("%q: %q, want %q", address, got, want)
+		}
+	}
+}

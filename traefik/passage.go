@@ -117,7 +117,7 @@ func passOn(h *handler, w http.ResponseWriter, r *http.Request, of *guard.Rule, 
 	}
 	if of == nil {
 		of = g.engine.alone
-		key = clientAddress(&g.engine.addressing, r)
+		key = front.GuardKey(clientAddress(&g.engine.addressing, r))
 	}
 	admit(g, w, r, of, key)
 }
@@ -154,7 +154,7 @@ func guardKey(g *guarded, r *http.Request) (*guard.Rule, string) {
 		address = clientAddress(&g.engine.addressing, r)
 	}
 	if g.rule == nil || g.rule.Matcher != nil && !g.rule.Matcher.Covers(r, address) {
-		return g.engine.alone, address
+		return g.engine.alone, front.GuardKey(address)
 	}
 	if direct {
 		return g.of, address
