@@ -319,6 +319,7 @@ func judge(g *Guard, now int64, seconds float64) {
 		} else if g.capacity > 0 && through > g.capacity {
 			g.capacity = through
 		}
+	case seconds > 2: // nobody came for a while, so it does not say what the service gets through under load
 	case g.capacity == 0:
 		g.capacity = through
 	default:

@@ -396,3 +396,25 @@ func TestWhatNobodyUsesIsOpenToAll(t *testing.T) {
 		t.Error("more than one is under way")
 	}
 }
+
+// TestAPauseAfterRejectionsIsNotTakenForACapacity checks, for a defect, that nobody's share is too small after it.
+func TestAPauseAfterRejectionsIsNotTakenForACapacity(t *testing.T) {
+	s := newScene(t, Config{Max: 10, Min: 10})
+	burst := func() {
+		for n := 0; n < 40; n++ {
+			s.begin(uint64(n%20), false)
+			if n%4 == 3 {
+				s.end(1, 1000)
+			}
+		}
+		s.end(len(s.begun), 1000)
+	}
+	burst()
+	s.now += 5 * second
+	burst()
+	s.now += second
+	s.begin(1, false)
+	if got := Look(s.g); got.Full == 0 || got.Unfair != 0 {
+		t.Errorf("%+v; want some to be turned away, and nobody for more than its share", got)
+	}
+}
