@@ -31,7 +31,7 @@ func (g *guarded) answer() guardAnswer {
 	at, now := guard.Look(g.Guard), guardNow()
 	a := guardAnswer{
 		Name: g.label, UnderWay: at.UnderWay, Limit: at.Limit, Max: at.Max, Min: at.Min, Baseline: float64(at.Baseline) / 1e6,
-		FairShare: float64(at.Fair) / 1e3, Rejected: map[string]int64{front.GuardFull: at.Full, front.GuardUnfair: at.Unfair}, Learning: g.h.Guard.Tighten != "off",
+		FairShare: float64(at.Fair) / 1e3, Rejected: map[string]int64{front.GuardFull: at.Full, front.GuardUnfair: at.Unfair, front.GuardTightened: at.Tightened}, Learning: g.h.Guard.Tighten != "off",
 	}
 	warmUp := g.h.Guard.config().WarmUp
 	if warmUp == 0 {
@@ -39,7 +39,6 @@ func (g *guarded) answer() guardAnswer {
 	}
 	g.each(func(label string, r *guard.Rule) {
 		of := guard.LookAt(r, now)
-		a.Rejected[front.GuardTightened] += of.Tightened
 		if of.Limit > 0 {
 			a.Tightened = append(a.Tightened, tightenedRule{Rule: label, Above: of.Edge, Limit: of.Limit})
 		}

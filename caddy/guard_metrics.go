@@ -77,10 +77,8 @@ func (c *guardCollector) Collect(to chan<- prometheus.Metric) {
 		gauge(guardUnderWayDesc, float64(at.UnderWay))
 		gauge(guardBaselineDesc, float64(at.Baseline)/1e6)
 		gauge(guardFairDesc, float64(at.Fair)/1e3)
-		tightened := int64(0)
 		s.each(func(label string, r *guard.Rule) {
 			of := guard.LookAt(r, now)
-			tightened += of.Tightened
 			if label == "" && of.Asked == 0 && of.Answers == 0 { // all requests come under rules
 				return
 			}
@@ -94,7 +92,7 @@ func (c *guardCollector) Collect(to chan<- prometheus.Metric) {
 			to <- histogramOf(demandDesc, of.Demand, 1, of.Asked, float64(of.Requests), name, label)
 			to <- histogramOf(firstByteDesc, of.Took, 0.001, of.Answers, float64(of.Time)/1e6, name, label)
 		})
-		for reason, n := range map[string]int64{front.GuardFull: at.Full, front.GuardUnfair: at.Unfair, front.GuardTightened: tightened} {
+		for reason, n := range map[string]int64{front.GuardFull: at.Full, front.GuardUnfair: at.Unfair, front.GuardTightened: at.Tightened} {
 			to <- prometheus.MustNewConstMetric(guardRejectedDesc, prometheus.CounterValue, float64(n), name, reason)
 		}
 	}

@@ -46,7 +46,7 @@ func (g *guarded) pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Ha
 	}
 	under := int64(guard.Tightened)
 	if i.over {
-		guard.Tighten(g.Guard, i.rule, i.key, now)
+		guard.Tighten(g.Guard, i.key, now)
 	} else {
 		under = guard.Begin(g.Guard, i.key, g.priority != nil && g.values[g.priority.Value(r)], now)
 	}

@@ -85,8 +85,9 @@ type Guard struct {
 	open      int64 // the limit of requests without priority
 	level     int64 // the fair share, in thousandths of a request a Window; 0: there is enough for all
 	longest   int64 // what an answer counts at most
-	full      int64 // since the beginning, as is unfair
+	full      int64 // since the beginning, as are the next two
 	unfair    int64
+	tightened int64
 	baseline  int64 // microseconds
 	floor     int64
 	ceiling   int64
@@ -255,13 +256,16 @@ type State struct {
 	Baseline int64 // the mean time that the service takes to begin an answer while it keeps up, in microseconds; 0: it is not known yet
 	Full     int64 // requests that were turned away since the limit was reached
 	Unfair   int64 // requests that were turned away since their keys asked for more than their share
+
+	// Tightened is how many requests were turned away since their keys were unusual, also under rules that are not tracked any more.
+	Tightened int64
 }
 
 // Look returns what a guard is at.
 func Look(g *Guard) State {
 	return State{
 		UnderWay: atomic.LoadInt64(&g.underWay), Limit: atomic.LoadInt64(&g.limit), Max: atomic.LoadInt64(&g.ceiling), Min: atomic.LoadInt64(&g.floor), Fair: atomic.LoadInt64(&g.level), Baseline: atomic.LoadInt64(&g.baseline),
-		Full: atomic.LoadInt64(&g.full), Unfair: atomic.LoadInt64(&g.unfair),
+		Full: atomic.LoadInt64(&g.full), Unfair: atomic.LoadInt64(&g.unfair), Tightened: atomic.LoadInt64(&g.tightened),
 	}
 }
 

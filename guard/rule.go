@@ -40,9 +40,8 @@ type Rule struct {
 	refused   int64   // keys with a rejected request in this Window
 	exceeding []int64 // keys of this Window that asked for more than each bound
 
-	took      []int64 // answers by the time to their first byte
-	tookAll   int64   // of all of them, in microseconds
-	tightened int64   // requests that were turned away
+	took    []int64 // answers by the time to their first byte
+	tookAll int64   // of all of them, in microseconds
 
 	// Of Windows that have ended, and atomic.
 	past         []int64 // as exceeding, summed
@@ -133,9 +132,9 @@ func AskFor(g *Guard, r *Rule, key uint64, now, many int64) bool {
 	return false
 }
 
-// Tighten counts a request that is turned away for that, in one rule that it came under, whatever other rules say: with a key as Begin has it.
-func Tighten(g *Guard, r *Rule, key uint64, now int64) {
-	atomic.AddInt64(&r.tightened, 1)
+// Tighten counts a request that is turned away for that, once, however many of its rules say so: with a key as Begin has it.
+func Tighten(g *Guard, key uint64, now int64) {
+	atomic.AddInt64(&g.tightened, 1)
 	count(&g.demand, key^g.seed, now) // Begin does not see it
 }
 
@@ -260,12 +259,11 @@ type RuleState struct {
 	Top     float64 // the part of the demand that the key with the most made in it, from 0 to 1
 	Ten     float64 // the same of the ten keys with the most, as an estimate
 
-	Limit     float64 // requests a Window that an unusual key gets; 0: nothing is tightened
-	Edge      int64   // requests a Window beyond which a key is unusual; 0: it is not known
-	P99       int64   // requests a Window that one key in a hundred exceeds, over a day; 0: it is not known
-	Greatest  int64   // the greatest number of requests a Window over a day, but for one key in 10,000; 0: it is not known
-	Learnt    int64   // microseconds of traffic that these come from
-	Tightened int64   // requests that were turned away
+	Limit    float64 // requests a Window that an unusual key gets; 0: nothing is tightened
+	Edge     int64   // requests a Window beyond which a key is unusual; 0: it is not known
+	P99      int64   // requests a Window that one key in a hundred exceeds, over a day; 0: it is not known
+	Greatest int64   // the greatest number of requests a Window over a day, but for one key in 10,000; 0: it is not known
+	Learnt   int64   // microseconds of traffic that these come from
 
 	// Demand is the number of keys, one for each Window that they asked in, that asked for at most 1, 2, 4, ... requests in it: of all Windows that
 	// have ended. Asked is the number of all of them, and Requests that of their requests.
@@ -290,7 +288,6 @@ func LookAt(r *Rule, now int64) RuleState {
 	s.P99 = atomic.LoadInt64(&r.p99)
 	s.Greatest = atomic.LoadInt64(&r.greatest)
 	s.Learnt = atomic.LoadInt64(&r.learnt)
-	s.Tightened = atomic.LoadInt64(&r.tightened)
 	s.Asked = atomic.LoadInt64(&r.past[0])
 	s.Requests = atomic.LoadInt64(&r.pastRequests)
 	s.Time = atomic.LoadInt64(&r.tookAll)

@@ -140,7 +140,7 @@ func (v *town) second(answers int) {
 				continue
 			}
 			if !Ask(v.g, v.rule, key, v.now) {
-				Tighten(v.g, v.rule, key, v.now)
+				Tighten(v.g, key, v.now)
 			} else if v.begin(key, false) {
 				v.through[key]++
 			}
@@ -171,14 +171,14 @@ func TestUnusualKeysAreTightenedUnderOverload(t *testing.T) {
 	if learnt.Greatest != 32 || learnt.P99 != 32 || learnt.Edge != 40 {
 		t.Fatalf("when it is warm: %+v; want 30 to be the greatest demand, whose bucket goes to 32", learnt)
 	}
-	if learnt.Limit != 0 || learnt.Tightened != 0 {
+	if learnt.Limit != 0 || Look(v.g).Tightened != 0 {
 		t.Fatalf("keys are tightened without overload: %+v", learnt)
 	}
 
 	v.asks[21] = 60
 	v.asks[22] = 60
 	v.seconds(20, 40)
-	if got := v.state(); got.Limit < 32 || got.Tightened == 0 {
+	if got := v.state(); got.Limit < 32 || Look(v.g).Tightened == 0 {
 		t.Errorf("under attack: %+v; want a limit of p99 or more", got)
 	}
 	for key := uint64(1); key <= 20; key++ {
@@ -211,6 +211,11 @@ func TestUnusualKeysAreTightenedUnderOverload(t *testing.T) {
 	v.seconds(60, 40)
 	if now := v.state(); now.Limit != 0 || v.through[1] != 5 {
 		t.Errorf("a minute after: %+v, and key 1 got %d of 5 through", now, v.through[1])
+	}
+	turnedAway := Look(v.g).Tightened
+	Untrack(v.g, v.rule)
+	if got := Look(v.g).Tightened; got != turnedAway {
+		t.Errorf("without the rule %d were turned away, before it went %d", got, turnedAway)
 	}
 }
 
@@ -292,7 +297,7 @@ func TestNothingIsTightenedWithoutCause(t *testing.T) {
 		v.seconds(warm+20, 1000)
 		c.attack(v)
 		v.seconds(60, v.config().answers)
-		if got := v.state(); got.Limit != 0 || got.Tightened != 0 {
+		if got := v.state(); got.Limit != 0 || Look(v.g).Tightened != 0 {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

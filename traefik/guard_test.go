@@ -642,6 +642,13 @@ func TestUnusualKeysAreTightened(t *testing.T) {
 			if tightened < 10 || tightened > 19 {
 				t.Errorf("%d of 20 requests of an unusual key were turned away", tightened)
 			}
+			s.registry.mu.Lock()
+			for name, of := range s.guards {
+				if got := guard.Look(of.guard).Tightened; got != int64(tightened) {
+					t.Errorf("guard %q says that %d were, want %d", name, got, tightened)
+				}
+			}
+			s.registry.mu.Unlock()
 			for _, later := range []time.Duration{1, 31, 10} { // of calm
 				s.leap(later * time.Second)
 				ask("192.0.2.7", 200)

@@ -27,14 +27,12 @@ func appendGuards(b []byte, s *snapshot, now int64) []byte {
 		return b
 	}
 	var guards, rules []*guardLook
-	tightened := make([]int64, len(s.guardNames))
-	for i, name := range s.guardNames {
+	for _, name := range s.guardNames {
 		one := s.guards[name]
 		begin := `{guard="` + name + `"`
 		guards = append(guards, &guardLook{labels: begin, at: guard.Look(one.guard)})
 		for k, r := range one.rules {
 			look := &guardLook{labels: begin + `,rule="` + one.labels[k] + `"`, of: guard.LookAt(r, now)}
-			tightened[i] += look.of.Tightened
 			if k > 0 || look.of.Asked > 0 || look.of.Answers > 0 { // else all requests come under rules
 				rules = append(rules, look)
 			}
@@ -46,11 +44,11 @@ func appendGuards(b []byte, s *snapshot, now int64) []byte {
 	b = appendGauge(b, front.GuardFair, guards, "", func(l *guardLook) float64 { return float64(l.at.Fair) / 1e3 })
 	m := front.GuardRejected
 	b = appendFamily(b, m.Name, "counter", m.Help)
-	for i, l := range guards {
+	for _, l := range guards {
 		begin := m.Name + l.labels + `,reason="`
 		b = appendSample(b, begin+front.GuardFull+`"} `, l.at.Full)
 		b = appendSample(b, begin+front.GuardUnfair+`"} `, l.at.Unfair)
-		b = appendSample(b, begin+front.GuardTightened+`"} `, tightened[i])
+		b = appendSample(b, begin+front.GuardTightened+`"} `, l.at.Tightened)
 	}
 	if len(rules) == 0 {
 		return b

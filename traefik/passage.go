@@ -198,6 +198,8 @@ func admit(g *guarded, w http.ResponseWriter, r *http.Request, of *guard.Rule, k
 	under := int64(guard.Tightened)
 	if guard.AskFor(g.guard, of, hash, now, many) {
 		under = guard.BeginFor(g.guard, hash, priority, now, many)
+	} else {
+		guard.Tighten(g.guard, hash, now)
 	}
 	if under < 0 {
 		guard.Reject(g.guard, of, hash, now)

@@ -34,7 +34,7 @@ func micros(t float64) int64 { return epoch + int64(t*1e6) }
 // Admit implements Policy.
 func (g *Guarded) Admit(t float64, client int) bool {
 	if g.rule != nil && !guard.Ask(g.Guard, g.rule, keyOf(client), micros(t)) {
-		guard.Tighten(g.Guard, g.rule, keyOf(client), micros(t))
+		guard.Tighten(g.Guard, keyOf(client), micros(t))
 		return false
 	}
 	n := guard.Begin(g.Guard, keyOf(client), false, micros(t))
