@@ -2,6 +2,7 @@ package guard
 
 import (
 	"math"
+	"sync"
 	"sync/atomic"
 )
 
@@ -43,17 +44,20 @@ type Rule struct {
 	took    []int64 // answers by the time to their first byte
 	tookAll int64   // of all of them, in microseconds
 
-	// Of Windows that have ended, and atomic.
-	past         []int64 // as exceeding, summed
+	// Of Windows that have ended.
+	mu           sync.Mutex // of the next two: a histogram is of one moment
+	past         []int64    // as exceeding, summed
 	pastRequests int64
-	last         int64 // the Window that the next four are of
-	lastKeys     int64
-	lastRefused  int64
-	lastTop      int64 // the part of the demand that the key with the most has, in millionths, and of ten keys
-	lastTen      int64
-	p99          int64
-	greatest     int64
-	learnt       int64
+
+	// The same, and atomic.
+	last        int64 // the Window that the next four are of
+	lastKeys    int64
+	lastRefused int64
+	lastTop     int64 // the part of the demand that the key with the most has, in millionths, and of ten keys
+	lastTen     int64
+	p99         int64
+	greatest    int64
+	learnt      int64
 
 	// From here on for the one that turns the second.
 	window     int64
@@ -200,10 +204,19 @@ func turnWindow(r *Rule, window int64) {
 	ended := make([]int64, buckets)
 	for i := range ended {
 		ended[i] = atomic.SwapInt64(&r.exceeding[i], 0)
-		atomic.AddInt64(&r.past[i], ended[i])
+	}
+	for i := buckets - 1; i > 0; i-- { // the count of a key passes over some numbers if others move its cells
+		if ended[i-1] < ended[i] {
+			ended[i-1] = ended[i]
+		}
 	}
 	requests, most := atomic.SwapInt64(&r.requests, 0), atomic.SwapInt64(&r.most, 0)
-	atomic.AddInt64(&r.pastRequests, requests)
+	r.mu.Lock()
+	for i := range ended {
+		r.past[i] += ended[i]
+	}
+	r.pastRequests += requests
+	r.mu.Unlock()
 	atomic.StoreInt64(&r.last, r.window)
 	atomic.StoreInt64(&r.lastKeys, ended[0])
 	atomic.StoreInt64(&r.lastRefused, atomic.SwapInt64(&r.refused, 0))
@@ -288,8 +301,6 @@ func LookAt(r *Rule, now int64) RuleState {
 	s.P99 = atomic.LoadInt64(&r.p99)
 	s.Greatest = atomic.LoadInt64(&r.greatest)
 	s.Learnt = atomic.LoadInt64(&r.learnt)
-	s.Asked = atomic.LoadInt64(&r.past[0])
-	s.Requests = atomic.LoadInt64(&r.pastRequests)
 	s.Time = atomic.LoadInt64(&r.tookAll)
 	if now/Window-atomic.LoadInt64(&r.last) <= 2 {
 		s.Keys = atomic.LoadInt64(&r.lastKeys)
@@ -297,11 +308,15 @@ func LookAt(r *Rule, now int64) RuleState {
 		s.Top = float64(atomic.LoadInt64(&r.lastTop)) / 1e6
 		s.Ten = float64(atomic.LoadInt64(&r.lastTen)) / 1e6
 	}
+	r.mu.Lock()
+	s.Asked = r.past[0]
+	s.Requests = r.pastRequests
 	most := int64(1)
 	for i := 0; i < demands; i++ {
-		s.Demand = append(s.Demand, s.Asked-atomic.LoadInt64(&r.past[bucketOf(most)]))
+		s.Demand = append(s.Demand, s.Asked-r.past[bucketOf(most)])
 		most *= 2
 	}
+	r.mu.Unlock()
 	for i := range r.took {
 		s.Answers += atomic.LoadInt64(&r.took[i])
 		if i < firstBytes {

@@ -445,3 +445,32 @@ func TestAMillionKeysTakeNoMemory(t *testing.T) {
 	}
 	runtime.KeepAlive(g)
 }
+
+// TestTheHistogramOfDemandNeverFalls where many keys share cells, so that some of their counts are passed over.
+func TestTheHistogramOfDemandNeverFalls(t *testing.T) {
+	underrace.OneGoroutine(t)
+	g := New(Config{Cells: 16})
+	r := Track(g, "api")
+	random := rand.New(rand.NewSource(5))
+	before := LookAt(r, begin)
+	for w := int64(1); w <= 50; w++ {
+		now := begin + w*Window
+		for i := 0; i < 20*int(w); i++ {
+			AskFor(g, r, random.Uint64(), now, 1+random.Int63n(2))
+		}
+		s := LookAt(r, now)
+		least := int64(0)
+		for i, n := range append(s.Demand, s.Asked) {
+			if n < least {
+				t.Fatalf("after %d windows: %d keys up to bound %d, and %d below it: %+v", w, n, i, least, s)
+			}
+			if least = n; i < demands && n < before.Demand[i] {
+				t.Fatalf("after %d windows: %d keys up to bound %d, before there were %d", w, n, i, before.Demand[i])
+			}
+		}
+		before = s
+	}
+	if before.Asked == 0 {
+		t.Error("nothing was counted")
+	}
+}
