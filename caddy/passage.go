@@ -15,11 +15,11 @@ import (
 
 // passage is a request that the guard has let through. It is the response writer of what comes behind, and sees its first byte.
 type passage struct {
+	begun, under int64 // atomic; first, where 64 bits are aligned on every machine
+
 	*caddyhttp.ResponseWriterWrapper
 	g     *guarded
 	rule  *guard.Rule
-	begun int64
-	under int64
 	state int32 // passageUnderWay, and so on; atomic
 	body  guardedBody
 	timer *time.Timer // pauses an upload; nil: there is none

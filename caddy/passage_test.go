@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -172,5 +173,14 @@ func TestAClientOfManyAddressesIsOneKey(t *testing.T) {
 	}
 	if len(keys) != 2 {
 		t.Errorf("%d keys of two networks", len(keys))
+	}
+}
+
+// TestNumbersOfPassagesThatAreAtomicComeFirst since on machines with 32 bits those of 64 are aligned only there.
+func TestNumbersOfPassagesThatAreAtomicComeFirst(t *testing.T) {
+	for i, name := range []string{"begun", "under"} {
+		if f := reflect.TypeOf(passage{}).Field(i); f.Name != name {
+			t.Errorf("%s has the place of %s", f.Name, name)
+		}
 	}
 }

@@ -12,20 +12,20 @@ const Window = 10_000_000
 // cells by chance. What is counted of a key is never too little, and too much by the lesser of what shares its two cells. All functions but turn
 // may be called at any time from everywhere.
 type demand struct {
+	state  int64       // window<<3 | table<<1 | known: the window that is being counted, its table, and whether the table before it is of the window before; atomic, and first, as in Guard
 	cells  uint64      // of a row; a power of two
-	state  int64       // window<<3 | table<<1 | known: the window that is being counted, its table, and whether the table before it is of the window before; atomic
 	tables [3][]uint32 // of this window, of that before it, and one that nobody uses
 }
 
 // zeros is copied over tables.
 var zeros = make([]uint32, 1024)
 
-func newDemand(cells int) demand {
+func newDemand(cells int) *demand {
 	size := 1
 	for size < cells {
 		size *= 2
 	}
-	d := demand{cells: uint64(size)}
+	d := &demand{cells: uint64(size)}
 	for i := range d.tables {
 		d.tables[i] = make([]uint32, 2*size)
 	}

@@ -13,31 +13,31 @@ const begin = 1_700_000_000_000_000 // where a window begins
 
 func TestDemandIsCountedOverTheLastWindow(t *testing.T) {
 	d := newDemand(1024)
-	turn(&d, begin)
+	turn(d, begin)
 	for i := 0; i < 9; i++ {
-		count(&d, 7, begin)
+		count(d, 7, begin)
 	}
 	for _, want := range []struct {
 		after int64
 		count float64
 	}{{0, 10}, {Window - 1, 11}, {Window, 12}, {Window * 3 / 2, 1 + 11.0/2 + 1}, {Window*2 - 1, 3}, {Window * 4, 1}} {
 		now := begin + want.after
-		turn(&d, now)
-		if _, got := count(&d, 7, now); math.Abs(got-want.count) > 0.01 {
+		turn(d, now)
+		if _, got := count(d, 7, now); math.Abs(got-want.count) > 0.01 {
 			t.Errorf("%d µs later: %v, want %v", want.after, got, want.count)
 		}
 	}
-	if _, got := count(&d, 8, begin+Window*4); got != 1 {
+	if _, got := count(d, 8, begin+Window*4); got != 1 {
 		t.Errorf("another key: %v, want 1", got)
 	}
 }
 
 func TestAClockThatStepsBackForgetsTheDemand(t *testing.T) {
 	d := newDemand(64)
-	turn(&d, begin)
-	count(&d, 7, begin)
-	turn(&d, begin-5*Window)
-	if _, got := count(&d, 7, begin-5*Window); got != 1 {
+	turn(d, begin)
+	count(d, 7, begin)
+	turn(d, begin-5*Window)
+	if _, got := count(d, 7, begin-5*Window); got != 1 {
 		t.Errorf("%v, want 1", got)
 	}
 }
@@ -47,7 +47,7 @@ func TestWhatIsCountedIsNeverTooLittle(t *testing.T) {
 	underrace.OneGoroutine(t)
 	random := rand.New(rand.NewSource(2))
 	d := newDemand(1024)
-	turn(&d, begin)
+	turn(d, begin)
 	counts := map[uint64]float64{}
 	more := 0
 	for i := 0; i < 20_000; i++ {
@@ -56,7 +56,7 @@ func TestWhatIsCountedIsNeverTooLittle(t *testing.T) {
 			key = uint64(random.Intn(5)) + 1
 		}
 		counts[key]++
-		_, got := count(&d, key, begin)
+		_, got := count(d, key, begin)
 		if got < counts[key] {
 			t.Fatalf("key %d: %v, and %v have come", key, got, counts[key])
 		}
@@ -115,7 +115,7 @@ func TestTheFairLevelIsMaxMin(t *testing.T) {
 
 func TestTheFairLevelIsFoundFromTheSketch(t *testing.T) {
 	d := newDemand(4096)
-	turn(&d, begin)
+	turn(d, begin)
 	var rates []float64
 	for key := uint64(1); key <= 100; key++ {
 		n := key % 7
@@ -124,12 +124,12 @@ func TestTheFairLevelIsFoundFromTheSketch(t *testing.T) {
 		}
 		rates = append(rates, float64(n))
 		for i := uint64(0); i < n; i++ {
-			count(&d, key, begin)
+			count(d, key, begin)
 		}
 	}
 	sort.Float64s(rates)
 	want := level(rates, 400)
-	if got := fairLevel(&d, begin, 400); math.Abs(got-want) > 0.05*want {
+	if got := fairLevel(d, begin, 400); math.Abs(got-want) > 0.05*want {
 		t.Errorf("%v, want about %v", got, want)
 	}
 }

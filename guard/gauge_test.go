@@ -63,7 +63,7 @@ func TestMostRequestsPassByWhileThereIsRoom(t *testing.T) {
 		}
 	}
 	p.second(0)
-	if _, asked := countMany(&p.g.demand, 1^p.g.seed, p.now, 0); asked < 9000 || asked > 12_500 {
+	if _, asked := countMany(p.g.demand, 1^p.g.seed, p.now, 0); asked < 9000 || asked > 12_500 {
 		t.Errorf("a demand of %v in 10 s, want about 10,000", asked)
 	}
 	p.ask(1000)

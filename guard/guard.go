@@ -100,14 +100,13 @@ type Guard struct {
 	exact     int64 // 1: every request calls Begin
 	turn      int64 // seconds that have ended
 	lingering [2]int64
+	warmUp    int64
 	turning   int32
 
-	warmUp int64
-
 	seed    uint64
-	demand  demand // of what comes to the guard, by its keys
-	asked   demand // of the rules that are tracked, by their keys
-	refused demand // rejected requests of these
+	demand  *demand // of what comes to the guard, by its keys
+	asked   *demand // of the rules that are tracked, by their keys
+	refused *demand // rejected requests of these
 
 	mu    sync.Mutex
 	rules []*Rule // is replaced, never written to
@@ -162,7 +161,7 @@ func BeginFor(g *Guard, key uint64, priority bool, now, many int64) int64 {
 	if now >= atomic.LoadInt64(&g.next) {
 		turnSecond(g, now)
 	}
-	_, asked := countMany(&g.demand, key^g.seed, now, uint32(many))
+	_, asked := countMany(g.demand, key^g.seed, now, uint32(many))
 	limit := atomic.LoadInt64(&g.open)
 	refusal := int64(Full)
 	if priority {
@@ -287,9 +286,9 @@ func turnSecond(g *Guard, now int64) {
 
 // judge draws the consequences of what was seen in so many seconds.
 func judge(g *Guard, now int64, seconds float64) {
-	turn(&g.demand, now)
-	turn(&g.asked, now)
-	turn(&g.refused, now)
+	turn(g.demand, now)
+	turn(g.asked, now)
+	turn(g.refused, now)
 	s := Second{
 		Answered: atomic.SwapInt64(&g.answered, 0), Time: atomic.SwapInt64(&g.took, 0), Cut: atomic.SwapInt64(&g.cut, 0), Met: atomic.SwapInt64(&g.met, 0),
 		Light: atomic.SwapInt64(&g.light, 0), LightTime: atomic.SwapInt64(&g.lightTook, 0), Most: atomic.SwapInt64(&g.most, atomic.LoadInt64(&g.underWay)),
@@ -332,7 +331,7 @@ func judge(g *Guard, now int64, seconds float64) {
 	level := 0.0
 	// Else nobody would notice; but what is tightened may be released at any time.
 	if g.capacity > 0 && (float64(s.Most) >= (1-strict)*open || g.tight) {
-		level = fairLevel(&g.demand, now, share*g.capacity*Window/second)
+		level = fairLevel(g.demand, now, share*g.capacity*Window/second)
 	}
 	atomic.StoreInt64(&g.level, int64(1000*level))
 	g.tight = turnRules(g, seconds, s.Rejected > 0, level)

@@ -29,27 +29,16 @@ const firstBytes = 16
 
 // Rule is what a guard knows of the demand of a rule's keys. Track makes it. Its size does not depend on the number of keys.
 type Rule struct {
-	salt  uint64
-	limit int64 // what unusual keys get, in thousandths of a request a Window; 0: nothing is tightened
-	edge  int64 // beyond which a key is unusual, in requests a Window; 0: it is not known
-
-	asked  int64 // requests in this second
-	beyond int64 // those of unusual keys
-
-	most      int64   // the greatest demand of this Window
-	requests  int64   // of this Window
-	refused   int64   // keys with a rejected request in this Window
-	exceeding []int64 // keys of this Window that asked for more than each bound
-
-	took    []int64 // answers by the time to their first byte
-	tookAll int64   // of all of them, in microseconds
+	limit    int64 // what unusual keys get, in thousandths of a request a Window; 0: nothing is tightened; first, as in Guard
+	edge     int64 // beyond which a key is unusual, in requests a Window; 0: it is not known
+	asked    int64 // requests in this second
+	beyond   int64 // those of unusual keys
+	most     int64 // the greatest demand of this Window
+	requests int64 // of this Window
+	refused  int64 // keys with a rejected request in this Window
+	tookAll  int64 // what all answers took, in microseconds
 
 	// Of Windows that have ended.
-	mu           sync.Mutex // of the next two: a histogram is of one moment
-	past         []int64    // as exceeding, summed
-	pastRequests int64
-
-	// The same, and atomic.
 	last        int64 // the Window that the next four are of
 	lastKeys    int64
 	lastRefused int64
@@ -58,6 +47,14 @@ type Rule struct {
 	p99         int64
 	greatest    int64
 	learnt      int64
+
+	salt      uint64
+	exceeding []int64 // keys of this Window that asked for more than each bound
+	took      []int64 // answers by the time to their first byte
+
+	mu           sync.Mutex // of the next two: a histogram is of one moment
+	past         []int64    // as exceeding, of all Windows that have ended
+	pastRequests int64
 
 	// From here on for the one that turns the second.
 	window     int64
@@ -77,7 +74,7 @@ func Track(g *Guard, name string) *Rule {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	r.window = windowOf(&g.asked)
+	r.window = windowOf(g.asked)
 	g.rules = append(g.rules[:len(g.rules):len(g.rules)], r)
 	return r
 }
@@ -104,7 +101,7 @@ func AskFor(g *Guard, r *Rule, key uint64, now, many int64) bool {
 	if now >= atomic.LoadInt64(&g.next) {
 		turnSecond(g, now)
 	}
-	n, asked := countMany(&g.asked, key^g.seed^r.salt, now, uint32(many))
+	n, asked := countMany(g.asked, key^g.seed^r.salt, now, uint32(many))
 	atomic.AddInt64(&r.asked, many)
 	atomic.AddInt64(&r.requests, many)
 	if many != 1 {
@@ -139,12 +136,12 @@ func AskFor(g *Guard, r *Rule, key uint64, now, many int64) bool {
 // Tighten counts a request that is turned away for that, once, however many of its rules say so: with a key as Begin has it.
 func Tighten(g *Guard, key uint64, now int64) {
 	atomic.AddInt64(&g.tightened, 1)
-	count(&g.demand, key^g.seed, now) // Begin does not see it
+	count(g.demand, key^g.seed, now) // Begin does not see it
 }
 
 // Reject counts a request that Ask has counted among those that were rejected, by a limit or by the guard.
 func Reject(g *Guard, r *Rule, key uint64, now int64) {
-	if n, _ := count(&g.refused, key^g.seed^r.salt, now); n == 1 {
+	if n, _ := count(g.refused, key^g.seed^r.salt, now); n == 1 {
 		atomic.AddInt64(&r.refused, 1)
 	}
 }
@@ -165,7 +162,7 @@ func turnRules(g *Guard, seconds float64, overloaded bool, level float64) (tight
 	g.mu.Lock()
 	rules := g.rules
 	g.mu.Unlock()
-	window, warmUp := windowOf(&g.asked), atomic.LoadInt64(&g.warmUp)
+	window, warmUp := windowOf(g.asked), atomic.LoadInt64(&g.warmUp)
 	for _, r := range rules {
 		asked, over := atomic.SwapInt64(&r.asked, 0), atomic.SwapInt64(&r.beyond, 0)
 		few := float64(over) > concentrated*float64(asked)

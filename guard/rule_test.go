@@ -438,8 +438,8 @@ func TestAMillionKeysTakeNoMemory(t *testing.T) {
 	if after := used(); after > before+100_000 {
 		t.Errorf("%d keys have taken %d bytes", keys, after-before)
 	}
-	_, greedy := count(&g.demand, 7^g.seed, begin+Window-1)
-	_, other := count(&g.demand, mix(5)^g.seed, begin+Window-1)
+	_, greedy := count(g.demand, 7^g.seed, begin+Window-1)
+	_, other := count(g.demand, mix(5)^g.seed, begin+Window-1)
 	if greedy < float64(keys) || other > float64(keys)/100 {
 		t.Errorf("the greedy key is taken to ask for %v, another for %v", greedy, other)
 	}

@@ -18,14 +18,14 @@ import (
 // and Unwrap on the way through the interpreter. So it is Traefik's HTTP client that says when a request has been sent to the service, and when
 // the answer begins. If another middleware answers, the client is not asked, and the request is under way until that has ended.
 type guarded struct {
+	refusals, second int64 // requests that limits have rejected in this second, and which that is, of the registry's clock; first, as in meter
+
 	next   http.Handler
 	engine *engine
 	rule   *front.Rule // the middleware's only one; nil: ServeHTTP tells clients apart by their addresses
 	direct bool        // that is the address of the connection, whole
 	guard  *guard.Guard
 	of     *guard.Rule // what the guard knows of rule
-
-	refusals, second int64 // requests that limits have rejected in this second, and which that is, of the registry's clock
 
 	underWay, tickets, passes *int64 // of the guard.Gauge
 }
