@@ -49,8 +49,15 @@ func Exact(g *Guard) {
 func withdraw(g *Guard) {
 	atomic.StoreInt64(&g.ample, 0)
 	atomic.StoreInt64(&g.clear, 0)
-	atomic.StoreInt64(&g.tickets, 0)
-	atomic.StoreInt64(&g.passes, 0)
+	cancel(g, &g.tickets)
+	cancel(g, &g.passes)
+}
+
+// cancel takes back the tickets or passes that are left, for which nobody stands then.
+func cancel(g *Guard, of *int64) {
+	if left := atomic.SwapInt64(of, 0); left > 0 {
+		atomic.AddInt64(&g.issued, -left)
+	}
 }
 
 // Refill returns for how many requests one stands that has found no ticket: itself, and those that have found one since the last call. It
@@ -126,7 +133,7 @@ func spare(g *Guard, now int64, open, through float64, used bool) {
 	atomic.StoreInt64(&g.clear, int64(room))
 	if now < g.lingersUntil {
 		atomic.StoreInt64(&g.ample, 0)
-		atomic.StoreInt64(&g.tickets, 0)
+		cancel(g, &g.tickets)
 	} else {
 		atomic.StoreInt64(&g.ample, int64(ample*open))
 	}

@@ -100,6 +100,33 @@ func TestTicketsThatAreLeftStandForNobody(t *testing.T) {
 	*p.UnderWay = 0
 }
 
+func TestTicketsThatAreWithdrawnStandForNobody(t *testing.T) {
+	underrace.OneGoroutine(t)
+	for name, withdraws := range map[string]func(p *passer){
+		"other bounds": func(p *passer) { Bound(p.g, Config{Max: 1000}) },
+		"a client waits": func(p *passer) {
+			defer Proceed(p.g, Linger(p.g))
+			for i := 0; i < 2; i++ {
+				p.now += second
+				turnSecond(p.g, p.now)
+			}
+		},
+	} {
+		p := newPasser(t, Config{Max: 1000})
+		p.second(1000)
+		p.second(0)
+		for *p.Tickets <= 0 {
+			p.ask(1)
+		}
+		p.begun, p.stood, p.tickets = 0, 0, 0
+		taken := atomic.LoadInt64(&p.g.issued) - *p.Tickets
+		withdraws(p)
+		if p.ask(1); p.begun != 1 || p.stood != 1+taken {
+			t.Errorf("%s: one request stands for %d, want %d", name, p.stood, 1+taken)
+		}
+	}
+}
+
 func TestNobodyPassesByWhoWaitsForAnInformationalAnswer(t *testing.T) {
 	p := newPasser(t, Config{})
 	p.second(0)
