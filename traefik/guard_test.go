@@ -694,3 +694,14 @@ func TestRejectedRequestsAreInTheDemand(t *testing.T) {
 		t.Errorf("%d requests of a flood of 165 are in the demand", all)
 	}
 }
+
+func TestRulesThatAFileHasNoMoreAreNotLearnt(t *testing.T) {
+	f := newFiled(t, oneRule("before", "3/1h"), &Config{Guard: object{}})
+	f.edit(oneRule("after", "3/1h"))
+	f.step(lingering)
+	f.registry.mu.Lock()
+	defer f.registry.mu.Unlock()
+	if of := f.guards["m.file"]; len(of.rules) != 1 || of.rules["m.file/after"] == nil {
+		t.Errorf("%v are learnt, want the rule after alone", of.rules)
+	}
+}

@@ -348,6 +348,7 @@ func (g *registry) letGo() []*sharedRedis {
 		g.leaving = g.leaving[1:]
 	}
 	g.forgetMeters()
+	g.forgetGuards()
 	g.expiring = len(g.leaving) > 0
 	if g.expiring {
 		g.after(g.leaving[0].until-now, g.expireLater)
@@ -367,7 +368,6 @@ func (g *registry) close(e *engine) *sharedRedis {
 	if alone {
 		delete(g.warned, e.name)
 	}
-	g.forgetGuards()
 	if len(g.engines) == 0 {
 		g.metrics.evicted += g.memory.Stats().Evictions
 		g.memory = nil
