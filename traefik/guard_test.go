@@ -685,13 +685,17 @@ func TestRejectedRequestsAreInTheDemand(t *testing.T) {
 	if got.Requests != 61 || got.Keys != 2 || got.Refused != 1 || got.Answers != 7 {
 		t.Errorf("%+v; want 61 requests of two keys, of which one was rejected", got)
 	}
-	for i := 0; i < allRefusals+8*sampledRefusals; i++ {
-		get(h, "192.0.2.1", nil)
+	for i := 0; i < allRefusals+100*sampledRefusals; i++ {
+		get(h, "192.0.2."+strconv.Itoa(1+i%2), nil)
 	}
 	s.leap(10 * time.Second)
 	get(h, "192.0.2.3", nil)
-	if all := look().Requests - got.Requests; all < 150 || all > 180 {
-		t.Errorf("%d requests of a flood of 165 are in the demand", all)
+	flood := look()
+	if all := flood.Requests - got.Requests; all < 500 || all > 1300 {
+		t.Errorf("%d requests of a flood of 900 are in the demand", all)
+	}
+	if flood.Top > 0.75 {
+		t.Errorf("of two clients that take turns one made %v of the demand", flood.Top)
 	}
 }
 

@@ -2,6 +2,7 @@ package traefik
 
 import (
 	"hash/maphash"
+	"math/rand"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
@@ -83,7 +84,7 @@ const (
 func countRefusal(g *guarded, of *guard.Rule, key string) {
 	many := int64(1)
 	if n := atomic.AddInt64(&g.refusals, 1); n > allRefusals {
-		if n%sampledRefusals != 0 {
+		if rand.Int63n(sampledRefusals) != 0 { //nolint:gosec // a sample, in which clients that take turns are alike
 			return
 		}
 		many = sampledRefusals
