@@ -192,14 +192,14 @@ func TestKeysThatAskForMoreThanEverAreTightened(t *testing.T) {
 	ask("k0", 200) // ends the fourth window
 	of := `guard="",rule="api"`
 	g.has(map[string]string{
-		`weir_key_demand_usual{guard="",quantile="0.99",rule="api"}`: "1", `weir_guard_tightened_limit{` + of + `}`: "0",
+		`weir_key_demand_usual{guard="",rule="api",share="0.99"}`: "1", `weir_guard_tightened_limit{` + of + `}`: "0",
 		`weir_active_keys{` + of + `}`: "10", `weir_rejected_keys{` + of + `}`: "0", `weir_top_keys_share{guard="",keys="1",rule="api"}`: "0.1",
 		`weir_key_demand_bucket{` + of + `,le="1"}`: "40", `weir_key_demand_count{` + of + `}`: "40", `weir_key_demand_sum{` + of + `}`: "40",
 		`weir_time_to_first_byte_seconds_count{` + of + `}`: "41",
 	})
 
 	g.load(g.config) // what was learnt survives a reload
-	g.has(map[string]string{`weir_key_demand_usual{guard="",quantile="0.99",rule="api"}`: "1", `weir_key_demand_count{` + of + `}`: "40"})
+	g.has(map[string]string{`weir_key_demand_usual{guard="",rule="api",share="0.99"}`: "1", `weir_key_demand_count{` + of + `}`: "40"})
 
 	for range 20 {
 		ask("greedy", 200)
@@ -234,7 +234,7 @@ func TestKeysThatAskForMoreThanEverAreTightened(t *testing.T) {
 	}
 	ask("greedy", 200)
 	g.has(map[string]string{
-		`weir_guard_tightened_limit{` + of + `}`: "0", `weir_key_demand_usual{guard="",quantile="0.99",rule="api"}`: "1",
+		`weir_guard_tightened_limit{` + of + `}`: "0", `weir_key_demand_usual{guard="",rule="api",share="0.99"}`: "1",
 	})
 }
 

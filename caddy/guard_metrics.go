@@ -33,7 +33,7 @@ var (
 	refusedDesc   = guardDesc(front.RejectedKeys, "rule")
 	topDesc       = guardDesc(front.TopKeys, "rule", "keys")
 	firstByteDesc = guardDesc(front.FirstByte, "rule")
-	usualDesc     = guardDesc(front.UsualDemand, "rule", "quantile")
+	usualDesc     = guardDesc(front.UsualDemand, "rule", "share")
 	tightenedDesc = guardDesc(front.TightenedLimit, "rule")
 )
 

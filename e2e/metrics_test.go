@@ -53,7 +53,7 @@ func knownMetrics() []metric {
 		{name: "weir_rejected_keys", kind: gauge, labels: labels{"guard": nil, "rule": nil}},
 		{name: "weir_top_keys_share", kind: gauge, labels: labels{"guard": nil, "rule": nil, "keys": {"1", "10"}}},
 		{name: "weir_time_to_first_byte_seconds", kind: histogram, labels: labels{"guard": nil, "rule": nil}},
-		{name: "weir_key_demand_usual", kind: gauge, labels: labels{"guard": nil, "rule": nil, "quantile": {"0.99", "0.9999"}}},
+		{name: "weir_key_demand_usual", kind: gauge, labels: labels{"guard": nil, "rule": nil, "share": {"0.99", "0.9999"}}},
 		{name: "weir_guard_tightened_limit", kind: gauge, labels: labels{"guard": nil, "rule": nil}},
 	}
 }

@@ -134,7 +134,7 @@ var (
 )
 
 // The metrics of what a guard knows of a rule, which have a label "rule" too. KeyDemand and FirstByte are histograms, the others gauges. TopKeys has a
-// label "keys", and UsualDemand a label "quantile".
+// label "keys", and UsualDemand a label "share".
 var (
 	KeyDemand      = GuardMetric{"weir_key_demand", "Requests of one key in 10 seconds, rejected ones included."}
 	ActiveKeys     = GuardMetric{"weir_active_keys", "Keys with a request in the last 10 seconds that are over."}

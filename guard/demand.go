@@ -17,9 +17,6 @@ type demand struct {
 	tables [3][]uint32 // of this window, of that before it, and one that nobody uses
 }
 
-// zeros is copied over tables.
-var zeros = make([]uint32, 1024)
-
 func newDemand(cells int) *demand {
 	size := 1
 	for size < cells {
@@ -85,8 +82,9 @@ func turn(d *demand, now int64) {
 		return
 	}
 	table := (state>>1&3 + 1) % 3
-	for next := d.tables[table]; len(next) > 0; { // nobody has looked at it since the last turn
-		next = next[copy(next, zeros):]
+	next := d.tables[table]
+	for i := range next { // nobody should look at it any more, but one who was stopped for long may
+		atomic.StoreUint32(&next[i], 0)
 	}
 	known := int64(0)
 	if window == state>>3+1 { // else nothing was asked for a whole window, or the clock has stepped

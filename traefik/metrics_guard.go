@@ -57,8 +57,8 @@ func appendGuards(b []byte, s *snapshot, now int64) []byte {
 	b = appendGauge(b, front.RejectedKeys, rules, "", func(l *guardLook) float64 { return float64(l.of.Refused) })
 	b = appendGauge(b, front.TopKeys, rules, `,keys="1"`, func(l *guardLook) float64 { return l.of.Top })
 	b = appendGauges(b, front.TopKeys, rules, `,keys="10"`, func(l *guardLook) float64 { return l.of.Ten })
-	b = appendGauge(b, front.UsualDemand, rules, `,quantile="0.99"`, func(l *guardLook) float64 { return float64(l.of.P99) })
-	b = appendGauges(b, front.UsualDemand, rules, `,quantile="0.9999"`, func(l *guardLook) float64 { return float64(l.of.Greatest) })
+	b = appendGauge(b, front.UsualDemand, rules, `,share="0.99"`, func(l *guardLook) float64 { return float64(l.of.P99) })
+	b = appendGauges(b, front.UsualDemand, rules, `,share="0.9999"`, func(l *guardLook) float64 { return float64(l.of.Greatest) })
 	b = appendGauge(b, front.TightenedLimit, rules, "", func(l *guardLook) float64 { return l.of.Limit })
 	b = appendFamily(b, front.KeyDemand.Name, "histogram", front.KeyDemand.Help)
 	for _, l := range rules {

@@ -16,6 +16,9 @@ type sharedGuard struct {
 	rules map[string]*guard.Rule // by label; with the registry's lock
 }
 
+// guardCells is the guard.Config.Cells of guards: fewer than by default, since to clear and to read them takes an interpreter long.
+const guardCells = 1024
+
 // takeGuard gives an engine its guard: that of its name, or a new one.
 func (g *registry) takeGuard(e *engine) {
 	s := e.guardSettings
@@ -26,6 +29,7 @@ func (g *registry) takeGuard(e *engine) {
 	if of == nil {
 		bounds := s.bounds
 		bounds.Seed = maphash.String(guardSeed, s.name)
+		bounds.Cells = guardCells
 		of = &sharedGuard{guard: guard.New(bounds), rules: make(map[string]*guard.Rule)}
 		of.alone = guard.Track(of.guard, "")
 		g.guards[s.name] = of
