@@ -393,8 +393,12 @@ func TestAPlaceEndsWhateverBecomesOfTheRequest(t *testing.T) {
 
 // TestClientsThatLeaveShowThatTheServiceIsSlow: if none waits for its answer, that is all that is known of it.
 func TestClientsThatLeaveShowThatTheServiceIsSlow(t *testing.T) {
+	var clock atomic.Int64
+	clock.Store(1_700_000_000_000_000)
+	t.Cleanup(ratelimit.SetGuardClock(clock.Load))
 	g := startGuarded(t, "max 100", "")
 	g.do("/svc/quick")
+	clock.Add(1_000_000)
 	eventually(t, "the guard knows how quick the service is", func() bool {
 		g.do("/svc/breaks%20off") // so that the guard looks at the last second, and learns nothing more
 		return g.metric("weir_guard_baseline_seconds") > 0
@@ -410,10 +414,12 @@ func TestClientsThatLeaveShowThatTheServiceIsSlow(t *testing.T) {
 		clients = append(clients, conn)
 	}
 	g.underWay(60)
+	clock.Add(500_000)
 	for _, conn := range clients {
 		conn.Close()
 	}
 	g.underWay(0)
+	clock.Add(1_000_000)
 	eventually(t, "the limit falls", func() bool {
 		g.do("/svc/breaks%20off")
 		return g.metric("weir_guard_limit") < 100
