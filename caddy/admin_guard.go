@@ -31,18 +31,14 @@ func (g *guarded) answer() guardAnswer {
 	at, now := guard.Look(g.Guard), guardNow()
 	a := guardAnswer{
 		Name: g.label, UnderWay: at.UnderWay, Limit: at.Limit, Max: at.Max, Min: at.Min, Baseline: float64(at.Baseline) / 1e6,
-		FairShare: float64(at.Fair) / 1e3, Rejected: map[string]int64{front.GuardFull: at.Full, front.GuardUnfair: at.Unfair, front.GuardTightened: at.Tightened}, Learning: g.h.Guard.Tighten != "off",
-	}
-	warmUp := g.h.Guard.config().WarmUp
-	if warmUp == 0 {
-		warmUp = guard.DefaultWarmUp
+		FairShare: float64(at.Fair) / 1e3, Rejected: map[string]int64{front.GuardFull: at.Full, front.GuardUnfair: at.Unfair, front.GuardTightened: at.Tightened}, Learning: at.WarmUp >= 0,
 	}
 	g.each(func(label string, r *guard.Rule) {
 		of := guard.LookAt(r, now)
 		if of.Limit > 0 {
 			a.Tightened = append(a.Tightened, tightenedRule{Rule: label, Above: of.Edge, Limit: of.Limit})
 		}
-		a.Learning = a.Learning && of.Learnt < warmUp
+		a.Learning = a.Learning && of.Learnt < at.WarmUp
 	})
 	return a
 }

@@ -251,6 +251,7 @@ type State struct {
 	UnderWay int64 // requests
 	Limit    int64 // of them
 	Max, Min int64 // of the limit
+	WarmUp   int64 // microseconds of traffic that the guard learns before it tightens; negative: it never does
 	Fair     int64 // requests a Window that a key may ask for before a part of the limit is closed to it, in thousandths; 0: any number
 	Baseline int64 // the mean time that the service takes to begin an answer while it keeps up, in microseconds; 0: it is not known yet
 	Full     int64 // requests that were turned away since the limit was reached
@@ -263,7 +264,7 @@ type State struct {
 // Look returns what a guard is at.
 func Look(g *Guard) State {
 	return State{
-		UnderWay: atomic.LoadInt64(&g.underWay), Limit: atomic.LoadInt64(&g.limit), Max: atomic.LoadInt64(&g.ceiling), Min: atomic.LoadInt64(&g.floor), Fair: atomic.LoadInt64(&g.level), Baseline: atomic.LoadInt64(&g.baseline),
+		UnderWay: atomic.LoadInt64(&g.underWay), Limit: atomic.LoadInt64(&g.limit), Max: atomic.LoadInt64(&g.ceiling), Min: atomic.LoadInt64(&g.floor), WarmUp: atomic.LoadInt64(&g.warmUp), Fair: atomic.LoadInt64(&g.level), Baseline: atomic.LoadInt64(&g.baseline),
 		Full: atomic.LoadInt64(&g.full), Unfair: atomic.LoadInt64(&g.unfair), Tightened: atomic.LoadInt64(&g.tightened),
 	}
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // Keys are told apart by their demand, in requests a Window, in buckets: bucket i has those with more than bound(i) requests, and not more than
-// bound(i+1). A bucket is an eighth wide, or less; all counts to 8 and all powers of two are bounds.
+// bound(i+1). A bound is a quarter more than the one before, or less; all counts to 8 and all powers of two are bounds.
 const buckets = 72
 
 // bucketOf returns the bucket of a key with one request more than n.
@@ -20,15 +20,6 @@ func bucketOf(n int64) int {
 		return buckets - 1
 	}
 	return i
-}
-
-// enters reports whether a key comes into another bucket with one request more than n.
-func enters(n int64) bool {
-	if n < 8 {
-		return true
-	}
-	shift := uint(bits.Len64(uint64(n)) - 3)
-	return n&(int64(1)<<shift-1) == 0 && n <= bound(buckets-1)
 }
 
 // bound returns the greatest number of requests that is too few for a bucket.

@@ -104,16 +104,12 @@ func AskFor(g *Guard, r *Rule, key uint64, now, many int64) bool {
 	n, asked := countMany(g.asked, key^g.seed^r.salt, now, uint32(many))
 	atomic.AddInt64(&r.asked, many)
 	atomic.AddInt64(&r.requests, many)
-	if many != 1 {
-		first := 0
-		if n > many {
-			first = bucketOf(n-many-1) + 1
-		}
-		for last := bucketOf(n - 1); first <= last; first++ {
-			atomic.AddInt64(&r.exceeding[first], 1)
-		}
-	} else if enters(n - 1) {
-		atomic.AddInt64(&r.exceeding[bucketOf(n-1)], 1)
+	first := 0
+	if n > many {
+		first = bucketOf(n-many-1) + 1
+	}
+	for last := bucketOf(n - 1); first <= last; first++ {
+		atomic.AddInt64(&r.exceeding[first], 1)
 	}
 	if n > atomic.LoadInt64(&r.most) {
 		atomic.StoreInt64(&r.most, n) // of two at a time either may stay: they hardly differ
@@ -127,10 +123,7 @@ func AskFor(g *Guard, r *Rule, key uint64, now, many int64) bool {
 		return true
 	}
 	// The part of the requests is let through that the limit is of what is asked. Multiples of the golden ratio spread them evenly.
-	if float64(uint64(n)*golden>>11)/(1<<53) < float64(limit)/1000/asked {
-		return true
-	}
-	return false
+	return float64(uint64(n)*golden>>11)/(1<<53) < float64(limit)/1000/asked
 }
 
 // Tighten counts a request that is turned away for that, once, however many of its rules say so: with a key as Begin has it.

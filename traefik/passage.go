@@ -99,7 +99,7 @@ func countRefusal(g *guarded, of *guard.Rule, key string) {
 }
 
 // passOn passes a request on that the limits allow, from the general path. of is what the guard knows of its rule, whose key it has; nil: it came
-// under none, and is told apart by the client's address.
+// under none, and is told apart by the client's address. Its first lines are ServeHTTP's, whose call would cost the interpreter as much as they do.
 func passOn(h *handler, w http.ResponseWriter, r *http.Request, of *guard.Rule, key string) {
 	g := h.guarded
 	if g == nil {

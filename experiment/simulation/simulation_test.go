@@ -46,8 +46,9 @@ func TestAQueueBeforeTheGuardGainsLittle(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var without, queued float64
-			for seed := uint64(1); seed < uint64(*seeds); seed++ {
-				s, n := New(name, seed, *sigma), float64(*seeds-1)
+			runs := max(1, *seeds-1)
+			for seed := uint64(1); seed <= uint64(runs); seed++ {
+				s, n := New(name, seed, *sigma), float64(runs)
 				without += Run(s, unlimited(s), NewGuarded(128), seed).Good / n
 				queued += Run(s, unlimited(s), Queued{NewGuarded(128), 0.05}, seed).Good / n
 			}
