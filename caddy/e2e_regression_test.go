@@ -228,7 +228,9 @@ func (failingStore) Settle([]core.Reservation) error { return errors.New("the st
 func (failingStore) Block(*core.Rule, string, int64) error {
 	return errors.New("the store is down")
 }
-func (failingStore) Reset(*core.Rule, string) error { return errors.New("the store is down") }
+func (failingStore) Carry(from, to *core.Rule, done func()) { done() }
+func (failingStore) Now() int64                             { return 0 }
+func (failingStore) Reset(*core.Rule, string) error         { return errors.New("the store is down") }
 
 // noStore is a module of the namespace that is no store.
 type noStore struct{}

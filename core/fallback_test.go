@@ -446,6 +446,10 @@ func (u *unopenable) Settle(reservations []Reservation) error { return u.err }
 
 func (u *unopenable) Block(r *Rule, key string, duration int64) error { return u.err }
 
+func (u *unopenable) Carry(from, to *Rule, done func()) { done() }
+
+func (u *unopenable) Now() int64 { return 0 }
+
 func (u *unopenable) Reset(r *Rule, key string) error { return u.err }
 
 func (u *unopenable) Decide(checks []Check, peek bool) error { return u.err }

@@ -59,6 +59,15 @@ type Store interface {
 	// the key starts afresh. Neither a charge, nor a reload that keeps the rule's identity, ends it earlier.
 	Block(r *Rule, key string, duration int64) error
 
+	// Carry makes what blocks keys under the rule from block them under the rule to, for all that is left of it: blocks by hand,
+	// and penalties with the offences that are remembered, unless the key is blocked there for longer already. Both rules are open, and
+	// have the same namespace, name and key. A store that needs long for this does it in the background. It calls done when it has
+	// finished, or given up.
+	Carry(from, to *Rule, done func())
+
+	// Now returns the time in microseconds by which transitions end: see Limiter.SwitchTo. Only its differences matter.
+	Now() int64
+
 	// Reset forgets the state of a key under a rule: counters, tolerance, offences, penalties and blocks. Reservations of
 	// requests under way stay, and end as usual; but places in the queue are not given back any more.
 	Reset(r *Rule, key string) error
@@ -205,6 +214,9 @@ func (l *Limiter) enter(checks []Check, v *Verdict) {
 		if c.Rule.limit.delays && c.Ticket == 0 {
 			continue
 		}
+		if c.Rule.former && waitsIn(checks[:i], c.Rule.room) {
+			continue
+		}
 		c.waits = true
 		if !c.Rule.room.enter(c.Rule, c.Key) && full < 0 {
 			full = i
@@ -226,6 +238,16 @@ func (l *Limiter) enter(checks []Check, v *Verdict) {
 	d.Delay = 0
 }
 
+// waitsIn reports whether one of the checks is counted among those that wait in that room.
+func waitsIn(checks []Check, in *room) bool {
+	for i := range checks {
+		if checks[i].waits && checks[i].Rule.room == in {
+			return true
+		}
+	}
+	return false
+}
+
 // unavailableFor is the RetryAfter when the store has failed, in microseconds. By then the store may be asked again.
 const unavailableFor int64 = 1_000_000
 
@@ -235,12 +257,18 @@ const Unaffordable int64 = 2 * MaxRequests
 // conclude makes a verdict from the decisions.
 func conclude(checks []Check, v *Verdict) {
 	*v = Verdict{Outcome: Allow, Reported: -1}
+	for i := 1; i < len(checks); i++ {
+		if checks[i].Rule.former {
+			mergeFormers(checks)
+			break
+		}
+	}
 	for i := range checks {
 		c := &checks[i]
 		if c.Ticket != 0 {
 			v.Reserved = true
 		}
-		if c.Rule.shadow || c.Uncounted {
+		if c.Rule.shadow || c.Uncounted || c.Rule.former {
 			continue
 		}
 		d := &c.Decision

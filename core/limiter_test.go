@@ -87,6 +87,10 @@ func (r *recorder) Settle(reservations []Reservation) error { return r.err }
 
 func (r *recorder) Block(rule *Rule, key string, duration int64) error { return r.err }
 
+func (r *recorder) Carry(from, to *Rule, done func()) { done() }
+
+func (r *recorder) Now() int64 { return 0 }
+
 func (r *recorder) Reset(rule *Rule, key string) error { return r.err }
 
 func (r *recorder) Decide(checks []Check, peek bool) error {

@@ -1,6 +1,10 @@
 package core
 
-import "sort"
+import (
+	"sort"
+	"sync"
+	"sync/atomic"
+)
 
 // MoreLimits lists the limits that a rule has besides its own. A nil Limit means no limit: such requests are not counted at all.
 type MoreLimits struct {
@@ -10,11 +14,17 @@ type MoreLimits struct {
 
 // Limits are the limits of one rule; a request's key and tier choose one of them. Each limit is a Rule of its own, and all have
 // the same name. Those with the same algorithm and period share counters, so a client that changes its tier keeps what it has
-// used. Limits are immutable, and so safe for concurrent use.
+// used. Limits are immutable, but for Limiter.SwitchTo, which puts others in their place; they are safe for concurrent use.
 type Limits struct {
 	own              *Rule // nil: no limit
 	tiers, overrides map[string]*Rule
 	rules            []*Rule
+
+	// Moved is 1 if other limits are in force, or requests must pass former ones, too; else 0. It is for adapters that have looked at
+	// the rules before, and only to be read with functions of sync/atomic, since they cost an interpreter less than a method.
+	Moved    int32
+	inForce  atomic.Value // *force, if Moved is 1
+	changing sync.Mutex   // held while what is in force changes
 }
 
 // NewLimits checks c and returns its limits. A nil c.Limit means no limit, as in MoreLimits.
@@ -83,8 +93,16 @@ func (l *Limits) rule(c RuleConfig, known map[string]*Rule) (*Rule, error) {
 	return r, nil
 }
 
-// Of returns the rule for a request of that tier and key; nil: it has no limit.
+// Of returns the rule in force for a request of that tier and key; nil: it has no limit.
 func (l *Limits) Of(tier, key string) *Rule {
+	if atomic.LoadInt32(&l.Moved) != 0 {
+		l = l.InForce()
+	}
+	return l.choose(tier, key)
+}
+
+// choose returns the rule of these limits for a request of that tier and key.
+func (l *Limits) choose(tier, key string) *Rule {
 	if len(l.overrides) > 0 {
 		if r, ok := l.overrides[key]; ok {
 			return r
@@ -112,6 +130,7 @@ func (l *Limits) Single() bool {
 // Rejecting returns the rule that rejects a request that has no key: r, the rule that applies to it; if r is nil, any other; nil
 // if there is none at all.
 func (l *Limits) Rejecting(r *Rule) *Rule {
+	l = l.InForce()
 	if r == nil && len(l.rules) > 0 {
 		return l.rules[0]
 	}

@@ -21,6 +21,7 @@ func (l *Limiter) Look(checks []Check, v *Verdict) error {
 	if err := l.store.Decide(idle, true); err != nil { // at a cost of 0
 		return err
 	}
+	mergeFormers(idle)
 	for i := range checks {
 		d := &checks[i].Decision
 		d.Remaining = idle[i].Decision.Remaining

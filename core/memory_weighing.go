@@ -383,7 +383,7 @@ func (m *Memory) reject(s *shard, c *Check, w *weighing, now int64) {
 	if policy.wide != nil && w.account != nil {
 		w.account.exceed(r, false, w.hardWait, now)
 	}
-	if len(policy.penalties) > 0 {
+	if policy.longest > 0 { // else a former rule, whose rejections are no offences
 		a := m.accountOf(s, c, now)
 		a.offend(policy, now)
 		c.Decision.blocked(a.blockedUntil - now)

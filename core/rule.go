@@ -79,6 +79,7 @@ type Rule struct {
 	beside        []*Rule   // see Beside
 	local         *Rule     // the rule in memory, by this node's share; set by Limiter.Open
 	isLocal       bool      // this rule is a local one
+	former        bool      // it was in force, and requests must still pass it: see Limiter.SwitchTo
 
 	policy string // its name in lists of policies; "": the rule's name
 
@@ -175,6 +176,7 @@ func (r *Rule) sharedBy(nodes int) *Rule {
 		overflow:      r.overflow.sharedBy(nodes),
 		room:          r.room,
 		isLocal:       true,
+		former:        r.former,
 		noted:         r.noted,
 		Message:       r.Message,
 	}
@@ -340,6 +342,10 @@ func (r *Rule) IsCandidate() bool { return r.overflow != nil && r.overflow.candi
 // IsConcurrency reports whether the rule is the concurrency of another rule with a limit, behind whose check its own check
 // stands.
 func (r *Rule) IsConcurrency() bool { return r.policy != "" }
+
+// IsFormer reports whether the rule was in force before a transition, and the check of the rule in its place has its decision, too:
+// see Limits.AppendFormers.
+func (r *Rule) IsFormer() bool { return r.former }
 
 // Policy returns the rule's name in the lists of policies of the quota fields: its own name, unless it is the concurrency of
 // another rule.

@@ -488,7 +488,7 @@ local function reject(c)
 	end
 	if c.wait == -1 then return end
 	if c.isSoft then exceed(c) end
-	if #c.penalties > 0 then
+	if c.longest > 0 then -- else a former rule, whose rejections are no offences
 		if real >= c.quietUntil then c.offences = 0 end
 		c.offences = c.offences + 1
 		c.blockedUntil = real + c.penalties[math.min(c.offences, #c.penalties)]

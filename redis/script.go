@@ -51,6 +51,7 @@ var (
 	scriptOfRelease  = newScript("release", luaBegin, luaRelease)
 
 	scriptOfMark    = newScript("mark", luaMark)              // see comparison
+	scriptOfCarry   = newScript("carry", luaBegin, luaCarry)  // see Carry
 	scriptOfNothing = newScript("nothing", "return {0, 0}\n") // see runMoving
 
 	// For keys that somebody blocks, unblocks or resets by hand, whatever their rule.

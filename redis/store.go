@@ -81,6 +81,9 @@ type Store struct {
 	closed bool
 	timers map[*Server]*time.Timer // of probes to come
 
+	carriages []*carriage // what Carry has yet to do
+	carrying  bool        // a goroutine does it
+
 	waiting map[string]int // by identity: how many open rules see the reservations of requests that wait
 }
 

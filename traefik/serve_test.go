@@ -297,6 +297,10 @@ func (f *failing) Block(rule *core.Rule, key string, duration int64) error {
 	return f.err
 }
 
+func (f *failing) Carry(from, to *core.Rule, done func()) { done() }
+
+func (f *failing) Now() int64 { return 0 }
+
 func (f *failing) Reset(rule *core.Rule, key string) error { return f.err }
 
 func TestWhatHappensWhenTheStoreFails(t *testing.T) {
@@ -347,6 +351,10 @@ func (u *unsettled) Settle(reservations []core.Reservation) error { return u.err
 func (u *unsettled) Block(rule *core.Rule, key string, duration int64) error {
 	return u.memory.Block(rule, key, duration)
 }
+
+func (u *unsettled) Carry(from, to *core.Rule, done func()) { u.memory.Carry(from, to, done) }
+
+func (u *unsettled) Now() int64 { return u.memory.Now() }
 
 func (u *unsettled) Reset(rule *core.Rule, key string) error { return u.memory.Reset(rule, key) }
 

@@ -1,0 +1,558 @@
+package storetest
+
+import (
+	"fmt"
+	"math/rand"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// testSwitching: other limits come in the place of a rule's while requests come under it.
+func testSwitching(t *testing.T, newStore NewStore) {
+	eachPair(t, newStore, variants(), variants(), nobodyGainsByASwitch, blocksSurviveASwitch, penaltiesSurviveASwitch)
+	t.Run("there and back", func(t *testing.T) { thereAndBack(newScene(t, newStore)) })
+	t.Run("numbers", func(t *testing.T) { otherNumbers(newScene(t, newStore)) })
+	t.Run("tiers", func(t *testing.T) { tiersSwitch(newScene(t, newStore)) })
+	t.Run("shadow", func(t *testing.T) { shadowsStartAfresh(newScene(t, newStore)) })
+	t.Run("reload", func(t *testing.T) { aReloadSwitches(newScene(t, newStore)) })
+	t.Run("look", func(t *testing.T) { lookSeesBoth(newScene(t, newStore)) })
+	t.Run("random", func(t *testing.T) { RunSwitches(t, newStore, times(300, 40)) })
+}
+
+// switched is a rule whose limits change.
+type switched struct {
+	*scene
+	limiter *core.Limiter
+	config  core.RuleConfig
+	limits  *core.Limits // of the first limit
+}
+
+// switching returns a rule that is open with a limit.
+func (s *scene) switching(c core.RuleConfig, more core.MoreLimits) *switched {
+	s.t.Helper()
+	c.KeySpec = "client_ip"
+	w := &switched{scene: s, limiter: core.NewLimiter(s.store), config: c}
+	w.limits = w.made(c.Limit, more)
+	return w
+}
+
+// made returns limits that are open.
+func (w *switched) made(l *core.Limit, more core.MoreLimits) *core.Limits {
+	w.t.Helper()
+	c := w.config
+	c.Limit = l
+	limits, err := core.NewLimits(c, more)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, r := range limits.Rules() {
+		if err := w.limiter.Open(r); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	return limits
+}
+
+// to switches to another limit, and releases the one before.
+func (w *switched) to(l *core.Limit, more core.MoreLimits) {
+	w.t.Helper()
+	before := w.limits.InForce()
+	if err := w.limiter.SwitchTo(w.limits, w.made(l, more)); err != nil {
+		w.t.Fatal(err)
+	}
+	if before != w.limits {
+		w.release(before)
+	}
+}
+
+func (w *switched) release(limits *core.Limits) {
+	for _, r := range limits.Rules() {
+		w.limiter.Release(r)
+	}
+}
+
+// close releases all that is open.
+func (w *switched) close() {
+	w.limiter.EndSwitch(w.limits)
+	if in := w.limits.InForce(); in != w.limits {
+		w.release(in)
+	}
+	w.release(w.limits)
+}
+
+// checks returns the checks of a request, as adapters make them.
+func (w *switched) checks(tier, key string) []core.Check {
+	var checks []core.Check
+	r := w.limits.Of(tier, key)
+	checks = append(checks, core.Check{Rule: r, Key: key, Cost: 1})
+	for _, other := range r.Beside() {
+		checks = append(checks, core.Check{Rule: other, Key: key, Cost: 1})
+	}
+	if w.limits.Moved != 0 {
+		checks = w.limits.AppendFormers(checks, r, tier, key, 1)
+	}
+	return checks
+}
+
+// ask decides on a request, and returns the decision of its rule.
+func (w *switched) ask(tier, key string) core.Decision {
+	w.t.Helper()
+	checks := w.checks(tier, key)
+	var v core.Verdict
+	if err := w.limiter.Decide(checks, false, &v); err != nil {
+		w.t.Fatal(err)
+	}
+	if v.Reported > 0 && checks[v.Reported].Rule.IsFormer() {
+		w.t.Fatalf("the verdict reports a former rule: %+v", v)
+	}
+	if allowed := v.Outcome == core.Allow || v.Outcome == core.Delay; allowed != checks[0].Decision.Allowed {
+		w.t.Fatalf("the verdict is %s, the decision %+v", v.Outcome, checks[0].Decision)
+	}
+	return checks[0].Decision
+}
+
+// all sends requests until one is rejected, and returns how many were allowed.
+func (w *switched) all(tier, key string) int {
+	w.t.Helper()
+	n := 0
+	for w.ask(tier, key).Allowed {
+		n++
+	}
+	return n
+}
+
+// blocked waits until a key is blocked, which a store may do in the background.
+func (w *switched) blocked(key string, at int64) core.Decision {
+	w.t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		checks := []core.Check{{Rule: w.limits.Of("", key), Key: key, Cost: 1}}
+		if err := w.store.Decide(checks, true); err != nil {
+			w.t.Fatal(err)
+		}
+		d := checks[0].Decision
+		if !d.Allowed && w.clock.Now()+d.RetryAfter >= at {
+			return d
+		}
+		if time.Now().After(deadline) {
+			w.t.Fatalf("%s is not blocked until %d, %d µs from now: %+v", key, at, at-w.clock.Now(), d)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// unblock unblocks a key in all places where it may be blocked.
+func (w *switched) unblock(key string) {
+	w.t.Helper()
+	for _, r := range append(w.limits.FormerRules(), w.limits.InForce().Rules()...) {
+		if err := w.limiter.Unblock(r, key); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// over waits until requests need not pass former limits any more. A store may still look for blocked keys when their time is over.
+func (w *switched) over() {
+	w.t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for w.ask("", "carol"); w.limits.InTransition(w.store.Now()) || len(w.limits.FormerRules()) > 0; w.ask("", "carol") {
+		if time.Now().After(deadline) {
+			w.t.Fatal("the transition goes on")
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func nobodyGainsByASwitch(s *scene, v, w variant) {
+	x := s.switching(core.RuleConfig{Namespace: "gain", Name: "x", Limit: v.limit(s.t, 5, minute)}, core.MoreLimits{})
+	used := x.all("", "alice")
+	x.to(w.limit(s.t, 6, 2*minute), core.MoreLimits{})
+	if !x.limits.InTransition(s.store.Now()) {
+		s.t.Fatal("there is no transition")
+	}
+	if d := x.ask("", "alice"); d.Allowed || d.Limit != x.limits.Of("", "").Limit().Quota() || d.RetryAfter <= 0 {
+		s.t.Fatalf("after %d requests and the switch: %+v", used, d)
+	}
+	if d := x.ask("", "bob"); !d.Allowed || d.Remaining > 5 || d.Delay > 0 {
+		s.t.Fatalf("the first request of another client: %+v", d)
+	}
+	s.clock.Add(300 * minute) // the requests of a leaky bucket may wait for an hour
+	x.over()
+	if got := x.all("", "alice"); got == 0 {
+		s.t.Fatal("nothing is allowed after the transition")
+	}
+	x.close()
+}
+
+func blocksSurviveASwitch(s *scene, v, w variant) {
+	x := s.switching(core.RuleConfig{Namespace: "block", Name: "x", Limit: v.limit(s.t, 5, minute)}, core.MoreLimits{})
+	until := s.clock.Now() + 600*minute
+	for _, key := range []string{"mallory", "trudy"} {
+		if err := x.limiter.Block(x.limits.Own(), key, 600*minute); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	x.to(w.limit(s.t, 5, 2*minute), core.MoreLimits{})
+	x.blocked("mallory", until) // under the new rule alone
+	x.blocked("trudy", until)
+	x.unblock("trudy")
+	if d := x.ask("", "trudy"); !d.Allowed {
+		s.t.Fatalf("unblocked in the transition: %+v", d)
+	}
+	s.clock.Add(300 * minute)
+	x.over()
+	if d := x.ask("", "mallory"); d.Allowed || d.RetryAfter != 300*minute {
+		s.t.Fatalf("when the transition is over: %+v; want a block of 300 minutes", d)
+	}
+	if d := x.ask("", "trudy"); !d.Allowed {
+		s.t.Fatalf("unblocked in the transition, and blocked again when it is over: %+v", d)
+	}
+	x.unblock("mallory")
+	if d := x.ask("", "mallory"); !d.Allowed {
+		s.t.Fatalf("unblocked: %+v", d)
+	}
+	x.close()
+}
+
+func penaltiesSurviveASwitch(s *scene, v, w variant) {
+	penalties := core.OverflowPolicy{Penalties: []time.Duration{time.Hour, 3 * time.Hour}}
+	if v.algorithm == core.LeakyBucket || w.algorithm == core.LeakyBucket {
+		return // nothing is said of it that is not said of the others, and its requests wait
+	}
+	x := s.switching(core.RuleConfig{Namespace: "penalty", Name: "x", Limit: v.limit(s.t, 5, minute), OverflowPolicy: penalties}, core.MoreLimits{})
+	x.all("", "mallory")
+	until := s.clock.Now() + 60*minute
+	x.to(w.limit(s.t, 5, 2*minute), core.MoreLimits{})
+	x.blocked("mallory", until)
+	s.clock.Add(10 * minute)
+	x.over()
+	if d := x.ask("", "mallory"); d.Allowed || d.RetryAfter != 50*minute || d.Penalty {
+		s.t.Fatalf("when the transition is over: %+v; want a penalty of 50 minutes more", d)
+	}
+	s.clock.Add(51 * minute)
+	if got := x.all("", "mallory"); got == 0 {
+		s.t.Fatal("the penalty goes on")
+	}
+	if d := x.ask("", "mallory"); d.RetryAfter != 180*minute {
+		s.t.Fatalf("the second offence: %+v; want 3 hours", d)
+	}
+	x.to(v.limit(s.t, 6, minute), core.MoreLimits{})
+	x.all("", "fresh")
+	x.to(w.limit(s.t, 7, minute), core.MoreLimits{})
+	if d := x.ask("", "fresh"); d.Allowed {
+		s.t.Fatalf("what the former limit rejects: %+v", d)
+	}
+	x.close()
+}
+
+func thereAndBack(s *scene) {
+	a := variant{"token_bucket", core.TokenBucket, false}
+	b := variant{"fixed_window", core.FixedWindow, false}
+	x := s.switching(core.RuleConfig{Namespace: "back", Name: "x", Limit: a.limit(s.t, 5, minute)}, core.MoreLimits{})
+	if got := x.all("", "alice"); got != 5 {
+		s.t.Fatalf("%d were allowed", got)
+	}
+	x.to(b.limit(s.t, 5, minute), core.MoreLimits{})
+	s.clock.Add(12 * second)
+	if d := x.ask("", "alice"); !d.Allowed { // one has drained
+		s.t.Fatalf("12 s after: %+v", d)
+	}
+	x.to(a.limit(s.t, 6, minute), core.MoreLimits{})
+	if got := x.all("", "alice"); got != 1 { // the larger burst
+		s.t.Fatalf("back again, %d were allowed, want 1", got)
+	}
+	if got := len(x.limits.FormerRules()); got != 1 {
+		s.t.Fatalf("%d former rules, want 1: that of the window", got)
+	}
+	if err := x.limiter.SwitchTo(x.limits, x.limits); err != nil { // the first limits themselves
+		s.t.Fatal(err)
+	}
+	if x.limits.InForce() != x.limits || x.ask("", "alice").Allowed {
+		s.t.Fatal("the first limits are not in force")
+	}
+	s.clock.Add(5 * minute)
+	x.over()
+	if x.limits.Moved != 0 {
+		s.t.Fatal("the first limits are in force alone, and requests look for others")
+	}
+	x.close()
+}
+
+// otherNumbers plays advice, which changes a limit at run time every 30 seconds: nothing else changes, and nobody starts afresh.
+func otherNumbers(s *scene) {
+	a := variant{"sliding_window_counter", core.SlidingWindowCounter, false}
+	x := s.switching(core.RuleConfig{Namespace: "advice", Name: "x", Limit: a.limit(s.t, 10, minute), Concurrency: 50}, core.MoreLimits{})
+	x.limits.Own().Note("noted")
+	used := int64(0)
+	for _, requests := range []int64{12, 15, 12, 8, 14} {
+		x.to(a.limit(s.t, requests, minute), core.MoreLimits{})
+		d := x.ask("", "alice")
+		used++
+		if !d.Allowed || d.Limit != requests || d.Remaining != requests-used {
+			s.t.Fatalf("%d a minute, after %d requests: %+v", requests, used, d)
+		}
+		if x.limits.InTransition(s.store.Now()) || len(x.checks("", "alice")) != 2 || x.limits.Of("", "").Noted() != "noted" || x.limits.Own().Limit().Requests() != 10 {
+			s.t.Fatal("more than a number has changed")
+		}
+		s.clock.Add(second)
+	}
+	b := variant{"token_bucket", core.TokenBucket, false}
+	x.to(b.limit(s.t, 20, minute), core.MoreLimits{})
+	if got := x.all("", "alice"); got != 9 { // those that the counter had left
+		s.t.Fatalf("another algorithm: %d were allowed, want 9", got)
+	}
+	x.close()
+}
+
+func tiersSwitch(s *scene) {
+	a := variant{"token_bucket", core.TokenBucket, false}
+	b := variant{"sliding_window_log", core.SlidingWindowLog, false}
+	c := variant{"fixed_window", core.FixedWindow, false}
+	x := s.switching(core.RuleConfig{Namespace: "tiers", Name: "x", Limit: a.limit(s.t, 2, minute)}, core.MoreLimits{
+		Tiers:     map[string]*core.Limit{"gold": a.limit(s.t, 4, minute), "free": nil, "same": c.limit(s.t, 3, minute)},
+		Overrides: map[string]*core.Limit{"vip": b.limit(s.t, 5, minute)},
+	})
+	for _, one := range []struct {
+		tier, key string
+		want      int
+	}{{"", "alice", 2}, {"gold", "bob", 4}, {"same", "carol", 3}, {"", "vip", 5}, {"gold", "vip", 0}} {
+		if got := x.all(one.tier, one.key); got != one.want {
+			s.t.Fatalf("%s of tier %q: %d, want %d", one.key, one.tier, got, one.want)
+		}
+	}
+	x.to(b.limit(s.t, 10, minute), core.MoreLimits{
+		Tiers:     map[string]*core.Limit{"gold": b.limit(s.t, 20, minute), "free": a.limit(s.t, 3, minute), "same": c.limit(s.t, 4, minute)},
+		Overrides: map[string]*core.Limit{"bob": a.limit(s.t, 9, minute)},
+	})
+	for _, one := range []struct {
+		tier, key string
+		want      int
+	}{{"", "alice", 0}, {"same", "carol", 1}, {"free", "dave", 3}, {"gold", "eve", 4}, {"", "vip", 5}, {"gold", "bob", 5}} {
+		if got := x.all(one.tier, one.key); got != one.want {
+			s.t.Fatalf("after the switch, %s of tier %q: %d, want %d", one.key, one.tier, got, one.want)
+		}
+	}
+	x.close()
+}
+
+func shadowsStartAfresh(s *scene) {
+	a := variant{"token_bucket", core.TokenBucket, false}
+	b := variant{"fixed_window", core.FixedWindow, false}
+	x := s.switching(core.RuleConfig{Namespace: "shadow", Name: "x", Limit: a.limit(s.t, 2, minute), Shadow: true}, core.MoreLimits{})
+	x.to(b.limit(s.t, 3, minute), core.MoreLimits{})
+	if x.limits.InTransition(s.store.Now()) {
+		s.t.Fatal("a shadow, which has limited nobody, has a transition")
+	}
+	x.close()
+}
+
+// aReloadSwitches plays a reload: limits of a new configuration succeed those of an old one, which are released then.
+func aReloadSwitches(s *scene) {
+	a := variant{"token_bucket", core.TokenBucket, false}
+	b := variant{"fixed_window", core.FixedWindow, false}
+	x := s.switching(core.RuleConfig{Namespace: "reload", Name: "x", Limit: a.limit(s.t, 5, minute)}, core.MoreLimits{})
+	x.all("", "alice")
+	for i, l := range []*core.Limit{b.limit(s.t, 7, minute), b.limit(s.t, 8, minute), a.limit(s.t, 4, 2*minute)} {
+		y := s.switching(core.RuleConfig{Namespace: "reload", Name: "x", Limit: l}, core.MoreLimits{})
+		for _, begins := range []string{"when it is loaded", "when it serves alone"} {
+			begun, err := y.limiter.Succeed(y.limits, x.limits)
+			if err != nil || begun != (i != 1) {
+				s.t.Fatalf("reload %d, %s: %v, %v", i, begins, begun, err)
+			}
+			if y.ask("", "alice").Allowed {
+				s.t.Fatalf("reload %d, %s: a client has gained by it", i, begins)
+			}
+		}
+		x.close()
+		x = y
+		s.clock.Add(second)
+	}
+	if got := len(x.limits.FormerRules()); got != 2 {
+		s.t.Fatalf("%d former rules after two transitions, want 2", got)
+	}
+	s.clock.Add(30 * minute)
+	x.over()
+	if got := x.all("", "alice"); got != 4 {
+		s.t.Fatalf("when all transitions are over: %d, want 4", got)
+	}
+	z := s.switching(core.RuleConfig{Namespace: "reload", Name: "x", Limit: b.limit(s.t, 8, minute)}, core.MoreLimits{})
+	if begun, err := z.limiter.Succeed(z.limits, x.limits); err != nil || !begun {
+		s.t.Fatal(begun, err)
+	}
+	z.close()
+	x.close()
+}
+
+func lookSeesBoth(s *scene) {
+	a := variant{"token_bucket", core.TokenBucket, false}
+	b := variant{"fixed_window", core.FixedWindow, false}
+	x := s.switching(core.RuleConfig{Namespace: "look", Name: "x", Limit: a.limit(s.t, 5, minute)}, core.MoreLimits{})
+	x.ask("", "alice")
+	x.ask("", "alice")
+	x.to(b.limit(s.t, 10, minute), core.MoreLimits{})
+	x.ask("", "alice")
+	checks := x.checks("", "alice")
+	var v core.Verdict
+	if err := x.limiter.Look(checks, &v); err != nil {
+		s.t.Fatal(err)
+	}
+	if d := checks[0].Decision; len(checks) != 2 || !d.Allowed || d.Limit != 10 || d.Remaining != 2 {
+		s.t.Fatalf("%d checks, %+v; want 2 of 10 left", len(checks), d)
+	}
+	x.close()
+}
+
+// RunSwitches makes that many random switches of algorithm, numbers, period and burst, one after the other, while greedy clients
+// come: at random, and in bursts just before and after the switches and the ends of windows. It fails if one client is allowed
+// more within some time than the largest of the bounds of the limits that it has met. The time is at most the one for which a
+// transition lasts.
+func RunSwitches(t *testing.T, newStore NewStore, switches int) {
+	s := newScene(t, newStore)
+	g := &greedy{rand: rand.New(rand.NewSource(int64(switches)))}
+	g.switched = s.switching(core.RuleConfig{Namespace: "random", Name: "x", Limit: g.limit(t)}, core.MoreLimits{})
+	s.clock.Add(g.rand.Int63n(minute))
+	for i := 0; i < switches; i++ {
+		if i%4 == 0 {
+			g.begin(i)
+		}
+		g.play()
+		l := g.limit(t)
+		before := g.limits.InForce()
+		g.to(l, core.MoreLimits{})
+		if before.Own().Identity() != g.limits.InForce().Own().Identity() {
+			if lasts := longer(promise(before.Own().Limit()), promise(l)); g.longest == 0 || lasts < g.longest {
+				g.longest = lasts
+			}
+		}
+		g.met = append(g.met, l)
+		g.burst(g.rand.Int63n(8))
+		if i%4 == 3 {
+			g.play()
+			g.check()
+		}
+	}
+	g.close()
+}
+
+// promise returns the longest time for which a limit promises something: a transition lasts as long.
+func promise(l *core.Limit) int64 {
+	if !l.IsBucket() {
+		return l.Period()
+	}
+	return longer(l.Period(), l.Capacity()*l.Period()/l.Requests())
+}
+
+func longer(a, b int64) int64 {
+	if a > b {
+		return a
+	}
+	return b
+}
+
+// greedy is a client that takes what it gets.
+type greedy struct {
+	*switched
+	rand    *rand.Rand
+	key     string
+	allowed []int64 // when
+	met     []*core.Limit
+	longest int64 // the shortest time for which a transition has lasted since the client came; 0: there was none
+}
+
+// limit returns a random limit.
+func (g *greedy) limit(t *testing.T) *core.Limit {
+	requests := 1 + g.rand.Int63n(6)
+	period := (1 + g.rand.Int63n(3)) * 20 * second
+	list := variants()
+	v := list[g.rand.Intn(len(list))]
+	c := core.LimitConfig{Algorithm: v.algorithm, Interval: v.interval, Requests: requests, Period: time.Duration(period) * time.Microsecond}
+	if c.Algorithm == core.TokenBucket || c.Algorithm == core.LeakyBucket {
+		c.Burst = 1 + g.rand.Int63n(2*requests)
+	}
+	l, err := core.NewLimit(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// begin begins with another client.
+func (g *greedy) begin(i int) {
+	g.key = fmt.Sprintf("client %d", i)
+	g.allowed = g.allowed[:0]
+	g.met = append(g.met[:0], g.limits.InForce().Own().Limit())
+	g.longest = 0
+}
+
+// play lets some time pass, in which the client comes.
+func (g *greedy) play() {
+	period := g.limits.InForce().Own().Limit().Period()
+	for n := 1 + g.rand.Intn(4); n > 0; n-- {
+		now := g.clock.Now()
+		switch g.rand.Intn(4) {
+		case 0: // just before or after the end of a window
+			g.clock.Set(now + period - now%period - 1 + g.rand.Int63n(2))
+		case 1:
+			g.clock.Add(g.rand.Int63n(period))
+		case 2:
+			g.clock.Add(g.rand.Int63n(period / 8))
+		case 3:
+			g.clock.Add(1)
+		}
+		g.burst(1 + g.rand.Int63n(8))
+	}
+}
+
+// burst sends some requests at once, until one is rejected.
+func (g *greedy) burst(n int64) {
+	for ; n > 0; n-- {
+		if !g.ask("", g.key).Allowed {
+			return
+		}
+		g.allowed = append(g.allowed, g.clock.Now())
+	}
+}
+
+// check fails if the client was allowed more than any limit promises, within a period of one of them or within the longest time.
+func (g *greedy) check() {
+	times := []int64{g.longest}
+	for _, l := range g.met {
+		times = append(times, l.Period())
+	}
+	for _, within := range times {
+		if within == 0 || within > g.longest {
+			continue
+		}
+		most := int64(0)
+		for _, l := range g.met {
+			if b := bound(l, within); b > most {
+				most = b
+			}
+		}
+		first := 0
+		for i := range g.allowed {
+			for g.allowed[i]-g.allowed[first] >= within {
+				first++
+			}
+			if n := int64(i - first + 1); n > most {
+				g.t.Fatalf("%s was allowed %d requests within %d µs, up to %d; the largest bound of %v is %d", g.key, n, within, g.allowed[i], g.met, most)
+			}
+		}
+	}
+}
+
+// bound returns how many requests a limit allows at most within less than so many microseconds, by what its algorithm promises.
+func bound(l *core.Limit, within int64) int64 {
+	periods := (within + l.Period() - 1) / l.Period()
+	switch {
+	case l.Interval():
+		return l.Capacity() + periods*l.Requests()
+	case l.IsBucket():
+		return l.Capacity() + within*l.Requests()/l.Period()
+	case l.Algorithm() == core.SlidingWindowLog:
+		return periods * l.Requests()
+	}
+	return (periods + 1) * l.Requests() // windows that overlap that time
+}
