@@ -198,3 +198,33 @@ func ServeMetered(e *FastPath, t *QuotaFields, w *Metering, next, rest http.Hand
 	}
 	panic(noFunction(e.algorithm, "fast path"))
 }
+
+// ServeGuarded is Serve before a guard.
+func ServeGuarded(e *FastPath, t *QuotaFields, g *Guarding, rest http.Handler) http.Handler {
+	switch e.algorithm {
+	case TokenBucket:
+		return newGuardedTokenBucket(e, t, g, rest)
+	case LeakyBucket:
+		return newGuardedLeakyBucket(e, t, g, rest)
+	case FixedWindow:
+		return newGuardedFixedWindow(e, t, g, rest)
+	case SlidingWindowCounter:
+		return newGuardedSlidingWindowCounter(e, t, g, rest)
+	}
+	panic(noFunction(e.algorithm, "fast path"))
+}
+
+// ServeBoth is ServeMetered before a guard.
+func ServeBoth(e *FastPath, t *QuotaFields, w *Metering, g *Guarding, rest http.Handler) http.Handler {
+	switch e.algorithm {
+	case TokenBucket:
+		return newBothTokenBucket(e, t, w, g, rest)
+	case LeakyBucket:
+		return newBothLeakyBucket(e, t, w, g, rest)
+	case FixedWindow:
+		return newBothFixedWindow(e, t, w, g, rest)
+	case SlidingWindowCounter:
+		return newBothSlidingWindowCounter(e, t, w, g, rest)
+	}
+	panic(noFunction(e.algorithm, "fast path"))
+}

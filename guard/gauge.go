@@ -6,25 +6,41 @@ import (
 )
 
 // Gauge has what a program needs that an interpreter runs, to which a Begin and an End cost as much as all else. It may have most requests pass
-// by them while there is room for all, since then nobody is turned away, whoever asks. A request may pass by that gets a ticket: taking one off
-// the number of tickets leaves 0 or more. It is added to UnderWay, and taken out of it again. The other requests call Refill and BeginFor.
-// The numbers are for the functions of sync/atomic.
+// by them while there is room for all, since then nobody is turned away, whoever asks. A request may pass by that gets a ticket. The other
+// requests call Refill and BeginFor. The numbers are for the functions of sync/atomic.
 type Gauge struct {
-	// UnderWay is how many requests are under way.
-	UnderWay *int64
-
+	// Word has how many tickets there are, and how many requests are under way. Adding Take to it takes a ticket, and makes the request one of
+	// those under way. If the sum has any bit of NoTicket, there was none: Take must be subtracted at once. Else Place is, in the end.
+	//
 	// Tickets are for requests that need not say when their answers begin, and are under way until those have ended. There are some while
 	// a quarter of the limit is not in use, and no request that BeginFor has admitted waited on its client for a second: see Linger.
-	Tickets *int64
+	Word *int64
 
-	// Passes are tickets for requests that say when their answers begin. There are some where there are no Tickets, while nobody is turned away.
+	// Passes are tickets for requests that say when their answers begin: taking one off the number of passes leaves 0 or more. Place is added to
+	// Word then, and subtracted in the end. There are some where there are no tickets, while nobody is turned away.
 	Passes *int64
 }
 
 // GaugeOf returns the gauge of a guard.
 func GaugeOf(g *Guard) Gauge {
-	return Gauge{UnderWay: &g.underWay, Tickets: &g.tickets, Passes: &g.passes}
+	return Gauge{Word: &g.word, Passes: &g.passes}
 }
+
+// The word has three numbers, which one addition changes: the tickets, in the upper 16 bits, fewer than none for a moment; how many requests are under
+// way, in the lower 24; and between them that number again, plus free, less the number up to which there are tickets. So the highest of the bits
+// between is set where more than that are under way.
+const (
+	ticket   int64 = 1 << 48
+	crowded  int64 = 1 << 47
+	room     int64 = 1 << 24
+	free     int64 = 1<<23 - 1
+	underWay int64 = 1<<24 - 1 // the bits
+
+	// Place makes a request one of those under way; Take also takes a ticket; NoTicket has the bits that say that there was none.
+	Place    int64 = room + 1
+	Take     int64 = Place - ticket
+	NoTicket int64 = -1<<63 | crowded
+)
 
 const (
 	// ample is the part of the limit up to which there are Tickets.
@@ -33,7 +49,7 @@ const (
 	// So many requests a second call Begin, about, if that many come, and for how many each of them stands at most: while the limit is
 	// used, which they move then, and otherwise.
 	sampledUsed, widestUsed = 100, 8
-	sampled, widest         = 25, 32
+	sampled, widest         = 25, 256
 
 	// lingers is for how long, in microseconds, there are no Tickets after a request has waited on its client for a second.
 	lingers = 60_000_000
@@ -47,17 +63,34 @@ func Exact(g *Guard) {
 
 // withdraw has every request call Begin until the next second.
 func withdraw(g *Guard) {
-	atomic.StoreInt64(&g.ample, 0)
+	makeAmple(g, 0)
 	atomic.StoreInt64(&g.clear, 0)
-	cancel(g, &g.tickets)
-	cancel(g, &g.passes)
+	cancel(g, swapTickets(g, 0))
+	cancel(g, atomic.SwapInt64(&g.passes, 0))
 }
 
-// cancel takes back the tickets or passes that are left, for which nobody stands then.
-func cancel(g *Guard, of *int64) {
-	if left := atomic.SwapInt64(of, 0); left > 0 {
+// cancel notes that so many tickets or passes were taken back, for which nobody stands then.
+func cancel(g *Guard, left int64) {
+	if left > 0 {
 		atomic.AddInt64(&g.issued, -left)
 	}
+}
+
+// swapTickets sets how many tickets there are, and returns how many there were.
+func swapTickets(g *Guard, tickets int64) int64 {
+	for {
+		word := atomic.LoadInt64(&g.word)
+		left := word >> 48
+		if atomic.CompareAndSwapInt64(&g.word, word, word+(tickets-left)*ticket) {
+			return left
+		}
+	}
+}
+
+// makeAmple sets up to how many under way there are tickets.
+func makeAmple(g *Guard, most int64) {
+	was := atomic.SwapInt64(&g.ample, most)
+	atomic.AddInt64(&g.word, (was-most)*room)
 }
 
 // Refill returns for how many requests one stands that has found no ticket: itself, and those that have found one since the last call. It
@@ -65,15 +98,15 @@ func cancel(g *Guard, of *int64) {
 func Refill(g *Guard) int64 {
 	tickets, passes := int64(0), int64(0)
 	if stride := atomic.LoadInt64(&g.stride); stride > 1 {
-		under := atomic.LoadInt64(&g.underWay)
-		if room := atomic.LoadInt64(&g.ample) - under; room > 0 {
-			tickets = upTo(rand.Int63n(2*stride-1), room) //nolint:gosec // a sample, and no secret
-		} else if room = atomic.LoadInt64(&g.clear) - under; room > 0 {
-			passes = upTo(rand.Int63n(2*stride-1), room) //nolint:gosec // the same
+		word := atomic.LoadInt64(&g.word)
+		if (word+Place)&crowded == 0 {
+			tickets = rand.Int63n(2*stride - 1) //nolint:gosec // a sample, and no secret
+		} else if clear := atomic.LoadInt64(&g.clear) - word&underWay; clear > 0 {
+			passes = upTo(rand.Int63n(2*stride-1), clear) //nolint:gosec // the same
 		}
 	}
 	many := 1 + atomic.SwapInt64(&g.issued, tickets+passes)
-	if left := atomic.SwapInt64(&g.tickets, tickets); left > 0 {
+	if left := swapTickets(g, tickets); left > 0 {
 		many -= left
 	}
 	if left := atomic.SwapInt64(&g.passes, passes); left > 0 {
@@ -115,26 +148,23 @@ func spare(g *Guard, now int64, open, through float64, used bool) {
 	if atomic.LoadInt64(&g.lingering[turn]) > 0 { // since before the last second
 		g.lingersUntil = now + lingers
 	}
-	stride := int64(through / sampled)
-	most := int64(widest)
+	stride := upTo(int64(through/sampled), widest)
 	if used {
-		stride = int64(through / sampledUsed)
-		most = widestUsed
+		stride = upTo(int64(through/sampledUsed), widestUsed)
 	}
-	stride = upTo(stride, most)
 	if stride < 1 || atomic.LoadInt64(&g.exact) != 0 || g.tight {
 		stride = 1
 	}
-	room := (1 - strict) * open
+	most := (1 - strict) * open
 	if atomic.LoadInt64(&g.level) == 0 {
-		room = open
+		most = open
 	}
 	atomic.StoreInt64(&g.stride, stride)
-	atomic.StoreInt64(&g.clear, int64(room))
+	atomic.StoreInt64(&g.clear, int64(most))
 	if now < g.lingersUntil {
-		atomic.StoreInt64(&g.ample, 0)
-		cancel(g, &g.tickets)
+		makeAmple(g, 0)
+		cancel(g, swapTickets(g, 0))
 	} else {
-		atomic.StoreInt64(&g.ample, int64(ample*open))
+		makeAmple(g, int64(ample*open))
 	}
 }

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -16,10 +17,12 @@ type passer struct {
 
 func (p *passer) ask(n int) {
 	for i := 0; i < n; i++ {
-		if atomic.AddInt64(p.Tickets, -1) >= 0 {
+		if atomic.AddInt64(p.Word, Take)&NoTicket == 0 {
+			atomic.AddInt64(p.Word, -Place)
 			p.tickets++
 			continue
 		}
+		atomic.AddInt64(p.Word, -Take)
 		if atomic.AddInt64(p.Passes, -1) >= 0 {
 			p.passes++
 			continue
@@ -34,12 +37,23 @@ func (p *passer) ask(n int) {
 	}
 }
 
+// left returns how many tickets there are.
+func (p *passer) left() int64 { return *p.Word >> 48 }
+
+// spend leaves no ticket and no pass.
+func (p *passer) spend() {
+	swapTickets(p.g, 0)
+	*p.Passes = 0
+}
+
+// occupy has so many requests be under way.
+func (p *passer) occupy(n int64) { *p.Word += (n - *p.Word&underWay) * Place }
+
 // second plays one with so many requests, and returns how many of the next thousand of them have got what.
 func (p *passer) second(n int) (tickets, passes, begun int64) {
 	p.ask(n)
 	p.now += second
-	*p.Tickets = 0
-	*p.Passes = 0
+	p.spend()
 	p.ask(1)
 	p.tickets, p.passes, p.begun, p.stood = 0, 0, 0, 0
 	p.ask(1000)
@@ -68,7 +82,7 @@ func TestMostRequestsPassByWhileThereIsRoom(t *testing.T) {
 	}
 	p.ask(1000)
 	p.now += 60 * second // idle
-	*p.Tickets = 0
+	p.spend()
 	p.ask(1)
 	p.begun = 0
 	if p.ask(1000); p.begun > 60 {
@@ -76,12 +90,102 @@ func TestMostRequestsPassByWhileThereIsRoom(t *testing.T) {
 	}
 	// With a quarter of the limit in use there are no tickets, and with all of it in use nothing.
 	for _, c := range []struct{ under, tickets, passes int64 }{{200, 1, 0}, {250, 0, 1}, {999, 0, 1}, {1000, 0, 0}} {
-		*p.UnderWay = c.under
+		p.occupy(c.under)
 		if tickets, passes, _ := p.second(0); tickets > 0 != (c.tickets > 0) || passes > 0 != (c.passes > 0) {
 			t.Errorf("with %d of 1000 under way: %d with a ticket, %d with a pass", c.under, tickets, passes)
 		}
 	}
-	*p.UnderWay = 0
+	p.occupy(0)
+}
+
+// TestNoMoreHaveTicketsThanAQuarterOfTheLimit, however many tickets there are, and whoever holds places.
+func TestNoMoreHaveTicketsThanAQuarterOfTheLimit(t *testing.T) {
+	p := newPasser(t, Config{Max: 1000})
+	p.second(0)
+	p.second(0)
+	for _, others := range []int64{0, 100, 250, 300} {
+		p.occupy(others)
+		swapTickets(p.g, 1000)
+		got := int64(0)
+		for atomic.AddInt64(p.Word, Take)&NoTicket == 0 {
+			got++
+		}
+		atomic.AddInt64(p.Word, -Take)
+		want := 250 - others
+		if want < 0 {
+			want = 0
+		}
+		if got != want || p.left() != 1000-want {
+			t.Errorf("beside %d others of 1000, %d have got a ticket, and %d are left; want %d, and %d", others, got, p.left(), want, 1000-want)
+		}
+		if under := Look(p.g).UnderWay; under != others+want {
+			t.Errorf("%d are under way, want %d", under, others+want)
+		}
+		if want > 0 { // one ends, one more gets a ticket
+			atomic.AddInt64(p.Word, -Place)
+			if atomic.AddInt64(p.Word, Take)&NoTicket != 0 || atomic.AddInt64(p.Word, Take)&NoTicket == 0 {
+				t.Error("want one more to get a ticket when one has ended")
+			}
+		}
+	}
+	p.occupy(0)
+	p.spend()
+	if atomic.AddInt64(p.Word, Take)&NoTicket == 0 {
+		t.Error("there is a ticket where none are left")
+	}
+}
+
+// TestTheWordIsExact while many take tickets at a time, find none, and the limit moves.
+func TestTheWordIsExact(t *testing.T) {
+	g := New(Config{Max: 40, Cells: 64})
+	gauge := GaugeOf(g)
+	turnSecond(g, begin) // the only one
+	atomic.StoreInt64(&g.stride, 8)
+	var done sync.WaitGroup
+	rounds := 2000
+	if interpreted {
+		rounds = 200
+	}
+	tickets, begun := int64(0), int64(0)
+	for i := 0; i < 8; i++ {
+		done.Add(1)
+		go takeMany(g, gauge, i, rounds, &tickets, &begun, &done)
+	}
+	done.Wait()
+	if atomic.LoadInt64(&tickets) == 0 || atomic.LoadInt64(&begun) == 0 {
+		t.Errorf("%d had a ticket, %d had none", tickets, begun)
+	}
+	if got := Look(g).UnderWay; got != 0 {
+		t.Errorf("in the end %d are under way", got)
+	}
+	withdraw(g)
+	if *gauge.Word != free*room {
+		t.Errorf("in the end the word is %#x, want %#x", *gauge.Word, free*room)
+	}
+}
+
+// takeMany has requests come and go, some of them with tickets.
+func takeMany(g *Guard, gauge Gauge, i, rounds int, tickets, begun *int64, done *sync.WaitGroup) {
+	defer done.Done()
+	for n := 0; n < rounds; n++ {
+		if n%50 == i {
+			makeAmple(g, int64(n%20))
+		}
+		if atomic.AddInt64(gauge.Word, Take)&NoTicket == 0 {
+			atomic.AddInt64(tickets, 1)
+			atomic.AddInt64(gauge.Word, -Place)
+			continue
+		}
+		atomic.AddInt64(gauge.Word, -Take)
+		atomic.AddInt64(begun, 1)
+		many := Refill(g)
+		if under := BeginFor(g, uint64(n), false, begin, many); under > 0 {
+			Pause(g)
+			Resume(g)
+			Pause(g)
+			Count(g, many, under, 1000)
+		}
+	}
 }
 
 func TestTicketsThatAreLeftStandForNobody(t *testing.T) {
@@ -89,7 +193,7 @@ func TestTicketsThatAreLeftStandForNobody(t *testing.T) {
 	p.second(0)
 	p.second(0)
 	for _, under := range []int64{0, 500} { // tickets, and passes
-		*p.UnderWay = under
+		p.occupy(under)
 		for i := 0; i < 10; i++ {
 			Refill(p.g)
 			if many := Refill(p.g); many != 1 {
@@ -97,7 +201,7 @@ func TestTicketsThatAreLeftStandForNobody(t *testing.T) {
 			}
 		}
 	}
-	*p.UnderWay = 0
+	p.occupy(0)
 }
 
 func TestTicketsThatAreWithdrawnStandForNobody(t *testing.T) {
@@ -115,11 +219,11 @@ func TestTicketsThatAreWithdrawnStandForNobody(t *testing.T) {
 		p := newPasser(t, Config{Max: 1000})
 		p.second(1000)
 		p.second(0)
-		for *p.Tickets <= 0 {
+		for p.left() <= 0 {
 			p.ask(1)
 		}
 		p.begun, p.stood, p.tickets = 0, 0, 0
-		taken := atomic.LoadInt64(&p.g.issued) - *p.Tickets
+		taken := atomic.LoadInt64(&p.g.issued) - p.left()
 		withdraws(p)
 		if p.ask(1); p.begun != 1 || p.stood != 1+taken {
 			t.Errorf("%s: one request stands for %d, want %d", name, p.stood, 1+taken)
@@ -168,9 +272,9 @@ func TestNoTicketsWhereRequestsWaitOnTheirClients(t *testing.T) {
 	p.second(0)
 	p.second(0)
 	p.now += second
-	*p.Tickets = 1000
+	swapTickets(p.g, 1000)
 	turnSecond(p.g, p.now)
-	if left := *p.Tickets; left != 0 {
+	if left := p.left(); left != 0 {
 		t.Errorf("while a request waits %d tickets are left", left)
 	}
 	if tickets, passes, _ := p.second(0); tickets > 0 || passes == 0 {

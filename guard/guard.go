@@ -67,8 +67,8 @@ const (
 
 // Guard is that of one service. Use New. All its functions may be called by any number of goroutines at a time.
 type Guard struct {
-	underWay  int64 // first, since that is where 64 bits are aligned on every machine
-	most      int64 // the greatest underWay of this second
+	word      int64 // see Gauge; first, since that is where 64 bits are aligned on every machine
+	most      int64 // the most that were under way in this second
 	answered  int64 // in this second, as are the next ones
 	took      int64
 	cut       int64 // what took leaves out
@@ -91,10 +91,9 @@ type Guard struct {
 	baseline  int64 // microseconds
 	floor     int64
 	ceiling   int64
-	tickets   int64 // see Gauge, as for the next one
-	passes    int64
+	passes    int64 // see Gauge
 	issued    int64 // tickets and passes, by the last Refill
-	ample     int64 // up to how many under way there are tickets
+	ample     int64 // up to how many under way there are tickets: makeAmple sets it
 	clear     int64 // and passes
 	stride    int64 // how many there are, on average, of those and one that finds none
 	exact     int64 // 1: every request calls Begin
@@ -125,7 +124,7 @@ func New(c Config) *Guard {
 		c.Cells = DefaultCells
 	}
 	g := &Guard{
-		longest: 1 << 62, stride: 1, seed: c.Seed, demand: newDemand(c.Cells), asked: newDemand(4 * c.Cells), refused: newDemand(c.Cells),
+		word: free * room, longest: 1 << 62, stride: 1, seed: c.Seed, demand: newDemand(c.Cells), asked: newDemand(4 * c.Cells), refused: newDemand(c.Cells),
 	}
 	Bound(g, c)
 	return g
@@ -175,9 +174,9 @@ func BeginFor(g *Guard, key uint64, priority bool, now, many int64) int64 {
 			refusal = Unfair
 		}
 	}
-	n := atomic.AddInt64(&g.underWay, 1)
+	n := atomic.AddInt64(&g.word, Place) & underWay
 	if n > limit {
-		atomic.AddInt64(&g.underWay, -1)
+		atomic.AddInt64(&g.word, -Place)
 		atomic.AddInt64(&g.rejected, 1)
 		if refusal == Unfair {
 			atomic.AddInt64(&g.unfair, 1)
@@ -198,7 +197,7 @@ func BeginFor(g *Guard, key uint64, priority bool, now, many int64) int64 {
 // End says that a request that was admitted is under way no more. under is what Begin has returned of it. took is how long the service took to
 // begin its answer, in microseconds; it is negative where that says nothing of how the service keeps up: it failed.
 func End(g *Guard, under, took int64) {
-	atomic.AddInt64(&g.underWay, -1)
+	atomic.AddInt64(&g.word, -Place)
 	Count(g, 1, under, took)
 }
 
@@ -214,7 +213,7 @@ func Count(g *Guard, many, under, took int64) {
 // have taken longer than that. So if it is more than the baseline, it counts as the time of an answer: else a guard would learn nothing of a
 // service that is so slow that all clients leave. If it is less, it says nothing.
 func Leave(g *Guard, under, waited int64) {
-	atomic.AddInt64(&g.underWay, -1)
+	atomic.AddInt64(&g.word, -Place)
 	CountLeft(g, under, waited)
 }
 
@@ -264,7 +263,7 @@ type State struct {
 // Look returns what a guard is at.
 func Look(g *Guard) State {
 	return State{
-		UnderWay: atomic.LoadInt64(&g.underWay), Limit: atomic.LoadInt64(&g.limit), Max: atomic.LoadInt64(&g.ceiling), Min: atomic.LoadInt64(&g.floor), WarmUp: atomic.LoadInt64(&g.warmUp), Fair: atomic.LoadInt64(&g.level), Baseline: atomic.LoadInt64(&g.baseline),
+		UnderWay: atomic.LoadInt64(&g.word) & underWay, Limit: atomic.LoadInt64(&g.limit), Max: atomic.LoadInt64(&g.ceiling), Min: atomic.LoadInt64(&g.floor), WarmUp: atomic.LoadInt64(&g.warmUp), Fair: atomic.LoadInt64(&g.level), Baseline: atomic.LoadInt64(&g.baseline),
 		Full: atomic.LoadInt64(&g.full), Unfair: atomic.LoadInt64(&g.unfair), Tightened: atomic.LoadInt64(&g.tightened),
 	}
 }
@@ -292,7 +291,7 @@ func judge(g *Guard, now int64, seconds float64) {
 	turn(g.refused, now)
 	s := Second{
 		Answered: atomic.SwapInt64(&g.answered, 0), Time: atomic.SwapInt64(&g.took, 0), Cut: atomic.SwapInt64(&g.cut, 0), Met: atomic.SwapInt64(&g.met, 0),
-		Light: atomic.SwapInt64(&g.light, 0), LightTime: atomic.SwapInt64(&g.lightTook, 0), Most: atomic.SwapInt64(&g.most, atomic.LoadInt64(&g.underWay)),
+		Light: atomic.SwapInt64(&g.light, 0), LightTime: atomic.SwapInt64(&g.lightTook, 0), Most: atomic.SwapInt64(&g.most, atomic.LoadInt64(&g.word)&underWay),
 		Rejected: atomic.SwapInt64(&g.rejected, 0), Left: atomic.SwapInt64(&g.left, 0),
 	}
 	through := float64(atomic.SwapInt64(&g.through, 0)) / seconds
@@ -357,10 +356,10 @@ func Bound(g *Guard, c Config) {
 
 // Pause takes a request out of those under way while something else than the service keeps it: its body has not come yet. Resume takes it in
 // again, whatever the limit, and returns how many are under way with it.
-func Pause(g *Guard) { atomic.AddInt64(&g.underWay, -1) }
+func Pause(g *Guard) { atomic.AddInt64(&g.word, -Place) }
 
 // Resume ends a Pause.
-func Resume(g *Guard) int64 { return atomic.AddInt64(&g.underWay, 1) }
+func Resume(g *Guard) int64 { return atomic.AddInt64(&g.word, Place) & underWay }
 
 // Usual returns how long the service takes to begin an answer at present, in microseconds; 0 if that is not known. A request whose client has left, or
 // does not send its body, keeps its place for as long: the service may work on it nevertheless. Else clients could give the service any

@@ -73,16 +73,27 @@ func quickHandler(h *handler, r *front.Rule, metering *core.Metering) http.Handl
 	}
 	if metering == nil {
 		byKey := newKeyed(h, r, way, quotaFields)
-		if direct {
-			return core.Serve(way, quotaFields, h.next, &undirected{byKey: byKey, rest: h})
+		if !direct {
+			return byKey
 		}
-		return byKey
+		if h.guarded != nil {
+			return core.ServeGuarded(way, quotaFields, guardingOf(h.guarded), &undirected{byKey: byKey, rest: h})
+		}
+		return core.Serve(way, quotaFields, h.next, &undirected{byKey: byKey, rest: h})
 	}
 	byKey := newKeyedMetered(h, r, way, quotaFields, metering)
-	if direct {
-		return core.ServeMetered(way, quotaFields, metering, h.next, &undirectedMetered{byKey: byKey, rest: h})
+	if !direct {
+		return byKey
 	}
-	return byKey
+	if h.guarded != nil {
+		return core.ServeBoth(way, quotaFields, metering, guardingOf(h.guarded), &undirectedMetered{byKey: byKey, rest: h})
+	}
+	return core.ServeMetered(way, quotaFields, metering, h.next, &undirectedMetered{byKey: byKey, rest: h})
+}
+
+// guardingOf returns what core's fast paths do for a guard.
+func guardingOf(g *guarded) *core.Guarding {
+	return &core.Guarding{Word: g.word, Ticketed: g.next, Unticketed: &unticketed{guarded: g}, Any: g}
 }
 
 // onlyPlain returns the rule of a middleware that has only one, and which only rejects; nil otherwise.

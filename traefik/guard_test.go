@@ -209,7 +209,7 @@ func (s *stage) frequent(h http.Handler) {
 }
 
 func TestMostRequestsPassByTheGuardWhileThereIsRoom(t *testing.T) {
-	for _, name := range []string{"by address", "several rules"} {
+	for _, name := range []string{"a guard alone", "by address", "by a header", "with a page", "several rules"} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t)
 			next := &service{}

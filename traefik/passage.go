@@ -28,8 +28,11 @@ type guarded struct {
 	guard  *guard.Guard
 	of     *guard.Rule // what the guard knows of rule
 
-	underWay, tickets, passes *int64 // of the guard.Gauge
+	word, passes *int64 // of the guard.Gauge
 }
+
+// leavesPlace is what a request adds to the word in the end.
+const leavesPlace = -guard.Place
 
 // newGuarded returns the guard of a router's handler; nil: the middleware has none.
 func newGuarded(e *engine, next http.Handler) *guarded {
@@ -38,7 +41,7 @@ func newGuarded(e *engine, next http.Handler) *guarded {
 		return none
 	}
 	gauge := guard.GaugeOf(e.guard)
-	g := &guarded{next: next, engine: e, guard: e.guard, underWay: gauge.UnderWay, tickets: gauge.Tickets, passes: gauge.Passes}
+	g := &guarded{next: next, engine: e, guard: e.guard, word: gauge.Word, passes: gauge.Passes}
 	if g.rule = onlyPlain(e); g.rule != nil {
 		g.of = e.inForce().tracked[g.rule.Ruled.Name]
 	}
@@ -49,15 +52,40 @@ func newGuarded(e *engine, next http.Handler) *guarded {
 // guardSeed is what the keys of guards are hashed with.
 var guardSeed = maphash.MakeSeed()
 
-// ServeHTTP passes a request on that the limits allow. The fast paths call it. A function of the standard library that is deferred costs the
-// interpreter no more than one that is called.
+// ServeHTTP passes a request on that the limits allow. The fast paths call it, but for those of core, which have its first lines themselves. A
+// function of the standard library that is deferred costs the interpreter no more than one that is called.
 func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.ContentLength >= 0 && len(r.Header["Upgrade"]) == 0 && atomic.AddInt64(g.tickets, -1) >= 0 {
-		atomic.AddInt64(g.underWay, 1)
-		defer atomic.AddInt64(g.underWay, -1)
-		g.next.ServeHTTP(w, r)
-		return
+	if r.ContentLength < 0 {
+		goto unticketed
 	}
+	if r.Header["Upgrade"] != nil {
+		goto unticketed
+	}
+	if atomic.AddInt64(g.word, guard.Take)&guard.NoTicket != 0 {
+		atomic.AddInt64(g.word, -guard.Take)
+		goto unticketed
+	}
+	defer atomic.AddInt64(g.word, leavesPlace)
+	g.next.ServeHTTP(w, r)
+	return
+unticketed:
+	passUnticketed(g, w, r)
+}
+
+// unticketed handles the requests that have not got a ticket from core's fast paths.
+type unticketed struct{ guarded *guarded }
+
+// ServeHTTP implements http.Handler.
+func (u *unticketed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	g := u.guarded
+	if r.ContentLength >= 0 && r.Header["Upgrade"] == nil { // it has asked for one
+		atomic.AddInt64(g.word, -guard.Take)
+	}
+	passUnticketed(g, w, r)
+}
+
+// passUnticketed passes a request on that has no ticket.
+func passUnticketed(g *guarded, w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength == 0 && atomic.AddInt64(g.passes, -1) >= 0 {
 		passBy(g, w, r)
 		return
@@ -106,11 +134,13 @@ func passOn(h *handler, w http.ResponseWriter, r *http.Request, of *guard.Rule, 
 		h.next.ServeHTTP(w, r)
 		return
 	}
-	if r.ContentLength >= 0 && len(r.Header["Upgrade"]) == 0 && atomic.AddInt64(g.tickets, -1) >= 0 {
-		atomic.AddInt64(g.underWay, 1)
-		defer atomic.AddInt64(g.underWay, -1)
-		g.next.ServeHTTP(w, r)
-		return
+	if r.ContentLength >= 0 && r.Header["Upgrade"] == nil {
+		if atomic.AddInt64(g.word, guard.Take)&guard.NoTicket == 0 {
+			defer atomic.AddInt64(g.word, leavesPlace)
+			g.next.ServeHTTP(w, r)
+			return
+		}
+		atomic.AddInt64(g.word, -guard.Take)
 	}
 	if r.ContentLength == 0 && atomic.AddInt64(g.passes, -1) >= 0 {
 		passBy(g, w, r)
@@ -125,14 +155,14 @@ func passOn(h *handler, w http.ResponseWriter, r *http.Request, of *guard.Rule, 
 
 // passer is a request that passes by the guard, and says when its answer begins.
 type passer struct {
-	underWay *int64
-	over     int32 // 1: it is under way no more; changed with functions of sync/atomic
+	word *int64
+	over int32 // 1: it is under way no more; changed with functions of sync/atomic
 }
 
 // passBy passes a request on that has got one of the passes.
 func passBy(g *guarded, w http.ResponseWriter, r *http.Request) {
-	atomic.AddInt64(g.underWay, 1)
-	p := &passer{underWay: g.underWay}
+	atomic.AddInt64(g.word, guard.Place)
+	p := &passer{word: g.word}
 	defer leave(p)
 	g.next.ServeHTTP(w, r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotFirstResponseByte: func() { leave(p) }})))
 }
@@ -140,7 +170,7 @@ func passBy(g *guarded, w http.ResponseWriter, r *http.Request) {
 // leave ends the time under way of a request that passes by.
 func leave(p *passer) {
 	if atomic.SwapInt32(&p.over, 1) == 0 {
-		atomic.AddInt64(p.underWay, -1)
+		atomic.AddInt64(p.word, leavesPlace)
 	}
 }
 

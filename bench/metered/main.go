@@ -1,5 +1,5 @@
-// Command metered compares Traefik middlewares with and without metrics, by the time that they take for a request. They take turns on one
-// goroutine. For each it prints the shortest turn and the median, in nanoseconds per request. It can run under Yaegi: BenchmarkMetered of the
+// Command metered compares Traefik middlewares with and without metrics, and with and without a guard, by the time that they take for a request.
+// They take turns on one goroutine. For each it prints the shortest turn and the median, in nanoseconds per request. It can run under Yaegi: BenchmarkMetered of the
 // bench module does that.
 package main
 
@@ -40,6 +40,9 @@ func main() {
 	subjects = pair(subjects, "token_bucket", bucket)
 	subjects = pair(subjects, "sliding_window_counter", counter)
 	subjects = pair(subjects, "two_rules", bucket, counter)
+	subjects = add(subjects, "token_bucket/guard=on", true, false, bucket)
+	subjects = add(subjects, "token_bucket/guard=on,metrics=on", true, true, bucket)
+	subjects = add(subjects, "none/guard=on", true, false)
 	r := &http.Request{Method: "GET", URL: &url.URL{Path: "/path"}, RemoteAddr: "192.0.2.1:1234", Header: http.Header{}}
 	w := &writer{header: make(http.Header)}
 	for turn := 0; turn < turns; turn++ {
@@ -62,20 +65,24 @@ func main() {
 
 // pair adds a middleware with rules, without metrics and with.
 func pair(list []*subject, name string, rules ...traefik.Rule) []*subject {
-	for _, with := range []bool{false, true} {
-		c := traefik.CreateConfig()
-		c.Rules = rules
-		full := name + "/metrics=off"
-		if with {
-			c.Metrics = map[string]interface{}{"path": "/metrics"}
-			full = name + "/metrics=on"
-		}
-		next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {})
-		h, err := traefik.New(context.Background(), next, c, full+"@file")
-		if err != nil {
-			panic(err)
-		}
-		list = append(list, &subject{name: full, handler: h})
+	list = add(list, name+"/metrics=off", false, false, rules...)
+	return add(list, name+"/metrics=on", false, true, rules...)
+}
+
+// add adds a middleware. The limit of its guard is so far away that most requests pass by that.
+func add(list []*subject, name string, guard, metrics bool, rules ...traefik.Rule) []*subject {
+	c := traefik.CreateConfig()
+	c.Rules = rules
+	if guard {
+		c.Guard = map[string]interface{}{"max": 512, "min": 512}
 	}
-	return list
+	if metrics {
+		c.Metrics = map[string]interface{}{"path": "/metrics"}
+	}
+	next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {})
+	h, err := traefik.New(context.Background(), next, c, name+"@file")
+	if err != nil {
+		panic(err)
+	}
+	return append(list, &subject{name: name, handler: h})
 }

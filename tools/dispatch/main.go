@@ -116,13 +116,13 @@ func readRow(element ast.Expr) row {
 	return r
 }
 
-// cases returns the cases of a switch, one for each row that has the trait and the part. tools/flatten generates Flat and
-// Metered.
+// cases returns the cases of a switch, one for each row that has the trait and the part. tools/flatten generates Flat, Metered,
+// Guarded and Both.
 func cases(rows []row, trait, part, arguments, before string) string {
 	var text strings.Builder
 	for _, r := range rows {
 		function := r[part]
-		if part == "Flat" || part == "Metered" {
+		if part == "Flat" || part == "Metered" || part == "Guarded" || part == "Both" {
 			function = "new" + part + r["algorithm"]
 		}
 		if r[trait] != "" && function != "" {
@@ -266,6 +266,20 @@ func Serve(e *FastPath, t *QuotaFields, next, rest http.Handler) http.Handler {
 func ServeMetered(e *FastPath, t *QuotaFields, w *Metering, next, rest http.Handler) http.Handler {
 	switch e.algorithm {
 {{cases "fastPath" "Metered" "e, t, w, next, rest" "return "}}	}
+	panic(noFunction(e.algorithm, "fast path"))
+}
+
+// ServeGuarded is Serve before a guard.
+func ServeGuarded(e *FastPath, t *QuotaFields, g *Guarding, rest http.Handler) http.Handler {
+	switch e.algorithm {
+{{cases "fastPath" "Guarded" "e, t, g, rest" "return "}}	}
+	panic(noFunction(e.algorithm, "fast path"))
+}
+
+// ServeBoth is ServeMetered before a guard.
+func ServeBoth(e *FastPath, t *QuotaFields, w *Metering, g *Guarding, rest http.Handler) http.Handler {
+	switch e.algorithm {
+{{cases "fastPath" "Both" "e, t, w, g, rest" "return "}}	}
 	panic(noFunction(e.algorithm, "fast path"))
 }
 `

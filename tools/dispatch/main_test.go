@@ -37,7 +37,7 @@ var algorithms = mustTabulate([]algorithmRow{
 		t.Fatal(err)
 	}
 	for text, n := range map[string]int{
-		"case One:": 0, "case Two:\n\t\tdecideTwo(l, s, now, cost, next, d)\n": 1, "case Two:\n\t\treturn takeFromTwo(l, s, now)\n": 1, "case ": 5, "return newFlatTwo(e, t, next, rest)": 1, "panic(": 7,
+		"case One:": 0, "case Two:\n\t\tdecideTwo(l, s, now, cost, next, d)\n": 1, "case Two:\n\t\treturn takeFromTwo(l, s, now)\n": 1, "case ": 7, "return newFlatTwo(e, t, next, rest)": 1, "return newBothTwo(e, t, w, g, rest)": 1, "panic(": 9,
 	} {
 		if got := strings.Count(string(source), text); got != n {
 			t.Errorf("%q occurs %d times, want %d:\n%s", text, got, n, source)

@@ -1,5 +1,5 @@
 // Command flatten generates the fast paths. A fast path is one function that does all that a request needs if it is decided at
-// once. There is one for each combination of algorithm, store, source of the key, and metering. Under an interpreter, each call
+// once. There is one for each combination of algorithm, store, source of the key, metering, and guard. Under an interpreter, each call
 // allocates all variables of the called function. So the code of the functions is inlined here, as a compiler would do.
 //
 // A path is a list of fragments, one behind the other. They are in the folder fragments:
@@ -8,6 +8,7 @@
 //	store    store_memory, store_redis, take     the decision; it sets remaining, reset and more
 //	outcome  fields, fields_called, next, rare   what happens to the request: its header fields, and who serves it
 //	metering aside, timed, counted               what a middleware with metrics or paths of its own does besides
+//	guarding ticket, unticketed                  what it does before a guard
 //
 // A fragment is a template of its name, with statements, and one of its name and ".variables", with the declarations that these
 // need at the beginning of the function: a variable that is declared before it is set, and set only once, costs an interpreter
@@ -17,8 +18,8 @@
 // The rows of fields.go describe the header fields. The paths, core.SetQuotaFields and answer.WriteHeaders are generated from
 // them.
 //
-// To add a fragment, write its file. To add a path, add a row to paths in paths.go. A new combination of key, store, algorithm
-// and metering needs a type, whose fields and constructor are in the template of its package (memory, redis, traefik), and code
+// To add a fragment, write its file. To add a path, add a row to paths in paths.go. A new combination of key, store, algorithm,
+// metering and guard needs a type, whose fields and constructor are in the template of its package (memory, redis, traefik), and code
 // that chooses it: core.Serve for a Memory, which tools/dispatch generates, redis.Serve for Redis, and fastPath in traefik around
 // both. To add a file, add a row to files.
 //

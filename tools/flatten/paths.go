@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"text/template"
+
+	"github.com/proxyweir/weir/guard"
 )
 
 // file is a generated file.
@@ -14,6 +16,7 @@ type file struct {
 	Name    string // its path from the root
 	Page    string // the template of the whole file
 	Metered bool   // its paths have a core.Metering
+	Guarded bool   // and a core.Guarding
 
 	Paths []fastPath // set by generate
 }
@@ -23,6 +26,8 @@ var files = []file{
 	{Name: "answer/headers_write.go", Page: "write"},
 	{Name: "core/memory_fast_path_flat.go", Page: "memory"},
 	{Name: "core/memory_fast_path_metered.go", Page: "memory", Metered: true},
+	{Name: "core/memory_fast_path_guarded.go", Page: "memory", Guarded: true},
+	{Name: "core/memory_fast_path_both.go", Page: "memory", Metered: true, Guarded: true},
 	{Name: "redis/store_fast_path_flat.go", Page: "redis"},
 	{Name: "redis/store_fast_path_metered.go", Page: "redis", Metered: true},
 	{Name: "traefik/fast_path_flat.go", Page: "traefik"},
@@ -34,12 +39,13 @@ type fastPath struct {
 	Page    string
 	Name    string // the name of its type, without algorithm and Metered
 	Metered bool
+	Guarded bool
 	Self    string // the name of its receiver; e has what the key, the store and the outcome need
 	Key     string // where the key comes from: "address", "keyer", "rule"; "": it has none
 	Others  string // the field of the receiver with the handler for requests without such a key
 	Timed   string // a call that does the same, and times it
 
-	// Parts are the names of its fragments. Without Metered, those in ofMetering are left out.
+	// Parts are the names of its fragments. Without Metered, those in ofMetering are left out, and without Guarded those in ofGuarding.
 	Parts []string
 
 	// Function is the name of a function with the same code, if one is wanted.
@@ -54,9 +60,12 @@ type fastPath struct {
 // ofMetering are the fragments that only paths with Metered have.
 var ofMetering = []string{"aside", "timed", "counted"}
 
-// paths are all paths. Each is generated twice, with Metered and without; those of a Memory once for each algorithm.
+// ofGuarding are those that only paths with Guarded have.
+var ofGuarding = []string{"ticket", "unticketed"}
+
+// paths are all paths. Each is generated twice, with Metered and without; those of a Memory once for each algorithm, and again with Guarded.
 var paths = []fastPath{
-	{Page: "memory", Self: "e", Key: "address", Others: "rest", Parts: []string{"aside", "key_address", "store_memory", "counted", "fields", "next", "rare"}},
+	{Page: "memory", Self: "e", Key: "address", Others: "rest", Parts: []string{"aside", "key_address", "store_memory", "counted", "fields", "ticket", "next", "rare", "unticketed"}},
 
 	{
 		Page: "redis", Name: "byAddress", Self: "p", Key: "address", Others: "byKey", Timed: "serveTimed(p.fastPath, p.metering, true, w, r)",
@@ -83,8 +92,10 @@ func pathsOf(f file, shortcuts []shortcut) []fastPath {
 		if p.Page != f.Page || p.OnlyMetered && !f.Metered {
 			continue
 		}
-		p.Metered = f.Metered
-		p.Parts = slices.DeleteFunc(slices.Clone(p.Parts), func(part string) bool { return !f.Metered && slices.Contains(ofMetering, part) })
+		p.Metered, p.Guarded = f.Metered, f.Guarded
+		p.Parts = slices.DeleteFunc(slices.Clone(p.Parts), func(part string) bool {
+			return !f.Metered && slices.Contains(ofMetering, part) || !f.Guarded && slices.Contains(ofGuarding, part)
+		})
 		if p.Page != "memory" {
 			list = append(list, p)
 			continue
@@ -100,10 +111,16 @@ func pathsOf(f file, shortcuts []shortcut) []fastPath {
 // Type returns the name of the path's type.
 func (p fastPath) Type() string {
 	if p.Page == "memory" {
-		if p.Metered {
-			return "metered" + p.Algorithm.Type
+		prefix := "flat"
+		switch {
+		case p.Metered && p.Guarded:
+			prefix = "both"
+		case p.Metered:
+			prefix = "metered"
+		case p.Guarded:
+			prefix = "guarded"
 		}
-		return "flat" + p.Algorithm.Type
+		return prefix + p.Algorithm.Type
 	}
 	return typeOf(p.Name, p.Metered)
 }
@@ -156,6 +173,9 @@ func init() {
 		"fields":    func() []field { return fields },
 		"family":    func(name string) []field { return fieldsThat(func(f field) bool { return f.Family == name }) },
 		"minded":    func() []field { return fieldsThat(func(f field) bool { return f.Minded }) },
+		"take":      func() int64 { return guard.Take },
+		"leave":     func() int64 { return -guard.Place },
+		"noTicket":  func() int64 { return guard.NoTicket },
 		"room":      func() int { return len(fields) + rejected },
 		"place":     func(f field) int { return slices.Index(fields, f) + rejected },
 		"behind":    func(f field) int { return slices.Index(fields, f) + rejected + 1 },
