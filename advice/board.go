@@ -1,0 +1,273 @@
+package advice
+
+import (
+	"crypto/ed25519"
+	"crypto/sha256"
+	"sort"
+	"sync"
+)
+
+// BoardConfig is what a Board is made of.
+type BoardConfig struct {
+	Rules []Settings // CheckSettings has checked them; each label once
+
+	// PublicKey is that of the advisor; nil: documents need no signature.
+	PublicKey ed25519.PublicKey
+}
+
+// Board has the adaptable rules of a proxy. It takes documents, from a poller or from elsewhere, and says each second what is in force. NewBoard
+// makes it. It is safe for concurrent use, and on no request's way.
+type Board struct {
+	digest string
+	key    ed25519.PublicKey
+	labels []string // in order
+
+	mu       sync.Mutex
+	rules    map[string]*boardRule
+	known    map[string]bool // the labels
+	document *Document       // the last one that was taken; nil: none
+	sum      [sha256.Size]byte
+	takenAt  int64
+	refused  map[string]int64 // documents, by reason
+	last     *Refusal
+	lastAt   int64
+}
+
+type boardRule struct {
+	settings *Settings
+	state    State
+	outcome  Outcome
+	clamped  map[string]int64 // documents, by kind
+}
+
+// NewBoard makes a board. before is that of the configuration before a reload, whose limits in force, freezes, serials and counts go on; nil: there is
+// none, and every rule begins as configured. before may still be asked, but is not to be turned any more.
+func NewBoard(c BoardConfig, before *Board) *Board {
+	b := &Board{key: c.PublicKey, rules: make(map[string]*boardRule), known: make(map[string]bool), refused: make(map[string]int64)}
+	rules := make([]Adaptable, 0, len(c.Rules))
+	for i := range c.Rules {
+		s := c.Rules[i]
+		rules = append(rules, s.Adaptable)
+		b.labels = append(b.labels, s.Label)
+		b.known[s.Label] = true
+		r := &boardRule{settings: &s, state: Start(&s), clamped: make(map[string]int64)}
+		r.outcome = configured(&s)
+		b.rules[s.Label] = r
+	}
+	sort.Strings(b.labels)
+	b.digest = Digest(rules)
+	if before != nil {
+		b.resume(before)
+	}
+	return b
+}
+
+// configured returns the configured limit as what is in force.
+func configured(s *Settings) Outcome {
+	o := Outcome{Requests: s.Requests, Algorithm: s.Algorithm, Target: s.Requests, Why: Configured}
+	if isBucket(s.Algorithm) {
+		o.Burst = s.usualBurst()
+	}
+	return o
+}
+
+func (b *Board) resume(before *Board) {
+	before.mu.Lock()
+	defer before.mu.Unlock()
+	b.document = before.document
+	b.sum = before.sum
+	b.takenAt = before.takenAt
+	b.last = before.last
+	b.lastAt = before.lastAt
+	for reason, n := range before.refused {
+		b.refused[reason] = n
+	}
+	for label, r := range b.rules {
+		former := before.rules[label]
+		if former == nil {
+			continue
+		}
+		r.state = Resume(r.settings, former.state)
+		for kind, n := range former.clamped {
+			r.clamped[kind] = n
+		}
+	}
+}
+
+// Digest returns the digest of the board's rules.
+func (b *Board) Digest() string { return b.digest }
+
+// Labels returns the labels of its rules, in order.
+func (b *Board) Labels() []string { return b.labels }
+
+// Take takes a document: the body of an answer, and its SignatureHeader. It returns the document, and nothing where it is the last one again. Or it
+// returns why it is refused, and counts that.
+func (b *Board) Take(body []byte, signature string, now int64) (*Document, *Refusal) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	d, refusal := b.read(body, signature, now)
+	if refusal != nil {
+		b.note(refusal, now)
+		return nil, refusal
+	}
+	sum := sha256.Sum256(body)
+	if b.document != nil && d.Serial == b.document.Serial && sum == b.sum {
+		return nil, nil //nolint:nilnil // no news
+	}
+	b.document = d
+	b.sum = sum
+	b.takenAt = now
+	of := make(map[string]*Rule)
+	for i := range d.Rules {
+		of[d.Rules[i].Rule] = &d.Rules[i]
+	}
+	effective := d.EffectiveAt.UnixMicro()
+	expires := d.ExpiresAt.UnixMicro()
+	for label, r := range b.rules {
+		Take(&r.state, of[label], d.Serial, effective, expires)
+	}
+	return d, nil
+}
+
+// read reads a document and checks it.
+func (b *Board) read(body []byte, signature string, now int64) (*Document, *Refusal) {
+	if len(body) > MaxBytes {
+		return nil, refuse(TooLarge, "over %d bytes", MaxBytes)
+	}
+	if b.key != nil {
+		if refusal := Verify(b.key, body, signature); refusal != nil {
+			return nil, refusal
+		}
+	}
+	e := Expect{Now: now, Config: b.digest, Rules: b.known}
+	if b.document != nil && sha256.Sum256(body) != b.sum {
+		e.Serial = b.document.Serial
+	}
+	return Parse(body, e)
+}
+
+// Refuse counts that no document came, or none that could be read.
+func (b *Board) Refuse(refusal *Refusal, now int64) {
+	b.mu.Lock()
+	b.note(refusal, now)
+	b.mu.Unlock()
+}
+
+func (b *Board) note(refusal *Refusal, now int64) {
+	b.refused[refusal.Reason]++
+	b.last = refusal
+	b.lastAt = now
+}
+
+// Change is what a Turn has made of a rule.
+type Change struct {
+	Label         string
+	Before, After Outcome
+
+	// Changed says that requests, burst or algorithm are others than Before, and that the proxy must put them in force.
+	Changed bool
+}
+
+// Turn draws the consequences of a second for all rules. of returns what the proxy sees of one, by its label. It returns what is in force for each
+// rule, in the order of Labels, and what was. Before the first one configured limits are in force: so after a reload a proxy calls it at once, lest
+// a limit that goes on be the configured one for a moment.
+func (b *Board) Turn(now int64, of func(label string) Conditions) []Change {
+	seen := make([]Conditions, len(b.labels))
+	for i, label := range b.labels {
+		seen[i] = of(label) // without the lock
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	changes := make([]Change, 0, len(b.labels))
+	for i, label := range b.labels {
+		r := b.rules[label]
+		before := r.outcome
+		r.outcome = Turn(r.settings, &r.state, seen[i], now)
+		for _, kind := range r.outcome.Clamps {
+			r.clamped[kind]++
+		}
+		after := r.outcome
+		changed := before.Requests != after.Requests || before.Burst != after.Burst || before.Algorithm != after.Algorithm
+		changes = append(changes, Change{Label: label, Before: before, After: after, Changed: changed})
+	}
+	return changes
+}
+
+// Freeze keeps a rule as it is until a time; 0 ends that. It reports whether there is such a rule.
+func (b *Board) Freeze(label string, until int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := b.rules[label]
+	if r == nil {
+		return false
+	}
+	Freeze(&r.state, until)
+	return true
+}
+
+// Revert puts the configured limit of a rule in force with the next Turn, and has all advice so far ignored. It reports whether there is such a rule.
+func (b *Board) Revert(label string, now int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := b.rules[label]
+	if r == nil {
+		return false
+	}
+	Revert(r.settings, &r.state, now)
+	return true
+}
+
+// RuleView is what a page or a metric shows of a rule.
+type RuleView struct {
+	Settings  Settings
+	Outcome   Outcome          // of the last Turn
+	Advice    *Rule            // the newest document's; nil: it has nothing for the rule
+	Clamped   map[string]int64 // documents, by kind
+	WalksBack int64            // how long it would take to be at the configured limit again, in microseconds
+}
+
+// LookAt returns a view of a rule. It reports whether there is such a rule.
+func (b *Board) LookAt(label string) (view RuleView, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := b.rules[label]
+	if r == nil {
+		return view, false
+	}
+	view.Settings = *r.settings
+	view.Outcome = r.outcome
+	view.WalksBack = WalkBack(r.settings, &r.state)
+	view.Clamped = copyCounts(r.clamped)
+	if b.document != nil {
+		for i := range b.document.Rules {
+			if b.document.Rules[i].Rule == label {
+				view.Advice = &b.document.Rules[i]
+			}
+		}
+	}
+	return view, true
+}
+
+// View is what a page or a metric shows of the advice as a whole.
+type View struct {
+	Document    *Document        // the last one that was taken; nil: none
+	TakenAt     int64            // microseconds since the epoch
+	Refused     map[string]int64 // documents, by reason; also Unavailable
+	LastRefusal *Refusal         // nil: none
+	RefusedAt   int64
+}
+
+// Look returns a view of the board.
+func (b *Board) Look() View {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return View{Document: b.document, TakenAt: b.takenAt, Refused: copyCounts(b.refused), LastRefusal: b.last, RefusedAt: b.lastAt}
+}
+
+func copyCounts(counts map[string]int64) map[string]int64 {
+	c := make(map[string]int64, len(counts))
+	for name, n := range counts {
+		c[name] = n
+	}
+	return c
+}

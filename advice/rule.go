@@ -1,0 +1,359 @@
+package advice
+
+import "strconv"
+
+// State is what an adaptable rule is at: what is in force, and by which advice. Start makes it. It is a value: a copy of it can be carried over a
+// reload, by Resume. It is for one goroutine at a time.
+type State struct {
+	line       string // the rule's, of the digest
+	requests   int64  // in force
+	burst      int64  // what it is, or would be of a bucket
+	algorithm  string
+	stepped    int64 // when that changed
+	aimed      int64 // the requests that it steps towards, or did, as is the next one of the burst
+	aimedBurst int64
+
+	followed *entry // nil: none
+	next     *entry // that is not in force yet
+	serial   int64  // of the newest advice
+	ignored  int64  // advice up to this serial is not followed
+	back     string // why it goes back to the configured limit without advice; a word of Outcome.Why
+
+	frozen       int64 // until then nothing changes
+	overloaded   int64 // when it last was
+	concentrated int64
+	above        int64 // until when the threshold of the advice that is followed holds; 0: it has not begun
+
+	clamped []string // kinds that the advice that is followed has met; is replaced, never written to
+	fresh   []string // those of this turn
+}
+
+// entry is what a document says of one rule.
+type entry struct {
+	rule               *Rule // nil: nothing
+	serial             int64
+	effective, expires int64 // microseconds
+}
+
+// The words of Outcome.Why.
+const (
+	Configured        = "configured"    // there is no advice
+	Followed          = "advice"        // as far as the bounds let it
+	HeldByStep        = "step"          // on the way, and the next step is not due
+	HeldByDeadband    = "deadband"      // what is advised hardly differs
+	HeldBySwitch      = "switch"        // the algorithm, until the change before is over
+	GateUnknown       = "unknown"       // not loosened, since no guard watches the service
+	GateWarmUp        = "warm_up"       // since too little is learnt
+	GateOverload      = "overload"      // since the service is overloaded, or was within 30 s
+	GateConcentration = "concentration" // since few keys make an unusual part of the demand, or did within 30 s
+	Frozen            = "frozen"        // by hand
+	Expired           = "expired"       // on its way to the configured limit, since the advice is over
+	Abstains          = "abstains"      // or since the advisor has none for the rule
+	Reverted          = "reverted"      // by hand
+)
+
+// Outcome is what is in force after a Turn, and why.
+type Outcome struct {
+	Requests  int64
+	Burst     int64 // 0: the algorithm has none
+	Algorithm string
+
+	Target int64  // the requests that it steps towards
+	Why    string // one of the words above
+	Reason string // the advisor's, where there is advice
+	Serial int64  // of the advice that is followed; 0: none
+	Until  int64  // of Followed and what holds it: when the advice expires; of Frozen: when that ends; else 0
+
+	// Clamps are the kinds of clamps that the advice has met for the first time. Each is counted once for a document.
+	Clamps []string
+
+	Above *Threshold // nil: there is none
+}
+
+// Start returns a rule's state when nothing is known: the configured limit is in force.
+func Start(s *Settings) State {
+	return State{line: s.line(), requests: s.Requests, burst: s.usualBurst(), algorithm: s.Algorithm, back: Configured}
+}
+
+// Resume returns the state with which a rule goes on after a reload. What is in force stays within the new bounds if the rule is the same for an
+// advisor (see Digest), and else is the configured limit. By hand is by hand: a freeze holds, and advice that was reverted stays so.
+func Resume(s *Settings, before State) State {
+	st := Start(s)
+	st.serial = before.serial
+	st.ignored = before.ignored
+	st.frozen = before.frozen
+	st.overloaded = before.overloaded
+	st.concentrated = before.concentrated
+	st.stepped = before.stepped
+	if before.line != st.line {
+		return st
+	}
+	st = before
+	st.requests = within(st.requests, s.least(), s.Ceiling)
+	st.burst = within(st.burst, s.burstOf(s.least()), s.burstOf(s.Ceiling))
+	return st
+}
+
+func within(n, least, most int64) int64 {
+	if n < least {
+		return least
+	}
+	if n > most {
+		return most
+	}
+	return n
+}
+
+// Take hands a rule what a document says of it: nil if that is nothing. It is followed from effective to expires, and what was followed before until
+// then. Advice whose serial was reverted, or is not above the last one, is ignored.
+func Take(st *State, r *Rule, serial, effective, expires int64) {
+	if serial <= st.ignored || serial <= st.serial {
+		return
+	}
+	st.serial = serial
+	st.next = &entry{rule: r, serial: serial, effective: effective, expires: expires}
+}
+
+// Freeze keeps a rule as it is until a time. What is in force stays so, also while the service is overloaded; 0 ends that.
+func Freeze(st *State, until int64) { st.frozen = until }
+
+// Revert puts the configured limit in force at once, and has all advice so far ignored.
+func Revert(s *Settings, st *State, now int64) {
+	st.ignored = st.serial
+	st.drop(Reverted)
+	st.next = nil
+	st.goHome(s, now)
+	st.algorithm = s.Algorithm
+}
+
+// goHome puts the configured numbers in force at once. (Assignments of several values at a time lose some under Yaegi.)
+func (st *State) goHome(s *Settings, now int64) {
+	st.requests = s.Requests
+	st.burst = s.usualBurst()
+	st.stepped = now
+}
+
+// drop ends the advice that is followed.
+func (st *State) drop(why string) {
+	st.followed = nil
+	st.back = why
+	st.above = 0
+	st.clamped = nil
+}
+
+// clamp counts a kind of clamps, once for each advice.
+func (st *State) clamp(kind string) {
+	if indexOf(st.clamped, kind) >= 0 {
+		return
+	}
+	all := make([]string, 0, len(st.clamped)+1)
+	all = append(all, st.clamped...)
+	st.clamped = append(all, kind)
+	st.fresh = append(st.fresh, kind)
+}
+
+// Turn draws the consequences of advice, conditions and time, and returns what is in force from now on. It is to be called each second.
+func Turn(s *Settings, st *State, c Conditions, now int64) Outcome {
+	st.fresh = nil
+	st.keepTime(c, now)
+	st.advance(s, now)
+	o := Outcome{Target: st.requests}
+	if now < st.frozen {
+		o.Why = Frozen
+	} else {
+		follow(s, st, c, now, &o)
+	}
+	o.Requests = st.requests
+	o.Algorithm = st.algorithm
+	if isBucket(st.algorithm) {
+		o.Burst = s.drainable(st.burst, st.requests)
+	}
+	if e := st.followed; e != nil {
+		o.Serial = e.serial
+		o.Until = e.expires
+		if e.rule != nil {
+			o.Reason = e.rule.Reason
+			o.Above = threshold(s, st, e, c, now, o.Why == Frozen)
+		}
+	}
+	if o.Why == Frozen {
+		o.Until = st.frozen
+	}
+	o.Clamps = st.fresh
+	return o
+}
+
+// keepTime notes the conditions. A clock that has been set back makes nothing come sooner, and nothing last for as long as it has been set back.
+func (st *State) keepTime(c Conditions, now int64) {
+	if st.stepped > now {
+		st.stepped = now
+	}
+	if st.overloaded > now {
+		st.overloaded = now
+	}
+	if st.concentrated > now {
+		st.concentrated = now
+	}
+	if c.Overloaded {
+		st.overloaded = now
+	}
+	if c.Concentrated {
+		st.concentrated = now
+	}
+}
+
+// advance passes to the next advice, and ends what is over.
+func (st *State) advance(s *Settings, now int64) {
+	if e := st.next; e != nil && now >= e.effective {
+		above := st.above
+		st.drop(Abstains)
+		st.followed = e
+		st.next = nil
+		if s.Gates != Bounds && e.rule != nil && e.rule.Above != nil {
+			st.above = above // a threshold that is advised again goes on
+		}
+	}
+	if e := st.followed; e != nil && now >= e.expires {
+		st.drop(Expired)
+	}
+}
+
+// follow moves what is in force.
+func follow(s *Settings, st *State, c Conditions, now int64, o *Outcome) {
+	g := s.home()
+	o.Why = st.back
+	advised := false
+	if e := st.followed; e != nil {
+		o.Why = Abstains
+		if e.rule != nil {
+			o.Why = Followed
+			if l := e.rule.Limit; l != nil {
+				g = aim(s, st, l, e.rule.Forecast, c, now)
+				advised = g.requests != s.Requests || g.burst != s.usualBurst()
+			}
+		}
+	}
+	o.Target = g.requests
+	if s.Gates != Bounds && st.overloaded == now && (st.requests > s.Requests || st.burst > s.usualBurst()) {
+		st.goHome(s, now)
+		o.Why = GateOverload
+		o.Target = s.Requests
+		return
+	}
+	move(s, st, c, now, g, advised, o)
+	if g.why != "" {
+		o.Why = g.why
+	}
+	if st.followed == nil && o.Why != Reverted && st.isHome(s) {
+		o.Why = Configured
+		st.back = Configured
+	}
+}
+
+func (st *State) isHome(s *Settings) bool {
+	return st.requests == s.Requests && st.burst == s.usualBurst() && st.algorithm == s.Algorithm
+}
+
+// move takes a step towards a goal if one is due.
+func move(s *Settings, st *State, c Conditions, now int64, g goal, advised bool, o *Outcome) {
+	requests := g.requests
+	burst := g.burst
+	if advised { // what is on its way goes on to its goal
+		if near(st.requests, requests) && requests != s.Requests && requests != st.aimed {
+			requests = st.requests
+		}
+		if near(st.burst, burst) && burst != s.usualBurst() && burst != st.aimedBurst {
+			burst = st.burst
+		}
+		if requests != g.requests {
+			st.clamp(ClampDeadband)
+			o.Why = HeldByDeadband
+		}
+	}
+	st.aimed = requests
+	st.aimedBurst = burst
+	if requests == st.requests && burst == st.burst && g.algorithm == st.algorithm {
+		return
+	}
+	if st.stepped > 0 && now-st.stepped < s.Every {
+		if o.Why == Followed {
+			o.Why = HeldByStep
+		}
+		return
+	}
+	if g.algorithm != st.algorithm {
+		if c.Switching {
+			st.clamp(ClampAlgorithm)
+			o.Why = HeldBySwitch
+		} else {
+			st.algorithm = g.algorithm
+			st.stepped = now
+		}
+	}
+	if requests != st.requests || burst != st.burst {
+		st.requests = s.step(st.requests, requests)
+		st.burst = s.step(st.burst, burst)
+		st.stepped = now
+	}
+}
+
+// near reports whether a target is within the deadband of what is in force, and is another.
+func near(from, to int64) bool {
+	difference := to - from
+	if difference < 0 {
+		difference = -difference
+	}
+	return difference > 0 && difference*deadband < from
+}
+
+// WalkBack returns how long a rule takes to be at the configured limit when its advice is over, in microseconds, but for changes of the algorithm that
+// wait for one another.
+func WalkBack(s *Settings, st *State) int64 {
+	steps := int64(0)
+	requests := st.requests
+	burst := st.burst
+	for requests != s.Requests || burst != s.usualBurst() {
+		requests = s.step(requests, s.Requests)
+		burst = s.step(burst, s.usualBurst())
+		steps++
+	}
+	if steps == 0 && st.algorithm != s.Algorithm {
+		steps = 1
+	}
+	return steps * s.Every
+}
+
+// Explain returns an Outcome's reason in words, as the page and audit lines have it.
+func Explain(o *Outcome) string {
+	advised := "advice " + strconv.FormatInt(o.Serial, 10)
+	if o.Reason != "" {
+		advised += ", " + o.Reason
+	}
+	switch o.Why {
+	case Followed:
+		return advised
+	case HeldByStep:
+		return advised + ": the next step is not due"
+	case HeldByDeadband:
+		return advised + ": differs by less than a tenth"
+	case HeldBySwitch:
+		return "the algorithm changes when the change before is over"
+	case GateUnknown:
+		return advised + ": not loosened, since no guard watches the service"
+	case GateWarmUp:
+		return advised + ": not loosened before usual demand is learnt"
+	case GateOverload:
+		return "not loosened while the service is overloaded, and 30s after that"
+	case GateConcentration:
+		return advised + ": not loosened while few keys make an unusual part of the demand, and 30s after that"
+	case Frozen:
+		return "frozen by hand"
+	case Expired:
+		return "the advice is over; on its way to the configured limit"
+	case Abstains:
+		return "advice " + strconv.FormatInt(o.Serial, 10) + " has nothing for this rule; the configured limit holds"
+	case Reverted:
+		return "reverted by hand"
+	}
+	return "configured"
+}
