@@ -1,0 +1,268 @@
+package advisor
+
+import (
+	"crypto/ed25519"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/proxyweir/weir/advice"
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/ruleset"
+	"github.com/proxyweir/weir/ruleset/yaml"
+)
+
+// Config is what advisor.yaml says. Read makes it, with the defaults.
+type Config struct {
+	Listen     string             // host:port; the default is 127.0.0.1:8787
+	Fleet      string             // the fleet that it advises; proxies name it
+	Token      string             // what proxies must send; "": nothing
+	PrivateKey ed25519.PrivateKey // signs documents; nil: they have no signature
+	TLS        *tls.Config        // nil: no TLS
+	Prometheus Prometheus
+
+	History  time.Duration // how far back it learns
+	Step     time.Duration // between two values of a series
+	Season   time.Duration // after which demand is similar
+	Horizon  time.Duration // how far ahead it forecasts
+	Interval time.Duration // how often it computes advice
+	Expires  time.Duration // how long a document is valid
+
+	// MinimumSkill is what a forecast's errors must be less than those of the last value, and of the mean of the season before, as a part of these. It abstains
+	// with less.
+	MinimumSkill float64
+
+	Rules []Rule
+}
+
+// Rule is an adaptable rule, with what it is advised for.
+type Rule struct {
+	Label      string // as the metrics have it
+	Limit      *core.Limit
+	LimitText  string // requests and period, as it is written
+	Calendar   string // the unit of the calendar that it follows, @ and the time zone; "": none
+	Burst      int64  // 0: that of the requests, or none
+	Floor      int64  // the least requests that may be advised
+	Ceiling    int64  // the most
+	Algorithms []string
+	Demand     string  // DemandOfKey, DemandInAll or DemandOfQuery
+	Query      string  // PromQL, of requests a second
+	Quantile   float64 // of the keys, or of the band of all requests
+	Headroom   float64 // what the limit is of the demand
+	Abuse      bool    // thresholds may be advised
+	Lower      bool    // less than the configured limit may be advised
+}
+
+// What a rule's demand may be.
+const (
+	DemandOfKey   = "key"   // of a key, at a quantile of the keys
+	DemandInAll   = "total" // of all requests of the rule
+	DemandOfQuery = "query" // what a query returns
+)
+
+// Period returns the limit's period; for a period of the calendar the longest that it can be.
+func (r *Rule) Period() time.Duration { return time.Duration(r.Limit.Period()) * time.Microsecond }
+
+// Read reads advisor.yaml. Names of files in it are relative to its folder. The error has all problems, with lines and columns.
+func Read(name string) (*Config, error) {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(name, data)
+}
+
+// Parse is Read for the contents of a file.
+func Parse(name string, data []byte) (*Config, error) {
+	root, problems := yaml.Parse(name, data)
+	if len(problems) > 0 {
+		return nil, problems
+	}
+	c := &Config{
+		Listen: "127.0.0.1:8787", History: 14 * day, Step: time.Minute, Season: day, Horizon: 10 * time.Minute, Interval: time.Minute, Expires: 10 * time.Minute,
+		MinimumSkill: 0.05, Prometheus: Prometheus{Timeout: 10 * time.Second},
+	}
+	r := &reader{file: name}
+	r.config(root, c)
+	if len(r.problems) > 0 {
+		return nil, r.problems
+	}
+	return c, nil
+}
+
+const day = 24 * time.Hour
+
+// config reads the whole file.
+func (r *reader) config(root *ruleset.Node, c *Config) {
+	var key, tokenFile string
+	var pair struct{ certificate, key, clientCA string }
+	set := r.fields(root, "advisor.yaml",
+		field{"listen", r.text(&c.Listen)},
+		field{"fleet", r.text(&c.Fleet)},
+		field{"token", r.text(&c.Token)},
+		field{"token_file", r.text(&tokenFile)},
+		field{"private_key", r.text(&key)},
+		field{"tls", func(n *ruleset.Node) error {
+			set := r.fields(n, "tls", field{"certificate", r.text(&pair.certificate)}, field{"key", r.text(&pair.key)}, field{"client_ca", r.text(&pair.clientCA)})
+			r.needs(n, set, "certificate", "the file of the certificate, in PEM")
+			r.needs(n, set, "key", "the file of its private key, in PEM")
+			return nil
+		}},
+		field{"prometheus", func(n *ruleset.Node) error {
+			p := &c.Prometheus
+			set := r.fields(n, "prometheus", field{"url", r.text(&p.URL)}, field{"token", r.text(&p.Token)}, field{"selector", r.text(&p.Selector)},
+				field{"timeout", r.duration(&p.Timeout, time.Millisecond, time.Hour)})
+			r.needs(n, set, "url", "the address of a Prometheus, such as http://127.0.0.1:9090")
+			return p.check()
+		}},
+		field{"history", r.duration(&c.History, time.Minute, 366*day)},
+		field{"step", r.duration(&c.Step, time.Second, day)},
+		field{"season", r.duration(&c.Season, 4*time.Second, 31*day)},
+		field{"horizon", r.duration(&c.Horizon, time.Second, 7*day)},
+		field{"interval", r.duration(&c.Interval, time.Second, day)},
+		field{"expires", r.duration(&c.Expires, time.Second, day)},
+		field{"minimum_skill", r.number(&c.MinimumSkill, 0, 1)},
+		field{"prophet", func(*ruleset.Node) error { return nil }}, // another advisor's
+		field{"rules", func(n *ruleset.Node) error { return r.rules(n, c) }},
+	)
+	r.needs(root, set, "prometheus", "a map with the url of a Prometheus")
+	r.needs(root, set, "rules", "a list of the adaptable rules")
+	r.check(set, "fleet", len(c.Fleet) <= 128, "fleet: has %d bytes, and may have 128", len(c.Fleet))
+	r.check(set, "step", c.Step%time.Second == 0, "step %s: must be whole seconds", ruleset.Shortly(c.Step))
+	r.check(set, "season", c.Season%c.Step == 0 && c.Season >= 4*c.Step, "season %s: must be a multiple of step (%s), and at least four of it", ruleset.Shortly(c.Season), ruleset.Shortly(c.Step))
+	r.check(set, "horizon", c.Horizon%c.Step == 0 && c.Horizon <= c.Season, "horizon %s: must be a multiple of step (%s), and not longer than season (%s)", ruleset.Shortly(c.Horizon), ruleset.Shortly(c.Step), ruleset.Shortly(c.Season))
+	r.check(set, "history", c.History/c.Step <= mostValues, "history %s: has more than %d values, one each step (%s); take a longer step", ruleset.Shortly(c.History), mostValues, ruleset.Shortly(c.Step))
+	r.check(set, "expires", c.Expires >= c.Interval, "expires %s: must not be shorter than interval (%s), or nothing is valid in between", ruleset.Shortly(c.Expires), ruleset.Shortly(c.Interval))
+	r.check(set, "token_file", tokenFile == "" || c.Token == "", "token_file and token are mutually exclusive")
+	r.files(set, c, tokenFile, key, pair.certificate, pair.key, pair.clientCA)
+}
+
+// mostValues is the most values of a series: of 347 days at a step of a minute.
+const mostValues = 500_000
+
+// files reads the files that the configuration names.
+func (r *reader) files(set map[string]*ruleset.Node, c *Config, tokenFile, key, certificate, certificateKey, clientCA string) {
+	if tokenFile != "" {
+		text, err := os.ReadFile(r.path(tokenFile))
+		c.Token = strings.TrimSpace(string(text))
+		r.check(set, "token_file", err == nil, "token_file: %v", err)
+		r.check(set, "token_file", err != nil || c.Token != "", "token_file %q: is empty", tokenFile)
+	}
+	if key != "" {
+		text, err := os.ReadFile(r.path(key))
+		if err == nil {
+			c.PrivateKey, err = advice.ParsePrivateKey(text)
+		}
+		r.check(set, "private_key", err == nil, "private_key %q: must be an Ed25519 key as openssl genpkey -algorithm ed25519 writes it: %v", key, err)
+	}
+	if certificate == "" || certificateKey == "" {
+		return
+	}
+	pair, err := tls.LoadX509KeyPair(r.path(certificate), r.path(certificateKey))
+	r.check(set, "tls", err == nil, "tls: %v", err)
+	c.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	if clientCA != "" {
+		text, err := os.ReadFile(r.path(clientCA))
+		c.TLS.ClientCAs, c.TLS.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+		r.check(set, "tls", err == nil, "tls: client_ca: %v", err)
+		r.check(set, "tls", err != nil || c.TLS.ClientCAs.AppendCertsFromPEM(text), "tls: client_ca %q: has no certificate in PEM", clientCA)
+	}
+}
+
+// path returns where a file is that the configuration names.
+func (r *reader) path(name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(filepath.Dir(r.file), name)
+}
+
+// rules reads the list of rules.
+func (r *reader) rules(n *ruleset.Node, c *Config) error {
+	if n.Kind != ruleset.List {
+		return fmt.Errorf("must be a list of rules, not %s", n.Kind)
+	}
+	first := make(map[string]int)
+	for _, item := range n.Items {
+		rule := r.rule(item)
+		if line := first[rule.Label]; line > 0 {
+			r.fail(item, fmt.Sprintf("duplicate rule %q, first in line %d; keep one", rule.Label, line))
+		}
+		first[rule.Label] = item.Line
+		c.Rules = append(c.Rules, rule)
+	}
+	return nil
+}
+
+// rule reads one rule.
+func (r *reader) rule(n *ruleset.Node) Rule {
+	rule := Rule{Demand: DemandOfKey, Quantile: 0.99, Headroom: 1.2}
+	var algorithm, zone, floor, ceiling string
+	set := r.fields(n, "a rule",
+		field{"rule", r.text(&rule.Label)},
+		field{"limit", r.text(&rule.LimitText)},
+		field{"algorithm", r.word(&algorithm, core.AlgorithmNames)},
+		field{"time_zone", r.text(&zone)},
+		field{"burst", r.count(&rule.Burst, core.MaxRequests)},
+		field{"floor", r.text(&floor)},
+		field{"ceiling", r.text(&ceiling)},
+		field{"algorithms", r.wordList(&rule.Algorithms, core.AlgorithmNames)},
+		field{"demand", r.word(&rule.Demand, []string{DemandOfKey, DemandInAll, DemandOfQuery})},
+		field{"query", r.text(&rule.Query)},
+		field{"quantile", r.number(&rule.Quantile, 0.5, 0.9999)},
+		field{"headroom", r.number(&rule.Headroom, 1, 10)},
+		field{"abuse", r.truth(&rule.Abuse)},
+		field{"lower", r.truth(&rule.Lower)},
+	)
+	r.needs(n, set, "rule", "the rule's label in the metrics, such as api")
+	r.needs(n, set, "limit", "the configured limit, such as 100/1m")
+	r.needs(n, set, "ceiling", "the most that may be advised, such as 200/1m")
+	if rule.Query != "" && set["demand"] == nil {
+		rule.Demand = DemandOfQuery
+	}
+	r.check(set, "demand", (rule.Demand == DemandOfQuery) == (rule.Query != ""), "demand query needs query, a PromQL text, and no other has it")
+	if set["limit"] == nil {
+		return rule
+	}
+	limit := core.LimitConfig{Burst: rule.Burst}
+	err := core.ParseLimit(rule.LimitText, &limit)
+	if err == nil && algorithm != "" {
+		limit.Algorithm, err = core.ParseAlgorithm(algorithm)
+	}
+	if err == nil && zone != "" {
+		if limit.Location, err = time.LoadLocation(zone); err != nil {
+			err = fmt.Errorf("time_zone %q: must be a name of the time zone database, such as Europe/Berlin", zone)
+		}
+	}
+	if err == nil {
+		rule.Limit, err = core.NewLimit(limit)
+	}
+	if err != nil {
+		r.fail(set["limit"], err.Error())
+		return rule
+	}
+	if limit.Calendar != core.Epoch {
+		rule.Calendar = limit.Calendar.String() + "@" + rule.Limit.TimeZone()
+	}
+	rule.Floor, rule.Ceiling = limit.Requests, limit.Requests
+	for _, bound := range []struct {
+		name, text string
+		to         *int64
+	}{{"floor", floor, &rule.Floor}, {"ceiling", ceiling, &rule.Ceiling}} {
+		if bound.text == "" {
+			continue
+		}
+		var b core.LimitConfig
+		err := core.ParseLimit(bound.text, &b)
+		r.check(set, bound.name, err == nil, "%s: %v", bound.name, err)
+		r.check(set, bound.name, err != nil || b.Period == limit.Period && b.Calendar == limit.Calendar, "%s %q: must have the period of limit, %s", bound.name, bound.text, rule.LimitText)
+		*bound.to = b.Requests
+	}
+	r.check(set, "floor", rule.Floor <= limit.Requests, "floor %q: must not be above limit, %s", floor, rule.LimitText)
+	r.check(set, "ceiling", ceiling == "" || rule.Ceiling >= limit.Requests, "ceiling %q: must not be below limit, %s", ceiling, rule.LimitText)
+	return rule
+}

@@ -1,0 +1,250 @@
+package advisor
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/advice"
+)
+
+// steady is a source in which demand has a season: a sine around 80 requests a minute. What is wrong with it is its error.
+type steady struct {
+	mu  sync.Mutex
+	err error
+}
+
+func (s *steady) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+}
+
+func (s *steady) Series(_ context.Context, q Quantity, from, to time.Time, step time.Duration) (Series, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := unknown(from, to, step)
+	for i := range out.Values {
+		out.Values[i] = (80 + 30*math.Sin(2*math.Pi*float64(out.At(i).Unix())/86400)) / 6
+	}
+	return out, s.err
+}
+
+// noon is when the advisors of the tests compute, unless a test says otherwise.
+var noon = time.Date(2024, 11, 22, 2, 0, 0, 0, time.UTC)
+
+// newTestAdvisor returns an advisor of the fleet shop for a rule api, at noon.
+func newTestAdvisor(t *testing.T, source Source) *Advisor {
+	t.Helper()
+	c := configOf(t, map[string]any{"fleet": "shop", "step": "15m", "history": "6d", "horizon": "1h"},
+		map[string]any{"rule": "api", "limit": "60/1m", "floor": "30/1m", "ceiling": "400/1m"})
+	a := New(c, source)
+	a.now = func() time.Time { return noon }
+	return a
+}
+
+func TestAnswersAreAsTheVectorsSay(t *testing.T) {
+	for _, c := range readVectors(t).HTTP {
+		t.Run(c.Title, func(t *testing.T) {
+			a := newTestAdvisor(t, new(steady))
+			a.config.Token = c.Token
+			if c.Fleet != nil {
+				a.config.Fleet = *c.Fleet
+			}
+			if c.Signs {
+				_, a.config.PrivateKey, _ = ed25519.GenerateKey(nil)
+			}
+			if c.Computed == nil || *c.Computed {
+				if err := a.Compute(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			filled := strings.NewReplacer("{config}", a.digest, "{etag}", a.latest.tag, "{signature}", a.latest.signature)
+			server := httptest.NewServer(a.Handler())
+			defer server.Close()
+			r, err := http.NewRequest(c.Request.Method, server.URL+c.Request.Path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, value := range c.Request.Headers {
+				r.Header.Set(name, filled.Replace(value))
+			}
+			answer, err := server.Client().Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer answer.Body.Close()
+			body, err := io.ReadAll(answer.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if answer.StatusCode != c.Want.Status {
+				t.Fatalf("the status is %d, not %d: %s", answer.StatusCode, c.Want.Status, body)
+			}
+			for name, want := range c.Want.Headers {
+				got := answer.Header.Get(name)
+				if want == "{seconds}" && len(got) > 0 && strings.Trim(got, "0123456789") == "" && got != "0" {
+					continue
+				}
+				if got != filled.Replace(want) {
+					t.Errorf("%s is %q, not %q", name, got, filled.Replace(want))
+				}
+			}
+			for _, name := range c.Want.Absent {
+				if answer.Header.Get(name) != "" {
+					t.Errorf("%s is %q", name, answer.Header.Get(name))
+				}
+			}
+			var said map[string]any
+			if strings.Contains(answer.Header.Get("Content-Type"), "json") && json.Unmarshal(body, &said) != nil {
+				t.Errorf("the body is no JSON: %s", body)
+			}
+			for name, want := range c.Body {
+				if got := said[name]; got != filled.Replace(want.(string)) {
+					t.Errorf("%s is %v", name, got)
+				}
+			}
+			if answer.StatusCode == http.StatusOK && strings.HasPrefix(c.Request.Path, "/v1/advice") {
+				checkDocument(t, a, body)
+			}
+		})
+	}
+}
+
+// checkDocument checks that a proxy with the advisor's rules takes a document.
+func checkDocument(t *testing.T, a *Advisor, body []byte) *advice.Document {
+	t.Helper()
+	d, refusal := advice.Parse(body, advice.Expect{Now: a.now().UnixMicro(), Config: a.digest, Rules: map[string]bool{"api": true}})
+	if refusal != nil {
+		t.Fatalf("%v: %s", refusal, body)
+	}
+	return d
+}
+
+func TestDocumentsSayWhatWasFound(t *testing.T) {
+	a := newTestAdvisor(t, new(steady))
+	if err := a.Compute(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d := checkDocument(t, a, a.latest.body)
+	if len(d.Rules) != 1 || d.Rules[0].Limit == nil || d.Rules[0].Forecast == nil || d.Rules[0].Reason != reasonGrowth {
+		t.Fatalf("the document is %s", a.latest.body)
+	}
+	if r := d.Rules[0]; r.Limit.Requests < 110 || r.Limit.Requests > 132 || r.Forecast.Quantile != 0.99 {
+		t.Errorf("advises %s", a.latest.body)
+	}
+	if d.ExpiresAt.Sub(d.IssuedAt) != 10*time.Minute || d.Model.HorizonSeconds != 3600 || *d.Model.SkillVsLast < 0.5 {
+		t.Errorf("the document is %s", a.latest.body)
+	}
+}
+
+func TestSerialsRiseOverRestartsAndWhenTheClockStepsBack(t *testing.T) {
+	a := newTestAdvisor(t, new(steady))
+	serials := []int64{}
+	for _, at := range []time.Time{noon, noon.Add(time.Minute), noon.Add(-time.Hour), noon.Add(-time.Hour)} {
+		a.now = func() time.Time { return at }
+		if err := a.Compute(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		serials = append(serials, a.latest.document.Serial)
+	}
+	for i := range serials {
+		if i > 0 && serials[i] <= serials[i-1] {
+			t.Errorf("the serials are %v", serials)
+		}
+	}
+	again := newTestAdvisor(t, new(steady))
+	again.now = func() time.Time { return noon.Add(2 * time.Minute) }
+	if err := again.Compute(t.Context()); err != nil || again.latest.document.Serial <= serials[1] {
+		t.Errorf("after a restart the serial is %d, which was %d: %v", again.latest.document.Serial, serials[1], err)
+	}
+}
+
+func TestAFailingSourceLeavesTheLastDocumentUntilItExpires(t *testing.T) {
+	source := new(steady)
+	a := newTestAdvisor(t, source)
+	if err := a.Compute(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	first := a.latest.document.Serial
+	source.fail(errors.New("it is down"))
+	at := noon
+	a.now = func() time.Time { return at }
+	for _, step := range []struct {
+		after                  time.Duration
+		status, advice         int
+		health, mentions, word string
+	}{
+		{15 * time.Minute, 503, 503, "unavailable", "it is down", "source"},
+		{9 * time.Minute, 200, 200, "failing", "it is down", "source"},
+	} {
+		at = noon.Add(15 * time.Minute) // a new value is wanted
+		if err := a.Compute(t.Context()); err == nil {
+			t.Fatal("computes of nothing")
+		}
+		at = noon.Add(step.after)
+		if a.latest.document.Serial != first {
+			t.Error("there is another document")
+		}
+		w := httptest.NewRecorder()
+		a.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/healthz", nil))
+		if w.Code != step.status || !strings.Contains(w.Body.String(), `"status":"`+step.health) || !strings.Contains(w.Body.String(), step.mentions) {
+			t.Errorf("after %s: %d %s", step.after, w.Code, w.Body)
+		}
+		w = httptest.NewRecorder()
+		a.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/v1/advice?fleet=shop", nil))
+		if w.Code != step.advice {
+			t.Errorf("after %s: %d %s", step.after, w.Code, w.Body)
+		}
+		w = httptest.NewRecorder()
+		a.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		if !strings.Contains(w.Body.String(), `weir_advisor_abstains{reason="`+step.word+`",rule="api"} 1`) || !strings.Contains(w.Body.String(), `weir_advisor_requests_total{status="`) {
+			t.Errorf("the metrics are %s", w.Body)
+		}
+	}
+}
+
+// listen returns a listener on loopback.
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func TestAnAdvisorThatIsStoppedEnds(t *testing.T) {
+	a := newTestAdvisor(t, new(steady))
+	ctx, stop := context.WithCancel(t.Context())
+	l := listen(t)
+	ended := make(chan error)
+	go func() { ended <- a.Serve(ctx, l, func(text string) { t.Error(text) }) }()
+	for { // until it has computed
+		answer, err := http.Get("http://" + l.Addr().String() + "/v1/advice?fleet=shop")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		if answer.StatusCode == http.StatusOK {
+			break
+		}
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if _, err := http.Get("http://" + l.Addr().String() + "/healthz"); err == nil {
+		t.Error("it still answers")
+	}
+}
