@@ -49,9 +49,9 @@ type Sample struct {
 
 // Threshold tells proxies which keys to slow down, and to what.
 type Threshold struct {
-	PerSecond  float64 // keys that ask for more
-	Limit      string  // get this
-	Confidence float64 // the part of the unusual demand that ten keys make
+	PerSecond  float64 `json:"requests_per_second"` // keys that ask for more
+	Limit      string  `json:"limit"`               // get this
+	Confidence float64 `json:"confidence"`          // the part of the unusual demand that ten keys make
 }
 
 // forThreshold is how long a threshold holds.

@@ -94,40 +94,43 @@ func Parse(name string, data []byte) (*Config, error) {
 	return c, nil
 }
 
-const day = 24 * time.Hour
+const (
+	day        = 24 * time.Hour
+	daySeconds = 24 * 60 * 60
+)
 
 // config reads the whole file.
 func (r *reader) config(root *ruleset.Node, c *Config) {
 	var key, tokenFile string
 	var pair struct{ certificate, key, clientCA string }
 	set := r.fields(root, "advisor.yaml",
-		field{"listen", r.text(&c.Listen)},
-		field{"fleet", r.text(&c.Fleet)},
-		field{"token", r.text(&c.Token)},
-		field{"token_file", r.text(&tokenFile)},
-		field{"private_key", r.text(&key)},
-		field{"tls", func(n *ruleset.Node) error {
-			set := r.fields(n, "tls", field{"certificate", r.text(&pair.certificate)}, field{"key", r.text(&pair.key)}, field{"client_ca", r.text(&pair.clientCA)})
+		field{name: "listen", to: &c.Listen},
+		field{name: "fleet", to: &c.Fleet},
+		field{name: "token", to: &c.Token},
+		field{name: "token_file", to: &tokenFile},
+		field{name: "private_key", to: &key},
+		field{name: "tls", to: func(n *ruleset.Node) error {
+			set := r.fields(n, "tls", field{name: "certificate", to: &pair.certificate}, field{name: "key", to: &pair.key}, field{name: "client_ca", to: &pair.clientCA})
 			r.needs(n, set, "certificate", "the file of the certificate, in PEM")
 			r.needs(n, set, "key", "the file of its private key, in PEM")
 			return nil
 		}},
-		field{"prometheus", func(n *ruleset.Node) error {
+		field{name: "prometheus", to: func(n *ruleset.Node) error {
 			p := &c.Prometheus
-			set := r.fields(n, "prometheus", field{"url", r.text(&p.URL)}, field{"token", r.text(&p.Token)}, field{"selector", r.text(&p.Selector)},
-				field{"timeout", r.duration(&p.Timeout, time.Millisecond, time.Hour)})
+			set := r.fields(n, "prometheus", field{name: "url", to: &p.URL}, field{name: "token", to: &p.Token}, field{name: "selector", to: &p.Selector},
+				field{name: "timeout", to: &p.Timeout, least: 0.001, most: 3600})
 			r.needs(n, set, "url", "the address of a Prometheus, such as http://127.0.0.1:9090")
 			return p.check()
 		}},
-		field{"history", r.duration(&c.History, time.Minute, 366*day)},
-		field{"step", r.duration(&c.Step, time.Second, day)},
-		field{"season", r.duration(&c.Season, 4*time.Second, 31*day)},
-		field{"horizon", r.duration(&c.Horizon, time.Second, 7*day)},
-		field{"interval", r.duration(&c.Interval, time.Second, day)},
-		field{"expires", r.duration(&c.Expires, time.Second, day)},
-		field{"minimum_skill", r.number(&c.MinimumSkill, 0, 1)},
-		field{"prophet", func(*ruleset.Node) error { return nil }}, // another advisor's
-		field{"rules", func(n *ruleset.Node) error { return r.rules(n, c) }},
+		field{name: "history", to: &c.History, least: 60, most: 366 * daySeconds},
+		field{name: "step", to: &c.Step, least: 1, most: daySeconds},
+		field{name: "season", to: &c.Season, least: 4, most: 31 * daySeconds},
+		field{name: "horizon", to: &c.Horizon, least: 1, most: 7 * daySeconds},
+		field{name: "interval", to: &c.Interval, least: 1, most: daySeconds},
+		field{name: "expires", to: &c.Expires, least: 1, most: daySeconds},
+		field{name: "minimum_skill", to: &c.MinimumSkill, least: 0, most: 1},
+		field{name: "prophet", to: func(*ruleset.Node) error { return nil }}, // another advisor's
+		field{name: "rules", to: func(n *ruleset.Node) error { return r.rules(n, c) }},
 	)
 	r.needs(root, set, "prometheus", "a map with the url of a Prometheus")
 	r.needs(root, set, "rules", "a list of the adaptable rules")
@@ -203,20 +206,20 @@ func (r *reader) rule(n *ruleset.Node) Rule {
 	rule := Rule{Demand: DemandOfKey, Quantile: 0.99, Headroom: 1.2}
 	var algorithm, zone, floor, ceiling string
 	set := r.fields(n, "a rule",
-		field{"rule", r.text(&rule.Label)},
-		field{"limit", r.text(&rule.LimitText)},
-		field{"algorithm", r.word(&algorithm, core.AlgorithmNames)},
-		field{"time_zone", r.text(&zone)},
-		field{"burst", r.count(&rule.Burst, core.MaxRequests)},
-		field{"floor", r.text(&floor)},
-		field{"ceiling", r.text(&ceiling)},
-		field{"algorithms", r.wordList(&rule.Algorithms, core.AlgorithmNames)},
-		field{"demand", r.word(&rule.Demand, []string{DemandOfKey, DemandInAll, DemandOfQuery})},
-		field{"query", r.text(&rule.Query)},
-		field{"quantile", r.number(&rule.Quantile, 0.5, 0.9999)},
-		field{"headroom", r.number(&rule.Headroom, 1, 10)},
-		field{"abuse", r.truth(&rule.Abuse)},
-		field{"lower", r.truth(&rule.Lower)},
+		field{name: "rule", to: &rule.Label},
+		field{name: "limit", to: &rule.LimitText},
+		field{name: "algorithm", to: &algorithm, words: core.AlgorithmNames},
+		field{name: "time_zone", to: &zone},
+		field{name: "burst", to: &rule.Burst, most: core.MaxRequests},
+		field{name: "floor", to: &floor},
+		field{name: "ceiling", to: &ceiling},
+		field{name: "algorithms", to: &rule.Algorithms, words: core.AlgorithmNames},
+		field{name: "demand", to: &rule.Demand, words: []string{DemandOfKey, DemandInAll, DemandOfQuery}},
+		field{name: "query", to: &rule.Query},
+		field{name: "quantile", to: &rule.Quantile, least: 0.5, most: 0.9999},
+		field{name: "headroom", to: &rule.Headroom, least: 1, most: 10},
+		field{name: "abuse", to: &rule.Abuse},
+		field{name: "lower", to: &rule.Lower},
 	)
 	r.needs(n, set, "rule", "the rule's label in the metrics, such as api")
 	r.needs(n, set, "limit", "the configured limit, such as 100/1m")

@@ -19,10 +19,13 @@ type reader struct {
 	problems ruleset.Problems
 }
 
-// field is a field of a map, with what reads its value. An error is about the value; it begins with neither name nor value.
+// field is a field of a map. What it is read into says its kind: a *string, *int64, *float64, *bool, *time.Duration, *[]string, or a function that reads the
+// node itself and returns an error about the value.
 type field struct {
-	name string
-	read func(n *ruleset.Node) error
+	name        string
+	to          any
+	least, most float64  // of a number; of a duration in seconds
+	words       []string // nil: any text
 }
 
 func (r *reader) fail(n *ruleset.Node, text string) {
@@ -46,7 +49,7 @@ func (r *reader) fields(n *ruleset.Node, what string, fields ...field) map[strin
 		switch near := words.Nearest(name, known); {
 		case i >= 0:
 			set[name] = member.Value
-			if err := fields[i].read(member.Value); err != nil {
+			if err := r.read(&fields[i], member.Value); err != nil {
 				if member.Value.Value != "" {
 					name += " " + strconv.Quote(member.Value.Value)
 				}
@@ -98,96 +101,57 @@ func value(n *ruleset.Node) (string, error) {
 	return text, nil
 }
 
-// read returns a function that reads a single value and gives it to accept.
-func read(accept func(text string) error) func(n *ruleset.Node) error {
-	return func(n *ruleset.Node) error {
-		text, err := value(n)
-		if err != nil {
-			return err
-		}
-		return accept(text)
+// read reads a field.
+func (r *reader) read(f *field, n *ruleset.Node) error {
+	if own, ok := f.to.(func(n *ruleset.Node) error); ok {
+		return own(n)
 	}
-}
-
-// text reads a text.
-func (r *reader) text(to *string) func(n *ruleset.Node) error {
-	return read(func(text string) error {
-		*to = text
-		return nil
-	})
-}
-
-// word reads one of some words.
-func (r *reader) word(to *string, known []string) func(n *ruleset.Node) error {
-	return read(func(text string) error {
-		*to = text
-		if !slices.Contains(known, text) {
-			return fmt.Errorf("%s", words.OneOf(text, known))
-		}
-		return nil
-	})
-}
-
-// wordList reads a list of some words.
-func (r *reader) wordList(to *[]string, known []string) func(n *ruleset.Node) error {
-	return func(n *ruleset.Node) error {
+	if list, ok := f.to.(*[]string); ok {
 		if n.Kind != ruleset.List {
-			return fmt.Errorf("must be a list of some of %s, not %s", strings.Join(known, ", "), n.Kind)
+			return fmt.Errorf("must be a list of some of %s, not %s", strings.Join(f.words, ", "), n.Kind)
 		}
 		for _, item := range n.Items {
-			var word string
-			if err := r.word(&word, known)(item); err != nil {
+			one := field{to: new(string), words: f.words}
+			if err := r.read(&one, item); err != nil {
 				r.fail(item, fmt.Sprintf("%q: %v", item.Value, err))
 			}
-			*to = append(*to, word)
+			*list = append(*list, *one.to.(*string))
 		}
 		return nil
 	}
-}
-
-// duration reads a duration from least to most, which may have days.
-func (r *reader) duration(to *time.Duration, least, most time.Duration) func(n *ruleset.Node) error {
-	return read(func(text string) error {
-		d, err := core.ParsePeriod(text)
-		if err != nil || d < least || d > most {
-			return fmt.Errorf("must be a duration from %s to %s, such as 10s, 5m, 24h or 14d", ruleset.Shortly(least), ruleset.Shortly(most))
+	text, err := value(n)
+	if err != nil {
+		return err
+	}
+	within := func(x float64) bool { return err == nil && x >= f.least && x <= f.most }
+	switch to := f.to.(type) {
+	case *string:
+		*to = text
+		if f.words != nil && !slices.Contains(f.words, text) {
+			return fmt.Errorf("%s", words.OneOf(text, f.words))
+		}
+	case *time.Duration:
+		var d time.Duration
+		if d, err = core.ParsePeriod(text); !within(d.Seconds()) {
+			return fmt.Errorf("must be a duration from %s to %s, such as 10s, 5m, 24h or 14d", ruleset.Shortly(seconds(f.least)), ruleset.Shortly(seconds(f.most)))
 		}
 		*to = d
-		return nil
-	})
-}
-
-// number reads a number from least to most.
-func (r *reader) number(to *float64, least, most float64) func(n *ruleset.Node) error {
-	return read(func(text string) error {
-		x, err := strconv.ParseFloat(text, 64)
-		if err != nil || !(x >= least && x <= most) {
-			return fmt.Errorf("must be a number from %v to %v", least, most)
+	case *float64:
+		if *to, err = strconv.ParseFloat(text, 64); !within(*to) {
+			return fmt.Errorf("must be a number from %v to %v", f.least, f.most)
 		}
-		*to = x
-		return nil
-	})
-}
-
-// count reads a whole number from 0 to most.
-func (r *reader) count(to *int64, most int64) func(n *ruleset.Node) error {
-	return read(func(text string) error {
-		x, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || x < 0 || x > most {
-			return fmt.Errorf("must be a whole number from 0 to %d", most)
+	case *int64:
+		if *to, err = strconv.ParseInt(text, 10, 64); !within(float64(*to)) {
+			return fmt.Errorf("must be a whole number from %.0f to %.0f", f.least, f.most)
 		}
-		*to = x
-		return nil
-	})
-}
-
-// truth reads true or false.
-func (r *reader) truth(to *bool) func(n *ruleset.Node) error {
-	return read(func(text string) error {
-		if text != "true" && text != "false" {
+	case *bool:
+		*to = text == "true"
+		if !*to && text != "false" {
 			return fmt.Errorf("must be true or false")
 		}
-		*to = text == "true"
-		return nil
-	})
+	}
+	return nil
 }
+
+// seconds returns a duration of so many seconds.
+func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }

@@ -56,6 +56,7 @@ func TestProblemsAreSaidWithTheirPlace(t *testing.T) {
 		{"horizn: 10m" + least, `:1:1: "horizn" is not a field of advisor.yaml (did you mean horizon?)`},
 		{"colour: 10m" + least, `:1:1: "colour" is not a field of advisor.yaml; there are listen, fleet, token,`},
 		{"horizon: 10x" + least, `:1:10: horizon "10x": must be a duration from 1s to 168h, such as 10s, 5m, 24h or 14d`},
+		{"step: 0s" + least, `:1:7: step "0s": must be a duration from 1s to 24h`},
 		{"horizon: [10m]" + least, `:1:10: horizon: must be one value, not a list`},
 		{"horizon: 10m\nhorizon: 5m" + least, `:2:1: duplicate key "horizon", first in line 1; keep one`},
 		{"horizon: 90s" + least, `:1:10: horizon 1m30s: must be a multiple of step (1m), and not longer than season (24h)`},

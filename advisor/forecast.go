@@ -172,10 +172,7 @@ type Forecast struct {
 // usual. The forecast itself has weights that were chosen on the second half.
 func Fit(history []float64, period, h int, w *Weights) Forecast {
 	shift := mean(history)/100 + 1e-9 // zero has a logarithm, and small numbers do not weigh much
-	xs := make([]float64, len(history))
-	for i, y := range history {
-		xs[i] = math.Log(math.Max(y, 0) + shift) // NaN stays
-	}
+	xs := logarithms(history, shift)
 	half := period + (len(history)-period)/2
 	if *w == (Weights{}) {
 		w.tried = choose(xs[:half], history[:half], period, h, period, shift)
@@ -195,6 +192,15 @@ func Fit(history []float64, period, h int, w *Weights) Forecast {
 	x := tried.usual
 	f.Usual = Band{final.value(x), final.value(x + low), final.value(x + high)}
 	return f
+}
+
+// logarithms returns x of each y.
+func logarithms(ys []float64, shift float64) []float64 {
+	xs := make([]float64, len(ys))
+	for i, y := range ys {
+		xs[i] = math.Log(math.Max(y, 0) + shift) // NaN stays
+	}
+	return xs
 }
 
 // bounds returns the quantiles 0.01 and 0.99 of errors; the first is not above 0, nor the second below.

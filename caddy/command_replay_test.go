@@ -99,7 +99,7 @@ func TestThePageTakesThePlaceOfAnEarlierOneAndOfNoFileThatIsRead(t *testing.T) {
 	if text, _ := os.ReadFile(at("report.html")); err != nil || info.Mode().Perm() != 0o600 || !strings.Contains(string(text), "192.0.2.1") {
 		t.Errorf("%v, %v:\n%s", info, err, text)
 	}
-	if left, _ := filepath.Glob(at(".replay-*")); len(left) > 0 {
+	if left, _ := filepath.Glob(at(".report-*")); len(left) > 0 {
 		t.Errorf("%q are left behind", left)
 	}
 }
@@ -125,7 +125,7 @@ func TestAReplayThatIsToEndLeavesNothingBehind(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { ended <- cmd.Wait() }()
 			begun := func() bool {
-				pages, _ := filepath.Glob(filepath.Join(dir, ".replay-*"))
+				pages, _ := filepath.Glob(filepath.Join(dir, ".report-*"))
 				return len(pages) > 0
 			}
 			eventually(t, "the replay has begun", begun)

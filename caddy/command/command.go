@@ -1,4 +1,4 @@
-// Package command implements `caddy rate-limit`: check, rules, replay and page. It knows Caddy, but not the handler: who registers
+// Package command implements `caddy rate-limit`: check, rules, replay, page and advisor. It knows Caddy, but not the handler: who registers
 // the command passes a function that lists the rules of a configuration.
 package command
 
@@ -19,8 +19,8 @@ import (
 func Register(rules func(config []byte) (Table, error)) {
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:  "rate-limit",
-		Usage: "check <file>... | rules --config <path> | replay --rules <file> <access log>... | page",
-		Short: "Checks rule files, shows rules and what they do, and replays access logs",
+		Usage: "check <file>... | rules --config <path> | replay --rules <file> <access log>... | page | advisor --config <file>",
+		Short: "Checks rule files, shows rules and what they do, replays access logs, and advises on limits",
 		Long: `
 check reads rule files as rate_limit does and prints all that is wrong with them, with line and column. Nothing is started. Globs may
 be in quotes: they are then read as in the option rules_file.
@@ -31,7 +31,9 @@ handlers go by. Nothing is started.
 replay runs access logs through the limits of rule files, at the times that the logs have, and says what the limits would have done.
 Nothing is started.
 
-page serves a page that shows what the rules of a running Caddy do, by its admin endpoint.`,
+page serves a page that shows what the rules of a running Caddy do, by its admin endpoint.
+
+advisor serves advice on the limits of adaptable rules, from forecasts of their demand. It needs no Caddy, and Prometheus.`,
 		CobraFunc: func(cmd *cobra.Command) {
 			check := &cobra.Command{
 				Use:     "check <file>...",
@@ -64,7 +66,7 @@ page serves a page that shows what the rules of a running Caddy do, by its admin
 				}
 				return table.write(cmd.OutOrStdout())
 			}
-			cmd.AddCommand(check, list, replayCommand(), pageCommand())
+			cmd.AddCommand(check, list, replayCommand(), pageCommand(), advisorCommand())
 		},
 	})
 }

@@ -90,9 +90,9 @@ func (o *replayOptions) run(ctx context.Context, logs []string, in io.Reader, ou
 			return err
 		}
 	}
-	var page *pageFile
+	var page *reportFile
 	if o.html != "" {
-		if page, err = newPageFile(o.html, filesRead(&c)); err != nil {
+		if page, err = newReportFile("html", o.html, filesRead(&c)); err != nil {
 			return err
 		}
 		defer page.discard()
@@ -111,7 +111,7 @@ func (o *replayOptions) run(ctx context.Context, logs []string, in io.Reader, ou
 		return err
 	}
 	if page != nil {
-		if err := page.write(report); err != nil {
+		if err := page.write(report.WriteHTML); err != nil {
 			return err
 		}
 	}

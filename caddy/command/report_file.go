@@ -3,38 +3,38 @@ package command
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"github.com/proxyweir/weir/replay"
 )
 
-// pageFile is the file that --html names. The report is written to a file next to it, which is then renamed: an earlier report
-// stays until the new one is complete. Only the owner can read it, since it has clients' addresses.
-type pageFile struct {
+// reportFile is a file that a flag names, such as --html. The report is written to a file next to it, which is then renamed: an earlier report
+// stays until the new one is complete. Only the owner can read it, since it may have clients' addresses.
+type reportFile struct {
+	flag   string // without its dashes
 	name   string
 	beside *os.File
 }
 
-// newPageFile checks, before the replay begins, that a report can be written to a file. inputs are the files that the replay reads.
-func newPageFile(name string, inputs []string) (*pageFile, error) {
-	if err := freeForPage(name, inputs); err != nil {
-		return nil, fmt.Errorf("html: %s: %w", name, err)
+// newReportFile checks, before the work begins, that a report can be written to a file. inputs are the files that are read.
+func newReportFile(flag, name string, inputs []string) (*reportFile, error) {
+	if err := freeForReport(name, inputs); err != nil {
+		return nil, fmt.Errorf("%s: %s: %w", flag, name, err)
 	}
 	place := name
 	if linked, err := filepath.EvalSymlinks(name); err == nil { // keeps the link
 		place = linked
 	}
-	beside, err := os.CreateTemp(filepath.Dir(place), ".replay-*.html")
+	beside, err := os.CreateTemp(filepath.Dir(place), ".report-*")
 	if err != nil {
-		return nil, fmt.Errorf("html: %s: cannot be written: %s: %w; name a file in a folder that is there and can be written to", name, filepath.Dir(place), cause(err))
+		return nil, fmt.Errorf("%s: %s: cannot be written: %s: %w; name a file in a folder that is there and can be written to", flag, name, filepath.Dir(place), cause(err))
 	}
-	return &pageFile{name: place, beside: beside}, nil
+	return &reportFile{flag: flag, name: place, beside: beside}, nil
 }
 
-// freeForPage says why a report must not replace the file of that name, if it exists.
-func freeForPage(name string, inputs []string) error {
+// freeForReport says why a report must not replace the file of that name, if it exists.
+func freeForReport(name string, inputs []string) error {
 	info, err := os.Stat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -55,8 +55,8 @@ func freeForPage(name string, inputs []string) error {
 }
 
 // write writes the report and moves it to its place.
-func (p *pageFile) write(report *replay.Report) error {
-	err := report.WriteHTML(p.beside)
+func (p *reportFile) write(report func(io.Writer) error) error {
+	err := report(p.beside)
 	if closed := p.beside.Close(); err == nil {
 		err = closed
 	}
@@ -64,13 +64,13 @@ func (p *pageFile) write(report *replay.Report) error {
 		err = os.Rename(p.beside.Name(), p.name)
 	}
 	if err != nil {
-		return fmt.Errorf("html: %s: cannot be written: %w", p.name, cause(err))
+		return fmt.Errorf("%s: %s: cannot be written: %w", p.flag, p.name, cause(err))
 	}
 	return nil
 }
 
 // discard removes the file unless it was moved to its place.
-func (p *pageFile) discard() {
+func (p *reportFile) discard() {
 	_ = p.beside.Close()
 	_ = os.Remove(p.beside.Name()) // fails if it was moved
 }
