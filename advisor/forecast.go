@@ -59,8 +59,8 @@ type Model struct {
 
 // Weights are what Fit has chosen. The zero value: nothing yet.
 type Weights struct {
-	tried weights // on the first half of the history, to be tried on the second
-	final weights // on the second half
+	tried [4]weights // on the halves of the history that begin at 0, 1/8, 2/8 and 3/8 of it, each to be tried on the eighth that follows
+	final weights    // on the second half
 }
 
 // weights are those of one model.
@@ -160,26 +160,34 @@ type Forecast struct {
 	Usual Band
 
 	// Skill is 1 − MAE(model) / MAE(last value) at the horizon, and SkillVersusMean the same with the mean of the season before. Both are measured on the
-	// second half of the history, with a forecast after each value of it; the weights are chosen on the first half. −1: nothing could be compared.
+	// second half of the history, with a forecast after each value of it, of which the weights know nothing. −1: nothing could be compared.
 	Skill, SkillVersusMean float64
 }
 
 // Fit forecasts a horizon of h steps after a history of at least two seasons of period steps. It chooses the weights unless w, which must not be nil, has
 // some already, from an earlier history of the same demand; it leaves those that it has chosen there.
 //
-// Weights that were chosen on the first half of the history forecast the second half. That tells skill and band: the quantiles 0.01 and 0.99 of the errors at
-// the whole horizon, around the forecast of each step. The last quarter of a season is left out of the band, so that what is unusual now does not make itself
-// usual. The forecast itself has weights that were chosen on the second half.
+// Skill and band are of the second half of the history, whose eighths (of the whole) are each forecast with weights that were chosen on the half before it.
+// The band is from the quantile 0.01 of these errors at the horizon to the quantile 0.99, around the forecast of each step. The errors of the last quarter of a
+// season are not in it, so that what is unusual now does not make itself usual. The forecast itself has weights that were chosen on the second half.
 func Fit(history []float64, period, h int, w *Weights) Forecast {
 	shift := mean(history)/100 + 1e-9 // zero has a logarithm, and small numbers do not weigh much
 	xs := logarithms(history, shift)
-	half := period + (len(history)-period)/2
-	if *w == (Weights{}) {
-		w.tried = choose(xs[:half], history[:half], period, h, period, shift)
-		w.final = choose(xs, history, period, h, half, shift)
+	at := func(eighths int) int { return period + (len(history)-period)*eighths/8 }
+	chosen := *w != (Weights{})
+	usual := len(history) - max(period/4, h) // before what the band leaves out
+	var tried trial
+	for i := range w.tried {
+		if end := at(i + 4); !chosen {
+			w.tried[i] = choose(xs[:end], history[:end], period, h, at(i), shift)
+		}
+		end := at(i + 5)
+		tried.add(run(xs[:end], history[:end], period, h, at(i+4), usual, w.tried[i], shift))
 	}
-	tried := run(xs, history, period, h, half, w.tried, shift)
-	final := run(xs, history, period, h, half, w.final, shift).end
+	if !chosen {
+		w.final = choose(xs, history, period, h, at(4), shift)
+	}
+	final := run(xs, history, period, h, at(8), 0, w.final, shift).end
 	f := Forecast{Skill: skill(tried.model, tried.last), SkillVersusMean: skill(tried.model, tried.mean)}
 	low, high := bounds(tried.errors)
 	for step := 1; step <= h; step++ {
@@ -226,8 +234,19 @@ type trial struct {
 	end               *Model    // after the history
 }
 
-// run takes a history through a model, and compares each forecast for a value from the number from with that value.
-func run(xs, ys []float64, period, h, from int, w weights, shift float64) trial {
+// add adds a trial on the part of the history that follows.
+func (t *trial) add(next trial) {
+	t.model += next.model
+	t.last += next.last
+	t.mean += next.mean
+	t.errors = append(t.errors, next.errors...)
+	t.unusual = append(t.unusual, next.unusual...)
+	t.usual, t.end = next.usual, next.end
+}
+
+// run takes a history through a model, and compares each forecast for a value from the number from with that value. It keeps the errors of those before the
+// number until.
+func run(xs, ys []float64, period, h, from, until int, w weights, shift float64) trial {
 	t := trial{end: newModel(w, xs[:period], shift)}
 	m := t.end
 	fade := math.Pow(w.fade, float64(h))
@@ -258,7 +277,7 @@ func run(xs, ys []float64, period, h, from int, w weights, shift float64) trial 
 			t.model += math.Abs(m.value(x) - y)
 			t.last += math.Abs(last - y)
 			t.mean += math.Abs(sum/math.Max(n, 1) - y)
-			if to < len(xs)-max(period/4, h) {
+			if to < until {
 				t.errors = append(t.errors, xs[to]-x)
 				t.unusual = append(t.unusual, xs[to]-t.usual)
 			}
@@ -275,7 +294,7 @@ func choose(xs, ys []float64, period, h, from int, shift float64) weights {
 	best := weights{level: halved(float64(period)), season: 0.2 * points / float64(period), lasting: 1}
 	least := math.Inf(1)
 	try := func(w weights) {
-		if t := run(xs, ys, period, h, from, w, shift); t.model < least {
+		if t := run(xs, ys, period, h, from, 0, w, shift); t.model < least {
 			best, least = w, t.model
 		}
 	}

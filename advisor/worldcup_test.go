@@ -53,9 +53,8 @@ func TestTheWorldCupIsForecastBetterThanByTheLastValue(t *testing.T) {
 			history := values[day-14*perDay : day+perDay]
 			shift := mean(history[:14*perDay]) / 100
 			xs := logarithms(history, shift)
-			before := run(xs[:14*perDay], history[:14*perDay], perDay, h, 7*perDay, w.tried, shift)
-			low, high := bounds(before.errors)
-			trial := run(xs, history, perDay, h, 14*perDay, w.final, shift)
+			low, high := bounds(run(xs[:14*perDay], history[:14*perDay], perDay, h, 7*perDay, 14*perDay, w.tried[3], shift).errors)
+			trial := run(xs, history, perDay, h, 14*perDay, len(xs), w.final, shift)
 			model += trial.model
 			last += trial.last
 			for _, e := range trial.errors {
