@@ -20,7 +20,11 @@ type scene struct {
 	begun []int64 // of the requests under way, the oldest first
 }
 
-func newScene(t *testing.T, c Config) *scene { return &scene{t: t, g: New(c), now: begin} }
+// newScene has few cells for few keys: an interpreter takes its time to clear thousands.
+func newScene(t *testing.T, c Config) *scene {
+	c.Cells = 256
+	return &scene{t: t, g: New(c), now: begin}
+}
 
 func (s *scene) begin(key uint64, priority bool) bool {
 	n := Begin(s.g, key, priority, s.now)
@@ -83,57 +87,55 @@ func overload(s *scene, length int) (small, greedy, smallAsked, greedyAsked int)
 	type end struct {
 		at, begun, under int64
 	}
-	var ends []end
-	for step := 0; step < length*1000; step++ { // of a millisecond
-		s.now += 1000
-		kept := ends[:0]
-		for _, e := range ends {
-			if e.at <= s.now {
-				End(s.g, e.under, e.at-e.begun)
+	var ends []end // the first to end comes first
+	over := s.now + int64(length)*second
+	for {
+		s.now += int64(second * random.ExpFloat64() / 280)
+		if s.now >= over {
+			s.now = over
+			break
+		}
+		for len(ends) > 0 && ends[0].at <= s.now {
+			End(s.g, ends[0].under, ends[0].at-ends[0].begun)
+			ends = ends[1:]
+		}
+		last := s.now >= over-10*second
+		key := uint64(1 + random.Intn(35)) // 11 and all above it are the greedy one
+		if key > 11 {
+			key = 11
+		}
+		o := Begin(s.g, key, false, s.now)
+		if last {
+			if key == 11 {
+				greedyAsked++
 			} else {
-				kept = append(kept, e)
+				smallAsked++
 			}
 		}
-		ends = kept
-		last := step >= (length-10)*1000
-		for key := uint64(1); key <= 11; key++ {
-			rate := 8
+		if o < 0 {
+			continue
+		}
+		if last {
 			if key == 11 {
-				rate = 200
+				greedy++
+			} else {
+				small++
 			}
-			if random.Intn(1000) >= rate {
-				continue
+		}
+		first := 0
+		for i := range free {
+			if free[i] < free[first] {
+				first = i
 			}
-			o := Begin(s.g, key, false, s.now)
-			if last {
-				if key == 11 {
-					greedyAsked++
-				} else {
-					smallAsked++
-				}
-			}
-			if o < 0 {
-				continue
-			}
-			if last {
-				if key == 11 {
-					greedy++
-				} else {
-					small++
-				}
-			}
-			first := 0
-			for i := range free {
-				if free[i] < free[first] {
-					first = i
-				}
-			}
-			start := s.now
-			if free[first] > start {
-				start = free[first]
-			}
-			free[first] = start + int64(100_000*random.ExpFloat64())
-			ends = append(ends, end{free[first], s.now, o})
+		}
+		start := s.now
+		if free[first] > start {
+			start = free[first]
+		}
+		free[first] = start + int64(100_000*random.ExpFloat64())
+		ends = append(ends, end{free[first], s.now, o})
+		for i := len(ends) - 1; i > 0 && ends[i].at < ends[i-1].at; i-- {
+			ends[i], ends[i-1] = ends[i-1], ends[i]
 		}
 	}
 	return small, greedy, smallAsked, greedyAsked

@@ -107,9 +107,7 @@ type town struct {
 }
 
 func newTown(t *testing.T, c Config) *town {
-	c.Cells = 256
 	s := newScene(t, c)
-	s.now = begin
 	v := &town{scene: s, asks: make([]int, 41)}
 	v.rule = Track(s.g, "api")
 	for key := uint64(1); key <= 20; key++ {
