@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"container/heap"
 	"math"
 	"math/rand/v2"
 )
@@ -50,40 +49,16 @@ type Outcome struct {
 }
 
 type underWay struct {
-	end, begun float64
-	left       bool // at the end: its client
-}
-
-type byEnd []underWay
-
-func (q byEnd) Len() int           { return len(q) }
-func (q byEnd) Less(i, j int) bool { return q[i].end < q[j].end }
-func (q byEnd) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
-func (q *byEnd) Push(x any)        { *q = append(*q, x.(underWay)) }
-func (q *byEnd) Pop() any {
-	last := (*q)[len(*q)-1]
-	*q = (*q)[:len(*q)-1]
-	return last
+	begun float64
+	left  bool // at the end: its client
 }
 
 type again struct {
-	at, asked float64
-	client    int
-	until     float64 // it waits for a policy that is Patient, and no longer than this; 0: it is a second try
-	work      float64
-	tried     bool // it was a second try before it waited
-}
-
-type byTime []again
-
-func (q byTime) Len() int           { return len(q) }
-func (q byTime) Less(i, j int) bool { return q[i].at < q[j].at }
-func (q byTime) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
-func (q *byTime) Push(x any)        { *q = append(*q, x.(again)) }
-func (q *byTime) Pop() any {
-	last := (*q)[len(*q)-1]
-	*q = (*q)[:len(*q)-1]
-	return last
+	asked  float64
+	client int
+	until  float64 // it waits for a policy that is Patient, and no longer than this; 0: it is a second try
+	work   float64
+	tried  bool // it was a second try before it waited
 }
 
 // bucket is a token bucket with a burst of two seconds, of ten requests at least.
@@ -115,15 +90,15 @@ func (v *Slots) Take(s *Situation, t, work float64) (end float64, refused bool) 
 func Run(s *Situation, l Limits, p Policy, seed uint64) Outcome {
 	r := rand.New(rand.NewPCG(seed, 0xa9a1))
 	var upstream Slots
-	var tries byTime
-	var open byEnd
+	var tries queue[again]
+	var open queue[underWay]
 	var answers []float64
 	nodes := [3][]bucket{make([]bucket, s.Clients), make([]bucket, s.Clients), make([]bucket, s.Clients)}
 	var all [3]bucket
 	var legitimate, good, attempts, rejected, abuse, admitted float64
 	retry := func(t float64, client int, asked float64, second bool) {
 		if !second && r.IntN(2) == 0 {
-			heap.Push(&tries, again{at: t + 0.5 + r.Float64(), asked: asked, client: client})
+			tries.push(t+0.5+r.Float64(), again{asked: asked, client: client})
 		}
 	}
 	for i := 0; i < len(s.Arrivals) || len(tries) > 0; {
@@ -131,8 +106,9 @@ func Run(s *Situation, l Limits, p Policy, seed uint64) Outcome {
 		var client int
 		second := len(tries) > 0 && (i == len(s.Arrivals) || tries[0].at <= s.Arrivals[i].At)
 		if second {
-			a := heap.Pop(&tries).(again)
-			t, asked, client, until = a.at, a.asked, a.client, a.until
+			var a again
+			t, a = tries.pop()
+			asked, client, until = a.asked, a.client, a.until
 			if work = a.work; until == 0 {
 				work = s.ServiceTime(r)
 			} else {
@@ -143,12 +119,12 @@ func Run(s *Situation, l Limits, p Policy, seed uint64) Outcome {
 			i++
 			t, asked, client, work = a.At, a.At, int(a.Client), a.Service
 		}
-		for len(open) > 0 && open[0].end <= t {
-			u := heap.Pop(&open).(underWay)
+		for len(open) > 0 && open[0].at <= t {
+			end, u := open.pop()
 			if u.left {
-				p.Left(u.end, u.begun)
+				p.Left(end, u.begun)
 			} else {
-				p.Answered(u.end, u.begun, false)
+				p.Answered(end, u.begun, false)
 			}
 		}
 		isLegitimate := client < s.Legitimate
@@ -195,7 +171,7 @@ func Run(s *Situation, l Limits, p Policy, seed uint64) Outcome {
 					until = t + patient.Wait()
 				}
 				if t+looks <= until {
-					heap.Push(&tries, again{at: t + looks, asked: asked, client: client, until: until, work: work, tried: second})
+					tries.push(t+looks, again{asked: asked, client: client, until: until, work: work, tried: second})
 					continue
 				}
 			}
@@ -226,9 +202,9 @@ func Run(s *Situation, l Limits, p Policy, seed uint64) Outcome {
 		}
 		leaves := isLegitimate && end-came > Patience
 		if leaves {
-			heap.Push(&open, underWay{came + Patience, t, true})
+			open.push(came+Patience, underWay{t, true})
 		} else {
-			heap.Push(&open, underWay{end, t, false})
+			open.push(end, underWay{t, false})
 		}
 		if !isLegitimate {
 			continue
