@@ -1,4 +1,4 @@
-package arms
+package main_test
 
 import (
 	"context"
@@ -10,7 +10,10 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/experiment/arms"
 )
+
+// The tests of package arms are here: a test program has all of Caddy, and takes seconds to link.
 
 // fill sends n requests that wait, and returns how many the arm has passed on, and ends them.
 func fill(t *testing.T, arm caddyhttp.MiddlewareHandler, n int) int {
@@ -43,7 +46,7 @@ func fill(t *testing.T, arm caddyhttp.MiddlewareHandler, n int) int {
 }
 
 func TestTheCapLetsItsNumberBeUnderWay(t *testing.T) {
-	c := new(Cap)
+	c := new(arms.Cap)
 	if err := c.UnmarshalCaddyfile(caddyfile.NewTestDispenser("cap 48")); err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +61,7 @@ func TestTheCapLetsItsNumberBeUnderWay(t *testing.T) {
 }
 
 func TestFailsafeBeginsWithItsLimit(t *testing.T) {
-	f := new(Failsafe)
+	f := new(arms.Failsafe)
 	if err := f.UnmarshalCaddyfile(caddyfile.NewTestDispenser("failsafe 8 128 20")); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +75,7 @@ func TestFailsafeBeginsWithItsLimit(t *testing.T) {
 			t.Errorf("%d of 40 were under way, want 20", got)
 		}
 	}
-	for _, wrong := range []*Failsafe{{Min: 8, Max: 10, Initial: 20}, {Min: 8, Max: 128, Initial: 20, Over: "drop"}} {
+	for _, wrong := range []*arms.Failsafe{{Min: 8, Max: 10, Initial: 20}, {Min: 8, Max: 128, Initial: 20, Over: "drop"}} {
 		if wrong.Provision(ctx) == nil {
 			t.Errorf("%+v is taken", wrong)
 		}
