@@ -60,12 +60,20 @@ func TestAQueueBeforeTheGuardGainsLittle(t *testing.T) {
 	}
 }
 
+var calmDays sync.Map // functions that return the steady situation, by seed
+
+// calmDay returns the steady situation of a seed, which is made once for all that learn from it.
+func calmDay(seed uint64) *Situation {
+	made, _ := calmDays.LoadOrStore(seed, sync.OnceValue(func() *Situation { return New("steady", seed, *sigma) }))
+	return made.(func() *Situation)()
+}
+
 // outcomes plays a situation with each arm, and returns the means.
 func outcomes(name string) []Outcome {
 	list := arms()
 	sums := make([]Outcome, len(list))
 	for seed := uint64(1); seed <= uint64(*seeds); seed++ {
-		s, calm := New(name, seed, *sigma), New("steady", seed, *sigma)
+		s, calm := New(name, seed, *sigma), calmDay(seed)
 		for i, a := range list {
 			o := Run(s, a.limits(s), a.policy(calm), seed)
 			n := float64(*seeds)
