@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/underrace"
 )
 
 // someBoard returns a board of one rule, which someRule describes.
@@ -228,6 +230,7 @@ func play(t *testing.T, b *Board, advise hostile, abusers float64) played {
 
 // A hostile advisor costs at most 0.25 points of goodput, on steady traffic and where abusers leave the service little room.
 func TestAHostileAdvisorCostsNextToNothing(t *testing.T) {
+	underrace.OneGoroutine(t)
 	if interpreted {
 		t.Skip("the gates are tested there by their vectors; this takes a minute")
 	}

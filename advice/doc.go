@@ -10,6 +10,7 @@
 //   - settings.go, rule.go, gates.go: one adaptable rule: what is in force, and why
 //   - board.go: all rules of a proxy; an adapter asks it once a second
 //   - client.go, exchange.go: the poller
+//   - client.go, exchange.go: the poller
 //
 // It knows no proxy and no store, and runs compiled and interpreted. Times are in microseconds since the Unix epoch, and arguments.
 package advice

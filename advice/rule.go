@@ -15,8 +15,7 @@ type State struct {
 
 	followed *entry // nil: none
 	next     *entry // that is not in force yet
-	serial   int64  // of the newest advice
-	ignored  int64  // advice up to this serial is not followed
+	serial   int64  // of the newest advice, followed or reverted
 	back     string // why it goes back to the configured limit without advice; a word of Outcome.Why
 
 	frozen       int64 // until then nothing changes
@@ -80,7 +79,6 @@ func Start(s *Settings) State {
 func Resume(s *Settings, before State) State {
 	st := Start(s)
 	st.serial = before.serial
-	st.ignored = before.ignored
 	st.frozen = before.frozen
 	st.overloaded = before.overloaded
 	st.concentrated = before.concentrated
@@ -105,9 +103,9 @@ func within(n, least, most int64) int64 {
 }
 
 // Take hands a rule what a document says of it: nil if that is nothing. It is followed from effective to expires, and what was followed before until
-// then. Advice whose serial was reverted, or is not above the last one, is ignored.
+// then. Advice whose serial is not above the last one is ignored.
 func Take(st *State, r *Rule, serial, effective, expires int64) {
-	if serial <= st.ignored || serial <= st.serial {
+	if serial <= st.serial {
 		return
 	}
 	st.serial = serial
@@ -117,9 +115,8 @@ func Take(st *State, r *Rule, serial, effective, expires int64) {
 // Freeze keeps a rule as it is until a time. What is in force stays so, also while the service is overloaded; 0 ends that.
 func Freeze(st *State, until int64) { st.frozen = until }
 
-// Revert puts the configured limit in force at once, and has all advice so far ignored.
+// Revert puts the configured limit in force at once, and ends all advice so far.
 func Revert(s *Settings, st *State, now int64) {
-	st.ignored = st.serial
 	st.drop(Reverted)
 	st.next = nil
 	st.goHome(s, now)

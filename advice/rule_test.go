@@ -4,6 +4,8 @@ import (
 	"math/rand"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/underrace"
 )
 
 // someRule returns the settings of a rule of 100 requests a minute, from 50 to 200.
@@ -125,6 +127,7 @@ func (a anything) conditions() Conditions {
 
 // Whatever advice says and whatever is seen, a limit stays in its bounds, moves by steps, and is the configured one in the end.
 func TestLimitsStayInTheirBoundsAndReturn(t *testing.T) {
+	underrace.OneGoroutine(t)
 	rounds := 4000
 	if interpreted {
 		rounds = 20

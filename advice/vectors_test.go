@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/proxyweir/weir/underrace"
 )
 
 // interpreted is set to false by compiled_test.go, which the interpreter leaves out.
@@ -192,6 +194,7 @@ func (c *documentCase) expect(t testing.TB, v *documentVectors) Expect {
 }
 
 func TestDocumentsAreTakenAndRefusedAsTheVectorsSay(t *testing.T) {
+	underrace.OneGoroutine(t)
 	var file documentVectors
 	readVectors(t, "documents.json", &file)
 	seen := make(map[string]int)
