@@ -1,17 +1,21 @@
 # make run    starts a Caddy with Weir in it, by Caddyfile.example, on http://localhost:8080, and its page on http://localhost:2020
 # make demo   the same with a little traffic, so that the page has something to show
+# make advisor starts the advisor on Prophet by examples/advisor/advisor.yaml, or CONFIG
 # make test   everything that must pass: format, vet, lint, tests compiled and under the interpreter, fuzzing in short, and
 #             the plugin in a real Traefik, which is built where there is none
 # make bench  the benchmarks of docs/performance.md, beside the peers
 # make lint   format, vet and staticcheck alone
 
-.PHONY: run demo test bench lint
+.PHONY: run demo advisor test bench lint
 
 run:
 	./scripts/run
 
 demo:
 	./scripts/run demo
+
+advisor:
+	./scripts/advisor
 
 test:
 	./scripts/test

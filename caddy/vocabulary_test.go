@@ -105,7 +105,7 @@ func TestFormerWordsDoNotComeBack(t *testing.T) {
 		}
 		name := filepath.ToSlash(strings.TrimPrefix(path, ".."+string(filepath.Separator)))
 		if entry.IsDir() {
-			if slices.Contains([]string{".git", "bin", "node_modules"}, entry.Name()) {
+			if slices.Contains([]string{".git", ".venv", "bin", "node_modules"}, entry.Name()) {
 				return fs.SkipDir
 			}
 			return nil

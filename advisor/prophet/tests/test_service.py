@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import json
+import logging
+import math
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Played, ask, configured, seasonal
+from weir_advisor.advisor import Advisor
+from weir_advisor.config import Config
+from weir_advisor.demand import Keys, Queries
+from weir_advisor.forecast import Forecaster
+from weir_advisor.prometheus import SourceError
+from weir_advisor.service import Service
+
+NOW = 1_700_006_400.0
+
+
+def nothing(time: float) -> float:
+    return math.nan
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_failed_turn_keeps_the_document_until_it_expires(tmp_path: Path) -> None:
+    source, clock = Played(nothing), Clock()
+    service = Service(configured(tmp_path), source, clock)
+    assert ask(service, "/healthz").json() == {"status": "unavailable", "computed": None, "serial": 0, "error": ""}
+    service.turn()
+    first = ask(service, "/v1/advice").content
+    assert ask(service, "/healthz").json() == {"status": "ok", "computed": "2023-11-15T00:00:00.000Z", "serial": int(NOW * 1000), "error": ""}
+    source.down = True
+    clock.now += 60
+    service.turn()
+    assert ask(service, "/v1/advice").content == first
+    health = ask(service, "/healthz")
+    assert (health.status_code, health.json()["status"], health.json()["error"]) == (200, "failing", "Prometheus is away")
+    clock.now += 540
+    assert ask(service, "/v1/advice").status_code == 503
+    assert ask(service, "/healthz").status_code == 503
+    source.down = False
+    service.turn()
+    assert json.loads(ask(service, "/v1/advice").content)["serial"] == int(clock.now * 1000)
+    text = ask(service, "/metrics").text
+    assert 'weir_advisor_computations_total{outcome="error"} 1.0' in text
+    assert 'weir_advisor_abstains{reason="history",rule="api"} 1.0' in text
+    assert 'weir_advisor_requests_total{status="503"} 1.0' in text
+
+
+def test_an_unexpected_error_ends_no_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = Service(configured(tmp_path), Played(nothing), Clock())
+    monkeypatch.setattr(Advisor, "turn", lambda *_: 1 / 0)
+    service.turn()
+    assert service.state.error == "division by zero"
+
+
+def test_one_rule_that_cannot_be_read_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    rules = [{"rule": name, "limit": "60/1m", "floor": "60/1m", "ceiling": "90/1m", "query": name} for name in ("a", "b")]
+
+    class Half(Played):
+        def series(self, query: str, start: int, end: int, step: int):  # type: ignore[no-untyped-def]
+            self.down = query.startswith("(a)")
+            return super().series(query, start, end, step)
+
+    _, outcomes = Advisor(configured(tmp_path, rules=rules), Half(nothing)).turn(NOW)
+    assert [(o.rule, o.why) for o in outcomes] == [("a", "source"), ("b", "history")]
+
+
+def test_serials_rise_over_restarts_even_if_the_clock_steps_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = configured(tmp_path)
+    advisor = Advisor(config, Played(nothing))
+    serials = [advisor.turn(NOW)[0].serial, advisor.turn(NOW)[0].serial]
+    serials.append(Advisor(config, Played(nothing)).turn(NOW - 3600)[0].serial)
+    assert serials == [int(NOW * 1000), int(NOW * 1000) + 1, int(NOW * 1000) + 2]
+    (tmp_path / "advisor-state/serial").write_text("x")
+    with caplog.at_level(logging.WARNING):
+        assert Advisor(config, Played(nothing)).turn(NOW + 1)[0].serial == int(NOW * 1000) + 1000
+    assert "serials go on from the clock" in caplog.text
+
+
+def test_models_survive_a_restart_and_are_fitted_anew_when_they_are_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fitted: list[float] = []
+    really = Forecaster.fit
+
+    def fit(self: Forecaster, past, now: float):  # type: ignore[no-untyped-def]
+        fitted.append(now)
+        return really(self, past, now)
+
+    monkeypatch.setattr(Forecaster, "fit", fit)
+    config = configured(tmp_path, rule={"rule": "shop/login"})
+    first, outcomes = Advisor(config, Played(seasonal)).turn(NOW)
+    assert outcomes[0].why == ""
+    again = Advisor(config, Played(seasonal))
+    assert json.loads(again.turn(NOW)[0].body)["rules"] == json.loads(first.body)["rules"]
+    again.turn(NOW + 3599)
+    assert fitted == [NOW]
+    file = tmp_path / "advisor-state/shop%2Flogin.model.json"
+    whole = file.read_text()
+    for broken in (whole[:-100], whole.replace('"k":', '"q":')):
+        file.write_text(broken)
+        with caplog.at_level(logging.WARNING):
+            after = Advisor(config, Played(seasonal))
+        assert "the model of rule 'shop/login' is broken, and fitted anew" in caplog.text
+        caplog.clear()
+
+    def failing(self: Forecaster, past: object, now: float) -> None:
+        fitted.append(now)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Forecaster, "fit", failing)
+    for each, now in ((after, NOW + 1), (again, NOW + 3600)):
+        with pytest.raises(ZeroDivisionError):
+            each.turn(now)
+    assert fitted == [NOW, NOW + 1, NOW + 3600]
+
+
+def test_a_state_that_cannot_be_written_is_told_and_advice_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    advisor = Advisor(configured(tmp_path), Played(nothing))
+    (tmp_path / "advisor-state").rmdir()
+    advisor.turn(NOW)
+    assert "the serial is not kept" in caplog.text
+
+
+def test_a_crowd_is_no_abuse() -> None:
+    few = Keys(now_active=103, usual_active=100, now_share=0.84, usual_share=0.2, now_tail=180, usual_tail=20)
+    many = Keys(now_active=500, usual_active=100, now_share=0.06, usual_share=0.2, now_tail=20, usual_tail=20)
+    both = Keys(now_active=500, usual_active=100, now_share=0.84, usual_share=0.2, now_tail=180, usual_tail=20)
+    assert [(keys.abuse(), keys.crowd()) for keys in (few, many, both, Keys())] == [(True, False), (False, True), (True, False), (False, False)]
+
+
+def test_a_crowd_is_advised_more_with_its_reason(tmp_path: Path) -> None:
+    def jump(time: float) -> float:
+        return seasonal(time) + (60 if time >= NOW - 1800 else 0)
+
+    config = configured(tmp_path, rule={"demand": "total", "abuse": True}, minimum_skill=0)
+    queries = Queries.of(config.rules[0], config)
+    values = {queries.now_active: 500, queries.usual_active: 100.0, queries.now_share: 0.06, queries.usual_share: 0.2}
+    _, outcomes = Advisor(config, Played(jump, values)).turn(NOW)
+    assert outcomes[0].advised
+    assert outcomes[0].advised["reason"] == "crowd"
+
+
+def queries(rule: dict[str, object]) -> Queries:
+    config: Config = configured(rule=rule, prometheus={"url": "http://127.0.0.1:9", "selector": 'job="caddy"'})
+    return Queries.of(config.rules[0], config)
+
+
+def test_queries_ask_for_what_metrics_have() -> None:
+    asked = queries({"rule": 'a"b', "quantile": 0.9})
+    assert asked.demand == ('histogram_quantile(0.9, sum by (le) (rate(weir_key_demand_bucket{rule="a\\"b",job="caddy"}[900s]))) * 6')
+    assert asked.usual_share == 'quantile_over_time(0.99, (max(weir_top_keys_share{rule="a\\"b",job="caddy",keys="10"}))[518400s:900s])'
+    assert queries({"demand": "total"}).demand == '(sum(rate(weir_requests_total{rule="api",job="caddy"}[900s]))) * 60'
+    assert queries({"query": "x or y"}).demand == "(x or y) * 60"
+
+
+def test_a_source_that_is_away_at_first_is_an_error(tmp_path: Path) -> None:
+    source = Played(nothing)
+    source.down = True
+    with pytest.raises(SourceError):
+        Advisor(configured(tmp_path), source).turn(NOW)

@@ -1,0 +1,146 @@
+"""The turns of the advisor: in each it reads what is new, forecasts every rule, and makes a document."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from weir_advisor import advice, demand
+from weir_advisor.config import Config, Rule, digest
+from weir_advisor.forecast import Fit, Forecaster, TooShort
+from weir_advisor.prometheus import History, Source, SourceError
+
+log = logging.getLogger("weir_advisor")
+NAME = "prophet"
+
+
+@dataclass
+class _Kept:
+    """What is kept of a rule between turns. ``usual`` is when the usual values of its keys were read (Unix seconds)."""
+
+    queries: demand.Queries
+    history: History
+    file: Path
+    fit: Fit | None = None
+    keys: demand.Keys = field(default_factory=demand.Keys)
+    usual: float = -math.inf
+
+
+class Advisor:
+    """Computes advice from a source. Used by one thread. With ``keeps``, models and the last serial survive a restart."""
+
+    def __init__(self, config: Config, source: Source, keeps: bool = True) -> None:
+        self._config, self._source, self._keeps = config, source, keeps
+        self._forecaster = Forecaster(config)
+        self._folder = config.folder / config.prophet.state
+        self._refit = config.prophet.refit.total_seconds()
+        self._key = advice.private_key(config.folder / config.private_key) if config.private_key else None
+        self.digest = digest(config.rules)
+        length, step = int(config.history.total_seconds()), int(config.step.total_seconds())
+        self._rules: list[tuple[Rule, _Kept]] = []
+        for rule in config.rules:
+            queries = demand.Queries.of(rule, config)
+            file = self._folder / (quote(rule.rule, safe="") + ".model.json")
+            self._rules.append((rule, _Kept(queries, History(source, queries.demand, length, step), file)))
+        self._serial = 0
+        if keeps:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._recall()
+
+    def _recall(self) -> None:
+        """Reads what an earlier run has left. What is broken is logged, and made anew."""
+        try:
+            self._serial = int((self._folder / "serial").read_text())
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError) as error:
+            log.warning("%s: %s; serials go on from the clock", self._folder / "serial", error)
+        for rule, kept in self._rules:
+            try:
+                kept.fit = self._forecaster.load(kept.file)
+            except (OSError, ValueError) as error:
+                log.warning("%s: the model of rule %r is broken, and fitted anew: %s", kept.file, rule.rule, error)
+
+    def turn(self, now: float) -> tuple[advice.Published, list[demand.Outcome]]:
+        """Computes the advice of a time (Unix seconds). Raises SourceError if no rule could be read."""
+        outcomes = []
+        failed: list[SourceError] = []
+        for rule, kept in self._rules:
+            try:
+                outcomes.append(self._outcome(rule, kept, now))
+            except SourceError as error:
+                failed.append(error)
+                log.error("rule %r: %s", rule.rule, error)
+                outcomes.append(demand.Outcome(rule.rule, None, "source"))
+        if failed and len(failed) == len(outcomes):
+            raise failed[0]
+        return self._publish(now, outcomes), outcomes
+
+    def _outcome(self, rule: Rule, kept: _Kept, now: float) -> demand.Outcome:
+        past = kept.history.read(now)
+        why = demand.lacking(past, self._config)
+        if why:
+            return demand.Outcome(rule.rule, None, why)
+        past = past.loc[past.first_valid_index() :]
+        if kept.fit is None or not 0 <= now - kept.fit.fitted_at < self._refit:
+            try:
+                kept.fit = self._forecaster.fit(past, now)
+            except TooShort:
+                return demand.Outcome(rule.rule, None, "history")
+            except (RuntimeError, ValueError) as error:
+                log.error("rule %r: Prophet cannot be fitted: %s", rule.rule, error)
+                return demand.Outcome(rule.rule, None, "skill")
+            if self._keeps:
+                self._save(kept.fit, kept.file)
+        return demand.judge(rule, self._config, self._forecaster, kept.fit, past, self._keys(kept, now))
+
+    def _keys(self, kept: _Kept, now: float) -> demand.Keys:
+        """Reads how the demand spreads over the keys: now, and as often as models are fitted what is usual, up to a horizon ago."""
+        renew = not 0 <= now - kept.usual < self._refit
+        before = now - self._config.horizon.total_seconds()
+        read = asdict(kept.keys)
+        for name in read:
+            if renew or name.startswith("now"):
+                read[name] = self._source.value(getattr(kept.queries, name), now if name.startswith("now") else before)
+        kept.keys, kept.usual = demand.Keys(**read), now if renew else kept.usual
+        return kept.keys
+
+    def _save(self, fit: Fit, file: Path) -> None:
+        try:
+            self._forecaster.save(fit, file)
+        except OSError as error:
+            log.warning("%s: the model is not kept: %s", file, error)
+
+    def _publish(self, now: float, outcomes: list[demand.Outcome]) -> advice.Published:
+        config = self._config
+        advised = [outcome for outcome in outcomes if outcome.advised]
+        skills = [outcome.skill_vs_last for outcome in advised if outcome.skill_vs_last is not None]
+        self._serial = max(int(now * 1000), self._serial + 1)
+        expires = now + config.expires.total_seconds()
+        document: dict[str, Any] = {
+            "version": 1,
+            "serial": self._serial,
+            "config": self.digest,
+            "issued_at": advice.rfc3339(now),
+            "effective_at": advice.rfc3339(now),
+            "expires_at": advice.rfc3339(expires),
+            "model": {
+                "name": NAME,
+                "horizon_seconds": math.ceil(config.horizon.total_seconds()),
+                "skill_vs_last": round(min(skills), 4) if skills else None,
+            },
+            "rules": [outcome.advised for outcome in advised],
+        }
+        published = advice.publish(document, expires, self._key)
+        if self._keeps:
+            try:
+                new = self._folder / "serial.new"
+                new.write_text(str(self._serial))
+                new.replace(self._folder / "serial")
+            except OSError as error:
+                log.warning("the serial is not kept: %s", error)
+        return published

@@ -1,0 +1,239 @@
+"""Forecasts a demand with Prophet, and measures on the demand's own past what the forecast is worth.
+
+Prophet says what is usual: trend, season, week and holidays, m(t). What is unusual now lasts for a while, so the forecast
+h steps after t is
+
+    f(t+h) = m(t+h) + φ(h)·(y(t) − m(t)),   φ(h) = Σ r(t)·r(t+h) / Σ r(t)²  within 0 to 1,   r = y − m,
+
+the regression of the error on the present one. It is learnt, as are the band (quantiles 0.01 and 0.99 of f's errors at h)
+and the skill, from models that have not seen what they are tested on: the last part of the history is cut into folds, and
+for each Prophet is fitted to all that is before (rolling origins). Values are in the unit of the series; times are UTC.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from prophet import Prophet
+from prophet.serialize import model_from_dict, model_to_dict
+
+from weir_advisor.config import Config, ProphetConfig
+
+logging.getLogger("cmdstanpy").setLevel(logging.ERROR)
+logging.getLogger("prophet").setLevel(logging.ERROR)
+
+Array = npt.NDArray[np.float64]
+MOST_LEADS = 60  # distances ahead at which the band is known; between them it is that of the next
+TESTED = 0.3  # the part of the history that the folds are cut from
+LOWER, UPPER = 0.01, 0.99  # the quantiles of the band
+
+
+class TooShort(Exception):
+    """The history is too short for the folds."""
+
+
+@dataclass(frozen=True)
+class Band:
+    """A demand that is expected, and its quantiles 0.01 and 0.99."""
+
+    mean: float
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted model: what it has learnt of its errors, and its skill at the horizon.
+
+    ``leads`` are steps ahead, rising to the horizon; ``lasts``, ``low`` and ``high`` have a number for each: φ, and the
+    quantiles of the error. ``usual_low`` and ``usual_high`` bound what y − m is usually. The skills are 1 − MAE / MAE of the last
+    value, and of the mean of the past; None if what is compared with has no error.
+    """
+
+    model: Prophet
+    fitted_at: float
+    leads: list[int]
+    lasts: list[float]
+    low: list[float]
+    high: list[float]
+    usual_low: float
+    usual_high: float
+    skill_vs_last: float | None
+    skill_vs_mean: float | None
+
+    @property
+    def skill(self) -> float | None:
+        """The lesser of the two skills: who only knows the mean, or only the last value, has none."""
+        if self.skill_vs_last is None or self.skill_vs_mean is None:
+            return None
+        return min(self.skill_vs_last, self.skill_vs_mean)
+
+
+class Forecaster:
+    """Fits and keeps models by the settings of advisor.yaml. Used by one thread."""
+
+    def __init__(self, config: Config) -> None:
+        self._options: ProphetConfig = config.prophet
+        self._season = config.season.total_seconds()
+        self._step = config.step.total_seconds()
+        self._horizon = math.ceil(config.horizon / config.step)
+        weekly = self._options.weekly
+        self._weekly = config.season == timedelta(days=1) and config.history >= timedelta(days=14) if weekly is None else weekly
+        shape = (self._options.model_dump(mode="json", exclude={"state", "refit"}), self._season, self._step, self._horizon)
+        self.shape = hashlib.sha256(json.dumps(shape).encode()).hexdigest()
+        """Names the settings that a fit depends on: a fit of another shape is of no use."""
+
+    def _local(self, times: pd.DatetimeIndex) -> pd.DatetimeIndex:
+        return times.tz_convert(self._options.time_zone).tz_localize(None)
+
+    def _prophet(self, past: pd.Series[float]) -> Prophet:
+        """Fits Prophet to a past of more than one value, by means of neighbours if there are many."""
+        options = self._options
+        known = past.dropna()
+        group = np.arange(len(known)) // math.ceil(len(known) / options.points)
+        times = known.index.to_series().groupby(group).mean()
+        frame = pd.DataFrame({"ds": self._local(pd.DatetimeIndex(times)), "y": known.groupby(group).mean().to_numpy()})
+        first, last = frame["ds"].iloc[0], frame["ds"].iloc[-1]
+        changes = [day for day in map(pd.Timestamp, options.changepoints) if first < day < last]
+        rows = [
+            {"holiday": h.name, "ds": pd.Timestamp(day), "lower_window": h.lower_window, "upper_window": h.upper_window}
+            for h in options.holidays
+            for day in h.dates
+        ]
+        model = Prophet(
+            growth=options.growth,
+            changepoints=changes or None,
+            n_changepoints=options.n_changepoints,
+            changepoint_range=options.changepoint_range,
+            changepoint_prior_scale=options.changepoint_prior_scale,
+            seasonality_mode=options.seasonality_mode,
+            seasonality_prior_scale=options.seasonality_prior_scale,
+            holidays=pd.DataFrame(rows) if rows else None,
+            holidays_prior_scale=options.holidays_prior_scale,
+            yearly_seasonality=False,
+            weekly_seasonality=False,
+            daily_seasonality=False,
+            uncertainty_samples=0,
+        )
+        order = max(1, min(options.fourier_order, int(self._season / self._step / 2) - 1))
+        model.add_seasonality("season", self._season / 86_400, order)
+        if self._weekly:
+            model.add_seasonality("weekly", 7, 3)
+        if options.country:
+            model.add_country_holidays(options.country)
+        model.fit(frame)
+        if model.stan_backend is not None:
+            model.stan_backend.cleanup()  # its temporary files
+        return model
+
+    def usual(self, model: Prophet, times: pd.DatetimeIndex) -> Array:
+        """Returns m at some times: the demand that is usual then."""
+        found = model.predict(pd.DataFrame({"ds": self._local(times)}))
+        return found["yhat"].to_numpy(dtype=np.float64)
+
+    def fit(self, past: pd.Series[float], now: float) -> Fit:
+        """Fits a model to a series, and tests it. Raises TooShort if a fold would not be twice the horizon."""
+        y = past.to_numpy(dtype=np.float64)
+        size = int(len(y) * TESTED) // self._options.folds
+        horizon = self._horizon
+        if size < 2 * horizon or size < 8:
+            raise TooShort(f"{len(y)} values are too few for {self._options.folds} folds of twice the horizon")
+        leads = sorted({math.ceil(horizon * (i + 1) / MOST_LEADS) for i in range(MOST_LEADS)})
+        errors: list[Array] = []  # r of each fold
+        worth: list[Array] = []  # of each fold but the first, the errors of f, of the last value and of the mean
+        for fold in range(self._options.folds):
+            begin = len(y) - (self._options.folds - fold) * size
+            seen, tested = past.iloc[:begin], past.iloc[begin : begin + size]
+            r = y[begin : begin + size] - self.usual(self._prophet(seen), pd.DatetimeIndex(tested.index))
+            if errors:
+                later, earlier = y[begin + horizon : begin + size], y[begin : begin + size - horizon]
+                mine = r[horizon:] - _lasts(errors, horizon) * r[:-horizon]
+                worth.append(np.abs(np.vstack([mine, later - earlier, later - float(np.nanmean(y[:begin]))])))
+            errors.append(r)
+        compared = np.hstack(worth)
+        mae = compared[:, ~np.isnan(compared).any(axis=0)].mean(axis=1)
+        lasts = [_lasts(errors, lead) for lead in leads]
+        bands = [np.nanquantile(_ahead(errors, lead, last), [LOWER, UPPER]) for lead, last in zip(leads, lasts, strict=True)]
+        usual_low, usual_high = _usual(np.concatenate(errors))
+        return Fit(
+            model=self._prophet(past),
+            fitted_at=now,
+            leads=leads,
+            lasts=lasts,
+            low=[min(float(band[0]), 0.0) for band in bands],
+            high=[max(float(band[1]), 0.0) for band in bands],
+            usual_low=usual_low,
+            usual_high=usual_high,
+            skill_vs_last=1 - float(mae[0] / mae[1]) if mae[1] > 0 else None,
+            skill_vs_mean=1 - float(mae[0] / mae[2]) if mae[2] > 0 else None,
+        )
+
+    def ahead(self, fit: Fit, past: pd.Series[float]) -> list[tuple[pd.Timestamp, Band]]:
+        """Forecasts after the last known value of a series, at each of the fit's leads up to the horizon. No number is below 0."""
+        known = past.dropna()
+        origin = pd.Timestamp(known.index[-1])
+        times = pd.DatetimeIndex([origin, *(past.index[-1] + pd.Timedelta(seconds=lead * self._step) for lead in fit.leads)])
+        usual = self.usual(fit.model, times)
+        unusual = float(known.iloc[-1]) - usual[0]
+        return [(pd.Timestamp(times[i + 1]), _band(usual[i + 1] + fit.lasts[i] * unusual, fit.low[i], fit.high[i])) for i in range(len(fit.leads))]
+
+    def expected(self, fit: Fit, time: pd.Timestamp) -> Band:
+        """Returns the band of what is usual at a time, whatever happened before."""
+        return _band(float(self.usual(fit.model, pd.DatetimeIndex([time]))[0]), fit.usual_low, fit.usual_high)
+
+    def save(self, fit: Fit, path: Path) -> None:
+        """Writes a fit into a file, whole or not at all. Raises OSError."""
+        text = json.dumps({"shape": self.shape, **asdict(replace(fit, model=None)), "model": model_to_dict(fit.model)})  # type: ignore[arg-type]
+        new = path.with_suffix(".new")
+        new.write_text(text)
+        new.replace(path)
+
+    def load(self, path: Path) -> Fit | None:
+        """Reads a fit from a file. Returns None if there is none, or one of another shape. Raises ValueError if it is broken, and OSError."""
+        try:
+            data: dict[str, Any] = json.loads(path.read_text())
+            if data.pop("shape") != self.shape:
+                return None
+            fit = Fit(**{**data, "model": model_from_dict(data["model"])})
+            self.expected(fit, pd.Timestamp(fit.fitted_at, unit="s", tz="UTC"))
+            return fit
+        except FileNotFoundError:
+            return None
+        except (KeyError, TypeError, AttributeError, IndexError) as error:
+            raise ValueError(str(error)) from error
+
+
+def _band(mean: float, low: float, high: float) -> Band:
+    return Band(max(mean, 0.0), max(mean + low, 0.0), max(mean + high, 0.0))
+
+
+def _usual(errors: Array) -> tuple[float, float]:
+    """Returns the bounds that errors of a normal distribution exceed in one of 100 cases each. Their median and the median of their distance from it
+    make them, so that the present anomaly, which is among the errors, does not move them."""
+    middle = float(np.nanmedian(errors))
+    wide = 2.326 * 1.4826 * float(np.nanmedian(np.abs(errors - middle)))
+    return min(middle - wide, 0.0), max(middle + wide, 0.0)
+
+
+def _lasts(errors: list[Array], lead: int) -> float:
+    """Returns φ: how much of an error is left after so many steps."""
+    now = np.concatenate([r[:-lead] for r in errors])
+    later = np.concatenate([r[lead:] for r in errors])
+    both = ~(np.isnan(now) | np.isnan(later))
+    square = float(np.square(now[both]).sum())
+    return min(max(float((now[both] * later[both]).sum()) / square, 0.0), 1.0) if square > 0 else 0.0
+
+
+def _ahead(errors: list[Array], lead: int, lasts: float) -> Array:
+    """Returns the errors of the forecast so many steps ahead, with gaps."""
+    return np.concatenate([r[lead:] - lasts * r[:-lead] for r in errors])
