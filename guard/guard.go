@@ -99,6 +99,7 @@ type Guard struct {
 	exact     int64 // 1: every request calls Begin
 	turn      int64 // seconds that have ended
 	lingering [2]int64
+	strained  int64 // when the last second ended in which requests were turned away or keys were tightened; 0: none did
 	warmUp    int64
 	turning   int32
 
@@ -334,7 +335,10 @@ func judge(g *Guard, now int64, seconds float64) {
 		level = fairLevel(g.demand, now, share*g.capacity*Window/second)
 	}
 	atomic.StoreInt64(&g.level, int64(1000*level))
-	g.tight = turnRules(g, seconds, s.Rejected > 0, level)
+	g.tight = turnRules(g, now, seconds, s.Rejected > 0, level)
+	if s.Rejected > 0 || g.tight {
+		atomic.StoreInt64(&g.strained, now)
+	}
 	spare(g, now, open, through*seconds, s.Rejected > 0 || float64(s.Most) > g.gradient.Limit/2)
 }
 

@@ -44,8 +44,10 @@ type Rule struct {
 	lastRefused int64
 	lastTop     int64 // the part of the demand that the key with the most has, in millionths, and of ten keys
 	lastTen     int64
+	p90         int64
 	p99         int64
 	greatest    int64
+	crowdedAt   int64 // when the last second ended in which few keys made much of the demand; 0: none did
 	learnt      int64
 
 	salt      uint64
@@ -149,9 +151,9 @@ func Took(r *Rule, took int64) {
 	atomic.AddInt64(&r.tookAll, took)
 }
 
-// turnRules draws the consequences of a second for the rules: overloaded says that the guard turned requests away in it, and level is the fair
+// turnRules draws the consequences of a second that ends now for the rules: overloaded says that the guard turned requests away in it, and level is the fair
 // share in requests a Window, 0 if there is enough for all. It reports whether any rule's unusual keys are tightened.
-func turnRules(g *Guard, seconds float64, overloaded bool, level float64) (tight bool) {
+func turnRules(g *Guard, now int64, seconds float64, overloaded bool, level float64) (tight bool) {
 	g.mu.Lock()
 	rules := g.rules
 	g.mu.Unlock()
@@ -159,7 +161,10 @@ func turnRules(g *Guard, seconds float64, overloaded bool, level float64) (tight
 	for _, r := range rules {
 		asked, over := atomic.SwapInt64(&r.asked, 0), atomic.SwapInt64(&r.beyond, 0)
 		few := float64(over) > concentrated*float64(asked)
-		r.crowded = r.crowded || few
+		if few {
+			r.crowded = true
+			atomic.StoreInt64(&r.crowdedAt, now)
+		}
 		warm := warmUp >= 0 && r.history.Learnt >= warmUp
 		limit := float64(atomic.LoadInt64(&r.limit)) / 1000
 		switch {
@@ -221,6 +226,7 @@ func turnWindow(r *Rule, window int64) {
 		r.history = Learn(r.history, ended, weight)
 		greatest := Greatest(r.history)
 		atomic.StoreInt64(&r.learnt, r.history.Learnt)
+		atomic.StoreInt64(&r.p90, Quantile(r.history, 0.9))
 		atomic.StoreInt64(&r.p99, Quantile(r.history, 0.99))
 		atomic.StoreInt64(&r.greatest, greatest)
 		atomic.StoreInt64(&r.edge, int64(math.Ceil(unusual*float64(greatest))))
@@ -264,6 +270,7 @@ type RuleState struct {
 
 	Limit    float64 // requests a Window that an unusual key gets; 0: nothing is tightened
 	Edge     int64   // requests a Window beyond which a key is unusual; 0: it is not known
+	P90      int64   // requests a Window that one key in ten exceeds, over a day; 0: it is not known
 	P99      int64   // requests a Window that one key in a hundred exceeds, over a day; 0: it is not known
 	Greatest int64   // the greatest number of requests a Window over a day, but for one key in 10,000; 0: it is not known
 	Learnt   int64   // microseconds of traffic that these come from
@@ -288,6 +295,7 @@ func LookAt(r *Rule, now int64) RuleState {
 	var s RuleState
 	s.Limit = float64(atomic.LoadInt64(&r.limit)) / 1000
 	s.Edge = atomic.LoadInt64(&r.edge)
+	s.P90 = atomic.LoadInt64(&r.p90)
 	s.P99 = atomic.LoadInt64(&r.p99)
 	s.Greatest = atomic.LoadInt64(&r.greatest)
 	s.Learnt = atomic.LoadInt64(&r.learnt)

@@ -36,14 +36,15 @@ func goList(t *testing.T, args ...string) []string {
 var mayImport = map[string]string{
 	"words":      "",
 	"guard":      "",
+	"advice":     "words",
 	"match":      "words",
 	"core":       "words",
 	"answer":     "core words",
 	"ruleset":    "core match words",
-	"front":      "ruleset answer core match words guard",
+	"front":      "ruleset answer core match words guard advice",
 	"redis":      "core answer match",
 	"redis/resp": "redis",
-	"traefik":    "front ruleset redis redis/resp answer core match words guard",
+	"traefik":    "front ruleset redis redis/resp answer core match words guard advice",
 }
 
 func interpretedFolders() (list []string) {
