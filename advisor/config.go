@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/proxyweir/weir/advice"
 	"github.com/proxyweir/weir/core"
@@ -224,6 +225,8 @@ func (r *reader) rule(n *ruleset.Node) Rule {
 	r.needs(n, set, "rule", "the rule's label in the metrics, such as api")
 	r.needs(n, set, "limit", "the configured limit, such as 100/1m")
 	r.needs(n, set, "ceiling", "the most that may be advised, such as 200/1m")
+	r.check(set, "rule", len(rule.Label) <= 256 && !strings.ContainsFunc(rule.Label, unicode.IsControl), "rule %q: must be at most 256 bytes without control characters", rule.Label)
+	r.check(set, "rule", set["rule"] == nil || rule.Label != "", "rule \"\": must be the rule's label in the metrics, such as api")
 	if rule.Query != "" && set["demand"] == nil {
 		rule.Demand = DemandOfQuery
 	}

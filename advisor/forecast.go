@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/proxyweir/weir/advice"
 )
 
 // Series has a value for each step of time. A value that is not known is NaN: a gap.
@@ -141,8 +143,10 @@ func (m *Model) ahead(h int) float64 {
 	return m.at(m.next-1+h) + math.Pow(m.fade, float64(h))*m.lasting
 }
 
-// value returns the demand of a logarithm.
-func (m *Model) value(x float64) float64 { return math.Max(math.Exp(x)-m.shift, 0) }
+// value returns the demand of a logarithm, at most what documents may have.
+func (m *Model) value(x float64) float64 {
+	return math.Min(math.Max(math.Exp(x)-m.shift, 0), advice.MaxDemand)
+}
 
 // Band is a forecast for one time: the demand that is expected, and its quantiles 0.01 and 0.99.
 type Band struct {
@@ -171,7 +175,7 @@ type Forecast struct {
 // The band is from the quantile 0.01 of these errors at the horizon to the quantile 0.99, around the forecast of each step. The errors of the last quarter of a
 // season are not in it, so that what is unusual now does not make itself usual. The forecast itself has weights that were chosen on the second half.
 func Fit(history []float64, period, h int, w *Weights) Forecast {
-	shift := mean(history)/100 + 1e-9 // zero has a logarithm, and small numbers do not weigh much
+	shift := math.Max(mean(history), 0)/100 + 1e-9 // zero has a logarithm, and small numbers do not weigh much
 	xs := logarithms(history, shift)
 	at := func(eighths int) int { return period + (len(history)-period)*eighths/8 }
 	chosen := *w != (Weights{})
@@ -245,7 +249,7 @@ func (t *trial) add(next trial) {
 }
 
 // run takes a history through a model, and compares each forecast for a value from the number from with that value. It keeps the errors of those before the
-// number until.
+// number until; if that is 0, only so many forecasts are compared as a season has points.
 func run(xs, ys []float64, period, h, from, until int, w weights, shift float64) trial {
 	t := trial{end: newModel(w, xs[:period], shift)}
 	m := t.end
@@ -260,6 +264,7 @@ func run(xs, ys []float64, period, h, from, until int, w weights, shift float64)
 	for i := range period {
 		count(ys[i], 1)
 	}
+	each := max(period/mostPoints, 1)
 	for i := period; i < len(xs); i++ {
 		m.add(xs[i])
 		count(ys[i], 1)
@@ -268,7 +273,7 @@ func run(xs, ys []float64, period, h, from, until int, w weights, shift float64)
 			last = ys[i]
 		}
 		to := i + h
-		if to < from || to >= len(xs) {
+		if to < from || to >= len(xs) || until == 0 && to%each != 0 {
 			continue
 		}
 		t.usual = m.at(to)

@@ -156,7 +156,7 @@ private_key: advisor.key
 tls: {certificate: server.pem, key: server.key, client_ca: ca.pem}
 prometheus: {url: ` + address + `, selector: 'job="caddy"'}
 history: 4d
-step: 30s
+step: 2m
 season: 24h
 horizon: 30m
 rules:
