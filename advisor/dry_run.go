@@ -10,6 +10,7 @@ import (
 	"io"
 	"math"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/proxyweir/weir/ruleset"
@@ -153,29 +154,36 @@ func truth(is bool) float64 {
 	return 0
 }
 
-// WriteText writes a summary of the report, a line for each rule.
+// WriteText writes a summary of the report as a table.
 func (r *Report) WriteText(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	_, _ = fmt.Fprintln(w, "RULE\tLIMIT\tMOMENTS\tADVISED\tTHRESHOLDS\tABSTAINED\tBELOW BAND'S END\tOVER LIMIT\tOVER ADVISED") // fails where Flush does
 	for i := range r.Rules {
-		if _, err := fmt.Fprintf(out, "%s (%s): %s\n", r.Rules[i].Rule, r.Rules[i].Limit, r.Rules[i].summary()); err != nil {
-			return err
+		rule := &r.Rules[i]
+		parts := []string{"-", "-", "-"}
+		if rule.Judged > 0 {
+			parts = []string{percent(rule.InBand), percent(rule.OverConfigured), percent(rule.OverAdvised)}
 		}
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%s\t%s\n", rule.Rule, rule.Limit, len(rule.Points), rule.Advised, rule.Thresholds, rule.abstentions(), strings.Join(parts, "\t"))
 	}
-	return nil
+	return w.Flush()
 }
 
-func (r *RuleReport) summary() string {
-	text := fmt.Sprintf("of %d times another limit is advised at %d, a threshold at %d", len(r.Points), r.Advised, r.Thresholds)
+// abstentions says how often nothing was advised, and why.
+func (r *RuleReport) abstentions() string {
+	var list []string
 	for _, reason := range abstentions {
 		if n := r.Abstained[reason]; n > 0 {
-			text += fmt.Sprintf(", nothing at %d (%s)", n, reason)
+			list = append(list, fmt.Sprintf("%d %s", n, reason))
 		}
 	}
-	if r.Judged > 0 {
-		text += fmt.Sprintf(". Demand stayed below the forecast's upper end at %.1f %%, exceeded the configured limit at %.1f %%, and the advised one at %.1f %%",
-			100*r.InBand, 100*r.OverConfigured, 100*r.OverAdvised)
+	if list == nil {
+		return "0"
 	}
-	return text + "."
+	return strings.Join(list, ", ")
 }
+
+func percent(part float64) string { return fmt.Sprintf("%.1f %%", 100*part) }
 
 //go:embed dry_run.css
 var css string
@@ -184,7 +192,7 @@ var css string
 var page string
 
 var pageTemplate = template.Must(template.New("dry run").Funcs(template.FuncMap{
-	"plot": plotOf, "summary": func(r RuleReport) string { return r.summary() },
+	"plot": plotOf, "percent": percent, "abstentions": func(r RuleReport) string { return r.abstentions() },
 	"clock": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
 	"span":  func(seconds float64) string { return ruleset.Shortly(time.Duration(seconds * float64(time.Second))) },
 }).Parse(page))
