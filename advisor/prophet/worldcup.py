@@ -1,13 +1,13 @@
-"""Prints how far forecasts are off for the 1998 World Cup's site, beside the last value and the same time of the day before.
+"""Prints how far forecasts of the requests to the 1998 World Cup's site are off, beside the last value and the same time of the day before.
 
-python worldcup.py [worldcup98-requests-a-minute.csv.gz]. It takes some minutes: each day it fits models to the 14 days before, and then
-forecasts in each minute of the day.
+python worldcup.py [additive|multiplicative]: the seasonality_mode. Each day it fits models to the 14 days before, and then forecasts at each
+5 minutes of the day, 30 and 60 minutes ahead. It takes some minutes.
 """
 
 from __future__ import annotations
 
+import gzip
 import sys
-from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -16,44 +16,52 @@ import pandas as pd
 from weir_advisor.config import Config
 from weir_advisor.forecast import Forecaster
 
-DATA = Path(__file__).parents[2] / "testdata/worldcup/worldcup98-requests-a-minute.csv.gz"
-DAY, LEARNT = 1440, 14 * 1440
+DATA = Path(__file__).parents[2] / "testdata/worldcup/requests-in-5-minutes.txt.gz"
+STEP, DAY = 5, 288
 
 
 def main() -> None:
-    """Prints a table of mean absolute errors (MAE, requests a minute) and mean relative errors (MAPE), by minutes ahead."""
-    read = pd.read_csv(sys.argv[1] if len(sys.argv) > 1 else DATA)
-    y = pd.Series(read.iloc[:, 1].to_numpy(dtype="float64"), index=pd.DatetimeIndex(pd.to_datetime(read.iloc[:, 0], utc=True)))
-    horizons = (30, 60)
-    forecasters = {h: Forecaster(config(h)) for h in horizons}
-    off: dict[int, list[np.ndarray]] = {h: [] for h in horizons}
-    skills: dict[int, list[float]] = {h: [] for h in horizons}
-    for day in range(LEARNT, len(y) - DAY + 1, DAY):
-        print(f"day {day // DAY} of {len(y) // DAY}", file=sys.stderr)
-        for h in horizons:
-            fit = forecasters[h].fit(y.iloc[day - LEARNT : day], 0)
-            if fit.skill is not None:
-                skills[h].append(fit.skill)
+    """Prints mean absolute errors in per cent of the mean demand, for each number of minutes ahead."""
+    lines = gzip.decompress(DATA.read_bytes()).decode().splitlines()
+    times = pd.date_range("1998-04-30T21:30Z", periods=len(lines), freq=f"{STEP}min")
+    y = pd.Series([float(line) if line else np.nan for line in lines], index=times)
+    mode = sys.argv[1] if len(sys.argv) > 1 else "additive"
+    print("| minutes ahead | Prophet | last value | day before | Prophet / last value | above the band | below | abstains |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for minutes in (30, 60):
+        h = minutes // STEP
+        forecaster = Forecaster(config(minutes, mode))
+        off, abstains, days = [], 0, 0
+        for day in range(14 * DAY, len(y) - DAY + 1, DAY):
+            fit = forecaster.fit(y.iloc[day - 14 * DAY : day], 0)
+            days += 1
+            abstains += fit.skill is None or fit.skill < 0.05
             around = y.iloc[day - h : day + DAY]
-            usual = forecasters[h].usual(fit.model, pd.DatetimeIndex(around.index))
+            usual = forecaster.usual(fit.model, pd.DatetimeIndex(around.index))
             values = around.to_numpy()
-            mine = np.maximum(usual[h:] + fit.lasts[-1] * (values[:-h] - usual[:-h]), 0)
-            came = values[h:]
-            yesterday = y.iloc[day - DAY : day].to_numpy()
-            off[h].append(np.vstack([np.maximum(came, 1), np.abs(mine - came), np.abs(values[:-h] - came), np.abs(yesterday - came)]))
-    print("| minutes ahead | MAE Prophet | last value | day before | MAPE Prophet | last value | day before | MAE / last value | days with skill |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
-    for h in horizons:
-        came, *errors = np.hstack(off[h])
-        mae = [f"{e.mean():.0f}" for e in errors]
-        mape = [f"{100 * (e / came).mean():.1f} %" for e in errors]
-        skilled = 100 * np.mean([skill >= 0.05 for skill in skills[h]])
-        print("| " + " | ".join([str(h), *mae, *mape, f"{errors[0].mean() / errors[1].mean():.2f}", f"{skilled:.0f} %"]) + " |")
+            came, last, before = values[h:], values[:-h], y.iloc[day - DAY : day].to_numpy()
+            mine = np.maximum(usual[h:] + fit.lasts[-1] * (last - usual[:-h]), 0)
+            off.append(
+                np.vstack(
+                    [came, np.abs(mine - came), np.abs(last - came), np.abs(before - came), came > mine + fit.high[-1], came < mine + fit.low[-1]]
+                )
+            )
+        known = np.hstack(off)
+        came, mine, last, before, above, below = known[:, ~np.isnan(known).any(axis=0)].mean(axis=1)
+        shares = " | ".join(f"{100 * x:.1f} %" for x in (mine / came, last / came, before / came))
+        print(f"| {minutes} | {shares} | {mine / last:.3f} | {100 * above:.1f} % | {100 * below:.1f} % | {abstains} of {days} days |", flush=True)
 
 
-def config(horizon: int) -> Config:
-    """Returns the default configuration with a horizon in minutes."""
-    return Config.model_validate({"prometheus": {"url": "http://127.0.0.1:9090"}, "horizon": timedelta(minutes=horizon), "rules": ()})
+def config(minutes: int, mode: str) -> Config:
+    """Returns the default configuration with that horizon, for a series of 5 minutes."""
+    data = {
+        "prometheus": {"url": "http://127.0.0.1:9090"},
+        "horizon": f"{minutes}m",
+        "step": f"{STEP}m",
+        "prophet": {"seasonality_mode": mode},
+        "rules": (),
+    }
+    return Config.model_validate(data)
 
 
 if __name__ == "__main__":

@@ -24,12 +24,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from prophet import Prophet
-from prophet.serialize import model_from_dict, model_to_dict
 
 from weir_advisor.config import Config, ProphetConfig
 
-logging.getLogger("cmdstanpy").setLevel(logging.ERROR)
+for talks in ("prophet.plot", "cmdstanpy"):  # of plots that nobody wants, and of each fit; what fails is raised
+    logging.getLogger(talks).disabled = True
+
+from prophet import Prophet
+from prophet.serialize import model_from_dict, model_to_dict
+
 logging.getLogger("prophet").setLevel(logging.ERROR)
 
 Array = npt.NDArray[np.float64]

@@ -24,7 +24,7 @@ from weir_advisor.advice import Published, rfc3339
 from weir_advisor.advisor import Advisor
 from weir_advisor.config import Config, digest
 from weir_advisor.demand import Outcome
-from weir_advisor.prometheus import Prometheus, Source
+from weir_advisor.prometheus import Prometheus, Source, SourceError
 
 log = logging.getLogger("weir_advisor")
 BUCKETS = [0.01 * 4**i for i in range(8)]  # seconds
@@ -106,7 +106,7 @@ class Service:
         try:
             published, outcomes = self._advisor.turn(now)
         except Exception as error:  # whatever a turn meets, the next may do better
-            log.exception("nothing is computed: %s", error)
+            log.error("nothing is computed: %s", error, exc_info=not isinstance(error, SourceError))
             self.state = State(self.state.published, self.state.computed, str(error) or type(error).__name__)
             self.metrics.computations.labels("error").inc()
         else:
