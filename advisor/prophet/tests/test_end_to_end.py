@@ -245,6 +245,7 @@ def test_mistakes_are_said_and_end_the_command(tmp_path: Path, monkeypatch: pyte
         ({"private_key": "none.key"}, 1, "none.key"),
         ({"private_key": "advisor.yaml"}, 1, "must be an Ed25519 key without a password, in PEM"),
         ({"token_file": "none"}, 1, "none"),
+        ({"prophet": {"country": "XX"}}, 1, "prophet.country 'XX': must be a country whose holidays are known, such as DE"),
     ):
         file = configuration(tmp_path, "http://127.0.0.1:9", **fields)
         monkeypatch.setattr(sys, "argv", command(file)[2:])

@@ -5,6 +5,7 @@ import json
 import math
 from pathlib import Path
 
+import cmdstanpy
 import numpy as np
 import pandas as pd
 import pytest
@@ -35,6 +36,14 @@ def test_a_season_is_foreseen(fitted: tuple[Forecaster, Fit, pd.Series[float]]) 
     assert fit.skill_vs_last > 0.3
     assert fit.skill_vs_mean is not None
     assert fit.skill_vs_mean > 0.8
+
+
+def test_a_fit_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = list(Path(cmdstanpy._TMPDIR).iterdir())
+    Forecaster(configured())._prophet(Played(seasonal).series("", NOW - 200 * 900, NOW, 900))
+    assert list(tmp_path.iterdir()) == []
+    assert list(Path(cmdstanpy._TMPDIR).iterdir()) == before
 
 
 def test_the_present_error_lasts_as_it_did_before(fitted: tuple[Forecaster, Fit, pd.Series[float]]) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from tests.conftest import Played, ask, configured, seasonal
 from weir_advisor.advisor import Advisor
 from weir_advisor.config import Config
 from weir_advisor.demand import Keys, Queries
-from weir_advisor.forecast import Forecaster
+from weir_advisor.forecast import Fit, Forecaster
 from weir_advisor.prometheus import SourceError
 from weir_advisor.service import Service
 
@@ -41,6 +42,7 @@ def test_a_failed_turn_keeps_the_document_until_it_expires(tmp_path: Path) -> No
     clock.now += 60
     service.turn()
     assert ask(service, "/v1/advice").content == first
+    assert ask(service, "/v1/advice", {"If-None-Match": "*"}).status_code == 304
     health = ask(service, "/healthz")
     assert (health.status_code, health.json()["status"], health.json()["error"]) == (200, "failing", "Prometheus is away")
     clock.now += 540
@@ -122,6 +124,22 @@ def test_models_survive_a_restart_and_are_fitted_anew_when_they_are_old(
         with pytest.raises(ZeroDivisionError):
             each.turn(now)
     assert fitted == [NOW, NOW + 1, NOW + 3600]
+
+
+def test_of_many_models_only_some_are_fitted_anew_in_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = [{"rule": f"r{i}", "limit": "60/1m", "ceiling": "90/1m"} for i in range(6)]
+    advisor = Advisor(configured(tmp_path, rules=rules, prophet={"refit": "3m"}), Played(seasonal))
+    fitted: list[float] = []
+    really = Forecaster.fit(advisor._forecaster, Played(seasonal).series("", int(NOW) - 575 * 900, int(NOW), 900), NOW)
+
+    def fit(self: Forecaster, past: object, now: float) -> Fit:
+        fitted.append(now)
+        return replace(really, fitted_at=now)
+
+    monkeypatch.setattr(Forecaster, "fit", fit)
+    for minute in (0, 2, 3, 4, 5, 6):
+        advisor.turn(NOW + 60 * minute)
+    assert [fitted.count(NOW + 60 * minute) for minute in (0, 2, 3, 4, 5, 6)] == [6, 0, 2, 2, 2, 2]
 
 
 def test_a_state_that_cannot_be_written_is_told_and_advice_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

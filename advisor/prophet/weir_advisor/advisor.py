@@ -46,7 +46,7 @@ class Advisor:
             queries = demand.Queries.of(rule, config)
             file = self._folder / (quote(rule.rule, safe="") + ".model.json")
             self._rules.append((rule, _Kept(queries, History(source, queries.demand, length, step), file)))
-        self._serial = 0
+        self._serial = self._renewals = 0
         if keeps:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._recall()
@@ -69,6 +69,8 @@ class Advisor:
         """Computes the advice of a time (Unix seconds). Raises SourceError if no rule could be read."""
         outcomes = []
         failed: list[SourceError] = []
+        # Of many rules, only some models are fitted anew in one turn, so that no document expires meanwhile.
+        self._renewals = math.ceil(len(self._rules) * self._config.interval.total_seconds() / self._refit)
         for rule, kept in self._rules:
             try:
                 outcomes.append(self._outcome(rule, kept, now))
@@ -86,7 +88,9 @@ class Advisor:
         if why:
             return demand.Outcome(rule.rule, None, why)
         past = past.loc[past.first_valid_index() :]
-        if kept.fit is None or not 0 <= now - kept.fit.fitted_at < self._refit:
+        old = kept.fit is not None and not 0 <= now - kept.fit.fitted_at < self._refit
+        if kept.fit is None or (old and self._renewals > 0):
+            self._renewals -= old
             try:
                 kept.fit = self._forecaster.fit(past, now)
             except TooShort:
@@ -96,7 +100,8 @@ class Advisor:
                 return demand.Outcome(rule.rule, None, "skill")
             if self._keeps:
                 self._save(kept.fit, kept.file)
-        return demand.judge(rule, self._config, self._forecaster, kept.fit, past, self._keys(kept, now))
+        keys = self._keys(kept, now) if rule.abuse else demand.Keys()
+        return demand.judge(rule, self._config, self._forecaster, kept.fit, past, keys)
 
     def _keys(self, kept: _Kept, now: float) -> demand.Keys:
         """Reads how the demand spreads over the keys: now, and as often as models are fitted what is usual, up to a horizon ago."""

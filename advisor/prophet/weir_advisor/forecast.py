@@ -19,6 +19,7 @@ import math
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from weir_advisor.config import Config, ProphetConfig
 for talks in ("prophet.plot", "cmdstanpy"):  # of plots that nobody wants, and of each fit; what fails is raised
     logging.getLogger(talks).disabled = True
 
+from holidays import list_supported_countries
 from prophet import Prophet
 from prophet.serialize import model_from_dict, model_to_dict
 
@@ -83,10 +85,12 @@ class Fit:
 
 
 class Forecaster:
-    """Fits and keeps models by the settings of advisor.yaml. Used by one thread."""
+    """Fits models by the settings of advisor.yaml. Used by one thread. Raises ValueError for an unknown country."""
 
     def __init__(self, config: Config) -> None:
         self._options: ProphetConfig = config.prophet
+        if self._options.country not in ("", *list_supported_countries(include_aliases=False)):
+            raise ValueError(f"prophet.country {self._options.country!r}: must be a country whose holidays are known, such as DE")
         self._season = config.season.total_seconds()
         self._step = config.step.total_seconds()
         self._horizon = math.ceil(config.horizon / config.step)
@@ -134,9 +138,9 @@ class Forecaster:
             model.add_seasonality("weekly", 7, 3)
         if options.country:
             model.add_country_holidays(options.country)
-        model.fit(frame)
-        if model.stan_backend is not None:
-            model.stan_backend.cleanup()  # its temporary files
+        with TemporaryDirectory() as folder:  # each fit leaves files and folders where it works
+            model.fit(frame, output_dir=folder)
+        model.fit_kwargs = {}
         return model
 
     def usual(self, model: Prophet, times: pd.DatetimeIndex) -> Array:
