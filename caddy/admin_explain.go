@@ -50,6 +50,7 @@ type ruleCoverage struct {
 	Key        []string `json:"key,omitempty"`
 	Limit      string   `json:"limit,omitempty"`
 	Candidate  bool     `json:"candidate,omitempty"`
+	Former     bool     `json:"former,omitempty"` // the limit before a change, which requests must pass, too, for a while
 	Shadow     bool     `json:"shadow,omitempty"`
 	Allowed    bool     `json:"allowed"`
 	Soft       bool     `json:"soft,omitempty"` // allowed by the rule's tolerance
@@ -302,7 +303,7 @@ func (w *walk) rateLimit(h *Handler, r *http.Request) (ended bool, err error) {
 		c := &q.Checks[i]
 		d := &c.Decision
 		label := reporterOf(c).stats.label
-		one := ruleCoverage{Rule: label, Covers: true, Key: forms[label].show(c.Key), Limit: c.Rule.Limit().String(), Candidate: c.Rule.IsCandidate(),
+		one := ruleCoverage{Rule: label, Covers: true, Key: forms[label].show(c.Key), Limit: c.Rule.Limit().String(), Candidate: c.Rule.IsCandidate(), Former: c.Rule.IsFormer(),
 			Shadow: c.Rule.Shadow() && !c.Rule.IsCandidate(), Allowed: d.Allowed, Soft: d.Soft, Remaining: d.Remaining, RetryAfter: seconds(d.RetryAfter)}
 		if d.Allowed && q.Verdict.Outcome != core.Reject && d.Delay == 0 && !c.Uncounted { // Remaining is as if the request had been charged
 			one.Remaining += c.Cost

@@ -91,7 +91,7 @@ func (s *subject) standing(l namedLimit, key string) standingAnswer {
 		return one
 	}
 	one.LimitText = l.limit.Limit().String()
-	checks := []core.Check{{Rule: l.limit, Key: key, Cost: 1}}
+	checks := s.all.AppendFormers([]core.Check{{Rule: l.limit, Key: key, Cost: 1}}, l.limit, l.value, key, 1)
 	var v core.Verdict
 	if err := s.limiter.Look(checks, &v); err != nil {
 		one.Error = err.Error()
@@ -123,7 +123,7 @@ func (s *subject) limitsOf(key string) []namedLimit {
 	if limits.Overrides(key) { // overrides have priority over tiers
 		return []namedLimit{{limit: limits.Of("", key)}}
 	}
-	list := []namedLimit{{limit: limits.Own()}}
+	list := []namedLimit{{limit: s.own}}
 	for _, l := range s.limits {
 		if l.tier && l.of != tierOf("*") { // the tier * is the rule's own limit
 			list = append(list, l)
@@ -148,7 +148,7 @@ func (s *subject) eachPlace(f func(*limiter, *core.Rule) error) error {
 	}
 	seen := make(map[place]bool)
 	for _, one := range append([]*subject{s}, s.also...) {
-		for _, r := range one.rules {
+		for _, r := range one.places() {
 			here := place{one.limiter, r.Identity()}
 			if seen[here] {
 				continue
@@ -160,6 +160,18 @@ func (s *subject) eachPlace(f func(*limiter, *core.Rule) error) error {
 		}
 	}
 	return nil
+}
+
+// places returns the rules under which keys are counted or blocked: those in force, and before them the former limits that requests must
+// pass, too, which come first as core.Limits.FormerRules says.
+func (s *subject) places() []*core.Rule {
+	var list []*core.Rule
+	for _, former := range s.all.FormerRules() {
+		if !slices.ContainsFunc(s.rules, func(r *core.Rule) bool { return r.Identity() == former.Identity() }) {
+			list = append(list, former)
+		}
+	}
+	return append(list, s.rules...)
 }
 
 // onKey returns an endpoint's function that calls act for the key that the request names, in every place where the key is counted.

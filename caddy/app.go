@@ -39,6 +39,8 @@ type App struct {
 	files    *ruleFiles
 	watcher  *watcher // while the app runs
 
+	before rulings // of the configuration before, while this one is loaded; nil: not looked up
+
 	fileRules fileRules // those in force; once the app has started, files.mu guards it
 
 	raw         []rawHandlers // of the HTTP app, until it starts; nil: not kept
@@ -230,6 +232,7 @@ func shortest[T ~int64](a, b T) T {
 // one stops. Until then another app may fail to start, and Caddy may refuse the new configuration.
 func (a *App) Start() error {
 	a.raw = nil
+	a.before = nil
 	if err := a.checkStatuses(); err != nil {
 		return err
 	}
@@ -334,7 +337,7 @@ func (s *sharedMemory) leave(a *App) {
 	}
 }
 
-// putInForce makes a the app in force; nil is none. It logs which rules start afresh under an old name.
+// putInForce makes a the app in force; nil is none. From now on its rules succeed those of the app before: see rulings.
 func (s *sharedMemory) putInForce(a *App) {
 	before := s.inForce
 	s.inForce = a
@@ -349,33 +352,7 @@ func (s *sharedMemory) putInForce(a *App) {
 	if before == nil {
 		return
 	}
-	a.reportAfresh(before.owns(before.files.inUse()), a.owns(a.files.inUse()))
-}
-
-// owns returns the limits of zones and of rules in files for requests without a tier or override, by namespace and name.
-func (a *App) owns(files []*fileSet) map[string]*core.Rule {
-	rules := make(map[string]*core.Rule)
-	for id, limits := range a.zones {
-		if own := limits.Own(); own != nil {
-			rules[id] = own
-		}
-	}
-	for _, s := range files {
-		for _, r := range s.owns() {
-			rules[s.namespace+"/"+r.Name()] = r
-		}
-	}
-	return rules
-}
-
-// reportAfresh logs which rules start afresh under an old name.
-func (a *App) reportAfresh(before, after map[string]*core.Rule) {
-	for id, r := range after {
-		if old := before[id]; old != nil && old.Identity() != r.Identity() {
-			a.logger.Info("the zone starts counting afresh, since its algorithm, period or key has changed; keys that were blocked in it are unblocked",
-				zap.String("zone", r.Name()), zap.Stringer("limit", r.Limit()))
-		}
-	}
+	before.rulings(before.files.inUse()).succeed(a.rulings(a.files.inUse()), a.reportSuccession)
 }
 
 // appInForce returns the app of the configuration that serves requests now, or nil if there is none.

@@ -427,6 +427,45 @@ func TestAChangedLimitAppliesAtOnceToTheCountsInRedis(t *testing.T) {
 	}
 }
 
+// A reload changes the algorithm. Nobody gains by it, and penalties go on when it is over, in all slots of a Cluster.
+func TestAChangedAlgorithmGivesNobodyMoreInRedis(t *testing.T) {
+	for _, name := range []string{"single", "cluster"} {
+		t.Run(name, func(t *testing.T) {
+			words := patiently
+			addr := ""
+			if name == "cluster" {
+				addr = redistest.StartCluster(t).Addrs()[0]
+				words += "\ncluster"
+			} else {
+				addr = redistest.Start(t).Addr()
+			}
+			site := func(lines string) string { return clientsIn(storeAt(addr, words), lines+"\npenalty 1h") }
+			s := startSite(t, site("algorithm fixed_window\nlimit 2/1s"))
+			s.awaitStore()
+			var penalized []string
+			for i := range 12 {
+				client := "mallory" + strconv.Itoa(i)
+				penalized = append(penalized, client)
+				for s.do("/", "X-Client", client).status == 200 {
+				}
+			}
+			s.reload(site("algorithm sliding_window_log\nlimit 20/1s"))
+			if r := s.do("/", "X-Client", "alice"); r.status != 200 || r.remaining(t) != 1 {
+				t.Errorf("another client has %d left (status %d), want 1 of the former limit", r.remaining(t), r.status)
+			}
+			fresh := 0
+			eventually(t, "the transition is over", func() bool {
+				fresh++
+				return s.do("/", "X-Client", "fresh"+strconv.Itoa(fresh)).remaining(t) == 19
+			})
+			for _, client := range penalized {
+				s.reject("/", "X-Client", client)
+			}
+			s.said(1, saysKeeps)
+		})
+	}
+}
+
 // All zones of a handler are decided in one call, which charges all or none.
 func TestZonesInRedisAreDecidedTogether(t *testing.T) {
 	redis := redistest.Start(t)

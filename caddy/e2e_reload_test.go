@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	ratelimit "github.com/proxyweir/weir/caddy"
@@ -93,7 +94,7 @@ func TestAFasterLeakyBucketTakesTheNextAtOnce(t *testing.T) {
 	s.admit(1, "/")
 }
 
-func TestAChangedZoneStartsAfreshAndSaysSo(t *testing.T) {
+func TestAChangedZoneStartsAfreshOrKeepsToItsFormerLimitAndSaysSo(t *testing.T) {
 	const before = "algorithm fixed_window\nlimit 1/366d"
 	for name, after := range map[string]string{
 		"algorithm": "algorithm sliding_window_counter\nlimit 1/366d",
@@ -106,16 +107,72 @@ func TestAChangedZoneStartsAfreshAndSaysSo(t *testing.T) {
 			s.admit(1, "/")
 			s.reject("/")
 			s.reload(zoneOf(after))
-			s.admit(1, "/")
+			says := saysKeeps
+			if name == "prefix" {
+				says = saysAfresh
+				s.admit(1, "/")
+			}
 			s.reject("/")
-			lines := s.logs(saysAfresh)
+			lines := s.logs(says)
 			if len(lines) != 1 || lines[0]["zone"] != "z" || lines[0]["level"] != "info" {
 				t.Errorf("log: %v, want one line about zone z", lines)
 			}
+			if says == saysKeeps && (lines[0]["former"] != "1/366d fixed_window" || lines[0]["for"].(float64) < 366*24*3600) {
+				t.Errorf("log: %v, want the former limit and how long it holds", lines)
+			}
 			s.reload(zoneOf(after))
 			s.reject("/")
+			s.said(1, says)
 		})
 	}
+}
+
+// A client that has used its quota up gains nothing by a change of the algorithm.
+func TestAClientGainsNothingByAChangedAlgorithm(t *testing.T) {
+	s := startSite(t, zoneOf("algorithm fixed_window\nlimit 2/1h"))
+	s.admit(2, "/")
+	s.reload(zoneOf("algorithm token_bucket\nlimit 20/1s"))
+	r := s.reject("/")
+	if r.header.Get("X-RateLimit-Limit") != "20" || r.header.Get("X-RateLimit-Remaining") != "0" || r.header.Get("RateLimit-Policy") != `"z";q=20;w=1` {
+		t.Errorf("the fields are %v, want those of the new limit, with what is left of the former", r.header)
+	}
+	s.reload(zoneOf("algorithm sliding_window_log\nlimit 20/1s")) // the first of the former limits still holds
+	s.reject("/")
+}
+
+func TestATransitionEndsAfterItsPeriod(t *testing.T) {
+	s := startSite(t, zoneOf("algorithm fixed_window\nlimit 2/1s"))
+	s.reload(zoneOf("algorithm token_bucket\nlimit 20/1s"))
+	for end := time.Now().Add(20 * time.Second); s.do("/").remaining(t) < 10; time.Sleep(100 * time.Millisecond) { // longer than a token takes
+		if time.Now().After(end) {
+			t.Fatal("the former limit holds for more than its period")
+		}
+	}
+}
+
+// A transition is known to the page, to explain, and to rate_limit_status.
+func TestATransitionIsToldAsOneLimit(t *testing.T) {
+	site := func(zone string) string {
+		return ":PORT {\nroute {\nrate_limit_status /quota z\n" + zoneOf(zone) + "\n}\n}"
+	}
+	a := startAdmin(t, "", site("algorithm fixed_window\nlimit 5/1d"))
+	a.admit(3, "/")
+	a.reloadWith("", site("algorithm token_bucket\nlimit 9/1h"))
+	a.admit(1, "/")
+	if got := a.do("/quota").body; !strings.Contains(got, `"limit":9,"remaining":1,`) || strings.Count(got, `"name"`) != 1 {
+		t.Errorf("the caller's quota is %s, want 1 of 9 left", got)
+	}
+	if got := fmt.Sprint(a.ask("key?rule=z", "")); !strings.Contains(got, "allowed:true") || !strings.Contains(got, "limit:9") || !strings.Contains(got, "remaining:1 ") {
+		t.Errorf("the key's state is %s, want 1 of 9 left", got)
+	}
+	a.admit(1, "/")
+	a.reject("/")
+	if got := fmt.Sprint(a.ask("key?rule=z", "")); !strings.Contains(got, "allowed:false") {
+		t.Errorf("the key's state is %s, want none left", got)
+	}
+	a.ask("reset", `{"rule": "z", "key": []}`)
+	a.admit(5, "/")
+	a.reject("/")
 }
 
 // Defect found: a rule that moved between zones and files, and then counted in another way, was not reported.
@@ -127,7 +184,7 @@ func TestARuleThatMovesBetweenZonesAndFilesStartsAfreshAndSaysSo(t *testing.T) {
 	s := startFiles(t, files(zone("366d")), "a.yaml", rulesOf(versionOf(1)))
 	s.admit(1, "/")
 	s.reject("/")
-	s.put("a.yaml", rulesOf(versionOf(1), shared("1/365d")))
+	s.put("a.yaml", rulesOf(versionOf(1), strings.Replace(shared("1/365d"), "name", "ipv4_prefix: 24, name", 1)))
 	s.reload(files(""))
 	s.admit(1, "/")
 	s.reject("/")
@@ -139,8 +196,8 @@ func TestARuleThatMovesBetweenZonesAndFilesStartsAfreshAndSaysSo(t *testing.T) {
 	s.awaitLog(2, saysAfresh)
 }
 
-// A change that makes the rule count elsewhere unblocks a blocked key, and is logged. Other changes do not.
-func TestABlockSurvivesAChangedNumberAndNotAChangedPeriod(t *testing.T) {
+// A change of the key unblocks a blocked key, and is logged. Other changes do not, whenever the key comes.
+func TestABlockSurvivesAChangedLimitAndNotAChangedKey(t *testing.T) {
 	site := func(limit string) string { return ":PORT {\n" + zoneOf("limit "+limit) + "\n}" }
 	a := startAdmin(t, "", site("5/365d"))
 	a.ask("block", `{"rule": "z", "key": [], "for": "1d"}`)
@@ -148,7 +205,15 @@ func TestABlockSurvivesAChangedNumberAndNotAChangedPeriod(t *testing.T) {
 	a.reloadWith("", site("50/365d"))
 	a.reject("/")
 	a.said(0, saysAfresh)
-	a.reloadWith("", site("50/366d"))
+	a.reloadWith("", site("50/1s"))
+	a.reject("/")
+	a.reloadWith("", site("50/1s\nalgorithm sliding_window_log"))
+	a.reject("/")
+	a.said(0, saysAfresh)
+	a.ask("unblock", `{"rule": "z", "key": []}`)
+	a.admit(1, "/")
+	a.ask("block", `{"rule": "z", "key": [], "for": "1d"}`)
+	a.reloadWith("", strings.Replace(site("50/1s\nalgorithm sliding_window_log"), "key everyone", "key {http.request.host}", 1))
 	a.admit(1, "/")
 	a.said(1, saysAfresh)
 }

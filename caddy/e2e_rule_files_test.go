@@ -98,6 +98,7 @@ const (
 	saysTaken    = "new rule files are in force"
 	saysRefused  = "the rule files are refused; the previous rules stay in force"
 	saysRestored = "the rule files are again those that are in force"
+	saysKeeps    = "the zone keeps to its former limit, too, for a while, since its algorithm or period has changed"
 	saysAfresh   = "the zone starts counting afresh, since its algorithm, period or key has changed; keys that were blocked in it are unblocked"
 )
 

@@ -167,7 +167,7 @@ func TestFilesAreLookedAtWhereTheSystemSaysNothing(t *testing.T) {
 	s.reject("/")
 }
 
-func TestARuleWhosePeriodHasChangedStartsAfreshAndSaysSo(t *testing.T) {
+func TestARuleWhosePeriodHasChangedKeepsToItsFormerLimitAndSaysSo(t *testing.T) {
 	domain := func(unit string) string {
 		return "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: " + unit + ", requests_per_unit: 1}}\n"
 	}
@@ -176,17 +176,16 @@ func TestARuleWhosePeriodHasChangedStartsAfreshAndSaysSo(t *testing.T) {
 	s.reject("/")
 	s.put("a.yaml", rulesOf(versionOf(2), shared("1/365d")))
 	s.awaitVersion(2)
-	s.admit(1, "/")
 	s.reject("/")
-	if line := s.awaitLog(1, saysAfresh)[0]; line["zone"] != "shared" {
+	if line := s.awaitLog(1, saysKeeps)[0]; line["zone"] != "shared" {
 		t.Errorf("log: %v, want it to name the rule", line)
 	}
 	s.admit(1, "/k", "K", "v")
 	s.reject("/k", "K", "v")
 	s.put("d.yaml", domain("month"))
 	s.awaitLog(2, saysTaken)
-	s.admit(1, "/k", "K", "v")
-	if line := s.awaitLog(2, saysAfresh)[1]; line["zone"] != "d.k" {
+	s.reject("/k", "K", "v")
+	if line := s.awaitLog(2, saysKeeps)[1]; line["zone"] != "d.k" {
 		t.Errorf("log: %v, want it to name the descriptor's rule", line)
 	}
 }
@@ -412,7 +411,7 @@ func TestCaddyReloadsWhileFilesChange(t *testing.T) {
 	if n := watchers(); n != 1 {
 		t.Errorf("%d watchers, want 1", n)
 	}
-	s.said(0, saysRefused, saysAfresh)
+	s.said(0, saysRefused, saysAfresh, saysKeeps)
 	// A configuration that is refused leaves no watcher, nor does one without files.
 	s.refused(s.json(`{"weir_test_failing":{},"rate_limit":{"rules_files":["DIR/rules/a.yaml"]},` + httpApp(`[{"handler":"rate_limit"}]`)[1:]))
 	if n := watchers(); n != 1 {

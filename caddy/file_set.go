@@ -68,20 +68,6 @@ func newFileSet(files []*ruleset.File, h *Handler, limiter *limiter, namespace s
 	return s, nil
 }
 
-// owns returns the limits of rules for requests without a tier or override, and those of descriptors.
-func (s *fileSet) owns() []*core.Rule {
-	var rules []*core.Rule
-	for _, r := range s.Rules {
-		if own := r.Limits.Own(); own != nil {
-			rules = append(rules, own)
-		}
-	}
-	for _, d := range s.Domains {
-		rules = append(rules, d.Rules()...)
-	}
-	return rules
-}
-
 // definedElsewhere returns an error for a rule of the set that differs from another of its name.
 func (s *fileSet) definedElsewhere(name, what string) error {
 	return s.problem(name, fmt.Sprintf("is defined elsewhere, too, with %s; rules and zones of one name share their counters and must be alike: rename one, or give its handler a namespace", what))
@@ -142,6 +128,14 @@ func (s *fileSet) open() error {
 
 // release releases the rules that are open, and their reporters.
 func (s *fileSet) release() {
+	for _, r := range s.Rules {
+		s.limiter.EndSwitch(r.Limits)
+	}
+	for _, d := range s.Domains {
+		for _, limits := range d.Limits() {
+			s.limiter.EndSwitch(limits)
+		}
+	}
 	for _, r := range s.opened {
 		s.limiter.Release(r)
 	}

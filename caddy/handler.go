@@ -297,6 +297,9 @@ func (h *Handler) Cleanup() error {
 		if zone == nil {
 			continue
 		}
+		if zone.rule != nil {
+			h.limiter.EndSwitch(zone.rule.Limits)
+		}
 		for _, r := range zone.opened {
 			h.limiter.Release(r)
 		}

@@ -67,6 +67,9 @@ func (f *ruleFiles) join(h *Handler, patterns []string) error {
 		if err = set.open(); err != nil {
 			return err
 		}
+		ours := make(rulings)
+		ours.addFiles(set)
+		f.app.predecessors().succeed(ours, nil)
 		f.advise(set)
 		g.sets = append(g.sets, set)
 	}
@@ -340,7 +343,12 @@ func (f *ruleFiles) replace(c *ruleset.Contents) error {
 		}
 	}
 	before := f.allSets()
-	f.app.reportAfresh(f.app.owns(before), f.app.owns(made))
+	was, is := make(rulings), make(rulings)
+	for i := range before {
+		was.addFiles(before[i])
+		is.addFiles(made[i])
+	}
+	was.succeed(is, f.app.reportSuccession)
 	for _, s := range made {
 		f.advise(s)
 	}

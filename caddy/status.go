@@ -229,6 +229,9 @@ func (s *Status) look(r *http.Request) ([]core.Check, error) {
 func tightest(checks []core.Check) []core.Check {
 	kept := checks[:0]
 	for _, c := range checks {
+		if c.Rule.IsFormer() { // its decision is in that of another check
+			continue
+		}
 		same := slices.IndexFunc(kept, func(k core.Check) bool {
 			return k.Rule.Namespace() == c.Rule.Namespace() && k.Rule.Policy() == c.Rule.Policy() && k.Rule.Shadow() == c.Rule.Shadow()
 		})

@@ -36,6 +36,8 @@ type subject struct {
 
 	rule *ruleset.Rule // nil: the rule is of a descriptor
 	desc *core.Rule    // the limit of a descriptor; nil: the rule is of no descriptor
+
+	all *core.Limits // of the rule or descriptor
 }
 
 // namedLimit is a limit that applies to only some requests under the rule.
@@ -43,6 +45,7 @@ type namedLimit struct {
 	of    string // "tier gold", "key 192.0.2.7"
 	tier  bool
 	limit *core.Rule
+	value string // the tier's
 }
 
 // tierOf returns the name of a tier's limit.
@@ -98,16 +101,17 @@ func (h *Handler) subjectOfZone(z *Zone) *subject {
 
 // subjectOf returns the description of a rule, from its compiled form and its text.
 func subjectOf(r *ruleset.Rule, text *ruleset.RuleText) *subject {
-	s := &subject{name: r.Name, enforcement: enforcementOf(text.Texts["enforcement"]), rule: r, own: r.Limits.Own(), rules: r.Limits.Rules(), keys: keysOf(r),
+	s := &subject{name: r.Name, enforcement: enforcementOf(text.Texts["enforcement"]), rule: r, all: r.Limits, own: r.Limits.InForce().Own(), rules: r.Limits.InForce().Rules(), keys: keysOf(r),
 		shadow: r.Shadow, notes: overflowNotes(text)}
 	if tiers := ruleset.One(text, "tiers"); tiers != nil {
 		for _, tier := range tiers.Pairs["limits"] {
-			s.limits = append(s.limits, namedLimit{tierOf(tier.Name), true, r.Limits.Of(ruleset.TierFor(r, tier.Name), "")})
+			value := ruleset.TierFor(r, tier.Name)
+			s.limits = append(s.limits, namedLimit{tierOf(tier.Name), true, r.Limits.Of(value, ""), value})
 		}
 	}
 	for _, o := range text.Objects["overrides"] {
 		key := ruleset.KeyFor(r, o.Lists["key"])
-		s.limits = append(s.limits, namedLimit{"key " + strings.Join(s.keys.show(key), " "), false, r.Limits.Of("", key)})
+		s.limits = append(s.limits, namedLimit{"key " + strings.Join(s.keys.show(key), " "), false, r.Limits.Of("", key), ""})
 	}
 	return s
 }
@@ -148,7 +152,7 @@ func (h *Handler) subjectsOfDomain(view *inForce, add func(*subject)) {
 	}
 	for i, r := range view.domain.Rules() {
 		add(&subject{namespace: view.set.namespace, name: r.Name(), enforcement: enforcementOf(map[bool]string{true: "shadow"}[r.Shadow()]), limiter: view.set.limiter, stats: view.reporters[i].stats,
-			desc: r, source: "domain " + view.domain.Name(), own: r, rules: []*core.Rule{r}, shadow: r.Shadow(),
+			desc: r, all: view.domain.Limits()[i], source: "domain " + view.domain.Name(), own: r, rules: []*core.Rule{r}, shadow: r.Shadow(),
 			keys: keyForm{names: []string{"descriptor"}, secret: []bool{secret}, free: true}})
 	}
 }

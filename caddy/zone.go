@@ -210,6 +210,9 @@ func (z *Zone) provision(ctx caddy.Context, h *Handler) error {
 	for _, one := range z.opened {
 		one.Note(z.reporter)
 	}
+	ours := make(rulings)
+	ours.add(h.limiter, h.Namespace, r.Name, r.Limits)
+	h.app.predecessors().succeed(ours, nil)
 	for _, advice := range r.Advice {
 		h.logger.Warn(advice, zap.String("zone", r.Name))
 	}

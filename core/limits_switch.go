@@ -86,10 +86,10 @@ func (l *Limits) FormerRules() []*Rule {
 }
 
 // AppendFormers appends a check for each former limit that a request must pass besides the rule of its check, which Of has chosen
-// for that tier and key. If the field Moved is 0, there is none. The checks must stay behind that check, and behind those of
+// for that tier and key. (If the field Moved is 0, there is none.) The checks must stay behind that check, and behind those of
 // Beside. The limiter combines their decisions with it; they have no other use.
 func (l *Limits) AppendFormers(checks []Check, r *Rule, tier, key string, cost int64) []Check {
-	in := l.inForce.Load().(*force)
+	in := l.state()
 	if len(in.formers) == 0 {
 		return checks
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"sync"
+	"sync/atomic"
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/match"
@@ -14,7 +15,7 @@ import (
 type Rule struct {
 	Ruled   *ruleset.Rule
 	Matcher *match.Matcher        // that of Ruled; nil: covers all requests
-	Only    *core.Rule            // the limit of all its requests; nil: ruleset.LimitOf chooses among several, or there is none
+	Only    *core.Rule            // the limit of all its requests, unless Ruled.Limits.Moved is 1; nil: ruleset.LimitOf chooses among several, or there is none
 	Beside  bool                  // any of its limits has a candidate or a concurrency that is decided with it
 	Lacks   func(r *http.Request) // is called with a request that lacks a part of the key, unless Inquiry.Quiet; may be nil
 
@@ -138,6 +139,7 @@ func Assemble(s *Set, q *Inquiry, r *http.Request, address string) error {
 		cost          int64
 		path, key     string
 		missing, made bool
+		moved         int32
 		err           error
 	)
 	q.Set = s
@@ -169,8 +171,9 @@ func Assemble(s *Set, q *Inquiry, r *http.Request, address string) error {
 			key, missing = ruleset.KeyOf(ruled, r, address, q.room)
 			made = s.oneKey
 		}
+		moved = atomic.LoadInt32(&ruled.Limits.Moved)
 		limit = rule.Only
-		if limit == nil {
+		if limit == nil || moved != 0 {
 			limit = ruleset.LimitOf(ruled, r, address, key)
 		}
 		if missing {
@@ -188,8 +191,11 @@ func Assemble(s *Set, q *Inquiry, r *http.Request, address string) error {
 		}
 		if limit != nil {
 			q.Checks = append(q.Checks, core.Check{Rule: limit, Key: key, Cost: cost})
-			if rule.Beside {
+			if rule.Beside || moved != 0 {
 				addBeside(q, limit, key, cost)
+			}
+			if moved != 0 {
+				q.Checks = ruleset.AppendFormers(q.Checks, ruled, limit, r, address, key, cost)
 			}
 		}
 	}
@@ -269,9 +275,13 @@ func describe(s *Set, q *Inquiry, r *http.Request, address string) {
 		}
 	}
 	lookup.Finish()
+	all := s.domain.Limits()
 	for i := range lookup.Found {
 		f := &lookup.Found[i]
 		q.Checks = append(q.Checks, core.Check{Rule: f.Rule, Key: f.Key, Cost: f.Cost})
+		if limits := all[f.Place]; atomic.LoadInt32(&limits.Moved) != 0 {
+			q.Checks = limits.AppendFormers(q.Checks, f.Rule, "", f.Key, f.Cost)
+		}
 	}
 	lookup.Begin() // which forgets the request
 	for i := range q.entries {

@@ -65,6 +65,9 @@ func NextPart(checks []core.Check, at int, v *core.Verdict, failed bool, p *Part
 			}
 			continue
 		}
+		if other.Rule.IsFormer() { // the limit's check has its decision, too
+			continue
+		}
 		if !other.Rule.IsConcurrency() {
 			break
 		}

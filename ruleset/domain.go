@@ -17,6 +17,8 @@ type Domain struct {
 	name  string
 	root  level
 	rules []*core.Rule
+
+	limits []*core.Limits // of each of rules, for a limit that takes its place
 }
 
 // level has the descriptors of one depth by their keys.
@@ -116,11 +118,13 @@ func (b *domainBuilder) level(path string, spec []byte, list []*Descriptor) (lev
 		}
 		made := &descriptor{name: one.Name, replaces: one.Replaces, shared: one.ShareThreshold}
 		if one.Limit != nil {
-			rule, err := b.rule(name, string(own), one)
+			limits, err := b.limits(name, string(own), one)
 			if err != nil {
 				return nil, err
 			}
+			rule := limits.Own()
 			made.rule = rule
+			b.domain.limits = append(b.domain.limits, limits)
 			made.place = len(b.domain.rules)
 			b.domain.rules = append(b.domain.rules, rule)
 		}
@@ -153,16 +157,16 @@ func (at level) add(one *Descriptor, made *descriptor) {
 	}
 }
 
-// rule makes the rule of a descriptor's limit.
-func (b *domainBuilder) rule(path, spec string, one *Descriptor) (*core.Rule, error) {
-	return core.NewRule(core.RuleConfig{
+// limits makes the rule of a descriptor's limit.
+func (b *domainBuilder) limits(path, spec string, one *Descriptor) (*core.Limits, error) {
+	return core.NewLimits(core.RuleConfig{
 		Namespace: b.namespace,
 		Name:      nameOf(path, spec, b.names[path] > 1),
 		KeySpec:   "descriptor " + spec,
 		Limit:     one.Limit,
 		Shadow:    one.Shadow,
 		Blocks:    one.Blocks,
-	})
+	}, core.MoreLimits{})
 }
 
 // nameOf returns the name of a descriptor's rule: its path, as Envoy's service has it in its metrics, if that is a valid name and
@@ -179,6 +183,9 @@ func (d *Domain) Name() string { return d.name }
 
 // Rules returns all rules of the domain, for a store to open.
 func (d *Domain) Rules() []*core.Rule { return d.rules }
+
+// Limits returns the limits of each of Rules, in the same order.
+func (d *Domain) Limits() []*core.Limits { return d.limits }
 
 // Knows reports whether descriptors with these keys can find a limit, whatever their values are. A descriptor that cannot has no effect,
 // which is most likely a mistake.

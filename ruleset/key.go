@@ -261,6 +261,16 @@ func LimitOf(rule *Rule, r *http.Request, address, key string) *core.Rule {
 	return rule.Limits.Of(rule.tier.Value(r, address), key)
 }
 
+// AppendFormers appends the checks of former limits that the request must pass besides the limit that LimitOf has returned, whose check
+// is among the checks already: see core.Limits.
+func AppendFormers(checks []core.Check, rule *Rule, limit *core.Rule, r *http.Request, address, key string, cost int64) []core.Check {
+	tier := ""
+	if rule.tier != nil {
+		tier = rule.tier.Value(r, address)
+	}
+	return rule.Limits.AppendFormers(checks, limit, tier, key, cost)
+}
+
 // ofOneAddress says why a single address cannot have a limit: it shares its counter with all of its network. "": it can.
 func ofOneAddress(address string, p match.Prefixes) string {
 	network := p.Shared(address)

@@ -1,0 +1,112 @@
+package ratelimit
+
+import (
+	"time"
+
+	"github.com/proxyweir/weir/core"
+	"go.uber.org/zap"
+)
+
+// ruling are limits of a configuration, with the limiter that has opened them.
+type ruling struct {
+	limiter *limiter
+	limits  *core.Limits
+	name    string
+}
+
+// rulings are the limits of zones, rules in files and descriptors, by namespace and name.
+type rulings map[string][]ruling
+
+// rulings returns those of zones and of some sets of files.
+func (a *App) rulings(files []*fileSet) rulings {
+	all := make(rulings)
+	for _, h := range a.handlers {
+		for _, z := range h.zones {
+			all.add(h.limiter, h.Namespace, z.rule.Name, z.rule.Limits)
+		}
+	}
+	for _, s := range files {
+		all.addFiles(s)
+	}
+	return all
+}
+
+func (all rulings) add(l *limiter, namespace, name string, limits *core.Limits) {
+	id := zoneID(namespace, name)
+	all[id] = append(all[id], ruling{l, limits, name})
+}
+
+func (all rulings) addFiles(s *fileSet) {
+	for _, r := range s.Rules {
+		all.add(s.limiter, s.namespace, r.Name, r.Limits)
+	}
+	for _, d := range s.Domains {
+		for i, limits := range d.Limits() {
+			all.add(s.limiter, s.namespace, d.Rules()[i].Name(), limits)
+		}
+	}
+}
+
+// succeed makes limits the successors of those before with the same namespace, name and kind of store: if their algorithm or period has
+// changed, requests must pass the former limit, too, for a while. It is called before the first request under the limits, and
+// when they are in force alone, from when the time counts.
+func (before rulings) succeed(after rulings, report func(r ruling, old *core.Limits)) {
+	for id, list := range after {
+		for i, r := range list {
+			old := before.of(id, r.limiter)
+			if old == nil {
+				continue
+			}
+			if _, err := r.limiter.Succeed(r.limits, old); err != nil {
+				r.limiter.failed(err)
+			}
+			if i == 0 && report != nil { // the others are alike
+				report(r, old)
+			}
+		}
+	}
+}
+
+// of returns the limits of that namespace and name whose store is of that limiter's kind; nil: there are none.
+func (before rulings) of(id string, l *limiter) *core.Limits {
+	for _, r := range before[id] {
+		if r.limiter.store == l.store {
+			return r.limits
+		}
+	}
+	return nil
+}
+
+// reportSuccession logs that a rule keeps to its former limit for a while, or starts afresh under an old name.
+func (a *App) reportSuccession(r ruling, before *core.Limits) {
+	in, old := r.limits.InForce(), before.InForce()
+	if lasts := old.Overlap(in); lasts > 0 {
+		a.logger.Info("the zone keeps to its former limit, too, for a while, since its algorithm or period has changed",
+			zap.String("zone", r.name), zap.Stringer("limit", limitOf(in)), zap.Stringer("former", limitOf(old)), zap.Duration("for", time.Duration(lasts)*time.Microsecond))
+		return
+	}
+	if in.Own() != nil && old.Own() != nil && in.Own().Identity() != old.Own().Identity() {
+		a.logger.Info("the zone starts counting afresh, since its algorithm, period or key has changed; keys that were blocked in it are unblocked",
+			zap.String("zone", r.name), zap.Stringer("limit", in.Own().Limit()))
+	}
+}
+
+// limitOf returns the limit that a rule's message names: its own, or if it has none, any other.
+func limitOf(l *core.Limits) *core.Limit {
+	if own := l.Own(); own != nil {
+		return own.Limit()
+	}
+	return l.Rules()[0].Limit()
+}
+
+// predecessors returns the limits of the configuration that is in force while this one is loaded. They are looked up once, for all
+// handlers.
+func (a *App) predecessors() rulings {
+	if a.before == nil {
+		a.before = make(rulings)
+		if other := appInForce(); other != nil && other != a {
+			a.before = other.rulings(other.files.inUse())
+		}
+	}
+	return a.before
+}
