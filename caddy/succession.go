@@ -57,7 +57,7 @@ func (before rulings) succeed(after rulings, report func(r ruling, old *core.Lim
 			if old == nil {
 				continue
 			}
-			if _, err := r.limiter.Succeed(r.limits, old); err != nil {
+			if _, err := r.limiter.Succeed(r.limits, old, 0); err != nil {
 				r.limiter.failed(err)
 			}
 			if i == 0 && report != nil { // the others are alike

@@ -137,7 +137,7 @@ func (l *Limiter) SwitchTo(limits, next *Limits) error {
 	if next != limits { // else it has all of this
 		takeOver(next, before.limits)
 	}
-	return l.putInForce(limits, next, before)
+	return l.putInForce(limits, next, before, 0)
 }
 
 // Succeed makes limits the successor of the limits before, of which it takes over the transitions, and their clocks. It is for a
@@ -145,13 +145,13 @@ func (l *Limiter) SwitchTo(limits, next *Limits) error {
 // the period of no rule changes, it does nothing. It reports whether a transition has begun.
 //
 // It may be called before the first request under limits, and again when limits replace those before: what was begun at
-// the first time then begins again. An error is that of a store that cannot open the former limits.
-func (l *Limiter) Succeed(limits, before *Limits) (begun bool, err error) {
+// the first time then begins again. For so many microseconds as late says, requests may still come under the limits before alone. An error is that of a store that cannot open the former limits.
+func (l *Limiter) Succeed(limits, before *Limits, late int64) (begun bool, err error) {
 	limits.changing.Lock()
 	defer limits.changing.Unlock()
 	in := limits.InForce()
 	old := before.state()
-	err = l.putInForce(limits, in, old)
+	err = l.putInForce(limits, in, old, late)
 	begun = err == nil && old.limits.differs(in)
 	return begun, err
 }
@@ -202,8 +202,8 @@ func (l *Limits) store(in *force) {
 	atomic.StoreInt32(&l.Moved, moved)
 }
 
-// putInForce puts next in force in limits, after what was in force before, perhaps in other limits. The caller holds the lock.
-func (l *Limiter) putInForce(limits, next *Limits, before *force) error {
+// putInForce puts next in force in limits, as the successor of before, which may be of other limits. The caller holds the lock.
+func (l *Limiter) putInForce(limits, next *Limits, before *force, late int64) error {
 	now := l.store.Now()
 	in := &force{limits: next, limiter: l}
 	if lasts := before.limits.Overlap(next); lasts > 0 {
@@ -212,7 +212,7 @@ func (l *Limiter) putInForce(limits, next *Limits, before *force) error {
 			return err
 		}
 		f.since = now
-		f.lasts = lasts
+		f.lasts = lasts + late
 		in.formers = append(in.formers, f)
 	}
 	for _, old := range before.formers {

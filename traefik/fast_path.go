@@ -15,7 +15,44 @@ import (
 // fastPath returns the handler of a router: if the middleware has one rule, as most have, one that is fast under the interpreter,
 // and leaves all other requests to h. Interpreted, a handler in front of another costs several times as much as some more lines in it,
 // so tools/flatten writes a second variant for middlewares that count or answer paths of their own. The others pay nothing for it.
+//
+// If requests must pass a former limit, too, since a change of the configuration has changed the algorithm, then they take the general path
+// until that is over.
 func fastPath(h *handler) http.Handler {
+	if r := onlyPlain(h.engine); r != nil && atomic.LoadInt32(&r.Ruled.Limits.Moved) != 0 {
+		return &transitional{limits: r.Ruled.Limits, general: generalPath(h, meteringOf(h.engine, r)), chosen: chosenPath(h)}
+	}
+	return chosenPath(h)
+}
+
+// transitional is the handler of a router that was made in a transition from one limit to another.
+type transitional struct {
+	limits          *core.Limits
+	general, chosen http.Handler
+}
+
+// ServeHTTP implements http.Handler.
+func (t *transitional) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if atomic.LoadInt32(&t.limits.Moved) != 0 {
+		t.general.ServeHTTP(w, r)
+		return
+	}
+	t.chosen.ServeHTTP(w, r)
+}
+
+// generalPath returns the handler of a router without a fast path.
+func generalPath(h *handler, metering *core.Metering) http.Handler {
+	if metering != nil {
+		return newAllMetered(h, metering)
+	}
+	if h.guarded != nil && h.engine.limitsNothing() {
+		return h.guarded
+	}
+	return h
+}
+
+// chosenPath returns the fast path of a router, or if it has none, the general one.
+func chosenPath(h *handler) http.Handler {
 	var quick http.Handler
 	e := h.engine
 	r := onlyPlain(e)
@@ -24,13 +61,7 @@ func fastPath(h *handler) http.Handler {
 		quick = quickHandler(h, r, metering)
 	}
 	if quick == nil {
-		if metering == nil {
-			if h.guarded != nil && e.limitsNothing() {
-				return h.guarded
-			}
-			return h
-		}
-		return newAllMetered(h, metering)
+		return generalPath(h, metering)
 	}
 	if r.Ruled.Matcher == nil {
 		return quick

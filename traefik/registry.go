@@ -67,7 +67,8 @@ type leaving struct {
 	until   time.Duration // of the registry's clock: when they are released
 	engines []*engine
 	rules   []*core.Rule
-	limiter *core.Limiter // that of the rules
+	limits  []*core.Limits // of the rules
+	limiter *core.Limiter  // that of the rules
 }
 
 const (
@@ -183,6 +184,11 @@ func (g *registry) joined(ctx context.Context, fingerprint string) *engine {
 	defer g.mu.Unlock()
 	e := g.engines[fingerprint]
 	if e != nil {
+		if last := g.newestOf(e.name); last != e { // it takes the place of its own successor
+			g.engineCount++
+			e.number = g.engineCount
+			g.succeed(e, last)
+		}
 		g.join(ctx, e)
 	}
 	return e
@@ -244,11 +250,10 @@ func (g *registry) open(e *engine) error {
 // compare logs what changes with a new engine: which rules count afresh under an old name, and which share their counters with another
 // middleware's though their limits are not the same.
 func (g *registry) compare(e *engine) {
+	before := g.newestOf(e.name)
 	g.engineCount++
 	e.number = g.engineCount
-	if before := g.newestOf(e.name); before != nil {
-		e.inForce().reportAgain(e.name, before.inForce())
-	}
+	g.succeed(e, before)
 	for _, gen := range g.generations {
 		if gen.ctx.Err() != nil {
 			continue
@@ -335,6 +340,7 @@ func (g *registry) letGo() []*sharedRedis {
 	now := g.clock()
 	var unused []*sharedRedis
 	for len(g.leaving) > 0 && g.leaving[0].until <= now {
+		endSwitches(g.leaving[0].limiter, g.leaving[0].limits)
 		releaseRules(g.leaving[0].limiter, g.leaving[0].rules)
 		for _, e := range g.leaving[0].engines {
 			e.uses--
@@ -359,6 +365,7 @@ func (g *registry) letGo() []*sharedRedis {
 // close ends an engine. It returns its store if nobody else uses that any more.
 func (g *registry) close(e *engine) *sharedRedis {
 	delete(g.engines, e.fingerprint)
+	endSwitches(e.limiter, e.inForce().allLimits(0))
 	releaseRules(e.limiter, e.ownCore())
 	releaseRules(e.limiter, e.inForce().ofFiles)
 	alone := true

@@ -111,11 +111,11 @@ func TestCountersSurviveAReload(t *testing.T) {
 		t.Errorf("5 after 6: %s", got)
 	}
 	s.end(ctx, cancel)
-	// Another period counts afresh.
-	other, _, cancel := generationOf(s, &Config{Rule: Rule{Limit: "1/2h"}}, "m@file", 1)
+	// Another key counts afresh. (Of another period see TestAChangedAlgorithmGivesNobodyMore.)
+	other, _, cancel := generationOf(s, &Config{Rule: Rule{Limit: "1/1h", Key: []string{"host"}}}, "m@file", 1)
 	defer cancel()
 	if got := statuses(other[0], "192.0.2.1", 2); got != "200 429" {
-		t.Errorf("with another period: %s", got)
+		t.Errorf("with another key: %s", got)
 	}
 }
 

@@ -358,7 +358,7 @@ func (g *registry) replace(f *ruleFiles, e *engine, next *ruleSet, contents *rul
 	}
 	before := e.inForce()
 	next.keepTallies(before)
-	next.reportAgain(e.name, before)
+	succeed(e, next, before, 0)
 	if e.counts {
 		g.meter(next)
 	}
@@ -368,7 +368,7 @@ func (g *registry) replace(f *ruleFiles, e *engine, next *ruleSet, contents *rul
 	for _, text := range adviceOf(e, next) {
 		g.say(e.name, text)
 	}
-	g.leave(&leaving{rules: before.ofFiles, limiter: e.limiter})
+	g.leave(&leaving{rules: before.ofFiles, limits: before.allLimits(before.own), limiter: e.limiter})
 	return nil
 }
 

@@ -188,25 +188,6 @@ func (s *ruleSet) byName() map[string][]*core.Rule {
 	return names
 }
 
-// reportAgain logs which rules start counting afresh.
-func (s *ruleSet) reportAgain(middleware string, before *ruleSet) {
-	const most = 10
-	old := before.byName()
-	reported := 0
-	for name, rules := range s.byName() {
-		if len(rules) == 0 || len(old[name]) == 0 || shareCounter(rules, old[name]) {
-			continue
-		}
-		reported++
-		if reported <= most {
-			inform(middleware, "rule \""+name+"\" starts counting afresh, since its algorithm, period or key has changed; penalties of its keys end with that")
-		}
-	}
-	if reported > most {
-		inform(middleware, fmt.Sprintf("and %d more rules start counting afresh", reported-most))
-	}
-}
-
 // shareCounter reports whether any rule of one list shares counters with any of the other. Each list may have thousands.
 func shareCounter(a, b []*core.Rule) bool {
 	places := make(map[string]bool)

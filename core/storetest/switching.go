@@ -357,7 +357,7 @@ func aReloadSwitches(s *scene) {
 	for i, l := range []*core.Limit{b.limit(s.t, 7, minute), b.limit(s.t, 8, minute), a.limit(s.t, 4, 2*minute)} {
 		y := s.switching(core.RuleConfig{Namespace: "reload", Name: "x", Limit: l}, core.MoreLimits{})
 		for _, begins := range []string{"when it is loaded", "when it serves alone"} {
-			begun, err := y.limiter.Succeed(y.limits, x.limits)
+			begun, err := y.limiter.Succeed(y.limits, x.limits, 0)
 			if err != nil || begun != (i != 1) {
 				s.t.Fatalf("reload %d, %s: %v, %v", i, begins, begun, err)
 			}
@@ -378,7 +378,7 @@ func aReloadSwitches(s *scene) {
 		s.t.Fatalf("when all transitions are over: %d, want 4", got)
 	}
 	z := s.switching(core.RuleConfig{Namespace: "reload", Name: "x", Limit: b.limit(s.t, 8, minute)}, core.MoreLimits{})
-	if begun, err := z.limiter.Succeed(z.limits, x.limits); err != nil || !begun {
+	if begun, err := z.limiter.Succeed(z.limits, x.limits, 0); err != nil || !begun {
 		s.t.Fatal(begun, err)
 	}
 	z.close()
