@@ -342,6 +342,7 @@ func acquireRedis(settings *redisSettings) (*sharedRedis, error) {
 		config.Client = c
 		config.Changed = shared.logAvailability
 		config.Differs = shared.warnOfPrefixes
+		config.NotCarried = shared.warnOfBlocks
 		if shared.store, err = redis.NewStore(config); err != nil {
 			_ = c.Close() // nothing has been sent yet
 			return nil, err
@@ -401,6 +402,16 @@ func (s *sharedRedis) warnOfPrefixes(namespace, zone string, here, there match.P
 		zap.String("namespace", namespace), zap.String("zone", zone),
 		zap.Int("ipv4_prefix", here.IPv4), zap.Int("ipv6_prefix", here.IPv6),
 		zap.Int("their_ipv4_prefix", there.IPv4), zap.Int("their_ipv6_prefix", there.IPv6))
+}
+
+// warnOfBlocks warns that keys that are blocked may not stay so, when a zone's algorithm or period has changed.
+func (s *sharedRedis) warnOfBlocks(server string, err error) {
+	if s.ended.Load() {
+		return
+	}
+	redisLog().Warn("a zone's algorithm or period has changed, and Redis could not be searched for the keys that are blocked in it: their blocks and penalties end "+
+		"with the former limit; allow +scan",
+		zap.String("server", server), zap.Error(err))
 }
 
 // quietGoRedis redirects what the client library writes to standard error to Caddy's log.

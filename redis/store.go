@@ -43,6 +43,10 @@ type Config struct {
 	// nil means that nothing is compared.
 	Differs func(namespace, rule string, here, there match.Prefixes)
 
+	// NotCarried is called with the error if the keys of a server could not be searched for those that are blocked, when a limit has taken
+	// another's place: see Carry. nil means that nothing is called.
+	NotCarried func(server string, err error)
+
 	// Clock returns the node's time in microseconds, of which only differences matter; nil means a monotonic clock. It is for what the
 	// node remembers, never for limits.
 	Clock func() int64
@@ -68,6 +72,7 @@ type Store struct {
 	naming     *naming
 	scripts    []*Script // of one rule, by core.Algorithm
 	changed    func(server string, err error)
+	notCarried func(server string, err error)
 	clock      func() int64
 	ownClock   func() int64 // Config.Clock
 	wallClock  func() int64
@@ -113,16 +118,17 @@ func NewStore(c Config) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		client:    c.Client,
-		naming:    naming,
-		scripts:   scriptsOfOne,
-		changed:   c.Changed,
-		clock:     c.Clock,
-		ownClock:  c.Clock,
-		wallClock: c.WallClock,
-		seed:      maphash.MakeSeed(),
-		timers:    make(map[*Server]*time.Timer),
-		waiting:   make(map[string]int),
+		client:     c.Client,
+		naming:     naming,
+		scripts:    scriptsOfOne,
+		changed:    c.Changed,
+		notCarried: c.NotCarried,
+		clock:      c.Clock,
+		ownClock:   c.Clock,
+		wallClock:  c.WallClock,
+		seed:       maphash.MakeSeed(),
+		timers:     make(map[*Server]*time.Timer),
+		waiting:    make(map[string]int),
 	}
 	if c.Lines {
 		s.scripts = scriptsOfOneLine

@@ -123,8 +123,14 @@ func (s *Store) carryOn(server *Server, args []string) {
 			cursor = strconv.FormatInt(c.Reply[0], 10)
 			continue
 		}
+		if err == nil {
+			err = errReply
+		}
 		failures++
 		if failures == carryTries || errors.Is(err, ErrRefused) {
+			if s.notCarried != nil {
+				s.notCarried(server.name, err)
+			}
 			return
 		}
 		time.Sleep(carryAgain)

@@ -52,6 +52,10 @@ func (g *registry) acquireRedis(s *redisSettings, middleware string) (*sharedRed
 	config.Client = client
 	config.Lines = true
 	config.Changed = func(server string, err error) { shared.report(middleware, server, err) }
+	config.NotCarried = func(server string, err error) {
+		warn(middleware, "the algorithm or period of a rule has changed, and Redis at "+server+" could not be searched for the keys that are blocked under it: "+
+			"their blocks and penalties end with the former limit; allow +scan: "+err.Error())
+	}
 	config.Differs = func(namespace, rule string, here, there match.Prefixes) {
 		shared.warnOfPrefixes(middleware, namespace, rule, here, there)
 	}

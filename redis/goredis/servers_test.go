@@ -199,6 +199,7 @@ func eventually(t testing.TB, what string, f func() error) {
 const (
 	acl         = "+evalsha +eval +time +get +psetex +getrange +strlen +setrange +append +pexpire"
 	aclOverflow = "+set +del +zadd +zcard +zincrby +zrange +zrangebyscore +zrem +zremrangebyrank +zremrangebyscore +zrevrange +zscore +lindex +lpop +lrange +lrem +lset +rpop +rpush"
+	aclSwitch   = "+scan"
 	aclCluster  = acl + " +cluster|slots +asking +set"
 )
 

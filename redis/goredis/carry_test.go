@@ -1,0 +1,137 @@
+package goredis_test
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/redis"
+	"github.com/proxyweir/weir/redis/goredis"
+	"github.com/proxyweir/weir/redis/redistest"
+)
+
+// limitsOf opens limits with one rule.
+func limitsOf(t *testing.T, l *core.Limiter, c core.RuleConfig) *core.Limits {
+	t.Helper()
+	limits, err := core.NewLimits(c, core.MoreLimits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Open(limits.Own()); err != nil {
+		t.Fatal(err)
+	}
+	return limits
+}
+
+// Keys are found by their names, whatever else is in Redis and however names are written.
+func TestBlockedKeysAreFoundAmongOthers(t *testing.T) {
+	server := redistest.Start(t)
+	for name, c := range map[string]redis.Config{
+		"plain":   {Prefix: "p[a]*?\\:", PlainKeys: true},
+		"secret":  {Prefix: "secret:", KeySecret: "s3cret"},
+		"default": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := newStore(t, c, goredis.Config{Addresses: []string{server.Addr()}})
+			limiter := core.NewLimiter(store)
+			config := rule(t, "x", core.TokenBucket, 5)
+			config.KeySpec, config.OverflowPolicy = "client_ip", core.OverflowPolicy{Penalties: []time.Duration{time.Hour}}
+			limits := limitsOf(t, limiter, config)
+			for i := range 3000 {
+				server.MustDo(t, "SET", "other{"+strconv.Itoa(i)+"}:x", "12345678901234")
+			}
+			for i := range 50 {
+				if err := limiter.Block(limits.Own(), "client "+strconv.Itoa(i), 3600_000_000); err != nil {
+					t.Fatal(err)
+				}
+			}
+			config.Limit = rule(t, "x", core.SlidingWindowLog, 5).Limit
+			next := limitsOf(t, limiter, config)
+			if err := limiter.SwitchTo(limits, next); err != nil {
+				t.Fatal(err)
+			}
+			within(t, "all keys are blocked", func() bool {
+				blocked := 0
+				for i := range 50 {
+					checks := []core.Check{{Rule: next.Own(), Key: "client " + strconv.Itoa(i), Cost: 1}}
+					if err := store.Decide(checks, true); err != nil {
+						t.Fatal(err)
+					}
+					if !checks[0].Decision.Allowed {
+						blocked++
+					}
+				}
+				return blocked == 50
+			})
+			checks := []core.Check{{Rule: next.Own(), Key: "client 50", Cost: 1}}
+			if err := store.Decide(checks, true); err != nil || !checks[0].Decision.Allowed {
+				t.Errorf("a client that was not blocked: %+v, %v", checks[0].Decision, err)
+			}
+		})
+	}
+}
+
+// within waits until something is so.
+func within(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it is not so that %s", what)
+		}
+	}
+}
+
+// Without the command SCAN decisions are as with it, and the store says what follows.
+func TestWithoutScanTheFormerLimitHoldsAndTheStoreSaysSo(t *testing.T) {
+	server := redistest.Start(t, redistest.WithUser(user, userPassword, "~weir:* "+acl))
+	said := make(chan string, 10)
+	store := newStore(t, redis.Config{Prefix: "weir:", NotCarried: func(server string, err error) { said <- err.Error() }},
+		goredis.Config{Addresses: []string{server.Addr()}, Username: user, Password: userPassword})
+	limiter := core.NewLimiter(store)
+	config := rule(t, "x", core.TokenBucket, 1)
+	config.KeySpec = "client_ip"
+	limits := limitsOf(t, limiter, config)
+	ask := func() bool {
+		r := limits.Of("", "alice")
+		checks := limits.AppendFormers([]core.Check{{Rule: r, Key: "alice", Cost: 1}}, r, "", "alice", 1)
+		var v core.Verdict
+		if err := limiter.Decide(checks, false, &v); err != nil {
+			t.Fatal(err)
+		}
+		return v.Outcome == core.Allow
+	}
+	if !ask() || ask() {
+		t.Fatal("the first limit is not 1")
+	}
+	config.Limit = rule(t, "x", core.FixedWindow, 5).Limit
+	if err := limiter.SwitchTo(limits, limitsOf(t, limiter, config)); err != nil {
+		t.Fatal(err)
+	}
+	if ask() {
+		t.Error("a client has gained by the switch")
+	}
+	if text := <-said; !strings.Contains(strings.ToLower(text), "scan") && !strings.Contains(text, "can't run this command") {
+		t.Errorf("the store says %q", text)
+	}
+	server.MustDo(t, append([]string{"ACL", "SETUSER", user}, strings.Fields(aclSwitch)...)...)
+	if err := limiter.Block(limits.InForce().Own(), "mallory", 3600_000_000); err != nil {
+		t.Fatal(err)
+	}
+	config.Limit = rule(t, "x", core.SlidingWindowLog, 5).Limit
+	next := limitsOf(t, limiter, config)
+	if err := limiter.SwitchTo(limits, next); err != nil {
+		t.Fatal(err)
+	}
+	within(t, "the block is found", func() bool {
+		checks := []core.Check{{Rule: next.Own(), Key: "mallory", Cost: 1}}
+		if err := store.Decide(checks, true); err != nil {
+			t.Fatal(err)
+		}
+		return !checks[0].Decision.Allowed
+	})
+	if len(said) > 0 {
+		t.Errorf("with the command: %s", <-said)
+	}
+}
