@@ -40,7 +40,8 @@ func init() {
 // seconds to wait. The handler emits the event `rate_limit_exceeded` with the zone, the wait and the client's address.
 //
 // Counters are in memory and survive reloads of the configuration. When the number of a limit changes, it applies at once to the
-// existing counters. A zone whose algorithm, period or key changes starts afresh. Several handlers in a row decide one after the
+// existing counters. A zone whose algorithm or period changes keeps to its former limit, too, for the longer of the two periods, so that
+// nobody gets more by the change. A zone whose key changes starts afresh. Several handlers in a row decide one after the
 // other: what the first has charged stays charged, even if the second rejects.
 type Handler struct {
 	// The zones, by name. A name has 1 to 64 of the characters A-Z a-z 0-9 _ . - and is unique in its namespace: handlers that use
