@@ -92,6 +92,13 @@ func (a *Advisor) Compute(ctx context.Context) error {
 	return err
 }
 
+// Latest returns the last document as it is served, or nil if there is none yet.
+func (a *Advisor) Latest() []byte {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	return a.latest.body
+}
+
 // issue makes a document of findings. The serial is the time in milliseconds, so that it rises over restarts, and at least one more than the last.
 func (a *Advisor) issue(findings []Finding, now time.Time) error {
 	serial := now.UnixMilli()

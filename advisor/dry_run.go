@@ -9,6 +9,7 @@ import (
 	"html/template"
 	"io"
 	"math"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -272,6 +273,6 @@ func plotOf(r RuleReport) plot {
 		}
 	}
 	p.Band, p.Mean, p.Demand, p.Advised = band.String(), line(curves[2]), line(curves[3]), line(curves[4])
-	p.Configured, p.Most = y(float64(r.Requests)), fmt.Sprintf("%.4g", most)
+	p.Configured, p.Most = y(float64(r.Requests)), strconv.FormatFloat(rounded(most), 'f', -1, 64)
 	return p
 }

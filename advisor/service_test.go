@@ -136,7 +136,7 @@ func TestDocumentsSayWhatWasFound(t *testing.T) {
 	if err := a.Compute(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	d := checkDocument(t, a, a.latest.body)
+	d := checkDocument(t, a, a.Latest())
 	if len(d.Rules) != 1 || d.Rules[0].Limit == nil || d.Rules[0].Forecast == nil || d.Rules[0].Reason != reasonGrowth {
 		t.Fatalf("the document is %s", a.latest.body)
 	}
