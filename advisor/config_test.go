@@ -76,6 +76,7 @@ func TestProblemsAreSaidWithTheirPlace(t *testing.T) {
 		{"prometheus: {url: 127.0.0.1:9090}\nrules: []", `must be an address such as http://127.0.0.1:9090`},
 		{"prometheus: {url: http://p, selector: '{job=\"a\"}'}\nrules: []", `selector "{job=\"a\"}": must be what stands between the braces`},
 		{"prometheus: {url: http://p}\nrules: {}", `rules: must be a list of rules, not a map`},
+		{"prometheus: {url: http://p}\nrules: [{limit: 100/1m, ceiling: 200/1m}]", `:2:9: rule: is missing; write the rule's label in the metrics, such as api`},
 		{"prometheus: {url: http://p}\nrules: [{rule: api}]", `limit: is missing; write the configured limit, such as 100/1m`},
 		{"prometheus: {url: http://p}\nrules: [{rule: api, limit: 5/1x, ceiling: 5/1m}]", `:2:28: limit "5/1x": the period "1x" must be a duration`},
 		{rule("headroom: 0.5"), `:3:59: headroom "0.5": must be a number from 1 to 10`},

@@ -98,7 +98,7 @@ type answer struct {
 func (p *Prometheus) part(ctx context.Context, expression string, s *Series, i, j int) error {
 	ctx, stop := context.WithTimeout(ctx, p.Timeout)
 	defer stop()
-	form := url.Values{"query": {expression}, "start": {unix(s.At(i))}, "end": {unix(s.At(j))}, "step": {strconv.FormatFloat(s.Step.Seconds(), 'f', -1, 64)}, "timeout": {p.Timeout.String()}}
+	form := url.Values{"query": {expression}, "start": {unix(s.At(i))}, "end": {unix(s.At(j))}, "step": {strconv.FormatFloat(s.Step.Seconds(), 'f', -1, 64)}, "timeout": {strconv.FormatFloat(p.Timeout.Seconds(), 'f', -1, 64)}}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimRight(p.URL, "/")+"/api/v1/query_range", strings.NewReader(form.Encode()))
 	if err != nil {
 		return err

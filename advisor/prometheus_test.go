@@ -2,6 +2,7 @@ package advisor
 
 import (
 	"bufio"
+	"context"
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/elliptic"
@@ -13,7 +14,6 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
-	"log"
 	"math"
 	"math/big"
 	"net"
@@ -174,25 +174,36 @@ rules:
 	}
 	a := New(c, &c.Prometheus)
 	a.now = func() time.Time { return noon.Add(7 * time.Second) }
-	if err := a.Compute(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	server := httptest.NewUnstartedServer(a.Handler())
-	server.Config.ErrorLog = log.New(io.Discard, "", 0)
-	server.TLS = c.TLS
-	server.StartTLS()
-	defer server.Close()
-
-	if _, err := ca.client(t, dir, "").Get(server.URL + "/v1/advice?fleet=shop"); err == nil {
+	l := listen(t)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- a.Serve(ctx, l, func(text string) {
+			if !strings.Contains(text, "didn't provide a certificate") {
+				t.Error(text)
+			}
+		})
+	}()
+	url := "https://" + l.Addr().String()
+	if _, err := ca.client(t, dir, "").Get(url + "/healthz"); err == nil {
 		t.Error("clients without a certificate are answered")
 	}
-	r, err := http.NewRequest("GET", server.URL+"/v1/advice?fleet=shop", nil)
+	client := ca.client(t, dir, "client")
+	for computed := false; !computed; {
+		answer, err := client.Get(url + "/healthz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		computed = answer.StatusCode == http.StatusOK
+		_ = answer.Body.Close()
+	}
+	r, err := http.NewRequest("GET", url+"/v1/advice?fleet=shop", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Header.Set("Authorization", "Bearer s3cret")
 	r.Header.Set("Weir-Config", c.Digest())
-	answer, err := ca.client(t, dir, "client").Do(r)
+	answer, err := client.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +219,10 @@ rules:
 	if refusal != nil {
 		t.Fatalf("%v: %s", refusal, body)
 	}
-	t.Logf("%s", body)
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 	if len(d.Rules) != 2 {
 		t.Fatalf("the document is %s", body)
 	}

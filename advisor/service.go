@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log"
 	"net"
 	"net/http"
 	"strconv"
@@ -22,6 +23,7 @@ func (a *Advisor) Serve(ctx context.Context, l net.Listener, tell func(text stri
 	server := &http.Server{
 		Handler: a.Handler(), TLSConfig: a.config.TLS,
 		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 1 << 16,
+		ErrorLog: log.New(told(tell), "", 0),
 	}
 	ctx, stop := context.WithCancel(ctx)
 	computed := make(chan struct{})
@@ -51,6 +53,14 @@ func (a *Advisor) Serve(ctx context.Context, l net.Listener, tell func(text stri
 	stop()
 	<-computed
 	return err
+}
+
+// told is a writer of lines for an operator.
+type told func(text string)
+
+func (t told) Write(line []byte) (int, error) {
+	t(strings.TrimSpace(string(line)))
+	return len(line), nil
 }
 
 // computeEach computes at once, and then each interval.

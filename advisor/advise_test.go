@@ -1,0 +1,86 @@
+package advisor
+
+import (
+	"context"
+	"math"
+	"testing"
+	"time"
+)
+
+// holed is a source that knows nothing of some values.
+type holed struct {
+	Source
+	unknown func(at time.Time) bool
+}
+
+func (h holed) Series(ctx context.Context, q Quantity, from, to time.Time, step time.Duration) (Series, error) {
+	s, err := h.Source.Series(ctx, q, from, to, step)
+	for i := range s.Values {
+		if h.unknown(s.At(i)) {
+			s.Values[i] = math.NaN()
+		}
+	}
+	return s, err
+}
+
+// steady's limit would be 60, and its demand is between 50 and 110, of a history of six days.
+func TestWhatIsNotKnownMakesAnAdvisorAbstain(t *testing.T) {
+	ago := func(d time.Duration) time.Time { return noon.Add(-d) }
+	for _, c := range []struct {
+		name    string
+		unknown func(at time.Time) bool
+		want    string
+	}{
+		{"all is known", func(time.Time) bool { return false }, reasonGrowth},
+		{"the proxy is three days old", func(at time.Time) bool { return at.Before(ago(3 * day)) }, reasonGrowth},
+		{"the proxy is two days old, and one step", func(at time.Time) bool { return !at.After(ago(2 * day)) }, reasonGrowth},
+		{"the proxy is two days old", func(at time.Time) bool { return !at.After(ago(2*day - 15*time.Minute)) }, WithoutHistory},
+		{"the proxy is not there", func(time.Time) bool { return true }, WithoutHistory},
+		{"a day of three is missing", func(at time.Time) bool { return at.Before(ago(3*day)) || at.Before(ago(day)) && at.After(ago(2*day)) }, WithGaps},
+		{"the last hour is missing", func(at time.Time) bool { return at.After(ago(time.Hour)) }, reasonSchedule},
+		{"a little more than the last hour is missing", func(at time.Time) bool { return !at.Before(ago(time.Hour)) }, Outdated},
+	} {
+		a := newTestAdvisor(t, holed{new(steady), c.unknown})
+		if f := a.Find(t.Context(), noon)[0]; f.Reason != c.want || (f.Requests > 0) != (c.want == reasonGrowth || c.want == reasonSchedule) || f.Err != nil {
+			t.Errorf("%s: %+v", c.name, f)
+		}
+	}
+}
+
+// The source is asked once for each value, also where computations fail in between.
+func TestEachValueIsAskedForOnce(t *testing.T) {
+	asked := map[time.Time]int{}
+	source := new(steady)
+	r := remember(holed{source, func(at time.Time) bool { asked[at]++; return false }})
+	q := Quantity{Of: KeyDemand, Rule: "api", Quantile: 0.99}
+	for i := range 300 {
+		to := noon.Add(time.Duration(i) * time.Minute)
+		s, err := r.Series(t.Context(), q, to.Add(-100*time.Minute), to, time.Minute)
+		if err != nil || len(s.Values) != 101 || !s.Start.Equal(to.Add(-100*time.Minute)) || !s.End().Equal(to) {
+			t.Fatalf("%v: %v", s, err)
+		}
+		want, _ := source.Series(t.Context(), q, s.Start, to, time.Minute)
+		for k := range want.Values {
+			if s.Values[k] != want.Values[k] {
+				t.Fatalf("at %s it is %v, not %v", s.At(k), s.Values[k], want.Values[k])
+			}
+		}
+	}
+	for at, n := range asked {
+		if n != 1 {
+			t.Errorf("%s is asked for %d times", at, n)
+		}
+	}
+	if held := r.held[q]; len(asked) != 400 || len(held.Values) > 300 {
+		t.Errorf("%d values are asked for, %d remembered", len(asked), len(held.Values))
+	}
+	// Another step, and what is further back or long after, is asked for anew.
+	for _, c := range []struct {
+		from, to time.Time
+		step     time.Duration
+	}{{noon, noon.Add(time.Hour), 2 * time.Minute}, {noon.Add(-24 * time.Hour), noon, time.Minute}, {noon.Add(48 * time.Hour), noon.Add(49 * time.Hour), time.Minute}} {
+		if s, err := r.Series(t.Context(), q, c.from, c.to, c.step); err != nil || s.Step != c.step || !s.Start.Equal(c.from) || !s.End().Equal(c.to) {
+			t.Errorf("%v: %v", s, err)
+		}
+	}
+}
