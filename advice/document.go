@@ -123,7 +123,7 @@ type Expect struct {
 
 // Parse reads a document and checks it against what is expected. It returns the document, or why it is refused.
 func Parse(body []byte, e Expect) (*Document, *Refusal) {
-	d, refusal := Read(body)
+	d, refusal := readFor(body, len(e.Rules))
 	if refusal != nil {
 		return nil, refusal
 	}

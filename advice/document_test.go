@@ -30,6 +30,7 @@ func TestARefusalSaysWhereAndWhat(t *testing.T) {
 		{`"requests":120`, `"requests":120,"` + strings.Repeat("x", 1000) + "\":1", "unknown_field: rules[0].limit." + strings.Repeat("x", 64) + "...: known are requests, burst, algorithm"},
 		{`"requests":120`, `"requests":120,"a\u0000b":1`, `unknown_field: rules[0].limit."a\x00b": known are requests, burst, algorithm`},
 		{`"name":"m"`, `"name":"\u001b[2J"`, `value: model.name "\x1b[2J": must be 1 to 64 printable letters of ASCII`},
+		{`"version":1`, `"version":1,"[\u001b":{"a":1,"a":1}`, `malformed: "[\x1b".a: duplicate`},
 		{`"version":1`, `"version":2`, "version: version 2: must be 1"},
 		{`"serial":1`, `"serial":NaN`, "malformed: is not JSON: byte 23: invalid character 'N' looking for beginning of value"},
 	} {
@@ -37,6 +38,28 @@ func TestARefusalSaysWhereAndWhat(t *testing.T) {
 		if refusal == nil || refusal.Error() != c.want {
 			t.Errorf("%s: %v, not %s", c.to, refusal, c.want)
 		}
+	}
+}
+
+// An interpreter takes some 10 µs for each value, so a hostile advisor must not make it read as many as fit into a mebibyte.
+func TestADocumentHasNoMoreValuesThanAdviceForAllRules(t *testing.T) {
+	body := `{"x":[` + strings.Repeat("1,", 30_000) + "1]}"
+	_, refusal := Parse([]byte(body), Expect{})
+	if refusal == nil || refusal.Error() != "malformed: x[24022]: has more values than advice for all rules" {
+		t.Errorf("%v", refusal)
+	}
+	if _, refusal = Read([]byte(body)); refusal == nil || refusal.Text != "version: is missing" {
+		t.Errorf("%v", refusal)
+	}
+	var keys []string
+	for i := 0; i < 100; i++ {
+		keys = append(keys, `"`+strings.Repeat("k", i+1)+`":1`)
+	}
+	if _, refusal = Read([]byte("{" + strings.Join(keys, ",") + "}")); refusal == nil || refusal.Text != "version: is missing" {
+		t.Errorf("%v", refusal)
+	}
+	if _, refusal = Read([]byte("{" + strings.Join(keys, ",") + `,"kk":1}`)); refusal == nil || refusal.Text != "kk: duplicate" {
+		t.Errorf("%v", refusal)
 	}
 }
 

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -25,13 +25,14 @@ const (
 // node is a value of JSON.
 type node struct {
 	kind   string
-	text   string   // of a text, or as a number is written
-	names  []string // of an object's members
-	values []*node  // of these, or of a list
+	text   string          // of a text, or as a number is written
+	names  []string        // of an object's members
+	values []*node         // of these, or of a list
+	seen   map[string]bool // names, if there are many
 }
 
-// parseJSON reads a text of JSON: one value, UTF-8, no object with a name twice, nested maxDepth deep at most.
-func parseJSON(body []byte) (*node, error) {
+// parseJSON reads a text of JSON: one value, UTF-8, no object with a name twice, nested maxDepth deep at most, with so many values in all at most.
+func parseJSON(body []byte, most int) (*node, error) {
 	if !utf8.Valid(body) {
 		return nil, fmt.Errorf("is not UTF-8")
 	}
@@ -43,77 +44,108 @@ func parseJSON(body []byte) (*node, error) {
 		}
 		return nil, fmt.Errorf("is not JSON: %w", err)
 	}
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.UseNumber()
-	return parseNode(d, "", 0)
+	p := &parser{decoder: json.NewDecoder(bytes.NewReader(body)), left: most}
+	p.decoder.UseNumber()
+	n := parseNode(p, 0)
+	if p.wrong != "" {
+		at := ""
+		for i := len(p.path) - 1; i >= 0; i-- {
+			at += p.path[i]
+		}
+		return nil, fmt.Errorf("%s: %s", strings.TrimPrefix(at, "."), p.wrong)
+	}
+	return n, nil
 }
 
-// parseNode reads the next value. path is where it is.
-func parseNode(d *json.Decoder, path string, depth int) (*node, error) {
-	token, err := d.Token()
+// parser reads values. An interpreter takes some 10 µs for each, so it does for none what only an error needs.
+type parser struct {
+	decoder *json.Decoder
+	left    int      // values that there may still be
+	wrong   string   // what is wrong; "": nothing
+	path    []string // where, from the inside out
+}
+
+// parseNode reads the next value.
+func parseNode(p *parser, depth int) *node {
+	token, err := p.decoder.Token()
 	if err != nil {
-		if err == io.EOF { //nolint:errorlint // as the decoder returns it
-			err = io.ErrUnexpectedEOF
-		}
-		return nil, fmt.Errorf("%s: %w", path, err)
+		p.wrong = err.Error() // not reached: the syntax has been checked
+		return nil
 	}
-	if token == nil {
-		return &node{kind: isNull}, nil
+	if p.left--; p.left < 0 {
+		p.wrong = "has more values than advice for all rules"
+		return nil
 	}
 	switch v := token.(type) {
-	case bool:
-		return &node{kind: isBool}, nil
-	case string:
-		return &node{kind: isText, text: v}, nil
 	case json.Number:
-		return &node{kind: isNum, text: string(v)}, nil
+		return &node{kind: isNum, text: string(v)}
+	case string:
+		return &node{kind: isText, text: v}
 	case json.Delim:
 		if depth == maxDepth {
-			return nil, fmt.Errorf("%s: nested more than %d deep", path, maxDepth)
+			p.wrong = "nested more than " + strconv.Itoa(maxDepth) + " deep"
+			return nil
 		}
 		if v == '[' {
-			return parseList(d, path, depth+1)
+			return parseList(p, depth+1)
 		}
-		return parseObject(d, path, depth+1)
+		return parseObject(p, depth+1)
+	case bool:
+		return &node{kind: isBool}
 	}
-	return nil, fmt.Errorf("%s: %v is unexpected", path, token)
+	return &node{kind: isNull}
 }
 
-func parseList(d *json.Decoder, path string, depth int) (*node, error) {
+func parseList(p *parser, depth int) *node {
 	n := &node{kind: isList}
-	for d.More() {
-		v, err := parseNode(d, path+"["+strconv.Itoa(len(n.values))+"]", depth)
-		if err != nil {
-			return nil, err
+	for p.decoder.More() {
+		v := parseNode(p, depth)
+		if p.wrong != "" {
+			p.path = append(p.path, "["+strconv.Itoa(len(n.values))+"]")
+			return nil
 		}
 		n.values = append(n.values, v)
 	}
-	_, err := d.Token() // the end
-	return n, err
+	p.decoder.Token() //nolint:errcheck // the end, which is there
+	return n
 }
 
-func parseObject(d *json.Decoder, path string, depth int) (*node, error) {
+func parseObject(p *parser, depth int) *node {
 	n := &node{kind: isObj}
-	seen := make(map[string]bool)
-	for d.More() {
-		token, err := d.Token()
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
+	for p.decoder.More() {
+		token, _ := p.decoder.Token()
 		name, _ := token.(string)
-		if seen[name] {
-			return nil, fmt.Errorf("%s: duplicate", join(path, name))
+		v := parseNode(p, depth)
+		if p.wrong == "" && n.has(name) {
+			p.wrong = "duplicate"
 		}
-		seen[name] = true
-		v, err := parseNode(d, join(path, name), depth)
-		if err != nil {
-			return nil, err
+		if p.wrong != "" {
+			p.path = append(p.path, "."+shortly(name))
+			return nil
 		}
 		n.names = append(n.names, name)
 		n.values = append(n.values, v)
 	}
-	_, err := d.Token()
-	return n, err
+	p.decoder.Token() //nolint:errcheck // the end, which is there
+	return n
+}
+
+// has reports whether an object has a member. It makes an index of one that has many, which no document has.
+func (n *node) has(name string) bool {
+	if n.seen == nil && len(n.names) < 16 {
+		return indexOf(n.names, name) >= 0
+	}
+	if n.seen == nil {
+		n.seen = make(map[string]bool)
+		for _, known := range n.names {
+			n.seen[known] = true
+		}
+	}
+	if n.seen[name] {
+		return true
+	}
+	n.seen[name] = true
+	return false
 }
 
 // join returns the path of a member. Names are shortened, since an advisor chooses them and they are logged.

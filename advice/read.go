@@ -14,11 +14,20 @@ var Algorithms = []string{"token_bucket", "leaky_bucket", "fixed_window", "slidi
 
 // Read reads a document, and refuses what is wrong whatever a proxy's rules are and whenever it comes. Of several things that are wrong it tells
 // the one whose reason comes first in Reasons.
-func Read(body []byte) (*Document, *Refusal) {
+func Read(body []byte) (*Document, *Refusal) { return readFor(body, MaxRules) }
+
+// valuesOf is more than a document has values besides its rules, and than each of these has.
+const valuesOf = 24
+
+// readFor is Read for documents with so many rules, or for 1,000 if that is more.
+func readFor(body []byte, rules int) (*Document, *Refusal) {
+	if rules < 1000 {
+		rules = 1000
+	}
 	if len(body) > MaxBytes {
 		return nil, refuse(TooLarge, "over %d bytes", MaxBytes)
 	}
-	root, err := parseJSON(body)
+	root, err := parseJSON(body, valuesOf+valuesOf*rules)
 	if err != nil {
 		return nil, refuse(Malformed, "%v", err)
 	}
