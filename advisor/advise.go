@@ -123,7 +123,7 @@ func (c *Config) history(ctx context.Context, source Source, q Quantity, now tim
 	switch last := lastOf(s).Time; {
 	case len(s.Values) < 2*int(c.Season/c.Step):
 		return s, WithoutHistory, nil
-	case s.Gaps() > 0.1:
+	case float64(len(known(s.Values))) < 0.9*float64(len(s.Values)):
 		return s, WithGaps, nil
 	case s.End().Sub(last) > c.Horizon:
 		return s, Outdated, nil
@@ -163,7 +163,9 @@ func (c *Config) unusual(ctx context.Context, r *Rule, source Source, f *Finding
 		return nil, false, err
 	}
 	share := lastOf(shares).Demand
-	usualShare := median(shares.Values)
+	usualShares := known(shares.Values)
+	slices.Sort(usualShares)
+	usualShare := quantile(usualShares, 0.5)
 	part := (share*at - usualShare*usual.Mean) / (at - usual.Mean)
 	if part < 0.5 {
 		return nil, true, nil
@@ -190,16 +192,4 @@ func (c *Config) unusual(ctx context.Context, r *Rule, source Source, f *Finding
 func (c *Config) demandOver(ctx context.Context, source Source, r *Rule, quantile float64, to time.Time) (float64, error) {
 	s, err := source.Series(ctx, Quantity{Of: KeyDemand, Rule: r.Label, Quantile: quantile, Window: c.History}, to, to, c.Step)
 	return lastOf(s).Demand, err
-}
-
-// median returns the median of the values that are known, or 0.
-func median(values []float64) float64 {
-	var known []float64
-	for _, x := range values {
-		if !math.IsNaN(x) {
-			known = append(known, x)
-		}
-	}
-	slices.Sort(known)
-	return quantile(known, 0.5)
 }

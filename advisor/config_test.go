@@ -84,6 +84,7 @@ func TestProblemsAreSaidWithTheirPlace(t *testing.T) {
 		{strings.Replace(rule("abuse: true"), "rule: api", `rule: ""`, 1), `rule "": must be the rule's label`},
 		{rule("algorithm: token_buket"), `algorithm "token_buket": must be one of token_bucket, leaky_bucket, fixed_window, sliding_window_log, sliding_window_counter (did you mean token_bucket?)`},
 		{rule("algorithms: [fixed_windw]"), `"fixed_windw": must be one of`},
+		{rule("algorithms: token_bucket"), `algorithms "token_bucket": must be a list of some of token_bucket, leaky_bucket, fixed_window, sliding_window_log, sliding_window_counter, not a text`},
 		{rule("burst: 5"), `burst 5: only token_bucket and leaky_bucket have a burst`},
 		{rule("burst: -5"), `burst "-5": must be a whole number from 0 to 1000000000`},
 		{rule("floor: 101/1m"), `floor "101/1m": must not be above limit, 100/1m`},

@@ -40,7 +40,8 @@ func TestADryRunFindsWhatAnAdvisorWouldHaveFound(t *testing.T) {
 }
 
 func TestADryRunsPageIsSelfContained(t *testing.T) {
-	a := newTestAdvisor(t, new(steady))
+	hour := noon.Add(5 * time.Hour) // of which nothing is known
+	a := newTestAdvisor(t, holed{new(steady), func(at time.Time) bool { return !at.Before(hour) && at.Before(hour.Add(time.Hour)) }})
 	a.config.Interval = time.Minute
 	report, err := a.DryRun(t.Context(), noon, noon.Add(13*time.Hour))
 	if err != nil {
@@ -58,6 +59,10 @@ func TestADryRunsPageIsSelfContained(t *testing.T) {
 	}
 	if strings.Contains(text, "NaN") || strings.Contains(text, "http://") || strings.Contains(text, "ZgotmplZ") || len(text) > 200_000 {
 		t.Errorf("the page has %d bytes: %.2000s", len(text), text)
+	}
+	_, demand, _ := strings.Cut(text, `<path class="demand" d="`)
+	if demand, _, _ = strings.Cut(demand, `"`); strings.Count(demand, "M") != 2 || strings.Count(demand, "L") < 300 {
+		t.Errorf("the demand, with its gap, is drawn as %s", demand)
 	}
 	body := text[strings.Index(text, "<body>"):strings.Index(text, "</html>")]
 	for d := xml.NewDecoder(strings.NewReader(body)); ; {

@@ -21,18 +21,27 @@ func (s *Series) End() time.Time { return s.At(len(s.Values) - 1) }
 // At returns the time of a value.
 func (s *Series) At(i int) time.Time { return s.Start.Add(time.Duration(i) * s.Step) }
 
-// Gaps returns the part of the values that are not known, from 0 to 1. It is 1 if there are none at all.
-func (s *Series) Gaps() float64 {
-	if len(s.Values) == 0 {
-		return 1
-	}
-	gaps := 0
-	for _, y := range s.Values {
-		if math.IsNaN(y) {
-			gaps++
+// known returns the values that are not NaN.
+func known(values []float64) []float64 {
+	list := make([]float64, 0, len(values))
+	for _, x := range values {
+		if !math.IsNaN(x) {
+			list = append(list, x)
 		}
 	}
-	return float64(gaps) / float64(len(s.Values))
+	return list
+}
+
+// mean returns the mean of the values that are known, or 0.
+func mean(values []float64) float64 {
+	sum, n := 0.0, 0
+	for _, x := range values {
+		if !math.IsNaN(x) {
+			sum += x
+			n++
+		}
+	}
+	return sum / math.Max(float64(n), 1)
 }
 
 // Model forecasts a demand that has a season, such as a day. It is the Holt-Winters method without a trend, on the logarithm of the demand, so that
@@ -80,33 +89,15 @@ func newModel(w weights, first []float64, shift float64) *Model {
 	m.width = float64(len(first)) / float64(points)
 	m.level = mean(first)
 	m.season = make([]float64, points)
+	around := slices.Concat(first, first, first)
 	for i := range m.season {
 		// The mean of twice the width, so that a point knows as much as it speaks for.
-		from, to := int((float64(i)-1)*m.width), int((float64(i)+1)*m.width)
-		sum, n := 0.0, 0
-		for j := from; j <= to; j++ {
-			if x := first[(j+len(first))%len(first)]; !math.IsNaN(x) {
-				sum += x - m.level
-				n++
-			}
-		}
-		if n > 0 {
-			m.season[i] = sum / float64(n)
+		at := float64(len(first)) + float64(i)*m.width
+		if near := known(around[int(at-m.width) : int(at+m.width)+1]); len(near) > 0 {
+			m.season[i] = mean(near) - m.level
 		}
 	}
 	return m
-}
-
-// mean returns the mean of the values that are known, or 0.
-func mean(values []float64) float64 {
-	sum, n := 0.0, 0
-	for _, x := range values {
-		if !math.IsNaN(x) {
-			sum += x
-			n++
-		}
-	}
-	return sum / math.Max(float64(n), 1)
 }
 
 // place returns the points of the season before and after a value, and how far it is from the first to the second, from 0 to 1.

@@ -63,6 +63,20 @@ func TestTheModelIsAsItsFormulasSay(t *testing.T) {
 	}
 }
 
+// With more steps than points, an error moves the points before and after it, each as far as it is near.
+func TestValuesBetweenTwoPointsOfTheSeasonMoveBoth(t *testing.T) {
+	m := newModel(weights{season: 0.1}, make([]float64, 3*mostPoints), 0)
+	for range 4 { // the first errors are at the beginning, at a third, at two thirds, and at the second point
+		m.add(3)
+	}
+	if len(m.season) != mostPoints || !(m.season[1] > 0.3 && m.season[2] == 0 && m.season[0] > 0.3) || m.level != 0 {
+		t.Errorf("the season begins with %v", m.season[:4])
+	}
+	if got := m.at(1) - (m.season[0]*2/3 + m.season[1]/3); math.Abs(got) > 1e-12 {
+		t.Errorf("between the points it is off by %v", got)
+	}
+}
+
 func TestNothingMakesAForecastThatNoDocumentTakes(t *testing.T) {
 	tiny := make([]float64, 400)
 	for i := range tiny {

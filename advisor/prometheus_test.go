@@ -277,6 +277,14 @@ func TestHistoriesAreReadInPartsOfElevenThousand(t *testing.T) {
 	}
 }
 
+func TestAnAddressWithoutAHostIsNoPrometheus(t *testing.T) {
+	for url, right := range map[string]bool{"http://p": true, "https://p:9090/prefix": true, "http://": false, "ftp://p": false, "p:9090": false, "http://%zz": false} {
+		if err := (&Prometheus{URL: url}).check(); (err == nil) != right {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+}
+
 func TestWhatPrometheusRefusesIsSaid(t *testing.T) {
 	for _, c := range []struct {
 		status     int
