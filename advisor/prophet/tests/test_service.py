@@ -34,10 +34,10 @@ class Clock:
 def test_a_failed_turn_keeps_the_document_until_it_expires(tmp_path: Path) -> None:
     source, clock = Played(nothing), Clock()
     service = Service(configured(tmp_path), source, clock)
-    assert ask(service, "/healthz").json() == {"status": "unavailable", "computed": None, "serial": 0, "error": ""}
+    assert ask(service, "/healthz").json() == {"status": "waiting"}
     service.turn()
     first = ask(service, "/v1/advice").content
-    assert ask(service, "/healthz").json() == {"status": "ok", "computed": "2023-11-15T00:00:00.000Z", "serial": int(NOW * 1000), "error": ""}
+    assert ask(service, "/healthz").json() == {"status": "ok", "computed_at": "2023-11-15T00:00:00.000Z"}
     source.down = True
     clock.now += 60
     service.turn()
@@ -55,6 +55,15 @@ def test_a_failed_turn_keeps_the_document_until_it_expires(tmp_path: Path) -> No
     assert 'weir_advisor_computations_total{outcome="error"} 1.0' in text
     assert 'weir_advisor_abstains{reason="history",rule="api"} 1.0' in text
     assert 'weir_advisor_requests_total{status="503"} 1.0' in text
+
+
+def test_the_token_is_a_bearer_token(tmp_path: Path) -> None:
+    service = Service(configured(tmp_path, token="s3cret"), Played(nothing), Clock())
+    service.turn()
+    statuses = [
+        ask(service, "/v1/advice", {"Authorization": a}).status_code for a in ("bearer s3cret", "Basic s3cret", "s3cret", "Bearer ", "Bearer s3cre")
+    ]
+    assert statuses == [200, 401, 401, 401, 401]
 
 
 def test_an_unexpected_error_ends_no_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,9 +183,9 @@ def queries(rule: dict[str, object]) -> Queries:
 
 
 def test_queries_ask_for_what_metrics_have() -> None:
-    asked = queries({"rule": 'a"b', "quantile": 0.9})
-    assert asked.demand == ('histogram_quantile(0.9, sum by (le) (rate(weir_key_demand_bucket{rule="a\\"b",job="caddy"}[900s]))) * 6')
-    assert asked.usual_share == 'quantile_over_time(0.99, (max(weir_top_keys_share{rule="a\\"b",job="caddy",keys="10"}))[518400s:900s])'
+    asked = queries({"rule": "shop/login", "quantile": 0.9})
+    assert asked.demand == ('histogram_quantile(0.9, sum by (le) (rate(weir_key_demand_bucket{rule="shop/login",job="caddy"}[900s]))) * 6')
+    assert asked.usual_share == 'quantile_over_time(0.99, (max(weir_top_keys_share{rule="shop/login",job="caddy",keys="10"}))[518400s:900s])'
     assert queries({"demand": "total"}).demand == '(sum(rate(weir_requests_total{rule="api",job="caddy"}[900s]))) * 60'
     assert queries({"query": "x or y"}).demand == "(x or y) * 60"
 

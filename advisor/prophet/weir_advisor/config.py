@@ -90,6 +90,12 @@ def _url(text: object) -> str:
     return str(text).rstrip("/")
 
 
+def _label(text: object) -> object:
+    if isinstance(text, str) and not re.fullmatch(r"[\w.-]{1,64}(/[\w.-]{1,64})?", text, re.ASCII):
+        raise ValueError("must be a label as metrics have it, such as api or shop/login")
+    return text
+
+
 _Turn = Annotated[timedelta, _between(timedelta(seconds=1), timedelta(days=1), "1s to 24h")]
 _Path = Annotated[Path, BeforeValidator(lambda text: Path(text) if isinstance(text, str) and text else text)]
 _Zone = Annotated[str, BeforeValidator(_zone)]
@@ -162,7 +168,7 @@ class Rule(_Section):
     allows thresholds, ``lower`` limits below the configured one.
     """
 
-    rule: Annotated[str, Field(min_length=1, max_length=256)]
+    rule: Annotated[str, BeforeValidator(_label)]
     limit: _Limit
     time_zone: _Zone = "UTC"
     algorithm: _Algorithm | None = None

@@ -35,8 +35,7 @@ class Queries:
     def of(cls, rule: Rule, config: Config) -> Queries:
         """Returns the queries of a rule. The usual values are over the history: quantile 0.99 of active keys and of the share of
         the ten keys with the most demand, and the demand in 10 s that a key in 1,000 (tail), or one in 10 (most), exceeds."""
-        name = rule.rule.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-        labels = ",".join(part for part in (f'rule="{name}"', config.prometheus.selector) if part)
+        labels = ",".join(part for part in (f'rule="{rule.rule}"', config.prometheus.selector) if part)
         history = f"{int(config.history.total_seconds())}s"
         step = max(config.step.total_seconds(), config.history.total_seconds() / 5000)
 
