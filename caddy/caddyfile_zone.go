@@ -101,6 +101,8 @@ func (b *zoneBlock) settings() []setting {
 			list = append(list, setting{word: "enforcement", to: b.enforcement})
 		case "candidate":
 			list = append(list, setting{word: "candidate", to: b.candidate})
+		case "adapt":
+			list = append(list, setting{word: "adapt", to: b.adapt})
 		default:
 			list = append(list, settingOf(&f, zone))
 		}
@@ -186,17 +188,37 @@ func (b *zoneBlock) tiers(d *caddyfile.Dispenser) error {
 
 // candidate reads the candidate block.
 func (b *zoneBlock) candidate(d *caddyfile.Dispenser) error {
+	b.zone.Candidate = new(Candidate)
+	return b.object(d, "candidate", "limit", b.zone.Candidate, nil)
+}
+
+// adapt reads the adapt block.
+func (b *zoneBlock) adapt(d *caddyfile.Dispenser) error {
+	b.zone.Adapt = new(Adapt)
+	return b.object(d, "adapt", "ceiling", b.zone.Adapt, &setting{word: "step", to: func(d *caddyfile.Dispenser) error {
+		if b.zone.Adapt.Step = strings.Join(d.RemainingArgs(), " "); b.zone.Adapt.Step == "" {
+			return d.Errf("%sadapt: step: is empty; write a percentage and a duration, such as 25%% 30s", b.where)
+		}
+		return noBlock(d, b.where+"adapt: ", "step")
+	}})
+}
+
+// object reads the block of an object of the schema into a struct. usual is a line of it, for errors; special reads one in its own way, nil: none.
+func (b *zoneBlock) object(d *caddyfile.Dispenser, object, usual string, to any, special *setting) error {
 	if args := d.RemainingArgs(); len(args) > 0 {
-		return d.Errf("%scandidate: takes a block with limit %s in it, not a value", b.where, args[0])
+		return d.Errf("%s%s: takes a block with %s %s in it, not a value", b.where, object, usual, args[0])
 	}
-	b.zone.Candidate = &Candidate{}
 	var settings []setting
-	for _, f := range ruleset.Schema["candidate"] {
-		settings = append(settings, settingOf(&f, reflect.ValueOf(b.zone.Candidate).Elem()))
+	for _, f := range ruleset.Schema[object] {
+		if special != nil && f.Name == special.word {
+			settings = append(settings, *special)
+			continue
+		}
+		settings = append(settings, settingOf(&f, reflect.ValueOf(to).Elem()))
 	}
-	at, err := readBlock(d, b.where+"candidate", settings, nil)
+	at, err := readBlock(d, b.where+object, settings, nil)
 	for word, token := range at {
-		b.at["candidate."+word] = token
+		b.at[object+"."+word] = token
 	}
 	return err
 }

@@ -299,6 +299,12 @@ func (c *Candidate) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
+// UnmarshalJSON reads adapt as strictly as a zone.
+func (a *Adapt) UnmarshalJSON(data []byte) error {
+	type plain Adapt
+	return unmarshalPart("adapt", data, (*plain)(a))
+}
+
 // UnmarshalJSON reads an entry as strictly as a handler.
 func (e *DescriptorEntry) UnmarshalJSON(data []byte) error {
 	type plain DescriptorEntry
@@ -331,5 +337,6 @@ var (
 	_ json.Unmarshaler = (*Tiers)(nil)
 	_ json.Unmarshaler = (*Override)(nil)
 	_ json.Unmarshaler = (*Candidate)(nil)
+	_ json.Unmarshaler = (*Adapt)(nil)
 	_ json.Unmarshaler = (*DescriptorEntry)(nil)
 )

@@ -121,6 +121,9 @@ type Zone struct {
 	// A limit that is tried out on the same requests. It has no effect: only what it would do is counted and compared.
 	Candidate *Candidate `json:"candidate,omitempty"`
 
+	// How far advice may move the zone's own limit. Advice never touches a zone without it.
+	Adapt *Adapt `json:"adapt,omitempty"`
+
 	// What happens when the store fails: `open` lets requests pass, `closed` answers 503, and `local`, the default, counts in
 	// memory. Memory itself does not fail.
 	OnError string `json:"on_error,omitempty"`
@@ -182,6 +185,23 @@ type Candidate struct {
 
 	// The time zone of a calendar period, such as `Europe/Berlin`. The default is UTC.
 	TimeZone string `json:"time_zone,omitempty"`
+}
+
+// Adapt says how far advice may move the limit of a zone. Mutually exclusive with `candidate` and `unlimited`.
+type Adapt struct {
+	// The least that advice may make of the limit, such as `50/1m`, in the limit's period. The default is the limit itself. Only an
+	// advisor with the gates `bounds` goes below the limit.
+	Floor string `json:"floor,omitempty"`
+
+	// The most that advice may make of the limit, such as `200/1m`, in the limit's period. The default is the limit itself.
+	Ceiling string `json:"ceiling,omitempty"`
+
+	// How far the limit moves at once, and how long it stays then: a percentage of what it is, from 1 to 100, and a duration from
+	// 1s to 24h. The default is `25% 30s`.
+	Step string `json:"step,omitempty"`
+
+	// The algorithms that advice may choose, besides the zone's own. The default is none.
+	Algorithms []string `json:"algorithms,omitempty"`
 }
 
 // provision prepares the zone, which has been compiled, and registers it with the app.
@@ -287,6 +307,9 @@ func (z *Zone) text(name string) *ruleset.RuleText {
 	}
 	if z.Candidate != nil {
 		addObject(t, "candidate", "candidate", *z.Candidate)
+	}
+	if z.Adapt != nil {
+		addObject(t, "adapt", "adapt", *z.Adapt)
 	}
 	var except []string
 	for _, s := range z.Except {

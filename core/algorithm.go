@@ -172,6 +172,9 @@ func onlyThose(meets func(row *algorithmRow) bool) string {
 	return "only " + strings.Join(namesOf(meets), " and ")
 }
 
+// IsBucket reports whether limits of the algorithm have a burst.
+func (a Algorithm) IsBucket() bool { return a.row().isBucket }
+
 // String returns the algorithm's name in configurations, or "" for the zero value.
 func (a Algorithm) String() string { return a.row().name }
 

@@ -83,11 +83,11 @@ func TestCompileSaysAllThatIsWrongWithTheOverflowPolicy(t *testing.T) {
 		{written{Concurrency: "5", Tiers: tiers("path", "*", "unlimited")}, []string{`concurrency: concurrency: has no effect beside unlimited, which counts no request; remove unlimited to have concurrency alone`}},
 		{written{
 			Concurrency: "5", Limit: " ", Overrides: []override{{[]string{"192.0.2.1"}, "5/1m"}}, TimeZone: "UTC", Algorithm: "token_bucket", Burst: "5", Refill: "interval", Cost: "header:X",
-			OnLimit: "delay", MaxDelay: "1s", MaxWaiting: "5", MaxWaitingPerKey: "5", Enforcement: "soft 20% 30s", Count: []string{"401"}, Penalty: []string{"1m"}, CountRejected: "1", Candidate: &candidate{Limit: "5/1m"},
+			OnLimit: "delay", MaxDelay: "1s", MaxWaiting: "5", MaxWaitingPerKey: "5", Enforcement: "soft 20% 30s", Count: []string{"401"}, Penalty: []string{"1m"}, CountRejected: "1", Candidate: &candidate{Limit: "5/1m"}, Adapt: &adapt{Ceiling: "5/1m"},
 		}, []string{
 			`overrides: overrides` + needs, `time_zone: time_zone` + needs, `algorithm: algorithm` + needs, `burst: burst` + needs, `refill: refill` + needs, `cost: cost` + needs,
 			`enforcement: enforcement soft` + needs, `on_limit: on_limit delay` + needs, `max_delay: max_delay` + needs, `max_waiting: max_waiting` + needs, `max_waiting_per_key: max_waiting_per_key` + needs, `count: count` + needs,
-			`penalty: penalty` + needs, `candidate: candidate` + needs, `count_rejected: count_rejected` + needs,
+			`penalty: penalty` + needs, `candidate: candidate` + needs, `adapt: adapt` + needs, `count_rejected: count_rejected` + needs,
 		}},
 
 		{written{Candidate: &candidate{}}, []string{`candidate.limit: candidate: limit: is missing; write one such as 100/1m`}},

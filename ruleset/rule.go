@@ -31,6 +31,8 @@ type Rule struct {
 
 	SkipMissing, RejectMissing bool // on_missing_key; neither: share
 
+	Adapt *Adapt // nil: advice cannot touch the rule
+
 	Advice []string // what is valid, but most likely not intended
 
 	tier      *match.Source // nil: no tiers
@@ -129,6 +131,10 @@ func compile(t *RuleText, in Context, config *core.RuleConfig) (*Rule, []*FieldE
 	}
 	if r.RejectMissing && len(limits.Rules()) == 0 {
 		c.fail("on_missing_key \"reject\": has no effect on a rule without any limit; write a limit, or leave it out", "on_missing_key")
+		return nil, c.errors
+	}
+	c.setAdapt(config, more)
+	if len(c.errors) > 0 {
 		return nil, c.errors
 	}
 	r.Limits = limits

@@ -16,6 +16,7 @@ type written struct {
 	Tiers                                                                                                                                       *writtenTiers
 	Overrides                                                                                                                                   []override
 	Candidate                                                                                                                                   *candidate
+	Adapt                                                                                                                                       *adapt
 }
 
 type writtenTiers struct {
@@ -26,6 +27,11 @@ type writtenTiers struct {
 type override struct {
 	Key   []string
 	Limit string
+}
+
+type adapt struct {
+	Floor, Ceiling, Step string
+	Algorithms           []string
 }
 
 type candidate struct{ Limit, Algorithm, Burst, Refill, TimeZone string }
@@ -58,6 +64,11 @@ func textOf(w written) *RuleText {
 		o := &Object{}
 		enter(o, "candidate", reflect.ValueOf(*w.Candidate))
 		AddObject(t, "candidate", o)
+	}
+	if w.Adapt != nil {
+		o := &Object{}
+		enter(o, "adapt", reflect.ValueOf(*w.Adapt))
+		AddObject(t, "adapt", o)
 	}
 	return t
 }

@@ -159,6 +159,9 @@ type Rule struct {
 	// change nothing.
 	Candidate interface{} `json:"candidate,omitempty" yaml:"candidate,omitempty"`
 
+	// How far advice may move the rule's own limit. Advice never touches a rule without it.
+	Adapt interface{} `json:"adapt,omitempty" yaml:"adapt,omitempty"`
+
 	// What happens when Redis fails: open lets requests pass, closed answers 503, local, the default, counts in memory.
 	OnError string `json:"onError,omitempty" yaml:"onError,omitempty"`
 
