@@ -30,6 +30,9 @@ type App struct {
 	// shortest interval of the app and all handlers applies.
 	RulesInterval caddy.Duration `json:"rules_interval,omitempty"`
 
+	// Who gives advice on the limits of zones and rules that have `adapt`. The default is nobody.
+	Advisor *Advisor `json:"advisor,omitempty"`
+
 	limiter  *limiter // over the default store
 	memory   *sharedMemory
 	maxKeys  int

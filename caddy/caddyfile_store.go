@@ -44,8 +44,8 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if app.StoreRaw == nil && len(app.RulesFiles) == 0 && app.RulesInterval == 0 {
-		return nil, errorAt(line, errors.New("rate_limit: the global option is empty; write a store or a rules_file in it, or take it out"))
+	if app.StoreRaw == nil && len(app.RulesFiles) == 0 && app.RulesInterval == 0 && app.Advisor == nil {
+		return nil, errorAt(line, errors.New("rate_limit: the global option is empty; write a store, a rules_file or an advisor in it, or take it out"))
 	}
 	return httpcaddyfile.App{Name: "rate_limit", Value: caddyconfig.JSON(app, nil)}, nil
 }
@@ -59,6 +59,10 @@ func (a *App) settings() []setting {
 		}},
 		{word: "rules_file", to: rulesFiles(&a.RulesFiles), often: true},
 		durationTo("rules_interval", &a.RulesInterval, "1s", "1h"),
+		{word: "advisor", to: func(d *caddyfile.Dispenser) error {
+			a.Advisor = new(Advisor)
+			return a.Advisor.read(d)
+		}},
 	}
 }
 
@@ -169,22 +173,26 @@ func (s *RedisStore) address(d *caddyfile.Dispenser) error {
 
 // tls reads the tls block.
 func (s *RedisStore) tls(d *caddyfile.Dispenser) error {
-	s.TLS = new(RedisTLS)
+	s.TLS = new(ClientTLS)
+	return s.TLS.read(d, "store redis: tls")
+}
+
+// read reads the tls block; where names it.
+func (t *ClientTLS) read(d *caddyfile.Dispenser, where string) error {
 	if args := d.RemainingArgs(); len(args) > 0 {
-		return d.Errf("store redis: tls: takes a block, not %q", args[0])
+		return d.Errf("%s: takes a block, not %q", where, args[0])
 	}
-	_, err := readBlock(d, "store redis: tls", s.TLS.settings(), nil)
+	_, err := readBlock(d, where, t.settings(where+": "), nil)
 	return err
 }
 
 // settings returns the lines that the tls block may have.
-func (t *RedisTLS) settings() []setting {
-	return []setting{{word: "ca", to: &t.CA}, {word: "client_certificate", to: t.clientCertificate}, {word: "server_name", to: &t.ServerName}}
+func (t *ClientTLS) settings(where string) []setting {
+	return []setting{{word: "ca", to: &t.CA}, {word: "client_certificate", to: func(d *caddyfile.Dispenser) error { return t.clientCertificate(d, where) }}, {word: "server_name", to: &t.ServerName}}
 }
 
 // clientCertificate reads the file names of a certificate and its key.
-func (t *RedisTLS) clientCertificate(d *caddyfile.Dispenser) error {
-	const where = "store redis: tls: "
+func (t *ClientTLS) clientCertificate(d *caddyfile.Dispenser, where string) error {
 	args := d.RemainingArgs()
 	if len(args) != 2 {
 		return d.Errf("%sclient_certificate: takes the certificate's file and the key's, not %d", where, len(args))

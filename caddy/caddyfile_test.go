@@ -180,7 +180,7 @@ var (
 	zoneWords     = wordsOf(new(zoneBlock).settings())
 	handlerWords  = wordsOf(new(Handler).settings())
 	redisWords    = wordsOf(new(RedisStore).settings())
-	redisTLSWords = wordsOf(new(RedisTLS).settings())
+	redisTLSWords = wordsOf(new(ClientTLS).settings(""))
 )
 
 // TestEveryWordOfTheCaddyfileHasAGoldenFile fails when a word is added without one.

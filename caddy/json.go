@@ -52,8 +52,8 @@ func (s *RedisStore) UnmarshalJSON(data []byte) error {
 }
 
 // UnmarshalJSON reads the settings as strictly as their store's.
-func (t *RedisTLS) UnmarshalJSON(data []byte) error {
-	type plain RedisTLS
+func (t *ClientTLS) UnmarshalJSON(data []byte) error {
+	type plain ClientTLS
 	return unmarshalPart("tls", data, (*plain)(t))
 }
 
@@ -305,6 +305,12 @@ func (a *Adapt) UnmarshalJSON(data []byte) error {
 	return unmarshalPart("adapt", data, (*plain)(a))
 }
 
+// UnmarshalJSON reads an advisor's settings as strictly as the app's.
+func (a *Advisor) UnmarshalJSON(data []byte) error {
+	type plain Advisor
+	return unmarshalPart("advisor", data, (*plain)(a))
+}
+
 // UnmarshalJSON reads an entry as strictly as a handler.
 func (e *DescriptorEntry) UnmarshalJSON(data []byte) error {
 	type plain DescriptorEntry
@@ -332,11 +338,12 @@ var (
 	_ json.Unmarshaler = (*Handler)(nil)
 	_ json.Unmarshaler = (*App)(nil)
 	_ json.Unmarshaler = (*RedisStore)(nil)
-	_ json.Unmarshaler = (*RedisTLS)(nil)
+	_ json.Unmarshaler = (*ClientTLS)(nil)
 	_ json.Unmarshaler = (*MemoryStore)(nil)
 	_ json.Unmarshaler = (*Tiers)(nil)
 	_ json.Unmarshaler = (*Override)(nil)
 	_ json.Unmarshaler = (*Candidate)(nil)
 	_ json.Unmarshaler = (*Adapt)(nil)
+	_ json.Unmarshaler = (*Advisor)(nil)
 	_ json.Unmarshaler = (*DescriptorEntry)(nil)
 )

@@ -60,7 +60,7 @@ type RedisStore struct {
 	Database int `json:"database,omitempty"`
 
 	// Connects over TLS. An empty object is enough if the system trusts the server's CA.
-	TLS *RedisTLS `json:"tls,omitempty"`
+	TLS *ClientTLS `json:"tls,omitempty"`
 
 	// Connections to each server. The default is 2: requests that wait at the same time share a round trip.
 	PoolSize int `json:"pool_size,omitempty"`
@@ -93,8 +93,8 @@ type RedisStore struct {
 	key    string
 }
 
-// RedisTLS has the settings of TLS connections to Redis.
-type RedisTLS struct {
+// ClientTLS has the settings of TLS connections to a server: Redis, or an advisor.
+type ClientTLS struct {
 	// A file with the CA's certificates in PEM. The default is the system's.
 	CA string `json:"ca,omitempty"`
 
@@ -279,7 +279,7 @@ func resolvePlaceholders(repl *caddy.Replacer, name string, value *string) error
 }
 
 // load reads the files. It also returns their contents.
-func (t *RedisTLS) load(repl *caddy.Replacer) (*tls.Config, []byte, error) {
+func (t *ClientTLS) load(repl *caddy.Replacer) (*tls.Config, []byte, error) {
 	if err := resolveTexts(repl, t); err != nil {
 		return nil, nil, err
 	}

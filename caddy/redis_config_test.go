@@ -157,7 +157,7 @@ func TestStoreRedisSurvivesTheWayThroughJSON(t *testing.T) {
 			t.Errorf("the field %s is not in this test", name)
 		}
 	}
-	for _, name := range fieldNames(reflect.TypeFor[RedisTLS]()) {
+	for _, name := range fieldNames(reflect.TypeFor[ClientTLS]()) {
 		if tlsFields[name] == nil {
 			t.Errorf("the field %s of TLS is not in this test", name)
 		}
@@ -197,7 +197,7 @@ func TestEveryWordOfStoreRedisIsAFieldInJSON(t *testing.T) {
 		}
 		said[word] = true
 	}
-	names := append(fieldNames(reflect.TypeFor[RedisStore]()), fieldNames(reflect.TypeFor[RedisTLS]())...)
+	names := append(fieldNames(reflect.TypeFor[RedisStore]()), fieldNames(reflect.TypeFor[ClientTLS]())...)
 	for _, name := range names {
 		if !said[name] {
 			t.Errorf("the Caddyfile has no word for %s", name)
@@ -238,7 +238,7 @@ func TestPlaceholdersOfStoreRedisGetTheirValues(t *testing.T) {
 		SentinelPassword: file(" spaces are kept "),
 		Prefix:           placeholder + ":",
 		KeySecret:        file("p\x00\xff\n"),
-		TLS:              &RedisTLS{CA: file("testdata/redis/ca.pem\n"), ServerName: placeholder},
+		TLS:              &ClientTLS{CA: file("testdata/redis/ca.pem\n"), ServerName: placeholder},
 	}
 	settings, err := s.resolve()
 	if err != nil {
@@ -338,7 +338,7 @@ func TestARenewedCertificateMakesAnotherStore(t *testing.T) {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		settings, err := (&RedisStore{Addresses: []string{"127.0.0.1:1"}, TLS: &RedisTLS{CA: path}}).resolve()
+		settings, err := (&RedisStore{Addresses: []string{"127.0.0.1:1"}, TLS: &ClientTLS{CA: path}}).resolve()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,99 @@
+package front
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/proxyweir/weir/words"
+)
+
+// BuiltinAdvisor is the URL of the advisor that runs inside the proxy.
+const BuiltinAdvisor = "builtin"
+
+// The words of an advisor's settings. The first of each list is the default.
+var (
+	AdvisorModes = []string{"observe", "apply"}
+	AdvisorGates = []string{"full", "bounds"}
+)
+
+// The bounds and defaults of an advisor's durations.
+const (
+	DefaultAdvisorInterval, LeastAdvisorInterval, MostAdvisorInterval = 10 * time.Second, time.Second, time.Hour
+	DefaultAdvisorTimeout, LeastAdvisorTimeout, MostAdvisorTimeout    = 2 * time.Second, 10 * time.Millisecond, time.Minute
+	DefaultAdvisorWarmUp                                              = 24 * time.Hour
+)
+
+// AdvisorConfig has the settings of an advisor, as a proxy's configuration has them; what is not set is zero.
+type AdvisorConfig struct {
+	URL, Mode, Fleet, Token, Gates   string
+	Interval, Timeout, WarmUp        time.Duration
+	PublicKey                        string // a file
+	CA, ClientCertificate, ClientKey string // files
+}
+
+// CheckAdvisor says what is wrong with an advisor's settings. word returns the name that the proxy gives to a setting of Caddy. builtin says whether
+// the proxy has an advisor of its own.
+func CheckAdvisor(c *AdvisorConfig, word func(string) string, builtin bool) error {
+	if err := checkAdvisorURL(c.URL, builtin); err != nil {
+		return fmt.Errorf("advisor: %w", err)
+	}
+	if err := words.CheckWord("mode", c.Mode, AdvisorModes); err != nil {
+		return fmt.Errorf("advisor: %w", err)
+	}
+	if err := words.CheckWord("gates", c.Gates, AdvisorGates); err != nil {
+		return fmt.Errorf("advisor: %w", err)
+	}
+	for _, d := range []struct {
+		word        string
+		value       time.Duration
+		least, most time.Duration
+		text        string
+	}{
+		{"interval", c.Interval, LeastAdvisorInterval, MostAdvisorInterval, "from 1s to 1h"},
+		{"timeout", c.Timeout, LeastAdvisorTimeout, MostAdvisorTimeout, "from 10ms to 1m"},
+		{"warm_up", c.WarmUp, LeastWarmUp, MostWarmUp, "from 10s to 720h"},
+	} {
+		if d.value != 0 && (d.value < d.least || d.value > d.most) {
+			return fmt.Errorf("advisor: %s %s: must be a duration %s", word(d.word), d.value, d.text)
+		}
+	}
+	if c.URL == BuiltinAdvisor {
+		for _, s := range []struct{ name, value string }{{"fleet", c.Fleet}, {"token", c.Token}, {"public_key", c.PublicKey}, {"tls", c.CA + c.ClientCertificate}} {
+			if s.value != "" {
+				return fmt.Errorf("advisor: %s: has no effect with advisor builtin, which needs no connection; remove it", word(s.name))
+			}
+		}
+	}
+	if c.Gates == "bounds" && c.WarmUp != 0 {
+		return fmt.Errorf("advisor: %s: has no effect with gates bounds; remove it", word("warm_up"))
+	}
+	return nil
+}
+
+func checkAdvisorURL(text string, builtin bool) error {
+	or := ""
+	if builtin {
+		or = ", or builtin"
+	}
+	const such = "write one such as https://advisor.internal:8787/v1/advice"
+	if text == "" {
+		return fmt.Errorf("url: is missing; %s%s", such, or)
+	}
+	if text == BuiltinAdvisor && builtin {
+		return nil
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		return fmt.Errorf("url %q: must be an address of HTTP; %s%s", text, such, or)
+	case u.User != nil:
+		return fmt.Errorf("url: has a user or password in it; write token instead")
+	case u.Fragment != "" || strings.Contains(text, "#"):
+		return fmt.Errorf("url %q: has a fragment, which is never sent; remove it", text)
+	case u.Query().Get("fleet") != "":
+		return fmt.Errorf("url %q: names a fleet; write fleet instead", text)
+	}
+	return nil
+}
