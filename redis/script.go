@@ -52,6 +52,7 @@ var (
 
 	scriptOfMark    = newScript("mark", luaMark)              // see comparison
 	scriptOfCarry   = newScript("carry", luaBegin, luaCarry)  // see Carry
+	scriptOfFleet   = newScript("fleet", luaFleet)            // see Agree
 	scriptOfNothing = newScript("nothing", "return {0, 0}\n") // see runMoving
 
 	// For keys that somebody blocks, unblocks or resets by hand, whatever their rule.

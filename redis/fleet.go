@@ -1,0 +1,149 @@
+package redis
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// Fleet is a place in Redis where the nodes of a fleet agree on one document, which one of them has fetched: see Agree. All nodes with the same
+// store, prefix and name share it.
+type Fleet struct {
+	store *Store
+	key   string
+	node  string
+}
+
+// NewFleet returns the fleet of that name. node sets this node apart from the others.
+func NewFleet(s *Store, name, node string) *Fleet {
+	// No client's key has a percent sign and a letter there: see plainKey.
+	return &Fleet{store: s, key: s.naming.prefix + "%advice}:" + format + ":" + name, node: node}
+}
+
+// Agreement is what a fleet agrees on. Times are in microseconds of the server's clock, since the Unix epoch.
+type Agreement struct {
+	Now       int64
+	Leads     bool   // it is this node that fetches documents, until its lease ends
+	Serial    int64  // of the document; 0: there is none
+	Effective int64  // when all nodes follow it
+	Document  []byte // nil: the node has it already
+}
+
+// Proposal is a document that a node has fetched.
+type Proposal struct {
+	Serial   int64 // above that of the document before; else it is dropped
+	Document []byte
+	After    time.Duration // how long from now it takes effect: so long that all nodes have asked before
+	Keep     time.Duration // how long it is kept at least
+}
+
+// leaseOfFleet is how long a node leads after it has last said so. It should say so each second: the next node takes over so long after it has died.
+const leaseOfFleet = 3 * time.Second
+
+// Agree takes part in a fleet: it should be called each second. A node that calls it leads if no other does. known is the serial of the document that
+// the node has; p is what it proposes, nil: nothing. Only what a leading node proposes is taken. On an error of the store nothing is known.
+func Agree(f *Fleet, known int64, p *Proposal) (*Agreement, error) {
+	var none *Agreement
+	args := []string{f.node, strconv.FormatInt(leaseOfFleet.Microseconds(), 10), strconv.FormatInt(known, 10), "0", "0", "", "0", "0"}
+	if p != nil {
+		args[4] = strconv.FormatInt(p.Serial, 10)
+		args[5] = string(p.Document)
+		args[6] = strconv.FormatInt(p.After.Microseconds(), 10)
+		args[7] = strconv.FormatInt(p.Keep.Milliseconds(), 10)
+	}
+	a := &Agreement{}
+	for {
+		call := &Call{Script: scriptOfFleet, Keys: []string{f.key}, Args: append([]string(nil), args...)}
+		if err := f.store.runApart(call); err != nil {
+			return none, err
+		}
+		reply := call.Reply
+		if len(reply) < fleetNumbers {
+			return none, errReply
+		}
+		offset := len(a.Document)
+		if reply[2] != a.Serial || int(reply[5]) != offset { // the first part, or that of a document that has come while another was read
+			a.Document = nil
+			offset = 0
+		}
+		a.Now = reply[0]
+		a.Leads = reply[1] == 1
+		a.Serial = reply[2]
+		a.Effective = reply[3]
+		length := int(reply[4])
+		if int(reply[5]) == offset {
+			for _, word := range reply[fleetNumbers:] {
+				for i := uint(0); i < fleetBytes && len(a.Document) < length; i++ {
+					a.Document = append(a.Document, byte(word>>(8*i)))
+				}
+			}
+			if len(a.Document) < length && len(a.Document) == offset { // no progress
+				return none, errReply
+			}
+		}
+		if len(a.Document) >= length {
+			return a, nil
+		}
+		args[3] = strconv.Itoa(len(a.Document))
+		args[4] = "0" // it is proposed once
+		args[5] = ""
+	}
+}
+
+// runApart makes a call that no request waits for, and returns why it has failed.
+func (s *Store) runApart(c *Call) error {
+	server, err := s.client.Server(c.Keys[0])
+	if err != nil {
+		return err
+	}
+	if server.breaker.Open() {
+		return ErrOpen
+	}
+	seen := server.trouble.Load()
+	if err = server.conn.Run(c); err != nil {
+		err = s.runAgain(server, c, err)
+	}
+	if err != nil {
+		s.failed(server, c.Keys[0], seen, err)
+		return fmt.Errorf("%s: %w", server.name, err)
+	}
+	return nil
+}
+
+const (
+	fleetNumbers = 6 // of a reply of scriptOfFleet, before the part of the document
+	fleetBytes   = 6 // of the document, in each number
+)
+
+// luaFleet replies with: the time; whether the node leads; serial, time of effect and length of the document; where the part begins that follows; the
+// part, in numbers of six bytes each. There is a part only where the node does not have the document.
+const luaFleet = `local call, tonumber, format, floor = redis.call, tonumber, string.format, math.floor
+local key, node, lease, known, offset = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+local got = call('HMGET', key, 'holder', 'until', 'serial', 'effective')
+local till, serial, effective = tonumber(got[2] or 0), tonumber(got[3] or 0), tonumber(got[4] or 0)
+-- A lease that is longer than any is of before the clock has stepped back.
+local leads = got[1] == node or till <= now or till > now + lease
+if leads then
+	call('HSET', key, 'holder', node, 'until', format('%.0f', now + lease))
+	if tonumber(ARGV[5]) > serial then
+		serial, effective = tonumber(ARGV[5]), now + tonumber(ARGV[7])
+		call('HSET', key, 'serial', ARGV[5], 'effective', format('%.0f', effective), 'document', ARGV[6])
+		call('PEXPIRE', key, format('%.0f', math.max(tonumber(ARGV[8]), lease / 500)))
+	elseif call('PTTL', key) < lease / 1000 then
+		call('PEXPIRE', key, format('%.0f', lease / 500))
+	end
+end
+local reply = {now, leads and 1 or 0, serial, effective, 0, 0}
+if serial > known then
+	local document = call('HGET', key, 'document')
+	if offset >= #document then offset = 0 end
+	reply[5], reply[6] = #document, offset
+	for at = offset + 1, math.min(#document, offset + 6000), 6 do
+		local a, b, c, d, e, f = string.byte(document, at, at + 5)
+		reply[#reply + 1] = a + 256 * ((b or 0) + 256 * ((c or 0) + 256 * ((d or 0) + 256 * ((e or 0) + 256 * (f or 0)))))
+	end
+end
+return reply
+`

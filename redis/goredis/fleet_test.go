@@ -1,0 +1,121 @@
+package goredis_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/redis"
+	"github.com/proxyweir/weir/redis/goredis"
+	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/redis/resp"
+)
+
+// member is a node of a fleet, with the client of compiled or of interpreted programs.
+type member struct {
+	t     *testing.T
+	fleet *redis.Fleet
+	known int64
+}
+
+func newMember(t *testing.T, addr, node string, interpreted bool) *member {
+	t.Helper()
+	if !interpreted {
+		return &member{t: t, fleet: redis.NewFleet(newStore(t, redis.Config{Prefix: "fleet:"}, goredis.Config{Addresses: []string{addr}}), "shop", node)}
+	}
+	client, err := resp.New(resp.Config{Address: addr, Timeout: patience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := redis.NewStore(redis.Config{Client: client, Lines: true, Prefix: "fleet:"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.CloseNow() })
+	return &member{t: t, fleet: redis.NewFleet(store, "shop", node)}
+}
+
+// agrees calls Agree, and remembers what document the node has.
+func (m *member) agrees(p *redis.Proposal) *redis.Agreement {
+	m.t.Helper()
+	a, err := redis.Agree(m.fleet, m.known, p)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.known = a.Serial
+	return a
+}
+
+// Nodes with the clients of both proxies agree on who leads, on the document, and on when it takes effect. Redis's clock is stepped.
+func TestAFleetAgreesOnOneDocument(t *testing.T) {
+	const start = 1_800_000_000_000_000
+	server := redistest.Start(t, redistest.WithClock())
+	server.SetTime(start)
+	a := newMember(t, server.Addr(), "a", false)
+	b := newMember(t, server.Addr(), "b", true)
+	c := newMember(t, server.Addr(), "c", false)
+	if first := a.agrees(nil); !first.Leads || first.Serial != 0 || first.Now != start || first.Document != nil {
+		t.Fatalf("the first node got %+v", first)
+	}
+	if second := b.agrees(nil); second.Leads {
+		t.Fatal("two nodes lead")
+	}
+	if got := b.agrees(&redis.Proposal{Serial: 9, Document: []byte("of another"), After: time.Second, Keep: time.Minute}); got.Serial != 0 {
+		t.Errorf("a document was taken from a node that does not lead: %+v", got)
+	}
+
+	// A document of more parts than one, of all bytes.
+	document := bytes.Repeat([]byte("\x00\xff\r\n{}abc"), 2500)
+	proposed := a.agrees(&redis.Proposal{Serial: 7, Document: document, After: 2 * time.Second, Keep: time.Minute})
+	for name, got := range map[string]*redis.Agreement{"the one that proposed it": proposed, "b": b.agrees(nil), "c": c.agrees(nil)} {
+		if got.Serial != 7 || got.Effective != start+2_000_000 || !bytes.Equal(got.Document, document) {
+			t.Errorf("%s got serial %d, effective %d, a document of %d bytes, not %d", name, got.Serial, got.Effective, len(got.Document), len(document))
+		}
+	}
+	if again := b.agrees(nil); again.Document != nil || again.Serial != 7 {
+		t.Errorf("a node got a document twice: %+v", again)
+	}
+	if old := a.agrees(&redis.Proposal{Serial: 7, Document: []byte("old"), Keep: time.Minute}); old.Serial != 7 || old.Effective != start+2_000_000 {
+		t.Errorf("a serial that did not rise was taken: %+v", old)
+	}
+
+	// The node that leads is gone: the next takes over when its lease has ended, and not before.
+	server.SetTime(start + 3_000_000 - 1)
+	if b.agrees(nil).Leads {
+		t.Error("a lease ended too early")
+	}
+	server.SetTime(start + 3_000_000)
+	if !b.agrees(nil).Leads || a.agrees(nil).Leads {
+		t.Error("a lease did not end")
+	}
+	// A clock that is set back does not prolong it.
+	server.SetTime(start - 60_000_000)
+	if !c.agrees(nil).Leads {
+		t.Error("the lease of a later time holds")
+	}
+	if next := c.agrees(&redis.Proposal{Serial: 8, Document: []byte("next"), After: time.Second, Keep: time.Minute}); string(next.Document) != "next" {
+		t.Errorf("%q", next.Document)
+	}
+	if got := b.agrees(nil); string(got.Document) != "next" || got.Effective != start-59_000_000 {
+		t.Errorf("%q at %d", got.Document, got.Effective)
+	}
+}
+
+func TestFleetsOfOtherNamesAreApart(t *testing.T) {
+	server := redistest.Start(t)
+	store := newStore(t, redis.Config{}, goredis.Config{Addresses: []string{server.Addr()}})
+	for _, name := range []string{"shop", "shop2", ""} {
+		a, err := redis.Agree(redis.NewFleet(store, name, "a"), 0, &redis.Proposal{Serial: 5, Document: []byte("of " + name), Keep: time.Minute})
+		if err != nil || string(a.Document) != "of "+name {
+			t.Errorf("%q: %+v, %v", name, a, err)
+		}
+	}
+}
+
+func TestAFleetWithoutRedisSaysSo(t *testing.T) {
+	store := newStore(t, redis.Config{}, goredis.Config{Addresses: []string{"127.0.0.1:1"}, Timeout: 10 * time.Millisecond})
+	if a, err := redis.Agree(redis.NewFleet(store, "shop", "a"), 0, nil); err == nil || a != nil || !strings.Contains(err.Error(), "redis") {
+		t.Errorf("%+v, %v", a, err)
+	}
+}
