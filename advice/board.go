@@ -88,6 +88,7 @@ func (b *Board) resume(before *Board) {
 			continue
 		}
 		r.state = Resume(r.settings, former.state)
+		r.outcome = former.outcome // with which the next Turn's is compared
 		for kind, n := range former.clamped {
 			r.clamped[kind] = n
 		}
@@ -103,6 +104,11 @@ func (b *Board) Labels() []string { return b.labels }
 // Take takes a document: the body of an answer, and its SignatureHeader. It returns the document, and nothing where it is the last one again. Or it
 // returns why it is refused, and counts that.
 func (b *Board) Take(body []byte, signature string, now int64) (*Document, *Refusal) {
+	return b.TakeAt(body, signature, now, 0)
+}
+
+// TakeAt is Take for a document that is followed from a time on that the nodes of a fleet have agreed on, if that is later than it says itself.
+func (b *Board) TakeAt(body []byte, signature string, now, effective int64) (*Document, *Refusal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	d, refusal := b.read(body, signature, now)
@@ -121,12 +127,25 @@ func (b *Board) Take(body []byte, signature string, now int64) (*Document, *Refu
 	for i := range d.Rules {
 		of[d.Rules[i].Rule] = &d.Rules[i]
 	}
-	effective := d.EffectiveAt.UnixMicro()
+	if own := d.EffectiveAt.UnixMicro(); own > effective {
+		effective = own
+	}
 	expires := d.ExpiresAt.UnixMicro()
 	for label, r := range b.rules {
 		Take(&r.state, of[label], d.Serial, effective, expires)
 	}
 	return d, nil
+}
+
+// Check returns what Take would, but takes nothing.
+func (b *Board) Check(body []byte, signature string, now int64) (*Document, *Refusal) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	d, refusal := b.read(body, signature, now)
+	if refusal == nil && b.document != nil && d.Serial == b.document.Serial {
+		return nil, nil //nolint:nilnil // no news
+	}
+	return d, refusal
 }
 
 // read reads a document and checks it.
@@ -169,8 +188,8 @@ type Change struct {
 }
 
 // Turn draws the consequences of a second for all rules. of returns what the proxy sees of one, by its label. It returns what is in force for each
-// rule, in the order of Labels, and what was. Before the first one configured limits are in force: so after a reload a proxy calls it at once, lest
-// a limit that goes on be the configured one for a moment.
+// rule, in the order of Labels, and what was. A proxy whose configuration is new has configured limits in force, whatever was before: so after a
+// reload it calls Turn at once, and puts what that says in force whether it has Changed or not.
 func (b *Board) Turn(now int64, of func(label string) Conditions) []Change {
 	seen := make([]Conditions, len(b.labels))
 	for i, label := range b.labels {

@@ -100,7 +100,7 @@ func TestWhatIsInForceGoesOnOverAReload(t *testing.T) {
 	b.Turn(begins, always(healthy))
 	b.Freeze("api", begins+100*seconds)
 	next := NewBoard(BoardConfig{Rules: []Settings{*someRule(t, Full)}}, b)
-	if c := next.Turn(begins+seconds, always(healthy)); !c[0].Changed || c[0].Before.Requests != 100 || c[0].After.Requests != 125 || c[0].After.Why != Frozen {
+	if c := next.Turn(begins+seconds, always(healthy)); c[0].Changed || c[0].Before.Requests != 125 || c[0].After.Requests != 125 || c[0].After.Why != Frozen {
 		t.Errorf("%+v", c)
 	}
 	if d, refusal := next.Take(body, "", begins+seconds); d != nil || refusal != nil {
@@ -113,7 +113,7 @@ func TestWhatIsInForceGoesOnOverAReload(t *testing.T) {
 	other := *someRule(t, Full)
 	other.Ceiling = 300
 	last := NewBoard(BoardConfig{Rules: []Settings{other}}, next)
-	if c := last.Turn(begins+2*seconds, always(healthy)); c[0].Changed || c[0].After.Requests != 100 || c[0].After.Why != Frozen {
+	if c := last.Turn(begins+2*seconds, always(healthy)); !c[0].Changed || c[0].Before.Requests != 125 || c[0].After.Requests != 100 || c[0].After.Why != Frozen {
 		t.Errorf("%+v", c)
 	}
 	if _, refusal := last.Take(body, "", begins+seconds); refusal == nil || refusal.Reason != OtherConfig {

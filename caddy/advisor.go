@@ -1,11 +1,14 @@
 package ratelimit
 
 import (
+	"crypto/ed25519"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/proxyweir/weir/advice"
 	"github.com/proxyweir/weir/front"
+	"go.uber.org/zap"
 )
 
 // Advisor is who gives advice on the limits of zones and rules that have `adapt`: a service that forecasts their demand. Advice is checked by
@@ -47,6 +50,11 @@ type Advisor struct {
 
 	// A file that gets a line of JSON for each change of a limit. The default is none.
 	Audit string `json:"audit,omitempty"`
+
+	source       advice.Source
+	key          ed25519.PublicKey // nil: none
+	fleet, audit string            // with the values of placeholders
+	logger       *zap.Logger
 }
 
 // read reads advisor <url> [{ ... }].

@@ -84,6 +84,11 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if err := enter(ctx.GetMetricsRegistry(), decisionSeconds, storeErrors, ruleCollector{}); err != nil {
 		return err
 	}
+	if a.Advisor != nil {
+		if err := a.Advisor.provision(ctx); err != nil {
+			return err
+		}
+	}
 	a.line = new(line)
 	a.limiter = newLimiter(memory.store, memoryName)
 	if a.StoreRaw == nil {
@@ -282,6 +287,8 @@ type sharedMemory struct {
 	sweeps *time.Ticker
 	stop   chan struct{}
 
+	adapting adapting
+
 	mu            sync.Mutex
 	inForce, next *App // the app that has started, and the one that has started to replace it
 }
@@ -344,6 +351,7 @@ func (s *sharedMemory) leave(a *App) {
 func (s *sharedMemory) putInForce(a *App) {
 	before := s.inForce
 	s.inForce = a
+	s.adapting.use(a)
 	if a == nil {
 		return
 	}

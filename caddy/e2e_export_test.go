@@ -1,6 +1,11 @@
 package ratelimit
 
-import "github.com/proxyweir/weir/core"
+import (
+	"context"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
 
 // MemoryInUse returns the stats of the running configuration's memory.
 func MemoryInUse() (core.MemoryStats, error) {
@@ -17,4 +22,13 @@ func SetGuardClock(now func() int64) (restore func()) {
 	before := guardNow
 	guardNow = now
 	return func() { guardNow = before }
+}
+
+// SetAdviceClock has advice go by another clock, of microseconds since the Unix epoch: ticks come when ticks says so, and pollers wait by wait. The
+// returned function ends that.
+func SetAdviceClock(now func() int64, ticks <-chan time.Time, wait func(context.Context, time.Duration)) (restore func()) {
+	before := adviceClock
+	adviceClock.now, adviceClock.wait = now, wait
+	adviceClock.ticks = func() (<-chan time.Time, func()) { return ticks, func() {} }
+	return func() { adviceClock = before }
 }

@@ -17,8 +17,9 @@ type fileSet struct {
 	namespace   string
 	guard       *guardState // of its handlers; nil: they have none
 	opened      []*core.Rule
-	reporters   []*reporter   // of Set.Rules
-	rules       []*front.Rule // the same rules, in the form in which requests are checked
+	reporters   []*reporter    // of Set.Rules
+	rules       []*front.Rule  // the same rules, in the form in which requests are checked
+	places      []*front.Place // of Set.Rules; nil: advice cannot touch the rule
 	descriptors map[*ruleset.Domain][]*reporter
 	shadows     bool // any rule is a shadow, or has a candidate
 	zonesWait   bool // a zone of its handlers makes requests wait
@@ -47,6 +48,11 @@ func newFileSet(files []*ruleset.File, h *Handler, limiter *limiter, namespace s
 		}
 		s.reporters = append(s.reporters, rep)
 		s.rules = append(s.rules, front.NewRule(r))
+		var place *front.Place
+		if r.Adapt != nil {
+			place = &front.Place{Rule: r, Limiter: limiter.Limiter}
+		}
+		s.places = append(s.places, place)
 		s.shadows = s.shadows || r.Limits.HasShadow()
 		s.waits = s.waits || r.Limits.Delays()
 	}
@@ -128,6 +134,9 @@ func (s *fileSet) open() error {
 
 // release releases the rules that are open, and their reporters.
 func (s *fileSet) release() {
+	for _, p := range s.places {
+		p.Close()
+	}
 	for _, r := range s.Rules {
 		s.limiter.EndSwitch(r.Limits)
 	}

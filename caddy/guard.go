@@ -170,6 +170,16 @@ func (s *guardState) track(label string) *guard.Rule {
 	return r.Rule
 }
 
+// tracked returns what the guard knows of a rule that it tracks; nil: it tracks none of that label.
+func (s *guardState) tracked(label string) *guard.Rule {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.rules[label]; r != nil {
+		return r.Rule
+	}
+	return nil
+}
+
 func (s *guardState) untrack(label string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

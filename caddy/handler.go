@@ -298,6 +298,7 @@ func (h *Handler) Cleanup() error {
 		if zone == nil {
 			continue
 		}
+		zone.place.Close()
 		if zone.rule != nil {
 			h.limiter.EndSwitch(zone.rule.Limits)
 		}

@@ -310,6 +310,14 @@ func (h *Handler) checkNames(s *fileSet) error {
 // replace puts new contents of the files in force, or says what is wrong with them. Counters survive: a rule whose identity is
 // unchanged stays open in its store.
 func (f *ruleFiles) replace(c *ruleset.Contents) error {
+	err := f.replaceAll(c)
+	if err == nil && f.app.memory != nil {
+		f.app.memory.adapting.refresh(f.app)
+	}
+	return err
+}
+
+func (f *ruleFiles) replaceAll(c *ruleset.Contents) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	parsed, problems := f.parse(c)

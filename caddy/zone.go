@@ -13,6 +13,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/front"
 	"github.com/proxyweir/weir/ruleset"
 	"go.uber.org/zap"
 )
@@ -145,6 +146,7 @@ type Zone struct {
 	reporter    *reporter
 	warned      atomic.Bool // of an empty key
 	opened      []*core.Rule
+	place       *front.Place // nil: advice cannot touch the zone
 }
 
 // Tiers choose a limit by a value of the request, such as the plan of the authenticated customer.
@@ -197,7 +199,7 @@ type Adapt struct {
 	Ceiling string `json:"ceiling,omitempty"`
 
 	// How far the limit moves at once, and how long it stays then: a percentage of what it is, from 1 to 100, and a duration from
-	// 1s to 24h. The default is `25% 30s`.
+	// 1s to 1h. The default is `25% 30s`.
 	Step string `json:"step,omitempty"`
 
 	// The algorithms that advice may choose, besides the zone's own. The default is none.
@@ -225,6 +227,9 @@ func (z *Zone) provision(ctx caddy.Context, h *Handler) error {
 			return fmt.Errorf("zone %q: %w", r.Name, err)
 		}
 		z.opened = append(z.opened, one)
+	}
+	if r.Adapt != nil {
+		z.place = &front.Place{Rule: r, Limiter: h.limiter.Limiter}
 	}
 	z.reporter = newReporter(h, h.Namespace, r.Name, z.readable())
 	for _, one := range z.opened {

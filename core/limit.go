@@ -134,6 +134,14 @@ func (l *Limit) TimeZone() string {
 	return l.calendar.location.String()
 }
 
+// CalendarText returns the unit of the calendar that the limit follows, and its time zone: "day@Europe/Berlin"; "" if it follows none.
+func (l *Limit) CalendarText() string {
+	if l.calendar == nil {
+		return ""
+	}
+	return l.calendar.unit.String() + "@" + l.calendar.location.String()
+}
+
 // Capacity returns the most that one request may cost: all that the limit can hold.
 func (l *Limit) Capacity() int64 { return l.capacity }
 
@@ -213,7 +221,7 @@ func (l *Limit) Identity() string {
 		id += "+interval"
 	}
 	if l.calendar != nil {
-		return id + "/" + l.calendar.unit.String() + "@" + l.calendar.location.String()
+		return id + "/" + l.CalendarText()
 	}
 	return id + "/" + strconv.FormatInt(l.period, 10) + "us"
 }

@@ -71,6 +71,11 @@ func (l *Limits) InTransition(now int64) bool {
 	return false
 }
 
+// InTransition reports whether requests under limits must pass a former limit, too, at the time of the limiter's store.
+func (l *Limiter) InTransition(limits *Limits) bool {
+	return atomic.LoadInt32(&limits.Moved) != 0 && limits.InTransition(l.store.Now())
+}
+
 // FormerRules returns all rules of former limits that requests must pass, too; none without a transition. They are open in the
 // limiter. Whoever unblocks or resets a key must do so under these rules, and first: what blocks the key under them may be brought
 // to the rules in force at any moment.

@@ -335,10 +335,11 @@ func judge(g *Guard, now int64, seconds float64) {
 		level = fairLevel(g.demand, now, share*g.capacity*Window/second)
 	}
 	atomic.StoreInt64(&g.level, int64(1000*level))
-	g.tight = turnRules(g, now, seconds, s.Rejected > 0, level)
-	if s.Rejected > 0 || g.tight {
+	tight, advised := turnRules(g, now, seconds, s.Rejected > 0, level)
+	if s.Rejected > 0 || tight {
 		atomic.StoreInt64(&g.strained, now)
 	}
+	g.tight = tight || advised // none passes by
 	spare(g, now, open, through*seconds, s.Rejected > 0 || float64(s.Most) > g.gradient.Limit/2)
 }
 

@@ -50,6 +50,9 @@ type Rule struct {
 	crowdedAt   int64 // when the last second ended in which few keys made much of the demand; 0: none did
 	learnt      int64
 
+	// What advice says of unusual keys: see Advise.
+	advisedUntil, advisedEdge, advisedLimit int64 // the last as limit
+
 	salt      uint64
 	exceeding []int64 // keys of this Window that asked for more than each bound
 	took      []int64 // answers by the time to their first byte
@@ -116,16 +119,32 @@ func AskFor(g *Guard, r *Rule, key uint64, now, many int64) bool {
 	if n > atomic.LoadInt64(&r.most) {
 		atomic.StoreInt64(&r.most, n) // of two at a time either may stay: they hardly differ
 	}
-	if edge := atomic.LoadInt64(&r.edge); edge == 0 || asked <= float64(edge) {
-		return true
+	limit := int64(0)
+	if now < atomic.LoadInt64(&r.advisedUntil) && asked > float64(atomic.LoadInt64(&r.advisedEdge)) {
+		limit = atomic.LoadInt64(&r.advisedLimit)
 	}
-	atomic.AddInt64(&r.beyond, many)
-	limit := atomic.LoadInt64(&r.limit)
+	if edge := atomic.LoadInt64(&r.edge); edge > 0 && asked > float64(edge) {
+		atomic.AddInt64(&r.beyond, many)
+		if own := atomic.LoadInt64(&r.limit); own > 0 && (limit == 0 || own < limit) {
+			limit = own
+		}
+	}
 	if limit == 0 {
 		return true
 	}
 	// The part of the requests is let through that the limit is of what is asked. Multiples of the golden ratio spread them evenly.
 	return float64(uint64(n)*golden>>11)/(1<<53) < float64(limit)/1000/asked
+}
+
+// Advise limits keys that ask for more than edge requests a Window to so many of them, 0.001 at least, until that time. It is for advice: the guard
+// itself finds unusual keys under overload. An edge of 0 ends it.
+func Advise(r *Rule, edge int64, limit float64, until int64) {
+	if edge <= 0 {
+		until = 0
+	}
+	atomic.StoreInt64(&r.advisedEdge, edge)
+	atomic.StoreInt64(&r.advisedLimit, int64(math.Max(1, 1000*limit)))
+	atomic.StoreInt64(&r.advisedUntil, until)
 }
 
 // Tighten counts a request that is turned away for that, once, however many of its rules say so: with a key as Begin has it.
@@ -152,8 +171,8 @@ func Took(r *Rule, took int64) {
 }
 
 // turnRules draws the consequences of a second that ends now for the rules: overloaded says that the guard turned requests away in it, and level is the fair
-// share in requests a Window, 0 if there is enough for all. It reports whether any rule's unusual keys are tightened.
-func turnRules(g *Guard, now int64, seconds float64, overloaded bool, level float64) (tight bool) {
+// share in requests a Window, 0 if there is enough for all. It reports whether any rule's unusual keys are tightened, or limited by advice.
+func turnRules(g *Guard, now int64, seconds float64, overloaded bool, level float64) (tight, advised bool) {
 	g.mu.Lock()
 	rules := g.rules
 	g.mu.Unlock()
@@ -185,13 +204,14 @@ func turnRules(g *Guard, now int64, seconds float64, overloaded bool, level floa
 			}
 		}
 		tight = tight || limit > 0
+		advised = advised || now < atomic.LoadInt64(&r.advisedUntil)
 		r.overloaded = r.overloaded || overloaded || limit > 0
 		atomic.StoreInt64(&r.limit, int64(1000*limit))
 		if window != r.window {
 			turnWindow(r, window)
 		}
 	}
-	return tight
+	return tight, advised
 }
 
 // turnWindow has a rule learn the Window that has ended.

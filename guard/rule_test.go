@@ -466,3 +466,44 @@ func TestTheHistogramOfDemandNeverFalls(t *testing.T) {
 		t.Error("nothing was counted")
 	}
 }
+
+// What advice says of keys that ask for much holds until its time, whatever the guard itself has found, and touches nobody else.
+func TestAdviceLimitsKeysAboveAThreshold(t *testing.T) {
+	g := New(Config{Max: 100, Min: 1, WarmUp: -1, Cells: 256})
+	r := Track(g, "api")
+	now := int64(1_000_000_000)
+	// ask sends so many requests of a key over a Window, and returns how many get through.
+	ask := func(key uint64, requests int) (through int) {
+		for i := 0; i < requests; i++ {
+			if Ask(g, r, key, now) {
+				through++
+			}
+			now += Window / int64(requests)
+		}
+		return through
+	}
+	if through := ask(1, 100); through != 100 {
+		t.Fatalf("%d of 100 requests get through without advice", through)
+	}
+	until := now + 20*Window
+	Advise(r, 50, 20, until)
+	ask(1, 100) // a Window in which its demand comes to be known
+	if through := ask(1, 100); through < 10 || through > 35 {
+		t.Errorf("%d of 100 requests get through, want about 20", through)
+	}
+	if through := ask(2, 40); through != 40 {
+		t.Errorf("%d of 40 requests of a key below the threshold get through", through)
+	}
+	if tight, advised := turnRules(g, now, 1, false, 0); tight || !advised {
+		t.Error("requests may pass unseen while advice limits keys")
+	}
+	now = until
+	if through := ask(1, 100); through != 100 {
+		t.Errorf("%d of 100 requests get through after the advice", through)
+	}
+	Advise(r, 50, 20, now+20*Window)
+	Advise(r, 0, 0, 0)
+	if through := ask(1, 100); through != 100 {
+		t.Errorf("%d of 100 requests get through when the advice was ended", through)
+	}
+}

@@ -2,7 +2,6 @@ package ruleset
 
 import (
 	"fmt"
-	"math/bits"
 	"sort"
 	"strings"
 	"time"
@@ -32,28 +31,34 @@ const (
 
 	defaultStep = "25% 30s"
 
-	leastStep, mostStep = time.Second, 24 * time.Hour
+	leastStep, mostStep = time.Second, time.Hour
 )
 
-// BurstFor returns the burst of a bucket of so many requests: the configured one, in proportion; at least 1.
-func BurstFor(a *Adapt, requests int64) int64 {
+// OneKey reports whether a rule's key is the same for all requests.
+func OneKey(r *Rule) bool {
+	for i := range r.Parts {
+		if !r.Parts[i].Source.Static() {
+			return false
+		}
+	}
+	return true
+}
+
+// burstFor returns the burst of a bucket of so many requests: the configured one, in proportion; at least 1.
+func burstFor(a *Adapt, requests int64) int64 {
 	own := a.config.Limit
-	burst := own.Quota()
-	if !own.IsBucket() {
-		burst = own.Requests()
+	burst := own.Requests()
+	if own.IsBucket() {
+		burst = own.Quota()
 	}
-	hi, lo := bits.Mul64(uint64(burst), uint64(requests))
-	scaled, rest := bits.Div64(hi, lo, uint64(own.Requests())) // all are at most 10⁹
-	if 2*rest >= uint64(own.Requests()) {
-		scaled++
+	burst = burst * requests / own.Requests() // at most 10¹⁸
+	if burst < 1 {
+		return 1
 	}
-	switch {
-	case scaled < 1:
-		scaled = 1
-	case scaled > core.MaxRequests:
-		scaled = core.MaxRequests
+	if burst > core.MaxRequests {
+		return core.MaxRequests
 	}
-	return int64(scaled)
+	return burst
 }
 
 // LimitsWith returns a rule's limits with another own limit: of so many requests in the same period, and another algorithm. burst is of buckets
@@ -185,7 +190,7 @@ func (c *compiler) readStep(o *Object, a *Adapt) {
 	}
 	every, err := core.ParsePeriod(said[1])
 	if err != nil || every < leastStep || every > mostStep {
-		c.failAdapt(fmt.Sprintf("step %q: the duration must be from 1s to 24h, such as 30s", text), "step")
+		c.failAdapt(fmt.Sprintf("step %q: the duration must be from 1s to 1h, such as 30s", text), "step")
 		return
 	}
 	a.StepPercent = percent
@@ -221,12 +226,12 @@ func (c *compiler) checkAdapt(a *Adapt) {
 			if algorithm != a.config.Limit.Algorithm() {
 				field = "algorithms"
 			}
-			_, err := LimitsWith(a, requests, BurstFor(a, requests), algorithm)
+			_, err := LimitsWith(a, requests, burstFor(a, requests), algorithm)
 			if err != nil {
 				c.failAdapt(fmt.Sprintf("%s: %d requests by %s: %s", field, requests, algorithm, errorOf(err, c.rule.Name).Text), field)
 				return
 			}
-			limit, _ := adapted(a, requests, BurstFor(a, requests), algorithm)
+			limit, _ := adapted(a, requests, burstFor(a, requests), algorithm)
 			if c.rule.CostFrom == nil && c.rule.Cost > limit.Capacity() {
 				c.failAdapt(fmt.Sprintf("%s: the cost, %d, is more than %s can ever hold, which is %d", field, c.rule.Cost, limit, limit.Capacity()), field)
 				return

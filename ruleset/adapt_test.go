@@ -46,7 +46,7 @@ func TestAdaptSaysWhatIsWrong(t *testing.T) {
 	}{
 		{written{Adapt: &adapt{Step: "25%"}}, `adapt.step: adapt: step "25%": takes a percentage and a duration, such as 25% 30s`},
 		{written{Adapt: &adapt{Step: "101% 30s"}}, `adapt.step: adapt: step "101% 30s": the percentage must be a whole number from 1 to 100, such as 25%`},
-		{written{Adapt: &adapt{Step: "25% 500ms"}}, `adapt.step: adapt: step "25% 500ms": the duration must be from 1s to 24h, such as 30s`},
+		{written{Adapt: &adapt{Step: "25% 500ms"}}, `adapt.step: adapt: step "25% 500ms": the duration must be from 1s to 1h, such as 30s`},
 		{written{Adapt: &adapt{Floor: "101/1m"}}, `adapt.floor: adapt: floor 101/1m: is above the limit, 100/1m sliding_window_counter`},
 		{written{Adapt: &adapt{Ceiling: "99/1m"}}, `adapt.ceiling: adapt: ceiling 99/1m: is below the limit, 100/1m sliding_window_counter`},
 		{written{Adapt: &adapt{Ceiling: "200/day"}}, `adapt.ceiling: adapt: ceiling "200/day": must have the period of the limit, 100/1m sliding_window_counter`},
@@ -87,11 +87,11 @@ func TestTheLimitsOfAnAdaptedRule(t *testing.T) {
 	}{
 		{100, core.TokenBucket, 30, "100/1m token_bucket burst 30"},
 		{150, core.TokenBucket, 45, "150/1m token_bucket burst 45"},
-		{55, core.TokenBucket, 17, "55/1m token_bucket burst 17"}, // 16.5
+		{55, core.TokenBucket, 16, "55/1m token_bucket burst 16"}, // 16.5
 		{200, core.FixedWindow, 60, "200/1m fixed_window"},
 		{200, core.LeakyBucket, 60, "200/1m leaky_bucket burst 60"},
 	} {
-		if got := BurstFor(r.Adapt, c.requests); got != c.burst {
+		if got := burstFor(r.Adapt, c.requests); got != c.burst {
 			t.Errorf("%d requests have a burst of %d, not %d", c.requests, got, c.burst)
 		}
 		limits, err := LimitsWith(r.Adapt, c.requests, c.burst, c.algorithm)

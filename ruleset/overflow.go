@@ -67,12 +67,7 @@ func (c *compiler) setOverflowPolicy(config *core.RuleConfig) {
 	}
 	config.OverflowPolicy.MaxWaiting = c.number("max_waiting", 0)
 	config.OverflowPolicy.MaxWaitingPerKey = c.number("max_waiting_per_key", 0)
-	config.OverflowPolicy.OneKey = true
-	for i := range c.rule.Parts {
-		if !c.rule.Parts[i].Source.Static() {
-			config.OverflowPolicy.OneKey = false
-		}
-	}
+	config.OverflowPolicy.OneKey = OneKey(c.rule)
 	_, counts := t.Lists["count"]
 	if counts && c.in.NoCount != "" {
 		c.fail("count: "+c.in.NoCount, "count")

@@ -141,7 +141,7 @@ var Schema = map[string][]Field{
 		{Name: "ceiling", Kind: OneText,
 			Doc: "The most that advice may make of the limit, in the limit's period: 200/1m. The default is the limit itself."},
 		{Name: "step", Kind: OneText,
-			Doc: "How far the limit moves at once, and how long it stays then: a percentage of what it is, from 1 to 100, and a duration from 1s to 24h. The default is 25% 30s."},
+			Doc: "How far the limit moves at once, and how long it stays then: a percentage of what it is, from 1 to 100, and a duration from 1s to 1h. The default is 25% 30s."},
 		{Name: "algorithms", Kind: ManyTexts,
 			Doc: "The algorithms that advice may choose, besides the rule's own. The default is none."},
 	},

@@ -1,0 +1,283 @@
+package ratelimit
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/proxyweir/weir/advice"
+	"github.com/proxyweir/weir/front"
+	"github.com/proxyweir/weir/redis"
+	"go.uber.org/zap"
+)
+
+// adapting carries out the advice on the rules of the configuration in force. What is in force, and what was frozen or reverted by hand, outlives
+// reloads.
+type adapting struct {
+	mu      sync.Mutex
+	app     *App
+	board   *advice.Board  // of the last configuration with an advisor; nil: there was none
+	advised *front.Advised // nil: there is no advisor
+	poller  *advice.Poller // nil: there is no advisor but the builtin one
+	stop    chan struct{}  // ends the ticks; nil: there are none
+	ended   chan struct{}
+}
+
+// adaptedRule is an adaptable rule: where it decides, and what the guards before its services know of it.
+type adaptedRule struct {
+	places []*front.Place
+	guards []front.Watched
+}
+
+// adviceClock is the time by which advice goes: microseconds since the Unix epoch, ticks of a second, and how a poller waits (nil: by itself). Tests
+// have one of their own.
+var adviceClock = struct {
+	now   func() int64
+	ticks func() (ticks <-chan time.Time, stop func())
+	wait  func(ctx context.Context, d time.Duration)
+}{
+	now: func() int64 { return time.Now().UnixMicro() },
+	ticks: func() (<-chan time.Time, func()) {
+		t := time.NewTicker(time.Second)
+		return t.C, t.Stop
+	},
+}
+
+// use has the advice of a configuration apply, and no other; nil: there is none.
+func (g *adapting) use(a *App) {
+	g.end()
+	if a == nil || a.Advisor == nil {
+		g.board = nil
+		return
+	}
+	g.mu.Lock()
+	g.app = a
+	g.advised = a.Advisor.advised()
+	if store := a.limiter.redis; store != nil {
+		g.advised.Agree = agreeIn(store, a.Advisor.fleet)
+	}
+	g.mu.Unlock()
+	g.refresh(a)
+	if a.Advisor.URL != front.BuiltinAdvisor {
+		g.poll(a.Advisor)
+	}
+	stop, ended := make(chan struct{}), make(chan struct{})
+	g.stop, g.ended = stop, ended
+	go tick(g.advised, stop, ended)
+}
+
+// end ends what use began.
+func (g *adapting) end() {
+	if g.stop == nil {
+		return
+	}
+	if g.poller != nil {
+		g.poller.Stop()
+	}
+	close(g.stop)
+	<-g.ended
+	g.mu.Lock()
+	g.app, g.advised, g.poller, g.stop = nil, nil, nil, nil
+	g.mu.Unlock()
+}
+
+// tick carries advice out each second.
+func tick(advised *front.Advised, stop, ended chan struct{}) {
+	defer close(ended)
+	ticks, end := adviceClock.ticks()
+	defer end()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-ticks:
+			advised.Tick(adviceClock.now(), guardNow())
+		}
+	}
+}
+
+// refresh takes over the rules of a configuration, which may have changed, and puts in force what advice had made of them.
+func (g *adapting) refresh(a *App) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.app != a || g.advised == nil {
+		return
+	}
+	rules := a.adaptedRules()
+	c := advice.BoardConfig{PublicKey: a.Advisor.key}
+	for label, r := range rules {
+		s := r.places[0].Settings(label, a.Advisor.Gates, cmp.Or(time.Duration(a.Advisor.WarmUp), front.DefaultAdvisorWarmUp).Microseconds())
+		if err := advice.CheckSettings(&s); err != nil { // adapt was checked
+			a.logger.Error("advice cannot change the rule", zap.String("rule", label), zap.Error(err))
+			continue
+		}
+		c.Rules = append(c.Rules, s)
+	}
+	g.board = advice.NewBoard(c, g.board)
+	g.advised.Replace(g.board, func(label string) ([]*front.Place, []front.Watched) { return rules[label].places, rules[label].guards }, adviceClock.now(), guardNow())
+}
+
+// poll begins to ask the advisor.
+func (g *adapting) poll(a *Advisor) {
+	advised := g.advised
+	poller, err := advice.NewPoller(advice.PollerConfig{
+		Source: a.source, Interval: time.Duration(a.Interval), Digest: advised.Digest, May: advised.MayPoll, Take: advised.Take, Refuse: advised.Refuse,
+		Now: adviceClock.now, Wait: adviceClock.wait,
+	})
+	if err != nil { // the settings were checked
+		g.app.logger.Error("advice cannot be fetched", zap.Error(err))
+		return
+	}
+	poller.Start()
+	g.mu.Lock()
+	g.poller = poller
+	g.mu.Unlock()
+}
+
+// adaptedRules returns the adaptable rules of a configuration by label, with the guards of the handlers that they are in.
+func (a *App) adaptedRules() map[string]adaptedRule {
+	rules := make(map[string]adaptedRule)
+	add := func(h *Handler, p *front.Place, name string) {
+		if p == nil {
+			return
+		}
+		label := labelOf(h.Namespace, name)
+		r := rules[label]
+		for _, other := range r.places {
+			if other == p { // a set that several handlers share
+				return
+			}
+		}
+		r.places = append(r.places, p)
+		if state := h.guarded.state(); state != nil {
+			if of := state.tracked(label); of != nil {
+				r.guards = append(r.guards, front.Watched{Guard: state.Guard, Rule: of})
+			}
+		}
+		rules[label] = r
+	}
+	a.files.mu.Lock()
+	defer a.files.mu.Unlock()
+	for _, h := range a.handlers {
+		for _, z := range h.zones {
+			add(h, z.place, z.rule.Name)
+		}
+		if view := h.files.Load(); view != nil {
+			for i, p := range view.set.places {
+				add(h, p, view.set.Rules[i].Name)
+			}
+		}
+	}
+	return rules
+}
+
+// agreeIn returns a function that agrees with the other nodes on a store.
+func agreeIn(store *redis.Store, fleet string) func(int64, *front.Proposal) (*front.Agreement, error) {
+	var node [8]byte
+	_, _ = rand.Read(node[:])
+	member := redis.NewFleet(store, fleet, hex.EncodeToString(node[:]))
+	return func(known int64, p *front.Proposal) (*front.Agreement, error) {
+		a, err := redis.Agree(member, known, (*redis.Proposal)(p))
+		return (*front.Agreement)(a), err
+	}
+}
+
+// advised returns what carries the advisor's advice out.
+func (a *Advisor) advised() *front.Advised {
+	return &front.Advised{Adaptation: &front.Adaptation{Apply: a.Mode == "apply", Tell: a.tell}}
+}
+
+// tell logs a change, and writes it to the audit file.
+func (a *Advisor) tell(c front.Adapted) {
+	fields := []zap.Field{
+		zap.String("rule", c.Label), zap.String("before", front.LimitText(&c.Before)), zap.String("after", front.LimitText(&c.After)),
+		zap.Int64("serial", c.After.Serial), zap.String("reason", advice.Explain(&c.After)),
+	}
+	switch {
+	case c.Err != nil:
+		a.logger.Error("advice could not change the limit", append(fields, zap.Error(c.Err))...)
+	case a.Mode != "apply":
+		a.logger.Info("advice would change the limit; mode apply lets it", fields...)
+	default:
+		a.logger.Info("the limit has changed", fields...)
+	}
+	a.write(front.AuditOf(c, a.Mode == "apply", time.UnixMicro(adviceClock.now())))
+}
+
+// write appends a line to the audit file. It opens the file each time, so that it can be rotated.
+func (a *Advisor) write(line front.Audit) {
+	if a.audit == "" {
+		return
+	}
+	text, err := json.Marshal(line)
+	if err == nil {
+		err = appendLine(a.audit, append(text, '\n'))
+	}
+	if err != nil {
+		a.logger.Error("the audit file cannot be written", zap.String("file", a.audit), zap.Error(err))
+	}
+}
+
+func appendLine(name string, line []byte) error {
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(line)
+	return cmp.Or(f.Close(), err)
+}
+
+// provision fills in placeholders, and reads the files that the settings name.
+func (a *Advisor) provision(ctx caddy.Context) error {
+	a.logger = ctx.Logger()
+	repl := caddy.NewReplacer()
+	resolved := *a
+	if err := resolveTexts(repl, &resolved); err != nil {
+		return fmt.Errorf("advisor: %w", err)
+	}
+	if err := resolved.check(); err != nil {
+		return err
+	}
+	a.URL, a.Mode, a.Gates = resolved.URL, resolved.Mode, resolved.Gates // by which others go on
+	a.fleet, a.audit = resolved.Fleet, resolved.Audit
+	a.source = advice.Source{URL: resolved.URL, Fleet: resolved.Fleet, Token: resolved.Token, Timeout: time.Duration(a.Timeout)}
+	if a.TLS != nil {
+		t := *a.TLS
+		config, _, err := t.load(repl)
+		if err != nil {
+			return fmt.Errorf("advisor: tls: %w", err)
+		}
+		a.source.TLS = config
+	}
+	if resolved.PublicKey != "" {
+		text, err := os.ReadFile(resolved.PublicKey)
+		if err != nil {
+			return fmt.Errorf("advisor: public_key: %w", err)
+		}
+		if a.key, err = advice.ParsePublicKey(text); err != nil {
+			return fmt.Errorf("advisor: public_key %s: %w", resolved.PublicKey, err)
+		}
+	}
+	if a.audit != "" {
+		if info, err := os.Stat(filepath.Dir(a.audit)); err != nil || !info.IsDir() {
+			return fmt.Errorf("advisor: audit %s: its folder does not exist; make it, or write another file", a.audit)
+		}
+	}
+	if resolved.URL != front.BuiltinAdvisor {
+		if err := advice.CheckSource(&a.source); err != nil {
+			return fmt.Errorf("advisor: %w", err)
+		}
+	}
+	if a.Gates == "bounds" {
+		a.logger.Warn("gates bounds lets advice lower limits, and raise them under overload; gates full checks it by what Caddy itself sees")
+	}
+	return nil
+}

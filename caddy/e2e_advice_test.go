@@ -1,0 +1,336 @@
+package ratelimit_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	ratelimit "github.com/proxyweir/weir/caddy"
+)
+
+// advisedSite is a Caddy with an advisor that a test speaks for. Time is the test's.
+type advisedSite struct {
+	*admin
+	advisor *httptest.Server
+	clock   atomic.Int64 // microseconds since the epoch
+	ticks   chan time.Time
+	polls   chan struct{}
+	serial  int64
+
+	mu       sync.Mutex
+	answer   func(w http.ResponseWriter, r *http.Request) // nil: 503
+	digest   string
+	requests int
+}
+
+func startAdvised(t *testing.T) *advisedSite {
+	t.Helper()
+	s := &advisedSite{ticks: make(chan time.Time), polls: make(chan struct{})}
+	s.clock.Store(1_800_000_000_000_000)
+	restore := []func(){ratelimit.SetGuardClock(s.clock.Load), ratelimit.SetAdviceClock(s.clock.Load, s.ticks, func(ctx context.Context, _ time.Duration) {
+		select {
+		case <-ctx.Done():
+		case <-s.polls:
+		}
+	})}
+	s.advisor = httptest.NewServer(s)
+	t.Cleanup(func() { // when Caddy has stopped
+		s.advisor.Close()
+		for _, f := range restore {
+			f()
+		}
+	})
+	s.admin = &admin{newServer(t), freeAddr(t)}
+	return s
+}
+
+func (s *advisedSite) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	answer := s.answer
+	s.digest = r.Header.Get("Weir-Config")
+	s.requests++
+	s.mu.Unlock()
+	if answer == nil {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	answer(w, r)
+}
+
+// site loads a site with the advisor's settings and the lines of a rate_limit.
+func (s *advisedSite) site(settings, lines string) {
+	s.t.Helper()
+	s.reloadWith("metrics\nrate_limit {\nadvisor "+s.advisor.URL+" {\n"+settings+"\n}\n}", ":PORT {\nrate_limit {\n"+lines+"\n}\nrespond ok\n}")
+	eventually(s.t, "Caddy has asked its advisor", func() bool { return s.number("poll.polls") > 0 })
+}
+
+// second lets seconds pass, in each of which advice is carried out.
+func (s *advisedSite) second(n int) {
+	s.t.Helper()
+	for range n {
+		s.clock.Add(1_000_000)
+		s.ticks <- time.Time{}
+		s.ticks <- time.Time{} // it is taken when the one before has been carried out
+	}
+}
+
+// advise has the advisor give advice on the rules until it expires after so many seconds, and has Caddy fetch it.
+func (s *advisedSite) advise(expires int, rules string) {
+	s.t.Helper()
+	s.serial++
+	now := time.UnixMicro(s.clock.Load()).UTC()
+	serial := s.serial
+	s.fetch(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, `{"version":1,"serial":%d,"config":%q,"issued_at":%q,"effective_at":%q,"expires_at":%q,"model":{"name":"test","horizon_seconds":600,"skill_vs_last":0.1},"rules":[%s]}`,
+			serial, r.Header.Get("Weir-Config"), now.Format(time.RFC3339), now.Format(time.RFC3339), now.Add(time.Duration(expires)*time.Second).Format(time.RFC3339), rules)
+	})
+}
+
+// fetch has Caddy fetch that answer.
+func (s *advisedSite) fetch(answer func(w http.ResponseWriter, r *http.Request)) {
+	s.t.Helper()
+	s.mu.Lock()
+	s.answer = answer
+	s.mu.Unlock()
+	before := s.number("poll.polls")
+	s.polls <- struct{}{}
+	eventually(s.t, "Caddy has asked its advisor", func() bool { return s.number("poll.polls") > before })
+}
+
+// advice returns the answer of /rate_limit/advice.
+func (s *advisedSite) advice() map[string]any {
+	s.t.Helper()
+	status, answer := s.call("advice", "")
+	if status != http.StatusOK {
+		s.t.Fatalf("status %d: %v", status, answer)
+	}
+	return answer
+}
+
+// number returns a number in it, 0 where there is none.
+func (s *advisedSite) number(path string) float64 {
+	s.t.Helper()
+	var value any = s.advice()
+	for _, name := range strings.Split(path, ".") {
+		object, _ := value.(map[string]any)
+		value = object[name]
+	}
+	n, _ := value.(float64)
+	return n
+}
+
+// rule returns what it says of a rule.
+func (s *advisedSite) rule(label string) map[string]any {
+	s.t.Helper()
+	for _, r := range s.advice()["rules"].([]any) {
+		if r := r.(map[string]any); r["rule"] == label {
+			return r
+		}
+	}
+	s.t.Fatalf("there is no rule %s", label)
+	return nil
+}
+
+// limit checks the limit that clients are told, and that /rate_limit/advice tells.
+func (s *advisedSite) limit(want int, why string) {
+	s.t.Helper()
+	if got := s.do("/").header.Get("X-RateLimit-Limit"); got != strconv.Itoa(want) {
+		s.t.Errorf("clients are told a limit of %s, want %d", got, want)
+	}
+	r := s.rule("api")
+	if got := r["in_force"].(map[string]any)["requests"]; got != float64(want) || why != "" && r["why"] != why {
+		s.t.Errorf("in force are %v requests, because: %v; want %d, because: %s", got, r["why"], want, why)
+	}
+}
+
+const adaptable = `zone api {
+	limit 100/1m
+	adapt {
+		floor 50/1m
+		ceiling 200/1m
+	}
+}
+`
+
+func TestAdviceMovesALimitByStepsAndWalksBack(t *testing.T) {
+	s := startAdvised(t)
+	audit := filepath.Join(s.dir, "advice.jsonl")
+	s.site("mode apply\ngates bounds\naudit "+audit, adaptable)
+	s.limit(100, "configured")
+	s.advise(600, `{"rule":"api","limit":{"requests":180},"reason":"growth"}`)
+	s.second(1)
+	s.limit(125, "")
+	s.second(29)
+	s.limit(125, "step")
+	s.second(1)
+	s.limit(156, "")
+	s.second(30)
+	s.limit(180, "advice")
+
+	// A reload keeps it, and what has been used.
+	used := s.do("/").header.Get("X-RateLimit-Remaining")
+	s.site("mode apply\ngates bounds\naudit "+audit, adaptable+"headers x_ratelimit\n")
+	left, _ := strconv.Atoi(used)
+	if got := s.do("/").header.Get("X-RateLimit-Remaining"); got != strconv.Itoa(left-1) {
+		t.Errorf("after a reload %s requests remain, before there were %s", got, used)
+	}
+	s.limit(180, "advice")
+
+	// The advisor is gone: the limit holds until the advice expires, and then walks back.
+	s.advisor.Close()
+	s.second(500)
+	s.limit(180, "advice")
+	s.second(40)
+	s.limit(135, "expired")
+	s.second(60)
+	s.limit(100, "configured")
+
+	lines, err := os.ReadFile(audit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last struct {
+		Rule, Why, Actor string
+		Applied          bool
+		Before, After    struct{ Requests int }
+	}
+	all := bytes.Split(bytes.TrimSpace(lines), []byte("\n"))
+	if err := json.Unmarshal(all[len(all)-1], &last); err != nil || len(all) != 6 {
+		t.Fatalf("%d lines, %v:\n%s", len(all), err, lines)
+	}
+	if last.Rule != "api" || !last.Applied || last.Before.Requests != 102 || last.After.Requests != 100 || last.Actor != "time" {
+		t.Errorf("the last line is %s", all[len(all)-1])
+	}
+	if len(s.logs("the limit has changed")) != 6 {
+		t.Errorf("the log has %d changes", len(s.logs("the limit has changed")))
+	}
+}
+
+func TestAnObservedAdvisorChangesNothing(t *testing.T) {
+	s := startAdvised(t)
+	s.site("gates bounds", adaptable)
+	s.advise(600, `{"rule":"api","limit":{"requests":180},"reason":"growth"}`)
+	s.second(100)
+	s.limit(100, "advice")
+	if would := s.rule("api")["would_be"].(map[string]any)["requests"]; would != 180.0 {
+		t.Errorf("the limit would be %v", would)
+	}
+	if n := len(s.logs("advice would change the limit; mode apply lets it")); n != 3 {
+		t.Errorf("%d lines say what would change", n)
+	}
+}
+
+func TestOperatorsFreezeAndRevertALimit(t *testing.T) {
+	s := startAdvised(t)
+	s.site("mode apply\ngates bounds", adaptable)
+	s.advise(3000, `{"rule":"api","limit":{"requests":180},"reason":"growth"}`)
+	s.second(1)
+	if status, answer := s.call("freeze", `{"rule":"api","for":"10m"}`); status != http.StatusOK || answer["why"] != "frozen" {
+		t.Fatalf("status %d: %v", status, answer)
+	}
+	s.second(300)
+	s.limit(125, "frozen")
+	s.site("mode apply\ngates bounds", adaptable+"headers x_ratelimit\n")
+	s.limit(125, "frozen")
+	s.second(300)
+	s.limit(156, "")
+	if status, answer := s.call("revert", `{"rule":"api"}`); status != http.StatusOK || answer["why"] != "reverted" {
+		t.Fatalf("status %d: %v", status, answer)
+	}
+	s.limit(100, "reverted")
+	s.second(100)
+	s.limit(100, "reverted")
+	for _, c := range []struct {
+		path, body string
+		status     int
+		want       string
+	}{
+		{"freeze", `{"rule":"apis","for":"10m"}`, 404, `rule "apis": there is none of that name (did you mean api?)`},
+		{"freeze", `{"rule":"api","for":"x"}`, 400, `for "x": must be a duration up to 30d, such as 10m; 0s ends a freeze`},
+		{"revert", `{"rule":"api","for":"x"}`, 400, `for`},
+	} {
+		if status, answer := s.call(c.path, c.body); status != c.status || !strings.Contains(fmt.Sprint(answer["error"]), c.want) {
+			t.Errorf("%s %s: status %d: %v", c.path, c.body, status, answer)
+		}
+	}
+}
+
+// The full gates let advice loosen alone, and only where a guard sees a healthy service whose demand it has learnt.
+func TestTheFullGatesGoByWhatCaddySees(t *testing.T) {
+	s := startAdvised(t)
+	s.site("mode apply\nwarm_up 20s", adaptable)
+	loosen := `{"rule":"api","limit":{"requests":200},"reason":"growth","forecast":{"mean":100,"lower":90,"upper":160,"quantile":0.99}}`
+	s.advise(3000, loosen)
+	s.second(2)
+	s.limit(100, "unknown") // nobody watches the service
+
+	guarded := "guard\n" + adaptable
+	s.site("mode apply\nwarm_up 20s", guarded)
+	s.advise(3000, loosen)
+	s.second(2)
+	s.limit(100, "warm_up")
+	for range 18 { // traffic, as even as before: else what is usual would have to be learnt anew
+		s.do("/")
+		s.second(5)
+	}
+	s.limit(192, "advice") // 1.2 times the forecast's upper bound
+
+	s.advise(3000, `{"rule":"api","limit":{"requests":60},"reason":"schedule","forecast":{"mean":100,"lower":90,"upper":160,"quantile":0.99}}`)
+	s.second(120)
+	s.limit(100, "")
+	if n := s.rule("api")["clamped"].(map[string]any)["lowering"]; n != 1.0 {
+		t.Errorf("advice that would lower the limit was clamped %v times", n)
+	}
+}
+
+func TestAdviceThatIsRefusedChangesNothing(t *testing.T) {
+	s := startAdvised(t)
+	s.site("mode apply\ngates bounds", adaptable)
+	for reason, answer := range map[string]func(w http.ResponseWriter, r *http.Request){
+		"unavailable": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) },
+		"malformed":   func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "garbage") },
+		"too_large":   func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(bytes.Repeat([]byte(" "), 2<<20)) },
+	} {
+		before := s.number("refused." + reason)
+		s.fetch(answer)
+		if n := s.number("refused."+reason) - before; n != 1 {
+			t.Errorf("%s: counted %v times: %v", reason, n, s.advice())
+		}
+	}
+	s.advise(600, `{"rule":"others","limit":{"requests":180},"reason":"growth"}`)
+	s.second(60)
+	s.limit(100, "configured")
+	if n := s.number("refused.rule"); n != 1 {
+		t.Errorf("advice on a rule that is not adaptable: %v", s.advice())
+	}
+}
+
+func TestRulesInFilesFollowAdviceToo(t *testing.T) {
+	s := startAdvised(t)
+	file := filepath.Join(s.dir, "rules.yaml")
+	write := func(more string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte("rules:\n- name: api\n  limit: 100/1m\n  adapt: {ceiling: 200/1m, step: 100% 1s}\n"+more), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("")
+	s.site("mode apply\ngates bounds", "rules_file "+file)
+	s.advise(600, `{"rule":"api","limit":{"requests":180},"reason":"growth"}`)
+	s.second(1)
+	s.limit(180, "advice")
+	write("- name: other\n  limit: 5/1h\n  match: {paths: /other}\n")
+	eventually(t, "the file has been read", func() bool { return s.do("/other").header.Get("X-RateLimit-Limit") == "5" })
+	s.limit(180, "advice")
+}

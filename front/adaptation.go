@@ -1,0 +1,93 @@
+package front
+
+import (
+	"github.com/proxyweir/weir/advice"
+	"github.com/proxyweir/weir/guard"
+)
+
+// Adaptation carries out what an advisor's board says, in all places where its rules decide. Turn is called each second, and never twice at a time.
+type Adaptation struct {
+	Board *advice.Board
+	Apply bool // limits change; else what would change is only told
+
+	// Rules returns the places of a rule and the guards that watch it.
+	Rules func(label string) ([]*Place, []Watched)
+
+	// Tell gets each change of a limit, or of what would be one, and why limits could not change.
+	Tell func(Adapted)
+}
+
+// Watched is a guard, and what it knows of a rule.
+type Watched struct {
+	Guard *guard.Guard
+	Rule  *guard.Rule
+}
+
+// Adapted is a change of a rule's limit.
+type Adapted struct {
+	Label         string
+	Before, After advice.Outcome
+	Err           error // the change has failed, and the limit is what it was
+}
+
+// Turn draws the consequences of a second. now is the time since the Unix epoch, and guardNow that by which guards go, both in microseconds.
+func (a *Adaptation) Turn(now, guardNow int64) {
+	changes := a.Board.Turn(now, func(label string) advice.Conditions {
+		places, guards := a.Rules(label)
+		switching := false
+		for _, p := range places {
+			switching = switching || p.Limiter.InTransition(p.Rule.Limits)
+		}
+		return conditionsOf(guards, guardNow, switching)
+	})
+	for i := range changes {
+		a.carryOut(&changes[i], now, guardNow)
+	}
+}
+
+// carryOut has the places and guards of a rule do what a change says, and tells of it.
+func (a *Adaptation) carryOut(c *advice.Change, now, guardNow int64) {
+	var failed error
+	if a.Apply {
+		places, guards := a.Rules(c.Label)
+		for _, p := range places {
+			if err := p.Put(&c.After); err != nil {
+				failed = err
+			}
+		}
+		for _, w := range guards {
+			if above := c.After.Above; above != nil {
+				guard.Advise(w.Rule, above.Edge, above.Limit, guardNow+above.Until-now)
+			} else {
+				guard.Advise(w.Rule, 0, 0, 0)
+			}
+		}
+	}
+	if c.Changed || failed != nil {
+		a.Tell(Adapted{Label: c.Label, Before: c.Before, After: c.After, Err: failed})
+	}
+}
+
+// conditionsOf returns what guards see of a rule: of several, the worst; of none, nothing is known.
+func conditionsOf(guards []Watched, guardNow int64, switching bool) advice.Conditions {
+	all := AdviceConditions(nil, nil, guardNow, switching)
+	for i, w := range guards {
+		c := AdviceConditions(w.Guard, w.Rule, guardNow, switching)
+		if i == 0 {
+			all = c
+			continue
+		}
+		all.Overloaded = all.Overloaded || c.Overloaded
+		all.Concentrated = all.Concentrated || c.Concentrated
+		if c.Learnt < all.Learnt {
+			all.Learnt = c.Learnt
+		}
+		if c.Edge > all.Edge {
+			all.Edge = c.Edge
+		}
+		if c.P90 > all.P90 {
+			all.P90 = c.P90
+		}
+	}
+	return all
+}

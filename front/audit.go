@@ -1,0 +1,67 @@
+package front
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/proxyweir/weir/advice"
+)
+
+// Audit is a line of an audit file: a change of a rule's limit.
+type Audit struct {
+	Time    time.Time  `json:"time"`
+	Rule    string     `json:"rule"`
+	Applied bool       `json:"applied"` // false: the advisor is only observed, and nothing has changed
+	Before  AuditLimit `json:"before"`
+	After   AuditLimit `json:"after"`
+	Serial  int64      `json:"serial,omitempty"` // of the advice that is followed
+	Why     string     `json:"why"`              // a word of advice.Outcome.Why
+	Reason  string     `json:"reason"`           // in words
+	Actor   string     `json:"actor"`            // advisor; guard, where it ends what advice had loosened; operator; or time, where advice is over
+	Error   string     `json:"error,omitempty"`  // why the limit could not change
+}
+
+// AuditLimit is a limit in an audit file.
+type AuditLimit struct {
+	Requests  int64  `json:"requests"`
+	Burst     int64  `json:"burst,omitempty"`
+	Algorithm string `json:"algorithm"`
+}
+
+// AuditOf returns the line of a change.
+func AuditOf(c Adapted, applied bool, now time.Time) Audit {
+	line := Audit{
+		Time: now.UTC(), Rule: c.Label, Applied: applied && c.Err == nil, Before: AuditLimitOf(&c.Before), After: AuditLimitOf(&c.After),
+		Serial: c.After.Serial, Why: c.After.Why, Reason: advice.Explain(&c.After), Actor: actorOf(c.After.Why),
+	}
+	if c.Err != nil {
+		line.Error = c.Err.Error()
+	}
+	return line
+}
+
+// AuditLimitOf returns the limit of an outcome.
+func AuditLimitOf(o *advice.Outcome) AuditLimit {
+	return AuditLimit{Requests: o.Requests, Burst: o.Burst, Algorithm: o.Algorithm}
+}
+
+func actorOf(why string) string {
+	switch why {
+	case advice.GateOverload, advice.GateConcentration, advice.GateUnknown, advice.GateWarmUp:
+		return "guard"
+	case advice.Frozen, advice.Reverted:
+		return "operator"
+	case advice.Expired, advice.Configured:
+		return "time"
+	}
+	return "advisor"
+}
+
+// LimitText returns the limit of an outcome in words: "120 token_bucket burst 24".
+func LimitText(o *advice.Outcome) string {
+	text := strconv.FormatInt(o.Requests, 10) + " " + o.Algorithm
+	if o.Burst > 0 {
+		text += " burst " + strconv.FormatInt(o.Burst, 10)
+	}
+	return text
+}

@@ -1,0 +1,120 @@
+package front
+
+import (
+	"sync"
+
+	"github.com/proxyweir/weir/advice"
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/ruleset"
+)
+
+// Place is where an adaptable rule decides on requests: in one handler, middleware, or set of rule files. A rule may have several.
+type Place struct {
+	Rule    *ruleset.Rule // with Adapt
+	Limiter *core.Limiter // which has opened its limits
+
+	mu     sync.Mutex
+	put    advice.Outcome // what Put was last called with, as far as it matters
+	closed bool
+}
+
+// Settings returns what advice has to know of the rule. label is its name in metrics; gates and warmUp are the advisor's.
+func (p *Place) Settings(label, gates string, warmUp int64) advice.Settings {
+	a := p.Rule.Adapt
+	own := p.Rule.Limits.Own().Limit()
+	s := advice.Settings{Step: a.StepPercent, Every: a.StepEvery, Gates: gates, WarmUp: warmUp, OneKey: ruleset.OneKey(p.Rule)}
+	s.Label = label
+	s.Requests = own.Requests()
+	s.Period = own.Period()
+	s.Calendar = own.CalendarText()
+	s.Algorithm = own.Algorithm().String()
+	s.Floor = a.Floor
+	s.Ceiling = a.Ceiling
+	if own.IsBucket() {
+		s.Burst = own.Quota()
+	}
+	for _, algorithm := range a.Algorithms {
+		s.Algorithms = append(s.Algorithms, algorithm.String())
+	}
+	return s
+}
+
+// Put puts the limit of an outcome in force. It does nothing if that is in force already, or after Close.
+func (p *Place) Put(o *advice.Outcome) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || p.put.Requests == o.Requests && p.put.Burst == o.Burst && p.put.Algorithm == o.Algorithm {
+		return nil
+	}
+	limits := p.Rule.Limits
+	before := limits.InForce()
+	next := limits
+	if p.isConfigured(o) {
+		if before == limits {
+			return nil
+		}
+	} else {
+		algorithm, err := core.ParseAlgorithm(o.Algorithm)
+		if err != nil {
+			return err
+		}
+		if next, err = ruleset.LimitsWith(p.Rule.Adapt, o.Requests, o.Burst, algorithm); err != nil {
+			return err
+		}
+		if err = p.open(next); err != nil {
+			return err
+		}
+	}
+	if err := p.Limiter.SwitchTo(limits, next); err != nil {
+		p.release(next)
+		return err
+	}
+	p.release(before)
+	p.put = advice.Outcome{Requests: o.Requests, Burst: o.Burst, Algorithm: o.Algorithm}
+	return nil
+}
+
+// Close ends Put. It is for a caller that is about to release the rule's own limits. p may be nil.
+func (p *Place) Close() {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return
+	}
+	p.closed = true
+	p.Limiter.EndSwitch(p.Rule.Limits)
+	p.release(p.Rule.Limits.InForce())
+}
+
+// isConfigured reports whether an outcome is the configured limit.
+func (p *Place) isConfigured(o *advice.Outcome) bool {
+	own := p.Rule.Limits.Own().Limit()
+	return o.Requests == own.Requests() && o.Algorithm == own.Algorithm().String() && (!own.IsBucket() || o.Burst == own.Quota())
+}
+
+// open opens limits that are not the configured ones; on an error, none of their rules.
+func (p *Place) open(limits *core.Limits) error {
+	rules := limits.Rules()
+	for i, r := range rules {
+		if err := p.Limiter.Open(r); err != nil {
+			for _, opened := range rules[:i] {
+				p.Limiter.Release(opened)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// release releases limits, unless they are the configured ones, which belong to someone else.
+func (p *Place) release(limits *core.Limits) {
+	if limits == p.Rule.Limits {
+		return
+	}
+	for _, r := range limits.Rules() {
+		p.Limiter.Release(r)
+	}
+}
