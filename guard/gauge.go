@@ -142,25 +142,31 @@ func Lingering(g *Guard) int64 {
 }
 
 // spare sets for how many requests those stand that call Begin, and while how many are under way: at the end of a second in which the service
-// has got through so many, and in which the limit was used or not. What comes in bursts, with idle seconds between, is taken for that of one second.
+// has got through so many, and in which the limit was used or not. What comes in bursts, with idle seconds between, is taken for that of one second,
+// and of the last two seconds the one with more counts: a second may end just before a burst does.
 func spare(g *Guard, now int64, open, through float64, used bool) {
 	turn := atomic.AddInt64(&g.turn, 1) & 1
 	if atomic.LoadInt64(&g.lingering[turn]) > 0 { // since before the last second
 		g.lingersUntil = now + lingers
 	}
-	stride := upTo(int64(through/sampled), widest)
+	most := through
+	if g.before > most {
+		most = g.before
+	}
+	g.before = through
+	stride := upTo(int64(most/sampled), widest)
 	if used {
-		stride = upTo(int64(through/sampledUsed), widestUsed)
+		stride = upTo(int64(most/sampledUsed), widestUsed)
 	}
 	if stride < 1 || atomic.LoadInt64(&g.exact) != 0 || g.tight {
 		stride = 1
 	}
-	most := (1 - strict) * open
+	clear := (1 - strict) * open
 	if atomic.LoadInt64(&g.level) == 0 {
-		most = open
+		clear = open
 	}
 	atomic.StoreInt64(&g.stride, stride)
-	atomic.StoreInt64(&g.clear, int64(most))
+	atomic.StoreInt64(&g.clear, int64(clear))
 	if now < g.lingersUntil {
 		makeAmple(g, 0)
 		cancel(g, swapTickets(g, 0))

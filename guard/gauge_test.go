@@ -98,6 +98,24 @@ func TestMostRequestsPassByWhileThereIsRoom(t *testing.T) {
 	p.occupy(0)
 }
 
+// TestBurstsPassByWhereverTheirSecondsEnd: each burst of a second is followed by two idle ones, and the last of its requests end its second.
+func TestBurstsPassByWhereverTheirSecondsEnd(t *testing.T) {
+	p := newPasser(t, Config{Max: 1000})
+	for burst := 0; burst < 10; burst++ {
+		p.begun = 0
+		p.ask(1000)
+		if burst > 1 && p.begun > 120 {
+			t.Errorf("burst %d: %d of 1000 called Begin", burst, p.begun)
+		}
+		p.now += second
+		p.spend()
+		p.ask(1)
+		p.now += 2 * second
+		p.spend()
+		p.ask(1)
+	}
+}
+
 // TestNoMoreHaveTicketsThanAQuarterOfTheLimit, however many tickets there are, and whoever holds places.
 func TestNoMoreHaveTicketsThanAQuarterOfTheLimit(t *testing.T) {
 	p := newPasser(t, Config{Max: 1000})

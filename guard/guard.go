@@ -116,7 +116,8 @@ type Guard struct {
 	capacity float64 // requests a second that the service gets through under load; 0: not known
 	tight    bool    // unusual keys of a rule are tightened
 
-	lingersUntil int64 // until then there are no tickets
+	lingersUntil int64   // until then there are no tickets
+	before       float64 // how many requests the service got through in the second before the last
 }
 
 // New makes a guard. It runs nothing in the background.
