@@ -63,6 +63,28 @@ func TestADocumentHasNoMoreValuesThanAdviceForAllRules(t *testing.T) {
 	}
 }
 
+func TestDocumentsAreNestedSixteenDeepAtMost(t *testing.T) {
+	for _, c := range []struct{ begins, ends string }{{"[", "]"}, {`{"x":`, "}"}, {`[{"x":`, "}]"}} {
+		deep := 15 / len(c.ends)
+		for more := 0; more < 3; more++ {
+			body := `{"x":` + strings.Repeat(c.begins, deep+more) + "1" + strings.Repeat(c.ends, deep+more) + "}"
+			_, refusal := Read([]byte(body))
+			tooDeep := 1+(deep+more)*len(c.ends) > maxDepth
+			if refusal == nil || strings.Contains(refusal.Text, "nested") != tooDeep {
+				t.Errorf("%s: %v", body, refusal)
+			}
+		}
+	}
+}
+
+func TestTimesInRefusalsAreReadable(t *testing.T) {
+	d := plain()
+	refusal := Check(d, Expect{Now: d.ExpiresAt.UnixMicro()})
+	if refusal == nil || refusal.Text != "expires_at 2026-11-22T10:10:00Z: is over; it is 2026-11-22T10:10:00Z" {
+		t.Errorf("%v", refusal)
+	}
+}
+
 func TestWhatProxiesRefuseIsNotWritten(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -219,14 +219,12 @@ func (st *State) advance(s *Settings, now int64) {
 func follow(s *Settings, st *State, c Conditions, now int64, o *Outcome) {
 	g := s.home()
 	o.Why = st.back
-	advised := false
 	if e := st.followed; e != nil {
 		o.Why = Abstains
 		if e.rule != nil {
 			o.Why = Followed
 			if l := e.rule.Limit; l != nil {
 				g = aim(s, st, l, e.rule.Forecast, c, now)
-				advised = g.requests != s.Requests || g.burst != s.usualBurst()
 			}
 		}
 	}
@@ -237,7 +235,7 @@ func follow(s *Settings, st *State, c Conditions, now int64, o *Outcome) {
 		o.Target = s.Requests
 		return
 	}
-	move(s, st, c, now, g, advised, o)
+	move(s, st, c, now, g, o)
 	if g.why != "" {
 		o.Why = g.why
 	}
@@ -252,20 +250,17 @@ func (st *State) isHome(s *Settings) bool {
 }
 
 // move takes a step towards a goal if one is due.
-func move(s *Settings, st *State, c Conditions, now int64, g goal, advised bool, o *Outcome) {
+func move(s *Settings, st *State, c Conditions, now int64, g goal, o *Outcome) {
 	requests := g.requests
 	burst := g.burst
-	if advised { // what is on its way goes on to its goal
-		if near(st.requests, requests) && requests != s.Requests && requests != st.aimed {
-			requests = st.requests
-		}
-		if near(st.burst, burst) && burst != s.usualBurst() && burst != st.aimedBurst {
-			burst = st.burst
-		}
-		if requests != g.requests {
-			st.clamp(ClampDeadband)
-			o.Why = HeldByDeadband
-		}
+	// The deadband holds no way back to the configured limit, and nothing that is on its way.
+	if near(st.requests, requests) && requests != s.Requests && requests != st.aimed {
+		requests = st.requests
+		st.clamp(ClampDeadband)
+		o.Why = HeldByDeadband
+	}
+	if near(st.burst, burst) && burst != s.usualBurst() && burst != st.aimedBurst {
+		burst = st.burst
 	}
 	st.aimed = requests
 	st.aimedBurst = burst

@@ -232,3 +232,45 @@ func TestACopyOfAStateIsIndependent(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 }
+
+func TestTheWayBackIsKnown(t *testing.T) {
+	s := someRule(t, Bounds)
+	s.Algorithms = []string{"token_bucket"}
+	st := Start(s)
+	if WalkBack(s, &st) != 0 {
+		t.Error("it is at the configured limit")
+	}
+	Take(&st, &Rule{Rule: "api", Reason: "growth", Limit: &Limit{Requests: 100, Algorithm: "token_bucket"}}, 1, begins, begins+3600*seconds)
+	Turn(s, &st, Conditions{}, begins)
+	if got := WalkBack(s, &st); got != s.Every {
+		t.Errorf("another algorithm takes %d", got)
+	}
+	Take(&st, &Rule{Rule: "api", Reason: "growth", Limit: &Limit{Requests: 200}}, 2, begins, begins+3600*seconds)
+	now := begins
+	for ; now < begins+600*seconds; now += seconds {
+		Turn(s, &st, Conditions{}, now)
+	}
+	if got := WalkBack(s, &st); got != 3*s.Every { // 200, 150, 113, 100
+		t.Errorf("from twice the limit it takes %d", got)
+	}
+}
+
+func TestOutcomesAreExplained(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, why := range []string{
+		Configured, Followed, HeldByStep, HeldByDeadband, HeldBySwitch, GateUnknown, GateWarmUp, GateOverload, GateConcentration, Frozen, Expired, Abstains,
+		Reverted,
+	} {
+		text := Explain(&Outcome{Why: why, Serial: 4711, Reason: "growth"})
+		if text == "" || seen[text] {
+			t.Errorf("%s: %q", why, text)
+		}
+		seen[text] = true
+	}
+	if text := Explain(&Outcome{Why: GateWarmUp, Serial: 4711, Reason: "growth"}); text != "advice 4711, growth: not loosened before usual demand is learnt" {
+		t.Error(text)
+	}
+	if !seen["frozen by hand"] || !seen["configured"] {
+		t.Errorf("%v", seen)
+	}
+}
