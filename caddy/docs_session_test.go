@@ -17,7 +17,7 @@ import (
 )
 
 // pagesWithSessions are the pages whose sessions are all played, with their least number.
-var pagesWithSessions = map[string]int{"docs/past-the-limit.md": 7, "docs/guard.md": 1}
+var pagesWithSessions = map[string]int{"docs/past-the-limit.md": 7, "docs/guard.md": 1, "docs/adaptive.md": 1}
 
 // Every session of a page is played against a Caddy of its own, with the Caddyfile before it.
 func TestSessionsOfTheManualAreWhatCaddyAnswers(t *testing.T) {
@@ -67,7 +67,12 @@ func playPage(t *testing.T, page string, least int) {
 func playDocumented(t *testing.T, config, session string) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
-	config = "{\n\tadmin localhost:2019\n\tauto_https off\n\tpersist_config off\n\tdefault_bind 127.0.0.1\n\tstorage file_system " + dir +
+	options, own := "", strings.TrimPrefix(config, "{\n")
+	if own != config { // global options of the page's own
+		options, config, _ = strings.Cut(own, "\n}\n")
+		options += "\n"
+	}
+	config = "{\n" + options + "\tadmin localhost:2019\n\tauto_https off\n\tpersist_config off\n\tdefault_bind 127.0.0.1\n\tstorage file_system " + dir +
 		"\n\tlog {\n\t\toutput discard\n\t}\n}\n" + config
 	var listening, ports []string
 	named := found(config, `(:(?:2019|80\d\d)\b)`)
@@ -76,9 +81,9 @@ func playDocumented(t *testing.T, config, session string) (string, error) {
 		listening = append(listening, freePort(t))
 		ports = append(ports, port, listening[len(listening)-1])
 	}
-	own := strings.NewReplacer(ports...)
+	onPorts := strings.NewReplacer(ports...)
 	file := filepath.Join(dir, "Caddyfile")
-	if err := os.WriteFile(file, []byte(own.Replace(config)), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(onPorts.Replace(config)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(os.Args[0], "run", "--config", file, "--adapter", "caddyfile")
@@ -122,7 +127,7 @@ func playDocumented(t *testing.T, config, session string) (string, error) {
 	played := ""
 	for _, part := range strings.Split("\n"+session, "\n$ ")[1:] {
 		line, want, _ := strings.Cut(part, "\n")
-		answer, err := playLine(client, own.Replace(line), want)
+		answer, err := playLine(client, onPorts.Replace(line), want)
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", line, err)
 		}
@@ -134,8 +139,11 @@ func playDocumented(t *testing.T, config, session string) (string, error) {
 // meanwhile is a command that is begun, and another that looks at what it does.
 var meanwhile = regexp.MustCompile(`^\((for .* & done); sleep [0-9.]+; (.*); wait\)$`)
 
-// playLine plays a line of a session, and returns what it would print. Where a command looks at what another does, it does not wait for as long
-// as the page says, but looks again until it finds what the page shows, or the other has ended.
+// longestSleep is how long a command behind a sleep is tried.
+const longestSleep = 30 * time.Second
+
+// playLine plays a line of a session, and returns what it would print. Where a command looks at what another does, or is played after a sleep, it
+// does not wait for as long as the page says, but looks again until it finds what the page shows, or the other has ended.
 func playLine(client *http.Client, line, want string) (string, error) {
 	if both := meanwhile.FindStringSubmatch(line); both != nil {
 		ended := make(chan error, 1)
@@ -153,6 +161,15 @@ func playLine(client *http.Client, line, want string) (string, error) {
 				return answer, err
 			case <-time.After(5 * time.Millisecond):
 			}
+		}
+	}
+	if _, later, waits := strings.Cut(line, "; "); waits && strings.HasPrefix(line, "sleep ") {
+		for end := time.Now().Add(longestSleep); ; {
+			answer, err := playLine(client, later, "")
+			if err != nil || sameSession(want, answer) == nil || time.Now().After(end) {
+				return answer, err
+			}
+			time.Sleep(20 * time.Millisecond)
 		}
 	}
 	command, filters, _ := strings.Cut(line, " | ")

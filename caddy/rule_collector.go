@@ -26,7 +26,7 @@ var (
 	limitDesc = prometheus.NewDesc("weir_limit",
 		"The requests that a rule allows a key in a period, where it has no other limit.", []string{"rule"}, nil)
 	configuredDesc = prometheus.NewDesc("weir_limit_configured",
-		"The same as weir_limit, as the configuration has it.", []string{"rule"}, nil)
+		"The same as weir_limit, as the configuration has it, whatever advice has made of it.", []string{"rule"}, nil)
 	periodDesc = prometheus.NewDesc("weir_limit_period_seconds",
 		"The period of a rule's own limit; of the calendar, the day, week or month that it is.", []string{"rule"}, nil)
 	keysDesc = prometheus.NewDesc("weir_keys",
@@ -80,15 +80,13 @@ func (ruleCollector) Collect(to chan<- prometheus.Metric) {
 			gauge(waitingDesc, float64(s.waiting()), s.label)
 		}
 		if s.own != nil {
-			requests := s.own.Limit().Requests()
-			if s.own.Blocks() {
-				requests = 0
-			}
-			gauge(limitDesc, float64(requests), s.label)
-			gauge(configuredDesc, float64(requests), s.label)
+			gauge(limitDesc, requestsOf(s.own), s.label)
 			if period := lengthOf(s.own.Limit(), now); period > 0 {
 				gauge(periodDesc, float64(period)/1e6, s.label)
 			}
+		}
+		if own := s.all.Own(); own != nil {
+			gauge(configuredDesc, requestsOf(own), s.label)
 		}
 		if rules := s.inMemory(); len(rules) > 0 {
 			gauge(keysDesc, float64(app.keysOf(rules)), s.label)
@@ -105,6 +103,14 @@ func (ruleCollector) Collect(to chan<- prometheus.Metric) {
 	stats := app.memory.store.Stats()
 	gauge(maxKeysDesc, float64(stats.MaxKeys))
 	counter(evictionsDesc, stats.Evictions)
+}
+
+// requestsOf returns the requests that a limit allows in a period; 0 if it rejects all.
+func requestsOf(r *core.Rule) float64 {
+	if r.Blocks() {
+		return 0
+	}
+	return float64(r.Limit().Requests())
 }
 
 // lengthOf returns the period of a limit in microseconds: for a calendar period, the length of the current day, week or month; 0 if

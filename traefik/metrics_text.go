@@ -34,7 +34,7 @@ func (g *registry) writeMetrics() []byte {
 		return atomic.LoadInt64(&r.meter.waiting)
 	})
 	b = appendNumbers(b, s, "weir_limit", "gauge", "Requests that a rule's own limit allows in a period, or that may be under way at a time.", ownLimit)
-	b = appendNumbers(b, s, "weir_limit_configured", "gauge", "The same as weir_limit, as the configuration has it.", ownLimit)
+	b = appendNumbers(b, s, "weir_limit_configured", "gauge", "The same as weir_limit, as the configuration has it, whatever advice has made of it.", ownLimit)
 	b = appendPeriods(b, s)
 	return appendGuards(b, s, guardNow(g))
 }
