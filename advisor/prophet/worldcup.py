@@ -1,6 +1,6 @@
 """Prints how far forecasts of the requests to the 1998 World Cup's site are off, beside the last value and the same time of the day before.
 
-python worldcup.py [additive|multiplicative]: the seasonality_mode. Each day it fits models to the 14 days before, and then forecasts at each
+python worldcup.py [log|linear]: the scale. Each day it fits models to the 14 days before, and then forecasts at each
 5 minutes of the day, 30 and 60 minutes ahead. It takes some minutes.
 """
 
@@ -25,12 +25,12 @@ def main() -> None:
     lines = gzip.decompress(DATA.read_bytes()).decode().splitlines()
     times = pd.date_range("1998-04-30T21:30Z", periods=len(lines), freq=f"{STEP}min")
     y = pd.Series([float(line) if line else np.nan for line in lines], index=times)
-    mode = sys.argv[1] if len(sys.argv) > 1 else "additive"
+    scale = sys.argv[1] if len(sys.argv) > 1 else "log"
     print("| minutes ahead | Prophet | last value | day before | Prophet / last value | above the band | below | abstains |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for minutes in (30, 60):
         h = minutes // STEP
-        forecaster = Forecaster(config(minutes, mode))
+        forecaster = Forecaster(config(minutes, scale))
         off, abstains, days = [], 0, 0
         for day in range(14 * DAY, len(y) - DAY + 1, DAY):
             fit = forecaster.fit(y.iloc[day - 14 * DAY : day], 0)
@@ -40,25 +40,22 @@ def main() -> None:
             usual = forecaster.usual(fit.model, pd.DatetimeIndex(around.index))
             values = around.to_numpy()
             came, last, before = values[h:], values[:-h], y.iloc[day - DAY : day].to_numpy()
-            mine = np.maximum(usual[h:] + fit.lasts[-1] * (last - usual[:-h]), 0)
-            off.append(
-                np.vstack(
-                    [came, np.abs(mine - came), np.abs(last - came), np.abs(before - came), came > mine + fit.high[-1], came < mine + fit.low[-1]]
-                )
-            )
+            forecast = usual[h:] + fit.lasts[-1] * (forecaster.scaled(last, fit.shift) - usual[:-h])
+            mine, low, high = (forecaster.demand(forecast + error, fit.shift) for error in (0, fit.low[-1], fit.high[-1]))
+            off.append(np.vstack([came, np.abs(mine - came), np.abs(last - came), np.abs(before - came), came > high, came < low]))
         known = np.hstack(off)
         came, mine, last, before, above, below = known[:, ~np.isnan(known).any(axis=0)].mean(axis=1)
         shares = " | ".join(f"{100 * x:.1f} %" for x in (mine / came, last / came, before / came))
         print(f"| {minutes} | {shares} | {mine / last:.3f} | {100 * above:.1f} % | {100 * below:.1f} % | {abstains} of {days} days |", flush=True)
 
 
-def config(minutes: int, mode: str) -> Config:
+def config(minutes: int, scale: str) -> Config:
     """Returns the default configuration with that horizon, for a series of 5 minutes."""
     data = {
         "prometheus": {"url": "http://127.0.0.1:9090"},
         "horizon": f"{minutes}m",
         "step": f"{STEP}m",
-        "prophet": {"seasonality_mode": mode},
+        "prophet": {"scale": scale},
         "rules": (),
     }
     return Config.model_validate(data)

@@ -49,20 +49,24 @@ def test_a_fit_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_the_present_error_lasts_as_it_did_before(fitted: tuple[Forecaster, Fit, pd.Series[float]]) -> None:
     forecaster, fit, past = fitted
     fit = dataclasses.replace(fit, lasts=[1.0, 0.5, 0.25, 0.0])
-    usual = forecaster.ahead(fit, past)
+    c = fit.shift
     risen = past.copy()
-    risen.iloc[-1] += 40
-    differences = [b.mean - a.mean for (_, a), (_, b) in zip(usual, forecaster.ahead(fit, risen), strict=True)]
-    assert differences == pytest.approx([40, 20, 10, 0])
+    risen.iloc[-1] = 1.5 * (past.iloc[-1] + c) - c
+    factors = [(b.mean + c) / (a.mean + c) for (_, a), (_, b) in zip(forecaster.ahead(fit, past), forecaster.ahead(fit, risen), strict=True)]
+    assert factors == pytest.approx([1.5, 1.5**0.5, 1.5**0.25, 1])
     assert forecaster.expected(fit, past.index[-1]).upper < risen.iloc[-1]
 
 
-def test_no_forecast_is_below_zero(fitted: tuple[Forecaster, Fit, pd.Series[float]]) -> None:
-    forecaster, fit, past = fitted
-    fallen = past.copy()
-    fallen.iloc[-1] = -1000
-    fit = dataclasses.replace(fit, lasts=[1.0] * 4)
-    assert {(band.mean, band.lower) for _, band in forecaster.ahead(fit, fallen)} == {(0.0, 0.0)}
+def test_on_the_linear_scale_errors_add_and_no_forecast_is_below_zero() -> None:
+    past = Played(seasonal).series("", NOW - 575 * 900, NOW, 900)
+    forecaster = Forecaster(configured(prophet={"scale": "linear"}))
+    fit = dataclasses.replace(forecaster.fit(past, NOW), lasts=[1.0, 0.5, 0.25, 0.0])
+    risen, fallen = past.copy(), past.copy()
+    risen.iloc[-1] += 40
+    fallen.iloc[-1] -= 1000
+    differences = [b.mean - a.mean for (_, a), (_, b) in zip(forecaster.ahead(fit, past), forecaster.ahead(fit, risen), strict=True)]
+    assert differences == pytest.approx([40, 20, 10, 0])
+    assert [(band.lower, band.mean) for _, band in forecaster.ahead(fit, fallen)][:3] == [(0.0, 0.0)] * 3
 
 
 def test_how_long_errors_last_is_a_regression() -> None:

@@ -136,9 +136,10 @@ class Holiday(_Section):
 class ProphetConfig(_Section):
     """Settings of Prophet, by its own names, and what this advisor keeps of it. The Go advisor ignores the section.
 
-    ``country`` adds its public holidays (ISO 3166 code). ``time_zone`` is that of the days. ``refit`` is how often
-    models are fitted anew. ``points`` is the most values that a model is fitted to: of a longer history, means of
-    neighbours. ``folds`` is how many models test the skill. ``state`` is the folder of what is kept.
+    On the ``scale`` log, trend, season and errors multiply; on linear they add. ``country`` adds its public holidays
+    (ISO 3166 code). ``time_zone`` is that of the days. ``refit`` is how often models are fitted anew. ``points`` is the
+    most values that a model is fitted to: of a longer history, means of neighbours. ``folds`` is how many models test the
+    skill. ``state`` is the folder of what is kept.
     """
 
     growth: Literal["linear", "flat"] = "linear"
@@ -146,7 +147,7 @@ class ProphetConfig(_Section):
     n_changepoints: Annotated[int, Field(ge=0, le=200)] = 25
     changepoint_range: Annotated[float, Field(gt=0, le=1)] = 0.8
     changepoint_prior_scale: Annotated[float, Field(gt=0, le=100)] = 0.05
-    seasonality_mode: Literal["additive", "multiplicative"] = "additive"
+    scale: Literal["log", "linear"] = "log"
     seasonality_prior_scale: Annotated[float, Field(gt=0, le=1000)] = 10.0
     fourier_order: Annotated[int, Field(ge=1, le=50)] = 10
     weekly: bool | None = None

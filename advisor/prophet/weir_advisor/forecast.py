@@ -1,9 +1,9 @@
 """Forecasts a demand with Prophet, and measures on the demand's own past what the forecast is worth.
 
-Prophet says what is usual: trend, season, week and holidays, m(t). What is unusual now lasts for a while, so the forecast
-h steps after t is
+Prophet says what is usual: trend, season, week and holidays, m(t), of x = ln(y + c), where y is the demand and c is 1 % of
+its mean (on the scale linear, x = y). What is unusual now lasts for a while, so the forecast h steps after t is
 
-    f(t+h) = m(t+h) + φ(h)·(y(t) − m(t)),   φ(h) = Σ r(t)·r(t+h) / Σ r(t)²  within 0 to 1,   r = y − m,
+    f(t+h) = m(t+h) + φ(h)·(x(t) − m(t)),   φ(h) = Σ r(t)·r(t+h) / Σ r(t)²  within 0 to 1,   r = x − m,
 
 the regression of the error on the present one. It is learnt, as are the band (quantiles 0.01 and 0.99 of f's errors at h)
 and the skill, from models that have not seen what they are tested on: the last part of the history is cut into folds, and
@@ -61,7 +61,7 @@ class Fit:
     """A fitted model: what it has learnt of its errors, and its skill at the horizon.
 
     ``leads`` are steps ahead, rising to the horizon; ``lasts``, ``low`` and ``high`` have a number for each: φ, and the
-    quantiles of the error. ``usual_low`` and ``usual_high`` bound what y − m is usually. The skills are 1 − MAE / MAE of the last
+    quantiles of the error. ``usual_low`` and ``usual_high`` bound what x − m is usually. ``shift`` is c. The skills are 1 − MAE / MAE of the last
     value, and of the mean of the past; None if what is compared with has no error.
     """
 
@@ -73,6 +73,7 @@ class Fit:
     high: list[float]
     usual_low: float
     usual_high: float
+    shift: float
     skill_vs_last: float | None
     skill_vs_mean: float | None
 
@@ -123,7 +124,6 @@ class Forecaster:
             n_changepoints=options.n_changepoints,
             changepoint_range=options.changepoint_range,
             changepoint_prior_scale=options.changepoint_prior_scale,
-            seasonality_mode=options.seasonality_mode,
             seasonality_prior_scale=options.seasonality_prior_scale,
             holidays=pd.DataFrame(rows) if rows else None,
             holidays_prior_scale=options.holidays_prior_scale,
@@ -144,13 +144,16 @@ class Forecaster:
         return model
 
     def usual(self, model: Prophet, times: pd.DatetimeIndex) -> Array:
-        """Returns m at some times: the demand that is usual then."""
+        """Returns m at some times: what is usual then, on the scale of the model."""
         found = model.predict(pd.DataFrame({"ds": self._local(times)}))
         return found["yhat"].to_numpy(dtype=np.float64)
 
     def fit(self, past: pd.Series[float], now: float) -> Fit:
         """Fits a model to a series, and tests it. Raises TooShort if a fold would not be twice the horizon."""
-        y = past.to_numpy(dtype=np.float64)
+        y: Array = np.asarray(past, dtype=np.float64)
+        shift = float(np.nanmean(y)) / 100 + 1e-9
+        x = self.scaled(y, shift)
+        scaled = pd.Series(x, index=past.index)
         size = int(len(y) * TESTED) // self._options.folds
         horizon = self._horizon
         if size < 2 * horizon or size < 8:
@@ -160,12 +163,13 @@ class Forecaster:
         worth: list[Array] = []  # of each fold but the first, the errors of f, of the last value and of the mean
         for fold in range(self._options.folds):
             begin = len(y) - (self._options.folds - fold) * size
-            seen, tested = past.iloc[:begin], past.iloc[begin : begin + size]
-            r = y[begin : begin + size] - self.usual(self._prophet(seen), pd.DatetimeIndex(tested.index))
+            seen, tested = scaled.iloc[:begin], scaled.iloc[begin : begin + size]
+            usual = self.usual(self._prophet(seen), pd.DatetimeIndex(tested.index))
+            r = x[begin : begin + size] - usual
             if errors:
                 later, earlier = y[begin + horizon : begin + size], y[begin : begin + size - horizon]
-                mine = r[horizon:] - _lasts(errors, horizon) * r[:-horizon]
-                worth.append(np.abs(np.vstack([mine, later - earlier, later - float(np.nanmean(y[:begin]))])))
+                mine = self.demand(usual[horizon:] + _lasts(errors, horizon) * r[:-horizon], shift)
+                worth.append(np.abs(np.vstack([later - mine, later - earlier, later - float(np.nanmean(y[:begin]))])))
             errors.append(r)
         compared = np.hstack(worth)
         mae = compared[:, ~np.isnan(compared).any(axis=0)].mean(axis=1)
@@ -173,7 +177,7 @@ class Forecaster:
         bands = [np.nanquantile(_ahead(errors, lead, last), [LOWER, UPPER]) for lead, last in zip(leads, lasts, strict=True)]
         usual_low, usual_high = _usual(np.concatenate(errors))
         return Fit(
-            model=self._prophet(past),
+            model=self._prophet(scaled),
             fitted_at=now,
             leads=leads,
             lasts=lasts,
@@ -181,6 +185,7 @@ class Forecaster:
             high=[max(float(band[1]), 0.0) for band in bands],
             usual_low=usual_low,
             usual_high=usual_high,
+            shift=shift,
             skill_vs_last=1 - float(mae[0] / mae[1]) if mae[1] > 0 else None,
             skill_vs_mean=1 - float(mae[0] / mae[2]) if mae[2] > 0 else None,
         )
@@ -191,12 +196,24 @@ class Forecaster:
         origin = pd.Timestamp(known.index[-1])
         times = pd.DatetimeIndex([origin, *(past.index[-1] + pd.Timedelta(seconds=lead * self._step) for lead in fit.leads)])
         usual = self.usual(fit.model, times)
-        unusual = float(known.iloc[-1]) - usual[0]
-        return [(pd.Timestamp(times[i + 1]), _band(usual[i + 1] + fit.lasts[i] * unusual, fit.low[i], fit.high[i])) for i in range(len(fit.leads))]
+        unusual = self.scaled(np.asarray(known.iloc[-1:], dtype=np.float64), fit.shift)[0] - usual[0]
+        bands = zip(usual[1:] + np.array(fit.lasts) * unusual, fit.low, fit.high, strict=True)
+        return [(pd.Timestamp(times[i + 1]), self._band(fit, *band)) for i, band in enumerate(bands)]
 
     def expected(self, fit: Fit, time: pd.Timestamp) -> Band:
         """Returns the band of what is usual at a time, whatever happened before."""
-        return _band(float(self.usual(fit.model, pd.DatetimeIndex([time]))[0]), fit.usual_low, fit.usual_high)
+        return self._band(fit, float(self.usual(fit.model, pd.DatetimeIndex([time]))[0]), fit.usual_low, fit.usual_high)
+
+    def _band(self, fit: Fit, mean: float, low: float, high: float) -> Band:
+        return Band(*(float(y) for y in self.demand(np.array([mean, mean + low, mean + high]), fit.shift)))
+
+    def scaled(self, y: Array, shift: float) -> Array:
+        """Returns the values that models are fitted to, of demands."""
+        return np.asarray(np.log(np.maximum(y, 0) + shift) if self._options.scale == "log" else y, dtype=np.float64)
+
+    def demand(self, x: Array, shift: float) -> Array:
+        """Returns the demand, from 0 to 10^12, of values on the scale that models are fitted on."""
+        return np.asarray(np.clip(np.exp(np.minimum(x, 28)) - shift if self._options.scale == "log" else x, 0, 1e12), dtype=np.float64)
 
     def save(self, fit: Fit, path: Path) -> None:
         """Writes a fit into a file, whole or not at all. Raises OSError."""
@@ -218,10 +235,6 @@ class Forecaster:
             return None
         except (KeyError, TypeError, AttributeError, IndexError) as error:
             raise ValueError(str(error)) from error
-
-
-def _band(mean: float, low: float, high: float) -> Band:
-    return Band(max(mean, 0.0), max(mean + low, 0.0), max(mean + high, 0.0))
 
 
 def _usual(errors: Array) -> tuple[float, float]:
