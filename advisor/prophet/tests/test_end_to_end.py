@@ -208,7 +208,7 @@ def test_from_blocks_to_documents(prometheus: str, tmp_path: Path) -> None:
                 client.get(url, headers=authorized)
         finally:
             running.send_signal(signal.SIGTERM)
-        assert running.wait(30) == 0
+        assert running.wait(60) == 0
         issued = unix(document["issued_at"])
         api, everything = document["rules"]
         peak = max(demand(issued + 60 * minute) for minute in range(61))
