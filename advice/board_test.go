@@ -106,7 +106,10 @@ func TestWhatIsInForceGoesOnOverAReload(t *testing.T) {
 	if d, refusal := next.Take(body, "", begins+seconds); d != nil || refusal != nil {
 		t.Errorf("the same again: %v %v", d, refusal)
 	}
-	if view := next.Look(); view.Refused[Unavailable] != 1 || view.Document.Serial != 5 {
+	if before := b.Look(); before.TakenAt != begins { // it may still be asked
+		t.Errorf("%+v", before)
+	}
+	if view := next.Look(); view.Refused[Unavailable] != 1 || view.Document.Serial != 5 || view.TakenAt != begins || view.LastRefusal == nil || view.RefusedAt != begins {
 		t.Errorf("%+v", view)
 	}
 	// One with other rules begins as configured.
@@ -118,6 +121,51 @@ func TestWhatIsInForceGoesOnOverAReload(t *testing.T) {
 	}
 	if _, refusal := last.Take(body, "", begins+seconds); refusal == nil || refusal.Reason != OtherConfig {
 		t.Errorf("%v", refusal)
+	}
+}
+
+func TestToCheckADocumentTakesNothing(t *testing.T) {
+	b := someBoard(t, Full)
+	body := bodyOf(t, b, 5, begins, loosening(150))
+	if d, refusal := b.Check(body, "", begins); d == nil || refusal != nil || b.Look().Document != nil {
+		t.Errorf("%v %v", d, refusal)
+	}
+	if d, refusal := b.Check([]byte("{"), "", begins); d != nil || refusal == nil || len(b.Look().Refused) != 0 {
+		t.Errorf("%v %v", d, refusal)
+	}
+	b.Take(body, "", begins)
+	if d, refusal := b.Check(body, "", begins); d != nil || refusal != nil {
+		t.Errorf("the same again: %v %v", d, refusal)
+	}
+	if d, refusal := b.Check(bodyOf(t, b, 6, begins, nil), "", begins); d == nil || d.Serial != 6 || refusal != nil {
+		t.Errorf("%v %v", d, refusal)
+	}
+}
+
+// A reload is no way around a gate: not that of overload, and not the time between two steps.
+func TestAReloadOpensNoGate(t *testing.T) {
+	b := someBoard(t, Full)
+	b.Take(bodyOf(t, b, 1, begins, loosening(150)), "", begins)
+	b.Turn(begins, always(healthy))
+	b.Turn(begins+10*seconds, always(Conditions{Known: true, Learnt: 86400 * seconds, Overloaded: true}))
+	other := *someRule(t, Full)
+	other.Ceiling = 300
+	b = NewBoard(BoardConfig{Rules: []Settings{other}}, b)
+	b.Take(bodyOf(t, b, 2, begins+11*seconds, loosening(150)), "", begins+11*seconds)
+	if c := b.Turn(begins+39*seconds, always(healthy)); c[0].After.Why != GateOverload || c[0].After.Requests != 100 {
+		t.Errorf("%+v", c)
+	}
+	if c := b.Turn(begins+40*seconds, always(healthy)); c[0].After.Requests != 125 {
+		t.Errorf("%+v", c)
+	}
+	other.Ceiling = 400
+	b = NewBoard(BoardConfig{Rules: []Settings{other}}, b)
+	b.Take(bodyOf(t, b, 3, begins+41*seconds, loosening(150)), "", begins+41*seconds)
+	if c := b.Turn(begins+41*seconds, always(healthy)); c[0].After.Why != HeldByStep || c[0].After.Requests != 100 {
+		t.Errorf("%+v", c)
+	}
+	if view, _ := b.LookAt("api"); view.Outcome.Target != 150 {
+		t.Errorf("%+v", view)
 	}
 }
 
