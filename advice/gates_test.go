@@ -106,7 +106,8 @@ func TestGatesAreClosedAndOpenAsTheVectorsSay(t *testing.T) {
 	}
 	closed := make(map[string]bool)
 	for i := range file.Cases {
-		playGates(t, &file.Cases[i], file.Settings, closed)
+		c := &file.Cases[i]
+		t.Run(c.Title, func(t *testing.T) { playGates(t, c, file.Settings, closed) })
 	}
 	for _, kind := range ClampKinds {
 		if !closed[kind] {
