@@ -29,6 +29,8 @@ type adapting struct {
 	poller  *advice.Poller // nil: there is no advisor but the builtin one
 	stop    chan struct{}  // ends the ticks; nil: there are none
 	ended   chan struct{}
+	builtin builtin
+	url     string // of the advisor that board is by
 }
 
 // adaptedRule is an adaptable rule: where it decides, and what the guards before its services know of it.
@@ -55,10 +57,13 @@ var adviceClock = struct {
 func (g *adapting) use(a *App) {
 	g.end()
 	if a == nil || a.Advisor == nil {
-		g.board = nil
+		g.board, g.builtin = nil, builtin{}
 		return
 	}
 	g.mu.Lock()
+	if g.url != a.Advisor.URL { // another's serials and reasons mean nothing
+		g.url, g.board = a.Advisor.URL, nil
+	}
 	g.app = a
 	g.advised = a.Advisor.advised()
 	if store := a.limiter.redis; store != nil {
@@ -71,7 +76,7 @@ func (g *adapting) use(a *App) {
 	}
 	stop, ended := make(chan struct{}), make(chan struct{})
 	g.stop, g.ended = stop, ended
-	go tick(g.advised, stop, ended)
+	go g.tick(g.advised, stop, ended)
 }
 
 // end ends what use began.
@@ -90,7 +95,7 @@ func (g *adapting) end() {
 }
 
 // tick carries advice out each second.
-func tick(advised *front.Advised, stop, ended chan struct{}) {
+func (g *adapting) tick(advised *front.Advised, stop, ended chan struct{}) {
 	defer close(ended)
 	ticks, end := adviceClock.ticks()
 	defer end()
@@ -99,8 +104,19 @@ func tick(advised *front.Advised, stop, ended chan struct{}) {
 		case <-stop:
 			return
 		case <-ticks:
-			advised.Tick(adviceClock.now(), guardNow())
+			now := adviceClock.now()
+			g.advise(time.UnixMicro(now), advised)
+			advised.Tick(now, guardNow())
 		}
+	}
+}
+
+// advise has the builtin advisor do its work, if it is that.
+func (g *adapting) advise(now time.Time, advised *front.Advised) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.app != nil && g.app.Advisor.URL == front.BuiltinAdvisor {
+		g.builtin.tick(now, advised)
 	}
 }
 
@@ -120,6 +136,9 @@ func (g *adapting) refresh(a *App) {
 			continue
 		}
 		c.Rules = append(c.Rules, s)
+	}
+	if a.Advisor.URL == front.BuiltinAdvisor {
+		g.builtin.use(rules, c.Rules, a.logger)
 	}
 	g.board = advice.NewBoard(c, g.board)
 	g.advised.Replace(g.board, func(label string) ([]*front.Place, []front.Watched) { return rules[label].places, rules[label].guards }, adviceClock.now(), guardNow())

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	ratelimit "github.com/proxyweir/weir/caddy"
+	"github.com/proxyweir/weir/underrace"
 )
 
 // advisedSite is a Caddy with an advisor that a test speaks for. Time is the test's.
@@ -333,4 +334,149 @@ func TestRulesInFilesFollowAdviceToo(t *testing.T) {
 	write("- name: other\n  limit: 5/1h\n  match: {paths: /other}\n")
 	eventually(t, "the file has been read", func() bool { return s.do("/other").header.Get("X-RateLimit-Limit") == "5" })
 	s.limit(180, "advice")
+}
+
+// The builtin advisor learns from Caddy's guards what is asked for at which time of the day, and has a limit rise with it.
+func TestTheBuiltinAdvisorLearnsADay(t *testing.T) {
+	underrace.OneGoroutine(t)
+	s := startAdvised(t)
+	config := func(more string) {
+		s.reloadWith("rate_limit {\nadvisor builtin {\nmode apply\ngates bounds\n}\n}", ":PORT {\nrate_limit {\nguard\n"+adaptable+more+"\n}\nrespond ok\n}")
+	}
+	config("")
+	most := make(map[int]float64) // the greatest limit in force, by day
+	const day = 24 * 12           // in steps of 5 minutes
+	for step := range 3 * day {
+		if step == 2*day+day/8 {
+			config("headers x_ratelimit")
+		}
+		asked := 3
+		if at := step % day; at >= day/2 && at < day/2+day/8 { // three hours at noon
+			asked = 15
+		}
+		for range asked {
+			s.do("/")
+		}
+		s.clock.Add(300_000_000)
+		s.ticks <- time.Time{}
+		s.ticks <- time.Time{}
+		if step%6 == 0 {
+			most[step/day] = max(most[step/day], s.rule("api")["in_force"].(map[string]any)["requests"].(float64))
+		}
+	}
+	// 15 requests in 10 seconds are 90 in a minute, and with headroom 108 or more: what is known of a key's demand is a power of two.
+	if most[0] != 100 || most[1] != 100 || most[2] < 108 {
+		t.Errorf("the greatest limits of the three days are %v", most)
+	}
+}
+
+// A hostile advisor costs steady traffic nothing, whatever it answers: no request is rejected, or waits for it, and nothing of it is left in the end.
+func TestAHostileAdvisorCostsNothing(t *testing.T) {
+	s := startAdvised(t)
+	const settings = "mode apply\nwarm_up 10s\ntimeout 100ms\n"
+	s.site(settings, "guard\n"+adaptable)
+	before := strings.Count(stacks(), "weir/advice.run(")
+	if before != 1 {
+		t.Fatalf("%d pollers", before)
+	}
+	hung := make(chan struct{})
+	document := func(change ...string) func(w http.ResponseWriter, r *http.Request) {
+		s.serial++
+		now := time.UnixMicro(s.clock.Load()).UTC()
+		text := fmt.Sprintf(`{"version":1,"serial":SERIAL,"config":"DIGEST","issued_at":%q,"effective_at":%[1]q,"expires_at":%[2]q,"model":{"name":"test","horizon_seconds":600,"skill_vs_last":0.1},
+			"rules":[{"rule":"api","limit":{"requests":150,"algorithm":"sliding_window_counter"},"reason":"growth","above":{"requests_per_second":12,"limit":"2/1s","for":"5m"},"forecast":{"mean":91,"lower":70,"upper":118,"quantile":0.99}}]}`,
+			now.Format(time.RFC3339), now.Add(time.Hour).Format(time.RFC3339))
+		text = strings.ReplaceAll(strings.NewReplacer(change...).Replace(text), "SERIAL", strconv.FormatInt(s.serial, 10))
+		return func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprint(w, strings.ReplaceAll(text, "DIGEST", r.Header.Get("Weir-Config")))
+		}
+	}
+	threshold := []string{`"requests_per_second":12`, `"requests_per_second":0.01`, `"2/1s"`, `"1/1h"`}
+	for _, c := range []struct {
+		name   string
+		answer func(w http.ResponseWriter, r *http.Request)
+	}{
+		{"the floor", document(append(threshold, `"requests":150`, `"requests":50`)...)},
+		{"the ceiling", document(append(threshold, `"requests":150`, `"requests":200`, `"upper":118`, `"upper":1e12`)...)},
+		{"the floor again", document(append(threshold, `"requests":150`, `"requests":1`)...)},
+		{"10⁹", document(`"requests":150`, `"requests":1000000000`)},
+		{"another algorithm", document(`"sliding_window_counter"`, `"fixed_window"`)},
+		{"NaN", document(`"upper":118`, `"upper":NaN`)},
+		{"a negative number", document(`"requests":150`, `"requests":-1`)},
+		{"another digest", document("DIGEST", "sha256:"+strings.Repeat("0", 64))},
+		{"an old serial", document("SERIAL", "1")},
+		{"expired", document(`"expires_at":"20`, `"expires_at":"10`)},
+		{"garbage", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "{]\x00\xff") }},
+		{"100 MB", func(w http.ResponseWriter, r *http.Request) {
+			for range 100 {
+				if _, err := w.Write(bytes.Repeat([]byte("x"), 1<<20)); err != nil {
+					return
+				}
+			}
+		}},
+		{"a hang", func(w http.ResponseWriter, r *http.Request) {
+			select {
+			case <-r.Context().Done():
+			case <-hung:
+			}
+		}},
+		{"one byte at a time", func(w http.ResponseWriter, r *http.Request) {
+			for r.Context().Err() == nil {
+				fmt.Fprint(w, " ")
+				_ = http.NewResponseController(w).Flush()
+				time.Sleep(time.Millisecond) // slower would only prolong the test
+			}
+		}},
+		{"a redirect to itself", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/v1/advice", http.StatusTemporaryRedirect)
+		}},
+		{"a status", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusTeapot) }},
+		{"it hangs up", func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) }},
+	} {
+		s.fetch(c.answer)
+		for range 5 { // counters go by the machine's clock: all of these requests are in one minute
+			s.second(6)
+			if r := s.do("/"); r.status != http.StatusOK {
+				t.Errorf("%s: status %d", c.name, r.status)
+			}
+		}
+		if got := s.rule("api")["in_force"].(map[string]any); got["requests"].(float64) < 100 || got["requests"].(float64) > 200 || got["algorithm"] != "sliding_window_counter" {
+			t.Errorf("%s: in force is %v", c.name, got)
+		}
+	}
+	close(hung)
+	for _, reason := range []string{"unavailable", "too_large", "malformed", "value", "time", "config", "serial"} {
+		if s.number("refused."+reason) == 0 {
+			t.Errorf("nothing was refused as %s: %v", reason, s.advice()["refused"])
+		}
+	}
+	s.reloadWith("", ":PORT {\nrate_limit 100/1m\nrespond ok\n}")
+	eventually(t, "nothing of the advisor is left", func() bool {
+		all := stacks()
+		return !strings.Contains(all, "weir/advice.") && !strings.Contains(all, "adapting).tick")
+	})
+}
+
+// An advisor whose certificate is by nobody that Caddy trusts says nothing, and one whose signature is wrong neither.
+func TestAnAdvisorMustBeWhoItSays(t *testing.T) {
+	s := startAdvised(t)
+	plain := s.advisor
+	s.advisor = httptest.NewTLSServer(s)
+	t.Cleanup(plain.Close)
+	s.site("mode apply\ngates bounds", adaptable)
+	s.advise(600, `{"rule":"api","limit":{"requests":180},"reason":"growth"}`)
+	s.second(60)
+	s.limit(100, "configured")
+	if n := s.number("refused.unavailable"); n == 0 {
+		t.Errorf("a certificate that nobody vouches for: %v", s.advice())
+	}
+	s.advisor.Close()
+	s.advisor = httptest.NewServer(s)
+	s.site("mode apply\ngates bounds\npublic_key testdata/advisor/key.pub", adaptable)
+	s.advise(600, `{"rule":"api","limit":{"requests":180},"reason":"growth"}`)
+	s.second(60)
+	s.limit(100, "configured")
+	if n := s.number("refused.signature"); n == 0 {
+		t.Errorf("without a signature: %v", s.advice())
+	}
 }
