@@ -154,6 +154,10 @@ func (l *Limit) Delays() bool { return l.delays }
 // MaxDelay returns the longest that a request waits, in microseconds; 0 if the limit does not make requests wait.
 func (l *Limit) MaxDelay() int64 { return l.maxDelay }
 
+// Ahead returns how far the time of a key may be ahead of the clock, since requests wait for it, in microseconds; further ahead by more than
+// a period means that the clock has stepped back.
+func (l *Limit) Ahead() int64 { return l.slack - l.period }
+
 // InFlight reports whether the limit is on requests in flight: see NewConcurrency.
 func (l *Limit) InFlight() bool { return l.inFlight }
 

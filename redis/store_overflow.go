@@ -49,8 +49,8 @@ func appendOverflow(b []byte, r *core.Rule, lease int64) []byte {
 	b = appendDouble(b, wide.Requests())
 	b = appendDouble(b, x)
 	b = appendDouble(b, t.SoftFor)
-	b = appendDouble(b, 0)                              // patience
-	b = appendDouble(b, oneIf(l.Delays())*l.MaxDelay()) // how far a key's time may be ahead
+	b = appendDouble(b, 0)         // patience
+	b = appendDouble(b, l.Ahead()) // how far a key's time may be ahead
 	b = appendDouble(b, lease)
 	b = append(b, 0, 0, 0, 0, 0, 0, 0, 0) // the ticket
 	b = append(b, byte(len(t.Penalties)))

@@ -18,6 +18,7 @@ func testSwitching(t *testing.T, newStore NewStore) {
 	t.Run("shadow", func(t *testing.T) { shadowsStartAfresh(newScene(t, newStore)) })
 	t.Run("reload", func(t *testing.T) { aReloadSwitches(newScene(t, newStore)) })
 	t.Run("look", func(t *testing.T) { lookSeesBoth(newScene(t, newStore)) })
+	policiesInTransition(t, newStore)
 	t.Run("random", func(t *testing.T) { RunSwitches(t, newStore, times(300, 40)) })
 }
 
@@ -555,4 +556,121 @@ func bound(l *core.Limit, within int64) int64 {
 		return periods * l.Requests()
 	}
 	return (periods + 1) * l.Requests() // windows that overlap that time
+}
+
+// policiesInTransition: what the former limit does besides rejecting goes on as it was.
+func policiesInTransition(t *testing.T, newStore NewStore) {
+	a := variant{"token_bucket", core.TokenBucket, false}
+	b := variant{"sliding_window_log", core.SlidingWindowLog, false}
+	c := variant{"fixed_window", core.FixedWindow, false}
+	t.Run("soft", func(t *testing.T) {
+		s := newScene(t, newStore)
+		x := s.switching(core.RuleConfig{Namespace: "soft", Name: "x", Limit: a.limit(t, 2, minute), OverflowPolicy: core.OverflowPolicy{SoftPercent: 100, SoftFor: time.Hour}}, core.MoreLimits{})
+		for i := 0; i < 3; i++ {
+			x.ask("", "alice")
+		}
+		x.config.OverflowPolicy = core.OverflowPolicy{}
+		x.to(b.limit(t, 10, minute), core.MoreLimits{})
+		if d := x.ask("", "alice"); !d.Allowed || !d.Soft {
+			t.Fatalf("the fourth request, by the former limit's tolerance: %+v", d)
+		}
+		s.no("the fifth", x.ask("", "alice"), 0)
+		x.close()
+	})
+	t.Run("count", func(t *testing.T) {
+		s := newScene(t, newStore)
+		x := s.switching(core.RuleConfig{Namespace: "count", Name: "x", Limit: a.limit(t, 3, minute), OverflowPolicy: core.OverflowPolicy{Count: statuses(t, "401")}}, core.MoreLimits{})
+		finish := func(status int) {
+			t.Helper()
+			checks := x.checks("", "alice")
+			var v core.Verdict
+			if err := x.limiter.Decide(checks, false, &v); err != nil || v.Outcome != core.Allow || !v.Reserved {
+				t.Fatalf("%+v, %v", v, err)
+			}
+			if err := x.limiter.Finish(core.AppendReservations(nil, checks), status); err != nil {
+				t.Fatal(err)
+			}
+		}
+		finish(401)
+		finish(401)
+		finish(200)
+		x.config.OverflowPolicy = core.OverflowPolicy{}
+		x.to(b.limit(t, 4, minute), core.MoreLimits{}) // which counts all
+		finish(200)
+		finish(200)
+		finish(401)
+		if d := x.ask("", "alice"); d.Allowed || d.Remaining != 0 {
+			t.Fatalf("after three requests with 401: %+v", d)
+		}
+		x.close()
+	})
+	t.Run("delay", func(t *testing.T) {
+		s := newScene(t, newStore)
+		x := s.switching(core.RuleConfig{Namespace: "delay", Name: "x", Limit: a.delaying(t, 1, minute, 10*minute)}, core.MoreLimits{})
+		for i := int64(0); i < 3; i++ {
+			if d := x.ask("", "alice"); !d.Allowed || d.Delay != i*minute {
+				t.Fatalf("request %d: %+v", i, d)
+			}
+		}
+		x.to(c.delaying(t, 2, minute, 10*minute), core.MoreLimits{})
+		if d := x.ask("", "alice"); !d.Allowed || d.Delay != 3*minute {
+			t.Fatalf("the first under both: %+v; want a delay of 3 minutes, behind those that wait", d)
+		}
+		if got := x.limits.Of("", "").Waiting(); got != 3 {
+			t.Fatalf("%d requests wait, want 3", got)
+		}
+		x.to(b.limit(t, 100, minute), core.MoreLimits{}) // rejects
+		d := x.ask("", "alice")
+		s.no("under a limit that delays none", d, 0)
+		if d.Delay != 0 || d.RetryAfter != 4*minute {
+			t.Fatalf("%+v; want a wait of 4 minutes", d)
+		}
+		s.clock.Add(4 * minute)
+		s.yes("when those that wait have left", x.ask("", "alice"), whatever)
+		s.no("one more", x.ask("", "alice"), whatever)
+		x.close()
+	})
+	t.Run("queue", func(t *testing.T) {
+		s := newScene(t, newStore)
+		x := s.switching(core.RuleConfig{Namespace: "queue", Name: "x", Limit: variant{"leaky_bucket", core.LeakyBucket, false}.limit(t, 5, minute)}, core.MoreLimits{})
+		x.ask("", "alice")
+		x.to(b.limit(t, 100, minute), core.MoreLimits{})
+		if d := x.ask("", "alice"); !d.Allowed || d.Delay != 12*second {
+			t.Fatalf("%+v; want a delay of 12 s by the former limit", d)
+		}
+		x.close()
+	})
+	t.Run("candidate and concurrency", func(t *testing.T) {
+		s := newScene(t, newStore)
+		x := s.switching(core.RuleConfig{Namespace: "beside", Name: "x", Limit: a.limit(t, 2, minute), Candidate: c.limit(t, 5, minute), Concurrency: 9}, core.MoreLimits{})
+		x.all("", "alice")
+		x.to(b.limit(t, 3, minute), core.MoreLimits{})
+		checks := x.checks("", "alice")
+		var v core.Verdict
+		if err := x.limiter.Decide(checks, false, &v); err != nil {
+			t.Fatal(err)
+		}
+		if len(checks) != 4 || !checks[1].Rule.IsCandidate() || !checks[2].Rule.IsConcurrency() || !checks[3].Rule.IsFormer() {
+			t.Fatalf("%d checks", len(checks))
+		}
+		if v.Outcome != core.Reject || v.Reported != 0 || checks[0].Decision.Allowed || !checks[1].Decision.Allowed || !checks[2].Decision.Allowed {
+			t.Fatalf("%+v; the candidate %+v", v, checks[1].Decision)
+		}
+		if got := checks[2].Decision.Remaining; got != 7 { // of the two that were allowed
+			t.Fatalf("%d places are left, want 7", got)
+		}
+		x.close()
+	})
+	t.Run("rejected requests", func(t *testing.T) {
+		s := newScene(t, newStore)
+		x := s.switching(core.RuleConfig{Namespace: "rejected", Name: "x", Limit: c.limit(t, 2, minute), CountRejected: true}, core.MoreLimits{})
+		x.all("", "alice")
+		x.to(b.limit(t, 3, minute), core.MoreLimits{})
+		s.no("the first after the switch", x.ask("", "alice"), 0)
+		s.clock.Add(41 * second) // the next window
+		if got := x.all("", "alice"); got != 2 {
+			t.Fatalf("%d were allowed in the next window, want 2", got)
+		}
+		x.close()
+	})
 }
