@@ -135,31 +135,62 @@ func TestMiddlewaresOfOneNamespaceShareTheirCounters(t *testing.T) {
 	s.exactly(4, "/four")
 }
 
-// A rule that counts in another way cannot use the existing counters, and logs that.
-func TestAChangedAlgorithmStartsAfreshAndSaysSo(t *testing.T) {
+// A rule whose algorithm or period changes keeps to its former limit, too, for a while. With another key it cannot use the existing counters.
+// It logs both.
+func TestAChangedAlgorithmGivesNobodyMoreAndSaysSo(t *testing.T) {
 	s := newSite(t)
 	s.limit("limit", "{name: r, limit: 2/366d}")
 	s.route("/", "limit")
 	s.apply()
 	s.exactly(2, "/")
 	for _, change := range []string{
-		"{name: r, limit: 2/366d, algorithm: fixed_window}",
-		"{name: r, limit: 2/365d, algorithm: fixed_window}",
-		"{name: r, limit: 2/365d, algorithm: fixed_window, key: [remote_ip]}",
+		"{name: r, limit: 4/366d, algorithm: fixed_window}",
+		"{name: r, limit: 4/365d, algorithm: fixed_window}",
+		"{name: r, limit: 4/1s, algorithm: token_bucket}",
+		"{name: r, limit: 4/1s, algorithm: token_bucket, key: [remote_ip]}",
 	} {
 		from := s.logSize()
 		s.limit("limit", change)
 		s.apply()
-		s.exactly(2, "/")
-		eventually(t, "it is said that "+change+" counts afresh", func() bool {
+		says := `rule "r" keeps to its former limit, too, for `
+		if strings.Contains(change, "key") {
+			says = `rule "r" starts counting afresh`
+			s.admit(1, "/")
+		} else {
+			s.reject("/")
+		}
+		eventually(t, "it is said of "+change, func() bool {
 			for _, e := range s.logSince(from) {
-				if strings.Contains(e.Message, s.qualified("limit")) && strings.Contains(e.Message, `rule "r" starts counting afresh`) {
+				if strings.Contains(e.Message, s.qualified("limit")) && strings.Contains(e.Message, says) {
 					return true
 				}
 			}
 			return false
 		})
 	}
+}
+
+// When the transition is over, the new limit holds alone, on the fast path, and penalties go on.
+func TestPenaltiesSurviveAChangedAlgorithm(t *testing.T) {
+	s := newSite(t)
+	s.limit("limit", "{name: r, limit: 2/1s, algorithm: fixed_window, penalty: 1h, key: ['header:X-Client']}")
+	s.route("/", "limit")
+	s.apply()
+	for i := 0; i < 6; i++ {
+		s.do("/", "X-Client", "mallory")
+	}
+	s.limit("limit", "{name: r, limit: 20/1s, algorithm: token_bucket, penalty: 1h, key: ['header:X-Client']}")
+	s.apply()
+	s.reject("/", "X-Client", "mallory")
+	if r := s.do("/", "X-Client", "alice"); r.status != 200 || r.header.Get("X-RateLimit-Remaining") != "1" {
+		t.Errorf("another client has %s left (status %d), want 1 of the former limit", r.header.Get("X-RateLimit-Remaining"), r.status)
+	}
+	fresh := 0
+	eventually(t, "the transition is over", func() bool {
+		fresh++
+		return s.do("/", "X-Client", fmt.Sprint("fresh", fresh)).header.Get("X-RateLimit-Remaining") == "19"
+	})
+	s.reject("/", "X-Client", "mallory")
 }
 
 // A middleware that no router uses for a moment keeps its counters: Traefik's providers often lose a service and find it again.
