@@ -358,7 +358,7 @@ func (g *registry) replace(f *ruleFiles, e *engine, next *ruleSet, contents *rul
 	}
 	before := e.inForce()
 	next.keepTallies(before)
-	succeed(e, next, before, 0)
+	succeed(e, next, before, true, 0)
 	if e.counts {
 		g.meter(next)
 	}

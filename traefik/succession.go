@@ -13,75 +13,57 @@ const handover = int64(10 * time.Second / time.Microsecond)
 
 // succeed makes the rules of an engine the successors of those of another engine of the same middleware, nil if there is none.
 func (g *registry) succeed(e, before *engine) {
-	if before == nil {
-		return
+	if before != nil {
+		succeed(e, e.inForce(), before.inForce(), e.shared == before.shared, handover)
 	}
-	if e.shared != before.shared { // another store, in which nothing is counted yet
-		reportAfresh(e.name, e.inForce().afresh(before.inForce()))
-		return
-	}
-	succeed(e, e.inForce(), before.inForce(), handover)
 }
 
-// succeed makes the rules of a set the successors of those of the set before with the same names: if their algorithm or
-// period has changed, requests must pass the former limit, too, for a while. It logs that, and which rules start counting afresh.
-func succeed(e *engine, next, before *ruleSet, late int64) {
-	const most = 10
+// succeed makes the rules of a set the successors of those of the set before with the same names: if their algorithm or period has changed,
+// requests must pass the former limit, too, for a while. It logs that, and which rules start counting afresh. Unless both sets are in one store,
+// nothing is counted in that of the new one yet. Most rules do not change; there may be thousands.
+func succeed(e *engine, next, before *ruleSet, sameStore bool, late int64) {
+	var kept, afresh []string
 	old := before.limitsByName()
-	begun := 0
 	for name, limits := range next.limitsByName() {
 		last := old[name]
 		if last == nil || last == limits || sameCounter(limits, last) {
 			continue
 		}
-		is, err := e.limiter.Succeed(limits, last, late)
-		if err != nil {
-			e.reportFailure(err)
+		begun := false
+		if sameStore {
+			is, err := e.limiter.Succeed(limits, last, late)
+			if err != nil {
+				e.reportFailure(err)
+			}
+			begun = is
 		}
-		if !is {
-			continue
-		}
-		begun++
-		if begun <= most {
+		if begun {
 			lasts := last.InForce().Overlap(limits.InForce()) + late
-			inform(e.name, fmt.Sprintf("rule %q keeps to its former limit, too, for %s, since its algorithm or period has changed", name, time.Duration(lasts)*time.Microsecond))
+			kept = append(kept, fmt.Sprintf("rule %q keeps to its former limit, too, for %s, since its algorithm or period has changed", name, time.Duration(lasts)*time.Microsecond))
+		} else if len(limits.Rules()) > 0 && len(last.Rules()) > 0 && !shareCounter(limits.Rules(), last.Rules()) {
+			afresh = append(afresh, "rule \""+name+"\" starts counting afresh, since its algorithm, period or key has changed; penalties of its keys end with that")
 		}
 	}
-	if begun > most {
-		inform(e.name, fmt.Sprintf("and so do %d more rules", begun-most))
+	informOfSome(e.name, kept, "keep to their former limits, too")
+	informOfSome(e.name, afresh, "start counting afresh")
+}
+
+// informOfSome logs the first of some messages about rules, and what becomes of the others.
+func informOfSome(middleware string, messages []string, others string) {
+	const most = 10
+	for i, message := range messages {
+		if i == most {
+			inform(middleware, fmt.Sprintf("and %d more rules %s", len(messages)-most, others))
+			break
+		}
+		inform(middleware, message)
 	}
-	reportAfresh(e.name, next.afresh(before))
 }
 
 // sameCounter reports whether each of two limits is a single one, and they count in the same place. It is so for most rules, and quickly
 // found out.
 func sameCounter(a, b *core.Limits) bool {
 	return atomic.LoadInt32(&a.Moved) == 0 && atomic.LoadInt32(&b.Moved) == 0 && a.Single() && b.Single() && a.Own().Identity() == b.Own().Identity()
-}
-
-// afresh returns the names of the rules that start counting afresh.
-func (s *ruleSet) afresh(before *ruleSet) []string {
-	var names []string
-	old := before.byName()
-	limits := s.limitsByName()
-	for name, rules := range s.byName() {
-		if len(rules) > 0 && len(old[name]) > 0 && !shareCounter(rules, old[name]) && len(limits[name].FormerRules()) == 0 {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// reportAfresh logs which rules start counting afresh.
-func reportAfresh(middleware string, names []string) {
-	const most = 10
-	for i, name := range names {
-		if i == most {
-			inform(middleware, fmt.Sprintf("and %d more rules start counting afresh", len(names)-most))
-			break
-		}
-		inform(middleware, "rule \""+name+"\" starts counting afresh, since its algorithm, period or key has changed; penalties of its keys end with that")
-	}
 }
 
 // limitsByName returns the limits of a set's rules by name.
