@@ -1,6 +1,7 @@
 package core
 
 import (
+	"sort"
 	"sync/atomic"
 )
 
@@ -238,12 +239,30 @@ func (l *Limiter) putInForce(limits, next *Limits, before *force, late int64) er
 		in.formers = append(in.formers, f)
 	}
 	last := limits.state()
-	limits.store(in)
 	for _, f := range in.formers {
-		in.carry(f)
+		if !f.goesOn(last.formers) && !f.goesOn(before.formers) {
+			in.carry(f)
+		}
 	}
+	limits.store(in)
 	last.release(last.formers)
 	return nil
+}
+
+// goesOn reports whether one of some formers has the same pairs, so that what blocks keys was brought over already. If it has, f takes over what
+// the store still does for it. (Limits may change every few seconds while a former one holds, and a store may need long to find what blocks keys.)
+func (f *former) goesOn(list []*former) bool {
+	for _, other := range list {
+		same := len(other.pairs) == len(f.pairs)
+		for i := 0; same && i < len(f.pairs); i++ {
+			same = other.pairs[i][0].identity == f.pairs[i][0].identity && other.pairs[i][1].identity == f.pairs[i][1].identity
+		}
+		if same {
+			f.carrying = other.carrying
+			return true
+		}
+	}
+	return false
 }
 
 // endTransitions ends those that are over.
@@ -336,6 +355,10 @@ func (l *Limiter) former(before, next *Limits) (*former, error) {
 			}
 		}
 		f.pairs = append(f.pairs, [2]*Rule{old, r})
+	})
+	sort.Slice(f.pairs, func(i, j int) bool { // so that the same pairs are in the same order
+		a, b := f.pairs[i], f.pairs[j]
+		return a[0].identity < b[0].identity || a[0].identity == b[0].identity && a[1].identity < b[1].identity
 	})
 	return f, nil
 }
