@@ -71,6 +71,12 @@ def test_all_fields_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
         ("demand: key", "demand: up", "line 26: rules[0].demand 'up': must be 'key', 'total' or 'query'"),
         ("demand: key", "demand: query", "rules[0]: query: demand query needs it, and no other has it"),
         ("rule: api", "rule: a b", "line 19: rules[0].rule 'a b': must be a label as metrics have it, such as api or shop/login"),
+        (
+            "tls: {certificate: a.pem, key: a.key, client_ca: ca.pem}",
+            "tls: on",
+            "line 5: tls: must be a section with some of the fields certificate, ",
+        ),
+        ("  - rule: api\n", "  - api\n  - rule: api\n", "line 19: rules[0]: must be a section with some of the fields rule, limit, "),
         ("abuse: true", "query: up", "rules[0]: query: demand query needs it, and no other has it"),
         ("expires: 10m", "expires: 30s", "expires: must not be shorter than interval"),
         ("expires: 10m", "step: 10m", "line 12: step: duplicate field, first in line 8"),

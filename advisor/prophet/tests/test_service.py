@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import Played, ask, configured, seasonal
 from weir_advisor.advisor import Advisor
 from weir_advisor.config import Config
-from weir_advisor.demand import Keys, Queries
+from weir_advisor.demand import Keys, Queries, lacking
 from weir_advisor.forecast import Fit, Forecaster
 from weir_advisor.prometheus import SourceError
 from weir_advisor.service import Service
@@ -158,11 +158,33 @@ def test_a_state_that_cannot_be_written_is_told_and_advice_goes_on(tmp_path: Pat
     assert "the serial is not kept" in caplog.text
 
 
+def test_a_series_of_no_use_says_why() -> None:
+    config = configured()
+    for know, want in (
+        (lambda hours: True, ""),
+        (lambda hours: False, "history"),
+        (lambda hours: hours < 48, ""),
+        (lambda hours: hours < 47.5, "history"),
+        (lambda hours: hours < 48 and not 20 < hours < 26, "gaps"),
+        (lambda hours: hours >= 1, ""),  # hours before now
+        (lambda hours: hours > 1, "outdated"),
+    ):
+        past = Played(lambda time, know=know: 1.0 if know((NOW - time) / 3600) else math.nan).series("", int(NOW) - 575 * 900, int(NOW), 900)  # type: ignore[misc]
+        assert lacking(past, config) == want
+
+
 def test_a_crowd_is_no_abuse() -> None:
     few = Keys(now_active=103, usual_active=100, now_share=0.84, usual_share=0.2, now_tail=180, usual_tail=20)
     many = Keys(now_active=500, usual_active=100, now_share=0.06, usual_share=0.2, now_tail=20, usual_tail=20)
+    spread = Keys(now_active=103, usual_active=100, now_share=0.2, usual_share=0.2, now_tail=180, usual_tail=20)
     both = Keys(now_active=500, usual_active=100, now_share=0.84, usual_share=0.2, now_tail=180, usual_tail=20)
-    assert [(keys.abuse(), keys.crowd()) for keys in (few, many, both, Keys())] == [(True, False), (False, True), (True, False), (False, False)]
+    assert [(keys.abuse(), keys.crowd()) for keys in (few, many, spread, both, Keys())] == [
+        (True, False),
+        (False, True),
+        (False, False),
+        (True, False),
+        (False, False),
+    ]
 
 
 def test_a_crowd_is_advised_more_with_its_reason(tmp_path: Path) -> None:

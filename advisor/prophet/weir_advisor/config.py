@@ -328,6 +328,8 @@ def _problem(error: Any, lines: dict[tuple[str | int, ...], int]) -> str:
         return f"line {line}: {_name(path)}: unknown field; " + (f"did you mean {near[0]}?" if near else "known are " + ", ".join(known))
     if error["type"] == "missing":
         return f"line {line}: {_name(path)}: is missing"
+    if error["type"] == "model_type":
+        return f"line {line}: {_name(path)}: must be a section with some of the fields {', '.join(_fields(path))}"
     words = error["msg"].removeprefix("Value error, ").replace("Input should", "must")
     shown = "" if isinstance(error["input"], (dict, list, BaseModel)) or path[-1:] == ("token",) else f" {str(error['input'])!r}"
     return f"line {line}: {_name(path)}{shown}: {words}" if path else f"line {line}: {words}"
