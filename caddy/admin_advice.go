@@ -1,12 +1,14 @@
 package ratelimit
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/proxyweir/weir/advice"
+	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/front"
 	"go.uber.org/zap"
 )
@@ -84,31 +86,50 @@ func (g *adapting) answer(a *App) (any, error) {
 		return nil, errNoAdvisor()
 	}
 	by := a.Advisor
-	mode, gates := by.Mode, by.Gates
-	if mode == "" {
-		mode = front.AdvisorModes[0]
-	}
-	if gates == "" {
-		gates = front.AdvisorGates[0]
-	}
 	view := g.board.Look()
-	answer := adviceAnswer{Mode: mode, Gates: gates, Advisor: by.URL, Fleet: by.fleet, Config: g.board.Digest(), Refused: view.Refused, Rules: []adviceRule{}}
+	answer := adviceAnswer{Mode: by.mode(), Gates: cmp.Or(by.Gates, front.AdvisorGates[0]), Advisor: by.URL, Fleet: by.fleet, Config: g.board.Digest(), Refused: view.Refused, Rules: []adviceRule{}}
 	if d := view.Document; d != nil {
 		answer.Document = &documentAnswer{d.Serial, time.UnixMicro(adviceClock.now()).Sub(d.IssuedAt).Seconds(), d.IssuedAt, d.EffectiveAt, d.ExpiresAt, d.Model}
 	}
-	if g.poller != nil {
-		h := g.poller.Health()
-		answer.Poll = &pollAnswer{Polls: h.Polls, Failures: h.Failures, Elsewhere: h.Elsewhere, LastGood: timeOf(h.SucceedAt), LastBad: timeOf(h.FailedAt)}
-		if h.Refusal != nil {
-			answer.Poll.Reason, answer.Poll.Detail = h.Refusal.Reason, h.Refusal.Text
-		}
-	}
+	answer.Poll = g.polled()
 	for _, label := range g.board.Labels() {
 		of, _ := g.board.LookAt(label)
-		answer.Rules = append(answer.Rules, adviceRuleOf(label, &of, mode == "apply"))
+		answer.Rules = append(answer.Rules, adviceRuleOf(label, &of, by.mode() == "apply"))
 	}
 	return answer, nil
 }
+
+// polled returns how this node gets on with the advisor; nil: it asks none. The caller holds the lock.
+func (g *adapting) polled() *pollAnswer {
+	if g.poller == nil {
+		return nil
+	}
+	h := g.poller.Health()
+	answer := &pollAnswer{Polls: h.Polls, Failures: h.Failures, Elsewhere: h.Elsewhere, LastGood: timeOf(h.SucceedAt), LastBad: timeOf(h.FailedAt)}
+	if h.Refusal != nil {
+		answer.Reason, answer.Detail = h.Refusal.Reason, h.Refusal.Text
+	}
+	return answer
+}
+
+// advisorAnswer is the health of the advisor, as this node sees it.
+type advisorAnswer struct {
+	Mode string `json:"mode"`
+	*pollAnswer
+}
+
+// health returns the health of the advisor; nil: there is none.
+func (g *adapting) health(a *App) *advisorAnswer {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.app != a || g.advised == nil {
+		return nil
+	}
+	return &advisorAnswer{a.Advisor.mode(), g.polled()}
+}
+
+// mode returns the mode, observe by default.
+func (a *Advisor) mode() string { return cmp.Or(a.Mode, front.AdvisorModes[0]) }
 
 func adviceRuleOf(label string, of *advice.RuleView, applied bool) adviceRule {
 	s, o := &of.Settings, &of.Outcome
@@ -125,6 +146,49 @@ func adviceRuleOf(label string, of *advice.RuleView, applied bool) adviceRule {
 		rule.Above = o.Above.String()
 	}
 	return rule
+}
+
+// movedLimit says of a limit in force that advice has made it another than the configured one, which it has. It is empty if that is in force.
+type movedLimit struct {
+	Configured string       `json:"configured,omitempty"`
+	Advice     *movedAnswer `json:"advice,omitempty"`
+}
+
+// movedAnswer says why a limit is not the configured one.
+type movedAnswer struct {
+	Serial int64  `json:"serial,omitempty"` // of the advice that is followed; none: it is over
+	Reason string `json:"reason,omitempty"` // the advisor's
+	Why    string `json:"why"`
+	Text   string `json:"text"` // the same in words
+}
+
+// movedLimit returns what is to be said of a limit of a rule that decides now.
+func (a *App) movedLimit(s *subject, now *core.Rule) movedLimit {
+	var moved movedLimit
+	for _, one := range append([]*subject{s}, s.also...) {
+		if one.rule == nil || one.rule.Adapt == nil || now != one.own { // it is of a tier or of a single key, which advice does not move
+			continue
+		}
+		if configured := one.rule.Limits.Own().Limit().String(); configured != now.Limit().String() {
+			moved = movedLimit{Configured: configured, Advice: a.memory.adapting.movedBy(a, s.label)}
+		}
+	}
+	return moved
+}
+
+// movedBy returns why the limit of a rule is not the configured one.
+func (g *adapting) movedBy(a *App, label string) *movedAnswer {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.app != a || g.board == nil {
+		return nil
+	}
+	of, ok := g.board.LookAt(label)
+	if !ok {
+		return nil
+	}
+	o := &of.Outcome
+	return &movedAnswer{Serial: o.Serial, Reason: o.Reason, Why: o.Why, Text: advice.Explain(o)}
 }
 
 // timeOf returns a time in microseconds since the epoch; nil for 0.

@@ -45,17 +45,18 @@ type handlerAnswer struct {
 
 // ruleCoverage is the decision of one rule.
 type ruleCoverage struct {
-	Rule       string   `json:"rule"`
-	Covers     bool     `json:"covers"`
-	Key        []string `json:"key,omitempty"`
-	Limit      string   `json:"limit,omitempty"`
-	Candidate  bool     `json:"candidate,omitempty"`
-	Former     bool     `json:"former,omitempty"` // the limit before a change, which requests must pass, too, for a while
-	Shadow     bool     `json:"shadow,omitempty"`
-	Allowed    bool     `json:"allowed"`
-	Soft       bool     `json:"soft,omitempty"` // allowed by the rule's tolerance
-	Remaining  int64    `json:"remaining"`      // before the request
-	RetryAfter float64  `json:"retry_after_seconds"`
+	Rule   string   `json:"rule"`
+	Covers bool     `json:"covers"`
+	Key    []string `json:"key,omitempty"`
+	Limit  string   `json:"limit,omitempty"` // in force
+	movedLimit
+	Candidate  bool    `json:"candidate,omitempty"`
+	Former     bool    `json:"former,omitempty"` // the limit before a change, which requests must pass, too, for a while
+	Shadow     bool    `json:"shadow,omitempty"`
+	Allowed    bool    `json:"allowed"`
+	Soft       bool    `json:"soft,omitempty"` // allowed by the rule's tolerance
+	Remaining  int64   `json:"remaining"`      // before the request
+	RetryAfter float64 `json:"retry_after_seconds"`
 }
 
 // explain answers with what would become of a request. The request is not charged.
@@ -295,18 +296,21 @@ func (w *walk) rateLimit(h *Handler, r *http.Request) (ended bool, err error) {
 		w.note("the store has failed, and the rules' on_error has decided: " + failure.Error())
 	}
 	answer := handlerAnswer{Verdict: q.Verdict.Outcome.String(), Delay: seconds(q.Verdict.Delay), Rules: []ruleCoverage{}}
-	forms := make(map[string]keyForm)
+	subjects := make(map[string]*subject)
 	for _, s := range w.app.subjects() {
-		forms[s.label] = s.keys
+		subjects[s.label] = s
 	}
 	for i := range q.Checks {
 		c := &q.Checks[i]
 		d := &c.Decision
 		label := reporterOf(c).stats.label
-		one := ruleCoverage{Rule: label, Covers: true, Key: forms[label].show(c.Key), Limit: c.Rule.Limit().String(), Candidate: c.Rule.IsCandidate(), Former: c.Rule.IsFormer(),
+		one := ruleCoverage{Rule: label, Covers: true, Key: subjects[label].keys.show(c.Key), Limit: c.Rule.Limit().String(), Candidate: c.Rule.IsCandidate(), Former: c.Rule.IsFormer(),
 			Shadow: c.Rule.Shadow() && !c.Rule.IsCandidate(), Allowed: d.Allowed, Soft: d.Soft, Remaining: d.Remaining, RetryAfter: seconds(d.RetryAfter)}
 		if d.Allowed && q.Verdict.Outcome != core.Reject && d.Delay == 0 && !c.Uncounted { // Remaining is as if the request had been charged
 			one.Remaining += c.Cost
+		}
+		if !one.Candidate && !one.Former {
+			one.movedLimit = w.app.movedLimit(subjects[label], c.Rule)
 		}
 		answer.Rules = append(answer.Rules, one)
 	}

@@ -14,6 +14,7 @@ type healthAnswer struct {
 	StoreErrors map[string]int64 `json:"store_errors"` // by kind, since the process started
 	RuleFiles   *filesAnswer     `json:"rule_files,omitempty"`
 	Guards      []guardAnswer    `json:"guards,omitempty"`
+	Advisor     *advisorAnswer   `json:"advisor,omitempty"`
 }
 
 // storeAnswer is the state of the memory, or of one Redis server.
@@ -56,6 +57,7 @@ func showHealth(a *App, r *http.Request) (any, error) {
 		answer.StoreErrors[kind] = int64(storeErrorsOf(kind))
 	}
 	answer.Guards = a.guards()
+	answer.Advisor = a.memory.adapting.health(a)
 	if len(a.files.inUse()) > 0 {
 		answer.RuleFiles = filesNow()
 	}

@@ -17,11 +17,12 @@ type rulesAnswer struct {
 
 // ruleAnswer is a rule in force. Its counts begin when the process first has the rule.
 type ruleAnswer struct {
-	ID         string           `json:"id"`
-	Namespace  string           `json:"namespace,omitempty"`
-	Name       string           `json:"name"`
-	Key        []string         `json:"key"`
-	Limit      string           `json:"limit,omitempty"` // as it is written; empty: unlimited
+	ID        string   `json:"id"`
+	Namespace string   `json:"namespace,omitempty"`
+	Name      string   `json:"name"`
+	Key       []string `json:"key"`
+	Limit     string   `json:"limit,omitempty"` // in force, as it is written; empty: unlimited
+	movedLimit
 	Algorithm  string           `json:"algorithm,omitempty"`
 	Requests   int64            `json:"requests,omitempty"`
 	Period     float64          `json:"period_seconds,omitempty"` // for a calendar period, the length of the current day, week or month; none for concurrency
@@ -72,6 +73,7 @@ func (a *App) ruleAnswer(s *subject, now time.Time) ruleAnswer {
 			answer.Burst = l.Quota()
 		}
 		answer.Notes = append(answer.Notes, limitNotes(s.own)...)
+		answer.movedLimit = a.movedLimit(s, s.own)
 	}
 	for _, l := range s.limits {
 		written, _ := writtenLimit(l.limit)

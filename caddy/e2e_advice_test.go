@@ -480,3 +480,81 @@ func TestAnAdvisorMustBeWhoItSays(t *testing.T) {
 		t.Errorf("without a signature: %v", s.advice())
 	}
 }
+
+// Whatever tells a limit tells the one in force; where an operator looks, it says besides what is configured, and why that is not in force.
+func TestWhatTellsALimitTellsTheOneInForce(t *testing.T) {
+	s := startAdvised(t)
+	const tiers = `zone api {
+	limit 100/1m
+	tiers {header.X-Plan} {
+		gold 1000/1m
+	}
+	adapt {
+		ceiling 200/1m
+		step 100% 1s
+		algorithms token_bucket
+	}
+}
+zone other {
+	match path /other
+	limit 7/1m
+}
+`
+	const moved, configured = "150/1m token_bucket", "100/1m sliding_window_counter"
+	s.site("mode apply\ngates bounds", tiers)
+	explain := func(fields string) any {
+		t.Helper()
+		return at(t, s.ask("explain", `{"url":"http://localhost:`+s.addr[strings.LastIndex(s.addr, ":")+1:]+`/","client_ip":"192.0.2.7"`+fields+`}`), "handlers", 0, "rules")
+	}
+	differs := func(answer any, want bool) {
+		t.Helper()
+		if text, _ := json.Marshal(answer); bytes.Contains(text, []byte(`"configured"`)) != want || bytes.Contains(text, []byte(`"advice"`)) != want {
+			t.Errorf("whether it tells of another limit: %t, want %t: %s", !want, want, text)
+		}
+	}
+	differs(s.ask("rules", ""), false)
+	differs(explain(""), false)
+	wantAt(t, explain(""), configured, 0, "limit")
+
+	s.advise(600, `{"rule":"api","limit":{"requests":150,"algorithm":"token_bucket"},"reason":"growth"}`)
+	s.second(1)
+	s.limit(150, "advice")
+	for name, rule := range map[string]any{"rules": at(t, s.ask("rules", ""), "rules", 0), "explain": at(t, explain(""), 0)} {
+		wantAt(t, rule, configured, "configured")
+		wantAt(t, rule, "1", "advice", "serial")
+		wantAt(t, rule, "growth", "advice", "reason")
+		wantAt(t, rule, "advice", "advice", "why")
+		wantAt(t, rule, "advice 1, growth", "advice", "text")
+		want := map[string]string{"rules": "150/1m", "explain": moved}[name]
+		wantAt(t, rule, want, "limit")
+	}
+	wantAt(t, s.ask("key?rule=api&key=192.0.2.7", ""), moved, "rules", 0, "limit_text")
+	differs(at(t, s.ask("rules", ""), "rules", 1), false)
+	differs(explain(`,"headers":{"X-Plan":"gold"}`), false) // advice moves the rule's own limit alone
+	if got := s.do("/", "X-Plan", "gold").header.Get("X-RateLimit-Limit"); got != "1000" {
+		t.Errorf("clients with a tier are told a limit of %s, want 1000", got)
+	}
+
+	s.ask("revert", `{"rule":"api"}`)
+	s.limit(100, "reverted")
+	differs(s.ask("rules", ""), false)
+}
+
+func TestHealthTellsOfTheAdvisor(t *testing.T) {
+	s := startAdvised(t)
+	s.site("", adaptable)
+	health := s.ask("health", "")
+	wantAt(t, health, "observe", "advisor", "mode")
+	wantAt(t, health, "unavailable", "advisor", "reason")
+	s.advise(600, "")
+	health = s.ask("health", "")
+	wantAt(t, health, "0", "advisor", "failures")
+	wantAt(t, health, "2027-01-15T08:00:00Z", "advisor", "last_success")
+	s.reloadWith("", ":PORT {\nrate_limit {\n"+adaptable+"}\nrespond ok\n}")
+	if health := s.ask("health", ""); health["advisor"] != nil {
+		t.Errorf("without an advisor: %v", health["advisor"])
+	}
+	if status, _ := s.call("advice", ""); status != http.StatusNotFound {
+		t.Errorf("without an advisor advice has status %d", status)
+	}
+}
