@@ -44,6 +44,12 @@ func startCaddy(t testing.TB, site string) *caddy {
 // startCaddyWith starts a Caddy with one site and an admin endpoint at an address.
 func startCaddyWith(t testing.TB, admin, site string) *caddy {
 	t.Helper()
+	return startCaddyWithGlobal(t, admin, "", site)
+}
+
+// startCaddyWithGlobal is startCaddyWith with further global options.
+func startCaddyWithGlobal(t testing.TB, admin, global, site string) *caddy {
+	t.Helper()
 	path, err := caddyProgram()
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +58,7 @@ func startCaddyWith(t testing.TB, admin, site string) *caddy {
 	c := &caddy{addr: freeAddr(), client: new(http.Client)}
 	_, port, _ := net.SplitHostPort(c.addr)
 	c.client.Transport = &http.Transport{MaxIdleConnsPerHost: 256}
-	config := "{\nadmin " + admin + "\nauto_https off\npersist_config off\ndefault_bind 127.0.0.1\nstorage file_system " + dir + "\n}\n:" + port + " {\n" + site + "\n}\n"
+	config := "{\nadmin " + admin + "\nauto_https off\npersist_config off\ndefault_bind 127.0.0.1\nstorage file_system " + dir + "\n" + global + "\n}\n:" + port + " {\n" + site + "\n}\n"
 	file := filepath.Join(dir, "Caddyfile")
 	if err = os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -27,6 +28,8 @@ type adminAPI struct {
 	errors    map[string]int
 	ruleFiles map[string]any
 	guards    []map[string]any
+	advice    map[string]any // nil: there is no advisor
+	ended     bool           // the advisor has gone since health was asked
 	down      bool
 	fails     string // the error of every request, if not empty
 	refuses   string // the error of every action, if not empty
@@ -68,7 +71,7 @@ func startAPI(t testing.TB) *adminAPI {
 	for path, answer := range map[string]func(*http.Request) (any, error){
 		"GET /rate_limit/rules": a.answerRules, "GET /rate_limit/top": a.answerTop, "POST /rate_limit/key": a.answerKey, "GET /rate_limit/health": a.answerHealth,
 		"POST /rate_limit/reset": a.answerAction, "POST /rate_limit/block": a.answerAction, "POST /rate_limit/unblock": a.answerAction,
-		"POST /rate_limit/explain": a.answerExplain,
+		"POST /rate_limit/explain": a.answerExplain, "GET /rate_limit/advice": a.answerAdvice, "POST /rate_limit/freeze": a.answerAction, "POST /rate_limit/revert": a.answerAction,
 	} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { a.answer(w, r, answer) })
 	}
@@ -99,7 +102,11 @@ func (a *adminAPI) answer(w http.ResponseWriter, r *http.Request, how func(*http
 	}
 	value, err := how(r)
 	if err != nil {
-		w.WriteHeader(http.StatusBadRequest)
+		status := http.StatusBadRequest
+		if errors.Is(err, errNoAdvisor) {
+			status = http.StatusNotFound
+		}
+		w.WriteHeader(status)
 		value = map[string]string{"error": err.Error()}
 	}
 	_ = json.NewEncoder(w).Encode(value)
@@ -263,10 +270,22 @@ func (a *adminAPI) answerHealth(*http.Request) (any, error) {
 	if a.guards != nil {
 		health["guards"] = a.guards
 	}
+	if a.advice != nil {
+		health["advisor"] = map[string]any{"mode": a.advice["mode"]}
+	}
 	if a.ruleFiles != nil {
 		health["rule_files"] = a.ruleFiles
 	}
 	return health, nil
+}
+
+var errNoAdvisor = errors.New("the configuration in force has no advisor")
+
+func (a *adminAPI) answerAdvice(*http.Request) (any, error) {
+	if a.ended {
+		return nil, errNoAdvisor
+	}
+	return a.advice, nil
 }
 
 // steady returns constant rates.
