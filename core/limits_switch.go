@@ -59,6 +59,21 @@ func (l *Limits) InForce() *Limits {
 	return l.inForce.Load().(*force).limits
 }
 
+// Settled returns the limits in force, or nil while requests may have to pass a former limit, too. It is for adapters that keep something for the
+// limits in force, so that they need not look for them at each request. While it returns nil, requests must come to AppendFormers, which finds
+// out when a transition is over.
+func (l *Limits) Settled() *Limits {
+	var none *Limits
+	if atomic.LoadInt32(&l.Moved) == 0 {
+		return l
+	}
+	in := l.inForce.Load().(*force)
+	if len(in.formers) > 0 {
+		return none
+	}
+	return in.limits
+}
+
 // InTransition reports whether requests must pass a former limit, too. now is the time of Store.Now.
 func (l *Limits) InTransition(now int64) bool {
 	if atomic.LoadInt32(&l.Moved) == 0 {

@@ -50,6 +50,13 @@ func (a *Advised) Digest() string {
 	return a.Adaptation.Board.Digest()
 }
 
+// Adapts reports whether there is any adaptable rule.
+func (a *Advised) Adapts() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.Adaptation.Board.Labels()) > 0
+}
+
 // Replace replaces the board and Adaptation.Rules, since the rules are others, and puts in force at once what the board goes on with.
 func (a *Advised) Replace(board *advice.Board, rules func(label string) ([]*Place, []Watched), now, guardNow int64) {
 	a.mu.Lock()

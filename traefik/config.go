@@ -52,6 +52,9 @@ type Config struct {
 	// Limits how many requests are under way to the service, by how long it takes to begin its answers. The default is no limit.
 	Guard interface{} `json:"guard,omitempty" yaml:"guard,omitempty"`
 
+	// Who gives advice on the limits of rules that have adapt. The default is nobody.
+	Advisor interface{} `json:"advisor,omitempty" yaml:"advisor,omitempty"`
+
 	// The path at which clients read their own quotas, at no cost. The default is none.
 	StatusPath string `json:"statusPath,omitempty" yaml:"statusPath,omitempty"`
 

@@ -44,8 +44,8 @@ type Redis struct {
 	Nodes string `json:"nodes,omitempty" yaml:"nodes,omitempty"`
 }
 
-// RedisTLS configures TLS to Redis.
-type RedisTLS struct {
+// ClientTLS configures TLS to Redis, or to an advisor.
+type ClientTLS struct {
 	// A file with the CA's certificates in PEM. The default is the system's.
 	CA string `json:"ca,omitempty" yaml:"ca,omitempty"`
 

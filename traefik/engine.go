@@ -44,6 +44,12 @@ type engine struct {
 	guard         *guard.Guard   // nil, too
 	alone         *guard.Rule    // what it knows of requests under no rule
 
+	advisor  *advisorSettings // nil: there is none
+	advising *advising        // nil, too
+	places   []*front.Place   // of the adaptable rules among its own
+
+	advisedBefore *advising // whose limits in force go on when advice begins; nil: none
+
 	counts     bool   // the rules have metrics
 	begun      *int64 // how many decisions have begun on the general path
 	monitoring monitoring

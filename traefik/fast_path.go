@@ -17,27 +17,54 @@ import (
 // so tools/flatten writes a second variant for middlewares that count or answer paths of their own. The others pay nothing for it.
 //
 // If requests must pass a former limit, too, since a change of the configuration has changed the algorithm, then they take the general path
-// until that is over.
+// until that is over. If advice may change the limit, there is a fast path for each limit that is in force.
 func fastPath(h *handler) http.Handler {
-	if r := onlyPlain(h.engine); r != nil && atomic.LoadInt32(&r.Ruled.Limits.Moved) != 0 {
-		return &transitional{limits: r.Ruled.Limits, general: generalPath(h, meteringOf(h.engine, r)), chosen: chosenPath(h)}
+	r := onlyPlain(h.engine)
+	if r == nil || atomic.LoadInt32(&r.Ruled.Limits.Moved) == 0 && (h.engine.advising == nil || r.Ruled.Adapt == nil) {
+		return chosenPath(h)
 	}
-	return chosenPath(h)
+	general := generalPath(h, meteringOf(h.engine, r))
+	return &transitional{limits: r.Ruled.Limits, handler: h, general: general, chosen: chosenPath(h)}
 }
 
-// transitional is the handler of a router that was made in a transition from one limit to another.
+// transitional is the handler of a router whose rule has several limits: one after the other, or in a transition two at a time.
 type transitional struct {
 	limits          *core.Limits
+	handler         *handler
 	general, chosen http.Handler
+	adapted         atomic.Value // *adaptedPath, if other limits than the configured ones have been in force
+}
+
+// adaptedPath is a fast path, and the limits that it is for.
+type adaptedPath struct {
+	limits *core.Limits
+	path   http.Handler
 }
 
 // ServeHTTP implements http.Handler.
 func (t *transitional) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if atomic.LoadInt32(&t.limits.Moved) != 0 {
+	if atomic.LoadInt32(&t.limits.Moved) == 0 {
+		t.chosen.ServeHTTP(w, r)
+		return
+	}
+	serveAdapted(t, w, r)
+}
+
+// serveAdapted serves a request while other limits than the configured ones are in force, or several.
+func serveAdapted(t *transitional, w http.ResponseWriter, r *http.Request) {
+	in := t.limits.Settled()
+	if in == nil {
 		t.general.ServeHTTP(w, r)
 		return
 	}
-	t.chosen.ServeHTTP(w, r)
+	kept := t.adapted.Load()
+	if kept != nil && kept.(*adaptedPath).limits == in {
+		kept.(*adaptedPath).path.ServeHTTP(w, r)
+		return
+	}
+	path := pathFor(t.handler, in)
+	t.adapted.Store(&adaptedPath{limits: in, path: path})
+	path.ServeHTTP(w, r)
 }
 
 // generalPath returns the handler of a router without a fast path.
@@ -52,10 +79,18 @@ func generalPath(h *handler, metering *core.Metering) http.Handler {
 }
 
 // chosenPath returns the fast path of a router, or if it has none, the general one.
-func chosenPath(h *handler) http.Handler {
+func chosenPath(h *handler) http.Handler { return pathOfRule(h, onlyPlain(h.engine)) }
+
+// pathFor is chosenPath with other limits than the configured ones.
+func pathFor(h *handler, limits *core.Limits) http.Handler {
+	r := *onlyPlain(h.engine)
+	r.Only = limits.Own()
+	return pathOfRule(h, &r)
+}
+
+func pathOfRule(h *handler, r *front.Rule) http.Handler {
 	var quick http.Handler
 	e := h.engine
-	r := onlyPlain(e)
 	metering := meteringOf(e, r)
 	if r != nil {
 		quick = quickHandler(h, r, metering)

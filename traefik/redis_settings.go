@@ -103,7 +103,7 @@ func (s *redisSettings) read(r *Redis) error {
 	}
 	text.Nodes = ""
 	text.TLS = nil // it may be written in several ways
-	var t RedisTLS
+	var t ClientTLS
 	return s.complete(text, r.TLS, &t, func() (*tls.Config, []byte, error) {
 		config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
 		return loadTLS(config, "ca", "clientCertificate", "clientKey", certificates{t.CA, t.ClientCertificate, t.ClientKey, false})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/front"
 	"github.com/proxyweir/weir/guard"
 )
 
@@ -49,6 +50,8 @@ type registry struct {
 
 	guards map[string]*sharedGuard // by their names
 
+	advices sync.Mutex // held while advice begins, ends, or gets other rules; never while mu is held
+
 	metrics   *processMetrics
 	page      *page
 	meters    map[string]*meter // by their labels
@@ -68,6 +71,7 @@ type leaving struct {
 	engines []*engine
 	rules   []*core.Rule
 	limits  []*core.Limits // of the rules
+	places  []*front.Place // the same
 	limiter *core.Limiter  // that of the rules
 }
 
@@ -118,6 +122,7 @@ func (g *registry) newHandler(ctx context.Context, next http.Handler, config *Co
 	if err != nil {
 		return nil, fmt.Errorf("middleware %q: %s", name, strings.Join(fewLines(strings.Split(err.Error(), "\n")), "; "))
 	}
+	g.advise(e)
 	return fastPath(newHandler(e, next)), nil
 }
 
@@ -139,6 +144,10 @@ func (g *registry) engineOf(ctx context.Context, config *Config, name string) (*
 	if err != nil {
 		return nil, err
 	}
+	advisor, err := newAdvisorSettings(config.Advisor)
+	if err != nil {
+		return nil, err
+	}
 	text, err := json.Marshal(config)
 	if err != nil {
 		return nil, err
@@ -148,6 +157,9 @@ func (g *registry) engineOf(ctx context.Context, config *Config, name string) (*
 	digest.Write(text)
 	if store.redis != nil {
 		digest.Write([]byte(store.redis.fingerprint)) // what was read from the environment and from files
+	}
+	if advisor != nil {
+		digest.Write([]byte(advisor.fingerprint))
 	}
 	fingerprint := string(digest.Sum(nil))
 
@@ -164,14 +176,21 @@ func (g *registry) engineOf(ctx context.Context, config *Config, name string) (*
 	}
 	e.fingerprint = fingerprint
 	e.store = store
+	e.advisor = advisor
 	e.registry = g
+	return g.taken(ctx, e)
+}
+
+// taken opens a new engine, and has it join the generation of a context. It returns the engine that was made for another router meanwhile, if there
+// is one.
+func (g *registry) taken(ctx context.Context, e *engine) (*engine, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if other := g.engines[fingerprint]; other != nil { // made for another router meanwhile
+	if other := g.engines[e.fingerprint]; other != nil {
 		g.join(ctx, other)
 		return other, nil
 	}
-	if err = g.open(e); err != nil {
+	if err := g.open(e); err != nil {
 		return nil, err
 	}
 	g.join(ctx, e)
@@ -237,6 +256,7 @@ func (g *registry) open(e *engine) error {
 		g.meter(e.inForce())
 	}
 	g.takeGuard(e)
+	g.takeAdvisor(e)
 	g.compare(e)
 	g.engines[e.fingerprint] = e
 	g.bound()
@@ -340,6 +360,7 @@ func (g *registry) letGo() []*sharedRedis {
 	now := g.clock()
 	var unused []*sharedRedis
 	for len(g.leaving) > 0 && g.leaving[0].until <= now {
+		closePlaces(g.leaving[0].places)
 		endSwitches(g.leaving[0].limiter, g.leaving[0].limits)
 		releaseRules(g.leaving[0].limiter, g.leaving[0].rules)
 		for _, e := range g.leaving[0].engines {
@@ -365,6 +386,8 @@ func (g *registry) letGo() []*sharedRedis {
 // close ends an engine. It returns its store if nobody else uses that any more.
 func (g *registry) close(e *engine) *sharedRedis {
 	delete(g.engines, e.fingerprint)
+	closePlaces(e.places)
+	closePlaces(e.inForce().places)
 	endSwitches(e.limiter, e.inForce().allLimits(0))
 	releaseRules(e.limiter, e.ownCore())
 	releaseRules(e.limiter, e.inForce().ofFiles)

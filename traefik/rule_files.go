@@ -327,6 +327,7 @@ func (g *registry) reload(f *ruleFiles, e *engine, contents *ruleset.Contents) {
 		return
 	}
 	f.watch.Take(contents)
+	g.readvise(e)
 	const taken = "the rule files have changed, and the new rules are in force"
 	if f.refused {
 		warn(e.name, taken)
@@ -359,6 +360,7 @@ func (g *registry) replace(f *ruleFiles, e *engine, next *ruleSet, contents *rul
 	before := e.inForce()
 	next.keepTallies(before)
 	succeed(e, next, before, true, 0)
+	g.place(e, next)
 	if e.counts {
 		g.meter(next)
 	}
@@ -368,7 +370,7 @@ func (g *registry) replace(f *ruleFiles, e *engine, next *ruleSet, contents *rul
 	for _, text := range adviceOf(e, next) {
 		g.say(e.name, text)
 	}
-	g.leave(&leaving{rules: before.ofFiles, limits: before.allLimits(before.own), limiter: e.limiter})
+	g.leave(&leaving{rules: before.ofFiles, limits: before.allLimits(before.own), places: before.places, limiter: e.limiter})
 	return nil
 }
 

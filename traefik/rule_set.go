@@ -30,6 +30,8 @@ type ruleSet struct {
 
 	tracked map[string]*guard.Rule // what the guard knows of the rules, by name; nil: there is no guard
 
+	places []*front.Place // of the adaptable rules in the files; nil: no advisor
+
 	// If the rules are metered.
 	meters   map[string]*meter // by name; nil: they are not metered
 	series   []*series         // the series of each rule

@@ -14,6 +14,7 @@ const handover = int64(10 * time.Second / time.Microsecond)
 // succeed makes the rules of an engine the successors of those of another engine of the same middleware, nil if there is none.
 func (g *registry) succeed(e, before *engine) {
 	if before != nil {
+		e.advisedBefore = before.advising
 		succeed(e, e.inForce(), before.inForce(), e.shared == before.shared, handover)
 	}
 }

@@ -1,0 +1,320 @@
+package traefik
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/proxyweir/weir/advice"
+	"github.com/proxyweir/weir/front"
+	"github.com/proxyweir/weir/redis"
+)
+
+// advising carries out advice on the rules of one engine, for as long as handlers with a living context use the engine: what is in force changes
+// each second at most, and a poller asks the advisor. (It does not refer to the engine, which refers to it: see CONTRIBUTING.md.)
+type advising struct {
+	of      string // the engine's fingerprint
+	advised *front.Advised
+	later   func() // the next second: made once, see registry
+
+	// With the registry's lock advices.
+	running bool
+	ticking bool           // a timer is set
+	board   *advice.Board  // nil: it has not begun yet
+	poller  *advice.Poller // nil: it does not run
+
+	turn  sync.Mutex // held during a second's work
+	ended bool       // another engine of the middleware has taken over; with turn
+}
+
+// adaptedRule is an adaptable rule: where it decides, and what the guard knows of it.
+type adaptedRule struct {
+	places []*front.Place
+	guards []front.Watched
+}
+
+// adviceEvery is how often advice is carried out.
+const adviceEvery = time.Second
+
+// unixNow is the time by which advice goes, in microseconds since the Unix epoch.
+func (g *registry) unixNow() int64 {
+	if g.wall != nil {
+		return g.wall()
+	}
+	return time.Now().UnixMicro()
+}
+
+// takeAdvisor prepares an engine that is being opened for advice, if it has an advisor.
+func (g *registry) takeAdvisor(e *engine) {
+	if e.advisor == nil {
+		return
+	}
+	s, name := e.advisor, e.name
+	a := &advising{of: e.fingerprint}
+	a.advised = &front.Advised{Adaptation: &front.Adaptation{Apply: s.apply, Tell: func(c front.Adapted) { g.tellAdapted(s, name, c) }}}
+	if e.shared != nil {
+		a.advised.Agree = agreeIn(e.shared.store, s.source.Fleet)
+	}
+	a.later = func() { g.adviceTick(a) }
+	e.advising = a
+	for _, r := range e.own {
+		if r.Ruled.Adapt != nil {
+			e.places = append(e.places, &front.Place{Rule: r.Ruled, Limiter: e.limiter})
+		}
+	}
+	g.place(e, e.inForce())
+	if len(e.places) == 0 && e.files == nil {
+		g.say(e.name, "advisor: has no effect, since no rule has adapt; write adapt into the rules that advice may change")
+	}
+	if s.gates == advice.Bounds {
+		g.say(e.name, "advisor: gates bounds lets advice lower limits, and raise them under overload; gates full checks it by what Traefik itself sees")
+	}
+}
+
+// place gives the adaptable rules in a set's files their places.
+func (g *registry) place(e *engine, s *ruleSet) {
+	if e.advisor == nil {
+		return
+	}
+	for _, r := range s.rules[s.own:] {
+		if r.Ruled.Adapt != nil {
+			s.places = append(s.places, &front.Place{Rule: r.Ruled, Limiter: e.limiter})
+		}
+	}
+}
+
+func closePlaces(places []*front.Place) {
+	for _, p := range places {
+		p.Close()
+	}
+}
+
+// advise has the rules of an engine follow advice from now on, if it has an advisor. It goes on with what the middleware's engine before had in force.
+func (g *registry) advise(e *engine) {
+	a := e.advising
+	if a == nil {
+		return
+	}
+	g.advices.Lock()
+	defer g.advices.Unlock()
+	if a.running {
+		return
+	}
+	g.mu.Lock()
+	before := e.advisedBefore
+	e.advisedBefore = nil
+	g.mu.Unlock()
+	last := a.board
+	if before != nil {
+		before.turn.Lock()
+		before.ended = true
+		before.turn.Unlock()
+		stopAdvice(before)
+		last = before.board
+	}
+	a.turn.Lock()
+	a.ended = false
+	a.turn.Unlock()
+	a.board = g.adviceBoard(e, last)
+	a.running = true
+	poller, err := advice.NewPoller(advice.PollerConfig{
+		Source: e.advisor.source, Interval: e.advisor.interval, Digest: a.advised.Digest, Take: a.advised.Take, Refuse: a.advised.Refuse,
+		May: func() bool { return mayPoll(a.advised) }, Now: g.unixNow, Wait: g.waitFor,
+	})
+	if err != nil { // the settings were checked
+		warn(e.name, "advisor: "+err.Error())
+	} else {
+		a.poller = poller
+		poller.Start()
+	}
+	if !a.ticking {
+		a.ticking = true
+		g.after(adviceEvery, a.later)
+	}
+}
+
+// mayPoll reports whether there is a rule that advice may change, and this node asks for it.
+func mayPoll(advised *front.Advised) bool {
+	return advised.Adapts() && advised.MayPoll()
+}
+
+// waitFor waits for so long, or until the context ends.
+func (g *registry) waitFor(ctx context.Context, d time.Duration) {
+	over, letGo := g.pause(ctx, d)
+	<-over.Done()
+	letGo()
+}
+
+// readvise has advice go on with the rules of an engine whose files have changed.
+func (g *registry) readvise(e *engine) {
+	a := e.advising
+	if a == nil {
+		return
+	}
+	g.advices.Lock()
+	defer g.advices.Unlock()
+	if a.running {
+		a.board = g.adviceBoard(e, a.board)
+	}
+}
+
+// stopAdvice ends polling, and has no further second come.
+func stopAdvice(a *advising) {
+	a.running = false
+	if a.poller != nil {
+		a.poller.Stop()
+		a.poller = nil
+	}
+}
+
+// adviceTick carries advice out, each second while handlers with a living context use the engine.
+func (g *registry) adviceTick(a *advising) {
+	defer contain()
+	if !g.stillAdvises(a) {
+		return
+	}
+	defer g.tickAgain(a, g.clock())
+	a.turn.Lock()
+	defer a.turn.Unlock()
+	if !a.ended {
+		a.advised.Tick(g.unixNow(), guardNow(g))
+	}
+}
+
+// tickAgain sets the timer of the next second, a second after this one began: all nodes of a fleet change a limit within a second then.
+func (g *registry) tickAgain(a *advising, began time.Duration) {
+	wait := began + adviceEvery - g.clock()
+	if wait < 0 {
+		wait = 0
+	}
+	g.after(wait, a.later)
+}
+
+// stillAdvises reports whether advice goes on; if not, it ends it.
+func (g *registry) stillAdvises(a *advising) bool {
+	g.advices.Lock()
+	defer g.advices.Unlock()
+	g.mu.Lock()
+	e := g.engines[a.of]
+	lives := e != nil && e.advising == a && e.living > 0
+	g.mu.Unlock()
+	if lives && a.running {
+		return true
+	}
+	stopAdvice(a)
+	a.ticking = false
+	return false
+}
+
+// adviceBoard returns the board of an engine's adaptable rules, and puts in force what it goes on with.
+func (g *registry) adviceBoard(e *engine, before *advice.Board) *advice.Board {
+	rules := g.adaptedRules(e)
+	labels := make([]string, 0, len(rules))
+	for label := range rules {
+		labels = append(labels, label)
+	}
+	sort.Strings(labels)
+	c := advice.BoardConfig{PublicKey: e.advisor.key}
+	for _, label := range labels {
+		s := rules[label].places[0].Settings(label, e.advisor.gates, e.advisor.warmUp)
+		if err := advice.CheckSettings(&s); err != nil { // adapt was checked
+			warn(e.name, fmt.Sprintf("advice cannot change the rule %q: %s", label, err))
+			continue
+		}
+		c.Rules = append(c.Rules, s)
+	}
+	board := advice.NewBoard(c, before)
+	e.advising.advised.Replace(board, func(label string) ([]*front.Place, []front.Watched) {
+		r := rules[label]
+		if r == nil {
+			r = &adaptedRule{}
+		}
+		return r.places, r.guards
+	}, g.unixNow(), guardNow(g))
+	return board
+}
+
+// adaptedRules returns the adaptable rules of an engine by label, with the guard of its middleware.
+func (g *registry) adaptedRules(e *engine) map[string]*adaptedRule {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	rules := make(map[string]*adaptedRule)
+	set := e.inForce()
+	var all []*front.Place
+	all = append(all, e.places...)
+	all = append(all, set.places...)
+	for _, p := range all {
+		label := labelOf(p.Rule.Limits.Own())
+		r := rules[label]
+		if r == nil {
+			r = &adaptedRule{}
+			rules[label] = r
+		}
+		r.places = append(r.places, p)
+		if of := set.tracked[p.Rule.Name]; of != nil {
+			r.guards = append(r.guards, front.Watched{Guard: e.guard, Rule: of})
+		}
+	}
+	return rules
+}
+
+// agreeIn returns a function that agrees with the other nodes on a store.
+func agreeIn(store *redis.Store, fleet string) func(int64, *front.Proposal) (*front.Agreement, error) {
+	node := make([]byte, 8)
+	_, _ = rand.Read(node)
+	member := redis.NewFleet(store, fleet, hex.EncodeToString(node))
+	return func(known int64, p *front.Proposal) (*front.Agreement, error) {
+		var none *front.Agreement
+		var proposal *redis.Proposal
+		if p != nil {
+			proposal = &redis.Proposal{Serial: p.Serial, Document: p.Document, After: p.After, Keep: p.Keep}
+		}
+		a, err := redis.Agree(member, known, proposal)
+		if err != nil {
+			return none, err
+		}
+		return &front.Agreement{Now: a.Now, Leads: a.Leads, Serial: a.Serial, Effective: a.Effective, Document: a.Document}, nil
+	}
+}
+
+// tellAdapted logs a change of a limit, and writes it to the audit file.
+func (g *registry) tellAdapted(s *advisorSettings, middleware string, c front.Adapted) {
+	said := fmt.Sprintf("of rule %q: from %s to %s (serial %d): %s", c.Label, front.LimitText(&c.Before), front.LimitText(&c.After), c.After.Serial, advice.Explain(&c.After))
+	if c.Err != nil {
+		warn(middleware, "advice could not change the limit "+said+": "+c.Err.Error())
+	} else if s.apply {
+		inform(middleware, "advice has changed the limit "+said)
+	} else {
+		inform(middleware, "advice would change the limit, if mode were apply, "+said)
+	}
+	if s.audit == "" {
+		return
+	}
+	line := front.AuditOf(c, s.apply, time.UnixMicro(g.unixNow()))
+	text, err := json.Marshal(line)
+	if err == nil {
+		err = appendLine(s.audit, append(text, '\n'))
+	}
+	if err != nil {
+		g.warnOnce(middleware, "advisor: the audit file cannot be written: "+err.Error())
+	}
+}
+
+// appendLine appends a line to a file. It opens the file each time, so that it can be rotated.
+func appendLine(name string, line []byte) error {
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(line)
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	return err
+}

@@ -1,0 +1,155 @@
+package traefik
+
+import (
+	"crypto/ed25519"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/proxyweir/weir/advice"
+	"github.com/proxyweir/weir/front"
+	"github.com/proxyweir/weir/ruleset"
+)
+
+// advisorSettings is a middleware's advisor, checked.
+type advisorSettings struct {
+	source      advice.Source
+	interval    time.Duration
+	apply       bool
+	gates       string
+	warmUp      int64 // microseconds
+	key         ed25519.PublicKey
+	audit       string // "": none
+	fingerprint string // a hash: it has secrets in it
+}
+
+// newAdvisorSettings reads an advisor, with the values from the environment and from files; nil: there is none.
+func newAdvisorSettings(value interface{}) (*advisorSettings, error) {
+	var (
+		none  *advisorSettings
+		given Advisor
+	)
+	present, err := decodeObject("advisor", value, &given)
+	if err != nil || !present {
+		return none, err
+	}
+	texts := []struct {
+		name  string
+		value *string
+	}{
+		{"url", &given.URL}, {"mode", &given.Mode}, {"fleet", &given.Fleet}, {"token", &given.Token}, {"publicKey", &given.PublicKey},
+		{"gates", &given.Gates}, {"audit", &given.Audit},
+	}
+	for i := range texts {
+		if texts[i].name != "token" {
+			*texts[i].value = strings.TrimSpace(*texts[i].value)
+		}
+		if err = resolve(texts[i].name, texts[i].value); err != nil {
+			return none, fmt.Errorf("advisor: %w", err)
+		}
+	}
+	s := &advisorSettings{audit: given.Audit}
+	if err = s.check(&given); err != nil {
+		return none, err
+	}
+	s.source.URL = given.URL
+	s.source.Fleet = given.Fleet
+	s.source.Token = given.Token
+	contents, err := s.connect(given.TLS)
+	if err != nil {
+		return none, fmt.Errorf("advisor: %w", err)
+	}
+	pem, err := s.complete(&given)
+	if err != nil {
+		return none, fmt.Errorf("advisor: %w", err)
+	}
+	given.TLS = nil // it may be written in several ways
+	text, err := json.Marshal(given)
+	if err != nil {
+		return none, err
+	}
+	digest := sha256.New()
+	digest.Write(text)
+	digest.Write(contents)
+	digest.Write(pem)
+	s.fingerprint = string(digest.Sum(nil))
+	return s, nil
+}
+
+// check checks the settings, and reads those that are no texts.
+func (s *advisorSettings) check(given *Advisor) error {
+	var in ruleset.Settings
+	s.interval = in.Duration("interval", given.Interval, front.LeastAdvisorInterval, front.MostAdvisorInterval, front.DefaultAdvisorInterval)
+	s.source.Timeout = in.Duration("timeout", given.Timeout, front.LeastAdvisorTimeout, front.MostAdvisorTimeout, front.DefaultAdvisorTimeout)
+	warmUp := in.Duration("warmUp", given.WarmUp, front.LeastWarmUp, front.MostWarmUp, 0)
+	if in.Err != nil {
+		return fmt.Errorf("advisor: %w", in.Err)
+	}
+	if given.URL == front.BuiltinAdvisor {
+		return errors.New("advisor: url builtin: the Traefik plugin has no advisor in it; run caddy rate-limit advisor, and write its address, such as https://advisor.internal:8787/v1/advice")
+	}
+	c := front.AdvisorConfig{URL: given.URL, Mode: given.Mode, Fleet: given.Fleet, Token: given.Token, Gates: given.Gates,
+		Interval: s.interval, Timeout: s.source.Timeout, WarmUp: warmUp, PublicKey: given.PublicKey}
+	if err := front.CheckAdvisor(&c, ruleset.CamelCase, false); err != nil {
+		return err
+	}
+	if warmUp == 0 {
+		warmUp = front.DefaultAdvisorWarmUp
+	}
+	s.warmUp = warmUp.Microseconds()
+	s.apply = given.Mode == "apply"
+	s.gates = given.Gates
+	if s.gates == "" {
+		s.gates = front.AdvisorGates[0]
+	}
+	return nil
+}
+
+// connect reads how to connect, and returns the contents of the files for that.
+func (s *advisorSettings) connect(value interface{}) ([]byte, error) {
+	var t ClientTLS
+	var contents []byte
+	secure, err := decodeObject("tls", value, &t)
+	if err != nil {
+		return contents, err
+	}
+	if secure {
+		config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
+		config, contents, err = loadTLS(config, "ca", "clientCertificate", "clientKey", certificates{t.CA, t.ClientCertificate, t.ClientKey, false})
+		if err != nil {
+			return contents, fmt.Errorf("tls: %w", err)
+		}
+		s.source.TLS = config
+		contents = append(contents, t.ServerName...)
+	}
+	return contents, advice.CheckSource(&s.source)
+}
+
+// complete reads the advisor's public key, and returns the text of its file. It checks that the audit file has a folder.
+func (s *advisorSettings) complete(given *Advisor) ([]byte, error) {
+	var pem []byte
+	var err error
+	if given.PublicKey != "" {
+		pem, err = readFile(given.PublicKey)
+		if err != nil {
+			return pem, fmt.Errorf("publicKey: %w", err)
+		}
+		s.key, err = advice.ParsePublicKey(pem)
+		if err != nil {
+			return pem, fmt.Errorf("publicKey %s: %w", given.PublicKey, err)
+		}
+	}
+	if s.audit != "" {
+		folder, err := os.Stat(filepath.Dir(s.audit))
+		if err != nil || !folder.IsDir() {
+			return pem, fmt.Errorf("audit %s: its folder does not exist; make it, or write another file", s.audit)
+		}
+	}
+	return pem, nil
+}
