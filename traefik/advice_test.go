@@ -313,12 +313,17 @@ func TestAConfigurationThatComesBackIsAdvisedAgain(t *testing.T) {
 	s.asks(a)
 	s.step(40 * time.Second)
 	s.end(ctx, cancel)
-	h, _, cancel = generationOf(s, first, "m@file", 1)
-	defer cancel()
+	h, ctx, cancel = generationOf(s, first, "m@file", 1)
 	if got := limitOf(h[0], "192.0.2.1"); got != "150" {
 		t.Errorf("the limit of the first again is %s", got)
 	}
 	s.asks(a)
+	s.end(ctx, cancel)
+	h, _, cancel = generationOf(s, advisedBy(newAdvisor(s), nil), "m@file", 1)
+	defer cancel()
+	if got := limitOf(h[0], "192.0.2.1"); got != "100" {
+		t.Errorf("with another advisor the limit is %s", got)
+	}
 }
 
 // What a proxy asks an advisor for depends on its rules alone: a Caddy with the same rules asks for the same.

@@ -20,6 +20,7 @@ import (
 // each second at most, and a poller asks the advisor. (It does not refer to the engine, which refers to it: see CONTRIBUTING.md.)
 type advising struct {
 	of      string // the engine's fingerprint
+	url     string // of the advisor
 	advised *front.Advised
 	later   func() // the next second: made once, see registry
 
@@ -56,7 +57,7 @@ func (g *registry) takeAdvisor(e *engine) {
 		return
 	}
 	s, name := e.advisor, e.name
-	a := &advising{of: e.fingerprint}
+	a := &advising{of: e.fingerprint, url: s.source.URL}
 	a.advised = &front.Advised{Adaptation: &front.Adaptation{Apply: s.apply, Tell: func(c front.Adapted) { g.tellAdapted(s, name, c) }}}
 	if e.shared != nil {
 		a.advised.Agree = agreeIn(e.shared.store, s.source.Fleet)
@@ -117,6 +118,9 @@ func (g *registry) advise(e *engine) {
 		before.turn.Unlock()
 		stopAdvice(before)
 		last = before.board
+		if before.url != a.url { // another's serials and reasons mean nothing
+			last = nil
+		}
 	}
 	a.turn.Lock()
 	a.ended = false
