@@ -12,6 +12,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/advice"
 )
 
 // BenchmarkHandler shows what the handler itself costs a request, without Caddy or the network.
@@ -19,6 +20,7 @@ func BenchmarkHandler(b *testing.B) {
 	for _, bm := range []struct{ name, config string }{
 		{"allowed", `{"rate_limits": {"z": {"requests": 1000000000, "period": "1m"}}}`},
 		{"allowed, no fields", `{"rate_limits": {"z": {"requests": 1000000000, "period": "1m"}}, "headers": ["none"]}`},
+		{"allowed, no fields, adapt", `{"rate_limits": {"z": {"requests": 500000000, "period": "1m", "adapt": {"ceiling": "1000000000/1m"}}}, "headers": ["none"]}`},
 		{"allowed, no fields, guard", `{"rate_limits": {"z": {"requests": 1000000000, "period": "1m"}}, "headers": ["none"], "guard": {"max": 100000}}`},
 		{"guard alone", `{"guard": {"max": 100000}}`},
 		{"rejected", `{"rate_limits": {"z": {"requests": 1, "period": "24h", "algorithm": "sliding_window_log"}}}`},
@@ -26,6 +28,11 @@ func BenchmarkHandler(b *testing.B) {
 	} {
 		b.Run(bm.name, func(b *testing.B) {
 			handler := provisionHandler(b, bm.config)
+			if zones := handler.zones; len(zones) > 0 && zones[0].place != nil { // with another limit in force than the configured one
+				if err := zones[0].place.Put(&advice.Outcome{Requests: 1_000_000_000, Algorithm: "sliding_window_counter"}); err != nil {
+					b.Fatal(err)
+				}
+			}
 			w := &discardWriter{header: make(http.Header)}
 			r := requestInCaddy(w)
 			next := caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error { return nil })

@@ -238,6 +238,8 @@ func Difference(a, b *Rule) string {
 		return "another count_rejected"
 	case a.overflowText() != b.overflowText():
 		return "another enforcement, bound of waiting requests, count or penalty"
+	case a.adapt != b.adapt:
+		return "another adapt"
 	case !sameBeside(a.beside, b.beside):
 		return "another candidate or concurrency"
 	}

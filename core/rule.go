@@ -30,6 +30,9 @@ type RuleConfig struct {
 	// what it would do. nil: there is none.
 	Candidate *Limit
 
+	// Adapt says in some form how far the limit may be moved while the rule is in force. Rules of one name must say the same.
+	Adapt string
+
 	// Blocks makes the rule reject every request, whatever Limit says. The quota fields report a limit of 0.
 	Blocks bool
 
@@ -74,6 +77,7 @@ type Rule struct {
 	countRejected bool
 	onError       OnError
 	blocks        bool
+	adapt         string
 	overflow      *overflow // nil: it only rejects, and counts all requests
 	room          *room     // counts waiting requests; nil: none wait
 	beside        []*Rule   // see Beside
@@ -120,6 +124,7 @@ func NewRule(c RuleConfig) (*Rule, error) {
 		countRejected: c.CountRejected,
 		onError:       c.OnError,
 		blocks:        c.Blocks,
+		adapt:         c.Adapt,
 		Message:       c.Message,
 	}
 	var err error

@@ -130,6 +130,7 @@ func (c *compiler) setAdapt(config *core.RuleConfig, more core.MoreLimits) {
 	if len(c.errors) > 0 {
 		return
 	}
+	a.config.Adapt = fmt.Sprint(a.Floor, a.Ceiling, a.StepPercent, a.StepEvery, a.Algorithms)
 	c.checkAdapt(a)
 	c.rule.Adapt = a
 }

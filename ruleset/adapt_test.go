@@ -122,3 +122,16 @@ func TestAnAdaptedLimitOfTheCalendarKeepsItsPeriod(t *testing.T) {
 		t.Errorf("%v, %v", limits.Own().Limit(), err)
 	}
 }
+
+func TestRulesOfOneNameMustAdaptAlike(t *testing.T) {
+	own := func(w written) *core.Rule { return compiled(t, w).Limits.Own() }
+	a := own(written{Adapt: &adapt{Ceiling: "200/1m"}})
+	if what := core.Difference(a, own(written{Adapt: &adapt{Ceiling: "200/60s", Step: "25% 30s"}})); what != "" {
+		t.Errorf("the same in other words is %s", what)
+	}
+	for _, other := range []written{{}, {Adapt: &adapt{Ceiling: "201/1m"}}, {Adapt: &adapt{Ceiling: "200/1m", Algorithms: []string{"token_bucket"}}}} {
+		if what := core.Difference(a, own(other)); what != "another adapt" {
+			t.Errorf("%+v: %q", other.Adapt, what)
+		}
+	}
+}

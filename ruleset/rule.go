@@ -133,11 +133,16 @@ func compile(t *RuleText, in Context, config *core.RuleConfig) (*Rule, []*FieldE
 		c.fail("on_missing_key \"reject\": has no effect on a rule without any limit; write a limit, or leave it out", "on_missing_key")
 		return nil, c.errors
 	}
-	c.setAdapt(config, more)
-	if len(c.errors) > 0 {
+	if c.setAdapt(config, more); len(c.errors) > 0 {
 		return nil, c.errors
 	}
 	r.Limits = limits
+	if r.Adapt != nil {
+		if r.Limits, err = LimitsWith(r.Adapt, config.Limit.Requests(), r.Adapt.common.Burst, config.Limit.Algorithm()); err != nil { // not reached: they are those
+			c.failAdapt(err.Error())
+			return nil, c.errors
+		}
+	}
 	r.Shadow = config.Shadow
 	return r, nil
 }
