@@ -34,10 +34,15 @@ class Clock:
 def test_a_failed_turn_keeps_the_document_until_it_expires(tmp_path: Path) -> None:
     source, clock = Played(nothing), Clock()
     service = Service(configured(tmp_path), source, clock)
-    assert ask(service, "/healthz").json() == {"status": "waiting"}
+    assert ask(service, "/healthz").json() == {"status": "unavailable", "computed": None, "serial": 0, "error": ""}
     service.turn()
     first = ask(service, "/v1/advice").content
-    assert ask(service, "/healthz").json() == {"status": "ok", "computed_at": "2023-11-15T00:00:00.000Z"}
+    assert ask(service, "/healthz").json() == {
+        "status": "ok",
+        "computed": "2023-11-15T00:00:00.000Z",
+        "serial": int(NOW * 1000),
+        "error": "",
+    }
     source.down = True
     clock.now += 60
     service.turn()

@@ -159,11 +159,12 @@ class Service:
 
     async def _health(self, _: Request) -> Response:
         state, current = self.state, self._current()
-        body: dict[str, object] = {"status": "failing" if state.error else "ok" if current else "waiting"}
-        if state.computed is not None:
-            body["computed_at"] = rfc3339(state.computed)
-        if state.error:
-            body["error"] = state.error
+        body = {
+            "status": "unavailable" if current is None else "failing" if state.error else "ok",
+            "computed": rfc3339(state.computed) if state.computed is not None else None,
+            "serial": state.published.serial if state.published else 0,
+            "error": state.error,
+        }
         return JSONResponse(body, 200 if current else 503, {"Cache-Control": "no-store"})
 
     async def _metrics(self, _: Request) -> Response:
