@@ -262,6 +262,8 @@ func TestThePageShowsOddAdviceAndErrorsAndIsUsedByKeyboard(t *testing.T) {
 			if hacked := js[string](b, "String(window.hacked)"); hacked != "undefined" {
 				t.Errorf("what an advisor sent was run: %s", hacked)
 			}
+			a.is(func() { delete(a.advice, "poll") })
+			b.says("#advice-state .good", "The advisor is part of this Caddy")
 			// Caddy has another configuration since its health was asked for.
 			a.is(func() { a.ended = true })
 			b.until("document.querySelector('#advice').hidden")
