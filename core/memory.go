@@ -249,7 +249,7 @@ func (m *Memory) Decide(checks []Check, peek bool) error {
 		return nil
 	}
 	if len(checks) == 1 && checks[0].Rule.overflow == nil {
-		m.decideOne(&checks[0], peek)
+		decideOne(m, &checks[0], peek)
 	} else if accountsNeeded(checks) {
 		m.decideWithAccounts(checks, peek)
 	} else {
@@ -262,7 +262,7 @@ func (m *Memory) Decide(checks []Check, peek bool) error {
 }
 
 // decideOne is decideAll for a single check, as most requests have.
-func (m *Memory) decideOne(c *Check, peek bool) {
+func decideOne(m *Memory, c *Check, peek bool) {
 	r := c.Rule
 	h := (maphash.String(m.seed, c.Key)^r.space.salt)&^kindBit | r.space.kind
 	if h == 0 {
@@ -288,7 +288,7 @@ func (m *Memory) decideOne(c *Check, peek bool) {
 		decide(r.limit, &c.state, now, c.Cost, &c.next, &c.Decision)
 	}
 	if !peek && (c.Decision.Allowed || r.countRejected) {
-		m.charge(s, c, i, now)
+		chargeKey(m, s, c, i, now)
 	}
 	if !c.Decision.Allowed && i >= 0 {
 		if !peek {
@@ -350,7 +350,7 @@ func (m *Memory) decideAll(checks []Check, peek bool) {
 			}
 		} else if !peek && (allowed || c.Rule.countRejected) {
 			moved = moved || c.slot < 0
-			m.charge(s, c, c.slot, now)
+			chargeKey(m, s, c, c.slot, now)
 		}
 		if !c.Decision.Allowed {
 			if slot := find(s, c.hash); slot >= 0 {
@@ -398,12 +398,12 @@ func lockAll(m *Memory, checks []Check) {
 	}
 }
 
-// charge writes the state after the request, for the key in slot i, or for a new one if i is negative. A rejected request is
+// chargeKey writes the state after the request, for the key in slot i, or for a new one if i is negative. A rejected request is
 // decided again by the new state, since count_rejected makes it wait longer.
-func (m *Memory) charge(s *shard, c *Check, i int, now int64) {
+func chargeKey(m *Memory, s *shard, c *Check, i int, now int64) {
 	allowed := c.Decision.Allowed
 	if i < 0 {
-		i = m.insert(s, c, now)
+		i = insertKey(m, s, c, now)
 	}
 	if c.Rule.space.isLog {
 		chargeInLog(m, s, i, c.Rule.space, c.Rule.limit, c.Cost, c.Rule.limit.requests)

@@ -28,7 +28,7 @@ func (m *Memory) chargeWhole(s *shard, i int, l *Limit, at, cost, now int64) boo
 func (m *Memory) accountOf(s *shard, c *Check, now int64) *account {
 	c.slot = find(s, c.hash)
 	if c.slot < 0 {
-		c.slot = m.insert(s, c, now)
+		c.slot = insertKey(m, s, c, now)
 	}
 	if s.owners[c.slot]&accounted != 0 {
 		return s.accounts[c.hash]
@@ -98,9 +98,9 @@ func (m *Memory) fallDueIn(s *shard, i int, now int64) *account {
 	return a
 }
 
-// isIdle reports whether the account of the key in slot i no longer has any effect. If the rule is gone, only reservations of
+// keyIdle reports whether the account of the key in slot i no longer has any effect. If the rule is gone, only reservations of
 // requests under way have one.
-func (m *Memory) isIdle(s *shard, i int, now int64) bool {
+func keyIdle(m *Memory, s *shard, i int, now int64) bool {
 	a := m.fallDueIn(s, i, now)
 	if len(m.spaces.Load().([]*space)[s.owners[i]&^marks].limits.Load().([]*Limit)) == 0 {
 		return a.underWay == 0

@@ -10,7 +10,7 @@ func (m *Memory) Block(r *Rule, key string, duration int64) error {
 		if duration <= 0 {
 			return nil
 		}
-		c.slot = m.insert(s, &c, now)
+		c.slot = insertKey(m, s, &c, now)
 	}
 	if s.owners[c.slot]&accounted != 0 {
 		a := s.accounts[c.hash]
@@ -49,7 +49,7 @@ func (m *Memory) Reset(r *Rule, key string) error {
 		m.dropIdle(s, &c, a, now)
 	}
 	if s.owners[c.slot]&accounted == 0 {
-		m.count(m.remove(s, c.slot), -1)
+		countKeys(m, removeKey(m, s, c.slot), -1)
 		return nil
 	}
 	m.dropLog(s, c.slot, r.space)

@@ -239,7 +239,7 @@ func (m *Memory) forget(v *victim) {
 		}
 	}
 	if i >= 0 {
-		m.count(m.remove(s, i), -1)
+		countKeys(m, removeKey(m, s, i), -1)
 		if v.class != expired {
 			m.evictions.Add(1)
 		}
@@ -344,7 +344,7 @@ func (m *Memory) evictKey(checks []Check, try int) bool {
 						strict = true
 						v.seen = 0
 					}
-				} else if strict && (spareHand || owner&handMark == 0) && !m.isExpired(s, i, now) {
+				} else if strict && (spareHand || owner&handMark == 0) && !keyExpired(m, s, i, now) {
 					continue
 				}
 			}

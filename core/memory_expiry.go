@@ -1,12 +1,12 @@
 package core
 
-// isExpired reports whether the key in slot i is unused. It is a cheaper part of appraise.
-func (m *Memory) isExpired(s *shard, i int, now int64) bool {
+// keyExpired reports whether the key in slot i is unused. It is a cheaper part of appraise.
+func keyExpired(m *Memory, s *shard, i int, now int64) bool {
 	owner := s.owners[i]
 	if owner&handMark != 0 && blockedFor(&s.slots[i].state, now) <= 0 {
 		m.unmarkHand(s, i)
 	}
-	if owner&accounted != 0 && !m.isIdle(s, i, now) {
+	if owner&accounted != 0 && !keyIdle(m, s, i, now) {
 		return false
 	}
 	sp := m.spaces.Load().([]*space)[owner&^marks]
@@ -24,9 +24,9 @@ func (m *Memory) isExpired(s *shard, i int, now int64) bool {
 	return true
 }
 
-// expire looks at the next k slots of a shard, and forgets their keys that are unused again. It returns how many of these were of
+// expireKeys looks at the next k slots of a shard, and forgets their keys that are unused again. It returns how many of these were of
 // the space uncounted: the caller must subtract those from its count.
-func (m *Memory) expire(s *shard, k int, now int64, uncounted *space) int64 {
+func expireKeys(m *Memory, s *shard, k int, now int64, uncounted *space) int64 {
 	forgotten := int64(0)
 	for ; k > 0 && s.n > 0; k-- {
 		if s.cursor >= len(s.slots) {
@@ -37,14 +37,14 @@ func (m *Memory) expire(s *shard, k int, now int64, uncounted *space) int64 {
 			s.cursor++
 			continue
 		}
-		if !m.isExpired(s, i, now) {
+		if !keyExpired(m, s, i, now) {
 			s.cursor++
 			continue
 		}
-		if sp := m.remove(s, i); sp == uncounted { // another key may have moved to i
+		if sp := removeKey(m, s, i); sp == uncounted { // another key may have moved to i
 			forgotten++
 		} else {
-			m.count(sp, -1)
+			countKeys(m, sp, -1)
 		}
 	}
 	return forgotten
@@ -66,7 +66,7 @@ func (m *Memory) Sweep() {
 		for left >= 0 {
 			s.mu.Lock()
 			before := s.n
-			m.expire(s, batch, m.clock(), nil)
+			expireKeys(m, s, batch, m.clock(), nil)
 			left -= batch - (before - s.n) // where a key was forgotten there may be another now
 			if s.n == 0 || left <= 0 {
 				m.shrink(s)

@@ -73,27 +73,27 @@ func find(s *shard, h uint64) int {
 	return -1 - len(slots) // not reached: the last slot is free
 }
 
-// insert gives a check's new key a slot, and returns its index. It also looks at two old keys, and forgets them if they have
+// insertKey gives a check's new key a slot, and returns its index. It also looks at two old keys, and forgets them if they have
 // expired, so that memory is freed as fast as it is used. It counts both at once: often they cancel out, and then it leaves the
 // counters alone, for which all cores contend.
-func (m *Memory) insert(s *shard, c *Check, now int64) int {
+func insertKey(m *Memory, s *shard, c *Check, now int64) int {
 	sp := c.Rule.space
-	more := 1 - m.expire(s, 2, now, sp)
+	more := 1 - expireKeys(m, s, 2, now, sp)
 	if s.index == nil && s.n >= s.home*27/32 {
-		more -= m.resize(s, now, sp)
+		more -= resizeTable(m, s, now, sp)
 	}
-	i := m.place(s, c.hash)
+	i := placeKey(m, s, c.hash)
 	s.owners[i] = sp.number
 	if sp.isLog {
 		startLog(s, i, now)
 	}
 	s.n++
-	m.count(sp, more)
+	countKeys(m, sp, more)
 	return i
 }
 
-// count adds n to the number of keys of the space and of the store.
-func (m *Memory) count(sp *space, n int64) {
+// countKeys adds n to the number of keys of the space and of the store.
+func countKeys(m *Memory, sp *space, n int64) {
 	if n != 0 {
 		sp.keys.Add(n)
 		m.keys.Add(n)
@@ -129,8 +129,8 @@ func (m *Memory) unmarkHand(s *shard, i int) {
 	}
 }
 
-// place returns a slot for a hash that is not in the table, and makes room for it.
-func (m *Memory) place(s *shard, h uint64) int {
+// placeKey returns a slot for a hash that is not in the table, and makes room for it.
+func placeKey(m *Memory, s *shard, h uint64) int {
 	if s.index != nil {
 		i := len(s.slots)
 		s.index[h] = i
@@ -154,9 +154,9 @@ func (m *Memory) place(s *shard, h uint64) int {
 	}
 }
 
-// remove forgets the key in slot i. It returns the key's space, from whose count the caller must subtract it. Keys behind it move
+// removeKey forgets the key in slot i. It returns the key's space, from whose count the caller must subtract it. Keys behind it move
 // up, as far as their homes allow.
-func (m *Memory) remove(s *shard, i int) *space {
+func removeKey(m *Memory, s *shard, i int) *space {
 	sp := m.spaces.Load().([]*space)[s.owners[i]&^marks]
 	s.n--
 	if s.owners[i]&accounted != 0 {
@@ -197,12 +197,12 @@ func (m *Memory) remove(s *shard, i int) *space {
 	return sp
 }
 
-// resize makes room in a full table. It forgets expired keys, and if they are few, it makes the table a quarter larger. It
+// resizeTable makes room in a full table. It forgets expired keys, and if they are few, it makes the table a quarter larger. It
 // returns what expire returns.
-func (m *Memory) resize(s *shard, now int64, uncounted *space) int64 {
+func resizeTable(m *Memory, s *shard, now int64, uncounted *space) int64 {
 	forgotten := int64(0)
 	if s.home > 0 {
-		forgotten = m.expire(s, len(s.slots), now, uncounted)
+		forgotten = expireKeys(m, s, len(s.slots), now, uncounted)
 		if s.n < s.home*5/8 {
 			return forgotten
 		}
