@@ -81,7 +81,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 		return err
 	}
 	a.memory = memory
-	if err := enter(ctx.GetMetricsRegistry(), decisionSeconds, storeErrors, ruleCollector{}); err != nil {
+	if err := enter(ctx.GetMetricsRegistry(), decisionSeconds, storeErrors, ruleCollector{}, adviceCollector{}); err != nil {
 		return err
 	}
 	if a.Advisor != nil {

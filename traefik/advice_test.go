@@ -27,6 +27,7 @@ type advisor struct {
 	lasts  time.Duration
 	digest string // that came with the last request
 	token  string // the same
+	sent   string // all that came
 	asked  int
 }
 
@@ -42,6 +43,7 @@ func (a *advisor) answer(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.asked++
+	a.sent += fmt.Sprint(r.URL, r.Header)
 	a.digest = r.Header.Get("Weir-Config")
 	a.token = r.Header.Get("Authorization")
 	at := a.issued.Format(time.RFC3339)
@@ -380,4 +382,111 @@ func TestAnAdvisorWithoutAnAdaptableRuleIsSaid(t *testing.T) {
 		t.Error("the advisor is asked " + strconv.Itoa(a.times()) + " times")
 	}
 	s.end(ctx, cancel)
+}
+
+func TestMetricsTellWhatBecameOfAdvice(t *testing.T) {
+	s := newStage(t)
+	a := newAdvisor(s)
+	h, ctx, cancel := generationOf(s, withMetrics(*advisedBy(a, nil)), "m@file", 1)
+	const refused = `weir_advice_refused_total{reason="rule"}`
+	const clamped = `weir_advice_clamped_total{rule="n/api",kind="ceiling"}`
+	s.polled(a, 1)
+	s.step(time.Second)
+	for series, want := range map[string]string{refused: "0", clamped: "0", `weir_advice_applied{rule="n/api"}`: "0", `weir_limit{rule="n/api"}`: "100"} {
+		if got := scrape(t, h[0])[series]; got != want {
+			t.Errorf("at first, %s is %q, want %s", series, got, want)
+		}
+	}
+	a.advises(time.Hour, `{"rule":"others","limit":{"requests":9},"reason":"growth"}`)
+	s.asks(a)
+	a.advises(time.Hour, `{"rule":"n/api","limit":{"requests":1800},"reason":"growth"}`)
+	s.polled(a, 0)
+	s.step(3 * time.Second) // after a refusal it waits for longer
+	s.polled(a, 3)
+	s.step(time.Second)
+	polls := strconv.Itoa(a.times())
+	for series, want := range map[string]string{
+		refused: "1", clamped: "1", `weir_advice_applied{rule="n/api"}`: "1", `weir_limit{rule="n/api"}`: "125", `weir_limit_configured{rule="n/api"}`: "100",
+		"weir_advice_serial": strconv.FormatInt(a.serial, 10), "weir_advice_polls_total": polls,
+	} {
+		if got := scrape(t, h[0])[series]; got != want {
+			t.Errorf("%s is %q, want %s", series, got, want)
+		}
+	}
+	if age := scrape(t, h[0])["weir_advice_age_seconds"]; age != "4" && age != "4.5" {
+		t.Errorf("the age is %s", age)
+	}
+	s.end(ctx, cancel)
+}
+
+// A key that tells a client apart must be in nothing that many can read: metrics, the audit file, the log, and what the advisor is sent.
+func TestNothingOfAdviceIdentifiesAClient(t *testing.T) {
+	s := newStage(t)
+	a := newAdvisor(s)
+	audit := filepath.Join(t.TempDir(), "advice.jsonl")
+	config := withMetrics(*advisedBy(a, object{"audit": audit, "gates": "full", "warmUp": "10s"}))
+	config.Rule.Key = []string{"header:X-Key"}
+	config.Guard = object{"warmUp": "10s"}
+	h, ctx, cancel := generationOf(s, config, "m@file", 1)
+	const planted = "planted-key-of-a-client"
+	sent := func(n int) {
+		for i := 0; i < n; i++ {
+			get(h[0], "192.0.2.77", func(r *http.Request) { r.Header.Set("X-Key", planted) })
+		}
+	}
+	for i := 0; i < 8; i++ {
+		sent(40)
+		s.step(5 * time.Second)
+	}
+	a.advises(time.Hour, `{"rule":"n/api","limit":{"requests":180},"reason":"growth","forecast":{"mean":100,"lower":90,"upper":160,"quantile":0.99},"above":{"requests_per_second":1,"limit":"2/1s","for":"5m"}}`)
+	s.asks(a)
+	s.step(time.Minute)
+	sent(300)
+	s.step(time.Minute)
+	text, err := os.ReadFile(audit)
+	if err != nil || len(text) == 0 {
+		t.Errorf("the audit file is empty: %v", err)
+	}
+	a.mu.Lock()
+	all := string(s.writeMetrics()) + string(text) + s.log.String() + a.sent
+	a.mu.Unlock()
+	if !strings.Contains(all, "weir_advice_serial") || !strings.Contains(all, "weir_key_demand") {
+		t.Error("the metrics lack what is looked at")
+	}
+	for _, key := range []string{planted, "192.0.2.77"} {
+		if at := strings.Index(all, key); at >= 0 {
+			t.Errorf("%s is in %q", key, all[at-20:at+len(key)])
+		}
+	}
+	s.end(ctx, cancel)
+}
+
+// With the full gates, advice is followed only where the middleware's guard sees a healthy service whose demand it has learnt.
+func TestTheFullGatesGoByWhatTheGuardSees(t *testing.T) {
+	for _, guarded := range []bool{false, true} {
+		s := newStage(t)
+		a := newAdvisor(s)
+		config := advisedBy(a, object{"gates": "full", "warmUp": "20s"})
+		if guarded {
+			config.Guard = object{"warmUp": "10s"}
+		}
+		h, ctx, cancel := generationOf(s, config, "m@file", 1)
+		a.advises(time.Hour, `{"rule":"n/api","limit":{"requests":200},"reason":"growth","forecast":{"mean":100,"lower":90,"upper":160,"quantile":0.99}}`)
+		s.asks(a)
+		s.step(2 * time.Second)
+		why := map[bool]string{false: "unknown", true: "warm_up"}
+		of, _ := s.newest("m@file").advising.board.LookAt("n/api")
+		if of.Outcome.Why != why[guarded] {
+			t.Errorf("guarded %t: why is %s", guarded, of.Outcome.Why)
+		}
+		for i := 0; i < 30; i++ { // traffic, as even as before
+			get(h[0], "192.0.2.1", nil)
+			s.step(5 * time.Second)
+		}
+		want := map[bool]string{false: "100", true: "192"} // 1.2 times the forecast's upper bound
+		if got := limitOf(h[0], "192.0.2.1"); got != want[guarded] {
+			t.Errorf("guarded %t: the limit is %s", guarded, got)
+		}
+		s.end(ctx, cancel)
+	}
 }

@@ -29,6 +29,7 @@ type advising struct {
 	ticking bool           // a timer is set
 	board   *advice.Board  // nil: it has not begun yet
 	poller  *advice.Poller // nil: it does not run
+	polls   int64          // of the pollers before
 
 	turn  sync.Mutex // held during a second's work
 	ended bool       // another engine of the middleware has taken over; with turn
@@ -117,6 +118,7 @@ func (g *registry) advise(e *engine) {
 		before.ended = true
 		before.turn.Unlock()
 		stopAdvice(before)
+		a.polls = before.polls
 		last = before.board
 		if before.url != a.url { // another's serials and reasons mean nothing
 			last = nil
@@ -173,6 +175,7 @@ func stopAdvice(a *advising) {
 	a.running = false
 	if a.poller != nil {
 		a.poller.Stop()
+		a.polls += a.poller.Health().Polls
 		a.poller = nil
 	}
 }

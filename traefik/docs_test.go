@@ -616,7 +616,13 @@ func TestDocsQuotasAreThePlugins(t *testing.T) {
 func TestDocsHaveTheSeriesThatTheCodeHas(t *testing.T) {
 	st := newStage(t)
 	c := withMetrics(Config{Rule: Rule{Limit: "5/1m", Penalty: []string{"1h"}, Candidate: object{"limit": "6/1m"}}, Guard: "true"})
+	a := newAdvisor(st)
+	c.Rule.Name = "r"
+	c.Rules = []Rule{c.Rule, {Name: "adapted", Limit: "5/1m", Adapt: object{"ceiling": "9/1m"}}}
+	c.Rule = Rule{}
+	c.Advisor = object{"url": a.URL}
 	h := st.handler(context.Background(), c, "m@file")
+	st.polled(a, 1)
 	families := map[string]bool{"weir_breaker_open{server}": true} // there with Redis alone
 	for series := range scrape(t, h) {
 		name, labels, _ := strings.Cut(strings.TrimSuffix(series, "}"), "{")

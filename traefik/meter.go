@@ -128,6 +128,7 @@ func (e *engine) durations() *core.Durations {
 type series struct {
 	meter     *meter
 	own       *core.Rule   // its own limit, in a snapshot that of the newest middleware; nil: it has none
+	all       *core.Limits // what own and limits are of; in a snapshot, of the newest middleware; nil: of a descriptor
 	limits    []*core.Rule // all of them; in a snapshot those in memory, of which some may count in the same place
 	candidate bool         // there is one
 	penalties bool         // there are any

@@ -34,8 +34,9 @@ func (g *registry) writeMetrics() []byte {
 		return atomic.LoadInt64(&r.meter.waiting)
 	})
 	b = appendNumbers(b, s, "weir_limit", "gauge", "Requests that a rule's own limit allows in a period, or that may be under way at a time.", ownLimit)
-	b = appendNumbers(b, s, "weir_limit_configured", "gauge", "The same as weir_limit, as the configuration has it, whatever advice has made of it.", ownLimit)
+	b = appendNumbers(b, s, "weir_limit_configured", "gauge", "The same as weir_limit, as the configuration has it, whatever advice has made of it.", configuredLimit)
 	b = appendPeriods(b, s)
+	b = appendAdvice(b, g.adviceNow(s.advised), g.unixNow())
 	return appendGuards(b, s, guardNow(g))
 }
 
@@ -172,8 +173,16 @@ func appendMemory(b []byte, s *snapshot) []byte {
 	return appendSample(b, "weir_evictions_total ", s.evicted)
 }
 
-// ownLimit returns the requests of a rule's own limit. A rule that limits only some values or keys has none.
+// ownLimit returns the requests of a rule's own limit in force. A rule that limits only some values or keys has none.
 func ownLimit(r *series) int64 {
+	if r.own != nil && r.all != nil && atomic.LoadInt32(&r.all.Moved) != 0 {
+		return r.all.InForce().Own().Limit().Requests()
+	}
+	return configuredLimit(r)
+}
+
+// configuredLimit is ownLimit of the configured limit.
+func configuredLimit(r *series) int64 {
 	if r.own == nil {
 		return isNot
 	}

@@ -2,6 +2,7 @@ package traefik
 
 import (
 	"sort"
+	"sync/atomic"
 	"time"
 
 	"github.com/proxyweir/weir/core"
@@ -21,6 +22,7 @@ func (g *registry) meter(s *ruleSet) {
 			continue // it limits nothing
 		}
 		s.add(r.Ruled.Name, g.meterOf(limits[0]), r.Ruled.Limits.Own(), limits)
+		s.series[len(s.series)-1].all = r.Ruled.Limits
 	}
 	if s.domain != nil {
 		for _, r := range s.domain.Rules() {
@@ -188,6 +190,7 @@ type snapshot struct {
 	inMemory, redis bool            // there are rules that count there
 	maxKeys         int
 	evicted         int64
+	advised         []*advisedNow
 	guardNames      []string // in order
 	guards          map[string]*guardSeries
 }
@@ -208,6 +211,9 @@ func (g *registry) observe() *snapshot {
 		if !e.counts {
 			continue
 		}
+		if e.advising != nil {
+			s.advised = append(s.advised, &advisedNow{of: e.advising, applies: e.advisor.apply})
+		}
 		if e.shared != nil {
 			s.redis = true
 			name := e.shared.server.Name()
@@ -223,17 +229,26 @@ func (g *registry) observe() *snapshot {
 				s.rules = append(s.rules, r)
 			}
 			r.own = one.own
+			r.all = one.all
 			r.candidate = r.candidate || one.candidate
 			r.penalties = r.penalties || one.penalties
 			if e.shared == nil {
 				r.inMemory = true
-				r.limits = append(r.limits, one.limits...)
+				r.limits = append(r.limits, one.inForce()...)
 			}
 		}
 	}
 	rules := s.rules
 	sort.Slice(rules, func(i, j int) bool { return rules[i].meter.label < rules[j].meter.label })
 	return s
+}
+
+// inForce returns the limits in force.
+func (r *series) inForce() []*core.Rule {
+	if r.all == nil || atomic.LoadInt32(&r.all.Moved) == 0 {
+		return r.limits
+	}
+	return r.all.InForce().Rules()
 }
 
 // keys returns how many keys of a rule are in memory.
