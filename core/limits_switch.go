@@ -399,8 +399,6 @@ func (r *Rule) asFormer(next *Rule) *Rule {
 		Message:       next.Message,
 		Allowed:       new(int64), // that nobody reads
 	}
-	f.setTexts()
-	f.Shown = false
 	if r.overflow != nil {
 		policy := *r.overflow
 		policy.longest = 0

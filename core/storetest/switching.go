@@ -15,6 +15,7 @@ func testSwitching(t *testing.T, newStore NewStore) {
 	t.Run("there and back", func(t *testing.T) { thereAndBack(newScene(t, newStore)) })
 	t.Run("numbers", func(t *testing.T) { otherNumbers(newScene(t, newStore)) })
 	t.Run("tiers", func(t *testing.T) { tiersSwitch(newScene(t, newStore)) })
+	t.Run("twice", func(t *testing.T) { aFormerLimitThatComesTwice(newScene(t, newStore)) })
 	t.Run("shadow", func(t *testing.T) { shadowsStartAfresh(newScene(t, newStore)) })
 	t.Run("reload", func(t *testing.T) { aReloadSwitches(newScene(t, newStore)) })
 	t.Run("look", func(t *testing.T) { lookSeesBoth(newScene(t, newStore)) })
@@ -334,6 +335,25 @@ func tiersSwitch(s *scene) {
 		if got := x.all(one.tier, one.key); got != one.want {
 			s.t.Fatalf("after the switch, %s of tier %q: %d, want %d", one.key, one.tier, got, one.want)
 		}
+	}
+	x.close()
+}
+
+// aFormerLimitThatComesTwice: two former limits count in the same place for those without a tier, who are charged there once.
+func aFormerLimitThatComesTwice(s *scene) {
+	a := variant{"token_bucket", core.TokenBucket, false}.limit(s.t, 5, minute)
+	b := variant{"fixed_window", core.FixedWindow, false}.limit(s.t, 9, minute)
+	c := variant{"sliding_window_log", core.SlidingWindowLog, false}.limit(s.t, 9, minute)
+	gold := func(l *core.Limit) core.MoreLimits { return core.MoreLimits{Tiers: map[string]*core.Limit{"gold": l}} }
+	x := s.switching(core.RuleConfig{Namespace: "twice", Name: "x", Limit: a}, gold(b))
+	x.to(b, gold(b))
+	x.to(a, gold(c))
+	x.to(b, gold(b))
+	if d := x.ask("", "alice"); !d.Allowed || d.Remaining != 4 {
+		s.t.Fatalf("the first request: %+v, want 4 left of the former limit", d)
+	}
+	if got := len(x.checks("", "alice")); got != 2 {
+		s.t.Fatalf("%d checks, want 2", got)
 	}
 	x.close()
 }
