@@ -16,6 +16,8 @@ import (
 type caddy struct {
 	addr   string
 	client *http.Client
+
+	process *os.Process
 }
 
 // caddyProgram builds Caddy from this checkout, unless CADDY_BIN names one.
@@ -76,6 +78,7 @@ func startCaddyWithGlobal(t testing.TB, admin, global, site string) *caddy {
 	if err = program.Start(); err != nil {
 		t.Fatal(err)
 	}
+	c.process = program.Process
 	t.Cleanup(func() {
 		c.client.CloseIdleConnections()
 		_ = program.Process.Kill()
