@@ -20,10 +20,10 @@ func init() {
 	caddy.RegisterModule(Admin{})
 }
 
-// Admin is the part of Caddy's admin API below `/rate_limit/`. It lists the rules in force with the outcomes of their requests, the
-// keys that send the most, the state of a key, and the health of the stores; it explains what would become of a request; and it
-// resets, blocks and unblocks keys. It is always on and has no settings. Errors have the form of Caddy's admin API: `{"error":
-// "..."}`.
+// Admin is the part of Caddy's admin API below `/rate_limit/`. It lists the rules in force with the outcomes of their requests,
+// the keys that send the most, the state of a key, the health of the stores, and what an advisor advises; it explains what would
+// become of a request; and it resets, blocks and unblocks keys, and freezes and reverts limits. It is always on and has no
+// settings. Errors have the form of Caddy's admin API: `{"error": "..."}`.
 type Admin struct{}
 
 // CaddyModule returns the Caddy module information.

@@ -147,6 +147,12 @@ func calm(name string, labels map[string]string) float64 {
 		return map[string]float64{"full": 0.001}[labels["reason"]] // now and then
 	case "weir_key_demand", "weir_active_keys":
 		return 500
+	case "weir_advice_age_seconds":
+		return 30
+	case "weir_advice_serial", "weir_advice_polls_total":
+		return 1
+	case "weir_advice_clamped_total":
+		return map[string]float64{"ceiling": 1}[labels["kind"]]
 	case "weir_time_to_first_byte_seconds":
 		if labels["le"] == "0.025" {
 			return 50e3
@@ -189,6 +195,10 @@ func sick(name string, labels map[string]string) float64 {
 		return 10e3
 	case "weir_guard_tightened_limit":
 		return 50
+	case "weir_advice_age_seconds":
+		return 3600
+	case "weir_advice_polls_total", "weir_advice_refused_total":
+		return 10
 	}
 	return calm(name, labels)
 }

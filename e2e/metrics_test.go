@@ -9,6 +9,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	"github.com/proxyweir/weir/advice"
 )
 
 // metric is a metric of Weir.
@@ -55,6 +56,12 @@ func knownMetrics() []metric {
 		{name: "weir_time_to_first_byte_seconds", kind: histogram, labels: labels{"guard": nil, "rule": nil}},
 		{name: "weir_key_demand_usual", kind: gauge, labels: labels{"guard": nil, "rule": nil, "share": {"0.99", "0.9999"}}},
 		{name: "weir_guard_tightened_limit", kind: gauge, labels: labels{"guard": nil, "rule": nil}},
+		{name: "weir_advice_age_seconds", kind: gauge},
+		{name: "weir_advice_serial", kind: gauge},
+		{name: "weir_advice_applied", kind: gauge, labels: labels{"rule": nil}},
+		{name: "weir_advice_polls_total", kind: counter},
+		{name: "weir_advice_refused_total", kind: counter, labels: labels{"reason": advice.Reasons}},
+		{name: "weir_advice_clamped_total", kind: counter, labels: labels{"rule": nil, "kind": advice.ClampKinds}},
 	}
 }
 

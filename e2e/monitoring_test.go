@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	dto "github.com/prometheus/client_model/go"
 	"github.com/proxyweir/weir/redis/redistest"
 )
 
@@ -119,7 +120,9 @@ func TestBothProxiesHaveTheMetricsOfTheDashboard(t *testing.T) {
 	if err := os.WriteFile(rules, []byte("rules: [{name: ofFile, limit: 5/1m}]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	caddy := startCaddyWith(t, "off", `metrics /metrics
+	advisor := startAdvisor(t)
+	advisor.says("")
+	caddy := startCaddyWithGlobal(t, "off", "rate_limit {\nadvisor "+advisor.URL+" {\ninterval 1s\n}\n}", `metrics /metrics
 		route /limited {
 			rate_limit {
 				zone all {
@@ -128,6 +131,12 @@ func TestBothProxiesHaveTheMetricsOfTheDashboard(t *testing.T) {
 					penalty 1h
 					candidate {
 						limit 3/1m
+					}
+				}
+				zone adapted {
+					limit 500/1m
+					adapt {
+						ceiling 800/1m
 					}
 				}
 				zone queue {
@@ -154,7 +163,8 @@ func TestBothProxiesHaveTheMetricsOfTheDashboard(t *testing.T) {
 	withMetrics := ", metrics: {address: '" + address + "'}"
 	s.limit("here", "{limit: 500/1m, algorithm: token_bucket, penalty: [1h], candidate: {limit: 3/1m}, guard: {}"+withMetrics+"}")
 	s.limit("there", "{limit: 500/1m"+withMetrics+", store: {redis: {address: '"+redis.Addr()+"', nodes: 1}}}")
-	s.route("/here", "here")
+	s.limit("adapted", "{limit: 500/1m, adapt: {ceiling: 800/1m}, advisor: {url: '"+advisor.URL+"', interval: 1s}"+withMetrics+"}")
+	s.route("/here", "here", "adapted")
 	s.route("/there", "there")
 	s.apply()
 	for _, path := range []string{"/here", "/there"} {
@@ -167,15 +177,18 @@ func TestBothProxiesHaveTheMetricsOfTheDashboard(t *testing.T) {
 	}
 	mustMetricsAt(t, address)
 	for proxy, place := range map[string]string{"Caddy": caddy.addr, "Traefik": address} {
-		answer, err := http.Get("http://" + place + "/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer answer.Body.Close()
-		scraped, err := parseScrape(answer.Body)
-		if err != nil {
-			t.Fatalf("%s: %v", proxy, err)
-		}
+		var scraped map[string]*dto.MetricFamily
+		eventually(t, proxy+" has taken advice", func() bool {
+			answer, err := http.Get("http://" + place + "/metrics")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer answer.Body.Close()
+			if scraped, err = parseScrape(answer.Body); err != nil {
+				t.Fatalf("%s: %v", proxy, err)
+			}
+			return scraped["weir_advice_serial"] != nil
+		})
 		names := checkScrape(t, scraped)
 		for _, known := range knownMetrics() {
 			if has := slices.Contains(names, known.name); has == (known.caddyOnly && proxy == "Traefik") {
