@@ -20,11 +20,13 @@ type Limits struct {
 	tiers, overrides map[string]*Rule
 	rules            []*Rule
 
-	// Moved is 1 if other limits are in force, or requests must pass former ones, too; else 0. It is for adapters that have looked at
+	// Moved is not 0 if other limits are in force, or requests must pass former ones, too: another number after each change, so that an
+	// adapter can keep something for what is in force. Else it is 0. It is for adapters that have looked at
 	// the rules before, and only to be read with functions of sync/atomic, since they cost an interpreter less than a method.
 	Moved    int32
-	inForce  atomic.Value // *force, if Moved is 1
+	inForce  atomic.Value // *force, if Moved is not 0
 	changing sync.Mutex   // held while what is in force changes
+	turns    int32        // changes so far; with changing
 }
 
 // NewLimits checks c and returns its limits. A nil c.Limit means no limit, as in MoreLimits.

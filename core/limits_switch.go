@@ -218,7 +218,8 @@ func (l *Limits) store(in *force) {
 	l.inForce.Store(in)
 	moved := int32(0)
 	if in.limits != l || len(in.formers) > 0 {
-		moved = 1
+		l.turns++
+		moved = l.turns
 	}
 	atomic.StoreInt32(&l.Moved, moved)
 }

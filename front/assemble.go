@@ -15,7 +15,7 @@ import (
 type Rule struct {
 	Ruled   *ruleset.Rule
 	Matcher *match.Matcher        // that of Ruled; nil: covers all requests
-	Only    *core.Rule            // the limit of all its requests, unless Ruled.Limits.Moved is 1; nil: ruleset.LimitOf chooses among several, or there is none
+	Only    *core.Rule            // the limit of all its requests, unless Ruled.Limits.Moved is not 0; nil: ruleset.LimitOf chooses among several, or there is none
 	Beside  bool                  // any of its limits has a candidate or a concurrency that is decided with it
 	Lacks   func(r *http.Request) // is called with a request that lacks a part of the key, unless Inquiry.Quiet; may be nil
 

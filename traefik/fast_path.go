@@ -24,7 +24,9 @@ func fastPath(h *handler) http.Handler {
 		return chosenPath(h)
 	}
 	general := generalPath(h, meteringOf(h.engine, r))
-	return &transitional{limits: r.Ruled.Limits, handler: h, general: general, chosen: chosenPath(h)}
+	t := &transitional{limits: r.Ruled.Limits, handler: h, general: general, chosen: chosenPath(h)}
+	t.adapted.Store(&adaptedPath{})
+	return t
 }
 
 // transitional is the handler of a router whose rule has several limits: one after the other, or in a transition two at a time.
@@ -32,38 +34,43 @@ type transitional struct {
 	limits          *core.Limits
 	handler         *handler
 	general, chosen http.Handler
-	adapted         atomic.Value // *adaptedPath, if other limits than the configured ones have been in force
+	adapted         atomic.Value // *adaptedPath: the last one
 }
 
-// adaptedPath is a fast path, and the limits that it is for.
+// adaptedPath is a fast path, and the value of Moved that it is for.
 type adaptedPath struct {
-	limits *core.Limits
-	path   http.Handler
+	moved int32
+	path  http.Handler
 }
 
 // ServeHTTP implements http.Handler.
 func (t *transitional) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if atomic.LoadInt32(&t.limits.Moved) == 0 {
+	var (
+		moved int32
+		kept  *adaptedPath
+	)
+	moved = atomic.LoadInt32(&t.limits.Moved)
+	if moved == 0 {
 		t.chosen.ServeHTTP(w, r)
 		return
 	}
-	serveAdapted(t, w, r)
+	kept = t.adapted.Load().(*adaptedPath)
+	if kept.moved == moved {
+		kept.path.ServeHTTP(w, r)
+		return
+	}
+	serveAdapted(t, moved, w, r)
 }
 
-// serveAdapted serves a request while other limits than the configured ones are in force, or several.
-func serveAdapted(t *transitional, w http.ResponseWriter, r *http.Request) {
+// serveAdapted serves the first request under other limits than before, and requests that must pass several.
+func serveAdapted(t *transitional, moved int32, w http.ResponseWriter, r *http.Request) {
 	in := t.limits.Settled()
 	if in == nil {
 		t.general.ServeHTTP(w, r)
 		return
 	}
-	kept := t.adapted.Load()
-	if kept != nil && kept.(*adaptedPath).limits == in {
-		kept.(*adaptedPath).path.ServeHTTP(w, r)
-		return
-	}
 	path := pathFor(t.handler, in)
-	t.adapted.Store(&adaptedPath{limits: in, path: path})
+	t.adapted.Store(&adaptedPath{moved: moved, path: path})
 	path.ServeHTTP(w, r)
 }
 
