@@ -228,11 +228,15 @@ func faultsOfANetwork(proxy *redistest.Proxy) []fault {
 	}
 }
 
-// between returns a fault that begins and ends.
+// between returns a fault that begins and ends. One that silences Redis ends no earlier than the breaker has opened: on a busy machine few requests
+// come in so short a time.
 func between(begin, end func(*testing.T)) func(*testing.T, *traffic, time.Duration) {
-	return func(t *testing.T, _ *traffic, lasting time.Duration) {
+	return func(t *testing.T, l *traffic, lasting time.Duration) {
 		begin(t)
 		<-time.After(lasting)
+		if l.silenced != nil {
+			eventually(t, "the breaker opens", l.silenced)
+		}
 		end(t)
 	}
 }
@@ -263,6 +267,9 @@ func (c *chaos) befall(t *testing.T, f fault) {
 	l.spend()
 
 	opened := len(c.server.logs(saysDown))
+	if f.silences {
+		l.silenced = func() bool { return len(c.server.logs(saysDown)) > opened }
+	}
 	l.start()
 	<-time.After(c.lasting / 2)
 	commands := c.commands(t)
@@ -325,6 +332,8 @@ type traffic struct {
 	t      *testing.T
 	server *server
 	began  time.Time
+
+	silenced func() bool // the breaker has opened; nil: it need not
 
 	// The hot keys. The load uses the first two from the beginning of the fault. By then the limit of one is used up to the last
 	// unit (but nothing was rejected, since the node would remember that), and that of the other is unused. The last is for after
