@@ -116,9 +116,14 @@ func run(p *Poller, ctx context.Context) {
 	defer close(p.ended)
 	for ctx.Err() == nil {
 		Poll(ctx, p)
-		if ctx.Err() == nil {
-			p.config.Wait(ctx, pause(p.config.Interval, p.failed, rand.Float64())) //nolint:gosec // spreads nodes, keeps no secret
+		if ctx.Err() != nil {
+			return
 		}
+		if p.Health().Elsewhere { // that node may be gone any time
+			p.config.Wait(ctx, time.Second)
+			continue
+		}
+		p.config.Wait(ctx, pause(p.config.Interval, p.failed, rand.Float64())) //nolint:gosec // spreads nodes, keeps no secret
 	}
 }
 

@@ -198,6 +198,10 @@ func threshold(s *Settings, st *State, e *entry, c Conditions, now int64, frozen
 	}
 	requests, period, _ := readRate(a.Limit)
 	t := &Threshold{Edge: int64(math.Ceil(a.RequestsPerSecond * window / seconds)), Limit: float64(requests) * window / float64(period), Until: until}
+	if least := float64(s.Floor) * window / float64(s.Period); s.Gates == Bounds && t.Limit < least {
+		t.Limit = least
+		st.clamp(ClampAbove)
+	}
 	if s.Gates != Bounds {
 		if t.Edge < c.Edge {
 			t.Edge = c.Edge

@@ -15,6 +15,7 @@ type State struct {
 
 	followed *entry // nil: none
 	next     *entry // that is not in force yet
+	later    *entry // the newest one behind it
 	serial   int64  // of the newest advice, followed or reverted
 	back     string // why it goes back to the configured limit without advice; a word of Outcome.Why
 
@@ -109,7 +110,13 @@ func Take(st *State, r *Rule, serial, effective, expires int64) {
 		return
 	}
 	st.serial = serial
-	st.next = &entry{rule: r, serial: serial, effective: effective, expires: expires}
+	e := &entry{rule: r, serial: serial, effective: effective, expires: expires}
+	if st.next == nil || st.next.effective >= effective {
+		st.next = e
+		st.later = nil
+		return
+	}
+	st.later = e // else none would ever be followed, if they came faster than they take effect
 }
 
 // Freeze keeps a rule as it is until a time. What is in force stays so, also while the service is overloaded; 0 ends that.
@@ -119,6 +126,7 @@ func Freeze(st *State, until int64) { st.frozen = until }
 func Revert(s *Settings, st *State, now int64) {
 	st.drop(Reverted)
 	st.next = nil
+	st.later = nil
 	st.goHome(s, now)
 	st.algorithm = s.Algorithm
 }
@@ -201,11 +209,13 @@ func (st *State) keepTime(c Conditions, now int64) {
 
 // advance passes to the next advice, and ends what is over.
 func (st *State) advance(s *Settings, now int64) {
-	if e := st.next; e != nil && now >= e.effective {
+	for st.next != nil && now >= st.next.effective {
+		e := st.next
 		above := st.above
 		st.drop(Abstains)
 		st.followed = e
-		st.next = nil
+		st.next = st.later
+		st.later = nil
 		if s.Gates != Bounds && e.rule != nil && e.rule.Above != nil {
 			st.above = above // a threshold that is advised again goes on
 		}

@@ -274,3 +274,27 @@ func TestOutcomesAreExplained(t *testing.T) {
 		t.Errorf("%v", seen)
 	}
 }
+
+// Documents that come faster than they take effect are followed all the same: each as it takes effect, or a newer one.
+func TestAdviceThatComesFasterThanItTakesEffectIsFollowed(t *testing.T) {
+	s := someRule(t, Bounds)
+	s.Step = 100
+	st := Start(s)
+	followed := int64(0)
+	for second := int64(0); second < 20; second++ {
+		now := begins + second*seconds
+		Take(&st, &Rule{Rule: "api", Limit: &Limit{Requests: 150}, Reason: "growth"}, 10+second, now+4*seconds, now+60*seconds)
+		if o := Turn(s, &st, Conditions{}, now); o.Serial > 0 {
+			if second < 4 || o.Serial > 10+second-4 {
+				t.Errorf("second %d: advice %d is followed before its time", second, o.Serial)
+			}
+			if o.Serial < 10+second-8 {
+				t.Errorf("second %d: still advice %d is followed", second, o.Serial)
+			}
+			followed = o.Requests
+		}
+	}
+	if followed != 150 {
+		t.Errorf("the limit is %d", followed)
+	}
+}

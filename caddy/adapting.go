@@ -67,7 +67,7 @@ func (g *adapting) use(a *App) {
 	g.app = a
 	g.advised = a.Advisor.advised()
 	if store := a.limiter.redis; store != nil {
-		g.advised.Agree = agreeIn(store, a.Advisor.fleet)
+		g.advised.Agree = agreeIn(store, a.Advisor.fleet, a.Advisor.URL)
 	}
 	g.mu.Unlock()
 	g.refresh(a)
@@ -89,6 +89,7 @@ func (g *adapting) end() {
 	}
 	close(g.stop)
 	<-g.ended
+	g.advised.End()
 	g.mu.Lock()
 	g.app, g.advised, g.poller, g.stop = nil, nil, nil, nil
 	g.mu.Unlock()
@@ -148,7 +149,13 @@ func (g *adapting) refresh(a *App) {
 func (g *adapting) poll(a *Advisor) {
 	advised := g.advised
 	poller, err := advice.NewPoller(advice.PollerConfig{
-		Source: a.source, Interval: time.Duration(a.Interval), Digest: advised.Digest, May: advised.MayPoll, Take: advised.Take, Refuse: advised.Refuse,
+		Source: a.source, Interval: time.Duration(a.Interval), Digest: advised.Digest, May: advised.MayPoll,
+		Take: func(body []byte, signature string, now int64) *advice.Refusal {
+			return a.noteRefusal(advised.Take(body, signature, now))
+		},
+		Refuse: func(refusal *advice.Refusal, now int64) {
+			advised.Refuse(a.noteRefusal(refusal), now)
+		},
 		Now: adviceClock.now, Wait: adviceClock.wait,
 	})
 	if err != nil { // the settings were checked
@@ -159,6 +166,20 @@ func (g *adapting) poll(a *Advisor) {
 	g.mu.Lock()
 	g.poller = poller
 	g.mu.Unlock()
+}
+
+// noteRefusal logs that documents are refused for a reason that they were not refused for before, or taken again: nil. It returns what it was given. Only
+// the poller calls it.
+func (a *Advisor) noteRefusal(refusal *advice.Refusal) *advice.Refusal {
+	switch {
+	case refusal == nil && a.refused != "":
+		a.logger.Info("advice is taken again")
+		a.refused = ""
+	case refusal != nil && refusal.Reason != a.refused:
+		a.logger.Warn("advice is refused", zap.String("reason", refusal.Reason), zap.String("detail", refusal.Text))
+		a.refused = refusal.Reason
+	}
+	return refusal
 }
 
 // adaptedRules returns the adaptable rules of a configuration by label, with the guards of the handlers that they are in.
@@ -176,11 +197,13 @@ func (a *App) adaptedRules() map[string]adaptedRule {
 			}
 		}
 		r.places = append(r.places, p)
+		var watched front.Watched // of nobody
 		if state := h.guarded.state(); state != nil {
 			if of := state.tracked(label); of != nil {
-				r.guards = append(r.guards, front.Watched{Guard: state.Guard, Rule: of})
+				watched = front.Watched{Guard: state.Guard, Rule: of}
 			}
 		}
+		r.guards = append(r.guards, watched)
 		rules[label] = r
 	}
 	a.files.mu.Lock()
@@ -198,13 +221,12 @@ func (a *App) adaptedRules() map[string]adaptedRule {
 	return rules
 }
 
-// agreeIn returns a function that agrees with the other nodes on a store.
-func agreeIn(store *redis.Store, fleet string) func(int64, *front.Proposal) (*front.Agreement, error) {
+// agreeIn returns a function that agrees on a store with the other nodes that ask the same advisor for the same rules.
+func agreeIn(store *redis.Store, fleet, url string) func(string, int64, *front.Proposal) (*front.Agreement, error) {
 	var node [8]byte
 	_, _ = rand.Read(node[:])
-	member := redis.NewFleet(store, fleet, hex.EncodeToString(node[:]))
-	return func(known int64, p *front.Proposal) (*front.Agreement, error) {
-		a, err := redis.Agree(member, known, (*redis.Proposal)(p))
+	return func(digest string, known int64, p *front.Proposal) (*front.Agreement, error) {
+		a, err := redis.Agree(redis.NewFleet(store, front.FleetName(fleet, url, digest), hex.EncodeToString(node[:])), known, (*redis.Proposal)(p))
 		return (*front.Agreement)(a), err
 	}
 }
@@ -288,6 +310,9 @@ func (a *Advisor) provision(ctx caddy.Context) error {
 	if a.audit != "" {
 		if info, err := os.Stat(filepath.Dir(a.audit)); err != nil || !info.IsDir() {
 			return fmt.Errorf("advisor: audit %s: its folder does not exist; make it, or write another file", a.audit)
+		}
+		if info, err := os.Stat(a.audit); err == nil && !info.Mode().IsRegular() { // a pipe would hold up all that waits for it
+			return fmt.Errorf("advisor: audit %s: must be a file", a.audit)
 		}
 	}
 	if resolved.URL != front.BuiltinAdvisor {

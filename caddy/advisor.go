@@ -55,6 +55,7 @@ type Advisor struct {
 	key          ed25519.PublicKey // nil: none
 	fleet, audit string            // with the values of placeholders
 	logger       *zap.Logger
+	refused      string // why documents are refused; "": they are not
 }
 
 // read reads advisor <url> [{ ... }].

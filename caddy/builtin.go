@@ -65,8 +65,8 @@ func (b *builtin) tick(now time.Time, advised *front.Advised) {
 	}
 	b.looked = now.Truncate(builtinStep)
 	for label, r := range b.rules {
-		if len(r.guards) > 0 {
-			b.telemetry.Add(label, now, snapshotOf(r.guards, guardNow()))
+		if s := snapshotOf(r.guards, guardNow()); s.Keys != nil {
+			b.telemetry.Add(label, now, s)
 		}
 	}
 	if !advised.MayPoll() {
@@ -83,6 +83,9 @@ func (b *builtin) tick(now time.Time, advised *front.Advised) {
 func snapshotOf(guards []front.Watched, now int64) advisor.Snapshot {
 	var all advisor.Snapshot
 	for _, w := range guards {
+		if w.Rule == nil {
+			continue
+		}
 		at := guard.LookAt(w.Rule, now)
 		if all.Keys == nil {
 			all.Keys = make([]int64, len(at.Demand))

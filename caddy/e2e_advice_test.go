@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -309,6 +310,11 @@ func TestAdviceThatIsRefusedChangesNothing(t *testing.T) {
 			t.Errorf("%s: counted %v times: %v", reason, n, s.advice())
 		}
 	}
+	for _, reason := range []string{"unavailable", "malformed", "too_large"} {
+		if !slices.ContainsFunc(s.logs("advice is refused"), func(line map[string]any) bool { return line["reason"] == reason }) {
+			t.Errorf("the log does not say that advice is refused as %s", reason)
+		}
+	}
 	s.advise(600, `{"rule":"others","limit":{"requests":180},"reason":"growth"}`)
 	s.second(60)
 	s.limit(100, "configured")
@@ -556,5 +562,43 @@ func TestHealthTellsOfTheAdvisor(t *testing.T) {
 	}
 	if status, _ := s.call("advice", ""); status != http.StatusNotFound {
 		t.Errorf("without an advisor advice has status %d", status)
+	}
+}
+
+// What guards do by advice ends with the advice, though guards outlive reloads.
+func TestAThresholdEndsWithItsAdvisor(t *testing.T) {
+	s := startAdvised(t)
+	strict := `{"rule":"api","reason":"abuse","above":{"requests_per_second":0.1,"limit":"1/1h","for":"1h"}}`
+	for name, next := range map[string]func(){
+		"observe":    func() { s.site("gates bounds", "guard\n"+adaptable) },
+		"no advisor": func() { s.reloadWith("", ":PORT {\nrate_limit {\nguard\n"+adaptable+"\n}\nrespond ok\n}") },
+	} {
+		s.site("mode apply\ngates bounds", "guard\n"+strings.Replace(adaptable, "floor 50/1m", "floor 1/1m", 1))
+		s.advise(3600, strict)
+		s.second(1)
+		rejected := 0
+		for range 20 {
+			if s.do("/").status == http.StatusServiceUnavailable {
+				rejected++
+			}
+		}
+		if rejected == 0 {
+			t.Fatalf("%s: the threshold does not hold", name)
+		}
+		next()
+		for range 5 {
+			if r := s.do("/"); r.status != http.StatusOK {
+				t.Errorf("%s: status %d after the advice has ended", name, r.status)
+			}
+		}
+		s.clock.Add(3600_000_000)
+	}
+}
+
+func TestAnAuditFileMustBeAFile(t *testing.T) {
+	s := newServer(t)
+	config := s.caddyfile("rate_limit {\nadvisor builtin {\naudit "+s.dir+"\n}\n}", ":PORT {\nrate_limit 5/1m\n}")
+	if said := s.refused(config); !strings.Contains(said, "advisor: audit "+s.dir+": must be a file") {
+		t.Error(said)
 	}
 }

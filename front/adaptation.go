@@ -17,7 +17,7 @@ type Adaptation struct {
 	Tell func(Adapted)
 }
 
-// Watched is a guard, and what it knows of a rule.
+// Watched is a guard, and what it knows of a rule; zero where no guard watches the rule in some place.
 type Watched struct {
 	Guard *guard.Guard
 	Rule  *guard.Rule
@@ -45,22 +45,34 @@ func (a *Adaptation) Turn(now, guardNow int64) {
 	}
 }
 
+// End ends what guards do by advice: they outlive the adaptation. Places go on until they are closed.
+func (a *Adaptation) End() {
+	for _, label := range a.Board.Labels() {
+		_, guards := a.Rules(label)
+		for _, w := range guards {
+			if w.Rule != nil {
+				guard.Advise(w.Rule, 0, 0, 0)
+			}
+		}
+	}
+}
+
 // carryOut has the places and guards of a rule do what a change says, and tells of it.
 func (a *Adaptation) carryOut(c *advice.Change, now, guardNow int64) {
 	var failed error
+	places, guards := a.Rules(c.Label)
 	if a.Apply {
-		places, guards := a.Rules(c.Label)
 		for _, p := range places {
 			if err := p.Put(&c.After); err != nil {
 				failed = err
 			}
 		}
-		for _, w := range guards {
-			if above := c.After.Above; above != nil {
-				guard.Advise(w.Rule, above.Edge, above.Limit, guardNow+above.Until-now)
-			} else {
-				guard.Advise(w.Rule, 0, 0, 0)
-			}
+	}
+	for _, w := range guards {
+		if above := c.After.Above; w.Rule != nil && a.Apply && above != nil {
+			guard.Advise(w.Rule, above.Edge, above.Limit, guardNow+above.Until-now)
+		} else if w.Rule != nil {
+			guard.Advise(w.Rule, 0, 0, 0)
 		}
 	}
 	if c.Changed || failed != nil {
@@ -77,6 +89,7 @@ func conditionsOf(guards []Watched, guardNow int64, switching bool) advice.Condi
 			all = c
 			continue
 		}
+		all.Known = all.Known && c.Known
 		all.Overloaded = all.Overloaded || c.Overloaded
 		all.Concentrated = all.Concentrated || c.Concentrated
 		if c.Learnt < all.Learnt {

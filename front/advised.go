@@ -13,13 +13,15 @@ import (
 type Advised struct {
 	Adaptation *Adaptation
 
-	// Agree takes part in a fleet, as redis.Agree does; nil: the node is alone.
-	Agree func(known int64, p *Proposal) (*Agreement, error)
+	// Agree takes part in the fleet of the nodes with rules of that digest, as redis.Agree does; nil: the node is alone.
+	Agree func(digest string, known int64, p *Proposal) (*Agreement, error)
 
 	mu       sync.Mutex
 	known    int64     // the serial of the fleet's document
 	proposal *Proposal // that is not handed over yet; nil: none
-	elects   bool      // the fleet says who polls; else this node does
+	held     *Proposal // the last document, as it was handed over or came; nil: none
+	expires  int64     // when it is over
+	failed   bool      // the fleet's store fails, and each node polls
 	leads    bool
 }
 
@@ -64,7 +66,18 @@ func (a *Advised) Replace(board *advice.Board, rules func(label string) ([]*Plac
 	a.Adaptation.Board = board
 	a.Adaptation.Rules = rules
 	a.known = 0 // what the fleet has may be for these rules
+	a.held = nil
+	a.proposal = nil
 	a.Adaptation.Turn(now, guardNow)
+}
+
+// End ends what guards do by advice, when the proxy has no advisor any more.
+func (a *Advised) End() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.Adaptation.Board != nil {
+		a.Adaptation.End()
+	}
 }
 
 // Refuse notes that no document came.
@@ -78,14 +91,14 @@ func (a *Advised) Refuse(refusal *advice.Refusal, now int64) {
 func (a *Advised) MayPoll() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.Agree == nil || !a.elects || a.leads
+	return a.Agree == nil || a.failed || a.leads
 }
 
 // Take takes a document that the advisor has sent to this node, and hands it to the fleet, if there is one. It returns why it is refused; nil: it is not.
 func (a *Advised) Take(body []byte, signature string, now int64) *advice.Refusal {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.Agree == nil || !a.elects {
+	if a.Agree == nil {
 		_, refusal := a.Adaptation.Board.Take(body, signature, now)
 		return refusal
 	}
@@ -95,8 +108,13 @@ func (a *Advised) Take(body []byte, signature string, now int64) *advice.Refusal
 		return refusal
 	}
 	if d != nil {
-		keep := time.Duration(d.ExpiresAt.UnixMicro()-now) * time.Microsecond
-		a.proposal = &Proposal{Serial: d.Serial, Document: append([]byte(signature+"\n"), body...), After: fleetDelay, Keep: keep}
+		a.proposal = &Proposal{Serial: d.Serial, Document: append([]byte(signature+"\n"), body...), After: fleetDelay}
+		a.expires = d.ExpiresAt.UnixMicro()
+		a.proposal.Keep = time.Duration(a.expires-now) * time.Microsecond
+		a.held = a.proposal
+		if a.failed {
+			a.take(a.held.Document, now, 0)
+		}
 	}
 	return refusal
 }
@@ -116,27 +134,41 @@ func (a *Advised) Now(now, guardNow int64) {
 	a.mu.Unlock()
 }
 
-// agree takes part in the fleet. While its store fails, each node asks the advisor for itself.
+// agree takes part in the fleet. While its store fails, each node asks the advisor for itself; what a store has lost, the node that leads hands over again.
 func (a *Advised) agree(now int64) {
 	a.mu.Lock()
 	known := a.known
 	p := a.proposal
-	a.proposal = nil
+	digest := a.Adaptation.Board.Digest()
 	a.mu.Unlock()
-	got, err := a.Agree(known, p)
+	got, err := a.Agree(digest, known, p)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.elects = err == nil
+	a.failed = err != nil
 	if err != nil {
-		if p != nil {
+		if p != nil && a.proposal == p { // handed over later, if that is still needed
 			a.take(p.Document, now, 0)
 		}
 		return
 	}
+	if a.proposal == p {
+		a.proposal = nil
+	}
 	a.leads = got.Leads
 	if got.Serial != known {
 		a.known = got.Serial
-		a.take(got.Document, now, now+got.Effective-got.Now)
+		if got.Document != nil {
+			a.held = &Proposal{Serial: got.Serial, Document: got.Document, After: fleetDelay}
+			a.take(got.Document, now, now+got.Effective-got.Now)
+			if d := a.Adaptation.Board.Look().Document; d != nil {
+				a.expires = d.ExpiresAt.UnixMicro()
+			}
+		}
+	}
+	if got.Leads && a.proposal == nil && a.held != nil && got.Serial < a.held.Serial && now < a.expires {
+		again := *a.held
+		again.Keep = time.Duration(a.expires-now) * time.Microsecond
+		a.proposal = &again
 	}
 }
 

@@ -1,6 +1,8 @@
 package front
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"net/url"
 	"strings"
@@ -86,14 +88,22 @@ func checkAdvisorURL(text string, builtin bool) error {
 	}
 	u, err := url.Parse(text)
 	switch {
+	case err != nil && strings.Contains(text, "@"): // which may be a password
+		return fmt.Errorf("url: is no address of HTTP; %s%s", such, or)
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
 		return fmt.Errorf("url %q: must be an address of HTTP; %s%s", text, such, or)
 	case u.User != nil:
 		return fmt.Errorf("url: has a user or password in it; write token instead")
 	case u.Fragment != "" || strings.Contains(text, "#"):
 		return fmt.Errorf("url %q: has a fragment, which is never sent; remove it", text)
-	case u.Query().Get("fleet") != "":
-		return fmt.Errorf("url %q: names a fleet; write fleet instead", text)
+	case u.RawQuery != "":
+		return fmt.Errorf("url: has a query; the fleet and the token have settings of their own")
 	}
 	return nil
+}
+
+// FleetName returns the name under which the nodes of a fleet agree that ask the same advisor for the same rules.
+func FleetName(fleet, url, digest string) string {
+	sum := sha256.Sum256([]byte(url + "\n" + digest))
+	return fleet + ":" + hex.EncodeToString(sum[:8])
 }

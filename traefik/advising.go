@@ -61,7 +61,7 @@ func (g *registry) takeAdvisor(e *engine) {
 	a := &advising{of: e.fingerprint, url: s.source.URL}
 	a.advised = &front.Advised{Adaptation: &front.Adaptation{Apply: s.apply, Tell: func(c front.Adapted) { g.tellAdapted(s, name, c) }}}
 	if e.shared != nil {
-		a.advised.Agree = agreeIn(e.shared.store, s.source.Fleet)
+		a.advised.Agree = agreeIn(e.shared.store, s.source.Fleet, s.source.URL)
 	}
 	a.later = func() { g.adviceTick(a) }
 	e.advising = a
@@ -173,6 +173,7 @@ func (g *registry) readvise(e *engine) {
 // stopAdvice ends polling, and has no further second come.
 func stopAdvice(a *advising) {
 	a.running = false
+	a.advised.End()
 	if a.poller != nil {
 		a.poller.Stop()
 		a.polls += a.poller.Health().Polls
@@ -272,17 +273,16 @@ func (g *registry) adaptedRules(e *engine) map[string]*adaptedRule {
 }
 
 // agreeIn returns a function that agrees with the other nodes on a store.
-func agreeIn(store *redis.Store, fleet string) func(int64, *front.Proposal) (*front.Agreement, error) {
+func agreeIn(store *redis.Store, fleet, url string) func(string, int64, *front.Proposal) (*front.Agreement, error) {
 	node := make([]byte, 8)
 	_, _ = rand.Read(node)
-	member := redis.NewFleet(store, fleet, hex.EncodeToString(node))
-	return func(known int64, p *front.Proposal) (*front.Agreement, error) {
+	return func(digest string, known int64, p *front.Proposal) (*front.Agreement, error) {
 		var none *front.Agreement
 		var proposal *redis.Proposal
 		if p != nil {
 			proposal = &redis.Proposal{Serial: p.Serial, Document: p.Document, After: p.After, Keep: p.Keep}
 		}
-		a, err := redis.Agree(member, known, proposal)
+		a, err := redis.Agree(redis.NewFleet(store, front.FleetName(fleet, url, digest), hex.EncodeToString(node)), known, proposal)
 		if err != nil {
 			return none, err
 		}

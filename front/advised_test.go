@@ -1,0 +1,120 @@
+package front
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/advice"
+)
+
+// store is what the nodes of a fleet agree in, by a clock of the test's. It may fail, and lose what it has.
+type fleetStore struct {
+	leader string
+	fails  bool
+	kept   *Proposal
+}
+
+func (s *fleetStore) agree(node string, known int64, p *Proposal, now int64) (*Agreement, error) {
+	if s.fails {
+		return nil, errors.New("the store fails")
+	}
+	if s.leader == "" {
+		s.leader = node
+	}
+	if p != nil && s.leader == node && (s.kept == nil || p.Serial > s.kept.Serial) {
+		s.kept = p
+	}
+	a := &Agreement{Now: now, Leads: s.leader == node, Effective: now}
+	if s.kept != nil {
+		a.Serial = s.kept.Serial
+		if a.Serial > known {
+			a.Document = s.kept.Document
+		}
+	}
+	return a, nil
+}
+
+const fleetBegins = int64(1_800_000_000_000_000)
+
+// fleetNode returns a node of the fleet with one rule.
+func fleetNode(s *fleetStore, name string, now *int64) *Advised {
+	settings := advice.Settings{Gates: advice.Bounds, Step: 100, Every: 1_000_000}
+	settings.Label = "api"
+	settings.Requests = 100
+	settings.Period = 60_000_000
+	settings.Algorithm = "fixed_window"
+	settings.Floor = 50
+	settings.Ceiling = 200
+	a := &Advised{Adaptation: &Adaptation{Tell: func(c Adapted) {}}}
+	a.Agree = func(digest string, known int64, p *Proposal) (*Agreement, error) {
+		return s.agree(name, known, p, *now)
+	}
+	a.Replace(advice.NewBoard(advice.BoardConfig{Rules: []advice.Settings{settings}}, nil), func(label string) ([]*Place, []Watched) { return nil, nil }, *now, 0)
+	return a
+}
+
+func limitOf(a *Advised) int64 {
+	view, _ := a.Adaptation.Board.LookAt("api")
+	return view.Outcome.Requests
+}
+
+func documentOf(a *Advised, serial, requests, now int64) []byte {
+	at := time.UnixMicro(now).UTC()
+	return []byte(fmt.Sprintf(`{"version":1,"serial":%d,"config":%q,"issued_at":%q,"effective_at":%q,"expires_at":%q,"model":{"name":"test","horizon_seconds":60,"skill_vs_last":null},"rules":[{"rule":"api","limit":{"requests":%d},"reason":"growth"}]}`,
+		serial, a.Digest(), at.Format(time.RFC3339), at.Format(time.RFC3339), at.Add(time.Hour).Format(time.RFC3339), requests))
+}
+
+func TestAFleetGoesOnWhenItsStoreHasLostTheDocument(t *testing.T) {
+	now := fleetBegins
+	s := &fleetStore{}
+	a, b := fleetNode(s, "a", &now), fleetNode(s, "b", &now)
+	second := func(n int) {
+		for i := 0; i < n; i++ {
+			now += 1_000_000
+			a.Tick(now, 0)
+			b.Tick(now, 0)
+		}
+	}
+	if a.MayPoll() || b.MayPoll() {
+		t.Error("a node polls before it knows whether it leads")
+	}
+	second(1)
+	if !a.MayPoll() || b.MayPoll() {
+		t.Errorf("a may poll: %v, b: %v", a.MayPoll(), b.MayPoll())
+	}
+	if refusal := a.Take(documentOf(a, 5, 150, now), "", now); refusal != nil {
+		t.Fatal(refusal)
+	}
+	second(3)
+	if limitOf(a) != 150 || limitOf(b) != 150 {
+		t.Errorf("limits of %d and %d", limitOf(a), limitOf(b))
+	}
+	// The store fails while the next document is handed over, and comes back empty.
+	s.fails = true
+	second(1)
+	if !a.MayPoll() || !b.MayPoll() {
+		t.Error("not each node asks for itself while the store fails")
+	}
+	if refusal := a.Take(documentOf(a, 6, 180, now), "", now); refusal != nil {
+		t.Fatal(refusal)
+	}
+	second(2)
+	s.fails = false
+	s.kept = nil
+	second(5)
+	if limitOf(a) != 180 || limitOf(b) != 180 {
+		t.Errorf("limits of %d and %d when the store is back", limitOf(a), limitOf(b))
+	}
+	// It loses all while nothing new comes.
+	s.kept = nil
+	c := fleetNode(s, "c", &now)
+	second(2)
+	c.Tick(now, 0)
+	second(1)
+	c.Tick(now, 0)
+	if limitOf(c) != 180 {
+		t.Errorf("a node that comes later has a limit of %d", limitOf(c))
+	}
+}
