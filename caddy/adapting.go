@@ -47,9 +47,14 @@ var adviceClock = struct {
 	wait  func(ctx context.Context, d time.Duration)
 }{
 	now: func() int64 { return time.Now().UnixMicro() },
-	ticks: func() (<-chan time.Time, func()) {
-		t := time.NewTicker(time.Second)
-		return t.C, t.Stop
+	ticks: func() (<-chan time.Time, func()) { // with the whole seconds of the clock: so nodes whose clocks agree change a limit together
+		rest := time.Second - time.Duration(time.Now().Nanosecond())
+		t := time.NewTicker(rest)
+		whole := time.AfterFunc(rest, func() { t.Reset(time.Second) })
+		return t.C, func() {
+			whole.Stop()
+			t.Stop()
+		}
 	},
 }
 

@@ -42,8 +42,9 @@ type Agreement struct {
 	Document  []byte
 }
 
-// fleetDelay is how long after it was handed over a fleet's document takes effect: by then all nodes have asked for it, each second, and taken it.
-const fleetDelay = 2 * time.Second
+// fleetDelay is how long after it was handed over a fleet's document takes effect: by then all nodes have asked for it, each second, and taken it. Nodes
+// tick with the whole seconds of their clocks, so the time between two of them is in the middle of two ticks, and all follow it with the same one.
+const fleetDelay = 1500 * time.Millisecond
 
 // Digest returns the digest of the rules.
 func (a *Advised) Digest() string {

@@ -141,7 +141,7 @@ func (g *registry) advise(e *engine) {
 	}
 	if !a.ticking {
 		a.ticking = true
-		g.after(adviceEvery, a.later)
+		g.tickAgain(a)
 	}
 }
 
@@ -187,7 +187,7 @@ func (g *registry) adviceTick(a *advising) {
 	if !g.stillAdvises(a) {
 		return
 	}
-	defer g.tickAgain(a, g.clock())
+	defer g.tickAgain(a)
 	a.turn.Lock()
 	defer a.turn.Unlock()
 	if !a.ended {
@@ -195,13 +195,9 @@ func (g *registry) adviceTick(a *advising) {
 	}
 }
 
-// tickAgain sets the timer of the next second, a second after this one began: all nodes of a fleet change a limit within a second then.
-func (g *registry) tickAgain(a *advising, began time.Duration) {
-	wait := began + adviceEvery - g.clock()
-	if wait < 0 {
-		wait = 0
-	}
-	g.after(wait, a.later)
+// tickAgain sets the timer of the next whole second of the clock: nodes whose clocks agree change a limit together.
+func (g *registry) tickAgain(a *advising) {
+	g.after(adviceEvery-time.Duration(g.unixNow()%1_000_000)*time.Microsecond, a.later)
 }
 
 // stillAdvises reports whether advice goes on; if not, it ends it.
