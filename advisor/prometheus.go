@@ -25,7 +25,7 @@ type Prometheus struct {
 	Client   *http.Client  // nil: one of its own, which follows no redirect
 }
 
-// mostPoints is the most points that Prometheus returns of a series.
+// mostPointsAtOnce is the most points that Prometheus returns of a series.
 const mostPointsAtOnce = 11_000
 
 // longestAnswer is the most bytes of an answer: 11,000 points have 400 KiB.

@@ -5,10 +5,8 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -255,30 +253,12 @@ func (a *Advisor) tell(c front.Adapted) {
 	default:
 		a.logger.Info("the limit has changed", fields...)
 	}
-	a.write(front.AuditOf(c, a.Mode == "apply", time.UnixMicro(adviceClock.now())))
-}
-
-// write appends a line to the audit file. It opens the file each time, so that it can be rotated.
-func (a *Advisor) write(line front.Audit) {
 	if a.audit == "" {
 		return
 	}
-	text, err := json.Marshal(line)
-	if err == nil {
-		err = appendLine(a.audit, append(text, '\n'))
-	}
-	if err != nil {
+	if err := front.WriteAudit(a.audit, front.AuditOf(c, a.Mode == "apply", time.UnixMicro(adviceClock.now()))); err != nil {
 		a.logger.Error("the audit file cannot be written", zap.String("file", a.audit), zap.Error(err))
 	}
-}
-
-func appendLine(name string, line []byte) error {
-	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(line)
-	return cmp.Or(f.Close(), err)
 }
 
 // provision fills in placeholders, and reads the files that the settings name.
@@ -313,11 +293,8 @@ func (a *Advisor) provision(ctx caddy.Context) error {
 		}
 	}
 	if a.audit != "" {
-		if info, err := os.Stat(filepath.Dir(a.audit)); err != nil || !info.IsDir() {
-			return fmt.Errorf("advisor: audit %s: its folder does not exist; make it, or write another file", a.audit)
-		}
-		if info, err := os.Stat(a.audit); err == nil && !info.Mode().IsRegular() { // a pipe would hold up all that waits for it
-			return fmt.Errorf("advisor: audit %s: must be a file", a.audit)
+		if err := front.CheckAudit(a.audit); err != nil {
+			return fmt.Errorf("advisor: %w", err)
 		}
 	}
 	if resolved.URL != front.BuiltinAdvisor {

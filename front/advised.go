@@ -53,13 +53,6 @@ func (a *Advised) Digest() string {
 	return a.Adaptation.Board.Digest()
 }
 
-// Adapts reports whether there is any adaptable rule.
-func (a *Advised) Adapts() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return len(a.Adaptation.Board.Labels()) > 0
-}
-
 // Replace replaces the board and Adaptation.Rules, since the rules are others, and puts in force at once what the board goes on with.
 func (a *Advised) Replace(board *advice.Board, rules func(label string) ([]*Place, []Watched), now, guardNow int64) {
 	a.mu.Lock()
@@ -88,11 +81,11 @@ func (a *Advised) Refuse(refusal *advice.Refusal, now int64) {
 	a.Adaptation.Board.Refuse(refusal, now)
 }
 
-// MayPoll reports whether it is this node that asks the advisor.
+// MayPoll reports whether there is an adaptable rule, and it is this node that asks the advisor.
 func (a *Advised) MayPoll() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.Agree == nil || a.failed || a.leads
+	return len(a.Adaptation.Board.Labels()) > 0 && (a.Agree == nil || a.failed || a.leads)
 }
 
 // Take takes a document that the advisor has sent to this node, and hands it to the fleet, if there is one. It returns why it is refused; nil: it is not.

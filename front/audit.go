@@ -1,6 +1,10 @@
 package front
 
 import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -64,4 +68,32 @@ func LimitText(o *advice.Outcome) string {
 		text += " burst " + strconv.FormatInt(o.Burst, 10)
 	}
 	return text
+}
+
+// CheckAudit says what is wrong with the name of an audit file. The error begins with the setting.
+func CheckAudit(name string) error {
+	if folder, err := os.Stat(filepath.Dir(name)); err != nil || !folder.IsDir() {
+		return fmt.Errorf("audit %s: its folder does not exist; make it, or write another file", name)
+	}
+	if there, err := os.Stat(name); err == nil && !there.Mode().IsRegular() { // a pipe would hold up all that waits for it
+		return fmt.Errorf("audit %s: must be a file", name)
+	}
+	return nil
+}
+
+// WriteAudit appends a line to an audit file. It opens the file each time, so that it can be rotated.
+func WriteAudit(name string, line Audit) error {
+	text, err := json.Marshal(line)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(text, '\n'))
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	return err
 }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
-	"os"
 	"sort"
 	"sync"
 	"time"
@@ -131,7 +129,7 @@ func (g *registry) advise(e *engine) {
 	a.running = true
 	poller, err := advice.NewPoller(advice.PollerConfig{
 		Source: e.advisor.source, Interval: e.advisor.interval, Digest: a.advised.Digest, Take: a.advised.Take, Refuse: a.advised.Refuse,
-		May: func() bool { return mayPoll(a.advised) }, Now: g.unixNow, Wait: g.waitFor,
+		May: a.advised.MayPoll, Now: g.unixNow, Wait: g.waitFor,
 	})
 	if err != nil { // the settings were checked
 		warn(e.name, "advisor: "+err.Error())
@@ -143,11 +141,6 @@ func (g *registry) advise(e *engine) {
 		a.ticking = true
 		g.tickAgain(a)
 	}
-}
-
-// mayPoll reports whether there is a rule that advice may change, and this node asks for it.
-func mayPoll(advised *front.Advised) bool {
-	return advised.Adapts() && advised.MayPoll()
 }
 
 // waitFor waits for so long, or until the context ends.
@@ -299,25 +292,7 @@ func (g *registry) tellAdapted(s *advisorSettings, middleware string, c front.Ad
 	if s.audit == "" {
 		return
 	}
-	line := front.AuditOf(c, s.apply, time.UnixMicro(g.unixNow()))
-	text, err := json.Marshal(line)
-	if err == nil {
-		err = appendLine(s.audit, append(text, '\n'))
-	}
-	if err != nil {
+	if err := front.WriteAudit(s.audit, front.AuditOf(c, s.apply, time.UnixMicro(g.unixNow()))); err != nil {
 		g.warnOnce(middleware, "advisor: the audit file cannot be written: "+err.Error())
 	}
-}
-
-// appendLine appends a line to a file. It opens the file each time, so that it can be rotated.
-func appendLine(name string, line []byte) error {
-	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(line)
-	if closed := f.Close(); err == nil {
-		err = closed
-	}
-	return err
 }

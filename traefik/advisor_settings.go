@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -131,7 +129,7 @@ func (s *advisorSettings) connect(value interface{}) ([]byte, error) {
 	return contents, advice.CheckSource(&s.source)
 }
 
-// complete reads the advisor's public key, and returns the text of its file. It checks that the audit file has a folder.
+// complete reads the advisor's public key, and returns the text of its file. It checks that the audit file can be written.
 func (s *advisorSettings) complete(given *Advisor) ([]byte, error) {
 	var pem []byte
 	var err error
@@ -146,9 +144,8 @@ func (s *advisorSettings) complete(given *Advisor) ([]byte, error) {
 		}
 	}
 	if s.audit != "" {
-		folder, err := os.Stat(filepath.Dir(s.audit))
-		if err != nil || !folder.IsDir() {
-			return pem, fmt.Errorf("audit %s: its folder does not exist; make it, or write another file", s.audit)
+		if err := front.CheckAudit(s.audit); err != nil {
+			return pem, err
 		}
 	}
 	return pem, nil
