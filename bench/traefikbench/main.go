@@ -151,21 +151,29 @@ func print(list []scenario, results [][]figures) {
 	for i, s := range list {
 		base[s.name] = results[i]
 	}
-	fmt.Print("| | limit | requests a second | × no middleware | Traefik's CPU µs a request | more than no middleware | Redis's |\n| --- | --- | ---: | ---: | ---: | ---: | ---: |\n")
+	fmt.Print("| | limit | requests a second | × no middleware | Traefik's CPU µs a request | more than no middleware | Redis's | × its like | CPU, × its like |\n| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 	for i, s := range list {
-		var rates, ratios, micros, more, redis []float64
+		without, like := base[s.base()], base[s.like]
+		var rates, ratios, micros, more, redis, alike, alikeMicros []float64
 		for round, f := range results[i] {
 			rates = append(rates, f.rate)
-			ratios = append(ratios, f.rate/base[s.base()][round].rate)
+			ratios = append(ratios, f.rate/without[round].rate)
 			micros = append(micros, f.micros)
-			more = append(more, f.micros-base[s.base()][round].micros)
+			more = append(more, f.micros-without[round].micros)
 			redis = append(redis, f.redis)
+			if like != nil {
+				alike = append(alike, f.rate/like[round].rate)
+				alikeMicros = append(alikeMicros, f.micros/like[round].micros)
+			}
 		}
-		inRedis := ""
+		inRedis, ofLike, microsOfLike := "", "", ""
 		if s.redis {
 			inRedis = spread("%.1f", redis)
 		}
-		fmt.Printf("| %s | %s | %s | %s | %s | %s | %s |\n", s.title, s.limit, spread("%.0f", rates), spread("%.3f", ratios), spread("%.1f", micros), spread("%+.1f", more), inRedis)
+		if like != nil {
+			ofLike, microsOfLike = s.like+": "+spread("%.3f", alike), spread("%.3f", alikeMicros)
+		}
+		fmt.Printf("| %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", s.title, s.limit, spread("%.0f", rates), spread("%.3f", ratios), spread("%.1f", micros), spread("%+.1f", more), inRedis, ofLike, microsOfLike)
 	}
 	fmt.Print("\n" + legend)
 }

@@ -16,6 +16,7 @@ type scenario struct {
 	fields     bool   // answers must have all the fields of fieldNames
 	redis      bool   // the scenario needs Redis
 	clients    clients
+	like       string // the name of the scenario that it is to be as fast as; "": none
 }
 
 // clients says which clients the requests of a load seem to come from.
@@ -67,39 +68,42 @@ var scenarios = []scenario{
 	{name: "plugin-nothing", title: "a plugin that does nothing", middleware: "plugin: {tiny: {kind: nothing}}", status: 200},
 	{name: "plugin-headers", title: "a plugin that sets five prebuilt header fields", middleware: "plugin: {tiny: {kind: headers}}", status: 200, fields: true},
 	{name: "native", title: "Traefik's rateLimit", limit: perMilli, middleware: "rateLimit: {average: 1000, period: 1ms, burst: 1000}", status: 200},
-	weir("token-bucket", "Weir, token_bucket", perMilli, tokenBucket),
-	weir("guard", "Weir, token_bucket, `guard`", perMilli, tokenBucket+", guard: {max: 512, min: 512}"),
-	weir("guard-busy", "Weir, token_bucket, `guard`, half of its limit in use", perMilli, tokenBucket+", guard: {max: 64, min: 64}"),
+	weir("token-bucket", "Weir, token_bucket", perMilli, tokenBucket).asFastAs(fieldsAlone),
+	weir("guard", "Weir, token_bucket, `guard`", perMilli, tokenBucket+", guard: {max: 512, min: 512}").asFastAs("weir-token-bucket"),
+	weir("guard-busy", "Weir, token_bucket, `guard`, half of its limit in use", perMilli, tokenBucket+", guard: {max: 64, min: 64}").asFastAs("weir-token-bucket"),
 	guardAlone,
-	weir("large", "Weir, token_bucket, a large limit", large, tokenBucket),
-	weir("sliding-window-counter", "Weir, sliding_window_counter", perTick, "algorithm: sliding_window_counter"),
-	weir("fixed-window", "Weir, fixed_window", perTick, "algorithm: fixed_window"),
-	weir("leaky-bucket", "Weir, leaky_bucket", perMilli, "algorithm: leaky_bucket"),
-	weir("sliding-window-log", "Weir, sliding_window_log", perTick, "algorithm: sliding_window_log"),
-	weir("no-fields", "Weir, token_bucket, `headers: none`", perMilli, tokenBucket+", headers: none"),
-	weir("two-rules", "Weir, two rules: token_bucket and sliding_window_counter", perMilli+", "+perTick, twoRules),
-	weir("metrics-header", "Weir, token_bucket, 512 keys in a header, `metrics`", perHour, tokenBucket+byHeader+", metrics: {path: /metrics}").from(keyed),
-	weir("header", "Weir, token_bucket, 512 keys in a header", perHour, tokenBucket+byHeader).from(keyed),
-	weir("new-keys", "Weir, token_bucket, a new key in every request's header", perHour, tokenBucket+byHeader).from(fresh),
-	weir("metrics", "Weir, token_bucket, `metrics`", perMilli, tokenBucket+", metrics: {path: /metrics}"),
-	weir("metrics-counter", "Weir, sliding_window_counter, `metrics`", perTick, "algorithm: sliding_window_counter, metrics: {path: /metrics}"),
-	weir("metrics-two-rules", "Weir, two rules, `metrics`", perMilli+", "+perTick, twoRules+", metrics: {path: /metrics}"),
+	weir("large", "Weir, token_bucket, a large limit", large, tokenBucket).asFastAs(fieldsAlone),
+	weir("sliding-window-counter", "Weir, sliding_window_counter", perTick, "algorithm: sliding_window_counter").asFastAs(fieldsAlone),
+	weir("fixed-window", "Weir, fixed_window", perTick, "algorithm: fixed_window").asFastAs(fieldsAlone),
+	weir("leaky-bucket", "Weir, leaky_bucket", perMilli, "algorithm: leaky_bucket").asFastAs(fieldsAlone),
+	weir("sliding-window-log", "Weir, sliding_window_log", perTick, "algorithm: sliding_window_log").asFastAs(fieldsAlone),
+	weir("no-fields", "Weir, token_bucket, `headers: none`", perMilli, tokenBucket+", headers: none").asFastAs(nothing),
+	weir("two-rules", "Weir, two rules: token_bucket and sliding_window_counter", perMilli+", "+perTick, twoRules).asFastAs(fieldsAlone),
+	weir("metrics-header", "Weir, token_bucket, 512 keys in a header, `metrics`", perHour, tokenBucket+byHeader+", metrics: {path: /metrics}").from(keyed).asFastAs("weir-header"),
+	weir("header", "Weir, token_bucket, 512 keys in a header", perHour, tokenBucket+byHeader).from(keyed).asFastAs(fieldsAlone),
+	weir("new-keys", "Weir, token_bucket, a new key in every request's header", perHour, tokenBucket+byHeader).from(fresh).asFastAs(fieldsAlone),
+	weir("metrics", "Weir, token_bucket, `metrics`", perMilli, tokenBucket+", metrics: {path: /metrics}").asFastAs("weir-token-bucket"),
+	weir("metrics-counter", "Weir, sliding_window_counter, `metrics`", perTick, "algorithm: sliding_window_counter, metrics: {path: /metrics}").asFastAs("weir-sliding-window-counter"),
+	weir("metrics-two-rules", "Weir, two rules, `metrics`", perMilli+", "+perTick, twoRules+", metrics: {path: /metrics}").asFastAs("weir-two-rules"),
 	{name: "none-forwarded", title: "no middleware, X-Forwarded-For trusted", status: 200, clients: forwarded},
 	weir("depth", "Weir, token_bucket, `ipStrategy.depth: 1`", perMilli, tokenBucket+", ipStrategy: {depth: 1}").from(forwarded),
 	{name: "none-many", title: "no middleware, 512 addresses", status: 200, clients: many},
 	weir("addresses", "Weir, token_bucket, 512 addresses", perHour, tokenBucket).from(many),
 	{name: "native-redis", title: "Traefik's rateLimit, Redis", limit: perMilli, middleware: "rateLimit: {average: 1000, period: 1ms, burst: 1000, redis: {endpoints: ['REDIS']}}", status: 200, redis: true},
-	weir("redis-token-bucket", "Weir, token_bucket, Redis", perMilli, tokenBucket).inRedis(),
-	weir("redis-sliding-window-counter", "Weir, sliding_window_counter, Redis", perTick, "algorithm: sliding_window_counter").inRedis(),
-	weir("redis-two-rules", "Weir, two rules, Redis", perMilli+", "+perTick, twoRules).inRedis(),
-	weir("redis-metrics", "Weir, token_bucket, Redis, `metrics`", perMilli, tokenBucket+", metrics: {path: /metrics}").inRedis(),
+	weir("redis-token-bucket", "Weir, token_bucket, Redis", perMilli, tokenBucket).inRedis().asFastAs("native-redis"),
+	weir("redis-sliding-window-counter", "Weir, sliding_window_counter, Redis", perTick, "algorithm: sliding_window_counter").inRedis().asFastAs("native-redis"),
+	weir("redis-two-rules", "Weir, two rules, Redis", perMilli+", "+perTick, twoRules).inRedis().asFastAs("native-redis"),
+	weir("redis-metrics", "Weir, token_bucket, Redis, `metrics`", perMilli, tokenBucket+", metrics: {path: /metrics}").inRedis().asFastAs("weir-redis-token-bucket"),
 	{name: "native-rejected", title: "rejected: Traefik's rateLimit", limit: hourly, middleware: "rateLimit: {average: 1, period: 1h, burst: 1}", status: 429},
-	weir("rejected", "rejected: Weir, token_bucket", hourly, tokenBucket).rejected(),
+	weir("rejected", "rejected: Weir, token_bucket", hourly, tokenBucket).rejected().asFastAs("native-rejected"),
 	{name: "native-redis-rejected", title: "rejected: Traefik's rateLimit, Redis", limit: hourly, middleware: "rateLimit: {average: 1, period: 1h, burst: 1, redis: {endpoints: ['REDIS']}}", status: 429, redis: true},
-	weir("redis-rejected", "rejected: Weir, token_bucket, Redis", hourly, tokenBucket).inRedis().rejected(),
+	weir("redis-rejected", "rejected: Weir, token_bucket, Redis", hourly, tokenBucket).inRedis().rejected().asFastAs("native-redis-rejected"),
 }
 
 const (
+	nothing     = "plugin-nothing"
+	fieldsAlone = "plugin-headers"
+
 	tokenBucket = "algorithm: token_bucket"
 	byHeader    = ", key: 'header:" + keyHeader + "'"
 	twoRules    = "rules: [{name: short, limit: " + perMilli + ", algorithm: token_bucket}, {name: long, limit: " + perTick + ", algorithm: sliding_window_counter}]"
@@ -121,6 +125,11 @@ func (s scenario) from(c clients) scenario {
 	return s
 }
 
+func (s scenario) asFastAs(like string) scenario {
+	s.like = like
+	return s
+}
+
 func (s scenario) inRedis() scenario {
 	s.redis = true
 	s.middleware = strings.TrimSuffix(s.middleware, "}}") + ", store: {redis: {address: 'REDIS', nodes: 1}}}}"
@@ -137,7 +146,7 @@ func selected(pattern *regexp.Regexp) []scenario {
 	needed := make(map[string]bool)
 	for _, s := range scenarios {
 		if pattern.MatchString(s.name) {
-			needed[s.name], needed[s.base()] = true, true
+			needed[s.name], needed[s.base()], needed[s.like] = true, true, true
 		}
 	}
 	var list []scenario
