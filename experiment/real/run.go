@@ -148,7 +148,7 @@ func simulated(s *simulation.Situation, r run) float64 {
 	default:
 		return 0
 	}
-	return simulation.Run(s, simulation.Limits{Client: 1e9, All: 1e9}, policy, r.Seed).Good
+	return simulation.Run(s, simulation.Limits{}, policy, nil, r.Seed).Good
 }
 
 // summarize counts what has become of the requests of the event.

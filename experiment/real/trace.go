@@ -42,7 +42,7 @@ func (p piece) cut(seed uint64, sigma, calm, length float64) *simulation.Situati
 	if length > 0 && p.from+length < to {
 		to = p.from + length
 	}
-	s := simulation.New(p.situation, seed, sigma)
+	s := simulation.New(p.situation, seed, simulation.Options{Sigma: sigma})
 	cut := s.Cut(calm, p.calmEnds, p.from, to)
 	if p.lapse > 0 {
 		slowness := s.Slowness

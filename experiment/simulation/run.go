@@ -34,18 +34,16 @@ type Patient interface {
 // looks is how often a request that waits is looked at, in seconds.
 const looks = 0.002
 
-// Limits are those of the static configuration: of each client, and of all together, in requests a second, with a burst of two seconds.
-type Limits struct{ Client, All float64 }
-
-// Tuned are limits that fit the situation as well as one can who knows it: a quarter more than the largest client has ever sent.
-func (s *Situation) Tuned() Limits { return Limits{Client: 1.25 * s.Largest, All: 0.9 * Capacity} }
-
-// Outcome is what has come of a situation's event, in per cent.
+// Outcome is what has come of a situation's event.
 type Outcome struct {
-	Good     float64 // of the legitimate requests, those that were answered in time
-	Rejected float64 // of all attempts of legitimate clients
-	Abuse    float64 // of the illegitimate ones, those that reached the service
-	P95      float64 // seconds, of the answers to legitimate clients
+	Good     float64 // of the legitimate requests, those that were answered in time, in per cent
+	Rejected float64 // of all attempts of legitimate clients, those that a limit or the policy turned away, in per cent
+	All      float64 // the same of all attempts, those of illegitimate clients included
+	Abuse    float64 // of the illegitimate ones, those that reached the service, in per cent
+	Refused  float64 // of what reached the service, what that refused, in per cent
+	Mean     float64 // of the times of the answers to legitimate clients, also of those that came too late, in seconds
+	P95, P99 float64
+	Changes  float64 // of limits, by an Adviser, an hour
 }
 
 type underWay struct {
@@ -53,18 +51,16 @@ type underWay struct {
 	left  bool // at the end: its client
 }
 
-type again struct {
-	asked  float64
+// attempt is one that a client makes.
+type attempt struct {
+	asked  float64 // when its request was sent first
+	came   float64 // when it was sent
 	client int
-	until  float64 // it waits for a policy that is Patient, and no longer than this; 0: it is a second try
-	work   float64
-	tried  bool // it was a second try before it waited
+	second bool    // it is a second try
+	work   float64 // as Arrival has it
+	passed bool    // the limits have allowed it
+	until  float64 // it waits for a policy that is Patient, and no longer than this; 0: it does not
 }
-
-// bucket is a token bucket with a burst of two seconds, of ten requests at least.
-type bucket struct{ used, at float64 }
-
-func (b *bucket) drained(t, rate float64) float64 { return math.Max(0, b.used-(t-b.at)*rate) }
 
 // Slots are the workers of the service, with one queue: first come, first served. The zero value is idle.
 type Slots struct{ free [Workers]float64 }
@@ -86,38 +82,44 @@ func (v *Slots) Take(s *Situation, t, work float64) (end float64, refused bool) 
 	return end, false
 }
 
-// Run plays a situation. The seed is that of the second tries.
-func Run(s *Situation, l Limits, p Policy, seed uint64) Outcome {
+// Run plays a situation. The seed is that of the second tries. An Adviser may move the limits; nil: they stay.
+func Run(s *Situation, limits Limits, p Policy, adviser Adviser, seed uint64) Outcome {
 	r := rand.New(rand.NewPCG(seed, 0xa9a1))
 	var upstream Slots
-	var tries queue[again]
+	var waiting queue[attempt]
 	var open queue[underWay]
 	var answers []float64
-	nodes := [3][]bucket{make([]bucket, s.Clients), make([]bucket, s.Clients), make([]bucket, s.Clients)}
-	var all [3]bucket
-	var legitimate, good, attempts, rejected, abuse, admitted float64
-	retry := func(t float64, client int, asked float64, second bool) {
-		if !second && r.IntN(2) == 0 {
-			tries.push(t+0.5+r.Float64(), again{asked: asked, client: client})
+	keys := keysOf(s.Clients)
+	shared, nodes := newLimiter(1), [2]*limiter{newLimiter(0.5), newLimiter(0.5)}
+	set := func(l Limits) {
+		shared.set(l)
+		for _, n := range nodes {
+			n.set(l)
 		}
 	}
-	for i := 0; i < len(s.Arrivals) || len(tries) > 0; {
-		var t, asked, work, until float64
-		var client int
-		second := len(tries) > 0 && (i == len(s.Arrivals) || tries[0].at <= s.Arrivals[i].At)
-		if second {
-			var a again
-			t, a = tries.pop()
-			asked, client, until = a.asked, a.client, a.until
-			if work = a.work; until == 0 {
-				work = s.ServiceTime(r)
-			} else {
-				second = a.tried
+	set(limits)
+	var legitimate, good, attempts, rejected, all, rejectedOfAll, abuse, admitted, refused, reached, changes float64
+	retry := func(t float64, a attempt) {
+		if !a.second && r.IntN(2) == 0 {
+			t += 0.5 + r.Float64()
+			waiting.push(t, attempt{asked: a.asked, came: t, client: a.client, second: true})
+		}
+	}
+	asked, nextAdvice := 0, math.Inf(1)
+	if adviser != nil {
+		nextAdvice = adviser.Interval()
+	}
+	for i := 0; i < len(s.Arrivals) || len(waiting) > 0; {
+		var t float64
+		var a attempt
+		if len(waiting) > 0 && (i == len(s.Arrivals) || waiting[0].at <= s.Arrivals[i].At) {
+			if t, a = waiting.pop(); a.work == 0 {
+				a.work = s.ServiceTime(r)
 			}
 		} else {
-			a := s.Arrivals[i]
+			t = s.Arrivals[i].At
+			a = attempt{asked: t, came: t, client: int(s.Arrivals[i].Client), work: s.Arrivals[i].Service}
 			i++
-			t, asked, client, work = a.At, a.At, int(a.Client), a.Service
 		}
 		for len(open) > 0 && open[0].at <= t {
 			end, u := open.pop()
@@ -127,82 +129,104 @@ func Run(s *Situation, l Limits, p Policy, seed uint64) Outcome {
 				p.Answered(end, u.begun, false)
 			}
 		}
-		isLegitimate := client < s.Legitimate
-		inEvent := asked >= s.Begin && asked < s.End
-		if inEvent && until == 0 {
-			if !isLegitimate {
-				abuse++
-			} else {
-				attempts++
-				if !second {
-					legitimate++
-				}
+		for t >= nextAdvice {
+			if l := adviser.Advise(nextAdvice, asked); l != limits {
+				limits = l
+				set(l)
+				changes++
 			}
+			asked = 0
+			nextAdvice += adviser.Interval()
 		}
-		node, part := 0, 1.0
-		if s.Outage != "" && t >= s.StoreLost && t < s.Back {
-			node, part = 1+r.IntN(2), 2
-			if s.Outage == "open" {
-				node = -1
+		isLegitimate := a.client < s.Legitimate
+		inEvent := a.asked >= s.Begin && a.asked < s.End
+		if a.came == t { // and it has not waited
+			asked++
+			if inEvent {
+				all++
+				if !isLegitimate {
+					abuse++
+				} else {
+					attempts++
+					if !a.second {
+						legitimate++
+					}
+				}
 			}
 		}
 		ok := true
-		if node >= 0 && until == 0 {
-			rate, total := l.Client/part, l.All/part
-			one, sum := &nodes[node][client], &all[node]
-			used, of := one.drained(t, rate), sum.drained(t, total)
-			ok = used+1 <= math.Max(10, 2*rate) && of+1 <= 2*total
-			if ok {
-				*one, *sum = bucket{used + 1, t}, bucket{of + 1, t}
-			} else {
-				*one, *sum = bucket{used, t}, bucket{of, t}
-				p.Rejected(t, client)
+		if !a.passed {
+			by := shared
+			if s.Outage != "" && t >= s.StoreLost && t < s.Back {
+				if by = nodes[r.IntN(2)]; s.Outage == "open" {
+					by = nil
+				}
 			}
+			if by != nil {
+				var wait float64
+				if wait, ok = by.take(t, keys[a.client]); !ok {
+					p.Rejected(t, a.client)
+				} else if wait > 0 {
+					a.passed = true
+					waiting.push(t+wait, a)
+					continue
+				}
+			}
+			a.passed = true
+		}
+		if ok && isLegitimate && t-a.came >= Patience { // it has left while it waited for a limit
+			retry(t, a)
+			continue
 		}
 		if ok {
 			// What an admission by the limits has charged stays charged: the guard comes behind them.
-			if until > 0 {
-				ok = p.(Patient).AdmitWaiting(t, client)
+			if a.until > 0 {
+				ok = p.(Patient).AdmitWaiting(t, a.client)
 			} else {
-				ok = p.Admit(t, client)
+				ok = p.Admit(t, a.client)
 			}
 			if patient, waits := p.(Patient); !ok && waits {
-				if until == 0 {
-					until = t + patient.Wait()
+				if a.until == 0 {
+					a.until = t + patient.Wait()
 				}
-				if t+looks <= until {
-					tries.push(t+looks, again{asked: asked, client: client, until: until, work: work, tried: second})
+				if t+looks <= a.until {
+					waiting.push(t+looks, a)
 					continue
 				}
 			}
 		}
 		if !ok {
-			if isLegitimate && inEvent {
-				rejected++
+			if inEvent {
+				rejectedOfAll++
+				if isLegitimate {
+					rejected++
+				}
 			}
 			continue
 		}
-		if !isLegitimate && inEvent {
-			admitted++
+		if inEvent {
+			reached++
+			if !isLegitimate {
+				admitted++
+			}
 		}
-		end, refused := upstream.Take(s, t, work)
-		if refused {
+		end, isRefused := upstream.Take(s, t, a.work)
+		if isRefused {
 			p.Answered(t, t, true)
+			if inEvent {
+				refused++
+			}
 			if isLegitimate {
-				retry(t, client, asked, second)
+				retry(t, a)
 				if inEvent {
 					answers = append(answers, Queue)
 				}
 			}
 			continue
 		}
-		came := t
-		if until > 0 {
-			came = until - p.(Patient).Wait()
-		}
-		leaves := isLegitimate && end-came > Patience
+		leaves := isLegitimate && end-a.came > Patience
 		if leaves {
-			open.push(came+Patience, underWay{t, true})
+			open.push(a.came+Patience, underWay{t, true})
 		} else {
 			open.push(end, underWay{t, false})
 		}
@@ -210,16 +234,22 @@ func Run(s *Situation, l Limits, p Policy, seed uint64) Outcome {
 			continue
 		}
 		if inEvent {
-			answers = append(answers, end-came)
+			answers = append(answers, end-a.came)
 		}
 		if leaves {
-			retry(came+Patience, client, asked, second)
+			retry(a.came+Patience, a)
 		} else if inEvent {
 			good++
 		}
 	}
+	mean := 0.0
+	for _, a := range answers {
+		mean += a / float64(len(answers))
+	}
 	return Outcome{
-		Good: 100 * good / math.Max(1, legitimate), Rejected: 100 * rejected / math.Max(1, attempts), Abuse: 100 * admitted / math.Max(1, abuse),
-		P95: quantile(answers, .95),
+		Good: share(good, legitimate), Rejected: share(rejected, attempts), All: share(rejectedOfAll, all), Abuse: share(admitted, abuse),
+		Refused: share(refused, reached), Mean: mean, P95: quantile(answers, .95), P99: quantile(answers, .99), Changes: changes / s.Length * 3600,
 	}
 }
+
+func share(n, all float64) float64 { return 100 * n / math.Max(1, all) }

@@ -27,14 +27,14 @@ type arm struct {
 	policy func(calm *Situation) Policy
 }
 
-func unlimited(*Situation) Limits { return Limits{Client: 1e9, All: 1e9} }
+func unlimited(*Situation) Limits { return Limits{} }
 
 func arms() []arm {
 	return []arm{
 		{"no limits", unlimited, func(*Situation) Policy { return None{} }},
 		{"tuned limits", (*Situation).Tuned, func(*Situation) Policy { return None{} }},
 		{"tuned limits, cap of 48", (*Situation).Tuned, func(*Situation) Policy { return &Cap{Most: 48} }},
-		{"clients' limits, guard", func(s *Situation) Limits { return Limits{Client: s.Tuned().Client, All: 1e9} }, func(*Situation) Policy { return NewGuarded(128) }},
+		{"clients' limits, guard", func(s *Situation) Limits { return Limits{Client: s.Tuned().Client} }, func(*Situation) Policy { return NewGuarded(128) }},
 		{"guard alone", unlimited, func(*Situation) Policy { return NewGuarded(128) }},
 		{"guard alone, with a baseline", unlimited, func(calm *Situation) Policy { return NewLearnt(128, calm) }},
 	}
@@ -48,9 +48,9 @@ func TestAQueueBeforeTheGuardGainsLittle(t *testing.T) {
 			var without, queued float64
 			runs := max(1, *seeds-1)
 			for seed := uint64(1); seed <= uint64(runs); seed++ {
-				s, n := New(name, seed, *sigma), float64(runs)
-				without += Run(s, unlimited(s), NewGuarded(128), seed).Good / n
-				queued += Run(s, unlimited(s), Queued{NewGuarded(128), 0.05}, seed).Good / n
+				s, n := New(name, seed, Options{Sigma: *sigma}), float64(runs)
+				without += Run(s, unlimited(s), NewGuarded(128), nil, seed).Good / n
+				queued += Run(s, unlimited(s), Queued{NewGuarded(128), 0.05}, nil, seed).Good / n
 			}
 			t.Logf("goodput of %.2f %% without a queue, %.2f %% with one", without, queued)
 			if queued > without+1 {
@@ -64,7 +64,7 @@ var calmDays sync.Map // functions that return the steady situation, by seed
 
 // calmDay returns the steady situation of a seed, which is made once for all that learn from it.
 func calmDay(seed uint64) *Situation {
-	made, _ := calmDays.LoadOrStore(seed, sync.OnceValue(func() *Situation { return New("steady", seed, *sigma) }))
+	made, _ := calmDays.LoadOrStore(seed, sync.OnceValue(func() *Situation { return New("steady", seed, Options{Sigma: *sigma}) }))
 	return made.(func() *Situation)()
 }
 
@@ -73,9 +73,9 @@ func outcomes(name string) []Outcome {
 	list := arms()
 	sums := make([]Outcome, len(list))
 	for seed := uint64(1); seed <= uint64(*seeds); seed++ {
-		s, calm := New(name, seed, *sigma), calmDay(seed)
+		s, calm := New(name, seed, Options{Sigma: *sigma}), calmDay(seed)
 		for i, a := range list {
-			o := Run(s, a.limits(s), a.policy(calm), seed)
+			o := Run(s, a.limits(s), a.policy(calm), nil, seed)
 			n := float64(*seeds)
 			sums[i].Good += o.Good / n
 			sums[i].Rejected += o.Rejected / n
@@ -125,8 +125,8 @@ func TestTheGuardDoesAsWellAsTheStudyFound(t *testing.T) {
 // TestRunsAreTheSameAgain: nothing but the seed says what a run comes to.
 func TestRunsAreTheSameAgain(t *testing.T) {
 	play := func() Outcome {
-		s := New("abuse at the peak", 3, 1.2)
-		return Run(s, s.Tuned(), NewGuarded(64), 3)
+		s := New("abuse at the peak", 3, Options{Sigma: 1.2})
+		return Run(s, s.Tuned(), NewGuarded(64), nil, 3)
 	}
 	if a, b := play(), play(); a != b {
 		t.Errorf("%+v, then %+v", a, b)
@@ -135,7 +135,7 @@ func TestRunsAreTheSameAgain(t *testing.T) {
 
 // TestACutIsTheSituationBetweenTwoInstants: the calm before the event, and then a part of the event, as it is in the whole.
 func TestACutIsTheSituationBetweenTwoInstants(t *testing.T) {
-	s := New("slow", 1, 0)
+	s := New("slow", 1, Options{})
 	c := s.Cut(10, 300, 600, 640)
 	if c.Begin != 10 || c.End != 50 || c.Length != 50 || c.Clients != s.Clients || c.Legitimate != s.Legitimate {
 		t.Errorf("%+v", c)
@@ -165,7 +165,7 @@ func TestACutIsTheSituationBetweenTwoInstants(t *testing.T) {
 }
 
 func TestTheServiceWorksOnSixteenAtATime(t *testing.T) {
-	s := New("steady", 1, 0)
+	s := New("steady", 1, Options{})
 	var slots Slots
 	for i := range 3 * Workers {
 		end, refused := slots.Take(s, 0, 1.5)

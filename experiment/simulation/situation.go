@@ -44,17 +44,21 @@ type Situation struct {
 	Legitimate int
 	Begin, End float64 // of the event, in which goodput is measured
 	Length     float64
-	Sigma      float64 // of service times, as New has it
+	Sigma      float64 // as Options has it
 
 	// Slowness is how many times its usual time the service takes at an instant.
 	Slowness func(t float64) float64
 
 	// The store of the limits fails between these instants, in which the limits of clients are as Outage says: "open" does without them,
 	// "local" has half of each.
-	Outage             string
-	StoreLost, Back    float64
-	LearntP90          float64 // requests a second of a client in a window of a usual day: quantiles over all windows with any
-	LearntP99, Largest float64
+	Outage          string
+	StoreLost, Back float64
+
+	// Requests a second of a client in a window of a usual day: quantiles over all windows of all clients, and the most.
+	LearntP90, LearntP99, LearntP999, Largest float64
+
+	Forecast  Forecast
+	TimeOfDay func(t float64) float64 // of an instant of the run
 }
 
 // Names are the situations that there are.
@@ -148,17 +152,33 @@ func visits(r *rand.Rand, rate func(t float64) float64, from, to, most float64) 
 	}
 }
 
-// New makes a situation. Service times are exponential; with a sigma above 0 they are log-normal with that standard deviation of their logarithm,
-// and of the same mean. 1 and more is a heavy tail.
-func New(name string, seed uint64, sigma float64) *Situation {
+// Options are what may differ between situations of one name and seed.
+type Options struct {
+	// Sigma is of the service times. They are exponential; with a sigma above 0 they are log-normal with that standard deviation of their
+	// logarithm, and of the same mean. 1 and more is a heavy tail.
+	Sigma float64
+
+	// Real makes clients as unequal as those of a real site: see clients.go. By default their weights are log-normal, with a standard deviation
+	// of 0.8 of the logarithm.
+	Real bool
+}
+
+// New makes a situation.
+func New(name string, seed uint64, o Options) *Situation {
 	r := rand.New(rand.NewPCG(seed, 0x5eed))
 	p := planOf(name)
-	s := &Situation{Name: name, Begin: p.begin, End: p.end, Length: p.length, Sigma: sigma, Slowness: p.slowness, Outage: p.outage, StoreLost: 420, Back: 660}
+	s := &Situation{Name: name, Begin: p.begin, End: p.end, Length: p.length, Sigma: o.Sigma, Slowness: p.slowness, Outage: p.outage, StoreLost: 420, Back: 660}
+	s.TimeOfDay = func(t float64) float64 { return t + p.from }
 	weights := make([]float64, clients)
-	sum := 0.0
 	for i := range weights {
 		weights[i] = math.Exp(0.8 * r.NormFloat64())
-		sum += weights[i]
+	}
+	if o.Real {
+		weights = realWeights(r)
+	}
+	sum := 0.0
+	for _, w := range weights {
+		sum += w
 	}
 	for i := range weights {
 		weights[i] *= clients / sum
@@ -209,14 +229,16 @@ func (s *Situation) ServiceTime(r *rand.Rand) float64 {
 // Cut returns a piece of a situation as one of its own: so many seconds of calm, which are those just before calmEnds, and then those between from
 // and to, which are its event. So it may leap into the midst of an event.
 func (s *Situation) Cut(calm, calmEnds, from, to float64) *Situation {
-	cut, slowness := *s, s.Slowness
+	cut := *s
 	cut.Begin, cut.End, cut.Length = calm, calm+to-from, calm+to-from
-	cut.Slowness = func(t float64) float64 {
+	whole := func(t float64) float64 { // the instant of the whole situation
 		if t < calm {
-			return slowness(t - calm + calmEnds)
+			return t - calm + calmEnds
 		}
-		return slowness(t - calm + from)
+		return t - calm + from
 	}
+	cut.Slowness = func(t float64) float64 { return s.Slowness(whole(t)) }
+	cut.TimeOfDay = func(t float64) float64 { return s.TimeOfDay(whole(t)) }
 	cut.Arrivals = nil
 	for _, piece := range []struct{ from, to, at float64 }{{calmEnds - calm, calmEnds, 0}, {from, to, calm}} {
 		for _, a := range s.Arrivals {
@@ -246,5 +268,33 @@ func (s *Situation) learn(r *rand.Rand, weights []float64, load float64) {
 	}
 	sort.Float64s(rates)
 	at := func(q float64) float64 { return rates[min(len(rates)-1, int(q*float64(len(rates))))] }
-	s.LearntP90, s.LearntP99, s.Largest = at(.9), at(.99), rates[len(rates)-1]
+	s.LearntP90, s.LearntP99, s.LearntP999, s.Largest = at(.9), at(.99), at(.999), rates[len(rates)-1]
+	s.Forecast = forecastOf(r, load)
+}
+
+// forecastOf draws seven usual days, and returns what they have shown. Visits make the number of requests in a window vary 3.7 times as much as if
+// each request came by itself: that is the ratio of the mean of the square of a visit's requests to their mean.
+func forecastOf(r *rand.Rand, load float64) Forecast {
+	const days, clumping = 7, 11.0 / 3
+	var f Forecast
+	var squares, mean float64
+	sums := [len(f.Mean)][days]float64{}
+	for day := range days {
+		level := math.Exp(0.08 * r.NormFloat64())
+		for i := range sums {
+			expected := load * shape((float64(i)+0.5)*window) * window
+			sums[i][day] = (expected*level + math.Sqrt(clumping*expected)*r.NormFloat64()) / window
+			f.Mean[i] += sums[i][day] / days
+		}
+	}
+	for i := range sums {
+		mean += f.Mean[i] / float64(len(sums))
+		for day := range days {
+			squares += (sums[i][day] - f.Mean[i]) * (sums[i][day] - f.Mean[i]) / (days - 1) / float64(len(sums))
+		}
+	}
+	for i := range sums {
+		f.Deviation[i] = math.Sqrt(squares * f.Mean[i] / mean)
+	}
+	return f
 }
