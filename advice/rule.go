@@ -277,7 +277,7 @@ func move(s *Settings, st *State, c Conditions, now int64, g goal, o *Outcome) {
 	if requests == st.requests && burst == st.burst && g.algorithm == st.algorithm {
 		return
 	}
-	if st.stepped > 0 && now-st.stepped < s.Every {
+	if st.stepped > 0 && second(now)-second(st.stepped) < s.Every {
 		if o.Why == Followed {
 			o.Why = HeldByStep
 		}
@@ -298,6 +298,10 @@ func move(s *Settings, st *State, c Conditions, now int64, g goal, o *Outcome) {
 		st.stepped = now
 	}
 }
+
+// second returns the whole second that is next to a time. Turns come some milliseconds after it, now more and now less: what has to wait for so many
+// seconds would else sometimes wait for one more, on one node of a fleet and not on another.
+func second(t int64) int64 { return (t + seconds/2) / seconds * seconds }
 
 // near reports whether a target is within the deadband of what is in force, and is another.
 func near(from, to int64) bool {

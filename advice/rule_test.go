@@ -255,6 +255,26 @@ func TestTheWayBackIsKnown(t *testing.T) {
 	}
 }
 
+// A defect: a turn that came a little earlier after its second than the one with the last step had to wait for another second, so that the nodes of a
+// fleet drifted apart with each step.
+func TestStepsKeepToTheSecondsThatTurnsComeWith(t *testing.T) {
+	s := someRule(t, Bounds)
+	st := Start(s)
+	Take(&st, &Rule{Rule: "api", Reason: "growth", Limit: &Limit{Requests: 200}}, 1, begins, begins+3600*seconds)
+	late := []int64{1500, 1200, 9000, 400_000, 0} // microseconds
+	was := s.Requests
+	for turn := int64(0); turn <= 90; turn++ {
+		o := Turn(s, &st, Conditions{}, begins+turn*seconds+late[turn%int64(len(late))])
+		if steps := o.Requests != was; steps != (turn%30 == 0) {
+			t.Errorf("at second %d: from %d to %d", turn, was, o.Requests)
+		}
+		was = o.Requests
+		if turn%30 == 0 {
+			late[0] /= 3
+		}
+	}
+}
+
 func TestOutcomesAreExplained(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, why := range []string{
