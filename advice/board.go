@@ -26,6 +26,7 @@ type Board struct {
 	rules    map[string]*boardRule
 	known    map[string]bool // the labels
 	document *Document       // the last one that was taken; nil: none
+	newest   newest          // its serial
 	sum      [sha256.Size]byte
 	takenAt  int64
 	refused  map[string]int64 // documents, by reason
@@ -75,6 +76,7 @@ func (b *Board) resume(before *Board) {
 	before.mu.Lock()
 	defer before.mu.Unlock()
 	b.document = before.document
+	b.newest = before.newest
 	b.sum = before.sum
 	b.takenAt = before.takenAt
 	b.last = before.last
@@ -117,7 +119,7 @@ func (b *Board) TakeAt(body []byte, signature string, now, effective int64) (*Do
 		return nil, refusal
 	}
 	sum := sha256.Sum256(body)
-	if b.document != nil && d.Serial == b.document.Serial && sum == b.sum {
+	if sum == b.sum && d.Serial == b.newest.at(now) {
 		return nil, nil //nolint:nilnil // no news
 	}
 	b.document = d
@@ -131,8 +133,9 @@ func (b *Board) TakeAt(body []byte, signature string, now, effective int64) (*Do
 		effective = own
 	}
 	expires := d.ExpiresAt.UnixMicro()
+	b.newest.take(d.Serial, expires, now)
 	for label, r := range b.rules {
-		Take(&r.state, of[label], d.Serial, effective, expires)
+		Take(&r.state, of[label], d.Serial, effective, expires, now)
 	}
 	return d, nil
 }
@@ -142,7 +145,7 @@ func (b *Board) Check(body []byte, signature string, now int64) (*Document, *Ref
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	d, refusal := b.read(body, signature, now)
-	if refusal == nil && b.document != nil && d.Serial == b.document.Serial {
+	if refusal == nil && d.Serial == b.newest.at(now) {
 		return nil, nil //nolint:nilnil // no news
 	}
 	return d, refusal
@@ -159,8 +162,8 @@ func (b *Board) read(body []byte, signature string, now int64) (*Document, *Refu
 		}
 	}
 	e := Expect{Now: now, Config: b.digest, Rules: b.known}
-	if b.document != nil && sha256.Sum256(body) != b.sum {
-		e.Serial = b.document.Serial
+	if sha256.Sum256(body) != b.sum {
+		e.Serial = b.newest.at(now)
 	}
 	return Parse(body, e)
 }

@@ -65,6 +65,42 @@ func TestABoardTakesADocumentOnce(t *testing.T) {
 	}
 }
 
+// A defect: one document with the highest serial silenced its advisor until the proxy was started again.
+func TestASerialCountsUntilItsAdviceIsOver(t *testing.T) {
+	b := someBoard(t, Bounds)
+	take := func(serial, at int64) *Refusal {
+		_, refusal := b.Take(bodyOf(t, b, serial, at, loosening(100+serial%100)), "", at)
+		return refusal
+	}
+	if refusal := take(MaxSerial, begins); refusal != nil {
+		t.Fatal(refusal)
+	}
+	b.Revert("api", begins)
+	before := begins + 600*seconds - 1 // the advice is over in a microsecond
+	if refusal := take(50, before); refusal == nil || refusal.Reason != OldSerial {
+		t.Errorf("%v", refusal)
+	}
+	b = NewBoard(BoardConfig{Rules: []Settings{*someRule(t, Bounds)}}, b)
+	if refusal := take(50, before+1); refusal != nil {
+		t.Fatal(refusal)
+	}
+	if c := b.Turn(before+1, always(Conditions{})); c[0].After.Target != 150 || c[0].After.Serial != 50 {
+		t.Errorf("the rule does not follow it: %+v", c[0].After)
+	}
+	// Older advice that is not over keeps its serial from coming again.
+	short := []byte(strings.Replace(string(bodyOf(t, b, 51, before+1, nil)), "T10:20:00Z", "T10:10:10Z", 1))
+	if _, refusal := b.Take(short, "", before+1); refusal != nil {
+		t.Fatal(refusal)
+	}
+	if refusal := take(50, before+30*seconds); refusal == nil || refusal.Reason != OldSerial {
+		t.Errorf("%v", refusal)
+	}
+	// A clock that is set back by a year makes it last no longer than a day.
+	if refusal := take(1, begins-365*86400*seconds); refusal != nil {
+		t.Error(refusal)
+	}
+}
+
 func TestABoardSaysWhatHasChanged(t *testing.T) {
 	b := someBoard(t, Full)
 	if c := b.Turn(begins, always(healthy)); len(c) != 1 || c[0].Changed || c[0].Label != "api" || c[0].After.Requests != 100 {

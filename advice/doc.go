@@ -6,10 +6,9 @@
 // costs next to nothing.
 //
 //   - document.go, read.go, json.go: a document, and what is refused
-//   - digest.go, signature.go: by which rules it was made, and by whom
+//   - digest.go, signature.go, serial.go: for which rules it was made, by whom, and whether it is newer than the last
 //   - settings.go, rule.go, gates.go: one adaptable rule: what is in force, and why
 //   - board.go: all rules of a proxy; an adapter asks it once a second
-//   - client.go, exchange.go: the poller
 //   - client.go, exchange.go: the poller
 //
 // An adapter makes a Board of its adaptable rules, and a Poller that gives the board what it gets. Each second it calls Board.Turn with what

@@ -137,7 +137,7 @@ func playGates(t *testing.T, c *gateCase, standard gateSettings, closed map[stri
 			conditions = line.Conditions.conditions()
 		}
 		if taken := line.Take; taken != nil {
-			Take(&st, taken.Rule, taken.Serial, begins+taken.Effective*seconds, begins+taken.Expires*seconds)
+			Take(&st, taken.Rule, taken.Serial, begins+taken.Effective*seconds, begins+taken.Expires*seconds, begins+now*seconds)
 			clamps = make([]string, 0)
 		}
 		if line.Freeze != nil {

@@ -16,7 +16,7 @@ type State struct {
 	followed *entry // nil: none
 	next     *entry // that is not in force yet
 	later    *entry // the newest one behind it
-	serial   int64  // of the newest advice, followed or reverted
+	newest   newest // followed or reverted
 	back     string // why it goes back to the configured limit without advice; a word of Outcome.Why
 
 	frozen       int64 // until then nothing changes
@@ -79,7 +79,7 @@ func Start(s *Settings) State {
 // advisor (see Digest), and else is the configured limit. By hand is by hand: a freeze holds, and advice that was reverted stays so.
 func Resume(s *Settings, before State) State {
 	st := Start(s)
-	st.serial = before.serial
+	st.newest = before.newest
 	st.frozen = before.frozen
 	st.overloaded = before.overloaded
 	st.concentrated = before.concentrated
@@ -104,12 +104,12 @@ func within(n, least, most int64) int64 {
 }
 
 // Take hands a rule what a document says of it: nil if that is nothing. It is followed from effective to expires, and what was followed before until
-// then. Advice whose serial is not above the last one is ignored.
-func Take(st *State, r *Rule, serial, effective, expires int64) {
-	if serial <= st.serial {
+// then. Advice whose serial is not above the last one is ignored, until all advice so far is over.
+func Take(st *State, r *Rule, serial, effective, expires, now int64) {
+	if serial <= st.newest.at(now) {
 		return
 	}
-	st.serial = serial
+	st.newest.take(serial, expires, now)
 	e := &entry{rule: r, serial: serial, effective: effective, expires: expires}
 	if st.next == nil || st.next.effective >= effective {
 		st.next = e

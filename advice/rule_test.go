@@ -55,7 +55,7 @@ func TestABucketDrainsInTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	st := Start(s)
-	Take(&st, &Rule{Rule: "x", Limit: &Limit{Requests: 1, Burst: 19}, Reason: "growth"}, 1, begins, begins+3600*seconds)
+	Take(&st, &Rule{Rule: "x", Limit: &Limit{Requests: 1, Burst: 19}, Reason: "growth"}, 1, begins, begins+3600*seconds, begins)
 	for now := begins; now < begins+600*seconds; now += seconds {
 		o := Turn(s, &st, Conditions{}, now)
 		if o.Burst < 1 || o.Burst*s.Period/o.Requests > longestDrain {
@@ -149,7 +149,7 @@ func TestLimitsStayInTheirBoundsAndReturn(t *testing.T) {
 			if turn%4 == 0 {
 				effective := now + a.random.Int63n(30)*seconds
 				expires := effective + a.random.Int63n(300)*seconds
-				Take(&st, a.rule(), int64(a.random.Intn(60)), effective, expires)
+				Take(&st, a.rule(), int64(a.random.Intn(60)), effective, expires, now)
 				if expires > ends {
 					ends = expires
 				}
@@ -222,7 +222,7 @@ func inBounds(t *testing.T, s *Settings, o *Outcome) {
 func TestACopyOfAStateIsIndependent(t *testing.T) {
 	s := someRule(t, Bounds)
 	st := Start(s)
-	Take(&st, &Rule{Rule: "api", Reason: "growth", Limit: &Limit{Requests: 1000}}, 1, begins, begins+3600*seconds)
+	Take(&st, &Rule{Rule: "api", Reason: "growth", Limit: &Limit{Requests: 1000}}, 1, begins, begins+3600*seconds, begins)
 	Turn(s, &st, Conditions{}, begins)
 	kept := st
 	for now := begins; now < begins+300*seconds; now += seconds {
@@ -240,12 +240,12 @@ func TestTheWayBackIsKnown(t *testing.T) {
 	if WalkBack(s, &st) != 0 {
 		t.Error("it is at the configured limit")
 	}
-	Take(&st, &Rule{Rule: "api", Reason: "growth", Limit: &Limit{Requests: 100, Algorithm: "token_bucket"}}, 1, begins, begins+3600*seconds)
+	Take(&st, &Rule{Rule: "api", Reason: "growth", Limit: &Limit{Requests: 100, Algorithm: "token_bucket"}}, 1, begins, begins+3600*seconds, begins)
 	Turn(s, &st, Conditions{}, begins)
 	if got := WalkBack(s, &st); got != s.Every {
 		t.Errorf("another algorithm takes %d", got)
 	}
-	Take(&st, &Rule{Rule: "api", Reason: "growth", Limit: &Limit{Requests: 200}}, 2, begins, begins+3600*seconds)
+	Take(&st, &Rule{Rule: "api", Reason: "growth", Limit: &Limit{Requests: 200}}, 2, begins, begins+3600*seconds, begins)
 	now := begins
 	for ; now < begins+600*seconds; now += seconds {
 		Turn(s, &st, Conditions{}, now)
@@ -260,7 +260,7 @@ func TestTheWayBackIsKnown(t *testing.T) {
 func TestStepsKeepToTheSecondsThatTurnsComeWith(t *testing.T) {
 	s := someRule(t, Bounds)
 	st := Start(s)
-	Take(&st, &Rule{Rule: "api", Reason: "growth", Limit: &Limit{Requests: 200}}, 1, begins, begins+3600*seconds)
+	Take(&st, &Rule{Rule: "api", Reason: "growth", Limit: &Limit{Requests: 200}}, 1, begins, begins+3600*seconds, begins)
 	late := []int64{1500, 1200, 9000, 400_000, 0} // microseconds
 	was := s.Requests
 	for turn := int64(0); turn <= 90; turn++ {
@@ -303,7 +303,7 @@ func TestAdviceThatComesFasterThanItTakesEffectIsFollowed(t *testing.T) {
 	followed := int64(0)
 	for second := int64(0); second < 20; second++ {
 		now := begins + second*seconds
-		Take(&st, &Rule{Rule: "api", Limit: &Limit{Requests: 150}, Reason: "growth"}, 10+second, now+4*seconds, now+60*seconds)
+		Take(&st, &Rule{Rule: "api", Limit: &Limit{Requests: 150}, Reason: "growth"}, 10+second, now+4*seconds, now+60*seconds, now)
 		if o := Turn(s, &st, Conditions{}, now); o.Serial > 0 {
 			if second < 4 || o.Serial > 10+second-4 {
 				t.Errorf("second %d: advice %d is followed before its time", second, o.Serial)
