@@ -34,7 +34,7 @@ type Proposal struct {
 	Serial   int64 // above that of the document before; else it is dropped
 	Document []byte
 	After    time.Duration // how long from now it takes effect: so long that all nodes have asked before
-	Keep     time.Duration // how long it is kept at least
+	Keep     time.Duration // how long it is the fleet's, at most 25 hours; then a document with any serial takes its place
 }
 
 // leaseOfFleet is how long a node leads after it has last said so. It should say so each second: the next node takes over so long after it has died.
@@ -71,6 +71,9 @@ func Agree(f *Fleet, known int64, p *Proposal) (*Agreement, error) {
 		a.Serial = reply[2]
 		a.Effective = reply[3]
 		length := int(reply[4])
+		if length > mostDocument {
+			return none, errReply
+		}
 		if int(reply[5]) == offset {
 			for _, word := range reply[fleetNumbers:] {
 				for i := uint(0); i < fleetBytes && len(a.Document) < length; i++ {
@@ -113,6 +116,8 @@ func (s *Store) runApart(c *Call) error {
 const (
 	fleetNumbers = 6 // of a reply of scriptOfFleet, before the part of the document
 	fleetBytes   = 6 // of the document, in each number
+
+	mostDocument = 2 << 20 // bytes; nodes propose no longer ones
 )
 
 // luaFleet replies with: the time; whether the node leads; serial, time of effect and length of the document; where the part begins that follows; the
@@ -121,23 +126,26 @@ const luaFleet = `local call, tonumber, format, floor = redis.call, tonumber, st
 local key, node, lease, known, offset = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
-local got = call('HMGET', key, 'holder', 'until', 'serial', 'effective')
-local till, serial, effective = tonumber(got[2] or 0), tonumber(got[3] or 0), tonumber(got[4] or 0)
--- A lease that is longer than any is of before the clock has stepped back.
+local got = call('HMGET', key, 'holder', 'until', 'serial', 'effective', 'expires')
+for i = 2, 5 do got[i] = tonumber(got[i] or 0) or 0 end
+local till, serial, effective, expires = got[2], got[3], got[4], got[5]
+-- A lease or a document that lasts longer than any is of before the clock has stepped back.
+if expires <= now or expires > now + 9e10 then serial, effective = 0, 0 end
 local leads = got[1] == node or till <= now or till > now + lease
 if leads then
 	call('HSET', key, 'holder', node, 'until', format('%.0f', now + lease))
 	if tonumber(ARGV[5]) > serial then
 		serial, effective = tonumber(ARGV[5]), now + tonumber(ARGV[7])
-		call('HSET', key, 'serial', ARGV[5], 'effective', format('%.0f', effective), 'document', ARGV[6])
-		call('PEXPIRE', key, format('%.0f', math.max(tonumber(ARGV[8]), lease / 500)))
+		local keep = math.max(tonumber(ARGV[8]), lease / 500)
+		call('HSET', key, 'serial', ARGV[5], 'effective', format('%.0f', effective), 'document', ARGV[6], 'expires', format('%.0f', now + 1000 * keep))
+		call('PEXPIRE', key, format('%.0f', keep))
 	elseif call('PTTL', key) < lease / 1000 then
 		call('PEXPIRE', key, format('%.0f', lease / 500))
 	end
 end
 local reply = {now, leads and 1 or 0, serial, effective, 0, 0}
 if serial > known then
-	local document = call('HGET', key, 'document')
+	local document = call('HGET', key, 'document') or ''
 	if offset >= #document then offset = 0 end
 	reply[5], reply[6] = #document, offset
 	for at = offset + 1, math.min(#document, offset + 6000), 6 do

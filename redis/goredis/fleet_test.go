@@ -102,6 +102,59 @@ func TestAFleetAgreesOnOneDocument(t *testing.T) {
 	}
 }
 
+// A defect: a document with the highest serial kept all others from the fleet, since the node that led kept its key from expiring.
+func TestADocumentIsTheFleetsForAsLongAsItIsKept(t *testing.T) {
+	const start = 1_800_000_000_000_000
+	server := redistest.Start(t, redistest.WithClock())
+	server.SetTime(start)
+	a := newMember(t, server.Addr(), "a", false)
+	b := newMember(t, server.Addr(), "b", true)
+	a.agrees(&redis.Proposal{Serial: 1<<53 - 1, Document: []byte("highest"), Keep: time.Minute})
+	for second := int64(1); second < 60; second++ {
+		server.SetTime(start + second*1_000_000)
+		if got := a.agrees(&redis.Proposal{Serial: 5, Document: []byte("next"), Keep: time.Minute}); got.Serial != 1<<53-1 {
+			t.Fatalf("after %d s there is serial %d", second, got.Serial)
+		}
+	}
+	server.SetTime(start + 60_000_000)
+	if got := a.agrees(nil); got.Serial != 0 || got.Document != nil {
+		t.Errorf("it is kept for longer: %+v", got)
+	}
+	a.agrees(&redis.Proposal{Serial: 5, Document: []byte("next"), Keep: time.Minute})
+	if got := b.agrees(nil); got.Serial != 5 || string(got.Document) != "next" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Whoever else can write into Redis ends no proxy, and silences no fleet for longer than a day.
+func TestAFleetGetsOverWhatOthersHaveWrittenIntoItsKey(t *testing.T) {
+	server := redistest.Start(t)
+	a := newMember(t, server.Addr(), "a", false)
+	a.agrees(nil)
+	key := server.MustDo(t, "KEYS", "*").List[0].Text
+	for _, fields := range [][]string{
+		{"serial", "x", "until", "y", "effective", "z", "expires", "{}"},
+		{"serial", "9007199254740991", "document", "garbage", "expires", "9007199254740991"},
+	} {
+		server.MustDo(t, append([]string{"HSET", key}, fields...)...)
+		a.known = 0
+		a.agrees(nil)
+		if got := a.agrees(&redis.Proposal{Serial: 5, Document: []byte("good"), Keep: time.Minute}); got.Serial != 5 || string(got.Document) != "good" {
+			t.Errorf("after %q: %+v", fields, got)
+		}
+		server.MustDo(t, "HDEL", key, "document")
+		a.known = 0
+		if got := a.agrees(nil); got.Document != nil {
+			t.Errorf("%+v", got)
+		}
+	}
+	server.MustDo(t, "HSET", key, "document", strings.Repeat("x", 3<<20))
+	a.known = 0
+	if _, err := redis.Agree(a.fleet, 0, nil); err == nil {
+		t.Error("a document was read that no node can have proposed")
+	}
+}
+
 func TestFleetsOfOtherNamesAreApart(t *testing.T) {
 	server := redistest.Start(t)
 	store := newStore(t, redis.Config{}, goredis.Config{Addresses: []string{server.Addr()}})
