@@ -17,13 +17,22 @@ type Advised struct {
 	Agree func(digest string, known int64, p *Proposal) (*Agreement, error)
 
 	mu       sync.Mutex
-	known    int64     // the serial of the fleet's document
-	proposal *Proposal // that is not handed over yet; nil: none
-	held     *Proposal // the last document, as it was handed over or came; nil: none
-	expires  int64     // when it is over
-	failed   bool      // the fleet's store fails, and each node polls
+	known    int64         // the serial of the fleet's document
+	proposal *heldDocument // that is not handed over yet; nil: none
+	held     *heldDocument // the last one that was taken, as it was handed over or came; nil: none
+	failed   bool          // the fleet's store fails, and each node polls
 	leads    bool
 }
+
+// heldDocument is a document with its signature in front, as a fleet hands it on.
+type heldDocument struct {
+	serial   int64
+	document []byte
+	expires  int64 // when it is over
+}
+
+// lasts reports whether there is a document, and it is not over.
+func lasts(h *heldDocument, now int64) bool { return h != nil && now < h.expires }
 
 // Proposal is a redis.Proposal.
 type Proposal struct {
@@ -102,12 +111,10 @@ func (a *Advised) Take(body []byte, signature string, now int64) *advice.Refusal
 		return refusal
 	}
 	if d != nil {
-		a.proposal = &Proposal{Serial: d.Serial, Document: append([]byte(signature+"\n"), body...), After: fleetDelay}
-		a.expires = d.ExpiresAt.UnixMicro()
-		a.proposal.Keep = time.Duration(a.expires-now) * time.Microsecond
+		a.proposal = &heldDocument{serial: d.Serial, document: append([]byte(signature+"\n"), body...), expires: d.ExpiresAt.UnixMicro()}
 		a.held = a.proposal
 		if a.failed {
-			a.take(a.held.Document, now, 0)
+			_ = a.take(a.held.document, now, 0)
 		}
 	}
 	return refusal
@@ -131,17 +138,24 @@ func (a *Advised) Now(now, guardNow int64) {
 // agree takes part in the fleet. While its store fails, each node asks the advisor for itself; what a store has lost, the node that leads hands over again.
 func (a *Advised) agree(now int64) {
 	a.mu.Lock()
+	if !lasts(a.proposal, now) {
+		a.proposal = nil
+	}
 	known := a.known
 	p := a.proposal
+	var proposed *Proposal
+	if p != nil {
+		proposed = &Proposal{Serial: p.serial, Document: p.document, After: fleetDelay, Keep: time.Duration(p.expires-now) * time.Microsecond}
+	}
 	digest := a.Adaptation.Board.Digest()
 	a.mu.Unlock()
-	got, err := a.Agree(digest, known, p)
+	got, err := a.Agree(digest, known, proposed)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.failed = err != nil
 	if err != nil {
 		if p != nil && a.proposal == p { // handed over later, if that is still needed
-			a.take(p.Document, now, 0)
+			_ = a.take(p.document, now, 0)
 		}
 		return
 	}
@@ -151,26 +165,21 @@ func (a *Advised) agree(now int64) {
 	a.leads = got.Leads
 	if got.Serial != known {
 		a.known = got.Serial
-		if got.Document != nil {
-			a.held = &Proposal{Serial: got.Serial, Document: got.Document, After: fleetDelay}
-			a.take(got.Document, now, now+got.Effective-got.Now)
-			if d := a.Adaptation.Board.Look().Document; d != nil {
-				a.expires = d.ExpiresAt.UnixMicro()
-			}
+		if got.Document != nil && a.take(got.Document, now, now+got.Effective-got.Now) == nil {
+			a.held = &heldDocument{serial: got.Serial, document: got.Document, expires: a.Adaptation.Board.Look().Document.ExpiresAt.UnixMicro()}
 		}
 	}
-	if got.Leads && a.proposal == nil && a.held != nil && got.Serial < a.held.Serial && now < a.expires {
-		again := *a.held
-		again.Keep = time.Duration(a.expires-now) * time.Microsecond
-		a.proposal = &again
+	if got.Leads && a.proposal == nil && lasts(a.held, now) && got.Serial < a.held.serial {
+		a.proposal = a.held
 	}
 }
 
-// take takes a fleet's document, which has its signature in front.
-func (a *Advised) take(document []byte, now, effective int64) {
-	end := bytes.IndexByte(document, '\n')
-	if end < 0 {
-		return
+// take takes a fleet's document. It returns why it is refused, which the board counts; nil: it is not.
+func (a *Advised) take(document []byte, now, effective int64) *advice.Refusal {
+	signature, body, found := bytes.Cut(document, []byte("\n"))
+	if !found {
+		body = document // no document, as the board will find
 	}
-	_, _ = a.Adaptation.Board.TakeAt(document[end+1:], string(document[:end]), now, effective) // the board counts a refusal
+	_, refusal := a.Adaptation.Board.TakeAt(body, string(signature), now, effective)
+	return refusal
 }

@@ -118,3 +118,45 @@ func TestAFleetGoesOnWhenItsStoreHasLostTheDocument(t *testing.T) {
 		t.Errorf("a node that comes later has a limit of %d", limitOf(c))
 	}
 }
+
+// A defect: a node whose store had failed for longer than a document lasts refused it anew each second, and handed it over when the store was back.
+func TestADocumentThatIsOverIsHandedToNobody(t *testing.T) {
+	now := fleetBegins
+	s := &fleetStore{}
+	a := fleetNode(s, "a", &now)
+	a.Tick(now, 0)
+	s.fails = true
+	a.Tick(now, 0)
+	if refusal := a.Take(documentOf(a, 5, 150, now), "", now); refusal != nil {
+		t.Fatal(refusal)
+	}
+	now += 3_600_000_000
+	for i := 0; i < 5; i++ {
+		now += 1_000_000
+		a.Tick(now, 0)
+	}
+	s.fails = false
+	a.Tick(now, 0)
+	if view := a.Adaptation.Board.Look(); len(view.Refused) > 0 || s.kept != nil {
+		t.Errorf("refused %v, handed over %v", view.Refused, s.kept)
+	}
+}
+
+// A defect: a node held what others had written into the store, and handed it over again when the store had lost it.
+func TestWhatIsRefusedIsHandedToNobody(t *testing.T) {
+	now := fleetBegins
+	s := &fleetStore{kept: &Proposal{Serial: 9, Document: []byte("garbage")}}
+	a := fleetNode(s, "a", &now)
+	a.Tick(now, 0)
+	if view := a.Adaptation.Board.Look(); view.Refused[advice.Malformed] != 1 {
+		t.Errorf("refused %v", view.Refused)
+	}
+	s.kept = nil
+	for i := 0; i < 3; i++ {
+		now += 1_000_000
+		a.Tick(now, 0)
+	}
+	if s.kept != nil {
+		t.Errorf("handed over %q", s.kept.Document)
+	}
+}
