@@ -51,16 +51,19 @@ func StartSentinel(t testing.TB, opts ...Option) *Sentinel {
 			certificates: o.certificates,
 			clients:      o.clients,
 		})
-		// Sentinels check servers more often than by default, and do not pause themselves when the machine is busy.
+		// Sentinels check servers more often than by default, and do not pause themselves when the machine is busy, nor go on with a pause
+		// that began before this command.
 		sentinel.MustDo(t, "SENTINEL", "DEBUG", "info-period", "200", "publish-period", "200", "ping-period", "200",
-			"ask-period", "200", "tilt-trigger", "60000")
+			"ask-period", "200", "tilt-trigger", "60000", "tilt-period", "1")
 		s.sentinels = append(s.sentinels, sentinel)
 	}
 	stopTogether(t, slices.Concat(s.sentinels, s.servers))
 	s.Settle()
 	for _, sentinel := range s.sentinels {
-		// Four of these periods must be longer than it takes until all sentinels know of a failover. Otherwise those that do not would undo it.
-		sentinel.MustDo(t, "SENTINEL", "DEBUG", "publish-period", "1000")
+		// Four of the first of these periods must be longer than it takes until all sentinels know of a failover. Otherwise those that do not
+		// would undo it. A replica that has not answered for five of the second cannot become the master, so these must be longer than a busy
+		// machine makes it wait.
+		sentinel.MustDo(t, "SENTINEL", "DEBUG", "publish-period", "1000", "ping-period", "1000")
 	}
 	return s
 }
