@@ -24,8 +24,11 @@ type Cell struct {
 var Policies = []string{"none", "low", "tuned", "cap", "study", "guard"}
 
 // Grid are static limits around the tuned ones: "grid", and the factors of the limit of a client and of that of all. The best of them, chosen
-// after the fact, shows whether the tuned ones were tuned well.
+// after the fact, shows whether the tuned ones were tuned well. The first few seeds are enough for that.
 var Grid = gridOf([]float64{0.75, 1, 1.5}, []float64{0.9, 1, 1.1, 1.25})
+
+// seedsOfGrid is how many seeds the grid is played with.
+const seedsOfGrid = 5
 
 // How many requests may be under way: with a guard at most, and with a fixed cap.
 const (
@@ -46,8 +49,12 @@ func gridOf(client, all []float64) []string {
 // Cells returns the cells of a situation and a seed.
 func Cells(situation string, seed uint64) []Cell {
 	list := []Cell{{situation, "none", "", seed}}
+	policies := Policies[1:len(Policies):len(Policies)]
+	if seed <= seedsOfGrid {
+		policies = append(policies, Grid...)
+	}
 	for _, algorithm := range core.AlgorithmNames {
-		for _, policy := range append(Policies[1:len(Policies):len(Policies)], Grid...) {
+		for _, policy := range policies {
 			list = append(list, Cell{situation, policy, algorithm, seed})
 		}
 	}

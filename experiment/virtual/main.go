@@ -39,8 +39,8 @@ func command(ctx context.Context) error {
 	situations := flag.String("situations", strings.Join(simulation.Names, ";"), "which situations, with semicolons between them")
 	flag.Parse()
 	var batches []batch
-	for _, s := range strings.Split(*situations, ";") {
-		for seed := range uint64(*seeds) {
+	for seed := range uint64(*seeds) { // so that what was played until an interruption has all situations
+		for _, s := range strings.Split(*situations, ";") {
 			batches = append(batches, batch{s, seed + 1})
 		}
 	}
