@@ -1,31 +1,29 @@
-// Command real plays situations of load with real parts: a service that sleeps, a Caddy with Weir's guard or something else before it, and clients
-// that send when the trace says. The traces are pieces of those of the simulation, so that what both find can be compared.
+// Command real plays the first tier of the experiment: cells of load with real parts. They are clients that send when the trace says, two Caddys with
+// Weir and a Traefik on one Redis, a Prometheus, advisors, and a service that sleeps. The traces are pieces of those of the simulation, so that what
+// both find can be compared.
 //
-// It adds a line of JSON for each run to a file, and in the end it prints a table. A run that the file has is not played again. With -table it
-// plays nothing, and prints the table of the file. The machine must be quiet: a run in which a request was sent, or an answer given, 50 ms late is
-// marked as disturbed, and played again. It runs on Linux, since each client has an address of its own in 127.1.0.0/16.
+// It writes a file for each cell into a folder. A cell that has a file is not played again. ../README.md describes cells, arms and the files. The machine
+// must be quiet: a cell whose requests were sent too late is thrown away, and played again. It runs on Linux, since each client has an
+// address of its own in 127.1.0.0/16.
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
-	"io/fs"
+	"net"
 	"os"
 	"os/signal"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
 	_ "github.com/proxyweir/weir/caddy"
 	_ "github.com/proxyweir/weir/experiment/arms"
+	"github.com/proxyweir/weir/experiment/progress"
 )
 
 // beCaddy makes this process Caddy if its first argument says so.
@@ -47,157 +45,117 @@ func main() {
 	}
 }
 
+func listen() (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") }
+
 func command(ctx context.Context) error {
 	var (
-		situations = flag.String("situations", "steady,bursts,crowd,abuse,slow,slow at once", "which situations")
-		withArms   = flag.String("arms", "none,cap,failsafe,guard", "what stands in front of the service; there are failsafe queue and failsafe fair, too")
-		sigmas     = flag.String("sigmas", "0,1", "0: exponential service times; else log-normal ones, of which this is the standard deviation of the logarithm")
-		pairs      = flag.Int("pairs", 10, "how many runs of each")
-		atATime    = flag.Int("at-a-time", 4, "how many runs at a time")
-		tries      = flag.Int("tries", 5, "how often a run is played that is disturbed")
-		out        = flag.String("out", "runs.jsonl", "the file of the runs")
-		table      = flag.Bool("table", false, "print the table of the file alone")
-		o          settings
+		matrix  = flag.String("matrix", "full", "full, small, or guard: the guard alone and others before a single Caddy")
+		only    = flag.String("only", "", "play only cells whose descriptions have this text, such as \"bursts, token_bucket, guard,\"")
+		pairs   = flag.Int("pairs", 3, "how many pairs, which are the runs of each cell")
+		atATime = flag.Int("at-a-time", 2, "how many cells at a time")
+		tries   = flag.Int("tries", 5, "how often a cell is played that is thrown away, or fails")
+		within  = flag.Duration("for", 0, "begin no cell after this time; 0: play all")
+		out     = flag.String("out", "data/real", "the folder of the data")
+		list    = flag.Bool("list", false, "list the cells that are missing, and play none")
+		o       settings
 	)
-	flag.Float64Var(&o.calm, "calm", 10, "seconds of calm before each event, which do not count")
+	flag.Float64Var(&o.calm, "calm", 15, "seconds of calm before each event, which do not count")
 	flag.Float64Var(&o.length, "seconds", 0, "seconds of each event at most; 0: all")
-	flag.BoolVar(&o.watch, "watch", false, "keep what happens in each second, and what the guard is at then")
 	flag.Parse()
-	known, err := read(*out)
+	cells, err := cellsOf(*matrix, *pairs)
 	if err != nil {
 		return err
 	}
-	if !*table {
-		var runs []run
-		for seed := range uint64(*pairs) {
-			for _, arm := range strings.Split(*withArms, ",") {
-				for _, sigma := range strings.Split(*sigmas, ",") {
-					n, err := strconv.ParseFloat(sigma, 64)
-					if err != nil {
-						return err
-					}
-					for _, s := range strings.Split(*situations, ",") { // next to each other, since some have much more load than others
-						runs = append(runs, run{Situation: s, Sigma: n, Seed: seed + 1, Arm: arm})
-					}
-				}
-			}
-		}
-		if err := playAll(ctx, missing(runs, known), o, *atATime, *tries, *out); err != nil {
-			return err
-		}
-		if known, err = read(*out); err != nil {
-			return err
+	var missing []cell
+	for _, c := range cells {
+		if _, err := os.Stat(c.file(*out)); err != nil && strings.Contains(c.String(), *only) {
+			missing = append(missing, c)
 		}
 	}
-	fmt.Print(tableOf(known))
-	return nil
-}
-
-// missing returns the runs that are not known yet.
-func missing(runs []run, known []result) []run {
-	return slices.DeleteFunc(runs, func(r run) bool {
-		return slices.ContainsFunc(known, func(k result) bool { return k.run == r && !k.Disturbed })
-	})
-}
-
-// job is a run with all that can be known before it.
-type job struct {
-	run
-	with      prepared
-	simulated float64
-}
-
-// prepareAll makes jobs of runs, all before the first, since that takes a core for a while.
-func prepareAll(runs []run, o settings) ([]job, error) {
-	var jobs []job
-	shared := map[run]prepared{}
-	for _, r := range runs {
-		key := run{r.Situation, r.Sigma, r.Seed, ""}
-		with, ok := shared[key]
-		if !ok {
-			var err error
-			if with, err = prepare(r, o); err != nil {
-				return nil, err
-			}
-			shared[key] = with
+	if *list {
+		for _, c := range missing {
+			fmt.Println(c)
 		}
-		jobs = append(jobs, job{r, with, simulated(with.situation, r)})
+		return nil
 	}
-	return jobs, nil
+	o.origin = versions()
+	r := runner{settings: o, out: *out, tries: *tries, bar: progress.New(os.Stderr, len(missing))}
+	if *within > 0 {
+		r.until = time.Now().Add(*within)
+	}
+	return r.playAll(ctx, missing, *atATime)
 }
 
-// playAll plays runs, and adds each result to a file.
-func playAll(ctx context.Context, runs []run, o settings, atATime, tries int, out string) error {
-	file, err := os.OpenFile(out, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var mu sync.Mutex
+// runner plays cells, and says what becomes of them.
+type runner struct {
+	settings settings
+	out      string
+	tries    int
+	until    time.Time // no cell begins after it, unless it is zero
+	bar      *progress.Bar
+	failures atomic.Int64
+}
+
+// playAll plays cells, so many at a time. It returns an error if some of them have no result that counts.
+func (r *runner) playAll(ctx context.Context, cells []cell, atATime int) error {
 	var workers sync.WaitGroup
-	jobs, err := prepareAll(runs, o)
-	if err != nil {
-		return err
-	}
-	next := make(chan job)
+	next := make(chan cell)
 	for range atATime {
 		workers.Go(func() {
-			for j := range next {
-				for range tries {
-					found, err := play(ctx, j.run, j.with, o)
-					if err != nil {
-						cancel(fmt.Errorf("%v: %w", j.run, err))
-						break
-					}
-					found.Simulated = j.simulated
-					mu.Lock()
-					err = json.NewEncoder(file).Encode(found)
-					mu.Unlock()
-					if err != nil {
-						cancel(err)
-						break
-					}
-					fmt.Fprintf(os.Stderr, "%v: good %.1f %%, lag %.0f and %.0f ms%s\n", j.run, found.Good, found.Lag, found.ServiceLag, map[bool]string{true: ", disturbed"}[found.Disturbed])
-					if !found.Disturbed {
-						break
-					}
-				}
+			for c := range next {
+				r.play(ctx, c)
+				r.bar.Done()
 			}
 		})
 	}
-	for _, j := range jobs {
+	left := 0
+	for i, c := range cells {
+		if !r.until.IsZero() && time.Now().After(r.until) {
+			left = len(cells) - i
+			break
+		}
 		select {
-		case next <- j:
+		case next <- c:
 		case <-ctx.Done():
 		}
-		sleepUntil(ctx, time.Now().Add(time.Second/2)) // so that not all begin at once
+		if !sleepUntil(ctx, time.Now().Add(2*time.Second)) { // so that not all begin at once
+			break
+		}
 	}
 	close(next)
 	workers.Wait()
-	return context.Cause(ctx)
+	if left > 0 {
+		r.bar.Say("the time is up: %d cells are left, which the next run plays", left)
+	}
+	if n := r.failures.Load(); n > 0 && ctx.Err() == nil {
+		return fmt.Errorf("%d cells have no result that counts: run this again to repeat them", n)
+	}
+	return ctx.Err()
 }
 
-// read returns the results of a file; none if there is no such file.
-func read(name string) ([]result, error) {
-	file, err := os.Open(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	var list []result
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<24)
-	for lines.Scan() {
-		var r result
-		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+// play plays a cell until it counts, but not too often.
+func (r *runner) play(ctx context.Context, c cell) {
+	for try := 1; try <= r.tries; try++ {
+		found, seconds, err := play(ctx, c, r.settings)
+		if ctx.Err() != nil {
+			return
 		}
-		list = append(list, r)
+		name := c.file(r.out)
+		if err == nil && found.Thrown {
+			name += fmt.Sprintf(".thrown-%d", try)
+		}
+		if err == nil {
+			err = write(name, found, seconds)
+		}
+		switch {
+		case err != nil:
+			r.bar.Say("%v: failed: %v", c, err)
+		case found.Thrown:
+			r.bar.Say("%v: thrown away: 99.9 %% of the requests were sent within %.1f ms only", c, found.Lateness)
+		default:
+			r.bar.Say("%v: good %.1f %%, lateness %.1f ms", c, 100*float64(found.Good)/float64(max(1, found.Legitimate)), found.Lateness)
+			return
+		}
 	}
-	return list, lines.Err()
+	r.failures.Add(1)
 }

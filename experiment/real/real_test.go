@@ -25,64 +25,90 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// TestWithRealParts plays two short runs: every request is accounted for, and the parts are as they should be. It says nothing of speed.
+// TestWithRealParts plays two short cells: every request is accounted for, and the parts are as they should be. It says nothing of speed.
 func TestWithRealParts(t *testing.T) {
-	for _, arm := range []string{"none", "guard"} {
+	for _, arm := range []string{"none", "guard alone"} {
 		t.Run(arm, func(t *testing.T) {
 			t.Parallel()
-			r := run{Situation: "abuse", Sigma: 1, Seed: 1, Arm: arm}
-			o := settings{calm: 1, length: 1, watch: true}
-			with, err := prepare(r, o)
+			c := cell{Scenario: "abuse", Sigma: 1, Pair: 1, Arm: arm}
+			o := settings{calm: 1, length: 1}
+			found, seconds, err := play(t.Context(), c, o)
 			if err != nil {
 				t.Fatal(err)
 			}
-			found, err := play(t.Context(), r, with, o)
+			p, _ := scenarioOf(c.Scenario)
+			s, err := p.cut(c.Pair, c.Sigma, o.calm, o.length)
 			if err != nil {
 				t.Fatal(err)
 			}
 			legitimate := 0
-			for _, q := range with.requests {
+			for _, q := range requestsOf(s, c.Pair, 1) {
 				if q.legitimate && q.counted {
 					legitimate++
 				}
 			}
-			if found.Legitimate != legitimate || found.run != r || found.Failed != nil || len(found.Profile) == 0 {
-				t.Errorf("%+v; want %d legitimate requests, and no failures", found, legitimate)
-			}
-			limits := 0
-			for _, m := range found.Profile {
-				if m.Guard["limit{guard=\"\"}"] == 128 {
+			first, limits := 0, 0
+			for _, s := range seconds {
+				if s.Second >= 0 {
+					first += s.First
+				}
+				if s.Seen["guard_limit"] == 128.0 {
 					limits++
 				}
 			}
-			if (limits > 0) != (arm == "guard") {
+			if found.Legitimate != legitimate || first != legitimate || found.cell != c || found.Failed != nil {
+				t.Errorf("%+v, and %d in its seconds; want %d legitimate requests, and no failures", found, first, legitimate)
+			}
+			if (limits > 0) != (arm == "guard alone") {
 				t.Errorf("a limit of 128 was seen %d times", limits)
 			}
 		})
 	}
 }
 
-// TestEveryArmIsAConfiguration that Caddy takes.
+// TestEveryArmIsAConfiguration that Caddy takes, with each algorithm.
 func TestEveryArmIsAConfiguration(t *testing.T) {
-	for arm := range arms {
-		text, err := configOf(arm, "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3")
+	s := simulation.New("steady", 1, simulation.Options{Real: true})
+	names := []string{"failsafe 128", "failsafe queue", "failsafe fair"}
+	for _, matrix := range []string{"full", "small", "guard"} {
+		cells, err := cellsOf(matrix, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		adapted, warnings, err := caddyconfig.GetAdapter("caddyfile").Adapt(text, nil)
-		if err != nil {
-			t.Fatalf("%s: %v, %v", arm, err, warnings)
-		}
-		var config caddy.Config
-		if err := json.Unmarshal(adapted, &config); err != nil {
-			t.Fatal(err)
-		}
-		if err := caddy.Validate(&config); err != nil {
-			t.Errorf("%s: %v", arm, err)
+		for _, c := range cells {
+			if !slices.Contains(names, c.Arm) {
+				names = append(names, c.Arm)
+			}
 		}
 	}
-	if _, err := configOf("luck", "", "", ""); err == nil {
-		t.Error("an arm that there is not is taken")
+	for _, name := range names {
+		a, err := armOf(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, algorithm := range algorithms {
+			p := &plan{arm: a, limits: a.limits(s), algorithm: algorithm, service: "127.0.0.1:1", redis: "127.0.0.1:2"}
+			if a.adviser != "" {
+				p.adviser = "127.0.0.1:3"
+			}
+			text := p.caddyfile("127.0.0.1:4", "127.0.0.1:5")
+			adapted, warnings, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(text), nil)
+			if err != nil {
+				t.Fatalf("%s: %v, %v:\n%s", name, err, warnings, text)
+			}
+			var config caddy.Config
+			if err := json.Unmarshal(adapted, &config); err != nil {
+				t.Fatal(err)
+			}
+			if err := caddy.Validate(&config); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	for _, wrong := range []string{"luck", "go", "guard+study", "guard+go+prophet"} {
+		if _, err := armOf(wrong); err == nil {
+			t.Errorf("an arm %q is taken", wrong)
+		}
 	}
 }
 
@@ -90,7 +116,7 @@ func TestEachClientHasAnAddressOfItsOwn(t *testing.T) {
 	seen := make(chan string, 600)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { seen <- r.RemoteAddr }))
 	defer server.Close()
-	l := newLoad(server.Listener.Addr().String(), 300)
+	l := newLoad([]string{server.Listener.Addr().String()}, 300)
 	var trace []request
 	for i := range 600 {
 		trace = append(trace, request{client: i % 300, legitimate: true})
@@ -127,6 +153,9 @@ func TestWhatBecomesOfARequest(t *testing.T) {
 			<-release
 		case 5:
 			w.WriteHeader(http.StatusBadGateway)
+		case 6:
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusTooManyRequests)
 		}
 	}))
 	defer server.Close()
@@ -135,23 +164,27 @@ func TestWhatBecomesOfARequest(t *testing.T) {
 		name              string
 		first, second     int
 		again, legitimate bool
+		insists           bool
 		want              []int
 	}{
-		{"answered", 1, 1, true, true, []int{answered}},
-		{"turned away", 2, 1, true, true, []int{turnedAway}},
-		{"refused, and again", 3, 1, true, true, []int{refused, answered}},
-		{"refused twice", 3, 3, true, true, []int{refused, refused}},
-		{"refused, and not again", 3, 1, false, true, []int{refused}},
-		{"left, and again", 4, 2, true, true, []int{left, turnedAway}},
-		{"an abuser that is refused", 3, 1, true, false, []int{refused}},
-		{"something else", 5, 1, true, true, []int{failed}},
+		{"answered", 1, 1, true, true, false, []int{answered}},
+		{"turned away", 2, 1, true, true, false, []int{turnedAway}},
+		{"refused, and again", 3, 1, true, true, false, []int{refused, answered}},
+		{"refused twice", 3, 3, true, true, false, []int{refused, refused}},
+		{"refused, and not again", 3, 1, false, true, false, []int{refused}},
+		{"left, and again", 4, 2, true, true, false, []int{left, turnedAway}},
+		{"an abuser that is refused", 3, 1, true, false, false, []int{refused}},
+		{"limited", 6, 1, true, true, false, []int{limited}},
+		{"limited, and insists", 6, 1, false, true, true, []int{limited, answered}},
+		{"an abuser that is limited", 6, 1, true, false, true, []int{limited}},
+		{"something else", 5, 1, true, true, false, []int{failed}},
 	} {
-		l := newLoad(server.Listener.Addr().String(), 1)
+		l := newLoad([]string{server.Listener.Addr().String()}, 1)
 		l.patience, l.abusers = time.Minute, time.Minute
 		if c.first == 4 {
 			l.patience = 200 * time.Millisecond
 		}
-		q := request{work: time.Duration(c.first) * time.Microsecond, workAgain: time.Duration(c.second) * time.Microsecond, again: c.again, legitimate: c.legitimate}
+		q := request{work: time.Duration(c.first) * time.Microsecond, workAgain: time.Duration(c.second) * time.Microsecond, again: c.again, insists: c.insists, legitimate: c.legitimate}
 		var got []int
 		for i, a := range l.play(t.Context(), time.Now(), []request{q}) {
 			got = append(got, a.what)
@@ -166,15 +199,21 @@ func TestWhatBecomesOfARequest(t *testing.T) {
 }
 
 func TestATraceIsTheSameForAllArms(t *testing.T) {
-	for _, p := range pieces {
-		s := p.cut(3, 1, 15, 0)
-		a := requestsOf(s, 3)
-		if p.name == "abuse" {
-			if !slices.Equal(a, requestsOf(p.cut(3, 1, 15, 0), 3)) {
-				t.Error("two traces of one seed differ")
+	for _, p := range scenarios {
+		trace := func(pair uint64) (*simulation.Situation, []request) {
+			s, err := p.cut(pair, 1, 15, 0)
+			if err != nil {
+				t.Fatal(err)
 			}
-			if slices.Equal(a, requestsOf(p.cut(4, 1, 15, 0), 4)) {
-				t.Error("two seeds have the same trace")
+			return s, requestsOf(s, pair, 3)
+		}
+		s, a := trace(3)
+		if p.name == "abuse" {
+			if _, b := trace(3); !slices.Equal(a, b) {
+				t.Error("two traces of one pair differ")
+			}
+			if _, b := trace(4); slices.Equal(a, b) {
+				t.Error("two pairs have the same trace")
 			}
 		}
 		calm, event := 0, 0
@@ -193,58 +232,130 @@ func TestATraceIsTheSameForAllArms(t *testing.T) {
 		if calm < 15*60 || calm > 15*simulation.Capacity || event < 30*80 {
 			t.Errorf("%s: %d requests in the calm, and %d in the event", p.name, calm, event)
 		}
-		slow := strings.HasPrefix(p.name, "slow")
-		if before, after := s.Slowness(14.9), s.Slowness(s.End-0.1); before != 1 || (math.Abs(after-1/0.45) < 1e-9) != slow {
-			t.Errorf("%s: the service takes %v and in the end %v times its usual time", p.name, before, after)
+		slow := p.name == "slow"
+		if before, within := s.Slowness(14.9), s.Slowness(15+30); before != 1 || (math.Abs(within-1/0.45) < 1e-9) != slow {
+			t.Errorf("%s: the service takes %v and then %v times its usual time", p.name, before, within)
 		}
+	}
+}
+
+// TestThePlaceOfACellIsItsOwn, and cells of a matrix differ.
+func TestThePlaceOfACellIsItsOwn(t *testing.T) {
+	for _, matrix := range []string{"full", "small", "guard"} {
+		cells, err := cellsOf(matrix, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := map[string]cell{}
+		for _, c := range cells {
+			if other, has := seen[c.file("data")]; has {
+				t.Errorf("%v and %v have one file", c, other)
+			}
+			seen[c.file("data")] = c
+			if _, err := scenarioOf(c.Scenario); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if got := (cell{"redis off", "token_bucket", "guard+go", 2, 0}).file("data"); got != filepath.Join("data", "redis_off", "token_bucket.guard+go.2.jsonl.gz") {
+		t.Error(got)
+	}
+	if _, err := cellsOf("luck", 1); err == nil {
+		t.Error("a matrix that there is not is taken")
 	}
 }
 
 func TestASummaryCountsTheEvent(t *testing.T) {
 	calm, asked, abuse := &request{legitimate: true}, &request{legitimate: true, counted: true}, &request{counted: true}
-	found := summarize(run{Arm: "guard"}, []attempt{
+	attempts := []attempt{
 		{of: calm, what: failed}, {of: asked, what: answered, took: time.Millisecond}, {of: asked, what: left}, {of: asked, again: true, what: answered, took: 3 * time.Millisecond},
-		{of: asked, what: turnedAway}, {of: asked, what: refused}, {of: asked, again: true, what: left}, {of: abuse, what: answered}, {of: abuse, what: turnedAway},
-	})
-	want := result{run: run{Arm: "guard"}, Legitimate: 4, Good: 50, GoodAgain: 25, TurnedAway: 1, Refused: 1, Left: 2, P50: 3, P95: 3, Abuse: 50}
-	if found.run != want.run || found.Legitimate != 4 || found.Good != 50 || found.GoodAgain != 25 || found.TurnedAway != 1 || found.Refused != 1 || found.Left != 2 || found.P50 != 3 || found.Abuse != 50 {
-		t.Errorf("%+v, want %+v", found, want)
+		{of: asked, what: turnedAway}, {of: asked, what: refused}, {of: asked, again: true, what: left}, {of: abuse, what: answered}, {of: abuse, what: limited},
+	}
+	var found record
+	found.summarize(attempts)
+	if found.Legitimate != 4 || found.Good != 2 || found.Own["left"] != 2 || found.Own["refused"] != 1 || found.Others["limited"] != 1 || found.Thrown {
+		t.Errorf("%+v", found)
+	}
+	h := found.TimesOfOwn["answered"]
+	if h == nil || math.Abs(h.Sum-0.004) > 1e-9 || h.Counts[bucketOf(time.Millisecond)] != 1 || bucketOf(time.Millisecond) != 116 || bucketOf(0) != 0 {
+		t.Errorf("%+v, and a millisecond is in bucket %d", h, bucketOf(time.Millisecond))
+	}
+	attempts[1].late = mostLateness
+	for range 900 {
+		attempts = append(attempts, attempt{of: calm})
+	}
+	if found.summarize(attempts); !found.Thrown || found.Latest != 5 {
+		t.Errorf("one of 909 requests was 5 ms late: %+v", found)
+	}
+	for range 1000 {
+		attempts = append(attempts, attempt{of: calm})
+	}
+	if found.summarize(attempts); found.Thrown {
+		t.Errorf("one of 1909 requests was 5 ms late: %+v", found)
 	}
 }
 
-func TestTheTableHasMeansAndPairedDifferences(t *testing.T) {
-	var results []result
-	for seed, good := range [][2]float64{{80, 99}, {70, 95}, {60, 97}} {
-		for i, arm := range []string{"cap", "guard"} {
-			results = append(results, result{run: run{"abuse", 0, uint64(seed + 1), arm}, Good: good[i], Simulated: 90})
+func TestSecondsCountWhatWasToBeSentInThem(t *testing.T) {
+	own, other := &request{legitimate: true}, &request{}
+	got := secondsOf([]attempt{
+		{of: own, at: 900 * time.Millisecond}, {of: own, at: 1500 * time.Millisecond, what: limited}, {of: own, at: 1600 * time.Millisecond, again: true}, {of: other, at: 1700 * time.Millisecond, what: left},
+	}, 1, map[int]map[string]any{0: {"limit_of_client": 7.0}})
+	if len(got) != 2 || got[0].Second != -1 || got[1].Own != [outcomes]int{1, 1} || got[1].First != 1 || got[1].Others != [outcomes]int{left: 1} || got[1].Seen["limit_of_client"] != 7.0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestAHistoryHasDaysUpToNow: what the advisors learn from.
+func TestAHistoryHasDaysUpToNow(t *testing.T) {
+	days := [][]counted{countedOf([]simulation.Arrival{{At: 1, Client: 1}, {At: 2, Client: 1}, {At: 3, Client: 2}, {At: 15, Client: 1}}, 20)}
+	text := openMetrics(days, "shop/client", 10, time.Unix(1000, 0))
+	for _, want := range []string{
+		`weir_requests_total{outcome="allowed",job="proxy",instance="history",rule="shop/client"} 3 970`,
+		`weir_requests_total{outcome="allowed",job="proxy",instance="history",rule="shop/client"} 7 990`,
+		`weir_key_demand_bucket{le="1.0",job="proxy",instance="history",rule="shop/client"} 1 970`,
+		`weir_key_demand_bucket{le="+Inf",job="proxy",instance="history",rule="shop/client"} 5 990`,
+	} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("no %s in\n%s", want, text)
 		}
 	}
-	results = append(results, result{run: run{"abuse", 0, 1, "cap"}, Good: 0, Disturbed: true}, result{run: run{"steady", 0, 1, "guard"}, Good: 100}, result{run: run{"steady", 0, 2, "cap"}, Good: 10})
-	want := `| situation | sigma | cap | guard | guard − cap |
-| --- | ---: | ---: | ---: | ---: |
-| steady | 0 | 10.0 | 100.0 | +NaN ± NaN |
-| abuse | 0 | 70.0 (90.0) | 97.0 (90.0) | +27.00 ± 22.77 |
-`
-	if got := tableOf(results); got != want {
-		t.Errorf("%s\nwant\n%s", got, want)
+}
+
+func TestASlowLineAnswersLater(t *testing.T) {
+	listener, err := listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		c, err := listener.Accept()
+		if err == nil {
+			_, _ = io.Copy(c, c)
+		}
+	}()
+	line, err := newSlowLine(listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer line.stop()
+	line.slow.Store(true)
+	c, err := net.Dial("tcp", line.address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	begun, answer := time.Now(), make([]byte, 4)
+	if _, err := c.Write([]byte("ping")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, answer); err != nil || string(answer) != "ping" || time.Since(begun) < slowdown {
+		t.Errorf("%q after %v, %v", answer, time.Since(begun), err)
 	}
 }
 
-// TestPlayedRunsAreNotPlayedAgain, unless they were disturbed.
-func TestPlayedRunsAreNotPlayedAgain(t *testing.T) {
-	a, b, c := run{"slow", 1, 1, "cap"}, run{"slow", 1, 1, "guard"}, run{"slow", 1, 2, "guard"}
-	got := missing([]run{a, b, c}, []result{{run: a}, {run: b, Disturbed: true}})
-	if !slices.Equal(got, []run{b, c}) {
-		t.Errorf("%v, want the second and the third", got)
-	}
-	if list, err := read(filepath.Join(t.TempDir(), "none")); err != nil || len(list) != 0 {
-		t.Errorf("a file that is not there: %v, %v", list, err)
-	}
-}
-
-func TestAnInterruptEndsARun(t *testing.T) {
+func TestAnInterruptEndsACell(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	l := newLoad("127.0.0.1:1", 1)
+	l := newLoad([]string{"127.0.0.1:1"}, 1)
 	cancel()
 	if got := l.play(ctx, time.Now(), []request{{at: time.Hour, legitimate: true}}); len(got) != 0 {
 		t.Errorf("%+v", got)

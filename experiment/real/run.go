@@ -3,273 +3,410 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
 	"os"
-	"slices"
+	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/proxyweir/weir/experiment/origin"
 	"github.com/proxyweir/weir/experiment/simulation"
 )
 
-// run is what a run is made of. Runs of the same situation, sigma and seed get the same requests, whatever the arm.
-type run struct {
-	Situation string  `json:"situation"`
-	Sigma     float64 `json:"sigma"` // 0: exponential service times; else log-normal ones, as simulation.New has it
-	Seed      uint64  `json:"seed"`
-	Arm       string  `json:"arm"`
-}
-
-func (r run) String() string {
-	return fmt.Sprintf("%s, sigma %v, seed %d, %s", r.Situation, r.Sigma, r.Seed, r.Arm)
-}
-
-// result is what a run has come to. It counts the requests of the event, not those of the calm before it. Shares are in per cent, times in
-// milliseconds.
-type result struct {
-	run
-	Legitimate int     `json:"legitimate"` // requests of legitimate clients, without second tries
-	Good       float64 `json:"good"`       // the share of them that was answered within a second of the first try, or of the second
-	GoodAgain  float64 `json:"good_again"` // the part of that share which the second tries make
-	TurnedAway int     `json:"turned_away"`
-	Refused    int     `json:"refused"`
-	Left       int     `json:"left"`
-	P50        float64 `json:"p50"` // of the answers to legitimate clients that came in time
-	P95        float64 `json:"p95"`
-	Abuse      float64 `json:"abuse"`               // the share of the other requests that the service got
-	Simulated  float64 `json:"simulated,omitempty"` // Good in the simulation; 0 if that does not have the arm
-
-	Lag        float64        `json:"lag"`         // by how much a request was sent late, at most
-	ServiceLag float64        `json:"service_lag"` // by how much the service was late with an answer
-	Failed     map[string]int `json:"failed,omitempty"`
-	Disturbed  bool           `json:"disturbed,omitempty"`
-	Profile    []moment       `json:"profile,omitempty"`
-}
-
-// moment is a second of a run.
-type moment struct {
-	Second     int                `json:"second"` // since the beginning of the event
-	Legitimate int                `json:"legitimate"`
-	Good       int                `json:"good"`
-	TurnedAway int                `json:"turned_away"`
-	Left       int                `json:"left"`
-	Refused    int                `json:"refused"`
-	Guard      map[string]float64 `json:"guard,omitempty"` // its metrics, at the beginning of the second
-}
-
-// mostLag is by how much a request or an answer may be late; beyond it the machine has disturbed the run.
-const mostLag = 50 * time.Millisecond
-
-// settings are those of all runs.
+// settings are those of all cells.
 type settings struct {
 	calm, length float64 // seconds
-	watch        bool    // profiles are wanted
+	origin       origin.Origin
 }
 
-// prepared is what runs of the same situation, sigma and seed share.
-type prepared struct {
-	situation *simulation.Situation
-	requests  []request
-}
-
-func prepare(r run, o settings) (prepared, error) {
-	p, err := pieceOf(r.Situation)
+// checkout is the folder of the project: the experiment's parent. It is found once, when the program starts.
+var checkout = sync.OnceValue(func() string {
+	path, err := filepath.Abs(".")
 	if err != nil {
-		return prepared{}, err
+		panic(err)
 	}
-	s := p.cut(r.Seed, r.Sigma, o.calm, o.length)
-	return prepared{s, requestsOf(s, r.Seed)}, nil
+	for ; path != "/"; path = filepath.Dir(path) {
+		if _, err := os.Stat(filepath.Join(path, "experiment", "go.mod")); err == nil {
+			return path
+		}
+	}
+	panic("not in a checkout of Weir")
+})
+
+// site is all that a cell starts.
+type site struct {
+	programs  programs
+	service   *service
+	proxies   []proxy
+	redis     *program
+	redisAt   string
+	line      *slowLine
+	played    *played
+	adviserAt string       // of the advisor that is a program
+	metricsOf *http.Server // of the generator
+	folder    string
 }
 
-// play plays a run.
-func play(ctx context.Context, r run, with prepared, o settings) (result, error) {
-	s := with.situation
+// stop stops everything, and returns an error if something had ended before its time.
+func (s *site) stop() error {
+	err := s.programs.stop()
+	if s.redis != nil {
+		err = errors.Join(s.redis.stop(), err)
+	}
+	if s.line != nil {
+		s.line.stop()
+	}
+	if s.played != nil {
+		s.played.stop()
+	}
+	if s.metricsOf != nil {
+		_ = s.metricsOf.Close()
+	}
+	if s.service != nil {
+		s.service.stop()
+	}
+	return err
+}
+
+// play plays a cell.
+func play(ctx context.Context, c cell, o settings) (*record, []second, error) {
+	p, err := scenarioOf(c.Scenario)
+	if err != nil {
+		return nil, nil, err
+	}
+	a, err := armOf(c.Arm)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := p.cut(c.Pair, c.Sigma, o.calm, o.length)
+	if err != nil {
+		return nil, nil, err
+	}
+	nodes := proxies
+	if a.bare {
+		nodes = 1
+	}
+	trace := requestsOf(s, c.Pair, nodes)
+	r := &record{cell: c, Origin: o.origin, Calm: s.Begin, Event: s.Length - s.Begin}
+	good, ok, err := c.simulated(s)
+	if err != nil {
+		return nil, nil, err
+	}
+	if ok {
+		r.Simulated = &good
+	}
 	folder, err := os.MkdirTemp("", "experiment")
 	if err != nil {
-		return result{}, err
+		return nil, nil, err
 	}
 	defer os.RemoveAll(folder)
-	v, err := newService(s)
+	with := &plan{arm: a, limits: a.limits(s), algorithm: c.Algorithm}
+	for _, z := range with.zones() {
+		if r.Limits == nil {
+			r.Limits = &limits{}
+		}
+		if z.name == "client" {
+			r.Limits.Client, r.Limits.Burst = z.requests, z.burst
+		} else {
+			r.Limits.All = z.requests
+		}
+	}
+	l := newLoad(nil, s.Clients)
+	of := &site{folder: folder}
+	prometheus, err := of.start(ctx, with, p, s, l)
 	if err != nil {
-		return result{}, err
+		return nil, nil, errors.Join(err, of.stop())
 	}
-	defer v.stop()
-	front, err := startProxy(folder, r.Arm, v.address())
-	if err != nil {
-		return result{}, err
+	for _, front := range of.proxies {
+		l.targets = append(l.targets, front.address)
 	}
-	if _, err := scrape(ctx, front.metrics); err != nil { // which waits until Caddy serves
-		return result{}, fmt.Errorf("%w: %v", err, front.stop())
+	if err := of.warmUp(ctx); err != nil {
+		return nil, nil, errors.Join(err, of.stop())
 	}
-	l := newLoad(front.address, s.Clients)
-	begin := time.Now().Add(100 * time.Millisecond)
-	v.beginAt(begin)
-	var watching sync.WaitGroup
-	watched, stop := context.WithCancel(ctx)
-	seen := map[int]map[string]float64{}
-	if o.watch {
-		watching.Go(func() { watch(watched, front.metrics, begin.Add(seconds(s.Begin)), seen) })
-	}
-	attempts := l.play(ctx, begin, with.requests)
+	begin := time.Now().Add(simulation.PeriodOfAll) // what the limit of all has counted is over
+	r.Begun = begin.UTC().Truncate(time.Second)
+	of.service.beginAt(begin)
+	besides, stop := context.WithCancel(ctx)
+	var others sync.WaitGroup
+	others.Go(func() { of.advise(besides, begin, with, c, s, prometheus) })
+	seen := map[int]map[string]any{}
+	others.Go(func() { of.watch(besides, begin.Add(seconds(s.Begin)), int(s.Begin), seen) })
+	var fault error
+	others.Go(func() { fault = of.faults(besides, begin.Add(seconds(s.Begin)), p) })
+	attempts := l.play(ctx, begin, trace)
+	r.Advice = of.advice(ctx)
 	stop()
-	watching.Wait()
-	if err := front.stop(); err != nil {
-		return result{}, err
+	others.Wait()
+	if err := errors.Join(fault, of.stop(), ctx.Err()); err != nil {
+		return nil, nil, err
 	}
-	if err := ctx.Err(); err != nil {
-		return result{}, err
-	}
-	found := summarize(r, attempts)
-	found.Lag, found.ServiceLag = float64(l.latest.Load())/1e6, float64(v.latest.Load())/1e6
-	found.Disturbed = l.latest.Load() > int64(mostLag) || v.latest.Load() > int64(mostLag)
+	r.summarize(attempts)
+	r.ServiceLag = milliseconds(time.Duration(of.service.latest.Load()))
 	if len(l.errors) > 0 {
-		found.Failed = l.errors
+		r.Failed = l.errors
 	}
-	if o.watch {
-		found.Profile = profileOf(attempts, s.Begin, seen)
-	}
-	return found, nil
+	return r, secondsOf(attempts, s.Begin, seen), nil
 }
 
-// simulated returns what the simulation finds of the same requests; 0 for arms that it does not have.
-func simulated(s *simulation.Situation, r run) float64 {
-	var policy simulation.Policy
-	switch r.Arm {
-	case "none":
-		policy = simulation.None{}
-	case "cap":
-		policy = &simulation.Cap{Most: 48}
-	case "guard":
-		policy = simulation.NewGuarded(128)
+// start starts what the plan needs, and returns the address of Prometheus.
+func (of *site) start(ctx context.Context, with *plan, p scenario, s *simulation.Situation, l *load) (prometheus string, err error) {
+	if of.service, err = newService(s); err != nil {
+		return "", err
+	}
+	with.service = of.service.address()
+	if with.arm.bare {
+		started, front, err := startCaddy(of.folder, "caddy", with)
+		if err != nil {
+			return "", err
+		}
+		of.programs, of.proxies = append(of.programs, started), append(of.proxies, front)
+		return "", started.ready(ctx, "http://"+front.metrics+"/")
+	}
+	if of.redisAt, err = freeAddress(); err != nil {
+		return "", err
+	}
+	if of.redis, err = startRedis(of.folder, of.redisAt); err != nil {
+		return "", err
+	}
+	if err = redisAnswers(of.redis, of.redisAt); err != nil {
+		return "", err
+	}
+	with.redis = of.redisAt
+	if p.redis == "slow" {
+		if of.line, err = newSlowLine(of.redisAt); err != nil {
+			return "", err
+		}
+		with.redis = of.line.address()
+	}
+	// The proxies must know the advisor's address, and Prometheus the proxies', so the advisor comes last.
+	var season time.Duration
+	history := ""
+	switch with.arm.adviser {
+	case "":
+	case "go", "prophet":
+		if with.adviser, err = freeAddress(); err != nil {
+			return "", err
+		}
+		days, err := historyOf(p)
+		if err != nil {
+			return "", err
+		}
+		season = time.Duration(len(days[0])*everyHistory) * time.Second
+		now := time.Now().Add(-5 * time.Second)
+		history = openMetrics(days, "shop/client", math.Mod(s.TimeOfDay(s.Begin)-s.Begin, season.Seconds()), now)
 	default:
-		return 0
+		if of.played, err = startPlayed(); err != nil {
+			return "", err
+		}
+		with.adviser = of.played.address()
 	}
-	return simulation.Run(s, simulation.Limits{}, policy, nil, r.Seed).Good
+	targets := map[string][]string{"service": {with.service}}
+	for _, name := range []string{"caddy1", "caddy2", "traefik"} {
+		begin := startCaddy
+		if name == "traefik" {
+			begin = func(folder, _ string, p *plan) (*program, proxy, error) { return startTraefik(folder, p) }
+		}
+		started, front, err := begin(of.folder, name, with)
+		if err != nil {
+			return "", err
+		}
+		of.programs, of.proxies = append(of.programs, started), append(of.proxies, front)
+		targets["proxy"] = append(targets["proxy"], front.metrics)
+	}
+	listener, err := listen()
+	if err != nil {
+		return "", err
+	}
+	of.metricsOf = &http.Server{Handler: l}
+	go func() { _ = of.metricsOf.Serve(listener) }()
+	targets["load"] = []string{listener.Addr().String()}
+	started, prometheus, err := startPrometheus(of.folder, history, targets)
+	if err != nil {
+		return "", err
+	}
+	of.programs = append(of.programs, started)
+	if err := started.ready(ctx, "http://"+prometheus+"/-/ready"); err != nil {
+		return "", err
+	}
+	for i, front := range of.proxies {
+		if err := of.programs[i].ready(ctx, "http://"+front.metrics+"/metrics"); err != nil {
+			return "", err
+		}
+		if err := of.programs[i].ready(ctx, "http://"+front.address+"/metrics"); err != nil { // it passes requests on
+			return "", err
+		}
+	}
+	if season > 0 {
+		started, err := startAdvisor(of.folder, with.arm.adviser, prometheus, with, season)
+		if err != nil {
+			return "", err
+		}
+		of.programs, of.adviserAt = append(of.programs, started), with.adviser
+		return prometheus, started.ready(ctx, "http://"+with.adviser+"/healthz")
+	}
+	return prometheus, nil
 }
 
-// summarize counts what has become of the requests of the event.
-func summarize(r run, attempts []attempt) result {
-	found := result{run: r}
-	var good, again, abuse, reached int
-	var times []float64
-	for _, a := range attempts {
-		if !a.of.counted {
-			continue
-		}
-		if !a.of.legitimate {
-			abuse++
-			if a.what == answered || a.what == refused {
-				reached++
+// warmUp sends each proxy some requests of the usual kind, so that the cell does not begin with connections, caches and heaps that are cold.
+func (of *site) warmUp(ctx context.Context) error {
+	const atATime, times = simulation.Workers / proxies, 6 // no request waits for a slot
+	l := newLoad(nil, 1)
+	l.patience = 10 * time.Second
+	var trace []request
+	for n := range times {
+		for i, front := range of.proxies {
+			if n == 0 {
+				l.targets = append(l.targets, front.address)
 			}
-			continue
-		}
-		if !a.again {
-			found.Legitimate++
-		}
-		switch a.what {
-		case answered:
-			good++
-			times = append(times, float64(a.took.Microseconds())/1e3)
-			if a.again {
-				again++
+			for range atATime {
+				trace = append(trace, request{at: seconds(2 * simulation.Service * float64(n)), work: seconds(simulation.Service), node: i, legitimate: true})
 			}
-		case turnedAway:
-			found.TurnedAway++
-		case refused:
-			found.Refused++
-		case left:
-			found.Left++
 		}
 	}
-	found.Good, found.GoodAgain, found.Abuse = share(good, found.Legitimate), share(again, found.Legitimate), share(reached, abuse)
-	slices.Sort(times)
-	if n := len(times); n > 0 {
-		found.P50, found.P95 = times[n/2], times[n*95/100]
+	l.play(ctx, time.Now(), trace)
+	if len(l.errors) > 0 {
+		return fmt.Errorf("before the cell: %v", l.errors)
+	}
+	return ctx.Err()
+}
+
+// advise plays the advisor, if the arm has one that is not a program.
+func (of *site) advise(ctx context.Context, begin time.Time, with *plan, c cell, s *simulation.Situation, prometheus string) {
+	switch with.arm.adviser {
+	case "oracle":
+		of.played.oracle(ctx, begin, s, 1)
+	case "random":
+		of.played.random(ctx, begin, c.Pair, with.zones()[0].requests)
+	case "study":
+		of.played.study(ctx, begin, prometheus, simulation.NewStudy(s, with.limits))
+	}
+}
+
+// faults does to Redis what the scenario says.
+func (of *site) faults(ctx context.Context, event time.Time, p scenario) error {
+	if p.redis == "" || of.redis == nil || !sleepUntil(ctx, event.Add(seconds(p.faultAt))) {
+		return nil
+	}
+	if of.line != nil {
+		of.line.slow.Store(true)
+	} else {
+		of.redis.kill()
+	}
+	sleepUntil(ctx, event.Add(seconds(p.backAt)))
+	if of.line != nil {
+		of.line.slow.Store(false)
+		return nil
+	}
+	again, err := startRedis(of.folder, of.redisAt)
+	if err != nil {
+		of.redis = nil
+		return err
+	}
+	of.redis = again
+	return nil
+}
+
+// watched are the metrics of the first proxy that a cell's data have for each second, and their names there.
+var watched = map[string]string{
+	`weir_limit{rule="shop/client"}`:                          "limit_of_client",
+	`weir_limit{rule="shop/all"}`:                             "limit_of_all",
+	`weir_guard_limit{guard="shop/"}`:                         "guard_limit",
+	`weir_guard_limit{guard=""}`:                              "guard_limit",
+	`weir_breaker_open{server="",store="redis"}`:              "breaker_open",
+	`experiment_service_under_way`:                            "under_way",
+	`weir_advisor_forecast{bound="lower",rule="shop/client"}`: "forecast_lower",
+	`weir_advisor_forecast{bound="mean",rule="shop/client"}`:  "forecast_mean",
+	`weir_advisor_forecast{bound="upper",rule="shop/client"}`: "forecast_upper",
+	`weir_advisor_demand{rule="shop/client"}`:                 "demand",
+	`weir_advisor_computation_duration_seconds_sum`:           "computing",
+}
+
+// watch reads metrics each second.
+func (of *site) watch(ctx context.Context, event time.Time, calm int, seen map[int]map[string]any) {
+	var from []string
+	if len(of.proxies) > 0 {
+		from = append(from, of.proxies[0].metrics+"/metrics")
+	}
+	from = append(from, of.service.address()+"/metrics")
+	if of.adviserAt != "" {
+		from = append(from, of.adviserAt+"/metrics")
+	}
+	for n := -calm; sleepUntil(ctx, event.Add(time.Duration(n)*time.Second)); n++ {
+		values := map[string]any{}
+		for _, address := range from {
+			found, err := scrape(ctx, address)
+			if err != nil {
+				continue
+			}
+			for name, value := range found {
+				if word, ok := watched[name]; ok {
+					values[word] = value
+				}
+			}
+		}
+		seen[n] = values
+	}
+}
+
+// advice returns how many documents the proxies took, and how many they refused, by reason.
+func (of *site) advice(ctx context.Context) map[string]int {
+	found := map[string]int{}
+	for _, front := range of.proxies {
+		values, err := scrape(ctx, front.metrics+"/metrics")
+		if err != nil {
+			continue
+		}
+		for name, value := range values {
+			for _, of := range []string{"weir_advice_polls_total", "weir_advice_refused_total", "weir_advice_clamped_total"} {
+				if strings.HasPrefix(name, of) && value > 0 {
+					found[strings.TrimPrefix(name, "weir_advice_")] += int(value)
+				}
+			}
+		}
+	}
+	if len(found) == 0 {
+		return nil
 	}
 	return found
 }
 
-// share returns n of all, in per cent, to a thousandth.
-func share(n, all int) float64 {
-	if all == 0 {
-		return 0
-	}
-	return math.Round(1e5*float64(n)/float64(all)) / 1e3
-}
-
-// profileOf counts by seconds of the time at which requests were to be sent first, beside what was seen of the guard.
-func profileOf(attempts []attempt, begin float64, seen map[int]map[string]float64) []moment {
-	bySecond := map[int]*moment{}
-	for _, a := range attempts {
-		if !a.of.legitimate {
-			continue
-		}
-		second := int(math.Floor(a.of.at.Seconds() - begin))
-		m := bySecond[second]
-		if m == nil {
-			m = &moment{Second: second, Guard: seen[second]}
-			bySecond[second] = m
-		}
-		if !a.again {
-			m.Legitimate++
-		}
-		switch a.what {
-		case answered:
-			m.Good++
-		case turnedAway:
-			m.TurnedAway++
-		case left:
-			m.Left++
-		case refused:
-			m.Refused++
-		}
-	}
-	var list []moment
-	for _, m := range bySecond {
-		list = append(list, *m)
-	}
-	slices.SortFunc(list, func(a, b moment) int { return a.Second - b.Second })
-	return list
-}
-
-// watch reads a proxy's metrics each second.
-func watch(ctx context.Context, address string, begin time.Time, seen map[int]map[string]float64) {
-	for second := int(math.Ceil(time.Since(begin).Seconds())); ; second++ {
-		if !sleepUntil(ctx, begin.Add(time.Duration(second)*time.Second)) {
-			return
-		}
-		if values, err := scrape(ctx, address); err == nil {
-			seen[second] = values
-		}
-	}
-}
-
-// scrape returns the metrics of the guard, by their names without what all of them begin with.
+// scrape returns metrics by their names with labels.
 func scrape(ctx context.Context, address string) (map[string]float64, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address, nil)
 	if err != nil {
 		return nil, err
 	}
-	request.Close = true
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return nil, err
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("metrics: %s", response.Status)
+		return nil, fmt.Errorf("%s: %s", address, response.Status)
 	}
 	values := map[string]float64{}
 	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
 		name, value, _ := strings.Cut(lines.Text(), " ")
-		name, guards := strings.CutPrefix(name, "weir_guard_")
-		if n, err := strconv.ParseFloat(value, 64); guards && err == nil {
-			values[strings.ReplaceAll(name, `guard="",`, "")] = n
+		if n, err := strconv.ParseFloat(value, 64); err == nil && !math.IsNaN(n) && !math.IsInf(n, 0) {
+			values[name] = n
 		}
 	}
 	return values, nil
+}
+
+// versions adds those of the servers to the origin.
+func versions() origin.Origin {
+	o := origin.Of()
+	o.Redis = origin.First("redis-server", "--version")
+	o.Metrics = origin.First("prometheus", "--version")
+	if text, err := exec.Command(traefikProgram(), "version").Output(); err == nil {
+		o.Traefik = strings.Join(strings.Fields(strings.SplitN(string(text), "\n", 2)[0]), " ")
+	}
+	return o
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net"
 	"net/http"
 	"strconv"
@@ -24,6 +25,7 @@ type service struct {
 
 	listener net.Listener
 	server   *http.Server
+	underWay atomic.Int64
 	latest   atomic.Int64 // by how many nanoseconds an answer has been late at most
 	served   atomic.Int64
 	refused  atomic.Int64
@@ -36,7 +38,10 @@ func newService(s *simulation.Situation) (*service, error) {
 		return nil, err
 	}
 	v := &service{situation: s, begin: time.Now(), listener: listener}
-	v.server = &http.Server{Handler: v}
+	routes := http.NewServeMux()
+	routes.Handle("/", v)
+	routes.HandleFunc("/metrics", v.metrics)
+	v.server = &http.Server{Handler: routes}
 	go func() { _ = v.server.Serve(listener) }()
 	return v, nil
 }
@@ -69,11 +74,20 @@ func (v *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusInternalServerError)
 		return
 	}
+	v.underWay.Add(1)
+	defer v.underWay.Add(-1)
 	due := begin.Add(seconds(end))
 	time.Sleep(time.Until(due))
 	atMost(&v.latest, int64(time.Since(due)))
 	v.served.Add(1)
 	_, _ = w.Write([]byte("ok"))
+}
+
+// metrics serves what Prometheus scrapes.
+func (v *service) metrics(w http.ResponseWriter, _ *http.Request) {
+	fmt.Fprintf(w, "# TYPE experiment_service_under_way gauge\nexperiment_service_under_way %d\n", v.underWay.Load())
+	fmt.Fprintf(w, "# TYPE experiment_service_served_total counter\nexperiment_service_served_total %d\n", v.served.Load())
+	fmt.Fprintf(w, "# TYPE experiment_service_refused_total counter\nexperiment_service_refused_total %d\n", v.refused.Load())
 }
 
 // atMost raises a maximum.

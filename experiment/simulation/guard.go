@@ -1,6 +1,10 @@
 package simulation
 
-import "github.com/proxyweir/weir/guard"
+import (
+	"math/rand/v2"
+
+	"github.com/proxyweir/weir/guard"
+)
 
 // Guarded is Weir's guard: the one that both proxies have.
 type Guarded struct {
@@ -86,4 +90,47 @@ func (q Queued) AdmitWaiting(t float64, client int) bool {
 	}
 	q.began[t] = append(q.began[t], n)
 	return true
+}
+
+// Fleet is several proxies with a guard each, to which requests go at random.
+type Fleet struct {
+	guards []*Guarded
+	random *rand.Rand
+	of     map[float64][]*Guarded // those that passed the requests under way on, by when that was
+}
+
+// NewFleet returns so many guards, which let at most so many requests be under way together.
+func NewFleet(guards, most int, seed uint64) *Fleet {
+	f := &Fleet{random: rand.New(rand.NewPCG(seed, 0xf1ee)), of: map[float64][]*Guarded{}}
+	for range guards {
+		f.guards = append(f.guards, NewGuarded(most/guards))
+	}
+	return f
+}
+
+// Admit implements Policy.
+func (f *Fleet) Admit(t float64, client int) bool {
+	g := f.guards[f.random.IntN(len(f.guards))]
+	if !g.Admit(t, client) {
+		return false
+	}
+	f.of[t] = append(f.of[t], g)
+	return true
+}
+
+// Rejected implements Policy.
+func (*Fleet) Rejected(float64, int) {}
+
+// Answered implements Policy.
+func (f *Fleet) Answered(t, begun float64, failed bool) { f.one(begun).Answered(t, begun, failed) }
+
+// Left implements Policy.
+func (f *Fleet) Left(t, begun float64) { f.one(begun).Left(t, begun) }
+
+func (f *Fleet) one(begun float64) *Guarded {
+	list := f.of[begun]
+	if f.of[begun] = list[1:]; len(list) == 1 {
+		delete(f.of, begun)
+	}
+	return list[0]
 }

@@ -100,7 +100,8 @@ func (l *limiter) set(limits Limits) {
 	}
 }
 
-// take charges a request of a client, and returns for how many seconds it must wait, which only a leaky bucket's do.
+// take charges a request of a client. If it is allowed, wait is how many seconds it must wait, which only a leaky bucket's do; else the
+// Retry-After.
 func (l *limiter) take(t float64, key string) (wait float64, ok bool) {
 	if len(l.checks) == 0 {
 		return 0, true
@@ -113,7 +114,10 @@ func (l *limiter) take(t float64, key string) (wait float64, ok bool) {
 	if err := l.core.Decide(l.checks, false, &v); err != nil {
 		panic(err)
 	}
-	return float64(v.Delay) / 1e6, v.Outcome == core.Allow || v.Outcome == core.Delay
+	if v.Outcome == core.Reject {
+		return math.Ceil(float64(v.RetryAfter) / 1e6), false
+	}
+	return float64(v.Delay) / 1e6, true
 }
 
 // keysOf names clients in limits.

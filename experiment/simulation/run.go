@@ -105,6 +105,15 @@ func Run(s *Situation, limits Limits, p Policy, adviser Adviser, seed uint64) Ou
 			waiting.push(t, attempt{asked: a.asked, came: t, client: a.client, second: true})
 		}
 	}
+	insist := func(t float64, a attempt, retryAfter float64) {
+		if s.Insists == 0 || a.client >= s.Legitimate || a.second || r.Float64() >= s.Insists {
+			return
+		}
+		if t += 0.5 + r.Float64(); r.IntN(2) == 0 {
+			t += retryAfter
+		}
+		waiting.push(t, attempt{asked: a.asked, came: t, client: a.client, second: true})
+	}
 	asked, nextAdvice := 0, math.Inf(1)
 	if adviser != nil {
 		nextAdvice = adviser.Interval()
@@ -154,7 +163,7 @@ func Run(s *Situation, limits Limits, p Policy, adviser Adviser, seed uint64) Ou
 				}
 			}
 		}
-		ok := true
+		ok, retryAfter := true, 1.0 // which is the guard's
 		if !a.passed {
 			by := shared
 			if s.Outage != "" && t >= s.StoreLost && t < s.Back {
@@ -166,6 +175,7 @@ func Run(s *Situation, limits Limits, p Policy, adviser Adviser, seed uint64) Ou
 				var wait float64
 				if wait, ok = by.take(t, keys[a.client]); !ok {
 					p.Rejected(t, a.client)
+					retryAfter = wait
 				} else if wait > 0 {
 					a.passed = true
 					waiting.push(t+wait, a)
@@ -196,6 +206,7 @@ func Run(s *Situation, limits Limits, p Policy, adviser Adviser, seed uint64) Ou
 			}
 		}
 		if !ok {
+			insist(t, a, retryAfter)
 			if inEvent {
 				rejectedOfAll++
 				if isLegitimate {

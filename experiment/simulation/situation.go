@@ -44,7 +44,8 @@ type Situation struct {
 	Legitimate int
 	Begin, End float64 // of the event, in which goodput is measured
 	Length     float64
-	Sigma      float64 // as Options has it
+	Sigma      float64 // this and the next as Options has it
+	Insists    float64
 
 	// Slowness is how many times its usual time the service takes at an instant.
 	Slowness func(t float64) float64
@@ -161,13 +162,23 @@ type Options struct {
 	// Real makes clients as unequal as those of a real site: see clients.go. By default their weights are log-normal, with a standard deviation
 	// of 0.8 of the logarithm.
 	Real bool
+
+	// Factor is how much more the usual clients send at an instant, besides what the situation has; nil: no more.
+	Factor func(t float64) float64
+
+	// Insists is the part of the legitimate clients that try once more after they were turned away. Half of these wait for as long as they were
+	// told before that.
+	Insists float64
 }
 
 // New makes a situation.
 func New(name string, seed uint64, o Options) *Situation {
 	r := rand.New(rand.NewPCG(seed, 0x5eed))
 	p := planOf(name)
-	s := &Situation{Name: name, Begin: p.begin, End: p.end, Length: p.length, Sigma: o.Sigma, Slowness: p.slowness, Outage: p.outage, StoreLost: 420, Back: 660}
+	s := &Situation{Name: name, Begin: p.begin, End: p.end, Length: p.length, Sigma: o.Sigma, Insists: o.Insists, Slowness: p.slowness, Outage: p.outage, StoreLost: 420, Back: 660}
+	if o.Factor == nil {
+		o.Factor = func(float64) float64 { return 1 }
+	}
 	s.TimeOfDay = func(t float64) float64 { return t + p.from }
 	weights := make([]float64, clients)
 	for i := range weights {
@@ -200,7 +211,7 @@ func New(name string, seed uint64, o Options) *Situation {
 			from, to = p.begin+20*r.Float64(), p.end
 		}
 		rate := weight * p.load / clients * level
-		add(i, visits(r, func(t float64) float64 { return rate * shape(t+p.from) * p.factor(t) }, from, to, rate*6.2))
+		add(i, visits(r, func(t float64) float64 { return rate * shape(t+p.from) * p.factor(t) * o.Factor(t) }, from, to, rate*6.2))
 	}
 	for i := 0; i < p.bots; i++ {
 		var times []float64
@@ -298,3 +309,6 @@ func forecastOf(r *rand.Rand, load float64) Forecast {
 	}
 	return f
 }
+
+// Usual is what the clients of a usual day send together at a time of it, on an average over days, in requests a second.
+func Usual(t float64) float64 { return load * shape(t) }
