@@ -19,8 +19,9 @@ type record struct {
 	cell
 	Begun  time.Time     `json:"begun"`
 	Origin origin.Origin `json:"origin"`
-	Calm   float64       `json:"calm"`  // seconds
-	Event  float64       `json:"event"` // seconds
+	Calm   float64       `json:"calm"`           // seconds
+	Event  float64       `json:"event"`          // seconds
+	Over   float64       `json:"over,omitempty"` // the second of the event from which on all is as usual again; 0: it always is, or never
 	Limits *limits       `json:"limits,omitempty"`
 
 	Legitimate int            `json:"legitimate"` // requests of legitimate clients, without second tries

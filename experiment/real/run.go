@@ -93,7 +93,7 @@ func play(ctx context.Context, c cell, o settings) (*record, []second, error) {
 		nodes = 1
 	}
 	trace := requestsOf(s, c.Pair, nodes)
-	r := &record{cell: c, Origin: o.origin, Calm: s.Begin, Event: s.Length - s.Begin}
+	r := &record{cell: c, Origin: o.origin, Calm: s.Begin, Event: s.Length - s.Begin, Over: p.over}
 	good, ok, err := c.simulated(s)
 	if err != nil {
 		return nil, nil, err

@@ -28,19 +28,22 @@ type scenario struct {
 	redis           string
 	faultAt, backAt float64
 
+	// From which second of the event on all is as usual again; 0: it always is, or never.
+	over float64
+
 	// The requests are those of an evening of the World Cup, or the bursts come every day.
 	worldCup, daily bool
 }
 
 var scenarios = []scenario{
 	{name: "steady", situation: "steady", calmEnds: 780, from: 780, to: 840},
-	{name: "bursts", situation: "bursts", calmEnds: 480, from: 480, to: 555, daily: true}, // two bursts of ten seconds
-	{name: "crowd", situation: "crowd over", calmEnds: 300, from: 560, to: 620},           // 40 s of it
-	{name: "abuse", situation: "abuse at the peak", calmEnds: 300, from: 860, to: 920},    // 40 s of it
-	{name: "quiet bots", situation: "quiet bots", calmEnds: 300, from: 860, to: 920},
-	{name: "slow", situation: "slow", calmEnds: 300, from: 300, to: 360, lapse: 15}, // within 20 s, and then until second 44
-	{name: "redis off", situation: "abuse at the peak", calmEnds: 300, from: 840, to: 900, redis: "off", faultAt: 15, backAt: 40},
-	{name: "redis slow", situation: "steady", calmEnds: 780, from: 780, to: 840, redis: "slow", faultAt: 10, backAt: 50},
+	{name: "bursts", over: 70, situation: "bursts", calmEnds: 480, from: 480, to: 555, daily: true}, // two bursts of ten seconds
+	{name: "crowd", over: 40, situation: "crowd over", calmEnds: 300, from: 560, to: 620},           // 40 s of it
+	{name: "abuse", over: 40, situation: "abuse at the peak", calmEnds: 300, from: 860, to: 920},    // 40 s of it
+	{name: "quiet bots", over: 40, situation: "quiet bots", calmEnds: 300, from: 860, to: 920},
+	{name: "slow", over: 44, situation: "slow", calmEnds: 300, from: 300, to: 360, lapse: 15}, // within 20 s, and then until second 44
+	{name: "redis off", over: 45, situation: "abuse at the peak", calmEnds: 300, from: 855, to: 915, redis: "off", faultAt: 10, backAt: 35},
+	{name: "redis slow", over: 50, situation: "steady", calmEnds: 780, from: 780, to: 840, redis: "slow", faultAt: 10, backAt: 50},
 	{name: "world cup", situation: "steady", calmEnds: worldCupCalm, from: worldCupCalm, to: worldCupCalm + 60, worldCup: true},
 }
 
