@@ -97,6 +97,6 @@ func (a *Advisor) settings() []setting {
 // check says what is wrong with the settings.
 func (a *Advisor) check() error {
 	c := front.AdvisorConfig{URL: a.URL, Mode: a.Mode, Fleet: a.Fleet, Token: a.Token, Gates: a.Gates,
-		Interval: time.Duration(a.Interval), Timeout: time.Duration(a.Timeout), WarmUp: time.Duration(a.WarmUp), PublicKey: a.PublicKey}
+		Interval: time.Duration(a.Interval), Timeout: time.Duration(a.Timeout), WarmUp: time.Duration(a.WarmUp), PublicKey: a.PublicKey, TLS: a.TLS != nil}
 	return front.CheckAdvisor(&c, func(word string) string { return word }, true)
 }

@@ -29,10 +29,10 @@ const (
 
 // AdvisorConfig has the settings of an advisor, as a proxy's configuration has them; what is not set is zero.
 type AdvisorConfig struct {
-	URL, Mode, Fleet, Token, Gates   string
-	Interval, Timeout, WarmUp        time.Duration
-	PublicKey                        string // a file
-	CA, ClientCertificate, ClientKey string // files
+	URL, Mode, Fleet, Token, Gates string
+	Interval, Timeout, WarmUp      time.Duration
+	PublicKey                      string // a file
+	TLS                            bool   // there are settings of TLS
 }
 
 // CheckAdvisor says what is wrong with an advisor's settings. word returns the name that the proxy gives to a setting of Caddy. builtin says whether
@@ -61,12 +61,18 @@ func CheckAdvisor(c *AdvisorConfig, word func(string) string, builtin bool) erro
 			return fmt.Errorf("advisor: %s %s: must be a duration %s", word(d.word), d.value, d.text)
 		}
 	}
-	if c.URL == BuiltinAdvisor {
-		for _, s := range []struct{ name, value string }{{"fleet", c.Fleet}, {"token", c.Token}, {"public_key", c.PublicKey}, {"tls", c.CA + c.ClientCertificate}} {
-			if s.value != "" {
-				return fmt.Errorf("advisor: %s: has no effect with advisor builtin, which needs no connection; remove it", word(s.name))
-			}
+	for _, s := range []struct {
+		word string
+		has  bool
+	}{
+		{"fleet", c.Fleet != ""}, {"token", c.Token != ""}, {"public_key", c.PublicKey != ""}, {"tls", c.TLS}, {"interval", c.Interval != 0}, {"timeout", c.Timeout != 0},
+	} {
+		if s.has && c.URL == BuiltinAdvisor {
+			return fmt.Errorf("advisor: %s: has no effect with advisor builtin, which is asked over no connection; remove it", word(s.word))
 		}
+	}
+	if c.TLS && strings.HasPrefix(strings.ToLower(c.URL), "http:") {
+		return fmt.Errorf("advisor: tls: has no effect with an address of http; write https, or remove it")
 	}
 	if c.Gates == "bounds" && c.WarmUp != 0 {
 		return fmt.Errorf("advisor: %s: has no effect with gates bounds; remove it", word("warm_up"))

@@ -357,6 +357,7 @@ func TestAnAdvisorThatIsWronglyConfiguredIsRefused(t *testing.T) {
 		{object{"url": "http://a", "token": "env:WEIR_TEST_NO_SUCH"}, `advisor: token "env:WEIR_TEST_NO_SUCH": there is no environment variable of that name`},
 		{object{"url": "http://a", "publicKey": "/nonexistent.pub"}, "advisor: publicKey: open /nonexistent.pub: no such file or directory"},
 		{object{"url": "http://a", "audit": "/nonexistent/a.jsonl"}, "advisor: audit /nonexistent/a.jsonl: its folder does not exist; make it, or write another file"},
+		{object{"url": "http://a", "tls": object{}}, "advisor: tls: has no effect with an address of http; write https, or remove it"},
 		{object{"url": "https://a", "tls": object{"ca": "/nonexistent.pem"}}, "advisor: tls: ca: open /nonexistent.pem"},
 		{object{"url": "https://a", "tls": object{"certificate": "x"}}, `advisor: tls: "certificate" is not a field`},
 	} {

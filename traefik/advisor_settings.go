@@ -52,14 +52,25 @@ func newAdvisorSettings(value interface{}) (*advisorSettings, error) {
 			return none, fmt.Errorf("advisor: %w", err)
 		}
 	}
+	var t ClientTLS
+	secure, err := decodeObject("tls", given.TLS, &t)
+	if err != nil {
+		return none, fmt.Errorf("advisor: %w", err)
+	}
 	s := &advisorSettings{audit: given.Audit}
-	if err = s.check(&given); err != nil {
+	if err = s.check(&given, secure); err != nil {
 		return none, err
 	}
 	s.source.URL = given.URL
 	s.source.Fleet = given.Fleet
 	s.source.Token = given.Token
-	contents, err := s.connect(given.TLS)
+	var contents []byte
+	if secure {
+		contents, err = s.secure(&t)
+	}
+	if err == nil {
+		err = advice.CheckSource(&s.source)
+	}
 	if err != nil {
 		return none, fmt.Errorf("advisor: %w", err)
 	}
@@ -81,7 +92,7 @@ func newAdvisorSettings(value interface{}) (*advisorSettings, error) {
 }
 
 // check checks the settings, and reads those that are no texts.
-func (s *advisorSettings) check(given *Advisor) error {
+func (s *advisorSettings) check(given *Advisor, secure bool) error {
 	var in ruleset.Settings
 	s.interval = in.Duration("interval", given.Interval, front.LeastAdvisorInterval, front.MostAdvisorInterval, front.DefaultAdvisorInterval)
 	s.source.Timeout = in.Duration("timeout", given.Timeout, front.LeastAdvisorTimeout, front.MostAdvisorTimeout, front.DefaultAdvisorTimeout)
@@ -93,7 +104,7 @@ func (s *advisorSettings) check(given *Advisor) error {
 		return errors.New("advisor: url builtin: the Traefik plugin has no advisor in it; run caddy rate-limit advisor, and write its address, such as https://advisor.internal:8787/v1/advice")
 	}
 	c := front.AdvisorConfig{URL: given.URL, Mode: given.Mode, Fleet: given.Fleet, Token: given.Token, Gates: given.Gates,
-		Interval: s.interval, Timeout: s.source.Timeout, WarmUp: warmUp, PublicKey: given.PublicKey}
+		Interval: s.interval, Timeout: s.source.Timeout, WarmUp: warmUp, PublicKey: given.PublicKey, TLS: secure}
 	if err := front.CheckAdvisor(&c, ruleset.CamelCase, false); err != nil {
 		return err
 	}
@@ -109,24 +120,16 @@ func (s *advisorSettings) check(given *Advisor) error {
 	return nil
 }
 
-// connect reads how to connect, and returns the contents of the files for that.
-func (s *advisorSettings) connect(value interface{}) ([]byte, error) {
-	var t ClientTLS
-	var contents []byte
-	secure, err := decodeObject("tls", value, &t)
+// secure reads how to connect by TLS, and returns the contents of the files for that.
+func (s *advisorSettings) secure(t *ClientTLS) ([]byte, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
+	config, contents, err := loadTLS(config, "ca", "clientCertificate", "clientKey", certificates{t.CA, t.ClientCertificate, t.ClientKey, false})
 	if err != nil {
-		return contents, err
+		return contents, fmt.Errorf("tls: %w", err)
 	}
-	if secure {
-		config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
-		config, contents, err = loadTLS(config, "ca", "clientCertificate", "clientKey", certificates{t.CA, t.ClientCertificate, t.ClientKey, false})
-		if err != nil {
-			return contents, fmt.Errorf("tls: %w", err)
-		}
-		s.source.TLS = config
-		contents = append(contents, t.ServerName...)
-	}
-	return contents, advice.CheckSource(&s.source)
+	s.source.TLS = config
+	contents = append(contents, t.ServerName...)
+	return contents, nil
 }
 
 // complete reads the advisor's public key, and returns the text of its file. It checks that the audit file can be written.
