@@ -1,6 +1,7 @@
 package advice
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"crypto/sha256"
 	"sort"
@@ -11,6 +12,9 @@ import (
 type BoardConfig struct {
 	Rules []Settings // CheckSettings has checked them; each label once
 
+	Advisor string // who advises: another's advice does not outlive a reload
+	Applies bool   // the proxy puts in force what Turn says; else that is only what would be
+
 	// PublicKey is that of the advisor; nil: documents need no signature.
 	PublicKey ed25519.PublicKey
 }
@@ -18,9 +22,11 @@ type BoardConfig struct {
 // Board has the adaptable rules of a proxy. It takes documents, from a poller or from elsewhere, and says each second what is in force. NewBoard
 // makes it. It is safe for concurrent use, and on no request's way.
 type Board struct {
-	digest string
-	key    ed25519.PublicKey
-	labels []string // in order
+	digest  string
+	advisor string
+	applies bool
+	key     ed25519.PublicKey
+	labels  []string // in order
 
 	mu       sync.Mutex
 	rules    map[string]*boardRule
@@ -32,6 +38,7 @@ type Board struct {
 	refused  map[string]int64 // documents, by reason
 	last     *Refusal
 	lastAt   int64
+	reloaded []Change
 }
 
 type boardRule struct {
@@ -42,9 +49,10 @@ type boardRule struct {
 }
 
 // NewBoard makes a board. before is that of the configuration before a reload, whose limits in force, freezes, serials and counts go on; nil: there is
-// none, and every rule begins as configured. before may still be asked, but is not to be turned any more.
+// none, and every rule begins as configured. So do all rules where what is said comes into force only now, or no longer; and of another advisor, or one
+// with another key, nothing goes on but freezes. before may still be asked, but is not to be turned any more.
 func NewBoard(c BoardConfig, before *Board) *Board {
-	b := &Board{key: c.PublicKey, rules: make(map[string]*boardRule), known: make(map[string]bool), refused: make(map[string]int64)}
+	b := &Board{key: c.PublicKey, advisor: c.Advisor, applies: c.Applies, rules: make(map[string]*boardRule), known: make(map[string]bool), refused: make(map[string]int64)}
 	rules := make([]Adaptable, 0, len(c.Rules))
 	for i := range c.Rules {
 		s := c.Rules[i]
@@ -75,26 +83,76 @@ func configured(s *Settings) Outcome {
 func (b *Board) resume(before *Board) {
 	before.mu.Lock()
 	defer before.mu.Unlock()
-	b.document = before.document
-	b.newest = before.newest
-	b.sum = before.sum
-	b.takenAt = before.takenAt
-	b.last = before.last
-	b.lastAt = before.lastAt
-	for reason, n := range before.refused {
-		b.refused[reason] = n
+	same := b.advisor == before.advisor && bytes.Equal(b.key, before.key)
+	if same {
+		b.document = before.document
+		b.newest = before.newest
+		b.sum = before.sum
+		b.takenAt = before.takenAt
+		b.last = before.last
+		b.lastAt = before.lastAt
+		for reason, n := range before.refused {
+			b.refused[reason] = n
+		}
 	}
-	for label, r := range b.rules {
+	for _, label := range b.labels {
+		r := b.rules[label]
 		former := before.rules[label]
 		if former == nil {
 			continue
 		}
-		r.state = Resume(r.settings, former.state)
-		r.outcome = former.outcome // with which the next Turn's is compared
-		for kind, n := range former.clamped {
-			r.clamped[kind] = n
+		if same {
+			r.resume(former, b.applies == before.applies)
+		} else {
+			r.state = startAnew(r.settings, former.state)
+		}
+		was := former.inForce(before.applies)
+		is := r.inForce(b.applies)
+		if differs(&was, &is) {
+			is.Why = Reloaded
+			b.reloaded = append(b.reloaded, Change{Label: label, Before: was, After: is, Changed: true})
 		}
 	}
+}
+
+// resume has a rule go on from the former one.
+func (r *boardRule) resume(former *boardRule, sameMode bool) {
+	r.state = Resume(r.settings, former.state)
+	if !sameMode {
+		r.state.goHome(r.settings)
+		r.state.algorithm = r.settings.Algorithm
+	} else if former.state.line == r.state.line {
+		r.outcome = former.outcome // with which the next Turn's is compared
+		r.state.write(r.settings, &r.outcome)
+	}
+	for kind, n := range former.clamped {
+		r.clamped[kind] = n
+	}
+}
+
+// inForce returns what is in force of a rule.
+func (r *boardRule) inForce(applies bool) Outcome {
+	if !applies {
+		return configured(r.settings)
+	}
+	return r.outcome
+}
+
+// differs reports whether two outcomes have other limits, or only one has a threshold.
+func differs(a, b *Outcome) bool {
+	return a.Requests != b.Requests || a.Burst != b.Burst || a.Algorithm != b.Algorithm || (a.Above == nil) != (b.Above == nil)
+}
+
+// Applies reports whether the proxy puts in force what Turn says.
+func (b *Board) Applies() bool { return b.applies }
+
+// Reloaded returns, once, what the reload for which the board was made has changed of what is in force.
+func (b *Board) Reloaded() []Change {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	changes := b.reloaded
+	b.reloaded = nil
+	return changes
 }
 
 // Digest returns the digest of the board's rules.
@@ -186,7 +244,8 @@ type Change struct {
 	Label         string
 	Before, After Outcome
 
-	// Changed says that requests, burst or algorithm are others than Before, and that the proxy must put them in force.
+	// Changed says that requests, burst or algorithm are others than Before, and that the proxy must put them in force; or that a threshold begins or
+	// ends.
 	Changed bool
 }
 
@@ -209,8 +268,7 @@ func (b *Board) Turn(now int64, of func(label string) Conditions) []Change {
 			r.clamped[kind]++
 		}
 		after := r.outcome
-		changed := before.Requests != after.Requests || before.Burst != after.Burst || before.Algorithm != after.Algorithm
-		changes = append(changes, Change{Label: label, Before: before, After: after, Changed: changed})
+		changes = append(changes, Change{Label: label, Before: before, After: after, Changed: differs(&before, &after)})
 	}
 	return changes
 }

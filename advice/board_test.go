@@ -152,11 +152,83 @@ func TestWhatIsInForceGoesOnOverAReload(t *testing.T) {
 	other := *someRule(t, Full)
 	other.Ceiling = 300
 	last := NewBoard(BoardConfig{Rules: []Settings{other}}, next)
-	if c := last.Turn(begins+2*seconds, always(healthy)); !c[0].Changed || c[0].Before.Requests != 125 || c[0].After.Requests != 100 || c[0].After.Why != Frozen {
+	if c := last.Turn(begins+2*seconds, always(healthy)); c[0].Changed || c[0].After.Requests != 100 || c[0].After.Why != Frozen {
 		t.Errorf("%+v", c)
 	}
 	if _, refusal := last.Take(body, "", begins+seconds); refusal == nil || refusal.Reason != OtherConfig {
 		t.Errorf("%v", refusal)
+	}
+}
+
+// A defect: nothing told that a reload had moved a limit.
+func TestABoardSaysWhatAReloadHasChanged(t *testing.T) {
+	publicText, _ := keys(t, 1)
+	key, _ := ParsePublicKey(publicText)
+	same := BoardConfig{Rules: []Settings{*someRule(t, Full)}, Advisor: "a", Applies: true}
+	observed := same
+	observed.Applies = false
+	another := same
+	another.Advisor = "b"
+	signed := same
+	signed.PublicKey = key
+	larger := *someRule(t, Full)
+	larger.Requests = 110
+	other := same
+	other.Rules = []Settings{larger}
+	lower := observed
+	lower.Rules = []Settings{larger}
+	for _, c := range []struct {
+		title         string
+		before, after BoardConfig
+		from, to      int64 // 0: nothing changes
+		next          int64 // the limit with the next turn, when a step is due
+	}{
+		{"nothing", same, same, 0, 0, 150},
+		{"it is applied no longer", same, observed, 125, 100, 125},
+		{"it is applied from now on", observed, same, 0, 0, 125},
+		{"another advisor", same, another, 125, 100, 100},
+		{"another key", same, signed, 125, 100, 100},
+		{"another configured limit", same, other, 125, 110, 110},
+		{"another configured limit of an observed rule", observed, lower, 100, 110, 110},
+	} {
+		b := NewBoard(c.before, nil)
+		b.Take(bodyOf(t, b, 5, begins, loosening(150)), "", begins)
+		b.Turn(begins, always(healthy))
+		b = NewBoard(c.after, b)
+		changes := b.Reloaded()
+		if c.from == 0 && len(changes) != 0 || c.from > 0 && (len(changes) != 1 || changes[0].Before.Requests != c.from || changes[0].After.Requests != c.to || changes[0].After.Why != Reloaded) {
+			t.Errorf("%s: %+v", c.title, changes)
+		}
+		if again := b.Reloaded(); len(again) != 0 {
+			t.Errorf("%s: told twice: %+v", c.title, again)
+		}
+		if after := b.Turn(begins+30*seconds, always(healthy))[0].After; after.Requests != c.next {
+			t.Errorf("%s: then it is %+v", c.title, after)
+		}
+	}
+}
+
+// By hand is by hand, whoever advises.
+func TestAFreezeHoldsWithAnotherAdvisor(t *testing.T) {
+	c := BoardConfig{Rules: []Settings{*someRule(t, Full)}, Advisor: "a", Applies: true}
+	b := NewBoard(c, nil)
+	b.Freeze("api", begins+100*seconds)
+	c.Advisor = "b"
+	b = NewBoard(c, b)
+	b.Take(bodyOf(t, b, 5, begins, loosening(150)), "", begins)
+	if after := b.Turn(begins+99*seconds, always(healthy))[0].After; after.Why != Frozen || after.Requests != 100 {
+		t.Errorf("%+v", after)
+	}
+}
+
+func TestAThresholdThatBeginsOrEndsIsAChange(t *testing.T) {
+	b := someBoard(t, Bounds)
+	b.Take(bodyOf(t, b, 5, begins, &Rule{Rule: "api", Reason: "abuse", Above: &Above{RequestsPerSecond: 1, Limit: "60/1m", For: "10s"}}), "", begins)
+	for second := int64(0); second < 20; second++ {
+		c := b.Turn(begins+second*seconds, always(Conditions{Known: true, Learnt: 86400 * seconds}))[0]
+		if c.Changed != (second == 0 || second == 10) || (c.After.Above != nil) != (second < 10) {
+			t.Errorf("second %d: %+v", second, c)
+		}
 	}
 }
 

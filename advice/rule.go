@@ -50,6 +50,7 @@ const (
 	Expired           = "expired"       // on its way to the configured limit, since the advice is over
 	Abstains          = "abstains"      // or since the advisor has none for the rule
 	Reverted          = "reverted"      // by hand
+	Reloaded          = "reloaded"      // the configuration has changed; only of Board.Reloaded
 )
 
 // Outcome is what is in force after a Turn, and why.
@@ -78,18 +79,24 @@ func Start(s *Settings) State {
 // Resume returns the state with which a rule goes on after a reload. What is in force stays within the new bounds if the rule is the same for an
 // advisor (see Digest), and else is the configured limit. By hand is by hand: a freeze holds, and advice that was reverted stays so.
 func Resume(s *Settings, before State) State {
+	if before.line != s.line() {
+		st := startAnew(s, before)
+		st.newest = before.newest
+		return st
+	}
+	st := before
+	st.requests = within(st.requests, s.least(), s.Ceiling)
+	st.burst = within(st.burst, s.burstOf(s.least()), s.burstOf(s.Ceiling))
+	return st
+}
+
+// startAnew returns the state with which a rule begins as configured after a reload. A freeze holds, and no gate opens sooner.
+func startAnew(s *Settings, before State) State {
 	st := Start(s)
-	st.newest = before.newest
 	st.frozen = before.frozen
 	st.overloaded = before.overloaded
 	st.concentrated = before.concentrated
 	st.stepped = before.stepped
-	if before.line != st.line {
-		return st
-	}
-	st = before
-	st.requests = within(st.requests, s.least(), s.Ceiling)
-	st.burst = within(st.burst, s.burstOf(s.least()), s.burstOf(s.Ceiling))
 	return st
 }
 
@@ -127,15 +134,15 @@ func Revert(s *Settings, st *State, now int64) {
 	st.drop(Reverted)
 	st.next = nil
 	st.later = nil
-	st.goHome(s, now)
+	st.goHome(s)
 	st.algorithm = s.Algorithm
+	st.stepped = now
 }
 
 // goHome puts the configured numbers in force at once. (Assignments of several values at a time lose some under Yaegi.)
-func (st *State) goHome(s *Settings, now int64) {
+func (st *State) goHome(s *Settings) {
 	st.requests = s.Requests
 	st.burst = s.usualBurst()
-	st.stepped = now
 }
 
 // drop ends the advice that is followed.
@@ -168,11 +175,7 @@ func Turn(s *Settings, st *State, c Conditions, now int64) Outcome {
 	} else {
 		follow(s, st, c, now, &o)
 	}
-	o.Requests = st.requests
-	o.Algorithm = st.algorithm
-	if isBucket(st.algorithm) {
-		o.Burst = s.drainable(st.burst, st.requests)
-	}
+	st.write(s, &o)
 	if e := st.followed; e != nil {
 		o.Serial = e.serial
 		o.Until = e.expires
@@ -186,6 +189,16 @@ func Turn(s *Settings, st *State, c Conditions, now int64) Outcome {
 	}
 	o.Clamps = st.fresh
 	return o
+}
+
+// write writes what is in force into an outcome.
+func (st *State) write(s *Settings, o *Outcome) {
+	o.Requests = st.requests
+	o.Algorithm = st.algorithm
+	o.Burst = 0
+	if isBucket(st.algorithm) {
+		o.Burst = s.drainable(st.burst, st.requests)
+	}
 }
 
 // keepTime notes the conditions. A clock that has been set back makes nothing come sooner, and nothing last for as long as it has been set back.
@@ -240,7 +253,8 @@ func follow(s *Settings, st *State, c Conditions, now int64, o *Outcome) {
 	}
 	o.Target = g.requests
 	if s.Gates != Bounds && st.overloaded == now && (st.requests > s.Requests || st.burst > s.usualBurst()) {
-		st.goHome(s, now)
+		st.goHome(s)
+		st.stepped = now
 		o.Why = GateOverload
 		o.Target = s.Requests
 		return
@@ -360,6 +374,8 @@ func Explain(o *Outcome) string {
 		return "advice " + strconv.FormatInt(o.Serial, 10) + " has nothing for this rule; the configured limit holds"
 	case Reverted:
 		return "reverted by hand"
+	case Reloaded:
+		return "the configuration was loaded again"
 	}
 	return "configured"
 }

@@ -279,7 +279,7 @@ func TestOutcomesAreExplained(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, why := range []string{
 		Configured, Followed, HeldByStep, HeldByDeadband, HeldBySwitch, GateUnknown, GateWarmUp, GateOverload, GateConcentration, Frozen, Expired, Abstains,
-		Reverted,
+		Reverted, Reloaded,
 	} {
 		text := Explain(&Outcome{Why: why, Serial: 4711, Reason: "growth"})
 		if text == "" || seen[text] {

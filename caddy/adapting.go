@@ -28,7 +28,6 @@ type adapting struct {
 	stop    chan struct{}  // ends the ticks; nil: there are none
 	ended   chan struct{}
 	builtin builtin
-	url     string // of the advisor that board is by
 }
 
 // adaptedRule is an adaptable rule: where it decides, and what the guards before its services know of it.
@@ -64,9 +63,6 @@ func (g *adapting) use(a *App) {
 		return
 	}
 	g.mu.Lock()
-	if g.url != a.Advisor.URL { // another's serials and reasons mean nothing
-		g.url, g.board = a.Advisor.URL, nil
-	}
 	g.app = a
 	g.advised = a.Advisor.advised()
 	if store := a.limiter.redis; store != nil {
@@ -132,7 +128,7 @@ func (g *adapting) refresh(a *App) {
 		return
 	}
 	rules := a.adaptedRules()
-	c := advice.BoardConfig{PublicKey: a.Advisor.key}
+	c := advice.BoardConfig{PublicKey: a.Advisor.key, Advisor: a.Advisor.URL + " " + a.Advisor.fleet, Applies: a.Advisor.Mode == "apply"}
 	for label, r := range rules {
 		s := r.places[0].Settings(label, a.Advisor.Gates, cmp.Or(time.Duration(a.Advisor.WarmUp), front.DefaultAdvisorWarmUp).Microseconds())
 		if err := advice.CheckSettings(&s); err != nil { // adapt was checked
@@ -236,7 +232,7 @@ func agreeIn(store *redis.Store, fleet, url string) func(string, int64, *front.P
 
 // advised returns what carries the advisor's advice out.
 func (a *Advisor) advised() *front.Advised {
-	return &front.Advised{Adaptation: &front.Adaptation{Apply: a.Mode == "apply", Tell: a.tell}}
+	return &front.Advised{Adaptation: &front.Adaptation{Tell: a.tell}}
 }
 
 // tell logs a change, and writes it to the audit file.
@@ -248,7 +244,7 @@ func (a *Advisor) tell(c front.Adapted) {
 	switch {
 	case c.Err != nil:
 		a.logger.Error("advice could not change the limit", append(fields, zap.Error(c.Err))...)
-	case a.Mode != "apply":
+	case !c.Applied:
 		a.logger.Info("advice would change the limit; mode apply lets it", fields...)
 	default:
 		a.logger.Info("the limit has changed", fields...)
@@ -256,7 +252,7 @@ func (a *Advisor) tell(c front.Adapted) {
 	if a.audit == "" {
 		return
 	}
-	if err := front.WriteAudit(a.audit, front.AuditOf(c, a.Mode == "apply", time.UnixMicro(adviceClock.now()))); err != nil {
+	if err := front.WriteAudit(a.audit, front.AuditOf(c, time.UnixMicro(adviceClock.now()))); err != nil {
 		a.logger.Error("the audit file cannot be written", zap.String("file", a.audit), zap.Error(err))
 	}
 }

@@ -595,6 +595,55 @@ func TestAThresholdEndsWithItsAdvisor(t *testing.T) {
 	}
 }
 
+// A defect: neither a threshold nor a reload that moved a limit had a line in the audit file.
+func TestAnAuditFileTellsOfReloadsAndThresholds(t *testing.T) {
+	s := startAdvised(t)
+	audit := filepath.Join(s.dir, "advice.jsonl")
+	apply, observe := "mode apply\ngates bounds\naudit "+audit, "gates bounds\naudit "+audit
+	s.site(apply, "guard\n"+adaptable)
+	s.advise(3600, `{"rule":"api","limit":{"requests":180},"reason":"growth","above":{"requests_per_second":3,"limit":"120/1m","for":"20s"}}`)
+	s.second(1)
+	s.site(observe, "guard\n"+adaptable)
+	s.limit(100, "")
+	s.second(30)
+	s.limit(100, "")
+	s.site(apply, "guard\n"+adaptable)
+	s.second(1)
+	s.site(apply, "guard\n"+strings.Replace(adaptable, "limit 100/1m", "limit 110/1m", 1))
+	s.limit(110, "configured")
+	text, err := os.ReadFile(audit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for line := range strings.Lines(string(text)) {
+		var a struct {
+			Before, After struct {
+				Requests int
+				Above    string
+			}
+			Applied    bool
+			Why, Actor string
+		}
+		if err := json.Unmarshal([]byte(line), &a); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, fmt.Sprintf("%d %q to %d %q, applied %v, %s by %s", a.Before.Requests, a.Before.Above, a.After.Requests, a.After.Above, a.Applied, a.Why, a.Actor))
+	}
+	const above = `"keys above 30 requests in 10s get 20"`
+	want := []string{
+		`100 "" to 125 ` + above + `, applied true, advice by advisor`,
+		`125 ` + above + ` to 100 "", applied true, reloaded by operator`,
+		`100 "" to 100 ` + above + `, applied false, step by advisor`,
+		`100 ` + above + ` to 100 "", applied false, step by advisor`,
+		`100 "" to 125 "", applied false, advice by advisor`,
+		`100 "" to 110 "", applied true, reloaded by operator`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the audit file has\n%s\nnot\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
 func TestAnAuditFileMustBeAFile(t *testing.T) {
 	s := newServer(t)
 	config := s.caddyfile("rate_limit {\nadvisor builtin {\naudit "+s.dir+"\n}\n}", ":PORT {\nrate_limit 5/1m\n}")

@@ -8,7 +8,6 @@ import (
 // Adaptation carries out what an advisor's board says, in all places where its rules decide. Turn is called each second, and never twice at a time.
 type Adaptation struct {
 	Board *advice.Board
-	Apply bool // limits change; else what would change is only told
 
 	// Rules returns the places of a rule and the guards that watch it.
 	Rules func(label string) ([]*Place, []Watched)
@@ -27,7 +26,15 @@ type Watched struct {
 type Adapted struct {
 	Label         string
 	Before, After advice.Outcome
+	Applied       bool  // else it is only what would be
 	Err           error // the change has failed, and the limit is what it was
+}
+
+// Resume tells what the reload for which the board was made has changed.
+func (a *Adaptation) Resume() {
+	for _, c := range a.Board.Reloaded() {
+		a.Tell(Adapted{Label: c.Label, Before: c.Before, After: c.After, Applied: true})
+	}
 }
 
 // Turn draws the consequences of a second. now is the time since the Unix epoch, and guardNow that by which guards go, both in microseconds.
@@ -61,7 +68,8 @@ func (a *Adaptation) End() {
 func (a *Adaptation) carryOut(c *advice.Change, now, guardNow int64) {
 	var failed error
 	places, guards := a.Rules(c.Label)
-	if a.Apply {
+	applies := a.Board.Applies()
+	if applies {
 		for _, p := range places {
 			if err := p.Put(&c.After); err != nil {
 				failed = err
@@ -69,14 +77,14 @@ func (a *Adaptation) carryOut(c *advice.Change, now, guardNow int64) {
 		}
 	}
 	for _, w := range guards {
-		if above := c.After.Above; w.Rule != nil && a.Apply && above != nil {
+		if above := c.After.Above; w.Rule != nil && applies && above != nil {
 			guard.Advise(w.Rule, above.Edge, above.Limit, guardNow+above.Until-now)
 		} else if w.Rule != nil {
 			guard.Advise(w.Rule, 0, 0, 0)
 		}
 	}
 	if c.Changed || failed != nil {
-		a.Tell(Adapted{Label: c.Label, Before: c.Before, After: c.After, Err: failed})
+		a.Tell(Adapted{Label: c.Label, Before: c.Before, After: c.After, Applied: applies && failed == nil, Err: failed})
 	}
 }
 

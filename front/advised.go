@@ -71,6 +71,7 @@ func (a *Advised) Replace(board *advice.Board, rules func(label string) ([]*Plac
 	a.known = 0 // what the fleet has may be for these rules
 	a.held = nil
 	a.proposal = nil
+	a.Adaptation.Resume()
 	a.Adaptation.Turn(now, guardNow)
 }
 

@@ -21,7 +21,7 @@ type Audit struct {
 	Serial  int64      `json:"serial,omitempty"` // of the advice that is followed
 	Why     string     `json:"why"`              // a word of advice.Outcome.Why
 	Reason  string     `json:"reason"`           // in words
-	Actor   string     `json:"actor"`            // advisor; guard, where it ends what advice had loosened; operator; or time, where advice is over
+	Actor   string     `json:"actor"`            // advisor; guard, where it ends what advice had loosened; operator, by hand or by a reload; or time, where advice is over
 	Error   string     `json:"error,omitempty"`  // why the limit could not change
 }
 
@@ -30,13 +30,20 @@ type AuditLimit struct {
 	Requests  int64  `json:"requests"`
 	Burst     int64  `json:"burst,omitempty"`
 	Algorithm string `json:"algorithm"`
+	Above     string `json:"above,omitempty"` // the threshold that holds besides, in words
 }
 
 // AuditOf returns the line of a change.
-func AuditOf(c Adapted, applied bool, now time.Time) Audit {
+func AuditOf(c Adapted, now time.Time) Audit {
 	line := Audit{
-		Time: now.UTC(), Rule: c.Label, Applied: applied && c.Err == nil, Before: AuditLimitOf(&c.Before), After: AuditLimitOf(&c.After),
+		Time: now.UTC(), Rule: c.Label, Applied: c.Applied, Before: AuditLimitOf(&c.Before), After: AuditLimitOf(&c.After),
 		Serial: c.After.Serial, Why: c.After.Why, Reason: advice.Explain(&c.After), Actor: actorOf(c.After.Why),
+	}
+	if c.Before.Above != nil {
+		line.Before.Above = c.Before.Above.String()
+	}
+	if c.After.Above != nil {
+		line.After.Above = c.After.Above.String()
 	}
 	if c.Err != nil {
 		line.Error = c.Err.Error()
@@ -53,7 +60,7 @@ func actorOf(why string) string {
 	switch why {
 	case advice.GateOverload, advice.GateConcentration, advice.GateUnknown, advice.GateWarmUp:
 		return "guard"
-	case advice.Frozen, advice.Reverted:
+	case advice.Frozen, advice.Reverted, advice.Reloaded:
 		return "operator"
 	case advice.Expired, advice.Configured:
 		return "time"
@@ -61,11 +68,14 @@ func actorOf(why string) string {
 	return "advisor"
 }
 
-// LimitText returns the limit of an outcome in words: "120 token_bucket burst 24".
+// LimitText returns the limit of an outcome in words: "120 token_bucket burst 24", and the threshold that holds besides.
 func LimitText(o *advice.Outcome) string {
 	text := strconv.FormatInt(o.Requests, 10) + " " + o.Algorithm
 	if o.Burst > 0 {
 		text += " burst " + strconv.FormatInt(o.Burst, 10)
+	}
+	if o.Above != nil {
+		text += "; " + o.Above.String()
 	}
 	return text
 }

@@ -18,7 +18,6 @@ import (
 // each second at most, and a poller asks the advisor. (It does not refer to the engine, which refers to it: see CONTRIBUTING.md.)
 type advising struct {
 	of      string // the engine's fingerprint
-	url     string // of the advisor
 	advised *front.Advised
 	later   func() // the next second: made once, see registry
 
@@ -56,8 +55,8 @@ func (g *registry) takeAdvisor(e *engine) {
 		return
 	}
 	s, name := e.advisor, e.name
-	a := &advising{of: e.fingerprint, url: s.source.URL}
-	a.advised = &front.Advised{Adaptation: &front.Adaptation{Apply: s.apply, Tell: func(c front.Adapted) { g.tellAdapted(s, name, c) }}}
+	a := &advising{of: e.fingerprint}
+	a.advised = &front.Advised{Adaptation: &front.Adaptation{Tell: func(c front.Adapted) { g.tellAdapted(s, name, c) }}}
 	if e.shared != nil {
 		a.advised.Agree = agreeIn(e.shared.store, s.source.Fleet, s.source.URL)
 	}
@@ -118,9 +117,6 @@ func (g *registry) advise(e *engine) {
 		stopAdvice(before)
 		a.polls = before.polls
 		last = before.board
-		if before.url != a.url { // another's serials and reasons mean nothing
-			last = nil
-		}
 	}
 	a.turn.Lock()
 	a.ended = false
@@ -217,7 +213,7 @@ func (g *registry) adviceBoard(e *engine, before *advice.Board) *advice.Board {
 		labels = append(labels, label)
 	}
 	sort.Strings(labels)
-	c := advice.BoardConfig{PublicKey: e.advisor.key}
+	c := advice.BoardConfig{PublicKey: e.advisor.key, Advisor: e.advisor.source.URL + " " + e.advisor.source.Fleet, Applies: e.advisor.apply}
 	for _, label := range labels {
 		s := rules[label].places[0].Settings(label, e.advisor.gates, e.advisor.warmUp)
 		if err := advice.CheckSettings(&s); err != nil { // adapt was checked
@@ -284,15 +280,15 @@ func (g *registry) tellAdapted(s *advisorSettings, middleware string, c front.Ad
 	said := fmt.Sprintf("of rule %q: from %s to %s (serial %d): %s", c.Label, front.LimitText(&c.Before), front.LimitText(&c.After), c.After.Serial, advice.Explain(&c.After))
 	if c.Err != nil {
 		warn(middleware, "advice could not change the limit "+said+": "+c.Err.Error())
-	} else if s.apply {
-		inform(middleware, "advice has changed the limit "+said)
+	} else if c.Applied {
+		inform(middleware, "the limit has changed "+said)
 	} else {
 		inform(middleware, "advice would change the limit, if mode were apply, "+said)
 	}
 	if s.audit == "" {
 		return
 	}
-	if err := front.WriteAudit(s.audit, front.AuditOf(c, s.apply, time.UnixMicro(g.unixNow()))); err != nil {
+	if err := front.WriteAudit(s.audit, front.AuditOf(c, time.UnixMicro(g.unixNow()))); err != nil {
 		g.warnOnce(middleware, "advisor: the audit file cannot be written: "+err.Error())
 	}
 }
