@@ -71,7 +71,7 @@ func TestAWrongConfigurationIsRefusedInTheLog(t *testing.T) {
 		{"{limit: 5/1m, store: {redis: {address: '127.0.0.1:6379', timeout: soon}}}", []string{"store: redis", `timeout "soon"`}},
 		{"{limit: 5/1m, store: {redis: {address: '127.0.0.1:6379', database: -1}}}", []string{"store: redis", `database "-1"`}},
 		{"{limit: 5/1m, store: {redis: {address: '127.0.0.1:6379', tls: {ca: " + missing + "}}}}", []string{"store: redis", "tls", "ca", missing}},
-		{"{limit: 5/1m, store: {redis: {address: '127.0.0.1:6379', masterName: m}}}", []string{"store: redis", "masterName", "Sentinel"}},
+		{"{limit: 5/1m, store: {redis: {address: '127.0.0.1:6379', masterName: m, cluster: true}}}", []string{"store: redis", "masterName", "cluster"}},
 		{"{limit: 5/1m, store: {redis: {address: ['127.0.0.1:1', '127.0.0.1:2']}}}", []string{"store: redis", "address"}},
 	}
 	// All at the same time: each has a router, and one further router is correct.

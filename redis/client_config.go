@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -9,22 +10,103 @@ import (
 	"time"
 )
 
-// Defaults of the clients' configurations.
+// ClientConfig says where Redis is, and how to connect to it. Only Addresses is required.
+type ClientConfig struct {
+	// Addresses are host:port (without a port, 6379) or paths of Unix sockets. They are those of the server, of the Sentinels if
+	// MasterName is set, or of some nodes of a Cluster. Alternatively there is one URL:
+	//
+	//	redis://user:password@host:6379/0
+	//	rediss://…                          over TLS
+	//	unix://user:password@/path?db=0
+	//	redis-sentinel://user:password@host:26379/0?master_name=name&addr=host:26379
+	//
+	// The other parts of the URL set the fields below. (The user and password of a sentinel URL are for the Sentinels; username and
+	// password in its query are for the servers.)
+	Addresses []string
+
+	// MasterName is the master's name in Sentinel; "" means no Sentinel.
+	MasterName string
+
+	// Cluster says that the addresses are nodes of a Redis Cluster.
+	Cluster bool
+
+	Username string // an ACL user; "" is the default user
+	Password string
+	Database int // 0 in a Cluster
+
+	SentinelUsername string
+	SentinelPassword string
+
+	TLS *tls.Config // nil: no TLS
+
+	PoolSize    int           // connections to each server; 0 means DefaultPoolSize; the client of package resp always has one
+	Timeout     time.Duration // the longest wait for a decision; 0 means DefaultTimeout
+	DialTimeout time.Duration // for connecting, in the background; 0 means DefaultDialTimeout
+	ReadTimeout time.Duration // for a reply, in the background; after it the connection is closed; 0 means DefaultReadTimeout, or Timeout if that is longer
+}
+
+// Defaults of a ClientConfig.
 const (
+	DefaultPoolSize    = 2
 	DefaultTimeout     = 50 * time.Millisecond
 	DefaultDialTimeout = time.Second
 	DefaultReadTimeout = 500 * time.Millisecond
 )
 
-// DefaultPort is the port of an address without one.
-const DefaultPort = "6379"
+const defaultPort = "6379" // of an address without one
 
-// ErrURL is the error of an address that is an invalid URL. It does not quote the URL, which may have a password in it.
-var ErrURL = errors.New("address: the URL cannot be read; write redis://host:6379/0, for example; in a password, write %xx for what is not a letter or digit, or set the password by itself")
+// Check returns the error that Complete would return.
+func (c ClientConfig) Check() error { return c.Complete() }
 
-// CompleteAddress returns addr, with DefaultPort added if it has no port. The error says what is wrong with an address that is neither
+// Complete reads a URL and sets the defaults. The error says what is wrong, and has no secrets in it.
+func (c *ClientConfig) Complete() error {
+	if len(c.Addresses) == 0 {
+		return errors.New("address: is missing; write one such as 127.0.0.1:6379")
+	}
+	if strings.Contains(c.Addresses[0], "://") {
+		if len(c.Addresses) > 1 {
+			return errors.New("address: a URL must be the only address; add further ones to it, as ?addr=host:port")
+		}
+		if err := readURL(c); err != nil {
+			return err
+		}
+	}
+	complete := make([]string, 0, len(c.Addresses)) // the caller has the other list
+	for _, addr := range c.Addresses {
+		addr, err := completeAddress(addr)
+		if err != nil {
+			return err
+		}
+		complete = append(complete, addr)
+	}
+	c.Addresses = complete
+	if c.Cluster && c.MasterName != "" {
+		return fmt.Errorf("master_name %q and cluster are mutually exclusive: a Cluster has no Sentinels; remove one", c.MasterName)
+	}
+	if c.Cluster && c.Database != 0 {
+		return fmt.Errorf("database %d: a Cluster has only the database 0", c.Database)
+	}
+	if c.Database < 0 {
+		return fmt.Errorf("database %d: must be 0 or more", c.Database)
+	}
+	if !c.Cluster && c.MasterName == "" && len(c.Addresses) > 1 {
+		return fmt.Errorf("address %q: is a second one; say cluster, or the master_name that Sentinel has, or take it out", c.Addresses[1])
+	}
+	if c.MasterName == "" && (c.SentinelUsername != "" || c.SentinelPassword != "") {
+		return errors.New("sentinel_username and sentinel_password: have no use without a master_name")
+	}
+	if c.PoolSize < 0 || c.PoolSize > 1000 {
+		return fmt.Errorf("pool_size %d: must be from 1 to 1000", c.PoolSize)
+	}
+	if c.PoolSize == 0 {
+		c.PoolSize = DefaultPoolSize
+	}
+	return completeTimeouts(c)
+}
+
+// completeAddress returns addr, with the default port added if it has none. The error says what is wrong with an address that is neither
 // host:port nor the path of a Unix socket.
-func CompleteAddress(addr string) (string, error) {
+func completeAddress(addr string) (string, error) {
 	const form = "must be host:port, the path of a Unix socket, or a URL"
 	if strings.HasPrefix(addr, "/") {
 		return addr, nil
@@ -35,12 +117,12 @@ func CompleteAddress(addr string) (string, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		host = strings.Trim(addr, "[]")
-		port = DefaultPort
+		port = defaultPort
 		if strings.Contains(host, ":") && net.ParseIP(host) == nil {
 			host = ""
 		}
 	}
-	if host == "" || port == "" || strings.ContainsAny(host, " /?") {
+	if host == "" || port == "" || strings.ContainsAny(host, " /?,;") {
 		return "", fmt.Errorf("address %q: %s", addr, form)
 	}
 	n, err := strconv.Atoi(port)
@@ -50,21 +132,20 @@ func CompleteAddress(addr string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// CompleteTimeouts sets those of a client's timeouts that are 0 to their defaults. The default of read is DefaultReadTimeout, or timeout
-// if that is longer. The error says which one is not from 1ms to 1m, or that read is shorter than timeout.
-func CompleteTimeouts(timeout, dial, read *time.Duration) error {
+// completeTimeouts sets the timeouts that are 0 to their defaults.
+func completeTimeouts(c *ClientConfig) error {
 	standard := DefaultReadTimeout
-	if standard < *timeout {
-		standard = *timeout
+	if standard < c.Timeout {
+		standard = c.Timeout
 	}
 	for _, t := range []struct {
 		name     string
 		value    *time.Duration
 		standard time.Duration
 	}{
-		{"timeout", timeout, DefaultTimeout},
-		{"dial_timeout", dial, DefaultDialTimeout},
-		{"read_timeout", read, standard},
+		{"timeout", &c.Timeout, DefaultTimeout},
+		{"dial_timeout", &c.DialTimeout, DefaultDialTimeout},
+		{"read_timeout", &c.ReadTimeout, standard},
 	} {
 		if *t.value == 0 {
 			*t.value = t.standard
@@ -73,8 +154,8 @@ func CompleteTimeouts(timeout, dial, read *time.Duration) error {
 			return fmt.Errorf("%s %s: must be from 1ms to 1m", t.name, *t.value)
 		}
 	}
-	if *read < *timeout {
-		return fmt.Errorf("read_timeout %s: must not be shorter than the timeout of a decision, %s", *read, *timeout)
+	if c.ReadTimeout < c.Timeout {
+		return fmt.Errorf("read_timeout %s: must not be shorter than the timeout of a decision, %s", c.ReadTimeout, c.Timeout)
 	}
 	return nil
 }

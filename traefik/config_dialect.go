@@ -15,7 +15,7 @@ type SourceCriterion struct {
 
 // RateLimitRedis says where Redis is, in the words of Traefik's RateLimit.
 type RateLimitRedis struct {
-	// The server's host:port. The default is localhost:6379.
+	// The server's host:port. The default is localhost:6379. Several are nodes of a Redis Cluster.
 	Endpoints []string `json:"endpoints,omitempty" yaml:"endpoints,omitempty"`
 
 	// Connects over TLS.

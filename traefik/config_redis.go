@@ -4,8 +4,14 @@ package traefik
 // that name, file:PATH is the contents of the file without the last line break.
 type Redis struct {
 	// Where Redis is: host:port (6379 if the port is left out), the path of a Unix socket, or a URL: redis://, rediss:// for
-	// TLS, or unix://.
+	// TLS, or unix://. Several are the Sentinels of masterName, or nodes of a cluster.
 	Address []string `json:"address,omitempty" yaml:"address,omitempty"`
+
+	// The name of the master that the Sentinels at the addresses monitor.
+	MasterName string `json:"masterName,omitempty" yaml:"masterName,omitempty"`
+
+	// Whether the addresses are nodes of a Redis Cluster. The default is false.
+	Cluster string `json:"cluster,omitempty" yaml:"cluster,omitempty"`
 
 	// The ACL user. The default is Redis's default user.
 	Username string `json:"username,omitempty" yaml:"username,omitempty"`
@@ -13,7 +19,11 @@ type Redis struct {
 	// The password.
 	Password string `json:"password,omitempty" yaml:"password,omitempty"`
 
-	// The number of the database. The default is 0.
+	// The user and password for the Sentinels, if they require any.
+	SentinelUsername string `json:"sentinelUsername,omitempty" yaml:"sentinelUsername,omitempty"`
+	SentinelPassword string `json:"sentinelPassword,omitempty" yaml:"sentinelPassword,omitempty"`
+
+	// The number of the database. The default is 0, the only one in a Cluster.
 	Database string `json:"database,omitempty" yaml:"database,omitempty"`
 
 	// Connects over TLS. An empty object is enough if the system trusts the server's CA.

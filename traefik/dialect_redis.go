@@ -26,12 +26,12 @@ func (s *storeSettings) setDialectRedis(value interface{}) error {
 }
 
 func (s *redisSettings) readDialect(r *RateLimitRedis) error {
-	if len(r.Endpoints) > 1 {
-		return fmt.Errorf("endpoints %q: are several; the Traefik plugin speaks to one server, without Sentinel or Cluster", strings.Join(r.Endpoints, ", "))
-	}
-	address := "localhost:6379"
-	if len(r.Endpoints) == 1 {
-		address = strings.TrimSpace(r.Endpoints[0])
+	addresses := []string{"localhost:6379"}
+	if len(r.Endpoints) > 0 {
+		addresses = nil
+		for _, endpoint := range r.Endpoints {
+			addresses = append(addresses, strings.TrimSpace(endpoint))
+		}
 	}
 	text := *r
 	if err := resolve("username", &text.Username); err != nil {
@@ -40,7 +40,7 @@ func (s *redisSettings) readDialect(r *RateLimitRedis) error {
 	if err := resolve("password", &text.Password); err != nil {
 		return err
 	}
-	s.client = resp.Config{Address: address, Username: text.Username, Password: text.Password}
+	s.client = resp.Config{Addresses: addresses, Cluster: len(addresses) > 1, Username: text.Username, Password: text.Password}
 	var in ruleset.Settings
 	s.client.Database = int(in.Number("db", r.DB, 0, 1_000_000, 0))
 	s.client.Timeout = dialectTimeout(&in, "readTimeout", r.ReadTimeout)

@@ -2,6 +2,7 @@ package traefik
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -128,8 +129,11 @@ func TestTraefiksRedisWords(t *testing.T) {
 	if err := s.setDialectRedis(""); err != nil {
 		t.Fatal(err)
 	}
-	if c := s.redis.client; c.Address != "localhost:6379" || c.TLS != nil || c.Timeout != 0 || s.redis.nodes != 0 {
+	if c := s.redis.client; strings.Join(c.Addresses, " ") != "localhost:6379" || c.Cluster || c.TLS != nil || c.Timeout != 0 || s.redis.nodes != 0 {
 		t.Errorf("an empty one: %+v", c)
+	}
+	if err := s.setDialectRedis(object{"endpoints": "a:1, b:2"}); err != nil || fmt.Sprint(s.redis.client.Addresses, s.redis.client.Cluster) != "[a:1 b:2] true" {
+		t.Errorf("several endpoints are a Cluster's: %+v, %v", s.redis.client, err)
 	}
 	err := s.setDialectRedis(object{"endpoints": []interface{}{"redis.internal:7000"}, "username": "u", "password": "env:WEIR_TEST_SECRET", "db": 3,
 		"poolSize": 10, "minIdleConns": 0, "maxActiveConns": "5", "readTimeout": "100ms", "writeTimeout": 2, "dialTimeout": "3s",
@@ -138,7 +142,7 @@ func TestTraefiksRedisWords(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := s.redis.client
-	if c.Address != "redis.internal:7000" || c.Username != "u" || c.Password != "hunter2" || c.Database != 3 || c.Timeout != 2*time.Second || c.DialTimeout != 3*time.Second || c.TLS == nil || !c.TLS.InsecureSkipVerify {
+	if strings.Join(c.Addresses, " ") != "redis.internal:7000" || c.Username != "u" || c.Password != "hunter2" || c.Database != 3 || c.Timeout != 2*time.Second || c.DialTimeout != 3*time.Second || c.TLS == nil || !c.TLS.InsecureSkipVerify {
 		t.Errorf("%+v", c)
 	}
 	if got := strings.Join(s.redis.unused, " "); got != "poolSize maxActiveConns" {

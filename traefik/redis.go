@@ -14,8 +14,7 @@ import (
 // sharedRedis is a store in Redis, for all middlewares with the same settings.
 type sharedRedis struct {
 	store       *redis.Store
-	server      *redis.Server // the only one
-	name        string        // the server's
+	name        string // of the server, or of all of them
 	fingerprint string
 	uses        int         // engines
 	silent      atomic.Bool // it did not answer at first, and has not answered since
@@ -43,11 +42,7 @@ func (g *registry) acquireRedis(s *redisSettings, middleware string) (*sharedRed
 	if err != nil {
 		return nil, redisWords(err)
 	}
-	server, err := client.Server("")
-	if err != nil {
-		return nil, redisWords(err)
-	}
-	shared = &sharedRedis{server: server, name: client.Name(), fingerprint: s.fingerprint, uses: 1}
+	shared = &sharedRedis{name: client.Name(), fingerprint: s.fingerprint, uses: 1}
 	config := s.store
 	config.Client = client
 	config.Lines = true

@@ -32,12 +32,8 @@ const (
 
 // refusedRedis are settings of other adapters, and why they are refused here.
 var refusedRedis = map[string]string{
-	"addresses":        "write address; the Traefik plugin speaks to one server",
-	"mastername":       "Sentinel is not in the Traefik plugin; write the address of a proxy, or a name, that leads to the master",
-	"sentinelusername": "Sentinel is not in the Traefik plugin; write the address of a proxy, or a name, that leads to the master",
-	"sentinelpassword": "Sentinel is not in the Traefik plugin; write the address of a proxy, or a name, that leads to the master",
-	"cluster":          "Redis Cluster is not in the Traefik plugin; write the address of a single server",
-	"poolsize":         "is not in the Traefik plugin; its requests travel together over one connection",
+	"addresses": "write address, which takes several, too",
+	"poolsize":  "is not in the Traefik plugin; its requests travel together over one connection to each server",
 }
 
 // setRedis reads the settings of a Redis.
@@ -65,21 +61,26 @@ func (s *storeSettings) setRedis(value interface{}) error {
 }
 
 func (s *redisSettings) read(r *Redis) error {
-	if len(r.Address) > 1 {
-		return fmt.Errorf("address %q: are several; the Traefik plugin speaks to one server, without Sentinel or Cluster", strings.Join(r.Address, ", "))
-	}
 	text := *r
-	address := ""
-	if len(r.Address) == 1 {
-		address = strings.TrimSpace(r.Address[0])
+	text.Address = nil
+	for _, address := range r.Address {
+		address = strings.TrimSpace(address)
+		if err := resolve("address", &address); err != nil {
+			return err
+		}
+		if address != "" {
+			text.Address = append(text.Address, address)
+		}
 	}
 	fields := []struct {
 		name  string
 		value *string
 	}{
-		{"address", &address},
+		{"masterName", &text.MasterName},
 		{"username", &text.Username},
 		{"password", &text.Password},
+		{"sentinelUsername", &text.SentinelUsername},
+		{"sentinelPassword", &text.SentinelPassword},
 		{"prefix", &text.Prefix},
 		{"keySecret", &text.KeySecret},
 	}
@@ -88,10 +89,17 @@ func (s *redisSettings) read(r *Redis) error {
 			return err
 		}
 	}
-	text.Address = []string{address}
-	s.client = resp.Config{Address: address, Username: text.Username, Password: text.Password}
+	s.client = resp.Config{
+		Addresses:        text.Address,
+		MasterName:       text.MasterName,
+		Username:         text.Username,
+		Password:         text.Password,
+		SentinelUsername: text.SentinelUsername,
+		SentinelPassword: text.SentinelPassword,
+	}
 	s.store = redis.Config{Prefix: text.Prefix, KeySecret: text.KeySecret}
 	var in ruleset.Settings
+	s.client.Cluster = in.Truth("cluster", r.Cluster)
 	s.client.Database = int(in.Number("database", r.Database, 0, 1_000_000, 0))
 	s.client.Timeout = in.Duration("timeout", r.Timeout, shortestWait, longestWait, 0)
 	s.client.DialTimeout = in.Duration("dialTimeout", r.DialTimeout, shortestWait, longestWait, 0)
@@ -144,9 +152,4 @@ func (s *redisSettings) complete(settings, written, object interface{}, load fun
 }
 
 // redisWords rewrites an error of the client or the store with this package's names of settings.
-func redisWords(err error) error {
-	text := err.Error()
-	text = strings.Replace(text, "dial_timeout", "dialTimeout", -1)
-	text = strings.Replace(text, "read_timeout", "readTimeout", -1)
-	return fmt.Errorf("%s", ourWords.Replace(text))
-}
+func redisWords(err error) error { return fmt.Errorf("%s", ourWords.Replace(err.Error())) }

@@ -1,6 +1,8 @@
 package traefik
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -34,7 +36,7 @@ func TestRedisSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := s.redis.client
-	if c.Address != "redis.internal:7000" || c.Username != "weir" || c.Password != "hunter2" || c.Database != 3 || c.TLS == nil || c.TLS.InsecureSkipVerify {
+	if strings.Join(c.Addresses, " ") != "redis.internal:7000" || c.Username != "weir" || c.Password != "hunter2" || c.Database != 3 || c.TLS == nil || c.TLS.InsecureSkipVerify {
 		t.Errorf("%+v", c)
 	}
 	if c.Timeout != 100*time.Millisecond || c.DialTimeout != 2*time.Second || c.ReadTimeout != time.Second {
@@ -42,6 +44,42 @@ func TestRedisSettings(t *testing.T) {
 	}
 	if r := s.redis.store; r.Prefix != "shop:" || r.KeySecret != "hunter3" || r.PlainKeys || s.redis.nodes != 3 {
 		t.Errorf("%+v", r)
+	}
+}
+
+func TestSettingsOfSentinelsAndOfACluster(t *testing.T) {
+	setenv(t, "WEIR_TEST_SECRET", "hunter2")
+	setenv(t, "WEIR_TEST_ADDRESS", "c:3")
+	for _, c := range []struct {
+		settings object
+		want     string // addresses, master, the Sentinels' user and password, Cluster
+	}{
+		{object{"address": "a:1, b:2,env:WEIR_TEST_ADDRESS", "masterName": "main", "sentinelUsername": "watch", "sentinelPassword": "env:WEIR_TEST_SECRET"}, "[a:1 b:2 c:3] main watch hunter2 false"},
+		{object{"address": []interface{}{"a:1"}, "masterName": "main"}, "[a:1] main   false"},
+		{object{"address": "redis-sentinel://a:1?master_name=main&addr=b:2"}, "[a:1 b:2] main   false"},
+		{object{"address": "a:1,b:2", "cluster": "true"}, "[a:1 b:2]    true"},
+		{object{"address": "a", "cluster": true}, "[a:6379]    true"},
+		{object{"address": "a:1", "cluster": false}, "[a:1]    false"},
+	} {
+		var s storeSettings
+		if err := s.setRedis(c.settings); err != nil {
+			t.Errorf("%v: %v", c.settings, err)
+			continue
+		}
+		client := s.redis.client
+		if err := client.Complete(); err != nil {
+			t.Errorf("%v: %v", c.settings, err)
+		}
+		if got := fmt.Sprint(client.Addresses, " ", client.MasterName, " ", client.SentinelUsername, " ", client.SentinelPassword, " ", client.Cluster); got != c.want {
+			t.Errorf("%v: got %s, want %s", c.settings, got, c.want)
+		}
+	}
+	var one, two storeSettings
+	if one.setRedis(object{"address": "a:1", "masterName": "main"}) != nil || two.setRedis(object{"address": "a:1", "masterName": "other"}) != nil {
+		t.Fatal("refused")
+	}
+	if one.redis.fingerprint == two.redis.fingerprint {
+		t.Error("two masters share a store")
 	}
 }
 

@@ -216,8 +216,9 @@ func (g *registry) observe() *snapshot {
 		}
 		if e.shared != nil {
 			s.redis = true
-			name := e.shared.server.Name()
-			s.breakers[name] = s.breakers[name] || !e.shared.server.Available()
+			for _, server := range e.shared.store.Servers() {
+				s.breakers[server.Name] = s.breakers[server.Name] || server.Open
+			}
 		} else {
 			s.inMemory = true
 		}

@@ -36,7 +36,7 @@ func newCluster(c Config) *cluster {
 	ctx, stop := context.WithCancel(context.Background())
 	k := &cluster{
 		config:    c,
-		client:    goredis.NewClusterClient(c.options(c.Addresses).Cluster()),
+		client:    goredis.NewClusterClient(options(&c, c.Addresses).Cluster()),
 		stop:      stop,
 		nodes:     make(map[*goredis.Client]*node),
 		referrals: make(map[string]*goredis.Client),
@@ -152,7 +152,7 @@ func (k *cluster) elsewhere(addr string, moved bool) *goredis.Client {
 	defer k.mu.Unlock()
 	client := k.referrals[addr]
 	if client == nil {
-		client = goredis.NewClient(k.config.options([]string{addr}).Simple())
+		client = goredis.NewClient(options(&k.config, []string{addr}).Simple())
 		if k.closed { // since the call was sent
 			_ = client.Close()
 		}

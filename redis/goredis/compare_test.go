@@ -30,7 +30,7 @@ func newComparing(t *testing.T, addr string, interpreted bool) *comparing {
 		c.mu.Unlock()
 	}}
 	if interpreted {
-		client, err := resp.New(resp.Config{Address: addr, Username: user, Password: userPassword, Timeout: patience})
+		client, err := resp.New(resp.Config{Addresses: []string{addr}, Username: user, Password: userPassword, Timeout: patience})
 		if err != nil {
 			t.Fatal(err)
 		}

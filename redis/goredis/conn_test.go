@@ -417,30 +417,3 @@ type stream struct {
 }
 
 func (s *stream) Read(b []byte) (int, error) { return s.Reader.Read(b) }
-
-func TestAURLSetsItsPartsAndKeepsTheRest(t *testing.T) {
-	t.Parallel()
-	beside := Config{Database: 7, Username: "beside", Password: "beside", SentinelUsername: "beside", SentinelPassword: "beside"}
-	describe := func(c Config) string {
-		return fmt.Sprint(c.Addresses, " ", c.MasterName, " ", c.Database, " ", c.Username, " ", c.Password, " ", c.SentinelUsername, " ", c.SentinelPassword, " ", c.TLS != nil)
-	}
-	for _, test := range []struct {
-		url, want string
-	}{
-		{"redis://a", "[a:6379]  7 beside beside beside beside false"},
-		{"rediss://u:p@a:1/2", "[a:1]  2 u p beside beside true"},
-		{"redis://:p@a:1?db=3", "[a:1]  3 beside p beside beside false"},
-		{"unix://u:p@/path?db=4", "[/path]  4 u p beside beside false"},
-		{"redis-sentinel://a:1?master_name=m", "[a:1] m 7 beside beside beside beside false"},
-		{"rediss-sentinel://su:sp@a:1/5?master_name=m&username=u&password=p&addr=b:2", "[a:1 b:2] m 5 u p su sp true"},
-	} {
-		c := beside
-		if err := c.readURL(test.url); err != nil {
-			t.Errorf("%s: %v", test.url, err)
-			continue
-		}
-		if got := describe(c); got != test.want {
-			t.Errorf("%s:\n got %s\nwant %s", test.url, got, test.want)
-		}
-	}
-}

@@ -24,7 +24,7 @@ func newMember(t *testing.T, addr, node string, interpreted bool) *member {
 	if !interpreted {
 		return &member{t: t, fleet: redis.NewFleet(newStore(t, redis.Config{Prefix: "fleet:"}, goredis.Config{Addresses: []string{addr}}), "shop", node)}
 	}
-	client, err := resp.New(resp.Config{Address: addr, Timeout: patience})
+	client, err := resp.New(resp.Config{Addresses: []string{addr}, Timeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func newUserStore(t *testing.T, server *redistest.Server, interpreted bool) *red
 	if !interpreted {
 		return newStore(t, redis.Config{Prefix: "weir:"}, goredis.Config{Addresses: []string{server.Addr()}, Username: user, Password: userPassword})
 	}
-	client, err := resp.New(resp.Config{Address: server.Addr(), Username: user, Password: userPassword, Timeout: patience})
+	client, err := resp.New(resp.Config{Addresses: []string{server.Addr()}, Username: user, Password: userPassword, Timeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ func newStoreBy(t *testing.T, addr string, interpreted bool, changed func(string
 	if !interpreted {
 		return newStore(t, redis.Config{Changed: changed}, goredis.Config{Addresses: []string{addr}, ReadTimeout: patience})
 	}
-	client, err := resp.New(resp.Config{Address: addr, Timeout: patience})
+	client, err := resp.New(resp.Config{Addresses: []string{addr}, Timeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,8 @@ const (
 	longestReady = 1024
 )
 
+const askingCommand = "*1\r\n$6\r\nASKING\r\n"
+
 // lengths are the pieces between two arguments, by the length of the second.
 var lengths = makeLengths()
 

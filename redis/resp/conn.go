@@ -18,6 +18,9 @@ import (
 // little although each operation is interpreted, and an idle connection costs nothing.
 type conn struct {
 	config      Config
+	address     string
+	sentinels   *sentinels // know the address; nil: there are none
+	referrals   *referrals // in a Cluster; nil: the server is no node of one
 	timeout     time.Duration
 	readTimeout time.Duration
 	started     time.Time // all times are durations since then
@@ -45,8 +48,19 @@ type making struct {
 	cancel   context.CancelFunc
 }
 
-func newConn(config Config) *conn {
-	c := &conn{config: config, timeout: config.Timeout, readTimeout: config.ReadTimeout, started: time.Now()}
+// referrals are what the conn of a Cluster's node needs of the Cluster. Neither they nor flights have conns in them: Yaegi makes errors in
+// types that form a circle over several files.
+type referrals struct {
+	// follow sends a flight again, to the server that the reply of a server refers to, and returns the result of its call.
+	follow func(from string, f *flight) error
+
+	// doubt has the slots looked up, since they may be elsewhere.
+	doubt func()
+}
+
+// newConn returns a conn of the server at an address. All conns between which calls are sent must have the same start.
+func newConn(config Config, address string, started time.Time) *conn {
+	c := &conn{config: config, address: address, timeout: config.Timeout, readTimeout: config.ReadTimeout, started: started}
 	c.links = make(map[*link]bool)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
@@ -57,6 +71,11 @@ type flight struct {
 	call     *redis.Call // nil: the caller has left
 	err      error
 	retry    int           // how to send the call again, after an error; 0: not at all
+	referral string        // the reply that says where to send it
+	resent   int           // how often it was sent again
+	source   bool          // it is sent with the script's source
+	asks     bool          // it is sent with ASKING
+	asking   bool          // the reply to that comes before its own
 	sent     time.Duration // when Run was called
 	deadline time.Duration // of the call; if the caller has left, of the connection
 	next     *flight       // was sent after it
@@ -68,10 +87,12 @@ const (
 	_ = iota
 	withSource
 	overAnother // connection
+	elsewhere   // to the node that has the slot
+	asking      // to the node that the slot is migrating to, with ASKING
 )
 
 // tries is how often a call is sent at most.
-const tries = 3
+const tries = 4
 
 var flights = sync.Pool{New: newFlight}
 
@@ -133,53 +154,77 @@ func (c *conn) Run(call *redis.Call) error {
 	return nil
 }
 
-// again sends a call again if the server has certainly not executed it. Otherwise it returns the flight's error.
+// again sends a call again, as often as the server has certainly not executed it. If the call fails otherwise, it returns the error.
 func again(c *conn, f *flight) error {
-	source := false
-	for try := 2; f.err != nil; try++ {
-		if f.retry == 0 || try > tries {
+	for f.err != nil {
+		if f.retry == 0 || f.resent == tries-1 {
 			return failed(f)
 		}
-		source = source || f.retry == withSource
-		f.retry = 0
-		f.err = nil
-		c.mu.Lock()
-		l := c.link
-		if l == nil {
-			if l = await(c, f); l == nil {
-				return failed(f)
-			}
+		f.resent++
+		if f.retry == elsewhere || f.retry == asking {
+			return c.referrals.follow(c.address, f)
 		}
-		l.number++
-		if l.last == nil {
-			l.queue = f
-		} else {
-			l.last.next = f
+		f.source = f.source || f.retry == withSource
+		if !resend(c, f) {
+			return failed(f)
 		}
-		l.last = f
-		if f.deadline < l.watched {
-			watch(c, l, f.deadline)
-		}
-		l.out = append(l.out, script(f.call, source)...)
-		if !l.writing {
-			l.writing = true
-			l.wake <- struct{}{}
-		}
-		c.mu.Unlock()
-		<-f.done
 	}
-	f.call = nil
-	flights.Put(f)
+	f.call.Asked = f.asks
+	reset(f)
 	return nil
+}
+
+// resend sends a flight's call to a server, and waits for the result. It returns false, with the error in the flight, if it could not be sent.
+func resend(c *conn, f *flight) bool {
+	f.retry = 0
+	f.err = nil
+	f.asking = f.asks
+	c.mu.Lock()
+	l := c.link
+	if l == nil {
+		if l = await(c, f); l == nil {
+			return false
+		}
+	}
+	l.number++
+	if l.last == nil {
+		l.queue = f
+	} else {
+		l.last.next = f
+	}
+	l.last = f
+	if f.deadline < l.watched {
+		watch(c, l, f.deadline)
+	}
+	if f.asking {
+		l.out = append(l.out, askingCommand...)
+	}
+	l.out = append(l.out, script(f.call, f.source)...)
+	if !l.writing {
+		l.writing = true
+		l.wake <- struct{}{}
+	}
+	c.mu.Unlock()
+	<-f.done
+	return true
+}
+
+// reset frees a flight that has ended.
+func reset(f *flight) {
+	f.call = nil
+	f.err = nil
+	f.retry = 0
+	f.resent = 0
+	f.source = false
+	f.asks = false
+	f.asking = false
+	flights.Put(f)
 }
 
 // failed returns the error of a flight that has ended, and frees the flight.
 func failed(f *flight) error {
 	err := f.err
-	f.call = nil
-	f.err = nil
-	f.retry = 0
-	flights.Put(f)
+	reset(f)
 	return err
 }
 

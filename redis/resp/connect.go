@@ -67,7 +67,13 @@ func await(c *conn, f *flight) *link {
 // conn's mutex.
 func fail(c *conn, l *link, err error) {
 	c.reason = err
-	if c.closed || c.connecting {
+	if c.closed {
+		return
+	}
+	if c.referrals != nil {
+		c.referrals.doubt()
+	}
+	if c.connecting {
 		return
 	}
 	if l.number == 0 && time.Since(c.started)-c.asked > interest { // such as an idle connection that the server has closed
@@ -107,9 +113,7 @@ func connect(c *conn) {
 		if c.attempt == nil {
 			wait := backoff(c.failures, rand.Float64()) //nolint:gosec // spreads nodes, keeps no secret
 			c.mu.Unlock()
-			over, letGo := context.WithTimeout(c.ctx, wait)
-			<-over.Done()
-			letGo()
+			sleep(c.ctx, wait)
 			c.mu.Lock()
 			c.attempt, c.attemptEnds = context.WithCancel(context.Background())
 		}
@@ -132,6 +136,9 @@ func connect(c *conn) {
 		}
 		c.failures++
 		attempted(c, err)
+		if c.referrals != nil {
+			c.referrals.doubt()
+		}
 		if c.closed || time.Since(c.started)-c.asked > interest {
 			c.connecting = false
 			c.mu.Unlock()
@@ -163,30 +170,49 @@ func backoff(failures int, random float64) time.Duration {
 	return wait/2 + time.Duration(random*float64(wait/2))
 }
 
-// dial makes a connection, with TLS, AUTH and SELECT as configured.
+// sleep returns after a while, or when ctx ends.
+func sleep(ctx context.Context, wait time.Duration) {
+	over, letGo := context.WithTimeout(ctx, wait)
+	<-over.Done()
+	letGo()
+}
+
+// dial makes a connection.
 func dial(c *conn) (*link, error) {
-	ctx, cancel := context.WithTimeout(c.ctx, c.config.DialTimeout)
+	if c.sentinels != nil {
+		return dialMaster(c.ctx, c.sentinels)
+	}
+	return reach(c.ctx, c.config, c.address, nil)
+}
+
+// reach connects to an address, with TLS, AUTH and SELECT as configured, and then calls talk, unless that is nil. All of it may take as long as
+// the dial timeout, and ends with ctx.
+func reach(ctx context.Context, config Config, address string, talk func(nc net.Conn) error) (*link, error) {
+	limited, cancel := context.WithTimeout(ctx, config.DialTimeout)
 	defer cancel()
 	network := "tcp"
-	if strings.HasPrefix(c.config.Address, "/") {
+	if strings.HasPrefix(address, "/") {
 		network = "unix"
 	}
 	dialer := &net.Dialer{}
-	raw, err := dialer.DialContext(ctx, network, c.config.Address)
+	raw, err := dialer.DialContext(limited, network, address)
 	if err != nil {
 		return nil, err
 	}
 	l := newLink(raw)
-	stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
-	if c.config.TLS != nil {
-		l.net, err = encrypt(ctx, raw, c.config)
+	stop := context.AfterFunc(limited, func() { _ = raw.Close() })
+	if config.TLS != nil {
+		l.net, err = encrypt(limited, raw, config.TLS, address)
 	}
 	if err == nil {
-		err = introduce(l.net, c.config)
+		err = introduce(l.net, config)
 	}
-	if !stop() { // it took too long, or the conn was closed
-		err = fmt.Errorf("not connected in %s", c.config.DialTimeout)
-		if c.ctx.Err() != nil {
+	if err == nil && talk != nil {
+		err = talk(l.net)
+	}
+	if !stop() { // it took too long, or ctx has ended
+		err = fmt.Errorf("not connected in %s", config.DialTimeout)
+		if ctx.Err() != nil {
 			err = errClosed
 		}
 	}
@@ -197,11 +223,11 @@ func dial(c *conn) (*link, error) {
 	return l, nil
 }
 
-// encrypt starts TLS on a connection.
-func encrypt(ctx context.Context, raw net.Conn, config Config) (net.Conn, error) {
-	settings := config.TLS.Clone()
+// encrypt starts TLS on a connection to an address.
+func encrypt(ctx context.Context, raw net.Conn, config *tls.Config, address string) (net.Conn, error) {
+	settings := config.Clone()
 	if settings.ServerName == "" && !settings.InsecureSkipVerify {
-		host, _, err := net.SplitHostPort(config.Address)
+		host, _, err := net.SplitHostPort(address)
 		if err != nil { // a Unix socket
 			host = "localhost"
 		}

@@ -26,9 +26,10 @@ type fake struct {
 	conns    []net.Conn
 	scripts  int // how many have arrived
 	answered int
-	most     int      // how many it may answer; negative: all
-	replies  []string // for the next scripts
-	log      []string // the names of the commands, each after the number of its connection
+	most     int               // how many it may answer; negative: all
+	replies  []string          // for the next scripts
+	always   map[string]string // the replies to commands of other names
+	log      []string          // the names of the commands, each after the number of its connection
 }
 
 func newFake(t *testing.T) *fake {
@@ -89,6 +90,20 @@ func (f *fake) arrived() int {
 	return f.scripts
 }
 
+// commands returns the names of the commands, except for one.
+func (f *fake) commands(except string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var list []string
+	for _, entry := range f.log {
+		_, name, _ := strings.Cut(entry, " ")
+		if name != except {
+			list = append(list, name)
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
 // connections returns how many connections there have been.
 func (f *fake) connections() int {
 	f.mu.Lock()
@@ -121,6 +136,12 @@ func (f *fake) serve(c net.Conn, number int) {
 		}
 		reply := "*1\r\n:" + words[len(words)-1] + "\r\n"
 		f.mu.Lock()
+		if always, ok := f.always[strings.ToLower(words[0])]; ok {
+			f.log = append(f.log, fmt.Sprintf("%d %s", number, strings.ToLower(words[0])))
+			f.mu.Unlock()
+			replies <- always + "\r\n"
+			continue
+		}
 		f.scripts++
 		f.log = append(f.log, fmt.Sprintf("%d %s", number, strings.ToLower(words[0])))
 		if len(f.replies) > 0 {
@@ -154,7 +175,7 @@ func readCommand(r *bufio.Reader) ([]string, error) {
 var echo = &redis.Script{SHA1: strings.Repeat("0", 40), Source: "echo"}
 
 // ask makes a call to a fake, and checks that the reply is that of this call.
-func ask(c *Client, n int, deadline time.Time) error {
+func ask(c *single, n int, deadline time.Time) error {
 	call := &redis.Call{Script: echo, Keys: []string{"key"}, Args: []string{strconv.Itoa(n)}, Deadline: deadline}
 	err := c.conn.Run(call)
 	if err == nil && (len(call.Reply) != 1 || call.Reply[0] != int64(n)) {
@@ -167,7 +188,7 @@ func TestCallsThatWaitAreSentTogether(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	f.answer(0)
-	c := newClient(t, Config{Address: f.listener.Addr().String()})
+	c := newClient(t, Config{Addresses: []string{f.listener.Addr().String()}})
 	l, err := dial(c.conn)
 	if err != nil {
 		t.Fatal(err)
@@ -218,7 +239,7 @@ func TestCallsThatWereNotSentAreSentOverTheNextConnection(t *testing.T) {
 	t.Parallel()
 	for _, nothing := range []bool{false, true} { // true: nothing of the first write arrives, and the connection says so
 		f := newFake(t)
-		c := newClient(t, Config{Address: f.listener.Addr().String(), DialTimeout: patience})
+		c := newClient(t, Config{Addresses: []string{f.listener.Addr().String()}, DialTimeout: patience})
 		l, err := dial(c.conn)
 		if err != nil {
 			t.Fatal(err)
@@ -303,7 +324,7 @@ func TestASingleCallIsSentAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	f.answer(0)
-	c := newClient(t, Config{Address: f.listener.Addr().String()})
+	c := newClient(t, Config{Addresses: []string{f.listener.Addr().String()}})
 	var wg sync.WaitGroup
 	for i := 0; i < 3; i++ { // each before the earlier ones are answered, and without any others
 		n := i
@@ -322,7 +343,7 @@ func TestRepliesReachTheirCallers(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	f.answer(0)
-	c := newClient(t, Config{Address: f.listener.Addr().String()})
+	c := newClient(t, Config{Addresses: []string{f.listener.Addr().String()}})
 	var callers sync.WaitGroup
 	done := make(chan struct{})
 	var answered, late atomic.Int64
@@ -372,7 +393,7 @@ func TestACallWithAnEarlierDeadlineDoesNotAffectOthers(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	f.answer(0)
-	c := newClient(t, Config{Address: f.listener.Addr().String()})
+	c := newClient(t, Config{Addresses: []string{f.listener.Addr().String()}})
 	var others sync.WaitGroup
 	for i := 0; i < 3; i++ {
 		n := i
@@ -402,7 +423,7 @@ func TestAConnectionWithoutRepliesIsClosed(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	f.answer(0)
-	c := newClient(t, Config{Address: f.listener.Addr().String(), Timeout: 5 * time.Millisecond, ReadTimeout: 20 * time.Millisecond})
+	c := newClient(t, Config{Addresses: []string{f.listener.Addr().String()}, Timeout: 5 * time.Millisecond, ReadTimeout: 20 * time.Millisecond})
 	until(t, "another connection is made", func() bool {
 		if err := ask(c, 1, time.Time{}); !errors.Is(err, redis.ErrTimeout) && !errors.Is(err, redis.ErrUnavailable) {
 			t.Errorf("without a reply: %v", err)
@@ -421,7 +442,7 @@ func TestACallerDoesNotWaitForAServerThatDoesNotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	c := newClient(t, Config{Address: l.Addr().String(), Timeout: 50 * time.Millisecond, ReadTimeout: time.Minute})
+	c := newClient(t, Config{Addresses: []string{l.Addr().String()}, Timeout: 50 * time.Millisecond, ReadTimeout: time.Minute})
 	call := func() error {
 		return c.conn.Run(&redis.Call{Script: echo, Keys: []string{"key"}, Args: []string{strings.Repeat("x", 64<<20)}})
 	}
@@ -440,7 +461,7 @@ func TestACallThatWasNotExecutedIsSentAgain(t *testing.T) {
 		readOnly   = "-READONLY You can't write against a read only replica. script: 1, on @user_script:1."
 		readOnly62 = "-ERR Error running script (call to f_1): @user_script:1: -READONLY You can't write against a read only replica."
 		noScript   = "-NOSCRIPT No matching script. Please use EVAL."
-		cluster    = "a node of a Cluster, which is not supported"
+		cluster    = "a node of a Cluster: configure it as one"
 	)
 	for _, test := range []struct {
 		name    string
@@ -450,11 +471,11 @@ func TestACallThatWasNotExecutedIsSentAgain(t *testing.T) {
 	}{
 		{"nothing is wrong", nil, "0 evalsha", ""},
 		{"the script is not known", []string{noScript}, "0 evalsha, 0 eval", ""},
-		{"the script is not known with its source", []string{noScript, noScript, noScript}, "0 evalsha, 0 eval, 0 eval", "NOSCRIPT"},
+		{"the script is not known with its source", []string{noScript, noScript, noScript, noScript}, "0 evalsha, 0 eval, 0 eval, 0 eval", "NOSCRIPT"},
 		{"the server is a replica", []string{readOnly}, "0 evalsha, 1 evalsha", ""},
 		{"the server is an old replica", []string{readOnly62}, "0 evalsha, 1 evalsha", ""},
 		{"one after the other", []string{readOnly, noScript}, "0 evalsha, 1 evalsha, 1 eval", ""},
-		{"the server stays a replica", []string{readOnly, readOnly, readOnly, readOnly}, "0 evalsha, 1 evalsha, 2 evalsha", "READONLY"},
+		{"the server stays a replica", []string{readOnly, readOnly, readOnly, readOnly}, "0 evalsha, 1 evalsha, 2 evalsha, 3 evalsha", "READONLY"},
 		{"the server has an error", []string{"-ERR user_script:1: something"}, "0 evalsha", "redis: ERR user_script:1: something"},
 		{"the server loads", []string{"-LOADING Redis is loading the dataset in memory"}, "0 evalsha", "redis: LOADING Redis"},
 		{"the master is down", []string{"-MASTERDOWN Link with MASTER is down"}, "0 evalsha", "redis: MASTERDOWN"},
@@ -473,7 +494,7 @@ func TestACallThatWasNotExecutedIsSentAgain(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			f := newFake(t)
-			c := newClient(t, Config{Address: f.listener.Addr().String()})
+			c := newClient(t, Config{Addresses: []string{f.listener.Addr().String()}})
 			if err := ask(c, 0, time.Time{}); err != nil {
 				t.Fatal(err)
 			}
@@ -520,7 +541,7 @@ func TestAMalformedReplyMakesANewConnection(t *testing.T) {
 		t.Run(fmt.Sprintf("%.30q", junk), func(t *testing.T) {
 			t.Parallel()
 			f := newFake(t)
-			c := newClient(t, Config{Address: f.listener.Addr().String()})
+			c := newClient(t, Config{Addresses: []string{f.listener.Addr().String()}})
 			if err := ask(c, 0, time.Time{}); err != nil {
 				t.Fatal(err)
 			}
@@ -543,7 +564,7 @@ func TestAMalformedReplyMakesANewConnection(t *testing.T) {
 func TestAReplyThatNobodyHasAskedForEndsTheConnection(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
-	c := newClient(t, Config{Address: f.listener.Addr().String()})
+	c := newClient(t, Config{Addresses: []string{f.listener.Addr().String()}})
 	if err := ask(c, 0, time.Time{}); err != nil {
 		t.Fatal(err)
 	}
@@ -560,7 +581,7 @@ func TestAReplyThatNobodyHasAskedForEndsTheConnection(t *testing.T) {
 func TestTheReasonIsWhatAServerSaysBeforeItHangsUp(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
-	c := newClient(t, Config{Address: f.listener.Addr().String()})
+	c := newClient(t, Config{Addresses: []string{f.listener.Addr().String()}})
 	if err := ask(c, 0, time.Time{}); err != nil {
 		t.Fatal(err)
 	}
@@ -604,7 +625,7 @@ func cut(text string, size int) []string {
 // play makes five calls wait for their replies, reads the pieces, and returns the results of the calls.
 func play(t *testing.T, pieces []string) string {
 	t.Helper()
-	c := newConn(Config{Timeout: time.Minute, ReadTimeout: time.Minute})
+	c := newConn(Config{Timeout: time.Minute, ReadTimeout: time.Minute}, "", time.Now())
 	defer c.cancel()
 	c.closed = true // it makes no connections
 	p := played(pieces)
@@ -671,7 +692,7 @@ func TestRepliesThatComeInPieces(t *testing.T) {
 func TestAPanicEndsOnlyTheConnection(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
-	c := newClient(t, Config{Address: f.listener.Addr().String()})
+	c := newClient(t, Config{Addresses: []string{f.listener.Addr().String()}})
 	if err := ask(c, 0, time.Time{}); err != nil {
 		t.Fatal(err)
 	}

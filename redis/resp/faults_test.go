@@ -22,6 +22,9 @@ import (
 	"github.com/proxyweir/weir/redis/redistest"
 )
 
+// secret is the password in the configurations of these tests. No error may have it.
+const secret = "hunter2"
+
 // rights are the permissions that a user needs for the script of these tests.
 const rights = "+evalsha +eval +incr"
 
@@ -47,28 +50,28 @@ func TestEveryWayToAServer(t *testing.T) {
 		config Config
 		fails  string // a part of the error
 	}{
-		{"a password", Config{Address: plain.Addr(), Password: password}, ""},
-		{"a password in a URL", Config{Address: "redis://:" + escaped + "@" + plain.Addr() + "/2"}, ""},
-		{"a user with no other right", Config{Address: plain.Addr(), Username: "weir", Password: "right"}, ""},
-		{"a user in a URL", Config{Address: "redis://weir:right@" + plain.Addr()}, ""},
-		{"a Unix socket", Config{Address: socket, Password: password, Database: 3}, ""},
-		{"a Unix socket's URL", Config{Address: "unix://:" + escaped + "@" + socket + "?db=4"}, ""},
-		{"TLS", Config{Address: encrypted.Addr(), Password: password, TLS: certificates.Config()}, ""},
-		{"TLS by a URL", Config{Address: "rediss://:" + escaped + "@" + encrypted.Addr() + "/1", TLS: certificates.Config()}, ""},
+		{"a password", Config{Addresses: []string{plain.Addr()}, Password: password}, ""},
+		{"a password in a URL", Config{Addresses: []string{"redis://:" + escaped + "@" + plain.Addr() + "/2"}}, ""},
+		{"a user with no other right", Config{Addresses: []string{plain.Addr()}, Username: "weir", Password: "right"}, ""},
+		{"a user in a URL", Config{Addresses: []string{"redis://weir:right@" + plain.Addr()}}, ""},
+		{"a Unix socket", Config{Addresses: []string{socket}, Password: password, Database: 3}, ""},
+		{"a Unix socket's URL", Config{Addresses: []string{"unix://:" + escaped + "@" + socket + "?db=4"}}, ""},
+		{"TLS", Config{Addresses: []string{encrypted.Addr()}, Password: password, TLS: certificates.Config()}, ""},
+		{"TLS by a URL", Config{Addresses: []string{"rediss://:" + escaped + "@" + encrypted.Addr() + "/1"}, TLS: certificates.Config()}, ""},
 
-		{"no password", Config{Address: plain.Addr()}, "NOAUTH"},
-		{"no password, and a database", Config{Address: plain.Addr(), Database: 1}, "not available: NOAUTH"},
-		{"a wrong password", Config{Address: plain.Addr(), Password: secret}, "not available: WRONGPASS"},
-		{"a wrong password in a URL", Config{Address: "redis://weir:" + secret + "@" + plain.Addr()}, "not available: WRONGPASS"},
-		{"a server that does not know AUTH", Config{Address: old.Addr(), Password: strings.Repeat(secret, 30)}, "not available: ERR unknown command 'AUTH'"},
-		{"no such database", Config{Address: plain.Addr(), Password: password, Database: 99}, "not available: ERR DB index"},
-		{"a right is missing", Config{Address: plain.Addr(), Username: "weir", Password: "right", Database: 1}, "NOPERM"},
-		{"TLS to a server without", Config{Address: "rediss://" + plain.Addr(), DialTimeout: 100 * time.Millisecond}, "not connected in 100ms"},
-		{"no TLS to a server with it", Config{Address: encrypted.Addr()}, "EOF|reset|broken pipe"},
-		{"no client certificate", Config{Address: encrypted.Addr(), TLS: bare}, "certificate required|reset|broken pipe"},
-		{"the certificate of another name", Config{Address: encrypted.Addr(), Password: password, TLS: named}, "certificate is valid for localhost, not redis.example"},
-		{"an unknown authority", Config{Address: "rediss://" + encrypted.Addr()}, "certificate signed by unknown authority"},
-		{"nobody there", Config{Address: "127.0.0.1:1"}, "not available: .*refused"},
+		{"no password", Config{Addresses: []string{plain.Addr()}}, "NOAUTH"},
+		{"no password, and a database", Config{Addresses: []string{plain.Addr()}, Database: 1}, "not available: NOAUTH"},
+		{"a wrong password", Config{Addresses: []string{plain.Addr()}, Password: secret}, "not available: WRONGPASS"},
+		{"a wrong password in a URL", Config{Addresses: []string{"redis://weir:" + secret + "@" + plain.Addr()}}, "not available: WRONGPASS"},
+		{"a server that does not know AUTH", Config{Addresses: []string{old.Addr()}, Password: strings.Repeat(secret, 30)}, "not available: ERR unknown command 'AUTH'"},
+		{"no such database", Config{Addresses: []string{plain.Addr()}, Password: password, Database: 99}, "not available: ERR DB index"},
+		{"a right is missing", Config{Addresses: []string{plain.Addr()}, Username: "weir", Password: "right", Database: 1}, "NOPERM"},
+		{"TLS to a server without", Config{Addresses: []string{"rediss://" + plain.Addr()}, DialTimeout: 100 * time.Millisecond}, "not connected in 100ms"},
+		{"no TLS to a server with it", Config{Addresses: []string{encrypted.Addr()}}, "EOF|reset|broken pipe"},
+		{"no client certificate", Config{Addresses: []string{encrypted.Addr()}, TLS: bare}, "certificate required|reset|broken pipe"},
+		{"the certificate of another name", Config{Addresses: []string{encrypted.Addr()}, Password: password, TLS: named}, "certificate is valid for localhost, not redis.example"},
+		{"an unknown authority", Config{Addresses: []string{"rediss://" + encrypted.Addr()}}, "certificate signed by unknown authority"},
+		{"nobody there", Config{Addresses: []string{"127.0.0.1:1"}}, "not available: .*refused"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -111,19 +114,19 @@ func counted(t *testing.T, s *redistest.Server, key string) int64 {
 }
 
 // recovers waits until the server answers a client's calls again.
-func recovers(t *testing.T, c *Client) {
+func recovers(t *testing.T, c *single) {
 	t.Helper()
 	until(t, "being answered again", func() bool { _, err := take(c, newName(), 1); return err == nil })
 }
 
 // load starts callers that count for a key, until the returned function is called. That returns how many calls were answered and how many
 // failed.
-func load(c *Client, callers int, key string) (stop func() (answered, failed int64, last error)) {
+func load(c *single, callers int, key string) (stop func() (answered, failed int64, last error)) {
 	return loadAndCount(c, callers, key, new(atomic.Int64))
 }
 
 // loadAndCount does the same as load, and counts meanwhile how many calls have failed.
-func loadAndCount(c *Client, callers int, key string, failed *atomic.Int64) (stop func() (int64, int64, error)) {
+func loadAndCount(c *single, callers int, key string, failed *atomic.Int64) (stop func() (int64, int64, error)) {
 	var answered atomic.Int64
 	var last atomic.Value
 	var wg sync.WaitGroup
@@ -161,7 +164,7 @@ func TestACallThatMayHaveBeenExecutedIsNotSentAgain(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	proxy := redistest.NewProxy(t, server.Addr())
-	c := newClient(t, Config{Address: proxy.Addr()})
+	c := newClient(t, Config{Addresses: []string{proxy.Addr()}})
 	key := newName()
 	lost := func(what string, spoil func()) {
 		t.Helper()
@@ -187,7 +190,7 @@ func TestACallThatMayHaveBeenExecutedIsNotSentAgain(t *testing.T) {
 func TestKilledConnectionsAreReplaced(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	c := newClient(t, Config{Address: server.Addr(), Timeout: time.Second})
+	c := newClient(t, Config{Addresses: []string{server.Addr()}, Timeout: time.Second})
 	key := newName()
 	stop := load(c, 32, key)
 	for range 50 {
@@ -204,7 +207,7 @@ func TestKilledConnectionsAreReplaced(t *testing.T) {
 func TestFlushedScriptsUnderLoad(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	c := newClient(t, Config{Address: server.Addr()})
+	c := newClient(t, Config{Addresses: []string{server.Addr()}})
 	key := newName()
 	stop := load(c, 32, key)
 	for range 100 {
@@ -221,8 +224,8 @@ func TestServersThatDoNotAnswer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	proxy := redistest.NewProxy(t, server.Addr())
-	hurried := newClient(t, Config{Address: proxy.Addr(), Timeout: 50 * time.Millisecond, DialTimeout: 100 * time.Millisecond, ReadTimeout: 100 * time.Millisecond})
-	patient := newClient(t, Config{Address: proxy.Addr(), DialTimeout: patience})
+	hurried := newClient(t, Config{Addresses: []string{proxy.Addr()}, Timeout: 50 * time.Millisecond, DialTimeout: 100 * time.Millisecond, ReadTimeout: 100 * time.Millisecond})
+	patient := newClient(t, Config{Addresses: []string{proxy.Addr()}, DialTimeout: patience})
 	for _, fault := range []struct {
 		name   string
 		begin  func()
@@ -274,7 +277,7 @@ func TestServersThatDoNotAnswer(t *testing.T) {
 func TestAReplicaIsUsedAgainWhenItIsTheMaster(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	c := newClient(t, Config{Address: server.Addr()})
+	c := newClient(t, Config{Addresses: []string{server.Addr()}})
 	key := newName()
 	if _, err := take(c, key, 1); err != nil {
 		t.Fatal(err)
@@ -316,7 +319,7 @@ func TestAServerThatComesLaterIsFound(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	server.Stop()
-	c := newClient(t, Config{Address: server.Addr()})
+	c := newClient(t, Config{Addresses: []string{server.Addr()}})
 	if _, err := take(c, newName(), 1); !errors.Is(err, redis.ErrUnavailable) {
 		t.Errorf("a server that is not there: %v", err)
 	}
@@ -343,7 +346,7 @@ func TestAServerThatComesLaterIsFound(t *testing.T) {
 func TestAnIdleConnectionIsMadeAgainOnce(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	c := newClient(t, Config{Address: server.Addr()})
+	c := newClient(t, Config{Addresses: []string{server.Addr()}})
 	if _, err := take(c, newName(), 1); err != nil {
 		t.Fatal(err)
 	}
@@ -396,14 +399,11 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 	if left := ours(); len(left) != 0 {
 		t.Fatalf("there are goroutines before the test begins:\n%s", strings.Join(left, "\n\n"))
 	}
-	var clients []*Client
+	var clients []*single
 	var stops []func() (int64, int64, error)
 	for _, addr := range []string{server.Addr(), proxy.Addr(), dead.Addr()} {
 		for _, address := range []string{addr, "rediss://" + addr} {
-			c, err := New(Config{Address: address, Timeout: 20 * time.Millisecond, DialTimeout: time.Minute, ReadTimeout: time.Minute})
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := newClient(t, Config{Addresses: []string{address}, Timeout: 20 * time.Millisecond, DialTimeout: time.Minute, ReadTimeout: time.Minute})
 			clients = append(clients, c)
 			stops = append(stops, load(c, 4, newName()))
 		}

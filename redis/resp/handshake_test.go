@@ -90,7 +90,7 @@ func TestWhyAServerRefusesToServeIsReported(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			config := test.config
-			config.Address = greeter(t, test.commands, test.text)
+			config.Addresses = []string{greeter(t, test.commands, test.text)}
 			config.DialTimeout = patience
 			err := ask(newClient(t, config), 1, time.Time{})
 			if err == nil || !strings.Contains(err.Error(), test.says) || !errors.Is(err, redis.ErrUnavailable) && test.commands > 0 {

@@ -144,9 +144,16 @@ func replies(c *conn, l *link) error {
 				for _, word := range words {
 					n, err := strconv.ParseInt(word, 10, 64)
 					if err != nil || len(words) > mostNumbers {
-						return errMalformed(line)
+						break
 					}
 					reply = append(reply, n)
+				}
+				if len(reply) != len(words) {
+					if f.asking && line == "+OK" {
+						f.asking = false
+						continue
+					}
+					return errMalformed(line)
 				}
 			} else if kind == '-' {
 				refuse(c, l, f, line[1:])
@@ -200,7 +207,7 @@ func seeToLate(c *conn, l *link) error {
 	var before *flight
 	for f := l.first; f != nil; f = f.next {
 		if f.call != nil && f.deadline <= now {
-			left := &flight{deadline: f.sent + c.readTimeout, next: f.next}
+			left := &flight{deadline: f.sent + c.readTimeout, next: f.next, asking: f.asking}
 			if before == nil {
 				l.first = left
 			} else {

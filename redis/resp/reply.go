@@ -33,28 +33,46 @@ func over(c *conn, l *link) bool {
 
 // refuse ends a flight to which the server has replied with an error.
 func refuse(c *conn, l *link, f *flight, text string) {
-	l.first = f.next
-	err := explain(text)
-	retry := 0
-	if strings.HasPrefix(text, "NOSCRIPT") {
-		retry = withSource
+	if f.asking { // the reply to the call follows, and has the reason
+		f.asking = false
+		return
 	}
-	if strings.HasPrefix(text, "READONLY") || strings.Contains(text, ": -READONLY") { // the second form is that of Redis 6.2
+	l.first = f.next
+	err := explain(c, text)
+	retry := 0
+	word, _, _ := strings.Cut(text, " ")
+	switch {
+	case word == "NOSCRIPT":
+		retry = withSource
+	case word == "READONLY" || strings.Contains(text, ": -READONLY"): // the second form is that of Redis 6.2
 		retry = overAnother
 		retire(c, l, fmt.Errorf("%s%w", readable(text), redis.ErrReply))
+	case c.referrals == nil:
+	case word == "MOVED":
+		retry = elsewhere
+	case word == "ASK":
+		retry = asking
+	case word == "CLUSTERDOWN":
+		c.referrals.doubt()
 	}
 	if f.call != nil {
 		f.retry = retry
+		f.referral = text
 		land(f, err)
 	}
 }
 
 // explain returns the error for the text of a reply, with what a user can do about it.
-func explain(text string) error {
+func explain(c *conn, text string) error {
 	word, _, _ := strings.Cut(text, " ")
 	switch word {
 	case "MOVED", "ASK", "CLUSTERDOWN", "CROSSSLOT", "TRYAGAIN":
-		return fmt.Errorf("redis: %s (the server is a node of a Cluster, which is not supported; %s)%w", readable(text), oneServer, redis.ErrReply)
+		if c.referrals == nil {
+			return fmt.Errorf("redis: %s (the server is a node of a Cluster: configure it as one)%w", readable(text), redis.ErrReply)
+		}
+		if word == "TRYAGAIN" {
+			return redis.ErrMoving
+		}
 	}
 	return fmt.Errorf("redis: %s%w", readable(text), redis.OfReply(text))
 }

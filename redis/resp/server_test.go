@@ -75,15 +75,15 @@ func newName() string {
 	return "test" + strconv.FormatInt(time.Now().UnixNano(), 36) + "-" + strconv.FormatInt(n, 10) + ":"
 }
 
-func newClient(t *testing.T, c Config) *Client {
+func newClient(t *testing.T, c Config) *single {
 	t.Helper()
 	if c.Timeout == 0 {
 		c.Timeout = patience
 	}
-	client, err := New(c)
-	if err != nil {
+	if err := c.Complete(); err != nil {
 		t.Fatal(err)
 	}
+	client := newSingle(c)
 	t.Cleanup(func() {
 		if err := client.Close(); err != nil {
 			t.Error(err)
@@ -93,7 +93,7 @@ func newClient(t *testing.T, c Config) *Client {
 }
 
 // take counts one call for a key, and checks that the reply is that of this call.
-func take(c *Client, key string, n int64) (int64, error) {
+func take(c *single, key string, n int64) (int64, error) {
 	call := &redis.Call{Script: counting, Keys: []string{key}, Args: []string{strconv.FormatInt(n, 10)}}
 	if err := c.conn.Run(call); err != nil {
 		return 0, err
@@ -140,7 +140,7 @@ func conforming(t *testing.T) storetest.NewStore {
 	}
 	return func(t *testing.T, clock *storetest.Clock) core.Store {
 		clock.Follow(setTime)
-		client, err := New(Config{Address: addr, Timeout: patience, DialTimeout: patience})
+		client, err := New(Config{Addresses: []string{addr}, Timeout: patience, DialTimeout: patience})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,7 +156,7 @@ func conforming(t *testing.T) storetest.NewStore {
 
 func TestRepliesOfEveryKind(t *testing.T) {
 	addr, _ := startServer(t)
-	c := newClient(t, Config{Address: addr})
+	c := newClient(t, Config{Addresses: []string{addr}})
 	long := strings.Repeat("x", 3*longestReady)
 	for _, test := range []struct {
 		source     string
@@ -195,7 +195,7 @@ func TestRepliesOfEveryKind(t *testing.T) {
 
 func TestManyCallersShareTheConnection(t *testing.T) {
 	addr, _ := startServer(t)
-	c := newClient(t, Config{Address: addr})
+	c := newClient(t, Config{Addresses: []string{addr}})
 	each := 200
 	if storetest.Interpreted() {
 		each = 20
@@ -232,7 +232,7 @@ func TestManyCallersShareTheConnection(t *testing.T) {
 
 func TestAScriptThatIsFlushedIsSentAgain(t *testing.T) {
 	addr, _ := startServer(t)
-	c := newClient(t, Config{Address: addr})
+	c := newClient(t, Config{Addresses: []string{addr}})
 	key := newName()
 	for want := int64(1); want <= 5; want++ {
 		if got := do(t, addr, "SCRIPT", "FLUSH"); got != "+OK" {
@@ -248,7 +248,7 @@ func TestAScriptThatIsFlushedIsSentAgain(t *testing.T) {
 func TestDatabasesAreApart(t *testing.T) {
 	addr, _ := startServer(t)
 	key := newName()
-	for _, config := range []Config{{Address: addr}, {Address: addr, Database: 3}, {Address: "redis://" + addr + "/4"}} {
+	for _, config := range []Config{{Addresses: []string{addr}}, {Addresses: []string{addr}, Database: 3}, {Addresses: []string{"redis://" + addr + "/4"}}} {
 		c := newClient(t, config)
 		if got, err := take(c, key, 1); got != 1 || err != nil {
 			t.Errorf("%+v: %d, %v", config, got, err)
@@ -258,7 +258,7 @@ func TestDatabasesAreApart(t *testing.T) {
 
 func TestALostConnectionIsMadeAgain(t *testing.T) {
 	addr, _ := startServer(t)
-	c := newClient(t, Config{Address: addr})
+	c := newClient(t, Config{Addresses: []string{addr}})
 	key := newName()
 	for i := int64(1); i <= 3; i++ {
 		if got, err := take(c, key, i); got != i || err != nil {
@@ -288,7 +288,7 @@ func until(t *testing.T, what string, f func() bool) {
 
 func TestNobodyWaitsLongerThanTheTimeout(t *testing.T) {
 	addr, _ := startServer(t)
-	c := newClient(t, Config{Address: addr, Timeout: 20 * time.Millisecond, ReadTimeout: patience})
+	c := newClient(t, Config{Addresses: []string{addr}, Timeout: 20 * time.Millisecond, ReadTimeout: patience})
 	key := newName()
 	until(t, "the first call", func() bool { _, err := take(c, key, 1); return err == nil })
 	c.conn.mu.Lock()
@@ -313,7 +313,7 @@ func TestNobodyWaitsLongerThanTheTimeout(t *testing.T) {
 
 func TestNothingIsAnsweredAfterClose(t *testing.T) {
 	addr, _ := startServer(t)
-	c := newClient(t, Config{Address: addr})
+	c := newClient(t, Config{Addresses: []string{addr}})
 	if _, err := take(c, newName(), 1); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,146 @@
+package resp
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/proxyweir/weir/redis"
+)
+
+// mostElements is the most elements of a reply to inquire. The longest reply is a Cluster's table, with up to 16,384 ranges.
+const mostElements = 1 << 19
+
+// answer is a reply to inquire: its elements in the order in which they were sent, each with the first byte of its type. An array is "*" and its
+// length, before its elements; nil is "_".
+type answer struct {
+	elements []string
+	next     int
+	bad      bool // an element was not what it was read as
+}
+
+// inquire sends a command, and reads the reply. It is for the commands of connecting, on a connection that nothing else uses meanwhile.
+func inquire(nc net.Conn, words ...string) (*answer, error) {
+	if _, err := nc.Write([]byte(command(words))); err != nil {
+		return nil, err
+	}
+	in := bufio.NewReaderSize(nc, longestLine)
+	a := &answer{}
+	for want := 1; want > 0; want-- {
+		element, length, err := readElement(in)
+		if err != nil {
+			return nil, err
+		}
+		a.elements = append(a.elements, element)
+		want += length
+		if len(a.elements)+want > mostElements {
+			return nil, errTooLong
+		}
+	}
+	if in.Buffered() > 0 {
+		return nil, errNoRedis
+	}
+	return a, nil
+}
+
+var errTooLong = fmt.Errorf("the reply is too long%w", redis.ErrReply)
+
+// readElement reads an element of a reply. If that is an array, its length is how many elements follow.
+func readElement(in *bufio.Reader) (element string, length int, err error) {
+	line, err := in.ReadSlice('\n')
+	if errors.Is(err, bufio.ErrBufferFull) {
+		return "", 0, errNoRedis
+	}
+	if err != nil {
+		return "", 0, err
+	}
+	text := strings.TrimSuffix(string(line), "\r\n")
+	if len(text) < 2 || len(text) != len(line)-2 {
+		return "", 0, errNoRedis
+	}
+	kind := text[:1]
+	if kind == "+" || kind == ":" {
+		return text, 0, nil
+	}
+	if kind != "*" && kind != "$" {
+		return "", 0, refused(text, "")
+	}
+	n, err := strconv.Atoi(text[1:])
+	if err != nil || n < -1 || n > mostElements {
+		return "", 0, errNoRedis
+	}
+	if n < 0 {
+		return "_", 0, nil
+	}
+	if kind == "*" {
+		return text, n, nil
+	}
+	if n > longestLine {
+		return "", 0, errTooLong
+	}
+	bulk := make([]byte, n+2)
+	if _, err := io.ReadFull(in, bulk); err != nil {
+		return "", 0, err
+	}
+	return "$" + string(bulk[:n]), 0, nil
+}
+
+// take returns the next element, which must be of that type, without the type.
+func (a *answer) take(kind string) string {
+	if a.next >= len(a.elements) {
+		a.bad = true
+		return ""
+	}
+	element := a.elements[a.next]
+	a.next++
+	if element[:1] != kind {
+		a.bad = true
+		return ""
+	}
+	return element[1:]
+}
+
+// text returns the next element, which must be a string; nil is "".
+func (a *answer) text() string {
+	if a.next < len(a.elements) && a.elements[a.next] == "_" {
+		a.next++
+		return ""
+	}
+	return a.take("$")
+}
+
+// number returns the next element, which must be a number, or the length of an array.
+func (a *answer) number(kind string) int {
+	n, err := strconv.Atoi(a.take(kind))
+	if err != nil {
+		a.bad = true
+		return 0
+	}
+	return n
+}
+
+// skip skips so many elements, with all elements of the arrays among them.
+func (a *answer) skip(n int) {
+	for ; n > 0 && a.next < len(a.elements); n-- {
+		if a.elements[a.next][:1] == "*" {
+			n += a.number("*")
+		} else {
+			a.next++
+		}
+	}
+	if n != 0 {
+		a.bad = true
+	}
+}
+
+// err returns an error if something that was read was not there.
+func (a *answer) err() error {
+	if a.bad {
+		return errNoRedis
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+package resp
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+
+	"github.com/proxyweir/weir/redis"
+)
+
+// sentinels find the master. Only the goroutine that makes the conn's connection uses them.
+type sentinels struct {
+	config Config // of the servers
+	own    Config // of the Sentinels
+	first  int    // the Sentinel to ask first: the one that was right last
+}
+
+func newSentinels(config Config) *sentinels {
+	s := &sentinels{config: config, own: config}
+	s.own.Username = config.SentinelUsername
+	s.own.Password = config.SentinelPassword
+	s.own.Database = 0
+	return s
+}
+
+// dialMaster asks one Sentinel after the other which server is the master, until one knows it, and connects to that. A Sentinel may not know
+// yet that the master has failed. So if the server does not answer, or says that it is a replica, the next attempt begins with the next Sentinel.
+func dialMaster(ctx context.Context, s *sentinels) (*link, error) {
+	var why error
+	for range s.config.Addresses {
+		sentinel := s.config.Addresses[s.first%len(s.config.Addresses)]
+		address, err := askSentinel(ctx, s, sentinel)
+		if err == nil {
+			l, err := reach(ctx, s.config, address, checkMaster)
+			if err == nil {
+				return l, nil
+			}
+			s.first++
+			return nil, fmt.Errorf("the master at %s, of which Sentinel %s knows: %w", address, sentinel, err)
+		}
+		s.first++
+		if why == nil {
+			why = fmt.Errorf("at Sentinel %s: %w", sentinel, err)
+		} else {
+			why = fmt.Errorf("%w; at Sentinel %s: %w", why, sentinel, err)
+		}
+	}
+	return nil, why
+}
+
+// askSentinel returns the address of the master that a Sentinel knows.
+func askSentinel(ctx context.Context, s *sentinels, sentinel string) (string, error) {
+	address := ""
+	l, err := reach(ctx, s.own, sentinel, func(nc net.Conn) error {
+		a, err := inquire(nc, "SENTINEL", "get-master-addr-by-name", s.config.MasterName)
+		if err != nil {
+			return err
+		}
+		if a.elements[0] == "_" {
+			return fmt.Errorf("knows no master of the name %q%w", s.config.MasterName, redis.ErrReply)
+		}
+		n := a.number("*")
+		host := a.text()
+		port, failure := strconv.Atoi(a.text())
+		if n != 2 || host == "" || failure != nil || port < 1 || port > 65535 {
+			return errNoRedis
+		}
+		address = net.JoinHostPort(host, strconv.Itoa(port))
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	hangUp(l)
+	return address, nil
+}
+
+// checkMaster returns an error unless the server is a master.
+func checkMaster(nc net.Conn) error {
+	a, err := inquire(nc, "ROLE")
+	if err != nil {
+		return err
+	}
+	a.number("*")
+	if role := a.text(); role != "master" {
+		return fmt.Errorf("its role is %s%w", readable(role), redis.ErrReply)
+	}
+	return nil
+}

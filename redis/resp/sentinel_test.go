@@ -1,0 +1,149 @@
+package resp
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/redis"
+)
+
+// knows returns the reply of a Sentinel that names a server.
+func knows(f *fake) string {
+	host, port, _ := strings.Cut(f.listener.Addr().String(), ":")
+	return fmt.Sprintf("*2\r\n$%d\r\n%s\r\n$%d\r\n%s", len(host), host, len(port), port)
+}
+
+const (
+	isMaster  = "*3\r\n$6\r\nmaster\r\n:0\r\n*1\r\n*3\r\n$1\r\na\r\n$1\r\n1\r\n$1\r\n0"
+	isReplica = "*5\r\n$5\r\nslave\r\n$1\r\na\r\n:1\r\n$9\r\nconnected\r\n:0"
+)
+
+// answers makes a fake give the same reply to each command of a name.
+func answers(f *fake, command, reply string) {
+	f.mu.Lock()
+	if f.always == nil {
+		f.always = make(map[string]string)
+	}
+	f.always[command] = reply
+	f.mu.Unlock()
+}
+
+// newMonitored returns a client of the master that the Sentinels know.
+func newMonitored(t *testing.T, list ...*fake) *single {
+	t.Helper()
+	c := Config{MasterName: "m", DialTimeout: patience}
+	for _, f := range list {
+		c.Addresses = append(c.Addresses, f.listener.Addr().String())
+	}
+	return newClient(t, c)
+}
+
+func TestSentinelsAreAskedInTurn(t *testing.T) {
+	t.Parallel()
+	master, dead, ignorant, knowing := newFake(t), newFake(t), newFake(t), newFake(t)
+	_ = dead.listener.Close()
+	answers(master, "role", isMaster)
+	answers(ignorant, "sentinel", "*-1")
+	answers(knowing, "sentinel", knows(master))
+	c := newMonitored(t, dead, ignorant, knowing)
+	if c.Name() != "the master m" {
+		t.Errorf("it is called %s", c.Name())
+	}
+	for n := 0; n < 3; n++ {
+		if err := ask(c, n, time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		c.conn.mu.Lock()
+		before := c.conn.link
+		hangUp(before)
+		c.conn.mu.Unlock()
+		until(t, "a new connection", func() bool {
+			c.conn.mu.Lock()
+			defer c.conn.mu.Unlock()
+			return c.conn.link != before && c.conn.link != nil
+		})
+	}
+	if got := ignorant.commands(""); got != "sentinel" { // from then on the one that knows is asked first
+		t.Errorf("the second Sentinel got %s", got)
+	}
+	if got := knowing.commands(""); got != "sentinel, sentinel, sentinel, sentinel" {
+		t.Errorf("the third Sentinel got %s", got)
+	}
+}
+
+// A Sentinel may not know yet that the master was replaced. The replica that it names is not used, and another Sentinel is asked.
+func TestTheMasterThatSaysItIsNoneIsNotUsed(t *testing.T) {
+	t.Parallel()
+	old, master, late, first := newFake(t), newFake(t), newFake(t), newFake(t)
+	answers(old, "role", isReplica)
+	answers(master, "role", isMaster)
+	answers(late, "sentinel", knows(old))
+	answers(first, "sentinel", knows(master))
+	c := newMonitored(t, late, first)
+	until(t, "the new master decides", func() bool { return ask(c, 1, time.Time{}) == nil })
+	if got := old.commands(""); got != "role" {
+		t.Errorf("the old master got %s", got)
+	}
+	if got := master.commands(""); !strings.HasPrefix(got, "role, evalsha") {
+		t.Errorf("the new master got %s", got)
+	}
+}
+
+// A call that a master has refused, since it is a replica now, is sent to the new one.
+func TestACallThatADemotedMasterRefusesIsSentToTheNewOne(t *testing.T) {
+	t.Parallel()
+	old, master, sentinel := newFake(t), newFake(t), newFake(t)
+	answers(old, "role", isMaster)
+	answers(master, "role", isMaster)
+	answers(sentinel, "sentinel", knows(old))
+	c := newMonitored(t, sentinel)
+	if err := ask(c, 1, time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	answers(sentinel, "sentinel", knows(master))
+	answers(old, "evalsha", "-READONLY You can't write against a read only replica.")
+	if err := ask(c, 2, time.Time{}); err != nil {
+		t.Error(err)
+	}
+	if got := master.commands(""); got != "role, evalsha" {
+		t.Errorf("the new master got %s", got)
+	}
+}
+
+func TestWhyThereIsNoMaster(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, sentinel, role string
+		says                 string
+		kind                 string
+	}{
+		{"the name is wrong", "*-1", isMaster, `knows no master of the name "m"`, "reply"},
+		{"the Sentinel wants a password", "-NOAUTH Authentication required.", isMaster, "NOAUTH", "reply"},
+		{"it is no Sentinel", "-ERR unknown command 'SENTINEL', with args beginning with: 'get-master-addr-by-name'", isMaster, "unknown command 'SENTINEL'", "reply"},
+		{"the Sentinel makes no sense", "*2\r\n$1\r\na\r\n$1\r\nb", isMaster, "no Redis", "reply"},
+		{"it says less", "*1\r\n$1\r\na", isMaster, "no Redis", "reply"},
+		{"the user may not ask for the role", "", "-NOPERM this user has no permissions to run the 'role' command", "NOPERM this user has no permissions to run the 'role' command", "reply"},
+		{"a replica", "", isReplica, "its role is slave", "reply"},
+		{"a role that makes no sense", "", "+master", "its role is ", "reply"},
+	} {
+		test := c // the interpreter has one variable for all rounds
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			server, sentinel := newFake(t), newFake(t)
+			answers(server, "role", test.role)
+			answers(sentinel, "sentinel", test.sentinel)
+			if test.sentinel == "" {
+				answers(sentinel, "sentinel", knows(server))
+			}
+			err := ask(newMonitored(t, sentinel), 1, time.Time{})
+			if err == nil || !strings.Contains(err.Error(), test.says) || !strings.Contains(err.Error(), "Sentinel "+sentinel.listener.Addr().String()) {
+				t.Errorf("error %v, want %q", err, test.says)
+			}
+			if kind := redis.ErrorKind(err); kind != test.kind {
+				t.Errorf("error %v is of the kind %q, want %q", err, kind, test.kind)
+			}
+		})
+	}
+}
