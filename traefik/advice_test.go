@@ -290,7 +290,7 @@ func TestAdvisedRulesInFilesGoOnWhenTheFilesChange(t *testing.T) {
 func TestAConfigurationThatComesBackIsAdvisedAgain(t *testing.T) {
 	s := newStage(t)
 	a := newAdvisor(s)
-	first := advisedBy(a, object{"timeout": "1s"})
+	first := advisedBy(a, object{"timeout": "59s"})
 	_, ctx, cancel := generationOf(s, first, "m@file", 1)
 	a.advises(time.Hour, `{"rule":"n/api","limit":{"requests":125},"reason":"growth"}`)
 	s.asks(a)
@@ -307,7 +307,7 @@ func TestAConfigurationThatComesBackIsAdvisedAgain(t *testing.T) {
 		t.Errorf("the limit of the same configuration is %s", got)
 	}
 	s.end(ctx, cancel)
-	h, ctx, cancel = generationOf(s, advisedBy(a, object{"timeout": "2s"}), "m@file", 1)
+	h, ctx, cancel = generationOf(s, advisedBy(a, object{"timeout": "58s"}), "m@file", 1)
 	if got := limitOf(h[0], "192.0.2.1"); got != "125" {
 		t.Errorf("the limit of the next is %s", got)
 	}
