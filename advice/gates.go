@@ -118,18 +118,19 @@ func aim(s *Settings, st *State, l *Limit, f *Forecast, c Conditions, now int64)
 			st.clamp(ClampForecast)
 		}
 	}
-	if g.requests > s.Requests {
-		var kind string
-		if g.why, kind = closed(s, st, c, now); kind != "" {
-			g.requests = s.Requests
-			st.clamp(kind)
-		}
-	}
 	if l.Algorithm != "" {
 		if indexOf(s.allowed(), l.Algorithm) >= 0 {
 			g.algorithm = l.Algorithm
 		} else {
 			st.clamp(ClampAlgorithm)
+		}
+	}
+	if g.requests > s.Requests || g.algorithm != s.Algorithm { // another algorithm may let through more at a time
+		var kind string
+		if g.why, kind = closed(s, st, c, now); kind != "" {
+			g.requests = s.Requests
+			g.algorithm = s.Algorithm
+			st.clamp(kind)
 		}
 	}
 	g.burst = s.burstOf(g.requests)

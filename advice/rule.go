@@ -19,6 +19,7 @@ type State struct {
 	newest   newest // followed or reverted
 	back     string // why it goes back to the configured limit without advice; a word of Outcome.Why
 
+	turned       int64 // the last turn
 	frozen       int64 // until then nothing changes
 	overloaded   int64 // when it last was
 	concentrated int64
@@ -33,6 +34,14 @@ type entry struct {
 	rule               *Rule // nil: nothing
 	serial             int64
 	effective, expires int64 // microseconds
+}
+
+// setBack returns an entry with its times set back. Copies of a State share entries, which therefore do not change.
+func setBack(e *entry, by int64) *entry {
+	if e == nil {
+		return e
+	}
+	return &entry{rule: e.rule, serial: e.serial, effective: e.effective - by, expires: e.expires - by}
 }
 
 // The words of Outcome.Why.
@@ -201,23 +210,38 @@ func (st *State) write(s *Settings, o *Outcome) {
 	}
 }
 
-// keepTime notes the conditions. A clock that has been set back makes nothing come sooner, and nothing last for as long as it has been set back.
+// keepTime notes the conditions. If the clock has been set back, all times go back with it: nothing comes sooner, and nothing lasts longer.
 func (st *State) keepTime(c Conditions, now int64) {
-	if st.stepped > now {
-		st.stepped = now
+	if back := st.turned - now; st.turned > 0 && back > 0 {
+		st.setBack(back)
 	}
-	if st.overloaded > now {
-		st.overloaded = now
-	}
-	if st.concentrated > now {
-		st.concentrated = now
-	}
+	st.turned = now
 	if c.Overloaded {
 		st.overloaded = now
 	}
 	if c.Concentrated {
 		st.concentrated = now
 	}
+}
+
+// setBack sets all times back.
+func (st *State) setBack(by int64) {
+	st.stepped = earlier(st.stepped, by)
+	st.overloaded = earlier(st.overloaded, by)
+	st.concentrated = earlier(st.concentrated, by)
+	st.frozen = earlier(st.frozen, by)
+	st.above = earlier(st.above, by)
+	st.followed = setBack(st.followed, by)
+	st.next = setBack(st.next, by)
+	st.later = setBack(st.later, by)
+}
+
+// earlier returns a time that is set back; 0, which is none, stays.
+func earlier(t, by int64) int64 {
+	if t == 0 {
+		return 0
+	}
+	return t - by
 }
 
 // advance passes to the next advice, and ends what is over.
@@ -252,8 +276,11 @@ func follow(s *Settings, st *State, c Conditions, now int64, o *Outcome) {
 		}
 	}
 	o.Target = g.requests
-	if s.Gates != Bounds && st.overloaded == now && (st.requests > s.Requests || st.burst > s.usualBurst()) {
+	if s.Gates != Bounds && st.overloaded == now && !st.isHome(s) {
 		st.goHome(s)
+		if !c.Switching {
+			st.algorithm = s.Algorithm
+		}
 		st.stepped = now
 		o.Why = GateOverload
 		o.Target = s.Requests

@@ -175,6 +175,9 @@ func TestLimitsStayInTheirBoundsAndReturn(t *testing.T) {
 			if s.Gates == Full && c.Overloaded && o.Requests > s.Requests {
 				t.Fatalf("round %d: loosened while overloaded: %+v", round, o)
 			}
+			if s.Gates == Full && c.Overloaded && !c.Switching && o.Algorithm != s.Algorithm {
+				t.Fatalf("round %d: another algorithm while overloaded: %+v", round, o)
+			}
 			if o.Requests > s.Requests {
 				loosened++
 			}
