@@ -43,7 +43,8 @@ func (p *Prometheus) check() error {
 	return nil
 }
 
-// Series implements Source. Counters that were reset are rate's concern. A value that is no number, such as a quantile of no keys, is 0.
+// Series implements Source. Counters that were reset are rate's concern. A value that is no number, such as a quantile of no keys, is 0. One that is infinite
+// is not known.
 func (p *Prometheus) Series(ctx context.Context, q Quantity, from, to time.Time, step time.Duration) (Series, error) {
 	s := unknown(from, to, step)
 	expression := p.expression(q, step)
@@ -148,10 +149,13 @@ func (p *Prometheus) part(ctx context.Context, expression string, s *Series, i, 
 	return nil
 }
 
-// number returns a sample's value, and 0 for what is no number.
+// number returns a sample's value: 0 for what is no number, and a gap for what is infinite.
 func number(x float64) float64 {
-	if math.IsNaN(x) || math.IsInf(x, 0) {
+	if math.IsNaN(x) {
 		return 0
+	}
+	if math.IsInf(x, 0) {
+		return math.NaN()
 	}
 	return x
 }

@@ -65,10 +65,9 @@ func (t told) Write(line []byte) (int, error) {
 
 // computeEach computes at once, and then each interval.
 func (a *Advisor) computeEach(ctx context.Context, tell func(text string)) {
-	ticker := time.NewTicker(a.config.Interval)
-	defer ticker.Stop()
 	failing := ""
 	for {
+		began := a.now()
 		err := a.Compute(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -80,12 +79,25 @@ func (a *Advisor) computeEach(ctx context.Context, tell func(text string)) {
 			failing = ""
 			tell("there is advice for all rules again")
 		}
+		next := time.NewTimer(a.pause(err) - a.now().Sub(began))
 		select {
-		case <-ticker.C:
+		case <-next.C:
 		case <-ctx.Done():
+			next.Stop()
 			return
 		}
 	}
+}
+
+// retry is how long after an error it computes again at the latest: Prometheus may only have started later than the advisor.
+const retry = 30 * time.Second
+
+// pause returns how long after the beginning of a computation the next one begins.
+func (a *Advisor) pause(err error) time.Duration {
+	if err != nil {
+		return min(a.config.Interval, retry)
+	}
+	return a.config.Interval
 }
 
 // Handler returns what serves GET /v1/advice, /healthz and /metrics.

@@ -214,6 +214,25 @@ func TestAFailingSourceLeavesTheLastDocumentUntilItExpires(t *testing.T) {
 	}
 }
 
+// A defect: an advisor that was started a moment before its Prometheus said nothing for a whole interval.
+func TestAfterAnErrorItComputesAgainSoon(t *testing.T) {
+	for _, c := range []struct {
+		interval time.Duration
+		err      error
+		want     time.Duration
+	}{
+		{15 * time.Minute, nil, 15 * time.Minute},
+		{15 * time.Minute, errors.New("it is down"), 30 * time.Second},
+		{10 * time.Second, errors.New("it is down"), 10 * time.Second},
+	} {
+		a := newTestAdvisor(t, new(steady))
+		a.config.Interval = c.interval
+		if got := a.pause(c.err); got != c.want {
+			t.Errorf("every %s, with the error %v: after %s, not %s", c.interval, c.err, got, c.want)
+		}
+	}
+}
+
 // listen returns a listener on loopback.
 func listen(t *testing.T) net.Listener {
 	t.Helper()

@@ -3,6 +3,7 @@ package advisor
 import (
 	"context"
 	"math"
+	"slices"
 	"sync"
 	"time"
 )
@@ -54,16 +55,26 @@ func (r *Rule) perPeriod() float64 {
 	return r.Period().Seconds()
 }
 
-// remembered is a Source that asks another for each value only once, as long as the values that are wanted begin ever later. An error leaves what is
+// remembered is a Source that asks another for each value only once, as long as the values that are wanted begin ever later. Where there are gaps it asks
+// for all values again after an hour of these: a source that could not read everything may have said that nothing was there. An error leaves what is
 // remembered as it is.
 type remembered struct {
 	from Source
 	mu   sync.Mutex
-	held map[Quantity]Series
+	held map[Quantity]heldSeries
 }
 
+// heldSeries is a series, and up to when the first part of it was asked for.
+type heldSeries struct {
+	Series
+	asked time.Time
+}
+
+// gapsAgain is after how long gaps are asked for again.
+const gapsAgain = time.Hour
+
 func remember(from Source) *remembered {
-	return &remembered{from: from, held: make(map[Quantity]Series)}
+	return &remembered{from: from, held: make(map[Quantity]heldSeries)}
 }
 
 // Series implements Source.
@@ -74,8 +85,9 @@ func (r *remembered) Series(ctx context.Context, q Quantity, from, to time.Time,
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	held, ok := r.held[q]
-	if !ok || held.Step != step || from.Before(held.Start) || from.After(held.End()) || from.Sub(held.Start)%step != 0 {
-		held = Series{Start: from, Step: step}
+	if !ok || held.Step != step || from.Before(held.Start) || from.After(held.End()) || from.Sub(held.Start)%step != 0 ||
+		to.Sub(held.asked) >= gapsAgain && slices.ContainsFunc(held.Values, math.IsNaN) {
+		held = heldSeries{Series{Start: from, Step: step}, to}
 	}
 	if next := held.At(len(held.Values)); !next.After(to) {
 		news, err := r.from.Series(ctx, q, next, to, step)
@@ -87,7 +99,7 @@ func (r *remembered) Series(ctx context.Context, q Quantity, from, to time.Time,
 	first := int(from.Sub(held.Start) / step)
 	last := int(to.Sub(held.Start) / step)
 	if first > len(held.Values)/2 { // what nobody wants any more
-		held = Series{Start: from, Step: step, Values: append([]float64(nil), held.Values[first:]...)}
+		held.Series = Series{Start: from, Step: step, Values: append([]float64(nil), held.Values[first:]...)}
 		first, last = 0, last-first
 	}
 	r.held[q] = held
