@@ -27,10 +27,15 @@ func BenchmarkIndex(b *testing.B) {
 	}
 }
 
-// BenchmarkMetered compares Traefik middlewares with and without metrics, under the interpreter. It ignores b.N.
-func BenchmarkMetered(b *testing.B) {
-	report(b, "rules=", "wall-ns/op", underYaegi(b)("metered"))
+// BenchmarkPlugin compares configurations of the Traefik plugin in one program, compiled and under the interpreter. It ignores b.N.
+func BenchmarkPlugin(b *testing.B) {
+	compiled := filepath.Join(b.TempDir(), "compiled")
+	command(b, ".", "go", "build", "-o", compiled, "./plugin")
+	report(b, "by=compiled/", pluginUnits, command(b, ".", compiled))
+	report(b, "by=interpreted/", pluginUnits, underYaegi(b)("plugin"))
 }
+
+const pluginUnits = "wall-ns/op allocs/op B/op"
 
 // underYaegi returns a function that runs a program of this folder under the interpreter that Traefik runs plugins with, and returns its output.
 func underYaegi(b *testing.B) func(folder string, args ...string) []byte {
@@ -55,17 +60,19 @@ func underYaegi(b *testing.B) func(folder string, args ...string) []byte {
 	}
 }
 
-// report reports each line of the program's output as a benchmark: a name and nanoseconds.
-func report(b *testing.B, prefix, unit string, output []byte) {
+// report reports each line of the program's output as a benchmark: a name, and a number of each of the units.
+func report(b *testing.B, prefix, units string, output []byte) {
 	lines := bufio.NewScanner(bytes.NewReader(output))
 	for lines.Scan() {
-		name, value, _ := strings.Cut(lines.Text(), " ")
-		nanos, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			b.Fatalf("%q: %v", lines.Text(), err)
-		}
+		name, values, _ := strings.Cut(lines.Text(), " ")
 		b.Run(prefix+name, func(b *testing.B) {
-			b.ReportMetric(nanos, unit)
+			for i, value := range strings.Fields(values) {
+				number, err := strconv.ParseFloat(value, 64)
+				if err != nil {
+					b.Fatalf("%q: %v", lines.Text(), err)
+				}
+				b.ReportMetric(number, strings.Fields(units)[i])
+			}
 			b.ReportMetric(0, "ns/op")
 		})
 	}

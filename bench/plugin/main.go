@@ -1,0 +1,215 @@
+// Command plugin compares configurations of the Traefik plugin by the time that they take for a request, without Traefik. They take turns on one
+// goroutine. For each it prints the tenth percentile of the requests, in nanoseconds, with the allocations of a request and their bytes. It can
+// run under Yaegi: BenchmarkPlugin of the bench module runs it interpreted and compiled.
+//
+//	plugin [pattern of names]
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"runtime"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/proxyweir/weir/traefik"
+)
+
+const (
+	turns  = 150
+	length = 50 // requests per turn
+	warmUp = 200
+)
+
+// subject is one middleware, and the requests that it gets.
+type subject struct {
+	name    string
+	handler http.Handler
+	prepare func(r *http.Request, i int) // makes the i-th request from the one before; nil: all are the same
+	request *http.Request
+	sent    int
+	times   []int64 // of each request, in nanoseconds
+
+	mallocs, bytes uint64
+}
+
+func main() {
+	pattern := regexp.MustCompile("")
+	if last := os.Args[len(os.Args)-1]; len(os.Args) > 1 && !strings.HasSuffix(last, ".go") { // else it is the interpreter's
+		pattern = regexp.MustCompile(last)
+	}
+	var subjects []*subject
+	for _, s := range all() {
+		if pattern.MatchString(s.name) {
+			subjects = append(subjects, s)
+		}
+	}
+	w := httptest.NewRecorder() // which is compiled, as in Traefik; only its first response has a status
+	w.Body = nil
+	for _, s := range subjects {
+		s.request = httptest.NewRequest("GET", "http://example.com/path", nil)
+		s.request.RemoteAddr = "192.0.2.1:1234"
+		s.request.Header.Set("X-Key", "first")
+		s.request.Header.Set("Cookie", "session=first")
+		send(s, w, warmUp)
+	}
+	var before, after runtime.MemStats
+	for turn := 0; turn < turns; turn++ {
+		for _, s := range subjects {
+			runtime.ReadMemStats(&before)
+			s.times = append(s.times, send(s, w, length)...)
+			runtime.ReadMemStats(&after)
+			s.mallocs += after.Mallocs - before.Mallocs
+			s.bytes += after.TotalAlloc - before.TotalAlloc
+		}
+	}
+	var own []float64 // allocations and bytes of the loop itself
+	for _, s := range subjects {
+		sort.Slice(s.times, func(i, j int) bool { return s.times[i] < s.times[j] })
+		requests := float64(turns * length)
+		cost := []float64{float64(s.mallocs) / requests, float64(s.bytes) / requests}
+		if s.handler == nil {
+			own = cost
+		}
+		if own != nil {
+			cost[0] -= own[0]
+			cost[1] -= own[1]
+		}
+		fmt.Printf("%s %d %.0f %.0f\n", s.name, s.times[len(s.times)/10], cost[0], cost[1])
+	}
+}
+
+// send sends requests, and returns how long each took.
+func send(s *subject, w *httptest.ResponseRecorder, count int) []int64 {
+	times := make([]int64, 0, count)
+	header := w.Header()
+	for i := 0; i < count; i++ {
+		for field := range header {
+			delete(header, field)
+		}
+		header["Content-Type"] = nil // as Traefik has it
+		if s.prepare != nil {
+			s.prepare(s.request, s.sent)
+		}
+		s.sent++
+		start := time.Now()
+		if s.handler != nil {
+			s.handler.ServeHTTP(w, s.request)
+		}
+		times = append(times, int64(time.Since(start)))
+	}
+	return times
+}
+
+// all returns the subjects. Clients never exceed the limits, except hourly.
+func all() []*subject {
+	const (
+		perMilli = "1000/1ms"
+		perTick  = "1000/20ms"
+		perHour  = "5000/1h"
+		hourly   = "1/1h"
+	)
+	token := traefik.Rule{Name: "token", Limit: perMilli, Algorithm: "token_bucket"}
+	counter := traefik.Rule{Name: "counter", Limit: "1000000/1s", Algorithm: "sliding_window_counter"}
+	spent := traefik.Rule{Name: "spent", Limit: hourly, Algorithm: "token_bucket"}
+	window := traefik.Rule{Name: "window", Limit: perTick, Algorithm: "fixed_window"}
+	leaky := traefik.Rule{Name: "leaky", Limit: perMilli, Algorithm: "leaky_bucket"}
+	log := traefik.Rule{Name: "log", Limit: perTick, Algorithm: "sliding_window_log"}
+	large := traefik.Rule{Name: "large", Limit: "500000/1m", Algorithm: "token_bucket"}
+	keyed := func(key string) traefik.Rule {
+		return traefik.Rule{Name: "keyed", Limit: perHour, Algorithm: "token_bucket", Key: []string{key}}
+	}
+	return []*subject{
+		{name: "no_handler"},
+		{name: "nothing", handler: compiled(&nothing{next: http.NotFoundHandler()})},
+		{name: "fields", handler: compiled(&fields{next: http.NotFoundHandler()})},
+		of("token_bucket", nil, token),
+		of("sliding_window_counter", nil, counter),
+		of("fixed_window", nil, window),
+		of("leaky_bucket", nil, leaky),
+		of("sliding_window_log", nil, log),
+		of("headers=none", func(c *traefik.Config) { c.Headers = []string{"none"} }, token),
+		of("large", nil, large),
+		of("rules=2", nil, token, counter),
+		of("rules=4", nil, token, counter, window, leaky),
+		of("key=header", nil, keyed("header:X-Key")).from(func(r *http.Request, i int) { r.Header["X-Key"][0] = strconv.Itoa(i % 512) }),
+		of("key=cookie", nil, keyed("cookie:session")),
+		of("key=host", nil, keyed("host")),
+		of("key=depth", func(c *traefik.Config) { c.IPStrategy = map[string]interface{}{"depth": 1} }, token).from(func(r *http.Request, i int) { r.Header.Set("X-Forwarded-For", "198.51.100.7, 203.0.113.9") }),
+		of("key=addresses", nil, keyed("client_ip")).from(func(r *http.Request, i int) { r.RemoteAddr = "192.0.2." + strconv.Itoa(i%256) + ":1234" }),
+		of("key=new", nil, keyed("header:X-Key")).from(func(r *http.Request, i int) { r.Header["X-Key"][0] = strconv.Itoa(i) }),
+		of("key=new,address", nil, keyed("client_ip")).from(func(r *http.Request, i int) {
+			r.RemoteAddr = "192.0." + strconv.Itoa(i>>8&255) + "." + strconv.Itoa(i&255) + ":1234"
+		}),
+		of("rejected", nil, spent),
+		of("rejected,rules=2", nil, counter, spent),
+		of("metrics,token_bucket", metered, token),
+		of("metrics,sliding_window_counter", metered, counter),
+		of("metrics,key=header", metered, keyed("header:X-Key")),
+		of("metrics,rules=2", metered, token, counter),
+		of("metrics,rejected", metered, spent),
+		of("guard,token_bucket", guarded, token),
+		of("guard,key=header", guarded, keyed("header:X-Key")),
+		of("guard,metrics,token_bucket", func(c *traefik.Config) {
+			metered(c)
+			guarded(c)
+		}, token),
+		of("guard,rejected", guarded, spent),
+		of("guard", guarded),
+	}
+}
+
+func metered(c *traefik.Config) { c.Metrics = map[string]interface{}{"path": "/metrics"} }
+
+// guarded adds a guard whose limit is so far away that most requests pass by it.
+func guarded(c *traefik.Config) { c.Guard = map[string]interface{}{"max": 512, "min": 512} }
+
+// of returns a middleware with rules. change changes its configuration; nil: nothing.
+func of(name string, change func(c *traefik.Config), rules ...traefik.Rule) *subject {
+	c := traefik.CreateConfig()
+	c.Rules = rules
+	if change != nil {
+		change(c)
+	}
+	h, err := traefik.New(context.Background(), http.NotFoundHandler(), c, name+"@file")
+	if err != nil {
+		panic(err)
+	}
+	return &subject{name: name, handler: compiled(h)}
+}
+
+func (s *subject) from(prepare func(r *http.Request, i int)) *subject {
+	s.prepare = prepare
+	return s
+}
+
+// compiled returns a handler that calls another as Traefik does: from compiled code.
+func compiled(h http.Handler) http.Handler { return http.AllowQuerySemicolons(h) }
+
+// nothing is a plugin that does nothing.
+type nothing struct{ next http.Handler }
+
+// ServeHTTP implements http.Handler.
+func (n *nothing) ServeHTTP(w http.ResponseWriter, r *http.Request) { n.next.ServeHTTP(w, r) }
+
+// fields is a plugin that sets five prebuilt fields.
+type fields struct{ next http.Handler }
+
+var prebuilt = []string{"1000"}
+
+// ServeHTTP implements http.Handler.
+func (f *fields) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h["X-Ratelimit-Limit"] = prebuilt
+	h["X-Ratelimit-Remaining"] = prebuilt
+	h["X-Ratelimit-Reset"] = prebuilt
+	h["Ratelimit"] = prebuilt
+	h["Ratelimit-Policy"] = prebuilt
+	f.next.ServeHTTP(w, r)
+}
