@@ -52,6 +52,9 @@ type algorithmRow struct {
 	// take is the shortcut for a request that costs 1: see the function take.
 	take func(l *Limit, s *State, now int64) (remaining, reset, more int64)
 
+	// reject is the shortcut for one that is rejected: see the function reject.
+	reject func(l *Limit, s *State, now int64) (retry, reset int64)
+
 	// charge adds units to a state that decide has brought to the present: all of them, as far as the state can hold them.
 	charge func(l *Limit, s *State, cost int64)
 
@@ -74,17 +77,17 @@ var algorithms = tabulate([]algorithmRow{
 	{
 		algorithm: TokenBucket, name: "token_bucket", fastPath: true, isBucket: true, lends: true,
 		mostRequests: MaxRequests, hasInterval: true, canDelay: true, canCountByStatus: true, canSoften: true,
-		decide: decideTokenBucket, take: takeFromTokenBucket, charge: chargeLevel, spent: levelSpent,
+		decide: decideTokenBucket, take: takeFromTokenBucket, reject: rejectFromTokenBucket, charge: chargeLevel, spent: levelSpent,
 	},
 	{
 		algorithm: LeakyBucket, name: "leaky_bucket", fastPath: true, isBucket: true, queues: true,
 		mostRequests: MaxRequests, canDelay: true,
-		decide: decideLeakyBucket, take: takeFromLeakyBucket, charge: chargeLevel, spent: levelSpent,
+		decide: decideLeakyBucket, take: takeFromLeakyBucket, reject: rejectFromLeakyBucket, charge: chargeLevel, spent: levelSpent,
 	},
 	{
 		algorithm: FixedWindow, name: "fixed_window", fastPath: true,
 		mostRequests: MaxRequests, hasCalendar: true, canDelay: true, canCountByStatus: true, canSoften: true,
-		decide: decideFixedWindow, take: takeFromFixedWindow, charge: chargeFixedWindow, spent: fixedWindowSpent,
+		decide: decideFixedWindow, take: takeFromFixedWindow, reject: rejectFromFixedWindow, charge: chargeFixedWindow, spent: fixedWindowSpent,
 	},
 	{
 		algorithm: SlidingWindowLog, name: "sliding_window_log", isLog: true,
@@ -93,7 +96,7 @@ var algorithms = tabulate([]algorithmRow{
 	{
 		algorithm: SlidingWindowCounter, name: "sliding_window_counter", fastPath: true,
 		mostRequests: MaxRequests, canCountByStatus: true, canSoften: true,
-		decide: decideSlidingWindowCounter, take: takeFromSlidingWindowCounter, charge: chargeSlidingWindowCounter, spent: slidingWindowCounterSpent,
+		decide: decideSlidingWindowCounter, take: takeFromSlidingWindowCounter, reject: rejectFromSlidingWindowCounter, charge: chargeSlidingWindowCounter, spent: slidingWindowCounterSpent,
 	},
 	{
 		algorithm: inFlight, name: "concurrency", inFlight: true, mostRequests: MaxRequests,
@@ -132,6 +135,8 @@ func (row *algorithmRow) missing() string {
 		return "decide"
 	case row.take == nil:
 		return "take"
+	case row.lacksReject():
+		return "reject"
 	case row.charge == nil:
 		return "charge"
 	case row.spent == nil:
@@ -139,6 +144,9 @@ func (row *algorithmRow) missing() string {
 	}
 	return ""
 }
+
+// lacksReject is a method, since Yaegi never takes a case with several conditions.
+func (row *algorithmRow) lacksReject() bool { return row.fastPath && row.reject == nil }
 
 // row returns the algorithm's row, or the zero row if there is no such algorithm.
 func (a Algorithm) row() *algorithmRow {

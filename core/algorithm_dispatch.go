@@ -66,6 +66,23 @@ func take(l *Limit, s *State, now int64) (remaining, reset, more int64) {
 	panic(noFunction(l.algorithm, "take"))
 }
 
+// reject is the shortcut for a request that costs 1 and is rejected. If neither limit nor state is unusual, and none of the quota
+// remains, it returns in how many microseconds such a request is allowed, and in how many the quota is whole again. Else retry is
+// -1; so it is if the request is allowed.
+func reject(l *Limit, s *State, now int64) (retry, reset int64) {
+	switch l.algorithm {
+	case TokenBucket:
+		return rejectFromTokenBucket(l, s, now)
+	case LeakyBucket:
+		return rejectFromLeakyBucket(l, s, now)
+	case FixedWindow:
+		return rejectFromFixedWindow(l, s, now)
+	case SlidingWindowCounter:
+		return rejectFromSlidingWindowCounter(l, s, now)
+	}
+	panic(noFunction(l.algorithm, "reject"))
+}
+
 // charge writes into next the state after a request that was allowed before, by this limit or another of the same identity, and
 // had a reservation. It is charged whole, as far as the state can hold it, whatever the limit would decide now. next may be s. It
 // does not apply to logs: see chargeLog.
@@ -167,64 +184,73 @@ func Take(e *FastPath, key string) (remaining, reset, more int64) {
 	return remaining, reset, more
 }
 
-// Serve returns a handler that does the work of Take and SetQuotaFields in one function. The key is the client's whole IPv4
-// address, as the connection has it. Requests that are allowed at once go to next. All others go to rest, uncharged, and so do
-// those of clients with IPv6 addresses.
-func Serve(e *FastPath, t *QuotaFields, next, rest http.Handler) http.Handler {
+// Serve returns a handler that does the work of Take and SetQuotaFields in one function, and what c says besides. Requests that are
+// allowed at once go on. All others go to c.Rest, uncharged, uncounted and untimed, and so do those of clients with IPv6 addresses.
+func Serve(e *FastPath, c *ServeConfig) http.Handler {
+	if c.Metering == nil && c.Guarding == nil {
+		return serveFlat(e, c)
+	}
+	if c.Guarding == nil {
+		return serveMetered(e, c)
+	}
+	if c.Metering == nil {
+		return serveGuarded(e, c)
+	}
+	return serveBoth(e, c)
+}
+
+func serveFlat(e *FastPath, c *ServeConfig) http.Handler {
 	switch e.algorithm {
 	case TokenBucket:
-		return newFlatTokenBucket(e, t, next, rest)
+		return newFlatTokenBucket(e, c)
 	case LeakyBucket:
-		return newFlatLeakyBucket(e, t, next, rest)
+		return newFlatLeakyBucket(e, c)
 	case FixedWindow:
-		return newFlatFixedWindow(e, t, next, rest)
+		return newFlatFixedWindow(e, c)
 	case SlidingWindowCounter:
-		return newFlatSlidingWindowCounter(e, t, next, rest)
+		return newFlatSlidingWindowCounter(e, c)
 	}
 	panic(noFunction(e.algorithm, "fast path"))
 }
 
-// ServeMetered is Serve for a rule that is metered. Requests that go to rest are neither counted nor timed here.
-func ServeMetered(e *FastPath, t *QuotaFields, w *Metering, next, rest http.Handler) http.Handler {
+func serveMetered(e *FastPath, c *ServeConfig) http.Handler {
 	switch e.algorithm {
 	case TokenBucket:
-		return newMeteredTokenBucket(e, t, w, next, rest)
+		return newMeteredTokenBucket(e, c)
 	case LeakyBucket:
-		return newMeteredLeakyBucket(e, t, w, next, rest)
+		return newMeteredLeakyBucket(e, c)
 	case FixedWindow:
-		return newMeteredFixedWindow(e, t, w, next, rest)
+		return newMeteredFixedWindow(e, c)
 	case SlidingWindowCounter:
-		return newMeteredSlidingWindowCounter(e, t, w, next, rest)
+		return newMeteredSlidingWindowCounter(e, c)
 	}
 	panic(noFunction(e.algorithm, "fast path"))
 }
 
-// ServeGuarded is Serve before a guard.
-func ServeGuarded(e *FastPath, t *QuotaFields, g *Guarding, rest http.Handler) http.Handler {
+func serveGuarded(e *FastPath, c *ServeConfig) http.Handler {
 	switch e.algorithm {
 	case TokenBucket:
-		return newGuardedTokenBucket(e, t, g, rest)
+		return newGuardedTokenBucket(e, c)
 	case LeakyBucket:
-		return newGuardedLeakyBucket(e, t, g, rest)
+		return newGuardedLeakyBucket(e, c)
 	case FixedWindow:
-		return newGuardedFixedWindow(e, t, g, rest)
+		return newGuardedFixedWindow(e, c)
 	case SlidingWindowCounter:
-		return newGuardedSlidingWindowCounter(e, t, g, rest)
+		return newGuardedSlidingWindowCounter(e, c)
 	}
 	panic(noFunction(e.algorithm, "fast path"))
 }
 
-// ServeBoth is ServeMetered before a guard.
-func ServeBoth(e *FastPath, t *QuotaFields, w *Metering, g *Guarding, rest http.Handler) http.Handler {
+func serveBoth(e *FastPath, c *ServeConfig) http.Handler {
 	switch e.algorithm {
 	case TokenBucket:
-		return newBothTokenBucket(e, t, w, g, rest)
+		return newBothTokenBucket(e, c)
 	case LeakyBucket:
-		return newBothLeakyBucket(e, t, w, g, rest)
+		return newBothLeakyBucket(e, c)
 	case FixedWindow:
-		return newBothFixedWindow(e, t, w, g, rest)
+		return newBothFixedWindow(e, c)
 	case SlidingWindowCounter:
-		return newBothSlidingWindowCounter(e, t, w, g, rest)
+		return newBothSlidingWindowCounter(e, c)
 	}
 	panic(noFunction(e.algorithm, "fast path"))
 }

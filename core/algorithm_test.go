@@ -19,6 +19,7 @@ func TestARowWithoutAPartIsRefusedByItsName(t *testing.T) {
 		"no row for algorithm 3 in its place": func(row *algorithmRow) { row.algorithm++ },
 		"(fixed_window) has no decide":        func(row *algorithmRow) { row.decide = nil },
 		"(fixed_window) has no take":          func(row *algorithmRow) { row.take = nil },
+		"(fixed_window) has no reject":        func(row *algorithmRow) { row.reject = nil },
 		"(fixed_window) has no charge":        func(row *algorithmRow) { row.charge = nil },
 		"(fixed_window) has no spent":         func(row *algorithmRow) { row.spent = nil },
 		"(fixed_window) has no mostRequests":  func(row *algorithmRow) { row.mostRequests = 0 },

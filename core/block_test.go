@@ -93,9 +93,11 @@ func TestTheFastPathAllowsNoBlockedKey(t *testing.T) {
 		s.ask("192.0.2.1", r)
 		s.now += 60_000_000
 		passed, left := 0, 0
-		handler := Serve(e, allQuotaFields(r),
-			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { passed++ }),
-			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { left++ }))
+		handler := Serve(e, &ServeConfig{
+			QuotaFields: allQuotaFields(r),
+			Next:        http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { passed++ }),
+			Rest:        http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { left++ }),
+		})
 		request := &http.Request{Header: http.Header{}, RemoteAddr: "192.0.2.1:80"}
 		s.block(r, "192.0.2.1", 30_000_000)
 		for i := 0; i < 3; i++ {

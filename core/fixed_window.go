@@ -68,6 +68,16 @@ func takeFromFixedWindow(l *Limit, s *State, now int64) (remaining, reset, more 
 	return l.requests - count, reset, reset
 }
 
+// rejectFromFixedWindow is the shortcut: see reject.
+func rejectFromFixedWindow(l *Limit, s *State, now int64) (retry, reset int64) {
+	start := now - now%l.period
+	if s.A != start || s.B < l.requests || l.calendar != nil {
+		return -1, 0
+	}
+	reset = start + l.period - now
+	return reset, reset
+}
+
 // chargeFixedWindow counts units that were allowed before: see charge.
 func chargeFixedWindow(l *Limit, s *State, cost int64) {
 	s.B += cost

@@ -40,10 +40,11 @@ func TestAGuardedFastPathTakesTickets(t *testing.T) {
 			}
 			g := &Guarding{Word: word, Ticketed: to("ticketed"), Unticketed: to("unticketed"), Any: to("any")}
 			way := NewFastPath(m, r)
-			h := ServeGuarded(way, allQuotaFields(r), g, to("rest"))
+			c := &ServeConfig{QuotaFields: allQuotaFields(r), Guarding: g, Rest: to("rest")}
 			if metered {
-				h = ServeBoth(way, allQuotaFields(r), &Metering{Allowed: new(int64), Durations: NewDurations(), Path: NoPath, Other: NoPath, Aside: to("aside")}, g, to("rest"))
+				c.Metering = &Metering{Allowed: new(int64), Durations: NewDurations(), Path: NoPath, Other: NoPath, Aside: to("aside")}
 			}
+			h := Serve(way, c)
 			ask := func(what, want string, after int64, change func(r *http.Request)) {
 				t.Helper()
 				now += 2 * TimedShare // else it is timed

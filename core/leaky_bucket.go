@@ -66,3 +66,23 @@ func takeFromLeakyBucket(l *Limit, s *State, now int64) (remaining, reset, more 
 	s.B = l.period
 	return l.quota, (l.period + l.requests - 1) / l.requests, 0
 }
+
+// rejectFromLeakyBucket is the shortcut for a queue that has no room: see reject.
+func rejectFromLeakyBucket(l *Limit, s *State, now int64) (retry, reset int64) {
+	elapsed := now - s.A
+	level := s.B
+	if elapsed|level|s.A < 0 || level > l.full || elapsed >= l.emptied {
+		return -1, 0
+	}
+	level -= elapsed * l.requests
+	over := level + l.period - l.full
+	if over <= 0 {
+		return -1, 0
+	}
+	queue := (level + l.requests - 1) / l.requests
+	retry = (over + l.requests - 1) / l.requests
+	if retry < queue-l.maxDelay {
+		retry = queue - l.maxDelay
+	}
+	return retry, queue
+}

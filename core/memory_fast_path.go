@@ -2,6 +2,7 @@ package core
 
 import (
 	"hash/maphash"
+	"net/http"
 )
 
 // FastPath decides on requests under one rule in a Memory, in as few steps as possible. It is for interpreted programs, which pay
@@ -27,4 +28,14 @@ func NewFastPath(m *Memory, r *Rule) *FastPath {
 		e.shards = append(e.shards, &m.shards[i])
 	}
 	return e
+}
+
+// ServeConfig says what Serve does with requests.
+type ServeConfig struct {
+	QuotaFields *QuotaFields
+	Metering    *Metering // nil: the rule is not metered
+	Guarding    *Guarding // nil: there is no guard
+
+	Next http.Handler // gets the requests that are allowed; with a Guarding, the handlers there do
+	Rest http.Handler // gets those that Serve leaves
 }

@@ -10,523 +10,486 @@ import (
 	"time"
 )
 
-// bothFixedWindow is Take, takeFromFixedWindow and SetQuotaFields in one, with a Metering and a Guarding.
-type bothFixedWindow struct {
-	shards      []*shard
-	mask        uint64
-	seed        maphash.Seed
-	salt        uint64
-	clock       func() int64
-	limit       *Limit
-	quotaFields *QuotaFields
-	next, rest  http.Handler
-
-	path, other string // of the Metering
-	aside       http.Handler
-	allowed     *int64
-	timed       http.Handler
-
-	word       *int64 // of the guard
-	unticketed http.Handler
-}
-
-// newBothFixedWindow returns the flat form of a rule's fast path, metered, guarded.
-func newBothFixedWindow(e *FastPath, t *QuotaFields, metering *Metering, guarding *Guarding, rest http.Handler) http.Handler {
-	return &bothFixedWindow{
-		shards: e.shards, mask: e.mask, seed: e.seed, salt: e.salt, clock: e.clock, limit: e.limit, quotaFields: t, next: guarding.Ticketed, rest: rest,
-		word: guarding.Word, unticketed: guarding.Unticketed,
-		path: metering.Path, other: metering.Other, aside: metering.Aside, allowed: metering.Allowed,
-		timed: &timedFastPath{fastPath: e, quotaFields: t, metering: metering, next: guarding.Any, rest: rest},
-	}
-}
-
-// ServeHTTP implements http.Handler.
-func (e *bothFixedWindow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var (
-		path             string
-		key              string
-		i                int
-		ok               bool
-		hash             uint64
-		s                *shard
-		state            *State
-		l                *Limit
-		now              int64
-		remaining, reset int64
-		more             int64
-		start, count     int64
-		h                http.Header
-		t                *QuotaFields
-	)
-	path = r.URL.Path
-	if path == e.path || path == e.other {
-		e.aside.ServeHTTP(w, r)
-		return
-	}
-	key = r.RemoteAddr
-	i = strings.IndexByte(key, ':')
-	if i <= 0 {
-		e.rest.ServeHTTP(w, r)
-		return
-	}
-	key = key[:i]
-	hash = (maphash.String(e.seed, key) ^ e.salt) &^ kindBit
-	s = e.shards[hash&e.mask]
-	s.mu.Lock()
-	if e.clock == nil {
-		now = time.Now().UnixMicro()
-	} else {
-		now = e.clock()
-	}
-	if now%TimedShare == 0 { // microseconds are random enough, and cost an interpreter less than a counter
-		s.mu.Unlock()
-		e.timed.ServeHTTP(w, r)
-		return
-	}
-	i, ok = s.index[hash]
-	if !ok {
-		goto rare
-	}
-	state = &s.slots[i].state
-	l = e.limit
-	start = now - now%l.period
-	count = 1
-	if state.A == start {
-		count += state.B
-	}
-	if state.A > start || count > l.requests || l.calendar != nil {
-		goto rare
-	}
-	state.A = start
-	state.B = count
-	reset = start + l.period - now
-	more = reset
-	remaining = l.requests - count
-
-	s.mu.Unlock()
-	atomic.AddInt64(e.allowed, 1)
-	reset = (reset + 999_999) / 1_000_000
-	more = (more + 999_999) / 1_000_000
-	h = w.Header()
-	t = e.quotaFields
-	if len(h) > 1 || remaining|reset >= t.Ready { // Traefik's responses always have one field
-		SetQuotaFields(t, h, remaining, reset, more)
-	} else {
-		h[HeaderLimit] = t.Limit
-		h[HeaderRemaining] = numberValues[remaining]
-		h[HeaderReset] = numberValues[reset]
-		h[HeaderRateLimit] = []string{t.State + numberTexts[remaining] + numberEnds[more]}
-		h[HeaderPolicy] = t.Policy
-	}
-	if r.ContentLength < 0 {
-		goto unticketed
-	}
-	if r.Header["Upgrade"] != nil {
-		goto unticketed
-	}
-	if atomic.AddInt64(e.word, takesTicket)&noTicket != 0 {
-		goto unticketed
-	}
-	defer atomic.AddInt64(e.word, leavesPlace)
-	e.next.ServeHTTP(w, r)
-	return
-rare:
-	s.mu.Unlock()
-	e.rest.ServeHTTP(w, r)
-	return
-unticketed:
-	e.unticketed.ServeHTTP(w, r)
-}
-
-// bothLeakyBucket is Take, takeFromLeakyBucket and SetQuotaFields in one, with a Metering and a Guarding.
-type bothLeakyBucket struct {
-	shards      []*shard
-	mask        uint64
-	seed        maphash.Seed
-	salt        uint64
-	clock       func() int64
-	limit       *Limit
-	quotaFields *QuotaFields
-	next, rest  http.Handler
-
-	path, other string // of the Metering
-	aside       http.Handler
-	allowed     *int64
-	timed       http.Handler
-
-	word       *int64 // of the guard
-	unticketed http.Handler
-}
-
-// newBothLeakyBucket returns the flat form of a rule's fast path, metered, guarded.
-func newBothLeakyBucket(e *FastPath, t *QuotaFields, metering *Metering, guarding *Guarding, rest http.Handler) http.Handler {
-	return &bothLeakyBucket{
-		shards: e.shards, mask: e.mask, seed: e.seed, salt: e.salt, clock: e.clock, limit: e.limit, quotaFields: t, next: guarding.Ticketed, rest: rest,
-		word: guarding.Word, unticketed: guarding.Unticketed,
-		path: metering.Path, other: metering.Other, aside: metering.Aside, allowed: metering.Allowed,
-		timed: &timedFastPath{fastPath: e, quotaFields: t, metering: metering, next: guarding.Any, rest: rest},
-	}
-}
-
-// ServeHTTP implements http.Handler.
-func (e *bothLeakyBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var (
-		path             string
-		key              string
-		i                int
-		ok               bool
-		hash             uint64
-		s                *shard
-		state            *State
-		l                *Limit
-		now              int64
-		remaining, reset int64
-		more             int64
-		elapsed          int64
-		h                http.Header
-		t                *QuotaFields
-	)
-	path = r.URL.Path
-	if path == e.path || path == e.other {
-		e.aside.ServeHTTP(w, r)
-		return
-	}
-	key = r.RemoteAddr
-	i = strings.IndexByte(key, ':')
-	if i <= 0 {
-		e.rest.ServeHTTP(w, r)
-		return
-	}
-	key = key[:i]
-	hash = (maphash.String(e.seed, key) ^ e.salt) &^ kindBit
-	s = e.shards[hash&e.mask]
-	s.mu.Lock()
-	if e.clock == nil {
-		now = time.Now().UnixMicro()
-	} else {
-		now = e.clock()
-	}
-	if now%TimedShare == 0 { // microseconds are random enough, and cost an interpreter less than a counter
-		s.mu.Unlock()
-		e.timed.ServeHTTP(w, r)
-		return
-	}
-	i, ok = s.index[hash]
-	if !ok {
-		goto rare
-	}
-	state = &s.slots[i].state
-	l = e.limit
-	elapsed = now - state.A
-	if elapsed|state.A|state.B < 0 || state.B > l.full || elapsed < l.emptied && state.B > elapsed*l.requests {
-		goto rare
-	}
-	state.A = now
-	state.B = l.period
-	more = 0
-	reset = (l.period + l.requests - 1) / l.requests
-	remaining = l.quota
-
-	s.mu.Unlock()
-	atomic.AddInt64(e.allowed, 1)
-	reset = (reset + 999_999) / 1_000_000
-	more = (more + 999_999) / 1_000_000
-	h = w.Header()
-	t = e.quotaFields
-	if len(h) > 1 || remaining|reset >= t.Ready { // Traefik's responses always have one field
-		SetQuotaFields(t, h, remaining, reset, more)
-	} else {
-		h[HeaderLimit] = t.Limit
-		h[HeaderRemaining] = numberValues[remaining]
-		h[HeaderReset] = numberValues[reset]
-		h[HeaderRateLimit] = []string{t.State + numberTexts[remaining] + numberEnds[more]}
-		h[HeaderPolicy] = t.Policy
-	}
-	if r.ContentLength < 0 {
-		goto unticketed
-	}
-	if r.Header["Upgrade"] != nil {
-		goto unticketed
-	}
-	if atomic.AddInt64(e.word, takesTicket)&noTicket != 0 {
-		goto unticketed
-	}
-	defer atomic.AddInt64(e.word, leavesPlace)
-	e.next.ServeHTTP(w, r)
-	return
-rare:
-	s.mu.Unlock()
-	e.rest.ServeHTTP(w, r)
-	return
-unticketed:
-	e.unticketed.ServeHTTP(w, r)
-}
-
-// bothSlidingWindowCounter is Take, takeFromSlidingWindowCounter and SetQuotaFields in one, with a Metering and a Guarding.
-type bothSlidingWindowCounter struct {
-	shards      []*shard
-	mask        uint64
-	seed        maphash.Seed
-	salt        uint64
-	clock       func() int64
-	limit       *Limit
-	quotaFields *QuotaFields
-	next, rest  http.Handler
-
-	path, other string // of the Metering
-	aside       http.Handler
-	allowed     *int64
-	timed       http.Handler
-
-	word       *int64 // of the guard
-	unticketed http.Handler
-}
-
-// newBothSlidingWindowCounter returns the flat form of a rule's fast path, metered, guarded.
-func newBothSlidingWindowCounter(e *FastPath, t *QuotaFields, metering *Metering, guarding *Guarding, rest http.Handler) http.Handler {
-	return &bothSlidingWindowCounter{
-		shards: e.shards, mask: e.mask, seed: e.seed, salt: e.salt, clock: e.clock, limit: e.limit, quotaFields: t, next: guarding.Ticketed, rest: rest,
-		word: guarding.Word, unticketed: guarding.Unticketed,
-		path: metering.Path, other: metering.Other, aside: metering.Aside, allowed: metering.Allowed,
-		timed: &timedFastPath{fastPath: e, quotaFields: t, metering: metering, next: guarding.Any, rest: rest},
-	}
-}
-
-// ServeHTTP implements http.Handler.
-func (e *bothSlidingWindowCounter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var (
-		path                  string
-		key                   string
-		i                     int
-		ok                    bool
-		hash                  uint64
-		s                     *shard
-		state                 *State
-		l                     *Limit
-		now                   int64
-		remaining, reset      int64
-		more                  int64
-		left, current, weight int64
-		h                     http.Header
-		t                     *QuotaFields
-	)
-	path = r.URL.Path
-	if path == e.path || path == e.other {
-		e.aside.ServeHTTP(w, r)
-		return
-	}
-	key = r.RemoteAddr
-	i = strings.IndexByte(key, ':')
-	if i <= 0 {
-		e.rest.ServeHTTP(w, r)
-		return
-	}
-	key = key[:i]
-	hash = (maphash.String(e.seed, key) ^ e.salt) &^ kindBit
-	s = e.shards[hash&e.mask]
-	s.mu.Lock()
-	if e.clock == nil {
-		now = time.Now().UnixMicro()
-	} else {
-		now = e.clock()
-	}
-	if now%TimedShare == 0 { // microseconds are random enough, and cost an interpreter less than a counter
-		s.mu.Unlock()
-		e.timed.ServeHTTP(w, r)
-		return
-	}
-	i, ok = s.index[hash]
-	if !ok {
-		goto rare
-	}
-	state = &s.slots[i].state
-	l = e.limit
-	left = l.period - now%l.period
-	if state.A != now+left-l.period || state.B < 0 || state.B>>32 > l.weighable {
-		goto rare
-	}
-	current = state.B&(1<<32-1) + 1
-	weight = (state.B >> 32) * left
-	remaining = l.requests - current - weight/l.period
-	if remaining < 0 {
-		goto rare
-	}
-	more = left + 1
-	if weight >= l.period {
-		more = weight%l.period/(state.B>>32) + 1
-	}
-	state.B++
-	reset = left + l.period + 1 - (l.period+current-1)/current // reset and more are as leftBehind has them
-
-	s.mu.Unlock()
-	atomic.AddInt64(e.allowed, 1)
-	reset = (reset + 999_999) / 1_000_000
-	more = (more + 999_999) / 1_000_000
-	h = w.Header()
-	t = e.quotaFields
-	if len(h) > 1 || remaining|reset >= t.Ready { // Traefik's responses always have one field
-		SetQuotaFields(t, h, remaining, reset, more)
-	} else {
-		h[HeaderLimit] = t.Limit
-		h[HeaderRemaining] = numberValues[remaining]
-		h[HeaderReset] = numberValues[reset]
-		h[HeaderRateLimit] = []string{t.State + numberTexts[remaining] + numberEnds[more]}
-		h[HeaderPolicy] = t.Policy
-	}
-	if r.ContentLength < 0 {
-		goto unticketed
-	}
-	if r.Header["Upgrade"] != nil {
-		goto unticketed
-	}
-	if atomic.AddInt64(e.word, takesTicket)&noTicket != 0 {
-		goto unticketed
-	}
-	defer atomic.AddInt64(e.word, leavesPlace)
-	e.next.ServeHTTP(w, r)
-	return
-rare:
-	s.mu.Unlock()
-	e.rest.ServeHTTP(w, r)
-	return
-unticketed:
-	e.unticketed.ServeHTTP(w, r)
-}
-
-// bothTokenBucket is Take, takeFromTokenBucket and SetQuotaFields in one, with a Metering and a Guarding.
-type bothTokenBucket struct {
-	shards      []*shard
-	mask        uint64
-	seed        maphash.Seed
-	salt        uint64
-	clock       func() int64
-	limit       *Limit
-	quotaFields *QuotaFields
-	next, rest  http.Handler
-
-	path, other string // of the Metering
-	aside       http.Handler
-	allowed     *int64
-	timed       http.Handler
-
-	word       *int64 // of the guard
-	unticketed http.Handler
-}
-
-// newBothTokenBucket returns the flat form of a rule's fast path, metered, guarded.
-func newBothTokenBucket(e *FastPath, t *QuotaFields, metering *Metering, guarding *Guarding, rest http.Handler) http.Handler {
-	return &bothTokenBucket{
-		shards: e.shards, mask: e.mask, seed: e.seed, salt: e.salt, clock: e.clock, limit: e.limit, quotaFields: t, next: guarding.Ticketed, rest: rest,
-		word: guarding.Word, unticketed: guarding.Unticketed,
-		path: metering.Path, other: metering.Other, aside: metering.Aside, allowed: metering.Allowed,
-		timed: &timedFastPath{fastPath: e, quotaFields: t, metering: metering, next: guarding.Any, rest: rest},
-	}
-}
-
-// ServeHTTP implements http.Handler.
-func (e *bothTokenBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var (
-		path                 string
-		key                  string
-		i                    int
-		ok                   bool
-		hash                 uint64
-		s                    *shard
-		state                *State
-		l                    *Limit
-		now                  int64
-		remaining, reset     int64
-		more                 int64
-		elapsed, level, room int64
-		h                    http.Header
-		t                    *QuotaFields
-	)
-	path = r.URL.Path
-	if path == e.path || path == e.other {
-		e.aside.ServeHTTP(w, r)
-		return
-	}
-	key = r.RemoteAddr
-	i = strings.IndexByte(key, ':')
-	if i <= 0 {
-		e.rest.ServeHTTP(w, r)
-		return
-	}
-	key = key[:i]
-	hash = (maphash.String(e.seed, key) ^ e.salt) &^ kindBit
-	s = e.shards[hash&e.mask]
-	s.mu.Lock()
-	if e.clock == nil {
-		now = time.Now().UnixMicro()
-	} else {
-		now = e.clock()
-	}
-	if now%TimedShare == 0 { // microseconds are random enough, and cost an interpreter less than a counter
-		s.mu.Unlock()
-		e.timed.ServeHTTP(w, r)
-		return
-	}
-	i, ok = s.index[hash]
-	if !ok {
-		goto rare
-	}
-	state = &s.slots[i].state
-	l = e.limit
-	elapsed = now - state.A
-	level = state.B
-	if elapsed|level|state.A < 0 || level > l.full { // one of the three is negative, or the level is too high
-		goto rare
-	}
-	if elapsed >= l.emptied {
-		level = 0
-	} else {
-		level -= elapsed * l.requests
-		if level < 0 {
-			level = 0
+// newBothFixedWindow returns Take, takeFromFixedWindow and SetQuotaFields in one, with a Metering and a Guarding.
+func newBothFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
+	own := c.Metering.Path
+	other := c.Metering.Other
+	aside := c.Metering.Aside
+	shards := e.shards
+	mask := e.mask
+	seed := e.seed
+	salt := e.salt
+	clock := e.clock
+	rest := c.Rest
+	period := e.limit.period
+	requests := e.limit.requests
+	calendar := e.limit.calendar
+	timed := &timedFastPath{fastPath: e, quotaFields: c.QuotaFields, metering: c.Metering, next: c.Guarding.Any, rest: c.Rest}
+	allowed := c.Metering.Allowed
+	t := c.QuotaFields
+	ready := t.Ready
+	limitField := t.Limit
+	policyField := t.Policy
+	stateText := t.State
+	word := c.Guarding.Word
+	unready := c.Guarding.Unticketed
+	next := c.Guarding.Ticketed
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var (
+			path             string
+			key              string
+			i                int
+			ok               bool
+			hash             uint64
+			s                *shard
+			state            *State
+			now              int64
+			remaining, reset int64
+			more             int64
+			start, count     int64
+			h                http.Header
+		)
+		path = r.URL.Path
+		if path == own || path == other {
+			aside.ServeHTTP(w, r)
+			return
 		}
-	}
-	level += l.period
-	if level > l.full {
-		goto rare
-	}
-	state.A = now
-	state.B = level
-	room = l.full - level
-	more = (l.period - room%l.period + l.requests - 1) / l.requests
-	reset = (level + l.requests - 1) / l.requests
-	remaining = room / l.period
+		key = r.RemoteAddr
+		i = strings.IndexByte(key, ':')
+		if i <= 0 {
+			rest.ServeHTTP(w, r)
+			return
+		}
+		key = key[:i]
+		hash = (maphash.String(seed, key) ^ salt) &^ kindBit
+		s = shards[hash&mask]
+		s.mu.Lock()
+		if clock == nil {
+			now = time.Now().UnixMicro()
+		} else {
+			now = clock()
+		}
+		if now%TimedShare == 0 { // microseconds are random enough, and cost an interpreter less than a counter
+			s.mu.Unlock()
+			timed.ServeHTTP(w, r)
+			return
+		}
+		i, ok = s.index[hash]
+		if !ok {
+			goto rare
+		}
+		state = &s.slots[i].state
+		start = now - now%period
+		count = 1
+		if state.A == start {
+			count += state.B
+		}
+		if state.A > start || count > requests || calendar != nil {
+			goto rare
+		}
+		state.A = start
+		state.B = count
+		reset = start + period - now
+		more = reset
+		remaining = requests - count
 
-	s.mu.Unlock()
-	atomic.AddInt64(e.allowed, 1)
-	reset = (reset + 999_999) / 1_000_000
-	more = (more + 999_999) / 1_000_000
-	h = w.Header()
-	t = e.quotaFields
-	if len(h) > 1 || remaining|reset >= t.Ready { // Traefik's responses always have one field
-		SetQuotaFields(t, h, remaining, reset, more)
-	} else {
-		h[HeaderLimit] = t.Limit
-		h[HeaderRemaining] = numberValues[remaining]
-		h[HeaderReset] = numberValues[reset]
-		h[HeaderRateLimit] = []string{t.State + numberTexts[remaining] + numberEnds[more]}
-		h[HeaderPolicy] = t.Policy
-	}
-	if r.ContentLength < 0 {
-		goto unticketed
-	}
-	if r.Header["Upgrade"] != nil {
-		goto unticketed
-	}
-	if atomic.AddInt64(e.word, takesTicket)&noTicket != 0 {
-		goto unticketed
-	}
-	defer atomic.AddInt64(e.word, leavesPlace)
-	e.next.ServeHTTP(w, r)
-	return
-rare:
-	s.mu.Unlock()
-	e.rest.ServeHTTP(w, r)
-	return
-unticketed:
-	e.unticketed.ServeHTTP(w, r)
+		s.mu.Unlock()
+		atomic.AddInt64(allowed, 1)
+		reset = (reset + 999_999) / 1_000_000
+		more = (more + 999_999) / 1_000_000
+		h = w.Header()
+		if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
+			SetQuotaFields(t, h, remaining, reset, more)
+		} else {
+			h[HeaderLimit] = limitField
+			h[HeaderRemaining] = numberValues[remaining]
+			h[HeaderReset] = numberValues[reset]
+			h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
+			h[HeaderPolicy] = policyField
+		}
+		if r.ContentLength < 0 {
+			goto unticketed
+		}
+		if r.Header["Upgrade"] != nil {
+			goto unticketed
+		}
+		if atomic.AddInt64(word, takesTicket)&noTicket != 0 {
+			goto unticketed
+		}
+		defer atomic.AddInt64(word, leavesPlace)
+		next.ServeHTTP(w, r)
+		return
+	rare:
+		s.mu.Unlock()
+		rest.ServeHTTP(w, r)
+		return
+	unticketed:
+		unready.ServeHTTP(w, r)
+	})
+}
+
+// newBothLeakyBucket returns Take, takeFromLeakyBucket and SetQuotaFields in one, with a Metering and a Guarding.
+func newBothLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
+	own := c.Metering.Path
+	other := c.Metering.Other
+	aside := c.Metering.Aside
+	shards := e.shards
+	mask := e.mask
+	seed := e.seed
+	salt := e.salt
+	clock := e.clock
+	rest := c.Rest
+	full := e.limit.full
+	emptied := e.limit.emptied
+	requests := e.limit.requests
+	period := e.limit.period
+	quota := e.limit.quota
+	timed := &timedFastPath{fastPath: e, quotaFields: c.QuotaFields, metering: c.Metering, next: c.Guarding.Any, rest: c.Rest}
+	allowed := c.Metering.Allowed
+	t := c.QuotaFields
+	ready := t.Ready
+	limitField := t.Limit
+	policyField := t.Policy
+	stateText := t.State
+	word := c.Guarding.Word
+	unready := c.Guarding.Unticketed
+	next := c.Guarding.Ticketed
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var (
+			path             string
+			key              string
+			i                int
+			ok               bool
+			hash             uint64
+			s                *shard
+			state            *State
+			now              int64
+			remaining, reset int64
+			more             int64
+			elapsed          int64
+			h                http.Header
+		)
+		path = r.URL.Path
+		if path == own || path == other {
+			aside.ServeHTTP(w, r)
+			return
+		}
+		key = r.RemoteAddr
+		i = strings.IndexByte(key, ':')
+		if i <= 0 {
+			rest.ServeHTTP(w, r)
+			return
+		}
+		key = key[:i]
+		hash = (maphash.String(seed, key) ^ salt) &^ kindBit
+		s = shards[hash&mask]
+		s.mu.Lock()
+		if clock == nil {
+			now = time.Now().UnixMicro()
+		} else {
+			now = clock()
+		}
+		if now%TimedShare == 0 { // microseconds are random enough, and cost an interpreter less than a counter
+			s.mu.Unlock()
+			timed.ServeHTTP(w, r)
+			return
+		}
+		i, ok = s.index[hash]
+		if !ok {
+			goto rare
+		}
+		state = &s.slots[i].state
+		elapsed = now - state.A
+		if elapsed|state.A|state.B < 0 || state.B > full || elapsed < emptied && state.B > elapsed*requests {
+			goto rare
+		}
+		state.A = now
+		state.B = period
+		more = 0
+		reset = (period + requests - 1) / requests
+		remaining = quota
+
+		s.mu.Unlock()
+		atomic.AddInt64(allowed, 1)
+		reset = (reset + 999_999) / 1_000_000
+		more = (more + 999_999) / 1_000_000
+		h = w.Header()
+		if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
+			SetQuotaFields(t, h, remaining, reset, more)
+		} else {
+			h[HeaderLimit] = limitField
+			h[HeaderRemaining] = numberValues[remaining]
+			h[HeaderReset] = numberValues[reset]
+			h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
+			h[HeaderPolicy] = policyField
+		}
+		if r.ContentLength < 0 {
+			goto unticketed
+		}
+		if r.Header["Upgrade"] != nil {
+			goto unticketed
+		}
+		if atomic.AddInt64(word, takesTicket)&noTicket != 0 {
+			goto unticketed
+		}
+		defer atomic.AddInt64(word, leavesPlace)
+		next.ServeHTTP(w, r)
+		return
+	rare:
+		s.mu.Unlock()
+		rest.ServeHTTP(w, r)
+		return
+	unticketed:
+		unready.ServeHTTP(w, r)
+	})
+}
+
+// newBothSlidingWindowCounter returns Take, takeFromSlidingWindowCounter and SetQuotaFields in one, with a Metering and a Guarding.
+func newBothSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
+	own := c.Metering.Path
+	other := c.Metering.Other
+	aside := c.Metering.Aside
+	shards := e.shards
+	mask := e.mask
+	seed := e.seed
+	salt := e.salt
+	clock := e.clock
+	rest := c.Rest
+	period := e.limit.period
+	weighable := e.limit.weighable
+	requests := e.limit.requests
+	timed := &timedFastPath{fastPath: e, quotaFields: c.QuotaFields, metering: c.Metering, next: c.Guarding.Any, rest: c.Rest}
+	allowed := c.Metering.Allowed
+	t := c.QuotaFields
+	ready := t.Ready
+	limitField := t.Limit
+	policyField := t.Policy
+	stateText := t.State
+	word := c.Guarding.Word
+	unready := c.Guarding.Unticketed
+	next := c.Guarding.Ticketed
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var (
+			path                  string
+			key                   string
+			i                     int
+			ok                    bool
+			hash                  uint64
+			s                     *shard
+			state                 *State
+			now                   int64
+			remaining, reset      int64
+			more                  int64
+			left, current, weight int64
+			h                     http.Header
+		)
+		path = r.URL.Path
+		if path == own || path == other {
+			aside.ServeHTTP(w, r)
+			return
+		}
+		key = r.RemoteAddr
+		i = strings.IndexByte(key, ':')
+		if i <= 0 {
+			rest.ServeHTTP(w, r)
+			return
+		}
+		key = key[:i]
+		hash = (maphash.String(seed, key) ^ salt) &^ kindBit
+		s = shards[hash&mask]
+		s.mu.Lock()
+		if clock == nil {
+			now = time.Now().UnixMicro()
+		} else {
+			now = clock()
+		}
+		if now%TimedShare == 0 { // microseconds are random enough, and cost an interpreter less than a counter
+			s.mu.Unlock()
+			timed.ServeHTTP(w, r)
+			return
+		}
+		i, ok = s.index[hash]
+		if !ok {
+			goto rare
+		}
+		state = &s.slots[i].state
+		left = period - now%period
+		if state.A != now+left-period || state.B < 0 || state.B>>32 > weighable {
+			goto rare
+		}
+		current = state.B&(1<<32-1) + 1
+		weight = (state.B >> 32) * left
+		remaining = requests - current - weight/period
+		if remaining < 0 {
+			goto rare
+		}
+		more = left + 1
+		if weight >= period {
+			more = weight%period/(state.B>>32) + 1
+		}
+		state.B++
+		reset = left + period + 1 - (period+current-1)/current // reset and more are as leftBehind has them
+
+		s.mu.Unlock()
+		atomic.AddInt64(allowed, 1)
+		reset = (reset + 999_999) / 1_000_000
+		more = (more + 999_999) / 1_000_000
+		h = w.Header()
+		if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
+			SetQuotaFields(t, h, remaining, reset, more)
+		} else {
+			h[HeaderLimit] = limitField
+			h[HeaderRemaining] = numberValues[remaining]
+			h[HeaderReset] = numberValues[reset]
+			h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
+			h[HeaderPolicy] = policyField
+		}
+		if r.ContentLength < 0 {
+			goto unticketed
+		}
+		if r.Header["Upgrade"] != nil {
+			goto unticketed
+		}
+		if atomic.AddInt64(word, takesTicket)&noTicket != 0 {
+			goto unticketed
+		}
+		defer atomic.AddInt64(word, leavesPlace)
+		next.ServeHTTP(w, r)
+		return
+	rare:
+		s.mu.Unlock()
+		rest.ServeHTTP(w, r)
+		return
+	unticketed:
+		unready.ServeHTTP(w, r)
+	})
+}
+
+// newBothTokenBucket returns Take, takeFromTokenBucket and SetQuotaFields in one, with a Metering and a Guarding.
+func newBothTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
+	own := c.Metering.Path
+	other := c.Metering.Other
+	aside := c.Metering.Aside
+	shards := e.shards
+	mask := e.mask
+	seed := e.seed
+	salt := e.salt
+	clock := e.clock
+	rest := c.Rest
+	full := e.limit.full
+	emptied := e.limit.emptied
+	requests := e.limit.requests
+	period := e.limit.period
+	timed := &timedFastPath{fastPath: e, quotaFields: c.QuotaFields, metering: c.Metering, next: c.Guarding.Any, rest: c.Rest}
+	allowed := c.Metering.Allowed
+	t := c.QuotaFields
+	ready := t.Ready
+	limitField := t.Limit
+	policyField := t.Policy
+	stateText := t.State
+	word := c.Guarding.Word
+	unready := c.Guarding.Unticketed
+	next := c.Guarding.Ticketed
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var (
+			path                 string
+			key                  string
+			i                    int
+			ok                   bool
+			hash                 uint64
+			s                    *shard
+			state                *State
+			now                  int64
+			remaining, reset     int64
+			more                 int64
+			elapsed, level, room int64
+			h                    http.Header
+		)
+		path = r.URL.Path
+		if path == own || path == other {
+			aside.ServeHTTP(w, r)
+			return
+		}
+		key = r.RemoteAddr
+		i = strings.IndexByte(key, ':')
+		if i <= 0 {
+			rest.ServeHTTP(w, r)
+			return
+		}
+		key = key[:i]
+		hash = (maphash.String(seed, key) ^ salt) &^ kindBit
+		s = shards[hash&mask]
+		s.mu.Lock()
+		if clock == nil {
+			now = time.Now().UnixMicro()
+		} else {
+			now = clock()
+		}
+		if now%TimedShare == 0 { // microseconds are random enough, and cost an interpreter less than a counter
+			s.mu.Unlock()
+			timed.ServeHTTP(w, r)
+			return
+		}
+		i, ok = s.index[hash]
+		if !ok {
+			goto rare
+		}
+		state = &s.slots[i].state
+		elapsed = now - state.A
+		level = state.B
+		if elapsed|level|state.A < 0 || level > full { // one of the three is negative, or the level is too high
+			goto rare
+		}
+		if elapsed >= emptied {
+			level = 0
+		} else {
+			level -= elapsed * requests
+			if level < 0 {
+				level = 0
+			}
+		}
+		level += period
+		if level > full {
+			goto rare
+		}
+		state.A = now
+		state.B = level
+		room = full - level
+		more = (period - room%period + requests - 1) / requests
+		reset = (level + requests - 1) / requests
+		remaining = room / period
+
+		s.mu.Unlock()
+		atomic.AddInt64(allowed, 1)
+		reset = (reset + 999_999) / 1_000_000
+		more = (more + 999_999) / 1_000_000
+		h = w.Header()
+		if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
+			SetQuotaFields(t, h, remaining, reset, more)
+		} else {
+			h[HeaderLimit] = limitField
+			h[HeaderRemaining] = numberValues[remaining]
+			h[HeaderReset] = numberValues[reset]
+			h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
+			h[HeaderPolicy] = policyField
+		}
+		if r.ContentLength < 0 {
+			goto unticketed
+		}
+		if r.Header["Upgrade"] != nil {
+			goto unticketed
+		}
+		if atomic.AddInt64(word, takesTicket)&noTicket != 0 {
+			goto unticketed
+		}
+		defer atomic.AddInt64(word, leavesPlace)
+		next.ServeHTTP(w, r)
+		return
+	rare:
+		s.mu.Unlock()
+		rest.ServeHTTP(w, r)
+		return
+	unticketed:
+		unready.ServeHTTP(w, r)
+	})
 }

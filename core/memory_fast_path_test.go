@@ -148,7 +148,7 @@ func TestServeDoesWhatDecideAndSetQuotaFieldsDo(t *testing.T) {
 			}
 			paths[i] = &generalPath{t: t, store: m, rule: r, quotaFields: allQuotaFields(r), next: next}
 		}
-		handler := Serve(NewFastPath(paths[0].store, paths[0].rule), paths[0].quotaFields, next, paths[0])
+		handler := Serve(NewFastPath(paths[0].store, paths[0].rule), &ServeConfig{QuotaFields: paths[0].quotaFields, Next: next, Rest: paths[0]})
 		for i := 0; i < steps; i++ {
 			now += random.Int63n(200_000)
 			if random.Intn(50) == 0 {

@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"hash/maphash"
 	"math"
 	"math/rand"
 	"os"
@@ -141,6 +142,9 @@ func againstOracle(t *testing.T, n numbers) {
 	if n.algorithm != SlidingWindowLog && !n.interval && tally.fastPath < tally.decisions/100 {
 		t.Errorf("%d of %d decisions were made by the fast path", tally.fastPath, tally.decisions)
 	}
+	if refused := tally.decisions - tally.allowed; n.algorithm != SlidingWindowLog && !n.interval && tally.rejected < refused/400 {
+		t.Errorf("%d of %d rejections were made by the shortcut", tally.rejected, refused)
+	}
 }
 
 // tally counts what was compared.
@@ -151,6 +155,7 @@ type tally struct {
 	late      int // rejected at random instants, though the oracle allows them
 	lateEdge  int // the same at the other instants
 	fastPath  int // decided by the fast path
+	rejected  int // decided by the shortcut for rejections, too
 }
 
 func (t *tally) String() string {
@@ -374,8 +379,30 @@ func (h *history) decide(cost int64, peek bool) (Decision, error) {
 		}
 	}
 	checks := []Check{{Rule: h.rule, Key: "k", Cost: cost}}
+	retry, reset := h.reject(cost)
 	err := h.store.Decide(checks, peek)
-	return checks[0].Decision, err
+	d := checks[0].Decision
+	if retry >= 0 {
+		h.tally.rejected++
+		if want := (Decision{Limit: h.rule.limit.quota, RetryAfter: retry, ResetAfter: reset}); d != want {
+			return d, h.failed("reject says %+v, and Decide %+v", want, d)
+		}
+	}
+	return d, err
+}
+
+// reject asks the shortcut for rejections; retry is -1 if it does not apply.
+func (h *history) reject(cost int64) (retry, reset int64) {
+	if h.fastPath == nil || cost != 1 || h.countRejected {
+		return -1, 0
+	}
+	hash := (maphash.String(h.store.seed, "k") ^ h.rule.space.salt) &^ kindBit
+	s := &h.store.shards[hash&h.store.mask]
+	i := find(s, hash)
+	if i < 0 {
+		return -1, 0
+	}
+	return reject(h.rule.limit, &s.slots[i].state, h.now)
 }
 
 // checkUnused compares unused with the decision on a request at no cost.

@@ -102,6 +102,32 @@ func takeFromSlidingWindowCounter(l *Limit, s *State, now int64) (remaining, res
 	return remaining, reset, more
 }
 
+// rejectFromSlidingWindowCounter is the shortcut, in a window that has begun: see reject.
+func rejectFromSlidingWindowCounter(l *Limit, s *State, now int64) (retry, reset int64) {
+	left := l.period - now%l.period
+	previous := s.B >> 32
+	current := s.B & (1<<32 - 1)
+	if s.A != now+left-l.period || s.B < 0 || previous > l.weighable || current > l.weighable || previous*left/l.period+current < l.requests {
+		return -1, 0
+	}
+	weighs := previous // the count that must be left behind, of this window or of the previous one, as leftBehind has it
+	room := l.requests - current
+	retry = left
+	reset = left - l.period
+	if room <= 0 {
+		weighs = current
+		room = l.requests
+		retry += l.period
+	}
+	retry -= (room*l.period+weighs-1)/weighs - 1
+	if current > 0 {
+		previous = current
+		reset = left
+	}
+	reset += l.period + 1 - (l.period+previous-1)/previous
+	return retry, reset
+}
+
 // chargeSlidingWindowCounter counts units that were allowed before: see charge.
 func chargeSlidingWindowCounter(l *Limit, s *State, cost int64) {
 	current := s.B&mostCounted + cost

@@ -77,3 +77,18 @@ func takeFromTokenBucket(l *Limit, s *State, now int64) (remaining, reset, more 
 	room := l.full - level
 	return room / l.period, (level + l.requests - 1) / l.requests, (l.period - room%l.period + l.requests - 1) / l.requests
 }
+
+// rejectFromTokenBucket is the shortcut: see reject.
+func rejectFromTokenBucket(l *Limit, s *State, now int64) (retry, reset int64) {
+	elapsed := now - s.A
+	level := s.B
+	if elapsed|level|s.A < 0 || level > l.full || elapsed >= l.emptied {
+		return -1, 0
+	}
+	level -= elapsed * l.requests
+	over := level + l.period - l.full
+	if over <= 0 {
+		return -1, 0
+	}
+	return (over + l.requests - 1) / l.requests, (level + l.requests - 1) / l.requests
+}

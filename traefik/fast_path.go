@@ -144,24 +144,24 @@ func quickHandler(h *handler, r *front.Rule, metering *core.Metering) http.Handl
 	if way == nil {
 		return none
 	}
+	c := &core.ServeConfig{QuotaFields: quotaFields, Metering: metering, Next: h.next}
+	if h.guarded != nil {
+		c.Guarding = guardingOf(h.guarded)
+	}
 	if metering == nil {
 		byKey := newKeyed(h, r, way, quotaFields)
 		if !direct {
 			return byKey
 		}
-		if h.guarded != nil {
-			return core.ServeGuarded(way, quotaFields, guardingOf(h.guarded), &undirected{byKey: byKey, rest: h})
-		}
-		return core.Serve(way, quotaFields, h.next, &undirected{byKey: byKey, rest: h})
+		c.Rest = &undirected{byKey: byKey, rest: h}
+		return core.Serve(way, c)
 	}
 	byKey := newKeyedMetered(h, r, way, quotaFields, metering)
 	if !direct {
 		return byKey
 	}
-	if h.guarded != nil {
-		return core.ServeBoth(way, quotaFields, metering, guardingOf(h.guarded), &undirectedMetered{byKey: byKey, rest: h})
-	}
-	return core.ServeMetered(way, quotaFields, metering, h.next, &undirectedMetered{byKey: byKey, rest: h})
+	c.Rest = &undirectedMetered{byKey: byKey, rest: h}
+	return core.Serve(way, c)
 }
 
 // guardingOf returns what core's fast paths do for a guard.

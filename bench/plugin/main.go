@@ -116,7 +116,7 @@ func all() []*subject {
 		hourly   = "1/1h"
 	)
 	token := traefik.Rule{Name: "token", Limit: perMilli, Algorithm: "token_bucket"}
-	counter := traefik.Rule{Name: "counter", Limit: "1000000/1s", Algorithm: "sliding_window_counter"}
+	counter := traefik.Rule{Name: "counter", Limit: "8000/20ms", Algorithm: "sliding_window_counter"}
 	spent := traefik.Rule{Name: "spent", Limit: hourly, Algorithm: "token_bucket"}
 	window := traefik.Rule{Name: "window", Limit: perTick, Algorithm: "fixed_window"}
 	leaky := traefik.Rule{Name: "leaky", Limit: perMilli, Algorithm: "leaky_bucket"}

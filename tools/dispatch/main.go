@@ -16,6 +16,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"slices"
 	"strings"
 	"text/template"
 )
@@ -44,7 +45,8 @@ func generate(folder string) ([]byte, error) {
 		return nil, err
 	}
 	page, err := template.New("").Funcs(template.FuncMap{
-		"cases": func(trait, part, arguments, before string) string { return cases(rows, trait, part, arguments, before) },
+		"variants": func() []string { return variants },
+		"cases":    func(trait, part, arguments, before string) string { return cases(rows, trait, part, arguments, before) },
 	}).Parse(page)
 	if err != nil {
 		return nil, err
@@ -116,13 +118,15 @@ func readRow(element ast.Expr) row {
 	return r
 }
 
-// cases returns the cases of a switch, one for each row that has the trait and the part. tools/flatten generates Flat, Metered,
-// Guarded and Both.
+// variants are the kinds of fast paths that tools/flatten generates for each algorithm.
+var variants = []string{"Flat", "Metered", "Guarded", "Both"}
+
+// cases returns the cases of a switch, one for each row that has the trait and the part, which may be a variant.
 func cases(rows []row, trait, part, arguments, before string) string {
 	var text strings.Builder
 	for _, r := range rows {
 		function := r[part]
-		if part == "Flat" || part == "Metered" || part == "Guarded" || part == "Both" {
+		if slices.Contains(variants, part) {
 			function = "new" + part + r["algorithm"]
 		}
 		if r[trait] != "" && function != "" {
@@ -178,6 +182,15 @@ func take(l *Limit, s *State, now int64) (remaining, reset, more int64) {
 	switch l.algorithm {
 {{cases "algorithm" "take" "l, s, now" "return "}}	}
 	panic(noFunction(l.algorithm, "take"))
+}
+
+// reject is the shortcut for a request that costs 1 and is rejected. If neither limit nor state is unusual, and none of the quota
+// remains, it returns in how many microseconds such a request is allowed, and in how many the quota is whole again. Else retry is
+// -1; so it is if the request is allowed.
+func reject(l *Limit, s *State, now int64) (retry, reset int64) {
+	switch l.algorithm {
+{{cases "fastPath" "reject" "l, s, now" "return "}}	}
+	panic(noFunction(l.algorithm, "reject"))
 }
 
 // charge writes into next the state after a request that was allowed before, by this limit or another of the same identity, and
@@ -253,33 +266,24 @@ func Take(e *FastPath, key string) (remaining, reset, more int64) {
 	return remaining, reset, more
 }
 
-// Serve returns a handler that does the work of Take and SetQuotaFields in one function. The key is the client's whole IPv4
-// address, as the connection has it. Requests that are allowed at once go to next. All others go to rest, uncharged, and so do
-// those of clients with IPv6 addresses.
-func Serve(e *FastPath, t *QuotaFields, next, rest http.Handler) http.Handler {
+// Serve returns a handler that does the work of Take and SetQuotaFields in one function, and what c says besides. Requests that are
+// allowed at once go on. All others go to c.Rest, uncharged, uncounted and untimed, and so do those of clients with IPv6 addresses.
+func Serve(e *FastPath, c *ServeConfig) http.Handler {
+	if c.Metering == nil && c.Guarding == nil {
+		return serveFlat(e, c)
+	}
+	if c.Guarding == nil {
+		return serveMetered(e, c)
+	}
+	if c.Metering == nil {
+		return serveGuarded(e, c)
+	}
+	return serveBoth(e, c)
+}
+{{range variants}}
+func serve{{.}}(e *FastPath, c *ServeConfig) http.Handler {
 	switch e.algorithm {
-{{cases "fastPath" "Flat" "e, t, next, rest" "return "}}	}
+{{cases "fastPath" . "e, c" "return "}}	}
 	panic(noFunction(e.algorithm, "fast path"))
 }
-
-// ServeMetered is Serve for a rule that is metered. Requests that go to rest are neither counted nor timed here.
-func ServeMetered(e *FastPath, t *QuotaFields, w *Metering, next, rest http.Handler) http.Handler {
-	switch e.algorithm {
-{{cases "fastPath" "Metered" "e, t, w, next, rest" "return "}}	}
-	panic(noFunction(e.algorithm, "fast path"))
-}
-
-// ServeGuarded is Serve before a guard.
-func ServeGuarded(e *FastPath, t *QuotaFields, g *Guarding, rest http.Handler) http.Handler {
-	switch e.algorithm {
-{{cases "fastPath" "Guarded" "e, t, g, rest" "return "}}	}
-	panic(noFunction(e.algorithm, "fast path"))
-}
-
-// ServeBoth is ServeMetered before a guard.
-func ServeBoth(e *FastPath, t *QuotaFields, w *Metering, g *Guarding, rest http.Handler) http.Handler {
-	switch e.algorithm {
-{{cases "fastPath" "Both" "e, t, w, g, rest" "return "}}	}
-	panic(noFunction(e.algorithm, "fast path"))
-}
-`
+{{end}}`

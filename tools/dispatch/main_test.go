@@ -27,7 +27,7 @@ func TestARowHasACaseForEachOfItsFunctionsAndNoOther(t *testing.T) {
 	table := `package core
 var algorithms = mustTabulate([]algorithmRow{
 	{algorithm: One, name: "one", isLog: true},
-	{algorithm: Two, decide: decideTwo, take: takeFromTwo, fastPath: true},
+	{algorithm: Two, decide: decideTwo, take: takeFromTwo, reject: rejectFromTwo, fastPath: true},
 })`
 	if err := os.WriteFile(filepath.Join(dir, "algorithm.go"), []byte(table), 0o600); err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ var algorithms = mustTabulate([]algorithmRow{
 		t.Fatal(err)
 	}
 	for text, n := range map[string]int{
-		"case One:": 0, "case Two:\n\t\tdecideTwo(l, s, now, cost, next, d)\n": 1, "case Two:\n\t\treturn takeFromTwo(l, s, now)\n": 1, "case ": 7, "return newFlatTwo(e, t, next, rest)": 1, "return newBothTwo(e, t, w, g, rest)": 1, "panic(": 9,
+		"case One:": 0, "case Two:\n\t\tdecideTwo(l, s, now, cost, next, d)\n": 1, "case Two:\n\t\treturn takeFromTwo(l, s, now)\n": 1, "case ": 8, "return rejectFromTwo(l, s, now)\n": 1, "return newFlatTwo(e, c)": 1, "return newBothTwo(e, c)": 1, "panic(": 10,
 	} {
 		if got := strings.Count(string(source), text); got != n {
 			t.Errorf("%q occurs %d times, want %d:\n%s", text, got, n, source)

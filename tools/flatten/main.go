@@ -37,6 +37,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -45,6 +46,7 @@ import (
 type shortcut struct {
 	Type, Function string
 	Variables      []string
+	Fields         []string // of the limit, which the statements have as variables
 	Body           string
 }
 
@@ -90,6 +92,7 @@ var (
 	short      = regexp.MustCompile(`(?ms)^func (takeFrom(\w+))\(l \*Limit, s \*State, now int64\) \(remaining, reset, more int64\) \{\n(.*?\n)\}\n`)
 	definition = regexp.MustCompile(`(?m)^(\t+)(\w+) := (?:int64\((.*)\)|(.*))$`)
 	nothing    = regexp.MustCompile(`(?m)^(\t+)return -1, 0, 0$`)
+	ofLimit    = regexp.MustCompile(`\bl\.(\w+)\b`)
 	result     = regexp.MustCompile(`(?m)^\treturn ([^,\n]+), ([^,\n]+), (.*)$`)
 )
 
@@ -135,6 +138,11 @@ func (s *shortcut) inline(body string) error {
 		body = strings.Replace(body, "\t"+set+" = "+set+"\n", "", 1)
 	}
 	body = regexp.MustCompile(`\bs\.(A|B)\b`).ReplaceAllString(body, "state.${1}")
-	s.Body = body
+	for _, f := range ofLimit.FindAllStringSubmatch(body, -1) {
+		if !slices.Contains(s.Fields, f[1]) {
+			s.Fields = append(s.Fields, f[1])
+		}
+	}
+	s.Body = ofLimit.ReplaceAllString(body, "${1}")
 	return nil
 }

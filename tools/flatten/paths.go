@@ -65,7 +65,7 @@ var ofGuarding = []string{"ticket", "unticketed"}
 
 // paths are all paths. Each is generated twice, with Metered and without; those of a Memory once for each algorithm, and again with Guarded.
 var paths = []fastPath{
-	{Page: "memory", Self: "e", Key: "address", Others: "rest", Parts: []string{"aside", "key_address", "store_memory", "counted", "fields", "ticket", "next", "rare", "unticketed"}},
+	{Page: "memory", Key: "address", Others: "rest", Parts: []string{"aside", "key_address", "store_memory", "counted", "fields_captured", "ticket", "next", "rare", "unticketed"}},
 
 	{
 		Page: "redis", Name: "byAddress", Self: "p", Key: "address", Others: "byKey", Timed: "serveTimed(p.fastPath, p.metering, true, w, r)",
@@ -111,14 +111,14 @@ func pathsOf(f file, shortcuts []shortcut) []fastPath {
 // Type returns the name of the path's type.
 func (p fastPath) Type() string {
 	if p.Page == "memory" {
-		prefix := "flat"
+		prefix := "Flat"
 		switch {
 		case p.Metered && p.Guarded:
-			prefix = "both"
+			prefix = "Both"
 		case p.Metered:
-			prefix = "metered"
+			prefix = "Metered"
 		case p.Guarded:
-			prefix = "guarded"
+			prefix = "Guarded"
 		}
 		return prefix + p.Algorithm.Type
 	}
@@ -141,21 +141,10 @@ func (p fastPath) Inner() fastPath {
 	return p
 }
 
-// Core returns the qualifier of names of core.
-func (p fastPath) Core() string {
-	if p.Page == "memory" {
-		return ""
-	}
-	return "core."
-}
-
-// ReadyOf returns Ready of a field. In core it uses variables for the lists of numbers, since an interpreter reads those in one
-// step less than fields.
+// ReadyOf returns Ready of a field in core, where variables have what is prepared.
 func (p fastPath) ReadyOf(f field) string {
-	if p.Core() == "" {
-		return strings.NewReplacer("t.Numbers", "numberTexts", "t.Values", "numberValues", "t.Ends", "numberEnds").Replace(f.Ready)
-	}
-	return f.Ready
+	return strings.NewReplacer("t.Numbers", "numberTexts", "t.Values", "numberValues", "t.Ends", "numberEnds",
+		"t.Limit", "limitField", "t.Policy", "policyField", "t.State", "stateText").Replace(f.Ready)
 }
 
 //go:embed fragments/*.tmpl
@@ -166,6 +155,7 @@ var fragments *template.Template
 func init() {
 	fragments = template.Must(template.New("").Funcs(template.FuncMap{
 		"part":      part,
+		"captured":  captured,
 		"variables": func(name string, p fastPath) (string, error) { return part(name+".variables", p) },
 		"title":     func(name string) string { return strings.ToUpper(name[:1]) + name[1:] },
 		"type":      typeOf,
@@ -196,6 +186,14 @@ func part(name string, p fastPath) (string, error) {
 		text += "\n"
 	}
 	return text, nil
+}
+
+// captured executes the template of what a fragment captures, if it has one.
+func captured(name string, p fastPath) (string, error) {
+	if fragments.Lookup(name+".captured") == nil {
+		return "", nil
+	}
+	return part(name+".captured", p)
 }
 
 func fieldsThat(are func(field) bool) []field {
