@@ -42,14 +42,8 @@ func ParseFields(list []string) (Fields, error) {
 	return f, nil
 }
 
-// The names of the fields that only WriteHeaders uses, as http.Header has them.
-const (
-	headerXRetry     = "X-Ratelimit-Retry-After"
-	headerSoft       = "X-Ratelimit-Soft"
-	headerRetryAfter = "Retry-After"
-
-	headerCacheControl = "Cache-Control"
-)
+// headerSoft is a field that only WriteHeaders uses, as http.Header has it.
+const headerSoft = "X-Ratelimit-Soft"
 
 // mostListed is the most rules that RateLimit and RateLimit-Policy list. Proxies and clients bound the size of header fields.
 const mostListed = 32

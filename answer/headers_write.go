@@ -45,14 +45,14 @@ func WriteHeaders(h http.Header, f Fields, checks []core.Check, v *core.Verdict)
 	values = new([8]string)
 	if v.Outcome == core.Reject {
 		values[0] = "no-store"
-		h[headerCacheControl] = values[0:1:1]
+		h[core.HeaderCacheControl] = values[0:1:1]
 		if v.RetryAfter != core.Never {
 			retry = decimal(RetrySeconds(v.RetryAfter))
 			values[1] = retry
-			h[headerRetryAfter] = values[1:2:2]
+			h[core.HeaderRetryAfter] = values[1:2:2]
 			if f.XRateLimit {
 				values[2] = retry
-				h[headerXRetry] = values[2:3:3]
+				h[core.HeaderXRetryAfter] = values[2:3:3]
 			}
 		}
 	}

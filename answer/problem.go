@@ -12,6 +12,25 @@ import (
 // DefaultMessage is the text of a rejection's body where none is configured.
 const DefaultMessage = "Too many requests: you have used up what you may send for now."
 
+// The texts that follow DefaultMessage, around the seconds of Retry-After, and in place of these for one second.
+const (
+	againIn      = " Try again in "
+	againSeconds = " seconds."
+	againSecond  = " Try again in 1 second."
+)
+
+// textType is the media type of a rejection's body unless that is a problem.
+const textType = "text/plain; charset=utf-8"
+
+// NewRefusal prepares the plain rejections of a rule for core.Serve, which makes them as WriteHeaders and Body do. message is the text of the
+// body; "": the default text.
+func NewRefusal(message string) *core.Refusal {
+	if message != "" {
+		return &core.Refusal{ContentType: textType, Text: message + "\n"}
+	}
+	return &core.Refusal{ContentType: textType, Text: DefaultMessage + againSecond + "\n", Before: DefaultMessage + againIn, After: againSeconds + "\n"}
+}
+
 // QuotaExceeded is the problem type of a rejection, from the IANA registry of HTTP problem types.
 const QuotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 
@@ -66,13 +85,13 @@ func Body(asProblem bool, message string, checks []core.Check, v *core.Verdict) 
 		if v.RetryAfter == core.Never {
 			message = "This request is over its limit, and waiting does not change that."
 		} else if s := RetrySeconds(v.RetryAfter); s == 1 {
-			message += " Try again in 1 second."
+			message += againSecond
 		} else {
-			message += " Try again in " + strconv.FormatInt(s, 10) + " seconds."
+			message += againIn + strconv.FormatInt(s, 10) + againSeconds
 		}
 	}
 	if !asProblem {
-		return "text/plain; charset=utf-8", []byte(message + "\n")
+		return textType, []byte(message + "\n")
 	}
 	p := problem{
 		Type:   QuotaExceeded,
@@ -87,7 +106,7 @@ func Body(asProblem bool, message string, checks []core.Check, v *core.Verdict) 
 	}
 	body, err := json.Marshal(p)
 	if err != nil { // not reached: strings and numbers always marshal
-		return "text/plain; charset=utf-8", []byte(message + "\n")
+		return textType, []byte(message + "\n")
 	}
 	body = append(body, '\n') // apart: Yaegi panics on a built-in function's value as a second result
 	return "application/problem+json", body

@@ -68,7 +68,7 @@ func TestAGuardedFastPathTakesTickets(t *testing.T) {
 			ask("one with a body", "ticketed", begin-wordTicket, func(r *http.Request) { r.ContentLength = 5 })
 			ask("one with a body of unknown length", "unticketed", begin, func(r *http.Request) { r.ContentLength = -1 })
 			ask("an upgrade", "unticketed", begin, func(r *http.Request) { r.Header.Set("Upgrade", "websocket") })
-			ask("a new key", "rest", begin, func(r *http.Request) { r.RemoteAddr = "192.0.2.2:1234" })
+			ask("a new key", "ticketed", begin-wordTicket, func(r *http.Request) { r.RemoteAddr = "192.0.2.2:1234" })
 			ask("an address of IPv6", "rest", begin, func(r *http.Request) { r.RemoteAddr = "[2001:db8::1]:1234" })
 			begin = 0
 			ask("one that finds no ticket", "unticketed", wordTake, plain)

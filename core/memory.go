@@ -403,7 +403,7 @@ func lockAll(m *Memory, checks []Check) {
 func chargeKey(m *Memory, s *shard, c *Check, i int, now int64) {
 	allowed := c.Decision.Allowed
 	if i < 0 {
-		i = insertKey(m, s, c, now)
+		i = insertKey(m, s, c.Rule.space, c.hash, now)
 	}
 	if c.Rule.space.isLog {
 		chargeInLog(m, s, i, c.Rule.space, c.Rule.limit, c.Cost, c.Rule.limit.requests)

@@ -28,7 +28,7 @@ func (m *Memory) chargeWhole(s *shard, i int, l *Limit, at, cost, now int64) boo
 func (m *Memory) accountOf(s *shard, c *Check, now int64) *account {
 	c.slot = find(s, c.hash)
 	if c.slot < 0 {
-		c.slot = insertKey(m, s, c, now)
+		c.slot = insertKey(m, s, c.Rule.space, c.hash, now)
 	}
 	if s.owners[c.slot]&accounted != 0 {
 		return s.accounts[c.hash]

@@ -10,7 +10,7 @@ func (m *Memory) Block(r *Rule, key string, duration int64) error {
 		if duration <= 0 {
 			return nil
 		}
-		c.slot = insertKey(m, s, &c, now)
+		c.slot = insertKey(m, s, c.Rule.space, c.hash, now)
 	}
 	if s.owners[c.slot]&accounted != 0 {
 		a := s.accounts[c.hash]

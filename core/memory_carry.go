@@ -89,7 +89,7 @@ func (m *Memory) bring(b *carried, to *Rule) {
 		return
 	}
 	if c.slot < 0 {
-		c.slot = insertKey(m, s, &c, now)
+		c.slot = insertKey(m, s, c.Rule.space, c.hash, now)
 	}
 	if blockedFor(&s.slots[c.slot].state, now) >= b.hand.B-now {
 		return

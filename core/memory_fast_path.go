@@ -15,6 +15,10 @@ type FastPath struct {
 	clock     func() int64 // nil: the wall clock
 	limit     *Limit
 	algorithm Algorithm
+
+	memory        *Memory
+	space         *space
+	countRejected bool
 }
 
 // NewFastPath returns the fast path of a rule that was opened in m. It returns nil if there is none: if m is not Mapped, if the
@@ -23,7 +27,7 @@ func NewFastPath(m *Memory, r *Rule) *FastPath {
 	if m.shards[0].index == nil || !r.limit.fastPath || r.overflow != nil {
 		return nil
 	}
-	e := &FastPath{mask: m.mask, seed: m.seed, salt: r.space.salt, clock: m.ownClock, limit: r.limit, algorithm: r.limit.algorithm}
+	e := &FastPath{mask: m.mask, seed: m.seed, salt: r.space.salt, clock: m.ownClock, limit: r.limit, algorithm: r.limit.algorithm, memory: m, space: r.space, countRejected: r.countRejected}
 	for i := range m.shards {
 		e.shards = append(e.shards, &m.shards[i])
 	}
@@ -35,6 +39,12 @@ type ServeConfig struct {
 	QuotaFields *QuotaFields
 	Metering    *Metering // nil: the rule is not metered
 	Guarding    *Guarding // nil: there is no guard
+	Refusal     *Refusal  // nil: rejections are left to Rest
+
+	// Noticed is called with a request that has the header field Watched, if its key is new or it is rejected. It must be quick, since a
+	// lock may be held. Watched is "" if nobody wants to know.
+	Watched string
+	Noticed func(r *http.Request)
 
 	Next http.Handler // gets the requests that are allowed; with a Guarding, the handlers there do
 	Rest http.Handler // gets those that Serve leaves

@@ -21,6 +21,7 @@ func newBothFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 	salt := e.salt
 	clock := e.clock
 	rest := c.Rest
+	settling := newSettling(e, c)
 	period := e.limit.period
 	requests := e.limit.requests
 	calendar := e.limit.calendar
@@ -76,8 +77,10 @@ func newBothFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 		}
 		i, ok = s.index[hash]
 		if !ok {
+			i = -1
 			goto rare
 		}
+	again:
 		state = &s.slots[i].state
 		start = now - now%period
 		count = 1
@@ -120,8 +123,10 @@ func newBothFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 		next.ServeHTTP(w, r)
 		return
 	rare:
-		s.mu.Unlock()
-		rest.ServeHTTP(w, r)
+		i = settleFixedWindow(settling, s, i, now, hash, key, w, r)
+		if i >= 0 {
+			goto again
+		}
 		return
 	unticketed:
 		unready.ServeHTTP(w, r)
@@ -139,6 +144,7 @@ func newBothLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 	salt := e.salt
 	clock := e.clock
 	rest := c.Rest
+	settling := newSettling(e, c)
 	full := e.limit.full
 	emptied := e.limit.emptied
 	requests := e.limit.requests
@@ -196,8 +202,10 @@ func newBothLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 		}
 		i, ok = s.index[hash]
 		if !ok {
+			i = -1
 			goto rare
 		}
+	again:
 		state = &s.slots[i].state
 		elapsed = now - state.A
 		if elapsed|state.A|state.B < 0 || state.B > full || elapsed < emptied && state.B > elapsed*requests {
@@ -236,8 +244,10 @@ func newBothLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 		next.ServeHTTP(w, r)
 		return
 	rare:
-		s.mu.Unlock()
-		rest.ServeHTTP(w, r)
+		i = settleLeakyBucket(settling, s, i, now, hash, key, w, r)
+		if i >= 0 {
+			goto again
+		}
 		return
 	unticketed:
 		unready.ServeHTTP(w, r)
@@ -255,6 +265,7 @@ func newBothSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 	salt := e.salt
 	clock := e.clock
 	rest := c.Rest
+	settling := newSettling(e, c)
 	period := e.limit.period
 	weighable := e.limit.weighable
 	requests := e.limit.requests
@@ -310,8 +321,10 @@ func newBothSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 		}
 		i, ok = s.index[hash]
 		if !ok {
+			i = -1
 			goto rare
 		}
+	again:
 		state = &s.slots[i].state
 		left = period - now%period
 		if state.A != now+left-period || state.B < 0 || state.B>>32 > weighable {
@@ -357,8 +370,10 @@ func newBothSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 		next.ServeHTTP(w, r)
 		return
 	rare:
-		s.mu.Unlock()
-		rest.ServeHTTP(w, r)
+		i = settleSlidingWindowCounter(settling, s, i, now, hash, key, w, r)
+		if i >= 0 {
+			goto again
+		}
 		return
 	unticketed:
 		unready.ServeHTTP(w, r)
@@ -376,6 +391,7 @@ func newBothTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 	salt := e.salt
 	clock := e.clock
 	rest := c.Rest
+	settling := newSettling(e, c)
 	full := e.limit.full
 	emptied := e.limit.emptied
 	requests := e.limit.requests
@@ -432,8 +448,10 @@ func newBothTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 		}
 		i, ok = s.index[hash]
 		if !ok {
+			i = -1
 			goto rare
 		}
+	again:
 		state = &s.slots[i].state
 		elapsed = now - state.A
 		level = state.B
@@ -486,8 +504,10 @@ func newBothTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 		next.ServeHTTP(w, r)
 		return
 	rare:
-		s.mu.Unlock()
-		rest.ServeHTTP(w, r)
+		i = settleTokenBucket(settling, s, i, now, hash, key, w, r)
+		if i >= 0 {
+			goto again
+		}
 		return
 	unticketed:
 		unready.ServeHTTP(w, r)

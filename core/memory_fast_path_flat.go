@@ -17,6 +17,7 @@ func newFlatFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 	salt := e.salt
 	clock := e.clock
 	rest := c.Rest
+	settling := newSettling(e, c)
 	period := e.limit.period
 	requests := e.limit.requests
 	calendar := e.limit.calendar
@@ -57,8 +58,10 @@ func newFlatFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 		}
 		i, ok = s.index[hash]
 		if !ok {
+			i = -1
 			goto rare
 		}
+	again:
 		state = &s.slots[i].state
 		start = now - now%period
 		count = 1
@@ -90,8 +93,10 @@ func newFlatFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 		next.ServeHTTP(w, r)
 		return
 	rare:
-		s.mu.Unlock()
-		rest.ServeHTTP(w, r)
+		i = settleFixedWindow(settling, s, i, now, hash, key, w, r)
+		if i >= 0 {
+			goto again
+		}
 	})
 }
 
@@ -103,6 +108,7 @@ func newFlatLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 	salt := e.salt
 	clock := e.clock
 	rest := c.Rest
+	settling := newSettling(e, c)
 	full := e.limit.full
 	emptied := e.limit.emptied
 	requests := e.limit.requests
@@ -145,8 +151,10 @@ func newFlatLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 		}
 		i, ok = s.index[hash]
 		if !ok {
+			i = -1
 			goto rare
 		}
+	again:
 		state = &s.slots[i].state
 		elapsed = now - state.A
 		if elapsed|state.A|state.B < 0 || state.B > full || elapsed < emptied && state.B > elapsed*requests {
@@ -174,8 +182,10 @@ func newFlatLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 		next.ServeHTTP(w, r)
 		return
 	rare:
-		s.mu.Unlock()
-		rest.ServeHTTP(w, r)
+		i = settleLeakyBucket(settling, s, i, now, hash, key, w, r)
+		if i >= 0 {
+			goto again
+		}
 	})
 }
 
@@ -187,6 +197,7 @@ func newFlatSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 	salt := e.salt
 	clock := e.clock
 	rest := c.Rest
+	settling := newSettling(e, c)
 	period := e.limit.period
 	weighable := e.limit.weighable
 	requests := e.limit.requests
@@ -227,8 +238,10 @@ func newFlatSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 		}
 		i, ok = s.index[hash]
 		if !ok {
+			i = -1
 			goto rare
 		}
+	again:
 		state = &s.slots[i].state
 		left = period - now%period
 		if state.A != now+left-period || state.B < 0 || state.B>>32 > weighable {
@@ -263,8 +276,10 @@ func newFlatSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 		next.ServeHTTP(w, r)
 		return
 	rare:
-		s.mu.Unlock()
-		rest.ServeHTTP(w, r)
+		i = settleSlidingWindowCounter(settling, s, i, now, hash, key, w, r)
+		if i >= 0 {
+			goto again
+		}
 	})
 }
 
@@ -276,6 +291,7 @@ func newFlatTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 	salt := e.salt
 	clock := e.clock
 	rest := c.Rest
+	settling := newSettling(e, c)
 	full := e.limit.full
 	emptied := e.limit.emptied
 	requests := e.limit.requests
@@ -317,8 +333,10 @@ func newFlatTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 		}
 		i, ok = s.index[hash]
 		if !ok {
+			i = -1
 			goto rare
 		}
+	again:
 		state = &s.slots[i].state
 		elapsed = now - state.A
 		level = state.B
@@ -360,7 +378,9 @@ func newFlatTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 		next.ServeHTTP(w, r)
 		return
 	rare:
-		s.mu.Unlock()
-		rest.ServeHTTP(w, r)
+		i = settleTokenBucket(settling, s, i, now, hash, key, w, r)
+		if i >= 0 {
+			goto again
+		}
 	})
 }

@@ -21,6 +21,7 @@ func newGuardedFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 	salt := e.salt
 	clock := e.clock
 	rest := c.Rest
+	settling := newSettling(e, c)
 	period := e.limit.period
 	requests := e.limit.requests
 	calendar := e.limit.calendar
@@ -63,8 +64,10 @@ func newGuardedFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 		}
 		i, ok = s.index[hash]
 		if !ok {
+			i = -1
 			goto rare
 		}
+	again:
 		state = &s.slots[i].state
 		start = now - now%period
 		count = 1
@@ -106,8 +109,10 @@ func newGuardedFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 		next.ServeHTTP(w, r)
 		return
 	rare:
-		s.mu.Unlock()
-		rest.ServeHTTP(w, r)
+		i = settleFixedWindow(settling, s, i, now, hash, key, w, r)
+		if i >= 0 {
+			goto again
+		}
 		return
 	unticketed:
 		unready.ServeHTTP(w, r)
@@ -122,6 +127,7 @@ func newGuardedLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 	salt := e.salt
 	clock := e.clock
 	rest := c.Rest
+	settling := newSettling(e, c)
 	full := e.limit.full
 	emptied := e.limit.emptied
 	requests := e.limit.requests
@@ -166,8 +172,10 @@ func newGuardedLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 		}
 		i, ok = s.index[hash]
 		if !ok {
+			i = -1
 			goto rare
 		}
+	again:
 		state = &s.slots[i].state
 		elapsed = now - state.A
 		if elapsed|state.A|state.B < 0 || state.B > full || elapsed < emptied && state.B > elapsed*requests {
@@ -205,8 +213,10 @@ func newGuardedLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 		next.ServeHTTP(w, r)
 		return
 	rare:
-		s.mu.Unlock()
-		rest.ServeHTTP(w, r)
+		i = settleLeakyBucket(settling, s, i, now, hash, key, w, r)
+		if i >= 0 {
+			goto again
+		}
 		return
 	unticketed:
 		unready.ServeHTTP(w, r)
@@ -221,6 +231,7 @@ func newGuardedSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 	salt := e.salt
 	clock := e.clock
 	rest := c.Rest
+	settling := newSettling(e, c)
 	period := e.limit.period
 	weighable := e.limit.weighable
 	requests := e.limit.requests
@@ -263,8 +274,10 @@ func newGuardedSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 		}
 		i, ok = s.index[hash]
 		if !ok {
+			i = -1
 			goto rare
 		}
+	again:
 		state = &s.slots[i].state
 		left = period - now%period
 		if state.A != now+left-period || state.B < 0 || state.B>>32 > weighable {
@@ -309,8 +322,10 @@ func newGuardedSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 		next.ServeHTTP(w, r)
 		return
 	rare:
-		s.mu.Unlock()
-		rest.ServeHTTP(w, r)
+		i = settleSlidingWindowCounter(settling, s, i, now, hash, key, w, r)
+		if i >= 0 {
+			goto again
+		}
 		return
 	unticketed:
 		unready.ServeHTTP(w, r)
@@ -325,6 +340,7 @@ func newGuardedTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 	salt := e.salt
 	clock := e.clock
 	rest := c.Rest
+	settling := newSettling(e, c)
 	full := e.limit.full
 	emptied := e.limit.emptied
 	requests := e.limit.requests
@@ -368,8 +384,10 @@ func newGuardedTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 		}
 		i, ok = s.index[hash]
 		if !ok {
+			i = -1
 			goto rare
 		}
+	again:
 		state = &s.slots[i].state
 		elapsed = now - state.A
 		level = state.B
@@ -421,8 +439,10 @@ func newGuardedTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 		next.ServeHTTP(w, r)
 		return
 	rare:
-		s.mu.Unlock()
-		rest.ServeHTTP(w, r)
+		i = settleTokenBucket(settling, s, i, now, hash, key, w, r)
+		if i >= 0 {
+			goto again
+		}
 		return
 	unticketed:
 		unready.ServeHTTP(w, r)

@@ -21,6 +21,7 @@ func newMeteredFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 	salt := e.salt
 	clock := e.clock
 	rest := c.Rest
+	settling := newSettling(e, c)
 	period := e.limit.period
 	requests := e.limit.requests
 	calendar := e.limit.calendar
@@ -74,8 +75,10 @@ func newMeteredFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 		}
 		i, ok = s.index[hash]
 		if !ok {
+			i = -1
 			goto rare
 		}
+	again:
 		state = &s.slots[i].state
 		start = now - now%period
 		count = 1
@@ -108,8 +111,10 @@ func newMeteredFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 		next.ServeHTTP(w, r)
 		return
 	rare:
-		s.mu.Unlock()
-		rest.ServeHTTP(w, r)
+		i = settleFixedWindow(settling, s, i, now, hash, key, w, r)
+		if i >= 0 {
+			goto again
+		}
 	})
 }
 
@@ -124,6 +129,7 @@ func newMeteredLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 	salt := e.salt
 	clock := e.clock
 	rest := c.Rest
+	settling := newSettling(e, c)
 	full := e.limit.full
 	emptied := e.limit.emptied
 	requests := e.limit.requests
@@ -179,8 +185,10 @@ func newMeteredLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 		}
 		i, ok = s.index[hash]
 		if !ok {
+			i = -1
 			goto rare
 		}
+	again:
 		state = &s.slots[i].state
 		elapsed = now - state.A
 		if elapsed|state.A|state.B < 0 || state.B > full || elapsed < emptied && state.B > elapsed*requests {
@@ -209,8 +217,10 @@ func newMeteredLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 		next.ServeHTTP(w, r)
 		return
 	rare:
-		s.mu.Unlock()
-		rest.ServeHTTP(w, r)
+		i = settleLeakyBucket(settling, s, i, now, hash, key, w, r)
+		if i >= 0 {
+			goto again
+		}
 	})
 }
 
@@ -225,6 +235,7 @@ func newMeteredSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 	salt := e.salt
 	clock := e.clock
 	rest := c.Rest
+	settling := newSettling(e, c)
 	period := e.limit.period
 	weighable := e.limit.weighable
 	requests := e.limit.requests
@@ -278,8 +289,10 @@ func newMeteredSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 		}
 		i, ok = s.index[hash]
 		if !ok {
+			i = -1
 			goto rare
 		}
+	again:
 		state = &s.slots[i].state
 		left = period - now%period
 		if state.A != now+left-period || state.B < 0 || state.B>>32 > weighable {
@@ -315,8 +328,10 @@ func newMeteredSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 		next.ServeHTTP(w, r)
 		return
 	rare:
-		s.mu.Unlock()
-		rest.ServeHTTP(w, r)
+		i = settleSlidingWindowCounter(settling, s, i, now, hash, key, w, r)
+		if i >= 0 {
+			goto again
+		}
 	})
 }
 
@@ -331,6 +346,7 @@ func newMeteredTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 	salt := e.salt
 	clock := e.clock
 	rest := c.Rest
+	settling := newSettling(e, c)
 	full := e.limit.full
 	emptied := e.limit.emptied
 	requests := e.limit.requests
@@ -385,8 +401,10 @@ func newMeteredTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 		}
 		i, ok = s.index[hash]
 		if !ok {
+			i = -1
 			goto rare
 		}
+	again:
 		state = &s.slots[i].state
 		elapsed = now - state.A
 		level = state.B
@@ -429,7 +447,9 @@ func newMeteredTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 		next.ServeHTTP(w, r)
 		return
 	rare:
-		s.mu.Unlock()
-		rest.ServeHTTP(w, r)
+		i = settleTokenBucket(settling, s, i, now, hash, key, w, r)
+		if i >= 0 {
+			goto again
+		}
 	})
 }

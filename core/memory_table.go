@@ -73,16 +73,15 @@ func find(s *shard, h uint64) int {
 	return -1 - len(slots) // not reached: the last slot is free
 }
 
-// insertKey gives a check's new key a slot, and returns its index. It also looks at two old keys, and forgets them if they have
+// insertKey gives a new key of the space sp a slot, and returns its index. It also looks at two old keys, and forgets them if they have
 // expired, so that memory is freed as fast as it is used. It counts both at once: often they cancel out, and then it leaves the
 // counters alone, for which all cores contend.
-func insertKey(m *Memory, s *shard, c *Check, now int64) int {
-	sp := c.Rule.space
+func insertKey(m *Memory, s *shard, sp *space, hash uint64, now int64) int {
 	more := 1 - expireKeys(m, s, 2, now, sp)
 	if s.index == nil && s.n >= s.home*27/32 {
 		more -= resizeTable(m, s, now, sp)
 	}
-	i := placeKey(m, s, c.hash)
+	i := placeKey(m, s, hash)
 	s.owners[i] = sp.number
 	if sp.isLog {
 		startLog(s, i, now)

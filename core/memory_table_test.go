@@ -41,7 +41,7 @@ func (tt *tableTest) insert(h uint64) {
 		tt.t.Fatalf("%x is found at %d before it was inserted", h, i)
 	}
 	c := Check{Rule: tt.rule, Cost: 1, hash: h}
-	i := insertKey(tt.m, tt.s, &c, tt.now)
+	i := insertKey(tt.m, tt.s, c.Rule.space, c.hash, tt.now)
 	used := int64(len(tt.model) + 1) // never 0, which would be an expired key
 	tt.s.slots[i].state.A = tt.now - tt.now%int64(time.Hour/time.Microsecond)
 	tt.s.slots[i].state.B = used

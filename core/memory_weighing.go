@@ -394,7 +394,7 @@ func (m *Memory) reject(s *shard, c *Check, w *weighing, now int64) {
 // chargeRejected charges a request to the rule that rejects it, and decides again by the new state, as charge does.
 func (m *Memory) chargeRejected(s *shard, c *Check, w *weighing, now int64) {
 	if c.slot < 0 {
-		c.slot = insertKey(m, s, c, now)
+		c.slot = insertKey(m, s, c.Rule.space, c.hash, now)
 	}
 	quota := c.Decision.Limit
 	m.evaluate(s, c, w.limit, now, c.Cost)
@@ -446,7 +446,7 @@ func (m *Memory) admit(s *shard, c *Check, w *weighing, now, depart int64) {
 	}
 	c.slot = find(s, c.hash)
 	if c.slot < 0 {
-		c.slot = insertKey(m, s, c, now)
+		c.slot = insertKey(m, s, c.Rule.space, c.hash, now)
 	}
 	decision := c.Decision
 	at := now

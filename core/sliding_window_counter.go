@@ -128,6 +128,26 @@ func rejectFromSlidingWindowCounter(l *Limit, s *State, now int64) (retry, reset
 	return retry, reset
 }
 
+// rollSlidingWindowCounter moves the state of an earlier window to the present one, as decide would, if that allows a request. Else
+// it changes nothing, and returns false.
+func rollSlidingWindowCounter(l *Limit, s *State, now int64) bool {
+	left := l.period - now%l.period
+	start := now + left - l.period
+	if s.A >= start || s.A|s.B < 0 {
+		return false
+	}
+	previous := int64(0)
+	if s.A == start-l.period {
+		previous = s.B & (1<<32 - 1)
+	}
+	if previous > l.weighable || previous*left/l.period >= l.requests {
+		return false
+	}
+	s.A = start
+	s.B = previous << 32
+	return true
+}
+
 // chargeSlidingWindowCounter counts units that were allowed before: see charge.
 func chargeSlidingWindowCounter(l *Limit, s *State, cost int64) {
 	current := s.B&mostCounted + cost

@@ -144,7 +144,11 @@ func quickHandler(h *handler, r *front.Rule, metering *core.Metering) http.Handl
 	if way == nil {
 		return none
 	}
-	c := &core.ServeConfig{QuotaFields: quotaFields, Metering: metering, Next: h.next}
+	c := &core.ServeConfig{QuotaFields: quotaFields, Metering: metering, Refusal: refusalOf(h, r), Next: h.next}
+	if e.unsaid {
+		c.Watched = forwardedFor
+		c.Noticed = func(r *http.Request) { noteAddress(e, r, r.RemoteAddr) }
+	}
 	if h.guarded != nil {
 		c.Guarding = guardingOf(h.guarded)
 	}
@@ -162,6 +166,27 @@ func quickHandler(h *handler, r *front.Rule, metering *core.Metering) http.Handl
 	}
 	c.Rest = &undirectedMetered{byKey: byKey, rest: h}
 	return core.Serve(way, c)
+}
+
+// refusalOf returns how core's fast paths reject requests under a rule; nil: they leave that to the general path, since waits are random.
+func refusalOf(h *handler, r *front.Rule) *core.Refusal {
+	var none *core.Refusal
+	e := h.engine
+	if e.jitter != 0 {
+		return none
+	}
+	message := r.Only.Message
+	if message == "" {
+		message = e.message
+	}
+	refusal := answer.NewRefusal(message)
+	if e.counts {
+		refusal.Rejected = &e.fixed.meters[r.Ruled.Name].requests[front.Rejected]
+	}
+	if of := e.fixed.tracked[r.Ruled.Name]; h.guarded != nil {
+		refusal.Told = func(key string) { countRefusal(h.guarded, of, key) }
+	}
+	return refusal
 }
 
 // guardingOf returns what core's fast paths do for a guard.

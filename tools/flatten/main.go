@@ -6,14 +6,17 @@
 //
 //	key      key_address, key_keyer, key_rule    where the key comes from
 //	store    store_memory, store_redis, take     the decision; it sets remaining, reset and more
-//	outcome  fields, fields_called, next, rare   what happens to the request: its header fields, and who serves it
+//	outcome  fields, fields_captured, fields_called, next, rare   what happens to the request: its header fields, and who serves it
 //	metering aside, timed, counted               what a middleware with metrics or paths of its own does besides
 //	guarding ticket, unticketed                  what it does before a guard
 //
 // A fragment is a template of its name, with statements, and one of its name and ".variables", with the declarations that these
-// need at the beginning of the function: a variable that is declared before it is set, and set only once, costs an interpreter
+// need at the beginning of the function, and in core one of its name and ".captured", with variables that are set once for a handler: a variable that is declared before it is set, and set only once, costs an interpreter
 // least. Fragments share variables by name: key, hash, remaining, reset and more mean the same in all. The dot is the path. The
 // statements of an algorithm are those of its function takeFrom… in core, such as takeFromTokenBucket.
+//
+// A path of core gives requests that it does not allow at once to a function settle…, which is in the template settle. That rejects by
+// the function rejectFrom… of the algorithm, inlined, and inserts new keys.
 //
 // The rows of fields.go describe the header fields. The paths, core.SetQuotaFields and answer.WriteHeaders are generated from
 // them.
@@ -48,6 +51,9 @@ type shortcut struct {
 	Variables      []string
 	Fields         []string // of the limit, which the statements have as variables
 	Body           string
+
+	Reject *shortcut // the function rejectFrom…, whose statements have the limit's fields as such
+	Roll   string    // the name of the function roll…, which may move a state to the present; "": there is none
 }
 
 // root is the path to the repository, from this folder.
@@ -89,11 +95,12 @@ func generate(root string, f file) ([]byte, error) {
 }
 
 var (
-	short      = regexp.MustCompile(`(?ms)^func (takeFrom(\w+))\(l \*Limit, s \*State, now int64\) \(remaining, reset, more int64\) \{\n(.*?\n)\}\n`)
+	short      = regexp.MustCompile(`(?ms)^func ((takeFrom|rejectFrom)(\w+))\(l \*Limit, s \*State, now int64\) \((remaining, reset, more|retry, reset) int64\) \{\n(.*?\n)\}\n`)
+	roll       = regexp.MustCompile(`(?m)^func (roll(\w+))\(l \*Limit, s \*State, now int64\) bool `)
 	definition = regexp.MustCompile(`(?m)^(\t+)(\w+) := (?:int64\((.*)\)|(.*))$`)
-	nothing    = regexp.MustCompile(`(?m)^(\t+)return -1, 0, 0$`)
+	nothing    = regexp.MustCompile(`(?m)^(\t+)return -1, 0(, 0)?$`)
 	ofLimit    = regexp.MustCompile(`\bl\.(\w+)\b`)
-	result     = regexp.MustCompile(`(?m)^\treturn ([^,\n]+), ([^,\n]+), (.*)$`)
+	result     = regexp.MustCompile(`(?m)^\treturn (.*)$`)
 )
 
 // shortcutsOf returns the shortcuts of all algorithms that have one, from the files of core.
@@ -103,46 +110,76 @@ func shortcutsOf(core string) ([]shortcut, error) {
 		return nil, err
 	}
 	var shortcuts []shortcut
+	rejecting := make(map[string]*shortcut)
+	rolls := make(map[string]string)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			return nil, err
 		}
 		for _, found := range short.FindAllStringSubmatch(string(text), -1) {
-			s := shortcut{Type: found[2], Function: found[1]}
-			if err := s.inline(found[3]); err != nil {
+			s := shortcut{Type: found[3], Function: found[1]}
+			if err := s.inline(found[5], strings.Split(found[4], ", ")); err != nil {
 				return nil, fmt.Errorf("%s: %s: %w", file, s.Function, err)
 			}
-			shortcuts = append(shortcuts, s)
+			if found[2] == "rejectFrom" {
+				rejecting[s.Type] = &s
+			} else {
+				s.captureLimit()
+				shortcuts = append(shortcuts, s)
+			}
+		}
+		for _, found := range roll.FindAllStringSubmatch(string(text), -1) {
+			rolls[found[2]] = found[1]
 		}
 	}
 	if len(shortcuts) == 0 {
 		return nil, fmt.Errorf("%s has no functions takeFrom…", core)
 	}
+	for i := range shortcuts {
+		s := &shortcuts[i]
+		s.Reject = rejecting[s.Type]
+		s.Roll = rolls[s.Type]
+		if s.Reject == nil {
+			return nil, fmt.Errorf("%s has %s, and no rejectFrom%s", core, s.Function, s.Type)
+		}
+	}
 	return shortcuts, nil
 }
 
 // inline turns a function's body into statements of a path. Its variables, which are all int64, are declared before. A request
-// that it gives up goes to "rare". Its last statement sets the results.
-func (s *shortcut) inline(body string) error {
+// that it gives up goes to "rare". Its last statement sets the results, which are declared before, too.
+func (s *shortcut) inline(body string, results []string) error {
 	for _, d := range definition.FindAllStringSubmatch(body, -1) {
 		s.Variables = append(s.Variables, d[2])
 	}
 	body = definition.ReplaceAllString(body, "${1}${2} = ${3}${4}")
 	body = nothing.ReplaceAllString(body, "${1}goto rare")
-	if len(result.FindAllString(body, -1)) != 1 {
+	found := result.FindAllStringSubmatch(body, -1)
+	if len(found) != 1 {
 		return errors.New("want one result at the end")
 	}
-	body = result.ReplaceAllString(body, "\tmore = ${3}\n\treset = ${2}\n\tremaining = ${1}")
-	for _, set := range []string{"remaining", "reset", "more"} {
-		body = strings.Replace(body, "\t"+set+" = "+set+"\n", "", 1)
+	values := strings.Split(found[0][1], ", ")
+	if len(values) != len(results) {
+		return errors.New("want results without commas in them")
 	}
-	body = regexp.MustCompile(`\bs\.(A|B)\b`).ReplaceAllString(body, "state.${1}")
-	for _, f := range ofLimit.FindAllStringSubmatch(body, -1) {
+	sets := ""
+	for i := len(results) - 1; i >= 0; i-- { // since a value may be made of the results before it
+		if values[i] != results[i] {
+			sets += "\t" + results[i] + " = " + values[i] + "\n"
+		}
+	}
+	body = strings.Replace(body, found[0][0]+"\n", sets, 1)
+	s.Body = regexp.MustCompile(`\bs\.(A|B)\b`).ReplaceAllString(body, "state.${1}")
+	return nil
+}
+
+// captureLimit has the statements take the limit's fields from variables.
+func (s *shortcut) captureLimit() {
+	for _, f := range ofLimit.FindAllStringSubmatch(s.Body, -1) {
 		if !slices.Contains(s.Fields, f[1]) {
 			s.Fields = append(s.Fields, f[1])
 		}
 	}
-	s.Body = ofLimit.ReplaceAllString(body, "${1}")
-	return nil
+	s.Body = ofLimit.ReplaceAllString(s.Body, "${1}")
 }

@@ -24,6 +24,7 @@ type file struct {
 var files = []file{
 	{Name: "core/set_quota_fields.go", Page: "quota_fields"},
 	{Name: "answer/headers_write.go", Page: "write"},
+	{Name: "core/memory_fast_path_settle.go", Page: "settle"},
 	{Name: "core/memory_fast_path_flat.go", Page: "memory"},
 	{Name: "core/memory_fast_path_metered.go", Page: "memory", Metered: true},
 	{Name: "core/memory_fast_path_guarded.go", Page: "memory", Guarded: true},
@@ -88,6 +89,12 @@ var paths = []fastPath{
 // pathsOf returns the paths of a file.
 func pathsOf(f file, shortcuts []shortcut) []fastPath {
 	var list []fastPath
+	if f.Page == "settle" {
+		for _, s := range shortcuts {
+			list = append(list, fastPath{Page: f.Page, Algorithm: s})
+		}
+		return list
+	}
 	for _, p := range paths {
 		if p.Page != f.Page || p.OnlyMetered && !f.Metered {
 			continue

@@ -1,0 +1,191 @@
+package traefik
+
+import (
+	"context"
+	"fmt"
+	"math/rand"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/underrace"
+)
+
+// kind is a configuration that is to have a fast path.
+type kind struct {
+	name   string
+	config Config
+}
+
+// kinds returns each combination that has one.
+func kinds() []kind {
+	var list []kind
+	for _, algorithm := range []string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_window_counter"} {
+		for _, metered := range []bool{false, true} {
+			for _, guarded := range []bool{false, true} {
+				rule := Rule{Name: "r", Limit: "4/2s", Algorithm: algorithm}
+				if algorithm == "leaky_bucket" {
+					rule.MaxDelay = "1ms"
+				}
+				for key, change := range map[string]func(c *Config){
+					"client_ip": func(c *Config) {},
+				} {
+					for fields, headers := range map[string][]string{"all": {}, "none": {"none"}, "ietf": {"ietf"}} {
+						c := Config{Rules: []Rule{rule}, Headers: headers, IPStrategy: object{}}
+						if metered {
+							c.Metrics = object{"path": "/metrics"}
+						}
+						if guarded {
+							c.Guard = object{"max": 512, "min": 512}
+						}
+						if fields != "all" && (metered || guarded) { // which does not depend on the fields
+							continue
+						}
+						change(&c)
+						list = append(list, kind{fmt.Sprintf("%s by %s, fields %s, metered %v, guarded %v", algorithm, key, fields, metered, guarded), c})
+					}
+				}
+			}
+		}
+	}
+	return append(list, []kind{
+		{"a message", Config{Rule: Rule{Limit: "4/2s"}, Message: "Slowly.", IPStrategy: object{}}},
+		{"a rule's message", Config{Rule: Rule{Limit: "4/2s", Message: "Slowly."}, Message: "Not this.", IPStrategy: object{}}},
+		{"large numbers", Config{Rule: Rule{Limit: "20000/5h"}, IPStrategy: object{}}},
+		{"a wait of hours", Config{Rule: Rule{Limit: "4/5h", Algorithm: "token_bucket"}, IPStrategy: object{}}},
+		{"forwarded requests", Config{Rule: Rule{Limit: "4/2s"}}},
+	}...)
+}
+
+// onBothPaths makes two handlers of a configuration, each with a stage of its own: the one that a router gets, and the general path.
+func onBothPaths(t *testing.T, c Config) (stages [2]*stage, handlers [2]http.Handler) {
+	for i := range stages {
+		s := newStage(t)
+		s.now = time.Microsecond // whose rest by core.TimedShare is not 0
+		config := c
+		handlers[i] = s.handler(context.Background(), &config, "m@file")
+		stages[i] = s
+	}
+	e := stages[1].newest("m@file")
+	general := newHandler(e, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		stages[1].passed++
+		w.WriteHeader(http.StatusOK)
+	}))
+	handlers[1] = generalPath(general, meteringOf(e, onlyPlain(e)))
+	return stages, handlers
+}
+
+// randomRequest returns a request of one of few clients, in one of many forms.
+func randomRequest(random *rand.Rand) *http.Request {
+	r := httptest.NewRequest([]string{"GET", "POST"}[random.Intn(2)], "http://example.com/", nil)
+	r.RemoteAddr = []string{"192.0.2.1:80", "192.0.2.1:81", "192.0.2.2:82", "[2001:db8::1]:80", "@"}[random.Intn(5)]
+	if random.Intn(10) == 0 {
+		r.RemoteAddr = fmt.Sprintf("198.51.100.%d:80", random.Intn(100))
+	}
+	r.ProtoMajor = 1 + random.Intn(2)
+	set := func(field string, values ...string) {
+		if value := values[random.Intn(len(values))]; value != "" {
+			r.Header.Set(field, value)
+		}
+	}
+	set("Accept", "", "*/*", "text/html", "text/html, Application/JSON;q=0.5", "application/json;q=0")
+	set("Content-Type", "", "text/plain", "application/grpc", "Application/gRPC+proto", "application/grpc-web")
+	set("X-Forwarded-For", "", "", "192.0.2.9", "203.0.113.1, 192.0.2.7")
+	set("X-Key", "", "a", "b", "2001:db8::1")
+	set("Cookie", "", "session=a", "session=b")
+	r.Host = []string{"example.com", "www.example.com:80", "EXAMPLE.com"}[random.Intn(3)]
+	return r
+}
+
+// answeredTo sends a request to a handler, and returns the answer. earlier are the fields that an earlier handler has set.
+func answeredTo(h http.Handler, r *http.Request, earlier http.Header) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	w.Header()["Content-Type"] = nil // as Traefik has it
+	for field, values := range earlier {
+		w.Header()[field] = values
+	}
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func TestEachFastPathAnswersAsTheGeneralPath(t *testing.T) {
+	underrace.OneGoroutine(t)
+	steps := 600
+	if interpreted {
+		steps = 60
+	}
+	for number, k := range kinds() {
+		random := rand.New(rand.NewSource(int64(number)))
+		stages, handlers := onBothPaths(t, k.config)
+		for i := 0; i < steps; i++ {
+			if random.Intn(3) == 0 {
+				span := time.Duration(random.Int63n(100)) * 10 * time.Millisecond // a leaky bucket never makes a request wait for less than its max_delay
+				stages[0].step(span)
+				stages[1].step(span)
+			}
+			r := randomRequest(random)
+			earlier := http.Header{}
+			if random.Intn(5) == 0 {
+				earlier["Ratelimit"] = []string{`"a";r=2;t=9`}
+			}
+			if random.Intn(5) == 0 {
+				earlier["X-Ratelimit-Limit"], earlier["X-Ratelimit-Remaining"] = []string{"4"}, []string{"2"}
+			}
+			got, want := answeredTo(handlers[0], r, earlier), answeredTo(handlers[1], r.Clone(r.Context()), earlier)
+			if got.Code != want.Code || !reflect.DeepEqual(got.Result().Header, want.Result().Header) || got.Body.String() != want.Body.String() || stages[0].passed != stages[1].passed {
+				t.Fatalf("%s: request %d from %s %v is answered %d %v %q, want %d %v %q", k.name, i, r.RemoteAddr, r.Header, got.Code, got.Result().Header, got.Body, want.Code, want.Result().Header, want.Body)
+			}
+		}
+		for i := range stages[0].newest("m@file").fixed.rules {
+			if got, want := stages[0].counted(i), stages[1].counted(i); !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: the outcomes of rule %d are %v, want %v", k.name, i, got, want)
+			}
+		}
+	}
+}
+
+// counted returns how many requests under a rule there were, by outcome.
+func (s *stage) counted(i int) []int64 {
+	var none []int64
+	set := s.newest("m@file").fixed
+	if m := set.meters[set.rules[i].Ruled.Name]; m != nil {
+		return m.requests
+	}
+	return none
+}
+
+// TestEachFastPathIsTaken sends plain requests where the general path cannot decide: with new keys and known ones, allowed and rejected.
+func TestEachFastPathIsTaken(t *testing.T) {
+	for _, k := range kinds() {
+		if k.name == "a wait of hours" || k.name == "large numbers" {
+			continue
+		}
+		stages, handlers := onBothPaths(t, k.config)
+		stages[0].newest("m@file").limiter = nil
+		for _, client := range []string{"192.0.2.1", "192.0.2.2"} {
+			for i := 0; i < 6; i++ {
+				if i > 0 && strings.HasPrefix(k.name, "leaky_bucket") { // its queue has room, but the wait would be too long
+					break
+				}
+				r := httptest.NewRequest("GET", "http://example.com/", nil)
+				r.RemoteAddr = client + ":1234"
+				r.Header.Set("X-Key", client)
+				r.Header.Set("Cookie", "session="+client)
+				r.Header.Set("X-Forwarded-For", client)
+				code := panicking(handlers[0], r)
+				if allowed := code == http.StatusOK; code != http.StatusTooManyRequests && !allowed || i == 0 && !allowed || i == 5 && allowed {
+					t.Errorf("%s: request %d of %s: status %d", k.name, i, client, code)
+				}
+			}
+		}
+	}
+}
+
+// panicking returns the status of an answer; 0: the handler has panicked.
+func panicking(h http.Handler, r *http.Request) (code int) {
+	defer func() { _ = recover() }()
+	return answeredTo(h, r, nil).Code
+}
