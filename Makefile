@@ -4,9 +4,11 @@
 # make test   everything that must pass: format, vet, lint, tests compiled and under the interpreter, fuzzing in short, and
 #             the plugin in a real Traefik, which is built where there is none
 # make bench  the benchmarks of docs/performance.md, beside the peers
+# make experiment         a small run of the experiment, with its report; FULL=1 runs all of it
+# make experiment-report  the chapter docs/experiment.md, from the data in the repository
 # make lint   format, vet and staticcheck alone
 
-.PHONY: run demo advisor test bench lint
+.PHONY: run demo advisor test bench experiment experiment-report lint
 
 run:
 	./scripts/run
@@ -22,6 +24,12 @@ test:
 
 bench:
 	./scripts/bench
+
+experiment:
+	./scripts/experiment
+
+experiment-report:
+	./scripts/experiment report
 
 lint:
 	./scripts/test format vet staticcheck

@@ -10,7 +10,7 @@ import (
 
 // Limits are those of the configuration: of each client, and of all together, in requests a second; 0 stands for none. Core decides them, with a
 // rule each. A client's has a period of ten seconds, over which its demand is learnt, and that of all has two. A bucket's burst, or queue, is what
-// the limit lets through in two seconds, and ten requests at least.
+// the limit allows in two seconds, and ten requests at least.
 type Limits struct {
 	Client, All float64
 	Algorithm   core.Algorithm // TokenBucket by default
@@ -57,7 +57,7 @@ func newLimiter(part float64) *limiter {
 	return l
 }
 
-// set puts limits in force. What was counted stays.
+// set puts limits in force. Counts stay.
 func (l *limiter) set(limits Limits) {
 	former := l.rules
 	l.rules, l.checks, l.of = nil, nil, -1

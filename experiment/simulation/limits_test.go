@@ -36,8 +36,8 @@ func TestLimitsAreCores(t *testing.T) {
 	}
 }
 
-// TestLimitsMoveAndKeepWhatWasCounted.
-func TestLimitsMoveAndKeepWhatWasCounted(t *testing.T) {
+// TestLimitsMoveAndKeepTheirCounts.
+func TestLimitsMoveAndKeepTheirCounts(t *testing.T) {
 	l := newLimiter(1)
 	l.set(Limits{Client: 1, Algorithm: core.FixedWindow})
 	passes := func() int {

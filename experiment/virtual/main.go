@@ -76,16 +76,15 @@ func (b batch) lines() (string, error) {
 		if err != nil {
 			return "", err
 		}
-		fmt.Fprintf(&text, "%s,%d,%s\n", quoted(c.Situation)+","+c.Policy+","+c.Algorithm, c.Seed, numbers(o))
+		text.WriteString(lineOf(c, o) + "\n")
 	}
 	return text.String(), nil
 }
 
-// quoted is a name as a value, in quotes since some have commas.
-func quoted(name string) string { return `"` + name + `"` }
-
-func numbers(o simulation.Outcome) string {
-	return fmt.Sprintf("%.3f,%.3f,%.3f,%.3f,%.3f,%.4f,%.4f,%.4f,%.1f", o.Good, o.Rejected, o.All, o.Abuse, o.Refused, o.Mean, o.P95, o.P99, o.Changes)
+// lineOf is a cell's line. Names of situations are in quotes, since some have commas.
+func lineOf(c simulation.Cell, o simulation.Outcome) string {
+	return fmt.Sprintf("\"%s\",%s,%s,%d,%.3f,%.3f,%.3f,%.3f,%.3f,%.4f,%.4f,%.4f,%.1f", c.Situation, c.Policy, c.Algorithm, c.Seed,
+		o.Good, o.Rejected, o.All, o.Abuse, o.Refused, o.Mean, o.P95, o.P99, o.Changes)
 }
 
 // playAll plays the batches that are not known, and adds each to the partial file as a whole.

@@ -1,0 +1,188 @@
+"""The tables of the chapter, in Markdown."""
+
+import math
+
+import pandas as pd
+from data import REAL_MEASURES, Data
+from inference import Estimate, Finding, estimate, paired, verdict
+
+POLICIES = {"none": "no limits", "low": "low", "tuned": "tuned", "cap": "tuned, cap", "study": "the study's", "guard": "guard"}
+NOT_RUN = "*Not run yet.*"
+
+
+def table(head: list[str], rows: list[list[str]], left: int = 1) -> str:
+    """A table whose first columns are text, and the others numbers."""
+    if not rows:
+        return NOT_RUN
+    lines = [head, ["---"] * left + ["---:"] * (len(head) - left), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def with_interval(e: Estimate, digits: int = 1, sign: bool = False) -> str:
+    if e.n == 0 or math.isnan(e.mean):
+        return "–"
+    mean = f"{e.mean:{'+' if sign else ''}.{digits}f}".replace("-", "−")
+    return mean if math.isnan(e.half) else f"{mean} ± {e.half:.{digits}f}"
+
+
+def ordered(column: pd.Series) -> list[str]:
+    return list(column.drop_duplicates())
+
+
+def runs_of(runs: pd.DataFrame, **values: str) -> pd.DataFrame:
+    return runs[(runs[list(values)] == pd.Series(values)).all(axis=1)]
+
+
+def virtual_good(data: Data, algorithm: str) -> str:
+    """Goodput of each policy in each situation."""
+    runs, rows = data.virtual, []
+    for situation in ordered(runs["situation"]):
+        row = [situation]
+        for policy in POLICIES:
+            of = runs_of(runs, situation=situation, policy=policy, algorithm="" if policy == "none" else algorithm)
+            row.append(with_interval(estimate(of["good"])))
+        rows.append(row)
+    return table(["situation", *POLICIES.values()], rows)
+
+
+def virtual_gain(data: Data) -> str:
+    """guard − tuned, by situation and algorithm."""
+    runs, algorithms, rows = data.virtual, algorithms_of(data.virtual), []
+    for situation in ordered(runs["situation"]):
+        row = [situation]
+        for algorithm in algorithms:
+            sides = [{"situation": situation, "policy": p, "algorithm": algorithm} for p in ("guard", "tuned")]
+            row.append(with_interval(paired(runs, "good", *sides), 2, sign=True))
+        rows.append(row)
+    return table(["situation", *algorithms], rows)
+
+
+def algorithms_of(runs: pd.DataFrame) -> list[str]:
+    return [a for a in ordered(runs["algorithm"]) if a]
+
+
+def virtual_measures(data: Data, policies: tuple[str, ...] = ("tuned", "study", "guard")) -> str:
+    """The other measures, with the token bucket."""
+    columns = {"rejected": "rejected, %", "abuse": "abuse let through, %", "refused": "B refused, %", "mean_ms": "mean, ms", "p95_ms": "p95, ms", "p99_ms": "p99, ms", "changes": "changes an hour"}
+    rows = []
+    for situation in ordered(data.virtual["situation"]):
+        for policy in policies:
+            of = runs_of(data.virtual, situation=situation, policy=policy, algorithm="token_bucket")
+            digits = {"mean_ms": 0, "p95_ms": 0, "p99_ms": 0, "changes": 0}
+            rows.append([situation, POLICIES[policy], *(with_interval(estimate(of[c]), digits.get(c, 1)) for c in columns)])
+    return table(["situation", "policy", *columns.values()], rows, left=2)
+
+
+def virtual_best(data: Data) -> str:
+    """The best static limits of the grid, chosen after the fact for each situation and algorithm, against the tuned ones and the guard."""
+    runs, rows = data.virtual, []
+    if runs.empty:
+        return NOT_RUN
+    grid = runs[runs["policy"].str.startswith("grid")]
+    for situation in ordered(grid["situation"]):
+        for algorithm in algorithms_of(grid):
+            of = runs_of(grid, situation=situation, algorithm=algorithm)
+            means = of.groupby("policy", sort=False)["good"].mean()
+            if means.empty:
+                continue
+            best = str(means.idxmax())
+            client, all_ = best.split()[1:]
+            seeds = of["seed"].drop_duplicates()
+            others = [
+                with_interval(paired(runs[runs["seed"].isin(seeds)], "good", {"situation": situation, "policy": p, "algorithm": algorithm}, {"situation": situation, "policy": best, "algorithm": algorithm}), 2, sign=True)
+                for p in ("tuned", "guard")
+            ]
+            rows.append([situation, algorithm, f"{client} × client, {all_} × all", f"{means.max():.1f}", *others])
+    return table(["situation", "algorithm", "best static", "its goodput", "tuned − best", "guard − best"], rows, left=3)
+
+
+def real_scenario(data: Data, scenario: str) -> str:
+    """All measures of a scenario."""
+    rows = []
+    runs = runs_of(data.real, situation=scenario) if len(data.real) else data.real
+    columns = [c for c in REAL_MEASURES if runs[c].notna().any()]
+    for algorithm in sorted(set(runs["algorithm"])):
+        for arm in sorted(set(runs_of(runs, algorithm=algorithm)["policy"]), key=arm_order):
+            of = runs_of(runs, algorithm=algorithm, policy=arm)
+            digits = {"mean_ms": 0, "p95_ms": 0, "p99_ms": 0, "changes": 0}
+            rows.append([algorithm, arm, str(len(of)), *(with_interval(estimate(of[c]), digits.get(c, 1)) for c in columns)])
+    return table(["algorithm", "arm", "runs", *(REAL_MEASURES[c] for c in columns)], rows, left=2)
+
+
+ARMS = ["static", "guard", "guard+go", "guard+prophet", "guard+oracle", "guard+random", "study"]
+
+
+def arm_order(arm: str) -> tuple:
+    return (ARMS.index(arm) if arm in ARMS else len(ARMS), arm)
+
+
+def agreement(data: Data) -> str:
+    """Where both tiers have played the same requests: goodput of both, and the difference."""
+    rows = []
+    real = data.real[data.real["simulated"].notna()]
+    for scenario in sorted(set(real["situation"])):
+        for arm in sorted(set(runs_of(real, situation=scenario)["policy"]), key=arm_order):
+            of = runs_of(real, situation=scenario, policy=arm)
+            d = estimate(of["good"] - of["simulated"])
+            far = "more than 2 points" if abs(d.mean) > 2 else ""
+            rows.append([scenario, arm, str(len(of)), f"{of['good'].mean():.1f}", f"{of['simulated'].mean():.1f}", with_interval(d, 2, sign=True), far])
+    return table(["scenario", "arm", "runs", "real", "simulated", "real − simulated", ""], rows, left=2)
+
+
+def real_differences(data: Data, right: str = "static") -> str:
+    """The goodput of each arm − that of static limits."""
+    rows = []
+    real = data.real
+    for scenario in sorted(set(real["situation"])):
+        for algorithm in sorted(set(runs_of(real, situation=scenario)["algorithm"])):
+            of = runs_of(real, situation=scenario, algorithm=algorithm)
+            for arm in sorted(set(of["policy"]) - {right}, key=arm_order):
+                d = paired(of, "good", {"policy": arm}, {"policy": right})
+                if d.n:
+                    rows.append([scenario, algorithm, arm, str(d.n), with_interval(d, 2, sign=True)])
+    return table(["scenario", "algorithm", "arm", "pairs", f"arm − {right}"], rows, left=3)
+
+
+def advisers(data: Data, right: str = "guard") -> str:
+    """What advisors change, against the guard alone: goodput, and the mean response time."""
+    rows = []
+    real = data.real
+    for scenario in sorted(set(real["situation"])):
+        for algorithm in sorted(set(runs_of(real, situation=scenario)["algorithm"])):
+            of = runs_of(real, situation=scenario, algorithm=algorithm)
+            for arm in sorted((a for a in set(of["policy"]) if "guard+" in a), key=arm_order):
+                base = "low+guard" if arm.startswith("low+") else right
+                good = paired(of, "good", {"policy": arm}, {"policy": base})
+                mean = paired(of, "mean_ms", {"policy": arm}, {"policy": base})
+                if good.n:
+                    changes = estimate(runs_of(of, policy=arm)["changes"])
+                    rows.append([scenario, algorithm, f"{arm} − {base}", str(good.n), with_interval(good, 2, sign=True), with_interval(mean, 2, sign=True), with_interval(changes, 0)])
+    return table(["scenario", "algorithm", "difference", "pairs", "goodput, points", "mean, ms", "changes an hour"], rows, left=3)
+
+
+def hypotheses(of: list[tuple[dict, list[Finding]]]) -> str:
+    """The verdict of each hypothesis, in each tier and in both."""
+    rows = []
+    for hypothesis, findings in of:
+        test = hypothesis["test"]
+        row = [hypothesis["name"], hypothesis["claim"]]
+        for tier in ("virtual", "real"):
+            looks = [look for look in hypothesis["look"] if look["tier"] == tier]
+            of_tier = [f for f in findings if f.tier == tier]
+            row.append(verdict(test, of_tier) if looks else "–")
+        rows.append(row)
+    return table(["", "hypothesis", "tier 2", "tier 1"], rows, left=4)
+
+
+def against(hypothesis: dict, findings: list[Finding]) -> str:
+    """The combinations that do not support a hypothesis; of "differ", all."""
+    kept = [f for f in findings if hypothesis["test"] == "differ" or f.supports is not True]
+    supporting = sum(f.supports is True for f in findings)
+    if not findings:
+        return NOT_RUN
+    text = f"{supporting} of {len(findings)} combinations support it."
+    if not kept:
+        return text
+    says = {True: "supports", False: "refutes", None: "neither"}
+    rows = [[f.tier, f.what, f.situation, f.algorithm or "–", str(f.difference.n), with_interval(f.difference, 2, sign=True), says[f.supports]] for f in kept]
+    return text + "\n\n" + table(["tier", "difference", "situation", "algorithm", "pairs", "mean", ""], rows, left=4)
