@@ -19,7 +19,7 @@ type Client interface {
 	// Timeout returns the longest time that a caller waits for a decision.
 	Timeout() time.Duration
 
-	// Servers returns the servers that are known so far. In a Cluster these are the masters that Server has returned.
+	// Servers returns the servers that are known so far. In a Cluster these are masters, all those among them that Server has returned.
 	Servers() []*Server
 
 	// Name returns the name of all the servers in messages: the address, or the first of several.
@@ -46,7 +46,7 @@ type Call struct {
 	Reply    []int64
 
 	// Asked is set by Run if the server that has the keys' slot did not have the keys, and has referred the call (with ASK) to the
-	// server that the slot is migrating to.
+	// server that the slot is migrating to. Run need not reset it.
 	Asked bool
 
 	// Constant promises that later runs of this call differ in their keys only. The Conn may keep the encoding of the rest in Head and

@@ -11,7 +11,6 @@ import (
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
-	"github.com/proxyweir/weir/redis/resp"
 )
 
 // comparing is a proxy that collects the reports of Config.Differs.
@@ -29,20 +28,6 @@ func newComparing(t *testing.T, addr string, interpreted bool) *comparing {
 		c.reported = append(c.reported, fmt.Sprint(rule, here, there))
 		c.mu.Unlock()
 	}}
-	if interpreted {
-		client, err := resp.New(resp.Config{Addresses: []string{addr}, Username: user, Password: userPassword, Timeout: patience})
-		if err != nil {
-			t.Fatal(err)
-		}
-		config.Client = client
-		store, err := redis.NewStore(config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = store.CloseNow() })
-		c.node = &node{store: store}
-		return c
-	}
 	c.node = &node{store: newStore(t, config, goredis.Config{Addresses: []string{addr}, Username: user, Password: userPassword})}
 	return c
 }

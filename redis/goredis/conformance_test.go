@@ -11,6 +11,7 @@ import (
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
+	"github.com/proxyweir/weir/redis/resp"
 	"github.com/proxyweir/weir/underrace"
 )
 
@@ -36,13 +37,17 @@ func conforming(t *testing.T) storetest.NewStore {
 
 var stores atomic.Int64
 
-// newStore returns a store with keys of its own, and a timeout that no answer reaches.
+// newStore returns a store with keys of its own, and a timeout that no answer reaches. With Lines it has the client of interpreted programs.
 func newStore(t testing.TB, c redis.Config, g goredis.Config) *redis.Store {
 	t.Helper()
 	if g.Timeout == 0 {
 		g.Timeout = patience
 	}
-	client, err := goredis.New(g)
+	newClient := goredis.New
+	if c.Lines {
+		newClient = resp.New
+	}
+	client, err := newClient(g)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -144,7 +144,7 @@ func again(f func()) (stop func()) {
 func TestScriptsThatAreFlushedAreLoadedAgain(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	fleet := newFleet(t, 3, goredis.Config{Addresses: []string{server.Addr()}}, oneOfEach(t, 10_000)...)
+	fleet := newFleet(t, 3, way{Config: goredis.Config{Addresses: []string{server.Addr()}}}, oneOfEach(t, 10_000)...)
 	rules := []int{0, 2, 3, 4} // a leaky bucket would delay most of the requests
 	ask := func(n *node, caller, i int) (bool, error) {
 		return n.ask([]int{rules[i%4], rules[(i+1+caller%3)%4]}, "everybody")
@@ -255,7 +255,7 @@ func TestAServerIsUsedAgainWhenItHasLoadedItsData(t *testing.T) {
 func TestWithoutMemoryNothingIsHalfWritten(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	n := newFleet(t, 1, goredis.Config{Addresses: []string{server.Addr()}}, oneOfEach(t, plenty/10)...)[0]
+	n := newFleet(t, 1, way{Config: goredis.Config{Addresses: []string{server.Addr()}}}, oneOfEach(t, plenty/10)...)[0]
 	all := []int{0, 1, 2, 3, 4}
 	cost := func(rules []int, cost int64) error {
 		checks := n.checks(rules, "seen")
@@ -310,7 +310,7 @@ func TestAForeignValueUnderAKeyIsOverwritten(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	rules := oneOfEach(t, 1000)
-	n := newFleet(t, 1, goredis.Config{Addresses: []string{server.Addr()}}, rules...)[0]
+	n := newFleet(t, 1, way{Config: goredis.Config{Addresses: []string{server.Addr()}}}, rules...)[0]
 	if _, err := n.ask([]int{0, 1, 2, 3, 4}, "everybody"); err != nil {
 		t.Fatal(err)
 	}
@@ -413,7 +413,7 @@ func TestAForeignValueUnderAFurtherKeyIsOverwritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	rules = append(rules, core.RuleConfig{Name: "places", Limit: places})
-	n := newFleet(t, 1, goredis.Config{Addresses: []string{server.Addr()}}, rules...)[0]
+	n := newFleet(t, 1, way{Config: goredis.Config{Addresses: []string{server.Addr()}}}, rules...)[0]
 	values := [][]string{
 		{"RPUSH", "a", "b"},
 		{"HSET", "field", "value"},
@@ -571,7 +571,7 @@ func TestKilledConnectionsAreReplaced(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	g := goredis.Config{Addresses: []string{server.Addr()}, Timeout: time.Second}
-	fleet := newFleet(t, 3, g, rule(t, "plenty", core.TokenBucket, plenty))
+	fleet := newFleet(t, 3, way{Config: g}, rule(t, "plenty", core.TokenBucket, plenty))
 	var kills atomic.Int64
 	stop := again(func() {
 		if killed, err := server.Do("CLIENT", "KILL", "TYPE", "normal"); err == nil {
@@ -657,7 +657,7 @@ func TestAPausedServerAdmitsNoMoreThanTheLimitAfterwards(t *testing.T) {
 	server := redistest.Start(t)
 	const units = 5000
 	g := goredis.Config{Addresses: []string{server.Addr()}, Timeout: 50 * time.Millisecond}
-	fleet := newFleet(t, 2, g, rule(t, "limit", core.FixedWindow, units))
+	fleet := newFleet(t, 2, way{Config: g}, rule(t, "limit", core.FixedWindow, units))
 	stop := load(fleet, 32, func(n *node) (bool, error) { return n.ask([]int{0}, "everybody") })
 	until(t, "some were admitted", func() bool { calls, _ := runs(t, server); return calls > 100 })
 	server.Pause()

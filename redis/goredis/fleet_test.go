@@ -9,7 +9,6 @@ import (
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
-	"github.com/proxyweir/weir/redis/resp"
 )
 
 // member is a node of a fleet, with the client of compiled or of interpreted programs.
@@ -21,18 +20,7 @@ type member struct {
 
 func newMember(t *testing.T, addr, node string, interpreted bool) *member {
 	t.Helper()
-	if !interpreted {
-		return &member{t: t, fleet: redis.NewFleet(newStore(t, redis.Config{Prefix: "fleet:"}, goredis.Config{Addresses: []string{addr}}), "shop", node)}
-	}
-	client, err := resp.New(resp.Config{Addresses: []string{addr}, Timeout: patience})
-	if err != nil {
-		t.Fatal(err)
-	}
-	store, err := redis.NewStore(redis.Config{Client: client, Lines: true, Prefix: "fleet:"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = store.CloseNow() })
+	store := newStore(t, redis.Config{Prefix: "fleet:", Lines: interpreted}, goredis.Config{Addresses: []string{addr}})
 	return &member{t: t, fleet: redis.NewFleet(store, "shop", node)}
 }
 

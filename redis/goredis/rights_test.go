@@ -11,7 +11,6 @@ import (
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
-	"github.com/proxyweir/weir/redis/resp"
 	"github.com/proxyweir/weir/underrace"
 )
 
@@ -21,19 +20,7 @@ const user, userPassword = "weir", "secret"
 // newUserStore returns a store that connects to the server as that user, with one of the two clients.
 func newUserStore(t *testing.T, server *redistest.Server, interpreted bool) *redis.Store {
 	t.Helper()
-	if !interpreted {
-		return newStore(t, redis.Config{Prefix: "weir:"}, goredis.Config{Addresses: []string{server.Addr()}, Username: user, Password: userPassword})
-	}
-	client, err := resp.New(resp.Config{Addresses: []string{server.Addr()}, Username: user, Password: userPassword, Timeout: patience})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := redis.NewStore(redis.Config{Client: client, Lines: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.CloseNow() })
-	return s
+	return newStore(t, redis.Config{Prefix: "weir:", Lines: interpreted}, goredis.Config{Addresses: []string{server.Addr()}, Username: user, Password: userPassword})
 }
 
 // openConcurrency opens a rule with a limit of requests under way.

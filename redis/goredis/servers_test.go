@@ -55,13 +55,20 @@ type node struct {
 	rules []*core.Rule
 }
 
+// way is how a fleet connects to Redis. Every other node has the client of interpreted programs; the first of them is the first node if interpreted is
+// true, otherwise the second.
+type way struct {
+	goredis.Config
+	interpreted bool
+}
+
 // newFleet returns nodes that count together.
-func newFleet(t testing.TB, nodes int, g goredis.Config, rules ...core.RuleConfig) []*node {
+func newFleet(t testing.TB, nodes int, g way, rules ...core.RuleConfig) []*node {
 	t.Helper()
 	prefix := "fleet" + strconv.FormatInt(stores.Add(1), 10) + ":"
 	var list []*node
-	for range nodes {
-		n := &node{store: newStore(t, redis.Config{Prefix: prefix, PlainKeys: true}, g)}
+	for i := range nodes {
+		n := &node{store: newStore(t, redis.Config{Prefix: prefix, PlainKeys: true, Lines: g.interpreted == (i%2 == 0)}, g.Config)}
 		for _, c := range rules {
 			n.open(t, c)
 		}
@@ -155,7 +162,7 @@ func crowd(t testing.TB, nodes []*node, each int, failed func(error), ask func(n
 }
 
 // exact checks that three nodes together admit exactly the limit of each algorithm, and of all of them at once.
-func exact(t *testing.T, g goredis.Config) {
+func exact(t *testing.T, g way) {
 	t.Helper()
 	const units = 41
 	fleet := newFleet(t, 3, g, oneOfEach(t, units)...)
@@ -205,7 +212,7 @@ const (
 
 func TestOneLimitForAFleet(t *testing.T) {
 	t.Parallel()
-	one := func(addr string) goredis.Config { return goredis.Config{Addresses: []string{addr}} }
+	one := func(addr string) way { return way{Config: goredis.Config{Addresses: []string{addr}}} }
 
 	t.Run("on a server", func(t *testing.T) {
 		t.Parallel()
@@ -280,7 +287,7 @@ func TestOneLimitForAFleet(t *testing.T) {
 }
 
 // longLog checks that a log with more entries than are read at once is charged, trimmed and peeked at.
-func longLog(t *testing.T, g goredis.Config) {
+func longLog(t *testing.T, g way) {
 	t.Helper()
 	l, err := core.NewLimit(core.LimitConfig{Algorithm: core.SlidingWindowLog, Requests: 900, Period: 300 * time.Millisecond})
 	if err != nil {
@@ -387,16 +394,16 @@ func load(nodes []*node, callers int, ask func(n *node) (bool, error)) (stop fun
 func TestSentinelsLeadToTheMaster(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartSentinel(t, redistest.WithPassword("secret"))
-	g := goredis.Config{
+	g := way{Config: goredis.Config{
 		Addresses:        s.Addrs(),
 		MasterName:       redistest.MasterName,
 		Password:         "secret",
 		SentinelPassword: "secret",
-	}
+	}}
 	exact(t, g)
-	exact(t, goredis.Config{Addresses: []string{
+	exact(t, way{Config: goredis.Config{Addresses: []string{
 		"redis-sentinel://:secret@" + s.Addrs()[0] + "?master_name=" + redistest.MasterName + "&password=secret&addr=" + s.Addrs()[1],
-	}})
+	}}})
 
 	const units = 60
 	impatient := g
@@ -473,28 +480,31 @@ func TestACluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, redistest.WithPassword("other"), redistest.WithUser("weir", "secret", "~fleet* "+aclCluster),
 		redistest.WithUser("overflow", "secret", "~fleet* "+aclCluster+" "+aclOverflow))
-	g := goredis.Config{Addresses: c.Addrs()[:2], Cluster: true, Username: "weir", Password: "secret"}
+	g := way{Config: goredis.Config{Addresses: c.Addrs()[:2], Cluster: true, Username: "weir", Password: "secret"}}
 	for _, test := range []struct {
 		name string
-		run  func(t *testing.T, c *redistest.Cluster, g goredis.Config)
+		run  func(t *testing.T, c *redistest.Cluster, g way)
 	}{
-		{"has one limit for a fleet", func(t *testing.T, _ *redistest.Cluster, g goredis.Config) {
+		{"has one limit for a fleet", func(t *testing.T, _ *redistest.Cluster, g way) {
 			exact(t, g)
-			exact(t, goredis.Config{Addresses: []string{"redis://weir:secret@" + c.Addrs()[5] + "?addr=" + c.Addrs()[0]}, Cluster: true})
+			exact(t, way{Config: goredis.Config{Addresses: []string{"redis://weir:secret@" + c.Addrs()[5] + "?addr=" + c.Addrs()[0]}, Cluster: true}})
 		}},
 		{"gets one call for one client", oneClientIsOneCall},
 		{"gives charges back after a denial by another slot", denialsAreGivenBack},
 		{"gives charges back after another slot did not answer", failuresAreGivenBack},
 		{"never exceeds limits in different slots", limitsInDifferentSlots},
 		{"is followed when a slot migrates", slotsThatMove},
-		{"is followed when a slot with rules of several keys migrates", func(t *testing.T, c *redistest.Cluster, g goredis.Config) {
+		{"is followed when a slot with rules of several keys migrates", func(t *testing.T, c *redistest.Cluster, g way) {
 			g.Username = "overflow"
 			rulesOfSlotsThatMove(t, c, g)
 		}},
-		{"goes on when replicas take over", replicasTakeOver},
 	} {
-		t.Run(test.name, func(t *testing.T) { test.run(t, c, g) })
+		for _, interpreted := range []bool{true, false} {
+			g.interpreted = interpreted
+			t.Run(fmt.Sprintf("%s, interpreted %v", test.name, interpreted), func(t *testing.T) { test.run(t, c, g) })
+		}
 	}
+	t.Run("goes on when replicas take over", func(t *testing.T) { replicasTakeOver(t, c, g) })
 	for _, server := range c.Nodes() {
 		if !server.Running() {
 			continue
@@ -508,7 +518,7 @@ func TestACluster(t *testing.T) {
 	}
 }
 
-func oneClientIsOneCall(t *testing.T, c *redistest.Cluster, g goredis.Config) {
+func oneClientIsOneCall(t *testing.T, c *redistest.Cluster, g way) {
 	denying := rule(t, "denying", core.FixedWindow, 3)
 	denying.CountRejected = true // otherwise the store would reject from memory
 	n := newFleet(t, 1, g, append(oneOfEach(t, 1000), denying)...)[0]
@@ -564,7 +574,7 @@ func oneClientIsOneCall(t *testing.T, c *redistest.Cluster, g goredis.Config) {
 	}
 }
 
-func denialsAreGivenBack(t *testing.T, c *redistest.Cluster, g goredis.Config) {
+func denialsAreGivenBack(t *testing.T, c *redistest.Cluster, g way) {
 	shadow := rule(t, "shadow", core.FixedWindow, 10)
 	shadow.Shadow = true
 	counting := rule(t, "counting", core.FixedWindow, 10)
@@ -635,7 +645,7 @@ func denialsAreGivenBack(t *testing.T, c *redistest.Cluster, g goredis.Config) {
 	}
 }
 
-func failuresAreGivenBack(t *testing.T, c *redistest.Cluster, g goredis.Config) {
+func failuresAreGivenBack(t *testing.T, c *redistest.Cluster, g way) {
 	g.Timeout = 100 * time.Millisecond
 	g.ReadTimeout = patience
 	n := newFleet(t, 1, g, rule(t, "one", core.FixedWindow, 10), rule(t, "two", core.SlidingWindowLog, 10))[0]
@@ -663,7 +673,7 @@ func failuresAreGivenBack(t *testing.T, c *redistest.Cluster, g goredis.Config) 
 	c.Settle()
 }
 
-func limitsInDifferentSlots(t *testing.T, _ *redistest.Cluster, g goredis.Config) {
+func limitsInDifferentSlots(t *testing.T, _ *redistest.Cluster, g way) {
 	shadow := rule(t, "shadow", core.TokenBucket, plenty)
 	shadow.Shadow = true
 	counting := rule(t, "counting", core.FixedWindow, plenty)
@@ -718,7 +728,7 @@ func limitsInDifferentSlots(t *testing.T, _ *redistest.Cluster, g goredis.Config
 	}
 }
 
-func slotsThatMove(t *testing.T, c *redistest.Cluster, g goredis.Config) {
+func slotsThatMove(t *testing.T, c *redistest.Cluster, g way) {
 	const units = 2000
 	fleet := newFleet(t, 3, g, rule(t, "limit", core.FixedWindow, units), rule(t, "plenty", core.TokenBucket, plenty))
 	clients := apart(c, "moving", 3)
@@ -763,7 +773,7 @@ func slotsThatMove(t *testing.T, c *redistest.Cluster, g goredis.Config) {
 	}
 }
 
-func replicasTakeOver(t *testing.T, c *redistest.Cluster, g goredis.Config) {
+func replicasTakeOver(t *testing.T, c *redistest.Cluster, g way) {
 	const units = 60
 	g.Timeout = time.Second
 	fleet := newFleet(t, 2, g, rule(t, "limit", core.SlidingWindowLog, units), rule(t, "plenty", core.TokenBucket, plenty))
@@ -806,7 +816,7 @@ func replicasTakeOver(t *testing.T, c *redistest.Cluster, g goredis.Config) {
 
 // rulesOfSlotsThatMove checks rules with several keys, most of which do not exist. They work during a migration, too, unless the source has any of
 // the keys.
-func rulesOfSlotsThatMove(t *testing.T, c *redistest.Cluster, g goredis.Config) {
+func rulesOfSlotsThatMove(t *testing.T, c *redistest.Cluster, g way) {
 	n := newFleet(t, 1, g, rule(t, "limit", core.FixedWindow, 100))[0]
 	openConcurrency(t, n, "places", 5)
 	statuses, err := core.ParseStatuses([]string{"401"})

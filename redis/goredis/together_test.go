@@ -13,25 +13,12 @@ import (
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
-	"github.com/proxyweir/weir/redis/resp"
 )
 
 // newStoreBy returns a store that connects to an address with one of the two clients, and a timeout that no answer reaches.
 func newStoreBy(t *testing.T, addr string, interpreted bool, changed func(string, error)) *redis.Store {
 	t.Helper()
-	if !interpreted {
-		return newStore(t, redis.Config{Changed: changed}, goredis.Config{Addresses: []string{addr}, ReadTimeout: patience})
-	}
-	client, err := resp.New(resp.Config{Addresses: []string{addr}, Timeout: patience})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := redis.NewStore(redis.Config{Client: client, Lines: true, Changed: changed})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.CloseNow() })
-	return s
+	return newStore(t, redis.Config{Lines: interpreted, Changed: changed}, goredis.Config{Addresses: []string{addr}, ReadTimeout: patience})
 }
 
 // When a connection is lost, all the calls fail that wait for replies on it. That is one failure each time, however many calls there are. The

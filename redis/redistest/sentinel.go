@@ -95,12 +95,12 @@ func (s *Sentinel) Master() *Server {
 func (s *Sentinel) Failover() *Server {
 	s.t.Helper()
 	old := s.Master()
-	await(s.t, "a sentinel begins a failover", func() error {
-		_, err := s.sentinels[0].Do("SENTINEL", "FAILOVER", MasterName)
-		return err
-	})
 	await(s.t, "the master is replaced", func() error {
 		if s.Master() == old {
+			// Again and again: on a busy machine a sentinel may give a failover up. While one is under way, this does nothing.
+			if _, err := s.sentinels[0].Do("SENTINEL", "FAILOVER", MasterName); err != nil {
+				return err
+			}
 			return fmt.Errorf("the master is %s as before", old.Addr())
 		}
 		return s.settled()

@@ -126,7 +126,7 @@ func replies(c *conn, l *link) error {
 				}
 			} else if kind == '*' {
 				n, err := strconv.Atoi(line[1:])
-				if err != nil || n < 1 || n > mostNumbers {
+				if err != nil || n < 0 || n > mostNumbers {
 					return errMalformed(line)
 				}
 				want = n
@@ -134,7 +134,9 @@ func replies(c *conn, l *link) error {
 				if f.call != nil {
 					reply = f.call.Reply[:0]
 				}
-				continue
+				if want > 0 {
+					continue
+				}
 			} else if kind == '+' {
 				words := strings.Split(line[1:], " ")
 				reply = nil

@@ -165,6 +165,7 @@ func TestRepliesOfEveryKind(t *testing.T) {
 		fails      string
 	}{
 		{"return {1, -2, 9007199254740991}", []string{"k"}, []string{"a"}, "[1 -2 9007199254740991]", ""},
+		{"return {}", []string{"k"}, []string{"a"}, "[]", ""},
 		{"return {7}", []string{"k"}, []string{"a"}, "[7]", ""},
 		{"return {ok = '1 99 5'}", []string{"k"}, []string{"a"}, "[1 99 5]", ""},
 		{"return {ok = '-1'}", []string{"k"}, []string{"a"}, "[-1]", ""},
