@@ -50,10 +50,16 @@ def test_gaps_are_nan_and_empty_histograms_are_zero() -> None:
         source = Prometheus(configured(prometheus={"url": url, "token": "s3cret"}))
         found = source.series("up", 100, 140, 10)
         source.close()
-    assert [None if math.isnan(v) else v for v in found] == [1.5, None, 0, 0, None]
+    assert [None if math.isnan(v) else v for v in found] == [1.5, None, 0, None, None]
     assert found.index[0].timestamp() == 100
     assert asked[0]["authorization"] == "Bearer s3cret"
     assert asked[0]["path"] == "/api/v1/query_range"
+
+
+def test_values_of_other_times_are_ignored() -> None:
+    with answering(lambda _: (200, matrix([[90, "7"], [100, "1"], [1e18, "7"], [-1e18, "7"]]))) as (url, _):
+        found = Prometheus(configured(prometheus={"url": url})).series("up", 100, 120, 10)
+    assert [None if math.isnan(v) else v for v in found] == [1, None, None]
 
 
 def test_a_long_range_is_read_in_parts() -> None:
@@ -72,6 +78,9 @@ def test_a_long_range_is_read_in_parts() -> None:
         (200, b"<html>", "does not answer as Prometheus does"),
         (200, {"status": "success"}, "does not answer as Prometheus does"),
         (200, [], "does not answer as Prometheus does"),
+        (200, {"status": "success", "data": {"resultType": "matrix", "result": [{}]}}, "does not answer as Prometheus does"),
+        (200, matrix([[100, "many"]]), "does not answer as Prometheus does"),
+        (200, matrix([[100]]), "does not answer as Prometheus does"),
         (302, {}, "Prometheus answers 302"),
     ],
 )

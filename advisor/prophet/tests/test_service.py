@@ -31,6 +31,20 @@ class Clock:
         return self.now
 
 
+def test_after_an_error_the_next_turn_comes_soon(tmp_path: Path) -> None:
+    source, clock = Played(nothing), Clock()
+    service = Service(configured(tmp_path, interval="15m", expires="1h"), source, clock)
+    source.down = True
+    service.turn()
+    assert service.pause() == 30
+    clock.now += 890 - clock.now % 900
+    assert service.pause() == 10
+    source.down = False
+    service.turn()
+    clock.now += 100
+    assert service.pause() == 810
+
+
 def test_a_failed_turn_keeps_the_document_until_it_expires(tmp_path: Path) -> None:
     source, clock = Played(nothing), Clock()
     service = Service(configured(tmp_path), source, clock)

@@ -6,7 +6,7 @@ Series are pandas Series of float64 by time in UTC, one value at each whole step
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from typing import Protocol
 
 import httpx
 import pandas as pd
@@ -51,7 +51,8 @@ class Prometheus:
         """Closes the connections."""
         self._client.close()
 
-    def _ask(self, path: str, **fields: str) -> list[Any]:
+    def _ask(self, path: str, **fields: str) -> list[tuple[float, float]]:
+        """Returns the samples that a query has: times (Unix seconds) and values. Raises SourceError."""
         try:
             answer = self._client.post(path, data=fields)
             body = answer.json()
@@ -60,36 +61,40 @@ class Prometheus:
             found = body["data"]["result"]
             if body["data"]["resultType"] == "scalar":
                 found = [{"value": found}]
+            if len(found) > 1:
+                raise SourceError(f"{fields['query']}: has {len(found)} series; a query must have one, such as sum(…)")
+            samples = [sample for series in found for sample in (series["values"] if "values" in series else [series["value"]])]
+            return [(float(time), _number(text)) for time, text in samples]
         except httpx.HTTPError as error:
             raise SourceError(f"Prometheus at {self._client.base_url}: {error}") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SourceError(f"Prometheus at {self._client.base_url} does not answer as Prometheus does") from error
-        if len(found) > 1:
-            raise SourceError(f"{fields['query']}: has {len(found)} series; a query must have one, such as sum(…)")
-        return list(found)
 
     def series(self, query: str, start: int, end: int, step: int) -> pd.Series[float]:
         """Returns the values of a query, in parts of at most 11,000 points. NaN from Prometheus is 0: a histogram in
-        which nothing was counted. No value is a gap."""
+        which nothing was counted. No value is a gap, and so is one that is infinite."""
         found = empty(start, end, step)
         values = found.to_numpy(copy=True)
         for first in range(start, end + 1, MOST_POINTS * step):
             last = min(end, first + (MOST_POINTS - 1) * step)
-            for series in self._ask("query_range", query=query, start=str(first), end=str(last), step=str(step)):
-                for time, text in series["values"]:
-                    values[round((time - start) / step)] = _number(text)
+            for time, value in self._ask("query_range", query=query, start=str(first), end=str(last), step=str(step)):
+                if first <= time <= last:
+                    values[round((time - start) / step)] = value
         return pd.Series(values, index=found.index)
 
     def value(self, query: str, at: float) -> float | None:
         """Returns the value of a query that has one series, at a time."""
-        for found in self._ask("query", query=query, time=f"{at:.3f}"):
-            return _number(found["value"][1])
+        for _, value in self._ask("query", query=query, time=f"{at:.3f}"):
+            return None if math.isnan(value) else value
         return None
 
 
 def _number(text: str) -> float:
+    """Returns a sample's value: 0 for what is no number, and a gap for what is infinite."""
     value = float(text)
-    return value if math.isfinite(value) else 0.0
+    if math.isnan(value):
+        return 0.0
+    return value if math.isfinite(value) else math.nan
 
 
 class History:

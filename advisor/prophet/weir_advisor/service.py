@@ -100,6 +100,8 @@ class Service:
         self.state = State()
         self.metrics = Metrics()
 
+    RETRY = 30.0  # seconds after an error until the next turn at the latest: Prometheus may only have started later
+
     def turn(self) -> None:
         """Computes once. An error keeps the last document, until it expires."""
         now, begun = self._clock(), time.perf_counter()
@@ -116,11 +118,15 @@ class Service:
         self.metrics.duration.observe(time.perf_counter() - begun)
 
     def _turns(self) -> None:
-        interval = self._config.interval.total_seconds()
         while not self._ends.is_set():
             self.turn()
-            now = self._clock()
-            self._ends.wait(interval - now % interval)
+            self._ends.wait(self.pause())
+
+    def pause(self) -> float:
+        """Returns how many seconds after a turn the next one begins: with the next whole interval of the clock, or soon after an error."""
+        interval = self._config.interval.total_seconds()
+        pause = interval - self._clock() % interval
+        return min(pause, self.RETRY) if self.state.error else pause
 
     def _current(self) -> Published | None:
         published = self.state.published
