@@ -14,9 +14,9 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
@@ -79,6 +79,7 @@ func command(ctx context.Context) error {
 		return nil
 	}
 	o.origin = versions()
+	debug.SetGCPercent(400) // so that collecting garbage delays fewer requests
 	r := runner{settings: o, out: *out, tries: *tries, bar: progress.New(os.Stderr, len(missing))}
 	if *within > 0 {
 		r.until = time.Now().Add(*within)
@@ -93,69 +94,91 @@ type runner struct {
 	tries    int
 	until    time.Time // no cell begins after it, unless it is zero
 	bar      *progress.Bar
-	failures atomic.Int64
 }
 
-// playAll plays cells, so many at a time. It returns an error if some of them have no result that counts.
+// attempted is a cell with how often it was played.
+type attempted struct {
+	cell
+	times int
+}
+
+// playAll plays cells in groups of so many at a time. It returns an error if some of them have no result that counts. A cell that is thrown away or fails
+// is played again after all others.
 func (r *runner) playAll(ctx context.Context, cells []cell, atATime int) error {
-	var workers sync.WaitGroup
-	next := make(chan cell)
-	for range atATime {
-		workers.Go(func() {
-			for c := range next {
-				r.play(ctx, c)
+	var queue []attempted
+	for _, c := range cells {
+		queue = append(queue, attempted{cell: c})
+	}
+	failures := 0
+	for len(queue) > 0 && ctx.Err() == nil {
+		if !r.until.IsZero() && time.Now().After(r.until) {
+			r.bar.Say("the time is up: %d cells are left, which the next run plays", len(queue))
+			break
+		}
+		group := queue[:min(atATime, len(queue))]
+		queue = queue[len(group):]
+		for i, counts := range r.playGroup(ctx, group) {
+			c := group[i]
+			c.times++
+			switch {
+			case counts:
+				r.bar.Done()
+			case c.times < r.tries:
+				queue = append(queue, c)
+			default:
+				failures++
 				r.bar.Done()
 			}
-		})
-	}
-	left := 0
-	for i, c := range cells {
-		if !r.until.IsZero() && time.Now().After(r.until) {
-			left = len(cells) - i
-			break
-		}
-		select {
-		case next <- c:
-		case <-ctx.Done():
-		}
-		if !sleepUntil(ctx, time.Now().Add(2*time.Second)) { // so that not all begin at once
-			break
 		}
 	}
-	close(next)
-	workers.Wait()
-	if left > 0 {
-		r.bar.Say("the time is up: %d cells are left, which the next run plays", left)
-	}
-	if n := r.failures.Load(); n > 0 && ctx.Err() == nil {
-		return fmt.Errorf("%d cells have no result that counts: run this again to repeat them", n)
+	if failures > 0 {
+		return fmt.Errorf("%d cells have no result that counts: run this again to repeat them", failures)
 	}
 	return ctx.Err()
 }
 
-// play plays a cell until it counts, but not too often.
-func (r *runner) play(ctx context.Context, c cell) {
-	for try := 1; try <= r.tries; try++ {
-		found, seconds, err := play(ctx, c, r.settings)
-		if ctx.Err() != nil {
-			return
-		}
-		name := c.file(r.out)
-		if err == nil && found.Thrown {
-			name += fmt.Sprintf(".thrown-%d", try)
-		}
-		if err == nil {
-			err = write(name, found, seconds)
-		}
-		switch {
-		case err != nil:
-			r.bar.Say("%v: failed: %v", c, err)
-		case found.Thrown:
-			r.bar.Say("%v: thrown away: 99.9 %% of the requests were sent within %.1f ms only", c, found.Lateness)
-		default:
-			r.bar.Say("%v: good %.1f %%, lateness %.1f ms", c, 100*float64(found.Good)/float64(max(1, found.Legitimate)), found.Lateness)
-			return
+// playGroup plays cells at the same time, and returns which of them count.
+func (r *runner) playGroup(ctx context.Context, group []attempted) []bool {
+	counts := make([]bool, len(group))
+	t := newTogether(len(group))
+	var cells sync.WaitGroup
+	for i, c := range group {
+		cells.Go(func() { counts[i] = r.play(ctx, c, t) })
+	}
+	cells.Wait()
+	return counts
+}
+
+// play plays a cell, and reports whether it counts.
+func (r *runner) play(ctx context.Context, c attempted, t *together) bool {
+	found, seconds, err := play(ctx, c.cell, r.settings, t)
+	if ctx.Err() != nil {
+		return false
+	}
+	name := c.file(r.out)
+	if err == nil && found.Thrown {
+		name = unused(name + ".thrown-")
+	}
+	if err == nil {
+		err = write(name, found, seconds)
+	}
+	switch {
+	case err != nil:
+		r.bar.Say("%v: failed, and will be repeated: %v", c.cell, err)
+	case found.Thrown:
+		r.bar.Say("%v: thrown away, and will be repeated: 99.9 %% of the requests were sent within %.1f ms only", c.cell, found.Lateness)
+	default:
+		r.bar.Say("%v: good %.1f %%, lateness %.1f ms", c.cell, 100*float64(found.Good)/float64(max(1, found.Legitimate)), found.Lateness)
+		return true
+	}
+	return false
+}
+
+// unused returns a name with the first number behind it that no file has.
+func unused(name string) string {
+	for n := 1; ; n++ {
+		if _, err := os.Stat(fmt.Sprint(name, n)); err != nil {
+			return fmt.Sprint(name, n)
 		}
 	}
-	r.failures.Add(1)
 }

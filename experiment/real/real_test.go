@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/proxyweir/weir/experiment/progress"
 	"github.com/proxyweir/weir/experiment/simulation"
 )
 
@@ -32,7 +34,7 @@ func TestWithRealParts(t *testing.T) {
 			t.Parallel()
 			c := cell{Scenario: "abuse", Sigma: 1, Pair: 1, Arm: arm}
 			o := settings{calm: 1, length: 1}
-			found, seconds, err := play(t.Context(), c, o)
+			found, seconds, err := play(t.Context(), c, o, newTogether(1))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -182,7 +184,7 @@ func TestWhatBecomesOfARequest(t *testing.T) {
 		l := newLoad([]string{server.Listener.Addr().String()}, 1)
 		l.patience, l.abusers = time.Minute, time.Minute
 		if c.first == 4 {
-			l.patience = 200 * time.Millisecond
+			l.patience = time.Second
 		}
 		q := request{work: time.Duration(c.first) * time.Microsecond, workAgain: time.Duration(c.second) * time.Microsecond, again: c.again, insists: c.insists, legitimate: c.legitimate}
 		var got []int
@@ -359,5 +361,27 @@ func TestAnInterruptEndsACell(t *testing.T) {
 	cancel()
 	if got := l.play(ctx, time.Now(), []request{{at: time.Hour, legitimate: true}}); len(got) != 0 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestACellThatFailsIsRepeatedAndStopsNoOther.
+func TestACellThatFailsIsRepeatedAndStopsNoOther(t *testing.T) {
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	good, bad := cell{Scenario: "steady", Arm: "none", Pair: 1}, cell{Scenario: "luck", Arm: "none", Pair: 1}
+	r := runner{settings: settings{calm: 0.5, length: 0.5}, out: t.TempDir(), tries: 2, bar: progress.New(log, 2)}
+	if err := r.playAll(t.Context(), []cell{good, bad}, 2); err == nil || !strings.Contains(err.Error(), "1 cells have no result") && !strings.Contains(err.Error(), "2 cells") {
+		t.Error(err)
+	}
+	said, err := os.ReadFile(log.Name())
+	if err != nil || strings.Count(string(said), "luck, , none, sigma 0, pair 1: failed") != 2 || !strings.Contains(string(said), "2 of 2") {
+		t.Errorf("%s, %v", said, err)
+	}
+	// It counts, or was thrown away on a machine that is not quiet.
+	if found, err := filepath.Glob(good.file(r.out) + "*"); err != nil || len(found) == 0 {
+		t.Errorf("the good cell has no file, %v", err)
 	}
 }

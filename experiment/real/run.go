@@ -74,8 +74,22 @@ func (s *site) stop() error {
 	return err
 }
 
-// play plays a cell.
-func play(ctx context.Context, c cell, o settings) (*record, []second, error) {
+// together makes cells that are played at the same time begin together, and stop together: starting and stopping servers takes so much of the machine
+// that it would disturb the others.
+type together struct{ starting, playing sync.WaitGroup }
+
+func newTogether(cells int) *together {
+	t := new(together)
+	t.starting.Add(cells)
+	t.playing.Add(cells)
+	return t
+}
+
+// play plays a cell together with others.
+func play(ctx context.Context, c cell, o settings, t *together) (*record, []second, error) {
+	started, ended := sync.OnceFunc(t.starting.Done), sync.OnceFunc(t.playing.Done)
+	defer started() // if it fails, the others do not wait
+	defer ended()
 	p, err := scenarioOf(c.Scenario)
 	if err != nil {
 		return nil, nil, err
@@ -126,6 +140,8 @@ func play(ctx context.Context, c cell, o settings) (*record, []second, error) {
 	for _, front := range of.proxies {
 		l.targets = append(l.targets, front.address)
 	}
+	started()
+	t.starting.Wait()
 	if err := of.warmUp(ctx); err != nil {
 		return nil, nil, errors.Join(err, of.stop())
 	}
@@ -143,6 +159,8 @@ func play(ctx context.Context, c cell, o settings) (*record, []second, error) {
 	r.Advice = of.advice(ctx)
 	stop()
 	others.Wait()
+	ended()
+	t.playing.Wait()
 	if err := errors.Join(fault, of.stop(), ctx.Err()); err != nil {
 		return nil, nil, err
 	}
