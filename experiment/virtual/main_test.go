@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bufio"
+	"compress/gzip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/proxyweir/weir/experiment/simulation"
+)
+
+// committed is the data of the full run.
+const committed = "../data/virtual.csv.gz"
+
+// TestTheCommittedDataAreWhatTheSimulationFinds: some cells of them. If a change of the simulation, the guard or the algorithms fails it, the data must
+// be made anew: remove the file, and run make experiment FULL=1.
+func TestTheCommittedDataAreWhatTheSimulationFinds(t *testing.T) {
+	file, err := os.Open(committed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	text, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	lines := bufio.NewScanner(text)
+	for lines.Scan() {
+		known[lines.Text()] = true
+	}
+	b := batch{"crowd over", 1}
+	s := simulation.New(b.situation, b.seed, simulation.Options{})
+	played := 0
+	for _, c := range simulation.Cells(b.situation, b.seed) {
+		if c.Algorithm != "token_bucket" && c.Policy != "none" || strings.HasPrefix(c.Policy, "grid") {
+			continue
+		}
+		o, err := c.Play(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if line := lineOf(c, o); !known[line] {
+			t.Errorf("not in the data: %s", line)
+		}
+		played++
+	}
+	if played != len(simulation.Policies) {
+		t.Errorf("%d cells were played", played)
+	}
+}
+
+// TestWhatWasPlayedIsKept, without what an interruption has cut.
+func TestWhatWasPlayedIsKept(t *testing.T) {
+	folder := t.TempDir()
+	partial, out := filepath.Join(folder, "runs.part"), filepath.Join(folder, "runs.gz")
+	first, second := batch{"store out, open", 1}, batch{"steady", 1}
+	lines := map[batch]string{
+		first:  lineOf(simulation.Cell{Situation: "store out, open", Policy: "none", Seed: 1}, simulation.Outcome{Good: 12.5}) + "\n",
+		second: lineOf(simulation.Cell{Situation: "steady", Policy: "none", Seed: 1}, simulation.Outcome{Good: 99}) + "\n",
+	}
+	if err := os.WriteFile(partial, []byte(lines[second]+end+lines[first]+end+"\"steady\",tuned"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	known, err := read(partial)
+	if err != nil || len(known) != 2 || known[first] != lines[first] || known[second] != lines[second] {
+		t.Fatalf("%v, %v", known, err)
+	}
+	if err := write(out, []batch{first, second}, known); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	text, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got strings.Builder
+	if _, err := bufio.NewReader(text).WriteTo(&got); err != nil {
+		t.Fatal(err)
+	}
+	if want := head + "\n" + lines[first] + lines[second]; !strings.HasPrefix(got.String(), "# {") || !strings.HasSuffix(got.String(), "}\n"+want) {
+		t.Errorf("%s", got.String())
+	}
+}
