@@ -70,6 +70,7 @@ var scenarios = []scenario{
 	{name: "native", title: "Traefik's rateLimit", limit: perMilli, middleware: "rateLimit: {average: 1000, period: 1ms, burst: 1000}", status: 200},
 	weir("token-bucket", "Weir, token_bucket", perMilli, tokenBucket).asFastAs(fieldsAlone),
 	weir("guard", "Weir, token_bucket, `guard`", perMilli, tokenBucket+", guard: {max: 512, min: 512}").asFastAs("weir-token-bucket"),
+	weir("adapt", "Weir, token_bucket, `adapt`", perMilli, tokenBucket+", adapt: {ceiling: 2000/1ms}, advisor: {url: 'http://127.0.0.1:1/v1/advice'}").asFastAs("weir-token-bucket"),
 	weir("guard-busy", "Weir, token_bucket, `guard`, half of its limit in use", perMilli, tokenBucket+", guard: {max: 64, min: 64}").asFastAs("weir-token-bucket"),
 	guardAlone,
 	weir("large", "Weir, token_bucket, a large limit", large, tokenBucket).asFastAs(fieldsAlone),
