@@ -36,6 +36,10 @@ func NewFastPath(m *Memory, r *Rule) *FastPath {
 
 // ServeConfig says what Serve does with requests.
 type ServeConfig struct {
+	// Key returns the key of a request; "" leaves the request to Rest. If Key is nil, the key is the client's whole IPv4 address, as the
+	// connection has it, and requests of clients with IPv6 addresses are left to Rest.
+	Key func(r *http.Request) string
+
 	QuotaFields *QuotaFields
 	Metering    *Metering // nil: the rule is not metered
 	Guarding    *Guarding // nil: there is no guard

@@ -15,6 +15,8 @@ func newBothFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 	own := c.Metering.Path
 	other := c.Metering.Other
 	aside := c.Metering.Aside
+	made := c.Key != nil
+	keyOf := c.Key
 	shards := e.shards
 	mask := e.mask
 	seed := e.seed
@@ -25,7 +27,7 @@ func newBothFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 	period := e.limit.period
 	requests := e.limit.requests
 	calendar := e.limit.calendar
-	timed := &timedFastPath{fastPath: e, quotaFields: c.QuotaFields, metering: c.Metering, next: c.Guarding.Any, rest: c.Rest}
+	timed := &timedFastPath{fastPath: e, config: c, next: c.Guarding.Any}
 	allowed := c.Metering.Allowed
 	t := c.QuotaFields
 	ready := t.Ready
@@ -55,13 +57,21 @@ func newBothFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 			aside.ServeHTTP(w, r)
 			return
 		}
-		key = r.RemoteAddr
-		i = strings.IndexByte(key, ':')
-		if i <= 0 {
-			rest.ServeHTTP(w, r)
-			return
+		if made {
+			key = keyOf(r)
+			if key == "" {
+				rest.ServeHTTP(w, r)
+				return
+			}
+		} else {
+			key = r.RemoteAddr
+			i = strings.IndexByte(key, ':')
+			if i <= 0 {
+				rest.ServeHTTP(w, r)
+				return
+			}
+			key = key[:i]
 		}
-		key = key[:i]
 		hash = (maphash.String(seed, key) ^ salt) &^ kindBit
 		s = shards[hash&mask]
 		s.mu.Lock()
@@ -138,6 +148,8 @@ func newBothLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 	own := c.Metering.Path
 	other := c.Metering.Other
 	aside := c.Metering.Aside
+	made := c.Key != nil
+	keyOf := c.Key
 	shards := e.shards
 	mask := e.mask
 	seed := e.seed
@@ -150,7 +162,7 @@ func newBothLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 	requests := e.limit.requests
 	period := e.limit.period
 	quota := e.limit.quota
-	timed := &timedFastPath{fastPath: e, quotaFields: c.QuotaFields, metering: c.Metering, next: c.Guarding.Any, rest: c.Rest}
+	timed := &timedFastPath{fastPath: e, config: c, next: c.Guarding.Any}
 	allowed := c.Metering.Allowed
 	t := c.QuotaFields
 	ready := t.Ready
@@ -180,13 +192,21 @@ func newBothLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 			aside.ServeHTTP(w, r)
 			return
 		}
-		key = r.RemoteAddr
-		i = strings.IndexByte(key, ':')
-		if i <= 0 {
-			rest.ServeHTTP(w, r)
-			return
+		if made {
+			key = keyOf(r)
+			if key == "" {
+				rest.ServeHTTP(w, r)
+				return
+			}
+		} else {
+			key = r.RemoteAddr
+			i = strings.IndexByte(key, ':')
+			if i <= 0 {
+				rest.ServeHTTP(w, r)
+				return
+			}
+			key = key[:i]
 		}
-		key = key[:i]
 		hash = (maphash.String(seed, key) ^ salt) &^ kindBit
 		s = shards[hash&mask]
 		s.mu.Lock()
@@ -259,6 +279,8 @@ func newBothSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 	own := c.Metering.Path
 	other := c.Metering.Other
 	aside := c.Metering.Aside
+	made := c.Key != nil
+	keyOf := c.Key
 	shards := e.shards
 	mask := e.mask
 	seed := e.seed
@@ -269,7 +291,7 @@ func newBothSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 	period := e.limit.period
 	weighable := e.limit.weighable
 	requests := e.limit.requests
-	timed := &timedFastPath{fastPath: e, quotaFields: c.QuotaFields, metering: c.Metering, next: c.Guarding.Any, rest: c.Rest}
+	timed := &timedFastPath{fastPath: e, config: c, next: c.Guarding.Any}
 	allowed := c.Metering.Allowed
 	t := c.QuotaFields
 	ready := t.Ready
@@ -299,13 +321,21 @@ func newBothSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 			aside.ServeHTTP(w, r)
 			return
 		}
-		key = r.RemoteAddr
-		i = strings.IndexByte(key, ':')
-		if i <= 0 {
-			rest.ServeHTTP(w, r)
-			return
+		if made {
+			key = keyOf(r)
+			if key == "" {
+				rest.ServeHTTP(w, r)
+				return
+			}
+		} else {
+			key = r.RemoteAddr
+			i = strings.IndexByte(key, ':')
+			if i <= 0 {
+				rest.ServeHTTP(w, r)
+				return
+			}
+			key = key[:i]
 		}
-		key = key[:i]
 		hash = (maphash.String(seed, key) ^ salt) &^ kindBit
 		s = shards[hash&mask]
 		s.mu.Lock()
@@ -385,6 +415,8 @@ func newBothTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 	own := c.Metering.Path
 	other := c.Metering.Other
 	aside := c.Metering.Aside
+	made := c.Key != nil
+	keyOf := c.Key
 	shards := e.shards
 	mask := e.mask
 	seed := e.seed
@@ -396,7 +428,7 @@ func newBothTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 	emptied := e.limit.emptied
 	requests := e.limit.requests
 	period := e.limit.period
-	timed := &timedFastPath{fastPath: e, quotaFields: c.QuotaFields, metering: c.Metering, next: c.Guarding.Any, rest: c.Rest}
+	timed := &timedFastPath{fastPath: e, config: c, next: c.Guarding.Any}
 	allowed := c.Metering.Allowed
 	t := c.QuotaFields
 	ready := t.Ready
@@ -426,13 +458,21 @@ func newBothTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 			aside.ServeHTTP(w, r)
 			return
 		}
-		key = r.RemoteAddr
-		i = strings.IndexByte(key, ':')
-		if i <= 0 {
-			rest.ServeHTTP(w, r)
-			return
+		if made {
+			key = keyOf(r)
+			if key == "" {
+				rest.ServeHTTP(w, r)
+				return
+			}
+		} else {
+			key = r.RemoteAddr
+			i = strings.IndexByte(key, ':')
+			if i <= 0 {
+				rest.ServeHTTP(w, r)
+				return
+			}
+			key = key[:i]
 		}
-		key = key[:i]
 		hash = (maphash.String(seed, key) ^ salt) &^ kindBit
 		s = shards[hash&mask]
 		s.mu.Lock()

@@ -11,6 +11,8 @@ import (
 
 // newFlatFixedWindow returns Take, takeFromFixedWindow and SetQuotaFields in one.
 func newFlatFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
+	made := c.Key != nil
+	keyOf := c.Key
 	shards := e.shards
 	mask := e.mask
 	seed := e.seed
@@ -41,13 +43,21 @@ func newFlatFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 			start, count     int64
 			h                http.Header
 		)
-		key = r.RemoteAddr
-		i = strings.IndexByte(key, ':')
-		if i <= 0 {
-			rest.ServeHTTP(w, r)
-			return
+		if made {
+			key = keyOf(r)
+			if key == "" {
+				rest.ServeHTTP(w, r)
+				return
+			}
+		} else {
+			key = r.RemoteAddr
+			i = strings.IndexByte(key, ':')
+			if i <= 0 {
+				rest.ServeHTTP(w, r)
+				return
+			}
+			key = key[:i]
 		}
-		key = key[:i]
 		hash = (maphash.String(seed, key) ^ salt) &^ kindBit
 		s = shards[hash&mask]
 		s.mu.Lock()
@@ -102,6 +112,8 @@ func newFlatFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 
 // newFlatLeakyBucket returns Take, takeFromLeakyBucket and SetQuotaFields in one.
 func newFlatLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
+	made := c.Key != nil
+	keyOf := c.Key
 	shards := e.shards
 	mask := e.mask
 	seed := e.seed
@@ -134,13 +146,21 @@ func newFlatLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 			elapsed          int64
 			h                http.Header
 		)
-		key = r.RemoteAddr
-		i = strings.IndexByte(key, ':')
-		if i <= 0 {
-			rest.ServeHTTP(w, r)
-			return
+		if made {
+			key = keyOf(r)
+			if key == "" {
+				rest.ServeHTTP(w, r)
+				return
+			}
+		} else {
+			key = r.RemoteAddr
+			i = strings.IndexByte(key, ':')
+			if i <= 0 {
+				rest.ServeHTTP(w, r)
+				return
+			}
+			key = key[:i]
 		}
-		key = key[:i]
 		hash = (maphash.String(seed, key) ^ salt) &^ kindBit
 		s = shards[hash&mask]
 		s.mu.Lock()
@@ -191,6 +211,8 @@ func newFlatLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 
 // newFlatSlidingWindowCounter returns Take, takeFromSlidingWindowCounter and SetQuotaFields in one.
 func newFlatSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
+	made := c.Key != nil
+	keyOf := c.Key
 	shards := e.shards
 	mask := e.mask
 	seed := e.seed
@@ -221,13 +243,21 @@ func newFlatSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 			left, current, weight int64
 			h                     http.Header
 		)
-		key = r.RemoteAddr
-		i = strings.IndexByte(key, ':')
-		if i <= 0 {
-			rest.ServeHTTP(w, r)
-			return
+		if made {
+			key = keyOf(r)
+			if key == "" {
+				rest.ServeHTTP(w, r)
+				return
+			}
+		} else {
+			key = r.RemoteAddr
+			i = strings.IndexByte(key, ':')
+			if i <= 0 {
+				rest.ServeHTTP(w, r)
+				return
+			}
+			key = key[:i]
 		}
-		key = key[:i]
 		hash = (maphash.String(seed, key) ^ salt) &^ kindBit
 		s = shards[hash&mask]
 		s.mu.Lock()
@@ -285,6 +315,8 @@ func newFlatSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 
 // newFlatTokenBucket returns Take, takeFromTokenBucket and SetQuotaFields in one.
 func newFlatTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
+	made := c.Key != nil
+	keyOf := c.Key
 	shards := e.shards
 	mask := e.mask
 	seed := e.seed
@@ -316,13 +348,21 @@ func newFlatTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 			elapsed, level, room int64
 			h                    http.Header
 		)
-		key = r.RemoteAddr
-		i = strings.IndexByte(key, ':')
-		if i <= 0 {
-			rest.ServeHTTP(w, r)
-			return
+		if made {
+			key = keyOf(r)
+			if key == "" {
+				rest.ServeHTTP(w, r)
+				return
+			}
+		} else {
+			key = r.RemoteAddr
+			i = strings.IndexByte(key, ':')
+			if i <= 0 {
+				rest.ServeHTTP(w, r)
+				return
+			}
+			key = key[:i]
 		}
-		key = key[:i]
 		hash = (maphash.String(seed, key) ^ salt) &^ kindBit
 		s = shards[hash&mask]
 		s.mu.Lock()

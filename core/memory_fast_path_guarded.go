@@ -15,6 +15,8 @@ const takesTicket, leavesPlace, noTicket int64 = -281474959933439, -16777217, -9
 
 // newGuardedFixedWindow returns Take, takeFromFixedWindow and SetQuotaFields in one, with a Guarding.
 func newGuardedFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
+	made := c.Key != nil
+	keyOf := c.Key
 	shards := e.shards
 	mask := e.mask
 	seed := e.seed
@@ -47,13 +49,21 @@ func newGuardedFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 			start, count     int64
 			h                http.Header
 		)
-		key = r.RemoteAddr
-		i = strings.IndexByte(key, ':')
-		if i <= 0 {
-			rest.ServeHTTP(w, r)
-			return
+		if made {
+			key = keyOf(r)
+			if key == "" {
+				rest.ServeHTTP(w, r)
+				return
+			}
+		} else {
+			key = r.RemoteAddr
+			i = strings.IndexByte(key, ':')
+			if i <= 0 {
+				rest.ServeHTTP(w, r)
+				return
+			}
+			key = key[:i]
 		}
-		key = key[:i]
 		hash = (maphash.String(seed, key) ^ salt) &^ kindBit
 		s = shards[hash&mask]
 		s.mu.Lock()
@@ -121,6 +131,8 @@ func newGuardedFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 
 // newGuardedLeakyBucket returns Take, takeFromLeakyBucket and SetQuotaFields in one, with a Guarding.
 func newGuardedLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
+	made := c.Key != nil
+	keyOf := c.Key
 	shards := e.shards
 	mask := e.mask
 	seed := e.seed
@@ -155,13 +167,21 @@ func newGuardedLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 			elapsed          int64
 			h                http.Header
 		)
-		key = r.RemoteAddr
-		i = strings.IndexByte(key, ':')
-		if i <= 0 {
-			rest.ServeHTTP(w, r)
-			return
+		if made {
+			key = keyOf(r)
+			if key == "" {
+				rest.ServeHTTP(w, r)
+				return
+			}
+		} else {
+			key = r.RemoteAddr
+			i = strings.IndexByte(key, ':')
+			if i <= 0 {
+				rest.ServeHTTP(w, r)
+				return
+			}
+			key = key[:i]
 		}
-		key = key[:i]
 		hash = (maphash.String(seed, key) ^ salt) &^ kindBit
 		s = shards[hash&mask]
 		s.mu.Lock()
@@ -225,6 +245,8 @@ func newGuardedLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 
 // newGuardedSlidingWindowCounter returns Take, takeFromSlidingWindowCounter and SetQuotaFields in one, with a Guarding.
 func newGuardedSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
+	made := c.Key != nil
+	keyOf := c.Key
 	shards := e.shards
 	mask := e.mask
 	seed := e.seed
@@ -257,13 +279,21 @@ func newGuardedSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 			left, current, weight int64
 			h                     http.Header
 		)
-		key = r.RemoteAddr
-		i = strings.IndexByte(key, ':')
-		if i <= 0 {
-			rest.ServeHTTP(w, r)
-			return
+		if made {
+			key = keyOf(r)
+			if key == "" {
+				rest.ServeHTTP(w, r)
+				return
+			}
+		} else {
+			key = r.RemoteAddr
+			i = strings.IndexByte(key, ':')
+			if i <= 0 {
+				rest.ServeHTTP(w, r)
+				return
+			}
+			key = key[:i]
 		}
-		key = key[:i]
 		hash = (maphash.String(seed, key) ^ salt) &^ kindBit
 		s = shards[hash&mask]
 		s.mu.Lock()
@@ -334,6 +364,8 @@ func newGuardedSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 
 // newGuardedTokenBucket returns Take, takeFromTokenBucket and SetQuotaFields in one, with a Guarding.
 func newGuardedTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
+	made := c.Key != nil
+	keyOf := c.Key
 	shards := e.shards
 	mask := e.mask
 	seed := e.seed
@@ -367,13 +399,21 @@ func newGuardedTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 			elapsed, level, room int64
 			h                    http.Header
 		)
-		key = r.RemoteAddr
-		i = strings.IndexByte(key, ':')
-		if i <= 0 {
-			rest.ServeHTTP(w, r)
-			return
+		if made {
+			key = keyOf(r)
+			if key == "" {
+				rest.ServeHTTP(w, r)
+				return
+			}
+		} else {
+			key = r.RemoteAddr
+			i = strings.IndexByte(key, ':')
+			if i <= 0 {
+				rest.ServeHTTP(w, r)
+				return
+			}
+			key = key[:i]
 		}
-		key = key[:i]
 		hash = (maphash.String(seed, key) ^ salt) &^ kindBit
 		s = shards[hash&mask]
 		s.mu.Lock()

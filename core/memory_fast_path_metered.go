@@ -15,6 +15,8 @@ func newMeteredFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 	own := c.Metering.Path
 	other := c.Metering.Other
 	aside := c.Metering.Aside
+	made := c.Key != nil
+	keyOf := c.Key
 	shards := e.shards
 	mask := e.mask
 	seed := e.seed
@@ -25,7 +27,7 @@ func newMeteredFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 	period := e.limit.period
 	requests := e.limit.requests
 	calendar := e.limit.calendar
-	timed := &timedFastPath{fastPath: e, quotaFields: c.QuotaFields, metering: c.Metering, next: c.Next, rest: c.Rest}
+	timed := &timedFastPath{fastPath: e, config: c, next: c.Next}
 	allowed := c.Metering.Allowed
 	t := c.QuotaFields
 	ready := t.Ready
@@ -53,13 +55,21 @@ func newMeteredFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 			aside.ServeHTTP(w, r)
 			return
 		}
-		key = r.RemoteAddr
-		i = strings.IndexByte(key, ':')
-		if i <= 0 {
-			rest.ServeHTTP(w, r)
-			return
+		if made {
+			key = keyOf(r)
+			if key == "" {
+				rest.ServeHTTP(w, r)
+				return
+			}
+		} else {
+			key = r.RemoteAddr
+			i = strings.IndexByte(key, ':')
+			if i <= 0 {
+				rest.ServeHTTP(w, r)
+				return
+			}
+			key = key[:i]
 		}
-		key = key[:i]
 		hash = (maphash.String(seed, key) ^ salt) &^ kindBit
 		s = shards[hash&mask]
 		s.mu.Lock()
@@ -123,6 +133,8 @@ func newMeteredLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 	own := c.Metering.Path
 	other := c.Metering.Other
 	aside := c.Metering.Aside
+	made := c.Key != nil
+	keyOf := c.Key
 	shards := e.shards
 	mask := e.mask
 	seed := e.seed
@@ -135,7 +147,7 @@ func newMeteredLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 	requests := e.limit.requests
 	period := e.limit.period
 	quota := e.limit.quota
-	timed := &timedFastPath{fastPath: e, quotaFields: c.QuotaFields, metering: c.Metering, next: c.Next, rest: c.Rest}
+	timed := &timedFastPath{fastPath: e, config: c, next: c.Next}
 	allowed := c.Metering.Allowed
 	t := c.QuotaFields
 	ready := t.Ready
@@ -163,13 +175,21 @@ func newMeteredLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 			aside.ServeHTTP(w, r)
 			return
 		}
-		key = r.RemoteAddr
-		i = strings.IndexByte(key, ':')
-		if i <= 0 {
-			rest.ServeHTTP(w, r)
-			return
+		if made {
+			key = keyOf(r)
+			if key == "" {
+				rest.ServeHTTP(w, r)
+				return
+			}
+		} else {
+			key = r.RemoteAddr
+			i = strings.IndexByte(key, ':')
+			if i <= 0 {
+				rest.ServeHTTP(w, r)
+				return
+			}
+			key = key[:i]
 		}
-		key = key[:i]
 		hash = (maphash.String(seed, key) ^ salt) &^ kindBit
 		s = shards[hash&mask]
 		s.mu.Lock()
@@ -229,6 +249,8 @@ func newMeteredSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 	own := c.Metering.Path
 	other := c.Metering.Other
 	aside := c.Metering.Aside
+	made := c.Key != nil
+	keyOf := c.Key
 	shards := e.shards
 	mask := e.mask
 	seed := e.seed
@@ -239,7 +261,7 @@ func newMeteredSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 	period := e.limit.period
 	weighable := e.limit.weighable
 	requests := e.limit.requests
-	timed := &timedFastPath{fastPath: e, quotaFields: c.QuotaFields, metering: c.Metering, next: c.Next, rest: c.Rest}
+	timed := &timedFastPath{fastPath: e, config: c, next: c.Next}
 	allowed := c.Metering.Allowed
 	t := c.QuotaFields
 	ready := t.Ready
@@ -267,13 +289,21 @@ func newMeteredSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 			aside.ServeHTTP(w, r)
 			return
 		}
-		key = r.RemoteAddr
-		i = strings.IndexByte(key, ':')
-		if i <= 0 {
-			rest.ServeHTTP(w, r)
-			return
+		if made {
+			key = keyOf(r)
+			if key == "" {
+				rest.ServeHTTP(w, r)
+				return
+			}
+		} else {
+			key = r.RemoteAddr
+			i = strings.IndexByte(key, ':')
+			if i <= 0 {
+				rest.ServeHTTP(w, r)
+				return
+			}
+			key = key[:i]
 		}
-		key = key[:i]
 		hash = (maphash.String(seed, key) ^ salt) &^ kindBit
 		s = shards[hash&mask]
 		s.mu.Lock()
@@ -340,6 +370,8 @@ func newMeteredTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 	own := c.Metering.Path
 	other := c.Metering.Other
 	aside := c.Metering.Aside
+	made := c.Key != nil
+	keyOf := c.Key
 	shards := e.shards
 	mask := e.mask
 	seed := e.seed
@@ -351,7 +383,7 @@ func newMeteredTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 	emptied := e.limit.emptied
 	requests := e.limit.requests
 	period := e.limit.period
-	timed := &timedFastPath{fastPath: e, quotaFields: c.QuotaFields, metering: c.Metering, next: c.Next, rest: c.Rest}
+	timed := &timedFastPath{fastPath: e, config: c, next: c.Next}
 	allowed := c.Metering.Allowed
 	t := c.QuotaFields
 	ready := t.Ready
@@ -379,13 +411,21 @@ func newMeteredTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 			aside.ServeHTTP(w, r)
 			return
 		}
-		key = r.RemoteAddr
-		i = strings.IndexByte(key, ':')
-		if i <= 0 {
-			rest.ServeHTTP(w, r)
-			return
+		if made {
+			key = keyOf(r)
+			if key == "" {
+				rest.ServeHTTP(w, r)
+				return
+			}
+		} else {
+			key = r.RemoteAddr
+			i = strings.IndexByte(key, ':')
+			if i <= 0 {
+				rest.ServeHTTP(w, r)
+				return
+			}
+			key = key[:i]
 		}
-		key = key[:i]
 		hash = (maphash.String(seed, key) ^ salt) &^ kindBit
 		s = shards[hash&mask]
 		s.mu.Lock()

@@ -26,26 +26,31 @@ const NoPath = "no path"
 
 // timedFastPath does what Serve does for the decisions that are timed. They are few, so they need no generated function.
 type timedFastPath struct {
-	fastPath    *FastPath
-	quotaFields *QuotaFields
-	metering    *Metering
-	next, rest  http.Handler
+	fastPath *FastPath
+	config   *ServeConfig
+	next     http.Handler
 }
 
 // ServeHTTP implements http.Handler.
 func (e *timedFastPath) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c := e.config
 	begun := time.Now()
-	i := strings.IndexByte(r.RemoteAddr, ':')
+	key := ""
+	if c.Key != nil {
+		key = c.Key(r)
+	} else if i := strings.IndexByte(r.RemoteAddr, ':'); i > 0 {
+		key = r.RemoteAddr[:i]
+	}
 	remaining, reset, more := int64(-1), int64(0), int64(0)
-	if i > 0 {
-		remaining, reset, more = Take(e.fastPath, r.RemoteAddr[:i])
+	if key != "" {
+		remaining, reset, more = Take(e.fastPath, key)
 	}
 	if remaining < 0 {
-		e.rest.ServeHTTP(w, r)
+		c.Rest.ServeHTTP(w, r)
 		return
 	}
-	Observe(e.metering.Durations, time.Since(begun))
-	atomic.AddInt64(e.metering.Allowed, 1)
-	SetQuotaFields(e.quotaFields, w.Header(), remaining, (reset+999_999)/1_000_000, (more+999_999)/1_000_000)
+	Observe(c.Metering.Durations, time.Since(begun))
+	atomic.AddInt64(c.Metering.Allowed, 1)
+	SetQuotaFields(c.QuotaFields, w.Header(), remaining, (reset+999_999)/1_000_000, (more+999_999)/1_000_000)
 	e.next.ServeHTTP(w, r)
 }

@@ -67,7 +67,7 @@ func newSettling(e *FastPath, c *ServeConfig) *settling {
 }
 
 // insertFresh inserts a new key with an unused state, if that is all that there is to do, and returns its slot. Else it returns -1: if
-// there would be more keys than there may be, or if the key is the beginning of an IPv6 address.
+// there would be more keys than there may be, or if the key may be the beginning of an IPv6 address.
 func insertFresh(f *settling, s *shard, now int64, hash uint64, key string) int {
 	m := f.memory
 	if hash == 0 || key[0] == '[' || m.keys.Load() >= m.maxKeys.Load() || m.logTimes.Load() > logBudgetFloor {

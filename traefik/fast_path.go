@@ -2,8 +2,8 @@ package traefik
 
 import (
 	"net/http"
+	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/core"
@@ -145,27 +145,41 @@ func quickHandler(h *handler, r *front.Rule, metering *core.Metering) http.Handl
 		return none
 	}
 	c := &core.ServeConfig{QuotaFields: quotaFields, Metering: metering, Refusal: refusalOf(h, r), Next: h.next}
-	if e.unsaid {
+	if e.fixed.watchForwarded {
 		c.Watched = forwardedFor
 		c.Noticed = func(r *http.Request) { noteAddress(e, r, r.RemoteAddr) }
 	}
 	if h.guarded != nil {
 		c.Guarding = guardingOf(h.guarded)
 	}
-	if metering == nil {
-		byKey := newKeyed(h, r, way, quotaFields)
-		if !direct {
-			return byKey
-		}
-		c.Rest = &undirected{byKey: byKey, rest: h}
-		return core.Serve(way, c)
-	}
-	byKey := newKeyedMetered(h, r, way, quotaFields, metering)
+	c.Key = ruleset.KeyFunc(r.Ruled, func(colon func(value string) string) func(r *http.Request) string {
+		return clientGetter(&e.addressing, colon)
+	})
+	c.Rest = h
+	byKey := core.Serve(way, c)
 	if !direct {
 		return byKey
 	}
-	c.Rest = &undirectedMetered{byKey: byKey, rest: h}
-	return core.Serve(way, c)
+	byAddress := *c
+	byAddress.Key = nil
+	byAddress.Rest = &undirected{byKey: byKey, rest: h}
+	return core.Serve(way, &byAddress)
+}
+
+// undirected handles what core.Serve leaves where the key is the connection's address: requests of clients with IPv6 addresses, and rare
+// cases, such as rejections in JSON.
+type undirected struct {
+	byKey http.Handler
+	rest  *handler
+}
+
+// ServeHTTP implements http.Handler.
+func (u *undirected) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if strings.IndexByte(r.RemoteAddr, ':') <= 0 || r.RemoteAddr[0] == '[' {
+		u.byKey.ServeHTTP(w, r)
+		return
+	}
+	serve(u.rest, w, r)
 }
 
 // refusalOf returns how core's fast paths reject requests under a rule; nil: they leave that to the general path, since waits are random.
@@ -204,24 +218,6 @@ func onlyPlain(e *engine) *front.Rule {
 		return nil
 	}
 	return r
-}
-
-// serveKeyedTimed is keyedMetered.ServeHTTP for a decision that is timed.
-func serveKeyedTimed(k *keyedMetered, w http.ResponseWriter, r *http.Request) {
-	begun := time.Now()
-	key := keyOf(k.engine, k.rule, r)
-	remaining, reset, more := int64(-1), int64(0), int64(0)
-	if key != "" {
-		remaining, reset, more = core.Take(k.fastPath, key)
-	}
-	if remaining < 0 {
-		serve(k.rest, w, r)
-		return
-	}
-	core.Observe(k.durations, time.Since(begun))
-	atomic.AddInt64(k.allowed, 1)
-	core.SetQuotaFields(k.quotaFields, w.Header(), remaining, (reset+999_999)/1_000_000, (more+999_999)/1_000_000)
-	k.next.ServeHTTP(w, r)
 }
 
 // keyer makes the keys of one rule for redis.Serve.

@@ -4,97 +4,10 @@ package traefik
 
 import (
 	"net/http"
-	"strings"
 
-	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/front"
 	"github.com/proxyweir/weir/match"
 )
-
-// keyed is the fast path of a rule in memory, by any key.
-type keyed struct {
-	fastPath    *core.FastPath
-	quotaFields *core.QuotaFields
-	engine      *engine
-	rule        *front.Rule
-	next        http.Handler
-	rest        *handler
-}
-
-func newKeyed(h *handler, r *front.Rule, fastPath *core.FastPath, quotaFields *core.QuotaFields) *keyed {
-	return &keyed{
-		fastPath: fastPath, quotaFields: quotaFields, engine: h.engine, rule: r, next: h.next, rest: h,
-	}
-}
-
-// ServeHTTP implements http.Handler.
-func (e *keyed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var (
-		key              string
-		remaining, reset int64
-		more             int64
-	)
-	key = keyOf(e.engine, e.rule, r)
-	if key == "" {
-		serve(e.rest, w, r)
-		return
-	}
-	remaining, reset, more = core.Take(e.fastPath, key)
-	if remaining < 0 {
-		serve(e.rest, w, r)
-		return
-	}
-	core.SetQuotaFields(e.quotaFields, w.Header(), remaining, (reset+999_999)/1_000_000, (more+999_999)/1_000_000)
-	e.next.ServeHTTP(w, r)
-}
-
-// serveKeyed is ServeHTTP as a function, which takes an interpreter less time to call.
-func serveKeyed(e *keyed, w http.ResponseWriter, r *http.Request) {
-	var (
-		key              string
-		remaining, reset int64
-		more             int64
-	)
-	key = keyOf(e.engine, e.rule, r)
-	if key == "" {
-		serve(e.rest, w, r)
-		return
-	}
-	remaining, reset, more = core.Take(e.fastPath, key)
-	if remaining < 0 {
-		serve(e.rest, w, r)
-		return
-	}
-	core.SetQuotaFields(e.quotaFields, w.Header(), remaining, (reset+999_999)/1_000_000, (more+999_999)/1_000_000)
-	e.next.ServeHTTP(w, r)
-}
-
-// undirected handles what core.Serve leaves: requests of clients with IPv6 addresses, and rare cases, such as rejections.
-type undirected struct {
-	byKey *keyed
-	rest  *handler
-}
-
-// ServeHTTP implements http.Handler.
-func (u *undirected) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var (
-		i int
-		q *front.Inquiry
-		e *engine
-	)
-	i = strings.IndexByte(r.RemoteAddr, ':')
-	if i <= 0 || r.RemoteAddr[0] == '[' {
-		serveKeyed(u.byKey, w, r)
-		return
-	}
-	e = u.rest.engine
-	if e.unsaid && len(r.Header[forwardedFor]) > 0 {
-		noteAddress(e, r, r.RemoteAddr)
-	}
-	q = front.Inquiries.Get().(*front.Inquiry)
-	q.Checks = append(q.Checks, core.Check{Rule: u.byKey.rule.Only, Key: r.RemoteAddr[:i], Cost: 1})
-	goOn(u.rest, w, r, q, e.limiter.Decide(q.Checks, false, &q.Verdict))
-}
 
 // gate passes requests that the only rule does not cover to the next handler.
 type gate struct {

@@ -31,7 +31,14 @@ func kinds() []kind {
 					rule.MaxDelay = "1ms"
 				}
 				for key, change := range map[string]func(c *Config){
-					"client_ip": func(c *Config) {},
+					"client_ip":      func(c *Config) {},
+					"header:X-Key":   func(c *Config) { c.Rules[0].Key = []string{"header:X-Key"} },
+					"cookie:session": func(c *Config) { c.Rules[0].Key = []string{"cookie:session"} },
+					"host":           func(c *Config) { c.Rules[0].Key = []string{"host"} },
+					"a network":      func(c *Config) { c.Rules[0].IPv4Prefix = "24" },
+					"two parts":      func(c *Config) { c.Rules[0].Key = []string{"client_ip", "header:X-Key"} },
+					"depth 1":        func(c *Config) { c.IPStrategy = object{"depth": 1} },
+					"depth 2":        func(c *Config) { c.IPStrategy = object{"depth": 2} },
 				} {
 					for fields, headers := range map[string][]string{"all": {}, "none": {"none"}, "ietf": {"ietf"}} {
 						c := Config{Rules: []Rule{rule}, Headers: headers, IPStrategy: object{}}
@@ -41,7 +48,7 @@ func kinds() []kind {
 						if guarded {
 							c.Guard = object{"max": 512, "min": 512}
 						}
-						if fields != "all" && (metered || guarded) { // which does not depend on the fields
+						if (fields != "all" || algorithm == "leaky_bucket") && (metered || guarded || key != "client_ip") { // these do not depend on each other
 							continue
 						}
 						change(&c)
@@ -165,7 +172,7 @@ func TestEachFastPathIsTaken(t *testing.T) {
 		}
 		stages, handlers := onBothPaths(t, k.config)
 		stages[0].newest("m@file").limiter = nil
-		for _, client := range []string{"192.0.2.1", "192.0.2.2"} {
+		for _, client := range []string{"192.0.2.1", "203.0.113.2"} {
 			for i := 0; i < 6; i++ {
 				if i > 0 && strings.HasPrefix(k.name, "leaky_bucket") { // its queue has room, but the wait would be too long
 					break
@@ -174,7 +181,8 @@ func TestEachFastPathIsTaken(t *testing.T) {
 				r.RemoteAddr = client + ":1234"
 				r.Header.Set("X-Key", client)
 				r.Header.Set("Cookie", "session="+client)
-				r.Header.Set("X-Forwarded-For", client)
+				r.Header.Set("X-Forwarded-For", client+", "+client)
+				r.Host = client
 				code := panicking(handlers[0], r)
 				if allowed := code == http.StatusOK; code != http.StatusTooManyRequests && !allowed || i == 0 && !allowed || i == 5 && allowed {
 					t.Errorf("%s: request %d of %s: status %d", k.name, i, client, code)

@@ -72,6 +72,28 @@ func clientAddress(a *addressing, r *http.Request) string {
 	return address
 }
 
+// clientGetter returns a function that returns clientAddress, and passes addresses that have a colon through the function colon; nil: it
+// leaves them as they are.
+func clientGetter(a *addressing, colon func(value string) string) func(r *http.Request) string {
+	if a.depth == 1 && a.subnet == 0 {
+		return func(r *http.Request) string {
+			list := r.Header.Get(forwardedFor)
+			list = strings.TrimSpace(list[strings.LastIndexByte(list, ',')+1:])
+			if colon == nil || strings.IndexByte(list, ':') < 0 {
+				return list
+			}
+			return colon(list)
+		}
+	}
+	return func(r *http.Request) string {
+		address := clientAddress(a, r)
+		if colon == nil || strings.IndexByte(address, ':') < 0 {
+			return address
+		}
+		return colon(address)
+	}
+}
+
 // firstNotExcluded returns the rightmost of a list that lies in none of the networks. A text that is not an address lies in none.
 func firstNotExcluded(excluded []netip.Prefix, list []string) string {
 	for i := len(list) - 1; i >= 0; i-- {

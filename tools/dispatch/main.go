@@ -267,7 +267,7 @@ func Take(e *FastPath, key string) (remaining, reset, more int64) {
 }
 
 // Serve returns a handler that does the work of Take and SetQuotaFields in one function, and what c says besides. Requests that are
-// allowed at once go on. All others go to c.Rest, uncharged, uncounted and untimed, and so do those of clients with IPv6 addresses.
+// allowed at once go on, and plain rejections are answered as c.Refusal says. All others go to c.Rest, uncharged, uncounted and untimed.
 func Serve(e *FastPath, c *ServeConfig) http.Handler {
 	if c.Metering == nil && c.Guarding == nil {
 		return serveFlat(e, c)

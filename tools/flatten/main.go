@@ -4,9 +4,9 @@
 //
 // A path is a list of fragments, one behind the other. They are in the folder fragments:
 //
-//	key      key_address, key_keyer, key_rule    where the key comes from
-//	store    store_memory, store_redis, take     the decision; it sets remaining, reset and more
-//	outcome  fields, fields_captured, fields_called, next, rare   what happens to the request: its header fields, and who serves it
+//	key      key_address, key_keyer   where the key comes from
+//	store    store_memory, store_redis   the decision; it sets remaining, reset and more
+//	outcome  fields, fields_captured, next, rare   what happens to the request: its header fields, and who serves it
 //	metering aside, timed, counted               what a middleware with metrics or paths of its own does besides
 //	guarding ticket, unticketed                  what it does before a guard
 //

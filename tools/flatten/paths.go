@@ -42,15 +42,12 @@ type fastPath struct {
 	Metered bool
 	Guarded bool
 	Self    string // the name of its receiver; e has what the key, the store and the outcome need
-	Key     string // where the key comes from: "address", "keyer", "rule"; "": it has none
+	Key     string // where the key comes from: "address", "keyer"; "": it has none
 	Others  string // the field of the receiver with the handler for requests without such a key
 	Timed   string // a call that does the same, and times it
 
 	// Parts are the names of its fragments. Without Metered, those in ofMetering are left out, and without Guarded those in ofGuarding.
 	Parts []string
-
-	// Function is the name of a function with the same code, if one is wanted.
-	Function string
 
 	// OnlyMetered says that the path exists only with Metered.
 	OnlyMetered bool
@@ -77,11 +74,6 @@ var paths = []fastPath{
 		Parts: []string{"aside", "timed", "fast_path", "key_keyer", "store_redis", "counted", "fields", "next"},
 	},
 
-	{
-		Page: "traefik", Name: "keyed", Self: "e", Key: "rule", Function: "serveKeyed", Timed: "serveKeyedTimed(e, w, r)",
-		Parts: []string{"aside", "timed", "key_rule", "take", "counted", "fields_called", "next"},
-	},
-	{Page: "traefik", Name: "undirected", Self: "u", Parts: []string{"undirected"}},
 	{Page: "traefik", Name: "gate", Self: "g", Parts: []string{"aside", "gate"}},
 	{Page: "traefik", Name: "all", Self: "a", Parts: []string{"aside", "all"}, OnlyMetered: true},
 }
@@ -137,15 +129,6 @@ func typeOf(name string, metered bool) string {
 		return name + "Metered"
 	}
 	return name
-}
-
-// FunctionName returns the name of Function.
-func (p fastPath) FunctionName() string { return typeOf(p.Function, p.Metered) }
-
-// Inner returns the path of Function.
-func (p fastPath) Inner() fastPath {
-	p.Parts = slices.DeleteFunc(slices.Clone(p.Parts), func(part string) bool { return part == "aside" })
-	return p
 }
 
 // ReadyOf returns Ready of a field in core, where variables have what is prepared.

@@ -1,0 +1,30 @@
+package match
+
+import (
+	"net/http/httptest"
+	"testing"
+)
+
+func TestAGetterReturnsTheValue(t *testing.T) {
+	r := httptest.NewRequest("GET", "http://Example.com:80/a?q=1", nil)
+	r.Header["X-One"] = []string{"one"}
+	r.Header["X-Two"] = []string{"one", "two"}
+	r.Header["X-Address"] = []string{"2001:db8::1"}
+	r.Header.Set("Cookie", "session=a:b")
+	for _, text := range []string{"remote_ip", "host", "method", "path", "header:X-One", "header:X-Two", "header:X-Address", "header:X-None", "header:Host", "cookie:session", "cookie:none", "query:q", "static:a:b"} {
+		source, err := ParseSource(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := source.Value(r, "")
+		if got := source.Getter(nil)(r); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+		if text == "header:X-Address" || text == "cookie:session" || text == "static:a:b" {
+			want = "<" + want + ">"
+		}
+		if got := source.Getter(func(value string) string { return "<" + value + ">" })(r); got != want {
+			t.Errorf("%s: with a function for values that have a colon %q, want %q", text, got, want)
+		}
+	}
+}
