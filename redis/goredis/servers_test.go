@@ -393,16 +393,18 @@ func load(nodes []*node, callers int, ask func(n *node) (bool, error)) (stop fun
 
 func TestSentinelsLeadToTheMaster(t *testing.T) {
 	t.Parallel()
-	s := redistest.StartSentinel(t, redistest.WithPassword("secret"))
+	certificates := redistest.NewCertificates(t)
+	s := redistest.StartSentinel(t, redistest.WithPassword("secret"), redistest.WithTLS(certificates, "yes"))
 	g := way{Config: goredis.Config{
 		Addresses:        s.Addrs(),
 		MasterName:       redistest.MasterName,
 		Password:         "secret",
 		SentinelPassword: "secret",
+		TLS:              certificates.Config(),
 	}}
 	exact(t, g)
-	exact(t, way{Config: goredis.Config{Addresses: []string{
-		"redis-sentinel://:secret@" + s.Addrs()[0] + "?master_name=" + redistest.MasterName + "&password=secret&addr=" + s.Addrs()[1],
+	exact(t, way{Config: goredis.Config{TLS: certificates.Config(), Addresses: []string{
+		"rediss-sentinel://:secret@" + s.Addrs()[0] + "?master_name=" + redistest.MasterName + "&password=secret&addr=" + s.Addrs()[1],
 	}}})
 
 	const units = 60

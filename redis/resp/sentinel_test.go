@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -145,5 +146,24 @@ func TestWhyThereIsNoMaster(t *testing.T) {
 				t.Errorf("error %v is of the kind %q, want %q", err, kind, test.kind)
 			}
 		})
+	}
+}
+
+// A Sentinel that does not answer is given up after the dial timeout, and no call waits for that.
+func TestASentinelThatDoesNotAnswerIsPassedOver(t *testing.T) {
+	t.Parallel()
+	master, silent, knowing := newFake(t), newFake(t), newFake(t)
+	answers(master, "role", isMaster)
+	answers(silent, "sentinel", knows(master))
+	answers(knowing, "sentinel", knows(master))
+	silent.answer(0)
+	addresses := []string{silent.listener.Addr().String(), knowing.listener.Addr().String()}
+	c := newClient(t, Config{Addresses: addresses, MasterName: "m", Timeout: 10 * time.Millisecond, DialTimeout: 300 * time.Millisecond})
+	if err := ask(c, 1, time.Time{}); !errors.Is(err, redis.ErrTimeout) {
+		t.Errorf("error %v", err)
+	}
+	until(t, "the master decides", func() bool { return ask(c, 1, time.Now().Add(patience)) == nil })
+	if got := silent.commands(""); got != "sentinel" {
+		t.Errorf("the silent Sentinel got %s", got)
 	}
 }
