@@ -29,6 +29,7 @@ type fake struct {
 	most     int               // how many it may answer; negative: all
 	replies  []string          // for the next scripts
 	always   map[string]string // the replies to commands of other names
+	logins   []string          // the arguments of AUTH, each with colons between them
 	log      []string          // the names of the commands, each after the number of its connection
 }
 
@@ -136,6 +137,9 @@ func (f *fake) serve(c net.Conn, number int) {
 		}
 		reply := "*1\r\n:" + words[len(words)-1] + "\r\n"
 		f.mu.Lock()
+		if words[0] == "AUTH" {
+			f.logins = append(f.logins, strings.Join(words[1:], ":"))
+		}
 		if always, ok := f.always[strings.ToLower(words[0])]; ok {
 			f.log = append(f.log, fmt.Sprintf("%d %s", number, strings.ToLower(words[0])))
 			f.mu.Unlock()

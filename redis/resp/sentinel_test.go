@@ -167,3 +167,40 @@ func TestASentinelThatDoesNotAnswerIsPassedOver(t *testing.T) {
 		t.Errorf("the silent Sentinel got %s", got)
 	}
 }
+
+// Sentinels have a user and a password of their own, and no databases.
+func TestSentinelsHaveAUserOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	master, sentinel := newFake(t), newFake(t)
+	answers(master, "role", isMaster)
+	answers(sentinel, "sentinel", knows(master))
+	for _, f := range []*fake{master, sentinel} {
+		answers(f, "auth", "+OK")
+		answers(f, "select", "+OK")
+	}
+	c := newClient(t, Config{
+		Addresses: []string{sentinel.listener.Addr().String()}, MasterName: "m", DialTimeout: patience, Database: 1,
+		Username: "weir", Password: "one", SentinelUsername: "watch", SentinelPassword: "two",
+	})
+	if err := ask(c, 1, time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := sentinel.commands("") + " " + fmt.Sprint(sentinel.logins); got != "auth, sentinel [watch:two]" {
+		t.Errorf("the Sentinel got %s", got)
+	}
+	if got := master.commands("") + " " + fmt.Sprint(master.logins); got != "auth, select, role, evalsha [weir:one]" {
+		t.Errorf("the master got %s", got)
+	}
+}
+
+func TestEachSentinelsReasonIsReported(t *testing.T) {
+	t.Parallel()
+	one, two := newFake(t), newFake(t)
+	answers(one, "sentinel", "*-1")
+	answers(two, "sentinel", "-NOAUTH Authentication required.")
+	err := ask(newMonitored(t, one, two), 1, time.Time{})
+	want := fmt.Sprintf(`at Sentinel %s: knows no master of the name "m"; at Sentinel %s: NOAUTH Authentication required.`, one.listener.Addr(), two.listener.Addr())
+	if err == nil || !strings.HasSuffix(err.Error(), want) || redis.ErrorKind(err) != "reply" {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
