@@ -10,7 +10,7 @@ import numpy as np
 from data import CAPACITY, GROWTH, OUTCOMES, SHORTEST, Data
 from inference import estimate, paired
 from matplotlib.figure import Figure
-from tables import ARMS, POLICIES, algorithms_of, arm_order, ordered, runs_of
+from tables import ARMS, POLICIES, algorithms_of, arm_order, number, ordered, runs_of
 
 plt.rcParams.update({"svg.hashsalt": "weir", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "figure.constrained_layout.use": True})
 
@@ -30,7 +30,7 @@ def heat(values: np.ndarray, rows: list[str], columns: list[str], label: str) ->
     for i, row in enumerate(values):
         for j, value in enumerate(row):
             if not np.isnan(value):
-                axes.text(j, i, f"{value:+.1f}".replace("-", "−"), ha="center", va="center", color="white" if abs(value) > 25 else "black")
+                axes.text(j, i, number(value, 1, sign=True), ha="center", va="center", color="white" if abs(value) > 25 else "black")
     figure.colorbar(image, label=label)
     return figure
 

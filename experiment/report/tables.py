@@ -18,10 +18,15 @@ def table(head: list[str], rows: list[list[str]], left: int = 1) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def number(value: float, digits: int = 1, sign: bool = False) -> str:
+    """A number with a minus of its own, and none before a zero."""
+    return f"{value:{'+' if sign else ''}z.{digits}f}".replace("-", "−")
+
+
 def with_interval(e: Estimate, digits: int = 1, sign: bool = False) -> str:
     if e.n == 0 or math.isnan(e.mean):
         return "–"
-    mean = f"{e.mean:{'+' if sign else ''}.{digits}f}".replace("-", "−")
+    mean = number(e.mean, digits, sign)
     return mean if math.isnan(e.half) else f"{mean} ± {e.half:.{digits}f}"
 
 

@@ -116,6 +116,7 @@ class Measures(unittest.TestCase):
 class TheReport(unittest.TestCase):
     def test_numbers_have_a_real_minus_and_their_interval(self):
         self.assertEqual(tables.with_interval(inference.Estimate(-1.25, 0.5, 9), 2, sign=True), "−1.25 ± 0.50")
+        self.assertEqual(tables.number(-0.01, 1, sign=True), "+0.0")
         self.assertEqual(tables.with_interval(inference.Estimate(3, math.nan, 1)), "3.0")
         self.assertEqual(tables.with_interval(inference.Estimate(math.nan, math.nan, 0)), "–")
 
