@@ -200,6 +200,20 @@ func TestWhatBecomesOfARequest(t *testing.T) {
 	}
 }
 
+func TestAClientKnowsItsRetryAfter(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "7")
+		w.WriteHeader(http.StatusTooManyRequests)
+	}))
+	defer server.Close()
+	l := newLoad([]string{server.Listener.Addr().String()}, 1)
+	l.patience, l.begin = time.Minute, time.Now()
+	a := attempt{of: &request{legitimate: true}}
+	if got := l.try(t.Context(), &a, 0, 0); got != 7*time.Second || a.what != limited || a.late < 0 {
+		t.Errorf("%v, %+v", got, a)
+	}
+}
+
 func TestATraceIsTheSameForAllArms(t *testing.T) {
 	for _, p := range scenarios {
 		trace := func(pair uint64) (*simulation.Situation, []request) {

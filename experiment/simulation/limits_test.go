@@ -36,6 +36,12 @@ func TestLimitsAreCores(t *testing.T) {
 	}
 }
 
+func TestABurstIsWhatComesInTwoSeconds(t *testing.T) {
+	if a, b := Burst(8), Burst(1); a != 16 || b != 10 {
+		t.Errorf("bursts of %d and %d for 8 and 1 requests a second, want 16 and 10", a, b)
+	}
+}
+
 // TestLimitsMoveAndKeepTheirCounts.
 func TestLimitsMoveAndKeepTheirCounts(t *testing.T) {
 	l := newLimiter(1)
