@@ -30,6 +30,7 @@ func newBothFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 	timed := &timedFastPath{fastPath: e, config: c, next: c.Guarding.Any}
 	allowed := c.Metering.Allowed
 	t := c.QuotaFields
+	wanted := t.XRateLimit || t.IETF
 	ready := t.Ready
 	limitField := t.Limit
 	policyField := t.Policy
@@ -108,17 +109,19 @@ func newBothFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 
 		s.mu.Unlock()
 		atomic.AddInt64(allowed, 1)
-		reset = (reset + 999_999) / 1_000_000
-		more = (more + 999_999) / 1_000_000
-		h = w.Header()
-		if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-			SetQuotaFields(t, h, remaining, reset, more)
-		} else {
-			h[HeaderLimit] = limitField
-			h[HeaderRemaining] = numberValues[remaining]
-			h[HeaderReset] = numberValues[reset]
-			h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
-			h[HeaderPolicy] = policyField
+		if wanted {
+			reset = (reset + 999_999) / 1_000_000
+			more = (more + 999_999) / 1_000_000
+			h = w.Header()
+			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
+				SetQuotaFields(t, h, remaining, reset, more)
+			} else {
+				h[HeaderLimit] = limitField
+				h[HeaderRemaining] = numberValues[remaining]
+				h[HeaderReset] = numberValues[reset]
+				h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
+				h[HeaderPolicy] = policyField
+			}
 		}
 		if r.ContentLength < 0 {
 			goto unticketed
@@ -165,6 +168,7 @@ func newBothLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 	timed := &timedFastPath{fastPath: e, config: c, next: c.Guarding.Any}
 	allowed := c.Metering.Allowed
 	t := c.QuotaFields
+	wanted := t.XRateLimit || t.IETF
 	ready := t.Ready
 	limitField := t.Limit
 	policyField := t.Policy
@@ -239,17 +243,19 @@ func newBothLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 
 		s.mu.Unlock()
 		atomic.AddInt64(allowed, 1)
-		reset = (reset + 999_999) / 1_000_000
-		more = (more + 999_999) / 1_000_000
-		h = w.Header()
-		if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-			SetQuotaFields(t, h, remaining, reset, more)
-		} else {
-			h[HeaderLimit] = limitField
-			h[HeaderRemaining] = numberValues[remaining]
-			h[HeaderReset] = numberValues[reset]
-			h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
-			h[HeaderPolicy] = policyField
+		if wanted {
+			reset = (reset + 999_999) / 1_000_000
+			more = (more + 999_999) / 1_000_000
+			h = w.Header()
+			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
+				SetQuotaFields(t, h, remaining, reset, more)
+			} else {
+				h[HeaderLimit] = limitField
+				h[HeaderRemaining] = numberValues[remaining]
+				h[HeaderReset] = numberValues[reset]
+				h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
+				h[HeaderPolicy] = policyField
+			}
 		}
 		if r.ContentLength < 0 {
 			goto unticketed
@@ -294,6 +300,7 @@ func newBothSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 	timed := &timedFastPath{fastPath: e, config: c, next: c.Guarding.Any}
 	allowed := c.Metering.Allowed
 	t := c.QuotaFields
+	wanted := t.XRateLimit || t.IETF
 	ready := t.Ready
 	limitField := t.Limit
 	policyField := t.Policy
@@ -375,17 +382,19 @@ func newBothSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 
 		s.mu.Unlock()
 		atomic.AddInt64(allowed, 1)
-		reset = (reset + 999_999) / 1_000_000
-		more = (more + 999_999) / 1_000_000
-		h = w.Header()
-		if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-			SetQuotaFields(t, h, remaining, reset, more)
-		} else {
-			h[HeaderLimit] = limitField
-			h[HeaderRemaining] = numberValues[remaining]
-			h[HeaderReset] = numberValues[reset]
-			h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
-			h[HeaderPolicy] = policyField
+		if wanted {
+			reset = (reset + 999_999) / 1_000_000
+			more = (more + 999_999) / 1_000_000
+			h = w.Header()
+			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
+				SetQuotaFields(t, h, remaining, reset, more)
+			} else {
+				h[HeaderLimit] = limitField
+				h[HeaderRemaining] = numberValues[remaining]
+				h[HeaderReset] = numberValues[reset]
+				h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
+				h[HeaderPolicy] = policyField
+			}
 		}
 		if r.ContentLength < 0 {
 			goto unticketed
@@ -431,6 +440,7 @@ func newBothTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 	timed := &timedFastPath{fastPath: e, config: c, next: c.Guarding.Any}
 	allowed := c.Metering.Allowed
 	t := c.QuotaFields
+	wanted := t.XRateLimit || t.IETF
 	ready := t.Ready
 	limitField := t.Limit
 	policyField := t.Policy
@@ -519,17 +529,19 @@ func newBothTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 
 		s.mu.Unlock()
 		atomic.AddInt64(allowed, 1)
-		reset = (reset + 999_999) / 1_000_000
-		more = (more + 999_999) / 1_000_000
-		h = w.Header()
-		if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-			SetQuotaFields(t, h, remaining, reset, more)
-		} else {
-			h[HeaderLimit] = limitField
-			h[HeaderRemaining] = numberValues[remaining]
-			h[HeaderReset] = numberValues[reset]
-			h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
-			h[HeaderPolicy] = policyField
+		if wanted {
+			reset = (reset + 999_999) / 1_000_000
+			more = (more + 999_999) / 1_000_000
+			h = w.Header()
+			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
+				SetQuotaFields(t, h, remaining, reset, more)
+			} else {
+				h[HeaderLimit] = limitField
+				h[HeaderRemaining] = numberValues[remaining]
+				h[HeaderReset] = numberValues[reset]
+				h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
+				h[HeaderPolicy] = policyField
+			}
 		}
 		if r.ContentLength < 0 {
 			goto unticketed

@@ -24,6 +24,7 @@ func newFlatFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 	requests := e.limit.requests
 	calendar := e.limit.calendar
 	t := c.QuotaFields
+	wanted := t.XRateLimit || t.IETF
 	ready := t.Ready
 	limitField := t.Limit
 	policyField := t.Policy
@@ -88,17 +89,19 @@ func newFlatFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 		remaining = requests - count
 
 		s.mu.Unlock()
-		reset = (reset + 999_999) / 1_000_000
-		more = (more + 999_999) / 1_000_000
-		h = w.Header()
-		if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-			SetQuotaFields(t, h, remaining, reset, more)
-		} else {
-			h[HeaderLimit] = limitField
-			h[HeaderRemaining] = numberValues[remaining]
-			h[HeaderReset] = numberValues[reset]
-			h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
-			h[HeaderPolicy] = policyField
+		if wanted {
+			reset = (reset + 999_999) / 1_000_000
+			more = (more + 999_999) / 1_000_000
+			h = w.Header()
+			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
+				SetQuotaFields(t, h, remaining, reset, more)
+			} else {
+				h[HeaderLimit] = limitField
+				h[HeaderRemaining] = numberValues[remaining]
+				h[HeaderReset] = numberValues[reset]
+				h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
+				h[HeaderPolicy] = policyField
+			}
 		}
 		next.ServeHTTP(w, r)
 		return
@@ -127,6 +130,7 @@ func newFlatLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 	period := e.limit.period
 	quota := e.limit.quota
 	t := c.QuotaFields
+	wanted := t.XRateLimit || t.IETF
 	ready := t.Ready
 	limitField := t.Limit
 	policyField := t.Policy
@@ -187,17 +191,19 @@ func newFlatLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 		remaining = quota
 
 		s.mu.Unlock()
-		reset = (reset + 999_999) / 1_000_000
-		more = (more + 999_999) / 1_000_000
-		h = w.Header()
-		if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-			SetQuotaFields(t, h, remaining, reset, more)
-		} else {
-			h[HeaderLimit] = limitField
-			h[HeaderRemaining] = numberValues[remaining]
-			h[HeaderReset] = numberValues[reset]
-			h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
-			h[HeaderPolicy] = policyField
+		if wanted {
+			reset = (reset + 999_999) / 1_000_000
+			more = (more + 999_999) / 1_000_000
+			h = w.Header()
+			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
+				SetQuotaFields(t, h, remaining, reset, more)
+			} else {
+				h[HeaderLimit] = limitField
+				h[HeaderRemaining] = numberValues[remaining]
+				h[HeaderReset] = numberValues[reset]
+				h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
+				h[HeaderPolicy] = policyField
+			}
 		}
 		next.ServeHTTP(w, r)
 		return
@@ -224,6 +230,7 @@ func newFlatSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 	weighable := e.limit.weighable
 	requests := e.limit.requests
 	t := c.QuotaFields
+	wanted := t.XRateLimit || t.IETF
 	ready := t.Ready
 	limitField := t.Limit
 	policyField := t.Policy
@@ -291,17 +298,19 @@ func newFlatSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 		reset = left + period + 1 - (period+current-1)/current // reset and more are as leftBehind has them
 
 		s.mu.Unlock()
-		reset = (reset + 999_999) / 1_000_000
-		more = (more + 999_999) / 1_000_000
-		h = w.Header()
-		if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-			SetQuotaFields(t, h, remaining, reset, more)
-		} else {
-			h[HeaderLimit] = limitField
-			h[HeaderRemaining] = numberValues[remaining]
-			h[HeaderReset] = numberValues[reset]
-			h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
-			h[HeaderPolicy] = policyField
+		if wanted {
+			reset = (reset + 999_999) / 1_000_000
+			more = (more + 999_999) / 1_000_000
+			h = w.Header()
+			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
+				SetQuotaFields(t, h, remaining, reset, more)
+			} else {
+				h[HeaderLimit] = limitField
+				h[HeaderRemaining] = numberValues[remaining]
+				h[HeaderReset] = numberValues[reset]
+				h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
+				h[HeaderPolicy] = policyField
+			}
 		}
 		next.ServeHTTP(w, r)
 		return
@@ -329,6 +338,7 @@ func newFlatTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 	requests := e.limit.requests
 	period := e.limit.period
 	t := c.QuotaFields
+	wanted := t.XRateLimit || t.IETF
 	ready := t.Ready
 	limitField := t.Limit
 	policyField := t.Policy
@@ -403,17 +413,19 @@ func newFlatTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 		remaining = room / period
 
 		s.mu.Unlock()
-		reset = (reset + 999_999) / 1_000_000
-		more = (more + 999_999) / 1_000_000
-		h = w.Header()
-		if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-			SetQuotaFields(t, h, remaining, reset, more)
-		} else {
-			h[HeaderLimit] = limitField
-			h[HeaderRemaining] = numberValues[remaining]
-			h[HeaderReset] = numberValues[reset]
-			h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
-			h[HeaderPolicy] = policyField
+		if wanted {
+			reset = (reset + 999_999) / 1_000_000
+			more = (more + 999_999) / 1_000_000
+			h = w.Header()
+			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
+				SetQuotaFields(t, h, remaining, reset, more)
+			} else {
+				h[HeaderLimit] = limitField
+				h[HeaderRemaining] = numberValues[remaining]
+				h[HeaderReset] = numberValues[reset]
+				h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
+				h[HeaderPolicy] = policyField
+			}
 		}
 		next.ServeHTTP(w, r)
 		return

@@ -28,6 +28,7 @@ func newGuardedFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 	requests := e.limit.requests
 	calendar := e.limit.calendar
 	t := c.QuotaFields
+	wanted := t.XRateLimit || t.IETF
 	ready := t.Ready
 	limitField := t.Limit
 	policyField := t.Policy
@@ -94,17 +95,19 @@ func newGuardedFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 		remaining = requests - count
 
 		s.mu.Unlock()
-		reset = (reset + 999_999) / 1_000_000
-		more = (more + 999_999) / 1_000_000
-		h = w.Header()
-		if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-			SetQuotaFields(t, h, remaining, reset, more)
-		} else {
-			h[HeaderLimit] = limitField
-			h[HeaderRemaining] = numberValues[remaining]
-			h[HeaderReset] = numberValues[reset]
-			h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
-			h[HeaderPolicy] = policyField
+		if wanted {
+			reset = (reset + 999_999) / 1_000_000
+			more = (more + 999_999) / 1_000_000
+			h = w.Header()
+			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
+				SetQuotaFields(t, h, remaining, reset, more)
+			} else {
+				h[HeaderLimit] = limitField
+				h[HeaderRemaining] = numberValues[remaining]
+				h[HeaderReset] = numberValues[reset]
+				h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
+				h[HeaderPolicy] = policyField
+			}
 		}
 		if r.ContentLength < 0 {
 			goto unticketed
@@ -146,6 +149,7 @@ func newGuardedLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 	period := e.limit.period
 	quota := e.limit.quota
 	t := c.QuotaFields
+	wanted := t.XRateLimit || t.IETF
 	ready := t.Ready
 	limitField := t.Limit
 	policyField := t.Policy
@@ -208,17 +212,19 @@ func newGuardedLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 		remaining = quota
 
 		s.mu.Unlock()
-		reset = (reset + 999_999) / 1_000_000
-		more = (more + 999_999) / 1_000_000
-		h = w.Header()
-		if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-			SetQuotaFields(t, h, remaining, reset, more)
-		} else {
-			h[HeaderLimit] = limitField
-			h[HeaderRemaining] = numberValues[remaining]
-			h[HeaderReset] = numberValues[reset]
-			h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
-			h[HeaderPolicy] = policyField
+		if wanted {
+			reset = (reset + 999_999) / 1_000_000
+			more = (more + 999_999) / 1_000_000
+			h = w.Header()
+			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
+				SetQuotaFields(t, h, remaining, reset, more)
+			} else {
+				h[HeaderLimit] = limitField
+				h[HeaderRemaining] = numberValues[remaining]
+				h[HeaderReset] = numberValues[reset]
+				h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
+				h[HeaderPolicy] = policyField
+			}
 		}
 		if r.ContentLength < 0 {
 			goto unticketed
@@ -258,6 +264,7 @@ func newGuardedSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 	weighable := e.limit.weighable
 	requests := e.limit.requests
 	t := c.QuotaFields
+	wanted := t.XRateLimit || t.IETF
 	ready := t.Ready
 	limitField := t.Limit
 	policyField := t.Policy
@@ -327,17 +334,19 @@ func newGuardedSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 		reset = left + period + 1 - (period+current-1)/current // reset and more are as leftBehind has them
 
 		s.mu.Unlock()
-		reset = (reset + 999_999) / 1_000_000
-		more = (more + 999_999) / 1_000_000
-		h = w.Header()
-		if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-			SetQuotaFields(t, h, remaining, reset, more)
-		} else {
-			h[HeaderLimit] = limitField
-			h[HeaderRemaining] = numberValues[remaining]
-			h[HeaderReset] = numberValues[reset]
-			h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
-			h[HeaderPolicy] = policyField
+		if wanted {
+			reset = (reset + 999_999) / 1_000_000
+			more = (more + 999_999) / 1_000_000
+			h = w.Header()
+			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
+				SetQuotaFields(t, h, remaining, reset, more)
+			} else {
+				h[HeaderLimit] = limitField
+				h[HeaderRemaining] = numberValues[remaining]
+				h[HeaderReset] = numberValues[reset]
+				h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
+				h[HeaderPolicy] = policyField
+			}
 		}
 		if r.ContentLength < 0 {
 			goto unticketed
@@ -378,6 +387,7 @@ func newGuardedTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 	requests := e.limit.requests
 	period := e.limit.period
 	t := c.QuotaFields
+	wanted := t.XRateLimit || t.IETF
 	ready := t.Ready
 	limitField := t.Limit
 	policyField := t.Policy
@@ -454,17 +464,19 @@ func newGuardedTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 		remaining = room / period
 
 		s.mu.Unlock()
-		reset = (reset + 999_999) / 1_000_000
-		more = (more + 999_999) / 1_000_000
-		h = w.Header()
-		if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-			SetQuotaFields(t, h, remaining, reset, more)
-		} else {
-			h[HeaderLimit] = limitField
-			h[HeaderRemaining] = numberValues[remaining]
-			h[HeaderReset] = numberValues[reset]
-			h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
-			h[HeaderPolicy] = policyField
+		if wanted {
+			reset = (reset + 999_999) / 1_000_000
+			more = (more + 999_999) / 1_000_000
+			h = w.Header()
+			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
+				SetQuotaFields(t, h, remaining, reset, more)
+			} else {
+				h[HeaderLimit] = limitField
+				h[HeaderRemaining] = numberValues[remaining]
+				h[HeaderReset] = numberValues[reset]
+				h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
+				h[HeaderPolicy] = policyField
+			}
 		}
 		if r.ContentLength < 0 {
 			goto unticketed

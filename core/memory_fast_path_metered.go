@@ -30,6 +30,7 @@ func newMeteredFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 	timed := &timedFastPath{fastPath: e, config: c, next: c.Next}
 	allowed := c.Metering.Allowed
 	t := c.QuotaFields
+	wanted := t.XRateLimit || t.IETF
 	ready := t.Ready
 	limitField := t.Limit
 	policyField := t.Policy
@@ -106,17 +107,19 @@ func newMeteredFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 
 		s.mu.Unlock()
 		atomic.AddInt64(allowed, 1)
-		reset = (reset + 999_999) / 1_000_000
-		more = (more + 999_999) / 1_000_000
-		h = w.Header()
-		if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-			SetQuotaFields(t, h, remaining, reset, more)
-		} else {
-			h[HeaderLimit] = limitField
-			h[HeaderRemaining] = numberValues[remaining]
-			h[HeaderReset] = numberValues[reset]
-			h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
-			h[HeaderPolicy] = policyField
+		if wanted {
+			reset = (reset + 999_999) / 1_000_000
+			more = (more + 999_999) / 1_000_000
+			h = w.Header()
+			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
+				SetQuotaFields(t, h, remaining, reset, more)
+			} else {
+				h[HeaderLimit] = limitField
+				h[HeaderRemaining] = numberValues[remaining]
+				h[HeaderReset] = numberValues[reset]
+				h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
+				h[HeaderPolicy] = policyField
+			}
 		}
 		next.ServeHTTP(w, r)
 		return
@@ -150,6 +153,7 @@ func newMeteredLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 	timed := &timedFastPath{fastPath: e, config: c, next: c.Next}
 	allowed := c.Metering.Allowed
 	t := c.QuotaFields
+	wanted := t.XRateLimit || t.IETF
 	ready := t.Ready
 	limitField := t.Limit
 	policyField := t.Policy
@@ -222,17 +226,19 @@ func newMeteredLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 
 		s.mu.Unlock()
 		atomic.AddInt64(allowed, 1)
-		reset = (reset + 999_999) / 1_000_000
-		more = (more + 999_999) / 1_000_000
-		h = w.Header()
-		if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-			SetQuotaFields(t, h, remaining, reset, more)
-		} else {
-			h[HeaderLimit] = limitField
-			h[HeaderRemaining] = numberValues[remaining]
-			h[HeaderReset] = numberValues[reset]
-			h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
-			h[HeaderPolicy] = policyField
+		if wanted {
+			reset = (reset + 999_999) / 1_000_000
+			more = (more + 999_999) / 1_000_000
+			h = w.Header()
+			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
+				SetQuotaFields(t, h, remaining, reset, more)
+			} else {
+				h[HeaderLimit] = limitField
+				h[HeaderRemaining] = numberValues[remaining]
+				h[HeaderReset] = numberValues[reset]
+				h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
+				h[HeaderPolicy] = policyField
+			}
 		}
 		next.ServeHTTP(w, r)
 		return
@@ -264,6 +270,7 @@ func newMeteredSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 	timed := &timedFastPath{fastPath: e, config: c, next: c.Next}
 	allowed := c.Metering.Allowed
 	t := c.QuotaFields
+	wanted := t.XRateLimit || t.IETF
 	ready := t.Ready
 	limitField := t.Limit
 	policyField := t.Policy
@@ -343,17 +350,19 @@ func newMeteredSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 
 		s.mu.Unlock()
 		atomic.AddInt64(allowed, 1)
-		reset = (reset + 999_999) / 1_000_000
-		more = (more + 999_999) / 1_000_000
-		h = w.Header()
-		if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-			SetQuotaFields(t, h, remaining, reset, more)
-		} else {
-			h[HeaderLimit] = limitField
-			h[HeaderRemaining] = numberValues[remaining]
-			h[HeaderReset] = numberValues[reset]
-			h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
-			h[HeaderPolicy] = policyField
+		if wanted {
+			reset = (reset + 999_999) / 1_000_000
+			more = (more + 999_999) / 1_000_000
+			h = w.Header()
+			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
+				SetQuotaFields(t, h, remaining, reset, more)
+			} else {
+				h[HeaderLimit] = limitField
+				h[HeaderRemaining] = numberValues[remaining]
+				h[HeaderReset] = numberValues[reset]
+				h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
+				h[HeaderPolicy] = policyField
+			}
 		}
 		next.ServeHTTP(w, r)
 		return
@@ -386,6 +395,7 @@ func newMeteredTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 	timed := &timedFastPath{fastPath: e, config: c, next: c.Next}
 	allowed := c.Metering.Allowed
 	t := c.QuotaFields
+	wanted := t.XRateLimit || t.IETF
 	ready := t.Ready
 	limitField := t.Limit
 	policyField := t.Policy
@@ -472,17 +482,19 @@ func newMeteredTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 
 		s.mu.Unlock()
 		atomic.AddInt64(allowed, 1)
-		reset = (reset + 999_999) / 1_000_000
-		more = (more + 999_999) / 1_000_000
-		h = w.Header()
-		if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-			SetQuotaFields(t, h, remaining, reset, more)
-		} else {
-			h[HeaderLimit] = limitField
-			h[HeaderRemaining] = numberValues[remaining]
-			h[HeaderReset] = numberValues[reset]
-			h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
-			h[HeaderPolicy] = policyField
+		if wanted {
+			reset = (reset + 999_999) / 1_000_000
+			more = (more + 999_999) / 1_000_000
+			h = w.Header()
+			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
+				SetQuotaFields(t, h, remaining, reset, more)
+			} else {
+				h[HeaderLimit] = limitField
+				h[HeaderRemaining] = numberValues[remaining]
+				h[HeaderReset] = numberValues[reset]
+				h[HeaderRateLimit] = []string{stateText + numberTexts[remaining] + numberEnds[more]}
+				h[HeaderPolicy] = policyField
+			}
 		}
 		next.ServeHTTP(w, r)
 		return

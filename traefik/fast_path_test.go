@@ -122,7 +122,7 @@ func TestEachFastPathAnswersAsTheGeneralPath(t *testing.T) {
 	underrace.OneGoroutine(t)
 	steps := 600
 	if interpreted {
-		steps = 60
+		steps = 15
 	}
 	for number, k := range kinds() {
 		random := rand.New(rand.NewSource(int64(number)))

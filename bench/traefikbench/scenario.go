@@ -80,6 +80,7 @@ var scenarios = []scenario{
 	weir("sliding-window-log", "Weir, sliding_window_log", perTick, "algorithm: sliding_window_log").asFastAs(fieldsAlone),
 	weir("no-fields", "Weir, token_bucket, `headers: none`", perMilli, tokenBucket+", headers: none").asFastAs(nothing),
 	weir("two-rules", "Weir, two rules: token_bucket and sliding_window_counter", perMilli+", "+perTick, twoRules).asFastAs(fieldsAlone),
+	weir("four-rules", "Weir, four rules", perMilli+", "+perTick, fourRules).asFastAs(fieldsAlone),
 	weir("metrics-header", "Weir, token_bucket, 512 keys in a header, `metrics`", perHour, tokenBucket+byHeader+", metrics: {path: /metrics}").from(keyed).asFastAs("weir-header"),
 	weir("header", "Weir, token_bucket, 512 keys in a header", perHour, tokenBucket+byHeader).from(keyed).asFastAs(fieldsAlone),
 	weir("new-keys", "Weir, token_bucket, a new key in every request's header", perHour, tokenBucket+byHeader).from(fresh).asFastAs(fieldsAlone),
@@ -87,9 +88,11 @@ var scenarios = []scenario{
 	weir("metrics-counter", "Weir, sliding_window_counter, `metrics`", perTick, "algorithm: sliding_window_counter, metrics: {path: /metrics}").asFastAs("weir-sliding-window-counter"),
 	weir("metrics-two-rules", "Weir, two rules, `metrics`", perMilli+", "+perTick, twoRules+", metrics: {path: /metrics}").asFastAs("weir-two-rules"),
 	{name: "none-forwarded", title: "no middleware, X-Forwarded-For trusted", status: 200, clients: forwarded},
-	weir("depth", "Weir, token_bucket, `ipStrategy.depth: 1`", perMilli, tokenBucket+", ipStrategy: {depth: 1}").from(forwarded),
+	{name: fieldsAlone + "-forwarded", title: "five prebuilt header fields, X-Forwarded-For trusted", middleware: "plugin: {tiny: {kind: headers}}", status: 200, fields: true, clients: forwarded},
+	weir("depth", "Weir, token_bucket, `ipStrategy.depth: 1`", perMilli, tokenBucket+", ipStrategy: {depth: 1}").from(forwarded).asFastAs(fieldsAlone + "-forwarded"),
 	{name: "none-many", title: "no middleware, 512 addresses", status: 200, clients: many},
-	weir("addresses", "Weir, token_bucket, 512 addresses", perHour, tokenBucket).from(many),
+	{name: fieldsAlone + "-many", title: "five prebuilt header fields, 512 addresses", middleware: "plugin: {tiny: {kind: headers}}", status: 200, fields: true, clients: many},
+	weir("addresses", "Weir, token_bucket, 512 addresses", perHour, tokenBucket).from(many).asFastAs(fieldsAlone + "-many"),
 	{name: "native-redis", title: "Traefik's rateLimit, Redis", limit: perMilli, middleware: "rateLimit: {average: 1000, period: 1ms, burst: 1000, redis: {endpoints: ['REDIS']}}", status: 200, redis: true},
 	weir("redis-token-bucket", "Weir, token_bucket, Redis", perMilli, tokenBucket).inRedis().asFastAs("native-redis"),
 	weir("redis-sliding-window-counter", "Weir, sliding_window_counter, Redis", perTick, "algorithm: sliding_window_counter").inRedis().asFastAs("native-redis"),
@@ -97,6 +100,8 @@ var scenarios = []scenario{
 	weir("redis-metrics", "Weir, token_bucket, Redis, `metrics`", perMilli, tokenBucket+", metrics: {path: /metrics}").inRedis().asFastAs("weir-redis-token-bucket"),
 	{name: "native-rejected", title: "rejected: Traefik's rateLimit", limit: hourly, middleware: "rateLimit: {average: 1, period: 1h, burst: 1}", status: 429},
 	weir("rejected", "rejected: Weir, token_bucket", hourly, tokenBucket).rejected().asFastAs("native-rejected"),
+	weir("two-rules-rejected", "rejected by one of two rules: Weir", hourly+", "+perTick, rejectingRules).rejected().asFastAs("native-rejected"),
+	weir("metrics-rejected", "rejected: Weir, token_bucket, `metrics`", hourly, tokenBucket+", metrics: {path: /metrics}").rejected().asFastAs("weir-rejected"),
 	{name: "native-redis-rejected", title: "rejected: Traefik's rateLimit, Redis", limit: hourly, middleware: "rateLimit: {average: 1, period: 1h, burst: 1, redis: {endpoints: ['REDIS']}}", status: 429, redis: true},
 	weir("redis-rejected", "rejected: Weir, token_bucket, Redis", hourly, tokenBucket).inRedis().rejected().asFastAs("native-redis-rejected"),
 }
@@ -107,7 +112,12 @@ const (
 
 	tokenBucket = "algorithm: token_bucket"
 	byHeader    = ", key: 'header:" + keyHeader + "'"
-	twoRules    = "rules: [{name: short, limit: " + perMilli + ", algorithm: token_bucket}, {name: long, limit: " + perTick + ", algorithm: sliding_window_counter}]"
+	shortRule   = "{name: short, limit: " + perMilli + ", algorithm: token_bucket}"
+	longRule    = "{name: long, limit: " + perTick + ", algorithm: sliding_window_counter}"
+	twoRules    = "rules: [" + shortRule + ", " + longRule + "]"
+	fourRules   = "rules: [" + shortRule + ", " + longRule + ", {name: window, limit: " + perTick + ", algorithm: fixed_window}, {name: leaky, limit: " + perMilli + ", algorithm: leaky_bucket}]"
+
+	rejectingRules = "rules: [" + longRule + ", {name: spent, limit: " + hourly + ", algorithm: token_bucket}]"
 )
 
 // guardAlone has no limit, and a guard whose limit is far away.
