@@ -1,0 +1,496 @@
+package deferral
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/textproto"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/proxyweir/weir/answer"
+)
+
+// Desk is the clients' side of a queue. It is safe for concurrent use.
+type Desk struct {
+	Queue *Queue
+
+	// Path is where jobs are: <Path>/<id>, and <Path>/<id>/result. It begins with a slash, and does not end with one.
+	Path string
+
+	// Always defers all requests that can be deferred, and not only those with Prefer: respond-async.
+	Always bool
+
+	// MaxBody is the longest body of a request, in bytes.
+	MaxBody int64
+
+	// Headers are the names of the header fields that are stored, in their canonical form.
+	Headers []string
+
+	// MaxWait is the longest that a new job may have to wait, as far as can be said.
+	MaxWait time.Duration
+
+	// Pace returns the time in which the limit admits one more request of a key, when it is used up.
+	Pace func() time.Duration
+
+	// Stopping is closed when nobody may wait any longer; nil: never.
+	Stopping <-chan struct{}
+
+	waiting atomic.Int64 // clients that poll
+}
+
+// DefaultHeaders are the header fields that are stored unless others are configured: what a body is, and which answer the client understands.
+var DefaultHeaders = []string{"Accept", "Accept-Language", "Content-Encoding", "Content-Language", "Content-Type"}
+
+// secretHeaders are stored only if they are encrypted.
+var secretHeaders = []string{"Authorization", "Cookie", "Proxy-Authorization"}
+
+// otherHeaders cannot be stored: they are about the connection or the message, or are kept in another way.
+var otherHeaders = []string{"Connection", "Content-Length", "Expect", "Host", "Idempotency-Key", "Keep-Alive", "Prefer", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
+
+// CheckHeaders returns the canonical names of the header fields that are to be stored. The error says which cannot be.
+func CheckHeaders(names []string, encrypt bool) ([]string, error) {
+	var list []string
+	for _, name := range names {
+		canonical := textproto.CanonicalMIMEHeaderKey(name)
+		switch {
+		case !isToken(name):
+			return nil, fmt.Errorf("headers %q: is no name of a header field; write names such as Content-Type", name)
+		case slices.Contains(otherHeaders, canonical):
+			return nil, fmt.Errorf("headers %s: cannot be stored; a deferred request has its own", name)
+		case slices.Contains(secretHeaders, canonical) && !encrypt:
+			return nil, fmt.Errorf("headers %s: is a secret, which is stored only with encrypt; write encrypt with a key, or leave it out", name)
+		case slices.Contains(list, canonical):
+			return nil, fmt.Errorf("headers %s: duplicate; keep one", name)
+		}
+		list = append(list, canonical)
+	}
+	return list, nil
+}
+
+func isToken(name string) bool {
+	for _, c := range []byte(name) {
+		if c <= ' ' || c >= 0x7f || strings.IndexByte("()<>@,;:\\\"/[]?={}", c) >= 0 {
+			return false
+		}
+	}
+	return name != ""
+}
+
+// mostHead is the longest that what is stored of a request may be besides its body, in bytes.
+const mostHead = 16 << 10
+
+// longestOnce is the longest Idempotency-Key, in bytes.
+const longestOnce = 255
+
+// Wants reports whether a request is to be deferred if it is over its limit, and can be: whether it can be repeated later from what is stored of it.
+func (d *Desk) Wants(r *http.Request) bool {
+	if !d.Always {
+		if async, _ := preferences(r.Header); !async {
+			return false
+		}
+	}
+	h := r.Header
+	hasBody := r.ContentLength != 0
+	switch {
+	case r.Method == http.MethodConnect || r.Method == http.MethodTrace,
+		h.Get("Upgrade") != "" || listed(h, "Connection", "upgrade"),
+		answer.IsGRPC(r) || hasPrefix(h.Get("Content-Type"), "application/grpc"),
+		listed(h, "Accept", "text/event-stream"),
+		len(r.Trailer) > 0 || h.Get("Trailer") != "",
+		len(r.TransferEncoding) > 0 || r.ContentLength < 0 || r.ContentLength > d.MaxBody,
+		hasBody && (r.Method == http.MethodGet || r.Method == http.MethodHead),
+		h.Get("Early-Data") != "",
+		h.Get("Range") != "" || h.Get("Content-Range") != "",
+		h.Get("Content-Encoding") != "" && !slices.Contains(d.Headers, "Content-Encoding"), // the body would be unreadable without it
+		len(h.Values("Idempotency-Key")) > 1 || len(h.Get("Idempotency-Key")) > longestOnce,
+		len(h.Values("Authorization")) > 1:
+		return false
+	}
+	head := len(r.Method) + len(r.RequestURI) + len(r.Host)
+	for _, name := range d.Headers {
+		for _, value := range h[name] {
+			head += len(name) + len(value)
+		}
+	}
+	return head <= mostHead
+}
+
+// hasPrefix reports whether a text begins with another, in upper or lower case.
+func hasPrefix(text, prefix string) bool {
+	return len(text) >= len(prefix) && strings.EqualFold(text[:len(prefix)], prefix)
+}
+
+// listed reports whether one of the members of a field is that word. Parameters of a member are ignored.
+func listed(h http.Header, field, word string) bool {
+	for _, value := range h.Values(field) {
+		for member := range strings.SplitSeq(value, ",") {
+			member, _, _ = strings.Cut(member, ";")
+			if strings.EqualFold(strings.TrimSpace(member), word) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// longestPoll is the longest that a client may wait for a job to end.
+const longestPoll = time.Minute
+
+// preferences reads Prefer (RFC 7240): whether the client wants an answer at once, and how long it will wait for one; 0: it does not say.
+func preferences(h http.Header) (async bool, wait time.Duration) {
+	for _, value := range h.Values("Prefer") {
+		for member := range strings.SplitSeq(value, ",") {
+			member, _, _ = strings.Cut(member, ";")
+			name, value, _ := strings.Cut(member, "=")
+			switch strings.ToLower(strings.TrimSpace(name)) {
+			case "respond-async":
+				async = true
+			case "wait":
+				n, err := strconv.ParseUint(strings.Trim(strings.TrimSpace(value), `"`), 10, 32)
+				if err == nil && wait == 0 {
+					wait = min(time.Duration(n)*time.Second, longestPoll)
+				}
+			}
+		}
+	}
+	return async, wait
+}
+
+// Deferrable is a request that the desk wants to defer, while it is decided.
+type Deferrable struct {
+	desk *Desk
+	r    *http.Request
+	key  string // the digest of the client's key
+	once string // the digest of its Idempotency-Key; "": it has none
+	Look
+}
+
+// Ask asks the store about a request of a client with that key.
+func (d *Desk) Ask(r *http.Request, key string) (*Deferrable, error) {
+	a := &Deferrable{desk: d, r: r, key: d.Queue.KeyDigest(key)}
+	if once := r.Header.Get("Idempotency-Key"); once != "" {
+		// Another client with the same key is another client; so is one with other credentials.
+		a.once = d.Queue.digest("once", key, r.Header.Get("Authorization"), once)
+	}
+	var err error
+	a.Look, err = d.Queue.Look(r.Context(), a.key, a.once)
+	return a, err
+}
+
+// Expected returns how long a new job would wait, if its key's next turn comes after a wait.
+func (a *Deferrable) Expected(wait time.Duration) time.Duration {
+	return wait + time.Duration(a.Waiting)*a.desk.Pace()
+}
+
+// Errors of Accept.
+var (
+	// ErrBody says that the request's body did not come as announced.
+	ErrBody = errors.New("the request's body is not as long as announced")
+
+	// ErrReused says that the Idempotency-Key belongs to a job with another request.
+	ErrReused = errors.New("the Idempotency-Key belongs to another request")
+
+	// ErrTooLate says that the job would have to wait too long.
+	ErrTooLate = errors.New("the job would have to wait too long")
+)
+
+// Accept stores the request as a job whose first turn comes after a wait, and answers 202. If the Idempotency-Key has a job, it answers with that. The error is one of
+// Queue.Enter, or of those above; then nothing is answered, and nothing is stored, if the store answers at all.
+func (a *Deferrable) Accept(w http.ResponseWriter, checks []Check, extra json.RawMessage, wait time.Duration) error {
+	d, r := a.desk, a.r
+	if a.ID == "" && a.Full != "" {
+		return &FullError{a.Full}
+	}
+	if a.ID == "" && a.Expected(wait) > d.MaxWait {
+		return ErrTooLate
+	}
+	body, err := a.read()
+	if err != nil {
+		return err
+	}
+	var proof []string // of the request
+	if a.once != "" {
+		proof = []string{r.Method, r.Host, r.URL.RequestURI(), string(body)}
+	}
+	if a.ID != "" {
+		return a.same(w, a.ID, a.Fingerprint, proof)
+	}
+	e := &Entry{ID: NewID(), Key: a.key, Once: a.once, Authorization: r.Header.Get("Authorization"), Wait: wait}
+	if proof != nil {
+		e.Fingerprint = d.Queue.proofs("fingerprint", proof...)[0]
+	}
+	e.Request = &Request{Method: r.Method, URI: r.URL.RequestURI(), Host: r.Host, Secure: r.TLS != nil, Remote: r.RemoteAddr, Header: make(http.Header),
+		Once: a.once != "", Checks: checks, Extra: extra, Body: body}
+	for _, name := range d.Headers {
+		if values := r.Header[name]; len(values) > 0 {
+			e.Request.Header[name] = values
+		}
+	}
+	e.Request.Header.Set("Idempotency-Key", e.ID)
+	if a.once != "" {
+		e.Request.Header.Set("Idempotency-Key", r.Header.Get("Idempotency-Key"))
+	}
+	// The client may leave, but then it must be known whether the job is stored, as with any other error.
+	got, err := d.Queue.Enter(context.WithoutCancel(r.Context()), e)
+	if err != nil {
+		if !errors.As(err, new(*FullError)) {
+			go d.withdraw(e.ID)
+		}
+		return err
+	}
+	if got.Same {
+		return a.same(w, got.ID, got.Fingerprint, proof)
+	}
+	expected := wait
+	if got.Position > 1 {
+		expected = time.Duration(got.Position-1) * d.Pace()
+	}
+	d.accepted(w, r, &Job{ID: got.ID, State: Waiting, Position: got.Position, Accepted: got.At}, expected)
+	return nil
+}
+
+// read reads the request's body.
+func (a *Deferrable) read() ([]byte, error) {
+	if a.r.ContentLength == 0 || a.r.Body == nil {
+		return nil, nil
+	}
+	body := make([]byte, a.r.ContentLength)
+	if _, err := io.ReadFull(a.r.Body, body); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrBody, err)
+	}
+	return body, nil
+}
+
+// same answers a request whose Idempotency-Key has a job.
+func (a *Deferrable) same(w http.ResponseWriter, id string, fingerprint []byte, proof []string) error {
+	d := a.desk
+	if !d.Queue.proves(fingerprint, "fingerprint", proof...) {
+		return ErrReused
+	}
+	j, err := d.Queue.Get(a.r.Context(), id)
+	if err != nil {
+		return err
+	}
+	d.accepted(w, a.r, j, d.expected(j))
+	return nil
+}
+
+// withdraw removes a job for which nobody was promised anything. It tries for as long as the lease of a job lasts.
+func (d *Desk) withdraw(id string) {
+	for end := time.Now().Add(d.Queue.Lease); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		err := d.Queue.Withdraw(context.Background(), id)
+		if err == nil || errors.Is(err, ErrUnknown) || errors.Is(err, ErrRuns) {
+			return
+		}
+	}
+}
+
+// accepted answers 202.
+func (d *Desk) accepted(w http.ResponseWriter, r *http.Request, j *Job, expected time.Duration) {
+	h := w.Header()
+	h.Set("Location", d.Path+"/"+j.ID)
+	if async, _ := preferences(r.Header); async {
+		h.Add("Preference-Applied", "respond-async")
+	}
+	d.write(w, http.StatusAccepted, j, expected)
+}
+
+// expected returns when a job's turn comes, as far as can be said.
+func (d *Desk) expected(j *Job) time.Duration {
+	if j.Position == 0 {
+		return 0
+	}
+	expected := time.Duration(j.Position-1) * d.Pace()
+	if !j.Due.IsZero() {
+		expected += max(0, time.Until(j.Due))
+	}
+	return expected
+}
+
+// status is the body of the answers about a job.
+type status struct {
+	ID       string     `json:"id"`
+	Status   State      `json:"status"`
+	Position int        `json:"position,omitempty"`
+	Due      *time.Time `json:"due,omitempty"`
+	Accepted time.Time  `json:"accepted"`
+	Ended    *time.Time `json:"ended,omitempty"`
+	Attempts int        `json:"attempts"`
+	Reason   string     `json:"reason,omitempty"`
+	Result   string     `json:"result,omitempty"`
+}
+
+// write writes an answer about a job.
+func (d *Desk) write(w http.ResponseWriter, code int, j *Job, expected time.Duration) {
+	s := status{ID: j.ID, Status: j.State, Position: j.Position, Accepted: j.Accepted.UTC(), Attempts: j.Attempts, Reason: j.Reason, Result: d.Path + "/" + j.ID + "/result"}
+	h := w.Header()
+	switch j.State {
+	case Waiting, Running:
+		due := time.Now().Add(expected).UTC().Truncate(time.Millisecond)
+		s.Due = &due
+		h.Set("Retry-After", strconv.FormatInt(max(1, int64((expected+time.Second-1)/time.Second)), 10))
+	default:
+		ended := j.Ended.UTC()
+		s.Ended = &ended
+	}
+	writeJSON(w, code, s)
+}
+
+func writeJSON(w http.ResponseWriter, code int, body any) {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	h.Del("Content-Length")
+	text, _ := json.Marshal(body) // cannot fail
+	w.WriteHeader(code)
+	_, _ = w.Write(append(text, '\n')) // the client may be gone; there is nobody to tell
+}
+
+// problem answers with an error.
+func problem(w http.ResponseWriter, code int, text string) {
+	writeJSON(w, code, map[string]string{"error": text})
+}
+
+// Serves reports whether a request is about a job.
+func (d *Desk) Serves(r *http.Request) bool {
+	rest, found := strings.CutPrefix(r.URL.Path, d.Path)
+	return found && (rest == "" || rest[0] == '/')
+}
+
+// ServeHTTP answers a request about a job: its status, its result, or that it is to be cancelled.
+func (d *Desk) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	id, rest, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, d.Path), "/"), "/")
+	allowed := []string{http.MethodGet, http.MethodHead, http.MethodDelete}
+	if rest == "result" {
+		allowed = allowed[:2]
+	} else if rest != "" || strings.HasSuffix(r.URL.Path, "/") {
+		id = ""
+	}
+	if !ValidID(id) {
+		d.fail(w, ErrUnknown)
+		return
+	}
+	if !slices.Contains(allowed, r.Method) {
+		w.Header().Set("Allow", strings.Join(allowed, ", "))
+		problem(w, http.StatusMethodNotAllowed, "the method must be one of "+strings.Join(allowed, ", "))
+		return
+	}
+	j, err := d.find(r, id)
+	if err != nil {
+		d.fail(w, err)
+		return
+	}
+	switch {
+	case r.Method == http.MethodDelete:
+		if err := d.Queue.Cancel(r.Context(), id); err != nil {
+			d.fail(w, err)
+			return
+		}
+		w.Header().Set("Cache-Control", "no-store")
+		w.WriteHeader(http.StatusNoContent)
+	case rest == "result":
+		d.result(w, r, j)
+	default:
+		j = d.await(w, r, j)
+		d.write(w, http.StatusOK, j, d.expected(j))
+	}
+}
+
+// find returns a job that the client of a request may see.
+func (d *Desk) find(r *http.Request, id string) (*Job, error) {
+	j, err := d.Queue.Get(r.Context(), id)
+	if err != nil {
+		return nil, err
+	}
+	if len(j.access) > 0 && !d.Queue.proves(j.access, "access", id, r.Header.Get("Authorization")) {
+		return nil, ErrUnknown
+	}
+	return j, nil
+}
+
+// fail answers a request with an error of the store.
+func (d *Desk) fail(w http.ResponseWriter, err error) {
+	switch {
+	case errors.Is(err, ErrUnknown):
+		problem(w, http.StatusNotFound, "there is no such job")
+	case errors.Is(err, ErrRuns):
+		problem(w, http.StatusConflict, "the job is running, and can no longer be cancelled")
+	default:
+		w.Header().Set("Retry-After", "1")
+		problem(w, http.StatusServiceUnavailable, "the job cannot be looked up now")
+	}
+}
+
+// result answers with the result of a job.
+func (d *Desk) result(w http.ResponseWriter, r *http.Request, j *Job) {
+	j = d.await(w, r, j)
+	if j.State == Waiting || j.State == Running {
+		d.write(w, http.StatusAccepted, j, d.expected(j))
+		return
+	}
+	_, a, err := d.Queue.Result(r.Context(), j.ID)
+	switch {
+	case err != nil:
+		d.fail(w, err)
+	case a == nil && j.State == Dead:
+		problem(w, http.StatusBadGateway, "the job could not be done: "+j.Reason)
+	case a == nil || a.Cut:
+		problem(w, http.StatusGone, "the result is not kept any more")
+	default:
+		h := w.Header()
+		for name, values := range a.Header {
+			h[name] = values
+		}
+		h.Set("Cache-Control", "no-store")
+		w.WriteHeader(a.Status)
+		if len(a.Body) > 0 {
+			_, _ = io.Copy(w, bytes.NewReader(a.Body)) // the client may be gone
+		}
+	}
+}
+
+// Bounds of polling.
+const (
+	mostPolls = 1000 // clients that may wait at a time; others are answered at once
+	pollEvery = 200 * time.Millisecond
+)
+
+// await returns the job when it has ended, or when its client does not want to wait any longer.
+func (d *Desk) await(w http.ResponseWriter, r *http.Request, j *Job) *Job {
+	_, wait := preferences(r.Header)
+	if wait == 0 {
+		return j
+	}
+	w.Header().Add("Preference-Applied", "wait="+strconv.Itoa(int(wait/time.Second)))
+	defer d.waiting.Add(-1)
+	if d.waiting.Add(1) > mostPolls {
+		return j
+	}
+	end := time.NewTimer(wait)
+	defer end.Stop()
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for j.State == Waiting || j.State == Running {
+		select {
+		case <-tick.C:
+		case <-end.C:
+			return j
+		case <-d.Stopping:
+			return j
+		case <-r.Context().Done():
+			return j
+		}
+		if now, err := d.Queue.Get(r.Context(), j.ID); err == nil {
+			j = now
+		}
+	}
+	return j
+}

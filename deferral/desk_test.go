@@ -1,0 +1,421 @@
+package deferral
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func newDesk(q *Queue) *Desk {
+	return &Desk{Queue: q, Path: "/.deferred", MaxBody: 64 << 10, Headers: DefaultHeaders, MaxWait: time.Hour, Pace: func() time.Duration { return time.Second }}
+}
+
+// asking returns a request that asks to be deferred, with header fields in pairs.
+func asking(method, body string, fields ...string) *http.Request {
+	r := httptest.NewRequest(method, "http://shop.example/orders?a=1", strings.NewReader(body))
+	r.Header.Set("Prefer", "respond-async")
+	for i := 0; i < len(fields); i += 2 {
+		r.Header.Add(fields[i], fields[i+1])
+	}
+	return r
+}
+
+// accept defers a request of a key.
+func (d *Desk) accept(t testing.TB, r *http.Request, key string) (*httptest.ResponseRecorder, error) {
+	t.Helper()
+	a, err := d.Ask(r, key)
+	must(t, err)
+	w := httptest.NewRecorder()
+	return w, a.Accept(w, []Check{{Rule: "orders", Key: key}}, nil, 100*time.Millisecond)
+}
+
+// ask makes a request about a job.
+func (d *Desk) ask(r *http.Request) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	d.ServeHTTP(w, r)
+	return w
+}
+
+func about(method, location string, fields ...string) *http.Request {
+	r := httptest.NewRequest(method, location, nil)
+	for i := 0; i < len(fields); i += 2 {
+		r.Header.Set(fields[i], fields[i+1])
+	}
+	return r
+}
+
+func wantStatus(t testing.TB, w *httptest.ResponseRecorder, want int) status {
+	t.Helper()
+	if w.Code != want {
+		t.Fatalf("status %d, want %d: %s", w.Code, want, w.Body)
+	}
+	if w.Header().Get("Cache-Control") != "no-store" {
+		t.Errorf("Cache-Control %q, want no-store", w.Header().Get("Cache-Control"))
+	}
+	var s status
+	_ = json.Unmarshal(w.Body.Bytes(), &s)
+	return s
+}
+
+func TestARequestIsAcceptedFollowedAndAnswered(t *testing.T) {
+	b := newBench(t, nil)
+	d := newDesk(b.Queue)
+	w, err := d.accept(t, asking("POST", "one"), "k")
+	must(t, err)
+	first := wantStatus(t, w, http.StatusAccepted)
+	location := w.Header().Get("Location")
+	if location != "/.deferred/"+first.ID || first.Status != Waiting || first.Position != 1 || first.Due == nil || first.Result != location+"/result" ||
+		w.Header().Get("Retry-After") != "1" || w.Header().Get("Preference-Applied") != "respond-async" {
+		t.Errorf("%+v %v", first, w.Header())
+	}
+	w, err = d.accept(t, asking("POST", "two"), "k")
+	must(t, err)
+	if second := wantStatus(t, w, http.StatusAccepted); second.Position != 2 {
+		t.Errorf("%+v", second)
+	}
+	if s := wantStatus(t, d.ask(about("GET", location)), http.StatusOK); s.Status != Waiting || s.Position != 1 {
+		t.Errorf("%+v", s)
+	}
+	wantStatus(t, d.ask(about("GET", location+"/result")), http.StatusAccepted)
+
+	b.pass(time.Second)
+	j := b.claimOne(first.ID)
+	r, err := b.open(j)
+	must(t, err)
+	if r.Method != "POST" || r.URI != "/orders?a=1" || r.Host != "shop.example" || string(r.Body) != "one" || r.Header.Get("Idempotency-Key") != first.ID || r.Header.Get("Prefer") != "" || r.Once {
+		t.Errorf("%+v", r)
+	}
+	must(t, b.start(context.Background(), j))
+	wantStatus(t, d.ask(about("DELETE", location)), http.StatusConflict)
+	must(t, b.finish(context.Background(), j, Done, "", &Answer{Status: 500, Header: http.Header{"Content-Type": {"text/x"}}, Body: []byte("no")}, 0))
+	if s := wantStatus(t, d.ask(about("GET", location)), http.StatusOK); s.Status != Done || s.Ended == nil || s.Position != 0 {
+		t.Errorf("%+v", s)
+	}
+	w = d.ask(about("GET", location+"/result"))
+	wantStatus(t, w, 500)
+	if w.Body.String() != "no" || w.Header().Get("Content-Type") != "text/x" {
+		t.Errorf("%s %v", w.Body, w.Header())
+	}
+	b.pass(b.Keep)
+	_, err = b.claim(context.Background(), 0)
+	must(t, err)
+	wantStatus(t, d.ask(about("GET", location+"/result")), http.StatusGone)
+	wantStatus(t, d.ask(about("DELETE", location)), http.StatusNoContent)
+	wantStatus(t, d.ask(about("GET", location)), http.StatusNotFound)
+	b.check()
+}
+
+func TestWhatCannotBeDeferred(t *testing.T) {
+	d := newDesk(nil)
+	if !d.Wants(asking("POST", "x")) || !d.Wants(asking("GET", "")) || !d.Wants(asking("HEAD", "")) {
+		t.Fatal("a plain request is not deferred")
+	}
+	change := func(f func(r *http.Request)) *http.Request {
+		r := asking("POST", "x")
+		f(r)
+		return r
+	}
+	for name, r := range map[string]*http.Request{
+		"not asked for":          change(func(r *http.Request) { r.Header.Del("Prefer") }),
+		"another preference":     change(func(r *http.Request) { r.Header.Set("Prefer", "respond-asynchronously, wait=1") }),
+		"WebSocket":              asking("GET", "", "Connection", "keep-alive, Upgrade", "Upgrade", "websocket"),
+		"Upgrade alone":          asking("GET", "", "Upgrade", "h2c"),
+		"Connection alone":       asking("GET", "", "Connection", "Upgrade"),
+		"CONNECT":                change(func(r *http.Request) { r.Method = "CONNECT" }),
+		"TRACE":                  change(func(r *http.Request) { r.Method = "TRACE" }),
+		"gRPC":                   asking("POST", "x", "Content-Type", "application/grpc"),
+		"gRPC-Web":               asking("POST", "x", "Content-Type", "Application/gRPC-web+proto"),
+		"event stream":           asking("GET", "", "Accept", "text/html, text/event-stream;q=0.5"),
+		"trailer":                asking("POST", "x", "Trailer", "Digest"),
+		"announced trailer":      change(func(r *http.Request) { r.Trailer = http.Header{"Digest": nil} }),
+		"chunked":                change(func(r *http.Request) { r.ContentLength = -1 }),
+		"chunked, with a length": change(func(r *http.Request) { r.TransferEncoding = []string{"chunked"} }),
+		"65 KiB":                 asking("POST", strings.Repeat("x", 65<<10)),
+		"HEAD with a body":       asking("HEAD", "x"),
+		"GET with a body":        asking("GET", "x"),
+		"early data":             asking("POST", "x", "Early-Data", "1"),
+		"a range":                asking("GET", "", "Range", "bytes=0-1"),
+		"two Idempotency-Keys":   asking("POST", "x", "Idempotency-Key", "a", "Idempotency-Key", "b"),
+		"a long Idempotency-Key": asking("POST", "x", "Idempotency-Key", strings.Repeat("a", 256)),
+		"two Authorizations":     asking("POST", "x", "Authorization", "a", "Authorization", "b"),
+		"long fields":            asking("POST", "x", "Accept", strings.Repeat("a", mostHead)),
+		"a long path":            change(func(r *http.Request) { r.RequestURI = "/" + strings.Repeat("a", mostHead) }),
+	} {
+		if d.Wants(r) {
+			t.Errorf("%s: is deferred", name)
+		}
+	}
+	d.Headers = []string{"Content-Type"}
+	if d.Wants(asking("POST", "x", "Content-Encoding", "gzip")) {
+		t.Error("a compressed body is stored without its Content-Encoding")
+	}
+	d.Always = true
+	if !d.Wants(change(func(r *http.Request) { r.Header.Del("Prefer") })) {
+		t.Error("with Always, a request that does not ask is not deferred")
+	}
+}
+
+func TestPreferences(t *testing.T) {
+	for _, c := range []struct {
+		prefer string
+		async  bool
+		wait   time.Duration
+	}{
+		{"respond-async", true, 0}, {"Respond-Async, wait=10", true, 10 * time.Second}, {`wait="5"; x=1`, false, 5 * time.Second}, {"wait=1, wait=2", false, time.Second},
+		{"wait=99999", false, longestPoll}, {"wait=-1", false, 0}, {"wait=x", false, 0}, {"wait", false, 0}, {"", false, 0}, {",,;", false, 0},
+	} {
+		if async, wait := preferences(http.Header{"Prefer": {c.prefer}}); async != c.async || wait != c.wait {
+			t.Errorf("Prefer: %s: %v %s, want %v %s", c.prefer, async, wait, c.async, c.wait)
+		}
+	}
+}
+
+// Two nodes and 200 requests at the same time: one job.
+func TestTheSameIdempotencyKeyGivesTheSameLocation(t *testing.T) {
+	b := newBench(t, nil)
+	other := queueOn(t, b.server.Addr(), nil)
+	desks := []*Desk{newDesk(b.Queue), newDesk(other)}
+	var group sync.WaitGroup
+	locations := make([]string, 200)
+	for i := range locations {
+		group.Add(1)
+		go func() {
+			defer group.Done()
+			w, err := desks[i%2].accept(t, asking("POST", "x", "Idempotency-Key", "order 1"), "k")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			locations[i] = w.Header().Get("Location")
+		}()
+	}
+	group.Wait()
+	for i, location := range locations {
+		if location == "" || location != locations[0] {
+			t.Fatalf("request %d: Location %q, want %q", i, location, locations[0])
+		}
+	}
+	sums, err := b.Sums(context.Background())
+	if err != nil || sums.Accepted != 1 {
+		t.Errorf("%+v %v", sums, err)
+	}
+	w, err := desks[1].accept(t, asking("POST", "x", "Idempotency-Key", "order 1"), "k") // afterwards
+	if err != nil || w.Header().Get("Location") != locations[0] {
+		t.Errorf("%v %v", w.Header(), err)
+	}
+	_, err = desks[0].accept(t, asking("POST", "another body", "Idempotency-Key", "order 1"), "k")
+	wantErr(t, err, ErrReused)
+	for name, of := range map[string]*http.Request{
+		"another key":         asking("POST", "x", "Idempotency-Key", "order 1"),
+		"another client":      asking("POST", "x", "Idempotency-Key", "order 1", "Authorization", "Bearer b"),
+		"another Idempotency": asking("POST", "x", "Idempotency-Key", "order 2"),
+	} {
+		key := "k"
+		if name == "another key" {
+			key = "l"
+		}
+		w, err := desks[0].accept(t, of, key)
+		if err != nil || w.Header().Get("Location") == locations[0] {
+			t.Errorf("%s: %v %v, want another job", name, w.Header(), err)
+		}
+	}
+	b.check()
+}
+
+func TestOtherCredentialsSeeNothing(t *testing.T) {
+	for _, encrypt := range []bool{false, true} {
+		b := newBench(t, func(c *Config) {
+			if encrypt {
+				c.Keys, _ = ParseKeys([]string{strings.Repeat("ab", 32)})
+			}
+		})
+		d := newDesk(b.Queue)
+		w, err := d.accept(t, asking("POST", "x", "Authorization", "Bearer mine"), "k")
+		must(t, err)
+		location := w.Header().Get("Location")
+		for _, of := range []string{"", "Bearer yours", "bearer mine", "Bearer mine "} {
+			fields := []string{"Authorization", of}
+			if of == "" {
+				fields = nil
+			}
+			wantStatus(t, d.ask(about("GET", location, fields...)), http.StatusNotFound)
+			wantStatus(t, d.ask(about("GET", location+"/result", fields...)), http.StatusNotFound)
+			wantStatus(t, d.ask(about("DELETE", location, fields...)), http.StatusNotFound)
+		}
+		wantStatus(t, d.ask(about("GET", location, "Authorization", "Bearer mine")), http.StatusOK)
+		wantStatus(t, d.ask(about("DELETE", location, "Authorization", "Bearer mine")), http.StatusNoContent)
+	}
+}
+
+func TestUnknownJobsAndMethods(t *testing.T) {
+	b := newBench(t, nil)
+	d := newDesk(b.Queue)
+	for _, path := range []string{"/.deferred", "/.deferred/", "/.deferred/x", "/.deferred/" + NewID(), "/.deferred/" + NewID() + "/", "/.deferred/" + NewID() + "/request",
+		"/.deferred/" + NewID() + "/result/", "/.deferred/{defer:", "/.deferred//result", "/.deferred/" + NewID() + "=="} {
+		wantStatus(t, d.ask(about("GET", path)), http.StatusNotFound)
+	}
+	w, err := d.accept(t, asking("POST", "x"), "k")
+	must(t, err)
+	location := w.Header().Get("Location")
+	wantStatus(t, d.ask(about("POST", location)), http.StatusMethodNotAllowed)
+	wantStatus(t, d.ask(about("DELETE", location+"/result")), http.StatusMethodNotAllowed)
+	if d.Serves(about("GET", "/.deferredx")) || d.Serves(about("GET", "/orders")) || !d.Serves(about("GET", location)) {
+		t.Error("the desk serves other paths than its own")
+	}
+	b.server.Stop()
+	wantStatus(t, d.ask(about("GET", location)), http.StatusServiceUnavailable)
+}
+
+func TestNothingIsStoredOfWhatIsRefused(t *testing.T) {
+	b := newBench(t, nil)
+	d := newDesk(b.Queue)
+	short := asking("POST", "x")
+	short.ContentLength = 2
+	_, err := d.accept(t, short, "k")
+	wantErr(t, err, ErrBody)
+	d.MaxWait = 50 * time.Millisecond
+	_, err = d.accept(t, asking("POST", "x"), "k")
+	wantErr(t, err, ErrTooLate)
+	if n, err := b.Client.DBSize(context.Background()).Result(); err != nil || n != 0 {
+		t.Errorf("%d keys are stored (%v)", n, err)
+	}
+}
+
+// While a client polls, it gets the answer when the job has ended, or when its time is over.
+func TestLongPolling(t *testing.T) {
+	b := newBench(t, nil)
+	d := newDesk(b.Queue)
+	stopping := make(chan struct{})
+	d.Stopping = stopping
+	w, err := d.accept(t, asking("POST", "x"), "k")
+	must(t, err)
+	location := w.Header().Get("Location")
+	b.pass(time.Second)
+	answered := make(chan *httptest.ResponseRecorder)
+	go func() { answered <- d.ask(about("GET", location+"/result", "Prefer", "wait=60")) }()
+	eventually(t, "the client polls", func() bool { return d.waiting.Load() == 1 })
+	work(t, b.Queue, answers(Outcome{Answer: &Answer{Status: 201, Body: []byte("done")}}))
+	w = <-answered
+	wantStatus(t, w, 201)
+	if w.Header().Get("Preference-Applied") != "wait=60" {
+		t.Errorf("%v", w.Header())
+	}
+	w, err = d.accept(t, asking("POST", "x"), "l") // its turn does not come, since the clock stands still
+	must(t, err)
+	go func() { answered <- d.ask(about("GET", w.Header().Get("Location"), "Prefer", "wait=60")) }()
+	eventually(t, "the client polls", func() bool { return d.waiting.Load() == 1 })
+	close(stopping)
+	if s := wantStatus(t, <-answered, http.StatusOK); s.Status != Waiting {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Under encrypt, what Redis has shows nothing of requests and results; without, Authorization is not stored.
+func TestSecretsAreNotReadableInRedis(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.Keys, _ = ParseKeys([]string{strings.Repeat("ab", 32)}) })
+	d := newDesk(b.Queue)
+	d.Headers = []string{"Authorization", "Cookie", "Content-Type"}
+	w, err := d.accept(t, asking("POST", "secret-body", "Authorization", "Bearer secret-token", "Cookie", "secret-cookie", "Idempotency-Key", "secret-once"), "secret-key")
+	must(t, err)
+	id := strings.TrimPrefix(w.Header().Get("Location"), "/.deferred/")
+	look := func() {
+		t.Helper()
+		if dump := b.readable(); strings.Contains(dump, "secret") || strings.Contains(dump, "orders?a") {
+			t.Errorf("Redis has: %s", dump)
+		}
+	}
+	look()
+	b.pass(time.Second)
+	j := b.claimOne(id)
+	r, err := b.open(j)
+	must(t, err)
+	if r.Header.Get("Authorization") != "Bearer secret-token" || r.Header.Get("Cookie") != "secret-cookie" || r.Header.Get("Idempotency-Key") != "secret-once" || !r.Once {
+		t.Errorf("%+v", r)
+	}
+	must(t, b.start(context.Background(), j))
+	must(t, b.finish(context.Background(), j, Done, "", &Answer{Status: 200, Body: []byte("secret-result")}, 0))
+	look()
+}
+
+// readable returns the values of all hashes and the names of all keys.
+func (b *bench) readable() string {
+	var out strings.Builder
+	keys, err := b.Client.Keys(context.Background(), "*").Result()
+	must(b.t, err)
+	for _, key := range keys {
+		out.WriteString(key + "\n")
+		fields, _ := b.Client.HGetAll(context.Background(), key).Result()
+		for name, value := range fields {
+			out.WriteString(name + "=" + value + "\n")
+		}
+		text, _ := b.Client.Get(context.Background(), key).Result()
+		out.WriteString(text)
+	}
+	return out.String()
+}
+
+func TestCheckHeaders(t *testing.T) {
+	if got, err := CheckHeaders([]string{"content-type", "X-Order"}, false); err != nil || strings.Join(got, " ") != "Content-Type X-Order" {
+		t.Errorf("%q %v", got, err)
+	}
+	if _, err := CheckHeaders([]string{"Authorization", "cookie"}, true); err != nil {
+		t.Error(err)
+	}
+	for name, want := range map[string]string{"Authorization": "encrypt", "cookie": "encrypt", "Host": "cannot be stored", "te": "cannot be stored", "a b": "no name", "": "no name"} {
+		if _, err := CheckHeaders([]string{name}, false); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %s", name, err, want)
+		}
+	}
+	if _, err := CheckHeaders([]string{"Accept", "accept"}, false); err == nil {
+		t.Error("a duplicate is accepted")
+	}
+}
+
+func TestSealing(t *testing.T) {
+	secrets := []string{strings.Repeat("01", 32), "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI="}
+	one, err := ParseKeys(secrets[:1])
+	must(t, err)
+	both, err := ParseKeys([]string{secrets[1], secrets[0]})
+	must(t, err)
+	text := []byte("text")
+	stored := one.seal("a", text)
+	for name, k := range map[string]Keys{"the same": one, "rotated": both} {
+		if got, err := k.open("a", stored); err != nil || string(got) != "text" {
+			t.Errorf("%s: %q %v", name, got, err)
+		}
+	}
+	_, err = one.open("b", stored)
+	wantErr(t, err, errTampered)
+	_, err = one.open("a", both.seal("a", text))
+	wantErr(t, err, errNoKey)
+	for i := range stored {
+		forged := append([]byte(nil), stored...)
+		forged[i] ^= 1
+		if _, err := one.open("a", forged); err == nil {
+			t.Errorf("byte %d may be changed", i)
+		}
+		if _, err := one.open("a", stored[:i]); err == nil {
+			t.Errorf("it may be cut off at %d", i)
+		}
+	}
+	if _, err := one.open("a", Keys{}.seal("a", text)); err == nil {
+		t.Error("what is in clear is accepted though there is a key")
+	}
+	if got, err := (Keys{}).open("a", Keys{}.seal("a", text)); err != nil || string(got) != "text" {
+		t.Errorf("in clear: %q %v", got, err)
+	}
+	if _, err := (Keys{}).open("a", stored); err == nil {
+		t.Error("what is encrypted is read without a key")
+	}
+	for i, wrong := range [][]string{{"short"}, {""}, {secrets[0], secrets[0]}, {strings.Repeat("zz", 32)}} {
+		if _, err := ParseKeys(wrong); err == nil {
+			t.Errorf("keys %s are accepted", strconv.Itoa(i))
+		}
+	}
+}

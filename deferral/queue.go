@@ -1,0 +1,566 @@
+package deferral
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+)
+
+// Config configures a Queue. Client and Name are required, and each bound.
+type Config struct {
+	Client goredis.UniversalClient
+
+	// Prefix begins the keys in Redis, such as weir:.
+	Prefix string
+
+	// Name is the rule's namespace and name. Queues of one name on one Redis are the same queue, on all nodes.
+	Name string
+
+	// KeySecret turns what identifies clients in Redis into an HMAC, as that of the store of counters.
+	KeySecret string
+
+	Keys Keys // encrypt what is stored
+
+	MaxJobs    int64 // that wait or run
+	MaxKeyJobs int64 // of one key
+	MaxBytes   int64 // of all that is stored, with Overhead for each job
+
+	Keep     time.Duration // of results; what else is known of a job that is done is kept twice as long
+	KeepDead time.Duration // of dead letters
+
+	// Lease is how long the claim of a running job lasts, unless its worker renews it. If a node dies, its jobs are repeated after that time.
+	Lease time.Duration
+
+	// Timeout is the longest wait for Redis.
+	Timeout time.Duration
+
+	// Replicas is how many replicas must acknowledge a job before it is accepted.
+	Replicas int
+}
+
+// Overhead is what one job counts for besides the bytes of its request and result: what Redis 7 takes for its fields and its places in
+// queue and sets, if it has a key of its own and an Idempotency-Key.
+const Overhead = 1536
+
+// Queue keeps the jobs of one rule in Redis. It is safe for concurrent use.
+type Queue struct {
+	Config
+	prefix string
+}
+
+// NewQueue returns a queue. It does not wait for Redis.
+func NewQueue(c Config) *Queue {
+	return &Queue{Config: c, prefix: c.Prefix + "{defer:" + c.Name + "}:"}
+}
+
+// Errors of a Queue.
+var (
+	// ErrUnknown says that there is no such job.
+	ErrUnknown = errors.New("there is no such job")
+
+	// ErrRuns says that the job runs, so that it cannot be cancelled.
+	ErrRuns = errors.New("the job is running")
+
+	// ErrLost says that a worker has lost its claim: the lease has ended, and another worker may have the job.
+	ErrLost = errors.New("the claim is lost")
+
+	// ErrGone says that a claimed job was cancelled before it began.
+	ErrGone = errors.New("the job was cancelled")
+
+	// ErrNotReplicated says that too few replicas have acknowledged a job.
+	ErrNotReplicated = errors.New("too few replicas have acknowledged")
+)
+
+// FullError says why there is no room for a job: "jobs", "key", "bytes", or "drain", if an operator has it so.
+type FullError struct{ Why string }
+
+// Error implements error.
+func (e *FullError) Error() string { return "there is no room: " + e.Why }
+
+// NewID returns a new id: 128 random bits.
+func NewID() string {
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // it never fails
+	return base64.RawURLEncoding.EncodeToString(id[:])
+}
+
+// ValidID reports whether a text can be an id.
+func ValidID(text string) bool {
+	id, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	return err == nil && len(id) == 16
+}
+
+// digest returns the name that stands for texts in Redis. what says what they are.
+func (q *Queue) digest(what string, texts ...string) string {
+	sum := mac([]byte(q.KeySecret), append([]string{"weir deferral", what}, texts...)...)
+	return base64.RawURLEncoding.EncodeToString(sum[:16])
+}
+
+// KeyDigest returns what stands for a client's key in Redis.
+func (q *Queue) KeyDigest(key string) string { return q.digest("key", key) }
+
+// proofs returns MACs of texts, by which they can be recognized and not read: the first is what is stored, and the others are what may have been
+// stored with the keys before.
+func (q *Queue) proofs(what string, texts ...string) [][]byte {
+	texts = append([]string{"weir deferral", what}, texts...)
+	var list [][]byte
+	for i := range q.Keys.all {
+		list = append(list, mac(q.Keys.all[i].secret, texts...))
+	}
+	return append(list, mac([]byte(q.KeySecret), texts...))
+}
+
+// proves reports whether a stored MAC is of these texts.
+func (q *Queue) proves(stored []byte, what string, texts ...string) bool {
+	proven := false
+	for _, proof := range q.proofs(what, texts...) {
+		proven = hmac.Equal(stored, proof) || proven
+	}
+	return proven
+}
+
+// access returns what is stored of the Authorization that may see a job; nothing if there is none. It differs from job to job.
+func (q *Queue) access(id, authorization string) []byte {
+	if authorization == "" {
+		return nil
+	}
+	return q.proofs("access", id, authorization)[0]
+}
+
+// contextOf is authenticated with what is stored of a job.
+func (q *Queue) contextOf(id, what string) string { return q.Name + "\x00" + id + "\x00" + what }
+
+// run runs a script.
+func (q *Queue) run(ctx context.Context, s *goredis.Script, args ...any) *goredis.Cmd {
+	ctx, cancel := context.WithTimeout(ctx, q.Timeout)
+	defer cancel()
+	return s.Run(ctx, q.Client, []string{q.prefix}, args...)
+}
+
+// runDurably runs a script, and waits until enough replicas have what it has written. Both go over one connection, since WAIT is about the
+// writes of its own.
+func (q *Queue) runDurably(ctx context.Context, s *goredis.Script, args ...any) (*goredis.Cmd, error) {
+	if q.Replicas == 0 {
+		return q.run(ctx, s, args...), nil
+	}
+	for _, run := range []func(context.Context, goredis.Scripter, []string, ...any) *goredis.Cmd{s.EvalSha, s.Eval} {
+		ctx, cancel := context.WithTimeout(ctx, q.Timeout)
+		defer cancel()
+		node, err := q.node(ctx)
+		if err != nil {
+			return nil, err
+		}
+		pipe := node.Pipeline()
+		reply := run(ctx, pipe, []string{q.prefix}, args...)
+		replicas := pipe.Do(ctx, "wait", q.Replicas, max(1, (q.Timeout/2).Milliseconds())) // half, so that its answer comes in time
+		_, _ = pipe.Exec(ctx)                                                              // the replies have its errors
+		if goredis.HasErrorPrefix(reply.Err(), "NOSCRIPT") {
+			continue
+		}
+		if reply.Err() == nil && replicas.Err() != nil {
+			return nil, replicas.Err()
+		}
+		if n, _ := replicas.Int(); reply.Err() == nil && n < q.Replicas {
+			return nil, ErrNotReplicated
+		}
+		return reply, nil
+	}
+	return nil, errors.New("the server forgets scripts")
+}
+
+// node returns the client of the server that has the queue.
+func (q *Queue) node(ctx context.Context) (goredis.Cmdable, error) {
+	if cluster, ok := q.Client.(*goredis.ClusterClient); ok {
+		return cluster.MasterForKey(ctx, q.prefix)
+	}
+	return q.Client, nil
+}
+
+// Entry is a request that is to become a job.
+type Entry struct {
+	ID            string
+	Key           string // the digest of the client's key
+	Request       *Request
+	Once          string // the digest of its Idempotency-Key; "": none
+	Fingerprint   []byte // of the request; see Desk; only with Once
+	Authorization string
+	Wait          time.Duration // until the first turn, if no other job of the key waits
+}
+
+// Entered is what became of an Entry.
+type Entered struct {
+	ID       string
+	Position int       // in the key's queue, from 1
+	At       time.Time // by Redis's clock
+
+	// Same says that there was a job with this Idempotency-Key, which ID names. Its request has that Fingerprint.
+	Same        bool
+	Fingerprint []byte
+}
+
+// Enter stores a job. The error is a *FullError if there is no room; after any other error nobody knows whether the job is stored.
+func (q *Queue) Enter(ctx context.Context, e *Entry) (Entered, error) {
+	request := q.Keys.seal(q.contextOf(e.ID, "request"), join(e.Request, e.Request.Body))
+	reply, err := q.runDurably(ctx, enterScript, e.ID, e.Key, request, e.Once, e.Fingerprint, q.access(e.ID, e.Authorization),
+		q.MaxJobs, q.MaxKeyJobs, q.MaxBytes, len(request)+Overhead, e.Wait.Microseconds(), q.Keep.Microseconds(), q.KeepDead.Microseconds())
+	if err != nil {
+		return Entered{}, err
+	}
+	list, err := reply.Slice()
+	if err != nil {
+		return Entered{}, err
+	}
+	switch {
+	case len(list) == 4 && list[0] == "stored":
+		return Entered{ID: str(list[1]), Position: int(num(list[2])), At: at(list[3])}, nil
+	case len(list) == 3 && list[0] == "once":
+		return Entered{ID: str(list[1]), Same: true, Fingerprint: []byte(str(list[2]))}, nil
+	case len(list) == 2 && list[0] == "full":
+		return Entered{}, &FullError{str(list[1])}
+	}
+	return Entered{}, errMalformed
+}
+
+// Look is what is known before a request is decided.
+type Look struct {
+	Waiting     int    // jobs of the key
+	ID          string // the job with this Idempotency-Key; "": there is none
+	Fingerprint []byte // of its request
+	Full        string // why there is no room, as in a FullError; "": there is some
+}
+
+// Look looks at the queue of a key, and for the digest of an Idempotency-Key; "" is none.
+func (q *Queue) Look(ctx context.Context, key, once string) (Look, error) {
+	list, err := q.run(ctx, lookScript, key, once, q.MaxJobs, q.MaxKeyJobs).Slice()
+	if err != nil {
+		return Look{}, err
+	}
+	if len(list) != 4 {
+		return Look{}, errMalformed
+	}
+	return Look{Waiting: int(num(list[0])), ID: str(list[1]), Fingerprint: []byte(str(list[2])), Full: str(list[3])}, nil
+}
+
+// Get returns a job without what is stored of its request and result. The error is ErrUnknown if there is none.
+func (q *Queue) Get(ctx context.Context, id string) (*Job, error) { return q.get(ctx, id, "") }
+
+// Result returns a job with its answer. Without one the answer is nil.
+func (q *Queue) Result(ctx context.Context, id string) (*Job, *Answer, error) {
+	j, err := q.get(ctx, id, "r")
+	if err != nil || !j.HasResult {
+		return j, nil, err
+	}
+	text, err := q.Keys.open(q.contextOf(id, "result"), j.result)
+	if err != nil {
+		return j, nil, fmt.Errorf("result of job %s: %w", id, err)
+	}
+	answer := new(Answer)
+	if answer.Body, err = split(text, answer); err != nil {
+		return j, nil, fmt.Errorf("result of job %s: %w", id, err)
+	}
+	return j, answer, nil
+}
+
+// RequestOf returns the request of a job that is not done.
+func (q *Queue) RequestOf(ctx context.Context, id string) (*Job, *Request, error) {
+	j, err := q.get(ctx, id, "b")
+	if err != nil || len(j.request) == 0 {
+		return j, nil, err
+	}
+	r, err := q.open(j)
+	return j, r, err
+}
+
+// open reads the request of a job.
+func (q *Queue) open(j *Job) (*Request, error) {
+	text, err := q.Keys.open(q.contextOf(j.ID, "request"), j.request)
+	if err != nil {
+		return nil, fmt.Errorf("request of job %s: %w", j.ID, err)
+	}
+	r := new(Request)
+	if r.Body, err = split(text, r); err != nil {
+		return nil, fmt.Errorf("request of job %s: %w", j.ID, err)
+	}
+	return r, nil
+}
+
+func (q *Queue) get(ctx context.Context, id, more string) (*Job, error) {
+	list, err := q.run(ctx, getScript, id, more).Slice()
+	if errors.Is(err, goredis.Nil) {
+		return nil, ErrUnknown
+	}
+	if err != nil {
+		return nil, err
+	}
+	return described(list, more)
+}
+
+// described reads what describe has written in Lua.
+func described(list []any, more string) (*Job, error) {
+	if len(list) != 15 {
+		return nil, errMalformed
+	}
+	j := &Job{
+		ID: str(list[0]), Position: int(num(list[1])) + 1, Due: at(list[2]), HasResult: num(list[3]) == 1,
+		State: State(str(list[4])), Key: str(list[5]), Accepted: at(list[6]), Attempts: int(num(list[7])), Ended: at(list[8]), Status: int(num(list[9])), Reason: str(list[10]),
+		access: []byte(str(list[11])), fingerprint: []byte(str(list[12])), Bytes: num(list[13]),
+	}
+	switch more {
+	case "r":
+		j.result = []byte(str(list[14]))
+	case "b":
+		j.request = []byte(str(list[14]))
+	}
+	return j, nil
+}
+
+// Sets of jobs, for List.
+const (
+	SetOpen  = "open"
+	SetDead  = "dead"
+	SetEnded = "ended"
+)
+
+// List returns jobs of a set in the order of time, from an index on, at most so many.
+func (q *Queue) List(ctx context.Context, set string, from, most int) ([]*Job, error) {
+	list, err := q.run(ctx, listScript, set, from, from+most-1, "").Slice()
+	if err != nil {
+		return nil, err
+	}
+	jobs := make([]*Job, 0, len(list))
+	for _, one := range list {
+		fields, _ := one.([]any)
+		j, err := described(fields, "")
+		if err != nil {
+			return nil, err
+		}
+		jobs = append(jobs, j)
+	}
+	return jobs, nil
+}
+
+// Cancel removes a job. The error is ErrRuns if it runs, and ErrUnknown if there is none.
+func (q *Queue) Cancel(ctx context.Context, id string) error { return q.cancel(ctx, id, "0") }
+
+// Withdraw removes a job that may be stored, and that will not be stored if it is not yet.
+func (q *Queue) Withdraw(ctx context.Context, id string) error { return q.cancel(ctx, id, "1") }
+
+func (q *Queue) cancel(ctx context.Context, id, withdraw string) error {
+	state, err := q.run(ctx, cancelScript, id, withdraw).Text()
+	switch {
+	case err != nil:
+		return err
+	case state == "none":
+		return ErrUnknown
+	case state == "running":
+		return ErrRuns
+	}
+	return nil
+}
+
+// Retry puts a dead letter at the end of its key's queue. The error is ErrUnknown if there is none with that id.
+func (q *Queue) Retry(ctx context.Context, id string) error {
+	state, err := q.run(ctx, retryScript, id).Text()
+	switch {
+	case err != nil:
+		return err
+	case state == "none":
+		return ErrUnknown
+	case state != "ok":
+		return fmt.Errorf("the job is %s; only a dead one can be tried again", state)
+	}
+	return nil
+}
+
+// Drain makes the queue accept no more jobs, or accept them again. Jobs that wait are done as ever.
+func (q *Queue) Drain(ctx context.Context, drain bool) error {
+	on := "0"
+	if drain {
+		on = "1"
+	}
+	return q.run(ctx, drainScript, on).Err()
+}
+
+// Sums are the numbers of a queue, over all nodes. Counters are since the queue was first used.
+type Sums struct {
+	Now     time.Time // by Redis's clock
+	Open    int64     // jobs that wait or run
+	Oldest  time.Time // when the oldest of them was accepted; zero: there is none
+	Letters int64     // dead letters that are kept
+	Bytes   int64     // in use
+
+	Accepted, Done, Died, Attempts, Retaken, Cancelled int64
+
+	Draining bool
+}
+
+// Sums returns the numbers of the queue.
+func (q *Queue) Sums(ctx context.Context) (Sums, error) {
+	c, err := q.claim(ctx, 0)
+	return c.Sums, err
+}
+
+// claims are what claim has found.
+type claims struct {
+	Sums
+	Jobs []*Job
+
+	// Next is when to ask again, by Redis's clock: when the next turn comes, or a lease ends; zero: nothing is known of.
+	Next time.Time
+}
+
+// claimFor is how long a claim lasts before its job has started. It need only cover the limiter's decision. If the reply of a claim is lost,
+// its jobs come after this time.
+const claimFor = 5 * time.Second
+
+// claim claims at most so many keys whose turn has come, and returns the first job of each.
+func (q *Queue) claim(ctx context.Context, most int) (claims, error) {
+	var c claims
+	list, err := q.run(ctx, claimScript, most, min(claimFor, q.Lease).Microseconds(), q.Keep.Microseconds(), q.KeepDead.Microseconds()).Slice()
+	if err != nil {
+		return c, err
+	}
+	if len(list) != 8 {
+		return c, errMalformed
+	}
+	sums, _ := list[6].([]any)
+	jobs, _ := list[7].([]any)
+	if len(sums) != 8 {
+		return c, errMalformed
+	}
+	c.Now = at(list[0])
+	for _, t := range []time.Time{at(list[1]), at(list[2])} {
+		if c.Next.IsZero() || !t.IsZero() && t.Before(c.Next) {
+			c.Next = t
+		}
+	}
+	c.Open, c.Oldest, c.Letters = num(list[3]), at(list[4]), num(list[5])
+	for i, to := range []*int64{&c.Bytes, &c.Accepted, &c.Done, &c.Died, &c.Attempts, &c.Retaken, &c.Cancelled} {
+		*to = num(sums[i])
+	}
+	c.Draining = sums[7] != nil
+	for _, one := range jobs {
+		fields, _ := one.([]any)
+		if len(fields) != 6 {
+			return c, errMalformed
+		}
+		c.Jobs = append(c.Jobs, &Job{ID: str(fields[0]), Key: str(fields[1]), Fence: num(fields[2]), request: []byte(str(fields[3])),
+			Attempts: int(num(fields[4])), Accepted: at(fields[5]), State: Waiting})
+	}
+	return c, nil
+}
+
+// start begins an attempt at a claimed job.
+func (q *Queue) start(ctx context.Context, j *Job) error {
+	return q.step(ctx, startScript, j.Key, j.Fence, j.ID, q.Lease.Microseconds())
+}
+
+// renew renews the lease of a claim.
+func (q *Queue) renew(ctx context.Context, j *Job) error {
+	return q.step(ctx, renewScript, j.Key, j.Fence, q.Lease.Microseconds())
+}
+
+// putBack ends the claim of a job, which has another turn after a wait. unused says that the attempt that has begun does not count.
+func (q *Queue) putBack(ctx context.Context, j *Job, wait time.Duration, unused bool) error {
+	u := 0
+	if unused {
+		u = 1
+	}
+	return q.step(ctx, putBackScript, j.Key, j.Fence, wait.Microseconds(), u)
+}
+
+// finish records what became of a job: it is Done or Dead. answer may be nil. The key's next job has its turn after a wait.
+func (q *Queue) finish(ctx context.Context, j *Job, state State, reason string, answer *Answer, wait time.Duration) error {
+	var result []byte
+	status := 0
+	if answer != nil {
+		result = q.Keys.seal(q.contextOf(j.ID, "result"), join(answer, answer.Body))
+		status = answer.Status
+	}
+	return q.step(ctx, finishScript, j.Key, j.Fence, j.ID, string(state), status, reason, result, wait.Microseconds(), q.MaxBytes)
+}
+
+// step runs a script of a worker that has claimed a key.
+func (q *Queue) step(ctx context.Context, s *goredis.Script, args ...any) error {
+	word, err := q.run(ctx, s, args...).Text()
+	switch {
+	case err != nil:
+		return err
+	case word == "lost":
+		return ErrLost
+	case word == "gone":
+		return ErrGone
+	}
+	return nil
+}
+
+// CheckDurability says why jobs are not safe in that Redis: it may evict keys, or it writes no append-only file. Another error means that
+// Redis did not answer.
+func (q *Queue) CheckDurability(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, q.Timeout)
+	defer cancel()
+	node, err := q.node(ctx)
+	if err != nil {
+		return err
+	}
+	pipe := node.Pipeline()
+	memory, persistence := pipe.Info(ctx, "memory"), pipe.Info(ctx, "persistence")
+	if _, err := pipe.Exec(ctx); err != nil {
+		return err
+	}
+	if policy := infoField(memory.Val(), "maxmemory_policy"); policy != "noeviction" {
+		return &UnsafeError{fmt.Sprintf("maxmemory-policy is %s, so Redis may remove jobs that wait; set it to noeviction", policy)}
+	}
+	if infoField(persistence.Val(), "aof_enabled") != "1" {
+		return &UnsafeError{"there is no append-only file, so jobs do not survive a restart of Redis; set appendonly to yes"}
+	}
+	return nil
+}
+
+// UnsafeError says why jobs are not safe in a Redis.
+type UnsafeError struct{ Why string }
+
+// Error implements error.
+func (e *UnsafeError) Error() string { return e.Why }
+
+// infoField returns a field of the reply of INFO.
+func infoField(info, name string) string {
+	for line := range strings.Lines(info) {
+		if value, found := strings.CutPrefix(line, name+":"); found {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// str, num and at read members of a reply. One that is something else is "", 0, or the zero time.
+func str(v any) string {
+	s, _ := v.(string)
+	return s
+}
+
+func num(v any) int64 {
+	switch v := v.(type) {
+	case int64:
+		return v
+	case string:
+		n, _ := strconv.ParseInt(v, 10, 64)
+		return n
+	}
+	return 0
+}
+
+func at(v any) time.Time {
+	if n := num(v); n != 0 {
+		return time.UnixMicro(n)
+	}
+	return time.Time{}
+}

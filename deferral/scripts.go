@@ -1,0 +1,302 @@
+package deferral
+
+import goredis "github.com/redis/go-redis/v9"
+
+// The scripts get the queue's prefix as their only key, and make the names of the others from it: all of them are in its slot. A number
+// becomes text by %.0f, since Lua writes large ones with an exponent.
+//
+// A server without memory refuses the first command of a script that may need some, and then none that follow. So each script, and each
+// function in it, begins with such a command before it changes anything: a script is executed as a whole, or not at all.
+const preamble = `
+local P = KEYS[1]
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+
+local function text(n) return string.format('%.0f', n) end
+
+local function job(id) return P .. 'job:' .. id end
+
+local function queue(key) return P .. 'queue:' .. key end
+
+local function grow(by) redis.call('HINCRBY', P .. 'sums', 'bytes', text(by)) end
+
+local function count(what) redis.call('HINCRBY', P .. 'sums', what, 1) end
+
+-- forget removes what is left of a job that is in no queue.
+local function forget(id)
+  local had = redis.call('HMGET', job(id), 'z', 'o')
+  grow(-(tonumber(had[1]) or 0))
+  if had[2] and redis.call('GET', P .. 'once:' .. had[2]) == id then redis.call('DEL', P .. 'once:' .. had[2]) end
+  redis.call('DEL', job(id))
+  for _, set in ipairs({'open', 'results', 'ended', 'dead'}) do redis.call('ZREM', P .. set, id) end
+end
+
+-- drop removes the result of a job.
+local function drop(id)
+  local size = redis.call('HSTRLEN', job(id), 'r')
+  grow(-size)
+  if size > 0 then
+    redis.call('HINCRBY', job(id), 'z', text(-size))
+    redis.call('HDEL', job(id), 'r')
+  end
+  redis.call('ZREM', P .. 'results', id)
+end
+
+-- sweep removes some of what has been kept long enough.
+local function sweep(keep, keepDead)
+  local function each(set, last, remove)
+    for _, id in ipairs(redis.call('ZRANGEBYSCORE', P .. set, '-inf', text(last), 'LIMIT', 0, 10)) do remove(id) end
+  end
+  each('results', now - keep, drop)
+  each('ended', now - 2 * keep, forget)
+  each('dead', now - keepDead, forget)
+end
+
+-- room makes room for bytes, at the expense of old results, and reports whether there is room.
+local function room(bytes, most)
+  for _ = 1, 100 do
+    if (tonumber(redis.call('HGET', P .. 'sums', 'bytes')) or 0) + bytes <= most then return true end
+    local id = redis.call('ZRANGE', P .. 'results', 0, 0)[1]
+    if id then
+      drop(id)
+    else
+      id = redis.call('ZRANGE', P .. 'ended', 0, 0)[1]
+      if not id then return false end
+      forget(id)
+    end
+  end
+  return false
+end
+
+-- line puts a key into the order of turns, unless a worker has it.
+local function line(key, turn)
+  if not redis.call('ZSCORE', P .. 'held', key) then redis.call('ZADD', P .. 'due', text(turn), key) end
+end
+
+-- unhand ends the claim of a key, whose next turn comes after a wait.
+local function unhand(key, wait)
+  if redis.call('EXISTS', queue(key)) == 1 then redis.call('ZADD', P .. 'due', text(now + wait), key) end
+  redis.call('ZREM', P .. 'held', key)
+  redis.call('HDEL', P .. 'fences', key)
+end
+
+local function lost(key, fence) return redis.call('HGET', P .. 'fences', key) ~= fence end
+`
+
+// script makes one of the scripts.
+func script(source string) *goredis.Script { return goredis.NewScript(preamble + source) }
+
+// enterScript stores a job. It does nothing if the job is stored already, so it may be sent again.
+var enterScript = script(`
+local id, key, request, once, fingerprint, access = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local jobs, ofKey, most, size, wait = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
+sweep(tonumber(ARGV[12]), tonumber(ARGV[13]))
+if redis.call('EXISTS', P .. 'withdrawn:' .. id) == 1 then return {'full', 'withdrawn'} end
+if redis.call('EXISTS', job(id)) == 1 then return {'stored', id, redis.call('LLEN', queue(key)), text(now)} end
+if once ~= '' then
+  local other = redis.call('GET', P .. 'once:' .. once)
+  if other then
+    local its = redis.call('HGET', job(other), 'f')
+    if its then return {'once', other, its} end
+  end
+end
+if redis.call('HEXISTS', P .. 'sums', 'drain') == 1 then return {'full', 'drain'} end
+if redis.call('ZCARD', P .. 'open') >= jobs then return {'full', 'jobs'} end
+if redis.call('LLEN', queue(key)) >= ofKey then return {'full', 'key'} end
+if not room(size, most) then return {'full', 'bytes'} end
+grow(size)
+count('accepted')
+redis.call('HSET', job(id), 'b', request, 'q', key, 's', 'waiting', 't', text(now), 'n', 0, 'z', text(size), 'o', once, 'f', fingerprint, 'a', access)
+if once ~= '' then redis.call('SET', P .. 'once:' .. once, id) end
+redis.call('ZADD', P .. 'open', text(now), id)
+local position = redis.call('RPUSH', queue(key), id)
+if position == 1 then line(key, now + wait) end
+return {'stored', id, position, text(now)}
+`)
+
+// lookScript tells what is known before a request is decided. It changes nothing.
+var lookScript = script(`
+local key, once, jobs, ofKey = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local other, its = '', ''
+if once ~= '' then
+  other = redis.call('GET', P .. 'once:' .. once) or ''
+  its = other ~= '' and redis.call('HGET', job(other), 'f') or ''
+  if its == '' then other = '' end
+end
+local waiting = redis.call('LLEN', queue(key))
+local full = ''
+if redis.call('HEXISTS', P .. 'sums', 'drain') == 1 then
+  full = 'drain'
+elseif redis.call('ZCARD', P .. 'open') >= jobs then
+  full = 'jobs'
+elseif waiting >= ofKey then
+  full = 'key'
+end
+return {waiting, other, its, full}
+`)
+
+// claimScript takes back what dead nodes held, and claims keys whose turn has come.
+var claimScript = script(`
+local most, lease = tonumber(ARGV[1]), tonumber(ARGV[2])
+sweep(tonumber(ARGV[3]), tonumber(ARGV[4]))
+for _, key in ipairs(redis.call('ZRANGEBYSCORE', P .. 'held', '-inf', text(now), 'LIMIT', 0, 100)) do
+  local id = redis.call('LINDEX', queue(key), 0)
+  if id then
+    redis.call('ZADD', P .. 'due', redis.call('ZSCORE', P .. 'held', key), key)
+    if redis.call('HGET', job(id), 's') == 'running' then
+      redis.call('HSET', job(id), 's', 'waiting')
+      count('retaken')
+    end
+  end
+  redis.call('ZREM', P .. 'held', key)
+  redis.call('HDEL', P .. 'fences', key)
+end
+local claimed = {}
+if most > 0 then
+  for _, key in ipairs(redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', text(now), 'LIMIT', 0, most)) do
+    local id = redis.call('LINDEX', queue(key), 0)
+    if id then
+      local fence = redis.call('HINCRBY', P .. 'sums', 'fence', 1)
+      redis.call('ZADD', P .. 'held', text(now + lease), key)
+      redis.call('HSET', P .. 'fences', key, fence)
+      local j = redis.call('HMGET', job(id), 'b', 'n', 't')
+      claimed[#claimed + 1] = {id, key, text(fence), j[1] or '', j[2] or '0', j[3] or '0'}
+    end
+    redis.call('ZREM', P .. 'due', key)
+  end
+end
+local turn = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2] or '0'
+local ends = redis.call('ZRANGE', P .. 'held', 0, 0, 'WITHSCORES')[2] or '0'
+local oldest = redis.call('ZRANGE', P .. 'open', 0, 0, 'WITHSCORES')[2] or '0'
+return {text(now), text(tonumber(turn)), text(tonumber(ends)), redis.call('ZCARD', P .. 'open'), text(tonumber(oldest)), redis.call('ZCARD', P .. 'dead'),
+  redis.call('HMGET', P .. 'sums', 'bytes', 'accepted', 'done', 'died', 'attempts', 'retaken', 'cancelled', 'drain'), claimed}
+`)
+
+// startScript begins an attempt at a job.
+var startScript = script(`
+local key, fence, id, lease = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+if lost(key, fence) then return 'lost' end
+if redis.call('LINDEX', queue(key), 0) ~= id then return 'gone' end
+count('attempts')
+redis.call('HINCRBY', job(id), 'n', 1)
+redis.call('HSET', job(id), 's', 'running')
+redis.call('ZADD', P .. 'held', text(now + lease), key)
+return 'ok'
+`)
+
+// renewScript renews the lease of a claim.
+var renewScript = script(`
+if lost(ARGV[1], ARGV[2]) then return 'lost' end
+redis.call('ZADD', P .. 'held', text(now + tonumber(ARGV[3])), ARGV[1])
+return 'ok'
+`)
+
+// putBackScript ends a claim; the job waits for another turn.
+var putBackScript = script(`
+local key, fence, wait, unused = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+if lost(key, fence) then return 'lost' end
+local id = redis.call('LINDEX', queue(key), 0)
+if id and redis.call('HGET', job(id), 's') == 'running' then
+  redis.call('HSET', job(id), 's', 'waiting')
+  if unused == '1' then redis.call('HINCRBY', job(id), 'n', -1) end
+end
+unhand(key, wait)
+return 'ok'
+`)
+
+// finishScript records what became of a job, and ends the claim.
+var finishScript = script(`
+local key, fence, id, state, status, reason, result = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
+local wait, most = tonumber(ARGV[8]), tonumber(ARGV[9])
+if lost(key, fence) then return 'lost' end
+if redis.call('LINDEX', queue(key), 0) ~= id then return 'gone' end
+redis.call('HSET', job(id), 's', state, 'e', text(now), 'c', status, 'w', reason)
+local set = 'dead'
+if state == 'done' then
+  local size = redis.call('HSTRLEN', job(id), 'b')
+  grow(-size)
+  redis.call('HINCRBY', job(id), 'z', text(-size))
+  redis.call('HDEL', job(id), 'b')
+  set = 'ended'
+end
+count(state == 'done' and 'done' or 'died')
+if #result > 0 and room(#result, most) then
+  grow(#result)
+  redis.call('HINCRBY', job(id), 'z', #result)
+  redis.call('HSET', job(id), 'r', result)
+  redis.call('ZADD', P .. 'results', text(now), id)
+end
+redis.call('LPOP', queue(key))
+redis.call('ZADD', P .. set, text(now), id)
+redis.call('ZREM', P .. 'open', id)
+unhand(key, wait)
+return 'ok'
+`)
+
+// describe describes a job by the fields of its hash. See described.
+const describe = `
+local function describe(id, more)
+  local had = redis.call('HMGET', job(id), 's', 'q', 't', 'n', 'e', 'c', 'w', 'a', 'f', 'z')
+  if not had[1] then return false end
+  local position, due = -1, '0'
+  if had[1] == 'waiting' or had[1] == 'running' then
+    position = redis.call('LPOS', queue(had[2]), id) or -1
+    due = redis.call('ZSCORE', P .. 'due', had[2]) or '0'
+  end
+  local described = {id, position, text(tonumber(due)), redis.call('HEXISTS', job(id), 'r')}
+  for i = 1, 10 do described[#described + 1] = had[i] or '' end
+  described[#described + 1] = more and redis.call('HGET', job(id), more) or ''
+  return described
+end
+`
+
+// getScript describes a job, with the field of its hash that is asked for besides, if any.
+var getScript = script(describe + `
+return describe(ARGV[1], ARGV[2] ~= '' and ARGV[2])
+`)
+
+// listScript describes the jobs of a set, from an index on.
+var listScript = script(describe + `
+local list = {}
+for _, id in ipairs(redis.call('ZRANGE', P .. ARGV[1], ARGV[2], ARGV[3])) do
+  local one = describe(id, ARGV[4] ~= '' and ARGV[4])
+  if one then list[#list + 1] = one end
+end
+return list
+`)
+
+// cancelScript removes a job that does not run. A job that is withdrawn cannot be stored any more, either.
+var cancelScript = script(`
+local id, withdraw = ARGV[1], ARGV[2]
+if withdraw == '1' then redis.call('SET', P .. 'withdrawn:' .. id, 1, 'PX', 600000) end
+local had = redis.call('HMGET', job(id), 's', 'q')
+if not had[1] then return 'none' end
+if had[1] == 'running' then return 'running' end
+if had[1] == 'waiting' then
+  count('cancelled')
+  redis.call('LREM', queue(had[2]), 1, id)
+  if redis.call('EXISTS', queue(had[2])) == 0 then redis.call('ZREM', P .. 'due', had[2]) end
+end
+forget(id)
+return had[1]
+`)
+
+// retryScript puts a dead letter at the end of its key's queue.
+var retryScript = script(`
+local id = ARGV[1]
+local had = redis.call('HMGET', job(id), 's', 'q')
+if not had[1] then return 'none' end
+if had[1] ~= 'dead' then return had[1] end
+drop(id)
+redis.call('HSET', job(id), 's', 'waiting', 'n', 0, 'e', '', 'c', '', 'w', '')
+redis.call('ZADD', P .. 'open', text(now), id)
+if redis.call('RPUSH', queue(had[2]), id) == 1 then line(had[2], now) end
+redis.call('ZREM', P .. 'dead', id)
+return 'ok'
+`)
+
+// drainScript ends or begins the acceptance of jobs.
+var drainScript = script(`
+if ARGV[1] == '1' then redis.call('HSET', P .. 'sums', 'drain', 1) else redis.call('HDEL', P .. 'sums', 'drain') end
+return 'ok'
+`)
