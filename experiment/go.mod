@@ -167,7 +167,6 @@ require (
 	golang.org/x/net v0.60.0 // indirect
 	golang.org/x/oauth2 v0.37.0 // indirect
 	golang.org/x/sync v0.23.0 // indirect
-	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
 	google.golang.org/api v0.298.0 // indirect
@@ -183,6 +182,7 @@ require (
 require (
 	github.com/failsafe-go/failsafe-go v0.9.8
 	github.com/proxyweir/weir v0.0.0
+	golang.org/x/sys v0.48.0
 )
 
 replace github.com/proxyweir/weir => ..

@@ -2,8 +2,8 @@
 // Weir and a Traefik on one Redis, a Prometheus, advisors, and a service that sleeps. The traces are pieces of those of the simulation, so that what
 // both find can be compared.
 //
-// It writes a file for each cell into a folder. A cell that has a file is not played again. ../README.md describes cells, arms and the files. The machine
-// must be quiet: a cell whose requests were sent too late is thrown away, and played again. It runs on Linux, since each client has an
+// It writes a file for each cell into a folder. A cell that has a file is not played again. ../README.md describes cells, arms and the files. A cell
+// whose requests were sent too late is thrown away, and played again: so the machine must be quiet, and it helps to be root (see comeFirst). It runs on Linux, since each client has an
 // address of its own in 127.1.0.0/16.
 package main
 
@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -56,12 +57,16 @@ func command(ctx context.Context) error {
 		tries   = flag.Int("tries", 5, "how often a cell is played that is thrown away, or fails")
 		within  = flag.Duration("for", 0, "begin no cell after this time; 0: play all")
 		out     = flag.String("out", "data/real", "the folder of the data")
+		again   = flag.String("follow", "", "play no cell, but the study's that are there in the simulation, with their limits, and write what they come to into this file")
 		list    = flag.Bool("list", false, "list the cells that are missing, and play none")
 		o       settings
 	)
 	flag.Float64Var(&o.calm, "calm", 15, "seconds of calm before each event, which do not count")
 	flag.Float64Var(&o.length, "seconds", 0, "seconds of each event at most; 0: all")
 	flag.Parse()
+	if *again != "" {
+		return follow(*out, *again)
+	}
 	cells, err := cellsOf(*matrix, *pairs)
 	if err != nil {
 		return err
@@ -79,7 +84,11 @@ func command(ctx context.Context) error {
 		return nil
 	}
 	o.origin = versions()
-	debug.SetGCPercent(400) // so that collecting garbage delays fewer requests
+	debug.SetGCPercent(-1) // garbage is collected between cells, so that it delays no request
+	debug.SetMemoryLimit(2 << 30)
+	if err := comeFirst(); err != nil {
+		fmt.Fprintln(os.Stderr, "real: clients and service do not come before other programs, so requests may be late: the scheduler:", err)
+	}
 	r := runner{settings: o, out: *out, tries: *tries, bar: progress.New(os.Stderr, len(missing))}
 	if *within > 0 {
 		r.until = time.Now().Add(*within)
@@ -115,6 +124,7 @@ func (r *runner) playAll(ctx context.Context, cells []cell, atATime int) error {
 			r.bar.Say("the time is up: %d cells are left, which the next run plays", len(queue))
 			break
 		}
+		runtime.GC()
 		group := queue[:min(atATime, len(queue))]
 		queue = queue[len(group):]
 		for i, counts := range r.playGroup(ctx, group) {

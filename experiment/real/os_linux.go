@@ -1,6 +1,59 @@
 package main
 
-import "syscall"
+import (
+	"os"
+	"runtime"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
 
 // endWithParent makes a process end with this one.
 func endWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
+
+// usual is how this process was scheduled when it began; nil: it still is.
+var usual *unix.SchedAttr
+
+// comeFirst has the threads of this process run before those of all others, since in the world the clients and the service have machines of their own.
+// It wants the rights of root. What this process starts by asUsual has no such precedence.
+func comeFirst() error {
+	before, err := unix.SchedGetAttr(0, 0)
+	if err != nil {
+		return err
+	}
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return err
+	}
+	for _, t := range threads { // those that they start inherit it
+		id, err := strconv.Atoi(t.Name())
+		if err != nil {
+			return err
+		}
+		if err := unix.SchedSetAttr(id, &unix.SchedAttr{Policy: unix.SCHED_RR, Priority: 1}, 0); err != nil && err != unix.ESRCH {
+			return err
+		}
+	}
+	usual = before
+	return nil
+}
+
+// asUsual calls a function that starts a process, which is scheduled as this one was before comeFirst.
+func asUsual(start func() error) error {
+	if usual == nil {
+		return start()
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	first, err := unix.SchedGetAttr(0, 0)
+	if err != nil {
+		return err
+	}
+	attr := *usual
+	if err := unix.SchedSetAttr(0, &attr, 0); err != nil {
+		return err
+	}
+	defer func() { _ = unix.SchedSetAttr(0, first, 0) }()
+	return start()
+}

@@ -2,6 +2,13 @@
 
 package main
 
-import "syscall"
+import (
+	"errors"
+	"syscall"
+)
 
 func endWithParent() *syscall.SysProcAttr { return nil }
+
+func comeFirst() error { return errors.New("is known on Linux only") }
+
+func asUsual(start func() error) error { return start() }

@@ -32,7 +32,7 @@ func start(folder, name string, command *exec.Cmd) (*program, error) {
 	defer log.Close()
 	command.Dir, command.Stdout, command.Stderr = folder, log, log
 	command.SysProcAttr = endWithParent()
-	if err := command.Start(); err != nil {
+	if err := asUsual(command.Start); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	go func() {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net"
@@ -131,8 +132,10 @@ func startPrometheus(folder, history string, targets map[string][]string) (*prog
 			return nil, "", err
 		}
 		make := exec.Command("promtool", "tsdb", "create-blocks-from", "--max-block-duration=240h", "openmetrics", "--quiet", file, filepath.Join(folder, "metrics"))
-		if out, err := make.CombinedOutput(); err != nil {
-			return nil, "", fmt.Errorf("promtool: %w: %s", err, out)
+		var said bytes.Buffer
+		make.Stdout, make.Stderr = &said, &said
+		if err := asUsual(make.Run); err != nil {
+			return nil, "", fmt.Errorf("promtool: %w: %s", err, said.Bytes())
 		}
 	}
 	var config strings.Builder

@@ -38,7 +38,10 @@ def read(folder: Path) -> Data:
         records.append(record)
         seconds[key] = of
         rows.append(measures(record, of))
-    real = pd.DataFrame(rows, columns=["situation", "algorithm", "policy", "seed", *REAL_MEASURES, "simulated", "lateness"])
+    followed = read_followed(folder / "followed.csv")
+    for row in rows:
+        row["followed"] = followed.get((row["situation"], row["algorithm"], row["policy"], row["seed"]), math.nan)
+    real = pd.DataFrame(rows, columns=["situation", "algorithm", "policy", "seed", *REAL_MEASURES, "simulated", "followed", "lateness"])
     thrown = sum(1 for _ in (folder / "real").rglob("*.thrown-*"))
     return Data(virtual, origin, real, seconds, thrown, records)
 
@@ -54,6 +57,14 @@ def read_virtual(name: Path) -> tuple[pd.DataFrame, dict]:
     with_abuse = set(found[(found["policy"] == "none") & (found["abuse"] > 0)]["situation"])
     found.loc[~found["situation"].isin(with_abuse), "abuse"] = math.nan  # a situation without abusers has no such part
     return found, origin
+
+
+def read_followed(name: Path) -> dict:
+    """The goodput of cells in the simulation with the limits that were in force in them, by scenario, algorithm, arm and pair."""
+    if not name.exists():
+        return {}
+    rows = pd.read_csv(name).itertuples(index=False)
+    return {(row.scenario, row.algorithm, row.arm, row.pair): row.good for row in rows}
 
 
 def table_of_seconds(lines: list) -> pd.DataFrame:

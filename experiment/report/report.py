@@ -88,6 +88,18 @@ class Chapter:
                 figures.save(figure, folder / f"{name}.svg")
 
 
+def summarize(chapter: Chapter, readme: Path) -> None:
+    """Writes the summary into a README anew: the line that begins as its template does."""
+    template = (HERE / "summary.md").read_text().strip()
+    begins = template[: template.index("{{")]
+    lines = readme.read_text().split("\n")
+    at = [i for i, line in enumerate(lines) if line.startswith(begins)]
+    if len(at) != 1:
+        raise SystemExit(f"{readme}: {len(at)} lines begin with {begins!r}, want one")
+    lines[at[0]] = chapter.text(template)
+    readme.write_text("\n".join(lines))
+
+
 def origin(of: dict) -> str:
     """Where data come from, in words."""
     if not of:
@@ -100,11 +112,14 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--data", type=Path, default=HERE.parent / "data", help="the folder of the raw data")
     arguments.add_argument("--out", type=Path, default=HERE.parent.parent / "docs" / "experiment.md", help="the file of the chapter")
+    arguments.add_argument("--readme", type=Path, help="a README whose summary is written anew, too")
     arguments.add_argument("--tables", action="store_true", help="write the chapter without its figures")
     given = arguments.parse_args()
     chapter = Chapter(read(given.data), tomllib.loads((HERE.parent / "hypotheses.toml").read_text())["hypothesis"])
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(chapter.text((HERE / "chapter.md").read_text()))
+    if given.readme:
+        summarize(chapter, given.readme)
     if not given.tables:
         chapter.draw(given.out.parent / "images" / "experiment")
 

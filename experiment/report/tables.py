@@ -129,9 +129,11 @@ def agreement(data: Data) -> str:
         for arm in sorted(set(runs_of(real, situation=scenario)["policy"]), key=arm_order):
             of = runs_of(real, situation=scenario, policy=arm)
             d = estimate(of["good"] - of["simulated"])
+            followed = estimate((of["good"] - of["followed"]).dropna())
             far = "more than 2 points" if abs(d.mean) > 2 else ""
-            rows.append([scenario, arm, str(len(of)), f"{of['good'].mean():.1f}", f"{of['simulated'].mean():.1f}", with_interval(d, 2, sign=True), far])
-    return table(["scenario", "arm", "runs", "real", "simulated", "real − simulated", ""], rows, left=2)
+            rows.append([scenario, arm, str(len(of)), f"{of['good'].mean():.1f}", f"{of['simulated'].mean():.1f}", with_interval(d, 2, sign=True),
+                         with_interval(followed, 2, sign=True) if followed.n else "–", far])  # fmt: skip
+    return table(["scenario", "arm", "runs", "real", "simulated", "real − simulated", "real − simulated with the same limits", ""], rows, left=2)
 
 
 def real_differences(data: Data, right: str = "static") -> str:
