@@ -14,6 +14,7 @@ import (
 	"github.com/proxyweir/weir/advice"
 	"github.com/proxyweir/weir/front"
 	"github.com/proxyweir/weir/redis"
+	"github.com/proxyweir/weir/ruleset"
 	"go.uber.org/zap"
 )
 
@@ -94,6 +95,15 @@ func (g *adapting) end() {
 	g.mu.Unlock()
 }
 
+// placeOf returns the place where an adaptable rule of the handler decides.
+func (h *Handler) placeOf(r *ruleset.Rule) *front.Place {
+	a := h.app.Advisor
+	return &front.Place{Rule: r, Limiter: h.limiter.Limiter, Applies: a != nil && a.applies()}
+}
+
+// applies reports whether advice is carried out, and not only shown.
+func (a *Advisor) applies() bool { return a.Mode == "apply" }
+
 // tick carries advice out each second.
 func (g *adapting) tick(advised *front.Advised, stop, ended chan struct{}) {
 	defer close(ended)
@@ -128,7 +138,7 @@ func (g *adapting) refresh(a *App) {
 		return
 	}
 	rules := a.adaptedRules()
-	c := advice.BoardConfig{PublicKey: a.Advisor.key, Advisor: a.Advisor.URL + " " + a.Advisor.fleet, Applies: a.Advisor.Mode == "apply"}
+	c := advice.BoardConfig{PublicKey: a.Advisor.key, Advisor: a.Advisor.URL + " " + a.Advisor.fleet, Applies: a.Advisor.applies()}
 	for label, r := range rules {
 		s := r.places[0].Settings(label, a.Advisor.Gates, cmp.Or(time.Duration(a.Advisor.WarmUp), front.DefaultAdvisorWarmUp).Microseconds())
 		if err := advice.CheckSettings(&s); err != nil { // adapt was checked

@@ -50,7 +50,7 @@ func newFileSet(files []*ruleset.File, h *Handler, limiter *limiter, namespace s
 		s.rules = append(s.rules, front.NewRule(r))
 		var place *front.Place
 		if r.Adapt != nil {
-			place = &front.Place{Rule: r, Limiter: limiter.Limiter}
+			place = h.placeOf(r)
 		}
 		s.places = append(s.places, place)
 		s.shadows = s.shadows || r.Limits.HasShadow()
@@ -123,7 +123,11 @@ func (s *fileSet) isOf(h *Handler) bool {
 // open opens all rules in the limiter; on an error, none.
 func (s *fileSet) open() error {
 	for _, r := range s.All() {
-		if err := s.limiter.Open(r); err != nil {
+		err := s.limiter.Fits(r)
+		if err == nil {
+			err = s.limiter.Open(r)
+		}
+		if err != nil {
 			s.release()
 			return fmt.Errorf("rule %q: %w", r.Name(), err)
 		}

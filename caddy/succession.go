@@ -1,9 +1,11 @@
 package ratelimit
 
 import (
+	"errors"
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/front"
 	"go.uber.org/zap"
 )
 
@@ -12,6 +14,7 @@ type ruling struct {
 	limiter *limiter
 	limits  *core.Limits
 	name    string
+	place   *front.Place // nil: advice cannot touch the limits
 }
 
 // rulings are the limits of zones, rules in files and descriptors, by namespace and name.
@@ -22,7 +25,7 @@ func (a *App) rulings(files []*fileSet) rulings {
 	all := make(rulings)
 	for _, h := range a.handlers {
 		for _, z := range h.zones {
-			all.add(h.limiter, h.Namespace, z.rule.Name, z.rule.Limits)
+			all.addZone(h, z)
 		}
 	}
 	for _, s := range files {
@@ -31,24 +34,28 @@ func (a *App) rulings(files []*fileSet) rulings {
 	return all
 }
 
-func (all rulings) add(l *limiter, namespace, name string, limits *core.Limits) {
-	id := zoneID(namespace, name)
-	all[id] = append(all[id], ruling{l, limits, name})
+func (all rulings) add(namespace string, r ruling) {
+	id := zoneID(namespace, r.name)
+	all[id] = append(all[id], r)
+}
+
+func (all rulings) addZone(h *Handler, z *Zone) {
+	all.add(h.Namespace, ruling{h.limiter, z.rule.Limits, z.rule.Name, z.place})
 }
 
 func (all rulings) addFiles(s *fileSet) {
-	for _, r := range s.Rules {
-		all.add(s.limiter, s.namespace, r.Name, r.Limits)
+	for i, r := range s.Rules {
+		all.add(s.namespace, ruling{s.limiter, r.Limits, r.Name, s.places[i]})
 	}
 	for _, d := range s.Domains {
 		for i, limits := range d.Limits() {
-			all.add(s.limiter, s.namespace, d.Rules()[i].Name(), limits)
+			all.add(s.namespace, ruling{s.limiter, limits, d.Rules()[i].Name(), nil})
 		}
 	}
 }
 
 // succeed makes limits the successors of those before with the same namespace, name and kind of store: if their algorithm or period has
-// changed, requests must pass the former limit, too, for a while. It is called before the first request under the limits, and
+// changed, requests must pass the former limit, too, for a while. What advice has put in force stays so. It is called before the first request under the limits, and
 // when they are in force alone, from when the time counts.
 func (before rulings) succeed(after rulings, report func(r ruling, old *core.Limits)) {
 	for id, list := range after {
@@ -57,21 +64,22 @@ func (before rulings) succeed(after rulings, report func(r ruling, old *core.Lim
 			if old == nil {
 				continue
 			}
-			if _, err := r.limiter.Succeed(r.limits, old, 0); err != nil {
+			_, err := r.limiter.Succeed(r.limits, old.limits, 0)
+			if err := errors.Join(err, r.place.GoOn(old.place)); err != nil {
 				r.limiter.failed(err)
 			}
 			if i == 0 && report != nil { // the others are alike
-				report(r, old)
+				report(r, old.limits)
 			}
 		}
 	}
 }
 
 // of returns the limits of that namespace and name whose store is of that limiter's kind; nil: there are none.
-func (before rulings) of(id string, l *limiter) *core.Limits {
-	for _, r := range before[id] {
+func (before rulings) of(id string, l *limiter) *ruling {
+	for i, r := range before[id] {
 		if r.limiter.store == l.store {
-			return r.limits
+			return &before[id][i]
 		}
 	}
 	return nil

@@ -12,9 +12,10 @@ import (
 type Place struct {
 	Rule    *ruleset.Rule // with Adapt
 	Limiter *core.Limiter // which has opened its limits
+	Applies bool          // advice is carried out, and not only shown
 
 	mu     sync.Mutex
-	put    advice.Outcome // what Put was last called with, as far as it matters
+	put    advice.Outcome // what Put was last called with, as far as it matters; zero: it was not
 	closed bool
 }
 
@@ -49,11 +50,7 @@ func (p *Place) Put(o *advice.Outcome) error {
 	limits := p.Rule.Limits
 	before := limits.InForce()
 	next := limits
-	if p.isConfigured(o) {
-		if before == limits {
-			return nil
-		}
-	} else {
+	if !p.isConfigured(o) {
 		algorithm, err := core.ParseAlgorithm(o.Algorithm)
 		if err != nil {
 			return err
@@ -65,13 +62,36 @@ func (p *Place) Put(o *advice.Outcome) error {
 			return err
 		}
 	}
-	if err := p.Limiter.SwitchTo(limits, next); err != nil {
-		p.release(next)
-		return err
+	if next != before {
+		if err := p.Limiter.SwitchTo(limits, next); err != nil {
+			p.release(next)
+			return err
+		}
+		p.release(before)
 	}
-	p.release(before)
 	p.put = advice.Outcome{Requests: o.Requests, Burst: o.Burst, Algorithm: o.Algorithm}
 	return nil
+}
+
+// GoOn puts in force what is in force in the place of the same rule before a reload, so that no request meets the configured limit until advice is
+// carried out again. It does nothing after Put, or if the reload has changed what advice may do. Either may be nil.
+func (p *Place) GoOn(before *Place) error {
+	if p == nil || before == nil || !p.Applies {
+		return nil
+	}
+	before.mu.Lock()
+	inForce := before.put
+	before.mu.Unlock()
+	p.mu.Lock()
+	put := p.put.Requests != 0
+	p.mu.Unlock()
+	ours := p.Settings("", "", 0)
+	theirs := before.Settings("", "", 0)
+	changed := advice.Digest([]advice.Adaptable{ours.Adaptable}) != advice.Digest([]advice.Adaptable{theirs.Adaptable})
+	if put || changed || inForce.Requests == 0 {
+		return nil
+	}
+	return p.Put(&inForce)
 }
 
 // Close ends Put. It is for a caller that is about to release the rule's own limits. p may be nil.

@@ -64,7 +64,7 @@ func (g *registry) takeAdvisor(e *engine) {
 	e.advising = a
 	for _, r := range e.own {
 		if r.Ruled.Adapt != nil {
-			e.places = append(e.places, &front.Place{Rule: r.Ruled, Limiter: e.limiter})
+			e.places = append(e.places, placeOf(e, r))
 		}
 	}
 	g.place(e, e.inForce())
@@ -83,7 +83,24 @@ func (g *registry) place(e *engine, s *ruleSet) {
 	}
 	for _, r := range s.rules[s.own:] {
 		if r.Ruled.Adapt != nil {
-			s.places = append(s.places, &front.Place{Rule: r.Ruled, Limiter: e.limiter})
+			s.places = append(s.places, placeOf(e, r))
+		}
+	}
+}
+
+func placeOf(e *engine, r *front.Rule) *front.Place {
+	return &front.Place{Rule: r.Ruled, Limiter: e.limiter, Applies: e.advisor.apply}
+}
+
+// goOnAdvised has the adaptable rules of a set go on with what advice has put in force in those of the set before that have the same names.
+func goOnAdvised(e *engine, s, before *ruleSet) {
+	old := make(map[string]*front.Place, len(before.places))
+	for _, p := range before.places {
+		old[p.Rule.Name] = p
+	}
+	for _, p := range s.places {
+		if err := p.GoOn(old[p.Rule.Name]); err != nil {
+			e.reportFailure(err)
 		}
 	}
 }

@@ -35,6 +35,7 @@ type stage struct {
 type timer struct {
 	due time.Duration
 	run func()
+	of  context.Context // of what waits until run is called; nil: nothing does
 }
 
 func newStage(t *testing.T) *stage {
@@ -53,7 +54,7 @@ func newStage(t *testing.T) *stage {
 	s.pause = func(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 		over, letGo := context.WithCancel(ctx)
 		s.mu.Lock()
-		s.waits = append(s.waits, &timer{due: s.now + d, run: letGo})
+		s.waits = append(s.waits, &timer{due: s.now + d, run: letGo, of: over})
 		s.mu.Unlock()
 		return over, letGo
 	}
@@ -115,6 +116,17 @@ func (s *stage) step(d time.Duration) {
 		s.mu.Unlock()
 		next.run()
 	}
+}
+
+// waiting returns how many pollers wait. The stage's lock is held.
+func (s *stage) waiting() int {
+	n := 0
+	for _, w := range s.waits {
+		if w.of.Err() == nil { // else it was stopped
+			n++
+		}
+	}
+	return n
 }
 
 // leap lets time pass in which nothing is run: an hour's sweeps take long in an interpreter.

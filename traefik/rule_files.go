@@ -361,6 +361,7 @@ func (g *registry) replace(f *ruleFiles, e *engine, next *ruleSet, contents *rul
 	next.keepTallies(before)
 	succeed(e, next, before, true, 0)
 	g.place(e, next)
+	goOnAdvised(e, next, before)
 	if e.counts {
 		g.meter(next)
 	}
@@ -377,7 +378,11 @@ func (g *registry) replace(f *ruleFiles, e *engine, next *ruleSet, contents *rul
 // openRules opens rules, all or none.
 func openRules(limiter *core.Limiter, rules []*core.Rule) error {
 	for i, r := range rules {
-		if err := limiter.Open(r); err != nil {
+		err := limiter.Fits(r)
+		if err == nil {
+			err = limiter.Open(r)
+		}
+		if err != nil {
 			releaseRules(limiter, rules[:i])
 			return fmt.Errorf("rule %q: %w", r.Name(), err)
 		}
