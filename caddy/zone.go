@@ -125,6 +125,11 @@ type Zone struct {
 	// How far advice may move the zone's own limit. Advice never touches a zone without it.
 	Adapt *Adapt `json:"adapt,omitempty"`
 
+	// How the nodes of a fleet keep to the limit together: `strict`, the default, lets Redis decide on every request. With `lease` a
+	// node takes units of the limit for up to a second, and spends them without asking; the limit is kept all the same. That needs a
+	// store in Redis, and a limit that is whole again after a second or more.
+	Consistency string `json:"consistency,omitempty"`
+
 	// What happens when the store fails: `open` lets requests pass, `closed` answers 503, and `local`, the default, counts in
 	// memory. Memory itself does not fail.
 	OnError string `json:"on_error,omitempty"`
@@ -223,20 +228,23 @@ func (z *Zone) provision(ctx caddy.Context, h *Handler) error {
 		return err
 	}
 	for _, one := range r.Limits.Rules() {
+		if err := h.limiter.Fits(one); err != nil {
+			return fmt.Errorf("zone %q: %w", r.Name, err)
+		}
 		if err := h.limiter.Open(one); err != nil {
 			return fmt.Errorf("zone %q: %w", r.Name, err)
 		}
 		z.opened = append(z.opened, one)
 	}
 	if r.Adapt != nil {
-		z.place = &front.Place{Rule: r, Limiter: h.limiter.Limiter}
+		z.place = h.placeOf(r)
 	}
 	z.reporter = newReporter(h, h.Namespace, r.Name, z.readable())
 	for _, one := range z.opened {
 		one.Note(z.reporter)
 	}
 	ours := make(rulings)
-	ours.add(h.limiter, h.Namespace, r.Name, r.Limits)
+	ours.addZone(h, z)
 	h.app.predecessors().succeed(ours, nil)
 	for _, advice := range r.Advice {
 		h.logger.Warn(advice, zap.String("zone", r.Name))

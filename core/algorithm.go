@@ -55,6 +55,9 @@ type algorithmRow struct {
 	// reject is the shortcut for one that is rejected: see the function reject.
 	reject func(l *Limit, s *State, now int64) (retry, reset int64)
 
+	// roll moves an old state to the present: see the function roll; nil: take does that itself.
+	roll func(l *Limit, s *State, now int64) bool
+
 	// charge adds units to a state that decide has brought to the present: all of them, as far as the state can hold them.
 	charge func(l *Limit, s *State, cost int64)
 
@@ -96,7 +99,7 @@ var algorithms = tabulate([]algorithmRow{
 	{
 		algorithm: SlidingWindowCounter, name: "sliding_window_counter", fastPath: true,
 		mostRequests: MaxRequests, canCountByStatus: true, canSoften: true,
-		decide: decideSlidingWindowCounter, take: takeFromSlidingWindowCounter, reject: rejectFromSlidingWindowCounter, charge: chargeSlidingWindowCounter, spent: slidingWindowCounterSpent,
+		decide: decideSlidingWindowCounter, take: takeFromSlidingWindowCounter, reject: rejectFromSlidingWindowCounter, roll: rollSlidingWindowCounter, charge: chargeSlidingWindowCounter, spent: slidingWindowCounterSpent,
 	},
 	{
 		algorithm: inFlight, name: "concurrency", inFlight: true, mostRequests: MaxRequests,

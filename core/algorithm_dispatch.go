@@ -83,6 +83,16 @@ func reject(l *Limit, s *State, now int64) (retry, reset int64) {
 	panic(noFunction(l.algorithm, "reject"))
 }
 
+// roll moves an old state to the present, as decide would, if that allows a request: then take allows it, too. Else it changes nothing,
+// and returns false.
+func roll(l *Limit, s *State, now int64) bool {
+	switch l.algorithm {
+	case SlidingWindowCounter:
+		return rollSlidingWindowCounter(l, s, now)
+	}
+	return false
+}
+
 // charge writes into next the state after a request that was allowed before, by this limit or another of the same identity, and
 // had a reservation. It is charged whole, as far as the state can hold it, whatever the limit would decide now. next may be s. It
 // does not apply to logs: see chargeLog.

@@ -1,6 +1,9 @@
 package core
 
-import "sync"
+import (
+	"fmt"
+	"sync"
+)
 
 // Check is one rule's part in the decision on a request. The caller sets Rule, Key and Cost; the store sets Decision. To save
 // allocations, a caller may reuse its checks for later requests.
@@ -118,6 +121,14 @@ func NewLimiter(store Store) *Limiter {
 func (l *Limiter) FallBack(local Store, nodes int) {
 	l.local = local
 	l.nodes = nodes
+}
+
+// Fits reports why the limiter's store is not one for the rule: its units are leased, and no other node shares the store.
+func (l *Limiter) Fits(r *Rule) error {
+	if r.lease != nil && l.local == nil {
+		return fmt.Errorf("consistency lease: the rule counts in the memory of this process, which no other node shares; configure a store in Redis, or remove it")
+	}
+	return nil
 }
 
 // Open makes the limiter ready for a rule, as Store.Open does. A rule belongs to one limiter.

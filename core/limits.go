@@ -238,6 +238,8 @@ func Difference(a, b *Rule) string {
 		return "another enforcement"
 	case a.countRejected != b.countRejected:
 		return "another count_rejected"
+	case (a.lease == nil) != (b.lease == nil):
+		return "another consistency"
 	case a.overflowText() != b.overflowText():
 		return "another enforcement, bound of waiting requests, count or penalty"
 	case a.adapt != b.adapt:

@@ -156,6 +156,9 @@ func (m *Memory) newSpace(r *Rule) *space {
 	}
 	// The salt is new each time, so that a rule does not find keys of a released space that are not swept yet.
 	sp.salt = maphash.String(m.seed, r.identity) + uint64(number+1)*0x9e3779b97f4a7c15
+	if m.mapped { // the rules of a namespace have each key in the same shard, so that a request under several of them needs one lock
+		sp.salt = sp.salt&^m.mask | maphash.String(m.seed, r.namespace)&m.mask
+	}
 	sp.limits.Store([]*Limit(nil))
 	m.spaces.Store(append(spaces, sp))
 	m.byName[r.identity] = sp

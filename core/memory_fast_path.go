@@ -3,6 +3,7 @@ package core
 import (
 	"hash/maphash"
 	"net/http"
+	"sync/atomic"
 )
 
 // FastPath decides on requests under one rule in a Memory, in as few steps as possible. It is for interpreted programs, which pay
@@ -45,10 +46,10 @@ type ServeConfig struct {
 	Guarding    *Guarding // nil: there is no guard
 	Refusal     *Refusal  // nil: rejections are left to Rest
 
-	// Noticed is called with a request that has the header field Watched, if its key is new or it is rejected. It must be quick, since a
-	// lock may be held. Watched is "" if nobody wants to know.
+	// Until Noticed is set, a request that has the header field Watched is left to Rest if its key is new or it is rejected. Watched is ""
+	// if nobody wants to know.
 	Watched string
-	Noticed func(r *http.Request)
+	Noticed *atomic.Bool
 
 	Next http.Handler // gets the requests that are allowed; with a Guarding, the handlers there do
 	Rest http.Handler // gets those that Serve leaves

@@ -5,7 +5,6 @@ package core
 import (
 	"io"
 	"net/http"
-	"strings"
 	"sync/atomic"
 )
 
@@ -18,13 +17,15 @@ func settleFixedWindow(f *settling, s *shard, i int, now int64, hash uint64, key
 		l            *Limit
 		t            *QuotaFields
 		h            http.Header
-		list         []string
 		retry, reset int64
 		start        int64
 	)
 	l = f.limit
 	if f.watched != "" && r.Header[f.watched] != nil {
-		f.noticed(r)
+		if !f.noticed.Load() {
+			s.mu.Unlock()
+			goto rest
+		}
 	}
 	if i < 0 {
 		i = insertFresh(f, s, now, hash, key)
@@ -57,15 +58,8 @@ func settleFixedWindow(f *settling, s *shard, i int, now int64, hash uint64, key
 	if len(h) > 1 || retry|reset >= tabled {
 		goto rest
 	}
-	list = r.Header["Accept"]
-	if len(list) > 0 && strings.Contains(strings.ToLower(strings.Join(list, ",")), "json") { // else the body is text: see answer.WantsProblem
+	if !takesText(r) {
 		goto rest
-	}
-	if r.ProtoMajor > 1 {
-		list = r.Header["Content-Type"]
-		if len(list) > 0 && strings.Contains(strings.ToLower(list[0]), "grpc") { // else it is no call of gRPC: see answer.IsGRPC
-			goto rest
-		}
 	}
 	h[HeaderCacheControl] = f.noStore
 	h[HeaderRetryAfter] = numberValues[retry]
@@ -110,13 +104,15 @@ func settleLeakyBucket(f *settling, s *shard, i int, now int64, hash uint64, key
 		l                           *Limit
 		t                           *QuotaFields
 		h                           http.Header
-		list                        []string
 		retry, reset                int64
 		elapsed, level, over, queue int64
 	)
 	l = f.limit
 	if f.watched != "" && r.Header[f.watched] != nil {
-		f.noticed(r)
+		if !f.noticed.Load() {
+			s.mu.Unlock()
+			goto rest
+		}
 	}
 	if i < 0 {
 		i = insertFresh(f, s, now, hash, key)
@@ -159,15 +155,8 @@ func settleLeakyBucket(f *settling, s *shard, i int, now int64, hash uint64, key
 	if len(h) > 1 || retry|reset >= tabled {
 		goto rest
 	}
-	list = r.Header["Accept"]
-	if len(list) > 0 && strings.Contains(strings.ToLower(strings.Join(list, ",")), "json") { // else the body is text: see answer.WantsProblem
+	if !takesText(r) {
 		goto rest
-	}
-	if r.ProtoMajor > 1 {
-		list = r.Header["Content-Type"]
-		if len(list) > 0 && strings.Contains(strings.ToLower(list[0]), "grpc") { // else it is no call of gRPC: see answer.IsGRPC
-			goto rest
-		}
 	}
 	h[HeaderCacheControl] = f.noStore
 	h[HeaderRetryAfter] = numberValues[retry]
@@ -212,13 +201,15 @@ func settleSlidingWindowCounter(f *settling, s *shard, i int, now int64, hash ui
 		l                                     *Limit
 		t                                     *QuotaFields
 		h                                     http.Header
-		list                                  []string
 		retry, reset                          int64
 		left, previous, current, weighs, room int64
 	)
 	l = f.limit
 	if f.watched != "" && r.Header[f.watched] != nil {
-		f.noticed(r)
+		if !f.noticed.Load() {
+			s.mu.Unlock()
+			goto rest
+		}
 	}
 	if i < 0 {
 		i = insertFresh(f, s, now, hash, key)
@@ -267,15 +258,8 @@ func settleSlidingWindowCounter(f *settling, s *shard, i int, now int64, hash ui
 	if len(h) > 1 || retry|reset >= tabled {
 		goto rest
 	}
-	list = r.Header["Accept"]
-	if len(list) > 0 && strings.Contains(strings.ToLower(strings.Join(list, ",")), "json") { // else the body is text: see answer.WantsProblem
+	if !takesText(r) {
 		goto rest
-	}
-	if r.ProtoMajor > 1 {
-		list = r.Header["Content-Type"]
-		if len(list) > 0 && strings.Contains(strings.ToLower(list[0]), "grpc") { // else it is no call of gRPC: see answer.IsGRPC
-			goto rest
-		}
 	}
 	h[HeaderCacheControl] = f.noStore
 	h[HeaderRetryAfter] = numberValues[retry]
@@ -323,13 +307,15 @@ func settleTokenBucket(f *settling, s *shard, i int, now int64, hash uint64, key
 		l                    *Limit
 		t                    *QuotaFields
 		h                    http.Header
-		list                 []string
 		retry, reset         int64
 		elapsed, level, over int64
 	)
 	l = f.limit
 	if f.watched != "" && r.Header[f.watched] != nil {
-		f.noticed(r)
+		if !f.noticed.Load() {
+			s.mu.Unlock()
+			goto rest
+		}
 	}
 	if i < 0 {
 		i = insertFresh(f, s, now, hash, key)
@@ -368,15 +354,8 @@ func settleTokenBucket(f *settling, s *shard, i int, now int64, hash uint64, key
 	if len(h) > 1 || retry|reset >= tabled {
 		goto rest
 	}
-	list = r.Header["Accept"]
-	if len(list) > 0 && strings.Contains(strings.ToLower(strings.Join(list, ",")), "json") { // else the body is text: see answer.WantsProblem
+	if !takesText(r) {
 		goto rest
-	}
-	if r.ProtoMajor > 1 {
-		list = r.Header["Content-Type"]
-		if len(list) > 0 && strings.Contains(strings.ToLower(list[0]), "grpc") { // else it is no call of gRPC: see answer.IsGRPC
-			goto rest
-		}
 	}
 	h[HeaderCacheControl] = f.noStore
 	h[HeaderRetryAfter] = numberValues[retry]

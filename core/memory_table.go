@@ -81,6 +81,11 @@ func insertKey(m *Memory, s *shard, sp *space, hash uint64, now int64) int {
 	if s.index == nil && s.n >= s.home*27/32 {
 		more -= resizeTable(m, s, now, sp)
 	}
+	return addKey(m, s, sp, hash, now, more)
+}
+
+// addKey is insertKey without looking at old keys. more is by how many the space has more keys then.
+func addKey(m *Memory, s *shard, sp *space, hash uint64, now, more int64) int {
 	i := placeKey(m, s, hash)
 	s.owners[i] = sp.number
 	if sp.isLog {

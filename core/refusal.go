@@ -1,6 +1,10 @@
 package core
 
-import "net/http"
+import (
+	"net/http"
+	"strings"
+	"sync/atomic"
+)
 
 // The names of the header fields of a rejection besides the quota fields, as http.Header has them.
 const (
@@ -31,7 +35,7 @@ type settling struct {
 	quotaFields *QuotaFields
 	rest        http.Handler
 	watched     string // of the ServeConfig, as noticed
-	noticed     func(r *http.Request)
+	noticed     *atomic.Bool
 
 	leaves bool // it leaves all rejections to the rest
 
@@ -74,4 +78,16 @@ func insertFresh(f *settling, s *shard, now int64, hash uint64, key string) int 
 		return -1
 	}
 	return insertKey(m, s, f.space, hash, now)
+}
+
+// takesText reports whether the body of a request's rejection is surely text: see answer.IsGRPC and answer.WantsProblem.
+func takesText(r *http.Request) bool {
+	if list := r.Header["Accept"]; len(list) > 0 && strings.Contains(strings.ToLower(strings.Join(list, ",")), "json") {
+		return false
+	}
+	if r.ProtoMajor < 2 {
+		return true
+	}
+	list := r.Header["Content-Type"]
+	return len(list) == 0 || !strings.Contains(strings.ToLower(list[0]), "grpc")
 }

@@ -17,6 +17,7 @@ type RuleConfig struct {
 	Shadow        bool // evaluated and charged, but never rejects, and is not in the quota fields
 	CountRejected bool // requests that this rule rejects are charged to it, too
 	OnError       OnError
+	Consistency   Consistency
 	Message       string // the text of its rejections; "": none of its own
 
 	// OverflowPolicy is what the rule does past its limit besides rejecting.
@@ -77,6 +78,7 @@ type Rule struct {
 	countRejected bool
 	onError       OnError
 	blocks        bool
+	lease         *LeaseTerms // nil: the store decides on every request
 	adapt         string
 	overflow      *overflow // nil: it only rejects, and counts all requests
 	room          *room     // counts waiting requests; nil: none wait
@@ -129,6 +131,9 @@ func NewRule(c RuleConfig) (*Rule, error) {
 	}
 	var err error
 	if r.overflow, err = newOverflow(&c); err != nil {
+		return nil, fmt.Errorf("rule %q: %w", c.Name, err)
+	}
+	if r.lease, err = leaseTerms(&c); err != nil {
 		return nil, fmt.Errorf("rule %q: %w", c.Name, err)
 	}
 	if !r.shadow && r.limit.Waits() {

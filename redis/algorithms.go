@@ -11,6 +11,7 @@ type algorithm struct {
 	decide   string // Lua: decides by the state in v
 	overflow string // Lua: as decide, in scripts of rules with an overflow policy; "" means decide
 	refund   string // Lua: sets value to the state in v without a charge of that cost, made at the time charged
+	lease    leaseParts
 	kind     int64  // bits of a rule's kind: see luaOverflowBegin
 	commands string // the Redis commands that it runs besides commandsOfAll
 	atOnce   bool   // all units come back at the same time, when a window ends
@@ -18,11 +19,18 @@ type algorithm struct {
 	numbers func(l *core.Limit) (x, y int64) // X and Y in the scripts
 }
 
+// leaseParts are an algorithm's parts in the script of leases: see luaLeaseDecide. The zero value is that of an algorithm that has no leases.
+type leaseParts struct {
+	settle string // Lua: takes account in v of what the node has spent and gives back
+	window string // Lua: sets here, the mark of leases that are taken now, and ends, when they must have ended
+	lend   string // Lua: lends extra units
+}
+
 // algorithms has the rows by core.Algorithm. To add an algorithm, add a file with its Lua, and a row.
 var algorithms = tabulate([]*algorithm{
 	{
-		name: "token_bucket", read: luaRead, most: "X", decide: luaUnpackBucket + luaTokenBucket, overflow: luaUnpackBucket + luaLent + luaTokenBucket,
-		refund: luaIntervals + luaRefundBucket, kind: kindBucket, numbers: numbersOfTokenBucket,
+		name: "token_bucket", read: luaRead, most: "X", decide: luaUnpackBucket + luaHeldOfBucket + luaTokenBucket, overflow: luaUnpackBucket + luaLent + luaHeldOfBucket + luaTokenBucket,
+		refund: luaIntervals + luaRefundBucket, lease: leaseParts{luaSettleBucket, luaWindowOfBucket, luaLendBucket}, kind: kindBucket, numbers: numbersOfTokenBucket,
 	},
 	{
 		name: "leaky_bucket", read: luaRead, most: "X", decide: luaUnpackBucket + luaLeakyBucket,
@@ -30,15 +38,15 @@ var algorithms = tabulate([]*algorithm{
 	},
 	{
 		name: "fixed_window", read: luaRead, most: "R", decide: luaFixedWindow,
-		refund: luaRefundFixedWindow, atOnce: true, numbers: numbersOfFixedWindow,
+		refund: luaRefundFixedWindow, lease: leaseParts{luaSettleFixedWindow, luaWindowOfFixedWindow, luaLendCharged}, atOnce: true, numbers: numbersOfFixedWindow,
 	},
 	{
 		name: "sliding_window_log", read: luaReadLog, most: "R", decide: luaSlidingWindowLog, overflow: luaSlidingWindowLog + luaEntries,
-		refund: luaRefundLog, kind: kindLog, commands: " GETRANGE STRLEN SETRANGE APPEND PEXPIRE ", numbers: numbersOfLog,
+		refund: luaRefundLog, lease: leaseParts{luaSettleLog, luaWindowOfLog, luaLendLog}, kind: kindLog, commands: " GETRANGE STRLEN SETRANGE APPEND PEXPIRE ", numbers: numbersOfLog,
 	},
 	{
 		name: "sliding_window_counter", read: luaRead, most: "R", decide: luaSlidingWindowCounter,
-		refund: luaRefundSlidingWindowCounter, numbers: noNumbers,
+		refund: luaRefundSlidingWindowCounter, lease: leaseParts{luaSettleSlidingWindowCounter, luaWindowOfSlidingWindowCounter, luaLendCharged}, numbers: noNumbers,
 	},
 	{name: "concurrency", read: luaRead, most: "1000000000", overflow: "-- see weigh\n", numbers: noNumbers}, // requests in flight
 })

@@ -98,16 +98,24 @@ func ErrorKind(err error) string {
 // Server is one Redis server with a breaker of its own: a master of a Cluster, or the only server. NewServer makes it. It is safe for
 // concurrent use.
 type Server struct {
-	name    string
-	conn    Conn
-	breaker breaker
-	trouble *atomic.Int64 // the breaker's
+	name     string
+	conn     Conn
+	pipeline *Pipeline // nil: it has none
+	breaker  breaker
+	trouble  *atomic.Int64 // the breaker's
 }
 
 // NewServer returns a server that conn connects to. name stands for it in messages.
 func NewServer(name string, conn Conn) *Server {
 	s := &Server{name: name, conn: conn}
 	s.trouble = s.breaker.Trouble()
+	return s
+}
+
+// NewPipelinedServer returns a server that can be called over a Pipeline, too.
+func NewPipelinedServer(name string, conn Conn, pipeline *Pipeline) *Server {
+	s := NewServer(name, conn)
+	s.pipeline = pipeline
 	return s
 }
 

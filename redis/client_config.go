@@ -39,7 +39,7 @@ type ClientConfig struct {
 
 	TLS *tls.Config // nil: no TLS
 
-	PoolSize    int           // connections to each server; 0 means DefaultPoolSize; the client of package resp always has one
+	PoolSize    int           // connections to each server; 0 means DefaultPoolSize; the client of package resp has one, and one more for the fast path
 	Timeout     time.Duration // the longest wait for a decision; 0 means DefaultTimeout
 	DialTimeout time.Duration // for connecting, in the background; 0 means DefaultDialTimeout
 	ReadTimeout time.Duration // for a reply, in the background; after it the connection is closed; 0 means DefaultReadTimeout, or Timeout if that is longer

@@ -4,9 +4,33 @@ const luaIntervals = "\nlocal interval = Y == 1\n" // a bucket may be refilled a
 const luaContinuous = "\nlocal interval\n"         // a bucket that drains continuously
 
 const luaUnpackBucket = `
--- The state of a bucket, in 17 bytes: at is its time; used and frac are the units in use then, with frac in P-ths of a unit.
+-- The state of a bucket, in 17 bytes: at is its time; used and frac are the units in use then, with frac in P-ths of a unit. If units of it are
+-- held by leases, 19 bytes follow.
 local at, used, frac = now, 0, 0
-if v and #v == 17 then at, used, frac = unpack('<I7I4I6', v) end
+if v and (#v == 17 or #v == 36) then at, used, frac = unpack('<I7I4I6', v) end
+`
+
+// luaHeldOfBucket adds what leases hold of a bucket that is refilled continuously.
+const luaHeldOfBucket = `
+-- What leases hold: when the present epoch ends, how long an epoch lasts, and the units that nodes hold by leases of the present epoch and of the
+-- one before. They count as used, but do not drain: nodes may yet spend them. Leases of the epoch before have ended when the present one ends.
+-- Then their units are charged, since who has not given them back may have spent them.
+local till, span, lent, owing, held, tail = 0, 0, 0, 0, 0, ''
+if v and #v == 36 then
+	till, span, lent, owing = unpack('<I7I4I4I4', v, 18)
+	if till > now + span then till = now + span end -- the clock has stepped back
+	while lent + owing > 0 and now >= till do
+		if till > at then
+			local whole, rest = divide(till - at, R, P)
+			at, used, frac = till, used - whole, frac - rest
+			if frac < 0 then used, frac = used - 1, frac + P end
+			if used < 0 then used, frac = 0, 0 end
+		end
+		used, owing, lent, till = used + owing, lent, 0, till + span
+	end
+	held = lent + owing
+	if held > 0 then tail = pack('<I7I4I4I4', till, span, lent, owing) end
+end
 `
 
 // luaDrain is core's drain.
@@ -49,7 +73,7 @@ const luaSpan = `	if interval then
 const luaLent = `
 -- Adds what was lent. While there is tolerance, the wide limit charges the bucket. The rule's own limit decides by what the bucket would have
 -- without tolerance.
-if v and #v == 17 and at == owedAt then
+if v and (#v == 17 or #v == 36) and at == owedAt then
 	used, frac = used + owed, frac + owedFrac
 	if frac >= P then used, frac = used + 1, frac - P end
 	if used >= 1000000001 then used, frac = 1000000001, 0 end
@@ -57,7 +81,7 @@ end
 `
 
 const luaRefundBucket = `
-	if #v ~= 17 then return {} end
+	if #v ~= 17 and #v ~= 36 then return {} end
 	local at, used, frac = unpack('<I7I4I6', v)
 	local drained, rest = 0, 0
 	if interval then
@@ -69,5 +93,5 @@ const luaRefundBucket = `
 	used, frac = used - cost + drained, frac + rest
 	if frac >= P then used, frac = used + 1, frac - P end
 	if used < 0 then used, frac = 0, 0 end
-	value = pack('<I7I4I6', at, used, frac)
+	value = pack('<I7I4I6', at, used, frac) .. string.sub(v, 18)
 `

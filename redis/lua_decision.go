@@ -87,11 +87,20 @@ const luaOneEnd = `
 return {remaining, wait, reset, more, ARGV[2] and now}
 `
 
-// luaOneLineEnd replies with a line in place of an array, unless the call asks for the server's time.
+// luaOneLineEnd replies with a line in place of an array, unless the call asks for the server's time. If the request is allowed at once, the
+// line also has reset and more in seconds, rounded up, and the key: so that a client can put these words into its answer as they are, and knows
+// that the reply is that of its call.
 const luaOneLineEnd = `
 if ARGV[2] then return {remaining, wait, reset, more, now} end
+if ok and wait == 0 then
+	local seconds, sooner = (reset + (-reset) % 1000000) / 1000000, (more + (-more) % 1000000) / 1000000
+	return {ok = format('%d 0 %d %d %d %d %s', remaining, reset, more, seconds, sooner, key)}
+end
 return {ok = format('%d %d %d %d', remaining, wait, reset, more)}
 `
+
+// lineNumbers is how many numbers are in such a line: those of any reply, and two in seconds.
+const lineNumbers = 6
 
 const luaSeveralBegin = `
 -- The first pass evaluates every rule as if all of them admitted the request. If an enforced rule does not, a second pass finds out what to

@@ -105,7 +105,7 @@ local function isBlockState(c) return read('STRLEN', c.key) == 14 end
 local function lend(c, to)
 	if c.loanR == 0 then c.loanR, c.loanX = c.wideR, c.wideX end
 	local v, units, part, charged = read('GET', c.key), 0, 0, to
-	if type(v) == 'string' and #v == 17 then
+	if type(v) == 'string' and (#v == 17 or #v == 36) then
 		local at, used, frac = unpack('<I7I4I6', v)
 		for pass = 1, 2 do
 			local R = c.wideR
@@ -138,13 +138,13 @@ end
 local function payBack(c)
 	if c.lent > 0 or c.lentFrac > 0 then
 		local v = read('GET', c.key)
-		if type(v) == 'string' and #v == 17 then
+		if type(v) == 'string' and (#v == 17 or #v == 36) then
 			local at, used, frac = unpack('<I7I4I6', v)
 			if at == c.lentAt then
 				used, frac = used + c.lent, frac + c.lentFrac
 				if frac >= c.P then used, frac = used + 1, frac - c.P end
 				if used >= 1000000001 then used, frac = 1000000001, 0 end
-				call('SET', c.key, pack('<I7I4I6', at, used, frac), 'KEEPTTL')
+				call('SET', c.key, pack('<I7I4I6', at, used, frac) .. string.sub(v, 18), 'KEEPTTL')
 			end
 		end
 	end
@@ -237,7 +237,7 @@ local function save(c)
 		local charge, span = lastCharge(c, own), 2 * c.P
 		if c.isBucket then -- a higher limit may have admitted, and reserved, more
 			local v, units = pcall('GET', c.key), c.X + c.units + c.lent + 1
-			if type(v) == 'string' and #v == 17 then units = units + unpack('<I4', v, 8) end
+			if type(v) == 'string' and (#v == 17 or #v == 36) then units = units + unpack('<I4', v, 8) end
 			span = math.max(span, (divide(units, c.P, c.R)))
 		end
 		last = math.max(last, charge + span)
@@ -246,7 +246,7 @@ local function save(c)
 	end
 	if c.lent > 0 or c.lentFrac > 0 then -- until all that the bucket owes has drained
 		local v, units = read('GET', c.key), c.lent + 1
-		local is = type(v) == 'string' and #v == 17
+		local is = type(v) == 'string' and (#v == 17 or #v == 36)
 		if is then units = units + 1 + unpack('<I4', v, 8) end
 		last = math.max(last, math.min(real + (divide(units, c.P, c.R)) + c.Y * c.P, real + 3153600000000000))
 		if is then call('PSETEX', c.key, format('%d', (last - real) / 1000 + 1), v) end

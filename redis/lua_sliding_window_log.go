@@ -14,18 +14,33 @@ const luaSlidingWindowLog = `
 -- A log of up to 192 entries is read and written whole. Of a longer log a decision reads only the part that it needs. It appends entries, and
 -- counts dead ones in the header; when most entries are dead, it writes the string anew. It finds the first live entry in steps that double
 -- and then halve, so that it costs nearly the same however long the log is.
+--
+-- If leases hold units, 19 bytes follow the 11, as they follow the state of a token bucket.
 if type(v) ~= 'string' then v = '' end
-local last, dead, size, long = 0, 0, 0, false
+local last, dead, size, long, head, held = 0, 0, 0, false, 11, 0
 if #v >= 11 then
 	local length = #v
 	if length == longest then length = call('STRLEN', key) end
+	if length % 4 == 2 then head = 30 end
 	last, dead = unpack('<I7I4', v)
-	size, long = (length - 11) / 4, length > longest
-	if dead > size or size % 1 > 0 then last, dead, size, long = 0, 0, 0, false end
+	size, long = (length - head) / 4, length > longest
+	if dead > size or size % 1 > 0 then last, dead, size, long, head = 0, 0, 0, false, 11 end
+end
+
+-- What leases hold counts until it would have expired if it had been spent at the last moment.
+local record, heldUntil = '', 0
+if head == 30 then
+	local till, span, lent, owing = unpack('<I7I4I4I4', v, 12)
+	if till > real + span then till = real + span end -- the clock has stepped back
+	heldUntil = till + (Y + 1) * X
+	if heldUntil > now then held = owing end
+	if lent > 0 then heldUntil = heldUntil + span end
+	if heldUntil > now then held = held + lent end
+	if held > 0 then record = string.sub(v, 12, 30) end
 end
 
 local function entry(n)
-	local from = 12 + 4 * n
+	local from = head + 1 + 4 * n
 	if from < longest then return (unpack('<I4', v, from)) end
 	return (unpack('<I4', call('GETRANGE', key, from - 1, from + 2)))
 end
@@ -55,7 +70,7 @@ if dead < size and expired(dead) then
 end
 
 local live, added = size - dead, 0
-local room = R - live
+local room = R - live - held
 local newest = (at + (-at) % X) / X
 ok = cost <= room
 if ok then
@@ -74,7 +89,7 @@ local function expiry(n)
 	return (tick + 1 - (tick + 1 - entry(n)) % 4294967296 + Y) * X - now
 end
 
-remaining = R - (size + added - dead)
+remaining = R - held - (size + added - dead)
 if not ok then
 	wait = -1
 	if cost <= R then wait = expiry(dead + cost - remaining - 1) end
@@ -85,12 +100,13 @@ if size + added > dead then
 	reset = expiry(size + added - 1)
 	if ok or cost == 0 then more = expiry(dead + excess) end
 end
+if held > 0 then reset = math.max(reset, heldUntil - now) end
 if added > 0 and peek == 0 then
 	value = string.rep(pack('<I4', newest % 4294967296), added)
 	if not long then
-		value = pack('<I7I4', at, 0) .. string.sub(v, 12 + 4 * dead, 11 + 4 * size) .. value
+		value = pack('<I7I4', at, 0) .. record .. string.sub(v, head + 1 + 4 * dead, head + 4 * size) .. value
 	elseif dead * 2 > size then
-		value = pack('<I7I4', at, 0) .. call('GETRANGE', key, 11 + 4 * dead, -1) .. value
+		value = pack('<I7I4', at, 0) .. record .. call('GETRANGE', key, head + 4 * dead, -1) .. value
 	else
 		header = pack('<I7I4', at, dead)
 	end
@@ -103,8 +119,8 @@ logLive, expiryOf = size - dead, function(i) return expiry(dead + i) end
 
 const luaRefundLog = `
 	local newest, length = pack('<I4', (charged + (-charged) % X) / X % 4294967296), #v
-	local first, charge = length - 4 * cost, string.rep(newest, cost)
-	while first >= 11 and length - first <= 4 * cost + 4096 do
+	local first, charge, head = length - 4 * cost, string.rep(newest, cost), length % 4 == 2 and 30 or 11
+	while first >= head and length - first <= 4 * cost + 4096 do
 		if string.sub(v, first + 1, first + 4 * cost) == charge then
 			value = string.sub(v, 1, first) .. string.sub(v, first + 4 * cost + 1)
 			break

@@ -3,13 +3,14 @@ package redis
 // luaTokenBucket is core's decideTokenBucket.
 const luaTokenBucket = `
 -- token_bucket: X is the capacity; Y is 1 with refill interval.` + luaIntervals + luaDrain + `
+used = used + held
 local room = X - used
 if frac > 0 then room = room - 1 end
 ok = cost <= room
 if ok then
 	if denied then cost = 0 end
 	used, room = used + cost, room - cost
-	if cost > 0 then value = pack('<I7I4I6', at, used, frac) end
+	if cost > 0 then value = pack('<I7I4I6', at, used - held, frac) .. tail end
 else
 	stays = true
 	if counts then
@@ -19,7 +20,7 @@ else
 		elseif used < X then
 			used, frac = X, 0
 		end
-		value, room = pack('<I7I4I6', at, used, frac), 0
+		value, room = pack('<I7I4I6', at, used - held, frac) .. tail, 0
 	end
 	wait = -1
 	if cost <= X then
@@ -39,4 +40,5 @@ if used > 0 or frac > 0 then
 		more = span
 	end
 end
+if held > 0 then reset = reset + till + span - now end
 `

@@ -1,6 +1,8 @@
 package redis
 
 import (
+	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/proxyweir/weir/core"
@@ -39,7 +41,20 @@ type known struct {
 	moreAt    int64 // 0: not known
 	limit     int64
 	remaining int64
-	name      string // of the key in Redis, if a fast path has noted it and until is 0
+
+	// A fast path notes these, if until is 0.
+	command string // the key's name in Redis, as an argument of a command
+	line    string // the last reply, in place of resetAt, moreAt and remaining; "": these have it
+}
+
+// unfold reads what a fast path has noted.
+func (k *known) unfold() {
+	words := strings.Split(k.line, " ")
+	k.line = ""
+	k.moreAt = 0
+	k.remaining, _ = strconv.ParseInt(words[0][1:], 10, 64) // a line that was noted is whole
+	reset, _ := strconv.ParseInt(words[2], 10, 64)
+	k.resetAt = k.at + reset
 }
 
 // find copies to k what is known of the key with that hash. It returns false if there is nothing.
@@ -52,6 +67,9 @@ func (m *memo) find(hash uint64, k *known) bool {
 	}
 	if ok {
 		*k = *found
+		if k.line != "" {
+			k.unfold()
+		}
 	}
 	s.mu.Unlock()
 	return ok
@@ -79,7 +97,7 @@ func (m *memo) learn(hash, terms uint64, now, cost int64, d *core.Decision) {
 	s.mu.Lock()
 	entry := m.entry(s, hash)
 	if k.until == 0 {
-		k.name = entry.name
+		k.command = entry.command
 	}
 	*entry = k
 	s.mu.Unlock()

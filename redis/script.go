@@ -50,6 +50,8 @@ var (
 	scriptOfRenewal  = newScript("renewal", luaBegin, luaRenew)
 	scriptOfRelease  = newScript("release", luaBegin, luaRelease)
 
+	scriptOfLease = newScript("lease", luaBegin, luaLeaseBegin, luaRule, choice(luaLeaseDecide), luaLeaseEnd) // see lessee
+
 	scriptOfMark    = newScript("mark", luaMark)              // see comparison
 	scriptOfCarry   = newScript("carry", luaBegin, luaCarry)  // see Carry
 	scriptOfFleet   = newScript("fleet", luaFleet)            // see Agree

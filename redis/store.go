@@ -79,6 +79,7 @@ type Store struct {
 	seed       maphash.Seed
 	memo       memo
 	leases     leases
+	lessee     lessee
 	comparison comparison
 	ahead      atomic.Int64 // how far the server's clock is ahead of the node's; 0 until a wrong guess has shown it
 
@@ -100,8 +101,9 @@ type openRule struct {
 	charge  string // the argument of a request that costs 1
 	peek    string
 	atOnce  bool
-	windows atomic.Value // *windows, with a calendar
-	further []byte       // follows the argument, for a rule with an overflow policy: see appendOverflow; nil: it has none
+	windows atomic.Value     // *windows, with a calendar
+	lease   *core.LeaseTerms // nil: the rule is not leased
+	further []byte           // follows the argument, for a rule with an overflow policy: see appendOverflow; nil: it has none
 }
 
 // windows are the bounds of the calendar's windows around the middle one, and the arguments with these bounds.
@@ -134,6 +136,7 @@ func NewStore(c Config) (*Store, error) {
 		s.scripts = scriptsOfOneLine
 	}
 	s.leases.begin(s, c.Lease)
+	s.lessee.begin(s)
 	s.comparison.begin(s, c.Differs)
 	if s.clock == nil {
 		s.clock = monotonic
@@ -144,9 +147,7 @@ func NewStore(c Config) (*Store, error) {
 	return s, nil
 }
 
-var started = time.Now()
-
-func monotonic() int64 { return int64(time.Since(started) / time.Microsecond) }
+func monotonic() int64 { return int64(time.Since(Started) / time.Microsecond) }
 
 func wallClock() int64 { return time.Now().UnixMicro() }
 
@@ -182,6 +183,7 @@ func (s *Store) prepare(r *core.Rule) *openRule {
 		salt:   maphash.String(s.seed, r.Identity()) * 0x9e3779b97f4a7c15, // otherwise it could cancel out the hash of a key with the same text
 		terms:  maphash.String(s.seed, fmt.Sprint(l.Requests(), l.Capacity(), l.MaxDelay(), t.Penalties)),
 		atOnce: algorithmOf(l).atOnce || l.Interval(),
+		lease:  r.LeaseTerms(),
 	}
 	if l.Windows(0) == nil {
 		o.charge = string(appendArgument(nil, r, false, nil))
@@ -228,6 +230,7 @@ func (s *Store) closeLater() { _ = s.end() }
 // end closes the store and its client.
 func (s *Store) end() error {
 	s.comparison.close()
+	s.lessee.close()
 	s.mu.Lock()
 	s.closed = true
 	for _, timer := range s.timers {
@@ -267,11 +270,26 @@ func (s *Store) Decide(checks []core.Check, peek bool) error {
 		q.rules = append(q.rules, o)
 		q.hashes = append(q.hashes, maphash.String(s.seed, checks[i].Key)^o.salt)
 	}
+	var err error
+	if anyLeased(q.rules) {
+		err = s.decideLeased(q, checks, peek, now)
+	} else {
+		err = s.decideStrictly(q, checks, peek, now)
+	}
+	inquiries.Put(q)
+	return err
+}
+
+// decideStrictly decides by what the memo knows, or lets Redis decide.
+func (s *Store) decideStrictly(q *inquiry, checks []core.Check, peek bool, now int64) error {
 	if s.recall(q, checks, now) {
-		inquiries.Put(q)
 		return nil
 	}
-	err := s.ask(q, checks, peek)
+	return s.conclude(q, checks, peek, now, s.ask(q, checks, peek))
+}
+
+// conclude remembers what a call to Redis has decided, or, after an error, sets the decisions to what is remembered. It returns the error.
+func (s *Store) conclude(q *inquiry, checks []core.Check, peek bool, now int64, err error) error {
 	if err == nil {
 		for i := range checks {
 			if q.rules[i].further != nil && !q.blocked(i) { // other requests' reservations change its decisions
@@ -287,18 +305,18 @@ func (s *Store) Decide(checks []core.Check, peek bool) error {
 	if errors.Is(err, ErrTimeout) {
 		q.call = &Call{} // the Conn may still read the other
 	}
-	inquiries.Put(q)
 	return err
 }
 
 // recall decides from memory on a request that an enforced rule is known to reject, if the memo has something about each of its rules.
-// Otherwise it returns false. It leaves rules with count_rejected to Redis, where their rejections must be charged, and those of concurrency.
+// Otherwise it returns false. It leaves rules with count_rejected to Redis, where their rejections must be charged, those of concurrency, and those
+// that are leased, of which other nodes may give units back.
 func (s *Store) recall(q *inquiry, checks []core.Check, now int64) bool {
 	rejected := false
 	var k known
 	for i := range checks {
 		r := checks[i].Rule
-		if r.CountRejected() || r.Limit().InFlight() || !s.memo.find(q.hashes[i], &k) {
+		if r.CountRejected() || r.Limit().InFlight() || q.rules[i].lease != nil || !s.memo.find(q.hashes[i], &k) {
 			return false
 		}
 		if k.terms != q.rules[i].terms {
@@ -367,9 +385,12 @@ const timed = "t"
 // run makes one call of the script in c for all the checks, whose keys are in c. It reads the reply, which has so many numbers for each
 // check, into their decisions. If second is timed it returns the server's time.
 func run(s *Store, c *Call, rules []*openRule, checks []core.Check, peek bool, second string, numbers int) (int64, error) {
-	server, err := execute(s, c, rules, checks, peek, second)
+	server, err := execute(s, c, rules, checks, peek, second, nil)
 	if err != nil {
 		return 0, err
+	}
+	if len(c.Reply) == lineNumbers && len(checks) == 1 && numbers == 4 {
+		c.Reply = c.Reply[:numbers]
 	}
 	want := numbers * len(checks)
 	if second != "" {
@@ -387,8 +408,9 @@ func run(s *Store, c *Call, rules []*openRule, checks []core.Check, peek bool, s
 }
 
 // execute runs a script of checks, with a second argument unless it is "". If the server's time lies in none of the calendar's windows that
-// it has sent, it runs the script again with other windows. It returns the server that has answered.
-func execute(s *Store, c *Call, rules []*openRule, checks []core.Check, peek bool, second string) (*Server, error) {
+// it has sent, it runs the script again with other windows. With a lease it is the script of one check and its lease. It returns the server
+// that has answered.
+func execute(s *Store, c *Call, rules []*openRule, checks []core.Check, peek bool, second string, lease *core.LeaseAsk) (*Server, error) {
 	server, err := s.client.Server(c.Keys[0])
 	if err != nil {
 		return nil, err
@@ -400,6 +422,9 @@ func execute(s *Store, c *Call, rules []*openRule, checks []core.Check, peek boo
 		argument := argumentOf(s, c, rules[0], &checks[0], peek)
 		for i := 1; i < len(checks); i++ {
 			argument += argumentOf(s, c, rules[i], &checks[i], peek)
+		}
+		if lease != nil {
+			argument = leaseArgument(lease, rules[0].lease) + argument
 		}
 		c.Args = append(c.Args[:0], argument)
 		if second != "" {

@@ -1,11 +1,11 @@
 package redis
 
 import (
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"net/http"
-	"sync"
+	"strconv"
+	"strings"
 	"sync/atomic"
 
 	"github.com/proxyweir/weir/core"
@@ -15,23 +15,21 @@ import (
 // tools/flatten writes its handlers. They have the key, the decision and the header fields in one function, and leave rare cases to the
 // general path.
 type fastPath struct {
-	store       *Store
-	rule        *core.Rule
-	open        *openRule
-	server      *Server
-	conn        Conn
-	trouble     *atomic.Int64 // failures of the server in a row
-	calls       *sync.Pool    // of *Call, complete except for the key
-	clock       func() int64  // nil: monotonic
-	shards      []*memoShard
-	seed        maphash.Seed
-	salt        uint64
-	terms       uint64
-	quota       int64
-	keys        Keyer
-	quotaFields *core.QuotaFields
-	next        http.Handler
-	rest        Rest
+	store      *Store
+	rule       *core.Rule
+	open       *openRule
+	server     *Server
+	pipeline   *Pipeline
+	trouble    *atomic.Int64 // failures of the server in a row
+	script     *Script
+	head, tail string       // of a command, around the key
+	clock      func() int64 // nil: monotonic
+	shards     []*memoShard
+	seed       maphash.Seed
+	salt       uint64
+	terms      uint64
+	quota      int64
+	rest       Rest
 }
 
 // ServeConfig configures a handler of Serve.
@@ -66,65 +64,65 @@ type Rest interface {
 }
 
 // Serve returns a handler with a fast path for a rule that is open in the store. It does the same as Store.Decide and core.SetQuotaFields,
-// in one function. It returns nil if there is no fast path: because the rule's limit follows the calendar, the rule has an overflow policy,
-// or the server depends on the key.
+// in one function. It returns nil if there is no fast path: because the rule's limit follows the calendar, the rule has an overflow policy
+// or is leased, or the server depends on the key, or has no Pipeline.
 func Serve(s *Store, r *core.Rule, c ServeConfig) http.Handler {
 	o := opened(r)
-	if o == nil || o.charge == "" || o.further != nil || s.client.Cluster() {
+	if o == nil || o.charge == "" || o.further != nil || o.lease != nil || s.client.Cluster() {
 		return nil
 	}
 	server, err := s.client.Server("")
-	if err != nil {
+	if err != nil || server.pipeline == nil {
 		return nil
 	}
 	e := &fastPath{
-		store:       s,
-		rule:        r,
-		open:        o,
-		server:      server,
-		conn:        server.conn,
-		trouble:     server.trouble,
-		clock:       s.ownClock,
-		seed:        s.seed,
-		salt:        o.salt,
-		terms:       o.terms,
-		quota:       r.Limit().Quota(),
-		keys:        c.Keys,
-		quotaFields: c.QuotaFields,
-		next:        c.Next,
-		rest:        c.Rest,
+		store:    s,
+		rule:     r,
+		open:     o,
+		server:   server,
+		pipeline: server.pipeline,
+		trouble:  server.trouble,
+		clock:    s.ownClock,
+		seed:     s.seed,
+		salt:     o.salt,
+		terms:    o.terms,
+		quota:    r.Limit().Quota(),
+		rest:     c.Rest,
 	}
 	for i := range s.memo.shards {
 		e.shards = append(e.shards, &s.memo.shards[i])
 	}
-	script := s.scripts[r.Limit().Algorithm()]
-	e.calls = &sync.Pool{New: func() interface{} {
-		return &Call{Script: script, Keys: make([]string, 1), Args: []string{o.charge}, Constant: true}
-	}}
-	return handlerOf(e, c.Direct, c.Metering)
+	e.script = scriptsOfOneLine[r.Limit().Algorithm()]
+	e.head = "*5\r\n" + argumentText("EVALSHA") + argumentText(e.script.SHA1) + argumentText("1")
+	e.tail = argumentText(o.charge)
+	return handlerOf(e, &c)
 }
 
-// handlerOf returns the handler of a fast path. metering is nil if nothing is metered.
-func handlerOf(e *fastPath, direct bool, metering *core.Metering) http.Handler {
-	if metering == nil {
-		if direct {
-			return &byAddress{fastPath: e, byKey: &byKey{fastPath: e}}
+// argumentText returns an argument of a command as Redis's protocol has it.
+func argumentText(s string) string { return "$" + strconv.Itoa(len(s)) + "\r\n" + s + "\r\n" }
+
+// handlerOf returns the handler of a fast path.
+func handlerOf(e *fastPath, c *ServeConfig) http.Handler {
+	if c.Metering == nil {
+		if c.Direct {
+			return newByAddress(e, c, newByKey(e, c))
 		}
-		return &byKey{fastPath: e}
+		return newByKey(e, c)
 	}
-	if direct {
-		return newByAddressMetered(e, metering, newByKeyMetered(e, metering))
+	if c.Direct {
+		return newByAddressMetered(e, c, newByKeyMetered(e, c))
 	}
-	return newByKeyMetered(e, metering)
+	return newByKeyMetered(e, c)
 }
 
 // decideSeldom takes the general path for a key that the memo does not know, or knows to be rejected, and notes the name that the key's
-// next request needs. If a part of the key is missing, or the server has failed, it leaves the request to the Rest.
+// next request needs. It does so, too, while the Pipeline has no Stream, and has one made. If a part of the key is missing, or the server has failed, it leaves the request to the Rest.
 func decideSeldom(e *fastPath, w http.ResponseWriter, r *http.Request, key string, hash uint64) {
 	if key == "" || e.trouble.Load() != 0 {
 		e.rest.ServeHTTP(w, r)
 		return
 	}
+	e.pipeline.Rouse()
 	checks := []core.Check{{Rule: e.rule, Key: key, Cost: 1}}
 	c := &checks[0]
 	err := e.store.Decide(checks, false)
@@ -133,20 +131,24 @@ func decideSeldom(e *fastPath, w http.ResponseWriter, r *http.Request, key strin
 		shard := e.shards[hash%memoShards]
 		shard.mu.Lock()
 		if k := e.store.memo.entry(shard, hash); k.until == 0 {
-			k.name = name
+			k.command = argumentText(name)
 		}
 		shard.mu.Unlock()
 	}
 	e.rest.Conclude(w, r, c, err)
 }
 
-// settle reads the result of a call, unless that allows the request at once, and passes it to the Rest.
-func settle(e *fastPath, w http.ResponseWriter, r *http.Request, key string, call *Call, hash uint64, now int64, err error) {
+// settle goes on with a call whose reply does not simply allow the request, and passes the result to the Rest.
+func settle(e *fastPath, w http.ResponseWriter, r *http.Request, key string, t *Turn, command string, hash uint64, now int64) {
 	checks := []core.Check{{Rule: e.rule, Key: key, Cost: 1}}
 	c := &checks[0]
+	name := command[strings.IndexByte(command, '\n')+1 : len(command)-2]
+	call := &Call{Script: e.script, Keys: []string{name}, Args: []string{e.open.charge}}
+	t.Call = call
+	err := e.pipeline.Finish(t)
 	if err != nil {
-		e.store.failed(e.server, call.Keys[0], 0, err) // ServeHTTP has seen no failures before the call
-	} else if len(call.Reply) != 4 || !readDecision(e.rule, call.Reply, &c.Decision) {
+		e.store.failed(e.server, name, 0, err) // ServeHTTP has seen no failures before the call
+	} else if len(call.Reply) != 4 && len(call.Reply) != lineNumbers || !readDecision(e.rule, call.Reply, &c.Decision) {
 		err = errReply
 	}
 	if err == nil {
@@ -155,8 +157,13 @@ func settle(e *fastPath, w http.ResponseWriter, r *http.Request, key string, cal
 		err = fmt.Errorf("%s: %w", e.server.name, e.store.refused(err, call.Script, checks))
 		e.store.lastKnown(&inquiry{rules: []*openRule{e.open}, hashes: []uint64{hash}}, checks, e.store.clock())
 	}
-	if !errors.Is(err, ErrTimeout) { // after which the Conn may still read the call
-		e.calls.Put(call)
-	}
 	e.rest.Conclude(w, r, c, err)
+}
+
+// setOtherFields sets the quota fields of a request that is allowed, if not all are wanted, or an earlier handler has set fields.
+func setOtherFields(t *core.QuotaFields, h http.Header, words []string) {
+	remaining, _ := strconv.ParseInt(words[0], 10, 64) // the script has written numbers
+	reset, _ := strconv.ParseInt(words[4], 10, 64)
+	more, _ := strconv.ParseInt(words[5], 10, 64)
+	core.SetQuotaFields(t, h, remaining, reset, more)
 }

@@ -4,177 +4,263 @@ package redis
 
 import (
 	"hash/maphash"
+	"io"
 	"net/http"
+	"runtime"
 	"strings"
 	"time"
 
 	"github.com/proxyweir/weir/core"
 )
 
-// byAddress is a fast path by the client's IPv4 address as the connection has it.
-type byAddress struct {
-	fastPath *fastPath
-	byKey    http.Handler // handles requests without such an address
-}
-
-// ServeHTTP implements http.Handler.
-func (p *byAddress) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var (
-		e                *fastPath
-		key              string
-		i                int
-		hash             uint64
-		now              int64
-		shard            *memoShard
-		k                *known
-		name             string
-		call             *Call
-		err              error
-		remaining, reset int64
-		more             int64
-		h                http.Header
-		t                *core.QuotaFields
-	)
-	e = p.fastPath
-	key = r.RemoteAddr
-	i = strings.IndexByte(key, ':')
-	if i <= 0 {
-		p.byKey.ServeHTTP(w, r)
-		return
-	}
-	key = key[:i]
-	hash = maphash.String(e.seed, key) ^ e.salt
-	shard = e.shards[hash%memoShards]
-	shard.mu.Lock()
-	k = shard.young[hash]
-	if k == nil || k.name == "" || e.trouble.Load() != 0 {
-		shard.mu.Unlock()
-		if key[0] == '[' { // the beginning of an IPv6 address is not a key
-			p.byKey.ServeHTTP(w, r)
+// newByAddress returns a fast path by the client's IPv4 address as the connection has it; byKey handles requests without such an address.
+func newByAddress(e *fastPath, c *ServeConfig, byKey http.Handler) http.Handler {
+	shards := e.shards
+	seed := e.seed
+	salt := e.salt
+	clock := e.clock
+	trouble := e.trouble
+	p := e.pipeline
+	head := e.head
+	tail := e.tail
+	quota := e.quota
+	t := c.QuotaFields
+	ready := t.Ready != 0
+	limitField := t.Limit
+	policyField := t.Policy
+	stateText := t.State
+	next := c.Next
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var (
+			key          string
+			i            int
+			hash         uint64
+			now          int64
+			began        time.Duration
+			shard        *memoShard
+			k            *known
+			command      string
+			s            *Stream
+			number, sent uint
+			sending      bool
+			out          string
+			n            int
+			reply        []byte
+			line         string
+			words        []string
+			err          error
+			h            http.Header
+			end          string
+		)
+		key = r.RemoteAddr
+		i = strings.IndexByte(key, ':')
+		if i <= 0 {
+			byKey.ServeHTTP(w, r)
 			return
 		}
-		decideSeldom(e, w, r, key, hash)
-		return
-	}
-	name = k.name
-	shard.mu.Unlock()
-	if e.clock == nil {
-		now = int64(time.Since(started) / time.Microsecond)
-	} else {
-		now = e.clock()
-	}
-	call = e.calls.Get().(*Call)
-	call.Keys[0] = name
-	err = e.conn.Run(call)
-	if err != nil || len(call.Reply) != 4 {
-		settle(e, w, r, key, call, hash, now, err)
-		return
-	}
-	remaining = call.Reply[0]
-	reset = call.Reply[2]
-	more = call.Reply[3]
-	if remaining|reset|more < 0 || call.Reply[1] != 0 || remaining > e.quota || reset > longest || more > reset {
-		settle(e, w, r, key, call, hash, now, nil)
-		return
-	}
-	e.calls.Put(call)
-	shard.mu.Lock()
-	k.at = now
-	k.resetAt = now + reset
-	k.moreAt = 0
-	k.limit = e.quota
-	k.remaining = remaining
-	shard.mu.Unlock()
-	reset = (reset + 999_999) / 1_000_000
-	more = (more + 999_999) / 1_000_000
-	h = w.Header()
-	t = e.quotaFields
-	if len(h) > 1 || remaining|reset >= t.Ready { // Traefik's responses always have one field
-		core.SetQuotaFields(t, h, remaining, reset, more)
-	} else {
-		h[core.HeaderLimit] = t.Limit
-		h[core.HeaderRemaining] = t.Values[remaining]
-		h[core.HeaderReset] = t.Values[reset]
-		h[core.HeaderRateLimit] = []string{t.State + t.Numbers[remaining] + t.Ends[more]}
-		h[core.HeaderPolicy] = t.Policy
-	}
-	e.next.ServeHTTP(w, r)
-}
-
-// byKey is a fast path by keys that the Keyer makes.
-type byKey struct {
-	fastPath *fastPath
-}
-
-// ServeHTTP implements http.Handler.
-func (p *byKey) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var (
-		e                *fastPath
-		key              string
-		hash             uint64
-		now              int64
-		shard            *memoShard
-		k                *known
-		name             string
-		call             *Call
-		err              error
-		remaining, reset int64
-		more             int64
-		h                http.Header
-		t                *core.QuotaFields
-	)
-	e = p.fastPath
-	key = e.keys.Key(r)
-	hash = maphash.String(e.seed, key) ^ e.salt
-	shard = e.shards[hash%memoShards]
-	shard.mu.Lock()
-	k = shard.young[hash]
-	if k == nil || k.name == "" || e.trouble.Load() != 0 {
+		key = key[:i]
+		hash = maphash.String(seed, key) ^ salt
+		shard = shards[hash%memoShards]
+		shard.mu.Lock()
+		k = shard.young[hash]
+		if k == nil || k.command == "" || trouble.Load() != 0 {
+			shard.mu.Unlock()
+			if key[0] == '[' { // the beginning of an IPv6 address is not a key
+				byKey.ServeHTTP(w, r)
+				return
+			}
+			decideSeldom(e, w, r, key, hash)
+			return
+		}
+		command = k.command
 		shard.mu.Unlock()
-		decideSeldom(e, w, r, key, hash)
-		return
-	}
-	name = k.name
-	shard.mu.Unlock()
-	if e.clock == nil {
-		now = int64(time.Since(started) / time.Microsecond)
-	} else {
-		now = e.clock()
-	}
-	call = e.calls.Get().(*Call)
-	call.Keys[0] = name
-	err = e.conn.Run(call)
-	if err != nil || len(call.Reply) != 4 {
-		settle(e, w, r, key, call, hash, now, err)
-		return
-	}
-	remaining = call.Reply[0]
-	reset = call.Reply[2]
-	more = call.Reply[3]
-	if remaining|reset|more < 0 || call.Reply[1] != 0 || remaining > e.quota || reset > longest || more > reset {
-		settle(e, w, r, key, call, hash, now, nil)
-		return
-	}
-	e.calls.Put(call)
-	shard.mu.Lock()
-	k.at = now
-	k.resetAt = now + reset
-	k.moreAt = 0
-	k.limit = e.quota
-	k.remaining = remaining
-	shard.mu.Unlock()
-	reset = (reset + 999_999) / 1_000_000
-	more = (more + 999_999) / 1_000_000
-	h = w.Header()
-	t = e.quotaFields
-	if len(h) > 1 || remaining|reset >= t.Ready { // Traefik's responses always have one field
-		core.SetQuotaFields(t, h, remaining, reset, more)
-	} else {
-		h[core.HeaderLimit] = t.Limit
-		h[core.HeaderRemaining] = t.Values[remaining]
-		h[core.HeaderReset] = t.Values[reset]
-		h[core.HeaderRateLimit] = []string{t.State + t.Numbers[remaining] + t.Ends[more]}
-		h[core.HeaderPolicy] = t.Policy
-	}
-	e.next.ServeHTTP(w, r)
+		began = time.Since(Started)
+		if clock == nil {
+			now = int64(began / time.Microsecond)
+		} else {
+			now = clock()
+		}
+		p.Mu.Lock()
+		s = p.Stream
+		if s == nil {
+			p.Mu.Unlock()
+			decideSeldom(e, w, r, key, hash)
+			return
+		}
+		number = s.Number
+		s.Number = number + 1
+		s.Out += head + command + tail
+		sending = s.Sending
+		s.Sending = true
+		p.Mu.Unlock()
+		if !sending {
+			runtime.Gosched() // lets goroutines that are about to call do so first, so that one write sends all their commands
+			s.Writing.Lock()
+			p.Mu.Lock()
+			out = s.Out
+			s.Out = ""
+			sent = s.Sent
+			s.Sent = s.Number
+			s.Sending = false
+			p.Mu.Unlock()
+			n, err = io.WriteString(s.Conn, out)
+			if err != nil {
+				p.Unsent(s, sent, n, err)
+			}
+			s.Writing.Unlock()
+		}
+		s.Turns.StartResponse(number)
+		reply, err = s.Reader.ReadSlice('\n')
+		if err != nil {
+			settle(e, w, r, key, &Turn{Stream: s, Number: number, Began: began, Line: reply, Err: err}, command, hash, now)
+			return
+		}
+		line = string(reply)
+		s.Turns.EndResponse(number)
+		words = strings.Split(line[1:], " ")
+		if len(words) != lineNumbers+1 || line[0] != '+' || !strings.HasSuffix(command, words[lineNumbers]) {
+			settle(e, w, r, key, &Turn{Stream: s, Number: number, Began: began, Line: []byte(line)}, command, hash, now)
+			return
+		}
+		shard.mu.Lock()
+		k.at = now
+		k.line = line
+		k.limit = quota
+		shard.mu.Unlock()
+		h = w.Header()
+		if len(h) > 1 || !ready { // Traefik's responses always have one field
+			setOtherFields(t, h, words)
+		} else {
+			if words[5] != "0" {
+				end = core.MoreText + words[5]
+			}
+			h[core.HeaderLimit] = limitField
+			h[core.HeaderRemaining] = words[0:1:1]
+			h[core.HeaderReset] = words[4:5:5]
+			h[core.HeaderRateLimit] = []string{stateText + words[0] + end}
+			h[core.HeaderPolicy] = policyField
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// newByKey returns a fast path by keys that the Keyer makes.
+func newByKey(e *fastPath, c *ServeConfig) http.Handler {
+	keys := c.Keys
+	shards := e.shards
+	seed := e.seed
+	salt := e.salt
+	clock := e.clock
+	trouble := e.trouble
+	p := e.pipeline
+	head := e.head
+	tail := e.tail
+	quota := e.quota
+	t := c.QuotaFields
+	ready := t.Ready != 0
+	limitField := t.Limit
+	policyField := t.Policy
+	stateText := t.State
+	next := c.Next
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var (
+			key          string
+			hash         uint64
+			now          int64
+			began        time.Duration
+			shard        *memoShard
+			k            *known
+			command      string
+			s            *Stream
+			number, sent uint
+			sending      bool
+			out          string
+			n            int
+			reply        []byte
+			line         string
+			words        []string
+			err          error
+			h            http.Header
+			end          string
+		)
+		key = keys.Key(r)
+		hash = maphash.String(seed, key) ^ salt
+		shard = shards[hash%memoShards]
+		shard.mu.Lock()
+		k = shard.young[hash]
+		if k == nil || k.command == "" || trouble.Load() != 0 {
+			shard.mu.Unlock()
+			decideSeldom(e, w, r, key, hash)
+			return
+		}
+		command = k.command
+		shard.mu.Unlock()
+		began = time.Since(Started)
+		if clock == nil {
+			now = int64(began / time.Microsecond)
+		} else {
+			now = clock()
+		}
+		p.Mu.Lock()
+		s = p.Stream
+		if s == nil {
+			p.Mu.Unlock()
+			decideSeldom(e, w, r, key, hash)
+			return
+		}
+		number = s.Number
+		s.Number = number + 1
+		s.Out += head + command + tail
+		sending = s.Sending
+		s.Sending = true
+		p.Mu.Unlock()
+		if !sending {
+			runtime.Gosched() // lets goroutines that are about to call do so first, so that one write sends all their commands
+			s.Writing.Lock()
+			p.Mu.Lock()
+			out = s.Out
+			s.Out = ""
+			sent = s.Sent
+			s.Sent = s.Number
+			s.Sending = false
+			p.Mu.Unlock()
+			n, err = io.WriteString(s.Conn, out)
+			if err != nil {
+				p.Unsent(s, sent, n, err)
+			}
+			s.Writing.Unlock()
+		}
+		s.Turns.StartResponse(number)
+		reply, err = s.Reader.ReadSlice('\n')
+		if err != nil {
+			settle(e, w, r, key, &Turn{Stream: s, Number: number, Began: began, Line: reply, Err: err}, command, hash, now)
+			return
+		}
+		line = string(reply)
+		s.Turns.EndResponse(number)
+		words = strings.Split(line[1:], " ")
+		if len(words) != lineNumbers+1 || line[0] != '+' || !strings.HasSuffix(command, words[lineNumbers]) {
+			settle(e, w, r, key, &Turn{Stream: s, Number: number, Began: began, Line: []byte(line)}, command, hash, now)
+			return
+		}
+		shard.mu.Lock()
+		k.at = now
+		k.line = line
+		k.limit = quota
+		shard.mu.Unlock()
+		h = w.Header()
+		if len(h) > 1 || !ready { // Traefik's responses always have one field
+			setOtherFields(t, h, words)
+		} else {
+			if words[5] != "0" {
+				end = core.MoreText + words[5]
+			}
+			h[core.HeaderLimit] = limitField
+			h[core.HeaderRemaining] = words[0:1:1]
+			h[core.HeaderReset] = words[4:5:5]
+			h[core.HeaderRateLimit] = []string{stateText + words[0] + end}
+			h[core.HeaderPolicy] = policyField
+		}
+		next.ServeHTTP(w, r)
+	})
 }

@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"errors"
 	"math/rand"
 	"net/http"
 	"net/http/httptest"
@@ -124,41 +123,13 @@ func TestTheFastPathDecidesAsTheGeneralPath(t *testing.T) {
 		if len(fastPath.calls) == 1 {
 			short++
 			a, b := fastPath.calls[0], all.calls[0]
-			if a.script != b.script || strings.Join(a.keys, " ") != strings.Join(b.keys, " ") || strings.Join(a.args, " ") != strings.Join(b.args, " ") {
+			if strings.TrimSuffix(a.script.name, "_line") != b.script.name || strings.Join(a.keys, " ") != strings.Join(b.keys, " ") || strings.Join(a.args, " ") != strings.Join(b.args, " ") {
 				t.Fatalf("request %d: calls %+v, the general path %+v", i, a, b)
 			}
 		}
 	}
 	if short < 1000 || passed < 300 {
 		t.Errorf("only %d requests were sent to Redis, and %d passed by the fast path", short, passed)
-	}
-}
-
-func TestACallThatIsStillReadIsNotUsedAgain(t *testing.T) {
-	s := newScene(t, false)
-	r := s.open(core.RuleConfig{Name: "r"}, core.LimitConfig{})
-	v := newVisit(s.store, r)
-	for i := 0; i < 2; i++ { // the second takes the fast path
-		if err := v.ask("k"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s.answer = func(*sentCall) ([]int64, error) { return nil, ErrTimeout }
-	s.forget()
-	if err := v.ask("k"); !errors.Is(err, ErrTimeout) {
-		t.Fatal(err)
-	}
-	late := s.calls[0].call
-	s.server("k").breaker.Succeed()
-	s.answer = always(allowedWith(4))
-	for i := 0; i < 10; i++ {
-		s.forget()
-		if err := v.ask("k"); err != nil || len(s.calls) != 1 {
-			t.Fatal(err)
-		}
-		if s.calls[0].call == late {
-			t.Fatal("the call is used again")
-		}
 	}
 }
 

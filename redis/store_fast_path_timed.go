@@ -9,16 +9,19 @@ import (
 )
 
 // serveTimed does the same as the fast path, and times the decision. Only a few requests take it, so it need not be fast.
-func serveTimed(e *fastPath, metering *core.Metering, direct bool, w http.ResponseWriter, r *http.Request) {
+func serveTimed(e *fastPath, c *ServeConfig, direct bool, w http.ResponseWriter, r *http.Request) {
 	begun := time.Now()
 	timed := *e
-	timed.next = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		core.Observe(metering.Durations, time.Since(begun))
-		atomic.AddInt64(metering.Allowed, 1)
-		e.next.ServeHTTP(w, r)
+	config := *c
+	config.Direct = direct
+	config.Metering = nil
+	config.Next = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		core.Observe(c.Metering.Durations, time.Since(begun))
+		atomic.AddInt64(c.Metering.Allowed, 1)
+		c.Next.ServeHTTP(w, r)
 	})
-	timed.rest = &timedRest{rest: e.rest, durations: metering.Durations, begun: begun}
-	handlerOf(&timed, direct, nil).ServeHTTP(w, r)
+	timed.rest = &timedRest{rest: e.rest, durations: c.Metering.Durations, begun: begun}
+	handlerOf(&timed, &config).ServeHTTP(w, r)
 }
 
 // timedRest is the Rest of a request that is timed.

@@ -192,12 +192,13 @@ func (s *Store) sendFor(script *Script, r *core.Rule, key, what string) error {
 	c := core.Check{Rule: r, Key: key, Cost: 1}
 	err := s.send(script, s.naming.key(key, o.suffix), &c, what, time.Time{})
 	s.memo.forget(maphash.String(s.seed, key) ^ o.salt)
+	s.lessee.forget(maphash.String(s.seed, key) ^ o.salt)
 	return err
 }
 
 // send runs a script of one check whose reply does not matter. The deadline is as in Call.
 func (s *Store) send(script *Script, name string, check *core.Check, what string, deadline time.Time) error {
 	c := &Call{Script: script, Keys: furtherKeys(nil, name), Deadline: deadline}
-	_, err := execute(s, c, []*openRule{opened(check.Rule)}, []core.Check{*check}, false, what)
+	_, err := execute(s, c, []*openRule{opened(check.Rule)}, []core.Check{*check}, false, what, nil)
 	return err
 }

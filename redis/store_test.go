@@ -69,7 +69,8 @@ func (f *fake) Server(key string) (*Server, error) {
 		name = tag(key)
 	}
 	if f.servers[name] == nil {
-		f.servers[name] = NewServer(name, &fakeConn{f, name})
+		conn := &fakeConn{fake: f, name: name}
+		f.servers[name] = NewPipelinedServer(name, conn, pipelineOf(conn))
 	}
 	return f.servers[name], nil
 }

@@ -81,7 +81,7 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 			`1:11: rules: is empty; write a rule, such as - {name: per-client, limit: 100/1m}, or leave rules out`,
 		}},
 		{`{"rules": ["a"]}`, []string{
-			`1:12: a rule must be a map with some of name, match, key, limit, tiers, overrides, time_zone, algorithm, burst, refill, cost, ipv4_prefix, ipv6_prefix, enforcement, on_limit, max_delay, max_waiting, max_waiting_per_key, count, penalty, concurrency, candidate, adapt, on_error, on_missing_key, count_rejected, message, not a text`,
+			`1:12: a rule must be a map with some of name, match, key, limit, tiers, overrides, time_zone, algorithm, burst, refill, cost, ipv4_prefix, ipv6_prefix, enforcement, on_limit, max_delay, max_waiting, max_waiting_per_key, count, penalty, concurrency, candidate, adapt, consistency, on_error, on_missing_key, count_rejected, message, not a text`,
 		}},
 		{`{"ruls": []}`, []string{
 			`1:2: "ruls" is not a field of the file (did you mean rules?)`,
@@ -142,7 +142,7 @@ func TestDecodeSaysAllThatIsWrongWithRules(t *testing.T) {
 			`1:43: store: belongs in the handler, not in a rule file`,
 		}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "window": "1m"}]}`, []string{
-			`1:43: "window" is not a field of a rule; there are name, match, key, limit, tiers, overrides, time_zone, algorithm, burst, refill, cost, ipv4_prefix, ipv6_prefix, enforcement, on_limit, max_delay, max_waiting, max_waiting_per_key, count, penalty, concurrency, candidate, adapt, on_error, on_missing_key, count_rejected, message`,
+			`1:43: "window" is not a field of a rule; there are name, match, key, limit, tiers, overrides, time_zone, algorithm, burst, refill, cost, ipv4_prefix, ipv6_prefix, enforcement, on_limit, max_delay, max_waiting, max_waiting_per_key, count, penalty, concurrency, candidate, adapt, consistency, on_error, on_missing_key, count_rejected, message`,
 		}},
 		{`{"rules": [{"name": "a", "limit": "5/1m", "match": {"path": ["/a"]}}]}`, []string{
 			`1:53: "path" is not a field of match (did you mean paths?)`,

@@ -499,6 +499,10 @@ func (c *compiler) setWords(config *core.RuleConfig) {
 		c.fail(err.Error(), "on_error")
 	}
 	config.OnError = onError
+	config.Consistency, err = core.ParseConsistency(c.text.Texts["consistency"])
+	if err != nil {
+		c.fail(err.Error(), "consistency")
+	}
 	var s Settings
 	config.CountRejected = s.Truth("count_rejected", c.text.Texts["count_rejected"])
 	if s.Err != nil {

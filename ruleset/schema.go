@@ -100,6 +100,8 @@ var Schema = map[string][]Field{
 			Doc: "A limit to try out on the same requests. Its decisions are counted and compared with those of the rule's limit, and change nothing."},
 		{Name: "adapt", Kind: OneObject, Needs: withLimit, Of: "adapt",
 			Doc: "How far advice may move the rule's own limit. A rule without it is never touched by advice."},
+		{Name: "consistency", Kind: OneWord, Words: core.ConsistencyNames, Needs: withAnyLimit, When: "lease",
+			Doc: "How the nodes of a fleet keep to the limit together. strict, the default: Redis decides on every request. lease: nodes take units of the limit for up to a second, and spend them without asking. The limit is kept all the same, with far fewer calls. It needs a store in Redis, and a limit that is whole again after a second or more."},
 		{Name: "on_error", Kind: OneWord, Words: core.OnErrorNames,
 			Doc: "What happens when the store fails: local, the default, counts in memory; open lets requests pass; closed answers 503. Memory itself does not fail."},
 		{Name: "on_missing_key", Kind: OneWord, Words: []string{"share", "skip", "reject"},

@@ -165,6 +165,11 @@ type Rule struct {
 	// How far advice may move the rule's own limit. Advice never touches a rule without it.
 	Adapt interface{} `json:"adapt,omitempty" yaml:"adapt,omitempty"`
 
+	// How the nodes of a fleet keep to the limit together: strict, the default, lets Redis decide on every request. With lease a node
+	// takes units of the limit for up to a second, and spends them without asking; the limit is kept all the same. That needs a store
+	// in Redis, and a limit that is whole again after a second or more.
+	Consistency string `json:"consistency,omitempty" yaml:"consistency,omitempty"`
+
 	// What happens when Redis fails: open lets requests pass, closed answers 503, local, the default, counts in memory.
 	OnError string `json:"onError,omitempty" yaml:"onError,omitempty"`
 

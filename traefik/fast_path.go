@@ -86,7 +86,97 @@ func generalPath(h *handler, metering *core.Metering) http.Handler {
 }
 
 // chosenPath returns the fast path of a router, or if it has none, the general one.
-func chosenPath(h *handler) http.Handler { return pathOfRule(h, onlyPlain(h.engine)) }
+func chosenPath(h *handler) http.Handler {
+	if several := severalPath(h); several != nil {
+		return several
+	}
+	return pathOfRule(h, onlyPlain(h.engine))
+}
+
+// severalPath returns the fast path of several rules; nil: the middleware has none.
+func severalPath(h *handler) http.Handler {
+	var none http.Handler
+	e := h.engine
+	if !allPlain(e) || len(e.fixed.rules) < 2 || len(e.fixed.rules) > mostServed || e.shared != nil {
+		return none
+	}
+	first := e.fixed.rules[0].Ruled
+	same := true
+	var rules []*core.ServedRule
+	for _, r := range e.fixed.rules {
+		way := core.NewFastPath(e.memory, r.Only)
+		if way == nil || atomic.LoadInt32(&r.Ruled.Limits.Moved) != 0 || e.advising != nil && r.Ruled.Adapt != nil {
+			return none
+		}
+		same = same && ruleset.SameKey(first, r.Ruled)
+		served := &core.ServedRule{FastPath: way, QuotaFields: answer.NewQuotaFields(r.Only, e.fields), Refusal: refusalOf(h, r), Allowed: r.Only.Allowed, Key: keyFunc(h, r), Covers: coversFunc(e, r)}
+		if served.Allowed == nil { // there are no metrics
+			served.Allowed = new(int64)
+		}
+		rules = append(rules, served)
+	}
+	var noRule *front.Rule
+	c := &core.ServeConfig{Key: rules[0].Key, Metering: meteringOf(e, noRule), Next: h.next, Rest: h}
+	watch(e, c)
+	if !same {
+		return core.ServeSeveral(rules, c)
+	}
+	for _, served := range rules {
+		served.Key = nil
+	}
+	return byAddress(h, first, c, func(c *core.ServeConfig) http.Handler { return core.ServeSeveral(rules, c) })
+}
+
+// mostServed is the most rules that have a fast path: as many as answer.WriteHeaders lists.
+const mostServed = 32
+
+// watch has requests with X-Forwarded-For noted, if that is to be warned of.
+func watch(e *engine, c *core.ServeConfig) {
+	if e.fixed.watchForwarded {
+		c.Watched = forwardedFor
+		c.Noticed = &e.forwarded
+	}
+}
+
+// byAddress returns core's path for rules with the key of one of them: if that is the connection's address, a path for that in front of the
+// one for any key. serve is what makes a path.
+func byAddress(h *handler, of *ruleset.Rule, c *core.ServeConfig, serve func(c *core.ServeConfig) http.Handler) http.Handler {
+	byKey := serve(c)
+	if !ruleset.Whole(of) || !h.engine.addressing.direct() {
+		return byKey
+	}
+	direct := *c
+	direct.Key = nil
+	direct.Rest = &undirected{byKey: byKey, rest: h}
+	return serve(&direct)
+}
+
+// coversFunc returns a function that reports whether a rule covers a request; nil: it covers all.
+func coversFunc(e *engine, r *front.Rule) func(r *http.Request) bool {
+	var all func(r *http.Request) bool
+	matcher, excepts := r.Matcher, r.Ruled.Excepts
+	if matcher == nil {
+		return all
+	}
+	return func(r *http.Request) bool {
+		address := ""
+		if excepts {
+			address = clientAddress(&e.addressing, r)
+			if address == "" || e.unsaid {
+				noteAddress(e, r, address)
+			}
+		}
+		return matcher.Covers(r, address)
+	}
+}
+
+// keyFunc returns the function that makes the keys of a rule.
+func keyFunc(h *handler, r *front.Rule) func(r *http.Request) string {
+	e := h.engine
+	return ruleset.KeyFunc(r.Ruled, func(colon func(value string) string) func(r *http.Request) string {
+		return clientGetter(&e.addressing, colon)
+	})
+}
 
 // pathFor is chosenPath with other limits than the configured ones.
 func pathFor(h *handler, limits *core.Limits) http.Handler {
@@ -145,25 +235,13 @@ func quickHandler(h *handler, r *front.Rule, metering *core.Metering) http.Handl
 		return none
 	}
 	c := &core.ServeConfig{QuotaFields: quotaFields, Metering: metering, Refusal: refusalOf(h, r), Next: h.next}
-	if e.fixed.watchForwarded {
-		c.Watched = forwardedFor
-		c.Noticed = func(r *http.Request) { noteAddress(e, r, r.RemoteAddr) }
-	}
+	watch(e, c)
 	if h.guarded != nil {
 		c.Guarding = guardingOf(h.guarded)
 	}
-	c.Key = ruleset.KeyFunc(r.Ruled, func(colon func(value string) string) func(r *http.Request) string {
-		return clientGetter(&e.addressing, colon)
-	})
+	c.Key = keyFunc(h, r)
 	c.Rest = h
-	byKey := core.Serve(way, c)
-	if !direct {
-		return byKey
-	}
-	byAddress := *c
-	byAddress.Key = nil
-	byAddress.Rest = &undirected{byKey: byKey, rest: h}
-	return core.Serve(way, &byAddress)
+	return byAddress(h, r.Ruled, c, func(c *core.ServeConfig) http.Handler { return core.Serve(way, c) })
 }
 
 // undirected handles what core.Serve leaves where the key is the connection's address: requests of clients with IPv6 addresses, and rare
@@ -210,14 +288,24 @@ func guardingOf(g *guarded) *core.Guarding {
 
 // onlyPlain returns the rule of a middleware that has only one, and which only rejects; nil otherwise.
 func onlyPlain(e *engine) *front.Rule {
-	if e.fixed == nil || len(e.fixed.rules) != 1 {
-		return nil
+	var none *front.Rule
+	if !allPlain(e) || len(e.fixed.rules) != 1 {
+		return none
 	}
-	r := e.fixed.rules[0]
-	if r.Ruled.Shadow || r.Beside || !ruleset.Plain(r.Ruled) || r.Only.HasOverflowPolicy() {
-		return nil
+	return e.fixed.rules[0]
+}
+
+// allPlain reports whether a middleware has rules, none of them in files, and all of them only reject.
+func allPlain(e *engine) bool {
+	if e.fixed == nil {
+		return false
 	}
-	return r
+	for _, r := range e.fixed.rules {
+		if r.Ruled.Shadow || r.Beside || !ruleset.Plain(r.Ruled) || r.Only.HasOverflowPolicy() {
+			return false
+		}
+	}
+	return len(e.fixed.rules) > 0
 }
 
 // keyer makes the keys of one rule for redis.Serve.

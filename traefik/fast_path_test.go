@@ -58,6 +58,45 @@ func kinds() []kind {
 			}
 		}
 	}
+	for _, algorithm := range []string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_window_counter"} {
+		for _, metered := range []bool{false, true} {
+			for _, guarded := range []bool{false, true} {
+				for number := 2; number <= 4; number++ {
+					for key, change := range map[string]func(c *Config){
+						"client_ip":    func(c *Config) {},
+						"header:X-Key": eachBy("header:X-Key"),
+						"different keys": func(c *Config) {
+							c.Rules[1] = Rule{Name: "b", Limit: "9/1s", Algorithm: "token_bucket", Key: []string{"header:X-Key"}} // which is often unused while another rejects
+						},
+						"a match":   func(c *Config) { c.Rules[0].Match = object{"methods": []string{"GET"}} },
+						"no fields": func(c *Config) { c.Headers = []string{"none"} },
+						"ietf":      func(c *Config) { c.Headers = []string{"ietf"} },
+						"a message": func(c *Config) { c.Rules[1].Message = "Slowly." },
+					} {
+						if key != "client_ip" && (algorithm != "token_bucket" || number > 2 && key != "different keys" || (metered || guarded) && key != "a match") { // these do not depend on each other
+							continue
+						}
+						rules := []Rule{
+							{Name: "a", Limit: "4/2s", Algorithm: algorithm}, {Name: "b", Limit: "20000/5h", Algorithm: "sliding_window_counter"},
+							{Name: "c", Limit: "8/5s", Algorithm: "token_bucket"}, {Name: "d", Limit: "6/3s", Algorithm: "fixed_window"},
+						}
+						if algorithm == "leaky_bucket" {
+							rules[0].MaxDelay = "1ms"
+						}
+						c := Config{Rules: rules[:number], Headers: []string{}, IPStrategy: object{}}
+						if metered {
+							c.Metrics = object{"path": "/metrics"}
+						}
+						if guarded {
+							c.Guard = object{"max": 512, "min": 512}
+						}
+						change(&c)
+						list = append(list, kind{fmt.Sprintf("%s and others, %d rules, %s, metered %v, guarded %v", algorithm, number, key, metered, guarded), c})
+					}
+				}
+			}
+		}
+	}
 	return append(list, []kind{
 		{"a message", Config{Rule: Rule{Limit: "4/2s"}, Message: "Slowly.", IPStrategy: object{}}},
 		{"a rule's message", Config{Rule: Rule{Limit: "4/2s", Message: "Slowly."}, Message: "Not this.", IPStrategy: object{}}},
@@ -65,6 +104,15 @@ func kinds() []kind {
 		{"a wait of hours", Config{Rule: Rule{Limit: "4/5h", Algorithm: "token_bucket"}, IPStrategy: object{}}},
 		{"forwarded requests", Config{Rule: Rule{Limit: "4/2s"}}},
 	}...)
+}
+
+// eachBy returns a change of all rules' keys.
+func eachBy(key string) func(c *Config) {
+	return func(c *Config) {
+		for i := range c.Rules {
+			c.Rules[i].Key = []string{key}
+		}
+	}
 }
 
 // onBothPaths makes two handlers of a configuration, each with a stage of its own: the one that a router gets, and the general path.
@@ -172,6 +220,7 @@ func TestEachFastPathIsTaken(t *testing.T) {
 		}
 		stages, handlers := onBothPaths(t, k.config)
 		stages[0].newest("m@file").limiter = nil
+		stages[0].newest("m@file").forwarded.Store(true) // else the general path notes that once
 		for _, client := range []string{"192.0.2.1", "203.0.113.2"} {
 			for i := 0; i < 6; i++ {
 				if i > 0 && strings.HasPrefix(k.name, "leaky_bucket") { // its queue has room, but the wait would be too long

@@ -23,10 +23,9 @@ type guarded struct {
 
 	next   http.Handler
 	engine *engine
-	rule   *front.Rule // the middleware's only one; nil: ServeHTTP tells clients apart by their addresses
-	direct bool        // that is the address of the connection, whole
+	rules  []*front.Rule // the middleware's, if it has a fast path: the first one that covers a request tells clients apart; else their addresses do
+	direct bool          // a client's address is that of the connection, whole
 	guard  *guard.Guard
-	of     *guard.Rule // what the guard knows of rule
 
 	word, passes *int64 // of the guard.Gauge
 }
@@ -42,10 +41,10 @@ func newGuarded(e *engine, next http.Handler) *guarded {
 	}
 	gauge := guard.GaugeOf(e.guard)
 	g := &guarded{next: next, engine: e, guard: e.guard, word: gauge.Word, passes: gauge.Passes}
-	if g.rule = onlyPlain(e); g.rule != nil {
-		g.of = e.inForce().tracked[g.rule.Ruled.Name]
+	if allPlain(e) {
+		g.rules = e.fixed.rules
 	}
-	g.direct = e.addressing.direct() && (g.rule == nil || ruleset.Whole(g.rule.Ruled))
+	g.direct = e.addressing.direct()
 	return g
 }
 
@@ -184,13 +183,16 @@ func guardKey(g *guarded, r *http.Request) (*guard.Rule, string) {
 	} else {
 		address = clientAddress(&g.engine.addressing, r)
 	}
-	if g.rule == nil || g.rule.Matcher != nil && !g.rule.Matcher.Covers(r, address) {
-		return g.engine.alone, front.GuardKey(address)
+	for _, rule := range g.rules {
+		if rule.Matcher != nil && !rule.Matcher.Covers(r, address) {
+			continue
+		}
+		if direct && ruleset.Whole(rule.Ruled) {
+			return g.engine.fixed.tracked[rule.Ruled.Name], address
+		}
+		return g.engine.fixed.tracked[rule.Ruled.Name], keyOf(g.engine, rule, r)
 	}
-	if direct {
-		return g.of, address
-	}
-	return g.of, keyOf(g.engine, g.rule, r)
+	return g.engine.alone, front.GuardKey(address)
 }
 
 // passage is a request that the guard has admitted.

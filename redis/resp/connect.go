@@ -178,9 +178,12 @@ func sleep(ctx context.Context, wait time.Duration) {
 }
 
 // dial makes a connection.
-func dial(c *conn) (*link, error) {
-	if c.sentinels != nil {
-		return dialMaster(c.ctx, c.sentinels)
+func dial(c *conn) (*link, error) { return dialBy(c, c.sentinels) }
+
+// dialBy makes a connection to a conn's server, which the Sentinels know, if they are not nil.
+func dialBy(c *conn, s *sentinels) (*link, error) {
+	if s != nil {
+		return dialMaster(c.ctx, s)
 	}
 	return reach(c.ctx, c.config, c.address, nil)
 }

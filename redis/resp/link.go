@@ -71,8 +71,8 @@ func read(c *conn, l *link) {
 	err = replies(c, l)
 }
 
-// replies reads replies, each of which ends the next flight, and returns why there are no more. A reply is an array of numbers, a line of
-// numbers with a space between two, or an error. After anything else the connection is unusable.
+// replies reads replies, each of which ends the next flight, and returns why there are no more. A reply is an array of numbers, a line that
+// numbersOf reads, or an error. After anything else the connection is unusable.
 //
 // The function is long and calls few others, since every request needs it, and an interpreter allocates variables with each call.
 func replies(c *conn, l *link) error {
@@ -138,19 +138,9 @@ func replies(c *conn, l *link) error {
 					continue
 				}
 			} else if kind == '+' {
-				words := strings.Split(line[1:], " ")
-				reply = nil
-				if f.call != nil {
-					reply = f.call.Reply[:0]
-				}
-				for _, word := range words {
-					n, err := strconv.ParseInt(word, 10, 64)
-					if err != nil || len(words) > mostNumbers {
-						break
-					}
-					reply = append(reply, n)
-				}
-				if len(reply) != len(words) {
+				var ok bool
+				reply, ok = numbersOf(line, f.call)
+				if !ok {
 					if f.asking && line == "+OK" {
 						f.asking = false
 						continue

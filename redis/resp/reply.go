@@ -44,7 +44,7 @@ func refuse(c *conn, l *link, f *flight, text string) {
 	switch {
 	case word == "NOSCRIPT":
 		retry = withSource
-	case word == "READONLY" || strings.Contains(text, ": -READONLY"): // the second form is that of Redis 6.2
+	case isReadOnly(word, text):
 		retry = overAnother
 		retire(c, l, fmt.Errorf("%s%w", readable(text), redis.ErrReply))
 	case c.referrals == nil:
@@ -60,6 +60,11 @@ func refuse(c *conn, l *link, f *flight, text string) {
 		f.referral = text
 		land(f, err)
 	}
+}
+
+// isReadOnly reports whether an error, which begins with that word, says that the server is a replica. The second form is that of Redis 6.2.
+func isReadOnly(word, text string) bool {
+	return word == "READONLY" || strings.Contains(text, ": -READONLY")
 }
 
 // explain returns the error for the text of a reply, with what a user can do about it.

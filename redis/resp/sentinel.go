@@ -9,7 +9,7 @@ import (
 	"github.com/proxyweir/weir/redis"
 )
 
-// sentinels find the master. Only the goroutine that makes the conn's connection uses them.
+// sentinels find the master. Only the goroutine that makes the connection of their conn, or lane, uses them.
 type sentinels struct {
 	config Config // of the servers
 	own    Config // of the Sentinels

@@ -125,16 +125,37 @@ if left > 0 then
 	if cost > X then wait = -1 end
 else
 
--- The state of a bucket, in 17 bytes: at is its time; used and frac are the units in use then, with frac in P-ths of a unit.
+-- The state of a bucket, in 17 bytes: at is its time; used and frac are the units in use then, with frac in P-ths of a unit. If units of it are
+-- held by leases, 19 bytes follow.
 local at, used, frac = now, 0, 0
-if v and #v == 17 then at, used, frac = unpack('<I7I4I6', v) end
+if v and (#v == 17 or #v == 36) then at, used, frac = unpack('<I7I4I6', v) end
 
 -- Adds what was lent. While there is tolerance, the wide limit charges the bucket. The rule's own limit decides by what the bucket would have
 -- without tolerance.
-if v and #v == 17 and at == owedAt then
+if v and (#v == 17 or #v == 36) and at == owedAt then
 	used, frac = used + owed, frac + owedFrac
 	if frac >= P then used, frac = used + 1, frac - P end
 	if used >= 1000000001 then used, frac = 1000000001, 0 end
+end
+
+-- What leases hold: when the present epoch ends, how long an epoch lasts, and the units that nodes hold by leases of the present epoch and of the
+-- one before. They count as used, but do not drain: nodes may yet spend them. Leases of the epoch before have ended when the present one ends.
+-- Then their units are charged, since who has not given them back may have spent them.
+local till, span, lent, owing, held, tail = 0, 0, 0, 0, 0, ''
+if v and #v == 36 then
+	till, span, lent, owing = unpack('<I7I4I4I4', v, 18)
+	if till > now + span then till = now + span end -- the clock has stepped back
+	while lent + owing > 0 and now >= till do
+		if till > at then
+			local whole, rest = divide(till - at, R, P)
+			at, used, frac = till, used - whole, frac - rest
+			if frac < 0 then used, frac = used - 1, frac + P end
+			if used < 0 then used, frac = 0, 0 end
+		end
+		used, owing, lent, till = used + owing, lent, 0, till + span
+	end
+	held = lent + owing
+	if held > 0 then tail = pack('<I7I4I4I4', till, span, lent, owing) end
 end
 
 -- token_bucket: X is the capacity; Y is 1 with refill interval.
@@ -156,13 +177,14 @@ else
 end
 local late = at - now
 
+used = used + held
 local room = X - used
 if frac > 0 then room = room - 1 end
 ok = cost <= room
 if ok then
 	if denied then cost = 0 end
 	used, room = used + cost, room - cost
-	if cost > 0 then value = pack('<I7I4I6', at, used, frac) end
+	if cost > 0 then value = pack('<I7I4I6', at, used - held, frac) .. tail end
 else
 	stays = true
 	if counts then
@@ -172,7 +194,7 @@ else
 		elseif used < X then
 			used, frac = X, 0
 		end
-		value, room = pack('<I7I4I6', at, used, frac), 0
+		value, room = pack('<I7I4I6', at, used - held, frac) .. tail, 0
 	end
 	wait = -1
 	if cost <= X then
@@ -231,6 +253,7 @@ if used > 0 or frac > 0 then
 		more = span
 	end
 end
+if held > 0 then reset = reset + till + span - now end
 end
 
 elseif algorithm == 2 then -- leaky_bucket
@@ -255,9 +278,10 @@ if left > 0 then
 	if cost > X then wait = -1 end
 else
 
--- The state of a bucket, in 17 bytes: at is its time; used and frac are the units in use then, with frac in P-ths of a unit.
+-- The state of a bucket, in 17 bytes: at is its time; used and frac are the units in use then, with frac in P-ths of a unit. If units of it are
+-- held by leases, 19 bytes follow.
 local at, used, frac = now, 0, 0
-if v and #v == 17 then at, used, frac = unpack('<I7I4I6', v) end
+if v and (#v == 17 or #v == 36) then at, used, frac = unpack('<I7I4I6', v) end
 
 -- leaky_bucket: X is the capacity: the queue, and the request that leaves it. Y is max_delay.
 local interval
@@ -427,18 +451,33 @@ else
 -- A log of up to 192 entries is read and written whole. Of a longer log a decision reads only the part that it needs. It appends entries, and
 -- counts dead ones in the header; when most entries are dead, it writes the string anew. It finds the first live entry in steps that double
 -- and then halve, so that it costs nearly the same however long the log is.
+--
+-- If leases hold units, 19 bytes follow the 11, as they follow the state of a token bucket.
 if type(v) ~= 'string' then v = '' end
-local last, dead, size, long = 0, 0, 0, false
+local last, dead, size, long, head, held = 0, 0, 0, false, 11, 0
 if #v >= 11 then
 	local length = #v
 	if length == longest then length = call('STRLEN', key) end
+	if length % 4 == 2 then head = 30 end
 	last, dead = unpack('<I7I4', v)
-	size, long = (length - 11) / 4, length > longest
-	if dead > size or size % 1 > 0 then last, dead, size, long = 0, 0, 0, false end
+	size, long = (length - head) / 4, length > longest
+	if dead > size or size % 1 > 0 then last, dead, size, long, head = 0, 0, 0, false, 11 end
+end
+
+-- What leases hold counts until it would have expired if it had been spent at the last moment.
+local record, heldUntil = '', 0
+if head == 30 then
+	local till, span, lent, owing = unpack('<I7I4I4I4', v, 12)
+	if till > real + span then till = real + span end -- the clock has stepped back
+	heldUntil = till + (Y + 1) * X
+	if heldUntil > now then held = owing end
+	if lent > 0 then heldUntil = heldUntil + span end
+	if heldUntil > now then held = held + lent end
+	if held > 0 then record = string.sub(v, 12, 30) end
 end
 
 local function entry(n)
-	local from = 12 + 4 * n
+	local from = head + 1 + 4 * n
 	if from < longest then return (unpack('<I4', v, from)) end
 	return (unpack('<I4', call('GETRANGE', key, from - 1, from + 2)))
 end
@@ -468,7 +507,7 @@ if dead < size and expired(dead) then
 end
 
 local live, added = size - dead, 0
-local room = R - live
+local room = R - live - held
 local newest = (at + (-at) % X) / X
 ok = cost <= room
 if ok then
@@ -487,7 +526,7 @@ local function expiry(n)
 	return (tick + 1 - (tick + 1 - entry(n)) % 4294967296 + Y) * X - now
 end
 
-remaining = R - (size + added - dead)
+remaining = R - held - (size + added - dead)
 if not ok then
 	wait = -1
 	if cost <= R then wait = expiry(dead + cost - remaining - 1) end
@@ -498,12 +537,13 @@ if size + added > dead then
 	reset = expiry(size + added - 1)
 	if ok or cost == 0 then more = expiry(dead + excess) end
 end
+if held > 0 then reset = math.max(reset, heldUntil - now) end
 if added > 0 and peek == 0 then
 	value = string.rep(pack('<I4', newest % 4294967296), added)
 	if not long then
-		value = pack('<I7I4', at, 0) .. string.sub(v, 12 + 4 * dead, 11 + 4 * size) .. value
+		value = pack('<I7I4', at, 0) .. record .. string.sub(v, head + 1 + 4 * dead, head + 4 * size) .. value
 	elseif dead * 2 > size then
-		value = pack('<I7I4', at, 0) .. call('GETRANGE', key, 11 + 4 * dead, -1) .. value
+		value = pack('<I7I4', at, 0) .. record .. call('GETRANGE', key, head + 4 * dead, -1) .. value
 	else
 		header = pack('<I7I4', at, dead)
 	end
@@ -657,7 +697,7 @@ local function isBlockState(c) return read('STRLEN', c.key) == 14 end
 local function lend(c, to)
 	if c.loanR == 0 then c.loanR, c.loanX = c.wideR, c.wideX end
 	local v, units, part, charged = read('GET', c.key), 0, 0, to
-	if type(v) == 'string' and #v == 17 then
+	if type(v) == 'string' and (#v == 17 or #v == 36) then
 		local at, used, frac = unpack('<I7I4I6', v)
 		for pass = 1, 2 do
 			local R = c.wideR
@@ -690,13 +730,13 @@ end
 local function payBack(c)
 	if c.lent > 0 or c.lentFrac > 0 then
 		local v = read('GET', c.key)
-		if type(v) == 'string' and #v == 17 then
+		if type(v) == 'string' and (#v == 17 or #v == 36) then
 			local at, used, frac = unpack('<I7I4I6', v)
 			if at == c.lentAt then
 				used, frac = used + c.lent, frac + c.lentFrac
 				if frac >= c.P then used, frac = used + 1, frac - c.P end
 				if used >= 1000000001 then used, frac = 1000000001, 0 end
-				call('SET', c.key, pack('<I7I4I6', at, used, frac), 'KEEPTTL')
+				call('SET', c.key, pack('<I7I4I6', at, used, frac) .. string.sub(v, 18), 'KEEPTTL')
 			end
 		end
 	end
@@ -789,7 +829,7 @@ local function save(c)
 		local charge, span = lastCharge(c, own), 2 * c.P
 		if c.isBucket then -- a higher limit may have admitted, and reserved, more
 			local v, units = pcall('GET', c.key), c.X + c.units + c.lent + 1
-			if type(v) == 'string' and #v == 17 then units = units + unpack('<I4', v, 8) end
+			if type(v) == 'string' and (#v == 17 or #v == 36) then units = units + unpack('<I4', v, 8) end
 			span = math.max(span, (divide(units, c.P, c.R)))
 		end
 		last = math.max(last, charge + span)
@@ -798,7 +838,7 @@ local function save(c)
 	end
 	if c.lent > 0 or c.lentFrac > 0 then -- until all that the bucket owes has drained
 		local v, units = read('GET', c.key), c.lent + 1
-		local is = type(v) == 'string' and #v == 17
+		local is = type(v) == 'string' and (#v == 17 or #v == 36)
 		if is then units = units + 1 + unpack('<I4', v, 8) end
 		last = math.max(last, math.min(real + (divide(units, c.P, c.R)) + c.Y * c.P, real + 3153600000000000))
 		if is then call('PSETEX', c.key, format('%d', (last - real) / 1000 + 1), v) end

@@ -69,9 +69,10 @@ if left > 0 then
 	if cost > X then wait = -1 end
 else
 
--- The state of a bucket, in 17 bytes: at is its time; used and frac are the units in use then, with frac in P-ths of a unit.
+-- The state of a bucket, in 17 bytes: at is its time; used and frac are the units in use then, with frac in P-ths of a unit. If units of it are
+-- held by leases, 19 bytes follow.
 local at, used, frac = now, 0, 0
-if v and #v == 17 then at, used, frac = unpack('<I7I4I6', v) end
+if v and (#v == 17 or #v == 36) then at, used, frac = unpack('<I7I4I6', v) end
 
 -- leaky_bucket: X is the capacity: the queue, and the request that leaves it. Y is max_delay.
 local interval

@@ -69,9 +69,10 @@ if left > 0 then
 	if cost > X then wait = -1 end
 else
 
--- The state of a bucket, in 17 bytes: at is its time; used and frac are the units in use then, with frac in P-ths of a unit.
+-- The state of a bucket, in 17 bytes: at is its time; used and frac are the units in use then, with frac in P-ths of a unit. If units of it are
+-- held by leases, 19 bytes follow.
 local at, used, frac = now, 0, 0
-if v and #v == 17 then at, used, frac = unpack('<I7I4I6', v) end
+if v and (#v == 17 or #v == 36) then at, used, frac = unpack('<I7I4I6', v) end
 
 -- leaky_bucket: X is the capacity: the queue, and the request that leaves it. Y is max_delay.
 local interval
@@ -166,4 +167,8 @@ end
 if not ok then remaining = -1 - remaining end
 
 if ARGV[2] then return {remaining, wait, reset, more, now} end
+if ok and wait == 0 then
+	local seconds, sooner = (reset + (-reset) % 1000000) / 1000000, (more + (-more) % 1000000) / 1000000
+	return {ok = format('%d 0 %d %d %d %d %s', remaining, reset, more, seconds, sooner, key)}
+end
 return {ok = format('%d %d %d %d', remaining, wait, reset, more)}

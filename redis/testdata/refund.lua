@@ -63,7 +63,7 @@ if algorithm == 1 then -- token_bucket
 
 local interval = Y == 1
 
-	if #v ~= 17 then return {} end
+	if #v ~= 17 and #v ~= 36 then return {} end
 	local at, used, frac = unpack('<I7I4I6', v)
 	local drained, rest = 0, 0
 	if interval then
@@ -75,13 +75,13 @@ local interval = Y == 1
 	used, frac = used - cost + drained, frac + rest
 	if frac >= P then used, frac = used + 1, frac - P end
 	if used < 0 then used, frac = 0, 0 end
-	value = pack('<I7I4I6', at, used, frac)
+	value = pack('<I7I4I6', at, used, frac) .. string.sub(v, 18)
 
 elseif algorithm == 2 then -- leaky_bucket
 
 local interval
 
-	if #v ~= 17 then return {} end
+	if #v ~= 17 and #v ~= 36 then return {} end
 	local at, used, frac = unpack('<I7I4I6', v)
 	local drained, rest = 0, 0
 	if interval then
@@ -93,7 +93,7 @@ local interval
 	used, frac = used - cost + drained, frac + rest
 	if frac >= P then used, frac = used + 1, frac - P end
 	if used < 0 then used, frac = 0, 0 end
-	value = pack('<I7I4I6', at, used, frac)
+	value = pack('<I7I4I6', at, used, frac) .. string.sub(v, 18)
 
 elseif algorithm == 3 then -- fixed_window
 
@@ -105,8 +105,8 @@ elseif algorithm == 3 then -- fixed_window
 elseif algorithm == 4 then -- sliding_window_log
 
 	local newest, length = pack('<I4', (charged + (-charged) % X) / X % 4294967296), #v
-	local first, charge = length - 4 * cost, string.rep(newest, cost)
-	while first >= 11 and length - first <= 4 * cost + 4096 do
+	local first, charge, head = length - 4 * cost, string.rep(newest, cost), length % 4 == 2 and 30 or 11
+	while first >= head and length - first <= 4 * cost + 4096 do
 		if string.sub(v, first + 1, first + 4 * cost) == charge then
 			value = string.sub(v, 1, first) .. string.sub(v, first + 4 * cost + 1)
 			break

@@ -153,4 +153,8 @@ end
 if not ok then remaining = -1 - remaining end
 
 if ARGV[2] then return {remaining, wait, reset, more, now} end
+if ok and wait == 0 then
+	local seconds, sooner = (reset + (-reset) % 1000000) / 1000000, (more + (-more) % 1000000) / 1000000
+	return {ok = format('%d 0 %d %d %d %d %s', remaining, reset, more, seconds, sooner, key)}
+end
 return {ok = format('%d %d %d %d', remaining, wait, reset, more)}

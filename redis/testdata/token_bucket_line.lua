@@ -69,9 +69,30 @@ if left > 0 then
 	if cost > X then wait = -1 end
 else
 
--- The state of a bucket, in 17 bytes: at is its time; used and frac are the units in use then, with frac in P-ths of a unit.
+-- The state of a bucket, in 17 bytes: at is its time; used and frac are the units in use then, with frac in P-ths of a unit. If units of it are
+-- held by leases, 19 bytes follow.
 local at, used, frac = now, 0, 0
-if v and #v == 17 then at, used, frac = unpack('<I7I4I6', v) end
+if v and (#v == 17 or #v == 36) then at, used, frac = unpack('<I7I4I6', v) end
+
+-- What leases hold: when the present epoch ends, how long an epoch lasts, and the units that nodes hold by leases of the present epoch and of the
+-- one before. They count as used, but do not drain: nodes may yet spend them. Leases of the epoch before have ended when the present one ends.
+-- Then their units are charged, since who has not given them back may have spent them.
+local till, span, lent, owing, held, tail = 0, 0, 0, 0, 0, ''
+if v and #v == 36 then
+	till, span, lent, owing = unpack('<I7I4I4I4', v, 18)
+	if till > now + span then till = now + span end -- the clock has stepped back
+	while lent + owing > 0 and now >= till do
+		if till > at then
+			local whole, rest = divide(till - at, R, P)
+			at, used, frac = till, used - whole, frac - rest
+			if frac < 0 then used, frac = used - 1, frac + P end
+			if used < 0 then used, frac = 0, 0 end
+		end
+		used, owing, lent, till = used + owing, lent, 0, till + span
+	end
+	held = lent + owing
+	if held > 0 then tail = pack('<I7I4I4I4', till, span, lent, owing) end
+end
 
 -- token_bucket: X is the capacity; Y is 1 with refill interval.
 local interval = Y == 1
@@ -92,13 +113,14 @@ else
 end
 local late = at - now
 
+used = used + held
 local room = X - used
 if frac > 0 then room = room - 1 end
 ok = cost <= room
 if ok then
 	if denied then cost = 0 end
 	used, room = used + cost, room - cost
-	if cost > 0 then value = pack('<I7I4I6', at, used, frac) end
+	if cost > 0 then value = pack('<I7I4I6', at, used - held, frac) .. tail end
 else
 	stays = true
 	if counts then
@@ -108,7 +130,7 @@ else
 		elseif used < X then
 			used, frac = X, 0
 		end
-		value, room = pack('<I7I4I6', at, used, frac), 0
+		value, room = pack('<I7I4I6', at, used - held, frac) .. tail, 0
 	end
 	wait = -1
 	if cost <= X then
@@ -167,6 +189,7 @@ if used > 0 or frac > 0 then
 		more = span
 	end
 end
+if held > 0 then reset = reset + till + span - now end
 end
 
 if value and peek == 0 then
@@ -187,4 +210,8 @@ end
 if not ok then remaining = -1 - remaining end
 
 if ARGV[2] then return {remaining, wait, reset, more, now} end
+if ok and wait == 0 then
+	local seconds, sooner = (reset + (-reset) % 1000000) / 1000000, (more + (-more) % 1000000) / 1000000
+	return {ok = format('%d 0 %d %d %d %d %s', remaining, reset, more, seconds, sooner, key)}
+end
 return {ok = format('%d %d %d %d', remaining, wait, reset, more)}

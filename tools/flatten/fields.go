@@ -20,6 +20,13 @@ type field struct {
 	// Long is the value, a slice, if they are not. left is remaining as a text, and end is the end of RateLimit.
 	Long string
 
+	// Words is the value, a slice, from the words of Redis's reply and what is captured. end is the end of RateLimit.
+	Words string
+
+	// Several is the value, a slice, of several rules. tightest is the one that is reported, with what is left and how long to wait; texts
+	// are the members of RateLimit, each behind a comma and a space.
+	Several string
+
 	// Reported is the value, a text, from the decisions on all checks. c is the check that the verdict reports; states and
 	// policies are the members of the lists.
 	Reported string
@@ -34,30 +41,40 @@ var fields = []field{
 		Name: "X-Ratelimit-Limit", Const: "HeaderLimit", Family: "XRateLimit",
 		Ready:    "t.Limit",
 		Long:     "t.Limit",
+		Words:    "limitField",
+		Several:  "tightest.limitField",
 		Reported: "c.Rule.LimitText",
 	},
 	{
 		Name: "X-Ratelimit-Remaining", Const: "HeaderRemaining", Family: "XRateLimit", Minded: true,
 		Ready:    "t.Values[remaining]",
 		Long:     "[]string{left}",
+		Words:    "words[0:1:1]",
+		Several:  "numberValues[left]",
 		Reported: "decimal(c.Decision.Remaining)",
 	},
 	{
 		Name: "X-Ratelimit-Reset", Const: "HeaderReset", Family: "XRateLimit",
 		Ready:    "t.Values[reset]",
 		Long:     "[]string{strconv.FormatInt(reset, 10)}",
+		Words:    "words[4:5:5]",
+		Several:  "numberValues[wait]",
 		Reported: "decimal((c.Decision.ResetAfter + 999_999) / 1_000_000)",
 	},
 	{
 		Name: "Ratelimit", Const: "HeaderRateLimit", Family: "IETF", Minded: true, Timed: true,
 		Ready:    "[]string{t.State + t.Numbers[remaining] + t.Ends[more]}",
 		Long:     "[]string{t.State + left + end}",
+		Words:    "[]string{stateText + words[0] + end}",
+		Several:  "[]string{texts[2:]}",
 		Reported: "string(states)",
 	},
 	{
 		Name: "Ratelimit-Policy", Const: "HeaderPolicy", Family: "IETF", Minded: true,
 		Ready:    "t.Policy",
 		Long:     "t.Policy",
+		Words:    "policyField",
+		Several:  "policies",
 		Reported: "policies",
 	},
 }

@@ -6,7 +6,8 @@
 //
 //	key      key_address, key_keyer   where the key comes from
 //	store    store_memory, store_redis   the decision; it sets remaining, reset and more
-//	outcome  fields, fields_captured, next, rare   what happens to the request: its header fields, and who serves it
+//	several  covering, store_several, fields_several, counted_several, rare_several   the same for several rules, whose algorithms are called
+//	outcome  fields_words, fields_captured, next, rare   what happens to the request: its header fields, and who serves it
 //	metering aside, timed, counted               what a middleware with metrics or paths of its own does besides
 //	guarding ticket, unticketed                  what it does before a guard
 //

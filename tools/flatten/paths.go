@@ -29,6 +29,8 @@ var files = []file{
 	{Name: "core/memory_fast_path_metered.go", Page: "memory", Metered: true},
 	{Name: "core/memory_fast_path_guarded.go", Page: "memory", Guarded: true},
 	{Name: "core/memory_fast_path_both.go", Page: "memory", Metered: true, Guarded: true},
+	{Name: "core/memory_several_flat.go", Page: "several"},
+	{Name: "core/memory_several_metered.go", Page: "several", Metered: true},
 	{Name: "redis/store_fast_path_flat.go", Page: "redis"},
 	{Name: "redis/store_fast_path_metered.go", Page: "redis", Metered: true},
 	{Name: "traefik/fast_path_flat.go", Page: "traefik"},
@@ -53,10 +55,12 @@ type fastPath struct {
 	OnlyMetered bool
 
 	Algorithm shortcut // for a Memory: pathsOf makes one path for each
+
+	Algorithms []shortcut // all of them
 }
 
 // ofMetering are the fragments that only paths with Metered have.
-var ofMetering = []string{"aside", "timed", "counted"}
+var ofMetering = []string{"aside", "timed", "counted", "counted_several"}
 
 // ofGuarding are those that only paths with Guarded have.
 var ofGuarding = []string{"ticket", "unticketed"}
@@ -65,13 +69,15 @@ var ofGuarding = []string{"ticket", "unticketed"}
 var paths = []fastPath{
 	{Page: "memory", Key: "address", Others: "rest", Parts: []string{"aside", "key_address", "store_memory", "counted", "fields_captured", "ticket", "next", "rare", "unticketed"}},
 
+	{Page: "several", Key: "address", Others: "rest", Parts: []string{"aside", "covering", "store_several", "counted_several", "fields_several", "next", "rare_several"}},
+
 	{
-		Page: "redis", Name: "byAddress", Self: "p", Key: "address", Others: "byKey", Timed: "serveTimed(p.fastPath, p.metering, true, w, r)",
-		Parts: []string{"aside", "timed", "fast_path", "key_address", "store_redis", "counted", "fields", "next"},
+		Page: "redis", Name: "byAddress", Key: "address", Others: "byKey", Timed: "serveTimed(e, c, true, w, r)",
+		Parts: []string{"aside", "timed", "key_address", "store_redis", "counted", "fields_words", "next"},
 	},
 	{
-		Page: "redis", Name: "byKey", Self: "p", Key: "keyer", Timed: "serveTimed(p.fastPath, p.metering, false, w, r)",
-		Parts: []string{"aside", "timed", "fast_path", "key_keyer", "store_redis", "counted", "fields", "next"},
+		Page: "redis", Name: "byKey", Key: "keyer", Timed: "serveTimed(e, c, false, w, r)",
+		Parts: []string{"aside", "timed", "key_keyer", "store_redis", "counted", "fields_words", "next"},
 	},
 
 	{Page: "traefik", Name: "gate", Self: "g", Parts: []string{"aside", "gate"}},
@@ -91,7 +97,7 @@ func pathsOf(f file, shortcuts []shortcut) []fastPath {
 		if p.Page != f.Page || p.OnlyMetered && !f.Metered {
 			continue
 		}
-		p.Metered, p.Guarded = f.Metered, f.Guarded
+		p.Metered, p.Guarded, p.Algorithms = f.Metered, f.Guarded, shortcuts
 		p.Parts = slices.DeleteFunc(slices.Clone(p.Parts), func(part string) bool {
 			return !f.Metered && slices.Contains(ofMetering, part) || !f.Guarded && slices.Contains(ofGuarding, part)
 		})
@@ -107,8 +113,14 @@ func pathsOf(f file, shortcuts []shortcut) []fastPath {
 	return list
 }
 
+// InCore reports whether the path is one of core, which has variables in place of fields.
+func (p fastPath) InCore() bool { return p.Page == "memory" || p.Page == "several" }
+
 // Type returns the name of the path's type.
 func (p fastPath) Type() string {
+	if p.Page == "several" {
+		return "Several" + map[bool]string{false: "Flat", true: "Metered"}[p.Metered]
+	}
 	if p.Page == "memory" {
 		prefix := "Flat"
 		switch {

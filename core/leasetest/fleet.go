@@ -1,0 +1,326 @@
+// Package leasetest plays fleets of nodes that lease units of one key's limit, on a virtual clock, around package core's part of it: Ledger is the store's part,
+// and Fleet the nodes, the net between them, and their clocks. Package core/storetest does the same for what all stores have in common.
+package leasetest
+
+import (
+	"container/heap"
+	"math/rand/v2"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// Store is the store of a Fleet: a Ledger, or a real one.
+type Store interface {
+	Lend(now, cost int64, a *core.LeaseAsk, length int64) (core.Decision, core.LeaseGrant)
+	Decide(now, cost int64) core.Decision
+}
+
+// Config configures a Fleet. Times are in microseconds.
+type Config struct {
+	Limit *core.Limit
+	Store Store
+	Nodes int
+	Rand  *rand.Rand
+	Trip  func() int64 // how long a message to the store, or from it, takes
+	Lost  float64      // which part of the messages is lost
+	Drift float64      // by which part of the time the nodes' clocks are wrong at most
+
+	// Strict lets the store decide on every request.
+	Strict bool
+}
+
+// Stats are what a Fleet has done.
+type Stats struct {
+	Requests, Admitted, Rejected int
+
+	Beyond int // units that were admitted beyond the limit
+	Unused int // rejections although the limit would have allowed the request
+	Calls  int // that requests waited for
+	Aside  int // that none waited for
+}
+
+// Fleet plays the nodes. The time is Now; Until moves it on.
+type Fleet struct {
+	Stats
+	Now int64
+
+	c      Config
+	terms  core.LeaseTerms
+	judge  *core.Memory
+	checks []core.Check
+	nodes  []node
+	events events
+	serial int
+}
+
+// node is one of the fleet, with its clocks.
+type node struct {
+	lease     core.Lease
+	life      int // a call that was made in an earlier life is nobody's
+	drift     float64
+	mono      int64 // how far its clocks are from the virtual one
+	wall      int64
+	stopped   int64 // until then
+	suspended bool  // since the last look at the clocks
+	back      bool
+	timer     bool
+}
+
+// start is the time of the beginning: some midnight.
+const start = 1_700_006_400_000_000
+
+// timeout is how long a node waits for an answer.
+const timeout = 50_000
+
+// NewFleet returns a fleet that has just started.
+func NewFleet(c Config) (*Fleet, error) {
+	f := &Fleet{c: c, Now: start}
+	var err error
+	if f.terms, err = core.LeaseTermsOf(c.Limit); err != nil {
+		return nil, err
+	}
+	f.judge = core.NewMemory(core.MemoryConfig{Clock: func() int64 { return f.Now }})
+	r, err := core.NewRule(core.RuleConfig{Name: "judge", Limit: c.Limit})
+	if err != nil {
+		return nil, err
+	}
+	f.checks = []core.Check{{Rule: r, Key: "k"}}
+	f.nodes = make([]node, c.Nodes)
+	for i := range f.nodes {
+		n := &f.nodes[i]
+		n.drift = 1 + c.Drift*(2*c.Rand.Float64()-1)
+		n.wall = c.Rand.Int64N(1e9)
+		f.restart(n)
+	}
+	return f, f.judge.Open(r)
+}
+
+func (f *Fleet) restart(n *node) {
+	n.life++
+	n.timer = false
+	mono, _ := f.clocks(n)
+	n.lease = core.NewLease(mono)
+}
+
+func (f *Fleet) clocks(n *node) (mono, wall int64) {
+	n.suspended, n.back = false, false
+	passed := int64(float64(f.Now-start) * n.drift)
+	return passed + n.mono, start + passed + n.wall
+}
+
+// Until plays what happens until that time.
+func (f *Fleet) Until(now int64) {
+	for len(f.events) > 0 && f.events[0].at <= now {
+		e := heap.Pop(&f.events).(event)
+		f.Now = e.at
+		e.do()
+	}
+	f.Now = now
+}
+
+func (f *Fleet) at(at int64, do func()) {
+	f.serial++
+	heap.Push(&f.events, event{at, f.serial, do})
+}
+
+// Die ends a node, with what it holds. Another begins in its place.
+func (f *Fleet) Die(i int) { f.restart(&f.nodes[i]) }
+
+// Stop stops a node for that long. Its clocks go on.
+func (f *Fleet) Stop(i int, long int64) { f.nodes[i].stopped = f.Now + long }
+
+// Suspend suspends a node's machine for that long: one of its clocks stands still. If the other has been set back since the node last looked, the suspension
+// could not be seen, and does not take place.
+func (f *Fleet) Suspend(i int, long int64) {
+	if n := &f.nodes[i]; !n.back {
+		n.suspended = true
+		n.stopped = f.Now + long
+		n.mono -= long
+	}
+}
+
+// SetClock moves a node's wall clock.
+func (f *Fleet) SetClock(i int, by int64) {
+	if n := &f.nodes[i]; by > 0 || !n.suspended {
+		n.back = n.back || by < 0
+		n.wall += by
+	}
+}
+
+// Request plays a request that comes to a node.
+func (f *Fleet) Request(i int, cost int64) {
+	n := &f.nodes[i]
+	if f.Now < n.stopped {
+		return
+	}
+	f.Requests++
+	if f.c.Strict {
+		f.decide(n, cost, n.life)
+		return
+	}
+	var a core.LeaseAsk
+	mono, wall := f.clocks(n)
+	switch core.UseLease(&n.lease, &f.terms, cost, mono, wall, &a) {
+	case core.Held:
+		f.admit(cost)
+	case core.HeldAndAsk:
+		f.admit(cost)
+		f.Aside++
+		f.call(n, 0, a)
+	case core.Refused:
+		f.reject(cost)
+	case core.Asking:
+		f.Calls++
+		f.call(n, cost, a)
+	case core.Missing:
+		f.decide(n, cost, n.life)
+	}
+}
+
+// call makes a call about a lease.
+func (f *Fleet) call(n *node, cost int64, a core.LeaseAsk) {
+	life := n.life
+	answered := false
+	f.at(f.Now+timeout, func() {
+		if !answered && n.life == life {
+			answered = true
+			core.OrphanLease(&n.lease)
+		}
+	})
+	if f.lost() {
+		return
+	}
+	f.at(f.Now+f.c.Trip(), func() {
+		d, g := f.c.Store.Lend(f.Now, cost, &a, f.terms.Length)
+		if cost > 0 {
+			f.settle(d.Allowed, cost)
+		}
+		if f.lost() {
+			return
+		}
+		f.at(f.Now+f.c.Trip(), func() {
+			f.wake(n, func() {
+				if n.life != life || answered {
+					return
+				}
+				answered = true
+				mono, _ := f.clocks(n)
+				core.GrantLease(&n.lease, &f.terms, &a, &g, mono)
+				if cost > 0 {
+					core.ConcludeLease(&n.lease, &f.terms, cost, &d, mono)
+				}
+				f.returnLater(n)
+			})
+		})
+	})
+}
+
+// wake does something in a node, as soon as it is not stopped.
+func (f *Fleet) wake(n *node, do func()) {
+	if f.Now < n.stopped {
+		f.at(n.stopped, func() { f.wake(n, do) })
+		return
+	}
+	do()
+}
+
+// decide lets the store decide on a request.
+func (f *Fleet) decide(n *node, cost int64, life int) {
+	f.Calls++
+	if f.lost() {
+		return
+	}
+	f.at(f.Now+f.c.Trip(), func() {
+		d := f.c.Store.Decide(f.Now, cost)
+		f.settle(d.Allowed, cost)
+		if f.lost() || f.c.Strict {
+			return
+		}
+		f.at(f.Now+f.c.Trip(), func() {
+			f.wake(n, func() {
+				if n.life == life {
+					mono, _ := f.clocks(n)
+					core.ConcludeLease(&n.lease, &f.terms, cost, &d, mono)
+				}
+			})
+		})
+	})
+}
+
+// returnLater gives leases of a node back when their time comes, for as long as it has any.
+func (f *Fleet) returnLater(n *node) {
+	if n.timer {
+		return
+	}
+	n.timer = true
+	life := n.life
+	f.at(f.Now+f.terms.Length/8, func() {
+		f.wake(n, func() {
+			if n.life != life {
+				return
+			}
+			n.timer = false
+			var a core.LeaseAsk
+			mono, wall := f.clocks(n)
+			if core.ReturnLease(&n.lease, mono, wall, &a) {
+				f.Aside++
+				if !f.lost() {
+					f.at(f.Now+f.c.Trip(), func() { f.c.Store.Lend(f.Now, 0, &a, f.terms.Length) })
+				}
+			}
+			if core.LeaseHeld(&n.lease) {
+				f.returnLater(n)
+			}
+		})
+	})
+}
+
+func (f *Fleet) lost() bool { return f.c.Lost > 0 && f.c.Rand.Float64() < f.c.Lost }
+
+func (f *Fleet) settle(allowed bool, cost int64) {
+	if allowed {
+		f.admit(cost)
+	} else {
+		f.reject(cost)
+	}
+}
+
+// admit judges an admission by package core's own algorithm.
+func (f *Fleet) admit(cost int64) {
+	f.Admitted += int(cost)
+	f.checks[0].Cost = cost
+	_ = f.judge.Decide(f.checks, false) // memory does not fail
+	if !f.checks[0].Decision.Allowed {
+		f.Beyond += int(cost)
+	}
+}
+
+func (f *Fleet) reject(cost int64) {
+	f.Rejected++
+	f.checks[0].Cost = cost
+	_ = f.judge.Decide(f.checks, true)
+	if f.checks[0].Decision.Allowed {
+		f.Unused++
+	}
+}
+
+// event is something that happens at a time.
+type event struct {
+	at     int64
+	serial int
+	do     func()
+}
+
+type events []event
+
+func (q events) Len() int { return len(q) }
+func (q events) Less(i, j int) bool {
+	return q[i].at < q[j].at || q[i].at == q[j].at && q[i].serial < q[j].serial
+}
+func (q events) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *events) Push(x any)   { *q = append(*q, x.(event)) }
+func (q *events) Pop() any {
+	last := (*q)[len(*q)-1]
+	*q = (*q)[:len(*q)-1]
+	return last
+}

@@ -1,0 +1,112 @@
+package goredis_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/leasetest"
+	"github.com/proxyweir/weir/redis"
+	"github.com/proxyweir/weir/redis/goredis"
+	"github.com/proxyweir/weir/redis/redistest"
+)
+
+// leasedLimits are limits of all kinds that can be leased.
+var leasedLimits = map[string]core.LimitConfig{
+	"fixed_window":           {Algorithm: core.FixedWindow, Requests: 600, Period: 3 * time.Second},
+	"sliding_window_counter": {Algorithm: core.SlidingWindowCounter, Requests: 500, Period: 2 * time.Second},
+	"sliding_window_log":     {Algorithm: core.SlidingWindowLog, Requests: 300, Period: 1500 * time.Millisecond},
+	"a long log":             {Algorithm: core.SlidingWindowLog, Requests: 3000, Period: 5 * time.Second},
+	"token_bucket":           {Algorithm: core.TokenBucket, Requests: 200, Burst: 400, Period: time.Second},
+	"refill interval":        {Algorithm: core.TokenBucket, Requests: 300, Burst: 500, Period: 2 * time.Second, Interval: true},
+}
+
+// both is the store of a Fleet: the scripts in Redis, compared with the Ledger at each step.
+type both struct {
+	t      *testing.T
+	server *redistest.Server
+	book   *redis.Book
+	ledger *leasetest.Ledger
+	n      int
+}
+
+func (b *both) Lend(now, cost int64, a *core.LeaseAsk, length int64) (core.Decision, core.LeaseGrant) {
+	b.server.SetTime(now)
+	d, g, err := b.book.Lend(cost, a)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	want, grant := b.ledger.Lend(now, cost, a, length)
+	if d.Allowed != want.Allowed && cost > 0 || g.Units != grant.Units || g.Life != grant.Life || g.Mark != grant.Mark || g.ToldIn != grant.ToldIn || max(g.Free, 0) != grant.Free {
+		b.t.Fatalf("call %d at %d, cost %d, %+v:\n%+v %+v, the ledger\n%+v %+v", b.n, now, cost, *a, d, g, want, grant)
+	}
+	b.n++
+	return d, g
+}
+
+func (b *both) Decide(now, cost int64) core.Decision {
+	b.server.SetTime(now)
+	d, err := b.book.Decide(cost)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if want := b.ledger.Decide(now, cost); d.Allowed != want.Allowed || d.Remaining != want.Remaining {
+		b.t.Fatalf("call %d at %d, cost %d: %+v, the ledger %+v", b.n, now, cost, d, want)
+	}
+	b.n++
+	return d
+}
+
+// The script of leases, and those that decide beside leases, compute what leasetest's Ledger does; and nothing is admitted beyond the limit.
+func TestLeasesInRedisAreThoseOfTheLedger(t *testing.T) {
+	for name, c := range leasedLimits {
+		t.Run(name, func(t *testing.T) {
+			l, err := core.NewLimit(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			server := redistest.Start(t, redistest.WithClock())
+			s := newStore(t, redis.Config{}, goredis.Config{Addresses: []string{server.Addr()}})
+			rule, err := core.NewRule(core.RuleConfig{Name: "leased", Limit: l, Consistency: core.Leased})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err = s.Open(rule); err != nil {
+				t.Fatal(err)
+			}
+			for seed := uint64(1); seed <= 4; seed++ {
+				r := rand.New(rand.NewPCG(seed, 22))
+				b := &both{t: t, server: server, book: redis.NewBook(s, rule, string(rune('a'+seed))), ledger: leasetest.NewLedger(l)}
+				f, err := leasetest.NewFleet(leasetest.Config{
+					Limit: l, Store: b, Nodes: 5, Rand: r, Lost: 0.02, Drift: 0.0004,
+					Trip: func() int64 { return int64(2000 * r.ExpFloat64()) },
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				rate := []float64{0.7, 1.5, 4, 10}[seed-1] * float64(l.Requests()) / float64(l.Period())
+				at := float64(f.Now)
+				for range 4000 {
+					f.Until(int64(at))
+					gap := r.ExpFloat64() / rate
+					if r.IntN(2000) == 0 {
+						gap += float64(r.Int64N(3 * l.Period()))
+					}
+					at += gap
+					if r.IntN(300) == 0 {
+						f.Die(r.IntN(5))
+					}
+					cost := int64(1)
+					if r.IntN(10) == 0 {
+						cost = 1 + r.Int64N(6)
+					}
+					f.Request(r.IntN(5), cost)
+				}
+				if f.Until(f.Now + 2e6); f.Beyond > 0 || f.Admitted == 0 || b.n < 50 {
+					t.Errorf("%d steps, %+v", b.n, f.Stats)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,551 @@
+package redis
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// lessee has what this node holds of rules with consistency lease: package core's Lease says how that works, and luaLeaseBegin what Redis does.
+//
+// A request whose units are held does not call Redis. Any other calls it once. If it is under a single rule that only rejects, that call can take a lease at
+// the same time; otherwise the call about the lease is made aside. No request waits for calls that are made aside. At most one is under way at a time, and
+// it is about all leases that something has become due for meanwhile.
+//
+// As the memo has, it has two generations of keys at most. A lease that is forgotten counts as spent. It is safe for concurrent use.
+type lessee struct {
+	store  *Store
+	shards [memoShards]lesseeShard
+	again  func() // gives back what is due, and sets the timer again: made once, as leases.again is
+
+	mu     sync.Mutex
+	due    []*errand
+	active bool // a goroutine makes calls aside
+	timer  *time.Timer
+	closed bool
+
+	granted, refused, failed, returned atomic.Int64 // calls, by their outcome
+	underWay                           atomic.Int64 // errands that are not done
+}
+
+type lesseeShard struct {
+	mu         sync.Mutex
+	young, old map[uint64]*holding
+	held       []*holding // those with leases, perhaps with some whose lease has ended
+	_          [64]byte
+}
+
+// holding is a key's lease, under the lock of its shard.
+type holding struct {
+	lease  core.Lease
+	mu     *sync.Mutex // of its shard
+	place  int         // of its shard
+	rule   *core.Rule  // by which it was used last
+	open   *openRule
+	name   string // of the key in Redis; "": not known yet
+	listed bool   // it is in its shard's held
+}
+
+// errand is a call about a lease that no request waits for.
+type errand struct {
+	of  *holding
+	ask core.LeaseAsk
+}
+
+const (
+	returnsEvery = 50 * time.Millisecond // how often leases are looked through for those to be given back
+	mostErrands  = 64                    // how many one call is for
+	longestLease = 1_000_000             // µs
+)
+
+func (l *lessee) begin(s *Store) {
+	l.store = s
+	l.again = func() { l.returnLater() }
+}
+
+func anyLeased(rules []*openRule) bool {
+	for _, o := range rules {
+		if o.lease != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// clocks returns the times of both clocks of the node.
+func (s *Store) clocks() (mono, wall int64) {
+	if s.ownClock != nil {
+		mono = s.clock()
+		wall = s.wallClock()
+		return mono, wall
+	}
+	now := time.Now()
+	mono = int64(now.Sub(Started) / time.Microsecond)
+	wall = now.UnixMicro()
+	return mono, wall
+}
+
+// find returns the holding of a key. The caller has the lock of its shard.
+func (l *lessee) find(place int, hash uint64, mono int64) *holding {
+	shard := &l.shards[place]
+	if h := shard.young[hash]; h != nil {
+		return h
+	}
+	h := shard.old[hash]
+	if h == nil {
+		h = &holding{lease: core.NewLease(mono), mu: &shard.mu, place: place}
+	}
+	if len(shard.young) >= generation {
+		shard.old = shard.young
+		shard.young = nil
+	}
+	if shard.young == nil {
+		shard.young = make(map[uint64]*holding)
+	}
+	shard.young[hash] = h
+	return h
+}
+
+// forget forgets a key, and what is held of it.
+func (l *lessee) forget(hash uint64) {
+	shard := &l.shards[hash%memoShards]
+	shard.mu.Lock()
+	delete(shard.young, hash)
+	delete(shard.old, hash)
+	shard.mu.Unlock()
+}
+
+// use is what decideLeased knows of a check.
+type use struct {
+	of    *holding // nil: its rule is not leased
+	step  core.LeaseStep
+	calls int64
+}
+
+// decideLeased decides on checks, at least one of which has a rule that is leased.
+func (s *Store) decideLeased(q *inquiry, checks []core.Check, peek bool, now int64) error {
+	mono, wall := s.clocks()
+	if len(checks) == 1 {
+		var ask core.LeaseAsk
+		var one use
+		s.useLease(q, checks, 0, peek, mono, wall, &one, &ask)
+		if one.step == core.Held || one.step == core.Refused {
+			return nil
+		}
+		if one.step == core.Asking && q.rules[0].further == nil {
+			return s.decideAndLease(q, checks, one.of, &ask, now)
+		}
+		if one.step == core.Asking {
+			s.lessee.send(&errand{of: one.of, ask: ask})
+		}
+		err := s.decideStrictly(q, checks, peek, now)
+		if err == nil && !peek {
+			s.concludeLease(one.of, &checks[0])
+		}
+		return err
+	}
+	uses := make([]use, len(checks))
+	refused := false
+	missing := 0
+	for i := range checks {
+		if q.rules[i].lease == nil {
+			missing++
+			continue
+		}
+		var ask core.LeaseAsk
+		s.useLease(q, checks, i, peek, mono, wall, &uses[i], &ask)
+		if uses[i].step == core.Asking {
+			s.lessee.send(&errand{of: uses[i].of, ask: ask})
+		}
+		if uses[i].step == core.Refused && !checks[i].Rule.Shadow() {
+			refused = true
+		} else if uses[i].step != core.Held && uses[i].step != core.Refused {
+			missing++
+		}
+	}
+	if missing == 0 && !refused {
+		return nil
+	}
+	if refused && s.refuse(q, checks, uses, mono) {
+		return nil
+	}
+	return s.decideRest(q, checks, uses, peek, now)
+}
+
+// useLease sets what becomes of a check whose rule is leased, and its decision, if no call is needed for it. A call ahead of need is made aside.
+func (s *Store) useLease(q *inquiry, checks []core.Check, i int, peek bool, mono, wall int64, u *use, ask *core.LeaseAsk) {
+	c := &checks[i]
+	o := q.rules[i]
+	place := int(q.hashes[i] % memoShards)
+	shard := &s.lessee.shards[place]
+	shard.mu.Lock()
+	h := s.lessee.find(place, q.hashes[i], mono)
+	u.of = h
+	if h.open != o {
+		h.open = o
+		h.rule = c.Rule
+	}
+	if h.name == "" {
+		h.name = s.naming.key(c.Key, o.suffix)
+	}
+	if peek {
+		u.step = core.PeekLease(&h.lease, c.Cost, mono, wall)
+	} else {
+		u.step = core.UseLease(&h.lease, o.lease, c.Cost, mono, wall, ask)
+	}
+	ahead := u.step == core.HeldAndAsk
+	if ahead {
+		u.step = core.Held
+	}
+	if u.step == core.Held || u.step == core.Refused {
+		core.DecideByLease(&h.lease, c.Rule.Limit(), u.step == core.Held, mono, &c.Decision)
+	}
+	u.calls = core.LeaseCalls(&h.lease)
+	shard.mu.Unlock()
+	if ahead {
+		s.lessee.send(&errand{of: h, ask: *ask})
+	}
+}
+
+// decideAndLease makes one call, which decides on a request and takes a lease.
+func (s *Store) decideAndLease(q *inquiry, checks []core.Check, h *holding, ask *core.LeaseAsk, now int64) error {
+	g, err := s.lend(q, checks, h.name, ask)
+	if err == nil {
+		s.lessee.grant(h, ask, &g)
+		s.concludeLease(h, &checks[0])
+	} else {
+		s.lessee.orphan(h)
+	}
+	return s.conclude(q, checks, false, now, err)
+}
+
+// lend makes a call about the lease of the check's key, whose name in Redis is given, and lets Redis decide on the check.
+func (s *Store) lend(q *inquiry, checks []core.Check, name string, ask *core.LeaseAsk) (g core.LeaseGrant, err error) {
+	c := q.call
+	c.Script = scriptOfLease
+	c.Keys = append(c.Keys[:0], name, name+demandSuffix)
+	server, err := execute(s, c, q.rules, checks, false, "", ask)
+	if err != nil {
+		return g, err
+	}
+	if len(c.Reply) != leaseNumbers || !readDecision(checks[0].Rule, c.Reply, &checks[0].Decision) || !readGrant(c.Reply, q.rules[0].lease, &g) {
+		return g, fmt.Errorf("%s: %w", server.name, errReply)
+	}
+	return g, nil
+}
+
+// readGrant reads a lease's numbers of a reply. It returns false if they are out of range.
+func readGrant(reply []int64, t *core.LeaseTerms, g *core.LeaseGrant) bool {
+	free := reply[0]
+	if free < 0 {
+		free = -1 - free
+	}
+	*g = core.LeaseGrant{Units: reply[4], Life: reply[5], Mark: reply[6], ToldIn: reply[7], Free: free, Reset: reply[2]}
+	return g.Units >= 0 && g.Units <= core.MaxRequests && g.Life >= 0 && g.Life <= t.Length
+}
+
+// concludeLease takes note of Redis's decision on a request whose units were not held.
+func (s *Store) concludeLease(h *holding, c *core.Check) {
+	mono, _ := s.clocks()
+	h.mu.Lock()
+	core.ConcludeLease(&h.lease, h.open.lease, c.Cost, &c.Decision, mono)
+	h.mu.Unlock()
+}
+
+// unspend gives back the units of a request that is rejected, and corrects the decision.
+func (s *Store) unspend(c *core.Check, u *use, mono int64) {
+	u.of.mu.Lock()
+	core.UnspendLease(&u.of.lease, c.Cost, u.calls)
+	core.DecideByLease(&u.of.lease, c.Rule.Limit(), true, mono, &c.Decision)
+	u.of.mu.Unlock()
+}
+
+// refuse rejects a request that a lease has refused, if the memo has something about each of the other rules whose units are not held. Otherwise it returns
+// false.
+func (s *Store) refuse(q *inquiry, checks []core.Check, uses []use, mono int64) bool {
+	var k known
+	for i := range checks {
+		c := &checks[i]
+		if uses[i].step == core.Held || uses[i].step == core.Refused {
+			continue
+		}
+		if c.Rule.CountRejected() || c.Rule.Limit().InFlight() || !s.memo.find(q.hashes[i], &k) || k.terms != q.rules[i].terms {
+			return false
+		}
+		k.decision(s.clock(), c.Cost, &c.Decision)
+	}
+	for i := range checks {
+		if uses[i].step == core.Held {
+			s.unspend(&checks[i], &uses[i], mono)
+		}
+	}
+	return true
+}
+
+// decideRest lets Redis decide on the checks whose units are not held. If it rejects the request, the others give theirs back.
+func (s *Store) decideRest(q *inquiry, checks []core.Check, uses []use, peek bool, now int64) error {
+	rest := inquiries.Get().(*inquiry)
+	rest.rules = rest.rules[:0]
+	rest.hashes = rest.hashes[:0]
+	rest.bits = rest.bits[:0]
+	var some []core.Check
+	for i := range checks {
+		if uses[i].step != core.Held {
+			rest.rules = append(rest.rules, q.rules[i])
+			rest.hashes = append(rest.hashes, q.hashes[i])
+			some = append(some, checks[i])
+		}
+	}
+	err := s.decideStrictly(rest, some, peek, now)
+	inquiries.Put(rest)
+	rejected := err != nil
+	mono, _ := s.clocks()
+	n := 0
+	for i := range checks {
+		if uses[i].step == core.Held {
+			continue
+		}
+		checks[i] = some[n]
+		n++
+		if !checks[i].Decision.Allowed && !checks[i].Rule.Shadow() {
+			rejected = true
+		}
+		if err == nil && !peek && uses[i].of != nil {
+			s.concludeLease(uses[i].of, &checks[i])
+		}
+	}
+	if rejected && !peek {
+		for i := range checks {
+			if uses[i].step == core.Held {
+				s.unspend(&checks[i], &uses[i], mono)
+			}
+		}
+	}
+	return err
+}
+
+const (
+	demandSuffix = ":d" // of the key of the nodes' demand
+	leaseNumbers = 8    // of a reply of scriptOfLease, for each key
+)
+
+// leaseArgument returns a lease's part of the argument of scriptOfLease.
+func leaseArgument(a *core.LeaseAsk, t *core.LeaseTerms) string {
+	b := make([]byte, 0, 9*8)
+	for _, n := range []int64{a.Mark, a.Size, a.Spent, a.Keep, a.Want, a.Demand, a.Told, a.ToldIn, t.Length} {
+		b = appendDouble(b, n)
+	}
+	return string(b)
+}
+
+// orphan takes note that a call was not answered.
+func (l *lessee) orphan(h *holding) {
+	h.mu.Lock()
+	core.OrphanLease(&h.lease)
+	h.mu.Unlock()
+	l.failed.Add(1)
+}
+
+// grant takes over the answer to a call about a lease.
+func (l *lessee) grant(h *holding, a *core.LeaseAsk, g *core.LeaseGrant) {
+	mono, _ := l.store.clocks()
+	h.mu.Lock()
+	core.GrantLease(&h.lease, h.open.lease, a, g, mono)
+	if g.Units > 0 && !h.listed {
+		h.listed = true
+		shard := &l.shards[h.place]
+		shard.held = append(shard.held, h)
+	}
+	h.mu.Unlock()
+	if g.Units > a.Size-a.Spent {
+		l.granted.Add(1)
+	} else {
+		l.refused.Add(1)
+	}
+	l.watch()
+}
+
+// watch sets the timer, unless it is set.
+func (l *lessee) watch() {
+	l.mu.Lock()
+	if l.timer == nil && !l.closed {
+		l.timer = time.AfterFunc(returnsEvery, l.again)
+	}
+	l.mu.Unlock()
+}
+
+// returnLater gives back what is due, and sets the timer for the next time if anything is held.
+func (l *lessee) returnLater() {
+	defer func() {
+		_ = recover() // an interpreted program has no other recover
+	}()
+	due, held := l.expiring(0)
+	for _, one := range due {
+		l.send(one)
+	}
+	l.mu.Lock()
+	if l.closed || !held {
+		l.timer = nil
+	} else {
+		l.timer.Reset(returnsEvery)
+	}
+	l.mu.Unlock()
+}
+
+// expiring returns the calls that give back the leases that are due at that time from now, in microseconds. It reports whether any others are held.
+func (l *lessee) expiring(ahead int64) (due []*errand, held bool) {
+	mono, wall := l.store.clocks()
+	for i := range l.shards {
+		shard := &l.shards[i]
+		shard.mu.Lock()
+		kept := shard.held[:0]
+		for _, h := range shard.held {
+			one := &errand{of: h}
+			if core.ReturnLease(&h.lease, mono+ahead, wall+ahead, &one.ask) {
+				due = append(due, one)
+			}
+			if h.listed = core.LeaseHeld(&h.lease); h.listed {
+				kept = append(kept, h)
+				held = true
+			}
+		}
+		shard.held = kept
+		shard.mu.Unlock()
+	}
+	return due, held
+}
+
+// send makes a call aside.
+func (l *lessee) send(one *errand) {
+	l.underWay.Add(1)
+	l.mu.Lock()
+	l.due = append(l.due, one)
+	idle := !l.active
+	l.active = true
+	l.mu.Unlock()
+	if idle {
+		go l.sendAll()
+	}
+}
+
+// sendAll makes the calls that are due until there are no more.
+func (l *lessee) sendAll() {
+	for {
+		l.mu.Lock()
+		n := l.together(len(l.due))
+		list := append([]*errand{}, l.due[:n]...)
+		l.due = append([]*errand{}, l.due[n:]...)
+		l.active = n > 0
+		l.mu.Unlock()
+		if n == 0 {
+			return
+		}
+		l.sendSome(list)
+		l.underWay.Add(int64(-len(list)))
+	}
+}
+
+// sendSome makes one call.
+func (l *lessee) sendSome(list []*errand) {
+	answered := 0
+	defer func() {
+		_ = recover() // an interpreted program has no other recover
+		for _, one := range list[answered:] {
+			if one.ask.Keep == 1 {
+				l.orphan(one.of)
+			} else {
+				l.failed.Add(1)
+			}
+		}
+	}()
+	s := l.store
+	c := &Call{Script: scriptOfLease}
+	var argument strings.Builder
+	for _, one := range list {
+		c.Keys = append(c.Keys, one.of.name, one.of.name+demandSuffix)
+		one.of.mu.Lock()
+		o := one.of.open
+		check := core.Check{Rule: one.of.rule}
+		one.of.mu.Unlock()
+		argument.WriteString(leaseArgument(&one.ask, o.lease))
+		argument.WriteString(argumentOf(s, c, o, &check, false))
+	}
+	c.Args = []string{argument.String()}
+	if !s.runAside(c) {
+		return
+	}
+	if len(c.Reply) == 1 { // the server's time lies in none of the calendar's windows that were sent
+		s.ahead.Store(c.Reply[0] - s.wallClock())
+	}
+	if len(c.Reply) != leaseNumbers*len(list) {
+		return
+	}
+	for i, one := range list {
+		answered = i + 1
+		if one.ask.Keep == 0 {
+			l.returned.Add(1)
+			continue
+		}
+		var g core.LeaseGrant
+		if readGrant(c.Reply[leaseNumbers*i:], one.of.open.lease, &g) {
+			l.grant(one.of, &one.ask, &g)
+		} else {
+			l.orphan(one.of)
+		}
+	}
+}
+
+// close gives back all leases. It waits for Redis if that is available.
+func (l *lessee) close() {
+	l.mu.Lock()
+	l.closed = true
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+	l.mu.Unlock()
+	due, _ := l.expiring(longestLease)
+	for len(due) > 0 {
+		n := l.together(len(due))
+		l.sendSome(due[:n])
+		due = due[n:]
+	}
+}
+
+// together returns how many of so many errands one call is for. Keys of several slots of a Cluster cannot be in one call.
+func (l *lessee) together(n int) int {
+	if n > mostErrands {
+		n = mostErrands
+	}
+	if n > 1 && l.store.client.Cluster() {
+		n = 1
+	}
+	return n
+}
+
+// LeaseStats is the result of Store.LeaseStats.
+type LeaseStats struct {
+	Units    int64 // that this node holds now, of all rules
+	UnderWay int64 // calls that no request waits for
+
+	// Calls about leases, by their outcome: units were granted; none were, since too few are free; units were given back; or there was no answer.
+	Granted, Refused, Returned, Failed int64
+}
+
+// LeaseStats returns what this node holds by leases, and how many calls it has made about them.
+func (s *Store) LeaseStats() LeaseStats {
+	l := &s.lessee
+	stats := LeaseStats{UnderWay: l.underWay.Load(), Granted: l.granted.Load(), Refused: l.refused.Load(), Returned: l.returned.Load(), Failed: l.failed.Load()}
+	for i := range l.shards {
+		shard := &l.shards[i]
+		shard.mu.Lock()
+		for _, h := range shard.held {
+			stats.Units += h.lease.Left
+		}
+		shard.mu.Unlock()
+	}
+	return stats
+}

@@ -1,0 +1,240 @@
+package resp
+
+import (
+	"errors"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/core/storetest"
+	"github.com/proxyweir/weir/redis"
+)
+
+// lining is counting with a line in place of an array.
+var lining = newScript("return {ok = redis.call('INCR', KEYS[1]) .. ' ' .. ARGV[1] .. ' ' .. KEYS[1]}")
+
+// pass makes a call over a client's lane, as the fast path does. It returns the two numbers of the reply, and whether the lane was open.
+func pass(c *single, key string, n int64) ([]int64, bool, error) {
+	call := &redis.Call{Script: lining, Keys: []string{key}, Args: []string{strconv.FormatInt(n, 10)}}
+	p := c.lane.pipeline
+	began := time.Since(redis.Started)
+	p.Mu.Lock()
+	s := p.Stream
+	if s == nil {
+		p.Mu.Unlock()
+		p.Rouse()
+		err := c.conn.Run(call)
+		return call.Reply, false, err
+	}
+	number := s.Number
+	s.Number++
+	s.Out += script(call, false)
+	sending := s.Sending
+	s.Sending = true
+	p.Mu.Unlock()
+	if !sending {
+		s.Writing.Lock()
+		p.Mu.Lock()
+		out := s.Out
+		s.Out = ""
+		sent := s.Sent
+		s.Sent = s.Number
+		s.Sending = false
+		p.Mu.Unlock()
+		if bytes, err := io.WriteString(s.Conn, out); err != nil {
+			p.Unsent(s, sent, bytes, err)
+		}
+		s.Writing.Unlock()
+	}
+	s.Turns.StartResponse(number)
+	line, err := s.Reader.ReadSlice('\n')
+	turn := &redis.Turn{Stream: s, Number: number, Call: call, Began: began, Line: line, Err: err}
+	if err == nil {
+		turn.Line = []byte(string(line))
+		s.Turns.EndResponse(number)
+	}
+	err = p.Finish(turn)
+	return call.Reply, true, err
+}
+
+// passes makes a call over the lane once that is open.
+func passes(t *testing.T, c *single, key string, n int64) ([]int64, error) {
+	t.Helper()
+	var reply []int64
+	var err error
+	until(t, "the lane is open", func() bool {
+		open := false
+		reply, open, err = pass(c, key, n)
+		return open
+	})
+	return reply, err
+}
+
+func TestTheLaneAnswersItsCallers(t *testing.T) {
+	addr, _ := startServer(t)
+	c := newClient(t, Config{Addresses: []string{addr}})
+	each := 300
+	if storetest.Interpreted() {
+		each = 20
+	}
+	key := newName()
+	if _, err := passes(t, c, newName(), 1); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	seen := make(map[int64]bool)
+	open := 0
+	for i := 0; i < 32; i++ {
+		caller := int64(i)
+		together(&wg, func() {
+			for j := 0; j < each; j++ {
+				n := caller*1_000_000 + int64(j)
+				reply, lane, err := pass(c, key, n)
+				if err != nil || len(reply) != 2 || reply[1] != n {
+					t.Errorf("call %d has the reply %v: %v", n, reply, err)
+					return
+				}
+				if j%10 == 3 {
+					_ = do(t, addr, "SCRIPT", "FLUSH")
+				}
+				mu.Lock()
+				seen[reply[0]] = true
+				if lane {
+					open++
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if len(seen) != 32*each || open < len(seen)/2 {
+		t.Errorf("%d numbers were replied, want %d; %d calls took the lane", len(seen), 32*each, open)
+	}
+}
+
+func TestTheLaneOpensAgainAfterALateReply(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	c := newClient(t, Config{Addresses: []string{f.listener.Addr().String()}, Timeout: 20 * time.Millisecond, ReadTimeout: patience})
+	lined := func(n string) { f.mu.Lock(); f.replies = append(f.replies, "+"+n); f.mu.Unlock() }
+	c.lane.pipeline.Rouse()
+	opened := func() bool {
+		c.lane.pipeline.Mu.Lock()
+		defer c.lane.pipeline.Mu.Unlock()
+		return c.lane.pipeline.Stream != nil
+	}
+	until(t, "the lane is open", opened)
+	f.answer(0)
+	var wg sync.WaitGroup
+	for i := 0; i < 5; i++ {
+		lined("1 " + strconv.Itoa(i))
+		together(&wg, func() {
+			if _, _, err := pass(c, "key", 1); !errors.Is(err, redis.ErrTimeout) {
+				t.Errorf("a late reply: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	if opened() {
+		t.Error("the lane is open while replies are late")
+	}
+	f.answer(-1)
+	until(t, "it is open again", opened)
+	f.mu.Lock()
+	connections := len(f.conns)
+	f.replies = []string{"+1 77 key"}
+	f.mu.Unlock()
+	for i := 0; !opened() && i < 1000; i++ {
+		c.lane.pipeline.Rouse()
+		time.Sleep(time.Millisecond)
+	}
+	reply, _, err := pass(c, "key", 77)
+	if err != nil && !errors.Is(err, redis.ErrTimeout) || err == nil && reply[1] != 77 {
+		t.Errorf("after late replies: %v, %v", reply, err)
+	}
+	if connections > 2 {
+		t.Errorf("there were %d connections", connections)
+	}
+}
+
+func TestWhatTheLaneDoesWithOtherReplies(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		reply string
+		says  string // a part of the error; "": the call is sent again over the conn
+		parts bool   // the connection is closed
+	}{
+		{"+1 2 key", "", false},
+		{"+1 2 other", "is no reply", true},
+		{"*1", "is no reply", true},
+		{"", "is no reply", true},
+		{"+" + strings.Repeat("1", 2*longestLine), "the connection was lost", true},
+		{"-ERR x", "redis: ERR x", false},
+		{"-READONLY x", "", true},
+		{"-NOSCRIPT x", "", false},
+	} {
+		f := newFake(t)
+		c := newClient(t, Config{Addresses: []string{f.listener.Addr().String()}})
+		if err := ask(c, 0, time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		c.lane.pipeline.Rouse()
+		until(t, "the lane is open", func() bool {
+			c.lane.pipeline.Mu.Lock()
+			defer c.lane.pipeline.Mu.Unlock()
+			return c.lane.pipeline.Stream != nil
+		})
+		c.lane.pipeline.Mu.Lock()
+		k := c.lane.track
+		c.lane.pipeline.Mu.Unlock()
+		f.mu.Lock()
+		f.replies = []string{test.reply}
+		f.mu.Unlock()
+		_, _, err := pass(c, "key", 2)
+		if test.says == "" && err != nil || test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)) {
+			t.Errorf("%.20q: error %v, want %q", test.reply, err, test.says)
+		}
+		c.lane.pipeline.Mu.Lock()
+		if lost := k.lost != nil; lost != test.parts {
+			t.Errorf("%.20q: the connection is closed: %v", test.reply, k.lost)
+		}
+		c.lane.pipeline.Mu.Unlock()
+	}
+}
+
+func TestAnIdleLaneLearnsThatItsServerHangsUp(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	c := newClient(t, Config{Addresses: []string{f.listener.Addr().String()}})
+	for _, says := range []string{"", "+1 2 key\r\n"} { // the second: a reply that nobody has asked for
+		var k *track
+		until(t, "the lane is idle", func() bool {
+			c.lane.pipeline.Mu.Lock()
+			if c.lane.track == nil {
+				c.lane.pipeline.Mu.Unlock()
+				c.lane.pipeline.Rouse()
+				c.lane.pipeline.Mu.Lock()
+			}
+			defer c.lane.pipeline.Mu.Unlock()
+			k = c.lane.track
+			return k != nil && k.idle
+		})
+		f.mu.Lock()
+		last := f.conns[len(f.conns)-1]
+		f.mu.Unlock()
+		if says == "" {
+			_ = last.Close()
+		} else {
+			_, _ = io.WriteString(last, says)
+		}
+		until(t, "it is closed", func() bool {
+			c.lane.pipeline.Mu.Lock()
+			defer c.lane.pipeline.Mu.Unlock()
+			return k.lost != nil && !c.lane.kept
+		})
+	}
+}
