@@ -48,6 +48,7 @@ class Chapter:
             "real_scenario": lambda scenario: tables.real_scenario(data, scenario),
             "real_differences": tables.real_differences(data),
             "advisers": tables.advisers(data),
+            "gates": tables.gates(data),
             "agreement": tables.agreement(data),
             "figure": self.figure,
         }

@@ -1,6 +1,8 @@
 """The tables of the chapter, in Markdown."""
 
 import math
+import re
+from collections import Counter
 
 import pandas as pd
 from data import REAL_MEASURES, Data
@@ -165,6 +167,28 @@ def advisers(data: Data, right: str = "guard") -> str:
                     changes = estimate(runs_of(of, policy=arm)["changes"])
                     rows.append([scenario, algorithm, f"{arm} − {base}", str(good.n), with_interval(good, 2, sign=True), with_interval(mean, 2, sign=True), with_interval(changes, 0)])
     return table(["scenario", "algorithm", "difference", "pairs", "goodput, points", "mean, ms", "changes an hour"], rows, left=3)
+
+
+def gates(data: Data) -> str:
+    """What the proxies' gates cut from advice, by arm and kind, and how often the client's limit changed before the event and in it."""
+    rows = []
+    counts: dict[str, Counter] = {}
+    for record in data.records:
+        if "guard+" not in record["arm"]:
+            continue
+        of = counts.setdefault(record["arm"], Counter())
+        seconds = data.seconds[record["scenario"], record["algorithm"], record["arm"], record["pair"]]
+        limits = seconds["limit_of_client"].dropna()
+        changed = limits.index[limits.diff().fillna(0) != 0]
+        of.update({"cells": 1, "before": int((changed < 0).sum()), "event": int(((changed >= 0) & (changed < record["event"])).sum())})
+        for name, n in record["advice"].items():
+            if found := re.match(r'clamped_total\{.*kind="(\w+)"', name):
+                of["kind " + found[1]] += n
+    kinds = sorted({name for of in counts.values() for name in of if name.startswith("kind ")}, key=lambda name: -sum(of[name] for of in counts.values()))
+    for arm in sorted(counts, key=arm_order):
+        of = counts[arm]
+        rows.append([arm, str(of["cells"]), *(str(int(of[k])) for k in kinds), str(of["before"]), str(of["event"])])
+    return table(["arm", "cells", *(k.removeprefix("kind ").replace("_", "-") for k in kinds), "changes before the event", "in it"], rows)
 
 
 def hypotheses(of: list[tuple[dict, list[Finding]]]) -> str:
