@@ -27,7 +27,23 @@ type standingAnswer struct {
 	Allowed    *bool    `json:"allowed,omitempty"` // nil: unknown
 	Reset      *float64 `json:"reset_seconds,omitempty"`
 	RetryAfter *float64 `json:"retry_after_seconds,omitempty"` // -1: never
-	Error      string   `json:"error,omitempty"`               // of the store, if it failed
+	heldUnits
+	Error string `json:"error,omitempty"` // of the store, if it failed
+}
+
+// heldUnits are what this process has leased of a key's limit, and not spent. The numbers are missing if the rule is not leased.
+type heldUnits struct {
+	Held    *int64   `json:"held,omitempty"`
+	HeldFor *float64 `json:"held_seconds,omitempty"` // until the lease ends
+}
+
+// holds returns what this process has leased of a key.
+func (l *limiter) holds(r *core.Rule, key string) (held heldUnits) {
+	if l.redis != nil && r.LeaseTerms() != nil {
+		units, lasts := l.redis.Holds(r, key)
+		held.Held, held.HeldFor = &units, new(seconds(lasts))
+	}
+	return held
 }
 
 // hasUnlimited reports whether the rule may cover requests of a key without any limit for them.
@@ -103,6 +119,7 @@ func (s *subject) standing(l namedLimit, key string) standingAnswer {
 	one.Allowed = new(d.Allowed)
 	one.Reset = new(seconds(d.ResetAfter))
 	one.RetryAfter = new(seconds(d.RetryAfter))
+	one.heldUnits = s.limiter.holds(l.limit, key)
 	return one
 }
 

@@ -33,6 +33,7 @@ type ruleAnswer struct {
 	Notes      []string         `json:"notes,omitempty"`
 	Limits     []limitAnswer    `json:"limits,omitempty"`
 	Keys       *int64           `json:"keys,omitempty"` // in memory
+	Held       *int64           `json:"held,omitempty"` // units that this process has leased, and not spent
 	Waiting    int64            `json:"waiting"`
 	Outcomes   map[string]int64 `json:"outcomes"`
 	Penalties  int64            `json:"penalties"`
@@ -52,8 +53,11 @@ func listRules(a *App, r *http.Request) (any, error) {
 	}
 	now := time.Now().UTC()
 	answer := rulesAnswer{Time: now, Rules: []ruleAnswer{}}
+	lent := leases.stats()
 	for _, s := range a.subjects() {
-		answer.Rules = append(answer.Rules, a.ruleAnswer(s, now))
+		one := a.ruleAnswer(s, now)
+		one.Held = s.leased(&lent)
+		answer.Rules = append(answer.Rules, one)
 	}
 	return answer, nil
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -238,7 +239,7 @@ func TestCountsGoOnOverAReloadAndEndWithTheRule(t *testing.T) {
 // The label sets on which the documentation, the dashboard and the alerts rely.
 func TestMetricsHaveTheLabelsThatAreDocumented(t *testing.T) {
 	redis := redistest.Start(t)
-	s := startSite(t, withMetrics(allKindsOfRules)+"\nroute /r {\nrate_limit {\nstore redis "+redis.Addr()+"\nzone r {\nlimit 5/1h\n}\n}\n}")
+	s := startSite(t, withMetrics(allKindsOfRules)+"\nroute /r {\nrate_limit {\nstore redis "+redis.Addr()+"\nzone r {\nlimit 5/1h\nconsistency lease\n}\n}\n}")
 	s.do("/")
 	labels := make(map[string]string)
 	for name, family := range s.scrape() {
@@ -265,9 +266,50 @@ func TestMetricsHaveTheLabelsThatAreDocumented(t *testing.T) {
 		"weir_limit":                     "gauge rule",
 		"weir_limit_configured":          "gauge rule",
 		"weir_limit_period_seconds":      "gauge rule",
+		"weir_lease_units":               "gauge rule",
+		"weir_lease_requests_total":      "counter outcome",
+		"weir_lease_calls_total":         "counter outcome",
 	}
 	if !maps.Equal(labels, want) {
 		t.Errorf("the metrics are\n%v\nwant\n%v", labels, want)
+	}
+}
+
+// Metrics and the admin API tell what a node holds, and what leases save.
+func TestLeasesAreInTheMetricsAndInTheAdminAPI(t *testing.T) {
+	redis := redistest.Start(t)
+	a := startAdmin(t, "", ":PORT {\n"+withMetrics("rate_limit {\n"+storeAt(redis.Addr(), patiently)+"zone leased {\nlimit 1000000/1m\nconsistency lease\n}\nzone strict {\nlimit 1000000/1m\n}\n}\nrespond ok")+"\n}")
+	for _, series := range []string{`weir_lease_requests_total{outcome="held"}`, `weir_lease_calls_total{outcome="granted"}`} {
+		begun, _ := strconv.ParseFloat(a.metric(series), 64) // by other tests
+		eventually(t, series+" grows", func() bool {
+			for range 50 {
+				a.do("/")
+			}
+			now, err := strconv.ParseFloat(a.metric(series), 64)
+			return err == nil && now > begun
+		})
+	}
+	if a.metric(`weir_lease_units{rule="leased"}`) == "" || a.metric(`weir_lease_units{rule="strict"}`) != "" {
+		t.Errorf("units: %q, of a strict rule %q", a.metric(`weir_lease_units{rule="leased"}`), a.metric(`weir_lease_units{rule="strict"}`))
+	}
+	explained := a.ask("explain", `{"url":"http://`+a.addr+`/","client_ip":"127.0.0.1"}`)
+	for answer, rules := range map[string]any{
+		"rules":   at(t, a.ask("rules", ""), "rules"),
+		"key":     at(t, a.ask("key?key=127.0.0.1", ""), "rules"),
+		"explain": at(t, explained, "handlers", 0, "rules"),
+	} {
+		for _, one := range rules.([]any) {
+			rule := one.(map[string]any)
+			held, told := rule["held"].(float64)
+			lasts, _ := rule["held_seconds"].(float64)
+			isLeased := rule["rule"] == "leased" || rule["id"] == "leased"
+			if told != isLeased || held < 0 || lasts < 0 || lasts > 1 || answer == "key" && isLeased != (rule["held_seconds"] != nil) {
+				t.Errorf("%s: %v", answer, rule)
+			}
+			if answer == "rules" && isLeased {
+				wantAt(t, rule, "[consistency lease]", "notes")
+			}
+		}
 	}
 }
 

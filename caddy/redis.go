@@ -347,6 +347,7 @@ func acquireRedis(settings *redisSettings) (*sharedRedis, error) {
 			_ = c.Close() // nothing has been sent yet
 			return nil, err
 		}
+		leases.add(shared.store)
 		return shared, nil
 	})
 	if err != nil {
@@ -370,6 +371,7 @@ func (s *sharedRedis) awaitAnswer() {
 // Destruct implements caddy.Destructor.
 func (s *sharedRedis) Destruct() error {
 	s.ended.Store(true)
+	leases.remove(s.store)
 	time.AfterFunc(lingering, func() { _ = s.store.Close() }) // at most an error of closing a socket
 	return nil
 }

@@ -41,7 +41,8 @@ var (
 
 // Describe implements prometheus.Collector.
 func (ruleCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{requestsDesc, candidatesDesc, penaltiesDesc, waitingDesc, limitDesc, configuredDesc, periodDesc, keysDesc, maxKeysDesc, evictionsDesc, breakerDesc} {
+	for _, d := range []*prometheus.Desc{requestsDesc, candidatesDesc, penaltiesDesc, waitingDesc, limitDesc, configuredDesc, periodDesc, keysDesc, maxKeysDesc, evictionsDesc, breakerDesc,
+		leaseUnitsDesc, leaseRequestsDesc, leaseCallsDesc} {
 		to <- d
 	}
 }
@@ -60,6 +61,7 @@ func (ruleCollector) Collect(to chan<- prometheus.Metric) {
 	}
 	servers := make(map[string]bool)
 	now := time.Now().UnixMicro()
+	lent, leased := leases.stats(), false
 	for _, s := range app.subjects() {
 		for o, name := range front.OutcomeNames {
 			// Outcomes that most rules never have appear once they have happened. The others are present from the start, so that
@@ -90,6 +92,18 @@ func (ruleCollector) Collect(to chan<- prometheus.Metric) {
 		}
 		if rules := s.inMemory(); len(rules) > 0 {
 			gauge(keysDesc, float64(app.keysOf(rules)), s.label)
+		}
+		if units := s.leased(&lent); units != nil {
+			gauge(leaseUnitsDesc, float64(*units), s.label)
+			leased = true
+		}
+	}
+	if leased {
+		for _, c := range lent.Requests() {
+			counter(leaseRequestsDesc, c.N, c.Outcome)
+		}
+		for _, c := range lent.Calls() {
+			counter(leaseCallsDesc, c.N, c.Outcome)
 		}
 	}
 	for _, store := range app.redisStores() {

@@ -316,11 +316,14 @@ func (p place) row(name, covers, key string) tableRow {
 	return tableRow{Row: command.Row{Site: cmp.Or(p.hosts, "any"), Rule: name, Covers: cmp.Or(covers, "all"), Key: key}}
 }
 
-// overflowNotes describes a rule's overflow policy, other than rejecting, and which requests it counts.
+// overflowNotes describes a rule's overflow policy, other than rejecting, which requests it counts, and how nodes share its limit.
 func overflowNotes(text *ruleset.RuleText) []string {
 	var notes []string
 	if words := strings.Fields(text.Texts["enforcement"]); len(words) > 0 && words[0] == "soft" {
 		notes = append(notes, strings.Join(words, " "))
+	}
+	if word := text.Texts["consistency"]; word != "" {
+		notes = append(notes, "consistency "+word)
 	}
 	for _, list := range []struct{ field, says string }{{"count", "counts "}, {"penalty", "penalty "}} {
 		if words := text.Lists[list.field]; len(words) > 0 {

@@ -155,9 +155,21 @@ func UseLease(l *Lease, t *LeaseTerms, cost, mono, wall int64, a *LeaseAsk) Leas
 	return Missing
 }
 
+// LeaseHolds returns how many units are left to spend, and how much longer they may be spent, in microseconds; 0: the lease has ended.
+func LeaseHolds(l *Lease, mono, wall int64) (units, lasts int64) {
+	end := l.end
+	if shift := wall - mono - l.ahead; shift > steppedClocks {
+		end -= shift
+	}
+	if mono >= end {
+		return 0, 0
+	}
+	return l.Left, end - mono
+}
+
 // PeekLease says what would become of a request, and changes nothing: Held, Refused or Missing.
 func PeekLease(l *Lease, cost, mono, wall int64) LeaseStep {
-	if l.Left >= cost && mono < l.end && wall-mono-l.ahead <= steppedClocks {
+	if units, lasts := LeaseHolds(l, mono, wall); lasts > 0 && units >= cost {
 		return Held
 	}
 	if mono < l.paused && cost >= l.pausedAt {

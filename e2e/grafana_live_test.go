@@ -123,8 +123,10 @@ func calm(name string, labels map[string]string) float64 {
 		if labels["le"] == "0.001" || labels["le"] == "1e-05" {
 			return 50e3
 		}
-	case "weir_keys":
+	case "weir_keys", "weir_lease_units", "weir_lease_requests_total":
 		return 1000
+	case "weir_lease_calls_total":
+		return 10
 	case "weir_max_keys":
 		return 1e6
 	case "weir_waiting":

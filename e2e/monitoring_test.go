@@ -153,6 +153,7 @@ func TestBothProxiesHaveTheMetricsOfTheDashboard(t *testing.T) {
 				store redis `+redis.Addr()+`
 				zone shared {
 					limit 5/1m
+					consistency lease
 				}
 			}
 			respond ok
@@ -162,7 +163,7 @@ func TestBothProxiesHaveTheMetricsOfTheDashboard(t *testing.T) {
 	address := freeAddr()
 	withMetrics := ", metrics: {address: '" + address + "'}"
 	s.limit("here", "{limit: 500/1m, algorithm: token_bucket, penalty: [1h], candidate: {limit: 3/1m}, guard: {}"+withMetrics+"}")
-	s.limit("there", "{limit: 500/1m"+withMetrics+", store: {redis: {address: '"+redis.Addr()+"', nodes: 1}}}")
+	s.limit("there", "{limit: 500/1m, consistency: lease"+withMetrics+", store: {redis: {address: '"+redis.Addr()+"', nodes: 1}}}")
 	s.limit("adapted", "{limit: 500/1m, adapt: {ceiling: 800/1m}, advisor: {url: '"+advisor.URL+"', interval: 1s}"+withMetrics+"}")
 	s.route("/here", "here", "adapted")
 	s.route("/there", "there")

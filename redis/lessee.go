@@ -28,7 +28,7 @@ type lessee struct {
 	timer  *time.Timer
 	closed bool
 
-	granted, refused, failed, returned atomic.Int64 // calls, by their outcome
+	granted, refused, returned, failed atomic.Int64 // calls, by their outcome
 	underWay                           atomic.Int64 // errands that are not done
 }
 
@@ -36,6 +36,9 @@ type lesseeShard struct {
 	mu         sync.Mutex
 	young, old map[uint64]*holding
 	held       []*holding // those with leases, perhaps with some whose lease has ended
+	spent      int64      // requests whose units were held
+	rejected   int64      // requests that were rejected without asking Redis
+	asked      int64      // requests on which Redis had to decide
 	_          [64]byte
 }
 
@@ -203,6 +206,17 @@ func (s *Store) useLease(q *inquiry, checks []core.Check, i int, peek bool, mono
 	}
 	if u.step == core.Held || u.step == core.Refused {
 		core.DecideByLease(&h.lease, c.Rule.Limit(), u.step == core.Held, mono, &c.Decision)
+	}
+	switch {
+	case peek && u.step == core.Held:
+		c.Decision.Remaining -= c.Cost // as if it had been charged
+	case peek:
+	case u.step == core.Held:
+		shard.spent++
+	case u.step == core.Refused:
+		shard.rejected++
+	default:
+		shard.asked++
 	}
 	u.calls = core.LeaseCalls(&h.lease)
 	shard.mu.Unlock()
@@ -524,28 +538,4 @@ func (l *lessee) together(n int) int {
 		n = 1
 	}
 	return n
-}
-
-// LeaseStats is the result of Store.LeaseStats.
-type LeaseStats struct {
-	Units    int64 // that this node holds now, of all rules
-	UnderWay int64 // calls that no request waits for
-
-	// Calls about leases, by their outcome: units were granted; none were, since too few are free; units were given back; or there was no answer.
-	Granted, Refused, Returned, Failed int64
-}
-
-// LeaseStats returns what this node holds by leases, and how many calls it has made about them.
-func (s *Store) LeaseStats() LeaseStats {
-	l := &s.lessee
-	stats := LeaseStats{UnderWay: l.underWay.Load(), Granted: l.granted.Load(), Refused: l.refused.Load(), Returned: l.returned.Load(), Failed: l.failed.Load()}
-	for i := range l.shards {
-		shard := &l.shards[i]
-		shard.mu.Lock()
-		for _, h := range shard.held {
-			stats.Units += h.lease.Left
-		}
-		shard.mu.Unlock()
-	}
-	return stats
 }

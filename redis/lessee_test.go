@@ -109,3 +109,51 @@ func TestMostRequestsUnderALeaseDoWithoutACall(t *testing.T) {
 		t.Errorf("after the end: %+v", stats)
 	}
 }
+
+// What a node holds of a key, and what has become of requests and calls, can be asked for. Nobody is charged for that.
+func TestWhatANodeHoldsCanBeAskedFor(t *testing.T) {
+	l := newLender()
+	var now atomic.Int64
+	now.Store(1)
+	clock := func() int64 { return now.Load() }
+	s, err := NewStore(Config{Client: l, Clock: clock, WallClock: clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := openLeased(t, "a", s)
+	for i := 0; i < 100; i++ {
+		now.Add(1000)
+		if err := s.Decide([]core.Check{{Rule: r, Key: "k", Cost: 1}}, false); err != nil {
+			t.Fatal(err)
+		}
+		for s.LeaseStats().UnderWay > 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	stats := s.LeaseStats()
+	units, lasts := s.Holds(r, "k")
+	if units == 0 || units != stats.Units || units != stats.Held[r.Identity()] || lasts <= 0 || lasts > 1_000_000 {
+		t.Errorf("%d units for %d µs, %+v", units, lasts, stats)
+	}
+	if got := stats.Requests(); got[0].N+got[1].N+got[2].N != 100 || got[0].N < 50 || got[2].N == 0 {
+		t.Errorf("100 requests are %v", got)
+	}
+	if got := stats.Calls(); got[0].N != l.leases.Load() || got[1].N+got[2].N+got[3].N != 0 {
+		t.Errorf("%d leases are %v", l.leases.Load(), got)
+	}
+	look := []core.Check{{Rule: r, Key: "k", Cost: 1}}
+	if err := s.Decide(look, true); err != nil || look[0].Decision.Remaining != units+5000-1 {
+		t.Errorf("%+v, %v; %d units are held, and 5000 free", look[0].Decision, err, units)
+	}
+	if after := s.LeaseStats(); after.Units != units || after.Spent != stats.Spent {
+		t.Errorf("%+v before a look, %+v after it", stats, after)
+	}
+	if units, lasts := s.Holds(r, "other"); units != 0 || lasts != 0 {
+		t.Errorf("of another key %d units for %d µs", units, lasts)
+	}
+	l.away.Store(true)
+	now.Add(1_000_000)
+	if units, lasts := s.Holds(r, "k"); units != 0 || lasts != 0 || s.LeaseStats().Units != 0 {
+		t.Errorf("after the end %d units for %d µs, %+v", units, lasts, s.LeaseStats())
+	}
+}

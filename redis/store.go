@@ -174,6 +174,9 @@ func opened(r *core.Rule) *openRule {
 	return o
 }
 
+// hashOf returns the hash by which the node remembers a key of a rule.
+func (s *Store) hashOf(o *openRule, key string) uint64 { return maphash.String(s.seed, key) ^ o.salt }
+
 // prepare returns what the store keeps for a rule.
 func (s *Store) prepare(r *core.Rule) *openRule {
 	l := r.Limit()
@@ -268,7 +271,7 @@ func (s *Store) Decide(checks []core.Check, peek bool) error {
 	for i := range checks {
 		o := opened(checks[i].Rule)
 		q.rules = append(q.rules, o)
-		q.hashes = append(q.hashes, maphash.String(s.seed, checks[i].Key)^o.salt)
+		q.hashes = append(q.hashes, s.hashOf(o, checks[i].Key))
 	}
 	var err error
 	if anyLeased(q.rules) {

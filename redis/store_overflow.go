@@ -2,7 +2,6 @@ package redis
 
 import (
 	"encoding/binary"
-	"hash/maphash"
 	"strconv"
 	"time"
 
@@ -191,8 +190,8 @@ func (s *Store) sendFor(script *Script, r *core.Rule, key, what string) error {
 	o := opened(r)
 	c := core.Check{Rule: r, Key: key, Cost: 1}
 	err := s.send(script, s.naming.key(key, o.suffix), &c, what, time.Time{})
-	s.memo.forget(maphash.String(s.seed, key) ^ o.salt)
-	s.lessee.forget(maphash.String(s.seed, key) ^ o.salt)
+	s.memo.forget(s.hashOf(o, key))
+	s.lessee.forget(s.hashOf(o, key))
 	return err
 }
 

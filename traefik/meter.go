@@ -87,8 +87,9 @@ func waitingOf(e *engine, s *ruleSet, q *front.Inquiry) []*meter {
 // processMetrics are the metrics that belong to no rule: one for all middlewares, so that they survive reloads.
 type processMetrics struct {
 	memory, redis *core.Durations
-	failures      []int64 // by kind
-	evicted       int64   // of memories that are closed; with the registry's lock
+	failures      []int64          // by kind
+	evicted       int64            // of memories that are closed; with the registry's lock
+	leases        redis.LeaseStats // of stores that are closed; with the registry's lock
 }
 
 // failureKinds are the kinds of a store's failures, as redis.ErrorKind names them.
@@ -130,6 +131,7 @@ type series struct {
 	own       *core.Rule   // its own limit, in a snapshot that of the newest middleware; nil: it has none
 	all       *core.Limits // what own and limits are of; in a snapshot, of the newest middleware; nil: of a descriptor
 	limits    []*core.Rule // all of them; in a snapshot those in memory, of which some may count in the same place
+	inRedis   []*core.Rule // in a snapshot, those in Redis
 	candidate bool         // there is one
 	penalties bool         // there are any
 	inMemory  bool         // in a snapshot: any of the middlewares counts there

@@ -100,3 +100,33 @@ func TestFailuresAreOfTheKindThatTheyAre(t *testing.T) {
 		return scrape(t, h)[`weir_store_errors_total{kind="reply"}`] != "0"
 	})
 }
+
+// Leases are in the metrics, and their counts do not fall when a store has ended.
+func TestLeasesAreInTheMetrics(t *testing.T) {
+	server := redistest.Start(t)
+	s := newStage(t)
+	config := func(prefix string) *Config {
+		return withMetrics(*inRedis(Rule{Name: "r", Limit: "1000000/1m", Consistency: "lease"}, patient(object{"address": server.Addr(), "nodes": 1, "prefix": prefix})))
+	}
+	h, ctx, cancel := generationOf(s, config("a:"), "m@file", 1)
+	granted, held := `weir_lease_calls_total{outcome="granted"}`, `weir_lease_requests_total{outcome="held"}`
+	until(t, func() bool {
+		for i := 0; i < 50; i++ {
+			get(h[0], "192.0.2.1", nil)
+		}
+		found := scrape(t, h[0])
+		return found[granted] != "" && found[granted] != "0" && found[held] != "0"
+	})
+	found := scrape(t, h[0])
+	if _, err := strconv.Atoi(found[`weir_lease_units{rule="m.file/r"}`]); err != nil {
+		t.Errorf("units: %v", err)
+	}
+	before, _ := strconv.Atoi(found[held])
+	s.end(ctx, cancel)
+	s.step(2 * lingering)
+	again, ctx, cancel := generationOf(s, config("b:"), "m@file", 1)
+	if after, err := strconv.Atoi(scrape(t, again[0])[held]); err != nil || after < before {
+		t.Errorf("%d held before the store has ended, %d after it, %v", before, after, err)
+	}
+	s.end(ctx, cancel)
+}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/front"
+	"github.com/proxyweir/weir/redis"
 )
 
 // writeMetrics returns the metrics of the process in Prometheus's text format, version 0.0.4.
@@ -24,6 +25,7 @@ func (g *registry) writeMetrics() []byte {
 	}
 	b = appendBreakers(b, s)
 	b = appendMemory(b, s)
+	b = appendLeases(b, s)
 	b = appendNumbers(b, s, "weir_penalties_total", "counter", "Keys that were blocked for exceeding a rule's limit.", func(r *series) int64 {
 		if !r.penalties {
 			return isNot
@@ -171,6 +173,31 @@ func appendMemory(b []byte, s *snapshot) []byte {
 	b = appendSample(b, "weir_max_keys ", int64(s.maxKeys))
 	b = appendFamily(b, "weir_evictions_total", "counter", "Keys that were evicted from memory while they still counted, since it was full.")
 	return appendSample(b, "weir_evictions_total ", s.evicted)
+}
+
+// appendLeases appends the metrics of leases, if any rule is leased.
+func appendLeases(b []byte, s *snapshot) []byte {
+	without := len(b)
+	b = appendNumbers(b, s, redis.LeaseUnits.Name, "gauge", redis.LeaseUnits.Help, func(r *series) int64 {
+		units, leased := s.leases.HeldOf(r.inRedis)
+		if !leased {
+			return isNot
+		}
+		return units
+	})
+	if len(b) == without {
+		return b
+	}
+	b = appendOutcomes(b, redis.LeaseRequests, s.leases.Requests())
+	return appendOutcomes(b, redis.LeaseCalls, s.leases.Calls())
+}
+
+func appendOutcomes(b []byte, m redis.LeaseMetric, list []redis.LeaseCount) []byte {
+	b = appendFamily(b, m.Name, "counter", m.Help)
+	for i := range list {
+		b = appendSample(b, m.Name+`{outcome="`+list[i].Outcome+`"} `, list[i].N)
+	}
+	return b
 }
 
 // ownLimit returns the requests of a rule's own limit in force. A rule that limits only some values or keys has none.

@@ -74,6 +74,10 @@ func (g *registry) releaseRedis(s *sharedRedis) *sharedRedis {
 		return nil
 	}
 	delete(g.redis, s.fingerprint)
+	last := s.store.LeaseStats()
+	last.Units = 0
+	last.Held = nil
+	g.metrics.leases.Add(last)
 	return s
 }
 

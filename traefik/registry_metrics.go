@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/redis"
 )
 
 // shownFor is how long the metrics still have engines that no handler with a living context uses. Traefik cancels the old handlers before it
@@ -190,6 +191,7 @@ type snapshot struct {
 	inMemory, redis bool            // there are rules that count there
 	maxKeys         int
 	evicted         int64
+	leases          redis.LeaseStats
 	advised         []*advisedNow
 	guardNames      []string // in order
 	guards          map[string]*guardSeries
@@ -203,6 +205,10 @@ func (g *registry) observe() *snapshot {
 	s := &snapshot{memory: memory, maxKeys: g.maxKeys, evicted: g.metrics.evicted, breakers: make(map[string]bool)}
 	if memory != nil {
 		s.evicted += memory.Stats().Evictions
+	}
+	s.leases.Add(g.metrics.leases)
+	for _, shared := range g.redis {
+		s.leases.Add(shared.store.LeaseStats())
 	}
 	found := make(map[*meter]*series)
 	shown := g.shown()
@@ -236,6 +242,8 @@ func (g *registry) observe() *snapshot {
 			if e.shared == nil {
 				r.inMemory = true
 				r.limits = append(r.limits, one.inForce()...)
+			} else {
+				r.inRedis = append(r.inRedis, one.inForce()...)
 			}
 		}
 	}

@@ -1,0 +1,62 @@
+package ratelimit
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/proxyweir/weir/redis"
+)
+
+// leaseBook has the stores of this process that may hold leases, and the counts of those that have ended, so that counters never fall.
+type leaseBook struct {
+	mu     sync.Mutex
+	stores map[*redis.Store]bool
+	ended  redis.LeaseStats
+}
+
+var leases = &leaseBook{stores: make(map[*redis.Store]bool)}
+
+func (b *leaseBook) add(s *redis.Store) {
+	b.mu.Lock()
+	b.stores[s] = true
+	b.mu.Unlock()
+}
+
+// remove keeps the counts of a store that no configuration uses any more.
+func (b *leaseBook) remove(s *redis.Store) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.stores, s)
+	last := s.LeaseStats()
+	last.Units, last.Held = 0, nil
+	b.ended.Add(last)
+}
+
+// stats returns the numbers of all stores together.
+func (b *leaseBook) stats() redis.LeaseStats {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	sum := b.ended
+	for s := range b.stores {
+		sum.Add(s.LeaseStats())
+	}
+	return sum
+}
+
+func leaseDesc(m redis.LeaseMetric, label string) *prometheus.Desc {
+	return prometheus.NewDesc(m.Name, m.Help, []string{label}, nil)
+}
+
+var (
+	leaseUnitsDesc    = leaseDesc(redis.LeaseUnits, "rule")
+	leaseRequestsDesc = leaseDesc(redis.LeaseRequests, "outcome")
+	leaseCallsDesc    = leaseDesc(redis.LeaseCalls, "outcome")
+)
+
+// leased returns how many units of a rule's limits this process holds; nil: the rule is not leased.
+func (s *subject) leased(stats *redis.LeaseStats) *int64 {
+	if units, leased := stats.HeldOf(s.rules); leased {
+		return &units
+	}
+	return nil
+}

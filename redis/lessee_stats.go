@@ -1,0 +1,118 @@
+package redis
+
+import "github.com/proxyweir/weir/core"
+
+// LeaseMetric is one of the metrics of leases.
+type LeaseMetric struct {
+	Name, Help string
+}
+
+// The metrics of leases: of each leased rule; and of all of them together, by outcome. Each check of a leased rule is a request.
+var (
+	LeaseUnits    = LeaseMetric{"weir_lease_units", "Units of a rule's limit that this proxy holds now, and may spend without asking Redis."}
+	LeaseRequests = LeaseMetric{"weir_lease_requests_total", "Requests under rules with consistency lease: held if this proxy had the units, rejected if the limit had been used up a moment before, asked if Redis decided."}
+	LeaseCalls    = LeaseMetric{"weir_lease_calls_total", "Calls to Redis about leases: granted, refused if too few units were free, returned if units were given back, failed if there was no answer."}
+)
+
+// LeaseCount is the value of such a metric for one outcome.
+type LeaseCount struct {
+	Outcome string
+	N       int64
+}
+
+// LeaseStats is the result of Store.LeaseStats.
+type LeaseStats struct {
+	Units    int64            // that this node may spend now, of all rules
+	Held     map[string]int64 // the same, by the identity of the rule; without those of which it holds nothing
+	UnderWay int64            // calls that no request waits for
+
+	// Checks of leased rules, by what became of them: the units were held; the request was rejected without asking Redis, as the limit had been used up
+	// a moment before; or Redis had to decide. Those of a peek do not count.
+	Spent, Rejected, Asked int64
+
+	// Calls about leases, by their outcome: units were granted; none were, since too few are free; units were given back; or there was no answer.
+	Granted, Refused, Returned, Failed int64
+}
+
+// LeaseStats returns what this node holds by leases, and what has become of requests and calls since the store was made.
+func (s *Store) LeaseStats() LeaseStats {
+	l := &s.lessee
+	stats := LeaseStats{Held: make(map[string]int64), UnderWay: l.underWay.Load(),
+		Granted: l.granted.Load(), Refused: l.refused.Load(), Returned: l.returned.Load(), Failed: l.failed.Load()}
+	mono, wall := s.clocks()
+	for i := range l.shards {
+		shard := &l.shards[i]
+		shard.mu.Lock()
+		stats.Spent += shard.spent
+		stats.Rejected += shard.rejected
+		stats.Asked += shard.asked
+		for _, h := range shard.held {
+			if units, _ := core.LeaseHolds(&h.lease, mono, wall); units > 0 {
+				stats.Units += units
+				stats.Held[h.rule.Identity()] += units
+			}
+		}
+		shard.mu.Unlock()
+	}
+	return stats
+}
+
+// Add adds the numbers of another store.
+func (s *LeaseStats) Add(other LeaseStats) {
+	s.Units += other.Units
+	s.UnderWay += other.UnderWay
+	for identity, units := range other.Held {
+		if s.Held == nil {
+			s.Held = make(map[string]int64)
+		}
+		s.Held[identity] += units
+	}
+	s.Spent += other.Spent
+	s.Rejected += other.Rejected
+	s.Asked += other.Asked
+	s.Granted += other.Granted
+	s.Refused += other.Refused
+	s.Returned += other.Returned
+	s.Failed += other.Failed
+}
+
+// Requests returns the checks of leased rules, by what became of them.
+func (s *LeaseStats) Requests() []LeaseCount {
+	return []LeaseCount{{"held", s.Spent}, {"rejected", s.Rejected}, {"asked", s.Asked}}
+}
+
+// Calls returns the calls about leases, by their outcome.
+func (s *LeaseStats) Calls() []LeaseCount {
+	return []LeaseCount{{"granted", s.Granted}, {"refused", s.Refused}, {"returned", s.Returned}, {"failed", s.Failed}}
+}
+
+// HeldOf returns how many units are held of rules, some of which may be counted in the same place, and whether any of them is leased.
+func (s *LeaseStats) HeldOf(rules []*core.Rule) (units int64, leased bool) {
+	counted := make(map[string]bool)
+	for _, r := range rules {
+		if r.LeaseTerms() != nil && !counted[r.Identity()] {
+			counted[r.Identity()] = true
+			units += s.Held[r.Identity()]
+			leased = true
+		}
+	}
+	return units, leased
+}
+
+// Holds returns how many units of a key's limit this node may spend now without asking Redis, and how much longer, in microseconds. The rule must be open
+// in the store.
+func (s *Store) Holds(r *core.Rule, key string) (units, lasts int64) {
+	hash := s.hashOf(opened(r), key)
+	shard := &s.lessee.shards[hash%memoShards]
+	mono, wall := s.clocks()
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	h := shard.young[hash]
+	if h == nil {
+		h = shard.old[hash]
+	}
+	if h == nil {
+		return 0, 0
+	}
+	return core.LeaseHolds(&h.lease, mono, wall)
+}
