@@ -27,7 +27,7 @@ type algorithmRow struct {
 	algorithm Algorithm
 	name      string // its name in configurations
 
-	// What a store keeps of a key. A log keeps an eventLog, and has none of the functions below; all others keep a State.
+	// What a store keeps of a key. A log keeps an eventLog, and has none of the functions below, but its own; all others keep a State.
 	isBucket bool // a level that drains, with a burst: see level.go
 	isLog    bool // the time of each unit
 	inFlight bool // nothing: reservations count the requests under way
@@ -93,7 +93,7 @@ var algorithms = tabulate([]algorithmRow{
 		decide: decideFixedWindow, take: takeFromFixedWindow, reject: rejectFromFixedWindow, charge: chargeFixedWindow, spent: fixedWindowSpent,
 	},
 	{
-		algorithm: SlidingWindowLog, name: "sliding_window_log", isLog: true,
+		algorithm: SlidingWindowLog, name: "sliding_window_log", fastPath: true, isLog: true,
 		mostRequests: MaxLogRequests, canDelay: true, canCountByStatus: true, canSoften: true,
 	},
 	{
@@ -132,7 +132,7 @@ func (row *algorithmRow) missing() string {
 		return "name"
 	case row.mostRequests == 0:
 		return "mostRequests"
-	case row.isLog: // its functions are decideLog and chargeLog
+	case row.isLog: // its functions have the log as an argument, and are called by name
 		return ""
 	case row.decide == nil:
 		return "decide"

@@ -164,7 +164,7 @@ func Take(e *FastPath, key string) (remaining, reset, more int64) {
 		now   int64
 		state *State
 	)
-	hash = (maphash.String(e.seed, key) ^ e.salt) &^ kindBit
+	hash = (maphash.String(e.seed, key)^e.salt)&^kindBit | e.space.kind
 	s = e.shards[hash&e.mask]
 	s.mu.Lock()
 	if e.clock == nil { // under the lock, so that the clock does not go back for a key
@@ -178,18 +178,7 @@ func Take(e *FastPath, key string) (remaining, reset, more int64) {
 		return -1, 0, 0
 	}
 	state = &s.slots[i].state
-	switch e.algorithm {
-	case TokenBucket:
-		remaining, reset, more = takeFromTokenBucket(e.limit, state, now)
-	case LeakyBucket:
-		remaining, reset, more = takeFromLeakyBucket(e.limit, state, now)
-	case FixedWindow:
-		remaining, reset, more = takeFromFixedWindow(e.limit, state, now)
-	case SlidingWindowCounter:
-		remaining, reset, more = takeFromSlidingWindowCounter(e.limit, state, now)
-	default:
-		panic(noFunction(e.algorithm, "fast path"))
-	}
+	remaining, reset, more = takeIn(s, e.limit, state, now)
 	s.mu.Unlock()
 	return remaining, reset, more
 }
@@ -217,6 +206,8 @@ func serveFlat(e *FastPath, c *ServeConfig) http.Handler {
 		return newFlatLeakyBucket(e, c)
 	case FixedWindow:
 		return newFlatFixedWindow(e, c)
+	case SlidingWindowLog:
+		return newFlatSlidingWindowLog(e, c)
 	case SlidingWindowCounter:
 		return newFlatSlidingWindowCounter(e, c)
 	}
@@ -231,6 +222,8 @@ func serveMetered(e *FastPath, c *ServeConfig) http.Handler {
 		return newMeteredLeakyBucket(e, c)
 	case FixedWindow:
 		return newMeteredFixedWindow(e, c)
+	case SlidingWindowLog:
+		return newMeteredSlidingWindowLog(e, c)
 	case SlidingWindowCounter:
 		return newMeteredSlidingWindowCounter(e, c)
 	}
@@ -245,6 +238,8 @@ func serveGuarded(e *FastPath, c *ServeConfig) http.Handler {
 		return newGuardedLeakyBucket(e, c)
 	case FixedWindow:
 		return newGuardedFixedWindow(e, c)
+	case SlidingWindowLog:
+		return newGuardedSlidingWindowLog(e, c)
 	case SlidingWindowCounter:
 		return newGuardedSlidingWindowCounter(e, c)
 	}
@@ -259,6 +254,8 @@ func serveBoth(e *FastPath, c *ServeConfig) http.Handler {
 		return newBothLeakyBucket(e, c)
 	case FixedWindow:
 		return newBothFixedWindow(e, c)
+	case SlidingWindowLog:
+		return newBothSlidingWindowLog(e, c)
 	case SlidingWindowCounter:
 		return newBothSlidingWindowCounter(e, c)
 	}

@@ -23,7 +23,7 @@ type FastPath struct {
 }
 
 // NewFastPath returns the fast path of a rule that was opened in m. It returns nil if there is none: if m is not Mapped, if the
-// algorithm has none (such as the sliding window log), or if the rule has an overflow policy.
+// algorithm has none, or if the rule has an overflow policy.
 func NewFastPath(m *Memory, r *Rule) *FastPath {
 	if m.shards[0].index == nil || !r.limit.fastPath || r.overflow != nil {
 		return nil

@@ -114,7 +114,7 @@ func newBothFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 			more = (more + 999_999) / 1_000_000
 			h = w.Header()
 			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-				SetQuotaFields(t, h, remaining, reset, more)
+				setLarge(t, h, remaining, reset, more)
 			} else {
 				h[HeaderLimit] = limitField
 				h[HeaderRemaining] = numberValues[remaining]
@@ -248,7 +248,7 @@ func newBothLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 			more = (more + 999_999) / 1_000_000
 			h = w.Header()
 			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-				SetQuotaFields(t, h, remaining, reset, more)
+				setLarge(t, h, remaining, reset, more)
 			} else {
 				h[HeaderLimit] = limitField
 				h[HeaderRemaining] = numberValues[remaining]
@@ -387,7 +387,7 @@ func newBothSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 			more = (more + 999_999) / 1_000_000
 			h = w.Header()
 			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-				SetQuotaFields(t, h, remaining, reset, more)
+				setLarge(t, h, remaining, reset, more)
 			} else {
 				h[HeaderLimit] = limitField
 				h[HeaderRemaining] = numberValues[remaining]
@@ -534,7 +534,7 @@ func newBothTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 			more = (more + 999_999) / 1_000_000
 			h = w.Header()
 			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-				SetQuotaFields(t, h, remaining, reset, more)
+				setLarge(t, h, remaining, reset, more)
 			} else {
 				h[HeaderLimit] = limitField
 				h[HeaderRemaining] = numberValues[remaining]

@@ -94,7 +94,7 @@ func newFlatFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 			more = (more + 999_999) / 1_000_000
 			h = w.Header()
 			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-				SetQuotaFields(t, h, remaining, reset, more)
+				setLarge(t, h, remaining, reset, more)
 			} else {
 				h[HeaderLimit] = limitField
 				h[HeaderRemaining] = numberValues[remaining]
@@ -196,7 +196,7 @@ func newFlatLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 			more = (more + 999_999) / 1_000_000
 			h = w.Header()
 			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-				SetQuotaFields(t, h, remaining, reset, more)
+				setLarge(t, h, remaining, reset, more)
 			} else {
 				h[HeaderLimit] = limitField
 				h[HeaderRemaining] = numberValues[remaining]
@@ -303,7 +303,7 @@ func newFlatSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 			more = (more + 999_999) / 1_000_000
 			h = w.Header()
 			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-				SetQuotaFields(t, h, remaining, reset, more)
+				setLarge(t, h, remaining, reset, more)
 			} else {
 				h[HeaderLimit] = limitField
 				h[HeaderRemaining] = numberValues[remaining]
@@ -418,7 +418,7 @@ func newFlatTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 			more = (more + 999_999) / 1_000_000
 			h = w.Header()
 			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-				SetQuotaFields(t, h, remaining, reset, more)
+				setLarge(t, h, remaining, reset, more)
 			} else {
 				h[HeaderLimit] = limitField
 				h[HeaderRemaining] = numberValues[remaining]

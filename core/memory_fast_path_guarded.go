@@ -100,7 +100,7 @@ func newGuardedFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 			more = (more + 999_999) / 1_000_000
 			h = w.Header()
 			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-				SetQuotaFields(t, h, remaining, reset, more)
+				setLarge(t, h, remaining, reset, more)
 			} else {
 				h[HeaderLimit] = limitField
 				h[HeaderRemaining] = numberValues[remaining]
@@ -217,7 +217,7 @@ func newGuardedLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 			more = (more + 999_999) / 1_000_000
 			h = w.Header()
 			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-				SetQuotaFields(t, h, remaining, reset, more)
+				setLarge(t, h, remaining, reset, more)
 			} else {
 				h[HeaderLimit] = limitField
 				h[HeaderRemaining] = numberValues[remaining]
@@ -339,7 +339,7 @@ func newGuardedSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 			more = (more + 999_999) / 1_000_000
 			h = w.Header()
 			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-				SetQuotaFields(t, h, remaining, reset, more)
+				setLarge(t, h, remaining, reset, more)
 			} else {
 				h[HeaderLimit] = limitField
 				h[HeaderRemaining] = numberValues[remaining]
@@ -469,7 +469,7 @@ func newGuardedTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 			more = (more + 999_999) / 1_000_000
 			h = w.Header()
 			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-				SetQuotaFields(t, h, remaining, reset, more)
+				setLarge(t, h, remaining, reset, more)
 			} else {
 				h[HeaderLimit] = limitField
 				h[HeaderRemaining] = numberValues[remaining]

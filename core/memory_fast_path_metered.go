@@ -112,7 +112,7 @@ func newMeteredFixedWindow(e *FastPath, c *ServeConfig) http.Handler {
 			more = (more + 999_999) / 1_000_000
 			h = w.Header()
 			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-				SetQuotaFields(t, h, remaining, reset, more)
+				setLarge(t, h, remaining, reset, more)
 			} else {
 				h[HeaderLimit] = limitField
 				h[HeaderRemaining] = numberValues[remaining]
@@ -231,7 +231,7 @@ func newMeteredLeakyBucket(e *FastPath, c *ServeConfig) http.Handler {
 			more = (more + 999_999) / 1_000_000
 			h = w.Header()
 			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-				SetQuotaFields(t, h, remaining, reset, more)
+				setLarge(t, h, remaining, reset, more)
 			} else {
 				h[HeaderLimit] = limitField
 				h[HeaderRemaining] = numberValues[remaining]
@@ -355,7 +355,7 @@ func newMeteredSlidingWindowCounter(e *FastPath, c *ServeConfig) http.Handler {
 			more = (more + 999_999) / 1_000_000
 			h = w.Header()
 			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-				SetQuotaFields(t, h, remaining, reset, more)
+				setLarge(t, h, remaining, reset, more)
 			} else {
 				h[HeaderLimit] = limitField
 				h[HeaderRemaining] = numberValues[remaining]
@@ -487,7 +487,7 @@ func newMeteredTokenBucket(e *FastPath, c *ServeConfig) http.Handler {
 			more = (more + 999_999) / 1_000_000
 			h = w.Header()
 			if len(h) > 1 || remaining|reset >= ready { // Traefik's responses always have one field
-				SetQuotaFields(t, h, remaining, reset, more)
+				setLarge(t, h, remaining, reset, more)
 			} else {
 				h[HeaderLimit] = limitField
 				h[HeaderRemaining] = numberValues[remaining]

@@ -289,7 +289,108 @@ func settleSlidingWindowCounter(f *settling, s *shard, i int, now int64, hash ui
 	}
 	return -1
 rare:
-	if rollSlidingWindowCounter(l, state, now) {
+	if rollSlidingWindowCounter(l, &s.slots[i].state, now) {
+		return i
+	}
+	s.mu.Unlock()
+rest:
+	f.rest.ServeHTTP(w, r)
+	return -1
+}
+
+// settleSlidingWindowLog settles a request that takeFromSlidingWindowLog has given up, with the lock of its shard held, which it unlocks: it
+// rejects it, or leaves it to the rest. Or it keeps the lock, and returns the slot of the key, for takeFromSlidingWindowLog to try again, since it has
+// inserted a new key, or moved an old state to the present. Otherwise it returns -1. i is the slot, -1 for a new key. key is the request's key.
+func settleSlidingWindowLog(f *settling, s *shard, i int, now int64, hash uint64, key string, w http.ResponseWriter, r *http.Request) int {
+	var (
+		state        *State
+		log          *eventLog
+		l            *Limit
+		t            *QuotaFields
+		h            http.Header
+		retry, reset int64
+		tick, over   int64
+	)
+	l = f.limit
+	if f.watched != "" && r.Header[f.watched] != nil {
+		if !f.noticed.Load() {
+			s.mu.Unlock()
+			goto rest
+		}
+	}
+	if i < 0 {
+		i = insertFresh(f, s, now, hash, key)
+		if i < 0 {
+			s.mu.Unlock()
+			goto rest
+		}
+		readyLog(f.memory, s, i, f.space, l, now)
+		return i
+	}
+	state = &s.slots[i].state
+	if f.leaves {
+		goto rare
+	}
+	if state.A >= blockMark {
+		goto rare
+	}
+	log = &s.logs[state.A]
+	tick = now/l.quantum + 1
+	over = int64(log.n) - l.requests
+	if state.B > now || tick-state.B/l.quantum > l.window || over < 0 {
+		goto rare
+	}
+	retry = (tick-int64(uint32(tick)-log.times[(log.head+int(over))%len(log.times)])+l.window)*l.quantum - now
+	if retry <= 0 {
+		goto rare
+	}
+	state.B = now
+	reset = (tick-int64(uint32(tick)-log.times[(log.head+log.n-1)%len(log.times)])+l.window)*l.quantum - now
+
+	s.owners[i] |= rejected
+	s.mu.Unlock()
+	if retry <= 1_000_000 {
+		retry = 1
+	} else {
+		retry = (retry + 999_999) / 1_000_000
+	}
+	reset = (reset + 999_999) / 1_000_000
+	h = w.Header()
+	if len(h) > 1 || retry|reset >= tabled {
+		goto rest
+	}
+	if !takesText(r) {
+		goto rest
+	}
+	h[HeaderCacheControl] = f.noStore
+	h[HeaderRetryAfter] = numberValues[retry]
+	t = f.quotaFields
+	if t.XRateLimit {
+		h[HeaderXRetryAfter] = numberValues[retry]
+		h[HeaderLimit] = t.Limit
+		h[HeaderRemaining] = numberValues[0]
+		h[HeaderReset] = numberValues[reset]
+	}
+	if t.IETF {
+		h[HeaderRateLimit] = []string{f.stateText + numberEnds[retry]}
+		h[HeaderPolicy] = t.Policy
+	}
+	h["Content-Type"] = f.contentType
+	if f.counts {
+		atomic.AddInt64(f.rejected, 1)
+	}
+	if f.tells {
+		f.told(key)
+	}
+	w.WriteHeader(http.StatusTooManyRequests)
+	if retry == 1 || f.before == "" {
+		_, _ = io.WriteString(w, f.text)
+	} else {
+		_, _ = io.WriteString(w, f.before+numberTexts[retry]+f.after)
+	}
+	return -1
+rare:
+	if readyLog(f.memory, s, i, f.space, l, now) {
 		return i
 	}
 	s.mu.Unlock()

@@ -24,7 +24,7 @@ func TestWhatHasAFastPath(t *testing.T) {
 	}{
 		"a bucket":                   {Mapped, perMinute, true},
 		"a store that is not mapped": {Probing, perMinute, false},
-		"a log":                      {Mapped, LimitConfig{Algorithm: SlidingWindowLog, Requests: 5, Period: time.Minute}, false},
+		"a log":                      {Mapped, LimitConfig{Algorithm: SlidingWindowLog, Requests: 5, Period: time.Minute}, true},
 	} {
 		m := NewMemory(MemoryConfig{Index: c.index})
 		r := mustRule(t, RuleConfig{Name: "r", Limit: mustLimit(t, c.limit)})
@@ -127,6 +127,8 @@ func TestServeDoesWhatDecideAndSetQuotaFieldsDo(t *testing.T) {
 		{Algorithm: FixedWindow, Requests: 8, Period: time.Second},
 		{Algorithm: SlidingWindowCounter, Requests: 8, Period: time.Second},
 		{Algorithm: SlidingWindowCounter, Requests: 30_000, Period: time.Hour * 10},
+		{Algorithm: SlidingWindowLog, Requests: 8, Period: time.Second},
+		{Algorithm: SlidingWindowLog, Requests: 20_000, Period: 10 * time.Hour},
 	} {
 		random := rand.New(rand.NewSource(2))
 		now := int64(1_700_000_000_000_000)
@@ -206,3 +208,79 @@ func (w *writtenResponse) Header() http.Header { return w.header }
 func (w *writtenResponse) Write(b []byte) (int, error) { return len(b), nil }
 
 func (w *writtenResponse) WriteHeader(status int) { w.status = status }
+
+// newKeyPaths returns a fast path for each algorithm and one for all of them together, which share a store. Decide serves what they leave.
+func newKeyPaths(t *testing.T, m *Memory, requests int64) []http.Handler {
+	var paths []http.Handler
+	var all []*ServedRule
+	var checks []Check
+	next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {})
+	rest := func(checks ...Check) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			for i := range checks {
+				checks[i].Key = r.RemoteAddr[:len(r.RemoteAddr)-len(":80")]
+			}
+			if err := m.Decide(checks, false); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	for a := TokenBucket; a < inFlight; a++ {
+		r := mustRule(t, RuleConfig{Name: a.String(), Limit: mustLimit(t, LimitConfig{Algorithm: a, Requests: requests, Period: time.Hour})})
+		if err := m.Open(r); err != nil {
+			t.Fatal(err)
+		}
+		e := NewFastPath(m, r)
+		c := Check{Rule: r, Cost: 1}
+		checks = append(checks, c)
+		all = append(all, &ServedRule{FastPath: e, QuotaFields: allQuotaFields(r), Allowed: new(int64)})
+		paths = append(paths, Serve(e, &ServeConfig{QuotaFields: allQuotaFields(r), Next: next, Rest: rest(c)}))
+	}
+	return append(paths, ServeSeveral(all, &ServeConfig{Next: next, Rest: rest(checks...)}))
+}
+
+func TestAMillionNewKeysStayWithinMaxKeysOnEachFastPath(t *testing.T) {
+	underrace.OneGoroutine(t)
+	maxKeys, requests := 10_000, 1_000_000
+	if interpreted {
+		maxKeys, requests = 100, 1_000
+	}
+	now := int64(1_700_000_000_000_000)
+	m := NewMemory(MemoryConfig{MaxKeys: maxKeys, Index: Mapped, Clock: func() int64 { return now }})
+	paths := newKeyPaths(t, m, 5)
+	w := newWritten()
+	for i := 0; i < requests; i++ {
+		now += 10
+		w.header = http.Header{}
+		paths[i%len(paths)].ServeHTTP(w, &http.Request{RemoteAddr: strconv.Itoa(i) + ":80"})
+		if n := m.Stats().Keys; n > int64(maxKeys)+100 { // evict may need more than one request
+			t.Fatalf("after %d new keys there are %d, want at most %d and a few", i+1, n, maxKeys)
+		}
+	}
+	if n := m.Stats().Keys; n < int64(maxKeys)*9/10 {
+		t.Errorf("there are %d keys, want nearly %d", n, maxKeys)
+	}
+}
+
+func TestLogsStayWithinTheirBoundOnTheFastPath(t *testing.T) {
+	underrace.OneGoroutine(t)
+	now := int64(1_700_000_000_000_000)
+	m := NewMemory(MemoryConfig{MaxKeys: 100, Index: Mapped, Clock: func() int64 { return now }})
+	paths := newKeyPaths(t, m, MaxLogRequests)
+	logs, several := paths[SlidingWindowLog-TokenBucket], paths[len(paths)-1]
+	rule := m.spaces.Load().([]*space)[SlidingWindowLog-TokenBucket].rules[0]
+	w := newWritten()
+	for i := 0; i < 20; i++ {
+		key := strconv.Itoa(i)
+		if err := m.Decide([]Check{{Rule: rule, Key: key, Cost: MaxLogRequests / 2}}, false); err != nil {
+			t.Fatal(err)
+		}
+		for j, path := range []http.Handler{logs, several, logs} { // of which the first makes the ring twice as large
+			w.header = http.Header{}
+			path.ServeHTTP(w, &http.Request{RemoteAddr: key + ":80"})
+			if n := m.logTimes.Load(); n > logBudgetFloor {
+				t.Fatalf("after request %d of key %d logs hold %d times, want at most %d", j, i, n, logBudgetFloor)
+			}
+		}
+	}
+}

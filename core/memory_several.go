@@ -93,7 +93,7 @@ func newSeveralRule(rule *ServedRule) *severalRule {
 	e := rule.FastPath
 	t := rule.QuotaFields
 	p := &severalRule{
-		limit: e.limit, algorithm: e.algorithm, space: e.space, salt: e.salt &^ kindBit, quota: e.limit.quota,
+		limit: e.limit, algorithm: e.algorithm, space: e.space, salt: e.salt&^kindBit | e.space.kind, quota: e.limit.quota,
 		state: ", " + t.State, limitField: t.Limit, policy: t.Policy[0], allowed: rule.Allowed, keyOf: rule.Key, covers: rule.Covers,
 	}
 	if refusal := rule.Refusal; refusal != nil {
@@ -224,17 +224,18 @@ func settleSeveral(f *several, list []*severalRule, policies []string, before []
 			continue
 		}
 		if n < failed {
+			giveBack(s, p.limit, &before[n])
 			s.slots[i].state = before[n]
 		}
 		state = s.slots[i].state
 		remaining = -1
 		if n != failed { // else it has been tried
-			remaining, reset, more = take(p.limit, &state, now)
+			remaining, reset, more = tryIn(s, p.limit, &state, now)
 		}
 		if remaining < 0 {
 			retry = -1
 			if !f.leaves {
-				retry, reset = reject(p.limit, &state, now)
+				retry, reset = rejectIn(s, p.limit, &state, now)
 			}
 			if retry >= 0 {
 				if reported < 0 || retry > longest {
@@ -248,8 +249,14 @@ func settleSeveral(f *several, list []*severalRule, policies []string, before []
 				}
 				continue
 			}
-			if roll(p.limit, &state, now) {
-				remaining, reset, more = take(p.limit, &state, now)
+			if p.limit.isLog {
+				ok = readyLog(f.memory, s, i, p.space, p.limit, now)
+				state = s.slots[i].state
+			} else {
+				ok = roll(p.limit, &state, now)
+			}
+			if ok {
+				remaining, reset, more = tryIn(s, p.limit, &state, now)
 			}
 			if remaining < 0 {
 				fresh = -len(list) // for the rest
@@ -296,6 +303,44 @@ func settleSeveral(f *several, list []*severalRule, policies []string, before []
 	return false
 }
 
+// takeIn is take for a state in a shard, which may have a log.
+func takeIn(s *shard, l *Limit, state *State, now int64) (remaining, reset, more int64) {
+	if !l.isLog {
+		return take(l, state, now)
+	}
+	if state.A >= blockMark {
+		return -1, 0, 0
+	}
+	return takeFromSlidingWindowLog(l, state, &s.logs[state.A], now)
+}
+
+// rejectIn is reject for a state in a shard, which may have a log.
+func rejectIn(s *shard, l *Limit, state *State, now int64) (retry, reset int64) {
+	if !l.isLog {
+		return reject(l, state, now)
+	}
+	if state.A >= blockMark {
+		return -1, 0
+	}
+	return rejectFromSlidingWindowLog(l, state, &s.logs[state.A], now)
+}
+
+// tryIn is takeIn for a copy of a state: a log is not charged either.
+func tryIn(s *shard, l *Limit, state *State, now int64) (remaining, reset, more int64) {
+	remaining, reset, more = takeIn(s, l, state, now)
+	if remaining >= 0 {
+		giveBack(s, l, state)
+	}
+	return remaining, reset, more
+}
+
+// giveBack takes the newest entry from a log, which takeIn has charged. State is that of its key. Without a log it does nothing.
+func giveBack(s *shard, l *Limit, state *State) {
+	if l.isLog {
+		s.logs[state.A].n--
+	}
+}
+
 // started is what times of timed decisions count from.
 var started = time.Now()
 
@@ -336,7 +381,11 @@ func prepare(f *several, list []*severalRule, hashes []uint64, s *shard, base ui
 		if !ok {
 			i = addKey(m, s, p.space, hash, now, 1)
 		}
-		roll(p.limit, &s.slots[i].state, now)
+		if p.limit.isLog {
+			readyLog(m, s, i, p.space, p.limit, now)
+		} else {
+			roll(p.limit, &s.slots[i].state, now)
+		}
 	}
 	return true
 }

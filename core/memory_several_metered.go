@@ -137,6 +137,8 @@ func newSeveralMetered(f *several, c *ServeConfig) http.Handler {
 				remaining, reset, more = takeFromLeakyBucket(limit, state, now)
 			case SlidingWindowCounter:
 				remaining, reset, more = takeFromSlidingWindowCounter(limit, state, now)
+			case SlidingWindowLog:
+				remaining, reset, more = takeIn(s, limit, state, now)
 			case TokenBucket:
 				remaining, reset, more = takeFromTokenBucket(limit, state, now)
 			}

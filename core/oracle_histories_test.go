@@ -139,10 +139,10 @@ func againstOracle(t *testing.T, n numbers) {
 	if tally.late*100_000 > tally.random {
 		t.Errorf("%d of %d decisions refuse what the oracle admits: more than one of 100,000", tally.late, tally.random)
 	}
-	if n.algorithm != SlidingWindowLog && !n.interval && tally.fastPath < tally.decisions/100 {
+	if !n.interval && tally.fastPath < tally.decisions/100 {
 		t.Errorf("%d of %d decisions were made by the fast path", tally.fastPath, tally.decisions)
 	}
-	if refused := tally.decisions - tally.allowed; n.algorithm != SlidingWindowLog && !n.interval && tally.rejected < refused/400 {
+	if refused := tally.decisions - tally.allowed; !n.interval && tally.rejected < refused/400 {
 		t.Errorf("%d of %d rejections were made by the shortcut", tally.rejected, refused)
 	}
 }
@@ -396,13 +396,13 @@ func (h *history) reject(cost int64) (retry, reset int64) {
 	if h.fastPath == nil || cost != 1 || h.countRejected {
 		return -1, 0
 	}
-	hash := (maphash.String(h.store.seed, "k") ^ h.rule.space.salt) &^ kindBit
+	hash := (maphash.String(h.store.seed, "k")^h.rule.space.salt)&^kindBit | h.rule.space.kind
 	s := &h.store.shards[hash&h.store.mask]
 	i := find(s, hash)
 	if i < 0 {
 		return -1, 0
 	}
-	return reject(h.rule.limit, &s.slots[i].state, h.now)
+	return rejectIn(s, h.rule.limit, &s.slots[i].state, h.now)
 }
 
 // checkUnused compares unused with the decision on a request at no cost.

@@ -41,3 +41,18 @@ func SetQuotaFields(t *QuotaFields, h http.Header, remaining, reset, more int64)
 		h[HeaderPolicy] = t.Policy
 	}
 }
+
+// setLarge is SetQuotaFields, and does less if all fields are wanted, and only remaining is not in the lists of numbers.
+func setLarge(t *QuotaFields, h http.Header, remaining, reset, more int64) {
+	var left []string
+	if len(h) > 1 || reset >= t.Ready {
+		SetQuotaFields(t, h, remaining, reset, more)
+		return
+	}
+	left = []string{strconv.FormatInt(remaining, 10)}
+	h[HeaderLimit] = t.Limit
+	h[HeaderRemaining] = left
+	h[HeaderReset] = numberValues[reset]
+	h[HeaderRateLimit] = []string{t.State + left[0] + numberEnds[more]}
+	h[HeaderPolicy] = t.Policy
+}

@@ -101,21 +101,7 @@ func chargeLog(l *Limit, log *eventLog, at, cost int64, most int) int {
 		}
 		log.n -= excess
 	}
-	grown := 0
-	if need := log.n + add; need > len(log.times) {
-		size := 2 * len(log.times)
-		if size < need {
-			size = need
-		}
-		if size < 4 {
-			size = 4
-		}
-		if size > most {
-			size = most
-		}
-		grown = size - len(log.times)
-		resizeLog(log, size)
-	}
+	grown := growLog(log, add, most)
 	entry := uint32((at + l.quantum - 1) / l.quantum)
 	for ; add > 0; add-- {
 		i := log.head + log.n
@@ -126,6 +112,27 @@ func chargeLog(l *Limit, log *eventLog, at, cost int64, most int) int {
 		log.n++
 	}
 	return grown
+}
+
+// growLog makes room for so many more entries, of which there are at most so many as most. It returns by how much the ring has grown.
+func growLog(log *eventLog, add, most int) int {
+	need := log.n + add
+	before := len(log.times)
+	if need <= before {
+		return 0
+	}
+	size := 2 * before
+	if size < need {
+		size = need
+	}
+	if size < 4 {
+		size = 4
+	}
+	if size > most {
+		size = most
+	}
+	resizeLog(log, size)
+	return size - before
 }
 
 // resizeLog moves the entries into a ring of that size, which must have room for them.
@@ -139,4 +146,75 @@ func resizeLog(log *eventLog, size int) {
 	}
 	log.times = times
 	log.head = 0
+}
+
+// takeFromSlidingWindowLog is the shortcut: see take. It gives up, too, if the log has no room, or has not been looked at for a whole period:
+// see readyLog. The key is not blocked by hand.
+func takeFromSlidingWindowLog(l *Limit, s *State, log *eventLog, now int64) (remaining, reset, more int64) {
+	tick := now / l.quantum
+	age := s.B // of the oldest entry; at first, the time of the last look
+	if age > now || tick-age/l.quantum > l.window {
+		return -1, 0, 0
+	}
+	tick++
+	for log.n > 0 {
+		age = int64(uint32(tick) - log.times[log.head])
+		if age <= l.window {
+			break
+		}
+		log.head++
+		if log.head == len(log.times) {
+			log.head = 0
+		}
+		log.n--
+	}
+	entry := (now + l.quantum - 1) / l.quantum
+	remaining = l.requests - int64(log.n)
+	if remaining <= 0 || log.n == len(log.times) {
+		return -1, 0, 0
+	}
+	if log.n == 0 {
+		age = tick - entry
+	}
+	log.times[(log.head+log.n)%len(log.times)] = uint32(entry)
+	log.n++
+	s.B = now
+	return remaining - 1, (entry+l.window)*l.quantum - now, (tick-age+l.window)*l.quantum - now
+}
+
+// rejectFromSlidingWindowLog is the shortcut: see reject.
+func rejectFromSlidingWindowLog(l *Limit, s *State, log *eventLog, now int64) (retry, reset int64) {
+	tick := now/l.quantum + 1
+	over := int64(log.n) - l.requests
+	if s.B > now || tick-s.B/l.quantum > l.window || over < 0 {
+		return -1, 0
+	}
+	retry = (tick-int64(uint32(tick)-log.times[(log.head+int(over))%len(log.times)])+l.window)*l.quantum - now
+	if retry <= 0 {
+		return -1, 0
+	}
+	s.B = now
+	return retry, (tick-int64(uint32(tick)-log.times[(log.head+log.n-1)%len(log.times)])+l.window)*l.quantum - now
+}
+
+// readyLog makes the log of the key in slot i ready for take: it drops what has expired, and makes room for an entry. It returns false if take
+// would give up even then: if the request is rejected, or if there would be more times in logs than there may be, among other rare cases.
+func readyLog(m *Memory, s *shard, i int, sp *space, l *Limit, now int64) bool {
+	state := &s.slots[i].state
+	if state.A >= blockMark || state.B > now {
+		return false
+	}
+	var d Decision
+	decideInLog(s, i, l, now, 0, &d)
+	log := &s.logs[state.A]
+	if d.Remaining == 0 {
+		return false
+	}
+	if log.n == len(log.times) {
+		if m.logTimes.Load()+l.requests > logBudgetFloor {
+			return false
+		}
+		m.countTimes(sp, growLog(log, 1, int(l.requests)))
+	}
+	return true
 }

@@ -23,7 +23,7 @@ type kind struct {
 // kinds returns each combination that has one.
 func kinds() []kind {
 	var list []kind
-	for _, algorithm := range []string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_window_counter"} {
+	for _, algorithm := range []string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_window_counter", "sliding_window_log"} {
 		for _, metered := range []bool{false, true} {
 			for _, guarded := range []bool{false, true} {
 				rule := Rule{Name: "r", Limit: "4/2s", Algorithm: algorithm}
@@ -58,7 +58,7 @@ func kinds() []kind {
 			}
 		}
 	}
-	for _, algorithm := range []string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_window_counter"} {
+	for _, algorithm := range []string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_window_counter", "sliding_window_log"} {
 		for _, metered := range []bool{false, true} {
 			for _, guarded := range []bool{false, true} {
 				for number := 2; number <= 4; number++ {

@@ -252,7 +252,7 @@ func Take(e *FastPath, key string) (remaining, reset, more int64) {
 		now   int64
 		state *State
 	)
-	hash = (maphash.String(e.seed, key) ^ e.salt) &^ kindBit
+	hash = (maphash.String(e.seed, key)^e.salt)&^kindBit | e.space.kind
 	s = e.shards[hash&e.mask]
 	s.mu.Lock()
 	if e.clock == nil { // under the lock, so that the clock does not go back for a key
@@ -266,10 +266,7 @@ func Take(e *FastPath, key string) (remaining, reset, more int64) {
 		return -1, 0, 0
 	}
 	state = &s.slots[i].state
-	switch e.algorithm {
-{{cases "fastPath" "take" "e.limit, state, now" "remaining, reset, more = "}}	default:
-		panic(noFunction(e.algorithm, "fast path"))
-	}
+	remaining, reset, more = takeIn(s, e.limit, state, now)
 	s.mu.Unlock()
 	return remaining, reset, more
 }

@@ -52,6 +52,7 @@ type shortcut struct {
 	Variables      []string
 	Fields         []string // of the limit, which the statements have as variables
 	Body           string
+	IsLog          bool // a key has a log besides its state
 
 	Reject *shortcut // the function rejectFrom…, whose statements have the limit's fields as such
 	Roll   string    // the name of the function roll…, which may move a state to the present; "": there is none
@@ -96,9 +97,9 @@ func generate(root string, f file) ([]byte, error) {
 }
 
 var (
-	short      = regexp.MustCompile(`(?ms)^func ((takeFrom|rejectFrom)(\w+))\(l \*Limit, s \*State, now int64\) \((remaining, reset, more|retry, reset) int64\) \{\n(.*?\n)\}\n`)
+	short      = regexp.MustCompile(`(?ms)^func ((takeFrom|rejectFrom)(\w+))\(l \*Limit, s \*State,( log \*eventLog,)? now int64\) \((remaining, reset, more|retry, reset) int64\) \{\n(.*?\n)\}\n`)
 	roll       = regexp.MustCompile(`(?m)^func (roll(\w+))\(l \*Limit, s \*State, now int64\) bool `)
-	definition = regexp.MustCompile(`(?m)^(\t+)(\w+) := (?:int64\((.*)\)|(.*))$`)
+	definition = regexp.MustCompile(`(?m)^(\t+)(\w+) := (?:int64\((\d+)\)|(.*))$`)
 	nothing    = regexp.MustCompile(`(?m)^(\t+)return -1, 0(, 0)?$`)
 	ofLimit    = regexp.MustCompile(`\bl\.(\w+)\b`)
 	result     = regexp.MustCompile(`(?m)^\treturn (.*)$`)
@@ -119,8 +120,8 @@ func shortcutsOf(core string) ([]shortcut, error) {
 			return nil, err
 		}
 		for _, found := range short.FindAllStringSubmatch(string(text), -1) {
-			s := shortcut{Type: found[3], Function: found[1]}
-			if err := s.inline(found[5], strings.Split(found[4], ", ")); err != nil {
+			s := shortcut{Type: found[3], Function: found[1], IsLog: found[4] != ""}
+			if err := s.inline(found[6], strings.Split(found[5], ", ")); err != nil {
 				return nil, fmt.Errorf("%s: %s: %w", file, s.Function, err)
 			}
 			if found[2] == "rejectFrom" {
@@ -146,6 +147,17 @@ func shortcutsOf(core string) ([]shortcut, error) {
 		}
 	}
 	return shortcuts, nil
+}
+
+// Ready returns a call that makes the state in slot i ready for another try, and reports whether the request is allowed then; "": there is none.
+func (s shortcut) Ready() string {
+	if s.IsLog {
+		return "readyLog(f.memory, s, i, f.space, l, now)"
+	}
+	if s.Roll != "" {
+		return s.Roll + "(l, &s.slots[i].state, now)"
+	}
+	return ""
 }
 
 // inline turns a function's body into statements of a path. Its variables, which are all int64, are declared before. A request

@@ -17,6 +17,7 @@ type file struct {
 	Page    string // the template of the whole file
 	Metered bool   // its paths have a core.Metering
 	Guarded bool   // and a core.Guarding
+	Logs    bool   // it has the paths of algorithms with logs, with and without these two; no other file of its page has any
 
 	Paths []fastPath // set by generate
 }
@@ -29,6 +30,7 @@ var files = []file{
 	{Name: "core/memory_fast_path_metered.go", Page: "memory", Metered: true},
 	{Name: "core/memory_fast_path_guarded.go", Page: "memory", Guarded: true},
 	{Name: "core/memory_fast_path_both.go", Page: "memory", Metered: true, Guarded: true},
+	{Name: "core/memory_fast_path_logs.go", Page: "memory", Metered: true, Guarded: true, Logs: true},
 	{Name: "core/memory_several_flat.go", Page: "several"},
 	{Name: "core/memory_several_metered.go", Page: "several", Metered: true},
 	{Name: "redis/store_fast_path_flat.go", Page: "redis"},
@@ -97,20 +99,31 @@ func pathsOf(f file, shortcuts []shortcut) []fastPath {
 		if p.Page != f.Page || p.OnlyMetered && !f.Metered {
 			continue
 		}
-		p.Metered, p.Guarded, p.Algorithms = f.Metered, f.Guarded, shortcuts
-		p.Parts = slices.DeleteFunc(slices.Clone(p.Parts), func(part string) bool {
-			return !f.Metered && slices.Contains(ofMetering, part) || !f.Guarded && slices.Contains(ofGuarding, part)
-		})
+		p.Algorithms = shortcuts
 		if p.Page != "memory" {
-			list = append(list, p)
+			list = append(list, p.with(f.Metered, f.Guarded))
 			continue
 		}
-		for _, s := range shortcuts {
-			p.Algorithm = s
-			list = append(list, p)
+		for _, p.Algorithm = range shortcuts {
+			if p.Algorithm.IsLog != f.Logs {
+				continue
+			}
+			if f.Logs {
+				list = append(list, p.with(false, false), p.with(true, false), p.with(false, true))
+			}
+			list = append(list, p.with(f.Metered, f.Guarded))
 		}
 	}
 	return list
+}
+
+// with returns the path with or without a core.Metering and a core.Guarding.
+func (p fastPath) with(metered, guarded bool) fastPath {
+	p.Metered, p.Guarded = metered, guarded
+	p.Parts = slices.DeleteFunc(slices.Clone(p.Parts), func(part string) bool {
+		return !metered && slices.Contains(ofMetering, part) || !guarded && slices.Contains(ofGuarding, part)
+	})
+	return p
 }
 
 // InCore reports whether the path is one of core, which has variables in place of fields.
@@ -149,6 +162,11 @@ func (p fastPath) ReadyOf(f field) string {
 		"t.Limit", "limitField", "t.Policy", "policyField", "t.State", "stateText").Replace(f.Ready)
 }
 
+// largeOf returns Ready of a field where left, a slice, has the text of remaining, which is not in the lists of numbers.
+func largeOf(f field) string {
+	return strings.NewReplacer("t.Values[remaining]", "left", "t.Numbers[remaining]", "left[0]", "t.Values", "numberValues", "t.Ends", "numberEnds").Replace(f.Ready)
+}
+
 //go:embed fragments/*.tmpl
 var folder embed.FS
 
@@ -164,6 +182,7 @@ func init() {
 		"more":      func() string { return more },
 		"fields":    func() []field { return fields },
 		"family":    func(name string) []field { return fieldsThat(func(f field) bool { return f.Family == name }) },
+		"large":     largeOf,
 		"minded":    func() []field { return fieldsThat(func(f field) bool { return f.Minded }) },
 		"take":      func() int64 { return guard.Take },
 		"leave":     func() int64 { return -guard.Place },
