@@ -92,12 +92,9 @@ func (s *Store) clocks() (mono, wall int64) {
 	return mono, wall
 }
 
-// find returns the holding of a key. The caller has the lock of its shard.
+// find returns the holding of a key that is not among the young ones. The caller has the lock of its shard.
 func (l *lessee) find(place int, hash uint64, mono int64) *holding {
 	shard := &l.shards[place]
-	if h := shard.young[hash]; h != nil {
-		return h
-	}
 	h := shard.old[hash]
 	if h == nil {
 		h = &holding{lease: core.NewLease(mono), mu: &shard.mu, place: place}
@@ -129,28 +126,36 @@ type use struct {
 	calls int64
 }
 
-// decideLeased decides on checks, at least one of which has a rule that is leased.
-func (s *Store) decideLeased(q *inquiry, checks []core.Check, peek bool, now int64) error {
+// decideLeased decides on one check, whose rule is leased. Nearly all requests are done in its first lines.
+func (s *Store) decideLeased(o *openRule, checks []core.Check, peek bool) error {
 	mono, wall := s.clocks()
-	if len(checks) == 1 {
-		var ask core.LeaseAsk
-		var one use
-		s.useLease(q, checks, 0, peek, mono, wall, &one, &ask)
-		if one.step == core.Held || one.step == core.Refused {
-			return nil
-		}
-		if one.step == core.Asking && q.rules[0].further == nil {
-			return s.decideAndLease(q, checks, one.of, &ask, now)
-		}
-		if one.step == core.Asking {
-			s.lessee.send(&errand{of: one.of, ask: ask})
-		}
-		err := s.decideStrictly(q, checks, peek, now)
-		if err == nil && !peek {
-			s.concludeLease(one.of, &checks[0])
-		}
-		return err
+	hash := s.hashOf(o, checks[0].Key)
+	var ask core.LeaseAsk
+	var u use
+	s.useLease(o, hash, &checks[0], peek, mono, wall, &u, &ask)
+	if u.step == core.Held || u.step == core.Refused {
+		return nil
 	}
+	q := s.inquire(checks)
+	var err error
+	if u.step == core.Asking && o.further == nil {
+		err = s.decideAndLease(q, checks, u.of, &ask, mono)
+	} else {
+		if u.step == core.Asking {
+			s.lessee.send(&errand{of: u.of, ask: ask})
+		}
+		err = s.decideStrictly(q, checks, peek, mono)
+		if err == nil && !peek {
+			s.concludeLease(u.of, &checks[0])
+		}
+	}
+	inquiries.Put(q)
+	return err
+}
+
+// decideSomeLeased decides on several checks, at least one of which has a rule that is leased.
+func (s *Store) decideSomeLeased(q *inquiry, checks []core.Check, peek bool, now int64) error {
+	mono, wall := s.clocks()
 	uses := make([]use, len(checks))
 	refused := false
 	missing := 0
@@ -160,7 +165,7 @@ func (s *Store) decideLeased(q *inquiry, checks []core.Check, peek bool, now int
 			continue
 		}
 		var ask core.LeaseAsk
-		s.useLease(q, checks, i, peek, mono, wall, &uses[i], &ask)
+		s.useLease(q.rules[i], q.hashes[i], &checks[i], peek, mono, wall, &uses[i], &ask)
 		if uses[i].step == core.Asking {
 			s.lessee.send(&errand{of: uses[i].of, ask: ask})
 		}
@@ -180,13 +185,14 @@ func (s *Store) decideLeased(q *inquiry, checks []core.Check, peek bool, now int
 }
 
 // useLease sets what becomes of a check whose rule is leased, and its decision, if no call is needed for it. A call ahead of need is made aside.
-func (s *Store) useLease(q *inquiry, checks []core.Check, i int, peek bool, mono, wall int64, u *use, ask *core.LeaseAsk) {
-	c := &checks[i]
-	o := q.rules[i]
-	place := int(q.hashes[i] % memoShards)
+func (s *Store) useLease(o *openRule, hash uint64, c *core.Check, peek bool, mono, wall int64, u *use, ask *core.LeaseAsk) {
+	place := int(hash % memoShards)
 	shard := &s.lessee.shards[place]
 	shard.mu.Lock()
-	h := s.lessee.find(place, q.hashes[i], mono)
+	h := shard.young[hash]
+	if h == nil {
+		h = s.lessee.find(place, hash, mono)
+	}
 	u.of = h
 	if h.open != o {
 		h.open = o

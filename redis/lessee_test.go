@@ -9,16 +9,19 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// lender is a client of one server that grants every lease what it wants, unless it is away.
+// lender is a client of one server that grants the same lease to all who ask, unless it is away.
 type lender struct {
 	server *Server
 	calls  atomic.Int64
 	leases atomic.Int64
 	away   atomic.Bool
+
+	units   int64 // of each lease
+	rejects bool  // all requests, for ten seconds
 }
 
 func newLender() *lender {
-	l := &lender{}
+	l := &lender{units: 40}
 	l.server = NewServer("lender", l)
 	return l
 }
@@ -38,13 +41,17 @@ func (l *lender) Run(c *Call) error {
 	c.Reply = c.Reply[:0]
 	if c.Script != scriptOfLease {
 		for i := 0; i < len(c.Keys); i++ {
-			c.Reply = append(c.Reply, 5000, 0, 1000, 1000)
+			if l.rejects {
+				c.Reply = append(c.Reply, -1, 10_000_000, 10_000_000, 10_000_000)
+			} else {
+				c.Reply = append(c.Reply, 5000, 0, 1000, 1000)
+			}
 		}
 		return nil
 	}
 	for i := 0; i < len(c.Keys); i += 2 {
 		l.leases.Add(1)
-		c.Reply = append(c.Reply, 5000, 0, 1000, 1000, 40, 1000000, 7, 1)
+		c.Reply = append(c.Reply, 5000, 0, 1000, 1000, l.units, 1000000, 7, 1)
 	}
 	return nil
 }

@@ -263,8 +263,26 @@ func (s *Store) Decide(checks []core.Check, peek bool) error {
 	if len(checks) == 0 {
 		return nil
 	}
-	q := inquiries.Get().(*inquiry)
+	if len(checks) == 1 {
+		if o := opened(checks[0].Rule); o.lease != nil {
+			return s.decideLeased(o, checks, peek)
+		}
+	}
+	q := s.inquire(checks)
 	now := s.clock()
+	var err error
+	if len(checks) > 1 && anyLeased(q.rules) {
+		err = s.decideSomeLeased(q, checks, peek, now)
+	} else {
+		err = s.decideStrictly(q, checks, peek, now)
+	}
+	inquiries.Put(q)
+	return err
+}
+
+// inquire returns the memory that a decision on checks needs.
+func (s *Store) inquire(checks []core.Check) *inquiry {
+	q := inquiries.Get().(*inquiry)
 	q.rules = q.rules[:0]
 	q.hashes = q.hashes[:0]
 	q.bits = q.bits[:0]
@@ -273,14 +291,7 @@ func (s *Store) Decide(checks []core.Check, peek bool) error {
 		q.rules = append(q.rules, o)
 		q.hashes = append(q.hashes, s.hashOf(o, checks[i].Key))
 	}
-	var err error
-	if anyLeased(q.rules) {
-		err = s.decideLeased(q, checks, peek, now)
-	} else {
-		err = s.decideStrictly(q, checks, peek, now)
-	}
-	inquiries.Put(q)
-	return err
+	return q
 }
 
 // decideStrictly decides by what the memo knows, or lets Redis decide.
