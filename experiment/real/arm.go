@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/experiment/simulation"
 )
 
@@ -75,35 +74,4 @@ func (a arm) limits(s *simulation.Situation) simulation.Limits {
 		l.All = 0
 	}
 	return l
-}
-
-// simulated plays the cell's requests in the simulation; ok is false for arms that it does not have.
-func (c cell) simulated(s *simulation.Situation) (good float64, ok bool, err error) {
-	a, err := armOf(c.Arm)
-	if err != nil {
-		return 0, false, err
-	}
-	l := a.limits(s)
-	if c.Algorithm != "" {
-		if l.Algorithm, err = core.ParseAlgorithm(c.Algorithm); err != nil {
-			return 0, false, err
-		}
-	}
-	var policy simulation.Policy = simulation.None{}
-	var adviser simulation.Adviser
-	switch {
-	case c.Arm == "guard alone":
-		policy = simulation.NewGuarded(mostOfGuards)
-	case c.Arm == "cap":
-		policy = &simulation.Cap{Most: 48}
-	case a.bare && c.Arm != "none":
-		return 0, false, nil
-	case a.adviser == "study":
-		adviser = simulation.NewStudy(s, l)
-	case a.adviser != "":
-		return 0, false, nil
-	case a.guard:
-		policy = simulation.NewFleet(proxies, mostOfGuards, c.Pair)
-	}
-	return simulation.Run(s, l, policy, adviser, c.Pair).Good, true, nil
 }

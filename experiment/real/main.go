@@ -57,7 +57,7 @@ func command(ctx context.Context) error {
 		tries   = flag.Int("tries", 5, "how often a cell is played that is thrown away, or fails")
 		within  = flag.Duration("for", 0, "begin no cell after this time; 0: play all")
 		out     = flag.String("out", "data/real", "the folder of the data")
-		again   = flag.String("follow", "", "play no cell, but the study's that are there in the simulation, with their limits, and write what they come to into this file")
+		again   = flag.String("simulate", "", "play no cell, but those that are there in the simulation, and write what they come to into this file")
 		list    = flag.Bool("list", false, "list the cells that are missing, and play none")
 		o       settings
 	)
@@ -65,7 +65,7 @@ func command(ctx context.Context) error {
 	flag.Float64Var(&o.length, "seconds", 0, "seconds of each event at most; 0: all")
 	flag.Parse()
 	if *again != "" {
-		return follow(*out, *again)
+		return simulate(*out, *again)
 	}
 	cells, err := cellsOf(*matrix, *pairs)
 	if err != nil {

@@ -28,7 +28,6 @@ type record struct {
 	Good       int            `json:"good"`       // those of them that were answered within a second of the first try, or of the second
 	Own        map[string]int `json:"own"`        // attempts of legitimate clients, by outcome
 	Others     map[string]int `json:"others"`     // those of the others
-	Simulated  *float64       `json:"simulated"`  // Good in per cent of Legitimate in the simulation; null if that does not have the arm
 
 	Lateness   float64        `json:"lateness"`    // the 99.9th percentile of how late attempts were written, in milliseconds; all of the run
 	Latest     float64        `json:"latest"`      // the greatest

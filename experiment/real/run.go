@@ -108,13 +108,6 @@ func play(ctx context.Context, c cell, o settings, t *together) (*record, []seco
 	}
 	trace := requestsOf(s, c.Pair, nodes)
 	r := &record{cell: c, Origin: o.origin, Calm: s.Begin, Event: s.Length - s.Begin, Over: p.over}
-	good, ok, err := c.simulated(s)
-	if err != nil {
-		return nil, nil, err
-	}
-	if ok {
-		r.Simulated = &good
-	}
 	folder, err := os.MkdirTemp("", "experiment")
 	if err != nil {
 		return nil, nil, err

@@ -134,10 +134,13 @@ func (p scenario) cut(pair uint64, sigma, calm, length float64) (*simulation.Sit
 		cut.Slowness = func(t float64) float64 { return slowness(p.calmEnds + p.lapse*(t-calm)) }
 	}
 	if p.redis == "off" {
-		cut.Outage, cut.StoreLost, cut.Back = "open", calm+p.faultAt, calm+p.backAt
+		cut.Outage, cut.StoreLost, cut.Back = "open", calm+p.faultAt, calm+p.backAt+noticed
 	}
 	return cut, nil
 }
+
+// noticed is how long after Redis is back a proxy finds that out, in seconds: it looks each second, so half of one on average.
+const noticed = 0.5
 
 // instead makes the demand of a steady day another one.
 func instead(demand func(t float64) float64) func(t float64) float64 {

@@ -38,10 +38,10 @@ def read(folder: Path) -> Data:
         records.append(record)
         seconds[key] = of
         rows.append(measures(record, of))
-    followed = read_followed(folder / "followed.csv")
+    simulated = read_simulated(folder / "simulated.csv")
     for row in rows:
-        row["followed"] = followed.get((row["situation"], row["algorithm"], row["policy"], row["seed"]), math.nan)
-    real = pd.DataFrame(rows, columns=["situation", "algorithm", "policy", "seed", *REAL_MEASURES, "simulated", "followed", "lateness"])
+        row["simulated"], row["spread"], row["followed"] = simulated.get((row["situation"], row["algorithm"], row["policy"], row["seed"]), (math.nan,) * 3)
+    real = pd.DataFrame(rows, columns=["situation", "algorithm", "policy", "seed", *REAL_MEASURES, "simulated", "spread", "followed", "lateness"])
     thrown = sum(1 for _ in (folder / "real").rglob("*.thrown-*"))
     return Data(virtual, origin, real, seconds, thrown, records)
 
@@ -59,12 +59,12 @@ def read_virtual(name: Path) -> tuple[pd.DataFrame, dict]:
     return found, origin
 
 
-def read_followed(name: Path) -> dict:
-    """The goodput of cells in the simulation with the limits that were in force in them, by scenario, algorithm, arm and pair."""
+def read_simulated(name: Path) -> dict:
+    """By scenario, algorithm, arm and pair: the goodput of cells in the simulation, its standard deviation, and the goodput with the limits that were in force in them."""
     if not name.exists():
         return {}
     rows = pd.read_csv(name).itertuples(index=False)
-    return {(row.scenario, row.algorithm, row.arm, row.pair): row.good for row in rows}
+    return {(row.scenario, row.algorithm, row.arm, row.pair): (row.good, row.spread, row.followed) for row in rows}
 
 
 def table_of_seconds(lines: list) -> pd.DataFrame:
@@ -121,7 +121,6 @@ def measures(record: dict, of: pd.DataFrame) -> dict:
         "deviation": deviation(event, own_sent),
         "lost": 100 * (1 - float(event["own_answered"].sum()) / max(1, could)),
         "changes": changed / record["event"] * 3600,
-        "simulated": math.nan if record["simulated"] is None else record["simulated"],
         "lateness": record["lateness"],
     }
 

@@ -132,10 +132,11 @@ def agreement(data: Data) -> str:
             of = runs_of(real, situation=scenario, policy=arm)
             d = estimate(of["good"] - of["simulated"])
             followed = estimate((of["good"] - of["followed"]).dropna())
-            far = "more than 2 points" if abs(d.mean) > 2 else ""
-            rows.append([scenario, arm, str(len(of)), f"{of['good'].mean():.1f}", f"{of['simulated'].mean():.1f}", with_interval(d, 2, sign=True),
+            spread = math.sqrt((of["spread"] ** 2).mean() / len(of))
+            far = "" if abs(d.mean) <= 2 else "more than 2 points, by chance" if abs(d.mean) <= 2 * spread else "more than 2 points"
+            rows.append([scenario, arm, str(len(of)), f"{of['good'].mean():.1f}", f"{of['simulated'].mean():.1f}", f"{spread:.2f}", with_interval(d, 2, sign=True),
                          with_interval(followed, 2, sign=True) if followed.n else "–", far])  # fmt: skip
-    return table(["scenario", "arm", "runs", "real", "simulated", "real − simulated", "real − simulated with the same limits", ""], rows, left=2)
+    return table(["scenario", "arm", "runs", "real", "simulated", "its spread", "real − simulated", "real − simulated with the same limits", ""], rows, left=2)
 
 
 def real_differences(data: Data, right: str = "static") -> str:

@@ -89,7 +89,7 @@ class Measures(unittest.TestCase):
             lines.append({"second": second, "first": 100, "own": own, "others": [0, 100, 0, 0, 0, 0], "seen": {"limit_of_client": 300 if well else 200}})
         record = {
             "scenario": "abuse", "algorithm": "token_bucket", "arm": "static", "pair": 1, "sigma": 0, "event": 10, "over": 5,
-            "legitimate": 1000, "good": 800, "own": {"answered": 800, "limited": 120, "left": 80}, "others": {"limited": 1000}, "simulated": 79.5, "lateness": 1.5,
+            "legitimate": 1000, "good": 800, "own": {"answered": 800, "limited": 120, "left": 80}, "others": {"limited": 1000}, "lateness": 1.5,
             "times_of_own": {"answered": {"sum": 80.0, "counts": {"348": 800}}, "left": {"sum": 80.0, "counts": {"465": 80}}},
         }  # fmt: skip
         return record, data.table_of_seconds(lines)

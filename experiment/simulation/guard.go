@@ -3,6 +3,7 @@ package simulation
 import (
 	"math/rand/v2"
 
+	"github.com/proxyweir/weir/front"
 	"github.com/proxyweir/weir/guard"
 )
 
@@ -11,17 +12,18 @@ type Guarded struct {
 	Guard *guard.Guard
 	rule  *guard.Rule         // whose keys' demand was learnt; nil: it was not
 	began map[float64][]int64 // what Begin has returned of the requests under way, by when they began
+	wait  float64             // that whoever was turned away last was told, in seconds
 }
 
 // NewGuarded returns a guard of at most so many requests.
 func NewGuarded(most int) *Guarded {
-	return &Guarded{guard.New(guard.Config{Max: most, Seed: 1}), nil, map[float64][]int64{}}
+	return &Guarded{Guard: guard.New(guard.Config{Max: most, Seed: 1}), began: map[float64][]int64{}}
 }
 
 // NewLearnt returns a guard of at most so many requests, that has learnt what clients ask for in another situation.
 func NewLearnt(most int, calm *Situation) *Guarded {
 	g := guard.New(guard.Config{Max: most, Seed: 1, WarmUp: 1})
-	learnt := &Guarded{g, guard.Track(g, "all"), map[float64][]int64{}}
+	learnt := &Guarded{Guard: g, rule: guard.Track(g, "all"), began: map[float64][]int64{}}
 	last := calm.Arrivals[len(calm.Arrivals)-1].At
 	for _, a := range calm.Arrivals {
 		guard.Ask(g, learnt.rule, keyOf(int(a.Client)), micros(a.At-last-60))
@@ -39,15 +41,23 @@ func micros(t float64) int64 { return epoch + int64(t*1e6) }
 func (g *Guarded) Admit(t float64, client int) bool {
 	if g.rule != nil && !guard.Ask(g.Guard, g.rule, keyOf(client), micros(t)) {
 		guard.Tighten(g.Guard, keyOf(client), micros(t))
-		return false
+		return g.turnAway(guard.Tightened)
 	}
 	n := guard.Begin(g.Guard, keyOf(client), false, micros(t))
 	if n < 0 {
-		return false
+		return g.turnAway(n)
 	}
 	g.began[t] = append(g.began[t], n)
 	return true
 }
+
+func (g *Guarded) turnAway(why int64) bool {
+	g.wait = float64(front.GuardWait(why, 0)) / 1e6
+	return false
+}
+
+// RetryAfter implements Policy.
+func (g *Guarded) RetryAfter() float64 { return g.wait }
 
 // Rejected implements Policy.
 func (*Guarded) Rejected(float64, int) {}
@@ -86,7 +96,7 @@ func (q Queued) Wait() float64 { return q.Seconds }
 func (q Queued) AdmitWaiting(t float64, client int) bool {
 	n := guard.BeginFor(q.Guard, keyOf(client), false, micros(t), 0) // its demand was counted when it came
 	if n < 0 {
-		return false
+		return q.turnAway(n)
 	}
 	q.began[t] = append(q.began[t], n)
 	return true
@@ -96,6 +106,7 @@ func (q Queued) AdmitWaiting(t float64, client int) bool {
 type Fleet struct {
 	guards []*Guarded
 	random *rand.Rand
+	last   *Guarded               // the one that was asked last
 	of     map[float64][]*Guarded // those that passed the requests under way on, by when that was
 }
 
@@ -111,12 +122,16 @@ func NewFleet(guards, most int, seed uint64) *Fleet {
 // Admit implements Policy.
 func (f *Fleet) Admit(t float64, client int) bool {
 	g := f.guards[f.random.IntN(len(f.guards))]
+	f.last = g
 	if !g.Admit(t, client) {
 		return false
 	}
 	f.of[t] = append(f.of[t], g)
 	return true
 }
+
+// RetryAfter implements Policy.
+func (f *Fleet) RetryAfter() float64 { return f.last.RetryAfter() }
 
 // Rejected implements Policy.
 func (*Fleet) Rejected(float64, int) {}

@@ -8,6 +8,9 @@ type None struct{}
 // Admit implements Policy.
 func (None) Admit(float64, int) bool { return true }
 
+// RetryAfter implements Policy.
+func (None) RetryAfter() float64 { return 0 }
+
 // Rejected implements Policy.
 func (None) Rejected(float64, int) {}
 
@@ -28,6 +31,9 @@ func (c *Cap) Admit(float64, int) bool {
 	c.underWay++
 	return true
 }
+
+// RetryAfter implements Policy: a cap tells nothing.
+func (*Cap) RetryAfter() float64 { return 0 }
 
 // Rejected implements Policy.
 func (*Cap) Rejected(float64, int) {}

@@ -10,6 +10,9 @@ type Policy interface {
 	// Admit says whether a client's request goes to the service, which it is asked once for each request at its time.
 	Admit(t float64, client int) bool
 
+	// RetryAfter is when a client may come again whose request Admit has just not let pass, in seconds.
+	RetryAfter() float64
+
 	// Rejected says that a client's limit has rejected its request.
 	Rejected(t float64, client int)
 
@@ -163,7 +166,7 @@ func Run(s *Situation, limits Limits, p Policy, adviser Adviser, seed uint64) Ou
 				}
 			}
 		}
-		ok, retryAfter := true, 1.0 // which is the guard's
+		ok, retryAfter := true, 0.0
 		if !a.passed {
 			by := shared
 			if s.Outage != "" && t >= s.StoreLost && t < s.Back {
@@ -203,6 +206,9 @@ func Run(s *Situation, limits Limits, p Policy, adviser Adviser, seed uint64) Ou
 					waiting.push(t+looks, a)
 					continue
 				}
+			}
+			if !ok {
+				retryAfter = p.RetryAfter()
 			}
 		}
 		if !ok {

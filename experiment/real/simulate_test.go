@@ -22,7 +22,7 @@ func TestACellIsFollowed(t *testing.T) {
 	}
 	static := c
 	static.Arm = "static"
-	want, _, err := static.simulated(s)
+	want, _, _, err := static.simulated(s, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,8 +37,8 @@ func TestACellIsFollowed(t *testing.T) {
 		if err := write(c.file(folder), &record{cell: c, Calm: 15, Event: 75}, seconds); err != nil {
 			t.Fatal(err)
 		}
-		out := filepath.Join(folder, "followed.csv")
-		if err := follow(folder, out); err != nil {
+		out := filepath.Join(folder, "simulated.csv")
+		if err := simulate(folder, out); err != nil {
 			t.Fatal(err)
 		}
 		text, err := os.ReadFile(out)
@@ -47,10 +47,10 @@ func TestACellIsFollowed(t *testing.T) {
 		}
 		var good float64
 		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-		if len(lines) != 2 || lines[0] != "scenario,algorithm,arm,pair,good" {
+		if len(lines) != 2 || lines[0] != "scenario,algorithm,arm,pair,good,spread,followed" {
 			t.Fatalf("%q", text)
 		}
-		if _, err := fmt.Sscanf(lines[1], "bursts,fixed_window,study,1,%f", &good); err != nil {
+		if _, err := fmt.Sscanf(strings.ReplaceAll(lines[1], ",", " "), "bursts fixed_window study 1 %f %f %f", new(float64), new(float64), &good); err != nil {
 			t.Fatalf("%q: %v", lines[1], err)
 		}
 		return good
