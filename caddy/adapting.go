@@ -242,7 +242,7 @@ func agreeIn(store *redis.Store, fleet, url string) func(string, int64, *front.P
 
 // advised returns what carries the advisor's advice out.
 func (a *Advisor) advised() *front.Advised {
-	return &front.Advised{Adaptation: &front.Adaptation{Tell: a.tell}}
+	return &front.Advised{Adaptation: &front.Adaptation{Tell: a.tell}, Clock: adviceClock.now}
 }
 
 // tell logs a change, and writes it to the audit file.

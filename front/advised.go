@@ -16,6 +16,9 @@ type Advised struct {
 	// Agree takes part in the fleet of the nodes with rules of that digest, as redis.Agree does; nil: the node is alone.
 	Agree func(digest string, known int64, p *Proposal) (*Agreement, error)
 
+	// Clock is the wall clock, in microseconds since the Unix epoch. Agree may take a while, so the time is read again when it has returned.
+	Clock func() int64
+
 	mu       sync.Mutex
 	known    int64         // the serial of the fleet's document
 	proposal *heldDocument // that is not handed over yet; nil: none
@@ -151,6 +154,7 @@ func (a *Advised) agree(now int64) {
 	digest := a.Adaptation.Board.Digest()
 	a.mu.Unlock()
 	got, err := a.Agree(digest, known, proposed)
+	now = a.Clock()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.failed = err != nil

@@ -14,6 +14,9 @@ type fleetStore struct {
 	leader string
 	fails  bool
 	kept   *Proposal
+
+	delay     int64 // from when a document is handed over until it takes effect, in microseconds
+	effective int64
 }
 
 func (s *fleetStore) agree(node string, known int64, p *Proposal, now int64) (*Agreement, error) {
@@ -25,8 +28,9 @@ func (s *fleetStore) agree(node string, known int64, p *Proposal, now int64) (*A
 	}
 	if p != nil && s.leader == node && (s.kept == nil || p.Serial > s.kept.Serial) {
 		s.kept = p
+		s.effective = now + s.delay
 	}
-	a := &Agreement{Now: now, Leads: s.leader == node, Effective: now}
+	a := &Agreement{Now: now, Leads: s.leader == node, Effective: s.effective}
 	if s.kept != nil {
 		a.Serial = s.kept.Serial
 		if a.Serial > known {
@@ -47,7 +51,7 @@ func fleetNode(s *fleetStore, name string, now *int64) *Advised {
 	settings.Algorithm = "fixed_window"
 	settings.Floor = 50
 	settings.Ceiling = 200
-	a := &Advised{Adaptation: &Adaptation{Tell: func(c Adapted) {}}}
+	a := &Advised{Adaptation: &Adaptation{Tell: func(c Adapted) {}}, Clock: func() int64 { return *now }}
 	a.Agree = func(digest string, known int64, p *Proposal) (*Agreement, error) {
 		return s.agree(name, known, p, *now)
 	}
@@ -116,6 +120,36 @@ func TestAFleetGoesOnWhenItsStoreHasLostTheDocument(t *testing.T) {
 	c.Tick(now, 0)
 	if limitOf(c) != 180 {
 		t.Errorf("a node that comes later has a limit of %d", limitOf(c))
+	}
+}
+
+// A defect: a node that had to wait for the store put a document in force earlier than the others, by as long as it had waited.
+func TestANodeThatWaitsForTheStoreFollowsWithTheOthers(t *testing.T) {
+	now := fleetBegins
+	s := &fleetStore{delay: fleetDelay.Microseconds()}
+	a, b := fleetNode(s, "a", &now), fleetNode(s, "b", &now)
+	a.Tick(now, 0)
+	if refusal := a.Take(documentOf(a, 5, 150, now), "", now); refusal != nil {
+		t.Fatal(refusal)
+	}
+	agree := a.Agree
+	a.Agree = func(digest string, known int64, p *Proposal) (*Agreement, error) {
+		now += 3_000_000
+		return agree(digest, known, p)
+	}
+	now += 1_000_000
+	a.Tick(now, 0)
+	a.Agree = agree
+	b.Tick(now, 0)
+	a.Tick(now, 0)
+	if limitOf(a) != 100 || limitOf(b) != 100 {
+		t.Errorf("limits of %d and %d when the document was handed over, want 100 for both", limitOf(a), limitOf(b))
+	}
+	now += fleetDelay.Microseconds()
+	a.Tick(now, 0)
+	b.Tick(now, 0)
+	if limitOf(a) != 150 || limitOf(b) != 150 {
+		t.Errorf("limits of %d and %d when it takes effect, want 150 for both", limitOf(a), limitOf(b))
 	}
 }
 

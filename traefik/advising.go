@@ -56,7 +56,7 @@ func (g *registry) takeAdvisor(e *engine) {
 	}
 	s, name := e.advisor, e.name
 	a := &advising{of: e.fingerprint}
-	a.advised = &front.Advised{Adaptation: &front.Adaptation{Tell: func(c front.Adapted) { g.tellAdapted(s, name, c) }}}
+	a.advised = &front.Advised{Adaptation: &front.Adaptation{Tell: func(c front.Adapted) { g.tellAdapted(s, name, c) }}, Clock: g.unixNow}
 	if e.shared != nil {
 		a.advised.Agree = agreeIn(e.shared.store, s.source.Fleet, s.source.URL)
 	}
