@@ -70,13 +70,18 @@ const (
 	steppedClocks = 1000    // µs by which wall and mono may differ from what they did
 )
 
+// WholeAfter returns after how many microseconds without a request a limit that is used up is whole again.
+func WholeAfter(l *Limit) int64 {
+	if l.isBucket && !l.interval {
+		return int64(float64(l.capacity) * float64(l.period) / float64(l.requests))
+	}
+	return l.period
+}
+
 // LeaseTermsOf returns the terms on which a limit is leased. The error says why it cannot be.
 func LeaseTermsOf(l *Limit) (LeaseTerms, error) {
 	var t LeaseTerms
-	whole := l.period
-	if l.isBucket && !l.interval {
-		whole = int64(float64(l.capacity) * float64(l.period) / float64(l.requests))
-	}
+	whole := WholeAfter(l)
 	if whole < leastTime {
 		return t, fmt.Errorf("the limit %s is whole again after %s; it must take a second or more", l, time.Duration(whole)*time.Microsecond)
 	}

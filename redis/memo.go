@@ -28,6 +28,7 @@ const (
 	generation      = 4096       // keys in a shard: with two generations and 16 shards some 130,000 keys in all
 	rememberAtMost  = 10_000_000 // µs; after that the store asks Redis again, in case the key was reset
 	rememberedNever = 1_000_000  // µs; the same for a request that costs more than the limit can ever admit
+	longestPace     = 500_000    // µs
 )
 
 // known is what the memo has about a key. Times are by the node's clock, in microseconds.
@@ -42,6 +43,9 @@ type known struct {
 	limit     int64
 	remaining int64
 
+	freeAt int64 // of a rejection: by then units are free, unless somebody else has taken them; 0: not known
+	back   int64 // how long the next rejection counts at least: see pace
+
 	// A fast path notes these, if until is 0.
 	command string // the key's name in Redis, as an argument of a command
 	line    string // the last reply, in place of resetAt, moreAt and remaining; "": these have it
@@ -55,6 +59,15 @@ func (k *known) unfold() {
 	k.remaining, _ = strconv.ParseInt(words[0][1:], 10, 64) // a line that was noted is whole
 	reset, _ := strconv.ParseInt(words[2], 10, 64)
 	k.resetAt = k.at + reset
+}
+
+// paceOf returns how much longer a rejection is remembered at most: 500 ms, or a 20th of the time in which the limit is whole again.
+func paceOf(l *core.Limit) int64 {
+	pace := core.WholeAfter(l) / 20
+	if pace > longestPace {
+		pace = longestPace
+	}
+	return pace
 }
 
 // find copies to k what is known of the key with that hash. It returns false if there is nothing.
@@ -75,32 +88,64 @@ func (m *memo) find(hash uint64, k *known) bool {
 	return ok
 }
 
-// learn remembers a decision on a request of that cost, by a limit of those terms, at the time now of the node's clock.
-func (m *memo) learn(hash, terms uint64, now, cost int64, d *core.Decision) {
-	k := known{terms: terms, at: now, resetAt: now + d.ResetAfter, limit: d.Limit, remaining: d.Remaining}
+// learn remembers a decision on a request of that cost. The node asked for it, and got it, at these times of its clock.
+func (m *memo) learn(hash uint64, o *openRule, asked, answered, cost int64, d *core.Decision) {
+	k := known{terms: o.terms, at: asked, resetAt: asked + d.ResetAfter, limit: d.Limit, remaining: d.Remaining}
 	if d.MoreAfter > 0 {
-		k.moreAt = now + d.MoreAfter
+		k.moreAt = asked + d.MoreAfter
 	}
 	if !d.Allowed {
 		k.cost = cost
 		k.retryAt = core.Never
-		k.until = now + rememberedNever
+		k.until = asked + rememberedNever
 		if d.RetryAfter != core.Never {
-			k.retryAt = now + d.RetryAfter
+			k.retryAt = asked + d.RetryAfter
 			k.until = k.retryAt
 			if d.RetryAfter > rememberAtMost {
-				k.until = now + rememberAtMost
+				k.until = asked + rememberAtMost
+			} else {
+				k.freeAt = answered + d.RetryAfter + d.RetryAfter/1000 // clocks drift
 			}
 		}
 	}
 	s := &m.shards[hash%memoShards]
 	s.mu.Lock()
 	entry := m.entry(s, hash)
+	k.pace(entry, o.pace)
 	if k.until == 0 {
 		k.command = entry.command
 	}
 	*entry = k
 	s.mu.Unlock()
+}
+
+// pace makes a rejection count for longer, if the node has asked in vain. Under a flood all nodes of a fleet remember a rejection until the next unit is
+// free. Then each asks, and one gets it. So a node whose units somebody else has taken waits longer, each time twice as long, up to most; and half as
+// long after it was admitted while little was left. A node that is alone never asks in vain.
+func (k *known) pace(before *known, most int64) {
+	if before.terms != k.terms {
+		return
+	}
+	if k.until == 0 {
+		if k.remaining <= k.limit/8 {
+			k.back = before.back / 2
+		}
+		return
+	}
+	k.back = before.back
+	if before.freeAt > 0 && k.at >= before.freeAt && k.cost == before.cost {
+		k.back *= 2
+		if k.back < most/16 {
+			k.back = most / 16
+		}
+		if k.back > most {
+			k.back = most
+		}
+	}
+	if k.freeAt > 0 && k.until < k.at+k.back {
+		k.until = k.at + k.back
+		k.retryAt = k.until
+	}
 }
 
 // forget forgets the key with that hash.

@@ -28,13 +28,14 @@ func spread(n uint64) uint64 {
 func TestAMemoHasTwoGenerations(t *testing.T) {
 	var m memo
 	var k known
+	o := &openRule{}
 	if m.find(1, &k) {
 		t.Error("an empty memo knows something")
 	}
 	d := core.Decision{Limit: 10, Remaining: 3, Allowed: true}
 	most := 2 * memoShards * generation
 	for i := 0; i < 3*most; i++ {
-		m.learn(spread(uint64(i)), 0, 1, 1, &d)
+		m.learn(spread(uint64(i)), o, 1, 1, 1, &d)
 		if i%1000 == 0 && m.keys() > most {
 			t.Fatalf("%d keys after %d were learned, want %d at most", m.keys(), i+1, most)
 		}
@@ -54,11 +55,11 @@ func TestAMemoHasTwoGenerations(t *testing.T) {
 	// To learn again about the same keys makes no generation old.
 	var same memo
 	for i := 0; i < generation; i++ {
-		same.learn(uint64(i*memoShards), 0, 1, 1, &d)
+		same.learn(uint64(i*memoShards), o, 1, 1, 1, &d)
 	}
 	for i := 0; i < generation; i++ {
 		d.Remaining = 2
-		same.learn(uint64(i*memoShards), 0, 1, 1, &d)
+		same.learn(uint64(i*memoShards), o, 1, 1, 1, &d)
 	}
 	if n := same.keys(); n != generation || same.shards[0].old != nil {
 		t.Errorf("%d keys, want %d", n, generation)
@@ -311,5 +312,51 @@ func TestTheLastKnownStateRecoversWithTime(t *testing.T) {
 				t.Errorf("%s, %d µs later: %v, %+v; want %d remaining", c.name, v.after, err, checks[0].Decision, v.want)
 			}
 		}
+	}
+}
+
+// A node that has asked in vain, since others took the unit that it waited for, asks less often. One whose units were free asks as soon as they are.
+func TestANodeThatAsksInVainAsksLessOften(t *testing.T) {
+	const wait, hash = second / 100, 7
+	var m memo
+	o := &openRule{pace: second / 2}
+	rejected := core.Decision{Limit: 10, RetryAfter: wait}
+	now := int64(1)
+	lasts := func(d core.Decision, late int64) int64 { // learns of a decision so long after the last has ended, and returns how long it rejects
+		t.Helper()
+		now += late
+		m.learn(hash, o, now, now+100, 1, &d)
+		var k known
+		if !m.find(hash, &k) {
+			t.Fatal("nothing is known")
+		}
+		if !k.rejects(now, 1) {
+			return 0
+		}
+		var told core.Decision
+		k.decision(now, 1, &told)
+		now = k.until
+		if told.RetryAfter != now-k.at {
+			t.Errorf("rejects for %d µs, and tells %d", now-k.at, told.RetryAfter)
+		}
+		return told.RetryAfter
+	}
+	for range []int{1, 2, 3} {
+		if got := lasts(rejected, 0); got != wait { // the node has asked too early, since the last answer took a while
+			t.Errorf("a rejection counts for %d µs, want %d", got, wait)
+		}
+	}
+	for i, want := range []int64{o.pace / 16, o.pace / 8, o.pace / 4, o.pace / 2, o.pace, o.pace} {
+		if got := lasts(rejected, wait); got != want {
+			t.Errorf("asked in vain %d times: the rejection counts for %d µs, want %d", i+1, got, want)
+		}
+	}
+	lasts(core.Decision{Limit: 10, Allowed: true}, 0)
+	if got := lasts(rejected, 0); got != o.pace/2 {
+		t.Errorf("after an admission a rejection counts for %d µs, want %d", got, o.pace/2)
+	}
+	lasts(core.Decision{Limit: 10, Remaining: 5, Allowed: true}, 0)
+	if got := lasts(rejected, 0); got != wait {
+		t.Errorf("after the flood a rejection counts for %d µs, want %d", got, wait)
 	}
 }

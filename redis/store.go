@@ -100,6 +100,7 @@ type openRule struct {
 	terms   uint64 // a hash of the limit's numbers and the penalties: a remembered rejection counts as long as they are the same
 	charge  string // the argument of a request that costs 1
 	peek    string
+	pace    int64 // in microseconds, how much longer a rejection is remembered at most: see known.pace
 	atOnce  bool
 	windows atomic.Value     // *windows, with a calendar
 	lease   *core.LeaseTerms // nil: the rule is not leased
@@ -187,6 +188,7 @@ func (s *Store) prepare(r *core.Rule) *openRule {
 		terms:  maphash.String(s.seed, fmt.Sprint(l.Requests(), l.Capacity(), l.MaxDelay(), t.Penalties)),
 		atOnce: algorithmOf(l).atOnce || l.Interval(),
 		lease:  r.LeaseTerms(),
+		pace:   paceOf(l),
 	}
 	if l.Windows(0) == nil {
 		o.charge = string(appendArgument(nil, r, false, nil))
@@ -305,12 +307,13 @@ func (s *Store) decideStrictly(q *inquiry, checks []core.Check, peek bool, now i
 // conclude remembers what a call to Redis has decided, or, after an error, sets the decisions to what is remembered. It returns the error.
 func (s *Store) conclude(q *inquiry, checks []core.Check, peek bool, now int64, err error) error {
 	if err == nil {
+		answered := s.clock()
 		for i := range checks {
 			if q.rules[i].further != nil && !q.blocked(i) { // other requests' reservations change its decisions
 				continue
 			}
 			if !peek || !checks[i].Decision.Allowed { // the decision of a peek includes a charge that was not made
-				s.memo.learn(q.hashes[i], q.rules[i].terms, now, checks[i].Cost, &checks[i].Decision)
+				s.memo.learn(q.hashes[i], q.rules[i], now, answered, checks[i].Cost, &checks[i].Decision)
 			}
 		}
 	} else {

@@ -152,7 +152,7 @@ func settle(e *fastPath, w http.ResponseWriter, r *http.Request, key string, t *
 		err = errReply
 	}
 	if err == nil {
-		e.store.memo.learn(hash, e.terms, now, 1, &c.Decision)
+		e.store.memo.learn(hash, e.open, now, e.store.clock(), 1, &c.Decision)
 	} else {
 		err = fmt.Errorf("%s: %w", e.server.name, e.store.refused(err, call.Script, checks))
 		e.store.lastKnown(&inquiry{rules: []*openRule{e.open}, hashes: []uint64{hash}}, checks, e.store.clock())

@@ -48,7 +48,7 @@ func newLeasing(t *testing.T, nodes int, c core.RuleConfig, l core.LimitConfig) 
 }
 
 func (f *leasing) configs() (redis.Config, goredis.Config) {
-	return redis.Config{Clock: f.time.Load, WallClock: f.time.Load, Prefix: "fleet:"}, goredis.Config{Addresses: []string{f.proxy.Addr()}, Timeout: time.Second}
+	return redis.Config{Clock: f.time.Load, WallClock: f.time.Load, Prefix: "fleet:"}, goredis.Config{Addresses: []string{f.proxy.Addr()}, Timeout: patience}
 }
 
 // open adds a store to the fleet.
