@@ -25,6 +25,9 @@ type Config struct {
 	Lost  float64      // which part of the messages is lost
 	Drift float64      // by which part of the time the nodes' clocks are wrong at most
 
+	// Timeout is how long a node waits for an answer; 0 means 50 ms.
+	Timeout int64
+
 	// Strict lets the store decide on every request.
 	Strict bool
 }
@@ -69,12 +72,12 @@ type node struct {
 // start is the time of the beginning: some midnight.
 const start = 1_700_006_400_000_000
 
-// timeout is how long a node waits for an answer.
-const timeout = 50_000
-
 // NewFleet returns a fleet that has just started.
 func NewFleet(c Config) (*Fleet, error) {
 	f := &Fleet{c: c, Now: start}
+	if c.Timeout == 0 {
+		f.c.Timeout = 50_000
+	}
 	var err error
 	if f.terms, err = core.LeaseTermsOf(c.Limit); err != nil {
 		return nil, err
@@ -181,7 +184,7 @@ func (f *Fleet) Request(i int, cost int64) {
 func (f *Fleet) call(n *node, cost int64, a core.LeaseAsk) {
 	life := n.life
 	answered := false
-	f.at(f.Now+timeout, func() {
+	f.at(f.Now+f.c.Timeout, func() {
 		if !answered && n.life == life {
 			answered = true
 			core.OrphanLease(&n.lease)

@@ -1,0 +1,200 @@
+// Command fleet plays fleets of proxies that share one key's limit, on a virtual clock, around package core's algorithms and leases, and prints what they admit
+// and how often they call the store: the tables of docs/fleet.md. The store's part is leasetest.Ledger, which a test compares with the script that Redis runs.
+//
+//	go run ./fleet                      all tables, some minutes
+//	go run ./fleet -nodes 3,30 -only    the first one, with other fleets
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+)
+
+func main() {
+	nodes := flag.String("nodes", "3,30,1000,10000", "the sizes of the fleets of the first table; empty: leave it out")
+	only := flag.Bool("only", false, "print the first table only")
+	flag.Parse()
+	if err := tables(*nodes, *only); err != nil {
+		fmt.Fprintln(os.Stderr, "fleet:", err)
+		os.Exit(1)
+	}
+}
+
+func tables(nodes string, only bool) error {
+	sizes, err := sizesOf(nodes)
+	if err != nil {
+		return err
+	}
+	all := []func() error{func() error { return bySize(sizes) }, byRate, byAlgorithm, byDistance, byLimit}
+	if len(sizes) == 0 {
+		all = all[1:]
+	} else if only {
+		all = all[:1]
+	}
+	for _, table := range all {
+		if err := table(); err != nil {
+			return err
+		}
+		fmt.Println()
+	}
+	return nil
+}
+
+func sizesOf(list string) ([]int, error) {
+	var sizes []int
+	for _, text := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' }) {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("-nodes: %q is no number of nodes: want numbers from 1, such as 3,30", text)
+		}
+		sizes = append(sizes, n)
+	}
+	return sizes, nil
+}
+
+// usual is the fleet that each table varies: a fixed window of 1000 requests a node in 10 s, twice as many requests as that, and a millisecond to the store
+// and back.
+func usual(nodes int) fleet {
+	return fleet{
+		nodes: nodes, limit: core.LimitConfig{Algorithm: core.FixedWindow, Requests: int64(1000 * nodes), Period: 10 * time.Second},
+		load: 2, trip: time.Millisecond, long: 30 * time.Second,
+	}
+}
+
+// bySize has fleets of several sizes, with each shape of the demand.
+func bySize(sizes []int) error {
+	fmt.Println("| nodes | demand | leases: beyond | lost | calls for 1000 admitted | of 1000 requests wait | a part for each node: lost |")
+	fmt.Println("| ---: | --- | ---: | ---: | ---: | ---: | ---: |")
+	for _, n := range sizes {
+		for _, s := range shapes {
+			f := usual(n)
+			f.shape = s
+			leased, err := f.play(lease)
+			if err != nil {
+				return err
+			}
+			apart, err := f.play(split)
+			if err != nil {
+				return err
+			}
+			fmt.Printf("| %d | %s | %s | %s | %s | %s |\n", n, s, leased.beyondAndLost(), leased.callsForAdmitted(), leased.waiting(), percent(apart.lost, apart.could))
+		}
+	}
+	return nil
+}
+
+// byRate has four nodes with a token bucket of a minute, and more and more requests.
+func byRate() error {
+	fmt.Println("| requests a second on each node | demand ÷ limit | beyond | lost | calls for 1000 admitted | of 1000 requests wait |")
+	fmt.Println("| ---: | ---: | ---: | ---: | ---: | ---: |")
+	for _, rate := range []float64{5, 50, 500, 5000} {
+		for _, load := range []float64{0.8, 2} {
+			f := usual(4)
+			f.load, f.long = load, 2*time.Minute
+			f.limit = core.LimitConfig{Algorithm: core.TokenBucket, Requests: int64(4 * 60 * rate / load), Period: time.Minute}
+			r, err := f.play(lease)
+			if err != nil {
+				return err
+			}
+			fmt.Printf("| %g | %g | %s | %s | %s |\n", rate, load, r.beyondAndLost(), r.callsForAdmitted(), r.waiting())
+		}
+	}
+	return nil
+}
+
+// byAlgorithm has 30 nodes with the other algorithms, at several loads.
+func byAlgorithm() error {
+	fmt.Println("| algorithm | demand ÷ limit | beyond | lost | calls for 1000 admitted |")
+	fmt.Println("| --- | ---: | ---: | ---: | ---: |")
+	for _, c := range []core.LimitConfig{
+		{Algorithm: core.FixedWindow}, {Algorithm: core.SlidingWindowCounter}, {Algorithm: core.SlidingWindowLog}, {Algorithm: core.TokenBucket},
+		{Algorithm: core.TokenBucket, Interval: true},
+	} {
+		for _, load := range []float64{0.8, 2, 10} {
+			f := usual(30)
+			f.limit.Algorithm, f.limit.Interval, f.load = c.Algorithm, c.Interval, load
+			r, err := f.play(lease)
+			if err != nil {
+				return err
+			}
+			name := f.limit.Algorithm.String()
+			if f.limit.Interval {
+				name += ", refill interval"
+			}
+			fmt.Printf("| %s | %g | %s | %s |\n", name, load, r.beyondAndLost(), r.callsForAdmitted())
+		}
+	}
+	return nil
+}
+
+// byDistance has 30 nodes whose store is far away.
+func byDistance() error {
+	fmt.Println("| to the store and back | demand ÷ limit | beyond | lost | of 1000 requests wait |")
+	fmt.Println("| ---: | ---: | ---: | ---: | ---: |")
+	for _, trip := range []time.Duration{200 * time.Microsecond, time.Millisecond, 10 * time.Millisecond, 80 * time.Millisecond} {
+		for _, load := range []float64{0.8, 2} {
+			f := usual(30)
+			f.trip, f.load = trip, load
+			r, err := f.play(lease)
+			if err != nil {
+				return err
+			}
+			fmt.Printf("| %v | %g | %s | %s |\n", trip, load, r.beyondAndLost(), r.waiting())
+		}
+	}
+	return nil
+}
+
+// byLimit has 1000 nodes with limits that are small beside their number, and 30 with a bucket of one second's burst.
+func byLimit() error {
+	fmt.Println("| nodes | limit | demand | beyond | lost | calls for 1000 admitted |")
+	fmt.Println("| ---: | --- | --- | ---: | ---: | ---: |")
+	small := func(nodes int, requests int64, algorithm core.Algorithm, burst int64, s shape) error {
+		f := usual(nodes)
+		f.limit.Requests, f.limit.Algorithm, f.limit.Burst, f.shape = requests, algorithm, burst, s
+		limit, err := core.NewLimit(f.limit)
+		if err != nil {
+			return err
+		}
+		r, err := f.play(lease)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("| %d | %s | %s | %s | %s |\n", nodes, limit, s, r.beyondAndLost(), r.callsForAdmitted())
+		return nil
+	}
+	for _, requests := range []int64{1000, 10_000, 100_000} {
+		if err := small(1000, requests, core.FixedWindow, 0, even); err != nil {
+			return err
+		}
+	}
+	for _, s := range []shape{even, onAndOff} {
+		for _, burst := range []int64{3000, 30_000} {
+			if err := small(30, 30_000, core.TokenBucket, burst, s); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// beyondAndLost are two cells of a table: units that were admitted beyond the limit, and the part of what the limit allows that was rejected.
+func (r result) beyondAndLost() string {
+	return fmt.Sprintf("%d | %s", r.beyond, percent(r.lost, r.could))
+}
+
+func percent(n, of int) string { return fmt.Sprintf("%.1f %%", 100*float64(n)/float64(max(1, of))) }
+
+// callsForAdmitted has how many calls there are to the store for 1000 requests that are admitted; strict needs 1000 at least.
+func (r result) callsForAdmitted() string { return perThousand(r.calls, r.admitted) }
+
+// waiting has how many of 1000 requests wait for the store.
+func (r result) waiting() string { return perThousand(r.waits, r.requests) }
+
+func perThousand(n, of int) string { return fmt.Sprintf("%.1f", 1000*float64(n)/float64(max(1, of))) }
