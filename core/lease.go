@@ -23,14 +23,18 @@ import (
 //	ConcludeLease  the store's decision on a request whose units were not held
 //	ReturnLease    from time to time: gives back what is left of a lease that is about to end
 type Lease struct {
-	Left int64 // units to spend
+	// These are exported for fast paths, which do the same as spendLease and DecideByLease as long as more than Low are left.
+	Left    int64 // units to spend
+	Low     int64 // below so many left, more is asked for
+	End     int64 // by mono
+	Ahead   int64 // how far wall was ahead of mono, at the last look
+	Came    int64 // units that requests have asked for since the demand was last estimated
+	Free    int64 // units that were left to all nodes, by the last decision
+	ResetAt int64 // of the last decision; by mono
 
 	size  int64 // units that the store counts for this lease, spent or not
-	low   int64 // below so many left, more is asked for
 	mark  int64 // what the store knows the lease by
 	begun int64 // when the call that granted it was sent, by mono
-	end   int64 // by mono
-	ahead int64 // how far wall was ahead of mono, at the last look
 
 	asking bool
 	calls  int64 // how many were made
@@ -38,15 +42,12 @@ type Lease struct {
 	back   int64 // how long the last calls that were granted nothing made it wait
 	last   int64 // units of the last lease
 
-	since    int64   // the demand is counted from then; by mono
-	came     int64   // units that requests have asked for since
+	since    int64   // Came counts from then; by mono
 	rate     float64 // units a microsecond
 	told     int64   // what the store has been told of the demand
 	toldIn   int64   // in which epoch of the store
-	resetAt  int64   // of the last decision; by mono
 	retryAt  int64   // when units are free again, by the last decision; by mono
 	used     int64   // until then the limit is taken for used up; by mono
-	free     int64   // units that were left to all nodes, by the last decision
 	paused   int64   // until then requests are rejected; by mono
 	pausedAt int64   // of this cost, or more
 }
@@ -61,14 +62,16 @@ type LeaseTerms struct {
 }
 
 const (
-	leastLeased   = 4       // units; smaller leases cost more than they save
-	longestLease  = 1000000 // µs
-	leasePace     = 100000  // µs
-	longestPace   = 500000  // µs
-	leastTime     = 1000000 // µs in which a leased limit is whole again
-	shortestLook  = 1000    // µs, for an estimate of the demand
-	steppedClocks = 1000    // µs by which wall and mono may differ from what they did
+	leastLeased  = 4       // units; smaller leases cost more than they save
+	longestLease = 1000000 // µs
+	leasePace    = 100000  // µs
+	longestPace  = 500000  // µs
+	leastTime    = 1000000 // µs in which a leased limit is whole again
+	shortestLook = 1000    // µs, for an estimate of the demand
 )
+
+// SteppedClocks is by how much wall and mono may differ from what they did, in microseconds.
+const SteppedClocks = 1000
 
 // WholeAfter returns after how many microseconds without a request a limit that is used up is whole again.
 func WholeAfter(l *Limit) int64 {
@@ -143,7 +146,7 @@ const (
 // UseLease notes the demand of a request of that cost, and says what becomes of it.
 func UseLease(l *Lease, t *LeaseTerms, cost, mono, wall int64, a *LeaseAsk) LeaseStep {
 	if spendLease(l, cost, mono, wall) {
-		if l.Left < l.low && mono >= l.used && askLease(l, t, mono, wall, a) {
+		if l.Left < l.Low && mono >= l.used && askLease(l, t, mono, wall, a) {
 			return HeldAndAsk
 		}
 		return Held
@@ -151,7 +154,7 @@ func UseLease(l *Lease, t *LeaseTerms, cost, mono, wall int64, a *LeaseAsk) Leas
 	if mono < l.paused && cost >= l.pausedAt {
 		return Refused
 	}
-	if l.asking && mono < l.used && l.free <= t.Few { // the call under way will tell
+	if l.asking && mono < l.used && l.Free <= t.Few { // the call under way will tell
 		return Refused
 	}
 	if askLease(l, t, mono, wall, a) {
@@ -162,8 +165,8 @@ func UseLease(l *Lease, t *LeaseTerms, cost, mono, wall int64, a *LeaseAsk) Leas
 
 // LeaseHolds returns how many units are left to spend, and how much longer they may be spent, in microseconds; 0: the lease has ended.
 func LeaseHolds(l *Lease, mono, wall int64) (units, lasts int64) {
-	end := l.end
-	if shift := wall - mono - l.ahead; shift > steppedClocks {
+	end := l.End
+	if shift := wall - mono - l.Ahead; shift > SteppedClocks {
 		end -= shift
 	}
 	if mono >= end {
@@ -185,14 +188,14 @@ func PeekLease(l *Lease, cost, mono, wall int64) LeaseStep {
 
 // spendLease takes units of the lease for a request, and notes the demand. It returns false if there are too few.
 func spendLease(l *Lease, cost, mono, wall int64) bool {
-	l.came += cost
+	l.Came += cost
 	if l.Left < cost {
 		return false
 	}
-	if shift := wall - mono - l.ahead; shift > steppedClocks || shift < -steppedClocks {
+	if shift := wall - mono - l.Ahead; shift > SteppedClocks || shift < -SteppedClocks {
 		stepLease(l, shift)
 	}
-	if mono >= l.end {
+	if mono >= l.End {
 		l.Left = 0
 		return false
 	}
@@ -203,9 +206,9 @@ func spendLease(l *Lease, cost, mono, wall int64) bool {
 // stepLease takes note that one clock has gone further than the other. If that is the wall clock, mono may have stood still, as it does while a machine is
 // suspended. So the lease ends earlier by as much.
 func stepLease(l *Lease, shift int64) {
-	l.ahead += shift
+	l.Ahead += shift
 	if shift > 0 {
-		l.end -= shift
+		l.End -= shift
 	}
 }
 
@@ -224,11 +227,11 @@ func LeaseCalls(l *Lease) int64 { return l.calls }
 // to all nodes.
 func DecideByLease(l *Lease, limit *Limit, held bool, mono int64, d *Decision) {
 	*d = Decision{Allowed: held, Limit: limit.quota}
-	if l.resetAt > mono {
-		d.ResetAfter = l.resetAt - mono
+	if l.ResetAt > mono {
+		d.ResetAfter = l.ResetAt - mono
 	}
 	if held {
-		d.Remaining = atMost(l.Left+l.free, limit.quota)
+		d.Remaining = atMost(l.Left+l.Free, limit.quota)
 		return
 	}
 	d.RetryAfter = atLeast(l.paused-mono, 1)
@@ -242,20 +245,20 @@ func demandOf(l *Lease, t *LeaseTerms, mono int64) int64 {
 	elapsed := mono - l.since
 	if elapsed > 2*t.Length { // who comes seldom leases nothing
 		l.since = mono
-		l.came = 0
+		l.Came = 0
 		l.rate = 0
 		l.last = leastLeased
 		return 0
 	}
-	if elapsed >= shortestLook && l.came >= leastLeased || elapsed >= t.Length/4 {
-		rate := float64(l.came) / float64(elapsed)
+	if elapsed >= shortestLook && l.Came >= leastLeased || elapsed >= t.Length/4 {
+		rate := float64(l.Came) / float64(elapsed)
 		weight := float64(elapsed)/float64(t.Length) + 0.3
 		if weight > 1 || l.rate == 0 {
 			weight = 1
 		}
 		l.rate += weight * (rate - l.rate)
 		l.since = mono
-		l.came = 0
+		l.Came = 0
 	}
 	return int64(l.rate * float64(t.Length) / 2)
 }
@@ -281,7 +284,7 @@ func askLease(l *Lease, t *LeaseTerms, mono, wall int64, a *LeaseAsk) bool {
 }
 
 func beginAsk(l *Lease, mono, wall int64, a *LeaseAsk) {
-	if l.Left > 0 && mono >= l.end {
+	if l.Left > 0 && mono >= l.End {
 		l.Left = 0
 	}
 	l.asking = true
@@ -300,10 +303,10 @@ func GrantLease(l *Lease, t *LeaseTerms, a *LeaseAsk, g *LeaseGrant, mono int64)
 		l.Left = 0
 	}
 	l.begun = a.sent
-	l.end = a.sent + g.Life - g.Life/1000 - 1
-	l.ahead = a.ahead
-	l.free = g.Free
-	l.resetAt = mono + g.Reset
+	l.End = a.sent + g.Life - g.Life/1000 - 1
+	l.Ahead = a.ahead
+	l.Free = g.Free
+	l.ResetAt = mono + g.Reset
 	if a.Want == 0 {
 		return
 	}
@@ -312,7 +315,7 @@ func GrantLease(l *Lease, t *LeaseTerms, a *LeaseAsk, g *LeaseGrant, mono int64)
 	}
 	l.toldIn = g.ToldIn
 	more := g.Units - (a.Size - a.Spent) // or less, if the rest had ended
-	l.low = l.Left / 4
+	l.Low = l.Left / 4
 	l.last = atLeast(g.Units, leastLeased)
 	if more >= a.Want {
 		l.back = 0
@@ -348,8 +351,8 @@ func ConcludeLease(l *Lease, t *LeaseTerms, cost int64, d *Decision, mono int64)
 	if retry == Never {
 		return
 	}
-	l.free = d.Remaining
-	l.resetAt = mono + d.ResetAfter
+	l.Free = d.Remaining
+	l.ResetAt = mono + d.ResetAfter
 	if d.Allowed {
 		return
 	}
@@ -382,7 +385,7 @@ func OrphanLease(l *Lease) {
 // ReturnLease makes a call that accounts for a lease, and gives back what is left of it, if three quarters of its time are over. Nothing of it may be spent
 // from then on. It returns false if it is too early, or there is no lease.
 func ReturnLease(l *Lease, mono, wall int64, a *LeaseAsk) bool {
-	if l.size == 0 || l.asking || mono < l.begun+(l.end-l.begun)/4*3 {
+	if l.size == 0 || l.asking || mono < l.begun+(l.End-l.begun)/4*3 {
 		return false
 	}
 	beginAsk(l, mono, wall, a)

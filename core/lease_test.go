@@ -67,7 +67,7 @@ func TestALeaseEndsByEitherClock(t *testing.T) {
 		var a LeaseAsk
 		l := NewLease(0)
 		l.rate = 1
-		l.came = 10
+		l.Came = 10
 		if UseLease(&l, &terms, 1, 2000, 2000, &a) != Asking {
 			t.Fatalf("%+v", l)
 		}

@@ -213,15 +213,15 @@ func (s *Store) useLease(o *openRule, hash uint64, c *core.Check, peek bool, mon
 	if u.step == core.Held || u.step == core.Refused {
 		core.DecideByLease(&h.lease, c.Rule.Limit(), u.step == core.Held, mono, &c.Decision)
 	}
-	switch {
-	case peek && u.step == core.Held:
-		c.Decision.Remaining -= c.Cost // as if it had been charged
-	case peek:
-	case u.step == core.Held:
+	if peek {
+		if u.step == core.Held {
+			c.Decision.Remaining -= c.Cost // as if it had been charged
+		}
+	} else if u.step == core.Held {
 		shard.spent++
-	case u.step == core.Refused:
+	} else if u.step == core.Refused {
 		shard.rejected++
-	default:
+	} else {
 		shard.asked++
 	}
 	u.calls = core.LeaseCalls(&h.lease)

@@ -51,7 +51,11 @@ func (l *lender) Run(c *Call) error {
 	}
 	for i := 0; i < len(c.Keys); i += 2 {
 		l.leases.Add(1)
-		c.Reply = append(c.Reply, 5000, 0, 1000, 1000, l.units, 1000000, 7, 1)
+		if l.rejects {
+			c.Reply = append(c.Reply, -1, 10_000_000, 10_000_000, 10_000_000, 0, 0, 7, 1)
+		} else {
+			c.Reply = append(c.Reply, 5000, 0, 1000, 1000, l.units, 1000000, 7, 1)
+		}
 	}
 	return nil
 }

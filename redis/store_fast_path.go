@@ -25,9 +25,9 @@ type fastPath struct {
 	head, tail string       // of a command, around the key
 	clock      func() int64 // nil: monotonic
 	shards     []*memoShard
+	lent       []*lesseeShard // of a leased rule
 	seed       maphash.Seed
 	salt       uint64
-	terms      uint64
 	quota      int64
 	rest       Rest
 }
@@ -64,31 +64,31 @@ type Rest interface {
 }
 
 // Serve returns a handler with a fast path for a rule that is open in the store. It does the same as Store.Decide and core.SetQuotaFields,
-// in one function. It returns nil if there is no fast path: because the rule's limit follows the calendar, the rule has an overflow policy
-// or is leased, or the server depends on the key, or has no Pipeline.
+// in one function. It returns nil if there is no fast path: because the rule has an overflow policy; or because it is not leased, and its limit follows the
+// calendar, or the server depends on the key, or has no Pipeline.
 func Serve(s *Store, r *core.Rule, c ServeConfig) http.Handler {
+	var none http.Handler
 	o := opened(r)
-	if o == nil || o.charge == "" || o.further != nil || o.lease != nil || s.client.Cluster() {
-		return nil
+	if o == nil || o.further != nil {
+		return none
+	}
+	e := newFastPath(s, r, o, c.Rest)
+	if o.lease != nil {
+		for i := range s.lessee.shards {
+			e.lent = append(e.lent, &s.lessee.shards[i])
+		}
+		return handlerOf(e, &c)
+	}
+	if o.charge == "" || s.client.Cluster() {
+		return none
 	}
 	server, err := s.client.Server("")
 	if err != nil || server.pipeline == nil {
-		return nil
+		return none
 	}
-	e := &fastPath{
-		store:    s,
-		rule:     r,
-		open:     o,
-		server:   server,
-		pipeline: server.pipeline,
-		trouble:  server.trouble,
-		clock:    s.ownClock,
-		seed:     s.seed,
-		salt:     o.salt,
-		terms:    o.terms,
-		quota:    r.Limit().Quota(),
-		rest:     c.Rest,
-	}
+	e.server = server
+	e.pipeline = server.pipeline
+	e.trouble = server.trouble
 	for i := range s.memo.shards {
 		e.shards = append(e.shards, &s.memo.shards[i])
 	}
@@ -98,11 +98,28 @@ func Serve(s *Store, r *core.Rule, c ServeConfig) http.Handler {
 	return handlerOf(e, &c)
 }
 
+// newFastPath returns what all fast paths of a rule need.
+func newFastPath(s *Store, r *core.Rule, o *openRule, rest Rest) *fastPath {
+	return &fastPath{
+		store: s,
+		rule:  r,
+		open:  o,
+		clock: s.ownClock,
+		seed:  s.seed,
+		salt:  o.salt,
+		quota: r.Limit().Quota(),
+		rest:  rest,
+	}
+}
+
 // argumentText returns an argument of a command as Redis's protocol has it.
 func argumentText(s string) string { return "$" + strconv.Itoa(len(s)) + "\r\n" + s + "\r\n" }
 
 // handlerOf returns the handler of a fast path.
 func handlerOf(e *fastPath, c *ServeConfig) http.Handler {
+	if e.lent != nil {
+		return leasedHandlerOf(e, c)
+	}
 	if c.Metering == nil {
 		if c.Direct {
 			return newByAddress(e, c, newByKey(e, c))
@@ -113,6 +130,32 @@ func handlerOf(e *fastPath, c *ServeConfig) http.Handler {
 		return newByAddressMetered(e, c, newByKeyMetered(e, c))
 	}
 	return newByKeyMetered(e, c)
+}
+
+// leasedHandlerOf returns the handler of a leased rule's fast path.
+func leasedHandlerOf(e *fastPath, c *ServeConfig) http.Handler {
+	if c.Metering == nil {
+		if c.Direct {
+			return newLeasedByAddress(e, c, newLeasedByKey(e, c))
+		}
+		return newLeasedByKey(e, c)
+	}
+	if c.Direct {
+		return newLeasedByAddressMetered(e, c, newLeasedByKeyMetered(e, c))
+	}
+	return newLeasedByKeyMetered(e, c)
+}
+
+// decideUnheld takes the general path for a key of a leased rule, since its unit is not held, or more units are to be asked for. If a part of the key is
+// missing, it leaves the request to the Rest.
+func decideUnheld(e *fastPath, w http.ResponseWriter, r *http.Request, key string) {
+	if key == "" {
+		e.rest.ServeHTTP(w, r)
+		return
+	}
+	checks := []core.Check{{Rule: e.rule, Key: key, Cost: 1}}
+	err := e.store.Decide(checks, false)
+	e.rest.Conclude(w, r, &checks[0], err)
 }
 
 // decideSeldom takes the general path for a key that the memo does not know, or knows to be rejected, and notes the name that the key's

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -292,6 +293,220 @@ func newByKeyMetered(e *fastPath, c *ServeConfig) http.Handler {
 			h[core.HeaderRemaining] = words[0:1:1]
 			h[core.HeaderReset] = words[4:5:5]
 			h[core.HeaderRateLimit] = []string{stateText + words[0] + end}
+			h[core.HeaderPolicy] = policyField
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// newLeasedByAddressMetered returns a fast path of a leased rule by the client's IPv4 address as the connection has it; byKey handles requests without such an address.
+func newLeasedByAddressMetered(e *fastPath, c *ServeConfig, byKey http.Handler) http.Handler {
+	own := c.Metering.Path
+	other := c.Metering.Other
+	aside := c.Metering.Aside
+	begun := new(int64) // how many decisions have begun
+	shards := e.lent
+	seed := e.seed
+	salt := e.salt
+	clock := e.clock
+	none := &holding{}
+	quota := e.quota
+	allowed := c.Metering.Allowed
+	t := c.QuotaFields
+	ready := t.Ready
+	limitField := t.Limit
+	policyField := t.Policy
+	stateText := t.State
+	numberTexts := t.Numbers
+	numberValues := t.Values
+	next := c.Next
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var (
+			path             string
+			key              string
+			i                int
+			hash             uint64
+			at               time.Time
+			mono, ahead      int64 // ahead is the wall clock at first
+			shard            *lesseeShard
+			of               *holding
+			lease            *core.Lease
+			remaining, reset int64
+			left             []string
+			h                http.Header
+		)
+		path = r.URL.Path
+		if path == own || path == other {
+			aside.ServeHTTP(w, r)
+			return
+		}
+		if atomic.AddInt64(begun, 1)%core.TimedShare == 1 {
+			serveTimed(e, c, true, w, r)
+			return
+		}
+		key = r.RemoteAddr
+		i = strings.IndexByte(key, ':')
+		if i <= 0 {
+			byKey.ServeHTTP(w, r)
+			return
+		}
+		key = key[:i]
+		hash = maphash.String(seed, key) ^ salt
+		shard = shards[hash%memoShards]
+		if clock == nil {
+			at = time.Now()
+			mono = int64(at.Sub(Started) / time.Microsecond)
+			ahead = at.UnixMicro()
+		} else {
+			mono, ahead = e.store.clocks()
+		}
+		shard.mu.Lock()
+		of = shard.young[hash]
+		if of == nil {
+			of = none
+		}
+		lease = &of.lease
+		ahead -= mono + lease.Ahead
+		if lease.Left <= lease.Low || mono >= lease.End || ahead > core.SteppedClocks || ahead < -core.SteppedClocks {
+			shard.mu.Unlock()
+			if key[0] == '[' { // the beginning of an IPv6 address is not a key
+				byKey.ServeHTTP(w, r)
+				return
+			}
+			decideUnheld(e, w, r, key)
+			return
+		}
+		lease.Came++
+		lease.Left--
+		shard.spent++
+		remaining = lease.Left + lease.Free
+		reset = lease.ResetAt - mono
+		shard.mu.Unlock()
+		if remaining > quota {
+			remaining = quota
+		}
+		if reset < 0 {
+			reset = 0
+		}
+		atomic.AddInt64(allowed, 1)
+		reset = (reset + 999_999) / 1_000_000
+		h = w.Header()
+		if len(h) > 1 || reset >= ready { // Traefik's responses always have one field
+			core.SetQuotaFields(t, h, remaining, reset, 0)
+		} else if remaining >= ready {
+			left = []string{strconv.FormatInt(remaining, 10)}
+			h[core.HeaderLimit] = t.Limit
+			h[core.HeaderRemaining] = left
+			h[core.HeaderReset] = numberValues[reset]
+			h[core.HeaderRateLimit] = []string{t.State + left[0]}
+			h[core.HeaderPolicy] = t.Policy
+		} else {
+			h[core.HeaderLimit] = limitField
+			h[core.HeaderRemaining] = numberValues[remaining]
+			h[core.HeaderReset] = numberValues[reset]
+			h[core.HeaderRateLimit] = []string{stateText + numberTexts[remaining]}
+			h[core.HeaderPolicy] = policyField
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// newLeasedByKeyMetered returns a fast path of a leased rule by keys that the Keyer makes.
+func newLeasedByKeyMetered(e *fastPath, c *ServeConfig) http.Handler {
+	own := c.Metering.Path
+	other := c.Metering.Other
+	aside := c.Metering.Aside
+	begun := new(int64) // how many decisions have begun
+	keys := c.Keys
+	shards := e.lent
+	seed := e.seed
+	salt := e.salt
+	clock := e.clock
+	none := &holding{}
+	quota := e.quota
+	allowed := c.Metering.Allowed
+	t := c.QuotaFields
+	ready := t.Ready
+	limitField := t.Limit
+	policyField := t.Policy
+	stateText := t.State
+	numberTexts := t.Numbers
+	numberValues := t.Values
+	next := c.Next
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var (
+			path             string
+			key              string
+			hash             uint64
+			at               time.Time
+			mono, ahead      int64 // ahead is the wall clock at first
+			shard            *lesseeShard
+			of               *holding
+			lease            *core.Lease
+			remaining, reset int64
+			left             []string
+			h                http.Header
+		)
+		path = r.URL.Path
+		if path == own || path == other {
+			aside.ServeHTTP(w, r)
+			return
+		}
+		if atomic.AddInt64(begun, 1)%core.TimedShare == 1 {
+			serveTimed(e, c, false, w, r)
+			return
+		}
+		key = keys.Key(r)
+		hash = maphash.String(seed, key) ^ salt
+		shard = shards[hash%memoShards]
+		if clock == nil {
+			at = time.Now()
+			mono = int64(at.Sub(Started) / time.Microsecond)
+			ahead = at.UnixMicro()
+		} else {
+			mono, ahead = e.store.clocks()
+		}
+		shard.mu.Lock()
+		of = shard.young[hash]
+		if of == nil {
+			of = none
+		}
+		lease = &of.lease
+		ahead -= mono + lease.Ahead
+		if lease.Left <= lease.Low || mono >= lease.End || ahead > core.SteppedClocks || ahead < -core.SteppedClocks {
+			shard.mu.Unlock()
+			decideUnheld(e, w, r, key)
+			return
+		}
+		lease.Came++
+		lease.Left--
+		shard.spent++
+		remaining = lease.Left + lease.Free
+		reset = lease.ResetAt - mono
+		shard.mu.Unlock()
+		if remaining > quota {
+			remaining = quota
+		}
+		if reset < 0 {
+			reset = 0
+		}
+		atomic.AddInt64(allowed, 1)
+		reset = (reset + 999_999) / 1_000_000
+		h = w.Header()
+		if len(h) > 1 || reset >= ready { // Traefik's responses always have one field
+			core.SetQuotaFields(t, h, remaining, reset, 0)
+		} else if remaining >= ready {
+			left = []string{strconv.FormatInt(remaining, 10)}
+			h[core.HeaderLimit] = t.Limit
+			h[core.HeaderRemaining] = left
+			h[core.HeaderReset] = numberValues[reset]
+			h[core.HeaderRateLimit] = []string{t.State + left[0]}
+			h[core.HeaderPolicy] = t.Policy
+		} else {
+			h[core.HeaderLimit] = limitField
+			h[core.HeaderRemaining] = numberValues[remaining]
+			h[core.HeaderReset] = numberValues[reset]
+			h[core.HeaderRateLimit] = []string{stateText + numberTexts[remaining]}
 			h[core.HeaderPolicy] = policyField
 		}
 		next.ServeHTTP(w, r)

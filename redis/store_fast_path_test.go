@@ -139,6 +139,9 @@ func TestRulesWithAFastPath(t *testing.T) {
 	if !has(one, one.open(core.RuleConfig{Name: "a"}, core.LimitConfig{})) {
 		t.Error("a plain rule has none")
 	}
+	if !has(cluster, cluster.open(core.RuleConfig{Name: "l", Consistency: core.Leased}, core.LimitConfig{})) {
+		t.Error("a leased one in a Cluster has none")
+	}
 	if has(one, one.open(core.RuleConfig{Name: "b"}, core.LimitConfig{Calendar: core.Day})) {
 		t.Error("one that follows the calendar has one")
 	}

@@ -3,6 +3,8 @@
 // run under Yaegi: BenchmarkPlugin of the bench module runs it interpreted and compiled.
 //
 //	plugin [pattern of names]
+//
+// With the address of a Redis in WEIR_REDIS there are also rules that count there.
 package main
 
 import (
@@ -125,7 +127,7 @@ func all() []*subject {
 	keyed := func(key string) traefik.Rule {
 		return traefik.Rule{Name: "keyed", Limit: perHour, Algorithm: "token_bucket", Key: []string{key}}
 	}
-	return []*subject{
+	list := []*subject{
 		{name: "no_handler"},
 		{name: "nothing", handler: compiled(&nothing{next: http.NotFoundHandler()})},
 		{name: "fields", handler: compiled(&fields{next: http.NotFoundHandler()})},
@@ -163,6 +165,19 @@ func all() []*subject {
 		of("guard,rejected", guarded, spent),
 		of("guard", guarded),
 	}
+	if address := os.Getenv("WEIR_REDIS"); address != "" {
+		shared := func(c *traefik.Config) {
+			c.Store = map[string]interface{}{"redis": map[string]interface{}{"address": address, "nodes": 1}}
+		}
+		small := traefik.Rule{Name: "small", Limit: "8000/1s", Algorithm: "fixed_window"}
+		leased, few := large, small
+		leased.Consistency, few.Consistency = "lease", "lease"
+		list = append(list, of("redis", shared, large), of("small", nil, small), of("lease,small", shared, few), of("lease", shared, leased), of("metrics,lease", func(c *traefik.Config) {
+			metered(c)
+			shared(c)
+		}, leased))
+	}
+	return list
 }
 
 func metered(c *traefik.Config) { c.Metrics = map[string]interface{}{"path": "/metrics"} }

@@ -5,9 +5,9 @@
 // A path is a list of fragments, one behind the other. They are in the folder fragments:
 //
 //	key      key_address, key_keyer   where the key comes from
-//	store    store_memory, store_redis   the decision; it sets remaining, reset and more
+//	store    store_memory, store_redis, store_lease   the decision; it sets remaining and reset, and more or words
 //	several  covering, store_several, fields_several, counted_several, rare_several   the same for several rules, whose algorithms are called
-//	outcome  fields_words, fields_captured, next, rare   what happens to the request: its header fields, and who serves it
+//	outcome  fields_words, fields_captured, fields_held, next, rare   what happens to the request: its header fields, and who serves it
 //	metering aside, timed, counted               what a middleware with metrics or paths of its own does besides
 //	guarding ticket, unticketed                  what it does before a guard
 //

@@ -81,6 +81,14 @@ var paths = []fastPath{
 		Page: "redis", Name: "byKey", Key: "keyer", Timed: "serveTimed(e, c, false, w, r)",
 		Parts: []string{"aside", "timed", "key_keyer", "store_redis", "counted", "fields_words", "next"},
 	},
+	{
+		Page: "redis", Name: "leasedByAddress", Key: "address", Others: "byKey", Timed: "serveTimed(e, c, true, w, r)",
+		Parts: []string{"aside", "timed", "key_address", "store_lease", "counted", "fields_held", "next"},
+	},
+	{
+		Page: "redis", Name: "leasedByKey", Key: "keyer", Timed: "serveTimed(e, c, false, w, r)",
+		Parts: []string{"aside", "timed", "key_keyer", "store_lease", "counted", "fields_held", "next"},
+	},
 
 	{Page: "traefik", Name: "gate", Self: "g", Parts: []string{"aside", "gate"}},
 	{Page: "traefik", Name: "all", Self: "a", Parts: []string{"aside", "all"}, OnlyMetered: true},
@@ -128,6 +136,9 @@ func (p fastPath) with(metered, guarded bool) fastPath {
 
 // InCore reports whether the path is one of core, which has variables in place of fields.
 func (p fastPath) InCore() bool { return p.Page == "memory" || p.Page == "several" }
+
+// Leased reports whether the path spends units that are held.
+func (p fastPath) Leased() bool { return slices.Contains(p.Parts, "store_lease") }
 
 // Type returns the name of the path's type.
 func (p fastPath) Type() string {
@@ -183,6 +194,7 @@ func init() {
 		"fields":    func() []field { return fields },
 		"family":    func(name string) []field { return fieldsThat(func(f field) bool { return f.Family == name }) },
 		"large":     largeOf,
+		"endless":   func(value string) string { return strings.Replace(value, " + numberEnds[more]", "", 1) },
 		"minded":    func() []field { return fieldsThat(func(f field) bool { return f.Minded }) },
 		"take":      func() int64 { return guard.Take },
 		"leave":     func() int64 { return -guard.Place },
