@@ -98,7 +98,9 @@ func (b *zoneBlock) settings() []setting {
 		case "overrides":
 			list = append(list, setting{word: "override", to: b.override, often: true})
 		case "enforcement":
-			list = append(list, setting{word: "enforcement", to: b.enforcement})
+			list = append(list, setting{word: "enforcement", to: b.words("enforcement", &b.zone.Enforcement, "hard, shadow, or soft with a percentage and a duration, such as soft 20% 30s")})
+		case "consistency":
+			list = append(list, setting{word: "consistency", to: b.words("consistency", &b.zone.Consistency, "strict, lease, or eventual with an interval, such as eventual 1s")})
 		case "candidate":
 			list = append(list, setting{word: "candidate", to: b.candidate})
 		case "adapt":
@@ -154,13 +156,15 @@ func (b *zoneBlock) window(text string) error {
 	return nil
 }
 
-// enforcement reads the zone's enforcement, which may have several words.
-func (b *zoneBlock) enforcement(d *caddyfile.Dispenser) error {
-	b.zone.Enforcement = strings.Join(d.RemainingArgs(), " ")
-	if b.zone.Enforcement == "" {
-		return d.Errf("%senforcement: is empty; write hard, shadow, or soft with a percentage and a duration, such as soft 20%% 30s", b.where)
+// words returns what reads a setting whose value may have several words. wanted says what may be written.
+func (b *zoneBlock) words(name string, to *string, wanted string) func(d *caddyfile.Dispenser) error {
+	return func(d *caddyfile.Dispenser) error {
+		*to = strings.Join(d.RemainingArgs(), " ")
+		if *to == "" {
+			return d.Errf("%s%s: is empty; write %s", b.where, name, wanted)
+		}
+		return noBlock(d, b.where, name)
 	}
-	return noBlock(d, b.where, "enforcement")
 }
 
 // tiers reads the tiers block.

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/front"
+	"github.com/proxyweir/weir/redis"
 )
 
 // ruleCollector collects the metrics of the rules in force and of their stores. A rule has a bounded number of series, however many
@@ -37,12 +38,13 @@ var (
 		"Keys that were evicted from memory while they still counted, since it was full.", nil, nil)
 	breakerDesc = prometheus.NewDesc("weir_breaker_open",
 		"Whether the circuit breaker of a Redis server is open, so that it gets no requests: 1, or 0 if it is closed.", []string{"server"}, nil)
+	syncAgeDesc = prometheus.NewDesc(redis.SyncAge, redis.SyncAgeHelp, nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (ruleCollector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{requestsDesc, candidatesDesc, penaltiesDesc, waitingDesc, limitDesc, configuredDesc, periodDesc, keysDesc, maxKeysDesc, evictionsDesc, breakerDesc,
-		leaseUnitsDesc, leaseRequestsDesc, leaseCallsDesc} {
+		leaseUnitsDesc, leaseRequestsDesc, leaseCallsDesc, syncAgeDesc} {
 		to <- d
 	}
 }
@@ -106,13 +108,18 @@ func (ruleCollector) Collect(to chan<- prometheus.Metric) {
 			counter(leaseCallsDesc, c.N, c.Outcome)
 		}
 	}
+	var syncs redis.SyncStats
 	for _, store := range app.redisStores() {
+		syncs.Add(store.SyncStats())
 		for _, server := range store.Servers() {
 			servers[server.Name] = servers[server.Name] || server.Open
 		}
 	}
 	for name, open := range servers { // several stores may share a server
 		gauge(breakerDesc, map[bool]float64{true: 1}[open], name)
+	}
+	if syncs.Rounds > 0 {
+		gauge(syncAgeDesc, float64(syncs.Age)/1e6)
 	}
 	stats := app.memory.store.Stats()
 	gauge(maxKeysDesc, float64(stats.MaxKeys))

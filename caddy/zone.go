@@ -126,8 +126,10 @@ type Zone struct {
 	Adapt *Adapt `json:"adapt,omitempty"`
 
 	// How the nodes of a fleet keep to the limit together: `strict`, the default, lets Redis decide on every request. With `lease` a
-	// node takes units of the limit for up to a second, and spends them without asking; the limit is kept all the same. That needs a
-	// store in Redis, and a limit that is whole again after a second or more.
+	// node takes units of the limit for up to a second, and spends them without asking; the limit is kept all the same, with far fewer
+	// calls. With `eventual 1s` nodes decide by themselves, and tell each other by Redis once a second, or at another interval from 10ms
+	// to 1m: no request of a busy key waits, and together they may exceed the limit. Both need a store in Redis. The limit must be whole
+	// again after a second or more, or with `eventual` not before the interval has passed.
 	Consistency string `json:"consistency,omitempty"`
 
 	// What happens when the store fails: `open` lets requests pass, `closed` answers 503, and `local`, the default, counts in

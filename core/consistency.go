@@ -2,6 +2,8 @@ package core
 
 import (
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/proxyweir/weir/words"
 )
@@ -11,60 +13,111 @@ type Consistency int
 
 // The values of Consistency.
 const (
-	Strict Consistency = iota // the store decides on every request
-	Leased                    // nodes lease units, and spend them without asking: see Lease
+	Strict   Consistency = iota // the store decides on every request
+	Leased                      // nodes lease units, and spend them without asking: see Lease
+	Eventual                    // nodes decide by replicas, which they synchronise at intervals: see Replica
 )
 
-// ConsistencyNames lists the names that ParseConsistency accepts, in the order of the constants.
-var ConsistencyNames = []string{"strict", "lease"}
+// ConsistencyNames lists the names of the values, in the order of the constants.
+var ConsistencyNames = []string{"strict", "lease", "eventual"}
 
-// ParseConsistency returns the value for a word of the configuration; "" means the default, Strict.
-func ParseConsistency(word string) (Consistency, error) {
-	if word == "" {
-		return Strict, nil
+// ParseConsistency returns the value for a text of the configuration: strict, lease, or eventual with the interval of synchronisation, which is DefaultSync
+// if it is left out. "" means the default, Strict. every is 0 unless the value is Eventual.
+func ParseConsistency(text string) (value Consistency, every time.Duration, err error) {
+	parts := strings.Fields(text)
+	if len(parts) == 0 {
+		return Strict, 0, nil
 	}
 	for i, name := range ConsistencyNames {
-		if name == word {
-			return Consistency(i), nil
+		if name == parts[0] {
+			value = Consistency(i)
 		}
 	}
-	return Strict, fmt.Errorf("consistency %q: %s", word, words.OneOf(word, ConsistencyNames))
+	switch {
+	case ConsistencyNames[value] != parts[0]:
+		return Strict, 0, fmt.Errorf("consistency %q: %s", text, words.OneOf(parts[0], ConsistencyNames))
+	case value != Eventual:
+		if len(parts) > 1 {
+			return Strict, 0, fmt.Errorf("consistency %q: %s takes nothing else; only eventual takes an interval, such as eventual 1s", text, parts[0])
+		}
+		return value, 0, nil
+	case len(parts) == 1:
+		return value, DefaultSync, nil
+	}
+	every, err = parseDuration(parts[1])
+	if err != nil || len(parts) > 2 || every < ShortestSync || every > LongestSync || every%time.Microsecond != 0 {
+		return Strict, 0, fmt.Errorf("consistency %q: eventual takes one interval from %s to %s, such as eventual 1s", text, formatPeriod(ShortestSync), formatPeriod(LongestSync))
+	}
+	return value, every, nil
 }
 
-// leaseTerms returns the terms on which the limit of a configuration is leased; nil: it is not. The error names a setting that needs the store at every
-// request.
-func leaseTerms(c *RuleConfig) (*LeaseTerms, error) {
-	var none *LeaseTerms
-	if c.Consistency != Leased {
-		return none, nil
+// setConsistency sets the terms on which nodes lease units of the rule's limit, or keep it by replicas. The error names a setting that needs the store at
+// every request.
+func (r *Rule) setConsistency(c *RuleConfig) error {
+	if c.Consistency == Strict {
+		return nil
 	}
-	why := ""
-	switch {
-	case c.Limit.inFlight || c.Concurrency != 0:
-		why = "concurrency are mutually exclusive: every request begins and ends in the store; remove one"
-	case c.OverflowPolicy.Count != nil:
-		why = "count are mutually exclusive: every request has a reservation in the store; remove one"
-	case c.CountRejected:
-		why = "count_rejected are mutually exclusive: every rejection is charged in the store; remove one"
-	case c.Candidate != nil:
-		why = "candidate are mutually exclusive: the store decides on every request by it; remove one"
-	case c.Limit.delays:
-		why = "on_limit delay are mutually exclusive: requests have reservations after those of all nodes; remove one"
-	case c.Limit.queues:
-		why = c.Limit.algorithm.String() + " are mutually exclusive: requests have reservations after those of all nodes; choose another algorithm"
-	}
-	if why != "" {
-		return none, fmt.Errorf("consistency lease and %s", why)
+	name := ConsistencyNames[c.Consistency]
+	if why := needsStore(c); why != "" {
+		return fmt.Errorf("consistency %s and %s", name, why)
 	}
 	if c.Blocks {
-		return none, nil
+		return nil
 	}
-	terms, err := LeaseTermsOf(c.Limit)
+	if c.Consistency == Leased {
+		terms, err := LeaseTermsOf(c.Limit)
+		if err != nil {
+			return fmt.Errorf("consistency lease: %w", err)
+		}
+		r.lease = &terms
+		return nil
+	}
+	terms, err := SyncTermsOf(c.Limit, c.SyncEvery)
 	if err != nil {
-		return none, fmt.Errorf("consistency lease: %w", err)
+		return fmt.Errorf("consistency eventual: %w", err)
 	}
-	return &terms, nil
+	r.sync = &terms
+	return nil
+}
+
+// needsStore returns which setting needs the store at every request, and what to do instead; "": none.
+func needsStore(c *RuleConfig) string {
+	switch {
+	case c.Limit.inFlight || c.Concurrency != 0:
+		return "concurrency are mutually exclusive: every request begins and ends in the store; remove one"
+	case c.OverflowPolicy.Count != nil:
+		return "count are mutually exclusive: every request has a reservation in the store; remove one"
+	case c.CountRejected:
+		return "count_rejected are mutually exclusive: every rejection is charged in the store; remove one"
+	case c.Candidate != nil:
+		return "candidate are mutually exclusive: the store decides on every request by it; remove one"
+	case c.Limit.delays:
+		return "on_limit delay are mutually exclusive: requests have reservations after those of all nodes; remove one"
+	case c.Limit.queues:
+		return c.Limit.algorithm.String() + " are mutually exclusive: requests have reservations after those of all nodes; choose another algorithm"
+	case c.Consistency != Eventual:
+		return ""
+	case c.OverflowPolicy.SoftPercent != 0:
+		return "enforcement soft are mutually exclusive: the store knows when tolerance begins and ends; remove one"
+	case len(c.OverflowPolicy.Penalties) > 0:
+		return "penalty are mutually exclusive: the store knows which request is an offence; remove one"
+	}
+	return ""
 }
 
 // LeaseTerms returns the terms on which nodes lease units of the rule's limit; nil: they do not.
 func (r *Rule) LeaseTerms() *LeaseTerms { return r.lease }
+
+// SyncTerms returns the terms on which nodes decide by replicas; nil: they do not.
+func (r *Rule) SyncTerms() *SyncTerms { return r.sync }
+
+// consistencyText says how closely nodes follow the rule's limit.
+func (r *Rule) consistencyText() string {
+	switch {
+	case r.lease != nil:
+		return ConsistencyNames[Leased]
+	case r.sync != nil:
+		return ConsistencyNames[Eventual] + " " + formatMicroseconds(r.sync.Every)
+	}
+	return ConsistencyNames[Strict]
+}

@@ -123,10 +123,10 @@ func (l *Limiter) FallBack(local Store, nodes int) {
 	l.nodes = nodes
 }
 
-// Fits reports why the limiter's store is not one for the rule: its units are leased, and no other node shares the store.
+// Fits reports why the limiter's store is not one for the rule: nodes keep to its limit together, and no other node shares the store.
 func (l *Limiter) Fits(r *Rule) error {
-	if r.lease != nil && l.local == nil {
-		return fmt.Errorf("consistency lease: the rule counts in the memory of this process, which no other node shares; configure a store in Redis, or remove it")
+	if (r.lease != nil || r.sync != nil) && l.local == nil {
+		return fmt.Errorf("consistency %s: the rule counts in the memory of this process, which no other node shares; configure a store in Redis, or remove it", r.consistencyText())
 	}
 	return nil
 }

@@ -238,7 +238,7 @@ func Difference(a, b *Rule) string {
 		return "another enforcement"
 	case a.countRejected != b.countRejected:
 		return "another count_rejected"
-	case (a.lease == nil) != (b.lease == nil):
+	case a.consistencyText() != b.consistencyText():
 		return "another consistency"
 	case a.overflowText() != b.overflowText():
 		return "another enforcement, bound of waiting requests, count or penalty"

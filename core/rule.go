@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/proxyweir/weir/words"
 )
@@ -18,7 +19,8 @@ type RuleConfig struct {
 	CountRejected bool // requests that this rule rejects are charged to it, too
 	OnError       OnError
 	Consistency   Consistency
-	Message       string // the text of its rejections; "": none of its own
+	SyncEvery     time.Duration // the interval of Eventual
+	Message       string        // the text of its rejections; "": none of its own
 
 	// OverflowPolicy is what the rule does past its limit besides rejecting.
 	OverflowPolicy OverflowPolicy
@@ -78,7 +80,8 @@ type Rule struct {
 	countRejected bool
 	onError       OnError
 	blocks        bool
-	lease         *LeaseTerms // nil: the store decides on every request
+	lease         *LeaseTerms // nil: nodes lease nothing
+	sync          *SyncTerms  // nil: nodes keep no replicas
 	adapt         string
 	overflow      *overflow // nil: it only rejects, and counts all requests
 	room          *room     // counts waiting requests; nil: none wait
@@ -133,7 +136,7 @@ func NewRule(c RuleConfig) (*Rule, error) {
 	if r.overflow, err = newOverflow(&c); err != nil {
 		return nil, fmt.Errorf("rule %q: %w", c.Name, err)
 	}
-	if r.lease, err = leaseTerms(&c); err != nil {
+	if err = r.setConsistency(&c); err != nil {
 		return nil, fmt.Errorf("rule %q: %w", c.Name, err)
 	}
 	if !r.shadow && r.limit.Waits() {

@@ -36,6 +36,7 @@ func knownMetrics() []metric {
 		{name: "weir_lease_units", kind: gauge, labels: labels{"rule": nil}},
 		{name: "weir_lease_requests_total", kind: counter, labels: labels{"outcome": {"held", "rejected", "asked"}}},
 		{name: "weir_lease_calls_total", kind: counter, labels: labels{"outcome": {"granted", "refused", "returned", "failed"}}},
+		{name: "weir_sync_age_seconds", kind: gauge},
 		{name: "weir_keys", kind: gauge, labels: labels{"rule": nil}},
 		{name: "weir_max_keys", kind: gauge},
 		{name: "weir_evictions_total", kind: counter},

@@ -155,6 +155,10 @@ func TestBothProxiesHaveTheMetricsOfTheDashboard(t *testing.T) {
 					limit 5/1m
 					consistency lease
 				}
+				zone told {
+					limit 500/1m
+					consistency eventual
+				}
 			}
 			respond ok
 		}
@@ -164,9 +168,10 @@ func TestBothProxiesHaveTheMetricsOfTheDashboard(t *testing.T) {
 	withMetrics := ", metrics: {address: '" + address + "'}"
 	s.limit("here", "{limit: 500/1m, algorithm: token_bucket, penalty: [1h], candidate: {limit: 3/1m}, guard: {}"+withMetrics+"}")
 	s.limit("there", "{limit: 500/1m, consistency: lease"+withMetrics+", store: {redis: {address: '"+redis.Addr()+"', nodes: 1}}}")
+	s.limit("told", "{limit: 500/1m, consistency: eventual 1s"+withMetrics+", store: {redis: {address: '"+redis.Addr()+"', nodes: 1}}}")
 	s.limit("adapted", "{limit: 500/1m, adapt: {ceiling: 800/1m}, advisor: {url: '"+advisor.URL+"', interval: 1s}"+withMetrics+"}")
 	s.route("/here", "here", "adapted")
-	s.route("/there", "there")
+	s.route("/there", "there", "told")
 	s.apply()
 	for _, path := range []string{"/here", "/there"} {
 		for range 100 { // the duration of some is measured

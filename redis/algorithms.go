@@ -12,6 +12,7 @@ type algorithm struct {
 	overflow string // Lua: as decide, in scripts of rules with an overflow policy; "" means decide
 	refund   string // Lua: sets value to the state in v without a charge of that cost, made at the time charged
 	lease    leaseParts
+	replica  replicaParts
 	kind     int64  // bits of a rule's kind: see luaOverflowBegin
 	commands string // the Redis commands that it runs besides commandsOfAll
 	atOnce   bool   // all units come back at the same time, when a window ends
@@ -26,11 +27,17 @@ type leaseParts struct {
 	lend   string // Lua: lends extra units
 }
 
+// replicaParts are an algorithm's parts in the script of replicas: see luaReplicaDecide. The zero value is that of an algorithm that has no replicas.
+type replicaParts struct {
+	late  string // Lua: charges units to the window before the present one
+	state string // Lua: sets one, two and three to the state that is left: see core's ReplicaState
+}
+
 // algorithms has the rows by core.Algorithm. To add an algorithm, add a file with its Lua, and a row.
 var algorithms = tabulate([]*algorithm{
 	{
 		name: "token_bucket", read: luaRead, most: "X", decide: luaUnpackBucket + luaHeldOfBucket + luaTokenBucket, overflow: luaUnpackBucket + luaLent + luaHeldOfBucket + luaTokenBucket,
-		refund: luaIntervals + luaRefundBucket, lease: leaseParts{luaSettleBucket, luaWindowOfBucket, luaLendBucket}, kind: kindBucket, numbers: numbersOfTokenBucket,
+		refund: luaIntervals + luaRefundBucket, lease: leaseParts{luaSettleBucket, luaWindowOfBucket, luaLendBucket}, replica: replicaParts{state: luaStateOfBucket}, kind: kindBucket, numbers: numbersOfTokenBucket,
 	},
 	{
 		name: "leaky_bucket", read: luaRead, most: "X", decide: luaUnpackBucket + luaLeakyBucket,
@@ -38,15 +45,16 @@ var algorithms = tabulate([]*algorithm{
 	},
 	{
 		name: "fixed_window", read: luaRead, most: "R", decide: luaFixedWindow,
-		refund: luaRefundFixedWindow, lease: leaseParts{luaSettleFixedWindow, luaWindowOfFixedWindow, luaLendCharged}, atOnce: true, numbers: numbersOfFixedWindow,
+		refund: luaRefundFixedWindow, lease: leaseParts{luaSettleFixedWindow, luaWindowOfFixedWindow, luaLendCharged}, replica: replicaParts{state: luaStateOfFixedWindow}, atOnce: true, numbers: numbersOfFixedWindow,
 	},
 	{
 		name: "sliding_window_log", read: luaReadLog, most: "R", decide: luaSlidingWindowLog, overflow: luaSlidingWindowLog + luaEntries,
-		refund: luaRefundLog, lease: leaseParts{luaSettleLog, luaWindowOfLog, luaLendLog}, kind: kindLog, commands: " GETRANGE STRLEN SETRANGE APPEND PEXPIRE ", numbers: numbersOfLog,
+		refund: luaRefundLog, lease: leaseParts{luaSettleLog, luaWindowOfLog, luaLendLog}, replica: replicaParts{state: luaStateOfLog}, kind: kindLog, commands: " GETRANGE STRLEN SETRANGE APPEND PEXPIRE ", numbers: numbersOfLog,
 	},
 	{
 		name: "sliding_window_counter", read: luaRead, most: "R", decide: luaSlidingWindowCounter,
-		refund: luaRefundSlidingWindowCounter, lease: leaseParts{luaSettleSlidingWindowCounter, luaWindowOfSlidingWindowCounter, luaLendCharged}, numbers: noNumbers,
+		refund: luaRefundSlidingWindowCounter, lease: leaseParts{luaSettleSlidingWindowCounter, luaWindowOfSlidingWindowCounter, luaLendCharged},
+		replica: replicaParts{luaLateOfSlidingWindowCounter, luaStateOfSlidingWindowCounter}, numbers: noNumbers,
 	},
 	{name: "concurrency", read: luaRead, most: "1000000000", overflow: "-- see weigh\n", numbers: noNumbers}, // requests in flight
 })

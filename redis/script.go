@@ -52,6 +52,8 @@ var (
 
 	scriptOfLease = newScript("lease", luaBegin, luaLeaseBegin, luaRule, choice(luaLeaseDecide), luaLeaseEnd) // see lessee
 
+	scriptOfReplicas = newScript("replicas", luaBegin, luaReplicaBegin, luaRule, choice(luaReplicaDecide), luaReplicaEnd) // see replicas
+
 	scriptOfMark    = newScript("mark", luaMark)              // see comparison
 	scriptOfCarry   = newScript("carry", luaBegin, luaCarry)  // see Carry
 	scriptOfFleet   = newScript("fleet", luaFleet)            // see Agree

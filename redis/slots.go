@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sort"
 	"strconv"
 	"time"
@@ -256,10 +257,16 @@ func (s *Store) refund(calls []*Call, end func()) {
 
 // runAside makes a call that no request waits for, unless the server's breaker is open. It reports whether the server has answered
 // without an error.
-func (s *Store) runAside(c *Call) bool {
+func (s *Store) runAside(c *Call) bool { return s.callAside(c) == nil }
+
+// callAside is runAside with the error.
+func (s *Store) callAside(c *Call) error {
 	server, err := s.client.Server(c.Keys[0])
-	if err != nil || server.breaker.Open() {
-		return false
+	if err != nil {
+		return err
+	}
+	if server.breaker.Open() {
+		return ErrOpen
 	}
 	seen := server.trouble.Load()
 	if err = server.conn.Run(c); err != nil {
@@ -267,6 +274,8 @@ func (s *Store) runAside(c *Call) bool {
 	}
 	if err != nil {
 		s.failed(server, c.Keys[0], seen, err)
+		return fmt.Errorf("%s: %w", server.name, err)
 	}
-	return err == nil
+	server.breaker.Succeed()
+	return nil
 }

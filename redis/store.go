@@ -80,6 +80,7 @@ type Store struct {
 	memo       memo
 	leases     leases
 	lessee     lessee
+	replicas   replicas
 	comparison comparison
 	ahead      atomic.Int64 // how far the server's clock is ahead of the node's; 0 until a wrong guess has shown it
 
@@ -104,6 +105,8 @@ type openRule struct {
 	atOnce  bool
 	windows atomic.Value     // *windows, with a calendar
 	lease   *core.LeaseTerms // nil: the rule is not leased
+	sync    *core.SyncTerms  // nil: it has no replicas
+	round   *progress        // of the round in which its replicas are synchronised
 	further []byte           // follows the argument, for a rule with an overflow policy: see appendOverflow; nil: it has none
 }
 
@@ -138,6 +141,7 @@ func NewStore(c Config) (*Store, error) {
 	}
 	s.leases.begin(s, c.Lease)
 	s.lessee.begin(s)
+	s.replicas.begin(s)
 	s.comparison.begin(s, c.Differs)
 	if s.clock == nil {
 		s.clock = monotonic
@@ -196,6 +200,12 @@ func (s *Store) prepare(r *core.Rule) *openRule {
 	} else {
 		o.windows.Store(&windows{bounds: []int64{0, 0, 0, 0, 0}})
 	}
+	if t := r.SyncTerms(); t != nil {
+		terms := *t
+		terms.Slack = int64(s.client.Timeout() / time.Microsecond)
+		o.sync = &terms
+		o.round = s.replicas.roundOf(t.Every).progress
+	}
 	if r.HasOverflowPolicy() {
 		o.further = appendOverflow(nil, r, s.leases.lasts)
 	}
@@ -236,6 +246,7 @@ func (s *Store) closeLater() { _ = s.end() }
 func (s *Store) end() error {
 	s.comparison.close()
 	s.lessee.close()
+	s.replicas.close()
 	s.mu.Lock()
 	s.closed = true
 	for _, timer := range s.timers {
@@ -273,13 +284,24 @@ func (s *Store) Decide(checks []core.Check, peek bool) error {
 	q := s.inquire(checks)
 	now := s.clock()
 	var err error
-	if len(checks) > 1 && anyLeased(q.rules) {
-		err = s.decideSomeLeased(q, checks, peek, now)
+	if anyReplicated(q.rules) {
+		err = s.decideByReplicas(q, checks, peek, now)
 	} else {
-		err = s.decideStrictly(q, checks, peek, now)
+		err = s.decideAsked(q, checks, peek, now)
 	}
 	inquiries.Put(q)
 	return err
+}
+
+// decideAsked decides on checks of rules without replicas: by what the node has leased, or as Redis says.
+func (s *Store) decideAsked(q *inquiry, checks []core.Check, peek bool, now int64) error {
+	switch {
+	case !anyLeased(q.rules):
+		return s.decideStrictly(q, checks, peek, now)
+	case len(checks) == 1:
+		return s.decideLeased(q.rules[0], checks, peek)
+	}
+	return s.decideSomeLeased(q, checks, peek, now)
 }
 
 // inquire returns the memory that a decision on checks needs.

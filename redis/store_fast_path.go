@@ -64,12 +64,12 @@ type Rest interface {
 }
 
 // Serve returns a handler with a fast path for a rule that is open in the store. It does the same as Store.Decide and core.SetQuotaFields,
-// in one function. It returns nil if there is no fast path: because the rule has an overflow policy; or because it is not leased, and its limit follows the
+// in one function. It returns nil if there is no fast path: because the rule has an overflow policy or replicas; or because it is not leased, and its limit follows the
 // calendar, or the server depends on the key, or has no Pipeline.
 func Serve(s *Store, r *core.Rule, c ServeConfig) http.Handler {
 	var none http.Handler
 	o := opened(r)
-	if o == nil || o.further != nil {
+	if o == nil || o.further != nil || o.sync != nil {
 		return none
 	}
 	e := newFastPath(s, r, o, c.Rest)

@@ -150,7 +150,7 @@ func (c *compiler) refuse(lacking need, why string) {
 		}
 		what := f.Name
 		if f.When != "" {
-			what += " " + f.When
+			what += " " + firstWord(c.text.Texts[f.Name])
 		}
 		c.fail(what+why, f.Name)
 	}

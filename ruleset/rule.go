@@ -137,6 +137,11 @@ func compile(t *RuleText, in Context, config *core.RuleConfig) (*Rule, []*FieldE
 		return nil, c.errors
 	}
 	r.Limits = limits
+	for _, one := range limits.Rules() {
+		if text := one.SyncAdvice(); text != "" {
+			r.Advice = append(r.Advice, text)
+		}
+	}
 	if r.Adapt != nil {
 		if r.Limits, err = LimitsWith(r.Adapt, config.Limit.Requests(), r.Adapt.common.Burst, config.Limit.Algorithm()); err != nil { // not reached: they are those
 			c.failAdapt(err.Error())
@@ -499,7 +504,7 @@ func (c *compiler) setWords(config *core.RuleConfig) {
 		c.fail(err.Error(), "on_error")
 	}
 	config.OnError = onError
-	config.Consistency, err = core.ParseConsistency(c.text.Texts["consistency"])
+	config.Consistency, config.SyncEvery, err = core.ParseConsistency(c.text.Texts["consistency"])
 	if err != nil {
 		c.fail(err.Error(), "consistency")
 	}

@@ -19,7 +19,7 @@ type Field struct {
 	Example string   // of what is neither a value nor a list of values
 	Needed  bool     // an object without it says nothing
 	Needs   need
-	When    string // the value that Needs applies to; "": any
+	When    string // the first words of the values that Needs applies to; "": any
 	Doc     string // the meaning of the field, for the manual and for editors
 }
 
@@ -100,8 +100,8 @@ var Schema = map[string][]Field{
 			Doc: "A limit to try out on the same requests. Its decisions are counted and compared with those of the rule's limit, and change nothing."},
 		{Name: "adapt", Kind: OneObject, Needs: withLimit, Of: "adapt",
 			Doc: "How far advice may move the rule's own limit. A rule without it is never touched by advice."},
-		{Name: "consistency", Kind: OneWord, Words: core.ConsistencyNames, Needs: withAnyLimit, When: "lease",
-			Doc: "How the nodes of a fleet keep to the limit together. strict, the default: Redis decides on every request. lease: nodes take units of the limit for up to a second, and spend them without asking. The limit is kept all the same, with far fewer calls. It needs a store in Redis, and a limit that is whole again after a second or more."},
+		{Name: "consistency", Kind: OneText, Needs: withAnyLimit, When: "lease eventual",
+			Doc: "How the nodes of a fleet keep to the limit together. strict, the default: Redis decides on every request. lease: nodes take units of the limit for up to a second, and spend them without asking. The limit is kept all the same, with far fewer calls. eventual 1s: nodes decide by themselves, and tell each other by Redis once a second, or at another interval from 10ms to 1m. No request of a busy key waits, and together nodes may exceed the limit. Both need a store in Redis, lease a limit that is whole again after a second or more, and eventual one that takes at least the interval."},
 		{Name: "on_error", Kind: OneWord, Words: core.OnErrorNames,
 			Doc: "What happens when the store fails: local, the default, counts in memory; open lets requests pass; closed answers 503. Memory itself does not fail."},
 		{Name: "on_missing_key", Kind: OneWord, Words: []string{"share", "skip", "reject"},
@@ -242,6 +242,18 @@ func says(t *RuleText, f *Field) bool {
 	if f.When == "" {
 		return text != ""
 	}
+	for _, word := range strings.Fields(f.When) {
+		if firstWord(text) == word {
+			return true
+		}
+	}
+	return false
+}
+
+func firstWord(text string) string {
 	words := strings.Fields(text)
-	return len(words) > 0 && words[0] == f.When
+	if len(words) == 0 {
+		return ""
+	}
+	return words[0]
 }

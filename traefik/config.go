@@ -166,8 +166,10 @@ type Rule struct {
 	Adapt interface{} `json:"adapt,omitempty" yaml:"adapt,omitempty"`
 
 	// How the nodes of a fleet keep to the limit together: strict, the default, lets Redis decide on every request. With lease a node
-	// takes units of the limit for up to a second, and spends them without asking; the limit is kept all the same. That needs a store
-	// in Redis, and a limit that is whole again after a second or more.
+	// takes units of the limit for up to a second, and spends them without asking; the limit is kept all the same, with far fewer calls.
+	// With eventual 1s nodes decide by themselves, and tell each other by Redis once a second, or at another interval from 10ms to 1m: no
+	// request of a busy key waits, and together they may exceed the limit. Both need a store in Redis. The limit must be whole again after
+	// a second or more, or with eventual not before the interval has passed.
 	Consistency string `json:"consistency,omitempty" yaml:"consistency,omitempty"`
 
 	// What happens when Redis fails: open lets requests pass, closed answers 503, local, the default, counts in memory.

@@ -623,8 +623,8 @@ func TestDocsHaveTheSeriesThatTheCodeHas(t *testing.T) {
 	c.Advisor = object{"url": a.URL}
 	h := st.handler(context.Background(), c, "m@file")
 	st.polled(a, 1)
-	families := map[string]bool{"weir_breaker_open{server}": true, // there with Redis alone, and with leases
-		"weir_lease_units{rule}": true, "weir_lease_requests_total{outcome}": true, "weir_lease_calls_total{outcome}": true}
+	families := map[string]bool{"weir_breaker_open{server}": true, // there with Redis alone, and with leases or replicas
+		"weir_lease_units{rule}": true, "weir_lease_requests_total{outcome}": true, "weir_lease_calls_total{outcome}": true, "weir_sync_age_seconds": true}
 	for series := range scrape(t, h) {
 		name, labels, _ := strings.Cut(strings.TrimSuffix(series, "}"), "{")
 		for _, end := range []string{"_bucket", "_sum", "_count"} {

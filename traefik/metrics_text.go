@@ -26,6 +26,10 @@ func (g *registry) writeMetrics() []byte {
 	b = appendBreakers(b, s)
 	b = appendMemory(b, s)
 	b = appendLeases(b, s)
+	if s.syncs.Rounds > 0 {
+		b = appendFamily(b, redis.SyncAge, "gauge", redis.SyncAgeHelp)
+		b = append(b, redis.SyncAge+" "+inSeconds(time.Duration(s.syncs.Age)*time.Microsecond)+"\n"...)
+	}
 	b = appendNumbers(b, s, "weir_penalties_total", "counter", "Keys that were blocked for exceeding a rule's limit.", func(r *series) int64 {
 		if !r.penalties {
 			return isNot

@@ -192,6 +192,7 @@ type snapshot struct {
 	maxKeys         int
 	evicted         int64
 	leases          redis.LeaseStats
+	syncs           redis.SyncStats
 	advised         []*advisedNow
 	guardNames      []string // in order
 	guards          map[string]*guardSeries
@@ -209,6 +210,7 @@ func (g *registry) observe() *snapshot {
 	s.leases.Add(g.metrics.leases)
 	for _, shared := range g.redis {
 		s.leases.Add(shared.store.LeaseStats())
+		s.syncs.Add(shared.store.SyncStats())
 	}
 	found := make(map[*meter]*series)
 	shown := g.shown()

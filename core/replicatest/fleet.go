@@ -1,0 +1,230 @@
+// Package replicatest plays fleets of nodes that keep replicas of one key, on a virtual clock, around package core's part of it. It measures by how much they
+// exceed the limit together, and how much they may by the bound that core's Replica states.
+package replicatest
+
+import (
+	"container/heap"
+	"math/rand/v2"
+
+	"github.com/proxyweir/weir/core"
+)
+
+// Store is the store of a Fleet. Exchange answers a call at a time; if cost is not 0, it decides on a request of that cost in place of charging.
+type Store interface {
+	Exchange(now int64, c *core.ReplicaCall, cost int64) (core.Decision, core.ReplicaState)
+}
+
+// Config configures a Fleet. Times are in microseconds.
+type Config struct {
+	Limit *core.Limit
+	Store Store
+	Nodes int
+	Terms core.SyncTerms // Slack is how long a node waits for an answer
+	Rand  *rand.Rand
+	Trip  func() int64 // how long a message to the store, or from it, takes: less than half of Slack
+	Lost  float64      // which part of the calls is lost on the way
+	Drift float64      // by which part of the time the nodes' clocks are wrong at most
+}
+
+// Stats are what a Fleet has done.
+type Stats struct {
+	Requests, Admitted, Rejected int
+
+	Calls int   // that requests waited for
+	Syncs int   // calls that none waited for
+	Lost  int64 // units that were lost with calls
+
+	Excess int64 // the most units that the limit's state had more than the limit allows
+	Bound  int64 // the most units that nodes were asked for in the time of the bound
+	Unused int   // rejections although the limit would have allowed the request
+}
+
+// Fleet plays the nodes. The time is Now; Until moves it on.
+type Fleet struct {
+	Stats
+	Now int64
+
+	c      Config
+	judge  judge
+	asked  arrivals
+	nodes  []node
+	events events
+	serial int
+}
+
+type node struct {
+	replica core.Replica
+	drift   float64
+	ahead   int64 // of its clock
+	running bool  // its rounds
+	failing bool
+}
+
+// start is the time of the beginning: some midnight.
+const start = 1_700_006_400_000_000
+
+// NewFleet returns a fleet that has just started.
+func NewFleet(c Config) *Fleet {
+	f := &Fleet{c: c, Now: start, judge: newJudge(c.Limit), nodes: make([]node, c.Nodes)}
+	f.asked.long = 2 * (c.Terms.Every + c.Terms.Slack)
+	if c.Lost > 0 { // replicas go on for three intervals
+		f.asked.long += 2 * c.Terms.Every
+	}
+	for i := range f.nodes {
+		f.nodes[i].drift = 1 + c.Drift*(2*c.Rand.Float64()-1)
+		f.nodes[i].ahead = c.Rand.Int64N(1e9)
+	}
+	return f
+}
+
+func (f *Fleet) mono(n *node) int64 { return n.ahead + int64(float64(f.Now-start)*n.drift) }
+
+// Until plays what happens until that time.
+func (f *Fleet) Until(now int64) {
+	for len(f.events) > 0 && f.events[0].at <= now {
+		e := heap.Pop(&f.events).(event)
+		f.Now = e.at
+		e.do()
+	}
+	f.Now = now
+}
+
+func (f *Fleet) after(long int64, do func()) {
+	f.serial++
+	heap.Push(&f.events, event{f.Now + long, f.serial, do})
+}
+
+// Request plays a request that comes to a node.
+func (f *Fleet) Request(i int, cost int64) {
+	n := &f.nodes[i]
+	f.Requests++
+	f.asked.add(f.Now, cost)
+	f.Bound = max(f.Bound, f.asked.sum)
+	mono := f.mono(n)
+	if !core.ReplicaFresh(&n.replica, &f.c.Terms, mono, n.failing) {
+		f.ask(n, cost)
+		return
+	}
+	var d core.Decision
+	core.DecideByReplica(&n.replica, f.c.Limit, &f.c.Terms, cost, mono, true, &d)
+	f.settle(d.Allowed, cost)
+	f.touch(n)
+}
+
+func (f *Fleet) touch(n *node) {
+	core.TouchReplica(&n.replica)
+	if !n.running {
+		n.running = true
+		f.after(f.c.Terms.Every, func() { f.round(n) })
+	}
+}
+
+// ask lets the store decide on a request.
+func (f *Fleet) ask(n *node, cost int64) {
+	f.Calls++
+	var c core.ReplicaCall
+	core.BeginLook(f.mono(n), &c)
+	if f.lost() {
+		f.after(f.c.Terms.Slack, func() { f.settle(false, cost) })
+		return
+	}
+	f.after(f.c.Trip(), func() {
+		d, s := f.c.Store.Exchange(f.Now, &c, cost)
+		f.settle(d.Allowed, cost)
+		if d.Allowed {
+			c.Own = cost
+		}
+		f.after(f.c.Trip(), func() {
+			n.failing = false
+			core.EndReplicaCall(&n.replica, f.c.Limit, &f.c.Terms, &c, &s, f.mono(n))
+		})
+	})
+}
+
+// round synchronises a node's replica.
+func (f *Fleet) round(n *node) {
+	n.running = core.ReplicaDue(&n.replica)
+	if !n.running {
+		return
+	}
+	f.after(f.c.Terms.Every, func() { f.round(n) })
+	var c core.ReplicaCall
+	if !core.BeginSync(&n.replica, f.c.Limit, &f.c.Terms, f.mono(n), &c) {
+		return
+	}
+	f.Syncs++
+	if f.lost() {
+		f.Lost += c.Units + c.Late
+		f.after(f.c.Terms.Slack, func() {
+			n.failing = true
+			core.LoseSync(&n.replica, &c, true)
+		})
+		return
+	}
+	f.after(f.c.Trip(), func() {
+		_, s := f.c.Store.Exchange(f.Now, &c, 0)
+		f.after(f.c.Trip(), func() {
+			n.failing = false
+			core.EndReplicaCall(&n.replica, f.c.Limit, &f.c.Terms, &c, &s, f.mono(n))
+		})
+	})
+}
+
+func (f *Fleet) lost() bool { return f.c.Lost > 0 && f.c.Rand.Float64() < f.c.Lost }
+
+func (f *Fleet) settle(allowed bool, cost int64) {
+	if !allowed {
+		f.Rejected++
+		if f.judge.over(f.Now)+cost <= 0 {
+			f.Unused++
+		}
+		return
+	}
+	f.Admitted += int(cost)
+	f.judge.charge(f.Now, cost)
+	f.Excess = max(f.Excess, f.judge.over(f.Now))
+}
+
+// arrivals are the units that were asked for within a time.
+type arrivals struct {
+	long  int64
+	times []int64
+	units []int64
+	sum   int64
+}
+
+func (a *arrivals) add(now, units int64) {
+	a.times = append(a.times, now)
+	a.units = append(a.units, units)
+	a.sum += units
+	a.drop(now)
+}
+
+func (a *arrivals) drop(now int64) {
+	for len(a.times) > 0 && a.times[0] <= now-a.long {
+		a.sum -= a.units[0]
+		a.times = a.times[1:]
+		a.units = a.units[1:]
+	}
+}
+
+// event is something that happens at a time.
+type event struct {
+	at     int64
+	serial int
+	do     func()
+}
+
+type events []event
+
+func (q events) Len() int { return len(q) }
+func (q events) Less(i, j int) bool {
+	return q[i].at < q[j].at || q[i].at == q[j].at && q[i].serial < q[j].serial
+}
+func (q events) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *events) Push(x any)   { *q = append(*q, x.(event)) }
+func (q *events) Pop() any {
+	last := (*q)[len(*q)-1]
+	*q = (*q)[:len(*q)-1]
+	return last
+}

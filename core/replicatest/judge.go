@@ -1,0 +1,101 @@
+package replicatest
+
+import "github.com/proxyweir/weir/core"
+
+// judge has the state that an algorithm would have, had it been charged with everything that was admitted, at the time of the admission. It shares no code
+// with the algorithms.
+type judge interface {
+	charge(now, units int64)
+
+	// over returns how many units the state has more than the limit allows; negative: how many are left.
+	over(now int64) int64
+}
+
+func newJudge(l *core.Limit) judge {
+	r, p, b := l.Requests(), l.Period(), l.Capacity()
+	switch {
+	case l.Algorithm() == core.SlidingWindowLog:
+		return &logJudge{limit: r, times: arrivals{long: p}}
+	case l.Algorithm() == core.TokenBucket && l.Interval():
+		return &intervalJudge{limit: b, refill: r, period: p}
+	case l.Algorithm() == core.TokenBucket:
+		return &bucketJudge{limit: b, rate: float64(r) / float64(p)}
+	}
+	return &windowJudge{limit: r, period: p, slides: l.Algorithm() == core.SlidingWindowCounter}
+}
+
+type windowJudge struct {
+	limit, period     int64
+	slides            bool
+	start             int64
+	previous, current int64
+}
+
+func (j *windowJudge) charge(now, units int64) {
+	j.over(now)
+	j.current += units
+}
+
+func (j *windowJudge) over(now int64) int64 {
+	if start := now - now%j.period; start != j.start {
+		j.previous = 0
+		if start == j.start+j.period {
+			j.previous = j.current
+		}
+		j.start, j.current = start, 0
+	}
+	if !j.slides {
+		return j.current - j.limit
+	}
+	return int64(float64(j.previous)*(1-float64(now-j.start)/float64(j.period))) + j.current - j.limit
+}
+
+type bucketJudge struct {
+	limit int64
+	rate  float64
+	at    int64
+	used  float64
+}
+
+func (j *bucketJudge) charge(now, units int64) {
+	j.over(now)
+	j.used += float64(units)
+}
+
+func (j *bucketJudge) over(now int64) int64 {
+	j.used = max(j.used-j.rate*float64(now-j.at), 0)
+	j.at = now
+	used := int64(j.used)
+	if j.used-float64(used) > 1e-6 { // it counts when it is whole
+		used++
+	}
+	return used - j.limit
+}
+
+type intervalJudge struct {
+	limit, refill, period int64
+	at, used              int64
+}
+
+func (j *intervalJudge) charge(now, units int64) {
+	j.over(now)
+	j.used += units
+}
+
+func (j *intervalJudge) over(now int64) int64 {
+	j.used = max(j.used-(now/j.period-j.at/j.period)*j.refill, 0)
+	j.at = now
+	return j.used - j.limit
+}
+
+type logJudge struct {
+	limit int64
+	times arrivals
+}
+
+func (j *logJudge) charge(now, units int64) { j.times.add(now, units) }
+
+func (j *logJudge) over(now int64) int64 {
+	j.times.drop(now)
+	return j.times.sum - j.limit
+}

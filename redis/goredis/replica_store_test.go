@@ -1,0 +1,423 @@
+package goredis_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/redis"
+	"github.com/proxyweir/weir/redis/goredis"
+)
+
+// eventual is a rule whose nodes synchronise when a test says so: a real minute is longer than a test.
+var eventual = core.RuleConfig{Name: "r", Consistency: core.Eventual, SyncEvery: time.Minute}
+
+var thousand = core.LimitConfig{Algorithm: core.FixedWindow, Requests: 1000, Period: time.Hour}
+
+// admit has a node decide on so many requests, and expects that all are admitted. It returns the last decision.
+func (f *leasing) admit(node, requests int) (d core.Decision) {
+	f.t.Helper()
+	for i := range requests {
+		var err error
+		if d, err = f.decide(node, 1); err != nil || !d.Allowed {
+			f.t.Fatalf("request %d on node %d: %+v, %v", i, node, d, err)
+		}
+	}
+	return d
+}
+
+func (f *leasing) synchronise(nodes ...int) {
+	for _, i := range nodes {
+		f.stores[i].Synchronise()
+	}
+}
+
+// strictly returns what Redis says is left.
+func (f *leasing) strictly() int64 {
+	f.t.Helper()
+	c, g := f.configs()
+	g.Addresses = []string{f.server.Addr()}
+	s := newStore(f.t, c, g)
+	r, err := core.NewRule(core.RuleConfig{Name: f.config.Name, Limit: f.config.Limit})
+	if err == nil {
+		err = s.Open(r)
+	}
+	checks := []core.Check{{Rule: r, Key: "k", Cost: 1}}
+	if err == nil {
+		err = s.Decide(checks, true)
+	}
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if !checks[0].Decision.Allowed {
+		return 0
+	}
+	return checks[0].Decision.Remaining + 1 // the decision of a peek includes its charge
+}
+
+// Nodes decide without Redis, and learn what others have admitted when they synchronise. The first request of a key on a node asks Redis.
+func TestNodesWithReplicasLearnOfEachOther(t *testing.T) {
+	f := newLeasing(t, 2, eventual, thousand)
+	before := scriptCalls(f.conn)
+	if d := f.admit(0, 100); d.Remaining != 900 {
+		t.Errorf("node 0: %+v", d)
+	}
+	if d := f.admit(1, 50); d.Remaining != 949 { // it knows of the first request of the other, on which Redis has decided
+		t.Errorf("node 1: %+v", d)
+	}
+	if calls := scriptCalls(f.conn) - before; calls != 2 {
+		t.Errorf("%d calls for 150 requests", calls)
+	}
+	f.synchronise(0, 1)
+	if d := f.admit(1, 1); d.Remaining != 849 {
+		t.Errorf("node 1 afterwards: %+v", d)
+	}
+	if left := f.strictly(); left != 850 {
+		t.Errorf("Redis has %d left", left)
+	}
+	f.synchronise(0, 1)
+	if left := f.strictly(); left != 849 {
+		t.Errorf("Redis has %d left at the end", left)
+	}
+}
+
+// A key that nobody asks for is not synchronised.
+func TestAKeyThatNobodyAsksForCostsNothing(t *testing.T) {
+	f := newLeasing(t, 1, eventual, thousand)
+	f.admit(0, 2)
+	f.synchronise(0)
+	before := scriptCalls(f.conn)
+	f.synchronise(0)
+	if calls := scriptCalls(f.conn) - before; calls != 0 {
+		t.Errorf("%d calls", calls)
+	}
+}
+
+// A key whose replica is older than the interval is decided on by Redis, as with consistency strict.
+func TestAnOldReplicaAsksRedis(t *testing.T) {
+	f := newLeasing(t, 2, eventual, thousand)
+	f.admit(0, 1)
+	f.admit(1, 998)
+	f.synchronise(1)
+	f.step(2 * time.Minute)
+	f.admit(0, 1)
+	if d, err := f.decide(0, 1); err != nil || d.Allowed {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+// What was sent with a call whose answer is lost is never sent again.
+func TestUnitsThatAreLostWithAnAnswerAreNotSentAgain(t *testing.T) {
+	f := newLeasing(t, 1, eventual, thousand)
+	f.admit(0, 101)
+	f.proxy.DropReply("evalsha")
+	f.synchronise(0)
+	if stats := f.stores[0].SyncStats(); stats.Failed != 1 {
+		t.Errorf("%+v", stats)
+	}
+	if left := f.strictly(); left != 899 {
+		t.Fatalf("%d left after the lost answer", left)
+	}
+	f.synchronise(0)
+	f.synchronise(0)
+	if d := f.admit(0, 1); d.Remaining != 898 {
+		t.Errorf("%+v", d)
+	}
+}
+
+// While Redis is away, a node decides by what it knows for three intervals. Then requests get the store's error, with what was last known. What could not be
+// sent is sent when Redis is back.
+func TestReplicasGoOnForAWhileWhenRedisFails(t *testing.T) {
+	f := newLeasing(t, 1, eventual, thousand)
+	f.admit(0, 101)
+	f.proxy.Refuse()
+	f.step(time.Minute)
+	for end := time.Now().Add(patience); f.stores[0].SyncStats().Failed < 5; { // the breaker opens, and then nothing is sent
+		f.synchronise(0)
+		if time.Now().After(end) {
+			t.Fatalf("%+v", f.stores[0].SyncStats())
+		}
+	}
+	f.step(time.Minute)
+	f.admit(0, 99)
+	if stats := f.stores[0].SyncStats(); stats.Age < (2 * time.Minute).Microseconds() {
+		t.Errorf("%+v", stats)
+	}
+	f.step(2 * time.Minute)
+	if d, err := f.decide(0, 1); err == nil || d.Limit != 1000 || d.Remaining < 800 || d.Remaining > 901 {
+		t.Errorf("after three intervals: %+v, %v", d, err)
+	}
+	f.proxy.Pass()
+	for end := time.Now().Add(patience); f.stores[0].SyncStats().Age > 0; {
+		f.synchronise(0)
+		if time.Now().After(end) {
+			t.Fatalf("%+v", f.stores[0].SyncStats())
+		}
+	}
+	if left := f.strictly(); left > 901 || left < 800 {
+		t.Errorf("%d left", left)
+	}
+	f.admit(0, 1)
+}
+
+// A request under several rules is charged to all or to none, whichever of them have replicas.
+func TestAllOrNoneOfTheRulesAreChargedBesideAReplica(t *testing.T) {
+	f := newLeasing(t, 1, eventual, core.LimitConfig{Algorithm: core.FixedWindow, Requests: 5, Period: time.Hour})
+	rule := func(name string, requests int64, counts bool, c core.Consistency) *core.Rule {
+		l, err := core.NewLimit(core.LimitConfig{Algorithm: core.FixedWindow, Requests: requests, Period: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := core.NewRule(core.RuleConfig{Name: name, Limit: l, CountRejected: counts, Consistency: c, SyncEvery: time.Minute})
+		if err == nil {
+			err = f.stores[0].Open(r)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	strict, leased, counting, other := rule("strict", 3, false, core.Strict), rule("leased", 50, false, core.Leased), rule("counting", 7, true, core.Strict), rule("other", 100, false, core.Eventual)
+	left := func(key string, r *core.Rule) int64 {
+		t.Helper()
+		checks := []core.Check{{Rule: r, Key: key, Cost: 1}}
+		if err := f.stores[0].Decide(checks, true); err != nil {
+			t.Fatal(err)
+		}
+		if !checks[0].Decision.Allowed {
+			return 0
+		}
+		return checks[0].Decision.Remaining + 1
+	}
+	decide := func(key string, rules ...*core.Rule) bool {
+		t.Helper()
+		var checks []core.Check
+		for _, r := range rules {
+			checks = append(checks, core.Check{Rule: r, Key: key, Cost: 1})
+		}
+		if err := f.stores[0].Decide(checks, false); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range checks {
+			if !c.Decision.Allowed {
+				return false
+			}
+		}
+		return true
+	}
+	admitted := 0
+	for range 8 { // the strict rule is full first
+		if decide("a", f.rules[0], strict, leased, other) {
+			admitted++
+		}
+	}
+	if admitted != 3 || left("a", f.rules[0]) != 2 || left("a", leased) != 47 || left("a", other) != 97 {
+		t.Errorf("%d admitted, left %d, %d, %d", admitted, left("a", f.rules[0]), left("a", leased), left("a", other))
+	}
+	admitted = 0
+	for range 8 { // the one with a replica is
+		if decide("b", leased, f.rules[0], counting, other) {
+			admitted++
+		}
+	}
+	if admitted != 5 || left("b", leased) != 45 || left("b", counting) != 2 || left("b", other) != 95 {
+		t.Errorf("%d admitted, left %d, %d, %d", admitted, left("b", leased), left("b", counting), left("b", other))
+	}
+}
+
+// A rule that rejects a request, too, and has count_rejected, is charged for that when a replica rejects it.
+func TestARejectionByAReplicaChargesWhatCountsRejections(t *testing.T) {
+	f := newLeasing(t, 1, eventual, core.LimitConfig{Algorithm: core.FixedWindow, Requests: 1, Period: time.Hour})
+	l, err := core.NewLimit(core.LimitConfig{Algorithm: core.SlidingWindowCounter, Requests: 1, Period: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	counting, err := core.NewRule(core.RuleConfig{Name: "counting", Limit: l, CountRejected: true})
+	if err == nil {
+		err = f.stores[0].Open(counting)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	wait := int64(0)
+	for i := range 3 {
+		checks := []core.Check{{Rule: f.rules[0], Key: "k", Cost: 1}, {Rule: counting, Key: "k", Cost: 1}}
+		if err = f.stores[0].Decide(checks, false); err != nil {
+			t.Fatal(err)
+		}
+		d := checks[1].Decision
+		if d.Allowed != (i == 0) || i == 2 && d.RetryAfter <= wait {
+			t.Errorf("request %d: %+v, before %d", i, d, wait)
+		}
+		wait = d.RetryAfter
+	}
+}
+
+// To ask what would be decided changes nothing, whether the replica is known or not.
+func TestAPeekAtAReplicaChargesNothing(t *testing.T) {
+	f := newLeasing(t, 1, eventual, thousand)
+	for range 3 {
+		checks := []core.Check{{Rule: f.rules[0], Key: "k", Cost: 1}}
+		if err := f.stores[0].Decide(checks, true); err != nil || checks[0].Decision.Remaining != 999 {
+			t.Errorf("%+v, %v", checks[0].Decision, err)
+		}
+	}
+	f.synchronise(0)
+	if d := f.admit(0, 1); d.Remaining != 999 {
+		t.Errorf("%+v", d)
+	}
+}
+
+// A block by hand, and a reset, hold at once on the node where they are made, and on others after they have synchronised.
+func TestABlockByHandReachesReplicas(t *testing.T) {
+	for _, l := range []core.LimitConfig{thousand, {Algorithm: core.SlidingWindowLog, Requests: 1000, Period: time.Hour}} {
+		f := newLeasing(t, 2, eventual, l)
+		f.admit(0, 10)
+		f.admit(1, 10)
+		if err := f.stores[0].Block(f.rules[0], "k", time.Minute.Microseconds()); err != nil {
+			t.Fatal(err)
+		}
+		if d, err := f.decide(0, 1); err != nil || d.Allowed || d.RetryAfter != time.Minute.Microseconds() {
+			t.Errorf("node 0: %+v, %v", d, err)
+		}
+		f.synchronise(1)
+		if d, err := f.decide(1, 1); err != nil || d.Allowed || d.RetryAfter != time.Minute.Microseconds() {
+			t.Errorf("node 1: %+v, %v", d, err)
+		}
+		if err := f.stores[1].Reset(f.rules[1], "k"); err != nil {
+			t.Fatal(err)
+		}
+		if d := f.admit(1, 1); d.Remaining != 999 {
+			t.Errorf("after the reset: %+v", d)
+		}
+	}
+}
+
+// A store that is closed sends what is unsent.
+func TestAStoreThatClosesSendsWhatItsReplicasHave(t *testing.T) {
+	f := newLeasing(t, 1, eventual, thousand)
+	c, g := f.configs()
+	client, err := goredis.New(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Client = client
+	s, err := redis.NewStore(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.open(s)
+	f.admit(1, 100)
+	if err := s.CloseNow(); err != nil {
+		t.Error(err)
+	}
+	if left := f.strictly(); left != 900 {
+		t.Errorf("%d left", left)
+	}
+}
+
+// A rule with replicas needs a store that nodes share.
+func TestARuleWithReplicasDoesNotFitMemory(t *testing.T) {
+	f := newLeasing(t, 1, eventual, thousand)
+	if err := core.NewLimiter(core.NewMemory(core.MemoryConfig{})).Fits(f.rules[0]); err == nil {
+		t.Error("no error in memory")
+	}
+}
+
+// Many requests at once, while their node synchronises: a node by itself never admits more than the limit, and sends exactly what it has admitted.
+func TestManyRequestsAtOnceAreSentOnce(t *testing.T) {
+	f := newLeasing(t, 1, eventual, thousand)
+	var admitted atomic.Int64
+	admitted.Store(1)
+	f.admit(0, 1)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 200 {
+				d, err := f.decide(0, 1)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if d.Allowed {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	for range 20 {
+		f.step(time.Millisecond)
+		f.synchronise(0)
+	}
+	all.Wait()
+	f.synchronise(0)
+	if left := f.strictly(); admitted.Load() > 1000 || admitted.Load() < 900 || left != 1000-admitted.Load() {
+		t.Errorf("%d admitted, %d left", admitted.Load(), left)
+	}
+}
+
+// A node that is alone decides as memory does, with any algorithm, whenever it synchronises. Only units that are sent later than they were admitted may
+// count for longer.
+func TestANodeThatIsAloneDecidesAsMemoryDoes(t *testing.T) {
+	limits := map[string]core.LimitConfig{"the calendar": {Requests: 500, Calendar: core.Day}}
+	for name, l := range leasedLimits {
+		limits[name] = l
+	}
+	for name, l := range limits {
+		for _, interpreted := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, " ", interpreted), func(t *testing.T) {
+				c := eventual
+				c.SyncEvery = 500 * time.Millisecond
+				f := newLeasing(t, 0, c, l)
+				config, g := f.configs()
+				config.Lines = interpreted
+				f.open(newStore(t, config, g))
+				now := &f.time
+				memory := core.NewMemory(core.MemoryConfig{Clock: now.Load})
+				twin, err := core.NewRule(core.RuleConfig{Name: "r", Limit: f.config.Limit})
+				if err == nil {
+					err = memory.Open(twin)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				exact := l.Algorithm != core.SlidingWindowLog && l.Algorithm != core.TokenBucket // units belong to windows
+				r := rand.New(rand.NewPCG(22, 5))
+				differs, allowed := 0, 0
+				for i := range 1500 {
+					step := time.Duration(r.Int64N(3 * f.config.Limit.Period() / f.config.Limit.Requests() * 1000))
+					f.step(step)
+					if step >= c.SyncEvery || r.IntN(2) == 0 {
+						f.synchronise(0)
+					}
+					cost := 1 + r.Int64N(4)
+					d, err := f.decide(0, cost)
+					if err != nil {
+						t.Fatal(err)
+					}
+					checks := []core.Check{{Rule: twin, Key: "k", Cost: cost}}
+					if err = memory.Decide(checks, !d.Allowed); err != nil {
+						t.Fatal(err)
+					}
+					want := checks[0].Decision
+					if d.Allowed {
+						allowed++
+					}
+					if d.Allowed && !want.Allowed || exact && (d.Allowed != want.Allowed || d.Remaining != want.Remaining && d.Allowed) {
+						t.Fatalf("request %d of cost %d: %+v, memory %+v", i, cost, d, want)
+					}
+					if gap := want.Remaining - d.Remaining; gap > f.config.Limit.Quota()/20 { // a rejected request has less to leave
+						differs++
+					}
+				}
+				if differs > 75 || allowed < 200 {
+					t.Errorf("%d of 1500 differ, %d allowed", differs, allowed)
+				}
+			})
+		}
+	}
+}
