@@ -4,6 +4,7 @@
 //	go run ./redisbench
 //	go run ./caddybench
 //	go run ./traefikbench
+//	go run ./fleet
 //
 // docs/performance.md has the results, and the machine.
 package bench

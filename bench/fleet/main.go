@@ -8,6 +8,7 @@ package main
 import (
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -20,28 +21,28 @@ func main() {
 	nodes := flag.String("nodes", "3,30,1000,10000", "the sizes of the fleets of the first table; empty: leave it out")
 	only := flag.Bool("only", false, "print the first table only")
 	flag.Parse()
-	if err := tables(*nodes, *only); err != nil {
+	if err := tables(os.Stdout, *nodes, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "fleet:", err)
 		os.Exit(1)
 	}
 }
 
-func tables(nodes string, only bool) error {
+func tables(out io.Writer, nodes string, only bool) error {
 	sizes, err := sizesOf(nodes)
 	if err != nil {
 		return err
 	}
-	all := []func() error{func() error { return bySize(sizes) }, byRate, byAlgorithm, byDistance, byLimit}
+	all := []func(io.Writer) error{func(out io.Writer) error { return bySize(out, sizes) }, byRate, byAlgorithm, byDistance, byLimit}
 	if len(sizes) == 0 {
 		all = all[1:]
 	} else if only {
 		all = all[:1]
 	}
 	for _, table := range all {
-		if err := table(); err != nil {
+		if err := table(out); err != nil {
 			return err
 		}
-		fmt.Println()
+		fmt.Fprintln(out)
 	}
 	return nil
 }
@@ -68,9 +69,9 @@ func usual(nodes int) fleet {
 }
 
 // bySize has fleets of several sizes, with each shape of the demand.
-func bySize(sizes []int) error {
-	fmt.Println("| nodes | demand | leases: beyond | lost | calls for 1000 admitted | of 1000 requests wait | a part for each node: lost |")
-	fmt.Println("| ---: | --- | ---: | ---: | ---: | ---: | ---: |")
+func bySize(out io.Writer, sizes []int) error {
+	fmt.Fprintln(out, "| nodes | demand | leases: beyond | lost | calls for 1000 admitted | of 1000 requests wait | a part for each node: lost |")
+	fmt.Fprintln(out, "| ---: | --- | ---: | ---: | ---: | ---: | ---: |")
 	for _, n := range sizes {
 		for _, s := range shapes {
 			f := usual(n)
@@ -83,16 +84,16 @@ func bySize(sizes []int) error {
 			if err != nil {
 				return err
 			}
-			fmt.Printf("| %d | %s | %s | %s | %s | %s |\n", n, s, leased.beyondAndLost(), leased.callsForAdmitted(), leased.waiting(), percent(apart.lost, apart.could))
+			fmt.Fprintf(out, "| %d | %s | %s | %s | %s | %s |\n", n, s, leased.beyondAndLost(), leased.callsForAdmitted(), leased.waiting(), percent(apart.lost, apart.could))
 		}
 	}
 	return nil
 }
 
 // byRate has four nodes with a token bucket of a minute, and more and more requests.
-func byRate() error {
-	fmt.Println("| requests a second on each node | demand ÷ limit | beyond | lost | calls for 1000 admitted | of 1000 requests wait |")
-	fmt.Println("| ---: | ---: | ---: | ---: | ---: | ---: |")
+func byRate(out io.Writer) error {
+	fmt.Fprintln(out, "| requests a second on each node | demand ÷ limit | beyond | lost | calls for 1000 admitted | of 1000 requests wait |")
+	fmt.Fprintln(out, "| ---: | ---: | ---: | ---: | ---: | ---: |")
 	for _, rate := range []float64{5, 50, 500, 5000} {
 		for _, load := range []float64{0.8, 2} {
 			f := usual(4)
@@ -102,16 +103,16 @@ func byRate() error {
 			if err != nil {
 				return err
 			}
-			fmt.Printf("| %g | %g | %s | %s | %s |\n", rate, load, r.beyondAndLost(), r.callsForAdmitted(), r.waiting())
+			fmt.Fprintf(out, "| %g | %g | %s | %s | %s |\n", rate, load, r.beyondAndLost(), r.callsForAdmitted(), r.waiting())
 		}
 	}
 	return nil
 }
 
 // byAlgorithm has 30 nodes with the other algorithms, at several loads.
-func byAlgorithm() error {
-	fmt.Println("| algorithm | demand ÷ limit | beyond | lost | calls for 1000 admitted |")
-	fmt.Println("| --- | ---: | ---: | ---: | ---: |")
+func byAlgorithm(out io.Writer) error {
+	fmt.Fprintln(out, "| algorithm | demand ÷ limit | beyond | lost | calls for 1000 admitted |")
+	fmt.Fprintln(out, "| --- | ---: | ---: | ---: | ---: |")
 	for _, c := range []core.LimitConfig{
 		{Algorithm: core.FixedWindow}, {Algorithm: core.SlidingWindowCounter}, {Algorithm: core.SlidingWindowLog}, {Algorithm: core.TokenBucket},
 		{Algorithm: core.TokenBucket, Interval: true},
@@ -127,16 +128,16 @@ func byAlgorithm() error {
 			if f.limit.Interval {
 				name += ", refill interval"
 			}
-			fmt.Printf("| %s | %g | %s | %s |\n", name, load, r.beyondAndLost(), r.callsForAdmitted())
+			fmt.Fprintf(out, "| %s | %g | %s | %s |\n", name, load, r.beyondAndLost(), r.callsForAdmitted())
 		}
 	}
 	return nil
 }
 
 // byDistance has 30 nodes whose store is far away.
-func byDistance() error {
-	fmt.Println("| to the store and back | demand ÷ limit | beyond | lost | of 1000 requests wait |")
-	fmt.Println("| ---: | ---: | ---: | ---: | ---: |")
+func byDistance(out io.Writer) error {
+	fmt.Fprintln(out, "| to the store and back | demand ÷ limit | beyond | lost | of 1000 requests wait |")
+	fmt.Fprintln(out, "| ---: | ---: | ---: | ---: | ---: |")
 	for _, trip := range []time.Duration{200 * time.Microsecond, time.Millisecond, 10 * time.Millisecond, 80 * time.Millisecond} {
 		for _, load := range []float64{0.8, 2} {
 			f := usual(30)
@@ -145,16 +146,16 @@ func byDistance() error {
 			if err != nil {
 				return err
 			}
-			fmt.Printf("| %v | %g | %s | %s |\n", trip, load, r.beyondAndLost(), r.waiting())
+			fmt.Fprintf(out, "| %v | %g | %s | %s |\n", trip, load, r.beyondAndLost(), r.waiting())
 		}
 	}
 	return nil
 }
 
 // byLimit has 1000 nodes with limits that are small beside their number, and 30 with a bucket of one second's burst.
-func byLimit() error {
-	fmt.Println("| nodes | limit | demand | beyond | lost | calls for 1000 admitted |")
-	fmt.Println("| ---: | --- | --- | ---: | ---: | ---: |")
+func byLimit(out io.Writer) error {
+	fmt.Fprintln(out, "| nodes | limit | demand | beyond | lost | calls for 1000 admitted |")
+	fmt.Fprintln(out, "| ---: | --- | --- | ---: | ---: | ---: |")
 	small := func(nodes int, requests int64, algorithm core.Algorithm, burst int64, s shape) error {
 		f := usual(nodes)
 		f.limit.Requests, f.limit.Algorithm, f.limit.Burst, f.shape = requests, algorithm, burst, s
@@ -166,7 +167,7 @@ func byLimit() error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("| %d | %s | %s | %s | %s |\n", nodes, limit, s, r.beyondAndLost(), r.callsForAdmitted())
+		fmt.Fprintf(out, "| %d | %s | %s | %s | %s |\n", nodes, limit, s, r.beyondAndLost(), r.callsForAdmitted())
 		return nil
 	}
 	for _, requests := range []int64{1000, 10_000, 100_000} {

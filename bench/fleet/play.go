@@ -17,7 +17,7 @@ type shape int
 const (
 	even     shape = iota // each node gets as much
 	unequal               // the nth node gets 1/n of what the first gets
-	shifting              // each second another tenth of the nodes gets nine tenths of it
+	shifting              // each ten seconds another tenth of the nodes gets nine tenths of it
 	dying                 // even, and each node dies once in ten seconds
 	onAndOff              // even, and all of it comes in every other second
 )
@@ -154,7 +154,7 @@ func (f fleet) weights(second int) []float64 {
 			weight = 1 / float64(i+1)
 		case shifting:
 			weight = 0.1 / float64(f.nodes)
-			if (i+f.nodes-second*tenth%f.nodes)%f.nodes < tenth {
+			if (i+f.nodes-second/10*tenth%f.nodes)%f.nodes < tenth {
 				weight += 0.9 / float64(tenth)
 			}
 		}
