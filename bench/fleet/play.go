@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/fleetclock"
 	"github.com/proxyweir/weir/core/leasetest"
 )
 
@@ -58,7 +59,7 @@ type result struct {
 }
 
 // begins is the virtual time at which a fleet begins, in microseconds: the start of a window.
-const begins = 1_700_006_400_000_000
+const begins = fleetclock.Start
 
 // play plays a fleet. The same fleet gets the same requests in each mode.
 func (f fleet) play(m mode) (result, error) {

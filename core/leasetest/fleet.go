@@ -3,10 +3,10 @@
 package leasetest
 
 import (
-	"container/heap"
 	"math/rand/v2"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/fleetclock"
 )
 
 // Store is the store of a Fleet: a Ledger, or a real one.
@@ -42,18 +42,16 @@ type Stats struct {
 	Aside  int // that none waited for
 }
 
-// Fleet plays the nodes. The time is Now; Until moves it on.
+// Fleet plays the nodes, by its Clock.
 type Fleet struct {
 	Stats
-	Now int64
+	fleetclock.Clock
 
 	c      Config
 	terms  core.LeaseTerms
 	judge  *core.Memory
 	checks []core.Check
 	nodes  []node
-	events events
-	serial int
 }
 
 // node is one of the fleet, with its clocks.
@@ -69,12 +67,9 @@ type node struct {
 	timer     bool
 }
 
-// start is the time of the beginning: some midnight.
-const start = 1_700_006_400_000_000
-
 // NewFleet returns a fleet that has just started.
 func NewFleet(c Config) (*Fleet, error) {
-	f := &Fleet{c: c, Now: start}
+	f := &Fleet{c: c, Clock: fleetclock.Clock{Now: fleetclock.Start}}
 	if c.Timeout == 0 {
 		f.c.Timeout = 50_000
 	}
@@ -107,23 +102,8 @@ func (f *Fleet) restart(n *node) {
 
 func (f *Fleet) clocks(n *node) (mono, wall int64) {
 	n.suspended, n.back = false, false
-	passed := int64(float64(f.Now-start) * n.drift)
-	return passed + n.mono, start + passed + n.wall
-}
-
-// Until plays what happens until that time.
-func (f *Fleet) Until(now int64) {
-	for len(f.events) > 0 && f.events[0].at <= now {
-		e := heap.Pop(&f.events).(event)
-		f.Now = e.at
-		e.do()
-	}
-	f.Now = now
-}
-
-func (f *Fleet) at(at int64, do func()) {
-	f.serial++
-	heap.Push(&f.events, event{at, f.serial, do})
+	passed := int64(float64(f.Now-fleetclock.Start) * n.drift)
+	return passed + n.mono, fleetclock.Start + passed + n.wall
 }
 
 // Die ends a node, with what it holds. Another begins in its place.
@@ -184,7 +164,7 @@ func (f *Fleet) Request(i int, cost int64) {
 func (f *Fleet) call(n *node, cost int64, a core.LeaseAsk) {
 	life := n.life
 	answered := false
-	f.at(f.Now+f.c.Timeout, func() {
+	f.At(f.Now+f.c.Timeout, func() {
 		if !answered && n.life == life {
 			answered = true
 			core.OrphanLease(&n.lease)
@@ -193,7 +173,7 @@ func (f *Fleet) call(n *node, cost int64, a core.LeaseAsk) {
 	if f.lost() {
 		return
 	}
-	f.at(f.Now+f.c.Trip(), func() {
+	f.At(f.Now+f.c.Trip(), func() {
 		d, g := f.c.Store.Lend(f.Now, cost, &a, f.terms.Length)
 		if cost > 0 {
 			f.settle(d.Allowed, cost)
@@ -201,7 +181,7 @@ func (f *Fleet) call(n *node, cost int64, a core.LeaseAsk) {
 		if f.lost() {
 			return
 		}
-		f.at(f.Now+f.c.Trip(), func() {
+		f.At(f.Now+f.c.Trip(), func() {
 			f.wake(n, func() {
 				if n.life != life || answered {
 					return
@@ -221,7 +201,7 @@ func (f *Fleet) call(n *node, cost int64, a core.LeaseAsk) {
 // wake does something in a node, as soon as it is not stopped.
 func (f *Fleet) wake(n *node, do func()) {
 	if f.Now < n.stopped {
-		f.at(n.stopped, func() { f.wake(n, do) })
+		f.At(n.stopped, func() { f.wake(n, do) })
 		return
 	}
 	do()
@@ -233,13 +213,13 @@ func (f *Fleet) decide(n *node, cost int64, life int) {
 	if f.lost() {
 		return
 	}
-	f.at(f.Now+f.c.Trip(), func() {
+	f.At(f.Now+f.c.Trip(), func() {
 		d := f.c.Store.Decide(f.Now, cost)
 		f.settle(d.Allowed, cost)
 		if f.lost() || f.c.Strict {
 			return
 		}
-		f.at(f.Now+f.c.Trip(), func() {
+		f.At(f.Now+f.c.Trip(), func() {
 			f.wake(n, func() {
 				if n.life == life {
 					mono, _ := f.clocks(n)
@@ -257,7 +237,7 @@ func (f *Fleet) returnLater(n *node) {
 	}
 	n.timer = true
 	life := n.life
-	f.at(f.Now+f.terms.Length/8, func() {
+	f.At(f.Now+f.terms.Length/8, func() {
 		f.wake(n, func() {
 			if n.life != life {
 				return
@@ -268,7 +248,7 @@ func (f *Fleet) returnLater(n *node) {
 			if core.ReturnLease(&n.lease, mono, wall, &a) {
 				f.Aside++
 				if !f.lost() {
-					f.at(f.Now+f.c.Trip(), func() { f.c.Store.Lend(f.Now, 0, &a, f.terms.Length) })
+					f.At(f.Now+f.c.Trip(), func() { f.c.Store.Lend(f.Now, 0, &a, f.terms.Length) })
 				}
 			}
 			if core.LeaseHeld(&n.lease) {
@@ -305,25 +285,4 @@ func (f *Fleet) reject(cost int64) {
 	if f.checks[0].Decision.Allowed {
 		f.Unused++
 	}
-}
-
-// event is something that happens at a time.
-type event struct {
-	at     int64
-	serial int
-	do     func()
-}
-
-type events []event
-
-func (q events) Len() int { return len(q) }
-func (q events) Less(i, j int) bool {
-	return q[i].at < q[j].at || q[i].at == q[j].at && q[i].serial < q[j].serial
-}
-func (q events) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *events) Push(x any)   { *q = append(*q, x.(event)) }
-func (q *events) Pop() any {
-	last := (*q)[len(*q)-1]
-	*q = (*q)[:len(*q)-1]
-	return last
 }

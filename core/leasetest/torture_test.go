@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/fleetclock"
 	"github.com/proxyweir/weir/underrace"
 )
 
@@ -71,7 +72,7 @@ func play(t *testing.T, s story, early bool, requests int, r *rand.Rand) Stats {
 		requests = int(3*rate*float64(l.Period())) + 1000
 	}
 	unit := float64(l.Period()) / 10
-	at := float64(start)
+	at := float64(fleetclock.Start)
 	for range requests {
 		gap := r.ExpFloat64() / rate
 		phase := math.Mod(at/unit, 1)

@@ -3,10 +3,10 @@
 package replicatest
 
 import (
-	"container/heap"
 	"math/rand/v2"
 
 	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/core/fleetclock"
 )
 
 // Store is the store of a Fleet. Exchange answers a call at a time; if cost is not 0, it decides on a request of that cost in place of charging.
@@ -39,17 +39,15 @@ type Stats struct {
 	Unused int   // rejections although the limit would have allowed the request
 }
 
-// Fleet plays the nodes. The time is Now; Until moves it on.
+// Fleet plays the nodes, by its Clock.
 type Fleet struct {
 	Stats
-	Now int64
+	fleetclock.Clock
 
-	c      Config
-	judge  judge
-	asked  arrivals
-	nodes  []node
-	events events
-	serial int
+	c     Config
+	judge judge
+	asked arrivals
+	nodes []node
 }
 
 type node struct {
@@ -60,12 +58,9 @@ type node struct {
 	failing bool
 }
 
-// start is the time of the beginning: some midnight.
-const start = 1_700_006_400_000_000
-
 // NewFleet returns a fleet that has just started.
 func NewFleet(c Config) *Fleet {
-	f := &Fleet{c: c, Now: start, judge: newJudge(c.Limit), nodes: make([]node, c.Nodes)}
+	f := &Fleet{c: c, Clock: fleetclock.Clock{Now: fleetclock.Start}, judge: newJudge(c.Limit), nodes: make([]node, c.Nodes)}
 	f.asked.long = 2 * (c.Terms.Every + c.Terms.Slack)
 	if c.Lost > 0 { // replicas go on for three intervals
 		f.asked.long += 2 * c.Terms.Every
@@ -77,22 +72,9 @@ func NewFleet(c Config) *Fleet {
 	return f
 }
 
-func (f *Fleet) mono(n *node) int64 { return n.ahead + int64(float64(f.Now-start)*n.drift) }
+func (f *Fleet) mono(n *node) int64 { return n.ahead + int64(float64(f.Now-fleetclock.Start)*n.drift) }
 
-// Until plays what happens until that time.
-func (f *Fleet) Until(now int64) {
-	for len(f.events) > 0 && f.events[0].at <= now {
-		e := heap.Pop(&f.events).(event)
-		f.Now = e.at
-		e.do()
-	}
-	f.Now = now
-}
-
-func (f *Fleet) after(long int64, do func()) {
-	f.serial++
-	heap.Push(&f.events, event{f.Now + long, f.serial, do})
-}
+func (f *Fleet) after(long int64, do func()) { f.At(f.Now+long, do) }
 
 // Request plays a request that comes to a node.
 func (f *Fleet) Request(i int, cost int64) {
@@ -206,25 +188,4 @@ func (a *arrivals) drop(now int64) {
 		a.times = a.times[1:]
 		a.units = a.units[1:]
 	}
-}
-
-// event is something that happens at a time.
-type event struct {
-	at     int64
-	serial int
-	do     func()
-}
-
-type events []event
-
-func (q events) Len() int { return len(q) }
-func (q events) Less(i, j int) bool {
-	return q[i].at < q[j].at || q[i].at == q[j].at && q[i].serial < q[j].serial
-}
-func (q events) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *events) Push(x any)   { *q = append(*q, x.(event)) }
-func (q *events) Pop() any {
-	last := (*q)[len(*q)-1]
-	*q = (*q)[:len(*q)-1]
-	return last
 }
