@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -36,6 +37,7 @@ type adminAPI struct {
 	acted     []action
 	block     map[string]bool // the blocked keys, by rule and key
 	keyFails  string          // the store's error about keys, if it has failed
+	held      map[string]any  // what the proxy has leased of every key; nil: no rule is leased
 	asked     []string        // the keys that were looked up
 }
 
@@ -228,6 +230,7 @@ func (a *adminAPI) answerKey(r *http.Request) (any, error) {
 	if out {
 		state["remaining"], state["retry_after_seconds"] = 0, 3600
 	}
+	maps.Copy(state, a.held)
 	return map[string]any{"key": parts, "rules": []any{state}}, nil
 }
 
@@ -259,8 +262,10 @@ func (a *adminAPI) answerExplain(r *http.Request) (any, error) {
 	if url, _ := asked["url"].(string); !strings.HasPrefix(url, "http") {
 		return nil, fmt.Errorf("url %q: an absolute URL is wanted", url)
 	}
+	login := map[string]any{"rule": "login", "covers": true, "key": []string{fmt.Sprint(asked["client_ip"])}, "limit": "5/1m", "allowed": false, "remaining": 0, "retry_after_seconds": 12.3}
+	maps.Copy(login, a.held)
 	return map[string]any{"handlers": []any{map[string]any{"verdict": "reject", "rules": []any{
-		map[string]any{"rule": "login", "covers": true, "key": []string{fmt.Sprint(asked["client_ip"])}, "limit": "5/1m", "allowed": false, "remaining": 0, "retry_after_seconds": 12.3},
+		login,
 		map[string]any{"rule": "everyone", "covers": false},
 	}}}, "notes": []string{"matchers that look at the response are not tried"}}, nil
 }

@@ -555,6 +555,26 @@ func TestThePageExplainsARequest(t *testing.T) {
 	b.says("#explained .failed", `Caddy says: url "/login": an absolute URL is wanted`)
 }
 
+func TestThePageShowsWhatTheProxyHasLeased(t *testing.T) {
+	a := startAPI(t)
+	a.asOfAShop()
+	a.held = map[string]any{"held": 1234, "held_seconds": 0.75}
+	for _, rule := range a.rules {
+		rule.more = map[string]any{"held": 5678}
+	}
+	b := open(t, pageOf(t, a.addr), phone)
+	login := row("shop/login")
+	b.says(login, "holds 5,678 units")
+	b.click("#explain > summary")
+	b.do(chromedp.SendKeys(chromedp.CSS("#x-url"), "https://example.com/login"), chromedp.SendKeys(chromedp.CSS("#x-ip"), "192.0.2.7"))
+	b.click("#explain-form button")
+	b.says("#explained", "held by this proxy: 1,234, for another 0.8 s")
+	b.fits("what is held")
+	b.click(login + " h3 button")
+	b.click(login + " .by-rejections tbody tr:first-child button.key")
+	b.says("#key-state", "1,234, for another 0.8 s")
+}
+
 func TestWhatClientsSendAsKeysIsShownAndHasNoEffect(t *testing.T) {
 	for name, size := range map[string][2]int64{"on a phone": phone, "on a desk": desktop} {
 		t.Run(name, func(t *testing.T) {
