@@ -2,11 +2,7 @@
 
 package core
 
-import (
-	"io"
-	"net/http"
-	"sync/atomic"
-)
+import "net/http"
 
 // settleFixedWindow settles a request that takeFromFixedWindow has given up, with the lock of its shard held, which it unlocks: it
 // rejects it, or leaves it to the rest. Or it keeps the lock, and returns the slot of the key, for takeFromFixedWindow to try again, since it has
@@ -15,28 +11,17 @@ func settleFixedWindow(f *settling, s *shard, i int, now int64, hash uint64, key
 	var (
 		state        *State
 		l            *Limit
-		t            *QuotaFields
-		h            http.Header
+		g            *Refuser
 		retry, reset int64
 		start        int64
 	)
-	l = f.limit
-	if f.watched != "" && r.Header[f.watched] != nil {
-		if !f.noticed.Load() {
-			s.mu.Unlock()
-			goto rest
-		}
-	}
 	if i < 0 {
-		i = insertFresh(f, s, now, hash, key)
-		if i < 0 {
-			s.mu.Unlock()
-			goto rest
-		}
-		return i
+		return settleNew(f, s, now, hash, key, w, r)
 	}
 	state = &s.slots[i].state
-	if f.leaves {
+	l = f.limit
+	g = f.refuser
+	if g == nil || r.Header[f.watched] != nil && unnoticed(f) {
 		goto rare
 	}
 	start = now - now%l.period
@@ -48,44 +33,8 @@ func settleFixedWindow(f *settling, s *shard, i int, now int64, hash uint64, key
 
 	s.owners[i] |= rejected
 	s.mu.Unlock()
-	if retry <= 1_000_000 {
-		retry = 1
-	} else {
-		retry = (retry + 999_999) / 1_000_000
-	}
-	reset = (reset + 999_999) / 1_000_000
-	h = w.Header()
-	if len(h) > 1 || retry|reset >= tabled {
+	if !Refuse(g, retry, reset, key, w, r) {
 		goto rest
-	}
-	if !takesText(r) {
-		goto rest
-	}
-	h[HeaderCacheControl] = f.noStore
-	h[HeaderRetryAfter] = numberValues[retry]
-	t = f.quotaFields
-	if t.XRateLimit {
-		h[HeaderXRetryAfter] = numberValues[retry]
-		h[HeaderLimit] = t.Limit
-		h[HeaderRemaining] = numberValues[0]
-		h[HeaderReset] = numberValues[reset]
-	}
-	if t.IETF {
-		h[HeaderRateLimit] = []string{f.stateText + numberEnds[retry]}
-		h[HeaderPolicy] = t.Policy
-	}
-	h["Content-Type"] = f.contentType
-	if f.counts {
-		atomic.AddInt64(f.rejected, 1)
-	}
-	if f.tells {
-		f.told(key)
-	}
-	w.WriteHeader(http.StatusTooManyRequests)
-	if retry == 1 || f.before == "" {
-		_, _ = io.WriteString(w, f.text)
-	} else {
-		_, _ = io.WriteString(w, f.before+numberTexts[retry]+f.after)
 	}
 	return -1
 rare:
@@ -102,28 +51,17 @@ func settleLeakyBucket(f *settling, s *shard, i int, now int64, hash uint64, key
 	var (
 		state                       *State
 		l                           *Limit
-		t                           *QuotaFields
-		h                           http.Header
+		g                           *Refuser
 		retry, reset                int64
 		elapsed, level, over, queue int64
 	)
-	l = f.limit
-	if f.watched != "" && r.Header[f.watched] != nil {
-		if !f.noticed.Load() {
-			s.mu.Unlock()
-			goto rest
-		}
-	}
 	if i < 0 {
-		i = insertFresh(f, s, now, hash, key)
-		if i < 0 {
-			s.mu.Unlock()
-			goto rest
-		}
-		return i
+		return settleNew(f, s, now, hash, key, w, r)
 	}
 	state = &s.slots[i].state
-	if f.leaves {
+	l = f.limit
+	g = f.refuser
+	if g == nil || r.Header[f.watched] != nil && unnoticed(f) {
 		goto rare
 	}
 	elapsed = now - state.A
@@ -145,44 +83,8 @@ func settleLeakyBucket(f *settling, s *shard, i int, now int64, hash uint64, key
 
 	s.owners[i] |= rejected
 	s.mu.Unlock()
-	if retry <= 1_000_000 {
-		retry = 1
-	} else {
-		retry = (retry + 999_999) / 1_000_000
-	}
-	reset = (reset + 999_999) / 1_000_000
-	h = w.Header()
-	if len(h) > 1 || retry|reset >= tabled {
+	if !Refuse(g, retry, reset, key, w, r) {
 		goto rest
-	}
-	if !takesText(r) {
-		goto rest
-	}
-	h[HeaderCacheControl] = f.noStore
-	h[HeaderRetryAfter] = numberValues[retry]
-	t = f.quotaFields
-	if t.XRateLimit {
-		h[HeaderXRetryAfter] = numberValues[retry]
-		h[HeaderLimit] = t.Limit
-		h[HeaderRemaining] = numberValues[0]
-		h[HeaderReset] = numberValues[reset]
-	}
-	if t.IETF {
-		h[HeaderRateLimit] = []string{f.stateText + numberEnds[retry]}
-		h[HeaderPolicy] = t.Policy
-	}
-	h["Content-Type"] = f.contentType
-	if f.counts {
-		atomic.AddInt64(f.rejected, 1)
-	}
-	if f.tells {
-		f.told(key)
-	}
-	w.WriteHeader(http.StatusTooManyRequests)
-	if retry == 1 || f.before == "" {
-		_, _ = io.WriteString(w, f.text)
-	} else {
-		_, _ = io.WriteString(w, f.before+numberTexts[retry]+f.after)
 	}
 	return -1
 rare:
@@ -199,29 +101,21 @@ func settleSlidingWindowCounter(f *settling, s *shard, i int, now int64, hash ui
 	var (
 		state                                 *State
 		l                                     *Limit
-		t                                     *QuotaFields
-		h                                     http.Header
+		g                                     *Refuser
 		retry, reset                          int64
 		left, previous, current, weighs, room int64
 	)
-	l = f.limit
-	if f.watched != "" && r.Header[f.watched] != nil {
-		if !f.noticed.Load() {
-			s.mu.Unlock()
-			goto rest
-		}
-	}
 	if i < 0 {
-		i = insertFresh(f, s, now, hash, key)
-		if i < 0 {
-			s.mu.Unlock()
-			goto rest
+		i = settleNew(f, s, now, hash, key, w, r)
+		if i >= 0 {
+			rollSlidingWindowCounter(f.limit, &s.slots[i].state, now)
 		}
-		rollSlidingWindowCounter(l, &s.slots[i].state, now)
 		return i
 	}
 	state = &s.slots[i].state
-	if f.leaves {
+	l = f.limit
+	g = f.refuser
+	if g == nil || r.Header[f.watched] != nil && unnoticed(f) {
 		goto rare
 	}
 	left = l.period - now%l.period
@@ -248,48 +142,12 @@ func settleSlidingWindowCounter(f *settling, s *shard, i int, now int64, hash ui
 
 	s.owners[i] |= rejected
 	s.mu.Unlock()
-	if retry <= 1_000_000 {
-		retry = 1
-	} else {
-		retry = (retry + 999_999) / 1_000_000
-	}
-	reset = (reset + 999_999) / 1_000_000
-	h = w.Header()
-	if len(h) > 1 || retry|reset >= tabled {
+	if !Refuse(g, retry, reset, key, w, r) {
 		goto rest
-	}
-	if !takesText(r) {
-		goto rest
-	}
-	h[HeaderCacheControl] = f.noStore
-	h[HeaderRetryAfter] = numberValues[retry]
-	t = f.quotaFields
-	if t.XRateLimit {
-		h[HeaderXRetryAfter] = numberValues[retry]
-		h[HeaderLimit] = t.Limit
-		h[HeaderRemaining] = numberValues[0]
-		h[HeaderReset] = numberValues[reset]
-	}
-	if t.IETF {
-		h[HeaderRateLimit] = []string{f.stateText + numberEnds[retry]}
-		h[HeaderPolicy] = t.Policy
-	}
-	h["Content-Type"] = f.contentType
-	if f.counts {
-		atomic.AddInt64(f.rejected, 1)
-	}
-	if f.tells {
-		f.told(key)
-	}
-	w.WriteHeader(http.StatusTooManyRequests)
-	if retry == 1 || f.before == "" {
-		_, _ = io.WriteString(w, f.text)
-	} else {
-		_, _ = io.WriteString(w, f.before+numberTexts[retry]+f.after)
 	}
 	return -1
 rare:
-	if rollSlidingWindowCounter(l, &s.slots[i].state, now) {
+	if rollSlidingWindowCounter(f.limit, &s.slots[i].state, now) {
 		return i
 	}
 	s.mu.Unlock()
@@ -306,29 +164,21 @@ func settleSlidingWindowLog(f *settling, s *shard, i int, now int64, hash uint64
 		state        *State
 		log          *eventLog
 		l            *Limit
-		t            *QuotaFields
-		h            http.Header
+		g            *Refuser
 		retry, reset int64
 		tick, over   int64
 	)
-	l = f.limit
-	if f.watched != "" && r.Header[f.watched] != nil {
-		if !f.noticed.Load() {
-			s.mu.Unlock()
-			goto rest
-		}
-	}
 	if i < 0 {
-		i = insertFresh(f, s, now, hash, key)
-		if i < 0 {
-			s.mu.Unlock()
-			goto rest
+		i = settleNew(f, s, now, hash, key, w, r)
+		if i >= 0 {
+			readyLog(f.memory, s, i, f.space, f.limit, now)
 		}
-		readyLog(f.memory, s, i, f.space, l, now)
 		return i
 	}
 	state = &s.slots[i].state
-	if f.leaves {
+	l = f.limit
+	g = f.refuser
+	if g == nil || r.Header[f.watched] != nil && unnoticed(f) {
 		goto rare
 	}
 	if state.A >= blockMark {
@@ -349,48 +199,12 @@ func settleSlidingWindowLog(f *settling, s *shard, i int, now int64, hash uint64
 
 	s.owners[i] |= rejected
 	s.mu.Unlock()
-	if retry <= 1_000_000 {
-		retry = 1
-	} else {
-		retry = (retry + 999_999) / 1_000_000
-	}
-	reset = (reset + 999_999) / 1_000_000
-	h = w.Header()
-	if len(h) > 1 || retry|reset >= tabled {
+	if !Refuse(g, retry, reset, key, w, r) {
 		goto rest
-	}
-	if !takesText(r) {
-		goto rest
-	}
-	h[HeaderCacheControl] = f.noStore
-	h[HeaderRetryAfter] = numberValues[retry]
-	t = f.quotaFields
-	if t.XRateLimit {
-		h[HeaderXRetryAfter] = numberValues[retry]
-		h[HeaderLimit] = t.Limit
-		h[HeaderRemaining] = numberValues[0]
-		h[HeaderReset] = numberValues[reset]
-	}
-	if t.IETF {
-		h[HeaderRateLimit] = []string{f.stateText + numberEnds[retry]}
-		h[HeaderPolicy] = t.Policy
-	}
-	h["Content-Type"] = f.contentType
-	if f.counts {
-		atomic.AddInt64(f.rejected, 1)
-	}
-	if f.tells {
-		f.told(key)
-	}
-	w.WriteHeader(http.StatusTooManyRequests)
-	if retry == 1 || f.before == "" {
-		_, _ = io.WriteString(w, f.text)
-	} else {
-		_, _ = io.WriteString(w, f.before+numberTexts[retry]+f.after)
 	}
 	return -1
 rare:
-	if readyLog(f.memory, s, i, f.space, l, now) {
+	if readyLog(f.memory, s, i, f.space, f.limit, now) {
 		return i
 	}
 	s.mu.Unlock()
@@ -406,28 +220,17 @@ func settleTokenBucket(f *settling, s *shard, i int, now int64, hash uint64, key
 	var (
 		state                *State
 		l                    *Limit
-		t                    *QuotaFields
-		h                    http.Header
+		g                    *Refuser
 		retry, reset         int64
 		elapsed, level, over int64
 	)
-	l = f.limit
-	if f.watched != "" && r.Header[f.watched] != nil {
-		if !f.noticed.Load() {
-			s.mu.Unlock()
-			goto rest
-		}
-	}
 	if i < 0 {
-		i = insertFresh(f, s, now, hash, key)
-		if i < 0 {
-			s.mu.Unlock()
-			goto rest
-		}
-		return i
+		return settleNew(f, s, now, hash, key, w, r)
 	}
 	state = &s.slots[i].state
-	if f.leaves {
+	l = f.limit
+	g = f.refuser
+	if g == nil || r.Header[f.watched] != nil && unnoticed(f) {
 		goto rare
 	}
 	elapsed = now - state.A
@@ -445,44 +248,8 @@ func settleTokenBucket(f *settling, s *shard, i int, now int64, hash uint64, key
 
 	s.owners[i] |= rejected
 	s.mu.Unlock()
-	if retry <= 1_000_000 {
-		retry = 1
-	} else {
-		retry = (retry + 999_999) / 1_000_000
-	}
-	reset = (reset + 999_999) / 1_000_000
-	h = w.Header()
-	if len(h) > 1 || retry|reset >= tabled {
+	if !Refuse(g, retry, reset, key, w, r) {
 		goto rest
-	}
-	if !takesText(r) {
-		goto rest
-	}
-	h[HeaderCacheControl] = f.noStore
-	h[HeaderRetryAfter] = numberValues[retry]
-	t = f.quotaFields
-	if t.XRateLimit {
-		h[HeaderXRetryAfter] = numberValues[retry]
-		h[HeaderLimit] = t.Limit
-		h[HeaderRemaining] = numberValues[0]
-		h[HeaderReset] = numberValues[reset]
-	}
-	if t.IETF {
-		h[HeaderRateLimit] = []string{f.stateText + numberEnds[retry]}
-		h[HeaderPolicy] = t.Policy
-	}
-	h["Content-Type"] = f.contentType
-	if f.counts {
-		atomic.AddInt64(f.rejected, 1)
-	}
-	if f.tells {
-		f.told(key)
-	}
-	w.WriteHeader(http.StatusTooManyRequests)
-	if retry == 1 || f.before == "" {
-		_, _ = io.WriteString(w, f.text)
-	} else {
-		_, _ = io.WriteString(w, f.before+numberTexts[retry]+f.after)
 	}
 	return -1
 rare:

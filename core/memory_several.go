@@ -345,7 +345,7 @@ func giveBack(s *shard, l *Limit, state *State) {
 var started = time.Now()
 
 // prepare readies the states of all rules for a request that they allow: it inserts new keys, of which there are so many as fresh, and moves
-// old states to the present. It returns false if that is not all: see insertFresh.
+// old states to the present. It returns false if that is not all: see settleNew.
 func prepare(f *several, list []*severalRule, hashes []uint64, s *shard, base uint64, now int64, key string, fresh int) bool {
 	var (
 		hash uint64

@@ -1,7 +1,9 @@
 package core
 
 import (
+	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 )
@@ -13,9 +15,8 @@ const (
 	HeaderXRetryAfter  = "X-Ratelimit-Retry-After"
 )
 
-// Refusal says how a fast path rejects a request. It does so if the answer is text, if no earlier handler has set header fields, and
-// if all seconds are in the lists of numbers. All other rejections are left to the rest. Responses share values: nobody may change one
-// in place.
+// Refusal says how a fast path rejects a request. It does so if the answer is text, and no earlier handler has set header fields. All
+// other rejections are left to the rest. Responses share values: nobody may change one in place.
 type Refusal struct {
 	ContentType string
 
@@ -27,54 +28,125 @@ type Refusal struct {
 	Told     func(key string) // is called with the key of a rejection; nil: nobody wants to know
 }
 
+// Refuser has what a fast path needs to reject requests. NewRefuser makes it. It is read only afterwards, and safe for concurrent use.
+type Refuser struct {
+	xRateLimit, ietf    bool
+	limit, policy       []string // of the QuotaFields
+	stateText           string   // RateLimit, up to the seconds
+	noStore             []string
+	contentType         []string // of the Refusal, as what follows
+	before, after, text string
+	notes               bool // any of the following is set
+	rejected            *int64
+	told                func(key string)
+}
+
+// NewRefuser returns what rejects requests as a Refusal says, with these quota fields.
+func NewRefuser(t *QuotaFields, refusal *Refusal) *Refuser {
+	tables.Do(makeTables)
+	return &Refuser{
+		xRateLimit: t.XRateLimit, ietf: t.IETF, limit: t.Limit, policy: t.Policy, stateText: t.State + "0" + MoreText, noStore: []string{"no-store"},
+		contentType: []string{refusal.ContentType}, before: refusal.Before, after: refusal.After, text: refusal.Text,
+		notes: refusal.Rejected != nil || refusal.Told != nil, rejected: refusal.Rejected, told: refusal.Told,
+	}
+}
+
+// Refuse answers a request of that key which is rejected, and of whose quota nothing remains. retry and reset are the microseconds until such a
+// request is allowed, and until the quota is whole. It returns false if the request is left to the rest: see Refusal.
+func Refuse(g *Refuser, retry, reset int64, key string, w http.ResponseWriter, r *http.Request) bool {
+	var (
+		h            http.Header
+		takes        []string
+		again, whole []string
+		text         string
+	)
+	h = w.Header()
+	if len(h) > 1 {
+		return false
+	}
+	takes = r.Header["Accept"]
+	if r.ProtoMajor > 1 || len(takes) > 0 && (takes[0] != "*/*" || len(takes) > 1) {
+		if !takesText(r) {
+			return false
+		}
+	}
+	retry = (retry + 999_999) / 1_000_000
+	reset = (reset + 999_999) / 1_000_000
+	again = numberValues[retry&(tabled-1)]
+	whole = numberValues[reset&(tabled-1)]
+	if retry|reset >= tabled {
+		again = longValue(retry)
+		whole = longValue(reset)
+	}
+	h[HeaderCacheControl] = g.noStore
+	h[HeaderRetryAfter] = again
+	if g.xRateLimit {
+		h[HeaderXRetryAfter] = again
+		h[HeaderLimit] = g.limit
+		h[HeaderRemaining] = numberValues[0]
+		h[HeaderReset] = whole
+	}
+	if g.ietf {
+		h[HeaderRateLimit] = []string{g.stateText + again[0]}
+		h[HeaderPolicy] = g.policy
+	}
+	h["Content-Type"] = g.contentType
+	if g.notes {
+		noteRefusal(g, key)
+	}
+	text = g.text
+	if retry > 1 && g.before != "" {
+		text = g.before + again[0] + g.after
+	}
+	w.WriteHeader(http.StatusTooManyRequests)
+	_, _ = io.WriteString(w, text)
+	return true
+}
+
+// longValue returns a number as the value of a field.
+func longValue(n int64) []string { return []string{strconv.FormatInt(n, 10)} }
+
+// noteRefusal counts a rejection, and tells of it.
+func noteRefusal(g *Refuser, key string) {
+	if g.rejected != nil {
+		atomic.AddInt64(g.rejected, 1)
+	}
+	if g.told != nil {
+		g.told(key)
+	}
+}
+
 // settling has what the functions settle… need of a fast path.
 type settling struct {
-	memory      *Memory
-	space       *space
-	limit       *Limit
-	quotaFields *QuotaFields
-	rest        http.Handler
-	watched     string // of the ServeConfig, as noticed
-	noticed     *atomic.Bool
-
-	leaves bool // it leaves all rejections to the rest
-
-	// Of the Refusal.
-	noStore, contentType []string
-	stateText            string // the beginning of RateLimit, with what remains: nothing
-	before, after, text  string
-	counts               bool // rejected is set
-	rejected             *int64
-	tells                bool // told is set
-	told                 func(key string)
+	memory  *Memory
+	space   *space
+	limit   *Limit
+	rest    http.Handler
+	watched string // of the ServeConfig, as noticed; no request has the field "", so that these are not asked
+	noticed *atomic.Bool
+	refuser *Refuser // nil: it leaves all rejections to the rest
 }
 
 // newSettling prepares what a fast path does with requests that it does not allow at once.
 func newSettling(e *FastPath, c *ServeConfig) *settling {
-	f := &settling{memory: e.memory, space: e.space, limit: e.limit, quotaFields: c.QuotaFields, rest: c.Rest, watched: c.Watched, noticed: c.Noticed, leaves: true}
-	if c.Refusal == nil || e.countRejected {
-		return f
+	f := &settling{memory: e.memory, space: e.space, limit: e.limit, rest: c.Rest, watched: c.Watched, noticed: c.Noticed}
+	if c.Refusal != nil && !e.countRejected {
+		f.refuser = NewRefuser(c.QuotaFields, c.Refusal)
 	}
-	tables.Do(makeTables)
-	f.leaves = false
-	f.noStore = []string{"no-store"}
-	f.contentType = []string{c.Refusal.ContentType}
-	f.stateText = c.QuotaFields.State + "0"
-	f.before = c.Refusal.Before
-	f.after = c.Refusal.After
-	f.text = c.Refusal.Text
-	f.counts = c.Refusal.Rejected != nil
-	f.rejected = c.Refusal.Rejected
-	f.tells = c.Refusal.Told != nil
-	f.told = c.Refusal.Told
 	return f
 }
 
-// insertFresh inserts a new key with an unused state, if that is all that there is to do, and returns its slot. Else it returns -1: if
-// there would be more keys than there may be, or if the key may be the beginning of an IPv6 address.
-func insertFresh(f *settling, s *shard, now int64, hash uint64, key string) int {
+// unnoticed reports whether nobody has noticed yet that a request has the header field that is watched.
+func unnoticed(f *settling) bool { return !f.noticed.Load() }
+
+// settleNew inserts a new key with an unused state, and returns its slot. If that is not all that there is to do, it unlocks the shard, leaves
+// the request to the rest, and returns -1: if there would be more keys than there may be, if the key may be the beginning of an IPv6 address, or
+// if the request must be noticed.
+func settleNew(f *settling, s *shard, now int64, hash uint64, key string, w http.ResponseWriter, r *http.Request) int {
 	m := f.memory
-	if hash == 0 || key[0] == '[' || m.keys.Load() >= m.maxKeys.Load() || m.logTimes.Load() > logBudgetFloor {
+	if hash == 0 || key[0] == '[' || m.keys.Load() >= m.maxKeys.Load() || m.logTimes.Load() > logBudgetFloor || r.Header[f.watched] != nil && unnoticed(f) {
+		s.mu.Unlock()
+		f.rest.ServeHTTP(w, r)
 		return -1
 	}
 	return insertKey(m, s, f.space, hash, now)

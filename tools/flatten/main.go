@@ -152,10 +152,10 @@ func shortcutsOf(core string) ([]shortcut, error) {
 // Ready returns a call that makes the state in slot i ready for another try, and reports whether the request is allowed then; "": there is none.
 func (s shortcut) Ready() string {
 	if s.IsLog {
-		return "readyLog(f.memory, s, i, f.space, l, now)"
+		return "readyLog(f.memory, s, i, f.space, f.limit, now)"
 	}
 	if s.Roll != "" {
-		return s.Roll + "(l, &s.slots[i].state, now)"
+		return s.Roll + "(f.limit, &s.slots[i].state, now)"
 	}
 	return ""
 }
