@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// ServedRule is one of the rules of ServeSeveral. The ServeConfig has the rest, and of what is here it is not asked.
+// ServedRule is one of the rules of ServeSeveral. The ServeConfig has the rest, and of what is here it is not asked. A store that is no Memory
+// needs no FastPath.
 type ServedRule struct {
 	FastPath    *FastPath
 	QuotaFields *QuotaFields
@@ -107,8 +108,8 @@ func newSeveralRule(rule *ServedRule) *severalRule {
 	return p
 }
 
-// earlierFields reports whether an earlier handler has set quota fields that are taken into account.
-func earlierFields(h http.Header) bool {
+// EarlierFields reports whether an earlier handler has set quota fields that are taken into account.
+func EarlierFields(h http.Header) bool {
 	return h[HeaderRemaining] != nil || h[HeaderRateLimit] != nil || h[HeaderPolicy] != nil
 }
 

@@ -48,7 +48,7 @@ func newSeveralFlat(f *several, c *ServeConfig) http.Handler {
 			texts                  string
 		)
 		h = w.Header()
-		if len(h) > 1 && earlierFields(h) { // Traefik's responses always have one field
+		if len(h) > 1 && EarlierFields(h) { // Traefik's responses always have one field
 			rest.ServeHTTP(w, r)
 			return
 		}

@@ -59,7 +59,7 @@ func newSeveralMetered(f *several, c *ServeConfig) http.Handler {
 			return
 		}
 		h = w.Header()
-		if len(h) > 1 && earlierFields(h) { // Traefik's responses always have one field
+		if len(h) > 1 && EarlierFields(h) { // Traefik's responses always have one field
 			rest.ServeHTTP(w, r)
 			return
 		}

@@ -115,7 +115,8 @@ for i = 1, n do
 local key, position = KEYS[i], next
 `
 
-const luaSeveralEnd = `
+// luaSeveralKeep ends the passes, and keeps what they have found.
+const luaSeveralKeep = `
 	next = position
 	if value and peek == 0 then
 		values[i] = value
@@ -147,8 +148,25 @@ for i = 1, n do
 		end
 	end
 end
-if ARGV[2] then reply[4 * n + 1] = now end
+`
+
+const luaSeveralEnd = luaSeveralKeep + `if ARGV[2] then reply[4 * n + 1] = now end
 return reply
+`
+
+// luaSeveralLineEnd replies with a line, as luaOneLineEnd does: the numbers of all keys, and if all rules allow the request at once, the last key.
+const luaSeveralLineEnd = luaSeveralKeep + `
+local text, plain = '', true
+for i = 1, 4 * n, 4 do plain = plain and reply[i] >= 0 and reply[i + 1] == 0 end
+for i = 1, 4 * n, 4 do
+	local reset, more = reply[i + 2], reply[i + 3]
+	text = text .. format('%d %d %d %d ', reply[i], reply[i + 1], reset, more)
+	if plain then
+		text = text .. format('%d %d ', (reset + (-reset) % 1000000) / 1000000, (more + (-more) % 1000000) / 1000000)
+	end
+end
+if plain then return {ok = text .. KEYS[n]} end
+return {ok = string.sub(text, 1, -2)}
 `
 
 const luaRefundBegin = `

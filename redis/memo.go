@@ -42,6 +42,7 @@ type known struct {
 	moreAt    int64 // 0: not known
 	limit     int64
 	remaining int64
+	plain     bool // a request of cost 1 is rejected until retryAt, and nothing remains
 
 	freeAt int64 // of a rejection: by then units are free, unless somebody else has taken them; 0: not known
 	back   int64 // how long the next rejection counts at least: see pace
@@ -55,10 +56,14 @@ type known struct {
 func (k *known) unfold() {
 	words := strings.Split(k.line, " ")
 	k.line = ""
-	k.moreAt = 0
 	k.remaining, _ = strconv.ParseInt(words[0][1:], 10, 64) // a line that was noted is whole
 	reset, _ := strconv.ParseInt(words[2], 10, 64)
+	more, _ := strconv.ParseInt(words[3], 10, 64)
 	k.resetAt = k.at + reset
+	k.moreAt = 0
+	if more > 0 {
+		k.moreAt = k.at + more
+	}
 }
 
 // paceOf returns how much longer a rejection is remembered at most: 500 ms, or a 20th of the time in which the limit is whole again.
@@ -101,6 +106,7 @@ func (m *memo) learn(hash uint64, o *openRule, asked, answered, cost int64, d *c
 		if d.RetryAfter != core.Never {
 			k.retryAt = asked + d.RetryAfter
 			k.until = k.retryAt
+			k.plain = cost == 1 && d.Remaining == 0
 			if d.RetryAfter > rememberAtMost {
 				k.until = asked + rememberAtMost
 			} else {

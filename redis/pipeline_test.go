@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/textproto"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -42,7 +43,8 @@ func (f *fakeStream) Write(b []byte) (int, error) {
 		words = append(words, rest[:n])
 		rest = rest[n+2:]
 	}
-	call := &Call{Keys: words[3:4], Args: words[4:]}
+	keys, _ := strconv.Atoi(words[2])
+	call := &Call{Keys: words[3 : 3+keys], Args: words[3+keys:]}
 	for _, s := range scripts {
 		if s.SHA1 == words[1] {
 			call.Script = s
@@ -50,12 +52,25 @@ func (f *fakeStream) Write(b []byte) (int, error) {
 	}
 	f.err = f.conn.Run(call)
 	f.reply = call.Reply
-	f.line = "+" + strings.Trim(fmt.Sprint(f.reply), "[]")
-	if r := f.reply; len(r) == 4 && r[0] >= 0 && r[0] <= 1000 && r[1] == 0 && r[2] >= 0 && r[2] <= longest && r[3] >= 0 {
-		f.line += fmt.Sprintf(" %d %d %s", (r[2]+999_999)/1_000_000, (r[3]+999_999)/1_000_000, words[3])
-	}
+	f.line = "+" + lineOfReply(f.reply, call.Keys)
 	f.line += "\r\n"
 	return len(b), nil
+}
+
+// lineOfReply returns the line that a script makes of a reply.
+func lineOfReply(reply []int64, keys []string) string {
+	line := ""
+	for i := 0; i+4 <= len(reply); i += 4 {
+		r := reply[i:]
+		if r[0] < 0 || r[0] > 1000 || r[1] != 0 || r[2] < 0 || r[2] > longest || r[3] < 0 {
+			return strings.Trim(fmt.Sprint(reply), "[]")
+		}
+		line += fmt.Sprintf("%d %d %d %d %d %d ", r[0], r[1], r[2], r[3], (r[2]+999_999)/1_000_000, (r[3]+999_999)/1_000_000)
+	}
+	if len(reply) == 0 || len(reply) != 4*len(keys) {
+		return strings.Trim(fmt.Sprint(reply), "[]")
+	}
+	return line + keys[len(keys)-1]
 }
 
 // Read reads the reply.

@@ -39,10 +39,11 @@ type Script struct {
 var (
 	scripts []*Script // all that newScript has made; declared first, since the interpreter sets variables in the order of the source
 
-	scriptsOfOne     = makeScriptsOfOne("", luaOneEnd)
-	scriptsOfOneLine = makeScriptsOfOne("_line", luaOneLineEnd)
-	scriptOfSeveral  = newScript("several", luaBegin, luaSeveralBegin, luaRule, choice(decides), luaSeveralEnd)
-	scriptOfRefund   = newScript("refund", luaBegin, luaRefundBegin, luaRule, luaRead, luaRefund, choice(refunds), luaRefundEnd)
+	scriptsOfOne        = makeScriptsOfOne("", luaOneEnd)
+	scriptsOfOneLine    = makeScriptsOfOne("_line", luaOneLineEnd)
+	scriptOfSeveral     = newScript("several", luaBegin, luaSeveralBegin, luaRule, choice(decides), luaSeveralEnd)
+	scriptOfSeveralLine = newScript("several_line", luaBegin, luaSeveralBegin, luaRule, choice(decides), luaSeveralLineEnd)
+	scriptOfRefund      = newScript("refund", luaBegin, luaRefundBegin, luaRule, luaRead, luaRefund, choice(refunds), luaRefundEnd)
 
 	// For requests under rules with an overflow policy.
 	scriptOfOverflow = newOverflowScript("overflow", luaOverflowEnd)

@@ -7,84 +7,171 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/proxyweir/weir/core"
 )
 
-// fastPath serves requests that cost 1 under one rule, as most do, in as few steps as possible: an interpreted program pays for each step.
-// tools/flatten writes its handlers. They have the key, the decision and the header fields in one function, and leave rare cases to the
+// fastPath serves requests that cost 1 under one rule or several, as most do, in as few steps as possible: an interpreted program pays for each
+// step. tools/flatten writes its handlers. They have the key, the decision and the header fields in one function, and leave rare cases to the
 // general path.
 type fastPath struct {
-	store      *Store
+	store    *Store
+	server   *Server
+	pipeline *Pipeline
+	trouble  *atomic.Int64 // failures of the server in a row
+	script   *Script
+	clock    func() int64 // nil: monotonic
+	shards   []*memoShard
+	lent     []*lesseeShard // of a leased rule
+	seed     maphash.Seed
+	config   *core.ServeConfig
+	conclude Concluder
+
+	rules            []*fastRule
+	all              *ruleGroup // of all rules
+	matched          bool       // any of them does not cover all requests
+	apart            bool       // they have different keys
+	xRateLimit, ietf bool
+	durations        *core.Durations // nil: nothing is timed
+	general          *int64          // how many requests have taken the general path
+	refuser          *core.Refuser   // of the only rule; nil: rejections are left to the general path
+}
+
+// fastRule is one of the rules of a fast path.
+type fastRule struct {
 	rule       *core.Rule
 	open       *openRule
-	server     *Server
-	pipeline   *Pipeline
-	trouble    *atomic.Int64 // failures of the server in a row
-	script     *Script
-	head, tail string       // of a command, around the key
-	clock      func() int64 // nil: monotonic
-	shards     []*memoShard
-	lent       []*lesseeShard // of a leased rule
-	seed       maphash.Seed
 	salt       uint64
 	quota      int64
-	rest       Rest
+	stateText  string   // the beginning of its member of RateLimit, behind another member
+	limitField []string // of its QuotaFields, as policy
+	policy     string
+	allowed    *int64
+	keyOf      func(r *http.Request) string // nil unless they have different keys
+	covers     func(r *http.Request) bool   // nil: it covers all requests
 }
 
-// ServeConfig configures a handler of Serve.
-type ServeConfig struct {
-	QuotaFields *core.QuotaFields
-	Keys        Keyer
-
-	// Direct says that the key is the client's whole IPv4 address, as the connection has it. Keys makes the keys of other clients.
-	Direct bool
-
-	Next http.Handler // gets the requests that are allowed at once
-	Rest Rest         // gets all others
-
-	// Metering counts requests and times decisions; nil: nothing does. It does not count the requests that the Rest gets. It times those
-	// that come to Conclude.
-	Metering *core.Metering
+// ruleGroup is the rules that cover a request.
+type ruleGroup struct {
+	rules      []*fastRule
+	policies   []string // the value of RateLimit-Policy
+	head, tail string   // of a command, around the keys
 }
 
-// Keyer makes the keys of requests.
-type Keyer interface {
-	// Key returns a request's key; "" leaves the request to the Rest.
-	Key(r *http.Request) string
+// Concluder goes on with requests that Serve and ServeSeveral do not allow at once.
+type Concluder interface {
+	// Conclude continues with a request after its decision: the checks have it, or err says why there is none.
+	Conclude(w http.ResponseWriter, r *http.Request, checks []core.Check, err error)
 }
 
-// Rest handles the requests that are not allowed at once.
-type Rest interface {
-	// ServeHTTP decides on a request that has not been charged.
-	http.Handler
-
-	// Conclude continues with a request after its decision: c has the decision, or err says why there is none.
-	Conclude(w http.ResponseWriter, r *http.Request, c *core.Check, err error)
-}
-
-// Serve returns a handler with a fast path for a rule that is open in the store. It does the same as Store.Decide and core.SetQuotaFields,
-// in one function. It returns nil if there is no fast path: because the rule has an overflow policy or replicas; or because it is not leased, and its limit follows the
-// calendar, or the server depends on the key, or has no Pipeline.
-func Serve(s *Store, r *core.Rule, c ServeConfig) http.Handler {
+// Serve returns a handler with a fast path for a rule that is open in the store, as core.Serve does for one in a Memory. Requests that are
+// neither allowed at once nor known to be rejected go to conclude after their decision; rare ones go to c.Rest before it. A Guarding is not
+// supported: c.Next must be guarded. Serve returns nil if there is no fast path: because the rule has an overflow policy; or because it is not
+// leased, and its limit follows the calendar, or the server depends on the key, or has no Pipeline.
+func Serve(s *Store, r *core.Rule, c *core.ServeConfig, conclude Concluder) http.Handler {
 	var none http.Handler
+	one := newFastRule(&core.ServedRule{QuotaFields: c.QuotaFields}, r)
+	if one == nil {
+		return none
+	}
+	e := newFastPath(s, []*fastRule{one}, c, conclude)
+	if one.open.lease != nil {
+		return leasedHandler(e, c)
+	}
+	if !connect(e) {
+		return none
+	}
+	e.script = scriptsOfOneLine[r.Limit().Algorithm()]
+	e.all = groupOf(e, e.rules)
+	if c.Refusal != nil && !r.CountRejected() {
+		e.refuser = core.NewRefuser(c.QuotaFields, c.Refusal)
+	}
+	if c.Metering == nil {
+		return newOne(e, c)
+	}
+	return newOneMetered(e, c)
+}
+
+// leasedHandler returns the handler of a leased rule's fast path.
+func leasedHandler(e *fastPath, c *core.ServeConfig) http.Handler {
+	for i := range e.store.lessee.shards {
+		e.lent = append(e.lent, &e.store.lessee.shards[i])
+	}
+	e.all = &ruleGroup{rules: e.rules}
+	if c.Metering == nil {
+		return newLeased(e, c)
+	}
+	return newLeasedMetered(e, c)
+}
+
+// ServeSeveral is Serve for several rules, each with its core.ServedRule in the same place. They are charged together, in one call. All
+// rejections go to conclude. Requests that an earlier handler has set quota fields for are left to c.Rest.
+func ServeSeveral(s *Store, rules []*core.Rule, served []*core.ServedRule, c *core.ServeConfig, conclude Concluder) http.Handler {
+	var none http.Handler
+	var list []*fastRule
+	for i, r := range rules {
+		one := newFastRule(served[i], r)
+		if one == nil {
+			return none
+		}
+		list = append(list, one)
+	}
+	e := newFastPath(s, list, c, conclude)
+	if !connect(e) {
+		return none
+	}
+	e.script = scriptOfSeveralLine
+	e.all = groupOf(e, e.rules)
+	e.xRateLimit = served[0].QuotaFields.XRateLimit
+	e.ietf = served[0].QuotaFields.IETF
+	for _, one := range list {
+		e.matched = e.matched || one.covers != nil
+		e.apart = e.apart || one.keyOf != nil
+	}
+	if c.Metering == nil {
+		return newSeveral(e, c)
+	}
+	return newSeveralMetered(e, c)
+}
+
+// newFastRule prepares a rule. It returns nil if the rule is not open, or has an overflow policy.
+func newFastRule(served *core.ServedRule, r *core.Rule) *fastRule {
+	var none *fastRule
 	o := opened(r)
 	if o == nil || o.further != nil || o.sync != nil {
 		return none
 	}
-	e := newFastPath(s, r, o, c.Rest)
-	if o.lease != nil {
-		for i := range s.lessee.shards {
-			e.lent = append(e.lent, &s.lessee.shards[i])
-		}
-		return handlerOf(e, &c)
+	t := served.QuotaFields
+	return &fastRule{
+		rule: r, open: o, salt: o.salt, quota: r.Limit().Quota(), stateText: ", " + t.State, limitField: t.Limit, policy: t.Policy[0],
+		allowed: served.Allowed, keyOf: served.Key, covers: served.Covers,
 	}
-	if o.charge == "" || s.client.Cluster() {
-		return none
+}
+
+// newFastPath returns what all fast paths need.
+func newFastPath(s *Store, rules []*fastRule, c *core.ServeConfig, conclude Concluder) *fastPath {
+	e := &fastPath{store: s, clock: s.ownClock, seed: s.seed, config: c, conclude: conclude, rules: rules, general: new(int64)}
+	if c.Metering != nil {
+		e.durations = c.Metering.Durations
+	}
+	return e
+}
+
+// connect prepares a fast path for calls. It returns false if it can have none: see Serve.
+func connect(e *fastPath) bool {
+	s := e.store
+	for _, one := range e.rules {
+		if one.open.charge == "" || one.open.lease != nil {
+			return false
+		}
+	}
+	if s.client.Cluster() {
+		return false
 	}
 	server, err := s.client.Server("")
 	if err != nil || server.pipeline == nil {
-		return none
+		return false
 	}
 	e.server = server
 	e.pipeline = server.pipeline
@@ -92,115 +179,189 @@ func Serve(s *Store, r *core.Rule, c ServeConfig) http.Handler {
 	for i := range s.memo.shards {
 		e.shards = append(e.shards, &s.memo.shards[i])
 	}
-	e.script = scriptsOfOneLine[r.Limit().Algorithm()]
-	e.head = "*5\r\n" + argumentText("EVALSHA") + argumentText(e.script.SHA1) + argumentText("1")
-	e.tail = argumentText(o.charge)
-	return handlerOf(e, &c)
-}
-
-// newFastPath returns what all fast paths of a rule need.
-func newFastPath(s *Store, r *core.Rule, o *openRule, rest Rest) *fastPath {
-	return &fastPath{
-		store: s,
-		rule:  r,
-		open:  o,
-		clock: s.ownClock,
-		seed:  s.seed,
-		salt:  o.salt,
-		quota: r.Limit().Quota(),
-		rest:  rest,
-	}
+	return true
 }
 
 // argumentText returns an argument of a command as Redis's protocol has it.
 func argumentText(s string) string { return "$" + strconv.Itoa(len(s)) + "\r\n" + s + "\r\n" }
 
-// handlerOf returns the handler of a fast path.
-func handlerOf(e *fastPath, c *ServeConfig) http.Handler {
-	if e.lent != nil {
-		return leasedHandlerOf(e, c)
+// groupOf prepares the command of requests that these rules cover.
+func groupOf(e *fastPath, rules []*fastRule) *ruleGroup {
+	policies, charges := "", ""
+	for _, one := range rules {
+		policies += ", " + one.policy
+		charges += one.open.charge
 	}
-	if c.Metering == nil {
-		if c.Direct {
-			return newByAddress(e, c, newByKey(e, c))
-		}
-		return newByKey(e, c)
+	keys := len(rules)
+	return &ruleGroup{
+		rules: rules, policies: []string{policies[2:]}, tail: argumentText(charges),
+		head: "*" + strconv.Itoa(keys+4) + "\r\n" + argumentText("EVALSHA") + argumentText(e.script.SHA1) + argumentText(strconv.Itoa(keys)),
 	}
-	if c.Direct {
-		return newByAddressMetered(e, c, newByKeyMetered(e, c))
-	}
-	return newByKeyMetered(e, c)
 }
 
-// leasedHandlerOf returns the handler of a leased rule's fast path.
-func leasedHandlerOf(e *fastPath, c *ServeConfig) http.Handler {
-	if c.Metering == nil {
-		if c.Direct {
-			return newLeasedByAddress(e, c, newLeasedByKey(e, c))
+// covering returns the rules that cover a request; nil: none does.
+func covering(e *fastPath, r *http.Request) *ruleGroup {
+	var none *ruleGroup
+	var rules []*fastRule
+	for _, one := range e.rules {
+		if one.covers == nil || one.covers(r) {
+			rules = append(rules, one)
 		}
-		return newLeasedByKey(e, c)
 	}
-	if c.Direct {
-		return newLeasedByAddressMetered(e, c, newLeasedByKeyMetered(e, c))
+	if len(rules) == 0 {
+		return none
 	}
-	return newLeasedByKeyMetered(e, c)
+	if len(rules) == len(e.rules) {
+		return e.all
+	}
+	return groupOf(e, rules)
 }
 
-// decideUnheld takes the general path for a key of a leased rule, since its unit is not held, or more units are to be asked for. If a part of the key is
-// missing, it leaves the request to the Rest.
+// settleKnown rejects a request whose key the memo knows to be rejected, or takes the general path.
+func settleKnown(e *fastPath, w http.ResponseWriter, r *http.Request, key string, hash uint64) {
+	var (
+		shard        *memoShard
+		k            *known
+		now          int64
+		retry, reset int64
+	)
+	if e.refuser != nil && !watched(e, r) {
+		now = e.store.clock()
+		shard = e.shards[hash%memoShards]
+		shard.mu.Lock()
+		k = shard.young[hash]
+		if k != nil && k.plain && now < k.until && k.at <= now && k.terms == e.rules[0].open.terms {
+			retry = k.retryAt - now
+			reset = k.resetAt - now
+		}
+		shard.mu.Unlock()
+		if retry > 0 && reset > 0 && core.Refuse(e.refuser, retry, reset, key, w, r) {
+			return
+		}
+	}
+	decideSeldom(e, w, r, e.all, key)
+}
+
+// watched reports whether a request has the header field that is watched, and nobody has noticed that yet.
+func watched(e *fastPath, r *http.Request) bool {
+	return r.Header[e.config.Watched] != nil && !e.config.Noticed.Load()
+}
+
+// decideUnheld takes the general path for a key of a leased rule, since its unit is not held, or more units are to be asked for. Without a key it
+// leaves the request to the rest.
 func decideUnheld(e *fastPath, w http.ResponseWriter, r *http.Request, key string) {
-	if key == "" {
-		e.rest.ServeHTTP(w, r)
+	checks := checksOf(e, e.all, key, r)
+	if checks == nil || watched(e, r) {
+		e.config.Rest.ServeHTTP(w, r)
 		return
 	}
-	checks := []core.Check{{Rule: e.rule, Key: key, Cost: 1}}
-	err := e.store.Decide(checks, false)
-	e.rest.Conclude(w, r, &checks[0], err)
+	err := decideGenerally(e, checks)
+	e.conclude.Conclude(w, r, checks, err)
 }
 
-// decideSeldom takes the general path for a key that the memo does not know, or knows to be rejected, and notes the name that the key's
-// next request needs. It does so, too, while the Pipeline has no Stream, and has one made. If a part of the key is missing, or the server has failed, it leaves the request to the Rest.
-func decideSeldom(e *fastPath, w http.ResponseWriter, r *http.Request, key string, hash uint64) {
-	if key == "" || e.trouble.Load() != 0 {
-		e.rest.ServeHTTP(w, r)
+// decideGenerally lets the store decide, and times one decision in core.TimedShare.
+func decideGenerally(e *fastPath, checks []core.Check) error {
+	if e.durations == nil || atomic.AddInt64(e.general, 1)%core.TimedShare != 1 {
+		return e.store.Decide(checks, false)
+	}
+	begun := time.Now()
+	err := e.store.Decide(checks, false)
+	core.Observe(e.durations, time.Since(begun))
+	return err
+}
+
+// decideSeldom takes the general path for a request with a key that the memo does not know, or knows to be rejected, and notes the names that
+// the next request needs. It does so, too, while the Pipeline has no Stream, and has one made. If a part of the key is missing, if the server
+// has failed, or if the request must be noticed, it leaves the request to the rest. key is what it is if the rules have one.
+func decideSeldom(e *fastPath, w http.ResponseWriter, r *http.Request, group *ruleGroup, key string) {
+	checks := checksOf(e, group, key, r)
+	if checks == nil || e.trouble.Load() != 0 || watched(e, r) {
+		e.config.Rest.ServeHTTP(w, r)
 		return
 	}
 	e.pipeline.Rouse()
-	checks := []core.Check{{Rule: e.rule, Key: key, Cost: 1}}
-	c := &checks[0]
-	err := e.store.Decide(checks, false)
+	err := decideGenerally(e, checks)
 	if err == nil {
-		name := e.store.naming.key(key, e.open.suffix)
-		shard := e.shards[hash%memoShards]
-		shard.mu.Lock()
-		if k := e.store.memo.entry(shard, hash); k.until == 0 {
-			k.command = argumentText(name)
+		for i, one := range group.rules {
+			name := e.store.naming.key(checks[i].Key, one.open.suffix)
+			hash := e.store.hashOf(one.open, checks[i].Key)
+			shard := e.shards[hash%memoShards]
+			shard.mu.Lock()
+			if k := e.store.memo.entry(shard, hash); k.until == 0 {
+				k.command = argumentText(name)
+			}
+			shard.mu.Unlock()
 		}
-		shard.mu.Unlock()
 	}
-	e.rest.Conclude(w, r, c, err)
+	e.conclude.Conclude(w, r, checks, err)
 }
 
-// settle goes on with a call whose reply does not simply allow the request, and passes the result to the Rest.
-func settle(e *fastPath, w http.ResponseWriter, r *http.Request, key string, t *Turn, command string, hash uint64, now int64) {
-	checks := []core.Check{{Rule: e.rule, Key: key, Cost: 1}}
-	c := &checks[0]
-	name := command[strings.IndexByte(command, '\n')+1 : len(command)-2]
-	call := &Call{Script: e.script, Keys: []string{name}, Args: []string{e.open.charge}}
+// checksOf returns the checks of a request; nil if it has no key that a store knows.
+func checksOf(e *fastPath, group *ruleGroup, key string, r *http.Request) []core.Check {
+	var checks, none []core.Check
+	for _, one := range group.rules {
+		if one.keyOf != nil {
+			key = one.keyOf(r)
+		} else if e.config.Key == nil && strings.HasPrefix(key, "[") { // the beginning of an IPv6 address is not a key
+			return none
+		}
+		if key == "" {
+			return none
+		}
+		checks = append(checks, core.Check{Rule: one.rule, Key: key, Cost: 1})
+	}
+	return checks
+}
+
+// settle goes on with a call whose reply does not simply allow the request, and passes the result on. hashes are those of the keys.
+func settle(e *fastPath, w http.ResponseWriter, r *http.Request, group *ruleGroup, key string, hashes []uint64, t *Turn, now int64) {
+	checks := checksOf(e, group, key, r)
+	call := &Call{Script: e.script}
+	charges := ""
+	var rules []*openRule
+	for i, one := range group.rules {
+		call.Keys = append(call.Keys, e.store.naming.key(checks[i].Key, one.open.suffix))
+		charges += one.open.charge
+		rules = append(rules, one.open)
+	}
+	call.Args = []string{charges}
 	t.Call = call
 	err := e.pipeline.Finish(t)
+	if e.durations != nil && t.Number%core.TimedShare == 0 {
+		core.Observe(e.durations, time.Since(Started)-t.Began)
+	}
 	if err != nil {
-		e.store.failed(e.server, name, 0, err) // ServeHTTP has seen no failures before the call
-	} else if len(call.Reply) != 4 && len(call.Reply) != lineNumbers || !readDecision(e.rule, call.Reply, &c.Decision) {
+		e.store.failed(e.server, call.Keys[0], 0, err) // ServeHTTP has seen no failures before the call
+	} else if !readDecisions(checks, call.Reply) {
 		err = errReply
 	}
 	if err == nil {
-		e.store.memo.learn(hash, e.open, now, e.store.clock(), 1, &c.Decision)
+		answered := e.store.clock()
+		for i := range checks {
+			e.store.memo.learn(hashes[i], rules[i], now, answered, 1, &checks[i].Decision)
+		}
 	} else {
 		err = fmt.Errorf("%s: %w", e.server.name, e.store.refused(err, call.Script, checks))
-		e.store.lastKnown(&inquiry{rules: []*openRule{e.open}, hashes: []uint64{hash}}, checks, e.store.clock())
+		e.store.lastKnown(&inquiry{rules: rules, hashes: hashes}, checks, e.store.clock())
 	}
-	e.rest.Conclude(w, r, c, err)
+	e.conclude.Conclude(w, r, checks, err)
+}
+
+// readDecisions reads the numbers of a line into the decisions. It returns false if it is no reply to such a call.
+func readDecisions(checks []core.Check, reply []int64) bool {
+	numbers := 4
+	if len(reply) == lineNumbers*len(checks) {
+		numbers = lineNumbers
+	}
+	if len(reply) != numbers*len(checks) {
+		return false
+	}
+	for i := range checks {
+		if !readDecision(checks[i].Rule, reply[numbers*i:], &checks[i].Decision) {
+			return false
+		}
+	}
+	return true
 }
 
 // setOtherFields sets the quota fields of a request that is allowed, if not all are wanted, or an earlier handler has set fields.

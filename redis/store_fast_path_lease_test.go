@@ -35,7 +35,7 @@ func TestTheFastPathsOfALeaseDecideAsTheGeneralPath(t *testing.T) {
 		s, r := open()
 		v := &visit{store: s, rule: r}
 		next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { v.passed = true })
-		v.handler = Serve(s, r, ServeConfig{Direct: true, Keys: &masked{}, QuotaFields: answer.NewQuotaFields(r, fields), Next: next, Rest: v, Metering: m})
+		v.handler = Serve(s, r, &core.ServeConfig{QuotaFields: answer.NewQuotaFields(r, fields), Next: next, Rest: v, Metering: m}, v)
 		visits = append(visits, v)
 	}
 	visiting(nil)

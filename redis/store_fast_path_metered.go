@@ -15,21 +15,24 @@ import (
 	"github.com/proxyweir/weir/core"
 )
 
-// newByAddressMetered returns a fast path by the client's IPv4 address as the connection has it; byKey handles requests without such an address.
-func newByAddressMetered(e *fastPath, c *ServeConfig, byKey http.Handler) http.Handler {
+// newOneMetered returns the fast path of one rule, with a core.Metering.
+func newOneMetered(e *fastPath, c *core.ServeConfig) http.Handler {
 	own := c.Metering.Path
 	other := c.Metering.Other
 	aside := c.Metering.Aside
-	begun := new(int64) // how many decisions have begun
+	made := c.Key != nil
+	keyOf := c.Key
 	shards := e.shards
 	seed := e.seed
-	salt := e.salt
-	clock := e.clock
+	salt := e.rules[0].salt
 	trouble := e.trouble
+	rest := c.Rest
+	clock := e.clock
 	p := e.pipeline
-	head := e.head
-	tail := e.tail
-	quota := e.quota
+	head := e.all.head
+	tail := e.all.tail
+	quota := e.rules[0].quota
+	durations := e.durations
 	allowed := c.Metering.Allowed
 	t := c.QuotaFields
 	ready := t.Ready != 0
@@ -43,11 +46,11 @@ func newByAddressMetered(e *fastPath, c *ServeConfig, byKey http.Handler) http.H
 			key          string
 			i            int
 			hash         uint64
-			now          int64
-			began        time.Duration
 			shard        *memoShard
 			k            *known
 			command      string
+			now          int64
+			began        time.Duration
 			s            *Stream
 			number, sent uint
 			sending      bool
@@ -65,166 +68,28 @@ func newByAddressMetered(e *fastPath, c *ServeConfig, byKey http.Handler) http.H
 			aside.ServeHTTP(w, r)
 			return
 		}
-		if atomic.AddInt64(begun, 1)%core.TimedShare == 1 {
-			serveTimed(e, c, true, w, r)
-			return
-		}
-		key = r.RemoteAddr
-		i = strings.IndexByte(key, ':')
-		if i <= 0 {
-			byKey.ServeHTTP(w, r)
-			return
-		}
-		key = key[:i]
-		hash = maphash.String(seed, key) ^ salt
-		shard = shards[hash%memoShards]
-		shard.mu.Lock()
-		k = shard.young[hash]
-		if k == nil || k.command == "" || trouble.Load() != 0 {
-			shard.mu.Unlock()
-			if key[0] == '[' { // the beginning of an IPv6 address is not a key
-				byKey.ServeHTTP(w, r)
+		if made {
+			key = keyOf(r)
+			if key == "" {
+				rest.ServeHTTP(w, r)
 				return
 			}
-			decideSeldom(e, w, r, key, hash)
-			return
-		}
-		command = k.command
-		shard.mu.Unlock()
-		began = time.Since(Started)
-		if clock == nil {
-			now = int64(began / time.Microsecond)
 		} else {
-			now = clock()
-		}
-		p.Mu.Lock()
-		s = p.Stream
-		if s == nil {
-			p.Mu.Unlock()
-			decideSeldom(e, w, r, key, hash)
-			return
-		}
-		number = s.Number
-		s.Number = number + 1
-		s.Out += head + command + tail
-		sending = s.Sending
-		s.Sending = true
-		p.Mu.Unlock()
-		if !sending {
-			runtime.Gosched() // lets goroutines that are about to call do so first, so that one write sends all their commands
-			s.Writing.Lock()
-			p.Mu.Lock()
-			out = s.Out
-			s.Out = ""
-			sent = s.Sent
-			s.Sent = s.Number
-			s.Sending = false
-			p.Mu.Unlock()
-			n, err = io.WriteString(s.Conn, out)
-			if err != nil {
-				p.Unsent(s, sent, n, err)
+			key = r.RemoteAddr
+			i = strings.IndexByte(key, ':')
+			if i <= 0 {
+				rest.ServeHTTP(w, r)
+				return
 			}
-			s.Writing.Unlock()
+			key = key[:i]
 		}
-		s.Turns.StartResponse(number)
-		reply, err = s.Reader.ReadSlice('\n')
-		if err != nil {
-			settle(e, w, r, key, &Turn{Stream: s, Number: number, Began: began, Line: reply, Err: err}, command, hash, now)
-			return
-		}
-		line = string(reply)
-		s.Turns.EndResponse(number)
-		words = strings.Split(line[1:], " ")
-		if len(words) != lineNumbers+1 || line[0] != '+' || !strings.HasSuffix(command, words[lineNumbers]) {
-			settle(e, w, r, key, &Turn{Stream: s, Number: number, Began: began, Line: []byte(line)}, command, hash, now)
-			return
-		}
-		shard.mu.Lock()
-		k.at = now
-		k.line = line
-		k.limit = quota
-		shard.mu.Unlock()
-		atomic.AddInt64(allowed, 1)
-		h = w.Header()
-		if len(h) > 1 || !ready { // Traefik's responses always have one field
-			setOtherFields(t, h, words)
-		} else {
-			if words[5] != "0" {
-				end = core.MoreText + words[5]
-			}
-			h[core.HeaderLimit] = limitField
-			h[core.HeaderRemaining] = words[0:1:1]
-			h[core.HeaderReset] = words[4:5:5]
-			h[core.HeaderRateLimit] = []string{stateText + words[0] + end}
-			h[core.HeaderPolicy] = policyField
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-// newByKeyMetered returns a fast path by keys that the Keyer makes.
-func newByKeyMetered(e *fastPath, c *ServeConfig) http.Handler {
-	own := c.Metering.Path
-	other := c.Metering.Other
-	aside := c.Metering.Aside
-	begun := new(int64) // how many decisions have begun
-	keys := c.Keys
-	shards := e.shards
-	seed := e.seed
-	salt := e.salt
-	clock := e.clock
-	trouble := e.trouble
-	p := e.pipeline
-	head := e.head
-	tail := e.tail
-	quota := e.quota
-	allowed := c.Metering.Allowed
-	t := c.QuotaFields
-	ready := t.Ready != 0
-	limitField := t.Limit
-	policyField := t.Policy
-	stateText := t.State
-	next := c.Next
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var (
-			path         string
-			key          string
-			hash         uint64
-			now          int64
-			began        time.Duration
-			shard        *memoShard
-			k            *known
-			command      string
-			s            *Stream
-			number, sent uint
-			sending      bool
-			out          string
-			n            int
-			reply        []byte
-			line         string
-			words        []string
-			err          error
-			h            http.Header
-			end          string
-		)
-		path = r.URL.Path
-		if path == own || path == other {
-			aside.ServeHTTP(w, r)
-			return
-		}
-		if atomic.AddInt64(begun, 1)%core.TimedShare == 1 {
-			serveTimed(e, c, false, w, r)
-			return
-		}
-		key = keys.Key(r)
 		hash = maphash.String(seed, key) ^ salt
 		shard = shards[hash%memoShards]
 		shard.mu.Lock()
 		k = shard.young[hash]
 		if k == nil || k.command == "" || trouble.Load() != 0 {
 			shard.mu.Unlock()
-			decideSeldom(e, w, r, key, hash)
-			return
+			goto seldom
 		}
 		command = k.command
 		shard.mu.Unlock()
@@ -238,8 +103,7 @@ func newByKeyMetered(e *fastPath, c *ServeConfig) http.Handler {
 		s = p.Stream
 		if s == nil {
 			p.Mu.Unlock()
-			decideSeldom(e, w, r, key, hash)
-			return
+			goto seldom
 		}
 		number = s.Number
 		s.Number = number + 1
@@ -265,22 +129,23 @@ func newByKeyMetered(e *fastPath, c *ServeConfig) http.Handler {
 		}
 		s.Turns.StartResponse(number)
 		reply, err = s.Reader.ReadSlice('\n')
-		if err != nil {
-			settle(e, w, r, key, &Turn{Stream: s, Number: number, Began: began, Line: reply, Err: err}, command, hash, now)
-			return
-		}
 		line = string(reply)
+		if err != nil {
+			goto unusual
+		}
 		s.Turns.EndResponse(number)
 		words = strings.Split(line[1:], " ")
 		if len(words) != lineNumbers+1 || line[0] != '+' || !strings.HasSuffix(command, words[lineNumbers]) {
-			settle(e, w, r, key, &Turn{Stream: s, Number: number, Began: began, Line: []byte(line)}, command, hash, now)
-			return
+			goto unusual
 		}
 		shard.mu.Lock()
 		k.at = now
 		k.line = line
 		k.limit = quota
 		shard.mu.Unlock()
+		if number%core.TimedShare == 0 {
+			core.Observe(durations, time.Since(Started)-began)
+		}
 		atomic.AddInt64(allowed, 1)
 		h = w.Header()
 		if len(h) > 1 || !ready { // Traefik's responses always have one field
@@ -296,21 +161,30 @@ func newByKeyMetered(e *fastPath, c *ServeConfig) http.Handler {
 			h[core.HeaderPolicy] = policyField
 		}
 		next.ServeHTTP(w, r)
+		return
+	seldom:
+		settleKnown(e, w, r, key, hash)
+		return
+	unusual:
+		settle(e, w, r, e.all, key, []uint64{hash}, &Turn{Stream: s, Number: number, Began: began, Line: []byte(line), Err: err}, now)
 	})
 }
 
-// newLeasedByAddressMetered returns a fast path of a leased rule by the client's IPv4 address as the connection has it; byKey handles requests without such an address.
-func newLeasedByAddressMetered(e *fastPath, c *ServeConfig, byKey http.Handler) http.Handler {
+// newLeasedMetered returns the fast path of a leased rule, with a core.Metering.
+func newLeasedMetered(e *fastPath, c *core.ServeConfig) http.Handler {
 	own := c.Metering.Path
 	other := c.Metering.Other
 	aside := c.Metering.Aside
-	begun := new(int64) // how many decisions have begun
+	made := c.Key != nil
+	keyOf := c.Key
 	shards := e.lent
 	seed := e.seed
-	salt := e.salt
+	salt := e.rules[0].salt
 	clock := e.clock
+	rest := c.Rest
 	none := &holding{}
-	quota := e.quota
+	quota := e.rules[0].quota
+	durations := e.durations
 	allowed := c.Metering.Allowed
 	t := c.QuotaFields
 	ready := t.Ready
@@ -340,127 +214,25 @@ func newLeasedByAddressMetered(e *fastPath, c *ServeConfig, byKey http.Handler) 
 			aside.ServeHTTP(w, r)
 			return
 		}
-		if atomic.AddInt64(begun, 1)%core.TimedShare == 1 {
-			serveTimed(e, c, true, w, r)
-			return
-		}
-		key = r.RemoteAddr
-		i = strings.IndexByte(key, ':')
-		if i <= 0 {
-			byKey.ServeHTTP(w, r)
-			return
-		}
-		key = key[:i]
-		hash = maphash.String(seed, key) ^ salt
-		shard = shards[hash%memoShards]
-		if clock == nil {
-			at = time.Now()
-			mono = int64(at.Sub(Started) / time.Microsecond)
-			ahead = at.UnixMicro()
-		} else {
-			mono, ahead = e.store.clocks()
-		}
-		shard.mu.Lock()
-		of = shard.young[hash]
-		if of == nil {
-			of = none
-		}
-		lease = &of.lease
-		ahead -= mono + lease.Ahead
-		if lease.Left <= lease.Low || mono >= lease.End || ahead > core.SteppedClocks || ahead < -core.SteppedClocks {
-			shard.mu.Unlock()
-			if key[0] == '[' { // the beginning of an IPv6 address is not a key
-				byKey.ServeHTTP(w, r)
+		if made {
+			key = keyOf(r)
+			if key == "" {
+				rest.ServeHTTP(w, r)
 				return
 			}
-			decideUnheld(e, w, r, key)
-			return
-		}
-		lease.Came++
-		lease.Left--
-		shard.spent++
-		remaining = lease.Left + lease.Free
-		reset = lease.ResetAt - mono
-		shard.mu.Unlock()
-		if remaining > quota {
-			remaining = quota
-		}
-		if reset < 0 {
-			reset = 0
-		}
-		atomic.AddInt64(allowed, 1)
-		reset = (reset + 999_999) / 1_000_000
-		h = w.Header()
-		if len(h) > 1 || reset >= ready { // Traefik's responses always have one field
-			core.SetQuotaFields(t, h, remaining, reset, 0)
-		} else if remaining >= ready {
-			left = []string{strconv.FormatInt(remaining, 10)}
-			h[core.HeaderLimit] = t.Limit
-			h[core.HeaderRemaining] = left
-			h[core.HeaderReset] = numberValues[reset]
-			h[core.HeaderRateLimit] = []string{t.State + left[0]}
-			h[core.HeaderPolicy] = t.Policy
 		} else {
-			h[core.HeaderLimit] = limitField
-			h[core.HeaderRemaining] = numberValues[remaining]
-			h[core.HeaderReset] = numberValues[reset]
-			h[core.HeaderRateLimit] = []string{stateText + numberTexts[remaining]}
-			h[core.HeaderPolicy] = policyField
+			key = r.RemoteAddr
+			i = strings.IndexByte(key, ':')
+			if i <= 0 {
+				rest.ServeHTTP(w, r)
+				return
+			}
+			key = key[:i]
 		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-// newLeasedByKeyMetered returns a fast path of a leased rule by keys that the Keyer makes.
-func newLeasedByKeyMetered(e *fastPath, c *ServeConfig) http.Handler {
-	own := c.Metering.Path
-	other := c.Metering.Other
-	aside := c.Metering.Aside
-	begun := new(int64) // how many decisions have begun
-	keys := c.Keys
-	shards := e.lent
-	seed := e.seed
-	salt := e.salt
-	clock := e.clock
-	none := &holding{}
-	quota := e.quota
-	allowed := c.Metering.Allowed
-	t := c.QuotaFields
-	ready := t.Ready
-	limitField := t.Limit
-	policyField := t.Policy
-	stateText := t.State
-	numberTexts := t.Numbers
-	numberValues := t.Values
-	next := c.Next
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var (
-			path             string
-			key              string
-			hash             uint64
-			at               time.Time
-			mono, ahead      int64 // ahead is the wall clock at first
-			shard            *lesseeShard
-			of               *holding
-			lease            *core.Lease
-			remaining, reset int64
-			left             []string
-			h                http.Header
-		)
-		path = r.URL.Path
-		if path == own || path == other {
-			aside.ServeHTTP(w, r)
-			return
-		}
-		if atomic.AddInt64(begun, 1)%core.TimedShare == 1 {
-			serveTimed(e, c, false, w, r)
-			return
-		}
-		key = keys.Key(r)
 		hash = maphash.String(seed, key) ^ salt
 		shard = shards[hash%memoShards]
+		at = time.Now()
 		if clock == nil {
-			at = time.Now()
 			mono = int64(at.Sub(Started) / time.Microsecond)
 			ahead = at.UnixMicro()
 		} else {
@@ -489,6 +261,9 @@ func newLeasedByKeyMetered(e *fastPath, c *ServeConfig) http.Handler {
 		}
 		if reset < 0 {
 			reset = 0
+		}
+		if mono%core.TimedShare == 0 { // microseconds are random enough
+			core.Observe(durations, time.Since(at))
 		}
 		atomic.AddInt64(allowed, 1)
 		reset = (reset + 999_999) / 1_000_000

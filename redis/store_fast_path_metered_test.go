@@ -23,10 +23,9 @@ func TestAMeteredFastPathDecidesTheSameAndCounts(t *testing.T) {
 		Aside: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { aside++ }),
 	}
 	next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { other.passed = true })
-	other.handler = Serve(metered.store, other.rule, ServeConfig{
-		Direct: true, Keys: &masked{}, QuotaFields: answer.NewQuotaFields(other.rule, answer.Fields{XRateLimit: true, IETF: true}), Next: next, Rest: other,
-		Metering: metering,
-	})
+	other.handler = Serve(metered.store, other.rule, &core.ServeConfig{
+		QuotaFields: answer.NewQuotaFields(other.rule, answer.Fields{XRateLimit: true, IETF: true}), Metering: metering, Next: next, Rest: other,
+	}, other)
 	replies := [][]int64{allowedWith(1), allowedWith(2), allowedWith(2), denied(), {-1, 2 * second, 3 * second, 0}, {1, second, 2 * second, second}, {1, 0, -1, 0}}
 	passed := int64(0)
 	for i := 0; i < 1000; i++ {
@@ -38,7 +37,7 @@ func TestAMeteredFastPathDecidesTheSameAndCounts(t *testing.T) {
 		}
 		plain.answer = said
 		metered.answer = said
-		key := []string{"a", "b", "[2001:db8::1]"}[random.Intn(3)]
+		key := []string{"a", "b", "c"}[random.Intn(3)]
 		err, same := one.ask(key), other.ask(key)
 		if (err == nil) != (same == nil) || one.passed != other.passed || one.decision != other.decision {
 			t.Fatalf("request %d: %v %v %+v, metered %v %v %+v", i, err, one.passed, one.decision, same, other.passed, other.decision)

@@ -27,24 +27,20 @@ type visit struct {
 func newVisit(s *Store, r *core.Rule) *visit {
 	v := &visit{store: s, rule: r}
 	next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { v.passed = true })
-	v.handler = Serve(s, r, ServeConfig{Direct: true, Keys: &masked{}, QuotaFields: answer.NewQuotaFields(r, answer.Fields{XRateLimit: true, IETF: true}), Next: next, Rest: v})
+	c := &core.ServeConfig{QuotaFields: answer.NewQuotaFields(r, answer.Fields{XRateLimit: true, IETF: true}), Next: next, Rest: v}
+	v.handler = Serve(s, r, c, v)
 	return v
 }
 
-// masked makes keys from addresses, as an adapter does.
-type masked struct{}
-
-func (*masked) Key(r *http.Request) string { return match.HostOf(r.RemoteAddr) }
-
-// ServeHTTP implements Rest.
+// ServeHTTP decides on a request that the fast path leaves.
 func (v *visit) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	checks := []core.Check{check(v.rule, match.HostOf(r.RemoteAddr), 1)}
 	v.err = v.store.Decide(checks, false)
 	v.decision = checks[0].Decision
 }
 
-func (v *visit) Conclude(w http.ResponseWriter, r *http.Request, c *core.Check, err error) {
-	v.decision = c.Decision
+func (v *visit) Conclude(w http.ResponseWriter, r *http.Request, checks []core.Check, err error) {
+	v.decision = checks[0].Decision
 	v.err = err
 }
 

@@ -97,15 +97,19 @@ func chosenPath(h *handler) http.Handler {
 func severalPath(h *handler) http.Handler {
 	var none http.Handler
 	e := h.engine
-	if !allPlain(e) || len(e.fixed.rules) < 2 || len(e.fixed.rules) > mostServed || e.shared != nil {
+	if !allPlain(e) || len(e.fixed.rules) < 2 || len(e.fixed.rules) > mostServed {
 		return none
 	}
 	first := e.fixed.rules[0].Ruled
 	same := true
 	var rules []*core.ServedRule
+	var only []*core.Rule
 	for _, r := range e.fixed.rules {
-		way := core.NewFastPath(e.memory, r.Only)
-		if way == nil || atomic.LoadInt32(&r.Ruled.Limits.Moved) != 0 || e.advising != nil && r.Ruled.Adapt != nil {
+		var way *core.FastPath
+		if e.shared == nil {
+			way = core.NewFastPath(e.memory, r.Only)
+		}
+		if way == nil && e.shared == nil || atomic.LoadInt32(&r.Ruled.Limits.Moved) != 0 || e.advising != nil && r.Ruled.Adapt != nil {
 			return none
 		}
 		same = same && ruleset.SameKey(first, r.Ruled)
@@ -114,17 +118,24 @@ func severalPath(h *handler) http.Handler {
 			served.Allowed = new(int64)
 		}
 		rules = append(rules, served)
+		only = append(only, r.Only)
+	}
+	serve := func(c *core.ServeConfig) http.Handler {
+		if e.shared != nil {
+			return redis.ServeSeveral(e.shared.store, only, rules, c, h)
+		}
+		return core.ServeSeveral(rules, c)
 	}
 	var noRule *front.Rule
 	c := &core.ServeConfig{Key: rules[0].Key, Metering: meteringOf(e, noRule), Next: h.next, Rest: h}
 	watch(e, c)
 	if !same {
-		return core.ServeSeveral(rules, c)
+		return serve(c)
 	}
 	for _, served := range rules {
 		served.Key = nil
 	}
-	return byAddress(h, first, c, func(c *core.ServeConfig) http.Handler { return core.ServeSeveral(rules, c) })
+	return byAddress(h, first, c, serve)
 }
 
 // mostServed is the most rules that have a fast path: as many as answer.WriteHeaders lists.
@@ -223,28 +234,22 @@ func meteringOf(e *engine, r *front.Rule) *core.Metering {
 func quickHandler(h *handler, r *front.Rule, metering *core.Metering) http.Handler {
 	var none http.Handler
 	e := h.engine
-	quotaFields := answer.NewQuotaFields(r.Only, e.fields)
-	direct := ruleset.Whole(r.Ruled) && e.addressing.direct()
+	c := &core.ServeConfig{QuotaFields: answer.NewQuotaFields(r.Only, e.fields), Metering: metering, Refusal: refusalOf(h, r), Key: keyFunc(h, r), Next: h.next, Rest: h}
+	watch(e, c)
 	if e.shared != nil {
-		return redis.Serve(e.shared.store, r.Only, redis.ServeConfig{
-			QuotaFields: quotaFields, Keys: &keyer{engine: e, rule: r}, Direct: direct, Next: h.next, Rest: h, Metering: metering,
-		})
+		return byAddress(h, r.Ruled, c, func(c *core.ServeConfig) http.Handler { return redis.Serve(e.shared.store, r.Only, c, h) })
 	}
 	way := core.NewFastPath(e.memory, r.Only)
 	if way == nil {
 		return none
 	}
-	c := &core.ServeConfig{QuotaFields: quotaFields, Metering: metering, Refusal: refusalOf(h, r), Next: h.next}
-	watch(e, c)
 	if h.guarded != nil {
 		c.Guarding = guardingOf(h.guarded)
 	}
-	c.Key = keyFunc(h, r)
-	c.Rest = h
 	return byAddress(h, r.Ruled, c, func(c *core.ServeConfig) http.Handler { return core.Serve(way, c) })
 }
 
-// undirected handles what core.Serve leaves where the key is the connection's address: requests of clients with IPv6 addresses, and rare
+// undirected handles what a fast path leaves where the key is the connection's address: requests of clients with IPv6 addresses, and rare
 // cases, such as rejections in JSON.
 type undirected struct {
 	byKey http.Handler
@@ -307,15 +312,6 @@ func allPlain(e *engine) bool {
 	}
 	return len(e.fixed.rules) > 0
 }
-
-// keyer makes the keys of one rule for redis.Serve.
-type keyer struct {
-	engine *engine
-	rule   *front.Rule
-}
-
-// Key implements redis.Keyer.
-func (k *keyer) Key(r *http.Request) string { return keyOf(k.engine, k.rule, r) }
 
 // keyOf returns a request's key, or "" if a part of it is missing.
 func keyOf(e *engine, rule *front.Rule, r *http.Request) string {

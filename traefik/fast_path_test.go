@@ -118,19 +118,25 @@ func eachBy(key string) func(c *Config) {
 // onBothPaths makes two handlers of a configuration, each with a stage of its own: the one that a router gets, and the general path.
 func onBothPaths(t *testing.T, c Config) (stages [2]*stage, handlers [2]http.Handler) {
 	for i := range stages {
-		s := newStage(t)
-		s.now = time.Microsecond // whose rest by core.TimedShare is not 0
-		config := c
-		handlers[i] = s.handler(context.Background(), &config, "m@file")
-		stages[i] = s
+		stages[i] = newStage(t)
+		handlers[i] = pathOn(stages[i], c, i == 1)
 	}
-	e := stages[1].newest("m@file")
-	general := newHandler(e, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		stages[1].passed++
+	return stages, handlers
+}
+
+// pathOn makes a handler of a configuration on a stage: the one that a router gets, or the general path.
+func pathOn(s *stage, c Config, general bool) http.Handler {
+	s.now = time.Microsecond // whose rest by core.TimedShare is not 0
+	router := s.handler(context.Background(), &c, "m@file")
+	if !general {
+		return router
+	}
+	e := s.newest("m@file")
+	h := newHandler(e, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.passed++
 		w.WriteHeader(http.StatusOK)
 	}))
-	handlers[1] = generalPath(general, meteringOf(e, onlyPlain(e)))
-	return stages, handlers
+	return generalPath(h, meteringOf(e, onlyPlain(e)))
 }
 
 // randomRequest returns a request of one of few clients, in one of many forms.
@@ -173,31 +179,37 @@ func TestEachFastPathAnswersAsTheGeneralPath(t *testing.T) {
 		steps = 15
 	}
 	for number, k := range kinds() {
-		random := rand.New(rand.NewSource(int64(number)))
 		stages, handlers := onBothPaths(t, k.config)
-		for i := 0; i < steps; i++ {
-			if random.Intn(3) == 0 {
-				span := time.Duration(random.Int63n(100)) * 10 * time.Millisecond // a leaky bucket never makes a request wait for less than its max_delay
-				stages[0].step(span)
-				stages[1].step(span)
-			}
-			r := randomRequest(random)
-			earlier := http.Header{}
-			if random.Intn(5) == 0 {
-				earlier["Ratelimit"] = []string{`"a";r=2;t=9`}
-			}
-			if random.Intn(5) == 0 {
-				earlier["X-Ratelimit-Limit"], earlier["X-Ratelimit-Remaining"] = []string{"4"}, []string{"2"}
-			}
-			got, want := answeredTo(handlers[0], r, earlier), answeredTo(handlers[1], r.Clone(r.Context()), earlier)
-			if got.Code != want.Code || !reflect.DeepEqual(got.Result().Header, want.Result().Header) || got.Body.String() != want.Body.String() || stages[0].passed != stages[1].passed {
-				t.Fatalf("%s: request %d from %s %v is answered %d %v %q, want %d %v %q", k.name, i, r.RemoteAddr, r.Header, got.Code, got.Result().Header, got.Body, want.Code, want.Result().Header, want.Body)
-			}
+		compareAnswers(t, k.name, stages, handlers, int64(number), steps, func(span time.Duration) {
+			stages[0].step(span)
+			stages[1].step(span)
+		})
+	}
+}
+
+// compareAnswers sends random requests to two handlers, and compares all that can be seen of them. step lets time pass for both.
+func compareAnswers(t *testing.T, name string, stages [2]*stage, handlers [2]http.Handler, seed int64, steps int, step func(span time.Duration)) {
+	random := rand.New(rand.NewSource(seed))
+	for i := 0; i < steps; i++ {
+		if random.Intn(3) == 0 {
+			step(time.Duration(random.Int63n(100)) * 10 * time.Millisecond) // a leaky bucket never makes a request wait for less than its max_delay
 		}
-		for i := range stages[0].newest("m@file").fixed.rules {
-			if got, want := stages[0].counted(i), stages[1].counted(i); !reflect.DeepEqual(got, want) {
-				t.Errorf("%s: the outcomes of rule %d are %v, want %v", k.name, i, got, want)
-			}
+		r := randomRequest(random)
+		earlier := http.Header{}
+		if random.Intn(5) == 0 {
+			earlier["Ratelimit"] = []string{`"a";r=2;t=9`}
+		}
+		if random.Intn(5) == 0 {
+			earlier["X-Ratelimit-Limit"], earlier["X-Ratelimit-Remaining"] = []string{"4"}, []string{"2"}
+		}
+		got, want := answeredTo(handlers[0], r, earlier), answeredTo(handlers[1], r.Clone(r.Context()), earlier)
+		if got.Code != want.Code || !reflect.DeepEqual(got.Result().Header, want.Result().Header) || got.Body.String() != want.Body.String() || stages[0].passed != stages[1].passed {
+			t.Fatalf("%s: request %d from %s %v is answered %d %v %q, want %d %v %q", name, i, r.RemoteAddr, r.Header, got.Code, got.Result().Header, got.Body, want.Code, want.Result().Header, want.Body)
+		}
+	}
+	for i := range stages[0].newest("m@file").fixed.rules {
+		if got, want := stages[0].counted(i), stages[1].counted(i); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: the outcomes of rule %d are %v, want %v", name, i, got, want)
 		}
 	}
 }

@@ -59,10 +59,10 @@ func serve(h *handler, w http.ResponseWriter, r *http.Request) {
 	goOn(h, w, r, q, err)
 }
 
-// Conclude goes on with a request on which redis.Serve has decided.
-func (h *handler) Conclude(w http.ResponseWriter, r *http.Request, c *core.Check, err error) {
+// Conclude goes on with a request on which a fast path of package redis has decided.
+func (h *handler) Conclude(w http.ResponseWriter, r *http.Request, checks []core.Check, err error) {
 	q := front.Inquiries.Get().(*front.Inquiry)
-	q.Checks = append(q.Checks, *c)
+	q.Checks = append(q.Checks, checks...)
 	err = h.engine.limiter.Conclude(q.Checks, false, err, &q.Verdict)
 	goOn(h, w, r, q, err)
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/proxyweir/weir/answer"
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/core/storetest"
-	"github.com/proxyweir/weir/match"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
 	"github.com/proxyweir/weir/redis/redistest"
@@ -104,16 +103,14 @@ func TestBlocksByHandTakeEffectOnAllNodes(t *testing.T) {
 	}
 }
 
-// concluded is a Rest that keeps the decision.
+// concluded keeps the decision.
 type concluded struct{ decision core.Decision }
 
 func (c *concluded) ServeHTTP(http.ResponseWriter, *http.Request) {}
 
-func (c *concluded) Conclude(_ http.ResponseWriter, _ *http.Request, check *core.Check, _ error) {
-	c.decision = check.Decision
+func (c *concluded) Conclude(_ http.ResponseWriter, _ *http.Request, checks []core.Check, _ error) {
+	c.decision = checks[0].Decision
 }
-
-func (c *concluded) Key(r *http.Request) string { return match.HostOf(r.RemoteAddr) }
 
 // The fast path rejects a key that another node has blocked.
 func TestTheFastPathRejectsABlockedKey(t *testing.T) {
@@ -121,13 +118,11 @@ func TestTheFastPathRejectsABlockedKey(t *testing.T) {
 	h := newHandled(t, server, "hand:", core.LimitConfig{Algorithm: core.TokenBucket, Requests: 10, Period: time.Hour})
 	passed := 0
 	rest := &concluded{}
-	handler := redis.Serve(h.nodes[0], h.rules[0], redis.ServeConfig{
+	handler := redis.Serve(h.nodes[0], h.rules[0], &core.ServeConfig{
 		QuotaFields: answer.NewQuotaFields(h.rules[0], answer.Fields{}),
-		Keys:        rest,
-		Direct:      true,
 		Next:        http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed++ }),
 		Rest:        rest,
-	})
+	}, rest)
 	serve := func() {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.RemoteAddr = "192.0.2.1:80"

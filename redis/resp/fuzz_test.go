@@ -5,8 +5,11 @@ package resp
 
 import (
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/proxyweir/weir/redis"
 )
 
 // FuzzReply checks that for anything that a server sends every call ends once, with the same result however the bytes are split, and that
@@ -30,6 +33,29 @@ func FuzzReply(f *testing.F) {
 		}
 		if got := play(t, cut(stream, size)); got != whole {
 			t.Errorf("in pieces of %d:\n%s\nas a whole:\n%s", size, got, whole)
+		}
+	})
+}
+
+// FuzzLine checks that the numbers of a reply to the lane are read as they are, or not at all, whatever a server sends.
+func FuzzLine(f *testing.F) {
+	for _, line := range []string{"+1 2 key", "+1 2", "+-3 0 9223372036854775807 1 key", "+", "", "-ERR x", "+1  2", "+1 2 other", "+key", "+ key"} {
+		f.Add(line)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		call := &redis.Call{Keys: []string{"first", "key"}}
+		numbers, ok := numbersOf(line, call)
+		if !ok {
+			return
+		}
+		words := strings.Split(strings.TrimSuffix(line[1:], " key"), " ")
+		if len(words) != len(numbers) {
+			t.Fatalf("%q has the numbers %v", line, numbers)
+		}
+		for i, word := range words {
+			if n, err := strconv.ParseInt(word, 10, 64); err != nil || n != numbers[i] {
+				t.Errorf("%q has the numbers %v", line, numbers)
+			}
 		}
 	})
 }

@@ -3,6 +3,8 @@ package resp
 import (
 	"errors"
 	"io"
+	"net"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -172,6 +174,66 @@ func TestTheLaneOpensAgainAfterALateReply(t *testing.T) {
 	}
 	if connections > 2 {
 		t.Errorf("there were %d connections", connections)
+	}
+}
+
+// A call has timed out before its reply has come, or in the middle of it. The reply to the call after it is for the same key, so that only their
+// order tells them apart.
+func TestALateReplyOfTheLaneAnswersNoOtherCall(t *testing.T) {
+	t.Parallel()
+	for _, inTime := range []string{"", "+1 7", "+1 7 key\r"} {
+		f := newFake(t)
+		c := newClient(t, Config{Addresses: []string{f.listener.Addr().String()}, Timeout: patience, ReadTimeout: 2 * patience})
+		p := c.lane.pipeline
+		var s *redis.Stream
+		var first uint
+		until(t, "two calls have a turn", func() bool {
+			p.Rouse()
+			p.Mu.Lock()
+			defer p.Mu.Unlock()
+			s = p.Stream
+			if s == nil {
+				return false
+			}
+			first = s.Number
+			s.Number += 2
+			s.Sent = s.Number
+			return true
+		})
+		var server net.Conn
+		f.mu.Lock()
+		for _, conn := range f.conns {
+			if conn.RemoteAddr().String() == s.Conn.LocalAddr().String() {
+				server = conn
+			}
+		}
+		f.mu.Unlock()
+		callOf := func(n string) *redis.Call {
+			return &redis.Call{Script: lining, Keys: []string{"key"}, Args: []string{n}}
+		}
+
+		s.Turns.StartResponse(first)
+		_, _ = io.WriteString(server, inTime)
+		if _, err := s.Reader.Peek(len(inTime)); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = s.Reader.Discard(len(inTime))
+		late := &redis.Turn{Stream: s, Number: first, Call: callOf("7"), Began: time.Since(redis.Started) - patience - time.Millisecond, Line: []byte(inTime), Err: os.ErrDeadlineExceeded}
+		if err := p.Finish(late); !errors.Is(err, redis.ErrTimeout) {
+			t.Errorf("%q: the call that is late: %v", inTime, err)
+		}
+
+		_, _ = io.WriteString(server, strings.TrimPrefix("+1 7 key\r\n+1 8 key\r\n", inTime))
+		s.Turns.StartResponse(first + 1)
+		line, err := s.Reader.ReadSlice('\n')
+		if err == nil {
+			t.Errorf("%q: the call after it reads %q as its reply", inTime, line)
+			s.Turns.EndResponse(first + 1)
+		}
+		next := &redis.Turn{Stream: s, Number: first + 1, Call: callOf("8"), Began: time.Since(redis.Started), Line: []byte(string(line)), Err: err}
+		if err := p.Finish(next); err != nil || len(next.Call.Reply) != 2 || next.Call.Reply[1] != 8 {
+			t.Errorf("%q: the call after it has the reply %v: %v", inTime, next.Call.Reply, err)
+		}
 	}
 }
 

@@ -27,6 +27,9 @@ type field struct {
 	// are the members of RateLimit, each behind a comma and a space.
 	Several string
 
+	// SeveralWords is the same from the words of Redis's reply: those of the tightest rule begin at place.
+	SeveralWords string
+
 	// Reported is the value, a text, from the decisions on all checks. c is the check that the verdict reports; states and
 	// policies are the members of the lists.
 	Reported string
@@ -39,42 +42,47 @@ const more = ";t="
 var fields = []field{
 	{
 		Name: "X-Ratelimit-Limit", Const: "HeaderLimit", Family: "XRateLimit",
-		Ready:    "t.Limit",
-		Long:     "t.Limit",
-		Words:    "limitField",
-		Several:  "tightest.limitField",
-		Reported: "c.Rule.LimitText",
+		Ready:        "t.Limit",
+		Long:         "t.Limit",
+		Words:        "limitField",
+		Several:      "tightest.limitField",
+		SeveralWords: "tightest.limitField",
+		Reported:     "c.Rule.LimitText",
 	},
 	{
 		Name: "X-Ratelimit-Remaining", Const: "HeaderRemaining", Family: "XRateLimit", Minded: true,
-		Ready:    "t.Values[remaining]",
-		Long:     "[]string{left}",
-		Words:    "words[0:1:1]",
-		Several:  "numberValues[left]",
-		Reported: "decimal(c.Decision.Remaining)",
+		Ready:        "t.Values[remaining]",
+		Long:         "[]string{left}",
+		Words:        "words[0:1:1]",
+		Several:      "numberValues[left]",
+		SeveralWords: "words[place : place+1 : place+1]",
+		Reported:     "decimal(c.Decision.Remaining)",
 	},
 	{
 		Name: "X-Ratelimit-Reset", Const: "HeaderReset", Family: "XRateLimit",
-		Ready:    "t.Values[reset]",
-		Long:     "[]string{strconv.FormatInt(reset, 10)}",
-		Words:    "words[4:5:5]",
-		Several:  "numberValues[wait]",
-		Reported: "decimal((c.Decision.ResetAfter + 999_999) / 1_000_000)",
+		Ready:        "t.Values[reset]",
+		Long:         "[]string{strconv.FormatInt(reset, 10)}",
+		Words:        "words[4:5:5]",
+		Several:      "numberValues[wait]",
+		SeveralWords: "words[place+4 : place+5 : place+5]",
+		Reported:     "decimal((c.Decision.ResetAfter + 999_999) / 1_000_000)",
 	},
 	{
 		Name: "Ratelimit", Const: "HeaderRateLimit", Family: "IETF", Minded: true, Timed: true,
-		Ready:    "[]string{t.State + t.Numbers[remaining] + t.Ends[more]}",
-		Long:     "[]string{t.State + left + end}",
-		Words:    "[]string{stateText + words[0] + end}",
-		Several:  "[]string{texts[2:]}",
-		Reported: "string(states)",
+		Ready:        "[]string{t.State + t.Numbers[remaining] + t.Ends[more]}",
+		Long:         "[]string{t.State + left + end}",
+		Words:        "[]string{stateText + words[0] + end}",
+		Several:      "[]string{texts[2:]}",
+		SeveralWords: "[]string{texts[2:]}",
+		Reported:     "string(states)",
 	},
 	{
 		Name: "Ratelimit-Policy", Const: "HeaderPolicy", Family: "IETF", Minded: true,
-		Ready:    "t.Policy",
-		Long:     "t.Policy",
-		Words:    "policyField",
-		Several:  "policies",
-		Reported: "policies",
+		Ready:        "t.Policy",
+		Long:         "t.Policy",
+		Words:        "policyField",
+		Several:      "policies",
+		SeveralWords: "group.policies",
+		Reported:     "policies",
 	},
 }

@@ -4,11 +4,13 @@
 //
 // A path is a list of fragments, one behind the other. They are in the folder fragments:
 //
-//	key      key_address, key_keyer   where the key comes from
-//	store    store_memory, store_redis, store_lease   the decision; it sets remaining and reset, and more or words
+//	key      key_address   where the key comes from
+//	store    store_memory, store_lease   the decision; it sets remaining and reset, and more
+//	calls    known, call, learned, unusual   the decision in Redis: what is known of the key, the call, and its reply, the words
 //	several  covering, store_several, fields_several, counted_several, rare_several   the same for several rules, whose algorithms are called
+//	         known_several, learned_several, unusual_several   and in Redis
 //	outcome  fields_words, fields_captured, fields_held, next, rare   what happens to the request: its header fields, and who serves it
-//	metering aside, timed, counted               what a middleware with metrics or paths of its own does besides
+//	metering aside, timed_call, timed_held, counted   what a middleware with metrics or paths of its own does besides
 //	guarding ticket, unticketed                  what it does before a guard
 //
 // A fragment is a template of its name, with statements, and one of its name and ".variables", with the declarations that these

@@ -35,6 +35,8 @@ var files = []file{
 	{Name: "core/memory_several_metered.go", Page: "several", Metered: true},
 	{Name: "redis/store_fast_path_flat.go", Page: "redis"},
 	{Name: "redis/store_fast_path_metered.go", Page: "redis", Metered: true},
+	{Name: "redis/store_several_flat.go", Page: "redis_several"},
+	{Name: "redis/store_several_metered.go", Page: "redis_several", Metered: true},
 	{Name: "traefik/fast_path_flat.go", Page: "traefik"},
 	{Name: "traefik/fast_path_metered.go", Page: "traefik", Metered: true},
 }
@@ -46,9 +48,6 @@ type fastPath struct {
 	Metered bool
 	Guarded bool
 	Self    string // the name of its receiver; e has what the key, the store and the outcome need
-	Key     string // where the key comes from: "address", "keyer"; "": it has none
-	Others  string // the field of the receiver with the handler for requests without such a key
-	Timed   string // a call that does the same, and times it
 
 	// Parts are the names of its fragments. Without Metered, those in ofMetering are left out, and without Guarded those in ofGuarding.
 	Parts []string
@@ -62,33 +61,20 @@ type fastPath struct {
 }
 
 // ofMetering are the fragments that only paths with Metered have.
-var ofMetering = []string{"aside", "timed", "counted", "counted_several"}
+var ofMetering = []string{"aside", "timed_call", "timed_held", "counted", "counted_several"}
 
 // ofGuarding are those that only paths with Guarded have.
 var ofGuarding = []string{"ticket", "unticketed"}
 
 // paths are all paths. Each is generated twice, with Metered and without; those of a Memory once for each algorithm, and again with Guarded.
 var paths = []fastPath{
-	{Page: "memory", Key: "address", Others: "rest", Parts: []string{"aside", "key_address", "store_memory", "counted", "fields_captured", "ticket", "next", "rare", "unticketed"}},
+	{Page: "memory", Parts: []string{"aside", "key_address", "store_memory", "counted", "fields_captured", "ticket", "next", "rare", "unticketed"}},
 
-	{Page: "several", Key: "address", Others: "rest", Parts: []string{"aside", "covering", "store_several", "counted_several", "fields_several", "next", "rare_several"}},
+	{Page: "several", Parts: []string{"aside", "covering", "store_several", "counted_several", "fields_several", "next", "rare_several"}},
 
-	{
-		Page: "redis", Name: "byAddress", Key: "address", Others: "byKey", Timed: "serveTimed(e, c, true, w, r)",
-		Parts: []string{"aside", "timed", "key_address", "store_redis", "counted", "fields_words", "next"},
-	},
-	{
-		Page: "redis", Name: "byKey", Key: "keyer", Timed: "serveTimed(e, c, false, w, r)",
-		Parts: []string{"aside", "timed", "key_keyer", "store_redis", "counted", "fields_words", "next"},
-	},
-	{
-		Page: "redis", Name: "leasedByAddress", Key: "address", Others: "byKey", Timed: "serveTimed(e, c, true, w, r)",
-		Parts: []string{"aside", "timed", "key_address", "store_lease", "counted", "fields_held", "next"},
-	},
-	{
-		Page: "redis", Name: "leasedByKey", Key: "keyer", Timed: "serveTimed(e, c, false, w, r)",
-		Parts: []string{"aside", "timed", "key_keyer", "store_lease", "counted", "fields_held", "next"},
-	},
+	{Page: "redis", Name: "one", Parts: []string{"aside", "key_address", "known", "call", "learned", "timed_call", "counted", "fields_words", "next", "unusual"}},
+	{Page: "redis_several", Name: "several", Parts: []string{"aside", "known_several", "call", "learned_several", "timed_call", "next", "unusual_several"}},
+	{Page: "redis", Name: "leased", Parts: []string{"aside", "key_address", "store_lease", "timed_held", "counted", "fields_held", "next"}},
 
 	{Page: "traefik", Name: "gate", Self: "g", Parts: []string{"aside", "gate"}},
 	{Page: "traefik", Name: "all", Self: "a", Parts: []string{"aside", "all"}, OnlyMetered: true},
@@ -133,9 +119,6 @@ func (p fastPath) with(metered, guarded bool) fastPath {
 	})
 	return p
 }
-
-// InCore reports whether the path is one of core, which has variables in place of fields.
-func (p fastPath) InCore() bool { return p.Page == "memory" || p.Page == "several" }
 
 // Leased reports whether the path spends units that are held.
 func (p fastPath) Leased() bool { return slices.Contains(p.Parts, "store_lease") }
