@@ -46,6 +46,7 @@ type several struct {
 type severalRule struct {
 	limit      *Limit
 	algorithm  Algorithm
+	isLog      bool
 	space      *space
 	salt       uint64 // without kindBit
 	quota      int64
@@ -94,7 +95,7 @@ func newSeveralRule(rule *ServedRule) *severalRule {
 	e := rule.FastPath
 	t := rule.QuotaFields
 	p := &severalRule{
-		limit: e.limit, algorithm: e.algorithm, space: e.space, salt: e.salt&^kindBit | e.space.kind, quota: e.limit.quota,
+		limit: e.limit, algorithm: e.algorithm, isLog: e.limit.isLog, space: e.space, salt: e.salt&^kindBit | e.space.kind, quota: e.limit.quota,
 		state: ", " + t.State, limitField: t.Limit, policy: t.Policy[0], allowed: rule.Allowed, keyOf: rule.Key, covers: rule.Covers,
 	}
 	if refusal := rule.Refusal; refusal != nil {
@@ -225,18 +226,26 @@ func settleSeveral(f *several, list []*severalRule, policies []string, before []
 			continue
 		}
 		if n < failed {
-			giveBack(s, p.limit, &before[n])
+			if p.isLog {
+				giveBack(s, &before[n])
+			}
 			s.slots[i].state = before[n]
 		}
 		state = s.slots[i].state
 		remaining = -1
 		if n != failed { // else it has been tried
-			remaining, reset, more = tryIn(s, p.limit, &state, now)
+			if p.isLog {
+				remaining, reset, more = tryIn(s, p.limit, &state, now)
+			} else {
+				remaining, reset, more = take(p.limit, &state, now)
+			}
 		}
 		if remaining < 0 {
 			retry = -1
-			if !f.leaves {
+			if p.isLog && !f.leaves {
 				retry, reset = rejectIn(s, p.limit, &state, now)
+			} else if !f.leaves {
+				retry, reset = reject(p.limit, &state, now)
 			}
 			if retry >= 0 {
 				if reported < 0 || retry > longest {
@@ -250,14 +259,13 @@ func settleSeveral(f *several, list []*severalRule, policies []string, before []
 				}
 				continue
 			}
-			if p.limit.isLog {
-				ok = readyLog(f.memory, s, i, p.space, p.limit, now)
-				state = s.slots[i].state
-			} else {
-				ok = roll(p.limit, &state, now)
-			}
-			if ok {
-				remaining, reset, more = tryIn(s, p.limit, &state, now)
+			if p.isLog {
+				if readyLog(f.memory, s, i, p.space, p.limit, now) {
+					state = s.slots[i].state
+					remaining, reset, more = tryIn(s, p.limit, &state, now)
+				}
+			} else if roll(p.limit, &state, now) {
+				remaining, reset, more = take(p.limit, &state, now)
 			}
 			if remaining < 0 {
 				fresh = -len(list) // for the rest
@@ -326,21 +334,17 @@ func rejectIn(s *shard, l *Limit, state *State, now int64) (retry, reset int64) 
 	return rejectFromSlidingWindowLog(l, state, &s.logs[state.A], now)
 }
 
-// tryIn is takeIn for a copy of a state: a log is not charged either.
+// tryIn is takeIn for a copy of the state of a log, which is not charged either.
 func tryIn(s *shard, l *Limit, state *State, now int64) (remaining, reset, more int64) {
 	remaining, reset, more = takeIn(s, l, state, now)
 	if remaining >= 0 {
-		giveBack(s, l, state)
+		giveBack(s, state)
 	}
 	return remaining, reset, more
 }
 
-// giveBack takes the newest entry from a log, which takeIn has charged. State is that of its key. Without a log it does nothing.
-func giveBack(s *shard, l *Limit, state *State) {
-	if l.isLog {
-		s.logs[state.A].n--
-	}
-}
+// giveBack takes the newest entry from a log, which takeIn has charged. state is that of its key.
+func giveBack(s *shard, state *State) { s.logs[state.A].n-- }
 
 // started is what times of timed decisions count from.
 var started = time.Now()
@@ -382,7 +386,7 @@ func prepare(f *several, list []*severalRule, hashes []uint64, s *shard, base ui
 		if !ok {
 			i = addKey(m, s, p.space, hash, now, 1)
 		}
-		if p.limit.isLog {
+		if p.isLog {
 			readyLog(m, s, i, p.space, p.limit, now)
 		} else {
 			roll(p.limit, &s.slots[i].state, now)
