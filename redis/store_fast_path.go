@@ -67,8 +67,8 @@ type Concluder interface {
 
 // Serve returns a handler with a fast path for a rule that is open in the store, as core.Serve does for one in a Memory. Requests that are
 // neither allowed at once nor known to be rejected go to conclude after their decision; rare ones go to c.Rest before it. A Guarding is not
-// supported: c.Next must be guarded. Serve returns nil if there is no fast path: because the rule has an overflow policy; or because it is not
-// leased, and its limit follows the calendar, or the server depends on the key, or has no Pipeline.
+// supported: c.Next must be guarded. Serve returns nil if there is no fast path: because the rule has an overflow policy or replicas; or because
+// it is not leased, and its limit follows the calendar, or the server depends on the key, or has no Pipeline.
 func Serve(s *Store, r *core.Rule, c *core.ServeConfig, conclude Concluder) http.Handler {
 	var none http.Handler
 	one := newFastRule(&core.ServedRule{QuotaFields: c.QuotaFields}, r)
@@ -135,7 +135,7 @@ func ServeSeveral(s *Store, rules []*core.Rule, served []*core.ServedRule, c *co
 	return newSeveralMetered(e, c)
 }
 
-// newFastRule prepares a rule. It returns nil if the rule is not open, or has an overflow policy.
+// newFastRule prepares a rule. It returns nil if the rule is not open, or has an overflow policy or replicas.
 func newFastRule(served *core.ServedRule, r *core.Rule) *fastRule {
 	var none *fastRule
 	o := opened(r)
