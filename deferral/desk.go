@@ -49,8 +49,15 @@ type Desk struct {
 // DefaultHeaders are the header fields that are stored unless others are configured: what a body is, and which answer the client understands.
 var DefaultHeaders = []string{"Accept", "Accept-Language", "Content-Encoding", "Content-Language", "Content-Type"}
 
-// secretHeaders are stored only if they are encrypted.
-var secretHeaders = []string{"Authorization", "Cookie", "Proxy-Authorization"}
+// secretParts are what the names of header fields and parameters with credentials have in them.
+var secretParts = []string{"authorization", "cookie", "api-key", "api_key", "apikey", "token", "secret", "password", "session"}
+
+// IsSecret reports whether the value of a header field, a parameter or a placeholder is a credential, by its name. Such values are stored
+// only if they are encrypted.
+func IsSecret(name string) bool {
+	name = strings.ToLower(name)
+	return slices.ContainsFunc(secretParts, func(part string) bool { return strings.Contains(name, part) })
+}
 
 // otherHeaders cannot be stored: they are about the connection or the message, or are kept in another way.
 var otherHeaders = []string{"Connection", "Content-Length", "Expect", "Host", "Idempotency-Key", "Keep-Alive", "Prefer", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
@@ -65,7 +72,7 @@ func CheckHeaders(names []string, encrypt bool) ([]string, error) {
 			return nil, fmt.Errorf("headers %q: is no name of a header field; write names such as Content-Type", name)
 		case slices.Contains(otherHeaders, canonical):
 			return nil, fmt.Errorf("headers %s: cannot be stored; a deferred request has its own", name)
-		case slices.Contains(secretHeaders, canonical) && !encrypt:
+		case IsSecret(name) && !encrypt:
 			return nil, fmt.Errorf("headers %s: is a secret, which is stored only with encrypt; write encrypt with a key, or leave it out", name)
 		case slices.Contains(list, canonical):
 			return nil, fmt.Errorf("headers %s: duplicate; keep one", name)

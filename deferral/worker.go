@@ -83,7 +83,8 @@ func (a *Attempt) Begin() error {
 
 // Outcome is what has become of an attempt.
 type Outcome struct {
-	// Wait is when the job is to be decided again, if Begin was not called.
+	// Wait is when the job is to be decided again, if Begin was not called; or if something turned the request away after that, before the
+	// service had anything of it. Such an attempt does not count.
 	Wait time.Duration
 
 	// Answer is the response; nil: there is none.
@@ -266,7 +267,7 @@ func (w *Worker) attempt(j *Job) {
 	cancel()
 	keeping.Wait()
 	switch {
-	case !a.begun:
+	case !a.begun || o.Wait > 0:
 		_ = q.putBack(context.Background(), j, max(o.Wait, time.Millisecond), true)
 	case lost: // the claim has ended, or the node stops
 		_ = q.putBack(context.Background(), j, 0, false)
