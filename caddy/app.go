@@ -33,14 +33,15 @@ type App struct {
 	// Who gives advice on the limits of zones and rules that have `adapt`. The default is nobody.
 	Advisor *Advisor `json:"advisor,omitempty"`
 
-	limiter  *limiter // over the default store
-	memory   *sharedMemory
-	maxKeys  int
-	sweep    time.Duration
-	zones    map[string]*core.Limits   // by namespace and name
-	together map[string][]*core.Limits // by namespace and name, those of all handlers that have the zone
-	files    *ruleFiles
-	watcher  *watcher // while the app runs
+	limiter   *limiter // over the default store
+	memory    *sharedMemory
+	maxKeys   int
+	sweep     time.Duration
+	zones     map[string]*core.Limits   // by namespace and name
+	deferring map[string]bool           // the same zones: whether they defer
+	together  map[string][]*core.Limits // by namespace and name, those of all handlers that have the zone
+	files     *ruleFiles
+	watcher   *watcher // while the app runs
 
 	before rulings // of the configuration before, while this one is loaded; nil: not looked up
 
@@ -70,6 +71,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 	a.ctx = ctx
 	a.logger = ctx.Logger()
 	a.zones = make(map[string]*core.Limits)
+	a.deferring = make(map[string]bool)
 	a.together = make(map[string][]*core.Limits)
 	a.files = &ruleFiles{app: a}
 	a.fileRules = newFileRules()
@@ -106,9 +108,12 @@ func (a *App) Provision(ctx caddy.Context) error {
 }
 
 // register adds a zone to the registry. It returns an error if a zone, or a rule in a file, of the same name differs from it.
-func (a *App) register(namespace, name string, limits *core.Limits) error {
+func (a *App) register(namespace, name string, limits *core.Limits, defers bool) error {
 	id := zoneID(namespace, name)
 	if other := a.zones[id]; other != nil {
+		if defers || a.deferring[id] {
+			return fmt.Errorf("zone %q: on_limit defer: two handlers have the zone, and its requests can be in the queue of one only; rename one zone, or give its handler a namespace", name)
+		}
 		if what := difference(other, limits); what != "" {
 			return definedDifferently(name, a.firstInJSON(namespace, name, other), what)
 		}
@@ -122,6 +127,7 @@ func (a *App) register(namespace, name string, limits *core.Limits) error {
 			return fmt.Errorf("zone %q: a descriptor of the rule files has its name, so that they could not be told apart; rename one, or give its handler a namespace", name)
 		}
 		a.zones[id] = limits
+		a.deferring[id] = defers
 	}
 	a.together[id] = append(a.together[id], limits)
 	keepCompany(a.together[id], a.fileRules.together[id])
@@ -239,10 +245,22 @@ func shortest[T ~int64](a, b T) T {
 // Start activates what the new configuration changes for the whole process: at once if no other configuration runs, else when that
 // one stops. Until then another app may fail to start, and Caddy may refuse the new configuration.
 func (a *App) Start() error {
+	named := a.placeholders()
 	a.raw = nil
 	a.before = nil
 	if err := a.checkStatuses(); err != nil {
 		return err
+	}
+	for i, h := range a.handlers {
+		if h.deferring == nil {
+			continue
+		}
+		if err := h.deferring.start(named); err != nil {
+			for _, before := range a.handlers[:i] {
+				before.deferring.stop(0, false)
+			}
+			return err
+		}
 	}
 	a.memory.start(a)
 	if len(a.RulesFiles) > 0 && !a.usesFiles {
@@ -261,6 +279,11 @@ func (a *App) Stop() error {
 	if a.watcher != nil {
 		a.watcher.close()
 		a.watcher = nil
+	}
+	for _, h := range a.handlers {
+		if h.deferring != nil {
+			h.deferring.stop(time.Duration(h.http.GracePeriod), caddy.Exiting())
+		}
 	}
 	a.memory.leave(a)
 	return nil

@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/dustin/go-humanize"
 	"github.com/proxyweir/weir/ruleset"
 	"github.com/proxyweir/weir/words"
 )
@@ -24,6 +26,7 @@ type setting struct {
 	to any
 
 	check       func(text string) error // says what is wrong with a text; nil: nothing is
+	size        bool                    // a number of bytes, which may be written with a unit
 	least, most float64                 // bounds of a number, or of a duration in nanoseconds
 	must        string                  // the text of errors about these bounds
 }
@@ -88,7 +91,13 @@ func (s *setting) set(text string) (err error) {
 		*to, err = strconv.Atoi(text)
 		number = float64(*to)
 	case *int64:
-		*to, err = strconv.ParseInt(text, 10, 64)
+		if s.size {
+			var size uint64
+			size, err = humanize.ParseBytes(text)
+			*to = int64(min(size, math.MaxInt64))
+		} else {
+			*to, err = strconv.ParseInt(text, 10, 64)
+		}
 		number = float64(*to)
 	case *float64:
 		*to, err = strconv.ParseFloat(text, 64)
@@ -120,6 +129,10 @@ func checkFields(settings []setting) error {
 		case *float64:
 			if !s.inRange(*to) {
 				return fmt.Errorf("%s %v: must be %s", s.word, *to, s.must)
+			}
+		case *int64:
+			if *to != 0 && !s.inRange(float64(*to)) {
+				return fmt.Errorf("%s %d: must be %s", s.word, *to, s.must)
 			}
 		case *caddy.Duration:
 			if *to != 0 && !s.inRange(float64(*to)) {

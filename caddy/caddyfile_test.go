@@ -178,6 +178,7 @@ func TestGoldenCaddyfilesProvision(t *testing.T) {
 // The words of the Caddyfile's blocks.
 var (
 	zoneWords     = wordsOf(new(zoneBlock).settings())
+	deferWords    = wordsOf(new(Defer).settings())
 	handlerWords  = wordsOf(new(Handler).settings())
 	redisWords    = wordsOf(new(RedisStore).settings())
 	redisTLSWords = wordsOf(new(ClientTLS).settings(""))
@@ -193,7 +194,7 @@ func TestEveryWordOfTheCaddyfileHasAGoldenFile(t *testing.T) {
 			good += g.caddyfile
 		}
 	}
-	for _, word := range append(append([]string{"max_keys"}, handlerWords...), zoneWords...) {
+	for _, word := range slices.Concat([]string{"max_keys"}, handlerWords, zoneWords, deferWords) {
 		if !hasLineOf(good, word) {
 			t.Errorf("no golden file has %s in a Caddyfile that is accepted", word)
 		}

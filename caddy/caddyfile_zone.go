@@ -53,6 +53,11 @@ func (h *Handler) zone(d *caddyfile.Dispenser) error {
 		return errorAt(b.lineOf(err, line), errors.New(inCaddyfile.Replace(err.Error())))
 	}
 	h.RateLimits[name], h.places[name] = &b.zone, line
+	if b.zone.Defer != nil {
+		if _, _, err := h.deferringZone(); err != nil {
+			return errorAt(b.at["defer"], err)
+		}
+	}
 	return nil
 }
 
@@ -97,6 +102,8 @@ func (b *zoneBlock) settings() []setting {
 			list = append(list, setting{word: "tiers", to: b.tiers})
 		case "overrides":
 			list = append(list, setting{word: "override", to: b.override, often: true})
+		case "on_limit":
+			list = append(list, setting{word: "on_limit", to: b.onLimit})
 		case "enforcement":
 			list = append(list, setting{word: "enforcement", to: b.words("enforcement", &b.zone.Enforcement, "hard, shadow, or soft with a percentage and a duration, such as soft 20% 30s")})
 		case "consistency":

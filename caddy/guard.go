@@ -326,6 +326,9 @@ var overloaded = caddyhttp.HandlerError{StatusCode: http.StatusServiceUnavailabl
 func (g *guarded) turnAway(w http.ResponseWriter, r *http.Request, why int64) error {
 	h := g.h
 	after := front.GuardWait(why, h.Jitter)
+	if dispatchOf(r).turnAway(after) {
+		return errTurnedAway
+	}
 	header := w.Header()
 	header["Retry-After"] = []string{fmt.Sprint(answer.RetrySeconds(after))}
 	repl := replacerOf(r)

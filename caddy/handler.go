@@ -124,6 +124,8 @@ type Handler struct {
 	untrusting  bool            // its server has no trusted_proxies
 	exempted    map[string]bool // the zones and rules that were already warned of for that
 	guarded     *guarded        // nil: there is no guard
+	deferring   *deferring      // nil: no zone defers
+	http        *caddyhttp.App  // around it; nil: there is none
 	stopping    chan struct{}   // closed when this handler's servers stop
 }
 
@@ -195,7 +197,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	h.app.sweep = shortest(h.app.sweep, time.Duration(h.SweepInterval))
 	h.provisionSurroundings(ctx)
 	h.warnOfExempted(ctx)
-	return nil
+	return h.provisionDeferring()
 }
 
 // provisionFiles reads the handler's rule files, which patterns name.
@@ -265,6 +267,7 @@ func (h *Handler) provisionSurroundings(ctx caddy.Context) {
 		case *caddyhttp.Subroute:
 			h.enclosed = h.enclosed || mod.Errors != nil
 		case *caddyhttp.App:
+			h.http = mod
 			for _, server := range mod.Servers {
 				server.RegisterOnShutdown(stop)
 			}
@@ -294,6 +297,7 @@ func (h *Handler) checkDomain() error {
 // Cleanup releases the zones that this handler has opened.
 func (h *Handler) Cleanup() error {
 	h.guarded.leave()
+	h.deferring.leave()
 	for _, zone := range h.RateLimits {
 		if zone == nil {
 			continue
@@ -313,6 +317,9 @@ func (h *Handler) Cleanup() error {
 
 // ServeHTTP decides on the request. It passes the request on, makes it wait, or rejects it.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	if h.deferring.serves(r) {
+		return h.deferring.serveJob(w, r)
+	}
 	q := front.Inquiries.Get().(*front.Inquiry)
 	shadows, err := h.assemble(q, r)
 	if err != nil {
@@ -324,17 +331,29 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		front.Free(q)
 		return h.pass(w, r, next, of)
 	}
+	asked := h.deferring.ask(q, r)
+	if asked != nil && (asked.Waiting > 0 || asked.ID != "") {
+		err := h.deferring.queue(w, r, q, asked)
+		front.Free(q)
+		return err
+	}
 	v := &q.Verdict
 	at, failure := h.decide(q)
-	if v.Outcome != core.Unavailable {
-		if v.Outcome == core.Reject {
-			v.RetryAfter = front.Jittered(v.RetryAfter, h.Jitter)
+	if asked != nil && failure == nil && h.deferring.over(q) {
+		answered, err := h.deferring.accept(w, r, q, asked, time.Duration(v.RetryAfter)*time.Microsecond)
+		if answered {
+			front.Free(q)
+			return err
 		}
-		answer.WriteHeaders(w.Header(), h.fields, q.Checks, v)
 	}
+	h.writeFields(w, q)
 	count(q, at, failure != nil)
 	of := h.guarded.inquire(q, r, failure != nil)
 	if v.Outcome == core.Unavailable {
+		if dispatchOf(r).turnAway(v.RetryAfter) {
+			front.Free(q)
+			return errTurnedAway
+		}
 		front.Unavailable(w, r, front.Jittered(v.RetryAfter, h.Jitter), front.CannotCheck)
 		front.Free(q)
 		return nil
@@ -352,6 +371,18 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	front.Free(q)
 	return h.pass(w, r, next, of)
+}
+
+// writeFields sets the header fields that say what was decided.
+func (h *Handler) writeFields(w http.ResponseWriter, q *front.Inquiry) {
+	v := &q.Verdict
+	if v.Outcome == core.Unavailable {
+		return
+	}
+	if v.Outcome == core.Reject {
+		v.RetryAfter = front.Jittered(v.RetryAfter, h.Jitter)
+	}
+	answer.WriteHeaders(w.Header(), h.fields, q.Checks, v)
 }
 
 // pass passes a request on, through the guard if there is one, which knows that of it.

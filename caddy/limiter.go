@@ -14,10 +14,11 @@ import (
 // limiter is a core.Limiter, with what logs and metrics report about its store.
 type limiter struct {
 	*core.Limiter
-	store   string       // "memory", "redis", or the name of another module
-	redis   *redis.Store // nil: the store is no Redis
-	seconds prometheus.Observer
-	trouble *troubleLog // nil: the store cannot fail
+	store    string         // "memory", "redis", or the name of another module
+	redis    *redis.Store   // nil: the store is no Redis
+	settings *redisSettings // of that Redis
+	seconds  prometheus.Observer
+	trouble  *troubleLog // nil: the store cannot fail
 }
 
 // newLimiter returns a limiter over a store of that name.

@@ -166,6 +166,8 @@ func validateSnippet(t *testing.T, s snippet) error {
 func TestManualsConfigurationsLoad(t *testing.T) {
 	t.Setenv("REDIS_PASSWORD", "a password")
 	t.Setenv("WEIR_KEY_SECRET", "a secret")
+	t.Setenv("WEIR_DEFER_KEY", strings.Repeat("1", 64))
+	t.Setenv("WEIR_DEFER_FORMER_KEY", strings.Repeat("2", 64))
 	configurations := 0
 	for name, page := range manualPages(t) {
 		for _, s := range snippetsOf(t, name, page) {
@@ -256,6 +258,10 @@ func TestManualHasTheSettingsThatTheCodeHas(t *testing.T) {
 	sameWords(t, "docs/redis.md, settings", found(settings, "(?m)^\\| `([a-z0-9_]+)`"), slices.DeleteFunc(slices.Clone(redisWords), isSentinelPassword))
 	sameWords(t, "docs/redis.md, syntax", found(settings, `(?m)^\t([a-z0-9_]+)(?: |$)`), redisWords)
 	sameWords(t, "docs/redis.md, syntax of tls", found(settings, `(?m)^\t\t([a-z0-9_]+)(?: |$)`), redisTLSWords)
+
+	deferring := section(t, readPage(t, "../docs/defer.md"), "## Settings")
+	sameWords(t, "docs/defer.md, settings", firstCells(deferring), deferWords)
+	sameWords(t, "docs/defer.md, syntax", found(deferring, `(?m)^\t\t\t([a-z0-9_]+)(?: |$)`), deferWords)
 
 	syntax := section(t, reference, "## Syntax")
 	sameWords(t, "docs/caddy.md, syntax of a zone", found(syntax, `(?m)^\t\t([a-z0-9_]+)(?: |$)`), zoneWords)

@@ -89,8 +89,8 @@ type RedisStore struct {
 	// is 1: each applies the whole limit.
 	Nodes int `json:"nodes,omitempty"`
 
-	shared *sharedRedis
-	key    string
+	shared   *sharedRedis
+	resolved *redisSettings
 }
 
 // ClientTLS has the settings of TLS connections to a server: Redis, or an advisor.
@@ -129,7 +129,7 @@ func (s *RedisStore) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	s.shared, s.key = shared, settings.key
+	s.shared, s.resolved = shared, settings
 	logger := ctx.Logger()
 	shared.started.Do(func() {
 		if s.Nodes == 0 {
@@ -158,7 +158,7 @@ func (s *RedisStore) Cleanup() error {
 		return nil
 	}
 	s.shared = nil
-	_, err := redisStores.Delete(s.key)
+	_, err := redisStores.Delete(s.resolved.key)
 	return err
 }
 
@@ -172,7 +172,7 @@ type redisSettings struct {
 // resolve inserts the values of placeholders, and reads the files of TLS. The key is a hash, since the settings have secrets.
 func (s *RedisStore) resolve() (*redisSettings, error) {
 	resolved := *s
-	resolved.shared, resolved.Nodes = nil, 0
+	resolved.shared, resolved.resolved, resolved.Nodes = nil, nil, 0
 	repl := caddy.NewReplacer()
 	if err := resolveTexts(repl, &resolved); err != nil {
 		return nil, err

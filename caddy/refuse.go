@@ -29,6 +29,9 @@ var tooMany = caddyhttp.HandlerError{StatusCode: http.StatusTooManyRequests, Err
 // the site's error routes; it is nil if reject has answered the request itself.
 func (h *Handler) reject(w http.ResponseWriter, r *http.Request, q *front.Inquiry) error {
 	v := &q.Verdict
+	if dispatchOf(r).turnAway(v.RetryAfter) {
+		return errTurnedAway
+	}
 	name := reporterOf(&q.Checks[v.Reported]).name
 	repl := replacerOf(r)
 	repl.Set("http.rate_limit.exceeded.name", name)

@@ -36,7 +36,7 @@ func (a *App) limiterOver(mod any) (*limiter, error) {
 	}
 	limiter := newLimiter(m.Store(), caddy.GetModuleName(mod))
 	if r, ok := mod.(*RedisStore); ok {
-		limiter.redis, limiter.trouble = r.shared.store, r.shared.trouble
+		limiter.redis, limiter.trouble, limiter.settings = r.shared.store, r.shared.trouble, r.resolved
 	}
 	nodes := 0
 	if fleet, ok := mod.(FleetStoreModule); ok {

@@ -93,6 +93,11 @@ type Zone struct {
 	// waits until that is due, in the order of arrival. Not with a sliding window counter, nor with `shadow`.
 	OnLimit string `json:"on_limit,omitempty"`
 
+	// Has requests over the limit accepted with a 202, kept in Redis, and done when the limit admits them. In a Caddyfile it is
+	// `on_limit defer`. It needs a store in Redis. Mutually exclusive with `on_limit` `delay`, `enforcement` other than `hard`,
+	// `penalty`, `count_rejected`, `concurrency`, `candidate`, a leaky bucket and `consistency` `lease`.
+	Defer *Defer `json:"defer,omitempty"`
+
 	// How long a request may wait, in a leaky bucket and with `on_limit` `delay`; one that would have to wait longer is rejected at
 	// once. Up to 1h; the default is 10s.
 	MaxDelay caddy.Duration `json:"max_delay,omitempty"`
@@ -226,7 +231,7 @@ func (z *Zone) provision(ctx caddy.Context, h *Handler) error {
 		}
 		r.Covering = z.covers
 	}
-	if err := h.app.register(h.Namespace, r.Name, r.Limits); err != nil {
+	if err := h.app.register(h.Namespace, r.Name, r.Limits, z.Defer != nil); err != nil {
 		return err
 	}
 	for _, one := range r.Limits.Rules() {
@@ -282,16 +287,22 @@ func (z *Zone) compile(name, namespace string) error {
 	if z == nil {
 		return fmt.Errorf("zone %q: is null; it needs a limit", name)
 	}
+	if z.OnLimit == "defer" {
+		return fmt.Errorf("zone %q: %w", name, wrong("on_limit", `on_limit "defer": has its settings in an object; write "defer": {} in its place`))
+	}
 	text := z.text(name)
 	if err := z.setLimit(text); err != nil {
 		return fmt.Errorf("zone %q: %w", name, err)
 	}
-	rule, wrong := ruleset.Compile(text, ruleset.Context{Namespace: namespace, Template: keyTemplate})
-	if len(wrong) == 0 {
+	rule, mistakes := ruleset.Compile(text, ruleset.Context{Namespace: namespace, Template: keyTemplate})
+	if len(mistakes) == 0 {
 		z.rule, z.written = rule, text
+		if err := z.checkDefer(); err != nil {
+			return fmt.Errorf("zone %q: %w", name, err)
+		}
 		return nil
 	}
-	first := wrong[0]
+	first := mistakes[0]
 	if first.Path[0] == "name" {
 		return fmt.Errorf("zone %s", first.Text)
 	}

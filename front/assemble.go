@@ -205,6 +205,21 @@ func Assemble(s *Set, q *Inquiry, r *http.Request, address string) error {
 	return err
 }
 
+// AddCheck adds the check of a rule that is known to cover a request, with what the rule has read in it before, and those of its
+// candidate and concurrency.
+func AddCheck(q *Inquiry, rule *Rule, tier, key string, cost int64) {
+	limits := rule.Ruled.Limits
+	limit := limits.Of(tier, key)
+	if limit == nil {
+		return
+	}
+	q.Checks = append(q.Checks, core.Check{Rule: limit, Key: key, Cost: cost})
+	addBeside(q, limit, key, cost)
+	if atomic.LoadInt32(&limits.Moved) != 0 {
+		q.Checks = limits.AppendFormers(q.Checks, limit, tier, key, cost)
+	}
+}
+
 // guarded returns those of some rules that a proxy's own matchers say cover the request, and that do not depend on an address that is
 // not verified yet. A shadow rule skips such requests.
 func guarded(s *Set, rules []*Rule, q *Inquiry, r *http.Request) ([]*Rule, error) {

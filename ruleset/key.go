@@ -291,14 +291,18 @@ func LimitOf(rule *Rule, r *http.Request, address, key string) *core.Rule {
 	return rule.Limits.Of(rule.tier.Value(r, address), key)
 }
 
+// TierOf returns the tier of a request; "": the rule has no tiers.
+func TierOf(rule *Rule, r *http.Request, address string) string {
+	if rule.tier == nil {
+		return ""
+	}
+	return rule.tier.Value(r, address)
+}
+
 // AppendFormers appends the checks of former limits that the request must pass besides the limit that LimitOf has returned, whose check
 // is among the checks already: see core.Limits.
 func AppendFormers(checks []core.Check, rule *Rule, limit *core.Rule, r *http.Request, address, key string, cost int64) []core.Check {
-	tier := ""
-	if rule.tier != nil {
-		tier = rule.tier.Value(r, address)
-	}
-	return rule.Limits.AppendFormers(checks, limit, tier, key, cost)
+	return rule.Limits.AppendFormers(checks, limit, TierOf(rule, r, address), key, cost)
 }
 
 // ofOneAddress says why a single address cannot have a limit: it shares its counter with all of its network. "": it can.

@@ -41,7 +41,7 @@ func TestCompileSaysAllThatIsWrongWithTheOverflowPolicy(t *testing.T) {
 
 		{written{OnLimit: "delay"}, []string{`on_limit: on_limit delay: sliding_window_counter cannot say when a request may leave; choose the algorithm token_bucket, sliding_window_log or fixed_window`}},
 		{written{OnLimit: "delay", Tiers: tiers("path", "*", "5/1m")}, []string{`on_limit: tiers: "*": on_limit delay: sliding_window_counter cannot say when a request may leave; choose the algorithm token_bucket, sliding_window_log or fixed_window`}},
-		{written{OnLimit: "defer"}, []string{`on_limit: on_limit "defer": is not in this version; use reject or delay`}},
+		{written{OnLimit: "defer"}, []string{`on_limit: on_limit "defer": is only for zones of Caddy; use reject or delay`}},
 		{written{OnLimit: "delays"}, []string{`on_limit: on_limit "delays": must be reject or delay (did you mean delay?)`}},
 		{written{OnLimit: "delay", Algorithm: "token_bucket", MaxDelay: "2h"}, []string{`max_delay: max_delay "2h": must be a duration from 1ms to 1h`}},
 		{written{OnLimit: "delay", Algorithm: "token_bucket", Enforcement: "shadow"}, []string{`on_limit: on_limit delay and enforcement shadow are mutually exclusive: a shadow makes nobody wait; remove one`}},

@@ -530,8 +530,8 @@ func (c *compiler) word(field string) (word string, right bool) {
 
 // CheckWord says why a word is not a value of a field. The error begins with the field.
 func CheckWord(f *Field, word string) error {
-	if word == f.Later && word != "" {
-		return fmt.Errorf("%s %q: is not in this version; use %s", f.Name, word, strings.Join(f.Words, " or "))
+	if word == f.Zones && word != "" {
+		return fmt.Errorf("%s %q: is only for zones of Caddy; use %s", f.Name, word, strings.Join(f.Words, " or "))
 	}
 	return words.CheckWord(f.Name, word, f.Words)
 }

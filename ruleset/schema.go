@@ -14,7 +14,7 @@ type Field struct {
 	Least   int64    // of a number; of a duration in nanoseconds
 	Most    int64    // the same
 	Words   []string // of a word
-	Later   string   // a word that this version does not have yet; "": none
+	Zones   string   // a word that only zones of Caddy have; "": none
 	Of      string   // of an object: its name in the Schema
 	Example string   // of what is neither a value nor a list of values
 	Needed  bool     // an object without it says nothing
@@ -82,7 +82,7 @@ var Schema = map[string][]Field{
 			Doc: "Masks IPv6 addresses in the key to networks of so many bits, 1 to 128. The default is 64, since a customer usually has such a network."},
 		{Name: "enforcement", Kind: OneText, Needs: withAnyLimit, When: "soft",
 			Doc: "hard, the default, rejects requests over the limit. shadow counts, lets every request pass, and sends no quota fields. soft 20% 30s allows 20 % more, for 30 s from the first request that exceeds the limit. Then the limit itself applies until no request would have exceeded it for one whole period, and the count has come down to the limit. The percentage is a whole number from 1 to 1000, the duration from 1ms to 366d."},
-		{Name: "on_limit", Kind: OneWord, Words: []string{"reject", "delay"}, Later: "defer", Needs: withAnyLimit, When: "delay",
+		{Name: "on_limit", Kind: OneWord, Words: []string{"reject", "delay"}, Zones: "defer", Needs: withAnyLimit, When: "delay",
 			Doc: "What happens to a request over the limit: reject, the default, or delay: it waits until the limit admits it, first come, first served. A sliding_window_counter cannot delay."},
 		{Name: "max_delay", Kind: OneDuration, Least: int64(time.Millisecond), Most: int64(time.Hour), Needs: withLimit,
 			Doc: "The longest that a request waits, in a leaky bucket and with on_limit delay, from 1ms to 1h. A request that would wait longer is rejected at once. The default is 10s."},

@@ -50,7 +50,7 @@ func TestEveryMistakeIsSaidWithRuleFieldAndValue(t *testing.T) {
 		{one(Rule{Limit: "5/1m", IPv4Prefix: "33"}), `rule "api": ipv4Prefix "33": must be a whole number from 1 to 32`},
 		{one(Rule{Limit: "5/1m", IPv6Prefix: "0"}), `rule "api": ipv6Prefix "0": must be a whole number from 1 to 128`},
 		{one(Rule{Limit: "5/1m", Enforcement: "shadows"}), `rule "api": enforcement "shadows": must be hard, shadow or soft <percent> <duration> (did you mean shadow?)`},
-		{one(Rule{Limit: "5/1m", OnLimit: "defer"}), `rule "api": onLimit "defer": is not in this version; use reject or delay`},
+		{one(Rule{Limit: "5/1m", OnLimit: "defer"}), `rule "api": onLimit "defer": is only for zones of Caddy; use reject or delay`},
 		{one(Rule{Limit: "5/1m", OnLimit: "drop"}), `rule "api": onLimit "drop": must be reject or delay`},
 		{one(Rule{Limit: "5/1m", OnError: "pass"}), `rule "api": onError "pass": must be one of local, open, closed`},
 		{one(Rule{Limit: "5/1m", OnMissingKey: "skips"}), `rule "api": onMissingKey "skips": must be share, skip or reject (did you mean skip?)`},

@@ -1,0 +1,316 @@
+package ratelimit
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/dustin/go-humanize"
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/deferral"
+	"github.com/proxyweir/weir/match"
+	"github.com/proxyweir/weir/ruleset"
+)
+
+// Defer says how requests over a zone's limit are accepted with a 202, kept in Redis, and done when the limit admits them.
+type Defer struct {
+	// Which requests are deferred: `prefer`, the default, those whose client sends `Prefer: respond-async`; `always`, all that can
+	// be.
+	Accept string `json:"accept,omitempty"`
+
+	// Where clients find their jobs: `<path>/<id>`, and `<path>/<id>/result`. The default is `/deferred/` and the zone's name.
+	Path string `json:"path,omitempty"`
+
+	// The longest that a new job may have to wait, as far as can be said when it is accepted. From 1s to 30d; the default is 1h.
+	MaxWait caddy.Duration `json:"max_wait,omitempty"`
+
+	// How many jobs may wait or run in all, over all nodes. From 1 to 10000000; the default is 10000.
+	MaxJobs int64 `json:"max_jobs,omitempty"`
+
+	// How many of them one key may have. From 1 to `max_jobs`; the default is 100, or `max_jobs` if that is less.
+	MaxJobsPerKey int64 `json:"max_jobs_per_key,omitempty"`
+
+	// The longest body of a request that is deferred, in bytes. From 1 to 16777216; the default is 65536.
+	MaxBody int64 `json:"max_body,omitempty"`
+
+	// The longest body of a response that is kept, in bytes. Of a longer one the result is gone (410). From 1 to 16777216; the default is
+	// 1048576.
+	MaxResult int64 `json:"max_result,omitempty"`
+
+	// How many bytes jobs and results may have in Redis; each job counts for 1536 besides what it stores. Results are removed before their
+	// time if a new job needs their room. From 1048576 to 1099511627776; the default is 268435456.
+	MaxBytes int64 `json:"max_bytes,omitempty"`
+
+	// How many jobs this Caddy does at a time. From 1 to 10000; the default is 16.
+	MaxRunning int64 `json:"max_running,omitempty"`
+
+	// How long results are kept. From 1s to 366d; the default is 24h. What became of a job is known for twice as long.
+	Keep caddy.Duration `json:"keep,omitempty"`
+
+	// How long jobs are kept that could not be done. From 1s to 366d; the default is 7d.
+	KeepDead caddy.Duration `json:"keep_dead,omitempty"`
+
+	// The header fields of a request that are stored. The default is Accept, Accept-Language, Content-Encoding, Content-Language and
+	// Content-Type. Fields with credentials need `encrypt`.
+	Headers []string `json:"headers,omitempty"`
+
+	// The header fields of a response that are kept, besides those that describe its body. Fields with credentials need `encrypt`.
+	ResultHeaders []string `json:"result_headers,omitempty"`
+
+	// Keys that encrypt what is stored: 32 bytes each, in base64 or hexadecimal. They may have global placeholders such as
+	// `{env.WEIR_DEFER_KEY}`. The first encrypts, and all decrypt. The default is that nothing is encrypted.
+	Encrypt []string `json:"encrypt,omitempty"`
+
+	// `required`, the default, refuses a Redis that may lose jobs: one that evicts keys, or has no append-only file. `best_effort`
+	// accepts it.
+	Durability string `json:"durability,omitempty"`
+}
+
+// day is the unit of the longest durations.
+const day = 24 * time.Hour
+
+// withDefaults returns the settings with their defaults, for a zone of that name.
+func (d *Defer) withDefaults(zone string) *Defer {
+	c := *d
+	c.Accept = cmp.Or(c.Accept, "prefer")
+	c.Path = cmp.Or(c.Path, "/deferred/"+zone)
+	c.MaxWait = cmp.Or(c.MaxWait, caddy.Duration(time.Hour))
+	c.MaxJobs = cmp.Or(c.MaxJobs, 10_000)
+	c.MaxJobsPerKey = cmp.Or(c.MaxJobsPerKey, min(100, c.MaxJobs))
+	c.MaxBody = cmp.Or(c.MaxBody, 64<<10)
+	c.MaxResult = cmp.Or(c.MaxResult, 1<<20)
+	c.MaxBytes = cmp.Or(c.MaxBytes, 256<<20)
+	c.MaxRunning = cmp.Or(c.MaxRunning, 16)
+	c.Keep = cmp.Or(c.Keep, caddy.Duration(day))
+	c.KeepDead = cmp.Or(c.KeepDead, caddy.Duration(7*day))
+	c.Durability = cmp.Or(c.Durability, "required")
+	if c.Headers == nil {
+		c.Headers = deferral.DefaultHeaders
+	}
+	return &c
+}
+
+// settings returns the lines that the block of a deferring zone may have.
+func (d *Defer) settings() []setting {
+	return []setting{
+		wordTo("accept", &d.Accept, "prefer", "always"),
+		{word: "path", to: &d.Path, check: checkDeferPath},
+		durationTo("max_wait", &d.MaxWait, "1s", "30d"),
+		{word: "max_jobs", to: d.maxJobs},
+		sizeTo("max_body", &d.MaxBody, 1, mostBody),
+		sizeTo("max_result", &d.MaxResult, 1, mostBody),
+		sizeTo("max_bytes", &d.MaxBytes, 1<<20, 1<<40),
+		{word: "max_running", to: &d.MaxRunning, least: 1, most: 10_000, must: "from 1 to 10000"},
+		durationTo("keep", &d.Keep, "1s", "366d"),
+		durationTo("keep_dead", &d.KeepDead, "1s", "366d"),
+		{word: "headers", to: &d.Headers},
+		{word: "result_headers", to: &d.ResultHeaders},
+		{word: "encrypt", to: &d.Encrypt},
+		wordTo("durability", &d.Durability, "required", "best_effort"),
+	}
+}
+
+// Bounds of Defer.
+const (
+	mostBody = 16 << 20
+	mostJobs = 10_000_000
+)
+
+// sizeTo returns a setting of a size in bytes, which may be written with a unit.
+func sizeTo(word string, to *int64, least, most int64) setting {
+	must := fmt.Sprintf("a size from %s to %s, such as %s", shortSize(least), shortSize(most), shortSize(max(least, 64<<10)))
+	return setting{word: word, to: to, size: true, least: float64(least), most: float64(most), must: must}
+}
+
+// shortSize returns a size as it would be written: 64KiB.
+func shortSize(size int64) string { return strings.ReplaceAll(humanize.IBytes(uint64(size)), " ", "") }
+
+// maxJobs reads how many jobs there may be in all, and of one key.
+func (d *Defer) maxJobs(t *caddyfile.Dispenser) error {
+	args := t.RemainingArgs()
+	if len(args) == 0 || len(args) > 2 {
+		return t.Errf("on_limit defer: max_jobs: takes how many jobs there may be in all, and of one key, such as 10000 100, not %d values", len(args))
+	}
+	for i, to := range []*int64{&d.MaxJobs, &d.MaxJobsPerKey}[:len(args)] {
+		n, err := strconv.ParseInt(args[i], 10, 64)
+		if err != nil || n < 1 || n > mostJobs {
+			return t.Errf("on_limit defer: max_jobs %q: must be a whole number from 1 to %d", args[i], mostJobs)
+		}
+		*to = n
+	}
+	return noBlock(t, "on_limit defer: ", "max_jobs")
+}
+
+// checkDeferPath says what is wrong with a path of jobs.
+func checkDeferPath(p string) error {
+	if len(p) < 2 || path.Clean(p) != p || p[0] != '/' || strings.ContainsAny(p, "%?#{} *\\") {
+		return fmt.Errorf("path %q: must be a path such as /jobs, without a slash at its end, placeholders or escapes", p)
+	}
+	return nil
+}
+
+// check says what is wrong with the settings by themselves. The path of the error is the field.
+func (d *Defer) check(zone string) error {
+	jobs := []setting{ // a line of the Caddyfile has both
+		{word: "max_jobs", to: &d.MaxJobs, least: 1, most: mostJobs, must: fmt.Sprintf("from 1 to %d", mostJobs)},
+		{word: "max_jobs_per_key", to: &d.MaxJobsPerKey, least: 1, most: mostJobs, must: fmt.Sprintf("from 1 to %d", mostJobs)},
+	}
+	for _, s := range append(d.settings(), jobs...) {
+		if err := checkFields([]setting{s}); err != nil {
+			return wrongDefer(s.word, "%v", err)
+		}
+	}
+	c := d.withDefaults(zone)
+	if c.MaxJobsPerKey > c.MaxJobs {
+		return wrongDefer("max_jobs", "max_jobs: one key may have %d jobs, and all keys together %d; write the larger number first, as in 10000 100", c.MaxJobsPerKey, c.MaxJobs)
+	}
+	if needs := c.MaxBody + 32<<10; c.MaxBytes < needs { // and what is stored besides
+		return wrongDefer("max_bytes", "max_bytes %d: has no room for one request with a body of max_body %d; write at least %d", c.MaxBytes, c.MaxBody, needs)
+	}
+	for _, list := range []struct {
+		word  string
+		names []string
+	}{{"headers", c.Headers}, {"result_headers", c.ResultHeaders}} {
+		if _, err := deferral.CheckHeaders(list.names, len(d.Encrypt) > 0); err != nil {
+			return wrongDefer(list.word, "%s", strings.Replace(err.Error(), "headers ", list.word+" ", 1))
+		}
+	}
+	for _, key := range d.Encrypt {
+		if strings.Contains(key, "{") {
+			return nil // its value is known when the configuration is loaded
+		}
+	}
+	if _, err := deferral.ParseKeys(d.Encrypt); err != nil {
+		return wrongDefer("encrypt", "%v", err)
+	}
+	return nil
+}
+
+// keys returns the encryption keys, with the values of placeholders.
+func (d *Defer) keys() (deferral.Keys, error) {
+	var list []string
+	repl := caddy.NewReplacer()
+	for _, key := range d.Encrypt {
+		if err := resolvePlaceholders(repl, "encrypt", &key); err != nil {
+			return deferral.Keys{}, err
+		}
+		list = append(list, key)
+	}
+	return deferral.ParseKeys(list)
+}
+
+// wrongDefer returns an error about a setting of defer.
+func wrongDefer(word, format string, args ...any) error {
+	return &ruleset.FieldError{Path: []string{"defer", word}, Text: "on_limit defer: " + fmt.Sprintf(format, args...)}
+}
+
+// checkDefer says what is wrong with how a compiled zone defers.
+func (z *Zone) checkDefer() error {
+	if z.Defer == nil {
+		return nil
+	}
+	if err := z.Defer.check(z.rule.Name); err != nil {
+		return err
+	}
+	for _, other := range []struct {
+		field, text string
+		set         bool
+	}{
+		{"on_limit", "on_limit " + z.OnLimit, z.OnLimit != "" && z.OnLimit != "reject"},
+		{"enforcement", "enforcement " + z.Enforcement, z.Enforcement != "" && z.Enforcement != "hard"},
+		{"penalty", "penalty", len(z.Penalty) > 0},
+		{"count_rejected", "count_rejected", z.CountRejected},
+		{"algorithm", "algorithm leaky_bucket", z.Algorithm == core.LeakyBucket.String()},
+		{"consistency", "consistency lease", z.Consistency == "lease"},
+		{"concurrency", "concurrency", z.Concurrency != 0},
+		{"candidate", "candidate", z.Candidate != nil},
+	} {
+		if other.set {
+			return wrong(other.field, "on_limit defer and %s are mutually exclusive; remove one, or write %s into another zone", other.text, other.field)
+		}
+	}
+	if len(z.rule.Limits.Rules()) == 0 {
+		return wrong("defer", "on_limit defer: has no effect on a zone without any limit; write a limit, or leave it out")
+	}
+	return z.checkStoredKey(z.Defer)
+}
+
+// checkStoredKey refuses a zone whose key has credentials, if keys are stored by d and d does not encrypt.
+func (z *Zone) checkStoredKey(d *Defer) error {
+	if len(d.Encrypt) > 0 {
+		return nil
+	}
+	for _, part := range z.rule.Parts {
+		if name := credentialsIn(part.Source); name != "" {
+			return wrong("key", "key %s: is a secret, and a deferred request stores its keys; write encrypt with a key into on_limit defer, or take another key", name)
+		}
+	}
+	return nil
+}
+
+// credentialsIn returns the source if its values are, by its name, credentials; "": they are not.
+func credentialsIn(source match.Source) string {
+	text := source.String()
+	_, name, _ := strings.Cut(text, ":")
+	if source.Kind() == "cookie" || deferral.IsSecret(name) || isCaddys(source) && deferral.IsSecret(text) {
+		return text
+	}
+	return ""
+}
+
+// deferringZone returns the zone of the handler that defers; nil: none does. The error says that there are several.
+func (h *Handler) deferringZone() (zone *Zone, name string, err error) {
+	for other, z := range h.RateLimits {
+		if z == nil || z.Defer == nil {
+			continue
+		}
+		if zone != nil {
+			names := []string{name, other}
+			slices.Sort(names)
+			return nil, names[1], fmt.Errorf("zone %q: on_limit defer: zone %q of this handler defers, too; a request can be in one queue only: write them into two rate_limit handlers, or let one reject", names[1], names[0])
+		}
+		zone, name = z, other
+	}
+	return zone, name, nil
+}
+
+// onLimit reads what happens to requests over the limit, which is a word, or defer with a block.
+func (b *zoneBlock) onLimit(d *caddyfile.Dispenser) error {
+	line := d.Token()
+	given := d.NextArg()
+	if !given || d.Val() != "defer" {
+		if given {
+			d.Prev()
+		}
+		return oneArg(d, b.where, func(text string) error {
+			b.zone.OnLimit = text
+			return nil
+		})
+	}
+	if args := d.RemainingArgs(); len(args) > 0 {
+		return d.Errf("%son_limit defer: takes a block, not %q", b.where, args[0])
+	}
+	b.zone.Defer = new(Defer)
+	b.at["defer"] = line
+	at, err := readBlock(d, b.where+"on_limit defer", b.zone.Defer.settings(), nil)
+	for word, token := range at {
+		b.at["defer."+word] = token
+	}
+	return err
+}
+
+// UnmarshalJSON reads how a zone defers as strictly as a zone.
+func (d *Defer) UnmarshalJSON(data []byte) error {
+	type plain Defer
+	return unmarshalPart("defer", data, (*plain)(d))
+}
+
+// Interface guard
+var _ json.Unmarshaler = (*Defer)(nil)

@@ -1,0 +1,383 @@
+package ratelimit
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/proxyweir/weir/core"
+	"github.com/proxyweir/weir/deferral"
+	"github.com/proxyweir/weir/front"
+	"github.com/proxyweir/weir/redis"
+	"github.com/proxyweir/weir/redis/goredis"
+	"github.com/proxyweir/weir/ruleset"
+	client "github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+)
+
+// deferring is what a handler has whose zone defers: the clients' side and the worker of its queue. Package deferral says what becomes of a
+// request.
+type deferring struct {
+	h       *Handler
+	zone    *Zone
+	config  *Defer // with defaults
+	desk    *deferral.Desk
+	worker  *deferral.Worker
+	redis   client.UniversalClient
+	rules   map[string]*front.Rule // of the handler, by name
+	results map[string]bool        // the header fields of responses that are kept
+	behind  caddyhttp.Handler      // what comes behind the handler
+	server  *caddyhttp.Server      // in which it is
+	named   []string               // the placeholders that are stored with a request
+	started bool
+	stopped bool
+}
+
+// jobLease is how long a job of a node that has died waits for another node.
+const jobLease = 20 * time.Second
+
+// leastTimeout is the shortest wait for Redis when jobs are stored and claimed: an append-only file may take its time.
+const leastTimeout = 2 * time.Second
+
+// Attempts that a job gets if it may be repeated, and the pause after the first; each further one is twice as long.
+const (
+	jobAttempts = 5
+	jobPause    = 5 * time.Second
+)
+
+// provisionDeferring makes the handler ready to defer, if one of its zones does. All zones have been provisioned.
+func (h *Handler) provisionDeferring() error {
+	zone, name, err := h.deferringZone()
+	if zone == nil || err != nil {
+		return err
+	}
+	d := &deferring{h: h, zone: zone, config: zone.Defer.withDefaults(name), rules: make(map[string]*front.Rule), results: make(map[string]bool)}
+	if err := d.provision(name); err != nil {
+		return fmt.Errorf("zone %q: %w", name, err)
+	}
+	h.deferring = d
+	return nil
+}
+
+// provision makes the queue ready. It does not wait for Redis.
+func (d *deferring) provision(name string) error {
+	h, c := d.h, d.config
+	settings := h.limiter.settings
+	switch {
+	case settings == nil:
+		return errors.New("on_limit defer: needs a store in Redis, which keeps the requests; write store redis and its address")
+	case len(h.RulesFiles) > 0 || len(h.Descriptors) > 0:
+		return errors.New("on_limit defer: the handler cannot have rules_file and descriptor, too; write those into another rate_limit")
+	}
+	for _, rule := range h.rules {
+		d.rules[rule.Ruled.Name] = rule
+		for _, limit := range rule.Ruled.Limits.Rules() {
+			if limit.Limit().Waits() {
+				return fmt.Errorf("on_limit defer: the zone %q of its handler makes requests wait; write that into another rate_limit, behind this one", rule.Ruled.Name)
+			}
+		}
+	}
+	for _, other := range h.zones {
+		if err := other.checkStoredKey(c); err != nil {
+			return fmt.Errorf("zone %q of its handler: %w", other.rule.Name, err)
+		}
+	}
+	keys, err := c.keys()
+	if err != nil {
+		return fmt.Errorf("on_limit defer: %w", err)
+	}
+	headers, err := deferral.CheckHeaders(c.Headers, keys.Encrypt())
+	if err != nil {
+		return err // not reached: compile has reported it
+	}
+	kept, err := deferral.CheckHeaders(c.ResultHeaders, keys.Encrypt())
+	if err != nil {
+		return err
+	}
+	for _, field := range append(kept, resultHeaders...) {
+		d.results[field] = true
+	}
+	timeout := max(leastTimeout, time.Duration(settings.client.ReadTimeout))
+	if d.redis, err = goredis.NewUniversal(settings.client, timeout); err != nil {
+		return err
+	}
+	prefix := settings.store.Prefix
+	if prefix == "" {
+		prefix = redis.DefaultPrefix
+	}
+	queue := deferral.NewQueue(deferral.Config{
+		Client: d.redis, Prefix: prefix, Name: zoneID(h.Namespace, name), KeySecret: settings.store.KeySecret, Keys: keys,
+		MaxJobs: c.MaxJobs, MaxKeyJobs: c.MaxJobsPerKey, MaxBytes: c.MaxBytes, Keep: time.Duration(c.Keep), KeepDead: time.Duration(c.KeepDead),
+		Lease: jobLease, Timeout: timeout,
+	})
+	d.desk = &deferral.Desk{Queue: queue, Path: c.Path, Always: c.Accept == "always", MaxBody: c.MaxBody, Headers: headers, MaxWait: time.Duration(c.MaxWait),
+		Pace: d.pace, Stopping: h.stopping}
+	d.worker = &deferral.Worker{Queue: queue, Do: d.do, MostRunning: int(c.MaxRunning), Attempts: jobAttempts, Pause: jobPause, Report: d.report,
+		Unsafe: c.Durability == "best_effort"}
+	return nil
+}
+
+// pace returns the time in which the zone's limit admits one more request of a key that has used it up.
+func (d *deferring) pace() time.Duration {
+	l := limitOf(d.zone.rule.Limits.InForce())
+	return time.Duration(l.Period()/l.Requests()) * time.Microsecond
+}
+
+// start starts the worker. named are the placeholders that the configuration names. An error says why the configuration cannot be used.
+func (d *deferring) start(named []string) error {
+	name := d.zone.rule.Name
+	if err := d.findBehind(named); err != nil {
+		return fmt.Errorf("zone %q: on_limit defer: %w", name, err)
+	}
+	err := d.desk.Queue.CheckDurability(d.h.ctx)
+	switch unsafe := new(deferral.UnsafeError); {
+	case errors.As(err, &unsafe) && !d.worker.Unsafe:
+		return fmt.Errorf("zone %q: on_limit defer: %w; or write durability best_effort, and jobs may be lost", name, err)
+	case errors.As(err, &unsafe):
+		d.h.logger.Warn("deferred requests may be lost", zap.String("zone", name), zap.Error(err))
+	case err != nil:
+		d.h.logger.Warn("Redis cannot keep deferred requests yet; until it can, they are rejected", zap.String("zone", name), zap.Error(err))
+	}
+	d.worker.Start()
+	d.started = true
+	return nil
+}
+
+// stop ends the worker: it hands back what it has not begun. Requests under way may end, as those of clients may. exiting says that the
+// process ends, so that stop must wait for them; a reload does not wait.
+func (d *deferring) stop(grace time.Duration, exiting bool) {
+	if d == nil || !d.started || d.stopped {
+		return
+	}
+	d.stopped = true
+	if grace == 0 {
+		grace = 366 * day // as Caddy has it, which waits for as long as requests take
+	}
+	end := func() {
+		d.worker.Stop(grace)
+		_ = d.redis.Close() // at most an error of closing a socket
+	}
+	if exiting {
+		end()
+	} else {
+		go end()
+	}
+}
+
+// leave undoes provisionDeferring. Once the worker has started, stop does.
+func (d *deferring) leave() {
+	if d != nil && !d.started {
+		_ = d.redis.Close()
+	}
+}
+
+// report logs what an operator should know. It names no more of a request than its job's id.
+func (d *deferring) report(e deferral.Event) {
+	log := d.h.logger.With(zap.String("zone", d.zone.rule.Name))
+	if e.ID != "" {
+		log = log.With(zap.String("job", e.ID), zap.Int("attempts", e.Attempts))
+	}
+	if e.Err != nil {
+		log = log.With(zap.Error(e.Err))
+	}
+	switch e.What {
+	case "dead":
+		log.Error("a deferred request could not be done")
+	case "retry":
+		log.Info("a deferred request has failed, and is repeated")
+	case "lost":
+		log.Warn("a deferred request is repeated, since nobody knows what became of it")
+	case "unreadable":
+		log.Error("a deferred request cannot be read; it waits for the right encryption key")
+	case "trouble":
+		log.Error("Redis does not answer, so no deferred request is done")
+	case "over":
+		log.Info("deferred requests are done again")
+	case "unsafe":
+		log.Error("Redis may lose deferred requests, so no more are accepted; or write durability best_effort")
+	case "safe":
+		log.Info("Redis keeps deferred requests safely again")
+	}
+}
+
+// serves reports whether a request is about a job, by the path that its client has asked for.
+func (d *deferring) serves(r *http.Request) bool { return d != nil && d.desk.Serves(asSent(r)) }
+
+// asSent returns a request with the URL that its client has sent, which handlers in front may have rewritten.
+func asSent(r *http.Request) *http.Request {
+	original, ok := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request)
+	if !ok || original.URL == nil {
+		return r
+	}
+	same := *r
+	same.URL = original.URL
+	return &same
+}
+
+// serveJob answers a request about a job.
+func (d *deferring) serveJob(w http.ResponseWriter, r *http.Request) error {
+	if r.TLS != nil && !r.TLS.HandshakeComplete { // anybody may have sent it once more
+		return d.h.refuse(w, http.StatusTooEarly, front.ErrEarly)
+	}
+	d.desk.ServeHTTP(w, asSent(r))
+	return nil
+}
+
+// ask looks at the queue for a request that may be deferred; nil: it may not. If Redis does not answer, the request is decided as if its zone
+// did not defer.
+func (d *deferring) ask(q *front.Inquiry, r *http.Request) *deferral.Deferrable {
+	if d == nil || q.Early || q.Lacking || !d.desk.Wants(r) || !d.worker.Ready() || dispatchOf(r) != nil {
+		return nil
+	}
+	own := d.ownCheck(q)
+	if own < 0 {
+		return nil
+	}
+	asked, err := d.desk.Ask(r, q.Checks[own].Key)
+	if err != nil {
+		d.h.limiter.failed(err)
+		return nil
+	}
+	return asked
+}
+
+// ownCheck returns the place of the zone's own check; -1: the zone does not cover the request.
+func (d *deferring) ownCheck(q *front.Inquiry) int {
+	for i := range q.Checks {
+		if rule := q.Checks[i].Rule; rule.Name() == d.zone.rule.Name && !rule.IsFormer() {
+			return i
+		}
+	}
+	return -1
+}
+
+// over reports whether the zone rejects a request, and no other zone does: then it is to be deferred.
+func (d *deferring) over(q *front.Inquiry) bool {
+	if q.Verdict.Outcome != core.Reject || q.Verdict.RetryAfter == core.Never {
+		return false
+	}
+	for i := range q.Checks {
+		c := &q.Checks[i]
+		if !c.Decision.Allowed && c.Rule.Name() != d.zone.rule.Name && !c.Rule.Shadow() && !c.Rule.IsCandidate() {
+			return false
+		}
+	}
+	return true
+}
+
+// accept stores a request as a job, whose first turn comes after a wait, and answers. If it cannot, it has not answered, and the request is
+// to be rejected.
+func (d *deferring) accept(w http.ResponseWriter, r *http.Request, q *front.Inquiry, asked *deferral.Deferrable, wait time.Duration) (answered bool, err error) {
+	checks := make([]deferral.Check, 0, len(q.Checks))
+	address := clientIPOf(r)
+	for i := range q.Checks {
+		c := &q.Checks[i]
+		rule := d.rules[c.Rule.Name()]
+		if rule == nil || c.Rule.IsFormer() || c.Rule.IsCandidate() || c.Rule.IsConcurrency() {
+			continue // front.AddCheck adds those of the last three kinds
+		}
+		checks = append(checks, deferral.Check{Rule: c.Rule.Name(), Key: c.Key, Cost: c.Cost, Tier: ruleset.TierOf(rule.Ruled, r, address)})
+	}
+	switch err = asked.Accept(w, checks, d.keep(r), wait); {
+	case err == nil:
+		d.worker.Wake()
+		return true, nil
+	case errors.Is(err, deferral.ErrBody):
+		return true, d.h.refuse(w, http.StatusBadRequest, err)
+	case errors.Is(err, deferral.ErrReused):
+		return true, d.h.refuse(w, http.StatusUnprocessableEntity, err)
+	case errors.As(err, new(*deferral.FullError)), errors.Is(err, deferral.ErrTooLate):
+	default:
+		d.h.limiter.failed(err)
+	}
+	return false, nil
+}
+
+// queue answers a request that must not overtake jobs of its key, or whose Idempotency-Key has a job: it is not decided.
+func (d *deferring) queue(w http.ResponseWriter, r *http.Request, q *front.Inquiry, asked *deferral.Deferrable) error {
+	if answered, err := d.accept(w, r, q, asked, 0); answered {
+		return err
+	}
+	h, v := d.h, &q.Verdict
+	if err := h.limiter.Look(q.Checks, v); err != nil {
+		h.limiter.failed(err)
+		front.Unavailable(w, r, front.Jittered(int64(time.Second/time.Microsecond), h.Jitter), front.CannotCheck)
+		return nil
+	}
+	if v.Outcome != core.Reject {
+		at := d.ownCheck(q)
+		wait := max(1, asked.Expected(0).Microseconds())
+		q.Checks[at].Decision.Allowed = false
+		q.Checks[at].Decision.RetryAfter = wait
+		*v = core.Verdict{Outcome: core.Reject, Reported: at, RetryAfter: wait}
+	}
+	h.writeFields(w, q)
+	count(q, time.Now().Unix(), false)
+	h.guarded.inquire(q, r, false)
+	return h.reject(w, r, q)
+}
+
+// surroundings is what is stored with a request, besides what package deferral stores.
+type surroundings struct {
+	Vars         map[string]any    `json:"vars,omitempty"`         // Caddy's variables, such as the client's address and the site's root
+	Placeholders map[string]string `json:"placeholders,omitempty"` // that handlers in front have set, such as who is authenticated
+	Forwarded    http.Header       `json:"forwarded,omitempty"`    // what a trusted proxy in front says of the client
+	Proto        string            `json:"proto,omitempty"`
+}
+
+// forwardedHeaders are what reverse_proxy passes on from a trusted proxy.
+var forwardedHeaders = []string{"X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host"}
+
+// keep returns what is stored of the request's surroundings.
+func (d *deferring) keep(r *http.Request) json.RawMessage {
+	k := surroundings{Vars: make(map[string]any), Placeholders: make(map[string]string), Proto: r.Proto}
+	vars, _ := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
+	for name, value := range vars {
+		switch value.(type) {
+		case string, bool, int, int64, float64:
+			k.Vars[name] = value
+		}
+	}
+	repl := replacerOf(r)
+	for _, name := range d.named {
+		if value, ok := repl.Get(name); ok && value != nil {
+			k.Placeholders[name] = caddy.ToString(value)
+		}
+	}
+	if trusted, _ := caddyhttp.GetVar(r.Context(), caddyhttp.TrustedProxyVarKey).(bool); trusted {
+		k.Forwarded = make(http.Header)
+		for _, name := range forwardedHeaders {
+			if values := r.Header[name]; len(values) > 0 {
+				k.Forwarded[name] = values
+			}
+		}
+	}
+	text, _ := json.Marshal(k) // all of it can be marshalled
+	return text
+}
+
+// resultHeaders are the header fields of responses that are always kept: those that describe the body, or what was made.
+var resultHeaders = []string{"Content-Disposition", "Content-Encoding", "Content-Language", "Content-Location", "Content-Type", "Etag", "Last-Modified", "Link", "Location", "Vary"}
+
+// fromRequest reports whether a placeholder is made of what is stored of a request anyway, of the process, or of a response.
+func fromRequest(name string) bool {
+	if rest, found := strings.CutPrefix(name, "http.request."); found {
+		for _, prefix := range []string{"tls.", "orig_", "uuid", "local", "auth."} {
+			if strings.HasPrefix(rest, prefix) {
+				return false
+			}
+		}
+		return true
+	}
+	for _, prefix := range []string{"env.", "system.", "time.", "file.", "http.vars.", "http.response.", "http.reverse_proxy.", "http.error", "http.rate_limit.", "http.intercept.", "http.shutting_down", "http.time_until_shutdown"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
+}
