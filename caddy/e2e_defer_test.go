@@ -58,6 +58,9 @@ func newWarehouse(t testing.TB) *warehouse {
 		if err != nil {
 			return
 		}
+		if r.RequestURI == "/up" {
+			return
+		}
 		a := arrival{r.Method, r.RequestURI, string(body), r.Header.Clone(), r.Host}
 		up.mu.Lock()
 		up.arrivals = append(up.arrivals, a)
@@ -68,9 +71,6 @@ func newWarehouse(t testing.TB) *warehouse {
 		}
 		if answer != nil {
 			answer(w, a)
-			return
-		}
-		if a.uri == "/up" {
 			return
 		}
 		w.Header().Set("X-Order", "o-"+a.body)
@@ -130,7 +130,15 @@ func (s *server) send(method, path, body string, fields ...string) (response, er
 	}
 	r.Host = "shop.example" // the same on all nodes
 	for i := 0; i < len(fields); i += 2 {
-		r.Header.Add(fields[i], fields[i+1])
+		switch fields[i] {
+		case "Transfer-Encoding":
+			r.ContentLength = -1
+		case "Trailer":
+			r.ContentLength = -1
+			r.Trailer = http.Header{fields[i+1]: {"1"}}
+		default:
+			r.Header.Add(fields[i], fields[i+1])
+		}
 	}
 	answer, err := s.client.Do(r)
 	if err != nil {
@@ -384,6 +392,10 @@ func TestWhatCannotBeDeferredIsRejected(t *testing.T) {
 		"GET with a body":    {"GET", "x", async},
 		"HEAD with a body":   {"HEAD", "x", async},
 		"early data":         {"POST", "x", append([]string{"Early-Data", "1"}, async...)},
+		"chunked":            {"POST", "x", append([]string{"Transfer-Encoding", "chunked"}, async...)},
+		"trailer":            {"POST", "x", append([]string{"Trailer", "X-Sum"}, async...)},
+		"WebSocket":          {"GET", "", append([]string{"Connection", "Upgrade", "Upgrade", "websocket"}, async...)},
+		"encoded body":       {"POST", "x", append([]string{"Content-Encoding", "gzip", "Content-Range", "bytes 0-0/1"}, async...)},
 		"range":              {"GET", "", append([]string{"Range", "bytes=0-1"}, async...)},
 		"TRACE":              {"TRACE", "", async},
 		"long key":           {"POST", "x", append([]string{"Idempotency-Key", strings.Repeat("k", 256)}, async...)},
