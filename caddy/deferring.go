@@ -235,15 +235,17 @@ func (d *deferring) ask(q *front.Inquiry, r *http.Request) *deferral.Deferrable 
 		return nil
 	}
 	own := d.ownCheck(q)
-	if own < 0 {
+	if own < 0 || q.Checks[own].Cost > q.Checks[own].Rule.Limit().Capacity() { // the latter is never admitted
 		return nil
 	}
 	asked, err := d.desk.Ask(r, q.Checks[own].Key)
-	if err != nil {
-		d.h.limiter.failed(err)
-		return nil
+	if err == nil {
+		return asked
 	}
-	return asked
+	if r.Context().Err() == nil { // else the client has left
+		d.h.limiter.failed(err)
+	}
+	return nil
 }
 
 // ownCheck returns the place of the zone's own check; -1: the zone does not cover the request.
