@@ -178,7 +178,7 @@ func TestGoldenCaddyfilesProvision(t *testing.T) {
 // The words of the Caddyfile's blocks.
 var (
 	zoneWords     = wordsOf(new(zoneBlock).settings())
-	deferWords    = wordsOf(new(Defer).settings())
+	deferWords    = wordsOf(new(Defer).settings(""))
 	handlerWords  = wordsOf(new(Handler).settings())
 	redisWords    = wordsOf(new(RedisStore).settings())
 	redisTLSWords = wordsOf(new(ClientTLS).settings(""))

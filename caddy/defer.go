@@ -97,13 +97,13 @@ func (d *Defer) withDefaults(zone string) *Defer {
 	return &c
 }
 
-// settings returns the lines that the block of a deferring zone may have.
-func (d *Defer) settings() []setting {
+// settings returns the lines that the block of a deferring zone may have. Errors of lines with several values begin with where.
+func (d *Defer) settings(where string) []setting {
 	return []setting{
 		wordTo("accept", &d.Accept, "prefer", "always"),
 		{word: "path", to: &d.Path, check: checkDeferPath},
 		durationTo("max_wait", &d.MaxWait, "1s", "30d"),
-		{word: "max_jobs", to: d.maxJobs},
+		{word: "max_jobs", to: func(t *caddyfile.Dispenser) error { return d.maxJobs(t, where) }},
 		sizeTo("max_body", &d.MaxBody, 1, mostBody),
 		sizeTo("max_result", &d.MaxResult, 1, mostBody),
 		sizeTo("max_bytes", &d.MaxBytes, 1<<20, 1<<40),
@@ -133,19 +133,19 @@ func sizeTo(word string, to *int64, least, most int64) setting {
 func shortSize(size int64) string { return strings.ReplaceAll(humanize.IBytes(uint64(size)), " ", "") }
 
 // maxJobs reads how many jobs there may be in all, and of one key.
-func (d *Defer) maxJobs(t *caddyfile.Dispenser) error {
+func (d *Defer) maxJobs(t *caddyfile.Dispenser, where string) error {
 	args := t.RemainingArgs()
 	if len(args) == 0 || len(args) > 2 {
-		return t.Errf("on_limit defer: max_jobs: takes how many jobs there may be in all, and of one key, such as 10000 100, not %d values", len(args))
+		return t.Errf("%smax_jobs: takes how many jobs there may be in all, and of one key, such as 10000 100, not %d values", where, len(args))
 	}
 	for i, to := range []*int64{&d.MaxJobs, &d.MaxJobsPerKey}[:len(args)] {
 		n, err := strconv.ParseInt(args[i], 10, 64)
 		if err != nil || n < 1 || n > mostJobs {
-			return t.Errf("on_limit defer: max_jobs %q: must be a whole number from 1 to %d", args[i], mostJobs)
+			return t.Errf("%smax_jobs %q: must be a whole number from 1 to %d", where, args[i], mostJobs)
 		}
 		*to = n
 	}
-	return noBlock(t, "on_limit defer: ", "max_jobs")
+	return noBlock(t, where, "max_jobs")
 }
 
 // checkDeferPath says what is wrong with a path of jobs.
@@ -162,7 +162,7 @@ func (d *Defer) check(zone string) error {
 		{word: "max_jobs", to: &d.MaxJobs, least: 1, most: mostJobs, must: fmt.Sprintf("from 1 to %d", mostJobs)},
 		{word: "max_jobs_per_key", to: &d.MaxJobsPerKey, least: 1, most: mostJobs, must: fmt.Sprintf("from 1 to %d", mostJobs)},
 	}
-	for _, s := range append(d.settings(), jobs...) {
+	for _, s := range append(d.settings(""), jobs...) {
 		if err := checkFields([]setting{s}); err != nil {
 			return wrongDefer(s.word, "%v", err)
 		}
@@ -228,7 +228,7 @@ func (z *Zone) checkDefer() error {
 		{"penalty", "penalty", len(z.Penalty) > 0},
 		{"count_rejected", "count_rejected", z.CountRejected},
 		{"algorithm", "algorithm leaky_bucket", z.Algorithm == core.LeakyBucket.String()},
-		{"consistency", "consistency lease", z.Consistency == "lease"},
+		{"consistency", "consistency " + z.Consistency, z.Consistency != "" && z.Consistency != "strict"},
 		{"concurrency", "concurrency", z.Concurrency != 0},
 		{"candidate", "candidate", z.Candidate != nil},
 	} {
@@ -299,7 +299,8 @@ func (b *zoneBlock) onLimit(d *caddyfile.Dispenser) error {
 	}
 	b.zone.Defer = new(Defer)
 	b.at["defer"] = line
-	at, err := readBlock(d, b.where+"on_limit defer", b.zone.Defer.settings(), nil)
+	of := b.where + "on_limit defer"
+	at, err := readBlock(d, of, b.zone.Defer.settings(of+": "), nil)
 	for word, token := range at {
 		b.at["defer."+word] = token
 	}

@@ -366,6 +366,24 @@ func TestTheSameIdempotencyKeyIsTheSameJobOnAllNodes(t *testing.T) {
 	}
 }
 
+// While a customer has an order in the queue, the next one is queued behind it, although the limit has room.
+func TestARequestDoesNotOvertakeTheDeferredOnesOfItsKey(t *testing.T) {
+	redis, up := durably(t), newWarehouse(t)
+	s := startSite(t, "rate_limit_status /quota orders\n"+shop(redis, up))
+	first := s.deferred("first", "X-Customer", "ann")
+	s.awaitJob(first.header.Get("Location"), "running")
+	eventually(t, "the limit has room", func() bool {
+		return strings.Contains(s.must("GET", "/quota", "", "X-Customer", "ann").body, `"remaining":1`)
+	})
+	r := s.must("POST", "/orders", "second", "X-Customer", "ann", "Prefer", "respond-async")
+	if r.status != http.StatusAccepted || r.job(t).Position != 2 || len(up.got("second")) != 0 {
+		t.Errorf("%d %s, and the warehouse got %v", r.status, r.body, up.got("second"))
+	}
+	if r := s.must("POST", "/orders", "third", "X-Customer", "bob", "Prefer", "respond-async"); r.status != http.StatusCreated {
+		t.Errorf("of another customer: %d %s", r.status, r.body)
+	}
+}
+
 // Of what cannot be repeated nothing is stored.
 func TestWhatCannotBeDeferredIsRejected(t *testing.T) {
 	redis, up := durably(t), newWarehouse(t)

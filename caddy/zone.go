@@ -95,7 +95,7 @@ type Zone struct {
 
 	// Has requests over the limit accepted with a 202, kept in Redis, and done when the limit admits them. In a Caddyfile it is
 	// `on_limit defer`. It needs a store in Redis. Mutually exclusive with `on_limit` `delay`, `enforcement` other than `hard`,
-	// `penalty`, `count_rejected`, `concurrency`, `candidate`, a leaky bucket and `consistency` `lease`.
+	// `penalty`, `count_rejected`, `concurrency`, `candidate`, a leaky bucket and a `consistency` other than `strict`.
 	Defer *Defer `json:"defer,omitempty"`
 
 	// How long a request may wait, in a leaky bucket and with `on_limit` `delay`; one that would have to wait longer is rejected at
