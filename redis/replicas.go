@@ -17,7 +17,7 @@ import (
 // the state. So a key that is seldom asked for is decided on as with consistency strict. Once an interval, which is a round, the keys that were asked for
 // since are synchronised, many in a call. No request waits for that. A key that nobody asks for costs nothing.
 //
-// As the memo has, it has two generations of keys at most. A replica that is forgotten is synchronised before that, if it has to be. It is safe for
+// As the memo has, it has two generations of keys at most, and as many that are to be synchronised, even if they are forgotten meanwhile. It is safe for
 // concurrent use.
 type replicas struct {
 	store  *Store
@@ -67,9 +67,10 @@ type progress struct {
 }
 
 const (
-	mostTogether = 100 // keys in a call
-	mostAbreast  = 16  // calls of a round that are under way at a time
-	stateNumbers = 8   // of a reply of scriptOfReplicas, for each key
+	mostTogether = 100            // keys in a call
+	mostDue      = 2 * generation // keys of a shard that are listed
+	mostAbreast  = 16             // calls of a round that are under way at a time
+	stateNumbers = 8              // of a reply of scriptOfReplicas, for each key
 )
 
 func (r *replicas) begin(s *Store) {
@@ -142,19 +143,22 @@ func (r *replicas) forget(hash uint64) {
 // touch has a replica synchronised in the next round. The caller has the lock of its shard.
 func (r *replicas) touch(h *replicaOf, mono int64) {
 	core.TouchReplica(&h.replica)
-	if h.listed {
+	shard := &r.shards[h.place]
+	if h.listed || len(shard.due) >= mostDue { // its next request tries again
 		return
 	}
 	h.listed = true
-	shard := &r.shards[h.place]
 	shard.due = append(shard.due, h)
-	r.roundOf(h.open.sync.Every).note(mono)
+	r.roundOf(h.open.sync.Every).note(mono, len(shard.due) == mostDue/2)
 }
 
-// note sets the timer, unless it is set.
-func (r *round) note(mono int64) {
+// note sets the timer, unless it is set. If there are many keys, the round begins at once, so that few wait in memory.
+func (r *round) note(mono int64, many bool) {
 	r.since.CompareAndSwap(0, mono+1)
 	r.mu.Lock()
+	if r.running && many && !r.busy && r.timer != nil {
+		r.timer.Reset(0)
+	}
 	if !r.running {
 		r.running = true
 		if r.timer == nil {

@@ -72,12 +72,12 @@ func (c *tally) sum() int64 {
 	return sum
 }
 
-func openReplicated(t *testing.T, s *Store) *core.Rule {
+func openReplicated(t *testing.T, s *Store, every time.Duration) *core.Rule {
 	l, err := core.NewLimit(core.LimitConfig{Algorithm: core.FixedWindow, Requests: 1000, Period: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := core.NewRule(core.RuleConfig{Name: "r", Limit: l, Consistency: core.Eventual, SyncEvery: 10 * time.Millisecond})
+	r, err := core.NewRule(core.RuleConfig{Name: "r", Limit: l, Consistency: core.Eventual, SyncEvery: every})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestATimerSynchronisesReplicas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := openReplicated(t, s)
+	r := openReplicated(t, s, 10*time.Millisecond)
 	sent := int64(0)
 	for i := 0; i < 5; i++ {
 		for key := 0; key < 250; key++ {
@@ -125,6 +125,48 @@ func TestATimerSynchronisesReplicas(t *testing.T) {
 	}
 }
 
+// So many keys that they would fill the memory are synchronised before the interval is over, and no more than a bound are listed.
+func TestManyKeysAreSynchronisedEarly(t *testing.T) {
+	c := newTally()
+	s, err := NewStore(Config{Client: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := openReplicated(t, s, time.Minute)
+	o := opened(r)
+	shard := &s.replicas.shards[0]
+	touch := func(n int) {
+		for i := 0; i < n; i++ {
+			h := &replicaOf{mu: &shard.mu, rule: r, open: o, name: strconv.Itoa(i)}
+			shard.mu.Lock()
+			s.replicas.touch(h, 1)
+			shard.mu.Unlock()
+		}
+	}
+	one := s.replicas.roundOf(o.sync.Every)
+	one.mu.Lock()
+	one.busy = true // no round begins
+	one.mu.Unlock()
+	touch(mostDue + 10)
+	if len(shard.due) != mostDue {
+		t.Errorf("%d keys are listed", len(shard.due))
+	}
+	s.replicas.collect(one)
+	one.mu.Lock()
+	one.busy = false
+	one.mu.Unlock()
+	touch(mostDue / 2)
+	for end := time.Now().Add(30 * time.Second); s.SyncStats().Synced < mostDue/2/mostTogether; {
+		if time.Now().After(end) {
+			t.Fatalf("%+v", s.SyncStats())
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if err = s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // A call that fails is counted, and its keys come again. How long they have waited is told.
 func TestRoundsThatFailComeAgain(t *testing.T) {
 	c := newTally()
@@ -132,7 +174,7 @@ func TestRoundsThatFailComeAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := openReplicated(t, s)
+	r := openReplicated(t, s, 10*time.Millisecond)
 	checks := []core.Check{{Rule: r, Key: "k", Cost: 1}}
 	if err = s.Decide(checks, false); err != nil {
 		t.Fatal(err)
