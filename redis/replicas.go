@@ -170,11 +170,8 @@ func (r *round) note(mono int64, many bool) {
 	r.mu.Unlock()
 }
 
-// decideByReplicas decides on checks, at least one of which has a rule with replicas.
+// decideByReplicas decides on several checks, at least one of which has a rule with replicas.
 func (s *Store) decideByReplicas(q *inquiry, checks []core.Check, peek bool, now int64) error {
-	if len(checks) == 1 {
-		return s.decideByReplica(q, checks, peek, now)
-	}
 	list := make([]*replicaOf, len(checks))
 	var stale []*replicaOf
 	for i := range checks {
@@ -297,12 +294,13 @@ func (h *replicaOf) last(c *core.Check, now int64) {
 }
 
 // decideByReplica decides on a single check.
-func (s *Store) decideByReplica(q *inquiry, checks []core.Check, peek bool, now int64) error {
+func (s *Store) decideByReplica(o *openRule, checks []core.Check, peek bool) error {
 	c := &checks[0]
-	o := q.rules[0]
-	shard := &s.replicas.shards[q.hashes[0]%memoShards]
+	hash := s.hashOf(o, c.Key)
+	now := s.clock()
+	shard := &s.replicas.shards[hash%memoShards]
 	shard.mu.Lock()
-	h := s.replicas.find(q.hashes[0], c, o)
+	h := s.replicas.find(hash, c, o)
 	if core.ReplicaFresh(&h.replica, o.sync, now, o.round.failing.Load()) {
 		core.DecideByReplica(&h.replica, c.Rule.Limit(), o.sync, c.Cost, now, !peek, &c.Decision)
 		if !peek {

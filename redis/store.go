@@ -279,6 +279,8 @@ func (s *Store) Decide(checks []core.Check, peek bool) error {
 	if len(checks) == 1 {
 		if o := opened(checks[0].Rule); o.lease != nil {
 			return s.decideLeased(o, checks, peek)
+		} else if o.sync != nil {
+			return s.decideByReplica(o, checks, peek)
 		}
 	}
 	q := s.inquire(checks)

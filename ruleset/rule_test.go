@@ -493,3 +493,28 @@ func TestFindGoesAsFarAsThereIsAWay(t *testing.T) {
 		}
 	}
 }
+
+// An interval that is long for the limit is advised against, and consistency needs a limit unless it is strict.
+func TestConsistencyOfARule(t *testing.T) {
+	for _, c := range []struct {
+		limit, consistency string
+		advice             string
+	}{
+		{"100/1m", "eventual 1s", ""},
+		{"100/10s", "eventual", "an interval of at most 500ms is better"},
+		{"100/10s", "lease", ""},
+		{"unlimited", "strict", ""},
+	} {
+		rule := mustCompile(t, written{Key: []string{"client_ip"}, Limit: c.limit, Consistency: c.consistency})
+		if text := strings.Join(rule.Advice, "\n"); !strings.Contains(text, c.advice) || (text == "") != (c.advice == "") {
+			t.Errorf("%s, %s: %q", c.limit, c.consistency, text)
+		}
+	}
+	for _, word := range []string{"lease", "eventual 1s"} {
+		first, _, _ := strings.Cut(word, " ")
+		_, problems := compiledRule(written{Key: []string{"client_ip"}, Limit: "unlimited", Consistency: word})
+		if text := strings.Join(problems, "\n"); !strings.Contains(text, "consistency "+first) {
+			t.Errorf("%s of an unlimited rule: %q", word, text)
+		}
+	}
+}

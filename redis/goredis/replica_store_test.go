@@ -11,6 +11,7 @@ import (
 	"github.com/proxyweir/weir/core"
 	"github.com/proxyweir/weir/redis"
 	"github.com/proxyweir/weir/redis/goredis"
+	"github.com/proxyweir/weir/redis/redistest"
 )
 
 // eventual is a rule whose nodes synchronise when a test says so: a real minute is longer than a test.
@@ -418,6 +419,69 @@ func TestANodeThatIsAloneDecidesAsMemoryDoes(t *testing.T) {
 					t.Errorf("%d of 1500 differ, %d allowed", differs, allowed)
 				}
 			})
+		}
+	}
+}
+
+// In a Cluster each key is synchronised by the server that has its slot.
+func TestReplicasInACluster(t *testing.T) {
+	cluster := redistest.StartCluster(t, redistest.WithClock())
+	now := int64(1_700_006_400_000_000)
+	cluster.SetTime(now)
+	clock := func() int64 { return now }
+	var stores []*redis.Store
+	var rules [][]*core.Rule
+	for range 2 {
+		s := newStore(t, redis.Config{Clock: clock, WallClock: clock, Prefix: "fleet:"}, goredis.Config{Addresses: cluster.Addrs(), Cluster: true})
+		if err := s.Check(patience); err != nil {
+			t.Fatal(err)
+		}
+		var opened []*core.Rule
+		for _, name := range []string{"a", "b"} {
+			c := eventual
+			c.Name = name
+			l, err := core.NewLimit(thousand)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Limit = l
+			r, err := core.NewRule(c)
+			if err == nil {
+				err = s.Open(r)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			opened = append(opened, r)
+		}
+		stores = append(stores, s)
+		rules = append(rules, opened)
+	}
+	decide := func(node, key int) []core.Check {
+		checks := []core.Check{{Rule: rules[node][0], Key: fmt.Sprint("a ", key), Cost: 1}, {Rule: rules[node][1], Key: fmt.Sprint("b ", key), Cost: 1}}
+		if err := stores[node].Decide(checks, false); err != nil || !checks[0].Decision.Allowed || !checks[1].Decision.Allowed {
+			t.Fatalf("node %d, key %d: %+v, %v", node, key, checks, err)
+		}
+		return checks
+	}
+	for key := range 40 {
+		for range 5 {
+			decide(0, key)
+			decide(1, key)
+		}
+	}
+	stores[0].Synchronise()
+	stores[1].Synchronise()
+	for key := range 40 {
+		for _, c := range decide(1, key) {
+			if c.Decision.Remaining != 989 {
+				t.Errorf("key %d: %+v", key, c.Decision)
+			}
+		}
+	}
+	for _, s := range stores {
+		if stats := s.SyncStats(); stats.Failed > 0 {
+			t.Errorf("%+v", stats)
 		}
 	}
 }
