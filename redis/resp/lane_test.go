@@ -201,13 +201,16 @@ func TestALateReplyOfTheLaneAnswersNoOtherCall(t *testing.T) {
 			return true
 		})
 		var server net.Conn
-		f.mu.Lock()
-		for _, conn := range f.conns {
-			if conn.RemoteAddr().String() == s.Conn.LocalAddr().String() {
-				server = conn
+		until(t, "the server has accepted it", func() bool {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			for _, conn := range f.conns {
+				if conn.RemoteAddr().String() == s.Conn.LocalAddr().String() {
+					server = conn
+				}
 			}
-		}
-		f.mu.Unlock()
+			return server != nil
+		})
 		callOf := func(n string) *redis.Call {
 			return &redis.Call{Script: lining, Keys: []string{"key"}, Args: []string{n}}
 		}
