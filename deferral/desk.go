@@ -256,10 +256,7 @@ func (a *Deferrable) Accept(w http.ResponseWriter, checks []Check, extra json.Ra
 	if got.Same {
 		return a.same(w, got.ID, got.Fingerprint, proof)
 	}
-	expected := wait
-	if got.Position > 1 {
-		expected = time.Duration(got.Position-1) * d.Pace()
-	}
+	expected := max(0, got.Due.Sub(got.At)) + time.Duration(got.Position-1)*d.Pace()
 	d.accepted(w, r, &Job{ID: got.ID, State: Waiting, Position: got.Position, Accepted: got.At}, expected)
 	return nil
 }

@@ -76,8 +76,9 @@ func TestARequestIsAcceptedFollowedAndAnswered(t *testing.T) {
 	}
 	w, err = d.accept(t, asking("POST", "two"), "k")
 	must(t, err)
-	if second := wantStatus(t, w, http.StatusAccepted); second.Position != 2 {
-		t.Errorf("%+v", second)
+	// The turn of the first job comes in 100 ms, and that of the next one a second later.
+	if second := wantStatus(t, w, http.StatusAccepted); second.Position != 2 || w.Header().Get("Retry-After") != "2" {
+		t.Errorf("%+v %v", second, w.Header())
 	}
 	if s := wantStatus(t, d.ask(about("GET", location)), http.StatusOK); s.Status != Waiting || s.Position != 1 {
 		t.Errorf("%+v", s)

@@ -200,6 +200,7 @@ type Entered struct {
 	ID       string
 	Position int       // in the key's queue, from 1
 	At       time.Time // by Redis's clock
+	Due      time.Time // when the turn of the key's first job comes, by the same
 
 	// Same says that there was a job with this Idempotency-Key, which ID names. Its request has that Fingerprint.
 	Same        bool
@@ -219,8 +220,8 @@ func (q *Queue) Enter(ctx context.Context, e *Entry) (Entered, error) {
 		return Entered{}, err
 	}
 	switch {
-	case len(list) == 4 && list[0] == "stored":
-		return Entered{ID: str(list[1]), Position: int(num(list[2])), At: at(list[3])}, nil
+	case len(list) == 5 && list[0] == "stored":
+		return Entered{ID: str(list[1]), Position: int(num(list[2])), At: at(list[3]), Due: at(list[4])}, nil
 	case len(list) == 3 && list[0] == "once":
 		return Entered{ID: str(list[1]), Same: true, Fingerprint: []byte(str(list[2]))}, nil
 	case len(list) == 2 && list[0] == "full":

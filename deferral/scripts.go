@@ -92,7 +92,10 @@ local id, key, request, once, fingerprint, access = ARGV[1], ARGV[2], ARGV[3], A
 local jobs, ofKey, most, size, wait = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
 sweep(tonumber(ARGV[12]), tonumber(ARGV[13]))
 if redis.call('EXISTS', P .. 'withdrawn:' .. id) == 1 then return {'full', 'withdrawn'} end
-if redis.call('EXISTS', job(id)) == 1 then return {'stored', id, redis.call('LLEN', queue(key)), text(now)} end
+local function stored(position)
+  return {'stored', id, position, text(now), redis.call('ZSCORE', P .. 'due', key) or text(now)}
+end
+if redis.call('EXISTS', job(id)) == 1 then return stored(redis.call('LLEN', queue(key))) end
 if once ~= '' then
   local other = redis.call('GET', P .. 'once:' .. once)
   if other then
@@ -111,7 +114,7 @@ if once ~= '' then redis.call('SET', P .. 'once:' .. once, id) end
 redis.call('ZADD', P .. 'open', text(now), id)
 local position = redis.call('RPUSH', queue(key), id)
 if position == 1 then line(key, now + wait) end
-return {'stored', id, position, text(now)}
+return stored(position)
 `)
 
 // lookScript tells what is known before a request is decided. It changes nothing.
