@@ -109,7 +109,7 @@ type ReplicaCall struct {
 //	fixed_window            the start of the window, its units, 0
 //	sliding_window_counter  the start of the window, the units of the one before, and its own
 //	token_bucket            the time of the level, its units, and its P-ths of a unit
-//	sliding_window_log      the units, and after how long one of them is free, if none is; 0
+//	sliding_window_log      the units; after how long one of them ceases to count, so that one is free if none is; 0
 type ReplicaState struct {
 	Now     int64 // the store's time
 	Blocked int64 // for how much longer the key is blocked by hand, or 0
@@ -177,7 +177,10 @@ func decideByCount(r *Replica, l *Limit, now, cost int64, next *State, d *Decisi
 	} else {
 		d.RetryAfter = Never
 		if cost <= l.requests {
-			d.RetryAfter = atLeast(r.free-since, 1)
+			d.RetryAfter = l.period // all units have come since the last call
+			if r.free > 0 {
+				d.RetryAfter = atLeast(r.free-since, 1)
+			}
 		}
 	}
 	d.Remaining = atLeast(room, 0)

@@ -46,6 +46,8 @@ type replicaOf struct {
 	open    *openRule
 	name    string // of the key in Redis
 	listed  bool   // it is in its shard's due
+
+	round *progress // in which it is due, if it is listed: a reload may have changed that of its rule
 }
 
 // round synchronises the keys of all rules with one interval.
@@ -144,11 +146,17 @@ func (r *replicas) forget(hash uint64) {
 func (r *replicas) touch(h *replicaOf, mono int64) {
 	core.TouchReplica(&h.replica)
 	shard := &r.shards[h.place]
-	if h.listed || len(shard.due) >= mostDue { // its next request tries again
+	if h.listed && h.round == h.open.round {
 		return
 	}
-	h.listed = true
-	shard.due = append(shard.due, h)
+	if !h.listed {
+		if len(shard.due) >= mostDue { // its next request tries again
+			return
+		}
+		h.listed = true
+		shard.due = append(shard.due, h)
+	}
+	h.round = h.open.round
 	r.roundOf(h.open.sync.Every).note(mono, len(shard.due) == mostDue/2)
 }
 
@@ -506,7 +514,7 @@ func (r *replicas) collect(one *round) []*replicaOf {
 		shard.mu.Lock()
 		var others []*replicaOf
 		for _, h := range shard.due {
-			if h.open.round != one.progress {
+			if h.round != one.progress {
 				others = append(others, h)
 				continue
 			}

@@ -125,6 +125,46 @@ func TestATimerSynchronisesReplicas(t *testing.T) {
 	}
 }
 
+// A defect: a key that was due in a round was synchronised in none any more when its rule had got another interval.
+func TestAKeyWhoseRuleGetsAnotherIntervalIsSynchronised(t *testing.T) {
+	c := newTally()
+	s, err := NewStore(Config{Client: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := int64(0)
+	byReplica := func(r *core.Rule) { // decides until Redis is not asked
+		t.Helper()
+		for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
+			c.mu.Lock()
+			calls := c.calls
+			c.mu.Unlock()
+			checks := []core.Check{{Rule: r, Key: "k", Cost: 1}}
+			if err := s.Decide(checks, false); err != nil || !checks[0].Decision.Allowed {
+				t.Fatalf("%+v, %v", checks[0].Decision, err)
+			}
+			sent++
+			c.mu.Lock()
+			asked := c.calls > calls
+			c.mu.Unlock()
+			if !asked {
+				return
+			}
+		}
+		t.Fatal("each request asks Redis")
+	}
+	byReplica(openReplicated(t, s, time.Minute))
+	byReplica(openReplicated(t, s, 100*time.Millisecond))
+	for end := time.Now().Add(30 * time.Second); c.sum() != sent; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d units were sent of %d: %+v", c.sum(), sent, s.SyncStats())
+		}
+	}
+	if err = s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // So many keys that they would fill the memory are synchronised before the interval is over, and no more than a bound are listed.
 func TestManyKeysAreSynchronisedEarly(t *testing.T) {
 	c := newTally()

@@ -398,8 +398,8 @@ end
 
 do
 	one = size + added - dead + held
-	local over = one - R
-	if over >= 0 then two = over < size + added - dead and expiry(dead + over) or heldUntil - now end
+	local over = math.max(one - R, 0)
+	if over < size + added - dead then two = expiry(dead + over) elseif held > 0 then two = heldUntil - now end
 end
 end
 
