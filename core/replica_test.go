@@ -195,3 +195,23 @@ func TestIntervalsOfReplicas(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+// A defect: a log that the node itself had filled told clients to come back at once.
+func TestALogTellsWhenAUnitIsFree(t *testing.T) {
+	const minute, second = 60_000_000, 1_000_000
+	for _, test := range []struct{ known, free, want int64 }{
+		{0, 0, minute},                   // all units have come since the last call
+		{40, 30 * second, 30*second - 9}, // the oldest was there before
+	} {
+		r, l, terms := replicaOf(t, LimitConfig{Algorithm: SlidingWindowLog, Requests: 100, Period: time.Minute}, 0)
+		var c ReplicaCall
+		BeginLook(0, &c)
+		EndReplicaCall(&r, l, &terms, &c, &ReplicaState{Now: midnight, A: test.known, B: test.free}, 0)
+		if d := request(&r, l, &terms, 100-test.known, 5); !d.Allowed {
+			t.Fatalf("%+v", d)
+		}
+		if d := request(&r, l, &terms, 1, 9); d.Allowed || d.RetryAfter != test.want {
+			t.Errorf("with %d units known: %+v, want a wait of %d", test.known, d, test.want)
+		}
+	}
+}
