@@ -16,6 +16,9 @@ import (
 // the same time; otherwise the call about the lease is made aside. No request waits for calls that are made aside. At most one is under way at a time, and
 // it is about all leases that something has become due for meanwhile.
 //
+// A key's lease is found by the numbers of the limit, too. So when a reload changes them, nobody spends under the new limit what was lent under the old
+// one: that is given back.
+//
 // As the memo has, it has two generations of keys at most. A lease that is forgotten counts as spent. It is safe for concurrent use.
 type lessee struct {
 	store  *Store
@@ -110,8 +113,9 @@ func (l *lessee) find(place int, hash uint64, mono int64) *holding {
 	return h
 }
 
-// forget forgets a key, and what is held of it.
-func (l *lessee) forget(hash uint64) {
+// forget forgets a key of a rule, and what is held of it.
+func (l *lessee) forget(o *openRule, hash uint64) {
+	hash ^= o.terms
 	shard := &l.shards[hash%memoShards]
 	shard.mu.Lock()
 	delete(shard.young, hash)
@@ -186,6 +190,7 @@ func (s *Store) decideSomeLeased(q *inquiry, checks []core.Check, peek bool, now
 
 // useLease sets what becomes of a check whose rule is leased, and its decision, if no call is needed for it. A call ahead of need is made aside.
 func (s *Store) useLease(o *openRule, hash uint64, c *core.Check, peek bool, mono, wall int64, u *use, ask *core.LeaseAsk) {
+	hash ^= o.terms
 	place := int(hash % memoShards)
 	shard := &s.lessee.shards[place]
 	shard.mu.Lock()

@@ -102,7 +102,8 @@ func (s *LeaseStats) HeldOf(rules []*core.Rule) (units int64, leased bool) {
 // Holds returns how many units of a key's limit this node may spend now without asking Redis, and how much longer, in microseconds. The rule must be open
 // in the store.
 func (s *Store) Holds(r *core.Rule, key string) (units, lasts int64) {
-	hash := s.hashOf(opened(r), key)
+	o := opened(r)
+	hash := s.hashOf(o, key) ^ o.terms
 	shard := &s.lessee.shards[hash%memoShards]
 	mono, wall := s.clocks()
 	shard.mu.Lock()

@@ -61,7 +61,14 @@ func (l *lender) Run(c *Call) error {
 }
 
 func openLeased(t *testing.T, name string, s *Store) *core.Rule {
-	l, err := core.NewLimit(core.LimitConfig{Requests: 10000, Period: time.Minute})
+	t.Helper()
+	return openLeasedLimit(t, name, s, 10000)
+}
+
+// openLeasedLimit opens a leased rule of so many requests a minute.
+func openLeasedLimit(t *testing.T, name string, s *Store, requests int64) *core.Rule {
+	t.Helper()
+	l, err := core.NewLimit(core.LimitConfig{Requests: requests, Period: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -98,7 +98,7 @@ type Store struct {
 type openRule struct {
 	suffix  string
 	salt    uint64 // the hash of the identity, in the hashes of the rule's keys
-	terms   uint64 // a hash of the limit's numbers and the penalties: a remembered rejection counts as long as they are the same
+	terms   uint64 // a hash of the limit's numbers and the penalties: a remembered rejection, or a lease, counts as long as they are the same
 	charge  string // the argument of a request that costs 1
 	peek    string
 	pace    int64 // in microseconds, how much longer a rejection is remembered at most: see known.pace

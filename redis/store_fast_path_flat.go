@@ -160,7 +160,7 @@ func newLeased(e *fastPath, c *core.ServeConfig) http.Handler {
 	keyOf := c.Key
 	shards := e.lent
 	seed := e.seed
-	salt := e.rules[0].salt
+	salt := e.rules[0].salt ^ e.rules[0].open.terms
 	clock := e.clock
 	rest := c.Rest
 	none := &holding{}

@@ -12,6 +12,14 @@ import (
 	"github.com/proxyweir/weir/match"
 )
 
+// calm waits until no call aside is under way.
+func calm(s *Store) LeaseStats {
+	for s.LeaseStats().UnderWay > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	return s.LeaseStats()
+}
+
 // The fast paths of a leased rule, with metrics and without, do what the general path does, and leave the lease as that does.
 func TestTheFastPathsOfALeaseDecideAsTheGeneralPath(t *testing.T) {
 	random := rand.New(rand.NewSource(3))
@@ -40,12 +48,6 @@ func TestTheFastPathsOfALeaseDecideAsTheGeneralPath(t *testing.T) {
 	}
 	visiting(nil)
 	visiting(metering)
-	calm := func(s *Store) LeaseStats {
-		for s.LeaseStats().UnderWay > 0 {
-			time.Sleep(time.Millisecond)
-		}
-		return s.LeaseStats()
-	}
 	passed := 0
 	for i := 0; i < 4000; i++ {
 		now += random.Int63n(2000)
@@ -91,5 +93,34 @@ func TestTheFastPathsOfALeaseDecideAsTheGeneralPath(t *testing.T) {
 	}
 	if *metering.Allowed == 0 || *metering.Allowed > int64(passed) {
 		t.Errorf("%d are counted of %d", *metering.Allowed, passed)
+	}
+}
+
+// The fast path of a rule whose limit was lowered spends nothing that was lent under the old one.
+func TestTheFastPathOfALoweredLimitSpendsNoLeaseOfTheOldOne(t *testing.T) {
+	now := int64(second)
+	clock := func() int64 { return now }
+	l := newLender()
+	s, err := NewStore(Config{Client: l, Clock: clock, WallClock: clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.lessee.closed = true // nothing is given back by the real time
+	before, after := newVisit(s, openLeased(t, "r", s)), newVisit(s, openLeasedLimit(t, "r", s, 20))
+	for i := 0; i < 20; i++ {
+		now += 1000
+		if err := before.ask("a"); err != nil {
+			t.Fatal(err)
+		}
+		calm(s)
+	}
+	calls := l.calls.Load()
+	before.ask("a")
+	if calm(s); !before.passed || l.calls.Load() != calls {
+		t.Fatalf("nothing is held: %d calls, then %d", calls, l.calls.Load())
+	}
+	after.ask("a")
+	if calm(s); after.passed || l.calls.Load() != calls+1 {
+		t.Errorf("passed %v, %d calls, then %d", after.passed, calls, l.calls.Load())
 	}
 }

@@ -191,7 +191,7 @@ func (s *Store) sendFor(script *Script, r *core.Rule, key, what string) error {
 	c := core.Check{Rule: r, Key: key, Cost: 1}
 	err := s.send(script, s.naming.key(key, o.suffix), &c, what, time.Time{})
 	s.memo.forget(s.hashOf(o, key))
-	s.lessee.forget(s.hashOf(o, key))
+	s.lessee.forget(o, s.hashOf(o, key))
 	s.replicas.forget(s.hashOf(o, key))
 	return err
 }

@@ -306,3 +306,27 @@ func (f *leasing) left() int64 {
 	}
 	return d.Remaining + f.stores[0].LeaseStats().Units
 }
+
+// A reload that lowers a limit ends what nodes hold under the old one: not one unit of that is spent under the new limit, and it is given back. A defect:
+// it was spent to the end of the lease.
+func TestNothingThatWasLentUnderAHigherLimitIsSpentUnderALowerOne(t *testing.T) {
+	f := newLeasing(t, 1, core.RuleConfig{Name: "r", Consistency: core.Leased}, core.LimitConfig{Requests: 10000, Period: time.Minute})
+	admitted := f.warm(0, 40)
+	lower, err := core.NewLimit(core.LimitConfig{Requests: 20, Period: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.config.Limit = lower
+	f.open(f.stores[0])
+	for i := range 50 {
+		if d, err := f.decide(1, 1); err != nil || d.Allowed {
+			t.Fatalf("request %d after the reload, with %d admitted before it: %+v, %v", i+1, admitted, d, err)
+		}
+	}
+	f.step(time.Second)
+	for end := time.Now().Add(patience); f.stores[0].LeaseStats().Returned == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not given back: %+v", f.stores[0].LeaseStats())
+		}
+	}
+}
