@@ -197,7 +197,7 @@ func (s *site) reject(request string, fields ...string) response {
 	s.t.Helper()
 	r := s.do(request, fields...)
 	if r.status != http.StatusTooManyRequests {
-		s.t.Fatalf("%s %q: status %d, want 429 (X-RateLimit-Remaining %q)", request, fields, r.status, r.header.Get("X-RateLimit-Remaining"))
+		s.t.Fatalf("%s %q: status %d, want 429 (%v); Traefik's log since the test began:\n%s", request, fields, r.status, r.header, strings.Join(s.linesSince(s.logFrom), ""))
 	}
 	return r
 }

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -87,12 +88,19 @@ func (p *process) kill() {
 	<-p.done
 }
 
+// givenPorts has the ports that freePort has returned, or found in use.
+var givenPorts sync.Map
+
 // freePort returns a port that nobody listens on. It is below the ports that systems give to outgoing connections, so none of these takes it
-// while a server is down. Another process may still take it.
+// while a server is down. Another process may still take it. It returns a port once only: a client may go on for a while with the address of a
+// server that was stopped.
 func freePort(t testing.TB) int {
 	t.Helper()
 	for range 1000 {
 		port := 10_000 + rand.IntN(22_000)
+		if _, given := givenPorts.LoadOrStore(port, true); given {
+			continue
+		}
 		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err == nil {
 			l.Close()
