@@ -19,7 +19,7 @@ import (
 //
 //	UseLease       each request: spends units that are held, rejects, or says that the store must be asked, and whether for a lease too
 //	GrantLease     the store's answer to a call about a lease
-//	OrphanLease    there was no answer: nobody knows what the store has done
+//	OrphanLease    there will be no answer
 //	ConcludeLease  the store's decision on a request whose units were not held
 //	ReturnLease    from time to time: gives back what is left of a lease that is about to end
 type Lease struct {
@@ -59,6 +59,7 @@ type LeaseTerms struct {
 	Longest int64 // how long at last: 500 ms, or a hundredth
 	Few     int64 // at most so many units are left to others by a node that waits: a 40th of the limit
 	AtOnce  bool  // units come back at the end of a window, not one by one
+	Charges bool  // the store charges what it lends at once
 }
 
 const (
@@ -93,6 +94,7 @@ func LeaseTermsOf(l *Limit) (LeaseTerms, error) {
 	t.Longest = atMost(whole/100, longestPace)
 	t.Few = l.quota / 40
 	t.AtOnce = l.interval || l.algorithm == FixedWindow
+	t.Charges = t.AtOnce || l.algorithm == SlidingWindowCounter
 	return t, nil
 }
 
@@ -108,7 +110,7 @@ type LeaseAsk struct {
 	Mark   int64 // of the lease so far
 	Size   int64 // its units
 	Spent  int64 // how many of them are spent
-	Keep   int64 // 1 if the rest stays with the node; 0 if it is given back
+	Keep   int64 // 1 if the rest stays with the node; 0 if it is given back, before anything is decided or lent
 	Want   int64 // units in addition
 	Demand int64 // units that the node expects to need in half the length of a lease
 	Told   int64 // what it has said of that
@@ -143,7 +145,8 @@ const (
 	Missing              // its units are not held: the store decides
 )
 
-// UseLease notes the demand of a request of that cost, and says what becomes of it.
+// UseLease notes the demand of a request of that cost, and says what becomes of it. If fewer units are left than it costs, the call gives them back: so they
+// are free for this request, or for another node's.
 func UseLease(l *Lease, t *LeaseTerms, cost, mono, wall int64, a *LeaseAsk) LeaseStep {
 	if spendLease(l, cost, mono, wall) {
 		if l.Left < l.Low && mono >= l.used && askLease(l, t, mono, wall, a) {
@@ -158,6 +161,10 @@ func UseLease(l *Lease, t *LeaseTerms, cost, mono, wall int64, a *LeaseAsk) Leas
 		return Refused
 	}
 	if askLease(l, t, mono, wall, a) {
+		a.Keep = 0
+		a.Want += l.Left
+		l.size -= l.Left
+		l.Left = 0
 		return Asking
 	}
 	return Missing
@@ -195,8 +202,7 @@ func spendLease(l *Lease, cost, mono, wall int64) bool {
 	if shift := wall - mono - l.Ahead; shift > SteppedClocks || shift < -SteppedClocks {
 		stepLease(l, shift)
 	}
-	if mono >= l.End {
-		l.Left = 0
+	if mono >= l.End { // what is left is still to be given back
 		return false
 	}
 	l.Left -= cost
@@ -284,15 +290,13 @@ func askLease(l *Lease, t *LeaseTerms, mono, wall int64, a *LeaseAsk) bool {
 }
 
 func beginAsk(l *Lease, mono, wall int64, a *LeaseAsk) {
-	if l.Left > 0 && mono >= l.End {
-		l.Left = 0
-	}
 	l.asking = true
 	l.calls++
 	*a = LeaseAsk{Mark: l.mark, Size: l.size, Spent: l.size - l.Left, Told: l.told, ToldIn: l.toldIn, sent: mono, ahead: wall - mono}
 }
 
-// GrantLease takes over the answer to a call. The life of a lease counts from when the call was sent, and is a thousandth shorter, since clocks drift.
+// GrantLease takes over the answer to a call, however late it comes. The life of a lease counts from when the call was sent, and is a thousandth shorter,
+// since clocks drift. If it has ended already, ReturnLease gives the units back.
 func GrantLease(l *Lease, t *LeaseTerms, a *LeaseAsk, g *LeaseGrant, mono int64) {
 	since := atLeast(l.size-l.Left-a.Spent, 0) // units that were spent meanwhile, of the rest
 	l.asking = false
@@ -314,7 +318,7 @@ func GrantLease(l *Lease, t *LeaseTerms, a *LeaseAsk, g *LeaseGrant, mono int64)
 		l.told = a.Demand
 	}
 	l.toldIn = g.ToldIn
-	more := g.Units - (a.Size - a.Spent) // or less, if the rest had ended
+	more := LeaseGained(a, g)
 	l.Low = l.Left / 4
 	l.last = atLeast(g.Units, leastLeased)
 	if more >= a.Want {
@@ -337,6 +341,9 @@ func GrantLease(l *Lease, t *LeaseTerms, a *LeaseAsk, g *LeaseGrant, mono int64)
 	}
 }
 
+// LeaseGained returns how many units a call has brought in addition to what the node has kept; less than 0 if that had ended.
+func LeaseGained(a *LeaseAsk, g *LeaseGrant) int64 { return g.Units - a.Keep*(a.Size-a.Spent) }
+
 func atLeast(n, least int64) int64 {
 	if n < least {
 		return least
@@ -345,17 +352,21 @@ func atLeast(n, least int64) int64 {
 }
 
 // ConcludeLease takes note of the store's decision on a request of that cost. If it rejects, and the demand is large, the node does not ask again at once: a
-// unit may be free after a moment, but most requests would ask in vain.
+// unit may be free after a moment, but most requests would ask in vain. An admission may be older than the lease, and count units as free that are lent.
 func ConcludeLease(l *Lease, t *LeaseTerms, cost int64, d *Decision, mono int64) {
 	retry := d.RetryAfter
 	if retry == Never {
 		return
 	}
-	l.Free = d.Remaining
-	l.ResetAt = mono + d.ResetAfter
 	if d.Allowed {
+		if l.Left == 0 {
+			l.Free = d.Remaining
+			l.ResetAt = mono + d.ResetAfter
+		}
 		return
 	}
+	l.Free = d.Remaining
+	l.ResetAt = mono + d.ResetAfter
 	l.retryAt = mono + retry
 	l.used = mono + 2*t.Longest
 	if demandOf(l, t, mono) < leastLeased {
@@ -374,12 +385,20 @@ func ConcludeLease(l *Lease, t *LeaseTerms, cost int64, d *Decision, mono int64)
 	l.next = l.paused
 }
 
-// OrphanLease takes note that a call was not answered. If the store has carried it out, the rest of the lease counts for longer than before, and otherwise as
-// long. So the rest may be spent until the lease would have ended; but the store is never told of it again, since it may know the lease no more.
-func OrphanLease(l *Lease) {
+// OrphanLease takes note that there will be no answer to a call. If the store has certainly not carried it out, executed is false, and all is as before. If it
+// may have, what was left counts for longer than before, or for as long, so it may be spent until the lease would have ended. But where the store holds what
+// it lends, and charges it when it is spent, the store is never told of the lease again: it may know it no more.
+func OrphanLease(l *Lease, t *LeaseTerms, a *LeaseAsk, executed bool) {
 	l.asking = false
-	l.size = l.Left
-	l.mark = 0
+	if executed {
+		l.size = l.Left
+		if !t.Charges {
+			l.mark = 0
+		}
+	} else if a.Keep == 0 {
+		l.size += a.Size - a.Spent
+		l.Left += a.Size - a.Spent
+	}
 }
 
 // ReturnLease makes a call that accounts for a lease, and gives back what is left of it, if three quarters of its time are over. Nothing of it may be spent
@@ -391,7 +410,9 @@ func ReturnLease(l *Lease, mono, wall int64, a *LeaseAsk) bool {
 	beginAsk(l, mono, wall, a)
 	l.last = atLeast(a.Spent, leastLeased)
 	l.Left = 0
-	OrphanLease(l) // nobody waits for the answer
+	l.size = 0
+	l.mark = 0
+	l.asking = false // the answer says nothing
 	return true
 }
 

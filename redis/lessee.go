@@ -243,7 +243,7 @@ func (s *Store) decideAndLease(q *inquiry, checks []core.Check, h *holding, ask 
 		s.lessee.grant(h, ask, &g)
 		s.concludeLease(h, &checks[0])
 	} else {
-		s.lessee.orphan(h)
+		s.lessee.orphan(h, ask)
 	}
 	return s.conclude(q, checks, false, now, err)
 }
@@ -368,9 +368,9 @@ func leaseArgument(a *core.LeaseAsk, t *core.LeaseTerms) string {
 }
 
 // orphan takes note that a call was not answered.
-func (l *lessee) orphan(h *holding) {
+func (l *lessee) orphan(h *holding, a *core.LeaseAsk) {
 	h.mu.Lock()
-	core.OrphanLease(&h.lease)
+	core.OrphanLease(&h.lease, h.open.lease, a, true)
 	h.mu.Unlock()
 	l.failed.Add(1)
 }
@@ -386,7 +386,7 @@ func (l *lessee) grant(h *holding, a *core.LeaseAsk, g *core.LeaseGrant) {
 		shard.held = append(shard.held, h)
 	}
 	h.mu.Unlock()
-	if g.Units > a.Size-a.Spent {
+	if core.LeaseGained(a, g) > 0 {
 		l.granted.Add(1)
 	} else {
 		l.refused.Add(1)
@@ -480,8 +480,8 @@ func (l *lessee) sendSome(list []*errand) {
 	defer func() {
 		_ = recover() // an interpreted program has no other recover
 		for _, one := range list[answered:] {
-			if one.ask.Keep == 1 {
-				l.orphan(one.of)
+			if one.ask.Want > 0 {
+				l.orphan(one.of, &one.ask)
 			} else {
 				l.failed.Add(1)
 			}
@@ -511,7 +511,7 @@ func (l *lessee) sendSome(list []*errand) {
 	}
 	for i, one := range list {
 		answered = i + 1
-		if one.ask.Keep == 0 {
+		if one.ask.Want == 0 {
 			l.returned.Add(1)
 			continue
 		}
@@ -519,7 +519,7 @@ func (l *lessee) sendSome(list []*errand) {
 		if readGrant(c.Reply[leaseNumbers*i:], one.of.open.lease, &g) {
 			l.grant(one.of, &one.ask, &g)
 		} else {
-			l.orphan(one.of)
+			l.orphan(one.of, &one.ask)
 		}
 	}
 }

@@ -167,7 +167,7 @@ func (f *Fleet) call(n *node, cost int64, a core.LeaseAsk) {
 	f.At(f.Now+f.c.Timeout, func() {
 		if !answered && n.life == life {
 			answered = true
-			core.OrphanLease(&n.lease)
+			core.OrphanLease(&n.lease, &f.terms, &a, true)
 		}
 	})
 	if f.lost() {
