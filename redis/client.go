@@ -32,8 +32,8 @@ type Client interface {
 // Conn runs scripts on one server. It is safe for concurrent use.
 type Conn interface {
 	// Run runs the call's script, and sets its Reply. It returns within the client's timeout, connecting included, and by the call's
-	// deadline. It returns ErrTimeout if that was too short: the server may have executed the call, or may execute it later. Run may
-	// send a call again if the server has certainly not executed it, and never otherwise.
+	// deadline. It returns ErrTimeout if that was too short: the server may have executed the call, or may execute it later, unless that
+	// is ErrUnsent. Run may send a call again if the server has certainly not executed it, and never otherwise.
 	Run(c *Call) error
 }
 
@@ -44,6 +44,10 @@ type Call struct {
 	Args     []string
 	Deadline time.Time // zero: the client's timeout from now
 	Reply    []int64
+
+	// Late, unless it is nil, is called once after Run has returned ErrTimeout, and that was not ErrUnsent: with nil when the reply has come
+	// after all, which then is in Reply, or with the error when it will not come any more. It must not block.
+	Late func(err error)
 
 	// Asked is set by Run if the server that has the keys' slot did not have the keys, and has referred the call (with ASK) to the
 	// server that the slot is migrating to. Run need not reset it.
@@ -61,6 +65,12 @@ var (
 	ErrUnavailable = errors.New("redis: not available")
 	ErrMoving      = errors.New("redis: the keys are on their way to another node") // nothing was executed, and no server has failed
 
+	// ErrUnsent is the ErrTimeout of a call that was not sent, and will not be.
+	ErrUnsent = fmt.Errorf("%w", ErrTimeout)
+
+	// ErrLost is the ErrUnavailable of a call whose connection has ended: the server may have executed it.
+	ErrLost = fmt.Errorf("%w", ErrUnavailable)
+
 	// ErrOpen is the ErrUnavailable of a server that nobody calls, because its breaker is open.
 	ErrOpen = fmt.Errorf("%w", ErrUnavailable)
 
@@ -73,6 +83,20 @@ var (
 
 	errReply = fmt.Errorf("redis: the reply is not that of the script%w", ErrReply)
 )
+
+// executed reports whether a server may have executed a call that has ended with that error, or may yet execute it.
+func executed(err error) bool {
+	switch {
+	case errors.Is(err, ErrUnsent) || errors.Is(err, ErrMoving):
+		return false
+	case errors.Is(err, ErrUnavailable):
+		return errors.Is(err, ErrLost)
+	}
+	return true
+}
+
+// pending reports whether the Late of a call is called after that error.
+func pending(err error) bool { return errors.Is(err, ErrTimeout) && !errors.Is(err, ErrUnsent) }
 
 // ErrorKind returns the kind of an error of a store, in one word:
 //

@@ -27,7 +27,8 @@ type lessee struct {
 
 	mu     sync.Mutex
 	due    []*errand
-	active bool // a goroutine makes calls aside
+	unsent []*errand // to be sent again
+	active bool      // a goroutine makes calls aside
 	timer  *time.Timer
 	closed bool
 
@@ -58,13 +59,15 @@ type holding struct {
 
 // errand is a call about a lease that no request waits for.
 type errand struct {
-	of  *holding
-	ask core.LeaseAsk
+	of    *holding
+	ask   core.LeaseAsk
+	tries int
 }
 
 const (
 	returnsEvery = 50 * time.Millisecond // how often leases are looked through for those to be given back
 	mostErrands  = 64                    // how many one call is for
+	mostTries    = 20                    // how often units are given back, if Redis does not get the call: for a second
 	longestLease = 1_000_000             // µs
 )
 
@@ -238,14 +241,45 @@ func (s *Store) useLease(o *openRule, hash uint64, c *core.Check, peek bool, mon
 
 // decideAndLease makes one call, which decides on a request and takes a lease.
 func (s *Store) decideAndLease(q *inquiry, checks []core.Check, h *holding, ask *core.LeaseAsk, now int64) error {
+	c := q.call
+	asked := *ask
+	c.Late = func(late error) { s.lessee.settleLate(h, &asked, c.Reply, late) }
 	g, err := s.lend(q, checks, h.name, ask)
+	if !pending(err) { // then nobody else has the call
+		c.Late = nil
+	}
 	if err == nil {
 		s.lessee.grant(h, ask, &g)
 		s.concludeLease(h, &checks[0])
-	} else {
-		s.lessee.orphan(h, ask)
+	} else if !pending(err) {
+		s.lessee.settle(h, ask, nil, executed(err))
 	}
-	return s.conclude(q, checks, false, now, err)
+	err = s.conclude(q, checks, false, now, err)
+	if err == nil && checks[0].Decision.Allowed {
+		s.addHeld(h, &checks[0])
+	}
+	return err
+}
+
+// addHeld adds what the node holds to what remains, as core.DecideByLease does.
+func (s *Store) addHeld(h *holding, c *core.Check) {
+	mono, wall := s.clocks()
+	h.mu.Lock()
+	units, _ := core.LeaseHolds(&h.lease, mono, wall)
+	h.mu.Unlock()
+	c.Decision.Remaining += units
+	if quota := c.Rule.Limit().Quota(); c.Decision.Remaining > quota {
+		c.Decision.Remaining = quota
+	}
+}
+
+// settleLate takes over what came of a call after its request had left. What Redis has decided on the request does not matter any more.
+func (l *lessee) settleLate(h *holding, a *core.LeaseAsk, reply []int64, err error) {
+	var numbers []int64
+	if err == nil && len(reply) == leaseNumbers {
+		numbers = reply
+	}
+	l.settle(h, a, numbers, executed(err) && len(reply) != 1)
 }
 
 // lend makes a call about the lease of the check's key, whose name in Redis is given, and lets Redis decide on the check.
@@ -367,10 +401,19 @@ func leaseArgument(a *core.LeaseAsk, t *core.LeaseTerms) string {
 	return string(b)
 }
 
-// orphan takes note that a call was not answered.
-func (l *lessee) orphan(h *holding, a *core.LeaseAsk) {
+// settle takes over the numbers of an answer to a call about a lease; nil: there is none, and there will be none. executed says whether Redis may have
+// carried the call out.
+func (l *lessee) settle(h *holding, a *core.LeaseAsk, numbers []int64, executed bool) {
 	h.mu.Lock()
-	core.OrphanLease(&h.lease, h.open.lease, a, true)
+	terms := h.open.lease
+	h.mu.Unlock()
+	var g core.LeaseGrant
+	if numbers != nil && readGrant(numbers, terms, &g) {
+		l.grant(h, a, &g)
+		return
+	}
+	h.mu.Lock()
+	core.OrphanLease(&h.lease, terms, a, executed)
 	h.mu.Unlock()
 	l.failed.Add(1)
 }
@@ -409,11 +452,15 @@ func (l *lessee) returnLater() {
 		_ = recover() // an interpreted program has no other recover
 	}()
 	due, held := l.expiring(0)
+	l.mu.Lock()
+	due = append(due, l.unsent...)
+	l.unsent = nil
+	l.mu.Unlock()
 	for _, one := range due {
 		l.send(one)
 	}
 	l.mu.Lock()
-	if l.closed || !held {
+	if l.closed || !held && len(l.unsent) == 0 {
 		l.timer = nil
 	} else {
 		l.timer.Reset(returnsEvery)
@@ -470,25 +517,20 @@ func (l *lessee) sendAll() {
 			return
 		}
 		l.sendSome(list)
-		l.underWay.Add(int64(-len(list)))
 	}
 }
 
-// sendSome makes one call.
+// sendSome makes one call. An answer that comes after the client's timeout is taken over, too.
 func (l *lessee) sendSome(list []*errand) {
-	answered := 0
-	defer func() {
-		_ = recover() // an interpreted program has no other recover
-		for _, one := range list[answered:] {
-			if one.ask.Want > 0 {
-				l.orphan(one.of, &one.ask)
-			} else {
-				l.failed.Add(1)
-			}
-		}
-	}()
 	s := l.store
 	c := &Call{Script: scriptOfLease}
+	err := errReply // if this panics
+	defer func() {
+		_ = recover() // an interpreted program has no other recover
+		if !pending(err) {
+			l.finish(list, c.Reply, err)
+		}
+	}()
 	var argument strings.Builder
 	for _, one := range list {
 		c.Keys = append(c.Keys, one.of.name, one.of.name+demandSuffix)
@@ -500,28 +542,47 @@ func (l *lessee) sendSome(list []*errand) {
 		argument.WriteString(argumentOf(s, c, o, &check, false))
 	}
 	c.Args = []string{argument.String()}
-	if !s.runAside(c) {
-		return
+	c.Late = func(late error) { l.finish(list, c.Reply, late) }
+	err = s.callAside(c)
+}
+
+// finish takes over the reply to a call for errands, or the error for which there is none.
+func (l *lessee) finish(list []*errand, reply []int64, err error) {
+	done := executed(err)
+	if err == nil && len(reply) == 1 { // the server's time lies in none of the calendar's windows that were sent
+		l.store.ahead.Store(reply[0] - l.store.wallClock())
+		done = false
 	}
-	if len(c.Reply) == 1 { // the server's time lies in none of the calendar's windows that were sent
-		s.ahead.Store(c.Reply[0] - s.wallClock())
-	}
-	if len(c.Reply) != leaseNumbers*len(list) {
-		return
-	}
+	answered := err == nil && len(reply) == leaseNumbers*len(list)
 	for i, one := range list {
-		answered = i + 1
-		if one.ask.Want == 0 {
+		var numbers []int64
+		if answered {
+			numbers = reply[leaseNumbers*i : leaseNumbers*i+leaseNumbers]
+		}
+		if one.ask.Want > 0 {
+			l.settle(one.of, &one.ask, numbers, done)
+		} else if answered {
 			l.returned.Add(1)
-			continue
+		} else if done || !l.sendLater(one) {
+			l.failed.Add(1)
 		}
-		var g core.LeaseGrant
-		if readGrant(c.Reply[leaseNumbers*i:], one.of.open.lease, &g) {
-			l.grant(one.of, &one.ask, &g)
-		} else {
-			l.orphan(one.of, &one.ask)
-		}
+		l.underWay.Add(-1)
 	}
+}
+
+// sendLater has the units of an errand given back with the next ones, since Redis has not got the call. It returns false if there were too many tries.
+func (l *lessee) sendLater(one *errand) bool {
+	one.tries++
+	l.mu.Lock()
+	again := one.tries < mostTries && !l.closed
+	if again {
+		l.unsent = append(l.unsent, one)
+	}
+	l.mu.Unlock()
+	if again {
+		l.watch()
+	}
+	return again
 }
 
 // close gives back all leases. It waits for Redis if that is available.
@@ -533,6 +594,11 @@ func (l *lessee) close() {
 	}
 	l.mu.Unlock()
 	due, _ := l.expiring(longestLease)
+	l.mu.Lock()
+	due = append(due, l.unsent...)
+	l.unsent = nil
+	l.mu.Unlock()
+	l.underWay.Add(int64(len(due)))
 	for len(due) > 0 {
 		n := l.together(len(due))
 		l.sendSome(due[:n])

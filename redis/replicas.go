@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -463,11 +462,10 @@ func stateOfReply(reply []int64, i, n int) core.ReplicaState {
 
 // lose takes note of those that were not answered. They come again in the next round.
 func (r *replicas) lose(list []*replicaVisit, err error) {
-	executed := !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrMoving)
 	for _, v := range list {
 		if !v.done {
 			v.of.mu.Lock()
-			core.LoseSync(&v.of.replica, &v.call, executed)
+			core.LoseSync(&v.of.replica, &v.call, executed(err))
 			if core.ReplicaDue(&v.of.replica) {
 				r.touch(v.of, r.store.clock())
 			}

@@ -25,7 +25,7 @@ type Config struct {
 	Lost  float64      // which part of the messages is lost
 	Drift float64      // by which part of the time the nodes' clocks are wrong at most
 
-	// Timeout is how long a node waits for an answer; 0 means 50 ms.
+	// Timeout is after how long a node takes an answer for lost; 0 means 500 ms. No request waits that long, but late answers count.
 	Timeout int64
 
 	// Strict lets the store decide on every request.
@@ -71,7 +71,7 @@ type node struct {
 func NewFleet(c Config) (*Fleet, error) {
 	f := &Fleet{c: c, Clock: fleetclock.Clock{Now: fleetclock.Start}}
 	if c.Timeout == 0 {
-		f.c.Timeout = 50_000
+		f.c.Timeout = 500_000
 	}
 	var err error
 	if f.terms, err = core.LeaseTermsOf(c.Limit); err != nil {
@@ -164,13 +164,16 @@ func (f *Fleet) Request(i int, cost int64) {
 func (f *Fleet) call(n *node, cost int64, a core.LeaseAsk) {
 	life := n.life
 	answered := false
+	lost := f.lost()
+	executed := !lost || f.unaware()
 	f.At(f.Now+f.c.Timeout, func() {
 		if !answered && n.life == life {
 			answered = true
-			core.OrphanLease(&n.lease, &f.terms, &a, true)
+			core.OrphanLease(&n.lease, &f.terms, &a, executed)
+			f.returnLater(n)
 		}
 	})
-	if f.lost() {
+	if lost {
 		return
 	}
 	f.At(f.Now+f.c.Trip(), func() {
@@ -246,10 +249,7 @@ func (f *Fleet) returnLater(n *node) {
 			var a core.LeaseAsk
 			mono, wall := f.clocks(n)
 			if core.ReturnLease(&n.lease, mono, wall, &a) {
-				f.Aside++
-				if !f.lost() {
-					f.At(f.Now+f.c.Trip(), func() { f.c.Store.Lend(f.Now, 0, &a, f.terms.Length) })
-				}
+				f.giveBack(a)
 			}
 			if core.LeaseHeld(&n.lease) {
 				f.returnLater(n)
@@ -257,6 +257,20 @@ func (f *Fleet) returnLater(n *node) {
 		})
 	})
 }
+
+// giveBack gives units back, again and again while the node knows that the store has not got the call.
+func (f *Fleet) giveBack(a core.LeaseAsk) {
+	f.Aside++
+	switch {
+	case !f.lost():
+		f.At(f.Now+f.c.Trip(), func() { f.c.Store.Lend(f.Now, 0, &a, f.terms.Length) })
+	case !f.unaware():
+		f.At(f.Now+50_000, func() { f.giveBack(a) })
+	}
+}
+
+// unaware reports whether a node does not know that the store has not got a call.
+func (f *Fleet) unaware() bool { return f.c.Rand.IntN(2) == 0 }
 
 func (f *Fleet) lost() bool { return f.c.Lost > 0 && f.c.Rand.Float64() < f.c.Lost }
 

@@ -198,3 +198,39 @@ func TestRequestsThatCostMuchGetTheWholeLimit(t *testing.T) {
 		}
 	}
 }
+
+// What is lent by an answer that comes later than a request waits is not lost: of a window that lasts for long, it could not be admitted until that ends. A
+// defect: nodes took no answer after 50 ms, as they do here with impatience.
+func TestLateAnswersLoseNothing(t *testing.T) {
+	underrace.OneGoroutine(t)
+	for _, impatient := range []bool{false, true} {
+		l, err := core.NewLimit(core.LimitConfig{Algorithm: core.FixedWindow, Requests: 60000, Period: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := rand.New(rand.NewPCG(1, 2))
+		trip := func() int64 {
+			if r.IntN(10) == 0 {
+				return 50_000 + r.Int64N(100_000)
+			}
+			return 500
+		}
+		c := Config{Limit: l, Store: NewLedger(l), Nodes: 4, Rand: r, Trip: trip}
+		if impatient {
+			c.Timeout = 50_000
+		}
+		f, err := NewFleet(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for at := float64(fleetclock.Start); at < fleetclock.Start+60e6; at += r.ExpFloat64() / 0.002 {
+			f.Until(int64(at))
+			f.Request(r.IntN(4), 1)
+		}
+		lost := 60000 - f.Admitted
+		t.Logf("impatient %v: %d of 60000 units lost", impatient, lost)
+		if f.Beyond > 0 || !impatient && lost > 60 || impatient && lost < 600 {
+			t.Errorf("impatient %v: %d of 60000 units lost, %+v", impatient, lost, f.Stats)
+		}
+	}
+}

@@ -51,7 +51,7 @@ type flight struct {
 	timer  *time.Timer
 }
 
-// The states of a flight. If its caller has left, the worker drops it.
+// The states of a flight. If its caller has left before it was sent, the worker drops it.
 const (
 	waiting int32 = iota
 	sent
@@ -90,7 +90,10 @@ func (c *conn) Run(call *redis.Call) error {
 	case <-f.done:
 		f.timer.Stop()
 	case <-f.timer.C:
-		if f.state.Swap(left) != landed {
+		switch f.state.Swap(left) {
+		case waiting:
+			return redis.ErrUnsent
+		case sent:
 			return redis.ErrTimeout
 		}
 		<-f.done
@@ -115,7 +118,9 @@ func (c *conn) work() {
 		}
 		if c.closed {
 			for _, f := range c.waiting {
-				f.land(redis.ErrUnavailable)
+				if f.state.CompareAndSwap(waiting, sent) {
+					f.land(redis.ErrUnavailable)
+				}
 			}
 			c.waiting = nil
 			c.mu.Unlock()
@@ -139,11 +144,13 @@ func (c *conn) work() {
 	}
 }
 
-// land passes the result to the caller, if it still waits.
+// land passes the result to the caller, if it still waits, or else to the call's Late.
 func (f *flight) land(err error) {
 	f.err = err
 	if f.state.Swap(landed) != left {
 		f.done <- struct{}{}
+	} else if f.call.Late != nil {
+		f.call.Late(err)
 	}
 }
 

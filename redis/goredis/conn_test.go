@@ -417,3 +417,38 @@ type stream struct {
 }
 
 func (s *stream) Read(b []byte) (int, error) { return s.Reader.Read(b) }
+
+// A reply that comes after its caller has left goes to the call's Late; and so does the end of the connection. A call that was not sent has no Late.
+func TestWhatComesLateReachesItsCall(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	client, _ := newCaller(t, f, 1, 50*time.Millisecond)
+	came := make(chan error, 1)
+	late := func(n int) *redis.Call {
+		var c *redis.Call
+		until(t, "a call is sent, and its caller leaves", func() bool {
+			c = &redis.Call{Script: &redis.Script{SHA1: strings.Repeat("0", 40)}, Keys: []string{"key"}, Args: []string{strconv.Itoa(n)}}
+			c.Late = func(err error) { came <- err }
+			err := client.Run(c)
+			if !errors.Is(err, redis.ErrTimeout) {
+				t.Fatalf("call %d: %v", n, err)
+			}
+			return !errors.Is(err, redis.ErrUnsent)
+		})
+		return c
+	}
+	c := late(7)
+	f.answer(1)
+	if err := <-came; err != nil || len(c.Reply) != 1 || c.Reply[0] != 7 {
+		t.Errorf("%v, %v", c.Reply, err)
+	}
+	late(8)
+	f.mu.Lock()
+	for _, conn := range f.conns {
+		_ = conn.Close()
+	}
+	f.mu.Unlock()
+	if err := <-came; err == nil {
+		t.Error("no error, though the connection has ended")
+	}
+}

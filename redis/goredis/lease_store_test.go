@@ -330,3 +330,52 @@ func TestNothingThatWasLentUnderAHigherLimitIsSpentUnderALowerOne(t *testing.T) 
 		}
 	}
 }
+
+// What is lent by answers that come later than a request waits is spent or given back, and no unit of the limit is lost.
+func TestNothingIsLostWithLateAnswers(t *testing.T) {
+	const limit = 10000
+	f := newLeasing(t, 1, core.RuleConfig{Name: "r", Consistency: core.Leased}, core.LimitConfig{Algorithm: core.FixedWindow, Requests: limit, Period: time.Minute})
+	c, g := f.configs()
+	g.Timeout = 50 * time.Millisecond
+	f.open(newStore(t, c, g)) // waits no longer
+	const node = 1
+	admitted, unknown := int64(0), int64(0)
+	request := func() {
+		f.step(time.Millisecond)
+		d, err := f.decide(node, 1)
+		switch {
+		case err != nil: // Redis may have charged it
+			unknown++
+		case d.Allowed:
+			admitted++
+		}
+	}
+	stats := func() redis.LeaseStats { return f.stores[node].LeaseStats() }
+	calm := func() { until(t, "no call is under way", func() bool { return stats().UnderWay == 0 }) }
+	until(t, "the node holds units", func() bool {
+		request()
+		calm()
+		return stats().Units >= 40
+	})
+	until(t, "a late answer brings units", func() bool {
+		request() // closes the breaker, if it is open
+		calm()
+		before := stats().Granted
+		f.proxy.Delay(100 * time.Millisecond) // in each direction
+		defer f.proxy.Pass()
+		for i := 0; i < 100 && stats().UnderWay == 0; i++ {
+			request()
+		}
+		calm()
+		return stats().Granted > before
+	})
+	f.step(800 * time.Millisecond)
+	until(t, "all units that were not admitted remain", func() bool {
+		look := []core.Check{{Rule: f.rules[0], Key: "k", Cost: 1}}
+		if err := f.stores[0].Decide(look, true); err != nil {
+			t.Fatal(err)
+		}
+		left := look[0].Decision.Remaining + 1 // a look counts its cost
+		return left <= limit-admitted && left >= limit-admitted-unknown
+	})
+}

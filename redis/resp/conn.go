@@ -69,6 +69,7 @@ func newConn(config Config, address string, started time.Time) *conn {
 // flight is a call between Run and its result.
 type flight struct {
 	call     *redis.Call // nil: the caller has left
+	left     *redis.Call // the call of a caller that has left
 	err      error
 	retry    int           // how to send the call again, after an error; 0: not at all
 	referral string        // the reply that says where to send it
@@ -237,7 +238,7 @@ func late(f *flight) bool {
 	if left > 0 {
 		return false
 	}
-	f.err = redis.ErrTimeout
+	f.err = redis.ErrUnsent
 	return true
 }
 

@@ -44,9 +44,9 @@ func await(c *conn, f *flight) *link {
 		<-ended.Done()
 		letGo()
 		if attempt.Err() == nil {
-			f.err = fmt.Errorf("%w: connecting", redis.ErrTimeout)
+			f.err = fmt.Errorf("%w: connecting", redis.ErrUnsent)
 			if reason != nil {
-				f.err = fmt.Errorf("%w: connecting again, after %w", redis.ErrTimeout, reason)
+				f.err = fmt.Errorf("%w: connecting again, after %w", redis.ErrUnsent, reason)
 			}
 			return nil
 		}

@@ -747,3 +747,60 @@ func TestWaitsForConnectingGrow(t *testing.T) {
 		t.Errorf("after very many failures: %v", got)
 	}
 }
+
+// A reply that comes after its caller has left goes to the call's Late; and so does the end of the connection. A call that was not sent has no Late.
+func TestWhatComesLateReachesItsCall(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.answer(0)
+	client := newClient(t, Config{Addresses: []string{f.listener.Addr().String()}, Timeout: 50 * time.Millisecond, ReadTimeout: patience})
+	came := make(chan error, 1)
+	late := func(n int) *redis.Call {
+		var c *redis.Call
+		until(t, "a call is sent, and its caller leaves", func() bool {
+			c = &redis.Call{Script: echo, Keys: []string{"key"}, Args: []string{strconv.Itoa(n)}}
+			c.Late = func(err error) { came <- err }
+			err := client.conn.Run(c)
+			if !errors.Is(err, redis.ErrTimeout) {
+				t.Fatalf("call %d: %v", n, err)
+			}
+			return !errors.Is(err, redis.ErrUnsent)
+		})
+		return c
+	}
+	c := late(7)
+	f.answer(1)
+	if err := <-came; err != nil || len(c.Reply) != 1 || c.Reply[0] != 7 {
+		t.Errorf("%v, %v", c.Reply, err)
+	}
+	late(8)
+	f.mu.Lock()
+	for _, conn := range f.conns {
+		_ = conn.Close()
+	}
+	f.mu.Unlock()
+	if err := <-came; err == nil {
+		t.Error("no error, though the connection has ended")
+	}
+}
+
+// A late line is a reply like any other. A defect: behind the numbers it has the key, for which the connection was closed, with all calls on it.
+func TestALateLineClosesNoConnection(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.answer(0)
+	f.replies = []string{"+7 0 0 0 0 0 key"}
+	c := newClient(t, Config{Addresses: []string{f.listener.Addr().String()}, Timeout: 50 * time.Millisecond, ReadTimeout: patience})
+	until(t, "a call is sent, and its caller leaves", func() bool {
+		err := ask(c, 1, time.Time{})
+		if !errors.Is(err, redis.ErrTimeout) {
+			t.Fatal(err)
+		}
+		return f.arrived() > 0
+	})
+	f.answer(-1)
+	until(t, "another call is answered", func() bool { return ask(c, 2, time.Time{}) == nil })
+	if got := f.connections(); got != 1 {
+		t.Errorf("there were %d connections", got)
+	}
+}

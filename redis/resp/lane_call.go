@@ -33,7 +33,7 @@ func finish(a *lane, t *redis.Turn) error {
 	}
 	if len(text) < 2 || text[0] != '-' {
 		part(a, k, errMalformed(text))
-		return fmt.Errorf("%w: the connection was lost: %w", redis.ErrUnavailable, errMalformed(text))
+		return fmt.Errorf("%w: the connection was lost: %w", redis.ErrLost, errMalformed(text))
 	}
 	word, _, _ := strings.Cut(text[1:], " ")
 	if word == "NOSCRIPT" {
@@ -123,7 +123,7 @@ func broken(a *lane, k *track, t *redis.Turn, err error) error {
 	if unsent {
 		return errUnsent
 	}
-	return fmt.Errorf("%w: the connection was lost: %w", redis.ErrUnavailable, err)
+	return fmt.Errorf("%w: the connection was lost: %w", redis.ErrLost, err)
 }
 
 // unsent notes that writing has failed, as redis.Pipeline.Unsent says.

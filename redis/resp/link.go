@@ -139,7 +139,7 @@ func replies(c *conn, l *link) error {
 				}
 			} else if kind == '+' {
 				var ok bool
-				reply, ok = numbersOf(line, f.call)
+				reply, ok = numbersOf(line, callOf(f))
 				if !ok {
 					if f.asking && line == "+OK" {
 						f.asking = false
@@ -161,6 +161,8 @@ func replies(c *conn, l *link) error {
 			if f.call != nil {
 				f.call.Reply = reply
 				f.done <- struct{}{}
+			} else {
+				tell(f.left, reply, nil)
 			}
 		}
 		rest = lines[last]
@@ -171,6 +173,30 @@ func replies(c *conn, l *link) error {
 			return io.EOF
 		}
 	}
+}
+
+// callOf returns the call of a flight, whether its caller has left or not.
+func callOf(f *flight) *redis.Call {
+	if f.call == nil {
+		return f.left
+	}
+	return f.call
+}
+
+// tell tells whoever has made a call, and has left, what has become of it.
+func tell(call *redis.Call, reply []int64, err error) {
+	if call != nil && call.Late != nil {
+		call.Reply = reply
+		go callLate(call, err)
+	}
+}
+
+// callLate is tell's goroutine: tell's caller may have the conn's mutex.
+func callLate(call *redis.Call, err error) {
+	defer func() {
+		_ = recover() // an interpreted program has no other recover
+	}()
+	call.Late(err)
 }
 
 // take moves the queue to the end of the reader's flights. The caller has the conn's mutex.
@@ -188,7 +214,7 @@ func (l *link) take() {
 	l.last = nil
 }
 
-// seeToLate ends the calls whose deadline has passed. Their replies may still come, and are dropped then. It returns an error if a reply is
+// seeToLate ends the calls whose deadline has passed. Their replies may still come, and go to the calls' Late. It returns an error if a reply is
 // later than the read timeout: the connection must then be closed.
 func seeToLate(c *conn, l *link) error {
 	now := time.Since(c.started)
@@ -199,7 +225,7 @@ func seeToLate(c *conn, l *link) error {
 	var before *flight
 	for f := l.first; f != nil; f = f.next {
 		if f.call != nil && f.deadline <= now {
-			left := &flight{deadline: f.sent + c.readTimeout, next: f.next, asking: f.asking}
+			left := &flight{left: f.call, deadline: f.sent + c.readTimeout, next: f.next, asking: f.asking}
 			if before == nil {
 				l.first = left
 			} else {
@@ -243,7 +269,7 @@ func lose(c *conn, l *link, err error) {
 		c.link = nil
 		fail(c, l, err)
 	}
-	lost := fmt.Errorf("%w: the connection was lost: %w", redis.ErrUnavailable, err)
+	lost := fmt.Errorf("%w: the connection was lost: %w", redis.ErrLost, err)
 	retry := overAnother
 	if c.closed {
 		lost = errClosed
@@ -255,18 +281,28 @@ func lose(c *conn, l *link, err error) {
 	}
 	for f := l.first; f != nil; {
 		next := f.next
-		if sent <= 0 && f.call != nil { // certainly not executed
-			f.retry = retry
+		call := callOf(f)
+		why := lost
+		tooLate := redis.ErrTimeout
+		if sent <= 0 { // certainly not executed
+			why = redis.ErrUnsent
+			tooLate = redis.ErrUnsent
 		}
-		sent--
 		switch {
 		case f.call == nil:
+			tell(call, nil, why)
 		case f.deadline <= now:
-			f.retry = 0
-			land(f, redis.ErrTimeout)
+			land(f, tooLate)
+			if sent > 0 {
+				tell(call, nil, why)
+			}
 		default:
+			if sent <= 0 {
+				f.retry = retry
+			}
 			land(f, lost)
 		}
+		sent--
 		f = next
 	}
 	l.first = nil

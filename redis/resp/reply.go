@@ -59,6 +59,8 @@ func refuse(c *conn, l *link, f *flight, text string) {
 		f.retry = retry
 		f.referral = text
 		land(f, err)
+	} else {
+		tell(f.left, nil, err)
 	}
 }
 
