@@ -43,6 +43,7 @@
 //	ended          zset    ids of the jobs that are done, by the same
 //	dead           zset    ids of the dead letters, by the same
 //	once:<key>     string  the id of the job with that Idempotency-Key
+//	withdrawn:<id> string  says that a job must not be stored any more; for ten minutes
 //	sums           hash    the bytes in use, the last fence, and counters
 //
 // <key> is 128 bits of the HMAC of the client's key with the store's key_secret, or of its SHA-256 if there is none. Time is that of Redis, in

@@ -72,6 +72,9 @@ var (
 	// ErrLost says that a worker has lost its claim: the lease has ended, and another worker may have the job.
 	ErrLost = errors.New("the claim is lost")
 
+	// ErrNotDead says that a job cannot be tried again, since it is no dead letter.
+	ErrNotDead = errors.New("only a dead job can be tried again")
+
 	// ErrGone says that a claimed job was cancelled before it began.
 	ErrGone = errors.New("the job was cancelled")
 
@@ -330,9 +333,41 @@ const (
 	SetEnded = "ended"
 )
 
-// List returns jobs of a set in the order of time, from an index on, at most so many.
-func (q *Queue) List(ctx context.Context, set string, from, most int) ([]*Job, error) {
-	list, err := q.run(ctx, listScript, set, from, from+most-1, "").Slice()
+// Mark is a place in a list of jobs.
+type Mark struct {
+	Time time.Time // when the job was accepted, or has ended
+	ID   string
+}
+
+// mark returns the place of a job in the list of its set.
+func (j *Job) mark() Mark {
+	if j.Ended.IsZero() {
+		return Mark{j.Accepted, j.ID}
+	}
+	return Mark{j.Ended, j.ID}
+}
+
+// List returns the jobs of a set behind a place, in the order of time, at most so many: from 1 to 1000. The zero Mark is the place in front of all. next is the
+// place behind the last; it is zero if there are no more.
+func (q *Queue) List(ctx context.Context, set string, after Mark, most int) (jobs []*Job, next Mark, err error) {
+	from := "-inf"
+	if after != (Mark{}) {
+		from = strconv.FormatInt(after.Time.UnixMicro(), 10)
+	}
+	jobs, err = q.list(ctx, set, "", from, after.ID, most)
+	if len(jobs) == most {
+		next = jobs[most-1].mark()
+	}
+	return jobs, next, err
+}
+
+// ListKey returns the jobs in the queue of a key, in their order, from a place on: the first is at 0. At most so many: from 1 to 1000.
+func (q *Queue) ListKey(ctx context.Context, key string, from, most int) ([]*Job, error) {
+	return q.list(ctx, "", key, strconv.Itoa(from), "", most)
+}
+
+func (q *Queue) list(ctx context.Context, set, key, from, after string, most int) ([]*Job, error) {
+	list, err := q.run(ctx, listScript, set, key, from, after, most, "").Slice()
 	if err != nil {
 		return nil, err
 	}
@@ -346,6 +381,31 @@ func (q *Queue) List(ctx context.Context, set string, from, most int) ([]*Job, e
 		jobs = append(jobs, j)
 	}
 	return jobs, nil
+}
+
+// mostAtOnce is how many jobs one script removes at most, so that it does not keep others waiting.
+const mostAtOnce = 1000
+
+// CancelKey removes up to 1000 jobs of a key that wait, and returns how many. If it returns fewer than 1000 there are no more.
+func (q *Queue) CancelKey(ctx context.Context, key string) (int, error) {
+	return q.run(ctx, cancelKeyScript, key, mostAtOnce).Int()
+}
+
+// Purge removes up to 1000 jobs of SetDead or SetEnded, with their results, that ended at least an age ago; the oldest first. With dry it removes none. It
+// returns how many it has removed, and how many there are besides.
+func (q *Queue) Purge(ctx context.Context, set string, age time.Duration, dry bool) (purged, left int64, err error) {
+	most := mostAtOnce
+	if dry {
+		most = 0
+	}
+	list, err := q.run(ctx, purgeScript, set, age.Microseconds(), most).Int64Slice()
+	if err != nil {
+		return 0, 0, err
+	}
+	if len(list) != 2 {
+		return 0, 0, errMalformed
+	}
+	return list[0], list[1], nil
 }
 
 // Cancel removes a job. The error is ErrRuns if it runs, and ErrUnknown if there is none.
@@ -367,7 +427,8 @@ func (q *Queue) cancel(ctx context.Context, id, withdraw string) error {
 	return nil
 }
 
-// Retry puts a dead letter at the end of its key's queue. The error is ErrUnknown if there is none with that id.
+// Retry puts a dead letter at the end of its key's queue. The error is ErrUnknown if there is no job with that id, and ErrNotDead if it is not
+// dead.
 func (q *Queue) Retry(ctx context.Context, id string) error {
 	state, err := q.run(ctx, retryScript, id).Text()
 	switch {
@@ -376,7 +437,7 @@ func (q *Queue) Retry(ctx context.Context, id string) error {
 	case state == "none":
 		return ErrUnknown
 	case state != "ok":
-		return fmt.Errorf("the job is %s; only a dead one can be tried again", state)
+		return fmt.Errorf("%w: it is %s", ErrNotDead, state)
 	}
 	return nil
 }
@@ -394,6 +455,7 @@ func (q *Queue) Drain(ctx context.Context, drain bool) error {
 type Sums struct {
 	Now     time.Time // by Redis's clock
 	Open    int64     // jobs that wait or run
+	Claimed int64     // keys whose first job runs, or is about to
 	Oldest  time.Time // when the oldest of them was accepted; zero: there is none
 	Letters int64     // dead letters that are kept
 	Bytes   int64     // in use
@@ -429,7 +491,7 @@ func (q *Queue) claim(ctx context.Context, most int) (claims, error) {
 	if err != nil {
 		return c, err
 	}
-	if len(list) != 8 {
+	if len(list) != 9 {
 		return c, errMalformed
 	}
 	sums, _ := list[6].([]any)
@@ -448,6 +510,7 @@ func (q *Queue) claim(ctx context.Context, most int) (claims, error) {
 		*to = num(sums[i])
 	}
 	c.Draining = sums[7] != nil
+	c.Claimed = num(list[8])
 	for _, one := range jobs {
 		fields, _ := one.([]any)
 		if len(fields) != 6 {

@@ -414,9 +414,9 @@ func TestADeadLetterIsTriedAgain(t *testing.T) {
 	j := b.claimOne(id)
 	must(t, b.start(ctx, j))
 	must(t, b.finish(ctx, j, Dead, "no answer", &Answer{Status: 502, Body: []byte("bad")}, 0))
-	letters, err := b.List(ctx, SetDead, 0, 10)
+	letters, next, err := b.List(ctx, SetDead, Mark{}, 10)
 	must(t, err)
-	if len(letters) != 1 || letters[0].ID != id || letters[0].Reason != "no answer" || letters[0].Status != 502 {
+	if next != (Mark{}) || len(letters) != 1 || letters[0].ID != id || letters[0].Reason != "no answer" || letters[0].Status != 502 {
 		t.Fatalf("%+v", letters)
 	}
 	b.check()
@@ -428,6 +428,127 @@ func TestADeadLetterIsTriedAgain(t *testing.T) {
 	j = b.claimOne(id)
 	if r, err := b.open(j); err != nil || string(r.Body) != "1" {
 		t.Errorf("%+v %v", r, err)
+	}
+}
+
+// end has the first job of each key done, or dead.
+func (b *bench) end(state State, keys int) {
+	b.t.Helper()
+	ctx := context.Background()
+	c, err := b.claim(ctx, keys)
+	must(b.t, err)
+	if len(c.Jobs) != keys {
+		b.t.Fatalf("claimed %d jobs, want %d", len(c.Jobs), keys)
+	}
+	for _, j := range c.Jobs {
+		must(b.t, b.start(ctx, j))
+		must(b.t, b.finish(ctx, j, state, "", &Answer{Status: 200}, 0))
+	}
+}
+
+// Redis's clock stands still for some of the jobs, so that they have the same time.
+func TestJobsAreListedPageByPage(t *testing.T) {
+	b := newBench(t, nil)
+	ctx := context.Background()
+	want := make(map[string]bool)
+	for i := range 25 {
+		want[b.enter("k"+strconv.Itoa(i), "")] = true
+		if i%10 == 9 {
+			b.pass(time.Second)
+		}
+	}
+	b.wantPages(ctx, SetOpen, want)
+	b.end(Dead, len(want))
+	b.wantPages(ctx, SetDead, want)
+	b.wantPages(ctx, SetOpen, nil)
+}
+
+// wantPages checks that the pages of a set have each of the jobs once, in the order of time.
+func (b *bench) wantPages(ctx context.Context, set string, want map[string]bool) {
+	b.t.Helper()
+	for _, size := range []int{1, 7, 25, 1000} {
+		seen := make(map[string]bool)
+		var before Mark
+		for after := (Mark{}); ; {
+			jobs, next, err := b.List(ctx, set, after, size)
+			must(b.t, err)
+			for _, j := range jobs {
+				if seen[j.ID] || !want[j.ID] || j.mark().Time.Before(before.Time) {
+					b.t.Errorf("%s by %d: %s comes again, or out of order, or is none of them", set, size, j.ID)
+				}
+				seen[j.ID] = true
+				before = j.mark()
+			}
+			if next == (Mark{}) {
+				break
+			}
+			after = next
+		}
+		if len(seen) != len(want) {
+			b.t.Errorf("%s by %d: %d jobs, want %d", set, size, len(seen), len(want))
+		}
+	}
+}
+
+func TestAllJobsOfAKeyAreCancelled(t *testing.T) {
+	b := newBench(t, nil)
+	ctx := context.Background()
+	first, other := b.enter("k", "1"), b.enter("other", "1")
+	for range 4 {
+		b.enter("k", "")
+	}
+	c, err := b.claim(ctx, 1)
+	must(t, err)
+	must(t, b.start(ctx, c.Jobs[0]))
+	jobs, err := b.ListKey(ctx, "k", 1, 3)
+	must(t, err)
+	if len(jobs) != 3 || jobs[0].Position != 2 || jobs[2].Position != 4 {
+		t.Errorf("%+v, want the second to the fourth", jobs)
+	}
+	if n, err := b.CancelKey(ctx, "k"); n != 4 || err != nil {
+		t.Errorf("%d, %v, want the 4 that wait", n, err)
+	}
+	b.check()
+	if j := b.job(first); j.State != Running {
+		t.Errorf("%+v, want that the first goes on", j)
+	}
+	must(t, b.finish(ctx, c.Jobs[0], Done, "", nil, 0))
+	if n, err := b.CancelKey(ctx, "other"); n != 1 || err != nil {
+		t.Errorf("%d, %v, want the one", n, err)
+	}
+	_, err = b.Get(ctx, other)
+	wantErr(t, err, ErrUnknown)
+	b.claimNone()
+	b.check()
+}
+
+// Without memory, too: an operator purges to get some.
+func TestPurge(t *testing.T) {
+	for _, full := range []bool{false, true} {
+		b := newBench(t, nil)
+		ctx := context.Background()
+		dead := b.enter("k", "")
+		b.end(Dead, 1)
+		b.pass(time.Hour)
+		young := b.enter("k", "")
+		b.end(Dead, 1)
+		waiting := b.enter("k", "")
+		if full {
+			b.server.MustDo(t, "CONFIG", "SET", "maxmemory", "1")
+		}
+		for _, dry := range []bool{true, false} {
+			purged, left, err := b.Purge(ctx, SetDead, time.Hour, dry)
+			if err != nil || purged+left != 1 || (purged == 0) != dry {
+				t.Errorf("dry %v: purged %d, left %d, %v", dry, purged, left, err)
+			}
+		}
+		_, err := b.Get(ctx, dead)
+		wantErr(t, err, ErrUnknown)
+		b.job(young)
+		b.job(waiting)
+		must(t, b.Cancel(ctx, waiting))
+		b.server.MustDo(t, "CONFIG", "SET", "maxmemory", "0")
+		b.check()
 	}
 }
 
@@ -506,20 +627,26 @@ func TestJobsNeedAcknowledgingReplicas(t *testing.T) {
 	})
 }
 
-func TestAServerWithoutMemoryChangesNothing(t *testing.T) {
+// Nothing is stored, as a whole or in part; and what is stored already is done, which frees memory.
+func TestAServerWithoutMemoryStoresNothingAndDoesWhatItHas(t *testing.T) {
 	b := newBench(t, nil)
 	ctx := context.Background()
-	running, waiting := b.enter("k", "1"), b.enter("l", "2")
-	j := b.claimOne(running)
-	must(t, b.start(ctx, j))
+	running, claimed, waiting, dead := b.enter("k", "1"), b.enter("l", "2"), b.enter("k", "3"), b.enter("m", "4")
+	byKey := make(map[string]*Job)
+	c, err := b.claim(ctx, 10)
+	must(t, err)
+	for _, j := range c.Jobs {
+		byKey[j.Key] = j
+	}
+	must(t, b.start(ctx, byKey["k"]))
+	must(t, b.start(ctx, byKey["m"]))
+	must(t, b.finish(ctx, byKey["m"], Dead, "", nil, 0))
 	b.server.MustDo(t, "CONFIG", "SET", "maxmemory", "1")
 	before := b.dump()
 	for name, do := range map[string]func() error{
-		"Enter":  func() error { _, err := b.Enter(ctx, entry("m", "")); return err },
-		"claim":  func() error { _, err := b.claim(ctx, 1); return err },
-		"renew":  func() error { return b.renew(ctx, j) },
-		"finish": func() error { return b.finish(ctx, j, Done, "", &Answer{Status: 200}, 0) },
-		"Cancel": func() error { return b.Cancel(ctx, waiting) },
+		"Enter": func() error { _, err := b.Enter(ctx, entry("m", "")); return err },
+		"Retry": func() error { return b.Retry(ctx, dead) },
+		"Drain": func() error { return b.Drain(ctx, true) },
 	} {
 		if err := do(); err == nil {
 			t.Errorf("%s: no error", name)
@@ -528,8 +655,16 @@ func TestAServerWithoutMemoryChangesNothing(t *testing.T) {
 			t.Errorf("%s has changed something:\n%s\n%s", name, before, after)
 		}
 	}
+	must(t, b.start(ctx, byKey["l"]))
+	must(t, b.renew(ctx, byKey["l"]))
+	must(t, b.putBack(ctx, byKey["l"], 0, false))
+	b.claimOne(claimed)
+	must(t, b.finish(ctx, byKey["k"], Done, "", &Answer{Status: 200}, 0))
+	if j := b.job(running); j.State != Done || !j.HasResult {
+		t.Errorf("%+v, want that it is done, with its result", j)
+	}
+	must(t, b.Cancel(ctx, waiting))
 	b.server.MustDo(t, "CONFIG", "SET", "maxmemory", "0")
-	must(t, b.finish(ctx, j, Done, "", &Answer{Status: 200}, 0))
 	b.check()
 }
 

@@ -5,8 +5,9 @@ import goredis "github.com/redis/go-redis/v9"
 // The scripts get the queue's prefix as their only key, and make the names of the others from it: all of them are in its slot. A number
 // becomes text by %.0f, since Lua writes large ones with an exponent.
 //
-// A server without memory refuses the first command of a script that may need some, and then none that follow. So each script, and each
-// function in it, begins with such a command before it changes anything: a script is executed as a whole, or not at all.
+// A server without memory refuses the first command of a script that may need some, and none that follow a write. So a script that stores a
+// job begins with such a command before it changes anything: it is executed as a whole, or not at all. Scripts about jobs that are stored begin with
+// freeing, a write that needs no memory: so jobs are done on a full server, too, which frees its memory.
 const preamble = `
 local P = KEYS[1]
 local time = redis.call('TIME')
@@ -19,6 +20,8 @@ local function job(id) return P .. 'job:' .. id end
 local function queue(key) return P .. 'queue:' .. key end
 
 local function grow(by) redis.call('HINCRBY', P .. 'sums', 'bytes', text(by)) end
+
+local function freeing() redis.call('ZREM', P .. 'dead', '') end
 
 local function count(what) redis.call('HINCRBY', P .. 'sums', what, 1) end
 
@@ -141,6 +144,7 @@ return {waiting, other, its, full}
 // claimScript takes back what dead nodes held, and claims keys whose turn has come.
 var claimScript = script(`
 local most, lease = tonumber(ARGV[1]), tonumber(ARGV[2])
+freeing()
 sweep(tonumber(ARGV[3]), tonumber(ARGV[4]))
 for _, key in ipairs(redis.call('ZRANGEBYSCORE', P .. 'held', '-inf', text(now), 'LIMIT', 0, 100)) do
   local id = redis.call('LINDEX', queue(key), 0)
@@ -172,7 +176,8 @@ local turn = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2] or '0'
 local ends = redis.call('ZRANGE', P .. 'held', 0, 0, 'WITHSCORES')[2] or '0'
 local oldest = redis.call('ZRANGE', P .. 'open', 0, 0, 'WITHSCORES')[2] or '0'
 return {text(now), text(tonumber(turn)), text(tonumber(ends)), redis.call('ZCARD', P .. 'open'), text(tonumber(oldest)), redis.call('ZCARD', P .. 'dead'),
-  redis.call('HMGET', P .. 'sums', 'bytes', 'accepted', 'done', 'died', 'attempts', 'retaken', 'cancelled', 'drain'), claimed}
+  redis.call('HMGET', P .. 'sums', 'bytes', 'accepted', 'done', 'died', 'attempts', 'retaken', 'cancelled', 'drain'), claimed,
+  redis.call('ZCARD', P .. 'held')}
 `)
 
 // startScript begins an attempt at a job.
@@ -180,6 +185,7 @@ var startScript = script(`
 local key, fence, id, lease = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 if lost(key, fence) then return 'lost' end
 if redis.call('LINDEX', queue(key), 0) ~= id then return 'gone' end
+freeing()
 count('attempts')
 redis.call('HINCRBY', job(id), 'n', 1)
 redis.call('HSET', job(id), 's', 'running')
@@ -190,6 +196,7 @@ return 'ok'
 // renewScript renews the lease of a claim.
 var renewScript = script(`
 if lost(ARGV[1], ARGV[2]) then return 'lost' end
+freeing()
 redis.call('ZADD', P .. 'held', text(now + tonumber(ARGV[3])), ARGV[1])
 return 'ok'
 `)
@@ -198,6 +205,7 @@ return 'ok'
 var putBackScript = script(`
 local key, fence, wait, unused = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 if lost(key, fence) then return 'lost' end
+freeing()
 local id = redis.call('LINDEX', queue(key), 0)
 if id and redis.call('HGET', job(id), 's') == 'running' then
   redis.call('HSET', job(id), 's', 'waiting')
@@ -213,6 +221,7 @@ local key, fence, id, state, status, reason, result = ARGV[1], ARGV[2], ARGV[3],
 local wait, most = tonumber(ARGV[8]), tonumber(ARGV[9])
 if lost(key, fence) then return 'lost' end
 if redis.call('LINDEX', queue(key), 0) ~= id then return 'gone' end
+freeing()
 redis.call('HSET', job(id), 's', state, 'e', text(now), 'c', status, 'w', reason)
 local set = 'dead'
 if state == 'done' then
@@ -258,11 +267,22 @@ var getScript = script(describe + `
 return describe(ARGV[1], ARGV[2] ~= '' and ARGV[2])
 `)
 
-// listScript describes the jobs of a set, from an index on.
+// listScript describes the jobs of a set in the order of time and then of ids, behind a time and an id; or those of a key's queue, from an
+// index on. The set has at most 100 jobs of one microsecond.
 var listScript = script(describe + `
+local set, key, from, after, most, more = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]
+local ids = {}
+if key ~= '' then
+  ids = redis.call('LRANGE', queue(key), from, from + most - 1)
+else
+  local found = redis.call('ZRANGE', P .. set, from, '+inf', 'BYSCORE', 'LIMIT', 0, most + 100, 'WITHSCORES')
+  for i = 1, #found, 2 do
+    if #ids < most and (tonumber(found[i + 1]) ~= tonumber(from) or found[i] > after) then ids[#ids + 1] = found[i] end
+  end
+end
 local list = {}
-for _, id in ipairs(redis.call('ZRANGE', P .. ARGV[1], ARGV[2], ARGV[3])) do
-  local one = describe(id, ARGV[4] ~= '' and ARGV[4])
+for _, id in ipairs(ids) do
+  local one = describe(id, more ~= '' and more)
   if one then list[#list + 1] = one end
 end
 return list
@@ -275,6 +295,7 @@ if withdraw == '1' then redis.call('SET', P .. 'withdrawn:' .. id, 1, 'PX', 6000
 local had = redis.call('HMGET', job(id), 's', 'q')
 if not had[1] then return 'none' end
 if had[1] == 'running' then return 'running' end
+freeing()
 if had[1] == 'waiting' then
   count('cancelled')
   redis.call('LREM', queue(had[2]), 1, id)
@@ -282,6 +303,38 @@ if had[1] == 'waiting' then
 end
 forget(id)
 return had[1]
+`)
+
+// cancelKeyScript removes the jobs of a key that wait, at most so many, the last first. It returns how many there were.
+var cancelKeyScript = script(`
+local key, cancelled = ARGV[1], 0
+freeing()
+local list = redis.call('LRANGE', queue(key), -tonumber(ARGV[2]), -1)
+for i = #list, 1, -1 do
+  if redis.call('HGET', job(list[i]), 's') == 'waiting' then
+    count('cancelled')
+    redis.call('LREM', queue(key), -1, list[i])
+    forget(list[i])
+    cancelled = cancelled + 1
+  end
+end
+if redis.call('EXISTS', queue(key)) == 0 then redis.call('ZREM', P .. 'due', key) end
+return cancelled
+`)
+
+// purgeScript forgets jobs of a set that ended long ago, at most so many, the oldest first. It returns how many it has forgotten and how many
+// there are besides. With a bound of 0 it changes nothing.
+var purgeScript = script(`
+local set, last, most = P .. ARGV[1], text(now - tonumber(ARGV[2])), tonumber(ARGV[3])
+local purged = 0
+if most > 0 then
+  freeing()
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', set, '-inf', last, 'LIMIT', 0, most)) do
+    forget(id)
+    purged = purged + 1
+  end
+end
+return {purged, redis.call('ZCOUNT', set, '-inf', last)}
 `)
 
 // retryScript puts a dead letter at the end of its key's queue.

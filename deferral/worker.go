@@ -130,7 +130,7 @@ func (w *Worker) Stop(grace time.Duration) {
 	w.halt()
 }
 
-// Sums returns the numbers of the queue as the worker last had them; nil: it has none yet.
+// Sums returns the numbers of the queue as the worker last had them, about a second ago; nil: Redis does not answer, or has not yet.
 func (w *Worker) Sums() *Sums { return w.sums.Load() }
 
 // Ready reports whether jobs may be accepted: whether Redis has been found safe.
@@ -170,6 +170,7 @@ func (w *Worker) round() time.Duration {
 	c, err := w.Queue.claim(w.all, free)
 	w.note(err)
 	if err != nil {
+		w.sums.Store(nil)
 		return pollQueue
 	}
 	w.sums.Store(&c.Sums)
