@@ -60,6 +60,7 @@ type LeaseTerms struct {
 	Few     int64 // at most so many units are left to others by a node that waits: a 40th of the limit
 	AtOnce  bool  // units come back at the end of a window, not one by one
 	Charges bool  // the store charges what it lends at once
+	Whole   int64 // in which the limit is whole again, unless the store charges what it lends
 }
 
 const (
@@ -95,6 +96,9 @@ func LeaseTermsOf(l *Limit) (LeaseTerms, error) {
 	t.Few = l.quota / 40
 	t.AtOnce = l.interval || l.algorithm == FixedWindow
 	t.Charges = t.AtOnce || l.algorithm == SlidingWindowCounter
+	if !t.Charges {
+		t.Whole = whole
+	}
 	return t, nil
 }
 
@@ -311,6 +315,9 @@ func GrantLease(l *Lease, t *LeaseTerms, a *LeaseAsk, g *LeaseGrant, mono int64)
 	l.Ahead = a.ahead
 	l.Free = g.Free
 	l.ResetAt = mono + g.Reset
+	if t.Whole > 0 && g.Reset > t.Whole {
+		l.ResetAt = mono + t.Whole
+	}
 	if a.Want == 0 {
 		return
 	}
@@ -352,8 +359,10 @@ func atLeast(n, least int64) int64 {
 }
 
 // ConcludeLease takes note of the store's decision on a request of that cost. If it rejects, and the demand is large, the node does not ask again at once: a
-// unit may be free after a moment, but most requests would ask in vain. An admission may be older than the lease, and count units as free that are lent.
+// unit may be free after a moment, but most requests would ask in vain. An admission may be older than the lease, and count units as free that are lent. It
+// calls BoundReset.
 func ConcludeLease(l *Lease, t *LeaseTerms, cost int64, d *Decision, mono int64) {
+	BoundReset(t, d)
 	retry := d.RetryAfter
 	if retry == Never {
 		return
@@ -383,6 +392,14 @@ func ConcludeLease(l *Lease, t *LeaseTerms, cost int64, d *Decision, mono int64)
 	l.paused = mono + wait
 	l.pausedAt = cost
 	l.next = l.paused
+}
+
+// BoundReset corrects when the quota is whole again, in a decision of the store. The store allows for the units that are held to be spent at the last moment.
+// But the quota is whole again if nobody comes, and then nobody spends them.
+func BoundReset(t *LeaseTerms, d *Decision) {
+	if t.Whole > 0 && !d.Soft && !d.Penalty && d.ResetAfter > t.Whole {
+		d.ResetAfter = atLeast(t.Whole, d.RetryAfter) // which is longer if the key is blocked
+	}
 }
 
 // OrphanLease takes note that there will be no answer to a call. If the store has certainly not carried it out, executed is false, and all is as before. If it

@@ -152,7 +152,9 @@ func (s *Store) decideLeased(o *openRule, checks []core.Check, peek bool) error 
 			s.lessee.send(&errand{of: u.of, ask: ask})
 		}
 		err = s.decideStrictly(q, checks, peek, mono)
-		if err == nil && !peek {
+		if err == nil && peek {
+			core.BoundReset(o.lease, &checks[0].Decision)
+		} else if err == nil {
 			s.concludeLease(u.of, &checks[0])
 		}
 	}

@@ -379,3 +379,34 @@ func TestNothingIsLostWithLateAnswers(t *testing.T) {
 		return left <= limit-admitted && left >= limit-admitted-unknown
 	})
 }
+
+// A quota is whole again after its period, though nodes may spend later what they hold. A defect: with a log of an hour, X-RateLimit-Reset was 3603.
+func TestALeasedQuotaIsWholeAgainAfterItsTime(t *testing.T) {
+	for name, l := range map[string]core.LimitConfig{
+		"sliding_window_log": {Algorithm: core.SlidingWindowLog, Requests: 1000, Period: time.Hour},
+		"token_bucket":       {Algorithm: core.TokenBucket, Requests: 1000, Period: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newLeasing(t, 2, core.RuleConfig{Name: "r", Consistency: core.Leased}, l)
+			held := 0
+			for i := range 1100 {
+				f.step(time.Millisecond)
+				d, err := f.decide(i%2, 1)
+				if err != nil || d.ResetAfter > time.Hour.Microseconds() {
+					t.Fatalf("request %d: %+v, %v", i+1, d, err)
+				}
+				f.calm(i % 2)
+				if f.stores[0].LeaseStats().Units > 0 {
+					held++
+				}
+				look := []core.Check{{Rule: f.rules[0], Key: "k", Cost: 1}}
+				if err := f.stores[0].Decide(look, true); err != nil || look[0].Decision.ResetAfter > time.Hour.Microseconds() {
+					t.Fatalf("request %d: %+v, %v", i+1, look[0].Decision, err)
+				}
+			}
+			if held < 100 {
+				t.Errorf("units were held at %d moments", held)
+			}
+		})
+	}
+}
