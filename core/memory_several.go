@@ -2,7 +2,6 @@ package core
 
 import (
 	"hash/maphash"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -39,7 +38,6 @@ type several struct {
 	watched          string
 	noticed          *atomic.Bool
 	durations        *Durations // nil: nothing is timed
-	noStore          []string
 }
 
 // severalRule is one of several rules.
@@ -56,12 +54,7 @@ type severalRule struct {
 	allowed    *int64
 	keyOf      func(r *http.Request) string // nil unless apart
 	covers     func(r *http.Request) bool   // nil: covers all
-
-	// Of its Refusal.
-	contentType         []string
-	before, after, text string
-	rejected            *int64
-	told                func(key string)
+	refuser    *Refuser                     // nil: it has no Refusal
 }
 
 // ServeSeveral is Serve for several rules of one namespace in one Memory, each of which is charged if all that cover a request allow it.
@@ -72,7 +65,7 @@ func ServeSeveral(rules []*ServedRule, c *ServeConfig) http.Handler {
 	t := rules[0].QuotaFields
 	f := &several{
 		memory: e.memory, shards: e.shards, mask: e.mask, place: e.salt & e.mask, seed: e.seed, clock: e.clock, rest: c.Rest,
-		xRateLimit: t.XRateLimit, ietf: t.IETF, watched: c.Watched, noticed: c.Noticed, noStore: []string{"no-store"},
+		xRateLimit: t.XRateLimit, ietf: t.IETF, watched: c.Watched, noticed: c.Noticed,
 	}
 	policies := ""
 	for _, rule := range rules {
@@ -98,13 +91,8 @@ func newSeveralRule(rule *ServedRule) *severalRule {
 		limit: e.limit, algorithm: e.algorithm, isLog: e.limit.isLog, space: e.space, salt: e.salt&^kindBit | e.space.kind, quota: e.limit.quota,
 		state: ", " + t.State, limitField: t.Limit, policy: t.Policy[0], allowed: rule.Allowed, keyOf: rule.Key, covers: rule.Covers,
 	}
-	if refusal := rule.Refusal; refusal != nil {
-		p.contentType = []string{refusal.ContentType}
-		p.before = refusal.Before
-		p.after = refusal.After
-		p.text = refusal.Text
-		p.rejected = refusal.Rejected
-		p.told = refusal.Told
+	if rule.Refusal != nil {
+		p.refuser = NewRefuser(t, rule.Refusal)
 	}
 	return p
 }
@@ -203,8 +191,9 @@ func settleSeveral(f *several, list []*severalRule, policies []string, before []
 		ok                            bool
 		remaining, reset, more, retry int64
 		longest, whole                int64
-		left, waits                   []int64 // what each rule has left without this request, and the seconds of its member of RateLimit
+		left, waits                   []int64 // of RefuseSeveral
 		slots                         []int
+		refusers                      []*Refuser
 	)
 	left = make([]int64, len(list))
 	waits = make([]int64, len(list))
@@ -253,6 +242,7 @@ func settleSeveral(f *several, list []*severalRule, policies []string, before []
 					longest = retry
 					whole = reset
 				}
+				left[n] = -1
 				waits[n] = 1
 				if retry > 1_000_000 {
 					waits[n] = (retry + 999_999) / 1_000_000
@@ -292,8 +282,10 @@ func settleSeveral(f *several, list []*severalRule, policies []string, before []
 		f.rest.ServeHTTP(w, r)
 		return false
 	}
-	for n := range list {
-		if left[n] == 0 {
+	refusers = make([]*Refuser, len(list))
+	for n, p := range list {
+		refusers[n] = p.refuser
+		if left[n] < 0 {
 			if f.apart {
 				s = f.shards[hashes[n]&f.mask]
 			}
@@ -301,14 +293,17 @@ func settleSeveral(f *several, list []*severalRule, policies []string, before []
 		}
 	}
 	unlockSeveral(f, s, hashes)
-	if !takesText(r) {
+	if !TakesText(r) {
 		f.rest.ServeHTTP(w, r)
 		return false
 	}
 	if begun != 0 {
 		Observe(f.durations, time.Since(started)-time.Duration(begun))
 	}
-	refuseSeveral(f, list, policies, reported, left, waits, (whole+999_999)/1_000_000, key, w, r)
+	if f.apart {
+		key = list[0].keyOf(r)
+	}
+	RefuseSeveral(refusers, policies, reported, left, waits, (whole+999_999)/1_000_000, key, w)
 	return false
 }
 
@@ -393,59 +388,4 @@ func prepare(f *several, list []*severalRule, hashes []uint64, s *shard, base ui
 		}
 	}
 	return true
-}
-
-// refuseSeveral answers a request that any of several rules reject, of which the one at reported is reported, with seconds until its quota is
-// whole. Rules of which nothing is left reject it.
-func refuseSeveral(f *several, list []*severalRule, policies []string, reported int, left, waits []int64, whole int64, key string, w http.ResponseWriter, r *http.Request) {
-	var (
-		p                  *severalRule
-		h                  http.Header
-		retry              int64
-		seconds, text, end string
-		value              []string
-	)
-	p = list[reported]
-	retry = waits[reported]
-	seconds = strconv.FormatInt(retry, 10)
-	value = []string{seconds}
-	h = w.Header()
-	h[HeaderCacheControl] = f.noStore
-	h[HeaderRetryAfter] = value
-	if f.xRateLimit {
-		h[HeaderXRetryAfter] = value
-		h[HeaderLimit] = p.limitField
-		h[HeaderRemaining] = numberValues[0]
-		h[HeaderReset] = []string{strconv.FormatInt(whole, 10)}
-	}
-	h["Content-Type"] = p.contentType
-	for n, other := range list {
-		if left[n] == 0 && other.rejected != nil {
-			atomic.AddInt64(other.rejected, 1)
-		}
-		if !f.ietf {
-			continue
-		}
-		end = ""
-		if waits[n] > 0 && waits[n] <= retry { // a later one is not allowed there
-			end = MoreText + strconv.FormatInt(waits[n], 10)
-		}
-		text = text + other.state + strconv.FormatInt(left[n], 10) + end
-	}
-	if f.ietf {
-		h[HeaderRateLimit] = []string{text[2:]}
-		h[HeaderPolicy] = policies
-	}
-	if list[0].told != nil {
-		if f.apart {
-			key = list[0].keyOf(r)
-		}
-		list[0].told(key)
-	}
-	w.WriteHeader(http.StatusTooManyRequests)
-	if retry == 1 || p.before == "" {
-		_, _ = io.WriteString(w, p.text)
-	} else {
-		_, _ = io.WriteString(w, p.before+seconds+p.after)
-	}
 }

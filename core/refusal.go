@@ -33,6 +33,7 @@ type Refuser struct {
 	xRateLimit, ietf    bool
 	limit, policy       []string // of the QuotaFields
 	stateText           string   // RateLimit, up to the seconds
+	member              string   // the beginning of its member of RateLimit, behind another member
 	noStore             []string
 	contentType         []string // of the Refusal, as what follows
 	before, after, text string
@@ -45,7 +46,7 @@ type Refuser struct {
 func NewRefuser(t *QuotaFields, refusal *Refusal) *Refuser {
 	tables.Do(makeTables)
 	return &Refuser{
-		xRateLimit: t.XRateLimit, ietf: t.IETF, limit: t.Limit, policy: t.Policy, stateText: t.State + "0" + MoreText, noStore: []string{"no-store"},
+		xRateLimit: t.XRateLimit, ietf: t.IETF, limit: t.Limit, policy: t.Policy, stateText: t.State + "0" + MoreText, member: ", " + t.State, noStore: []string{"no-store"},
 		contentType: []string{refusal.ContentType}, before: refusal.Before, after: refusal.After, text: refusal.Text,
 		notes: refusal.Rejected != nil || refusal.Told != nil, rejected: refusal.Rejected, told: refusal.Told,
 	}
@@ -66,7 +67,7 @@ func Refuse(g *Refuser, retry, reset int64, key string, w http.ResponseWriter, r
 	}
 	takes = r.Header["Accept"]
 	if r.ProtoMajor > 1 || len(takes) > 0 && (takes[0] != "*/*" || len(takes) > 1) {
-		if !takesText(r) {
+		if !TakesText(r) {
 			return false
 		}
 	}
@@ -101,6 +102,64 @@ func Refuse(g *Refuser, retry, reset int64, key string, w http.ResponseWriter, r
 	w.WriteHeader(http.StatusTooManyRequests)
 	_, _ = io.WriteString(w, text)
 	return true
+}
+
+// RefuseSeveral answers a request that any of several rules reject, whose Refusers these are. The one at reported is reported, with the seconds
+// until its quota is whole. left is what each rule has left without this request, or -1 if it rejects it. waits are the seconds until it allows
+// the request, or until more is left, or 0. policies is the value of RateLimit-Policy, and key the key of the first rule. Requests for which
+// TakesText is false, or with quota fields of an earlier handler, have another answer.
+func RefuseSeveral(list []*Refuser, policies []string, reported int, left, waits []int64, whole int64, key string, w http.ResponseWriter) {
+	var (
+		g                         *Refuser
+		h                         http.Header
+		retry, rest               int64
+		seconds, texts, end, body string
+		value                     []string
+	)
+	g = list[reported]
+	retry = waits[reported]
+	seconds = strconv.FormatInt(retry, 10)
+	value = []string{seconds}
+	h = w.Header()
+	h[HeaderCacheControl] = g.noStore
+	h[HeaderRetryAfter] = value
+	if g.xRateLimit {
+		h[HeaderXRetryAfter] = value
+		h[HeaderLimit] = g.limit
+		h[HeaderRemaining] = numberValues[0]
+		h[HeaderReset] = []string{strconv.FormatInt(whole, 10)}
+	}
+	h["Content-Type"] = g.contentType
+	for n, other := range list {
+		rest = left[n]
+		if rest < 0 {
+			rest = 0
+			if other.rejected != nil {
+				atomic.AddInt64(other.rejected, 1)
+			}
+		}
+		if !g.ietf {
+			continue
+		}
+		end = ""
+		if waits[n] > 0 && waits[n] <= retry { // a later one is not allowed there
+			end = MoreText + strconv.FormatInt(waits[n], 10)
+		}
+		texts = texts + other.member + strconv.FormatInt(rest, 10) + end
+	}
+	if g.ietf {
+		h[HeaderRateLimit] = []string{texts[2:]}
+		h[HeaderPolicy] = policies
+	}
+	if list[0].told != nil {
+		list[0].told(key)
+	}
+	body = g.text
+	if retry > 1 && g.before != "" {
+		body = g.before + seconds + g.after
+	}
+	w.WriteHeader(http.StatusTooManyRequests)
+	_, _ = io.WriteString(w, body)
 }
 
 // longValue returns a number as the value of a field.
@@ -152,8 +211,8 @@ func settleNew(f *settling, s *shard, now int64, hash uint64, key string, w http
 	return insertKey(m, s, f.space, hash, now)
 }
 
-// takesText reports whether the body of a request's rejection is surely text: see answer.IsGRPC and answer.WantsProblem.
-func takesText(r *http.Request) bool {
+// TakesText reports whether the body of a request's rejection is surely text: see answer.IsGRPC and answer.WantsProblem.
+func TakesText(r *http.Request) bool {
 	if list := r.Header["Accept"]; len(list) > 0 && strings.Contains(strings.ToLower(strings.Join(list, ",")), "json") {
 		return false
 	}

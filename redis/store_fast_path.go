@@ -35,7 +35,7 @@ type fastPath struct {
 	xRateLimit, ietf bool
 	durations        *core.Durations // nil: nothing is timed
 	general          *int64          // how many requests have taken the general path
-	refuser          *core.Refuser   // of the only rule; nil: rejections are left to the general path
+	refuses          bool            // it rejects what the memo knows to be rejected; otherwise it leaves all rejections to the general path
 }
 
 // fastRule is one of the rules of a fast path.
@@ -50,6 +50,7 @@ type fastRule struct {
 	allowed    *int64
 	keyOf      func(r *http.Request) string // nil unless they have different keys
 	covers     func(r *http.Request) bool   // nil: it covers all requests
+	refuser    *core.Refuser                // nil: its rejections are left to the general path
 }
 
 // ruleGroup is the rules that cover a request.
@@ -71,7 +72,7 @@ type Concluder interface {
 // it is not leased, and its limit follows the calendar, or the server depends on the key, or has no Pipeline.
 func Serve(s *Store, r *core.Rule, c *core.ServeConfig, conclude Concluder) http.Handler {
 	var none http.Handler
-	one := newFastRule(&core.ServedRule{QuotaFields: c.QuotaFields}, r)
+	one := newFastRule(&core.ServedRule{QuotaFields: c.QuotaFields, Refusal: c.Refusal}, r)
 	if one == nil {
 		return none
 	}
@@ -84,9 +85,7 @@ func Serve(s *Store, r *core.Rule, c *core.ServeConfig, conclude Concluder) http
 	}
 	e.script = scriptsOfOneLine[r.Limit().Algorithm()]
 	e.all = groupOf(e, e.rules)
-	if c.Refusal != nil && !r.CountRejected() {
-		e.refuser = core.NewRefuser(c.QuotaFields, c.Refusal)
-	}
+	e.refuses = one.refuser != nil
 	if c.Metering == nil {
 		return newOne(e, c)
 	}
@@ -105,8 +104,7 @@ func leasedHandler(e *fastPath, c *core.ServeConfig) http.Handler {
 	return newLeasedMetered(e, c)
 }
 
-// ServeSeveral is Serve for several rules, each with its core.ServedRule in the same place. They are charged together, in one call. All
-// rejections go to conclude. Requests that an earlier handler has set quota fields for are left to c.Rest.
+// ServeSeveral is Serve for several rules, each with its core.ServedRule in the same place. They are charged together, in one call. Requests that an earlier handler has set quota fields for are left to c.Rest.
 func ServeSeveral(s *Store, rules []*core.Rule, served []*core.ServedRule, c *core.ServeConfig, conclude Concluder) http.Handler {
 	var none http.Handler
 	var list []*fastRule
@@ -125,7 +123,9 @@ func ServeSeveral(s *Store, rules []*core.Rule, served []*core.ServedRule, c *co
 	e.all = groupOf(e, e.rules)
 	e.xRateLimit = served[0].QuotaFields.XRateLimit
 	e.ietf = served[0].QuotaFields.IETF
+	e.refuses = true
 	for _, one := range list {
+		e.refuses = e.refuses && one.refuser != nil
 		e.matched = e.matched || one.covers != nil
 		e.apart = e.apart || one.keyOf != nil
 	}
@@ -143,10 +143,14 @@ func newFastRule(served *core.ServedRule, r *core.Rule) *fastRule {
 		return none
 	}
 	t := served.QuotaFields
-	return &fastRule{
+	one := &fastRule{
 		rule: r, open: o, salt: o.salt, quota: r.Limit().Quota(), stateText: ", " + t.State, limitField: t.Limit, policy: t.Policy[0],
 		allowed: served.Allowed, keyOf: served.Key, covers: served.Covers,
 	}
+	if served.Refusal != nil && !r.CountRejected() {
+		one.refuser = core.NewRefuser(t, served.Refusal)
+	}
+	return one
 }
 
 // newFastPath returns what all fast paths need.
@@ -225,7 +229,7 @@ func settleKnown(e *fastPath, w http.ResponseWriter, r *http.Request, key string
 		now          int64
 		retry, reset int64
 	)
-	if e.refuser != nil && !watched(e, r) {
+	if e.refuses && !watched(e, r) {
 		now = e.store.clock()
 		shard = e.shards[hash%memoShards]
 		shard.mu.Lock()
@@ -235,11 +239,86 @@ func settleKnown(e *fastPath, w http.ResponseWriter, r *http.Request, key string
 			reset = k.resetAt - now
 		}
 		shard.mu.Unlock()
-		if retry > 0 && reset > 0 && core.Refuse(e.refuser, retry, reset, key, w, r) {
+		if retry > 0 && reset > 0 && core.Refuse(e.rules[0].refuser, retry, reset, key, w, r) {
 			return
 		}
 	}
 	decideSeldom(e, w, r, e.all, key)
+}
+
+// settleKnownSeveral is settleKnown for several rules.
+func settleKnownSeveral(e *fastPath, w http.ResponseWriter, r *http.Request, group *ruleGroup, key string) {
+	if e.refuses && !watched(e, r) && core.TakesText(r) && refuseKnown(e, w, r, group, key) {
+		return
+	}
+	decideSeldom(e, w, r, group, key)
+}
+
+// refuseKnown rejects a request that rules reject of whose keys the memo knows it, if it has something about the keys of all others: what
+// Store.recall decides. Otherwise it returns false.
+func refuseKnown(e *fastPath, w http.ResponseWriter, r *http.Request, group *ruleGroup, key string) bool {
+	var (
+		now, retry, longest, whole int64
+		hash                       uint64
+		reported                   int
+		shard                      *memoShard
+		k                          *known
+		about                      known
+		left, waits                []int64 // of core.RefuseSeveral
+		refusers                   []*core.Refuser
+	)
+	left = make([]int64, len(group.rules))
+	waits = make([]int64, len(group.rules))
+	refusers = make([]*core.Refuser, len(group.rules))
+	now = e.store.clock()
+	for n, one := range group.rules {
+		if one.keyOf != nil {
+			key = one.keyOf(r)
+		}
+		hash = maphash.String(e.seed, key) ^ one.salt
+		shard = e.shards[hash%memoShards]
+		shard.mu.Lock()
+		k = shard.young[hash]
+		if k == nil || k.terms != one.open.terms {
+			shard.mu.Unlock()
+			return false
+		}
+		about = *k
+		shard.mu.Unlock()
+		refusers[n] = one.refuser
+		if about.line != "" {
+			about.unfold()
+		}
+		if about.at <= now && now < about.until {
+			if !about.plain {
+				return false
+			}
+			left[n] = -1
+			retry = about.retryAt - now
+			waits[n] = (retry + 999_999) / 1_000_000
+			if retry > longest {
+				reported = n
+				longest = retry
+				whole = about.resetAt - now
+			}
+			continue
+		}
+		left[n] = about.remaining
+		if about.moreAt > now {
+			waits[n] = (about.moreAt - now + 999_999) / 1_000_000
+		}
+	}
+	if longest == 0 {
+		return false
+	}
+	if whole < 0 {
+		whole = 0
+	}
+	if e.apart {
+		key = group.rules[0].keyOf(r)
+	}
+	core.RefuseSeveral(refusers, group.policies, reported, left, waits, (whole+999_999)/1_000_000, key, w)
+	return true
 }
 
 // watched reports whether a request has the header field that is watched, and nobody has noticed that yet.

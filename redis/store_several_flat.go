@@ -205,7 +205,7 @@ func newSeveral(e *fastPath, c *core.ServeConfig) http.Handler {
 		next.ServeHTTP(w, r)
 		return
 	seldom:
-		decideSeldom(e, w, r, group, key)
+		settleKnownSeveral(e, w, r, group, key)
 		return
 	unusual:
 		settle(e, w, r, group, key, hashes, &Turn{Stream: s, Number: number, Began: began, Line: []byte(line), Err: err}, now)

@@ -21,17 +21,22 @@ type visitOfSeveral struct {
 	rules   []*core.Rule
 	handler http.Handler
 	passed  bool
-	checks  []core.Check // if it has not passed, what was decided
+	checks  []core.Check // if it has neither passed nor been rejected, what was decided
 	err     error
+
+	rejected [3]int64 // by each rule, on the fast path
 }
 
-// openSeveral opens three rules, of which the last covers no request to /two. They have different keys if so wanted.
-func openSeveral(s *scene, apart bool) *visitOfSeveral {
+// openSeveral opens three rules, of which the last covers no request to /two. They have different keys if so wanted. That of the second is the
+// limit.
+func openSeveral(s *scene, apart bool, limit int64) *visitOfSeveral {
 	v := &visitOfSeveral{scene: s, apart: apart}
 	var served []*core.ServedRule
-	for i, l := range []core.LimitConfig{{}, {Algorithm: core.TokenBucket, Requests: 20}, {Requests: 3}} {
+	for i, l := range []core.LimitConfig{{}, {Algorithm: core.TokenBucket, Requests: limit}, {Requests: 3}} {
 		r := s.open(core.RuleConfig{Name: []string{"a", "b", "c"}[i]}, l)
-		one := &core.ServedRule{QuotaFields: answer.NewQuotaFields(r, answer.Fields{XRateLimit: true, IETF: true}), Allowed: new(int64)}
+		refusal := answer.NewRefusal("")
+		refusal.Rejected = &v.rejected[i]
+		one := &core.ServedRule{QuotaFields: answer.NewQuotaFields(r, answer.Fields{XRateLimit: true, IETF: true}), Refusal: refusal, Allowed: new(int64)}
 		if apart {
 			name := r.Name()
 			one.Key = func(r *http.Request) string { return name + match.HostOf(r.RemoteAddr) }
@@ -77,9 +82,9 @@ func TestTheFastPathOfSeveralRulesDecidesAsTheGeneralPath(t *testing.T) {
 	for name, apart := range map[string]bool{"one key": false, "different keys": true} {
 		random := rand.New(rand.NewSource(3))
 		fastPath, all := newScene(t, false), newScene(t, false)
-		way, general := openSeveral(fastPath, apart), openSeveral(all, apart)
-		parts := [][]int64{allowedWith(1), allowedWith(2), allowedWith(0), {5000, 0, 1, 1}, {1, second, 2 * second, second}, denied(), {-1, 2 * second, 3 * second, 0}}
-		short, passed, steps := 0, 0, 2000
+		way, general := openSeveral(fastPath, apart, 20), openSeveral(all, apart, 20)
+		parts := [][]int64{allowedWith(1), allowedWith(2), allowedWith(0), {5000, 0, 1, 1}, {1, second, 2 * second, second}, denied(), {-1, 2 * second, 3 * second, 0}, {-3, 2 * second, 3 * second, 0}}
+		short, passed, rejected, steps := 0, 0, 0, 2000
 		if storetest.Interpreted() {
 			steps = 400
 		}
@@ -121,6 +126,7 @@ func TestTheFastPathOfSeveralRulesDecidesAsTheGeneralPath(t *testing.T) {
 			r.RemoteAddr = []string{"a:1", "b:1"}[random.Intn(2)]
 			w := httptest.NewRecorder()
 			way.passed = false
+			way.rejected = [3]int64{}
 			way.handler.ServeHTTP(w, r)
 			want, wantErr := general.decide(r)
 			if way.passed {
@@ -138,6 +144,24 @@ func TestTheFastPathOfSeveralRulesDecidesAsTheGeneralPath(t *testing.T) {
 				answer.WriteHeaders(header, answer.Fields{XRateLimit: true, IETF: true}, want, verdict)
 				if wantErr != nil || !reflect.DeepEqual(w.Header(), header) {
 					t.Fatalf("%s: request %d passes with %v; the general path: %v, %v", name, i, w.Header(), header, wantErr)
+				}
+			} else if w.Code == http.StatusTooManyRequests {
+				rejected++
+				verdict := &core.Verdict{}
+				if err := core.NewLimiter(all.store).Conclude(want, false, wantErr, verdict); err != nil || verdict.Outcome != core.Reject {
+					t.Fatalf("%s: request %d is rejected; the general path: %+v, %v", name, i, want, err)
+				}
+				header := http.Header{}
+				answer.WriteHeaders(header, answer.Fields{XRateLimit: true, IETF: true}, want, verdict)
+				contentType, body := answer.Body(false, "", want, verdict)
+				header.Set("Content-Type", contentType)
+				if !reflect.DeepEqual(w.Header(), header) || w.Body.String() != string(body) {
+					t.Fatalf("%s: request %d is rejected with %v %q; the general path: %v %q", name, i, w.Header(), w.Body, header, body)
+				}
+				for n := range want {
+					if counted := way.rejected[n] == 1; counted == want[n].Decision.Allowed {
+						t.Fatalf("%s: request %d: rejected %v; the general path: %+v", name, i, way.rejected, want)
+					}
 				}
 			} else {
 				if (way.err == nil) != (wantErr == nil) || wantErr != nil && way.err.Error() != wantErr.Error() || len(way.checks) != len(want) {
@@ -160,8 +184,25 @@ func TestTheFastPathOfSeveralRulesDecidesAsTheGeneralPath(t *testing.T) {
 				}
 			}
 		}
-		if short < steps/4 || passed < steps/20 {
-			t.Errorf("%s: only %d requests were sent to Redis, and %d passed by the fast path", name, short, passed)
+		if short < steps/4 || passed < steps/20 || rejected < steps/20 {
+			t.Errorf("%s: only %d requests were sent to Redis, %d passed by the fast path, and %d were rejected by it", name, short, passed, rejected)
+		}
+	}
+}
+
+// A rejection that is remembered from before a limit was changed does not count.
+func TestTheFastPathOfSeveralRulesAsksAgainAfterAChangeOfALimit(t *testing.T) {
+	s := newScene(t, false)
+	s.answer = always(denied())
+	for calls, v := range []*visitOfSeveral{openSeveral(s, false, 20), openSeveral(s, false, 30)} {
+		for i := 0; i < 3; i++ { // only the first of which asks
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			r.RemoteAddr = "a:1"
+			w := httptest.NewRecorder()
+			v.handler.ServeHTTP(w, r)
+			if asked := w.Code != http.StatusTooManyRequests; asked != (i == 0) || len(s.calls) != calls+1 {
+				t.Errorf("request %d under limits %d: status %d, %d calls", i, calls, w.Code, len(s.calls))
+			}
 		}
 	}
 }
